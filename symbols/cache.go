@@ -1,0 +1,61 @@
+package symbols
+
+import (
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+)
+
+// Cache shares Files between the Spaces of several processes: a library that
+// all of them map is read once. The zero value is ready; it is safe for
+// concurrent use. It keeps what it opened for as long as it lives itself.
+type Cache struct {
+	// DebugDir is where separate debug files are looked for instead of
+	// /usr/lib/debug. It is set before the first file is opened.
+	DebugDir string
+
+	mu    sync.Mutex
+	files map[fileKey]*File
+}
+
+// fileKey tells files apart; one that was written to since is another.
+type fileKey struct {
+	dev, ino    uint64
+	size, mtime int64
+	root        string
+}
+
+// OpenFile is the function OpenFile with the cache.
+func (c *Cache) OpenFile(path string) (*File, error) { return c.open(path, path, finder{}) }
+
+// open opens the file at path, to be known as name.
+func (c *Cache) open(path, name string, found finder) (*File, error) {
+	r, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("open the file of symbols: %w", err)
+	}
+	found.debug = c.DebugDir
+	key := fileKey{root: found.root}
+	if st, err := r.Stat(); err == nil {
+		if sys, ok := st.Sys().(*syscall.Stat_t); ok {
+			key.dev, key.ino, key.size, key.mtime = sys.Dev, sys.Ino, sys.Size, st.ModTime().UnixNano()
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if f := c.files[key]; f != nil && f.Path == name {
+		r.Close()
+		return f, nil
+	}
+	f, err := openFile(name, r, found)
+	if err != nil {
+		r.Close()
+		return nil, err
+	}
+	if c.files == nil {
+		c.files = map[fileKey]*File{}
+	}
+	c.files[key] = f
+	return f, nil
+}

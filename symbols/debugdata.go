@@ -1,0 +1,242 @@
+package symbols
+
+import (
+	"debug/elf"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"syscall"
+
+	"kprobe/symbols/debuginfo"
+)
+
+// debugState is a file's debug information, or why there is none.
+type debugState struct {
+	data *debuginfo.Data
+	from string // the file that holds it
+	err  error
+}
+
+// maxUnpacked bounds in bytes what a compressed section of debug information
+// may unpack to.
+const maxUnpacked = 2 << 30
+
+// ReadDebug calls read with the file's debug information: its own, or that of
+// its separate debug file. Without any, the error wraps ErrNoDebugInfo. The
+// information is mapped from the file; should the file be cut short meanwhile,
+// or break a reader, that is a *FormatError, and what read left is not to be
+// used. Mappings stay for the life of the program.
+func (f *File) ReadDebug(read func(*debuginfo.Data) error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer rescue(f.Path, &err)
+	s := f.debugData()
+	if s.err != nil {
+		return s.err
+	}
+	return read(s.data)
+}
+
+// DebugFile is the path of the file that holds the debug information, or "".
+func (f *File) DebugFile() string {
+	var from string
+	if f.ReadDebug(func(*debuginfo.Data) error { from = f.debugData().from; return nil }) != nil {
+		return ""
+	}
+	return from
+}
+
+func (f *File) debugData() *debugState {
+	f.debug.get(func() (out debugState) {
+		out.err = fmt.Errorf("%s: %w", f.Name, ErrNoDebugInfo)
+		defer rescue(f.Path, &out.err)
+		im, from := f.im, f.Path
+		if !im.hasDebug() {
+			separate, r := f.openDebugImage()
+			if separate == nil {
+				return out
+			}
+			defer r.Close() // what is read of it is mapped or copied
+			if !separate.hasDebug() {
+				return out
+			}
+			im, from = separate, separate.path
+		}
+		sec, err := im.debugSections("")
+		if err != nil {
+			out.err = err
+			return out
+		}
+		out.data = debuginfo.New(sec, debuginfo.Options{Alt: f.openAlt(im), Open: f.splitOpener()})
+		out.from, out.err = from, nil
+		return out
+	})
+	return &f.debug.value
+}
+
+// hasDebug reports whether an image has debug information of its own.
+func (im *image) hasDebug() bool {
+	for _, name := range [...]string{".debug_info", ".zdebug_info"} {
+		if s := im.section(name); s != nil && s.typ != elf.SHT_NOBITS && s.size > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// debugSections reads the sections; suffix is ".dwo" for those of split files.
+// Their bytes alias the mapped file, unless they are compressed.
+func (im *image) debugSections(suffix string) (debuginfo.Sections, error) {
+	var out debuginfo.Sections
+	all, err := im.mapped()
+	if err != nil {
+		return out, err
+	}
+	for name, to := range map[string]*[]byte{
+		"info": &out.Info, "types": &out.Types, "abbrev": &out.Abbrev, "aranges": &out.Aranges,
+		"str": &out.Str, "line_str": &out.LineStr, "str_offsets": &out.StrOffsets, "addr": &out.Addr,
+		"line": &out.Line, "ranges": &out.Ranges, "rnglists": &out.RngLists, "loc": &out.Loc,
+		"loclists": &out.LocLists, "frame": &out.Frame,
+	} {
+		if *to, err = im.debugSection(all, name+suffix); err != nil {
+			return out, err
+		}
+	}
+	if out.CUIndex, err = im.debugSection(all, "cu_index"); err != nil {
+		return out, err
+	}
+	return out, nil
+}
+
+func (im *image) debugSection(all []byte, name string) ([]byte, error) {
+	s := im.section(".debug_" + name)
+	if s == nil {
+		if s = im.section(".zdebug_" + name); s == nil {
+			return nil, nil
+		}
+	}
+	if s.typ == elf.SHT_NOBITS || s.size == 0 {
+		return nil, nil
+	}
+	if s.flags&elf.SHF_COMPRESSED == 0 && s.name[1] != 'z' {
+		if uint64(s.off) > uint64(len(all)) || s.size > uint64(len(all))-uint64(s.off) {
+			return nil, im.bad("section "+s.name, "reaches past the end of the file")
+		}
+		return all[s.off : uint64(s.off)+s.size : uint64(s.off)+s.size], nil
+	}
+	return im.unpack(s.name)
+}
+
+// unpack reads a compressed section.
+func (im *image) unpack(name string) ([]byte, error) {
+	f, err := elf.NewFile(im.r)
+	if err != nil {
+		return nil, im.bad("section "+name, "could not be unpacked: "+err.Error())
+	}
+	s := f.Section(name)
+	if s == nil || s.Size > maxUnpacked {
+		return nil, im.bad("section "+name, "is larger than what is read of a file")
+	}
+	b, err := io.ReadAll(io.LimitReader(s.Open(), maxUnpacked))
+	if err != nil {
+		return nil, im.bad("section "+name, "could not be unpacked: "+err.Error())
+	}
+	return b, nil
+}
+
+// mapped is the whole file as bytes.
+func (im *image) mapped() ([]byte, error) {
+	switch r := im.r.(type) {
+	case memoryFile:
+		return r.all, nil
+	case *os.File:
+		if im.size > 0 && int64(int(im.size)) == im.size {
+			b, err := syscall.Mmap(int(r.Fd()), 0, int(im.size), syscall.PROT_READ, syscall.MAP_PRIVATE)
+			if err == nil {
+				return b, nil
+			}
+		}
+	}
+	b := make([]byte, im.size)
+	if _, err := im.r.ReadAt(b, 0); err != nil {
+		return nil, fmt.Errorf("read %q: %w", im.path, err)
+	}
+	return b, nil
+}
+
+// openAlt opens the file to which dwz moved what several files share: by its
+// name in .gnu_debugaltlink, or by the build-id behind it.
+func (f *File) openAlt(of *image) *debuginfo.Data {
+	link, err := of.data(of.section(".gnu_debugaltlink"))
+	if err != nil || link == nil {
+		return nil
+	}
+	name := cString(link, 0)
+	id := hex.EncodeToString(link[min(len(name)+1, len(link)):])
+	if name == "" || len(id) < 4 {
+		return nil
+	}
+	path := f.found.root + name
+	if !filepath.IsAbs(name) {
+		path = filepath.Join(filepath.Dir(of.path), name)
+	}
+	for _, p := range [...]string{path, f.found.dir() + buildIDPath(id)} {
+		im, r := openImage(p)
+		if im == nil {
+			continue
+		}
+		same := im.buildID() == id
+		sec, err := im.debugSections("")
+		r.Close()
+		if same && err == nil {
+			return debuginfo.New(sec, debuginfo.Options{})
+		}
+	}
+	return nil
+}
+
+// splitOpener finds the .dwo files that a file's units refer to: in a package
+// beside the file, where the compiler put them, or beside the file. Each is
+// opened once.
+func (f *File) splitOpener() func(debuginfo.SplitRef) *debuginfo.Data {
+	var pkg lazy[*debuginfo.Package]
+	return func(ref debuginfo.SplitRef) *debuginfo.Data {
+		p := pkg.get(func() *debuginfo.Package {
+			for _, path := range [...]string{f.found.root + f.Path + ".dwp", f.Path + ".dwp"} {
+				if sec, ok := splitSections(path); ok {
+					if p, ok := debuginfo.NewPackage(sec); ok {
+						return p
+					}
+				}
+			}
+			return nil
+		})
+		if p != nil {
+			if sec, ok := p.Sections(ref.ID); ok {
+				return debuginfo.New(sec, debuginfo.Options{Split: true})
+			}
+		}
+		name := ref.Name
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(ref.CompDir, name)
+		}
+		for _, path := range [...]string{f.found.root + name, filepath.Join(filepath.Dir(f.found.root+f.Path), filepath.Base(name))} {
+			if sec, ok := splitSections(path); ok {
+				return debuginfo.New(sec, debuginfo.Options{Split: true})
+			}
+		}
+		return nil
+	}
+}
+
+func splitSections(path string) (debuginfo.Sections, bool) {
+	im, r := openImage(path)
+	if im == nil {
+		return debuginfo.Sections{}, false
+	}
+	defer r.Close() // the mapping stays
+	sec, err := im.debugSections(".dwo")
+	return sec, err == nil && sec.Info != nil
+}

@@ -1,0 +1,82 @@
+package debuginfo
+
+import "debug/dwarf"
+
+// abbrevTable is a table of abbreviations by code. Codes mostly count from 1.
+type abbrevTable struct {
+	dense  []abbrev // code i+1
+	sparse map[uint64]*abbrev
+}
+
+// abbrev is the form of entries with one code.
+type abbrev struct {
+	code     uint64
+	tag      dwarf.Tag
+	children bool
+	attrs    []attrSpec
+}
+
+type attrSpec struct {
+	attr     dwarf.Attr
+	form     form
+	implicit int64 // of DW_FORM_implicit_const
+}
+
+// maxAttrs bounds the attributes of one entry; compilers give less than 40.
+const maxAttrs = 256
+
+func (t *abbrevTable) find(code uint64) *abbrev {
+	if code-1 < uint64(len(t.dense)) {
+		return &t.dense[code-1]
+	}
+	return t.sparse[code]
+}
+
+// abbrevsAt reads the table at an offset, once.
+func (d *Data) abbrevsAt(off uint64) *abbrevTable {
+	if t, ok := d.abbrevs.Load(off); ok {
+		return t.(*abbrevTable)
+	}
+	t, _ := d.abbrevs.LoadOrStore(off, readAbbrevs(d.sec.Abbrev, off))
+	return t.(*abbrevTable)
+}
+
+func readAbbrevs(b []byte, off uint64) *abbrevTable {
+	t := &abbrevTable{}
+	var specs []attrSpec
+	r := bufAt(b, off)
+	for !r.bad {
+		a := abbrev{code: r.uleb()}
+		if a.code == 0 {
+			break
+		}
+		a.tag, a.children = dwarf.Tag(r.uleb()), r.u8() != 0
+		from := len(specs)
+		for !r.bad {
+			s := attrSpec{attr: dwarf.Attr(r.uleb()), form: form(r.uleb())}
+			if s.form == formImplicitConst {
+				s.implicit = r.sleb()
+			}
+			if s.attr == 0 && s.form == 0 {
+				break
+			}
+			if len(specs)-from == maxAttrs {
+				return t
+			}
+			specs = append(specs, s)
+		}
+		if r.bad {
+			break
+		}
+		a.attrs = specs[from:len(specs):len(specs)]
+		if a.code == uint64(len(t.dense))+1 {
+			t.dense = append(t.dense, a)
+			continue
+		}
+		if t.sparse == nil {
+			t.sparse = map[uint64]*abbrev{}
+		}
+		t.sparse[a.code] = &a
+	}
+	return t
+}

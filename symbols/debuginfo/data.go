@@ -1,0 +1,124 @@
+// Package debuginfo reads DWARF, versions 2 to 5: units, entries, line tables,
+// ranges, location lists, inlined calls. It reads no more than a question
+// needs: unit headers first, then the units that hold an address or a name.
+//
+// Sections come in as bytes, mostly of a mapped file, and are not trusted:
+// offsets are checked, walks are bounded, and what can't be read is missing
+// from the answer. Addresses are the file's own, as in its program headers.
+// Data and Units are safe for concurrent use.
+package debuginfo
+
+import (
+	"sort"
+	"sync"
+)
+
+// Sections are the contents of the sections, without their leading ".debug_"
+// and, of split files, trailing ".dwo". A nil one is not there.
+type Sections struct {
+	Info, Types, Abbrev, Aranges   []byte
+	Str, LineStr, StrOffsets, Addr []byte
+	Line, Ranges, RngLists         []byte
+	Loc, LocLists                  []byte
+	CUIndex, TUIndex               []byte
+	Frame                          []byte
+}
+
+// SplitRef is what a skeleton unit says of where the rest of it is.
+type SplitRef struct {
+	ID      uint64 // DW_AT_dwo_id
+	Name    string // DW_AT_dwo_name
+	CompDir string
+}
+
+// Data is the debug information of one file.
+type Data struct {
+	sec   Sections
+	split bool // of a .dwo or .dwp
+	alt   *Data
+	open  func(SplitRef) *Data
+
+	units   []*Unit // by offset, those of .debug_types behind
+	info    int     // how many of units are of .debug_info
+	sigs    map[uint64]*Unit
+	abbrevs sync.Map // offset → *abbrevTable
+
+	ranges once[[]unitRange]
+	tables sync.Map // offset in .debug_line → *LineTable
+}
+
+// Options are what a file's debug information refers to.
+type Options struct {
+	// Alt is the file that dwz moved shared parts to (.gnu_debugaltlink).
+	Alt *Data
+	// Open finds split units; nil, or a nil answer, is none.
+	Open func(SplitRef) *Data
+	// Split says that the sections are those of a .dwo file.
+	Split bool
+}
+
+// New makes Data of sections, whose bytes must not change. It reads the unit
+// headers. Damage ends the list of units: what comes before it can be used.
+func New(sec Sections, o Options) *Data {
+	d := &Data{sec: sec, split: o.Split, alt: o.Alt, open: o.Open, sigs: map[uint64]*Unit{}}
+	d.readUnits(sec.Info, false)
+	d.info = len(d.units)
+	d.readUnits(sec.Types, true)
+	return d
+}
+
+// Units are the units of .debug_info by offset. The slice is shared.
+func (d *Data) Units() []*Unit { return d.units[:d.info] }
+
+// Frame is the contents of .debug_frame, or nil.
+func (d *Data) Frame() []byte { return d.sec.Frame }
+
+// maxUnits bounds what a hostile file makes of unit headers.
+const maxUnits = 1 << 21
+
+func (d *Data) readUnits(b []byte, types bool) {
+	r := bufAt(b, 0)
+	for r.left() > 11 && len(d.units) < maxUnits {
+		u := &Unit{data: d, types: types, off: r.at}
+		n, d64 := r.length()
+		if r.bad {
+			return
+		}
+		u.dwarf64, u.end = d64, r.at+n
+		r2 := bufAt(b[:u.end], r.at)
+		u.header(&r2)
+		r.at = u.end
+		if r2.bad || u.addrSize != 8 && u.addrSize != 4 || u.version < 2 || u.version > 5 {
+			continue
+		}
+		u.first = r2.at
+		d.units = append(d.units, u)
+		if u.typeOff != 0 {
+			d.sigs[u.id] = u
+		}
+	}
+}
+
+// unitAt finds the unit of .debug_info that holds an offset.
+func (d *Data) unitAt(off uint64, types bool) *Unit {
+	list := d.units[:d.info]
+	if types {
+		list = d.units[d.info:]
+	}
+	i := sort.Search(len(list), func(i int) bool { return list[i].end > off })
+	if i == len(list) || off < list[i].first {
+		return nil
+	}
+	return list[i]
+}
+
+// once holds a value made when it is first asked for.
+type once[T any] struct {
+	do    sync.Once
+	value T
+}
+
+func (o *once[T]) get(make func() T) T {
+	o.do.Do(func() { o.value = make() })
+	return o.value
+}

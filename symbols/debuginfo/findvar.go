@@ -1,0 +1,109 @@
+package debuginfo
+
+import "debug/dwarf"
+
+// FindVariable finds a variable outside of functions by its name, alone or
+// with namespaces: in the unit near first, then in all. The entry is one that
+// has a location or a constant value.
+func (d *Data) FindVariable(name string, near *Unit) (Entry, bool) {
+	last := lastWord(name)
+	find := func(u *Unit) (Entry, bool) {
+		return u.findTop(func(e *Entry) bool {
+			if e.tag != dwarf.TagVariable {
+				return false
+			}
+			_, located := e.Val(dwarf.AttrLocation)
+			_, constant := e.Val(dwarf.AttrConstValue)
+			return (located || constant) && e.named(name, last)
+		})
+	}
+	return d.searchUnits(last, near, find)
+}
+
+// FindType finds a complete type by its name, alone or with namespaces, in the
+// unit near first.
+func (d *Data) FindType(name string, near *Unit) (Entry, bool) {
+	last := lastWord(name)
+	find := func(u *Unit) (Entry, bool) {
+		return u.findTop(func(e *Entry) bool {
+			switch e.tag {
+			case dwarf.TagStructType, dwarf.TagClassType, dwarf.TagUnionType, dwarf.TagEnumerationType,
+				dwarf.TagTypedef, dwarf.TagBaseType:
+				return !e.Flag(dwarf.AttrDeclaration) && e.named(name, last)
+			}
+			return false
+		})
+	}
+	return d.searchUnits(last, near, find)
+}
+
+func lastWord(name string) string {
+	depth := 0
+	for i := len(name) - 1; i > 0; i-- {
+		switch name[i] {
+		case '>', ')':
+			depth++
+		case '<', '(':
+			depth--
+		case ':':
+			if depth == 0 && name[i-1] == ':' {
+				return name[i+1:]
+			}
+		}
+	}
+	return name
+}
+
+// named reports whether a name as written means the entry, whose own name may
+// be that of a declaration elsewhere.
+func (e *Entry) named(name, last string) bool {
+	have := e.Name()
+	return have == name || have == last && (name == last || squeeze(e.QualifiedName()) == squeeze(name))
+}
+
+func (d *Data) searchUnits(last string, near *Unit, find func(*Unit) (Entry, bool)) (Entry, bool) {
+	if near != nil {
+		if e, ok := find(near); ok {
+			return e, true
+		}
+	}
+	f := d.newNameFilter(last)
+	for _, u := range d.Units() {
+		full := u.full()
+		filter := &f
+		if full.data != d {
+			sub := full.data.newNameFilter(last)
+			filter = &sub
+		}
+		if near != nil && full.off == near.off && full.data == near.data || !filter.in(full) {
+			continue
+		}
+		if e, ok := find(full); ok {
+			return e, true
+		}
+	}
+	return Entry{}, false
+}
+
+// findTop goes through the entries of a unit that are not inside of functions.
+func (u *Unit) findTop(match func(*Entry) bool) (found Entry, ok bool) {
+	u.walk(func(e *Entry, _ int) bool {
+		if ok {
+			return false
+		}
+		switch e.tag {
+		case dwarf.TagCompileUnit, dwarf.TagPartialUnit, dwarf.TagNamespace, dwarf.TagModule, dwarf.TagTypeUnit:
+			return true
+		case dwarf.TagStructType, dwarf.TagClassType, dwarf.TagUnionType:
+			if match(e) {
+				found, _, ok = u.entryAt(e.off)
+			}
+			return true
+		}
+		if match(e) {
+			found, _, ok = u.entryAt(e.off)
+		}
+		return false
+	})
+	return found, ok
+}

@@ -1,0 +1,256 @@
+package debuginfo
+
+import (
+	"cmp"
+	"slices"
+	"sort"
+)
+
+// Row says that the code from Addr on, up to the next row, is of a source line.
+type Row struct {
+	Addr     uint64
+	File     uint32 // in the table's Files
+	Line     uint32 // 0: of no line
+	Stmt     bool   // a place where a debugger would stop
+	End      bool   // no code: the sequence before it ends at Addr
+	Prologue bool   // the function's arguments are in place
+}
+
+// LineTable is the line table of one unit.
+type LineTable struct {
+	Files []string // with directories, cleaned
+	Rows  []Row    // by sequence, and by address in each
+	runs  []lineRun
+}
+
+// lineRun is a sequence: rows that follow each other in memory.
+type lineRun struct {
+	Range
+	first, last int // of Rows; last is the End row
+}
+
+// Lines is the unit's line table, or nil.
+func (u *Unit) Lines() *LineTable {
+	if u.skel != nil {
+		return u.skel.Lines()
+	}
+	t := u.root()
+	if !t.hasLine {
+		return nil
+	}
+	if have, ok := u.data.tables.Load(t.line); ok {
+		return have.(*LineTable)
+	}
+	made := u.readLines(t.line)
+	have, _ := u.data.tables.LoadOrStore(t.line, made)
+	return have.(*LineTable)
+}
+
+func (u *Unit) readLines(off uint64) *LineTable {
+	h, ok := u.lineHeaderAt(off)
+	if !ok {
+		return nil
+	}
+	m := lineMachine{h: &h, table: &LineTable{Files: h.files}}
+	m.run()
+	t := m.table
+	slices.SortStableFunc(t.runs, func(x, y lineRun) int { return cmp.Compare(x.Low, y.Low) })
+	return t
+}
+
+// lineMachine runs a line program (DWARF 5, 6.2.5).
+type lineMachine struct {
+	h     *lineHeader
+	table *LineTable
+	row   Row
+	file  uint64
+	line  int64
+	op    uint64 // of VLIW instructions
+	start int    // first row of the sequence
+}
+
+func (m *lineMachine) reset() {
+	m.row = Row{Stmt: m.h.isStmt}
+	m.file, m.line, m.op = 1, 1, 0
+	m.start = len(m.table.Rows)
+}
+
+// Opcodes of line programs (DWARF 5, 7.22).
+const (
+	lnsCopy = 1 + iota
+	lnsAdvancePC
+	lnsAdvanceLine
+	lnsSetFile
+	lnsSetColumn
+	lnsNegateStmt
+	lnsBasicBlock
+	lnsConstAddPC
+	lnsFixedAdvancePC
+	lnsPrologueEnd
+	lnsEpilogueBegin
+	lnsSetISA
+)
+
+const (
+	lneEndSequence = 1
+	lneSetAddress  = 2
+)
+
+func (m *lineMachine) run() {
+	r := m.h.program
+	m.reset()
+	for r.left() > 0 && !r.bad && len(m.table.Rows) < maxLineRow {
+		op := r.u8()
+		if op >= m.h.opcodeBase {
+			adj := uint64(op - m.h.opcodeBase)
+			m.advance(adj / m.h.lineRange)
+			m.line += m.h.lineBase + int64(adj%m.h.lineRange)
+			m.emit()
+			continue
+		}
+		switch op {
+		case 0:
+			m.extended(&r)
+		case lnsCopy:
+			m.emit()
+		case lnsAdvancePC:
+			m.advance(r.uleb())
+		case lnsAdvanceLine:
+			m.line += r.sleb()
+		case lnsSetFile:
+			m.file = r.uleb()
+		case lnsNegateStmt:
+			m.row.Stmt = !m.row.Stmt
+		case lnsConstAddPC:
+			m.advance(uint64(255-m.h.opcodeBase) / m.h.lineRange)
+		case lnsFixedAdvancePC:
+			m.row.Addr += r.u16()
+			m.op = 0
+		case lnsPrologueEnd:
+			m.row.Prologue = true
+		default:
+			for range m.h.lengths[op-1] {
+				r.uleb()
+			}
+		}
+	}
+}
+
+func (m *lineMachine) advance(n uint64) {
+	n += m.op
+	m.row.Addr += m.h.minInst * (n / m.h.maxOps)
+	m.op = n % m.h.maxOps
+}
+
+func (m *lineMachine) extended(r *buf) {
+	n := r.uleb()
+	b := r.take(n)
+	if len(b) == 0 {
+		return
+	}
+	switch b[0] {
+	case lneEndSequence:
+		m.row.End = true
+		m.emit()
+		m.end()
+		m.reset()
+	case lneSetAddress:
+		a := bufAt(b, 1)
+		m.row.Addr, m.op = a.uint(len(b)-1), 0
+	}
+}
+
+func (m *lineMachine) emit() {
+	m.row.File = uint32(min(m.file, uint64(len(m.h.files))))
+	m.row.Line = uint32(max(0, min(m.line, 1<<31)))
+	m.table.Rows = append(m.table.Rows, m.row)
+	m.row.Prologue = false
+}
+
+// end closes a sequence. Rows of code that the linker threw away are dropped.
+func (m *lineMachine) end() {
+	rows := m.table.Rows[m.start:]
+	if len(rows) < 2 || dead(rows[0].Addr) {
+		m.table.Rows = m.table.Rows[:m.start]
+		return
+	}
+	ordered := slices.IsSortedFunc(rows, func(x, y Row) int { return cmp.Compare(x.Addr, y.Addr) })
+	if !ordered {
+		slices.SortStableFunc(rows, func(x, y Row) int { return cmp.Compare(x.Addr, y.Addr) })
+		rows[len(rows)-1].End = true
+	}
+	last := len(m.table.Rows) - 1
+	m.table.runs = append(m.table.runs, lineRun{Range{rows[0].Addr, rows[len(rows)-1].Addr}, m.start, last})
+}
+
+// File is the name of a row's file, or "".
+func (t *LineTable) File(r Row) string {
+	if int(r.File) < len(t.Files) {
+		return t.Files[r.File]
+	}
+	return ""
+}
+
+// At finds the row that an address belongs to.
+func (t *LineTable) At(pc uint64) (Row, bool) {
+	if t == nil {
+		return Row{}, false
+	}
+	i := sort.Search(len(t.runs), func(i int) bool { return t.runs[i].Low > pc }) - 1
+	for steps := 0; i >= 0 && steps < 64; i, steps = i-1, steps+1 {
+		run := t.runs[i]
+		if pc >= run.High {
+			continue
+		}
+		rows := t.Rows[run.first:run.last]
+		j := sort.Search(len(rows), func(j int) bool { return rows[j].Addr > pc }) - 1
+		if j >= 0 {
+			return rows[j], true
+		}
+	}
+	return Row{}, false
+}
+
+// Files are the files that the unit's line program may speak of, read without
+// running it.
+func (u *Unit) Files() []string {
+	if u.skel != nil {
+		return u.skel.Files()
+	}
+	t := u.root()
+	if !t.hasLine {
+		return nil
+	}
+	if have, ok := u.data.tables.Load(t.line); ok {
+		if lt := have.(*LineTable); lt != nil {
+			return lt.Files
+		}
+		return nil
+	}
+	h, _ := u.lineHeaderAt(t.line)
+	return h.files
+}
+
+// FileOf is a file by its number in the unit's tables, as DW_AT_decl_file and
+// DW_AT_call_file give it; "" is unknown.
+func (u *Unit) FileOf(n int64) string {
+	if u.skel != nil && !u.root().hasLine {
+		return u.skel.FileOf(n)
+	}
+	files := u.ownFiles()
+	if n < 0 || n >= int64(len(files)) {
+		return ""
+	}
+	return files[n]
+}
+
+// ownFiles is the table that the unit's own entries count in: of split units
+// the one of the .dwo.
+func (u *Unit) ownFiles() []string {
+	t := u.root()
+	if u.skel != nil && t.hasLine && u.data.sec.Line != nil {
+		h, _ := u.lineHeaderAt(t.line)
+		return h.files
+	}
+	return u.Files()
+}

@@ -1,0 +1,154 @@
+package debuginfo
+
+import "path"
+
+// lineHeader is the header of a line program (DWARF 5, 6.2.4).
+type lineHeader struct {
+	version    int
+	minInst    uint64
+	maxOps     uint64
+	isStmt     bool
+	lineBase   int64
+	lineRange  uint64
+	opcodeBase uint8
+	lengths    []uint8
+	files      []string // by the numbers that programs use, with directories
+	program    buf
+	addrSize   int
+}
+
+// Bounds on one line table.
+const (
+	maxFiles   = 1 << 18
+	maxLineRow = 1 << 24
+)
+
+// lineHeaderAt reads the header of a unit's line program.
+func (u *Unit) lineHeaderAt(off uint64) (h lineHeader, ok bool) {
+	sec := u.data.sec.Line
+	r := bufAt(sec, off)
+	n, d64 := r.length()
+	if r.bad {
+		return h, false
+	}
+	r = bufAt(sec[:r.at+n], r.at)
+	h.version = int(r.u16())
+	if h.version < 2 || h.version > 5 {
+		return h, false
+	}
+	h.addrSize = u.addrSize
+	if h.version >= 5 {
+		h.addrSize = int(r.u8())
+		if r.u8() != 0 { // segment selectors
+			return h, false
+		}
+	}
+	rest := r.offset(d64)
+	if r.bad || rest > r.left() {
+		return h, false
+	}
+	start := r.at + rest
+	h.minInst = uint64(r.u8())
+	h.maxOps = 1
+	if h.version >= 4 {
+		h.maxOps = uint64(r.u8())
+	}
+	h.isStmt = r.u8() != 0
+	h.lineBase, h.lineRange, h.opcodeBase = int64(int8(r.u8())), uint64(r.u8()), r.u8()
+	if h.opcodeBase > 0 {
+		h.lengths = r.take(uint64(h.opcodeBase) - 1)
+	}
+	if r.bad || h.lineRange == 0 || h.maxOps == 0 || h.opcodeBase == 0 {
+		return h, false
+	}
+	head := bufAt(sec[:start], r.at)
+	if h.version >= 5 {
+		h.readNames5(u, &head, d64)
+	} else {
+		h.readNames(u, &head)
+	}
+	h.program = bufAt(r.b, start)
+	return h, !head.bad
+}
+
+// readNames reads the tables of versions 2 to 4. File 0 is the unit's own, and
+// so is directory 0.
+func (h *lineHeader) readNames(u *Unit, r *buf) {
+	dirs := []string{u.root().dir}
+	for len(dirs) < maxFiles {
+		s := r.cstring()
+		if r.bad || len(s) == 0 {
+			break
+		}
+		dirs = append(dirs, joinPath(dirs[0], string(s)))
+	}
+	h.files = []string{u.Path()}
+	for len(h.files) < maxFiles {
+		s := r.cstring()
+		if r.bad || len(s) == 0 {
+			return
+		}
+		dir := r.uleb()
+		r.uleb()
+		r.uleb()
+		h.files = append(h.files, fileName(dirs, dir, string(s)))
+	}
+}
+
+func fileName(dirs []string, dir uint64, name string) string {
+	if dir < uint64(len(dirs)) {
+		return joinPath(dirs[dir], name)
+	}
+	return path.Clean(name)
+}
+
+// Kinds of contents of a version 5 table (DWARF 5, table 7.27).
+const (
+	lnctPath = 1
+	lnctDir  = 2
+)
+
+// readNames5 reads the tables of version 5, whose columns describe themselves.
+func (h *lineHeader) readNames5(u *Unit, r *buf, d64 bool) {
+	fm := format{dwarf64: d64, addrSize: h.addrSize, version: 5}
+	table := func(dirs []string) []string {
+		type column struct {
+			kind uint64
+			form form
+		}
+		cols := make([]column, r.u8())
+		for i := range cols {
+			cols[i] = column{r.uleb(), form(r.uleb())}
+		}
+		n := r.uleb()
+		var out []string
+		for i := uint64(0); i < n && !r.bad && len(out) < maxFiles && len(cols) > 0; i++ {
+			var name string
+			dir := uint64(0)
+			for _, c := range cols {
+				v, b := r.value(c.form, fm, 0)
+				switch c.kind {
+				case lnctPath:
+					name = string(u.stringOf(u.root(), Val{form: c.form, U: v, B: b}))
+				case lnctDir:
+					dir = v
+				}
+			}
+			switch {
+			case dirs != nil:
+				name = fileName(dirs, dir, name)
+			case len(out) > 0:
+				name = joinPath(out[0], name)
+			case name == "": // the first is where the compiler ran
+				name = u.root().dir
+			}
+			out = append(out, name)
+		}
+		return out
+	}
+	dirs := table(nil)
+	if dirs == nil {
+		dirs = []string{u.root().dir}
+	}
+	h.files = table(dirs)
+}

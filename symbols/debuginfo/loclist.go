@@ -1,0 +1,186 @@
+package debuginfo
+
+import "debug/dwarf"
+
+// Location is where a value is while the program is in Range: a DWARF
+// expression. The zero Range is everywhere.
+type Location struct {
+	Range
+	Expr []byte
+}
+
+// Everywhere reports whether the location holds at every address.
+func (l Location) Everywhere() bool { return l.Range == Range{} }
+
+// maxLocations bounds the list of one variable.
+const maxLocations = 1 << 16
+
+// Locations are where a location attribute says that a value is: one
+// expression, or the entries of a list. A default entry of a list comes last
+// and holds everywhere.
+func (e *Entry) Locations(a dwarf.Attr) []Location {
+	v, ok := e.Val(a)
+	if !ok {
+		return nil
+	}
+	if v.IsBlock() {
+		if len(v.B) == 0 {
+			return nil
+		}
+		return []Location{{Expr: v.B}}
+	}
+	switch v.form {
+	case formSecOffset, formData4, formData8, formLoclistx:
+		return e.unit.locationList(v)
+	}
+	return nil
+}
+
+// LocationAt chooses the expression for an address; ok is false when the value
+// is nowhere there, and list then says where else it is.
+func (e *Entry) LocationAt(a dwarf.Attr, pc uint64) (expr []byte, list []Location, ok bool) {
+	list = e.Locations(a)
+	for _, l := range list {
+		if l.Everywhere() || l.Low <= pc && pc < l.High {
+			return l.Expr, list, len(l.Expr) > 0
+		}
+	}
+	return nil, list, false
+}
+
+func (u *Unit) locationList(v Val) []Location {
+	t := u.root()
+	if u.version >= 5 {
+		off := v.U
+		if v.form == formLoclistx {
+			var ok bool
+			if off, ok = u.listOffset(u.data.sec.LocLists, t.locBase, v.U); !ok {
+				return nil
+			}
+		}
+		return u.loclist(u.data.sec.LocLists, off)
+	}
+	if u.skel != nil {
+		return u.loclistGNU(v.U)
+	}
+	r := bufAt(u.data.sec.Loc, v.U)
+	base, all := t.low, ^uint64(0)
+	if u.addrSize == 4 {
+		all = 0xffffffff
+	}
+	var out []Location
+	for len(out) < maxLocations {
+		lo, hi := r.uint(u.addrSize), r.uint(u.addrSize)
+		switch {
+		case r.bad || lo == 0 && hi == 0:
+			return out
+		case lo == all:
+			base = hi
+			continue
+		}
+		expr := r.take(r.u16())
+		if hi > lo && !r.bad {
+			out = append(out, Location{Range{base + lo, base + hi}, expr})
+		}
+	}
+	return out
+}
+
+// Entries of location lists (DWARF 5, table 7.10).
+const (
+	lleEnd = iota
+	lleBaseAddressx
+	lleStartxEndx
+	lleStartxLength
+	lleOffsetPair
+	lleDefault
+	lleBaseAddress
+	lleStartEnd
+	lleStartLength
+)
+
+func (u *Unit) loclist(sec []byte, off uint64) []Location {
+	t := u.root()
+	r := bufAt(sec, off)
+	base := t.low
+	index := func() uint64 {
+		a, ok := u.indexed(t, r.uleb())
+		if !ok {
+			r.bad = true
+		}
+		return a
+	}
+	var out, rest []Location
+	for len(out) < maxLocations {
+		var l Location
+		switch r.u8() {
+		case lleBaseAddressx:
+			base = index()
+			continue
+		case lleBaseAddress:
+			base = r.uint(u.addrSize)
+			continue
+		case lleStartxEndx:
+			l.Low, l.High = index(), index()
+		case lleStartxLength:
+			l.Low = index()
+			l.High = l.Low + r.uleb()
+		case lleOffsetPair:
+			l.Low, l.High = r.uleb(), r.uleb()
+			l.Low, l.High = l.Low+base, l.High+base
+		case lleDefault:
+			l.Expr = r.take(r.uleb())
+			if !r.bad {
+				rest = []Location{l}
+			}
+			continue
+		case lleStartEnd:
+			l.Low, l.High = r.uint(u.addrSize), r.uint(u.addrSize)
+		case lleStartLength:
+			l.Low = r.uint(u.addrSize)
+			l.High = l.Low + r.uleb()
+		default: // the end, or what nobody knows the length of
+			return append(out, rest...)
+		}
+		l.Expr = r.take(r.uleb())
+		if r.bad {
+			return append(out, rest...)
+		}
+		if l.High > l.Low {
+			out = append(out, l)
+		}
+	}
+	return append(out, rest...)
+}
+
+// loclistGNU reads the lists of split DWARF 4 (DW_LLE_GNU_*), which number
+// their entries otherwise and have lengths of fixed size.
+func (u *Unit) loclistGNU(off uint64) []Location {
+	t := u.root()
+	r := bufAt(u.data.sec.Loc, off)
+	var out []Location
+	for len(out) < maxLocations {
+		var l Location
+		var ok bool
+		switch r.u8() {
+		case 3: // start and length
+			l.Low, ok = u.indexed(t, r.uleb())
+			l.High = l.Low + r.u32()
+		case 2: // start and end
+			l.Low, ok = u.indexed(t, r.uleb())
+			if ok {
+				l.High, ok = u.indexed(t, r.uleb())
+			}
+		default:
+			return out
+		}
+		l.Expr = r.take(r.u16())
+		if r.bad {
+			return out
+		}
+		if ok && l.High > l.Low {
+			out = append(out, l)
+		}
+	}
+	return out
+}

@@ -1,0 +1,114 @@
+package debuginfo
+
+// Package reads a DWARF package file (.dwp): many .dwo files in one, with an
+// index from a unit's id to its part of each section (DWARF 5, 7.3.5; before
+// it GNU's version 2 of the same).
+type Package struct {
+	sec   Sections
+	index unitTable
+}
+
+// Columns of the index. Of version 2 types are column 2 and locations are in
+// .debug_loc.
+const (
+	sectInfo       = 1
+	sectAbbrev     = 3
+	sectLine       = 4
+	sectLoc        = 5
+	sectStrOffsets = 6
+	sectRngLists   = 8
+)
+
+// unitTable is the index of a package.
+type unitTable struct {
+	version          uint64
+	columns          []uint64
+	units, slots     uint64
+	ids, rows        buf
+	offsets, lengths buf
+}
+
+// NewPackage reads the package's index; ok is false when there is none.
+func NewPackage(sec Sections) (p *Package, ok bool) {
+	r := bufAt(sec.CUIndex, 0)
+	t := unitTable{version: r.u32()}
+	if t.version != 2 {
+		r.at = 0
+		t.version = r.u16()
+		r.skip(2)
+	}
+	cols := r.u32()
+	t.units, t.slots = r.u32(), r.u32()
+	if r.bad || t.version != 2 && t.version != 5 || cols > 16 || t.slots&(t.slots-1) != 0 {
+		return nil, false
+	}
+	t.ids = bufAt(r.take(8*t.slots), 0)
+	t.rows = bufAt(r.take(4*t.slots), 0)
+	for range cols {
+		t.columns = append(t.columns, r.u32())
+	}
+	t.offsets = bufAt(r.take(4*t.units*cols), 0)
+	t.lengths = bufAt(r.take(4*t.units*cols), 0)
+	if r.bad {
+		return nil, false
+	}
+	return &Package{sec: sec, index: t}, true
+}
+
+// row finds the row of a unit, from 0.
+func (t *unitTable) row(id uint64) (uint64, bool) {
+	if t.slots == 0 {
+		return 0, false
+	}
+	mask := t.slots - 1
+	step := (id>>32)&mask | 1
+	for i, n := id&mask, uint64(0); n < t.slots; i, n = (i+step)&mask, n+1 {
+		a, b := bufAt(t.ids.b, 8*i), bufAt(t.rows.b, 4*i)
+		have, row := a.u64(), b.u32()
+		if row == 0 {
+			return 0, false
+		}
+		if have == id {
+			return row - 1, row <= t.units
+		}
+	}
+	return 0, false
+}
+
+// Sections are the parts of the sections that belong to the unit with an id.
+func (p *Package) Sections(id uint64) (Sections, bool) {
+	t := &p.index
+	row, ok := t.row(id)
+	if !ok {
+		return Sections{}, false
+	}
+	out := Sections{Str: p.sec.Str}
+	for i, c := range t.columns {
+		at := 4 * (row*uint64(len(t.columns)) + uint64(i))
+		a, b := bufAt(t.offsets.b, at), bufAt(t.lengths.b, at)
+		off, n := a.u32(), b.u32()
+		part := func(sec []byte) []byte {
+			if off > uint64(len(sec)) || n > uint64(len(sec))-off {
+				return nil
+			}
+			return sec[off : off+n : off+n]
+		}
+		switch c {
+		case sectInfo:
+			out.Info = part(p.sec.Info)
+		case sectAbbrev:
+			out.Abbrev = part(p.sec.Abbrev)
+		case sectLine:
+			out.Line = part(p.sec.Line)
+		case sectLoc:
+			out.Loc, out.LocLists = part(p.sec.Loc), part(p.sec.LocLists)
+		case sectStrOffsets:
+			out.StrOffsets = part(p.sec.StrOffsets)
+		case sectRngLists:
+			if t.version == 5 {
+				out.RngLists = part(p.sec.RngLists)
+			}
+		}
+	}
+	return out, out.Info != nil
+}

@@ -1,0 +1,288 @@
+package debuginfo
+
+import (
+	"cmp"
+	"debug/dwarf"
+	"slices"
+	"sort"
+)
+
+// Range is a run of code, from Low up to but without High.
+type Range struct{ Low, High uint64 }
+
+// maxRanges bounds the ranges of one entry; a unit with a section for each
+// function has some ten thousands.
+const maxRanges = 1 << 20
+
+// Ranges is the code that an entry covers. The slice is new.
+func (e *Entry) Ranges() []Range {
+	if e.unit == nil {
+		return nil
+	}
+	return e.rangesInto(nil)
+}
+
+func (e *Entry) rangesInto(out []Range) []Range {
+	u := e.unit
+	if v, ok := e.Val(dwarf.AttrRanges); ok {
+		return u.rangeList(out, v)
+	}
+	lv, ok := e.Val(dwarf.AttrLowpc)
+	if !ok {
+		return out
+	}
+	t := u.root()
+	low, ok := u.addressIn(t, lv)
+	hv, ok2 := e.Val(dwarf.AttrHighpc)
+	if !ok || !ok2 {
+		return out
+	}
+	high, isAddr := u.addressIn(t, hv)
+	if !isAddr {
+		n, ok := hv.Int()
+		if !ok {
+			return out
+		}
+		high = low + uint64(n)
+	}
+	if high > low && !dead(low) {
+		out = append(out, Range{low, high})
+	}
+	return out
+}
+
+// dead reports an address that a linker gave to code that it threw away: 0, 1,
+// or -1 and -2.
+func dead(low uint64) bool { return low <= 1 || low >= ^uint64(1) }
+
+// rangeList reads a list of .debug_rnglists, or of .debug_ranges before
+// version 5.
+func (u *Unit) rangeList(out []Range, v Val) []Range {
+	t := u.root()
+	if u.version >= 5 {
+		off := v.U
+		if v.form == formRnglistx {
+			var ok bool
+			if off, ok = u.listOffset(u.data.sec.RngLists, t.rngBase, v.U); !ok {
+				return out
+			}
+		}
+		return u.rnglist(out, off)
+	}
+	sec, off := u.data.sec.Ranges, v.U
+	if u.skel != nil {
+		sec = u.skel.data.sec.Ranges
+		off += t.rngBase
+	}
+	r := bufAt(sec, off)
+	base, all := t.low, ^uint64(0)
+	if u.addrSize == 4 {
+		all = 0xffffffff
+	}
+	for len(out) < maxRanges {
+		lo, hi := r.uint(u.addrSize), r.uint(u.addrSize)
+		switch {
+		case r.bad || lo == 0 && hi == 0:
+			return out
+		case lo == all:
+			base = hi
+		case hi > lo && !dead(base+lo):
+			out = append(out, Range{base + lo, base + hi})
+		}
+	}
+	return out
+}
+
+// listOffset follows an index of a table of offsets (DW_FORM_rnglistx,
+// DW_FORM_loclistx), which count from the table's start.
+func (u *Unit) listOffset(sec []byte, base, i uint64) (uint64, bool) {
+	size := uint64(4)
+	if u.dwarf64 {
+		size = 8
+	}
+	if i > uint64(len(sec)) {
+		return 0, false
+	}
+	r := bufAt(sec, base+i*size)
+	off := r.offset(u.dwarf64)
+	return base + off, !r.bad
+}
+
+// Entries of range lists (DWARF 5, table 7.30).
+const (
+	rleEnd = iota
+	rleBaseAddressx
+	rleStartxEndx
+	rleStartxLength
+	rleOffsetPair
+	rleBaseAddress
+	rleStartEnd
+	rleStartLength
+)
+
+func (u *Unit) rnglist(out []Range, off uint64) []Range {
+	t := u.root()
+	r := bufAt(u.data.sec.RngLists, off)
+	base := t.low
+	index := func() uint64 {
+		a, ok := u.indexed(t, r.uleb())
+		if !ok {
+			r.bad = true
+		}
+		return a
+	}
+	for len(out) < maxRanges {
+		var lo, hi uint64
+		switch r.u8() {
+		case rleBaseAddressx:
+			base = index()
+			continue
+		case rleBaseAddress:
+			base = r.uint(u.addrSize)
+			continue
+		case rleStartxEndx:
+			lo, hi = index(), index()
+		case rleStartxLength:
+			lo = index()
+			hi = lo + r.uleb()
+		case rleOffsetPair:
+			lo, hi = r.uleb(), r.uleb()
+			if dead(base) && base != 0 {
+				lo, hi = 0, 0
+			}
+			lo, hi = lo+base, hi+base
+		case rleStartEnd:
+			lo, hi = r.uint(u.addrSize), r.uint(u.addrSize)
+		case rleStartLength:
+			lo = r.uint(u.addrSize)
+			hi = lo + r.uleb()
+		default:
+			return out
+		}
+		if r.bad {
+			return out
+		}
+		if hi > lo && !dead(lo) {
+			out = append(out, Range{lo, hi})
+		}
+	}
+	return out
+}
+
+func covers(list []Range, pc uint64) bool {
+	for _, r := range list {
+		if r.Low <= pc && pc < r.High {
+			return true
+		}
+	}
+	return false
+}
+
+// unitRange is code of a unit; reach is the largest end of it and all before.
+type unitRange struct {
+	Range
+	reach uint64
+	unit  *Unit
+}
+
+// unitRanges is the code of all units by address: from .debug_aranges as far
+// as it goes, else from the units' own ranges.
+func (d *Data) unitRanges() []unitRange {
+	return d.ranges.get(func() []unitRange {
+		out, told := d.aranges()
+		for _, u := range d.Units() {
+			if told[u.off] || u.kind == utPartial || u.kind == utType {
+				continue
+			}
+			t := u.root()
+			if !t.ok || t.entry.tag == dwarf.TagPartialUnit {
+				continue
+			}
+			list := t.entry.Ranges()
+			if len(list) == 0 && t.hasDwo {
+				if full := u.full(); full != u {
+					ft := full.root()
+					list = ft.entry.Ranges()
+				}
+			}
+			for _, r := range list {
+				out = append(out, unitRange{Range: r, unit: u})
+			}
+		}
+		slices.SortStableFunc(out, func(x, y unitRange) int { return cmp.Compare(x.Low, y.Low) })
+		reach := uint64(0)
+		for i := range out {
+			reach = max(reach, out[i].High)
+			out[i].reach = reach
+		}
+		return out
+	})
+}
+
+// aranges reads .debug_aranges; told has the units it speaks of.
+func (d *Data) aranges() (out []unitRange, told map[uint64]bool) {
+	told = map[uint64]bool{}
+	r := bufAt(d.sec.Aranges, 0)
+	for r.left() > 12 {
+		start := r.at
+		n, d64 := r.length()
+		if r.bad {
+			break
+		}
+		end := r.at + n
+		s := bufAt(r.b[:end], r.at)
+		version := s.u16()
+		off := s.offset(d64)
+		addrSize, segSize := int(s.u8()), s.u8()
+		r.at = end
+		u := d.unitFrom(off)
+		if s.bad || version != 2 || addrSize != 4 && addrSize != 8 || segSize != 0 || u == nil {
+			continue
+		}
+		if rest := (s.at - start) % uint64(2*addrSize); rest != 0 {
+			s.skip(uint64(2*addrSize) - rest)
+		}
+		for len(out) < maxRanges {
+			lo, size := s.uint(addrSize), s.uint(addrSize)
+			if s.bad || lo == 0 && size == 0 {
+				break
+			}
+			if size != 0 && lo+size > lo && !dead(lo) {
+				out = append(out, unitRange{Range: Range{lo, lo + size}, unit: u})
+				told[u.off] = true
+			}
+		}
+	}
+	return out, told
+}
+
+// unitFrom finds the unit whose header is at off.
+func (d *Data) unitFrom(off uint64) *Unit {
+	list := d.Units()
+	i := sort.Search(len(list), func(i int) bool { return list[i].off >= off })
+	if i == len(list) || list[i].off != off {
+		return nil
+	}
+	return list[i]
+}
+
+// UnitAt finds the unit that has the code at an address, or nil. Of a split
+// unit it is the part with the entries, if that can be had.
+func (d *Data) UnitAt(pc uint64) *Unit {
+	u := d.skeletonAt(pc)
+	if u == nil {
+		return nil
+	}
+	return u.full()
+}
+
+func (d *Data) skeletonAt(pc uint64) *Unit {
+	list := d.unitRanges()
+	i := sort.Search(len(list), func(i int) bool { return list[i].Low > pc }) - 1
+	for steps := 0; i >= 0 && list[i].reach > pc && steps < 4096; i, steps = i-1, steps+1 {
+		if pc < list[i].High {
+			return list[i].unit
+		}
+	}
+	return nil
+}

@@ -1,0 +1,247 @@
+package debuginfo
+
+import (
+	"debug/dwarf"
+	"path"
+)
+
+// Types of units (DWARF 5, table 7.2).
+const (
+	utCompile      = 1
+	utType         = 2
+	utPartial      = 3
+	utSkeleton     = 4
+	utSplitCompile = 5
+	utSplitType    = 6
+)
+
+// Attributes of GNU's split DWARF 4 and of call sites, which DWARF 5 took over
+// under other numbers.
+const (
+	attrGNUDwoName    dwarf.Attr = 0x2130
+	attrGNUDwoID      dwarf.Attr = 0x2131
+	attrGNURangesBase dwarf.Attr = 0x2132
+	attrGNUAddrBase   dwarf.Attr = 0x2133
+)
+
+// Unit is one contribution to .debug_info: a source file with all that it
+// includes, mostly.
+type Unit struct {
+	data     *Data
+	types    bool
+	off, end uint64
+	first    uint64 // offset of the first entry
+	version  int
+	dwarf64  bool
+	addrSize int
+	kind     uint8
+	abbrev   uint64
+	id       uint64 // of a split unit, or the type's signature
+	typeOff  uint64 // of the type's entry in a type unit
+
+	abbrevs once[*abbrevTable]
+	top     once[*unitTop]
+	body    once[*Unit]
+	index   once[*unitIndex]
+	skel    *Unit // the skeleton of a split unit
+}
+
+// unitTop is what a unit's first entry says.
+type unitTop struct {
+	entry   Entry
+	ok      bool
+	name    string
+	dir     string
+	lang    int64
+	low     uint64
+	strBase uint64
+	adrBase uint64
+	rngBase uint64
+	locBase uint64
+	line    uint64
+	hasLine bool
+	dwo     SplitRef
+	hasDwo  bool
+}
+
+// header reads the rest of a unit header, after its length.
+func (u *Unit) header(r *buf) {
+	u.version = int(r.u16())
+	u.kind = utCompile
+	switch {
+	case u.version >= 5:
+		u.kind = r.u8()
+		u.addrSize = int(r.u8())
+		u.abbrev = r.offset(u.dwarf64)
+		switch u.kind {
+		case utSkeleton, utSplitCompile:
+			u.id = r.u64()
+		case utType, utSplitType:
+			u.id = r.u64()
+			u.typeOff = r.offset(u.dwarf64)
+		}
+	default:
+		u.abbrev = r.offset(u.dwarf64)
+		u.addrSize = int(r.u8())
+		if u.types {
+			u.kind = utType
+			u.id = r.u64()
+			u.typeOff = r.offset(u.dwarf64)
+		}
+	}
+}
+
+func (u *Unit) bytes() []byte {
+	if u.types {
+		return u.data.sec.Types[:u.end]
+	}
+	return u.data.sec.Info[:u.end]
+}
+
+func (u *Unit) format() format { return format{u.dwarf64, u.addrSize, u.version} }
+
+// root reads the unit's first entry. Bases come first: the entry's own strings
+// may be indirect.
+func (u *Unit) root() *unitTop {
+	return u.top.get(func() *unitTop {
+		t := &unitTop{}
+		t.entry, _, t.ok = u.entryAt(u.first)
+		if !t.ok {
+			return t
+		}
+		num := func(a ...dwarf.Attr) (uint64, bool) {
+			for _, a := range a {
+				if v, ok := t.entry.Val(a); ok {
+					return v.U, true
+				}
+			}
+			return 0, false
+		}
+		t.strBase, t.adrBase, t.rngBase, t.locBase = u.bases()
+		if v, ok := num(dwarf.AttrStrOffsetsBase); ok {
+			t.strBase = v
+		}
+		if v, ok := num(dwarf.AttrAddrBase, attrGNUAddrBase); ok {
+			t.adrBase = v
+		}
+		if v, ok := num(dwarf.AttrRnglistsBase, attrGNURangesBase); ok {
+			t.rngBase = v
+		}
+		if v, ok := num(dwarf.AttrLoclistsBase); ok {
+			t.locBase = v
+		}
+		if u.skel != nil {
+			t.adrBase = u.skel.root().adrBase
+			if u.version < 5 {
+				t.rngBase = u.skel.root().rngBase
+			}
+		}
+		t.line, t.hasLine = num(dwarf.AttrStmtList)
+		if lang, ok := num(dwarf.AttrLanguage); ok {
+			t.lang = int64(lang)
+		}
+		t.name = u.stringIn(t, &t.entry, dwarf.AttrName)
+		t.dir = u.stringIn(t, &t.entry, dwarf.AttrCompDir)
+		if v, ok := t.entry.Val(dwarf.AttrLowpc); ok {
+			t.low, _ = u.addressIn(t, v)
+		}
+		if u.skel != nil {
+			s := u.skel.root()
+			t.low = s.low
+			if t.dir == "" {
+				t.dir = s.dir
+			}
+		}
+		id, hasID := num(attrGNUDwoID)
+		if u.kind == utSkeleton {
+			id, hasID = u.id, true
+		}
+		if hasID {
+			t.dwo = SplitRef{ID: id, Name: u.stringIn(t, &t.entry, dwarf.AttrDwoName), CompDir: t.dir}
+			if t.dwo.Name == "" {
+				t.dwo.Name = u.stringIn(t, &t.entry, attrGNUDwoName)
+			}
+			t.hasDwo = t.dwo.Name != "" && !u.data.split
+		}
+		return t
+	})
+}
+
+// bases are where the unit's tables start when it doesn't say: in split files
+// behind the section's header (DWARF 5, 7.26 to 7.29).
+func (u *Unit) bases() (str, addr, rng, loc uint64) {
+	if u.version < 5 {
+		return 0, 0, 0, 0
+	}
+	str, addr, rng, loc = 8, 8, 12, 12
+	if u.dwarf64 {
+		str, addr, rng, loc = 16, 16, 20, 20
+	}
+	return str, addr, rng, loc
+}
+
+// full is the unit itself, or for a skeleton the split unit, if it can be had.
+func (u *Unit) full() *Unit {
+	return u.body.get(func() *Unit {
+		t := u.root()
+		if !t.hasDwo || u.data.open == nil {
+			return u
+		}
+		d := u.data.open(t.dwo)
+		if d == nil {
+			return u
+		}
+		for _, s := range d.Units() {
+			id := s.id
+			if v, ok := s.firstVal(attrGNUDwoID); ok && s.version < 5 {
+				id = v
+			}
+			if id != t.dwo.ID || s.kind == utType || s.kind == utSplitType {
+				continue
+			}
+			// The Data of a .dwo may serve several skeletons: the unit that
+			// knows this one is its own.
+			c := &Unit{data: s.data, off: s.off, end: s.end, first: s.first, version: s.version, dwarf64: s.dwarf64,
+				addrSize: s.addrSize, kind: s.kind, abbrev: s.abbrev, id: s.id, skel: u}
+			c.body.get(func() *Unit { return c })
+			return c
+		}
+		return u
+	})
+}
+
+// MissingSplit names the .dwo file that holds the unit's entries and was not
+// found; "" means that nothing is missing.
+func (u *Unit) MissingSplit() string {
+	if t := u.root(); t.hasDwo && u.full() == u {
+		return t.dwo.Name
+	}
+	return ""
+}
+
+// firstVal is an attribute of the first entry, read without the bases.
+func (u *Unit) firstVal(a dwarf.Attr) (uint64, bool) {
+	e, _, ok := u.entryAt(u.first)
+	if !ok {
+		return 0, false
+	}
+	v, ok := e.Val(a)
+	return v.U, ok
+}
+
+// Name is the unit's source file as the compiler was given it.
+func (u *Unit) Name() string { return u.root().name }
+
+// Language is the DW_LANG_* of the unit's source.
+func (u *Unit) Language() Language { return Language(u.root().lang) }
+
+// Path is the unit's source file with its directory.
+func (u *Unit) Path() string { return joinPath(u.root().dir, u.root().name) }
+
+// joinPath puts a directory before a relative name.
+func joinPath(dir, name string) string {
+	if dir == "" || name == "" || name[0] == '/' || name[0] == '<' {
+		return name
+	}
+	return path.Join(dir, name)
+}

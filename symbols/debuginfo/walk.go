@@ -1,0 +1,131 @@
+package debuginfo
+
+import (
+	"debug/dwarf"
+	"iter"
+)
+
+// maxDepth bounds how deep entries nest; compilers stay below 64.
+const maxDepth = 512
+
+// Children goes through an entry's direct children. Entries that damage hides
+// are left out.
+func (e Entry) Children() iter.Seq[Entry] {
+	return func(yield func(Entry) bool) {
+		if e.unit == nil || !e.children {
+			return
+		}
+		off := e.next
+		for {
+			c, _, ok := e.unit.entryAt(off)
+			if !ok || c.tag == 0 || !yield(c) {
+				return
+			}
+			if off, ok = e.unit.after(&c); !ok {
+				return
+			}
+		}
+	}
+}
+
+// after is the offset behind an entry and all below it.
+func (u *Unit) after(e *Entry) (uint64, bool) {
+	if !e.children {
+		return e.next, true
+	}
+	if r, ok := e.RefTo(dwarf.AttrSibling); ok && r.off > e.next && r.off < u.end {
+		return r.off, true
+	}
+	room := make([]Val, 0, 24)
+	off := e.next
+	for depth := 1; depth > 0; {
+		c, next, ok := u.entryInto(off, room)
+		if !ok {
+			return 0, false
+		}
+		switch {
+		case c.tag == 0:
+			depth--
+		case c.children:
+			if r, ok := c.RefTo(dwarf.AttrSibling); ok && r.off > next && r.off < u.end {
+				next = r.off
+			} else {
+				depth++
+			}
+		}
+		off = next
+	}
+	return off, true
+}
+
+// walk goes through all entries of the unit in order, with their depth; the
+// first has 0. An entry's values are overwritten by the next step. visit says
+// whether to go below the entry.
+func (u *Unit) walk(visit func(e *Entry, depth int) (below bool)) {
+	room := make([]Val, 0, 32)
+	off, depth := u.first, 0
+	for {
+		e, next, ok := u.entryInto(off, room)
+		if !ok {
+			return
+		}
+		if cap(e.vals) > cap(room) {
+			room = e.vals[:0]
+		}
+		if e.tag == 0 {
+			if depth--; depth <= 0 {
+				return
+			}
+			off = next
+			continue
+		}
+		below := visit(&e, depth)
+		switch {
+		case !e.children:
+		case below && depth < maxDepth:
+			depth++
+		default:
+			if next, ok = u.after(&e); !ok {
+				return
+			}
+		}
+		if off = next; depth == 0 {
+			return
+		}
+	}
+}
+
+// path finds the entries from the unit's first down to the one at off, which
+// is last; nil when there is none.
+func (u *Unit) path(off uint64) []Entry {
+	e, _, ok := u.entryAt(u.first)
+	if !ok {
+		return nil
+	}
+	out := []Entry{e}
+	for len(out) < maxDepth {
+		last := out[len(out)-1]
+		if last.off == off {
+			return out
+		}
+		down := false
+		for c := range last.Children() {
+			if c.off == off {
+				return append(out, c)
+			}
+			if c.off > off {
+				return nil
+			}
+			if c.children {
+				if end, ok := u.after(&c); ok && off < end && off > c.off {
+					out, down = append(out, c), true
+					break
+				}
+			}
+		}
+		if !down {
+			return nil
+		}
+	}
+	return nil
+}

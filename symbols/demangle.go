@@ -1,0 +1,227 @@
+package symbols
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/ianlancetaylor/demangle"
+)
+
+// Demangled is the name as its source has it, for C++ and Rust names with
+// their parameters: "ns::f(int)", "core::fmt::Write::write_str". Other names
+// are given unchanged.
+func (s Symbol) Demangled() string { return demangleName(s.Name) }
+
+func demangleName(name string) string {
+	if !isMangled(name) {
+		return name
+	}
+	stub := strings.TrimSuffix(name, "@plt")
+	out := demangle.Filter(stub)
+	if len(out) > maxDemangled {
+		return name
+	}
+	return out + name[len(stub):]
+}
+
+// maxDemangled bounds the length in bytes of a readable name: templates can
+// blow a short mangled name up a thousandfold.
+const maxDemangled = 4096
+
+// isMangled reports whether a name may be one of Itanium C++ or of Rust.
+func isMangled(name string) bool {
+	return strings.HasPrefix(name, "_Z") || strings.HasPrefix(name, "_R") || strings.HasPrefix(name, "___Z") || strings.HasPrefix(name, "__Z")
+}
+
+// nameForms gives the readable forms under which a mangled name is found,
+// blanks taken out: whole; without parameters; without template arguments
+// too; each without ABI tags. The suffix of a clone (".cold") stays in all of
+// them. nil when the name can't be demangled.
+func nameForms(name string) []string {
+	if !isMangled(name) {
+		return nil
+	}
+	base, suffix := cutClone(name)
+	limit := demangle.MaxLength(12)
+	full, err := demangle.ToString(base, limit)
+	if err != nil {
+		return nil
+	}
+	full = squeeze(full)
+	var forms []string
+	add := func(s string) {
+		for _, f := range forms {
+			if f == s+suffix {
+				return
+			}
+		}
+		forms = append(forms, s+suffix)
+	}
+	add(full)
+	if strings.Contains(full, "std::") { // abbreviations such as std::string, written out
+		if verbose, err := demangle.ToString(base, demangle.Verbose, limit); err == nil {
+			add(squeeze(verbose))
+		}
+	}
+	if hash := rustHash(base); hash != "" {
+		if bare, ok := strings.CutSuffix(full, "::"+hash); ok {
+			add(bare)
+		} else {
+			add(full + "::" + hash)
+		}
+	}
+	for _, options := range [...][]demangle.Option{
+		{demangle.NoParams, demangle.NoEnclosingParams, limit},
+		{demangle.NoParams, demangle.NoEnclosingParams, demangle.NoTemplateParams, limit},
+	} {
+		bare, err := demangle.ToString(base, options...)
+		if err != nil {
+			continue
+		}
+		bare = squeeze(bare)
+		if i := strings.Index(full, bare); i > 0 { // the return type of a template
+			add(full[i:])
+		}
+		add(bare)
+	}
+	for _, f := range forms[:len(forms):len(forms)] {
+		if strings.Contains(f, "[abi:") {
+			add(strings.TrimSuffix(withoutTags(f), suffix))
+		}
+	}
+	return forms
+}
+
+// cutClone splits a mangled name from the suffix of a clone. Rust's legacy
+// names have dots of their own.
+func cutClone(name string) (base, suffix string) {
+	if rustHash(name) != "" {
+		return name, ""
+	}
+	if i := strings.LastIndex(name, "E."); i > 0 && rustHash(name[:i+1]) != "" {
+		return name[:i+1], name[i+1:]
+	}
+	if i := strings.IndexByte(name, '.'); i > 0 {
+		return name[:i], name[i:]
+	}
+	return name, ""
+}
+
+// rustHash is the part that tells instances of a Rust function apart in the
+// legacy mangling, "h" and 16 digits, or "".
+func rustHash(name string) string {
+	const tail = len("17h") + 16 + len("E")
+	if !strings.HasPrefix(name, "_ZN") || len(name) < tail || name[len(name)-1] != 'E' {
+		return ""
+	}
+	at := len(name) - tail
+	if name[at:at+3] != "17h" {
+		return ""
+	}
+	return name[at+2 : len(name)-1]
+}
+
+// squeeze takes the blanks out of a name: "f(int, char const *)" and
+// "f(int,char const*)" are the same function.
+func squeeze(s string) string {
+	if !strings.ContainsAny(s, " \t") {
+		return s
+	}
+	return strings.Map(func(r rune) rune {
+		if r == ' ' || r == '\t' {
+			return -1
+		}
+		return r
+	}, s)
+}
+
+// withoutTags cuts "[abi:cxx11]" and the like.
+func withoutTags(s string) string {
+	for {
+		i := strings.Index(s, "[abi:")
+		if i < 0 {
+			return s
+		}
+		n := strings.IndexByte(s[i:], ']')
+		if n < 0 {
+			return s
+		}
+		s = s[:i] + s[i+n+1:]
+	}
+}
+
+// literalWords are the identifiers in a readable name or pattern that a
+// mangled name must hold as they stand, the longest first. Words that mangling
+// abbreviates are left out.
+func literalWords(s string) []string {
+	var out []string
+	for i := 0; i < len(s); {
+		if !isWord(s[i]) {
+			i++
+			continue
+		}
+		j := i
+		for j < len(s) && isWord(s[j]) {
+			j++
+		}
+		if w := s[i:j]; !abbreviated(w) && (w[0] < '0' || w[0] > '9') {
+			out = append(out, w)
+		}
+		i = j
+	}
+	slices.SortStableFunc(out, func(x, y string) int { return len(y) - len(x) })
+	return out
+}
+
+// mangledWords are the literal words of a readable name as mangled names have
+// them: each with its length before it, where nothing in the name may stand in
+// the middle of an identifier of Rust's or behind a clone's dot.
+// Parameters are not looked at: they may be written without blanks
+// ("f(charconst*)"), as definitions want it.
+func mangledWords(name string) []string {
+	words := literalWords(withoutParams(name))
+	if strings.ContainsAny(name, "<{$.") {
+		return words
+	}
+	for i, w := range words {
+		if w[0] != '_' {
+			words[i] = strconv.Itoa(len(w)) + w
+		}
+	}
+	return words
+}
+
+// withoutParams cuts a readable name at its parameters.
+func withoutParams(name string) string {
+	for at := 0; ; {
+		i := strings.IndexByte(name[at:], '(')
+		if i < 0 {
+			return name
+		}
+		i += at
+		if i > 0 && !strings.HasSuffix(name[:i], "operator") && !strings.HasPrefix(name[i:], "(anonymous") && name[i-1] != '.' {
+			return name[:i]
+		}
+		at = i + 1
+	}
+}
+
+func isWord(c byte) bool {
+	return c == '_' || '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
+}
+
+// abbreviated reports whether the Itanium C++ ABI (5.1.5, 5.1.10) writes the
+// word in another way.
+func abbreviated(w string) bool {
+	switch w {
+	case "std", "allocator", "basic_string", "string", "istream", "ostream", "iostream",
+		"basic_istream", "basic_ostream", "basic_iostream", "char_traits",
+		"operator", "new", "delete", "void", "bool", "char", "short", "int", "long", "unsigned", "signed",
+		"float", "double", "wchar_t", "char8_t", "char16_t", "char32_t", "__int128", "auto", "decltype",
+		"const", "volatile", "restrict", "anonymous", "namespace", "anonymousnamespace", "abi", "transaction", "as", "dyn", "impl", "mut", "lambda", "vtable", "typeinfo",
+		"for", "to", "thunk", "virtual", "non", "guard", "variable", "clone", "co_await":
+		return true
+	}
+	return strings.HasPrefix(w, "nullptr") || w == "true" || w == "false" || strings.HasPrefix(w, "operator")
+}

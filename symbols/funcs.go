@@ -1,0 +1,276 @@
+package symbols
+
+import (
+	"cmp"
+	"debug/elf"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+)
+
+// funcIndex is the functions of a file by address, one per address.
+type funcIndex struct {
+	list []funcEntry
+}
+
+// funcEntry is a function; end is the first address behind it.
+type funcEntry struct {
+	start, end Vaddr
+	reach      Vaddr // the largest end of this entry and all before it
+	table      uint16
+	symbol     uint32 // in the table
+}
+
+// functions builds the index.
+func (f *File) functions() []funcEntry {
+	return f.index.get(func() (out funcIndex) {
+		var err error
+		defer rescue(f.Path, &err)
+		return funcIndex{f.buildIndex()}
+	}).list
+}
+
+func (f *File) buildIndex() []funcEntry {
+	tables := f.tables().list
+	var all []funcEntry
+	for ti, t := range tables {
+		for i := range t.symbols {
+			s := &t.symbols[i]
+			if f.isCode(t, s) {
+				all = append(all, funcEntry{start: s.vaddr, table: uint16(ti), symbol: uint32(i)})
+			}
+		}
+	}
+	at := func(e *funcEntry) (*table, *rawSymbol) {
+		t := tables[e.table]
+		return t, &t.symbols[e.symbol]
+	}
+	slices.SortFunc(all, func(x, y funcEntry) int { return cmp.Compare(x.start, y.start) })
+	for i := 0; i < len(all); {
+		j := i + 1
+		for j < len(all) && all[j].start == all[i].start {
+			j++
+		}
+		if j-i > 1 {
+			slices.SortFunc(all[i:j], func(x, y funcEntry) int {
+				tx, sx := at(&x)
+				ty, sy := at(&y)
+				return compareAliases(tx, sx, ty, sy)
+			})
+		}
+		i = j
+	}
+	// The best name of an address comes first. A size that only a worse name
+	// has is taken from it; labels inside a function are not functions.
+	out := all[:0]
+	covered := Vaddr(0)
+	for i := 0; i < len(all); {
+		e := all[i]
+		size := uint64(0)
+		typed := false
+		j := i
+		for ; j < len(all) && all[j].start == e.start; j++ {
+			_, s := at(&all[j])
+			if size == 0 {
+				size = s.size
+			}
+			typed = typed || s.typ() != elf.STT_NOTYPE
+		}
+		i = j
+		if !typed && size == 0 && e.start < covered {
+			continue
+		}
+		if size > 0 {
+			e.end = e.start + Vaddr(min(size, uint64(^e.start)))
+			covered = max(covered, e.end)
+		}
+		out = append(out, e)
+	}
+	f.finish(out)
+	return slices.Clip(out)
+}
+
+// finish sets the ends that no size told, keeps ends inside their section,
+// and sets reach.
+func (f *File) finish(list []funcEntry) {
+	reach := Vaddr(0)
+	for i := range list {
+		e := &list[i]
+		limit, _ := f.codeAt(e.start)
+		if e.end == 0 {
+			e.end = limit.end
+			if i+1 < len(list) {
+				e.end = min(e.end, list[i+1].start)
+			}
+			if r, ok := fdeAt(f.fdes(), e.start); ok && r.start == e.start {
+				e.end = min(e.end, r.end)
+			}
+		}
+		e.end = min(e.end, limit.end)
+		reach = max(reach, e.end)
+		e.reach = reach
+	}
+}
+
+// isCode reports whether the entry names code of this file.
+func (f *File) isCode(t *table, s *rawSymbol) bool {
+	if !s.named() {
+		return false
+	}
+	switch s.typ() {
+	case elf.STT_FUNC, elf.STT_GNU_IFUNC:
+	case elf.STT_NOTYPE:
+		if n := t.name(s); n == "" || n[0] == '$' || strings.HasPrefix(n, ".L") {
+			return false // mapping symbols and labels of the compiler
+		}
+	default:
+		return false
+	}
+	_, ok := f.codeAt(s.vaddr)
+	return ok
+}
+
+// compareAliases orders the names of one address, the one to print first:
+// typed before untyped, exported before local, current versions before old
+// ones, fewer leading underscores, shorter, and then by the alphabet.
+func compareAliases(tx *table, x *rawSymbol, ty *table, y *rawSymbol) int {
+	rank := func(s *rawSymbol) int {
+		r := 0
+		if s.typ() == elf.STT_NOTYPE {
+			r += 8
+		}
+		if elf.ST_BIND(s.info) == elf.STB_LOCAL {
+			r += 4
+		}
+		if s.hidden {
+			r += 2
+		}
+		return r
+	}
+	if c := cmp.Compare(rank(x), rank(y)); c != 0 {
+		return c
+	}
+	nx, ny := tx.name(x), ty.name(y)
+	return cmp.Or(
+		cmp.Compare(underscores(nx), underscores(ny)),
+		cmp.Compare(len(nx), len(ny)),
+		cmp.Compare(nx, ny),
+		cmp.Compare(tx.rank(), ty.rank()),
+	)
+}
+
+// rank puts the dynamic table first: its entries have versions.
+func (t *table) rank() int {
+	if t.dynamic {
+		return 0
+	}
+	return 1
+}
+
+func underscores(s string) int {
+	if strings.HasPrefix(s, "_Z") || strings.HasPrefix(s, "_R") {
+		return 0
+	}
+	return len(s) - len(strings.TrimLeft(s, "_"))
+}
+
+// entryAt finds the function of the index that holds the address, or -1.
+func entryAt(list []funcEntry, v Vaddr) int {
+	lo, hi := 0, len(list)
+	for lo < hi {
+		if mid := int(uint(lo+hi) >> 1); list[mid].start <= v {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	// Of nested ones the innermost counts. The walk back is bounded: a hostile
+	// file could nest all its functions.
+	for i, steps := lo-1, 0; i >= 0 && list[i].reach > v && steps < 256; i, steps = i-1, steps+1 {
+		if v < list[i].end {
+			return i
+		}
+	}
+	return -1
+}
+
+// fdeAt finds the range that holds the address.
+func fdeAt(list []fde, v Vaddr) (fde, bool) {
+	i := sort.Search(len(list), func(i int) bool { return list[i].start > v }) - 1
+	if i < 0 || v >= list[i].end {
+		return fde{}, false
+	}
+	return list[i], true
+}
+
+// FuncAt gives the function that contains the address, by its symbol; else the
+// PLT stub; else the range of unwinding information, named FDE_0xSTART, or
+// _start at the entry point. ok is false where none of these knows the
+// address.
+func (f *File) FuncAt(v Vaddr) (fn Func, ok bool) {
+	list := f.functions()
+	if i := entryAt(list, v); i >= 0 {
+		return f.function(&list[i]), true
+	}
+	stubs := f.plt()
+	for i := range stubs {
+		if s := &stubs[i]; v >= s.Vaddr && uint64(v-s.Vaddr) < s.Size {
+			return Func{Symbol: *s, Start: s.Vaddr, End: s.Vaddr + Vaddr(s.Size)}, true
+		}
+	}
+	if r, found := fdeAt(f.fdes(), v); found && f.Executable(v) {
+		return f.fdeFunc(r), true
+	}
+	return Func{}, false
+}
+
+func (f *File) function(e *funcEntry) Func {
+	t := f.tables().list[e.table]
+	return Func{Symbol: f.symbol(t, &t.symbols[e.symbol]), Start: e.start, End: e.end}
+}
+
+// fdeFunc makes a function of a range without a name.
+func (f *File) fdeFunc(r fde) Func {
+	s := Symbol{Name: fdeName(r.start), Vaddr: r.start, Size: uint64(r.end - r.start), Kind: KindFDE}
+	if r.start == f.im.entry {
+		s.Name, s.Kind = "_start", KindEntry
+	}
+	return Func{Symbol: s, Start: r.start, End: r.end}
+}
+
+func fdeName(v Vaddr) string { return "FDE_" + v.String() }
+
+// parseFDEName is the reverse of fdeName.
+func parseFDEName(name string) (Vaddr, bool) {
+	hex, ok := strings.CutPrefix(name, "FDE_0x")
+	if !ok {
+		return 0, false
+	}
+	v, err := strconv.ParseUint(hex, 16, 64)
+	return Vaddr(v), err == nil
+}
+
+// Funcs lists the functions of the file by address: one per address, under
+// the name that FuncAt gives, and those without a name that unwinding
+// information delimits. PLT stubs are not among them.
+func (f *File) Funcs() []Func {
+	list, ranges := f.functions(), f.fdes()
+	out := make([]Func, 0, len(list))
+	i := 0
+	for _, r := range ranges {
+		for ; i < len(list) && list[i].start <= r.start; i++ {
+			out = append(out, f.function(&list[i]))
+		}
+		if entryAt(list, r.start) < 0 && f.Executable(r.start) && !f.inPLT(r.start) {
+			out = append(out, f.fdeFunc(r))
+		}
+	}
+	for ; i < len(list); i++ {
+		out = append(out, f.function(&list[i]))
+	}
+	return out
+}
+
+// inPLT reports whether the address lies in a section of PLT stubs.
+func (f *File) inPLT(v Vaddr) bool { return strings.HasPrefix(f.Section(v), ".plt") }

@@ -1,0 +1,316 @@
+package symbols
+
+import (
+	"cmp"
+	"debug/dwarf"
+	"errors"
+	"fmt"
+	"slices"
+
+	"kprobe/symbols/debuginfo"
+)
+
+// resolveLine finds FILE.c:LINE and FUNC:LINE: the first address of the line in
+// each function, and in each inlined instance of one, that has code of it.
+func (s *Space) resolveLine(p Place) ([]Site, error) {
+	list, err := s.modulesFor(p.Module)
+	if err != nil {
+		return nil, err
+	}
+	if p.File == "" {
+		return s.resolveFuncLine(p, list)
+	}
+	var out []Site
+	missing := &LineError{File: p.File, Line: p.Line}
+	known, blind := false, "" // blind is the first module without debug information
+	for _, m := range list {
+		var at []uint64
+		err := m.File.ReadDebug(func(d *debuginfo.Data) error {
+			search := lineSearch{d: d, line: p.Line, match: func(f string) bool { return sameSource(f, p.File) }}
+			search.units(d.Units())
+			at = search.places()
+			known = known || search.known
+			missing.near(search.before, search.after)
+			return nil
+		})
+		switch {
+		case errors.Is(err, ErrNoDebugInfo):
+			blind = cmp.Or(blind, m.Name)
+		case err != nil:
+			return nil, err
+		}
+		sites, err := s.lineSites(m, at, p)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, sites...)
+	}
+	switch {
+	case out != nil:
+		return out, nil
+	case !known && blind != "" && blind == list[0].Name:
+		return nil, fmt.Errorf("find %s: %s: %w", p, blind, ErrNoDebugInfo)
+	case !known:
+		return nil, s.noSource(p, list)
+	}
+	return nil, missing
+}
+
+// near keeps the nearest lines with code.
+func (e *LineError) near(before, after int) {
+	e.Before = max(e.Before, before)
+	if after != 0 && (e.After == 0 || after < e.After) {
+		e.After = after
+	}
+}
+
+// noSource says that no file of that name was compiled into the modules.
+func (s *Space) noSource(p Place, list []*Module) error {
+	e := &NotFoundError{What: p.File, Where: s.String()}
+	if p.Module != "" && len(list) > 0 {
+		e.Where = list[0].Name
+	}
+	seen := map[string]bool{}
+	var all []string
+	for _, m := range list {
+		// What can't be read has no names to offer.
+		_ = m.File.ReadDebug(func(d *debuginfo.Data) error {
+			for _, u := range d.Units() {
+				if n := baseName(u.Name()); n != "" && !seen[n] {
+					seen[n] = true
+					all = append(all, n)
+				}
+			}
+			return nil
+		})
+	}
+	e.Near = nearest(baseName(p.File), all, maxNear)
+	return e
+}
+
+// lineSites makes sites of addresses of a module.
+func (s *Space) lineSites(m *Module, at []uint64, p Place) ([]Site, error) {
+	var out []Site
+	for _, v := range at {
+		site, err := s.siteAt(m.Addr(Vaddr(v)), p.String())
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, site)
+	}
+	return out, nil
+}
+
+// resolveFuncLine finds FUNC:LINE, whose lines count from the one where the
+// function's name is, which is 0: as in perf probe.
+func (s *Space) resolveFuncLine(p Place, list []*Module) ([]Site, error) {
+	fn := p
+	fn.Kind, fn.Line = PlaceSymbol, 0
+	starts, err := s.Resolve(fn)
+	if err != nil {
+		return nil, err
+	}
+	var out []Site
+	var missing error
+	for _, site := range starts {
+		if site.Module == nil {
+			continue
+		}
+		var at []uint64
+		err := site.Module.File.ReadDebug(func(d *debuginfo.Data) error {
+			e, ok := entryOf(d, site)
+			if !ok {
+				return ErrNoDebugInfo
+			}
+			file, first := declared(&e)
+			search := lineSearch{d: d, line: first + p.Line, match: func(f string) bool { return f == file }, in: e.Ranges()}
+			search.units([]*debuginfo.Unit{e.Unit()})
+			at = search.places()
+			if at == nil {
+				le := &LineError{File: p.Symbol, Line: p.Line}
+				if search.before >= first && search.before > 0 {
+					le.Before = search.before - first
+				}
+				if search.after > 0 {
+					le.After = search.after - first
+				}
+				missing = le
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("find %s: %w", p, err)
+		}
+		sites, err := s.lineSites(site.Module, at, p)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, sites...)
+	}
+	if out == nil && missing == nil {
+		missing = s.notFound(fn, list)
+	}
+	if out == nil {
+		return nil, missing
+	}
+	return out, nil
+}
+
+// entryOf is the debug information's entry of the function, or of the inlined
+// instance, that a site is in.
+func entryOf(d *debuginfo.Data, site Site) (debuginfo.Entry, bool) {
+	if !site.Entry.IsZero() {
+		return site.Entry.Entry()
+	}
+	return d.FuncAt(uint64(site.Vaddr))
+}
+
+// declared is where a function is declared; 0 is unknown.
+func declared(e *debuginfo.Entry) (file string, line int) {
+	v, at, ok := e.Chased(dwarf.AttrDeclLine)
+	if n, isInt := v.Int(); ok && isInt {
+		line = int(n)
+	}
+	if v, at, ok = e.Chased(dwarf.AttrDeclFile); ok {
+		if n, isInt := v.Int(); isInt {
+			u := at.Unit()
+			file = u.FileOf(n)
+		}
+	}
+	return file, line
+}
+
+// lineSearch looks for the code of a line.
+type lineSearch struct {
+	d     *debuginfo.Data
+	line  int
+	match func(file string) bool
+	in    []debuginfo.Range // nil: anywhere
+
+	known         bool // a file matched
+	before, after int  // the nearest lines with code
+	found         []uint64
+}
+
+// units goes through the line tables of the units that speak of the file.
+func (s *lineSearch) units(list []*debuginfo.Unit) {
+	for _, u := range list {
+		any := false
+		files := u.Files()
+		want := make([]bool, len(files))
+		for i, f := range files {
+			want[i] = s.match(f)
+			any = any || want[i]
+		}
+		if !any {
+			continue
+		}
+		s.known = true
+		if t := u.Lines(); t != nil {
+			s.table(t, want)
+		}
+	}
+}
+
+// table takes the first row of each run of rows of the line.
+func (s *lineSearch) table(t *debuginfo.LineTable, want []bool) {
+	last := 0
+	for _, r := range t.Rows {
+		if r.End || int(r.File) >= len(want) || !want[r.File] {
+			last = 0
+			continue
+		}
+		line := int(r.Line)
+		if !r.Stmt || line == 0 || s.in != nil && !covered(s.in, r.Addr) {
+			continue
+		}
+		switch {
+		case line == s.line:
+			if last != line {
+				s.found = append(s.found, r.Addr)
+			}
+		case line < s.line:
+			s.before = max(s.before, line)
+		case s.after == 0 || line < s.after:
+			s.after = line
+		}
+		last = line
+	}
+}
+
+func covered(list []debuginfo.Range, pc uint64) bool {
+	for _, r := range list {
+		if r.Low <= pc && pc < r.High {
+			return true
+		}
+	}
+	return false
+}
+
+// places chooses one address for each function and inlined instance: the
+// lowest.
+func (s *lineSearch) places() []uint64 {
+	slices.Sort(s.found)
+	s.found = slices.Compact(s.found)
+	seen := map[debuginfo.Ref]bool{}
+	var out []uint64
+	for _, at := range s.found {
+		var home debuginfo.Ref
+		for _, e := range s.d.Scopes(at) {
+			if e.Tag() != dwarf.TagLexDwarfBlock {
+				home = e.Ref()
+			}
+		}
+		if !home.IsZero() {
+			if seen[home] {
+				continue
+			}
+			seen[home] = true
+		}
+		out = append(out, at)
+	}
+	return out
+}
+
+// LineCode is a source line that has code.
+type LineCode struct {
+	File string
+	Line int
+	Addr Addr // the first of the line's
+}
+
+// Lines lists the lines of the function at a site, in its own file, that have
+// code, by line; what was inlined into it from other files is left out.
+// first is the line where the function's name is, which FUNC:LINE counts from.
+func (s *Space) Lines(site Site) (list []LineCode, first int, err error) {
+	if site.Module == nil {
+		return nil, 0, fmt.Errorf("lines of %s: %w", site.Name, ErrNoDebugInfo)
+	}
+	err = site.Module.File.ReadDebug(func(d *debuginfo.Data) error {
+		e, ok := entryOf(d, site)
+		if !ok {
+			return fmt.Errorf("lines of %s: %w", site.Name, ErrNoDebugInfo)
+		}
+		var file string
+		file, first = declared(&e)
+		t := e.Unit().Lines()
+		if t == nil {
+			return fmt.Errorf("lines of %s: %w", site.Name, ErrNoDebugInfo)
+		}
+		in, at := e.Ranges(), map[int]uint64{}
+		for _, r := range t.Rows {
+			if r.End || !r.Stmt || r.Line == 0 || !covered(in, r.Addr) || t.File(r) != file {
+				continue
+			}
+			if have, ok := at[int(r.Line)]; !ok || r.Addr < have {
+				at[int(r.Line)] = r.Addr
+			}
+		}
+		for line, v := range at {
+			list = append(list, LineCode{file, line, site.Module.Addr(Vaddr(v))})
+		}
+		slices.SortFunc(list, func(x, y LineCode) int { return cmp.Compare(x.Line, y.Line) })
+		return nil
+	})
+	return list, first, err
+}

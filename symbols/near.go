@@ -1,0 +1,178 @@
+package symbols
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+const (
+	maxNear       = 5   // names offered
+	maxNearLength = 256 // longer names are not compared, in bytes
+)
+
+// notFound makes the error of a name that none of the modules has.
+func (s *Space) notFound(p Place, list []*Module) error {
+	e := &NotFoundError{What: p.Symbol, Where: s.String()}
+	if p.File != "" {
+		e.What += "@" + p.File
+	}
+	if p.Module != "" && len(list) > 0 {
+		e.Where = list[0].Name
+	}
+	if p.Module != "" || p.File != "" {
+		e.Near = s.elsewhere(p, list)
+	}
+	e.Near = append(e.Near, nearNames(p.Symbol, list, maxNear-len(e.Near))...)
+	return e
+}
+
+// elsewhere finds the very name in other modules, or in other source files.
+func (s *Space) elsewhere(p Place, list []*Module) []string {
+	var out []string
+	for _, m := range s.Modules() {
+		for _, sym := range m.File.Lookup(p.Symbol) {
+			if len(out) == maxNear {
+				return out
+			}
+			text := m.Name + ":" + p.Symbol
+			if slices.Contains(list, m) {
+				if p.File == "" || sym.File == "" {
+					continue
+				}
+				text = p.Symbol + "@" + sym.File
+			}
+			if sym.Kind.Code() && !slices.Contains(out, text) {
+				out = append(out, text)
+			}
+		}
+	}
+	return out
+}
+
+// nearest gives up to n of the names that differ least from name.
+func nearest(name string, all []string, n int) []string {
+	if len(name) > maxNearLength || name == "" {
+		return nil
+	}
+	type near struct {
+		name     string
+		distance int
+	}
+	var rows distanceRows
+	var found []near
+	limit := max(1, len(name)/3)
+	for _, other := range all {
+		if d, ok := rows.distance(name, other, limit); ok {
+			found = append(found, near{other, d})
+		}
+	}
+	slices.SortFunc(found, func(x, y near) int {
+		return cmp.Or(cmp.Compare(x.distance, y.distance), cmp.Compare(x.name, y.name))
+	})
+	var out []string
+	for _, f := range found[:min(n, len(found))] {
+		out = append(out, f.name)
+	}
+	return out
+}
+
+// nearNames gives up to n names of functions in the modules that differ least
+// from name. More than a third of the letters may not differ.
+func nearNames(name string, list []*Module, n int) []string {
+	type near struct {
+		name     string
+		distance int
+	}
+	limit := max(1, len(name)/3)
+	if n <= 0 || len(name) > maxNearLength || name == "" {
+		return nil
+	}
+	var found []near
+	seen := map[string]bool{}
+	var rows distanceRows
+	for _, m := range list {
+		f := m.File
+		for _, t := range f.tables().list {
+			for i := range t.symbols {
+				s := &t.symbols[i]
+				if !f.isCode(t, s) {
+					continue
+				}
+				other, _, _ := strings.Cut(t.name(s), "@")
+				if d := len(other) - len(name); d > limit || -d > limit || seen[other] {
+					continue
+				}
+				if d, ok := rows.distance(name, other, limit); ok {
+					seen[other] = true
+					found = append(found, near{other, d})
+				}
+			}
+		}
+	}
+	slices.SortFunc(found, func(x, y near) int {
+		return cmp.Or(cmp.Compare(x.distance, y.distance), cmp.Compare(x.name, y.name))
+	})
+	var out []string
+	for _, f := range found[:min(n, len(found))] {
+		out = append(out, f.name)
+	}
+	return out
+}
+
+// distanceRows are the rows that distance works in, kept between calls.
+type distanceRows struct{ prev2, prev, row [maxNearLength*2 + 1]int }
+
+// distance counts the letters that must be put in, left out, replaced or
+// swapped with their neighbour to turn a into b; ok is false when it is more
+// than limit.
+func (r *distanceRows) distance(a, b string, limit int) (d int, ok bool) {
+	if len(b) >= len(r.row) {
+		return 0, false
+	}
+	for j := 0; j <= len(b); j++ {
+		r.prev[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		r.row[0] = i
+		least := i
+		for j := 1; j <= len(b); j++ {
+			change := 1
+			if a[i-1] == b[j-1] {
+				change = 0
+			}
+			d := min(r.prev[j]+1, r.row[j-1]+1, r.prev[j-1]+change)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				d = min(d, r.prev2[j-2]+1)
+			}
+			r.row[j] = d
+			least = min(least, d)
+		}
+		if least > limit {
+			return 0, false
+		}
+		n := len(b) + 1
+		copy(r.prev2[:n], r.prev[:n])
+		copy(r.prev[:n], r.row[:n])
+	}
+	return r.prev[len(b)], r.prev[len(b)] <= limit
+}
+
+// notMapped makes the error of a module that is not there.
+func (s *Space) notMapped(name string) error {
+	e := &NotMappedError{Module: name}
+	var rows distanceRows
+	rank := map[string]int{}
+	short := shortName(name[strings.LastIndexByte(name, '/')+1:])
+	for _, m := range s.Modules() {
+		d, ok := rows.distance(short, shortName(m.Name), max(2, len(short)/2))
+		if len(short) > maxNearLength || !ok {
+			d = maxNearLength
+		}
+		e.Candidates = append(e.Candidates, m.Name)
+		rank[m.Name] = d
+	}
+	slices.SortStableFunc(e.Candidates, func(x, y string) int { return cmp.Compare(rank[x], rank[y]) })
+	e.Candidates = e.Candidates[:min(len(e.Candidates), 2*maxNear)]
+	return e
+}

@@ -1,0 +1,157 @@
+package symbols
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// matchPattern reports whether the whole name matches a shell pattern: * any
+// text, ? any character, [abc], [a-z], [!abc] one of a set, \c the character
+// c. A [ without its ] stands for itself. Characters are bytes. It takes time
+// in the product of the lengths at most.
+func matchPattern(pattern, name string) bool {
+	p, n := 0, 0
+	star, resume := -1, 0
+	for n < len(name) {
+		if p < len(pattern) && pattern[p] == '*' {
+			star, resume = p, n
+			p++
+			continue
+		}
+		if p < len(pattern) {
+			if next, ok := matchOne(pattern, p, name[n]); ok {
+				p, n = next, n+1
+				continue
+			}
+		}
+		if star < 0 {
+			return false
+		}
+		resume++
+		p, n = star+1, resume
+	}
+	for p < len(pattern) && pattern[p] == '*' {
+		p++
+	}
+	return p == len(pattern)
+}
+
+// matchOne matches one character at pattern[p:] and gives where the pattern
+// goes on.
+func matchOne(pattern string, p int, c byte) (next int, ok bool) {
+	switch pattern[p] {
+	case '?':
+		return p + 1, true
+	case '\\':
+		if p+1 < len(pattern) {
+			return p + 2, pattern[p+1] == c
+		}
+	case '[':
+		if next, ok, closed := matchSet(pattern, p+1, c); closed {
+			return next, ok
+		}
+	}
+	return p + 1, pattern[p] == c
+}
+
+func matchSet(pattern string, p int, c byte) (next int, ok, closed bool) {
+	not := p < len(pattern) && (pattern[p] == '!' || pattern[p] == '^')
+	if not {
+		p++
+	}
+	in := false
+	for first := true; p < len(pattern); first = false {
+		if pattern[p] == ']' && !first {
+			return p + 1, in != not, true
+		}
+		lo := pattern[p]
+		hi := lo
+		if p+2 < len(pattern) && pattern[p+1] == '-' && pattern[p+2] != ']' {
+			hi = pattern[p+2]
+			p += 2
+		}
+		p++
+		in = in || lo <= c && c <= hi
+	}
+	return 0, false, false
+}
+
+// Glob gives the functions whose name, as in the file or readable, matches a
+// shell pattern: one symbol per address, by address. PLT stubs are not among
+// them; ranges without a name are under FDE_0xVADDR.
+func (f *File) Glob(pattern string) []Symbol {
+	part := ""
+	if words := literalWords(pattern); len(words) > 0 && !strings.ContainsRune(pattern, '[') {
+		part = words[0] // letters in a set would be no literal text
+	}
+	readable := strings.ContainsAny(pattern, ":(<~") || part != ""
+	squeezed := squeeze(pattern)
+	start := squeezed[:len(squeezed)-len(strings.TrimLeftFunc(squeezed, func(r rune) bool { return r < 0x80 && isWord(byte(r)) }))]
+	var out []Symbol
+	for _, t := range f.tables().list {
+		for i := range t.symbols {
+			s := &t.symbols[i]
+			if !f.isCode(t, s) {
+				continue
+			}
+			name, _, _ := strings.Cut(t.name(s), "@")
+			ok := matchPattern(pattern, name)
+			if !ok && readable && isMangled(name) && strings.Contains(name, part) && mayStart(name, start) {
+				ok = slices.ContainsFunc(nameForms(name), func(form string) bool { return matchPattern(squeezed, form) })
+			}
+			if ok {
+				out = append(out, f.symbol(t, s))
+			}
+		}
+	}
+	if matchPattern(pattern, "FDE_0x0") || strings.HasPrefix(pattern, "FDE_") {
+		for _, fn := range f.Funcs() {
+			if fn.Symbol.Kind == KindFDE && matchPattern(pattern, fn.Symbol.Name) {
+				out = append(out, fn.Symbol)
+			}
+		}
+	}
+	slices.SortStableFunc(out, func(x, y Symbol) int {
+		return cmp.Or(cmp.Compare(x.Vaddr, y.Vaddr), cmp.Compare(bindRank(x), bindRank(y)),
+			cmp.Compare(underscores(x.Name), underscores(y.Name)), cmp.Compare(len(x.Name), len(y.Name)), cmp.Compare(x.Name, y.Name))
+	})
+	return slices.CompactFunc(out, func(x, y Symbol) bool { return x.Vaddr == y.Vaddr })
+}
+
+func bindRank(s Symbol) int {
+	if s.Binding == Local {
+		return 1
+	}
+	return 0
+}
+
+// mayStart reports whether a readable form of a mangled name can start with
+// the word, or the start of one: it compares the first identifier, as far as
+// the mangled name shows it at its start, and so saves demangling most names.
+func mayStart(mangled, word string) bool {
+	if word == "" {
+		return true
+	}
+	rest, ok := strings.CutPrefix(mangled, "_Z")
+	if !ok {
+		return true // Rust's crate hashes come in between
+	}
+	rest = strings.TrimPrefix(rest, "L")
+	if r, nested := strings.CutPrefix(rest, "N"); nested {
+		rest = strings.TrimLeft(r, "rVKRO")
+	}
+	n, i := 0, 0
+	for i < len(rest) && i < 6 && rest[i] >= '0' && rest[i] <= '9' {
+		n = n*10 + int(rest[i]-'0')
+		i++
+	}
+	switch {
+	case i > 0 && n <= len(rest)-i:
+		first := rest[i : i+n]
+		return strings.HasPrefix(first, word) || strings.HasPrefix(word, first)
+	case strings.HasPrefix(rest, "S"):
+		return strings.HasPrefix("std", word) || strings.HasPrefix(word, "std")
+	}
+	return true
+}

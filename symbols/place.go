@@ -1,0 +1,86 @@
+package symbols
+
+import (
+	"strconv"
+	"strings"
+)
+
+// PlaceKind says which of the forms of a place was written.
+type PlaceKind uint8
+
+// The forms of a place.
+const (
+	// PlaceSymbol is [MOD:]SYM[+offs][@FILE.c]; SYM may be a shell glob.
+	PlaceSymbol PlaceKind = iota
+	// PlaceAddr is 0xADDR, an address in the process.
+	PlaceAddr
+	// PlaceVaddr is MOD:0xVADDR, an address as in the file (MOD has no slash).
+	PlaceVaddr
+	// PlaceOffset is PATH:0xOFFSET[(REFCTR)], a file offset as in uprobe_events
+	// (PATH has a slash).
+	PlaceOffset
+	// PlaceLine is FILE.c:LINE (File and Line set) or FUNC:LINE (Symbol and
+	// Line set, lines counted from the function's first).
+	PlaceLine
+)
+
+// Place is a probe place as written in a definition, parsed but not looked up.
+// The zero Place is an empty symbol and resolves to nothing.
+type Place struct {
+	Kind   PlaceKind
+	Module string // MOD or PATH; "" is any module
+	Symbol string // SYM as written: raw, demangled, versioned (open@GLIBC_2.2.5 as SYM@@VER is not a File), or a glob
+	File   string // of SYM@FILE.c or FILE.c:LINE
+	Line   int    // of PlaceLine; 1 is the first
+	Offset int64  // +offs of PlaceSymbol, in bytes from the symbol
+	Value  uint64 // the Addr, Vaddr or Off of the numeric forms
+	RefCtr Off    // of PlaceOffset; 0 is none
+	Return bool   // %return was written
+}
+
+// IsGlob reports whether the symbol is a shell pattern that may name several.
+// A name that holds pattern characters because C++ or Rust put them there
+// ("operator*", "operator[]", "foo<int*>") is still matched literally first.
+func (p Place) IsGlob() bool {
+	return p.Kind == PlaceSymbol && strings.ContainsAny(p.Symbol, "*?[")
+}
+
+// String gives the place in the form that the definition language takes back,
+// without %return.
+func (p Place) String() string {
+	var b strings.Builder
+	if p.Module != "" {
+		b.WriteString(p.Module)
+		b.WriteByte(':')
+	}
+	switch p.Kind {
+	case PlaceAddr, PlaceVaddr:
+		b.WriteString("0x")
+		b.WriteString(strconv.FormatUint(p.Value, 16))
+	case PlaceOffset:
+		b.WriteString("0x")
+		b.WriteString(strconv.FormatUint(p.Value, 16))
+		if p.RefCtr != 0 {
+			b.WriteString("(0x" + strconv.FormatUint(uint64(p.RefCtr), 16) + ")")
+		}
+	case PlaceLine:
+		if p.File != "" {
+			b.WriteString(p.File)
+		} else {
+			b.WriteString(p.Symbol)
+		}
+		b.WriteByte(':')
+		b.WriteString(strconv.Itoa(p.Line))
+	case PlaceSymbol:
+		b.WriteString(p.Symbol)
+		if p.File != "" {
+			b.WriteByte('@')
+			b.WriteString(p.File)
+		}
+		if p.Offset != 0 {
+			b.WriteByte('+')
+			b.WriteString(strconv.FormatInt(p.Offset, 10))
+		}
+	}
+	return b.String()
+}

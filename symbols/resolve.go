@@ -1,0 +1,287 @@
+package symbols
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Resolve finds what a place means here: one site, or for a glob over names
+// one for each function that matches, by module and address.
+//
+// A name without a module means the function that the process's dynamic
+// linking would take: the first module that has one. Its errors are
+// *NotFoundError, *AmbiguousError, *NotMappedError, *NotCodeError,
+// *OutsideError, *UnboundIFuncError, *LineError and ErrNoDebugInfo. It does not check that
+// the place is the start of an instruction.
+func (s *Space) Resolve(p Place) ([]Site, error) {
+	switch p.Kind {
+	case PlaceAddr:
+		return one(s.siteAt(Addr(p.Value), p.String()))
+	case PlaceVaddr, PlaceOffset:
+		return s.resolveNumber(p)
+	case PlaceLine:
+		return s.resolveLine(p)
+	case PlaceSymbol:
+		return s.resolveSymbol(p)
+	}
+	return nil, fmt.Errorf("find %s: unknown form of a place", p)
+}
+
+func one(site Site, err error) ([]Site, error) {
+	if err != nil {
+		return nil, err
+	}
+	return []Site{site}, nil
+}
+
+// modulesFor gives the modules in which a place is looked for.
+func (s *Space) modulesFor(name string) ([]*Module, error) {
+	if name == "" {
+		return s.Modules(), nil
+	}
+	list := s.FindModule(name)
+	if list == nil {
+		return nil, s.notMapped(name)
+	}
+	return list, nil
+}
+
+// resolveNumber finds MOD:0xVADDR and PATH:0xOFFSET.
+func (s *Space) resolveNumber(p Place) ([]Site, error) {
+	list, err := s.modulesFor(p.Module)
+	if err != nil {
+		return nil, err
+	}
+	var out []Site
+	for _, m := range list {
+		v := Vaddr(p.Value)
+		if p.Kind == PlaceOffset {
+			var ok bool
+			if v, ok = m.File.OffToVaddr(Off(p.Value)); !ok {
+				return nil, &NotCodeError{Place: p.String(), Addr: 0, Lies: fmt.Sprintf("no loaded part of %s", m.Name)}
+			}
+		}
+		site, err := s.siteAt(m.Addr(v), p.String())
+		if err == nil && site.Module != m {
+			err = &NotCodeError{Place: p.String(), Addr: m.Addr(v), Lies: "is no code of " + m.Name}
+		}
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, site)
+	}
+	return out, nil
+}
+
+func (s *Space) resolveSymbol(p Place) ([]Site, error) {
+	list, err := s.modulesFor(p.Module)
+	if err != nil {
+		return nil, err
+	}
+	if p.Symbol == "" {
+		return nil, s.notFound(p, list)
+	}
+	var data *Module
+	var object Symbol
+	for _, m := range list {
+		found := m.File.lookupIn(p)
+		code := slices.DeleteFunc(slices.Clone(found), func(s Symbol) bool { return !s.Kind.Code() })
+		if len(code) == 0 {
+			if len(found) > 0 && data == nil {
+				data, object = m, found[0]
+			}
+			continue
+		}
+		sym, err := pick(p, m, code)
+		if err != nil {
+			return nil, err
+		}
+		return one(s.siteOf(p, m, sym))
+	}
+	if p.IsGlob() {
+		if sites, err := s.resolveGlob(p, list); sites != nil || err != nil {
+			return sites, err
+		}
+	}
+	if sites, err := s.resolveInlined(p, list, true); sites != nil || err != nil {
+		return sites, err
+	}
+	if data != nil {
+		if object.Kind == KindTLS { // its value is an offset, no address
+			return nil, &NotCodeError{Place: p.String(), Lies: "a thread-local variable of that name in " + data.Name}
+		}
+		lies := fmt.Sprintf("lies the data object %s of %s", object.Name, data.Name)
+		return nil, &NotCodeError{Place: p.String(), Addr: data.Addr(object.Vaddr), Lies: lies}
+	}
+	return nil, s.notFound(p, list)
+}
+
+// lookupIn looks up SYM, SYM@FILE.c where File is set.
+func (f *File) lookupIn(p Place) []Symbol {
+	found := f.Lookup(p.Symbol)
+	if p.File == "" {
+		return found
+	}
+	if out := slices.DeleteFunc(slices.Clone(found), func(s Symbol) bool { return !sameSource(s.File, p.File) }); len(out) > 0 {
+		return out
+	}
+	if len(found) > 0 && !strings.Contains(p.Symbol, "@") { // SYM@VERSION, or SYM@plt, taken for a file
+		if out := f.lookupRaw(p.Symbol + "@" + p.File); out != nil {
+			return out
+		}
+	}
+	if strings.TrimLeft(p.File, "@") == "plt" {
+		return f.lookupRaw(p.Symbol + "@plt")
+	}
+	return nil
+}
+
+// sameSource reports whether a source file's name, as the compiler had it, is
+// the one written: whole, or its last elements.
+func sameSource(have, want string) bool {
+	if have == "" {
+		return false
+	}
+	return have == want || strings.HasSuffix(have, "/"+want) || filepath.Base(have) == want
+}
+
+// pick chooses the function that a name means in a module.
+func pick(p Place, m *Module, list []Symbol) (Symbol, error) {
+	best := list[0]
+	if best.Version != "" && best.Default && !strings.Contains(p.Symbol, "@") {
+		// NAME alone is the current version; the old ones have names of their own.
+		list = slices.DeleteFunc(list, func(s Symbol) bool { return s.Version != "" && !s.Default })
+	}
+	distinct := slices.Clone(list)
+	slices.SortStableFunc(distinct, func(x, y Symbol) int {
+		switch {
+		case x.Vaddr < y.Vaddr:
+			return -1
+		case x.Vaddr > y.Vaddr:
+			return 1
+		}
+		return 0
+	})
+	distinct = slices.CompactFunc(distinct, func(x, y Symbol) bool { return x.Vaddr == y.Vaddr })
+	if len(distinct) == 1 {
+		return best, nil
+	}
+	e := &AmbiguousError{Name: p.Symbol}
+	for _, sym := range distinct {
+		e.Candidates = append(e.Candidates, candidate(m, sym, distinct))
+	}
+	return Symbol{}, e
+}
+
+// candidate gives what to write for one of several: what tells it from the
+// others without blanks, and if nothing does its address.
+func candidate(m *Module, sym Symbol, all []Symbol) Candidate {
+	alone := func(same func(Symbol) bool) bool {
+		n := 0
+		for _, s := range all {
+			if same(s) {
+				n++
+			}
+		}
+		return n == 1
+	}
+	readable := sym.Demangled()
+	note := sym.Vaddr.String()
+	if readable != sym.Name {
+		note = readable + ", " + note
+	}
+	switch base := filepath.Base(sym.File); {
+	case alone(func(s Symbol) bool { return s.Name == sym.Name }):
+		return Candidate{Text: sym.Name, Note: note}
+	case sym.Version != "" && alone(func(s Symbol) bool { return s.Name == sym.Name && s.Version == sym.Version }):
+		return Candidate{Text: sym.Name + "@" + sym.Version, Note: note}
+	case sym.File != "" && alone(func(s Symbol) bool { return s.Name == sym.Name && sameSource(s.File, base) }):
+		return Candidate{Text: sym.Name + "@" + base, Note: note}
+	}
+	if sym.File != "" {
+		note = sym.File
+	} else if readable == sym.Name {
+		note = sym.Binding.String()
+	}
+	return Candidate{Text: m.Name + ":" + sym.Vaddr.String(), Note: note}
+}
+
+// siteOf makes the site of a symbol and the place's offset.
+func (s *Space) siteOf(p Place, m *Module, sym Symbol) (Site, error) {
+	a := m.Addr(sym.Vaddr)
+	if sym.Kind == KindIFunc {
+		var err error
+		if a, err = s.implementation(m, sym); err != nil {
+			return Site{}, err
+		}
+		if found := s.ModuleAt(a); found != nil {
+			m = found
+		}
+	}
+	start, err := s.siteAt(a, p.String())
+	if err != nil {
+		return Site{}, err
+	}
+	name := sym.Demangled()
+	if p.Offset == 0 {
+		start.Name = offsetName(name, 0)
+		return start, nil
+	}
+	at := a + Addr(p.Offset)
+	site, err := s.siteAt(at, p.String())
+	inside := err == nil && site.Module == start.Module && p.Offset > 0 &&
+		(site.Func.Start == start.Func.Start || site.Func.Start == 0 || start.Func.End == 0)
+	if !inside {
+		e := &OutsideError{Name: name, Offset: p.Offset, Size: start.Func.Size()}
+		if err == nil {
+			e.Lands = site.Name
+		}
+		return Site{}, e
+	}
+	site.Name = offsetName(name, uint64(p.Offset))
+	return site, nil
+}
+
+// resolveGlob finds all functions whose names match. A name that several
+// modules have means, as ever, the first of them.
+func (s *Space) resolveGlob(p Place, list []*Module) ([]Site, error) {
+	first := map[string]*Module{}
+	seen := map[Addr]bool{}
+	var out []Site
+	var unbound error
+	for _, m := range list {
+		for _, sym := range m.File.Glob(p.Symbol) {
+			if p.File != "" && !sameSource(sym.File, p.File) {
+				continue
+			}
+			if sym.Binding != Local {
+				if o := first[sym.Name]; o != nil && o != m && p.Module == "" {
+					continue
+				}
+				first[sym.Name] = m
+			}
+			site, err := s.siteOf(p, m, sym)
+			if errors.Is(err, ErrUnboundIFunc) {
+				unbound = err // one that is in no use yet doesn't spoil the others
+				continue
+			}
+			if errors.Is(err, ErrNotExecutable) {
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			if !seen[site.Addr] {
+				seen[site.Addr] = true
+				out = append(out, site)
+			}
+		}
+	}
+	if out == nil {
+		return nil, unbound
+	}
+	return out, nil
+}

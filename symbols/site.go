@@ -1,0 +1,97 @@
+package symbols
+
+import (
+	"fmt"
+
+	"kprobe/symbols/debuginfo"
+)
+
+// Site is a probe place as found in a process or file.
+type Site struct {
+	Addr   Addr
+	Module *Module // nil for code that is in no file, such as a JIT compiler's
+	Vaddr  Vaddr   // of Addr in the module's file; 0 without one
+	Func   Func    // the function around it; zero where none is known
+	Offset uint64  // from the start of Func, in bytes
+	// Name is how to print the place, and is accepted as a place: SYM,
+	// SYM+0xOFF, or 0xADDR.
+	Name string
+	// Inlined is the name of the function whose inlined instance the place is
+	// the start of, or "" where it is none. Func is then the function that it
+	// was inlined into.
+	Inlined string
+	// Entry is the debug information's entry of the inlined instance; zero
+	// where Inlined is "".
+	Entry debuginfo.Ref
+}
+
+// siteAt makes the site of an address, which must be in code. place is what
+// the user wrote, for errors.
+func (s *Space) siteAt(a Addr, place string) (Site, error) {
+	v := s.now.Load()
+	m := v.moduleAt(a)
+	mapping, mapped := s.MappingAt(a)
+	if !mapped || !mapping.Exec || mapping.Path == "[vsyscall]" {
+		return Site{}, &NotCodeError{Place: place, Addr: a, Lies: s.lies(a, m, mapping, mapped)}
+	}
+	site := Site{Addr: a, Module: m, Name: a.String()}
+	if m == nil {
+		return site, nil
+	}
+	site.Vaddr = m.Vaddr(a)
+	if !m.File.Executable(site.Vaddr) {
+		return Site{}, &NotCodeError{Place: place, Addr: a, Lies: s.lies(a, m, mapping, mapped)}
+	}
+	if fn, ok := m.File.FuncAt(site.Vaddr); ok {
+		site.Func, site.Offset = fn, uint64(site.Vaddr-fn.Start)
+		site.Name = offsetName(fn.Symbol.Demangled(), site.Offset)
+	}
+	return site, nil
+}
+
+// offsetName is SYM, or SYM+0xOFF inside it.
+func offsetName(name string, off uint64) string {
+	if off == 0 {
+		return name
+	}
+	return fmt.Sprintf("%s+%#x", name, off)
+}
+
+// lies says what is at an address that is not code.
+func (s *Space) lies(a Addr, m *Module, mapping Mapping, mapped bool) string {
+	switch {
+	case !mapped && s.pid == 0:
+		return "the file has nothing"
+	case !mapped:
+		return "nothing is mapped"
+	case mapping.Path == "[vsyscall]":
+		return "is the vsyscall page, which the kernel runs itself"
+	case m != nil:
+		if sym, ok := m.File.dataAt(m.Vaddr(a)); ok {
+			return fmt.Sprintf("lies the data object %s of %s", sym.Name, m.Name)
+		}
+		if sec := m.File.Section(m.Vaddr(a)); sec != "" {
+			return fmt.Sprintf("lies section %s of %s", sec, m.Name)
+		}
+		return "lies data of " + m.Name
+	case mapping.Path != "":
+		return "lies " + mapping.Path + " (" + mapping.Perms() + ")"
+	}
+	return "lies anonymous memory (" + mapping.Perms() + ")"
+}
+
+// dataAt finds the data object that holds the address, by a walk through the
+// tables: it is asked for messages alone.
+func (f *File) dataAt(v Vaddr) (Symbol, bool) {
+	for _, t := range f.tables().list {
+		for i := range t.symbols {
+			s := &t.symbols[i]
+			if s.named() && v >= s.vaddr && (v == s.vaddr || uint64(v-s.vaddr) < s.size) {
+				if sym := f.symbol(t, s); sym.Kind == KindObject {
+					return sym, true
+				}
+			}
+		}
+	}
+	return Symbol{}, false
+}

@@ -1,0 +1,126 @@
+package symbols
+
+import (
+	"debug/dwarf"
+
+	"kprobe/symbols/debuginfo"
+	"kprobe/symbols/unwind"
+)
+
+// Source gives the source file, with its directory as the compiler had it, and
+// the line of the code at an address. ok is false where no debug information
+// tells; line 0 is code of no line.
+func (s *Space) Source(a Addr) (file string, line int, ok bool) {
+	m := s.ModuleAt(a)
+	if m == nil {
+		return "", 0, false
+	}
+	err := m.File.ReadDebug(func(d *debuginfo.Data) error {
+		file, line, ok = sourceAt(d, uint64(m.Vaddr(a)))
+		return nil
+	})
+	return file, line, ok && err == nil
+}
+
+func sourceAt(d *debuginfo.Data, pc uint64) (file string, line int, ok bool) {
+	u := d.UnitAt(pc)
+	if u == nil {
+		return "", 0, false
+	}
+	t := u.Lines()
+	row, ok := t.At(pc)
+	if !ok {
+		return "", 0, false
+	}
+	return t.File(row), int(row.Line), true
+}
+
+// Frame is one of the calls, real or inlined, that an address is in.
+type Frame struct {
+	Func string // readable name; "" is unknown
+	// File and Line are where the code is, or where the next inner frame was
+	// called; "" and 0 are unknown.
+	File    string
+	Line    int
+	Inlined bool // into the next frame
+}
+
+// Frames gives the calls that the code at an address is in, the innermost
+// first; all but the last are inlined. It is nil where no debug information
+// tells.
+func (s *Space) Frames(a Addr) []Frame {
+	m := s.ModuleAt(a)
+	if m == nil {
+		return nil
+	}
+	var out []Frame
+	err := m.File.ReadDebug(func(d *debuginfo.Data) error {
+		out = frames(d, uint64(m.Vaddr(a)))
+		return nil
+	})
+	if err != nil {
+		return nil
+	}
+	return out
+}
+
+func frames(d *debuginfo.Data, pc uint64) []Frame {
+	file, line, ok := sourceAt(d, pc)
+	scopes := d.Scopes(pc)
+	if !ok && scopes == nil {
+		return nil
+	}
+	var out []Frame
+	for i := len(scopes) - 1; i >= 0; i-- {
+		e := &scopes[i]
+		inlined := e.Tag() == dwarf.TagInlinedSubroutine
+		if !inlined && e.Tag() != dwarf.TagSubprogram {
+			continue
+		}
+		out = append(out, Frame{Func: readableEntry(e), File: file, Line: line, Inlined: inlined})
+		if !inlined {
+			break
+		}
+		at, _ := e.Int(dwarf.AttrCallFile)
+		n, _ := e.Int(dwarf.AttrCallLine)
+		if file, line = "", int(n); n != 0 {
+			file = e.Unit().FileOf(at)
+		}
+	}
+	if out == nil {
+		out = []Frame{{File: file, Line: line}}
+	}
+	return out
+}
+
+// readableEntry is the name of a function: its linkage name, demangled, else
+// its own.
+func readableEntry(e *debuginfo.Entry) string {
+	if link := e.LinkageName(); isMangled(link) {
+		if name := demangleName(link); name != link {
+			return name
+		}
+	}
+	return e.QualifiedName()
+}
+
+// Unwind gives the file's call frame information.
+func (f *File) Unwind() *unwind.Table {
+	return f.cfi.get(func() (t *unwind.Table) {
+		t = &unwind.Table{}
+		var err error
+		defer rescue(f.Path, &err)
+		var list []unwind.Section
+		if b, base := f.im.ehFrame(); b != nil {
+			list = append(list, unwind.Section{Bytes: b, Addr: uint64(base), EH: true})
+		}
+		err = f.ReadDebug(func(d *debuginfo.Data) error {
+			if b := d.Frame(); b != nil {
+				list = append(list, unwind.Section{Bytes: b})
+			}
+			return nil
+		})
+		t = unwind.New(list...)
+		return t
+	})
+}

@@ -1,0 +1,71 @@
+package symbols
+
+import "sync/atomic"
+
+// memo remembers what the last addresses were named. Each slot holds the last
+// address that fell on it.
+type memo struct {
+	slots [1 << memoBits]atomic.Pointer[named]
+}
+
+const memoBits = 12
+
+// named is an address with its name.
+type named struct {
+	addr      Addr
+	name      string
+	off, size uint64
+	module    *Module
+	ok        bool
+}
+
+// slot spreads addresses by the multiplicative hash of Knuth's TAOCP 6.4.
+func (m *memo) slot(a Addr) *atomic.Pointer[named] {
+	return &m.slots[uint64(a)*0x9e3779b97f4a7c15>>(64-memoBits)]
+}
+
+// Symbolize names an address: the function that holds it, readable
+// (demangled), the address's distance from its start and its size, both in
+// bytes. ok is false when no function is known there; m is then the module all
+// the same, or nil. It costs no allocation for an address asked before.
+func (s *Space) Symbolize(a Addr) (name string, off, size uint64, m *Module, ok bool) {
+	v := s.now.Load()
+	slot := v.names.slot(a)
+	n := slot.Load()
+	if n == nil || n.addr != a {
+		n = v.symbolize(a)
+		slot.Store(n)
+	}
+	return n.name, n.off, n.size, n.module, n.ok
+}
+
+func (v *view) symbolize(a Addr) *named {
+	n := &named{addr: a, module: v.moduleAt(a)}
+	if n.module == nil {
+		return n
+	}
+	at := n.module.Vaddr(a)
+	f := n.module.File
+	list := f.functions()
+	if i := entryAt(list, at); i >= 0 {
+		e := &list[i]
+		n.name, n.off, n.size, n.ok = f.readableName(i), uint64(at-e.start), uint64(e.end-e.start), true
+		return n
+	}
+	if fn, ok := f.FuncAt(at); ok {
+		n.name, n.off, n.size, n.ok = fn.Symbol.Demangled(), uint64(at-fn.Start), fn.Size(), true
+	}
+	return n
+}
+
+// readableName is the demangled name of the i-th function, made once.
+func (f *File) readableName(i int) string {
+	list := f.functions()
+	made := f.readable.get(func() []atomic.Pointer[string] { return make([]atomic.Pointer[string], len(list)) })
+	if p := made[i].Load(); p != nil {
+		return *p
+	}
+	name := f.function(&list[i]).Symbol.Demangled()
+	made[i].Store(&name)
+	return name
+}

@@ -1,0 +1,236 @@
+package symbols
+
+import (
+	"debug/elf"
+	"encoding/binary"
+	"strings"
+)
+
+// rawSymbol is an entry of a symbol table, kept small: a large file has some
+// hundred thousand.
+type rawSymbol struct {
+	vaddr   Vaddr
+	size    uint64
+	name    uint32 // offset in table.names
+	file    uint32 // offset of the STT_FILE name that a local symbol follows; 0 is none
+	info    byte   // type and binding, as in the file
+	hidden  bool   // the version is not the default one
+	shndx   uint16
+	version uint16 // index in table.versions
+}
+
+func (s rawSymbol) typ() elf.SymType { return elf.ST_TYPE(s.info) }
+
+// defined reports whether the symbol has an address in this file.
+func (s rawSymbol) defined() bool { return s.shndx != uint16(elf.SHN_UNDEF) }
+
+// table is a symbol table with its names.
+type table struct {
+	names    string
+	symbols  []rawSymbol // as in the file, the first (null) entry included
+	versions []version   // by version index; 0 and 1 are none
+	dynamic  bool
+}
+
+// version is a name that exported symbols are marked with.
+type version struct {
+	name string
+	own  bool // the file defines it, rather than needing it of another
+}
+
+// name is the symbol's name as in the file, perhaps with @VERSION behind it.
+func (t *table) name(s *rawSymbol) string { return stringAt(t.names, s.name) }
+
+func stringAt(names string, off uint32) string {
+	if uint64(off) >= uint64(len(names)) {
+		return ""
+	}
+	rest := names[off:]
+	if i := strings.IndexByte(rest, 0); i >= 0 {
+		return rest[:i]
+	}
+	return ""
+}
+
+// is reports whether the symbol's name, its version aside, is the given one.
+func (t *table) is(s *rawSymbol, name string) bool {
+	off := uint64(s.name)
+	if off+uint64(len(name)) >= uint64(len(t.names)) {
+		return false
+	}
+	end := t.names[off+uint64(len(name))]
+	return (end == 0 || end == '@') && t.names[off:off+uint64(len(name))] == name
+}
+
+// symbol makes the public form.
+func (t *table) symbol(s *rawSymbol) Symbol {
+	sym := Symbol{Name: t.name(s), Vaddr: s.vaddr, Size: s.size}
+	if i := strings.IndexByte(sym.Name, '@'); i > 0 {
+		sym.Default = strings.HasPrefix(sym.Name[i:], "@@")
+		sym.Version = strings.TrimLeft(sym.Name[i:], "@")
+		sym.Name = sym.Name[:i]
+	} else if s.version > 1 && int(s.version) < len(t.versions) {
+		v := t.versions[s.version]
+		sym.Version = v.name
+		sym.Default = !s.hidden && v.own && v.name != ""
+	}
+	switch elf.ST_BIND(s.info) {
+	case elf.STB_LOCAL:
+		sym.Binding = Local
+		sym.File = stringAt(t.names, s.file)
+	case elf.STB_WEAK:
+		sym.Binding = Weak
+	default:
+		sym.Binding = Global
+	}
+	switch s.typ() {
+	case elf.STT_OBJECT, elf.STT_COMMON:
+		sym.Kind = KindObject
+	case elf.STT_TLS:
+		sym.Kind = KindTLS
+	case elf.STT_GNU_IFUNC:
+		sym.Kind = KindIFunc
+	}
+	return sym
+}
+
+// readTable reads .symtab or .dynsym by its section header; nil when there is
+// none.
+func (im *image) readTable(typ elf.SectionType) (*table, error) {
+	for i := range im.sections {
+		s := &im.sections[i]
+		if s.typ != typ || s.link >= uint32(len(im.sections)) {
+			continue
+		}
+		b, err := im.data(s)
+		if err != nil {
+			return nil, err
+		}
+		names, err := im.data(&im.sections[s.link])
+		if err != nil {
+			return nil, err
+		}
+		t := makeTable(b, names)
+		t.dynamic = typ == elf.SHT_DYNSYM
+		return t, nil
+	}
+	return nil, nil
+}
+
+// readDynamicTable reads the dynamic symbols through the dynamic section, for
+// files whose section headers were cut off.
+func (im *image) readDynamicTable(dyn map[elf.DynTag]uint64) (*table, error) {
+	n := im.dynSymbolCount(dyn)
+	if n == 0 || n > maxSymbols {
+		return nil, nil
+	}
+	b, err := im.at(Vaddr(dyn[elf.DT_SYMTAB]), n*sizeofSym, "the dynamic symbols")
+	if err != nil {
+		return nil, err
+	}
+	names, err := im.at(Vaddr(dyn[elf.DT_STRTAB]), dyn[elf.DT_STRSZ], "the dynamic names")
+	if err != nil {
+		return nil, err
+	}
+	t := makeTable(b, names)
+	t.dynamic = true
+	return t, nil
+}
+
+func makeTable(b, names []byte) *table {
+	n := min(len(b)/sizeofSym, maxSymbols)
+	t := &table{names: string(names), symbols: make([]rawSymbol, n)}
+	le := binary.LittleEndian
+	var file uint32
+	for i := range t.symbols {
+		e := b[i*sizeofSym:][:sizeofSym]
+		s := &t.symbols[i]
+		*s = rawSymbol{
+			name: le.Uint32(e), info: e[4], shndx: le.Uint16(e[6:]),
+			vaddr: Vaddr(le.Uint64(e[8:])), size: le.Uint64(e[16:]),
+		}
+		if elf.ST_BIND(s.info) != elf.STB_LOCAL {
+			continue
+		}
+		if s.typ() == elf.STT_FILE {
+			file = s.name
+		} else {
+			s.file = file
+		}
+	}
+	return t
+}
+
+// readVersions gives the dynamic symbols their versions (LSB, "Symbol
+// Versioning"); damage leaves the rest without.
+func (im *image) readVersions(t *table) {
+	vers := im.sectionOf(elf.SHT_GNU_VERSYM)
+	b, err := im.data(vers)
+	if err != nil || b == nil {
+		return
+	}
+	le := binary.LittleEndian
+	for i := range t.symbols {
+		if len(b) < 2*i+2 {
+			break
+		}
+		v := le.Uint16(b[2*i:])
+		t.symbols[i].version, t.symbols[i].hidden = v&0x7fff, v&0x8000 != 0
+	}
+	im.readVersionNames(t, elf.SHT_GNU_VERDEF)
+	im.readVersionNames(t, elf.SHT_GNU_VERNEED)
+}
+
+func (im *image) sectionOf(typ elf.SectionType) *section {
+	for i := range im.sections {
+		if im.sections[i].typ == typ {
+			return &im.sections[i]
+		}
+	}
+	return nil
+}
+
+// readVersionNames walks the chains of Verdef or Verneed records. Both have
+// the offset of their first auxiliary record and of the next record last.
+func (im *image) readVersionNames(t *table, typ elf.SectionType) {
+	s := im.sectionOf(typ)
+	b, err := im.data(s)
+	if err != nil || b == nil {
+		return
+	}
+	le := binary.LittleEndian
+	set := func(index uint16, name uint32) {
+		index &= 0x7fff
+		for len(t.versions) <= int(index) {
+			t.versions = append(t.versions, version{})
+		}
+		t.versions[index] = version{stringAt(t.names, name), typ == elf.SHT_GNU_VERDEF}
+	}
+	auxAt, nextAt, size := 12, 16, 20 // Verdef
+	if typ == elf.SHT_GNU_VERNEED {
+		auxAt, nextAt, size = 8, 12, 16
+	}
+	for at, n := uint64(0), 0; at+uint64(size) <= uint64(len(b)) && n <= 0x8000; n++ {
+		rec := b[at:]
+		aux := at + uint64(le.Uint32(rec[auxAt:]))
+		if typ == elf.SHT_GNU_VERDEF {
+			if aux+8 <= uint64(len(b)) {
+				set(le.Uint16(rec[4:]), le.Uint32(b[aux:]))
+			}
+		} else {
+			for k := le.Uint16(rec[2:]); k > 0 && aux+16 <= uint64(len(b)); k-- {
+				set(le.Uint16(b[aux+6:]), le.Uint32(b[aux+8:]))
+				next := uint64(le.Uint32(b[aux+12:]))
+				if next == 0 {
+					break
+				}
+				aux += next
+			}
+		}
+		next := uint64(le.Uint32(rec[nextAt:]))
+		if next == 0 {
+			return
+		}
+		at += next
+	}
+}

@@ -1,0 +1,110 @@
+package symbols
+
+import (
+	"debug/elf"
+	"sync/atomic"
+)
+
+// symbolTables are all the tables that name a file's code, the best first:
+// .symtab (its own or that of its debug file), .dynsym, .gnu_debugdata, Go's.
+type symbolTables struct {
+	list []*table
+	dyn  *table // the dynamic one, also in list
+	err  error  // the first damage met
+}
+
+// tables reads the symbol tables.
+func (f *File) tables() *symbolTables {
+	f.symbols.get(func() (out symbolTables) {
+		defer rescue(f.Path, &out.err)
+		f.readTables(&out)
+		return out
+	})
+	return &f.symbols.value
+}
+
+// SymbolsError tells what is damaged in the symbol tables; the symbols that
+// could be read are there all the same. nil is undamaged.
+func (f *File) SymbolsError() error { return f.tables().err }
+
+func (f *File) readTables(out *symbolTables) {
+	note := func(err error) {
+		if out.err == nil {
+			out.err = err
+		}
+	}
+	full, err := f.im.readTable(elf.SHT_SYMTAB)
+	note(err)
+	if full == nil {
+		full = f.debugTable()
+	}
+	out.dyn, err = f.im.readTable(elf.SHT_DYNSYM)
+	note(err)
+	if out.dyn == nil && f.im.sections == nil {
+		out.dyn, err = f.im.readDynamicTable(f.dyn)
+		note(err)
+	}
+	if out.dyn != nil {
+		f.im.readVersions(out.dyn)
+	}
+	if full != nil {
+		out.list = append(out.list, full)
+	}
+	if out.dyn != nil {
+		out.list = append(out.list, out.dyn)
+	}
+	if full != nil {
+		return
+	}
+	if mini := f.miniTable(); mini != nil {
+		out.list = append(out.list, mini)
+	}
+	if names := f.im.goTable(); names != nil {
+		out.list = append(out.list, names)
+	}
+}
+
+// symbol makes the public form of an entry; a symbol without a type is code or
+// data by where it lies.
+func (f *File) symbol(t *table, s *rawSymbol) Symbol {
+	sym := t.symbol(s)
+	if s.typ() == elf.STT_NOTYPE {
+		if _, ok := f.codeAt(s.vaddr); !ok {
+			sym.Kind = KindObject
+		}
+	}
+	return sym
+}
+
+// named reports whether an entry stands for something that has an address and
+// a name.
+func (s *rawSymbol) named() bool {
+	switch s.typ() {
+	case elf.STT_SECTION, elf.STT_FILE:
+		return false
+	}
+	return s.defined() && s.name != 0
+}
+
+// relocations reads the file's dynamic relocations.
+func (f *File) relocations() []relocation {
+	return f.relocs.get(func() (out []relocation) {
+		var err error
+		defer rescue(f.Path, &err)
+		return f.im.relocations(f.dyn, f.tables().dyn)
+	})
+}
+
+// plt finds the file's PLT stubs, by address.
+func (f *File) plt() []Symbol {
+	return f.stubs.get(func() (out []Symbol) {
+		var err error
+		defer rescue(f.Path, &err)
+		return f.im.pltStubs(f.relocations())
+	})
+}
+
+// counter counts up; safe for concurrent use.
+type counter struct{ n atomic.Int64 }
+
+func (c *counter) next() int64 { return c.n.Add(1) }

@@ -1,0 +1,228 @@
+package unwind
+
+// RuleKind says how to compute something of the caller's.
+type RuleKind uint8
+
+// The kinds of rules.
+const (
+	// Unspecified registers keep their values, by the psABI those that calls
+	// preserve.
+	Unspecified RuleKind = iota
+	// Undefined values are lost.
+	Undefined
+	// SameValue is the register's own value.
+	SameValue
+	// AtCFA is memory at CFA + Off.
+	AtCFA
+	// IsCFA is CFA + Off itself.
+	IsCFA
+	// InRegister is register Reg + Off: of the CFA, mostly.
+	InRegister
+	// AtExpr is memory at the address that Expr computes.
+	AtExpr
+	// IsExpr is what Expr computes.
+	IsExpr
+)
+
+// Rule is how to compute one value.
+type Rule struct {
+	Kind RuleKind
+	Reg  uint64 // DWARF's number
+	Off  int64  // in bytes
+	Expr []byte // of DWARF operations
+}
+
+// Columns is how many registers have rules: the sixteen general ones by their
+// DWARF numbers, and the return address as number 16 (psABI, figure 3.36).
+const Columns = 17
+
+// Row is the state at one address.
+type Row struct {
+	// CFA is the canonical frame address: the value of the stack pointer before
+	// the call instruction of the caller. Its Kind is InRegister or IsExpr.
+	CFA  Rule
+	Regs [Columns]Rule
+	// Signal says that a signal interrupted the caller: the return address is
+	// the very instruction that runs next.
+	Signal bool
+}
+
+// At computes the rules at an address; ok is false where nothing describes it.
+func (t *Table) At(pc uint64) (Row, bool) {
+	f, ok := t.find(pc)
+	if !ok {
+		return Row{}, false
+	}
+	m := machine{cie: f.cie, at: f.low, pc: pc}
+	if !m.run(f.cie.program, true) {
+		return Row{}, false
+	}
+	m.initial = m.row
+	if !m.run(f.program, false) || m.row.CFA.Kind == Unspecified {
+		return Row{}, false
+	}
+	m.row.Signal = f.cie.signal
+	return m.row, true
+}
+
+// machine runs call frame instructions (DWARF 5, 6.4.2).
+type machine struct {
+	cie     *cie
+	at, pc  uint64
+	row     Row
+	initial Row
+	stack   []Row
+}
+
+// maxRemembered bounds DW_CFA_remember_state.
+const maxRemembered = 64
+
+// set makes a rule of a register; registers without a column are let go.
+func (m *machine) set(reg uint64, r Rule) {
+	if reg == m.cie.ra {
+		reg = Columns - 1
+	}
+	if reg < Columns {
+		m.row.Regs[reg] = r
+	}
+}
+
+func (m *machine) run(program []byte, initial bool) bool {
+	r := reader{b: program}
+	for r.at < uint64(len(program)) {
+		op := r.u8()
+		low := uint64(op & 0x3f)
+		switch op >> 6 {
+		case 1:
+			if m.advance(low) && !initial {
+				return !r.bad
+			}
+			continue
+		case 2:
+			m.set(low, Rule{Kind: AtCFA, Off: int64(r.uleb()) * m.cie.dataAlign})
+			continue
+		case 3:
+			m.restore(low)
+			continue
+		}
+		done, ok := m.step(&r, op)
+		if !ok || r.bad {
+			return false
+		}
+		if done && !initial {
+			return true
+		}
+	}
+	return !r.bad
+}
+
+// advance moves on; it reports whether that leads past the wanted address.
+func (m *machine) advance(n uint64) bool {
+	m.at += n * m.cie.codeAlign
+	return m.at > m.pc
+}
+
+func (m *machine) restore(reg uint64) {
+	if reg == m.cie.ra {
+		reg = Columns - 1
+	}
+	if reg < Columns {
+		m.row.Regs[reg] = m.initial.Regs[reg]
+	}
+}
+
+// Call frame instructions with their operands behind them (DWARF 5, 7.24).
+const (
+	cfaNop = iota
+	cfaSetLoc
+	cfaAdvance1
+	cfaAdvance2
+	cfaAdvance4
+	cfaOffsetExtended
+	cfaRestoreExtended
+	cfaUndefined
+	cfaSameValue
+	cfaRegister
+	cfaRememberState
+	cfaRestoreState
+	cfaDefCFA
+	cfaDefCFARegister
+	cfaDefCFAOffset
+	cfaDefCFAExpression
+	cfaExpression
+	cfaOffsetExtendedSF
+	cfaDefCFASF
+	cfaDefCFAOffsetSF
+	cfaValOffset
+	cfaValOffsetSF
+	cfaValExpression
+	cfaGNUArgsSize   = 0x2e
+	cfaGNUNegOffset  = 0x2f
+	cfaGNUWindowSave = 0x2d
+)
+
+func (m *machine) step(r *reader, op byte) (done, ok bool) {
+	align := m.cie.dataAlign
+	switch op {
+	case cfaNop, cfaGNUWindowSave:
+	case cfaSetLoc:
+		m.at = r.u64()
+		return m.at > m.pc, true
+	case cfaAdvance1:
+		return m.advance(uint64(r.u8())), true
+	case cfaAdvance2:
+		return m.advance(uint64(r.u16())), true
+	case cfaAdvance4:
+		return m.advance(uint64(r.u32())), true
+	case cfaOffsetExtended:
+		m.set(r.uleb(), Rule{Kind: AtCFA, Off: int64(r.uleb()) * align})
+	case cfaOffsetExtendedSF:
+		m.set(r.uleb(), Rule{Kind: AtCFA, Off: r.sleb() * align})
+	case cfaGNUNegOffset:
+		m.set(r.uleb(), Rule{Kind: AtCFA, Off: -int64(r.uleb()) * align})
+	case cfaRestoreExtended:
+		m.restore(r.uleb())
+	case cfaUndefined:
+		m.set(r.uleb(), Rule{Kind: Undefined})
+	case cfaSameValue:
+		m.set(r.uleb(), Rule{Kind: SameValue})
+	case cfaRegister:
+		m.set(r.uleb(), Rule{Kind: InRegister, Reg: r.uleb()})
+	case cfaRememberState:
+		if len(m.stack) == maxRemembered {
+			return false, false
+		}
+		m.stack = append(m.stack, m.row)
+	case cfaRestoreState:
+		if len(m.stack) == 0 {
+			return false, false
+		}
+		m.row = m.stack[len(m.stack)-1]
+		m.stack = m.stack[:len(m.stack)-1]
+	case cfaDefCFA:
+		m.row.CFA = Rule{Kind: InRegister, Reg: r.uleb(), Off: int64(r.uleb())}
+	case cfaDefCFASF:
+		m.row.CFA = Rule{Kind: InRegister, Reg: r.uleb(), Off: r.sleb() * align}
+	case cfaDefCFARegister:
+		m.row.CFA.Kind, m.row.CFA.Reg = InRegister, r.uleb()
+	case cfaDefCFAOffset:
+		m.row.CFA.Off = int64(r.uleb())
+	case cfaDefCFAOffsetSF:
+		m.row.CFA.Off = r.sleb() * align
+	case cfaDefCFAExpression:
+		m.row.CFA = Rule{Kind: IsExpr, Expr: r.take(r.uleb())}
+	case cfaExpression:
+		m.set(r.uleb(), Rule{Kind: AtExpr, Expr: r.take(r.uleb())})
+	case cfaValExpression:
+		m.set(r.uleb(), Rule{Kind: IsExpr, Expr: r.take(r.uleb())})
+	case cfaValOffset:
+		m.set(r.uleb(), Rule{Kind: IsCFA, Off: int64(r.uleb()) * align})
+	case cfaValOffsetSF:
+		m.set(r.uleb(), Rule{Kind: IsCFA, Off: r.sleb() * align})
+	case cfaGNUArgsSize:
+		r.uleb()
+	default:
+		return false, false
+	}
+	return false, true
+}
