@@ -1,0 +1,81 @@
+package fetch
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// Decode takes the argument data of one record apart, one Value for each of
+// Fields. It reuses vals and the elements in it; texts alias rec. rec may be
+// longer than its data. Errors wrap ErrCorrupt, and vals then has what came
+// before.
+func (p *Program) Decode(rec []byte, vals []Value) ([]Value, error) {
+	vals = vals[:0]
+	if len(rec) < p.Fixed {
+		return vals, fmt.Errorf("decode %d bytes where %d are fixed: %w", len(rec), p.Fixed, ErrCorrupt)
+	}
+	for i := range p.Args {
+		a := &p.Args[i]
+		if len(vals) < cap(vals) {
+			vals = vals[:i+1]
+		} else {
+			vals = append(vals, Value{})
+		}
+		v := &vals[i]
+		elems := v.Elems[:0]
+		*v = Value{Elems: elems}
+		if a.FaultBit >= 0 && hasBit(rec, a.FaultBit) {
+			v.Fault = true
+			continue
+		}
+		if a.Type.Layout != nil && !a.Type.IsText() {
+			if !a.Type.decode(rec[a.Slot:a.Slot+a.Size], v) {
+				return vals[:i], fmt.Errorf("decode %s: %w", p.fields[i].Name, ErrCorrupt)
+			}
+			continue
+		}
+		if a.Type.Count == 0 {
+			if !p.one(rec, a, 0, v) {
+				return vals[:i], fmt.Errorf("decode %s: %w", p.fields[i].Name, ErrCorrupt)
+			}
+			continue
+		}
+		for j := 0; j < int(a.Type.Count); j++ {
+			v.Elems = append(v.Elems, Value{})
+			if !p.one(rec, a, j, &v.Elems[j]) {
+				return vals[:i], fmt.Errorf("decode %s[%d]: %w", p.fields[i].Name, j, ErrCorrupt)
+			}
+		}
+	}
+	return vals, nil
+}
+
+// one decodes a scalar or one element.
+func (p *Program) one(rec []byte, a *ArgProgram, i int, v *Value) bool {
+	switch {
+	case a.Type.IsText():
+		text, w := textAt(rec, a.Slot+8*i)
+		if w&TextFault != 0 {
+			v.Fault = true
+			return true
+		}
+		v.Bytes, v.Truncated = text, w&TextTruncated != 0
+		return text != nil
+	case a.Type.Count == 0:
+		v.Int = binary.LittleEndian.Uint64(rec[a.Slot:])
+	default:
+		v.Int = a.Type.element(rec[a.Slot:a.Slot+a.Size], i)
+	}
+	return true
+}
+
+// textAt gives the text of the word at offset at, nil when the word leads out
+// of the record, and the word.
+func textAt(rec []byte, at int) ([]byte, uint64) {
+	w := binary.LittleEndian.Uint64(rec[at:])
+	off, n := uint64(uint32(w)), w>>32&textLenMask
+	if w&TextFault != 0 || off > uint64(len(rec)) || n > uint64(len(rec))-off {
+		return nil, w
+	}
+	return rec[off : off+n : off+n], w
+}

@@ -1,0 +1,150 @@
+package fetch
+
+import (
+	"strconv"
+	"strings"
+
+	"kprobe/symbols"
+)
+
+// Kind is what a definition asks for.
+type Kind uint8
+
+// The kinds of definition.
+const (
+	Entry  Kind = iota // p: when an address is reached
+	Return             // r and %return: when a function returns
+	Jprobe             // j: at entry, every formal parameter
+	Delete             // -: and !: forget a definition
+)
+
+// String gives the letter of the definition language.
+func (k Kind) String() string {
+	switch k {
+	case Return:
+		return "r"
+	case Jprobe:
+		return "j"
+	case Delete:
+		return "-"
+	}
+	return "p"
+}
+
+// DefaultGroup is the group of events whose definition names none.
+const DefaultGroup = "kprobes"
+
+// The language's limits (kernel/trace/trace_probe.h).
+const (
+	MaxArgs        = 128  // arguments of a probe
+	MaxArgText     = 255  // bytes of an argument's expression
+	MaxArgName     = 32   // bytes of an argument's name
+	MaxArray       = 64   // elements of an array
+	MaxString      = 4096 // bytes of a string that are recorded
+	MaxName        = 63   // bytes of an event's or a group's name
+	MaxOps         = 16   // steps of one argument
+	MaxNested      = 8    // dereferences inside each other
+	MaxFixed       = 3072 // bytes of an event's values in memory, strings as one word of 4
+	MaxActive      = 4096 // instances of a return probe
+	MaxStackN      = 2048 // N of $stackN and $argN: 16 KiB of words
+	MaxFilterText  = 256  // bytes of a text that a filter compares with
+	MaxEntryValues = 64   // values that a return probe keeps from the entry
+)
+
+// Def is one definition, checked as far as its text goes. A Def is not changed
+// after Parse and may be used by several goroutines.
+type Def struct {
+	Kind  Kind
+	Group string // as written, or DefaultGroup; a Delete's may be "": any group
+	Event string // as written, or made from the place
+	Named bool   // the event's name was written
+	// MaxActive is the number of instances of a return probe, 0: the default.
+	MaxActive int
+	Place     symbols.Place
+	HasPlace  bool // false only for a Delete of every place
+	Args      []*Arg
+	Filter    *Filter // nil: every hit passes
+	// Text is the definition as written, its words joined by one blank.
+	Text string
+	// DeleteArgs are the words behind a Delete's place.
+	DeleteArgs []string
+
+	placeCol int
+}
+
+// Arg is one fetch argument of a definition.
+type Arg struct {
+	Name  string // as written, or arg1, arg2 …
+	Named bool   // the name was written
+	Text  string // the expression with its type, as written
+	Expr  *Expr
+	Type  Type
+	// TypeGiven reports whether the type was written or follows from the
+	// expression; if not, debug information may choose a better one.
+	TypeGiven bool
+
+	col, bodyCol, typeCol int // in Def.Text
+}
+
+// Error makes an error of the definition's place, for those who find out
+// only later that nothing, or too much, is there. err may be nil.
+func (d *Def) Error(code Code, detail string, err error) *SyntaxError {
+	e := newError(code, d.Text, d.placeCol, detail)
+	e.Err = err
+	return e
+}
+
+// String gives the definition in the kernel's canonical form, which Parse
+// takes back: names always there, %return as r, numbers of places as
+// symbols.Place prints them.
+func (d *Def) String() string {
+	var b strings.Builder
+	b.WriteString(d.Kind.String())
+	if d.Kind == Return && d.MaxActive != 0 {
+		b.WriteString(strconv.Itoa(d.MaxActive))
+	}
+	b.WriteByte(':')
+	if d.Group != "" {
+		b.WriteString(d.Group)
+		b.WriteByte('/')
+	}
+	b.WriteString(d.Event)
+	if d.HasPlace {
+		b.WriteByte(' ')
+		b.WriteString(quotePlace(d.Place))
+	}
+	for _, a := range d.DeleteArgs {
+		b.WriteByte(' ')
+		b.WriteString(a)
+	}
+	for _, a := range d.Args {
+		if d.Kind == Jprobe {
+			// Its one argument is what the letter means.
+			break
+		}
+		b.WriteByte(' ')
+		b.WriteString(a.String())
+	}
+	if d.Filter != nil {
+		b.WriteString(" if ")
+		b.WriteString(d.Filter.Text)
+	}
+	return b.String()
+}
+
+// String gives NAME=EXPRESSION[:TYPE]; $arg* has no name.
+func (a *Arg) String() string {
+	if a.Expr != nil && a.Expr.Op == ExprAllArgs {
+		return a.Text
+	}
+	return a.Name + "=" + a.Text
+}
+
+// quotePlace quotes a place that holds blanks.
+func quotePlace(p symbols.Place) string {
+	s := p.String()
+	if strings.IndexFunc(s, func(r rune) bool { return r < 0x80 && isBlank(byte(r)) }) >= 0 {
+		return `"` + s + `"`
+	}
+	return s
+}

@@ -1,0 +1,78 @@
+package fetch
+
+import (
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"testing/iotest"
+)
+
+func TestParseFile(t *testing.T) {
+	text := `# definitions
+p:a work x=%di
+
+   # indented
+  r:b work $retval if arg1 > 3
+p:myprobe,do_sys_open,dfd=%ax,filename=%dx,mode=+4($stack)
+p:c,f;r10:d,g,$retval;-:a
+libc:openat
+p,h
+`
+	defs, err := ParseFile(strings.NewReader(text), "defs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, d := range defs {
+		got = append(got, d.String())
+	}
+	want := []string{
+		"p:kprobes/a work x=%di",
+		"r:kprobes/b work arg1=$retval if arg1 > 3",
+		"p:kprobes/myprobe do_sys_open dfd=%ax filename=%dx mode=+4($stack)",
+		"p:kprobes/c f", "r10:kprobes/d g arg1=$retval", "-:a",
+		"p:kprobes/p_libc_openat_0 libc:openat",
+		"p:kprobes/p_h_0 h",
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func TestParseFileErrors(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		r    io.Reader
+		want string
+	}{
+		{"syntax", strings.NewReader("p f\n\n#\np f $argX\n"), "defs:4: Invalid argument number"},
+		{"boot form", strings.NewReader("p,f;p,f,$bad\n"), "defs:1: Invalid $-variable specified"},
+		{"reader", iotest.ErrReader(errNoName), "defs:1: read definitions: no such name"},
+		{"long line", strings.NewReader("p f\np " + strings.Repeat("x", maxLine)), "defs:2: read definitions: bufio.Scanner: token too long"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			defs, err := ParseFile(c.r, "defs")
+			var fe *FileError
+			if !errors.As(err, &fe) || err.Error() != c.want || defs != nil {
+				t.Errorf("ParseFile = %v, %v; want %s", defs, err, c.want)
+			}
+		})
+	}
+}
+
+func TestParseBoot(t *testing.T) {
+	defs, err := ParseBoot(`p:a,ns::f(int, char),x=%di,if,cpu & CPUS{0,2};;p:b,"g(a, b)",s=\"x,y;z"`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(defs) != 2 {
+		t.Fatalf("%d definitions", len(defs))
+	}
+	if got := defs[0].String(); got != "p:kprobes/a \"ns::f(int, char)\" x=%di if cpu & CPUS{0,2}" {
+		t.Error(got)
+	}
+	if got := defs[1].String(); got != `p:kprobes/b "g(a, b)" s=\"x,y;z"` {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,122 @@
+package fetch
+
+// Layout says more of a type than its numbers: the names of an enumeration's
+// values, or the members of a structure. It is debug information's, is never
+// changed once made, and may be shared. A Type without one prints by its Base.
+type Layout struct {
+	// Name is the type as its source has it: "struct conn", "enum color".
+	Name string
+	// Bool prints 0 as false and anything else as true.
+	Bool bool
+	// Text prints an array of Char as text, up to its first NUL.
+	Text bool
+	// Enum names values of scalars. A value that no enumerator has prints as
+	// the enumerators whose bits it is made of, where Flags says so, else as a
+	// number.
+	Enum  []Enumerator
+	Flags bool
+	// Members are the parts of a structure, or the elements of an array that
+	// are more than numbers. The Type is then an array of Count words of Size
+	// bytes that hold the whole of it, so that who records it needs to know no
+	// layout.
+	Members []Member
+	// Array says that Members are elements and have no names.
+	Array bool
+	// More says that there is more of the value than what is recorded.
+	More bool
+}
+
+// Enumerator is a named value of an enumeration.
+type Enumerator struct {
+	Name  string
+	Value uint64 // extended to 64 bits as the type prints
+}
+
+// Member is a part of a structure.
+type Member struct {
+	Name string // "" for elements, and for what its source gives no name
+	Off  int    // in bytes from the start of the structure
+	Type Type
+}
+
+// enumerator gives the name of a value.
+func (l *Layout) enumerator(v uint64) (string, bool) {
+	for i := range l.Enum {
+		if l.Enum[i].Value == v {
+			return l.Enum[i].Name, true
+		}
+	}
+	return "", false
+}
+
+// appendFlags appends v as A|B|0x80; ok is false, and dst is as it was, when
+// no enumerator is part of it.
+func (l *Layout) appendFlags(dst []byte, v uint64) (out []byte, ok bool) {
+	if !l.Flags || v == 0 {
+		return dst, false
+	}
+	out = dst
+	for i := range l.Enum {
+		e := &l.Enum[i]
+		if e.Value == 0 || v&e.Value != e.Value {
+			continue
+		}
+		if ok {
+			out = append(out, '|')
+		}
+		out = append(out, e.Name...)
+		v &^= e.Value
+		ok = true
+	}
+	if !ok {
+		return dst, false
+	}
+	if v != 0 {
+		out = appendHex(append(out, '|'), v)
+	}
+	return out, true
+}
+
+// decode takes a value of type t, as memory holds it, apart. ok is false when
+// b is too short for it.
+func (t Type) decode(b []byte, v *Value) (ok bool) {
+	switch l := t.Layout; {
+	case l != nil && l.Members != nil:
+		for i := range l.Members {
+			m := &l.Members[i]
+			v.Elems = append(v.Elems, Value{})
+			if m.Off < 0 || m.Off > len(b) || !m.Type.decode(b[m.Off:], &v.Elems[i]) {
+				return false
+			}
+		}
+		return true
+	case l != nil && l.Text && t.Count != 0:
+		if len(b) < int(t.Count) {
+			return false
+		}
+		v.Bytes = cutNUL(b[:t.Count])
+		return true
+	case t.Count != 0:
+		if len(b) < int(t.Count)*int(t.Size) {
+			return false
+		}
+		for i := range int(t.Count) {
+			v.Elems = append(v.Elems, Value{Int: t.element(b, i)})
+		}
+		return true
+	}
+	if len(b) < int(t.Size) {
+		return false
+	}
+	v.Int = t.element(b, 0)
+	return true
+}
+
+func cutNUL(b []byte) []byte {
+	for i, c := range b {
+		if c == 0 {
+			return b[:i:i]
+		}
+	}
+	return b
+}

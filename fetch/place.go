@@ -1,0 +1,230 @@
+package fetch
+
+import (
+	"strings"
+
+	"kprobe/symbols"
+)
+
+// sourceSuffixes end the names of source files; they tell FILE.c:LINE from
+// FUNC:LINE and SYM@FILE.c from SYM@VERSION.
+const sourceSuffixes = " c cc cpp cxx c++ C h hh hpp hxx inc inl go rs s S asm m mm d f f90 f95 zig nim swift ml adb ads pas cu y l "
+
+func isSource(name string) bool {
+	i := strings.LastIndexByte(name, '.')
+	return i > 0 && i+1 < len(name) && strings.Contains(sourceSuffixes, " "+name[i+1:]+" ")
+}
+
+// placeParser parses one place word.
+type placeParser struct {
+	l *line
+	w word
+}
+
+func (p *placeParser) err(code Code, at int) (symbols.Place, *SyntaxError) {
+	return symbols.Place{}, p.l.err(code, p.w.col+at, "")
+}
+
+// parse takes the word apart. Columns inside the word are those of the
+// kernel's trace_kprobe and trace_uprobe parsers.
+func (p *placeParser) parse() (symbols.Place, *SyntaxError) {
+	s, from := p.w.text, 0
+	if s[0] == '"' {
+		if n := strings.IndexByte(s[1:], '"'); n >= 0 {
+			s, from = s[1:1+n]+s[n+2:], 1
+		}
+	}
+	if strings.ContainsFunc(s, neverInPlace) {
+		return p.err(BadProbeAddr, 0)
+	}
+	if path, tail, ok := offsetForm(s); ok {
+		return p.offset(path, tail, from+len(path)+1)
+	}
+	var out symbols.Place
+	if i := suffixAt(s); i >= 0 {
+		if s[i:] != "%return" {
+			return p.err(BadAddrSuffix, from+i)
+		}
+		out.Return = true
+		s = s[:i]
+		if j := suffixAt(s); j >= 0 {
+			return p.err(BadAddrSuffix, from+j)
+		}
+	}
+	if !p.fill(&out, s) {
+		return p.err(BadProbeAddr, 0)
+	}
+	return out, nil
+}
+
+// neverInPlace reports what no name and no sane path holds: the quotes that
+// would end a quoted place, and control characters.
+func neverInPlace(r rune) bool { return r == '"' || r < 0x20 || r == 0x7f }
+
+// suffixAt finds the % of a suffix, which is not one of C++'s operator% or of
+// the escapes in Go's import paths (%2e).
+func suffixAt(s string) int {
+	i := strings.LastIndexByte(s, '%')
+	if i < 0 || s[i:] == "%return" {
+		return i
+	}
+	if strings.HasSuffix(s[:i], "operator") {
+		return -1
+	}
+	if strings.Contains(s[:i], "/") && i+3 < len(s) && isHex(s[i+1]) && isHex(s[i+2]) && isDigit(s[i+1]) {
+		return -1
+	}
+	return i
+}
+
+func isHex(c byte) bool { return isDigit(c) || c|0x20 >= 'a' && c|0x20 <= 'f' }
+
+// offsetForm recognises PATH:OFFSET: a slash before the last colon and a
+// digit after it. A source file's line and a Go function's are not that.
+func offsetForm(s string) (path, tail string, ok bool) {
+	i := strings.LastIndexByte(s, ':')
+	if i < 1 || i+1 == len(s) || !isDigit(s[i+1]) || !strings.Contains(s[:i], "/") {
+		return "", "", false
+	}
+	path, tail = s[:i], s[i+1:]
+	line := strings.TrimSuffix(tail, "%return")
+	if isDecimal(line) && (isSource(path) || strings.Contains(path, "(*") || moduleEnd(path) >= 0) {
+		return "", "", false
+	}
+	return path, tail, true
+}
+
+// offset parses OFFSET[%return][(REFCTR)]; at is its column in the word.
+func (p *placeParser) offset(path, s string, at int) (symbols.Place, *SyntaxError) {
+	out := symbols.Place{Kind: symbols.PlaceOffset, Module: path}
+	if i := strings.IndexByte(s, '('); i >= 0 {
+		end := strings.IndexByte(s[i:], ')')
+		if end < 0 {
+			return p.err(RefCntOpenBrace, at+len(s))
+		}
+		end += i
+		if end+1 < len(s) {
+			return p.err(BadRefCntSuffix, at+end+1)
+		}
+		v, ok := parseUint(s[i+1 : end])
+		if !ok {
+			return p.err(BadRefCnt, at+i+1)
+		}
+		out.RefCtr = symbols.Off(v)
+		s = s[:i]
+	}
+	if i := strings.IndexByte(s, '%'); i >= 0 {
+		if s[i:] != "%return" {
+			return p.err(BadAddrSuffix, at+i)
+		}
+		out.Return = true
+		s = s[:i]
+	}
+	v, ok := parseUint(s)
+	if !ok {
+		return p.err(BadUprobeOffs, at)
+	}
+	out.Value = v
+	return out, nil
+}
+
+// moduleEnd finds the first colon that is not one of C++'s pairs.
+func moduleEnd(s string) int {
+	for i := 0; i < len(s); i++ {
+		if s[i] != ':' {
+			continue
+		}
+		if i+1 < len(s) && s[i+1] == ':' {
+			i++
+			continue
+		}
+		return i
+	}
+	return -1
+}
+
+// fill parses every form but PATH:OFFSET.
+func (p *placeParser) fill(out *symbols.Place, s string) bool {
+	if s == "" {
+		return false
+	}
+	if isDigit(s[0]) && !strings.Contains(s, ":") {
+		v, ok := parseUint(s)
+		out.Kind, out.Value = symbols.PlaceAddr, v
+		return ok
+	}
+	i := moduleEnd(s)
+	if i < 0 {
+		return fillSymbol(out, s)
+	}
+	head, tail := s[:i], s[i+1:]
+	if head == "" || tail == "" {
+		return false
+	}
+	if isDecimal(tail) {
+		return fillLine(out, head, tail)
+	}
+	out.Module = head
+	if j := moduleEnd(tail); j >= 0 {
+		return isDecimal(tail[j+1:]) && j > 0 && fillLine(out, tail[:j], tail[j+1:])
+	}
+	if isDigit(tail[0]) {
+		v, ok := parseUint(tail)
+		out.Kind, out.Value = symbols.PlaceVaddr, v
+		return ok
+	}
+	return fillSymbol(out, tail)
+}
+
+func fillLine(out *symbols.Place, name, number string) bool {
+	v, ok := parseInt(strings.TrimLeft(number, "0"))
+	if !ok || v > 1<<30 {
+		return false
+	}
+	out.Kind, out.Line = symbols.PlaceLine, int(v)
+	if isSource(name) {
+		out.File = name
+	} else {
+		out.Symbol = name
+	}
+	return true
+}
+
+// fillSymbol parses SYM[@FILE.c][+offs].
+func fillSymbol(out *symbols.Place, s string) bool {
+	name := s
+	if i := strings.LastIndexAny(s, "+-"); i > 0 && i+1 < len(s) && isDigit(s[i+1]) && !strings.Contains(s[i:], "]") {
+		v, ok := parseInt(s[i+1:])
+		if !ok || s[i] == '-' {
+			return false
+		}
+		name, out.Offset = s[:i], v
+	}
+	if i := strings.LastIndexByte(name, '@'); i > 0 && isSource(name[i+1:]) {
+		name, out.File = name[:i], name[i+1:]
+	}
+	out.Symbol = name
+	return name != "" && !hasSign(name)
+}
+
+// hasSign reports whether a + or - stands where no name has one: outside of
+// C++'s operators and arrows, of brackets and of parameters.
+func hasSign(s string) bool {
+	if strings.Contains(s, "operator") {
+		return false
+	}
+	open := 0
+	for i := range len(s) {
+		switch s[i] {
+		case '[', '(', '<', '{':
+			open++
+		case ']', ')', '>', '}':
+			open--
+		case '+', '-':
+			if open <= 0 && (i+1 == len(s) || s[i+1] != '>') && !strings.Contains(s[:i], "/") {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,279 @@
+package fetch
+
+import "kprobe/symbols"
+
+// Program is a definition compiled for one place: what to read at a hit, what
+// to test, and how the record is laid out. It is data, so that another package
+// can turn it into machine code; Eval is its interpreter and the meaning that
+// such code must keep. A Program is not changed after Compile and may be used
+// by several goroutines.
+//
+// # The record
+//
+// Eval's argument data, everything little-endian, offsets from its start:
+//
+//	0              fault bits: one u64 per 64 values that may fault (Bitmap bytes,
+//	               none when no value can); bit ArgProgram.FaultBit set: not readable
+//	Bitmap         the fixed part: for each argument at its Slot
+//	                 scalar  8 bytes, extended to 64 bits as its type prints:
+//	                         sign-extended for s8 … s64, else zero-extended; bitfields
+//	                         extracted; f32 in the low half
+//	                 array   Count elements of Type.Size bytes, as in memory
+//	                 text    8 bytes: a text word; arrays of text have Count of them
+//	               each padded to 8 bytes
+//	Fixed          texts, each as long as it is, without NUL, in the order of the
+//	               arguments, without padding between them
+//
+// A text word is u32 offset | u32 length << 32, with TextFault or
+// TextTruncated set. A text that can't be read is the word TextFault alone.
+// A faulted scalar's slot and a faulted array's elements are zero.
+// The whole is at most MaxData bytes: texts that no longer fit are cut and
+// marked TextTruncated. The data's end is not padded.
+type Program struct {
+	// Entry is what a return probe reads at its function's entry.
+	Entry []Capture
+	Args  []ArgProgram
+	// Filter decides whether a hit is recorded; nil: always.
+	Filter *FilterProgram
+	Bitmap int // bytes of fault bits
+	Fixed  int // bytes of fault bits and fixed part
+	// Symbols answers symstr at the hit; nil: addresses are printed as numbers.
+	Symbols Symbolizer
+
+	fields []Field
+}
+
+// Bits of a text word.
+const (
+	TextFault     = 1 << 63 // not readable
+	TextTruncated = 1 << 62 // longer than MaxString or than what was left of MaxData
+	textLenMask   = 1<<16 - 1
+)
+
+// MaxData is the most bytes of argument data of one record.
+const MaxData = 32<<10 - 64
+
+// Source is where a chain of steps starts.
+type Source uint8
+
+// The sources of values.
+const (
+	SourceReg   Source = iota // register Reg
+	SourceImm                 // Imm
+	SourceStack               // u64 at sp + Off; may fault
+	SourceXMM                 // low 8 bytes of xmm Reg
+	SourceEntry               // entry value N, captured by Program.Entry[N]
+	SourcePID                 // thread group
+	SourceTID                 // thread
+	SourceCPU
+	SourceTime // CLOCK_MONOTONIC, ns
+	SourceText // Text: an immediate string
+	SourceComm // the thread's name
+	// SourceComputed is what the source From gives, put through Steps.
+	SourceComputed
+)
+
+// Load is one step of a chain: v = u64 at v + Off. It may fault, and then the
+// value is a fault.
+type Load struct{ Off int64 }
+
+// Chain computes a 64-bit value: a source and then loads, one by one.
+type Chain struct {
+	Source Source
+	Reg    Reg // of SourceReg; the number of SourceXMM
+	N      int // of SourceEntry
+	Off    int64
+	Imm    uint64
+	Text   string
+	From   Source // of SourceComputed
+	Steps  []Step // of SourceComputed
+	Loads  []Load
+}
+
+// root is the source behind a computed one.
+func (c *Chain) root() Source {
+	if c.Source == SourceComputed {
+		return c.From
+	}
+	return c.Source
+}
+
+// MayFault reports whether computing the value can fail.
+func (c *Chain) MayFault(entry []Capture) bool {
+	for i := range c.Steps {
+		if c.Steps[i].Op == StepLoad {
+			return true
+		}
+	}
+	switch c.root() {
+	case SourceStack, SourceXMM:
+		return true
+	case SourceEntry:
+		return len(c.Loads) > 0 || entry[c.N].MayFault(nil)
+	}
+	return len(c.Loads) > 0
+}
+
+// Capture is a value that a return probe keeps from the entry.
+//
+// EvalEntry's data is one u64 of fault bits (bit N: value N) and then one u64
+// for each capture.
+type Capture struct{ Chain }
+
+// EntrySize is the number of bytes that EvalEntry appends: 0 without captures.
+func (p *Program) EntrySize() int {
+	if len(p.Entry) == 0 {
+		return 0
+	}
+	return 8 + 8*len(p.Entry)
+}
+
+// Store is what becomes of a chain's value v.
+type Store uint8
+
+// The ways to store a value.
+const (
+	// StoreValue puts v in the slot, narrowed to Type.Size, extracted and extended.
+	StoreValue Store = iota
+	// StoreMem reads Type.Size bytes at v + Off, Count times for arrays; a scalar
+	// is then extracted and extended like StoreValue's.
+	StoreMem
+	// StoreString reads text at v + Off up to NUL.
+	StoreString
+	// StoreStrings reads Count addresses at v + Off and the text at each. A text
+	// that can't be read faults alone.
+	StoreStrings
+	// StoreText keeps Text or the thread's name (SourceText, SourceComm).
+	StoreText
+	// StoreSymbol keeps v as text SYM+0xOFF/0xSIZE.
+	StoreSymbol
+	// StorePath takes v as a file descriptor and keeps its path; FilePath types
+	// take a FILE * too.
+	StorePath
+	// StoreCounted reads text of as many bytes at v + Off as the chain Len says;
+	// more than MaxString are cut, and a negative number is a fault.
+	StoreCounted
+)
+
+// ArgProgram fetches and stores one argument.
+type ArgProgram struct {
+	Chain
+	Store    Store
+	StoreOff int64  // Off of StoreMem, StoreString, StoreStrings, StoreCounted
+	Len      *Chain // of StoreCounted: the length in bytes
+	Type     Type
+	Slot     int // offset of the slot in the record
+	Size     int // bytes of the slot, padded to 8
+	FaultBit int // -1: can't fault, or the fault is in text words
+}
+
+// Field names and types one value of a record.
+type Field struct {
+	Name string
+	Type Type
+}
+
+// Fields are the values of a record, in order. The slice must not be changed.
+func (p *Program) Fields() []Field { return p.fields }
+
+// NeedsTracer says which value can only be had by a process outside of the
+// target at the moment of the hit, such as a path behind a file descriptor;
+// "" means none, and machine code in the target can do it all.
+func (p *Program) NeedsTracer() string {
+	for i := range p.Args {
+		switch p.Args[i].Store {
+		case StorePath:
+			return p.fields[i].Name + " is a path, which /proc answers"
+		case StoreSymbol:
+			return p.fields[i].Name + " is a symbol's text, which is looked up at the hit"
+		}
+	}
+	return ""
+}
+
+// UsesVector reports whether a hit, or with entry the function's entry,
+// needs the xmm registers.
+func (p *Program) UsesVector(entry bool) bool {
+	if entry {
+		for i := range p.Entry {
+			if p.Entry[i].root() == SourceXMM {
+				return true
+			}
+		}
+		return false
+	}
+	for i := range p.Args {
+		if p.Args[i].root() == SourceXMM {
+			return true
+		}
+	}
+	return false
+}
+
+// Symbolizer names addresses. name without ok is nothing; off is bytes from
+// the symbol's start and size the symbol's size in bytes.
+type Symbolizer interface {
+	SymbolAt(a symbols.Addr) (name string, off, size uint64, ok bool)
+}
+
+// Env answers what a definition needs from the process, or the file, that it
+// is compiled for. Errors come back inside a *SyntaxError.
+type Env interface {
+	// AtEntry reports whether the place is the first instruction of a function,
+	// where the calling convention says where arguments are.
+	AtEntry() bool
+	// Data finds a symbol: data for @SYM, also functions for filters. An empty
+	// module is the probe's own first, then any.
+	Data(module, symbol string) (symbols.Addr, uint64, error)
+	// FileOffset maps an offset in the probed file to where it is mapped.
+	FileOffset(off symbols.Off) (symbols.Addr, error)
+	// Variable answers a name, with its fields and casts, by debug information.
+	// ErrNoDebugInfo, or an error that wraps it, says that there is none.
+	Variable(text string) (Variable, error)
+	// Parameters lists the formal parameters for $arg* and jprobes.
+	Parameters() ([]Variable, error)
+}
+
+// Variable is where debug information finds a value.
+type Variable struct {
+	Name  string
+	Chain Chain
+	// InMemory says that the value is at the chain's address + Off, else it is
+	// the chain's value.
+	InMemory bool
+	Off      int64
+	Type     Type // what it prints as when the definition names no type
+	// Len, if set, makes a text of the variable: as many bytes at the chain's
+	// value, or with InMemory at its address + Off, as Len's value says.
+	Len *Chain
+	// Pointer says that the value is an address, so that text can be read there.
+	Pointer bool
+	// AtReturn says that the value is the function's result: in a return probe
+	// it is read at the return, where others are what they were at the entry.
+	AtReturn bool
+}
+
+// Which chooses variables.
+type Which uint8
+
+// The choices of variables.
+const (
+	WhichParams Which = iota // $arg*, $params: formal parameters
+	WhichLocals              // $locals: what a function declares in itself
+	WhichVars                // $vars: both
+)
+
+// DebugEnv is an Env that knows more of debug information. A definition can
+// ask less of an Env that isn't one: $retval and $argN are then registers.
+type DebugEnv interface {
+	Env
+	// Variables lists what is visible at the place. Of WhichLocals and WhichVars
+	// those are left out that can't be had there.
+	Variables(which Which) ([]Variable, error)
+	// Argument is the N-th formal parameter, from 1. Any error leaves $argN to
+	// the calling convention; a wrapped ErrNoValue doesn't.
+	Argument(n int) (Variable, error)
+	// Result is what the function returns; ErrNoDebugInfo leaves $retval to
+	// the calling convention.
+	Result() (Variable, error)
+}

@@ -1,0 +1,110 @@
+package fetch
+
+import "strconv"
+
+// StepOp is an operation of a computed chain.
+type StepOp uint8
+
+// The operations on a chain's value v; x is the step's operand.
+const (
+	StepAdd  StepOp = iota // v + x
+	StepSub                // v - x
+	StepMul                // v * x
+	StepAnd                // v & x
+	StepOr                 // v | x
+	StepXor                // v ^ x
+	StepShl                // v << x; 0 from 64 on
+	StepShr                // v >> x, zeros come in; 0 from 64 on
+	StepSar                // v >> x, the sign comes in
+	StepNeg                // -v
+	StepNot                // ^v
+	StepLoad               // Size bytes at v + Imm, zero-extended; may fault
+	StepEq                 // 1 if v == x, else 0
+	StepNe                 // 1 if v != x, else 0
+)
+
+// String gives the operation's name.
+func (o StepOp) String() string {
+	names := [...]string{"add", "sub", "mul", "and", "or", "xor", "shl", "shr", "sar", "neg", "not", "load", "eq", "ne"}
+	if int(o) < len(names) {
+		return names[o]
+	}
+	return "step " + strconv.Itoa(int(o))
+}
+
+// Step is one operation of a chain whose Source is SourceComputed: each is one
+// or two instructions on one register. All arithmetic is modulo 2^64.
+type Step struct {
+	Op StepOp
+	// Imm is the operand x, or the offset of a load.
+	Imm uint64
+	// FromReg makes x the register Reg instead.
+	FromReg bool
+	Reg     Reg
+	Size    uint8 // of StepLoad: 1, 2, 4 or 8
+}
+
+// steps runs the steps of a computed chain on v.
+func (e *evaluator) steps(list []Step, v uint64, scratch []byte) (uint64, bool) {
+	for i := range list {
+		s := &list[i]
+		if s.Op == StepLoad {
+			if s.Size == 0 || s.Size > 8 || !e.read(scratch[:s.Size], v+s.Imm) {
+				return 0, false
+			}
+			v = 0
+			for j := int(s.Size) - 1; j >= 0; j-- {
+				v = v<<8 | uint64(scratch[j])
+			}
+			continue
+		}
+		x := s.Imm
+		if s.FromReg {
+			var ok bool
+			if x, ok = e.c.Regs.Get(s.Reg); !ok {
+				return 0, false
+			}
+		}
+		v = s.Op.Apply(v, x)
+	}
+	return v, true
+}
+
+// Apply computes one step that reads no memory; of others it gives v.
+func (o StepOp) Apply(v, x uint64) uint64 {
+	truth := func(b bool) uint64 {
+		if b {
+			return 1
+		}
+		return 0
+	}
+	switch o {
+	case StepAdd:
+		return v + x
+	case StepSub:
+		return v - x
+	case StepMul:
+		return v * x
+	case StepAnd:
+		return v & x
+	case StepOr:
+		return v | x
+	case StepXor:
+		return v ^ x
+	case StepShl:
+		return v << x
+	case StepShr:
+		return v >> x
+	case StepSar:
+		return uint64(int64(v) >> min(x, 63))
+	case StepNeg:
+		return -v
+	case StepNot:
+		return ^v
+	case StepEq:
+		return truth(v == x)
+	case StepNe:
+		return truth(v != x)
+	}
+	return v
+}

@@ -1,0 +1,51 @@
+package fetch
+
+import (
+	"strings"
+	"syscall"
+	"unicode/utf8"
+)
+
+// SyntaxError is what is wrong with a definition, and where.
+type SyntaxError struct {
+	Code   Code
+	Text   string // the kernel's text, with our detail behind a colon where there is some
+	Input  string // the definition's words joined by one blank each
+	Col    int    // bytes from the start of Input; may be one past the end and a blank
+	Detail string // what kprobe adds; part of Text
+	Err    error  // what the detail came from; nil for errors of the text alone
+}
+
+// Error gives Text: one line, without the definition.
+func (e *SyntaxError) Error() string { return e.Text }
+
+// Unwrap gives the error that a lookup ended with, or the kernel's errno.
+func (e *SyntaxError) Unwrap() []error {
+	if e.Err != nil {
+		return []error{e.Err, e.Code.Errno()}
+	}
+	return []error{e.Code.Errno()}
+}
+
+// Errno is the number that the kernel's write fails with.
+func (e *SyntaxError) Errno() syscall.Errno { return e.Code.Errno() }
+
+// Caret gives two lines, each indented by two blanks and ended by a newline:
+// the definition, and a caret under the culprit.
+func (e *SyntaxError) Caret() string {
+	col := min(max(e.Col, 0), len(e.Input)+1)
+	shown := utf8.RuneCountInString(e.Input[:min(col, len(e.Input))])
+	if col > len(e.Input) {
+		shown++
+	}
+	return "  " + e.Input + "\n  " + strings.Repeat(" ", shown) + "^\n"
+}
+
+// newError makes the error of code at byte col of input.
+func newError(code Code, input string, col int, detail string) *SyntaxError {
+	e := &SyntaxError{Code: code, Text: code.Text(), Input: input, Col: col, Detail: detail}
+	if detail != "" {
+		e.Text = strings.TrimSuffix(e.Text, ".") + ": " + detail
+	}
+	return e
+}

@@ -1,0 +1,104 @@
+package fetch
+
+import (
+	"math"
+	"strconv"
+
+	"kprobe/symbols"
+)
+
+// AppendText appends a value as the kernel's trace line prints it: u %u, s %d,
+// x 0x%x, char 'c', text in double quotes, symbol SYM+0xOFF/0xSIZE, arrays
+// {a,b}, floats in the shortest form that reads back the same, and (fault)
+// for what could not be read. Control characters, which would break the line,
+// are written as \n, \t, \r or \xHH. sym may be nil: addresses stay numbers.
+func AppendText(dst []byte, t Type, v Value, sym Symbolizer) []byte {
+	if v.Fault {
+		return append(dst, "(fault)"...)
+	}
+	if t.Layout != nil {
+		if out, done := t.appendLayout(dst, v, sym); done {
+			return out
+		}
+	}
+	if t.Count != 0 {
+		elem := t.Elem()
+		dst = append(dst, '{')
+		for i := range v.Elems {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = AppendText(dst, elem, v.Elems[i], sym)
+		}
+		return append(dst, '}')
+	}
+	switch t.Base {
+	case Unsigned:
+		return strconv.AppendUint(dst, v.Int, 10)
+	case Signed:
+		return strconv.AppendInt(dst, int64(v.Int), 10)
+	case Char:
+		dst = append(dst, '\'')
+		dst = appendPlain(dst, t.character(v.Int))
+		return append(dst, '\'')
+	case Float:
+		if t.Size == 4 {
+			return strconv.AppendFloat(dst, float64(math.Float32frombits(uint32(v.Int))), 'g', -1, 32)
+		}
+		return strconv.AppendFloat(dst, math.Float64frombits(v.Int), 'g', -1, 64)
+	case SymbolName:
+		return AppendSymbol(dst, v.Int, sym)
+	case String, UString, SymbolText, Path, FilePath:
+		dst = append(dst, '"')
+		dst = appendPlain(dst, v.Bytes)
+		return append(dst, '"')
+	}
+	return appendHex(dst, v.Int)
+}
+
+func appendHex(dst []byte, v uint64) []byte {
+	dst = append(dst, "0x"...)
+	return strconv.AppendUint(dst, v, 16)
+}
+
+// AppendSymbol appends an address as SYM+0xOFF/0xSIZE, or as a number where
+// sym is nil or knows no name (the kernel's %pS).
+func AppendSymbol(dst []byte, addr uint64, sym Symbolizer) []byte {
+	if sym == nil {
+		return appendHex(dst, addr)
+	}
+	name, off, size, ok := sym.SymbolAt(symbols.Addr(addr))
+	if !ok {
+		return appendHex(dst, addr)
+	}
+	dst = append(dst, name...)
+	dst = append(dst, '+')
+	dst = appendHex(dst, off)
+	dst = append(dst, '/')
+	return appendHex(dst, size)
+}
+
+const hexDigits = "0123456789abcdef"
+
+// appendPlain appends text with its control characters escaped.
+func appendPlain(dst, s []byte) []byte {
+	from := 0
+	for i, c := range s {
+		if c >= 0x20 && c != 0x7f {
+			continue
+		}
+		dst = append(dst, s[from:i]...)
+		from = i + 1
+		switch c {
+		case '\n':
+			dst = append(dst, `\n`...)
+		case '\t':
+			dst = append(dst, `\t`...)
+		case '\r':
+			dst = append(dst, `\r`...)
+		default:
+			dst = append(dst, '\\', 'x', hexDigits[c>>4], hexDigits[c&15])
+		}
+	}
+	return append(dst, s[from:]...)
+}

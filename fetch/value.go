@@ -1,0 +1,12 @@
+package fetch
+
+// Value is one decoded value of a record.
+type Value struct {
+	Fault     bool   // could not be read
+	Truncated bool   // text was longer than what is recorded
+	Int       uint64 // of scalars: as the slot holds it
+	// Bytes is text, without NUL. It aliases the record.
+	Bytes []byte
+	// Elems are an array's. Fault of an array means none could be read.
+	Elems []Value
+}

@@ -1,0 +1,325 @@
+package vars
+
+import (
+	"debug/dwarf"
+	"fmt"
+	"strconv"
+
+	"kprobe/fetch"
+	"kprobe/symbols/debuginfo"
+)
+
+type typeKind uint8
+
+const (
+	kindUnknown typeKind = iota
+	kindVoid
+	kindInt
+	kindUint
+	kindChar
+	kindBool
+	kindFloat
+	kindPointer
+	kindReference
+	kindStruct // and classes and unions
+	kindArray
+	kindEnum
+	kindFunc
+)
+
+// ctype is a type, with typedefs and qualifiers taken off.
+type ctype struct {
+	kind   typeKind
+	name   string          // as written, typedefs and all; "" is none
+	size   int64           // in bytes; 0 is unknown
+	entry  debuginfo.Entry // of structures, enumerations and arrays
+	elem   debuginfo.Ref   // of pointers, references, arrays; zero is void
+	count  int64           // of arrays; 0 is unknown
+	signed bool            // of enumerations and characters
+	alias  bool            // was a typedef
+}
+
+// String is the type in its source's words.
+func (t ctype) String() string {
+	if t.name == "" {
+		return "?"
+	}
+	return t.name
+}
+
+// maxChain bounds typedefs of typedefs.
+const maxChain = 64
+
+// typeOf is the type of a variable.
+func (f *frame) typeOf(e *debuginfo.Entry) (ctype, error) {
+	_, at, ok := e.Chased(dwarf.AttrType)
+	if !ok {
+		if d, found := f.definition(e); found {
+			_, at, ok = d.Chased(dwarf.AttrType)
+		}
+	}
+	if !ok {
+		return ctype{}, fmt.Errorf("its type is not in the debug information: %w", fetch.ErrNoValue)
+	}
+	r, ok := at.RefTo(dwarf.AttrType)
+	if !ok {
+		return ctype{}, fmt.Errorf("its type is in a file that can't be found: %w", fetch.ErrNoValue)
+	}
+	return f.resolve(r), nil
+}
+
+// resolve reads a type. What isn't known is kindUnknown, of its size.
+func (f *frame) resolve(r debuginfo.Ref) ctype {
+	if f.nested++; f.nested > maxChain {
+		return ctype{name: "?"} // a type that contains itself
+	}
+	defer func() { f.nested-- }()
+	t := ctype{kind: kindVoid, name: "void"}
+	first := ""
+	quals := ""
+	for range maxChain {
+		e, ok := r.Entry()
+		if !ok {
+			return t
+		}
+		name := e.Str(dwarf.AttrName)
+		switch e.Tag() {
+		case dwarf.TagTypedef:
+			t.alias = true
+			if first == "" {
+				first = quals + name
+			}
+		case dwarf.TagConstType:
+			if first == "" {
+				quals = "const "
+			}
+		case dwarf.TagVolatileType, dwarf.TagRestrictType, dwarf.TagAtomicType, dwarf.TagImmutableType, dwarf.TagPackedType, dwarf.TagSharedType:
+		default:
+			out := f.plain(e)
+			out.alias = t.alias
+			if first != "" {
+				out.name = first
+			} else {
+				out.name = quals + out.name
+			}
+			return out
+		}
+		next, ok := e.RefTo(dwarf.AttrType)
+		if !ok {
+			if first != "" {
+				t.name = first
+			} else {
+				t.name = quals + t.name
+			}
+			return t
+		}
+		r = next
+	}
+	return ctype{name: "?"}
+}
+
+// Encodings of base types (DWARF 5, table 7.11).
+const (
+	ateAddress      = 0x01
+	ateBoolean      = 0x02
+	ateFloat        = 0x04
+	ateSigned       = 0x05
+	ateSignedChar   = 0x06
+	ateUnsigned     = 0x07
+	ateUnsignedChar = 0x08
+	ateUTF          = 0x10
+)
+
+// plain reads a type that is no typedef.
+func (f *frame) plain(e debuginfo.Entry) ctype {
+	t := ctype{name: e.Name(), entry: e}
+	t.size, _ = e.Int(dwarf.AttrByteSize)
+	if t.size < 0 {
+		t.size = 0
+	}
+	t.elem, _ = e.RefTo(dwarf.AttrType)
+	switch e.Tag() {
+	case dwarf.TagBaseType:
+		return f.base(t)
+	case dwarf.TagPointerType, dwarf.TagPtrToMemberType:
+		t.kind, t.size = kindPointer, max(t.size, 8)
+		t.name = f.pointerName(e, t, "*")
+	case dwarf.TagReferenceType, dwarf.TagRvalueReferenceType:
+		t.kind, t.size = kindReference, 8
+		t.name = f.pointerName(e, t, "&")
+	case dwarf.TagUnspecifiedType:
+		t.kind, t.size = kindPointer, 8 // nullptr_t
+		if u := e.Unit(); u.Language().IsRust() {
+			t.kind, t.size = kindUnknown, 0
+		}
+	case dwarf.TagStructType, dwarf.TagClassType, dwarf.TagUnionType:
+		t.kind = kindStruct
+		t.name = structName(e)
+	case dwarf.TagEnumerationType:
+		t.kind = kindEnum
+		u := e.Unit()
+		if under := f.resolve(t.elem); !t.elem.IsZero() {
+			t.signed = under.kind == kindInt
+			t.size = max(t.size, under.size)
+		} else {
+			t.signed = hasNegative(e)
+		}
+		t.name = "enum " + t.name
+		if u.Language().IsRust() || u.Language().IsCXX() {
+			t.name = e.Name()
+		}
+	case dwarf.TagArrayType:
+		f.array(&t)
+	case dwarf.TagSubroutineType:
+		t.kind = kindFunc
+	case dwarf.TagSubrangeType:
+		under := f.resolve(t.elem)
+		under.name = e.Name()
+		return under
+	default:
+		t.kind = kindUnknown
+	}
+	return t
+}
+
+func structName(e debuginfo.Entry) string {
+	u := e.Unit()
+	switch name := e.Name(); {
+	case !u.Language().IsC():
+		return name
+	case e.Tag() == dwarf.TagUnionType:
+		return "union " + name
+	default:
+		return "struct " + name
+	}
+}
+
+func (f *frame) pointerName(e debuginfo.Entry, t ctype, mark string) string {
+	if u := e.Unit(); e.Name() != "" && !u.Language().IsC() && !u.Language().IsCXX() {
+		return e.Name()
+	}
+	if f.depth > maxNested || t.elem.IsZero() {
+		return "void " + mark
+	}
+	f.depth++
+	name := f.resolve(t.elem).name
+	f.depth--
+	if n := len(name); n > 0 && (name[n-1] == '*' || name[n-1] == '&') {
+		return name + mark
+	}
+	return name + " " + mark
+}
+
+// whole finds the definition of a structure that is only declared here. That is
+// a search through all units, for who looks into the structure alone.
+func (f *frame) whole(t ctype) ctype {
+	if t.kind != kindStruct || !t.entry.Flag(dwarf.AttrDeclaration) || t.entry.Name() == "" {
+		return t
+	}
+	if full, ok := f.data.FindType(t.entry.QualifiedName(), nil); ok {
+		t.entry = full
+		t.size, _ = full.Int(dwarf.AttrByteSize)
+	}
+	return t
+}
+
+func hasNegative(e debuginfo.Entry) bool {
+	for c := range e.Children() {
+		if v, ok := c.Val(dwarf.AttrConstValue); ok {
+			if n, ok := v.Int(); ok && n < 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (f *frame) base(t ctype) ctype {
+	enc, _ := t.entry.Int(dwarf.AttrEncoding)
+	switch enc {
+	case ateBoolean:
+		t.kind = kindBool
+	case ateFloat:
+		t.kind = kindFloat
+	case ateSigned:
+		t.kind = kindInt
+	case ateSignedChar:
+		t.kind, t.signed = kindChar, true
+	case ateUnsignedChar, ateUTF:
+		t.kind = kindChar
+	case ateUnsigned, ateAddress:
+		t.kind = kindUint
+	}
+	if u := t.entry.Unit(); t.kind == kindChar && t.size == 1 && (u.Language().IsGo() || u.Language().IsRust() || t.name == "u8" || t.name == "uint8") {
+		t.kind = kindUint // a byte
+		if t.signed {
+			t.kind = kindInt
+		}
+	}
+	if t.size != 1 && t.size != 2 && t.size != 4 && t.size != 8 {
+		t.kind = kindUnknown
+	}
+	return t
+}
+
+// array reads the dimensions: of several the first is the array's, and the
+// others its elements'.
+func (f *frame) array(t *ctype) {
+	t.kind = kindArray
+	elem := f.resolve(t.elem)
+	t.count = f.dimension(t.entry, 0)
+	inner := elem.size
+	for i := 1; ; i++ {
+		n := f.dimension(t.entry, i)
+		if n < 0 {
+			break
+		}
+		if n > 0 && inner > 1<<40/n {
+			n = 0
+		}
+		inner *= n
+	}
+	if t.size == 0 && t.count > 0 && inner < 1<<32 && t.count < 1<<30 {
+		t.size = inner * t.count
+	}
+	t.name = elem.name + dimensions(f, t.entry)
+}
+
+func dimensions(f *frame, e debuginfo.Entry) string {
+	s := ""
+	for i := 0; i < maxNested; i++ {
+		n := f.dimension(e, i)
+		switch {
+		case n < 0:
+			return s
+		case n == 0:
+			s += "[]"
+		default:
+			s += "[" + strconv.FormatInt(n, 10) + "]"
+		}
+	}
+	return s
+}
+
+// dimension is the number of elements of the i-th dimension: 0 is unknown, -1
+// no such dimension.
+func (f *frame) dimension(e debuginfo.Entry, i int) int64 {
+	for c := range e.Children() {
+		if c.Tag() != dwarf.TagSubrangeType {
+			continue
+		}
+		if i > 0 {
+			i--
+			continue
+		}
+		if n, ok := c.Int(dwarf.AttrCount); ok && n >= 0 {
+			return n
+		}
+		if n, ok := c.Int(dwarf.AttrUpperBound); ok {
+			low, _ := c.Int(dwarf.AttrLowerBound)
+			return max(0, n-low+1)
+		}
+		return 0
+	}
+	return -1
+}

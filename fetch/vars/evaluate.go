@@ -1,0 +1,475 @@
+package vars
+
+import (
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"kprobe/fetch"
+	"kprobe/symbols"
+	"kprobe/symbols/debuginfo"
+)
+
+// Operations of expressions (DWARF 5, table 7.9; GNU's have numbers from 0xe0).
+const (
+	opAddr          = 0x03
+	opDeref         = 0x06
+	opConst1u       = 0x08
+	opConsts        = 0x11
+	opDup           = 0x12
+	opDrop          = 0x13
+	opOver          = 0x14
+	opSwap          = 0x16
+	opAnd           = 0x1a
+	opMinus         = 0x1c
+	opMul           = 0x1e
+	opNeg           = 0x1f
+	opNot           = 0x20
+	opOr            = 0x21
+	opPlus          = 0x22
+	opPlusUconst    = 0x23
+	opShl           = 0x24
+	opShr           = 0x25
+	opShra          = 0x26
+	opXor           = 0x27
+	opEq            = 0x29
+	opNe            = 0x2e
+	opLit0          = 0x30
+	opLit31         = 0x4f
+	opReg0          = 0x50
+	opReg31         = 0x6f
+	opBreg0         = 0x70
+	opBreg31        = 0x8f
+	opRegx          = 0x90
+	opFbreg         = 0x91
+	opBregx         = 0x92
+	opPiece         = 0x93
+	opDerefSize     = 0x94
+	opNop           = 0x96
+	opCallFrameCFA  = 0x9c
+	opFormTLS       = 0x9b
+	opBitPiece      = 0x9d
+	opImplicitValue = 0x9e
+	opStackValue    = 0x9f
+	opImplicitPtr   = 0xa0
+	opAddrx         = 0xa1
+	opConstx        = 0xa2
+	opEntryValue    = 0xa3
+	opConstType     = 0xa4
+	opRegvalType    = 0xa5
+	opDerefType     = 0xa6
+	opConvert       = 0xa8
+	opReinterpret   = 0xa9
+	opGNUTLS        = 0xe0
+	opGNUImplPtr    = 0xf2
+	opGNUEntryValue = 0xf3
+	opGNUConstType  = 0xf4
+	opGNURegvalType = 0xf5
+	opGNUDerefType  = 0xf6
+	opGNUConvert    = 0xf7
+	opGNUReinterpr  = 0xf9
+	opGNUParamRef   = 0xfa
+	opGNUAddrIndex  = 0xfb
+	opGNUConstIndex = 0xfc
+)
+
+var (
+	errBadExpression = errors.New("its location is damaged in the debug information")
+	errTooDeep       = errors.New("its location leads in circles in the debug information")
+)
+
+// maxStack bounds the stack of an expression.
+const maxStack = 64
+
+// evaluator turns an expression into a place.
+type evaluator struct {
+	f      *frame
+	unit   *debuginfo.Unit
+	stack  []sym
+	direct place // of an operation that names a place itself
+	has    bool
+	pieces []piece
+	filled int64
+}
+
+// location runs a whole location description.
+func (x *evaluator) location(expr []byte) (place, error) {
+	if err := x.run(expr); err != nil {
+		return place{}, err
+	}
+	if x.pieces != nil {
+		return place{kind: inPieces, pieces: x.pieces}, nil
+	}
+	return x.simple()
+}
+
+// simple is the place that the operations so far describe.
+func (x *evaluator) simple() (place, error) {
+	if x.has {
+		return x.direct, nil
+	}
+	top, err := x.pop()
+	return place{kind: inMemory, sym: top}, err
+}
+
+func (x *evaluator) push(s sym) error {
+	if len(x.stack) == maxStack {
+		return errBadExpression
+	}
+	x.stack = append(x.stack, s)
+	return nil
+}
+
+func (x *evaluator) pop() (sym, error) {
+	if len(x.stack) == 0 {
+		return sym{}, errBadExpression
+	}
+	s := x.stack[len(x.stack)-1]
+	x.stack = x.stack[:len(x.stack)-1]
+	return s, nil
+}
+
+func (x *evaluator) set(p place) { x.direct, x.has = p, true }
+
+// run runs operations.
+func (x *evaluator) run(expr []byte) error {
+	r := debuginfo.NewReader(expr)
+	for r.More() {
+		if err := x.op(r.Uint8(), r); err != nil {
+			return err
+		}
+		if r.Bad() {
+			return errBadExpression
+		}
+	}
+	return nil
+}
+
+func (x *evaluator) op(op uint8, r *debuginfo.Reader) error {
+	switch {
+	case op >= opLit0 && op <= opLit31:
+		return x.push(constant(uint64(op - opLit0)))
+	case op >= opReg0 && op <= opReg31:
+		return x.register(uint64(op - opReg0))
+	case op >= opBreg0 && op <= opBreg31:
+		return x.based(uint64(op-opBreg0), r.Sleb())
+	case op >= opConst1u && op <= opConsts:
+		return x.push(constant(constOperand(op, r)))
+	}
+	switch op {
+	case opNop:
+		return nil
+	case opAddr:
+		return x.push(constant(uint64(x.f.module.Addr(symbols.Vaddr(r.Uint(8))))))
+	case opAddrx, opGNUAddrIndex:
+		v, ok := x.unit.IndexedAddress(r.Uleb())
+		if !ok {
+			return errBadExpression
+		}
+		return x.push(constant(uint64(x.f.module.Addr(symbols.Vaddr(v)))))
+	case opConstx, opGNUConstIndex:
+		v, ok := x.unit.IndexedAddress(r.Uleb())
+		if !ok {
+			return errBadExpression
+		}
+		return x.push(constant(v))
+	case opRegx:
+		return x.register(r.Uleb())
+	case opBregx:
+		n := r.Uleb()
+		return x.based(n, r.Sleb())
+	case opFbreg:
+		off := r.Sleb()
+		base, err := x.f.frameBase()
+		if err != nil {
+			return err
+		}
+		return x.push(base.add(off))
+	case opCallFrameCFA:
+		cfa, err := x.f.cfa()
+		if err != nil {
+			return err
+		}
+		return x.push(cfa)
+	case opPlusUconst:
+		return x.top(func(s sym) sym { return s.add(int64(r.Uleb())) })
+	case opDeref:
+		return x.top(func(s sym) sym { return s.load(8) })
+	case opDerefSize:
+		return x.derefSize(r.Uint8())
+	case opDerefType, opGNUDerefType:
+		size := r.Uint8()
+		r.Uleb()
+		return x.derefSize(size)
+	case opNeg:
+		return x.top(func(s sym) sym { return s.fold(fetch.StepNeg, 0) })
+	case opNot:
+		return x.top(func(s sym) sym { return s.fold(fetch.StepNot, 0) })
+	case opAnd, opMinus, opMul, opOr, opPlus, opShl, opShr, opShra, opXor, opEq, opNe:
+		return x.binary(op)
+	case opDup, opDrop, opOver, opSwap:
+		return x.shuffle(op)
+	case opStackValue:
+		v, err := x.pop()
+		x.set(place{kind: isValue, sym: v})
+		return err
+	case opImplicitValue:
+		x.set(place{kind: isBytes, bytes: r.Bytes(r.Uleb())})
+		return nil
+	case opPiece:
+		return x.piece(int64(r.Uleb()))
+	case opImplicitPtr, opGNUImplPtr:
+		ref, ok := x.unit.RefAddr(r.Offset(x.unit))
+		x.set(place{kind: isPointer, target: ref, off: r.Sleb()})
+		if !ok {
+			return errBadExpression
+		}
+		return nil
+	case opEntryValue, opGNUEntryValue:
+		return x.entryValue(r.Bytes(r.Uleb()))
+	case opFormTLS, opGNUTLS:
+		return x.threadLocal()
+	case opRegvalType, opGNURegvalType:
+		n := r.Uleb()
+		r.Uleb()
+		p, err := registerPlace(n)
+		if err != nil {
+			return err
+		}
+		return x.push(p.sym)
+	case opConstType, opGNUConstType:
+		r.Uleb()
+		var b [8]byte
+		copy(b[:], r.Bytes(uint64(r.Uint8())))
+		return x.push(constant(binary.LittleEndian.Uint64(b[:])))
+	case opConvert, opGNUConvert, opReinterpret, opGNUReinterpr:
+		return x.convert(r.Uleb())
+	}
+	return fmt.Errorf("it is computed by DWARF operation %#x, which is not compiled: %w", op, fetch.ErrNoValue)
+}
+
+func constOperand(op uint8, r *debuginfo.Reader) uint64 {
+	switch op - opConst1u {
+	case 0:
+		return r.Uint(1)
+	case 1:
+		return uint64(int8(r.Uint(1)))
+	case 2:
+		return r.Uint(2)
+	case 3:
+		return uint64(int16(r.Uint(2)))
+	case 4:
+		return r.Uint(4)
+	case 5:
+		return uint64(int32(r.Uint(4)))
+	case 6, 7:
+		return r.Uint(8)
+	case 8:
+		return r.Uleb()
+	}
+	return uint64(r.Sleb())
+}
+
+func (x *evaluator) register(n uint64) error {
+	p, err := registerPlace(n)
+	x.set(p)
+	return err
+}
+
+func (x *evaluator) based(n uint64, off int64) error {
+	r, ok := dwarfRegister(n)
+	if !ok {
+		return errBadExpression
+	}
+	return x.push(register(r).add(off))
+}
+
+func (x *evaluator) top(do func(sym) sym) error {
+	s, err := x.pop()
+	if err != nil {
+		return err
+	}
+	return x.push(do(s))
+}
+
+func (x *evaluator) derefSize(n uint8) error {
+	if n == 0 || n > 8 || n&(n-1) != 0 {
+		return errBadExpression
+	}
+	return x.top(func(s sym) sym { return s.load(n) })
+}
+
+func (x *evaluator) shuffle(op uint8) error {
+	n := len(x.stack)
+	switch {
+	case n == 0 || n == 1 && (op == opOver || op == opSwap):
+		return errBadExpression
+	case op == opDup:
+		return x.push(x.stack[n-1])
+	case op == opOver:
+		return x.push(x.stack[n-2])
+	case op == opDrop:
+		x.stack = x.stack[:n-1]
+	default:
+		x.stack[n-1], x.stack[n-2] = x.stack[n-2], x.stack[n-1]
+	}
+	return nil
+}
+
+// binary computes one step of two values, of which one must be a constant or a
+// register: there is one register to compute in.
+func (x *evaluator) binary(op uint8) error {
+	b, err := x.pop()
+	if err != nil {
+		return err
+	}
+	a, err := x.pop()
+	if err != nil {
+		return err
+	}
+	step := map[uint8]fetch.StepOp{
+		opAnd: fetch.StepAnd, opMinus: fetch.StepSub, opMul: fetch.StepMul, opOr: fetch.StepOr, opPlus: fetch.StepAdd,
+		opShl: fetch.StepShl, opShr: fetch.StepShr, opShra: fetch.StepSar, opXor: fetch.StepXor, opEq: fetch.StepEq, opNe: fetch.StepNe,
+	}[op]
+	commutes := op != opMinus && op != opShl && op != opShr && op != opShra
+	_, simpleB := b.operand()
+	if _, ok := a.operand(); ok && !simpleB && commutes {
+		a, b = b, a
+	}
+	if c, ok := b.isConst(); ok {
+		switch op {
+		case opPlus:
+			return x.push(a.add(int64(c)))
+		case opMinus:
+			return x.push(a.add(-int64(c)))
+		}
+		return x.push(a.fold(step, c))
+	}
+	if r, ok := b.isReg(); ok {
+		return x.push(a.step(fetch.Step{Op: step, FromReg: true, Reg: r}))
+	}
+	if r, c, ok := b.regPlus(); ok && (op == opPlus || op == opMinus) {
+		if op == opMinus {
+			c = -c
+		}
+		return x.push(a.step(fetch.Step{Op: step, FromReg: true, Reg: r}).add(c))
+	}
+	return fmt.Errorf("its value is %w: it is to be computed from more registers than one at a time", fetch.ErrNoValue)
+}
+
+// regPlus tells a register plus a constant.
+func (s sym) regPlus() (fetch.Reg, int64, bool) {
+	if s.src.Source != fetch.SourceReg || len(s.steps) != 1 || s.steps[0].Op != fetch.StepAdd || s.steps[0].FromReg {
+		return 0, 0, false
+	}
+	return s.src.Reg, int64(s.steps[0].Imm), true
+}
+
+// operand reports whether a value can be a step's operand.
+func (s sym) operand() (sym, bool) {
+	if _, ok := s.isConst(); ok {
+		return s, true
+	}
+	_, ok := s.isReg()
+	return s, ok
+}
+
+// fold is a step with a constant, done at once on a constant.
+func (s sym) fold(op fetch.StepOp, c uint64) sym {
+	if v, ok := s.isConst(); ok {
+		return constant(op.Apply(v, c))
+	}
+	return s.step(fetch.Step{Op: op, Imm: c})
+}
+
+// piece ends the description of one piece of a value.
+func (x *evaluator) piece(size int64) error {
+	if size <= 0 || size > 1<<20 || len(x.pieces) >= 256 {
+		return errBadExpression
+	}
+	p := place{kind: isNowhere}
+	if x.has || len(x.stack) > 0 {
+		var err error
+		if p, err = x.simple(); err != nil {
+			return err
+		}
+	}
+	x.pieces = append(x.pieces, piece{x.filled, size, p})
+	x.filled += size
+	x.stack, x.has = nil, false
+	return nil
+}
+
+// entryValue is what an expression was when the function was entered: known
+// only there.
+func (x *evaluator) entryValue(expr []byte) error {
+	if !x.f.atEntry() {
+		return fmt.Errorf("%w at this address; its value at the function's entry is available at %s", fetch.ErrNoValue, x.f.entryName())
+	}
+	if x.f.depth++; x.f.depth > maxNested {
+		return errTooDeep
+	}
+	defer func() { x.f.depth-- }()
+	y := evaluator{f: x.f, unit: x.unit}
+	p, err := y.location(expr)
+	if err != nil {
+		return err
+	}
+	v := p.sym
+	if p.kind != isValue && p.kind != inMemory {
+		return errBadExpression
+	}
+	return x.push(v)
+}
+
+// entryName is the name of the function around the address.
+func (f *frame) entryName() string {
+	low, _ := f.fn.EntryPC()
+	return f.at(low)
+}
+
+// threadLocal is the address of a thread-local variable by its offset in its
+// module's block. The program's own block ends at the thread pointer (ELF
+// Handling For Thread-Local Storage, variant II).
+func (x *evaluator) threadLocal() error {
+	off, err := x.pop()
+	if err != nil {
+		return err
+	}
+	if !x.f.module.Main {
+		return fmt.Errorf("it is a thread-local variable of a library: %w", fetch.ErrNoValue)
+	}
+	c, ok := off.isConst()
+	block, has := x.f.module.File.Segment(elf.PT_TLS)
+	if !ok || !has || block.Align > 1<<20 {
+		return errBadExpression
+	}
+	align := max(block.Align, 1)
+	below := block.MemSize + (-block.MemSize-uint64(block.Vaddr))&(align-1)
+	return x.push(register(fetch.RegFSBase).add(int64(c) - int64(below)))
+}
+
+// convert narrows a value to a base type, as far as integers go.
+func (x *evaluator) convert(off uint64) error {
+	if off == 0 { // the generic type
+		return nil
+	}
+	ref, ok := x.unit.RefUnit(off)
+	if !ok {
+		return errBadExpression
+	}
+	t := x.f.resolve(ref)
+	if t.kind == kindFloat {
+		return fmt.Errorf("it is computed as a floating-point number: %w", fetch.ErrNoValue)
+	}
+	if t.size <= 0 || t.size >= 8 {
+		return nil
+	}
+	bits := uint64(64 - 8*t.size)
+	back := fetch.StepShr
+	if t.kind == kindInt {
+		back = fetch.StepSar
+	}
+	return x.top(func(s sym) sym { return s.fold(fetch.StepShl, bits).fold(back, bits) })
+}

@@ -1,0 +1,244 @@
+package vars
+
+import (
+	"cmp"
+	"debug/dwarf"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"kprobe/fetch"
+	"kprobe/symbols"
+	"kprobe/symbols/debuginfo"
+)
+
+// frame is the debug information at one address.
+type frame struct {
+	scope  *Scope
+	data   *debuginfo.Data
+	module *symbols.Module
+	pc     uint64
+	fn     debuginfo.Entry   // the function, not inlined
+	scopes []debuginfo.Entry // around the address, from fn in
+	home   int               // in scopes: the function whose parameters are meant
+	depth  int               // of expressions within expressions
+	nested int               // of types within types
+	work   int               // structures looked into, which hostile types nest without end
+}
+
+// find fills in the scopes. Without an inlined instance of the site's own, the
+// start of a function means the function, and not what is inlined at its first
+// instruction.
+func (f *frame) find() error {
+	f.scopes = f.data.Scopes(f.pc)
+	if f.scopes == nil {
+		if u := f.data.UnitAt(f.pc); u != nil {
+			if dwo := u.MissingSplit(); dwo != "" {
+				return fmt.Errorf("%s is split off into %s, which can't be found: %w", u.Name(), dwo, fetch.ErrNoDebugInfo)
+			}
+		}
+		return fmt.Errorf("%s: %w about it", f.scope.site.Name, fetch.ErrNoDebugInfo)
+	}
+	f.fn = f.scopes[0]
+	inner := len(f.scopes)
+	want := f.scope.site.Entry
+	for i := range f.scopes {
+		e := &f.scopes[i]
+		if !want.IsZero() && e.Ref() == want {
+			f.home, inner = i, i+1
+			break
+		}
+		if e.Tag() != dwarf.TagInlinedSubroutine {
+			continue
+		}
+		if want.IsZero() && f.atEntry() {
+			inner = i
+			break
+		}
+		f.home = i
+	}
+	f.scopes = f.scopes[:inner]
+	return nil
+}
+
+// atEntry reports whether the address is the function's first.
+func (f *frame) atEntry() bool {
+	low, ok := f.fn.EntryPC()
+	return ok && low == f.pc
+}
+
+// visible are the parameters or locals of the function, inner blocks' first
+// where a name is there twice.
+func (f *frame) visible(which fetch.Which) []debuginfo.Entry {
+	var params, locals []debuginfo.Entry
+	seen := map[string]bool{}
+	for i := len(f.scopes) - 1; i >= f.home; i-- {
+		for c := range f.scopes[i].Children() {
+			tag := c.Tag()
+			if tag != dwarf.TagFormalParameter && tag != dwarf.TagVariable || f.isResult(&c) {
+				continue
+			}
+			name := c.Name()
+			if name == "" || seen[name] && tag != dwarf.TagFormalParameter {
+				continue
+			}
+			seen[name] = true
+			if tag == dwarf.TagFormalParameter {
+				params = append(params, c)
+			} else {
+				locals = append(locals, c)
+			}
+		}
+	}
+	// Inlined instances list them in any order.
+	slices.SortStableFunc(params, func(x, y debuginfo.Entry) int {
+		a, ok := x.RefTo(dwarf.AttrAbstractOrigin)
+		b, ok2 := y.RefTo(dwarf.AttrAbstractOrigin)
+		if !ok || !ok2 {
+			return 0
+		}
+		return cmp.Compare(a.Offset(), b.Offset())
+	})
+	switch which {
+	case fetch.WhichParams:
+		return params
+	case fetch.WhichLocals:
+		return locals
+	}
+	return append(params, locals...)
+}
+
+// isResult reports one of Go's results, which are parameters too.
+func (f *frame) isResult(e *debuginfo.Entry) bool {
+	u := e.Unit()
+	return e.Tag() == dwarf.TagFormalParameter && u.Language().IsGo() && e.Flag(dwarf.AttrVarParam)
+}
+
+// name finds a variable by its name: from the innermost block out, then the
+// unit's, then other units'.
+func (f *frame) name(name string) (debuginfo.Entry, bool) {
+	for i := len(f.scopes) - 1; i >= 0; i-- {
+		var found debuginfo.Entry
+		ok := false
+		for c := range f.scopes[i].Children() {
+			if t := c.Tag(); (t == dwarf.TagFormalParameter || t == dwarf.TagVariable) && c.Name() == name {
+				if _, _, here := c.LocationAt(dwarf.AttrLocation, f.pc); !ok || here {
+					found, ok = c, true // of several, the one that is there now
+				}
+			}
+		}
+		if ok {
+			return found, true
+		}
+	}
+	return f.data.FindVariable(name, f.fn.Unit())
+}
+
+// declared makes the variable of an entry.
+func (f *frame) declared(e debuginfo.Entry) (fetch.Variable, error) {
+	v, err := f.load(e)
+	if err != nil {
+		return fetch.Variable{}, err
+	}
+	return v.variable(e.Name())
+}
+
+// load finds a variable's place and type.
+func (f *frame) load(e debuginfo.Entry) (value, error) {
+	t, err := f.typeOf(&e)
+	if err != nil {
+		return value{}, fmt.Errorf("%s: %w", e.Name(), err)
+	}
+	p, err := f.placeOf(&e)
+	if err != nil {
+		return value{}, fmt.Errorf("%s: %w", e.Name(), err)
+	}
+	v := value{f: f, t: t, p: p}
+	return v.unreference()
+}
+
+// argument is the N-th formal parameter.
+func (f *frame) argument(n int) (fetch.Variable, error) {
+	params := f.visible(fetch.WhichParams)
+	if n < 1 || n > len(params) {
+		return fetch.Variable{}, fmt.Errorf("%s has %d parameters: %w", f.scope.site.Name, len(params), errNoSuchArgument)
+	}
+	t, err := f.typeOf(&params[n-1])
+	if err != nil {
+		return fetch.Variable{}, err
+	}
+	p, err := f.placeOf(&params[n-1])
+	if errors.Is(err, fetch.ErrNoValue) && !f.isGoFunc() {
+		return fetch.Variable{}, fmt.Errorf("parameter %d is not used: %w", n, errNoSuchArgument)
+	}
+	if err != nil {
+		return fetch.Variable{}, err
+	}
+	v := value{f: f, t: t, p: p}
+	if t.kind == kindStruct {
+		return fetch.Variable{}, fmt.Errorf("parameter %d is a structure: %w", n, errNoSuchArgument)
+	}
+	return v.variable("arg" + strconv.Itoa(n))
+}
+
+// errNoSuchArgument leaves $argN to the calling convention.
+var errNoSuchArgument = errors.New("no such parameter")
+
+// variable answers an expression.
+func (f *frame) variable(text string) (fetch.Variable, error) {
+	p := parser{f: f, s: text}
+	v, err := p.parse()
+	if err != nil {
+		return fetch.Variable{}, err
+	}
+	out, err := v.variable(text)
+	if err != nil {
+		return out, fmt.Errorf("%s: %w", text, err)
+	}
+	out.AtReturn = v.atReturn
+	return out, nil
+}
+
+// names are what can be asked for, for errors.
+func (f *frame) names() []string {
+	var out []string
+	for _, e := range f.visible(fetch.WhichVars) {
+		out = append(out, e.Name())
+	}
+	return out
+}
+
+// optimizedOut says that a variable has no place here, and where it has one.
+func (f *frame) optimizedOut(list []debuginfo.Location) error {
+	var where []string
+	for _, l := range list {
+		if l.Everywhere() || len(l.Expr) == 0 {
+			continue
+		}
+		text := f.at(l.Low)
+		if len(where) > 0 && where[len(where)-1] == text {
+			continue
+		}
+		if where = append(where, text); len(where) == 4 {
+			break
+		}
+	}
+	if where == nil {
+		return fmt.Errorf("%w, everywhere", fetch.ErrNoValue)
+	}
+	return fmt.Errorf("%w at this address; available from %s on", fetch.ErrNoValue, strings.Join(where, ", "))
+}
+
+// at names an address of the file.
+func (f *frame) at(v uint64) string {
+	name, off, _, _, ok := f.scope.space.Symbolize(f.module.Addr(symbols.Vaddr(v)))
+	if !ok {
+		return symbols.Vaddr(v).String()
+	}
+	if off == 0 {
+		return name
+	}
+	return fmt.Sprintf("%s+%#x", name, off)
+}

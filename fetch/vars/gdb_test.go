@@ -1,0 +1,453 @@
+package vars
+
+import (
+	"bufio"
+	"compress/zlib"
+	"debug/elf"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"kprobe/fetch"
+	"kprobe/internal/fixture"
+	"kprobe/symbols"
+)
+
+// stop is what gdb saw at one stop (testdata/dwarf_dump.py).
+type stop struct {
+	PC, Bias, Func, FS string
+	Inline             bool
+	GPR                []string
+	XMM                [][2]string
+	Vars               map[string]*seen
+	Memory             []struct{ At, Bytes string }
+
+	mem map[uint64][]byte
+}
+
+// seen is a value as gdb has it.
+type seen struct {
+	Gone, Other, Arg bool
+	Int              *string
+	Float            *string
+	Text             *string
+	List             []*seen
+	Struct           map[string]*seen
+	Error            string
+}
+
+func number(s string) uint64 {
+	v, _ := strconv.ParseUint(s, 10, 64)
+	return v
+}
+
+// unpack makes the memory readable.
+func (s *stop) unpack() error {
+	s.mem = map[uint64][]byte{}
+	for _, m := range s.Memory {
+		r, err := zlib.NewReader(base64.NewDecoder(base64.StdEncoding, strings.NewReader(m.Bytes)))
+		if err != nil {
+			return err
+		}
+		if s.mem[number(m.At)], err = io.ReadAll(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ReadMemory reads what gdb dumped.
+func (s *stop) ReadMemory(b []byte, at symbols.Addr) (int, error) {
+	if s.mem == nil {
+		if err := s.unpack(); err != nil {
+			return 0, err
+		}
+	}
+	for lo, m := range s.mem {
+		if uint64(at) >= lo && uint64(at)-lo < uint64(len(m)) {
+			if n := copy(b, m[uint64(at)-lo:]); n < len(b) {
+				return n, errors.New("past the end of a dump")
+			}
+			return len(b), nil
+		}
+	}
+	return 0, errors.New("not dumped")
+}
+
+func (s *stop) context() *fetch.Context {
+	regs := &fetch.Regs{IP: number(s.PC), FSBase: number(s.FS)}
+	for i, v := range s.GPR {
+		regs.GPR[i] = number(v)
+	}
+	var xmm fetch.Vector
+	for i, v := range s.XMM {
+		binary.LittleEndian.PutUint64(xmm[i][:], number(v[0]))
+		binary.LittleEndian.PutUint64(xmm[i][8:], number(v[1]))
+	}
+	return &fetch.Context{Regs: regs, Mem: s, Vector: func() (*fetch.Vector, error) { return &xmm, nil }}
+}
+
+// runGDB stops a program at addresses of its file.
+func runGDB(t *testing.T, prog string, at []symbols.Vaddr, rounds int, exprs []string) []*stop {
+	t.Helper()
+	gdb := fixture.NeedTool(t, "gdb")
+	dir := t.TempDir()
+	var list strings.Builder
+	for _, v := range at {
+		fmt.Fprintf(&list, "%x\n", uint64(v))
+	}
+	stops, out := filepath.Join(dir, "stops"), filepath.Join(dir, "out")
+	if err := os.WriteFile(stops, []byte(list.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := elf.Open(prog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pie := "0"
+	if f.Type == elf.ET_DYN {
+		pie = "1"
+	}
+	f.Close()
+	cmd := exec.Command(gdb, "-nx", "-batch", "-x", filepath.Join(fixture.Root(), "testdata", "dwarf_dump.py"), "--args", prog, strconv.Itoa(rounds))
+	cmd.Env = append(os.Environ(), "DUMP_STOPS="+stops, "DUMP_OUT="+out, "DUMP_PIE="+pie, "DUMP_ROUNDS="+strconv.Itoa(rounds), "DEBUGINFOD_URLS=",
+		"DUMP_EXPRESSIONS="+strings.Join(exprs, ";"))
+	text, err := cmd.CombinedOutput()
+	r, oerr := os.Open(out)
+	if oerr != nil {
+		t.Fatalf("gdb: %v, %v\n%s", err, oerr, text)
+	}
+	defer r.Close()
+	var all []*stop
+	for d := json.NewDecoder(bufio.NewReader(r)); d.More(); {
+		s := &stop{}
+		if err := d.Decode(s); err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		all = append(all, s)
+	}
+	if len(all) == 0 {
+		t.Fatalf("gdb saw no stop: %v\n%s", err, text)
+	}
+	return all
+}
+
+// tally counts how the comparison came out.
+type tally struct{ agree, gone, differ, weak, caller int }
+
+func (c *tally) add(o tally) {
+	c.agree += o.agree
+	c.gone += o.gone
+	c.differ += o.differ
+	c.weak += o.weak
+	c.caller += o.caller
+}
+
+// evaluate records one variable at a stop with the interpreter.
+func evaluate(s *stop, v fetch.Variable) (fetch.Type, fetch.Value, error) {
+	d, err := fetch.Parse("p f x=v")
+	if err != nil {
+		return fetch.Type{}, fetch.Value{}, err
+	}
+	prog, err := d.Compile(oneVariable{v})
+	if err != nil {
+		return fetch.Type{}, fetch.Value{}, err
+	}
+	rec, ok := prog.Eval(s.context(), nil)
+	if !ok {
+		return fetch.Type{}, fetch.Value{}, errors.New("not recorded")
+	}
+	vals, err := prog.Decode(rec, nil)
+	if err != nil {
+		return fetch.Type{}, fetch.Value{}, err
+	}
+	return prog.Fields()[0].Type, vals[0], nil
+}
+
+// oneVariable is an Env that knows one variable.
+type oneVariable struct{ v fetch.Variable }
+
+func (oneVariable) AtEntry() bool { return true }
+func (oneVariable) Data(string, string) (symbols.Addr, uint64, error) {
+	return 0, 0, symbols.ErrNoSymbol
+}
+func (oneVariable) FileOffset(symbols.Off) (symbols.Addr, error) { return 0, symbols.ErrNotMapped }
+func (e oneVariable) Variable(string) (fetch.Variable, error)    { return e.v, nil }
+func (oneVariable) Parameters() ([]fetch.Variable, error)        { return nil, fetch.ErrNoDebugInfo }
+
+// latin1 is text up to its NUL as bytes: the script writes each as a character.
+func latin1(s string) string {
+	var b []byte
+	for _, r := range s {
+		if r == 0 {
+			break
+		}
+		b = append(b, byte(r))
+	}
+	return string(b)
+}
+
+// same compares a recorded value with gdb's; "" is agreement.
+func same(t fetch.Type, v fetch.Value, w *seen) string {
+	text := string(fetch.AppendText(nil, t, v, nil))
+	switch {
+	case v.Fault:
+		return "fault"
+	case w.Struct != nil && t.IsText():
+		for _, name := range [...]string{"_M_dataplus", "_M_p", "str", "data_ptr"} {
+			if m := w.Struct[name]; m != nil {
+				if w = m; m.Struct == nil {
+					break
+				}
+			}
+		}
+		// gdb stops at a NUL, and runs on to one.
+		have, _, _ := strings.Cut(string(v.Bytes), "\x00")
+		if len(v.Bytes) == 0 && w.Text == nil { // an empty one that points nowhere
+			return ""
+		}
+		if w.Text == nil || !strings.HasPrefix(latin1(*w.Text), have) || len(v.Bytes) == 0 && *w.Text != "" {
+			return fmt.Sprintf("%s, want %s", text, describe(w))
+		}
+	case w.Text != nil && (t.IsText() || t.Layout != nil && t.Layout.Text):
+		want := latin1(*w.Text)
+		if string(v.Bytes) != want {
+			return fmt.Sprintf("%s, want %q", text, want)
+		}
+	case w.Struct != nil && t.Layout != nil:
+		for i, m := range t.Layout.Members {
+			if sub := w.Struct[m.Name]; sub != nil && !sub.Gone && !sub.Other {
+				if why := same(m.Type, v.Elems[i], sub); why != "" {
+					return m.Name + ": " + why
+				}
+			}
+		}
+	case w.List != nil:
+		for i := range min(len(v.Elems), len(w.List)) {
+			elem := t.Elem()
+			if t.Layout != nil && t.Layout.Members != nil {
+				elem = t.Layout.Members[i].Type
+			}
+			if why := same(elem, v.Elems[i], w.List[i]); why != "" {
+				return fmt.Sprintf("[%d]: %s", i, why)
+			}
+		}
+	case w.Float != nil:
+		f, _ := strconv.ParseFloat(*w.Float, 64)
+		got := math.Float64frombits(v.Int)
+		if t.Size == 4 {
+			got = float64(math.Float32frombits(uint32(v.Int)))
+		}
+		if got != f && !(math.IsNaN(got) && math.IsNaN(f)) {
+			return fmt.Sprintf("%v, want %v", got, f)
+		}
+	case w.Int != nil:
+		want := number(*w.Int)
+		if t.Size < 8 && t.BitWidth == 0 {
+			want &= 1<<(8*t.Size) - 1
+		}
+		got := v.Int
+		if t.Size < 8 && t.BitWidth == 0 {
+			got &= 1<<(8*t.Size) - 1
+		}
+		if t.IsText() {
+			return "text, want a number"
+		}
+		if got != want {
+			return fmt.Sprintf("%#x, want %#x", got, want)
+		}
+	default:
+		return "gdb has no comparable value"
+	}
+	return ""
+}
+
+// compare checks all variables of one stop. want may be of a later stop, where
+// gdb knows what it can't know at a function's entry.
+func compare(t *testing.T, space *symbols.Space, s *stop, want map[string]*seen, complain *int) (c tally) {
+	at := symbols.Addr(number(s.PC) - number(s.Bias))
+	sites, err := space.Resolve(symbols.Place{Kind: symbols.PlaceAddr, Value: uint64(at)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	site := sites[0]
+	// The Space is of the file; the process has it elsewhere.
+	live := *site.Module
+	live.Bias = number(s.Bias)
+	site.Module = &live
+	scope := At(space, site)
+	if fn, err := scope.Function(); err != nil || fn != bareName(s.Func) {
+		return c
+	}
+	say := func(name, format string, args ...any) {
+		c.differ++
+		if *complain--; *complain >= 0 {
+			t.Errorf("%s %s at %v of %s: %s", filepath.Base(site.Module.Path), name, at, s.Func, fmt.Sprintf(format, args...))
+		}
+	}
+	for name, w := range want {
+		if w.Error != "" || w.Other {
+			continue
+		}
+		v, err := scope.Variable(name)
+		switch {
+		case w.Gone && err != nil:
+			c.gone++
+			continue
+		case w.Gone:
+			c.weak++ // known here, not to gdb
+			continue
+		case err != nil && strings.Contains(err.Error(), "ask for"):
+			c.weak++
+			continue
+		case errors.Is(err, fetch.ErrNoValue) && strings.Contains(err.Error(), "at the function's entry"):
+			c.caller++ // gdb asks the caller's debug information what it passed
+			continue
+		case err != nil:
+			say(name, "%v; gdb has %s", err, describe(w))
+			continue
+		}
+		typ, val, err := evaluate(s, v)
+		if err != nil {
+			say(name, "%v", err)
+			continue
+		}
+		if why := same(typ, val, w); why != "" {
+			say(name, "%s (%+v)", why, v)
+			continue
+		}
+		c.agree++
+	}
+	return c
+}
+
+// bareName is a function's name without what C++ puts around it.
+func bareName(s string) string {
+	s, _, _ = strings.Cut(s, "(")
+	return s[strings.LastIndexByte(s, ':')+1:]
+}
+
+func describe(w *seen) string {
+	b, _ := json.Marshal(w)
+	if len(b) > 200 {
+		b = b[:200]
+	}
+	return string(b)
+}
+
+// linesOf are the addresses of the entry and of each line of functions.
+func linesOf(t *testing.T, space *symbols.Space, names ...string) []symbols.Vaddr {
+	t.Helper()
+	var out []symbols.Vaddr
+	for _, n := range names {
+		sites, err := space.Resolve(symbols.Place{Symbol: n})
+		if err != nil {
+			t.Fatalf("%s: %v", n, err)
+		}
+		for _, site := range sites {
+			lines, _, err := space.Lines(site)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out = append(out, site.Vaddr)
+			for _, l := range lines {
+				if v := site.Module.Vaddr(l.Addr); v != site.Vaddr {
+					out = append(out, v)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// expressions are asked of both at every stop, where they can be.
+func expressions() []string {
+	return []string{"counter", "tls_level", "table[0].name", "table[1].at.y", "table[0].next->peer", "table[0].to->x",
+		"*c", "c->name", "c->path[2]", "c->path[1].y", "c->level", "c->mode", "c->u.as_float", "c->next->at", "numbers[2]", "*numbers",
+		"p.y", "big.fd", "big.hist[3]", "values[3]", "this->w", "this->id", "this->kind", "r->At", "r->To.Y", "r->Rate"}
+}
+
+func againstGDB(t *testing.T, prog string, unoptimized bool, names ...string) tally {
+	t.Helper()
+	space, err := symbols.OpenFileSpace(prog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stops := runGDB(t, prog, linesOf(t, space, names...), 2, expressions())
+	complain := 12
+	var sum tally
+	for i, s := range stops {
+		want := s.Vars
+		if unoptimized && isEntry(space, s) {
+			// What gdb says before the prologue is not so: wait for the next stop.
+			if i+1 >= len(stops) || stops[i+1].Func != s.Func {
+				continue
+			}
+			want = map[string]*seen{}
+			for n, w := range stops[i+1].Vars {
+				if w.Arg && !w.Gone {
+					want[n] = w
+				}
+			}
+		}
+		sum.add(compare(t, space, s, want, &complain))
+		s.mem = nil
+	}
+	return sum
+}
+
+func isEntry(space *symbols.Space, s *stop) bool {
+	at := symbols.Vaddr(number(s.PC) - number(s.Bias))
+	fn, ok := space.Modules()[0].File.FuncAt(at)
+	return ok && fn.Start == at
+}
+
+// TestAgainstGDB compares the values of all variables at every line of the
+// fixtures' functions with what gdb prints there.
+func TestAgainstGDB(t *testing.T) {
+	c := []string{"twice", "scalars", "pointers", "inliner", "by_value", "floats", "array"}
+	cxx := []string{"shapes::Box::area", "shapes::Box::scale", "swap_in", "caller"}
+	goFuncs := []string{"main.scalars", "main.text", "main.whole"}
+	rust := []string{"dwarf_vars::scalars", "dwarf_vars::text", "dwarf_vars::shapes"}
+	var sum tally
+	for _, p := range []struct {
+		source string
+		flags  []string
+		funcs  []string
+		least  int
+		raw    bool // unoptimized: gdb can't tell at the function's entry
+	}{
+		{"dwarf_vars.c", []string{"-g", "-O0"}, c, 150, true},
+		{"dwarf_vars.c", []string{"-g", "-O1"}, c, 80, false},
+		{"dwarf_vars.c", []string{"-g", "-O2"}, c, 80, false},
+		{"dwarf_vars.c", []string{"-g", "-O3"}, c, 35, false},
+		{"dwarf_vars.c", []string{"-gdwarf-4", "-O2"}, c, 80, false},
+		{"dwarf_vars.cc", []string{"-g", "-O0"}, cxx, 25, true},
+		{"dwarf_vars.cc", []string{"-g", "-O2"}, cxx, 8, false},
+		{"dwarf_vars.go", nil, goFuncs, 20, false},
+		{"dwarf_vars.go", []string{"-gcflags=-N -l"}, goFuncs, 20, true},
+		{"dwarf_vars.rs", []string{"-g"}, rust, 40, true},
+		{"dwarf_vars.rs", []string{"-g", "-O"}, rust, 20, false},
+	} {
+		t.Run(p.source+strings.Join(p.flags, ""), func(t *testing.T) {
+			got := againstGDB(t, fixture.Build(t, p.source, p.flags...), p.raw, p.funcs...)
+			t.Logf("%d values agree, %d are gone for both, %d are known here alone or only in parts, %d are known to the caller alone, %d differ",
+				got.agree, got.gone, got.weak, got.caller, got.differ)
+			if got.differ > 0 || got.agree < p.least {
+				t.Errorf("%+v", got)
+			}
+			sum.add(got)
+		})
+	}
+	t.Logf("in all: %d values agree, %d are gone for both, %d differ", sum.agree, sum.gone, sum.differ)
+}

@@ -1,0 +1,151 @@
+package vars
+
+import (
+	"debug/dwarf"
+	"math/bits"
+
+	"kprobe/fetch"
+)
+
+// Limits of what is recorded of a structure.
+const (
+	maxDepth    = 4    // structures inside structures
+	maxRecorded = 2040 // bytes: 255 words
+	maxElements = 64   // of an array
+	maxFields   = 128
+	maxEnum     = 4096
+)
+
+// words is the type of n bytes in words, as large ones as divide it; what is
+// too much is cut off.
+func words(n int64) (t fetch.Type, recorded int64) {
+	size := int64(1)
+	for size < 8 && n%(size*2) == 0 {
+		size *= 2
+	}
+	count := min(n/size, 255)
+	return fetch.Type{Base: fetch.Hex, Size: uint8(size), Count: uint8(count)}, count * size
+}
+
+// structType records a structure as words with a layout.
+func (f *frame) structType(t ctype, depth int) fetch.Type {
+	if t.size <= 0 || depth > maxDepth {
+		return fetch.Type{}
+	}
+	out, have := words(t.size)
+	l := &fetch.Layout{Name: t.name, Members: []fetch.Member{}}
+	for _, m := range f.members(t) {
+		if m.static.Unit() != nil {
+			continue
+		}
+		if len(l.Members) == maxFields || m.off < 0 || m.off+m.typ.size > have {
+			l.More = true
+			continue
+		}
+		ft := f.fieldType(m.typ, m.width, m.bit, depth+1)
+		if ft.Size == 0 {
+			l.More = true
+			continue
+		}
+		l.Members = append(l.Members, fetch.Member{Name: m.name, Off: int(m.off), Type: ft})
+	}
+	out.Layout = l
+	return out
+}
+
+// arrayType records an array: of numbers as the definition language's own, of
+// bytes of text as text, of others as words with a layout.
+func (f *frame) arrayType(t ctype, depth int) fetch.Type {
+	if depth > maxDepth || t.count <= 0 {
+		return fetch.Type{}
+	}
+	elem, stride := f.element(t)
+	if stride <= 0 {
+		return fetch.Type{}
+	}
+	n := min(t.count, maxElements)
+	ft := f.fieldType(elem, 0, 0, depth+1)
+	switch {
+	case ft.Size == 0:
+		return fetch.Type{}
+	case elem.kind == kindChar && elem.size == 1:
+		n = min(t.count, 255)
+		return fetch.Type{Base: fetch.Char, Size: 1, Count: uint8(n), Layout: &fetch.Layout{Name: t.name, Text: true, More: n < t.count}}
+	case ft.Count == 0 && int64(ft.Size) == stride:
+		ft.Count = uint8(n)
+		if l := ft.Layout; l != nil {
+			own := *l
+			own.More, own.Name = n < t.count, t.name
+			ft.Layout = &own
+		} else if n < t.count {
+			ft.Layout = &fetch.Layout{Name: t.name, More: true}
+		}
+		return ft
+	}
+	n = min(n, maxRecorded/stride)
+	if n == 0 {
+		return fetch.Type{}
+	}
+	out, have := words(n * stride)
+	l := &fetch.Layout{Name: t.name, Array: true, More: n < t.count}
+	for i := range n {
+		if (i+1)*stride > have {
+			l.More = true
+			break
+		}
+		l.Members = append(l.Members, fetch.Member{Off: int(i * stride), Type: ft})
+	}
+	out.Layout = l
+	return out
+}
+
+// element is the type of an array's elements, and their distance in bytes. The
+// elements of an array of several dimensions are arrays.
+func (f *frame) element(t ctype) (elem ctype, stride int64) {
+	elem = f.resolve(t.elem)
+	rest := int64(1)
+	dims := 1
+	for ; dims < maxNested; dims++ {
+		n := f.dimension(t.entry, dims)
+		if n < 0 {
+			break
+		}
+		rest *= max(0, min(n, 1<<20))
+	}
+	if dims == 1 {
+		return elem, elem.size
+	}
+	// Rows are shown as one run of elements.
+	row := ctype{kind: kindArray, name: elem.name, size: elem.size * rest, elem: t.elem, count: rest}
+	return row, row.size
+}
+
+// enumLayout reads the enumerators.
+func (f *frame) enumLayout(t ctype) *fetch.Layout {
+	l := &fetch.Layout{Name: t.name}
+	single := true
+	for c := range t.entry.Children() {
+		if c.Tag() != dwarf.TagEnumerator || len(l.Enum) == maxEnum {
+			continue
+		}
+		v, ok := c.Val(dwarf.AttrConstValue)
+		if !ok {
+			continue
+		}
+		n, ok := v.Int()
+		if t.signed {
+			n, ok = v.Signed()
+		}
+		if !ok {
+			continue
+		}
+		u := uint64(n)
+		if !t.signed && t.size < 8 {
+			u &= 1<<(8*t.size) - 1
+		}
+		single = single && (u == 0 || bits.OnesCount64(u) == 1)
+		l.Enum = append(l.Enum, fetch.Enumerator{Name: c.Name(), Value: u})
+	}
+	l.Flags = single && len(l.Enum) > 2
+	return l
+}

@@ -1,0 +1,238 @@
+package vars
+
+import (
+	"debug/dwarf"
+	"errors"
+	"fmt"
+	"strings"
+
+	"kprobe/fetch"
+	"kprobe/symbols/debuginfo"
+	"kprobe/symbols/unwind"
+)
+
+// maxNested bounds expressions that lead to expressions: a frame base, an
+// implicit pointer's target.
+const maxNested = 8
+
+// placeOf finds where a variable is at the address.
+func (f *frame) placeOf(e *debuginfo.Entry) (place, error) {
+	if e.Tag() == dwarf.TagFormalParameter && f.atEntry() && f.home == 0 {
+		list := e.Locations(dwarf.AttrLocation)
+		switch {
+		case f.isResult(e):
+			return place{}, fmt.Errorf("%w at the function's entry: it is a result", fetch.ErrNoValue)
+		case len(list) == 1 && list[0].Everywhere() && f.inFrame(list[0].Expr), len(list) == 0 && f.isGoFunc():
+			// Unoptimized code: its place in the frame is not filled in yet.
+			return f.byConvention(e)
+		}
+	} else if err := f.inPrologue(e); err != nil {
+		return place{}, err
+	}
+	p, err := f.located(e)
+	if err != nil && e.Tag() == dwarf.TagFormalParameter && f.passedAnyway() && errors.Is(err, fetch.ErrNoValue) {
+		if q, cerr := f.byConvention(e); cerr == nil {
+			return q, nil
+		}
+	}
+	return p, err
+}
+
+// passedAnyway reports whether the place is the entry of a function that other
+// files may call: its parameters are passed by the convention even if it uses
+// none of them. Of others compilers leave some out.
+func (f *frame) passedAnyway() bool {
+	_, at, ok := f.fn.Chased(dwarf.AttrExternal)
+	return ok && at.Flag(dwarf.AttrExternal) && f.atEntry() && f.home == 0 && !strings.Contains(f.scope.site.Func.Symbol.Name, ".")
+}
+
+// located finds the place that the entry's location names.
+func (f *frame) located(e *debuginfo.Entry) (place, error) {
+	if f.depth++; f.depth > maxNested {
+		return place{}, errTooDeep
+	}
+	defer func() { f.depth-- }()
+	if _, ok := e.Val(dwarf.AttrLocation); !ok {
+		if p, ok := constantOf(e); ok {
+			return p, nil
+		}
+		if r, ok := e.RefTo(dwarf.AttrAbstractOrigin); ok { // of a static of an inlined function
+			if o, ok := r.Entry(); ok {
+				if _, ok := o.Val(dwarf.AttrLocation); ok {
+					return f.located(&o)
+				}
+				if p, ok := constantOf(&o); ok {
+					return p, nil
+				}
+			}
+		}
+		if d, ok := f.definition(e); ok {
+			return f.located(&d)
+		}
+		return place{}, f.optimizedOut(nil)
+	}
+	expr, list, ok := e.LocationAt(dwarf.AttrLocation, f.pc)
+	if !ok {
+		return place{}, f.optimizedOut(list)
+	}
+	x := evaluator{f: f, unit: e.Unit()}
+	return x.location(expr)
+}
+
+// definition finds the variable that a declaration (extern) declares.
+func (f *frame) definition(e *debuginfo.Entry) (debuginfo.Entry, bool) {
+	if !e.Flag(dwarf.AttrDeclaration) {
+		return debuginfo.Entry{}, false
+	}
+	d, ok := f.data.FindVariable(e.QualifiedName(), nil)
+	return d, ok && d.Ref() != e.Ref()
+}
+
+// constantOf is a variable's constant value.
+func constantOf(e *debuginfo.Entry) (place, bool) {
+	v, ok := e.Val(dwarf.AttrConstValue)
+	if !ok {
+		return place{}, false
+	}
+	if v.IsBlock() || v.B != nil {
+		return place{kind: isBytes, bytes: v.B}, true
+	}
+	n, ok := v.Signed()
+	return place{kind: isValue, sym: constant(uint64(n))}, ok
+}
+
+// inFrame reports an expression that names a place in the function's own frame,
+// which is filled in when the prologue is over. What lies at or above the
+// canonical frame address the caller has filled in, and other expressions tell
+// of registers as they are.
+func (f *frame) inFrame(expr []byte) bool {
+	if len(expr) == 0 || expr[0] != opFbreg && expr[0] != opCallFrameCFA {
+		return false
+	}
+	r := debuginfo.NewReader(expr[1:])
+	off := int64(0)
+	if expr[0] == opFbreg {
+		base := f.fn.Locations(dwarf.AttrFrameBase)
+		if len(base) != 1 || len(base[0].Expr) != 1 || base[0].Expr[0] != opCallFrameCFA {
+			return true // counted from a register that the prologue changes
+		}
+		off = r.Sleb()
+	} else if r.More() && r.Uint8() == opConsts {
+		off = r.Sleb()
+	}
+	return off < 0
+}
+
+// inPrologue says that a parameter of unoptimized code has not been stored
+// yet.
+func (f *frame) inPrologue(e *debuginfo.Entry) error {
+	if e.Tag() != dwarf.TagFormalParameter || f.home != 0 {
+		return nil
+	}
+	list := e.Locations(dwarf.AttrLocation)
+	if len(list) != 1 || !list[0].Everywhere() || !f.inFrame(list[0].Expr) {
+		return nil
+	}
+	low, ok := f.fn.EntryPC()
+	end := f.prologueEnd(low)
+	if !ok || f.pc <= low || f.pc >= end {
+		return nil
+	}
+	return fmt.Errorf("%w at this address: the function is not past its prologue; available from %s on", fetch.ErrNoValue, f.at(end))
+}
+
+// prologueEnd is the first address of a function at which the line table has a
+// second line, or says that the prologue ends.
+func (f *frame) prologueEnd(low uint64) uint64 {
+	u := f.fn.Unit()
+	t := u.Lines()
+	if t == nil {
+		return low
+	}
+	for _, r := range f.fn.Ranges() {
+		if r.Low != low {
+			continue
+		}
+		for pc := low + 1; pc < r.High && pc < low+256; pc++ {
+			if row, ok := t.At(pc); ok && row.Addr == pc && row.Stmt {
+				return pc
+			}
+		}
+	}
+	return low
+}
+
+// cfa is the canonical frame address.
+func (f *frame) cfa() (sym, error) {
+	row, ok := f.module.File.Unwind().At(f.pc)
+	if !ok {
+		return sym{}, fmt.Errorf("no unwinding information for %s: %w", f.at(f.pc), fetch.ErrNoValue)
+	}
+	switch row.CFA.Kind {
+	case unwind.InRegister:
+		r, ok := dwarfRegister(row.CFA.Reg)
+		if !ok {
+			break
+		}
+		return register(r).add(row.CFA.Off), nil
+	case unwind.IsExpr:
+		if f.depth++; f.depth > maxNested {
+			return sym{}, errTooDeep
+		}
+		defer func() { f.depth-- }()
+		x := evaluator{f: f, unit: f.fn.Unit()}
+		if err := x.run(row.CFA.Expr); err != nil {
+			return sym{}, err
+		}
+		return x.pop()
+	}
+	return sym{}, fmt.Errorf("the frame's address is %w", fetch.ErrNoValue)
+}
+
+// frameBase is what DW_OP_fbreg counts from.
+func (f *frame) frameBase() (sym, error) {
+	if f.depth++; f.depth > maxNested {
+		return sym{}, errTooDeep
+	}
+	defer func() { f.depth-- }()
+	expr, list, ok := f.fn.LocationAt(dwarf.AttrFrameBase, f.pc)
+	if !ok {
+		return sym{}, f.optimizedOut(list)
+	}
+	x := evaluator{f: f, unit: f.fn.Unit()}
+	p, err := x.location(expr)
+	if err != nil {
+		return sym{}, err
+	}
+	if p.kind != inMemory && p.kind != isValue {
+		return sym{}, fmt.Errorf("the frame base is %w", fetch.ErrNoValue)
+	}
+	return p.sym, nil // a register's contents, or an address computed
+}
+
+// dwarfRegister is a general register by its DWARF number (psABI x86-64,
+// figure 3.36).
+func dwarfRegister(n uint64) (fetch.Reg, bool) {
+	order := [...]fetch.Reg{fetch.AX, fetch.DX, fetch.CX, fetch.BX, fetch.SI, fetch.DI, fetch.BP, fetch.SP,
+		fetch.R8, fetch.R9, fetch.R10, fetch.R11, fetch.R12, fetch.R13, fetch.R14, fetch.R15, fetch.RegIP}
+	switch {
+	case n < uint64(len(order)):
+		return order[n], true
+	case n == 58:
+		return fetch.RegFSBase, true
+	case n == 59:
+		return fetch.RegGSBase, true
+	}
+	return 0, false
+}
+
+// registerPlace is a register as the place of a value.
+func registerPlace(n uint64) (place, error) {
+	if r, ok := dwarfRegister(n); ok {
+		return place{kind: isValue, sym: register(r)}, nil
+	}
+	if n >= 17 && n <= 32 {
+		return place{kind: isValue, sym: sym{src: fetch.Chain{Source: fetch.SourceXMM, Reg: fetch.Reg(n - 17)}}}, nil
+	}
+	return place{}, fmt.Errorf("it is in DWARF register %d, which is not recorded: %w", n, fetch.ErrNoValue)
+}

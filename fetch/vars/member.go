@@ -1,0 +1,227 @@
+package vars
+
+import (
+	"debug/dwarf"
+
+	"kprobe/fetch"
+	"kprobe/symbols/debuginfo"
+)
+
+// member is a part of a structure.
+type member struct {
+	name   string
+	off    int64 // in bytes
+	typ    ctype
+	width  uint8 // of bitfields, in bits; off and bit are those of its container
+	bit    uint8
+	base   bool // a base class, or what has no name: its members are the structure's
+	static debuginfo.Entry
+}
+
+// Bounds on the members of one structure, and on the structures looked into
+// for one answer.
+const (
+	maxMembers = 4096
+	maxWork    = 2000
+)
+
+// members lists a structure's data members. Static ones have no offset, and
+// are only those that debug information defines.
+func (f *frame) members(t ctype) []member {
+	var out []member
+	if f.work++; t.kind != kindStruct || f.work > maxWork {
+		return nil
+	}
+	for c := range t.entry.Children() {
+		if len(out) == maxMembers {
+			break
+		}
+		switch c.Tag() {
+		case dwarf.TagMember, dwarf.TagInheritance:
+		case dwarf.TagVariable:
+			out = append(out, member{name: c.Name(), static: c})
+			continue
+		case tagVariantPart:
+			out = append(out, f.variants(c)...)
+			continue
+		default:
+			continue
+		}
+		if c.Flag(dwarf.AttrDeclaration) || c.Flag(dwarf.AttrExternal) {
+			out = append(out, member{name: c.Name(), static: c})
+			continue
+		}
+		if m, ok := f.member(c); ok {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// tagVariantPart holds the variants of Rust's enums.
+const tagVariantPart dwarf.Tag = 0x33
+
+// variants are the discriminant of a variant part, and the variants as
+// members with their own names.
+func (f *frame) variants(e debuginfo.Entry) []member {
+	var out []member
+	if r, ok := e.RefTo(dwarf.AttrDiscr); ok {
+		if d, ok := r.Entry(); ok {
+			if m, ok := f.member(d); ok {
+				m.name = "discriminant"
+				out = append(out, m)
+			}
+		}
+	}
+	for v := range e.Children() {
+		if v.Tag() != dwarf.TagVariant {
+			continue
+		}
+		for c := range v.Children() {
+			if c.Tag() == dwarf.TagMember && len(out) < maxMembers {
+				if m, ok := f.member(c); ok {
+					out = append(out, m)
+				}
+			}
+		}
+	}
+	return out
+}
+
+func (f *frame) member(c debuginfo.Entry) (member, bool) {
+	r, ok := c.RefTo(dwarf.AttrType)
+	if !ok {
+		return member{}, false
+	}
+	m := member{name: c.Str(dwarf.AttrName), typ: f.resolve(r)}
+	m.base = c.Tag() == dwarf.TagInheritance || m.name == ""
+	if v, ok := c.Val(dwarf.AttrDataMemberLoc); ok {
+		n, isInt := v.Int()
+		if !isInt {
+			if n, isInt = constantOffset(v.B); !isInt {
+				return member{}, false // of a virtual base class
+			}
+		}
+		m.off = n
+	}
+	width, isBits := c.Int(dwarf.AttrBitSize)
+	if !isBits || width <= 0 || width > 64 || m.typ.size <= 0 {
+		return m, true
+	}
+	size := m.typ.size
+	if n, ok := c.Int(dwarf.AttrByteSize); ok && n > 0 {
+		size = n
+	}
+	at := m.off * 8
+	if n, ok := c.Int(dwarf.AttrDataBitOffset); ok {
+		at = n
+	} else if n, ok := c.Int(dwarf.AttrBitOffset); ok { // from the highest bit
+		at += size*8 - n - width
+	}
+	if size > 8 || size&(size-1) != 0 || at < 0 {
+		return member{}, false
+	}
+	m.off = at / (size * 8) * size
+	if at%(size*8)+width > size*8 { // across containers, as packed structures have them
+		m.off = at / 8
+		size = 8
+		if at%8+width > 64 {
+			return member{}, false
+		}
+	}
+	m.width, m.bit = uint8(width), uint8(at-m.off*8)
+	m.typ.size = size
+	return m, true
+}
+
+// constantOffset reads the expression of an old compiler: DW_OP_plus_uconst N.
+func constantOffset(b []byte) (int64, bool) {
+	r := debuginfo.NewReader(b)
+	if r.Uint8() != opPlusUconst {
+		return 0, false
+	}
+	n := r.Uleb()
+	return int64(n), !r.Bad() && !r.More() && n < 1<<40
+}
+
+// lookup finds a member by its name, also in base classes and in what has no
+// name; off is from the start of the structure.
+func (f *frame) lookup(t ctype, name string, depth int) (m member, off int64, ok bool) {
+	list := f.members(t)
+	for _, m := range list {
+		if m.name == name && name != "" {
+			return m, m.off, true
+		}
+	}
+	if depth > maxNested {
+		return member{}, 0, false
+	}
+	for _, b := range list {
+		if !b.base || b.typ.kind != kindStruct {
+			continue
+		}
+		if m, off, ok := f.lookup(b.typ, name, depth+1); ok {
+			return m, off + b.off, true
+		}
+	}
+	return member{}, 0, false
+}
+
+// memberNames lists what a structure has, for errors.
+func (f *frame) memberNames(t ctype, depth int) []string {
+	var out []string
+	for _, m := range f.members(t) {
+		switch {
+		case m.base && m.typ.kind == kindStruct && depth < maxNested:
+			out = append(out, f.memberNames(m.typ, depth+1)...)
+		case m.name != "":
+			out = append(out, m.name)
+		}
+	}
+	return out
+}
+
+// fieldType is the type of a member or of a whole value as it is recorded;
+// Size 0 is one that can't be.
+func (f *frame) fieldType(t ctype, width, bit uint8, depth int) fetch.Type {
+	out := fetch.Type{Size: uint8(min(t.size, 255)), BitWidth: width, BitOff: bit}
+	switch t.kind {
+	case kindInt:
+		out.Base = fetch.Signed
+	case kindUint:
+		out.Base = fetch.Unsigned
+	case kindChar:
+		out.Base = fetch.Char
+		if width != 0 {
+			out.Base = fetch.Unsigned
+		}
+	case kindBool:
+		out.Base, out.Layout = fetch.Unsigned, &fetch.Layout{Name: t.name, Bool: true}
+	case kindFloat:
+		out.Base = fetch.Float
+		if t.size < 4 {
+			return fetch.Type{}
+		}
+	case kindPointer, kindReference:
+		out.Base = fetch.Hex
+		if f.resolve(t.elem).kind == kindFunc && !t.elem.IsZero() {
+			out.Base = fetch.SymbolName
+		}
+	case kindEnum:
+		out.Base = fetch.Unsigned
+		if t.signed {
+			out.Base = fetch.Signed
+		}
+		out.Layout = f.enumLayout(t)
+	case kindStruct:
+		return f.structType(t, depth)
+	case kindArray:
+		return f.arrayType(t, depth)
+	default:
+		return fetch.Type{}
+	}
+	if out.Size != 1 && out.Size != 2 && out.Size != 4 && out.Size != 8 {
+		return fetch.Type{}
+	}
+	return out
+}

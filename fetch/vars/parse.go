@@ -1,0 +1,227 @@
+package vars
+
+import (
+	"debug/dwarf"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"kprobe/fetch"
+	"kprobe/symbols/debuginfo"
+)
+
+// parser reads an expression as C would: what follows a name binds before what
+// stands before it.
+type parser struct {
+	f     *frame
+	s     string
+	at    int
+	depth int
+}
+
+var errSyntax = errors.New("not of the form NAME, NAME->FIELD, NAME.FIELD, NAME[N], *NAME or (TYPE)NAME")
+
+func (p *parser) parse() (value, error) {
+	v, err := p.unary()
+	if err == nil && p.at < len(p.s) {
+		return v, fmt.Errorf("%s: %w", p.s, errSyntax)
+	}
+	return v, err
+}
+
+func (p *parser) peek() byte {
+	if p.at < len(p.s) {
+		return p.s[p.at]
+	}
+	return 0
+}
+
+func (p *parser) unary() (value, error) {
+	if p.depth++; p.depth > 64 {
+		return value{}, errSyntax
+	}
+	defer func() { p.depth-- }()
+	switch p.peek() {
+	case '*':
+		p.at++
+		v, err := p.unary()
+		if err != nil {
+			return v, err
+		}
+		if v, err = v.unreference(); err != nil {
+			return v, err
+		}
+		if v, err = v.deref(); err != nil {
+			return v, fmt.Errorf("%s: %w", p.s, err)
+		}
+		return v, nil
+	case '(':
+		if t, next, ok := p.cast(); ok {
+			p.at = next
+			v, err := p.unary()
+			if err != nil {
+				return v, err
+			}
+			return v.as(t)
+		}
+	}
+	return p.postfix()
+}
+
+// cast reads (TYPE) or (TYPE*) when something follows it.
+func (p *parser) cast() (t ctype, next int, ok bool) {
+	end := strings.IndexByte(p.s[p.at:], ')')
+	if end < 0 {
+		return t, 0, false
+	}
+	end += p.at
+	inside := p.s[p.at+1 : end]
+	name := strings.TrimRight(inside, "*")
+	stars := len(inside) - len(name)
+	if name == "" || end+1 >= len(p.s) || strings.ContainsAny(name, "*(>.[") || strings.ContainsAny(p.s[end+1:end+2], ".-[)") {
+		return t, 0, false
+	}
+	return p.f.namedType(name, stars), end + 1, true
+}
+
+// namedType finds a type by its name; one that nobody knows has no kind.
+func (f *frame) namedType(name string, stars int) ctype {
+	bare := name
+	for _, word := range [...]string{"struct", "union", "enum", "class"} {
+		bare = strings.TrimPrefix(bare, word+" ")
+	}
+	t := ctype{name: name}
+	if e, ok := f.data.FindType(bare, f.fn.Unit()); ok {
+		t = f.resolve(e.Ref())
+		if stars > 0 {
+			return ctype{kind: kindPointer, name: name + strings.Repeat("*", stars), size: 8, elem: e.Ref(), count: int64(stars)}
+		}
+	}
+	return t
+}
+
+// as gives a value another type.
+func (v value) as(t ctype) (value, error) {
+	if t.kind == kindUnknown {
+		return v, &NotFoundError{Name: "type " + t.name, Where: "the debug information"}
+	}
+	v, err := v.unreference()
+	if err != nil {
+		return v, err
+	}
+	if v.t.kind == kindArray && t.kind == kindPointer {
+		if v.p.kind != inMemory {
+			return v, fetch.ErrNoValue
+		}
+		v.p.kind = isValue // the array's address
+	}
+	v.t, v.width, v.bit = t, 0, 0
+	return v, nil
+}
+
+func (p *parser) postfix() (value, error) {
+	v, err := p.primary()
+	for err == nil && p.at < len(p.s) {
+		rest := p.s[p.at:]
+		switch {
+		case strings.HasPrefix(rest, "->"):
+			p.at += 2
+			v, err = v.field(p.word())
+		case rest[0] == '.':
+			p.at++
+			v, err = v.field(p.word())
+		case rest[0] == '[':
+			end := strings.IndexByte(rest, ']')
+			if end < 0 {
+				return v, fmt.Errorf("%s: %w", p.s, errSyntax)
+			}
+			n, perr := strconv.ParseInt(rest[1:end], 0, 32)
+			if perr != nil {
+				return v, fmt.Errorf("%s: the element's number must be a constant", p.s)
+			}
+			p.at += end + 1
+			v, err = v.index(n)
+		default:
+			return v, nil
+		}
+		if err != nil {
+			return v, fmt.Errorf("%s: %w", p.s[:p.at], err)
+		}
+	}
+	return v, err
+}
+
+// word reads a name, with namespaces and template arguments.
+func (p *parser) word() string {
+	from, open := p.at, 0
+	for ; p.at < len(p.s); p.at++ {
+		switch c := p.s[p.at]; {
+		case c == '<':
+			open++
+		case c == '>' && open > 0:
+			open--
+		case open > 0, c == '_', c == '$', c == '~', c >= 0x80, c >= '0' && c <= '9', c|0x20 >= 'a' && c|0x20 <= 'z':
+		case c == ':' && p.at+2 < len(p.s) && p.s[p.at+1] == ':':
+			p.at++
+		default:
+			return p.s[from:p.at]
+		}
+	}
+	return p.s[from:p.at]
+}
+
+func (p *parser) primary() (value, error) {
+	if p.peek() == '(' {
+		p.at++
+		v, err := p.unary()
+		if err == nil && p.peek() != ')' {
+			return v, fmt.Errorf("%s: %w", p.s, errSyntax)
+		}
+		p.at++
+		return v, err
+	}
+	name := p.word()
+	switch {
+	case name == "":
+		return value{}, fmt.Errorf("%s: %w", p.s, errSyntax)
+	case name == "$retval":
+		return p.f.result()
+	case strings.HasPrefix(name, "$arg"):
+		n, err := strconv.Atoi(name[4:])
+		params := p.f.visible(fetch.WhichParams)
+		if err != nil || n < 1 || n > len(params) {
+			return value{}, &NotFoundError{Name: name, Where: p.f.scope.site.Name, Have: p.f.names()}
+		}
+		return p.f.load(params[n-1])
+	}
+	return p.f.named(name)
+}
+
+// named finds a variable, or a member of *this.
+func (f *frame) named(name string) (value, error) {
+	if e, ok := f.name(name); ok {
+		return f.load(e)
+	}
+	if this, ok := f.name("this"); ok {
+		if v, err := f.load(this); err == nil {
+			if m, err := v.field(name); err == nil || errors.Is(err, fetch.ErrNoValue) {
+				return m, err
+			}
+		}
+	}
+	where := f.scope.site.Name
+	if f.home < len(f.scopes) {
+		where = nameOf(f.scopes[f.home], where)
+	}
+	return value{}, fmt.Errorf("%w", &NotFoundError{Name: "variable " + name, Where: where, Have: f.names()})
+}
+
+func nameOf(e debuginfo.Entry, other string) string {
+	if e.Tag() == dwarf.TagSubprogram || e.Tag() == dwarf.TagInlinedSubroutine {
+		if n := e.Name(); n != "" {
+			return n
+		}
+	}
+	return other
+}

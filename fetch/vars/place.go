@@ -1,0 +1,185 @@
+package vars
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"kprobe/fetch"
+	"kprobe/symbols/debuginfo"
+)
+
+// place is where a value is: in memory at sym; in a register or computed,
+// being sym; in pieces; constant; or, of a pointer, nowhere but pointing to
+// something that is (DW_OP_implicit_pointer).
+type place struct {
+	kind   placeKind
+	sym    sym
+	bytes  []byte
+	pieces []piece
+	target debuginfo.Ref // of what an implicit pointer points to
+	off    int64         // from the target's start, in bytes
+}
+
+type placeKind uint8
+
+const (
+	inMemory placeKind = iota
+	isValue
+	isBytes
+	inPieces
+	isPointer
+	isNowhere
+)
+
+// piece is a part of a value, of size bytes from off on.
+type piece struct {
+	off, size int64
+	place     place
+}
+
+// errPieces says what can't be recorded as one value.
+var errPieces = errors.New("lies in several places: ask for its members")
+
+// part is where the part of size bytes at off of what is at the place is.
+func (p place) part(off, size int64) (place, error) {
+	switch p.kind {
+	case inMemory:
+		p.sym = p.sym.add(off)
+		return p, nil
+	case isValue:
+		if off == 0 {
+			return p, nil
+		}
+		if off < 0 || off >= 8 {
+			return p, fmt.Errorf("its register holds 8 bytes of it: %w", fetch.ErrNoValue)
+		}
+		p.sym = p.sym.step(fetch.Step{Op: fetch.StepShr, Imm: uint64(off) * 8})
+		return p, nil
+	case isBytes:
+		if off < 0 || size < 0 || off+size > int64(len(p.bytes)) {
+			return p, fmt.Errorf("its constant has %d bytes: %w", len(p.bytes), fetch.ErrNoValue)
+		}
+		p.bytes = p.bytes[off : off+size]
+		return p, nil
+	case inPieces:
+		for _, q := range p.pieces {
+			if off >= q.off && off+size <= q.off+q.size {
+				return q.place.part(off-q.off, size)
+			}
+		}
+		return p, errPieces
+	}
+	return p, fmt.Errorf("that part is %w", fetch.ErrNoValue)
+}
+
+// value is the 64 bits, of which size bytes count, that are at the place.
+func (p place) value(size int64) (sym, error) {
+	switch p.kind {
+	case inMemory:
+		return p.sym.load(8), nil
+	case isValue:
+		return p.sym, nil
+	case isBytes:
+		var b [8]byte
+		copy(b[:], p.bytes)
+		return constant(binary.LittleEndian.Uint64(b[:])), nil
+	case inPieces:
+		q, err := p.part(0, size)
+		if err != nil {
+			return sym{}, err
+		}
+		return q.value(size)
+	case isPointer:
+		return sym{}, fmt.Errorf("the pointer is %w, what it points to is not: ask for that", fetch.ErrNoValue)
+	}
+	return sym{}, fetch.ErrNoValue
+}
+
+// sym is a value in the making: a source and steps.
+type sym struct {
+	src   fetch.Chain
+	steps []fetch.Step
+}
+
+func constant(v uint64) sym { return sym{src: fetch.Chain{Source: fetch.SourceImm, Imm: v}} }
+
+func register(r fetch.Reg) sym { return sym{src: fetch.Chain{Source: fetch.SourceReg, Reg: r}} }
+
+// isConst tells a value that is known already.
+func (s sym) isConst() (uint64, bool) {
+	return s.src.Imm, s.src.Source == fetch.SourceImm && len(s.steps) == 0
+}
+
+// isReg tells a value that is a register's.
+func (s sym) isReg() (fetch.Reg, bool) {
+	return s.src.Reg, s.src.Source == fetch.SourceReg && len(s.steps) == 0
+}
+
+func (s sym) step(t fetch.Step) sym {
+	s.steps = append(s.steps[:len(s.steps):len(s.steps)], t)
+	return s
+}
+
+func (s sym) add(n int64) sym {
+	if n == 0 {
+		return s
+	}
+	if c, ok := s.isConst(); ok {
+		return constant(c + uint64(n))
+	}
+	if i := len(s.steps) - 1; i >= 0 && s.steps[i].Op == fetch.StepAdd && !s.steps[i].FromReg {
+		sum := s.steps[i].Imm + uint64(n)
+		s.steps = s.steps[:i:i]
+		if sum == 0 {
+			return s
+		}
+		return s.step(fetch.Step{Op: fetch.StepAdd, Imm: sum})
+	}
+	return s.step(fetch.Step{Op: fetch.StepAdd, Imm: uint64(n)})
+}
+
+func (s sym) load(size uint8) sym {
+	off := uint64(0)
+	if i := len(s.steps) - 1; i >= 0 && s.steps[i].Op == fetch.StepAdd && !s.steps[i].FromReg {
+		off = s.steps[i].Imm
+		s.steps = s.steps[:i:i]
+	}
+	return s.step(fetch.Step{Op: fetch.StepLoad, Imm: off, Size: size})
+}
+
+// chain is the fetch chain of a value that is the base of an address, and what
+// is to be added to it. Chains of loads alone are those that any definition
+// could have; others are computed.
+func (s sym) chain() (fetch.Chain, int64) {
+	c := s.src
+	off := int64(0)
+	steps := s.steps
+	if i := len(steps) - 1; i >= 0 && steps[i].Op == fetch.StepAdd && !steps[i].FromReg {
+		off = int64(steps[i].Imm)
+		steps = steps[:i]
+	}
+	if c.Source == fetch.SourceImm && len(steps) == 0 {
+		c.Imm += uint64(off)
+		return c, 0
+	}
+	for _, t := range steps {
+		if t.Op != fetch.StepLoad || t.Size != 8 {
+			c.Source, c.From, c.Steps, c.Loads = fetch.SourceComputed, s.src.Source, steps, nil
+			return c, off
+		}
+		c.Loads = append(c.Loads, fetch.Load{Off: int64(t.Imm)})
+	}
+	return c, off
+}
+
+// whole is the chain whose value is all of it.
+func (s sym) whole() fetch.Chain {
+	c, off := s.chain()
+	if off == 0 {
+		return c
+	}
+	c = s.src
+	c.Source, c.From, c.Steps, c.Loads = fetch.SourceComputed, s.src.Source, s.steps, nil
+	return c
+}

@@ -1,0 +1,164 @@
+// Package vars answers a definition's names from debug information: where a
+// variable is at a probe's place, how it is read there, and what its value
+// prints as. A Scope is the part of a fetch.DebugEnv that does so.
+//
+// It compiles DWARF's location expressions to fetch chains; what they can't say
+// is an error that tells why, and never another value.
+package vars
+
+import (
+	"debug/dwarf"
+	"errors"
+	"fmt"
+
+	"kprobe/fetch"
+	"kprobe/symbols"
+	"kprobe/symbols/debuginfo"
+)
+
+// Scope is a place in a program, for which it knows the variables. It is safe
+// for concurrent use. Its answers hold for a thread that is about to run the
+// instruction at the place; for a return probe they are those at the
+// function's entry.
+type Scope struct {
+	space *symbols.Space
+	site  symbols.Site
+}
+
+// At makes the Scope of a site. It reads nothing yet.
+func At(space *symbols.Space, site symbols.Site) *Scope { return &Scope{space, site} }
+
+// Variable answers a name with what follows it: NAME, with ->FIELD, .FIELD and
+// [N] behind it, * and (TYPE) or (TYPE*) before it; $retval and $argN take the
+// place of a name. C++'s members of *this need no this->.
+//
+// Its errors wrap fetch.ErrNoDebugInfo, fetch.ErrNoValue, or are a
+// *NotFoundError.
+func (s *Scope) Variable(text string) (v fetch.Variable, err error) {
+	err = s.read(func(f *frame) error {
+		v, err = f.variable(text)
+		return err
+	})
+	return v, err
+}
+
+// Parameters lists the formal parameters; one that can't be had is an error.
+func (s *Scope) Parameters() ([]fetch.Variable, error) {
+	return s.Variables(fetch.WhichParams)
+}
+
+// Variables lists what is visible at the place. Parameters must all be had;
+// locals that can't are left out, and so are those that an inner block hides.
+func (s *Scope) Variables(which fetch.Which) (out []fetch.Variable, err error) {
+	err = s.read(func(f *frame) error {
+		for _, d := range f.visible(which) {
+			v, err := f.declared(d)
+			switch {
+			case err == nil:
+				out = append(out, v)
+			case which == fetch.WhichParams:
+				return err
+			}
+		}
+		return nil
+	})
+	return out, err
+}
+
+// Argument is the N-th formal parameter, from 1.
+func (s *Scope) Argument(n int) (v fetch.Variable, err error) {
+	err = s.read(func(f *frame) error {
+		v, err = f.argument(n)
+		return err
+	})
+	return v, err
+}
+
+// Result is what the function returns, at its return.
+func (s *Scope) Result() (v fetch.Variable, err error) {
+	err = s.read(func(f *frame) error {
+		v, err = f.variable("$retval")
+		return err
+	})
+	return v, err
+}
+
+// Function is the name of the function whose variables are meant: at an inlined
+// instance's place the one that was inlined.
+func (s *Scope) Function() (name string, err error) {
+	err = s.read(func(f *frame) error {
+		name = nameOf(f.scopes[f.home], s.site.Name)
+		return nil
+	})
+	return name, err
+}
+
+// Description tells of one variable that is visible at a place.
+type Description struct {
+	Name  string
+	Type  string // as its source has it
+	Where string // "" when it can be had; else why not
+	Param bool
+}
+
+// Describe lists what is visible at the place, parameters first, also what
+// can't be had there.
+func (s *Scope) Describe() (out []Description, err error) {
+	err = s.read(func(f *frame) error {
+		for _, d := range f.visible(fetch.WhichVars) {
+			t, _ := f.typeOf(&d)
+			one := Description{Name: d.Name(), Type: t.String(), Param: d.Tag() == dwarf.TagFormalParameter}
+			if _, err := f.declared(d); err != nil {
+				one.Where = err.Error()
+			}
+			out = append(out, one)
+		}
+		return nil
+	})
+	return out, err
+}
+
+// read finds the debug information of the place.
+func (s *Scope) read(do func(*frame) error) error {
+	m := s.site.Module
+	if m == nil {
+		return fmt.Errorf("%s is in no file: %w", s.site.Name, fetch.ErrNoDebugInfo)
+	}
+	err := m.File.ReadDebug(func(d *debuginfo.Data) error {
+		f := &frame{scope: s, data: d, module: m, pc: uint64(s.site.Vaddr)}
+		if err := f.find(); err != nil {
+			return err
+		}
+		return do(f)
+	})
+	if errors.Is(err, symbols.ErrNoDebugInfo) && !errors.Is(err, fetch.ErrNoDebugInfo) {
+		err = fmt.Errorf("%w: %w", fetch.ErrNoDebugInfo, err)
+	}
+	return err
+}
+
+// NotFoundError says that a place has no variable, or a type no member, of a
+// name.
+type NotFoundError struct {
+	Name  string
+	Where string   // the function, or the type
+	Have  []string // what there is
+}
+
+func (e *NotFoundError) Error() string {
+	s := fmt.Sprintf("no %s in %s", e.Name, e.Where)
+	if len(e.Have) == 0 {
+		return s + ", which has none"
+	}
+	s += " (there are: "
+	for i, h := range e.Have {
+		if i == 20 {
+			return s + ", ...)"
+		}
+		if i > 0 {
+			s += ", "
+		}
+		s += h
+	}
+	return s + ")"
+}

@@ -1,0 +1,128 @@
+package fetch
+
+import "strings"
+
+// word is one word of a definition and its column in the re-joined text.
+type word struct {
+	text string
+	col  int
+}
+
+// line is a definition taken apart into words. Everything from the word "if"
+// on stays one piece: blanks inside a filter's quotes are part of its values.
+type line struct {
+	words  []word
+	input  string // words joined by one blank, the filter last
+	filter *word  // what follows "if"; nil without one
+}
+
+func isBlank(c byte) bool {
+	return c == ' ' || c == '\t' || c == '\r' || c == '\n' || c == '\v' || c == '\f'
+}
+
+// splitLine splits as the kernel does, on blanks. Only the place (word 1, or
+// word 0 of a bare place) may hold blanks: in double quotes, or where its
+// parentheses are open and close again, as in "ns::f(int, char const*)".
+func splitLine(s string) line {
+	var l line
+	var b strings.Builder
+	add := func(text string) word {
+		if b.Len() > 0 {
+			b.WriteByte(' ')
+		}
+		w := word{text, b.Len()}
+		b.WriteString(text)
+		return w
+	}
+	placeAt := 1
+	for i := 0; ; {
+		for i < len(s) && isBlank(s[i]) {
+			i++
+		}
+		if i == len(s) {
+			break
+		}
+		n := len(l.words)
+		end := wordEnd(s, i)
+		if n == 0 && !isCommandWord(s[i:end]) {
+			placeAt = 0
+		}
+		if n == placeAt {
+			end = placeEnd(s, i, end)
+		}
+		if n > placeAt && s[i:end] == "if" {
+			add("if")
+			w := add(strings.TrimSpace(s[end:]))
+			if w.text == "" {
+				// The caret of a missing rule stands one past the end.
+				l.input = strings.TrimSuffix(b.String(), " ")
+			} else {
+				l.input = b.String()
+			}
+			l.filter = &w
+			return l
+		}
+		l.words = append(l.words, add(s[i:end]))
+		i = end
+	}
+	l.input = b.String()
+	return l
+}
+
+func wordEnd(s string, i int) int {
+	for i < len(s) && !isBlank(s[i]) {
+		i++
+	}
+	return i
+}
+
+// placeEnd extends a place word over blanks inside quotes or parentheses.
+func placeEnd(s string, start, end int) int {
+	if s[start] == '"' {
+		if n := strings.IndexByte(s[start+1:], '"'); n >= 0 {
+			return wordEnd(s, start+1+n+1)
+		}
+		return end
+	}
+	// A path keeps the kernel's splitting: its parenthesis is a REFCTR.
+	if depth(s[start:end]) <= 0 || strings.HasPrefix(s[start:end], "/") {
+		return end
+	}
+	open := depth(s[start:end])
+	for e := end; e < len(s); {
+		for e < len(s) && isBlank(s[e]) {
+			e++
+		}
+		from := e
+		e = wordEnd(s, e)
+		if open += depth(s[from:e]); open <= 0 {
+			return e
+		}
+	}
+	return end
+}
+
+// depth counts the parentheses that are open at the end of s.
+func depth(s string) int {
+	return strings.Count(s, "(") - strings.Count(s, ")")
+}
+
+// isCommandWord reports whether a first word is one of the kernel's: a letter,
+// a maxactive, a name. Anything else is a bare place.
+func isCommandWord(w string) bool {
+	switch w[0] {
+	case '-', '!':
+		return true
+	case 'p', 'r', 'j':
+		return len(w) == 1 || w[1] == ':' || w[1] >= '0' && w[1] <= '9'
+	}
+	return false
+}
+
+// past is the column one past the end of the text and a blank, where the
+// kernel points when a word is missing.
+func (l *line) past() int { return len(l.input) + 1 }
+
+func (l *line) err(code Code, col int, detail string) *SyntaxError {
+	return newError(code, l.input, col, detail)
+}
