@@ -1,0 +1,140 @@
+package insn
+
+// ExitKind is the way a function is left.
+type ExitKind uint8
+
+// Ways.
+const (
+	ExitRet      ExitKind = iota // a return
+	ExitTail                     // a jump out of the function
+	ExitCondTail                 // a conditional jump out of the function
+	ExitTrap                     // ud2, hlt: never goes on
+	ExitNoReturn                 // a call behind which no code of the function follows
+)
+
+// String names the way.
+func (k ExitKind) String() string {
+	switch k {
+	case ExitRet:
+		return "return"
+	case ExitTail:
+		return "tail jump"
+	case ExitCondTail:
+		return "conditional tail jump"
+	case ExitTrap:
+		return "trap"
+	}
+	return "call that doesn't return"
+}
+
+// Exit is an instruction by which the function is left.
+type Exit struct {
+	Kind ExitKind
+	Addr uint64
+	// Pop is what a return takes off the stack besides the return address.
+	Pop uint16
+	// To is where a direct tail jump or call goes, else 0.
+	To uint64
+	// Indirect: the jump goes through a register or memory.
+	Indirect bool
+	// Sure is false for an indirect jump that may be a switch of the function.
+	Sure bool
+}
+
+// Exits lists, in order of address, every instruction by which the function is
+// left. An indirect jump is one unless a table was found for it, or what stands
+// before it is how compilers write a switch.
+func (f *Function) Exits() []Exit {
+	var out []Exit
+	for k, fl := range f.flags {
+		if !fl.Any(Stops | RelBranch | Call) {
+			continue
+		}
+		if e, ok := f.exit(k, fl); ok {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+func (f *Function) exit(k int, fl Flags) (Exit, bool) {
+	e := Exit{Addr: f.at(k), Sure: true}
+	i, code := f.inst(k)
+	e.To, _ = i.Target(e.Addr, code)
+	switch {
+	case fl.Has(Ret):
+		n, _ := i.Signed(code)
+		e.Pop = uint16(n)
+	case fl.Has(Call):
+		e.Kind = ExitNoReturn
+		known := e.To != 0 && f.opts.NoReturn != nil && f.opts.NoReturn(e.To)
+		return e, known || f.onlyPadding(k+1)
+	case fl.Has(IndirectJmp):
+		e.Kind, e.Indirect = ExitTail, true
+		return f.indirectExit(k, e)
+	case fl.Any(Jmp | CondBranch):
+		e.Kind = ExitTail
+		if fl.Has(CondBranch) {
+			e.Kind = ExitCondTail
+		}
+		return e, !f.inCode(e.To) && (f.opts.Inside == nil || !f.opts.Inside(e.To))
+	case fl.Any(Undefined | Halt):
+		e.Kind = ExitTrap
+	case fl.Has(FarBranch):
+		e.Indirect = true
+	default:
+		return e, false
+	}
+	return e, true
+}
+
+// onlyPadding reports whether no-ops and int3 are all that follows.
+func (f *Function) onlyPadding(k int) bool {
+	for ; k < len(f.flags); k++ {
+		if !f.flags[k].Has(Nop) && f.code[f.starts[k]] != 0xcc {
+			return false
+		}
+	}
+	return true
+}
+
+// indirectExit judges an indirect jump.
+func (f *Function) indirectExit(k int, e Exit) (Exit, bool) {
+	for _, t := range f.tables {
+		if t.Jump == e.Addr {
+			return e, false
+		}
+	}
+	i, _ := f.inst(k)
+	if i.Flags.Has(RIPRel) {
+		return e, true // through a pointer such as the global offset table's
+	}
+	if f.switchLike(k, i) {
+		return e, false
+	}
+	e.Sure = f.afterEpilogue(k)
+	return e, true
+}
+
+// switchLike reports whether the instructions before look up a table.
+func (f *Function) switchLike(k int, i Inst) bool {
+	_, code := f.inst(k)
+	if _, index, _, _, ok := i.Mem(code); ok && index != NoReg {
+		return true
+	}
+	_, ok := f.lookup(k, i)
+	return ok
+}
+
+// afterEpilogue reports whether the stack was given back just before.
+func (f *Function) afterEpilogue(k int) bool {
+	for n := k - 1; n >= 0 && n >= k-6; n-- {
+		if f.flags[n].Any(Stops | Call) {
+			return false
+		}
+		if f.flags[n].Has(WritesSP) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,150 @@
+package insn
+
+import (
+	"math"
+)
+
+// Relocate makes the instruction at the start of code, whose address is from,
+// run at the address to, with the original's effect on registers, flags,
+// memory and control, by real instructions. code may hold more than the
+// instruction. Where control goes on behind the original a jump there follows.
+//
+// Differences that remain: x87 instructions record the copy's address for
+// fnstenv; where a RIP-relative operand is out of reach of to, the 16 bytes
+// from rsp-144 to rsp-128 are written; an indirect jmp through such an operand
+// becomes a ret; and a call through memory reads its pointer when the return
+// address is already pushed, so the pointer must not lie in that very slot.
+//
+// The only error is *RefusedError.
+func Relocate(code []byte, from, to uint64, opts Options) (Moved, error) {
+	i, err := Decode(code)
+	if err != nil {
+		return Moved{}, &RefusedError{Rule: "the bytes can't be decoded", At: from, Inst: i, Err: err}
+	}
+	return RelocateWindow(code[:i.Len], from, to, opts)
+}
+
+// RelocateWindow is Relocate for all of the instructions in code, which they
+// fill exactly. A branch to another instruction of the window goes to its copy;
+// one to the first goes to from itself, where a patch leads back here. One
+// between two instructions is refused, as is a call before the last
+// instruction: it would return into the window.
+//
+// The code is at most MaxMoved bytes for each instruction.
+func RelocateWindow(code []byte, from, to uint64, opts Options) (Moved, error) {
+	w, err := readWindow(code, from)
+	if err != nil {
+		return Moved{}, err
+	}
+	// Offsets of later copies are guessed, then known; that a far branch becomes
+	// near in the second round can move them once more.
+	starts := make([]Start, len(w.insts))
+	for range 8 {
+		m := mover{to: to, opts: opts, window: w, starts: starts}
+		if err := m.all(); err != nil {
+			return Moved{}, err
+		}
+		same := true
+		for k := range starts {
+			same = same && starts[k] == m.now[k]
+		}
+		if same {
+			return Moved{Code: m.buf, Points: m.points, Starts: m.now, Falls: m.falls}, nil
+		}
+		starts = m.now
+	}
+	return Moved{}, &RefusedError{Rule: "the copy's branches don't settle", At: from}
+}
+
+// window is a run of instructions in their original place.
+type window struct {
+	code  []byte
+	from  uint64
+	insts []placed
+}
+
+// placed is an instruction at its address.
+type placed struct {
+	Inst
+	at   uint64
+	code []byte
+}
+
+func (p placed) next() uint64 { return p.at + uint64(p.Len) }
+
+func readWindow(code []byte, from uint64) (window, error) {
+	w := window{code: code, from: from}
+	for off := 0; off < len(code); {
+		at := from + uint64(off)
+		i, err := Decode(code[off:])
+		if err != nil {
+			return w, &RefusedError{Rule: "the bytes can't be decoded", At: at, Inst: i, Err: err}
+		}
+		if rule := i.Refusal(); rule != "" {
+			return w, &RefusedError{Rule: rule, At: at, Inst: i}
+		}
+		end := off + int(i.Len)
+		w.insts = append(w.insts, placed{i, at, code[off:end]})
+		off = end
+	}
+	if len(w.insts) == 0 {
+		return w, &RefusedError{Rule: "there is no instruction", At: from, Err: ErrTruncated}
+	}
+	return w, nil
+}
+
+// all emits every instruction and the jump back.
+func (m *mover) all() error {
+	for k, p := range m.window.insts {
+		m.now = append(m.now, Start{From: p.at, Off: len(m.buf)})
+		m.cur = p
+		last := k == len(m.window.insts)-1
+		if p.Flags.Has(Call) && !last && !m.opts.KeepCall {
+			return m.refuse("a call that isn't the last instruction would return into the patch")
+		}
+		if err := m.one(); err != nil {
+			return err
+		}
+		if !last {
+			continue
+		}
+		m.falls = !p.Flags.Has(Stops) && (!p.Flags.Has(Call) || m.opts.KeepCall)
+	}
+	if m.falls {
+		m.point(After, 0)
+		if !m.opts.NoJumpBack {
+			m.jump(m.cur.next())
+		}
+	}
+	m.literals()
+	return nil
+}
+
+// one emits the copy of the current instruction.
+func (m *mover) one() error {
+	i := m.cur.Inst
+	switch {
+	case i.Flags.Has(Loop):
+		return m.loop()
+	case i.Flags.Has(CondBranch):
+		return m.jcc()
+	case i.Flags.Has(Jmp | RelBranch):
+		return m.jmpDirect()
+	case i.Flags.Has(Call | RelBranch):
+		return m.callDirect()
+	case i.Flags.Has(Call):
+		return m.callIndirect()
+	case i.Flags.Has(RIPRel):
+		return m.ripRelative()
+	}
+	m.point(Main, 0)
+	m.emit(m.cur.code...)
+	return nil
+}
+
+func (m *mover) refuse(rule string) error {
+	return &RefusedError{Rule: rule, At: m.cur.at, Inst: m.cur.Inst}
+}
+
+// fits reports whether a displacement has 32 bits.
+func fits(d int64) bool { return d >= math.MinInt32 && d <= math.MaxInt32 }

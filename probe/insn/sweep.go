@@ -1,0 +1,244 @@
+package insn
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+)
+
+// SweepOptions tells Sweep what is known besides the code. The zero value is
+// nothing.
+type SweepOptions struct {
+	// Anchors are addresses at which an instruction is known to start: rows of a
+	// line table, starts of unwind entries. Those outside the code are ignored.
+	Anchors []uint64
+	// Read reads the constants that jump tables lie in: len(b) bytes at the
+	// address at. nil: no table is resolved.
+	Read func(b []byte, at uint64) error
+	// Inside reports that an address outside the code belongs to the function all
+	// the same, such as its cold part. nil: none does.
+	Inside func(addr uint64) bool
+	// NoReturn reports that a call of the address never returns. nil: unknown.
+	NoReturn func(target uint64) bool
+}
+
+// Function is the code of one function, divided into instructions. It keeps the
+// code that it was made from, which must not change. Safe for concurrent use.
+type Function struct {
+	code    []byte
+	start   uint64
+	opts    SweepOptions
+	starts  []uint32 // offsets of the instructions, rising
+	flags   []Flags  // of each
+	lens    []uint8
+	desyncs []Desync
+	targets []Target
+	tables  []Table
+}
+
+// Desync is a place where the code doesn't read as one run of instructions:
+// data between them, or an anchor inside one.
+type Desync struct {
+	At     uint64 // the bytes that are none, or the instruction that was left out
+	Anchor uint64 // where reading went on; 0 if nothing said where
+	Err    error  // why: of Decode, or nil for an anchor inside an instruction
+}
+
+// String says it in a few words.
+func (d Desync) String() string {
+	why := "an instruction is known to start inside the one"
+	if d.Err != nil {
+		why = d.Err.Error()
+	}
+	if d.Anchor == 0 {
+		return fmt.Sprintf("%s at %#x; what follows is not known", why, d.At)
+	}
+	return fmt.Sprintf("%s at %#x; instructions go on at %#x", why, d.At, d.Anchor)
+}
+
+// Target is a direct branch.
+type Target struct {
+	From, To uint64
+	// Inside: To is in the code.
+	Inside bool
+	Call   bool
+}
+
+// Sweep divides code, which lies at start, into instructions, one behind the
+// other from start on. Bytes that are no instruction end the run; it goes on at
+// the next anchor or at the next target of a direct branch, and what lies
+// between belongs to no instruction.
+//
+// The error, ErrTruncated, means that there is no code.
+func Sweep(code []byte, start uint64, opts SweepOptions) (*Function, error) {
+	if len(code) == 0 {
+		return nil, fmt.Errorf("divide the code at %#x: %w", start, ErrTruncated)
+	}
+	f := &Function{code: code, start: start, opts: opts}
+	anchors := f.anchors(opts.Anchors)
+	n := len(code)/4 + 1
+	f.starts, f.flags, f.lens = make([]uint32, 0, n), make([]Flags, 0, n), make([]uint8, 0, n)
+	for off := 0; off < len(code); {
+		off = f.step(off, anchors)
+	}
+	f.findTables()
+	return f, nil
+}
+
+// anchors gives the offsets of the anchors inside the code, sorted.
+func (f *Function) anchors(addrs []uint64) []uint32 {
+	var out []uint32
+	for _, a := range addrs {
+		if f.inCode(a) {
+			out = append(out, uint32(a-f.start))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (f *Function) inCode(a uint64) bool { return a-f.start < uint64(len(f.code)) }
+
+// step reads the instruction at off and returns where the next one is.
+func (f *Function) step(off int, anchors []uint32) int {
+	i, err := Decode(f.code[off:])
+	if err != nil {
+		return f.resync(off, err, anchors)
+	}
+	end := off + int(i.Len)
+	k := sort.Search(len(anchors), func(k int) bool { return int(anchors[k]) > off })
+	if k < len(anchors) && int(anchors[k]) < end {
+		f.desyncs = append(f.desyncs, Desync{At: f.start + uint64(off), Anchor: f.start + uint64(anchors[k])})
+		return int(anchors[k])
+	}
+	f.starts = append(f.starts, uint32(off))
+	f.flags = append(f.flags, i.Flags)
+	f.lens = append(f.lens, i.Len)
+	at := f.start + uint64(off)
+	if t, ok := i.Target(at, f.code[off:]); ok {
+		f.targets = append(f.targets, Target{From: at, To: t, Inside: f.inCode(t), Call: i.Flags.Has(Call)})
+	}
+	return end
+}
+
+// resync finds where instructions go on behind bytes that are none.
+func (f *Function) resync(off int, err error, anchors []uint32) int {
+	next := len(f.code)
+	if k := sort.Search(len(anchors), func(k int) bool { return int(anchors[k]) > off }); k < len(anchors) {
+		next = int(anchors[k])
+	}
+	for _, t := range f.targets {
+		if to := int(t.To - f.start); t.Inside && to > off && to < next {
+			next = to
+		}
+	}
+	d := Desync{At: f.start + uint64(off), Err: err}
+	if next < len(f.code) {
+		d.Anchor = f.start + uint64(next)
+	}
+	f.desyncs = append(f.desyncs, d)
+	return next
+}
+
+// Start is the address of the first byte.
+func (f *Function) Start() uint64 { return f.start }
+
+// End is the address behind the last byte.
+func (f *Function) End() uint64 { return f.start + uint64(len(f.code)) }
+
+// index finds the instruction that starts at the address.
+func (f *Function) index(addr uint64) (int, bool) {
+	if !f.inCode(addr) {
+		return 0, false
+	}
+	return slices.BinarySearch(f.starts, uint32(addr-f.start))
+}
+
+// Boundary reports whether an instruction starts at the address.
+func (f *Function) Boundary(addr uint64) bool {
+	_, ok := f.index(addr)
+	return ok
+}
+
+// Around returns the nearest starts of instructions before and after the
+// address, neither of them the address itself: Start where none is before, End
+// where none is after.
+func (f *Function) Around(addr uint64) (before, after uint64) {
+	before, after = f.Start(), f.End()
+	k := sort.Search(len(f.starts), func(k int) bool { return f.start+uint64(f.starts[k]) >= addr })
+	if k > 0 {
+		before = f.start + uint64(f.starts[k-1])
+	}
+	if k < len(f.starts) && f.start+uint64(f.starts[k]) == addr {
+		k++
+	}
+	if k < len(f.starts) {
+		after = f.start + uint64(f.starts[k])
+	}
+	return before, after
+}
+
+// At returns the instruction that starts at the address, and the code from
+// there on. ok is false if none does.
+func (f *Function) At(addr uint64) (i Inst, code []byte, ok bool) {
+	k, ok := f.index(addr)
+	if !ok {
+		return Inst{}, nil, false
+	}
+	i, code = f.inst(k)
+	return i, code, true
+}
+
+func (f *Function) inst(k int) (Inst, []byte) {
+	code := f.code[f.starts[k]:]
+	i, err := Decode(code)
+	if err != nil {
+		return Inst{Len: 1}, code // the code was changed since
+	}
+	return i, code
+}
+
+func (f *Function) at(k int) uint64 { return f.start + uint64(f.starts[k]) }
+
+// Len is the number of instructions.
+func (f *Function) Len() int { return len(f.starts) }
+
+// All calls yield with each instruction in order: an iterator for range.
+func (f *Function) All() func(yield func(at uint64, i Inst) bool) {
+	return func(yield func(uint64, Inst) bool) {
+		for k := range f.starts {
+			if i, _ := f.inst(k); !yield(f.at(k), i) {
+				return
+			}
+		}
+	}
+}
+
+// Desyncs lists where the code doesn't read as one run of instructions.
+func (f *Function) Desyncs() []Desync { return slices.Clone(f.desyncs) }
+
+// Targets lists the direct branches, calls included, in order of From.
+func (f *Function) Targets() []Target { return slices.Clone(f.targets) }
+
+// Overlaps lists the direct branches into the middle of an instruction, such as
+// one behind a lock prefix: both readings run.
+func (f *Function) Overlaps() []Target {
+	var out []Target
+	for _, t := range f.targets {
+		if t.Inside && !f.Boundary(t.To) {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// IndirectJumps lists the addresses of the jumps through a register or memory.
+func (f *Function) IndirectJumps() []uint64 {
+	var out []uint64
+	for k := range f.starts {
+		if f.flags[k].Has(IndirectJmp) {
+			out = append(out, f.at(k))
+		}
+	}
+	return out
+}

@@ -1,0 +1,171 @@
+package insn
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+)
+
+// image is memory for jump tables.
+func image(at uint64, b []byte) func([]byte, uint64) error {
+	return func(p []byte, from uint64) error {
+		if from < at || from-at+uint64(len(p)) > uint64(len(b)) {
+			return fmt.Errorf("nothing at %#x", from)
+		}
+		copy(p, b[from-at:])
+		return nil
+	}
+}
+
+func TestSweepBoundaries(t *testing.T) {
+	// push rbp; mov rbp,rsp; call +0; ret
+	f, err := Sweep(unhex(t, "55 4889e5 e800000000 c3"), 0x1000, SweepOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []uint64
+	for at := range f.All() {
+		got = append(got, at)
+	}
+	if want := []uint64{0x1000, 0x1001, 0x1004, 0x1009}; !slices.Equal(got, want) {
+		t.Errorf("instructions at %#x, want %#x", got, want)
+	}
+	for _, c := range []struct{ at, before, after uint64 }{
+		{0x1000, 0x1000, 0x1001}, {0x1001, 0x1000, 0x1004}, {0x1002, 0x1001, 0x1004},
+		{0x1008, 0x1004, 0x1009}, {0x1009, 0x1004, 0x100a}, {0x2000, 0x1009, 0x100a}, {0x10, 0x1000, 0x1000},
+	} {
+		if b, a := f.Around(c.at); b != c.before || a != c.after {
+			t.Errorf("around %#x are %#x and %#x, want %#x and %#x", c.at, b, a, c.before, c.after)
+		}
+	}
+	if i, code, ok := f.At(0x1004); !ok || !i.Flags.Has(Call) || code[0] != 0xe8 {
+		t.Errorf("at 0x1004 is %+v % x %v", i, code, ok)
+	}
+	if _, _, ok := f.At(0x1002); ok {
+		t.Error("an instruction at 0x1002")
+	}
+	if _, err := Sweep(nil, 0x1000, SweepOptions{}); !errors.Is(err, ErrTruncated) {
+		t.Errorf("no code: %v", err)
+	}
+}
+
+func TestSweepDesync(t *testing.T) {
+	for _, c := range []struct {
+		name, code string
+		anchors    []uint64
+		starts     []uint64
+		desync     []Desync
+	}{
+		{"data skipped by a jump", "eb 02 06 07 90 c3", nil, []uint64{0x1000, 0x1004, 0x1005},
+			[]Desync{{At: 0x1002, Anchor: 0x1004, Err: ErrUndefined}}},
+		{"data with nothing behind", "c3 06 90", nil, []uint64{0x1000}, []Desync{{At: 0x1001, Err: ErrUndefined}}},
+		{"data with an anchor", "c3 06 90", []uint64{0x1002, 0x5000}, []uint64{0x1000, 0x1002},
+			[]Desync{{At: 0x1001, Anchor: 0x1002, Err: ErrUndefined}}},
+		{"anchor inside an instruction", "b8 90 90 90 90 c3", []uint64{0x1003}, []uint64{0x1003, 0x1004, 0x1005},
+			[]Desync{{At: 0x1000, Anchor: 0x1003}}},
+		{"cut off", "90 e8 00", nil, []uint64{0x1000}, []Desync{{At: 0x1001, Err: ErrTruncated}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f, err := Sweep(unhex(t, c.code), 0x1000, SweepOptions{Anchors: c.anchors})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []uint64
+			for at := range f.All() {
+				got = append(got, at)
+			}
+			if !slices.Equal(got, c.starts) {
+				t.Errorf("instructions at %#x, want %#x", got, c.starts)
+			}
+			if !slices.Equal(f.Desyncs(), c.desync) {
+				t.Errorf("desyncs %v, want %v", f.Desyncs(), c.desync)
+			}
+		})
+	}
+}
+
+func TestOverlaps(t *testing.T) {
+	// je over the lock prefix of lock incl (rax)
+	f, err := Sweep(unhex(t, "74 01 f0 ff 00 c3"), 0x1000, SweepOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Target{{From: 0x1000, To: 0x1003, Inside: true}}
+	if !slices.Equal(f.Overlaps(), want) {
+		t.Errorf("%v, want %v", f.Overlaps(), want)
+	}
+}
+
+func TestExits(t *testing.T) {
+	for _, c := range []struct {
+		name, code string
+		opts       SweepOptions
+		want       []Exit
+	}{
+		{"ret and ret n", "c3 c2 10 00", SweepOptions{}, []Exit{{Addr: 0x1000, Sure: true}, {Addr: 0x1001, Pop: 16, Sure: true}}},
+		{"tail jump", "e9 fb 0f 00 00", SweepOptions{}, []Exit{{Kind: ExitTail, Addr: 0x1000, To: 0x2000, Sure: true}}},
+		{"jump inside and to its start", "eb fe eb 00 c3", SweepOptions{}, []Exit{{Addr: 0x1004, Sure: true}}},
+		{"conditional tail jump", "0f 84 fa 0f 00 00 c3", SweepOptions{},
+			[]Exit{{Kind: ExitCondTail, Addr: 0x1000, To: 0x2000, Sure: true}, {Addr: 0x1006, Sure: true}}},
+		{"to the cold part", "0f 84 fa 0f 00 00 c3", SweepOptions{Inside: func(a uint64) bool { return a == 0x2000 }},
+			[]Exit{{Addr: 0x1006, Sure: true}}},
+		{"pointer of the GOT", "ff 25 00 10 00 00", SweepOptions{}, []Exit{{Kind: ExitTail, Addr: 0x1000, Indirect: true, Sure: true}}},
+		{"register behind pop", "5d ff e0", SweepOptions{}, []Exit{{Kind: ExitTail, Addr: 0x1001, Indirect: true, Sure: true}}},
+		{"register, nothing known", "90 ff e0", SweepOptions{}, []Exit{{Kind: ExitTail, Addr: 0x1001, Indirect: true}}},
+		{"switch without its table", "ff 24 c5 00 10 40 00 c3", SweepOptions{}, []Exit{{Addr: 0x1007, Sure: true}}},
+		{"ud2", "0f 0b", SweepOptions{}, []Exit{{Kind: ExitTrap, Addr: 0x1000, Sure: true}}},
+		{"call at the end", "e8 fb 0f 00 00 66 90 cc", SweepOptions{}, []Exit{{Kind: ExitNoReturn, Addr: 0x1000, To: 0x2000, Sure: true}}},
+		{"call in the middle", "e8 fb 0f 00 00 c3", SweepOptions{}, []Exit{{Addr: 0x1005, Sure: true}}},
+		{"call of abort", "e8 fb 0f 00 00 c3", SweepOptions{NoReturn: func(a uint64) bool { return a == 0x2000 }},
+			[]Exit{{Kind: ExitNoReturn, Addr: 0x1000, To: 0x2000, Sure: true}, {Addr: 0x1005, Sure: true}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f, err := Sweep(unhex(t, c.code), 0x1000, c.opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := f.Exits(); !slices.Equal(got, c.want) {
+				t.Errorf("%+v\nwant %+v", got, c.want)
+			}
+		})
+	}
+}
+
+func TestTables(t *testing.T) {
+	// cmp edi,2; ja +0x12; lea rdx,[rip+T]; movsxd rax,[rdx+rdi*4]; add rax,rdx; notrack jmp rax; nop; nop; ret
+	pic := "83ff02 7712 488d15f40f0000 486304ba 4801d0 3effe0 90 90 c3"
+	rel := func(to ...int64) []byte {
+		var b []byte
+		for _, v := range to {
+			b = binary.LittleEndian.AppendUint32(b, uint32(v))
+		}
+		return b
+	}
+	const table = 0x2000
+	good := rel(0x1016-table, 0x1017-table, 0x1018-table)
+	for _, c := range []struct {
+		name, code string
+		table      []byte
+		want       []Table
+	}{
+		{"pic", pic, good, []Table{{Jump: 0x1013, At: table, Targets: []uint64{0x1016, 0x1017, 0x1018}, Bounded: true}}},
+		{"pic, entry inside an instruction", pic, rel(0x1016-table, 0x1001-table, 0x1018-table), nil},
+		{"pic, table cut off", pic, good[:8], nil},
+		{"not bounded", "90 90 90 eb 12" + pic[12:], good, []Table{{Jump: 0x1013, At: table, Targets: []uint64{0x1016, 0x1017, 0x1018}}}},
+		{"absolute", "83ff01 7708 ff24fd00200000 90 c3", []byte{0x0c, 0x10, 0, 0, 0, 0, 0, 0, 0x0d, 0x10, 0, 0, 0, 0, 0, 0},
+			[]Table{{Jump: 0x1005, At: table, Targets: []uint64{0x100c, 0x100d}, Bounded: true}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f, err := Sweep(unhex(t, c.code), 0x1000, SweepOptions{Read: image(table, c.table)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := f.Tables()
+			if fmt.Sprint(got) != fmt.Sprint(c.want) {
+				t.Errorf("%+v\nwant %+v", got, c.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,159 @@
+package insn
+
+import (
+	"encoding/binary"
+	"slices"
+)
+
+// Table is a jump table that was found and read.
+type Table struct {
+	Jump    uint64   // the indirect jump
+	At      uint64   // the table
+	Targets []uint64 // distinct, rising, all inside the function
+	// Bounded: the number of entries was known from a comparison before the jump.
+	// Else entries were read as long as they meant instructions of the function,
+	// which may be too many.
+	Bounded bool
+}
+
+// Tables lists the jump tables that could be resolved. It is never sure to be
+// all of what the function's indirect jumps can do.
+func (f *Function) Tables() []Table { return slices.Clone(f.tables) }
+
+const (
+	// lookback is how many instructions before a jump belong to its switch.
+	lookback = 24
+	// maxEntries bounds what is read of one table.
+	maxEntries = 4096
+)
+
+func (f *Function) findTables() {
+	if f.opts.Read == nil {
+		return
+	}
+	for k, fl := range f.flags {
+		if !fl.Has(IndirectJmp) || fl.Has(RIPRel) {
+			continue
+		}
+		i, _ := f.inst(k)
+		if l, ok := f.lookup(k, i); ok {
+			if t, ok := f.read(l); ok {
+				t.Jump = f.at(k)
+				f.tables = append(f.tables, t)
+			}
+		}
+	}
+}
+
+// lookup is how a jump finds its target.
+type lookup struct {
+	table   uint64
+	size    int // of an entry: 4, relative to the table, or 8
+	entries int // 0: not known
+}
+
+// lookup recognises
+//
+//	cmp i, n; ja default; lea b, [rip+T]; movsxd i, [b+i*4]; add i, b; jmp i
+//	cmp i, n; ja default; jmp [i*8+T]     or     mov i, [i*8+T]; jmp i
+//
+// with anything between that doesn't leave the order.
+func (f *Function) lookup(k int, jump Inst) (lookup, bool) {
+	_, code := f.inst(k)
+	if l, ok := absolute(jump, code); ok {
+		l.entries = f.bound(k)
+		return l, true
+	}
+	if jump.mod() != 3 {
+		return lookup{}, false
+	}
+	base := NoReg
+	for n := k - 1; n >= max(k-lookback, 0); n-- {
+		i, code := f.inst(n)
+		switch {
+		case i.Encoding != Legacy || i.Map != 0:
+		case i.Opcode == 0x8b && i.reg() == jump.rm() && base == NoReg:
+			l, ok := absolute(i, code)
+			l.entries = f.bound(n)
+			return l, ok
+		case i.Opcode == 0x63 && base == NoReg:
+			if b, x, scale, disp, ok := i.Mem(code); ok && b != NoReg && x != NoReg && scale == 4 && disp == 0 {
+				base = b
+			}
+		case i.Opcode == 0x8d && base != NoReg && i.reg() == base:
+			t, ok := i.RIPTarget(f.at(n), code)
+			return lookup{table: t, size: 4, entries: f.bound(k)}, ok
+		}
+		if f.flags[n].Has(Call) {
+			break
+		}
+	}
+	return lookup{}, false
+}
+
+// absolute recognises [i*8+T].
+func absolute(i Inst, code []byte) (lookup, bool) {
+	b, x, scale, disp, ok := i.Mem(code)
+	if !ok || b != NoReg || x == NoReg || scale != 8 || disp <= 0 {
+		return lookup{}, false
+	}
+	return lookup{table: uint64(disp), size: 8}, true
+}
+
+// bound finds the comparison that guards the switch and returns the number of
+// entries, 0 if there is none.
+func (f *Function) bound(k int) int {
+	above := false
+	for n := k - 1; n >= max(k-lookback, 0); n-- {
+		i, code := f.inst(n)
+		if i.Flags.Has(CondBranch) {
+			above = i.Opcode&15 == 7 && !i.Flags.Has(Loop) // ja
+			continue
+		}
+		if above && i.Map == 0 && i.WritesFlags() {
+			v, ok := i.Signed(code)
+			if i.Opcode == 0x3c || i.Opcode == 0x3d || i.Opcode|3 == 0x83 && i.ModRM>>3&7 == 7 {
+				if ok && v >= 0 && v < maxEntries {
+					return int(v) + 1
+				}
+			}
+			return 0
+		}
+	}
+	return 0
+}
+
+// read reads the entries. A bounded table with one that is no instruction of
+// the function isn't believed.
+func (f *Function) read(l lookup) (Table, bool) {
+	t := Table{At: l.table, Bounded: l.entries != 0}
+	n := l.entries
+	if n == 0 {
+		n = maxEntries
+	}
+	b := make([]byte, l.size)
+	for e := range n {
+		if err := f.opts.Read(b, l.table+uint64(e*l.size)); err != nil {
+			return t, !t.Bounded && e > 0 && f.distinct(&t)
+		}
+		to := l.table
+		if l.size == 4 {
+			to += uint64(int32(binary.LittleEndian.Uint32(b)))
+		} else {
+			to = binary.LittleEndian.Uint64(b)
+		}
+		inside := f.Boundary(to) || f.opts.Inside != nil && f.opts.Inside(to)
+		if !inside {
+			return t, !t.Bounded && e > 0 && f.distinct(&t)
+		}
+		t.Targets = append(t.Targets, to)
+	}
+	return t, f.distinct(&t)
+}
+
+// distinct sorts the targets of a table that has some.
+func (f *Function) distinct(t *Table) bool {
+	slices.Sort(t.Targets)
+	t.Targets = slices.Compact(t.Targets)
+	return len(t.Targets) > 0
+}
