@@ -1,0 +1,153 @@
+// Package asm emits x86-64 machine code: one method for each instruction form
+// that kprobe writes into a process, labels with rel8 and rel32 fixups, and
+// nothing that touches an operating system.
+//
+// The encodings are those of the Intel Software Developer's Manual, volume 2.
+// An instruction that can't be encoded as asked (a short jump out of reach, an
+// operand that has no such form) leaves an error in the Code, which Bytes
+// returns; what was emitted meanwhile is not usable.
+package asm
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+)
+
+// ErrRange says that a branch or a RIP-relative operand doesn't reach.
+var ErrRange = errors.New("target out of reach")
+
+// ErrUnbound says that a label is used and was never bound.
+var ErrUnbound = errors.New("label is not bound")
+
+// ErrForm says that an instruction has no such form.
+var ErrForm = errors.New("no such instruction form")
+
+// Label is a place in a Code. The zero Label is no label.
+type Label int
+
+// Code is machine code that grows. Make it with New. Not for concurrent use.
+type Code struct {
+	base   uint64
+	buf    []byte
+	labels []int // offset of label i+1, -1 while not bound
+	fixups []fixup
+	err    error
+}
+
+// fixup is a displacement of size bytes at pos, relative to end.
+type fixup struct {
+	pos, size, end int
+	label          Label
+}
+
+// New returns an empty Code whose first byte will lie at the address base.
+func New(base uint64) *Code { return &Code{base: base} }
+
+// Base is the address of the first byte.
+func (c *Code) Base() uint64 { return c.base }
+
+// Len is the number of bytes emitted.
+func (c *Code) Len() int { return len(c.buf) }
+
+// Here is the address of the next byte.
+func (c *Code) Here() uint64 { return c.base + uint64(len(c.buf)) }
+
+// NewLabel makes a label that is bound later.
+func (c *Code) NewLabel() Label {
+	c.labels = append(c.labels, -1)
+	return Label(len(c.labels))
+}
+
+// Bind puts the label at the next byte. A label is bound once.
+func (c *Code) Bind(l Label) {
+	if l < 1 || int(l) > len(c.labels) || c.labels[l-1] >= 0 {
+		c.fail(fmt.Errorf("bind label %d: %w", l, ErrUnbound))
+		return
+	}
+	c.labels[l-1] = len(c.buf)
+}
+
+// Mark makes a label and binds it here.
+func (c *Code) Mark() Label {
+	l := c.NewLabel()
+	c.Bind(l)
+	return l
+}
+
+// Offset is where a bound label lies from the first byte on; ok is false for
+// one that isn't bound.
+func (c *Code) Offset(l Label) (off int, ok bool) {
+	if l < 1 || int(l) > len(c.labels) || c.labels[l-1] < 0 {
+		return 0, false
+	}
+	return c.labels[l-1], true
+}
+
+// Bytes resolves all labels and returns the code, or the first error: ErrRange,
+// ErrUnbound or ErrForm. The code may go on growing, but no label that was used
+// may still be unbound.
+func (c *Code) Bytes() ([]byte, error) {
+	for _, f := range c.fixups {
+		to, ok := c.Offset(f.label)
+		if !ok {
+			c.fail(fmt.Errorf("label %d used at %#x: %w", f.label, f.pos, ErrUnbound))
+			continue
+		}
+		c.patch(f, to-f.end)
+	}
+	if c.err != nil {
+		return nil, c.err
+	}
+	c.fixups = c.fixups[:0]
+	return c.buf, nil
+}
+
+func (c *Code) patch(f fixup, d int) {
+	if f.size == 1 {
+		if d != int(int8(d)) {
+			c.fail(fmt.Errorf("short branch at %#x over %d bytes: %w", f.pos, d, ErrRange))
+			return
+		}
+		c.buf[f.pos] = byte(d)
+		return
+	}
+	if d != int(int32(d)) {
+		c.fail(fmt.Errorf("displacement at %#x: %w", f.pos, ErrRange))
+		return
+	}
+	binary.LittleEndian.PutUint32(c.buf[f.pos:], uint32(d))
+}
+
+func (c *Code) fail(err error) {
+	if c.err == nil {
+		c.err = err
+	}
+}
+
+// Raw appends bytes as they are.
+func (c *Code) Raw(b ...byte) { c.buf = append(c.buf, b...) }
+
+// Data64 appends a little-endian quadword.
+func (c *Code) Data64(v uint64) { c.buf = binary.LittleEndian.AppendUint64(c.buf, v) }
+
+// Data32 appends a little-endian doubleword.
+func (c *Code) Data32(v uint32) { c.buf = binary.LittleEndian.AppendUint32(c.buf, v) }
+
+// Align appends fill bytes until the address is a multiple of n, a power of two.
+func (c *Code) Align(n int, fill byte) {
+	for c.Here()&uint64(n-1) != 0 {
+		c.buf = append(c.buf, fill)
+	}
+}
+
+// rel32To appends the displacement of an instruction's last field from its end
+// to an address.
+func (c *Code) rel32To(addr uint64, after int) {
+	d := int64(addr - (c.Here() + 4 + uint64(after)))
+	if d < math.MinInt32 || d > math.MaxInt32 {
+		c.fail(fmt.Errorf("from %#x to %#x: %w", c.Here(), addr, ErrRange))
+	}
+	c.Data32(uint32(d))
+}

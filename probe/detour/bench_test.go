@@ -1,0 +1,234 @@
+package detour
+
+import (
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+
+	"kprobe/fetch"
+	"kprobe/internal/fixture"
+	"kprobe/probe/asm"
+	"kprobe/probe/ring"
+)
+
+// ring1At is the second CPU's ring.
+const ring1At = 0x2900_3217_6000
+
+// bench lays functions out that are alike but for their first instruction, of
+// seven bytes, which a detour displaces.
+type bench struct {
+	*machine
+	names []string
+	addrs []uint64
+}
+
+func newBench(t testing.TB) *bench {
+	b := &bench{machine: newMachine(t, 1, 1<<20, shared{cpusAt + 1<<20, 0, 1 << 20, protRW}, shared{ring1At, 0, testRing + ring.Slack, protRW})}
+	b.put64(cpusAt+1<<20+ring.DataPtr, ring1At)
+	b.put64(cpusAt+1<<20+ring.MaskOff, testRing-1)
+	return b
+}
+
+// add adds the function; build emits its detour with that tail, nil is none.
+func (b *bench) add(name string, build func(base uint64, tail func(c *asm.Code) error) ([]byte, error)) {
+	b.t.Helper()
+	c := asm.New(b.code)
+	first := func(c *asm.Code) {
+		c.Lea(asm.AX, asm.At(asm.DI, 0x12345))
+	}
+	var back uint64
+	if build == nil {
+		first(c)
+		back = c.Here()
+	} else {
+		l := c.NewLabel()
+		c.Jmp(l)
+		c.Nop(2)
+		back = c.Here()
+		c.Op(asm.Xor, asm.W64, asm.AX, asm.SI)
+		c.Ret()
+		c.Align(64, 0xcc)
+		c.Bind(l)
+		code, err := build(c.Here(), func(c *asm.Code) error {
+			first(c)
+			c.JmpAddr(back)
+			return nil
+		})
+		if err != nil {
+			b.t.Fatalf("%s: %v", name, err)
+		}
+		c.Raw(code...)
+	}
+	if build == nil {
+		c.Op(asm.Xor, asm.W64, asm.AX, asm.SI)
+		c.Ret()
+	}
+	c.Align(64, 0xcc)
+	code := assemble(b.t, c)
+	copy(b.at(b.code), code)
+	b.names = append(b.names, name)
+	b.addrs = append(b.addrs, b.code)
+	b.code += uint64(len(code))
+}
+
+func (b *bench) detour(name string, probe Probe) {
+	b.add(name, func(base uint64, tail func(c *asm.Code) error) ([]byte, error) {
+		d, err := Build(base, b.both(), []Probe{probe}, tail)
+		if err != nil {
+			return nil, err
+		}
+		return d.Code, nil
+	})
+}
+
+// both are the machine's parameters with two CPUs.
+func (b *bench) both() *Params {
+	p := b.params()
+	p.CPUMask = 1
+	return p
+}
+
+// run gives the ns of each over the first.
+func (b *bench) run(n, times, threads int) map[string]float64 {
+	prog := fixture.Build(b.t, "detour_bench.c", "-O2")
+	args := []string{b.path, hex(cpusAt), strconv.Itoa(n), strconv.Itoa(times), strconv.Itoa(threads)}
+	for _, a := range b.addrs {
+		args = append(args, hex(a))
+	}
+	out, err := exec.Command(prog, args...).Output()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	res := map[string]float64{}
+	var bare float64
+	for i, f := range strings.Fields(string(out)) {
+		v, err := strconv.ParseFloat(f, 64)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		if i == 0 {
+			bare = v
+		}
+		res[b.names[i]] = v - bare
+	}
+	return res
+}
+
+// The yardsticks: what a hit costs in code written by hand for one known
+// place.
+func (b *bench) yardstick(name string, body func(c *asm.Code)) {
+	b.add(name, func(base uint64, tail func(c *asm.Code) error) ([]byte, error) {
+		c := asm.New(base)
+		if body != nil {
+			regs := []asm.Reg{asm.AX, asm.CX, asm.DX, asm.SI}
+			for _, r := range regs {
+				c.Push(r)
+			}
+			c.Lahf()
+			c.Set(asm.O, asm.AX)
+			c.Push(asm.AX)
+			c.Rdpid(asm.SI)
+			c.OpImm(asm.And, asm.W32, asm.SI, 1)
+			c.ShiftImm(asm.Shl, asm.W64, asm.SI, 20)
+			c.MovAbs(asm.CX, cpusAt)
+			c.Op(asm.Add, asm.W64, asm.SI, asm.CX)
+			body(c)
+			c.Pop(asm.AX)
+			c.OpImm(asm.Add, asm.W8, asm.AX, 127)
+			c.Sahf()
+			for i := len(regs) - 1; i >= 0; i-- {
+				c.Pop(regs[i])
+			}
+		}
+		if err := tail(c); err != nil {
+			return nil, err
+		}
+		return c.Bytes()
+	})
+}
+
+func floorRecord(c *asm.Code) {
+	retry := c.Mark()
+	full := c.NewLabel()
+	c.Load(asm.W64, asm.AX, asm.At(asm.SI, ring.HeadOff))
+	c.Lea(asm.CX, asm.At(asm.AX, 40))
+	c.Mov(asm.W64, asm.DX, asm.CX)
+	c.OpLoad(asm.Sub, asm.W64, asm.DX, asm.At(asm.SI, ring.TailOff))
+	c.OpLoad(asm.Cmp, asm.W64, asm.DX, asm.At(asm.SI, ring.MaskOff))
+	c.JccShort(asm.A, full)
+	c.Lock()
+	c.Cmpxchg(asm.W64, asm.At(asm.SI, ring.HeadOff), asm.CX)
+	c.JccShort(asm.NE, retry)
+	c.OpLoad(asm.And, asm.W64, asm.AX, asm.At(asm.SI, ring.MaskOff))
+	c.Mov(asm.W64, asm.CX, asm.AX)
+	c.OpLoad(asm.Add, asm.W64, asm.CX, asm.At(asm.SI, ring.DataPtr))
+	c.Load(asm.W32, asm.AX, asm.SegAbs(asm.FS, 0x2d0))
+	c.Store(asm.W32, asm.At(asm.CX, 4), asm.AX)
+	c.Store(asm.W64, asm.At(asm.CX, 16), asm.DI)
+	c.Load(asm.W64, asm.AX, asm.At(asm.SP, 8))
+	c.Store(asm.W64, asm.At(asm.CX, 24), asm.AX)
+	c.Rdtsc()
+	c.ShiftImm(asm.Shl, asm.W64, asm.DX, 32)
+	c.Op(asm.Or, asm.W64, asm.AX, asm.DX)
+	c.Store(asm.W64, asm.At(asm.CX, 8), asm.AX)
+	c.StoreImm(asm.W32, asm.At(asm.CX, 0), 0x280001)
+	c.Bind(full)
+}
+
+func BenchmarkHit(t *testing.B)      { benchmarkHit(t, 1) }
+func BenchmarkHitTwice(t *testing.B) { benchmarkHit(t, 2) }
+
+func benchmarkHit(t *testing.B, threads int) {
+	if !hasRdpid() {
+		fixture.Missing(t, "a CPU with rdpid")
+	}
+	b := newBench(t)
+	prog := func(text string) Probe {
+		p, err := compile(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return Probe{ID: uint32(len(b.names) + 1), Program: p}
+	}
+	b.add("bare", nil)
+	b.yardstick("floor-empty", nil)
+	b.yardstick("floor-count", func(c *asm.Code) { c.Lock(); c.IncMem(asm.W64, asm.At(asm.SI, 4096)) })
+	count := prog("p f")
+	count.CountOnly = true
+	b.detour("count", count)
+	b.detour("filter-no", prog("p f a=%di if a == 99999999999"))
+	b.yardstick("floor-record", floorRecord)
+	b.detour("record", prog("p f a=%di b=%si"))
+	b.detour("string", prog("p f a=%di b=%si s=+0(%si):string"))
+	b.detour("deref", prog("p f a=%di b=+0(%si):u32"))
+	pool := uint64(poolAt)
+	ret := func(name, text string, latency bool) {
+		b.add(name, func(base uint64, tail func(c *asm.Code) error) ([]byte, error) {
+			pr := prog(text)
+			if latency {
+				// What an entry's time compiles to.
+				pr.Program.Entry = []fetch.Capture{{Chain: fetch.Chain{Source: fetch.SourceTime}}}
+				pr.Program.Args[1].Chain = fetch.Chain{Source: fetch.SourceEntry}
+			}
+			p, err := NewPool(pool, pr.Program, 16)
+			if err != nil {
+				return nil, err
+			}
+			copy(b.at(pool), p.Image())
+			pool += 4096
+			r, err := BuildReturn(base, b.both(), pr, p, tail)
+			if err != nil {
+				return nil, err
+			}
+			return r.Code, nil
+		})
+	}
+	ret("return", "r f v=$retval", false)
+	ret("latency", "r f v=$retval t=%di", true)
+	res := b.run(200000, 15, threads)
+	for _, n := range b.names {
+		t.ReportMetric(res[n], n+"-ns")
+	}
+	t.ReportMetric(0, "ns/op")
+}

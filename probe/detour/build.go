@@ -1,0 +1,249 @@
+package detour
+
+import (
+	"fmt"
+	"slices"
+
+	"kprobe/fetch"
+	"kprobe/probe/asm"
+	"kprobe/probe/ring"
+)
+
+// Build makes the detour of the probes of one address, to lie at base. tail
+// emits the displaced instructions and the jump back. The site jumps to base.
+//
+// The probes take their hits in order. The code touches no register, flag or
+// stack byte that the program can see, makes no call, uses no vector
+// instruction but reads of xmm registers, and at most MaxStack bytes below the
+// red zone.
+//
+// It fails with ErrUnsupported for what can't be done in the target.
+func Build(base uint64, p *Params, probes []Probe, tail func(c *asm.Code) error) (*Detour, error) {
+	return build(base, p, probes, nil, tail)
+}
+
+// BuildExit makes the detour of return probes at one place where a function is
+// left. before emits the displaced instructions but the last; tail emits that,
+// a return or a jump to another function. The hit is taken between them, where
+// the return address is on top of the stack. Records are those of BuildReturn;
+// values of the entry can't be had.
+func BuildExit(base uint64, p *Params, probes []Probe, before, tail func(c *asm.Code) error) (*Detour, error) {
+	if before == nil {
+		before = func(*asm.Code) error { return nil }
+	}
+	return build(base, p, probes, before, tail)
+}
+
+func build(base uint64, p *Params, probes []Probe, before, tail func(c *asm.Code) error) (*Detour, error) {
+	b := newBuilder(base, p)
+	if !p.NoRedZone {
+		b.frame.skip = redZone
+	}
+	if err := b.plan(probes); err != nil {
+		return nil, err
+	}
+	copyAt := b.Here()
+	if before != nil {
+		b.frame.outside(b.Code)
+		if err := before(b.Code); err != nil {
+			return nil, err
+		}
+		b.returnTail = true
+		b.where = origin{hasIP: true, ipAbove: 0, sp: 8}
+	}
+	b.frame.save(b.Code)
+	b.area()
+	for i := range probes {
+		b.hit(&probes[i])
+	}
+	b.frame.restore()
+	if before == nil {
+		copyAt = b.Here()
+	}
+	b.frame.outside(b.Code)
+	if err := tail(b.Code); err != nil {
+		return nil, err
+	}
+	d, err := b.finish()
+	if err != nil {
+		return nil, err
+	}
+	d.Copy = copyAt
+	return d, nil
+}
+
+// MaxStack is the most stack that a detour uses below the red zone, in bytes.
+// Programs that would need more are refused.
+const MaxStack = 2048
+
+// builder is the state of one detour in the making.
+type builder struct {
+	*asm.Code
+	p       *Params
+	frame   frame
+	faults  []pending
+	mayFail int      // ways to a fault so far
+	cold    []func() // code out of the way, emitted behind the rest
+	consts  []constant
+
+	prog   *fetch.Program
+	probe  *Probe
+	layout layout // temporaries of the current program
+	where  origin // what the registers mean
+	// returnTail says that the address returned to goes behind the data.
+	returnTail bool
+	err        error
+}
+
+// pending is an entry of the exception table whose target isn't known yet.
+type pending struct {
+	at uint64
+	to asm.Label
+}
+
+// constant is data behind the code.
+type constant struct {
+	label asm.Label
+	data  []byte
+}
+
+func newBuilder(base uint64, p *Params) *builder {
+	return &builder{Code: asm.New(base), p: p}
+}
+
+func (b *builder) fail(err error) {
+	if b.err == nil {
+		b.err = err
+	}
+}
+
+// plan finds out what the frame must hold.
+func (b *builder) plan(probes []Probe) error {
+	regs := baseRegs()
+	texts, syscall := false, false
+	for i := range probes {
+		pr := &probes[i]
+		if pr.ID == 0 || pr.ID > ring.MaxID {
+			return fmt.Errorf("probe id %d out of range", pr.ID)
+		}
+		l, err := planProgram(pr, b.p)
+		if err != nil {
+			return err
+		}
+		b.frame.temps = max(b.frame.temps, l.size)
+		texts = texts || l.texts
+		syscall = syscall || l.tid && (b.p.TID.Seg == asm.DS || len(b.p.TID.Path) > 0)
+	}
+	if syscall && b.p.NoSyscall {
+		return unsupported("the thread's number takes a system call")
+	}
+	if texts {
+		regs = append(regs, textRegs()...)
+	} else if syscall {
+		regs = append(regs, asm.R11)
+	}
+	b.frame.regs = regs
+	return b.stack()
+}
+
+// stack refuses a frame that is too large.
+func (b *builder) stack() error {
+	limit := MaxStack
+	if b.p.MaxStack > 0 {
+		limit = min(limit, b.p.MaxStack)
+	}
+	// A register for the landings, and what is pushed for a moment.
+	if n := b.frame.temps + 8*(len(b.frame.regs)+3); n > limit {
+		return unsupported("the values take %d bytes of stack, more than %d", n, limit)
+	}
+	return nil
+}
+
+// hit emits one probe's part. SI is the CPU's area, and stays it.
+func (b *builder) hit(pr *Probe) {
+	b.probe, b.prog = pr, pr.Program
+	b.layout, _ = planProgram(pr, b.p)
+	done, reject := b.NewLabel(), b.NewLabel()
+	b.MovAbs(asm.AX, b.p.Flags+4*uint64(pr.ID))
+	b.TestMemImm(asm.W8, asm.At(asm.AX, 0), ring.FlagEnabled)
+	b.Jcc(asm.E, done)
+	b.count(ring.CounterHits)
+	b.early()
+	if b.prog.Filter != nil {
+		b.filter(reject)
+		b.cold = append(b.cold, func() {
+			b.Bind(reject)
+			b.countOf(pr.ID, ring.CounterFiltered)
+			b.Jmp(done)
+		})
+	}
+	if !pr.CountOnly {
+		b.reserve(done)
+		b.late()
+		b.commit()
+	}
+	b.Bind(done)
+}
+
+// finish emits what lies out of the way, also of another builder with the same
+// code, and resolves all.
+func (b *builder) finish(others ...*builder) (*Detour, error) {
+	b.Int3() // nothing runs past the jump back
+	for _, x := range others {
+		x.far()
+		b.faults = append(b.faults, x.faults...)
+		b.consts = append(b.consts, x.consts...)
+		b.frame.marks = append(b.frame.marks, x.frame.marks...)
+		if x.err != nil {
+			return nil, x.err
+		}
+	}
+	b.far()
+	b.frame.outside(b.Code)
+	if len(b.consts) > 0 {
+		b.Align(8, 0xcc)
+	}
+	for _, k := range b.consts {
+		b.Bind(k.label)
+		b.Raw(k.data...)
+	}
+	if b.err != nil {
+		return nil, b.err
+	}
+	code, err := b.Bytes()
+	if err != nil {
+		return nil, fmt.Errorf("assemble detour at %#x: %w", b.Base(), err)
+	}
+	d := &Detour{Base: b.Base(), Code: code, marks: b.frame.marks}
+	slices.SortStableFunc(d.marks, func(a, b mark) int { return a.off - b.off })
+	for _, f := range b.faults {
+		off, ok := b.Offset(f.to)
+		if !ok {
+			return nil, fmt.Errorf("assemble detour at %#x: %w", b.Base(), asm.ErrUnbound)
+		}
+		d.Faults = append(d.Faults, Fault{f.at, b.Base() + uint64(off)})
+	}
+	return d, nil
+}
+
+// far emits the code that lies out of the way. All of it runs in the frame.
+func (b *builder) far() {
+	b.frame.inside()
+	for i := 0; i < len(b.cold); i++ {
+		b.cold[i]()
+	}
+	b.cold = nil
+}
+
+// mayFault notes that the next instruction may fault and go on at to.
+func (b *builder) mayFault(to asm.Label) {
+	b.mayFail++
+	b.faults = append(b.faults, pending{b.Here(), to})
+}
+
+// data puts bytes behind the code.
+func (b *builder) data(d []byte) asm.Label {
+	l := b.NewLabel()
+	b.consts = append(b.consts, constant{l, d})
+	return l
+}

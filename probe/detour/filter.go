@@ -1,0 +1,176 @@
+package detour
+
+import (
+	"encoding/binary"
+	"math/bits"
+
+	"kprobe/fetch"
+	"kprobe/probe/asm"
+)
+
+// filter goes on behind itself if the current program's filter lets the hit
+// pass, else at reject.
+func (b *builder) filter(reject asm.Label) {
+	f := b.prog.Filter
+	at := make([]asm.Label, len(f.Preds)+2)
+	for i := range at {
+		at[i] = b.NewLabel()
+	}
+	at[f.Reject()] = reject
+	for i := range f.Preds {
+		b.Bind(at[i])
+		b.predicate(&f.Preds[i], at)
+	}
+	b.Bind(at[f.Accept()])
+}
+
+// predicate branches as a predicate says.
+func (b *builder) predicate(q *fetch.Pred, at []asm.Label) {
+	if q.Target < 0 || q.Target >= len(at) {
+		b.fail(unsupported("filter target %d", q.Target))
+		return
+	}
+	target, next := at[q.Target], b.NewLabel()
+	yes, no := next, target // where a true and a false one go
+	if q.When {
+		yes, no = target, next
+	}
+	switch q.Operand {
+	case fetch.OperandText:
+		b.text(q, yes, no)
+	case fetch.OperandFloat:
+		b.field(q, no)
+		b.branch(b.compareFloat(q, yes, no), q.When, target)
+	default:
+		b.field(q, no)
+		b.branch(b.compare(q), q.When, target)
+	}
+	b.Bind(next)
+}
+
+func (b *builder) branch(k asm.Cond, when bool, target asm.Label) {
+	if !when {
+		k = k.Not()
+	}
+	b.Jcc(k, target)
+}
+
+// text compares a text with the operand.
+func (b *builder) text(q *fetch.Pred, yes, no asm.Label) {
+	off := b.layout.name
+	if q.Field == fetch.FieldArg {
+		off = b.layout.early[q.Arg]
+	}
+	switch q.Cmp {
+	case fetch.CmpEq:
+		b.textMatch(off, literalPattern(q.Text), yes, no, no)
+	case fetch.CmpNe:
+		b.textMatch(off, literalPattern(q.Text), no, yes, no)
+	default:
+		b.textMatch(off, parsePattern(q.Text), yes, no, no)
+	}
+}
+
+// field makes AX the predicate's value; one that faulted goes on at no.
+func (b *builder) field(q *fetch.Pred, no asm.Label) {
+	switch q.Field {
+	case fetch.FieldArg:
+		a := &b.prog.Args[q.Arg]
+		if a.FaultBit >= 0 {
+			b.TestMemImm(asm.W8, b.frame.temp(b.layout.bits+a.FaultBit/8), 1<<(a.FaultBit%8))
+			b.Jcc(asm.NE, no)
+		}
+		b.Load(asm.W64, asm.AX, b.frame.temp(b.layout.early[q.Arg]))
+	case fetch.FieldPID:
+		b.MovImm(asm.AX, uint64(b.p.PID))
+	case fetch.FieldTID:
+		b.tid()
+	case fetch.FieldCPU:
+		b.cpu()
+	case fetch.FieldIP:
+		b.ip()
+	default:
+		b.fail(unsupported("filter field %d", q.Field))
+	}
+}
+
+// compare sets the flags for AX and the operand, and says which condition is
+// true. Changes AX, DX.
+func (b *builder) compare(q *fetch.Pred) asm.Cond {
+	switch q.Operand {
+	case fetch.OperandRange:
+		b.MovImm(asm.DX, q.Val)
+		b.Op(asm.Sub, asm.W64, asm.AX, asm.DX)
+		b.MovImm(asm.DX, q.End-q.Val)
+		b.Op(asm.Cmp, asm.W64, asm.AX, asm.DX)
+		if q.Cmp == fetch.CmpNe {
+			return asm.AE
+		}
+		return asm.B
+	case fetch.OperandCPUs:
+		return b.inMask(q)
+	}
+	if q.Cmp == fetch.CmpAnd {
+		b.MovImm(asm.DX, q.Val)
+		b.Test(asm.W64, asm.AX, asm.DX)
+		return asm.NE
+	}
+	if v := int64(q.Val); fits(v) {
+		b.OpImm(asm.Cmp, asm.W64, asm.AX, int32(v))
+	} else {
+		b.MovImm(asm.DX, q.Val)
+		b.Op(asm.Cmp, asm.W64, asm.AX, asm.DX)
+	}
+	signed := q.Operand == fetch.OperandSigned
+	switch q.Cmp {
+	case fetch.CmpEq:
+		return asm.E
+	case fetch.CmpNe:
+		return asm.NE
+	case fetch.CmpLt:
+		return pick(signed, asm.L, asm.B)
+	case fetch.CmpLe:
+		return pick(signed, asm.LE, asm.BE)
+	case fetch.CmpGt:
+		return pick(signed, asm.G, asm.A)
+	case fetch.CmpGe:
+		return pick(signed, asm.GE, asm.AE)
+	}
+	b.fail(unsupported("comparison %d", q.Cmp))
+	return asm.E
+}
+
+func pick(signed bool, s, u asm.Cond) asm.Cond {
+	if signed {
+		return s
+	}
+	return u
+}
+
+// inMask compares AX with a set: & asks whether it is in the set, == whether
+// it is all of it.
+func (b *builder) inMask(q *fetch.Pred) asm.Cond {
+	var mask []byte
+	var only uint64 // the number of the one bit that is set
+	n := 0
+	for i, w := range q.CPUs {
+		mask = binary.LittleEndian.AppendUint64(mask, w)
+		if n += bits.OnesCount64(w); w != 0 {
+			only = uint64(64*i + bits.TrailingZeros64(w))
+		}
+	}
+	if q.Cmp != fetch.CmpAnd {
+		if n != 1 {
+			only = ^uint64(0) // nothing is all of it
+		}
+		b.MovImm(asm.DX, only)
+		b.Op(asm.Cmp, asm.W64, asm.AX, asm.DX)
+		return pick(q.Cmp == fetch.CmpEq, asm.E, asm.NE)
+	}
+	outside := b.NewLabel()
+	b.OpImm(asm.Cmp, asm.W64, asm.AX, int32(len(mask)*8))
+	b.JccShort(asm.AE, outside) // no carry
+	b.BtMem(asm.W64, asm.Rel(b.data(mask)), asm.AX)
+	b.Bind(outside)
+	return asm.B
+}

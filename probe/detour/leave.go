@@ -1,0 +1,129 @@
+package detour
+
+import (
+	"bytes"
+	"encoding/binary"
+
+	"kprobe/fetch"
+	"kprobe/probe/asm"
+	"kprobe/symbols"
+)
+
+// Leave changes the registers of a thread that is stopped in the code of a
+// return probe to those that the program has there, IP included: at the entry
+// of the function, whose address is site, or behind its return. ok is false,
+// and nothing changes, for a thread that isn't in the code, or in the displaced
+// instructions.
+//
+// The return address on the stack is the program's own in both cases. An
+// instance that the thread had taken or not yet given back stays in use.
+func (r *Return) Leave(regs *fetch.Regs, mem symbols.Memory, site uint64) (ok bool, err error) {
+	if n := r.Instance(regs.IP); n != 0 {
+		return r.leaveStub(regs, mem, site, n)
+	}
+	m := r.mark(regs.IP)
+	if m == nil {
+		return false, nil
+	}
+	landing, popped := m.landing, m.depth == 8
+	if ok, err = r.Unwind(regs, mem); !ok || err != nil {
+		return ok, err
+	}
+	if !landing {
+		regs.IP = site
+		return true, nil
+	}
+	// The number was pushed below the slot. Once the instance is free the slot
+	// has the address.
+	slot := regs.GPR[asm.SP] - 8
+	if popped {
+		regs.IP, err = word(mem, slot)
+		return err == nil, err
+	}
+	number, err := word(mem, slot-8)
+	if err != nil {
+		return false, err
+	}
+	if n := int(uint32(number)); n >= 1 && n <= r.count {
+		at := r.pool.Addr + uint64(r.pool.offset(n))
+		next, err := word(mem, at+instNext)
+		if err != nil {
+			return false, err
+		}
+		owned, err := word(mem, at+instSlot)
+		if err != nil {
+			return false, err
+		}
+		if next>>32 != 0 && owned == slot {
+			regs.IP, err = word(mem, at+instReturn)
+			return err == nil, err
+		}
+	}
+	regs.IP, err = word(mem, slot)
+	return err == nil, err
+}
+
+// leaveStub is Leave for the stub and landing of an instance.
+func (r *Return) leaveStub(regs *fetch.Regs, mem symbols.Memory, site uint64, n int) (bool, error) {
+	const push, jump = landingOff + 5, landingOff + 10
+	sp := &regs.GPR[asm.SP]
+	off := regs.IP - (r.Landing(n) - landingOff)
+	if off < landingOff {
+		if off >= stubCall {
+			*sp -= 8
+		}
+		regs.IP = site
+		return true, nil
+	}
+	ra, err := word(mem, r.pool.Addr+uint64(r.pool.offset(n))+instReturn)
+	if err != nil {
+		return false, err
+	}
+	switch {
+	case off >= jump:
+		*sp += 16
+	case off >= push:
+		*sp += 8
+	}
+	regs.IP = ra
+	return true, nil
+}
+
+// LandingSize is how many bytes of a landing InstanceOf looks at.
+const LandingSize = stubSize - landingOff
+
+// InstanceOf gives the address of the instance whose landing starts with code;
+// ok is false for code that is no landing.
+func InstanceOf(code []byte) (addr uint64, ok bool) {
+	if len(code) < LandingSize || !bytes.HasPrefix(code, []byte{0x48, 0x8d, 0x64, 0x24, 0xf8, 0x68}) || code[10] != 0xe9 || code[15] != 0xcc {
+		return 0, false
+	}
+	return binary.LittleEndian.Uint64(code[LandingSize-8:]) >> 16, true
+}
+
+// Left lists the calls that will return by landings, from memory that holds
+// pools of unknown layout and lies at addr. It is for who finds what a killed
+// session left: what the memory says is believed only where a slot of the
+// program leads to a landing of the very instance. Number is 0.
+func Left(mem []byte, addr uint64, target symbols.Memory) (calls []Instance) {
+	le := binary.LittleEndian
+	code := make([]byte, LandingSize)
+	for off := 0; off+instEntry <= len(mem); off += stripeSize {
+		b := mem[off:]
+		in := Instance{TID: le.Uint32(b[instTID:]), Slot: le.Uint64(b[instSlot:]), Return: le.Uint64(b[instReturn:]), Real: le.Uint64(b[instReal:])}
+		if in.TID == 0 {
+			continue
+		}
+		landing, err := word(target, in.Slot)
+		if err != nil {
+			continue
+		}
+		if _, err := target.ReadMemory(code, symbols.Addr(landing)); err != nil {
+			continue
+		}
+		if of, ok := InstanceOf(code); ok && of == addr+uint64(off) {
+			calls = append(calls, in)
+		}
+	}
+	return calls
+}

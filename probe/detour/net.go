@@ -1,0 +1,310 @@
+package detour
+
+import (
+	"kprobe/probe/asm"
+)
+
+// NetParams say what a net refers to. All addresses are the target's.
+type NetParams struct {
+	// Data is where the net's data lies (NetDataSize bytes, readable and
+	// writable, 8-aligned). See NetData.
+	Data uint64
+}
+
+// NetLabels are the addresses of a net's parts.
+type NetLabels struct {
+	Handler  uint64 // sa_sigaction
+	Restorer uint64 // sa_restorer
+	End      uint64 // the first address behind the net
+}
+
+// Offsets in the frame that the kernel hands to a handler (struct siginfo and
+// struct ucontext of Linux x86-64).
+const (
+	siCode = 8
+	ucRIP  = 40 + 16*8
+)
+
+// System calls and constants of Linux x86-64.
+const (
+	sysRtSigaction      = 13
+	sysRtSigprocmask    = 14
+	sysGetpid           = 39
+	sysGettid           = 186
+	sysRtTgsigqueueinfo = 297
+
+	sigTrap    = 5
+	siKernel   = 0x80 // si_code of int3
+	saSiginfo  = 0x4
+	saRestorer = 0x04000000
+	saOnstack  = 0x08000000
+	saRestart  = 0x10000000
+	saNodefer  = 0x40000000
+	saReset    = 0x80000000
+)
+
+// Net makes the net for the address base: a position-dependent block of code
+// of less than a page with a signal handler and its restorer.
+//
+// While a tracer is attached it takes the stops of breakpoints and faulting
+// loads before they become signals, and the net sees nothing. When the tracer
+// has died the kernel delivers them to the handler, which does what the tracer
+// did, except for recording:
+//
+//   - SIGTRAP by int3: the address of the int3 is looked up in the table; found,
+//     the thread goes on at the copy. In a landing range it goes on behind the
+//     int3, where the landing jumps to the caller.
+//   - SIGSEGV, SIGBUS, SIGILL: the faulting instruction is looked up; found (a
+//     load of a detour, a guard byte of a jump), the thread goes on there.
+//   - all else is the program's own and goes to the action that it had before,
+//     as the kernel would have delivered it: its handler is entered with the same
+//     arguments, signal mask (sa_mask, SA_NODEFER) and restorer, SA_RESETHAND
+//     resets; the default action is reached by restoring SIG_DFL and queueing
+//     the same siginfo to the thread, so that a core dump shows the program's
+//     own address; an ignored signal is dropped, but a forced one kills, as it
+//     does without the net.
+//
+// What differs: the handler runs on the alternate stack where the thread has
+// one, even if the program's action lacks SA_ONSTACK, and the program sees the
+// net where it asks for its action.
+//
+// The handler uses at most 64 bytes of stack, no vector register, no lock and
+// no memory but the data; it may be interrupted by and entered from anything,
+// on any thread. It makes a system call only for signals that aren't its own.
+func Net(base uint64, p NetParams) ([]byte, NetLabels) {
+	n := net{Code: asm.New(base)}
+	n.chain, n.zeros = n.NewLabel(), n.NewLabel()
+	var l NetLabels
+	l.Handler = n.Here()
+	n.lookup(p.Data)
+	n.foreign()
+	n.Align(16, 0xcc)
+	l.Restorer = n.Here()
+	// libgcc and gdb know a signal frame by these very bytes:
+	// mov rax, 15; syscall (rt_sigreturn)
+	n.Raw(0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05)
+	n.Align(8, 0xcc)
+	n.Bind(n.zeros)
+	n.Raw(make([]byte, actionSize)...)
+	l.End = n.Here()
+	b, err := n.Bytes()
+	if err != nil {
+		panic("detour: net doesn't assemble: " + err.Error()) // no input can cause it: a test emits it
+	}
+	return b, l
+}
+
+// net is the emitter of the handler's parts. Through all of it rdi, rsi and
+// rdx stay the handler's arguments and the callee-saved registers those of the
+// interrupted code.
+type net struct {
+	*asm.Code
+	chain asm.Label // the signal isn't ours
+	zeros asm.Label // an action of zeros
+}
+
+// lookup answers the signals that are ours, and falls into chain with r8 = data.
+func (n *net) lookup(data uint64) {
+	look, probe, next, hit := n.NewLabel(), n.NewLabel(), n.NewLabel(), n.NewLabel()
+	ranges, landing := n.NewLabel(), n.NewLabel()
+	resume, retired := n.NewLabel(), n.NewLabel()
+
+	n.Endbr()
+	n.MovAbs(asm.R8, data)
+	n.Load(asm.W64, asm.R10, asm.At(asm.DX, ucRIP))
+	n.Load(asm.W32, asm.AX, asm.At(asm.SI, siCode))
+	n.Test(asm.W32, asm.AX, asm.AX)
+	n.Jcc(asm.LE, n.chain) // sent by a process
+	n.OpImm(asm.Cmp, asm.W32, asm.DI, sigTrap)
+	n.JccShort(asm.NE, look)
+	n.OpImm(asm.Cmp, asm.W32, asm.AX, siKernel)
+	n.Jcc(asm.NE, n.chain) // single step, watchpoint
+	n.OpImm(asm.Sub, asm.W64, asm.R10, 1)
+
+	// r9 = table, r10 = key, rax = slot, r11 = slots left to look at
+	n.Bind(look)
+	n.Load(asm.W64, asm.R9, asm.At(asm.R8, netTable))
+	n.Test(asm.W64, asm.R9, asm.R9)
+	n.Jcc(asm.E, ranges)
+	n.MovAbs(asm.AX, hashFactor)
+	n.Imul(asm.W64, asm.AX, asm.R10)
+	n.Load(asm.W32, asm.CX, asm.At(asm.R9, tableShift))
+	n.ShiftCL(asm.Shr, asm.W64, asm.AX)
+	n.Load(asm.W64, asm.R11, asm.At(asm.R9, tableMask))
+	n.OpLoad(asm.And, asm.W64, asm.AX, asm.At(asm.R9, tableMask))
+	n.Bind(probe)
+	n.Mov(asm.W64, asm.CX, asm.AX)
+	n.ShiftImm(asm.Shl, asm.W64, asm.CX, slotShift)
+	key := asm.Indexed(asm.R9, asm.CX, 1, tableSlots)
+	n.OpLoad(asm.Cmp, asm.W64, asm.R10, key)
+	n.JccShort(asm.E, hit)
+	n.OpMemImm(asm.Cmp, asm.W64, key, 0)
+	n.JccShort(asm.E, ranges)
+	n.Bind(next)
+	n.OpImm(asm.Add, asm.W64, asm.AX, 1)
+	n.OpLoad(asm.And, asm.W64, asm.AX, asm.At(asm.R9, tableMask))
+	n.OpImm(asm.Sub, asm.W64, asm.R11, 1)
+	n.Jcc(asm.AE, probe)
+	n.JmpShort(ranges)
+
+	n.Bind(hit)
+	n.Load(asm.W64, asm.CX, key.Plus(8))
+	n.Test(asm.W64, asm.CX, asm.CX)
+	n.JccShort(asm.E, ranges)
+	n.Op(asm.Cmp, asm.W64, asm.CX, asm.R10)
+	n.JccShort(asm.E, retired)
+	n.Lock()
+	n.IncMem(asm.W64, asm.At(asm.R8, netTaken))
+	n.Bind(resume)
+	n.Store(asm.W64, asm.At(asm.DX, ucRIP), asm.CX)
+	n.Ret()
+	// The probe was removed while this thread was between its trap and here:
+	// the instruction is back. An int3 there now is the program's.
+	n.Bind(retired)
+	n.OpImm(asm.Cmp, asm.W32, asm.DI, sigTrap)
+	n.JccShort(asm.NE, n.chain)
+	n.OpMemImm(asm.Cmp, asm.W8, asm.At(asm.R10, 0), -0x34) // 0xcc
+	n.JccShort(asm.NE, resume)
+	n.JmpShort(n.chain)
+
+	n.Bind(ranges)
+	n.OpImm(asm.Cmp, asm.W32, asm.DI, sigTrap)
+	n.JccShort(asm.NE, n.chain)
+	for i := range netRanges {
+		n.Mov(asm.W64, asm.AX, asm.R10)
+		n.OpLoad(asm.Sub, asm.W64, asm.AX, asm.At(asm.R8, int32(netLandings+16*i)))
+		n.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.R8, int32(netLandings+16*i+8)))
+		n.JccShort(asm.B, landing)
+	}
+	n.JmpShort(n.chain)
+	n.Bind(landing)
+	n.Lock()
+	n.IncMem(asm.W64, asm.At(asm.R8, netTaken))
+	n.Ret()
+}
+
+// foreign hands a signal to the action that the program had. r8 = data.
+func (n *net) foreign() {
+	keep, handler, dfl, drop := n.NewLabel(), n.NewLabel(), n.NewLabel(), n.NewLabel()
+	n.Bind(n.chain)
+	n.Mov(asm.W32, asm.AX, asm.DI)
+	n.OpImm(asm.And, asm.W32, asm.AX, netSignals-1)
+	n.ShiftImm(asm.Shl, asm.W32, asm.AX, actionShift)
+	n.Lea(asm.R9, asm.Indexed(asm.R8, asm.AX, 1, netActions)) // r9 = the action
+	n.Load(asm.W64, asm.R11, asm.At(asm.R9, actionHandler))
+	n.TestMemImm(asm.W32, asm.At(asm.R9, actionFlags), -saReset)
+	n.JccShort(asm.E, keep)
+	n.Op(asm.Xor, asm.W32, asm.R11, asm.R11)
+	n.Xchg(asm.W64, asm.At(asm.R9, actionHandler), asm.R11)
+	n.Bind(keep)
+	n.OpImm(asm.Cmp, asm.W64, asm.R11, 1)
+	n.Jcc(asm.A, handler)
+	n.JccShort(asm.B, dfl)
+	n.OpMemImm(asm.Cmp, asm.W32, asm.At(asm.SI, siCode), 0)
+	n.JccShort(asm.G, dfl) // SIG_IGN doesn't stop a forced signal
+	n.Bind(drop)
+	n.Ret()
+	n.Bind(dfl)
+	n.byDefault()
+	n.Bind(handler)
+	n.toHandler()
+}
+
+// byDefault makes the thread take the signal by its default action as soon as
+// the handler has returned: blocked until then, so that the interrupted
+// context, not the handler, is what a core dump shows.
+func (n *net) byDefault() {
+	done := n.NewLabel()
+	n.Push(asm.DX)
+	n.Push(asm.SI)
+	n.Push(asm.DI)
+	n.pushSignalBit()
+	n.block()
+	n.OpImm(asm.Add, asm.W64, asm.SP, 8)
+
+	n.MovImm(asm.AX, sysRtSigaction)
+	n.Load(asm.W32, asm.DI, asm.At(asm.SP, 0))
+	n.Lea(asm.SI, asm.Rel(n.zeros))
+	n.Op(asm.Xor, asm.W32, asm.DX, asm.DX)
+	n.MovImm(asm.R10, 8)
+	n.Syscall()
+
+	n.MovImm(asm.AX, sysGettid)
+	n.Syscall()
+	n.Mov(asm.W32, asm.SI, asm.AX)
+	n.MovImm(asm.AX, sysGetpid)
+	n.Syscall()
+	n.Mov(asm.W32, asm.DI, asm.AX)
+	n.Load(asm.W32, asm.DX, asm.At(asm.SP, 0))
+	n.Load(asm.W64, asm.R10, asm.At(asm.SP, 8))
+	n.MovImm(asm.AX, sysRtTgsigqueueinfo)
+	n.Syscall()
+	n.Pop(asm.DI)
+	n.Pop(asm.SI)
+	n.Pop(asm.DX)
+	n.Test(asm.W64, asm.AX, asm.AX)
+	n.JccShort(asm.E, done)
+	// A seccomp filter forbids it: a fault comes again by itself, an int3 if
+	// the thread goes back to it.
+	n.OpImm(asm.Cmp, asm.W32, asm.DI, sigTrap)
+	n.JccShort(asm.NE, done)
+	n.OpMemImm(asm.Cmp, asm.W32, asm.At(asm.SI, siCode), siKernel)
+	n.JccShort(asm.NE, done)
+	n.DecMem(asm.W64, asm.At(asm.DX, ucRIP))
+	n.Bind(done)
+	n.Ret()
+}
+
+// toHandler enters the program's handler as the kernel would have.
+// r9 = the action, r11 = its handler.
+func (n *net) toHandler() {
+	nodefer, unmasked, enter := n.NewLabel(), n.NewLabel(), n.NewLabel()
+	n.Load(asm.W64, asm.R8, asm.At(asm.R9, actionMask))
+	n.TestMemImm(asm.W32, asm.At(asm.R9, actionFlags), saNodefer)
+	n.JccShort(asm.NE, nodefer)
+	n.Lea(asm.CX, asm.At(asm.DI, -1))
+	n.Bts(asm.W64, asm.R8, asm.CX)
+	n.Bind(nodefer)
+	n.Test(asm.W64, asm.R8, asm.R8)
+	n.JccShort(asm.E, unmasked)
+	for _, r := range []asm.Reg{asm.DX, asm.SI, asm.DI, asm.R11, asm.R8} {
+		n.Push(r)
+	}
+	n.block()
+	for _, r := range []asm.Reg{asm.R8, asm.R11, asm.DI, asm.SI, asm.DX} {
+		n.Pop(r)
+	}
+	n.Bind(unmasked)
+	// Its own restorer, by which unwinders know the frame. A shadow stack
+	// holds ours, and return must agree with that.
+	n.Op(asm.Xor, asm.W32, asm.AX, asm.AX)
+	n.Rdssp(asm.AX)
+	n.Test(asm.W64, asm.AX, asm.AX)
+	n.JccShort(asm.NE, enter)
+	n.TestMemImm(asm.W32, asm.At(asm.R9, actionFlags), saRestorer)
+	n.JccShort(asm.E, enter)
+	n.Load(asm.W64, asm.CX, asm.At(asm.R9, actionRestorer))
+	n.Store(asm.W64, asm.At(asm.SP, 0), asm.CX)
+	n.Bind(enter)
+	n.Op(asm.Xor, asm.W32, asm.AX, asm.AX)
+	n.JmpRegNoTrack(asm.R11)
+}
+
+// pushSignalBit pushes the set of the one signal in edi.
+func (n *net) pushSignalBit() {
+	n.Lea(asm.CX, asm.At(asm.DI, -1))
+	n.Op(asm.Xor, asm.W32, asm.AX, asm.AX)
+	n.Bts(asm.W64, asm.AX, asm.CX)
+	n.Push(asm.AX)
+}
+
+// block blocks the signals of the set at the top of the stack. Changes rax,
+// rcx, rdx, rsi, rdi, r10, r11.
+func (n *net) block() {
+	n.MovImm(asm.AX, sysRtSigprocmask)
+	n.Op(asm.Xor, asm.W32, asm.DI, asm.DI) // SIG_BLOCK
+	n.Mov(asm.W64, asm.SI, asm.SP)
+	n.Op(asm.Xor, asm.W32, asm.DX, asm.DX)
+	n.MovImm(asm.R10, 8)
+	n.Syscall()
+}

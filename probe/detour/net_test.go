@@ -1,0 +1,194 @@
+package detour
+
+import (
+	"errors"
+	"fmt"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"kprobe/internal/fixture"
+	"kprobe/probe/asm"
+)
+
+const (
+	netBase   = 0x10_3100_0000
+	netData   = 0x10_3200_0000
+	netTables = 0x10_3210_0000
+	siteBase  = 0x10_3300_0000
+)
+
+// netImage is a net with sites whose copies add 1, 2, … to their argument,
+// and a landing that jumps on to code that adds 1000.
+func netImage(t *testing.T, sites int) (*image, NetLabels, []uint64) {
+	t.Helper()
+	code, l := Net(netBase, NetParams{Data: netData})
+	data := make(memory, NetDataSize)
+	table := make(memory, TableSize(TableBits(sites)))
+	tab, err := NewTable(table, TableBits(sites))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := asm.New(siteBase)
+	var at []uint64
+	for i := range sites {
+		c.Align(16, 0xcc)
+		at = append(at, c.Here())
+		c.Int3() // was nop; lea rax, [rdi+i+1]
+		c.Lea(asm.AX, asm.At(asm.DI, -100000))
+		c.Ret()
+		to := c.Here()
+		c.Lea(asm.AX, asm.At(asm.DI, int32(i+1)))
+		c.Ret()
+		if err := tab.Insert(at[i], to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.Align(4096, 0xcc)
+	landing := c.Here()
+	c.Int3()
+	c.Lea(asm.AX, asm.At(asm.DI, 1000))
+	c.Ret()
+	at = append(at, landing)
+
+	nd := NetData{W: data}
+	nd.SetTable(netTables)
+	nd.SetLandings(2, landing, 64)
+	im := &image{}
+	im.add(netBase, protRX, code)
+	im.add(netData, protRW, data)
+	im.add(netTables, protRW, table)
+	im.add(siteBase, protRX, assemble(t, c))
+	return im, l, at
+}
+
+func hex(v uint64) string { return strconv.FormatUint(v, 16) }
+
+func TestNetThreads(t *testing.T) {
+	const sites, threads, n = 100, 8, 50
+	im, l, at := netImage(t, sites)
+	args := []string{im.write(t), hex(l.Handler), hex(l.Restorer), hex(netData), "loop", strconv.Itoa(threads), strconv.Itoa(n)}
+	for _, a := range at {
+		args = append(args, hex(a))
+	}
+	out, err := exec.Command(fixture.Build(t, "detour_net.c", "-O1"), args...).Output()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	want := uint64(0)
+	for i := range uint64(n) {
+		for s := range uint64(sites) {
+			want += i + s + 1
+		}
+		want += i + 1000
+	}
+	got := strings.Fields(string(out))
+	if len(got) != threads+1 {
+		t.Fatalf("output %q", out)
+	}
+	for i, g := range got[:threads] {
+		if g != strconv.FormatUint(want, 10) {
+			t.Errorf("thread %d: sum %s, want %d", i, g, want)
+		}
+	}
+	if w := strconv.Itoa(threads * n * (sites + 1)); got[threads] != w {
+		t.Errorf("the net counted %s, want %s", got[threads], w)
+	}
+}
+
+// A signal that isn't the net's must do what it does without the net.
+func TestNetForeign(t *testing.T) {
+	prog := fixture.Build(t, "detour_net.c", "-O1", "-no-pie")
+	im, l, _ := netImage(t, 3)
+	path := im.write(t)
+	run := func(t *testing.T, handler uint64, event, how string) string {
+		cmd := exec.Command(prog, path, hex(handler), hex(l.Restorer), hex(netData), event, how)
+		out, err := cmd.Output()
+		var exit *exec.ExitError
+		if err != nil && !errors.As(err, &exit) {
+			t.Fatal(err)
+		}
+		status := cmd.ProcessState.Sys().(syscall.WaitStatus)
+		return fmt.Sprintf("%sexited %v %d signal %d", out, status.Exited(), status.ExitStatus(), int(status.Signal()))
+	}
+	for _, event := range []string{"int3", "int3cd", "load", "ill", "step", "raise", "kill", "killsegv", "queue", "blocked"} {
+		for _, how := range []string{"handler", "dfl", "ign", "handler,nodefer", "handler,mask", "handler,mask,nodefer",
+			"handler,reset,twice", "handler,alt", "handler,twice"} {
+			t.Run(event+"/"+how, func(t *testing.T) {
+				t.Parallel()
+				without := run(t, 0, event, how)
+				with := run(t, l.Handler, event, how)
+				if with != without {
+					t.Errorf("with the net:\n%s\nwithout:\n%s", with, without)
+				}
+				if strings.HasPrefix(how, "handler") && !strings.Contains(without, "handler ") && event != "blocked" {
+					t.Errorf("the case does nothing: %s", without)
+				}
+			})
+		}
+	}
+}
+
+// A thread that trapped at a site whose probe is gone goes on at the
+// instruction that is there again; an int3 that is there is the program's.
+func TestNetRetired(t *testing.T) {
+	prog := fixture.Build(t, "detour_net.c", "-O1", "-no-pie")
+	for _, removed := range []bool{false, true} {
+		im, l, at := netImage(t, 3)
+		table := memory(im.segs[2].bytes)
+		tab, err := OpenTable(table, table)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if removed {
+			tab.Remove(at[1])
+		} else {
+			tab.Retire(at[1])
+		}
+		out, err := exec.Command(prog, im.write(t), hex(l.Handler), hex(l.Restorer), hex(netData), "site", "dfl", hex(at[1])).CombinedOutput()
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTRAP {
+			t.Errorf("removed %v: %v, %s; want death by SIGTRAP", removed, err, out)
+		}
+	}
+}
+
+func TestNetSize(t *testing.T) {
+	for _, base := range []uint64{0, netBase, 0x7fff_ffff_f000, ^uint64(0) - 8191} {
+		code, l := Net(base, NetParams{Data: ^uint64(0) / 3})
+		if len(code) > 4096 || l.End != base+uint64(len(code)) || l.Handler != base {
+			t.Errorf("base %#x: %d bytes, labels %+v", base, len(code), l)
+		}
+	}
+}
+
+// The instruction is back at a retired site: the thread goes on there. The
+// two-byte int 3 stands for it: its second byte is where the trap is looked
+// up, and is no int3.
+func TestNetInstructionBack(t *testing.T) {
+	const at = siteBase + 1<<20
+	c := asm.New(at)
+	c.Op(asm.Xor, asm.W32, asm.AX, asm.AX)
+	c.Raw(0xcd)
+	site := c.Here()
+	c.Raw(0x03, 0xc7) // behind cd: int 3, then the rest; from here: add eax, edi
+	c.Ret()
+	im, l, _ := netImage(t, 3)
+	table := memory(im.segs[2].bytes)
+	tab, err := OpenTable(table, table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tab.Insert(site, 1); err != nil {
+		t.Fatal(err)
+	}
+	tab.Retire(site)
+	im.add(at, protRX, assemble(t, c))
+	out, err := exec.Command(fixture.Build(t, "detour_net.c", "-O1"), im.write(t), hex(l.Handler), hex(l.Restorer),
+		hex(netData), "loop", "2", "10", hex(at)).Output()
+	if err != nil || string(out) != "45\n45\n0\n" {
+		t.Errorf("%v: %q, want two sums of 45 and nothing counted", err, out)
+	}
+}

@@ -1,0 +1,126 @@
+package detour
+
+import "encoding/binary"
+
+// Putter is memory of the target, written from the tracer's side: the memory
+// file mapped here, or the process's memory. Put writes b at off bytes from
+// the region's start. Writes must become visible in the order made, and one of
+// eight bytes at an offset divisible by eight in one piece.
+type Putter interface {
+	Put(off int, b []byte)
+}
+
+// The net's data, little-endian:
+//
+//	  0  u64 address of the table in force, 0 for none
+//	  8  u64 signals that the net answered (hits that nobody recorded)
+//	 16  4 × {u64 start, u64 length} ranges of landings; length 0 is none
+//	128  16 × action, indexed by the signal's number: what the program had
+//
+// An action is the kernel's struct sigaction: u64 handler, flags, restorer, mask.
+const (
+	// NetDataSize is the size of the net's data in bytes.
+	NetDataSize = netActions + netSignals*actionSize
+
+	netTable    = 0
+	netTaken    = 8
+	netLandings = 16
+	netRanges   = 4
+	netActions  = 128
+	netSignals  = 16
+
+	actionHandler  = 0
+	actionFlags    = 8
+	actionRestorer = 16
+	actionMask     = 24
+	actionShift    = 5
+	actionSize     = 1 << actionShift
+)
+
+// NetSignals are the signals that a net answers: SIGILL, SIGTRAP, SIGBUS and
+// SIGSEGV. A session that has only breakpoints needs SIGTRAP alone.
+func NetSignals() []int { return []int{4, 5, 7, 11} }
+
+// NetLandings is how many ranges of landings a net knows.
+const NetLandings = netRanges
+
+// NetData writes the parts of a net's data, which starts at offset Off of W.
+// Memory of zeros is a net that knows nothing.
+type NetData struct {
+	W   Putter
+	Off int
+}
+
+// SetTable puts the table at that address of the target into force.
+func (d NetData) SetTable(addr uint64) { d.put64(netTable, addr) }
+
+// SetLandings makes [start, start+length) range number i of landings, each of
+// which is an int3 with a jump behind it. Change a range in force only to a
+// longer one.
+func (d NetData) SetLandings(i int, start, length uint64) {
+	if i < 0 || i >= netRanges {
+		return
+	}
+	d.put64(netLandings+16*i, start)
+	d.put64(netLandings+16*i+8, length)
+}
+
+// SetAction says what a signal's action was: the struct sigaction that
+// rt_sigaction gave back. Do so before the net is installed.
+func (d NetData) SetAction(signal int, old Action) {
+	if signal <= 0 || signal >= netSignals {
+		return
+	}
+	d.W.Put(d.Off+netActions+actionSize*signal, old.Bytes())
+}
+
+func (d NetData) put64(off int, v uint64) {
+	d.W.Put(d.Off+off, binary.LittleEndian.AppendUint64(nil, v))
+}
+
+// NetTaken is the number of signals that a net answered, read from its data.
+func NetTaken(data []byte) uint64 { return binary.LittleEndian.Uint64(data[netTaken:]) }
+
+// NetAction is what NetData.SetAction wrote for a signal, read from the data,
+// so that a net can be taken out. SA_RESETHAND may have changed it since.
+func NetAction(data []byte, signal int) Action {
+	return ParseAction(data[netActions+actionSize*(signal&(netSignals-1)):])
+}
+
+// ActionSize is the size of the kernel's struct sigaction.
+const ActionSize = actionSize
+
+// Action is the kernel's struct sigaction of x86-64.
+type Action struct {
+	Handler, Flags, Restorer, Mask uint64
+}
+
+// ParseAction reads an Action from ActionSize bytes.
+func ParseAction(b []byte) Action {
+	le := binary.LittleEndian
+	return Action{
+		Handler:  le.Uint64(b[actionHandler:]),
+		Flags:    le.Uint64(b[actionFlags:]),
+		Restorer: le.Uint64(b[actionRestorer:]),
+		Mask:     le.Uint64(b[actionMask:]),
+	}
+}
+
+// Bytes is the Action as rt_sigaction takes it.
+func (a Action) Bytes() []byte {
+	b := make([]byte, 0, actionSize)
+	for _, v := range []uint64{a.Handler, a.Flags, a.Restorer, a.Mask} {
+		b = binary.LittleEndian.AppendUint64(b, v)
+	}
+	return b
+}
+
+// Action is what to install for a signal whose action was old. System calls
+// that such a signal, sent by kill, interrupts restart as they did.
+func (l NetLabels) Action(old Action) Action {
+	flags := uint64(saSiginfo | saOnstack | saRestorer | saNodefer)
+	if old.Handler <= 1 || old.Flags&saRestart != 0 {
+		flags |= saRestart
+	}
+	return Action{Handler: l.Handler, Flags: flags, Restorer: l.Restorer}
+}

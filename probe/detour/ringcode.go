@@ -1,0 +1,176 @@
+package detour
+
+import (
+	"kprobe/probe/asm"
+	"kprobe/probe/ring"
+)
+
+// lslCPU is the selector whose limit names the CPU (the kernel's
+// __CPUNODE_SEG, arch/x86/include/asm/segment.h).
+const lslCPU = 0x7b
+
+// area makes SI the address of the CPU's area. Changes AX. The mask keeps any
+// answer in bounds; a thread that moves to another CPU afterwards goes on
+// with the old one's ring.
+func (b *builder) area() {
+	b.cpuNumber()
+	b.OpImm(asm.And, asm.W32, asm.SI, int32(b.p.CPUMask))
+	b.ShiftImm(asm.Shl, asm.W64, asm.SI, b.p.AreaShift)
+	b.MovAbs(asm.AX, b.p.PerCPU)
+	b.Op(asm.Add, asm.W64, asm.SI, asm.AX)
+}
+
+// cpuNumber makes the low twelve bits of SI the CPU's number. Changes AX.
+func (b *builder) cpuNumber() {
+	if b.p.Rdpid {
+		b.Rdpid(asm.SI)
+		return
+	}
+	b.MovImm(asm.AX, lslCPU)
+	b.Lsl(asm.SI, asm.AX)
+}
+
+// count adds one to a counter of the current probe.
+func (b *builder) count(counter int) { b.countOf(b.probe.ID, counter) }
+
+func (b *builder) countOf(id uint32, counter int) {
+	b.Lock()
+	b.IncMem(asm.W64, asm.At(asm.SI, int32(ring.CountersOff+int(id)*ring.CounterSize+counter)))
+}
+
+// reserve takes room for the record: CX becomes its address. Its size is
+// fixed, or, with texts, that of the data in the layout's total. With none
+// free the hit is lost and goes on at done.
+func (b *builder) reserve(done asm.Label) {
+	id := b.probe.ID
+	lost := b.NewLabel()
+	fixed := ring.Units(b.prog.Fixed + b.tailSize())
+	if b.layout.texts {
+		// R8 = bytes, R9 = state word
+		b.Load(asm.W64, asm.R8, b.frame.temp(b.layout.total))
+		b.OpImm(asm.Add, asm.W64, asm.R8, int32(ring.HeaderSize+ring.Unit-1+b.tailSize()))
+		b.OpImm(asm.And, asm.W64, asm.R8, -ring.Unit)
+		b.Mov(asm.W64, asm.R9, asm.R8)
+		b.ShiftImm(asm.Shl, asm.W64, asm.R9, stateShift)
+		b.OpImm(asm.Or, asm.W32, asm.R9, int32(id))
+		b.Store(asm.W32, b.frame.temp(b.layout.state), asm.R9)
+	}
+	retry := b.Mark()
+	b.Load(asm.W64, asm.AX, asm.At(asm.SI, ring.HeadOff))
+	if b.layout.texts {
+		b.Lea(asm.CX, asm.Indexed(asm.AX, asm.R8, 1, 0))
+	} else {
+		b.Lea(asm.CX, asm.At(asm.AX, int32(fixed*ring.Unit)))
+	}
+	b.Mov(asm.W64, asm.DX, asm.CX)
+	b.OpLoad(asm.Sub, asm.W64, asm.DX, asm.At(asm.SI, ring.TailOff))
+	b.OpImm(asm.Cmp, asm.W64, asm.DX, int32(b.p.RingSize))
+	b.Jcc(asm.A, lost)
+	b.Lock()
+	b.Cmpxchg(asm.W64, asm.At(asm.SI, ring.HeadOff), asm.CX)
+	b.Jcc(asm.NE, retry)
+	b.OpLoad(asm.And, asm.W64, asm.AX, asm.At(asm.SI, ring.MaskOff))
+	b.Mov(asm.W64, asm.CX, asm.AX)
+	b.OpLoad(asm.Add, asm.W64, asm.CX, asm.At(asm.SI, ring.DataPtr))
+	if b.layout.texts {
+		b.Store(asm.W32, asm.At(asm.CX, ring.StateOff), asm.R9)
+	} else {
+		b.StoreImm(asm.W32, asm.At(asm.CX, ring.StateOff), int32(ring.StateWord(id, fixed)))
+	}
+	b.tid()
+	b.Store(asm.W32, asm.At(asm.CX, ring.TIDOff), asm.AX)
+	b.cold = append(b.cold, func() {
+		b.Bind(lost)
+		b.countOf(id, ring.CounterLost)
+		b.Jmp(done)
+	})
+}
+
+// stateShift moves a size in bytes, a multiple of ring.Unit, to the length
+// bits of a state word.
+const stateShift = 16
+
+// commit stamps the record at CX and makes it visible.
+func (b *builder) commit() {
+	if b.returnTail {
+		b.tail()
+	}
+	b.tsc()
+	b.Store(asm.W64, asm.At(asm.CX, ring.TimeOff), asm.AX)
+	for _, off := range b.layout.times {
+		b.Store(asm.W64, asm.At(asm.CX, int32(ring.DataOff+off)), asm.AX)
+	}
+	if b.layout.texts {
+		b.Load(asm.W32, asm.AX, b.frame.temp(b.layout.state))
+		b.OpImm(asm.Or, asm.W32, asm.AX, -1<<31)
+		b.Store(asm.W32, asm.At(asm.CX, ring.StateOff), asm.AX)
+		return
+	}
+	w := ring.CommitWord(b.probe.ID, ring.Units(b.prog.Fixed+b.tailSize()))
+	b.StoreImm(asm.W32, asm.At(asm.CX, ring.StateOff), int32(w))
+}
+
+// tsc makes AX the time stamp counter. Changes DX.
+func (b *builder) tsc() {
+	b.Rdtsc()
+	b.ShiftImm(asm.Shl, asm.W64, asm.DX, 32)
+	b.Op(asm.Or, asm.W64, asm.AX, asm.DX)
+}
+
+func (b *builder) tailSize() int {
+	if b.returnTail {
+		return ReturnTail
+	}
+	return 0
+}
+
+// tail writes the address returned to into the record's last word. Changes AX, DX.
+func (b *builder) tail() {
+	b.ip()
+	if !b.layout.texts {
+		b.Store(asm.W64, data(b.prog.Fixed), asm.AX)
+		return
+	}
+	b.Load(asm.W32, asm.DX, b.frame.temp(b.layout.state))
+	b.ShiftImm(asm.Shr, asm.W32, asm.DX, stateShift)
+	b.OpImm(asm.And, asm.W32, asm.DX, ring.MaxRecord)
+	b.Store(asm.W64, asm.Indexed(asm.CX, asm.DX, 1, -ReturnTail), asm.AX)
+}
+
+// tid makes AX the thread's number. A system call changes CX and R11 too; CX
+// is restored.
+func (b *builder) tid() {
+	t := &b.p.TID
+	if t.Seg == asm.DS {
+		b.gettid()
+		return
+	}
+	m := asm.SegAbs(t.Seg, t.Off)
+	var null asm.Label
+	if len(t.Path) > 0 {
+		null = b.NewLabel()
+	}
+	for _, off := range t.Path {
+		b.Load(asm.W64, asm.AX, m)
+		b.Test(asm.W64, asm.AX, asm.AX)
+		b.Jcc(asm.E, null)
+		m = asm.At(asm.AX, off)
+	}
+	b.Load(asm.W32, asm.AX, m)
+	if len(t.Path) == 0 {
+		return
+	}
+	back := b.Mark()
+	b.cold = append(b.cold, func() {
+		b.Bind(null)
+		b.gettid()
+		b.Jmp(back)
+	})
+}
+
+func (b *builder) gettid() {
+	b.Mov(asm.W64, asm.DX, asm.CX)
+	b.MovImm(asm.AX, sysGettid)
+	b.Syscall()
+	b.Mov(asm.W64, asm.CX, asm.DX)
+}

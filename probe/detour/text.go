@@ -1,0 +1,247 @@
+package detour
+
+import (
+	"kprobe/fetch"
+	"kprobe/probe/asm"
+	"kprobe/probe/ring"
+)
+
+// textFault and textTruncated are fetch's bits in the upper half of a word.
+const (
+	textFault     = fetch.TextFault >> 32
+	textTruncated = fetch.TextTruncated >> 32
+	textLen       = 1<<16 - 1
+)
+
+// The temporaries of a text: where it lies, and its word without the offset.
+const (
+	textAddr = 0
+	textWord = 8
+)
+
+// measure finds a text argument's place and length. Changes all textRegs.
+func (b *builder) measure(a *fetch.ArgProgram, off int) {
+	if isComm(a) {
+		b.threadName(off)
+		return
+	}
+	if a.Store == fetch.StoreText {
+		text := []byte(a.Text)
+		b.Lea(asm.DI, asm.Rel(b.data(text)))
+		b.Store(asm.W64, b.frame.temp(off+textAddr), asm.DI)
+		b.MovImm(asm.DX, uint64(len(text)))
+		b.setText(off, asm.BE)
+		return
+	}
+	n := texts(a)
+	all := b.NewLabel() // the address of the texts can't be had
+	done := b.NewLabel()
+	b.value(&a.Chain, all)
+	if a.Store == fetch.StoreString {
+		b.addTo(a.StoreOff)
+		b.Mov(asm.W64, asm.DI, asm.AX)
+		b.scan(all)
+		b.setText(off, asm.B)
+	} else {
+		b.addTo(a.StoreOff)
+		for i := range n {
+			b.element(off, i, n, all)
+		}
+	}
+	b.Bind(done)
+	b.cold = append(b.cold, func() {
+		b.Bind(all)
+		for i := range n {
+			b.faulted(off + 16*i)
+		}
+		b.Jmp(done)
+	})
+}
+
+// element measures the text that the i-th of the n addresses at AX points to.
+func (b *builder) element(off, i, n int, all asm.Label) {
+	if i == 0 {
+		// All addresses first: one that can't be read faults the whole.
+		m := b.guard(0, all)
+		for k := range n {
+			b.mayFault(all)
+			b.Load(asm.W64, asm.DX, m.Plus(int32(8*k)))
+			b.Store(asm.W64, b.frame.temp(off+16*k+textAddr), asm.DX)
+		}
+	}
+	bad, next := b.NewLabel(), b.NewLabel()
+	b.Load(asm.W64, asm.DI, b.frame.temp(off+16*i+textAddr))
+	b.scan(bad)
+	b.setText(off+16*i, asm.B)
+	b.Bind(next)
+	b.cold = append(b.cold, func() {
+		b.Bind(bad)
+		b.faulted(off + 16*i)
+		b.Jmp(next)
+	})
+}
+
+func (b *builder) faulted(off int) {
+	b.StoreImm(asm.W32, b.frame.temp(off+textWord), 0)
+	b.StoreImm(asm.W32, b.frame.temp(off+textWord+4), -1<<31)
+}
+
+// addTo adds an offset to AX. Changes DX.
+func (b *builder) addTo(off int64) {
+	switch {
+	case off == 0:
+	case fits(off):
+		b.Lea(asm.AX, asm.At(asm.AX, int32(off)))
+	default:
+		b.MovImm(asm.DX, uint64(off))
+		b.Op(asm.Add, asm.W64, asm.AX, asm.DX)
+	}
+}
+
+// scan makes DX the upper half of the text word of the text at DI: its length
+// up to NUL, or textTruncated and fetch.MaxString. It reads aligned words, so
+// no page is touched that the text doesn't reach. Changes AX, CX, R8 … R11.
+func (b *builder) scan(fault asm.Label) {
+	loop, found, long, done := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
+	b.Lea(asm.AX, asm.At(asm.DI, -lowest))
+	b.ShiftImm(asm.Shr, asm.W64, asm.AX, 47)
+	b.Jcc(asm.NE, fault)
+	b.MovAbs(asm.R10, 0x0101010101010101)
+	b.Mov(asm.W64, asm.R11, asm.R10)
+	b.ShiftImm(asm.Shl, asm.W64, asm.R11, 7) // 0x8080…
+	b.Mov(asm.W32, asm.CX, asm.DI)
+	b.ShiftImm(asm.Shl, asm.W32, asm.CX, 3)
+	b.Mov(asm.W64, asm.R8, asm.DI)
+	b.OpImm(asm.And, asm.W64, asm.R8, -8)
+	// Bytes before the text in its first word count as not zero. Shifts take
+	// the count modulo 64.
+	b.OpImm(asm.Or, asm.W64, asm.R9, -1)
+	b.ShiftCL(asm.Shl, asm.W64, asm.R9)
+	b.Not(asm.W64, asm.R9)
+	b.mayFault(fault)
+	b.Load(asm.W64, asm.AX, asm.At(asm.R8, 0))
+	b.Op(asm.Or, asm.W64, asm.AX, asm.R9)
+	b.Lea(asm.DX, asm.At(asm.DI, fetch.MaxString)) // the end at the latest
+	// A byte of x is zero if its top bit is set in (x - 0x01…) & ^x & 0x80…;
+	// the lowest one found is exact.
+	b.Bind(loop)
+	b.Mov(asm.W64, asm.R9, asm.AX)
+	b.Not(asm.W64, asm.R9)
+	b.Op(asm.Sub, asm.W64, asm.AX, asm.R10)
+	b.Op(asm.And, asm.W64, asm.AX, asm.R9)
+	b.Op(asm.And, asm.W64, asm.AX, asm.R11)
+	b.JccShort(asm.NE, found)
+	b.OpImm(asm.Add, asm.W64, asm.R8, 8)
+	b.Op(asm.Cmp, asm.W64, asm.R8, asm.DX)
+	b.JccShort(asm.AE, long)
+	b.mayFault(fault)
+	b.Load(asm.W64, asm.AX, asm.At(asm.R8, 0))
+	b.Jmp(loop)
+	b.Bind(found)
+	b.Bsf(asm.W64, asm.AX, asm.AX)
+	b.ShiftImm(asm.Shr, asm.W32, asm.AX, 3)
+	b.Op(asm.Add, asm.W64, asm.R8, asm.AX)
+	b.Op(asm.Cmp, asm.W64, asm.R8, asm.DX)
+	b.JccShort(asm.AE, long)
+	b.Mov(asm.W64, asm.DX, asm.R8)
+	b.Op(asm.Sub, asm.W32, asm.DX, asm.DI)
+	b.JmpShort(done)
+	b.Bind(long)
+	b.MovImm(asm.DX, textTruncated|fetch.MaxString)
+	b.Bind(done)
+}
+
+// setText keeps the text at DI with the upper half of its word in DX, and
+// adds its length to the record's size. It is cut unless it fits the room that
+// is left as k says: where reading stops there, nobody knows whether it ended.
+func (b *builder) setText(off int, k asm.Cond) {
+	b.Store(asm.W64, b.frame.temp(off+textAddr), asm.DI)
+	if !b.probe.CountOnly && (!b.layout.named || off != b.layout.name) {
+		b.MovZX(asm.W16, asm.AX, asm.DX)
+		if b.mayOverflow() {
+			fits := b.NewLabel()
+			b.MovImm(asm.CX, fetch.MaxData)
+			b.OpLoad(asm.Sub, asm.W64, asm.CX, b.frame.temp(b.layout.total))
+			b.Op(asm.Cmp, asm.W64, asm.AX, asm.CX)
+			b.JccShort(k, fits)
+			b.Mov(asm.W32, asm.AX, asm.CX)
+			b.Lea(asm.DX, asm.At(asm.CX, 0))
+			b.OpImm(asm.Or, asm.W32, asm.DX, textTruncated)
+			b.Bind(fits)
+		}
+		b.OpStore(asm.Add, asm.W64, b.frame.temp(b.layout.total), asm.AX)
+	}
+	// In one piece: it is read back in one, soon.
+	b.ShiftImm(asm.Shl, asm.W64, asm.DX, 32)
+	b.Store(asm.W64, b.frame.temp(off+textWord), asm.DX)
+}
+
+// mayOverflow reports whether the program's texts can exceed a record.
+func (b *builder) mayOverflow() bool {
+	n := b.prog.Fixed
+	for i := range b.prog.Args {
+		n += texts(&b.prog.Args[i]) * fetch.MaxString
+	}
+	return n > fetch.MaxData
+}
+
+// copyText writes the text that measure kept at off behind the others in the
+// record at CX, and its word into slot. R8 is the offset of the next text.
+// Changes AX, DX, DI, R9, R10, R11.
+func (b *builder) copyText(off, slot int) {
+	none, done, small, loop := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
+	tail, fault := b.NewLabel(), b.NewLabel()
+	b.Load(asm.W64, asm.DX, b.frame.temp(off+textWord))
+	b.Test(asm.W64, asm.DX, asm.DX)
+	b.Jcc(asm.S, none)
+	b.Load(asm.W64, asm.DI, b.frame.temp(off+textAddr))
+	b.Lea(asm.R9, asm.Indexed(asm.CX, asm.R8, 1, int32(ring.DataOff)))
+	b.Op(asm.Or, asm.W64, asm.DX, asm.R8)
+	b.Store(asm.W64, data(slot), asm.DX)
+	b.ShiftImm(asm.Shr, asm.W64, asm.DX, 32)
+	b.MovZX(asm.W16, asm.DX, asm.DX)
+	b.Op(asm.Add, asm.W64, asm.R8, asm.DX)
+	// DI = from, R9 = to, DX = length. Eight bytes at a time, the last eight
+	// from the end back; fewer than eight by halves.
+	b.OpImm(asm.Sub, asm.W32, asm.DX, 8)
+	b.JccShort(asm.B, small)
+	b.Op(asm.Xor, asm.W32, asm.R10, asm.R10)
+	b.Bind(loop)
+	b.Op(asm.Cmp, asm.W32, asm.R10, asm.DX)
+	b.JccShort(asm.AE, tail)
+	b.mayFault(fault)
+	b.Load(asm.W64, asm.AX, asm.Indexed(asm.DI, asm.R10, 1, 0))
+	b.Store(asm.W64, asm.Indexed(asm.R9, asm.R10, 1, 0), asm.AX)
+	b.OpImm(asm.Add, asm.W32, asm.R10, 8)
+	b.JmpShort(loop)
+	b.Bind(tail)
+	b.mayFault(fault)
+	b.Load(asm.W64, asm.AX, asm.Indexed(asm.DI, asm.DX, 1, 0))
+	b.Store(asm.W64, asm.Indexed(asm.R9, asm.DX, 1, 0), asm.AX)
+	b.Jmp(done)
+
+	b.Bind(small)
+	b.OpImm(asm.Add, asm.W32, asm.DX, 8)
+	for _, w := range []asm.Width{asm.W32, asm.W16, asm.W8} {
+		less := b.NewLabel()
+		b.TestImm(asm.W32, asm.DX, int32(w))
+		b.JccShort(asm.E, less)
+		b.mayFault(fault)
+		b.LoadZX(w, asm.AX, asm.At(asm.DI, 0))
+		b.Store(w, asm.At(asm.R9, 0), asm.AX)
+		b.OpImm(asm.Add, asm.W64, asm.DI, int32(w))
+		b.OpImm(asm.Add, asm.W64, asm.R9, int32(w))
+		b.Bind(less)
+	}
+	b.Bind(done)
+	b.cold = append(b.cold, func() {
+		b.Bind(none)
+		b.Store(asm.W64, data(slot), asm.DX)
+		b.Jmp(done)
+		// Unmapped since it was measured: its room stays, unused.
+		b.Bind(fault)
+		b.StoreImm(asm.W32, data(slot), 0)
+		b.StoreImm(asm.W32, data(slot+4), -1<<31)
+		b.Jmp(done)
+	})
+}

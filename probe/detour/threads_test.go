@@ -1,0 +1,273 @@
+package detour
+
+import (
+	"encoding/binary"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"kprobe/fetch"
+	"kprobe/internal/fixture"
+	"kprobe/probe/asm"
+	"kprobe/probe/ring"
+)
+
+const (
+	textAt = 0x2100_4443_2000
+	fileAt = 0x2400_1230_0000
+	poolAt = 0x2700_5551_1000
+	hookAt = 0x1020_0000
+
+	protPrivate = 8
+)
+
+// target is a process of many threads whose functions are probed, and whose
+// memory file is read while it runs.
+type target struct {
+	*space
+	l     *ring.Layout
+	code  uint64
+	addrs []string
+	pools uint64
+}
+
+func newTarget(t *testing.T, rings int) *target {
+	t.Helper()
+	l, err := ring.New(ring.Params{CPUs: 8, MaxProbes: 63, RingSize: rings, Net: 4096, Instances: 4096, Code: 4096, MaxMaps: 16})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &target{space: newSpace(t), l: l, code: textAt, pools: poolAt}
+	g.add(textAt, 1<<20, protRX)
+	g.add(fileAt, uint64(l.Size), protRW)
+	g.add(poolAt, 1<<20, protRW|protPrivate)
+	g.add(hookAt, 4096, protRW|protPrivate)
+	g.open()
+	for cpu := range l.CPUs {
+		g.put64(fileAt+uint64(l.Area(cpu))+ring.DataPtr, fileAt+uint64(l.RingData(cpu)))
+		g.put64(fileAt+uint64(l.Area(cpu))+ring.MaskOff, uint64(l.RingSize-1))
+	}
+	for id := range uint32(64) {
+		binary.LittleEndian.PutUint32(g.at(fileAt+uint64(l.Flag(id))), ring.FlagEnabled)
+	}
+	return g
+}
+
+func (g *target) params() *Params {
+	return &Params{PerCPU: fileAt + uint64(g.l.PerCPU.Off), AreaShift: g.l.AreaShift, CPUMask: g.l.CPUMask, RingSize: g.l.RingSize,
+		Flags: fileAt + uint64(g.l.Flags.Off), TID: TID{Seg: asm.FS, Off: 0x2d0}, Rdpid: hasRdpid()}
+}
+
+// function lays a function out that starts with seven bytes, lea rax, [rdi];
+// rest emits the others. probe makes the code that displaces them.
+func (g *target) function(rest func(c *asm.Code, self asm.Label), probe func(base uint64, tail func(c *asm.Code) error) ([]byte, error)) {
+	g.t.Helper()
+	c := asm.New(g.code)
+	self, out := c.Mark(), c.NewLabel()
+	c.Jmp(out)
+	c.Nop(2)
+	back := c.Here()
+	rest(c, self)
+	c.Align(64, 0xcc)
+	c.Bind(out)
+	code, err := probe(c.Here(), func(c *asm.Code) error {
+		c.Lea(asm.AX, asm.At(asm.DI, 0))
+		c.JmpAddr(back)
+		return nil
+	})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	c.Raw(code...)
+	c.Align(64, 0xcc)
+	all := assemble(g.t, c)
+	if len(all) > len(g.at(g.code)) {
+		g.t.Fatal("no room for code")
+	}
+	copy(g.at(g.code), all)
+	g.addrs = append(g.addrs, hex(g.code))
+	g.code += uint64(len(all))
+}
+
+func (g *target) program(text string) *fetch.Program {
+	g.t.Helper()
+	p, err := compile(text)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return p
+}
+
+// returns makes the probe function of a return probe.
+func (g *target) returns(id uint32, text string, count int, made func(*Return, Pool)) func(base uint64, tail func(c *asm.Code) error) ([]byte, error) {
+	return func(base uint64, tail func(c *asm.Code) error) ([]byte, error) {
+		prog := g.program(text)
+		pool, err := NewPool(g.pools, prog, count)
+		if err != nil {
+			return nil, err
+		}
+		copy(g.at(pool.Addr), pool.Image())
+		g.pools += uint64(pool.Size()+63) &^ 63
+		r, err := BuildReturn(base, g.params(), Probe{ID: id, Program: prog, IP: base}, pool, tail)
+		if err != nil {
+			return nil, err
+		}
+		if made != nil {
+			made(r, pool)
+		}
+		return r.Code, nil
+	}
+}
+
+// run runs the threads and reads their records; it returns their sums.
+func (g *target) run(how string, threads, n int, emit func(*ring.Record) error) []uint64 {
+	g.t.Helper()
+	args := append([]string{g.path, how, strconv.Itoa(threads), strconv.Itoa(n)}, g.addrs...)
+	cmd := exec.Command(fixture.Build(g.t, "detour_threads.c", "-O1"), args...)
+	var out, diag strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &diag
+	if err := cmd.Start(); err != nil {
+		g.t.Fatal(err)
+	}
+	rd, err := ring.NewReader(g.at(fileAt)[:g.l.Size], g.l, ring.Options{})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	for running := true; running; {
+		select {
+		case err := <-ended:
+			if err != nil {
+				g.t.Fatalf("child: %v %s", err, diag.String())
+			}
+			running = false
+		default:
+			if k, err := rd.Poll(emit); err != nil {
+				g.t.Fatal(err)
+			} else if k == 0 {
+				time.Sleep(time.Millisecond)
+			}
+		}
+	}
+	if _, err := rd.Finish(emit); err != nil {
+		g.t.Fatal(err)
+	}
+	if s := rd.Stats(); s.Corrupt != 0 || s.Abandoned != 0 {
+		g.t.Errorf("reader: %+v", s)
+	}
+	var sums []uint64
+	for _, f := range strings.Fields(out.String()) {
+		v, err := strconv.ParseUint(f, 10, 64)
+		if err != nil {
+			g.t.Fatal(err)
+		}
+		sums = append(sums, v)
+	}
+	return sums
+}
+
+func (g *target) counts(id uint32) ring.Counts {
+	g.t.Helper()
+	c, err := ring.NewCounters(g.at(fileAt)[:g.l.Size], g.l)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return c.Probe(id)
+}
+
+// Eight threads hit all kinds of probe while a reader takes the records: every
+// hit is a record, filtered or lost, and every record is right.
+func TestThreads(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		rings int
+		n     int
+	}{{"room", 16 << 20, 3000}, {"full", ring.MinRingSize, 20000}} {
+		t.Run(tt.name, func(t *testing.T) {
+			const threads = 8
+			g := newTarget(t, tt.rings)
+			leaf := func(c *asm.Code, _ asm.Label) { c.Ret() }
+			plain := func(probes ...Probe) func(base uint64, tail func(c *asm.Code) error) ([]byte, error) {
+				return func(base uint64, tail func(c *asm.Code) error) ([]byte, error) {
+					d, err := Build(base, g.params(), probes, tail)
+					if err != nil {
+						return nil, err
+					}
+					return d.Code, nil
+				}
+			}
+			progs := map[uint32]*fetch.Program{}
+			probe := func(id uint32, text string) Probe {
+				progs[id] = g.program(text)
+				return Probe{ID: id, Program: progs[id]}
+			}
+			count := probe(3, "p f if tid != 0")
+			count.CountOnly = true
+			g.function(leaf, plain(probe(1, "p f a=%di s=+0(%si):string"), probe(2, "p f a=%di if a < 1000"), count))
+			progs[4] = g.program("r f v=$retval")
+			g.function(func(c *asm.Code, self asm.Label) {
+				out := c.NewLabel() // f(i) = i & 15 calls deep, returns i + that
+				c.OpImm(asm.Add, asm.W64, asm.AX, 100)
+				c.TestImm(asm.W32, asm.DI, 15)
+				c.JccShort(asm.E, out)
+				c.OpImm(asm.Sub, asm.W64, asm.DI, 1)
+				c.OpImm(asm.Sub, asm.W64, asm.SP, 8)
+				c.Call(self)
+				c.OpImm(asm.Add, asm.W64, asm.SP, 8)
+				c.OpImm(asm.Add, asm.W64, asm.AX, 2)
+				c.Bind(out)
+				c.Ret()
+			}, g.returns(4, "r f v=$retval", threads*16, nil))
+			var vals []fetch.Value
+			got := map[uint32]uint64{}
+			sums := g.run("plain", threads, tt.n, func(r *ring.Record) error {
+				got[r.ID]++
+				data := r.Data
+				if r.ID == 4 {
+					data = data[:len(data)-ReturnTail]
+					if ra := binary.LittleEndian.Uint64(r.Data[len(data):]); ra == 0 {
+						t.Error("no return address")
+					}
+				}
+				var err error
+				if vals, err = progs[r.ID].Decode(data, vals); err != nil {
+					t.Errorf("probe %d: %v", r.ID, err)
+				}
+				if r.ID == 1 && (vals[0].Int >= uint64(tt.n) || string(vals[1].Bytes) != "hello, world") || r.ID == 2 && vals[0].Int >= 1000 {
+					t.Errorf("probe %d: %+v", r.ID, vals)
+				}
+				return nil
+			})
+			var want, deep uint64
+			for i := range uint64(tt.n) {
+				// f's values down the recursion: each level adds 2 to the innermost's
+				want += i + (i &^ 15) + 100 + 2*(i&15)
+				deep += i&15 + 1
+			}
+			for i, s := range sums {
+				if s != want {
+					t.Errorf("thread %d: sum %d, want %d", i, s, want)
+				}
+			}
+			all := uint64(threads * tt.n)
+			hits := map[uint32]uint64{1: all, 2: all, 3: all, 4: deep * threads}
+			var lost uint64
+			for id, h := range hits {
+				c := g.counts(id)
+				if c.Hits != h || c.Missed != 0 {
+					t.Errorf("probe %d: %+v, want %d hits", id, c, h)
+				}
+				if recs := got[id]; id != 3 && c.Hits != recs+c.Filtered+c.Lost || c.Filtered != b2i(id == 2)*(all-1000*threads) {
+					t.Errorf("probe %d: %d records, %+v", id, recs, c)
+				}
+				lost += c.Lost
+			}
+			if len(sums) != threads || (lost > 0) != (tt.name == "full") {
+				t.Errorf("%d threads, %d lost", len(sums), lost)
+			}
+		})
+	}
+}

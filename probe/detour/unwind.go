@@ -1,0 +1,71 @@
+package detour
+
+import (
+	"encoding/binary"
+	"fmt"
+	"sort"
+
+	"kprobe/fetch"
+	"kprobe/probe/asm"
+	"kprobe/symbols"
+)
+
+// Unwind changes the registers of a thread that is stopped in the detour to
+// those that the program had when it got there, IP excepted. In a return
+// probe's landings these are the registers after the return. ok is false, and
+// nothing changes, for a thread that isn't in the detour's frame: outside of
+// the detour, in the displaced instructions, or in the jump back.
+//
+// A thread whose registers are put back so has taken its hit, half of it, or
+// none: one that is sent to the site takes it again, one that is sent to Copy
+// doesn't. A record that it had begun stays unfinished.
+func (d *Detour) Unwind(r *fetch.Regs, mem symbols.Memory) (ok bool, err error) {
+	m := d.mark(r.IP)
+	if m == nil {
+		return false, nil
+	}
+	was := *r
+	sp := r.GPR[asm.SP] + uint64(m.depth)
+	ax, at := r.GPR[asm.AX], m.flags
+	if at == flagsSaved {
+		if ax, err = word(mem, sp-uint64(m.word)); err != nil {
+			return false, fmt.Errorf("read a detour's flags: %w", err)
+		}
+	}
+	if at != flagsLive {
+		of := ax & 1
+		if at == flagsAdded {
+			of = ax >> 7 & 1
+		}
+		r.Flags = r.Flags&^arithFlags | ax>>8&ahFlags | of<<11
+	}
+	for _, s := range m.saved {
+		if r.GPR[s.reg], err = word(mem, sp-uint64(s.off)); err != nil {
+			*r = was
+			return false, fmt.Errorf("read a detour's registers: %w", err)
+		}
+	}
+	r.GPR[asm.SP] = sp
+	return true, nil
+}
+
+// mark is what the frame is at an address, or nil outside of it.
+func (d *Detour) mark(ip uint64) *mark {
+	if ip < d.Base || ip >= d.Base+uint64(len(d.Code)) {
+		return nil
+	}
+	off := int(ip - d.Base)
+	i := sort.Search(len(d.marks), func(i int) bool { return d.marks[i].off > off })
+	if i == 0 || d.marks[i-1].flags == flagsGone {
+		return nil
+	}
+	return &d.marks[i-1]
+}
+
+func word(mem symbols.Memory, at uint64) (uint64, error) {
+	var b [8]byte
+	if _, err := mem.ReadMemory(b[:], symbols.Addr(at)); err != nil {
+		return 0, err
+	}
+	return binary.LittleEndian.Uint64(b[:]), nil
+}

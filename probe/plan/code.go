@@ -1,0 +1,242 @@
+package plan
+
+import (
+	"slices"
+	"sort"
+
+	"kprobe/probe/insn"
+)
+
+// Known is what else is known about the code around a function. The zero
+// value knows nothing.
+type Known struct {
+	// Target reports whether something outside of the function is known to
+	// lead to an address: a branch, a landing pad, a symbol. nil knows none.
+	Target func(addr uint64) bool
+	// Tables says that the targets of all of the function's indirect jumps are
+	// known, to Target or as tail calls.
+	Tables bool
+	// Next is the offset at which the next function starts, or other bytes
+	// that belong to somebody; less than the size is the size. No-ops and
+	// int3 between the two are padding.
+	Next int
+	// Wary makes windows the last resort: code in which threads are often
+	// parked anywhere, such as Go's.
+	Wary bool
+}
+
+// Func is a function's code, taken apart. It may also be several functions that
+// lie side by side, if Known.Target knows where they start: a short jump may
+// then use room in its neighbours.
+type Func struct {
+	start    uint64
+	code     []byte
+	size     int
+	known    Known
+	insts    []inst // in order; bytes that are no instruction are left out
+	targets  []int  // offsets that direct branches lead to, sorted
+	indirect bool   // has an indirect jump with unknown targets
+	pads     []pad
+}
+
+type inst struct {
+	insn.Inst
+	off int
+}
+
+func (i inst) end() int { return i.off + int(i.Len) }
+
+// pad is padding [off, end).
+type pad struct{ off, end int }
+
+// NewFunc takes a function apart. start is its address, size its length; code
+// are the original bytes from start on, at least size of them and, where there
+// are more, those that follow: puns need up to 5. code is kept.
+func NewFunc(start uint64, code []byte, size int, known Known) *Func {
+	f := newFunc(start, code, size, known)
+	for off := 0; off < f.size; {
+		i, err := insn.Decode(code[off:])
+		n := int(i.Len)
+		if err != nil || off+n > f.size {
+			// Data, or what the decoder doesn't know: the next byte may be an
+			// instruction again.
+			off += max(1, n*b2i(err == insn.ErrUndefined))
+			continue
+		}
+		f.insts = append(f.insts, inst{i, off})
+		if t, ok := i.Target(uint64(off), code[off:]); ok && t < uint64(f.size) {
+			f.targets = append(f.targets, int(t))
+		}
+		// jmp [rip+x] is a PLT stub's or a tail call through a pointer.
+		if i.Is(insn.IndirectJmp) && !i.Is(insn.RIPRel) {
+			f.indirect = f.indirect || !known.Tables
+		}
+		off += n
+	}
+	f.finish()
+	return f
+}
+
+// FromSweep is NewFunc for a function that was swept already, with what the
+// sweep knew: anchors, and the jump tables that it could read. code are the
+// bytes that were swept and, where there are more, those that follow.
+func FromSweep(s *insn.Function, code []byte, known Known) *Func {
+	f := newFunc(s.Start(), code, int(min(s.End()-s.Start(), uint64(len(code)))), known)
+	for at, i := range s.All() {
+		if off := int(at - f.start); off+int(i.Len) <= f.size {
+			f.insts = append(f.insts, inst{i, off})
+		}
+	}
+	for _, t := range s.Targets() {
+		if t.Inside {
+			f.targets = append(f.targets, int(t.To-f.start))
+		}
+	}
+	resolved := map[uint64]bool{}
+	for _, t := range s.Tables() {
+		resolved[t.Jump] = t.Bounded
+		for _, to := range t.Targets {
+			f.targets = append(f.targets, int(to-f.start))
+		}
+	}
+	for _, e := range s.Exits() {
+		if e.Indirect && e.Sure {
+			resolved[e.Addr] = true
+		}
+	}
+	for _, at := range s.IndirectJumps() {
+		i, _, ok := s.At(at)
+		f.indirect = f.indirect || !known.Tables && !resolved[at] && !(ok && i.Is(insn.RIPRel))
+	}
+	f.finish()
+	return f
+}
+
+func newFunc(start uint64, code []byte, size int, known Known) *Func {
+	size = max(0, min(size, len(code)))
+	f := &Func{start: start, code: code, size: size, known: known}
+	f.known.Next = max(size, min(known.Next, len(code)))
+	return f
+}
+
+func (f *Func) finish() {
+	slices.Sort(f.targets)
+	f.targets = slices.Compact(f.targets)
+	f.findPads()
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// Sites gives the address of every instruction, in order.
+func (f *Func) Sites() []uint64 {
+	out := make([]uint64, len(f.insts))
+	for k, i := range f.insts {
+		out[k] = f.start + uint64(i.off)
+	}
+	return out
+}
+
+// index is the number of the instruction that starts at addr, -1 if none does.
+func (f *Func) index(addr uint64) int {
+	off := addr - f.start
+	if addr < f.start || off >= uint64(f.size) {
+		return -1
+	}
+	k := sort.Search(len(f.insts), func(k int) bool { return f.insts[k].off >= int(off) })
+	if k == len(f.insts) || f.insts[k].off != int(off) {
+		return -1
+	}
+	return k
+}
+
+// target reports whether a branch is known to lead to an offset.
+func (f *Func) target(off int) bool {
+	if _, ok := slices.BinarySearch(f.targets, off); ok {
+		return true
+	}
+	return f.known.Target != nil && f.known.Target(f.start+uint64(off))
+}
+
+// targetIn is the first offset in [from, end) that a branch leads to.
+func (f *Func) targetIn(from, end int) (int, bool) {
+	for off := from; off < end; off++ {
+		if f.target(off) {
+			return off, true
+		}
+	}
+	return 0, false
+}
+
+// splits reports whether a branch of the function leads between two
+// instructions of [from, end): over a prefix, mostly. Such a branch can't be
+// moved together with its target.
+func (f *Func) splits(from, end int) bool {
+	n, _ := slices.BinarySearch(f.targets, from)
+	for ; n < len(f.targets) && f.targets[n] < end; n++ {
+		if f.index(f.start+uint64(f.targets[n])) < 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// follows reports whether the k-th instruction is followed at once by
+// another, which it returns.
+func (f *Func) follows(k int) (inst, bool) {
+	if k+1 < len(f.insts) && f.insts[k+1].off == f.insts[k].end() {
+		return f.insts[k+1], true
+	}
+	return inst{}, false
+}
+
+// findPads notes the padding: no-ops and int3 behind instructions that don't
+// fall through, as far as nothing leads to them.
+func (f *Func) findPads() {
+	for k := 0; k < len(f.insts); k++ {
+		if !f.insts[k].Is(insn.Stops) {
+			continue
+		}
+		off := f.insts[k].end()
+		end := off
+		for {
+			i, ok := f.follows(k)
+			if !ok || !filler(i.Inst, f.code[i.off]) {
+				break
+			}
+			if _, ok := f.targetIn(i.off, i.end()); ok {
+				break
+			}
+			end = i.end()
+			k++
+		}
+		if end == f.size {
+			end = f.padsBehind()
+		}
+		if end > off {
+			f.pads = append(f.pads, pad{off, end})
+		}
+	}
+}
+
+// padsBehind is where the padding behind the function's end ends.
+func (f *Func) padsBehind() int {
+	off := f.size
+	for off < f.known.Next {
+		i, err := insn.Decode(f.code[off:f.known.Next])
+		if err != nil || !filler(i, f.code[off]) {
+			break
+		}
+		if _, ok := f.targetIn(off, off+int(i.Len)); ok {
+			break
+		}
+		off += int(i.Len)
+	}
+	return off
+}
+
+func filler(i insn.Inst, first byte) bool { return i.Is(insn.Nop) || i.Len == 1 && first == 0xcc }

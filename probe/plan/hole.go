@@ -1,0 +1,110 @@
+package plan
+
+import "kprobe/probe/insn"
+
+// holeSpread is how many bytes may lie between a hole's two jumps: the one to
+// the copy of the instructions that were there, and the long jump that a short
+// one leads to.
+const holeSpread = 7
+
+// HoleRoom is the room of the copy of what a hole displaces: at most 16 + 15
+// bytes of instructions, each of which may grow when it is moved.
+const HoleRoom = 256
+
+// holed makes room for the long jump: it moves instructions within reach,
+// which nobody probes, into a copy.
+func (t *lead) holed() *Patch {
+	from := t.at + shortLen
+	for k := range t.f.insts {
+		off := t.f.insts[k].off
+		if off < t.low || off+JumpLen+holeSpread < from-shortReach {
+			continue
+		}
+		if off+JumpLen >= from+shortReach {
+			break
+		}
+		for to := off + JumpLen; to <= off+JumpLen+holeSpread; to++ {
+			rel8 := byte(to - from)
+			if to < from-shortReach || to >= from+shortReach || !t.rel8.Has(rel8) {
+				continue
+			}
+			last, ok := t.movable(k, to)
+			if !ok {
+				continue
+			}
+			end := t.f.insts[last].end()
+			if end > t.hard && off < t.hard || !t.free(pad{off, max(end, to+JumpLen)}) {
+				continue
+			}
+			if p := t.over(k, last, to, rel8); p != nil {
+				*t.used = append(*t.used, pad{off, max(end, to+JumpLen)})
+				return p
+			}
+		}
+	}
+	return nil
+}
+
+// movable finds the last of the instructions from the k-th on that have to be
+// moved for a hole whose long jump is at to.
+func (t *try) movable(k, to int) (last int, ok bool) {
+	f := t.f
+	start := f.insts[k].off
+	for ; ; k++ {
+		i := f.insts[k]
+		switch {
+		case i.off == to:
+			return 0, false // an old boundary where the long jump starts
+		case i.off > start && f.target(i.off), i.Refusal() != "", i.Is(insn.CET):
+			return 0, false
+		case i.end() >= to+JumpLen:
+			_, bad := f.targetIn(start+1, to+JumpLen)
+			return k, !bad && !f.splits(start, i.end())
+		case i.Flags.Any(insn.Call | insn.Stops):
+			return 0, false
+		}
+		if _, ok := f.follows(k); !ok {
+			return 0, false
+		}
+	}
+}
+
+// over builds the short jump, by rel8, to a long one at to, in the hole made of
+// the instructions k … last. Between the hole's jumps it is filled with int3.
+func (t *lead) over(k, last, to int, rel8 byte) *Patch {
+	f := t.f
+	h := t.try
+	h.k, h.at, h.room = k, f.insts[k].off, HoleRoom
+	long := to - h.at
+	hole := h.patch(Window, f.insts[last].end(), max(long+JumpLen, f.insts[last].end()-h.at))
+	for _, traps := range []ByteSet{int3Only(), Traps()} {
+		near, far := free(), free()
+		for j := k + 1; j <= last; j++ {
+			switch off := f.insts[j].off - h.at; {
+			case off < JumpLen:
+				near[off-1] = traps
+			case off > long && off < long+JumpLen:
+				far[off-long-1] = traps
+			}
+		}
+		p := t.patched(rel8)
+		if !h.place(hole, h.at+JumpLen, near) || !t.place(p, to+JumpLen, far) {
+			continue
+		}
+		bytes := jump(hole.At+JumpLen, hole.Detour)
+		for len(bytes) < long {
+			bytes = append(bytes, 0xcc)
+		}
+		bytes = append(bytes, jump(f.start+uint64(to+JumpLen), p.Detour)...)
+		hole.Writes = []Write{{hole.At, bytes}}
+		hole.Why = "gives way to another probe's jump"
+		for j := k + 1; j <= last; j++ {
+			if off := f.insts[j].off - h.at; off < len(bytes) {
+				hole.Guards = append(hole.Guards, Guard{hole.At + uint64(off), bytes[off]})
+			}
+		}
+		p.Hole = hole
+		return p
+	}
+	return nil
+}

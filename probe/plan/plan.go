@@ -1,0 +1,139 @@
+// Package plan decides how each probed instruction is patched: by which
+// tactic, with which bytes, where its detour must lie, and if not by a jump
+// then why not. It turns bytes into bytes and touches no process.
+//
+// # The jump
+//
+// A jump takes 5 bytes. Where the probed instruction is shorter, the jump
+// either covers the next instructions too (a window), or its displacement is
+// made of bytes that are there already (a pun), or it is short and leads to a
+// long one in padding nearby. The order in which they are tried is that of
+// Tactic.
+//
+// # Guards
+//
+// A window hides instruction boundaries under the jump's displacement. No
+// analysis can prove that nothing will arrive there: a signal frame, a parked
+// goroutine or an unknown jump table may hold such an address. So the detour
+// is put where every byte of the displacement that lies at an old boundary is
+// an opcode that traps; whoever arrives is sent on to the instruction's copy.
+// Analysis only keeps away from windows that would be entered often.
+package plan
+
+import "fmt"
+
+// Tactic is how a site is patched. Its numbers are kept in the memory file.
+type Tactic uint16
+
+// The tactics, in the order in which they are tried from Nop on.
+const (
+	// Refused: not even a breakpoint, the instruction can't run elsewhere.
+	Refused Tactic = iota
+	// Breakpoint is int3.
+	Breakpoint
+	// Nop is a jump over a no-op of 5 bytes or more.
+	Nop
+	// Single is a jump over one instruction of 5 bytes or more.
+	Single
+	// Window is a jump over several instructions, guarded.
+	Window
+	// Pun is a jump of whose displacement only what lies in the instruction
+	// is changed. The rest is what follows.
+	Pun
+	// TailPad is a jump over the last instructions of a stretch of code and
+	// the padding behind them, guarded.
+	TailPad
+	// ShortJump is a two-byte jump to a jump nearby, in padding or in a hole
+	// that instructions are moved out of.
+	ShortJump
+)
+
+// String gives the tactic in words.
+func (t Tactic) String() string {
+	names := [...]string{
+		"refused", "breakpoint", "no-op pad", "single instruction", "guarded window", "punned jump", "tail and padding", "short jump",
+	}
+	if int(t) < len(names) {
+		return names[t]
+	}
+	return fmt.Sprintf("tactic %d", uint16(t))
+}
+
+// Jump reports whether hits take no trap.
+func (t Tactic) Jump() bool { return t >= Nop && t <= ShortJump }
+
+// JumpLen is the length of a jump with a 32-bit displacement (E9).
+const JumpLen = 5
+
+// Site asks for a probe.
+type Site struct {
+	Addr uint64
+	// Room is how many bytes the detour takes at most, copies of displaced
+	// instructions and the way back included; 0 is DefaultRoom.
+	Room int
+	// Trap demands a breakpoint (a synchronous handler hangs on it).
+	Trap bool
+}
+
+// DefaultRoom holds a stub: a jump to a detour that lies elsewhere.
+const DefaultRoom = 16
+
+// Write is a range of bytes to be changed.
+type Write struct {
+	At    uint64
+	Bytes []byte
+}
+
+// Guard is an old instruction boundary under a jump. A thread that traps with
+// its instruction pointer there (behind it for int3) goes on at the copy of
+// that instruction.
+type Guard struct {
+	At   uint64
+	Byte byte // 0xcc traps with SIGTRAP, every other with SIGILL
+}
+
+// Patch is what is to be done for one or several sites.
+type Patch struct {
+	Tactic Tactic
+	// At is the first byte of the code that is changed. It is the lowest
+	// site's address; or 4 more where that is an endbr64, which stays; or less,
+	// where instructions before the site had to be taken along.
+	At uint64
+	// Sites are the addresses that the patch serves, lowest first: each is the
+	// start of a displaced instruction, or that endbr64. A detour runs the
+	// copies in order and takes a site's hits before its instruction's copy.
+	Sites []uint64
+	// Writes are the changes. All but the last are in padding, which no thread
+	// executes, and are made first; the last is at At.
+	Writes []Write
+	// Displaced are the original bytes at At, whole instructions, that run in
+	// the detour, and Starts the offsets in it at which they start.
+	Displaced []byte
+	Starts    []int
+	// Detour is the address that the jump leads to: Room bytes are free there.
+	// 0 for breakpoints.
+	Detour uint64
+	Room   int
+	// CopyLo and CopyHi bound the addresses from which every RIP-relative
+	// operand and branch target of Displaced can be reached; CopyLo > CopyHi
+	// if there is no such address.
+	CopyLo, CopyHi uint64
+	Guards         []Guard
+	// Hole is set for a ShortJump whose long jump lies in code nearby instead
+	// of padding: a Window that serves no site, whose one Write is a jump to a
+	// plain copy at Hole.Detour and, behind it, the long jump to Detour. It is
+	// armed before the patch and disarmed after it.
+	Hole *Patch
+	// Lock is the end of the bytes, from At on, that must stay as they are
+	// while the patch stands, written or not.
+	Lock uint64
+	// Why says why it isn't a better tactic; "" for the best.
+	Why string
+}
+
+// End is the address behind the displaced instructions, where a detour goes
+// on if the last of them falls through.
+func (p *Patch) End() uint64 { return p.At + uint64(len(p.Displaced)) }
+
+// Covers reports whether addr is in the bytes that the patch needs.
+func (p *Patch) Covers(addr uint64) bool { return addr >= p.At && addr < p.Lock }

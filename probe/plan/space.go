@@ -1,0 +1,305 @@
+package plan
+
+import (
+	"cmp"
+	"math/bits"
+	"slices"
+	"sort"
+)
+
+const (
+	pageSize = 4096
+	// chunkSize is how much is mapped at once where any address will do:
+	// mappings are dear (a process has 65,530), untouched addresses are not.
+	chunkSize = 64 << 10
+	// wideChunk is how much where the detour's address is bound in its upper
+	// half: it has every value of the second highest byte.
+	wideChunk = 16 << 20
+)
+
+// Space is the code memory of a target: what is mapped and taken, and the
+// addresses at which more can be mapped. The zero value has none. It is not
+// safe for concurrent use.
+type Space struct {
+	gaps   []Range // free addresses, page-aligned, in order
+	chunks []*chunk
+	fresh  []Range
+	// last is, for each set of displacement bytes that are bound, where room
+	// was found last: the next probably fits behind it.
+	last [16]uint64
+}
+
+// chunk is code memory: mapped, or to be mapped.
+type chunk struct {
+	Range
+	used    []Range  // in order, adjacent ones joined
+	touched []uint64 // a bit per page that holds code
+}
+
+// NewSpace takes the target's free addresses, in order: what must stay free
+// (the heap's and the stacks' room to grow) is left out by the caller.
+func NewSpace(gaps []Range) *Space {
+	s := &Space{}
+	for _, g := range gaps {
+		lo, hi := (g.Lo+pageSize-1)&^(pageSize-1), g.Hi&^(pageSize-1)
+		if lo < hi {
+			s.gaps = append(s.gaps, Range{lo, hi})
+		}
+	}
+	return s
+}
+
+// Mapped adds code memory that is there already and whose first bytes, up to
+// used, are taken.
+func (s *Space) Mapped(r Range, used uint64) {
+	s.Exclude(r)
+	c := &chunk{Range: r}
+	if used > r.Lo {
+		c.take(Range{r.Lo, min(used, r.Hi)})
+	}
+	s.insert(c)
+}
+
+// Exclude takes addresses out of those at which memory can be mapped: somebody
+// else was there first.
+func (s *Space) Exclude(r Range) {
+	var out []Range
+	for _, g := range s.gaps {
+		if g.Hi <= r.Lo || g.Lo >= r.Hi {
+			out = append(out, g)
+			continue
+		}
+		if g.Lo < r.Lo {
+			out = append(out, Range{g.Lo, r.Lo})
+		}
+		if g.Hi > r.Hi {
+			out = append(out, Range{r.Hi, g.Hi})
+		}
+	}
+	s.gaps = out
+}
+
+// Fresh gives the memory to be mapped for what Find returned since the last
+// call, adjacent ranges joined.
+func (s *Space) Fresh() []Range {
+	slices.SortFunc(s.fresh, func(a, b Range) int { return cmp.Compare(a.Lo, b.Lo) })
+	var out []Range
+	for _, r := range s.fresh {
+		if n := len(out); n > 0 && out[n-1].Hi == r.Lo {
+			out[n-1].Hi = r.Hi
+			continue
+		}
+		out = append(out, r)
+	}
+	s.fresh = nil
+	return out
+}
+
+// Release gives room back that Find returned.
+func (s *Space) Release(addr uint64, size int) {
+	r := Range{addr, addr + uint64(size)}
+	for _, c := range s.chunks {
+		if c.Lo <= r.Lo && r.Hi <= c.Hi {
+			c.release(r)
+		}
+	}
+}
+
+// Find implements Reach. It prefers pages that hold code already, then memory
+// that is mapped, then addresses upward from w.Near.
+func (s *Space) Find(w Want) (uint64, bool) {
+	if w.Size <= 0 || w.Lo > w.Hi {
+		return 0, false
+	}
+	last := &s.last[bound(w.Rel)]
+	if from := *last &^ (pageSize - 1); from > w.Lo && from < w.Hi {
+		if a, ok := s.inChunks(w, from, true); ok {
+			*last = a
+			return a, true
+		}
+	}
+	for _, touched := range [2]bool{true, false} {
+		if a, ok := s.inChunks(w, w.Lo, touched); ok {
+			*last = a
+			return a, true
+		}
+	}
+	for _, from := range [2]uint64{max(w.Lo, min(w.Near, w.Hi)), w.Lo} {
+		a, ok := s.claim(w, from)
+		if ok {
+			*last = a
+			return a, true
+		}
+	}
+	return 0, false
+}
+
+// bound is a bit for each byte of a displacement that can't have every value.
+func bound(rel [4]ByteSet) (bits int) {
+	for i, set := range rel {
+		if set != AnyByte() {
+			bits |= 1 << i
+		}
+	}
+	return bits
+}
+
+// claim takes a new chunk with room for w from an address on.
+func (s *Space) claim(w Want, from uint64) (uint64, bool) {
+	a, gap, ok := s.inGaps(w, from)
+	if !ok {
+		return 0, false
+	}
+	size := uint64(chunkSize)
+	var middle uint64
+	switch b := bound(w.Rel); {
+	case b&8 != 0:
+		size, middle = wideChunk, wideChunk/2
+	case b&4 != 0:
+		size, middle = wideChunk, chunkSize/2
+	}
+	// The neighbours' addresses slide with their sites: the middle of the
+	// stretch that is allowed suits most of them.
+	if m, g, ok := s.inGaps(w, a+middle); ok && g == gap && m < a+2*middle {
+		a = m
+	}
+	// The whole aligned block around the detour, as far as it is free.
+	r := Range{a &^ (size - 1), (a + uint64(w.Size) + size - 1) &^ (size - 1)}
+	r.Lo, r.Hi = max(r.Lo, gap.Lo), min(r.Hi, gap.Hi)
+	s.Exclude(r)
+	c := &chunk{Range: r}
+	c.take(Range{a, a + uint64(w.Size)})
+	s.insert(c)
+	s.fresh = append(s.fresh, r)
+	return a, true
+}
+
+// findTries bounds each search through what is mapped.
+const findTries = 1024
+
+// inChunks looks from an address on for room in mapped memory, if touched is
+// set only in pages that hold code.
+func (s *Space) inChunks(w Want, a uint64, touched bool) (uint64, bool) {
+	for range findTries {
+		var ok bool
+		if a, ok = w.Next(a); !ok {
+			return 0, false
+		}
+		i := sort.Search(len(s.chunks), func(i int) bool { return s.chunks[i].Hi > a })
+		if i == len(s.chunks) {
+			return 0, false
+		}
+		c := s.chunks[i]
+		if a < c.Lo {
+			a = c.Lo
+			continue
+		}
+		r := Range{a, a + uint64(w.Size)}
+		if r.Hi > c.Hi {
+			a = c.Hi
+			continue
+		}
+		if touched {
+			if next := c.nextTouched(a); next > a {
+				a = next
+				continue
+			}
+		}
+		if u, hit := c.hit(r); hit {
+			a = u.Hi
+			continue
+		}
+		c.take(r)
+		return a, true
+	}
+	return 0, false
+}
+
+// nextTouched is the lowest address from a on whose page holds code, or the
+// chunk's end.
+func (c *chunk) nextTouched(a uint64) uint64 {
+	page := (a - c.Lo) / pageSize
+	for i := page / 64; i < uint64(len(c.touched)); i++ {
+		w := c.touched[i]
+		if i == page/64 {
+			w &= ^uint64(0) << (page % 64)
+		}
+		if w != 0 {
+			return max(a, c.Lo+(i*64+uint64(bits.TrailingZeros64(w)))*pageSize)
+		}
+	}
+	return c.Hi
+}
+
+// inGaps looks from an address on for one at which memory could be mapped.
+func (s *Space) inGaps(w Want, a uint64) (at uint64, gap Range, ok bool) {
+	for {
+		if a, ok = w.Next(a); !ok {
+			return 0, gap, false
+		}
+		i := sort.Search(len(s.gaps), func(i int) bool { return s.gaps[i].Hi > a })
+		if i == len(s.gaps) {
+			return 0, gap, false
+		}
+		gap = s.gaps[i]
+		switch {
+		case a < gap.Lo:
+			a = gap.Lo
+		case a+uint64(w.Size) > gap.Hi:
+			a = gap.Hi
+		default:
+			return a, gap, true
+		}
+	}
+}
+
+func (s *Space) insert(c *chunk) {
+	i := sort.Search(len(s.chunks), func(i int) bool { return s.chunks[i].Lo > c.Lo })
+	s.chunks = slices.Insert(s.chunks, i, c)
+}
+
+// hit is the first taken range that overlaps r.
+func (c *chunk) hit(r Range) (Range, bool) {
+	i := sort.Search(len(c.used), func(i int) bool { return c.used[i].Hi > r.Lo })
+	if i < len(c.used) && c.used[i].Lo < r.Hi {
+		return c.used[i], true
+	}
+	return Range{}, false
+}
+
+func (c *chunk) take(r Range) {
+	pages := (c.Hi - c.Lo + pageSize - 1) / pageSize
+	if c.touched == nil {
+		c.touched = make([]uint64, (pages+63)/64)
+	}
+	for p := (r.Lo - c.Lo) / pageSize; p <= (r.Hi-1-c.Lo)/pageSize; p++ {
+		c.touched[p/64] |= 1 << (p % 64)
+	}
+	i := sort.Search(len(c.used), func(i int) bool { return c.used[i].Lo > r.Lo })
+	c.used = slices.Insert(c.used, i, r)
+	if i+1 < len(c.used) && c.used[i+1].Lo == r.Hi {
+		c.used[i].Hi = c.used[i+1].Hi
+		c.used = slices.Delete(c.used, i+1, i+2)
+	}
+	if i > 0 && c.used[i-1].Hi == r.Lo {
+		c.used[i-1].Hi = c.used[i].Hi
+		c.used = slices.Delete(c.used, i, i+1)
+	}
+}
+
+func (c *chunk) release(r Range) {
+	var out []Range
+	for _, u := range c.used {
+		if u.Hi <= r.Lo || u.Lo >= r.Hi {
+			out = append(out, u)
+			continue
+		}
+		if u.Lo < r.Lo {
+			out = append(out, Range{u.Lo, r.Lo})
+		}
+		if u.Hi > r.Hi {
+			out = append(out, Range{r.Hi, u.Hi})
+		}
+	}
+	c.used = out
+}
