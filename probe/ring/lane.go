@@ -1,0 +1,246 @@
+package ring
+
+import (
+	"cmp"
+	"encoding/binary"
+	"slices"
+)
+
+// lane is the reader's side of one CPU's ring.
+//
+//	tail ≤ holes … ≤ read ≤ head
+//
+// Everything in [tail, read) that isn't a hole has been copied out and
+// cleared; the writers get the room back as tail moves on.
+type lane struct {
+	m          mem
+	head, tail int64 // offsets of the words
+	data       int64 // offset of the ring's data
+	size       uint64
+	maxID      uint32
+
+	read      uint64
+	published uint64
+	holes     []hole // in order; one without known length is the last and at read
+	corrupt   uint64 // times emptied
+
+	q      []entry // records, the oldest at qh
+	qh     int
+	buf    []byte // their data
+	sorted bool
+}
+
+// hole is room that was reserved and isn't committed.
+type hole struct {
+	at    uint64
+	units int // 0: not even its length is known
+	id    uint32
+	since int64  // when it was first seen, CLOCK_MONOTONIC
+	floor uint64 // its time stamp won't be below
+}
+
+// entry is a record that was copied out.
+type entry struct {
+	tsc     uint64
+	off, n  int // data in buf
+	id, tid uint32
+}
+
+func (ln *lane) init(m mem, l *Layout, cpu int) {
+	*ln = lane{
+		m:    m,
+		head: l.Area(cpu) + HeadOff, tail: l.Area(cpu) + TailOff,
+		data: l.RingData(cpu), size: uint64(l.RingSize),
+		maxID: uint32(l.MaxProbes), sorted: true,
+	}
+	ln.read = m.load64(ln.tail)
+	ln.published = ln.read
+}
+
+// take copies out what is committed. since and floor are for the holes found.
+func (ln *lane) take(since int64, floor uint64) {
+	head := ln.m.load64(ln.head)
+	if head == ln.read && len(ln.holes) == 0 {
+		return
+	}
+	if head%Unit != 0 || ln.read%Unit != 0 || head-ln.published > ln.size || head-ln.published < ln.read-ln.published {
+		ln.empty(head)
+		return
+	}
+	old := ln.holes
+	ln.holes = nil
+	for _, h := range old {
+		end := h.at + uint64(h.units)*Unit
+		if h.units == 0 {
+			break
+		}
+		if to, _ := ln.walk(h.at, end, h.since, h.floor); to != end {
+			ln.empty(head)
+			return
+		}
+	}
+	end, ok := ln.walk(ln.read, head, since, floor)
+	ln.read = end
+	switch {
+	case !ok:
+		ln.empty(head)
+	case end != head:
+		// Reserved a moment ago, or by a thread that got no further.
+		h := hole{at: end, since: since, floor: floor}
+		if n := len(old); n > 0 && old[n-1].at == end {
+			h = old[n-1]
+		}
+		ln.holes = append(ln.holes, h)
+	}
+}
+
+// at is where a position's bytes are in the file.
+func (ln *lane) at(pos uint64) int64 { return ln.data + int64(pos&(ln.size-1)) }
+
+// walk copies out and clears the committed records in [from, end) and notes
+// the others as holes. It returns end, or the position at which it found no
+// record: ok if one is to be written there yet, else what is there is corrupt.
+// Each state word is looked at once: it changes at any time.
+func (ln *lane) walk(from, end uint64, since int64, floor uint64) (to uint64, ok bool) {
+	ok = true
+	run := from // records in [run, pos) lie in one piece, are committed, and aren't copied yet
+	pos := from
+	for pos != end {
+		at := ln.at(pos)
+		w := ln.m.load32(at)
+		id, units, committed := SplitState(w)
+		n := uint64(units) * Unit
+		if w == 0 {
+			break
+		}
+		if n == 0 || n > end-pos || id > ln.maxID || id != 0 && n < HeaderSize || id == 0 && !committed {
+			ok = false
+			break
+		}
+		if !committed {
+			ln.copyOut(run, pos)
+			ln.holes = append(ln.holes, hole{pos, units, id, since, floor})
+			pos += n
+			run = pos
+			continue
+		}
+		if id != 0 {
+			b := ln.m.b[at : at+HeaderSize]
+			ln.push(entry{
+				tsc: binary.LittleEndian.Uint64(b[TimeOff:]),
+				tid: binary.LittleEndian.Uint32(b[TIDOff:]),
+				off: len(ln.buf) + int(pos-run) + DataOff, n: int(n) - HeaderSize,
+				id: id,
+			})
+		}
+		pos += n
+		if ln.at(pos) <= at { // the ring's end
+			ln.copyOut(run, pos)
+			run = pos
+		}
+	}
+	ln.copyOut(run, pos)
+	return pos, ok
+}
+
+// copyOut takes the bytes of [from, to), which lie in one piece, and clears
+// them.
+func (ln *lane) copyOut(from, to uint64) {
+	if from == to {
+		return
+	}
+	b := ln.m.b[ln.at(from) : ln.at(from)+int64(to-from)]
+	ln.buf = append(ln.buf, b...)
+	clear(b)
+}
+
+// near is how far push looks for a record's place.
+const near = 32
+
+// push queues a record in order of time. Records lie in the ring nearly in
+// order: only one that a signal handler wrote in the middle of another's
+// writing, or one that was a hole, comes before its predecessors.
+func (ln *lane) push(e entry) {
+	ln.q = append(ln.q, e)
+	q := ln.q[ln.qh:]
+	i := len(q) - 1
+	for stop := max(0, i-near); i > stop && q[i-1].tsc > e.tsc; i-- {
+		q[i] = q[i-1]
+	}
+	q[i] = e
+	if i > 0 && q[i-1].tsc > e.tsc {
+		ln.sorted = false
+	}
+}
+
+// sort restores the order that push could not keep.
+func (ln *lane) sort() {
+	if !ln.sorted {
+		slices.SortStableFunc(ln.q[ln.qh:], func(a, b entry) int { return cmp.Compare(a.tsc, b.tsc) })
+		ln.sorted = true
+	}
+}
+
+// compact drops what was given.
+func (ln *lane) compact() {
+	const keep = 1 << 20 // bytes of data that may lie about until the queue is empty
+	if ln.qh == len(ln.q) {
+		ln.q, ln.qh, ln.buf = ln.q[:0], 0, ln.buf[:0]
+		return
+	}
+	if len(ln.buf) < keep {
+		return
+	}
+	rest := ln.q[ln.qh:]
+	var buf []byte
+	for i := range rest {
+		e := &rest[i]
+		buf = append(buf, ln.buf[e.off:e.off+e.n]...)
+		e.off = len(buf) - e.n
+	}
+	ln.q, ln.qh, ln.buf = append(ln.q[:0], rest...), 0, append(ln.buf[:0], buf...)
+}
+
+// publish gives the room back that is read. It returns how many bytes.
+func (ln *lane) publish() uint64 {
+	to := ln.read
+	if len(ln.holes) > 0 {
+		to = ln.holes[0].at
+	}
+	n := to - ln.published
+	if n != 0 {
+		ln.m.store64(ln.tail, to)
+		ln.published = to
+	}
+	return n
+}
+
+// tid is the thread that reserved a hole, 0 if it isn't known.
+func (ln *lane) tid(h hole) uint32 {
+	if h.units == 0 {
+		return 0
+	}
+	return ln.m.load32(ln.at(h.at) + TIDOff)
+}
+
+// unstick moves read over a reservation of unknown length: its writer stored
+// nothing, so the next word that isn't zero starts the next record.
+func (ln *lane) unstick() {
+	head := ln.m.load64(ln.head)
+	for n := ln.size / Unit; n > 0 && ln.read != head && ln.m.load32(ln.at(ln.read)) == 0; n-- {
+		ln.read += Unit
+	}
+}
+
+// clear zeroes the room of one record.
+func (ln *lane) clear(from, to uint64) {
+	clear(ln.m.b[ln.at(from) : ln.at(from)+int64(to-from)])
+}
+
+// empty gives everything up: the ring holds what no detour writes.
+func (ln *lane) empty(head uint64) {
+	ln.corrupt++
+	ln.holes = nil
+	clear(ln.m.b[ln.data : ln.data+int64(ln.size)+Slack])
+	ln.read = head
+}

@@ -1,0 +1,298 @@
+// Package ring is the memory file of a probed process: how it is laid out, how
+// hits are written into its rings, and how they are read back in order of time.
+//
+// One file (a memfd) holds all that a live session is: probes, flags, counters,
+// rings. It is mapped shared in the target and in the tracer; any other process
+// that may ptrace the target reads it through /proc. This package knows offsets
+// and bytes only; it maps nothing and touches no process.
+//
+// # Who trusts whom
+//
+// The detours in the target trust nothing that a reader writes: a wild tail
+// makes a ring look full and hits are dropped and counted. A reader trusts
+// nothing that the target writes: hostile contents give ErrCorrupt or lost
+// records, never a panic, an endless loop or an access outside the file.
+//
+// All numbers are little-endian. Offsets are bytes from the start of the file
+// unless said otherwise. Words that several CPUs write stand 64-byte aligned.
+package ring
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+)
+
+// MemfdName is the name given to memfd_create, so that /proc/PID/maps shows
+// "/memfd:kprobe (deleted)".
+const MemfdName = "kprobe"
+
+// Magic starts the file. It is written last when a file is set up, so that a
+// file that has it is whole.
+const Magic = "KPROBE\x00\x00"
+
+// Version is the layout's version; a reader refuses any other.
+const Version = 1
+
+// PageSize is the granule of every section.
+const PageSize = 4096
+
+// The record. It starts 8-byte aligned:
+//
+//	+0  u32 state word: probe id (bits 0-18), length (bits 19-30), commit (bit 31)
+//	+4  u32 thread id
+//	+8  u64 rdtsc
+//	+16     argument data, as fetch encodes it, padded to 8 bytes
+//
+// The length counts the whole record, header included, in units of 8 bytes.
+//
+// # How a record is written
+//
+// Free space of a ring is zero. A writer, on whatever CPU's ring it picked:
+//
+//  1. h = [HeadOff]; n = h + 8*units; if n - [TailOff] > ring size (unsigned):
+//     lock inc the counter CounterLost and leave.
+//  2. lock cmpxchg [HeadOff], h → n; on failure again from 1.
+//     The record is at data + (h & (size-1)). It may reach past the ring's end
+//     into the slack (Slack bytes), never around; the bytes at the ring's start
+//     that it would have covered stay unused that lap.
+//  3. u32 [+0] = StateWord(id, units): before anything else in the record. It
+//     lets a reader step over a record that is never finished.
+//  4. the thread id at +4, rdtsc (after the cmpxchg, so that a record that is
+//     not yet seen as reserved is younger than whoever looked) at +8, the data.
+//  5. u32 [+0] = CommitWord(id, units): after everything else.
+//
+// A writer that reserved more than it needed commits the front part with its
+// true length, after having stored SkipWord(rest) at the rest's start.
+// x86 stores in program order; no fence is needed.
+const (
+	HeaderSize = 16 // bytes before the argument data
+	Unit       = 8  // bytes per unit of length
+
+	StateOff = 0
+	TIDOff   = 4
+	TimeOff  = 8
+	DataOff  = 16
+
+	idBits    = 19
+	unitBits  = 12
+	commitBit = 1 << 31
+
+	// MaxID is the highest probe id. Ids count from 1; 0 marks a skip record.
+	MaxID = 1<<idBits - 1
+	// MaxUnits and MaxRecord bound one record, header included.
+	MaxUnits  = 1<<unitBits - 1
+	MaxRecord = MaxUnits * Unit
+	// Slack is mapped behind every ring's data.
+	Slack = 1 << (unitBits + 3)
+)
+
+// StateWord is the state word of a record that is reserved and being written.
+// units is the record's length in 8-byte units, header included.
+func StateWord(id uint32, units int) uint32 { return id&MaxID | uint32(units&MaxUnits)<<idBits }
+
+// CommitWord is the state word of a finished record.
+func CommitWord(id uint32, units int) uint32 { return StateWord(id, units) | commitBit }
+
+// SkipWord is the state word of units of room that hold no record.
+func SkipWord(units int) uint32 { return CommitWord(0, units) }
+
+// SplitState takes a state word apart. Both id and units are 0 for room that
+// is reserved and not yet written to.
+func SplitState(w uint32) (id uint32, units int, committed bool) {
+	return w & MaxID, int(w >> idBits & MaxUnits), w&commitBit != 0
+}
+
+// Units is the number of 8-byte units of a record with n bytes of data.
+func Units(n int) int { return (HeaderSize + n + Unit - 1) / Unit }
+
+// The area of one CPU, in bytes from its start. The areas of all CPUs follow
+// each other at a distance of 1<<Layout.AreaShift; a detour finds its own by
+//
+//	rdpid rsi; and esi, Layout.CPUMask; shl rsi, AreaShift; add rsi, PerCPU's address
+//
+// The mask makes any answer of rdpid safe.
+const (
+	HeadOff = 0  // u64, bytes ever reserved; writers
+	DataPtr = 16 // u64, address in the target of the ring's data; set once
+	MaskOff = 24 // u64, ring size - 1; set once
+	TailOff = 64 // u64, bytes ever read and cleared; the reader
+
+	// CountersOff is where the counters start: slot of probe id at
+	// CountersOff + id*CounterSize.
+	CountersOff = 4096
+	CounterSize = 32
+
+	// The counters in a slot, u64 each, changed by lock inc or lock add (a
+	// thread may migrate between reading its CPU and counting).
+	//
+	// CounterHits counts every hit of an enabled probe, first of all and
+	// whatever becomes of it: hits = records + filtered + lost.
+	// CounterFiltered: the filter said no. CounterLost: the ring was full.
+	// CounterMissed (nmissed): no free return instance, or reentered; such a
+	// hit is in none of the others.
+	CounterHits     = 0
+	CounterFiltered = 8
+	CounterLost     = 16
+	CounterMissed   = 24
+)
+
+// The area after the last CPU's belongs to the reader: in its slots
+// CounterHits counts records read, CounterLost records given up.
+
+// Flags of a probe, one u32 at Flags' offset + 4*id, read by its detour. The
+// first byte is for whoever turns probes on and off, the rest for the session:
+// nobody needs to change a byte that another writes.
+const (
+	FlagEnabled   = 1 << 0  // hits are taken; 0 is [DISABLED]
+	FlagGone      = 1 << 8  // its code is unmapped: [GONE]
+	FlagOptimized = 1 << 9  // a jump, no trap: [OPTIMIZED]
+	FlagReturn    = 1 << 10 // a return probe
+	FlagCountOnly = 1 << 11 // leaves no records
+	FlagEntryOf   = 1 << 12 // the entry side of a return probe; not listed
+)
+
+// Params are what a layout depends on. The zero value is completed to the
+// defaults.
+type Params struct {
+	CPUs      int // possible CPUs; 0 is 1. Rounded up to a power of two
+	MaxProbes int // highest id; 0 is 65535
+	RingSize  int // bytes of one CPU's ring, a power of two; 0 is 2 MiB
+	Net       int // bytes of the net's table (probe/detour); 0 is 1 MiB
+	Instances int // bytes for return instances and landings' cells; 0 is 16 MiB
+	Code      int // bytes for code that is mapped executable; 0 is 64 MiB
+	MaxMaps   int // most mappings of code; 0 is 16384
+}
+
+// The defaults and bounds of Params.
+const (
+	DefaultMaxProbes = 1<<16 - 1
+	DefaultRingSize  = 2 << 20
+	MinRingSize      = 2 * Slack
+	MaxRingSize      = 1 << 30
+	MaxCPUs          = 4096 // what rdpid's 12 bits can name
+)
+
+// ErrParams is wrapped by errors of Params that can't be laid out.
+var ErrParams = errors.New("ring parameters out of range")
+
+// Section is a range of the file.
+type Section struct {
+	Off, Size int64
+}
+
+// End is the offset after the section.
+func (s Section) End() int64 { return s.Off + s.Size }
+
+// Layout says where everything is. It follows from Params alone; a file
+// states its sections in its directory.
+type Layout struct {
+	CPUs      int // areas of CPUs, a power of two
+	CPUMask   uint32
+	MaxProbes int
+	RingSize  int64
+	AreaShift uint8 // log2 of an area's size
+	Size      int64 // of the whole file. Most of it is never touched: it is sparse
+
+	Header    Section // the header and the directory
+	Flags     Section // u32 per id
+	Probes    Section // ProbeSize per id: see Probe
+	Sites     Section // SiteSize each: see Site
+	Maps      Section // MapSize each: see Map
+	Mailbox   Section // requests of other kprobes to the session's
+	Net       Section // site → copy, the format is probe/detour's
+	Instances Section // return instances, the format is probe/detour's
+	PerCPU    Section // CPUs+1 areas of 1<<AreaShift; the last is the reader's
+	Rings     Section // data of each CPU's ring, at a distance of RingSize+Slack
+	Code      Section // code; mapped in pieces where Maps says
+}
+
+// New lays a file out.
+func New(p Params) (*Layout, error) {
+	p = p.complete()
+	switch {
+	case p.CPUs < 1 || p.CPUs > MaxCPUs:
+		return nil, fmt.Errorf("%w: %d CPUs", ErrParams, p.CPUs)
+	case p.MaxProbes < 1 || p.MaxProbes > MaxID:
+		return nil, fmt.Errorf("%w: %d probes", ErrParams, p.MaxProbes)
+	case p.RingSize < MinRingSize || p.RingSize > MaxRingSize || p.RingSize&(p.RingSize-1) != 0:
+		return nil, fmt.Errorf("%w: ring of %d bytes", ErrParams, p.RingSize)
+	case p.Net < 0 || p.Instances < 0 || p.Code < 0 || p.MaxMaps < 1 ||
+		p.Net > 1<<32 || p.Instances > 1<<36 || p.Code > 1<<36 || p.MaxMaps > 1<<24:
+		return nil, fmt.Errorf("%w: section sizes", ErrParams)
+	}
+	l := &Layout{
+		CPUs:      1 << bits.Len(uint(p.CPUs-1)),
+		MaxProbes: p.MaxProbes,
+		RingSize:  int64(p.RingSize),
+	}
+	l.CPUMask = uint32(l.CPUs - 1)
+	ids := int64(p.MaxProbes) + 1
+	l.AreaShift = uint8(bits.Len64(uint64(CountersOff + ids*CounterSize - 1)))
+	at := int64(0)
+	for _, s := range []struct {
+		sec  *Section
+		size int64
+	}{
+		{&l.Header, PageSize},
+		{&l.Flags, ids * 4},
+		{&l.Probes, ids * ProbeSize},
+		{&l.Sites, ids * SiteSize},
+		{&l.Maps, int64(p.MaxMaps) * MapSize},
+		{&l.Mailbox, MailboxSize},
+		{&l.Net, int64(p.Net)},
+		{&l.Instances, int64(p.Instances)},
+		{&l.PerCPU, int64(l.CPUs+1) << l.AreaShift},
+		{&l.Rings, int64(l.CPUs) * l.RingStride()},
+		{&l.Code, int64(p.Code)},
+	} {
+		size := (s.size + PageSize - 1) &^ (PageSize - 1)
+		*s.sec = Section{at, size}
+		at += size
+	}
+	l.Size = at
+	return l, nil
+}
+
+func (p Params) complete() Params {
+	def := func(v *int, d int) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	def(&p.CPUs, 1)
+	def(&p.MaxProbes, DefaultMaxProbes)
+	def(&p.RingSize, DefaultRingSize)
+	def(&p.Net, 1<<20)
+	def(&p.Instances, 16<<20)
+	def(&p.Code, 64<<20)
+	def(&p.MaxMaps, 1<<14)
+	return p
+}
+
+// RingStride is the distance between the data of two CPUs' rings.
+func (l *Layout) RingStride() int64 { return l.RingSize + Slack }
+
+// Area is the offset of a CPU's area; Area(l.CPUs) is the reader's.
+func (l *Layout) Area(cpu int) int64 { return l.PerCPU.Off + int64(cpu)<<l.AreaShift }
+
+// Counter is the offset of a counter (CounterHits …) of a probe on a CPU;
+// cpu = l.CPUs is the reader's.
+func (l *Layout) Counter(cpu int, id uint32, counter int) int64 {
+	return l.Area(cpu) + CountersOff + int64(id)*CounterSize + int64(counter)
+}
+
+// RingData is the offset of the data of a CPU's ring.
+func (l *Layout) RingData(cpu int) int64 { return l.Rings.Off + int64(cpu)*l.RingStride() }
+
+// Flag is the offset of a probe's flags.
+func (l *Layout) Flag(id uint32) int64 { return l.Flags.Off + int64(id)*4 }
+
+// Probe is the offset of a probe's descriptor.
+func (l *Layout) Probe(id uint32) int64 { return l.Probes.Off + int64(id)*ProbeSize }
+
+// Site is the offset of an entry of the table of sites.
+func (l *Layout) Site(n int) int64 { return l.Sites.Off + int64(n)*SiteSize }
+
+// Map is the offset of an entry of the table of code mappings.
+func (l *Layout) Map(n int) int64 { return l.Maps.Off + int64(n)*MapSize }

@@ -1,0 +1,128 @@
+package ring
+
+import (
+	"errors"
+	"testing"
+)
+
+func TestSectionsDoNotOverlap(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		p    Params
+	}{
+		{"defaults", Params{}},
+		{"two CPUs", Params{CPUs: 2}},
+		{"three CPUs", Params{CPUs: 3}},
+		{"most", Params{CPUs: MaxCPUs, MaxProbes: MaxID, RingSize: 4 << 20}},
+		{"least", Params{CPUs: 1, MaxProbes: 1, RingSize: MinRingSize, Net: 1, Instances: 1, Code: 1, MaxMaps: 1}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			l, err := New(tt.p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var at int64
+			for i, s := range l.sections() {
+				if s.Off != at || s.Off%PageSize != 0 || s.Size <= 0 {
+					t.Errorf("section %d at %#x+%#x, the one before ends at %#x", i+1, s.Off, s.Size, at)
+				}
+				at = s.End()
+			}
+			if at != l.Size {
+				t.Errorf("size %d, sections end at %d", l.Size, at)
+			}
+			p := tt.p.complete()
+			if l.CPUs < p.CPUs || l.CPUs&(l.CPUs-1) != 0 || int(l.CPUMask) != l.CPUs-1 {
+				t.Errorf("%d areas, mask %#x for %d CPUs", l.CPUs, l.CPUMask, p.CPUs)
+			}
+			last := uint32(l.MaxProbes)
+			if end := l.Counter(l.CPUs, last, 0) + CounterSize; end > l.PerCPU.End() {
+				t.Errorf("the reader's last counter ends at %#x, its section at %#x", end, l.PerCPU.End())
+			}
+			if l.Counter(0, last, 0)+CounterSize > l.Area(1) {
+				t.Error("counters reach into the next CPU's area")
+			}
+			if l.RingData(l.CPUs-1)+l.RingSize+Slack > l.Rings.End() {
+				t.Error("the last ring's slack is outside")
+			}
+			if l.Probe(last)+ProbeSize > l.Probes.End() || l.Flag(last)+4 > l.Flags.End() ||
+				l.Site(p.MaxProbes)+SiteSize > l.Sites.End() || l.Map(p.MaxMaps-1)+MapSize > l.Maps.End() {
+				t.Error("a table's last entry is outside")
+			}
+		})
+	}
+}
+
+func TestParamsRefused(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		p    Params
+	}{
+		{"negative CPUs", Params{CPUs: -1}},
+		{"too many CPUs", Params{CPUs: MaxCPUs + 1}},
+		{"too many probes", Params{MaxProbes: MaxID + 1}},
+		{"negative probes", Params{MaxProbes: -1}},
+		{"ring not a power of two", Params{RingSize: 3 << 20}},
+		{"ring too small", Params{RingSize: MinRingSize / 2}},
+		{"ring too big", Params{RingSize: 2 * MaxRingSize}},
+		{"negative net", Params{Net: -1}},
+		{"negative maps", Params{MaxMaps: -1}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if _, err := New(tt.p); !errors.Is(err, ErrParams) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+func TestStateWord(t *testing.T) {
+	for _, tt := range []struct {
+		id    uint32
+		units int
+	}{{1, 2}, {MaxID, MaxUnits}, {1, MaxUnits}, {MaxID, 2}, {4711, 5}} {
+		for _, commit := range []bool{false, true} {
+			w := StateWord(tt.id, tt.units)
+			if commit {
+				w = CommitWord(tt.id, tt.units)
+			}
+			id, units, c := SplitState(w)
+			if id != tt.id || units != tt.units || c != commit || w == 0 {
+				t.Errorf("%+v, %v → %#x → %d, %d, %v", tt, commit, w, id, units, c)
+			}
+		}
+	}
+	if id, units, c := SplitState(SkipWord(7)); id != 0 || units != 7 || !c {
+		t.Errorf("skip of 7: %d, %d, %v", id, units, c)
+	}
+	for n, want := range map[int]int{0: 2, 1: 3, 8: 3, 9: 4, 24: 5} {
+		if got := Units(n); got != want {
+			t.Errorf("Units(%d) = %d, want %d", n, got, want)
+		}
+	}
+}
+
+// Detours are compiled against these numbers, and a file outlives the kprobe
+// that made it.
+func TestFormatIsFixed(t *testing.T) {
+	l, err := New(Params{CPUs: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name      string
+		got, want int64
+	}{
+		{"tid", TIDOff, 4}, {"time", TimeOff, 8}, {"data", DataOff, 16},
+		{"head", HeadOff, 0}, {"data pointer", DataPtr, 16}, {"mask", MaskOff, 24}, {"tail", TailOff, 64},
+		{"counters", CountersOff, 4096}, {"counter", CounterSize, 32},
+		{"lost", CounterLost, 16}, {"missed", CounterMissed, 24},
+		{"area shift", int64(l.AreaShift), 22}, {"slack", Slack, 32768},
+		{"flags", l.Flags.Off, 0x1000}, {"probes", l.Probes.Off, 0x41000}, {"sites", l.Sites.Off, 0x1041000},
+		{"version", Version, 1},
+	} {
+		if tt.got != tt.want {
+			t.Errorf("%s: %#x, want %#x", tt.name, tt.got, tt.want)
+		}
+	}
+}

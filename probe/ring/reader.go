@@ -1,0 +1,277 @@
+package ring
+
+import (
+	"errors"
+	"time"
+)
+
+// ErrClock means that the time stamp counter stands still.
+var ErrClock = errors.New("the time stamp counter does not count")
+
+// Record is one hit as it was written, valid until the callback returns.
+type Record struct {
+	ID   uint32 // of the probe, 1 … Layout.MaxProbes; that it is armed is for the caller to check
+	TID  uint32 // as the target's thread control block says
+	CPU  int    // whose ring it was in
+	TSC  uint64
+	Time int64  // CLOCK_MONOTONIC, ns
+	Data []byte // argument data, padded to 8 bytes
+}
+
+// Options say how a Reader reads. The zero value is the default.
+type Options struct {
+	// Clock is where time comes from; nil is SystemClock.
+	Clock Clock
+	// Lateness bounds how long records wait for an older one that is being
+	// written; 0 is 10 ms. A record finished later than that comes out of
+	// order. Ten times as long is waited for one that was reserved only.
+	Lateness time.Duration
+	// GiveUp is after what time Abandoned is asked about an unfinished
+	// record; 0 is 1 s.
+	GiveUp time.Duration
+	// Abandoned reports whether it is certain that thread tid will never go
+	// on writing: it has ended, or it was stopped and found out of every
+	// detour, signal frames included. tid 0 asks it of all threads. To say
+	// yes wrongly lets that thread write into the records of others. nil says
+	// no; Finish then clears up. Until then the room behind such a record
+	// stays taken, though the records in it are read.
+	Abandoned func(tid uint32) bool
+	// MaxSleep bounds Run's sleep between two looks while records come; 0 is
+	// 5 ms.
+	MaxSleep time.Duration
+}
+
+// ReaderStats are what a Reader came across, since it was made.
+type ReaderStats struct {
+	Records   uint64 // given to the callback
+	Bytes     uint64 // of ring room freed
+	Late      uint64 // given out of order
+	Abandoned uint64 // reserved and never finished; the known ones are counted as lost at their probe
+	Corrupt   uint64 // times that a ring held what no detour writes, and was emptied
+}
+
+// Reader takes records out of the rings in order of time. There must be only
+// one at a time for a file. It is not safe for concurrent use.
+type Reader struct {
+	l     *Layout
+	m     mem
+	opts  Options
+	lanes []lane
+	tally tally
+	stats ReaderStats
+
+	first Sample
+	cal   *Calibration // nil until two samples are far enough apart
+	next  int64        // when to sample again, CLOCK_MONOTONIC
+	prev  uint64       // counter before the last look at the rings
+	last  uint64       // time stamp of the last record given
+}
+
+// slop is how many ticks a time stamp may lie before the moment at which its
+// record became visible as reserved: rdtsc is not ordered after the cmpxchg,
+// and counters of two CPUs differ by some ticks.
+const slop = 4096
+
+// stuckLateness is how much longer than Lateness all others wait for a record
+// whose length isn't stored yet, since what is behind it can't be read.
+const stuckLateness = 10
+
+// NewReader reads the file mapped at b, at least up to the Code section. It
+// begins where the last reader ended.
+func NewReader(b []byte, l *Layout, opts Options) (*Reader, error) {
+	m, err := newMem(b, l)
+	if err != nil {
+		return nil, err
+	}
+	def := func(d *time.Duration, v time.Duration) {
+		if *d <= 0 {
+			*d = v
+		}
+	}
+	def(&opts.Lateness, 10*time.Millisecond)
+	def(&opts.GiveUp, time.Second)
+	def(&opts.MaxSleep, 5*time.Millisecond)
+	if opts.Clock == nil {
+		opts.Clock = SystemClock{}
+	}
+	r := &Reader{l: l, m: m, opts: opts, lanes: make([]lane, l.CPUs), tally: newTally(m, l)}
+	for i := range r.lanes {
+		r.lanes[i].init(m, l, i)
+	}
+	r.first = TakeSample(opts.Clock)
+	r.prev = r.first.TSC
+	return r, nil
+}
+
+// Poll takes what is in the rings and gives emit every record that no older
+// one can follow any more, in order of time. It never waits. An error from
+// emit ends it and comes back as it is; the record counts as given.
+// The result is the number of records given.
+func (r *Reader) Poll(emit func(*Record) error) (int, error) {
+	return r.poll(emit, false)
+}
+
+// Finish takes and gives everything there is, finished or not: unfinished
+// records are lost and counted so. It is for the end, when no thread of the
+// target can be in a detour any more. It fails with ErrClock, and sleeps
+// MinSpan if the reader is younger than that.
+func (r *Reader) Finish(emit func(*Record) error) (int, error) {
+	for tries := 0; r.cal == nil; tries++ {
+		// The first sample is too young to convert times by.
+		if tries == 100 {
+			return 0, ErrClock
+		}
+		time.Sleep(MinSpan * time.Nanosecond)
+		r.calibrate(r.opts.Clock.Mono())
+	}
+	return r.poll(emit, true)
+}
+
+// Stats gives what the Reader came across.
+func (r *Reader) Stats() ReaderStats { return r.stats }
+
+// Calibration gives the conversion of time stamps, nil before it is known
+// (MinSpan after NewReader).
+func (r *Reader) Calibration() *Calibration { return r.cal }
+
+func (r *Reader) poll(emit func(*Record) error, final bool) (int, error) {
+	now := r.opts.Clock.Mono()
+	r.calibrate(now)
+	// Whatever is reserved after this moment has a later time stamp.
+	start := r.opts.Clock.TSC()
+	horizon := start
+	for i := range r.lanes {
+		ln := &r.lanes[i]
+		ln.take(now, r.prev)
+		r.settle(ln, now, final)
+		for _, h := range ln.holes {
+			late := int64(r.opts.Lateness)
+			if h.units == 0 {
+				late *= stuckLateness // it hides finished records too
+			}
+			if now-h.since < late {
+				horizon = min(horizon, h.floor)
+			}
+		}
+		r.stats.Bytes += ln.publish()
+		r.stats.Corrupt += ln.corrupt
+		ln.corrupt = 0
+	}
+	r.prev = start
+	if r.cal == nil {
+		return 0, nil
+	}
+	if horizon -= min(horizon, slop); final {
+		horizon = ^uint64(0)
+	}
+	n, err := r.merge(horizon, emit)
+	r.tally.publish()
+	return n, err
+}
+
+// calibrate samples the clocks when it is time to: often at first, when the
+// rate is known worst.
+func (r *Reader) calibrate(now int64) {
+	if now < r.next {
+		return
+	}
+	if r.cal == nil {
+		if now-r.first.NS >= MinSpan {
+			r.cal, _ = Calibrate(r.first, TakeSample(r.opts.Clock))
+		}
+		return
+	}
+	r.cal.Update(TakeSample(r.opts.Clock))
+	r.next = now + min(max(now-r.first.NS, 10*MinSpan), int64(time.Second))
+}
+
+// settle gives up the unfinished records that nobody will finish. Each round
+// moves over one reservation without length, towards the head that take saw.
+func (r *Reader) settle(ln *lane, now int64, final bool) {
+	for r.settleKnown(ln, now, final) {
+		ln.unstick()
+		ln.take(now, r.prev)
+	}
+}
+
+// settleKnown gives up the holes whose length is known; stuck reports whether
+// the one without is to be given up too.
+func (r *Reader) settleKnown(ln *lane, now int64, final bool) (stuck bool) {
+	kept := ln.holes[:0]
+	for _, h := range ln.holes {
+		old := now-h.since >= int64(r.opts.GiveUp)
+		if !final && (!old || r.opts.Abandoned == nil || !r.opts.Abandoned(ln.tid(h))) {
+			kept = append(kept, h)
+			continue
+		}
+		r.stats.Abandoned++
+		if h.units == 0 {
+			stuck = true
+			continue
+		}
+		r.tally.lost(h.id)
+		ln.clear(h.at, h.at+uint64(h.units)*Unit)
+	}
+	ln.holes = kept
+	return stuck
+}
+
+// merge gives the records with time stamps below horizon.
+func (r *Reader) merge(horizon uint64, emit func(*Record) error) (int, error) {
+	n := 0
+	var rec Record
+	for i := range r.lanes {
+		r.lanes[i].sort()
+	}
+	for {
+		cpu, until := r.oldest(horizon)
+		if cpu < 0 {
+			break
+		}
+		ln := &r.lanes[cpu]
+		for ln.qh < len(ln.q) && ln.q[ln.qh].tsc <= until {
+			e := &ln.q[ln.qh]
+			ln.qh++
+			rec = Record{
+				ID: e.id, TID: e.tid, CPU: cpu, TSC: e.tsc,
+				Time: r.cal.NS(e.tsc), Data: ln.buf[e.off : e.off+e.n : e.off+e.n],
+			}
+			if e.tsc < r.last {
+				r.stats.Late++
+			} else {
+				r.last = e.tsc
+			}
+			n++
+			r.stats.Records++
+			r.tally.recorded(e.id)
+			if err := emit(&rec); err != nil {
+				return n, err
+			}
+		}
+	}
+	for i := range r.lanes {
+		r.lanes[i].compact()
+	}
+	return n, nil
+}
+
+// oldest is the CPU whose next record is the oldest below horizon, and up to
+// which time its records go before those of all others; -1 if there is none.
+func (r *Reader) oldest(horizon uint64) (cpu int, until uint64) {
+	cpu = -1
+	best, second := horizon, horizon
+	for i := range r.lanes {
+		ln := &r.lanes[i]
+		if ln.qh == len(ln.q) {
+			continue
+		}
+		t := ln.q[ln.qh].tsc
+		switch {
+		case t < best || t == best && cpu < 0:
+			cpu, best, second = i, t, best
+		case t < second:
+			second = t
+		}
+	}
+	return cpu, second
+}

@@ -1,0 +1,161 @@
+package ring
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+)
+
+// ProbeState is a probe as another process sees it.
+type ProbeState struct {
+	Probe
+	Flags  uint32 // FlagEnabled …
+	Counts Counts
+}
+
+// Snapshot is a live session as another process sees it through /proc, without
+// disturbing it. Its parts were read one after another while the target ran.
+type Snapshot struct {
+	Header Header
+	Layout *Layout
+	Probes []ProbeState // in order of id
+}
+
+// ReadHeader reads and checks the first page of a file. r's offset 0 is the
+// file's start: of a target's /proc/PID/mem that is
+// io.NewSectionReader(mem, base, size).
+func ReadHeader(r io.ReaderAt) (*Header, *Layout, error) {
+	b := make([]byte, PageSize)
+	if err := readFull(r, b, 0); err != nil {
+		return nil, nil, fmt.Errorf("read the ring file's header: %w", err)
+	}
+	return DecodeHeader(b)
+}
+
+// ReadSnapshot reads the probes of a file and their counters. Slots that are
+// free or just being filled are left out.
+func ReadSnapshot(r io.ReaderAt) (*Snapshot, error) {
+	h, l, err := ReadHeader(r)
+	if err != nil {
+		return nil, err
+	}
+	s := &Snapshot{Header: *h, Layout: l}
+	n := int64(h.Probes) + 1
+	descs := make([]byte, n*ProbeSize)
+	flags := make([]byte, n*4)
+	if err := readFull(r, descs, l.Probes.Off); err != nil {
+		return nil, fmt.Errorf("read the ring file's probes: %w", err)
+	}
+	if err := readFull(r, flags, l.Flags.Off); err != nil {
+		return nil, fmt.Errorf("read the ring file's flags: %w", err)
+	}
+	for id := int64(1); id < n; id++ {
+		p, err := DecodeProbe(descs[id*ProbeSize:])
+		if err != nil {
+			return nil, fmt.Errorf("probe %d: %w", id, err)
+		}
+		if p.ID == 0 {
+			continue
+		}
+		if int64(p.ID) != id {
+			return nil, fmt.Errorf("%w: probe %d says it is %d", ErrCorrupt, id, p.ID)
+		}
+		s.Probes = append(s.Probes, ProbeState{Probe: p, Flags: binary.LittleEndian.Uint32(flags[id*4:])})
+	}
+	return s, s.Refresh(r)
+}
+
+// Refresh reads the counters anew, of the probes that s knows.
+func (s *Snapshot) Refresh(r io.ReaderAt) error {
+	l := s.Layout
+	b := make([]byte, (int64(s.Header.Probes)+1)*CounterSize)
+	for i := range s.Probes {
+		s.Probes[i].Counts = Counts{}
+	}
+	// The reader's area, the last, goes first: a hit is counted by its CPU
+	// before the reader counts its record.
+	for cpu := l.CPUs; cpu >= 0; cpu-- {
+		if err := readFull(r, b, l.Counter(cpu, 0, 0)); err != nil {
+			return fmt.Errorf("read the counters of CPU %d: %w", cpu, err)
+		}
+		for i := range s.Probes {
+			p := &s.Probes[i]
+			slot := b[int64(p.ID)*CounterSize:][:CounterSize]
+			at := func(off int) uint64 { return binary.LittleEndian.Uint64(slot[off:]) }
+			if cpu == l.CPUs {
+				p.Counts.Add(Counts{Recorded: at(CounterHits), Lost: at(CounterLost)})
+				continue
+			}
+			p.Counts.Add(Counts{
+				Hits: at(CounterHits), Filtered: at(CounterFiltered), Lost: at(CounterLost), Missed: at(CounterMissed),
+			})
+		}
+	}
+	return nil
+}
+
+// ReadSites reads the table of sites; free slots are left out.
+func ReadSites(r io.ReaderAt, h *Header, l *Layout) ([]Site, error) {
+	b := make([]byte, int64(h.Sites)*SiteSize)
+	if err := readFull(r, b, l.Sites.Off); err != nil {
+		return nil, fmt.Errorf("read the ring file's sites: %w", err)
+	}
+	var sites []Site
+	for i := range int(h.Sites) {
+		s, err := DecodeSite(b[i*SiteSize:])
+		if err != nil {
+			return nil, fmt.Errorf("site %d: %w", i, err)
+		}
+		if s.Addr != 0 {
+			sites = append(sites, s)
+		}
+	}
+	return sites, nil
+}
+
+// ReadMaps reads the table of code mappings; free slots are left out.
+func ReadMaps(r io.ReaderAt, h *Header, l *Layout) ([]Map, error) {
+	b := make([]byte, int64(h.Maps)*MapSize)
+	if err := readFull(r, b, l.Maps.Off); err != nil {
+		return nil, fmt.Errorf("read the ring file's code mappings: %w", err)
+	}
+	var maps []Map
+	for i := range int(h.Maps) {
+		m, err := DecodeMap(b[i*MapSize:])
+		if err != nil {
+			return nil, fmt.Errorf("mapping %d: %w", i, err)
+		}
+		if m.Addr != 0 {
+			maps = append(maps, m)
+		}
+	}
+	return maps, nil
+}
+
+// Enable turns a probe on or off in a live session. It takes effect at the
+// next hit. The rest of the flags stays as it is.
+func Enable(w io.WriterAt, l *Layout, id uint32, on bool) error {
+	if id == 0 || int64(id) > int64(l.MaxProbes) {
+		return fmt.Errorf("%w: probe %d", ErrParams, id)
+	}
+	b := []byte{0}
+	if on {
+		b[0] = FlagEnabled
+	}
+	if _, err := w.WriteAt(b, l.Flag(id)); err != nil {
+		return fmt.Errorf("write the flag of probe %d: %w", id, err)
+	}
+	return nil
+}
+
+// readFull is ReadAt that takes a full buffer with io.EOF for success.
+func readFull(r io.ReaderAt, b []byte, off int64) error {
+	n, err := r.ReadAt(b, off)
+	if n == len(b) {
+		return nil
+	}
+	if err == nil || err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}

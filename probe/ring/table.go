@@ -1,0 +1,190 @@
+package ring
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// ProbeSize is the size of a probe's descriptor, at Layout.Probe(id).
+// NameSize is the longest event name, GROUP/EVENT, that one holds.
+const (
+	ProbeSize = 256
+	NameSize  = ProbeSize - 64
+)
+
+// Probe is a probe's descriptor:
+//
+//	+0   u32 ID, 0 is a free slot; stored last
+//	+4   u16 Tactic
+//	+6   u16 length of Name
+//	+8   u64 Addr
+//	+16  u32 Site
+//	+20  u32 EntryOf
+//	+24  u64 Armed
+//	+32  u32 MaxActive
+//	+64  Name, at most NameSize bytes
+type Probe struct {
+	ID        uint32
+	Name      string // GROUP/EVENT; longer names are cut
+	Addr      uint64 // of the site in the target
+	Tactic    uint16 // a plan.Tactic
+	Site      uint32 // its entry in the table of sites
+	EntryOf   uint32 // id of the return probe whose entry side this is; else 0
+	MaxActive uint32
+	Armed     uint64 // CLOCK_MONOTONIC, ns
+}
+
+// Encode gives the descriptor's bytes.
+func (p *Probe) Encode() []byte {
+	b := make([]byte, ProbeSize)
+	le := binary.LittleEndian
+	le.PutUint32(b, p.ID)
+	le.PutUint16(b[4:], p.Tactic)
+	le.PutUint16(b[6:], uint16(copy(b[64:], p.Name)))
+	le.PutUint64(b[8:], p.Addr)
+	le.PutUint32(b[16:], p.Site)
+	le.PutUint32(b[20:], p.EntryOf)
+	le.PutUint64(b[24:], p.Armed)
+	le.PutUint32(b[32:], p.MaxActive)
+	return b
+}
+
+// DecodeProbe takes a descriptor apart. A free slot gives ID 0.
+func DecodeProbe(b []byte) (Probe, error) {
+	if len(b) < ProbeSize {
+		return Probe{}, fmt.Errorf("%w: probe of %d bytes", ErrCorrupt, len(b))
+	}
+	le := binary.LittleEndian
+	n := int(le.Uint16(b[6:]))
+	if n > NameSize {
+		return Probe{}, fmt.Errorf("%w: event name of %d bytes", ErrCorrupt, n)
+	}
+	return Probe{
+		ID: le.Uint32(b), Tactic: le.Uint16(b[4:]), Name: string(b[64 : 64+n]), Addr: le.Uint64(b[8:]),
+		Site: le.Uint32(b[16:]), EntryOf: le.Uint32(b[20:]), Armed: le.Uint64(b[24:]), MaxActive: le.Uint32(b[32:]),
+	}, nil
+}
+
+// SiteSize is the size of an entry of the table of sites, at Layout.Site(n);
+// SiteBytes is the most bytes that one patch changes.
+const (
+	SiteSize  = 128
+	SiteBytes = 32
+)
+
+// SiteState says what stands at a site in the target.
+type SiteState uint32
+
+// The states of a site.
+const (
+	SiteOriginal SiteState = iota // the program's own bytes
+	SiteChanging                  // either, or an int3 in between: who finds it so puts Before back
+	SitePatched
+)
+
+// Site is a patched place: what a later kprobe needs to take the patch out
+// again and to know where its threads may be.
+//
+//	+0   u64 Addr, 0 is a free slot; stored last
+//	+8   u32 State
+//	+12  u16 Tactic
+//	+14  u8 length of Before and After
+//	+16  u64 Detour
+//	+24  u64 Copy
+//	+32  Before, SiteBytes
+//	+64  After, SiteBytes
+//	+96  u32 FirstProbe
+type Site struct {
+	Addr       uint64 // of the first changed byte
+	State      SiteState
+	Tactic     uint16 // a plan.Tactic
+	Detour     uint64
+	Copy       uint64 // of the instruction that starts at Addr
+	Before     []byte // at most SiteBytes
+	After      []byte // as long as Before
+	FirstProbe uint32
+}
+
+// Encode gives the entry's bytes.
+func (s *Site) Encode() ([]byte, error) {
+	if len(s.Before) > SiteBytes || len(s.After) != len(s.Before) {
+		return nil, fmt.Errorf("%w: patch of %d bytes over %d", ErrParams, len(s.After), len(s.Before))
+	}
+	b := make([]byte, SiteSize)
+	le := binary.LittleEndian
+	le.PutUint64(b, s.Addr)
+	le.PutUint32(b[8:], uint32(s.State))
+	le.PutUint16(b[12:], s.Tactic)
+	b[14] = byte(len(s.Before))
+	le.PutUint64(b[16:], s.Detour)
+	le.PutUint64(b[24:], s.Copy)
+	copy(b[32:], s.Before)
+	copy(b[64:], s.After)
+	le.PutUint32(b[96:], s.FirstProbe)
+	return b, nil
+}
+
+// DecodeSite takes an entry apart. A free slot gives Addr 0.
+func DecodeSite(b []byte) (Site, error) {
+	if len(b) < SiteSize {
+		return Site{}, fmt.Errorf("%w: site of %d bytes", ErrCorrupt, len(b))
+	}
+	n := int(b[14])
+	le := binary.LittleEndian
+	s := Site{
+		Addr: le.Uint64(b), State: SiteState(le.Uint32(b[8:])), Tactic: le.Uint16(b[12:]),
+		Detour: le.Uint64(b[16:]), Copy: le.Uint64(b[24:]), FirstProbe: le.Uint32(b[96:]),
+	}
+	if n > SiteBytes || s.State > SitePatched {
+		return Site{}, fmt.Errorf("%w: site of %d bytes in state %d", ErrCorrupt, n, s.State)
+	}
+	s.Before = append([]byte(nil), b[32:32+n]...)
+	s.After = append([]byte(nil), b[64:64+n]...)
+	return s, nil
+}
+
+// MapSize is the size of an entry of the table of code mappings, at
+// Layout.Map(n).
+const MapSize = 32
+
+// NoFile in Map.Off means anonymous memory.
+const NoFile = ^uint64(0)
+
+// Map is a piece of code in the target that stays mapped while it lives, so
+// that a later session finds it and fills it up.
+//
+//	+0   u64 Addr, 0 is a free slot; stored last
+//	+8   u64 Size
+//	+16  u64 Off
+//	+24  u64 Used
+type Map struct {
+	Addr uint64 // in the target
+	Size uint64 // bytes
+	Off  uint64 // in this file, or NoFile
+	Used uint64 // bytes from the start that hold code
+}
+
+// Encode gives the entry's bytes.
+func (m *Map) Encode() []byte {
+	b := make([]byte, MapSize)
+	for i, v := range []uint64{m.Addr, m.Size, m.Off, m.Used} {
+		binary.LittleEndian.PutUint64(b[8*i:], v)
+	}
+	return b
+}
+
+// DecodeMap takes an entry apart. A free slot gives Addr 0.
+func DecodeMap(b []byte) (Map, error) {
+	if len(b) < MapSize {
+		return Map{}, fmt.Errorf("%w: mapping of %d bytes", ErrCorrupt, len(b))
+	}
+	le := binary.LittleEndian
+	m := Map{le.Uint64(b), le.Uint64(b[8:]), le.Uint64(b[16:]), le.Uint64(b[24:])}
+	if m.Addr+m.Size < m.Addr || m.Used > m.Size {
+		return Map{}, fmt.Errorf("%w: mapping of %#x bytes at %#x", ErrCorrupt, m.Size, m.Addr)
+	}
+	return m, nil
+}
+
+// MailboxSize is the room for requests of other kprobes.
+const MailboxSize = 64 << 10
