@@ -1,0 +1,63 @@
+//go:build linux && amd64
+
+package tracee
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// advance takes a thread from the stop of an event inside a system call
+// (clone, fork, exec), whose return would still overwrite rax, on to the stop
+// before its next instruction, from which calls can be injected. The event must
+// have been handled. It reports false if the thread ended, or met another
+// event on the way, which then waits to be handled.
+func (t *Thread) advance() bool {
+	t.interrupt()
+	if err := t.writeBack(); err != nil {
+		return false
+	}
+	if e := ptrace(unix.PTRACE_CONT, t.tid, 0, 0); e != 0 {
+		return false
+	}
+	t.stopped = false
+	deadline := time.Now().Add(stopPatience)
+	for !t.stopped && !t.gone && time.Now().Before(deadline) {
+		cancel := t.p.tr.wakeAt(stopGrace)
+		t.p.tr.poll(t, 0)
+		cancel()
+	}
+	if !t.stopped || t.gone {
+		return false
+	}
+	if t.status>>16 == unix.PTRACE_EVENT_STOP {
+		return true
+	}
+	t.p.tr.queue = append(t.p.tr.queue, t)
+	return false
+}
+
+// passEvent handles the event that a thread waits with, if it is one of
+// making threads or processes, and advances it. What needs a Handler waits for
+// Run.
+func (t *Thread) passEvent() bool {
+	ev := int(t.status >> 16)
+	switch ev {
+	case unix.PTRACE_EVENT_CLONE:
+	case unix.PTRACE_EVENT_FORK, unix.PTRACE_EVENT_VFORK:
+		if t.p.tr.handler == nil {
+			return false
+		}
+	default:
+		return false
+	}
+	if t.busy || !t.deferred {
+		return false
+	}
+	t.deferred = false
+	if err := t.p.tr.created(t, ev); err != nil || !t.Stopped() {
+		return false
+	}
+	return t.advance()
+}

@@ -1,0 +1,190 @@
+//go:build linux && amd64
+
+package tracee
+
+import (
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// created handles the stop of a thread that has made another thread or
+// process. The new one is traced already and stops before its first
+// instruction; that stop may be reported before or after this one.
+//
+// It leaves th stopped.
+func (t *Tracer) created(th *Thread, event int) error {
+	tid, e := eventMessage(th.tid)
+	if e != 0 {
+		return th.failed("geteventmsg", e)
+	}
+	p := th.p
+	if event == unix.PTRACE_EVENT_CLONE && isThread(p.pid, tid) {
+		if t.threads[tid] == nil {
+			t.adopt(p.newThread(tid))
+		}
+		return nil
+	}
+	if t.procs[tid] != nil {
+		return nil // taken for an orphan before this event came
+	}
+	st, ok := t.early[tid]
+	if !ok {
+		// The child is on its way to its first stop.
+		var w uint32
+		n, e := t.waitFor(tid, &w)
+		st = syscall.WaitStatus(w)
+		if e != 0 || n != tid || !st.Stopped() {
+			return nil // killed at birth
+		}
+	}
+	delete(t.early, tid)
+	return t.born(th, tid, st, event)
+}
+
+// born takes in a process that th has made, at its first stop.
+func (t *Tracer) born(th *Thread, tid int, st syscall.WaitStatus, event int) error {
+	p := th.p
+	child := t.newProcess(tid)
+	first := child.newThread(tid)
+	first.announced = true
+	first.note(st)
+	kind := Fork
+	if sharesMemory(p.pid, tid) {
+		child.shares = p
+		if p.shares != nil {
+			child.shares = p.shares
+		}
+		kind = CloneVM
+		if event == unix.PTRACE_EVENT_VFORK {
+			kind = VFork
+		}
+	}
+	first.busy = true // a ResumeAll in the handler doesn't let it go
+	follow := t.handler != nil && t.handler.Fork(th, child, kind)
+	first.busy = false
+	switch {
+	case first.gone || !first.stopped:
+		// The handler detached it.
+	case follow:
+		if err := t.handle(first); err != nil {
+			return err
+		}
+	case child.shares != nil:
+		child.silent = true
+		if err := t.handle(first); err != nil {
+			return err
+		}
+	default:
+		first.settleStop()
+		// A killed child needs no detaching.
+		_ = first.request(unix.PTRACE_DETACH, 0)
+		t.drop(child)
+	}
+	return nil
+}
+
+// adopt takes the first stop of a new thread if it was reported already.
+func (t *Tracer) adopt(th *Thread) {
+	if st, ok := t.early[th.tid]; ok {
+		delete(t.early, th.tid)
+		th.note(st)
+		th.deferred = true
+		t.queue = append(t.queue, th)
+	}
+}
+
+// waitFor waits for the next status of one thread, signals to us
+// notwithstanding.
+func (t *Tracer) waitFor(tid int, st *uint32) (int, syscall.Errno) {
+	for {
+		n, e := wait(tid, st, 0)
+		if e != syscall.EINTR {
+			return n, e
+		}
+	}
+}
+
+// isThread reports whether tid is a thread of pid.
+func isThread(pid, tid int) bool {
+	return unix.Access("/proc/"+strconv.Itoa(pid)+"/task/"+strconv.Itoa(tid), unix.F_OK) == nil
+}
+
+// sharesMemory reports whether two processes have the same memory.
+func sharesMemory(a, b int) bool {
+	const kcmpVM = 1 // KCMP_VM of include/uapi/linux/kcmp.h
+	n, _, e := syscall.RawSyscall6(unix.SYS_KCMP, uintptr(a), uintptr(b), kcmpVM, 0, 0, 0)
+	return e == 0 && n == 0
+}
+
+// executed handles the stop of a thread that has executed a new program. It
+// has the process's id now, whichever thread it was; all others have ended. It
+// leaves th stopped, or detached.
+func (t *Tracer) executed(th *Thread) error {
+	p := th.p
+	for _, other := range p.Threads() {
+		if other != th {
+			t.exiting(other)
+			t.forget(other)
+		}
+	}
+	th.held, th.owed = nil, nil
+	th.stepping = false
+	th.exitSeen = false
+	th.rseqInit, th.rseq = false, 0
+	th.commAt = th.commAt.Add(-commFor)
+	p.closeMem()
+	p.code, p.frame = 0, 0
+	p.trap = trapGuard{}
+	if p.silent {
+		if err := th.request(unix.PTRACE_DETACH, 0); err != nil {
+			return err
+		}
+		t.drop(p)
+		return nil
+	}
+	p.shares = nil
+	if t.handler != nil {
+		t.handler.Exec(p)
+	}
+	return nil
+}
+
+// exiting tells the handler once that a thread ends.
+func (t *Tracer) exiting(th *Thread) {
+	if th.exitSeen {
+		return
+	}
+	th.exitSeen = true
+	if !th.p.silent && t.handler != nil && th.announced {
+		t.handler.ThreadExit(th)
+	}
+}
+
+// ended handles the end of a thread or process.
+func (t *Tracer) ended(tid int, th *Thread, st syscall.WaitStatus) {
+	delete(t.early, tid)
+	delete(t.children, tid)
+	if th == nil {
+		return
+	}
+	p := th.p
+	t.exiting(th)
+	t.forget(th)
+	if tid == p.pid {
+		t.takeOrphans(th, st)
+		t.processGone(p, st)
+	}
+}
+
+// processGone drops a process and tells the handler.
+func (t *Tracer) processGone(p *Process, st syscall.WaitStatus) {
+	for _, th := range p.Threads() {
+		t.exiting(th)
+	}
+	t.drop(p)
+	if !p.silent && t.handler != nil {
+		t.handler.Exited(p, st)
+	}
+}

@@ -1,0 +1,162 @@
+//go:build linux && amd64
+
+package tracee
+
+import (
+	"context"
+	"errors"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// choosePatience is how long a process may have no thread fit for a call.
+const choosePatience = time.Second
+
+// chooseThread tries the process's threads until fn finds one fit: those that
+// are stopped anyway, then others, stopped one at a time and only for as long
+// as fn takes. A thread in a wait that a killed tracer would begin anew is
+// taken only if there is no other among the first few.
+func (p *Process) chooseThread(ctx context.Context, fn func(*Thread) error) error {
+	const fewEnough = 8
+	err := error(ErrNoThread)
+	var second []*Thread
+	for _, t := range p.Threads() {
+		if t.Stopped() && (t.fit() || t.passEvent()) {
+			if r, rerr := t.Regs(); rerr == nil && t.inWait(r) {
+				second = append(second, t)
+				continue
+			}
+			if err = fn(t); !tryAnother(err) {
+				return err
+			}
+		}
+	}
+	for _, t := range second {
+		if err = fn(t); !tryAnother(err) {
+			return err
+		}
+	}
+	tried := 0
+	// A thread that was about to make another, or whose stop is late because
+	// the machine is busy, is fit a moment later.
+	deadline := time.Now().Add(choosePatience)
+	for pass := 0; pass < 2 || errors.Is(err, ErrNoThread) && time.Now().Before(deadline); pass++ {
+		if pass >= 2 {
+			if p.dead() {
+				return ErrGone
+			}
+			time.Sleep(time.Millisecond)
+		}
+		candidates := false
+		for _, t := range p.Threads() {
+			if t.stopped || t.gone || ctx.Err() != nil {
+				continue
+			}
+			if pass > 0 && hasEnded(taskState(p.pid, t.tid)) {
+				continue
+			}
+			candidates = true
+			tried++
+			terr := p.briefly(t, func() error {
+				r, err := t.Regs()
+				if err != nil {
+					return err
+				}
+				if pass == 0 && tried <= fewEnough && t.inWait(r) {
+					return ErrNoThread
+				}
+				return fn(t)
+			})
+			if !tryAnother(terr) {
+				return terr
+			}
+			if !errors.Is(terr, ErrNoThread) || err == nil {
+				err = terr
+			}
+		}
+		if !candidates {
+			break // what is stopped, such as on its way out, stays so
+		}
+	}
+	if p.gone.Load() || len(p.threads) == 0 {
+		return ErrGone
+	}
+	return err
+}
+
+// dead reports whether every thread has ended, though not all ends were
+// collected yet.
+func (p *Process) dead() bool {
+	for _, t := range p.threads {
+		switch taskState(p.pid, t.tid) {
+		case 'Z', 'X', 0:
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// hasEnded reports the states of a thread that executes nothing any more: a
+// zombie, dead, or not to be found.
+func hasEnded(state byte) bool { return state == 'Z' || state == 'X' || state == 0 }
+
+// tryAnother reports errors that are about the thread, not about the call.
+func tryAnother(err error) bool {
+	return errors.Is(err, ErrNoThread) || errors.Is(err, ErrNoRoom) || errors.Is(err, ErrGone) || errors.Is(err, ErrRunning)
+}
+
+// fit reports whether a stopped thread can execute an injected call and then
+// go on with its own stop as if nothing had been.
+func (t *Thread) fit() bool {
+	if t.exitSeen {
+		return false
+	}
+	switch t.status >> 16 {
+	case 0:
+		if t.busy || !t.deferred {
+			return true
+		}
+		// A breakpoint that waits to be handled: its signal is for us, and
+		// goes to the program only where the int3 is the program's own.
+		return t.status.StopSignal() == syscall.SIGTRAP && t.readSiginfo() == nil && t.si.Code() == siKernel
+	case unix.PTRACE_EVENT_STOP:
+		return true
+	}
+	return false
+}
+
+// briefly stops one thread, calls fn and resumes it.
+func (p *Process) briefly(t *Thread, fn func() error) error {
+	t.interrupt()
+	if ok := p.tr.pollFor(t, stopGrace); !ok || !t.stopped {
+		return ErrNoThread // its stop will come to Run, which resumes it
+	}
+	if t.stepping && t.status>>16 == unix.PTRACE_EVENT_STOP || t.deferred && !t.fit() && !t.passEvent() {
+		p.tr.release(t)
+		return ErrNoThread
+	}
+	err := fn()
+	p.tr.release(t)
+	return err
+}
+
+// release resumes a thread that briefly stopped, or lets Run handle the event
+// that came instead.
+func (t *Tracer) release(th *Thread) {
+	switch {
+	case !th.Stopped() || th.p.held > 0:
+	case th.deferred:
+		t.queue = append(t.queue, th)
+	default:
+		// A thread that is gone will be reported.
+		_ = th.deliver(false)
+	}
+}
+
+// inWait reports whether the thread is in a wait that would begin anew.
+func (t *Thread) inWait(r *unix.PtraceRegs) bool {
+	return int64(r.Rax) == erestartRestartblock || r.Rax == unix.SYS_RESTART_SYSCALL && t.atSyscall(r.Rip)
+}

@@ -1,0 +1,141 @@
+//go:build linux && amd64
+
+package tracee
+
+import (
+	"context"
+	"errors"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Detach stops the process, lets prepare put its memory and threads in order,
+// and leaves it: running, or stopped if job control has stopped it. Signals
+// that were about to be delivered are delivered. A thread that has hit an int3
+// which prepare removed executes the original instruction. nil is a prepare
+// that does nothing. No further Handler method is called for the process.
+//
+// Threads that can't be stopped are left as soon as they stop, by Run; until
+// then they stay traced, and *NotStoppedError names them. If prepare fails the
+// process is left nevertheless, and the error returned.
+func (p *Process) Detach(ctx context.Context, prepare func(stopped []*Thread) error) error {
+	return p.tr.Do(func() error { return p.detach(ctx, prepare) })
+}
+
+func (p *Process) detach(ctx context.Context, prepare func(stopped []*Thread) error) error {
+	if p.gone.Load() {
+		return ErrGone
+	}
+	err := p.stopAll(ctx)
+	if errors.Is(err, ErrGone) {
+		p.reap()
+		return err
+	}
+	for _, th := range p.Threads() {
+		if th.Stopped() && th.deferred {
+			p.tr.settle(th)
+		}
+	}
+	if p.gone.Load() {
+		return ErrGone
+	}
+	if prepare != nil {
+		if perr := prepare(p.stoppedThreads()); perr != nil {
+			err = perr
+		}
+	}
+	p.leaving = true
+	p.held = 0
+	for _, th := range p.Threads() {
+		if th.Stopped() {
+			if lerr := p.tr.leave(th, th.deferred); lerr != nil && err == nil {
+				err = lerr
+			}
+		}
+	}
+	return err
+}
+
+// settle handles a put-off event of a thread that won't be resumed by us, as
+// far as it concerns others than the thread itself.
+func (t *Tracer) settle(th *Thread) {
+	// Each of these fails only if the thread is gone.
+	switch ev := int(th.status >> 16); ev {
+	case unix.PTRACE_EVENT_CLONE, unix.PTRACE_EVENT_FORK, unix.PTRACE_EVENT_VFORK:
+		th.deferred = false
+		_ = t.created(th, ev)
+	case unix.PTRACE_EVENT_EXEC:
+		th.deferred = false
+		_ = t.executed(th)
+	case unix.PTRACE_EVENT_EXIT:
+		th.deferred = false
+		t.exiting(th)
+	case unix.PTRACE_EVENT_STOP:
+		th.deferred = false
+		th.settleStop()
+		th.announced = true
+	case 0:
+		if th.stepping && th.status.StopSignal() == syscall.SIGTRAP && th.readSiginfo() == nil && th.si.Code() == trapTrace {
+			th.deferred = false
+			th.stepping = false
+			t.handler.Stepped(th)
+		}
+	}
+}
+
+// leave detaches one stopped thread and drops its process after the last. If
+// pending, the signal that stopped the thread is still to be delivered.
+func (t *Tracer) leave(th *Thread, pending bool) error {
+	sig := syscall.Signal(0)
+	if pending && th.status>>16 == 0 && th.status.StopSignal()&0x80 == 0 {
+		sig = th.status.StopSignal()
+		if sig == syscall.SIGTRAP && th.readSiginfo() == nil {
+			switch {
+			case th.si.Code() == siKernel && th.staleBreakpoint():
+				sig = 0
+			case th.si.Code() == trapTrace && th.stepping:
+				sig = 0
+			}
+		}
+	}
+	if sig != 0 && !th.inDelivery() {
+		// An injected call has passed since the stop: the kernel takes no
+		// signal from here any more, so it is sent anew.
+		_ = unix.Tgkill(th.p.pid, th.tid, sig) // fails only if the thread is gone
+		sig = 0
+	}
+	if sig == 0 && len(th.held) > 0 && th.inDelivery() {
+		if setSiginfo(th.tid, &th.held[0]) == 0 {
+			sig = th.held[0].Signal()
+			th.held = th.held[1:]
+		}
+	}
+	for i := range th.held {
+		_ = unix.Tgkill(th.p.pid, th.tid, th.held[i].Signal())
+	}
+	err := th.writeBack()
+	if err == nil {
+		err = th.request(unix.PTRACE_DETACH, uintptr(sig))
+	}
+	p := th.p
+	if errors.Is(err, ErrGone) {
+		// Killed in its stop: its end is still to be collected.
+		var st uint32
+		wait(th.tid, &st, unix.WNOHANG)
+		err = nil
+	}
+	t.forget(th)
+	if len(p.threads) == 0 {
+		t.drop(p)
+	}
+	return err
+}
+
+// reap collects the ends of the threads of a process that is gone.
+func (p *Process) reap() {
+	for _, th := range p.Threads() {
+		p.tr.poll(th, unix.WNOHANG)
+	}
+	p.tr.drop(p)
+}

@@ -1,0 +1,61 @@
+//go:build linux && amd64
+
+package tracee
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"kprobe/internal/fixture"
+)
+
+// Stops, and injected calls, in the middle of a waiting system call must not
+// show in its result.
+func TestStopsLeakNoEINTR(t *testing.T) {
+	exe := fixture.Build(t, "tracee_eintr.c", "-O1", "-lrt")
+	for _, name := range []string{
+		"epoll_wait", "epoll_pwait", "epoll_pwait2", "poll", "ppoll", "select", "nanosleep", "clock_nanosleep",
+		"clock_nanosleep_abs", "futex", "recv_timeout", "recvmsg_timeout", "read_timeout", "recv", "send_timeout",
+		"accept_timeout", "connect_timeout", "sigtimedwait", "sigwaitinfo", "sigsuspend", "pause", "semtimedop",
+		"semop", "msgrcv", "io_getevents", "io_uring_enter", "pipe_read", "eventfd_read", "timerfd_read",
+		"inotify_read", "signalfd_read", "tty_read", "wait4", "flock", "setlkw", "mq_timedreceive",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			free := spawn(t, exe, name)
+			want, _ := free.rest()
+			for _, inject := range []bool{false, true} {
+				g := spawn(t, exe, name)
+				tr := newTracer(t)
+				time.Sleep(50 * time.Millisecond) // into the call, most likely
+				p := attach(t, tr, g.pid)
+				stop := running(t, tr, &recorder{t: t})
+				for range 3 {
+					err := tr.Do(func() error {
+						return p.WithStopped(context.Background(), func(ts []*Thread) error {
+							if !inject {
+								return nil
+							}
+							_, err := p.Syscall(context.Background(), ts[0], 39)
+							return err
+						})
+					})
+					if errors.Is(err, ErrGone) {
+						break // a loaded machine: the wait is over
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(20 * time.Millisecond)
+				}
+				got, status := g.rest()
+				if got != want || status != 0 {
+					t.Errorf("inject %v: %q, status %d; untraced %q", inject, got, status, want)
+				}
+				stop()
+			}
+		})
+	}
+}

@@ -1,0 +1,481 @@
+//go:build linux && amd64
+
+package tracee
+
+import (
+	"context"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"kprobe/internal/fixture"
+	"kprobe/symbols"
+)
+
+func events(t testing.TB) string { return fixture.Build(t, "tracee_events.c", "-O1", "-no-pie") }
+
+// siteOf gives the address of the nop that tests put an int3 on.
+func siteOf(t testing.TB, exe string) symbols.Addr {
+	t.Helper()
+	f, err := elf.Open(exe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	syms, err := f.Symbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range syms {
+		if s.Name == "site_int3" {
+			return symbols.Addr(s.Value)
+		}
+	}
+	t.Fatal("no symbol site_int3")
+	return 0
+}
+
+// breakpoint is a Handler for an int3 on the site's nop: skipping it is
+// executing it.
+type breakpoint struct {
+	recorder
+	site symbols.Addr
+	hits map[int]int // by pid
+	step bool
+}
+
+func newBreakpoint(t testing.TB, site symbols.Addr) *breakpoint {
+	b := &breakpoint{site: site, hits: map[int]int{}}
+	b.t = t
+	b.brk = func(th *Thread) Verdict {
+		r, err := th.Regs()
+		if err != nil || symbols.Addr(r.Rip) != site+1 {
+			return NotMine
+		}
+		b.hits[th.Process().PID()]++
+		if b.step {
+			return Step // over the second nop
+		}
+		return Resume
+	}
+	return b
+}
+
+func (b *breakpoint) arm(p *Process) error {
+	return p.WithStopped(context.Background(), func([]*Thread) error {
+		return p.WriteMemory([]byte{0xcc}, b.site)
+	})
+}
+
+func (b *breakpoint) leave(p *Process) error {
+	return p.Detach(context.Background(), func([]*Thread) error {
+		return p.WriteMemory([]byte{0x90}, b.site)
+	})
+}
+
+func TestAttachDuringThreadStorm(t *testing.T) {
+	g := spawn(t, events(t), "storm")
+	for range 10 {
+		tr := newTracer(t)
+		p := attach(t, tr, g.pid)
+		h := &recorder{t: t}
+		stop := running(t, tr, h)
+		eventually(t, "threads come and go", func() bool {
+			n := 0
+			do(t, tr, func() error { n = min(h.threads, h.exits); return nil })
+			return n > 0
+		})
+		do(t, tr, func() error {
+			return p.WithStopped(context.Background(), func(ts []*Thread) error {
+				tids, _ := tasks(g.pid)
+				for _, tid := range tids {
+					if s := taskState(g.pid, tid); s != 't' && s != 'Z' && s != 'X' && s != 0 {
+						return fmt.Errorf("thread %d is in state %c", tid, s)
+					}
+				}
+				return nil
+			})
+		})
+		do(t, tr, func() error { return p.Detach(context.Background(), nil) })
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, status := g.rest(); status != 0 {
+		t.Errorf("status %d, %q", status, out)
+	}
+}
+
+func TestForks(t *testing.T) {
+	exe := events(t)
+	for _, follow := range []bool{false, true} {
+		t.Run(fmt.Sprint("follow=", follow), func(t *testing.T) {
+			g := spawn(t, exe, "forks")
+			tr := newTracer(t)
+			p := attach(t, tr, g.pid)
+			b := newBreakpoint(t, siteOf(t, exe))
+			kinds := map[ForkKind]int{}
+			children, ends, execs := map[int]bool{}, 0, 0
+			b.fork = func(_ *Thread, child *Process, kind ForkKind) bool {
+				kinds[kind]++
+				if kind == Fork && !follow {
+					if err := child.WriteMemory([]byte{0x90}, b.site); err != nil {
+						t.Error(err)
+					}
+				}
+				if (kind == Fork) == (child.SharesMemory() != nil) {
+					t.Errorf("kind %d shares %v", kind, child.SharesMemory())
+				}
+				children[child.PID()] = true
+				return follow
+			}
+			b.exec = func(*Process) { execs++ }
+			b.exited = func(q *Process, st syscall.WaitStatus) {
+				if q != p {
+					ends++
+				}
+			}
+			stop := running(t, tr, b)
+			do(t, tr, func() error { return b.arm(p) })
+			g.in.Write([]byte{'\n'})
+			if out, status := g.rest(); status != 0 {
+				t.Errorf("status %d, %q", status, out)
+			}
+			if err := stop(); err != nil {
+				t.Fatal(err)
+			}
+			if kinds[Fork] != 20 || kinds[VFork] != 60 {
+				t.Errorf("kinds %v", kinds)
+			}
+			inChildren := 0
+			for pid := range children {
+				inChildren += b.hits[pid]
+			}
+			want, wantEnds, wantExecs := 40, 0, 0
+			if follow {
+				want, wantEnds, wantExecs = 60, 80, 40
+			}
+			if b.hits[g.pid] != 20 || inChildren != want || ends != wantEnds || execs != wantExecs {
+				t.Errorf("%d hits, %d in children, want %d; %d ends, %d execs", b.hits[g.pid], inChildren, want, ends, execs)
+			}
+		})
+	}
+}
+
+func TestExecFromThread(t *testing.T) {
+	exe := events(t)
+	g := spawn(t, exe, "exec")
+	tr := newTracer(t)
+	p := attach(t, tr, g.pid)
+	b := newBreakpoint(t, siteOf(t, exe))
+	execs, left := 0, 0
+	var ended syscall.WaitStatus
+	b.exec = func(p *Process) { execs++; left = len(p.Threads()) }
+	b.exited = func(_ *Process, st syscall.WaitStatus) { ended = st }
+	stop := running(t, tr, b)
+	do(t, tr, func() error { return b.arm(p) })
+	g.in.Write([]byte{'\n'})
+	if _, status := g.rest(); status != 5 {
+		t.Errorf("status %d", status)
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	if execs != 1 || left != 1 || ended.ExitStatus() != 5 {
+		t.Errorf("%d execs, %d threads left, status %v", execs, left, ended)
+	}
+}
+
+func TestLeaderEndsFirst(t *testing.T) {
+	for _, before := range []bool{false, true} {
+		g := spawn(t, events(t), "leader")
+		if before {
+			eventually(t, "the leader ends", func() bool { return taskState(g.pid, g.pid) == 'Z' })
+		}
+		tr := newTracer(t)
+		p := attach(t, tr, g.pid)
+		stop := running(t, tr, &recorder{t: t})
+		do(t, tr, func() error {
+			return p.WithStopped(context.Background(), func(ts []*Thread) error {
+				if len(ts) == 0 {
+					return errors.New("no thread")
+				}
+				return nil
+			})
+		})
+		if _, status := g.rest(); status != 6 {
+			t.Errorf("leader ended before=%v: status %d", before, status)
+		}
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestSignalsKeepOrderAndInfo(t *testing.T) {
+	exe := events(t)
+	free := spawn(t, exe, "signals")
+	free.in.Write([]byte{'\n'})
+	want, _ := free.rest()
+	for _, mode := range []string{"deliver", "hold"} {
+		g := spawn(t, exe, "signals")
+		tr := newTracer(t)
+		attach(t, tr, g.pid)
+		h := &recorder{t: t}
+		if mode == "hold" {
+			h.sig = func(*Thread, *Siginfo) Verdict { return Step }
+		}
+		running(t, tr, h)
+		g.in.Write([]byte{'\n'})
+		got, status := g.rest()
+		if status != 0 || mode == "deliver" && got != want || mode == "hold" && !sameSet(got, want) {
+			t.Errorf("%s: status %d\n got %s\nwant %s", mode, status, got, want)
+		}
+	}
+}
+
+func sameSet(a, b string) bool {
+	m := map[string]int{}
+	for _, s := range strings.Fields(a) {
+		m[s]++
+	}
+	for _, s := range strings.Fields(b) {
+		m[s]--
+	}
+	for _, n := range m {
+		if n != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func TestProfilingSignals(t *testing.T) {
+	exe := events(t)
+	g := spawn(t, exe, "sigprof")
+	tr := newTracer(t)
+	p := attach(t, tr, g.pid)
+	b := newBreakpoint(t, siteOf(t, exe))
+	b.step = true
+	signals := 0
+	b.sig = func(th *Thread, _ *Siginfo) Verdict {
+		signals++
+		if th.Stepping() {
+			return Step
+		}
+		return Deliver
+	}
+	stop := running(t, tr, b)
+	do(t, tr, func() error { return b.arm(p) })
+	time.Sleep(500 * time.Millisecond)
+	do(t, tr, func() error { return b.leave(p) })
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	if _, status := g.rest(); status != 0 {
+		t.Errorf("status %d", status)
+	}
+	if signals == 0 || b.hits[g.pid] == 0 {
+		t.Errorf("%d signals, %d hits", signals, b.hits[g.pid])
+	}
+}
+
+// The kernel resets the action of a blocked SIGTRAP when an int3 is hit.
+func TestBlockedTrap(t *testing.T) {
+	exe := events(t)
+	g := spawn(t, exe, "blocked")
+	if l := g.line(); l != "ready" {
+		t.Fatal(l)
+	}
+	tr := newTracer(t)
+	p := attach(t, tr, g.pid)
+	b := newBreakpoint(t, siteOf(t, exe))
+	stop := running(t, tr, b)
+	do(t, tr, func() error { return p.GuardTrap(context.Background(), nil) })
+	do(t, tr, func() error { return b.arm(p) })
+	g.in.Write([]byte{'\n'})
+	if _, status := g.rest(); status != 0 {
+		t.Errorf("status %d", status)
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	if b.hits[g.pid] != 12 {
+		t.Errorf("%d hits", b.hits[g.pid])
+	}
+}
+
+func TestJobControl(t *testing.T) {
+	g := spawn(t, events(t), "idle")
+	state := func() string {
+		return string(threadStates(g.pid))
+	}
+	check := func(what, want string) {
+		t.Helper()
+		eventually(t, what+": "+want, func() bool { return strings.Trim(state(), want) == "" })
+	}
+	eventually(t, "two threads", func() bool { return len(threadStates(g.pid)) == 2 })
+	syscall.Kill(g.pid, syscall.SIGSTOP)
+	check("stopped before the attach", "T")
+	tr := newTracer(t)
+	p := attach(t, tr, g.pid)
+	stop := running(t, tr, &recorder{t: t})
+	do(t, tr, func() error {
+		return p.WithStopped(context.Background(), func(ts []*Thread) error {
+			if len(ts) != 2 {
+				return fmt.Errorf("%d threads", len(ts))
+			}
+			n, err := p.Syscall(context.Background(), ts[1], syscall.SYS_GETTID)
+			if err == nil && int(n) != ts[1].TID() {
+				err = fmt.Errorf("gettid gave %d", n)
+			}
+			return err
+		})
+	})
+	// A traced thread that listens shows t or T.
+	check("stopped while attached", "tT")
+	time.Sleep(20 * time.Millisecond)
+	check("stopped while attached", "tT")
+	syscall.Kill(g.pid, syscall.SIGCONT)
+	check("continued", "SR")
+	syscall.Kill(g.pid, syscall.SIGTSTP)
+	check("stopped again", "tT")
+	do(t, tr, func() error { return p.Detach(context.Background(), nil) })
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	check("stopped after the detach", "T")
+	syscall.Kill(g.pid, syscall.SIGCONT)
+	check("continued after the detach", "SR")
+	if _, status := g.rest(); status != 0 {
+		t.Errorf("status %d", status)
+	}
+}
+
+func TestDetachUnderLoad(t *testing.T) {
+	exe := events(t)
+	g := spawn(t, exe, "loop", "4")
+	for i := range 20 {
+		tr := newTracer(t)
+		p := attach(t, tr, g.pid)
+		b := newBreakpoint(t, siteOf(t, exe))
+		b.step = i%2 == 1
+		stop := running(t, tr, b)
+		do(t, tr, func() error { return b.arm(p) })
+		eventually(t, "100 hits", func() bool {
+			n := 0
+			do(t, tr, func() error { n = b.hits[g.pid]; return nil })
+			return n >= 100
+		})
+		do(t, tr, func() error { return b.leave(p) })
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, status := g.rest(); status != 0 {
+		t.Errorf("status %d", status)
+	}
+}
+
+func TestTargetKilled(t *testing.T) {
+	exe := events(t)
+	rounds := 4
+	if os.Getenv("KPROBE_TEST_FULL") == "1" {
+		rounds = 20
+	}
+	for i := range rounds {
+		g := spawn(t, exe, "loop", "4")
+		tr := newTracer(t)
+		p := attach(t, tr, g.pid)
+		b := newBreakpoint(t, siteOf(t, exe))
+		b.step = i%2 == 1
+		var ended syscall.WaitStatus
+		b.exited = func(_ *Process, st syscall.WaitStatus) { ended = st }
+		stop := running(t, tr, b)
+		do(t, tr, func() error { return b.arm(p) })
+		go func() {
+			time.Sleep(time.Duration(i) * time.Millisecond / 2)
+			syscall.Kill(g.pid, syscall.SIGKILL)
+		}()
+		for range 1000 {
+			err := tr.Do(func() error {
+				if p.Gone() {
+					return ErrGone
+				}
+				err := p.WithStopped(context.Background(), func(ts []*Thread) error { return nil })
+				if err == nil {
+					_, err = p.Syscall(context.Background(), nil, syscall.SYS_GETPID)
+				}
+				return err
+			})
+			if err != nil {
+				if !errors.Is(err, ErrGone) && !errors.Is(err, ErrNoThread) {
+					t.Errorf("round %d: %v", i, err)
+				}
+				break
+			}
+		}
+		if _, status := g.rest(); status != 128+9 {
+			t.Errorf("status %d", status)
+		}
+		eventually(t, "the tracer sees the end", p.Gone)
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+		if ended.Signal() != syscall.SIGKILL {
+			t.Errorf("round %d: ended with %v", i, ended)
+		}
+	}
+}
+
+func TestAttachRefused(t *testing.T) {
+	tr := newTracer(t)
+	ctx := context.Background()
+	var traced *TracedError
+	g := spawn(t, events(t), "idle")
+	other := newTracer(t)
+	attach(t, other, g.pid)
+	if _, err := tr.Attach(ctx, g.pid); !errors.As(err, &traced) || traced.By == 0 {
+		t.Errorf("traced already: %v", err)
+	}
+	for _, c := range []struct {
+		name string
+		pid  int
+		want error
+	}{
+		{"self", os.Getpid(), ErrSelf},
+		{"nobody", 1 << 22, ErrGone},
+		{"zero", 0, ErrGone},
+		{"negative", -1, ErrGone},
+		{"kernel thread", kernelThread(), ErrKernelThread},
+	} {
+		if c.pid == 0 && c.want == ErrKernelThread {
+			continue // a PID namespace without any
+		}
+		if _, err := tr.Attach(ctx, c.pid); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
+func kernelThread() int {
+	es, _ := os.ReadDir("/proc")
+	for _, e := range es {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		if f, err := statFields(procPath(pid, "stat")); err == nil && len(f) > 6 {
+			if flags, _ := strconv.ParseUint(f[6], 10, 64); flags&0x200000 != 0 {
+				return pid
+			}
+		}
+	}
+	return 0
+}

@@ -1,0 +1,267 @@
+//go:build linux && amd64
+
+package tracee
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv("TRACEE_TEST_INJECTOR") != "" {
+		injectorMain()
+	}
+	if os.Getenv("TRACEE_TEST_CALLER") != "" {
+		callerMain()
+		os.Exit(0)
+	}
+	if os.Getenv("TRACEE_TEST_STEPPER") != "" {
+		stepperMain()
+	}
+	before := descriptors()
+	code := m.Run()
+	if code == 0 {
+		code = leaks(before)
+	}
+	os.Exit(code)
+}
+
+func descriptors() int {
+	es, _ := os.ReadDir("/proc/self/fd")
+	return len(es)
+}
+
+// leaks reports descriptors, children and traced threads that tests left.
+func leaks(before int) int {
+	code := 0
+	for range 50 {
+		if code = 0; descriptors() > before+2 { // the runtime's poller
+			code = 99
+		}
+		var st unix.WaitStatus
+		if n, err := unix.Wait4(-1, &st, unix.WNOHANG|unix.WALL, nil); err != unix.ECHILD {
+			fmt.Fprintf(os.Stderr, "a child is left: %d\n", n)
+			code = 98
+		}
+		if code == 0 {
+			return 0
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	fmt.Fprintf(os.Stderr, "descriptors: %d before, %d after\n", before, descriptors())
+	return code
+}
+
+// target is a program under test. A shell is its parent, as in life: its end
+// must reach that parent, not the tracer.
+type target struct {
+	t    testing.TB
+	pid  int
+	in   io.WriteCloser
+	out  *bufio.Reader
+	cmd  *exec.Cmd
+	done bool
+}
+
+// spawn starts a program that prints its process id first.
+func spawn(t testing.TB, path string, args ...string) *target {
+	t.Helper()
+	cmd := exec.Command("/bin/sh", append([]string{"-c", `"$@"; echo "status $?"`, "sh", path}, args...)...)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	g := &target{t: t, in: in, out: bufio.NewReader(out), cmd: cmd}
+	t.Cleanup(func() {
+		if !g.done {
+			syscall.Kill(g.pid, syscall.SIGKILL)
+			in.Close()
+			io.Copy(io.Discard, g.out)
+			cmd.Wait()
+		}
+	})
+	if g.pid, err = strconv.Atoi(g.line()); err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+func (g *target) line() string {
+	g.t.Helper()
+	s, err := g.out.ReadString('\n')
+	if err != nil {
+		g.t.Fatalf("read the target's output: %v", err)
+	}
+	return strings.TrimSpace(s)
+}
+
+// rest gives what the target still prints, and the status its parent saw.
+func (g *target) rest() (out string, status int) {
+	g.t.Helper()
+	g.in.Close()
+	b, err := io.ReadAll(g.out)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	g.cmd.Wait()
+	g.done = true
+	out, last, ok := strings.Cut(string(b), "status ")
+	if !ok {
+		g.t.Fatalf("no status in %q", b)
+	}
+	last, after, _ := strings.Cut(last, "\n") // what its children print
+	out += after
+	status, err = strconv.Atoi(last)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return strings.TrimSpace(out), status
+}
+
+// newTracer makes a tracer that ends with the test.
+func newTracer(t testing.TB) *Tracer {
+	t.Helper()
+	tr, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := tr.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return tr
+}
+
+func attach(t testing.TB, tr *Tracer, pid int) *Process {
+	t.Helper()
+	p, err := tr.Attach(context.Background(), pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// running runs the tracer until the returned function is called or no process
+// is left; that function gives what Run gave.
+func running(t testing.TB, tr *Tracer, h Handler) (stop func() error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	done := make(chan error, 1)
+	go func() { done <- tr.Run(ctx, h) }()
+	var result error
+	stopped := false
+	stop = func() error {
+		if !stopped {
+			stopped = true
+			cancel()
+			result = <-done
+			if errors.Is(result, context.Canceled) {
+				result = nil
+			}
+		}
+		return result
+	}
+	t.Cleanup(func() {
+		if err := stop(); err != nil {
+			t.Errorf("run: %v", err)
+		}
+	})
+	return stop
+}
+
+// do runs fn on the tracer's thread.
+func do(t testing.TB, tr *Tracer, fn func() error) {
+	t.Helper()
+	if err := tr.Do(fn); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// eventually waits until ok holds.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+// recorder is a Handler that delivers everything, with parts to replace.
+type recorder struct {
+	t              testing.TB
+	brk            func(t *Thread) Verdict
+	step           func(t *Thread) Verdict
+	sig            func(t *Thread, si *Siginfo) Verdict
+	fork           func(parent *Thread, child *Process, kind ForkKind) bool
+	thread         func(t *Thread)
+	exec           func(p *Process)
+	exitT          func(t *Thread)
+	exited         func(p *Process, st syscall.WaitStatus)
+	threads, exits int
+}
+
+func (r *recorder) Breakpoint(t *Thread) Verdict {
+	if r.brk != nil {
+		return r.brk(t)
+	}
+	return NotMine
+}
+func (r *recorder) Stepped(t *Thread) Verdict {
+	if r.step != nil {
+		return r.step(t)
+	}
+	return Resume
+}
+func (r *recorder) Signal(t *Thread, si *Siginfo) Verdict {
+	if r.sig != nil {
+		return r.sig(t, si)
+	}
+	return Deliver
+}
+func (r *recorder) NewThread(t *Thread) {
+	r.threads++
+	if r.thread != nil {
+		r.thread(t)
+	}
+}
+func (r *recorder) Fork(parent *Thread, child *Process, kind ForkKind) bool {
+	return r.fork != nil && r.fork(parent, child, kind)
+}
+func (r *recorder) Exec(p *Process) {
+	if r.exec != nil {
+		r.exec(p)
+	}
+}
+func (r *recorder) ThreadExit(t *Thread) {
+	r.exits++
+	if r.exitT != nil {
+		r.exitT(t)
+	}
+}
+func (r *recorder) Exited(p *Process, st syscall.WaitStatus) {
+	if r.exited != nil {
+		r.exited(p, st)
+	}
+}

@@ -1,0 +1,153 @@
+//go:build linux && amd64
+
+package tracee
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"syscall"
+
+	"kprobe/symbols"
+)
+
+const pageSize = 4096
+
+// ReadMemory fills b from at on; see symbols.Memory. The process need not be
+// stopped. It may be called from any goroutine. Memory that can't be read is
+// syscall.EFAULT, a process that ended ErrGone.
+func (p *Process) ReadMemory(b []byte, at symbols.Addr) (int, error) {
+	if len(b) == 0 {
+		return 0, nil
+	}
+	n, e := vmRead(p.pid, b, uint64(at))
+	if n == len(b) {
+		return n, nil
+	}
+	switch e {
+	case syscall.ESRCH:
+		return 0, fmt.Errorf("read memory of process %d: %w", p.pid, ErrGone)
+	case syscall.EFAULT, 0:
+		// process_vm_readv gives whole iovecs or nothing of them where it
+		// can't pin a page, and refuses execute-only memory, which
+		// /proc/PID/mem reads.
+	}
+	m, err := p.readMem(b[n:], at+symbols.Addr(n))
+	n += m
+	if n == len(b) {
+		return n, nil
+	}
+	return n, err
+}
+
+// readMem reads by /proc/PID/mem, page by page so that what lies before a hole
+// is found.
+func (p *Process) readMem(b []byte, at symbols.Addr) (int, error) {
+	f, err := p.memFile()
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for n < len(b) {
+		a := uint64(at) + uint64(n)
+		if a >= 1<<63 {
+			return n, fmt.Errorf("read memory of process %d at %#x: %w", p.pid, a, syscall.EFAULT)
+		}
+		step := min(len(b)-n, int(pageSize-a%pageSize))
+		m, err := f.ReadAt(b[n:n+step], int64(a))
+		n += m
+		if m < step {
+			if errors.Is(err, os.ErrClosed) || m == 0 && err != nil && !errors.Is(err, syscall.EIO) && !errors.Is(err, syscall.EFAULT) {
+				return n, fmt.Errorf("read memory of process %d: %w", p.pid, ErrGone)
+			}
+			return n, fmt.Errorf("read memory of process %d at %#x: %w", p.pid, a, syscall.EFAULT)
+		}
+	}
+	return n, nil
+}
+
+func (p *Process) memFile() (*os.File, error) {
+	p.memMu.Lock()
+	defer p.memMu.Unlock()
+	if p.mem != nil {
+		return p.mem, nil
+	}
+	if p.gone.Load() {
+		return nil, fmt.Errorf("memory of process %d: %w", p.pid, ErrGone)
+	}
+	f, err := os.OpenFile("/proc/"+strconv.Itoa(p.pid)+"/mem", os.O_RDWR, 0)
+	if err != nil {
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+			return nil, fmt.Errorf("memory of process %d: %w", p.pid, ErrGone)
+		}
+		return nil, fmt.Errorf("memory of process %d: %w", p.pid, err)
+	}
+	p.mem = f
+	return f, nil
+}
+
+// WriteMemory writes b at at, through page protections: read-only private
+// memory becomes a private copy of the page, as a debugger's breakpoint makes
+// it. It reads back what it wrote and fails if that differs. The fallback,
+// where the kernel forbids forced writes through /proc, needs a stopped thread.
+// On an error some of b may have been written.
+func (p *Process) WriteMemory(b []byte, at symbols.Addr) error {
+	if len(b) == 0 {
+		return nil
+	}
+	f, err := p.memFile()
+	if err != nil {
+		return err
+	}
+	if uint64(at) >= 1<<63 {
+		return fmt.Errorf("write memory of process %d at %v: %w", p.pid, at, syscall.EFAULT)
+	}
+	if _, err = f.WriteAt(b, int64(at)); err != nil {
+		if perr := p.poke(b, at); perr != nil {
+			if errors.Is(perr, ErrGone) {
+				err = ErrGone
+			}
+			return fmt.Errorf("write %d bytes of process %d at %v: %w", len(b), p.pid, at, err)
+		}
+	}
+	back := make([]byte, len(b))
+	if _, err := p.ReadMemory(back, at); err != nil {
+		return fmt.Errorf("verify what was written: %w", err)
+	}
+	if !bytes.Equal(back, b) {
+		return fmt.Errorf("write %d bytes of process %d at %v: memory reads differently: %w", len(b), p.pid, at, syscall.EIO)
+	}
+	return nil
+}
+
+// poke writes word by word with PTRACE_POKEDATA from a stopped thread.
+func (p *Process) poke(b []byte, at symbols.Addr) error {
+	var th *Thread
+	for _, t := range p.threads {
+		if t.Stopped() {
+			th = t
+			break
+		}
+	}
+	if th == nil {
+		return ErrRunning
+	}
+	a, end := uint64(at)&^7, uint64(at)+uint64(len(b))
+	for ; a < end; a += 8 {
+		w, e := peek(th.tid, a)
+		if e != 0 {
+			return th.failed("peekdata", e)
+		}
+		for i := uint64(0); i < 8; i++ {
+			if q := a + i; q >= uint64(at) && q < end {
+				w = w&^(0xff<<(8*i)) | uint64(b[q-uint64(at)])<<(8*i)
+			}
+		}
+		if e := poke(th.tid, a, w); e != 0 {
+			return th.failed("pokedata", e)
+		}
+	}
+	return nil
+}

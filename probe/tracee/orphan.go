@@ -1,0 +1,117 @@
+//go:build linux && amd64
+
+package tracee
+
+import (
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A process that is killed in the moment of a fork never reports it, but its
+// child lives, is traced and waits in its first stop. Nothing in the kernel
+// says whose child it is. So the end of a process that may have come so takes
+// in the children that have come without a word and have no traced parent. One
+// that shows up later still is let go.
+
+// orphanAfter is how long the first stop of a process may wait for the report
+// of the thread that made it.
+const orphanAfter = time.Second
+
+// takeOrphans makes the handler know, as forked by the ended thread th, the new
+// processes whose parent is none of ours.
+func (t *Tracer) takeOrphans(th *Thread, st syscall.WaitStatus) {
+	if st.Signaled() || th.p.threaded {
+		t.collectBorn()
+	}
+	for tid, st := range t.early {
+		if st>>16 != unix.PTRACE_EVENT_STOP || !t.parentless(tid, th.p.pid) {
+			continue
+		}
+		delete(t.early, tid)
+		// It fails only if the child is gone as well.
+		_ = t.born(th, tid, st, unix.PTRACE_EVENT_FORK)
+	}
+}
+
+// collectBorn takes the first stops of all processes that are traced by birth
+// and were not reported yet.
+func (t *Tracer) collectBorn() {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || t.threads[pid] != nil || t.children[pid] {
+			continue
+		}
+		if _, ok := t.early[pid]; ok {
+			continue
+		}
+		status, err := os.ReadFile(procPath(pid, "status"))
+		if err != nil {
+			continue
+		}
+		if by, _ := strconv.Atoi(statusField(status, "TracerPid")); by != t.tid {
+			continue
+		}
+		var w uint32
+		if n, e := t.waitFor(pid, &w); e == 0 && n == pid && syscall.WaitStatus(w).Stopped() {
+			t.early[pid] = syscall.WaitStatus(w)
+		}
+	}
+}
+
+// parentless reports whether tid is a process, not a thread, and its parent is
+// not traced, or is the process ended.
+func (t *Tracer) parentless(tid, ended int) bool {
+	status, err := os.ReadFile(procPath(tid, "status"))
+	if err != nil || statusField(status, "Tgid") != strconv.Itoa(tid) {
+		return false
+	}
+	parent, err := strconv.Atoi(statusField(status, "PPid"))
+	return err == nil && (t.procs[parent] == nil || parent == ended)
+}
+
+// watchOrphan lets a process go whose first stop nobody has claimed in time.
+func (t *Tracer) watchOrphan(tid int) {
+	time.AfterFunc(orphanAfter, func() {
+		// After Close there is nothing to let go.
+		_ = t.Do(func() error {
+			st, waits := t.early[tid]
+			switch {
+			case !waits:
+			case !t.running || t.birthPending():
+				t.watchOrphan(tid)
+			case t.parentless(tid, 0):
+				delete(t.early, tid)
+				child := t.newProcess(tid)
+				first := child.newThread(tid)
+				first.note(st)
+				first.settleStop()
+				// A killed child needs no detaching.
+				_ = first.request(unix.PTRACE_DETACH, 0)
+				t.drop(child)
+			}
+			return nil
+		})
+	})
+}
+
+// birthPending reports whether a thread's report of a new process or thread
+// waits to be handled.
+func (t *Tracer) birthPending() bool {
+	for _, th := range t.threads {
+		switch th.status >> 16 {
+		case unix.PTRACE_EVENT_CLONE, unix.PTRACE_EVENT_FORK, unix.PTRACE_EVENT_VFORK:
+			if th.stopped {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,87 @@
+//go:build linux && amd64
+
+package tracee
+
+import (
+	"context"
+	"errors"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// A process is killed in the moment of a fork, with breakpoints armed: its
+// child is not left waiting, nor with the breakpoints.
+func TestParentKilledInFork(t *testing.T) {
+	exe := events(t)
+	for range 10 {
+		g := spawn(t, exe, "orphan")
+		tr := newTracer(t)
+		p := attach(t, tr, g.pid)
+		b := newBreakpoint(t, siteOf(t, exe))
+		forks := 0
+		b.fork = func(_ *Thread, child *Process, _ ForkKind) bool {
+			forks++
+			if err := child.WriteMemory([]byte{0x90}, b.site); err != nil {
+				t.Error(err)
+			}
+			return false
+		}
+		do(t, tr, func() error { return b.arm(p) })
+		g.in.Write([]byte{'\n'})
+		// Nobody takes the events yet: the parent waits in its fork.
+		eventually(t, "the parent stops", func() bool { return taskState(g.pid, g.pid) == 't' })
+		syscall.Kill(g.pid, syscall.SIGKILL)
+		stop := running(t, tr, b)
+		if out, status := g.rest(); status != 128+9 || out != "child" {
+			t.Errorf("status %d, %q", status, out)
+		}
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+		if forks != 1 {
+			t.Errorf("%d forks were told", forks)
+		}
+	}
+}
+
+// A child that nobody claims is let go.
+func TestUnclaimedChild(t *testing.T) {
+	g := spawn(t, events(t), "idle")
+	tr := newTracer(t)
+	other := newTracer(t)
+	attach(t, tr, g.pid)
+	// A stop of a process that no event has announced, as its parent's end
+	// would leave it.
+	stray := spawn(t, events(t), "idle")
+	do(t, tr, func() error {
+		if e := seize(stray.pid, options); e != 0 {
+			return e
+		}
+		if e := ptrace(unix.PTRACE_INTERRUPT, stray.pid, 0, 0); e != 0 {
+			return e
+		}
+		return nil
+	})
+	stop := running(t, tr, &recorder{t: t})
+	eventually(t, "the stray is let go", func() bool {
+		p, err := other.Attach(context.Background(), stray.pid)
+		if err != nil {
+			var traced *TracedError
+			if !errors.As(err, &traced) {
+				t.Fatal(err)
+			}
+			return false
+		}
+		return p.Detach(context.Background(), nil) == nil
+	})
+	for _, x := range []*target{stray, g} {
+		if _, status := x.rest(); status != 0 {
+			t.Errorf("status %d", status)
+		}
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,50 @@
+//go:build linux && amd64
+
+package tracee
+
+import "golang.org/x/sys/unix"
+
+// placement moves the tracer's thread to the CPU of the thread that stops
+// most: a stop costs a third there of what it costs across CPUs, where each
+// side has to wake an idle CPU for the other.
+type placement struct {
+	tid    int // the thread that stopped last
+	streak int // how often in a row
+	all    unix.CPUSet
+	pinned bool
+}
+
+// streakMin is how many stops in a row make a thread worth following, and how
+// often its CPU is looked up.
+const streakMin = 64
+
+// hit counts a breakpoint stop.
+func (p *placement) hit(th *Thread) {
+	if th.tid != p.tid {
+		p.tid, p.streak = th.tid, 0
+		p.release()
+		return
+	}
+	if p.streak++; p.streak%streakMin != 0 {
+		return
+	}
+	cpu := th.CPU()
+	if cpu < 0 {
+		return
+	}
+	if !p.pinned && unix.SchedGetaffinity(0, &p.all) != nil || !p.all.IsSet(cpu) {
+		return
+	}
+	var one unix.CPUSet
+	one.Set(cpu)
+	// Without it a stop only costs more.
+	p.pinned = unix.SchedSetaffinity(0, &one) == nil
+}
+
+// release lets the tracer's thread run anywhere again.
+func (p *placement) release() {
+	if p.pinned {
+		_ = unix.SchedSetaffinity(0, &p.all)
+		p.pinned = false
+	}
+}

@@ -1,0 +1,111 @@
+//go:build linux && amd64
+
+package tracee
+
+import (
+	"os"
+	"sort"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"kprobe/symbols"
+)
+
+// Process is a traced process. PID, Gone, ReadMemory and SharesMemory may be
+// called from any goroutine, as may the methods that take a context and
+// ResumeAll, which go to the tracer's thread by Do; everything else is called
+// on that thread.
+type Process struct {
+	pid  int
+	tr   *Tracer
+	gone atomic.Bool
+
+	threads map[int]*Thread
+	held    int      // depth of StopAll
+	shares  *Process // whose memory it uses, of a vfork or CLONE_VM child
+	silent  bool     // such a child that is not followed
+	leaving bool     // to be detached thread by thread as they stop
+
+	threaded bool // it has had more than one thread
+
+	memMu sync.Mutex
+	mem   *os.File // /proc/PID/mem
+
+	code, frame symbols.Addr // the scratch areas; 0 is none yet
+	trap        trapGuard
+}
+
+// PID gives the thread group's id as the tracer's PID namespace numbers it.
+func (p *Process) PID() int { return p.pid }
+
+// Gone reports whether the process has ended or was detached.
+func (p *Process) Gone() bool { return p.gone.Load() }
+
+// SharesMemory gives the process whose memory a vfork or CLONE_VM child uses;
+// nil if the memory is its own.
+func (p *Process) SharesMemory() *Process { return p.shares }
+
+// Tracer gives the tracer of the process.
+func (p *Process) Tracer() *Tracer { return p.tr }
+
+// Threads gives the threads in order of their ids.
+func (p *Process) Threads() []*Thread {
+	ts := make([]*Thread, 0, len(p.threads))
+	for _, t := range p.threads {
+		ts = append(ts, t)
+	}
+	sort.Slice(ts, func(i, j int) bool { return ts[i].tid < ts[j].tid })
+	return ts
+}
+
+// Thread gives the thread of that id, or nil.
+func (p *Process) Thread(tid int) *Thread { return p.threads[tid] }
+
+func (t *Tracer) newProcess(pid int) *Process {
+	p := &Process{pid: pid, tr: t, threads: map[int]*Thread{}}
+	t.procs[pid] = p
+	return p
+}
+
+func (p *Process) newThread(tid int) *Thread {
+	th := &Thread{tid: tid, p: p}
+	p.threads[tid] = th
+	p.threaded = p.threaded || len(p.threads) > 1
+	p.tr.threads[tid] = th
+	return th
+}
+
+// forget drops a thread from the tables.
+func (t *Tracer) forget(th *Thread) {
+	th.gone = true
+	th.stopped = false
+	delete(th.p.threads, th.tid)
+	if t.threads[th.tid] == th {
+		delete(t.threads, th.tid)
+	}
+}
+
+// drop drops a process from the tables.
+func (t *Tracer) drop(p *Process) {
+	for _, th := range p.threads {
+		t.forget(th)
+	}
+	if t.procs[p.pid] == p {
+		delete(t.procs, p.pid)
+	}
+	p.gone.Store(true)
+	p.closeMem()
+}
+
+func (p *Process) closeMem() {
+	p.memMu.Lock()
+	defer p.memMu.Unlock()
+	if p.mem != nil {
+		p.mem.Close()
+		p.mem = nil
+	}
+}
+
+// Kill sends SIGKILL to the process.
+func (p *Process) Kill() error { return syscall.Kill(p.pid, syscall.SIGKILL) }

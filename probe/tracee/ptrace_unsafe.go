@@ -1,0 +1,167 @@
+//go:build linux && amd64
+
+package tracee
+
+import (
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// The raw calls. None of them blocks for long, so they go without telling the
+// scheduler; all run on the tracer's thread.
+
+func ptrace(op, tid int, addr, data uintptr) syscall.Errno {
+	_, _, e := syscall.RawSyscall6(unix.SYS_PTRACE, uintptr(op), uintptr(tid), addr, data, 0, 0)
+	return e
+}
+
+func seize(tid, options int) syscall.Errno {
+	return ptrace(unix.PTRACE_SEIZE, tid, 0, uintptr(options))
+}
+
+func getRegs(tid int, r *unix.PtraceRegs) syscall.Errno {
+	_, _, e := syscall.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_GETREGS, uintptr(tid), 0, uintptr(unsafe.Pointer(r)), 0, 0)
+	return e
+}
+
+func setRegs(tid int, r *unix.PtraceRegs) syscall.Errno {
+	_, _, e := syscall.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_SETREGS, uintptr(tid), 0, uintptr(unsafe.Pointer(r)), 0, 0)
+	return e
+}
+
+func eventMessage(tid int) (int, syscall.Errno) {
+	var m uint64
+	_, _, e := syscall.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_GETEVENTMSG, uintptr(tid), 0, uintptr(unsafe.Pointer(&m)), 0, 0)
+	return int(m), e
+}
+
+func getSiginfo(tid int, si *Siginfo) syscall.Errno {
+	_, _, e := syscall.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_GETSIGINFO, uintptr(tid), 0, uintptr(unsafe.Pointer(si)), 0, 0)
+	return e
+}
+
+func setSiginfo(tid int, si *Siginfo) syscall.Errno {
+	_, _, e := syscall.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_SETSIGINFO, uintptr(tid), 0, uintptr(unsafe.Pointer(si)), 0, 0)
+	return e
+}
+
+func getSigmask(tid int) (uint64, syscall.Errno) {
+	var m uint64
+	_, _, e := syscall.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_GETSIGMASK, uintptr(tid), 8, uintptr(unsafe.Pointer(&m)), 0, 0)
+	return m, e
+}
+
+func setSigmask(tid int, m uint64) syscall.Errno {
+	_, _, e := syscall.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_SETSIGMASK, uintptr(tid), 8, uintptr(unsafe.Pointer(&m)), 0, 0)
+	return e
+}
+
+// fpRegs is struct user_fpregs_struct, the FXSAVE image.
+type fpRegs [512]byte
+
+func getFPRegs(tid int, f *fpRegs) syscall.Errno {
+	_, _, e := syscall.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_GETFPREGS, uintptr(tid), 0, uintptr(unsafe.Pointer(f)), 0, 0)
+	return e
+}
+
+// ntX86XState is NT_X86_XSTATE of include/uapi/linux/elf.h.
+const ntX86XState = 0x202
+
+// getXState fills b with the thread's XSAVE image in the standard format and
+// returns how many bytes it has.
+func getXState(tid int, b []byte) (int, syscall.Errno) {
+	v := unix.Iovec{Base: &b[0], Len: uint64(len(b))}
+	_, _, e := syscall.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_GETREGSET, uintptr(tid), ntX86XState, uintptr(unsafe.Pointer(&v)), 0, 0)
+	return int(v.Len), e
+}
+
+func setXState(tid int, b []byte) syscall.Errno {
+	v := unix.Iovec{Base: &b[0], Len: uint64(len(b))}
+	_, _, e := syscall.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_SETREGSET, uintptr(tid), ntX86XState, uintptr(unsafe.Pointer(&v)), 0, 0)
+	return e
+}
+
+// rseqConfiguration is struct ptrace_rseq_configuration.
+type rseqConfiguration struct {
+	Pointer   uint64
+	Size      uint32
+	Signature uint32
+	Flags     uint32
+	_         uint32
+}
+
+func getRseq(tid int, c *rseqConfiguration) syscall.Errno {
+	_, _, e := syscall.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_GET_RSEQ_CONFIGURATION, uintptr(tid), unsafe.Sizeof(*c), uintptr(unsafe.Pointer(c)), 0, 0)
+	return e
+}
+
+// wait is wait4 of a traced thread or a child of this thread alone; tid -1 is
+// any. Children of other threads of this process are left to their owners.
+func wait(tid int, status *uint32, flags int) (int, syscall.Errno) {
+	n, _, e := syscall.Syscall6(unix.SYS_WAIT4, uintptr(tid), uintptr(unsafe.Pointer(status)),
+		uintptr(flags|unix.WALL|unix.WNOTHREAD), 0, 0, 0)
+	return int(n), e
+}
+
+// vmRead reads memory of a process by process_vm_readv.
+func vmRead(pid int, b []byte, at uint64) (int, syscall.Errno) {
+	if len(b) == 0 {
+		return 0, 0
+	}
+	local := unix.Iovec{Base: &b[0], Len: uint64(len(b))}
+	remote := unix.RemoteIovec{Base: uintptr(at), Len: len(b)}
+	n, _, e := syscall.Syscall6(unix.SYS_PROCESS_VM_READV, uintptr(pid),
+		uintptr(unsafe.Pointer(&local)), 1, uintptr(unsafe.Pointer(&remote)), 1, 0)
+	if e != 0 {
+		return 0, e
+	}
+	return int(n), 0
+}
+
+// sigaction is struct kernel_sigaction of x86-64.
+type sigaction struct {
+	Handler  uint64
+	Flags    uint64
+	Restorer uint64
+	Mask     uint64
+}
+
+func rtSigaction(sig syscall.Signal, act, old *sigaction) syscall.Errno {
+	_, _, e := syscall.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(act)), uintptr(unsafe.Pointer(old)), 8, 0, 0)
+	return e
+}
+
+// peek and poke move one word; the last way to memory that /proc/PID/mem
+// refuses.
+func peek(tid int, at uint64) (uint64, syscall.Errno) {
+	var w uint64
+	_, _, e := syscall.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_PEEKDATA, uintptr(tid), uintptr(at), uintptr(unsafe.Pointer(&w)), 0, 0)
+	return w, e
+}
+
+func poke(tid int, at, w uint64) syscall.Errno {
+	return ptrace(unix.PTRACE_POKEDATA, tid, uintptr(at), uintptr(w))
+}
+
+// trapPending reports whether a SIGTRAP waits in the thread's own queue.
+func trapPending(tid int) bool {
+	args := struct {
+		Off   uint64
+		Flags uint32
+		N     int32
+	}{N: 16}
+	var queue [16]Siginfo
+	n, _, e := syscall.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_PEEKSIGINFO, uintptr(tid),
+		uintptr(unsafe.Pointer(&args)), uintptr(unsafe.Pointer(&queue)), 0, 0)
+	if e != 0 {
+		return false
+	}
+	for i := range queue[:n] {
+		if queue[i].Signal() == syscall.SIGTRAP {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,208 @@
+//go:build linux && amd64
+
+package tracee
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/internal/fixture"
+)
+
+func TestWhyRefused(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		euid         int
+		owner, scope string
+		reason       string
+	}{
+		{"nobody may", 0, "0", "3", "scope is 3"},
+		{"root in a container", 0, "0", "1", "even to root"},
+		{"somebody else's", 1000, "0", "1", "belongs to user 0"},
+		{"only root", 1000, "1000", "2", "scope is 2"},
+		{"only a parent", 1000, "1000", "1", "scope is 1"},
+		{"not dumpable", 1000, "1000", "0", "PR_SET_DUMPABLE"},
+		{"no yama", 1000, "1000", "", "PR_SET_DUMPABLE"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			reason, remedy := whyRefused(c.euid, c.owner, c.scope)
+			if !strings.Contains(reason, c.reason) || remedy == "" {
+				t.Errorf("%q, %q", reason, remedy)
+			}
+		})
+	}
+}
+
+// callerMain is a tracer of lesser rights: it injects a mapping and says what
+// became of it.
+func callerMain() {
+	pid, _ := strconv.Atoi(os.Getenv("TRACEE_TEST_CALLER"))
+	tr, err := New()
+	if err != nil {
+		panic(err)
+	}
+	ctx := context.Background()
+	p, err := tr.Attach(ctx, pid)
+	var refused *PermissionError
+	if errors.As(err, &refused) && errors.Is(err, ErrPermission) {
+		fmt.Println("refused:", refused.Reason)
+		return
+	}
+	if err != nil {
+		panic(err)
+	}
+	_, err = p.Syscall(ctx, nil, unix.SYS_MMAP, 0, pageSize, unix.PROT_READ, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS, ^uintptr(0), 0)
+	switch {
+	case errors.Is(err, ErrSeccomp):
+		fmt.Println("seccomp")
+	case err != nil:
+		fmt.Println("error:", err)
+	default:
+		fmt.Println("called")
+	}
+	if err := tr.Close(); err != nil {
+		panic(err)
+	}
+}
+
+// nobody is who runs a tracer without root's rights.
+const nobody = 65534
+
+func asNobody() *syscall.SysProcAttr {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+}
+
+// unprivileged starts the fixture without root's rights, and runs callerMain
+// on it in the same way.
+func unprivileged(t *testing.T, mode string) (said string, status int) {
+	t.Helper()
+	text, err := os.ReadFile(fixture.Build(t, "tracee_seccomp.c", "-O1", "-static"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "tracee")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	exe := filepath.Join(dir, "target")
+	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(exe, text, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	target := exec.Command(exe, mode)
+	target.SysProcAttr = asNobody()
+	in, err := target.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := target.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := target.Start(); err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, 64)
+	for text := ""; !strings.Contains(text, "ready"); {
+		n, err := out.Read(b)
+		if err != nil {
+			t.Fatalf("the target: %v after %q", err, text)
+		}
+		text += string(b[:n])
+	}
+	caller := exec.Command("/proc/self/exe")
+	caller.SysProcAttr = asNobody()
+	caller.Env = []string{"TRACEE_TEST_CALLER=" + strconv.Itoa(target.Process.Pid)}
+	said = "nothing"
+	if text, err := caller.CombinedOutput(); err == nil {
+		said = strings.TrimSpace(string(text))
+	} else {
+		t.Errorf("caller: %v\n%s", err, text)
+	}
+	in.Close()
+	_ = target.Wait() // the status tells
+	ws := target.ProcessState.Sys().(syscall.WaitStatus)
+	if ws.Signaled() {
+		return said, 128 + int(ws.Signal())
+	}
+	return said, ws.ExitStatus()
+}
+
+// What a program's seccomp rules forbid is not tried on it, for they may kill
+// it; and a program that is not to be traced says so.
+func TestSeccompWithoutRights(t *testing.T) {
+	for _, mode := range []string{"strict", "errno", "trap", "kill"} {
+		t.Run(mode, func(t *testing.T) {
+			if said, status := unprivileged(t, mode); said != "seccomp" || status != 0 {
+				t.Errorf("%s; the target ended with %d", said, status)
+			}
+		})
+	}
+	t.Run("hidden", func(t *testing.T) {
+		if said, status := unprivileged(t, "hidden"); !strings.HasPrefix(said, "refused: the program") || status != 0 {
+			t.Errorf("%s; the target ended with %d", said, status)
+		}
+	})
+}
+
+// Root suspends the rules for its call, and they hold again after.
+func TestSeccompSuspended(t *testing.T) {
+	if os.Geteuid() != 0 {
+		fixture.Missing(t, "root")
+	}
+	for _, mode := range []string{"strict", "errno", "trap", "kill"} {
+		t.Run(mode, func(t *testing.T) {
+			g := spawn(t, fixture.Build(t, "tracee_seccomp.c", "-O1", "-static"), mode)
+			if l := g.line(); l != "ready" {
+				t.Fatal(l)
+			}
+			tr := newTracer(t)
+			p := attach(t, tr, g.pid)
+			running(t, tr, &recorder{t: t})
+			do(t, tr, func() error {
+				_, err := p.Syscall(context.Background(), nil, unix.SYS_MMAP, 0, pageSize, unix.PROT_READ,
+					unix.MAP_PRIVATE|unix.MAP_ANONYMOUS, ^uintptr(0), 0)
+				return err
+			})
+			status, err := os.ReadFile(procPath(g.pid, "status"))
+			if err != nil || statusField(status, "Seccomp") == "0" {
+				t.Errorf("the rules are gone: %v", err)
+			}
+			if out, status := g.rest(); status != 0 || out != "" {
+				t.Errorf("status %d, %q", status, out)
+			}
+		})
+	}
+}
+
+// A process of another user is refused by name.
+func TestOtherUser(t *testing.T) {
+	g := spawn(t, events(t), "idle")
+	pid := g.pid
+	if os.Geteuid() != 0 {
+		pid = 1
+	}
+	caller := exec.Command("/proc/self/exe")
+	caller.SysProcAttr = asNobody()
+	caller.Env = []string{"TRACEE_TEST_CALLER=" + strconv.Itoa(pid)}
+	said, err := caller.CombinedOutput()
+	if err != nil || !strings.HasPrefix(string(said), "refused: it belongs to user 0") {
+		t.Errorf("%s %v", said, err)
+	}
+	if _, status := g.rest(); status != 0 {
+		t.Errorf("status %d", status)
+	}
+}

@@ -1,0 +1,163 @@
+//go:build linux && amd64
+
+package tracee
+
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// note records a stop.
+func (t *Thread) note(st syscall.WaitStatus) {
+	t.stopped = true
+	t.status = st
+	t.haveRegs = false
+	t.haveSi = false
+	t.groupStop = false
+	t.syscalled = false
+	t.stay = false
+	t.stepped()
+}
+
+// writeBack gives the registers to the kernel if they were changed.
+func (t *Thread) writeBack() error {
+	if !t.haveRegs || t.cur == t.orig {
+		return nil
+	}
+	if e := setRegs(t.tid, &t.cur); e != 0 {
+		return t.failed("setregs", e)
+	}
+	t.orig = t.cur
+	return nil
+}
+
+// cont lets the thread run on from its stop, for one instruction if it is
+// stepping, and delivers sig. A thread stopped by job control is listened to.
+// A thread that is gone is no error: its end will be reported.
+func (t *Thread) cont(sig syscall.Signal) error {
+	op := unix.PTRACE_CONT
+	switch {
+	case t.groupStop:
+		op = unix.PTRACE_LISTEN
+	case t.stepping:
+		op = unix.PTRACE_SINGLESTEP
+		t.beginStep()
+	}
+	err := t.writeBack()
+	if err == nil {
+		err = t.request(op, uintptr(sig))
+	}
+	t.ran()
+	if pe, ok := err.(*PtraceError); ok && pe.Errno == syscall.ESRCH {
+		return nil
+	}
+	return err
+}
+
+func (t *Thread) request(op int, data uintptr) error {
+	if e := ptrace(op, t.tid, 0, data); e != 0 {
+		return t.failed(requestName(op), e)
+	}
+	return nil
+}
+
+// ran records that the thread left its stop.
+func (t *Thread) ran() {
+	t.stopped = false
+	t.deferred = false
+	t.haveRegs = false
+}
+
+func requestName(op int) string {
+	switch op {
+	case unix.PTRACE_CONT:
+		return "cont"
+	case unix.PTRACE_LISTEN:
+		return "listen"
+	case unix.PTRACE_SINGLESTEP:
+		return "singlestep"
+	case unix.PTRACE_SYSCALL:
+		return "syscall"
+	case unix.PTRACE_DETACH:
+		return "detach"
+	case unix.PTRACE_INTERRUPT:
+		return "interrupt"
+	}
+	return "request"
+}
+
+// deliver lets the thread run on and gives it the signals it is owed: those
+// held back during a step, then, if current, the one that stopped it, whose
+// siginfo is in t.si.
+//
+// Only a stop on the way to a signal's delivery can pass a siginfo on. From
+// any other, and for all but the first signal, a stand-in of the same number
+// is sent to the thread; when that stops it, the siginfo is exchanged for the
+// one that is owed (see swapOwed).
+func (t *Thread) deliver(current bool) error {
+	if current {
+		t.held = append(t.held, t.si)
+	}
+	if len(t.held) == 0 {
+		return t.cont(0)
+	}
+	var now syscall.Signal
+	if t.inDelivery() {
+		first := t.held[0]
+		t.held = t.held[1:]
+		if e := setSiginfo(t.tid, &first); e != 0 && e != syscall.ESRCH {
+			return t.failed("setsiginfo", e)
+		}
+		now = first.Signal()
+	}
+	for i := range t.held {
+		if unix.Tgkill(t.p.pid, t.tid, t.held[i].Signal()) != nil {
+			break // the thread is gone
+		}
+	}
+	t.owed = append(t.owed, t.held...)
+	t.held = t.held[:0]
+	return t.cont(now)
+}
+
+// inDelivery reports whether the stop is one on the way to the delivery of a
+// signal, from which any signal can be delivered.
+func (t *Thread) inDelivery() bool {
+	return t.status>>16 == 0 && t.status.StopSignal()&0x80 == 0 && !t.syscalled
+}
+
+// swapOwed exchanges, while stand-ins are under way, the siginfo of a signal's
+// stop for the oldest that is owed for its number. What it replaces waits in
+// its turn, unless it was a stand-in.
+//
+// Of the signals that don't queue a pending one swallows a stand-in. So a
+// stranger that comes while one is owed means that its stand-in is lost, and
+// another is sent.
+func (t *Thread) swapOwed(sig syscall.Signal) {
+	for i := range t.owed {
+		if t.owed[i].Signal() != sig {
+			continue
+		}
+		si := t.owed[i]
+		t.owed = append(t.owed[:i], t.owed[i+1:]...)
+		if !t.isStandIn(&t.si) {
+			t.owed = append(t.owed, t.si)
+			if sig < sigRTMin {
+				_ = unix.Tgkill(t.p.pid, t.tid, sig) // fails only if the thread is gone
+			}
+		}
+		if e := setSiginfo(t.tid, &si); e == 0 {
+			t.si = si
+		}
+		// A failure can only mean that the thread's end will be reported.
+		return
+	}
+}
+
+// sigRTMin is the first signal that queues (include/uapi/asm-generic/signal.h).
+const sigRTMin = 32
+
+func (t *Thread) isStandIn(si *Siginfo) bool {
+	return si.Code() == siTkill && si.PID() == t.p.tr.pid
+}

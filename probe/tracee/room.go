@@ -1,0 +1,268 @@
+//go:build linux && amd64
+
+package tracee
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/symbols"
+)
+
+// Sizes of the scratch areas that SetScratch names, in bytes.
+const (
+	// ScratchCode is the size of the executable area.
+	ScratchCode = 32
+	// ScratchFrame is the size of the readable and writable area. It holds
+	// one saved context at its end and the stack of called functions.
+	ScratchFrame = 64 << 10
+)
+
+// Offsets in the injected code: where a system call is executed, and where a
+// called function returns to.
+const (
+	codeSyscall = 0
+	codeReturn  = 9
+)
+
+// InjectedCode gives the instructions that injected calls run through:
+//
+//	syscall          the injected call
+//	mov eax, 15      rt_sigreturn:
+//	syscall          back to the thread's own context
+//	mov rdi, rax     a called function returns here
+//	mov eax, 15
+//	syscall
+//	mov eax, 15      if the tracer cancelled that one and was killed
+//	syscall
+//
+// Whoever maps the code area without write permission puts them there.
+func InjectedCode() []byte {
+	return []byte{
+		0x0f, 0x05, 0xb8, 15, 0, 0, 0, 0x0f, 0x05,
+		0x48, 0x89, 0xc7, 0xb8, 15, 0, 0, 0, 0x0f, 0x05,
+		0xb8, 15, 0, 0, 0, 0x0f, 0x05,
+	}
+}
+
+// SetScratch names the areas that injected calls use from now on instead of
+// unused bytes found in the process: ScratchCode executable bytes at code, and
+// ScratchFrame readable and writable ones at frame. It writes InjectedCode if
+// it isn't there. They must stay mapped as long as the process is attached.
+func (p *Process) SetScratch(code, frame symbols.Addr) error {
+	want := InjectedCode()
+	have := make([]byte, len(want))
+	if _, err := p.ReadMemory(have, code); err != nil {
+		return fmt.Errorf("scratch code: %w", err)
+	}
+	if string(have) != string(want) {
+		if err := p.WriteMemory(want, code); err != nil {
+			return fmt.Errorf("scratch code: %w", err)
+		}
+	}
+	if _, err := p.ReadMemory(have[:1], frame+ScratchFrame-1); err != nil {
+		return fmt.Errorf("scratch frame: %w", err)
+	}
+	p.code, p.frame = code, frame
+	return nil
+}
+
+// room is where an injection's code and saved context lie.
+type room struct {
+	code   uint64
+	saved  []byte       // what was at code; nil if it belongs there
+	base   uint64       // where the frame image lies, a multiple of frameAlign
+	wipe   bool         // the image was zeros before
+	buffer uint64       // bufferSize bytes for an argument
+	after  func() error // reads results from the buffer before the room is left
+}
+
+const bufferSize = 256
+
+// Distances from the stack pointer of a thread whose stack is borrowed: the
+// red zone and the buffer above the image, and the least room below it for a
+// handler that the program may run there if the tracer dies.
+const (
+	redZone    = 128
+	stackBelow = 16 << 10
+)
+
+// findRoom finds where to put an image of size bytes for a thread.
+func (p *Process) findRoom(regs *unix.PtraceRegs, size int) (*room, error) {
+	if p.code != 0 {
+		r := &room{code: uint64(p.code)}
+		r.base = (uint64(p.frame) + ScratchFrame - uint64(size)) &^ (frameAlign - 1)
+		r.buffer = uint64(p.frame)
+		return r, nil
+	}
+	maps, err := readMaps(p.pid)
+	if err != nil {
+		return nil, err
+	}
+	r := &room{}
+	if !p.findStack(r, maps, regs, size) {
+		return nil, ErrNoRoom
+	}
+	if !p.findPadding(r, maps) {
+		return nil, ErrNoRoom
+	}
+	return r, nil
+}
+
+// findStack places the image on the thread's own stack, far below its red
+// zone, if it is one that the system or a thread library made: a coroutine or
+// goroutine may have no room there. Else it takes a place at the far end of the
+// process's first stack where nothing has ever been, nor the image of a tracer
+// that was killed.
+func (p *Process) findStack(r *room, maps []mapping, regs *unix.PtraceRegs, size int) bool {
+	for i := range maps {
+		m := &maps[i]
+		if regs.Rsp < m.start || regs.Rsp >= m.end {
+			continue
+		}
+		if m.perms[:2] != "rw" || m.path != "[stack]" && !(i > 0 && p.threadStack(&maps[i-1], m, regs)) {
+			break
+		}
+		base := (regs.Rsp - redZone - bufferSize - 512 - uint64(size)) &^ (frameAlign - 1)
+		if base > regs.Rsp || base < m.start+stackBelow {
+			break
+		}
+		r.place(base, size)
+		return true
+	}
+	for i := range maps {
+		m := &maps[i]
+		if m.path != "[stack]" || m.perms[:2] != "rw" || m.end-m.start < 4*stackBelow {
+			continue
+		}
+		// From above, so that what lies below a place is unused, for a called
+		// function's stack.
+		b := make([]byte, (size+2*bufferSize+pageSize-1)&^(pageSize-1))
+		top := (m.start + (m.end-m.start)/2) &^ (pageSize - 1)
+		for base := top - uint64(len(b)); base >= m.start+stackBelow; base -= uint64(len(b)) {
+			if _, err := p.ReadMemory(b, symbols.Addr(base)); err != nil {
+				return false
+			}
+			if allZero(b) {
+				r.place(base, size)
+				r.wipe = true
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// place sets where the image and the buffer behind it lie.
+func (r *room) place(base uint64, size int) {
+	r.base, r.buffer = base, (base+uint64(size)+15)&^15
+}
+
+// threadStack reports whether the mapping m, above below, is the stack of a
+// thread library that the thread runs on: it has a guard below, and the
+// thread's control block above, which begins with its own address (System V
+// psABI, x86-64, "Thread-Local Storage"). A heap that stacks are cut out of may
+// have either.
+func (p *Process) threadStack(below, m *mapping, regs *unix.PtraceRegs) bool {
+	tcb := regs.Fs_base
+	if below.end != m.start || below.perms[:3] != "---" || tcb <= regs.Rsp || tcb >= m.end {
+		return false
+	}
+	var b [8]byte
+	_, err := p.ReadMemory(b[:], symbols.Addr(tcb))
+	return err == nil && binary.LittleEndian.Uint64(b[:]) == tcb
+}
+
+func allZero(b []byte) bool {
+	for _, c := range b {
+		if c != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// findPadding places the code behind the last byte of a loaded executable
+// segment, in what is left of its page.
+func (p *Process) findPadding(r *room, maps []mapping) bool {
+	for i := range maps {
+		m := &maps[i]
+		if m.inode == "0" || m.perms[:3] != "r-x" || m.perms[3] != 'p' {
+			continue
+		}
+		base, ok := moduleBase(maps, m)
+		if !ok {
+			continue
+		}
+		end, ok := p.segmentEnd(base, m)
+		if !ok || end+ScratchCode > m.end {
+			continue
+		}
+		saved := make([]byte, len(InjectedCode()))
+		at := (end + 15) &^ 15
+		if at+ScratchCode > m.end {
+			continue
+		}
+		if _, err := p.ReadMemory(saved, symbols.Addr(at)); err != nil {
+			continue
+		}
+		r.code, r.saved = at, saved
+		return true
+	}
+	return false
+}
+
+// moduleBase finds the mapping of the ELF header that m belongs to.
+func moduleBase(maps []mapping, m *mapping) (uint64, bool) {
+	for i := range maps {
+		q := &maps[i]
+		if q.inode == m.inode && q.dev == m.dev && q.offset == 0 && q.start <= m.start {
+			return q.start, true
+		}
+	}
+	return 0, false
+}
+
+// segmentEnd reads from the program headers in memory where the segment that m
+// maps ends.
+func (p *Process) segmentEnd(base uint64, m *mapping) (uint64, bool) {
+	var h [64]byte
+	if _, err := p.ReadMemory(h[:], symbols.Addr(base)); err != nil || string(h[:5]) != "\x7fELF\x02" {
+		return 0, false
+	}
+	le := binary.LittleEndian
+	off, size, n := le.Uint64(h[32:]), int(le.Uint16(h[54:])), int(le.Uint16(h[56:]))
+	const phdrSize, maxPhdrs = 56, 64
+	if size != phdrSize || n == 0 || n > maxPhdrs || off > pageSize {
+		return 0, false
+	}
+	ph := make([]byte, size*n)
+	if _, err := p.ReadMemory(ph, symbols.Addr(base+off)); err != nil {
+		return 0, false
+	}
+	const ptLoad = 1
+	bias, found := uint64(0), false
+	for i := range n {
+		e := ph[i*size:]
+		if le.Uint32(e) == ptLoad && le.Uint64(e[8:]) == 0 {
+			bias, found = base-le.Uint64(e[16:])&^(pageSize-1), true
+		}
+	}
+	if !found {
+		return 0, false
+	}
+	for i := range n {
+		e := ph[i*size:]
+		if le.Uint32(e) != ptLoad {
+			continue
+		}
+		start := bias + le.Uint64(e[16:])
+		end := start + le.Uint64(e[40:])
+		if start&^(pageSize-1) == m.start && (end+pageSize-1)&^(pageSize-1) == m.end {
+			return end, true
+		}
+	}
+	return 0, false
+}

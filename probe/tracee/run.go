@@ -1,0 +1,240 @@
+//go:build linux && amd64
+
+package tracee
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// options are set on every thread in the call that seizes it, and are
+// inherited by what it creates. Not PTRACE_O_EXITKILL: the tracer's end must
+// not be the program's.
+const options = unix.PTRACE_O_TRACESYSGOOD | unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_TRACEFORK |
+	unix.PTRACE_O_TRACEVFORK | unix.PTRACE_O_TRACEEXEC | unix.PTRACE_O_TRACEEXIT
+
+// Run handles the events of all attached processes with h until none is left
+// (nil) or ctx is done (its error); the processes then stay attached and run,
+// and their next event waits for the next Run. It may be called from any
+// goroutine, once at a time; h is called on the tracer's thread.
+func (t *Tracer) Run(ctx context.Context, h Handler) error {
+	stop := context.AfterFunc(ctx, func() {
+		// Only to end the wait; the loop looks at ctx.
+		_ = t.Do(func() error { return nil })
+	})
+	defer stop()
+	return t.Do(func() error {
+		if t.running {
+			return errors.New("tracer runs already")
+		}
+		t.running = true
+		t.handler = h
+		defer func() { t.running = false }()
+		defer t.place.release()
+		return t.loop(ctx)
+	})
+}
+
+func (t *Tracer) loop(ctx context.Context) error {
+	for {
+		if t.queued.Load() > 0 {
+			t.runJobs()
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if len(t.procs) == 0 {
+			return nil
+		}
+		if len(t.queue) > 0 {
+			if err := t.handleQueued(); err != nil {
+				return err
+			}
+			continue
+		}
+		var st uint32
+		tid, e := wait(-1, &st, 0)
+		switch e {
+		case 0:
+			if err := t.event(tid, syscall.WaitStatus(st)); err != nil {
+				return err
+			}
+		case syscall.EINTR:
+		case syscall.ECHILD:
+			// Nothing is traced any more: what the tables still hold has
+			// vanished without a status, as the leader of a group does when
+			// another thread executes a program and dies.
+			for _, p := range t.processes() {
+				t.processGone(p, 0)
+			}
+		default:
+			return fmt.Errorf("wait for traced threads: %w", e)
+		}
+	}
+}
+
+// handleQueued handles the oldest event that was put off.
+func (t *Tracer) handleQueued() error {
+	th := t.queue[0]
+	t.queue = t.queue[1:]
+	if th.gone || !th.stopped || !th.deferred || th.p.held > 0 {
+		return nil
+	}
+	return t.handle(th)
+}
+
+// event takes one result of wait.
+func (t *Tracer) event(tid int, st syscall.WaitStatus) error {
+	th := t.threads[tid]
+	if !st.Stopped() {
+		t.ended(tid, th, st)
+		return nil
+	}
+	if th == nil {
+		p := t.procs[tid]
+		if p == nil || st>>16 != unix.PTRACE_EVENT_EXEC {
+			if st>>16 == unix.PTRACE_EVENT_EXIT {
+				// Killed at birth, and so was what made it: nobody will
+				// report it. It may be gone by now.
+				delete(t.early, tid)
+				_ = ptrace(unix.PTRACE_CONT, tid, 0, 0)
+				return nil
+			}
+			t.early[tid] = st
+			if st>>16 == unix.PTRACE_EVENT_STOP {
+				t.watchOrphan(tid)
+			}
+			return nil
+		}
+		// The leader had ended before we attached; the thread that executed
+		// the program has taken its place.
+		th = p.newThread(tid)
+		th.announced = true
+	}
+	th.note(st)
+	if th.p.held > 0 {
+		th.deferred = true
+		return nil
+	}
+	return t.handle(th)
+}
+
+// handle classifies a thread's stop, asks the handler and resumes the thread.
+// A thread or process that vanished meanwhile is no error.
+func (t *Tracer) handle(th *Thread) error {
+	th.deferred = false
+	th.busy = true
+	defer func() { th.busy = false }()
+	if th.p.leaving {
+		th.deferred = true
+		t.settle(th)
+		if !th.Stopped() {
+			return nil
+		}
+		return t.leave(th, th.deferred)
+	}
+	var err error
+	switch th.status >> 16 {
+	case 0:
+		switch sig := th.status.StopSignal(); sig {
+		case syscall.SIGTRAP:
+			err = t.trap(th)
+		case syscall.SIGTRAP | 0x80:
+			err = th.cont(0)
+		default:
+			err = t.signal(th, sig)
+		}
+	case unix.PTRACE_EVENT_STOP:
+		err = t.stop(th)
+	case unix.PTRACE_EVENT_CLONE, unix.PTRACE_EVENT_FORK, unix.PTRACE_EVENT_VFORK:
+		if err = t.created(th, int(th.status>>16)); err == nil && th.Stopped() {
+			err = th.cont(0)
+		}
+	case unix.PTRACE_EVENT_EXEC:
+		if !th.p.silent && !th.advance() {
+			return nil // killed while it executed the program
+		}
+		if err = t.executed(th); err == nil && th.Stopped() {
+			err = th.cont(0)
+		}
+	case unix.PTRACE_EVENT_EXIT:
+		t.exiting(th)
+		err = th.cont(0)
+	default:
+		err = th.cont(0)
+	}
+	if errors.Is(err, ErrGone) {
+		th.ran()
+		return nil
+	}
+	return err
+}
+
+// obey does what a verdict says, at the stop of a signal (or of a step).
+func (t *Tracer) obey(th *Thread, v Verdict) error {
+	if th.gone || !th.stopped {
+		return nil // the handler detached the process
+	}
+	switch v {
+	case Deliver:
+		th.stepping = false
+		return th.deliver(true)
+	case Step:
+		th.stepping = true
+		return th.cont(0)
+	case Stay:
+		th.stepping = false
+		th.stay = true
+		return nil
+	}
+	th.stepping = false
+	return th.deliver(false)
+}
+
+// stop handles the stops of PTRACE_INTERRUPT, of job control, and the first
+// stop of a new thread.
+func (t *Tracer) stop(th *Thread) error {
+	th.settleStop()
+	if !th.announced {
+		th.announced = true
+		t.handler.NewThread(th)
+		if th.gone || !th.stopped {
+			return nil
+		}
+	}
+	return th.cont(0)
+}
+
+// settleStop completes the record of a PTRACE_EVENT_STOP: whether job control
+// made it, and the interrupted system call.
+func (t *Thread) settleStop() {
+	t.groupStop = t.status.StopSignal() != syscall.SIGTRAP
+	if t.interrupts && !t.groupStop {
+		t.hideInterrupt()
+	}
+	t.interrupts = false
+}
+
+// signal handles the stop of a signal other than SIGTRAP.
+func (t *Tracer) signal(th *Thread, sig syscall.Signal) error {
+	if err := th.readSiginfo(); err != nil {
+		return err
+	}
+	if !isStopSignal(sig) && sig != syscall.SIGCONT {
+		// Traced threads are woken for signals too that the program ignores.
+		th.hideInterrupt()
+	}
+	if len(th.owed) > 0 {
+		th.swapOwed(sig)
+	}
+	si := th.si
+	v := t.handler.Signal(th, &si)
+	if v == Step {
+		th.held = append(th.held, th.si)
+	}
+	return t.obey(th, v)
+}

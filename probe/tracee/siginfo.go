@@ -1,0 +1,61 @@
+//go:build linux && amd64
+
+package tracee
+
+import (
+	"encoding/binary"
+	"syscall"
+
+	"kprobe/symbols"
+)
+
+// Values of si_code (include/uapi/asm-generic/siginfo.h).
+const (
+	siTkill   = -6
+	siKernel  = 0x80
+	trapTrace = 2
+)
+
+// Siginfo is a siginfo_t as the kernel lays it out.
+type Siginfo [128]byte
+
+// Signal gives si_signo.
+func (s *Siginfo) Signal() syscall.Signal {
+	return syscall.Signal(int32(binary.LittleEndian.Uint32(s[0:])))
+}
+
+// Code gives si_code: positive if the kernel sent the signal for a reason
+// (SEGV_MAPERR …), SI_KERNEL 0x80, or 0 and below for what processes send.
+func (s *Siginfo) Code() int { return int(int32(binary.LittleEndian.Uint32(s[8:]))) }
+
+// PID gives si_pid, the sender, where Code says that there is one.
+func (s *Siginfo) PID() int { return int(int32(binary.LittleEndian.Uint32(s[16:]))) }
+
+// Addr gives si_addr, the faulting address of SIGSEGV, SIGBUS, SIGILL, SIGFPE
+// and SIGTRAP.
+func (s *Siginfo) Addr() symbols.Addr {
+	return symbols.Addr(binary.LittleEndian.Uint64(s[16:]))
+}
+
+// SetAddr changes si_addr in this copy; Thread.SetSiginfo makes it the
+// program's.
+func (s *Siginfo) SetAddr(a symbols.Addr) { binary.LittleEndian.PutUint64(s[16:], uint64(a)) }
+
+// Synchronous reports whether the thread's own instruction raised the signal:
+// it is a fault or trap and no process sent it.
+func (s *Siginfo) Synchronous() bool {
+	switch s.Signal() {
+	case syscall.SIGSEGV, syscall.SIGBUS, syscall.SIGILL, syscall.SIGFPE, syscall.SIGTRAP:
+		return s.Code() > 0
+	}
+	return false
+}
+
+// isStopSignal reports the signals whose default is to stop the process.
+func isStopSignal(s syscall.Signal) bool {
+	switch s {
+	case syscall.SIGSTOP, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU:
+		return true
+	}
+	return false
+}

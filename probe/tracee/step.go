@@ -1,0 +1,61 @@
+//go:build linux && amd64
+
+package tracee
+
+import (
+	"encoding/binary"
+
+	"kprobe/symbols"
+)
+
+// trapFlag is TF of RFLAGS. A step sets it in the thread, where the kernel
+// hides it from everything but an instruction that stores the flags.
+const trapFlag = 1 << 8
+
+// beginStep notes whether the instruction about to be stepped is a pushf, which
+// would store our trap flag for the program to load again.
+func (t *Thread) beginStep() {
+	t.pushesFlags = false
+	r, err := t.Regs()
+	if err != nil || r.Eflags&trapFlag != 0 {
+		return // gone, or the flag is the program's own
+	}
+	var b [4]byte
+	n, _ := t.p.ReadMemory(b[:], symbols.Addr(r.Rip))
+	t.pushesFlags, t.stepFrom = storesFlags(b[:n]), r.Rip
+}
+
+// storesFlags reports whether code begins with a pushf.
+func storesFlags(code []byte) bool {
+	const pushf, operandSize, rexMask, rex = 0x9c, 0x66, 0xf0, 0x40
+	for _, c := range code {
+		switch {
+		case c == pushf:
+			return true
+		case c == operandSize || c&rexMask == rex:
+		default:
+			return false
+		}
+	}
+	return false
+}
+
+// stepped clears, at the stop that follows, the trap flag that a stepped pushf
+// stored. It lies in the second byte whatever the size stored.
+func (t *Thread) stepped() {
+	if !t.pushesFlags {
+		return
+	}
+	r, err := t.Regs()
+	if err != nil || r.Rip == t.stepFrom {
+		return // gone, or stopped by something else before it executed it
+	}
+	t.pushesFlags = false
+	var b [2]byte
+	if _, err := t.p.ReadMemory(b[:], symbols.Addr(r.Rsp)); err != nil {
+		return
+	}
+	le := binary.LittleEndian
+	le.PutUint16(b[:], le.Uint16(b[:])&^trapFlag)
+	_ = t.p.WriteMemory(b[:], symbols.Addr(r.Rsp)) // fails only if the thread is gone
+}

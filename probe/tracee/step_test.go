@@ -1,0 +1,138 @@
+//go:build linux && amd64
+
+package tracee
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"kprobe/internal/fixture"
+)
+
+func TestStoresFlags(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		code []byte
+		want bool
+	}{
+		{"pushf", []byte{0x9c}, true},
+		{"pushfw", []byte{0x66, 0x9c}, true},
+		{"with REX", []byte{0x48, 0x9c}, true},
+		{"popf", []byte{0x9d}, false},
+		{"push", []byte{0x41, 0x54, 0x9c}, false},
+		{"only prefixes", []byte{0x66, 0x66, 0x66, 0x66}, false},
+		{"nothing", nil, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := storesFlags(c.code); got != c.want {
+				t.Errorf("got %v", got)
+			}
+		})
+	}
+}
+
+// stepper keeps a thread stepping for ever.
+func stepper(t testing.TB, steps *int) *recorder {
+	return &recorder{t: t, step: func(*Thread) Verdict { *steps++; return Step }}
+}
+
+// stepForever makes a thread of the process step from its next stop on.
+func stepForever(tr *Tracer, p *Process) error {
+	return tr.Do(func() error {
+		return p.WithStopped(context.Background(), func(ts []*Thread) error {
+			p.Thread(p.PID()).stepping = true
+			return nil
+		})
+	})
+}
+
+// A step over pushf doesn't store the tracer's trap flag.
+func TestStepHidesTrapFlag(t *testing.T) {
+	g := spawn(t, fixture.Build(t, "tracee_step.c", "-O1"), "flags")
+	tr := newTracer(t)
+	p := attach(t, tr, g.pid)
+	steps := 0
+	stop := running(t, tr, stepper(t, &steps))
+	if err := stepForever(tr, p); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "2000 steps", func() bool {
+		n := 0
+		do(t, tr, func() error { n = steps; return nil })
+		return n > 2000
+	})
+	do(t, tr, func() error { return p.Detach(context.Background(), nil) })
+	if out, status := g.rest(); status != 0 || out != "" {
+		t.Errorf("status %d, %q", status, out)
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// stepperMain is the tracer that TestKilledWhileStepping kills.
+func stepperMain() {
+	pid, _ := strconv.Atoi(os.Getenv("TRACEE_TEST_STEPPER"))
+	tr, err := New()
+	if err != nil {
+		panic(err)
+	}
+	p, err := tr.Attach(context.Background(), pid)
+	if err != nil {
+		panic(err)
+	}
+	go func() {
+		if err := stepForever(tr, p); err != nil {
+			panic(err)
+		}
+		os.Stdout.WriteString("ready\n")
+	}()
+	steps := 0
+	if err := tr.Run(context.Background(), stepper(nil, &steps)); err != nil {
+		panic(err)
+	}
+	os.Exit(0)
+}
+
+// A tracer that is killed in the middle of a step leaves one SIGTRAP behind,
+// and no trap flag: the kernel takes the flag away when it calls the handler.
+// Whoever steps therefore keeps a handler in the program.
+func TestKilledWhileStepping(t *testing.T) {
+	g := spawn(t, fixture.Build(t, "tracee_step.c", "-O1"), "handler")
+	const rounds = 12
+	for i := range rounds {
+		cmd := exec.Command("/proc/self/exe")
+		cmd.Env = append(os.Environ(), "TRACEE_TEST_STEPPER="+strconv.Itoa(g.pid))
+		cmd.Stderr = os.Stderr
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		var b [8]byte
+		if _, err := out.Read(b[:]); err != nil {
+			t.Fatalf("round %d: the stepper failed: %v", i, err)
+		}
+		time.Sleep(time.Duration(i) * time.Millisecond / 4)
+		cmd.Process.Kill()
+		cmd.Wait()
+		eventually(t, "no thread is stopped", func() bool { return !strings.Contains(string(threadStates(g.pid)), "t") })
+		if err := syscall.Kill(g.pid, 0); err != nil {
+			out, status := g.rest()
+			t.Fatalf("round %d: status %d, %q", i, status, out)
+		}
+	}
+	out, status := g.rest()
+	n, _ := strconv.Atoi(strings.TrimSuffix(out, " traps"))
+	if status != 0 || n == 0 || n > rounds {
+		t.Errorf("status %d, %q after %d kills", status, out, rounds)
+	}
+}

@@ -1,0 +1,257 @@
+//go:build linux && amd64
+
+package tracee
+
+import (
+	"context"
+	"errors"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Times of StopAll.
+const (
+	// stopPatience is how long threads that run or wait interruptibly may
+	// take; a thread in an uninterruptible wait is given up at once after
+	// stopGrace.
+	stopPatience = 2 * time.Second
+	stopGrace    = 20 * time.Millisecond
+)
+
+// StopAll stops all threads of the process and keeps them stopped until
+// ResumeAll; the two nest. What happens to them meanwhile is handled after.
+// Inside a Handler's method the pair must be complete before it returns.
+//
+// Threads that don't stop are reported in a *NotStoppedError; the others are
+// stopped nevertheless, and ResumeAll must be called. They wait in the kernel,
+// and stop before they execute program code. If ctx has no deadline they are
+// waited for until they can be seen to wait, at most two seconds.
+func (p *Process) StopAll(ctx context.Context) error {
+	return p.tr.Do(func() error { return p.stopAll(ctx) })
+}
+
+func (p *Process) stopAll(ctx context.Context) error {
+	p.held++
+	if p.gone.Load() {
+		return ErrGone
+	}
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		deadline = time.Now().Add(stopPatience)
+	}
+	missing, err := p.stopThreads(deadline)
+	if err != nil {
+		return err
+	}
+	if len(p.threads) == 0 {
+		return ErrGone
+	}
+	if len(missing) > 0 {
+		e := &NotStoppedError{PID: p.pid}
+		for _, th := range missing {
+			e.TIDs = append(e.TIDs, th.tid)
+		}
+		return e
+	}
+	return nil
+}
+
+// stopThreads interrupts and waits until no unknown thread shows up.
+func (p *Process) stopThreads(deadline time.Time) (missing []*Thread, err error) {
+	for {
+		for _, th := range p.threads {
+			if !th.stopped && !th.interrupts {
+				th.interrupt()
+			}
+		}
+		missing = p.collect(deadline)
+		known := len(p.threads)
+		tids, err := tasks(p.pid)
+		if err != nil {
+			return nil, ErrGone
+		}
+		for _, tid := range tids {
+			if err := p.seizeThread(tid); err != nil {
+				return missing, err
+			}
+		}
+		if len(p.threads) == known || time.Now().After(deadline) {
+			return missing, nil
+		}
+	}
+}
+
+func (t *Thread) interrupt() {
+	// A thread that is gone is reported by wait.
+	if e := ptrace(unix.PTRACE_INTERRUPT, t.tid, 0, 0); e == 0 {
+		t.interrupts = true
+	}
+}
+
+// collect takes the stops of all threads that are not stopped yet.
+func (p *Process) collect(deadline time.Time) (missing []*Thread) {
+	t := p.tr
+	for _, th := range p.Threads() {
+		if !th.stopped {
+			t.poll(th, unix.WNOHANG)
+		}
+		th.finishStep()
+	}
+	grace := time.Now().Add(stopGrace)
+	cancel := func() {}
+	defer func() { cancel() }()
+	waiting := false
+	for _, th := range p.Threads() {
+		for !th.stopped && !th.gone {
+			if !waiting {
+				cancel, waiting = t.wakeAt(min(stopGrace, time.Until(deadline))), true
+			}
+			if t.poll(th, 0) {
+				th.finishStep()
+				continue
+			}
+			now := time.Now()
+			if now.Before(grace) && now.Before(deadline) {
+				continue
+			}
+			state := taskState(p.pid, th.tid)
+			if hasEnded(state) {
+				break // a leader that ended before its threads, or a process being killed
+			}
+			if state == 'D' || now.After(deadline) {
+				missing = append(missing, th)
+				break
+			}
+		}
+	}
+	return missing
+}
+
+// poll takes the next status of one thread, if there is one, without handling
+// it. It reports false if there is none.
+func (t *Tracer) poll(th *Thread, flags int) bool {
+	if st, ok := t.early[th.tid]; ok {
+		delete(t.early, th.tid)
+		th.take(st)
+		return true
+	}
+	var st uint32
+	n, e := wait(th.tid, &st, flags)
+	switch {
+	case e == syscall.ECHILD:
+		// Another thread's exec has ended it, or it was the leader's place.
+		t.ended(th.tid, th, 0)
+		return true
+	case e != 0 || n != th.tid:
+		return false
+	case !syscall.WaitStatus(st).Stopped():
+		t.ended(th.tid, th, syscall.WaitStatus(st))
+		return true
+	}
+	th.take(syscall.WaitStatus(st))
+	return true
+}
+
+// take records a stop of a thread that is kept stopped. Only the stop that was
+// asked for needs no handling afterwards.
+func (t *Thread) take(st syscall.WaitStatus) {
+	t.note(st)
+	t.deferred = true
+	if st>>16 == unix.PTRACE_EVENT_STOP && t.announced {
+		t.settleStop()
+		t.deferred = false
+	}
+	t.interrupts = false
+}
+
+// finishStep completes the step, or takes the int3, that an interrupt
+// overtook: the trap is under way already, and must not reach the program when
+// the thread is left. A step that waits in a system call has no trap yet.
+func (t *Thread) finishStep() {
+	if !t.Stopped() || t.status>>16 != unix.PTRACE_EVENT_STOP || t.groupStop {
+		return
+	}
+	if !trapPending(t.tid) {
+		if !t.stepping {
+			return
+		}
+		if r, err := t.Regs(); err != nil || int64(r.Orig_rax) >= 0 {
+			return
+		}
+	}
+	if t.cont(0) != nil {
+		return
+	}
+	if !t.p.tr.pollFor(t, stopGrace) && !t.gone {
+		t.interrupt()
+	}
+}
+
+// pollFor is poll that waits for at most d.
+func (t *Tracer) pollFor(th *Thread, d time.Duration) bool {
+	cancel := t.wakeAt(d)
+	defer cancel()
+	for end := time.Now().Add(d); ; {
+		if t.poll(th, 0) {
+			return true
+		}
+		if time.Now().After(end) {
+			return t.poll(th, unix.WNOHANG)
+		}
+	}
+}
+
+// ResumeAll ends what StopAll began.
+func (p *Process) ResumeAll() error { return p.tr.Do(p.resumeAll) }
+
+func (p *Process) resumeAll() error {
+	if p.held--; p.held > 0 {
+		return nil
+	}
+	var errs []error
+	for _, th := range p.Threads() {
+		switch {
+		case !th.stopped || th.busy || th.stay:
+		case th.deferred:
+			p.tr.queue = append(p.tr.queue, th)
+		default:
+			errs = append(errs, th.deliver(false))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// WithStopped runs fn with all threads stopped and resumes them. Threads that
+// did not stop are not among those given to fn, and are reported by a
+// *NotStoppedError if fn has no error of its own.
+func (p *Process) WithStopped(ctx context.Context, fn func([]*Thread) error) error {
+	return p.tr.Do(func() error { return p.withStopped(ctx, fn) })
+}
+
+func (p *Process) withStopped(ctx context.Context, fn func([]*Thread) error) error {
+	err := p.stopAll(ctx)
+	var late *NotStoppedError
+	if err == nil || errors.As(err, &late) {
+		if ferr := fn(p.stoppedThreads()); ferr != nil {
+			err = ferr
+		}
+	}
+	if rerr := p.resumeAll(); err == nil {
+		err = rerr
+	}
+	return err
+}
+
+func (p *Process) stoppedThreads() []*Thread {
+	ts := p.Threads()
+	n := 0
+	for _, th := range ts {
+		if th.Stopped() {
+			ts[n] = th
+			n++
+		}
+	}
+	return ts[:n]
+}

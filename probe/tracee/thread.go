@@ -1,0 +1,217 @@
+//go:build linux && amd64
+
+package tracee
+
+import (
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/fetch"
+)
+
+// Thread is one traced thread. It is used on the tracer's thread only.
+type Thread struct {
+	tid int
+	p   *Process
+
+	stopped    bool
+	gone       bool
+	status     syscall.WaitStatus // of the present stop
+	deferred   bool               // the present stop's event is not handled yet
+	announced  bool               // the handler knows the thread
+	exitSeen   bool               // ThreadExit was called
+	stepping   bool               // a verdict asked for one instruction
+	interrupts bool               // we sent PTRACE_INTERRUPT and saw no stop since
+	groupStop  bool               // stopped by job control: to be listened to, not continued
+	syscalled  bool               // an injected call ran since the stop: its signal can't be delivered from here
+	stay       bool               // a verdict said Stay
+	busy       bool               // its event is being handled
+	haveSi     bool               // si is that of the present stop
+
+	haveRegs  bool
+	cur, orig unix.PtraceRegs // as the handler left them, as the kernel has them
+
+	pushesFlags bool   // the instruction that is stepped is a pushf
+	stepFrom    uint64 // its address
+
+	held []Siginfo // signals to deliver once a step is over, oldest first
+	owed []Siginfo // signals whose stand-ins are under way, oldest first
+
+	waitsIn, waitsIP uint64 // the last wait with a restart block, and its instruction
+
+	comm     string
+	commAt   time.Time
+	rseq     uint64 // address of the rseq area; 0 is none
+	rseqInit bool   // rseq was asked for
+	checks   uint32 // breakpoint stops, for the schedule of checkForced
+	si       Siginfo
+}
+
+// TID gives the thread's id as the tracer's PID namespace numbers it.
+func (t *Thread) TID() int { return t.tid }
+
+// Process gives the process that the thread belongs to.
+func (t *Thread) Process() *Process { return t.p }
+
+// Stopped reports whether the thread is in a ptrace stop.
+func (t *Thread) Stopped() bool { return t.stopped && !t.gone }
+
+// Regs gives the registers of the stopped thread. They are read once a stop;
+// what the caller changes in them is written back just before the thread runs
+// on. The error is ErrGone or ErrRunning.
+func (t *Thread) Regs() (*unix.PtraceRegs, error) {
+	if t.haveRegs {
+		return &t.cur, nil
+	}
+	if t.gone {
+		return nil, ErrGone
+	}
+	if !t.stopped {
+		return nil, ErrRunning
+	}
+	if e := getRegs(t.tid, &t.orig); e != 0 {
+		return nil, &PtraceError{"getregs", t.tid, e}
+	}
+	t.cur = t.orig
+	t.haveRegs = true
+	return &t.cur, nil
+}
+
+// SetRegs replaces the registers of the stopped thread; they are written just
+// before the thread runs on.
+func (t *Thread) SetRegs(r *unix.PtraceRegs) error {
+	if _, err := t.Regs(); err != nil {
+		return err
+	}
+	t.cur = *r
+	return nil
+}
+
+// FetchRegs converts r to the form that fetch programs read.
+func FetchRegs(r *unix.PtraceRegs, into *fetch.Regs) {
+	into.GPR = [16]uint64{
+		fetch.AX: r.Rax, fetch.CX: r.Rcx, fetch.DX: r.Rdx, fetch.BX: r.Rbx,
+		fetch.SP: r.Rsp, fetch.BP: r.Rbp, fetch.SI: r.Rsi, fetch.DI: r.Rdi,
+		fetch.R8: r.R8, fetch.R9: r.R9, fetch.R10: r.R10, fetch.R11: r.R11,
+		fetch.R12: r.R12, fetch.R13: r.R13, fetch.R14: r.R14, fetch.R15: r.R15,
+	}
+	into.IP = r.Rip
+	into.Flags = r.Eflags
+	into.OrigAX = r.Orig_rax
+	into.FSBase, into.GSBase = r.Fs_base, r.Gs_base
+	into.CS, into.SS, into.DS = r.Cs, r.Ss, r.Ds
+	into.ES, into.FS, into.GS = r.Es, r.Fs, r.Gs
+}
+
+// Vector reads the xmm registers of the stopped thread.
+func (t *Thread) Vector() (*fetch.Vector, error) {
+	var f fpRegs
+	if e := getFPRegs(t.tid, &f); e != 0 {
+		return nil, t.failed("getfpregs", e)
+	}
+	v := new(fetch.Vector)
+	for i := range v {
+		// xmm_space of struct user_fpregs_struct.
+		copy(v[i][:], f[160+16*i:])
+	}
+	return v, nil
+}
+
+// SigMask gives the set of signals that the stopped thread blocks; bit n-1 is
+// signal n.
+func (t *Thread) SigMask() (uint64, error) {
+	m, e := getSigmask(t.tid)
+	if e != 0 {
+		return 0, t.failed("getsigmask", e)
+	}
+	return m, nil
+}
+
+// SetSigMask replaces the set of blocked signals.
+func (t *Thread) SetSigMask(m uint64) error {
+	if e := setSigmask(t.tid, m); e != 0 {
+		return t.failed("setsigmask", e)
+	}
+	return nil
+}
+
+// Blocked reports whether the stopped thread blocks sig.
+func (t *Thread) Blocked(sig syscall.Signal) (bool, error) {
+	m, err := t.SigMask()
+	return m&sigBit(sig) != 0, err
+}
+
+func sigBit(sig syscall.Signal) uint64 { return 1 << (uint(sig) - 1) }
+
+// readSiginfo makes t.si the siginfo of the present stop.
+func (t *Thread) readSiginfo() error {
+	if t.haveSi {
+		return nil
+	}
+	if e := getSiginfo(t.tid, &t.si); e != 0 {
+		return t.failed("getsiginfo", e)
+	}
+	t.haveSi = true
+	return nil
+}
+
+// SetSiginfo replaces the siginfo of the signal that stopped the thread: what
+// the program's handler sees if the verdict is Deliver, or Step and the signal
+// is delivered after.
+func (t *Thread) SetSiginfo(si *Siginfo) error {
+	if e := setSiginfo(t.tid, si); e != 0 {
+		return t.failed("setsiginfo", e)
+	}
+	t.si = *si
+	return nil
+}
+
+// Signal reports the signal whose event waits to be handled in a thread that
+// was found stopped (in WithStopped, or the prepare of Detach); ok is false if
+// there is none.
+func (t *Thread) Signal() (sig syscall.Signal, ok bool) {
+	if !t.deferred || t.status>>16 != 0 {
+		return 0, false
+	}
+	return t.status.StopSignal(), true
+}
+
+// Stepping reports whether the thread is executing the one instruction that a
+// verdict Step asked for, or has executed it and Stepped was not called yet.
+func (t *Thread) Stepping() bool { return t.stepping }
+
+// CancelStep makes the thread run on freely from where its registers say, and
+// Stepped will not be called. It is for a handler that takes a stopped thread
+// out of a copy.
+func (t *Thread) CancelStep() {
+	t.stepping = false
+	if t.deferred && t.status>>16 == 0 && t.status.StopSignal() == syscall.SIGTRAP {
+		t.status = stopStatus
+	}
+}
+
+// stopStatus is the status of a stop that PTRACE_INTERRUPT made.
+const stopStatus = syscall.WaitStatus(unix.PTRACE_EVENT_STOP<<16 | int(syscall.SIGTRAP)<<8 | 0x7f)
+
+// Resume lets a thread run on that a verdict Stay keeps stopped.
+func (t *Thread) Resume() error {
+	if t.gone {
+		return ErrGone
+	}
+	if !t.stopped {
+		return ErrRunning
+	}
+	t.stay = false
+	if t.p.held > 0 {
+		return nil
+	}
+	return t.cont(0)
+}
+
+// failed makes the error of a ptrace call; a thread that was killed in its
+// stop answers ESRCH.
+func (t *Thread) failed(op string, e syscall.Errno) error {
+	return &PtraceError{op, t.tid, e}
+}

@@ -1,0 +1,266 @@
+//go:build linux && amd64
+
+package tracee
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// wakeSignal interrupts the tracer's wait: a real-time signal for which the Go
+// runtime has a handler that does nothing unless os/signal was asked for it.
+const wakeSignal = syscall.Signal(51)
+
+// SA_RESTART and SA_NOCLDSTOP of arch/x86/include/uapi/asm/signal.h.
+const (
+	saRestart   = 0x10000000
+	saNoCldStop = 1
+)
+
+// wakeEvery is how often a wake-up is repeated until it was noticed: a signal
+// that arrives just before the wait starts wakes nobody.
+const wakeEvery = 500 * time.Microsecond
+
+// Tracer traces processes from one operating system thread of its own. Do,
+// Attach, Start, Run and Close may be called from any goroutine.
+type Tracer struct {
+	tid    int
+	pid    int
+	notify chan struct{} // wakes the idle loop
+	jobs   []*job        // under mu
+	queued atomic.Int32  // len(jobs), read without mu by the wait loop
+	mu     sync.Mutex    //
+	closed bool          // under mu
+	done   chan struct{} // closed when the thread has ended
+	_      [0]func()     // not comparable
+	state                // touched by the tracer's thread alone
+}
+
+// state is what only the tracer's thread touches.
+type state struct {
+	procs    map[int]*Process
+	threads  map[int]*Thread
+	early    map[int]syscall.WaitStatus // stops of threads whose creation wasn't reported yet
+	queue    []*Thread                  // stopped, their event is still to be handled
+	children map[int]bool               // processes that Start started and nobody reaped
+	handler  Handler
+	running  bool
+	place    placement
+}
+
+type job struct {
+	fn     func() error
+	err    error
+	picked atomic.Bool
+	done   chan struct{}
+}
+
+// New starts a tracer's thread. It traces nothing yet.
+func New() (*Tracer, error) {
+	t := &Tracer{
+		pid:    os.Getpid(),
+		notify: make(chan struct{}, 1),
+		done:   make(chan struct{}),
+		state: state{
+			procs:    map[int]*Process{},
+			threads:  map[int]*Thread{},
+			early:    map[int]syscall.WaitStatus{},
+			children: map[int]bool{},
+		},
+	}
+	ready := make(chan error)
+	go t.thread(ready)
+	if err := <-ready; err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// quietChildren spares this process the SIGCHLD that the kernel would send it
+// for every stop of a traced thread, a fifth of the cost of a stop.
+func quietChildren() error {
+	var sa sigaction
+	if e := rtSigaction(syscall.SIGCHLD, nil, &sa); e != 0 {
+		return fmt.Errorf("read the action of SIGCHLD: %w", e)
+	}
+	sa.Flags |= saNoCldStop
+	if e := rtSigaction(syscall.SIGCHLD, &sa, nil); e != 0 {
+		return fmt.Errorf("set the action of SIGCHLD: %w", e)
+	}
+	return nil
+}
+
+// makeInterrupting takes SA_RESTART from the runtime's handler of the wake
+// signal: with it the kernel would restart the wait.
+func makeInterrupting() error {
+	var sa sigaction
+	if e := rtSigaction(wakeSignal, nil, &sa); e != 0 {
+		return fmt.Errorf("read the action of signal %d: %w", wakeSignal, e)
+	}
+	if sa.Handler <= 1 {
+		return fmt.Errorf("signal %d has no handler in this runtime", wakeSignal)
+	}
+	sa.Flags &^= saRestart
+	if e := rtSigaction(wakeSignal, &sa, nil); e != 0 {
+		return fmt.Errorf("set the action of signal %d: %w", wakeSignal, e)
+	}
+	return nil
+}
+
+func (t *Tracer) thread(ready chan<- error) {
+	// Never unlocked: the thread ends with the goroutine, and the kernel then
+	// detaches whatever it still traces.
+	runtime.LockOSThread()
+	defer close(t.done)
+	t.tid = unix.Gettid()
+	if err := errors.Join(makeInterrupting(), quietChildren()); err != nil {
+		ready <- err
+		return
+	}
+	ready <- nil
+	for range t.notify {
+		t.runJobs()
+		t.mu.Lock()
+		closed := t.closed
+		t.mu.Unlock()
+		if closed {
+			return
+		}
+	}
+}
+
+// runJobs runs what was queued by Do.
+func (t *Tracer) runJobs() {
+	for t.queued.Load() > 0 {
+		t.mu.Lock()
+		j := t.jobs[0]
+		t.jobs = t.jobs[1:]
+		t.queued.Add(-1)
+		t.mu.Unlock()
+		j.picked.Store(true)
+		j.err = j.fn()
+		close(j.done)
+	}
+}
+
+// Do runs fn on the tracer's thread, between two events if Run is under way,
+// and returns what fn returns. It may be called from any goroutine; on the
+// tracer's thread itself it runs fn directly. After Close it returns ErrClosed.
+func (t *Tracer) Do(fn func() error) error {
+	if unix.Gettid() == t.tid {
+		return fn()
+	}
+	j := &job{fn: fn, done: make(chan struct{})}
+	t.mu.Lock()
+	if t.closed {
+		t.mu.Unlock()
+		return ErrClosed
+	}
+	t.jobs = append(t.jobs, j)
+	t.queued.Add(1)
+	t.mu.Unlock()
+	select {
+	case t.notify <- struct{}{}:
+	default:
+	}
+	tick := time.NewTicker(wakeEvery)
+	defer tick.Stop()
+	for !j.picked.Load() {
+		t.wake()
+		select {
+		case <-j.done:
+			return j.err
+		case <-t.done:
+			return ErrClosed
+		case <-tick.C:
+		}
+	}
+	<-j.done
+	return j.err
+}
+
+// wake makes a wait that is under way return EINTR.
+func (t *Tracer) wake() {
+	// The thread is ours until Close has ended; a failure means that it ended.
+	_ = unix.Tgkill(t.pid, t.tid, wakeSignal)
+}
+
+// wakeAt wakes the tracer's thread from d on, again and again, until the
+// returned function is called. It is the timeout of a wait.
+func (t *Tracer) wakeAt(d time.Duration) (stop func()) {
+	var over atomic.Bool
+	var timer *time.Timer
+	var mu sync.Mutex
+	mu.Lock()
+	timer = time.AfterFunc(d, func() {
+		if over.Load() {
+			return
+		}
+		t.wake()
+		mu.Lock()
+		timer.Reset(wakeEvery)
+		mu.Unlock()
+	})
+	mu.Unlock()
+	return func() {
+		over.Store(true)
+		timer.Stop()
+	}
+}
+
+// Close detaches every process that is still attached, lets it run on, and
+// ends the tracer's thread. A Run under way must have been cancelled before.
+func (t *Tracer) Close() error {
+	var errs []error
+	err := t.Do(func() error {
+		for _, p := range t.processes() {
+			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+			if err := p.Detach(ctx, nil); err != nil && !errors.Is(err, ErrGone) {
+				errs = append(errs, err)
+			}
+			cancel()
+		}
+		t.reapChildren()
+		t.mu.Lock()
+		t.closed = true
+		t.mu.Unlock()
+		return nil
+	})
+	if errors.Is(err, ErrClosed) {
+		return nil
+	}
+	select {
+	case t.notify <- struct{}{}:
+	default:
+	}
+	<-t.done
+	return errors.Join(append(errs, err)...)
+}
+
+// reapChildren takes the status of started processes that have ended.
+func (t *Tracer) reapChildren() {
+	for pid := range t.children {
+		var st uint32
+		if n, _ := wait(pid, &st, unix.WNOHANG); n == pid && syscall.WaitStatus(st).Exited() || syscall.WaitStatus(st).Signaled() {
+			delete(t.children, pid)
+		}
+	}
+}
+
+// processes returns a copy, since handling them changes the map.
+func (t *Tracer) processes() []*Process {
+	ps := make([]*Process, 0, len(t.procs))
+	for _, p := range t.procs {
+		ps = append(ps, p)
+	}
+	return ps
+}

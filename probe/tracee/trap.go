@@ -1,0 +1,66 @@
+//go:build linux && amd64
+
+package tracee
+
+import (
+	"syscall"
+
+	"kprobe/symbols"
+)
+
+// trap handles a SIGTRAP: an int3, the end of a step, or a signal that
+// somebody sent. Only the siginfo tells them apart for sure: a SIGTRAP sent by
+// kill may find the thread just behind an int3 that it has not executed. The
+// price is a twentieth of a stop.
+func (t *Tracer) trap(th *Thread) error {
+	if err := th.readSiginfo(); err != nil {
+		return err
+	}
+	switch code := th.si.Code(); {
+	case code == siKernel:
+		return t.breakpoint(th)
+	case code == trapTrace && th.stepping:
+		return t.obey(th, t.handler.Stepped(th))
+	}
+	return t.signal(th, syscall.SIGTRAP)
+}
+
+func (t *Tracer) breakpoint(th *Thread) error {
+	t.place.hit(th)
+	v := t.handler.Breakpoint(th)
+	if th.gone || !th.stopped {
+		return nil
+	}
+	if v == NotMine {
+		if th.staleBreakpoint() {
+			v = Resume
+		} else {
+			return t.obey(th, Deliver)
+		}
+	}
+	if err := th.p.checkForced(th); err != nil {
+		return err
+	}
+	return t.obey(th, v)
+}
+
+// staleBreakpoint puts a thread back that hit an int3 which was removed before
+// the hit was handled.
+func (t *Thread) staleBreakpoint() bool {
+	r, err := t.Regs()
+	if err != nil {
+		return false
+	}
+	var b [2]byte
+	if _, err := t.p.ReadMemory(b[:], symbols.Addr(r.Rip-2)); err != nil {
+		if _, err := t.p.ReadMemory(b[1:], symbols.Addr(r.Rip-1)); err != nil {
+			return false
+		}
+	}
+	const int3 = 0xcc
+	if b[1] == int3 || b[0] == 0xcd && b[1] == 3 {
+		return false
+	}
+	r.Rip--
+	return true
+}
