@@ -1,0 +1,410 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"kprobe/fetch"
+	"kprobe/probe/detour"
+	"kprobe/probe/insn"
+	"kprobe/symbols"
+)
+
+// How a batch is armed
+//
+// All that can fail without touching the process comes first: names are looked
+// up, programs compiled, instruction boundaries proved. Then, in this order:
+//
+//  1. memory for the copies is mapped (injected system calls);
+//  2. the copies are written there, where no thread is yet;
+//  3. each site is entered in the journal, then in the net's table, so that
+//     whoever finds an int3 from here on also finds how to go on;
+//  4. the int3 is written over the instruction's first byte. A store of one
+//     byte is seen whole: a thread executes the old instruction or the int3.
+//     No thread is stopped for it; all are traced already, so none can meet
+//     an int3 that nobody answers.
+//
+// If any step fails, what was done is undone in reverse and the batch is not
+// armed. A site that is taken out goes the same way back: first byte, then the
+// net's table keeps it as retired (a thread may have trapped and not been seen
+// yet), then the journal. Its copy stays until no thread can be in it.
+
+// want is one place of one definition that is to be armed.
+type want struct {
+	p           *placed // nil for kprobe's own breakpoints
+	at          symbols.Site
+	code        []byte
+	inst        insn.Inst
+	step        bool
+	counted     bool // its place is counted already
+	conditional bool // an exit by a conditional jump
+	kind        wantKind
+	hook        hook
+}
+
+type wantKind uint8
+
+const (
+	wantEntry wantKind = iota
+	wantReturn
+	wantExit
+	wantHook
+	wantLanding
+)
+
+// resolve finds the places of a definition in the target and proves them.
+func (tg *target) resolve(d *fetch.Def, ev *event) ([]want, error) {
+	places, err := tg.space.Resolve(d.Place)
+	var unbound *symbols.UnboundIFuncError
+	if errors.As(err, &unbound) {
+		if impl, ok := tg.chosen[unbound.Resolver]; ok {
+			var w symbols.Site
+			if w, err = tg.space.IFuncSite(unbound, impl); err == nil && d.Place.Offset != 0 {
+				places, err = tg.space.Resolve(symbols.Place{Kind: symbols.PlaceAddr, Value: uint64(impl) + uint64(d.Place.Offset)})
+			} else {
+				places = []symbols.Site{w}
+			}
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	glob := d.Place.IsGlob()
+	var out []want
+	var refused error
+	for _, w := range places {
+		more, err := tg.place(d, ev, w)
+		if err != nil {
+			var r *RefusedError
+			if glob && errors.As(err, &r) {
+				refused = err
+				tg.s.logf("%v", err)
+				continue
+			}
+			return nil, err
+		}
+		out = append(out, more...)
+	}
+	if len(out) == 0 && refused != nil {
+		return nil, refused
+	}
+	return out, nil
+}
+
+// place makes what is to be armed for a definition at one place.
+func (tg *target) place(d *fetch.Def, ev *event, w symbols.Site) ([]want, error) {
+	isReturn := d.Kind == fetch.Return
+	if isReturn && w.Offset != 0 {
+		return nil, &RefusedError{Addr: w.Addr, Place: w.Name, Rule: "a return probe needs a function's entry"}
+	}
+	code, inst, err := tg.prove(w)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := planCopy(w, code, w.Addr+1<<16, tg.shadowStack); err != nil {
+		return nil, err
+	}
+	prog, err := d.Compile(&env{tg: tg, site: w})
+	if err != nil {
+		return nil, err
+	}
+	p := &placed{ev: ev, def: d, prog: prog, target: tg, where: w, fn: w.Func.Symbol.Name, timeSlots: timeSlots(prog)}
+	if !isReturn {
+		return []want{{p: p, at: w, code: code, inst: inst, kind: wantEntry}}, nil
+	}
+	n := d.MaxActive
+	if n == 0 {
+		n = tg.s.maxActive()
+	}
+	p.pool = newPool(n)
+	out := []want{{p: p, at: w, code: code, inst: inst, kind: wantReturn}}
+	f, err := tg.function(w)
+	if w.Module.File.IsGo() {
+		p.goABI = true
+		if err != nil {
+			return nil, &RefusedError{Addr: w.Addr, Place: w.Name, Rule: fmt.Sprintf("its exits can't be found: %v", err)}
+		}
+		exits, err := tg.exits(f, w, p)
+		if err != nil {
+			return nil, err
+		}
+		return append(out, exits...), nil
+	}
+	if err == nil {
+		p.describeExits(f)
+	}
+	return out, nil
+}
+
+// arm puts a batch in, or nothing of it.
+func (tg *target) arm(ctx context.Context, ws []want) error {
+	if len(ws) == 0 {
+		return nil
+	}
+	// What is begun here is finished or undone, both of which take injected
+	// calls: from here on nobody's haste counts.
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	ctx = context.WithoutCancel(ctx)
+	if err := tg.ensureArea(ctx); err != nil {
+		return err
+	}
+	for _, w := range ws {
+		if w.p != nil && w.p.tap == nil {
+			if err := tg.tap.add(w.p); err != nil {
+				return err
+			}
+		}
+	}
+	if err := tg.forgetGone(ctx, ws); err != nil {
+		return err
+	}
+	if err := tg.makeWay(ctx, ws); err != nil {
+		return err
+	}
+	rest, patches, err := tg.optimize(ctx, ws)
+	if err != nil {
+		return err
+	}
+	if err := tg.armTraps(ctx, rest); err != nil {
+		return err
+	}
+	if err := tg.armPatches(ctx, patches); err != nil {
+		for _, w := range rest {
+			tg.unhang(w)
+			if st := tg.sites[w.at.Addr]; st != nil && st.idle() {
+				tg.discard(st)
+			}
+		}
+		return err
+	}
+	for _, p := range patches {
+		for _, x := range p.probes {
+			x.ev.places.Add(1)
+		}
+	}
+	return nil
+}
+
+// makeWay takes jumps out that cover places of a batch. A return address
+// under a jump gets a landing instead.
+func (tg *target) makeWay(ctx context.Context, ws []want) error {
+	for _, w := range ws {
+		p := tg.patches.covering(w.at.Addr, int(w.inst.Len))
+		if p == nil {
+			continue
+		}
+		if w.kind == wantLanding {
+			return errors.New("a probe's jump is there")
+		}
+		if err := tg.unoptimize(ctx, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// armTraps puts breakpoints in, all or none.
+func (tg *target) armTraps(ctx context.Context, ws []want) error {
+	return tg.layTraps(ctx, ws, tg.writeAll)
+}
+
+func (tg *target) writeAll(fresh []*site) error {
+	for _, st := range fresh {
+		if err := tg.write(st); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// layTraps makes the sites of breakpoints, all or none. put writes them.
+func (tg *target) layTraps(ctx context.Context, ws []want, put func([]*site) error) (err error) {
+	if len(ws) == 0 {
+		return nil
+	}
+	if err := tg.reserve(ctx, ws); err != nil {
+		return err
+	}
+	var fresh []*site
+	defer func() {
+		if err != nil {
+			for i := len(fresh) - 1; i >= 0; i-- {
+				tg.discard(fresh[i])
+			}
+			for _, w := range ws {
+				tg.unhang(w)
+			}
+		}
+	}()
+	for _, w := range ws {
+		st := tg.sites[w.at.Addr]
+		if st == nil {
+			if st, err = tg.lay(ctx, w); err != nil {
+				return err
+			}
+			fresh = append(fresh, st)
+		}
+		hang(st, w)
+	}
+	return put(fresh)
+}
+
+// reserve maps memory for the copies of a batch, near each of its places.
+func (tg *target) reserve(ctx context.Context, ws []want) error {
+	type need struct {
+		at symbols.Addr
+		n  int
+	}
+	byModule := map[*symbols.Module]*need{}
+	for _, w := range ws {
+		a := w.at.Addr
+		if tg.sites[a] != nil {
+			continue
+		}
+		m := w.at.Module
+		if byModule[m] == nil {
+			byModule[m] = &need{at: a}
+		}
+		byModule[m].n++
+	}
+	for _, n := range byModule {
+		if err := tg.area.code.reserve(ctx, n.at, n.n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lay makes a site and writes its copy; the text is not touched.
+func (tg *target) lay(ctx context.Context, wt want) (*site, error) {
+	w, code := wt.at, wt.code
+	slot, err := tg.area.code.slot(ctx, w.Addr)
+	if err != nil {
+		return nil, err
+	}
+	m, err := planCopy(w, code, slot, tg.shadowStack)
+	if err != nil {
+		tg.area.code.giveBack(slot)
+		return nil, err
+	}
+	if err := tg.proc.WriteMemory(m.Code, slot); err != nil {
+		tg.area.code.giveBack(slot)
+		return nil, fmt.Errorf("write the copy of %s: %w", w.Name, err)
+	}
+	st := &site{addr: w.Addr, name: w.Name, code: code, length: int(wt.inst.Len), moved: m, slot: slot, step: wt.step, entry: -1}
+	tg.sites[w.Addr] = st
+	tg.bySlot[slot] = st
+	return st, nil
+}
+
+// write arms a site: journal, table, int3.
+func (tg *target) write(st *site) error {
+	var err error
+	if st.entry, err = tg.area.journal.add(st.addr, st.slot, st.code); err != nil {
+		return err
+	}
+	if err := tg.area.table.Insert(uint64(st.addr), uint64(st.slot)); err != nil {
+		return fmt.Errorf("too many probes: %w", err)
+	}
+	st.armed = true
+	if err := tg.proc.WriteMemory([]byte{breakpoint}, st.addr); err != nil {
+		st.armed = false
+		return fmt.Errorf("write the breakpoint at %s: %w", st.name, err)
+	}
+	return nil
+}
+
+// restore takes the int3 of a site out. The copy stays.
+func (tg *target) restore(st *site) error {
+	if !st.armed {
+		return nil
+	}
+	var now [1]byte
+	if _, err := tg.proc.ReadMemory(now[:], st.addr); err == nil && now[0] == breakpoint {
+		if err := tg.proc.WriteMemory(st.code[:1], st.addr); err != nil {
+			return fmt.Errorf("restore %s: %w", st.name, err)
+		}
+	}
+	st.armed = false
+	tg.area.table.Retire(uint64(st.addr))
+	tg.area.journal.remove(st.entry)
+	st.entry = -1
+	return nil
+}
+
+// discard takes a site out and forgets it. Its slot is given back only by
+// those who know that no thread is in it.
+func (tg *target) discard(st *site) {
+	if err := tg.restore(st); err != nil {
+		tg.s.warnf("%v", err)
+	}
+	if tg.sites[st.addr] == st {
+		delete(tg.sites, st.addr)
+	}
+}
+
+func hang(st *site, w want) {
+	switch w.kind {
+	case wantEntry:
+		st.probes = append(st.probes, w.p)
+	case wantReturn:
+		st.returns = append(st.returns, w.p)
+	case wantExit:
+		st.exits = append(st.exits, w.p)
+		if w.conditional {
+			st.jcc = w.inst.Opcode | 0x80 // never 0
+		}
+	case wantHook:
+		st.hooks = append(st.hooks, w.hook)
+	case wantLanding:
+		st.lands = true
+	}
+	if (w.kind == wantEntry || w.kind == wantReturn) && !w.counted {
+		w.p.ev.places.Add(1)
+	}
+}
+
+// unhang is the inverse of hang for a batch that failed.
+func (tg *target) unhang(w want) {
+	st := tg.sites[w.at.Addr]
+	if st == nil {
+		return
+	}
+	drop := func(list []*placed) []*placed {
+		out := list[:0]
+		for _, p := range list {
+			if p != w.p {
+				out = append(out, p)
+			} else if w.kind != wantExit {
+				p.ev.places.Add(-1)
+			}
+		}
+		return out
+	}
+	st.probes, st.returns, st.exits = drop(st.probes), drop(st.returns), drop(st.exits)
+}
+
+// timeSlots are the places of a record that hold the time stamp counter until
+// it is read. A filter over the time needs nanoseconds at the hit; such a
+// program is evaluated by the tracer alone.
+func timeSlots(prog *fetch.Program) []int {
+	slots := detour.TimeSlots(prog)
+	if prog.Filter == nil {
+		return slots
+	}
+	for i := range prog.Filter.Preds {
+		q := &prog.Filter.Preds[i]
+		if q.Field != fetch.FieldArg || q.Arg >= len(prog.Args) {
+			continue
+		}
+		for _, off := range slots {
+			if prog.Args[q.Arg].Slot == off {
+				return nil
+			}
+		}
+	}
+	return slots
+}

@@ -1,0 +1,122 @@
+package probe
+
+import (
+	"errors"
+	"fmt"
+
+	"kprobe/fetch"
+	"kprobe/probe/insn"
+	"kprobe/symbols"
+)
+
+// Checked is what Check found out about a definition.
+type Checked struct {
+	// Sites are the places that would be probed. Those of a glob that can't be
+	// probed are left out, as when it is armed.
+	Sites []symbols.Site
+	// Module is the file that the places are in; nil where they are in several.
+	Module *symbols.Module
+	// Unbound reports that the implementation behind the name is chosen when
+	// the program runs (an IFUNC): what it is can't be checked before, and
+	// Sites is empty.
+	Unbound bool
+}
+
+// Check says whether a definition can be armed, as far as files tell: its
+// places exist and start instructions that can run out of line, its arguments
+// can be fetched there. It works on files as on processes and touches neither;
+// memory that differs from its file shows only when the probe is armed.
+//
+// Errors are *DefError around those of Space.Resolve, *BoundaryError,
+// *RefusedError and *fetch.SyntaxError.
+func Check(space *symbols.Space, d *fetch.Def) (*Checked, error) {
+	c, err := check(space, d)
+	if err != nil {
+		return nil, &DefError{Def: d, Err: err}
+	}
+	return c, nil
+}
+
+func check(space *symbols.Space, d *fetch.Def) (*Checked, error) {
+	places, err := space.Resolve(d.Place)
+	var unbound *symbols.UnboundIFuncError
+	if errors.As(err, &unbound) {
+		return &Checked{Unbound: true, Module: unbound.Module}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	c := &Checked{}
+	var refused *RefusedError
+	for _, w := range places {
+		err := checkSite(space, d, w)
+		if errors.As(err, &refused) && d.Place.IsGlob() {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		c.Sites = append(c.Sites, w)
+		if len(c.Sites) == 1 {
+			c.Module = w.Module
+		} else if c.Module != w.Module {
+			c.Module = nil
+		}
+	}
+	if len(c.Sites) == 0 && refused != nil {
+		return nil, refused
+	}
+	return c, nil
+}
+
+func checkSite(space *symbols.Space, d *fetch.Def, w symbols.Site) error {
+	refuse := func(rule string, args ...any) error {
+		return &RefusedError{Addr: w.Addr, Place: w.Name, Rule: fmt.Sprintf(rule, args...)}
+	}
+	if w.Module == nil || w.Module.File == nil {
+		return refuse("no file is mapped there, so its instructions can't be known")
+	}
+	if d.Kind == fetch.Return && w.Offset != 0 {
+		return d.Error(fetch.BadRetprobe, fmt.Sprintf("%s is not a function's entry", w.Name), nil)
+	}
+	if w.Vaddr != w.Func.Start || w.Func.End == 0 {
+		if w.Func.End <= w.Func.Start {
+			return refuse("no function is known there, so where its instructions start can't be proved")
+		}
+		f, err := decodeFunction(w.Module.File, w.Func, w.Addr-symbols.Addr(w.Vaddr-w.Func.Start))
+		if err != nil {
+			return refuse("%v", err)
+		}
+		if !f.sweep.Boundary(uint64(w.Addr)) {
+			return boundaryError(w, f)
+		}
+	}
+	code, err := firstBytes(w.Module.File, w.Vaddr)
+	if err != nil {
+		return refuse("its bytes can't be read from the file: %v", err)
+	}
+	if _, err := insn.Decode(code); err != nil {
+		return refuse("what is there is no instruction that is known (%v)", err)
+	}
+	if isRestorer(code) {
+		return refuse("unwinders recognise the signal trampoline by its bytes")
+	}
+	if _, err := insn.Relocate(code, uint64(w.Addr), uint64(w.Addr)+1<<16, insn.Options{}); err != nil {
+		return refuse("%v", err)
+	}
+	_, err = d.Compile(&env{tg: &target{space: space}, site: w})
+	if space.PID() == 0 && errors.Is(err, symbols.ErrNotMapped) {
+		return nil // data of another file, which a process may well have
+	}
+	return err
+}
+
+// firstBytes reads an instruction that may be the file's last.
+func firstBytes(file *symbols.File, v symbols.Vaddr) (code []byte, err error) {
+	for n := maxInsn; n > 0; n-- {
+		if code, err = file.Text(v, n); err == nil {
+			return code, nil
+		}
+	}
+	return nil, err
+}

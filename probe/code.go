@@ -1,0 +1,168 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/probe/tracee"
+	"kprobe/symbols"
+)
+
+// piece is executable memory that was mapped into the target: copies of
+// instructions, the net, landings. It is private and anonymous, readable and
+// executable, never writable for the target; kprobe writes it as it writes
+// text.
+type piece struct {
+	start symbols.Addr
+	size  uint64
+	used  uint64
+	free  []symbols.Addr // slots given back
+}
+
+func (p *piece) end() symbols.Addr { return p.start + symbols.Addr(p.size) }
+
+// near reports whether every byte of the piece is within reach of a.
+func (p *piece) near(a symbols.Addr) bool {
+	return within(a, p.start) && within(a, p.end())
+}
+
+func within(a, b symbols.Addr) bool {
+	if a > b {
+		a, b = b, a
+	}
+	return b-a <= reach
+}
+
+const (
+	// slotSize holds any relocated instruction and its jump back.
+	slotSize = 64
+	// pieceSize is the least that is mapped at once: 1024 slots.
+	pieceSize = 64 << 10
+	// pieceTries bounds how many gaps are tried when the target maps memory
+	// at the same time.
+	pieceTries = 16
+)
+
+// code is the executable memory of one target, in pieces near the modules
+// that are probed.
+type code struct {
+	proc   *tracee.Process
+	pieces []*piece
+	added  func(*piece) error // notes a new piece in the journal; may be nil
+}
+
+// holds returns the piece that contains a, or nil.
+func (c *code) holds(a symbols.Addr) *piece {
+	for _, p := range c.pieces {
+		if a >= p.start && a < p.end() {
+			return p
+		}
+	}
+	return nil
+}
+
+// reserve makes sure that n slots can be had near a without another system
+// call in the target.
+func (c *code) reserve(ctx context.Context, a symbols.Addr, n int) error {
+	have := uint64(0)
+	for _, p := range c.pieces {
+		if p.near(a) {
+			have += uint64(len(p.free)) + (p.size-p.used)/slotSize
+		}
+	}
+	if have >= uint64(n) {
+		return nil
+	}
+	size := max(pieceSize, (uint64(n)-have)*slotSize)
+	_, err := c.add(ctx, a, (size+pageSize-1)&^uint64(pageSize-1))
+	return err
+}
+
+// slot returns slotSize free bytes near a, mapping more if there are none.
+func (c *code) slot(ctx context.Context, a symbols.Addr) (symbols.Addr, error) {
+	for try := 0; try < 2; try++ {
+		for _, p := range c.pieces {
+			if !p.near(a) {
+				continue
+			}
+			if n := len(p.free); n > 0 {
+				s := p.free[n-1]
+				p.free = p.free[:n-1]
+				return s, nil
+			}
+			if p.used+slotSize <= p.size {
+				s := p.start + symbols.Addr(p.used)
+				p.used += slotSize
+				return s, nil
+			}
+		}
+		if err := c.reserve(ctx, a, 1); err != nil {
+			return 0, err
+		}
+	}
+	return 0, fmt.Errorf("no room for a copy near %v", a)
+}
+
+// giveBack returns a slot in which no thread can be any more.
+func (c *code) giveBack(s symbols.Addr) {
+	if p := c.holds(s); p != nil {
+		p.free = append(p.free, s)
+	}
+}
+
+// add maps a piece of size bytes within reach of a.
+func (c *code) add(ctx context.Context, a symbols.Addr, size uint64) (*piece, error) {
+	tried := map[symbols.Addr]bool{}
+	for range pieceTries {
+		maps, err := symbols.ReadMaps(c.proc.PID())
+		if err != nil {
+			return nil, err
+		}
+		at, ok := findGap(maps, a, a, size, tried)
+		if !ok {
+			break
+		}
+		got, err := c.proc.Syscall(ctx, nil, unix.SYS_MMAP, uintptr(at), uintptr(size), unix.PROT_READ|unix.PROT_EXEC,
+			unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED_NOREPLACE, ^uintptr(0), 0)
+		switch {
+		case errors.Is(err, unix.EEXIST):
+			tried[at] = true
+			continue
+		case err != nil:
+			return nil, fmt.Errorf("map executable memory in the target: %w", err)
+		case symbols.Addr(got) != at:
+			// A kernel before 4.17 takes the address as a hint.
+			if _, err := c.proc.Syscall(ctx, nil, unix.SYS_MUNMAP, got, uintptr(size)); err != nil {
+				return nil, err
+			}
+			tried[at] = true
+			continue
+		}
+		p := &piece{start: at, size: size}
+		c.pieces = append(c.pieces, p)
+		if c.added != nil {
+			return p, c.added(p)
+		}
+		return p, nil
+	}
+	return nil, fmt.Errorf("no free addresses within 2 GiB of %v", a)
+}
+
+// unmap gives all pieces back to the target but the one that starts at keep;
+// no thread may be in one.
+func (c *code) unmap(ctx context.Context, keep symbols.Addr) error {
+	var first error
+	for _, p := range c.pieces {
+		if p.start == keep {
+			continue
+		}
+		if _, err := c.proc.Syscall(ctx, nil, unix.SYS_MUNMAP, uintptr(p.start), uintptr(p.size)); err != nil && first == nil {
+			first = err
+		}
+	}
+	c.pieces = nil
+	return first
+}

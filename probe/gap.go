@@ -1,0 +1,86 @@
+package probe
+
+import "kprobe/symbols"
+
+const (
+	pageSize = 4096
+	// reach is how far a 32-bit displacement may be trusted to go in either
+	// direction, less what a copy and its operands may add.
+	reach = 1<<31 - 1<<20
+	// heapRoom is left free behind the main program, where brk grows.
+	heapRoom = 1 << 30
+	// stackRoom is left free below the main stack, which grows down.
+	stackRoom = 256 << 20
+	// lowest is above vm.mmap_min_addr's usual 64 KiB.
+	lowest = 1 << 20
+	// highest is the end of user space with four-level page tables
+	// (Documentation/arch/x86/x86_64/mm.rst).
+	highest = 1<<47 - pageSize
+)
+
+// findGap returns the start of size free bytes from which every address in
+// [lo, hi] is within reach, as near to them as can be, or ok = false. maps
+// must be sorted by address, as /proc/PID/maps is. skip is an interval start
+// that was tried and refused; gaps at it are passed over.
+func findGap(maps []symbols.Mapping, lo, hi symbols.Addr, size uint64, tried map[symbols.Addr]bool) (at symbols.Addr, ok bool) {
+	min, max := uint64(lowest), uint64(highest)
+	if uint64(hi) > reach && uint64(hi)-reach > min {
+		min = uint64(hi) - reach
+	}
+	if uint64(lo)+reach < max {
+		max = uint64(lo) + reach
+	}
+	var best, bestDist uint64
+	consider := func(start, end uint64) {
+		start = (start + pageSize - 1) &^ (pageSize - 1)
+		if start < min {
+			start = (min + pageSize - 1) &^ (pageSize - 1)
+		}
+		if end > max {
+			end = max &^ (pageSize - 1)
+		}
+		if end < start || end-start < size {
+			return
+		}
+		for _, c := range [2]uint64{start, end - size} {
+			d := uint64(lo) - c
+			if c > uint64(lo) {
+				d = c - uint64(lo)
+			}
+			if !tried[symbols.Addr(c)] && (!ok || d < bestDist) {
+				best, bestDist, ok = c, d, true
+			}
+		}
+	}
+	eachGap(maps, consider)
+	return symbols.Addr(best), ok
+}
+
+// eachGap calls f with each range of free addresses, in order. Where the heap
+// and the main stack may grow is left out.
+func eachGap(maps []symbols.Mapping, f func(lo, hi uint64)) {
+	prev := uint64(lowest)
+	var main string
+	for i, m := range maps {
+		if i == 0 {
+			main = m.Path
+		}
+		end := uint64(m.Start)
+		if m.Path == "[stack]" && end > stackRoom {
+			end -= stackRoom
+		}
+		if end > prev {
+			f(prev, end)
+		}
+		next := uint64(m.End)
+		if m.Path == "[heap]" || (m.Path == main && i+1 < len(maps) && maps[i+1].Path != main && maps[i+1].Path != "[heap]") {
+			next += heapRoom
+		}
+		if next > prev {
+			prev = next
+		}
+	}
+	if prev < highest {
+		f(prev, highest)
+	}
+}

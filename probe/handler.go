@@ -1,0 +1,184 @@
+package probe
+
+import (
+	"kprobe/probe/tracee"
+	"kprobe/symbols"
+)
+
+// handler answers the tracer's events. Its methods run on the tracer thread
+// with the thread stopped.
+//
+// A thread and a breakpoint, in states:
+//
+//	at the site   it executes int3 and stops: Breakpoint. Hits are recorded,
+//	              its instruction pointer is set to the copy.
+//	in the copy   boosted: it runs through it and jumps back, seen by nobody.
+//	              stepped: it stops behind each instruction of the copy:
+//	              Stepped, until it has left.
+//	a fault there Signal: the program is shown the fault as one of the
+//	              instruction at the site, with the registers of before.
+//	a signal there Signal: held back; the thread is stepped out of the copy and
+//	              gets it then, where the program knows its own code.
+type handler Session
+
+// Breakpoint implements tracee.Handler.
+func (h *handler) Breakpoint(t *tracee.Thread) tracee.Verdict {
+	s := (*Session)(h)
+	tg, silent := s.targetOf(t)
+	if tg == nil || tg.area == nil {
+		return tracee.NotMine
+	}
+	regs, err := t.Regs()
+	if err != nil {
+		return tracee.Resume
+	}
+	pc := symbols.Addr(regs.Rip - 1)
+	th := tg.thread(t)
+	if i, ok := tg.area.landingAt(pc); ok {
+		if err := s.fill(tg, th); err != nil {
+			return tracee.Resume
+		}
+		if to, ok := s.leaveByLanding(tg, i); ok {
+			regs.Rip = uint64(to)
+			_ = t.SetRegs(regs) // fails only if the thread is gone
+		}
+		return tracee.Resume
+	}
+	st := tg.sites[pc]
+	if st == nil || !st.armed {
+		if to, ok := tg.patches.guards[pc]; ok {
+			regs.Rip = uint64(to)
+			_ = t.SetRegs(regs) // fails only if the thread is gone
+			return tracee.Resume
+		}
+		return h.strayTrap(tg, t, pc)
+	}
+	again := th.resumes(st, regs)
+	th.faulted = nil
+	if !again && !silent {
+		if err := s.fill(tg, th); err != nil {
+			return tracee.Resume
+		}
+		s.regs.IP = uint64(st.addr)
+		s.hitSite(tg, th, st)
+	}
+	// A hook may have taken the site out, or ended the process.
+	if !st.armed {
+		regs.Rip = uint64(st.addr)
+		_ = t.SetRegs(regs) // fails only if the thread is gone
+		return tracee.Resume
+	}
+	regs.Rip = uint64(st.slot)
+	if err := t.SetRegs(regs); err != nil {
+		return tracee.Resume // gone
+	}
+	if st.step {
+		th.in = st
+		return tracee.Step
+	}
+	return tracee.Resume
+}
+
+// hitSite does all that hangs on a site, in the order in which the program
+// experiences it: a call returns here, then the instruction is reached.
+func (s *Session) hitSite(tg *target, th *thread, st *site) {
+	if st.lands {
+		s.leaveCall(tg, st)
+	}
+	for _, p := range st.probes {
+		s.record(p, nil, 0)
+	}
+	if len(st.exits) > 0 && (st.jcc == 0 || jccTaken(st.jcc, s.regs.Flags)) {
+		s.leaveGo(tg, st)
+	}
+	if len(st.returns) > 0 {
+		s.enterCall(s.run, tg, th, st)
+	}
+	for _, f := range st.hooks {
+		f(th.t)
+	}
+}
+
+// strayTrap answers an int3 where there is no site: of a thread that trapped
+// before the site was taken out, or the program's own.
+func (h *handler) strayTrap(tg *target, t *tracee.Thread, pc symbols.Addr) tracee.Verdict {
+	var b [1]byte
+	if _, err := tg.proc.ReadMemory(b[:], pc); err != nil || b[0] == breakpoint {
+		return tracee.NotMine
+	}
+	regs, err := t.Regs()
+	if err != nil {
+		return tracee.Resume
+	}
+	regs.Rip = uint64(pc)
+	_ = t.SetRegs(regs) // fails only if the thread is gone
+	return tracee.Resume
+}
+
+// Stepped implements tracee.Handler: a thread has executed one instruction.
+func (h *handler) Stepped(t *tracee.Thread) tracee.Verdict {
+	tg, _ := (*Session)(h).targetOf(t)
+	if tg == nil {
+		return tracee.Resume
+	}
+	regs, err := t.Regs()
+	if err != nil {
+		return tracee.Resume
+	}
+	if pc := symbols.Addr(regs.Rip); tg.siteOfCopy(pc) != nil || tg.patches.stageAt(pc) != nil {
+		return tracee.Step
+	}
+	tg.thread(t).in = nil
+	return tracee.Resume
+}
+
+// Signal implements tracee.Handler.
+func (h *handler) Signal(t *tracee.Thread, si *tracee.Siginfo) tracee.Verdict {
+	tg, _ := (*Session)(h).targetOf(t)
+	if tg == nil {
+		return tracee.Deliver
+	}
+	regs, err := t.Regs()
+	if err != nil {
+		return tracee.Deliver
+	}
+	pc := symbols.Addr(regs.Rip)
+	if v, done := tg.inDetour(t, si); done {
+		return v
+	}
+	st := tg.siteOfCopy(pc)
+	if st == nil {
+		return tracee.Deliver
+	}
+	if !si.Synchronous() {
+		return tracee.Step
+	}
+	before, ok := st.rewind(regs, tg.proc)
+	if !ok {
+		return tracee.Deliver
+	}
+	if si.Addr() == pc {
+		si.SetAddr(st.addr)
+		if err := t.SetSiginfo(si); err != nil {
+			return tracee.Deliver // gone
+		}
+	}
+	if err := t.SetRegs(before); err == nil {
+		tg.thread(t).fault(st, before)
+	}
+	return tracee.Deliver
+}
+
+// targetOf finds the target of a thread. silent says that it belongs to a
+// child that borrows the target's memory and isn't followed: it meets the
+// breakpoints, and its hits are nobody's.
+func (s *Session) targetOf(t *tracee.Thread) (tg *target, silent bool) {
+	p := t.Process()
+	if tg := s.targets[p.PID()]; tg != nil {
+		return tg, false
+	}
+	if owner := p.SharesMemory(); owner != nil {
+		return s.targets[owner.PID()], true
+	}
+	return nil, false
+}

@@ -1,0 +1,322 @@
+package probe
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"kprobe/fetch"
+	"kprobe/internal/fixture"
+	"kprobe/symbols"
+)
+
+// subject is a running fixture program that prints "ready", works after a
+// line on its input, prints "done SUM" and ends after another line.
+type subject struct {
+	t   *testing.T
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Reader
+}
+
+func startSubject(t *testing.T, path string, args ...string) *subject {
+	t.Helper()
+	cmd := exec.Command(path, args...)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	s := &subject{t: t, cmd: cmd, in: in, out: bufio.NewReader(out)}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	s.expect("ready")
+	return s
+}
+
+func (s *subject) pid() int { return s.cmd.Process.Pid }
+
+// expect reads a line and returns it; it must start with want.
+func (s *subject) expect(want string) string {
+	s.t.Helper()
+	got := make(chan string, 1)
+	go func() {
+		line, err := s.out.ReadString('\n')
+		if err != nil {
+			line = fmt.Sprintf("(%v after %q)", err, line)
+		}
+		got <- strings.TrimSpace(line)
+	}()
+	select {
+	case line := <-got:
+		if !strings.HasPrefix(line, want) {
+			s.t.Fatalf("the program printed %q, want %q…", line, want)
+		}
+		return line
+	case <-time.After(60 * time.Second):
+		s.t.Fatalf("the program printed no %q within a minute; %s", want, threadStates(s.pid()))
+		return ""
+	}
+}
+
+func (s *subject) line() {
+	s.t.Helper()
+	if _, err := s.in.Write([]byte("\n")); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// work has the program do its work and returns what it printed.
+func (s *subject) work() string {
+	s.t.Helper()
+	s.line()
+	return s.expect("done")
+}
+
+// end lets the program end and checks its status.
+func (s *subject) end() {
+	s.t.Helper()
+	s.line()
+	err := s.cmd.Wait()
+	if s.cmd.ProcessState.ExitCode() != 7 {
+		s.t.Errorf("the program ended with %v, want exit status 7", err)
+	}
+}
+
+func threadStates(pid int) string {
+	b, _ := exec.Command("sh", "-c", fmt.Sprintf("cat /proc/%d/task/*/status | grep -E 'State|Pid:|Tracer|Sig'; cat /proc/%d/task/*/syscall", pid, pid)).CombinedOutput()
+	return string(b)
+}
+
+// plain is what the program prints when nobody traces it.
+func plain(t *testing.T, path string, args ...string) string {
+	t.Helper()
+	s := startSubject(t, path, args...)
+	out := s.work()
+	s.end()
+	return out
+}
+
+// collector is a Sink that keeps hits as text.
+type collector struct {
+	mu    sync.Mutex
+	lines []string
+	tids  map[int]int
+	max   int
+	vals  []fetch.Value
+}
+
+func (c *collector) Hit(h *Hit) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var err error
+	if c.vals, err = h.Program.Decode(h.Data, c.vals); err != nil {
+		return err
+	}
+	b := []byte(h.Event.Name)
+	for i, f := range h.Program.Fields() {
+		b = append(b, ' ')
+		b = append(b, f.Name...)
+		b = append(b, '=')
+		b = fetch.AppendText(b, f.Type, c.vals[i], symbolizer{h.Space})
+	}
+	if h.RetIP != 0 {
+		name, off, _, _, _ := h.Space.Symbolize(h.RetIP)
+		b = fmt.Appendf(b, " (%s+%#x <- %s)", name, off, h.Func)
+	}
+	c.lines = append(c.lines, string(b))
+	if c.tids == nil {
+		c.tids = map[int]int{}
+	}
+	c.tids[h.TID]++
+	if c.max > 0 && len(c.lines) >= c.max {
+		return ErrStop
+	}
+	return nil
+}
+
+func (c *collector) all() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([]string(nil), c.lines...)
+}
+
+// live is a session that runs on a subject.
+type live struct {
+	t    *testing.T
+	s    *Session
+	sink *collector
+	stop context.CancelFunc
+	done chan struct{}
+	sum  Summary
+	err  error
+}
+
+func parseDefs(t *testing.T, lines ...string) []*fetch.Def {
+	t.Helper()
+	var defs []*fetch.Def
+	for _, l := range lines {
+		d, err := fetch.Parse(l)
+		if err != nil {
+			t.Fatalf("%s: %v", l, err)
+		}
+		defs = append(defs, d)
+	}
+	return defs
+}
+
+func attach(t *testing.T, pid int, o Options, defs ...string) *live {
+	t.Helper()
+	o.Logf = t.Logf
+	o.Warnf = t.Logf
+	s, err := Attach(context.Background(), []int{pid}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &live{t: t, s: s, sink: &collector{}, done: make(chan struct{})}
+	t.Cleanup(func() { _ = s.Close(context.Background()) })
+	if err := s.Arm(context.Background(), parseDefs(t, defs...)); err != nil {
+		t.Fatal(err)
+	}
+	l.run()
+	return l
+}
+
+func (l *live) run() {
+	ctx, cancel := context.WithCancel(context.Background())
+	l.stop = cancel
+	go func() {
+		defer close(l.done)
+		l.sum, l.err = l.s.Run(ctx, l.sink)
+	}()
+}
+
+// finish ends the run, takes the probes out and checks that nothing is left
+// in the process and that hits are conserved.
+func (l *live) finish(pid int) Summary {
+	l.t.Helper()
+	l.stop()
+	<-l.done
+	if l.err != nil {
+		l.t.Errorf("run: %v", l.err)
+	}
+	if err := l.s.Close(context.Background()); err != nil {
+		l.t.Errorf("close: %v", err)
+	}
+	checkClean(l.t, pid)
+	for _, st := range l.sum.Stats {
+		if st.Hits != st.Recorded+st.Filtered+st.Lost {
+			l.t.Errorf("%s: %d hits are not %d recorded + %d filtered + %d lost", st.Event.Name, st.Hits, st.Recorded, st.Filtered, st.Lost)
+		}
+	}
+	return l.sum
+}
+
+func (l *live) stat(name string) Stats {
+	for _, st := range l.s.Stats() {
+		if st.Event.Name == name {
+			return st
+		}
+	}
+	l.t.Fatalf("no event %s", name)
+	return Stats{}
+}
+
+// checkClean fails if the process still carries anything of kprobe: changed
+// text, mappings, a tracer, a stopped thread.
+func checkClean(t *testing.T, pid int) {
+	t.Helper()
+	maps, err := symbols.ReadMaps(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range maps {
+		if strings.Contains(m.Path, "memfd:kprobe") {
+			t.Errorf("%v-%v %s is still mapped", m.Start, m.End, m.Path)
+		}
+		if m.Path == "" && m.Exec {
+			t.Errorf("%v-%v: executable memory without a file is still mapped", m.Start, m.End)
+		}
+		if m.Exec && m.IsFile() {
+			compareText(t, pid, m)
+		}
+	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(status, []byte("TracerPid:\t0\n")) {
+		t.Errorf("the process is still traced")
+	}
+	tasks, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	for _, task := range tasks {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/status", pid, task.Name()))
+		if err == nil && (bytes.Contains(b, []byte("State:\tt")) || bytes.Contains(b, []byte("State:\tT"))) {
+			t.Errorf("thread %s is stopped", task.Name())
+		}
+	}
+}
+
+func compareText(t *testing.T, pid int, m symbols.Mapping) {
+	t.Helper()
+	f, err := os.Open(fmt.Sprintf("/proc/%d/map_files/%x-%x", pid, uint64(m.Start), uint64(m.End)))
+	if err != nil {
+		if f, err = os.Open(m.Path); err != nil {
+			return
+		}
+	}
+	defer f.Close()
+	mem, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mem.Close()
+	n := int(m.End - m.Start)
+	want, have := make([]byte, n), make([]byte, n)
+	k, _ := f.ReadAt(want, int64(m.Off))
+	if _, err := mem.ReadAt(have, int64(m.Start)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range k {
+		if want[i] != have[i] {
+			t.Errorf("%s: byte %#x of the text is %#x, the file has %#x", m.Path, int(m.Off)+i, have[i], want[i])
+			return
+		}
+	}
+}
+
+// calls is the fixture that most tests trace.
+func callsFixture(t *testing.T, flags ...string) string {
+	t.Helper()
+	if len(flags) == 0 {
+		flags = []string{"-O2"}
+	}
+	return fixture.Build(t, "probe_calls.c", flags...)
+}
+
+func inspectFile(t *testing.T, path, fn string) []*Listing {
+	t.Helper()
+	space, err := symbols.OpenFileSpace(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ls, err := Inspect(space, symbols.Place{Symbol: fn})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ls
+}

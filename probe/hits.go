@@ -1,0 +1,59 @@
+package probe
+
+import (
+	"kprobe/probe/ring"
+	"kprobe/probe/tracee"
+	"kprobe/symbols"
+)
+
+// fill makes the session's fetch context that of a stopped thread.
+func (s *Session) fill(tg *target, th *thread) error {
+	regs, err := th.t.Regs()
+	if err != nil {
+		return err
+	}
+	c := &s.ctx
+	tracee.FetchRegs(regs, &s.regs)
+	c.Regs = &s.regs
+	c.Mem = tg.proc
+	c.Vector = th.vector
+	c.Comm = th.t.Comm()
+	c.PID, c.TID = tg.proc.PID(), th.t.TID()
+	c.CPU = th.t.CPU()
+	s.now, s.tsc = s.clock.now(), s.counter.TSC()
+	c.Time = s.now
+	c.ReadLink = tg.readLink
+	c.Entry = nil
+	return nil
+}
+
+// record evaluates a probe's program over the session's context and puts the
+// hit into the rings. ret is the address returned to (0 at entry).
+func (s *Session) record(p *placed, entry []byte, ret symbols.Addr) {
+	t := p.tap
+	if s.stopping || !t.enabled(p) {
+		return
+	}
+	s.ctx.Entry = entry
+	s.ctx.Time = s.now
+	if p.timeSlots != nil {
+		s.ctx.Time = s.tsc
+	}
+	rec, pass := p.prog.Eval(&s.ctx, s.rec[:0])
+	s.rec = rec[:0]
+	switch {
+	case !pass:
+		t.producer.Count(s.ctx.CPU, p.id, ring.CounterHits, 1)
+		t.producer.Count(s.ctx.CPU, p.id, ring.CounterFiltered, 1)
+	case s.opts.CountOnly:
+		t.producer.Count(s.ctx.CPU, p.id, ring.CounterHits, 1)
+	default:
+		t.note(s.ctx.TID, s.ctx.Comm)
+		t.put(p, rec, ret)
+	}
+}
+
+// miss counts a hit that the probe could not take: nmissed.
+func (s *Session) miss(p *placed) {
+	p.tap.producer.Count(s.ctx.CPU, p.id, ring.CounterMissed, 1)
+}

@@ -1,0 +1,156 @@
+package probe
+
+import "kprobe/symbols"
+
+// instance is one call of a function that a return probe follows, from its
+// entry to its return: the kernel's kretprobe_instance.
+//
+// A call is known by where its return address lies (slot) and by where it will
+// return to. Nothing is written to the program's stack unless the return
+// address can't carry a breakpoint (landing ≥ 0): so unwinders, exceptions,
+// backtrace and longjmp see the stack as the program built it.
+type instance struct {
+	probe   *placed
+	tid     int
+	tgid    int
+	slot    symbols.Addr // where the return address lies
+	key     callKey      // how its return is recognised
+	ra      symbols.Addr // where it returns to
+	landing int          // index of the landing that stands in slot; -1: none
+	entry   []byte       // what the program captured at entry
+	time    uint64       // of the entry, CLOCK_MONOTONIC ns
+	pool    *pool
+	next    *instance // free list
+}
+
+// callKey recognises a call at its return: the stack pointer just after the
+// return instruction, or for Go, whose stacks move, the goroutine and the
+// distance from its stack's upper end.
+type callKey struct {
+	g  uint64 // goroutine, 0 for everything but Go
+	sp uint64
+}
+
+// pool holds the instances of one return probe at one place, at most max of
+// them in use, as the kernel's maxactive. It is used on the tracer thread
+// only.
+type pool struct {
+	max    int
+	used   int
+	free   *instance
+	active map[*instance]struct{}
+	// Of reclaim: misses to let go by before the next look at stacks, and how
+	// many that were after the last.
+	patience, wait int
+}
+
+func newPool(maxactive int) *pool {
+	return &pool{max: maxactive, active: make(map[*instance]struct{}, min(maxactive, 64))}
+}
+
+// get takes an instance, or nil when all are in use (nmissed).
+func (p *pool) get() *instance {
+	if p.used >= p.max {
+		return nil
+	}
+	p.used++
+	in := p.free
+	if in != nil {
+		p.free = in.next
+	} else {
+		in = new(instance)
+	}
+	in.next, in.pool, in.landing, in.entry = nil, p, -1, in.entry[:0]
+	p.active[in] = struct{}{}
+	return in
+}
+
+// put gives an instance back.
+func (p *pool) put(in *instance) {
+	if _, ok := p.active[in]; !ok {
+		return
+	}
+	delete(p.active, in)
+	p.used--
+	in.next = p.free
+	p.free = in
+}
+
+// calls finds the instances of a process by their key; several share one when
+// a probed function jumped to another instead of returning (a tail call). The
+// order of a list is the order of entry.
+type calls struct {
+	byKey map[callKey][]*instance
+	spare [][]*instance
+}
+
+func newCalls() *calls { return &calls{byKey: map[callKey][]*instance{}} }
+
+// enter adds an instance. Instances with the same key were either left by
+// tail calls and are still to return with this one, or were abandoned
+// (longjmp, an exception) before the stack grew to the same place again.
+// stale tells which; the stale ones go back to their pools, with all that
+// were entered after them.
+func (c *calls) enter(in *instance, stale func(old *instance) bool) {
+	list, ok := c.byKey[in.key]
+	if !ok && len(c.spare) > 0 {
+		list = c.spare[len(c.spare)-1]
+		c.spare = c.spare[:len(c.spare)-1]
+	}
+	for i, old := range list {
+		if stale(old) {
+			for _, dead := range list[i:] {
+				dead.pool.put(dead)
+			}
+			list = list[:i]
+			break
+		}
+	}
+	c.byKey[in.key] = append(list, in)
+}
+
+// take removes and returns the instances with that key that ok accepts, the
+// last entered first. The result is valid until the next call of any method.
+func (c *calls) take(k callKey, ok func(*instance) bool, into []*instance) []*instance {
+	list := c.byKey[k]
+	keep := list[:0]
+	into = into[:0]
+	for i := len(list) - 1; i >= 0; i-- {
+		if ok(list[i]) {
+			into = append(into, list[i])
+		}
+	}
+	if len(into) == 0 {
+		return into
+	}
+	for _, in := range list {
+		if !ok(in) {
+			keep = append(keep, in)
+		}
+	}
+	c.set(k, keep)
+	return into
+}
+
+// drop removes one instance, wherever it stands in its list.
+func (c *calls) drop(in *instance) {
+	list := c.byKey[in.key]
+	for i, x := range list {
+		if x == in {
+			c.set(in.key, append(list[:i], list[i+1:]...))
+			break
+		}
+	}
+	in.pool.put(in)
+}
+
+func (c *calls) set(k callKey, list []*instance) {
+	if len(list) > 0 {
+		c.byKey[k] = list
+		return
+	}
+	delete(c.byKey, k)
+	if list != nil && len(c.spare) < 64 {
+		c.spare = append(c.spare, list)
+	}
+}

@@ -1,0 +1,144 @@
+package probe
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+
+	"kprobe/probe/plan"
+	"kprobe/probe/ring"
+	"kprobe/symbols"
+)
+
+// journal is the list of patched sites and of mapped code in the memory file,
+// from which a later kprobe takes the patches out when this one was killed. An
+// entry is whole before the site is written, and goes after it was restored:
+// the address is stored last when an entry is made, first when it goes.
+type journal struct {
+	file *memfile
+	head ring.Header
+	free []int
+	next int
+	maps int
+}
+
+// Words that the session keeps in the header's page behind ring's directory.
+const (
+	headerScratchCode  = 3072 // u64 address of the scratch code
+	headerScratchFrame = 3080 // u64 address of the scratch frame
+	headerNet          = 3088 // u64 address of the net's handler, 0: not installed
+	headerPools        = 3096 // u64 address of the return instances laid last (poolsHead), 0: none
+)
+
+// open writes the header. The magic goes last.
+func (j *journal) open(target int) {
+	j.head = ring.Header{
+		Generation: 1, Base: uint64(j.file.base),
+		Tracer: uint32(os.Getpid()), TracerStart: startTime(os.Getpid()),
+		Target: uint32(target), Created: newClock().now(),
+	}
+	page := j.head.Encode(j.file.layout)
+	h := j.file.layout.Header.Off
+	copy(j.file.mem[h+8:], page[8:])
+	j.file.store64(h, binary.LittleEndian.Uint64(page))
+}
+
+// counts stores how many entries are in use.
+func (j *journal) counts() {
+	h := j.file.layout.Header.Off
+	j.head.Sites, j.head.Maps = uint32(j.next), uint32(j.maps)
+	page := j.head.Encode(j.file.layout)
+	copy(j.file.mem[h+88:h+96], page[88:96])
+}
+
+// mapped notes a piece of executable memory.
+func (j *journal) mapped(p *piece) error {
+	if j.maps >= int(j.file.layout.Maps.Size/ring.MapSize) {
+		return fmt.Errorf("more than %d pieces of code", j.maps)
+	}
+	m := ring.Map{Addr: uint64(p.start), Size: p.size, Off: ring.NoFile, Used: p.size}
+	j.put(j.file.layout.Map(j.maps), m.Encode())
+	j.maps++
+	j.counts()
+	return nil
+}
+
+// put stores an entry, its first word last.
+func (j *journal) put(at int64, b []byte) {
+	copy(j.file.mem[at+8:], b[8:])
+	j.file.store64(at, binary.LittleEndian.Uint64(b))
+}
+
+// add notes a breakpoint that is about to be written, and returns its number.
+func (j *journal) add(site, slot symbols.Addr, code []byte) (int, error) {
+	before := code[:min(len(code), maxInsn)]
+	after := append([]byte{breakpoint}, before[1:]...)
+	return j.site(&ring.Site{Addr: uint64(site), State: ring.SitePatched, Tactic: uint16(plan.Breakpoint), Copy: uint64(slot), Before: before, After: after})
+}
+
+// change notes a write of a jump that is about to be made.
+func (j *journal) change(w plan.Write, before []byte, detour uint64, tactic uint16) (int, error) {
+	return j.site(&ring.Site{Addr: w.At, State: ring.SitePatched, Tactic: tactic, Detour: detour, Before: before, After: w.Bytes})
+}
+
+func (j *journal) site(s *ring.Site) (int, error) {
+	b, err := s.Encode()
+	if err != nil {
+		return -1, err
+	}
+	n := j.next
+	if k := len(j.free); k > 0 {
+		n = j.free[k-1]
+		j.free = j.free[:k-1]
+	} else if n > j.file.layout.MaxProbes {
+		return -1, fmt.Errorf("more than %d changes in a process", n)
+	} else {
+		j.next++
+	}
+	j.put(j.file.layout.Site(n), b)
+	j.counts()
+	return n, nil
+}
+
+// remove forgets a site that was restored.
+func (j *journal) remove(n int) {
+	if n < 0 {
+		return
+	}
+	j.file.store64(j.file.layout.Site(n), 0)
+	j.free = append(j.free, n)
+}
+
+// startTime is field 22 of /proc/PID/stat, in clock ticks since boot; 0 when
+// the process is gone.
+func startTime(pid int) uint64 {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	return parseStartTime(b)
+}
+
+// parseStartTime finds field 22 of a stat line. The second field is a name in
+// parentheses that may hold anything.
+func parseStartTime(stat []byte) uint64 {
+	for i := len(stat) - 1; i >= 0; i-- {
+		if stat[i] != ')' {
+			continue
+		}
+		field, v := 2, uint64(0)
+		for _, c := range stat[i+1:] {
+			switch {
+			case c == ' ':
+				if field == 22 {
+					return v
+				}
+				field, v = field+1, 0
+			case c >= '0' && c <= '9':
+				v = v*10 + uint64(c-'0')
+			}
+		}
+		break
+	}
+	return 0
+}

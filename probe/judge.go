@@ -1,0 +1,152 @@
+package probe
+
+import (
+	"debug/elf"
+
+	"kprobe/probe/plan"
+	"kprobe/symbols"
+)
+
+// judge says how instructions would be probed. It is safe for concurrent use.
+type judge struct {
+	space   *symbols.Space
+	modules map[*symbols.Module]*surveyed
+}
+
+// surveyed is a module with what judging needs to know about it.
+type surveyed struct {
+	module *symbols.Module // where it is taken to lie
+	shift  uint64          // so much higher than its Space has it
+	gaps   plan.Gaps
+	opt    *optimizer
+}
+
+// fileShift is where a position-independent file that nobody has loaded is
+// taken to lie: with 2 GiB free on either side.
+const fileShift = 1 << 40
+
+// judgedRoom is what a detour with a few arguments takes, in bytes.
+const judgedRoom = 512
+
+func newJudge(space *symbols.Space, places []symbols.Site) (*judge, error) {
+	j := &judge{space: space, modules: map[*symbols.Module]*surveyed{}}
+	var maps []symbols.Mapping
+	if pid := space.PID(); pid != 0 {
+		var err error
+		if maps, err = symbols.ReadMaps(pid); err != nil {
+			return nil, err
+		}
+	}
+	for _, w := range places {
+		if w.Module == nil || w.Module.File == nil || j.modules[w.Module] != nil {
+			continue
+		}
+		s := survey(w.Module, maps)
+		if !s.module.File.IsGo() {
+			s.opt.scan(s.module)
+		}
+		j.modules[w.Module] = s
+	}
+	return j, nil
+}
+
+// survey finds the free addresses around a module; maps is nil for a file
+// alone.
+func survey(m *symbols.Module, maps []symbols.Mapping) *surveyed {
+	s := &surveyed{opt: &optimizer{targets: map[*symbols.File]*plan.Targets{}}}
+	moved := *m
+	if len(maps) == 0 && m.File.Type != elf.ET_EXEC {
+		s.shift = fileShift
+		moved.Bias += fileShift
+	}
+	s.module = &moved
+	lo, hi := uint64(1<<63), uint64(0)
+	for _, r := range m.Maps {
+		lo, hi = min(lo, uint64(r.Start)+s.shift), max(hi, uint64(r.End)+s.shift)
+	}
+	if len(maps) == 0 {
+		last := hi
+		if s.shift == 0 {
+			last += heapRoom
+		}
+		s.gaps = plan.Gaps{{Lo: lowest, Hi: max(lo, lowest) &^ (pageSize - 1)}, {Lo: (last + pageSize - 1) &^ (pageSize - 1), Hi: highest}}
+		return s
+	}
+	for _, g := range freeRanges(maps) {
+		if g.Hi+reach > lo && g.Lo < hi+reach {
+			s.gaps = append(s.gaps, g)
+		}
+	}
+	return s
+}
+
+// judged is a function as the planner sees it.
+type judged struct {
+	*function
+	shift uint64
+	reach plan.Reach
+	code  *plan.Func
+	never string // why no probe of it can be a jump
+}
+
+// take takes the function of a site apart.
+func (j *judge) take(w symbols.Site) (*judged, error) {
+	s := j.modules[w.Module]
+	w.Module = s.module
+	w.Addr += symbols.Addr(s.shift)
+	f, err := decodeFunction(w.Module.File, w.Func, w.Addr-symbols.Addr(w.Vaddr-w.Func.Start))
+	if err != nil {
+		return nil, err
+	}
+	out := &judged{function: f, shift: s.shift, reach: s.gaps, never: neverJump(w)}
+	text, known := f.code, plan.Known{}
+	if out.never == "" {
+		text, known = s.opt.surroundings(f, w)
+	}
+	out.code = plan.FromSweep(f.sweep, text, known)
+	return out, nil
+}
+
+// neverJump says why no probe at a site can be a jump, whatever its
+// instruction is; "" if one may be.
+func neverJump(w symbols.Site) string {
+	switch {
+	case w.Module.File.IsGo():
+		return "Go's small stacks leave no room for a detour"
+	case w.Func.End <= w.Func.Start:
+		return "its function's size is not known"
+	}
+	return ""
+}
+
+// judge says how the instruction of a line, which the planner knows at an
+// address, would be probed.
+func (f *judged) judge(l *Line, at uint64) {
+	if isRestorer(f.function.code[at-uint64(f.start):]) {
+		l.Probe, l.Why = KindRefused, "unwinders recognise the signal trampoline by its bytes"
+		return
+	}
+	site := plan.Site{Addr: at, Room: judgedRoom, Trap: f.never != ""}
+	plans, err := plan.Plan(f.code, []plan.Site{site}, f.reach, nil)
+	if err != nil {
+		l.Probe, l.Why = KindRefused, err.Error()
+		return
+	}
+	p := plans[0]
+	l.Tactic, l.Why = p.Tactic, p.Why
+	switch p.Tactic {
+	case plan.Refused:
+		l.Probe = KindRefused
+	case plan.Breakpoint:
+		l.Probe = KindBoosted
+		if f.never != "" {
+			l.Why = f.never
+		}
+	case plan.Window:
+		l.Probe = KindGuarded
+	case plan.ShortJump:
+		l.Probe = KindShortJump
+	default:
+		l.Probe = KindJump
+	}
+}

@@ -1,0 +1,205 @@
+package probe
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"kprobe/internal/fixture"
+	"kprobe/symbols"
+)
+
+// buildKprobe builds the command.
+func buildKprobe(t testing.TB) string {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "kprobe")
+	cmd := exec.Command(fixture.NeedTool(t, "go"), "build", "-o", out, "./cmd/kprobe")
+	cmd.Dir = fixture.Root()
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build kprobe: %v\n%s", err, text)
+	}
+	return out
+}
+
+// command is a running kprobe: the front and, once it is there, the tracer.
+type command struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	stderr bytes.Buffer
+	done   chan struct{}
+}
+
+func startKprobe(t *testing.T, bin string, args ...string) *command {
+	t.Helper()
+	c := &command{t: t, cmd: exec.Command(bin, args...), done: make(chan struct{})}
+	c.cmd.Stderr = &c.stderr
+	// A tracer that outlives its front must not hold this test's pipes.
+	c.cmd.WaitDelay = 20 * time.Second
+	if err := c.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { defer close(c.done); _ = c.cmd.Wait() }()
+	t.Cleanup(func() { _ = c.cmd.Process.Kill(); <-c.done })
+	return c
+}
+
+func (c *command) front() int { return c.cmd.Process.Pid }
+
+// tracer is the front's child; ok is false while or if there is none.
+func (c *command) tracer() (pid int, ok bool) {
+	// A child belongs to the thread that made it.
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", c.front()))
+	for _, f := range files {
+		b, _ := os.ReadFile(f)
+		if pids := strings.Fields(string(b)); len(pids) > 0 {
+			pid, err := strconv.Atoi(pids[0])
+			return pid, err == nil
+		}
+	}
+	return 0, false
+}
+
+// kinds of killing.
+const (
+	killFront = iota
+	killTracer
+	killBoth
+	killKinds
+)
+
+func (c *command) kill(kind int) {
+	tracer, ok := c.tracer()
+	if kind != killFront && ok {
+		_ = syscall.Kill(tracer, syscall.SIGKILL)
+	}
+	if kind != killTracer || !ok {
+		_ = syscall.Kill(c.front(), syscall.SIGKILL)
+	}
+}
+
+// leftBehind tells what a process still carries of kprobe: "" is nothing.
+func leftBehind(pid int) string {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return "the process is gone"
+	}
+	if !bytes.Contains(status, []byte("TracerPid:\t0\n")) {
+		return "it is traced"
+	}
+	maps, err := symbols.ReadMaps(pid)
+	if err != nil {
+		return err.Error()
+	}
+	for _, m := range maps {
+		if strings.Contains(m.Path, "memfd:kprobe") {
+			return "memory of kprobe's is mapped"
+		}
+	}
+	return ""
+}
+
+// waitUntil polls for at most ten seconds.
+func waitUntil(ok func() bool) bool {
+	for range 2000 {
+		if ok() {
+			return true
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	return false
+}
+
+// TestKilled kills the command by SIGKILL at random moments: while it starts,
+// attaches, arms, traces, leaves. Whoever is left takes the probes out; where
+// nobody is, the program runs on over them, and Recover takes them out.
+func TestKilled(t *testing.T) {
+	bin := buildKprobe(t)
+	prog := fixture.Build(t, "probe_forever.c", "-O2")
+	rounds := 32
+	if os.Getenv("KPROBE_TEST_FULL") == "1" {
+		rounds = 1000
+	}
+	defs := []string{"p:in work a=$arg1 s=+0($arg2):string", "r100:out recurse v=$retval", "p:rec recurse n=$arg1",
+		"p:mid table n=%di", "p:len libc:strlen s=+0($arg1):string", "r:text text v=$retval"}
+	for _, optimize := range []bool{true, false} {
+		for _, args := range [][]string{{"2"}, {"2", "block"}} {
+			t.Run(fmt.Sprintf("%v-%s", optimize, strings.Join(args, "-")), func(t *testing.T) {
+				sub := startSubject(t, prog, args...)
+				rng := rand.New(rand.NewPCG(7, uint64(len(args))))
+				call := append([]string{"trace", "-q", "-o", "/dev/null", "-p", strconv.Itoa(sub.pid())}, defs...)
+				if !optimize {
+					call = append(call, "--no-optimize")
+				}
+				start := time.Now()
+				if text, err := exec.Command(bin, append(call, "-n", "5")...).CombinedOutput(); err != nil {
+					t.Fatalf("not killed, it fails: %v\n%s", err, text)
+				}
+				span := time.Since(start) * 3 / 2
+				found := 0
+				for i := range rounds / 4 {
+					kind := i % killKinds
+					if len(args) > 1 && kind == killBoth {
+						// A breakpoint kills a thread that blocks SIGTRAP when
+						// nobody is left to answer it.
+						kind = killTracer
+					}
+					if killOnce(t, bin, call, sub.pid(), kind, span, rng) {
+						found++
+					}
+					if t.Failed() {
+						t.Fatalf("round %d, kind %d", i, kind)
+					}
+				}
+				t.Logf("%d of %d kills left something to take out", found, rounds/4)
+				if got := sub.work(); got != "done 0" {
+					t.Errorf("the program printed %q, want no round wrong", got)
+				}
+				sub.end()
+			})
+		}
+	}
+}
+
+// killOnce reports whether the kill left something that Recover took out.
+func killOnce(t *testing.T, bin string, call []string, pid, kind int, span time.Duration, rng *rand.Rand) (found bool) {
+	t.Helper()
+	c := startKprobe(t, bin, call...)
+	time.Sleep(time.Duration(rng.Int64N(int64(span))))
+	if rng.IntN(3) == 0 {
+		_ = c.cmd.Process.Signal(syscall.SIGINT) // fails only if it has ended
+		time.Sleep(time.Duration(rng.IntN(10_000)) * time.Microsecond)
+	}
+	c.kill(kind)
+	<-c.done // the front's end and the tracer's: both hold its standard error
+	if kind == killBoth {
+		if !waitUntil(func() bool { return !traced(pid) }) {
+			t.Errorf("both killed, the program is still traced: %s", c.stderr.String())
+		}
+		time.Sleep(time.Duration(rng.IntN(5_000)) * time.Microsecond)
+		pids, err := Recover(context.Background(), []int{pid})
+		if err != nil {
+			t.Errorf("recover: %v", err)
+		}
+		found = len(pids) > 0
+	}
+	if !waitUntil(func() bool { return leftBehind(pid) == "" }) {
+		t.Errorf("ten seconds after the kill %s\n%s", leftBehind(pid), c.stderr.String())
+		return found
+	}
+	checkClean(t, pid)
+	return found
+}
+
+func traced(pid int) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	return err == nil && !bytes.Contains(b, []byte("TracerPid:\t0\n"))
+}

@@ -1,0 +1,309 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+
+	"kprobe/probe/tracee"
+	"kprobe/symbols"
+)
+
+// NewThread implements tracee.Handler.
+func (h *handler) NewThread(t *tracee.Thread) {
+	if tg := (*Session)(h).targets[t.Process().PID()]; tg != nil {
+		tg.thread(t)
+		tg.noteComm(t)
+	}
+}
+
+// noteComm remembers a thread's name for hits that are read after its end.
+func (tg *target) noteComm(t *tracee.Thread) {
+	if tg.tap != nil {
+		tg.tap.note(t.TID(), t.Comm())
+	}
+}
+
+// ThreadExit implements tracee.Handler.
+func (h *handler) ThreadExit(t *tracee.Thread) {
+	if tg := (*Session)(h).targets[t.Process().PID()]; tg != nil {
+		tg.noteComm(t)
+		tg.forgetThread(t.TID())
+	}
+}
+
+// Fork implements tracee.Handler. The child stands before its first
+// instruction.
+//
+// A child with memory of its own has a copy of every breakpoint and, without
+// Follow, no tracer to answer them: its text is made clean before it runs.
+// With Follow it is made clean too and then armed as a process of its own;
+// calls that were under way return in both.
+//
+// A child that shares the parent's memory (vfork, posix_spawn, CLONE_VM) meets
+// the parent's breakpoints until it executes another program; it stays traced
+// until then, and its hits are recorded only with Follow.
+func (h *handler) Fork(parent *tracee.Thread, child *tracee.Process, kind tracee.ForkKind) (follow bool) {
+	s := (*Session)(h)
+	tg := s.targets[parent.Process().PID()]
+	if tg == nil {
+		return false
+	}
+	if kind != tracee.Fork {
+		if s.opts.Follow {
+			s.targets[child.PID()] = tg.shared(child)
+		}
+		return s.opts.Follow
+	}
+	if tg.area != nil {
+		tg.cleanChild(s.run, child)
+	}
+	if !s.opts.Follow {
+		return false
+	}
+	if err := s.adopt(child); err != nil {
+		s.warnf("child %d is not followed: %v", child.PID(), err)
+		return false
+	}
+	kid := s.targets[child.PID()]
+	if err := kid.armNow(s.run, s.definitions()); err != nil {
+		s.warnf("child %d: %v", child.PID(), err)
+	}
+	return true
+}
+
+func (s *Session) definitions() []*defOf {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]*defOf(nil), s.defs...)
+}
+
+// shared makes the target of a child that shares the parent's memory: the
+// same sites and the same area, seen through the child.
+func (tg *target) shared(child *tracee.Process) *target {
+	kid := *tg
+	kid.proc, kid.borrowed = child, true
+	kid.threads = map[int]*thread{}
+	kid.calls = newCalls()
+	return &kid
+}
+
+// cleanChild takes kprobe out of a forked child's copy of the memory: text,
+// landings on its stack, the net's signal action.
+func (tg *target) cleanChild(ctx context.Context, child *tracee.Process) {
+	for _, st := range tg.sites {
+		if !st.armed {
+			continue
+		}
+		if err := child.WriteMemory(st.code[:1], st.addr); err != nil {
+			tg.s.warnf("child %d keeps the breakpoint at %s: %v", child.PID(), st.name, err)
+		}
+	}
+	for i := len(tg.patches.list) - 1; i >= 0; i-- {
+		for q := tg.patches.list[i]; q != nil; q = q.hole {
+			for k := len(q.entries) - 1; k >= 0; k-- {
+				if err := child.WriteMemory(q.before[k].Bytes, symbols.Addr(q.before[k].At)); err != nil {
+					tg.s.warnf("child %d keeps a probe's jump at %#x: %v", child.PID(), q.before[k].At, err)
+				}
+			}
+		}
+	}
+	for _, in := range tg.area.landingOf {
+		if in != nil {
+			restoreSlot(child, tg.area, in)
+		}
+	}
+	if err := tg.restoreReturns(child); err != nil {
+		tg.s.warnf("child %d returns through kprobe's code: %v", child.PID(), err)
+	}
+	kid := *tg.area
+	kid.proc = child
+	kid.code = &code{proc: child, pieces: tg.area.code.pieces}
+	if err := child.SetScratch(kid.scratchCode, kid.scratchFrame); err != nil {
+		tg.s.logf("child %d: %v", child.PID(), err)
+		return
+	}
+	if err := kid.leaveChild(ctx); err != nil {
+		tg.s.logf("child %d: %v", child.PID(), err)
+	}
+}
+
+// restoreSlot puts the real return address back where a landing stands.
+func restoreSlot(p *tracee.Process, a *area, in *instance) {
+	var now [8]byte
+	at := a.landing + symbols.Addr(in.landing*landingSize)
+	if _, err := p.ReadMemory(now[:], in.slot); err != nil || le64(now[:]) != uint64(at) {
+		return
+	}
+	_ = p.WriteMemory(put64(uint64(in.ra)), in.slot)
+}
+
+// Exec implements tracee.Handler: the old image is gone with all that was in
+// it. The definitions are armed anew in the new one.
+func (h *handler) Exec(p *tracee.Process) {
+	s := (*Session)(h)
+	old := s.targets[p.PID()]
+	if old == nil {
+		return
+	}
+	old.drop()
+	if err := s.adopt(p); err != nil {
+		s.warnf("after exec of %d: %v", p.PID(), err)
+		delete(s.targets, p.PID())
+		s.letGo(p)
+		return
+	}
+	tg := s.targets[p.PID()]
+	tg.load = &loading{}
+	if err := tg.armDefs(s.run, s.definitions()); err != nil {
+		s.warnf("after exec of %d: %v", p.PID(), err)
+	}
+}
+
+func (s *Session) letGo(p *tracee.Process) {
+	if err := p.Detach(s.run, nil); err != nil && !errors.Is(err, tracee.ErrGone) {
+		s.logf("detach %d: %v", p.PID(), err)
+	}
+}
+
+// Exited implements tracee.Handler.
+func (h *handler) Exited(p *tracee.Process, status syscall.WaitStatus) {
+	s := (*Session)(h)
+	if p.PID() == s.started {
+		s.status, s.hasStatus = status, true
+	}
+	if tg := s.targets[p.PID()]; tg != nil {
+		tg.drop()
+		delete(s.targets, p.PID())
+	}
+}
+
+// drop forgets everything of an image that is gone; nothing is written.
+func (tg *target) drop() {
+	if tg.borrowed {
+		return
+	}
+	for _, st := range tg.sites {
+		for _, list := range [][]*placed{st.probes, st.returns} {
+			for _, p := range list {
+				p.ev.places.Add(-1)
+			}
+		}
+	}
+	tg.sites = map[symbols.Addr]*site{}
+	tg.bySlot = map[symbols.Addr]*site{}
+	for _, q := range tg.patches.list {
+		for _, p := range q.probes {
+			p.ev.places.Add(-1)
+		}
+	}
+	tg.patches = newPatches()
+	if tg.tap != nil {
+		tg.tap.over.Store(true)
+	}
+	// The memory file stays mapped here until the session is closed: its
+	// hits are still to be read, its counters to be added up.
+	tg.area = nil
+}
+
+// Close takes every probe out of every process, in order, and leaves them
+// running; see detach. A command that was started runs on, too. It may be
+// called more than once; a closed session can't be used again.
+func (s *Session) Close(ctx context.Context) error {
+	err := s.tracer.Do(func() error {
+		if s.closed {
+			return nil
+		}
+		s.closed, s.stopping = true, true
+		var errs []error
+		for pid, tg := range s.targets {
+			if err := tg.detach(ctx); err != nil && !errors.Is(err, tracee.ErrGone) {
+				errs = append(errs, err)
+			}
+			delete(s.targets, pid)
+		}
+		return errors.Join(errs...)
+	})
+	for _, t := range s.taps {
+		if t.done != nil {
+			t.cancel()
+			<-t.done
+		}
+	}
+	return errors.Join(err, s.tracer.Close())
+}
+
+// detach takes kprobe out of the target and lets it go:
+//
+//  1. every thread is stopped;
+//  2. the text gets its bytes back, so that no thread can enter a copy or a
+//     landing any more;
+//  3. threads that stand in a copy are moved: to the site if the instruction
+//     had no effect yet, else to where it leads;
+//  4. landings on stacks are replaced by the addresses they stand for;
+//  5. the program's SIGTRAP action is put back, and what was mapped is
+//     unmapped;
+//  6. the threads run on.
+func (tg *target) detach(ctx context.Context) error {
+	return tg.proc.Detach(ctx, func(stopped []*tracee.Thread) error {
+		if tg.borrowed || tg.dying || tg.area == nil {
+			return nil
+		}
+		var errs []error
+		errs = append(errs, tg.restorePatches(tg.patches.list))
+		for _, st := range tg.sites {
+			if err := tg.restore(st); err != nil {
+				errs = append(errs, err)
+			}
+		}
+		for _, t := range stopped {
+			if err := tg.moveOut(t); err != nil {
+				errs = append(errs, err)
+			}
+		}
+		for _, in := range tg.area.landingOf {
+			if in != nil {
+				restoreSlot(tg.proc, tg.area, in)
+			}
+		}
+		tg.tap.over.Store(true)
+		if err := tg.restoreReturns(tg.proc); err != nil {
+			// Their memory stays for the calls that are under way.
+			return errors.Join(append(errs, err)...)
+		}
+		errs = append(errs, tg.area.close(ctx))
+		tg.area = nil
+		return errors.Join(errs...)
+	})
+}
+
+// moveOut gets a stopped thread out of a copy: back to the site if the
+// instruction had no effect yet, else on to where it leads.
+func (tg *target) moveOut(t *tracee.Thread) error {
+	regs, err := t.Regs()
+	if err != nil {
+		return nil // gone
+	}
+	if stage := tg.patches.stageAt(symbols.Addr(regs.Rip)); stage != nil {
+		t.CancelStep()
+		// One landing may return to another.
+		for ; stage != nil; stage = tg.patches.stageAt(symbols.Addr(regs.Rip)) {
+			out, ok := stage.leave(regs, tg.proc)
+			if !ok || out.Rip == regs.Rip && out.Rsp == regs.Rsp {
+				return fmt.Errorf("thread %d can't be moved out of a detour", t.TID())
+			}
+			regs = out
+		}
+		return t.SetRegs(regs)
+	}
+	st := tg.siteOfCopy(symbols.Addr(regs.Rip))
+	if st == nil {
+		return nil
+	}
+	t.CancelStep()
+	if out, ok := st.leave(regs, tg.proc); ok {
+		return t.SetRegs(out)
+	}
+	return fmt.Errorf("thread %d can't be moved out of the copy of %s", t.TID(), st.name)
+}

@@ -1,0 +1,276 @@
+package probe
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"kprobe/probe/plan"
+	"kprobe/probe/ring"
+	"kprobe/symbols"
+)
+
+// ErrNotTraced says that no living kprobe traces the process.
+var ErrNotTraced = errors.New("no kprobe is tracing this process")
+
+// Live is the session of another kprobe in a process, seen through the memory
+// file that it has mapped there. The session and the process notice nothing of
+// it. It is not safe for concurrent use.
+type Live struct {
+	PID    int // the process that is traced
+	Tracer int // the kprobe that traces it
+
+	mem   *os.File // its memory
+	base  symbols.Addr
+	snap  *ring.Snapshot
+	sites []ring.Site
+}
+
+// OpenLive finds the session that traces a process. Close it.
+//
+// Errors are ErrNotTraced, and symbols.ErrGone and symbols.ErrPermission of
+// reading the process: that takes the right to trace it (ptrace(2)).
+func OpenLive(pid int) (*Live, error) {
+	maps, err := symbols.ReadMaps(pid)
+	if err != nil {
+		return nil, err
+	}
+	var failed error
+	for _, m := range maps {
+		if m.Path != "/memfd:"+ring.MemfdName || m.Off != 0 {
+			continue
+		}
+		l, err := openLive(pid, m.Start)
+		if err == nil {
+			return l, nil
+		}
+		if !errors.Is(err, ErrNotTraced) {
+			failed = err
+		}
+	}
+	if failed != nil {
+		return nil, failed
+	}
+	return nil, ErrNotTraced
+}
+
+func openLive(pid int, base symbols.Addr) (*Live, error) {
+	mem, err := os.OpenFile(fmt.Sprintf("/proc/%d/mem", pid), os.O_RDWR, 0)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, symbols.ErrGone
+	case errors.Is(err, fs.ErrPermission):
+		return nil, symbols.ErrPermission
+	case err != nil:
+		return nil, fmt.Errorf("open the memory of process %d: %w", pid, err)
+	}
+	l := &Live{PID: pid, mem: mem, base: base}
+	if err := l.Refresh(); err != nil {
+		mem.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// LivePIDs lists the processes that a living kprobe traces, as far as this
+// user may look.
+func LivePIDs() ([]int, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, fmt.Errorf("list processes: %w", err)
+	}
+	var pids []int
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		l, err := OpenLive(pid)
+		if err != nil {
+			continue // not traced, gone, or not ours to look at
+		}
+		l.Close()
+		pids = append(pids, pid)
+	}
+	slices.Sort(pids)
+	return pids, nil
+}
+
+// Close lets go of the process's memory.
+func (l *Live) Close() error { return l.mem.Close() }
+
+// file is the memory file, through the process's mapping of it.
+func (l *Live) file() liveFile { return liveFile{l.mem, int64(l.base)} }
+
+type liveFile struct {
+	mem  *os.File
+	base int64
+}
+
+// ReadAt implements io.ReaderAt.
+func (f liveFile) ReadAt(b []byte, off int64) (int, error) { return f.mem.ReadAt(b, f.base+off) }
+
+// WriteAt implements io.WriterAt.
+func (f liveFile) WriteAt(b []byte, off int64) (int, error) { return f.mem.WriteAt(b, f.base+off) }
+
+// Refresh reads the probes and counters anew. It fails with ErrNotTraced when
+// the session has ended, and with symbols.ErrGone when the process has.
+func (l *Live) Refresh() error {
+	s, err := ring.ReadSnapshot(l.file())
+	if err != nil {
+		return l.ended(err)
+	}
+	if s.Header.Base != uint64(l.base) {
+		return fmt.Errorf("%w: it says that it is mapped elsewhere", ring.ErrCorrupt)
+	}
+	tracer := int(s.Header.Tracer)
+	if tracer == 0 || s.Header.TracerStart == 0 || startTime(tracer) != s.Header.TracerStart {
+		return ErrNotTraced
+	}
+	sites, err := ring.ReadSites(l.file(), &s.Header, s.Layout)
+	if err != nil {
+		return l.ended(err)
+	}
+	l.snap, l.sites, l.Tracer = s, sites, tracer
+	return nil
+}
+
+// ended says what a failed read of the memory file means: a mapping that is
+// no more fails with EIO, the memory of a process that has ended reads as empty.
+func (l *Live) ended(err error) error {
+	if startTime(l.PID) == 0 {
+		return symbols.ErrGone
+	}
+	maps, merr := symbols.ReadMaps(l.PID)
+	if merr != nil {
+		return merr
+	}
+	for _, m := range maps {
+		if m.Start == l.base && m.Path == "/memfd:"+ring.MemfdName {
+			return err
+		}
+	}
+	return ErrNotTraced
+}
+
+// LiveProbe is a probe at a place, of a session that is seen through Live.
+type LiveProbe struct {
+	Group, Event string
+	Addr         symbols.Addr
+	Return       bool
+	Optimized    bool // a jump: hits take no trap
+	Disabled     bool
+	Gone         bool // its code is unmapped
+	// Tactic is how the place is patched; plan.Refused where that isn't known.
+	Tactic plan.Tactic
+	Armed  uint64 // CLOCK_MONOTONIC, ns
+	Counts ring.Counts
+}
+
+// Probes lists the probes as of the last Refresh, in the order in which they
+// were armed.
+func (l *Live) Probes() []LiveProbe {
+	var out []LiveProbe
+	for i := range l.snap.Probes {
+		p := &l.snap.Probes[i]
+		if p.Flags&ring.FlagEntryOf != 0 || p.EntryOf != 0 {
+			continue
+		}
+		group, event, _ := strings.Cut(p.Name, "/")
+		out = append(out, LiveProbe{
+			Group: group, Event: event, Addr: symbols.Addr(p.Addr), Return: p.Flags&ring.FlagReturn != 0,
+			Optimized: p.Flags&ring.FlagOptimized != 0, Gone: p.Flags&ring.FlagGone != 0,
+			Disabled: p.Flags&ring.FlagEnabled == 0, Tactic: l.tactic(p), Armed: p.Armed,
+			Counts: counted(p),
+		})
+	}
+	return out
+}
+
+// tactic says how a probe's place is patched. A descriptor that does not say it
+// leaves the table of sites, whose entries begin at the first byte changed.
+func (l *Live) tactic(p *ring.ProbeState) plan.Tactic {
+	switch {
+	case p.Tactic != 0:
+		return plan.Tactic(p.Tactic)
+	case p.Flags&ring.FlagOptimized == 0:
+		return plan.Breakpoint
+	}
+	for _, s := range l.sites {
+		if s.Addr == p.Addr && s.Tactic != 0 {
+			return plan.Tactic(s.Tactic)
+		}
+	}
+	return plan.Refused
+}
+
+// counted gives a probe's counters. A probe that leaves no records counts as
+// recorded what was neither filtered nor lost.
+func counted(p *ring.ProbeState) ring.Counts {
+	c := p.Counts
+	if p.Flags&ring.FlagCountOnly != 0 {
+		c.Recorded = c.Pending()
+	}
+	return c
+}
+
+// Stats gives the counters of each event as of the last Refresh, summed over
+// its places, in the order in which they were armed. Recorded is behind by
+// what lies in the rings. An event is Disabled when all its places are.
+func (l *Live) Stats() []Stats {
+	var out []Stats
+	at := map[string]int{}
+	for _, p := range l.Probes() {
+		name := p.Group + "/" + p.Event
+		i, seen := at[name]
+		if !seen {
+			i = len(out)
+			at[name] = i
+			out = append(out, Stats{Event: &Event{Group: p.Group, Name: p.Event, Return: p.Return}, Disabled: true})
+		}
+		s := &out[i]
+		s.Places++
+		s.Hits += p.Counts.Hits
+		s.Recorded += p.Counts.Recorded
+		s.Filtered += p.Counts.Filtered
+		s.Lost += p.Counts.Lost
+		s.Missed += p.Counts.Missed
+		s.Disabled = s.Disabled && p.Disabled
+	}
+	return out
+}
+
+// Enable switches the probes of the events that match on or off, from the next
+// hit on, and returns the names of the events, GRP/EVENT, each once.
+func (l *Live) Enable(match func(group, event string) bool, on bool) ([]string, error) {
+	var names []string
+	for i := range l.snap.Probes {
+		p := &l.snap.Probes[i]
+		group, event, _ := strings.Cut(p.Name, "/")
+		if p.EntryOf != 0 || p.Flags&ring.FlagEntryOf != 0 || !match(group, event) {
+			continue
+		}
+		if err := ring.Enable(l.file(), l.snap.Layout, p.ID, on); err != nil {
+			return names, l.ended(err)
+		}
+		if !slices.Contains(names, p.Name) {
+			names = append(names, p.Name)
+		}
+	}
+	return names, l.Refresh()
+}
+
+// Space names the process's addresses.
+func (l *Live) Space() (*symbols.Space, error) { return symbols.OpenProcess(l.PID, liveMemory{l.mem}) }
+
+type liveMemory struct{ mem io.ReaderAt }
+
+// ReadMemory implements symbols.Memory.
+func (m liveMemory) ReadMemory(b []byte, at symbols.Addr) (int, error) {
+	return m.mem.ReadAt(b, int64(at))
+}

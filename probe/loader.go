@@ -1,0 +1,273 @@
+package probe
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/probe/tracee"
+	"kprobe/symbols"
+)
+
+// A new image, from exec to its first own instruction
+//
+// At the exec event only the program and its loader are mapped. A definition
+// waits (pending) until its file is: kprobe stops the loader where it tells
+// debuggers that the list of libraries is consistent (_dl_debug_state, the
+// r_brk of System V's r_debug), before any library's constructor runs, and
+// again at the program's entry point. What can't be armed there is an error:
+// the program has not executed an instruction of its own.
+//
+// An IFUNC's implementation is chosen by its resolver, later than that. Then a
+// breakpoint on the resolver tells when, and its return tells what.
+
+// pendingDef is a definition that waits for its file.
+type pendingDef struct {
+	*defOf
+	err error // why it could not be armed when it was last tried
+}
+
+// loading is the state of a target whose image is new.
+type loading struct {
+	state     symbols.Addr // of r_debug.r_state, 0: unknown
+	entered   bool         // the program runs; nothing waits any more
+	watching  bool         // the breakpoints below are planted
+	resolvers map[symbols.Addr]bool
+}
+
+// auxv reads what the kernel told the program at exec: AT_ENTRY and AT_BASE.
+func auxv(pid int) (entry, base symbols.Addr, err error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/auxv", pid))
+	if err != nil {
+		return 0, 0, err
+	}
+	const atBase, atEntry = 7, 9
+	for ; len(b) >= 16; b = b[16:] {
+		v := symbols.Addr(binary.LittleEndian.Uint64(b[8:]))
+		switch binary.LittleEndian.Uint64(b) {
+		case atBase:
+			base = v
+		case atEntry:
+			entry = v
+		}
+	}
+	return entry, base, nil
+}
+
+// armDefs arms definitions in the target, or has them wait for its loader.
+func (tg *target) armDefs(ctx context.Context, defs []*defOf) error {
+	if tg.load == nil || tg.load.entered {
+		return tg.armNow(ctx, defs)
+	}
+	for _, d := range defs {
+		tg.pending = append(tg.pending, &pendingDef{defOf: d})
+	}
+	return tg.watchLoader(ctx)
+}
+
+// armNow resolves and arms definitions: all or none.
+func (tg *target) armNow(ctx context.Context, defs []*defOf) error {
+	if err := tg.refresh(); err != nil {
+		return err
+	}
+	var all []want
+	for _, d := range defs {
+		ws, err := tg.resolveNow(ctx, d)
+		if err != nil {
+			return &DefError{Def: d.def, Err: err}
+		}
+		all = append(all, ws...)
+	}
+	if err := tg.arm(ctx, all); err != nil {
+		return &DefError{Def: defs[0].def, Err: err}
+	}
+	return nil
+}
+
+// resolveNow resolves a definition, asking the resolvers of IFUNCs that the
+// process has not used yet.
+func (tg *target) resolveNow(ctx context.Context, d *defOf) ([]want, error) {
+	for range 1024 {
+		ws, err := tg.resolve(d.def, d.ev)
+		var unbound *symbols.UnboundIFuncError
+		if !errors.As(err, &unbound) {
+			return ws, err
+		}
+		impl, cerr := tg.proc.Call(ctx, nil, unbound.Resolver)
+		if cerr != nil {
+			return nil, fmt.Errorf("%w (its resolver could not be asked: %v)", err, cerr)
+		}
+		tg.chosen[unbound.Resolver] = symbols.Addr(impl)
+	}
+	return nil, errors.New("too many functions whose implementation is not chosen yet")
+}
+
+// watchLoader plants kprobe's own breakpoints in a new image.
+func (tg *target) watchLoader(ctx context.Context) error {
+	if tg.load.watching {
+		return nil
+	}
+	tg.load.watching = true
+	entry, base, err := auxv(tg.proc.PID())
+	if err != nil {
+		return err
+	}
+	if err := tg.hookAt(ctx, entry, func(*tracee.Thread) { tg.atEntry() }); err != nil {
+		return fmt.Errorf("wait for the program's first instruction: %w", err)
+	}
+	if base == 0 {
+		// A static program: all that it has is mapped.
+		return tg.tryPending(ctx)
+	}
+	ld := tg.space.ModuleAt(base)
+	if ld == nil || ld.File == nil {
+		return nil
+	}
+	if syms := ld.File.Lookup("_r_debug"); len(syms) > 0 {
+		tg.load.state = symbols.Addr(uint64(syms[0].Vaddr)+ld.Bias) + 24 // r_debug.r_state, <link.h>
+	}
+	if syms := ld.File.Lookup("_dl_debug_state"); len(syms) > 0 {
+		at := symbols.Addr(uint64(syms[0].Vaddr) + ld.Bias)
+		if err := tg.hookAt(ctx, at, func(*tracee.Thread) { tg.atLoader() }); err != nil {
+			tg.s.logf("the loader can't be watched: %v", err)
+		}
+	}
+	return nil
+}
+
+// hookAt plants a breakpoint of kprobe's own.
+func (tg *target) hookAt(ctx context.Context, at symbols.Addr, f hook) error {
+	places, err := tg.space.Resolve(symbols.Place{Kind: symbols.PlaceAddr, Value: uint64(at)})
+	if err != nil {
+		return err
+	}
+	w := places[0]
+	code, inst, err := tg.proveStart(w)
+	if err != nil {
+		return err
+	}
+	return tg.arm(ctx, []want{{at: w, code: code, inst: inst, kind: wantHook, hook: f}})
+}
+
+// atLoader runs when the loader says that its list has changed.
+func (tg *target) atLoader() {
+	if tg.load == nil || tg.load.entered {
+		return
+	}
+	const consistent = 0 // RT_CONSISTENT, <link.h>
+	if tg.load.state != 0 {
+		var b [4]byte
+		if _, err := tg.proc.ReadMemory(b[:], tg.load.state); err != nil || binary.LittleEndian.Uint32(b[:]) != consistent {
+			return
+		}
+	}
+	if err := tg.tryPending(tg.s.run); err != nil {
+		tg.s.logf("at the loader: %v", err)
+	}
+}
+
+// atEntry runs when the program is about to execute its first instruction.
+func (tg *target) atEntry() {
+	if tg.load == nil || tg.load.entered {
+		return
+	}
+	err := tg.tryPending(tg.s.run)
+	tg.load.entered = true
+	tg.unhookLoader()
+	if err == nil && len(tg.pending) > 0 {
+		p := tg.pending[0]
+		err = &DefError{Def: p.def, Err: p.err}
+	}
+	tg.pending = nil
+	if err == nil {
+		return
+	}
+	if tg.proc.PID() != tg.s.started {
+		tg.s.warnf("%v", err)
+		return
+	}
+	tg.s.fatal = err
+	tg.dying = true
+	_ = unix.Kill(tg.proc.PID(), unix.SIGKILL)
+	tg.s.stop()
+}
+
+// tryPending arms the waiting definitions whose files are mapped now.
+func (tg *target) tryPending(ctx context.Context) error {
+	if len(tg.pending) == 0 {
+		return nil
+	}
+	if err := tg.space.Refresh(); err != nil {
+		return err
+	}
+	rest := tg.pending[:0]
+	for _, p := range tg.pending {
+		ws, err := tg.resolve(p.def, p.ev)
+		var unbound *symbols.UnboundIFuncError
+		if errors.As(err, &unbound) && tg.load != nil {
+			if err = tg.watchResolver(ctx, unbound.Resolver); err == nil {
+				err = unbound
+			}
+		}
+		if err == nil {
+			err = tg.arm(ctx, ws)
+		}
+		if err != nil {
+			p.err = err
+			rest = append(rest, p)
+		}
+	}
+	tg.pending = rest
+	return nil
+}
+
+// watchResolver learns from an IFUNC's resolver, when the program calls it,
+// what it chose, and arms what waits for it.
+func (tg *target) watchResolver(ctx context.Context, resolver symbols.Addr) error {
+	if tg.load.resolvers == nil {
+		tg.load.resolvers = map[symbols.Addr]bool{}
+	}
+	if tg.load.resolvers[resolver] {
+		return nil
+	}
+	tg.load.resolvers[resolver] = true
+	return tg.hookAt(ctx, resolver, func(t *tracee.Thread) {
+		regs, err := t.Regs()
+		if err != nil {
+			return
+		}
+		var b [8]byte
+		if _, err := tg.proc.ReadMemory(b[:], symbols.Addr(regs.Rsp)); err != nil {
+			return
+		}
+		sp := regs.Rsp + 8
+		back := symbols.Addr(binary.LittleEndian.Uint64(b[:]))
+		err = tg.hookAt(tg.s.run, back, func(t *tracee.Thread) {
+			regs, err := t.Regs()
+			if err != nil || regs.Rsp != sp {
+				return
+			}
+			tg.chosen[resolver] = symbols.Addr(regs.Rax)
+			if err := tg.tryPending(tg.s.run); err != nil {
+				tg.s.logf("after a resolver: %v", err)
+			}
+		})
+		if err != nil {
+			tg.s.logf("the resolver at %v can't be followed: %v", resolver, err)
+		}
+	})
+}
+
+// unhookLoader takes kprobe's own breakpoints out.
+func (tg *target) unhookLoader() {
+	for _, st := range tg.sites {
+		st.hooks = nil
+		if st.idle() {
+			tg.discard(st)
+		}
+	}
+}

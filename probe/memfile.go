@@ -1,0 +1,85 @@
+package probe
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/probe/ring"
+	"kprobe/probe/tracee"
+	"kprobe/symbols"
+)
+
+// memfile is the memory file of a target (probe/ring describes its contents):
+// mapped shared in the target at base, and here as bytes. It is made by the
+// target itself, by injected system calls, so that it needs no path that both
+// can open, and no descriptor stays open in the target.
+//
+// Used on the tracer thread only; other processes read the file through /proc.
+type memfile struct {
+	layout *ring.Layout
+	base   symbols.Addr // of the mapping in the target, sections up to Code
+	size   uint64       // of that mapping
+	mem    []byte       // our mapping of the same bytes
+}
+
+// newMemfile creates the file in the process and maps it on both sides. The
+// name is written to scratch, at least 16 writable bytes in the target. On an
+// error nothing stays mapped or open.
+func newMemfile(ctx context.Context, p *tracee.Process, layout *ring.Layout, scratch symbols.Addr) (m *memfile, err error) {
+	size := uint64(layout.Code.Off)
+	name := append([]byte(ring.MemfdName), 0)
+	if err := p.WriteMemory(name, scratch); err != nil {
+		return nil, fmt.Errorf("write the memory file's name: %w", err)
+	}
+	fd, err := p.Syscall(ctx, nil, unix.SYS_MEMFD_CREATE, uintptr(scratch), unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("create the memory file: %w", err)
+	}
+	defer func() {
+		if _, cerr := p.Syscall(ctx, nil, unix.SYS_CLOSE, fd); cerr != nil && err == nil {
+			err = fmt.Errorf("close the memory file in the target: %w", cerr)
+		}
+	}()
+	f, err := os.OpenFile(fmt.Sprintf("/proc/%d/fd/%d", p.PID(), fd), os.O_RDWR, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open the memory file: %w", err)
+	}
+	defer f.Close()
+	if err := f.Truncate(int64(size)); err != nil {
+		return nil, fmt.Errorf("size the memory file: %w", err)
+	}
+	mem, err := unix.Mmap(int(f.Fd()), 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("map the memory file: %w", err)
+	}
+	at, err := p.Syscall(ctx, nil, unix.SYS_MMAP, 0, uintptr(size),
+		unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED, fd, 0)
+	if err != nil {
+		_ = unix.Munmap(mem)
+		return nil, fmt.Errorf("map the memory file in the target: %w", err)
+	}
+	return &memfile{layout: layout, base: symbols.Addr(at), size: size, mem: mem}, nil
+}
+
+// addr is the address in the target of an offset in the file.
+func (m *memfile) addr(off int64) symbols.Addr { return m.base + symbols.Addr(off) }
+
+// load64 reads a word that others may be writing.
+func (m *memfile) load64(off int64) uint64 { return atomic.LoadUint64(m.word(off)) }
+
+// store64 stores a word in one piece; stores become visible in their order.
+func (m *memfile) store64(off int64, v uint64) { atomic.StoreUint64(m.word(off), v) }
+
+// load32 and store32 are the same for words of 4 bytes.
+func (m *memfile) load32(off int64) uint32 { return atomic.LoadUint32(m.half(off)) }
+
+func (m *memfile) store32(off int64, v uint32) { atomic.StoreUint32(m.half(off), v) }
+
+func le64(b []byte) uint64 { return binary.LittleEndian.Uint64(b) }
+
+func put64(v uint64) []byte { return binary.LittleEndian.AppendUint64(nil, v) }

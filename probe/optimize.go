@@ -1,0 +1,569 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sort"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/probe/asm"
+	"kprobe/probe/detour"
+	"kprobe/probe/insn"
+	"kprobe/probe/plan"
+	"kprobe/symbols"
+)
+
+// How probes are optimized
+//
+// A batch's entry probes are planned function by function: for each a tactic
+// (probe/plan), and where one leads by a jump, its detours are built
+// (probe/detour). All that needs no stop. Then, in one stop of the target:
+//
+//  1. threads that stand under a jump-to-be are moved to the copy of the
+//     instruction they are at;
+//  2. the journal gets each change, then the text.
+//
+// The threads run on through a return from the kernel, which serializes the
+// processor: no stale instruction is executed. What can't be optimized stays a
+// breakpoint, and its placed.why says the reason.
+
+// optimizer is what a target needs to plan and build patches.
+type optimizer struct {
+	tg      *target
+	params  detour.Params
+	targets map[*symbols.File]*plan.Targets
+}
+
+// maxScan is how much text is searched for branches between functions. Larger
+// files do without: guards make their windows safe, too.
+const maxScan = 8 << 20
+
+// optimize takes the wants that can be optimized out of a batch and gives
+// their patches, built and written, not armed. What is left is for breakpoints.
+func (tg *target) optimize(ctx context.Context, ws []want) (rest []want, patches []*patch, err error) {
+	if tg.s.opts.NoOptimize || tg.borrowed {
+		return ws, nil, nil
+	}
+	busy := map[symbols.Addr]bool{}
+	var returns []*placed
+	for _, w := range ws {
+		if w.kind == wantReturn && tg.followable(w) == "" {
+			returns = append(returns, w.p)
+		} else if w.kind != wantEntry {
+			busy[w.at.Addr] = true
+		}
+	}
+	groups := map[*function][]want{}
+	for _, w := range ws {
+		why := tg.unoptimizable(w, busy)
+		var f *function
+		if why == "" {
+			if f, err = tg.function(w.at); err != nil {
+				why = err.Error()
+			}
+		}
+		if why != "" {
+			if w.p != nil {
+				w.p.why = why
+			}
+			rest = append(rest, w)
+			continue
+		}
+		groups[f] = append(groups[f], w)
+	}
+	if len(groups) == 0 {
+		return rest, nil, nil
+	}
+	o, err := tg.optimizer()
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := tg.layPools(ctx, returns); err != nil {
+		return nil, nil, err
+	}
+	maps, err := symbols.ReadMaps(tg.proc.PID())
+	if err != nil {
+		return nil, nil, err
+	}
+	space := plan.NewSpace(freeRanges(maps))
+	order := make([]*function, 0, len(groups))
+	for f := range groups {
+		order = append(order, f)
+	}
+	sort.Slice(order, func(i, j int) bool { return order[i].start < order[j].start })
+	for _, f := range order {
+		ps, left := o.function(f, groups[f], space, patches)
+		patches = append(patches, ps...)
+		rest = append(rest, left...)
+	}
+	patches, rest = settle(patches, ws, rest)
+	patches, rest = tg.unpatched(patches, ws, rest)
+	if patches, err = o.lay(ctx, space, patches, &rest, groups); err != nil {
+		return nil, nil, err
+	}
+	return rest, patches, nil
+}
+
+// unoptimizable says why a probe must be a breakpoint whatever the code is; ""
+// if it may be a jump.
+func (tg *target) unoptimizable(w want, busy map[symbols.Addr]bool) string {
+	switch {
+	case w.kind == wantReturn && tg.followable(w) != "":
+		return tg.followable(w)
+	case w.kind != wantEntry && w.kind != wantReturn:
+		return "it is followed by breakpoints"
+	case busy[w.at.Addr] || tg.sites[w.at.Addr] != nil:
+		return "a breakpoint of another probe is there"
+	}
+	if why := neverJump(w.at); why != "" {
+		return why
+	}
+	if need := w.p.prog.NeedsTracer(); need != "" {
+		return need + " can be had by the tracer only"
+	}
+	return ""
+}
+
+// function plans the probes of one function and builds their detours.
+func (o *optimizer) function(f *function, ws []want, space plan.Reach, planned []*patch) (patches []*patch, rest []want) {
+	byAddr := map[uint64][]want{}
+	var sites []plan.Site
+	for _, w := range ws {
+		a := uint64(w.at.Addr)
+		if byAddr[a] == nil {
+			sites = append(sites, plan.Site{Addr: a})
+		}
+		byAddr[a] = append(byAddr[a], w)
+	}
+	giveUp := func(a uint64, why string) {
+		for _, w := range byAddr[a] {
+			w.p.why = why
+			rest = append(rest, w)
+		}
+		delete(byAddr, a)
+	}
+	for i := range sites {
+		room, err := o.room(sites[i].Addr, byAddr[sites[i].Addr])
+		if err != nil {
+			giveUp(sites[i].Addr, err.Error())
+			sites[i].Trap = true
+			continue
+		}
+		sites[i].Room = room
+	}
+	code, known := o.surroundings(f, ws[0].at)
+	plans, err := plan.Plan(plan.FromSweep(f.sweep, code, known), sites, space, o.taken(f, planned))
+	if err != nil {
+		for a := range byAddr {
+			giveUp(a, err.Error())
+		}
+		return nil, rest
+	}
+	for _, p := range plans {
+		built, err := o.build(p, byAddr)
+		why := p.Why
+		if err != nil {
+			why = err.Error()
+		}
+		for _, a := range p.Sites {
+			if err != nil || !p.Tactic.Jump() {
+				giveUp(a, why)
+			}
+		}
+		if err == nil && p.Tactic.Jump() {
+			patches = append(patches, built)
+			for _, a := range p.Sites {
+				for _, w := range byAddr[a] {
+					w.p.tactic, w.p.why = p.Tactic, p.Why
+					w.p.timeSlots = detour.TimeSlots(w.p.prog)
+					built.probes = append(built.probes, w.p)
+				}
+				delete(byAddr, a)
+			}
+		}
+	}
+	for a := range byAddr {
+		giveUp(a, "no tactic was found for it")
+	}
+	return patches, rest
+}
+
+// surroundings gives the function's code with what follows it, and what is
+// known about it.
+func (o *optimizer) surroundings(f *function, w symbols.Site) ([]byte, plan.Known) {
+	file := w.Module.File
+	code := f.code
+	if more, err := file.Text(f.fn.Start, len(f.code)+64); err == nil && len(more) > len(code) {
+		code = more
+	}
+	known := plan.Known{Next: len(code)}
+	if next, ok := file.FuncAt(f.fn.End); ok && next.Start >= f.fn.End {
+		known.Next = int(next.Start - f.fn.Start)
+	} else {
+		for v := f.fn.End; v < f.fn.Start+symbols.Vaddr(len(code)); v++ {
+			if g, ok := file.FuncAt(v); ok && g.Start == v {
+				known.Next = int(v - f.fn.Start)
+				break
+			}
+		}
+	}
+	if t := o.scan(w.Module); t != nil {
+		known.Target = t.Has
+	}
+	return code, known
+}
+
+// scan finds the branches between a module's functions.
+func (o *optimizer) scan(m *symbols.Module) *plan.Targets {
+	if t, ok := o.targets[m.File]; ok {
+		return t
+	}
+	var t *plan.Targets
+	funcs := m.File.Funcs()
+	if len(funcs) > 0 {
+		lo, hi := funcs[0].Start, funcs[0].End
+		ranges := make([]plan.Range, 0, len(funcs))
+		for _, f := range funcs {
+			lo, hi = min(lo, f.Start), max(hi, f.End)
+			ranges = append(ranges, plan.Range{Lo: uint64(f.Start) + m.Bias, Hi: uint64(f.End) + m.Bias})
+		}
+		if hi-lo <= maxScan {
+			if text, err := m.File.Text(lo, int(hi-lo)); err == nil {
+				t = plan.ScanTargets(text, uint64(lo)+m.Bias, ranges)
+			}
+		}
+	}
+	o.targets[m.File] = t
+	return t
+}
+
+// settle gives up jumps that need bytes at which another function's probe
+// stands: that probe will change them, whatever its tactic. Within a function
+// the planner has seen to it.
+func settle(patches []*patch, ws, rest []want) ([]*patch, []want) {
+	all := make([]symbols.Addr, 0, len(ws))
+	for _, w := range ws {
+		all = append(all, w.at.Addr)
+	}
+	sort.Slice(all, func(i, j int) bool { return all[i] < all[j] })
+	given := map[*placed]bool{}
+	kept := patches[:0]
+	for _, p := range patches {
+		own := map[symbols.Addr]bool{}
+		for _, a := range p.plan.Sites {
+			own[symbols.Addr(a)] = true
+		}
+		clash := false
+		for q := p; q != nil; q = q.hole {
+			for _, r := range q.needs() {
+				i := sort.Search(len(all), func(i int) bool { return uint64(all[i]) >= r.Lo })
+				for ; i < len(all) && uint64(all[i]) < r.Hi; i++ {
+					clash = clash || !own[all[i]]
+				}
+			}
+		}
+		if !clash {
+			kept = append(kept, p)
+			continue
+		}
+		for _, x := range p.probes {
+			given[x] = true
+			x.tactic, x.why = plan.Breakpoint, "another probe stands where its jump would be"
+		}
+	}
+	for _, w := range ws {
+		if w.p != nil && given[w.p] {
+			rest = append(rest, w)
+		}
+	}
+	return kept, rest
+}
+
+// needs lists the ranges of bytes that must stay as the patch made them.
+func (p *patch) needs() []plan.Range {
+	out := []plan.Range{{Lo: p.plan.At, Hi: p.plan.Lock}}
+	for _, w := range p.plan.Writes {
+		out = append(out, plan.Range{Lo: w.At, Hi: w.At + uint64(len(w.Bytes))})
+	}
+	return out
+}
+
+// taken lists the bytes near a function that belong to armed probes, and to
+// those planned just before, in functions at lower addresses.
+func (o *optimizer) taken(f *function, planned []*patch) []plan.Range {
+	lo, hi := f.start-256, f.start+symbols.Addr(len(f.code))+256
+	var out []plan.Range
+	for a := lo; a < hi && len(o.tg.sites) > 0; a++ {
+		if st := o.tg.sites[a]; st != nil {
+			out = append(out, plan.Range{Lo: uint64(a), Hi: uint64(a) + uint64(st.length)})
+		}
+	}
+	for _, p := range o.tg.patches.pages.near(uint64(lo), uint64(hi)) {
+		if p.armed && symbols.Addr(p.plan.Lock) >= lo && symbols.Addr(p.plan.At) < hi {
+			out = append(out, plan.Range{Lo: p.plan.At, Hi: max(p.plan.Lock, p.plan.At+5)})
+			for _, w := range p.plan.Writes {
+				out = append(out, plan.Range{Lo: w.At, Hi: w.At + uint64(len(w.Bytes))})
+			}
+		}
+	}
+	for i := len(planned) - 1; i >= 0 && symbols.Addr(planned[i].plan.At) >= lo; i-- {
+		for q := planned[i]; q != nil; q = q.hole {
+			out = append(out, q.needs()...)
+		}
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].Lo < out[j].Lo })
+	return out
+}
+
+// copyRoom is what the copies behind a detour may take: a window's
+// instructions and the way back.
+const copyRoom = 160
+
+// stageRoom is what a stage may take besides its code: the jump to the next
+// one, and alignment.
+const stageRoom = 48
+
+// room is how many bytes the detour of the probes at an address takes at most.
+func (o *optimizer) room(at uint64, ws []want) (int, error) {
+	size := copyRoom
+	tail := func(*asm.Code) error { return nil }
+	base := (at + 1<<20) &^ 15
+	for _, part := range apart(ws) {
+		st := &stage{base: symbols.Addr(base)}
+		text, err := o.probes(st, part, tail)
+		if err != nil {
+			return 0, err
+		}
+		size += (len(text)+15)&^15 + stageRoom
+	}
+	return size, nil
+}
+
+func probesOf(ws []want) []detour.Probe {
+	var out []detour.Probe
+	for _, w := range ws {
+		out = append(out, detour.Probe{ID: w.p.id, Program: w.p.prog, CountOnly: w.p.target.s.opts.CountOnly, IP: uint64(w.at.Addr)})
+	}
+	return out
+}
+
+var errRoom = errors.New("its detour does not fit the room that was found for it")
+
+// build makes the detours of a plan, to lie where the plan says.
+func (o *optimizer) build(p *plan.Patch, byAddr map[uint64][]want) (*patch, error) {
+	out := &patch{plan: p}
+	if !p.Tactic.Jump() {
+		return out, nil
+	}
+	if p.Hole != nil {
+		hole, err := o.build(p.Hole, nil)
+		if err != nil {
+			return nil, err
+		}
+		out.hole = hole
+	}
+	// Where the stages start: at each site, and at the first byte if there
+	// is none.
+	type start struct {
+		at    uint64
+		sites []want
+	}
+	starts := []start{{at: p.At}}
+	for _, a := range p.Sites {
+		pos := max(a, p.At)
+		if last := &starts[len(starts)-1]; last.at == pos {
+			last.sites = append(last.sites, byAddr[a]...)
+		} else {
+			starts = append(starts, start{pos, byAddr[a]})
+		}
+	}
+	for i := len(starts) - 1; i >= 0; i-- {
+		var parts []start
+		for _, ws := range apart(starts[i].sites) {
+			parts = append(parts, start{starts[i].at, ws})
+		}
+		starts = slices.Replace(starts, i, i+1, parts...)
+	}
+	base := p.Detour
+	end := p.Detour + uint64(p.Room)
+	for i, s := range starts {
+		from := s.at - p.At
+		code := p.Displaced[from:]
+		opts := insn.Options{}
+		if i+1 < len(starts) {
+			code = p.Displaced[from : starts[i+1].at-p.At]
+			opts.NoJumpBack = true
+		}
+		st := &stage{base: symbols.Addr(base), at: symbols.Addr(s.at)}
+		var next uint64
+		if i+1 < len(starts) {
+			// The size doesn't depend on where the next stage lies.
+			trial, err := o.stage(st, s.sites, code, opts, base+pageSize)
+			if err != nil {
+				return nil, err
+			}
+			next = (base + uint64(len(trial)) + 15) &^ 15
+		}
+		text, err := o.stage(st, s.sites, code, opts, next)
+		if err != nil {
+			return nil, err
+		}
+		st.size = len(text)
+		if base+uint64(len(text)) > end {
+			return nil, errRoom
+		}
+		st.text = text
+		out.stages = append(out.stages, st)
+		base = (base + uint64(len(text)) + 15) &^ 15
+	}
+	return out, nil
+}
+
+// stage builds one stage at its base. next, if not 0, is the base of the
+// following stage: this one's copies end in a jump there.
+func (o *optimizer) stage(st *stage, ws []want, code []byte, opts insn.Options, next uint64) ([]byte, error) {
+	tail := func(c *asm.Code) error {
+		st.copyAt = symbols.Addr(c.Here())
+		if len(code) == 0 {
+			c.JmpAddr(next)
+			return nil
+		}
+		m, err := insn.RelocateWindow(code, uint64(st.at), c.Here(), opts)
+		if err != nil {
+			return err
+		}
+		st.moved = m
+		c.Raw(m.Code...)
+		if next != 0 {
+			c.JmpAddr(next)
+		}
+		return nil
+	}
+	if len(ws) == 0 {
+		c := asm.New(uint64(st.base))
+		if err := tail(c); err != nil {
+			return nil, err
+		}
+		return c.Bytes()
+	}
+	return o.probes(st, ws, tail)
+}
+
+// tailFunc emits what a stage ends in.
+type tailFunc = func(c *asm.Code) error
+
+// probes builds the stage of probes that are not apart.
+func (o *optimizer) probes(st *stage, ws []want, tail tailFunc) ([]byte, error) {
+	if len(ws) == 1 && ws[0].kind == wantReturn {
+		return o.returnStage(st, ws[0], tail)
+	}
+	d, err := detour.Build(uint64(st.base), &o.params, probesOf(ws), tail)
+	if err != nil {
+		return nil, err
+	}
+	st.detour = d
+	return d.Code, nil
+}
+
+// apart divides the probes of one address into those that share a stage: the
+// entry probes, and each return probe. There is at least one part.
+func apart(ws []want) [][]want {
+	var entries []want
+	var out [][]want
+	for _, w := range ws {
+		if w.kind == wantReturn {
+			out = append(out, []want{w})
+		} else {
+			entries = append(entries, w)
+		}
+	}
+	if len(entries) > 0 || len(out) == 0 {
+		out = append([][]want{entries}, out...)
+	}
+	return out
+}
+
+// lay maps the memory of the detours and writes them. Patches whose memory
+// can't be had are given up for breakpoints.
+func (o *optimizer) lay(ctx context.Context, space *plan.Space, list []*patch, rest *[]want, groups map[*function][]want) ([]*patch, error) {
+	tg := o.tg
+	var refused []plan.Range
+	for _, r := range space.Fresh() {
+		size := r.Hi - r.Lo
+		_, err := tg.proc.Syscall(ctx, nil, unix.SYS_MMAP, uintptr(r.Lo), uintptr(size), unix.PROT_READ|unix.PROT_EXEC,
+			unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED_NOREPLACE, ^uintptr(0), 0)
+		if errors.Is(err, unix.EEXIST) {
+			refused = append(refused, r)
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("map memory for detours in the target: %w", err)
+		}
+		pc := &piece{start: symbols.Addr(r.Lo), size: size, used: size}
+		tg.area.code.pieces = append(tg.area.code.pieces, pc)
+		if err := tg.area.journal.mapped(pc); err != nil {
+			return nil, err
+		}
+	}
+	kept := list[:0]
+	for _, p := range list {
+		lost := false
+		for _, r := range refused {
+			lost = lost || p.plan.Detour >= r.Lo && p.plan.Detour < r.Hi
+			lost = lost || p.hole != nil && p.hole.plan.Detour >= r.Lo && p.hole.plan.Detour < r.Hi
+		}
+		if !lost {
+			if err := o.writeStages(p); err != nil {
+				return nil, err
+			}
+			kept = append(kept, p)
+			continue
+		}
+		for _, ws := range groups {
+			for _, w := range ws {
+				for _, x := range p.probes {
+					if w.p == x {
+						w.p.tactic, w.p.why = plan.Breakpoint, "the program mapped memory where its detour was to lie"
+						*rest = append(*rest, w)
+					}
+				}
+			}
+		}
+	}
+	return kept, nil
+}
+
+func (o *optimizer) writeStages(p *patch) error {
+	if p.hole != nil {
+		if err := o.writeStages(p.hole); err != nil {
+			return err
+		}
+	}
+	if len(p.stages) == 0 {
+		return nil
+	}
+	base := p.stages[0].base
+	last := p.stages[len(p.stages)-1]
+	text := make([]byte, int(last.base-base)+last.size)
+	for i := range text {
+		text[i] = breakpoint
+	}
+	for _, s := range p.stages {
+		copy(text[s.base-base:], s.text)
+		s.text = nil
+	}
+	if err := o.tg.proc.WriteMemory(text, base); err != nil {
+		return fmt.Errorf("write a detour: %w", err)
+	}
+	return nil
+}
+
+// freeRanges lists the addresses at which code may be mapped.
+func freeRanges(maps []symbols.Mapping) []plan.Range {
+	var out []plan.Range
+	eachGap(maps, func(lo, hi uint64) { out = append(out, plan.Range{Lo: lo, Hi: hi}) })
+	return out
+}

@@ -1,0 +1,158 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"kprobe/probe/detour"
+	"kprobe/probe/tracee"
+	"kprobe/symbols"
+)
+
+// How abandoned instances come back
+//
+// A call that is left by longjmp or by its thread's end keeps its instance.
+// The thread itself takes it again when it comes to the same slot and finds
+// no other free (probe/detour). For the rest the tracer looks when nmissed
+// grows: an instance whose slot no longer holds its landing is abandoned. It
+// is given back if two looks in a row, each with all threads stopped and none
+// in the probe's code, find it so: a thread that was just taking it, unseen,
+// has moved on by then.
+
+// reclaimEvery is how often nmissed is looked at, and reclaimRest how often
+// when it has not grown for long.
+const (
+	reclaimEvery = 10 * time.Millisecond
+	reclaimRest  = 160 * time.Millisecond
+)
+
+// watchMissed looks for abandoned instances while the target's tap lives.
+func (tg *target) watchMissed() {
+	if tg.watching {
+		return
+	}
+	tg.watching = true
+	t := tg.tap
+	go func() {
+		pause, last := reclaimEvery, uint64(0)
+		for {
+			time.Sleep(pause)
+			if t.over.Load() {
+				return
+			}
+			now := t.missedReturns()
+			if now == last {
+				pause = min(pause*2, reclaimRest)
+				continue
+			}
+			pause = reclaimEvery
+			err := tg.s.tracer.Do(func() error { return tg.reclaimReturns() })
+			switch {
+			case errors.Is(err, tracee.ErrClosed):
+				return
+			case err == nil:
+				last = now
+			}
+		}
+	}()
+}
+
+// missedReturns adds up nmissed of the probes that have landings.
+func (t *tap) missedReturns() (n uint64) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	for _, p := range t.ids {
+		if p.followed != nil {
+			n += t.counters.Probe(p.id).Missed
+		}
+	}
+	return n
+}
+
+var errLate = errors.New("a thread could not be stopped")
+
+// reclaimReturns looks twice for abandoned instances.
+func (tg *target) reclaimReturns() error {
+	if tg.area == nil || tg.dying {
+		return nil
+	}
+	look := func() error {
+		return tg.proc.WithStopped(context.Background(), func(stopped []*tracee.Thread) error {
+			if len(stopped) != len(tg.proc.Threads()) {
+				return errLate
+			}
+			busy := map[*followed]bool{}
+			for _, t := range stopped {
+				regs, err := t.Regs()
+				if err != nil {
+					return errLate
+				}
+				if st := tg.patches.stageAt(symbols.Addr(regs.Rip)); st != nil && st.returns != nil {
+					busy[st.returns] = true
+				}
+			}
+			for _, st := range tg.patches.stages {
+				if st.returns != nil && !busy[st.returns] {
+					if err := tg.reclaimPool(st.returns); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		})
+	}
+	if err := look(); err != nil {
+		return err
+	}
+	return look()
+}
+
+// reclaimPool gives instances back that the look before found abandoned, too.
+func (tg *target) reclaimPool(f *followed) error {
+	mem := make([]byte, f.pool.Size())
+	at := symbols.Addr(f.pool.Addr)
+	if _, err := tg.proc.ReadMemory(mem, at); err != nil {
+		return err
+	}
+	found := map[int]detour.Instance{}
+	freed := false
+	for _, in := range f.pool.Used(mem) {
+		if !tg.abandoned(f, in) {
+			continue
+		}
+		if was, ok := f.suspects[in.Number]; ok && was == in {
+			f.pool.Free(mem, in.Number)
+			freed = true
+			continue
+		}
+		found[in.Number] = in
+	}
+	f.suspects = found
+	if !freed {
+		return nil
+	}
+	return tg.proc.WriteMemory(mem, at)
+}
+
+// abandoned reports whether a call won't return by its landing: whether it is
+// not among those that its slot leads to, from landing to landing where
+// functions jumped to each other.
+func (tg *target) abandoned(f *followed, in detour.Instance) bool {
+	var word [8]byte
+	next := symbols.Addr(in.Slot)
+	for range detour.MaxInstances {
+		if _, err := tg.proc.ReadMemory(word[:], next); err != nil {
+			return true
+		}
+		now, n := tg.held(symbols.Addr(le64(word[:])))
+		if now == nil {
+			return true
+		}
+		if now == f && n == in.Number {
+			return false
+		}
+		next = symbols.Addr(now.pool.ReturnAt(n))
+	}
+	return false
+}

@@ -1,0 +1,206 @@
+package probe
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"kprobe/internal/fixture"
+	"kprobe/symbols"
+)
+
+// optimizedOf reports how many places of an event are jumps, and why the others
+// are not.
+func optimizedOf(l *live, name string) (jumps int, why string) {
+	_ = l.s.tracer.Do(func() error {
+		for _, tg := range l.s.targets {
+			for _, p := range tg.tap.ids {
+				if p.ev.Name != name {
+					continue
+				}
+				if p.optimized {
+					jumps++
+				} else {
+					why = p.why
+				}
+			}
+		}
+		return nil
+	})
+	return jumps, why
+}
+
+// TestReturnByLanding: a function that jumps to another has one return, which
+// both probes see, with the caller's address; several probes of one function
+// follow each call.
+func TestReturnByLanding(t *testing.T) {
+	prog := callsFixture(t)
+	for _, o := range []Options{{}, {NoOptimize: true}} {
+		t.Run(fmt.Sprintf("optimize %v", !o.NoOptimize), func(t *testing.T) {
+			want := plain(t, prog, "tail", "20")
+			sub := startSubject(t, prog, "tail", "20")
+			l := attach(t, sub.pid(), o, "p:in tail_b n=$arg1", "r:a tail_a n=$arg1 v=$retval", "r:b tail_b n=$arg1 v=$retval", "r:c tail_b v=$retval ip=%ip")
+			for _, name := range []string{"in", "a", "b", "c"} {
+				if n, why := optimizedOf(l, name); (n == 1) == o.NoOptimize {
+					t.Errorf("%s: %d places by a jump: %s", name, n, why)
+				}
+			}
+			if got := sub.work(); got != want {
+				t.Errorf("probed, the program printed %q, otherwise %q", got, want)
+			}
+			l.finish(sub.pid())
+			sub.end()
+			lines := l.sink.all()
+			if len(lines) != 80 {
+				t.Fatalf("%d lines", len(lines))
+			}
+			for _, line := range lines {
+				if !strings.HasPrefix(line, "in ") && !strings.Contains(line, "(run+") {
+					t.Errorf("%s: not returned to run", line)
+				}
+			}
+		})
+	}
+}
+
+// TestReturnMaxactive: of calls in each other only as many are followed as
+// there are instances, counted exactly.
+func TestReturnMaxactive(t *testing.T) {
+	prog := callsFixture(t)
+	for _, max := range []int{1, 3, 5} {
+		for _, o := range []Options{{}, {NoOptimize: true}} {
+			t.Run(fmt.Sprintf("%d optimize %v", max, !o.NoOptimize), func(t *testing.T) {
+				const count = 600 // of depths 1 to 6
+				sub := startSubject(t, prog, "recurse", fmt.Sprint(count))
+				l := attach(t, sub.pid(), o, fmt.Sprintf("r%d:out recurse v=$retval", max))
+				sub.work()
+				l.finish(sub.pid())
+				sub.end()
+				seen, all := 0, 0
+				for depth := 1; depth <= 6; depth++ {
+					seen += min(depth, max) * count / 6
+					all += depth * count / 6
+				}
+				if st := l.stat("out"); st.Hits != uint64(seen) || st.Missed != uint64(all-seen) {
+					t.Errorf("%d hits, %d missed; want %d and %d", st.Hits, st.Missed, seen, all-seen)
+				}
+			})
+		}
+	}
+}
+
+// TestReturnReclaim: instances of calls that were left by longjmp come back.
+func TestReturnReclaim(t *testing.T) {
+	const threads, depth = 4, 8
+	prog := callsFixture(t)
+	sub := startSubject(t, prog, "jump", "3000", fmt.Sprint(threads))
+	l := attach(t, sub.pid(), Options{}, "r64:never deep")
+	sub.work()
+	used := func() (n int) {
+		_ = l.s.tracer.Do(func() error {
+			for _, st := range l.s.targets[sub.pid()].patches.stages {
+				if st.returns != nil {
+					mem := make([]byte, st.returns.pool.Size())
+					if _, err := l.s.targets[sub.pid()].proc.ReadMemory(mem, symbols.Addr(st.returns.pool.Addr)); err != nil {
+						t.Fatal(err)
+					}
+					n += len(st.returns.pool.Used(mem))
+				}
+			}
+			return nil
+		})
+		return n
+	}
+	if l.stat("never").Missed == 0 {
+		t.Error("the pool was never empty")
+	}
+	for range 500 {
+		if used() <= threads*depth {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if n := used(); n > threads*depth {
+		t.Errorf("%d instances in use of %d that could be", n, threads*depth)
+	}
+	l.finish(sub.pid())
+	sub.end()
+}
+
+// TestReturnRefused: where return addresses are read the probe leaves the
+// stack alone.
+func TestReturnRefused(t *testing.T) {
+	prog := callsFixture(t)
+	sub := startSubject(t, prog, "work", "5")
+	l := attach(t, sub.pid(), Options{}, "r:a work", "r:b libc:dlsym", "r:c libc:vfork", "r:d libc:getcontext")
+	for name, want := range map[string]string{"a": "", "b": "it asks who its caller is", "c": "it may return twice", "d": "it may return twice"} {
+		n, why := optimizedOf(l, name)
+		if (n == 1) != (want == "") || want != "" && why != want {
+			t.Errorf("%s: %d places by a jump, the others because %q", name, n, why)
+		}
+	}
+	sub.work()
+	l.finish(sub.pid())
+	sub.end()
+}
+
+// TestReturnUnwinder: in a program with exceptions return addresses stay.
+func TestReturnUnwinder(t *testing.T) {
+	prog := fixture.Build(t, "probe_throw.cc", "-O2")
+	want := plain(t, prog, "300")
+	for _, o := range []Options{{}, {NoOptimize: true}} {
+		sub := startSubject(t, prog, "300")
+		l := attach(t, sub.pid(), o, "r64:out thrower v=$retval", "p:in thrower n=$arg1")
+		if n, why := optimizedOf(l, "out"); n != 0 || !o.NoOptimize && !strings.Contains(why, "exceptions") {
+			t.Errorf("%d places by a jump, the others because %q", n, why)
+		}
+		if got := sub.work(); got != want {
+			t.Errorf("probed, the program printed %q, otherwise %q", got, want)
+		}
+		l.finish(sub.pid())
+		sub.end()
+		if st := l.stat("out"); st.Hits != 200 {
+			t.Errorf("%d returns, want 200", st.Hits)
+		}
+	}
+}
+
+// TestReturnDeep comes and goes while calls are 50 deep in each other.
+func TestReturnDeep(t *testing.T) {
+	prog := fixture.Build(t, "probe_deep.c", "-O2", "-pthread")
+	want := plain(t, prog, "200000", "3")
+	sub := startSubject(t, prog, "200000", "3")
+	sub.line()
+	for i := range 25 {
+		l := attach(t, sub.pid(), Options{}, "p:in deep n=$arg1", "r400:out deep n=$arg1 v=$retval", "r100:top top v=$retval")
+		time.Sleep(time.Duration(i%5) * time.Millisecond)
+		l.finish(sub.pid())
+	}
+	if got := sub.expect("done"); got != want {
+		t.Errorf("probed, the program printed %q, otherwise %q", got, want)
+	}
+	sub.end()
+}
+
+// TestReturnFork forks 8 calls deep: both processes return, the child to a
+// text without probes.
+func TestReturnFork(t *testing.T) {
+	prog := fixture.Build(t, "probe_deep.c", "-O2", "-pthread")
+	want := plain(t, prog, "40", "1", "fork")
+	for _, follow := range []bool{false, true} {
+		sub := startSubject(t, prog, "40", "1", "fork")
+		l := attach(t, sub.pid(), Options{Follow: follow}, "r64:out deep n=$arg1 v=$retval")
+		if n, why := optimizedOf(l, "out"); n != 1 {
+			t.Errorf("not optimized: %s", why)
+		}
+		if got := sub.work(); got != want {
+			t.Errorf("probed, the program printed %q, otherwise %q", got, want)
+		}
+		l.finish(sub.pid())
+		sub.end()
+		if st := l.stat("out"); st.Hits != 40*9 || st.Missed != 0 {
+			t.Errorf("follow %v: %d hits, %d missed, want %d", follow, st.Hits, st.Missed, 40*9)
+		}
+	}
+}

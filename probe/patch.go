@@ -1,0 +1,179 @@
+package probe
+
+import (
+	"sort"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/fetch"
+	"kprobe/probe/detour"
+	"kprobe/probe/insn"
+	"kprobe/probe/plan"
+	"kprobe/probe/tracee"
+	"kprobe/symbols"
+)
+
+// patch is an optimized probe, or several whose jumps would overlap: a jump in
+// the text, and the detours it leads to.
+//
+// States: built (its detours are written, where no thread is), armed (the jump
+// is in the text), retired (the text is restored; its detours stay until no
+// thread can be in them).
+type patch struct {
+	plan    *plan.Patch
+	before  []plan.Write // what its writes replace, the original bytes
+	probes  []*placed
+	stages  []*stage
+	entries []int // in the journal, one for each write
+	armed   bool
+	hole    *patch // instructions that were moved out of the way; armed first
+}
+
+// stage is one piece of a patch's detour: the probes of one address, then the
+// displaced instructions up to the next stage or the jump back.
+type stage struct {
+	base   symbols.Addr
+	size   int
+	at     symbols.Addr   // the first displaced instruction
+	detour *detour.Detour // nil: only copies
+	// returns is the return probe whose code this is, landings included.
+	returns *followed
+	moved   insn.Moved // copies, at copyAt
+	copyAt  symbols.Addr
+	text    []byte // until it is written
+}
+
+func (s *stage) holds(pc symbols.Addr) bool {
+	return pc >= s.base && pc < s.base+symbols.Addr(s.size)
+}
+
+// covers reports whether the patch needs any of the n bytes at a.
+func (p *patch) covers(a symbols.Addr, n int) bool {
+	for _, w := range p.plan.Writes {
+		if uint64(a) < w.At+uint64(len(w.Bytes)) && uint64(a)+uint64(n) > w.At {
+			return true
+		}
+	}
+	return uint64(a) < p.plan.Lock && uint64(a)+uint64(n) > p.plan.At
+}
+
+// entry is where a thread that arrives at an address of the patched window
+// must go on: at the detour of a probe there, or at the copy.
+func (p *patch) entry(a symbols.Addr) (symbols.Addr, bool) {
+	for _, s := range p.stages {
+		if s.at == a {
+			return s.base, true
+		}
+		if off, ok := s.moved.Copy(uint64(a)); ok {
+			return s.copyAt + symbols.Addr(off), true
+		}
+	}
+	return 0, false
+}
+
+// patches finds patches and stages by address.
+type patches struct {
+	list   []*patch
+	pages  pageIndex
+	stages []*stage // by base
+	owner  map[*stage]*patch
+	guards map[symbols.Addr]symbols.Addr // address of a guard → where to go on
+	faults map[symbols.Addr]symbols.Addr // load that may fault → where to go on
+}
+
+func newPatches() *patches {
+	return &patches{
+		pages: pageIndex{},
+		owner: map[*stage]*patch{}, guards: map[symbols.Addr]symbols.Addr{}, faults: map[symbols.Addr]symbols.Addr{},
+	}
+}
+
+func (ps *patches) add(list []*patch) {
+	for _, p := range list {
+		ps.list = append(ps.list, p)
+		ps.pages.add(p)
+		for _, s := range p.stages {
+			ps.stages = append(ps.stages, s)
+			ps.owner[s] = p
+			if s.detour == nil {
+				continue
+			}
+			for _, f := range s.detour.Faults {
+				ps.faults[symbols.Addr(f.At)] = symbols.Addr(f.To)
+			}
+		}
+		for _, g := range p.plan.Guards {
+			if to, ok := p.entry(symbols.Addr(g.At)); ok {
+				ps.guards[symbols.Addr(g.At)] = to
+			}
+		}
+	}
+	sort.Slice(ps.stages, func(i, j int) bool { return ps.stages[i].base < ps.stages[j].base })
+}
+
+// stageAt finds the stage that holds pc.
+func (ps *patches) stageAt(pc symbols.Addr) *stage {
+	i := sort.Search(len(ps.stages), func(i int) bool { return ps.stages[i].base > pc })
+	if i > 0 && ps.stages[i-1].holds(pc) {
+		return ps.stages[i-1]
+	}
+	return nil
+}
+
+// covering finds an armed patch that needs any of n bytes at a.
+func (ps *patches) covering(a symbols.Addr, n int) *patch {
+	for _, p := range ps.pages.near(uint64(a), uint64(a)+uint64(n)) {
+		if p.armed && p.covers(a, n) {
+			return p
+		}
+	}
+	return nil
+}
+
+// inCopy gives the registers of the program for a thread in the displaced
+// instructions of a stage: before or behind the one it is at.
+func (s *stage) inCopy(regs *unix.PtraceRegs, mem symbols.Memory) (*unix.PtraceRegs, insn.State, bool) {
+	off := int(symbols.Addr(regs.Rip) - s.copyAt)
+	if symbols.Addr(regs.Rip) < s.copyAt || off >= len(s.moved.Code) {
+		return nil, 0, false
+	}
+	pt := s.moved.Where(off)
+	out, ok := atPoint(pt, regs, mem)
+	return out, pt.State, ok
+}
+
+// leave gives the registers that a thread in the stage has in the program,
+// its hit taken or not: where the jump was, at or behind a displaced
+// instruction.
+func (s *stage) leave(regs *unix.PtraceRegs, mem symbols.Memory) (*unix.PtraceRegs, bool) {
+	if out, _, ok := s.inCopy(regs, mem); ok {
+		return out, true
+	}
+	if s.returns != nil {
+		return s.leaveReturn(regs, mem)
+	}
+	out := *regs
+	out.Rip = uint64(s.at)
+	if s.detour == nil {
+		return &out, true
+	}
+	var r fetch.Regs
+	tracee.FetchRegs(regs, &r)
+	ok, err := s.detour.Unwind(&r, mem)
+	if err != nil {
+		return nil, false
+	}
+	if ok {
+		fromFetch(&r, &out)
+		out.Rip = uint64(s.at)
+	}
+	return &out, true
+}
+
+func fromFetch(r *fetch.Regs, out *unix.PtraceRegs) {
+	out.Rax, out.Rcx, out.Rdx, out.Rbx = r.GPR[fetch.AX], r.GPR[fetch.CX], r.GPR[fetch.DX], r.GPR[fetch.BX]
+	out.Rsp, out.Rbp, out.Rsi, out.Rdi = r.GPR[fetch.SP], r.GPR[fetch.BP], r.GPR[fetch.SI], r.GPR[fetch.DI]
+	out.R8, out.R9, out.R10, out.R11 = r.GPR[fetch.R8], r.GPR[fetch.R9], r.GPR[fetch.R10], r.GPR[fetch.R11]
+	out.R12, out.R13, out.R14, out.R15 = r.GPR[fetch.R12], r.GPR[fetch.R13], r.GPR[fetch.R14], r.GPR[fetch.R15]
+	out.Eflags = r.Flags
+}

@@ -1,0 +1,34 @@
+package probe
+
+import "slices"
+
+// pageIndex finds patches by the pages that they change: there may be ten
+// thousand, and every place that is armed asks. Patches stay in it when they
+// are taken out.
+type pageIndex map[uint64][]*patch
+
+// add enters a patch, and the hole that goes with it, under its pages.
+func (x pageIndex) add(p *patch) {
+	for q := p; q != nil; q = q.hole {
+		r := q.bounds()
+		for page := r.Lo / pageSize; page <= (r.Hi-1)/pageSize; page++ {
+			if !slices.Contains(x[page], p) {
+				x[page] = append(x[page], p)
+			}
+		}
+	}
+}
+
+// near gives the patches that may change something in [lo, hi), and others of
+// the same pages; one may come twice.
+func (x pageIndex) near(lo, hi uint64) []*patch {
+	first, last := lo/pageSize, (hi-1)/pageSize
+	if first == last {
+		return x[first]
+	}
+	var out []*patch
+	for page := first; page <= last; page++ {
+		out = append(out, x[page]...)
+	}
+	return out
+}

@@ -1,0 +1,368 @@
+package probe
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"syscall"
+	"time"
+
+	"kprobe/probe/detour"
+	"kprobe/probe/insn"
+	"kprobe/probe/plan"
+	"kprobe/probe/ring"
+	"kprobe/probe/tracee"
+	"kprobe/symbols"
+)
+
+// Recover takes out of processes the probes that a kprobe left there which
+// was killed: breakpoints, landings, the net, mapped memory. It returns the
+// processes in which it found some. A process that is still traced, by that
+// kprobe or another, is an error and left alone; one that is gone is none.
+func Recover(ctx context.Context, pids []int) (recovered []int, err error) {
+	tr, err := tracee.New()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, tr.Close()) }()
+	var errs []error
+	for _, pid := range pids {
+		found, err := recoverOne(ctx, tr, pid)
+		if found {
+			recovered = append(recovered, pid)
+		}
+		if err != nil && !errors.Is(err, tracee.ErrGone) && !errors.Is(err, symbols.ErrGone) {
+			errs = append(errs, fmt.Errorf("process %d: %w", pid, err))
+		}
+	}
+	return recovered, errors.Join(errs...)
+}
+
+// Leftover reports whether a process holds what a killed kprobe left: a
+// memory file of kprobe's that no living tracer owns.
+func Leftover(pid int) (bool, error) {
+	m, err := findMemfile(pid)
+	return m != nil, err
+}
+
+// findMemfile finds the mapping of a memory file.
+func findMemfile(pid int) (*symbols.Mapping, error) {
+	maps, err := symbols.ReadMaps(pid)
+	if err != nil {
+		return nil, err
+	}
+	for i, m := range maps {
+		if m.Path == "/memfd:"+ring.MemfdName && m.Off == 0 {
+			return &maps[i], nil
+		}
+	}
+	return nil, nil
+}
+
+func recoverOne(ctx context.Context, tr *tracee.Tracer, pid int) (found bool, err error) {
+	m, err := findMemfile(pid)
+	if m == nil || err != nil {
+		return false, err
+	}
+	p, err := tr.Attach(ctx, pid)
+	if err != nil {
+		return true, err
+	}
+	var old *leftover
+	err = p.WithStopped(ctx, func([]*tracee.Thread) error {
+		if old, err = openLeft(p, m); err != nil {
+			return err
+		}
+		return old.restoreText()
+	})
+	var late *tracee.NotStoppedError
+	if err != nil && !errors.As(err, &late) {
+		return true, errors.Join(err, p.Detach(ctx, nil))
+	}
+	old.drain(ctx)
+	return true, p.Detach(ctx, func(stopped []*tracee.Thread) error { return old.takeOut(ctx, stopped) })
+}
+
+// drainTries bounds how often threads are given a moment to leave detours.
+const drainTries = 50
+
+// drain waits until no thread is in a detour: the text is restored, so that
+// none enters one any more, and each leads back to the program by itself.
+func (o *leftover) drain(ctx context.Context) {
+	for range drainTries {
+		inside := false
+		// An error means that threads are gone or wait in the kernel.
+		_ = o.p.WithStopped(ctx, func(stopped []*tracee.Thread) error {
+			for _, t := range stopped {
+				inside = inside || o.moveOut(t, nil) != nil
+			}
+			return nil
+		})
+		if !inside {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// leftover is what a killed session left in a process.
+type leftover struct {
+	p      *tracee.Process
+	base   symbols.Addr
+	size   uint64
+	layout *ring.Layout
+	mem    []byte // a copy of the file, up to the counters
+	sites  []ring.Site
+	pieces []*piece
+	pools  []piece // of return instances
+}
+
+// openLeft reads the memory file through the target's memory.
+func openLeft(p *tracee.Process, m *symbols.Mapping) (*leftover, error) {
+	r := fileReader{p, m.Start, int64(m.End - m.Start)}
+	h, layout, err := ring.ReadHeader(r)
+	if err != nil {
+		return nil, fmt.Errorf("what an earlier kprobe left can't be read: %w", err)
+	}
+	o := &leftover{p: p, base: m.Start, size: uint64(m.End - m.Start), layout: layout}
+	if o.sites, err = ring.ReadSites(r, h, layout); err != nil {
+		return nil, fmt.Errorf("read the sites of an earlier kprobe: %w", err)
+	}
+	maps, err := ring.ReadMaps(r, h, layout)
+	if err != nil {
+		return nil, fmt.Errorf("read the mappings of an earlier kprobe: %w", err)
+	}
+	for _, c := range maps {
+		o.pieces = append(o.pieces, &piece{start: symbols.Addr(c.Addr), size: c.Size, used: c.Used})
+	}
+	// The rings and counters behind need no reading.
+	o.mem = make([]byte, min(o.size, uint64(layout.PerCPU.Off)))
+	if _, err := p.ReadMemory(o.mem, o.base); err != nil {
+		return nil, fmt.Errorf("read what an earlier kprobe left: %w", err)
+	}
+	return o, nil
+}
+
+// fileReader reads the memory file through the target's mapping of it.
+type fileReader struct {
+	mem  symbols.Memory
+	base symbols.Addr
+	size int64
+}
+
+// ReadAt implements io.ReaderAt.
+func (r fileReader) ReadAt(b []byte, off int64) (int, error) {
+	if off < 0 || off >= r.size {
+		return 0, io.EOF
+	}
+	want := b[:min(int64(len(b)), r.size-off)]
+	n, err := r.mem.ReadMemory(want, r.base+symbols.Addr(off))
+	if err == nil && len(want) < len(b) {
+		err = io.EOF
+	}
+	return n, err
+}
+
+// restoreText undoes the changes of the text that the journal tells; every
+// thread is stopped. A change that another was made over is found once that
+// one is undone.
+func (o *leftover) restoreText() error {
+	var errs []error
+	for changed := true; changed; {
+		changed = false
+		for _, l := range o.sites {
+			site := symbols.Addr(l.Addr)
+			before, after := l.Before, l.After
+			if l.Tactic == uint16(plan.Breakpoint) {
+				// The entry holds the whole instruction, the change is a byte.
+				before, after = before[:1], after[:1]
+			}
+			now := make([]byte, len(after))
+			if _, err := o.p.ReadMemory(now, site); err != nil || !bytes.Equal(now, after) || bytes.Equal(before, after) {
+				continue // its file was unmapped, or the change is undone or was never made
+			}
+			if err := o.p.WriteMemory(before, site); err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			changed = true
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// takeOut takes the rest out once the text is restored; every thread is
+// stopped.
+func (o *leftover) takeOut(ctx context.Context, stopped []*tracee.Thread) error {
+	var errs []error
+	bySlot := map[symbols.Addr]ring.Site{}
+	for _, l := range o.sites {
+		bySlot[symbols.Addr(l.Copy)] = l
+	}
+	inside := false
+	for _, t := range stopped {
+		if err := o.moveOut(t, bySlot); err != nil {
+			inside = true
+		}
+	}
+	o.restoreSlots()
+	if err := o.restoreReturns(); err != nil {
+		errs, inside = append(errs, err), true
+	}
+	if inside {
+		// A thread is in a detour, which leads back to the program by
+		// itself: the memory stays for it.
+		return errors.Join(errs...)
+	}
+	if err := o.unmap(ctx); err != nil {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// moveOut gets a thread out of the memory that is about to go.
+func (o *leftover) moveOut(t *tracee.Thread, bySlot map[symbols.Addr]ring.Site) error {
+	regs, err := t.Regs()
+	if err != nil {
+		return nil // gone
+	}
+	pc := symbols.Addr(regs.Rip)
+	inside := false
+	for _, p := range o.pieces {
+		inside = inside || pc >= p.start && pc < p.end()
+	}
+	if !inside {
+		return nil
+	}
+	l, ok := bySlot[pc&^(slotSize-1)]
+	if !ok {
+		return fmt.Errorf("thread %d is in code of an earlier kprobe that its journal doesn't know", t.TID())
+	}
+	m, err := insn.Relocate(l.Before, l.Addr, l.Copy, insn.Options{})
+	if err != nil {
+		return err
+	}
+	in, err := insn.Decode(l.Before)
+	if err != nil {
+		return err
+	}
+	st := &site{addr: symbols.Addr(l.Addr), slot: symbols.Addr(l.Copy), moved: m, length: int(in.Len)}
+	out, ok := st.leave(regs, o.p)
+	if !ok {
+		return fmt.Errorf("thread %d can't be moved out of a copy", t.TID())
+	}
+	return t.SetRegs(out)
+}
+
+// restoreSlots replaces landings on stacks by the addresses they stand for.
+func (o *leftover) restoreSlots() {
+	for i := range landings {
+		cell := o.layout.Instances.Off + int64(i)*cellSize
+		if cell+cellSize > int64(len(o.mem)) {
+			return
+		}
+		ra, slot := le64(o.mem[cell:]), le64(o.mem[cell+cellSlot:])
+		if slot == 0 {
+			continue
+		}
+		var now [8]byte
+		if _, err := o.p.ReadMemory(now[:], symbols.Addr(slot)); err != nil {
+			continue
+		}
+		for _, p := range o.pieces {
+			if a := symbols.Addr(le64(now[:])); a >= p.start && a < p.end() {
+				_ = o.p.WriteMemory(put64(ra), symbols.Addr(slot))
+			}
+		}
+	}
+}
+
+// restoreReturns puts the program's return addresses back for calls that would
+// return by landings.
+func (o *leftover) restoreReturns() error {
+	pages, err := anonymous(o.p.PID())
+	if err != nil {
+		return err
+	}
+	const most = 1 << 30
+	for at := symbols.Addr(le64(o.mem[o.layout.Header.Off+headerPools:])); at != 0; {
+		var head [16]byte
+		if _, err := o.p.ReadMemory(head[:], at); err != nil {
+			return fmt.Errorf("read return instances of an earlier kprobe: %w", err)
+		}
+		size := le64(head[8:])
+		if !pages[at] || size < poolsHead || size > most || !pages[at+symbols.Addr(size-1)&^(pageSize-1)] || len(o.pools) > 1<<16 {
+			return errors.New("the return instances of an earlier kprobe are not where it says")
+		}
+		mem := make([]byte, size)
+		if _, err := o.p.ReadMemory(mem, at); err != nil {
+			return fmt.Errorf("read return instances of an earlier kprobe: %w", err)
+		}
+		for _, in := range detour.Left(mem[poolsHead:], uint64(at)+poolsHead, o.p) {
+			if err := o.p.WriteMemory(put64(in.Real), symbols.Addr(in.Slot)); err != nil {
+				return fmt.Errorf("put a return address back: %w", err)
+			}
+		}
+		o.pools = append(o.pools, piece{start: at, size: size})
+		at = symbols.Addr(le64(head[:]))
+	}
+	return nil
+}
+
+// unmap gives the program its SIGTRAP action back and unmaps what was mapped.
+func (o *leftover) unmap(ctx context.Context) error {
+	net := o.mem[o.layout.Net.Off:]
+	pages, err := anonymous(o.p.PID())
+	if err != nil {
+		return err
+	}
+	a := &area{proc: o.p, code: &code{proc: o.p, pieces: o.pieces}, pools: o.pools}
+	a.file = &memfile{layout: o.layout, base: o.base, size: o.size}
+	h := o.layout.Header.Off
+	a.scratchCode = symbols.Addr(le64(o.mem[h+headerScratchCode:]))
+	a.scratchFrame = symbols.Addr(le64(o.mem[h+headerScratchFrame:]))
+	if !pages[a.scratchCode] || !pages[a.scratchFrame] {
+		return errors.New("the scratch memory of the earlier kprobe is gone")
+	}
+	if err := o.p.SetScratch(a.scratchCode, a.scratchFrame); err != nil {
+		return err
+	}
+	a.net = detour.NetLabels{Handler: le64(o.mem[h+headerNet:])}
+	for _, p := range o.pieces {
+		if h := symbols.Addr(a.net.Handler); h >= p.start && h < p.end() {
+			a.netPlace = p.start
+		}
+	}
+	a.nets = map[syscall.Signal]detour.Action{}
+	for _, n := range detour.NetSignals() {
+		sig := syscall.Signal(n)
+		now, err := a.sigaction(ctx, sig)
+		if err != nil {
+			return err
+		}
+		if a.net.Handler != 0 && now.Handler == a.net.Handler {
+			a.nets[sig] = detour.NetAction(net, n)
+		}
+	}
+	return a.close(ctx)
+}
+
+// anonymous lists the starts of mappings, so that a hostile file can't have
+// kprobe unmap what it never mapped.
+func anonymous(pid int) (map[symbols.Addr]bool, error) {
+	maps, err := symbols.ReadMaps(pid)
+	if err != nil {
+		return nil, err
+	}
+	out := map[symbols.Addr]bool{}
+	for _, m := range maps {
+		if m.Path == "" {
+			for a := m.Start; a < m.End; a += pageSize {
+				out[a] = true
+			}
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,140 @@
+package probe
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"slices"
+
+	"kprobe/probe/plan"
+	"kprobe/symbols"
+)
+
+// change is bytes of the text to be replaced.
+type change struct {
+	at   uint64
+	old  []byte // what must be there, or nothing is changed; nil: whatever is
+	new  []byte
+	from *patch
+	done bool // it is made, or was not to be
+}
+
+func (c *change) end() uint64 { return c.at + uint64(len(c.new)) }
+
+const (
+	// rewriteGap is how many bytes that stay may lie between two changes that
+	// are written at once. It is less than a page, so that no page is written
+	// in which nothing changes.
+	rewriteGap = 1024
+	// rewriteSpan bounds what is written at once.
+	rewriteSpan = 64 << 10
+)
+
+// rewrite makes changes that don't overlap, neighbours in one write: a write of
+// its own for each of ten thousand would stop the target for many milliseconds.
+// The threads must be stopped, for the bytes between changes are written too,
+// as they are. The changes come back in order of address.
+func (tg *target) rewrite(list []change) error {
+	slices.SortFunc(list, func(a, b change) int { return cmp.Compare(a.at, b.at) })
+	var errs []error
+	for len(list) > 0 {
+		n := 1
+		for n < len(list) && list[n].at < list[n-1].end()+rewriteGap && list[n].end()-list[0].at <= rewriteSpan {
+			n++
+		}
+		errs = append(errs, tg.rewriteSpan(list[:n]))
+		list = list[n:]
+	}
+	return errors.Join(errs...)
+}
+
+func (tg *target) rewriteSpan(list []change) error {
+	start := list[0].at
+	span := make([]byte, list[len(list)-1].end()-start)
+	if _, err := tg.proc.ReadMemory(span, symbols.Addr(start)); err != nil {
+		return err
+	}
+	changed := false
+	for i := range list {
+		c := &list[i]
+		here := span[c.at-start : c.end()-start]
+		if c.old == nil || bytes.Equal(here, c.old) {
+			copy(here, c.new)
+			changed = true
+		}
+	}
+	if changed {
+		if err := tg.proc.WriteMemory(span, symbols.Addr(start)); err != nil {
+			return err
+		}
+	}
+	for i := range list {
+		list[i].done = true
+	}
+	return nil
+}
+
+// changes lists what arms patches, in two parts. The first is where no thread
+// arrives before the second is made: should kprobe be killed between them,
+// nothing leads to what is not there. Restoring takes the second out first.
+func changes(list []*patch, of func(p *patch, i int) change) (first, second []change) {
+	for _, p := range list {
+		for q := p; q != nil; q = q.hole {
+			for i := range q.entries {
+				c := of(q, i)
+				c.from = q
+				if q == p && i == len(q.plan.Writes)-1 {
+					second = append(second, c)
+				} else {
+					first = append(first, c)
+				}
+			}
+		}
+	}
+	return first, second
+}
+
+// writePatches puts the jumps of patches into the text. They are in the
+// journal already; all threads are stopped.
+func (tg *target) writePatches(list []*patch) error {
+	first, second := changes(list, func(p *patch, i int) change {
+		return change{at: p.plan.Writes[i].At, new: p.plan.Writes[i].Bytes}
+	})
+	if err := tg.rewrite(first); err != nil {
+		return err
+	}
+	return tg.rewrite(second)
+}
+
+// restorePatches gives the text its bytes back where it has those of the
+// patches; all threads are stopped. What can't be restored stays in the
+// journal.
+func (tg *target) restorePatches(list []*patch) error {
+	first, second := changes(list, func(p *patch, i int) change {
+		return change{at: p.plan.Writes[i].At, old: p.plan.Writes[i].Bytes, new: p.before[i].Bytes}
+	})
+	err := errors.Join(tg.rewrite(second), tg.rewrite(first))
+	failed := map[*patch]bool{}
+	for _, part := range [][]change{first, second} {
+		for i := range part {
+			if !part[i].done {
+				failed[part[i].from] = true
+			}
+		}
+	}
+	for _, p := range list {
+		for q := p; q != nil; q = q.hole {
+			tg.retirePatch(q, failed[q])
+		}
+	}
+	return err
+}
+
+// bounds is the span that holds all bytes that the patch needs.
+func (p *patch) bounds() plan.Range {
+	r := plan.Range{Lo: p.plan.At, Hi: p.plan.Lock}
+	for _, w := range p.plan.Writes {
+		r.Lo, r.Hi = min(r.Lo, w.At), max(r.Hi, w.At+uint64(len(w.Bytes)))
+	}
+	return r
+}

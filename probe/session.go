@@ -1,0 +1,378 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+
+	"kprobe/fetch"
+	"kprobe/probe/ring"
+	"kprobe/probe/tracee"
+	"kprobe/symbols"
+)
+
+// Session is a set of probes in a set of processes, from Attach or Start to
+// Close. Its methods may be called by any goroutine, Run by one at a time.
+type Session struct {
+	opts   Options
+	tracer *tracee.Tracer
+	files  *symbols.Cache
+	clock  clock
+
+	mu     sync.Mutex // guards events and defs
+	events []*event
+	byName map[string]*event
+	cancel context.CancelFunc // guarded by sinkMu; ends the run that is going on
+	defs   []*defOf
+
+	sinkMu    sync.Mutex // guards the sink's turn, and what follows
+	sink      Sink
+	sinkEnded bool  // it wants no more
+	endErr    error // why: what it returned, or what broke the reading
+	ended     bool
+
+	// The rest belongs to the tracer thread.
+	targets   map[int]*target
+	started   int // pid of the command that Start started, 0: none
+	status    syscall.WaitStatus
+	hasStatus bool
+	released  bool          // it was let go
+	ctx       fetch.Context // of the hit that is being evaluated
+	regs      fetch.Regs
+	rec       []byte
+	done      []*instance
+	now, tsc  uint64 // of that hit: CLOCK_MONOTONIC in ns, and the time stamp counter
+	counter   ring.SystemClock
+	taps      []*tap
+	stopping  bool  // the run is over: hits are nobody's
+	fatal     error // ends Run: a definition of a started command that can't be armed
+	run       context.Context
+	running   bool
+	closed    bool
+}
+
+// defOf is a definition that the session holds, with the event it belongs to.
+type defOf struct {
+	def *fetch.Def
+	ev  *event
+}
+
+func newSession(o Options) (*Session, error) {
+	tr, err := tracee.New()
+	if err != nil {
+		return nil, err
+	}
+	return &Session{
+		opts: o, tracer: tr, files: new(symbols.Cache), clock: newClock(),
+		byName: map[string]*event{}, targets: map[int]*target{},
+		run: context.Background(),
+	}, nil
+}
+
+// Attach begins a session on running processes: every thread of each is
+// traced, none is stopped. If one of them can't be traced, none is.
+//
+// Errors are those of tracee's Attach (no such process, no permission,
+// another tracer) and of reading the process's files.
+func Attach(ctx context.Context, pids []int, o Options) (*Session, error) {
+	s, err := newSession(o)
+	if err != nil {
+		return nil, err
+	}
+	for _, pid := range pids {
+		p, err := s.tracer.Attach(ctx, pid)
+		if err == nil {
+			err = s.tracer.Do(func() error { return s.adopt(p) })
+		}
+		if err != nil {
+			_ = s.Close(context.WithoutCancel(ctx))
+			return nil, fmt.Errorf("process %d: %w", pid, err)
+		}
+	}
+	return s, nil
+}
+
+// Start begins a session on a command that it starts, stopped before its
+// first instruction. The command runs when Run does.
+func Start(ctx context.Context, c Command, o Options) (*Session, error) {
+	s, err := newSession(o)
+	if err != nil {
+		return nil, err
+	}
+	p, err := s.tracer.Start(ctx, tracee.Command(c))
+	if err != nil {
+		_ = s.Close(context.WithoutCancel(ctx))
+		return nil, err
+	}
+	s.started = p.PID()
+	err = s.tracer.Do(func() error {
+		err := s.adopt(p)
+		if err == nil {
+			s.targets[p.PID()].load = &loading{}
+		}
+		return err
+	})
+	if err != nil {
+		_ = s.Close(context.WithoutCancel(ctx))
+		return nil, err
+	}
+	return s, nil
+}
+
+// adopt makes a target of a traced process.
+func (s *Session) adopt(p *tracee.Process) error {
+	space, err := s.files.OpenProcess(p.PID(), p)
+	if err != nil {
+		return err
+	}
+	s.targets[p.PID()] = &target{
+		s: s, proc: p, space: space, shadowStack: shadowStack(p.PID()),
+		sites: map[symbols.Addr]*site{}, bySlot: map[symbols.Addr]*site{},
+		patches: newPatches(), actions: map[syscall.Signal]tracee.Sigaction{},
+		calls: newCalls(), threads: map[int]*thread{},
+		funcs: map[symbols.Addr]*function{}, barren: map[symbols.Addr]bool{},
+		chosen: map[symbols.Addr]symbols.Addr{},
+	}
+	return nil
+}
+
+// shadowStack reports whether the program runs with user shadow stacks, which
+// Linux 6.6 and later tell in /proc/PID/status.
+func shadowStack(pid int) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(b)) {
+		if features, ok := strings.CutPrefix(line, "x86_Thread_features:"); ok {
+			return strings.Contains(features, "shstk")
+		}
+	}
+	return false
+}
+
+func (s *Session) logf(format string, args ...any) {
+	if s.opts.Logf != nil {
+		s.opts.Logf(format, args...)
+	}
+}
+
+func (s *Session) warnf(format string, args ...any) {
+	if s.opts.Warnf != nil {
+		s.opts.Warnf(format, args...)
+	}
+}
+
+// maxActive is the pool size of return probes that name none, the kernel's
+// default for preemptible kernels (kernel/kprobes.c, register_kretprobe).
+func (s *Session) maxActive() int {
+	if s.opts.MaxActive > 0 {
+		return min(s.opts.MaxActive, fetch.MaxActive)
+	}
+	return max(10, 2*runtime.NumCPU())
+}
+
+// Arm adds definitions and puts their probes in: all of them in every
+// process, or none. In a command that was started and whose files are not
+// mapped yet the rest is armed while Run runs, before the command's own first
+// instruction; a definition that fails then makes Run return its error.
+//
+// Errors are *DefError with the cause.
+func (s *Session) Arm(ctx context.Context, defs []*fetch.Def) error {
+	return s.tracer.Do(func() error {
+		if s.closed {
+			return ErrClosed
+		}
+		added, err := s.addEvents(defs)
+		if err != nil {
+			return err
+		}
+		for _, tg := range s.targets {
+			if err := tg.armDefs(ctx, added); err != nil {
+				s.dropEvents(added)
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// addEvents enters definitions under their events' names.
+func (s *Session) addEvents(defs []*fetch.Def) ([]*defOf, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var added []*defOf
+	for _, d := range defs {
+		name := d.Group + "/" + d.Event
+		ev := s.byName[name]
+		if ev != nil {
+			for _, o := range ev.defs {
+				if err := o.SameShape(d); err != nil {
+					s.dropLocked(added)
+					return nil, &DefError{Def: d, Err: err}
+				}
+			}
+		} else {
+			ev = &event{count: s.opts.CountOnly, Event: Event{Def: d, Group: d.Group, Name: d.Event, Return: d.Kind == fetch.Return}}
+			s.byName[name] = ev
+			s.events = append(s.events, ev)
+		}
+		ev.defs = append(ev.defs, d)
+		x := &defOf{def: d, ev: ev}
+		s.defs = append(s.defs, x)
+		added = append(added, x)
+	}
+	return added, nil
+}
+
+func (s *Session) dropEvents(added []*defOf) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dropLocked(added)
+}
+
+func (s *Session) dropLocked(added []*defOf) {
+	for _, x := range added {
+		s.defs = remove(s.defs, x)
+		x.ev.defs = remove(x.ev.defs, x.def)
+		if len(x.ev.defs) == 0 {
+			delete(s.byName, x.ev.Group+"/"+x.ev.Name)
+			s.events = remove(s.events, x.ev)
+		}
+	}
+}
+
+func remove[T comparable](list []T, x T) []T {
+	for i := range list {
+		if list[i] == x {
+			return append(list[:i:i], list[i+1:]...)
+		}
+	}
+	return list
+}
+
+// Stats gives the counters of every event, in order of definition.
+func (s *Session) Stats() []Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]Stats, 0, len(s.events))
+	for _, e := range s.events {
+		out = append(out, e.stats())
+	}
+	return out
+}
+
+// Pids lists the processes that are traced now.
+func (s *Session) Pids() []int {
+	var pids []int
+	_ = s.tracer.Do(func() error {
+		for pid := range s.targets {
+			pids = append(pids, pid)
+		}
+		return nil
+	})
+	return pids
+}
+
+// Run lets the targets run and hands every hit to sink, until the targets
+// have ended, ctx is done, or sink returns an error, which Run returns unless
+// it is ErrStop. The probes stay armed: Close takes them out.
+func (s *Session) Run(ctx context.Context, sink Sink) (Summary, error) {
+	run, cancel := context.WithCancel(ctx)
+	defer cancel()
+	err := s.tracer.Do(func() error {
+		if s.closed {
+			return ErrClosed
+		}
+		s.sinkMu.Lock()
+		s.sink, s.sinkEnded, s.ended, s.endErr = sink, sink == nil && !s.opts.CountOnly, false, nil
+		s.cancel = cancel
+		s.sinkMu.Unlock()
+		s.run, s.running = ctx, true
+		for _, t := range s.taps {
+			t.start(context.WithoutCancel(ctx))
+		}
+		return s.release()
+	})
+	if err != nil {
+		return Summary{}, err
+	}
+	err = s.tracer.Run(run, (*handler)(s))
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		err = nil
+	}
+	return s.conclude(ctx, err)
+}
+
+// conclude ends a run: no probe takes hits any more, what is in the rings
+// goes to the sink, and the counters are added up.
+func (s *Session) conclude(ctx context.Context, err error) (Summary, error) {
+	sum := Summary{Reason: EndTarget}
+	var taps []*tap
+	_ = s.tracer.Do(func() error { // fails only when the tracer is closed
+		s.stopping, s.running = true, false
+		taps = s.taps
+		if len(s.targets) > 0 || ctx.Err() != nil {
+			sum.Reason = EndContext
+		}
+		sum.Status, sum.HasStatus = s.status, s.hasStatus
+		for pid := range s.targets {
+			sum.Alive = append(sum.Alive, pid)
+		}
+		if s.fatal != nil {
+			err = s.fatal
+		}
+		return nil
+	})
+	for _, t := range taps {
+		if ferr := t.finish(); ferr != nil && err == nil {
+			err = fmt.Errorf("read the last hits of process %d: %w", t.pid, ferr)
+		}
+	}
+	s.sinkMu.Lock()
+	if s.ended {
+		sum.Reason = EndSink
+		if err == nil && !errors.Is(s.endErr, ErrStop) {
+			err = s.endErr
+		}
+	}
+	s.sinkMu.Unlock()
+	sum.Stats = s.Stats()
+	return sum, err
+}
+
+// release lets the command go that Start started; it was held until now.
+func (s *Session) release() error {
+	tg := s.targets[s.started]
+	if tg == nil || s.released {
+		return nil
+	}
+	s.released = true
+	return tg.proc.ResumeAll()
+}
+
+// stop ends the run that is going on, from the tracer thread.
+func (s *Session) stop() {
+	s.stopping = true
+	s.sinkMu.Lock()
+	defer s.sinkMu.Unlock()
+	if s.cancel != nil {
+		s.cancel()
+	}
+}
+
+// endFrom ends the run from the goroutine that reads hits. sinkMu is held.
+func (s *Session) endFrom(err error) {
+	if s.ended {
+		return
+	}
+	s.ended, s.endErr = true, err
+	if s.cancel != nil {
+		s.cancel()
+	}
+}

@@ -1,0 +1,50 @@
+package probe
+
+import (
+	"kprobe/probe/insn"
+	"kprobe/probe/tracee"
+	"kprobe/symbols"
+)
+
+// breakpoint is the encoding of int3.
+const breakpoint = 0xcc
+
+// maxInsn is the length of the longest instruction (Intel SDM vol. 2, 2.3.11).
+const maxInsn = 15
+
+// site is one patched address of a target with all that hangs on it: the
+// kernel's struct kprobe and its aggregate of colocated probes in one.
+//
+// States, in order:
+//
+//	planned   the copy is known, nothing is written
+//	armed     copy, journal and net's table are written, then the int3
+//	retired   the instruction's first byte is back; the copy stays while a
+//	          thread may be in it
+type site struct {
+	addr   symbols.Addr
+	name   string // for messages
+	code   []byte // original bytes, from the file, at least the instruction's
+	length int    // of the instruction
+	moved  insn.Moved
+	slot   symbols.Addr // where the copy lies
+	step   bool         // single-stepped instead of boosted
+	armed  bool
+	entry  int // number in the journal
+
+	probes  []*placed // p probes, in order of definition
+	returns []*placed // r probes whose function starts here
+	exits   []*placed // r probes whose function is left here (exit-site probing)
+	jcc     byte      // of an exit by a conditional jump, its condition | 0x80: only a taken one leaves
+	hooks   []hook    // kprobe's own
+	// lands is set when calls return here: r probes' instances are looked up.
+	lands bool
+}
+
+// hook is kprobe's own use of a breakpoint.
+type hook func(t *tracee.Thread)
+
+// idle reports whether nothing hangs on the site any more.
+func (s *site) idle() bool {
+	return len(s.probes) == 0 && len(s.returns) == 0 && len(s.exits) == 0 && len(s.hooks) == 0 && !s.lands
+}

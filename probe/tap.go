@@ -1,0 +1,334 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/probe/detour"
+	"kprobe/probe/ring"
+	"kprobe/symbols"
+)
+
+// tap is where a target's hits come out: the rings and counters of its memory
+// file, which detours write in the target and the tracer thread writes for
+// hits of breakpoints, and the reader that merges both in order of time.
+//
+// The producer and the ids belong to the tracer thread, the reader to one
+// goroutine at a time.
+type tap struct {
+	s        *Session
+	pid      int
+	space    *symbols.Space
+	file     *memfile
+	producer *ring.Producer
+	counters *ring.Counters
+	reader   *ring.Reader
+
+	mu     sync.RWMutex // guards probes
+	ids    []*placed    // by id - 1
+	commMu sync.Mutex
+	comms  map[uint32]comm
+	hit    Hit
+	vals   []byte
+
+	over   atomic.Bool // the target is left, or its image gone
+	cancel context.CancelFunc
+	done   chan struct{}
+	ended  atomic.Bool // every probe was switched off for the end of the run
+}
+
+type comm struct {
+	name string
+	at   time.Time
+}
+
+// commAge is how long a thread's name is believed.
+const commAge = 200 * time.Millisecond
+
+func newTap(s *Session, pid int, space *symbols.Space, m *memfile) (*tap, error) {
+	t := &tap{s: s, pid: pid, space: space, file: m, comms: map[uint32]comm{}}
+	var err error
+	if t.producer, err = ring.NewProducer(m.mem, m.layout); err != nil {
+		return nil, err
+	}
+	if t.counters, err = ring.NewCounters(m.mem, m.layout); err != nil {
+		return nil, err
+	}
+	if t.reader, err = ring.NewReader(m.mem, m.layout, ring.Options{Abandoned: t.abandoned}); err != nil {
+		return nil, err
+	}
+	for cpu := range m.layout.CPUs {
+		area := m.layout.Area(cpu)
+		m.store64(area+ring.DataPtr, uint64(m.addr(m.layout.RingData(cpu))))
+		m.store64(area+ring.MaskOff, uint64(m.layout.RingSize-1))
+	}
+	return t, nil
+}
+
+// abandoned reports whether a thread that left a record unfinished is gone.
+func (t *tap) abandoned(tid uint32) bool {
+	if tid == 0 {
+		return false
+	}
+	_, err := os.Stat(fmt.Sprintf("/proc/%d/task/%d", t.pid, tid))
+	return errors.Is(err, os.ErrNotExist)
+}
+
+// add gives a probe its id and its descriptor, enabled.
+func (t *tap) add(p *placed) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.ids) >= t.file.layout.MaxProbes {
+		return fmt.Errorf("more than %d probes in a process", len(t.ids))
+	}
+	t.ids = append(t.ids, p)
+	p.id = uint32(len(t.ids))
+	p.tap = t
+	flags := uint32(ring.FlagEnabled)
+	if p.ev.Return {
+		flags |= ring.FlagReturn
+	}
+	if t.s.opts.CountOnly {
+		flags |= ring.FlagCountOnly
+	}
+	d := ring.Probe{ID: p.id, Name: p.ev.Group + "/" + p.ev.Name, Addr: uint64(p.where.Addr), Armed: t.s.clock.now()}
+	if p.pool != nil {
+		d.MaxActive = uint32(p.pool.max)
+	}
+	b := d.Encode()
+	at := t.file.layout.Probe(p.id)
+	copy(t.file.mem[at+4:], b[4:])
+	copy(t.file.mem[at:], b[:4])
+	t.file.store32(t.file.layout.Flag(p.id), flags)
+	h := t.file.layout.Header.Off
+	t.file.store32(h+ring.ProbesOff, uint32(len(t.ids)))
+	p.ev.join(p)
+	return nil
+}
+
+// enabled reports whether hits of the probe are taken.
+func (t *tap) enabled(p *placed) bool {
+	return t.file.load32(t.file.layout.Flag(p.id))&ring.FlagEnabled != 0
+}
+
+// enableAgain undoes disableAll for another run.
+func (t *tap) enableAgain() {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if !t.ended.Load() {
+		return
+	}
+	for _, p := range t.ids {
+		if !p.wasOff {
+			t.setFlags(p, ring.FlagEnabled, 0)
+		}
+	}
+	t.ended.Store(false)
+}
+
+// disabled reports whether the probe was switched off; at the end of a run all
+// are, and it is what it was before.
+func (t *tap) disabled(p *placed) bool {
+	if t.ended.Load() {
+		return p.wasOff
+	}
+	return !t.enabled(p)
+}
+
+// setFlags sets and clears flags of a probe.
+func (t *tap) setFlags(p *placed, set, clear uint32) {
+	at := t.file.layout.Flag(p.id)
+	t.file.store32(at, t.file.load32(at)&^clear|set)
+}
+
+// disableAll has no probe take a hit any more.
+func (t *tap) disableAll() {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	for _, p := range t.ids {
+		if !t.ended.Load() {
+			p.wasOff = !t.enabled(p)
+		}
+		t.setFlags(p, 0, ring.FlagEnabled)
+	}
+	t.ended.Store(true)
+}
+
+func (t *tap) probe(id uint32) *placed {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if id == 0 || int(id) > len(t.ids) {
+		return nil
+	}
+	return t.ids[id-1]
+}
+
+// start begins to read.
+func (t *tap) start(ctx context.Context) {
+	if t.done != nil {
+		return
+	}
+	t.enableAgain()
+	ctx, t.cancel = context.WithCancel(ctx)
+	t.done = make(chan struct{})
+	go func() {
+		defer close(t.done)
+		if err := t.reader.Run(ctx, t.emit); err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+			t.s.sinkMu.Lock()
+			defer t.s.sinkMu.Unlock()
+			t.s.endFrom(err)
+		}
+	}()
+}
+
+// finish ends reading and takes what is left in the rings. Probes that still
+// take hits are disabled first; a record that a thread was just writing is
+// given a moment.
+func (t *tap) finish() error {
+	if t.done == nil {
+		return nil
+	}
+	t.disableAll()
+	t.cancel()
+	<-t.done
+	t.done = nil
+	time.Sleep(time.Millisecond)
+	_, err := t.reader.Finish(t.emit)
+	return err
+}
+
+// emit turns a record into a hit.
+func (t *tap) emit(r *ring.Record) error {
+	p := t.probe(r.ID)
+	if p == nil {
+		return nil
+	}
+	s := t.s
+	s.sinkMu.Lock()
+	defer s.sinkMu.Unlock()
+	if s.sinkEnded || s.sink == nil {
+		p.ev.dropped.Add(1)
+		return nil
+	}
+	data := r.Data
+	h := &t.hit
+	*h = Hit{
+		Event: &p.ev.Event, Program: p.prog, Space: t.space,
+		Time: uint64(r.Time), PID: t.pid, TID: int(r.TID), CPU: r.CPU, Comm: t.comm(r.TID),
+		IP: p.where.Addr,
+	}
+	if p.ev.Return {
+		if len(data) < detour.ReturnTail {
+			p.ev.lost.Add(1)
+			return nil
+		}
+		h.RetIP = symbols.Addr(le64(data[len(data)-detour.ReturnTail:]))
+		h.Func = p.fn
+		data = data[:len(data)-detour.ReturnTail]
+	}
+	h.Data = t.times(p, data)
+	if err := s.sink.Hit(h); err != nil {
+		if errors.Is(err, ErrStop) {
+			p.ev.recorded.Add(1)
+		} else {
+			p.ev.lost.Add(1)
+		}
+		s.sinkEnded = true
+		s.endFrom(err)
+		return nil
+	}
+	p.ev.recorded.Add(1)
+	return nil
+}
+
+// times converts the time stamps that detours leave in values.
+func (t *tap) times(p *placed, data []byte) []byte {
+	cal := t.reader.Calibration()
+	if len(p.timeSlots) == 0 || cal == nil {
+		return data
+	}
+	t.vals = append(t.vals[:0], data...)
+	for _, off := range p.timeSlots {
+		if off+8 <= len(t.vals) {
+			copy(t.vals[off:], put64(uint64(cal.NS(le64(t.vals[off:])))))
+		}
+	}
+	return t.vals
+}
+
+// note remembers the name of a thread that may be gone when its hits are read.
+func (t *tap) note(tid int, name string) {
+	if name == "" {
+		return
+	}
+	t.commMu.Lock()
+	defer t.commMu.Unlock()
+	t.comms[uint32(tid)] = comm{name: name, at: time.Now()}
+}
+
+// comm is a thread's name, as it was within commAge, or when it ended.
+func (t *tap) comm(tid uint32) string {
+	t.commMu.Lock()
+	defer t.commMu.Unlock()
+	c, ok := t.comms[tid]
+	if ok && time.Since(c.at) < commAge {
+		return c.name
+	}
+	if b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/comm", t.pid, tid)); err == nil && len(b) > 1 {
+		c.name = string(b[:len(b)-1])
+	}
+	c.at = time.Now()
+	t.comms[tid] = c
+	return c.name
+}
+
+// put records a hit of a breakpoint. The session's context is filled.
+func (t *tap) put(p *placed, rec []byte, ret symbols.Addr) {
+	s := t.s
+	for len(rec)&7 != 0 {
+		rec = append(rec, 0)
+	}
+	if p.ev.Return {
+		rec = append(rec, put64(uint64(ret))...)
+	}
+	s.rec = rec
+	tid := uint32(s.ctx.TID)
+	// A full ring is being read: a breakpoint's thread can wait for that.
+	for range 200 {
+		r, ok := t.producer.Reserve(s.ctx.CPU, p.id, len(rec))
+		if ok {
+			t.producer.Count(s.ctx.CPU, p.id, ring.CounterHits, 1)
+			r.Fill(tid, s.tsc, rec)
+			r.Commit()
+			return
+		}
+		if t.done == nil {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.producer.Count(s.ctx.CPU, p.id, ring.CounterHits, 1)
+	t.producer.Count(s.ctx.CPU, p.id, ring.CounterLost, 1)
+}
+
+// possibleCPUs is how many CPUs the target may ever run on.
+func possibleCPUs() int {
+	b, err := os.ReadFile("/sys/devices/system/cpu/possible")
+	if err == nil {
+		if n, err := ring.ParseCPUs(string(b)); err == nil {
+			return n
+		}
+	}
+	var set unix.CPUSet
+	if unix.SchedGetaffinity(0, &set) == nil {
+		return max(set.Count(), 1)
+	}
+	return ring.MaxCPUs
+}
