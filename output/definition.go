@@ -1,0 +1,21 @@
+package output
+
+// Definition is a kept definition.
+type Definition struct {
+	Group, Event string
+	Kind         string // the letter of the definition language
+	Place        string
+	Text         string // the whole definition in canonical form
+	Disabled     bool
+}
+
+// AppendDefinitionJSON appends the object of a definition.
+func AppendDefinitionJSON(dst []byte, d *Definition) []byte {
+	dst = appendString(append(dst, `{"type":"definition","group":`...), d.Group)
+	dst = appendString(append(dst, `,"event":`...), d.Event)
+	dst = appendString(append(dst, `,"kind":`...), d.Kind)
+	dst = appendString(append(dst, `,"place":`...), d.Place)
+	dst = appendString(append(dst, `,"definition":`...), d.Text)
+	dst = appendBool(append(dst, `,"disabled":`...), d.Disabled)
+	return append(dst, '}', '\n')
+}

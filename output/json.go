@@ -1,0 +1,108 @@
+package output
+
+import (
+	"unicode/utf8"
+
+	"kprobe/fetch"
+	"kprobe/probe"
+)
+
+// maxExact is the largest integer up to which a JSON number that is read as a
+// double is exact (RFC 8259, section 6). Larger ones are written as strings.
+const maxExact = 1 << 53
+
+// appendJSON appends the object of a hit. "ip" with "sym" and "off" is the
+// probed address; return probes add "func", the function that returned, and
+// "ret_ip" with "ret_sym" and "ret_off", where it returned to. Where no symbol
+// covers an address, its name and offset are left out.
+func (f *Formatter) appendJSON(dst []byte, h *probe.Hit) []byte {
+	dst = append(dst, `{"type":"hit","time":`...)
+	us := f.Clock.at(h.Time) / 1000
+	dst = appendPadded(dst, us/1e6, 1, ' ')
+	dst = append(dst, '.')
+	dst = appendMicros(dst, us%1e6)
+	dst = append(dst, f.head...)
+	dst = appendString(dst, h.Comm)
+	dst = append(dst, `,"pid":`...)
+	dst = appendPadded(dst, uint64(h.PID), 1, ' ')
+	dst = append(dst, `,"tid":`...)
+	dst = appendPadded(dst, uint64(h.TID), 1, ' ')
+	dst = append(dst, `,"cpu":`...)
+	dst = appendPadded(dst, uint64(h.CPU), 1, ' ')
+	dst = append(dst, `,"ip":"`...)
+	dst = appendHex(dst, uint64(h.IP))
+	dst = append(dst, '"')
+	if name, off, _, ok := f.names.SymbolAt(h.IP); ok {
+		dst = appendString(append(dst, `,"sym":`...), name)
+		dst = appendPadded(append(dst, `,"off":`...), off, 1, ' ')
+	}
+	if h.Event.Return {
+		dst = append(dst, `,"func":`...)
+		dst = appendString(dst, h.Func)
+		dst = append(dst, `,"ret_ip":"`...)
+		dst = appendHex(dst, uint64(h.RetIP))
+		dst = append(dst, '"')
+		if name, off, _, ok := f.names.SymbolAt(h.RetIP); ok {
+			dst = appendString(append(dst, `,"ret_sym":`...), name)
+			dst = appendPadded(append(dst, `,"ret_off":`...), off, 1, ' ')
+		}
+	}
+	dst = append(dst, `,"args":{`...)
+	fields := h.Program.Fields()
+	for i := range f.vals {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = appendString(dst, fields[i].Name)
+		dst = append(dst, ':')
+		dst = fetch.AppendJSON(dst, fields[i].Type, f.vals[i], &f.names)
+		dst = appendHexTwin(dst, fields[i], &f.vals[i])
+	}
+	return append(dst, '}', '}', '\n')
+}
+
+// appendHexTwin appends "NAME_hex" for text that is not UTF-8 and so was
+// changed on its way into a JSON string: the bytes as they were, in
+// hexadecimal; for an array of texts all its elements.
+func appendHexTwin(dst []byte, field fetch.Field, v *fetch.Value) []byte {
+	if !field.Type.IsText() || v.Fault || validText(v) {
+		return dst
+	}
+	dst = append(dst, ',')
+	name := appendString(dst, field.Name)
+	dst = append(name[:len(name)-1], `_hex":`...)
+	if !field.Type.IsArray() {
+		return appendHexString(dst, v.Bytes)
+	}
+	dst = append(dst, '[')
+	for i := range v.Elems {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		if v.Elems[i].Fault {
+			dst = append(dst, "null"...)
+		} else {
+			dst = appendHexString(dst, v.Elems[i].Bytes)
+		}
+	}
+	return append(dst, ']')
+}
+
+func validText(v *fetch.Value) bool {
+	for i := range v.Elems {
+		if !utf8.Valid(v.Elems[i].Bytes) {
+			return false
+		}
+	}
+	return utf8.Valid(v.Bytes)
+}
+
+// appendCount appends a counter: a number, or a string beyond 2^53.
+func appendCount(dst []byte, v uint64) []byte {
+	if v <= maxExact {
+		return appendPadded(dst, v, 1, ' ')
+	}
+	dst = append(dst, '"')
+	dst = appendPadded(dst, v, 1, ' ')
+	return append(dst, '"')
+}

@@ -1,0 +1,94 @@
+package output
+
+import (
+	"encoding/hex"
+	"io"
+	"strconv"
+	"strings"
+
+	"kprobe/probe"
+)
+
+// ListingText prints the instructions of a function: a line with its name,
+// address and size, then a table. The instruction that was asked for is marked
+// with '>'.
+func ListingText(w io.Writer, l *probe.Listing) error {
+	head := append([]byte(nil), l.Name...)
+	if l.Module != nil && l.Module.Name != "" {
+		head = append(append(append(head, " ("...), l.Module.Name...), ')')
+	}
+	if len(l.Lines) > 0 {
+		head = appendHex(append(head, " at "...), uint64(l.Lines[0].Addr))
+	}
+	head = appendHex(append(head, ", "...), l.Func.Size())
+	head = append(head, " bytes:\n"...)
+	if _, err := w.Write(head); err != nil {
+		return writeError(err)
+	}
+	if _, err := w.Write(listingTable(l).appendColumns(nil)); err != nil {
+		return writeError(err)
+	}
+	return nil
+}
+
+// listingTable lays a listing out; the column of source lines is there only if
+// a line has one.
+func listingTable(l *probe.Listing) *Table {
+	t := &Table{Columns: []Column{{"", Left}, {"OFFSET", Right}, {"BYTES", Left}, {"INSTRUCTION", Left}}}
+	source := false
+	for i := range l.Lines {
+		source = source || l.Lines[i].Source != ""
+	}
+	if source {
+		t.Columns = append(t.Columns, Column{"LINE", Left})
+	}
+	t.Columns = append(t.Columns, Column{"PROBE", Left}, Column{"WHY", Left})
+	for i := range l.Lines {
+		in := &l.Lines[i]
+		mark := " "
+		if in.Offset == l.Asked {
+			mark = ">"
+		}
+		row := []string{mark, "+0x" + strconv.FormatUint(in.Offset, 16), hex.EncodeToString(in.Bytes), in.Text}
+		if source {
+			row = append(row, in.Source)
+		}
+		t.Rows = append(t.Rows, append(row, in.Probe.String(), firstReason(in)))
+	}
+	return t
+}
+
+// firstReason is why an instruction can't be probed better: what stood in the
+// way of the best. The other reasons are for JSON.
+func firstReason(in *probe.Line) string {
+	if in.Probe == probe.KindJump {
+		return ""
+	}
+	why, _, _ := strings.Cut(in.Why, "; ")
+	return why
+}
+
+// AppendListingJSON appends one object for each instruction of a function.
+func AppendListingJSON(dst []byte, l *probe.Listing) []byte {
+	for i := range l.Lines {
+		in := &l.Lines[i]
+		dst = appendHex(append(dst, `{"addr":"`...), uint64(in.Addr))
+		dst = appendPadded(append(dst, `","off":`...), in.Offset, 1, ' ')
+		dst = appendPadded(append(dst, `,"size":`...), uint64(len(in.Bytes)), 1, ' ')
+		dst = appendHexString(append(dst, `,"bytes":`...), in.Bytes)
+		dst = appendString(append(dst, `,"asm":`...), in.Text)
+		if in.Source != "" {
+			dst = appendString(append(dst, `,"line":`...), in.Source)
+		}
+		dst = appendString(append(dst, `,"probe":`...), in.Probe.String())
+		if in.Tactic.Jump() {
+			dst = appendString(append(dst, `,"tactic":`...), in.Tactic.String())
+		}
+		if in.Why != "" {
+			dst = appendString(append(dst, `,"why":`...), in.Why)
+		}
+		dst = appendString(append(dst, `,"func":`...), l.Name)
+		dst = append(dst, '}', '\n')
+	}
+	return dst
+}

@@ -1,0 +1,169 @@
+package output
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"kprobe/probe"
+)
+
+// Rate is an event's counters and how fast its hits came lately.
+type Rate struct {
+	probe.Stats
+	PerSecond float64
+}
+
+// Rates compares the counters of events with those of a moment before, seconds
+// ago. An event that was not there then, or whose counters began anew, has the
+// rate of what it has.
+func Rates(now, before []probe.Stats, seconds float64) []Rate {
+	old := map[string]uint64{}
+	for i := range before {
+		old[eventName(&before[i])] = before[i].Hits
+	}
+	out := make([]Rate, len(now))
+	for i := range now {
+		out[i].Stats = now[i]
+		hits := now[i].Hits
+		if was := old[eventName(&now[i])]; was <= hits {
+			hits -= was
+		}
+		if seconds > 0 {
+			out[i].PerSecond = float64(hits) / seconds
+		}
+	}
+	return out
+}
+
+func eventName(s *probe.Stats) string { return s.Event.Group + "/" + s.Event.Name }
+
+// Total adds up the counters of events, as one more called "total".
+func Total(stats []probe.Stats) probe.Stats {
+	t := Sum(stats)
+	places := 0
+	for i := range stats {
+		places += stats[i].Places
+	}
+	return probe.Stats{
+		Event: &probe.Event{Name: "total"}, Places: places,
+		Hits: t.Hits, Recorded: t.Recorded, Filtered: t.Filtered, Lost: t.Lost, Missed: t.Missed,
+	}
+}
+
+// LiveTable is the picture of a live profile.
+type LiveTable struct {
+	Title string
+	Rates []Rate
+	// Total adds a line of sums.
+	Total bool
+}
+
+// The narrowest bar and event name that are worth their columns, and the
+// widest bar.
+const (
+	minBar  = 8
+	maxBar  = 60
+	minName = 12
+	gap     = 2 // blanks between columns
+)
+
+// Lines draws the table for a terminal: the fastest events first, as many as
+// fit, with a bar for the rate where there is room.
+func (t *LiveTable) Lines(width, height int) ([]string, error) {
+	rates := slices.Clone(t.Rates)
+	slices.SortStableFunc(rates, func(a, b Rate) int {
+		return cmp.Or(cmp.Compare(b.PerSecond, a.PerSecond), cmp.Compare(b.Hits, a.Hits), cmp.Compare(eventName(&a.Stats), eventName(&b.Stats)))
+	})
+	top := 0.0
+	if len(rates) > 0 {
+		top = rates[0].PerSecond
+	}
+	more := 0
+	// The cursor's line, the title, the header, and below the total and the rest.
+	if room := max(height-5, 1); len(rates) > room {
+		more = len(rates) - room
+		rates = rates[:room]
+	}
+	table := Table{Columns: []Column{
+		{"EVENT", Left}, {"HITS", Right}, {"HITS/S", Right}, {"FILTERED", Right}, {"LOST", Right}, {"NMISSED", Right},
+	}}
+	for i := range rates {
+		table.Rows = append(table.Rows, row(&rates[i]))
+	}
+	if t.Total {
+		all := Rate{Stats: Total(statsOf(t.Rates))}
+		for i := range t.Rates {
+			all.PerSecond += t.Rates[i].PerSecond
+		}
+		table.Rows = append(table.Rows, row(&all))
+	}
+	bar := fit(&table, width)
+	if bar >= minBar {
+		table.Columns = append(table.Columns, Column{"", Left})
+		for i := range table.Rows {
+			cell := ""
+			if i < len(rates) && top > 0 {
+				cell = strings.Repeat("#", int(rates[i].PerSecond/top*float64(min(bar, maxBar))+0.5))
+			}
+			table.Rows[i] = append(table.Rows[i], cell)
+		}
+	}
+	var b bytes.Buffer
+	if err := table.Render(&b); err != nil {
+		return nil, err
+	}
+	lines := append([]string{t.Title}, strings.Split(strings.TrimRight(b.String(), "\n"), "\n")...)
+	if more > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more", more))
+	}
+	return lines, nil
+}
+
+func statsOf(rates []Rate) []probe.Stats {
+	out := make([]probe.Stats, len(rates))
+	for i := range rates {
+		out[i] = rates[i].Stats
+	}
+	return out
+}
+
+func row(r *Rate) []string {
+	name := r.Event.Name
+	if r.Event.Group != "" {
+		name = eventName(&r.Stats)
+	}
+	if r.Disabled {
+		name += " [DISABLED]"
+	}
+	number := func(v uint64) string { return strconv.FormatUint(v, 10) }
+	return []string{
+		name, number(r.Hits), strconv.FormatFloat(r.PerSecond, 'f', 0, 64),
+		number(r.Filtered), number(r.Lost), number(r.Missed),
+	}
+}
+
+// fit shortens the names so that the table is no wider than the terminal, and
+// returns the columns that are left at its right.
+func fit(t *Table, width int) int {
+	widest := make([]int, len(t.Columns))
+	for i, c := range t.Columns {
+		widest[i] = len(c.Name)
+		for _, row := range t.Rows {
+			widest[i] = max(widest[i], utf8.RuneCountInString(row[i]))
+		}
+	}
+	numbers := 0
+	for _, w := range widest[1:] {
+		numbers += w + gap
+	}
+	name := max(min(widest[0], width-numbers), minName)
+	for i := range t.Rows {
+		t.Rows[i][0] = ellipsis(t.Rows[i][0], name)
+	}
+	return width - name - numbers - gap
+}

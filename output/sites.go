@@ -1,0 +1,87 @@
+package output
+
+import "kprobe/symbols"
+
+// Site is an armed place, as kprobe list --sites shows it.
+type Site struct {
+	PID          int
+	Group, Event string
+	Addr         symbols.Addr
+	Return       bool
+	Symbol       string // "" where none covers the address
+	Offset       uint64 // from Symbol
+	Module       string // "" for the program itself
+	Tactic       string // how the place is patched; "" where that isn't known
+	Optimized    bool
+	Disabled     bool
+	Gone         bool
+}
+
+func (s *Site) kind() string {
+	if s.Return {
+		return "r"
+	}
+	return "k"
+}
+
+// AppendSite appends a line in the form of the kernel's kprobes/list
+// (report_probe in kernel/kprobes.c): address, k or r, SYM+0xOFF, the module,
+// and what is to be said about the probe.
+func AppendSite(dst []byte, s *Site) []byte {
+	const digits = "0123456789abcdef"
+	for shift := 60; shift >= 0; shift -= 4 {
+		dst = append(dst, digits[uint64(s.Addr)>>shift&15])
+	}
+	dst = append(append(append(dst, ' ', ' '), s.kind()...), ' ', ' ')
+	if s.Symbol == "" {
+		dst = appendHex(dst, uint64(s.Addr))
+	} else {
+		dst = append(append(dst, s.Symbol...), '+')
+		dst = appendHex(dst, s.Offset)
+	}
+	dst = append(dst, ' ', ' ')
+	if s.Module == "" {
+		dst = append(dst, ' ')
+	}
+	dst = append(append(dst, s.Module...), ' ')
+	switch {
+	case s.Gone:
+		dst = append(dst, "[GONE]"...)
+	case s.Disabled:
+		dst = append(dst, "[DISABLED]"...)
+	}
+	if s.Optimized {
+		dst = append(dst, "[OPTIMIZED]"...)
+	}
+	return append(dst, '\n')
+}
+
+// AppendSiteJSON appends the object of an armed place.
+func AppendSiteJSON(dst []byte, s *Site) []byte {
+	dst = appendPadded(append(dst, `{"type":"site","pid":`...), uint64(s.PID), 1, ' ')
+	dst = appendString(append(dst, `,"group":`...), s.Group)
+	dst = appendString(append(dst, `,"event":`...), s.Event)
+	dst = appendHex(append(dst, `,"addr":"`...), uint64(s.Addr))
+	dst = appendString(append(dst, `","kind":`...), s.kind())
+	if s.Symbol != "" {
+		dst = appendString(append(dst, `,"sym":`...), s.Symbol)
+		dst = appendPadded(append(dst, `,"off":`...), s.Offset, 1, ' ')
+	}
+	if s.Module != "" {
+		dst = appendString(append(dst, `,"module":`...), s.Module)
+	}
+	if s.Tactic != "" {
+		dst = appendString(append(dst, `,"tactic":`...), s.Tactic)
+	}
+	dst = appendBool(append(dst, `,"optimized":`...), s.Optimized)
+	dst = appendBool(append(dst, `,"disabled":`...), s.Disabled)
+	dst = appendBool(append(dst, `,"gone":`...), s.Gone)
+	return append(dst, '}', '\n')
+}
+
+func appendBool(dst []byte, v bool) []byte {
+	if v {
+		return append(dst, "true"...)
+	}
+	return append(dst, "false"...)
+}
