@@ -1,0 +1,76 @@
+package bench
+
+import (
+	"context"
+	"testing"
+
+	"kprobe/symbols"
+)
+
+// TestSubject wants the written file to be one that names resolve in, and the
+// program to call what it is told to, so often, in every thread.
+func TestSubject(t *testing.T) {
+	p, err := start(t.TempDir(), 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.end()
+	space, err := symbols.OpenFileSpace(p.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range p.funcs {
+		sites, err := space.Resolve(symbols.Place{Symbol: f.name})
+		if err != nil {
+			t.Errorf("%s: %v", f.name, err)
+			continue
+		}
+		if got := sites[0]; uint64(got.Addr) != f.at || got.Func.Size() != f.size {
+			t.Errorf("%s is at %v, %d bytes; want %#x, %d", f.name, got.Addr, got.Func.Size(), f.at, f.size)
+		}
+	}
+	for _, fn := range []string{"work", "pushed", "floor_count", "floor_entry"} {
+		if fn[0] == 'f' && !rdpid() {
+			continue
+		}
+		for threads := 1; threads <= 3; threads++ {
+			if ns, err := p.call(threads, p.function(fn), 1000); err != nil || ns <= 0 {
+				t.Fatalf("%s in %d threads: %v ns, %v", fn, threads, ns, err)
+			}
+		}
+	}
+	tids, err := p.tids()
+	if err != nil || len(tids) != 3 {
+		t.Errorf("threads %v, %v", tids, err)
+	}
+}
+
+// TestRun measures for real, roughly: every kind has a figure for each number
+// of threads, and that of a jump is below that of a trap.
+func TestRun(t *testing.T) {
+	rep, err := Run(context.Background(), Options{Threads: []int{1, 2}, Quick: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, why := range rep.Skipped {
+		t.Log(why)
+	}
+	byKind := map[string]Row{}
+	for _, r := range rep.Rows {
+		t.Logf("%-6s %-60s %8.1f floor %.1f lost %.3f", r.Kind, r.What, r.NS, r.Floor, r.Lost)
+		if r.Kind != "floor" && len(r.NS) != 2 {
+			t.Errorf("%s: %d figures", r.What, len(r.NS))
+		}
+		if _, ok := byKind[r.Kind]; !ok {
+			byKind[r.Kind] = r
+		}
+	}
+	for _, k := range kinds() {
+		if _, ok := byKind[k.name]; !ok {
+			t.Errorf("no row for %s", k.name)
+		}
+	}
+	if b, o := byKind["b"], byKind["o"]; o.NS[0]*5 > b.NS[0] {
+		t.Errorf("a jump costs %.0f ns and a breakpoint %.0f", o.NS[0], b.NS[0])
+	}
+}

@@ -1,0 +1,169 @@
+package bench
+
+import "kprobe/probe/asm"
+
+// floorKind is what a hand-written detour does.
+type floorKind int
+
+const (
+	noFloor      floorKind = iota
+	floorCount             // counts
+	floorEntry             // records thread, time and two arguments
+	floorReturn            // records thread, time and the result
+	floorLatency           // that, and takes the time at entry too
+)
+
+func (k floorKind) name() string {
+	return [...]string{"", "floor_count", "floor_entry", "floor_return", "floor_latency"}[k]
+}
+
+// A ring of the floor, one for each CPU, and a record in it.
+const (
+	ringBytes = 128
+	ringHead  = 0
+	ringTail  = 8
+	ringMask  = 16
+	ringData  = 24
+	ringHits  = 32
+	ringSize  = 1 << 20
+
+	recordSize = 40
+	recordTID  = 4
+	recordTime = 8
+	recordA    = 16
+	recordB    = 24
+	recordHead = recordSize<<16 | 1
+
+	// The pool of return instances: its head, and its one instance.
+	poolHead   = 0
+	poolReturn = 0x48
+	poolSP     = 0x50
+	poolTime   = 0x58
+)
+
+// floor writes a copy of work whose first instruction is replaced by a jump to
+// a detour, and that detour. The detour skips no red zone and trusts that work
+// is all that it serves; a product has to do more.
+func (w *writer) floor(k floorKind) {
+	detour, back, landing := w.NewLabel(), w.NewLabel(), w.NewLabel()
+	w.fn(k.name(), func() {
+		w.Jmp(detour) // forward, so a near one, as a probe's
+		w.Nop(2)
+		w.Bind(back)
+		w.Op(asm.Xor, asm.W64, asm.AX, asm.SI)
+		w.Ret()
+	})
+	w.Align(64, 0xcc)
+	w.Bind(detour)
+	for _, r := range []asm.Reg{asm.AX, asm.CX, asm.DX, asm.SI} {
+		w.Push(r)
+	}
+	w.Lahf()
+	w.Set(asm.O, asm.AX)
+	w.Push(asm.AX)
+	const savedSI, savedReturn = 8, 40
+	switch k {
+	case floorCount:
+		w.ring()
+		w.Lock()
+		w.IncMem(asm.W64, asm.At(asm.SI, ringHits))
+	case floorEntry:
+		w.ring()
+		w.reserve()
+		w.Store(asm.W64, asm.At(asm.CX, recordA), asm.DI)
+		w.Load(asm.W64, asm.AX, asm.At(asm.SP, savedSI))
+		w.Store(asm.W64, asm.At(asm.CX, recordB), asm.AX)
+		w.stamp(recordTime)
+		w.StoreImm(asm.W32, asm.At(asm.CX, 0), recordHead)
+	default:
+		w.MovAbs(asm.CX, w.data.pool)
+		w.bump()
+		w.Load(asm.W64, asm.AX, asm.At(asm.SP, savedReturn))
+		w.Store(asm.W64, asm.At(asm.CX, poolReturn), asm.AX)
+		w.Store(asm.W64, asm.At(asm.CX, poolSP), asm.SP)
+		if k == floorLatency {
+			w.stamp(poolTime)
+		}
+		w.Lea(asm.AX, asm.Rel(landing))
+		w.Store(asm.W64, asm.At(asm.SP, savedReturn), asm.AX)
+	}
+	w.Pop(asm.AX)
+	w.Raw(0x04, 0x7f) // add al, 127: overflow again, if it was
+	w.Sahf()
+	for _, r := range []asm.Reg{asm.SI, asm.DX, asm.CX, asm.AX} {
+		w.Pop(r)
+	}
+	w.work0()
+	w.Jmp(back)
+	w.Bind(landing)
+	if k == floorReturn || k == floorLatency {
+		w.land()
+	}
+}
+
+// land is where work returns to.
+func (w *writer) land() {
+	w.Push(asm.AX)
+	w.Push(asm.DX)
+	w.ring()
+	w.reserve()
+	w.Load(asm.W64, asm.AX, asm.At(asm.SP, 8))
+	w.Store(asm.W64, asm.At(asm.CX, recordA), asm.AX)
+	w.stamp(recordTime)
+	w.StoreImm(asm.W32, asm.At(asm.CX, 0), recordHead)
+	w.MovAbs(asm.CX, w.data.pool)
+	w.Load(asm.W64, asm.R11, asm.At(asm.CX, poolReturn))
+	w.bump()
+	w.Pop(asm.DX)
+	w.Pop(asm.AX)
+	w.JmpReg(asm.R11)
+}
+
+// ring gives SI the ring of this CPU.
+func (w *writer) ring() {
+	w.Rdpid(asm.SI)
+	w.OpImm(asm.And, asm.W32, asm.SI, 0xfff)
+	w.ShiftImm(asm.Shl, asm.W64, asm.SI, 7)
+	w.MovAbs(asm.CX, w.data.rings)
+	w.Op(asm.Add, asm.W64, asm.SI, asm.CX)
+}
+
+// reserve gives CX a record in the ring at SI, as if its reader kept up.
+func (w *writer) reserve() {
+	retry := w.Mark()
+	full := w.NewLabel()
+	w.Load(asm.W64, asm.AX, asm.At(asm.SI, ringHead))
+	w.Lea(asm.CX, asm.At(asm.AX, recordSize))
+	w.Mov(asm.W64, asm.DX, asm.CX)
+	w.OpLoad(asm.Sub, asm.W64, asm.DX, asm.At(asm.SI, ringTail))
+	w.OpLoad(asm.Cmp, asm.W64, asm.DX, asm.At(asm.SI, ringMask))
+	w.JccShort(asm.A, full)
+	w.Lock()
+	w.Cmpxchg(asm.W64, asm.At(asm.SI, ringHead), asm.CX)
+	w.Jcc(asm.NE, retry)
+	w.Store(asm.W64, asm.At(asm.SI, ringTail), asm.CX)
+	w.Bind(full)
+	w.OpLoad(asm.And, asm.W64, asm.AX, asm.At(asm.SI, ringMask))
+	w.Mov(asm.W64, asm.CX, asm.AX)
+	w.OpLoad(asm.Add, asm.W64, asm.CX, asm.At(asm.SI, ringData))
+	w.Load(asm.W32, asm.AX, asm.SegAbs(asm.FS, tidAt))
+	w.Store(asm.W32, asm.At(asm.CX, recordTID), asm.AX)
+}
+
+// stamp stores the time stamp counter at CX+off.
+func (w *writer) stamp(off int32) {
+	w.Rdtsc()
+	w.ShiftImm(asm.Shl, asm.W64, asm.DX, 32)
+	w.Op(asm.Or, asm.W64, asm.AX, asm.DX)
+	w.Store(asm.W64, asm.At(asm.CX, off), asm.AX)
+}
+
+// bump takes or frees the pool's instance: an exchange of its head.
+func (w *writer) bump() {
+	w.Load(asm.W64, asm.AX, asm.At(asm.CX, poolHead))
+	again := w.Mark()
+	w.Lea(asm.DX, asm.At(asm.AX, 1))
+	w.Lock()
+	w.Cmpxchg(asm.W64, asm.At(asm.CX, poolHead), asm.DX)
+	w.Jcc(asm.NE, again)
+}

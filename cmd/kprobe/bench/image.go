@@ -1,0 +1,107 @@
+package bench
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+)
+
+// dataLayout is where the subject's writable memory lies.
+type dataLayout struct {
+	cpus                              int
+	rings, pool, tcbs, stacks, buffer uint64
+	end                               uint64
+}
+
+// A ring's buffer, and how far the next one's is.
+const bufferSize = ringSize + page
+
+func layData(cpus int) *dataLayout {
+	d := &dataLayout{cpus: cpus, rings: dataAt}
+	at := uint64(dataAt)
+	next := func(size int) uint64 {
+		at += uint64(size+page-1) &^ (page - 1)
+		return at
+	}
+	d.pool = next(cpus * ringBytes)
+	d.tcbs = next(page)
+	d.stacks = next(maxThreads * tcbSize)
+	// A thread's stack ends where its number's begins.
+	d.buffer = next(maxThreads * stackSize)
+	d.end = next(cpus * bufferSize)
+	return d
+}
+
+// init gives the bytes that aren't zero: the rings' masks and buffers.
+func (d *dataLayout) init() []byte {
+	b := make([]byte, d.cpus*ringBytes)
+	for i := range d.cpus {
+		r := b[i*ringBytes:]
+		binary.LittleEndian.PutUint64(r[ringMask:], ringSize-1)
+		binary.LittleEndian.PutUint64(r[ringData:], d.buffer+uint64(i*bufferSize))
+	}
+	return b
+}
+
+// image gives the subject as an executable file with symbols.
+func (s *subject) image() []byte {
+	const headers = 4
+	data := s.data.init()
+	dataOff := (page + len(s.code) + page - 1) &^ (page - 1)
+
+	names, syms := []byte{0}, make([]elf.Sym64, 1)
+	for _, f := range s.funcs {
+		syms = append(syms, elf.Sym64{
+			Name: uint32(len(names)), Info: elf.ST_INFO(elf.STB_GLOBAL, elf.STT_FUNC), Shndx: 1, Value: f.at, Size: f.size,
+		})
+		names = append(append(names, f.name...), 0)
+	}
+	sections := []byte("\x00.text\x00.symtab\x00.strtab\x00.shstrtab\x00")
+	name := func(n string) uint32 { return uint32(bytes.Index(sections, []byte(n+"\x00"))) }
+	symOff := dataOff + len(data)
+	strOff := symOff + len(syms)*elf.Sym64Size
+	shstrOff := strOff + len(names)
+	shOff := (shstrOff + len(sections) + 7) &^ 7
+
+	var out bytes.Buffer
+	put := func(at int, v any) {
+		out.Write(make([]byte, at-out.Len()))
+		_ = binary.Write(&out, binary.LittleEndian, v) // to a buffer, of fixed-size values
+	}
+	h := elf.Header64{
+		Type: uint16(elf.ET_EXEC), Machine: uint16(elf.EM_X86_64), Version: 1, Entry: s.entry,
+		Phoff: 64, Shoff: uint64(shOff), Ehsize: 64, Phentsize: 56, Phnum: headers, Shentsize: 64, Shnum: 5, Shstrndx: 4,
+	}
+	copy(h.Ident[:], elf.ELFMAG+"\x02\x01\x01")
+	put(0, h)
+	put(64, []elf.Prog64{
+		// Whoever looks for a program's headers in its memory finds them here.
+		{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R), Vaddr: textAt - page, Paddr: textAt - page, Filesz: page, Memsz: page, Align: page},
+		{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X), Off: page, Vaddr: textAt, Paddr: textAt, Filesz: uint64(len(s.code)), Memsz: uint64(len(s.code)), Align: page},
+		{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_W), Off: uint64(dataOff), Vaddr: dataAt, Paddr: dataAt, Filesz: uint64(len(data)), Memsz: s.data.end - dataAt, Align: page},
+		{Type: uint32(elf.PT_GNU_STACK), Flags: uint32(elf.PF_R | elf.PF_W), Align: 16},
+	})
+	put(page, s.code)
+	put(dataOff, data)
+	put(symOff, syms)
+	put(strOff, names)
+	put(shstrOff, sections)
+	put(shOff, []elf.Section64{
+		{},
+		{Name: name(".text"), Type: uint32(elf.SHT_PROGBITS), Flags: uint64(elf.SHF_ALLOC | elf.SHF_EXECINSTR), Addr: textAt, Off: page, Size: uint64(len(s.code)), Addralign: 64},
+		{Name: name(".symtab"), Type: uint32(elf.SHT_SYMTAB), Off: uint64(symOff), Size: uint64(strOff - symOff), Link: 3, Info: 1, Addralign: 8, Entsize: elf.Sym64Size},
+		{Name: name(".strtab"), Type: uint32(elf.SHT_STRTAB), Off: uint64(strOff), Size: uint64(len(names)), Addralign: 1},
+		{Name: name(".shstrtab"), Type: uint32(elf.SHT_STRTAB), Off: uint64(shstrOff), Size: uint64(len(sections)), Addralign: 1},
+	})
+	return out.Bytes()
+}
+
+// function is the address of a function; 0 if there is none of that name.
+func (s *subject) function(name string) uint64 {
+	for _, f := range s.funcs {
+		if f.name == name {
+			return f.at
+		}
+	}
+	return 0
+}

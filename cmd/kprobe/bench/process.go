@@ -1,0 +1,179 @@
+package bench
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// process is a running subject. It is used by one goroutine.
+type process struct {
+	*subject
+	path    string // of its file
+	cmd     *exec.Cmd
+	threads []pipes
+	cpus    []int // to pin threads to, in turn
+}
+
+// pipes are how a thread is told what to do.
+type pipes struct{ to, from *os.File }
+
+// start writes the subject to a file in dir and runs it with so many threads,
+// each on a CPU of its own as far as there are any. It ends when its pipes do,
+// so it does not outlive this process.
+func start(dir string, threads int) (p *process, err error) {
+	cpus, err := allowed()
+	if err != nil {
+		return nil, err
+	}
+	s, err := newSubject(slices.Max(cpus) + 1)
+	if err != nil {
+		return nil, fmt.Errorf("write the program to measure: %w", err)
+	}
+	p = &process{subject: s, path: filepath.Join(dir, "kprobe-bench"), cpus: cpus}
+	if err := os.WriteFile(p.path, s.image(), 0o700); err != nil {
+		return nil, fmt.Errorf("write the program to measure: %w", err)
+	}
+	p.cmd = exec.Command(p.path)
+	defer func() {
+		for _, f := range p.cmd.ExtraFiles {
+			_ = f.Close() // the child's ends
+		}
+		if err != nil {
+			p.end()
+		}
+	}()
+	for range threads {
+		var in, out [2]*os.File
+		if in[0], in[1], err = os.Pipe(); err != nil {
+			return p, fmt.Errorf("pipe to the program to measure: %w", err)
+		}
+		p.cmd.ExtraFiles = append(p.cmd.ExtraFiles, in[0])
+		if out[0], out[1], err = os.Pipe(); err != nil {
+			_ = in[1].Close()
+			return p, fmt.Errorf("pipe from the program to measure: %w", err)
+		}
+		p.cmd.ExtraFiles = append(p.cmd.ExtraFiles, out[1])
+		p.threads = append(p.threads, pipes{in[1], out[0]})
+	}
+	if err := p.cmd.Start(); err != nil {
+		return p, fmt.Errorf("start the program to measure: %w", err)
+	}
+	for i := 1; i < threads; i++ {
+		if err := p.request(0, 0, uint64(i)); err != nil {
+			return p, err
+		}
+		if err := p.waitThreads(i + 1); err != nil {
+			return p, err
+		}
+	}
+	return p, p.pin()
+}
+
+// allowed lists the CPUs that this process may use.
+func allowed() ([]int, error) {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		return nil, fmt.Errorf("find out which CPUs may be used: %w", err)
+	}
+	var out []int
+	for i := 0; len(out) < set.Count(); i++ {
+		if set.IsSet(i) {
+			out = append(out, i)
+		}
+	}
+	return out, nil
+}
+
+func (p *process) tids() ([]int, error) {
+	list, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", p.cmd.Process.Pid))
+	if err != nil {
+		return nil, fmt.Errorf("list the threads of the program to measure: %w", err)
+	}
+	var out []int
+	for _, e := range list {
+		if tid, err := strconv.Atoi(e.Name()); err == nil {
+			out = append(out, tid)
+		}
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+func (p *process) waitThreads(n int) error {
+	for range 1000 {
+		tids, err := p.tids()
+		if err != nil || len(tids) == n {
+			return err
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return fmt.Errorf("thread %d of the program to measure did not start", n)
+}
+
+func (p *process) pin() error {
+	tids, err := p.tids()
+	if err != nil {
+		return err
+	}
+	for i, tid := range tids {
+		var set unix.CPUSet
+		set.Set(p.cpus[i%len(p.cpus)])
+		if err := unix.SchedSetaffinity(tid, &set); err != nil {
+			return fmt.Errorf("pin thread %d: %w", tid, err)
+		}
+	}
+	return nil
+}
+
+func (p *process) request(thread int, a, b uint64) error {
+	var req [requestSize]byte
+	binary.LittleEndian.PutUint64(req[:], a)
+	binary.LittleEndian.PutUint64(req[8:], b)
+	if _, err := p.threads[thread].to.Write(req[:]); err != nil {
+		return fmt.Errorf("tell the program what to do: %w", err)
+	}
+	return nil
+}
+
+// call has the first so many threads call a function n times each, at once,
+// and returns how long a call took, in ns, the mean of the threads.
+func (p *process) call(threads int, fn uint64, n int) (ns float64, err error) {
+	for i := range threads {
+		if err := p.request(i, fn, uint64(n)); err != nil {
+			return 0, err
+		}
+	}
+	for i := range threads {
+		var b [answerSize]byte
+		if _, err := io.ReadFull(p.threads[i].from, b[:]); err != nil {
+			return 0, fmt.Errorf("the program to measure ended: %w", err)
+		}
+		var t [4]int64
+		for k := range t {
+			t[k] = int64(binary.LittleEndian.Uint64(b[8*k:]))
+		}
+		ns += float64((t[2]-t[0])*1e9+t[3]-t[1]) / float64(n)
+	}
+	return ns / float64(threads), nil
+}
+
+// end ends the program.
+func (p *process) end() {
+	for _, t := range p.threads {
+		_ = t.to.Close()
+		_ = t.from.Close()
+	}
+	if p.cmd.Process != nil {
+		_ = p.cmd.Process.Kill() // it may have ended already
+		_ = p.cmd.Wait()
+	}
+}

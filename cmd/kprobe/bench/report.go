@@ -1,0 +1,34 @@
+package bench
+
+// Row is what one kind of probe costs. Its times are in nanoseconds.
+type Row struct {
+	Kind string // as the kernel's documentation abbreviates it
+	What string
+	// NS is the cost per hit for each of Report.Threads, the median of several
+	// runs: with the probe less without. Threads hit at once, and each figure
+	// is what one of them sees.
+	NS []float64
+	// Bare is what the call costs that is probed, with one thread.
+	Bare float64
+	// Floor is the cost of a detour written by hand that does the same, with
+	// one thread; 0 is none.
+	Floor float64
+	// Lost is the share of hits of which no record was left.
+	Lost float64
+}
+
+// Ratio is the cost with one thread by the floor; 0 if there is none.
+func (r *Row) Ratio() float64 {
+	if r.Floor <= 0 || len(r.NS) == 0 {
+		return 0
+	}
+	return r.NS[0] / r.Floor
+}
+
+// Report is what a measurement found.
+type Report struct {
+	Threads []int // how many threads hit at once, in each column
+	Rows    []Row
+	// Skipped says what could not be measured here, and why.
+	Skipped []string
+}

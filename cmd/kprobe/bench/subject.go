@@ -1,0 +1,189 @@
+package bench
+
+import (
+	"kprobe/probe/asm"
+)
+
+// Where the subject is linked. It isn't position-independent, so that the
+// detours of the floor may hold addresses.
+const (
+	textAt = 0x40000000
+	dataAt = 0x50000000
+	page   = 4096
+
+	maxThreads = 64
+	stackSize  = 64 << 10
+	tcbSize    = page
+	// tidAt is where glibc's thread control blocks hold the thread's number
+	// (nptl/descr.h, struct pthread): detours look for it there.
+	tidAt = 0x2d0
+)
+
+// System calls of x86-64 (arch/x86/entry/syscalls/syscall_64.tbl).
+const (
+	sysRead         = 0
+	sysWrite        = 1
+	sysClone        = 56
+	sysArchPrctl    = 158
+	sysGettid       = 186
+	sysClockGettime = 228
+	sysExitGroup    = 231
+
+	clockMonotonic = 1
+	archSetFS      = 0x1002
+	// threadFlags are CLONE_VM, FS, FILES, SIGHAND, THREAD and SYSVSEM.
+	threadFlags = 0x50f00
+)
+
+// A request is two words: a function's address and how often to call it; or 0
+// and the number of a thread to start. The answer to the first is two times,
+// four words, of CLOCK_MONOTONIC.
+const (
+	requestSize = 16
+	answerSize  = 32
+	// firstPipe is the descriptor from which the first thread reads; it writes
+	// to the next, and the second thread reads from the one behind that.
+	firstPipe = 3
+)
+
+// symbol is a function of the subject.
+type symbol struct {
+	name string
+	at   uint64
+	size uint64
+}
+
+// subject is the program in memory.
+type subject struct {
+	code  []byte
+	entry uint64
+	funcs []symbol
+	data  *dataLayout
+}
+
+// writer emits the subject.
+type writer struct {
+	*asm.Code
+	s    *subject
+	data *dataLayout
+}
+
+// newSubject writes the program for CPUs numbered below cpus.
+func newSubject(cpus int) (*subject, error) {
+	w := &writer{Code: asm.New(textAt), s: &subject{}, data: layData(cpus)}
+	w.s.data = w.data
+	text := w.Mark()
+	w.Raw([]byte("hello, world\x00")...)
+	w.fn("work", w.work)
+	w.fn("pushed", func() {
+		w.Push(asm.BP)
+		w.Mov(asm.W64, asm.BP, asm.SP)
+		w.work0()
+		w.Op(asm.Xor, asm.W64, asm.AX, asm.SI)
+		w.Pop(asm.BP)
+		w.Ret()
+	})
+	for _, f := range []floorKind{floorCount, floorEntry, floorReturn, floorLatency} {
+		w.floor(f)
+	}
+	w.fn("_start", func() {
+		w.s.entry = w.Here()
+		w.main(text)
+	})
+	var err error
+	w.s.code, err = w.Bytes()
+	return w.s, err
+}
+
+func (w *writer) fn(name string, body func()) {
+	w.Align(64, 0xcc)
+	at := w.Here()
+	body()
+	w.s.funcs = append(w.s.funcs, symbol{name, at, w.Here() - at})
+}
+
+// work is the probed function: its first instruction has 7 bytes.
+func (w *writer) work() {
+	w.work0()
+	w.Op(asm.Xor, asm.W64, asm.AX, asm.SI)
+	w.Ret()
+}
+
+func (w *writer) work0() { w.Lea(asm.AX, asm.At(asm.DI, 0x12345)) }
+
+// main serves requests. R15 is the descriptor to read from.
+func (w *writer) main(text asm.Label) {
+	system := func(n int) { w.MovImm(asm.AX, uint64(n)); w.Syscall() }
+	w.MovImm(asm.R15, firstPipe)
+	thread := w.Mark()
+	// The thread control block: page number R15/2 - 1.
+	w.Lea(asm.SI, asm.At(asm.R15, -firstPipe))
+	w.ShiftImm(asm.Shl, asm.W64, asm.SI, 11)
+	w.Op(asm.Add, asm.W64, asm.SI, w.address(asm.AX, w.data.tcbs))
+	w.MovImm(asm.DI, archSetFS)
+	system(sysArchPrctl)
+	system(sysGettid)
+	w.Store(asm.W32, asm.SegAbs(asm.FS, tidAt), asm.AX)
+	w.OpImm(asm.Sub, asm.W64, asm.SP, 256)
+
+	again := w.Mark()
+	done, spawn := w.NewLabel(), w.NewLabel()
+	w.Mov(asm.W32, asm.DI, asm.R15)
+	w.Mov(asm.W64, asm.SI, asm.SP)
+	w.MovImm(asm.DX, requestSize)
+	system(sysRead)
+	w.OpImm(asm.Cmp, asm.W64, asm.AX, requestSize)
+	w.Jcc(asm.NE, done)
+	w.Load(asm.W64, asm.R12, asm.At(asm.SP, 0))
+	w.Load(asm.W64, asm.R13, asm.At(asm.SP, 8))
+	w.Test(asm.W64, asm.R12, asm.R12)
+	w.Jcc(asm.E, spawn)
+	w.clock(0)
+	w.Lea(asm.BP, asm.Rel(text))
+	w.Align(64, 0x90)
+	loop := w.Mark()
+	w.Mov(asm.W64, asm.DI, asm.R13)
+	w.Mov(asm.W64, asm.SI, asm.BP)
+	w.CallReg(asm.R12)
+	w.Op(asm.Add, asm.W64, asm.R14, asm.AX)
+	w.Dec(asm.W64, asm.R13)
+	w.Jcc(asm.NE, loop)
+	w.clock(16)
+	w.Lea(asm.DI, asm.At(asm.R15, 1))
+	w.Mov(asm.W64, asm.SI, asm.SP)
+	w.MovImm(asm.DX, answerSize)
+	system(sysWrite)
+	w.Jmp(again)
+
+	w.Bind(spawn)
+	w.MovImm(asm.DI, threadFlags)
+	w.Mov(asm.W64, asm.SI, asm.R13)
+	w.ShiftImm(asm.Shl, asm.W64, asm.SI, 16)
+	w.Op(asm.Add, asm.W64, asm.SI, w.address(asm.AX, w.data.stacks))
+	w.Op(asm.Xor, asm.W32, asm.DX, asm.DX)
+	w.Op(asm.Xor, asm.W32, asm.R10, asm.R10)
+	w.Op(asm.Xor, asm.W32, asm.R8, asm.R8)
+	system(sysClone)
+	w.Test(asm.W64, asm.AX, asm.AX)
+	w.Jcc(asm.NE, again)
+	w.Lea(asm.R15, asm.Indexed(asm.R13, asm.R13, 1, firstPipe))
+	w.Jmp(thread)
+
+	w.Bind(done)
+	w.Op(asm.Xor, asm.W32, asm.DI, asm.DI)
+	system(sysExitGroup)
+}
+
+// address loads an address and returns the register.
+func (w *writer) address(r asm.Reg, at uint64) asm.Reg {
+	w.MovImm(r, at)
+	return r
+}
+
+// clock stores the time at SP+off.
+func (w *writer) clock(off int32) {
+	w.MovImm(asm.DI, clockMonotonic)
+	w.Lea(asm.SI, asm.At(asm.SP, off))
+	w.MovImm(asm.AX, sysClockGettime)
+	w.Syscall()
+}

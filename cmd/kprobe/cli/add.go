@@ -1,0 +1,99 @@
+package cli
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"kprobe/cmd/kprobe/kept"
+	"kprobe/symbols"
+)
+
+type addOptions struct {
+	where
+	files []string
+	args  []string
+}
+
+const addLong = `Checks definitions against the file that they are about, and keeps them: all of
+them, or none where one is wrong. kprobe trace and kprobe profile use what is
+kept when they are given no definition, or the name of a kept event.
+
+Places without a module are looked up in the file of -x, or in the process of
+-p, and the file is kept with them. A library's short name, such as libc, needs
+neither.
+
+A definition of an event that is kept already adds a place to it; it must fetch
+the same. -:GRP/EVENT takes an event out, and so does -:GRP/EVENT PLACE one of
+its places.`
+
+const addExample = `  kprobe add 'p:open libc:openat dfd=$arg1:s32 path=+0($arg2):string'
+  kprobe add -x ./server 'p:web/handle handle fd=$arg1:s32' 'r:web/done handle status=$retval:s32'
+  kprobe list | kprobe add -F -
+  kprobe add 'p:open,libc:openat,dfd=$arg1:s32;p:close,libc:close,fd=$arg1:s32'`
+
+type addRun func(ctx context.Context, d *Deps, m *messages, o *addOptions) error
+
+func newAddCmd(d *Deps, m *messages, run addRun) *cobra.Command {
+	o := &addOptions{}
+	c := &cobra.Command{
+		Use:     "add [-x FILE | -p PID] DEF…",
+		Short:   "check definitions and keep them",
+		Long:    addLong,
+		Example: addExample,
+		RunE: func(c *cobra.Command, args []string) error {
+			o.args = args
+			if len(o.args) == 0 && len(o.files) == 0 {
+				return misuse("name a place, such as libc:openat, or a file of definitions with -F")
+			}
+			if err := o.check(); err != nil {
+				return err
+			}
+			return run(c.Context(), d, m, o)
+		},
+	}
+	o.register(c, d)
+	c.Flags().StringArrayVarP(&o.files, "file", "F", nil, "read definitions from this `FILE`, - is standard input")
+	return c
+}
+
+func runAdd(ctx context.Context, d *Deps, m *messages, o *addOptions) error {
+	file, err := d.kept()
+	if err != nil {
+		return fail(err)
+	}
+	src := sources{files: o.files, args: o.args, exec: o.exec}
+	defs, err := src.parse(d.In)
+	if err != nil {
+		return fail(err)
+	}
+	check := &checker{d: d, m: m, where: &o.where, spaces: map[string]*symbols.Space{}}
+	for i := range defs {
+		if defs[i], err = check.pin(defs[i]); err != nil {
+			return fail(err)
+		}
+	}
+	return fail(file.Update(ctx, func(l *kept.List) error {
+		before := l.Places()
+		if err := l.Add(defs); err != nil {
+			return err
+		}
+		// What is disabled in a list that is added stays so.
+		l.Enable(func(group, event string) bool {
+			name := group + "/" + event
+			return src.disabled[name] && before[name] == 0
+		}, false)
+		return file.Busy(fewer(before, l.Places()))
+	}))
+}
+
+// fewer lists the events that have lost places.
+func fewer(before, after map[string]int) []string {
+	var out []string
+	for name, n := range before {
+		if after[name] < n {
+			out = append(out, name)
+		}
+	}
+	return out
+}

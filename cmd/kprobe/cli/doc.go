@@ -1,0 +1,60 @@
+// Package cli is kprobe's command line: for each command a struct of options,
+// a function that turns flags into it, and a function that does the work. No
+// probing logic is here.
+//
+// Commands take everything from outside through Deps, so that tests of flags
+// run no work and tests of the work parse no flags.
+package cli
+
+import (
+	"context"
+	"io"
+	"os"
+	"time"
+
+	"kprobe/cmd/kprobe/facts"
+	"kprobe/cmd/kprobe/pair"
+	"kprobe/fetch"
+	"kprobe/probe"
+	"kprobe/symbols"
+)
+
+// Session is what the commands need of a probe.Session.
+type Session interface {
+	Arm(ctx context.Context, defs []*fetch.Def) error
+	Run(ctx context.Context, sink probe.Sink) (probe.Summary, error)
+	Close(ctx context.Context) error
+	Stats() []probe.Stats
+	Pids() []int
+}
+
+// Engine is package probe.
+type Engine interface {
+	Attach(ctx context.Context, pids []int, o probe.Options) (Session, error)
+	Start(ctx context.Context, c probe.Command, o probe.Options) (Session, error)
+	// Inspect lists the functions of a place, as probe.Inspect does.
+	Inspect(space *symbols.Space, p symbols.Place) ([]*probe.Listing, error)
+	// Check says whether a definition can be armed, as probe.Check does.
+	Check(space *symbols.Space, d *fetch.Def) (*probe.Checked, error)
+	// Live finds the session of another kprobe, as probe.OpenLive does.
+	Live(pid int) (Live, error)
+	// LivePIDs lists the processes that have one, as probe.LivePIDs does.
+	LivePIDs() ([]int, error)
+}
+
+// Deps are what commands touch of the world.
+type Deps struct {
+	In       io.Reader
+	Out, Err io.Writer
+	Terminal bool // Out is a terminal
+	// Size is that of the terminal, in columns and lines; nil where Out is none.
+	Size   func() (width, height int)
+	Stdio  [3]*os.File // what a traced command inherits; nil is /dev/null
+	Engine Engine
+	Proc   facts.Proc
+	Link   *pair.Link // nil: no front watches
+	// Getenv reads the environment; nil is an empty one.
+	Getenv func(name string) string
+	// Now is the moment: CLOCK_MONOTONIC in nanoseconds, and the time of day.
+	Now func() (mono uint64, wall time.Time)
+}

@@ -1,0 +1,135 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"kprobe/cmd/kprobe/kept"
+)
+
+type enableOptions struct {
+	patterns []kept.Pattern
+	pids     pidList
+	on       bool
+}
+
+const enableLong = `Enables events again that kprobe disable has disabled: kept ones, so that they
+are armed from now on, and those of every trace that is going on, at once. With
+-p PID it is the traces of these processes only, and what is kept stays as it is.
+
+A GLOB is a shell pattern for events: EVENT, or GRP/EVENT; one that matches
+nothing is an error.`
+
+const disableLong = `Disables events. Kept ones stay, but are not armed; those of every trace that is
+going on take no hits from now on, and can be enabled again. With -p PID it is
+the traces of these processes only, and what is kept stays as it is.
+
+A GLOB is a shell pattern for events: EVENT, or GRP/EVENT; one that matches
+nothing is an error.`
+
+type enableRun func(ctx context.Context, d *Deps, o *enableOptions) error
+
+func newEnableCmd(d *Deps, run enableRun) *cobra.Command {
+	return switchCmd(d, run, true, &cobra.Command{
+		Use: "enable [-p PID…] GLOB…", Short: "enable events", Long: enableLong,
+		Example: "  kprobe enable 'web/*'\n  kprobe enable -p 4711 open",
+	})
+}
+
+func newDisableCmd(d *Deps, run enableRun) *cobra.Command {
+	return switchCmd(d, run, false, &cobra.Command{
+		Use: "disable [-p PID…] GLOB…", Short: "disable events", Long: disableLong,
+		Example: "  kprobe disable open 'web/*'\n  kprobe disable -p 4711 open",
+	})
+}
+
+func switchCmd(d *Deps, run enableRun, on bool, c *cobra.Command) *cobra.Command {
+	o := &enableOptions{on: on}
+	c.RunE = func(c *cobra.Command, args []string) (err error) {
+		if len(args) == 0 {
+			return misuse("name the events; '*' is all")
+		}
+		if o.patterns, err = patterns(args); err != nil {
+			return err
+		}
+		return run(c.Context(), d, o)
+	}
+	c.ValidArgsFunction = completeEvents(d)
+	c.Flags().VarP(&o.pids, "pid", "p", "only in the traces of this process, and not what is kept (repeat, or a list with commas)")
+	_ = c.RegisterFlagCompletionFunc("pid", completePIDs(d))
+	return c
+}
+
+func runEnable(ctx context.Context, d *Deps, o *enableOptions) error {
+	lives, err := o.lives(d)
+	if err != nil {
+		return fail(err)
+	}
+	defer closeAll(lives)
+	if len(o.pids) > 0 {
+		return fail(o.live(lives, func(kept.Pattern) bool { return false }))
+	}
+	file, err := d.kept()
+	if err != nil {
+		return fail(err)
+	}
+	return fail(file.Update(ctx, func(l *kept.List) error {
+		return o.live(lives, func(p kept.Pattern) bool { return len(l.Enable(p.Match, o.on)) > 0 })
+	}))
+}
+
+// lives gives the sessions of the processes, or all that there are.
+func (o *enableOptions) lives(d *Deps) ([]Live, error) {
+	pids := []int(o.pids)
+	if len(pids) == 0 {
+		var err error
+		if pids, err = d.Engine.LivePIDs(); err != nil {
+			return nil, err
+		}
+	}
+	var out []Live
+	for _, pid := range pids {
+		l, err := d.Engine.Live(pid)
+		switch {
+		case err == nil:
+			out = append(out, l)
+		case len(o.pids) > 0:
+			closeAll(out)
+			return nil, fmt.Errorf("process %d: %w", pid, err)
+		}
+	}
+	return out, nil
+}
+
+// live switches the events of sessions. Every pattern must match there, or
+// where also reports that it did; nothing is switched otherwise.
+func (o *enableOptions) live(lives []Live, also func(kept.Pattern) bool) error {
+	for _, p := range o.patterns {
+		found := also(p)
+		for _, l := range lives {
+			found = found || len(eventsOf(l, p)) > 0
+		}
+		if !found {
+			return fmt.Errorf("no event matches %s", p)
+		}
+	}
+	for _, l := range lives {
+		if _, err := l.Enable(anyOf(o.patterns), o.on); err != nil && !ended(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// eventsOf lists the events of a session that match.
+func eventsOf(l Live, p kept.Pattern) []string {
+	var out []string
+	for _, s := range l.Stats() {
+		if p.Match(s.Event.Group, s.Event.Name) {
+			out = append(out, s.Event.Group+"/"+s.Event.Name)
+		}
+	}
+	return out
+}

@@ -1,0 +1,59 @@
+package cli
+
+import (
+	"os"
+
+	"kprobe/probe"
+	"kprobe/symbols"
+)
+
+// fakeLive is a session of another kprobe.
+type fakeLive struct {
+	probes []probe.LiveProbe
+	reads  int
+	// dies is the number of reads after which the session has ended; 0 is never.
+	dies   int
+	closed int
+}
+
+func (l *fakeLive) Refresh() error {
+	l.reads++
+	if l.dies > 0 && l.reads >= l.dies {
+		return probe.ErrNotTraced
+	}
+	for i := range l.probes {
+		l.probes[i].Counts.Hits += 10
+	}
+	return nil
+}
+
+func (l *fakeLive) Stats() []probe.Stats {
+	var out []probe.Stats
+	for _, p := range l.probes {
+		out = append(out, probe.Stats{
+			Event: &probe.Event{Group: p.Group, Name: p.Event}, Places: 1,
+			Hits: p.Counts.Hits, Missed: p.Counts.Missed, Disabled: p.Disabled,
+		})
+	}
+	return out
+}
+
+func (l *fakeLive) Probes() []probe.LiveProbe { return l.probes }
+
+func (l *fakeLive) Enable(match func(group, event string) bool, on bool) ([]string, error) {
+	var out []string
+	for i := range l.probes {
+		if p := &l.probes[i]; match(p.Group, p.Event) {
+			p.Disabled = !on
+			out = append(out, p.Group+"/"+p.Event)
+		}
+	}
+	return out, nil
+}
+
+func (l *fakeLive) Space() (*symbols.Space, error) { return symbols.OpenProcess(os.Getpid(), nil) }
+
+func (l *fakeLive) Close() error {
+	l.closed++
+	return nil
+}

@@ -1,0 +1,120 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"kprobe/output"
+)
+
+// pidList is the value of -p: repeated, or a list with commas.
+type pidList []int
+
+// Set implements pflag.Value.
+func (l *pidList) Set(s string) error {
+	for word := range strings.SplitSeq(s, ",") {
+		pid, err := strconv.Atoi(strings.TrimSpace(word))
+		if err != nil || pid <= 0 {
+			return fmt.Errorf("%q is no process id", word)
+		}
+		if !slices.Contains(*l, pid) {
+			*l = append(*l, pid)
+		}
+	}
+	return nil
+}
+
+// Type implements pflag.Value.
+func (l *pidList) Type() string { return "PID" }
+
+// String implements pflag.Value.
+func (l *pidList) String() string {
+	words := make([]string, len(*l))
+	for i, pid := range *l {
+		words[i] = strconv.Itoa(pid)
+	}
+	return strings.Join(words, ",")
+}
+
+// formValue is the value of --format.
+type formValue output.Form
+
+// Set implements pflag.Value.
+func (f *formValue) Set(s string) error {
+	switch s {
+	case "text":
+		*f = formValue(output.Text)
+	case "json":
+		*f = formValue(output.JSON)
+	default:
+		return fmt.Errorf("%q is neither text nor json", s)
+	}
+	return nil
+}
+
+// Type implements pflag.Value.
+func (f *formValue) Type() string { return "text|json" }
+
+// String implements pflag.Value.
+func (f *formValue) String() string {
+	if output.Form(*f) == output.JSON {
+		return "json"
+	}
+	return "text"
+}
+
+// addFormat registers --format and, as its short form, --json.
+func addFormat(flags *pflag.FlagSet, form *output.Form) {
+	flags.Var((*formValue)(form), "format", "print text, or json: one object on each line")
+	flags.VarPF((*jsonSwitch)(form), "json", "", "short for --format json").NoOptDefVal = "true"
+}
+
+// jsonSwitch is the value of --json.
+type jsonSwitch output.Form
+
+// Set implements pflag.Value.
+func (f *jsonSwitch) Set(s string) error {
+	on, err := strconv.ParseBool(s)
+	if err != nil {
+		return fmt.Errorf("%q is neither true nor false", s)
+	}
+	*f = jsonSwitch(output.Text)
+	if on {
+		*f = jsonSwitch(output.JSON)
+	}
+	return nil
+}
+
+// Type implements pflag.Value.
+func (f *jsonSwitch) Type() string { return "bool" }
+
+// String implements pflag.Value.
+func (f *jsonSwitch) String() string { return strconv.FormatBool(output.Form(*f) == output.JSON) }
+
+// where is the file or the process whose code a command looks at.
+type where struct {
+	pids pidList
+	exec string
+}
+
+func (w *where) register(c *cobra.Command, d *Deps) {
+	c.Flags().VarP(&w.pids, "pid", "p", "look at this process")
+	c.Flags().StringVarP(&w.exec, "exec", "x", "", "look at this `FILE`, a program or a library")
+	completeWhere(c, d)
+}
+
+// check refuses more than one of file and process.
+func (w *where) check() error {
+	switch {
+	case len(w.pids) > 1:
+		return misuse("-p takes one process here")
+	case len(w.pids) == 1 && w.exec != "":
+		return misuse("-p and -x exclude each other")
+	}
+	return nil
+}

@@ -1,0 +1,194 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"kprobe/output"
+	"kprobe/symbols"
+)
+
+type functionsOptions struct {
+	where
+	glob string
+	form output.Form
+}
+
+const functionsLong = `Lists the functions that can be probed, one name on each line, in a form that
+every definition accepts: with -x those of a file, with -p those of all files
+that the process has mapped, as MOD:NAME. GLOB is a shell pattern for names.`
+
+const functionsExample = `  kprobe functions -x /bin/bash 'read*'
+  kprobe functions -p 4711 'str*'
+  kprobe functions -p 4711 'libc:*open*'`
+
+type functionsRun func(ctx context.Context, d *Deps, m *messages, o *functionsOptions) error
+
+func newFunctionsCmd(d *Deps, m *messages, run functionsRun) *cobra.Command {
+	o := &functionsOptions{}
+	c := &cobra.Command{
+		Use:     "functions [-x FILE | -p PID] [GLOB]",
+		Short:   "list what can be probed",
+		Long:    functionsLong,
+		Example: functionsExample,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return misuse("give one pattern; a shell expands one that is not in quotes")
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			o.glob = "*"
+			if len(args) == 1 {
+				o.glob = args[0]
+			}
+			if err := o.check(); err != nil {
+				return err
+			}
+			return run(c.Context(), d, m, o)
+		},
+	}
+	o.register(c, d)
+	addFormat(c.Flags(), &o.form)
+	return c
+}
+
+func runFunctions(_ context.Context, d *Deps, m *messages, o *functionsOptions) error {
+	module, glob := splitModule(o.glob)
+	space, err := o.open(module)
+	if err != nil {
+		return err
+	}
+	modules := space.Modules()
+	if module != "" && len(o.pids) > 0 {
+		if modules = space.FindModule(module); len(modules) == 0 {
+			return fail(fmt.Errorf("process %d has not mapped %s: %w", o.pids[0], module, symbols.ErrNotMapped))
+		}
+	}
+	w := output.NewWriter(d.Out)
+	found := 0
+	for _, mod := range modules {
+		n, err := writeFunctions(w, mod, glob, o)
+		if err != nil {
+			return closed(w, err)
+		}
+		found += n
+	}
+	if err := closed(w, nil); err != nil {
+		return err
+	}
+	if found == 0 {
+		m.say("no function matches %s", glob)
+		return statusError(ExitFailure)
+	}
+	return nil
+}
+
+// splitModule takes MOD: off a pattern; C++'s :: is no module's end.
+func splitModule(s string) (module, glob string) {
+	for i := 0; i < len(s); i++ {
+		if s[i] != ':' {
+			continue
+		}
+		if i+1 < len(s) && s[i+1] == ':' {
+			return "", s
+		}
+		return s[:i], s[i+1:]
+	}
+	return "", s
+}
+
+// writeFunctions prints the functions of a module whose names match.
+func writeFunctions(w *output.Writer, mod *symbols.Module, glob string, o *functionsOptions) (int, error) {
+	funcs := mod.File.Funcs()
+	names := functionNames(funcs)
+	order := make([]int, len(funcs))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(names[a], names[b]), cmp.Compare(funcs[a].Start, funcs[b].Start))
+	})
+	var line []byte
+	found := 0
+	for _, i := range order {
+		if !matches(glob, funcs[i].Symbol.Name) && !matches(glob, names[i]) {
+			continue
+		}
+		found++
+		line = line[:0]
+		switch {
+		case o.form == output.JSON:
+			fn := output.Function{
+				Module: mod.Name, Name: names[i], Vaddr: funcs[i].Start, Size: funcs[i].Size(),
+			}
+			if len(o.pids) > 0 {
+				fn.Addr = symbols.Addr(uint64(funcs[i].Start) + mod.Bias)
+			}
+			line = output.AppendFunctionJSON(line, &fn)
+		case len(o.pids) > 0:
+			line = append(append(append(append(line, mod.Name...), ':'), names[i]...), '\n')
+		default:
+			line = append(append(line, names[i]...), '\n')
+		}
+		if _, err := w.Write(line); err != nil {
+			return found, err
+		}
+	}
+	return found, nil
+}
+
+func matches(glob, name string) bool {
+	if glob == "*" || glob == name {
+		return true
+	}
+	ok, err := path.Match(glob, name)
+	return err == nil && ok
+}
+
+// functionNames gives each function the shortest name that means only it:
+// NAME, NAME@FILE.c for one of several statics, 0xVADDR where that is not
+// enough.
+func functionNames(funcs []symbols.Func) []string {
+	count := make(map[string]int, len(funcs))
+	for i := range funcs {
+		count[funcs[i].Symbol.Name]++
+	}
+	inFile := map[string]int{}
+	long := func(s *symbols.Symbol) string { return s.Name + "@" + path.Base(s.File) }
+	for i := range funcs {
+		if s := &funcs[i].Symbol; count[s.Name] > 1 {
+			inFile[long(s)]++
+		}
+	}
+	names := make([]string, len(funcs))
+	for i := range funcs {
+		s := &funcs[i].Symbol
+		switch {
+		case count[s.Name] == 1:
+			names[i] = s.Name
+		case s.File != "" && inFile[long(s)] == 1:
+			names[i] = long(s)
+		default:
+			names[i] = funcs[i].Start.String()
+		}
+	}
+	return names
+}
+
+// closed ends the output of a command: a reader that has gone is no failure.
+func closed(w *output.Writer, err error) error {
+	if cerr := w.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil || errors.Is(err, output.ErrClosed) {
+		return nil
+	}
+	return fail(err)
+}

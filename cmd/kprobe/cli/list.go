@@ -1,0 +1,152 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"kprobe/cmd/kprobe/kept"
+	"kprobe/fetch"
+	"kprobe/output"
+)
+
+type listOptions struct {
+	patterns []kept.Pattern
+	sites    bool
+	pids     pidList
+	form     output.Form
+}
+
+const listLong = `Lists the kept definitions, in the order in which they were added and in a form
+that kprobe add -F takes back. A GLOB is a shell pattern for events: EVENT, or
+GRP/EVENT. An event that is disabled has a comment above it that says so.
+
+With --sites it lists the places where probes are in at this moment, in all
+processes that kprobe is tracing or in those of -p, in the form of the kernel's
+kprobes/list: address, k or r for a return probe, SYM+0xOFF, the library, and
+[OPTIMIZED] where a hit takes no trap, [DISABLED], [GONE] where the code is no
+longer mapped. Neither the traces nor the processes notice.`
+
+const listExample = `  kprobe list
+  kprobe list 'web/*' > web.probes
+  kprobe list --sites -p 4711
+  kprobe list --json | jq -r 'select(.disabled) | .event'`
+
+type listRun func(ctx context.Context, d *Deps, o *listOptions) error
+
+func newListCmd(d *Deps, run listRun) *cobra.Command {
+	o := &listOptions{}
+	c := &cobra.Command{
+		Use:     "list [--sites [-p PID…]] [GLOB…]",
+		Short:   "list the kept definitions, or the armed places",
+		Long:    listLong,
+		Example: listExample,
+		RunE: func(c *cobra.Command, args []string) (err error) {
+			if o.patterns, err = patterns(args); err != nil {
+				return err
+			}
+			if len(o.pids) > 0 && !o.sites {
+				return misuse("-p PID goes with --sites: definitions are kept for all processes")
+			}
+			return run(c.Context(), d, o)
+		},
+		ValidArgsFunction: completeEvents(d),
+	}
+	c.Flags().BoolVar(&o.sites, "sites", false, "list the places where probes are in now")
+	c.Flags().VarP(&o.pids, "pid", "p", "with --sites: those of this process (repeat, or a list with commas)")
+	_ = c.RegisterFlagCompletionFunc("pid", completePIDs(d))
+	addFormat(c.Flags(), &o.form)
+	return c
+}
+
+func runList(_ context.Context, d *Deps, o *listOptions) error {
+	if o.sites {
+		return runSites(d, o)
+	}
+	file, err := d.kept()
+	if err != nil {
+		return fail(err)
+	}
+	l, err := file.Read()
+	if err != nil {
+		return fail(err)
+	}
+	for _, p := range o.patterns {
+		if len(l.Match(p.Match)) == 0 {
+			return fail(fmt.Errorf("no kept event matches %s", p))
+		}
+	}
+	if len(o.patterns) > 0 {
+		l.Keep(anyOf(o.patterns))
+	}
+	w := output.NewWriter(d.Out)
+	text := l.Bytes()
+	if o.form == output.JSON {
+		text = nil
+		for _, def := range l.Defs() {
+			text = appendDefinition(text, def, l.Disabled(kept.Name(def)))
+		}
+	}
+	_, err = w.Write(text)
+	return closed(w, err)
+}
+
+func runSites(d *Deps, o *listOptions) error {
+	pids := []int(o.pids)
+	if len(pids) == 0 {
+		var err error
+		if pids, err = d.Engine.LivePIDs(); err != nil {
+			return fail(err)
+		}
+	}
+	match := func(string, string) bool { return true }
+	if len(o.patterns) > 0 {
+		match = anyOf(o.patterns)
+	}
+	w := output.NewWriter(d.Out)
+	for _, pid := range pids {
+		l, err := d.Engine.Live(pid)
+		var sites []output.Site
+		if err == nil {
+			sites, err = sitesOf(pid, l, match)
+			l.Close()
+		}
+		if err != nil && len(o.pids) == 0 && ended(err) {
+			continue // it has ended since
+		}
+		if err == nil {
+			_, err = w.Write(appendSites(nil, sites, o, len(pids) > 1))
+		} else {
+			err = fmt.Errorf("process %d: %w", pid, err)
+		}
+		if err != nil {
+			return closed(w, err)
+		}
+	}
+	return closed(w, nil)
+}
+
+// appendSites appends the places of a process; titled puts a comment above
+// them that names it.
+func appendSites(dst []byte, sites []output.Site, o *listOptions, titled bool) []byte {
+	if titled && o.form == output.Text && len(sites) > 0 {
+		dst = fmt.Appendf(dst, "# process %d\n", sites[0].PID)
+	}
+	for i := range sites {
+		if o.form == output.JSON {
+			dst = output.AppendSiteJSON(dst, &sites[i])
+		} else {
+			dst = output.AppendSite(dst, &sites[i])
+		}
+	}
+	return dst
+}
+
+// appendDefinition appends the object of a kept definition.
+func appendDefinition(dst []byte, def *fetch.Def, disabled bool) []byte {
+	return output.AppendDefinitionJSON(dst, &output.Definition{
+		Group: def.Group, Event: def.Event, Kind: def.Kind.String(),
+		Place: def.Place.String(), Text: def.String(), Disabled: disabled,
+	})
+}

@@ -1,0 +1,177 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"kprobe/output"
+	"kprobe/probe"
+	"kprobe/probe/plan"
+	"kprobe/symbols"
+)
+
+// Live is what the commands need of a probe.Live.
+type Live interface {
+	Refresh() error
+	Stats() []probe.Stats
+	Probes() []probe.LiveProbe
+	Enable(match func(group, event string) bool, on bool) ([]string, error)
+	Space() (*symbols.Space, error)
+	Close() error
+}
+
+// lives gives the sessions of another kprobe that profile shows: no definition
+// is given, and every process is traced by one. nil is none.
+func (o *profileOptions) lives(d *Deps) ([]Live, error) {
+	if len(o.pids) == 0 || len(o.defs.args) > 0 || len(o.defs.files) > 0 {
+		return nil, nil
+	}
+	var out []Live
+	for _, pid := range o.pids {
+		l, err := d.Engine.Live(pid)
+		if err != nil {
+			closeAll(out)
+			if errors.Is(err, probe.ErrNotTraced) {
+				return nil, nil
+			}
+			return nil, fmt.Errorf("process %d: %w", pid, err)
+		}
+		out = append(out, l)
+	}
+	return out, nil
+}
+
+func closeAll(lives []Live) {
+	for _, l := range lives {
+		l.Close()
+	}
+}
+
+// ended reports whether an error of a Live means that there is nothing more to
+// see.
+func ended(err error) bool {
+	return errors.Is(err, probe.ErrNotTraced) || errors.Is(err, symbols.ErrGone)
+}
+
+// runLiveProfile shows the counters of sessions of another kprobe: once, or
+// for as long as -t, --interval or a terminal ask for.
+func runLiveProfile(ctx context.Context, d *Deps, o *profileOptions, lives []Live) error {
+	defer closeAll(lives)
+	w, file, done, err := o.open(d)
+	if err != nil {
+		return err
+	}
+	v := newWatcher(d, o, w)
+	stats := func() ([]probe.Stats, error) {
+		for _, l := range lives {
+			if err := l.Refresh(); err != nil {
+				return nil, err
+			}
+		}
+		return merged(lives), nil
+	}
+	if v.shows() || o.duration > 0 {
+		err = v.follow(ctx, d, o.duration, file, stats)
+	}
+	if err == nil {
+		err = v.end(merged(lives), d.Terminal && o.outputFile == "")
+	}
+	if o.form == output.JSON {
+		now := merged(lives)
+		err = both(err, closeJSON(w, output.Sum(now).Recorded, now, err))
+	}
+	if derr := done(); err == nil {
+		err = derr
+	}
+	if errors.Is(err, output.ErrClosed) {
+		return nil
+	}
+	return fail(err)
+}
+
+// follow shows counters until a signal, the end of the sessions, or the end of
+// a duration that is not 0.
+func (v *watcher) follow(ctx context.Context, d *Deps, duration time.Duration, file *os.File, stats func() ([]probe.Stats, error)) error {
+	run, _, stop := watchSignals(ctx, d.Link)
+	defer stop()
+	if duration > 0 {
+		timed, cancel := context.WithTimeout(run, duration)
+		defer cancel()
+		run = timed
+	}
+	run, _ = watchReader(run, file)
+	if !v.shows() {
+		<-run.Done()
+		_, err := stats()
+		return unlessEnded(err)
+	}
+	return unlessEnded(v.loop(run, stats))
+}
+
+func unlessEnded(err error) error {
+	if ended(err) {
+		return nil
+	}
+	return err
+}
+
+// merged adds the counters of events of the same name in several processes.
+func merged(lives []Live) []probe.Stats {
+	var out []probe.Stats
+	for _, l := range lives {
+		for _, s := range l.Stats() {
+			i := slices.IndexFunc(out, func(o probe.Stats) bool {
+				return o.Event.Group == s.Event.Group && o.Event.Name == s.Event.Name
+			})
+			if i < 0 {
+				out = append(out, s)
+				continue
+			}
+			o := &out[i]
+			o.Places += s.Places
+			o.Hits += s.Hits
+			o.Recorded += s.Recorded
+			o.Filtered += s.Filtered
+			o.Lost += s.Lost
+			o.Missed += s.Missed
+			o.Disabled = o.Disabled && s.Disabled
+		}
+	}
+	return out
+}
+
+// sitesOf lists the armed places of a session, by address.
+func sitesOf(pid int, l Live, match func(group, event string) bool) ([]output.Site, error) {
+	space, err := l.Space()
+	if err != nil {
+		return nil, err
+	}
+	var out []output.Site
+	for _, p := range l.Probes() {
+		if !match(p.Group, p.Event) {
+			continue
+		}
+		s := output.Site{
+			PID: pid, Group: p.Group, Event: p.Event, Addr: p.Addr, Return: p.Return,
+			Optimized: p.Optimized, Disabled: p.Disabled, Gone: p.Gone,
+		}
+		if p.Tactic != plan.Refused {
+			s.Tactic = p.Tactic.String()
+		}
+		if name, off, _, m, ok := space.Symbolize(p.Addr); ok {
+			s.Symbol, s.Offset = name, off
+			if m != nil && !m.Main {
+				s.Module = filepath.Base(m.Path)
+			}
+		}
+		out = append(out, s)
+	}
+	slices.SortStableFunc(out, func(a, b output.Site) int { return cmp.Compare(a.Addr, b.Addr) })
+	return out, nil
+}

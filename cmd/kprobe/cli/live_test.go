@@ -1,0 +1,185 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"kprobe/cmd/kprobe/facts"
+	"kprobe/cmd/kprobe/kept"
+	"kprobe/probe"
+	"kprobe/probe/plan"
+	"kprobe/probe/ring"
+	"kprobe/symbols"
+)
+
+func live(events ...string) *fakeLive {
+	l := &fakeLive{}
+	for i, name := range events {
+		group, event, _ := strings.Cut(name, "/")
+		l.probes = append(l.probes, probe.LiveProbe{
+			Group: group, Event: event, Addr: symbols.Addr(reflect.ValueOf(newStore).Pointer()),
+			Tactic: plan.Breakpoint, Counts: ring.Counts{Hits: uint64(100 * (i + 1)), Missed: uint64(i)},
+		})
+	}
+	return l
+}
+
+func TestProfileOfAnotherKprobe(t *testing.T) {
+	f := &fake{lives: map[int]*fakeLive{41: live("web/a", "web/b"), 42: live("web/a")}}
+	r := kprobe(t, f, "", "profile", "-p", "41")
+	want := fmt.Sprintf("  %-44s %15d %15d\n  %-44s %15d %15d\n", "a", 100, 0, "b", 200, 1)
+	if r.status != 0 || r.out != want || r.err != "" || f.defs != nil {
+		t.Errorf("%+v", r)
+	}
+	r = kprobe(t, f, "", "profile", "-p", "41,42", "--json", "--total")
+	if !strings.Contains(r.out, `"event":"a","places":2,"hits":200,`) || !strings.Contains(r.out, `"type":"end"`) {
+		t.Errorf("%+v", r)
+	}
+	if f.lives[41].closed != 2 || f.lives[42].closed != 1 {
+		t.Error("a session is still open")
+	}
+	// One of them is traced by nobody: it is attached to, and says what is wrong.
+	if r := kprobe(t, f, "", "profile", "-p", "41,43"); r.status != 2 || !strings.Contains(r.err, "no definitions are kept") {
+		t.Errorf("%+v", r)
+	}
+	if r := kprobe(t, f, "", "profile", "-p", "41", "work"); r.status != 0 || names(f.defs) != "p_work_0" {
+		t.Errorf("a definition was given: %+v", r)
+	}
+}
+
+func TestIntervals(t *testing.T) {
+	l := live("web/a")
+	l.dies = 4
+	f := &fake{lives: map[int]*fakeLive{41: l}}
+	r := kprobe(t, f, "", "profile", "-p", "41", "--interval", "10ms", "--total")
+	got := strings.Split(strings.TrimSpace(r.out), "\n")
+	if r.status != 0 || len(got) != 4*3 {
+		t.Fatalf("%+v", r)
+	}
+	for i, line := range got {
+		want := []string{"# 0.", "  a ", "  total "}[i%3]
+		if !strings.HasPrefix(line, want) {
+			t.Errorf("line %d is %q, want %q", i, line, want)
+		}
+	}
+	if !strings.Contains(got[1], " 110 ") || !strings.Contains(got[7], " 130 ") {
+		t.Errorf("%q", got)
+	}
+	if r := kprobe(t, f, "", "profile", "-p", "41", "--interval", "1ms"); r.status != 2 || !strings.Contains(r.err, "--interval 1ms: at least 10ms") {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestIntervalsWhileTracing(t *testing.T) {
+	f := &fake{stats: []probe.Stats{{Event: &probe.Event{Group: "g", Name: "e"}, Hits: 7}}}
+	f.run = whileRunning(func() { time.Sleep(60 * time.Millisecond) })
+	r := kprobe(t, f, "", "profile", "-q", "--json", "--interval", "10ms", "e", "--", "true")
+	if r.status != 0 || !strings.Contains(r.out, `,"time":0.0`) || !strings.HasSuffix(r.out, "{\"type\":\"end\",\"events\":0,\"lost\":0,\"filtered\":0,\"missed\":{}}\n") {
+		t.Errorf("%+v", r)
+	}
+}
+
+// onTerminal runs a command line with a terminal of 80 columns for output.
+func onTerminal(e Engine, args ...string) (status int, out string) {
+	var o, errs bytes.Buffer
+	status = Execute(context.Background(), args, &Deps{
+		In: strings.NewReader(""), Out: &o, Err: &errs, Terminal: true,
+		Size: func() (int, int) { return 80, 24 }, Engine: e, Proc: facts.Live(),
+	})
+	return status, o.String()
+}
+
+func TestLiveTableOnATerminal(t *testing.T) {
+	l := live("web/a", "web/b")
+	l.dies = 2
+	f := &fake{lives: map[int]*fakeLive{41: l}}
+	status, out := onTerminal(f, "profile", "-p", "41", "--interval", "10ms")
+	if status != 0 || !strings.Contains(out, "process 41, 0 s, 2 events, ") || !strings.Contains(out, "EVENT") || !strings.Contains(out, "\x1b[4A\r") {
+		t.Errorf("status %d: %q", status, out)
+	}
+	// A command has the terminal to itself, and the table comes at the end.
+	f = &fake{stats: []probe.Stats{{Event: &probe.Event{Group: "g", Name: "e"}, Hits: 7}}}
+	status, out = onTerminal(f, "profile", "e", "--", "true")
+	if status != 0 || strings.Contains(out, "\x1b") || !strings.Contains(out, "g/e") {
+		t.Errorf("status %d: %q", status, out)
+	}
+}
+
+func TestSites(t *testing.T) {
+	a := live("web/a", "web/b")
+	a.probes[1].Return, a.probes[1].Optimized = true, true
+	a.probes[0].Disabled = true
+	f := &fake{lives: map[int]*fakeLive{41: a, 42: live("kprobes/c")}}
+	r := kprobe(t, f, "", "list", "--sites", "-p", "41")
+	at := fmt.Sprintf("%016x", uint64(a.probes[0].Addr))
+	want := at + "  k  kprobe/cmd/kprobe/cli.newStore+0x0    [DISABLED]\n" + at + "  r  kprobe/cmd/kprobe/cli.newStore+0x0    [OPTIMIZED]\n"
+	if r.status != 0 || r.out != want {
+		t.Errorf("%+v, want\n%s", r, want)
+	}
+	r = kprobe(t, f, "", "list", "--sites", "--json", "b")
+	if strings.Count(r.out, "\n") != 1 || !strings.Contains(r.out, `"pid":41,"group":"web","event":"b"`) || !strings.Contains(r.out, `"tactic":"breakpoint"`) {
+		t.Errorf("%+v", r)
+	}
+	r = kprobe(t, f, "", "list", "--sites")
+	if strings.Count(r.out, "\n") != 5 || !strings.HasPrefix(r.out, "# process 41\n") || !strings.Contains(r.out, "\n# process 42\n") {
+		t.Errorf("%+v", r)
+	}
+	if r := kprobe(t, f, "", "list", "--sites", "-p", "43"); r.status != 1 || r.err != "kprobe: process 43: no kprobe is tracing this process\n" {
+		t.Errorf("%+v", r)
+	}
+	if r := kprobe(t, f, "", "list", "-p", "41"); r.status != 2 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestSwitchingLiveEvents(t *testing.T) {
+	s := newStore(t)
+	s.ok("add", "p:web/a libc:read", "p:kept libc:write")
+	f := &fake{lives: map[int]*fakeLive{41: live("web/a", "web/b"), 42: live("web/a")}}
+	disabled := func() string {
+		out := ""
+		for _, pid := range []int{41, 42} {
+			for _, p := range f.lives[pid].probes {
+				if p.Disabled {
+					out += fmt.Sprint(pid, p.Event, " ")
+				}
+			}
+		}
+		l, err := (&kept.File{Path: s.path}).Read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"web/a", "kprobes/kept"} {
+			if l.Disabled(name) {
+				out += name + " "
+			}
+		}
+		return strings.TrimSpace(out)
+	}
+	steps := []struct {
+		args   []string
+		status int
+		say    string
+		want   string
+	}{
+		{[]string{"disable", "a"}, 0, "", "41a 42a web/a"},
+		{[]string{"enable", "-p", "42", "a"}, 0, "", "41a web/a"},
+		{[]string{"disable", "b"}, 0, "", "41a 41b web/a"},
+		{[]string{"disable", "kept", "nothing"}, 1, "no event matches nothing", "41a 41b web/a"},
+		{[]string{"enable", "web/*"}, 0, "", ""},
+		{[]string{"disable", "-p", "42", "b"}, 1, "no event matches b", ""},
+		{[]string{"disable", "-p", "43", "b"}, 1, "process 43: no kprobe is tracing this process", ""},
+		{[]string{"disable", "*"}, 0, "", "41a 41b 42a web/a kprobes/kept"},
+	}
+	for _, step := range steps {
+		s.run(f, "", step.status, step.say, step.args...)
+		if got := disabled(); got != step.want {
+			t.Errorf("after %q disabled are %q, want %q", step.args, got, step.want)
+		}
+	}
+}

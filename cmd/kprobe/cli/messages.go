@@ -1,0 +1,141 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+
+	"kprobe/fetch"
+	"kprobe/probe"
+	"kprobe/symbols"
+)
+
+// The rules of messages:
+//
+//   - Data goes to standard output, everything else to standard error.
+//   - A message is one line: "kprobe: ", then a clause in lower case without a
+//     final period. Errors of definitions keep the kernel's capital.
+//   - "kprobe: warning: " is for what the user should know though the work goes
+//     on; "kprobe: hint: " stands on its own line behind an error and names
+//     what to do next.
+//   - A definition that is at fault follows on a line of its own, indented by
+//     two blanks, and under it a caret below the culprit.
+//   - -q drops the summary of a trace, never an error, a warning or a loss.
+//   - Nothing is coloured.
+
+// messages prints on standard error. Its methods may be called from several
+// goroutines; each message is one write, so that lines stay whole beside the
+// output of a traced command.
+type messages struct {
+	mu sync.Mutex
+	w  io.Writer // guarded by mu
+}
+
+func (m *messages) write(text string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	// There is nobody left to tell when standard error fails.
+	_, _ = io.WriteString(m.w, text)
+}
+
+// say prints a line.
+func (m *messages) say(format string, args ...any) {
+	m.write("kprobe: " + oneLine(fmt.Sprintf(format, args...)) + "\n")
+}
+
+// warn prints a warning.
+func (m *messages) warn(format string, args ...any) {
+	m.write("kprobe: warning: " + oneLine(fmt.Sprintf(format, args...)) + "\n")
+}
+
+// fail prints an error with the definition it is about and a hint.
+func (m *messages) fail(err error) {
+	if all, ok := err.(several); ok { //nolint:errorlint // only the outermost is taken apart
+		for _, e := range all {
+			m.fail(e)
+		}
+		return
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "kprobe: %s\n", oneLine(headline(err)))
+	b.WriteString(culprit(err))
+	if h := hint(err); h != "" {
+		fmt.Fprintf(&b, "kprobe: hint: %s\n", h)
+	}
+	m.write(b.String())
+}
+
+// headline is the message without the definition, which culprit shows.
+func headline(err error) string {
+	var def *probe.DefError
+	if !errors.As(err, &def) {
+		return err.Error()
+	}
+	if s := syntaxOf(def); s != nil {
+		return s.Error()
+	}
+	return def.Err.Error()
+}
+
+// culprit shows the definition at fault with a caret, "" where no definition is.
+func culprit(err error) string {
+	var syntax *fetch.SyntaxError
+	var def *probe.DefError
+	if errors.As(err, &def) {
+		if syntax = syntaxOf(def); syntax == nil {
+			return "  " + def.Def.Text + "\n"
+		}
+		return syntax.Caret()
+	}
+	if errors.As(err, &syntax) {
+		return syntax.Caret()
+	}
+	return ""
+}
+
+// syntaxOf gives the kernel's error for what is wrong with a definition's
+// place; nil where the kernel has none.
+func syntaxOf(def *probe.DefError) *fetch.SyntaxError {
+	var syntax *fetch.SyntaxError
+	var boundary *probe.BoundaryError
+	switch cause := def.Err; {
+	case errors.As(cause, &syntax):
+		return syntax
+	case errors.As(cause, &boundary):
+		return def.Def.Error(fetch.BadInsnBndry, cause.Error(), cause)
+	case errors.Is(cause, symbols.ErrAmbiguous):
+		return def.Def.Error(fetch.NonUniqSymbol, cause.Error(), cause)
+	case errors.Is(cause, symbols.ErrNoSymbol), errors.Is(cause, symbols.ErrNotMapped),
+		errors.Is(cause, symbols.ErrOutside), errors.Is(cause, symbols.ErrNotExecutable),
+		errors.Is(cause, symbols.ErrNoDebugInfo):
+		return def.Def.Error(fetch.BadProbeAddr, cause.Error(), cause)
+	}
+	var refused *probe.RefusedError
+	if errors.As(def.Err, &refused) {
+		return def.Def.Error(fetch.FailRegProbe, def.Err.Error(), def.Err)
+	}
+	return nil
+}
+
+// hint says what to do next where the error does not say it itself.
+func hint(err error) string {
+	switch {
+	case errors.Is(err, symbols.ErrNotMapped):
+		return "kprobe functions -p PID lists what the process has mapped"
+	case errors.Is(err, symbols.ErrBadELF):
+		return "-x takes a program or a shared library"
+	}
+	return ""
+}
+
+// oneLine keeps a message on its line whatever a process's names contain.
+func oneLine(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < 0x20 || r == 0x7f {
+			return '?'
+		}
+		return r
+	}, strings.ReplaceAll(s, "\n", "; "))
+}

@@ -1,0 +1,109 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"kprobe/output"
+	"kprobe/probe"
+)
+
+type profileOptions struct {
+	sessionOptions
+	interval time.Duration
+	total    bool
+}
+
+const profileLong = `Counts hits instead of printing them: puts probes in as kprobe trace does, and
+when the target has ended, -t is reached, or on ^C, prints for each event its
+name, its hits and its missed hits, in the form of the kernel's kprobe_profile.
+With --format json it is one object for each event, and an object of type "end".
+
+On a terminal the counters of a process are a table that is drawn anew every
+second, the fastest event first. With --interval they are printed again and
+again elsewhere too, each time below a line with the seconds since the start.
+
+Without a definition and with -p PID of a process that another kprobe is tracing,
+that one's counters are shown; neither it nor the process notices. Otherwise the
+kept events are counted whose files the target maps.`
+
+const profileExample = `  kprobe profile -t 10s -p 4711 libc:malloc libc:free
+  kprobe profile 'libc:str*' -- ls -lR /usr
+  kprobe profile 'p:big libc:malloc size=$arg1:u64 if size > 65536' -- python3 -c 'bytes(1 << 20)'
+  kprobe profile --interval 1s --total -p 4711 libc:malloc libc:free > counts.txt`
+
+type profileRun func(ctx context.Context, d *Deps, m *messages, o *profileOptions) error
+
+func newProfileCmd(d *Deps, m *messages, run profileRun) *cobra.Command {
+	o := &profileOptions{}
+	c := &cobra.Command{
+		Use:     "profile [flags] [DEF…|EVENT…] [-p PID… | -- CMD ARG…]",
+		Short:   "count the hits of probes in a process",
+		Long:    profileLong,
+		Example: profileExample,
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := o.arguments(c, args); err != nil {
+				return err
+			}
+			if c.Flags().Changed("interval") && o.interval < minInterval {
+				return misuse("--interval %v: at least %v", o.interval, minInterval)
+			}
+			return run(c.Context(), d, m, o)
+		},
+	}
+	o.register(c, d)
+	c.Flags().DurationVar(&o.interval, "interval", 0, "show the counters after each `TIME`, such as 1s")
+	c.Flags().BoolVar(&o.total, "total", false, "add a line with the sums over all events")
+	return c
+}
+
+// minInterval is the shortest time between two pictures of the counters: a
+// screen shows no more, and reading them is not free.
+const minInterval = 10 * time.Millisecond
+
+// nothing is the sink of a session that only counts.
+type nothing struct{}
+
+// Hit implements probe.Sink.
+func (nothing) Hit(*probe.Hit) error { return nil }
+
+func runProfile(ctx context.Context, d *Deps, m *messages, o *profileOptions) error {
+	lives, err := o.lives(d)
+	if err != nil {
+		return fail(err)
+	}
+	if lives != nil {
+		return runLiveProfile(ctx, d, o, lives)
+	}
+	w, file, done, err := o.open(d)
+	if err != nil {
+		return err
+	}
+	v := newWatcher(d, o, w)
+	o.watch = v.watch
+	p := o.engine(d, m)
+	p.CountOnly = true
+	sum, err := o.run(ctx, d, m, p, file, nothing{})
+	if err == nil {
+		err = v.end(sum.Stats, d.Terminal && o.outputFile == "")
+	}
+	if o.form == output.JSON {
+		err = both(err, closeJSON(w, output.Sum(sum.Stats).Recorded, sum.Stats, err))
+	}
+	if derr := done(); err == nil {
+		err = derr
+	}
+	if err != nil && !errors.Is(err, output.ErrClosed) {
+		if errors.Is(err, errNoDefinitions) {
+			return err
+		}
+		return fail(err)
+	}
+	if !o.quiet {
+		m.say("%s", output.EndLine(output.Sum(sum.Stats).Recorded, sum.Stats, sum.Alive))
+	}
+	return outcome(sum)
+}

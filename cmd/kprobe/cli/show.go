@@ -1,0 +1,83 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"kprobe/output"
+)
+
+type showOptions struct {
+	where
+	place string
+	form  output.Form
+}
+
+const showLong = `Lists the instructions of a function: offset, bytes, disassembly, and for each
+whether a probe there would be a jump or a breakpoint, and why nothing better.
+The instruction at PLACE is marked with '>'. PLACE may be a glob over functions;
+'*' is the whole file. Nothing is touched.`
+
+const showExample = `  kprobe show -p 4711 libc:openat
+  kprobe show -x ./server work+0x1a
+  kprobe show --json -x ./server '*' | jq -r .probe | sort | uniq -c`
+
+type showRun func(ctx context.Context, d *Deps, m *messages, o *showOptions) error
+
+func newShowCmd(d *Deps, m *messages, run showRun) *cobra.Command {
+	o := &showOptions{}
+	c := &cobra.Command{
+		Use:     "show [-x FILE | -p PID] PLACE",
+		Short:   "list a function's instructions and how each can be probed",
+		Long:    showLong,
+		Example: showExample,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return misuse("name one place, such as libc:openat or main+0x1a")
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			o.place = args[0]
+			if err := o.check(); err != nil {
+				return err
+			}
+			return run(c.Context(), d, m, o)
+		},
+	}
+	o.register(c, d)
+	addFormat(c.Flags(), &o.form)
+	return c
+}
+
+func runShow(_ context.Context, d *Deps, _ *messages, o *showOptions) error {
+	at, err := place(o.place)
+	if err != nil {
+		return fail(err)
+	}
+	space, err := o.open(at.Module)
+	if err != nil {
+		return err
+	}
+	listings, err := d.Engine.Inspect(space, at)
+	if err != nil {
+		return fail(fmt.Errorf("show %s: %w", o.place, err))
+	}
+	w := output.NewWriter(d.Out)
+	for i, l := range listings {
+		if o.form == output.JSON {
+			_, err = w.Write(output.AppendListingJSON(nil, l))
+		} else {
+			if i > 0 {
+				_, _ = w.Write([]byte("\n")) // the next write tells of a failure
+			}
+			err = output.ListingText(w, l)
+		}
+		if err != nil {
+			break
+		}
+	}
+	return closed(w, err)
+}

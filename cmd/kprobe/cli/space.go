@@ -1,0 +1,88 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"kprobe/fetch"
+	"kprobe/symbols"
+)
+
+// procMemory reads a process that nobody traces.
+type procMemory struct{ f *os.File }
+
+// ReadMemory implements symbols.Memory.
+func (m procMemory) ReadMemory(b []byte, at symbols.Addr) (int, error) {
+	return m.f.ReadAt(b, int64(at))
+}
+
+// open gives the space of -p or -x. module is what the place names: a path
+// there stands for -x.
+func (w *where) open(module string) (*symbols.Space, error) {
+	switch {
+	case len(w.pids) == 1:
+		var mem symbols.Memory
+		// Without its memory only the choices of IFUNCs stay unknown.
+		if f, err := os.Open(fmt.Sprintf("/proc/%d/mem", w.pids[0])); err == nil {
+			mem = procMemory{f}
+		}
+		space, err := symbols.OpenProcess(w.pids[0], mem)
+		if err != nil {
+			return nil, fail(fmt.Errorf("process %d: %w", w.pids[0], err))
+		}
+		return space, nil
+	case w.exec != "":
+		return openFile(w.exec)
+	case strings.Contains(module, "/"):
+		return openFile(module)
+	}
+	if path := library(module); path != "" {
+		return openFile(path)
+	}
+	return nil, misuse("say where to look: -p PID for a process, -x FILE for a program or a library")
+}
+
+func openFile(path string) (*symbols.Space, error) {
+	space, err := symbols.OpenFileSpace(path)
+	return space, fail(err)
+}
+
+// libraryFolders is where distributions keep 64-bit libraries: Debian and
+// Ubuntu, Fedora and its kin, Arch and Alpine.
+func libraryFolders() []string {
+	return []string{"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/usr/lib", "/lib", "/usr/local/lib"}
+}
+
+// library finds the file of a short name such as libc or libc.so.6, "" where
+// there is none or more than one version.
+func library(module string) string {
+	if module == "" {
+		return ""
+	}
+	for _, dir := range libraryFolders() {
+		pattern := module
+		if !strings.Contains(module, ".so") {
+			pattern = module + ".so.*"
+		}
+		found, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err == nil && len(found) == 1 {
+			return found[0]
+		}
+	}
+	return ""
+}
+
+// place parses a place as a definition would, blanks included.
+func place(text string) (symbols.Place, error) {
+	line := "p " + text
+	if strings.ContainsAny(text, " \t") {
+		line = `p "` + text + `"`
+	}
+	d, err := fetch.Parse(line)
+	if err != nil {
+		return symbols.Place{}, err
+	}
+	return d.Place, nil
+}

@@ -1,0 +1,126 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"kprobe/output"
+	"kprobe/probe"
+)
+
+type traceOptions struct {
+	sessionOptions
+	time string
+}
+
+const traceLong = `Puts probes into a running process (-p PID) or into a command that it starts
+(-- CMD ARG…), prints one line for each hit, and takes the probes out again when
+the target has ended, -n or -t is reached, or on ^C. The target runs on.
+
+Without a definition the kept events are used whose files the target maps; the
+name of a kept event, or a shell pattern for names, stands for its definitions
+(see kprobe add).
+
+The line is that of the kernel's trace file:
+
+  TASK-TID     [CPU] SECONDS.MICROS: EVENT: (SYM+0xOFF/0xSIZE) NAME=VALUE …
+  TASK-TID     [CPU] SECONDS.MICROS: EVENT: (CALLER+0xOFF/0xSIZE <- FUNC) NAME=VALUE …
+
+With --format json each hit is an object on a line of its own, and an object of
+type "end" closes the stream. Values beyond 2^53 are strings; text that is not
+UTF-8 has a twin NAME_hex.
+
+What is no hit goes to standard error: at the end, how many events there were,
+how many were lost, and whether the target runs on.
+
+The exit status is 0 when the trace went well, that of CMD where it has ended
+(128+N when signal N ended it), 1 when something failed, 2 for misuse.`
+
+const traceExample = `  kprobe trace 'p:dir libc:opendir path=+0($arg1):string' -- ls /
+  kprobe trace -p 4711 -n 100 libc:write
+  kprobe trace -p 4711 'r:slow work ms=$retval:u64 if ms > 100'
+  kprobe trace -x ./server -F probes.txt --format json -p 4711 | jq .args`
+
+type traceRun func(ctx context.Context, d *Deps, m *messages, o *traceOptions) error
+
+func newTraceCmd(d *Deps, m *messages, run traceRun) *cobra.Command {
+	o := &traceOptions{}
+	c := &cobra.Command{
+		Use:     "trace [flags] [DEF…|EVENT…] [-p PID… | -- CMD ARG…]",
+		Short:   "print a line for each hit of probes in a process",
+		Long:    traceLong,
+		Example: traceExample,
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := o.arguments(c, args); err != nil {
+				return err
+			}
+			if _, err := output.NewClock(o.time, 0, time.Time{}); err != nil {
+				return err
+			}
+			return run(c.Context(), d, m, o)
+		},
+	}
+	o.register(c, d)
+	c.Flags().Uint64VarP(&o.events, "events", "n", 0, "end after `N` hits")
+	c.Flags().StringVar(&o.time, "time", "mono", "time of a hit: `mono`, since boot; rel, since the start; wall, since 1970")
+	_ = c.RegisterFlagCompletionFunc("time", cobra.FixedCompletions([]string{"mono", "rel", "wall"}, cobra.ShellCompDirectiveNoFileComp))
+	return c
+}
+
+func runTrace(ctx context.Context, d *Deps, m *messages, o *traceOptions) error {
+	mono, wall := d.Now()
+	clock, err := output.NewClock(o.time, mono, wall)
+	if err != nil {
+		return err
+	}
+	w, file, done, err := o.open(d)
+	if err != nil {
+		return err
+	}
+	if d.Terminal && o.outputFile == "" && o.form == output.Text {
+		if _, err := w.Write([]byte(output.Header)); err != nil {
+			return fail(err)
+		}
+	}
+	sink := &output.Trace{Writer: w, Format: output.Formatter{Form: o.form, Clock: clock}, Limit: o.events}
+	sum, err := o.run(ctx, d, m, o.engine(d, m), file, sink)
+	if o.form == output.JSON {
+		err = both(err, closeJSON(w, sink.Printed(), sum.Stats, err))
+	}
+	if werr := done(); werr != nil && !errors.Is(werr, output.ErrClosed) && err == nil {
+		err = fail(werr)
+	}
+	if err != nil {
+		return err
+	}
+	lost := output.Sum(sum.Stats).Lost
+	if !o.quiet || lost > 0 {
+		m.say("%s", output.EndLine(sink.Printed(), sum.Stats, sum.Alive))
+	}
+	return outcome(sum)
+}
+
+// closeJSON ends a stream of JSON: with the error that ended it, if one did,
+// and the totals.
+func closeJSON(w *output.Writer, events uint64, stats []probe.Stats, cause error) error {
+	var text []byte
+	if cause != nil {
+		text = output.AppendError(text, oneLine(headline(cause)))
+	}
+	text = output.AppendEnd(text, events, stats)
+	if _, err := w.Write(text); err != nil && !errors.Is(err, output.ErrClosed) {
+		return fail(err)
+	}
+	return nil
+}
+
+// outcome gives the status of a command that has ended.
+func outcome(sum probe.Summary) error {
+	if sum.HasStatus {
+		return commandStatus(sum.Status)
+	}
+	return nil
+}

@@ -1,0 +1,186 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"kprobe/output"
+	"kprobe/probe"
+)
+
+// defaultInterval is how often a live table is drawn.
+const defaultInterval = time.Second
+
+// watcher shows counters while they count: as a table that is drawn again and
+// again on a terminal, or block after block, or not at all before the end.
+type watcher struct {
+	o      *profileOptions
+	w      *output.Writer
+	size   func() (width, height int)
+	screen *output.Screen // nil: no live table
+	target string
+
+	start  time.Time
+	before []probe.Stats // at the last interval
+	at     time.Time     // of before
+	rates  []output.Rate // of the last interval
+}
+
+// newWatcher makes the watcher of a profile. A command that writes to the same
+// terminal gets a live table only if --interval asks for one: they would
+// overwrite each other.
+func newWatcher(d *Deps, o *profileOptions, w *output.Writer) *watcher {
+	v := &watcher{o: o, w: w, size: d.Size, target: strings.Join(o.command, " ")}
+	if len(o.pids) > 0 {
+		v.target = "process " + o.pids.String()
+	}
+	terminal := d.Terminal && o.outputFile == "" && o.form == output.Text && d.Size != nil
+	if terminal && (len(o.command) == 0 || o.interval > 0) {
+		v.screen = &output.Screen{W: d.Out}
+	}
+	v.begin()
+	return v
+}
+
+// begin starts the clock.
+func (v *watcher) begin() {
+	v.start = time.Now()
+	v.at = v.start
+}
+
+// shows reports whether anything is shown before the end.
+func (v *watcher) shows() bool { return v.screen != nil || v.o.interval > 0 }
+
+func (v *watcher) interval() time.Duration {
+	if v.o.interval > 0 {
+		return v.o.interval
+	}
+	return defaultInterval
+}
+
+// watch shows the counters until stop is called. An output that fails is not
+// written to again; whoever watches its reader ends the trace.
+func (v *watcher) watch(stats func() []probe.Stats) (stop func()) {
+	v.begin()
+	if !v.shows() {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		// What fails here is said by the writer when it is closed.
+		_ = v.loop(ctx, func() ([]probe.Stats, error) { return stats(), nil })
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// loop shows the counters until ctx is done, or reading or showing them fails.
+func (v *watcher) loop(ctx context.Context, stats func() ([]probe.Stats, error)) error {
+	resized := make(chan os.Signal, 1)
+	if v.screen != nil {
+		signal.Notify(resized, syscall.SIGWINCH)
+		defer signal.Stop(resized)
+		now, err := stats()
+		if err != nil {
+			return err
+		}
+		v.before = now
+		if err := v.draw(output.Rates(now, now, 1)); err != nil {
+			return err
+		}
+	}
+	tick := time.NewTicker(v.interval())
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-resized:
+			if err := v.draw(v.rates); err != nil {
+				return err
+			}
+		case <-tick.C:
+			now, err := stats()
+			if err != nil {
+				return err
+			}
+			if err := v.show(now); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// show shows the counters of a moment.
+func (v *watcher) show(now []probe.Stats) error {
+	at := time.Now()
+	v.rates = output.Rates(now, v.before, at.Sub(v.at).Seconds())
+	v.before, v.at = now, at
+	seconds := at.Sub(v.start).Seconds()
+	switch {
+	case v.screen != nil:
+		return v.draw(v.rates)
+	case v.o.form == output.JSON:
+		_, err := v.w.Write(output.AppendRatesJSON(nil, v.rates, seconds))
+		return err
+	}
+	_, err := v.w.Write(output.AppendProfile(output.AppendMoment(nil, seconds), v.summed(now)))
+	return err
+}
+
+// summed adds the line of --total.
+func (v *watcher) summed(stats []probe.Stats) []probe.Stats {
+	if !v.o.total {
+		return stats
+	}
+	return append(stats[:len(stats):len(stats)], output.Total(stats))
+}
+
+// draw draws the live table.
+func (v *watcher) draw(rates []output.Rate) error {
+	v.rates = rates
+	sum := 0.0
+	for i := range rates {
+		sum += rates[i].PerSecond
+	}
+	table := output.LiveTable{
+		Title: fmt.Sprintf("%s, %.0f s, %d events, %.0f hits/s", v.target, time.Since(v.start).Seconds(), len(rates), sum),
+		Rates: rates, Total: v.o.total,
+	}
+	width, height := v.size()
+	lines, err := table.Lines(width, height)
+	if err != nil {
+		return err
+	}
+	return v.screen.Draw(lines, width, height)
+}
+
+// end shows the counters for the last time.
+func (v *watcher) end(stats []probe.Stats, terminal bool) error {
+	switch {
+	case v.screen != nil:
+		// Rates over the whole time: it is the result now.
+		return v.draw(output.Rates(stats, nil, time.Since(v.start).Seconds()))
+	case v.o.form == output.JSON:
+		_, err := v.w.Write(output.AppendProfileJSON(nil, stats))
+		return err
+	case terminal:
+		return output.ProfileTable(v.w, v.summed(stats))
+	case v.o.interval > 0:
+		_, err := v.w.Write(output.AppendMoment(nil, time.Since(v.start).Seconds()))
+		if err != nil {
+			return err
+		}
+	}
+	_, err := v.w.Write(output.AppendProfile(nil, v.summed(stats)))
+	return err
+}

@@ -1,0 +1,118 @@
+package facts
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"kprobe/output"
+)
+
+// program says what kind of code the process runs.
+func (p Proc) program(pid int) output.Fact {
+	f, err := elf.Open(p.path(pid, "exe"))
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return note("program", "the program's file can't be read by this user", "run kprobe as the owner of the process, or as root")
+	case err != nil:
+		return note("program", fmt.Sprintf("the program's file can't be read: %v", err), "")
+	}
+	defer f.Close()
+	name, err := os.Readlink(p.path(pid, "exe"))
+	if err != nil {
+		name = "the program"
+	}
+	if f.Machine != elf.EM_X86_64 {
+		return blocked("program", fmt.Sprintf("%s is code for %v", name, f.Machine), "kprobe probes x86-64 code only")
+	}
+	if f.Class != elf.ELFCLASS64 {
+		return blocked("program", name+" is code with 32-bit addresses (x32)", "kprobe probes 64-bit code only")
+	}
+	return fine("program", name+", x86-64")
+}
+
+func seccomp(st status) output.Fact {
+	switch st["Seccomp"] {
+	case "1":
+		return blocked("seccomp", "strict mode: the process may only read, write and exit, and kprobe can't map memory in it",
+			"start the program without it")
+	case "2":
+		n := st["Seccomp_filters"]
+		if n == "" {
+			n = "some"
+		}
+		return note("seccomp", n+" filters: they may forbid the system calls that kprobe makes in the process, such as mmap",
+			"if attaching fails, allow mmap, mprotect and memfd_create in the filter")
+	}
+	return fine("seccomp", "no filter")
+}
+
+func state(st status) output.Fact {
+	switch st.field("State", 0) {
+	case "T":
+		return note("state", "the process is stopped; hits come once it continues", "kill -CONT the process")
+	case "t":
+		return note("state", "the process is stopped by a tracer", "")
+	case "D":
+		return note("state", "the process waits in the kernel and can't be stopped now; kprobe waits for it", "")
+	}
+	return fine("state", st["State"])
+}
+
+func threads(st status) output.Fact {
+	n := st.number("Threads")
+	if n == 1 {
+		return fine("threads", "1 thread")
+	}
+	return fine("threads", fmt.Sprintf("%d threads; all are probed", n))
+}
+
+// namespaces compares those that change what a name or a number means.
+func (p Proc) namespaces(pid int) output.Fact {
+	var other []string
+	for _, ns := range []string{"mnt", "pid", "user"} {
+		mine, err1 := os.Readlink(p.path(p.Self, "ns", ns))
+		its, err2 := os.Readlink(p.path(pid, "ns", ns))
+		if err1 == nil && err2 == nil && mine != its {
+			other = append(other, ns)
+		}
+	}
+	if len(other) == 0 {
+		return fine("namespaces", "the same as kprobe's")
+	}
+	return fine("namespaces", "own "+strings.Join(other, ", ")+" namespace: it is in a container; its files are read through /proc, and process ids are printed as this side sees them")
+}
+
+// shadowStack reads the line that Linux 6.6 and later print for x86 threads
+// (Documentation/arch/x86/shstk.rst).
+func shadowStack(st status) output.Fact {
+	if strings.Contains(st["x86_Thread_features"], "shstk") {
+		return note("shadow stack", "in use: a return address can't be replaced",
+			"return probes are placed at the function's exits instead; nothing is to be done")
+	}
+	return fine("shadow stack", "not in use")
+}
+
+// runtime notes language runtimes whose code lives by rules of its own.
+func (p Proc) runtime(pid int) []output.Fact {
+	var facts []output.Fact
+	if f, err := elf.Open(p.path(pid, "exe")); err == nil {
+		if f.Section(".gopclntab") != nil || f.Section(".go.buildinfo") != nil {
+			facts = append(facts, note("Go", "goroutines move between threads and stacks; arguments are in Go's own registers",
+				"return probes are placed at the function's exits; $argN follows the C convention: name registers for Go functions"))
+		}
+		f.Close()
+	}
+	maps, err := os.ReadFile(p.path(pid, "maps"))
+	if err != nil {
+		return facts
+	}
+	if strings.Contains(string(maps), "/libjvm.so") {
+		facts = append(facts, note("Java", "compiled Java methods have no symbols; the JVM itself and native libraries do",
+			"probe libjvm.so, libc.so.6 or JNI functions"))
+	}
+	return facts
+}

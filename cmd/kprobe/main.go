@@ -1,0 +1,76 @@
+// Command kprobe traces running programs with the kernel's kprobes, brought to
+// processes.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+
+	"kprobe/cmd/kprobe/cli"
+	"kprobe/cmd/kprobe/facts"
+	"kprobe/cmd/kprobe/pair"
+	"kprobe/probe"
+)
+
+func main() { os.Exit(run()) }
+
+func run() int {
+	link := pair.Open()
+	if link == nil && traces(os.Args[1:]) {
+		front := &pair.Front{Args: os.Args, Stderr: os.Stderr, Recover: probe.Recover}
+		status, err := front.Run()
+		if err == nil {
+			return status
+		}
+		// Without /proc or descriptors for a second process one must do.
+		fmt.Fprintf(os.Stderr, "kprobe: warning: no guardian: %v\n", err)
+	}
+	return cli.Execute(context.Background(), os.Args[1:], &cli.Deps{
+		In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
+		Terminal: term.IsTerminal(int(os.Stdout.Fd())),
+		Size:     size,
+		Stdio:    [3]*os.File{os.Stdin, os.Stdout, os.Stderr},
+		Engine:   engine{},
+		Proc:     facts.Live(),
+		Link:     link,
+		Getenv:   os.Getenv,
+		Now:      now,
+	})
+}
+
+// traces reports whether the arguments are those of a command that changes
+// processes: only it needs a guardian.
+func traces(args []string) bool {
+	for _, arg := range args {
+		if strings.HasPrefix(arg, "-") {
+			continue
+		}
+		return arg == "trace" || arg == "profile"
+	}
+	return false
+}
+
+// size gives the terminal's size, that of a VT100 where it does not tell.
+func size() (width, height int) {
+	width, height, err := term.GetSize(int(os.Stdout.Fd()))
+	if err != nil || width <= 0 || height <= 0 {
+		return 80, 24
+	}
+	return width, height
+}
+
+func now() (mono uint64, wall time.Time) {
+	var ts unix.Timespec
+	wall = time.Now()
+	// clock_gettime fails only for a clock that does not exist.
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		return 0, wall
+	}
+	return uint64(ts.Nano()), wall
+}

@@ -1,0 +1,216 @@
+package pair
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Patience is how long after the first signal that asks for the end a second
+// one still waits for the tracer. After that the tracer is taken to hang: it is
+// killed, and its probes are taken out.
+const Patience = 3 * time.Second
+
+// recoverTime bounds how long the front tries to take probes out.
+const recoverTime = 10 * time.Second
+
+// Front is the process that the user started.
+type Front struct {
+	// Args are the arguments for the tracer, its name included.
+	Args []string
+	// Stderr takes what the front has to say; nothing in the ordinary course.
+	Stderr io.Writer
+	// Recover takes the probes of a tracer that was killed out of processes.
+	// It returns those that it cleaned; processes that have ended are no error.
+	Recover func(ctx context.Context, pids []int) ([]int, error)
+}
+
+// lastWords is how long the front reads on after the tracer has ended: what it
+// said is in the socket already, unless a child of its that died in the middle
+// of being started still holds the other end.
+const lastWords = time.Second
+
+// report is what the tracer said on the socket.
+type report struct {
+	over chan struct{} // closed at the end of the socket
+
+	mu   sync.Mutex
+	pids []int // guarded by mu
+	end  bool  // guarded by mu
+}
+
+// Run starts the tracer, waits for its end and returns the exit status: the
+// tracer's own, or 1 after it died without having said that it is done. An
+// error means that no tracer could be started and nothing was done.
+func (f *Front) Run() (status int, err error) {
+	mine, theirs, err := socket()
+	if err != nil {
+		return 0, err
+	}
+	defer mine.Close()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Args = f.Args
+	cmd.Env = append(os.Environ(), Variable+"=3")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.ExtraFiles = []*os.File{theirs}
+
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, passed()...)
+	defer signal.Stop(signals)
+	err = cmd.Start()
+	theirs.Close()
+	if err != nil {
+		return 0, fmt.Errorf("start the tracer: %w", err)
+	}
+
+	said := &report{over: make(chan struct{})}
+	go said.listen(mine)
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+
+	var asked time.Time // when the end was first asked for
+	for {
+		select {
+		case s := <-signals:
+			asked = pass(s.(syscall.Signal), asked, cmd.Process, mine)
+		case err := <-ended:
+			pids, end := said.all()
+			return f.finish(cmd.ProcessState, err, pids, end), nil
+		}
+	}
+}
+
+// passed are the signals that the front passes on. SIGHUP stays ignored where
+// it was, so that nohup means what it says.
+func passed() []os.Signal {
+	s := []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGTSTP, syscall.SIGCONT, syscall.SIGWINCH}
+	if !signal.Ignored(syscall.SIGHUP) {
+		s = append(s, syscall.SIGHUP)
+	}
+	return s
+}
+
+// pass hands a signal on. Those of the terminal reach the tracer by themselves
+// as well; both ways may be taken, since the tracer counts a signal once.
+//
+// Job control goes as signals: a stop that is pending when SIGCONT comes is
+// dropped by the kernel, so a doubled one does no harm. Requests to end go
+// through the socket, from which the tracer learns that the signal was sent to
+// kprobe alone.
+func pass(s syscall.Signal, asked time.Time, tracer *os.Process, link io.Writer) time.Time {
+	switch s {
+	case syscall.SIGTSTP:
+		_ = tracer.Signal(s)
+		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+	case syscall.SIGCONT, syscall.SIGWINCH:
+		_ = tracer.Signal(s)
+	default:
+		if asked.IsZero() {
+			asked = time.Now()
+		} else if time.Since(asked) > Patience {
+			_ = tracer.Kill()
+		}
+		_, _ = io.WriteString(link, wordSignal+strconv.Itoa(int(s))+"\n")
+	}
+	return asked
+}
+
+// listen reads what the tracer says until its end of the socket closes.
+func (r *report) listen(from io.Reader) {
+	defer close(r.over)
+	for in := bufio.NewScanner(from); in.Scan(); {
+		r.mu.Lock()
+		if pid, ok := number(in.Text(), wordTouch); ok {
+			r.pids = append(r.pids, pid)
+		} else if in.Text() == wordEnd {
+			r.end = true
+		}
+		r.mu.Unlock()
+	}
+}
+
+// all gives everything that the tracer, which has ended, had said.
+func (r *report) all() (pids []int, end bool) {
+	select {
+	case <-r.over:
+	case <-time.After(lastWords):
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.pids, r.end
+}
+
+// finish returns the exit status, after having taken out the probes of a
+// tracer that did not say that it was done.
+func (f *Front) finish(state *os.ProcessState, err error, pids []int, end bool) int {
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		fmt.Fprintf(f.Stderr, "kprobe: wait for the tracer: %v\n", err)
+	}
+	status := 1
+	how := "ended early"
+	if ws, ok := state.Sys().(syscall.WaitStatus); ok {
+		switch {
+		case ws.Exited() && end:
+			return ws.ExitStatus()
+		case ws.Signaled():
+			how = fmt.Sprintf("was killed (signal %d, %v)", int(ws.Signal()), ws.Signal())
+		case ws.Exited():
+			how = fmt.Sprintf("ended early (status %d)", ws.ExitStatus())
+		}
+	}
+	if end {
+		// It had cleaned up: only its last words are lost.
+		fmt.Fprintf(f.Stderr, "kprobe: the tracer %s\n", how)
+		return status
+	}
+	f.clean(how, pids)
+	return status
+}
+
+func (f *Front) clean(how string, pids []int) {
+	if len(pids) == 0 {
+		fmt.Fprintf(f.Stderr, "kprobe: the tracer %s; it had changed no process\n", how)
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), recoverTime)
+	defer cancel()
+	done, err := f.Recover(ctx, pids)
+	switch {
+	case err != nil:
+		fmt.Fprintf(f.Stderr, "kprobe: the tracer %s; taking its probes out of %s: %v\n", how, processes(pids), err)
+	case len(done) == 0:
+		fmt.Fprintf(f.Stderr, "kprobe: the tracer %s; %s: no probe of it is left\n", how, processes(pids))
+	default:
+		fmt.Fprintf(f.Stderr, "kprobe: the tracer %s; its probes were taken out of %s, which %s on\n", how, processes(done), runs(done))
+	}
+}
+
+func runs(pids []int) string {
+	if len(pids) == 1 {
+		return "runs"
+	}
+	return "run"
+}
+
+// processes names processes: "process 7" or "processes 7, 8".
+func processes(pids []int) string {
+	words := make([]string, len(pids))
+	for i, pid := range pids {
+		words[i] = strconv.Itoa(pid)
+	}
+	if len(words) == 1 {
+		return "process " + words[0]
+	}
+	return "processes " + strings.Join(words, ", ")
+}

@@ -1,0 +1,119 @@
+package pair
+
+import (
+	"bufio"
+	"os"
+	"strconv"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Link is the tracer's end of the socket. A nil *Link is a tracer without a
+// front: it can be told everything and never says anything.
+type Link struct {
+	f       *os.File
+	signals chan syscall.Signal
+	gone    chan struct{}
+
+	mu      sync.Mutex
+	touched map[int]bool // guarded by mu
+}
+
+// Open returns the tracer's end of the socket if this process was started by a
+// front, else nil. It removes Variable from the environment and keeps the
+// socket from the programs that the tracer starts.
+func Open() *Link {
+	text, ok := os.LookupEnv(Variable)
+	if !ok {
+		return nil
+	}
+	// The variable is only believed when the descriptor is a socket: whoever
+	// exports it by mistake gets a tracer without a front.
+	if err := os.Unsetenv(Variable); err != nil {
+		return nil
+	}
+	fd, err := strconv.Atoi(text)
+	if err != nil || fd < 3 {
+		return nil
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFSOCK {
+		return nil
+	}
+	unix.CloseOnExec(fd)
+	return newLink(os.NewFile(uintptr(fd), "front"))
+}
+
+func newLink(f *os.File) *Link {
+	l := &Link{
+		f:       f,
+		signals: make(chan syscall.Signal, 8),
+		gone:    make(chan struct{}),
+		touched: map[int]bool{},
+	}
+	go l.read()
+	return l
+}
+
+func (l *Link) read() {
+	defer close(l.gone)
+	for in := bufio.NewScanner(l.f); in.Scan(); {
+		if n, ok := number(in.Text(), wordSignal); ok {
+			select {
+			case l.signals <- syscall.Signal(n):
+			default: // eight wait unread: one more says nothing new
+			}
+		}
+	}
+}
+
+// Signals gives the signals that the front was sent.
+func (l *Link) Signals() <-chan syscall.Signal {
+	if l == nil {
+		return nil
+	}
+	return l.signals
+}
+
+// Gone is closed when the front has ended.
+func (l *Link) Gone() <-chan struct{} {
+	if l == nil {
+		return nil
+	}
+	return l.gone
+}
+
+// Touched tells the front that the process is about to be changed. It may be
+// called from several goroutines. A front that has gone is no error: Gone says
+// it.
+func (l *Link) Touched(pid int) {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.touched[pid] {
+		return
+	}
+	l.touched[pid] = true
+	l.say(wordTouch + strconv.Itoa(pid))
+}
+
+// End tells the front that nothing is left to undo, whatever the exit status
+// will be.
+func (l *Link) End() {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.say(wordEnd)
+}
+
+// say writes a line. A failure can only mean that the front has gone, which
+// the reader notices.
+func (l *Link) say(line string) {
+	_, _ = l.f.WriteString(line + "\n")
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"bytes"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// prose holds what is written by hand: NAME.txt is appended to the page of the
+// command NAME, kprobe.txt to that of kprobe, and events.txt is kprobe-events(5).
+//
+//go:embed prose/*.txt
+var prose embed.FS
+
+// manuals makes a page for each command and the page of the language.
+func manuals(root *cobra.Command) (map[string][]byte, error) {
+	files := map[string][]byte{}
+	commands := []*cobra.Command{root}
+	for _, c := range root.Commands() {
+		if c.IsAvailableCommand() && c.Name() != "help" {
+			commands = append(commands, c)
+		}
+	}
+	for _, c := range commands {
+		text, err := page(c, commands)
+		if err != nil {
+			return nil, err
+		}
+		files["man/"+pageName(c)+".1"] = text
+	}
+	events, err := fs.ReadFile(prose, "prose/events.txt")
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	title(&b, "KPROBE-EVENTS", 5)
+	section(&b, "NAME")
+	b.WriteString("kprobe\\-events \\- the language of kprobe's definitions\n")
+	body(&b, string(events))
+	section(&b, "SEE ALSO")
+	b.WriteString(".BR kprobe (1),\n.BR kprobe\\-trace (1)\n")
+	files["man/kprobe-events.5"] = b.Bytes()
+	return files, nil
+}
+
+func pageName(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath(), " ", "-") }
+
+// page makes the manual page of a command.
+func page(c *cobra.Command, all []*cobra.Command) ([]byte, error) {
+	var b bytes.Buffer
+	title(&b, strings.ToUpper(pageName(c)), 1)
+	section(&b, "NAME")
+	fmt.Fprintf(&b, "%s \\- %s\n", escape(pageName(c)), escape(c.Short))
+	section(&b, "SYNOPSIS")
+	if c.HasParent() {
+		fmt.Fprintf(&b, ".B %s\n%s\n", escape(c.CommandPath()), escape(strings.TrimPrefix(c.Use, c.Name()+" ")))
+	} else {
+		fmt.Fprintf(&b, ".B %s\n.I COMMAND\n[ARG…]\n", escape(c.Name()))
+	}
+	section(&b, "DESCRIPTION")
+	body(&b, c.Long)
+	if !c.HasParent() {
+		section(&b, "COMMANDS")
+		for _, sub := range all[1:] {
+			fmt.Fprintf(&b, ".TP\n.BR %s (1)\n%s\n", escape(pageName(sub)), escape(sub.Short))
+		}
+	}
+	options(&b, c)
+	name := "prose/" + c.Name() + ".txt"
+	text, err := fs.ReadFile(prose, name)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	body(&b, string(text))
+	if c.Example != "" {
+		section(&b, "EXAMPLES")
+		body(&b, c.Example)
+	}
+	section(&b, "SEE ALSO")
+	var also []string
+	for _, other := range all {
+		if other != c {
+			also = append(also, ".BR "+escape(pageName(other))+" (1)")
+		}
+	}
+	also = append(also, ".BR kprobe\\-events (5)")
+	b.WriteString(strings.Join(also, ",\n") + "\n")
+	return b.Bytes(), nil
+}
+
+func title(b *bytes.Buffer, name string, number int) {
+	fmt.Fprintf(b, ".\\\" Written by go run ./internal/gendocs; changes here are lost.\n")
+	fmt.Fprintf(b, ".TH %s %d \"\" kprobe\n", escape(name), number)
+}
+
+func section(b *bytes.Buffer, name string) { fmt.Fprintf(b, ".SH %s\n", escape(name)) }
+
+// options lists a command's own flags, in the order of their definition.
+func options(b *bytes.Buffer, c *cobra.Command) {
+	if !c.HasParent() {
+		return
+	}
+	c.InitDefaultHelpFlag()
+	section(b, "OPTIONS")
+	c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		if f.Hidden {
+			return
+		}
+		b.WriteString(".TP\n")
+		if f.Shorthand != "" {
+			fmt.Fprintf(b, "\\fB\\-%s\\fR, ", f.Shorthand)
+		}
+		fmt.Fprintf(b, "\\fB\\-\\-%s\\fR", escape(f.Name))
+		value, usage := pflag.UnquoteUsage(f)
+		if value != "" {
+			fmt.Fprintf(b, " \\fI%s\\fR", escape(value))
+		}
+		fmt.Fprintf(b, "\n%s\n", escape(usage))
+	})
+}
