@@ -2,6 +2,7 @@
 # one a line, as in the file) a few times, and writes to $DUMP_OUT one JSON
 # object per stop: registers, variables as gdb sees them, and the memory of the
 # program and its stack.
+import array
 import base64
 import json
 import os
@@ -71,6 +72,25 @@ def variables(frame):
     return out
 
 
+def resident(pid, lo, hi):
+    """The runs of pages of a large mapping that the program has touched: of Go's
+    heap, which starts anywhere and is mostly empty."""
+    pages = array.array("Q")
+    with open("/proc/%d/pagemap" % pid, "rb") as f:
+        f.seek(lo // 4096 * 8)
+        pages.frombytes(f.read((hi - lo) // 4096 * 8))
+    start = None
+    for i, p in enumerate(pages):
+        there = p >> 62 != 0  # present or swapped
+        if there and start is None:
+            start = i
+        elif not there and start is not None:
+            yield lo + start * 4096, (i - start) * 4096
+            start = None
+    if start is not None:
+        yield lo + start * 4096, (len(pages) - start) * 4096
+
+
 def memory(inferior):
     out = []
     for line in open("/proc/%d/maps" % inferior.pid):
@@ -83,13 +103,8 @@ def memory(inferior):
             lo = max(lo, int(gdb.newest_frame().read_register("rsp")) - 4096 & ~0xFFF)
         elif path not in ("[heap]", "") and not path.startswith("[anon") and os.path.realpath(path) != os.path.realpath(gdb.current_progspace().filename):
             continue
-        sp = int(gdb.newest_frame().read_register("rsp"))
-        if hi - lo > 1 << 22 and lo <= sp < hi:  # Go's heap, which has its stacks
-            lo = max(lo, sp & ~0x3FFFFF)
-            hi = min(hi, lo + (1 << 22))
-        if hi - lo > 1 << 22:
-            continue
-        out.append({"at": str(lo), "bytes": base64.b64encode(zlib.compress(bytes(inferior.read_memory(lo, hi - lo)), 1)).decode()})
+        for at, n in resident(inferior.pid, lo, hi) if hi - lo > 1 << 22 else [(lo, hi - lo)]:
+            out.append({"at": str(at), "bytes": base64.b64encode(zlib.compress(bytes(inferior.read_memory(at, n)), 1)).decode()})
     return out
 
 
