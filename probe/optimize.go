@@ -178,7 +178,6 @@ func (o *optimizer) function(f *function, ws []want, space plan.Reach, planned [
 			for _, a := range p.Sites {
 				for _, w := range byAddr[a] {
 					w.p.tactic, w.p.why = p.Tactic, p.Why
-					w.p.timeSlots = detour.TimeSlots(w.p.prog)
 					built.probes = append(built.probes, w.p)
 				}
 				delete(byAddr, a)

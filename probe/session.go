@@ -330,7 +330,11 @@ func (s *Session) conclude(ctx context.Context, err error) (Summary, error) {
 		return nil
 	})
 	for _, t := range taps {
-		if ferr := t.finish(); ferr != nil && err == nil {
+		t.disableAll()
+	}
+	for _, t := range taps {
+		sure := s.quiesce(t)
+		if ferr := t.finish(sure); ferr != nil && err == nil {
 			err = fmt.Errorf("read the last hits of process %d: %w", t.pid, ferr)
 		}
 	}
