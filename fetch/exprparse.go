@@ -34,6 +34,10 @@ func (p *exprParser) parse(s string, col, level int) (*Expr, *SyntaxError) {
 	return nil, p.l.err(BadFetchArg, col, "")
 }
 
+// IsName reports whether s may stand in a definition as the name of a variable,
+// with or without fields, elements and casts.
+func IsName(s string) bool { return s != "" && len(s) <= MaxArgText && isName(s) }
+
 // isName reports whether s may be a name with fields, elements or casts. What
 // it means is for debug information to say.
 func isName(s string) bool {

@@ -10,6 +10,10 @@ import (
 // FUNC:LINE and SYM@FILE.c from SYM@VERSION.
 const sourceSuffixes = " c cc cpp cxx c++ C h hh hpp hxx inc inl go rs s S asm m mm d f f90 f95 zig nim swift ml adb ads pas cu y l "
 
+// IsSource reports whether a name is that of a source file, by its suffix: FILE
+// in FILE.c:LINE and SYM@FILE.c.
+func IsSource(name string) bool { return isSource(name) }
+
 func isSource(name string) bool {
 	i := strings.LastIndexByte(name, '.')
 	return i > 0 && i+1 < len(name) && strings.Contains(sourceSuffixes, " "+name[i+1:]+" ")
@@ -177,7 +181,7 @@ func (p *placeParser) fill(out *symbols.Place, s string) bool {
 }
 
 func fillLine(out *symbols.Place, name, number string) bool {
-	v, ok := parseInt(strings.TrimLeft(number, "0"))
+	v, ok := parseInt(decimal(number))
 	if !ok || v > 1<<30 {
 		return false
 	}
@@ -187,7 +191,7 @@ func fillLine(out *symbols.Place, name, number string) bool {
 	} else {
 		out.Symbol = name
 	}
-	return true
+	return out.File == "" || v > 0
 }
 
 // fillSymbol parses SYM[@FILE.c][+offs].

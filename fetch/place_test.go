@@ -34,6 +34,7 @@ func TestPlaces(t *testing.T) {
 		{"/bin/my-prog.x:16384(0x10)", P{Kind: off, Module: "/bin/my-prog.x", Value: 0x4000, RefCtr: 16}, "p_my_0x4000"},
 		{"./a.out:0x10", P{Kind: off, Module: "./a.out", Value: 16}, "p_a_0x10"},
 		{"main.c:42", P{Kind: line, File: "main.c", Line: 42}, "p_main_c_42"},
+		{"work:0", P{Kind: line, Symbol: "work"}, "p_work_0"},
 		{"src/main.c:42", P{Kind: line, File: "src/main.c", Line: 42}, "p_src_main_c_42"},
 		{"libc:main.c:42", P{Kind: line, Module: "libc", File: "main.c", Line: 42}, "p_libc_main_c_42"},
 		{"work:7", P{Kind: line, Symbol: "work", Line: 7}, "p_work_7"},

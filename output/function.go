@@ -9,6 +9,7 @@ type Function struct {
 	Addr   symbols.Addr // in the process; 0 for a file
 	Vaddr  symbols.Vaddr
 	Size   uint64 // in bytes; 0 is unknown
+	Source string // FILE:LINE of its first instruction; "" is unknown, or not asked for
 }
 
 // AppendFunctionJSON appends the object of a function.
@@ -22,6 +23,9 @@ func AppendFunctionJSON(dst []byte, fn *Function) []byte {
 		dst = append(dst, '"')
 	}
 	dst = appendCount(append(dst, `,"size":`...), fn.Size)
+	if fn.Source != "" {
+		dst = appendString(append(dst, `,"source":`...), fn.Source)
+	}
 	return append(dst, '}', '\n')
 }
 

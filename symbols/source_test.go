@@ -242,8 +242,8 @@ func TestLinePlaces(t *testing.T) {
 		if _, err := s.Resolve(Place{Kind: PlaceLine, File: "dwarf_var.c", Line: 10}); !errors.As(err, &nf) || len(nf.Near) != 1 || nf.Near[0] != src {
 			t.Errorf("%s: a file that is not there: %v", o, err)
 		}
-		lines, first, err := s.Lines(resolve(placeOf("scalars"), 1)[0])
-		if err != nil || first != head || len(lines) < 4 || lines[0].Line != head+2 {
+		lines, file, first, err := s.Lines(resolve(placeOf("scalars"), 1)[0])
+		if err != nil || first != head || filepath.Base(file) != src || len(lines) < 4 || lines[0].Line != head+2 {
 			t.Errorf("%s: lines %+v from %d, %v", o, lines, first, err)
 		}
 	}

@@ -1,9 +1,11 @@
 package vars
 
 import (
+	"cmp"
 	"debug/dwarf"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"kprobe/fetch"
 	"kprobe/symbols/debuginfo"
@@ -172,6 +174,7 @@ func (f *frame) plain(e debuginfo.Entry) ctype {
 		f.array(&t)
 	case dwarf.TagSubroutineType:
 		t.kind = kindFunc
+		t.name = f.funcName(e, t)
 	case dwarf.TagSubrangeType:
 		under := f.resolve(t.elem)
 		under.name = e.Name()
@@ -202,13 +205,49 @@ func (f *frame) pointerName(e debuginfo.Entry, t ctype, mark string) string {
 		return "void " + mark
 	}
 	f.depth++
-	name := f.resolve(t.elem).name
+	elem := f.resolve(t.elem)
 	f.depth--
+	name := elem.name
+	if elem.kind == kindFunc {
+		result, params, _ := strings.Cut(name, "(")
+		return result + "(" + mark + ")(" + params
+	}
 	if n := len(name); n > 0 && (name[n-1] == '*' || name[n-1] == '&') {
 		return name + mark
 	}
 	return name + " " + mark
 }
+
+// funcName writes the type of a function as C does: int (char *, int).
+func (f *frame) funcName(e debuginfo.Entry, t ctype) string {
+	if t.name != "" || f.depth > maxNested {
+		return cmp.Or(t.name, "? ()")
+	}
+	f.depth++
+	defer func() { f.depth-- }()
+	name, sep := "void (", ""
+	if !t.elem.IsZero() {
+		name = f.resolve(t.elem).name + " ("
+	}
+	for c := range e.Children() {
+		r, ok := c.RefTo(dwarf.AttrType)
+		switch {
+		case c.Tag() == dwarf.TagUnspecifiedParameters:
+			name += sep + "..."
+		case c.Tag() == dwarf.TagFormalParameter && ok:
+			name += sep + f.resolve(r).name
+		default:
+			continue
+		}
+		if sep = ", "; len(name) > maxTypeName {
+			return name + sep + "...)"
+		}
+	}
+	return name + ")"
+}
+
+// maxTypeName bounds the names of types that are put together here.
+const maxTypeName = 200
 
 // whole finds the definition of a structure that is only declared here. That is
 // a search through all units, for who looks into the structure alone.

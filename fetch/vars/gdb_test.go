@@ -374,7 +374,7 @@ func linesOf(t *testing.T, space *symbols.Space, names ...string) []symbols.Vadd
 			t.Fatalf("%s: %v", n, err)
 		}
 		for _, site := range sites {
-			lines, _, err := space.Lines(site)
+			lines, _, _, err := space.Lines(site)
 			if err != nil {
 				t.Fatal(err)
 			}

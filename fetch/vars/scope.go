@@ -10,6 +10,7 @@ import (
 	"debug/dwarf"
 	"errors"
 	"fmt"
+	"strings"
 
 	"kprobe/fetch"
 	"kprobe/symbols"
@@ -97,25 +98,55 @@ func (s *Scope) Function() (name string, err error) {
 type Description struct {
 	Name  string
 	Type  string // as its source has it
+	At    string // where it is, as fetch.Variable.Where says; "" when it can't be had
 	Where string // "" when it can be had; else why not
 	Param bool
 }
 
 // Describe lists what is visible at the place, parameters first, also what
-// can't be had there.
+// can't be had there. What a definition can't name (Go's ~r0) is left out, and
+// so is what an inner block hides: every Name is one that Variable answers.
 func (s *Scope) Describe() (out []Description, err error) {
 	err = s.read(func(f *frame) error {
 		for _, d := range f.visible(fetch.WhichVars) {
-			t, _ := f.typeOf(&d)
-			one := Description{Name: d.Name(), Type: t.String(), Param: d.Tag() == dwarf.TagFormalParameter}
-			if _, err := f.declared(d); err != nil {
-				one.Where = err.Error()
+			if !fetch.IsName(d.Name()) {
+				continue
 			}
+			t, _ := f.typeOf(&d)
+			v, err := f.declared(d)
+			one := description(d.Name(), t, v, err)
+			one.Param = d.Tag() == dwarf.TagFormalParameter
 			out = append(out, one)
 		}
 		return nil
 	})
 	return out, err
+}
+
+// DescribeResult tells of $retval at the function's return; ok is false of a
+// function that returns nothing, or where nobody knows.
+func (s *Scope) DescribeResult() (out Description, ok bool) {
+	err := s.read(func(f *frame) error {
+		const name = "$retval"
+		r, err := f.result()
+		if err != nil {
+			return err
+		}
+		v, err := r.variable(name)
+		out, ok = description(name, r.t, v, err), true
+		return nil
+	})
+	return out, ok && err == nil
+}
+
+func description(name string, t ctype, v fetch.Variable, err error) Description {
+	d := Description{Name: name, Type: t.String()}
+	if err != nil {
+		d.Where = strings.TrimPrefix(err.Error(), name+": ")
+	} else {
+		d.At = v.Where()
+	}
+	return d
 }
 
 // read finds the debug information of the place.

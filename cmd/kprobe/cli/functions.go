@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -16,17 +17,21 @@ import (
 
 type functionsOptions struct {
 	where
-	glob string
-	form output.Form
+	glob  string
+	files bool
+	form  output.Form
 }
 
 const functionsLong = `Lists the functions that can be probed, one name on each line, in a form that
 every definition accepts: with -x those of a file, with -p those of all files
-that the process has mapped, as MOD:NAME. GLOB is a shell pattern for names.`
+that the process has mapped, as MOD:NAME. GLOB is a shell pattern for names.
+With --files a tab and FILE:LINE follow, where debug information knows in which
+source file the function's code begins; that is a place too.`
 
 const functionsExample = `  kprobe functions -x /bin/bash 'read*'
   kprobe functions -p 4711 'str*'
-  kprobe functions -p 4711 'libc:*open*'`
+  kprobe functions -p 4711 'libc:*open*'
+  kprobe functions --files -x ./server 'handle_*'`
 
 type functionsRun func(ctx context.Context, d *Deps, m *messages, o *functionsOptions) error
 
@@ -55,6 +60,7 @@ func newFunctionsCmd(d *Deps, m *messages, run functionsRun) *cobra.Command {
 		},
 	}
 	o.register(c, d)
+	c.Flags().BoolVar(&o.files, "files", false, "say the source file and line of each function")
 	addFormat(c.Flags(), &o.form)
 	return c
 }
@@ -74,7 +80,7 @@ func runFunctions(_ context.Context, d *Deps, m *messages, o *functionsOptions) 
 	w := output.NewWriter(d.Out)
 	found := 0
 	for _, mod := range modules {
-		n, err := writeFunctions(w, mod, glob, o)
+		n, err := writeFunctions(w, space, mod, glob, o)
 		if err != nil {
 			return closed(w, err)
 		}
@@ -105,7 +111,7 @@ func splitModule(s string) (module, glob string) {
 }
 
 // writeFunctions prints the functions of a module whose names match.
-func writeFunctions(w *output.Writer, mod *symbols.Module, glob string, o *functionsOptions) (int, error) {
+func writeFunctions(w *output.Writer, space *symbols.Space, mod *symbols.Module, glob string, o *functionsOptions) (int, error) {
 	funcs := mod.File.Funcs()
 	names := functionNames(funcs)
 	order := make([]int, len(funcs))
@@ -123,25 +129,65 @@ func writeFunctions(w *output.Writer, mod *symbols.Module, glob string, o *funct
 		}
 		found++
 		line = line[:0]
+		source := ""
+		if o.files {
+			source = ownSource(space, mod.Addr(funcs[i].Start))
+		}
 		switch {
 		case o.form == output.JSON:
 			fn := output.Function{
-				Module: mod.Name, Name: names[i], Vaddr: funcs[i].Start, Size: funcs[i].Size(),
+				Module: mod.Name, Name: names[i], Vaddr: funcs[i].Start, Size: funcs[i].Size(), Source: source,
 			}
 			if len(o.pids) > 0 {
 				fn.Addr = symbols.Addr(uint64(funcs[i].Start) + mod.Bias)
 			}
 			line = output.AppendFunctionJSON(line, &fn)
 		case len(o.pids) > 0:
-			line = append(append(append(append(line, mod.Name...), ':'), names[i]...), '\n')
+			line = appendNamed(append(append(line, mod.Name...), ':'), names[i], source)
 		default:
-			line = append(append(line, names[i]...), '\n')
+			line = appendNamed(line, names[i], source)
 		}
 		if _, err := w.Write(line); err != nil {
 			return found, err
 		}
 	}
 	return found, nil
+}
+
+// ownSource is where a function's own code begins, whatever is inlined at its
+// start.
+func ownSource(space *symbols.Space, at symbols.Addr) string {
+	frames := space.Frames(at)
+	file, line := "", 0
+	switch len(frames) {
+	case 0:
+		return ""
+	case 1:
+		file, line = frames[0].File, frames[0].Line
+	default:
+		sites, err := space.Resolve(symbols.Place{Kind: symbols.PlaceAddr, Value: uint64(at)})
+		if err != nil {
+			return ""
+		}
+		lines, _, _, err := space.Lines(sites[0])
+		if err != nil || len(lines) == 0 {
+			return ""
+		}
+		first := slices.MinFunc(lines, func(x, y symbols.LineCode) int { return cmp.Compare(x.Addr, y.Addr) })
+		file, line = first.File, first.Line
+	}
+	if file == "" || line <= 0 {
+		return ""
+	}
+	return file + ":" + strconv.Itoa(line)
+}
+
+func appendNamed(dst []byte, name, source string) []byte {
+	dst = append(dst, name...)
+	if source != "" {
+		dst = append(append(dst, '\t'), source...)
+	}
+	return append(dst, '\n')
 }
 
 func matches(glob, name string) bool {

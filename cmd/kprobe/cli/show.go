@@ -12,17 +12,27 @@ import (
 type showOptions struct {
 	where
 	place string
+	vars  bool
+	lines bool
 	form  output.Form
 }
 
 const showLong = `Lists the instructions of a function: offset, bytes, disassembly, and for each
 whether a probe there would be a jump or a breakpoint, and why nothing better.
 The instruction at PLACE is marked with '>'. PLACE may be a glob over functions;
-'*' is the whole file. Nothing is touched.`
+'*' is the whole file.
+
+With --vars it lists instead the variables that a definition can name there,
+with their types and where they are at that instruction, or why they can't be
+had; with --lines the source text of a function, where the lines that have a
+number can be probed as FUNC:LINE. PLACE may then be FUNC:FROM-TO, or lines of a
+file, FILE.c:FROM-TO. Nothing is touched.`
 
 const showExample = `  kprobe show -p 4711 libc:openat
   kprobe show -x ./server work+0x1a
-  kprobe show --json -x ./server '*' | jq -r .probe | sort | uniq -c`
+  kprobe show --json -x ./server '*' | jq -r .probe | sort | uniq -c
+  kprobe show --vars -x ./server server.c:812
+  kprobe show --lines -x ./server handle_request`
 
 type showRun func(ctx context.Context, d *Deps, m *messages, o *showOptions) error
 
@@ -41,6 +51,9 @@ func newShowCmd(d *Deps, m *messages, run showRun) *cobra.Command {
 		},
 		RunE: func(c *cobra.Command, args []string) error {
 			o.place = args[0]
+			if o.vars && o.lines {
+				return misuse("--vars and --lines exclude each other")
+			}
 			if err := o.check(); err != nil {
 				return err
 			}
@@ -48,11 +61,16 @@ func newShowCmd(d *Deps, m *messages, run showRun) *cobra.Command {
 		},
 	}
 	o.register(c, d)
+	c.Flags().BoolVar(&o.vars, "vars", false, "list the variables that can be fetched at PLACE")
+	c.Flags().BoolVar(&o.lines, "lines", false, "list the source lines that can be probed")
 	addFormat(c.Flags(), &o.form)
 	return c
 }
 
-func runShow(_ context.Context, d *Deps, _ *messages, o *showOptions) error {
+func runShow(_ context.Context, d *Deps, m *messages, o *showOptions) error {
+	if o.lines {
+		return showLines(d, m, o)
+	}
 	at, err := place(o.place)
 	if err != nil {
 		return fail(err)
@@ -60,6 +78,9 @@ func runShow(_ context.Context, d *Deps, _ *messages, o *showOptions) error {
 	space, err := o.open(at.Module)
 	if err != nil {
 		return err
+	}
+	if o.vars {
+		return showVars(d, space, at, o)
 	}
 	listings, err := d.Engine.Inspect(space, at)
 	if err != nil {
