@@ -152,7 +152,7 @@ func (e *Expr) defaultType() Type {
 		return Type{Base: Signed, Size: 4}
 	case ExprCPU:
 		return Type{Base: Unsigned, Size: 4}
-	case ExprTime:
+	case ExprTime, ExprEntryTime:
 		return Type{Base: Unsigned, Size: 8}
 	}
 	return DefaultType()

@@ -33,6 +33,7 @@ func kernelCarets() []caretCase {
 		{"p:foo/^" + long(65) + " f", "EVENT_TOO_LONG"},
 		{"p:foo/^bar.1 f", "BAD_EVENT_NAME"},
 		{"p f ^$retval", "RETVAL_ON_PROBE"},
+		{"p f ^$entrytime", "BAD_VAR"},
 		{"p f ^$stack10000", "BAD_STACK_NUM"},
 		{"p f ^$none_var", "BAD_VAR"},
 		{"p f ^%none_reg", "BAD_REG_NAME"},

@@ -206,6 +206,8 @@ func (c *compiler) chain(x *Expr) (Chain, *SyntaxError) {
 		return Chain{Source: SourceCPU}, nil
 	case ExprTime:
 		return Chain{Source: SourceTime}, nil
+	case ExprEntryTime:
+		return c.capture(Chain{Source: SourceTime}, x.col)
 	case ExprImm:
 		return Chain{Source: SourceImm, Imm: x.Imm}, nil
 	case ExprMem, ExprFileMem, ExprSymMem:

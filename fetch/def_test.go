@@ -33,6 +33,7 @@ func goodDefs() []string {
 		"p work a=%di if a > 3 && comm == \"re  dis\"",
 		"p work name name->field $arg*",
 		"r work a=$retval->len if a > 3",
+		"r work $entrytime since=$entrytime:u64 now=$time",
 		"p work $pid $tid $cpu $time %orig_ax",
 		"p work " + nested(7, "+0(%di)"),
 		"p work " + wide(6),

@@ -152,6 +152,7 @@ func TestEvalReturn(t *testing.T) {
 		{"$farg1 $farg2:f32", "arg1=1.5 arg2=2.5"},
 		{"%xmm0", "arg1=(fault)"},
 		{"%di", "arg1=0x0"},
+		{"$entrytime t=$entrytime", "arg1=1234567 t=1234567"},
 	} {
 		t.Run(c.args, func(t *testing.T) {
 			got, _ := run(t, "r work "+c.args, testEnv(), testContext())

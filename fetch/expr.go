@@ -5,26 +5,27 @@ type ExprOp uint8
 
 // The forms of fetch expressions.
 const (
-	ExprReg      ExprOp = iota // %REG: Reg
-	ExprXMM                    // %xmmN: N
-	ExprStackPtr               // $stack
-	ExprStack                  // $stackN: N
-	ExprArg                    // $argN: N, from 1
-	ExprFArg                   // $fargN: N, from 1: the N-th floating-point argument
-	ExprRetval                 // $retval
-	ExprComm                   // $comm
-	ExprPID                    // $pid: the thread group
-	ExprTID                    // $tid: the thread
-	ExprCPU                    // $cpu
-	ExprTime                   // $time: CLOCK_MONOTONIC in nanoseconds
-	ExprImm                    // \NUM: Imm
-	ExprText                   // \"TEXT": Text
-	ExprMem                    // @ADDR: memory at Imm
-	ExprFileMem                // @+OFFS: memory at file offset Imm
-	ExprSymMem                 // @[MOD:]SYM[+offs]: Module, Text, Off
-	ExprDeref                  // +|-[u]OFFS(Inner): Off
-	ExprVariable               // NAME and what follows it: Text, for debug information to answer
-	ExprAllArgs                // $arg*, $params, $locals, $vars: every variable of a kind (Which), by debug information
+	ExprReg       ExprOp = iota // %REG: Reg
+	ExprXMM                     // %xmmN: N
+	ExprStackPtr                // $stack
+	ExprStack                   // $stackN: N
+	ExprArg                     // $argN: N, from 1
+	ExprFArg                    // $fargN: N, from 1: the N-th floating-point argument
+	ExprRetval                  // $retval
+	ExprComm                    // $comm
+	ExprPID                     // $pid: the thread group
+	ExprTID                     // $tid: the thread
+	ExprCPU                     // $cpu
+	ExprTime                    // $time: CLOCK_MONOTONIC in nanoseconds
+	ExprEntryTime               // $entrytime: in a return probe, the time of the call
+	ExprImm                     // \NUM: Imm
+	ExprText                    // \"TEXT": Text
+	ExprMem                     // @ADDR: memory at Imm
+	ExprFileMem                 // @+OFFS: memory at file offset Imm
+	ExprSymMem                  // @[MOD:]SYM[+offs]: Module, Text, Off
+	ExprDeref                   // +|-[u]OFFS(Inner): Off
+	ExprVariable                // NAME and what follows it: Text, for debug information to answer
+	ExprAllArgs                 // $arg*, $params, $locals, $vars: every variable of a kind (Which), by debug information
 )
 
 // Expr is a fetch expression as parsed.

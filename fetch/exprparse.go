@@ -97,6 +97,12 @@ func (p *exprParser) variable(e *Expr, s string, col int) *SyntaxError {
 	case "time":
 		e.Op = ExprTime
 		return nil
+	case "entrytime":
+		if p.kind != Return {
+			return p.l.err(BadVar, col, "only a return probe has the time of the entry")
+		}
+		e.Op = ExprEntryTime
+		return nil
 	case "stack":
 		e.Op = ExprStackPtr
 		return nil

@@ -43,6 +43,9 @@ func (e *event) stats() Stats {
 		st.Lost += c.Lost
 		st.Missed += c.Missed
 		disabled = disabled && p.tap.disabled(p)
+		if !p.tap.optimized(p) {
+			st.Trapped++
+		}
 	}
 	st.Disabled = disabled
 	if e.count {

@@ -101,6 +101,9 @@ type Stats struct {
 	Lost     uint64 // hit but not recorded
 	Missed   uint64 // nmissed: calls without a free return instance, returns that never came not included
 	Disabled bool
+	// Trapped is how many places, of those there were, are breakpoints now: their
+	// hits stop the thread. It is 0 for the sessions of others.
+	Trapped int
 }
 
 // Summary is what a trace did.

@@ -69,7 +69,7 @@ func (s *Session) enterOne(ctx context.Context, tg *target, th *thread, p *place
 		}
 	}
 	in.probe, in.tid, in.tgid = p, th.t.TID(), tg.proc.PID()
-	in.slot, in.ra, in.time = slot, ra, s.ctx.Time
+	in.slot, in.ra, in.time = slot, ra, s.now
 	in.key = callKey{sp: uint64(slot) + 8 + p.pop}
 	if p.goABI {
 		key, ok := goKey(tg.proc, &s.regs)
@@ -84,9 +84,11 @@ func (s *Session) enterOne(ctx context.Context, tg *target, th *thread, p *place
 		s.miss(p)
 		return
 	}
-	s.ctx.Time = s.now
+	// The time of the entry is that of going on: what was done here since the
+	// stop is none of the call's time.
+	s.ctx.Time = s.clock.now()
 	if p.timeSlots != nil {
-		s.ctx.Time = s.tsc
+		s.ctx.Time = s.counter.TSC()
 	}
 	in.entry = p.prog.EvalEntry(&s.ctx, in.entry[:0])
 	tg.calls.enter(in, func(old *instance) bool {

@@ -118,6 +118,11 @@ func (t *tap) enabled(p *placed) bool {
 	return t.file.load32(t.file.layout.Flag(p.id))&ring.FlagEnabled != 0
 }
 
+// optimized reports whether the probe is a jump.
+func (t *tap) optimized(p *placed) bool {
+	return t.file.load32(t.file.layout.Flag(p.id))&ring.FlagOptimized != 0
+}
+
 // enableAgain undoes disableAll for another run.
 func (t *tap) enableAgain() {
 	t.mu.RLock()

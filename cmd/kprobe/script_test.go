@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -30,11 +31,7 @@ const deadline = 50 * time.Second
 //	signal SIG PIDFILE sends a signal to the process whose number is in the file
 //	await FILE TEXT    waits until the file contains the text
 func TestScripts(t *testing.T) {
-	bin := t.TempDir()
-	build := exec.Command(fixture.NeedTool(t, "go"), "build", "-o", filepath.Join(bin, "kprobe"), ".")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	bin := filepath.Dir(program(t))
 	prog := fixture.Build(t, "cli_loop.c", "-O1")
 	testscript.Run(t, testscript.Params{
 		Dir:      "testdata",
@@ -52,6 +49,40 @@ func TestScripts(t *testing.T) {
 			"pid":     pid,
 		},
 	})
+}
+
+// built is the folder of the program, for all tests of this package.
+var built struct {
+	once sync.Once
+	dir  string
+	err  error
+}
+
+// program builds kprobe once and returns its path.
+func program(t testing.TB) string {
+	t.Helper()
+	tool := fixture.NeedTool(t, "go")
+	built.once.Do(func() {
+		if built.dir, built.err = os.MkdirTemp("", "kprobe-cli-*"); built.err != nil {
+			return
+		}
+		out, err := exec.Command(tool, "build", "-o", filepath.Join(built.dir, "kprobe"), ".").CombinedOutput()
+		if err != nil {
+			built.err = fmt.Errorf("%w: %s", err, out)
+		}
+	})
+	if built.err != nil {
+		t.Fatal(built.err)
+	}
+	return filepath.Join(built.dir, "kprobe")
+}
+
+func TestMain(m *testing.M) {
+	status := m.Run()
+	if built.dir != "" {
+		_ = os.RemoveAll(built.dir)
+	}
+	os.Exit(status)
 }
 
 // objects checks a file of JSON objects, one on each line: objects FILE N TYPE.

@@ -15,6 +15,7 @@ type profileOptions struct {
 	sessionOptions
 	interval time.Duration
 	total    bool
+	latency  bool
 }
 
 const profileLong = `Counts hits instead of printing them: puts probes in as kprobe trace does, and
@@ -26,6 +27,15 @@ On a terminal the counters of a process are a table that is drawn anew every
 second, the fastest event first. With --interval they are printed again and
 again elsewhere too, each time below a line with the seconds since the start.
 
+With --latency the words are functions, or definitions of return probes. For
+each function it shows how many calls returned, and of the time from entry to
+return the shortest, the average, the median, the 99th percentile and the
+longest, in nanoseconds, and how the times are spread, by powers of two. A call
+inside a call counts in both. Calls that never return (longjmp, exceptions) are
+not there; calls that found no free instance are in the missed hits, and
+--maxactive, here 1024 where nothing is said, sets how many there are. Median
+and percentile are within 1 % of the exact value, all else is exact.
+
 Without a definition and with -p PID of a process that another kprobe is tracing,
 that one's counters are shown; neither it nor the process notices. Otherwise the
 kept events are counted whose files the target maps.`
@@ -33,6 +43,8 @@ kept events are counted whose files the target maps.`
 const profileExample = `  kprobe profile -t 10s -p 4711 libc:malloc libc:free
   kprobe profile 'libc:str*' -- ls -lR /usr
   kprobe profile 'p:big libc:malloc size=$arg1:u64 if size > 65536' -- python3 -c 'bytes(1 << 20)'
+  kprobe profile --latency -p 4711 libc:malloc 'libc:pthread_mutex_*'
+  kprobe profile --latency 'r:big libc:malloc size=$arg1:u64 if size > 65536' -- ls -lR /usr
   kprobe profile --interval 1s --total -p 4711 libc:malloc libc:free > counts.txt`
 
 type profileRun func(ctx context.Context, d *Deps, m *messages, o *profileOptions) error
@@ -57,6 +69,7 @@ func newProfileCmd(d *Deps, m *messages, run profileRun) *cobra.Command {
 	o.register(c, d)
 	c.Flags().DurationVar(&o.interval, "interval", 0, "show the counters after each `TIME`, such as 1s")
 	c.Flags().BoolVar(&o.total, "total", false, "add a line with the sums over all events")
+	c.Flags().BoolVar(&o.latency, "latency", false, "show how long the functions' calls take")
 	return c
 }
 
@@ -71,6 +84,9 @@ type nothing struct{}
 func (nothing) Hit(*probe.Hit) error { return nil }
 
 func runProfile(ctx context.Context, d *Deps, m *messages, o *profileOptions) error {
+	if o.latency {
+		return runLatency(ctx, d, m, o)
+	}
 	lives, err := o.lives(d)
 	if err != nil {
 		return fail(err)
@@ -90,6 +106,11 @@ func runProfile(ctx context.Context, d *Deps, m *messages, o *profileOptions) er
 	if err == nil {
 		err = v.end(sum.Stats, d.Terminal && o.outputFile == "")
 	}
+	return o.conclude(m, w, done, sum, err)
+}
+
+// conclude ends a profile: its stream, its output, and the line for the person.
+func (o *profileOptions) conclude(m *messages, w *output.Writer, done func() error, sum probe.Summary, err error) error {
 	if o.form == output.JSON {
 		err = both(err, closeJSON(w, output.Sum(sum.Stats).Recorded, sum.Stats, err))
 	}
@@ -97,7 +118,7 @@ func runProfile(ctx context.Context, d *Deps, m *messages, o *profileOptions) er
 		err = derr
 	}
 	if err != nil && !errors.Is(err, output.ErrClosed) {
-		if errors.Is(err, errNoDefinitions) {
+		if errors.Is(err, errNoDefinitions) || errors.Is(err, errNoFunction) {
 			return err
 		}
 		return fail(err)

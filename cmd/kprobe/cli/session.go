@@ -35,6 +35,9 @@ type sessionOptions struct {
 	verbose    bool
 	quiet      bool
 
+	// adapt, if set, gives the definition that is armed in place of one that was
+	// chosen.
+	adapt func(*fetch.Def) (*fetch.Def, error)
 	// watch is called when the probes are in, with a function that gives their
 	// counters; the function that it returns when they are about to come out.
 	// nil is none.
@@ -108,6 +111,13 @@ func (o *sessionOptions) run(ctx context.Context, d *Deps, m *messages, p probe.
 	}
 	if err != nil {
 		return sum, fail(err)
+	}
+	if o.adapt != nil {
+		for i := range defs {
+			if defs[i], err = o.adapt(defs[i]); err != nil {
+				return sum, err
+			}
+		}
 	}
 	run, signals, stop := watchSignals(ctx, d.Link)
 	defer stop()

@@ -35,16 +35,26 @@ type watcher struct {
 // terminal gets a live table only if --interval asks for one: they would
 // overwrite each other.
 func newWatcher(d *Deps, o *profileOptions, w *output.Writer) *watcher {
-	v := &watcher{o: o, w: w, size: d.Size, target: strings.Join(o.command, " ")}
-	if len(o.pids) > 0 {
-		v.target = "process " + o.pids.String()
-	}
-	terminal := d.Terminal && o.outputFile == "" && o.form == output.Text && d.Size != nil
-	if terminal && (len(o.command) == 0 || o.interval > 0) {
-		v.screen = &output.Screen{W: d.Out}
-	}
+	v := &watcher{o: o, w: w, size: d.Size, target: o.target(), screen: o.screen(d)}
 	v.begin()
 	return v
+}
+
+// target names what is profiled.
+func (o *profileOptions) target() string {
+	if len(o.pids) > 0 {
+		return "process " + o.pids.String()
+	}
+	return strings.Join(o.command, " ")
+}
+
+// screen is where a live table is drawn; nil: nowhere.
+func (o *profileOptions) screen(d *Deps) *output.Screen {
+	terminal := d.Terminal && o.outputFile == "" && o.form == output.Text && d.Size != nil
+	if terminal && (len(o.command) == 0 || o.interval > 0) {
+		return &output.Screen{W: d.Out}
+	}
+	return nil
 }
 
 // begin starts the clock.
@@ -56,13 +66,6 @@ func (v *watcher) begin() {
 // shows reports whether anything is shown before the end.
 func (v *watcher) shows() bool { return v.screen != nil || v.o.interval > 0 }
 
-func (v *watcher) interval() time.Duration {
-	if v.o.interval > 0 {
-		return v.o.interval
-	}
-	return defaultInterval
-}
-
 // watch shows the counters until stop is called. An output that fails is not
 // written to again; whoever watches its reader ends the trace.
 func (v *watcher) watch(stats func() []probe.Stats) (stop func()) {
@@ -70,25 +73,14 @@ func (v *watcher) watch(stats func() []probe.Stats) (stop func()) {
 	if !v.shows() {
 		return func() {}
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		// What fails here is said by the writer when it is closed.
-		_ = v.loop(ctx, func() ([]probe.Stats, error) { return stats(), nil })
-	}()
-	return func() {
-		cancel()
-		<-done
-	}
+	return beside(func(ctx context.Context) error {
+		return v.loop(ctx, func() ([]probe.Stats, error) { return stats(), nil })
+	})
 }
 
 // loop shows the counters until ctx is done, or reading or showing them fails.
 func (v *watcher) loop(ctx context.Context, stats func() ([]probe.Stats, error)) error {
-	resized := make(chan os.Signal, 1)
 	if v.screen != nil {
-		signal.Notify(resized, syscall.SIGWINCH)
-		defer signal.Stop(resized)
 		now, err := stats()
 		if err != nil {
 			return err
@@ -98,25 +90,57 @@ func (v *watcher) loop(ctx context.Context, stats func() ([]probe.Stats, error))
 			return err
 		}
 	}
-	tick := time.NewTicker(v.interval())
+	return v.o.again(ctx, v.screen != nil, func() error { return v.draw(v.rates) }, func() error {
+		now, err := stats()
+		if err != nil {
+			return err
+		}
+		return v.show(now)
+	})
+}
+
+// again calls show after each interval, and on a screen redraw when its size
+// has changed, until ctx is done or one fails.
+func (o *profileOptions) again(ctx context.Context, screen bool, redraw, show func() error) error {
+	resized := make(chan os.Signal, 1)
+	if screen {
+		signal.Notify(resized, syscall.SIGWINCH)
+		defer signal.Stop(resized)
+	}
+	interval := o.interval
+	if interval == 0 {
+		interval = defaultInterval
+	}
+	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
+		var err error
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-resized:
-			if err := v.draw(v.rates); err != nil {
-				return err
-			}
+			err = redraw()
 		case <-tick.C:
-			now, err := stats()
-			if err != nil {
-				return err
-			}
-			if err := v.show(now); err != nil {
-				return err
-			}
+			err = show()
 		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// beside calls loop until stop is called.
+func beside(loop func(ctx context.Context) error) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		// What fails here is said by the writer when it is closed.
+		_ = loop(ctx)
+	}()
+	return func() {
+		cancel()
+		<-done
 	}
 }
 

@@ -1,0 +1,176 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"kprobe/fetch"
+	"kprobe/output"
+	"kprobe/probe"
+)
+
+// latencyActive is how many calls of a function are followed at a time where
+// nothing is said. The kernel's default, ten or so, is too few for a function
+// that sleeps in many threads or calls itself.
+const latencyActive = 1024
+
+// runLatency shows how long functions' calls take.
+func runLatency(ctx context.Context, d *Deps, m *messages, o *profileOptions) error {
+	w, file, done, err := o.open(d)
+	if err != nil {
+		return err
+	}
+	sink := &output.Latency{}
+	v := &latencyView{o: o, w: w, size: d.Size, screen: o.screen(d), sink: sink, start: time.Now()}
+	o.watch = v.watch
+	o.adapt = returning
+	p := o.engine(d, m)
+	if p.MaxActive == 0 {
+		p.MaxActive = latencyActive
+	}
+	sum, err := o.run(ctx, d, m, p, file, sink)
+	if n := len(v.trapped); n > 0 {
+		names := strings.Join(v.trapped[:min(n, 5)], ", ")
+		if n > 5 {
+			names += fmt.Sprintf(" and %d more", n-5)
+		}
+		m.warn("breakpoints follow %s: the times hold kprobe's own stops, some 10 µs for a call and for each inside it", names)
+	}
+	if err == nil {
+		err = v.end(sum.Stats, d.Terminal && o.outputFile == "")
+	}
+	return o.conclude(m, w, done, sum, err)
+}
+
+// errNoFunction is misuse.
+var errNoFunction = errors.New("--latency takes functions and return probes")
+
+// returning makes a definition one of a return probe whose record ends with
+// the time of the entry.
+func returning(def *fetch.Def) (*fetch.Def, error) {
+	if def.Kind == fetch.Jprobe || def.Kind == fetch.Entry && (def.Place.Offset != 0 || len(def.Args) > 0) {
+		return nil, fmt.Errorf("%w, not %s", errNoFunction, def.Text)
+	}
+	timed, err := fetch.Parse("r:kprobe/latency f " + output.EntryTime)
+	if err != nil {
+		return nil, fmt.Errorf("the time of a call: %w", err)
+	}
+	out := *def
+	out.Kind, out.Place.Return = fetch.Return, true
+	if rest, ok := strings.CutPrefix(out.Event, "p_"); ok && !out.Named {
+		out.Event = "r_" + rest
+	}
+	out.Args = append(out.Args[:len(out.Args):len(out.Args)], timed.Args...)
+	return &out, nil
+}
+
+// latencyView shows latencies while calls return, as watcher shows counters.
+type latencyView struct {
+	o      *profileOptions
+	w      *output.Writer
+	size   func() (width, height int)
+	screen *output.Screen // nil: no live table
+	sink   *output.Latency
+	start  time.Time
+	// trapped are the events with breakpoints at the end.
+	trapped []string
+}
+
+// watch shows them until stop is called.
+func (v *latencyView) watch(stats func() []probe.Stats) (stop func()) {
+	v.start = time.Now()
+	shown := v.showing(stats)
+	return func() {
+		shown()
+		for _, s := range stats() {
+			if s.Trapped > 0 && s.Hits > 0 {
+				v.trapped = append(v.trapped, s.Event.Group+"/"+s.Event.Name)
+			}
+		}
+	}
+}
+
+// showing shows them again and again, where that is asked for.
+func (v *latencyView) showing(stats func() []probe.Stats) (stop func()) {
+	if v.screen == nil && v.o.interval == 0 {
+		return func() {}
+	}
+	show := func() error { return v.show(stats()) }
+	return beside(func(ctx context.Context) error {
+		if v.screen != nil {
+			if err := show(); err != nil {
+				return err
+			}
+		}
+		return v.o.again(ctx, v.screen != nil, show, show)
+	})
+}
+
+func (v *latencyView) seconds() float64 { return time.Since(v.start).Seconds() }
+
+func (v *latencyView) show(stats []probe.Stats) error {
+	calls := v.sink.Calls(stats, v.o.total)
+	switch {
+	case v.screen != nil:
+		return v.draw(calls)
+	case v.o.form == output.JSON:
+		_, err := v.w.Write(output.AppendCallsJSON(nil, calls, v.seconds()))
+		return err
+	}
+	_, err := v.w.Write(output.AppendCalls(output.AppendMoment(nil, v.seconds()), calls))
+	return err
+}
+
+func (v *latencyView) draw(calls []output.Calls) error {
+	n := uint64(0)
+	for i := range calls {
+		if calls[i].Event != "" {
+			n += calls[i].Count
+		}
+	}
+	table := output.LatencyTable{
+		Title: fmt.Sprintf("%s, %.0f s, %d calls", v.o.target(), v.seconds(), n),
+		Calls: calls,
+	}
+	width, height := v.size()
+	lines, err := table.Lines(width, height)
+	if err != nil {
+		return err
+	}
+	return v.screen.Draw(lines, width, height)
+}
+
+// end shows them for the last time.
+func (v *latencyView) end(stats []probe.Stats, terminal bool) error {
+	calls := v.sink.Calls(stats, v.o.total)
+	var text []byte
+	switch {
+	case v.screen != nil:
+		return v.draw(calls)
+	case v.o.form == output.JSON:
+		text = output.AppendCallsJSON(nil, calls, -1)
+	case terminal:
+		width := 80
+		if v.size != nil {
+			width, _ = v.size()
+		}
+		lines, err := (&output.LatencyTable{Calls: calls}).All(width)
+		if err != nil {
+			return err
+		}
+		text = []byte(strings.Join(lines, "\n") + "\n")
+	default:
+		if v.o.interval > 0 {
+			text = output.AppendMoment(text, v.seconds())
+		}
+		text = output.AppendCalls(text, calls)
+		for i := range calls {
+			text = output.AppendSteps(text, &calls[i])
+		}
+	}
+	_, err := v.w.Write(text)
+	return err
+}

@@ -1,0 +1,123 @@
+package output
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"sync"
+
+	"kprobe/fetch"
+	"kprobe/probe"
+)
+
+// Latency is the probe.Sink of a latency profile: how long each function's
+// calls took, from the time of the entry that its record ends with to the time
+// of the return. Hit is called from one goroutine, Calls from any.
+type Latency struct {
+	mu   sync.Mutex
+	rows map[latencyKey]*spread // guarded by mu
+	last latencyKey             // guarded by mu: of the last hit
+	row  *spread                // guarded by mu: of last
+}
+
+type latencyKey struct {
+	event *probe.Event
+	fn    string
+}
+
+// EntryTime is the argument that a return probe's definition must end with
+// for its hits to be counted by a Latency.
+const EntryTime = "entry=$entrytime"
+
+// Hit implements probe.Sink.
+func (l *Latency) Hit(h *probe.Hit) error {
+	args := h.Program.Args
+	if n := len(args); n == 0 || len(h.Data) < args[n-1].Slot+8 {
+		return fmt.Errorf("count a call of %s: its record holds no time: %w", h.Func, fetch.ErrCorrupt)
+	}
+	entry := binary.LittleEndian.Uint64(h.Data[args[len(args)-1].Slot:])
+	key := latencyKey{h.Event, h.Func}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.row == nil || key != l.last {
+		l.choose(key)
+	}
+	// Time stamp counters of two processors differ by a few ticks.
+	l.row.add(h.Time - min(h.Time, entry))
+	return nil
+}
+
+// choose makes key's row that of the next hits. mu must be held.
+func (l *Latency) choose(key latencyKey) {
+	row := l.rows[key]
+	if row == nil {
+		if l.rows == nil {
+			l.rows = map[latencyKey]*spread{}
+		}
+		row = &spread{}
+		l.rows[key] = row
+	}
+	l.last, l.row = key, row
+}
+
+// Calls is what is known of a function's calls. Times are nanoseconds.
+type Calls struct {
+	Group, Event string // of the probe; both "" for a total
+	Func         string
+	Count        uint64
+	Total        uint64 // time in all calls together; those inside each other count each
+	Min, Max     uint64
+	Average      uint64
+	P50, P99     uint64 // the nearest rank, within 1 % of the exact value
+	Steps        []Step // a power-of-two histogram, from the lowest to the highest that has calls
+}
+
+// Step is how many calls took from From to To nanoseconds, both included.
+type Step = power
+
+// Calls gives every function that was called, the one first that took the most
+// time in all, and behind them the events of stats that had no hit. With total
+// a last one stands for all together.
+func (l *Latency) Calls(stats []probe.Stats, total bool) []Calls {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []Calls
+	var all spread
+	for key, row := range l.rows {
+		out = append(out, row.calls(key.event.Group, key.event.Name, key.fn))
+		all.merge(row)
+	}
+	slices.SortFunc(out, func(a, b Calls) int {
+		return cmp.Or(cmp.Compare(b.Total, a.Total), cmp.Compare(a.Func, b.Func), cmp.Compare(a.Group, b.Group), cmp.Compare(a.Event, b.Event))
+	})
+	for i := range stats {
+		e := stats[i].Event
+		if !slices.ContainsFunc(out, func(c Calls) bool { return c.Group == e.Group && c.Event == e.Name }) {
+			out = append(out, Calls{Group: e.Group, Event: e.Name, Func: uncalled(e)})
+		}
+	}
+	if total {
+		out = append(out, all.calls("", "", "total"))
+	}
+	return out
+}
+
+// uncalled names what an event without hits is about.
+func uncalled(e *probe.Event) string {
+	if e.Def == nil {
+		return e.Name
+	}
+	if e.Def.Place.Symbol != "" {
+		return e.Def.Place.Symbol
+	}
+	return e.Def.Place.String()
+}
+
+func (s *spread) calls(group, event, fn string) Calls {
+	return Calls{
+		Group: group, Event: event, Func: fn,
+		Count: s.count, Total: s.sum, Min: s.min, Max: s.max,
+		Average: s.average(), P50: s.percentile(50), P99: s.percentile(99), Steps: s.powers(),
+	}
+}

@@ -1,0 +1,139 @@
+package output
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"kprobe/fetch"
+	"kprobe/probe"
+)
+
+// called gives a Latency calls of functions that took those times, by their
+// own definition's hits.
+func called(t *testing.T, s *scene, times map[string][]uint64) (*Latency, []probe.Stats) {
+	t.Helper()
+	l := &Latency{}
+	h := s.hit(t, "r:web/called work code=$retval "+EntryTime, fetch.Regs{}, nil)
+	entry := h.Time
+	for _, fn := range []string{"open", "close", "read"} {
+		for _, ns := range times[fn] {
+			h.Func, h.Time = fn, entry+ns
+			if err := l.Hit(h); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	idle := s.hit(t, "r:web/idle idle "+EntryTime, fetch.Regs{}, nil)
+	return l, []probe.Stats{{Event: h.Event}, {Event: idle.Event}}
+}
+
+func TestLatencyText(t *testing.T) {
+	l, stats := called(t, newScene(t), map[string][]uint64{"open": {3, 1000, 1023, 70}, "close": {5_000_000}})
+	calls := l.Calls(stats, true)
+	got := string(AppendCalls(nil, calls))
+	for i := range calls {
+		got = string(AppendSteps([]byte(got), &calls[i]))
+	}
+	want := `# function                                               calls           min           avg           p50           p99        max/ns
+  close                                                      1       5000000       5000000       5000000       5000000       5000000
+  open                                                       4             3           524            70          1023          1023
+  idle                                                       0             0             0             0             0             0
+  total                                                      5             3       1000419          1003       5000000       5000000
+
+# latency histogram of close, nanoseconds
+
+{ latency: ~ 4194304-8388607 } hitcount:          1
+
+# latency histogram of open, nanoseconds
+
+{ latency: ~ 2-3 } hitcount:          1
+{ latency: ~ 4-7 } hitcount:          0
+{ latency: ~ 8-15 } hitcount:          0
+{ latency: ~ 16-31 } hitcount:          0
+{ latency: ~ 32-63 } hitcount:          0
+{ latency: ~ 64-127 } hitcount:          1
+{ latency: ~ 128-255 } hitcount:          0
+{ latency: ~ 256-511 } hitcount:          0
+{ latency: ~ 512-1023 } hitcount:          2
+`
+	got, _, _ = strings.Cut(got, "\n# latency histogram of total")
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestLatencyJSON(t *testing.T) {
+	l, stats := called(t, newScene(t), map[string][]uint64{"open": {3, 9}})
+	got := string(AppendCallsJSON(nil, l.Calls(stats, false), -1))
+	want := `{"type":"latency","group":"web","event":"called","func":"open","count":2,"total":12,"min":3,"avg":6,"p50":3,"p99":9,"max":9,` +
+		`"histogram":[{"from":2,"to":3,"count":1},{"from":4,"to":7,"count":0},{"from":8,"to":15,"count":1}]}` + "\n" +
+		`{"type":"latency","group":"web","event":"idle","func":"idle","count":0,"total":0,"min":0,"avg":0,"p50":0,"p99":0,"max":0,"histogram":[]}` + "\n"
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	for line := range strings.Lines(string(AppendCallsJSON(nil, l.Calls(stats, false), 1.5))) {
+		var o struct{ Time float64 }
+		if err := json.Unmarshal([]byte(line), &o); err != nil || o.Time != 1.5 {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
+}
+
+func TestLatencyTable(t *testing.T) {
+	var some []uint64
+	for i := range uint64(50) {
+		some = append(some, 900+20*i)
+	}
+	l, stats := called(t, newScene(t), map[string][]uint64{"open": some, "close": {30_000, 1_234_000, 2}})
+	table := &LatencyTable{Title: "process 4711", Calls: l.Calls(stats, true)}
+	got, err := table.Lines(80, 24)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `process 4711
+FUNCTION  CALLS    TOTAL     MIN      AVG      P50      P99      MAX
+close         3  1.26 ms    2 ns   421 µs  30.1 µs  1.23 ms  1.23 ms
+open         50  69.5 µs  900 ns  1.39 µs  1.38 µs  1.88 µs  1.88 µs
+idle          0        -       -        -        -        -        -
+total        53  1.33 ms    2 ns  25.2 µs  1.40 µs  1.23 ms  1.23 ms
+
+close (14 of 20 steps)
+`
+	text := strings.Join(got, "\n")
+	if !strings.HasPrefix(text, want) {
+		t.Errorf("got\n%s\nwant\n%s", text, want)
+	}
+	for height := 2; height < 60; height++ {
+		if lines, err := table.Lines(80, height); err != nil || len(lines) > max(height-1, 4) {
+			t.Errorf("%d lines on a terminal of %d, %v", len(lines), height, err)
+		}
+	}
+	all, err := table.All(100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := strings.Join(all, "\n"); !strings.Contains(text, "\n\nopen\n") || !strings.Contains(text, "\n 512 ns      7  ##########\n1.02 µs     43  ####") {
+		t.Errorf("at the end\n%s", text)
+	}
+}
+
+func TestNanoseconds(t *testing.T) {
+	for ns, want := range map[uint64]string{
+		0: "0 ns", 999: "999 ns", 1000: "1.00 µs", 1234: "1.23 µs", 9996: "10.0 µs", 99_960: "100 µs", 999_400: "999 µs",
+		999_500: "1.00 ms", 12_345_678: "12.3 ms", 999_600_000: "1.00 s", 1_500_000_000: "1.50 s", 3_600_000_000_000: "3600 s",
+	} {
+		if got := nanoseconds(ns); got != want {
+			t.Errorf("%d is %q, want %q", ns, got, want)
+		}
+	}
+}
+
+// TestLatencyRefuses says that a record that doesn't end with a time is an
+// error, not a number.
+func TestLatencyRefuses(t *testing.T) {
+	h := newScene(t).hit(t, "p work", fetch.Regs{}, nil)
+	if err := (&Latency{}).Hit(h); err == nil {
+		t.Error("a record without a time was counted")
+	}
+}
