@@ -29,6 +29,9 @@ type Options struct {
 	// Touched is told every process that the session attaches to, before its
 	// memory is changed. nil is none. It must not block.
 	Touched func(pid int)
+	// Files are shared with other sessions, and say where debug files are
+	// found; nil is a Cache of the session's own.
+	Files *symbols.Cache
 }
 
 // Command is a program that a session starts.

@@ -67,8 +67,12 @@ func newSession(o Options) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
+	files := o.Files
+	if files == nil {
+		files = new(symbols.Cache)
+	}
 	return &Session{
-		opts: o, tracer: tr, files: new(symbols.Cache), clock: newClock(),
+		opts: o, tracer: tr, files: files, clock: newClock(),
 		byName: map[string]*event{}, targets: map[int]*target{},
 		run: context.Background(),
 	}, nil

@@ -5,6 +5,8 @@ import (
 	"os"
 	"sync"
 	"syscall"
+
+	"kprobe/symbols/debuginfod"
 )
 
 // Cache shares Files between the Spaces of several processes: a library that
@@ -14,6 +16,10 @@ type Cache struct {
 	// DebugDir is where separate debug files are looked for instead of
 	// /usr/lib/debug. It is set before the first file is opened.
 	DebugDir string
+	// Debuginfod says where files from debuginfod servers are kept; they are
+	// found there. nil is nowhere. Nothing is asked of a server: that is
+	// Space.FetchDebug's. It is set before the first file is opened.
+	Debuginfod *debuginfod.Config
 
 	mu    sync.Mutex
 	files map[fileKey]*File
@@ -35,7 +41,7 @@ func (c *Cache) open(path, name string, found finder) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the file of symbols: %w", err)
 	}
-	found.debug = c.DebugDir
+	found.debug, found.fetched = c.DebugDir, c.Debuginfod
 	key := fileKey{root: found.root}
 	if st, err := r.Stat(); err == nil {
 		if sys, ok := st.Sys().(*syscall.Stat_t); ok {

@@ -18,6 +18,7 @@ type debugState struct {
 	data *debuginfo.Data
 	from string // the file that holds it
 	err  error
+	alt  string // build-id of a file that it needs too and that isn't there
 }
 
 // maxUnpacked bounds in bytes what a compressed section of debug information
@@ -69,7 +70,8 @@ func (f *File) debugData() *debugState {
 			out.err = err
 			return out
 		}
-		out.data = debuginfo.New(sec, debuginfo.Options{Alt: f.openAlt(im), Open: f.splitOpener()})
+		alt, missing := f.openAlt(im)
+		out.data, out.alt = debuginfo.New(sec, debuginfo.Options{Alt: alt, Open: f.splitOpener()}), missing
 		out.from, out.err = from, nil
 		return out
 	})
@@ -167,34 +169,49 @@ func (im *image) mapped() ([]byte, error) {
 }
 
 // openAlt opens the file to which dwz moved what several files share: by its
-// name in .gnu_debugaltlink, or by the build-id behind it.
-func (f *File) openAlt(of *image) *debuginfo.Data {
+// name in .gnu_debugaltlink, or by the build-id behind it, which is missing
+// when it can't be found.
+func (f *File) openAlt(of *image) (data *debuginfo.Data, missing string) {
 	link, err := of.data(of.section(".gnu_debugaltlink"))
 	if err != nil || link == nil {
-		return nil
+		return nil, ""
 	}
 	name := cString(link, 0)
 	id := hex.EncodeToString(link[min(len(name)+1, len(link)):])
 	if name == "" || len(id) < 4 {
-		return nil
+		return nil, ""
 	}
 	path := f.found.root + name
 	if !filepath.IsAbs(name) {
 		path = filepath.Join(filepath.Dir(of.path), name)
 	}
 	for _, p := range [...]string{path, f.found.dir() + buildIDPath(id)} {
-		im, r := openImage(p)
-		if im == nil {
-			continue
-		}
-		same := im.buildID() == id
-		sec, err := im.debugSections("")
-		r.Close()
-		if same && err == nil {
-			return debuginfo.New(sec, debuginfo.Options{})
+		if data := altData(openImage(p)); data != nil && data.id == id {
+			return data.Data, ""
 		}
 	}
-	return nil
+	if data := altData(f.found.openFetched(id)); data != nil {
+		return data.Data, ""
+	}
+	return nil, id
+}
+
+// altFile is a shared part, and its build-id.
+type altFile struct {
+	*debuginfo.Data
+	id string
+}
+
+func altData(im *image, r io.Closer) *altFile {
+	if im == nil {
+		return nil
+	}
+	defer r.Close() // the mapping stays
+	sec, err := im.debugSections("")
+	if err != nil {
+		return nil
+	}
+	return &altFile{debuginfo.New(sec, debuginfo.Options{}), im.buildID()}
 }
 
 // splitOpener finds the .dwo files that a file's units refer to: in a package

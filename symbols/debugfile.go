@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 
 	"github.com/ulikunitz/xz"
+
+	"kprobe/symbols/debuginfod"
 )
 
 // debugDir is where distributions install separate debug files (GDB manual,
@@ -21,8 +23,9 @@ const maxMiniDebug = 256 << 20
 
 // finder says where the separate debug files of a file are looked for.
 type finder struct {
-	root  string // what stands before absolute paths: /proc/PID/root, or ""
-	debug string // instead of debugDir; not below root
+	root    string // what stands before absolute paths: /proc/PID/root, or ""
+	debug   string // instead of debugDir; not below root
+	fetched *debuginfod.Config
 }
 
 // dir is where debug files are installed, as a path that can be opened.
@@ -48,7 +51,8 @@ func (f *File) debugTable() *table {
 }
 
 // openDebugImage finds the separate debug file: by the build-id, which it must
-// share, or by the name in .gnu_debuglink, whose checksum it must have.
+// share, or by the name in .gnu_debuglink, whose checksum it must have; last
+// among what debuginfod servers sent before.
 func (f *File) openDebugImage() (*image, io.Closer) {
 	if id := f.BuildID; len(id) > 2 {
 		if im, r := openImage(f.found.dir() + buildIDPath(id)); im != nil {
@@ -58,6 +62,14 @@ func (f *File) openDebugImage() (*image, io.Closer) {
 			r.Close()
 		}
 	}
+	if im, r := f.openLinked(); im != nil {
+		return im, r
+	}
+	return f.found.openFetched(f.BuildID)
+}
+
+// openLinked finds the file that .gnu_debuglink names.
+func (f *File) openLinked() (*image, io.Closer) {
 	link, err := f.im.data(f.im.section(".gnu_debuglink"))
 	if err != nil || len(link) < 8 {
 		return nil, nil

@@ -151,15 +151,14 @@ func (f *frame) plain(e debuginfo.Entry) ctype {
 		t.name = f.pointerName(e, t, "&")
 	case dwarf.TagUnspecifiedType:
 		t.kind, t.size = kindPointer, 8 // nullptr_t
-		if u := e.Unit(); u.Language().IsRust() {
+		if f.language(e).IsRust() {
 			t.kind, t.size = kindUnknown, 0
 		}
 	case dwarf.TagStructType, dwarf.TagClassType, dwarf.TagUnionType:
 		t.kind = kindStruct
-		t.name = structName(e)
+		t.name = f.structName(e)
 	case dwarf.TagEnumerationType:
 		t.kind = kindEnum
-		u := e.Unit()
 		if under := f.resolve(t.elem); !t.elem.IsZero() {
 			t.signed = under.kind == kindInt
 			t.size = max(t.size, under.size)
@@ -167,7 +166,7 @@ func (f *frame) plain(e debuginfo.Entry) ctype {
 			t.signed = hasNegative(e)
 		}
 		t.name = "enum " + t.name
-		if u.Language().IsRust() || u.Language().IsCXX() {
+		if l := f.language(e); l.IsRust() || l.IsCXX() {
 			t.name = e.Name()
 		}
 	case dwarf.TagArrayType:
@@ -185,10 +184,9 @@ func (f *frame) plain(e debuginfo.Entry) ctype {
 	return t
 }
 
-func structName(e debuginfo.Entry) string {
-	u := e.Unit()
+func (f *frame) structName(e debuginfo.Entry) string {
 	switch name := e.Name(); {
-	case !u.Language().IsC():
+	case !f.language(e).IsC():
 		return name
 	case e.Tag() == dwarf.TagUnionType:
 		return "union " + name
@@ -198,7 +196,7 @@ func structName(e debuginfo.Entry) string {
 }
 
 func (f *frame) pointerName(e debuginfo.Entry, t ctype, mark string) string {
-	if u := e.Unit(); e.Name() != "" && !u.Language().IsC() && !u.Language().IsCXX() {
+	if l := f.language(e); e.Name() != "" && !l.IsC() && !l.IsCXX() {
 		return e.Name()
 	}
 	if f.depth > maxNested || t.elem.IsZero() {
@@ -289,7 +287,7 @@ func (f *frame) base(t ctype) ctype {
 	case ateUnsigned, ateAddress:
 		t.kind = kindUint
 	}
-	if u := t.entry.Unit(); t.kind == kindChar && t.size == 1 && (u.Language().IsGo() || u.Language().IsRust() || t.name == "u8" || t.name == "uint8") {
+	if l := f.language(t.entry); t.kind == kindChar && t.size == 1 && (l.IsGo() || l.IsRust() || t.name == "u8" || t.name == "uint8") {
 		t.kind = kindUint // a byte
 		if t.signed {
 			t.kind = kindInt

@@ -1,17 +1,22 @@
 package vars
 
 import (
+	"debug/elf"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"kprobe/fetch"
 	"kprobe/internal/fixture"
 	"kprobe/symbols"
+	"kprobe/symbols/debuginfod"
 )
 
 // told is all that debug information says of some functions: their variables,
@@ -64,6 +69,78 @@ func tool(t *testing.T, dir, name string, args ...string) {
 	}
 }
 
+// byBuildID puts a debug file into a directory of them.
+func byBuildID(t *testing.T, root, file string) {
+	t.Helper()
+	id := buildID(t, file)
+	home := filepath.Join(root, ".build-id", id[:2])
+	if err := os.MkdirAll(home, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	tool(t, root, "mv", file, filepath.Join(home, id[2:]+".debug"))
+}
+
+func buildID(t *testing.T, file string) string {
+	t.Helper()
+	f, err := symbols.OpenFile(file)
+	if err != nil || len(f.BuildID) < 10 {
+		t.Fatal(f, err)
+	}
+	return f.BuildID
+}
+
+// shareDWZ moves what prog has in common with a twin to common.dwz. name says
+// what is noted in prog of that file's place.
+func shareDWZ(t *testing.T, dir string, name ...string) {
+	t.Helper()
+	tool(t, dir, "cp", "prog", "twin")
+	tool(t, dir, "dwz", append(append([]string{"-m", "common.dwz"}, name...), "prog", "twin")...)
+	tool(t, dir, "rm", "twin")
+	f, err := elf.Open(filepath.Join(dir, "prog"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if f.Section(".gnu_debugaltlink") == nil {
+		t.Fatal("dwz shares nothing")
+	}
+}
+
+// fetched has a server of the debug files in dir, and fetches those of a
+// program, which then has none beside it.
+func fetched(t *testing.T, dir string, c *symbols.Cache, prog string) {
+	t.Helper()
+	store := filepath.Join(dir, "store")
+	for _, name := range []string{"prog.debug", "common.dwz"} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
+			home := filepath.Join(store, "buildid", buildID(t, filepath.Join(dir, name)))
+			tool(t, dir, "mkdir", "-p", home)
+			tool(t, dir, "mv", name, filepath.Join(home, "debuginfo"))
+		}
+	}
+	server := httptest.NewServer(http.FileServer(http.Dir(store)))
+	defer server.Close()
+	c.Debuginfod = &debuginfod.Config{
+		Servers: []string{server.URL}, Dir: filepath.Join(dir, "cache"), Timeout: time.Minute, MaxTime: time.Minute, MaxSize: 1 << 30,
+	}
+	space, err := new(symbols.Cache).OpenFileSpace(prog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := space.FetchDebug(t.Context(), debuginfod.New(*c.Debuginfod, t.Logf), symbols.Place{Symbol: "main"}); !got || err != nil {
+		t.Fatalf("nothing was fetched: %v", err)
+	}
+	// All is here now: nobody is asked again.
+	again, err := c.OpenFileSpace(prog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	silent := func(f string, a ...any) { t.Errorf("asked again: "+f, a...) }
+	if got, err := again.FetchDebug(t.Context(), debuginfod.New(*c.Debuginfod, silent), symbols.Place{Symbol: "main"}); got || err != nil {
+		t.Errorf("fetched again: %v, %v", got, err)
+	}
+}
+
 // TestWhereDebugInfoIs finds the same in every place that debug information
 // can be, packed and split as it may be.
 func TestWhereDebugInfoIs(t *testing.T) {
@@ -100,16 +177,8 @@ func TestWhereDebugInfoIs(t *testing.T) {
 			},
 			"build-id": func(t *testing.T, dir string, c *symbols.Cache) string {
 				prog := separate(t, dir)
-				f, err := symbols.OpenFile(prog)
-				if err != nil || len(f.BuildID) < 10 {
-					t.Fatal(f, err)
-				}
 				c.DebugDir = filepath.Join(dir, "root")
-				home := filepath.Join(c.DebugDir, ".build-id", f.BuildID[:2])
-				if err := os.MkdirAll(home, 0o755); err != nil {
-					t.Fatal(err)
-				}
-				tool(t, dir, "mv", "prog.debug", filepath.Join(home, f.BuildID[2:]+".debug"))
+				byBuildID(t, c.DebugDir, filepath.Join(dir, "prog.debug"))
 				return prog
 			},
 			"zlib": func(t *testing.T, dir string, _ *symbols.Cache) string {
@@ -134,6 +203,36 @@ func TestWhereDebugInfoIs(t *testing.T) {
 				tool(t, dir, "mkdir", moved)
 				tool(t, dir, "sh", "-c", "mv prog *.dwo moved")
 				return filepath.Join(moved, "prog")
+			},
+			"dwz": func(t *testing.T, dir string, _ *symbols.Cache) string {
+				prog := build(t, dir, version, "-g")
+				tool(t, dir, "dwz", "prog")
+				return prog
+			},
+			"dwz with a shared file": func(t *testing.T, dir string, _ *symbols.Cache) string {
+				prog := build(t, dir, version, "-g")
+				shareDWZ(t, dir, "-M", filepath.Join(dir, "common.dwz"))
+				return prog
+			},
+			"dwz with a shared file, by its build-id": func(t *testing.T, dir string, c *symbols.Cache) string {
+				prog := build(t, dir, version, "-g")
+				shareDWZ(t, dir, "-M", "/nowhere/common.dwz")
+				c.DebugDir = filepath.Join(dir, "root")
+				byBuildID(t, c.DebugDir, filepath.Join(dir, "common.dwz"))
+				return prog
+			},
+			"debuginfod": func(t *testing.T, dir string, c *symbols.Cache) string {
+				prog := separate(t, dir)
+				fetched(t, dir, c, prog)
+				return prog
+			},
+			"debuginfod with a shared file": func(t *testing.T, dir string, c *symbols.Cache) string {
+				prog := build(t, dir, version, "-g", "-Wl,--build-id")
+				shareDWZ(t, dir, "-M", "/nowhere/common.dwz")
+				tool(t, dir, "objcopy", "--only-keep-debug", "prog", "prog.debug")
+				tool(t, dir, "strip", "--strip-debug", "prog")
+				fetched(t, dir, c, prog)
+				return prog
 			},
 			"package": func(t *testing.T, dir string, _ *symbols.Cache) string {
 				prog := build(t, dir, version, "-g", "-gsplit-dwarf")

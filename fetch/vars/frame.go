@@ -63,6 +63,15 @@ func (f *frame) find() error {
 	return nil
 }
 
+// language is the source language of an entry. Units that dwz made of parts of
+// others don't tell: they are of the function's.
+func (f *frame) language(e debuginfo.Entry) debuginfo.Language {
+	if l := e.Unit().Language(); l != 0 {
+		return l
+	}
+	return f.fn.Unit().Language()
+}
+
 // atEntry reports whether the address is the function's first.
 func (f *frame) atEntry() bool {
 	low, ok := f.fn.EntryPC()
@@ -112,8 +121,7 @@ func (f *frame) visible(which fetch.Which) []debuginfo.Entry {
 
 // isResult reports one of Go's results, which are parameters too.
 func (f *frame) isResult(e *debuginfo.Entry) bool {
-	u := e.Unit()
-	return e.Tag() == dwarf.TagFormalParameter && u.Language().IsGo() && e.Flag(dwarf.AttrVarParam)
+	return e.Tag() == dwarf.TagFormalParameter && f.language(*e).IsGo() && e.Flag(dwarf.AttrVarParam)
 }
 
 // name finds a variable by its name: from the innermost block out, then the

@@ -231,10 +231,10 @@ func (v value) text() (ptr, length sym, ok bool) {
 	var data, count []string
 	switch name := v.t.entry.Name(); {
 	case name == "string" || name == "&str" || name == "&mut str" || strings.HasPrefix(name, "basic_string_view<char,"):
-		switch u := v.t.entry.Unit(); {
-		case u.Language().IsGo():
+		switch l := v.f.language(v.t.entry); {
+		case l.IsGo():
 			data, count = []string{"str"}, []string{"len"}
-		case u.Language().IsRust():
+		case l.IsRust():
 			data, count = []string{"data_ptr"}, []string{"length"}
 		default:
 			data, count = []string{"_M_str"}, []string{"_M_len"}

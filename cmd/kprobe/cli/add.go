@@ -69,7 +69,7 @@ func runAdd(ctx context.Context, d *Deps, m *messages, o *addOptions) error {
 	}
 	check := &checker{d: d, m: m, where: &o.where, spaces: map[string]*symbols.Space{}}
 	for i := range defs {
-		if defs[i], err = check.pin(defs[i]); err != nil {
+		if defs[i], err = check.pin(ctx, defs[i]); err != nil {
 			return fail(err)
 		}
 	}

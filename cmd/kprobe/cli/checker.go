@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"kprobe/fetch"
 	"kprobe/probe"
 	"kprobe/symbols"
+	"kprobe/symbols/debuginfod"
 )
 
 // checker checks definitions that are to be kept.
@@ -21,7 +23,7 @@ type checker struct {
 
 // pin checks a definition and returns it as it is to be kept: with the file
 // that its place is in, so that it means the same in every process.
-func (c *checker) pin(d *fetch.Def) (*fetch.Def, error) {
+func (c *checker) pin(ctx context.Context, d *fetch.Def) (*fetch.Def, error) {
 	if d.Kind == fetch.Delete {
 		return d, nil
 	}
@@ -30,6 +32,14 @@ func (c *checker) pin(d *fetch.Def) (*fetch.Def, error) {
 		return d, err
 	}
 	found, err := c.d.Engine.Check(space, d)
+	if conf, ok := c.where.config(c.d); ok && needsDebug(err) {
+		if got, _ := space.FetchDebug(ctx, debuginfod.New(conf, nil), d.Place); got {
+			clear(c.spaces)
+			if space, err = c.space(d); err == nil {
+				found, err = c.d.Engine.Check(space, d)
+			}
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -66,9 +76,9 @@ func (c *checker) space(d *fetch.Def) (*symbols.Space, error) {
 	var s *symbols.Space
 	var err error
 	if path == "" {
-		s, err = c.where.open("")
+		s, err = c.where.open(c.where.cache(c.d), "")
 	} else {
-		s, err = symbols.OpenFileSpace(path)
+		s, err = c.where.cache(c.d).OpenFileSpace(path)
 	}
 	if err != nil {
 		return nil, &probe.DefError{Def: d, Err: d.Error(fetch.FileNotFound, err.Error(), err)}

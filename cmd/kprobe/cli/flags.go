@@ -100,11 +100,13 @@ func (f *jsonSwitch) String() string { return strconv.FormatBool(output.Form(*f)
 type where struct {
 	pids pidList
 	exec string
+	servers
 }
 
 func (w *where) register(c *cobra.Command, d *Deps) {
 	c.Flags().VarP(&w.pids, "pid", "p", "look at this process")
 	c.Flags().StringVarP(&w.exec, "exec", "x", "", "look at this `FILE`, a program or a library")
+	w.servers.register(c.Flags())
 	completeWhere(c, d)
 }
 

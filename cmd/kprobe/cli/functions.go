@@ -65,9 +65,12 @@ func newFunctionsCmd(d *Deps, m *messages, run functionsRun) *cobra.Command {
 	return c
 }
 
-func runFunctions(_ context.Context, d *Deps, m *messages, o *functionsOptions) error {
+func runFunctions(ctx context.Context, d *Deps, m *messages, o *functionsOptions) error {
 	module, glob := splitModule(o.glob)
-	space, err := o.open(module)
+	space, err := o.open(o.cache(d), module)
+	if o.files {
+		space, err = o.find(ctx, d, symbols.Place{Module: module, Symbol: "*"}, true)
+	}
 	if err != nil {
 		return err
 	}

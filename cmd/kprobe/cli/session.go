@@ -34,6 +34,7 @@ type sessionOptions struct {
 	maxActive  int
 	verbose    bool
 	quiet      bool
+	servers
 
 	// adapt, if set, gives the definition that is armed in place of one that was
 	// chosen.
@@ -55,6 +56,7 @@ func (o *sessionOptions) register(c *cobra.Command, d *Deps) {
 	f.BoolVarP(&o.follow, "follow", "f", false, "probe the children of the target too")
 	f.BoolVar(&o.noOptimize, "no-optimize", false, "use breakpoints only")
 	f.IntVar(&o.maxActive, "maxactive", 0, "`N` calls that a return probe follows at a time, where the definition names no number")
+	o.servers.register(f)
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "say on standard error what is done")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "no summary at the end")
 	c.Flags().SortFlags = false
@@ -93,6 +95,7 @@ func (o *sessionOptions) engine(d *Deps, m *messages) probe.Options {
 		Follow:     o.follow,
 		Warnf:      m.warn,
 		Touched:    d.Link.Touched,
+		Files:      o.cache(d),
 	}
 	if o.verbose {
 		p.Logf = m.say
@@ -121,6 +124,7 @@ func (o *sessionOptions) run(ctx context.Context, d *Deps, m *messages, p probe.
 	}
 	run, signals, stop := watchSignals(ctx, d.Link)
 	defer stop()
+	o.fetch(run, d, m, defs)
 	s, err := o.begin(run, d, p, signals)
 	if err != nil {
 		return sum, fail(err)

@@ -67,15 +67,15 @@ func newShowCmd(d *Deps, m *messages, run showRun) *cobra.Command {
 	return c
 }
 
-func runShow(_ context.Context, d *Deps, m *messages, o *showOptions) error {
+func runShow(ctx context.Context, d *Deps, m *messages, o *showOptions) error {
 	if o.lines {
-		return showLines(d, m, o)
+		return showLines(ctx, d, m, o)
 	}
 	at, err := place(o.place)
 	if err != nil {
 		return fail(err)
 	}
-	space, err := o.open(at.Module)
+	space, err := o.find(ctx, d, at, o.vars || at.File != "")
 	if err != nil {
 		return err
 	}

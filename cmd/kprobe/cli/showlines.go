@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -47,7 +48,7 @@ func cutRange(text string) (place string, r lineRange, err error) {
 }
 
 // showLines lists the source lines of a function or of a file.
-func showLines(d *Deps, m *messages, o *showOptions) error {
+func showLines(ctx context.Context, d *Deps, m *messages, o *showOptions) error {
 	text, r, err := cutRange(o.place)
 	if err != nil {
 		return err
@@ -59,7 +60,7 @@ func showLines(d *Deps, m *messages, o *showOptions) error {
 	if asked.File == "" && fetch.IsSource(asked.Symbol) {
 		asked.Symbol, asked.File = "", asked.Symbol
 	}
-	space, err := o.open(asked.Module)
+	space, err := o.find(ctx, d, asked, true)
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ func (m procMemory) ReadMemory(b []byte, at symbols.Addr) (int, error) {
 
 // open gives the space of -p or -x. module is what the place names: a path
 // there stands for -x.
-func (w *where) open(module string) (*symbols.Space, error) {
+func (w *where) open(files *symbols.Cache, module string) (*symbols.Space, error) {
 	switch {
 	case len(w.pids) == 1:
 		var mem symbols.Memory
@@ -28,24 +28,24 @@ func (w *where) open(module string) (*symbols.Space, error) {
 		if f, err := os.Open(fmt.Sprintf("/proc/%d/mem", w.pids[0])); err == nil {
 			mem = procMemory{f}
 		}
-		space, err := symbols.OpenProcess(w.pids[0], mem)
+		space, err := files.OpenProcess(w.pids[0], mem)
 		if err != nil {
 			return nil, fail(fmt.Errorf("process %d: %w", w.pids[0], err))
 		}
 		return space, nil
 	case w.exec != "":
-		return openFile(w.exec)
+		return openFile(files, w.exec)
 	case strings.Contains(module, "/"):
-		return openFile(module)
+		return openFile(files, module)
 	}
 	if path := library(module); path != "" {
-		return openFile(path)
+		return openFile(files, path)
 	}
 	return nil, misuse("say where to look: -p PID for a process, -x FILE for a program or a library")
 }
 
-func openFile(path string) (*symbols.Space, error) {
-	space, err := symbols.OpenFileSpace(path)
+func openFile(files *symbols.Cache, path string) (*symbols.Space, error) {
+	space, err := files.OpenFileSpace(path)
 	return space, fail(err)
 }
 

@@ -1,0 +1,81 @@
+// Package debuginfod asks servers for the debug files of programs, by
+// build-id: the client's side of debuginfod(8), with the environment variables
+// and the cache folder of its library, which thus share what they fetch.
+//
+// A server is not trusted: what it sends is bounded in size and time, is kept
+// only when the caller has checked it.
+package debuginfod
+
+import (
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Config is what the environment says. The zero Config asks nobody.
+type Config struct {
+	// Servers are the URLs in the order in which they are asked.
+	Servers []string
+	// Dir is the cache folder; "" is none.
+	Dir string
+	// Timeout is within what time a server must send another 100 KB.
+	Timeout time.Duration
+	// MaxTime bounds one download.
+	MaxTime time.Duration
+	// MaxSize bounds a file in bytes.
+	MaxSize int64
+}
+
+// Bounds where the environment sets none. The library has 90 s too, and no
+// limit on size or time.
+const (
+	defaultTimeout = 90 * time.Second
+	defaultMaxTime = 30 * time.Minute
+	defaultMaxSize = 4 << 30
+)
+
+// FromEnv reads DEBUGINFOD_URLS, DEBUGINFOD_CACHE_PATH, DEBUGINFOD_TIMEOUT,
+// DEBUGINFOD_MAXTIME (seconds) and DEBUGINFOD_MAXSIZE (bytes), as in
+// debuginfod_find_debuginfo(3). What can't be used as a URL is left out.
+func FromEnv(getenv func(string) string) Config {
+	c := Config{Dir: cacheDir(getenv), Timeout: defaultTimeout, MaxTime: defaultMaxTime, MaxSize: defaultMaxSize}
+	for _, u := range strings.Fields(getenv("DEBUGINFOD_URLS")) {
+		if strings.HasPrefix(u, "http://") || strings.HasPrefix(u, "https://") {
+			c.Servers = append(c.Servers, strings.TrimRight(u, "/"))
+		}
+	}
+	number := func(name string) (int64, bool) {
+		n, err := strconv.ParseInt(getenv(name), 10, 64)
+		return n, err == nil && n > 0
+	}
+	if n, ok := number("DEBUGINFOD_TIMEOUT"); ok {
+		c.Timeout = seconds(n)
+	}
+	if n, ok := number("DEBUGINFOD_MAXTIME"); ok {
+		c.MaxTime = seconds(n)
+	}
+	if n, ok := number("DEBUGINFOD_MAXSIZE"); ok {
+		c.MaxSize = n
+	}
+	return c
+}
+
+func seconds(n int64) time.Duration { return time.Duration(min(n, 1<<30)) * time.Second }
+
+// cacheDir is the library's folder: that of DEBUGINFOD_CACHE_PATH, or
+// debuginfod_client where the user keeps caches.
+func cacheDir(getenv func(string) string) string {
+	if dir := getenv("DEBUGINFOD_CACHE_PATH"); dir != "" {
+		return dir
+	}
+	base := getenv("XDG_CACHE_HOME")
+	if !filepath.IsAbs(base) {
+		home := getenv("HOME")
+		if !filepath.IsAbs(home) {
+			return ""
+		}
+		base = filepath.Join(home, ".cache")
+	}
+	return filepath.Join(base, "debuginfod_client")
+}
