@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -44,14 +46,22 @@ func TestLatency(t *testing.T) {
 		{"alone", nil, 1, 50, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			args := append([]string{"profile", "--latency", "--json", "-o", "/dev/stderr"}, c.flags...)
+			file := filepath.Join(t.TempDir(), "objects")
+			args := append([]string{"profile", "--latency", "--json", "-o", file}, c.flags...)
 			cmd := exec.Command(kprobe, append(args, "-q", "spin", "recurse", "--", prog, fmt.Sprint(c.threads), fmt.Sprint(c.rounds), fmt.Sprint(c.depth))...)
-			var out, objects bytes.Buffer
-			cmd.Stdout, cmd.Stderr = &out, &objects
+			var out, said bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &out, &said
 			if err := cmd.Run(); err != nil {
-				t.Fatalf("%v: %s", err, objects.String())
+				t.Fatalf("%v: %s", err, said.String())
 			}
-			got := decode(t, objects.String())
+			if warned := strings.Contains(said.String(), "breakpoints follow"); warned != (c.flags != nil) {
+				t.Errorf("it said %q", said.String())
+			}
+			objects, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := decode(t, string(objects))
 			for line := range strings.Lines(out.String()) {
 				var m measured
 				if _, err := fmt.Sscan(line, &m.name, &m.count, &m.inner.sum, &m.inner.min, &m.inner.max, &m.outer.sum, &m.outer.min, &m.outer.max); err != nil {

@@ -26,7 +26,12 @@ func runLatency(ctx context.Context, d *Deps, m *messages, o *profileOptions) er
 	sink := &output.Latency{}
 	v := &latencyView{o: o, w: w, size: d.Size, screen: o.screen(d), sink: sink, start: time.Now()}
 	o.watch = v.watch
-	o.adapt = returning
+	o.adapt = func(defs []*fetch.Def) (err error) {
+		for i := 0; i < len(defs) && err == nil; i++ {
+			defs[i], err = returning(defs[i])
+		}
+		return err
+	}
 	p := o.engine(d, m)
 	if p.MaxActive == 0 {
 		p.MaxActive = latencyActive
@@ -105,7 +110,7 @@ func (v *latencyView) showing(stats func() []probe.Stats) (stop func()) {
 				return err
 			}
 		}
-		return v.o.again(ctx, v.screen != nil, show, show)
+		return again(ctx, v.o.interval, v.screen != nil, show, show)
 	})
 }
 

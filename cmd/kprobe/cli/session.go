@@ -36,9 +36,9 @@ type sessionOptions struct {
 	quiet      bool
 	servers
 
-	// adapt, if set, gives the definition that is armed in place of one that was
-	// chosen.
-	adapt func(*fetch.Def) (*fetch.Def, error)
+	// adapt, if set, looks at the definitions that were chosen, and may put
+	// others in their place.
+	adapt func(defs []*fetch.Def) error
 	// watch is called when the probes are in, with a function that gives their
 	// counters; the function that it returns when they are about to come out.
 	// nil is none.
@@ -116,10 +116,8 @@ func (o *sessionOptions) run(ctx context.Context, d *Deps, m *messages, p probe.
 		return sum, fail(err)
 	}
 	if o.adapt != nil {
-		for i := range defs {
-			if defs[i], err = o.adapt(defs[i]); err != nil {
-				return sum, err
-			}
+		if err := o.adapt(defs); err != nil {
+			return sum, err
 		}
 	}
 	run, signals, stop := watchSignals(ctx, d.Link)

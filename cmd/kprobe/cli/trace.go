@@ -13,7 +13,12 @@ import (
 
 type traceOptions struct {
 	sessionOptions
-	time string
+	time     string
+	hists    []string
+	interval time.Duration
+	lines    bool
+
+	specs []*output.HistSpec // of hists
 }
 
 const traceLong = `Puts probes into a running process (-p PID) or into a command that it starts
@@ -33,6 +38,14 @@ With --format json each hit is an object on a line of its own, and an object of
 type "end" closes the stream. Values beyond 2^53 are strings; text that is not
 UTF-8 has a twin NAME_hex.
 
+With --hist KEY[,KEY…] hits are counted by their values instead, and the counts
+printed at the end in the form of the kernel's hist triggers. A KEY is the name
+of a value, or common_pid (the thread), common_cpu, common_comm (its name), with
+a modifier: .hex, .sym, .sym-offset, .log2, .buckets=N, common_pid.execname. What
+else a trigger has may follow: :vals=NAME,… to add values up, :sort=NAME[.descending],
+:size=N for the most entries, 2048 if not said; hits beyond them are counted as
+dropped. --lines prints the hits too, --interval the counts again and again.
+
 What is no hit goes to standard error: at the end, how many events there were,
 how many were lost, and whether the target runs on.
 
@@ -42,6 +55,8 @@ The exit status is 0 when the trace went well, that of CMD where it has ended
 const traceExample = `  kprobe trace 'p:dir libc:opendir path=+0($arg1):string' -- ls /
   kprobe trace -p 4711 -n 100 libc:write
   kprobe trace -p 4711 'r:slow work ms=$retval:u64 if ms > 100'
+  kprobe trace -p 4711 --hist size.log2 'libc:malloc size=$arg1:u64'
+  kprobe trace --hist from.sym,size:vals=size:sort=size -t 10s -p 4711 'p:m libc:malloc size=$arg1:u64 from=$stack0'
   kprobe trace -x ./server -F probes.txt --format json -p 4711 | jq .args`
 
 type traceRun func(ctx context.Context, d *Deps, m *messages, o *traceOptions) error
@@ -60,11 +75,17 @@ func newTraceCmd(d *Deps, m *messages, run traceRun) *cobra.Command {
 			if _, err := output.NewClock(o.time, 0, time.Time{}); err != nil {
 				return err
 			}
+			if err := o.parseHists(c.Flags().Changed("interval")); err != nil {
+				return err
+			}
 			return run(c.Context(), d, m, o)
 		},
 	}
 	o.register(c, d)
 	c.Flags().Uint64VarP(&o.events, "events", "n", 0, "end after `N` hits")
+	c.Flags().StringArrayVar(&o.hists, "hist", nil, "count hits by the values of `KEY[,KEY…]`, and print no lines")
+	c.Flags().BoolVar(&o.lines, "lines", false, "with --hist, print a line for each hit too")
+	c.Flags().DurationVar(&o.interval, "interval", 0, "with --hist, print the counts after each `TIME` too")
 	c.Flags().StringVar(&o.time, "time", "mono", "time of a hit: `mono`, since boot; rel, since the start; wall, since 1970")
 	_ = c.RegisterFlagCompletionFunc("time", cobra.FixedCompletions([]string{"mono", "rel", "wall"}, cobra.ShellCompDirectiveNoFileComp))
 	return c
@@ -80,15 +101,24 @@ func runTrace(ctx context.Context, d *Deps, m *messages, o *traceOptions) error 
 	if err != nil {
 		return err
 	}
-	if d.Terminal && o.outputFile == "" && o.form == output.Text {
+	if d.Terminal && o.outputFile == "" && o.form == output.Text && (len(o.specs) == 0 || o.lines) {
 		if _, err := w.Write([]byte(output.Header)); err != nil {
 			return fail(err)
 		}
 	}
 	sink := &output.Trace{Writer: w, Format: output.Formatter{Form: o.form, Clock: clock}, Limit: o.events}
+	if len(o.specs) > 0 {
+		return runHist(ctx, d, m, o, w, file, done, sink)
+	}
 	sum, err := o.run(ctx, d, m, o.engine(d, m), file, sink)
+	return o.conclude(m, w, done, sink.Printed(), sum, err)
+}
+
+// conclude ends a trace of that many events: its stream, its output, and the
+// line for the person.
+func (o *traceOptions) conclude(m *messages, w *output.Writer, done func() error, events uint64, sum probe.Summary, err error) error {
 	if o.form == output.JSON {
-		err = both(err, closeJSON(w, sink.Printed(), sum.Stats, err))
+		err = both(err, closeJSON(w, events, sum.Stats, err))
 	}
 	if werr := done(); werr != nil && !errors.Is(werr, output.ErrClosed) && err == nil {
 		err = fail(werr)
@@ -98,7 +128,7 @@ func runTrace(ctx context.Context, d *Deps, m *messages, o *traceOptions) error 
 	}
 	lost := output.Sum(sum.Stats).Lost
 	if !o.quiet || lost > 0 {
-		m.say("%s", output.EndLine(sink.Printed(), sum.Stats, sum.Alive))
+		m.say("%s", output.EndLine(events, sum.Stats, sum.Alive))
 	}
 	return outcome(sum)
 }

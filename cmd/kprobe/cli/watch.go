@@ -90,7 +90,7 @@ func (v *watcher) loop(ctx context.Context, stats func() ([]probe.Stats, error))
 			return err
 		}
 	}
-	return v.o.again(ctx, v.screen != nil, func() error { return v.draw(v.rates) }, func() error {
+	return again(ctx, v.o.interval, v.screen != nil, func() error { return v.draw(v.rates) }, func() error {
 		now, err := stats()
 		if err != nil {
 			return err
@@ -99,15 +99,14 @@ func (v *watcher) loop(ctx context.Context, stats func() ([]probe.Stats, error))
 	})
 }
 
-// again calls show after each interval, and on a screen redraw when its size
+// again calls show after each interval, 0 is the default, and on a screen redraw when its size
 // has changed, until ctx is done or one fails.
-func (o *profileOptions) again(ctx context.Context, screen bool, redraw, show func() error) error {
+func again(ctx context.Context, interval time.Duration, screen bool, redraw, show func() error) error {
 	resized := make(chan os.Signal, 1)
 	if screen {
 		signal.Notify(resized, syscall.SIGWINCH)
 		defer signal.Stop(resized)
 	}
-	interval := o.interval
 	if interval == 0 {
 		interval = defaultInterval
 	}

@@ -1,0 +1,105 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"kprobe/fetch"
+	"kprobe/output"
+	"kprobe/probe"
+)
+
+// parseHists checks --hist and what goes with it.
+func (o *traceOptions) parseHists(interval bool) error {
+	for _, text := range o.hists {
+		spec, err := output.ParseHist(text)
+		if err != nil {
+			return err
+		}
+		o.specs = append(o.specs, spec)
+	}
+	switch {
+	case len(o.specs) == 0 && (o.lines || interval):
+		return misuse("--lines and --interval go with --hist")
+	case interval && o.interval < minInterval:
+		return misuse("--interval %v: at least %v", o.interval, minInterval)
+	}
+	return nil
+}
+
+// runHist counts hits by their values; lines prints them too where that is
+// asked for.
+func runHist(ctx context.Context, d *Deps, m *messages, o *traceOptions, w *output.Writer, file *os.File, done func() error, lines *output.Trace) error {
+	sink := &output.Histograms{Specs: o.specs, Limit: o.events}
+	if o.lines {
+		sink.Next = lines
+	}
+	start := time.Now()
+	show := func(stats []probe.Stats, last bool) error {
+		var text []byte
+		switch {
+		case o.form == output.JSON && last:
+			text = sink.AppendJSON(nil, stats, -1)
+		case o.form == output.JSON:
+			text = sink.AppendJSON(nil, stats, time.Since(start).Seconds())
+		default:
+			if o.interval > 0 {
+				text = output.AppendMoment(nil, time.Since(start).Seconds())
+			}
+			text = sink.AppendText(text, stats)
+		}
+		_, err := w.Write(text)
+		return err
+	}
+	o.watch = func(stats func() []probe.Stats) func() {
+		start = time.Now()
+		if o.interval == 0 {
+			return func() {}
+		}
+		return beside(func(ctx context.Context) error {
+			return again(ctx, o.interval, false, nil, func() error { return show(stats(), false) })
+		})
+	}
+	o.adapt = o.checkHists
+	sum, err := o.run(ctx, d, m, o.engine(d, m), file, sink)
+	if err == nil {
+		if err = show(sum.Stats, true); errors.Is(err, output.ErrClosed) {
+			err = nil // the reader has seen enough
+		}
+	}
+	return o.conclude(m, w, done, output.Sum(sum.Stats).Recorded, sum, err)
+}
+
+// checkHists says which values of histograms no definition has.
+func (o *traceOptions) checkHists(defs []*fetch.Def) error {
+	var names []string
+	for _, d := range defs {
+		for _, a := range d.Args {
+			if a.Expr.Op != fetch.ExprAllArgs && !slices.Contains(names, a.Name) {
+				names = append(names, a.Name)
+			}
+		}
+	}
+	for i, spec := range o.specs {
+		if slices.ContainsFunc(defs, spec.For) {
+			continue
+		}
+		known := "no definition fetches a value"
+		if len(names) > 0 {
+			known = "the values are " + strings.Join(names, ", ")
+		}
+		missing := spec.Args()
+		if left := slices.DeleteFunc(slices.Clone(missing), func(n string) bool { return slices.Contains(names, n) }); len(left) > 0 {
+			missing = left
+		} else {
+			known = "no one definition has all of them"
+		}
+		return fail(fmt.Errorf("histogram %s: %w; %s", o.hists[i], &output.HistError{Text: "Couldn't find field", About: strings.Join(missing, ", ")}, known))
+	}
+	return nil
+}

@@ -1,0 +1,220 @@
+package output
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// The bounds of a histogram, those of the kernel's hist triggers.
+const (
+	maxHistKeys  = 3
+	maxHistSorts = 2
+	minHistSize  = 128
+	maxHistSize  = 131072
+	histSize     = 2048
+)
+
+// hitcount is the value that every entry has.
+const hitcount = "hitcount"
+
+// The fields that every hit has (kernel/trace/trace_events_hist.c).
+const (
+	fieldPID  = "common_pid" // the thread's id, as ftrace has it
+	fieldCPU  = "common_cpu"
+	fieldComm = "common_comm" // the thread's name
+	fieldTime = "common_timestamp"
+)
+
+// HistSpec says what a histogram counts: the kernel's hist trigger. It is not
+// changed once it is parsed.
+type HistSpec struct {
+	keys  []histField
+	vals  []histField // besides the hit count
+	sorts []histSort
+	size  int
+}
+
+type histField struct {
+	name    string
+	mod     string // hex, sym, sym-offset, log2, buckets, execname; "" is none
+	buckets uint64 // of buckets
+}
+
+type histSort struct {
+	name       string
+	descending bool
+}
+
+// HistError is what is wrong with a histogram, in the kernel's words.
+type HistError struct {
+	Text  string // as kernel/trace/trace_events_hist.c has it
+	About string
+}
+
+// Error implements error.
+func (e *HistError) Error() string { return e.Text + ": " + e.About }
+
+// ParseHist parses KEY[,KEY…][:vals=VAL,…][:sort=FIELD[.descending],…][:size=N],
+// what follows hist: in a trigger of the kernel; "keys=" may be left out. A
+// KEY is the name of a fetched value, or common_pid, common_cpu, common_comm,
+// common_timestamp, with one of the modifiers .hex .sym .sym-offset .log2
+// .buckets=N, and common_pid.execname.
+func ParseHist(text string) (*HistSpec, error) {
+	h := &HistSpec{size: histSize}
+	text = strings.TrimPrefix(text, "hist:")
+	for i, part := range strings.Split(text, ":") {
+		name, list, ok := strings.Cut(part, "=")
+		if i == 0 && (!ok || name != "keys" && name != "key") {
+			name, list = "keys", part
+		}
+		if list == "" {
+			return nil, fmt.Errorf("histogram %s: %q names nothing", text, part)
+		}
+		if err := h.part(name, list); err != nil {
+			return nil, fmt.Errorf("histogram %s: %w", text, err)
+		}
+	}
+	if len(h.keys) == 0 {
+		return nil, fmt.Errorf("histogram %s: it has no key", text)
+	}
+	for _, s := range h.sorts {
+		if s.name != hitcount && !slices.ContainsFunc(append(h.keys[:len(h.keys):len(h.keys)], h.vals...), func(f histField) bool { return f.name == s.name }) {
+			return nil, fmt.Errorf("histogram %s: %w", text, &HistError{"Sort field must be a key or a val", s.name})
+		}
+	}
+	if len(h.sorts) == 0 {
+		h.sorts = []histSort{{name: hitcount}}
+	}
+	return h, nil
+}
+
+func (h *HistSpec) part(name, list string) error {
+	words := strings.Split(list, ",")
+	switch name {
+	case "keys", "key":
+		if len(words) > maxHistKeys {
+			return fmt.Errorf("%d keys; %d at most", len(words), maxHistKeys)
+		}
+		for _, w := range words {
+			f, err := parseHistField(w)
+			if err != nil {
+				return err
+			}
+			h.keys = append(h.keys, f)
+		}
+	case "vals", "values", "val":
+		for _, w := range words {
+			f, err := parseHistField(w)
+			switch {
+			case err != nil:
+				return err
+			case f.mod != "" && f.mod != "hex":
+				return &HistError{"Invalid field modifier", w}
+			case f.name != hitcount:
+				h.vals = append(h.vals, f)
+			}
+		}
+	case "sort":
+		if len(words) > maxHistSorts {
+			return &HistError{"Too many sort fields (Max = 2)", list}
+		}
+		for _, w := range words {
+			field, order, ok := strings.Cut(w, ".")
+			if ok && order != "descending" && order != "ascending" {
+				return &HistError{"Invalid sort modifier", order}
+			}
+			h.sorts = append(h.sorts, histSort{field, order == "descending"})
+		}
+	case "size":
+		n, err := strconv.Atoi(list)
+		if err != nil || n < minHistSize || n > maxHistSize {
+			return fmt.Errorf("size %s: %d to %d", list, minHistSize, maxHistSize)
+		}
+		// The kernel's maps have a power of two of entries.
+		for h.size = minHistSize; h.size < n; h.size *= 2 {
+		}
+	default:
+		return fmt.Errorf("%s is none of keys, vals, sort, size", name)
+	}
+	return nil
+}
+
+// parseHistField splits NAME.MODIFIER. A name may hold dots: a member's.
+func parseHistField(w string) (histField, error) {
+	f := histField{name: w}
+	if i := strings.LastIndexByte(w, '.'); i > 0 {
+		name, mod := w[:i], w[i+1:]
+		switch mod {
+		case "hex", "sym", "sym-offset", "log2", "execname":
+			f.name, f.mod = name, mod
+		default:
+			if n, ok := strings.CutPrefix(mod, "buckets="); ok {
+				v, err := strconv.ParseUint(n, 0, 64)
+				if err != nil || v == 0 {
+					return f, &HistError{"Invalid field modifier", w}
+				}
+				f.name, f.mod, f.buckets = name, "buckets", v
+			}
+		}
+	}
+	if f.name == "" {
+		return f, fmt.Errorf("a field has no name")
+	}
+	if (f.mod == "execname") != (f.mod != "" && f.name == fieldPID && f.mod != "hex") {
+		return f, &HistError{"Invalid field modifier", w}
+	}
+	return f, nil
+}
+
+// Args are the names of fetched values that the histogram needs.
+func (h *HistSpec) Args() []string {
+	var out []string
+	for _, list := range [...][]histField{h.keys, h.vals} {
+		for _, f := range list {
+			if !slices.Contains(commonFields, f.name) && !slices.Contains(out, f.name) {
+				out = append(out, f.name)
+			}
+		}
+	}
+	return out
+}
+
+// String gives the trigger as the kernel prints it above a histogram.
+func (h *HistSpec) String() string {
+	var b strings.Builder
+	b.WriteString("hist:keys=")
+	for i, f := range h.keys {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(f.String())
+	}
+	b.WriteString(":vals=" + hitcount)
+	for _, f := range h.vals {
+		b.WriteString("," + f.String())
+	}
+	b.WriteString(":sort=")
+	for i, s := range h.sorts {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(s.name)
+		if s.descending {
+			b.WriteString(".descending")
+		}
+	}
+	fmt.Fprintf(&b, ":size=%d", h.size)
+	return b.String()
+}
+
+func (f histField) String() string {
+	switch f.mod {
+	case "":
+		return f.name
+	case "buckets":
+		return fmt.Sprintf("%s.buckets=%d", f.name, f.buckets)
+	}
+	return f.name + "." + f.mod
+}

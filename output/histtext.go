@@ -1,0 +1,211 @@
+package output
+
+import (
+	"strconv"
+
+	"kprobe/fetch"
+	"kprobe/probe"
+)
+
+// histKey is one key of an entry that is about to be shown.
+type histKey struct {
+	spec           *histField
+	v              uint64 // the number, modifier applied
+	text           []byte
+	isText         bool
+	signed, symbol bool   // of the number's type
+	comm           string // the thread's name
+}
+
+// The widths of hist_trigger_print_key (kernel/trace/trace_events_hist.c).
+const (
+	histNumber = 10
+	histText   = 50
+	histSym    = 45
+	histSymOff = 55
+	histComm   = 16
+)
+
+// appendText appends "NAME: VALUE" in the form of the kernel's
+// hist_trigger_print_key. Signed numbers keep their sign.
+func (k *histKey) appendText(dst []byte, sym fetch.Symbolizer) []byte {
+	dst = append(append(dst, k.spec.name...), ':', ' ')
+	if k.isText {
+		return appendLeft(dst, string(appendComm(nil, string(k.text))), histText)
+	}
+	switch {
+	case k.spec.mod == "hex":
+		return strconv.AppendUint(dst, k.v, 16)
+	case k.spec.mod == "sym":
+		return appendLeft(k.appendAddress(dst), symbol(sym, k.v), histSym)
+	case k.spec.mod == "sym-offset" || k.symbol:
+		return appendLeft(k.appendAddress(dst), string(fetch.AppendSymbol(nil, k.v, sym)), histSymOff)
+	case k.spec.mod == "log2":
+		return appendLeft(append(dst, "~ 2^"...), strconv.FormatUint(k.v, 10), 2)
+	case k.spec.mod == "buckets":
+		dst = appendPadded(append(dst, '~', ' '), k.v, 0, ' ')
+		return appendPadded(append(dst, '-'), k.v+k.spec.buckets-1, 0, ' ')
+	case k.spec.mod == "execname":
+		dst = appendLeft(dst, string(appendComm(nil, k.comm)), histComm)
+		return append(appendPadded(append(dst, '['), k.v, histNumber, ' '), ']')
+	case k.signed:
+		return appendRight(dst, strconv.FormatInt(int64(k.v), 10), histNumber)
+	}
+	return appendPadded(dst, k.v, histNumber, ' ')
+}
+
+func (k *histKey) appendAddress(dst []byte) []byte {
+	return append(strconv.AppendUint(append(dst, '['), k.v, 16), ']', ' ')
+}
+
+// appendJSON appends "NAME":VALUE. What stands for a range is an object with
+// its ends, a symbol or a thread's name is text.
+func (k *histKey) appendJSON(dst []byte, sym fetch.Symbolizer) []byte {
+	dst = append(appendString(dst, k.spec.name), ':')
+	switch {
+	case k.isText && string(k.text) == "(fault)":
+		return append(dst, "null"...)
+	case k.isText:
+		return appendString(dst, k.text)
+	case k.spec.mod == "sym":
+		if name := symbol(sym, k.v); name != "" {
+			return appendString(dst, name)
+		}
+		return append(appendHex(append(dst, '"'), k.v), '"')
+	case k.spec.mod == "sym-offset" || k.symbol:
+		return appendString(dst, fetch.AppendSymbol(nil, k.v, sym))
+	case k.spec.mod == "log2":
+		from, to := uint64(0), uint64(1)
+		if k.v > 0 {
+			from, to = 1<<(k.v-1)+1, 1<<k.v // 2^64 is beyond: 0
+		}
+		if k.v == 64 {
+			to = 1<<64 - 1
+		}
+		return appendRange(dst, from, to)
+	case k.spec.mod == "buckets":
+		return appendRange(dst, k.v, k.v+k.spec.buckets-1)
+	case k.spec.mod == "execname":
+		dst = appendString(append(dst, `{"comm":`...), k.comm)
+		return append(appendCount(append(dst, `,"pid":`...), k.v), '}')
+	}
+	t := fetch.Type{Base: fetch.Unsigned, Size: 8}
+	if k.signed {
+		t.Base = fetch.Signed
+	}
+	return fetch.AppendJSON(dst, t, fetch.Value{Int: k.v}, nil)
+}
+
+func appendRange(dst []byte, from, to uint64) []byte {
+	dst = appendCount(append(dst, `{"from":`...), from)
+	return append(appendCount(append(dst, `,"to":`...), to), '}')
+}
+
+// AppendText appends the histograms as the kernel's hist files have them, of
+// each event its own; those of stats that had no hit are empty.
+func (g *Histograms) AppendText(dst []byte, stats []probe.Stats) []byte {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for i, h := range g.shown(stats) {
+		if i > 0 {
+			dst = append(dst, '\n', '\n')
+		}
+		dst = append(dst, "# event histogram\n#\n# event: "...)
+		dst = append(append(append(dst, h.event.Group...), '/'), h.event.Name...)
+		dst = append(append(dst, "\n# trigger info: "...), h.spec.String()...)
+		dst = append(dst, " [active]\n#\n\n"...)
+		for _, e := range h.sorted() {
+			dst = append(append(dst, e.shown...), " hitcount: "...)
+			dst = appendPadded(dst, e.count, histNumber, ' ')
+			for j, sum := range e.sums {
+				f := h.spec.vals[j]
+				dst = append(append(append(dst, ' ', ' '), f.name...), ':', ' ')
+				if f.mod == "hex" {
+					dst = appendRight(dst, strconv.FormatUint(sum, 16), histNumber)
+				} else {
+					dst = appendPadded(dst, sum, histNumber, ' ')
+				}
+			}
+			dst = append(dst, '\n')
+		}
+		dst = appendPadded(append(dst, "\nTotals:\n    Hits: "...), h.hits, 0, ' ')
+		dst = appendPadded(append(dst, "\n    Entries: "...), uint64(len(h.entries)), 0, ' ')
+		dst = appendPadded(append(dst, "\n    Dropped: "...), h.dropped, 0, ' ')
+		dst = append(dst, '\n')
+	}
+	return dst
+}
+
+// AppendJSON appends one object for each histogram. seconds is when, since the
+// start; below 0 it is left out.
+func (g *Histograms) AppendJSON(dst []byte, stats []probe.Stats, seconds float64) []byte {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, h := range g.shown(stats) {
+		dst = append(dst, `{"type":"hist",`...)
+		if seconds >= 0 {
+			dst = append(strconv.AppendFloat(append(dst, `"time":`...), seconds, 'f', 3, 64), ',')
+		}
+		dst = appendString(append(dst, `"group":`...), h.event.Group)
+		dst = appendString(append(dst, `,"event":`...), h.event.Name)
+		dst = appendString(append(dst, `,"trigger":`...), h.spec.String())
+		dst = appendCount(append(dst, `,"hits":`...), h.hits)
+		dst = appendCount(append(dst, `,"dropped":`...), h.dropped)
+		dst = append(dst, `,"entries":[`...)
+		for i, e := range h.sorted() {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = append(append(dst, `{"keys":`...), e.json...)
+			dst = appendCount(append(dst, `,"hitcount":`...), e.count)
+			if len(e.sums) > 0 {
+				dst = append(dst, `,"vals":{`...)
+				for j, sum := range e.sums {
+					if j > 0 {
+						dst = append(dst, ',')
+					}
+					dst = appendCount(append(appendString(dst, h.spec.vals[j].name), ':'), sum)
+				}
+				dst = append(dst, '}')
+			}
+			dst = append(dst, '}')
+		}
+		dst = append(dst, ']', '}', '\n')
+	}
+	return dst
+}
+
+// shown are the histograms, and empty ones where an event had no hit that
+// could tell whether it has the values. mu must be held.
+func (g *Histograms) shown(stats []probe.Stats) []*hist {
+	out := append([]*hist(nil), g.all...)
+	for _, spec := range g.Specs {
+		for i := range stats {
+			e := stats[i].Event
+			known := false
+			for _, h := range g.all {
+				known = known || h.event == e && h.spec == spec
+			}
+			if !known && stats[i].Recorded == 0 && e.Def != nil && spec.For(e.Def) {
+				out = append(out, &hist{spec: spec, event: e})
+			}
+		}
+	}
+	return out
+}
+
+// For reports whether a definition has, or may have, the values that the
+// histogram needs: which ones $arg* and jprobes have is known when they are
+// armed.
+func (h *HistSpec) For(d *fetch.Def) bool {
+	for _, name := range h.Args() {
+		found := d.Kind == fetch.Jprobe
+		for _, a := range d.Args {
+			found = found || a.Name == name || a.Expr.Op == fetch.ExprAllArgs || a.Type.Base == fetch.Struct
+		}
+		if !found {
+			return false
+		}
+	}
+	return true
+}
