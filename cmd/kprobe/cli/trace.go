@@ -56,7 +56,7 @@ const traceExample = `  kprobe trace 'p:dir libc:opendir path=+0($arg1):string' 
   kprobe trace -p 4711 -n 100 libc:write
   kprobe trace -p 4711 'r:slow work ms=$retval:u64 if ms > 100'
   kprobe trace -p 4711 --hist size.log2 'libc:malloc size=$arg1:u64'
-  kprobe trace --hist from.sym,size:vals=size:sort=size -t 10s -p 4711 'p:m libc:malloc size=$arg1:u64 from=$stack0'
+  kprobe trace -p 4711 --hist from.sym:vals=n:sort=n 'libc:malloc n=$arg1:u64 from=$stack0'
   kprobe trace -x ./server -F probes.txt --format json -p 4711 | jq .args`
 
 type traceRun func(ctx context.Context, d *Deps, m *messages, o *traceOptions) error
