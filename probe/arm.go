@@ -37,7 +37,7 @@ type want struct {
 	code        []byte
 	inst        insn.Inst
 	step        bool
-	counted     bool // its place is counted already
+	counted     bool // it was armed before: only how it is armed changes
 	conditional bool // an exit by a conditional jump
 	kind        wantKind
 	hook        hook
@@ -138,60 +138,15 @@ func (tg *target) place(d *fetch.Def, ev *event, w symbols.Site) ([]want, error)
 }
 
 // arm puts a batch in, or nothing of it.
-func (tg *target) arm(ctx context.Context, ws []want) error {
-	if len(ws) == 0 {
-		return nil
-	}
-	// What is begun here is finished or undone, both of which take injected
-	// calls: from here on nobody's haste counts.
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	ctx = context.WithoutCancel(ctx)
-	if err := tg.ensureArea(ctx); err != nil {
-		return err
-	}
-	for _, w := range ws {
-		if w.p != nil && w.p.tap == nil {
-			if err := tg.tap.add(w.p); err != nil {
-				return err
-			}
-		}
-	}
-	if err := tg.forgetGone(ctx, ws); err != nil {
-		return err
-	}
-	if err := tg.makeWay(ctx, ws); err != nil {
-		return err
-	}
-	rest, patches, err := tg.optimize(ctx, ws)
-	if err != nil {
-		return err
-	}
-	if err := tg.armTraps(ctx, rest); err != nil {
-		return err
-	}
-	if err := tg.armPatches(ctx, patches); err != nil {
-		for _, w := range rest {
-			tg.unhang(w)
-			if st := tg.sites[w.at.Addr]; st != nil && st.idle() {
-				tg.discard(st)
-			}
-		}
-		return err
-	}
-	for _, p := range patches {
-		for _, x := range p.probes {
-			x.ev.places.Add(1)
-		}
-	}
-	return nil
-}
+func (tg *target) arm(ctx context.Context, ws []want) error { return tg.change(ctx, ws, nil) }
 
-// makeWay takes jumps out that cover places of a batch. A return address
+// makeWay takes jumps out that cover kprobe's own breakpoints. A return address
 // under a jump gets a landing instead.
 func (tg *target) makeWay(ctx context.Context, ws []want) error {
 	for _, w := range ws {
+		if w.kind != wantHook && w.kind != wantLanding {
+			continue
+		}
 		p := tg.patches.covering(w.at.Addr, int(w.inst.Len))
 		if p == nil {
 			continue
@@ -362,9 +317,6 @@ func hang(st *site, w want) {
 	case wantLanding:
 		st.lands = true
 	}
-	if (w.kind == wantEntry || w.kind == wantReturn) && !w.counted {
-		w.p.ev.places.Add(1)
-	}
 }
 
 // unhang is the inverse of hang for a batch that failed.
@@ -378,8 +330,6 @@ func (tg *target) unhang(w want) {
 		for _, p := range list {
 			if p != w.p {
 				out = append(out, p)
-			} else if w.kind != wantExit {
-				p.ev.places.Add(-1)
 			}
 		}
 		return out

@@ -20,6 +20,9 @@ type piece struct {
 	size  uint64
 	used  uint64
 	free  []symbols.Addr // slots given back
+	// detours says that detours lie here, and no copies of breakpoints'.
+	detours bool
+	entry   int // in the journal
 }
 
 func (p *piece) end() symbols.Addr { return p.start + symbols.Addr(p.size) }

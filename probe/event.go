@@ -1,11 +1,13 @@
 package probe
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 
 	"kprobe/fetch"
 	"kprobe/probe/plan"
+	"kprobe/probe/ring"
 	"kprobe/symbols"
 )
 
@@ -19,8 +21,13 @@ type event struct {
 	lost     atomic.Uint64 // taken from a ring and not given
 	dropped  atomic.Uint64 // taken from a ring after the sink had ended
 
+	before  *event      // the removed event of that name, whose counters this one's go on
+	off     atomic.Bool // switched off: places that come are off, too
+	removed bool        // guarded by the session's mu; its counters are kept
+
 	mu     sync.Mutex
-	probes []*placed // every place there ever was: their counters add up
+	probes []*placed   // every place whose number is its own: their counters add up
+	past   ring.Counts // of places whose numbers were given to others
 }
 
 func (e *event) join(p *placed) {
@@ -29,12 +36,55 @@ func (e *event) join(p *placed) {
 	e.probes = append(e.probes, p)
 }
 
+// part keeps the counters of a place whose number is about to become another's.
+func (e *event) part(p *placed, c ring.Counts) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.past.Add(c)
+	e.probes = remove(e.probes, p)
+}
+
+// fold takes the counters of the event before over, once they are final, so
+// that no chain of events grows.
+func (e *event) fold() {
+	b := e.before
+	if b == nil {
+		return
+	}
+	b.fold()
+	b.mu.Lock()
+	final := len(b.probes) == 0 && b.before == nil
+	b.mu.Unlock()
+	if !final {
+		return
+	}
+	was := b.stats()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.before = nil
+	e.past.Add(ring.Counts{Hits: was.Hits, Filtered: was.Filtered, Lost: was.Lost, Missed: was.Missed})
+	e.recorded.Add(was.Recorded)
+}
+
+// turn switches the event on or off.
+func (e *event) turn(on bool) {
+	e.off.Store(!on)
+	e.mu.Lock()
+	list := slices.Clone(e.probes)
+	e.mu.Unlock()
+	for _, p := range list {
+		p.tap.turn(p, on)
+	}
+}
+
 // stats adds up what was counted in the memory files. What the sink did not
 // want any more is no hit of this trace.
 func (e *event) stats() Stats {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	st := Stats{Event: &e.Event, Places: int(e.places.Load()), Recorded: e.recorded.Load(), Lost: e.lost.Load()}
+	st.Hits, st.Filtered, st.Missed = e.past.Hits, e.past.Filtered, e.past.Missed
+	st.Lost += e.past.Lost
 	disabled := len(e.probes) > 0
 	for _, p := range e.probes {
 		c := p.tap.counters.Probe(p.id)
@@ -52,6 +102,19 @@ func (e *event) stats() Stats {
 		st.Recorded = st.Hits - min(st.Hits, st.Filtered+st.Lost)
 	}
 	st.Hits -= min(st.Hits, e.dropped.Load())
+	if e.removed {
+		st.Disabled = false
+	} else if len(e.probes) == 0 {
+		st.Disabled = e.off.Load()
+	}
+	if e.before != nil {
+		was := e.before.stats()
+		st.Hits += was.Hits
+		st.Recorded += was.Recorded
+		st.Filtered += was.Filtered
+		st.Lost += was.Lost
+		st.Missed += was.Missed
+	}
 	return st
 }
 
@@ -67,19 +130,28 @@ type placed struct {
 	// the time stamp counter; nil: they are nanoseconds, or there are none.
 	timeSlots []int
 	where     symbols.Site
-	tactic    plan.Tactic // how it is armed
-	why       string      // why it isn't a better tactic
-	optimized bool        // by a jump, now
-	wasOff    bool        // switched off before the end of the run switched all off
-	fn        string      // name of the function, for returns
+	armedAs
+	wants     []want // what it takes to arm it
+	seq       uint64 // order in which the target's places came
+	pinned    string // why it stays a breakpoint whatever is planned; "": it doesn't
+	removed   bool   // it was taken out: hits under way are nobody's
+	optimized bool   // by a jump, now
+	wasOff    bool   // switched off before the end of the run switched all off
+	fn        string // name of the function, for returns
 	// Of return probes:
 	pool *pool
-	// followed is set where its calls return by landings, as long as
-	// optimized says.
-	followed *followed
-	pop      uint64 // bytes that its return instruction pops beyond the address (ret imm16)
+	pop  uint64 // bytes that its return instruction pops beyond the address (ret imm16)
 	// tails says that the function may leave by a jump to another function:
 	// then a call with the same slot may be the same call, jumped on.
 	tails bool
 	goABI bool // its calls are recognised by goroutine, its exits are sites
+}
+
+// armedAs is what was planned for a probe.
+type armedAs struct {
+	tactic plan.Tactic // how it is armed
+	why    string      // why it isn't a better tactic
+	// followed is set where its calls return by landings, as long as
+	// optimized says.
+	followed *followed
 }

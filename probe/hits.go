@@ -31,7 +31,7 @@ func (s *Session) fill(tg *target, th *thread) error {
 // hit into the rings. ret is the address returned to (0 at entry).
 func (s *Session) record(p *placed, entry []byte, ret symbols.Addr) {
 	t := p.tap
-	if s.stopping || !t.enabled(p) {
+	if s.stopping || p.removed || !t.enabled(p) {
 		return
 	}
 	s.ctx.Entry = entry
@@ -55,5 +55,8 @@ func (s *Session) record(p *placed, entry []byte, ret symbols.Addr) {
 
 // miss counts a hit that the probe could not take: nmissed.
 func (s *Session) miss(p *placed) {
+	if p.removed {
+		return
+	}
 	p.tap.producer.Count(s.ctx.CPU, p.id, ring.CounterMissed, 1)
 }

@@ -20,6 +20,8 @@ type journal struct {
 	free []int
 	next int
 	maps int
+	// mapsFree are entries of maps that can be used anew.
+	mapsFree []int
 }
 
 // Words that the session keeps in the header's page behind ring's directory.
@@ -53,14 +55,26 @@ func (j *journal) counts() {
 
 // mapped notes a piece of executable memory.
 func (j *journal) mapped(p *piece) error {
-	if j.maps >= int(j.file.layout.Maps.Size/ring.MapSize) {
+	if len(j.mapsFree) == 0 && j.maps >= int(j.file.layout.Maps.Size/ring.MapSize) {
 		return fmt.Errorf("more than %d pieces of code", j.maps)
 	}
 	m := ring.Map{Addr: uint64(p.start), Size: p.size, Off: ring.NoFile, Used: p.size}
-	j.put(j.file.layout.Map(j.maps), m.Encode())
-	j.maps++
+	p.entry = j.maps
+	if k := len(j.mapsFree); k > 0 {
+		p.entry = j.mapsFree[k-1]
+		j.mapsFree = j.mapsFree[:k-1]
+	} else {
+		j.maps++
+	}
+	j.put(j.file.layout.Map(p.entry), m.Encode())
 	j.counts()
 	return nil
+}
+
+// unmapped forgets a piece of executable memory.
+func (j *journal) unmapped(p *piece) {
+	j.file.store64(j.file.layout.Map(p.entry), 0)
+	j.mapsFree = append(j.mapsFree, p.entry)
 }
 
 // put stores an entry, its first word last.

@@ -67,6 +67,7 @@ func (h *handler) Fork(parent *tracee.Thread, child *tracee.Process, kind tracee
 		return false
 	}
 	kid := s.targets[child.PID()]
+	kid.child = true
 	if err := kid.armNow(s.run, s.definitions()); err != nil {
 		s.warnf("child %d: %v", child.PID(), err)
 	}
@@ -83,7 +84,7 @@ func (s *Session) definitions() []*defOf {
 // same sites and the same area, seen through the child.
 func (tg *target) shared(child *tracee.Process) *target {
 	kid := *tg
-	kid.proc, kid.borrowed = child, true
+	kid.proc, kid.borrowed, kid.child = child, true, true
 	kid.threads = map[int]*thread{}
 	kid.calls = newCalls()
 	return &kid
@@ -155,7 +156,7 @@ func (h *handler) Exec(p *tracee.Process) {
 		return
 	}
 	tg := s.targets[p.PID()]
-	tg.load = &loading{}
+	tg.load, tg.child = &loading{}, old.child
 	if err := tg.armDefs(s.run, s.definitions()); err != nil {
 		s.warnf("after exec of %d: %v", p.PID(), err)
 	}
@@ -184,20 +185,13 @@ func (tg *target) drop() {
 	if tg.borrowed {
 		return
 	}
-	for _, st := range tg.sites {
-		for _, list := range [][]*placed{st.probes, st.returns} {
-			for _, p := range list {
-				p.ev.places.Add(-1)
-			}
-		}
+	for p := range tg.placed {
+		p.ev.places.Add(-1)
 	}
+	clear(tg.placed)
+	tg.retired = nil
 	tg.sites = map[symbols.Addr]*site{}
 	tg.bySlot = map[symbols.Addr]*site{}
-	for _, q := range tg.patches.list {
-		for _, p := range q.probes {
-			p.ev.places.Add(-1)
-		}
-	}
 	tg.patches = newPatches()
 	if tg.tap != nil {
 		tg.tap.over.Store(true)

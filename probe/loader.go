@@ -60,7 +60,7 @@ func auxv(pid int) (entry, base symbols.Addr, err error) {
 
 // armDefs arms definitions in the target, or has them wait for its loader.
 func (tg *target) armDefs(ctx context.Context, defs []*defOf) error {
-	if tg.load == nil || tg.load.entered {
+	if !tg.loads() {
 		return tg.armNow(ctx, defs)
 	}
 	for _, d := range defs {
@@ -71,21 +71,34 @@ func (tg *target) armDefs(ctx context.Context, defs []*defOf) error {
 
 // armNow resolves and arms definitions: all or none.
 func (tg *target) armNow(ctx context.Context, defs []*defOf) error {
-	if err := tg.refresh(); err != nil {
+	ws, err := tg.resolveAll(ctx, defs)
+	if err != nil || len(ws) == 0 {
 		return err
+	}
+	if err := tg.arm(ctx, ws); err != nil {
+		return &DefError{Def: defs[0].def, Err: err}
+	}
+	return nil
+}
+
+// loads reports whether the target's image is new and its files are still
+// being mapped.
+func (tg *target) loads() bool { return tg.load != nil && !tg.load.entered }
+
+// resolveAll finds and proves the places of definitions.
+func (tg *target) resolveAll(ctx context.Context, defs []*defOf) ([]want, error) {
+	if err := tg.refresh(); err != nil {
+		return nil, err
 	}
 	var all []want
 	for _, d := range defs {
 		ws, err := tg.resolveNow(ctx, d)
 		if err != nil {
-			return &DefError{Def: d.def, Err: err}
+			return nil, &DefError{Def: d.def, Err: err}
 		}
 		all = append(all, ws...)
 	}
-	if err := tg.arm(ctx, all); err != nil {
-		return &DefError{Def: defs[0].def, Err: err}
-	}
-	return nil
+	return all, nil
 }
 
 // resolveNow resolves a definition, asking the resolvers of IFUNCs that the

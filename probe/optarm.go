@@ -371,6 +371,7 @@ func (tg *target) stepBack(t *tracee.Thread, st *stage, regs *unix.PtraceRegs) {
 	}
 	for _, x := range p.probes {
 		x.why = "its instruction has faulted: a repaired fault is the same hit, which a breakpoint can tell"
+		x.pinned = x.why
 	}
 	if site := tg.sites[symbols.Addr(regs.Rip)]; site != nil {
 		tg.thread(t).fault(site, regs)

@@ -88,7 +88,7 @@ func (tg *target) optimize(ctx context.Context, ws []want) (rest []want, patches
 	if err != nil {
 		return nil, nil, err
 	}
-	space := plan.NewSpace(freeRanges(maps))
+	space := tg.codeSpace(maps)
 	order := make([]*function, 0, len(groups))
 	for f := range groups {
 		order = append(order, f)
@@ -115,8 +115,10 @@ func (tg *target) unoptimizable(w want, busy map[symbols.Addr]bool) string {
 		return tg.followable(w)
 	case w.kind != wantEntry && w.kind != wantReturn:
 		return "it is followed by breakpoints"
-	case busy[w.at.Addr] || tg.sites[w.at.Addr] != nil:
+	case busy[w.at.Addr] || tg.occupied(w.at.Addr):
 		return "a breakpoint of another probe is there"
+	case w.p.pinned != "":
+		return w.p.pinned
 	}
 	if why := neverJump(w.at); why != "" {
 		return why
@@ -296,12 +298,12 @@ func (o *optimizer) taken(f *function, planned []*patch) []plan.Range {
 	lo, hi := f.start-256, f.start+symbols.Addr(len(f.code))+256
 	var out []plan.Range
 	for a := lo; a < hi && len(o.tg.sites) > 0; a++ {
-		if st := o.tg.sites[a]; st != nil {
+		if st := o.tg.sites[a]; st != nil && !o.tg.leaving.hasSite(st) {
 			out = append(out, plan.Range{Lo: uint64(a), Hi: uint64(a) + uint64(st.length)})
 		}
 	}
 	for _, p := range o.tg.patches.pages.near(uint64(lo), uint64(hi)) {
-		if p.armed && symbols.Addr(p.plan.Lock) >= lo && symbols.Addr(p.plan.At) < hi {
+		if p.armed && !o.tg.leaving.hasPatch(p) && symbols.Addr(p.plan.Lock) >= lo && symbols.Addr(p.plan.At) < hi {
 			out = append(out, plan.Range{Lo: p.plan.At, Hi: max(p.plan.Lock, p.plan.At+5)})
 			for _, w := range p.plan.Writes {
 				out = append(out, plan.Range{Lo: w.At, Hi: w.At + uint64(len(w.Bytes))})
@@ -501,7 +503,7 @@ func (o *optimizer) lay(ctx context.Context, space *plan.Space, list []*patch, r
 		if err != nil {
 			return nil, fmt.Errorf("map memory for detours in the target: %w", err)
 		}
-		pc := &piece{start: symbols.Addr(r.Lo), size: size, used: size}
+		pc := &piece{start: symbols.Addr(r.Lo), size: size, used: size, detours: true}
 		tg.area.code.pieces = append(tg.area.code.pieces, pc)
 		if err := tg.area.journal.mapped(pc); err != nil {
 			return nil, err

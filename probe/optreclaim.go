@@ -63,7 +63,7 @@ func (t *tap) missedReturns() (n uint64) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	for _, p := range t.ids {
-		if p.followed != nil {
+		if p != nil && p.followed != nil {
 			n += t.counters.Probe(p.id).Missed
 		}
 	}

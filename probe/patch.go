@@ -92,14 +92,16 @@ func (ps *patches) add(list []*patch) {
 	for _, p := range list {
 		ps.list = append(ps.list, p)
 		ps.pages.add(p)
-		for _, s := range p.stages {
-			ps.stages = append(ps.stages, s)
-			ps.owner[s] = p
-			if s.detour == nil {
-				continue
-			}
-			for _, f := range s.detour.Faults {
-				ps.faults[symbols.Addr(f.At)] = symbols.Addr(f.To)
+		for q := p; q != nil; q = q.hole {
+			for _, s := range q.stages {
+				ps.stages = append(ps.stages, s)
+				ps.owner[s] = q
+				if s.detour == nil {
+					continue
+				}
+				for _, f := range s.detour.Faults {
+					ps.faults[symbols.Addr(f.At)] = symbols.Addr(f.To)
+				}
 			}
 		}
 		for _, g := range p.plan.Guards {

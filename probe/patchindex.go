@@ -32,3 +32,15 @@ func (x pageIndex) near(lo, hi uint64) []*patch {
 	}
 	return out
 }
+
+// drop takes a patch out.
+func (x pageIndex) drop(p *patch) {
+	for q := p; q != nil; q = q.hole {
+		r := q.bounds()
+		for page := r.Lo / pageSize; page <= (r.Hi-1)/pageSize; page++ {
+			if x[page] = remove(x[page], p); len(x[page]) == 0 {
+				delete(x, page)
+			}
+		}
+	}
+}

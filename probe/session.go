@@ -140,7 +140,7 @@ func (s *Session) adopt(p *tracee.Process) error {
 		patches: newPatches(), actions: map[syscall.Signal]tracee.Sigaction{},
 		calls: newCalls(), threads: map[int]*thread{},
 		funcs: map[symbols.Addr]*function{}, barren: map[symbols.Addr]bool{},
-		chosen: map[symbols.Addr]symbols.Addr{},
+		chosen: map[symbols.Addr]symbols.Addr{}, placed: map[*placed]bool{},
 	}
 	return nil
 }
@@ -179,85 +179,6 @@ func (s *Session) maxActive() int {
 		return min(s.opts.MaxActive, fetch.MaxActive)
 	}
 	return max(10, 2*runtime.NumCPU())
-}
-
-// Arm adds definitions and puts their probes in: all of them in every
-// process, or none. In a command that was started and whose files are not
-// mapped yet the rest is armed while Run runs, before the command's own first
-// instruction; a definition that fails then makes Run return its error.
-//
-// Errors are *DefError with the cause.
-func (s *Session) Arm(ctx context.Context, defs []*fetch.Def) error {
-	return s.tracer.Do(func() error {
-		if s.closed {
-			return ErrClosed
-		}
-		added, err := s.addEvents(defs)
-		if err != nil {
-			return err
-		}
-		for _, tg := range s.targets {
-			if err := tg.armDefs(ctx, added); err != nil {
-				s.dropEvents(added)
-				return err
-			}
-		}
-		return nil
-	})
-}
-
-// addEvents enters definitions under their events' names.
-func (s *Session) addEvents(defs []*fetch.Def) ([]*defOf, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var added []*defOf
-	for _, d := range defs {
-		name := d.Group + "/" + d.Event
-		ev := s.byName[name]
-		if ev != nil {
-			for _, o := range ev.defs {
-				if err := o.SameShape(d); err != nil {
-					s.dropLocked(added)
-					return nil, &DefError{Def: d, Err: err}
-				}
-			}
-		} else {
-			ev = &event{count: s.opts.CountOnly, Event: Event{Def: d, Group: d.Group, Name: d.Event, Return: d.Kind == fetch.Return}}
-			s.byName[name] = ev
-			s.events = append(s.events, ev)
-		}
-		ev.defs = append(ev.defs, d)
-		x := &defOf{def: d, ev: ev}
-		s.defs = append(s.defs, x)
-		added = append(added, x)
-	}
-	return added, nil
-}
-
-func (s *Session) dropEvents(added []*defOf) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.dropLocked(added)
-}
-
-func (s *Session) dropLocked(added []*defOf) {
-	for _, x := range added {
-		s.defs = remove(s.defs, x)
-		x.ev.defs = remove(x.ev.defs, x.def)
-		if len(x.ev.defs) == 0 {
-			delete(s.byName, x.ev.Group+"/"+x.ev.Name)
-			s.events = remove(s.events, x.ev)
-		}
-	}
-}
-
-func remove[T comparable](list []T, x T) []T {
-	for i := range list {
-		if list[i] == x {
-			return append(list[:i:i], list[i+1:]...)
-		}
-	}
-	return list
 }
 
 // Stats gives the counters of every event, in order of definition.

@@ -32,7 +32,9 @@ type tap struct {
 	reader   *ring.Reader
 
 	mu     sync.RWMutex // guards probes
-	ids    []*placed    // by id - 1
+	ids    []*placed    // by id - 1; nil: the id is free
+	spare  []uint32     // free ids
+	seq    uint64       // of the place that came last
 	commMu sync.Mutex
 	comms  map[uint32]comm
 	hit    Hit
@@ -81,17 +83,28 @@ func (t *tap) abandoned(tid uint32) bool {
 	return errors.Is(err, os.ErrNotExist)
 }
 
-// add gives a probe its id and its descriptor, enabled.
+// add gives a probe its id and its descriptor, enabled unless its event is off.
 func (t *tap) add(p *placed) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.ids) >= t.file.layout.MaxProbes {
+	n := len(t.spare)
+	switch {
+	case n > 0:
+		p.id = t.spare[n-1]
+		t.spare = t.spare[:n-1]
+		t.ids[p.id-1] = p
+	case len(t.ids) >= t.file.layout.MaxProbes:
 		return fmt.Errorf("more than %d probes in a process", len(t.ids))
+	default:
+		t.ids = append(t.ids, p)
+		p.id = uint32(len(t.ids))
 	}
-	t.ids = append(t.ids, p)
-	p.id = uint32(len(t.ids))
-	p.tap = t
+	t.seq++
+	p.tap, p.seq = t, t.seq
 	flags := uint32(ring.FlagEnabled)
+	if p.ev.off.Load() {
+		flags = 0
+	}
 	if p.ev.Return {
 		flags |= ring.FlagReturn
 	}
@@ -104,13 +117,70 @@ func (t *tap) add(p *placed) error {
 	}
 	b := d.Encode()
 	at := t.file.layout.Probe(p.id)
-	copy(t.file.mem[at+4:], b[4:])
-	copy(t.file.mem[at:], b[:4])
 	t.file.store32(t.file.layout.Flag(p.id), flags)
-	h := t.file.layout.Header.Off
-	t.file.store32(h+ring.ProbesOff, uint32(len(t.ids)))
+	copy(t.file.mem[at+4:], b[4:])
+	t.file.store32(at, p.id)
+	t.changed()
 	p.ev.join(p)
 	return nil
+}
+
+// free gives the id of a probe back that no record and no detour has any more.
+// Its counters stay with its event.
+func (t *tap) free(p *placed) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p.removed = true
+	t.file.store32(t.file.layout.Probe(p.id), 0)
+	p.ev.part(p, t.counters.Probe(p.id))
+	t.counters.Clear(p.id)
+	t.ids[p.id-1] = nil
+	t.spare = append(t.spare, p.id)
+	t.changed()
+}
+
+// leave switches a probe off for good and takes it off the list that others
+// see, or takes that back.
+func (t *tap) leave(p *placed, gone bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if gone == p.removed {
+		return
+	}
+	p.removed = gone
+	if gone {
+		p.wasOff = t.disabled(p)
+		t.setFlags(p, 0, ring.FlagEnabled)
+		t.file.store32(t.file.layout.Probe(p.id), 0)
+	} else {
+		if !p.wasOff && !t.ended.Load() {
+			t.setFlags(p, ring.FlagEnabled, 0)
+		}
+		t.file.store32(t.file.layout.Probe(p.id), p.id)
+	}
+	t.changed()
+}
+
+// turn switches a probe on or off.
+func (t *tap) turn(p *placed, on bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case p.removed:
+	case t.ended.Load():
+		p.wasOff = !on
+	case on:
+		t.setFlags(p, ring.FlagEnabled, 0)
+	default:
+		t.setFlags(p, 0, ring.FlagEnabled)
+	}
+}
+
+// changed tells those who look that probes have come or gone.
+func (t *tap) changed() {
+	h := t.file.layout.Header.Off
+	t.file.store32(h+ring.ProbesOff, uint32(len(t.ids)))
+	t.file.store64(h+ring.GenerationOff, t.file.load64(h+ring.GenerationOff)+1)
 }
 
 // enabled reports whether hits of the probe are taken.
@@ -131,7 +201,7 @@ func (t *tap) enableAgain() {
 		return
 	}
 	for _, p := range t.ids {
-		if !p.wasOff {
+		if p != nil && !p.removed && !p.wasOff {
 			t.setFlags(p, ring.FlagEnabled, 0)
 		}
 	}
@@ -149,8 +219,14 @@ func (t *tap) disabled(p *placed) bool {
 
 // setFlags sets and clears flags of a probe.
 func (t *tap) setFlags(p *placed, set, clear uint32) {
+	// Others write the first byte at any time, and only it.
 	at := t.file.layout.Flag(p.id)
-	t.file.store32(at, t.file.load32(at)&^clear|set)
+	for i := range 4 {
+		on, off := byte(set>>(8*i)), byte(clear>>(8*i))
+		if b := &t.file.mem[at+int64(i)]; on|off != 0 {
+			*b = *b&^off | on
+		}
+	}
 }
 
 // disableAll has no probe take a hit any more.
@@ -158,6 +234,9 @@ func (t *tap) disableAll() {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	for _, p := range t.ids {
+		if p == nil || p.removed {
+			continue
+		}
 		if !t.ended.Load() {
 			p.wasOff = !t.enabled(p)
 		}

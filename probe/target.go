@@ -29,8 +29,12 @@ type target struct {
 	barren  map[symbols.Addr]bool         // return addresses that can't carry a breakpoint
 	chosen  map[symbols.Addr]symbols.Addr // what IFUNC resolvers answered
 	stack   [2]symbols.Addr               // the mapping that sameStack looked up last
+	placed  map[*placed]bool              // the probes that are armed
+	leaving *outgoing                     // what makes way in the change that is being planned
+	retired []*retired                    // what was taken out and may still be in use
 	// pending are definitions that wait until their file is mapped.
 	pending     []*pendingDef
+	child       bool     // of a process of the session, followed
 	borrowed    bool     // shares the memory, sites and area of the process that made it
 	dying       bool     // killed by kprobe: its command could not be probed
 	watching    bool     // for calls that were missed for want of instances

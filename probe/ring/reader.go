@@ -2,6 +2,7 @@ package ring
 
 import (
 	"errors"
+	"sync/atomic"
 	"time"
 )
 
@@ -65,6 +66,7 @@ type Reader struct {
 	next  int64        // when to sample again, CLOCK_MONOTONIC
 	prev  uint64       // counter before the last look at the rings
 	last  uint64       // time stamp of the last record given
+	given atomic.Uint64
 }
 
 // slop is how many ticks a time stamp may lie before the moment at which its
@@ -166,8 +168,16 @@ func (r *Reader) poll(emit func(*Record) error, final bool) (int, error) {
 	}
 	n, err := r.merge(horizon, emit)
 	r.tally.publish()
+	if err == nil {
+		r.given.Store(min(horizon, start))
+	}
 	return n, err
 }
+
+// Given is a time stamp before which every record that was finished then has
+// been given and counted, but for those that come Late. It may be called
+// concurrently.
+func (r *Reader) Given() uint64 { return r.given.Load() }
 
 // calibrate samples the clocks when it is time to: often at first, when the
 // rate is known worst.

@@ -1,0 +1,347 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"kprobe/fetch"
+)
+
+// ErrNoEvent says that the session has no such event, or no longer.
+var ErrNoEvent = errors.New("the session has no such event")
+
+// Arm is Add for those who don't need the events.
+func (s *Session) Arm(ctx context.Context, defs []*fetch.Def) error {
+	_, err := s.Add(ctx, defs)
+	return err
+}
+
+// Add adds definitions and puts their probes in, in every process of the
+// session: all of them, or none. It may be called before Run and while Run
+// runs, by any goroutine. What is there already misses no hit: see change.go.
+//
+// The events come in the order of the definitions, each once. A definition of
+// an event that is there adds places to it, and must fetch the same. An event
+// that was removed and comes again goes on counting where it was, and an event
+// that is switched off (Enable) stays so.
+//
+// In a command that was started and whose files are not mapped yet the probes
+// are armed while Run runs, before the command's own first instruction; a
+// definition that fails then makes Run return its error. In followed children
+// of the session's processes a definition that can't be armed is warned of.
+//
+// Errors are *DefError with the cause, ErrClosed, and that of ctx; nothing is
+// left behind then.
+func (s *Session) Add(ctx context.Context, defs []*fetch.Def) ([]*Event, error) {
+	var events []*Event
+	err := s.tracer.Do(func() error {
+		if s.closed {
+			return ErrClosed
+		}
+		added, err := s.addEvents(defs)
+		if err != nil {
+			return err
+		}
+		if err := s.armAll(ctx, added); err != nil {
+			s.dropEvents(added)
+			return err
+		}
+		for _, x := range added {
+			if !slices.Contains(events, &x.ev.Event) {
+				events = append(events, &x.ev.Event)
+			}
+		}
+		return nil
+	})
+	return events, err
+}
+
+// armAll arms definitions in every target: first all that can fail, then one
+// target after the other.
+func (s *Session) armAll(ctx context.Context, added []*defOf) (err error) {
+	type batch struct {
+		tg *target
+		ws []want
+	}
+	var batches []batch
+	var wait []*target
+	for _, tg := range s.targets {
+		switch {
+		case tg.borrowed:
+			continue // it has what its parent has
+		case tg.loads():
+			wait = append(wait, tg)
+			continue
+		}
+		ws, err := tg.resolveAll(ctx, added)
+		if err != nil && tg.child {
+			s.warnf("child %d: %v", tg.proc.PID(), err)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		batches = append(batches, batch{tg, ws})
+	}
+	var done []*target
+	undo := func() {
+		for _, tg := range done {
+			if terr := tg.takeOut(ctx, added); terr != nil {
+				s.warnf("%v", terr)
+			}
+		}
+	}
+	for _, b := range batches {
+		if err := b.tg.change(ctx, b.ws, nil); err != nil {
+			undo()
+			return &DefError{Def: added[0].def, Err: err}
+		}
+		done = append(done, b.tg)
+	}
+	for _, tg := range wait {
+		if err := tg.armDefs(ctx, added); err != nil {
+			undo()
+			return err
+		}
+		done = append(done, tg)
+	}
+	s.lend()
+	return nil
+}
+
+// lend shows children that share a target's memory what the target has now.
+func (s *Session) lend() {
+	for _, kid := range s.targets {
+		if !kid.borrowed || kid.proc.SharesMemory() == nil {
+			continue
+		}
+		if owner := s.targets[kid.proc.SharesMemory().PID()]; owner != nil {
+			kid.area, kid.tap, kid.patches = owner.area, owner.tap, owner.patches
+		}
+	}
+}
+
+// takeOut takes the probes of definitions out of the target.
+func (tg *target) takeOut(ctx context.Context, list []*defOf) error {
+	tg.pending = slices.DeleteFunc(tg.pending, func(p *pendingDef) bool { return slices.Contains(list, p.defOf) })
+	drop := map[*placed]bool{}
+	for p := range tg.placed {
+		if slices.ContainsFunc(list, func(x *defOf) bool { return x.def == p.def && x.ev == p.ev }) {
+			drop[p] = true
+			p.tap.leave(p, true)
+		}
+	}
+	err := tg.change(context.WithoutCancel(ctx), nil, drop)
+	if err != nil {
+		for p := range drop {
+			p.tap.leave(p, false)
+		}
+	}
+	return err
+}
+
+// Remove takes events out, with all their places, in every process. It may be
+// called before Run and while Run runs, by any goroutine but that of a handler
+// or of the sink, which it waits for: when it returns while Run runs, the sink
+// has had every hit that was recorded. A call that a return probe is following
+// is no hit any more. The counters stay in Stats and Summary; what the events
+// took in the memory file is used again.
+//
+// Errors are ErrNoEvent, and then nothing is removed; ErrClosed; and those of
+// writing to a process, which then keeps the events. If ctx ends first the
+// probes are out and their last hits are still to come.
+func (s *Session) Remove(ctx context.Context, events ...*Event) error {
+	return s.removeDefs(ctx, func(x *defOf) bool { return slices.Contains(events, &x.ev.Event) }, events)
+}
+
+// removeDefs is Remove for the definitions that match; each of events must have
+// one that does.
+func (s *Session) removeDefs(ctx context.Context, match func(*defOf) bool, events []*Event) error {
+	err := s.tracer.Do(func() error {
+		if s.closed {
+			return ErrClosed
+		}
+		var list []*defOf
+		for _, x := range s.definitions() {
+			if match(x) {
+				list = append(list, x)
+			}
+		}
+		for _, ev := range events {
+			if !slices.ContainsFunc(list, func(x *defOf) bool { return &x.ev.Event == ev }) {
+				return fmt.Errorf("%s/%s: %w", ev.Group, ev.Name, ErrNoEvent)
+			}
+		}
+		var errs []error
+		for _, tg := range s.targets {
+			if !tg.borrowed {
+				if err := tg.takeOut(ctx, list); err != nil {
+					errs = append(errs, fmt.Errorf("process %d: %w", tg.proc.PID(), err))
+				}
+			}
+		}
+		if len(errs) == 0 {
+			s.retireEvents(list)
+		}
+		return errors.Join(errs...)
+	})
+	if err != nil {
+		return err
+	}
+	return s.drained(ctx)
+}
+
+// drainTime bounds how long Remove waits for a thread that is stuck in the code
+// of a probe, in a load from memory that does not answer.
+const drainTime = time.Second
+
+// drained waits until the hits of what was taken out are with the sink.
+func (s *Session) drained(ctx context.Context) error {
+	end := time.Now().Add(drainTime)
+	for pause := 500 * time.Microsecond; ; pause = min(2*pause, 10*time.Millisecond) {
+		waiting := 0
+		err := s.tracer.Do(func() error {
+			for _, tg := range s.targets {
+				if !tg.borrowed {
+					waiting += tg.reap(context.WithoutCancel(ctx))
+				}
+			}
+			if !s.running || s.closed {
+				waiting = 0
+			}
+			return nil
+		})
+		if err != nil || waiting == 0 || time.Now().After(end) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
+		}
+	}
+}
+
+// Enable switches events on or off, at once and without a stop: an event that
+// is off takes no hits, and counts none. It may be called at any time, by any
+// goroutine. ErrNoEvent changes nothing.
+func (s *Session) Enable(on bool, events ...*Event) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var list []*event
+	for _, ev := range events {
+		i := slices.IndexFunc(s.events, func(e *event) bool { return &e.Event == ev && !e.removed })
+		if i < 0 {
+			return fmt.Errorf("%s/%s: %w", ev.Group, ev.Name, ErrNoEvent)
+		}
+		list = append(list, s.events[i])
+	}
+	for _, e := range list {
+		e.turn(on)
+	}
+	return nil
+}
+
+// Events lists the events that the session has now, in the order in which they
+// were added.
+func (s *Session) Events() []*Event {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []*Event
+	for _, e := range s.events {
+		if !e.removed {
+			out = append(out, &e.Event)
+		}
+	}
+	return out
+}
+
+// addEvents enters definitions under their events' names.
+func (s *Session) addEvents(defs []*fetch.Def) ([]*defOf, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var added []*defOf
+	for _, d := range defs {
+		name := d.Group + "/" + d.Event
+		ev := s.byName[name]
+		if ev != nil {
+			for _, o := range ev.defs {
+				if err := o.SameShape(d); err != nil {
+					s.dropLocked(added)
+					return nil, &DefError{Def: d, Err: err}
+				}
+			}
+		} else {
+			ev = s.newEvent(d)
+			s.byName[name] = ev
+		}
+		ev.defs = append(ev.defs, d)
+		x := &defOf{def: d, ev: ev}
+		s.defs = append(s.defs, x)
+		added = append(added, x)
+	}
+	return added, nil
+}
+
+// newEvent makes an event, or one of the name of an event that was removed: it
+// takes that one's place in the list, and its counters. s.mu is held.
+func (s *Session) newEvent(d *fetch.Def) *event {
+	ev := &event{count: s.opts.CountOnly, Event: Event{Def: d, Group: d.Group, Name: d.Event, Return: d.Kind == fetch.Return}}
+	i := slices.IndexFunc(s.events, func(e *event) bool { return e.removed && e.Group == d.Group && e.Name == d.Event })
+	if i < 0 {
+		s.events = append(s.events, ev)
+		return ev
+	}
+	ev.before = s.events[i]
+	ev.before.fold()
+	s.events[i] = ev
+	return ev
+}
+
+// retireEvents forgets definitions that were taken out. An event without any
+// is removed, and its counters stay.
+func (s *Session) retireEvents(list []*defOf) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, x := range list {
+		s.defs = remove(s.defs, x)
+		x.ev.defs = remove(x.ev.defs, x.def)
+		if len(x.ev.defs) == 0 {
+			x.ev.removed = true
+			delete(s.byName, x.ev.Group+"/"+x.ev.Name)
+		}
+	}
+}
+
+func (s *Session) dropEvents(added []*defOf) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dropLocked(added)
+}
+
+func (s *Session) dropLocked(added []*defOf) {
+	for _, x := range added {
+		s.defs = remove(s.defs, x)
+		x.ev.defs = remove(x.ev.defs, x.def)
+		if len(x.ev.defs) == 0 {
+			delete(s.byName, x.ev.Group+"/"+x.ev.Name)
+			if i := slices.Index(s.events, x.ev); i >= 0 && x.ev.before != nil {
+				s.events[i] = x.ev.before
+			} else {
+				s.events = remove(s.events, x.ev)
+			}
+		}
+	}
+}
+
+func remove[T comparable](list []T, x T) []T {
+	for i := range list {
+		if list[i] == x {
+			return append(list[:i:i], list[i+1:]...)
+		}
+	}
+	return list
+}

@@ -1,0 +1,301 @@
+package probe
+
+import (
+	"context"
+	"errors"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/probe/plan"
+	"kprobe/probe/tracee"
+	"kprobe/symbols"
+)
+
+// What is taken out and may still be in use
+//
+// When a jump or a breakpoint is taken out, threads may be in the code that it
+// led to, records of its probes in the rings, calls under way that return by
+// its landings. So what was taken out goes through these states:
+//
+//	retired   nothing leads to its code any more, its probes are switched off
+//	quiet     a stop of all threads found none in its code: whatever it was to
+//	          record is in the rings
+//	delivered the reader has given all records up to that moment
+//	vacated   its instances are all free: no call returns by its landings
+//
+// A probe that is delivered and vacated gives its number back, code that is
+// vacated its memory. Both wait for as long as it takes, and cost nothing.
+
+// retired is what one change took out.
+type retired struct {
+	patches []*patch
+	sites   []*site
+	probes  []*placed // removed; their numbers are to be given back
+	quiet   bool
+	vacated bool
+	at      uint64 // time stamp counter at which it was found quiet
+}
+
+// retire takes note of what a change has taken out.
+func (tg *target) retire(old *outgoing, drop map[*placed]bool) {
+	r := &retired{patches: old.patches, sites: old.sites}
+	for p := range drop {
+		for _, w := range p.wants {
+			if st := tg.sites[w.at.Addr]; st != nil {
+				st.probes, st.returns, st.exits = remove(st.probes, p), remove(st.returns, p), remove(st.exits, p)
+			}
+		}
+		if p.pool != nil {
+			for in := range p.pool.active {
+				if in.landing < 0 {
+					tg.calls.drop(in)
+				}
+			}
+		}
+		p.ev.places.Add(-1)
+		delete(tg.placed, p)
+		r.probes = append(r.probes, p)
+	}
+	tg.forgetLandings()
+	if len(r.patches)+len(r.sites)+len(r.probes) > 0 {
+		tg.retired = append(tg.retired, r)
+	}
+}
+
+// forgetLandings takes the breakpoints at return addresses out when no probe
+// needs them any more.
+func (tg *target) forgetLandings() {
+	for p := range tg.placed {
+		if p.pool != nil {
+			return
+		}
+	}
+	var idle []*site
+	for _, st := range tg.sites {
+		if st.lands {
+			st.lands = false
+			if st.idle() {
+				tg.discard(st)
+				idle = append(idle, st)
+			}
+		}
+	}
+	if len(idle) > 0 {
+		tg.retired = append(tg.retired, &retired{sites: idle})
+	}
+}
+
+// reap brings what was taken out as far as it can be brought now. waiting is
+// how much of it isn't delivered yet.
+func (tg *target) reap(ctx context.Context) (waiting int) {
+	if len(tg.retired) == 0 || tg.area == nil || tg.dying {
+		return 0
+	}
+	err := tg.vacate(ctx)
+	var late *tracee.NotStoppedError
+	if err != nil && !errors.Is(err, errLate) && !errors.As(err, &late) {
+		tg.s.logf("what was taken out keeps its memory: %v", err)
+	}
+	kept := tg.retired[:0]
+	var empty []*retired
+	for _, r := range tg.retired {
+		delivered := r.quiet && (len(r.probes) == 0 || tg.tap.reader.Given() > r.at)
+		if !delivered {
+			waiting++
+		}
+		if !r.vacated || !delivered {
+			kept = append(kept, r)
+			continue
+		}
+		for _, p := range r.probes {
+			tg.tap.free(p)
+		}
+		empty = append(empty, r)
+	}
+	clear(tg.retired[len(kept):])
+	tg.retired = kept
+	tg.giveBack(ctx, empty)
+	return waiting
+}
+
+// vacate looks, with all threads stopped, what of the retired nobody is in.
+func (tg *target) vacate(ctx context.Context) error {
+	all := true
+	for _, r := range tg.retired {
+		all = all && r.vacated
+	}
+	if all {
+		return nil
+	}
+	return tg.proc.WithStopped(ctx, func(stopped []*tracee.Thread) error {
+		if len(stopped) != len(tg.proc.Threads()) || tg.sharesMemory() {
+			return errLate
+		}
+		in := map[any]bool{}
+		for _, t := range stopped {
+			regs, err := t.Regs()
+			if err != nil {
+				return errLate
+			}
+			pc := symbols.Addr(regs.Rip)
+			if st := tg.patches.stageAt(pc); st != nil {
+				in[tg.patches.owner[st]] = true
+			}
+			if st := tg.siteOfCopy(pc); st != nil {
+				in[st] = true
+			}
+		}
+		for _, r := range tg.retired {
+			if err := tg.vacateOne(r, in); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (tg *target) vacateOne(r *retired, in map[any]bool) error {
+	busy := false
+	for _, p := range r.patches {
+		for q := p; q != nil; q = q.hole {
+			busy = busy || in[q]
+		}
+	}
+	for _, st := range r.sites {
+		busy = busy || in[st]
+	}
+	if busy {
+		return nil
+	}
+	if !r.quiet {
+		r.quiet, r.at = true, tg.s.counter.TSC()
+	}
+	used, err := tg.instancesUsed(r)
+	if err != nil {
+		return err
+	}
+	r.vacated = used == 0
+	return nil
+}
+
+// instancesUsed is how many calls are under way in return probes that were
+// taken out. Abandoned ones come free when they were found so twice.
+func (tg *target) instancesUsed(r *retired) (n int, err error) {
+	for _, p := range r.patches {
+		for _, st := range p.stages {
+			if st.returns == nil {
+				continue
+			}
+			if err := tg.reclaimPool(st.returns); err != nil {
+				return 0, err
+			}
+			mem := make([]byte, st.returns.pool.Size())
+			if _, err := tg.proc.ReadMemory(mem, symbols.Addr(st.returns.pool.Addr)); err != nil {
+				return 0, err
+			}
+			n += len(st.returns.pool.Used(mem))
+		}
+	}
+	for _, p := range r.probes {
+		if p.pool != nil {
+			n += len(p.pool.active)
+		}
+	}
+	return n, nil
+}
+
+// sharesMemory reports whether a child runs in the target's memory: its threads
+// are not among the target's.
+func (tg *target) sharesMemory() bool { return len(tg.proc.Sharers()) > 0 }
+
+// giveBack frees the memory of code that nobody is in.
+func (tg *target) giveBack(ctx context.Context, list []*retired) {
+	gone := map[*patch]bool{}
+	touched := map[*piece]bool{}
+	for _, r := range list {
+		for _, st := range r.sites {
+			if tg.bySlot[st.slot] == st {
+				delete(tg.bySlot, st.slot)
+				tg.area.code.giveBack(st.slot)
+			}
+		}
+		for _, p := range r.patches {
+			for q := p; q != nil; q = q.hole {
+				gone[q] = true
+				for _, s := range q.stages {
+					touched[tg.area.code.holds(s.base)] = true
+				}
+			}
+		}
+	}
+	if len(gone) == 0 {
+		return
+	}
+	tg.forgetPatches(gone)
+	for _, st := range tg.patches.stages {
+		delete(touched, tg.area.code.holds(st.base))
+	}
+	for p := range touched {
+		if p == nil || !p.detours {
+			continue
+		}
+		if _, err := tg.proc.Syscall(ctx, nil, unix.SYS_MUNMAP, uintptr(p.start), uintptr(p.size)); err != nil {
+			tg.s.logf("memory of detours stays mapped: %v", err)
+			continue
+		}
+		tg.area.journal.unmapped(p)
+		tg.area.code.pieces = remove(tg.area.code.pieces, p)
+	}
+}
+
+// forgetPatches drops patches of which nothing is in use any more.
+func (tg *target) forgetPatches(gone map[*patch]bool) {
+	ps := tg.patches
+	list := ps.list[:0]
+	for _, p := range ps.list {
+		if !gone[p] {
+			list = append(list, p)
+		}
+	}
+	clear(ps.list[len(list):])
+	ps.list = list
+	stages := ps.stages[:0]
+	for _, s := range ps.stages {
+		if !gone[ps.owner[s]] {
+			stages = append(stages, s)
+			continue
+		}
+		delete(ps.owner, s)
+		if s.detour == nil {
+			continue
+		}
+		for _, f := range s.detour.Faults {
+			delete(ps.faults, symbols.Addr(f.At))
+			tg.area.table.Remove(f.At)
+		}
+	}
+	clear(ps.stages[len(stages):])
+	ps.stages = stages
+	for p := range gone {
+		ps.pages.drop(p)
+	}
+}
+
+// codeSpace is where detours can lie: what is mapped for them and not in use,
+// and free addresses.
+func (tg *target) codeSpace(maps []symbols.Mapping) *plan.Space {
+	space := plan.NewSpace(freeRanges(maps))
+	used := map[*piece]uint64{}
+	for _, s := range tg.patches.stages {
+		if p := tg.area.code.holds(s.base); p != nil {
+			used[p] = max(used[p], uint64(s.base)+uint64(s.size))
+		}
+	}
+	for _, p := range tg.area.code.pieces {
+		if p.detours {
+			end := max(used[p], uint64(p.start))
+			space.Mapped(plan.Range{Lo: uint64(p.start), Hi: uint64(p.end())}, (end+15)&^15)
+		}
+	}
+	return space
+}
