@@ -80,6 +80,9 @@ func (t *tap) settle() {
 		return
 	}
 	for _, p := range t.ids {
+		if p == nil {
+			continue
+		}
 		if n := t.counters.Probe(p.id).Pending(); n > 0 {
 			t.producer.Count(0, p.id, ring.CounterLost, n)
 		}

@@ -22,6 +22,19 @@ func names(events []*Event) []string {
 	return out
 }
 
+// running waits until Run runs.
+func running(t *testing.T, s *Session) {
+	t.Helper()
+	ok := waitUntil(func() bool {
+		on := false
+		_ = s.tracer.Do(func() error { on = s.running; return nil })
+		return on
+	})
+	if !ok {
+		t.Fatal("the session does not run")
+	}
+}
+
 // TestAddRemove has events come and go before a run and while it goes on.
 func TestAddRemove(t *testing.T) {
 	prog := fixture.Build(t, "probe_calls.c", "-O1", "-pthread")
@@ -52,6 +65,7 @@ func TestAddRemove(t *testing.T) {
 				t.Fatal(err)
 			}
 			l.run()
+			running(t, s)
 			later := add("r:out work v=$retval", "p:same work n=$arg1", "p:inside work+0x4")
 			seen := openedLive(t, sub.pid())
 			for _, e := range seen.Stats() {
