@@ -161,11 +161,7 @@ func (tg *target) makeWay(ctx context.Context, ws []want) error {
 	return nil
 }
 
-// armTraps puts breakpoints in, all or none.
-func (tg *target) armTraps(ctx context.Context, ws []want) error {
-	return tg.layTraps(ctx, ws, tg.writeAll)
-}
-
+// writeAll writes the breakpoints of sites that are laid.
 func (tg *target) writeAll(fresh []*site) error {
 	for _, st := range fresh {
 		if err := tg.write(st); err != nil {
