@@ -22,8 +22,19 @@ func (p *Process) chooseThread(ctx context.Context, fn func(*Thread) error) erro
 	const fewEnough = 8
 	err := error(ErrNoThread)
 	var second []*Thread
+	var moved []*Thread
+	defer func() {
+		for _, t := range moved {
+			p.tr.release(t)
+		}
+	}()
 	for _, t := range p.Threads() {
-		if t.Stopped() && (t.fit() || t.passEvent()) {
+		fit := t.Stopped() && t.fit()
+		if !fit && t.Stopped() && t.passEvent() {
+			// Its event is handled: nobody else would let it run on.
+			fit, moved = true, append(moved, t)
+		}
+		if fit {
 			if r, rerr := t.Regs(); rerr == nil && t.inWait(r) {
 				second = append(second, t)
 				continue

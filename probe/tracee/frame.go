@@ -31,8 +31,9 @@ const (
 const (
 	swOffset   = 464
 	xstateBV   = 512
-	xstateMin  = 576 // legacy area and header
-	xstateAVX  = 832 // with the upper halves of ymm
+	xstateMin  = 576  // legacy area and header
+	xstateAVX  = 832  // with the upper halves of ymm
+	xstateTile = 8192 // of the tiles of AMX, the last component
 	fpMagic1   = 0x46505853
 	fpMagic2   = 0x46505845
 	frameAlign = 64
@@ -45,10 +46,15 @@ const (
 // address.
 //
 // The XSAVE image lies above the frame, not below it as the kernel has it: what
-// a called function or a signal handler pushes must not reach it.
+// a called function or a signal handler pushes must not reach it. Only the part
+// in use is copied. The kernel looks for the mark of the image's end behind the
+// size that the image states, or (6.14 to 6.18) behind the size that it would
+// give the thread's image itself, which is not to be known here; not finding
+// it, it would set all but the SSE registers to zero. So the mark fills the
+// rest, which no component in use reaches.
 func buildFrame(base uint64, regs *unix.PtraceRegs, mask uint64, xs []byte, ret uint64) (image []byte, frame uint64) {
-	xs = trimXState(xs)
 	size := len(xs) + 4
+	xs = trimXState(xs)
 	// At a function's entry the stack pointer is 8 off a multiple of 16, and
 	// a called function finds it at the frame.
 	const at = 8
@@ -60,10 +66,12 @@ func buildFrame(base uint64, regs *unix.PtraceRegs, mask uint64, xs []byte, ret 
 	sw := x[swOffset:]
 	clear(sw[:48])
 	le.PutUint32(sw[0:], fpMagic1)
-	le.PutUint32(sw[4:], uint32(size))
+	le.PutUint32(sw[4:], uint32(len(xs)+4))
 	le.PutUint64(sw[8:], le.Uint64(xs[xstateBV:]))
 	le.PutUint32(sw[16:], uint32(len(xs)))
-	le.PutUint32(x[len(xs):], fpMagic2)
+	for rest := x[len(xs):]; len(rest) >= 4; rest = rest[4:] {
+		le.PutUint32(rest, fpMagic2)
+	}
 
 	f := image[at:]
 	le.PutUint64(f[0:], ret)
@@ -94,6 +102,8 @@ func trimXState(xs []byte) []byte {
 		return xs[:min(len(xs), xstateMin)]
 	case bv < 1<<3:
 		return xs[:min(len(xs), xstateAVX)]
+	case bv < 1<<18 && len(xs) > xstateAVX+xstateTile:
+		return xs[:len(xs)-xstateTile]
 	}
 	return xs
 }

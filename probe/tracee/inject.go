@@ -113,11 +113,16 @@ type injection struct {
 	frame    uint64
 	restoreX bool
 	suspend  bool // seccomp is suspended, until restore
-	entered  bool // the injected system call was entered
+	entry    bool // the last stop was that of a system call's entry
 }
 
 // prepareInjection saves the context of t, in the tracer and in the process.
 func (t *Thread) prepareInjection(ret uint64) (in *injection, err error) {
+	if t.status>>16 == 0 && t.inDelivery() && !t.busy {
+		// It can only be done where the kernel restarts what it makes restart,
+		// and the thread may be left elsewhere.
+		t.hideSignal(t.status.StopSignal())
+	}
 	regs, err := t.Regs()
 	if err != nil {
 		return nil, err
@@ -276,6 +281,7 @@ func (in *injection) next(deadline time.Time) (syscall.WaitStatus, error) {
 			t.p.tr.queue = append(t.p.tr.queue, t)
 			return 0, ErrGone
 		}
+		in.entry = st>>16 == 0 && st.StopSignal() == syscall.SIGTRAP|0x80 && !in.entry
 		if late {
 			return st, ErrTimeout
 		}
@@ -290,8 +296,7 @@ func (in *injection) syscallDone(st syscall.WaitStatus) (uint64, bool, error) {
 		return 0, false, nil
 	case st.StopSignal() != syscall.SIGTRAP|0x80:
 		return 0, false, in.keepSignal(st.StopSignal())
-	case !in.entered:
-		in.entered = true
+	case in.entry:
 		return 0, false, nil
 	}
 	var r unix.PtraceRegs
@@ -314,20 +319,25 @@ func (in *injection) callDone(st syscall.WaitStatus) (uint64, bool, error) {
 	if e := getRegs(in.t.tid, &r); e != 0 {
 		return 0, false, in.t.failed("getregs", e)
 	}
-	in.entered = !in.entered
 	const returnEnd = codeReturn + 10 // behind the rt_sigreturn
-	if r.Rip != in.room.code+returnEnd || r.Orig_rax != unix.SYS_RT_SIGRETURN || !in.entered {
+	if r.Rip != in.room.code+returnEnd || r.Orig_rax != unix.SYS_RT_SIGRETURN || !in.entry {
 		return 0, false, nil
 	}
-	result := r.Rdi
-	r.Orig_rax = negative(-1)
-	if e := setRegs(in.t.tid, &r); e != 0 {
-		return 0, false, in.t.failed("setregs", e)
-	}
-	if _, err := in.next(time.Now().Add(injectPatience)); err != nil {
+	if err := in.cancel(&r); err != nil {
 		return 0, false, err
 	}
-	return result, true, nil
+	return r.Rdi, true, nil
+}
+
+// cancel keeps the thread, stopped at the entry of a system call with the
+// registers r, from making it, and leads it to the call's exit.
+func (in *injection) cancel(r *unix.PtraceRegs) error {
+	r.Orig_rax = negative(-1)
+	if e := setRegs(in.t.tid, r); e != 0 {
+		return in.t.failed("setregs", e)
+	}
+	_, err := in.next(time.Now().Add(injectPatience))
+	return err
 }
 
 // keepSignal puts a signal off that can't be blocked; one that the injected
@@ -352,6 +362,17 @@ func (in *injection) keepSignal(sig syscall.Signal) error {
 // on, the thread is first led to a stop from which it does.
 func (in *injection) restore(wasStopped bool) error {
 	t := in.t
+	if in.entry {
+		// A call was given up at its entry: the kernel would make the one that
+		// the thread's own registers tell of an earlier call.
+		var r unix.PtraceRegs
+		if e := getRegs(t.tid, &r); e != 0 {
+			return t.failed("getregs", e)
+		}
+		if err := in.cancel(&r); err != nil {
+			return err
+		}
+	}
 	if wasStopped || mustRestart(&in.saved) {
 		if err := in.toInterruptStop(); err != nil {
 			return err

@@ -4,6 +4,7 @@ package tracee
 
 import (
 	"encoding/binary"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -33,6 +34,14 @@ func (t *Thread) hideInterrupt() {
 		return
 	}
 	r.Rax = negative(erestartNoHand)
+}
+
+// hideSignal is hideInterrupt for the stop of a signal: traced threads are
+// woken for signals too that the program ignores, or that we take.
+func (t *Thread) hideSignal(sig syscall.Signal) {
+	if !isStopSignal(sig) && sig != syscall.SIGCONT {
+		t.hideInterrupt()
+	}
 }
 
 func negative(n int64) uint64 { return uint64(n) }

@@ -125,6 +125,9 @@ func (p *Process) findStack(r *room, maps []mapping, regs *unix.PtraceRegs, size
 		if m.perms[:2] != "rw" || m.path != "[stack]" && !(i > 0 && p.threadStack(&maps[i-1], m, regs)) {
 			break
 		}
+		if m.path == "[stack]" && regs.Rsp < m.borrowed() {
+			break // the place may have been lent: others may wait in the next
+		}
 		base := (regs.Rsp - redZone - bufferSize - 512 - uint64(size)) &^ (frameAlign - 1)
 		if base > regs.Rsp || base < m.start+stackBelow {
 			break
@@ -140,8 +143,7 @@ func (p *Process) findStack(r *room, maps []mapping, regs *unix.PtraceRegs, size
 		// From above, so that what lies below a place is unused, for a called
 		// function's stack.
 		b := make([]byte, (size+2*bufferSize+pageSize-1)&^(pageSize-1))
-		top := (m.start + (m.end-m.start)/2) &^ (pageSize - 1)
-		for base := top - uint64(len(b)); base >= m.start+stackBelow; base -= uint64(len(b)) {
+		for base := m.borrowed() - uint64(len(b)); base >= m.start+stackBelow; base -= uint64(len(b)) {
 			if _, err := p.ReadMemory(b, symbols.Addr(base)); err != nil {
 				return false
 			}
@@ -153,6 +155,12 @@ func (p *Process) findStack(r *room, maps []mapping, regs *unix.PtraceRegs, size
 		}
 	}
 	return false
+}
+
+// borrowed gives the end of the part of the first stack, its far half, that is
+// lent to the threads that have no room of their own.
+func (m *mapping) borrowed() uint64 {
+	return (m.start + (m.end-m.start)/2) &^ (pageSize - 1)
 }
 
 // place sets where the image and the buffer behind it lie.

@@ -224,10 +224,7 @@ func (t *Tracer) signal(th *Thread, sig syscall.Signal) error {
 	if err := th.readSiginfo(); err != nil {
 		return err
 	}
-	if !isStopSignal(sig) && sig != syscall.SIGCONT {
-		// Traced threads are woken for signals too that the program ignores.
-		th.hideInterrupt()
-	}
+	th.hideSignal(sig)
 	if len(th.owed) > 0 {
 		th.swapOwed(sig)
 	}
