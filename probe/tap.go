@@ -30,6 +30,7 @@ type tap struct {
 	producer *ring.Producer
 	counters *ring.Counters
 	reader   *ring.Reader
+	box      *ring.Mailbox // of the goroutine that serves
 
 	mu     sync.RWMutex // guards probes
 	ids    []*placed    // by id - 1; nil: the id is free
@@ -64,6 +65,9 @@ func newTap(s *Session, pid int, space *symbols.Space, m *memfile) (*tap, error)
 		return nil, err
 	}
 	if t.reader, err = ring.NewReader(m.mem, m.layout, ring.Options{Abandoned: t.abandoned}); err != nil {
+		return nil, err
+	}
+	if t.box, err = ring.NewMailbox(m.mem, m.layout); err != nil {
 		return nil, err
 	}
 	for cpu := range m.layout.CPUs {
@@ -262,6 +266,7 @@ func (t *tap) start(ctx context.Context) {
 	t.enableAgain()
 	ctx, t.cancel = context.WithCancel(ctx)
 	t.done = make(chan struct{})
+	go t.serve(ctx)
 	go func() {
 		defer close(t.done)
 		if err := t.reader.Run(ctx, t.emit); err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {

@@ -2,10 +2,15 @@ package cli
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
 	"kprobe/cmd/kprobe/kept"
+	"kprobe/fetch"
+	"kprobe/probe"
 	"kprobe/symbols"
 )
 
@@ -23,6 +28,10 @@ Places without a module are looked up in the file of -x, or in the process of
 -p, and the file is kept with them. A library's short name, such as libc, needs
 neither.
 
+With -p PID of a process that another kprobe is tracing, that trace gets the
+probes too, in all of its processes, before this command ends; where they can't
+be put in, nothing is kept either. The trace goes on and misses no hit.
+
 A definition of an event that is kept already adds a place to it; it must fetch
 the same. -:GRP/EVENT takes an event out, and so does -:GRP/EVENT PLACE one of
 its places.`
@@ -30,6 +39,7 @@ its places.`
 const addExample = `  kprobe add 'p:open libc:openat dfd=$arg1:s32 path=+0($arg2):string'
   kprobe add -x ./server 'p:web/handle handle fd=$arg1:s32' 'r:web/done handle status=$retval:s32'
   kprobe list | kprobe add -F -
+  kprobe add -p 4711 'p:slow work ms=$arg1:u64'
   kprobe add 'p:open,libc:openat,dfd=$arg1:s32;p:close,libc:close,fd=$arg1:s32'`
 
 type addRun func(ctx context.Context, d *Deps, m *messages, o *addOptions) error
@@ -67,6 +77,15 @@ func runAdd(ctx context.Context, d *Deps, m *messages, o *addOptions) error {
 	if err != nil {
 		return fail(err)
 	}
+	live, err := o.traced(d)
+	if err != nil {
+		return fail(err)
+	}
+	if live != nil {
+		defer live.Close()
+	}
+	asked := defs
+	defs = slices.Clone(defs)
 	check := &checker{d: d, m: m, where: &o.where, spaces: map[string]*symbols.Space{}}
 	for i := range defs {
 		if defs[i], err = check.pin(ctx, defs[i]); err != nil {
@@ -83,8 +102,53 @@ func runAdd(ctx context.Context, d *Deps, m *messages, o *addOptions) error {
 			name := group + "/" + event
 			return src.disabled[name] && before[name] == 0
 		}, false)
-		return file.Busy(fewer(before, l.Places()))
+		if err := file.Busy(fewer(before, l.Places())); err != nil {
+			return err
+		}
+		return addLive(ctx, live, asked)
 	}))
+}
+
+// traced gives the trace of the process of -p that is going on; nil if there is
+// none, or no -p.
+func (o *addOptions) traced(d *Deps) (Live, error) {
+	if len(o.pids) == 0 {
+		return nil, nil
+	}
+	l, err := d.Engine.Live(o.pids[0])
+	switch {
+	case errors.Is(err, probe.ErrNotTraced):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("process %d: %w", o.pids[0], err)
+	}
+	return l, nil
+}
+
+// addLive has a trace do what the definitions say: those that delete come
+// first. A trace that ends meanwhile needs nothing.
+func addLive(ctx context.Context, l Live, defs []*fetch.Def) error {
+	if l == nil {
+		return nil
+	}
+	var put []*fetch.Def
+	var take []string
+	for _, def := range defs {
+		if def.Kind != fetch.Delete {
+			put = append(put, def)
+			continue
+		}
+		for _, s := range l.Stats() {
+			name := s.Event.Group + "/" + s.Event.Name
+			if s.Event.Name == def.Event && (def.Group == "" || s.Event.Group == def.Group) && !slices.Contains(take, name) {
+				take = append(take, name)
+			}
+		}
+	}
+	if err := l.Remove(ctx, take); err != nil {
+		return unlessEnded(err)
+	}
+	return unlessEnded(l.Add(ctx, put))
 }
 
 // fewer lists the events that have lost places.

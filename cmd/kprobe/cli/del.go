@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -13,6 +14,7 @@ import (
 
 type delOptions struct {
 	patterns []kept.Pattern
+	pids     pidList
 	defs     []*fetch.Def // deletions in the language's own form
 }
 
@@ -21,23 +23,28 @@ pattern for events: EVENT, or GRP/EVENT. The kernel's forms are taken too:
 -:GRP/EVENT for an event and -:GRP/EVENT PLACE for one of its places.
 
 A pattern that matches nothing is an error, and so is an event that kprobe is
-tracing at the moment: nothing is forgotten then.`
+tracing at the moment: nothing is forgotten then.
+
+With -p PID the events are taken out of the trace of that process that is going
+on, in all of its processes, and what is kept stays as it is. The trace has had
+all of their hits when this command ends; it goes on with the others.`
 
 const delExample = `  kprobe del open
   kprobe del 'web/*'
   kprobe del -:web/handle
-  kprobe del '-:web/handle ./server:handle+4'`
+  kprobe del '-:web/handle ./server:handle+4'
+  kprobe del -p 4711 'web/*'`
 
 type delRun func(ctx context.Context, d *Deps, o *delOptions) error
 
 func newDelCmd(d *Deps, run delRun) *cobra.Command {
+	o := &delOptions{}
 	c := &cobra.Command{
-		Use:     "del GLOB…",
+		Use:     "del [-p PID…] GLOB…",
 		Short:   "forget kept definitions",
 		Long:    delLong,
 		Example: delExample,
 		RunE: func(c *cobra.Command, args []string) error {
-			o := &delOptions{}
 			if len(args) == 0 {
 				return misuse("name the events; '*' is all")
 			}
@@ -60,10 +67,15 @@ func newDelCmd(d *Deps, run delRun) *cobra.Command {
 		},
 		ValidArgsFunction: completeEvents(d),
 	}
+	c.Flags().VarP(&o.pids, "pid", "p", "out of the trace of this process, and not of what is kept (repeat, or a list with commas)")
+	_ = c.RegisterFlagCompletionFunc("pid", completePIDs(d))
 	return c
 }
 
 func runDel(ctx context.Context, d *Deps, o *delOptions) error {
+	if len(o.pids) > 0 {
+		return fail(o.live(ctx, d))
+	}
 	file, err := d.kept()
 	if err != nil {
 		return fail(err)
@@ -81,4 +93,49 @@ func runDel(ctx context.Context, d *Deps, o *delOptions) error {
 		l.Delete(anyOf(o.patterns))
 		return file.Busy(fewer(before, l.Places()))
 	}))
+}
+
+// live takes the events out of traces. Each pattern must match in one of them;
+// nothing is taken out otherwise.
+func (o *delOptions) live(ctx context.Context, d *Deps) error {
+	for _, def := range o.defs {
+		if def.HasPlace {
+			return misuse("-p takes whole events out: %s", strings.TrimSuffix(kept.Name(def), "/"))
+		}
+		word := def.Event
+		if def.Group != "" {
+			word = kept.Name(def)
+		}
+		o.patterns = append(o.patterns, kept.Pattern(word))
+	}
+	lives, err := (&enableOptions{pids: o.pids}).lives(d)
+	if err != nil {
+		return err
+	}
+	defer closeAll(lives)
+	for _, p := range o.patterns {
+		if !slices.ContainsFunc(lives, func(l Live) bool { return len(eventsOf(l, p)) > 0 }) {
+			return fmt.Errorf("no event of the trace matches %s", p)
+		}
+	}
+	for _, l := range lives {
+		// What went with another process of the same trace is seen to be gone.
+		if err := l.Refresh(); ended(err) {
+			continue
+		} else if err != nil {
+			return err
+		}
+		var names []string
+		for _, p := range o.patterns {
+			for _, name := range eventsOf(l, p) {
+				if !slices.Contains(names, name) {
+					names = append(names, name)
+				}
+			}
+		}
+		if err := l.Remove(ctx, names); err != nil && !ended(err) {
+			return err
+		}
+	}
+	return nil
 }

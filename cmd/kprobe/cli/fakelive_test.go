@@ -1,7 +1,11 @@
 package cli
 
 import (
+	"context"
 	"os"
+	"slices"
+
+	"kprobe/fetch"
 
 	"kprobe/probe"
 	"kprobe/symbols"
@@ -12,8 +16,29 @@ type fakeLive struct {
 	probes []probe.LiveProbe
 	reads  int
 	// dies is the number of reads after which the session has ended; 0 is never.
-	dies   int
-	closed int
+	dies    int
+	closed  int
+	added   []*fetch.Def
+	refuses error
+}
+
+func (l *fakeLive) Add(_ context.Context, defs []*fetch.Def) error {
+	if l.refuses != nil {
+		return &probe.DefError{Def: defs[0], Err: l.refuses}
+	}
+	for _, d := range defs {
+		l.probes = append(l.probes, probe.LiveProbe{Group: d.Group, Event: d.Event})
+	}
+	l.added = append(l.added, defs...)
+	return nil
+}
+
+func (l *fakeLive) Remove(_ context.Context, events []string) error {
+	if l.refuses != nil {
+		return l.refuses
+	}
+	l.probes = slices.DeleteFunc(l.probes, func(p probe.LiveProbe) bool { return slices.Contains(events, p.Group+"/"+p.Event) })
+	return nil
 }
 
 func (l *fakeLive) Refresh() error {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"kprobe/fetch"
 	"kprobe/output"
 	"kprobe/probe"
 	"kprobe/probe/plan"
@@ -22,6 +23,8 @@ type Live interface {
 	Stats() []probe.Stats
 	Probes() []probe.LiveProbe
 	Enable(match func(group, event string) bool, on bool) ([]string, error)
+	Add(ctx context.Context, defs []*fetch.Def) error
+	Remove(ctx context.Context, events []string) error
 	Space() (*symbols.Space, error)
 	Close() error
 }
