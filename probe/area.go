@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -45,10 +44,7 @@ type area struct {
 	scratchCode  symbols.Addr
 	scratchFrame symbols.Addr
 
-	net      detour.NetLabels
-	nets     map[syscall.Signal]detour.Action // what the program did on the signals that the net answers
-	netData  detour.NetData
-	netPlace symbols.Addr
+	nets nets
 
 	pools []piece // return probes' instances, writable
 
@@ -60,7 +56,7 @@ type area struct {
 
 // newArea lays everything in the process. On an error it is taken out again.
 func newArea(ctx context.Context, p *tracee.Process) (a *area, err error) {
-	a = &area{proc: p, code: &code{proc: p}, nets: map[syscall.Signal]detour.Action{}}
+	a = &area{proc: p, code: &code{proc: p}, nets: nets{proc: p}}
 	defer func() {
 		if err != nil {
 			_ = a.close(ctx)
@@ -81,13 +77,9 @@ func newArea(ctx context.Context, p *tracee.Process) (a *area, err error) {
 	a.code.added = a.journal.mapped
 	a.journal.open(p.PID())
 	bits := detour.TableBits(1)
-	for detour.TableSize(bits+1) <= int(layout.Net.Size)-detour.NetDataSize {
+	a.tableAt = layout.Net.Off
+	for detour.TableSize(bits+1) <= int(layout.Net.Size) {
 		bits++
-	}
-	// The data stands in front of the table, which wants 64-byte alignment.
-	a.tableAt = layout.Net.Off + (detour.NetDataSize+63)&^63
-	for detour.TableSize(bits) > int(layout.Net.End()-a.tableAt) {
-		bits--
 	}
 	if a.table, err = detour.NewTable(fileAt{a.file, a.tableAt}, bits); err != nil {
 		return a, err
@@ -95,7 +87,8 @@ func newArea(ctx context.Context, p *tracee.Process) (a *area, err error) {
 	if err = a.layNet(ctx); err != nil {
 		return a, err
 	}
-	return a, a.catch(ctx, unix.SIGTRAP)
+	_, err = a.catch(ctx, nil, unix.SIGTRAP)
+	return a, err
 }
 
 // fileAt is a place in the memory file as the net's data and table want it.
@@ -128,6 +121,9 @@ func (a *area) mapScratch(ctx context.Context) error {
 		return fmt.Errorf("map scratch code in the target: %w", err)
 	}
 	a.scratchCode = symbols.Addr(at)
+	if err := a.proc.WriteMemory(scratchMark(a.scratchFrame), a.scratchCode); err != nil {
+		return fmt.Errorf("write scratch code: %w", err)
+	}
 	return a.proc.SetScratch(a.scratchCode, a.scratchFrame)
 }
 
@@ -141,32 +137,29 @@ func (a *area) layNet(ctx context.Context) error {
 	}
 	p.used = p.size
 	layout := a.file.layout
-	a.netPlace = p.start
-	blob, labels := detour.Net(uint64(p.start), detour.NetParams{Data: uint64(a.file.addr(layout.Net.Off))})
-	a.net = labels
 	a.landing = p.start + pageSize
 	a.cells = layout.Instances.Off
-	text := make([]byte, p.size)
-	for i := range text {
-		text[i] = 0xcc
+	text, err := a.nets.lay(ctx, p.start, a.file.addr(a.tableAt), a.file.addr(layout.Header.Off+headerSteps), a.landing, landings*landingSize)
+	if err != nil {
+		return err
 	}
-	copy(text, blob)
 	for i := range landings {
 		at := a.landing + symbols.Addr(i*landingSize)
-		b := text[pageSize+i*landingSize:]
+		b := make([]byte, landingSize)
 		b[0], b[1], b[2] = 0xcc, 0xff, 0x25 // int3; jmp [rip+disp]
 		disp := int64(a.file.addr(a.cells+int64(i)*cellSize)) - int64(at+7)
 		binary.LittleEndian.PutUint32(b[3:], uint32(int32(disp)))
+		b[7] = 0xcc
+		text = append(text, b...)
 		a.landingFree = append(a.landingFree, landings-1-i)
 	}
 	a.landingOf = make([]*instance, landings)
 	if err := a.proc.WriteMemory(text, p.start); err != nil {
 		return fmt.Errorf("write the net: %w", err)
 	}
-	a.netData = detour.NetData{W: fileAt{a.file, layout.Net.Off}}
-	a.netData.SetTable(uint64(a.file.addr(a.tableAt)))
-	a.netData.SetLandings(0, uint64(a.landing), landings*landingSize)
 	h := layout.Header.Off
+	a.file.store64(h+headerNetData, uint64(a.nets.data))
+	a.file.store64(h+headerNet, uint64(a.nets.code))
 	a.file.store64(h+headerScratchCode, uint64(a.scratchCode))
 	a.file.store64(h+headerScratchFrame, uint64(a.scratchFrame))
 	return nil
@@ -180,42 +173,66 @@ const (
 )
 
 // close takes out of the process what the area holds. No site may be armed
-// and no thread in a piece. What can't be taken out safely stays mapped: see
-// removeNet.
+// and no thread in a piece. Where the program may still call a net, the nets
+// stay, two pages that lead to the program's own actions.
 func (a *area) close(ctx context.Context) error {
 	var errs []error
-	chained, err := a.removeNet(ctx)
+	chained, err := a.nets.remove(ctx)
 	if err != nil {
 		errs = append(errs, err)
 	}
+	// The file forgets memory before it goes: a kprobe that finds the file
+	// of one killed in between must not unmap what is the program's by then.
+	unmap := func(at symbols.Addr, size uint64, words ...int64) {
+		if at == 0 || size == 0 {
+			return
+		}
+		for _, w := range words {
+			errs = append(errs, a.forget(w))
+		}
+		if _, err := a.proc.Syscall(ctx, nil, unix.SYS_MUNMAP, uintptr(at), uintptr(size)); err != nil {
+			errs = append(errs, err)
+		}
+	}
 	keep := symbols.Addr(0)
 	if chained {
-		keep = a.netPlace
-	}
-	errs = append(errs, a.code.unmap(ctx, keep))
-	for _, p := range a.pools {
-		if _, err := a.proc.Syscall(ctx, nil, unix.SYS_MUNMAP, uintptr(p.start), uintptr(p.size)); err != nil {
-			errs = append(errs, err)
+		keep = a.nets.code
+		errs = append(errs, a.nets.connect(0, 0, 0, 0))
+		if p := a.code.holds(keep); p != nil {
+			unmap(p.start+pageSize, p.size-pageSize)
 		}
+	} else {
+		unmap(a.nets.data, pageSize, headerNet)
+	}
+	errs = append(errs, a.forget(ring.SitesOff), a.code.unmap(ctx, keep))
+	for _, p := range a.pools {
+		unmap(p.start, p.size, headerPools)
 	}
 	a.pools = nil
-	if !chained && a.file != nil {
-		if _, err := a.proc.Syscall(ctx, nil, unix.SYS_MUNMAP, uintptr(a.file.base), uintptr(a.file.size)); err != nil {
-			errs = append(errs, err)
-		}
+	if a.file != nil {
+		unmap(a.file.base, a.file.size)
 	}
 	a.proc.DropScratch()
-	for _, m := range []struct {
-		at   symbols.Addr
-		size uintptr
-	}{{a.scratchCode, pageSize}, {a.scratchFrame, scratchSize}} {
-		if m.at != 0 {
-			if _, err := a.proc.Syscall(ctx, nil, unix.SYS_MUNMAP, uintptr(m.at), m.size); err != nil {
-				errs = append(errs, err)
-			}
-		}
-	}
+	// Scratch memory is known by what is in it.
+	unmap(a.scratchCode, pageSize)
+	unmap(a.scratchFrame, scratchSize)
 	return errors.Join(errs...)
+}
+
+// forget clears a word of the memory file's header.
+func (a *area) forget(word int64) error {
+	if a.file == nil {
+		return nil
+	}
+	at := a.file.layout.Header.Off + word
+	if a.file.mem != nil {
+		a.file.store64(at, 0)
+		return nil
+	}
+	if err := a.proc.WriteMemory(make([]byte, 8), a.file.addr(at)); err != nil {
+		return fmt.Errorf("write the memory file: %w", err)
+	}
+	return nil
 }
 
 // takeLanding gives an instance a landing that goes on at its return address.

@@ -23,6 +23,50 @@ type handler Session
 
 // Breakpoint implements tracee.Handler.
 func (h *handler) Breakpoint(t *tracee.Thread) tracee.Verdict {
+	v := h.breakpoint(t)
+	if tg, _ := (*Session)(h).targetOf(t); tg != nil && v != tracee.NotMine {
+		// Not before the thread has been led on from the int3: the call that
+		// this injects returns there, whoever lives.
+		tg.netsAtStop(t)
+	}
+	return h.stepping(t, v)
+}
+
+// Stepped implements tracee.Handler: a thread has executed one instruction.
+func (h *handler) Stepped(t *tracee.Thread) tracee.Verdict {
+	return h.stepping(t, h.stepped(t))
+}
+
+// Signal implements tracee.Handler.
+func (h *handler) Signal(t *tracee.Thread, si *tracee.Siginfo) tracee.Verdict {
+	return h.stepping(t, h.signal(t, si))
+}
+
+// stepping keeps count of the threads that are being stepped, in the memory
+// file: should the tracer be killed, the net knows by it whose the trap is.
+func (h *handler) stepping(t *tracee.Thread, v tracee.Verdict) tracee.Verdict {
+	tg, _ := (*Session)(h).targetOf(t)
+	if tg == nil || tg.area == nil {
+		return v
+	}
+	tg.thread(t).noteStep(tg.area.file, v == tracee.Step)
+	return v
+}
+
+// noteStep counts the thread as one that steps, or no more.
+func (th *thread) noteStep(m *memfile, on bool) {
+	if th.steps == on {
+		return
+	}
+	th.steps = on
+	at, n := m.layout.Header.Off+headerSteps, uint64(1)
+	if !on {
+		n = ^uint64(0)
+	}
+	m.add64(at, n)
+}
+
+func (h *handler) breakpoint(t *tracee.Thread) tracee.Verdict {
 	s := (*Session)(h)
 	tg, silent := s.targetOf(t)
 	if tg == nil || tg.area == nil {
@@ -115,8 +159,7 @@ func (h *handler) strayTrap(tg *target, t *tracee.Thread, pc symbols.Addr) trace
 	return tracee.Resume
 }
 
-// Stepped implements tracee.Handler: a thread has executed one instruction.
-func (h *handler) Stepped(t *tracee.Thread) tracee.Verdict {
+func (h *handler) stepped(t *tracee.Thread) tracee.Verdict {
 	tg, _ := (*Session)(h).targetOf(t)
 	if tg == nil {
 		return tracee.Resume
@@ -132,8 +175,7 @@ func (h *handler) Stepped(t *tracee.Thread) tracee.Verdict {
 	return tracee.Resume
 }
 
-// Signal implements tracee.Handler.
-func (h *handler) Signal(t *tracee.Thread, si *tracee.Siginfo) tracee.Verdict {
+func (h *handler) signal(t *tracee.Thread, si *tracee.Siginfo) tracee.Verdict {
 	tg, _ := (*Session)(h).targetOf(t)
 	if tg == nil {
 		return tracee.Deliver

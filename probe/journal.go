@@ -28,8 +28,10 @@ type journal struct {
 const (
 	headerScratchCode  = 3072 // u64 address of the scratch code
 	headerScratchFrame = 3080 // u64 address of the scratch frame
-	headerNet          = 3088 // u64 address of the net's handler, 0: not installed
+	headerNet          = 3088 // u64 address of the nets' code, 0: none was laid
 	headerPools        = 3096 // u64 address of the return instances laid last (poolsHead), 0: none
+	headerNetData      = 3104 // u64 address of the nets' data
+	headerSteps        = 3112 // u64 threads that the tracer lets execute one instruction
 )
 
 // open writes the header. The magic goes last.

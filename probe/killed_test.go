@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -34,22 +35,48 @@ func buildKprobe(t testing.TB) string {
 type command struct {
 	t      *testing.T
 	cmd    *exec.Cmd
-	stderr bytes.Buffer
+	stderr output
 	done   chan struct{}
+}
+
+// output is what a command prints, to be read while it does.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(b)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
 }
 
 func startKprobe(t *testing.T, bin string, args ...string) *command {
 	t.Helper()
 	c := &command{t: t, cmd: exec.Command(bin, args...), done: make(chan struct{})}
-	c.cmd.Stderr = &c.stderr
+	c.start()
+	return c
+}
+
+func (c *command) start() {
+	c.t.Helper()
+	if c.cmd.Stderr == nil {
+		c.cmd.Stderr = &c.stderr
+	}
 	// A tracer that outlives its front must not hold this test's pipes.
 	c.cmd.WaitDelay = 20 * time.Second
 	if err := c.cmd.Start(); err != nil {
-		t.Fatal(err)
+		c.t.Fatal(err)
 	}
 	go func() { defer close(c.done); _ = c.cmd.Wait() }()
-	t.Cleanup(func() { _ = c.cmd.Process.Kill(); <-c.done })
-	return c
+	c.t.Cleanup(func() { _ = c.cmd.Process.Kill(); <-c.done })
 }
 
 func (c *command) front() int { return c.cmd.Process.Pid }

@@ -75,6 +75,9 @@ func (m *memfile) load64(off int64) uint64 { return atomic.LoadUint64(m.word(off
 // store64 stores a word in one piece; stores become visible in their order.
 func (m *memfile) store64(off int64, v uint64) { atomic.StoreUint64(m.word(off), v) }
 
+// add64 adds to a word that others may be changing.
+func (m *memfile) add64(off int64, n uint64) { atomic.AddUint64(m.word(off), n) }
+
 // load32 and store32 are the same for words of 4 bytes.
 func (m *memfile) load32(off int64) uint32 { return atomic.LoadUint32(m.half(off)) }
 

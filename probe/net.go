@@ -2,95 +2,32 @@ package probe
 
 import (
 	"context"
-	"errors"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
-	"kprobe/probe/detour"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
 
-// sigaction asks what the program does on a signal.
-func (a *area) sigaction(ctx context.Context, sig syscall.Signal) (detour.Action, error) {
-	act, err := a.proc.Sigaction(ctx, nil, sig)
-	return detour.Action{
-		Handler: uint64(act.Handler), Flags: act.Flags, Restorer: uint64(act.Restorer), Mask: act.Mask,
-	}, err
-}
-
-func (a *area) setSigaction(ctx context.Context, sig syscall.Signal, act detour.Action) error {
-	return a.proc.SetSigaction(ctx, nil, sig, tracee.Sigaction{
-		Handler: symbols.Addr(act.Handler), Flags: act.Flags, Restorer: symbols.Addr(act.Restorer), Mask: act.Mask,
-	})
-}
-
-// catch makes the net the target's action on a signal, chained before the
-// program's own. It may be called again: a net that the program has replaced
-// since is put in front of the new action.
-func (a *area) catch(ctx context.Context, sig syscall.Signal) error {
-	old, err := a.sigaction(ctx, sig)
-	if err != nil {
-		return err
+// catch has a net answer a signal, chained before what the program does on it.
+// It may be called again: a net that the program has replaced since gets
+// another one in front. t is a stopped thread of the process or nil.
+func (a *area) catch(ctx context.Context, t *tracee.Thread, sig syscall.Signal) (changed bool, err error) {
+	changed, err = a.nets.catch(ctx, t, sig)
+	if err == nil && changed && sig == unix.SIGTRAP {
+		err = a.proc.GuardTrap(ctx, t)
 	}
-	if old.Handler == a.net.Handler {
-		return nil
-	}
-	a.netData.SetAction(int(sig), old)
-	a.file.store64(a.file.layout.Header.Off+headerNet, a.net.Handler)
-	a.nets[sig] = old
-	if err := a.setSigaction(ctx, sig, a.net.Action(old)); err != nil {
-		return err
-	}
-	if sig == unix.SIGTRAP {
-		return a.proc.GuardTrap(ctx, nil)
-	}
-	return nil
-}
-
-// removeNet gives the program its actions back. It reports whether the net's
-// code may still be called: when the program has put a handler of its own over
-// the net, that handler may chain to it.
-func (a *area) removeNet(ctx context.Context) (chained bool, err error) {
-	var errs []error
-	for sig, old := range a.nets {
-		now, err := a.sigaction(ctx, sig)
-		switch {
-		case err != nil:
-			errs = append(errs, err)
-			chained = true
-			continue
-		case now.Handler <= 1:
-			// SIG_DFL or SIG_IGN, by the program or by the kernel, which resets
-			// the action when a breakpoint is hit with SIGTRAP blocked: nobody
-			// calls the net any more.
-			delete(a.nets, sig)
-			continue
-		case now.Handler != a.net.Handler:
-			chained = true
-			continue
-		}
-		if err := a.setSigaction(ctx, sig, old); err != nil {
-			errs = append(errs, err)
-			chained = true
-			continue
-		}
-		delete(a.nets, sig)
-	}
-	return chained, errors.Join(errs...)
+	return changed, err
 }
 
 // leaveChild gives a forked child, whose copy of the text is clean, its own
 // actions back. What is mapped stays: it is inherited, unused and gone at
 // exec.
 func (a *area) leaveChild(ctx context.Context) error {
-	kid := *a
-	kid.nets = map[syscall.Signal]detour.Action{}
-	for sig, act := range a.nets {
-		kid.nets[sig] = act
-	}
-	_, err := kid.removeNet(ctx)
+	kid := a.nets
+	kid.proc = a.proc
+	_, err := kid.remove(ctx)
 	return err
 }
 
@@ -128,7 +65,7 @@ func (tg *target) catchFor(ctx context.Context, list []*patch) error {
 		if _, ok := tg.actions[sig]; ok {
 			continue
 		}
-		if err := a.catch(ctx, sig); err != nil {
+		if _, err := a.catch(ctx, nil, sig); err != nil {
 			return err
 		}
 		act, err := a.proc.Sigaction(ctx, nil, sig)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"syscall"
 	"time"
 
@@ -63,23 +64,41 @@ func findMemfile(pid int) (*symbols.Mapping, error) {
 
 func recoverOne(ctx context.Context, tr *tracee.Tracer, pid int) (found bool, err error) {
 	m, err := findMemfile(pid)
-	if m == nil || err != nil {
+	if err != nil {
 		return false, err
 	}
+	if m != nil {
+		if found, err = recoverFile(ctx, tr, pid, m); err != nil {
+			return found, err
+		}
+	}
+	more, err := recoverStrays(ctx, tr, pid)
+	return found || more, err
+}
+
+// recoverFile takes out what a memory file knows of.
+func recoverFile(ctx context.Context, tr *tracee.Tracer, pid int, m *symbols.Mapping) (found bool, err error) {
 	p, err := tr.Attach(ctx, pid)
 	if err != nil {
 		return true, err
 	}
 	var old *leftover
 	err = p.WithStopped(ctx, func([]*tracee.Thread) error {
-		if old, err = openLeft(p, m); err != nil {
+		if old, err = openLeft(p, m); err != nil || old == nil {
 			return err
 		}
 		return old.restoreText()
 	})
 	var late *tracee.NotStoppedError
+	if old == nil && (err == nil || errors.As(err, &late)) {
+		// Killed before it wrote the first word: nothing else is there.
+		return true, p.Detach(ctx, func([]*tracee.Thread) error { return munmap(ctx, p, m.Start, uint64(m.End-m.Start)) })
+	}
 	if err != nil && !errors.As(err, &late) {
 		return true, errors.Join(err, p.Detach(ctx, nil))
+	}
+	if n := int64(le64(old.mem[old.layout.Header.Off+headerSteps:])); n > 0 {
+		p.DropSteps(int(min(n, 1<<20)))
 	}
 	old.drain(ctx)
 	return true, p.Detach(ctx, func(stopped []*tracee.Thread) error { return old.takeOut(ctx, stopped) })
@@ -89,7 +108,8 @@ func recoverOne(ctx context.Context, tr *tracee.Tracer, pid int) (found bool, er
 const drainTries = 50
 
 // drain waits until no thread is in a detour: the text is restored, so that
-// none enters one any more, and each leads back to the program by itself.
+// none enters one any more, and each leads back to the program by itself, or
+// by the net for what faults there.
 func (o *leftover) drain(ctx context.Context) {
 	for range drainTries {
 		inside := false
@@ -103,9 +123,24 @@ func (o *leftover) drain(ctx context.Context) {
 		if !inside {
 			return
 		}
-		time.Sleep(time.Millisecond)
+		moment, cancel := context.WithTimeout(ctx, time.Millisecond)
+		_ = o.p.Tracer().Run(moment, passing{}) // ends with the moment
+		cancel()
 	}
 }
+
+// passing is a tracee.Handler that leaves everything to the program and its
+// nets.
+type passing struct{}
+
+func (passing) Breakpoint(*tracee.Thread) tracee.Verdict                   { return tracee.NotMine }
+func (passing) Stepped(*tracee.Thread) tracee.Verdict                      { return tracee.Resume }
+func (passing) Signal(*tracee.Thread, *tracee.Siginfo) tracee.Verdict      { return tracee.Deliver }
+func (passing) NewThread(*tracee.Thread)                                   {}
+func (passing) Fork(*tracee.Thread, *tracee.Process, tracee.ForkKind) bool { return false }
+func (passing) Exec(*tracee.Process)                                       {}
+func (passing) ThreadExit(*tracee.Thread)                                  {}
+func (passing) Exited(*tracee.Process, syscall.WaitStatus)                 {}
 
 // leftover is what a killed session left in a process.
 type leftover struct {
@@ -119,9 +154,14 @@ type leftover struct {
 	pools  []piece // of return instances
 }
 
-// openLeft reads the memory file through the target's memory.
+// openLeft reads the memory file through the target's memory; nil where
+// nothing was written to it yet.
 func openLeft(p *tracee.Process, m *symbols.Mapping) (*leftover, error) {
 	r := fileReader{p, m.Start, int64(m.End - m.Start)}
+	var magic [8]byte
+	if _, err := r.ReadAt(magic[:], 0); err == nil && magic == [8]byte{} {
+		return nil, nil
+	}
 	h, layout, err := ring.ReadHeader(r)
 	if err != nil {
 		return nil, fmt.Errorf("what an earlier kprobe left can't be read: %w", err)
@@ -293,7 +333,7 @@ func (o *leftover) restoreReturns() error {
 			return fmt.Errorf("read return instances of an earlier kprobe: %w", err)
 		}
 		size := le64(head[8:])
-		if !pages[at] || size < poolsHead || size > most || !pages[at+symbols.Addr(size-1)&^(pageSize-1)] || len(o.pools) > 1<<16 {
+		if size < poolsHead || size > most || !pages.holds(at, size) || len(o.pools) > 1<<16 {
 			return errors.New("the return instances of an earlier kprobe are not where it says")
 		}
 		mem := make([]byte, size)
@@ -311,58 +351,56 @@ func (o *leftover) restoreReturns() error {
 	return nil
 }
 
-// unmap gives the program its SIGTRAP action back and unmaps what was mapped.
+// unmap gives the program its actions back and unmaps what was mapped.
 func (o *leftover) unmap(ctx context.Context) error {
-	net := o.mem[o.layout.Net.Off:]
 	pages, err := anonymous(o.p.PID())
 	if err != nil {
 		return err
 	}
-	a := &area{proc: o.p, code: &code{proc: o.p, pieces: o.pieces}, pools: o.pools}
+	a := &area{proc: o.p, code: &code{proc: o.p, pieces: o.pieces}, pools: o.pools, nets: nets{proc: o.p}}
 	a.file = &memfile{layout: o.layout, base: o.base, size: o.size}
 	h := o.layout.Header.Off
 	a.scratchCode = symbols.Addr(le64(o.mem[h+headerScratchCode:]))
 	a.scratchFrame = symbols.Addr(le64(o.mem[h+headerScratchFrame:]))
-	if !pages[a.scratchCode] || !pages[a.scratchFrame] {
-		return errors.New("the scratch memory of the earlier kprobe is gone")
+	if a.scratchCode == 0 {
+		// Killed before it had noted them.
+		a.scratchCode, a.scratchFrame = findScratch(o.p.PID())
 	}
-	if err := o.p.SetScratch(a.scratchCode, a.scratchFrame); err != nil {
-		return err
-	}
-	a.net = detour.NetLabels{Handler: le64(o.mem[h+headerNet:])}
-	for _, p := range o.pieces {
-		if h := symbols.Addr(a.net.Handler); h >= p.start && h < p.end() {
-			a.netPlace = p.start
-		}
-	}
-	a.nets = map[syscall.Signal]detour.Action{}
-	for _, n := range detour.NetSignals() {
-		sig := syscall.Signal(n)
-		now, err := a.sigaction(ctx, sig)
-		if err != nil {
+	if pages.holds(a.scratchCode, pageSize) && pages.holds(a.scratchFrame, scratchSize) {
+		if err := o.p.SetScratch(a.scratchCode, a.scratchFrame); err != nil {
 			return err
 		}
-		if a.net.Handler != 0 && now.Handler == a.net.Handler {
-			a.nets[sig] = detour.NetAction(net, n)
+	} else {
+		a.scratchCode, a.scratchFrame = 0, 0
+	}
+	code, data := symbols.Addr(le64(o.mem[h+headerNet:])), symbols.Addr(le64(o.mem[h+headerNetData:]))
+	if code != 0 {
+		if !pages.holds(code, pageSize) || !pages.holds(data, pageSize) {
+			return errors.New("the nets of the earlier kprobe are not where it says")
+		}
+		if err := a.nets.find(code, data); err != nil {
+			return err
 		}
 	}
 	return a.close(ctx)
 }
 
-// anonymous lists the starts of mappings, so that a hostile file can't have
-// kprobe unmap what it never mapped.
-func anonymous(pid int) (map[symbols.Addr]bool, error) {
+// anonymousMemory are the parts of a process's memory that no file backs: a
+// hostile memory file can't have kprobe unmap anything else.
+type anonymousMemory []symbols.Mapping
+
+func anonymous(pid int) (anonymousMemory, error) {
 	maps, err := symbols.ReadMaps(pid)
 	if err != nil {
 		return nil, err
 	}
-	out := map[symbols.Addr]bool{}
-	for _, m := range maps {
-		if m.Path == "" {
-			for a := m.Start; a < m.End; a += pageSize {
-				out[a] = true
-			}
-		}
+	return slices.DeleteFunc(maps, func(m symbols.Mapping) bool { return m.Path != "" }), nil
+}
+
+// holds reports whether both ends of a range are such memory.
+func (a anonymousMemory) holds(at symbols.Addr, size uint64) bool {
+	in := func(x symbols.Addr) bool {
+		return slices.ContainsFunc(a, func(m symbols.Mapping) bool { return m.Contains(x) })
 	}
-	return out, nil
+	return at != 0 && size != 0 && at+symbols.Addr(size) > at && in(at) && in(at+symbols.Addr(size-1))
 }

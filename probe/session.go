@@ -227,6 +227,7 @@ func (s *Session) Run(ctx context.Context, sink Sink) (Summary, error) {
 	if err != nil {
 		return Summary{}, err
 	}
+	go s.watchNets(run)
 	err = s.tracer.Run(run, (*handler)(s))
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		err = nil

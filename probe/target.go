@@ -34,11 +34,12 @@ type target struct {
 	retired []*retired                    // what was taken out and may still be in use
 	// pending are definitions that wait until their file is mapped.
 	pending     []*pendingDef
-	child       bool     // of a process of the session, followed
-	borrowed    bool     // shares the memory, sites and area of the process that made it
-	dying       bool     // killed by kprobe: its command could not be probed
-	watching    bool     // for calls that were missed for want of instances
-	shadowStack bool     // the program runs with shadow stacks: calls must be calls
+	child       bool // of a process of the session, followed
+	borrowed    bool // shares the memory, sites and area of the process that made it
+	dying       bool // killed by kprobe: its command could not be probed
+	watching    bool // for calls that were missed for want of instances
+	shadowStack bool // the program runs with shadow stacks: calls must be calls
+	netWatch    netWatch
 	load        *loading // of an image that is new; nil for a process that was running
 }
 
@@ -47,6 +48,7 @@ type thread struct {
 	t      *tracee.Thread
 	vector func() (*fetch.Vector, error)
 	in     *site // whose copy it is in the middle of, single-stepped
+	steps  bool  // counted as one that executes a single instruction
 	// A fault in a copy was shown to the program as one at the probed
 	// instruction. If the program repairs the cause and returns there with
 	// the same registers it goes on with the same hit.
@@ -67,9 +69,13 @@ func (tg *target) threadOf(tid int) *thread { return tg.threads[tid] }
 
 // forgetThread drops what hangs on a thread that ended.
 func (tg *target) forgetThread(tid int) {
+	th := tg.threads[tid]
 	delete(tg.threads, tid)
 	if tg.area == nil {
 		return
+	}
+	if th != nil {
+		th.noteStep(tg.area.file, false)
 	}
 	for _, st := range tg.sites {
 		for _, p := range st.returns {

@@ -35,6 +35,7 @@ const (
 
 	sigTrap    = 5
 	siKernel   = 0x80 // si_code of int3
+	trapTrace  = 2    // and of a single step
 	saSiginfo  = 0x4
 	saRestorer = 0x04000000
 	saOnstack  = 0x08000000
@@ -54,6 +55,8 @@ const (
 //   - SIGTRAP by int3: the address of the int3 is looked up in the table; found,
 //     the thread goes on at the copy. In a landing range it goes on behind the
 //     int3, where the landing jumps to the caller.
+//   - SIGTRAP by a single step, while the tracer has noted that it lets threads
+//     step: the thread goes on.
 //   - SIGSEGV, SIGBUS, SIGILL: the faulting instruction is looked up; found (a
 //     load of a detour, a guard byte of a jump), the thread goes on there.
 //   - all else is the program's own and goes to the action that it had before,
@@ -106,6 +109,7 @@ type net struct {
 // lookup answers the signals that are ours, and falls into chain with r8 = data.
 func (n *net) lookup(data uint64) {
 	look, probe, next, hit := n.NewLabel(), n.NewLabel(), n.NewLabel(), n.NewLabel()
+	trap := n.NewLabel()
 	ranges, landing := n.NewLabel(), n.NewLabel()
 	resume, retired := n.NewLabel(), n.NewLabel()
 
@@ -118,7 +122,19 @@ func (n *net) lookup(data uint64) {
 	n.OpImm(asm.Cmp, asm.W32, asm.DI, sigTrap)
 	n.JccShort(asm.NE, look)
 	n.OpImm(asm.Cmp, asm.W32, asm.AX, siKernel)
-	n.Jcc(asm.NE, n.chain) // single step, watchpoint
+	n.JccShort(asm.E, trap)
+	// The step of a tracer that was killed in the middle.
+	n.OpImm(asm.Cmp, asm.W32, asm.AX, trapTrace)
+	n.Jcc(asm.NE, n.chain)
+	n.Load(asm.W64, asm.R9, asm.At(asm.R8, netSteps))
+	n.Test(asm.W64, asm.R9, asm.R9)
+	n.Jcc(asm.E, n.chain)
+	n.OpMemImm(asm.Cmp, asm.W64, asm.At(asm.R9, 0), 0)
+	n.Jcc(asm.LE, n.chain)
+	n.Lock()
+	n.DecMem(asm.W64, asm.At(asm.R9, 0))
+	n.Ret()
+	n.Bind(trap)
 	n.OpImm(asm.Sub, asm.W64, asm.R10, 1)
 
 	// r9 = table, r10 = key, rax = slot, r11 = slots left to look at

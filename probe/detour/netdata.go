@@ -15,6 +15,8 @@ type Putter interface {
 //	  0  u64 address of the table in force, 0 for none
 //	  8  u64 signals that the net answered (hits that nobody recorded)
 //	 16  4 × {u64 start, u64 length} ranges of landings; length 0 is none
+//	 80  u64 address of a u64 that counts the threads that are being stepped, 0
+//	 96  u64 the signals whose action was set, bit by number
 //	128  16 × action, indexed by the signal's number: what the program had
 //
 // An action is the kernel's struct sigaction: u64 handler, flags, restorer, mask.
@@ -26,6 +28,8 @@ const (
 	netTaken    = 8
 	netLandings = 16
 	netRanges   = 4
+	netSteps    = 80
+	netCaught   = 96
 	netActions  = 128
 	netSignals  = 16
 
@@ -73,6 +77,18 @@ func (d NetData) SetAction(signal int, old Action) {
 	}
 	d.W.Put(d.Off+netActions+actionSize*signal, old.Bytes())
 }
+
+// SetSteps says where in the target the tracer counts the threads that it lets
+// execute a single instruction; 0 is nowhere. The net takes one off for each
+// trap of such a step that it answers.
+func (d NetData) SetSteps(addr uint64) { d.put64(netSteps, addr) }
+
+// SetCaught notes the signals whose actions were set, bit by number, for who
+// takes the net out. The net doesn't look at it.
+func (d NetData) SetCaught(set uint64) { d.put64(netCaught, set) }
+
+// NetCaught reads what SetCaught wrote.
+func NetCaught(data []byte) uint64 { return binary.LittleEndian.Uint64(data[netCaught:]) }
 
 func (d NetData) put64(off int, v uint64) {
 	d.W.Put(d.Off+off, binary.LittleEndian.AppendUint64(nil, v))

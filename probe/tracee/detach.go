@@ -87,6 +87,7 @@ func (t *Tracer) settle(th *Thread) {
 // leave detaches one stopped thread and drops its process after the last. If
 // pending, the signal that stopped the thread is still to be delivered.
 func (t *Tracer) leave(th *Thread, pending bool) error {
+	p := th.p
 	sig := syscall.Signal(0)
 	if pending && th.status>>16 == 0 && th.status.StopSignal()&0x80 == 0 {
 		sig = th.status.StopSignal()
@@ -94,7 +95,7 @@ func (t *Tracer) leave(th *Thread, pending bool) error {
 			switch {
 			case th.si.Code() == siKernel && th.staleBreakpoint():
 				sig = 0
-			case th.si.Code() == trapTrace && th.stepping:
+			case th.si.Code() == trapTrace && (th.stepping || p.strayStep()):
 				sig = 0
 			}
 		}
@@ -118,7 +119,6 @@ func (t *Tracer) leave(th *Thread, pending bool) error {
 	if err == nil {
 		err = th.request(unix.PTRACE_DETACH, uintptr(sig))
 	}
-	p := th.p
 	if errors.Is(err, ErrGone) {
 		// Killed in its stop: its end is still to be collected.
 		var st uint32
@@ -130,6 +130,16 @@ func (t *Tracer) leave(th *Thread, pending bool) error {
 		t.drop(p)
 	}
 	return err
+}
+
+// DropSteps says how many threads an earlier tracer, killed since, was letting
+// execute a single instruction: as many traps of steps are dropped when the
+// process is left, instead of being delivered.
+func (p *Process) DropSteps(n int) { p.strays = n }
+
+func (p *Process) strayStep() bool {
+	p.strays--
+	return p.strays >= 0
 }
 
 // reap collects the ends of the threads of a process that is gone.

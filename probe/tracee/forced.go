@@ -26,7 +26,7 @@ type Sigaction struct {
 // Sigaction asks the process what it does on sig, by an injected call in t, or
 // in a thread of its choice if t is nil.
 func (p *Process) Sigaction(ctx context.Context, t *Thread, sig syscall.Signal) (Sigaction, error) {
-	var b [32]byte
+	var b [sigactionSize]byte
 	_, err := p.syscallWith(ctx, t, syscall.SYS_RT_SIGACTION, func(r *room) []uintptr {
 		r.after = func() error {
 			_, err := p.ReadMemory(b[:], symbols.Addr(r.buffer))
@@ -37,34 +37,60 @@ func (p *Process) Sigaction(ctx context.Context, t *Thread, sig syscall.Signal) 
 	if err != nil {
 		return Sigaction{}, err
 	}
+	return parseSigaction(b[:]), nil
+}
+
+// SetSigaction makes act what the process does on sig, by an injected call.
+func (p *Process) SetSigaction(ctx context.Context, t *Thread, sig syscall.Signal, act Sigaction) error {
+	_, err := p.SwapSigaction(ctx, t, sig, act)
+	return err
+}
+
+// SwapSigaction is SetSigaction that gives the action which act replaced: the
+// kernel does both in one, so that none that the program sets meanwhile gets
+// lost.
+func (p *Process) SwapSigaction(ctx context.Context, t *Thread, sig syscall.Signal, act Sigaction) (Sigaction, error) {
+	var werr error
+	var b [sigactionSize]byte
+	_, err := p.syscallWith(ctx, t, syscall.SYS_RT_SIGACTION, func(r *room) []uintptr {
+		if werr = p.WriteMemory(act.bytes(), symbols.Addr(r.buffer)); werr != nil {
+			return []uintptr{0} // signal 0 is refused
+		}
+		old := r.buffer + sigactionSize
+		r.after = func() error {
+			_, err := p.ReadMemory(b[:], symbols.Addr(old))
+			return err
+		}
+		return []uintptr{uintptr(sig), uintptr(r.buffer), uintptr(old), 8}
+	})
+	if werr != nil {
+		return Sigaction{}, fmt.Errorf("set the action of signal %d: %w", sig, werr)
+	}
+	if err != nil {
+		return Sigaction{}, err
+	}
+	return parseSigaction(b[:]), nil
+}
+
+// sigactionSize is the size of struct kernel_sigaction.
+const sigactionSize = 32
+
+func parseSigaction(b []byte) Sigaction {
 	le := binary.LittleEndian
 	return Sigaction{
 		Handler:  symbols.Addr(le.Uint64(b[0:])),
 		Flags:    le.Uint64(b[8:]),
 		Restorer: symbols.Addr(le.Uint64(b[16:])),
 		Mask:     le.Uint64(b[24:]),
-	}, nil
+	}
 }
 
-// SetSigaction makes act what the process does on sig, by an injected call.
-func (p *Process) SetSigaction(ctx context.Context, t *Thread, sig syscall.Signal, act Sigaction) error {
-	var werr error
-	_, err := p.syscallWith(ctx, t, syscall.SYS_RT_SIGACTION, func(r *room) []uintptr {
-		var b []byte
-		le := binary.LittleEndian
-		b = le.AppendUint64(b, uint64(act.Handler))
-		b = le.AppendUint64(b, act.Flags)
-		b = le.AppendUint64(b, uint64(act.Restorer))
-		b = le.AppendUint64(b, act.Mask)
-		if werr = p.WriteMemory(b, symbols.Addr(r.buffer)); werr != nil {
-			return []uintptr{0} // signal 0 is refused
-		}
-		return []uintptr{uintptr(sig), uintptr(r.buffer), 0, 8}
-	})
-	if werr != nil {
-		return fmt.Errorf("set the action of signal %d: %w", sig, werr)
-	}
-	return err
+func (a Sigaction) bytes() []byte {
+	le := binary.LittleEndian
+	b := le.AppendUint64(nil, uint64(a.Handler))
+	b = le.AppendUint64(b, a.Flags)
+	b = le.AppendUint64(b, uint64(a.Restorer))
+	return le.AppendUint64(b, a.Mask)
 }
 
 // trapGuard watches what the kernel does to a program's SIGTRAP when an int3

@@ -112,8 +112,10 @@ type injection struct {
 	image    []byte
 	frame    uint64
 	restoreX bool
-	suspend  bool // seccomp is suspended, until restore
-	entry    bool // the last stop was that of a system call's entry
+	suspend  bool   // seccomp is suspended, until restore
+	entry    bool   // the last stop was that of a system call's entry
+	first    uint64 // address of the first injected instruction
+	raised   bool   // a fault from before was dropped
 }
 
 // prepareInjection saves the context of t, in the tracer and in the process.
@@ -192,6 +194,7 @@ func (in *injection) run(ctx context.Context, r *unix.PtraceRegs, done func(st s
 	defer cancel()
 	wasStopped := t.groupStop
 	original, originalDeferred := t.status, t.deferred
+	in.first = r.Rip
 	if e := setRegs(t.tid, r); e != 0 {
 		return 0, t.failed("setregs", e)
 	}
@@ -351,10 +354,22 @@ func (in *injection) keepSignal(sig syscall.Signal) error {
 		return ErrSeccomp // SYS_SECCOMP, or SYS_USER_DISPATCH of prctl
 	}
 	if si.Synchronous() {
+		if !in.raised && sig != syscall.SIGTRAP && in.t.stoppedAt(in.first) {
+			// The program's own fault, not yet delivered when the thread was
+			// stopped. It comes again, since the instruction does.
+			in.raised = true
+			return nil
+		}
 		return fmt.Errorf("%v at %v in the injected code", sig, si.Addr())
 	}
 	in.t.held = append(in.t.held, si)
 	return nil
+}
+
+// stoppedAt reports whether the thread's instruction pointer is at pc.
+func (t *Thread) stoppedAt(pc uint64) bool {
+	var r unix.PtraceRegs
+	return getRegs(t.tid, &r) == 0 && r.Rip == pc
 }
 
 // restore gives the thread its context back and leaves it stopped. Where the

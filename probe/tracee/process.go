@@ -27,6 +27,7 @@ type Process struct {
 	silent  bool     // such a child that is not followed
 	leaving bool     // to be detached thread by thread as they stop
 
+	strays   int  // traps of another tracer's steps that are to be dropped
 	threaded bool // it has had more than one thread
 
 	memMu sync.Mutex

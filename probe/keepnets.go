@@ -1,0 +1,137 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/probe/tracee"
+)
+
+// How the nets stay in place
+//
+// A program may set handlers of its own after kprobe came: a runtime that
+// starts under kprobe always does. They take the net's place, and were both
+// processes of kprobe killed then, a breakpoint would be the program's death.
+// So the actions are looked at again:
+//
+//	at a breakpoint  the thread is stopped anyway; at most each netsSoon, later
+//	                 each netsLate
+//	now and then     /proc/PID/status tells which signals are caught: if that
+//	                 has changed the actions are asked for. A program that
+//	                 replaces just what a net answers doesn't show there; so
+//	                 they are asked for without a reason, too, ever less often.
+const (
+	netsSoon  = 5 * time.Millisecond
+	netsLate  = time.Second
+	netsTick  = 100 * time.Millisecond
+	netsQuiet = 30 * time.Second
+)
+
+// netWatch is when a target's actions are looked at next.
+type netWatch struct {
+	atStop     time.Time
+	stopPause  time.Duration
+	atTick     time.Time
+	tickPause  time.Duration
+	caught     string // SigIgn and SigCgt when the actions were asked for last
+	toldFailed bool
+}
+
+// watchNets looks at the targets' actions until ctx is done.
+func (s *Session) watchNets(ctx context.Context) {
+	tick := time.NewTicker(netsTick)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		err := s.tracer.Do(func() error {
+			for _, tg := range s.targets {
+				tg.netsAtTick()
+			}
+			return nil
+		})
+		if errors.Is(err, tracee.ErrClosed) {
+			return
+		}
+	}
+}
+
+func (tg *target) netsAtTick() {
+	if tg.area == nil || tg.borrowed || tg.dying || tg.s.closed {
+		return
+	}
+	w := &tg.netWatch
+	now := time.Now()
+	caught := caughtSignals(tg.proc.PID())
+	switch {
+	case caught == "":
+		return // it has ended
+	case caught != w.caught && w.caught != "":
+		w.stopPause, w.tickPause = netsSoon, netsTick
+	case now.Before(w.atTick):
+		return
+	}
+	w.caught = caught
+	w.tickPause = min(max(2*w.tickPause, netsTick), netsQuiet)
+	w.atTick = now.Add(w.tickPause)
+	tg.layNetsAgain(nil)
+	w.caught = caughtSignals(tg.proc.PID())
+}
+
+// netsAtStop looks at the actions while t is stopped at a breakpoint.
+func (tg *target) netsAtStop(t *tracee.Thread) {
+	w := &tg.netWatch
+	now := time.Now()
+	if now.Before(w.atStop) || tg.area == nil || tg.borrowed || tg.dying || t.Process() != tg.proc {
+		return
+	}
+	w.stopPause = min(max(2*w.stopPause, netsSoon), netsLate)
+	w.atStop = now.Add(w.stopPause)
+	tg.layNetsAgain(t)
+}
+
+// layNetsAgain puts a net in front of each action that has taken its place.
+func (tg *target) layNetsAgain(t *tracee.Thread) {
+	a, w := tg.area, &tg.netWatch
+	for sig := range a.nets.caught {
+		changed, err := a.catch(tg.s.run, t, sig)
+		if changed {
+			w.stopPause, w.tickPause = netsSoon, netsTick
+			tg.s.logf("process %d: the action of %s was laid under the net again", tg.proc.PID(), unix.SignalName(sig))
+		}
+		if err == nil && changed {
+			if _, ok := tg.actions[sig]; ok {
+				tg.actions[sig], err = a.proc.Sigaction(tg.s.run, t, sig)
+			}
+		}
+		if err != nil && !errors.Is(err, tracee.ErrGone) && !w.toldFailed {
+			w.toldFailed = errors.Is(err, errNets)
+			tg.s.logf("process %d: %s is not answered by a net: %v", tg.proc.PID(), unix.SignalName(sig), err)
+		}
+	}
+}
+
+// caughtSignals gives what /proc/PID/status says of ignored and caught
+// signals, "" of a process that is gone.
+func caughtSignals(pid int) string {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return ""
+	}
+	var out strings.Builder
+	for line := range strings.Lines(string(b)) {
+		if strings.HasPrefix(line, "SigIgn:") || strings.HasPrefix(line, "SigCgt:") {
+			out.WriteString(line)
+		}
+	}
+	return out.String()
+}

@@ -1,0 +1,64 @@
+//go:build linux && amd64
+
+package tracee
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+
+	"kprobe/symbols"
+)
+
+// Before SetScratch, injected calls run from the unused bytes behind a loaded
+// segment's last instruction, and put back what was there. A tracer that was
+// killed in the middle leaves them: no program executes them, but the text is
+// not the file's any more.
+
+// Injected finds injected code that a killed tracer left in the process's
+// padding, and what the file has there. The process need not be stopped; ok is
+// false where nothing was left. Its answer is of the moment: the call of a
+// living tracer looks the same.
+func Injected(pid int) (at symbols.Addr, original []byte, ok bool) {
+	p := &Process{pid: pid}
+	defer p.closeMem()
+	maps, err := readMaps(pid)
+	if err != nil {
+		return 0, nil, false
+	}
+	var r room
+	if !p.findPadding(&r, maps) || !bytes.Equal(r.saved, InjectedCode()) {
+		return 0, nil, false
+	}
+	for i := range maps {
+		m := &maps[i]
+		if r.code < m.start || r.code >= m.end {
+			continue
+		}
+		original, err := fileBytes(pid, m, r.code, len(r.saved))
+		if err != nil || bytes.Equal(original, r.saved) {
+			return 0, nil, false
+		}
+		return symbols.Addr(r.code), original, true
+	}
+	return 0, nil, false
+}
+
+// fileBytes reads what the file of a mapping has for an address; behind the
+// file's end a page is zeros.
+func fileBytes(pid int, m *mapping, at uint64, n int) ([]byte, error) {
+	f, err := os.Open(procPath(pid, fmt.Sprintf("map_files/%x-%x", m.start, m.end)))
+	if err != nil {
+		if f, err = os.Open(procPath(pid, "root"+m.path)); err != nil {
+			return nil, err
+		}
+	}
+	defer f.Close()
+	b := make([]byte, n)
+	if n, err := f.ReadAt(b, int64(m.offset+at-m.start)); err != nil && n == 0 {
+		if st, serr := f.Stat(); serr != nil || uint64(st.Size()) > m.offset+at-m.start {
+			return nil, err
+		}
+	}
+	return b, nil
+}
