@@ -88,18 +88,21 @@ func TestNetAgainGo(t *testing.T) {
 	prog := fixture.Build(t, "hazard_nets.go")
 	for _, left := range []int{killTracer, killBoth} {
 		c := &command{t: t, cmd: exec.Command(bin, "trace", "-v", "-o", "/dev/null", "--no-optimize", "p:s main.sum a=$arg1", "--", prog), done: make(chan struct{})}
-		in, err := c.cmd.StdinPipe()
+		// Not a pipe of c.cmd's: that ends with kprobe.
+		r, in, err := os.Pipe()
 		if err != nil {
 			t.Fatal(err)
 		}
+		defer in.Close()
 		out, w, err := os.Pipe()
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer out.Close()
 		// The program has the same, and outlives kprobe.
-		c.cmd.Stdout, c.cmd.Stderr = w, newFile(t)
+		c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = r, w, newFile(t)
 		c.start()
+		r.Close()
 		w.Close()
 		lines := bufio.NewReader(out)
 		var pid int
@@ -114,6 +117,11 @@ func TestNetAgainGo(t *testing.T) {
 		if !waitUntil(func() bool { return !traced(pid) }) {
 			t.Fatal("it is still traced")
 		}
+		t.Cleanup(func() {
+			if t.Failed() {
+				t.Logf("%.3000s", c.said())
+			}
+		})
 		runsOn(t, pid)
 		if left == killBoth {
 			if pids, err := Recover(context.Background(), []int{pid}); err != nil || len(pids) != 1 {
@@ -188,9 +196,6 @@ func TestNetAgain(t *testing.T) {
 				}
 				runsOn(t, sub.pid())
 				netsLeft(t, sub.pid())
-				if t.Failed() {
-					t.Log(c.said())
-				}
 				if got := sub.work(); got != "done 0 0 1 1" {
 					t.Errorf("the program printed %q, want done 0 0 1 1", got)
 				}
