@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -11,11 +13,18 @@ import (
 	"kprobe/symbols"
 )
 
-// completeTarget completes -p, -x and the words of a session: definitions.
+// completeTarget completes -p, -x and the words of a session: places and the
+// names of kept events.
 func completeTarget(c *cobra.Command, d *Deps) {
 	completeFlags(c, d)
 	c.ValidArgsFunction = func(c *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
 		out, directive := completePlaces(c, word)
+		events, _ := completeEvents(d)(c, nil, word)
+		for _, name := range events {
+			if strings.HasPrefix(name, word) {
+				out = append(out, name)
+			}
+		}
 		if len(out) == 0 {
 			// It may be the command behind --, which cobra does not tell from a
 			// word before it: offer files.
@@ -55,6 +64,9 @@ func completePIDs(d *Deps) cobra.CompletionFunc {
 			comm, err := os.ReadFile(filepath.Join(d.Proc.Root, e.Name(), "comm"))
 			if err != nil {
 				continue
+			}
+			if _, err := os.Readlink(filepath.Join(d.Proc.Root, e.Name(), "exe")); errors.Is(err, fs.ErrNotExist) {
+				continue // a thread of the kernel
 			}
 			out = append(out, e.Name()+"\t"+strings.TrimSpace(string(comm)))
 		}
@@ -105,11 +117,26 @@ func completePlaces(c *cobra.Command, word string) ([]string, cobra.ShellCompDir
 }
 
 // functionsWith gives the functions whose names, behind a prefix of their own,
-// begin with the word.
+// begin with the word. Only they are looked at: a shell waits.
 func functionsWith(f *symbols.File, prefix, word string) []string {
+	begin, ok := strings.CutPrefix(word, prefix)
+	if !ok && !strings.HasPrefix(prefix, word) {
+		return nil
+	}
+	if !ok {
+		begin = ""
+	}
+	var some []symbols.Func
+	for _, s := range f.NamesWith(begin, maxCompletions) {
+		some = append(some, symbols.Func{Symbol: s, Start: s.Vaddr, End: s.Vaddr + symbols.Vaddr(s.Size)})
+	}
+	if len(some) == 0 && len(f.NamesWith("", 1)) == 0 {
+		// It may have no symbols, and functions all the same.
+		some = f.Funcs()
+	}
 	var out []string
-	for _, name := range functionNames(f.Funcs()) {
-		if strings.HasPrefix(prefix+name, word) {
+	for _, name := range functionNames(some) {
+		if strings.HasPrefix(name, begin) {
 			if out = append(out, prefix+name); len(out) == maxCompletions {
 				break
 			}

@@ -193,6 +193,11 @@ func TestCompletion(t *testing.T) {
 	if got := complete("trace", "-p", pid, "libc:openat", "--", "/bi"); !strings.HasSuffix(got, ":0\n") {
 		t.Errorf("a command is a file: %q", got)
 	}
+	s := newStore(t)
+	s.ok("add", "p:web/handle libc:close")
+	if r := keeping(t, s.path, &fake{}, "", "__complete", "trace", "-p", pid, "we"); !strings.HasPrefix(r.out, "web/handle\n") {
+		t.Errorf("kept events: %q", r.out)
+	}
 	if got := complete("trace", "--time", ""); !strings.HasPrefix(got, "mono\nrel\nwall\n") {
 		t.Errorf("values: %q", got)
 	}

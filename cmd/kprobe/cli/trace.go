@@ -110,8 +110,46 @@ func runTrace(ctx context.Context, d *Deps, m *messages, o *traceOptions) error 
 	if len(o.specs) > 0 {
 		return runHist(ctx, d, m, o, w, file, done, sink)
 	}
+	look := o.losses(d, m, w, clock)
+	o.watch = func(stats func() []probe.Stats) func() {
+		return beside(func(ctx context.Context) error {
+			return again(ctx, lossInterval, false, nil, func() error { return look(stats()) })
+		})
+	}
 	sum, err := o.run(ctx, d, m, o.engine(d, m), file, sink)
+	if o.form == output.JSON {
+		// What fails here is said by the writer when it is closed.
+		_ = look(sum.Stats)
+	}
 	return o.conclude(m, w, done, sink.Printed(), sum, err)
+}
+
+// lossInterval is how often a trace looks for losses.
+const lossInterval = time.Second
+
+// losses gives a function that says what was lost since it was called last: in
+// JSON by objects, which then add up to the end's number; in text once, on
+// standard error, while there is still time to do something about it.
+func (o *traceOptions) losses(d *Deps, m *messages, w *output.Writer, clock output.Clock) func([]probe.Stats) error {
+	var seen output.Losses
+	said := false
+	return func(stats []probe.Stats) error {
+		var text []byte
+		for _, l := range seen.Since(stats) {
+			if o.form == output.JSON {
+				now, _ := d.Now()
+				text = output.AppendLossJSON(text, &l, clock, now)
+			} else if !said {
+				said = true
+				m.warn("hits of %s/%s are lost: they come faster than they are written; fewer values, a filter, or profile instead of trace", l.Event.Group, l.Event.Name)
+			}
+		}
+		if text == nil {
+			return nil
+		}
+		_, err := w.Write(text)
+		return err
+	}
 }
 
 // conclude ends a trace of that many events: its stream, its output, and the

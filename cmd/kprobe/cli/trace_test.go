@@ -89,7 +89,7 @@ func TestTraceJSON(t *testing.T) {
 		}
 		types = append(types, fmt.Sprint(last["type"]))
 	}
-	if fmt.Sprint(types) != "[hit hit hit end]" || last["events"] != 3.0 || last["lost"] != 2.0 {
+	if fmt.Sprint(types) != "[hit hit hit lost end]" || last["events"] != 3.0 || last["lost"] != 2.0 {
 		t.Errorf("%v, the end %v", types, last)
 	}
 	if !strings.Contains(r.err, "2 lost") {

@@ -1,0 +1,45 @@
+package output
+
+import "kprobe/probe"
+
+// Losses notices what events lose while a trace runs. The zero value has seen
+// nothing. It is not safe for concurrent use.
+type Losses struct {
+	seen map[*probe.Event]uint64
+}
+
+// Loss is what an event lost since the last look.
+type Loss struct {
+	Event *probe.Event
+	New   uint64 // since the last look
+	Total uint64
+}
+
+// Since gives the events that lost hits since the last look.
+func (l *Losses) Since(stats []probe.Stats) []Loss {
+	var out []Loss
+	for i := range stats {
+		e, lost := stats[i].Event, stats[i].Lost
+		if was := l.seen[e]; lost > was {
+			if l.seen == nil {
+				l.seen = map[*probe.Event]uint64{}
+			}
+			l.seen[e] = lost
+			out = append(out, Loss{e, lost - was, lost})
+		}
+	}
+	return out
+}
+
+// AppendLossJSON appends the object of a loss that was seen at now,
+// CLOCK_MONOTONIC in nanoseconds.
+func AppendLossJSON(dst []byte, l *Loss, clock Clock, now uint64) []byte {
+	us := clock.at(now) / 1000
+	dst = appendPadded(append(dst, `{"type":"lost","time":`...), us/1e6, 1, ' ')
+	dst = appendMicros(append(dst, '.'), us%1e6)
+	dst = appendString(append(dst, `,"group":`...), l.Event.Group)
+	dst = appendString(append(dst, `,"event":`...), l.Event.Name)
+	dst = appendCount(append(dst, `,"lost":`...), l.New)
+	dst = appendCount(append(dst, `,"total":`...), l.Total)
+	return append(dst, '}', '\n')
+}
