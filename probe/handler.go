@@ -21,6 +21,18 @@ import (
 //	              gets it then, where the program knows its own code.
 type handler Session
 
+// KnowsTrap implements tracee.TrapKnower. Behind the first byte of a longer
+// instruction none begins, but behind a lock prefix that is jumped over.
+func (h *handler) KnowsTrap(t *tracee.Thread, at symbols.Addr) bool {
+	const lock = 0xf0
+	tg, _ := (*Session)(h).targetOf(t)
+	if tg == nil {
+		return false
+	}
+	st := tg.sites[at]
+	return st != nil && st.armed && st.length > 1 && st.code[0] != lock
+}
+
 // Breakpoint implements tracee.Handler.
 func (h *handler) Breakpoint(t *tracee.Thread) tracee.Verdict {
 	v := h.breakpoint(t)

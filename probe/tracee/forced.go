@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"os"
 	"strconv"
 	"syscall"
 
@@ -176,7 +175,8 @@ func (t *Thread) RepairForced(sig syscall.Signal, act Sigaction, blocked bool) e
 
 // actionLost reports whether the process's action on sig, once act, is SIG_DFL.
 func (p *Process) actionLost(sig syscall.Signal, act Sigaction) (bool, error) {
-	status, err := os.ReadFile(procPath(p.pid, "status"))
+	var buf [pageSize]byte
+	status, err := readSmall(procPath(p.pid, "status"), buf[:])
 	if err != nil {
 		return false, err
 	}

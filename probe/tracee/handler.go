@@ -2,7 +2,11 @@
 
 package tracee
 
-import "syscall"
+import (
+	"syscall"
+
+	"kprobe/symbols"
+)
 
 // Verdict is what a Handler wants done with the stopped thread.
 type Verdict uint8
@@ -79,4 +83,14 @@ type Handler interface {
 	ThreadExit(t *Thread)
 	// Exited is called once the process is gone.
 	Exited(p *Process, status syscall.WaitStatus)
+}
+
+// TrapKnower is a Handler that can tell an int3 by its address.
+type TrapKnower interface {
+	Handler
+	// KnowsTrap reports whether a thread that stopped with a SIGTRAP behind
+	// at must have executed an int3 of the handler's there, since no
+	// instruction of the program begins behind that byte. It is called before
+	// Breakpoint, and spares the look at the signal's siginfo.
+	KnowsTrap(t *Thread, at symbols.Addr) bool
 }

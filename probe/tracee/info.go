@@ -4,12 +4,8 @@ package tracee
 
 import (
 	"bytes"
-	"encoding/binary"
-	"os"
 	"strconv"
 	"time"
-
-	"kprobe/symbols"
 )
 
 // commFor is how long a name is believed: programs name their threads right
@@ -23,8 +19,8 @@ func (t *Thread) Comm() string {
 	if now.Sub(t.commAt) < commFor {
 		return t.comm
 	}
-	b, err := os.ReadFile(taskPath(t.p.pid, t.tid, "comm"))
-	if err == nil {
+	var buf [64]byte // TASK_COMM_LEN, of kernel threads a little more
+	if b, err := readSmall(taskPath(t.p.pid, t.tid, "comm"), buf[:]); err == nil {
 		t.commAt = now
 		if b = bytes.TrimSuffix(b, []byte{'\n'}); string(b) != t.comm {
 			t.comm = string(b)
@@ -39,10 +35,10 @@ func (t *Thread) Comm() string {
 // libraries of our days do), each time that it returns to user mode on another
 // CPU; else /proc knows.
 func (t *Thread) CPU() int {
-	if area := t.rseqArea(); area != 0 {
-		var b [4]byte
-		if _, err := t.p.ReadMemory(b[:], symbols.Addr(area+rseqCPU)); err == nil {
-			if n := int32(binary.LittleEndian.Uint32(b[:])); n >= 0 {
+	if area := t.rseqArea(); area != 0 && t.stopped {
+		// Half the price of process_vm_readv.
+		if w, e := peek(t.tid, area); e == 0 {
+			if n := int32(w >> (8 * rseqCPU)); n >= 0 {
 				return int(n)
 			}
 		}

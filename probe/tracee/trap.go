@@ -11,8 +11,13 @@ import (
 // trap handles a SIGTRAP: an int3, the end of a step, or a signal that
 // somebody sent. Only the siginfo tells them apart for sure: a SIGTRAP sent by
 // kill may find the thread just behind an int3 that it has not executed. The
-// price is a twentieth of a stop.
+// price is a twentieth of a stop, saved where the handler is a TrapKnower.
 func (t *Tracer) trap(th *Thread) error {
+	if k, ok := t.handler.(TrapKnower); ok && !th.stepping {
+		if r, err := th.Regs(); err == nil && k.KnowsTrap(th, symbols.Addr(r.Rip-1)) {
+			return t.breakpoint(th)
+		}
+	}
 	if err := th.readSiginfo(); err != nil {
 		return err
 	}
@@ -34,6 +39,8 @@ func (t *Tracer) breakpoint(th *Thread) error {
 	if v == NotMine {
 		if th.staleBreakpoint() {
 			v = Resume
+		} else if err := th.readSiginfo(); err != nil {
+			return err
 		} else {
 			return t.obey(th, Deliver)
 		}

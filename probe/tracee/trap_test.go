@@ -1,0 +1,95 @@
+//go:build linux && amd64
+
+package tracee
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+
+	"kprobe/symbols"
+)
+
+// knower is a breakpoint whose traps are known by their address.
+type knower struct {
+	*breakpoint
+	asked, looked int
+}
+
+func (k *knower) KnowsTrap(_ *Thread, at symbols.Addr) bool {
+	k.asked++
+	return at == k.site
+}
+
+func (k *knower) Breakpoint(t *Thread) Verdict {
+	if t.haveSi {
+		k.looked++
+	}
+	return k.breakpoint.Breakpoint(t)
+}
+
+// Traps that the handler knows are handled without a look at their siginfo,
+// also where a call is injected at the stop, and end as the others do.
+func TestKnownTraps(t *testing.T) {
+	exe := events(t)
+	g := spawn(t, exe, "sigprof")
+	tr := newTracer(t)
+	p := attach(t, tr, g.pid)
+	k := &knower{breakpoint: newBreakpoint(t, siteOf(t, exe))}
+	plain := k.brk
+	k.brk = func(th *Thread) Verdict {
+		if k.asked%64 == 1 {
+			if n, err := p.Syscall(context.Background(), th, 39); err != nil || int(n) != g.pid {
+				t.Errorf("getpid gave %d, %v", n, err)
+			}
+		}
+		return plain(th)
+	}
+	stop := running(t, tr, k)
+	do(t, tr, func() error { return k.arm(p) })
+	eventually(t, "1000 hits", func() bool {
+		n := 0
+		do(t, tr, func() error { n = k.hits[g.pid]; return nil })
+		return n > 1000
+	})
+	do(t, tr, func() error { return k.leave(p) })
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	if out, status := g.rest(); status != 0 {
+		t.Errorf("status %d, %q", status, out)
+	}
+	if k.looked != 0 || k.asked < k.hits[g.pid] {
+		t.Errorf("%d hits, asked for %d, looked at %d", k.hits[g.pid], k.asked, k.looked)
+	}
+}
+
+// The program's own int3, which the handler took for one of its, still gets
+// its SIGTRAP, with its siginfo.
+func TestKnownTrapIsTheProgramsOwn(t *testing.T) {
+	exe := events(t)
+	g := spawn(t, exe, "sigprof")
+	tr := newTracer(t)
+	p := attach(t, tr, g.pid)
+	k := &knower{breakpoint: newBreakpoint(t, siteOf(t, exe))}
+	k.brk = func(*Thread) Verdict { return NotMine }
+	running(t, tr, k)
+	do(t, tr, func() error { return k.arm(p) })
+	eventually(t, "the program ends", func() bool { return hasEnded(taskState(g.pid, g.pid)) })
+	if _, status := g.rest(); status != 128+5 {
+		t.Errorf("status %d, want that of a SIGTRAP", status)
+	}
+}
+
+func TestReadSmall(t *testing.T) {
+	var b [64]byte
+	got, err := readSmall("/proc/self/comm", b[:])
+	want, werr := os.ReadFile("/proc/self/comm")
+	if err != nil || werr != nil || string(got) != string(want) || !strings.HasSuffix(string(got), "\n") {
+		t.Errorf("%q, %v; want %q, %v", got, err, want, werr)
+	}
+	if _, err := readSmall("/proc/self/none", b[:]); err == nil {
+		t.Error("a file that isn't there was read")
+	}
+}
