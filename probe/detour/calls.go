@@ -1,0 +1,106 @@
+package detour
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"kprobe/fetch"
+)
+
+// Calls is the memory of the calls of a function whose exits are probed: what
+// the entry leaves for the exit, where the stack is not to be written. A call is
+// known by where its return address lies, its slot: no two calls that are under
+// way have the same one, whatever thread, coroutine or signal stack they are on.
+//
+//	0   u32 rows in use, if Counted
+//	64  rows of 1 << Shift bytes each:
+//	      0  u64 slot; 0: free
+//	      8  u64 what the slot held at the entry
+//	     16  u32 thread that entered; 0: free, or just being taken
+//	     24  u64 where the program returns to: the same, or behind the landings
+//	         of functions that jumped to this one
+//	     32  what fetch.EvalEntry would give: fault bits and values
+//
+// A slot's row is one of the Probes rows from the one on that its hash says. A
+// row is taken by a cmpxchg of its slot, freed by its thread number, then its
+// slot, becoming 0: while it is taken and has no thread it is nobody's to free.
+//
+// A call that never comes to an exit (longjmp, an exception, the thread's end)
+// leaves its row. The next call with that slot takes it; and when all are in
+// use, a call looks for rows of its own thread that are certain to be over.
+type Calls struct {
+	Addr  uint64 // in the target, 64-aligned
+	Count int    // calls at a time: maxactive, 1 to MaxInstances
+	Rows  int
+	Shift uint8 // log2 of a row's size
+	// Probes is how many rows may hold a slot.
+	Probes int
+	// Counted: there are more rows than Count, and a counter sees to it that
+	// no more are in use.
+	Counted bool
+	// MainStack is where the main thread's stack ends, 0: not known.
+	MainStack uint64
+}
+
+const (
+	callsHead = 64
+	// scanned is up to how many rows are all looked at.
+	scanned = 64
+
+	callSlot   = 0
+	callReturn = 8
+	callTID    = 16
+	callReal   = 24
+	callEntry  = instEntry
+)
+
+// NewCalls lays the calls of a program out at an address.
+func NewCalls(addr uint64, prog *fetch.Program, count int, mainStack uint64) (Calls, error) {
+	if count < 1 || count > MaxInstances {
+		return Calls{}, fmt.Errorf("%d instances of a return probe", count)
+	}
+	k := Calls{Addr: addr, Count: count, Rows: count, Probes: count, Shift: 6, MainStack: mainStack}
+	if count > scanned {
+		k.Rows, k.Probes, k.Counted = 4*count, scanned/2, true
+	}
+	for callEntry+prog.EntrySize() > 1<<k.Shift {
+		k.Shift++
+	}
+	return k, nil
+}
+
+// Size is the memory's size in bytes. All zero it holds no calls.
+func (k Calls) Size() int { return callsHead + k.Rows<<k.Shift }
+
+func (k Calls) offset(row int) int { return callsHead + row<<k.Shift }
+
+// Used lists the calls in it, from its memory; Number is the row's.
+func (k Calls) Used(mem []byte) []Instance {
+	var used []Instance
+	le := binary.LittleEndian
+	for n := 0; n < k.Rows && k.offset(n)+1<<k.Shift <= len(mem); n++ {
+		b := mem[k.offset(n):]
+		if slot := le.Uint64(b[callSlot:]); slot != 0 {
+			used = append(used, Instance{n, le.Uint32(b[callTID:]), slot, le.Uint64(b[callReturn:]), le.Uint64(b[callReal:])})
+		}
+	}
+	return used
+}
+
+// Free gives a row back in a copy of the memory that goes back to the target
+// before it runs again.
+func (k Calls) Free(mem []byte, row int) {
+	if row < 0 || row >= k.Rows || k.offset(row)+1<<k.Shift > len(mem) {
+		return
+	}
+	le := binary.LittleEndian
+	b := mem[k.offset(row):]
+	if le.Uint64(b[callSlot:]) == 0 {
+		return
+	}
+	le.PutUint32(b[callTID:], 0)
+	le.PutUint64(b[callSlot:], 0)
+	if k.Counted {
+		le.PutUint32(mem, le.Uint32(mem)-1)
+	}
+}

@@ -1,0 +1,346 @@
+package detour
+
+import (
+	"fmt"
+
+	"kprobe/probe/asm"
+	"kprobe/probe/ring"
+)
+
+// BuildEnter makes the entry's side of a return probe whose function's exits are
+// probed (BuildLeave), to lie at base; tail emits the displaced instructions and
+// the jump back. It notes the call; with all of k in use the call is not
+// followed, and counted in ring.CounterMissed. The stack stays as it is.
+func BuildEnter(base uint64, p *Params, probe Probe, k Calls, tail func(c *asm.Code) error) (*Detour, error) {
+	b := newBuilder(base, p)
+	if err := k.check(); err != nil {
+		return nil, err
+	}
+	if err := checkEntry(probe.Program, p); err != nil {
+		return nil, err
+	}
+	// What the exits can't do the entry needn't begin.
+	if err := b.plan([]Probe{probe}); err != nil {
+		return nil, err
+	}
+	if !p.NoRedZone {
+		b.frame.skip = redZone
+	}
+	b.frame.regs = append(baseRegs(), asm.DI, asm.R11)
+	b.frame.temps = entering
+	if err := b.stack(); err != nil {
+		return nil, err
+	}
+	b.probe, b.prog = &probe, probe.Program
+	(&calling{returning{b: b}, k}).enter()
+	copyAt := b.Here()
+	b.frame.outside(b.Code)
+	if err := tail(b.Code); err != nil {
+		return nil, err
+	}
+	d, err := b.finish()
+	if err != nil {
+		return nil, err
+	}
+	d.Copy = copyAt
+	return d, nil
+}
+
+// Exit is how an instruction leaves its function.
+type Exit struct {
+	Pop uint16 // bytes that it takes off the stack besides the return address
+	// Jcc is set for a conditional jump, with its condition: only a taken one
+	// leaves.
+	Jcc  bool
+	Cond asm.Cond
+}
+
+// BuildLeave makes the detour of one exit of a function, a return or a jump to
+// another function, before which the return address is on top of the stack. A
+// call that BuildEnter's code has noted in k is recorded as BuildReturn does,
+// and forgotten; any other just leaves. tail emits the exit itself.
+func BuildLeave(base uint64, p *Params, probe Probe, k Calls, x Exit, tail func(c *asm.Code) error) (*Detour, error) {
+	b := newBuilder(base, p)
+	if err := k.check(); err != nil {
+		return nil, err
+	}
+	if !p.NoRedZone {
+		b.frame.skip = redZone
+	}
+	if err := b.plan([]Probe{probe}); err != nil {
+		return nil, err
+	}
+	b.frame.regs = append(b.frame.regs, missing(b.frame.regs, asm.DI)...)
+	found := b.frame.temps
+	b.frame.temps += 16
+	if err := b.stack(); err != nil {
+		return nil, err
+	}
+	stays := b.NewLabel()
+	if x.Jcc {
+		b.frame.outside(b.Code)
+		b.Jcc(x.Cond.Not(), stays)
+	}
+	(&calling{returning{b: b}, k}).leave(&probe, x, found)
+	b.Bind(stays)
+	copyAt := b.Here()
+	b.frame.outside(b.Code)
+	if err := tail(b.Code); err != nil {
+		return nil, err
+	}
+	d, err := b.finish()
+	if err != nil {
+		return nil, err
+	}
+	d.Copy = copyAt
+	return d, nil
+}
+
+func (k Calls) check() error {
+	if k.Count < 1 || k.Count > MaxInstances || k.Rows < k.Count || k.Probes < 1 || k.Probes > k.Rows || k.Shift < 6 || k.Shift > 10 {
+		return fmt.Errorf("a return probe's calls %+v aren't NewCalls'", k)
+	}
+	return nil
+}
+
+// Temporaries of BuildEnter.
+const (
+	ownTID   = 0  // the thread's number
+	freed    = 8  // whether rows were found that are over
+	retried  = 16 // whether that was looked for already
+	entering = 24
+)
+
+// calling emits the two sides of an exit-probed function. DI is the call's slot
+// all the time, CX its row.
+type calling struct {
+	returning
+	k Calls
+}
+
+// golden spreads slots, which are alike in most bits, over the rows (Knuth,
+// The Art of Computer Programming, vol. 3, 6.4).
+const golden = 0x9e3779b97f4a7c15
+
+// hash makes CX the first row for the slot in DI, and DX how many there are.
+// Changes AX.
+func (e *calling) hash() {
+	b := e.b
+	b.MovImm(asm.AX, golden)
+	b.Imul(asm.W64, asm.AX, asm.DI)
+	b.ShiftImm(asm.Shr, asm.W64, asm.AX, 32)
+	b.ImulImm(asm.W64, asm.AX, asm.AX, int32(e.k.Rows))
+	b.ShiftImm(asm.Shr, asm.W64, asm.AX, 32)
+	b.ShiftImm(asm.Shl, asm.W64, asm.AX, e.k.Shift)
+	b.MovAbs(asm.CX, e.k.Addr+callsHead)
+	b.Op(asm.Add, asm.W64, asm.CX, asm.AX)
+	b.MovImm(asm.DX, uint64(e.k.Probes))
+}
+
+// next goes on to the row behind CX, the first behind the last, and from there
+// to again; after Probes rows to none. Changes AX.
+func (e *calling) next(again, none asm.Label) {
+	b := e.b
+	b.OpImm(asm.Sub, asm.W32, asm.DX, 1)
+	b.Jcc(asm.E, none)
+	b.OpImm(asm.Add, asm.W64, asm.CX, 1<<e.k.Shift)
+	b.MovAbs(asm.AX, e.k.Addr+uint64(e.k.Size()))
+	b.Op(asm.Cmp, asm.W64, asm.CX, asm.AX)
+	b.Jcc(asm.NE, again)
+	b.MovAbs(asm.CX, e.k.Addr+callsHead)
+	b.Jmp(again)
+}
+
+// uncount gives a count of Counted calls back. Changes AX.
+func (e *calling) uncount() {
+	if e.k.Counted {
+		e.b.MovAbs(asm.AX, e.k.Addr)
+		e.b.Lock()
+		e.b.DecMem(asm.W32, asm.At(asm.AX, 0))
+	}
+}
+
+// drop frees the row at CX. Changes AX.
+func (e *calling) drop() {
+	e.b.StoreImm(asm.W32, asm.At(asm.CX, callTID), 0)
+	e.b.StoreImm(asm.W64, asm.At(asm.CX, callSlot), 0)
+	e.uncount()
+}
+
+// enter notes a call, or counts it as missed.
+func (e *calling) enter() {
+	b := e.b
+	done, taken, again, search, next, none := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
+	b.frame.save(b.Code)
+	b.MovAbs(asm.AX, b.p.Flags+4*uint64(b.probe.ID))
+	b.TestMemImm(asm.W8, asm.At(asm.AX, 0), ring.FlagEnabled)
+	b.Jcc(asm.E, done)
+	b.StoreImm(asm.W64, b.frame.temp(retried), 0)
+	b.Lea(asm.DI, b.frame.above(0))
+
+	b.Bind(again)
+	over, same := b.NewLabel(), taken
+	if e.k.Counted {
+		same = b.NewLabel()
+		b.MovAbs(asm.CX, e.k.Addr)
+		b.MovImm(asm.AX, 1)
+		b.Lock()
+		b.Xadd(asm.W32, asm.At(asm.CX, 0), asm.AX)
+		b.OpImm(asm.Cmp, asm.W32, asm.AX, int32(e.k.Count))
+		b.Jcc(asm.AE, over)
+	}
+	e.hash()
+	b.Bind(search)
+	b.Load(asm.W64, asm.AX, asm.At(asm.CX, callSlot))
+	b.Op(asm.Cmp, asm.W64, asm.AX, asm.DI)
+	b.Jcc(asm.E, same) // its call was left without an exit
+	b.Test(asm.W64, asm.AX, asm.AX)
+	b.Jcc(asm.NE, next)
+	b.Lock()
+	b.Cmpxchg(asm.W64, asm.At(asm.CX, callSlot), asm.DI) // AX is 0
+	b.Jcc(asm.NE, next)
+
+	b.Bind(taken)
+	b.Load(asm.W64, asm.AX, b.frame.above(0))
+	b.Store(asm.W64, asm.At(asm.CX, callReturn), asm.AX)
+	e.behind()
+	b.Store(asm.W64, asm.At(asm.CX, callReal), asm.AX)
+	b.tid()
+	b.Store(asm.W32, asm.At(asm.CX, callTID), asm.AX)
+	e.capture()
+	b.Bind(done)
+	b.frame.restore()
+
+	b.cold = append(b.cold, func() {
+		b.Bind(next)
+		e.next(search, none)
+		if e.k.Counted {
+			b.Bind(same)
+			e.uncount()
+			b.Jmp(taken)
+		}
+		b.Bind(none)
+		e.uncount()
+		if e.k.Counted {
+			full, scan, on := b.NewLabel(), b.NewLabel(), b.NewLabel()
+			b.Jmp(full)
+			b.Bind(over)
+			e.uncount()
+			e.hash()
+			b.Bind(scan)
+			b.OpLoad(asm.Cmp, asm.W64, asm.DI, asm.At(asm.CX, callSlot))
+			b.Jcc(asm.E, taken)
+			b.Bind(on)
+			e.next(scan, full)
+			b.Bind(full)
+		}
+		e.reclaim(again)
+		b.area()
+		b.count(ring.CounterMissed)
+		b.Jmp(done)
+	})
+}
+
+const (
+	// How far below its end a thread's own stack is believed to reach. A call
+	// on it that lies below the one that is just entered is over.
+	mainReach   = 64 << 20
+	threadReach = 1 << 20
+)
+
+// reclaim frees rows of this thread whose calls are over, and goes on at again
+// if there were any; else behind. Of its calls on another stack than the
+// thread's own, a coroutine's or a signal's, only those are over whose slot the
+// program has used anew.
+func (e *calling) reclaim(again asm.Label) {
+	b := e.b
+	scan, below, alien, look, dead, on, none := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
+	b.TestMemImm(asm.W8, b.frame.temp(retried), 1)
+	b.Jcc(asm.NE, none)
+	b.StoreImm(asm.W64, b.frame.temp(retried), 1)
+	b.StoreImm(asm.W64, b.frame.temp(freed), 0)
+	b.tid()
+	b.Store(asm.W64, b.frame.temp(ownTID), asm.AX)
+	b.MovAbs(asm.CX, e.k.Addr+callsHead)
+	b.MovImm(asm.DX, uint64(e.k.Rows))
+	b.Bind(scan)
+	b.Load(asm.W32, asm.AX, asm.At(asm.CX, callTID))
+	b.OpLoad(asm.Cmp, asm.W32, asm.AX, b.frame.temp(ownTID))
+	b.Jcc(asm.NE, on)
+	b.Load(asm.W64, asm.SI, asm.At(asm.CX, callSlot))
+	b.Op(asm.Cmp, asm.W64, asm.SI, asm.DI)
+	b.Jcc(asm.B, below)
+	b.Bind(look)
+	b.mayFault(dead)
+	b.Load(asm.W64, asm.AX, asm.At(asm.SI, 0))
+	b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.CX, callReturn))
+	b.Jcc(asm.E, on)
+	b.Bind(dead)
+	e.drop()
+	b.StoreImm(asm.W64, b.frame.temp(freed), 1)
+	b.Bind(on)
+	b.OpImm(asm.Add, asm.W64, asm.CX, 1<<e.k.Shift)
+	b.OpImm(asm.Sub, asm.W32, asm.DX, 1)
+	b.Jcc(asm.NE, scan)
+	b.TestMemImm(asm.W8, b.frame.temp(freed), 1)
+	b.Jcc(asm.NE, again)
+	b.Jmp(none)
+
+	// Both within reach of the end of the same stack?
+	b.Bind(below)
+	within := func(reach int32, no asm.Label) {
+		b.Mov(asm.W64, asm.R11, asm.AX)
+		b.Op(asm.Sub, asm.W64, asm.AX, asm.DI)
+		b.OpImm(asm.Cmp, asm.W64, asm.AX, reach)
+		b.Jcc(asm.AE, no)
+		b.Op(asm.Sub, asm.W64, asm.R11, asm.SI)
+		b.OpImm(asm.Cmp, asm.W64, asm.R11, reach)
+		b.Jcc(asm.B, dead)
+	}
+	if e.k.MainStack != 0 {
+		b.MovImm(asm.AX, e.k.MainStack)
+		within(mainReach, alien)
+	}
+	b.Bind(alien)
+	if b.p.TID.Seg == asm.FS && len(b.p.TID.Path) == 0 {
+		// The first word of a control block is its own address (glibc's
+		// tcbhead_t, musl's struct pthread), and a thread's lies where its
+		// stack ends.
+		b.Load(asm.W64, asm.AX, asm.SegAbs(asm.FS, 0))
+		within(threadReach, look)
+	}
+	b.Jmp(look)
+	b.Bind(none)
+}
+
+// leave finds the call that goes, records it and frees its row.
+func (e *calling) leave(probe *Probe, x Exit, found int) {
+	b, f := e.b, &e.b.frame
+	search, next, out := b.NewLabel(), b.NewLabel(), b.NewLabel()
+	f.save(b.Code)
+	b.Lea(asm.DI, f.above(0))
+	e.hash()
+	b.Bind(search)
+	b.OpLoad(asm.Cmp, asm.W64, asm.DI, asm.At(asm.CX, callSlot))
+	b.Jcc(asm.NE, next)
+	b.Load(asm.W64, asm.AX, f.above(0))
+	b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.CX, callReturn))
+	b.Jcc(asm.NE, out) // a call that was entered unseen, over one that was left
+	b.Load(asm.W64, asm.AX, asm.At(asm.CX, callReal))
+	b.Store(asm.W64, f.temp(found+8), asm.AX)
+	b.OpImm(asm.Add, asm.W64, asm.CX, callEntry)
+	b.Store(asm.W64, f.temp(found), asm.CX)
+	b.where = origin{ipAbove: int64(found + 8 - f.size), hasIP: true, sp: 8 + int64(x.Pop), entry: found, hasEntry: true}
+	b.returnTail = true
+	b.area()
+	b.hit(probe)
+	b.Load(asm.W64, asm.CX, f.temp(found))
+	b.OpImm(asm.Sub, asm.W64, asm.CX, callEntry)
+	e.drop()
+	b.Bind(out)
+	f.restore()
+	b.cold = append(b.cold, func() {
+		b.Bind(next)
+		e.next(search, out)
+	})
+}

@@ -1,0 +1,335 @@
+package detour
+
+import (
+	"encoding/binary"
+	"fmt"
+	"testing"
+
+	"kprobe/fetch"
+	"kprobe/probe/asm"
+	"kprobe/probe/ring"
+)
+
+// exits lays out a function whose exits are probed. body emits it, and each of
+// its exits by leave.
+func (g *target) exits(id uint32, text string, count int, body func(c *asm.Code, self asm.Label, leave leaver)) Calls {
+	g.t.Helper()
+	prog := g.program(text)
+	k, err := NewCalls(g.pools, prog, count, 0)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	g.pools += uint64(k.Size()+63) &^ 63
+	probe := Probe{ID: id, Program: prog}
+	g.function(func(c *asm.Code, self asm.Label) {
+		body(c, self, func(x Exit, tail func(c *asm.Code, behind uint64)) {
+			var code []byte
+			for range 2 { // the first time for its size
+				d, err := BuildLeave(c.Here(), g.params(), probe, k, x, func(t *asm.Code) error {
+					tail(t, c.Here()+uint64(len(code)))
+					return nil
+				})
+				if err != nil {
+					g.t.Fatal(err)
+				}
+				code = d.Code
+			}
+			c.Raw(code...)
+		})
+	}, func(base uint64, tail func(c *asm.Code) error) ([]byte, error) {
+		d, err := BuildEnter(base, g.params(), probe, k, tail)
+		if err != nil {
+			return nil, err
+		}
+		return d.Code, nil
+	})
+	return k
+}
+
+// leaver emits a probed exit: tail is the exit itself, and what follows it is
+// behind.
+type leaver = func(x Exit, tail func(c *asm.Code, behind uint64))
+
+func ret(c *asm.Code, _ uint64) { c.Ret() }
+
+// inUse are the rows in use, as the memory says and as its counter does.
+func (g *target) inUse(k Calls) int {
+	g.t.Helper()
+	mem := g.at(k.Addr)[:k.Size()]
+	n := len(k.Used(mem))
+	if c := binary.LittleEndian.Uint32(mem); k.Counted && int(c) != n {
+		g.t.Errorf("%d rows in use, %d counted", n, c)
+	}
+	return n
+}
+
+// hooked calls the hook, as callsHook, and has two returns and a conditional
+// jump out of the function.
+func hooked(c *asm.Code, _ asm.Label, leave leaver) {
+	odd, start := c.NewLabel(), c.NewLabel()
+	c.Jmp(start)
+	other := c.Here()
+	c.Ret()
+	c.Bind(start)
+	c.Push(asm.BX)
+	c.Mov(asm.W64, asm.BX, asm.DI)
+	c.MovImm(asm.AX, hookAt)
+	c.CallMem(asm.At(asm.AX, 0))
+	c.OpImm(asm.Add, asm.W64, asm.AX, 1)
+	c.TestImm(asm.W32, asm.BX, 1)
+	c.Pop(asm.BX)
+	c.Jcc(asm.NE, odd)
+	leave(Exit{}, ret)
+	c.Bind(odd)
+	c.TestImm(asm.W32, asm.AX, 2)
+	leave(Exit{Jcc: true, Cond: asm.E}, func(c *asm.Code, behind uint64) {
+		c.JccAddr(asm.E, other)
+		c.JmpAddr(behind)
+	})
+	leave(Exit{}, ret)
+}
+
+func TestLeaveValues(t *testing.T) {
+	const n = 500
+	for _, count := range []int{1, 3, 200} {
+		g := newTarget(t, 1<<20)
+		const text = "r f v=$retval a=$arg1 s=+0($arg2):string sp=$stack ip=%ip e=+0($arg1):u64 t=$time if a < 300"
+		k := g.exits(5, text, count, hooked)
+		prog := g.program(text)
+		var vals []fetch.Value
+		i := uint64(0)
+		g.run("plain", 1, n, func(r *ring.Record) error {
+			var err error
+			data := r.Data[:len(r.Data)-ReturnTail]
+			ra := binary.LittleEndian.Uint64(r.Data[len(data):])
+			if vals, err = prog.Decode(data, vals); err != nil {
+				t.Fatal(err)
+			}
+			if r.ID != 5 || vals[0].Int != i+1 || vals[1].Int != i || string(vals[2].Bytes) != "hello, world" ||
+				vals[3].Int&15 != 0 || vals[4].Int != ra || ra == 0 || !vals[5].Fault {
+				t.Errorf("return %d: %+v to %#x", i, vals, ra)
+			}
+			i++
+			return nil
+		})
+		if c := g.counts(5); i != 300 || c.Hits != n || c.Filtered != n-300 || c.Missed != 0 || c.Lost != 0 {
+			t.Errorf("%d records, %+v", i, c)
+		}
+		if u := g.inUse(k); u != 0 {
+			t.Errorf("%d calls are left", u)
+		}
+	}
+}
+
+// recursing calls itself as often as its argument says.
+func recursing(c *asm.Code, self asm.Label, leave leaver) {
+	out := c.NewLabel()
+	c.Test(asm.W64, asm.DI, asm.DI)
+	c.Jcc(asm.E, out)
+	c.OpImm(asm.Sub, asm.W64, asm.DI, 1)
+	c.OpImm(asm.Sub, asm.W64, asm.SP, 8)
+	c.Call(self)
+	c.OpImm(asm.Add, asm.W64, asm.SP, 8)
+	c.OpImm(asm.Add, asm.W64, asm.AX, 2)
+	c.Bind(out)
+	leave(Exit{}, ret)
+}
+
+// More calls at a time than may be followed: the outermost are.
+func TestLeaveMissed(t *testing.T) {
+	const n, threads = 150, 1
+	for _, count := range []int{1, 5, 64, 65, 100} {
+		g := newTarget(t, 4<<20)
+		k := g.exits(6, "r f v=$retval n=$arg1", count, recursing)
+		var hits uint64
+		sums := g.run("plain", threads, n, func(*ring.Record) error { hits++; return nil })
+		var calls, want, seen uint64
+		for i := range uint64(n) {
+			calls += i + 1
+			seen += min(i+1, uint64(count))
+			want += 2 * i
+		}
+		if c := g.counts(6); c.Hits != seen || c.Missed != calls-seen || hits+c.Lost != seen || sums[0] != want {
+			t.Errorf("%d instances: %+v, %d records, sum %d; want %d hits, %d missed, sum %d", count, c, hits, sums[0], seen, calls-seen, want)
+		}
+		if u := g.inUse(k); u != 0 {
+			t.Errorf("%d calls are left", u)
+		}
+	}
+}
+
+// Calls that are left by longjmp give their rows up when others need them.
+func TestLeaveLongjmp(t *testing.T) {
+	const n = 1000
+	for _, count := range []int{1, 4, 100} {
+		g := newTarget(t, 4<<20)
+		k := g.exits(8, "r f v=$retval a=$arg1", count, hooked)
+		g.run("jump", 1, n, func(*ring.Record) error { return nil })
+		if c := g.counts(8); c.Hits != n-n/97 || c.Missed != 0 {
+			t.Errorf("%d instances: %+v, want %d hits", count, c, n-n/97)
+		}
+		if u := g.inUse(k); u > 1 {
+			t.Errorf("%d calls are left", u)
+		}
+	}
+}
+
+func TestLeaveFork(t *testing.T) {
+	const n, threads = 1000, 2
+	g := newTarget(t, 4<<20)
+	g.exits(7, "r f v=$retval a=$arg1", 8, hooked)
+	for _, s := range g.run("fork", threads, n, func(*ring.Record) error { return nil }) {
+		if want := uint64(n*(n-1)/2 + n); s != want {
+			t.Errorf("sum %d, want %d", s, want)
+		}
+	}
+	children := uint64(threads * (n / 97))
+	if c := g.counts(7); c.Hits < threads*n+children || c.Missed != 0 {
+		t.Errorf("%+v, want %d hits and more", c, threads*n+children)
+	}
+}
+
+// Eight threads, each deep in its own calls, signal handlers among them: every
+// call is followed or counted as missed, and has its own entry's values.
+func TestLeaveThreads(t *testing.T) {
+	for _, how := range []string{"plain", "signal"} {
+		for _, count := range []int{16, 64, 1024} {
+			t.Run(fmt.Sprintf("%s-%d", how, count), func(t *testing.T) {
+				const threads, n = 8, 3000
+				g := newTarget(t, 16<<20)
+				const text = "r f v=$retval a=$arg1"
+				k := g.exits(4, text, count, func(c *asm.Code, self asm.Label, leave leaver) {
+					out := c.NewLabel() // as recursing, in the low four bits
+					c.TestImm(asm.W32, asm.DI, 15)
+					c.Jcc(asm.E, out)
+					c.OpImm(asm.Sub, asm.W64, asm.DI, 1)
+					c.OpImm(asm.Sub, asm.W64, asm.SP, 8)
+					c.Call(self)
+					c.OpImm(asm.Add, asm.W64, asm.SP, 8)
+					c.OpImm(asm.Add, asm.W64, asm.AX, 2)
+					c.Bind(out)
+					leave(Exit{}, ret)
+				})
+				prog := g.program(text)
+				var vals []fetch.Value
+				var got uint64
+				sums := g.run(how, threads, n, func(r *ring.Record) error {
+					got++
+					var err error
+					if vals, err = prog.Decode(r.Data[:len(r.Data)-ReturnTail], vals); err != nil {
+						return err
+					}
+					if a := vals[1].Int; vals[0].Int != a&^15+2*(a&15) {
+						t.Errorf("%+v", vals)
+					}
+					return nil
+				})
+				var want, calls uint64
+				for i := range uint64(n) {
+					want += i&^15 + 2*(i&15)
+					calls += i&15 + 1
+				}
+				for _, s := range sums[:threads] {
+					if s != want {
+						t.Errorf("sum %d, want %d", s, want)
+					}
+				}
+				calls *= threads
+				if how == "signal" {
+					calls += 6 * sums[threads]
+				}
+				if c := g.counts(4); c.Hits+c.Missed != calls || c.Hits != got+c.Lost || count == 1024 && c.Missed != 0 {
+					t.Errorf("%+v, %d records of %d calls", c, got, calls)
+				}
+				if u := g.inUse(k); u != 0 {
+					t.Errorf("%d calls are left", u)
+				}
+			})
+		}
+	}
+}
+
+// Where a thread is found in the code it has the program's registers.
+func TestLeaveUnwind(t *testing.T) {
+	m := newMachine(t, 1, 16<<10)
+	prog := must(t, "r f v=$retval a=$arg1")
+	k, err := NewCalls(dataAt, prog, 4, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, build := range []func(base uint64) (*Detour, error){
+		func(base uint64) (*Detour, error) {
+			return BuildEnter(base, m.params(), Probe{ID: 1, Program: prog}, k, func(c *asm.Code) error { c.Ret(); return nil })
+		},
+		func(base uint64) (*Detour, error) {
+			return BuildLeave(base, m.params(), Probe{ID: 1, Program: prog}, k, Exit{Jcc: true, Cond: asm.L}, func(c *asm.Code) error { c.Ret(); return nil })
+		},
+	} {
+		d, err := build(codeAt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if int(d.Copy-d.Base) >= len(d.Code) || d.Code[d.Copy-d.Base] != 0xc3 {
+			t.Errorf("the copy is said to be at +%#x", d.Copy-d.Base)
+		}
+		inside := 0
+		for off := range d.Code {
+			if mk := d.mark(d.Base + uint64(off)); mk != nil && mk.depth > 0 {
+				inside++
+			}
+		}
+		if inside < len(d.Code)/2 {
+			t.Errorf("%d of %d bytes are in the frame", inside, len(d.Code))
+		}
+	}
+	for _, bad := range []Calls{{}, {Count: 5, Rows: 4, Probes: 1, Shift: 6}, {Count: 1, Rows: 1, Probes: 2, Shift: 6}, {Count: 1, Rows: 1, Probes: 1, Shift: 5}} {
+		if _, err := BuildLeave(codeAt, m.params(), Probe{ID: 1, Program: prog}, bad, Exit{}, func(*asm.Code) error { return nil }); err == nil {
+			t.Errorf("%+v is taken", bad)
+		}
+		if _, err := BuildEnter(codeAt, m.params(), Probe{ID: 1, Program: prog}, bad, func(*asm.Code) error { return nil }); err == nil {
+			t.Errorf("%+v is taken", bad)
+		}
+	}
+}
+
+func TestCalls(t *testing.T) {
+	prog := must(t, "r f a=$arg1 b=$arg2 c=$arg3 d=$arg4 e=$arg5")
+	for _, count := range []int{1, 64, 65, 4096} {
+		k, err := NewCalls(0x1000, prog, count, 0)
+		if err != nil || 1<<k.Shift < callEntry+prog.EntrySize() || k.Counted != (count > scanned) || k.check() != nil {
+			t.Fatalf("%+v, %v", k, err)
+		}
+		mem := make([]byte, k.Size())
+		if u := k.Used(mem); len(u) != 0 {
+			t.Errorf("fresh: %v", u)
+		}
+		le := binary.LittleEndian
+		row := k.Rows - 1
+		le.PutUint64(mem[k.offset(row)+callSlot:], 0x7fff)
+		le.PutUint64(mem[k.offset(row)+callReturn:], 0x4242)
+		le.PutUint64(mem[k.offset(row)+callReal:], 0x4243)
+		le.PutUint32(mem[k.offset(row)+callTID:], 77)
+		if k.Counted {
+			le.PutUint32(mem, 1)
+		}
+		want := Instance{row, 77, 0x7fff, 0x4242, 0x4243}
+		if u := k.Used(mem); len(u) != 1 || u[0] != want {
+			t.Errorf("in use: %+v, want %+v", u, want)
+		}
+		if u := k.Used(mem[:k.offset(row)]); len(u) != 0 {
+			t.Errorf("beyond the memory: %+v", u)
+		}
+		k.Free(mem, row)
+		k.Free(mem, row)
+		k.Free(mem, -1)
+		k.Free(mem, k.Rows)
+		if u := k.Used(mem); len(u) != 0 || le.Uint32(mem) != 0 {
+			t.Errorf("freed: %+v, %d counted", u, le.Uint32(mem))
+		}
+	}
+	for _, n := range []int{0, -1, MaxInstances + 1} {
+		if _, err := NewCalls(0x1000, prog, n, 0); err == nil {
+			t.Errorf("%d calls", n)
+		}
+	}
+}
