@@ -41,6 +41,8 @@ type want struct {
 	conditional bool // an exit by a conditional jump
 	kind        wantKind
 	hook        hook
+	pop         uint16       // of an exit that takes a jump: what it takes off the stack besides
+	to          symbols.Addr // of a redirection: the detour
 }
 
 type wantKind uint8
@@ -51,6 +53,7 @@ const (
 	wantExit
 	wantHook
 	wantLanding
+	wantRedirect // a breakpoint that only leads into a detour
 )
 
 // resolve finds the places of a definition in the target and proves them.
@@ -141,7 +144,8 @@ func (tg *target) place(d *fetch.Def, ev *event, w symbols.Site) ([]want, error)
 func (tg *target) arm(ctx context.Context, ws []want) error { return tg.change(ctx, ws, nil) }
 
 // makeWay takes jumps out that cover kprobe's own breakpoints. A return address
-// under a jump gets a landing instead.
+// under a jump gets a landing instead, unless something may unwind the stack: it
+// would find no way past one.
 func (tg *target) makeWay(ctx context.Context, ws []want) error {
 	for _, w := range ws {
 		if w.kind != wantHook && w.kind != wantLanding {
@@ -151,7 +155,7 @@ func (tg *target) makeWay(ctx context.Context, ws []want) error {
 		if p == nil {
 			continue
 		}
-		if w.kind == wantLanding {
+		if w.kind == wantLanding && tg.unwinder() == "" {
 			return errors.New("a probe's jump is there")
 		}
 		if err := tg.unoptimize(ctx, p); err != nil {
@@ -257,7 +261,7 @@ func (tg *target) write(st *site) error {
 	if st.entry, err = tg.area.journal.add(st.addr, st.slot, st.code); err != nil {
 		return err
 	}
-	if err := tg.area.table.Insert(uint64(st.addr), uint64(st.slot)); err != nil {
+	if err := tg.area.table.Insert(uint64(st.addr), uint64(st.next())); err != nil {
 		return fmt.Errorf("too many probes: %w", err)
 	}
 	st.armed = true
@@ -312,6 +316,8 @@ func hang(st *site, w want) {
 		st.hooks = append(st.hooks, w.hook)
 	case wantLanding:
 		st.lands = true
+	case wantRedirect:
+		st.redirect = w.to
 	}
 }
 

@@ -109,6 +109,11 @@ func (tg *target) change(ctx context.Context, add []want, drop map[*placed]bool)
 		p.ev.places.Add(1)
 	}
 	tg.retire(old, drop)
+	for _, w := range rest {
+		if w.p != nil && w.kind != wantExit && w.p.why != "" {
+			tg.s.logf("%s at %s is a breakpoint: %s", w.p.ev.Name, w.at.Name, w.p.why)
+		}
+	}
 	return nil
 }
 
@@ -191,6 +196,11 @@ func (f *finder) probe(p *placed) {
 	for _, w := range p.wants {
 		f.place(w)
 	}
+	if p.byExits != nil {
+		for _, w := range p.byExits.exits {
+			f.place(w)
+		}
+	}
 }
 
 func (f *finder) patch(p *patch) {
@@ -204,12 +214,12 @@ func (f *finder) patch(p *patch) {
 }
 
 // site adds a breakpoint. One that kprobe itself needs, or where calls return
-// to, stays what it is.
+// to, or that leads into an exit's detour, stays what it is.
 func (f *finder) site(st *site) {
 	if st == nil || !st.armed || f.out.hasSite(st) {
 		return
 	}
-	if len(st.hooks) == 0 && !st.lands {
+	if len(st.hooks) == 0 && !st.lands && st.redirect == 0 {
 		f.out.sites = append(f.out.sites, st)
 	}
 	for _, list := range [][]*placed{st.probes, st.returns, st.exits} {

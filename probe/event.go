@@ -141,6 +141,10 @@ type placed struct {
 	// Of return probes:
 	pool *pool
 	pop  uint64 // bytes that its return instruction pops beyond the address (ret imm16)
+	// judged says that trapped is known: why its calls must be followed by
+	// breakpoints.
+	judged  bool
+	trapped string
 	// tails says that the function may leave by a jump to another function:
 	// then a call with the same slot may be the same call, jumped on.
 	tails bool
@@ -154,4 +158,6 @@ type armedAs struct {
 	// followed is set where its calls return by landings, as long as
 	// optimized says.
 	followed *followed
+	// byExits is set where they are seen at its function's returns.
+	byExits *exitProbe
 }

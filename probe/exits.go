@@ -1,8 +1,11 @@
 package probe
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 
+	"kprobe/probe/detour"
 	"kprobe/probe/insn"
 	"kprobe/symbols"
 )
@@ -71,4 +74,221 @@ func jccTaken(opcode byte, flags uint64) bool {
 		t = less || flags&zf != 0
 	}
 	return t != (opcode&1 != 0)
+}
+
+const (
+	// maxReturns is how many return instructions of a function and of those that
+	// it jumps to are patched at most, maxParts of how many functions and parts.
+	maxReturns = 128
+	maxParts   = 48
+)
+
+// part is code by which a function may return: its own, or of a function that
+// it jumps to.
+type part struct {
+	*function
+	site symbols.Site // of its start
+}
+
+// leavings finds the return instructions by which a function may return, as what
+// is to be armed. The error says why they are not all known.
+func (tg *target) leavings(w want) (*exitProbe, error) {
+	l := &exitProbe{probe: w.p, suspects: map[int]detour.Instance{}}
+	f, err := tg.function(w.at)
+	if err != nil {
+		return nil, err
+	}
+	parts := []part{{f, w.at}}
+	for i := 0; i < len(parts); i++ { // grows
+		from := parts[i]
+		for _, x := range from.sweep.Exits() {
+			switch {
+			case x.Kind == insn.ExitTrap || x.Kind == insn.ExitNoReturn:
+			case x.Kind == insn.ExitRet:
+				if err := l.add(tg, w, from, x); err != nil {
+					return nil, err
+				}
+			default:
+				to, err := tg.jumpsTo(from, x)
+				if err != nil {
+					return nil, fmt.Errorf("at %s+%#x it jumps %w", from.fn.Symbol.Name, x.Addr-uint64(from.start), err)
+				}
+				if !contains(parts, to.start) {
+					parts = append(parts, to)
+				}
+			}
+		}
+		if len(l.exits) > maxReturns || len(parts) > maxParts {
+			return nil, errors.New("it jumps to too many functions")
+		}
+	}
+	if len(l.exits) == 0 {
+		return nil, errors.New("it has no exit")
+	}
+	return l, nil
+}
+
+func contains(parts []part, start symbols.Addr) bool {
+	for _, p := range parts {
+		if p.start == start {
+			return true
+		}
+	}
+	return false
+}
+
+// jumpsTo is the part that an exit leads to: another part of the function, as
+// the compiler puts what is rarely run somewhere else, or another function.
+func (tg *target) jumpsTo(from part, x insn.Exit) (part, error) {
+	to := symbols.Addr(x.To)
+	if x.Indirect {
+		_, inst, _ := tg.proveStart(siteIn(from, x.Addr))
+		a, ok := inst.RIPTarget(x.Addr, from.code[x.Addr-uint64(from.start):])
+		if !ok {
+			return part{}, errors.New("where a register says")
+		}
+		var err error
+		if to, err = tg.fixedPointer(symbols.Addr(a)); err != nil {
+			return part{}, err
+		}
+	}
+	for range 2 { // through a PLT stub
+		m := tg.space.ModuleAt(to)
+		if m == nil || m.File == nil {
+			return part{}, errors.New("to code that no file backs")
+		}
+		v := m.Vaddr(to)
+		fn, ok := m.File.FuncAt(v)
+		switch {
+		case !ok || fn.End <= fn.Start:
+			return part{}, errors.New("to code that no function is known at")
+		case m.File.IsGo() || strings.HasPrefix(m.Name, "ld-"):
+			return part{}, fmt.Errorf("into %s", m.Name)
+		}
+		w := symbols.Site{Addr: to, Module: m, Vaddr: v, Func: fn, Name: fn.Symbol.Name}
+		if next, stub, err := tg.behindStub(w); err != nil {
+			return part{}, err
+		} else if stub {
+			to = next
+			continue
+		}
+		f, err := tg.function(w)
+		if err != nil {
+			return part{}, err
+		}
+		if why := peculiar(plainName(fn.Symbol.Name)); why != "" && why != asksCaller {
+			return part{}, fmt.Errorf("to %s: %s", fn.Symbol.Name, why)
+		}
+		w.Addr, w.Vaddr = f.start, fn.Start
+		return part{f, w}, nil
+	}
+	return part{}, errors.New("through stubs")
+}
+
+// behindStub is where a stub of a procedure linkage table leads to; stub is
+// false for other code.
+func (tg *target) behindStub(w symbols.Site) (to symbols.Addr, stub bool, err error) {
+	if !strings.HasPrefix(w.Module.File.Section(w.Vaddr), ".plt") {
+		return 0, false, nil
+	}
+	code, err := w.Module.File.Text(w.Vaddr, 16)
+	if err != nil {
+		return 0, true, err
+	}
+	for off := 0; off < len(code); {
+		i, err := insn.Decode(code[off:])
+		if err != nil {
+			break
+		}
+		at := uint64(w.Addr) + uint64(off)
+		if a, ok := i.RIPTarget(at, code[off:]); ok && i.Is(insn.IndirectJmp) {
+			to, err := tg.boundPointer(symbols.Addr(a), w)
+			return to, true, err
+		}
+		if !i.Is(insn.CET) && !i.Is(insn.Nop) {
+			break
+		}
+		off += int(i.Len)
+	}
+	return 0, true, errors.New("through a stub that is not understood")
+}
+
+// boundPointer reads the pointer that a stub goes by. The loader binds it once:
+// until then it leads back into the table, and the function will be the one of
+// the stub's name, if there is one only.
+func (tg *target) boundPointer(a symbols.Addr, stub symbols.Site) (symbols.Addr, error) {
+	var word [8]byte
+	if _, err := tg.proc.ReadMemory(word[:], a); err != nil {
+		return 0, err
+	}
+	to := symbols.Addr(le64(word[:]))
+	m := tg.space.ModuleAt(to)
+	if m != stub.Module || !strings.HasPrefix(m.File.Section(m.Vaddr(to)), ".plt") {
+		return to, nil
+	}
+	name, _ := strings.CutSuffix(stub.Func.Symbol.Name, "@plt")
+	found := symbols.Addr(0)
+	for _, m := range tg.space.Modules() {
+		if m.File == nil {
+			continue
+		}
+		for _, s := range m.File.Lookup(name) {
+			if s.Binding == symbols.Local {
+				continue
+			}
+			if s.Kind == symbols.KindPLT {
+				continue
+			}
+			if s.Kind != symbols.KindFunc || found != 0 && found != m.Addr(s.Vaddr) {
+				return 0, fmt.Errorf("to %s, which is not bound yet", name)
+			}
+			found = m.Addr(s.Vaddr)
+		}
+	}
+	if found == 0 {
+		return 0, fmt.Errorf("to %s, which nothing defines yet", name)
+	}
+	return found, nil
+}
+
+// fixedPointer reads a pointer that the program can't change any more.
+func (tg *target) fixedPointer(a symbols.Addr) (symbols.Addr, error) {
+	in := tg.space.ModuleAt(a)
+	if in == nil {
+		return 0, errors.New("through a pointer in no file")
+	}
+	for _, m := range in.Maps {
+		if a >= m.Start && a+8 <= m.End && !m.Write {
+			var word [8]byte
+			if _, err := tg.proc.ReadMemory(word[:], a); err != nil {
+				return 0, err
+			}
+			return symbols.Addr(le64(word[:])), nil
+		}
+	}
+	return 0, errors.New("through a pointer that may change")
+}
+
+// siteIn is the site of an instruction of a part.
+func siteIn(p part, addr uint64) symbols.Site {
+	off := addr - uint64(p.start)
+	w := p.site
+	w.Addr, w.Offset, w.Func = symbols.Addr(addr), off, p.fn
+	w.Vaddr = p.fn.Start + symbols.Vaddr(off)
+	w.Name = fmt.Sprintf("%s+%#x", p.fn.Symbol.Name, off)
+	return w
+}
+
+// add makes a site of a return instruction.
+func (l *exitProbe) add(tg *target, w want, from part, x insn.Exit) error {
+	at := siteIn(from, x.Addr)
+	if x.Indirect {
+		return fmt.Errorf("%s is a far return", at.Name)
+	}
+	code, inst, err := tg.prove(at)
+	if err != nil {
+		return err
+	}
+	l.exits = append(l.exits, want{p: w.p, at: at, code: code, inst: inst, kind: wantExit, pop: x.Pop})
+	return nil
 }

@@ -124,11 +124,11 @@ func (h *handler) breakpoint(t *tracee.Thread) tracee.Verdict {
 		_ = t.SetRegs(regs) // fails only if the thread is gone
 		return tracee.Resume
 	}
-	regs.Rip = uint64(st.slot)
+	regs.Rip = uint64(st.next())
 	if err := t.SetRegs(regs); err != nil {
 		return tracee.Resume // gone
 	}
-	if st.step {
+	if st.step && st.redirect == 0 {
 		th.in = st
 		return tracee.Step
 	}

@@ -257,16 +257,16 @@ func (tg *target) retirePatch(p *patch, failed bool) {
 // stopped between the two, so that no hit is missed.
 func (tg *target) unoptimize(ctx context.Context, p *patch) error {
 	var ws []want
-	for _, x := range p.probes {
-		code, inst, err := tg.prove(x.where)
+	for _, w := range p.wants {
+		code, inst, err := tg.prove(w.at)
 		if err != nil {
 			return err
 		}
-		kind := wantEntry
-		if x.ev.Return {
-			kind = wantReturn
+		w.code, w.inst, w.counted = code, inst, true
+		if w.kind == wantExit {
+			w.kind, w.to = wantRedirect, p.leavesAt(w.at.Addr)
 		}
-		ws = append(ws, want{p: x, at: x.where, code: code, inst: inst, kind: kind, counted: true})
+		ws = append(ws, w)
 	}
 	err := tg.layTraps(ctx, ws, func(fresh []*site) error {
 		err := tg.proc.WithStopped(ctx, func([]*tracee.Thread) error {
@@ -284,8 +284,11 @@ func (tg *target) unoptimize(ctx context.Context, p *patch) error {
 	if err != nil {
 		return err
 	}
-	for _, x := range p.probes {
-		x.tactic, x.why = plan.Breakpoint, "another probe is under where its jump would be"
+	for _, w := range p.wants {
+		w.p.why = "another probe is under where its jump would be"
+		if w.kind != wantExit {
+			w.p.tactic = plan.Breakpoint
+		}
 	}
 	return nil
 }

@@ -35,6 +35,7 @@ type optimizer struct {
 	tg      *target
 	params  detour.Params
 	targets map[*symbols.File]*plan.Targets
+	wanted  []plan.Range // where the batch's probes stand, in order
 }
 
 // maxScan is how much text is searched for branches between functions. Larger
@@ -50,7 +51,7 @@ func (tg *target) optimize(ctx context.Context, ws []want) (rest []want, patches
 	busy := map[symbols.Addr]bool{}
 	var returns []*placed
 	for _, w := range ws {
-		if w.kind == wantReturn && tg.followable(w) == "" {
+		if w.kind == wantReturn && tg.followReturn(w) == "" {
 			returns = append(returns, w.p)
 		} else if w.kind != wantEntry {
 			busy[w.at.Addr] = true
@@ -89,21 +90,24 @@ func (tg *target) optimize(ctx context.Context, ws []want) (rest []want, patches
 		return nil, nil, err
 	}
 	space := tg.codeSpace(maps)
-	order := make([]*function, 0, len(groups))
-	for f := range groups {
-		order = append(order, f)
-	}
-	sort.Slice(order, func(i, j int) bool { return order[i].start < order[j].start })
-	for _, f := range order {
-		ps, left := o.function(f, groups[f], space, patches)
+	tg.addExits(ws, groups)
+	o.wanted = wantedBytes(groups)
+	planned := pageIndex{}
+	for _, u := range units(groups) {
+		ps, left := o.unit(u, groups, space, planned)
 		patches = append(patches, ps...)
 		rest = append(rest, left...)
+		for _, p := range ps {
+			planned.add(p)
+		}
 	}
+	sort.Slice(patches, func(i, j int) bool { return patches[i].plan.At < patches[j].plan.At })
 	patches, rest = settle(patches, ws, rest)
 	patches, rest = tg.unpatched(patches, ws, rest)
 	if patches, err = o.lay(ctx, space, patches, &rest, groups); err != nil {
 		return nil, nil, err
 	}
+	patches, rest = whole(patches, ws, rest)
 	return rest, patches, nil
 }
 
@@ -111,8 +115,8 @@ func (tg *target) optimize(ctx context.Context, ws []want) (rest []want, patches
 // if it may be a jump.
 func (tg *target) unoptimizable(w want, busy map[symbols.Addr]bool) string {
 	switch {
-	case w.kind == wantReturn && tg.followable(w) != "":
-		return tg.followable(w)
+	case w.kind == wantReturn && tg.followReturn(w) != "":
+		return tg.followReturn(w)
 	case w.kind != wantEntry && w.kind != wantReturn:
 		return "it is followed by breakpoints"
 	case busy[w.at.Addr] || tg.occupied(w.at.Addr):
@@ -130,7 +134,7 @@ func (tg *target) unoptimizable(w want, busy map[symbols.Addr]bool) string {
 }
 
 // function plans the probes of one function and builds their detours.
-func (o *optimizer) function(f *function, ws []want, space plan.Reach, planned []*patch) (patches []*patch, rest []want) {
+func (o *optimizer) function(f *function, ws []want, space plan.Reach, planned ...pageIndex) (patches []*patch, rest []want) {
 	byAddr := map[uint64][]want{}
 	var sites []plan.Site
 	for _, w := range ws {
@@ -157,7 +161,7 @@ func (o *optimizer) function(f *function, ws []want, space plan.Reach, planned [
 		sites[i].Room = room
 	}
 	code, known := o.surroundings(f, ws[0].at)
-	plans, err := plan.Plan(plan.FromSweep(f.sweep, code, known), sites, space, o.taken(f, planned))
+	plans, err := plan.Plan(plan.FromSweep(f.sweep, code, known), sites, space, o.taken(f, planned...))
 	if err != nil {
 		for a := range byAddr {
 			giveUp(a, err.Error())
@@ -179,8 +183,11 @@ func (o *optimizer) function(f *function, ws []want, space plan.Reach, planned [
 			patches = append(patches, built)
 			for _, a := range p.Sites {
 				for _, w := range byAddr[a] {
-					w.p.tactic, w.p.why = p.Tactic, p.Why
+					if w.kind != wantExit {
+						w.p.tactic, w.p.why = p.Tactic, p.Why
+					}
 					built.probes = append(built.probes, w.p)
+					built.wants = append(built.wants, w)
 				}
 				delete(byAddr, a)
 			}
@@ -293,8 +300,8 @@ func (p *patch) needs() []plan.Range {
 }
 
 // taken lists the bytes near a function that belong to armed probes, and to
-// those planned just before, in functions at lower addresses.
-func (o *optimizer) taken(f *function, planned []*patch) []plan.Range {
+// those planned just before.
+func (o *optimizer) taken(f *function, planned ...pageIndex) []plan.Range {
 	lo, hi := f.start-256, f.start+symbols.Addr(len(f.code))+256
 	var out []plan.Range
 	for a := lo; a < hi && len(o.tg.sites) > 0; a++ {
@@ -310,9 +317,36 @@ func (o *optimizer) taken(f *function, planned []*patch) []plan.Range {
 			}
 		}
 	}
-	for i := len(planned) - 1; i >= 0 && symbols.Addr(planned[i].plan.At) >= lo; i-- {
-		for q := planned[i]; q != nil; q = q.hole {
-			out = append(out, q.needs()...)
+	// Nor the places of probes that are still to be planned: entries need room
+	// for a jump.
+	own := plan.Range{Lo: uint64(f.start), Hi: uint64(f.start) + uint64(len(f.code))}
+	i := sort.Search(len(o.wanted), func(i int) bool { return o.wanted[i].Lo >= uint64(lo) })
+	for ; i < len(o.wanted) && o.wanted[i].Lo < uint64(hi); i++ {
+		if r := o.wanted[i]; r.Lo < own.Lo || r.Lo >= own.Hi {
+			out = append(out, r)
+		}
+	}
+	for _, x := range planned {
+		for _, p := range x.near(uint64(lo), uint64(hi)) {
+			for q := p; q != nil; q = q.hole {
+				out = append(out, q.needs()...)
+			}
+		}
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].Lo < out[j].Lo })
+	return out
+}
+
+// wantedBytes lists the places of probes, in order.
+func wantedBytes(groups map[*function][]want) []plan.Range {
+	var out []plan.Range
+	for f, ws := range groups {
+		for _, w := range ws {
+			r := plan.Range{Lo: uint64(w.at.Addr), Hi: uint64(w.at.Addr) + uint64(w.inst.Len)}
+			if w.kind != wantExit {
+				r.Hi = max(r.Hi, min(r.Lo+plan.JumpLen, uint64(f.start)+uint64(len(f.code))))
+			}
+			out = append(out, r)
 		}
 	}
 	sort.Slice(out, func(i, j int) bool { return out[i].Lo < out[j].Lo })
@@ -458,8 +492,15 @@ type tailFunc = func(c *asm.Code) error
 
 // probes builds the stage of probes that are not apart.
 func (o *optimizer) probes(st *stage, ws []want, tail tailFunc) ([]byte, error) {
-	if len(ws) == 1 && ws[0].kind == wantReturn {
-		return o.returnStage(st, ws[0], tail)
+	if len(ws) == 1 {
+		switch w := ws[0]; {
+		case w.kind == wantExit:
+			return o.leaveStage(st, w, tail)
+		case w.kind == wantReturn && w.p.byExits != nil:
+			return o.enterStage(st, w, tail)
+		case w.kind == wantReturn:
+			return o.returnStage(st, w, tail)
+		}
 	}
 	d, err := detour.Build(uint64(st.base), &o.params, probesOf(ws), tail)
 	if err != nil {
@@ -470,12 +511,12 @@ func (o *optimizer) probes(st *stage, ws []want, tail tailFunc) ([]byte, error) 
 }
 
 // apart divides the probes of one address into those that share a stage: the
-// entry probes, and each return probe. There is at least one part.
+// entry probes, each return probe and each exit. There is at least one part.
 func apart(ws []want) [][]want {
 	var entries []want
 	var out [][]want
 	for _, w := range ws {
-		if w.kind == wantReturn {
+		if w.kind != wantEntry {
 			out = append(out, []want{w})
 		} else {
 			entries = append(entries, w)
@@ -523,14 +564,10 @@ func (o *optimizer) lay(ctx context.Context, space *plan.Space, list []*patch, r
 			kept = append(kept, p)
 			continue
 		}
-		for _, ws := range groups {
-			for _, w := range ws {
-				for _, x := range p.probes {
-					if w.p == x {
-						w.p.tactic, w.p.why = plan.Breakpoint, "the program mapped memory where its detour was to lie"
-						*rest = append(*rest, w)
-					}
-				}
+		for _, w := range p.wants {
+			w.p.tactic, w.p.why = plan.Breakpoint, "the program mapped memory where its detour was to lie"
+			if w.kind != wantExit {
+				*rest = append(*rest, w)
 			}
 		}
 	}

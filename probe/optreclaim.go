@@ -63,7 +63,7 @@ func (t *tap) missedReturns() (n uint64) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	for _, p := range t.ids {
-		if p != nil && p.followed != nil {
+		if p != nil && (p.followed != nil || p.byExits != nil) {
 			n += t.counters.Probe(p.id).Missed
 		}
 	}
@@ -82,19 +82,26 @@ func (tg *target) reclaimReturns() error {
 			if len(stopped) != len(tg.proc.Threads()) {
 				return errLate
 			}
-			busy := map[*followed]bool{}
+			busy, leaving := map[*followed]bool{}, map[*exitProbe]bool{}
 			for _, t := range stopped {
 				regs, err := t.Regs()
 				if err != nil {
 					return errLate
 				}
-				if st := tg.patches.stageAt(symbols.Addr(regs.Rip)); st != nil && st.returns != nil {
-					busy[st.returns] = true
+				if st := tg.patches.stageAt(symbols.Addr(regs.Rip)); st != nil {
+					busy[st.returns], leaving[st.exits] = true, true
 				}
 			}
 			for _, st := range tg.patches.stages {
 				if st.returns != nil && !busy[st.returns] {
 					if err := tg.reclaimPool(st.returns); err != nil {
+						return err
+					}
+				}
+			}
+			for _, l := range tg.exitProbes {
+				if !leaving[l] {
+					if err := tg.reclaimCalls(l); err != nil {
 						return err
 					}
 				}
@@ -155,4 +162,34 @@ func (tg *target) abandoned(f *followed, in detour.Instance) bool {
 		next = symbols.Addr(now.pool.ReturnAt(n))
 	}
 	return false
+}
+
+// reclaimCalls gives places of calls back that the look before found abandoned,
+// too: whose thread is gone, or whose slot the program has used anew.
+func (tg *target) reclaimCalls(l *exitProbe) error {
+	mem := make([]byte, l.calls.Size())
+	at := symbols.Addr(l.calls.Addr)
+	if _, err := tg.proc.ReadMemory(mem, at); err != nil {
+		return err
+	}
+	found := map[int]detour.Instance{}
+	freed := false
+	for _, in := range l.calls.Used(mem) {
+		var word [8]byte
+		_, err := tg.proc.ReadMemory(word[:], symbols.Addr(in.Slot))
+		if err == nil && le64(word[:]) == in.Return && (in.TID == 0 || tg.proc.Thread(int(in.TID)) != nil) {
+			continue
+		}
+		if was, ok := l.suspects[in.Number]; ok && was == in {
+			l.calls.Free(mem, in.Number)
+			freed = true
+			continue
+		}
+		found[in.Number] = in
+	}
+	l.suspects = found
+	if !freed {
+		return nil
+	}
+	return tg.proc.WriteMemory(mem, at)
 }

@@ -51,9 +51,7 @@ func (tg *target) followable(w want) string {
 	case strings.HasPrefix(w.at.Module.Name, "ld-"):
 		return "the loader's functions are entered in ways of their own"
 	}
-	name := strings.TrimLeft(w.at.Func.Symbol.Name, "_")
-	name, _, _ = strings.Cut(name, "@")
-	if why := peculiar(name); why != "" {
+	if why := peculiar(plainName(w.at.Func.Symbol.Name)); why != "" {
 		return why
 	}
 	if by := tg.unwinder(); by != "" {
@@ -67,6 +65,18 @@ func (tg *target) followable(w want) string {
 	return ""
 }
 
+// plainName is a symbol's name without leading underscores and version.
+func plainName(name string) string {
+	name, _, _ = strings.Cut(strings.TrimLeft(name, "_"), "@")
+	return name
+}
+
+// Reasons of peculiar that probes at exits tell apart.
+const (
+	returnsTwice = "it may return twice"
+	asksCaller   = "it asks who its caller is"
+)
+
 // peculiar says why a function of that name, without leading underscores,
 // needs its own return address; "" if it is like any other.
 func peculiar(name string) string {
@@ -74,9 +84,9 @@ func peculiar(name string) string {
 	case "start":
 		return "it is entered without a return address"
 	case "setjmp", "sigsetjmp", "getcontext", "swapcontext", "vfork", "clone", "clone2", "clone3", "syscall":
-		return "it may return twice"
+		return returnsTwice
 	case "dlopen", "dlsym", "dlvsym", "dlmopen", "libc_dlopen_mode", "libc_dlsym":
-		return "it asks who its caller is"
+		return asksCaller
 	case "fentry", "mcount", "morestack":
 		return "it works on its caller's return address"
 	}
@@ -124,12 +134,24 @@ func (tg *target) layPools(ctx context.Context, ps []*placed) error {
 	size := uint64(poolsHead)
 	offs := make([]uint64, len(ps))
 	for i, p := range ps {
-		pool, err := detour.NewPool(0, p.prog, p.pool.max)
-		if err != nil {
-			return err
+		n := 0
+		switch {
+		case p.byExits != nil && p.byExits.calls.Addr != 0: // it has been there before
+		case p.byExits != nil:
+			calls, err := detour.NewCalls(0, p.prog, p.pool.max, 0)
+			if err != nil {
+				return err
+			}
+			n = calls.Size()
+		default:
+			pool, err := detour.NewPool(0, p.prog, p.pool.max)
+			if err != nil {
+				return err
+			}
+			n = pool.Size()
 		}
 		offs[i] = size
-		size += uint64(pool.Size()+63) &^ 63
+		size += uint64(n+63) &^ 63
 	}
 	size = (size + pageSize - 1) &^ (pageSize - 1)
 	at, err := tg.proc.Syscall(ctx, nil, unix.SYS_MMAP, 0, uintptr(size), unix.PROT_READ|unix.PROT_WRITE,
@@ -138,24 +160,56 @@ func (tg *target) layPools(ctx context.Context, ps []*placed) error {
 		return fmt.Errorf("map memory for return instances in the target: %w", err)
 	}
 	head := tg.area.file.layout.Header.Off + headerPools
-	image := make([]byte, size)
-	binary.LittleEndian.PutUint64(image, tg.area.file.load64(head))
-	binary.LittleEndian.PutUint64(image[8:], size)
+	write := func(b []byte, at uint64) error {
+		if err := tg.proc.WriteMemory(b, symbols.Addr(at)); err != nil {
+			return fmt.Errorf("write return instances: %w", err)
+		}
+		return nil
+	}
+	first := binary.LittleEndian.AppendUint64(nil, tg.area.file.load64(head))
+	if err := write(binary.LittleEndian.AppendUint64(first, size), uint64(at)); err != nil {
+		return err
+	}
 	tg.area.pools = append(tg.area.pools, piece{start: symbols.Addr(at), size: size})
+	stack := tg.mainStack()
 	for i, p := range ps {
-		pool, err := detour.NewPool(uint64(at)+offs[i], p.prog, p.pool.max)
+		base := uint64(at) + offs[i]
+		if p.byExits != nil && p.byExits.calls.Addr != 0 {
+			continue // calls of before the change are noted there
+		}
+		if p.byExits != nil { // no calls are all zeroes
+			if p.byExits.calls, err = detour.NewCalls(base, p.prog, p.pool.max, stack); err != nil {
+				return err
+			}
+			tg.exitProbes = append(tg.exitProbes, p.byExits)
+			continue
+		}
+		pool, err := detour.NewPool(base, p.prog, p.pool.max)
 		if err != nil {
 			return err
 		}
-		copy(image[offs[i]:], pool.Image())
 		p.followed = &followed{probe: p, pool: pool, suspects: map[int]detour.Instance{}}
-	}
-	if err := tg.proc.WriteMemory(image, symbols.Addr(at)); err != nil {
-		return fmt.Errorf("write return instances: %w", err)
+		if err := write(pool.Image(), base); err != nil {
+			return err
+		}
 	}
 	tg.area.file.store64(head, uint64(at))
 	tg.watchMissed()
 	return nil
+}
+
+// mainStack is where the main thread's stack ends, 0 if that isn't known.
+func (tg *target) mainStack() uint64 {
+	maps, err := symbols.ReadMaps(tg.proc.PID())
+	if err != nil {
+		return 0
+	}
+	for _, m := range maps {
+		if m.Path == "[stack]" {
+			return uint64(m.End)
+		}
+	}
+	return 0
 }
 
 // returnStage builds the code of a return probe as a stage.

@@ -23,6 +23,7 @@ type patch struct {
 	plan    *plan.Patch
 	before  []plan.Write // what its writes replace, the original bytes
 	probes  []*placed
+	wants   []want // the places that it serves
 	stages  []*stage
 	entries []int // in the journal, one for each write
 	armed   bool
@@ -38,13 +39,27 @@ type stage struct {
 	detour *detour.Detour // nil: only copies
 	// returns is the return probe whose code this is, landings included.
 	returns *followed
-	moved   insn.Moved // copies, at copyAt
-	copyAt  symbols.Addr
-	text    []byte // until it is written
+	// exits is the return probe of exits whose code this is; leaves says that
+	// it is an exit's.
+	exits  *exitProbe
+	leaves bool
+	moved  insn.Moved // copies, at copyAt
+	copyAt symbols.Addr
+	text   []byte // until it is written
 }
 
 func (s *stage) holds(pc symbols.Addr) bool {
 	return pc >= s.base && pc < s.base+symbols.Addr(s.size)
+}
+
+// leavesAt is where the detours of the exits at an address start.
+func (p *patch) leavesAt(a symbols.Addr) symbols.Addr {
+	for _, s := range p.stages {
+		if s.leaves && s.at == a {
+			return s.base
+		}
+	}
+	return 0
 }
 
 // covers reports whether the patch needs any of the n bytes at a.

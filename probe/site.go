@@ -39,6 +39,17 @@ type site struct {
 	hooks   []hook    // kprobe's own
 	// lands is set when calls return here: r probes' instances are looked up.
 	lands bool
+	// redirect, if not 0, is the detour of an exit whose jump had to give way:
+	// threads go on there, instead of at the copy.
+	redirect symbols.Addr
+}
+
+// next is where a thread goes on behind the breakpoint.
+func (s *site) next() symbols.Addr {
+	if s.redirect != 0 {
+		return s.redirect
+	}
+	return s.slot
 }
 
 // hook is kprobe's own use of a breakpoint.
@@ -46,5 +57,5 @@ type hook func(t *tracee.Thread)
 
 // idle reports whether nothing hangs on the site any more.
 func (s *site) idle() bool {
-	return len(s.probes) == 0 && len(s.returns) == 0 && len(s.exits) == 0 && len(s.hooks) == 0 && !s.lands
+	return len(s.probes) == 0 && len(s.returns) == 0 && len(s.exits) == 0 && len(s.hooks) == 0 && !s.lands && s.redirect == 0
 }

@@ -13,25 +13,26 @@ import (
 
 // target is one traced process. Used on the tracer thread only.
 type target struct {
-	s       *Session
-	proc    *tracee.Process
-	space   *symbols.Space
-	patches *patches
-	opt     *optimizer
-	actions map[syscall.Signal]tracee.Sigaction // the program's, for faults in detours
-	tap     *tap                                // as area
-	area    *area                               // nil until the first probe is armed
-	sites   map[symbols.Addr]*site              // by address
-	bySlot  map[symbols.Addr]*site              // by the address of the copy
-	calls   *calls
-	threads map[int]*thread
-	funcs   map[symbols.Addr]*function    // decoded functions, by start
-	barren  map[symbols.Addr]bool         // return addresses that can't carry a breakpoint
-	chosen  map[symbols.Addr]symbols.Addr // what IFUNC resolvers answered
-	stack   [2]symbols.Addr               // the mapping that sameStack looked up last
-	placed  map[*placed]bool              // the probes that are armed
-	leaving *outgoing                     // what makes way in the change that is being planned
-	retired []*retired                    // what was taken out and may still be in use
+	s          *Session
+	proc       *tracee.Process
+	space      *symbols.Space
+	patches    *patches
+	opt        *optimizer
+	actions    map[syscall.Signal]tracee.Sigaction // the program's, for faults in detours
+	tap        *tap                                // as area
+	area       *area                               // nil until the first probe is armed
+	sites      map[symbols.Addr]*site              // by address
+	bySlot     map[symbols.Addr]*site              // by the address of the copy
+	calls      *calls
+	threads    map[int]*thread
+	funcs      map[symbols.Addr]*function    // decoded functions, by start
+	barren     map[symbols.Addr]bool         // return addresses that can't carry a breakpoint
+	chosen     map[symbols.Addr]symbols.Addr // what IFUNC resolvers answered
+	stack      [2]symbols.Addr               // the mapping that sameStack looked up last
+	placed     map[*placed]bool              // the probes that are armed
+	leaving    *outgoing                     // what makes way in the change that is being planned
+	retired    []*retired                    // what was taken out and may still be in use
+	exitProbes []*exitProbe                  // the return probes of exits, those that were taken out too
 	// pending are definitions that wait until their file is mapped.
 	pending     []*pendingDef
 	child       bool // of a process of the session, followed

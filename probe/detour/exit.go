@@ -46,20 +46,12 @@ func BuildEnter(base uint64, p *Params, probe Probe, k Calls, tail func(c *asm.C
 	return d, nil
 }
 
-// Exit is how an instruction leaves its function.
-type Exit struct {
-	Pop uint16 // bytes that it takes off the stack besides the return address
-	// Jcc is set for a conditional jump, with its condition: only a taken one
-	// leaves.
-	Jcc  bool
-	Cond asm.Cond
-}
-
-// BuildLeave makes the detour of one exit of a function, a return or a jump to
-// another function, before which the return address is on top of the stack. A
-// call that BuildEnter's code has noted in k is recorded as BuildReturn does,
-// and forgotten; any other just leaves. tail emits the exit itself.
-func BuildLeave(base uint64, p *Params, probe Probe, k Calls, x Exit, tail func(c *asm.Code) error) (*Detour, error) {
+// BuildLeave makes the detour of a return instruction that takes pop bytes off
+// the stack besides the return address: one of the probed function, or of one
+// that it may jump to. A call that BuildEnter's code has noted in k is recorded
+// as BuildReturn does, and forgotten; any other just returns. tail emits the
+// instruction.
+func BuildLeave(base uint64, p *Params, probe Probe, k Calls, pop uint16, tail func(c *asm.Code) error) (*Detour, error) {
 	b := newBuilder(base, p)
 	if err := k.check(); err != nil {
 		return nil, err
@@ -76,13 +68,7 @@ func BuildLeave(base uint64, p *Params, probe Probe, k Calls, x Exit, tail func(
 	if err := b.stack(); err != nil {
 		return nil, err
 	}
-	stays := b.NewLabel()
-	if x.Jcc {
-		b.frame.outside(b.Code)
-		b.Jcc(x.Cond.Not(), stays)
-	}
-	(&calling{returning{b: b}, k}).leave(&probe, x, found)
-	b.Bind(stays)
+	(&calling{returning{b: b}, k}).leave(&probe, pop, found)
 	copyAt := b.Here()
 	b.frame.outside(b.Code)
 	if err := tail(b.Code); err != nil {
@@ -314,7 +300,7 @@ func (e *calling) reclaim(again asm.Label) {
 }
 
 // leave finds the call that goes, records it and frees its row.
-func (e *calling) leave(probe *Probe, x Exit, found int) {
+func (e *calling) leave(probe *Probe, pop uint16, found int) {
 	b, f := e.b, &e.b.frame
 	search, next, out := b.NewLabel(), b.NewLabel(), b.NewLabel()
 	f.save(b.Code)
@@ -330,7 +316,7 @@ func (e *calling) leave(probe *Probe, x Exit, found int) {
 	b.Store(asm.W64, f.temp(found+8), asm.AX)
 	b.OpImm(asm.Add, asm.W64, asm.CX, callEntry)
 	b.Store(asm.W64, f.temp(found), asm.CX)
-	b.where = origin{ipAbove: int64(found + 8 - f.size), hasIP: true, sp: 8 + int64(x.Pop), entry: found, hasEntry: true}
+	b.where = origin{ipAbove: int64(found + 8 - f.size), hasIP: true, sp: 8 + int64(pop), entry: found, hasEntry: true}
 	b.returnTail = true
 	b.area()
 	b.hit(probe)

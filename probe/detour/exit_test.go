@@ -22,19 +22,12 @@ func (g *target) exits(id uint32, text string, count int, body func(c *asm.Code,
 	g.pools += uint64(k.Size()+63) &^ 63
 	probe := Probe{ID: id, Program: prog}
 	g.function(func(c *asm.Code, self asm.Label) {
-		body(c, self, func(x Exit, tail func(c *asm.Code, behind uint64)) {
-			var code []byte
-			for range 2 { // the first time for its size
-				d, err := BuildLeave(c.Here(), g.params(), probe, k, x, func(t *asm.Code) error {
-					tail(t, c.Here()+uint64(len(code)))
-					return nil
-				})
-				if err != nil {
-					g.t.Fatal(err)
-				}
-				code = d.Code
+		body(c, self, func() {
+			d, err := BuildLeave(c.Here(), g.params(), probe, k, 0, func(c *asm.Code) error { c.Ret(); return nil })
+			if err != nil {
+				g.t.Fatal(err)
 			}
-			c.Raw(code...)
+			c.Raw(d.Code...)
 		})
 	}, func(base uint64, tail func(c *asm.Code) error) ([]byte, error) {
 		d, err := BuildEnter(base, g.params(), probe, k, tail)
@@ -46,11 +39,8 @@ func (g *target) exits(id uint32, text string, count int, body func(c *asm.Code,
 	return k
 }
 
-// leaver emits a probed exit: tail is the exit itself, and what follows it is
-// behind.
-type leaver = func(x Exit, tail func(c *asm.Code, behind uint64))
-
-func ret(c *asm.Code, _ uint64) { c.Ret() }
+// leaver emits a probed return.
+type leaver = func()
 
 // inUse are the rows in use, as the memory says and as its counter does.
 func (g *target) inUse(k Calls) int {
@@ -63,13 +53,13 @@ func (g *target) inUse(k Calls) int {
 	return n
 }
 
-// hooked calls the hook, as callsHook, and has two returns and a conditional
-// jump out of the function.
+// hooked calls the hook, as callsHook, and has three returns, of which one is
+// behind a jump to another function.
 func hooked(c *asm.Code, _ asm.Label, leave leaver) {
-	odd, start := c.NewLabel(), c.NewLabel()
+	odd, start, other := c.NewLabel(), c.NewLabel(), c.NewLabel()
 	c.Jmp(start)
-	other := c.Here()
-	c.Ret()
+	c.Bind(other)
+	leave()
 	c.Bind(start)
 	c.Push(asm.BX)
 	c.Mov(asm.W64, asm.BX, asm.DI)
@@ -79,14 +69,11 @@ func hooked(c *asm.Code, _ asm.Label, leave leaver) {
 	c.TestImm(asm.W32, asm.BX, 1)
 	c.Pop(asm.BX)
 	c.Jcc(asm.NE, odd)
-	leave(Exit{}, ret)
+	leave()
 	c.Bind(odd)
 	c.TestImm(asm.W32, asm.AX, 2)
-	leave(Exit{Jcc: true, Cond: asm.E}, func(c *asm.Code, behind uint64) {
-		c.JccAddr(asm.E, other)
-		c.JmpAddr(behind)
-	})
-	leave(Exit{}, ret)
+	c.Jcc(asm.E, other)
+	leave()
 }
 
 func TestLeaveValues(t *testing.T) {
@@ -132,7 +119,7 @@ func recursing(c *asm.Code, self asm.Label, leave leaver) {
 	c.OpImm(asm.Add, asm.W64, asm.SP, 8)
 	c.OpImm(asm.Add, asm.W64, asm.AX, 2)
 	c.Bind(out)
-	leave(Exit{}, ret)
+	leave()
 }
 
 // More calls at a time than may be followed: the outermost are.
@@ -208,7 +195,7 @@ func TestLeaveThreads(t *testing.T) {
 					c.OpImm(asm.Add, asm.W64, asm.SP, 8)
 					c.OpImm(asm.Add, asm.W64, asm.AX, 2)
 					c.Bind(out)
-					leave(Exit{}, ret)
+					leave()
 				})
 				prog := g.program(text)
 				var vals []fetch.Value
@@ -262,7 +249,7 @@ func TestLeaveUnwind(t *testing.T) {
 			return BuildEnter(base, m.params(), Probe{ID: 1, Program: prog}, k, func(c *asm.Code) error { c.Ret(); return nil })
 		},
 		func(base uint64) (*Detour, error) {
-			return BuildLeave(base, m.params(), Probe{ID: 1, Program: prog}, k, Exit{Jcc: true, Cond: asm.L}, func(c *asm.Code) error { c.Ret(); return nil })
+			return BuildLeave(base, m.params(), Probe{ID: 1, Program: prog}, k, 16, func(c *asm.Code) error { c.Ret(); return nil })
 		},
 	} {
 		d, err := build(codeAt)
@@ -283,7 +270,7 @@ func TestLeaveUnwind(t *testing.T) {
 		}
 	}
 	for _, bad := range []Calls{{}, {Count: 5, Rows: 4, Probes: 1, Shift: 6}, {Count: 1, Rows: 1, Probes: 2, Shift: 6}, {Count: 1, Rows: 1, Probes: 1, Shift: 5}} {
-		if _, err := BuildLeave(codeAt, m.params(), Probe{ID: 1, Program: prog}, bad, Exit{}, func(*asm.Code) error { return nil }); err == nil {
+		if _, err := BuildLeave(codeAt, m.params(), Probe{ID: 1, Program: prog}, bad, 0, func(*asm.Code) error { return nil }); err == nil {
 			t.Errorf("%+v is taken", bad)
 		}
 		if _, err := BuildEnter(codeAt, m.params(), Probe{ID: 1, Program: prog}, bad, func(*asm.Code) error { return nil }); err == nil {

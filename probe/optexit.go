@@ -1,0 +1,344 @@
+package probe
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+
+	"kprobe/probe/detour"
+	"kprobe/probe/plan"
+	"kprobe/symbols"
+)
+
+// How a return is seen where the stack must stay as it is
+//
+// Where return addresses are read (unwinders, dlsym), or would outlive kprobe
+// (shadow stacks), no landing may stand in a slot. There the function is
+// patched where it returns, too. The entry's detour notes the call by its slot,
+// the return's finds it there, records it and forgets it (detour.Calls). What
+// leaves otherwise, by an exception or longjmp, is no return, and is found out
+// when its place is needed.
+//
+// A function that ends in a jump to another returns by that one's returns: they
+// are patched as well, and those of the functions that it jumps to in turn.
+// Called by others they don't find the call, and just return (exits.go).
+//
+// All of these returns must be known, and each must take a jump; else the probe
+// is a breakpoint, and its calls are followed as returns.go says.
+//
+// The patches of one probe are armed in one stop. When another probe is placed
+// under one of them, it gives way: the entry's becomes a breakpoint whose calls
+// are followed as of a breakpoint, while the exits stay for those that are
+// under way; an exit's becomes a breakpoint that leads into the exit's detour,
+// so that nothing changes but the cost.
+
+// exitProbe is a return probe of exits.
+type exitProbe struct {
+	probe *placed
+	exits []want
+	calls detour.Calls
+	// suspects are the calls that the last look for abandoned ones found.
+	suspects map[int]detour.Instance
+}
+
+// leavable says why a function whose calls can't return by landings can't be
+// probed at its exits either; "" if it may be.
+func (tg *target) leavable(w want) string {
+	if w.p == nil || w.p.goABI || w.at.Module.File.IsGo() {
+		return "Go's stacks move"
+	}
+	if strings.HasPrefix(w.at.Module.Name, "ld-") {
+		return "the loader's functions are entered in ways of their own"
+	}
+	name := plainName(w.at.Func.Symbol.Name)
+	switch why := peculiar(name); why {
+	case "", asksCaller:
+		return ""
+	case returnsTwice:
+		if strings.HasSuffix(name, "setjmp") || name == "getcontext" {
+			return "" // it returns by its exit once; then others jump there
+		}
+		return why
+	default:
+		return why
+	}
+}
+
+// followReturn says why the calls of a return probe must be followed by
+// breakpoints; "" if by landings, or by its function's exits, which are then in
+// its byExits.
+func (tg *target) followReturn(w want) string {
+	switch {
+	case w.p.byExits != nil:
+		return ""
+	case w.p.judged:
+		return w.p.trapped
+	}
+	w.p.judged = true
+	if w.p.trapped = tg.followable(w); w.p.trapped == "" || tg.leavable(w) != "" {
+		return w.p.trapped
+	}
+	l, err := tg.leavings(w)
+	if err != nil {
+		w.p.trapped = fmt.Sprintf("%s, and its exits can't be probed: %v", w.p.trapped, err)
+		return w.p.trapped
+	}
+	w.p.byExits, w.p.trapped = l, ""
+	return ""
+}
+
+// giveUpExits makes the probe a breakpoint; when it is planned again it is judged
+// anew.
+func (p *placed) giveUpExits() { p.byExits, p.judged, p.tactic = nil, false, plan.Breakpoint }
+
+// maxShared is how many probes may look for their calls at one return.
+const maxShared = 16
+
+// addExits adds the exits of a batch's return probes to the functions that are
+// to be planned.
+func (tg *target) addExits(ws []want, groups map[*function][]want) {
+	shared := map[symbols.Addr]int{}
+	for _, w := range ws {
+		if w.kind != wantReturn || w.p.byExits == nil {
+			continue
+		}
+		f, err := tg.function(w.at)
+		if err != nil || !slices.ContainsFunc(groups[f], func(x want) bool { return x.p == w.p }) {
+			w.p.giveUpExits() // its entry is a breakpoint
+			continue
+		}
+		for _, e := range w.p.byExits.exits {
+			// Without one of its patches the probe is given up (whole).
+			g, err := tg.function(e.at)
+			if err == nil && shared[e.at.Addr] < maxShared && !tg.occupied(e.at.Addr) {
+				groups[g] = append(groups[g], e)
+				shared[e.at.Addr]++
+			}
+		}
+	}
+}
+
+// units divides functions into those that are planned together, because probes
+// have exits in several; in order of address.
+func units(groups map[*function][]want) [][]*function {
+	first := map[*placed]*function{}
+	of := map[*function]*function{} // towards the unit's first
+	root := func(f *function) *function {
+		for of[f] != nil {
+			f = of[f]
+		}
+		return f
+	}
+	order := make([]*function, 0, len(groups))
+	for f := range groups {
+		order = append(order, f)
+	}
+	sort.Slice(order, func(i, j int) bool { return order[i].start < order[j].start })
+	for _, f := range order {
+		for _, w := range groups[f] {
+			if w.p.byExits == nil {
+				continue
+			}
+			if g := first[w.p]; g == nil {
+				first[w.p] = f
+			} else if a, b := root(g), root(f); a != b {
+				of[b] = a
+			}
+		}
+	}
+	at := map[*function]int{}
+	var out [][]*function
+	for _, f := range order {
+		r := root(f)
+		if _, ok := at[r]; !ok {
+			at[r] = len(out)
+			out = append(out, nil)
+		}
+		out[at[r]] = append(out[at[r]], f)
+	}
+	return out
+}
+
+// unit plans the probes of functions that go together. A return probe of exits
+// of which one can't be a jump is a breakpoint, and so is all that stands at its
+// entry: then the rest is planned again.
+func (o *optimizer) unit(u []*function, groups map[*function][]want, space *plan.Space, planned pageIndex) (patches []*patch, rest []want) {
+	var given []want
+	for {
+		patches, rest = nil, nil
+		own := pageIndex{}
+		for _, f := range u {
+			if len(groups[f]) == 0 {
+				continue // all of it was given up
+			}
+			ps, left := o.function(f, groups[f], space, planned, own)
+			patches, rest = append(patches, ps...), append(rest, left...)
+			for _, p := range ps {
+				own.add(p)
+			}
+		}
+		failed := map[*placed]bool{}
+		for _, w := range rest {
+			if w.p.byExits != nil {
+				failed[w.p] = true
+			}
+		}
+		if len(failed) == 0 {
+			return patches, append(rest, given...)
+		}
+		said := map[*placed]bool{}
+		for _, w := range rest {
+			if failed[w.p] && w.kind == wantExit && !said[w.p] {
+				said[w.p] = true
+				w.p.why = fmt.Sprintf("%s can't be a jump: %s", w.at.Name, w.p.why)
+			}
+		}
+		for _, p := range patches {
+			for q := p; q != nil; q = q.hole {
+				space.Release(q.plan.Detour, q.plan.Room)
+			}
+		}
+		given = append(given, giveUpExits(failed, u, groups)...)
+	}
+}
+
+// giveUpExits takes return probes out of what is planned, and the others at
+// their entries, and gives them as what is for breakpoints.
+func giveUpExits(failed map[*placed]bool, u []*function, groups map[*function][]want) (given []want) {
+	at := map[symbols.Addr]bool{}
+	for more := true; more; {
+		more = false
+		for p := range failed {
+			at[p.where.Addr] = true
+		}
+		for _, f := range u {
+			for _, w := range groups[f] {
+				if at[w.at.Addr] && w.p.byExits != nil && !failed[w.p] {
+					failed[w.p], more = true, true
+					w.p.why = "a breakpoint of another probe is there"
+				}
+			}
+		}
+	}
+	for _, f := range u {
+		kept := groups[f][:0:0]
+		for _, w := range groups[f] {
+			switch {
+			case failed[w.p] && w.kind == wantExit:
+			case failed[w.p]:
+				given = append(given, w)
+			case at[w.at.Addr]:
+				w.p.why = "a breakpoint of another probe is there"
+				given = append(given, w)
+			default:
+				kept = append(kept, w)
+			}
+		}
+		groups[f] = kept
+	}
+	for p := range failed {
+		p.giveUpExits()
+	}
+	return given
+}
+
+// whole gives up return probes of exits that have lost a patch, and with them
+// what shares their patches.
+func whole(patches []*patch, ws, rest []want) ([]*patch, []want) {
+	given := map[*placed]bool{} // those that are in rest, or will be
+	for _, w := range rest {
+		given[w.p] = true
+	}
+	entries := map[*placed]want{}
+	for _, w := range ws {
+		if w.p != nil && w.kind != wantExit {
+			entries[w.p] = w
+		}
+	}
+	giveUp := func(x *placed) {
+		x.giveUpExits()
+		if !given[x] {
+			given[x] = true
+			rest = append(rest, entries[x])
+		}
+	}
+	for {
+		have := map[*placed]int{}
+		for _, p := range patches {
+			for _, w := range p.wants {
+				have[w.p]++
+			}
+		}
+		broken := map[*placed]bool{}
+		for x := range entries {
+			broken[x] = x.byExits != nil && have[x] <= len(x.byExits.exits)
+		}
+		kept := patches[:0]
+		for _, p := range patches {
+			if !slices.ContainsFunc(p.probes, func(x *placed) bool { return broken[x] }) {
+				kept = append(kept, p)
+				continue
+			}
+			for _, x := range p.probes {
+				if x.byExits == nil {
+					x.why = "another probe's jumps, with which it shares one, could not all be placed"
+					giveUp(x)
+				}
+			}
+		}
+		done := true
+		for x, is := range broken {
+			if is {
+				done = false
+				if !given[x] {
+					x.why = "a jump at one of its exits could not be placed"
+				}
+				giveUp(x)
+			}
+		}
+		if patches = kept; done {
+			return patches, once(rest)
+		}
+	}
+}
+
+// once leaves out what was given up twice, for want of two patches.
+func once(ws []want) []want {
+	type key struct {
+		p    *placed
+		at   symbols.Addr
+		kind wantKind
+	}
+	seen := map[key]bool{}
+	out := ws[:0]
+	for _, w := range ws {
+		k := key{w.p, w.at.Addr, w.kind}
+		if w.p != nil && seen[k] {
+			continue
+		}
+		seen[k] = true
+		out = append(out, w)
+	}
+	return out
+}
+
+// enterStage and leaveStage build the code of the two sides as stages.
+func (o *optimizer) enterStage(st *stage, w want, tail tailFunc) ([]byte, error) {
+	d, err := detour.BuildEnter(uint64(st.base), &o.params, probesOf([]want{w})[0], w.p.byExits.calls, tail)
+	if err != nil {
+		return nil, err
+	}
+	st.detour, st.exits = d, w.p.byExits
+	return d.Code, nil
+}
+
+func (o *optimizer) leaveStage(st *stage, w want, tail tailFunc) ([]byte, error) {
+	pr := detour.Probe{ID: w.p.id, Program: w.p.prog, CountOnly: w.p.target.s.opts.CountOnly, IP: uint64(w.p.where.Addr)}
+	d, err := detour.BuildLeave(uint64(st.base), &o.params, pr, w.p.byExits.calls, w.pop, tail)
+	if err != nil {
+		return nil, err
+	}
+	st.detour, st.exits, st.leaves = d, w.p.byExits, true
+	return d.Code, nil
+}
