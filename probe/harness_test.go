@@ -196,12 +196,15 @@ func attach(t *testing.T, pid int, o Options, defs ...string) *live {
 	return l
 }
 
-func (l *live) run() {
+func (l *live) run() { l.begin(l.sink) }
+
+// begin runs the session into a sink.
+func (l *live) begin(sink Sink) {
 	ctx, cancel := context.WithCancel(context.Background())
 	l.stop = cancel
 	go func() {
 		defer close(l.done)
-		l.sum, l.err = l.s.Run(ctx, l.sink)
+		l.sum, l.err = l.s.Run(ctx, sink)
 	}()
 }
 

@@ -219,13 +219,20 @@ func (t *try) claim(p pad) bool {
 	return true
 }
 
-// back covers the instruction together with those before it: they run in the
-// detour first, and then the hit is recorded.
+// back covers the instruction together with those before it, and the padding
+// behind it if it is the last: they run in the detour first, and then the hit is
+// recorded.
 func (t *try) back() *Patch {
 	f := t.f
 	here := f.insts[t.k]
 	if f.target(here.off) {
 		return t.fail("a branch leads to it, so the instructions before can't be taken along")
+	}
+	room := 0 // padding behind it
+	for _, p := range f.pads {
+		if p.off == here.end() && here.Is(insn.Stops) {
+			room = p.end - p.off
+		}
 	}
 	for k := t.k - 1; k >= 0; k-- {
 		i := f.insts[k]
@@ -238,6 +245,15 @@ func (t *try) back() *Patch {
 			b := *t
 			b.k, b.at = k, i.off
 			if p := b.guarded(Window, t.k, here.end()); p != nil {
+				return p
+			}
+			t.why = b.why
+			return nil
+		case n+room >= JumpLen && t.claim(pad{here.end(), i.off + JumpLen}):
+			b := *t
+			b.k, b.at = k, i.off
+			if p := b.guarded(TailPad, t.k, here.end()); p != nil {
+				*t.used = append(*t.used, pad{here.end(), i.off + JumpLen})
 				return p
 			}
 			t.why = b.why

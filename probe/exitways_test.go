@@ -1,0 +1,162 @@
+package probe
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"kprobe/fetch"
+	"kprobe/internal/fixture"
+)
+
+// ways is a sink that adds up what probe_exits does: how often each function
+// returned, and a sum over its arguments and values.
+type ways struct {
+	n, sum map[string]int64
+	vals   []fetch.Value
+	bad    []string
+}
+
+func newWays() *ways { return &ways{n: map[string]int64{}, sum: map[string]int64{}} }
+
+// Hit implements Sink.
+func (w *ways) Hit(h *Hit) error {
+	var err error
+	if w.vals, err = h.Program.Decode(h.Data, w.vals); err != nil {
+		return err
+	}
+	v, a := int64(w.vals[0].Int), int64(w.vals[1].Int)
+	w.n[h.Event.Name]++
+	w.sum[h.Event.Name] += v ^ a*7
+	if name, _, _, _, _ := h.Space.Symbolize(h.RetIP); name == "" {
+		w.bad = append(w.bad, fmt.Sprintf("%s returns to %v", h.Event.Name, h.RetIP))
+	}
+	return nil
+}
+
+// said parses what the program prints.
+func (w *ways) said(t *testing.T, line string) (n, sum map[string]int64) {
+	t.Helper()
+	n, sum = map[string]int64{}, map[string]int64{}
+	f := strings.Fields(line)
+	for i := 1; i+2 < len(f); i += 3 {
+		k, err := strconv.ParseInt(f[i+1], 10, 64)
+		s, err2 := strconv.ParseInt(f[i+2], 10, 64)
+		if err != nil || err2 != nil {
+			t.Fatalf("the program printed %q", line)
+		}
+		n[f[i]], sum[f[i]] = k, s
+	}
+	return n, sum
+}
+
+var exitWays = []string{"sw", "coldy", "ta", "tb", "tc", "thr", "nest", "deep", "hsig", "raiser", "leaver", "co", "bt", "forker"}
+
+func exitDefs(with string) (defs []string) {
+	for _, f := range exitWays {
+		defs = append(defs, fmt.Sprintf("r100:%s %s v=$retval n=$arg1%s", f, f, with))
+	}
+	return defs
+}
+
+// engageInto is engage with a sink of the caller's.
+func engageInto(t *testing.T, pid int, o Options, sink Sink, defs ...string) *live {
+	t.Helper()
+	o.Logf, o.Warnf = t.Logf, t.Logf
+	s, err := Attach(t.Context(), []int{pid}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close(t.Context()) })
+	if err := s.Arm(t.Context(), parseDefs(t, defs...)); err != nil {
+		t.Fatal(err)
+	}
+	l := &live{t: t, s: s, sink: &collector{}, done: make(chan struct{})}
+	l.begin(sink)
+	return l
+}
+
+// TestExitWays: functions that are left by returns at many places, by their cold
+// parts, by jumps to each other, by exceptions, siglongjmp also out of signal
+// handlers, the end of their threads, on stacks of their own, and in two
+// processes: each return is seen once, with its value and its call's argument,
+// and the program doesn't notice, its backtraces neither.
+func TestExitWays(t *testing.T) {
+	prog := fixture.Build(t, "probe_exits.cc", "-O2", "-pthread")
+	for _, threads := range []string{"1", "8"} {
+		want := plain(t, prog, "120", threads)
+		for _, o := range []Options{{}, {NoOptimize: true}} {
+			t.Run(fmt.Sprintf("%s threads, optimize %v", threads, !o.NoOptimize), func(t *testing.T) {
+				sub := startSubject(t, prog, "120", threads)
+				sink := newWays()
+				l := engageInto(t, sub.pid(), o, sink, exitDefs("")...)
+				for _, f := range exitWays {
+					if n, why := optimizedOf(l, f); (n == 1) == o.NoOptimize {
+						t.Errorf("%s: %d places by a jump: %s", f, n, why)
+					}
+				}
+				got := sub.work()
+				if got != want {
+					t.Errorf("probed, the program printed %q, otherwise %q", got, want)
+				}
+				l.finish(sub.pid())
+				sub.end()
+				n, sum := sink.said(t, got)
+				for _, f := range exitWays {
+					if st := l.stat(f); sink.n[f] != n[f] || sink.sum[f] != sum[f] || st.Missed != 0 || st.Hits != uint64(n[f]) {
+						t.Errorf("%s: %d returns seen, sum %d, %d missed; want %d, %d, 0", f, sink.n[f], sink.sum[f], st.Missed, n[f], sum[f])
+					}
+				}
+				for _, b := range sink.bad {
+					t.Error(b)
+				}
+			})
+		}
+	}
+}
+
+// TestExitStorm attaches and leaves again and again while threads are in calls
+// of all kinds: the program computes the same.
+func TestExitStorm(t *testing.T) {
+	prog := fixture.Build(t, "probe_exits.cc", "-O2", "-pthread")
+	rounds, cycles := 4000, full(30, 2000)
+	args := []string{fmt.Sprint(rounds), "4"}
+	want := plain(t, prog, args...)
+	sub := startSubject(t, prog, args...)
+	sub.line()
+	done := make(chan string, 1)
+	go func() { done <- sub.expect("done") }()
+	for i := 0; i < cycles; i++ {
+		select {
+		case got := <-done:
+			sub.end()
+			if got != want {
+				t.Errorf("probed, the program printed %q, otherwise %q", got, want)
+			}
+			t.Logf("%d cycles", i)
+			if i == 0 {
+				t.Error("the program ended too soon")
+			}
+			return
+		default:
+		}
+		sink := newWays()
+		l := engageInto(t, sub.pid(), Options{}, sink, exitDefs("")...)
+		time.Sleep(time.Duration(i%4) * time.Millisecond)
+		if i%3 == 1 {
+			for _, e := range l.s.events {
+				e.turn(false)
+			}
+		}
+		l.finish(sub.pid())
+		if len(sink.bad) > 0 {
+			t.Fatal(sink.bad[0])
+		}
+	}
+	if got := <-done; got != want {
+		t.Errorf("probed, the program printed %q, otherwise %q", got, want)
+	}
+	sub.end()
+}
