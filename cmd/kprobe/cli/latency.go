@@ -80,6 +80,7 @@ type latencyView struct {
 	screen *output.Screen // nil: no live table
 	sink   *output.Latency
 	start  time.Time
+	stats  []probe.Stats // at the last look while probes were in
 	// trapped are the events with breakpoints at the end.
 	trapped []string
 }
@@ -117,6 +118,7 @@ func (v *latencyView) showing(stats func() []probe.Stats) (stop func()) {
 func (v *latencyView) seconds() float64 { return time.Since(v.start).Seconds() }
 
 func (v *latencyView) show(stats []probe.Stats) error {
+	v.stats = stats
 	calls := v.sink.Calls(stats, v.o.total)
 	switch {
 	case v.screen != nil:
@@ -130,6 +132,12 @@ func (v *latencyView) show(stats []probe.Stats) error {
 }
 
 func (v *latencyView) draw(calls []output.Calls) error {
+	title := ""
+	for _, s := range v.stats {
+		if s.Trapped > 0 {
+			title = "; the times hold kprobe's breakpoints"
+		}
+	}
 	n := uint64(0)
 	for i := range calls {
 		if calls[i].Event != "" {
@@ -137,7 +145,7 @@ func (v *latencyView) draw(calls []output.Calls) error {
 		}
 	}
 	table := output.LatencyTable{
-		Title: fmt.Sprintf("%s, %.0f s, %d calls", v.o.target(), v.seconds(), n),
+		Title: fmt.Sprintf("%s, %.0f s, %d calls%s", v.o.target(), v.seconds(), n, title),
 		Calls: calls,
 	}
 	width, height := v.size()

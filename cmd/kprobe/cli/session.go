@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime/debug"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -142,6 +143,7 @@ func (o *sessionOptions) run(ctx context.Context, d *Deps, m *messages, p probe.
 		}
 		return sum, fail(err)
 	}
+	defer giveBack()()
 	if o.duration > 0 {
 		timed, cancel := context.WithTimeout(run, o.duration)
 		defer cancel()
@@ -156,6 +158,16 @@ func (o *sessionOptions) run(ctx context.Context, d *Deps, m *messages, p probe.
 		err = nil // the reader has seen enough
 	}
 	return sum, fail(err)
+}
+
+// settled is how long after arming nothing is looked up any more, usually.
+const settled = 500 * time.Millisecond
+
+// giveBack returns memory to the system that looking things up took and a trace
+// doesn't, once it is settled, until stop is called.
+func giveBack() (stop func()) {
+	t := time.AfterFunc(settled, debug.FreeOSMemory)
+	return func() { t.Stop() }
 }
 
 func (o *sessionOptions) begin(ctx context.Context, d *Deps, p probe.Options, signals *interrupts) (Session, error) {
