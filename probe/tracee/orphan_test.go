@@ -5,8 +5,10 @@ package tracee
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -83,5 +85,39 @@ func TestUnclaimedChild(t *testing.T) {
 	}
 	if err := stop(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A process that makes children all the time is killed at random moments, with
+// breakpoints armed: no child stays behind, waiting for a tracer.
+func TestParentKilledAtRandom(t *testing.T) {
+	exe := events(t)
+	for range 15 {
+		g := spawn(t, exe, "forks")
+		tr := newTracer(t)
+		p := attach(t, tr, g.pid)
+		b := newBreakpoint(t, siteOf(t, exe))
+		b.fork = func(_ *Thread, child *Process, kind ForkKind) bool {
+			if kind == Fork {
+				// It fails only if the child is gone.
+				_ = child.WriteMemory([]byte{0x90}, b.site)
+			}
+			return false
+		}
+		stop := running(t, tr, b)
+		do(t, tr, func() error { return b.arm(p) })
+		g.in.Write([]byte{'\n'})
+		time.Sleep(time.Duration(rand.IntN(30000)) * time.Microsecond)
+		syscall.Kill(g.pid, syscall.SIGKILL)
+		// The children hold the pipe: it ends when the last of them does.
+		stuck := time.AfterFunc(30*time.Second, func() { panic("a child waits, or the parent was not killed") })
+		if out, status := g.rest(); status != 128+9 && status != 0 || out != "" {
+			t.Errorf("status %d, %q", status, out)
+		}
+		stuck.Stop()
+		eventually(t, "the tracer sees the end", p.Gone)
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

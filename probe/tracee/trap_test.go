@@ -33,7 +33,7 @@ func (k *knower) Breakpoint(t *Thread) Verdict {
 // also where a call is injected at the stop, and end as the others do.
 func TestKnownTraps(t *testing.T) {
 	exe := events(t)
-	g := spawn(t, exe, "sigprof")
+	g := spawn(t, exe, "loop", "1")
 	tr := newTracer(t)
 	p := attach(t, tr, g.pid)
 	k := &knower{breakpoint: newBreakpoint(t, siteOf(t, exe))}
@@ -69,7 +69,7 @@ func TestKnownTraps(t *testing.T) {
 // its SIGTRAP, with its siginfo.
 func TestKnownTrapIsTheProgramsOwn(t *testing.T) {
 	exe := events(t)
-	g := spawn(t, exe, "sigprof")
+	g := spawn(t, exe, "loop", "1")
 	tr := newTracer(t)
 	p := attach(t, tr, g.pid)
 	k := &knower{breakpoint: newBreakpoint(t, siteOf(t, exe))}
