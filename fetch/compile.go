@@ -22,6 +22,7 @@ func (d *Def) Compile(env Env) (*Program, error) {
 		}
 	}
 	c.layout()
+	c.layoutStack()
 	if d.Filter != nil {
 		f, e := d.Filter.bind(c.prog.fields, c.function)
 		if e != nil {

@@ -63,7 +63,9 @@ type Def struct {
 	Place     symbols.Place
 	HasPlace  bool // false only for a Delete of every place
 	Args      []*Arg
-	Filter    *Filter // nil: every hit passes
+	// Stack is how many frames of the user stack are recorded; 0 is no stack.
+	Stack  int
+	Filter *Filter // nil: every hit passes
 	// Text is the definition as written, its words joined by one blank.
 	Text string
 	// DeleteArgs are the words behind a Delete's place.
@@ -125,6 +127,7 @@ func (d *Def) String() string {
 		b.WriteByte(' ')
 		b.WriteString(a.String())
 	}
+	b.WriteString(d.stackSuffix())
 	if d.Filter != nil {
 		b.WriteString(" if ")
 		b.WriteString(d.Filter.Text)

@@ -47,6 +47,9 @@ func (p *Program) Eval(c *Context, dst []byte) (rec []byte, pass bool) {
 	if p.Filter != nil && !p.runFilter(c, e.dst[e.base:]) {
 		return e.dst[:e.base], false
 	}
+	if p.Stack != nil {
+		e.copyStack(p.Stack)
+	}
 	return e.dst, true
 }
 

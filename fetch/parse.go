@@ -130,7 +130,11 @@ func (d *Def) parseDelete(l *line, head word) *SyntaxError {
 		return e
 	}
 	d.HasPlace, d.placeCol = true, l.words[1].col
-	for _, w := range l.words[2:] {
+	words, e := d.takeStack(l, l.words[2:])
+	if e != nil {
+		return e
+	}
+	for _, w := range words {
 		d.DeleteArgs = append(d.DeleteArgs, w.text)
 	}
 	return nil
@@ -147,6 +151,10 @@ func (d *Def) finish(l *line, event string, col int, args []word) *SyntaxError {
 	}
 	if !isGoodName(d.Event) {
 		return l.err(BadEventName, col, "")
+	}
+	args, e := d.takeStack(l, args)
+	if e != nil {
+		return e
 	}
 	if e := d.parseArgs(l, args); e != nil {
 		return e

@@ -20,7 +20,8 @@ import "kprobe/symbols"
 //	                         extracted; f32 in the low half
 //	                 array   Count elements of Type.Size bytes, as in memory
 //	                 text    8 bytes: a text word; arrays of text have Count of them
-//	               each padded to 8 bytes
+//	               each padded to 8 bytes; then the copy of the stack, if there is
+//	               one (StackCopy)
 //	Fixed          texts, each as long as it is, without NUL, in the order of the
 //	               arguments, without padding between them
 //
@@ -39,6 +40,8 @@ type Program struct {
 	Fixed  int // bytes of fault bits and fixed part
 	// Symbols answers symstr at the hit; nil: addresses are printed as numbers.
 	Symbols Symbolizer
+	// Stack is the copy of the stack in the record; nil is none.
+	Stack *StackCopy
 
 	fields []Field
 }

@@ -34,7 +34,7 @@ func (a *Arg) variable() bool {
 
 // sameProbe reports whether two definitions of one shape ask for the same.
 func (d *Def) sameProbe(o *Def) bool {
-	if d.Place != o.Place || (d.Filter == nil) != (o.Filter == nil) ||
+	if d.Place != o.Place || d.Stack != o.Stack || (d.Filter == nil) != (o.Filter == nil) ||
 		d.Filter != nil && d.Filter.Text != o.Filter.Text {
 		return false
 	}
@@ -58,7 +58,7 @@ func (d *Def) Deletes(o *Def) bool {
 	}
 	p, q := d.Place, o.Place
 	p.Return, q.Return = false, false
-	if p != q || len(d.DeleteArgs) > len(o.Args) {
+	if p != q || len(d.DeleteArgs) > len(o.Args) || d.Stack != 0 && d.Stack != o.Stack {
 		return false
 	}
 	for i, s := range d.DeleteArgs {

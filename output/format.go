@@ -20,12 +20,19 @@ const (
 type Formatter struct {
 	Form  Form
 	Clock Clock
+	// Lines adds source lines and inlined calls to the text of stacks. JSON
+	// always has them.
+	Lines bool
 
 	names  names
 	vals   []fetch.Value
 	event  *probe.Event // whose fixed text is in head
 	head   []byte
 	events map[*probe.Event][]byte
+
+	frames   map[symbols.StackFrame]*frameText // of framesOf
+	framesOf *symbols.Space
+	mapped   []symbols.Mapping // what framesOf had mapped
 }
 
 // names lends a Space to fetch's printers. It lives in the Formatter so that

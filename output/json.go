@@ -58,7 +58,11 @@ func (f *Formatter) appendJSON(dst []byte, h *probe.Hit) []byte {
 		dst = fetch.AppendJSON(dst, fields[i].Type, f.vals[i], &f.names)
 		dst = appendHexTwin(dst, fields[i], &f.vals[i])
 	}
-	return append(dst, '}', '}', '\n')
+	dst = append(dst, '}')
+	if h.Stack != nil {
+		dst = f.appendStackJSON(dst, h)
+	}
+	return append(dst, '}', '\n')
 }
 
 // appendHexTwin appends "NAME_hex" for text that is not UTF-8 and so was

@@ -48,7 +48,11 @@ func (f *Formatter) appendText(dst []byte, h *probe.Hit) []byte {
 		dst = append(dst, '=')
 		dst = fetch.AppendText(dst, fields[i].Type, f.vals[i], &f.names)
 	}
-	return append(dst, '\n')
+	dst = append(dst, '\n')
+	if h.Stack != nil {
+		dst = f.appendStack(dst, h)
+	}
+	return dst
 }
 
 // appendPlace appends SYM+0xOFF/0xSIZE as the kernel's %pS does, or the bare

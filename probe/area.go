@@ -55,7 +55,7 @@ type area struct {
 }
 
 // newArea lays everything in the process. On an error it is taken out again.
-func newArea(ctx context.Context, p *tracee.Process) (a *area, err error) {
+func newArea(ctx context.Context, p *tracee.Process, ringSize int) (a *area, err error) {
 	a = &area{proc: p, code: &code{proc: p}, nets: nets{proc: p}}
 	defer func() {
 		if err != nil {
@@ -66,7 +66,7 @@ func newArea(ctx context.Context, p *tracee.Process) (a *area, err error) {
 	if err = a.mapScratch(ctx); err != nil {
 		return a, err
 	}
-	layout, err := ring.New(ring.Params{CPUs: possibleCPUs()})
+	layout, err := ring.New(ring.Params{CPUs: possibleCPUs(), RingSize: ringSize})
 	if err != nil {
 		return a, err
 	}

@@ -71,6 +71,11 @@ type Hit struct {
 	Func string
 	// RetIP is where a return probe's function returned to; 0 at entry probes.
 	RetIP symbols.Addr
+	// Stack is the user stack if the definition asks for one: the place (IP, or
+	// RetIP), and then the return addresses of the calls that lead there.
+	Stack []symbols.StackFrame
+	// StackEnd says why the stack has no more frames.
+	StackEnd symbols.StackEnd
 }
 
 // Sink takes hits. It is called from one goroutine, in order of time for each

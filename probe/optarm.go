@@ -30,7 +30,7 @@ func (tg *target) optimizer() (*optimizer, error) {
 		PerCPU: uint64(tg.area.file.addr(l.PerCPU.Off)), AreaShift: l.AreaShift, CPUMask: l.CPUMask,
 		RingSize: l.RingSize, Flags: uint64(tg.area.file.addr(l.Flags.Off)),
 		PID: tg.proc.PID(), Rdpid: cpuHas("rdpid"), FSGSBase: cpuHas("fsgsbase"),
-		NoSyscall: seccomp(tg.proc.PID()),
+		NoSyscall: seccomp(tg.proc.PID()), StackEnd: stackEndOf(tg.space.Mappings()),
 	}
 	err := tg.proc.WithStopped(context.Background(), func(stopped []*tracee.Thread) error {
 		o.params.TID = findTID(tg.proc, stopped)

@@ -44,6 +44,8 @@ func (tg *target) followable(w want) string {
 	switch {
 	case w.p == nil || w.p.goABI || w.at.Module.File.IsGo():
 		return "Go's runtime looks for return addresses on its stacks"
+	case tg.s.recordsStacks():
+		return "stacks are recorded, and a landing would hide the caller"
 	case tg.shadowStack:
 		return "a shadow stack would keep the landing's address when kprobe has left"
 	case err != nil:
@@ -219,6 +221,7 @@ func (o *optimizer) returnStage(st *stage, w want, tail tailFunc) ([]byte, error
 		return nil, err
 	}
 	w.p.followed.code = r
+	o.tg.tap.landed.hide(st.base, st.base+symbols.Addr(len(r.Code)))
 	st.detour, st.returns = &r.Detour, w.p.followed
 	return r.Code, nil
 }

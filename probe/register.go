@@ -279,6 +279,7 @@ func (s *Session) addEvents(defs []*fetch.Def) ([]*defOf, error) {
 			s.byName[name] = ev
 		}
 		ev.defs = append(ev.defs, d)
+		s.noteStack(d)
 		x := &defOf{def: d, ev: ev}
 		s.defs = append(s.defs, x)
 		added = append(added, x)

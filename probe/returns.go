@@ -115,6 +115,9 @@ func (tg *target) catchReturn(ctx context.Context, in *instance) bool {
 	if !ok {
 		return false
 	}
+	if tg.s.recordsStacks() {
+		tg.tap.landed.note(tg.area.landing, landed{time: tg.s.now, at: at, slot: in.slot, ra: in.ra})
+	}
 	var word [8]byte
 	binary.LittleEndian.PutUint64(word[:], uint64(at))
 	if err := tg.proc.WriteMemory(word[:], in.slot); err != nil {

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"kprobe/fetch"
@@ -30,7 +31,8 @@ type Session struct {
 	cancel context.CancelFunc // guarded by sinkMu; ends the run that is going on
 	defs   []*defOf
 
-	sinkMu    sync.Mutex // guards the sink's turn, and what follows
+	stacks    atomic.Bool // a definition records stacks
+	sinkMu    sync.Mutex  // guards the sink's turn, and what follows
 	sink      Sink
 	sinkEnded bool  // it wants no more
 	endErr    error // why: what it returned, or what broke the reading

@@ -40,6 +40,8 @@ type tap struct {
 	comms  map[uint32]comm
 	hit    Hit
 	vals   []byte
+	walk   stackWalk
+	landed landingLog
 
 	over   atomic.Bool // the target is left, or its image gone
 	cancel context.CancelFunc
@@ -322,6 +324,9 @@ func (t *tap) emit(r *ring.Record) error {
 		h.RetIP = symbols.Addr(le64(data[len(data)-detour.ReturnTail:]))
 		h.Func = p.fn
 		data = data[:len(data)-detour.ReturnTail]
+	}
+	if p.prog.Stack != nil {
+		t.stack(p, h, data)
 	}
 	h.Data = t.times(p, data)
 	if err := s.sink.Hit(h); err != nil {

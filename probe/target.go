@@ -119,7 +119,7 @@ func (tg *target) ensureArea(ctx context.Context) error {
 	if tg.s.opts.Touched != nil {
 		tg.s.opts.Touched(tg.proc.PID())
 	}
-	a, err := newArea(ctx, tg.proc)
+	a, err := newArea(ctx, tg.proc, tg.s.ringSize())
 	if err != nil {
 		return err
 	}

@@ -41,6 +41,7 @@ type File struct {
 	readable lazy[[]atomic.Pointer[string]]
 	debug    lazy[debugState]
 	cfi      lazy[*unwind.Table]
+	goFrames lazy[*goFrames]
 }
 
 // codeRange is a run of executable bytes that the file holds.

@@ -180,6 +180,9 @@ func (b *builder) hit(pr *Probe) {
 	if !pr.CountOnly {
 		b.reserve(done)
 		b.late()
+		if s := b.prog.Stack; s != nil {
+			b.stackCopy(s)
+		}
 		b.commit()
 	}
 	b.Bind(done)

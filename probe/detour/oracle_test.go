@@ -8,6 +8,7 @@ import (
 	"math/rand"
 	"os"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -153,6 +154,9 @@ func (g *generator) definition(t testing.TB) (*fetch.Program, string) {
 		text := "p f"
 		for i := range 1 + g.Intn(6) {
 			text += fmt.Sprintf(" a%d=%s", i, g.arg())
+		}
+		if g.Intn(12) == 0 {
+			text += " stack=" + strconv.Itoa(1+g.Intn(8))
 		}
 		prog, err := compile(text)
 		if err != nil {

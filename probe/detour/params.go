@@ -34,6 +34,8 @@ type Params struct {
 	// MaxStack. A Go function that checks its stack leaves 800 free (cmd/link,
 	// StackLimit); one that doesn't (nosplit) may leave none.
 	MaxStack int
+	// StackEnd is where the first thread's stack ends; 0 is unknown.
+	StackEnd uint64
 	// NoSyscall says that detours must not make system calls (a seccomp filter).
 	NoSyscall bool
 }

@@ -106,7 +106,7 @@ func runTrace(ctx context.Context, d *Deps, m *messages, o *traceOptions) error 
 			return fail(err)
 		}
 	}
-	sink := &output.Trace{Writer: w, Format: output.Formatter{Form: o.form, Clock: clock}, Limit: o.events}
+	sink := &output.Trace{Writer: w, Format: output.Formatter{Form: o.form, Clock: clock, Lines: o.verbose}, Limit: o.events}
 	if len(o.specs) > 0 {
 		return runHist(ctx, d, m, o, w, file, done, sink)
 	}

@@ -1,0 +1,149 @@
+package fetch
+
+import (
+	"encoding/binary"
+	"strconv"
+	"strings"
+
+	"kprobe/symbols"
+	"kprobe/symbols/unwind"
+)
+
+// The suffix stack of a definition
+//
+// `p:ev work a=$arg1 stack=8 if a > 3` records the user stack at each hit that
+// passes the filter: the general registers and a copy of the stack's innermost
+// bytes, at the moment of the hit. Whoever reads the record works the callers
+// out of it, as perf record --call-graph dwarf does; so a hit needs no trap.
+//
+// stack stands behind the arguments and before the filter. A variable of that
+// name is fetched as stack=stack.
+
+// Numbers of frames of the suffix stack.
+const (
+	DefaultStack = 64  // of stack alone
+	MaxStack     = 127 // PERF_MAX_STACK_DEPTH of the kernel
+)
+
+// stackBytes is how much of the stack is copied for a number of frames: 2 to
+// 24 KiB.
+func stackBytes(frames int) int {
+	switch {
+	case frames > DefaultStack:
+		return 24 << 10
+	case frames > 16:
+		return 8 << 10
+	}
+	return max(512*frames, 2<<10)
+}
+
+// takeStack takes the suffix off the words behind the place.
+func (d *Def) takeStack(l *line, words []word) ([]word, *SyntaxError) {
+	if len(words) == 0 {
+		return words, nil
+	}
+	last := words[len(words)-1]
+	number, given := strings.CutPrefix(last.text, "stack=")
+	switch {
+	case last.text == "stack":
+		d.Stack = DefaultStack
+	case given && isDecimal(number):
+		n, err := strconv.Atoi(number)
+		if err != nil || n < 1 || n > MaxStack {
+			return nil, l.err(BadStackNum, last.col+len("stack="), "a stack has 1 to "+strconv.Itoa(MaxStack)+" frames")
+		}
+		d.Stack = n
+	default:
+		return words, nil
+	}
+	return words[:len(words)-1], nil
+}
+
+// stackSuffix is what String writes.
+func (d *Def) stackSuffix() string {
+	switch d.Stack {
+	case 0:
+		return ""
+	case DefaultStack:
+		return " stack"
+	}
+	return " stack=" + strconv.Itoa(d.Stack)
+}
+
+// StackCopy is the part of a record that a stack is worked out of. It lies at
+// Slot, behind the fixed values and before texts:
+//
+//	+0    the 16 general registers, by the numbers of the instruction encoding
+//	+128  u64: bytes of the stack that follow, fewer than Bytes where it ended
+//	+136  Bytes bytes from StackBelow below the stack pointer on
+type StackCopy struct {
+	Frames int // at most
+	Slot   int
+	Bytes  int // a multiple of 8
+}
+
+// Offsets in a StackCopy, and its Size without the bytes of the stack.
+const (
+	StackCount = 128
+	StackData  = 136
+	// StackBelow is the red zone. In epilogues call frame information names slots
+	// that are popped already.
+	StackBelow = 128
+)
+
+// Size is the bytes of the whole.
+func (s *StackCopy) Size() int { return StackData + s.Bytes }
+
+// layoutStack gives the copy its place behind the values.
+func (c *compiler) layoutStack() {
+	if c.d.Stack == 0 {
+		return
+	}
+	p := c.prog
+	p.Stack = &StackCopy{Frames: c.d.Stack, Slot: p.Fixed, Bytes: stackBytes(c.d.Stack)}
+	p.Fixed += p.Stack.Size()
+}
+
+// copyStack is Eval's part: it comes behind the filter.
+func (e *evaluator) copyStack(s *StackCopy) {
+	at := e.dst[e.base+s.Slot:][:s.Size()]
+	for i, v := range e.c.Regs.GPR {
+		binary.LittleEndian.PutUint64(at[8*i:], v)
+	}
+	sp, data := e.c.Regs.GPR[SP]-StackBelow, at[StackData:]
+	n := 0
+	for step := len(data); n < len(data) && step >= 8; {
+		// The whole at once; where the stack ends sooner, its pages.
+		part := min(step, len(data)-n)
+		if step < len(data) {
+			part = min(part, int(pageSize-(sp+uint64(n))%pageSize))
+		}
+		if e.read(data[n:n+part], sp+uint64(n)) {
+			n += part
+			continue
+		}
+		if step < len(data) {
+			break
+		}
+		step = pageSize
+	}
+	clear(data[n:])
+	binary.LittleEndian.PutUint64(at[StackCount:], uint64(n&^7))
+}
+
+// Unwind takes the registers and the stack out of a record. pc is where the
+// thread was. ok is false for a record that has none.
+func (p *Program) Unwind(rec []byte, pc symbols.Addr, mem *unwind.Stack) (regs unwind.Regs, ok bool) {
+	s := p.Stack
+	if s == nil || len(rec) < s.Slot+s.Size() {
+		return regs, false
+	}
+	at := rec[s.Slot:][:s.Size()]
+	var gpr [16]uint64
+	for i := range gpr {
+		gpr[i] = binary.LittleEndian.Uint64(at[8*i:])
+	}
+	n := min(binary.LittleEndian.Uint64(at[StackCount:]), uint64(s.Bytes))
+	mem.Base, mem.Bytes = gpr[SP]-StackBelow, at[StackData:StackData+n]
+	return symbols.StackRegs(&gpr, pc), true
+}

@@ -1,0 +1,157 @@
+package fetch
+
+import (
+	"encoding/binary"
+	"errors"
+	"strings"
+	"testing"
+
+	"kprobe/symbols"
+	"kprobe/symbols/unwind"
+)
+
+func TestStackSuffix(t *testing.T) {
+	for _, c := range []struct {
+		text  string
+		stack int
+		args  int
+		back  string // in canonical form; "" is the text
+	}{
+		{"p:kprobes/e f stack", 64, 0, ""},
+		{"p:kprobes/e f arg1=%di stack=8", 8, 1, ""},
+		{"p:kprobes/e f stack=64", 64, 0, "p:kprobes/e f stack"},
+		{"r5:kprobes/e f a=$retval stack=127", 127, 1, ""},
+		{"j:kprobes/e f stack", 64, 1, ""},
+		{"p:kprobes/e f a=%di stack if a == 3", 64, 1, ""},
+		{"p:kprobes/e f stack=stack", 0, 1, ""},                                 // a variable
+		{"p:kprobes/e f stack stack", 64, 1, "p:kprobes/e f stack=stack stack"}, // both
+		{"p:kprobes/e f stack=$stack", 0, 1, ""},
+	} {
+		d, err := Parse(c.text)
+		if err != nil {
+			t.Errorf("%s: %v", c.text, err)
+			continue
+		}
+		want := c.text
+		if c.back != "" {
+			want = c.back
+		}
+		if d.Stack != c.stack || len(d.Args) != c.args || d.String() != want {
+			t.Errorf("%s: stack %d, %d arguments, %s", c.text, d.Stack, len(d.Args), d)
+		}
+		if again, err := Parse(d.String()); err != nil || again.Stack != d.Stack {
+			t.Errorf("%s: read back: %v", d, err)
+		}
+	}
+	for text, col := range map[string]int{"p f stack=0": 10, "p f a=%di stack=128": 16, "p f stack=99999999999999999999": 10} {
+		_, err := Parse(text)
+		var se *SyntaxError
+		if !errors.As(err, &se) || se.Code != BadStackNum || se.Col != col {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+func TestStackOfAnEvent(t *testing.T) {
+	parse := func(s string) *Def {
+		d, err := Parse(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	a, b := parse("p:e f stack"), parse("p:e f")
+	if err := a.SameShape(b); err != nil {
+		t.Errorf("one place with a stack and one without: %v", err)
+	}
+	if err := a.SameShape(parse("p:e f stack")); err == nil {
+		t.Error("the same probe twice")
+	}
+	if d := parse("-:e f stack"); !d.Deletes(a) || d.Deletes(b) {
+		t.Error("a stack tells definitions apart")
+	}
+	if d := parse("-:e f"); !d.Deletes(a) || !d.Deletes(b) {
+		t.Error("without a stack both are meant")
+	}
+}
+
+// stackMemory is memory from base on that ends.
+type stackMemory struct {
+	base  uint64
+	b     []byte
+	reads int
+}
+
+func (m *stackMemory) ReadMemory(b []byte, at symbols.Addr) (int, error) {
+	m.reads++
+	off := uint64(at) - m.base
+	if off > uint64(len(m.b)) || uint64(len(b)) > uint64(len(m.b))-off {
+		return 0, errors.New("not mapped")
+	}
+	return copy(b, m.b[off:]), nil
+}
+
+func TestStackCopy(t *testing.T) {
+	d, err := Parse("p f a=%di stack=16 if a == 5")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := d.Compile(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const base = 0x7000_0000
+	mem := &stackMemory{base: base, b: make([]byte, 6*4096)}
+	for i := range mem.b {
+		mem.b[i] = byte(i * 7)
+	}
+	var regs Regs
+	for i := range regs.GPR {
+		regs.GPR[i] = uint64(i) << 40
+	}
+	regs.GPR[SP], regs.GPR[DI] = base+4096, 6
+	c := &Context{Regs: &regs, Mem: mem}
+	if _, pass := p.Eval(c, nil); pass || mem.reads != 0 {
+		t.Errorf("a filter that says no read the stack %d times", mem.reads)
+	}
+	regs.GPR[DI] = 5
+	for _, at := range []struct{ sp, n uint64 }{
+		{base + 4096, 8192},
+		{base + 4*4096, 8192}, // the last page is the stack's last
+		{base + 5*4096 + 1000, 4096 - 1000 + StackBelow},
+		{base + 6*4096 - 8, 8 + StackBelow},
+		{base + 64, 0}, // the red zone isn't there
+	} {
+		regs.GPR[SP] = at.sp
+		rec, pass := p.Eval(c, nil)
+		if !pass || len(rec) != p.Fixed {
+			t.Fatalf("%d bytes of %d, %v", len(rec), p.Fixed, pass)
+		}
+		var stack unwind.Stack
+		r, ok := p.Unwind(rec, 0x401000, &stack)
+		if !ok || r.V[unwind.SP] != at.sp || r.V[unwind.PC] != 0x401000 || r.V[3] != BX<<40 || r.V[6] != BP<<40 || stack.Base != at.sp-StackBelow {
+			t.Fatalf("%+v %v, from %#x", r, ok, stack.Base)
+		}
+		if want := at.n &^ 7; uint64(len(stack.Bytes)) != want {
+			t.Errorf("from %#x: %d bytes, want %d", at.sp, len(stack.Bytes), want)
+		}
+		for off := uint64(0); off+8 <= uint64(len(stack.Bytes)); off += 8 {
+			w, ok := stack.Word(stack.Base + off)
+			if want := binary.LittleEndian.Uint64(mem.b[stack.Base+off-base:]); !ok || w != want {
+				t.Fatalf("word at %#x: %#x %v, want %#x", stack.Base+off, w, ok, want)
+			}
+		}
+	}
+	if _, ok := p.Unwind(make([]byte, p.Fixed-1), 0, new(unwind.Stack)); ok {
+		t.Error("a short record has a stack")
+	}
+	rec, _ := p.Eval(c, nil)
+	binary.LittleEndian.PutUint64(rec[p.Stack.Slot+StackCount:], 1<<60) // hostile
+	var stack unwind.Stack
+	if _, ok := p.Unwind(rec, 0, &stack); !ok || len(stack.Bytes) != p.Stack.Bytes {
+		t.Error("more of the stack than was copied")
+	}
+	if !strings.Contains(d.String(), " stack=16 if ") {
+		t.Error(d.String())
+	}
+}

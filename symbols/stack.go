@@ -1,0 +1,329 @@
+package symbols
+
+import (
+	"bytes"
+	"time"
+
+	"kprobe/symbols/unwind"
+)
+
+// How a stack is walked
+//
+// From the innermost frame out, the first of these that knows the code says
+// where the caller is:
+//
+//  1. a signal's frame, known by the instructions that return from it: the
+//     interrupted registers lie in the ucontext (linux/arch/x86, rt_sigframe);
+//  2. call frame information (.eh_frame, .debug_frame);
+//  3. Go's own table of frame sizes (.gopclntab), also in stripped files;
+//  4. the first instructions of a function, where nothing is pushed yet;
+//  5. the frame pointer: what JIT compilers keep, and hand-written code.
+//
+// A frame lies above the one before it, except across a signal, which may have
+// a stack of its own: a walk is finite.
+
+// StackEnd says why a stack has no more frames.
+type StackEnd uint8
+
+// The ends of a stack.
+const (
+	StackWhole     StackEnd = iota // the outermost function, or as many as were asked for
+	StackTruncated                 // the caller's frame is not in what was copied of the stack
+	StackUnknown                   // nothing says where the caller is
+)
+
+// String says it: "", "truncated" or "unknown".
+func (e StackEnd) String() string {
+	switch e {
+	case StackTruncated:
+		return "truncated"
+	case StackUnknown:
+		return "unknown"
+	}
+	return ""
+}
+
+// StackFrame is one frame of a stack.
+type StackFrame struct {
+	Addr Addr
+	// Call says that the address is where a call returns to: the call is the
+	// instruction before it. Else that instruction runs next: at the innermost
+	// frame, and where a signal interrupted.
+	Call bool
+	// Signal says that the frame is the kernel's, between a signal handler and
+	// what it interrupted.
+	Signal bool
+}
+
+// Walker walks stacks of one process. It remembers what it has learned of
+// code, at most maxSteps places. It is not safe for concurrent use.
+type Walker struct {
+	space  *Space
+	seen   *view
+	steps  map[stepKey]*step
+	looked time.Time // at the mappings
+	// Behind, if set, gives what a return address stands for: itself, or where
+	// a landing of kprobe's returns to, at 0 nobody knows. slot is where on the
+	// stack the address was.
+	Behind func(ra, slot Addr) Addr
+}
+
+// NewWalker makes a Walker of a process.
+func NewWalker(s *Space) *Walker { return &Walker{space: s} }
+
+// maxSteps bounds what a Walker remembers: some 60 MB.
+const maxSteps = 1 << 16
+
+type stepKey struct {
+	pc    Addr
+	exact bool
+}
+
+// step is how to get from code at an address to its caller.
+type step struct {
+	kind stepKind
+	row  unwind.Row
+	size uint64 // of stepFixed: the caller's stack pointer is this above
+}
+
+type stepKind uint8
+
+const (
+	stepPointer stepKind = iota // by the frame pointer
+	stepRow
+	stepSignal
+	stepFixed // by the stack pointer
+	stepLast  // there is no caller
+)
+
+// Walk appends the frames of a stack: the address in r, and then the return
+// addresses of the calls that lead there, max at most.
+func (w *Walker) Walk(dst []StackFrame, r unwind.Regs, mem unwind.Memory, max int) ([]StackFrame, StackEnd) {
+	w.current()
+	exact := true
+	for range max {
+		pc := Addr(r.V[unwind.PC])
+		st := w.step(pc, exact)
+		dst = append(dst, StackFrame{Addr: pc, Call: !exact && st.kind != stepSignal, Signal: st.kind == stepSignal})
+		before := r.V[unwind.SP]
+		end := st.caller(&r, mem)
+		if end == unwind.Going && w.Behind != nil {
+			ra := w.Behind(Addr(r.V[unwind.PC]), Addr(r.V[unwind.SP]-8))
+			if r.V[unwind.PC] = uint64(ra); ra == 0 {
+				end = unwind.Unknown
+			}
+		}
+		exact = st.kind == stepSignal || st.kind == stepRow && st.row.Signal
+		switch {
+		case end == unwind.Outmost:
+			return dst, StackWhole
+		case end == unwind.Missing:
+			return dst, StackTruncated
+		case end != unwind.Going, !exact && r.V[unwind.SP] <= before:
+			return dst, StackUnknown
+		}
+		if !w.inCode(Addr(r.V[unwind.PC])) {
+			return dst, w.strange(&r, st)
+		}
+	}
+	return dst, StackWhole
+}
+
+// refreshPause is the least time between two looks at the mappings.
+const refreshPause = 100 * time.Millisecond
+
+// inCode reports whether an address is in code, also in what was mapped since
+// the last look. JIT compilers take the right to execute away from their code
+// while they write to it: memory without a file may be code at any time.
+func (w *Walker) inCode(a Addr) bool {
+	m, ok := w.seen.mapping(a)
+	if !ok && a > 1<<16 && time.Since(w.looked) > refreshPause && w.space.pid != 0 {
+		w.looked = time.Now()
+		if w.space.Refresh() == nil {
+			w.current()
+			m, ok = w.seen.mapping(a)
+		}
+	}
+	return ok && (m.Exec || m.Path == "")
+}
+
+// current forgets what was learned of other mappings.
+func (w *Walker) current() {
+	if v := w.space.now.Load(); v != w.seen || len(w.steps) > maxSteps {
+		w.seen, w.steps = v, map[stepKey]*step{}
+	}
+}
+
+// strange is the end of a stack whose next return address is not in code: of
+// what the frame pointer leads to that is how stacks end, too.
+func (w *Walker) strange(r *unwind.Regs, st *step) StackEnd {
+	if st.kind == stepPointer && r.V[unwind.PC] < 4096 {
+		return StackWhole
+	}
+	return StackUnknown
+}
+
+// mapping finds the mapping that holds an address.
+func (v *view) mapping(a Addr) (Mapping, bool) {
+	lo, hi := 0, len(v.maps)
+	for lo < hi {
+		if mid := int(uint(lo+hi) >> 1); v.maps[mid].Start <= a {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	if lo == 0 || !v.maps[lo-1].Contains(a) {
+		return Mapping{}, false
+	}
+	return v.maps[lo-1], true
+}
+
+// step finds how to leave the code at an address. exact says that the
+// instruction there runs next; else it is where a call returns to, and the
+// call belongs to the instruction before.
+func (w *Walker) step(pc Addr, exact bool) *step {
+	key := stepKey{pc, exact}
+	st := w.steps[key]
+	if st == nil {
+		st = w.learn(pc, exact)
+		w.steps[key] = st
+	}
+	return st
+}
+
+// learn looks an address up. Call frame information of a return address is
+// that of the call.
+func (w *Walker) learn(pc Addr, exact bool) *step {
+	m := w.seen.moduleAt(pc)
+	if m == nil {
+		return &step{}
+	}
+	st := &step{}
+	if code, err := m.File.Text(m.Vaddr(pc), len(signalReturn)); err == nil && bytes.Equal(code, signalReturn) {
+		st.kind = stepSignal
+		return st
+	}
+	at := m.Vaddr(pc)
+	if !exact {
+		at--
+	}
+	if row, ok := m.File.Unwind().At(uint64(at)); ok {
+		st.kind, st.row = stepRow, row
+		return st
+	}
+	if size, ok := m.File.goFrameSize(at); ok {
+		st.kind, st.size = stepFixed, size+8
+		return st
+	}
+	if exact {
+		m.prologue(st, at)
+	}
+	return st
+}
+
+// signalReturn is mov $15,%rax; syscall, to which the kernel has every signal
+// handler return.
+var signalReturn = []byte{0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05}
+
+// prologue knows push %rbp and what stands before it, in functions that nothing
+// else describes.
+func (m *Module) prologue(st *step, at Vaddr) {
+	fn, ok := m.File.FuncAt(at)
+	if !ok || fn.Start == 0 {
+		return
+	}
+	code, err := m.File.Text(fn.Start, 5)
+	if err != nil {
+		return
+	}
+	skip := Vaddr(0)
+	if bytes.Equal(code[:4], []byte{0xf3, 0x0f, 0x1e, 0xfa}) { // endbr64
+		skip = 4
+	}
+	switch off := at - fn.Start; {
+	case off <= skip:
+		st.kind, st.size = stepFixed, 8
+	case off == skip+1 && code[skip] == 0x55: // push %rbp
+		st.kind, st.size = stepFixed, 16
+	}
+}
+
+// caller makes r the registers of the caller.
+func (st *step) caller(r *unwind.Regs, mem unwind.Memory) unwind.End {
+	switch st.kind {
+	case stepRow:
+		return st.row.Caller(r, mem)
+	case stepSignal:
+		return interrupted(r, mem)
+	case stepFixed:
+		sp := r.V[unwind.SP] + st.size
+		ra, ok := mem.Word(sp - 8)
+		if !ok {
+			return unwind.Missing
+		}
+		if st.size > 8 { // Go and %rbp: saved below the return address
+			if bp, ok := mem.Word(sp - 16); ok {
+				r.Set(bpColumn, bp)
+			}
+		}
+		r.Set(unwind.SP, sp)
+		r.Set(unwind.PC, ra)
+	case stepPointer:
+		bp, ok := r.Get(bpColumn)
+		switch {
+		case !ok || bp&7 != 0 || bp < r.V[unwind.SP]:
+			return unwind.Unknown
+		case bp == 0:
+			return unwind.Outmost
+		}
+		saved, ok := mem.Word(bp)
+		ra, ok2 := mem.Word(bp + 8)
+		if !ok || !ok2 {
+			return unwind.Missing
+		}
+		out := unwind.Regs{}
+		out.Set(bpColumn, saved)
+		out.Set(unwind.SP, bp+16)
+		out.Set(unwind.PC, ra)
+		*r = out
+	default:
+		return unwind.Outmost
+	}
+	if r.V[unwind.PC] == 0 {
+		return unwind.Outmost
+	}
+	return unwind.Going
+}
+
+const bpColumn = 6
+
+// interrupted reads the registers that a signal interrupted. The stack pointer
+// is at the ucontext: its sigcontext begins at 40 (asm/sigcontext.h).
+func interrupted(r *unwind.Regs, mem unwind.Memory) unwind.End {
+	const gregs = 40
+	order := [...]int{8, 9, 10, 11, 12, 13, 14, 15, 5, 4, 6, 3, 1, 0, 2, unwind.SP, unwind.PC}
+	out := unwind.Regs{}
+	for i, n := range order {
+		v, ok := mem.Word(r.V[unwind.SP] + gregs + 8*uint64(i))
+		if !ok {
+			return unwind.Missing
+		}
+		out.Set(n, v)
+	}
+	*r = out
+	return unwind.Going
+}
+
+// StackRegs are the general registers of a thread as unwinding wants them. gpr
+// is by the numbers of the instruction encoding: ax, cx, dx, bx, sp, bp, si,
+// di, r8 … r15.
+func StackRegs(gpr *[16]uint64, pc Addr) unwind.Regs {
+	order := [16]int{0, 2, 1, 3, 7, 6, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15}
+	var r unwind.Regs
+	for i, n := range order {
+		r.Set(n, gpr[i])
+	}
+	r.Set(unwind.PC, uint64(pc))
+	return r
+}

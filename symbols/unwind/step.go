@@ -1,0 +1,140 @@
+package unwind
+
+import "encoding/binary"
+
+// SP and PC are the columns of Regs of the stack pointer and of the address
+// where a frame goes on.
+const (
+	SP = 7
+	PC = Columns - 1
+)
+
+// Regs are the registers of one frame, by DWARF's numbers, and the address
+// where it goes on as number 16. Bit n of Known says that number n is known.
+type Regs struct {
+	V     [Columns]uint64
+	Known uint32
+}
+
+// Set makes a register known.
+func (r *Regs) Set(n int, v uint64) {
+	r.V[n] = v
+	r.Known |= 1 << n
+}
+
+// Get gives a register that is known.
+func (r *Regs) Get(n uint64) (uint64, bool) {
+	if n >= Columns || r.Known&(1<<n) == 0 {
+		return 0, false
+	}
+	return r.V[n], true
+}
+
+// Memory is what a walk reads: the stack, as it was.
+type Memory interface {
+	// Word reads 8 bytes; ok is false where they are not there.
+	Word(at uint64) (v uint64, ok bool)
+}
+
+// Stack is Memory that is a piece of a stack, from Base on.
+type Stack struct {
+	Base  uint64
+	Bytes []byte
+}
+
+// Word implements Memory.
+func (s *Stack) Word(at uint64) (uint64, bool) {
+	off := at - s.Base
+	if n := uint64(len(s.Bytes)); n < 8 || off > n-8 {
+		return 0, false
+	}
+	return binary.LittleEndian.Uint64(s.Bytes[off:]), true
+}
+
+// End says why a walk did not go on to a caller.
+type End uint8
+
+// The ends of a step.
+const (
+	Going   End = iota // it went on
+	Outmost            // there is no caller
+	Missing            // memory that is not in what was copied
+	Unknown            // nothing says where the caller is
+)
+
+// Caller makes r, the registers at an address that the row describes, those of
+// the caller.
+func (row *Row) Caller(r *Regs, mem Memory) End {
+	cfa, end := row.cfa(r, mem)
+	if end != Going {
+		return end
+	}
+	ra := &row.Regs[PC]
+	if ra.Kind == Undefined || ra.Kind == Unspecified {
+		return Outmost
+	}
+	out := Regs{}
+	for n := range row.Regs {
+		v, end := row.Regs[n].value(uint64(n), cfa, r, mem)
+		switch {
+		case end == Going:
+			out.Set(n, v)
+		case n == PC:
+			return end
+		}
+	}
+	if row.Regs[SP].Kind == Unspecified {
+		out.Set(SP, cfa)
+	}
+	if out.V[PC] == 0 {
+		return Outmost
+	}
+	*r = out
+	return Going
+}
+
+func (row *Row) cfa(r *Regs, mem Memory) (uint64, End) {
+	switch row.CFA.Kind {
+	case InRegister:
+		if v, ok := r.Get(row.CFA.Reg); ok {
+			return v + uint64(row.CFA.Off), Going
+		}
+	case IsExpr:
+		x := expression{regs: r, mem: mem}
+		return x.run(row.CFA.Expr)
+	}
+	return 0, Unknown
+}
+
+// value computes the caller's register n.
+func (rule *Rule) value(n, cfa uint64, r *Regs, mem Memory) (uint64, End) {
+	at := cfa + uint64(rule.Off)
+	switch rule.Kind {
+	case Unspecified, SameValue:
+		if v, ok := r.Get(n); ok && n != PC {
+			return v, Going
+		}
+		return 0, Unknown
+	case AtCFA:
+	case IsCFA:
+		return at, Going
+	case InRegister:
+		if v, ok := r.Get(rule.Reg); ok {
+			return v + uint64(rule.Off), Going
+		}
+		return 0, Unknown
+	case AtExpr, IsExpr:
+		x := expression{regs: r, mem: mem, stack: []uint64{cfa}}
+		v, end := x.run(rule.Expr)
+		if rule.Kind == IsExpr || end != Going {
+			return v, end
+		}
+		at = v
+	default:
+		return 0, Unknown
+	}
+	if v, ok := mem.Word(at); ok {
+		return v, Going
+	}
+	return 0, Missing
+}
