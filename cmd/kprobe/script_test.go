@@ -19,7 +19,7 @@ import (
 
 // deadline is for all scripts together, which take 5 s on an idle machine of
 // two CPUs. What runs then ends with "signal: killed".
-const deadline = 50 * time.Second
+const deadline = 2 * time.Minute
 
 // TestScripts runs the scripts of testdata with the real program, built once:
 // one file for each behaviour, both outputs asserted.
@@ -33,12 +33,14 @@ const deadline = 50 * time.Second
 func TestScripts(t *testing.T) {
 	bin := filepath.Dir(program(t))
 	prog := fixture.Build(t, "cli_loop.c", "-O1")
+	rate := fixture.Build(t, "cli_rate.c", "-O2")
 	testscript.Run(t, testscript.Params{
 		Dir:      "testdata",
 		Deadline: time.Now().Add(deadline), // a trace that hangs fails, and is killed
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("PATH", bin+":"+e.Getenv("PATH"))
 			e.Setenv("LOOP", prog)
+			e.Setenv("RATE", rate)
 			e.Setenv("KPROBE_EVENTS", filepath.Join(e.WorkDir, "kept", "events"))
 			return nil
 		},
