@@ -39,6 +39,7 @@ type want struct {
 	step        bool
 	counted     bool // it was armed before: only how it is armed changes
 	conditional bool // an exit by a conditional jump
+	room        goRoom
 	kind        wantKind
 	hook        hook
 	pop         uint16       // of an exit that takes a jump: what it takes off the stack besides
@@ -51,6 +52,7 @@ const (
 	wantEntry wantKind = iota
 	wantReturn
 	wantExit
+	wantLeave // an exit that is a hit by itself
 	wantHook
 	wantLanding
 	wantRedirect // a breakpoint that only leads into a detour
@@ -101,11 +103,15 @@ func (tg *target) place(d *fetch.Def, ev *event, w symbols.Site) ([]want, error)
 	if isReturn && w.Offset != 0 {
 		return nil, &RefusedError{Addr: w.Addr, Place: w.Name, Rule: "a return probe needs a function's entry"}
 	}
-	code, inst, err := tg.prove(w)
+	at, err := tg.behindCheck(w)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := planCopy(w, code, w.Addr+1<<16, tg.shadowStack); err != nil {
+	code, inst, err := tg.prove(at)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := planCopy(at, code, at.Addr+1<<16, tg.shadowStack); err != nil {
 		return nil, err
 	}
 	prog, err := d.Compile(&env{tg: tg, site: w})
@@ -114,14 +120,14 @@ func (tg *target) place(d *fetch.Def, ev *event, w symbols.Site) ([]want, error)
 	}
 	p := &placed{ev: ev, def: d, prog: prog, target: tg, where: w, fn: w.Func.Symbol.Name, timeSlots: timeSlots(prog)}
 	if !isReturn {
-		return []want{{p: p, at: w, code: code, inst: inst, kind: wantEntry}}, nil
+		return []want{{p: p, at: at, code: code, inst: inst, kind: wantEntry}}, nil
 	}
 	n := d.MaxActive
 	if n == 0 {
 		n = tg.s.maxActive()
 	}
 	p.pool = newPool(n)
-	out := []want{{p: p, at: w, code: code, inst: inst, kind: wantReturn}}
+	out := []want{{p: p, at: at, code: code, inst: inst, kind: wantReturn}}
 	f, err := tg.function(w)
 	if w.Module.File.IsGo() {
 		p.goABI = true
@@ -131,6 +137,12 @@ func (tg *target) place(d *fetch.Def, ev *event, w symbols.Site) ([]want, error)
 		exits, err := tg.exits(f, w, p)
 		if err != nil {
 			return nil, err
+		}
+		if p.alone = len(prog.Entry) == 0; p.alone {
+			for i := range exits {
+				exits[i].kind = wantLeave
+			}
+			return exits, nil
 		}
 		return append(out, exits...), nil
 	}
@@ -307,7 +319,7 @@ func hang(st *site, w want) {
 		st.probes = append(st.probes, w.p)
 	case wantReturn:
 		st.returns = append(st.returns, w.p)
-	case wantExit:
+	case wantExit, wantLeave:
 		st.exits = append(st.exits, w.p)
 		if w.conditional {
 			st.jcc = w.inst.Opcode | 0x80 // never 0

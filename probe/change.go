@@ -208,7 +208,7 @@ func (f *finder) patch(p *patch) {
 		return
 	}
 	f.out.patches = append(f.out.patches, p)
-	for _, x := range p.probes {
+	for _, x := range p.probes() {
 		f.probe(x)
 	}
 }
@@ -386,7 +386,7 @@ func (tg *target) guard(list []*patch) {
 			if to, ok := p.entry(symbols.Addr(g.At)); ok {
 				tg.patches.guards[symbols.Addr(g.At)] = to
 				// It was entered before the stop: the table has its key.
-				_ = tg.area.table.Insert(g.At, uint64(to))
+				_ = tg.area.table.Insert(guardKey(g), uint64(to))
 			}
 		}
 	}

@@ -148,6 +148,9 @@ type placed struct {
 	// tails says that the function may leave by a jump to another function:
 	// then a call with the same slot may be the same call, jumped on.
 	tails bool
+	// alone says that each of its exits is a hit by itself: it needs nothing of
+	// the entry.
+	alone bool
 	goABI bool // its calls are recognised by goroutine, its exits are sites
 }
 
@@ -160,4 +163,14 @@ type armedAs struct {
 	followed *followed
 	// byExits is set where they are seen at its function's returns.
 	byExits *exitProbe
+}
+
+// leavesByTrap reports whether some of its exits are breakpoints.
+func (p *placed) leavesByTrap() bool {
+	for _, w := range p.wants {
+		if st := p.target.sites[w.at.Addr]; st != nil && slices.Contains(st.exits, p) {
+			return true
+		}
+	}
+	return false
 }

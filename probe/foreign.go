@@ -1,15 +1,11 @@
 package probe
 
-import (
-	"kprobe/probe/plan"
-	"kprobe/symbols"
-)
+import "kprobe/symbols"
 
 // unpatched gives up jumps where something else has patched what they would
 // cover: the probe's own instruction, which was proved, can still be a
 // breakpoint. It notes the bytes that the others replace.
-func (tg *target) unpatched(patches []*patch, ws, rest []want) ([]*patch, []want) {
-	given := map[*placed]bool{}
+func (tg *target) unpatched(patches []*patch, rest []want) ([]*patch, []want) {
 	kept := patches[:0]
 	for _, p := range patches {
 		err := tg.readBefore(p)
@@ -17,15 +13,7 @@ func (tg *target) unpatched(patches []*patch, ws, rest []want) ([]*patch, []want
 			kept = append(kept, p)
 			continue
 		}
-		for _, x := range p.probes {
-			given[x] = true
-			x.tactic, x.why = plan.Breakpoint, "its jump would cover "+err.Error()
-		}
-	}
-	for _, w := range ws {
-		if w.p != nil && given[w.p] {
-			rest = append(rest, w)
-		}
+		rest = p.giveUp(rest, "its jump would cover "+err.Error())
 	}
 	return kept, rest
 }

@@ -1,6 +1,10 @@
 package probe
 
-import "kprobe/symbols"
+import (
+	"slices"
+
+	"kprobe/symbols"
+)
 
 const (
 	pageSize = 4096
@@ -57,10 +61,12 @@ func findGap(maps []symbols.Mapping, lo, hi symbols.Addr, size uint64, tried map
 }
 
 // eachGap calls f with each range of free addresses, in order. Where the heap
-// and the main stack may grow is left out.
+// and the main stack may grow is left out: the heap starts behind the main
+// program, at a random distance that is known once there is one.
 func eachGap(maps []symbols.Mapping, f func(lo, hi uint64)) {
 	prev := uint64(lowest)
 	var main string
+	heap := slices.ContainsFunc(maps, func(m symbols.Mapping) bool { return m.Path == "[heap]" })
 	for i, m := range maps {
 		if i == 0 {
 			main = m.Path
@@ -73,7 +79,7 @@ func eachGap(maps []symbols.Mapping, f func(lo, hi uint64)) {
 			f(prev, end)
 		}
 		next := uint64(m.End)
-		if m.Path == "[heap]" || (m.Path == main && i+1 < len(maps) && maps[i+1].Path != main && maps[i+1].Path != "[heap]") {
+		if m.Path == "[heap]" || (!heap && m.Path == main && i+1 < len(maps) && maps[i+1].Path != main) {
 			next += heapRoom
 		}
 		if next > prev {

@@ -102,6 +102,9 @@ func (h *handler) breakpoint(t *tracee.Thread) tracee.Verdict {
 	}
 	st := tg.sites[pc]
 	if st == nil || !st.armed {
+		if stage := tg.patches.noRoom[pc]; stage != nil {
+			return s.hitStage(tg, th, stage, silent)
+		}
 		if to, ok := tg.patches.guards[pc]; ok {
 			regs.Rip = uint64(to)
 			_ = t.SetRegs(regs) // fails only if the thread is gone
@@ -142,8 +145,10 @@ func (s *Session) hitSite(tg *target, th *thread, st *site) {
 		s.leaveCall(tg, st)
 	}
 	for _, p := range st.probes {
+		s.regs.IP = uint64(p.where.Addr)
 		s.record(p, nil, 0)
 	}
+	s.regs.IP = uint64(st.addr)
 	if len(st.exits) > 0 && (st.jcc == 0 || jccTaken(st.jcc, s.regs.Flags)) {
 		s.leaveGo(tg, st)
 	}

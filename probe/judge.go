@@ -100,6 +100,9 @@ func (j *judge) take(w symbols.Site) (*judged, error) {
 	}
 	out := &judged{function: f, shift: s.shift, reach: s.gaps, never: neverJump(w)}
 	text, known := f.code, plan.Known{}
+	if w.Module.File.IsGo() {
+		f.goCode(w.Module.File)
+	}
 	if out.never == "" {
 		text, known = s.opt.surroundings(f, w)
 	}
@@ -111,8 +114,6 @@ func (j *judge) take(w symbols.Site) (*judged, error) {
 // instruction is; "" if one may be.
 func neverJump(w symbols.Site) string {
 	switch {
-	case w.Module.File.IsGo():
-		return "Go's small stacks leave no room for a detour"
 	case w.Func.End <= w.Func.Start:
 		return "its function's size is not known"
 	}
@@ -126,7 +127,16 @@ func (f *judged) judge(l *Line, at uint64) {
 		l.Probe, l.Why = KindRefused, "unwinders recognise the signal trampoline by its bytes"
 		return
 	}
-	site := plan.Site{Addr: at, Room: judgedRoom, Trap: f.never != ""}
+	never := f.never
+	if f.golang != nil && never == "" {
+		off := at - uint64(f.start)
+		if off == 0 {
+			off = f.golang.entry()
+			at += off
+		}
+		_, never = f.golang.room(off, leaves(f.function, symbols.Addr(at)))
+	}
+	site := plan.Site{Addr: at, Room: judgedRoom, Trap: never != ""}
 	plans, err := plan.Plan(f.code, []plan.Site{site}, f.reach, nil)
 	if err != nil {
 		l.Probe, l.Why = KindRefused, err.Error()
@@ -139,8 +149,8 @@ func (f *judged) judge(l *Line, at uint64) {
 		l.Probe = KindRefused
 	case plan.Breakpoint:
 		l.Probe = KindBoosted
-		if f.never != "" {
-			l.Why = f.never
+		if never != "" {
+			l.Why = never
 		}
 	case plan.Window:
 		l.Probe = KindGuarded

@@ -6,6 +6,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kprobe/probe/detour"
+	"kprobe/probe/plan"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
@@ -41,8 +43,13 @@ func (tg *target) catchFor(ctx context.Context, list []*patch) error {
 			if s.detour == nil {
 				continue
 			}
+			if s.detour.NoRoom != 0 {
+				if err := a.table.Insert(s.detour.NoRoom, uint64(s.copyAt)); err != nil {
+					return err
+				}
+			}
 			for _, f := range s.detour.Faults {
-				if err := a.table.Insert(f.At, f.To); err != nil {
+				if err := a.table.Insert(detour.FaultKey(f.At), f.To); err != nil {
 					return err
 				}
 				sigs[unix.SIGSEGV], sigs[unix.SIGBUS] = true, true
@@ -53,7 +60,7 @@ func (tg *target) catchFor(ctx context.Context, list []*patch) error {
 			if !ok {
 				continue
 			}
-			if err := a.table.Insert(g.At, uint64(to)); err != nil {
+			if err := a.table.Insert(guardKey(g), uint64(to)); err != nil {
 				return err
 			}
 			if g.Byte != breakpoint {
@@ -77,11 +84,19 @@ func (tg *target) catchFor(ctx context.Context, list []*patch) error {
 	return nil
 }
 
+// guardKey is a guard's key in the net's table.
+func guardKey(g plan.Guard) uint64 {
+	if g.Byte == breakpoint {
+		return g.At
+	}
+	return detour.FaultKey(g.At)
+}
+
 // retireGuards has threads that arrive at the guards of a patch that was
 // taken out go on at the instruction itself.
 func (tg *target) retireGuards(p *patch) {
 	for _, g := range p.plan.Guards {
-		tg.area.table.Retire(g.At)
+		tg.area.table.Retire(guardKey(g))
 		delete(tg.patches.guards, symbols.Addr(g.At))
 	}
 }

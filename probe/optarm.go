@@ -74,6 +74,51 @@ func findTID(p *tracee.Process, stopped []*tracee.Thread) detour.TID {
 			return detour.TID{Seg: asm.FS, Off: off}
 		}
 	}
+	return findGoTID(p, stopped)
+}
+
+// Where Go keeps a thread's number: in the m (runtime/runtime2.go, procid) of
+// the g that is in the thread's local storage. procid moves from release to
+// release, within goMSize bytes.
+const (
+	goTLS   = -8
+	goM     = 48
+	goMSize = 512
+)
+
+// findGoTID is findTID for programs of Go that don't use C's library. Threads
+// that are no m of Go's have no number there, and detours ask the kernel.
+func findGoTID(p *tracee.Process, stopped []*tracee.Thread) detour.TID {
+	var fits [goMSize / 8]int
+	asked := 0
+	for _, t := range stopped {
+		regs, err := t.Regs()
+		if err != nil {
+			continue // gone
+		}
+		var word [8]byte
+		m := make([]byte, goMSize)
+		if _, err := p.ReadMemory(word[:], symbols.Addr(regs.Fs_base-8)); err != nil || le64(word[:]) == 0 {
+			return detour.TID{}
+		}
+		if _, err := p.ReadMemory(word[:], symbols.Addr(le64(word[:])+goM)); err != nil {
+			return detour.TID{}
+		}
+		if _, err := p.ReadMemory(m, symbols.Addr(le64(word[:]))); err != nil {
+			return detour.TID{}
+		}
+		asked++
+		for i := range fits {
+			if le64(m[8*i:]) == uint64(t.TID()) {
+				fits[i]++
+			}
+		}
+	}
+	for i, n := range fits {
+		if n > 0 && n == asked {
+			return detour.TID{Seg: asm.FS, Off: goTLS, Path: []int32{goM, int32(8 * i)}}
+		}
+	}
 	return detour.TID{}
 }
 
@@ -227,9 +272,11 @@ func (p *patch) arm() {
 		p.hole.arm()
 	}
 	p.armed = true
-	for _, x := range p.probes {
-		x.tap.setFlags(x, ring.FlagOptimized, 0)
-		x.optimized = true
+	for _, x := range p.probes() {
+		if !x.leavesByTrap() {
+			x.tap.setFlags(x, ring.FlagOptimized, 0)
+			x.optimized = true
+		}
 	}
 }
 
@@ -247,7 +294,7 @@ func (tg *target) retirePatch(p *patch, failed bool) {
 	p.entries = nil
 	p.armed = false
 	tg.retireGuards(p)
-	for _, x := range p.probes {
+	for _, x := range p.probes() {
 		x.tap.setFlags(x, 0, ring.FlagOptimized)
 		x.optimized = false
 	}
@@ -372,7 +419,7 @@ func (tg *target) stepBack(t *tracee.Thread, st *stage, regs *unix.PtraceRegs) {
 		tg.s.logf("a probe whose instruction faults stays a jump: %v", err)
 		return
 	}
-	for _, x := range p.probes {
+	for _, x := range p.probes() {
 		x.why = "its instruction has faulted: a repaired fault is the same hit, which a breakpoint can tell"
 		x.pinned = x.why
 	}

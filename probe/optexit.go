@@ -252,7 +252,7 @@ func whole(patches []*patch, ws, rest []want) ([]*patch, []want) {
 	}
 	entries := map[*placed]want{}
 	for _, w := range ws {
-		if w.p != nil && w.kind != wantExit {
+		if w.p != nil && w.kind != wantExit && w.kind != wantLeave {
 			entries[w.p] = w
 		}
 	}
@@ -276,14 +276,19 @@ func whole(patches []*patch, ws, rest []want) ([]*patch, []want) {
 		}
 		kept := patches[:0]
 		for _, p := range patches {
-			if !slices.ContainsFunc(p.probes, func(x *placed) bool { return broken[x] }) {
+			if !slices.ContainsFunc(p.probes(), func(x *placed) bool { return broken[x] }) {
 				kept = append(kept, p)
 				continue
 			}
-			for _, x := range p.probes {
-				if x.byExits == nil {
-					x.why = "another probe's jumps, with which it shares one, could not all be placed"
-					giveUp(x)
+			for _, w := range p.wants {
+				if w.p.byExits != nil {
+					continue
+				}
+				w.p.why = "another probe's jumps, with which it shares one, could not all be placed"
+				if w.kind == wantLeave {
+					rest = append(rest, w)
+				} else {
+					giveUp(w.p)
 				}
 			}
 		}

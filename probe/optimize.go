@@ -53,7 +53,7 @@ func (tg *target) optimize(ctx context.Context, ws []want) (rest []want, patches
 	for _, w := range ws {
 		if w.kind == wantReturn && tg.followReturn(w) == "" {
 			returns = append(returns, w.p)
-		} else if w.kind != wantEntry {
+		} else if w.kind != wantEntry && (w.kind != wantLeave || w.conditional) {
 			busy[w.at.Addr] = true
 		}
 	}
@@ -64,6 +64,8 @@ func (tg *target) optimize(ctx context.Context, ws []want) (rest []want, patches
 		if why == "" {
 			if f, err = tg.function(w.at); err != nil {
 				why = err.Error()
+			} else if w.at.Module.File.IsGo() {
+				w.room, why = tg.goRoom(f, w)
 			}
 		}
 		if why != "" {
@@ -103,8 +105,8 @@ func (tg *target) optimize(ctx context.Context, ws []want) (rest []want, patches
 	}
 	sort.Slice(patches, func(i, j int) bool { return patches[i].plan.At < patches[j].plan.At })
 	patches, rest = settle(patches, ws, rest)
-	patches, rest = tg.unpatched(patches, ws, rest)
-	if patches, err = o.lay(ctx, space, patches, &rest, groups); err != nil {
+	patches, rest = tg.unpatched(patches, rest)
+	if patches, err = o.lay(ctx, space, patches, &rest); err != nil {
 		return nil, nil, err
 	}
 	patches, rest = whole(patches, ws, rest)
@@ -117,7 +119,9 @@ func (tg *target) unoptimizable(w want, busy map[symbols.Addr]bool) string {
 	switch {
 	case w.kind == wantReturn && tg.followReturn(w) != "":
 		return tg.followReturn(w)
-	case w.kind != wantEntry && w.kind != wantReturn:
+	case w.kind == wantLeave && w.conditional:
+		return "it leaves the function or not, as the flags say"
+	case w.kind != wantEntry && w.kind != wantReturn && w.kind != wantLeave:
 		return "it is followed by breakpoints"
 	case busy[w.at.Addr] || tg.occupied(w.at.Addr):
 		return "a breakpoint of another probe is there"
@@ -186,7 +190,6 @@ func (o *optimizer) function(f *function, ws []want, space plan.Reach, planned .
 					if w.kind != wantExit {
 						w.p.tactic, w.p.why = p.Tactic, p.Why
 					}
-					built.probes = append(built.probes, w.p)
 					built.wants = append(built.wants, w)
 				}
 				delete(byAddr, a)
@@ -257,7 +260,6 @@ func settle(patches []*patch, ws, rest []want) ([]*patch, []want) {
 		all = append(all, w.at.Addr)
 	}
 	sort.Slice(all, func(i, j int) bool { return all[i] < all[j] })
-	given := map[*placed]bool{}
 	kept := patches[:0]
 	for _, p := range patches {
 		own := map[symbols.Addr]bool{}
@@ -277,15 +279,7 @@ func settle(patches []*patch, ws, rest []want) ([]*patch, []want) {
 			kept = append(kept, p)
 			continue
 		}
-		for _, x := range p.probes {
-			given[x] = true
-			x.tactic, x.why = plan.Breakpoint, "another probe stands where its jump would be"
-		}
-	}
-	for _, w := range ws {
-		if w.p != nil && given[w.p] {
-			rest = append(rest, w)
-		}
+		rest = p.giveUp(rest, "another probe stands where its jump would be")
 	}
 	return kept, rest
 }
@@ -380,7 +374,7 @@ func (o *optimizer) room(at uint64, ws []want) (int, error) {
 func probesOf(ws []want) []detour.Probe {
 	var out []detour.Probe
 	for _, w := range ws {
-		out = append(out, detour.Probe{ID: w.p.id, Program: w.p.prog, CountOnly: w.p.target.s.opts.CountOnly, IP: uint64(w.at.Addr)})
+		out = append(out, detour.Probe{ID: w.p.id, Program: w.p.prog, CountOnly: w.p.target.s.opts.CountOnly, IP: uint64(w.p.where.Addr)})
 	}
 	return out
 }
@@ -502,25 +496,39 @@ func (o *optimizer) probes(st *stage, ws []want, tail tailFunc) ([]byte, error) 
 			return o.returnStage(st, w, tail)
 		}
 	}
-	d, err := detour.Build(uint64(st.base), &o.params, probesOf(ws), tail)
+	params := o.goParams(ws[0])
+	var d *detour.Detour
+	var err error
+	if ws[0].kind == wantLeave {
+		d, err = detour.BuildExit(uint64(st.base), &params, probesOf(ws), nil, tail)
+	} else {
+		d, err = detour.Build(uint64(st.base), &params, probesOf(ws), tail)
+	}
 	if err != nil {
 		return nil, err
 	}
-	st.detour = d
+	st.detour, st.wants = d, ws
 	return d.Code, nil
 }
 
 // apart divides the probes of one address into those that share a stage: the
-// entry probes, each return probe and each exit. There is at least one part.
+// entry probes, those that an exit is a hit of by itself, each return probe and
+// each exit of others. There is at least one part.
 func apart(ws []want) [][]want {
-	var entries []want
+	var entries, leaves []want
 	var out [][]want
 	for _, w := range ws {
-		if w.kind != wantEntry {
-			out = append(out, []want{w})
-		} else {
+		switch w.kind {
+		case wantEntry:
 			entries = append(entries, w)
+		case wantLeave:
+			leaves = append(leaves, w)
+		default:
+			out = append(out, []want{w})
 		}
+	}
+	if len(leaves) > 0 {
+		out = append([][]want{leaves}, out...)
 	}
 	if len(entries) > 0 || len(out) == 0 {
 		out = append([][]want{entries}, out...)
@@ -530,7 +538,7 @@ func apart(ws []want) [][]want {
 
 // lay maps the memory of the detours and writes them. Patches whose memory
 // can't be had are given up for breakpoints.
-func (o *optimizer) lay(ctx context.Context, space *plan.Space, list []*patch, rest *[]want, groups map[*function][]want) ([]*patch, error) {
+func (o *optimizer) lay(ctx context.Context, space *plan.Space, list []*patch, rest *[]want) ([]*patch, error) {
 	tg := o.tg
 	var refused []plan.Range
 	for _, r := range space.Fresh() {
@@ -564,12 +572,7 @@ func (o *optimizer) lay(ctx context.Context, space *plan.Space, list []*patch, r
 			kept = append(kept, p)
 			continue
 		}
-		for _, w := range p.wants {
-			w.p.tactic, w.p.why = plan.Breakpoint, "the program mapped memory where its detour was to lie"
-			if w.kind != wantExit {
-				*rest = append(*rest, w)
-			}
-		}
+		*rest = p.giveUp(*rest, "the program mapped memory where its detour was to lie")
 	}
 	return kept, nil
 }

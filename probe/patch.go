@@ -22,8 +22,7 @@ import (
 type patch struct {
 	plan    *plan.Patch
 	before  []plan.Write // what its writes replace, the original bytes
-	probes  []*placed
-	wants   []want // the places that it serves
+	wants   []want       // what it serves, each once
 	stages  []*stage
 	entries []int // in the journal, one for each write
 	armed   bool
@@ -37,6 +36,7 @@ type stage struct {
 	size   int
 	at     symbols.Addr   // the first displaced instruction
 	detour *detour.Detour // nil: only copies
+	wants  []want         // what the detour serves
 	// returns is the return probe whose code this is, landings included.
 	returns *followed
 	// exits is the return probe of exits whose code this is; leaves says that
@@ -72,6 +72,27 @@ func (p *patch) covers(a symbols.Addr, n int) bool {
 	return uint64(a) < p.plan.Lock && uint64(a)+uint64(n) > p.plan.At
 }
 
+// probes lists the probes that it serves, each once for every place of it.
+func (p *patch) probes() []*placed {
+	out := make([]*placed, len(p.wants))
+	for i, w := range p.wants {
+		out[i] = w.p
+	}
+	return out
+}
+
+// giveUp makes breakpoints of what the patch was to serve, which is added to
+// rest; exits of others go with their entries.
+func (p *patch) giveUp(rest []want, why string) []want {
+	for _, w := range p.wants {
+		w.p.tactic, w.p.why = plan.Breakpoint, why
+		if w.kind != wantExit {
+			rest = append(rest, w)
+		}
+	}
+	return rest
+}
+
 // entry is where a thread that arrives at an address of the patched window
 // must go on: at the detour of a probe there, or at the copy.
 func (p *patch) entry(a symbols.Addr) (symbols.Addr, bool) {
@@ -93,13 +114,14 @@ type patches struct {
 	stages []*stage // by base
 	owner  map[*stage]*patch
 	guards map[symbols.Addr]symbols.Addr // address of a guard → where to go on
+	noRoom map[symbols.Addr]*stage       // address of the int3 for stacks without room
 	faults map[symbols.Addr]symbols.Addr // load that may fault → where to go on
 }
 
 func newPatches() *patches {
 	return &patches{
 		pages: pageIndex{},
-		owner: map[*stage]*patch{}, guards: map[symbols.Addr]symbols.Addr{}, faults: map[symbols.Addr]symbols.Addr{},
+		owner: map[*stage]*patch{}, noRoom: map[symbols.Addr]*stage{}, guards: map[symbols.Addr]symbols.Addr{}, faults: map[symbols.Addr]symbols.Addr{},
 	}
 }
 
@@ -113,6 +135,9 @@ func (ps *patches) add(list []*patch) {
 				ps.owner[s] = q
 				if s.detour == nil {
 					continue
+				}
+				if a := s.detour.NoRoom; a != 0 {
+					ps.noRoom[symbols.Addr(a)] = s
 				}
 				for _, f := range s.detour.Faults {
 					ps.faults[symbols.Addr(f.At)] = symbols.Addr(f.To)

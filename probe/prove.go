@@ -15,6 +15,8 @@ type function struct {
 	start symbols.Addr
 	code  []byte // original bytes, from the file
 	sweep *insn.Function
+	// golang is what is known of it as code of Go's; nil until it is asked for.
+	golang *goCode
 }
 
 // function decodes the function that contains the site, once.

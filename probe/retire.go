@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kprobe/probe/detour"
 	"kprobe/probe/plan"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
@@ -269,9 +270,13 @@ func (tg *target) forgetPatches(gone map[*patch]bool) {
 		if s.detour == nil {
 			continue
 		}
+		if a := s.detour.NoRoom; a != 0 {
+			delete(ps.noRoom, symbols.Addr(a))
+			tg.area.table.Remove(a)
+		}
 		for _, f := range s.detour.Faults {
 			delete(ps.faults, symbols.Addr(f.At))
-			tg.area.table.Remove(f.At)
+			tg.area.table.Remove(detour.FaultKey(f.At))
 		}
 	}
 	clear(ps.stages[len(stages):])

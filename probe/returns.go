@@ -185,16 +185,20 @@ func (s *Session) leaveByLanding(tg *target, i int) (symbols.Addr, bool) {
 
 // leaveGo finishes the call of a Go function that is left at this site.
 func (s *Session) leaveGo(tg *target, st *site) {
-	key, ok := goKey(tg.proc, &s.regs)
-	if !ok {
-		return
-	}
+	key, known := goKey(tg.proc, &s.regs)
 	var word [8]byte
 	if _, err := tg.proc.ReadMemory(word[:], symbols.Addr(s.regs.GPR[fetch.SP])); err != nil {
 		return
 	}
 	ra := symbols.Addr(binary.LittleEndian.Uint64(word[:]))
 	for _, p := range st.exits {
+		if p.alone {
+			s.returnAlone(p, ra)
+			continue
+		}
+		if !known {
+			continue
+		}
 		s.done = tg.calls.take(key, func(in *instance) bool { return in.probe == p }, s.done)
 		for _, in := range s.done {
 			in.ra = ra

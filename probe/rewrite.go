@@ -6,6 +6,8 @@ import (
 	"errors"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"kprobe/probe/plan"
 	"kprobe/symbols"
 )
@@ -52,6 +54,13 @@ func (tg *target) rewriteSpan(list []change) error {
 	start := list[0].at
 	span := make([]byte, list[len(list)-1].end()-start)
 	if _, err := tg.proc.ReadMemory(span, symbols.Addr(start)); err != nil {
+		switch {
+		case len(list) > 1:
+			return errors.Join(tg.rewriteSpan(list[:1]), tg.rewriteSpan(list[1:]))
+		case list[0].old != nil && errors.Is(err, unix.EFAULT):
+			list[0].done = true // its library was unloaded
+			return nil
+		}
 		return err
 	}
 	changed := false

@@ -105,7 +105,7 @@ func toggle(s *Session, rng *rand.Rand, keep func(*placed) bool) error {
 		for _, tg := range s.targets {
 			err := tg.proc.WithStopped(context.Background(), func(stopped []*tracee.Thread) error {
 				for _, p := range tg.patches.list {
-					if keep(p.probes[0]) || rng.IntN(2) == 0 {
+					if keep(p.wants[0].p) || rng.IntN(2) == 0 {
 						continue
 					}
 					if p.armed {
@@ -134,7 +134,7 @@ func rearm(tg *target, p *patch, stopped []*tracee.Thread) error {
 		if !ok {
 			return fmt.Errorf("the guard at %#x leads nowhere", g.At)
 		}
-		if err := tg.area.table.Insert(g.At, uint64(to)); err != nil {
+		if err := tg.area.table.Insert(guardKey(g), uint64(to)); err != nil {
 			return err
 		}
 		tg.patches.guards[symbols.Addr(g.At)] = to

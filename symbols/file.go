@@ -32,6 +32,7 @@ type File struct {
 	found finder // where separate debug files are looked for
 
 	symbols  lazy[symbolTables]
+	goTable  lazy[goFuncs]
 	ranges   lazy[[]fde]
 	relocs   lazy[[]relocation]
 	stubs    lazy[[]Symbol]

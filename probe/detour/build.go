@@ -51,6 +51,7 @@ func build(base uint64, p *Params, probes []Probe, before, tail func(c *asm.Code
 		b.returnTail = true
 		b.where = origin{hasIP: true, ipAbove: 0, sp: 8}
 	}
+	noRoom := b.look()
 	b.frame.save(b.Code)
 	b.area()
 	for i := range probes {
@@ -69,6 +70,10 @@ func build(base uint64, p *Params, probes []Probe, before, tail func(c *asm.Code
 		return nil, err
 	}
 	d.Copy = copyAt
+	if noRoom != nil {
+		off, _ := b.Offset(*noRoom)
+		d.NoRoom = base + uint64(off)
+	}
 	return d, nil
 }
 
@@ -127,6 +132,9 @@ func (b *builder) plan(probes []Probe) error {
 			return fmt.Errorf("probe id %d out of range", pr.ID)
 		}
 		l, err := planProgram(pr, b.p)
+		if err == nil && b.p.GoLook {
+			err = checkLook(pr.Program)
+		}
 		if err != nil {
 			return err
 		}

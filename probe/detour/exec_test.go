@@ -275,7 +275,7 @@ func (m *machine) place(build func(base uint64, tail func(c *asm.Code) error) (*
 	copy(room, d.Code)
 	m.code = (m.code + uint64(len(d.Code)) + 63) &^ 63
 	for _, f := range d.Faults {
-		if err := m.table.Insert(f.At, f.To); err != nil {
+		if err := m.table.Insert(FaultKey(f.At), f.To); err != nil {
 			m.t.Fatal(err)
 		}
 	}

@@ -111,7 +111,7 @@ func (n *net) lookup(data uint64) {
 	look, probe, next, hit := n.NewLabel(), n.NewLabel(), n.NewLabel(), n.NewLabel()
 	trap := n.NewLabel()
 	ranges, landing := n.NewLabel(), n.NewLabel()
-	resume, retired := n.NewLabel(), n.NewLabel()
+	resume, retired, fault := n.NewLabel(), n.NewLabel(), n.NewLabel()
 
 	n.Endbr()
 	n.MovAbs(asm.R8, data)
@@ -120,7 +120,7 @@ func (n *net) lookup(data uint64) {
 	n.Test(asm.W32, asm.AX, asm.AX)
 	n.Jcc(asm.LE, n.chain) // sent by a process
 	n.OpImm(asm.Cmp, asm.W32, asm.DI, sigTrap)
-	n.JccShort(asm.NE, look)
+	n.JccShort(asm.NE, fault)
 	n.OpImm(asm.Cmp, asm.W32, asm.AX, siKernel)
 	n.JccShort(asm.E, trap)
 	// The step of a tracer that was killed in the middle.
@@ -136,6 +136,12 @@ func (n *net) lookup(data uint64) {
 	n.Ret()
 	n.Bind(trap)
 	n.OpImm(asm.Sub, asm.W64, asm.R10, 1)
+	n.JmpShort(look)
+	// A fault at a probed instruction is the program's: its int3's key is
+	// another.
+	n.Bind(fault)
+	n.MovAbs(asm.CX, faultKey)
+	n.Op(asm.Or, asm.W64, asm.R10, asm.CX)
 
 	// r9 = table, r10 = key, rax = slot, r11 = slots left to look at
 	n.Bind(look)

@@ -20,8 +20,8 @@ var ErrTable = errors.New("not a site table")
 //	 8  u64 shift: 64 - log2 slots
 //	64  slots × {u64 key, u64 value}
 //
-// A key is the address of an int3, of a load that may fault or of a guard
-// byte; its slot is key*hashFactor >> shift, or the next that is free. Key 0 is
+// A key is the address of an int3, or FaultKey of that of a load that may fault
+// or of a guard byte that raises SIGILL; its slot is key*hashFactor >> shift, or the next that is free. Key 0 is
 // a slot never used, and ends a search. The value is the address to go on at;
 // value = key is a retired site, 0 one that isn't there.
 //
@@ -38,6 +38,13 @@ const (
 
 	minTableBits, maxTableBits = 4, 24
 )
+
+// faultKey tells the keys of faults from those of int3s: a probed instruction
+// may fault itself. Addresses of programs have 57 bits at most.
+const faultKey = 1 << 63
+
+// FaultKey is the key of an instruction that raises SIGSEGV, SIGBUS or SIGILL.
+func FaultKey(at uint64) uint64 { return at | faultKey }
 
 // TableSize is the size in bytes of a table of 1<<bits slots.
 func TableSize(bits int) int { return tableSlots + slotSize<<bits }

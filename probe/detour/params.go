@@ -36,6 +36,11 @@ type Params struct {
 	MaxStack int
 	// StackEnd is where the first thread's stack ends; 0 is unknown.
 	StackEnd uint64
+	// GoLook has the detour look whether the stack has room for its frame: r14
+	// is a goroutine of Go's (runtime.g), whose first words bound its stack, and
+	// r12 and the flags are free, as where a function of Go's compiler starts or
+	// returns. Where there is no room a trap takes the hit, at Detour.NoRoom.
+	GoLook bool
 	// NoSyscall says that detours must not make system calls (a seccomp filter).
 	NoSyscall bool
 }
@@ -75,7 +80,11 @@ type Detour struct {
 	Code []byte
 	// Copy is where the displaced instructions start: a thread that is sent
 	// there, from Build's and BuildReturn's detours, takes no record.
-	Copy   uint64
+	Copy uint64
+	// NoRoom is the address of an int3 at which a thread stops whose stack has no
+	// room for the detour. It has taken no hit, has its registers but r12, and
+	// goes on at Copy. 0: that doesn't happen.
+	NoRoom uint64
 	Faults []Fault
 	marks  []mark
 }

@@ -160,6 +160,8 @@ func (b *builder) tid() {
 	if len(t.Path) == 0 {
 		return
 	}
+	b.Test(asm.W32, asm.AX, asm.AX) // not told yet, early in a thread's life
+	b.Jcc(asm.E, null)
 	back := b.Mark()
 	b.cold = append(b.cold, func() {
 		b.Bind(null)

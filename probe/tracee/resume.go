@@ -103,14 +103,19 @@ func requestName(op int) string {
 
 // deliver lets the thread run on and gives it the signals it is owed: those
 // held back during a step, then, if current, the one that stopped it, whose
-// siginfo is in t.si.
+// siginfo is in t.si; a fault comes before what was held.
 //
 // Only a stop on the way to a signal's delivery can pass a siginfo on. From
 // any other, and for all but the first signal, a stand-in of the same number
 // is sent to the thread; when that stops it, the siginfo is exchanged for the
 // one that is owed (see swapOwed).
 func (t *Thread) deliver(current bool) error {
-	if current {
+	switch {
+	case current && t.si.Synchronous():
+		// A fault is of the instruction at which the thread stands; a handler
+		// that ran before would be the one that faulted.
+		t.held = append([]Siginfo{t.si}, t.held...)
+	case current:
 		t.held = append(t.held, t.si)
 	}
 	if len(t.held) == 0 {

@@ -1,0 +1,223 @@
+package probe
+
+import (
+	"bytes"
+	"encoding/binary"
+
+	"kprobe/probe/insn"
+	"kprobe/symbols"
+)
+
+// Where a detour has stack in Go code
+//
+// A goroutine's stack is small, and below it lies another's memory. What a
+// function may rely on is what the linker proves (cmd/link, stackcheck.go;
+// internal/abi, stack.go):
+//
+//   - A function that compares SP with g.stackguard0 where it starts, and has
+//     passed, has at least StackLimit = 800 bytes below its frame, until it
+//     returns. A detour in its body takes a part of them.
+//   - Everywhere else (before that check, in the code that has the stack grown,
+//     in functions without a check) there may be nothing at all.
+//
+// So a probe of the entry of a function with a check is put behind the check:
+// registers and the stack pointer are there what they were at the entry, but
+// for r12 and the flags, which the calling convention leaves undefined. A call
+// whose stack has to grow first starts over at the entry, and is one hit, as it
+// is one call.
+//
+// At the entry and the exits of a function without a check r12 and the flags
+// are free, too, and r14 is the goroutine (abi-internal.md): there the detour
+// looks whether the stack has room. Where it has none the hit is taken by a
+// breakpoint in the detour. Everywhere else in such a function a probe stays a
+// breakpoint.
+//
+// A detour is no place where a goroutine is preempted or its stack is moved:
+// signals are held until the thread has left it, and without a tracer Go's
+// handler finds an address that is none of its code, and lets it be.
+
+// goStackBytes is what a detour may use in the body of a function that has
+// checked its stack: StackLimit less a red zone, which assembly may use, and
+// what a copy of a displaced instruction may take.
+const goStackBytes = 512
+
+// goRoom says how a detour gets its stack.
+type goRoom uint8
+
+const (
+	goNone    goRoom = iota // there may be none
+	goPlenty                // it is another language's function, on a stack of that language
+	goChecked               // the function has checked
+	goLook                  // the detour has to look, with r12, r14 and the flags
+)
+
+// goCode is what is known of a function in a file that Go's linker made.
+type goCode struct {
+	kind symbols.GoKind
+	// In a function that checks its stack: where the body starts and where it
+	// ends, as offsets. Behind it lies what has the stack grown.
+	checked, slow uint64
+	// In one that doesn't: the entry's and the exits' free registers are free.
+	look bool
+	why  string // why not
+}
+
+// goCodeOf takes a function apart.
+func goCodeOf(file *symbols.File, f *function) goCode {
+	g := goCode{kind: file.GoKind(f.fn.Start)}
+	if g.kind == symbols.GoForeign {
+		return g
+	}
+	if g.checked, g.slow = stackCheck(f); g.checked != 0 {
+		return g
+	}
+	if g.kind != symbols.GoCompiled {
+		g.why = "it is not of Go's compiler: what stack and registers it leaves is not known"
+		return g
+	}
+	g.why = "the function doesn't check its stack, so there may be no room for a detour"
+	g.look = looks(f)
+	return g
+}
+
+// room says how a detour at an offset gets its stack. exit says that an
+// instruction leaves the function there; why is set where there is none.
+func (g *goCode) room(off uint64, exit bool) (r goRoom, why string) {
+	switch {
+	case g.kind == symbols.GoForeign:
+		return goPlenty, ""
+	case g.checked != 0 && off >= g.checked && off < g.slow:
+		return goChecked, ""
+	case g.checked != 0:
+		return goNone, "the function's stack is not checked there, so there may be no room for a detour"
+	case g.look && (off == 0 || exit):
+		return goLook, ""
+	}
+	return goNone, g.why
+}
+
+// entry is the offset at which a probe of the function's entry stands.
+func (g *goCode) entry() uint64 { return g.checked }
+
+// stackCheck finds where a function's body starts, behind the check of its
+// stack, and where it ends: at the code that has the stack grown and jumps
+// back to the start. Both are 0 if it doesn't start with a check.
+func stackCheck(f *function) (checked, slow uint64) {
+	code := f.code
+	n := 0
+	skip := func(b ...byte) bool {
+		if n > len(code) {
+			return false
+		}
+		if bytes.HasPrefix(code[n:], b) {
+			n += len(b)
+			return true
+		}
+		return false
+	}
+	take := func(size int) bool { n += size; return n <= len(code) }
+	low := uint64(0) // where a frame that wraps around branches to
+	large := true
+	rex, modrm := byte(0x49), byte(0x66) // r14 is the goroutine
+	switch {                             // functions of the old convention load it first
+	case skip(0x64, 0x4c, 0x8b, 0x34, 0x25): // mov r14, fs:disp32
+		take(4)
+	case skip(0x64, 0x48, 0x8b, 0x0c, 0x25): // mov rcx, fs:disp32
+		take(4)
+		rex, modrm = 0x48, 0x61
+	}
+	switch {
+	case skip(0x4c, 0x8d, 0x64, 0x24): // lea r12, [rsp+disp8]
+		large = take(1)
+	case skip(0x4c, 0x8d, 0xa4, 0x24): // lea r12, [rsp+disp32]
+		large = take(4)
+	case skip(0x49, 0x89, 0xe4): // mov r12, rsp; sub r12, imm32; jb
+		if !skip(0x49, 0x81, 0xec) || !take(4) {
+			return 0, 0
+		}
+		to, size := jumpTo(code, n, 2)
+		if size == 0 {
+			return 0, 0
+		}
+		low = to
+		n += size
+	default:
+		large = false
+	}
+	// cmp r12 or rsp with g.stackguard0, at 16, or stackguard1, at 24
+	if large {
+		rex |= 4 // r12
+	}
+	if !skip(rex, 0x3b, modrm) || !skip(0x10) && !skip(0x18) {
+		return 0, 0
+	}
+	to, size := jumpTo(code, n, 6) // jbe
+	if size == 0 || low != 0 && low != to {
+		return 0, 0
+	}
+	checked = uint64(n + size)
+	if to <= checked || to >= uint64(len(code)) || !f.sweep.Boundary(uint64(f.start)+to) || !f.sweep.Boundary(uint64(f.start)+checked) {
+		return 0, 0
+	}
+	// From there a call and a jump back to the start, and no way back into
+	// the body.
+	back := false
+	for _, t := range f.sweep.Targets() {
+		from := t.From - uint64(f.start)
+		if t.Call || from < to {
+			continue
+		}
+		if t.To != uint64(f.start) {
+			return 0, 0
+		}
+		back = true
+	}
+	if !back {
+		return 0, 0
+	}
+	return checked, to
+}
+
+// jumpTo reads a conditional jump forward at n, with that condition: the offset
+// it leads to and its size, 0 if there is none.
+func jumpTo(code []byte, n int, cond byte) (to uint64, size int) {
+	if n+6 > len(code) {
+		return 0, 0
+	}
+	switch {
+	case code[n] == 0x70|cond:
+		return uint64(n + 2 + int(int8(code[n+1]))), 2
+	case code[n] == 0x0f && code[n+1] == 0x80|cond:
+		return uint64(int64(n+6) + int64(int32(binary.LittleEndian.Uint32(code[n+2:])))), 6
+	}
+	return 0, 0
+}
+
+// looks reports whether a function without a stack check is one in which r14 is
+// the goroutine from the start, and at whose entry r12 and the flags are free:
+// it doesn't set r14 (wrappers for callers of the old convention do), doesn't
+// jump to its start, and doesn't read r12 before it sets it.
+func looks(f *function) bool {
+	for _, t := range f.sweep.Targets() {
+		if !t.Call && t.To == uint64(f.start) {
+			return false
+		}
+	}
+	free := insn.Set(insn.R12)
+	straight, called := true, false
+	for _, i := range f.sweep.All() {
+		if !called && i.RegsWritten().Has(insn.R14) {
+			return false
+		}
+		called = called || i.Flags.Any(insn.Call)
+		if !straight {
+			continue
+		}
+		if i.RegsRead()&free != 0 {
+			return false
+		}
+		free &^= i.RegsWritten()
+		straight = !i.Flags.Any(insn.Jmp | insn.CondBranch | insn.Call | insn.Ret | insn.Stops)
+	}
+	return true
+}

@@ -1,0 +1,119 @@
+package probe
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/fetch"
+	"kprobe/probe/detour"
+	"kprobe/probe/insn"
+	"kprobe/probe/tracee"
+	"kprobe/symbols"
+)
+
+// goCode is what is known of a function of a file that Go's linker made.
+func (f *function) goCode(file *symbols.File) *goCode {
+	if f.golang == nil {
+		g := goCodeOf(file, f)
+		f.golang = &g
+	}
+	return f.golang
+}
+
+// behindCheck is where a probe at w is put: at w itself, or for the entry of a
+// function of Go's that checks its stack behind that check.
+func (tg *target) behindCheck(w symbols.Site) (symbols.Site, error) {
+	if w.Offset != 0 || w.Vaddr != w.Func.Start || w.Module == nil || w.Module.File == nil || !w.Module.File.IsGo() {
+		return w, nil
+	}
+	if _, _, err := tg.prove(w); err != nil {
+		return w, err
+	}
+	f, err := tg.function(w)
+	if err != nil {
+		return w, nil // it stays where it is
+	}
+	if n := f.goCode(w.Module.File).entry(); n != 0 {
+		w.Addr += symbols.Addr(n)
+		w.Vaddr += symbols.Vaddr(n)
+		w.Offset = n
+		w.Name = fmt.Sprintf("%s+%#x", w.Name, n)
+	}
+	return w, nil
+}
+
+// goRoom says how the detour of a probe in Go code gets its stack, or why it
+// can have none.
+func (tg *target) goRoom(f *function, w want) (goRoom, string) {
+	return f.goCode(w.at.Module.File).room(uint64(w.at.Addr-f.start), leaves(f, w.at.Addr))
+}
+
+// leaves reports whether the instruction at an address ends the call of its
+// function: r12, r13 and the flags are then free.
+func leaves(f *function, a symbols.Addr) bool {
+	i, code, ok := f.sweep.At(uint64(a))
+	if !ok {
+		return false
+	}
+	if i.Flags.Any(insn.Ret) {
+		return true
+	}
+	to, direct := i.Target(uint64(a), code)
+	return direct && i.Flags.Any(insn.Jmp) && to-uint64(f.start) >= uint64(len(f.code))
+}
+
+// goParams are the parameters of the detour of a probe: in Go code those of its
+// small stacks.
+func (o *optimizer) goParams(w want) detour.Params {
+	p := o.params
+	if w.room == goChecked || w.room == goLook {
+		p.NoRedZone = w.room == goLook
+		p.MaxStack = goStackBytes
+		p.GoLook = w.room == goLook
+	}
+	return p
+}
+
+// returnAlone records a return of which nothing is kept from the entry. The
+// thread stands at the return; the hit has the registers of behind it.
+func (s *Session) returnAlone(p *placed, ra symbols.Addr) {
+	was := s.regs
+	s.regs.IP = uint64(ra)
+	s.regs.GPR[fetch.SP] += 8
+	s.record(p, nil, ra)
+	s.regs = was
+}
+
+// hitStage records the hits of a detour that had no room on the stack, and
+// sends the thread on to the displaced instructions.
+func (s *Session) hitStage(tg *target, th *thread, st *stage, silent bool) tracee.Verdict {
+	regs, err := th.t.Regs()
+	if err != nil {
+		return tracee.Resume
+	}
+	tg.noRoomHits++
+	if !silent {
+		if err := s.fill(tg, th); err != nil {
+			return tracee.Resume
+		}
+		for _, w := range st.wants {
+			if w.kind == wantLeave {
+				var word [8]byte
+				if _, err := tg.proc.ReadMemory(word[:], symbols.Addr(regs.Rsp)); err == nil {
+					s.returnAlone(w.p, symbols.Addr(le64(word[:])))
+				}
+				continue
+			}
+			s.regs.IP = uint64(w.p.where.Addr)
+			s.record(w.p, nil, 0)
+		}
+	}
+	return sendTo(tg, th.t, regs, st.copyAt)
+}
+
+// sendTo lets a thread go on elsewhere.
+func sendTo(tg *target, t *tracee.Thread, regs *unix.PtraceRegs, to symbols.Addr) tracee.Verdict {
+	regs.Rip = uint64(to)
+	return tg.resumed(t, regs)
+}
