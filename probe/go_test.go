@@ -82,19 +82,21 @@ func TestGo(t *testing.T) {
 	}
 }
 
-// TestGoEverything: all functions of a Go program, its runtime's too, counted
-// while it works.
-func TestGoEverything(t *testing.T) {
+// TestGoRuntime: the scheduler's and the collector's functions, those of the
+// network and of locks, counted while the program works.
+func TestGoRuntime(t *testing.T) {
 	prog := fixture.Build(t, "probe_go.go")
 	want := plain(t, prog)
 	sub := startSubject(t, prog)
-	l := attach(t, sub.pid(), Options{CountOnly: true}, "p:all *", "p:chain main.chain")
+	l := attach(t, sub.pid(), Options{CountOnly: true},
+		"p:all runtime.(\\**", "p:all net*", "p:all sync*", "p:all fmt.*", "p:all main.*", "p:all runtime.gc[A-Z]*",
+		"p:all runtime.s[ct]*", "p:all runtime.new*", "p:chain main.chain")
 	if got := sub.work(); got != want {
 		t.Errorf("probed, the program printed %q, otherwise %q", got, want)
 	}
 	jumps, _ := optimizedOf(l, "all")
 	places := l.stat("all").Places
-	if jumps*100 < places*95 {
+	if places < 2000 || jumps*100 < places*95 {
 		t.Errorf("only %d of %d functions are probed by a jump", jumps, places)
 	}
 	t.Logf("%d of %d by a jump, %d hits", jumps, places, l.stat("all").Hits)
