@@ -2,6 +2,7 @@ package probe
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -159,4 +160,136 @@ func TestExitStorm(t *testing.T) {
 		t.Errorf("probed, the program printed %q, otherwise %q", got, want)
 	}
 	sub.end()
+}
+
+// exitPlaces are the returns of the probes that go by exits, as places of a
+// definition.
+func exitPlaces(t *testing.T, l *live) (places []string) {
+	t.Helper()
+	seen := map[string]bool{}
+	err := l.s.tracer.Do(func() error {
+		for _, tg := range l.s.targets {
+			for p := range tg.placed {
+				if p.byExits == nil {
+					continue
+				}
+				for _, w := range p.byExits.exits {
+					if name := w.at.Name; !seen[name] && !strings.Contains(name, ".cold") {
+						seen[name] = true
+						places = append(places, name)
+					}
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(places)
+	return places
+}
+
+// TestExitGivesWay places other probes at the returns while calls are under way,
+// and makes jumps breakpoints: no return is missed or seen twice.
+func TestExitGivesWay(t *testing.T) {
+	prog := fixture.Build(t, "probe_exits.cc", "-O2", "-pthread")
+	args := []string{"600", "4"}
+	done := plain(t, prog, args...)
+	for _, how := range []string{"probes", "breakpoints"} {
+		t.Run(how, func(t *testing.T) {
+			sub := startSubject(t, prog, args...)
+			sink := newWays()
+			l := engageInto(t, sub.pid(), Options{}, sink, exitDefs("")...)
+			places := exitPlaces(t, l)
+			if len(places) < len(exitWays) {
+				t.Fatalf("returns at %v only", places)
+			}
+			sub.line()
+			for i, place := range places {
+				if how == "probes" {
+					if err := l.s.Arm(t.Context(), parseDefs(t, fmt.Sprintf("p:at%d %s v=%%ax n=%%di", i, place))); err != nil {
+						t.Error(err)
+					}
+					continue
+				}
+				err := l.s.tracer.Do(func() error {
+					for _, tg := range l.s.targets {
+						for _, p := range tg.patches.list {
+							if p.armed && slices.ContainsFunc(p.wants, func(x want) bool { return x.kind == wantExit && x.at.Name == place }) {
+								return tg.unoptimize(t.Context(), p)
+							}
+						}
+					}
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			}
+			got := sub.expect("done")
+			if got != done {
+				t.Errorf("probed, the program printed %q, otherwise %q", got, done)
+			}
+			l.finish(sub.pid())
+			sub.end()
+			n, sum := sink.said(t, got)
+			for _, f := range exitWays {
+				if st := l.stat(f); sink.n[f] != n[f] || sink.sum[f] != sum[f] || st.Missed != 0 {
+					t.Errorf("%s: %d returns seen, sum %d, %d missed; want %d, %d, 0", f, sink.n[f], sink.sum[f], st.Missed, n[f], sum[f])
+				}
+			}
+		})
+	}
+}
+
+// TestExitKilled kills kprobe, both its processes, while calls of all kinds are
+// under way: the program runs on over what is left, computes the same, and a
+// later kprobe finds all of it.
+func TestExitKilled(t *testing.T) {
+	bin := buildKprobe(t)
+	prog := fixture.Build(t, "probe_exits.cc", "-O2", "-pthread")
+	args := []string{"1200", "4"}
+	want := plain(t, prog, args...)
+	for round := range full(4, 100) {
+		sub := startSubject(t, prog, args...)
+		c := startKprobe(t, bin, append([]string{"trace", "-q", "-o", "/dev/null", "-p", strconv.Itoa(sub.pid())}, exitDefs("")...)...)
+		armed := func() bool {
+			l, err := OpenLive(sub.pid())
+			if err != nil {
+				return false
+			}
+			defer l.Close()
+			n := 0
+			for _, p := range l.Probes() {
+				if p.Optimized {
+					n++
+				}
+			}
+			return n == len(exitWays)
+		}
+		if !waitUntil(armed) {
+			t.Fatalf("the probes are not armed: %s", c.stderr.String())
+		}
+		sub.line()
+		time.Sleep(time.Duration(round%4) * 3 * time.Millisecond)
+		c.kill(killBoth)
+		<-c.done
+		if round%2 == 0 {
+			if pids, err := Recover(t.Context(), []int{sub.pid()}); err != nil || len(pids) != 1 {
+				t.Errorf("recovered %v: %v", pids, err)
+			}
+			checkClean(t, sub.pid())
+		}
+		if got := sub.expect("done"); got != want {
+			t.Errorf("after the kill the program printed %q, otherwise %q", got, want)
+		}
+		if round%2 != 0 {
+			if pids, err := Recover(t.Context(), []int{sub.pid()}); err != nil || len(pids) != 1 {
+				t.Errorf("recovered %v: %v", pids, err)
+			}
+			checkClean(t, sub.pid())
+		}
+		sub.end()
+	}
 }

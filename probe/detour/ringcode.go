@@ -81,6 +81,9 @@ func (b *builder) reserve(done asm.Label) {
 	b.Store(asm.W32, asm.At(asm.CX, ring.TIDOff), asm.AX)
 	b.cold = append(b.cold, func() {
 		b.Bind(lost)
+		// A head of long ago lies behind the tail of now: no sign of a full ring.
+		b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.SI, ring.HeadOff))
+		b.Jcc(asm.NE, retry)
 		b.countOf(id, ring.CounterLost)
 		b.Jmp(done)
 	})

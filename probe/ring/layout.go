@@ -51,7 +51,8 @@ const PageSize = 4096
 // Free space of a ring is zero. A writer, on whatever CPU's ring it picked:
 //
 //  1. h = [HeadOff]; n = h + 8*units; if n - [TailOff] > ring size (unsigned):
-//     lock inc the counter CounterLost and leave.
+//     again if [HeadOff] isn't h any more (a writer that slept in between may
+//     find the tail beyond h), else lock inc the counter CounterLost and leave.
 //  2. lock cmpxchg [HeadOff], h → n; on failure again from 1.
 //     The record is at data + (h & (size-1)). It may reach past the ring's end
 //     into the slack (Slack bytes), never around; the bytes at the ring's start

@@ -72,6 +72,9 @@ func (p *Producer) Reserve(cpu int, id uint32, n int) (r Reservation, ok bool) {
 		h := p.m.load64(head)
 		next := h + uint64(units)*Unit
 		if next-p.m.load64(tail) > uint64(p.l.RingSize) {
+			if p.m.load64(head) != h {
+				continue // h is of long ago, the tail of now
+			}
 			return r, false
 		}
 		if p.m.cas64(head, h, next) {
