@@ -60,7 +60,10 @@ type histFetch struct {
 }
 
 // The fields that are none of a program's.
-var commonFields = []string{fieldPID, fieldCPU, fieldComm, fieldTime}
+var commonFields = []string{fieldPID, fieldCPU, fieldComm, fieldTime, fieldStack}
+
+// atStack is the place of the stack: the last of the common fields.
+const atStack = -5
 
 // Hit implements probe.Sink.
 func (g *Histograms) Hit(h *probe.Hit) error {
@@ -199,6 +202,13 @@ func (f *histField) number(v uint64) uint64 {
 
 // appendKey appends what tells a key from others.
 func (g *Histograms) appendKey(dst []byte, f *histField, at int, h *probe.Hit) []byte {
+	if at == atStack {
+		dst = binary.LittleEndian.AppendUint64(append(dst, 2), uint64(len(h.Stack)))
+		for _, frame := range h.Stack {
+			dst = binary.LittleEndian.AppendUint64(dst, uint64(frame.Addr))
+		}
+		return dst
+	}
 	v, text, isText := g.value(at, h)
 	if !isText {
 		return binary.LittleEndian.AppendUint64(append(dst, 0), f.number(v))
@@ -217,6 +227,11 @@ func (g *Histograms) entry(f *histFetch, h *probe.Hit) *histEntry {
 		spec := &f.h.spec.keys[i]
 		if i > 0 {
 			e.shown, e.json = append(e.shown, ',', ' '), append(e.json, ',')
+		}
+		if at == atStack {
+			e.raw, e.texts = append(e.raw, 0), append(e.texts, "")
+			e.shown, e.json = appendHistStack(e.shown, h, &g.names), appendHistStackJSON(e.json, h)
+			continue
 		}
 		v, text, isText := g.value(at, h)
 		k := histKey{spec: spec, v: spec.number(v), text: text, isText: isText, comm: h.Comm}
@@ -238,7 +253,10 @@ func (g *Histograms) entry(f *histFetch, h *probe.Hit) *histEntry {
 		e.shown = k.appendText(e.shown, &g.names)
 		e.json = k.appendJSON(e.json, &g.names)
 	}
-	e.shown, e.json = append(e.shown, ' ', '}'), append(e.json, '}')
+	if e.shown[len(e.shown)-1] != '\n' {
+		e.shown = append(e.shown, ' ')
+	}
+	e.shown, e.json = append(e.shown, '}'), append(e.json, '}')
 	return e
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"kprobe/fetch"
 	"kprobe/probe"
+	"kprobe/symbols"
 )
 
 func TestParseHist(t *testing.T) {
@@ -47,6 +48,8 @@ func TestParseHist(t *testing.T) {
 		"a:size=100":            "size 100: 128 to 131072",
 		"a:size=many":           "size many",
 		"a:pause=1":             "pause is none of keys, vals, sort, size",
+		"stacktrace.hex":        "Invalid field modifier: stacktrace.hex",
+		"a:vals=stacktrace":     "A stack is no value: stacktrace",
 		"vals=a:keys=":          "names nothing",
 		"hist:sort=hitcount:x=": "names nothing",
 	} {
@@ -176,6 +179,44 @@ func TestHistRanges(t *testing.T) {
 		"9223372036854775800-9223372036854775809:2 20-29:1 10-19:1 0-9:8"
 	if strings.Join(got, " ") != want {
 		t.Errorf("got  %s\nwant %s", strings.Join(got, " "), want)
+	}
+}
+
+// TestHistStack counts by stacks, which are shown frame by frame.
+func TestHistStack(t *testing.T) {
+	spec, err := ParseHist("size,stacktrace")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, s := &Histograms{Specs: []*HistSpec{spec}}, newScene(t)
+	h := s.hit(t, "p:m work size=$arg1:u64", fetch.Regs{}, nil)
+	for _, at := range []symbols.Addr{5, 6, 5} {
+		h.Stack = []symbols.StackFrame{{Addr: s.work.Addr}, {Addr: s.caller.Addr + at, Call: true}, {Addr: 0x7fff00000000}}
+		if err := g.Hit(h); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, _, work, _, _ := s.space.Symbolize(s.work.Addr)
+	_, _, caller, _, _ := s.space.Symbolize(s.caller.Addr)
+	stack := func(at int) string {
+		return fmt.Sprintf("{ size:          0, common_stacktrace:\n         work+0x0/%#x\n         caller+%#x/%#x\n         0x7fff00000000\n}", work, at, caller)
+	}
+	text := string(g.AppendText(nil, nil))
+	if !strings.Contains(text, "\n"+stack(6)+" hitcount:          1\n"+stack(5)+" hitcount:          2\n\nTotals:\n") {
+		t.Errorf("%s", text)
+	}
+	var o struct {
+		Entries []struct {
+			Keys struct {
+				Stack []struct{ Sym string } `json:"common_stacktrace"`
+			}
+		}
+	}
+	if err := json.Unmarshal(g.AppendJSON(nil, nil, -1), &o); err != nil || len(o.Entries) != 2 || o.Entries[0].Keys.Stack[1].Sym != "caller" {
+		t.Errorf("%v, %+v", err, o)
+	}
+	if d, err := fetch.Parse("p:m work size=$arg1"); err != nil || spec.For(d) {
+		t.Errorf("%v: a definition without a stack has none", err)
 	}
 }
 

@@ -25,6 +25,8 @@ const (
 	fieldCPU  = "common_cpu"
 	fieldComm = "common_comm" // the thread's name
 	fieldTime = "common_timestamp"
+	// The stack, of definitions that record one.
+	fieldStack = "common_stacktrace"
 )
 
 // HistSpec says what a histogram counts: the kernel's hist trigger. It is not
@@ -59,7 +61,7 @@ func (e *HistError) Error() string { return e.Text + ": " + e.About }
 // ParseHist parses KEY[,KEY…][:vals=VAL,…][:sort=FIELD[.descending],…][:size=N],
 // what follows hist: in a trigger of the kernel; "keys=" may be left out. A
 // KEY is the name of a fetched value, or common_pid, common_cpu, common_comm,
-// common_timestamp, with one of the modifiers .hex .sym .sym-offset .log2
+// common_timestamp, common_stacktrace, with one of the modifiers .hex .sym .sym-offset .log2
 // .buckets=N, and common_pid.execname.
 func ParseHist(text string) (*HistSpec, error) {
 	h := &HistSpec{size: histSize}
@@ -112,6 +114,8 @@ func (h *HistSpec) part(name, list string) error {
 				return err
 			case f.mod != "" && f.mod != "hex":
 				return &HistError{"Invalid field modifier", w}
+			case f.name == fieldStack:
+				return &HistError{"A stack is no value", w}
 			case f.name != hitcount:
 				h.vals = append(h.vals, f)
 			}
@@ -159,6 +163,12 @@ func parseHistField(w string) (histField, error) {
 			}
 		}
 	}
+	if f.name == "stacktrace" {
+		f.name = fieldStack // as kernels before 6.4 call it
+	}
+	if f.name == fieldStack && f.mod != "" {
+		return f, &HistError{"Invalid field modifier", w}
+	}
 	if f.name == "" {
 		return f, fmt.Errorf("a field has no name")
 	}
@@ -166,6 +176,11 @@ func parseHistField(w string) (histField, error) {
 		return f, &HistError{"Invalid field modifier", w}
 	}
 	return f, nil
+}
+
+// Stack reports whether the histogram needs hits with a stack.
+func (h *HistSpec) Stack() bool {
+	return slices.ContainsFunc(h.keys, func(f histField) bool { return f.name == fieldStack })
 }
 
 // Args are the names of fetched values that the histogram needs.

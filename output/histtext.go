@@ -96,6 +96,43 @@ func (k *histKey) appendJSON(dst []byte, sym fetch.Symbolizer) []byte {
 	return fetch.AppendJSON(dst, t, fetch.Value{Int: k.v}, nil)
 }
 
+// appendHistStack appends a stack in the form of the kernel's
+// hist_trigger_stacktrace_print: a line for each frame.
+func appendHistStack(dst []byte, h *probe.Hit, sym fetch.Symbolizer) []byte {
+	dst = append(dst, fieldStack+":\n"...)
+	for _, at := range h.Stack {
+		dst = append(dst, "         "...)
+		code := at.Addr
+		if at.Call {
+			code-- // of a call that ends a function what follows is another's
+		}
+		switch name, off, size, ok := sym.SymbolAt(code); {
+		case at.Signal:
+			dst = append(dst, "<signal handler called>"...)
+		case ok:
+			dst = appendHex(append(append(dst, name...), '+'), off+uint64(at.Addr-code))
+			dst = appendHex(append(dst, '/'), size)
+		default:
+			dst = appendHex(dst, uint64(at.Addr))
+		}
+		dst = append(dst, '\n')
+	}
+	return dst
+}
+
+// appendHistStackJSON appends a stack as the objects of hits have it.
+func appendHistStackJSON(dst []byte, h *probe.Hit) []byte {
+	f := Formatter{Form: JSON}
+	dst = append(appendString(dst, fieldStack), ":["...)
+	for i, at := range h.Stack {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, f.describe(h.Space, at).json...)
+	}
+	return append(dst, ']')
+}
+
 func appendRange(dst []byte, from, to uint64) []byte {
 	dst = appendCount(append(dst, `{"from":`...), from)
 	return append(appendCount(append(dst, `,"to":`...), to), '}')
@@ -198,6 +235,9 @@ func (g *Histograms) shown(stats []probe.Stats) []*hist {
 // histogram needs: which ones $arg* and jprobes have is known when they are
 // armed.
 func (h *HistSpec) For(d *fetch.Def) bool {
+	if h.Stack() && d.Stack == 0 {
+		return false
+	}
 	for _, name := range h.Args() {
 		found := d.Kind == fetch.Jprobe
 		for _, a := range d.Args {

@@ -96,6 +96,8 @@ func (o *traceOptions) checkHists(defs []*fetch.Def) error {
 		missing := spec.Args()
 		if left := slices.DeleteFunc(slices.Clone(missing), func(n string) bool { return slices.Contains(names, n) }); len(left) > 0 {
 			missing = left
+		} else if spec.Stack() {
+			missing, known = []string{"common_stacktrace"}, "end a definition with stack=N to record N frames"
 		} else {
 			known = "no one definition has all of them"
 		}

@@ -44,6 +44,7 @@ func TestHistErrors(t *testing.T) {
 		{[]string{"--hist", "size", "p:w work n=$arg1 m=$arg2"}, ExitFailure, "kprobe: histogram size: Couldn't find field: size; the values are n, m\n"},
 		{[]string{"--hist", "n,m", "p:a work n=$arg1", "p:b work m=$arg1"}, ExitFailure, "kprobe: histogram n,m: Couldn't find field: n, m; no one definition has all of them\n"},
 		{[]string{"--hist", "n", "work"}, ExitFailure, "kprobe: histogram n: Couldn't find field: n; no definition fetches a value\n"},
+		{[]string{"--hist", "stacktrace", "p work"}, ExitFailure, "Couldn't find field: common_stacktrace; end a definition with stack=N to record N frames\n"},
 		{[]string{"--hist", "n.execname", "p work n=$arg1"}, ExitMisuse, "Invalid field modifier: n.execname\n"},
 		{[]string{"--lines", "work"}, ExitMisuse, "--lines and --interval go with --hist\n"},
 		{[]string{"--interval", "1s", "work"}, ExitMisuse, "--lines and --interval go with --hist\n"},
