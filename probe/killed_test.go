@@ -230,3 +230,37 @@ func traced(pid int) bool {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	return err == nil && !bytes.Contains(b, []byte("TracerPid:\t0\n"))
 }
+
+// TestKilledAtTrap kills kprobe again and again while breakpoints are hit all
+// the time, one of them at a return with other code behind it: the trap that
+// is being answered is neither lost, nor is the program's instruction.
+func TestKilledAtTrap(t *testing.T) {
+	bin := buildKprobe(t)
+	sub := startSubject(t, fixture.Build(t, "hazard_nets.c", "-O2", "-lpthread"))
+	for i := range full(12, 400) {
+		kind := killTracer + i%2
+		trace := newFile(t).Name()
+		c := startKprobe(t, bin, "trace", "-q", "-o", trace, "--no-optimize", "-p", strconv.Itoa(sub.pid()), "p:w work+5", "p:s second+5", "r:r work", "p:b second")
+		prints(t, trace)
+		c.kill(kind)
+		<-c.done
+		if kind == killBoth {
+			if !waitUntil(func() bool { return !traced(sub.pid()) }) {
+				t.Fatal("it is still traced")
+			}
+			if _, err := Recover(t.Context(), []int{sub.pid()}); err != nil {
+				t.Fatalf("recover: %v", err)
+			}
+		}
+		if s := leftBehind(sub.pid()); s != "" {
+			t.Fatalf("round %d, after the kill: %s\n%s", i, s, c.stderr.String())
+		}
+		checkClean(t, sub.pid())
+	}
+	sub.line()
+	sub.expect("set")
+	if got := sub.work(); got != "done 0 0 1 1" {
+		t.Errorf("the program printed %q, want done 0 0 1 1", got)
+	}
+	sub.end()
+}

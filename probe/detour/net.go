@@ -11,6 +11,10 @@ type NetParams struct {
 	Data uint64
 }
 
+// PromiseCode is the si_code by which a tracer says where a thread goes on that
+// has hit an int3. No process can send a positive code.
+const PromiseCode = 0x6b70
+
 // NetLabels are the addresses of a net's parts.
 type NetLabels struct {
 	Handler  uint64 // sa_sigaction
@@ -22,6 +26,7 @@ type NetLabels struct {
 // struct ucontext of Linux x86-64).
 const (
 	siCode = 8
+	siAddr = 16
 	ucRIP  = 40 + 16*8
 )
 
@@ -55,6 +60,7 @@ const (
 //   - SIGTRAP by int3: the address of the int3 is looked up in the table; found,
 //     the thread goes on at the copy. In a landing range it goes on behind the
 //     int3, where the landing jumps to the caller.
+//   - SIGTRAP with PromiseCode: the thread goes on at si_addr.
 //   - SIGTRAP by a single step, while the tracer has noted that it lets threads
 //     step: the thread goes on.
 //   - SIGSEGV, SIGBUS, SIGILL: the faulting instruction is looked up; found (a
@@ -123,6 +129,10 @@ func (n *net) lookup(data uint64) {
 	n.JccShort(asm.NE, fault)
 	n.OpImm(asm.Cmp, asm.W32, asm.AX, siKernel)
 	n.JccShort(asm.E, trap)
+	// What a tracer that was killed has promised.
+	n.Load(asm.W64, asm.CX, asm.At(asm.SI, siAddr))
+	n.OpImm(asm.Cmp, asm.W32, asm.AX, PromiseCode)
+	n.Jcc(asm.E, resume)
 	// The step of a tracer that was killed in the middle.
 	n.OpImm(asm.Cmp, asm.W32, asm.AX, trapTrace)
 	n.Jcc(asm.NE, n.chain)

@@ -115,7 +115,7 @@ func (t *Tracer) leave(th *Thread, pending bool) error {
 	for i := range th.held {
 		_ = unix.Tgkill(th.p.pid, th.tid, th.held[i].Signal())
 	}
-	err := th.writeBack()
+	err := th.lead(sig)
 	if err == nil {
 		err = th.request(unix.PTRACE_DETACH, uintptr(sig))
 	}

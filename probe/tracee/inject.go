@@ -153,7 +153,11 @@ func (t *Thread) prepareInjection(ret uint64) (in *injection, err error) {
 	if to, ok := t.abortedSequence(in.saved.Rip); ok {
 		in.saved.Rip = to
 	}
+	t.collect()
 	begun, _ := t.begun(&in.saved)
+	if t.atTrap() {
+		begun.Rip = t.before(begun.Rip) // where it goes on should the tracer be killed
+	}
 	image, _ := buildFrame(0, &begun, in.mask, in.xstate, 0)
 	if in.room, err = t.p.findRoom(&in.saved, len(image)); err != nil {
 		return nil, err
@@ -401,11 +405,13 @@ func (in *injection) restore(wasStopped bool) error {
 	if e := setSigmask(t.tid, in.mask); e != 0 {
 		return t.failed("setsigmask", e)
 	}
-	if e := setRegs(t.tid, &in.saved); e != 0 {
+	back := in.saved
+	back.Rip = t.before(back.Rip)
+	if e := setRegs(t.tid, &back); e != 0 {
 		return t.failed("setregs", e)
 	}
 	t.stopped = true
-	t.cur, t.orig, t.haveRegs = in.saved, in.saved, true
+	t.cur, t.orig, t.haveRegs = in.saved, back, true
 	if in.suspend {
 		if err := t.resumeSeccomp(); err != nil {
 			return err

@@ -105,6 +105,17 @@ func wait(tid int, status *uint32, flags int) (int, syscall.Errno) {
 	return int(n), e
 }
 
+// waitid gives the siginfo of a status of a traced thread or a child; tid -1
+// is any. Without one (WNOHANG) it is zeros.
+func waitid(tid, flags int) (info [128]byte, e syscall.Errno) {
+	which, id := unix.P_PID, tid
+	if tid < 0 {
+		which, id = unix.P_ALL, 0
+	}
+	_, _, e = syscall.Syscall6(unix.SYS_WAITID, uintptr(which), uintptr(id), uintptr(unsafe.Pointer(&info)), uintptr(flags), 0, 0)
+	return info, e
+}
+
 // vmRead reads memory of a process by process_vm_readv.
 func vmRead(pid int, b []byte, at uint64) (int, syscall.Errno) {
 	if len(b) == 0 {

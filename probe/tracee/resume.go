@@ -17,6 +17,7 @@ func (t *Thread) note(st syscall.WaitStatus) {
 	t.groupStop = false
 	t.syscalled = false
 	t.stay = false
+	t.trapIP = 0
 	t.stepped()
 }
 
@@ -58,7 +59,7 @@ func (t *Thread) cont(sig syscall.Signal) error {
 		op = unix.PTRACE_SINGLESTEP
 		t.beginStep()
 	}
-	err := t.writeBack()
+	err := t.lead(sig)
 	if err == nil {
 		err = t.request(op, uintptr(sig))
 	}
@@ -76,8 +77,20 @@ func (t *Thread) request(op int, data uintptr) error {
 	return nil
 }
 
+// lead gives the registers to the kernel if they were changed, at a stop that
+// the thread leaves with sig.
+func (t *Thread) lead(sig syscall.Signal) error {
+	if t.kept && sig == 0 && t.haveRegs && t.cur.Rip != t.orig.Rip && t.atTrap() {
+		if err := t.promise(); err != nil {
+			return err
+		}
+	}
+	return t.writeBack()
+}
+
 // ran records that the thread left its stop.
 func (t *Thread) ran() {
+	t.kept = false
 	t.stopped = false
 	t.deferred = false
 	t.haveRegs = false

@@ -57,9 +57,16 @@ func (t *Tracer) loop(ctx context.Context) error {
 			continue
 		}
 		var st uint32
-		tid, e := wait(-1, &st, 0)
+		t.collectKept()
+		tid, kept, e := look(-1, &st, 0)
 		switch e {
 		case 0:
+			if th := t.threads[tid]; kept && th != nil {
+				t.keep(th)
+			} else if kept {
+				var again uint32
+				_, _ = wait(tid, &again, unix.WNOHANG) // fails only if the thread is gone
+			}
 			if err := t.event(tid, syscall.WaitStatus(st)); err != nil {
 				return err
 			}

@@ -138,7 +138,7 @@ func (t *Tracer) poll(th *Thread, flags int) bool {
 		return true
 	}
 	var st uint32
-	n, e := wait(th.tid, &st, flags)
+	n, kept, e := look(th.tid, &st, flags)
 	switch {
 	case e == syscall.ECHILD:
 		// Another thread's exec has ended it, or it was the leader's place.
@@ -151,6 +151,9 @@ func (t *Tracer) poll(th *Thread, flags int) bool {
 		return true
 	}
 	th.take(syscall.WaitStatus(st))
+	if kept {
+		t.keep(th)
+	}
 	return true
 }
 

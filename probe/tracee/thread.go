@@ -30,6 +30,9 @@ type Thread struct {
 	busy       bool               // its event is being handled
 	haveSi     bool               // si is that of the present stop
 
+	kept   bool   // the kernel has the present stop still to report
+	trapIP uint64 // behind the int3 of the present stop; 0: not looked at, or none
+
 	haveRegs  bool
 	cur, orig unix.PtraceRegs // as the handler left them, as the kernel has them
 

@@ -50,6 +50,7 @@ type state struct {
 	procs    map[int]*Process
 	threads  map[int]*Thread
 	early    map[int]syscall.WaitStatus // stops of threads whose creation wasn't reported yet
+	kept     []*Thread                  // stopped, not collected yet
 	queue    []*Thread                  // stopped, their event is still to be handled
 	children map[int]bool               // processes that Start started and nobody reaped
 	handler  Handler
