@@ -259,6 +259,7 @@ func TestKilledAtTrap(t *testing.T) {
 	}
 	sub.line()
 	sub.expect("set")
+	runsOn(t, sub.pid())
 	if got := sub.work(); got != "done 0 0 1 1" {
 		t.Errorf("the program printed %q, want done 0 0 1 1", got)
 	}

@@ -101,8 +101,8 @@ int main(int argc, char **argv) {
 		signal(SIGPROF, tick);
 		setitimer(ITIMER_PROF, &it, 0);
 		pthread_create(&t, 0, reader, 0);
-		while (!stop) site();
-		return ticks == 0;
+		while (!stop || !ticks) site();
+		return 0;
 	}
 	IS("blocked") {
 		struct sigaction sa = {.sa_handler = trap, .sa_flags = SA_RESTART}, o;

@@ -115,9 +115,10 @@ func (t *Thread) before(rip uint64) uint64 {
 }
 
 // promise writes into the stop's siginfo where the thread goes on, before its
-// registers are changed.
+// registers are changed. What it replaces has been read if it is still needed.
 func (t *Thread) promise() error {
-	si := t.si
+	var si Siginfo
+	binary.LittleEndian.PutUint32(si[0:], uint32(syscall.SIGTRAP))
 	binary.LittleEndian.PutUint32(si[8:], PromiseCode)
 	si.SetAddr(symbols.Addr(t.before(t.cur.Rip)))
 	if e := setSiginfo(t.tid, &si); e != 0 {

@@ -79,6 +79,7 @@ func (p *Process) newThread(tid int) *Thread {
 
 // forget drops a thread from the tables.
 func (t *Tracer) forget(th *Thread) {
+	th.kept = false
 	th.gone = true
 	th.stopped = false
 	delete(th.p.threads, th.tid)

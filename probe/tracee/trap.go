@@ -32,6 +32,11 @@ func (t *Tracer) trap(th *Thread) error {
 
 func (t *Tracer) breakpoint(th *Thread) error {
 	t.place.hit(th)
+	if th.trapIP == 0 {
+		if _, err := th.Regs(); err == nil {
+			th.trapIP = th.orig.Rip
+		}
+	}
 	v := t.handler.Breakpoint(th)
 	if th.gone || !th.stopped {
 		return nil
