@@ -8,6 +8,7 @@ import (
 	"kprobe/fetch"
 	"kprobe/probe/detour"
 	"kprobe/probe/insn"
+	"kprobe/probe/plan"
 	"kprobe/symbols"
 )
 
@@ -277,6 +278,11 @@ func (tg *target) write(st *site) error {
 		return fmt.Errorf("too many probes: %w", err)
 	}
 	st.armed = true
+	for _, list := range [][]*placed{st.probes, st.returns, st.exits} {
+		for _, p := range list {
+			p.tap.setTactic(p, plan.Breakpoint)
+		}
+	}
 	if err := tg.proc.WriteMemory([]byte{breakpoint}, st.addr); err != nil {
 		st.armed = false
 		return fmt.Errorf("write the breakpoint at %s: %w", st.name, err)
@@ -295,11 +301,16 @@ func (tg *target) restore(st *site) error {
 			return fmt.Errorf("restore %s: %w", st.name, err)
 		}
 	}
+	tg.disarmed(st)
+	return nil
+}
+
+// disarmed notes that the site's int3 is out.
+func (tg *target) disarmed(st *site) {
 	st.armed = false
 	tg.area.table.Retire(uint64(st.addr))
 	tg.area.journal.remove(st.entry)
 	st.entry = -1
-	return nil
 }
 
 // discard takes a site out and forgets it. Its slot is given back only by

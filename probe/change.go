@@ -341,10 +341,10 @@ func (tg *target) swap(ctx context.Context, old *outgoing, fresh []*site, patche
 		if err := tg.restorePatches(old.patches); err != nil {
 			return errors.Join(err, tg.putBack(old, stopped), tg.unenter(patches, old))
 		}
+		if err := tg.restoreSites(old.sites); err != nil {
+			return errors.Join(err, tg.putBack(old, stopped), tg.unenter(patches, old))
+		}
 		for _, st := range old.sites {
-			if err := tg.restore(st); err != nil {
-				return errors.Join(err, tg.putBack(old, stopped), tg.unenter(patches, old))
-			}
 			delete(tg.sites, st.addr)
 		}
 		tg.guard(patches)

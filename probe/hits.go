@@ -43,7 +43,6 @@ func (s *Session) record(p *placed, entry []byte, ret symbols.Addr) {
 	s.rec = rec[:0]
 	switch {
 	case !pass:
-		t.producer.Count(s.ctx.CPU, p.id, ring.CounterHits, 1)
 		t.producer.Count(s.ctx.CPU, p.id, ring.CounterFiltered, 1)
 	case s.opts.CountOnly:
 		t.producer.Count(s.ctx.CPU, p.id, ring.CounterHits, 1)

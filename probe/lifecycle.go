@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"syscall"
 
 	"kprobe/probe/tracee"
@@ -93,22 +95,8 @@ func (tg *target) shared(child *tracee.Process) *target {
 // cleanChild takes kprobe out of a forked child's copy of the memory: text,
 // landings on its stack, the net's signal action.
 func (tg *target) cleanChild(ctx context.Context, child *tracee.Process) {
-	for _, st := range tg.sites {
-		if !st.armed {
-			continue
-		}
-		if err := child.WriteMemory(st.code[:1], st.addr); err != nil {
-			tg.s.warnf("child %d keeps the breakpoint at %s: %v", child.PID(), st.name, err)
-		}
-	}
-	for i := len(tg.patches.list) - 1; i >= 0; i-- {
-		for q := tg.patches.list[i]; q != nil; q = q.hole {
-			for k := len(q.entries) - 1; k >= 0; k-- {
-				if err := child.WriteMemory(q.before[k].Bytes, symbols.Addr(q.before[k].At)); err != nil {
-					tg.s.warnf("child %d keeps a probe's jump at %#x: %v", child.PID(), q.before[k].At, err)
-				}
-			}
-		}
+	if err := tg.cleanText(child); err != nil {
+		tg.s.warnf("child %d keeps probes in its text: %v", child.PID(), err)
 	}
 	for _, in := range tg.area.landingOf {
 		if in != nil {
@@ -246,11 +234,7 @@ func (tg *target) detach(ctx context.Context) error {
 		}
 		var errs []error
 		errs = append(errs, tg.restorePatches(tg.patches.list))
-		for _, st := range tg.sites {
-			if err := tg.restore(st); err != nil {
-				errs = append(errs, err)
-			}
-		}
+		errs = append(errs, tg.restoreSites(slices.Collect(maps.Values(tg.sites))))
 		for _, t := range stopped {
 			if err := tg.moveOut(t); err != nil {
 				errs = append(errs, err)

@@ -272,6 +272,11 @@ func (p *patch) arm() {
 		p.hole.arm()
 	}
 	p.armed = true
+	for _, w := range p.wants {
+		if w.kind != wantExit && !(w.kind == wantLeave && w.p.leavesByTrap()) {
+			w.p.tap.setTactic(w.p, p.plan.Tactic)
+		}
+	}
 	for _, x := range p.probes() {
 		if !x.leavesByTrap() {
 			x.tap.setFlags(x, ring.FlagOptimized, 0)

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/probe/plan"
+	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
 
@@ -28,35 +29,37 @@ const (
 	// are written at once. It is less than a page, so that no page is written
 	// in which nothing changes.
 	rewriteGap = 1024
-	// rewriteSpan bounds what is written at once.
-	rewriteSpan = 64 << 10
+	// rewriteMost bounds what is written at once.
+	rewriteMost = 64 << 10
 )
 
 // rewrite makes changes that don't overlap, neighbours in one write: a write of
 // its own for each of ten thousand would stop the target for many milliseconds.
 // The threads must be stopped, for the bytes between changes are written too,
 // as they are. The changes come back in order of address.
-func (tg *target) rewrite(list []change) error {
+func (tg *target) rewrite(list []change) error { return rewriteIn(tg.proc, list) }
+
+func rewriteIn(p *tracee.Process, list []change) error {
 	slices.SortFunc(list, func(a, b change) int { return cmp.Compare(a.at, b.at) })
 	var errs []error
 	for len(list) > 0 {
 		n := 1
-		for n < len(list) && list[n].at < list[n-1].end()+rewriteGap && list[n].end()-list[0].at <= rewriteSpan {
+		for n < len(list) && list[n].at < list[n-1].end()+rewriteGap && list[n].end()-list[0].at <= rewriteMost {
 			n++
 		}
-		errs = append(errs, tg.rewriteSpan(list[:n]))
+		errs = append(errs, rewriteSpan(p, list[:n]))
 		list = list[n:]
 	}
 	return errors.Join(errs...)
 }
 
-func (tg *target) rewriteSpan(list []change) error {
+func rewriteSpan(p *tracee.Process, list []change) error {
 	start := list[0].at
 	span := make([]byte, list[len(list)-1].end()-start)
-	if _, err := tg.proc.ReadMemory(span, symbols.Addr(start)); err != nil {
+	if _, err := p.ReadMemory(span, symbols.Addr(start)); err != nil {
 		switch {
 		case len(list) > 1:
-			return errors.Join(tg.rewriteSpan(list[:1]), tg.rewriteSpan(list[1:]))
+			return errors.Join(rewriteSpan(p, list[:1]), rewriteSpan(p, list[1:]))
 		case list[0].old != nil && errors.Is(err, unix.EFAULT):
 			list[0].done = true // its library was unloaded
 			return nil
@@ -73,7 +76,7 @@ func (tg *target) rewriteSpan(list []change) error {
 		}
 	}
 	if changed {
-		if err := tg.proc.WriteMemory(span, symbols.Addr(start)); err != nil {
+		if err := p.WriteMemory(span, symbols.Addr(start)); err != nil {
 			return err
 		}
 	}
@@ -146,4 +149,47 @@ func (p *patch) bounds() plan.Range {
 		r.Lo, r.Hi = min(r.Lo, w.At), max(r.Hi, w.At+uint64(len(w.Bytes)))
 	}
 	return r
+}
+
+// restoreSites takes the int3s of sites out; all threads are stopped. The
+// copies stay. What can't be restored stays armed.
+func (tg *target) restoreSites(list []*site) error {
+	var changes []change
+	at := map[uint64]*site{}
+	for _, st := range list {
+		if st.armed {
+			changes = append(changes, st.removal())
+			at[uint64(st.addr)] = st
+		}
+	}
+	err := tg.rewrite(changes)
+	for _, c := range changes {
+		if c.done {
+			tg.disarmed(at[c.at])
+		}
+	}
+	return err
+}
+
+// removal is what takes the site's int3 out, if it is there.
+func (s *site) removal() change {
+	return change{at: uint64(s.addr), old: []byte{breakpoint}, new: s.code[:1]}
+}
+
+// cleanText takes all int3s and jumps out of a forked child's copy of the text.
+func (tg *target) cleanText(child *tracee.Process) error {
+	var list []change
+	for _, st := range tg.sites {
+		if st.armed {
+			list = append(list, st.removal())
+		}
+	}
+	for _, p := range tg.patches.list {
+		for q := p; q != nil; q = q.hole {
+			for k := range q.entries {
+				list = append(list, change{at: q.before[k].At, new: q.before[k].Bytes})
+			}
+		}
+	}
+	return rewriteIn(child, list)
 }

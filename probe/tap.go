@@ -2,6 +2,7 @@ package probe
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/probe/detour"
+	"kprobe/probe/plan"
 	"kprobe/probe/ring"
 	"kprobe/symbols"
 )
@@ -233,6 +235,12 @@ func (t *tap) setFlags(p *placed, set, clear uint32) {
 			*b = *b&^off | on
 		}
 	}
+}
+
+// setTactic tells other kprobes how the probe's place is patched.
+func (t *tap) setTactic(p *placed, tactic plan.Tactic) {
+	at := t.file.layout.Probe(p.id) + ring.TacticOff
+	binary.LittleEndian.PutUint16(t.file.mem[at:], uint16(tactic))
 }
 
 // disableAll has no probe take a hit any more.

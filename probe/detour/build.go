@@ -175,10 +175,13 @@ func (b *builder) hit(pr *Probe) {
 	b.MovAbs(asm.AX, b.p.Flags+4*uint64(pr.ID))
 	b.TestMemImm(asm.W8, asm.At(asm.AX, 0), ring.FlagEnabled)
 	b.Jcc(asm.E, done)
-	b.count(ring.CounterHits)
+	if b.prog.Filter == nil {
+		b.count(ring.CounterHits)
+	}
 	b.early()
 	if b.prog.Filter != nil {
 		b.filter(reject)
+		b.count(ring.CounterHits)
 		b.cold = append(b.cold, func() {
 			b.Bind(reject)
 			b.countOf(pr.ID, ring.CounterFiltered)

@@ -157,7 +157,7 @@ func TestVariants(t *testing.T) {
 		if id+1 == 5 {
 			want = 0
 		}
-		if h, f := m.counter(id+1, ring.CounterHits), m.counter(id+1, ring.CounterFiltered); h != want || f != 3*b2i(id+1 == 3) {
+		if h, f := m.counter(id+1, ring.CounterHits), m.counter(id+1, ring.CounterFiltered); h+f != want || f != 3*b2i(id+1 == 3) {
 			t.Errorf("probe %d: %d hits, %d filtered", id+1, h, f)
 		}
 	}

@@ -15,9 +15,9 @@
 //	lea rsp, [rsp-128]; push …; lahf; seto al; push rax    the frame
 //	area of this CPU; for each probe of the site:
 //	  disabled: next probe
-//	  lock inc hits
 //	  early: values that the filter looks at, lengths of texts, into temporaries
 //	  filter: no: lock inc filtered, next probe
+//	  lock inc hits
 //	  reserve room in the CPU's ring; full: lock inc lost, next probe
 //	  late: the other values and the texts, into the record
 //	  rdtsc, commit

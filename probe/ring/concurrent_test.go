@@ -51,7 +51,6 @@ func TestHitsAreConserved(t *testing.T) {
 			for n := uint64(1); n <= each; n++ {
 				cpu := int(n) % cpus // a thread that is moved about
 				if n%10 == 0 {
-					p.Count(cpu, id, CounterHits, 1)
 					p.Count(cpu, id, CounterFiltered, 1)
 					continue
 				}

@@ -67,6 +67,7 @@ func (c *Counters) Probe(id uint32) Counts {
 		n.Filtered += at(cpu, CounterFiltered)
 		n.Missed += at(cpu, CounterMissed)
 	}
+	n.Hits = n.Filtered
 	for cpu := range c.l.CPUs {
 		n.Hits += at(cpu, CounterHits)
 	}
@@ -80,7 +81,7 @@ func (c *Counters) CPU(cpu int, id uint32) Counts {
 	}
 	at := func(counter int) uint64 { return c.m.load64(c.l.Counter(cpu, id, counter)) }
 	return Counts{
-		Lost: at(CounterLost), Filtered: at(CounterFiltered), Missed: at(CounterMissed), Hits: at(CounterHits),
+		Lost: at(CounterLost), Filtered: at(CounterFiltered), Missed: at(CounterMissed), Hits: at(CounterHits) + at(CounterFiltered),
 	}
 }
 

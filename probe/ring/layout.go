@@ -127,11 +127,11 @@ const (
 	// The counters in a slot, u64 each, changed by lock inc or lock add (a
 	// thread may migrate between reading its CPU and counting).
 	//
-	// CounterHits counts every hit of an enabled probe, first of all and
-	// whatever becomes of it: hits = records + filtered + lost.
-	// CounterFiltered: the filter said no. CounterLost: the ring was full.
-	// CounterMissed (nmissed): no free return instance, or reentered; such a
-	// hit is in none of the others.
+	// A hit of an enabled probe is counted once before anything becomes of it:
+	// under CounterFiltered if the filter says no, else under CounterHits, which
+	// are then records or lost. One locked operation is what a hit costs that
+	// leaves no record. CounterLost: the ring was full. CounterMissed (nmissed):
+	// no free return instance, or reentered; such a hit is in none of the others.
 	CounterHits     = 0
 	CounterFiltered = 8
 	CounterLost     = 16

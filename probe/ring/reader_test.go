@@ -248,10 +248,10 @@ func TestCountersOutOfRange(t *testing.T) {
 	x.p.Count(99, 5, CounterHits, 1) // any CPU is brought into range
 	x.p.Count(0, 5, CounterMissed, 2)
 	x.p.Count(0, 5, CounterFiltered, 3)
-	if c := x.c.Probe(5); c != (Counts{Hits: 1, Missed: 2, Filtered: 3}) {
+	if c := x.c.Probe(5); c != (Counts{Hits: 4, Missed: 2, Filtered: 3}) {
 		t.Errorf("counts %+v", c)
 	}
-	if c := x.c.CPU(0, 5); c.Hits != 1 {
+	if c := x.c.CPU(0, 5); c.Hits != 4 {
 		t.Errorf("counts of CPU 0: %+v", c)
 	}
 	if c := x.c.Probe(101); c != (Counts{}) {

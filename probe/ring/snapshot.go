@@ -87,7 +87,7 @@ func (s *Snapshot) Refresh(r io.ReaderAt) error {
 				continue
 			}
 			p.Counts.Add(Counts{
-				Hits: at(CounterHits), Filtered: at(CounterFiltered), Lost: at(CounterLost), Missed: at(CounterMissed),
+				Hits: at(CounterHits) + at(CounterFiltered), Filtered: at(CounterFiltered), Lost: at(CounterLost), Missed: at(CounterMissed),
 			})
 		}
 	}

@@ -39,7 +39,7 @@ func TestSnapshot(t *testing.T) {
 	x, f := live(t)
 	x.put(t, 0, 1, 1, x.now(), "")
 	x.put(t, 1, 1, 1, x.now(), "")
-	x.p.Count(1, 3, CounterHits, 2)
+	x.p.Count(1, 3, CounterHits, 1)
 	x.p.Count(0, 3, CounterFiltered, 1)
 	x.p.Count(0, 3, CounterLost, 1)
 	x.p.Count(1, 3, CounterMissed, 5)

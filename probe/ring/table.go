@@ -10,6 +10,8 @@ import (
 const (
 	ProbeSize = 256
 	NameSize  = ProbeSize - 64
+	// TacticOff is where a descriptor's Tactic is: it changes in place.
+	TacticOff = 4
 )
 
 // Probe is a probe's descriptor:
@@ -39,7 +41,7 @@ func (p *Probe) Encode() []byte {
 	b := make([]byte, ProbeSize)
 	le := binary.LittleEndian
 	le.PutUint32(b, p.ID)
-	le.PutUint16(b[4:], p.Tactic)
+	le.PutUint16(b[TacticOff:], p.Tactic)
 	le.PutUint16(b[6:], uint16(copy(b[64:], p.Name)))
 	le.PutUint64(b[8:], p.Addr)
 	le.PutUint32(b[16:], p.Site)
@@ -60,7 +62,7 @@ func DecodeProbe(b []byte) (Probe, error) {
 		return Probe{}, fmt.Errorf("%w: event name of %d bytes", ErrCorrupt, n)
 	}
 	return Probe{
-		ID: le.Uint32(b), Tactic: le.Uint16(b[4:]), Name: string(b[64 : 64+n]), Addr: le.Uint64(b[8:]),
+		ID: le.Uint32(b), Tactic: le.Uint16(b[TacticOff:]), Name: string(b[64 : 64+n]), Addr: le.Uint64(b[8:]),
 		Site: le.Uint32(b[16:]), EntryOf: le.Uint32(b[20:]), Armed: le.Uint64(b[24:]), MaxActive: le.Uint32(b[32:]),
 	}, nil
 }
