@@ -21,6 +21,13 @@ type Cache struct {
 	// Space.FetchDebug's. It is set before the first file is opened.
 	Debuginfod *debuginfod.Config
 
+	// IndexDir is the folder where indexes of large debug files are kept; ""
+	// is kprobe in the user's cache folder. It is set before the first file is
+	// opened.
+	IndexDir string
+
+	indexFrom int // for tests: debuginfo.Options.IndexFrom
+
 	mu    sync.Mutex
 	files map[fileKey]*File
 }
@@ -42,6 +49,7 @@ func (c *Cache) open(path, name string, found finder) (*File, error) {
 		return nil, fmt.Errorf("open the file of symbols: %w", err)
 	}
 	found.debug, found.fetched = c.DebugDir, c.Debuginfod
+	found.index, found.indexFrom = c.IndexDir, c.indexFrom
 	key := fileKey{root: found.root}
 	if st, err := r.Stat(); err == nil {
 		if sys, ok := st.Sys().(*syscall.Stat_t); ok {

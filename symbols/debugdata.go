@@ -71,7 +71,9 @@ func (f *File) debugData() *debugState {
 			return out
 		}
 		alt, missing := f.openAlt(im)
-		out.data, out.alt = debuginfo.New(sec, debuginfo.Options{Alt: alt, Open: f.splitOpener()}), missing
+		out.data, out.alt = debuginfo.New(sec, debuginfo.Options{
+			Alt: alt, Open: f.splitOpener(), Store: f.indexStore(im), Release: im.releaser(".debug_info"), IndexFrom: f.found.indexFrom,
+		}), missing
 		out.from, out.err = from, nil
 		return out
 	})
@@ -154,9 +156,13 @@ func (im *image) mapped() ([]byte, error) {
 	case memoryFile:
 		return r.all, nil
 	case *os.File:
+		if im.whole != nil {
+			return im.whole, nil
+		}
 		if im.size > 0 && int64(int(im.size)) == im.size {
 			b, err := syscall.Mmap(int(r.Fd()), 0, int(im.size), syscall.PROT_READ, syscall.MAP_PRIVATE)
 			if err == nil {
+				im.whole = b
 				return b, nil
 			}
 		}

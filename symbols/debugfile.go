@@ -26,6 +26,9 @@ type finder struct {
 	root    string // what stands before absolute paths: /proc/PID/root, or ""
 	debug   string // instead of debugDir; not below root
 	fetched *debuginfod.Config
+
+	index     string // the folder of indexes; "" is the user's
+	indexFrom int    // debuginfo.Options.IndexFrom
 }
 
 // dir is where debug files are installed, as a path that can be opened.

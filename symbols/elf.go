@@ -33,6 +33,7 @@ type image struct {
 	entry    Vaddr
 	segments []segment
 	sections []section
+	whole    []byte // the mapped file, once mapped was asked for
 }
 
 // segment is a program header.

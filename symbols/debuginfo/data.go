@@ -9,8 +9,10 @@
 package debuginfo
 
 import (
+	"cmp"
 	"sort"
 	"sync"
+	"sync/atomic"
 )
 
 // Sections are the contents of the sections, without their leading ".debug_"
@@ -43,8 +45,13 @@ type Data struct {
 	sigs    map[uint64]*Unit
 	abbrevs sync.Map // offset → *abbrevTable
 
-	ranges once[[]unitRange]
-	tables sync.Map // offset in .debug_line → *LineTable
+	store     IndexStore
+	release   func(from, to uint64)
+	indexFrom int
+	indexed   once[*nameIndex]
+	ranges    once[[]unitRange]
+	asked     atomic.Int32 // how many addresses were asked for
+	tables    sync.Map     // offset in .debug_line → *LineTable
 }
 
 // Options are what a file's debug information refers to.
@@ -55,12 +62,21 @@ type Options struct {
 	Open func(SplitRef) *Data
 	// Split says that the sections are those of a .dwo file.
 	Split bool
+	// Store keeps the index of a large file; nil keeps none.
+	Store IndexStore
+	// Release is told what part of Info is not needed for now, so that its
+	// pages need not stay in memory. It may be called by several goroutines.
+	Release func(from, to uint64)
+	// IndexFrom is from what size of Info on an index is made, in bytes; 0 is
+	// where that pays.
+	IndexFrom int
 }
 
 // New makes Data of sections, whose bytes must not change. It reads the unit
 // headers. Damage ends the list of units: what comes before it can be used.
 func New(sec Sections, o Options) *Data {
-	d := &Data{sec: sec, split: o.Split, alt: o.Alt, open: o.Open, sigs: map[uint64]*Unit{}}
+	d := &Data{sec: sec, split: o.Split, alt: o.Alt, open: o.Open, sigs: map[uint64]*Unit{},
+		store: o.Store, release: o.Release, indexFrom: cmp.Or(o.IndexFrom, indexFrom)}
 	d.readUnits(sec.Info, false)
 	d.info = len(d.units)
 	d.readUnits(sec.Types, true)
@@ -73,12 +89,27 @@ func (d *Data) Units() []*Unit { return d.units[:d.info] }
 // Frame is the contents of .debug_frame, or nil.
 func (d *Data) Frame() []byte { return d.sec.Frame }
 
+// holdAtOnce is how many bytes are gone through before their pages are let go:
+// to read a byte may bring in as much as 2 MB.
+const holdAtOnce = 32 << 20
+
 // maxUnits bounds what a hostile file makes of unit headers.
 const maxUnits = 1 << 21
 
 func (d *Data) readUnits(b []byte, types bool) {
 	r := bufAt(b, 0)
+	held := uint64(0) // from where on pages may be in memory
+	release := func() {
+		if d.release != nil && !types {
+			d.release(held, r.at)
+			held = r.at
+		}
+	}
+	defer release()
 	for r.left() > 11 && len(d.units) < maxUnits {
+		if r.at-held > holdAtOnce {
+			release()
+		}
 		u := &Unit{data: d, types: types, off: r.at}
 		n, d64 := r.length()
 		if r.bad {

@@ -17,7 +17,7 @@ func (d *Data) FindVariable(name string, near *Unit) (Entry, bool) {
 			return (located || constant) && e.named(name, last)
 		})
 	}
-	return d.searchUnits(last, near, find)
+	return d.searchUnits(name, last, near, find)
 }
 
 // FindType finds a complete type by its name, alone or with namespaces, in the
@@ -34,7 +34,7 @@ func (d *Data) FindType(name string, near *Unit) (Entry, bool) {
 			return false
 		})
 	}
-	return d.searchUnits(last, near, find)
+	return d.searchUnits(name, last, near, find)
 }
 
 func lastWord(name string) string {
@@ -61,15 +61,19 @@ func (e *Entry) named(name, last string) bool {
 	return have == name || have == last && (name == last || squeeze(e.QualifiedName()) == squeeze(name))
 }
 
-func (d *Data) searchUnits(last string, near *Unit, find func(*Unit) (Entry, bool)) (Entry, bool) {
+func (d *Data) searchUnits(name, last string, near *Unit, find func(*Unit) (Entry, bool)) (Entry, bool) {
+	if name == "" {
+		return Entry{}, false // types without a name have none in common
+	}
 	if near != nil {
 		if e, ok := find(near); ok {
 			return e, true
 		}
 	}
-	f := d.newNameFilter(last)
-	for _, u := range d.Units() {
+	var lazy once[nameFilter]
+	for u := range d.unitsWith(last, name) {
 		full := u.full()
+		f := lazy.get(func() nameFilter { return d.filter(last) })
 		filter := &f
 		if full.data != d {
 			sub := full.data.newNameFilter(last)

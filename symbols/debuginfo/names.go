@@ -2,8 +2,11 @@ package debuginfo
 
 import (
 	"bytes"
+	"cmp"
 	"debug/dwarf"
 	"encoding/binary"
+	"iter"
+	"slices"
 	"strings"
 )
 
@@ -12,6 +15,9 @@ import (
 // or the linkage name. Declarations are left out; the abstract entry of an
 // inlined function is in. Units that can't hold the name are not read.
 func (d *Data) FindFunctions(name string) []Entry {
+	if name == "" {
+		return nil
+	}
 	want := name
 	if i := strings.IndexByte(want, '('); i > 0 && !strings.HasPrefix(want, "operator") {
 		want = want[:i] // parameters
@@ -20,19 +26,61 @@ func (d *Data) FindFunctions(name string) []Entry {
 	if i := strings.LastIndex(want, "::"); i >= 0 && i+2 < len(want) {
 		last = want[i+2:]
 	}
-	f := d.newNameFilter(last)
-	link := d.newNameFilter(name)
 	var out []Entry
-	for _, u := range d.Units() {
+	var f, link once[nameFilter]
+	for u := range d.unitsWith(last, want, name) {
 		full := u.full()
 		if full.data != d {
 			sub, sublink := full.data.newNameFilter(last), full.data.newNameFilter(name)
 			out = full.findFunctions(out, want, last, name, &sub, &sublink)
 			continue
 		}
-		out = full.findFunctions(out, want, last, name, &f, &link)
+		ff := f.get(func() nameFilter { return d.filter(last) })
+		lf := link.get(func() nameFilter { return d.filter(name) })
+		out = full.findFunctions(out, want, last, name, &ff, &lf)
 	}
 	return out
+}
+
+// unitsWith are the units that may have an entry with one of the names, in
+// order. Each is let go when it was looked at.
+func (d *Data) unitsWith(names ...string) iter.Seq[*Unit] {
+	return func(yield func(*Unit) bool) {
+		units := d.Units()
+		visit := func(u *Unit) bool {
+			more := yield(u)
+			if d.release != nil {
+				d.release(u.off, u.end)
+			}
+			return more
+		}
+		x := d.index()
+		var some []uint32
+		for _, n := range names {
+			if x == nil {
+				break
+			}
+			list, every := x.lookup(n)
+			if every {
+				x = nil
+			}
+			some = append(some, list...)
+		}
+		if x == nil {
+			for _, u := range units {
+				if !visit(u) {
+					return
+				}
+			}
+			return
+		}
+		slices.Sort(some)
+		for _, i := range slices.Compact(some) {
+			if int(i) < len(units) && !visit(units[i]) {
+				return
+			}
+		}
+	}
 }
 
 func (u *Unit) findFunctions(out []Entry, want, last, name string, f, link *nameFilter) []Entry {
@@ -42,27 +90,13 @@ func (u *Unit) findFunctions(out []Entry, want, last, name string, f, link *name
 	}
 	t := u.root()
 	var hits []uint64
-	u.walk(func(e *Entry, _ int) bool {
-		switch e.tag {
-		case dwarf.TagSubprogram:
-			for i := range e.vals {
-				switch v := &e.vals[i]; v.Attr {
-				case dwarf.AttrName:
-					if string(u.stringOf(t, *v)) == last || want != last && string(u.stringOf(t, *v)) == want {
-						hits = append(hits, e.off)
-					}
-				case dwarf.AttrLinkageName, attrMIPSLinkageName:
-					if linked && string(u.stringOf(t, *v)) == name {
-						hits = append(hits, e.off)
-					}
-				}
-			}
-			return true
-		case dwarf.TagCompileUnit, dwarf.TagPartialUnit, dwarf.TagNamespace, dwarf.TagLexDwarfBlock, dwarf.TagClassType,
-			dwarf.TagStructType, dwarf.TagUnionType, dwarf.TagModule, dwarf.TagInlinedSubroutine:
-			return true
+	u.names(u.planner(), func(s *spot) {
+		if s.tag != dwarf.TagSubprogram || s.link && !linked {
+			return
 		}
-		return false
+		if s.link && u.says(t, s.v, name) || !s.link && (u.says(t, s.v, last) || want != last && u.says(t, s.v, want)) {
+			hits = append(hits, s.off)
+		}
 	})
 	for i, off := range hits {
 		if i > 0 && hits[i-1] == off {
@@ -77,6 +111,16 @@ func (u *Unit) findFunctions(out []Entry, want, last, name string, f, link *name
 		}
 	}
 	return out
+}
+
+// says reports whether a string is text.
+func (u *Unit) says(t *unitTop, v Val, text string) bool {
+	if v.form != formStrp {
+		return string(u.stringOf(t, v)) == text
+	}
+	sec := u.data.sec.Str
+	n := uint64(len(text))
+	return v.U < uint64(len(sec)) && n < uint64(len(sec))-v.U && sec[v.U+n] == 0 && string(sec[v.U:v.U+n]) == text
 }
 
 func squeeze(s string) string { return strings.ReplaceAll(s, " ", "") }
@@ -156,6 +200,17 @@ func (d *Data) newNameFilter(name string) nameFilter {
 		f.inStrings(d, d.alt.sec.Str)
 	}
 	return f
+}
+
+// filter is a filter for units that unitsWith gives: it lets all pass where the
+// index chose them.
+func (d *Data) filter(name string) nameFilter {
+	if x := d.index(); x != nil {
+		if _, every := x.lookup(name); !every {
+			return nameFilter{indexed: true}
+		}
+	}
+	return d.newNameFilter(name)
 }
 
 func (f *nameFilter) inStrings(d *Data, str []byte) {
@@ -266,7 +321,19 @@ func (d *Data) Bodies(fn Entry) []Entry {
 // those whose bytes hold its offset.
 func (d *Data) relatives(fn Entry) []*Unit {
 	var out []*Unit
-	for _, u := range d.Units() {
+	units := d.Units()
+	if x := d.index(); x != nil && fn.unit.data == d {
+		units = nil
+		home, _ := slices.BinarySearchFunc(d.Units(), fn.unit.off, func(u *Unit, off uint64) int { return cmp.Compare(u.off, off) })
+		list := append(slices.Concat(x.refs, x.blind), uint32(home))
+		slices.Sort(list)
+		for _, i := range slices.Compact(list) {
+			if int(i) < d.info {
+				units = append(units, d.units[i])
+			}
+		}
+	}
+	for _, u := range units {
 		full := u.full()
 		if full.data == fn.unit.data && (full.off == fn.unit.off || full.refersOut(fn)) {
 			out = append(out, full)

@@ -189,27 +189,15 @@ type unitRange struct {
 // as it goes, else from the units' own ranges.
 func (d *Data) unitRanges() []unitRange {
 	return d.ranges.get(func() []unitRange {
-		out, told := d.aranges()
-		for _, u := range d.Units() {
-			if told[u.off] || u.kind == utPartial || u.kind == utType {
-				continue
-			}
-			t := u.root()
-			if !t.ok || t.entry.tag == dwarf.TagPartialUnit {
-				continue
-			}
-			list := t.entry.Ranges()
-			if len(list) == 0 && t.hasDwo {
-				if full := u.full(); full != u {
-					ft := full.root()
-					list = ft.entry.Ranges()
-				}
-			}
-			for _, r := range list {
+		out := make([]unitRange, 0, len(d.sec.Aranges)/16)
+		d.eachRange(func(u *Unit, r Range) {
+			if len(out) < maxUnitRanges {
 				out = append(out, unitRange{Range: r, unit: u})
 			}
-		}
-		slices.SortStableFunc(out, func(x, y unitRange) int { return cmp.Compare(x.Low, y.Low) })
+		})
+		slices.SortFunc(out, func(x, y unitRange) int {
+			return cmp.Or(cmp.Compare(x.Low, y.Low), cmp.Compare(x.unit.off, y.unit.off))
+		})
 		reach := uint64(0)
 		for i := range out {
 			reach = max(reach, out[i].High)
@@ -219,8 +207,41 @@ func (d *Data) unitRanges() []unitRange {
 	})
 }
 
-// aranges reads .debug_aranges; told has the units it speaks of.
-func (d *Data) aranges() (out []unitRange, told map[uint64]bool) {
+// maxUnitRanges bounds the table of a hostile file.
+const maxUnitRanges = 1 << 24
+
+// eachRange tells the code of all units.
+func (d *Data) eachRange(tell func(*Unit, Range)) {
+	told := d.aranges(tell)
+	var room []Range
+	held := uint64(0)
+	for _, u := range d.Units() {
+		if u.off-held > holdAtOnce && d.release != nil {
+			d.release(held, u.off)
+			held = u.off
+		}
+		if told[u.off] || u.kind == utPartial || u.kind == utType {
+			continue
+		}
+		t := u.root()
+		if !t.ok || t.entry.tag == dwarf.TagPartialUnit {
+			continue
+		}
+		room = t.entry.rangesInto(room[:0])
+		if len(room) == 0 && t.hasDwo {
+			if full := u.full(); full != u {
+				ft := full.root()
+				room = ft.entry.rangesInto(room[:0])
+			}
+		}
+		for _, r := range room {
+			tell(u, r)
+		}
+	}
+}
+
+// aranges tells what is in .debug_aranges; told has the units it speaks of.
+func (d *Data) aranges(tell func(*Unit, Range)) (told map[uint64]bool) {
 	told = map[uint64]bool{}
 	r := bufAt(d.sec.Aranges, 0)
 	for r.left() > 12 {
@@ -242,18 +263,22 @@ func (d *Data) aranges() (out []unitRange, told map[uint64]bool) {
 		if rest := (s.at - start) % uint64(2*addrSize); rest != 0 {
 			s.skip(uint64(2*addrSize) - rest)
 		}
-		for len(out) < maxRanges {
+		any := false
+		for range maxRanges {
 			lo, size := s.uint(addrSize), s.uint(addrSize)
 			if s.bad || lo == 0 && size == 0 {
 				break
 			}
 			if size != 0 && lo+size > lo && !dead(lo) {
-				out = append(out, unitRange{Range: Range{lo, lo + size}, unit: u})
-				told[u.off] = true
+				tell(u, Range{lo, lo + size})
+				any = true
 			}
 		}
+		if any {
+			told[u.off] = true
+		}
 	}
-	return out, told
+	return told
 }
 
 // unitFrom finds the unit whose header is at off.
@@ -276,7 +301,22 @@ func (d *Data) UnitAt(pc uint64) *Unit {
 	return u.full()
 }
 
+// fewQuestions is how many addresses are looked for one by one before it pays
+// to sort all ranges: a large program has millions.
+const fewQuestions = 4
+
 func (d *Data) skeletonAt(pc uint64) *Unit {
+	if d.asked.Add(1) <= fewQuestions {
+		// The one that starts last, as in the table.
+		var found *Unit
+		var best Range
+		d.eachRange(func(u *Unit, r Range) {
+			if r.Low <= pc && pc < r.High && (found == nil || r.Low > best.Low || r.Low == best.Low && u.off > found.off) {
+				found, best = u, r
+			}
+		})
+		return found
+	}
 	list := d.unitRanges()
 	i := sort.Search(len(list), func(i int) bool { return list[i].Low > pc }) - 1
 	for steps := 0; i >= 0 && list[i].reach > pc && steps < 4096; i, steps = i-1, steps+1 {
