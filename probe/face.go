@@ -19,6 +19,10 @@ type Options struct {
 	MaxActive int
 	// Follow probes the children too that the target forks.
 	Follow bool
+	// Pending says which definitions wait for their library where the process
+	// has not mapped it, and are armed when it does; nil is none: they are
+	// errors. It may be called by any goroutine.
+	Pending func(d *fetch.Def) bool
 	// CountOnly evaluates filters and counts hits, and gives none to the
 	// sink (kprobe profile).
 	CountOnly bool

@@ -70,7 +70,7 @@ func (h *handler) Fork(parent *tracee.Thread, child *tracee.Process, kind tracee
 	}
 	kid := s.targets[child.PID()]
 	kid.child = true
-	if err := kid.armNow(s.run, s.definitions()); err != nil {
+	if err := kid.armDefs(s.run, s.definitions()); err != nil {
 		s.warnf("child %d: %v", child.PID(), err)
 	}
 	return true
@@ -177,6 +177,8 @@ func (tg *target) drop() {
 		p.ev.places.Add(-1)
 	}
 	clear(tg.placed)
+	clear(tg.gone)
+	tg.libs, tg.pending = nil, nil
 	tg.retired = nil
 	tg.sites = map[symbols.Addr]*site{}
 	tg.bySlot = map[symbols.Addr]*site{}

@@ -28,7 +28,8 @@ import (
 // pendingDef is a definition that waits for its file.
 type pendingDef struct {
 	*defOf
-	err error // why it could not be armed when it was last tried
+	err  error // why it could not be armed when it was last tried
+	said bool  // the user was told
 }
 
 // loading is the state of a target whose image is new.
@@ -58,25 +59,37 @@ func auxv(pid int) (entry, base symbols.Addr, err error) {
 	return entry, base, nil
 }
 
-// armDefs arms definitions in the target, or has them wait for its loader.
+// armDefs arms definitions in the target, or has them wait for its loader: all
+// or none.
 func (tg *target) armDefs(ctx context.Context, defs []*defOf) error {
-	if !tg.loads() {
-		return tg.armNow(ctx, defs)
+	if tg.loads() {
+		for _, d := range defs {
+			tg.pending = append(tg.pending, &pendingDef{defOf: d})
+		}
+		return tg.watchLoader(ctx)
 	}
-	for _, d := range defs {
-		tg.pending = append(tg.pending, &pendingDef{defOf: d})
-	}
-	return tg.watchLoader(ctx)
-}
-
-// armNow resolves and arms definitions: all or none.
-func (tg *target) armNow(ctx context.Context, defs []*defOf) error {
-	ws, err := tg.resolveAll(ctx, defs)
-	if err != nil || len(ws) == 0 {
+	ws, wait, err := tg.resolveAll(ctx, defs)
+	if err != nil {
 		return err
 	}
-	if err := tg.arm(ctx, ws); err != nil {
+	if err := tg.armResolved(ctx, ws, wait); err != nil {
 		return &DefError{Def: defs[0].def, Err: err}
+	}
+	return nil
+}
+
+// armResolved arms places, and has the definitions wait that have none yet.
+func (tg *target) armResolved(ctx context.Context, ws []want, wait []*pendingDef) error {
+	if err := tg.change(ctx, ws, nil); err != nil {
+		return err
+	}
+	for _, p := range wait {
+		tg.pending = append(tg.pending, p)
+		tg.s.logf("%s/%s waits until process %d loads %s", p.ev.Group, p.ev.Name, tg.proc.PID(), p.def.Place.Module)
+	}
+	tg.watchLibraries(ctx)
+	if len(wait) > 0 && tg.libs != nil {
+		tg.atList(tg.libs) // it may have come meanwhile
 	}
 	return nil
 }
@@ -85,20 +98,31 @@ func (tg *target) armNow(ctx context.Context, defs []*defOf) error {
 // being mapped.
 func (tg *target) loads() bool { return tg.load != nil && !tg.load.entered }
 
-// resolveAll finds and proves the places of definitions.
-func (tg *target) resolveAll(ctx context.Context, defs []*defOf) ([]want, error) {
+// resolveAll finds and proves the places of definitions, and tells which have to
+// wait for their library.
+func (tg *target) resolveAll(ctx context.Context, defs []*defOf) (all []want, wait []*pendingDef, err error) {
 	if err := tg.refresh(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var all []want
 	for _, d := range defs {
 		ws, err := tg.resolveNow(ctx, d)
+		if err != nil && tg.mayWait(d, err) {
+			wait = append(wait, &pendingDef{defOf: d, err: err})
+			continue
+		}
 		if err != nil {
-			return nil, &DefError{Def: d.def, Err: err}
+			return nil, nil, &DefError{Def: d.def, Err: err}
 		}
 		all = append(all, ws...)
 	}
-	return all, nil
+	return all, wait, nil
+}
+
+// mayWait reports whether a definition that has no place yet may wait for its
+// library.
+func (tg *target) mayWait(d *defOf, err error) bool {
+	return errors.Is(err, symbols.ErrNotMapped) && d.def.Place.Module != "" &&
+		tg.s.opts.Pending != nil && tg.s.opts.Pending(d.def)
 }
 
 // resolveNow resolves a definition, asking the resolvers of IFUNCs that the
@@ -191,12 +215,18 @@ func (tg *target) atEntry() {
 	err := tg.tryPending(tg.s.run)
 	tg.load.entered = true
 	tg.unhookLoader()
-	if err == nil && len(tg.pending) > 0 {
-		p := tg.pending[0]
-		err = &DefError{Def: p.def, Err: p.err}
-	}
+	pending := tg.pending
 	tg.pending = nil
+	for _, p := range pending {
+		if tg.mayWait(p.defOf, p.err) {
+			tg.pending = append(tg.pending, p)
+			tg.s.logf("%s/%s waits until process %d loads %s", p.ev.Group, p.ev.Name, tg.proc.PID(), p.def.Place.Module)
+		} else if err == nil {
+			err = &DefError{Def: p.def, Err: p.err}
+		}
+	}
 	if err == nil {
+		tg.watchLibraries(tg.s.run)
 		return
 	}
 	if tg.proc.PID() != tg.s.started {
@@ -221,20 +251,35 @@ func (tg *target) tryPending(ctx context.Context) error {
 	for _, p := range tg.pending {
 		ws, err := tg.resolve(p.def, p.ev)
 		var unbound *symbols.UnboundIFuncError
-		if errors.As(err, &unbound) && tg.load != nil {
+		if errors.As(err, &unbound) {
+			if tg.load == nil {
+				tg.load = &loading{entered: true}
+			}
 			if err = tg.watchResolver(ctx, unbound.Resolver); err == nil {
 				err = unbound
 			}
 		}
 		if err == nil {
+			ws = tg.unarmed(p.defOf, ws)
 			err = tg.arm(ctx, ws)
 		}
 		if err != nil {
 			p.err = err
 			rest = append(rest, p)
+			// Its library is there: that it waits is no answer any more.
+			if !tg.loads() && !p.said && p.def.Place.Module != "" && !errors.Is(err, symbols.ErrNotMapped) && !errors.As(err, &unbound) {
+				p.said = true
+				tg.s.warnf("%v", &DefError{Def: p.def, Err: err})
+			}
+			continue
+		}
+		tg.returned(p.defOf, ws)
+		if !tg.loads() {
+			tg.s.logf("%s/%s is armed: process %d has loaded its library", p.ev.Group, p.ev.Name, tg.proc.PID())
 		}
 	}
 	tg.pending = rest
+	tg.s.lend()
 	return nil
 }
 

@@ -33,6 +33,10 @@ func (s *Session) Arm(ctx context.Context, defs []*fetch.Def) error {
 // definition that fails then makes Run return its error. In followed children
 // of the session's processes a definition that can't be armed is warned of.
 //
+// A definition that Options.Pending lets wait, and whose library is not mapped,
+// is armed when the program loads it, before the library's constructors run.
+// When a library is unloaded its probes are gone, and armed again if it returns.
+//
 // Errors are *DefError with the cause, ErrClosed, and that of ctx; nothing is
 // left behind then.
 func (s *Session) Add(ctx context.Context, defs []*fetch.Def) ([]*Event, error) {
@@ -63,8 +67,9 @@ func (s *Session) Add(ctx context.Context, defs []*fetch.Def) ([]*Event, error) 
 // target after the other.
 func (s *Session) armAll(ctx context.Context, added []*defOf) (err error) {
 	type batch struct {
-		tg *target
-		ws []want
+		tg   *target
+		ws   []want
+		wait []*pendingDef
 	}
 	var batches []batch
 	var wait []*target
@@ -76,7 +81,7 @@ func (s *Session) armAll(ctx context.Context, added []*defOf) (err error) {
 			wait = append(wait, tg)
 			continue
 		}
-		ws, err := tg.resolveAll(ctx, added)
+		ws, later, err := tg.resolveAll(ctx, added)
 		if err != nil && tg.child {
 			s.warnf("child %d: %v", tg.proc.PID(), err)
 			continue
@@ -84,7 +89,7 @@ func (s *Session) armAll(ctx context.Context, added []*defOf) (err error) {
 		if err != nil {
 			return err
 		}
-		batches = append(batches, batch{tg, ws})
+		batches = append(batches, batch{tg, ws, later})
 	}
 	var done []*target
 	undo := func() {
@@ -95,7 +100,7 @@ func (s *Session) armAll(ctx context.Context, added []*defOf) (err error) {
 		}
 	}
 	for _, b := range batches {
-		if err := b.tg.change(ctx, b.ws, nil); err != nil {
+		if err := b.tg.armResolved(ctx, b.ws, b.wait); err != nil {
 			undo()
 			return &DefError{Def: added[0].def, Err: err}
 		}
@@ -134,13 +139,20 @@ func (tg *target) takeOut(ctx context.Context, list []*defOf) error {
 			p.tap.leave(p, true)
 		}
 	}
-	err := tg.change(context.WithoutCancel(ctx), nil, drop)
-	if err != nil {
+	ctx = context.WithoutCancel(ctx)
+	if err := tg.change(ctx, nil, drop); err != nil {
 		for p := range drop {
 			p.tap.leave(p, false)
 		}
+		return err
 	}
-	return err
+	for p := range tg.gone {
+		if slices.ContainsFunc(list, func(x *defOf) bool { return x.def == p.def && x.ev == p.ev }) {
+			tg.forget(p)
+		}
+	}
+	tg.watchLibraries(ctx)
+	return nil
 }
 
 // Remove takes events out, with all their places, in every process. It may be

@@ -142,7 +142,7 @@ func (s *Session) adopt(p *tracee.Process) error {
 		patches: newPatches(), actions: map[syscall.Signal]tracee.Sigaction{},
 		calls: newCalls(), threads: map[int]*thread{},
 		funcs: map[symbols.Addr]*function{}, barren: map[symbols.Addr]bool{},
-		chosen: map[symbols.Addr]symbols.Addr{}, placed: map[*placed]bool{},
+		chosen: map[symbols.Addr]symbols.Addr{}, placed: map[*placed]bool{}, gone: map[*placed]bool{},
 	}
 	return nil
 }

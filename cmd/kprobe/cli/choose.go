@@ -116,6 +116,10 @@ func (o *sessionOptions) chooseKept(ctx context.Context, d *Deps, m *messages, n
 				return nil, err
 			}
 			for _, def := range chosen {
+				if o.waits == nil {
+					o.waits = map[*fetch.Def]bool{}
+				}
+				o.waits[def] = true
 				if !slices.Contains(*defs, def) {
 					*defs = append(*defs, def)
 					events = append(events, kept.Name(def))
@@ -131,7 +135,7 @@ var errNoDefinitions = errors.New("name a place, such as libc:openat, or a file 
 
 // matching gives the kept definitions of the events that match and are
 // enabled. Of those that a glob matches it takes the ones whose file the
-// target maps; an event that is named must be there.
+// target maps or may load later; an event that is named must be there.
 func (o *sessionOptions) matching(d *Deps, m *messages, l *kept.List, p kept.Pattern) ([]*fetch.Def, error) {
 	var out []*fetch.Def
 	var disabled string
@@ -152,7 +156,7 @@ func (o *sessionOptions) matching(d *Deps, m *messages, l *kept.List, p kept.Pat
 	}
 	maps := o.mapped()
 	there := slices.DeleteFunc(slices.Clone(out), func(def *fetch.Def) bool {
-		ok := maps(def.Place.Module)
+		ok := maps(def.Place.Module) || o.pending || loadable(def.Place.Module)
 		if !ok && o.verbose {
 			m.say("%s is left out: the target does not map %s", kept.Name(def), def.Place.Module)
 		}

@@ -19,8 +19,8 @@ func TestKeptEventsAreChosen(t *testing.T) {
 		args []string
 		want string // events, or after ! the message
 	}{
-		{"all whose files it maps", []string{"--", s.prog}, "w m close"},
-		{"another program", []string{"--", "true"}, "close"},
+		{"all whose files it maps or may load", []string{"--", s.prog}, "w m close gone"},
+		{"another program", []string{"--", "true"}, "close gone"},
 		{"by event", []string{"w", "--", s.prog}, "w"},
 		{"by group and event", []string{"web/w", "--", s.prog}, "w"},
 		{"by glob", []string{"web/*", "--", s.prog}, "w m"},
@@ -59,6 +59,29 @@ func TestVerboseSaysWhatIsLeftOut(t *testing.T) {
 	r := s.run(&fake{}, "", 0, "kprobe: web/w is left out: the target does not map "+s.prog, "trace", "-v", "--", "true")
 	if strings.Count(r.err, "left out") != 1 {
 		t.Errorf("%q", r.err)
+	}
+}
+
+// TestWhatMayWait: kept definitions wait for their libraries, those of the
+// command line with --pending.
+func TestWhatMayWait(t *testing.T) {
+	s := newStore(t)
+	s.run(&fake{}, "", 0, "is not checked", "add", "p:gone libnotthere:f")
+	for _, pending := range []bool{false, true} {
+		f := &fake{}
+		args := []string{"trace", "-q", "gone", "p:typed libnotthere:f", "--", "true"}
+		if pending {
+			args = append([]string{"trace", "--pending"}, args[1:]...)
+		}
+		s.run(f, "", 0, "", args...)
+		if len(f.defs) != 2 {
+			t.Fatalf("armed %s", names(f.defs))
+		}
+		for _, d := range f.defs {
+			if want := pending || d.Event == "gone"; f.opts.Pending(d) != want {
+				t.Errorf("--pending=%v: %s waits: %v", pending, d.Event, !want)
+			}
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"kprobe/symbols"
@@ -173,4 +174,22 @@ func (im *images) holds(module string) bool {
 		}
 	}
 	return false
+}
+
+// loadable reports whether a file that a definition calls module is a library
+// that a program may load while it runs (dlopen): a shared object that is no
+// program.
+func loadable(module string) bool {
+	if !strings.Contains(module, "/") {
+		if module = library(module); module == "" {
+			return true // nothing is known of it
+		}
+	}
+	f, err := elf.Open(module)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	program := slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })
+	return f.Type == elf.ET_DYN && !program
 }

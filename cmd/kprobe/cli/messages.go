@@ -123,7 +123,7 @@ func syntaxOf(def *probe.DefError) *fetch.SyntaxError {
 func hint(err error) string {
 	switch {
 	case errors.Is(err, symbols.ErrNotMapped):
-		return "kprobe functions -p PID lists what the process has mapped"
+		return "kprobe functions -p PID lists what the process has mapped; --pending waits for a library that it loads later"
 	case errors.Is(err, symbols.ErrBadELF):
 		return "-x takes a program or a shared library"
 	}

@@ -32,6 +32,7 @@ type sessionOptions struct {
 	duration   time.Duration
 	follow     bool
 	noOptimize bool
+	pending    bool
 	maxActive  int
 	verbose    bool
 	quiet      bool
@@ -40,6 +41,9 @@ type sessionOptions struct {
 	// adapt, if set, looks at the definitions that were chosen, and may put
 	// others in their place.
 	adapt func(defs []*fetch.Def) error
+	// waits are the kept definitions: they wait for their libraries.
+	waits map[*fetch.Def]bool
+
 	// watch is called when the probes are in, with a function that gives their
 	// counters; the function that it returns when they are about to come out.
 	// nil is none.
@@ -56,6 +60,7 @@ func (o *sessionOptions) register(c *cobra.Command, d *Deps) {
 	f.DurationVarP(&o.duration, "duration", "t", 0, "end after this `TIME`, such as 10s")
 	f.BoolVarP(&o.follow, "follow", "f", false, "probe the children of the target too")
 	f.BoolVar(&o.noOptimize, "no-optimize", false, "use breakpoints only")
+	f.BoolVar(&o.pending, "pending", false, "have definitions of libraries that are not mapped wait until the target loads them")
 	f.IntVar(&o.maxActive, "maxactive", 0, "`N` calls that a return probe follows at a time, where the definition names no number")
 	o.servers.register(f)
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "say on standard error what is done")
@@ -96,6 +101,7 @@ func (o *sessionOptions) engine(d *Deps, m *messages) probe.Options {
 		Follow:     o.follow,
 		Warnf:      m.warn,
 		Touched:    d.Link.Touched,
+		Pending:    func(def *fetch.Def) bool { return o.pending || o.waits[def] },
 		Files:      o.cache(d),
 	}
 	if o.verbose {

@@ -27,7 +27,10 @@ the target has ended, -n or -t is reached, or on ^C. The target runs on.
 
 Without a definition the kept events are used whose files the target maps; the
 name of a kept event, or a shell pattern for names, stands for its definitions
-(see kprobe add).
+(see kprobe add). Kept events of libraries that the target has not loaded wait
+for them, as do all definitions with --pending: they are armed when the library
+is loaded, before its constructors run. When a library is unloaded its probes
+are gone until it returns. -v says so.
 
 The line is that of the kernel's trace file:
 

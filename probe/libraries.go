@@ -1,0 +1,337 @@
+package probe
+
+import (
+	"context"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"kprobe/probe/ring"
+	"kprobe/probe/tracee"
+	"kprobe/symbols"
+)
+
+// Libraries that come and go
+//
+// A program that runs loads libraries (dlopen) and unloads them (dlclose). Its
+// loader tells debuggers: it calls a function that does nothing, r_brk of
+// System V's r_debug, whenever its list of libraries begins to change and when
+// it is whole again (<link.h>; glibc and musl). kprobe has a breakpoint there
+// while something may depend on it: a definition that waits for its library,
+// or a probe in a library that can be unloaded. It costs the program nothing
+// else. When the list is whole
+//
+//   - probes whose library is gone are [GONE]: their text went with it, nothing
+//     is written, and their definitions wait again;
+//   - definitions that wait are armed if their library is there. No constructor
+//     of it has run, but with glibc the functions that choose an IFUNC's
+//     implementation may have.
+//
+// A program without a loader (static) loads nothing that could be seen.
+
+// libraries is the watch on a running target's loader.
+type libraries struct {
+	state symbols.Addr // of r_debug.r_state
+	brk   symbols.Addr // where the breakpoint is
+}
+
+// Offsets in struct r_debug, and a value of r_state, <link.h>.
+const (
+	debugBrk     = 16
+	debugState   = 24
+	rtConsistent = 0
+)
+
+var errNoLoader = errors.New("it has no loader that tells what it loads")
+
+// debugRecord finds the loader's r_debug.
+func (tg *target) debugRecord() (symbols.Addr, error) {
+	_, base, err := auxv(tg.proc.PID())
+	if err != nil {
+		return 0, err
+	}
+	ld := tg.space.ModuleAt(base)
+	if base == 0 || ld == nil || ld.File == nil {
+		return 0, errNoLoader
+	}
+	if syms := ld.File.Lookup("_r_debug"); len(syms) > 0 {
+		return ld.Addr(syms[0].Vaddr), nil
+	}
+	// musl has a pointer to it.
+	if syms := ld.File.Lookup("_dl_debug_addr"); len(syms) > 0 {
+		r, err := tg.word(ld.Addr(syms[0].Vaddr))
+		return symbols.Addr(r), err
+	}
+	return 0, errNoLoader
+}
+
+// word reads eight bytes of the target.
+func (tg *target) word(a symbols.Addr) (uint64, error) {
+	var b [8]byte
+	if _, err := tg.proc.ReadMemory(b[:], a); err != nil {
+		return 0, err
+	}
+	return binary.LittleEndian.Uint64(b[:]), nil
+}
+
+// watchLibraries watches the loader if something depends on it, else no longer.
+func (tg *target) watchLibraries(ctx context.Context) {
+	switch needed := !tg.loads() && !tg.borrowed && tg.dependsOnLoader(); {
+	case needed && tg.libs == nil:
+		if err := tg.hookLoader(ctx); err != nil {
+			tg.s.logf("process %d: what is loaded later is not seen: %v", tg.proc.PID(), err)
+		}
+	case !needed && tg.libs != nil:
+		if st := tg.sites[tg.libs.brk]; st != nil {
+			st.hooks = nil
+			if st.idle() {
+				tg.discard(st)
+				tg.retired = append(tg.retired, &retired{sites: []*site{st}})
+			}
+		}
+		tg.libs = nil
+	}
+}
+
+func (tg *target) hookLoader(ctx context.Context) error {
+	r, err := tg.debugRecord()
+	if err != nil {
+		return err
+	}
+	brk, err := tg.word(r + debugBrk)
+	if err != nil {
+		return err
+	}
+	if brk == 0 {
+		return errNoLoader
+	}
+	libs := &libraries{state: r + debugState, brk: symbols.Addr(brk)}
+	if err := tg.hookAt(ctx, libs.brk, func(*tracee.Thread) { tg.atList(libs) }); err != nil {
+		return err
+	}
+	tg.libs = libs
+	return nil
+}
+
+// dependsOnLoader reports whether a definition waits, or a probe is in a library
+// that can be unloaded.
+func (tg *target) dependsOnLoader() bool {
+	if len(tg.pending) > 0 {
+		return true
+	}
+	seen := map[*symbols.Module]bool{}
+	for p := range tg.placed {
+		if m := p.where.Module; m != nil && !seen[m] {
+			seen[m] = true
+			if !tg.linked(m) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// linked reports whether a module is the program, the loader, or a library that
+// one of these links to: it is never unloaded.
+func (tg *target) linked(m *symbols.Module) bool {
+	if m.Main || m.Name == "[vdso]" {
+		return true
+	}
+	if tg.links == nil {
+		tg.links = map[string]bool{}
+		for _, x := range tg.space.Modules() {
+			if x.Main {
+				tg.follow(x.Path)
+			}
+		}
+	}
+	return tg.links[m.Name]
+}
+
+// follow adds the names of what a file links to.
+func (tg *target) follow(path string) {
+	f, err := elf.Open(fmt.Sprintf("/proc/%d/root%s", tg.proc.PID(), path))
+	if err != nil {
+		return // what it links to is taken for unloadable
+	}
+	defer f.Close()
+	names, _ := f.DynString(elf.DT_NEEDED) // a damaged table has none
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP && p.Filesz < pageSize {
+			b := make([]byte, p.Filesz)
+			if _, err := p.ReadAt(b, 0); err == nil && len(b) > 1 {
+				names = append(names, filepath.Base(string(b[:len(b)-1])))
+			}
+		}
+	}
+	for _, name := range names {
+		if tg.links[name] {
+			continue
+		}
+		tg.links[name] = true
+		for _, m := range tg.space.Modules() {
+			if m.Name == name || m.File != nil && soname(m.Path, tg.proc.PID()) == name {
+				tg.links[m.Name] = true
+				tg.follow(m.Path)
+			}
+		}
+	}
+}
+
+// soname is the name that others link to a library by.
+func soname(path string, pid int) string {
+	f, err := elf.Open(fmt.Sprintf("/proc/%d/root%s", pid, path))
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	if names, err := f.DynString(elf.DT_SONAME); err == nil && len(names) > 0 {
+		return names[0]
+	}
+	return ""
+}
+
+// atList runs when the loader says that its list begins to change or has
+// changed.
+func (tg *target) atList(libs *libraries) {
+	var b [4]byte
+	if _, err := tg.proc.ReadMemory(b[:], libs.state); err != nil || binary.LittleEndian.Uint32(b[:]) != rtConsistent {
+		return
+	}
+	before := tg.space.Modules()
+	if err := tg.refresh(); err != nil {
+		tg.s.logf("what process %d has loaded is not known: %v", tg.proc.PID(), err)
+		return
+	}
+	if slices.Equal(before, tg.space.Modules()) {
+		return
+	}
+	tg.markGone(before)
+	if err := tg.tryPending(tg.s.run); err != nil {
+		tg.s.logf("what waits in process %d: %v", tg.proc.PID(), err)
+	}
+}
+
+// markGone takes note of probes whose library was unloaded. Their text is not
+// there any more: nothing is written, and no thread can be in it. before are
+// the modules that there were.
+func (tg *target) markGone(before []*symbols.Module) {
+	was := map[*symbols.Module]bool{}
+	for _, m := range before {
+		was[m] = true
+	}
+	vanished := func(a symbols.Addr, b []byte) bool {
+		m := tg.space.ModuleAt(a)
+		return m == nil || !was[m] && !tg.holds(a, b)
+	}
+	gone := map[*placed]bool{}
+	out := &retired{}
+	for _, q := range tg.patches.list {
+		w := q.plan.Writes
+		if !q.armed || len(w) == 0 || !vanished(symbols.Addr(w[len(w)-1].At), w[len(w)-1].Bytes) {
+			continue
+		}
+		for x := q; x != nil; x = x.hole {
+			tg.retirePatch(x, false)
+		}
+		for _, p := range q.probes {
+			gone[p] = true
+		}
+		out.patches = append(out.patches, q)
+	}
+	for _, st := range tg.sites {
+		if !st.armed || !vanished(st.addr, []byte{breakpoint}) {
+			continue
+		}
+		tg.unwrite(st)
+		delete(tg.sites, st.addr)
+		for _, list := range [][]*placed{st.probes, st.returns, st.exits} {
+			for _, p := range list {
+				gone[p] = true
+			}
+		}
+		out.sites = append(out.sites, st)
+	}
+	if len(out.patches)+len(out.sites) > 0 {
+		tg.retired = append(tg.retired, out)
+	}
+	for resolver, impl := range tg.chosen {
+		if tg.space.ModuleAt(resolver) == nil || tg.space.ModuleAt(impl) == nil {
+			delete(tg.chosen, resolver)
+		}
+	}
+	for ra := range tg.barren {
+		if tg.space.ModuleAt(ra) == nil {
+			delete(tg.barren, ra)
+		}
+	}
+	for p := range gone {
+		delete(tg.placed, p)
+		tg.gone[p] = true
+		p.ev.places.Add(-1)
+		p.tap.setFlags(p, ring.FlagGone, ring.FlagOptimized)
+		p.optimized = false
+		for _, x := range tg.s.definitions() {
+			if x.def == p.def && x.ev == p.ev && !tg.waits(x) {
+				tg.pending = append(tg.pending, &pendingDef{defOf: x, err: symbols.ErrNotMapped})
+			}
+		}
+		tg.s.logf("%s/%s: %s is unloaded from process %d", p.ev.Group, p.ev.Name, p.where.Module.Name, tg.proc.PID())
+	}
+}
+
+// unwrite notes that the text of a site is not there any more.
+func (tg *target) unwrite(st *site) {
+	st.armed = false
+	tg.area.table.Retire(uint64(st.addr))
+	tg.area.journal.remove(st.entry)
+	st.entry = -1
+}
+
+// waits reports whether a definition is waiting already.
+func (tg *target) waits(x *defOf) bool {
+	return slices.ContainsFunc(tg.pending, func(p *pendingDef) bool { return p.defOf == x })
+}
+
+// unarmed leaves out what is armed already: a definition may have places in
+// several libraries, of which one came.
+func (tg *target) unarmed(x *defOf, ws []want) []want {
+	at := map[symbols.Addr]bool{}
+	for p := range tg.placed {
+		if p.def == x.def && p.ev == x.ev {
+			at[p.where.Addr] = true
+		}
+	}
+	return slices.DeleteFunc(ws, func(w want) bool { return w.p != nil && at[w.p.where.Addr] })
+}
+
+// returned gives up the places of a definition that were gone, since it is armed
+// anew. A definition all of whose places were switched off stays off.
+func (tg *target) returned(x *defOf, ws []want) {
+	off, n := true, 0
+	for p := range tg.gone {
+		if p.def != x.def || p.ev != x.ev {
+			continue
+		}
+		n++
+		off = off && p.tap.disabled(p)
+		tg.forget(p)
+	}
+	if n > 0 && off {
+		for _, w := range ws {
+			if w.p != nil {
+				w.p.tap.turn(w.p, false)
+			}
+		}
+	}
+}
+
+// forget gives up a place that was gone.
+func (tg *target) forget(p *placed) {
+	delete(tg.gone, p)
+	p.tap.leave(p, true)
+	tg.retired = append(tg.retired, &retired{probes: []*placed{p}})
+}
