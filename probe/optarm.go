@@ -249,6 +249,11 @@ func (tg *target) moveUnder(list []*patch, stopped []*tracee.Thread) error {
 		if err != nil {
 			continue // gone
 		}
+		if sig, ok := t.Signal(); ok && sig == unix.SIGTRAP {
+			// It has hit an int3 that was there and is behind it only by that:
+			// its handling takes it back.
+			continue
+		}
 		pc := symbols.Addr(regs.Rip)
 		for _, c := range all {
 			if regs.Rip < c.Lo || regs.Rip >= c.Hi || regs.Rip == c.p.plan.At || !c.p.covers(pc, 1) {
