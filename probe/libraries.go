@@ -237,7 +237,7 @@ func (tg *target) markGone(before []*symbols.Module) {
 		for x := q; x != nil; x = x.hole {
 			tg.retirePatch(x, false)
 		}
-		for _, p := range q.probes {
+		for _, p := range q.probes() {
 			gone[p] = true
 		}
 		out.patches = append(out.patches, q)
