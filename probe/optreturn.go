@@ -25,7 +25,8 @@ import (
 // Whoever takes the probe out puts the program's own there again; a killed
 // kprobe leaves landings that need nobody. What reads return addresses from
 // the stack would meet the landing: where there is such a reader the probe
-// stays a breakpoint, which leaves the stack alone. followable has the rules.
+// goes by the function's exits or breakpoints, which leave the stack alone
+// (optexit.go, returns.go). followable has the rules.
 
 // followed is a return probe of landings: its instances, and its code once it
 // is built.

@@ -8,7 +8,10 @@ import (
 	"kprobe/symbols"
 )
 
-// How a return is seen
+// How a return is seen by breakpoints
+//
+// This is for calls that neither return by landings (optreturn.go) nor by exits
+// that take jumps (optexit.go).
 //
 // At the entry of a probed function the return address lies at [sp]. kprobe
 // puts a breakpoint on the instruction there, the first that runs after the

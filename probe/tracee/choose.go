@@ -44,6 +44,15 @@ func (p *Process) chooseThread(ctx context.Context, fn func(*Thread) error) erro
 			}
 		}
 	}
+	if p.detaching {
+		// They may all have stopped with signals: who lets them go sends anew
+		// what a call has come between.
+		for _, t := range p.Threads() {
+			if t.Stopped() && t.asyncSignal() {
+				second = append(second, t)
+			}
+		}
+	}
 	for _, t := range second {
 		if err = fn(t); !tryAnother(err) {
 			return err
@@ -137,6 +146,16 @@ func (t *Thread) fit() bool {
 		return true
 	}
 	return false
+}
+
+// asyncSignal reports whether the thread waits with a signal that another thread
+// or process has sent it, not its own instruction.
+func (t *Thread) asyncSignal() bool {
+	if t.exitSeen || t.busy || !t.deferred || t.status>>16 != 0 || t.status.StopSignal()&0x80 != 0 {
+		return false
+	}
+	return t.readSiginfo() == nil && !t.si.Synchronous() &&
+		t.status.StopSignal() != syscall.SIGTRAP && !isStopSignal(t.status.StopSignal())
 }
 
 // briefly stops one thread, calls fn and resumes it.

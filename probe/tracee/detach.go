@@ -41,6 +41,7 @@ func (p *Process) detach(ctx context.Context, prepare func(stopped []*Thread) er
 		return ErrGone
 	}
 	if prepare != nil {
+		p.detaching = true
 		if perr := prepare(p.stoppedThreads()); perr != nil {
 			err = perr
 		}

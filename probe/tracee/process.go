@@ -26,6 +26,8 @@ type Process struct {
 	shares  *Process // whose memory it uses, of a vfork or CLONE_VM child
 	silent  bool     // such a child that is not followed
 	leaving bool     // to be detached thread by thread as they stop
+	// detaching: all are stopped, and what is prepared is the last.
+	detaching bool
 
 	strays   int  // traps of another tracer's steps that are to be dropped
 	threaded bool // it has had more than one thread
