@@ -150,7 +150,8 @@ func full(n, all int) int {
 	return n
 }
 
-// TestHazardW5 (and W6): jumps go in and out all the time while threads run
+// TestHazardW5 (and W6, and D4: the callers, compiled with -fipa-ra as -O2 does,
+// check each register): jumps go in and out all the time while threads run
 // over them and check every call. A probe that stays is hit exactly as often
 // as its function is called. A cycle puts in or takes out four jumps.
 func TestHazardW5(t *testing.T) {
