@@ -255,6 +255,37 @@ func TestWhereDebugInfoIs(t *testing.T) {
 	}
 }
 
+// TestSplitByClang finds in clang's split files, alone and in packages of
+// versions 4 and 5, what it finds in a whole one; and in a package of version 5
+// of gcc's.
+func TestSplitByClang(t *testing.T) {
+	src := filepath.Join(fixture.Root(), "testdata", "dwarf_vars.c")
+	clang := fixture.NeedTool(t, "clang")
+	dwp := fixture.NeedTool(t, "llvm-dwp")
+	for _, tt := range []struct{ cc, version string }{{clang, "-gdwarf-5"}, {clang, "-gdwarf-4"}, {fixture.NeedCC(t), "-gdwarf-5"}} {
+		name := filepath.Base(tt.cc) + tt.version
+		plain := t.TempDir()
+		tool(t, plain, tt.cc, "-g", tt.version, "-O2", "-o", "prog", src)
+		want := told(t, &symbols.Cache{}, filepath.Join(plain, "prog"))
+		if n := strings.Count(want, "\n"); n < 2000 {
+			t.Fatalf("%s: only %d lines are told of the plain file:\n%.2000s", name, n, want)
+		}
+		dir := t.TempDir()
+		tool(t, dir, tt.cc, "-g", tt.version, "-O2", "-gsplit-dwarf", "-o", "prog", src)
+		if got := told(t, &symbols.Cache{}, filepath.Join(dir, "prog")); got != want {
+			t.Errorf("%s, split: what is told differs:\n%s", name, firstDifference(got, want))
+		}
+		tool(t, dir, "sh", "-c", dwp+" *.dwo -o prog.dwp && rm *.dwo")
+		if got := told(t, &symbols.Cache{}, filepath.Join(dir, "prog")); got != want {
+			t.Errorf("%s, in a package: what is told differs:\n%s", name, firstDifference(got, want))
+		}
+		tool(t, dir, "rm", "prog.dwp")
+		if got := told(t, &symbols.Cache{}, filepath.Join(dir, "prog")); !strings.Contains(got, "can't be found") {
+			t.Errorf("%s: nothing tells that the split file is missing:\n%.300s", name, got)
+		}
+	}
+}
+
 func firstDifference(got, want string) string {
 	g, w := strings.Split(got, "\n"), strings.Split(want, "\n")
 	for i := range min(len(g), len(w)) {

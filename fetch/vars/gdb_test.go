@@ -445,20 +445,28 @@ func TestAgainstGDB(t *testing.T) {
 		funcs  []string
 		least  int
 		raw    bool // unoptimized: gdb can't tell at the function's entry
+		cc     string
 	}{
-		{"dwarf_vars.c", []string{"-g", "-O0"}, c, 150, true},
-		{"dwarf_vars.c", []string{"-g", "-O1"}, c, 80, false},
-		{"dwarf_vars.c", []string{"-g", "-O2"}, c, 80, false},
-		{"dwarf_vars.c", []string{"-g", "-O3"}, c, 35, false},
-		{"dwarf_vars.c", []string{"-gdwarf-4", "-O2"}, c, 80, false},
-		{"dwarf_vars.cc", []string{"-g", "-O0"}, cxx, 25, true},
-		{"dwarf_vars.cc", []string{"-g", "-O2"}, cxx, 8, false},
-		{"dwarf_vars.go", nil, goFuncs, 20, false},
-		{"dwarf_vars.go", []string{"-gcflags=-N -l"}, goFuncs, 20, true},
-		{"dwarf_vars.rs", []string{"-g"}, rust, 40, true},
-		{"dwarf_vars.rs", []string{"-g", "-O"}, rust, 20, false},
+		{"dwarf_vars.c", []string{"-g", "-O0"}, c, 150, true, ""},
+		{"dwarf_vars.c", []string{"-g", "-O1"}, c, 80, false, ""},
+		{"dwarf_vars.c", []string{"-g", "-O2"}, c, 80, false, ""},
+		{"dwarf_vars.c", []string{"-g", "-O3"}, c, 35, false, ""},
+		{"dwarf_vars.c", []string{"-gdwarf-4", "-O2"}, c, 80, false, ""},
+		{"dwarf_vars.cc", []string{"-g", "-O0"}, cxx, 25, true, ""},
+		{"dwarf_vars.cc", []string{"-g", "-O2"}, cxx, 8, false, ""},
+		{"dwarf_vars.go", nil, goFuncs, 20, false, ""},
+		{"dwarf_vars.go", []string{"-gcflags=-N -l"}, goFuncs, 20, true, ""},
+		{"dwarf_vars.rs", []string{"-g"}, rust, 40, true, ""},
+		{"dwarf_vars.rs", []string{"-g", "-O"}, rust, 20, false, ""},
+		{"dwarf_vars.c", []string{"-g", "-O0"}, c, 150, true, "clang"},
+		{"dwarf_vars.c", []string{"-g", "-O2"}, c, 80, false, "clang"},
+		{"dwarf_vars.c", []string{"-gdwarf-4", "-O3"}, c, 35, false, "clang"},
+		{"dwarf_vars.c", []string{"-gdwarf-2", "-O1"}, c, 80, false, "clang"},
 	} {
-		t.Run(p.source+strings.Join(p.flags, ""), func(t *testing.T) {
+		t.Run(p.source+p.cc+strings.Join(p.flags, ""), func(t *testing.T) {
+			if p.cc != "" {
+				t.Setenv("CC", fixture.NeedTool(t, p.cc))
+			}
 			got := againstGDB(t, fixture.Build(t, p.source, p.flags...), p.raw, p.funcs...)
 			t.Logf("%d values agree, %d are gone for both, %d are known here alone or only in parts, %d are known to the caller alone, %d differ",
 				got.agree, got.gone, got.weak, got.caller, got.differ)
