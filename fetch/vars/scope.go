@@ -163,7 +163,7 @@ func (s *Scope) read(do func(*frame) error) error {
 		return do(f)
 	})
 	if errors.Is(err, symbols.ErrNoDebugInfo) && !errors.Is(err, fetch.ErrNoDebugInfo) {
-		err = fmt.Errorf("%w: %w", fetch.ErrNoDebugInfo, err)
+		err = fmt.Errorf("%s has %w", m.File.Name, fetch.ErrNoDebugInfo)
 	}
 	return err
 }
