@@ -212,3 +212,61 @@ func BenchmarkBatch(b *testing.B) {
 	b.ReportMetric(float64(arm)/n, "arm-ms")
 	b.ReportMetric(float64(disarm)/n, "disarm-ms")
 }
+
+// TestManyBreakpoints: thousands of breakpoints in one batch, taken out in one
+// short stop.
+func TestManyBreakpoints(t *testing.T) {
+	const libraries, functions = 2, 1000
+	prog := manyModules(t, libraries, functions)
+	sub := startSubject(t, prog)
+	s, err := Attach(context.Background(), []int{sub.pid()}, Options{NoOptimize: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close(context.Background())
+	began := time.Now()
+	if err := s.Arm(context.Background(), parseDefs(t, "p:all libmany0.so:many_*", "p:all libmany1.so:many_*")); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("armed in %v", time.Since(began))
+	if n := s.Stats()[0].Places; n != libraries*functions {
+		t.Fatalf("%d places", n)
+	}
+	best := time.Hour
+	err = s.tracer.Do(func() error {
+		for _, tg := range s.targets {
+			err := tg.proc.WithStopped(context.Background(), func([]*tracee.Thread) error {
+				var sites []*site
+				for _, st := range tg.sites {
+					sites = append(sites, st)
+				}
+				for range 3 {
+					start := time.Now()
+					if err := tg.restoreSites(sites); err != nil {
+						return err
+					}
+					best = min(best, time.Since(start))
+					if err := tg.writeAll(sites); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d breakpoints taken out in %v", libraries*functions, best)
+	if best > 20*time.Millisecond { // which is the time for 10,000
+		t.Errorf("%d breakpoints took %v to be taken out, with the target stopped", libraries*functions, best)
+	}
+	if err := s.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	checkClean(t, sub.pid())
+}

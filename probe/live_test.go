@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"kprobe/internal/fixture"
+	"kprobe/probe/plan"
 	"kprobe/symbols"
 )
 
@@ -85,6 +86,9 @@ func TestLiveSeesWhatTheSessionCounts(t *testing.T) {
 		}
 		if name, off, _, _, ok := space.Symbolize(p.Addr); !ok || name != want || off != 0 || p.Armed == 0 {
 			t.Errorf("%s is at %s+%#x, armed at %d", p.Event, name, off, p.Armed)
+		}
+		if p.Tactic.Jump() != p.Optimized || !p.Optimized && p.Tactic != plan.Breakpoint {
+			t.Errorf("%s is a %v, optimized %v", p.Event, p.Tactic, p.Optimized)
 		}
 	}
 	s.finish(sub.pid())
