@@ -250,43 +250,15 @@ public class Busy {
 
 // TestBusyRedis counts every function of redis-server while clients use it.
 func TestBusyRedis(t *testing.T) {
-	server, bench := fixture.NeedTool(t, "redis-server"), fixture.NeedTool(t, "redis-benchmark")
-	sock, err := net.Listen("tcp", "127.0.0.1:0")
+	bench := fixture.NeedTool(t, "redis-benchmark")
+	port, pid := startRedis(t)
+	ask := func(q string) string { return askRedis(port, q) }
+	before := sameText(t, pid)
+	path, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := fmt.Sprint(sock.Addr().(*net.TCPAddr).Port)
-	_ = sock.Close()
-	cmd := exec.Command(server, "--port", port, "--save", "", "--appendonly", "no", "--dir", t.TempDir())
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	ask := func(q string) string {
-		c, err := net.Dial("tcp", "127.0.0.1:"+port)
-		if err != nil {
-			return err.Error()
-		}
-		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
-		if _, err := fmt.Fprintf(c, "%s\r\n", q); err != nil {
-			return err.Error()
-		}
-		line, err := bufio.NewReader(c).ReadString('\n')
-		if err != nil {
-			return err.Error()
-		}
-		return strings.TrimSpace(line)
-	}
-	if !waitUntil(func() bool { return ask("PING") == "+PONG" }) {
-		t.Fatalf("redis-server does not answer: %s", ask("PING"))
-	}
-	before := sameText(t, cmd.Process.Pid)
-	path, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", cmd.Process.Pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, _ := engage(t, cmd.Process.Pid, Options{CountOnly: true})
+	l, _ := engage(t, pid, Options{CountOnly: true})
 	start := time.Now()
 	armed := armEach(t, l.s, functionsOf(t, path, path, 100_000))
 	t.Logf("%d armed in %v", armed, time.Since(start))
@@ -319,10 +291,48 @@ func TestBusyRedis(t *testing.T) {
 	if jumps < armed*95/100 || hit < 20 {
 		t.Errorf("only %d of %d are jumps, %d were hit", jumps, armed, hit)
 	}
-	if after := sameText(t, cmd.Process.Pid); after != before {
+	if after := sameText(t, pid); after != before {
 		t.Errorf("the text is not what it was")
 	}
 	if got := ask("INCR n"); got != ":43" {
 		t.Errorf("afterwards: %s", got)
 	}
+}
+
+// startRedis starts a server that keeps nothing.
+func startRedis(t *testing.T) (port string, pid int) {
+	t.Helper()
+	server := fixture.NeedTool(t, "redis-server")
+	sock, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port = fmt.Sprint(sock.Addr().(*net.TCPAddr).Port)
+	_ = sock.Close()
+	cmd := exec.Command(server, "--port", port, "--save", "", "--appendonly", "no", "--dir", t.TempDir())
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	if !waitUntil(func() bool { return askRedis(port, "PING") == "+PONG" }) {
+		t.Fatalf("redis-server does not answer: %s", askRedis(port, "PING"))
+	}
+	return port, cmd.Process.Pid
+}
+
+func askRedis(port, q string) string {
+	c, err := net.Dial("tcp", "127.0.0.1:"+port)
+	if err != nil {
+		return err.Error()
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	if _, err := fmt.Fprintf(c, "%s\r\n", q); err != nil {
+		return err.Error()
+	}
+	line, err := bufio.NewReader(c).ReadString('\n')
+	if err != nil {
+		return err.Error()
+	}
+	return strings.TrimSpace(line)
 }
