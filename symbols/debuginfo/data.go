@@ -50,8 +50,9 @@ type Data struct {
 	indexFrom int
 	indexed   once[*nameIndex]
 	ranges    once[[]unitRange]
-	asked     atomic.Int32 // how many addresses were asked for
-	tables    sync.Map     // offset in .debug_line → *LineTable
+	asked     atomic.Int32 // how many addresses were looked for one by one
+	last      atomic.Pointer[unitRange]
+	tables    sync.Map // offset in .debug_line → *LineTable
 }
 
 // Options are what a file's debug information refers to.

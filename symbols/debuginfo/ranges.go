@@ -306,6 +306,9 @@ func (d *Data) UnitAt(pc uint64) *Unit {
 const fewQuestions = 4
 
 func (d *Data) skeletonAt(pc uint64) *Unit {
+	if l := d.last.Load(); l != nil && l.Low <= pc && pc < l.High {
+		return l.unit // questions about one function come together
+	}
 	if d.asked.Add(1) <= fewQuestions {
 		// The one that starts last, as in the table.
 		var found *Unit
@@ -315,6 +318,9 @@ func (d *Data) skeletonAt(pc uint64) *Unit {
 				found, best = u, r
 			}
 		})
+		if found != nil {
+			d.last.Store(&unitRange{Range: best, unit: found})
+		}
 		return found
 	}
 	list := d.unitRanges()
