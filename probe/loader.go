@@ -72,6 +72,9 @@ func (tg *target) armDefs(ctx context.Context, defs []*defOf) error {
 	if err != nil {
 		return err
 	}
+	if tg.s.recordsStacks() {
+		tg.space.Warm()
+	}
 	if err := tg.armResolved(ctx, ws, wait); err != nil {
 		return &DefError{Def: defs[0].def, Err: err}
 	}

@@ -23,8 +23,8 @@ import (
 // a log that says when each was laid.
 
 // stackRing is the size of a ring in a session that records stacks, in bytes:
-// 1,900 stacks of 8 KiB.
-const stackRing = 16 << 20
+// 3,900 stacks of 8 KiB.
+const stackRing = 32 << 20
 
 // stackWalk is what a tap needs to work out stacks. It belongs to the goroutine
 // that reads.

@@ -42,6 +42,7 @@ type File struct {
 	readable lazy[[]atomic.Pointer[string]]
 	debug    lazy[debugState]
 	cfi      lazy[*unwind.Table]
+	ehRows   lazy[*unwind.Table]
 	goFrames lazy[*goFrames]
 }
 

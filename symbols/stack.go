@@ -208,7 +208,7 @@ func (w *Walker) learn(pc Addr, exact bool) *step {
 	if !exact {
 		at--
 	}
-	if row, ok := m.File.Unwind().At(uint64(at)); ok {
+	if row, ok := m.File.frameAt(at); ok {
 		st.kind, st.row = stepRow, row
 		return st
 	}
@@ -326,4 +326,34 @@ func StackRegs(gpr *[16]uint64, pc Addr) unwind.Regs {
 	}
 	r.Set(unwind.PC, uint64(pc))
 	return r
+}
+
+// frameAt finds call frame information: that of .eh_frame, which almost all code
+// has, before debug information is looked for.
+func (f *File) frameAt(v Vaddr) (unwind.Row, bool) {
+	if row, ok := f.ehTable().At(uint64(v)); ok {
+		return row, true
+	}
+	return f.Unwind().At(uint64(v))
+}
+
+func (f *File) ehTable() *unwind.Table {
+	return f.ehRows.get(func() (t *unwind.Table) {
+		t = &unwind.Table{}
+		var err error
+		defer rescue(f.Path, &err)
+		if b, base := f.im.ehFrame(); b != nil {
+			t = unwind.New(unwind.Section{Bytes: b, Addr: uint64(base), EH: true})
+		}
+		return t
+	})
+}
+
+// Warm reads of the modules' files what walking stacks and naming their frames
+// needs, so that the first stacks don't wait for it.
+func (s *Space) Warm() {
+	for _, m := range s.Modules() {
+		m.File.ehTable()
+		m.File.functions()
+	}
 }
