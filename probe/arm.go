@@ -95,7 +95,7 @@ func (tg *target) resolve(d *fetch.Def, ev *event) ([]want, error) {
 	if len(out) == 0 && refused != nil {
 		return nil, refused
 	}
-	return out, nil
+	return append(out, tg.resolveInlined(d, ev, places)...), nil
 }
 
 // place makes what is to be armed for a definition at one place.

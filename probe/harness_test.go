@@ -118,6 +118,7 @@ type collector struct {
 	tids  map[int]int
 	max   int
 	vals  []fetch.Value
+	also  Sink // gets the hits too
 }
 
 func (c *collector) Hit(h *Hit) error {
@@ -139,6 +140,11 @@ func (c *collector) Hit(h *Hit) error {
 		b = fmt.Appendf(b, " (%s+%#x <- %s)", name, off, h.Func)
 	}
 	c.lines = append(c.lines, string(b))
+	if c.also != nil {
+		if err := c.also.Hit(h); err != nil {
+			return err
+		}
+	}
 	if c.tids == nil {
 		c.tids = map[int]int{}
 	}

@@ -1,0 +1,67 @@
+package probe
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"kprobe/internal/fixture"
+)
+
+const inlinedProgram = `
+volatile int sink;
+int mix(int a, int b) { int c = a * 3; sink = c + b; return c ^ b; }
+__attribute__((noinline)) int one(int n) { int r = mix(n, 1); sink++; return r + 5; }
+__attribute__((noinline)) int two(int n) { sink--; return mix(n + 7, n); }
+int (*volatile pointer)(int, int) = mix;
+int main(void)
+{
+	int s = 0;
+	for (int i = 0; i < 3; i++)
+		s += one(i) + two(i) + pointer(i, 2);
+	return s == 12345;
+}
+`
+
+// A function that is inlined too is one event with a place for each instance,
+// whose variables are the instance's; returns are those of its own code.
+func TestInlinedInstances(t *testing.T) {
+	src := filepath.Join(t.TempDir(), "inlined.c")
+	if err := os.WriteFile(src, []byte(inlinedProgram), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	prog := fixture.BuildFile(t, src, "-g", "-O2")
+	for _, o := range []Options{{}, {NoOptimize: true}} {
+		sink := &collector{}
+		var warned []string
+		o.Warnf = func(format string, args ...any) { warned = append(warned, format) }
+		sum := traceCommand(t, o, sink, []string{prog}, "p:e mix a b", "r:x mix v=$retval:s32", "p:first mix a=%ax b=$arg2:s32")
+		var want []string
+		for _, l := range []string{"e a=0 b=1", "e a=7 b=0", "e a=0 b=2", "e a=1 b=1", "e a=8 b=1", "e a=1 b=2", "e a=2 b=1", "e a=9 b=2", "e a=2 b=2"} {
+			want = append(want, l)
+		}
+		var got []string
+		returns := 0
+		for _, l := range sink.all() {
+			switch {
+			case strings.HasPrefix(l, "e "):
+				got = append(got, l)
+			case strings.HasPrefix(l, "x "):
+				returns++
+			}
+		}
+		if !slices.Equal(got, want) || returns != 3 {
+			t.Errorf("%q and %d returns, want %q and 3", got, returns, want)
+		}
+		for _, st := range sum.Stats {
+			if st.Event.Name == "e" && st.Hits != 9 {
+				t.Errorf("%+v", st)
+			}
+		}
+		if len(warned) == 0 {
+			t.Error("an instance without second argument was left out silently")
+		}
+	}
+}
