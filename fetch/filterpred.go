@@ -31,10 +31,21 @@ func cmpOf(index int) Cmp {
 	return [...]Cmp{CmpEq, CmpNe, CmpLe, CmpLt, CmpGe, CmpGt, CmpAnd, CmpGlob}[index]
 }
 
+// memberDot reports a dot within a field's name: a part of a variable that lies
+// in several places is list.len. FIELD.function is the kernel's.
+func (p *filterParser) memberDot() bool {
+	rest, ok := strings.CutPrefix(p.s[p.at:], ".")
+	if !ok || rest == "" || !isAlpha(rest[0]) {
+		return false
+	}
+	after, ok := strings.CutPrefix(rest, "function")
+	return !ok || after != "" && (isAlpha(after[0]) || isDigit(after[0]))
+}
+
 // predicate parses FIELD OP VALUE.
 func (p *filterParser) predicate() (*rawPred, *SyntaxError) {
 	start := p.at
-	for p.at < len(p.s) && (isAlpha(p.s[p.at]) || isDigit(p.s[p.at])) {
+	for p.at < len(p.s) && (isAlpha(p.s[p.at]) || isDigit(p.s[p.at]) || p.memberDot()) {
 		p.at++
 	}
 	r := &rawPred{field: p.s[start:p.at], fieldEnd: p.at}

@@ -48,12 +48,20 @@ func (s *Scope) Parameters() ([]fetch.Variable, error) {
 	return s.Variables(fetch.WhichParams)
 }
 
-// Variables lists what is visible at the place. Parameters must all be had;
+// Variables lists what is visible at the place; what lies in several places, as
+// Go's slices in registers do, by its members. Parameters must all be had;
 // locals that can't are left out, and so are those that an inner block hides.
 func (s *Scope) Variables(which fetch.Which) (out []fetch.Variable, err error) {
 	err = s.read(func(f *frame) error {
 		for _, d := range f.visible(which) {
 			v, err := f.declared(d)
+			if errors.Is(err, errPieces) {
+				var parts []fetch.Variable
+				if parts, err = f.declaredParts(d); err == nil {
+					out = append(out, parts...)
+					continue
+				}
+			}
 			switch {
 			case err == nil:
 				out = append(out, v)
@@ -114,6 +122,12 @@ func (s *Scope) Describe() (out []Description, err error) {
 			}
 			t, _ := f.typeOf(&d)
 			v, err := f.declared(d)
+			if errors.Is(err, errPieces) {
+				if list, ok := f.describeParts(d); ok {
+					out = append(out, list...)
+					continue
+				}
+			}
 			one := description(d.Name(), t, v, err)
 			one.Param = d.Tag() == dwarf.TagFormalParameter
 			out = append(out, one)

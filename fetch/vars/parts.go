@@ -1,0 +1,100 @@
+package vars
+
+import (
+	"debug/dwarf"
+	"errors"
+	"fmt"
+
+	"kprobe/fetch"
+	"kprobe/symbols/debuginfo"
+)
+
+// maxParts bounds what one variable is taken apart into.
+const maxParts = 64
+
+// parts takes a variable apart that lies in several places, as structures do
+// that are passed in registers: its members, by names that a definition takes
+// (list.len). What can't be had of it is left out; nothing at all is an error.
+func (f *frame) parts(name string, v value) ([]fetch.Variable, error) {
+	p := partList{f: f}
+	if err := p.add(name, v, 0); err != nil {
+		return nil, err
+	}
+	if len(p.vars) == 0 {
+		return nil, fmt.Errorf("%s: %w", name, p.missing)
+	}
+	return p.vars, nil
+}
+
+type partList struct {
+	f       *frame
+	vars    []fetch.Variable
+	types   []ctype
+	missing error // of a part that can't be had
+}
+
+func (p *partList) add(name string, v value, depth int) error {
+	v, err := v.unreference()
+	if err != nil {
+		return err
+	}
+	if v.t = p.f.whole(v.t); v.t.kind != kindStruct || depth > maxNested {
+		return errPieces
+	}
+	for _, m := range p.f.members(v.t) {
+		if m.name == "" || m.static.Unit() != nil || !fetch.IsName(m.name) {
+			continue
+		}
+		full := name + "." + m.name
+		if len(full) > fetch.MaxArgName || len(p.vars) == maxParts {
+			return nil
+		}
+		part, err := v.field(m.name)
+		if err != nil {
+			p.missing = err
+			continue
+		}
+		out, err := part.variable(full)
+		if errors.Is(err, errPieces) {
+			err = p.add(full, part, depth+1)
+			if err != nil {
+				p.missing = err
+			}
+			continue
+		}
+		if err != nil {
+			p.missing = err
+			continue
+		}
+		p.vars = append(p.vars, out)
+		p.types = append(p.types, part.t)
+	}
+	return nil
+}
+
+// declaredParts is declared for a variable in several places.
+func (f *frame) declaredParts(e debuginfo.Entry) ([]fetch.Variable, error) {
+	v, err := f.load(e)
+	if err != nil {
+		return nil, err
+	}
+	return f.parts(e.Name(), v)
+}
+
+// describeParts describes them.
+func (f *frame) describeParts(e debuginfo.Entry) (out []Description, ok bool) {
+	v, err := f.load(e)
+	if err != nil {
+		return nil, false
+	}
+	p := partList{f: f}
+	if p.add(e.Name(), v, 0) != nil || len(p.vars) == 0 {
+		return nil, false
+	}
+	for i := range p.vars {
+		one := description(p.vars[i].Name, p.types[i], p.vars[i], nil)
+		one.Param = e.Tag() == dwarf.TagFormalParameter
+		out = append(out, one)
+	}
+	return out, true
+}
