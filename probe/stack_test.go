@@ -225,7 +225,7 @@ func TestStackAgainstGDB(t *testing.T) {
 	}
 }
 
-// sameTimes leaves the stops at places that both saw as often. Whether a
+// sameTimes leaves the stops at places that both saw as often, sorted. Whether a
 // goroutine's stack grows at an entry, and the entry runs twice, is chance.
 func sameTimes(got *stackSink, want []string) (*stackSink, []string) {
 	first := func(s string) string { f, _, _ := strings.Cut(s, " "); return f }
@@ -236,13 +236,21 @@ func sameTimes(got *stackSink, want []string) (*stackSink, []string) {
 	for _, s := range got.stacks {
 		count[first(s)]--
 	}
+	order := make([]int, len(got.stacks))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(x, y int) int { return strings.Compare(got.stacks[x], got.stacks[y]) })
 	out := &stackSink{}
-	for i, s := range got.stacks {
+	for _, i := range order {
+		s := got.stacks[i]
 		if count[first(s)] == 0 {
 			out.stacks, out.ends, out.names = append(out.stacks, s), append(out.ends, got.ends[i]), append(out.names, got.names[i])
 		}
 	}
-	return out, slices.DeleteFunc(slices.Clone(want), func(s string) bool { return count[first(s)] != 0 })
+	want = slices.DeleteFunc(slices.Clone(want), func(s string) bool { return count[first(s)] != 0 })
+	slices.Sort(want)
+	return out, want
 }
 
 // compareStacks compares stacks with gdb's. One that was cut must be the front

@@ -33,7 +33,7 @@ func TestPartsOfParameters(t *testing.T) {
 		for _, v := range list {
 			names = append(names, v.Name)
 			one, err := s.Variable(v.Name)
-			if err != nil || one.Where() != v.Where() || one.Type != v.Type {
+			if err != nil || one.Where() != v.Where() || one.Type.Base != v.Type.Base || one.Type.Size != v.Type.Size {
 				t.Errorf("%s: %s is at %s, and by its name at %s: %v", fn, v.Name, v.Where(), one.Where(), err)
 			}
 		}
