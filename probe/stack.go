@@ -63,8 +63,7 @@ func (t *tap) stack(p *placed, h *Hit, data []byte) {
 	if !ok {
 		return
 	}
-	if p.ev.Return && p.goABI {
-		// At the return instruction: its address is still on the stack.
+	if p.ev.Return && t.beforeReturn(regs.V[unwind.SP], h.RetIP) {
 		regs.V[unwind.SP] += 8
 	}
 	if w.walker == nil {
@@ -74,6 +73,16 @@ func (t *tap) stack(p *placed, h *Hit, data []byte) {
 	w.time = h.Time
 	w.frames, h.StackEnd = w.walker.Walk(w.frames[:0], regs, &w.mem, p.prog.Stack.Frames)
 	h.Stack = w.frames
+}
+
+// beforeReturn tells a hit at a return instruction, whose address is still on
+// the stack, from one behind it, where it lies in the red zone.
+func (t *tap) beforeReturn(sp uint64, to symbols.Addr) bool {
+	if popped, ok := t.walk.mem.Word(sp - 8); ok && popped == uint64(to) {
+		return false
+	}
+	top, ok := t.walk.mem.Word(sp)
+	return ok && top == uint64(to)
 }
 
 // landingLog remembers the landings that were laid into return slots, the last
