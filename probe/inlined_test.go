@@ -38,10 +38,7 @@ func TestInlinedInstances(t *testing.T) {
 		var warned []string
 		o.Warnf = func(format string, args ...any) { warned = append(warned, format) }
 		sum := traceCommand(t, o, sink, []string{prog}, "p:e mix a b", "r:x mix v=$retval:s32", "p:first mix a=%ax b=$arg2:s32")
-		var want []string
-		for _, l := range []string{"e a=0 b=1", "e a=7 b=0", "e a=0 b=2", "e a=1 b=1", "e a=8 b=1", "e a=1 b=2", "e a=2 b=1", "e a=9 b=2", "e a=2 b=2"} {
-			want = append(want, l)
-		}
+		want := []string{"e a=0 b=1", "e a=7 b=0", "e a=0 b=2", "e a=1 b=1", "e a=8 b=1", "e a=1 b=2", "e a=2 b=1", "e a=9 b=2", "e a=2 b=2"}
 		var got []string
 		returns := 0
 		for _, l := range sink.all() {
