@@ -61,7 +61,7 @@ func checkLook(prog *fetch.Program) error {
 		return false
 	}
 	for i := range prog.Args {
-		if uses(&prog.Args[i].Chain) {
+		if uses(&prog.Args[i].Chain) || prog.Args[i].Len != nil && uses(prog.Args[i].Len) {
 			return unsupported("it reads r12 or the flags, which are used to look for room on the stack")
 		}
 	}

@@ -109,7 +109,7 @@ func planProgram(pr *Probe, p *Params) (layout, error) {
 // texts is the number of texts of an argument, 0 for those that have none.
 func texts(a *fetch.ArgProgram) int {
 	switch a.Store {
-	case fetch.StoreString, fetch.StoreText:
+	case fetch.StoreString, fetch.StoreText, fetch.StoreCounted:
 		return 1
 	case fetch.StoreStrings:
 		return max(int(a.Type.Count), 1)
@@ -130,6 +130,18 @@ func checkArg(a *fetch.ArgProgram, p *Params) error {
 		return unsupported("the kernel doesn't let programs read %s", a.Reg)
 	case a.Source == fetch.SourceStack && !fits(a.Off+MaxStack+redZone):
 		return unsupported("word of the stack out of reach")
+	}
+	if a.Store == fetch.StoreCounted {
+		if a.Len == nil {
+			return unsupported("a text of no length")
+		}
+		n := fetch.ArgProgram{Chain: *a.Len, Store: fetch.StoreValue, Type: fetch.DefaultType()}
+		if a.Len.Source == fetch.SourceTime || a.Len.Source == fetch.SourceComm {
+			return unsupported("a length from source %d", a.Len.Source)
+		}
+		if err := checkArg(&n, p); err != nil {
+			return err
+		}
 	}
 	return checkSteps(&a.Chain)
 }

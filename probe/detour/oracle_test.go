@@ -190,6 +190,14 @@ func (g *generator) definition(t testing.TB) (*fetch.Program, string) {
 func (g *generator) compute(prog *fetch.Program) (note string) {
 	for i := range prog.Args {
 		a := &prog.Args[i]
+		if a.Store == fetch.StoreString && g.Intn(2) == 0 {
+			a.Store = fetch.StoreCounted
+			a.Len = &fetch.Chain{Source: fetch.SourceImm, Imm: []uint64{0, 1, uint64(g.Intn(40)), uint64(g.Intn(5000)), ^uint64(0)}[g.Intn(5)]}
+			if g.Intn(4) == 0 {
+				a.Len = &fetch.Chain{Source: fetch.SourceReg, Reg: fetch.Reg(g.Intn(16))}
+			}
+			note += fmt.Sprintf(" with a%d of %+v bytes", i, *a.Len)
+		}
 		if g.Intn(4) != 0 || a.Store != fetch.StoreValue || len(a.Loads) > 0 || a.Source != fetch.SourceImm && (a.Source != fetch.SourceReg || a.Reg >= 16) && a.Source != fetch.SourceStack {
 			continue
 		}

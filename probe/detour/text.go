@@ -33,6 +33,10 @@ func (b *builder) measure(a *fetch.ArgProgram, off int) {
 		b.setText(off, asm.BE)
 		return
 	}
+	if a.Store == fetch.StoreCounted {
+		b.counted(a, off)
+		return
+	}
 	n := texts(a)
 	all := b.NewLabel() // the address of the texts can't be had
 	done := b.NewLabel()
@@ -54,6 +58,55 @@ func (b *builder) measure(a *fetch.ArgProgram, off int) {
 		for i := range n {
 			b.faulted(off + 16*i)
 		}
+		b.Jmp(done)
+	})
+}
+
+// counted finds the place of a text whose length is told, and sees that it can
+// be read: it reaches into two pages at most. Changes all textRegs.
+func (b *builder) counted(a *fetch.ArgProgram, off int) {
+	bad, read, done := b.NewLabel(), b.NewLabel(), b.NewLabel()
+	b.value(&a.Chain, bad)
+	b.addTo(a.StoreOff)
+	b.Store(asm.W64, b.frame.temp(off+textAddr), asm.AX)
+	b.value(a.Len, bad)
+	b.Test(asm.W64, asm.AX, asm.AX)
+	b.Jcc(asm.S, bad)
+	b.Mov(asm.W64, asm.DX, asm.AX)
+	whole := b.NewLabel()
+	b.OpImm(asm.Cmp, asm.W64, asm.AX, fetch.MaxString)
+	b.JccShort(asm.BE, whole)
+	b.MovImm(asm.DX, textTruncated|fetch.MaxString)
+	b.Bind(whole)
+	b.MovZX(asm.W16, asm.R9, asm.DX)
+	if !b.probe.CountOnly && b.mayOverflow() {
+		// No more is read than the record takes.
+		fits := b.NewLabel()
+		b.MovImm(asm.CX, fetch.MaxData)
+		b.OpLoad(asm.Sub, asm.W64, asm.CX, b.frame.temp(b.layout.total))
+		b.Op(asm.Cmp, asm.W64, asm.R9, asm.CX)
+		b.JccShort(asm.BE, fits)
+		b.Mov(asm.W32, asm.R9, asm.CX)
+		b.Mov(asm.W32, asm.DX, asm.CX)
+		b.OpImm(asm.Or, asm.W32, asm.DX, textTruncated)
+		b.Bind(fits)
+	}
+	b.Load(asm.W64, asm.DI, b.frame.temp(off+textAddr))
+	b.Test(asm.W32, asm.R9, asm.R9)
+	b.JccShort(asm.E, read)
+	b.Lea(asm.AX, asm.At(asm.DI, -lowest))
+	b.ShiftImm(asm.Shr, asm.W64, asm.AX, 47)
+	b.Jcc(asm.NE, bad)
+	b.mayFault(bad)
+	b.LoadZX(asm.W8, asm.AX, asm.At(asm.DI, 0))
+	b.mayFault(bad)
+	b.LoadZX(asm.W8, asm.AX, asm.Indexed(asm.DI, asm.R9, 1, -1))
+	b.Bind(read)
+	b.setText(off, asm.BE)
+	b.Bind(done)
+	b.cold = append(b.cold, func() {
+		b.Bind(bad)
+		b.faulted(off)
 		b.Jmp(done)
 	})
 }
