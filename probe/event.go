@@ -145,6 +145,8 @@ type placed struct {
 	// breakpoints.
 	judged  bool
 	trapped string
+	// landable says that its calls may return by landings.
+	landable bool
 	// tails says that the function may leave by a jump to another function:
 	// then a call with the same slot may be the same call, jumped on.
 	tails bool

@@ -11,27 +11,29 @@ import (
 	"kprobe/symbols"
 )
 
-// How a return is seen where the stack must stay as it is
+// How a return is seen where the function returns
 //
 // Where return addresses are read (unwinders, dlsym), or would outlive kprobe
 // (shadow stacks), no landing may stand in a slot. There the function is
-// patched where it returns, too. The entry's detour notes the call by its slot,
-// the return's finds it there, records it and forgets it (detour.Calls). What
-// leaves otherwise, by an exception or longjmp, is no return, and is found out
-// when its place is needed.
+// patched where it returns, too; and elsewhere, if that costs less. The entry's
+// detour notes the call by its slot, the return's finds it there, records it and
+// forgets it (detour.Calls). What leaves otherwise, by an exception or longjmp,
+// is no return, and is found out when its place is needed.
 //
 // A function that ends in a jump to another returns by that one's returns: they
 // are patched as well, and those of the functions that it jumps to in turn.
 // Called by others they don't find the call, and just return (exits.go).
 //
-// All of these returns must be known, and each must take a jump; else the probe
-// is a breakpoint, and its calls are followed as returns.go says.
+// All of these returns must be known, and each must take a jump; else the calls
+// go by landings or, where none may stand, by breakpoints (returns.go).
 //
-// The patches of one probe are armed in one stop. When another probe is placed
-// under one of them, it gives way: the entry's becomes a breakpoint whose calls
-// are followed as of a breakpoint, while the exits stay for those that are
-// under way; an exit's becomes a breakpoint that leads into the exit's detour,
-// so that nothing changes but the cost.
+// The patches of one probe are armed in one stop. When another probe comes to
+// stand under one of them, all are planned anew with it (change.go), over the
+// same table: calls that are under way are found by the new as by the old. Where
+// one must give way at once, to a return address or a fault, the entry's becomes
+// a breakpoint whose calls are followed as of a breakpoint, while the exits stay
+// for those that are under way; an exit's becomes a breakpoint that leads into
+// the exit's detour, so that nothing changes but the cost.
 
 // exitProbe is a return probe of exits.
 type exitProbe struct {
@@ -76,16 +78,36 @@ func (tg *target) followReturn(w want) string {
 		return w.p.trapped
 	}
 	w.p.judged = true
-	if w.p.trapped = tg.followable(w); w.p.trapped == "" || tg.leavable(w) != "" {
+	w.p.trapped = tg.followable(w)
+	w.p.landable = w.p.trapped == ""
+	if tg.leavable(w) != "" {
 		return w.p.trapped
 	}
 	l, err := tg.leavings(w)
+	if w.p.landable {
+		if err == nil && l.cheap(w) {
+			w.p.byExits = l
+		}
+		return ""
+	}
 	if err != nil {
 		w.p.trapped = fmt.Sprintf("%s, and its exits can't be probed: %v", w.p.trapped, err)
 		return w.p.trapped
 	}
 	w.p.byExits, w.p.trapped = l, ""
 	return ""
+}
+
+// A probe of exits costs less than one of landings where all of the table of its
+// calls can be searched and few instructions are patched, all its function's own.
+const (
+	fewCalls = 32
+	fewExits = 4
+)
+
+func (l *exitProbe) cheap(w want) bool {
+	return w.p.pool.max <= fewCalls && len(l.exits) <= fewExits &&
+		!slices.ContainsFunc(l.exits, func(e want) bool { return e.at.Module != w.at.Module || e.at.Func.Start != w.at.Func.Start })
 }
 
 // giveUpExits makes the probe a breakpoint; when it is planned again it is judged
@@ -204,17 +226,21 @@ func (o *optimizer) unit(u []*function, groups map[*function][]want, space *plan
 }
 
 // giveUpExits takes return probes out of what is planned, and the others at
-// their entries, and gives them as what is for breakpoints.
+// their entries, and gives them as what is for breakpoints. Those that can do
+// with landings stay.
 func giveUpExits(failed map[*placed]bool, u []*function, groups map[*function][]want) (given []want) {
 	at := map[symbols.Addr]bool{}
 	for more := true; more; {
 		more = false
 		for p := range failed {
-			at[p.where.Addr] = true
+			if !p.landable {
+				at[p.where.Addr] = true
+			}
 		}
 		for _, f := range u {
 			for _, w := range groups[f] {
-				if at[w.at.Addr] && w.p.byExits != nil && !failed[w.p] {
+				if at[w.at.Addr] && w.p.byExits != nil && (!failed[w.p] || w.p.landable) {
+					w.p.landable = false
 					failed[w.p], more = true, true
 					w.p.why = "a breakpoint of another probe is there"
 				}
@@ -226,6 +252,8 @@ func giveUpExits(failed map[*placed]bool, u []*function, groups map[*function][]
 		for _, w := range groups[f] {
 			switch {
 			case failed[w.p] && w.kind == wantExit:
+			case failed[w.p] && w.p.landable:
+				kept = append(kept, w)
 			case failed[w.p]:
 				given = append(given, w)
 			case at[w.at.Addr]:
@@ -238,7 +266,11 @@ func giveUpExits(failed map[*placed]bool, u []*function, groups map[*function][]
 		groups[f] = kept
 	}
 	for p := range failed {
-		p.giveUpExits()
+		if p.landable {
+			p.byExits = nil // by a landing, then
+		} else {
+			p.giveUpExits()
+		}
 	}
 	return given
 }

@@ -135,26 +135,26 @@ func (tg *target) layPools(ctx context.Context, ps []*placed) error {
 		return nil
 	}
 	size := uint64(poolsHead)
-	offs := make([]uint64, len(ps))
+	room := func(n int) (off uint64) {
+		off, size = size, size+uint64(n+63)&^63
+		return off
+	}
+	callsAt, poolAt := make([]uint64, len(ps)), make([]uint64, len(ps))
 	for i, p := range ps {
-		n := 0
-		switch {
-		case p.byExits != nil && p.byExits.calls.Addr != 0: // it has been there before
-		case p.byExits != nil:
+		if p.byExits != nil && p.byExits.calls.Addr == 0 {
 			calls, err := detour.NewCalls(0, p.prog, p.pool.max, 0)
 			if err != nil {
 				return err
 			}
-			n = calls.Size()
-		default:
+			callsAt[i] = room(calls.Size())
+		}
+		if p.byExits == nil || p.landable {
 			pool, err := detour.NewPool(0, p.prog, p.pool.max)
 			if err != nil {
 				return err
 			}
-			n = pool.Size()
+			poolAt[i] = room(pool.Size())
 		}
-		offs[i] = size
-		size += uint64(n+63) &^ 63
 	}
 	size = (size + pageSize - 1) &^ (pageSize - 1)
 	at, err := tg.proc.Syscall(ctx, nil, unix.SYS_MMAP, 0, uintptr(size), unix.PROT_READ|unix.PROT_WRITE,
@@ -176,23 +176,22 @@ func (tg *target) layPools(ctx context.Context, ps []*placed) error {
 	tg.area.pools = append(tg.area.pools, piece{start: symbols.Addr(at), size: size})
 	stack := tg.mainStack()
 	for i, p := range ps {
-		base := uint64(at) + offs[i]
-		if p.byExits != nil && p.byExits.calls.Addr != 0 {
-			continue // calls of before the change are noted there
-		}
-		if p.byExits != nil { // no calls are all zeroes
-			if p.byExits.calls, err = detour.NewCalls(base, p.prog, p.pool.max, stack); err != nil {
+		// Calls of before a change are noted where they were; none are all zeroes.
+		if callsAt[i] != 0 {
+			if p.byExits.calls, err = detour.NewCalls(uint64(at)+callsAt[i], p.prog, p.pool.max, stack); err != nil {
 				return err
 			}
 			tg.exitProbes = append(tg.exitProbes, p.byExits)
+		}
+		if poolAt[i] == 0 {
 			continue
 		}
-		pool, err := detour.NewPool(base, p.prog, p.pool.max)
+		pool, err := detour.NewPool(uint64(at)+poolAt[i], p.prog, p.pool.max)
 		if err != nil {
 			return err
 		}
 		p.followed = &followed{probe: p, pool: pool, suspects: map[int]detour.Instance{}}
-		if err := write(pool.Image(), base); err != nil {
+		if err := write(pool.Image(), pool.Addr); err != nil {
 			return err
 		}
 	}

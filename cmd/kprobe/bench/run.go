@@ -41,6 +41,7 @@ func kinds() []kind {
 		{name: "o", what: "jump; counted only", fn: "work", floor: floorCount, defs: []string{"p:o work"}, opts: probe.Options{CountOnly: true}},
 		{name: "rb", what: "return, breakpoints", fn: "work", floor: floorReturn, defs: []string{"r:rb work v=$retval"}, opts: traps},
 		{name: "ro", what: "return, optimized where it can be", fn: "work", floor: floorReturn, defs: []string{"r:ro work v=$retval"}},
+		{name: "ro", what: "return, time at entry too", fn: "work", floor: floorLatency, defs: []string{"r:ro work v=$retval entry=$entrytime"}},
 		{name: "krb", what: "entry and return, breakpoints", fn: "work", defs: []string{"p:k work" + fetched, "r:r work v=$retval"}, opts: traps},
 		{name: "kro", what: "entry and return, optimized where they can be", fn: "work", defs: []string{"p:k work" + fetched, "r:r work v=$retval"}},
 	}
