@@ -122,44 +122,40 @@ func TestExitWays(t *testing.T) {
 // of all kinds: the program computes the same.
 func TestExitStorm(t *testing.T) {
 	prog := fixture.Build(t, "probe_exits.cc", "-O2", "-pthread")
-	rounds, cycles := 4000, full(30, 2000)
-	args := []string{fmt.Sprint(rounds), "4"}
+	args := []string{"3000", "4"}
 	want := plain(t, prog, args...)
-	sub := startSubject(t, prog, args...)
-	sub.line()
-	done := make(chan string, 1)
-	go func() { done <- sub.expect("done") }()
-	for i := 0; i < cycles; i++ {
-		select {
-		case got := <-done:
-			sub.end()
-			if got != want {
-				t.Errorf("probed, the program printed %q, otherwise %q", got, want)
+	for cycles := 0; cycles < full(15, 2000); {
+		sub := startSubject(t, prog, args...)
+		sub.line()
+		done := make(chan string, 1)
+		go func() { done <- sub.expect("done") }()
+		n, got := 0, ""
+		for ; got == ""; n++ {
+			sink := newWays()
+			l := engageInto(t, sub.pid(), Options{}, sink, exitDefs("")...)
+			time.Sleep(time.Duration(n%4) * time.Millisecond)
+			if n%3 == 1 {
+				for _, e := range l.s.events {
+					e.turn(false)
+				}
 			}
-			t.Logf("%d cycles", i)
-			if i == 0 {
-				t.Error("the program ended too soon")
+			l.finish(sub.pid())
+			if len(sink.bad) > 0 {
+				t.Error(sink.bad[0])
 			}
-			return
-		default:
-		}
-		sink := newWays()
-		l := engageInto(t, sub.pid(), Options{}, sink, exitDefs("")...)
-		time.Sleep(time.Duration(i%4) * time.Millisecond)
-		if i%3 == 1 {
-			for _, e := range l.s.events {
-				e.turn(false)
+			select {
+			case got = <-done:
+			default:
 			}
 		}
-		l.finish(sub.pid())
-		if len(sink.bad) > 0 {
-			t.Fatal(sink.bad[0])
+		if got != want {
+			t.Errorf("probed, the program printed %q, otherwise %q", got, want)
+		}
+		sub.end()
+		if cycles += n; t.Failed() {
+			break
 		}
 	}
-	if got := <-done; got != want {
-		t.Errorf("probed, the program printed %q, otherwise %q", got, want)
-	}
-	sub.end()
 }
 
 // exitPlaces are the returns of the probes that go by exits, as places of a
