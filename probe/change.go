@@ -141,6 +141,7 @@ func (tg *target) enroll(ws []want) (fresh []*placed, err error) {
 func (tg *target) dismiss(fresh []*placed) {
 	for _, p := range fresh {
 		tg.tap.free(p)
+		p.tap, p.wants, p.removed = nil, nil, false // it may be tried again
 	}
 }
 

@@ -242,6 +242,23 @@ func (tg *target) atEntry() {
 	tg.s.stop()
 }
 
+// readyDef is a definition whose library has come, with its places.
+type readyDef struct {
+	*pendingDef
+	ws []want
+}
+
+// stillWaits notes why a definition can't be armed. If its library is there,
+// that it waits is no answer any more: the user is told, once.
+func (tg *target) stillWaits(p *pendingDef, err error) {
+	p.err = err
+	var unbound *symbols.UnboundIFuncError
+	if !tg.loads() && !p.said && p.def.Place.Module != "" && !errors.Is(err, symbols.ErrNotMapped) && !errors.As(err, &unbound) {
+		p.said = true
+		tg.s.warnf("%v", &DefError{Def: p.def, Err: err})
+	}
+}
+
 // tryPending arms the waiting definitions whose files are mapped now.
 func (tg *target) tryPending(ctx context.Context) error {
 	if len(tg.pending) == 0 {
@@ -251,6 +268,8 @@ func (tg *target) tryPending(ctx context.Context) error {
 		return err
 	}
 	rest := tg.pending[:0]
+	var ready []readyDef
+	var batch []want
 	for _, p := range tg.pending {
 		ws, err := tg.resolve(p.def, p.ev)
 		var unbound *symbols.UnboundIFuncError
@@ -264,16 +283,23 @@ func (tg *target) tryPending(ctx context.Context) error {
 		}
 		if err == nil {
 			ws = tg.unarmed(p.defOf, ws)
+			ready = append(ready, readyDef{p, ws})
+			batch = append(batch, ws...)
+			continue
+		}
+		tg.stillWaits(p, err)
+		rest = append(rest, p)
+	}
+	// All at once: one change of the text, not one for each.
+	together := tg.arm(ctx, batch)
+	for _, r := range ready {
+		p, ws, err := r.pendingDef, r.ws, together
+		if err != nil {
 			err = tg.arm(ctx, ws)
 		}
 		if err != nil {
-			p.err = err
+			tg.stillWaits(p, err)
 			rest = append(rest, p)
-			// Its library is there: that it waits is no answer any more.
-			if !tg.loads() && !p.said && p.def.Place.Module != "" && !errors.Is(err, symbols.ErrNotMapped) && !errors.As(err, &unbound) {
-				p.said = true
-				tg.s.warnf("%v", &DefError{Def: p.def, Err: err})
-			}
 			continue
 		}
 		tg.returned(p.defOf, ws)

@@ -3,6 +3,7 @@ package probe
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -57,9 +58,42 @@ func (tg *target) retire(old *outgoing, drop map[*placed]bool) {
 		delete(tg.placed, p)
 		r.probes = append(r.probes, p)
 	}
+	tg.forgetRedirects(r, drop)
 	tg.forgetLandings()
 	if len(r.patches)+len(r.sites)+len(r.probes) > 0 {
 		tg.retired = append(tg.retired, r)
+	}
+}
+
+// forgetRedirects takes the breakpoints out that lead into the detours of exits
+// of probes that go. Where such a detour serves a probe that stays, too, it
+// stays, and with it the numbers of those that go.
+func (tg *target) forgetRedirects(r *retired, drop map[*placed]bool) {
+	if len(drop) == 0 {
+		return
+	}
+	for _, st := range tg.sites {
+		if st.redirect == 0 {
+			continue
+		}
+		stage := tg.patches.stageAt(st.redirect)
+		if stage == nil {
+			continue
+		}
+		stays := slices.ContainsFunc(stage.wants, func(w want) bool { return !drop[w.p] })
+		goes := slices.ContainsFunc(stage.wants, func(w want) bool { return drop[w.p] })
+		switch {
+		case goes && stays:
+			for _, w := range stage.wants {
+				r.probes = remove(r.probes, w.p)
+			}
+		case goes:
+			st.redirect = 0
+			if st.idle() {
+				tg.discard(st)
+				r.sites = append(r.sites, st)
+			}
+		}
 	}
 }
 
