@@ -115,6 +115,7 @@ func TestHostileSections(t *testing.T) {
 			start := time.Now()
 			d := New(bad, Options{})
 			ask(d, append(pcs, rnd.Uint64()))
+			New(bad, Options{IndexFrom: 1}).FindFunctions("mix")
 			if took := time.Since(start); took > 20*time.Second {
 				t.Errorf("%v: damaged sections keep it busy for %v", flags, took)
 			}
@@ -150,6 +151,7 @@ func FuzzInfo(f *testing.F) {
 		s := sec
 		s.Info, s.Abbrev = info, abbrev
 		ask(New(s, Options{}), []uint64{0x1200, 0x1400})
+		ask(New(s, Options{IndexFrom: 1}), nil)
 	})
 }
 
