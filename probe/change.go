@@ -120,7 +120,7 @@ func (tg *target) change(ctx context.Context, add []want, drop map[*placed]bool)
 // enroll gives the probes of a batch that have no number theirs.
 func (tg *target) enroll(ws []want) (fresh []*placed, err error) {
 	for _, w := range ws {
-		if w.p == nil || w.p.tap != nil {
+		if w.p == nil || w.p.tap != nil && !w.p.removed {
 			continue
 		}
 		if err := tg.tap.add(w.p); err != nil {
@@ -141,7 +141,7 @@ func (tg *target) enroll(ws []want) (fresh []*placed, err error) {
 func (tg *target) dismiss(fresh []*placed) {
 	for _, p := range fresh {
 		tg.tap.free(p)
-		p.tap, p.wants, p.removed = nil, nil, false // it may be tried again
+		p.wants = nil // it may be tried again
 	}
 }
 

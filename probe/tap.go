@@ -108,7 +108,7 @@ func (t *tap) add(p *placed) error {
 		p.id = uint32(len(t.ids))
 	}
 	t.seq++
-	p.tap, p.seq = t, t.seq
+	p.tap, p.seq, p.removed = t, t.seq, false
 	flags := uint32(ring.FlagEnabled)
 	if p.ev.off.Load() {
 		flags = 0
