@@ -241,7 +241,9 @@ func TestKilledAtTrap(t *testing.T) {
 		kind := killTracer + i%2
 		trace := newFile(t).Name()
 		c := startKprobe(t, bin, "trace", "-q", "-o", trace, "--no-optimize", "-p", strconv.Itoa(sub.pid()), "p:w work+5", "p:s second+5", "r:r work", "p:b second")
-		prints(t, trace)
+		if !waitUntil(func() bool { st, err := os.Stat(trace); return err == nil && st.Size() > 0 }) {
+			t.Fatalf("round %d: the trace stays empty: %s\n%s", i, c.stderr.String(), threadStates(sub.pid()))
+		}
 		c.kill(kind)
 		<-c.done
 		if kind == killBoth {

@@ -2,6 +2,7 @@ package probe
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -120,7 +121,10 @@ func toggle(s *Session, rng *rand.Rand, keep func(*placed) bool) error {
 				}
 				return nil
 			})
-			if err != nil {
+			// As in the engine: a thread that did not get a processor in time
+			// stops before it executes code of the program's.
+			var late *tracee.NotStoppedError
+			if err != nil && !errors.As(err, &late) {
 				return err
 			}
 		}
