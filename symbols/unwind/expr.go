@@ -93,6 +93,10 @@ func (x *expression) register(n uint64, off int64) {
 }
 
 func (x *expression) load(at, size uint64) {
+	if size == 0 || size > 8 || x.end != Going {
+		x.end = Unknown
+		return
+	}
 	v, ok := x.mem.Word(at)
 	if !ok {
 		x.end = Missing

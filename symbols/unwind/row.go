@@ -53,7 +53,7 @@ func (t *Table) At(pc uint64) (Row, bool) {
 	if !ok {
 		return Row{}, false
 	}
-	m := machine{cie: f.cie, at: f.low, pc: pc}
+	m := machine{cie: f.cie, at: f.low, pc: pc, program: f.at}
 	if !m.run(f.cie.program, true) {
 		return Row{}, false
 	}
@@ -69,6 +69,7 @@ func (t *Table) At(pc uint64) (Row, bool) {
 type machine struct {
 	cie     *cie
 	at, pc  uint64
+	program uint64 // address of the FDE's instructions
 	row     Row
 	initial Row
 	stack   []Row
@@ -166,7 +167,7 @@ func (m *machine) step(r *reader, op byte) (done, ok bool) {
 	switch op {
 	case cfaNop, cfaGNUWindowSave:
 	case cfaSetLoc:
-		m.at = r.u64()
+		m.at = pointer(r, m.cie.enc, m.program)
 		return m.at > m.pc, true
 	case cfaAdvance1:
 		return m.advance(uint64(r.u8())), true

@@ -21,6 +21,7 @@ type fde struct {
 	low, high uint64
 	cie       *cie
 	program   []byte
+	at        uint64 // address of the program
 }
 
 type cie struct {
@@ -116,13 +117,13 @@ func (p *parser) parse() {
 		if c == nil {
 			continue
 		}
-		low := p.pointer(&r, c.enc)
-		size := p.pointer(&r, c.enc&0x0f)
+		low := pointer(&r, c.enc, p.Addr)
+		size := pointer(&r, c.enc&0x0f, p.Addr)
 		if c.augmented {
 			r.take(r.uleb())
 		}
 		if !r.bad && size > 0 && low+size > low {
-			p.out = append(p.out, fde{low, low + size, c, r.rest()})
+			p.out = append(p.out, fde{low, low + size, c, r.rest(), p.Addr + r.at})
 		}
 	}
 }
@@ -181,9 +182,13 @@ func (p *parser) readCIE(at uint64) *cie {
 		for _, a := range aug[1:] {
 			switch a {
 			case 'R':
-				c.enc = data.u8()
+				if c.enc = data.u8(); c.enc&0x80 != 0 {
+					return nil // through memory
+				}
 			case 'P':
-				p.pointer(&data, data.u8())
+				if enc := data.u8(); enc != peOmit {
+					pointer(&data, enc, p.Addr)
+				}
 			case 'L':
 				data.u8()
 			case 'S':
@@ -205,9 +210,13 @@ func (p *parser) readCIE(at uint64) *cie {
 	return c
 }
 
-// pointer reads an encoded address (LSB, DW_EH_PE_*); those through memory, and
-// relative to anything but their own place, can't be read.
-func (p *parser) pointer(r *reader, enc byte) uint64 {
+// peOmit is the encoding of an address that isn't there (DW_EH_PE_omit).
+const peOmit = 0xff
+
+// pointer reads an encoded address (LSB, DW_EH_PE_*) from bytes that start at
+// an address; those relative to anything but their own place can't be read. Of
+// one through memory it is the place there.
+func pointer(r *reader, enc byte, start uint64) uint64 {
 	at := r.at
 	var v uint64
 	switch enc & 0x0f {
@@ -231,7 +240,7 @@ func (p *parser) pointer(r *reader, enc byte) uint64 {
 	switch enc & 0x70 {
 	case 0:
 	case 0x10:
-		v += p.Addr + at
+		v += start + at
 	default:
 		r.bad = true
 	}
