@@ -229,8 +229,14 @@ func (s *Session) Close(ctx context.Context) error {
 //  5. the program's SIGTRAP action is put back, and what was mapped is
 //     unmapped;
 //  6. the threads run on.
+//
+// A thread that could not be stopped (it waits in the kernel, uninterruptibly)
+// meets clean text when its wait ends. Where it stands in kprobe's memory, or
+// may, 5 is left out and reported: the memory, the journal and the net stay.
 func (tg *target) detach(ctx context.Context) error {
-	return tg.proc.Detach(ctx, func(stopped []*tracee.Thread) error {
+	clean := false
+	err := tg.proc.Detach(ctx, func(stopped []*tracee.Thread) (err error) {
+		defer func() { clean = err == nil }()
 		if tg.borrowed || tg.dying || tg.area == nil {
 			return nil
 		}
@@ -252,10 +258,37 @@ func (tg *target) detach(ctx context.Context) error {
 			// Their memory stays for the calls that are under way.
 			return errors.Join(append(errs, err)...)
 		}
+		if err := lateIn(tg.proc, tg.area.code.pieces); err != nil {
+			return errors.Join(append(errs, err)...)
+		}
 		errs = append(errs, tg.area.close(ctx))
 		tg.area = nil
 		return errors.Join(errs...)
 	})
+	var late *tracee.NotStoppedError
+	if clean && errors.As(err, &late) {
+		// They wait elsewhere, and nothing is left for them to meet.
+		tg.s.logf("%v", err)
+		return nil
+	}
+	return err
+}
+
+// lateIn finds a thread that could not be stopped and may run on in one of the
+// pieces.
+func lateIn(p *tracee.Process, pieces []*piece) error {
+	for _, t := range p.Late() {
+		pc, ok := t.WaitsAt()
+		if !ok {
+			return fmt.Errorf("thread %d did not stop: the text is restored, kprobe's memory stays mapped", t.TID())
+		}
+		for _, in := range pieces {
+			if pc >= in.start && pc < in.end() {
+				return fmt.Errorf("thread %d waits in the kernel, uninterruptibly, in code of kprobe's: the text is restored, kprobe's memory stays mapped", t.TID())
+			}
+		}
+	}
+	return nil
 }
 
 // moveOut gets a stopped thread out of a copy: back to the site if the

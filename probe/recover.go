@@ -247,6 +247,7 @@ func (o *leftover) takeOut(ctx context.Context, stopped []*tracee.Thread) error 
 			inside = true
 		}
 	}
+	inside = inside || lateIn(o.p, o.pieces) != nil
 	o.restoreSlots()
 	if err := o.restoreReturns(); err != nil {
 		errs, inside = append(errs, err), true

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,9 +17,11 @@ import (
 // which prepare removed executes the original instruction. nil is a prepare
 // that does nothing. No further Handler method is called for the process.
 //
-// Threads that can't be stopped are left as soon as they stop, by Run; until
-// then they stay traced, and *NotStoppedError names them. If prepare fails the
-// process is left nevertheless, and the error returned.
+// It waits for threads that wait in the kernel until ctx ends, or half a minute
+// if ctx has no deadline; only those that wait for a vfork child are given up
+// at once. What can't be stopped is left as soon as it stops, by Run; until
+// then it stays traced, and *NotStoppedError names it (see Late). If prepare
+// fails the process is left nevertheless, and the error returned.
 func (p *Process) Detach(ctx context.Context, prepare func(stopped []*Thread) error) error {
 	return p.tr.Do(func() error { return p.detach(ctx, prepare) })
 }
@@ -27,7 +30,15 @@ func (p *Process) detach(ctx context.Context, prepare func(stopped []*Thread) er
 	if p.gone.Load() {
 		return ErrGone
 	}
-	err := p.stopAll(ctx)
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		deadline = time.Now().Add(detachPatience)
+	}
+	p.held++
+	missing, err := p.stopThreads(deadline, time.Until(deadline))
+	if err == nil {
+		err = p.allStopped(missing)
+	}
 	if errors.Is(err, ErrGone) {
 		p.reap()
 		return err

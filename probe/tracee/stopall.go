@@ -14,10 +14,18 @@ import (
 // Times of StopAll.
 const (
 	// stopPatience is how long threads that run or wait interruptibly may
-	// take; a thread in an uninterruptible wait is given up at once after
-	// stopGrace.
+	// take.
 	stopPatience = 2 * time.Second
-	stopGrace    = 20 * time.Millisecond
+	// stopGrace is how long a thread may take before it is looked at, and
+	// interrupted again; one that waits for a vfork child is given up then.
+	stopGrace = 20 * time.Millisecond
+	// stallPatience is how long an uninterruptible wait may take: for a page
+	// from a disk, or for the memory map's lock, whose holder may wait for a
+	// processor. The others are stopped meanwhile.
+	stallPatience = 500 * time.Millisecond
+	// detachPatience is what all of them may take if the process is to be
+	// left: what is given up then stays traced.
+	detachPatience = 30 * time.Second
 )
 
 // StopAll stops all threads of the process and keeps them stopped until
@@ -27,7 +35,7 @@ const (
 // Threads that don't stop are reported in a *NotStoppedError; the others are
 // stopped nevertheless, and ResumeAll must be called. They wait in the kernel,
 // and stop before they execute program code. If ctx has no deadline they are
-// waited for until they can be seen to wait, at most two seconds.
+// waited for until they can be seen to wait for long, at most two seconds.
 func (p *Process) StopAll(ctx context.Context) error {
 	return p.tr.Do(func() error { return p.stopAll(ctx) })
 }
@@ -41,10 +49,15 @@ func (p *Process) stopAll(ctx context.Context) error {
 	if !ok {
 		deadline = time.Now().Add(stopPatience)
 	}
-	missing, err := p.stopThreads(deadline)
+	missing, err := p.stopThreads(deadline, min(stallPatience, time.Until(deadline)))
 	if err != nil {
 		return err
 	}
+	return p.allStopped(missing)
+}
+
+// allStopped is the result of a stop that missed some threads.
+func (p *Process) allStopped(missing []*Thread) error {
 	if len(p.threads) == 0 {
 		return ErrGone
 	}
@@ -58,15 +71,16 @@ func (p *Process) stopAll(ctx context.Context) error {
 	return nil
 }
 
-// stopThreads interrupts and waits until no unknown thread shows up.
-func (p *Process) stopThreads(deadline time.Time) (missing []*Thread, err error) {
+// stopThreads interrupts and waits until no unknown thread shows up. stall is
+// how long an uninterruptible wait may take.
+func (p *Process) stopThreads(deadline time.Time, stall time.Duration) (missing []*Thread, err error) {
 	for {
 		for _, th := range p.threads {
 			if !th.stopped && !th.interrupts {
 				th.interrupt()
 			}
 		}
-		missing = p.collect(deadline)
+		missing = p.collect(deadline, stall)
 		known := len(p.threads)
 		tids, err := tasks(p.pid)
 		if err != nil {
@@ -91,7 +105,7 @@ func (t *Thread) interrupt() {
 }
 
 // collect takes the stops of all threads that are not stopped yet.
-func (p *Process) collect(deadline time.Time) (missing []*Thread) {
+func (p *Process) collect(deadline time.Time, stall time.Duration) (missing []*Thread) {
 	t := p.tr
 	for _, th := range p.Threads() {
 		if !th.stopped {
@@ -99,7 +113,9 @@ func (p *Process) collect(deadline time.Time) (missing []*Thread) {
 		}
 		th.finishStep()
 	}
+	stalled := time.Now().Add(stall)
 	grace := time.Now().Add(stopGrace)
+	again := grace
 	cancel := func() {}
 	defer func() { cancel() }()
 	waiting := false
@@ -120,9 +136,15 @@ func (p *Process) collect(deadline time.Time) (missing []*Thread) {
 			if hasEnded(state) {
 				break // a leader that ended before its threads, or a process being killed
 			}
-			if state == 'D' || now.After(deadline) {
+			if now.After(deadline) || state == 'D' && (now.After(stalled) || th.awaitsChild()) {
 				missing = append(missing, th)
 				break
+			}
+			if now.After(again) {
+				// Another stop, such as that of a clone, makes the kernel
+				// forget an interrupt. To ask twice asks for one stop.
+				th.interrupt()
+				again = now.Add(stopGrace)
 			}
 		}
 	}

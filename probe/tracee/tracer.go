@@ -224,8 +224,14 @@ func (t *Tracer) Close() error {
 	var errs []error
 	err := t.Do(func() error {
 		for _, p := range t.processes() {
-			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-			if err := p.Detach(ctx, nil); err != nil && !errors.Is(err, ErrGone) {
+			patience, told := detachPatience, p.leaving
+			if told {
+				// What could not be stopped was reported. The kernel leaves it
+				// when the tracer's thread ends.
+				patience = stopGrace
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			if err := p.Detach(ctx, nil); err != nil && !errors.Is(err, ErrGone) && !told {
 				errs = append(errs, err)
 			}
 			cancel()

@@ -1,0 +1,91 @@
+//go:build linux && amd64
+
+package tracee
+
+import (
+	"bytes"
+	"encoding/binary"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/symbols"
+)
+
+// blocked is where a thread waits in the kernel, as /proc/PID/task/TID/syscall
+// tells it (Documentation/filesystems/proc.rst).
+type blocked struct {
+	nr   int64 // the system call; -1 is a fault, or another exception
+	args [6]uint64
+	pc   uint64 // of the program: behind the system call, or the instruction that faulted
+}
+
+// blockedAt reads where a thread waits. ok is false if it runs, has ended, or
+// the kernel doesn't tell.
+func blockedAt(pid, tid int) (b blocked, ok bool) {
+	text, err := os.ReadFile(taskPath(pid, tid, "syscall"))
+	if err != nil {
+		return b, false
+	}
+	f := bytes.Fields(text)
+	if len(f) != 3 && len(f) != 9 { // NR [ARG…] SP PC, or "running"
+		return b, false
+	}
+	if b.nr, err = strconv.ParseInt(string(f[0]), 10, 64); err != nil {
+		return b, false
+	}
+	for i := range len(f) - 3 {
+		if b.args[i], err = strconv.ParseUint(string(f[1+i]), 0, 64); err != nil {
+			return b, false
+		}
+	}
+	b.pc, err = strconv.ParseUint(string(f[len(f)-1]), 0, 64)
+	return b, err == nil
+}
+
+// awaitsChild reports whether a thread waits for a child that uses its memory
+// to end or execute a program: it can't be stopped before that.
+func (t *Thread) awaitsChild() bool {
+	b, ok := blockedAt(t.p.pid, t.tid)
+	if !ok {
+		return false
+	}
+	switch b.nr {
+	case unix.SYS_VFORK:
+		return true
+	case unix.SYS_CLONE:
+		return b.args[0]&unix.CLONE_VFORK != 0
+	case unix.SYS_CLONE3:
+		var flags [8]byte // the first member of struct clone_args
+		_, err := t.p.ReadMemory(flags[:], symbols.Addr(b.args[0]))
+		return err == nil && binary.LittleEndian.Uint64(flags[:])&unix.CLONE_VFORK != 0
+	}
+	return false
+}
+
+// WaitsAt gives the instruction at which a thread that did not stop enters the
+// program again when its wait in the kernel is over; it stops before it
+// executes it. ok is false if the thread does not wait, or is gone.
+func (t *Thread) WaitsAt() (pc symbols.Addr, ok bool) {
+	if t.gone || t.stopped {
+		return 0, false
+	}
+	if taskState(t.p.pid, t.tid) != 'D' {
+		return 0, false
+	}
+	b, ok := blockedAt(t.p.pid, t.tid)
+	return symbols.Addr(b.pc), ok
+}
+
+// Late gives the threads that are not stopped while others are: in the prepare
+// of Detach those that could not be stopped.
+func (p *Process) Late() []*Thread {
+	var late []*Thread
+	for _, t := range p.Threads() {
+		if !t.stopped && !t.gone {
+			late = append(late, t)
+		}
+	}
+	return late
+}

@@ -1,0 +1,134 @@
+//go:build linux && amd64
+
+package tracee
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/internal/fixture"
+)
+
+// Threads that wait uninterruptibly for a while, as for the lock of the memory
+// map, are waited for: none is left behind.
+func TestDetachWaitsForStalls(t *testing.T) {
+	g := spawn(t, fixture.Build(t, "tracee_stall.c", "-O1", "-pthread"))
+	tr := newTracer(t)
+	for range 8 {
+		p := attach(t, tr, g.pid)
+		stop := running(t, tr, &recorder{t: t})
+		if err := p.Detach(context.Background(), func(ts []*Thread) error {
+			if late := p.Late(); len(late) > 0 {
+				t.Errorf("%d threads are late", len(late))
+			}
+			return nil
+		}); err != nil {
+			t.Error(err)
+		}
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, status := g.rest(); status != 0 {
+		t.Errorf("status %d", status)
+	}
+}
+
+// An interrupt that another stop has swallowed is sent again: a stop of all
+// threads doesn't trust that one is under way.
+func TestSwallowedInterrupt(t *testing.T) {
+	g := spawn(t, events(t), "idle")
+	tr := newTracer(t)
+	p := attach(t, tr, g.pid)
+	stop := running(t, tr, &recorder{t: t})
+	do(t, tr, func() error {
+		// As a stop at the end of a clone leaves it.
+		for _, th := range p.Threads() {
+			th.interrupts = true
+		}
+		return p.WithStopped(context.Background(), func(ts []*Thread) error {
+			if len(ts) == 0 || len(ts) != len(p.Threads()) {
+				return errors.New("a thread is not stopped")
+			}
+			return nil
+		})
+	})
+	if _, status := g.rest(); status != 0 {
+		t.Errorf("status %d", status)
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A process that is left while a thread waits for its vfork child: the thread is
+// named, with where it goes on, and is left with the tracer's end at the latest.
+func TestDetachVforkParent(t *testing.T) {
+	for _, run := range []bool{true, false} {
+		g := spawn(t, events(t), "vforks")
+		tr, err := New()
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := attach(t, tr, g.pid)
+		stop := running(t, tr, &recorder{t: t})
+		g.in.Write([]byte{'\n'})
+		if l := g.line(); l != "ready" {
+			t.Fatal(l)
+		}
+		err = p.Detach(context.Background(), func(ts []*Thread) error {
+			late := p.Late()
+			if len(ts) != 0 || len(late) != 1 || late[0].TID() != g.pid {
+				t.Errorf("%d threads stopped, %d late", len(ts), len(late))
+				return nil
+			}
+			pc, ok := late[0].WaitsAt()
+			var b [2]byte
+			if _, err := p.ReadMemory(b[:], pc-2); !ok || err != nil || b != [...]byte{0x0f, 0x05} {
+				t.Errorf("it goes on at %v, %v, behind % x, %v", pc, ok, b, err)
+			}
+			return nil
+		})
+		var late *NotStoppedError
+		if !errors.As(err, &late) || !errors.Is(err, ErrTimeout) {
+			t.Errorf("detach: %v", err)
+		}
+		if !run {
+			// Nobody takes its stop: the tracer's end lets it go.
+			if err := stop(); err != nil {
+				t.Fatal(err)
+			}
+			if err := tr.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		g.in.Write([]byte{'\n'})
+		if _, status := g.rest(); status != 0 {
+			t.Errorf("status %d", status)
+		}
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+		if err := tr.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Where a thread waits is read from the kernel, and only while it waits.
+func TestBlockedAt(t *testing.T) {
+	g := spawn(t, events(t), "idle")
+	eventually(t, "it sleeps as is told", func() bool {
+		b, ok := blockedAt(g.pid, g.pid)
+		return ok && b.nr == unix.SYS_CLOCK_NANOSLEEP && b.args[0] == 0 && b.args[2] != 0 && b.pc != 0
+	})
+	if _, status := g.rest(); status != 0 {
+		t.Errorf("status %d", status)
+	}
+	if b, ok := blockedAt(g.pid, g.pid); ok {
+		t.Errorf("an ended process waits at %+v", b)
+	}
+}
