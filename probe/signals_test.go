@@ -45,8 +45,15 @@ func fourfold(n int) int { return 4 * n }
 // itself checks what its handlers see (instruction pointer, address, how
 // often); it must find what it finds without kprobe, and each execution of a
 // probed instruction is one hit, however often it faulted.
-func TestFaults(t *testing.T) {
-	prog := fixture.Build(t, "probe_faults.c", "-O2")
+func TestFaults(t *testing.T) { testFaults(t, fixture.Build(t, "probe_faults.c", "-O2")) }
+
+// TestFaultsUnwinder does it with an unwinder in the process: no return may be
+// followed by a landing.
+func TestFaultsUnwinder(t *testing.T) {
+	testFaults(t, fixture.Build(t, "probe_faults.c", "-O2", "-Wl,--no-as-needed", "-lgcc_s"))
+}
+
+func testFaults(t *testing.T, prog string) {
 	for _, m := range faultModes {
 		t.Run(m.mode, func(t *testing.T) {
 			args := []string{m.mode, fmt.Sprint(m.count)}

@@ -235,12 +235,17 @@ const (
 )
 
 // reclaim frees rows of this thread whose calls are over, and goes on at again
-// if there were any; else behind. Of its calls on another stack than the
-// thread's own, a coroutine's or a signal's, only those are over whose slot the
-// program has used anew.
+// if there were any; else behind. Over are those below on the same stack, and
+// those whose slot the program has used anew. Slots are read only where nothing
+// can fault: a load that may would need a net for SIGSEGV and SIGBUS, which can't
+// leave again if the program sets a handler of its own meanwhile. These are the
+// slots in the page of the one that is just entered and, if that is on the main
+// stack, those above it there: the kernel maps nothing else within 128 MB below
+// that stack's end (mmap_base, arch/x86/mm/mmap.c). The other rows are the
+// tracer's to free.
 func (e *calling) reclaim(again asm.Label) {
 	b := e.b
-	scan, below, alien, look, dead, on, none := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
+	scan, below, alien, near, look, dead, on, none := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
 	b.TestMemImm(asm.W8, b.frame.temp(retried), 1)
 	b.Jcc(asm.NE, none)
 	b.StoreImm(asm.W64, b.frame.temp(retried), 1)
@@ -256,8 +261,24 @@ func (e *calling) reclaim(again asm.Label) {
 	b.Load(asm.W64, asm.SI, asm.At(asm.CX, callSlot))
 	b.Op(asm.Cmp, asm.W64, asm.SI, asm.DI)
 	b.Jcc(asm.B, below)
+	if e.k.MainStack != 0 {
+		// From the one entered up to the stack's end?
+		b.MovImm(asm.AX, e.k.MainStack-8)
+		b.Op(asm.Cmp, asm.W64, asm.SI, asm.AX)
+		b.Jcc(asm.A, near)
+		b.Op(asm.Sub, asm.W64, asm.AX, asm.DI)
+		b.OpImm(asm.Cmp, asm.W64, asm.AX, mainReach)
+		b.Jcc(asm.B, look)
+	}
+	b.Bind(near) // all its bytes in the page of the slot at DI?
+	b.Lea(asm.AX, asm.At(asm.SI, 7))
+	b.Op(asm.Xor, asm.W64, asm.AX, asm.DI)
+	b.Mov(asm.W64, asm.R11, asm.SI)
+	b.Op(asm.Xor, asm.W64, asm.R11, asm.DI)
+	b.Op(asm.Or, asm.W64, asm.AX, asm.R11)
+	b.ShiftImm(asm.Shr, asm.W64, asm.AX, 12)
+	b.Jcc(asm.NE, on)
 	b.Bind(look)
-	b.mayFault(dead)
 	b.Load(asm.W64, asm.AX, asm.At(asm.SI, 0))
 	b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.CX, callReturn))
 	b.Jcc(asm.E, on)
@@ -293,9 +314,9 @@ func (e *calling) reclaim(again asm.Label) {
 		// tcbhead_t, musl's struct pthread), and a thread's lies where its
 		// stack ends.
 		b.Load(asm.W64, asm.AX, asm.SegAbs(asm.FS, 0))
-		within(threadReach, look)
+		within(threadReach, near)
 	}
-	b.Jmp(look)
+	b.Jmp(near)
 	b.Bind(none)
 }
 
