@@ -92,7 +92,7 @@ func offsetForm(s string) (path, tail string, ok bool) {
 	}
 	path, tail = s[:i], s[i+1:]
 	line := strings.TrimSuffix(tail, "%return")
-	if isDecimal(line) && (isSource(path) || strings.Contains(path, "(*") || moduleEnd(path) >= 0) {
+	if isSource(path) && isLines(line) || isDecimal(line) && (isSource(path) || strings.Contains(path, "(*") || moduleEnd(path) >= 0) {
 		return "", "", false
 	}
 	return path, tail, true
@@ -165,12 +165,13 @@ func (p *placeParser) fill(out *symbols.Place, s string) bool {
 	if head == "" || tail == "" {
 		return false
 	}
-	if isDecimal(tail) {
+	if isDecimal(tail) || isSource(head) && isLines(tail) {
 		return fillLine(out, head, tail)
 	}
 	out.Module = head
 	if j := moduleEnd(tail); j >= 0 {
-		return isDecimal(tail[j+1:]) && j > 0 && fillLine(out, tail[:j], tail[j+1:])
+		number := tail[j+1:]
+		return (isDecimal(number) || isLines(number)) && j > 0 && fillLine(out, tail[:j], number)
 	}
 	if isDigit(tail[0]) {
 		v, ok := parseUint(tail)
@@ -181,17 +182,27 @@ func (p *placeParser) fill(out *symbols.Place, s string) bool {
 }
 
 func fillLine(out *symbols.Place, name, number string) bool {
-	v, ok := parseInt(decimal(number))
-	if !ok || v > 1<<30 {
-		return false
-	}
-	out.Kind, out.Line = symbols.PlaceLine, int(v)
+	out.Kind = symbols.PlaceLine
 	if isSource(name) {
 		out.File = name
 	} else {
 		out.Symbol = name
 	}
+	if !isDecimal(number) {
+		out.Lines = number
+		return true
+	}
+	v, ok := parseInt(decimal(number))
+	if !ok || v > 1<<30 {
+		return false
+	}
+	out.Line = int(v)
 	return out.File == "" || v > 0
+}
+
+// isLines recognises a shell pattern over line numbers.
+func isLines(s string) bool {
+	return strings.ContainsAny(s, "*?[") && strings.Trim(s, "0123456789*?[]-!^") == ""
 }
 
 // fillSymbol parses SYM[@FILE.c][+offs].

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"kprobe/internal/fixture"
+	"kprobe/symbols"
 )
 
 const inlinedProgram = `
@@ -33,6 +34,15 @@ func TestInlinedInstances(t *testing.T) {
 		t.Fatal(err)
 	}
 	prog := fixture.BuildFile(t, src, "-g", "-O2")
+	space, err := symbols.OpenFileSpace(prog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for def, want := range map[string]int{"p mix a b": 3, "p mix a=%ax b=$arg2": 2, "r mix": 1} {
+		if c, err := Check(space, parseDefs(t, def)[0]); err != nil || len(c.Sites) != want || c.Module == nil {
+			t.Errorf("%s: %+v, %v, want %d places", def, c, err, want)
+		}
+	}
 	for _, o := range []Options{{}, {NoOptimize: true}} {
 		sink := &collector{}
 		var warned []string
@@ -59,6 +69,28 @@ func TestInlinedInstances(t *testing.T) {
 		}
 		if len(warned) == 0 {
 			t.Error("an instance without second argument was left out silently")
+		}
+	}
+}
+
+// A glob over lines is one event; each line that runs is a hit of it, once a
+// pass where it has one place.
+func TestLineGlob(t *testing.T) {
+	src := filepath.Join(t.TempDir(), "lines.c")
+	if err := os.WriteFile(src, []byte(inlinedProgram), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	prog := fixture.BuildFile(t, src, "-g", "-O0")
+	for _, o := range []Options{{}, {NoOptimize: true}} {
+		sum := traceCommand(t, o, &collector{}, []string{prog}, "p:all lines.c:*", "p:fns lines.c:[345]", "p:loop lines.c:1?")
+		hits := map[string]uint64{}
+		for _, st := range sum.Stats {
+			hits[st.Event.Name] += st.Hits
+		}
+		// Three passes through mix (3 calls), one, two and line 11; of main's other
+		// lines (7, 9, 10, 12, 13) the first code runs once.
+		if hits["fns"] != 3*(3+1+1) || hits["loop"] != 3+3 || hits["all"] != 3*(3+1+1+1)+5 {
+			t.Errorf("%v of %+v", hits, sum)
 		}
 	}
 }

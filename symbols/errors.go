@@ -165,16 +165,23 @@ func (e *UnboundIFuncError) Error() string {
 func (e *UnboundIFuncError) Unwrap() error { return ErrUnboundIFunc }
 
 // LineError says that no code belongs to a source line, and which lines near it
-// have some. It wraps ErrNoLine.
+// have some; or that none of the lines that a glob matches has. It wraps
+// ErrNoLine.
 type LineError struct {
 	File          string // as written, or the function's
 	Line          int
-	Before, After int // the nearest lines with code; 0 is none
+	Lines         string // a glob in place of Line; "" is none
+	Before, After int    // the nearest lines with code, of a glob the last and the first; 0 is none
 }
 
 func (e *LineError) Error() string {
 	s := fmt.Sprintf("%s:%d has no code", e.File, e.Line)
+	if e.Lines != "" {
+		s = fmt.Sprintf("%s:%s matches no line that has code", e.File, e.Lines)
+	}
 	switch {
+	case e.Lines != "" && e.After != 0:
+		s += fmt.Sprintf("; the first line that has some is %d, the last is %d", e.After, e.Before)
 	case e.Before != 0 && e.After != 0:
 		s += fmt.Sprintf("; the nearest lines that have some are %d and %d", e.Before, e.After)
 	case e.Before != 0 || e.After != 0:

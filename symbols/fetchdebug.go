@@ -86,7 +86,7 @@ func (s *Space) filesOf(p Place) (out []*File) {
 	if p.Module == "" && p.File == "" {
 		fn := p
 		if p.Kind == PlaceLine {
-			fn.Kind, fn.Line = PlaceSymbol, 0
+			fn.Kind, fn.Line, fn.Lines = PlaceSymbol, 0, ""
 		}
 		sites, _ := s.Resolve(fn) // an unknown symbol is nobody's
 		for _, site := range sites {

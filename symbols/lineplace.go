@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"kprobe/symbols/debuginfo"
 )
 
-// resolveLine finds FILE.c:LINE and FUNC:LINE: the first address of the line in
-// each function, and in each inlined instance of one, that has code of it.
+// resolveLine finds FILE.c:LINE and FUNC:LINE: the first address of the line, or
+// of each line that a glob matches, in each function, and in each inlined
+// instance of one, that has code of it.
 func (s *Space) resolveLine(p Place) ([]Site, error) {
 	list, err := s.modulesFor(p.Module)
 	if err != nil {
@@ -21,12 +23,12 @@ func (s *Space) resolveLine(p Place) ([]Site, error) {
 		return s.resolveFuncLine(p, list)
 	}
 	var out []Site
-	missing := &LineError{File: p.File, Line: p.Line}
+	missing := &LineError{File: p.File, Line: p.Line, Lines: p.Lines}
 	known, blind := false, "" // blind is the first module without debug information
 	for _, m := range list {
 		var at []uint64
 		err := m.File.ReadDebug(func(d *debuginfo.Data) error {
-			search := lineSearch{d: d, line: p.Line, match: func(f string) bool { return sameSource(f, p.File) }}
+			search := lineSearch{d: d, line: p.Line, glob: p.Lines, match: func(f string) bool { return sameSource(f, p.File) }}
 			search.units(d.Units())
 			at = search.places()
 			known = known || search.known
@@ -93,6 +95,9 @@ func (s *Space) lineSites(m *Module, at []uint64, p Place) ([]Site, error) {
 	var out []Site
 	for _, v := range at {
 		site, err := s.siteAt(m.Addr(Vaddr(v)), p.String())
+		if err != nil && p.Lines != "" {
+			continue // a row of code that isn't there doesn't spoil the others
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -105,7 +110,7 @@ func (s *Space) lineSites(m *Module, at []uint64, p Place) ([]Site, error) {
 // function's name is, which is 0: as in perf probe.
 func (s *Space) resolveFuncLine(p Place, list []*Module) ([]Site, error) {
 	fn := p
-	fn.Kind, fn.Line = PlaceSymbol, 0
+	fn.Kind, fn.Line, fn.Lines = PlaceSymbol, 0, ""
 	starts, err := s.Resolve(fn)
 	if err != nil {
 		return nil, err
@@ -123,11 +128,11 @@ func (s *Space) resolveFuncLine(p Place, list []*Module) ([]Site, error) {
 				return ErrNoDebugInfo
 			}
 			file, first := declared(&e)
-			search := lineSearch{d: d, line: first + p.Line, match: func(f string) bool { return f == file }, in: e.Ranges()}
+			search := lineSearch{d: d, line: first + p.Line, glob: p.Lines, first: first, match: func(f string) bool { return f == file }, in: e.Ranges()}
 			search.units([]*debuginfo.Unit{e.Unit()})
 			at = search.places()
 			if at == nil {
-				le := &LineError{File: p.Symbol, Line: p.Line}
+				le := &LineError{File: p.Symbol, Line: p.Line, Lines: p.Lines}
 				if search.before >= first && search.before > 0 {
 					le.Before = search.before - first
 				}
@@ -139,7 +144,12 @@ func (s *Space) resolveFuncLine(p Place, list []*Module) ([]Site, error) {
 			return nil
 		})
 		if err != nil {
-			return nil, fmt.Errorf("find %s: %w", p, err)
+			err = fmt.Errorf("find %s: %w", p, err)
+			if p.IsGlob() {
+				missing = cmp.Or(missing, err) // one of unknown source doesn't spoil the others
+				continue
+			}
+			return nil, err
 		}
 		sites, err := s.lineSites(site.Module, at, p)
 		if err != nil {
@@ -184,12 +194,28 @@ func declared(e *debuginfo.Entry) (file string, line int) {
 type lineSearch struct {
 	d     *debuginfo.Data
 	line  int
+	glob  string // over line numbers, in place of line; "" is none
+	first int    // the line that the glob's count from, 0 is the file's start
 	match func(file string) bool
 	in    []debuginfo.Range // nil: anywhere
 
 	known         bool // a file matched
-	before, after int  // the nearest lines with code
-	found         []uint64
+	before, after int  // the nearest lines with code, of a glob the last and the first
+	found         []lineStart
+}
+
+// lineStart is where a run of code of a line starts.
+type lineStart struct {
+	at   uint64
+	line int
+}
+
+// wants reports whether a line is looked for.
+func (s *lineSearch) wants(line int) bool {
+	if s.glob == "" {
+		return line == s.line
+	}
+	return line >= s.first && matchPattern(s.glob, strconv.Itoa(line-s.first))
 }
 
 // units goes through the line tables of the units that speak of the file.
@@ -225,9 +251,14 @@ func (s *lineSearch) table(t *debuginfo.LineTable, want []bool) {
 			continue
 		}
 		switch {
-		case line == s.line:
+		case s.wants(line):
 			if last != line {
-				s.found = append(s.found, r.Addr)
+				s.found = append(s.found, lineStart{r.Addr, line})
+			}
+		case s.glob != "":
+			s.before = max(s.before, line)
+			if s.after == 0 || line < s.after {
+				s.after = line
 			}
 		case line < s.line:
 			s.before = max(s.before, line)
@@ -247,27 +278,31 @@ func covered(list []debuginfo.Range, pc uint64) bool {
 	return false
 }
 
-// places chooses one address for each function and inlined instance: the
-// lowest.
+// places chooses one address of each line for each function and inlined
+// instance: the lowest. They are in order, each once.
 func (s *lineSearch) places() []uint64 {
-	slices.Sort(s.found)
+	slices.SortFunc(s.found, func(x, y lineStart) int { return cmp.Or(cmp.Compare(x.at, y.at), cmp.Compare(x.line, y.line)) })
 	s.found = slices.Compact(s.found)
-	seen := map[debuginfo.Ref]bool{}
+	type home struct {
+		entry debuginfo.Ref
+		line  int
+	}
+	seen := map[home]bool{}
 	var out []uint64
-	for _, at := range s.found {
-		var home debuginfo.Ref
-		for _, e := range s.d.Scopes(at) {
+	for _, start := range s.found {
+		in := home{line: start.line}
+		for _, e := range s.d.Scopes(start.at) {
 			if e.Tag() != dwarf.TagLexDwarfBlock {
-				home = e.Ref()
+				in.entry = e.Ref()
 			}
 		}
-		if !home.IsZero() {
-			if seen[home] {
+		if !in.entry.IsZero() {
+			if seen[in] {
 				continue
 			}
-			seen[home] = true
+			seen[in] = true
 		}
-		out = append(out, at)
+		out = append(out, start.at)
 	}
-	return out
+	return slices.Compact(out)
 }

@@ -20,7 +20,8 @@ const (
 	// (PATH has a slash).
 	PlaceOffset
 	// PlaceLine is FILE.c:LINE (File and Line set) or FUNC:LINE (Symbol and
-	// Line set, lines counted from the function's first).
+	// Line set, lines counted from the function's first). LINE may be a shell
+	// glob over line numbers, and FUNC one over names.
 	PlaceLine
 )
 
@@ -32,17 +33,19 @@ type Place struct {
 	Symbol string // SYM as written: raw, demangled, versioned (open@GLIBC_2.2.5 as SYM@@VER is not a File), or a glob
 	File   string // of SYM@FILE.c or FILE.c:LINE
 	Line   int    // of PlaceLine; 1 is the first
+	Lines  string // of PlaceLine: a glob over line numbers in place of Line; "" is none
 	Offset int64  // +offs of PlaceSymbol, in bytes from the symbol
 	Value  uint64 // the Addr, Vaddr or Off of the numeric forms
 	RefCtr Off    // of PlaceOffset; 0 is none
 	Return bool   // %return was written
 }
 
-// IsGlob reports whether the symbol is a shell pattern that may name several.
+// IsGlob reports whether the symbol, or the line, is a shell pattern that may
+// name several.
 // A name that holds pattern characters because C++ or Rust put them there
 // ("operator*", "operator[]", "foo<int*>") is still matched literally first.
 func (p Place) IsGlob() bool {
-	return p.Kind == PlaceSymbol && strings.ContainsAny(p.Symbol, "*?[")
+	return p.Lines != "" || (p.Kind == PlaceSymbol || p.Kind == PlaceLine) && strings.ContainsAny(p.Symbol, "*?[")
 }
 
 // String gives the place in the form that the definition language takes back,
@@ -70,7 +73,11 @@ func (p Place) String() string {
 			b.WriteString(p.Symbol)
 		}
 		b.WriteByte(':')
-		b.WriteString(strconv.Itoa(p.Line))
+		if p.Lines != "" {
+			b.WriteString(p.Lines)
+		} else {
+			b.WriteString(strconv.Itoa(p.Line))
+		}
 	case PlaceSymbol:
 		b.WriteString(p.Symbol)
 		if p.File != "" {
