@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -44,9 +45,11 @@ const (
 	slotSize = 64
 	// pieceSize is the least that is mapped at once: 1024 slots.
 	pieceSize = 64 << 10
-	// pieceTries bounds how many gaps are tried when the target maps memory
+	// pieceTries bounds how many places are tried when the target maps memory
 	// at the same time.
-	pieceTries = 16
+	pieceTries = 64
+	// piecePause is waited when all that seemed free was taken.
+	piecePause = 5 * time.Millisecond
 )
 
 // code is the executable memory of one target, in pieces near the modules
@@ -119,12 +122,20 @@ func (c *code) giveBack(s symbols.Addr) {
 // add maps a piece of size bytes within reach of a.
 func (c *code) add(ctx context.Context, a symbols.Addr, size uint64) (*piece, error) {
 	tried := map[symbols.Addr]bool{}
+	taken := 0
 	for range pieceTries {
 		maps, err := symbols.ReadMaps(c.proc.PID())
 		if err != nil {
 			return nil, err
 		}
 		at, ok := findGap(maps, a, a, size, tried)
+		if !ok && len(tried) > 0 {
+			// Each place was taken between the look and the call. Maybe not
+			// for long.
+			clear(tried)
+			time.Sleep(piecePause)
+			continue
+		}
 		if !ok {
 			break
 		}
@@ -133,6 +144,7 @@ func (c *code) add(ctx context.Context, a symbols.Addr, size uint64) (*piece, er
 		switch {
 		case errors.Is(err, unix.EEXIST):
 			tried[at] = true
+			taken++
 			continue
 		case err != nil:
 			return nil, fmt.Errorf("map executable memory in the target: %w", err)
@@ -150,6 +162,9 @@ func (c *code) add(ctx context.Context, a symbols.Addr, size uint64) (*piece, er
 			return p, c.added(p)
 		}
 		return p, nil
+	}
+	if taken > 0 {
+		return nil, fmt.Errorf("no free addresses within 2 GiB of %v: %d places that were free were mapped before kprobe could", a, taken)
 	}
 	return nil, fmt.Errorf("no free addresses within 2 GiB of %v", a)
 }

@@ -46,7 +46,8 @@ func findGap(maps []symbols.Mapping, lo, hi symbols.Addr, size uint64, tried map
 		if end < start || end-start < size {
 			return
 		}
-		for _, c := range [2]uint64{start, end - size} {
+		// The others serve where the nearer end was refused.
+		for _, c := range [3]uint64{start, end - size, (start + (end-size-start)/2) &^ (pageSize - 1)} {
 			d := uint64(lo) - c
 			if c > uint64(lo) {
 				d = c - uint64(lo)
