@@ -383,12 +383,10 @@ func (tg *target) unenter(list []*patch, old *outgoing) error {
 // or breakpoints at the same addresses were given up.
 func (tg *target) guard(list []*patch) {
 	for _, p := range list {
-		for _, g := range p.plan.Guards {
-			if to, ok := p.entry(symbols.Addr(g.At)); ok {
-				tg.patches.guards[symbols.Addr(g.At)] = to
-				// It was entered before the stop: the table has its key.
-				_ = tg.area.table.Insert(guardKey(g), uint64(to))
-			}
+		for g, to := range p.guards() {
+			tg.patches.guards[symbols.Addr(g.At)] = to
+			// It was entered before the stop: the table has its key.
+			_ = tg.area.table.Insert(guardKey(g), uint64(to))
 		}
 	}
 }

@@ -18,7 +18,21 @@ func (tg *target) unpatched(patches []*patch, rest []want) ([]*patch, []want) {
 	return kept, rest
 }
 
-// covered compares the instructions that a patch displaces with the file.
+// covered compares the instructions that a patch displaces, and the bytes
+// behind them that are part of its jump, with the file.
 func (tg *target) covered(p *patch) error {
-	return tg.pristine(symbols.Addr(p.plan.At), p.plan.Displaced)
+	at := symbols.Addr(p.plan.At)
+	if err := tg.pristine(at, p.plan.Displaced); err != nil || p.plan.Lock <= p.plan.End() {
+		return err
+	}
+	m := tg.space.ModuleAt(at)
+	if m == nil || m.File == nil {
+		return errNoFile
+	}
+	end := symbols.Addr(p.plan.End())
+	b, err := m.File.Text(m.Vaddr(end), int(p.plan.Lock-p.plan.End()))
+	if err != nil {
+		return err
+	}
+	return tg.pristine(end, b)
 }

@@ -55,11 +55,7 @@ func (tg *target) catchFor(ctx context.Context, list []*patch) error {
 				sigs[unix.SIGSEGV], sigs[unix.SIGBUS] = true, true
 			}
 		}
-		for _, g := range p.plan.Guards {
-			to, ok := p.entry(symbols.Addr(g.At))
-			if !ok {
-				continue
-			}
+		for g, to := range p.guards() {
 			if err := a.table.Insert(guardKey(g), uint64(to)); err != nil {
 				return err
 			}

@@ -241,7 +241,7 @@ func (tg *target) moveUnder(list []*patch, stopped []*tracee.Thread) error {
 	var all []covered
 	for _, p := range list {
 		for q := p; q != nil; q = q.hole {
-			all = append(all, covered{q.bounds(), q})
+			all = append(all, covered{plan.Range{Lo: q.plan.At, Hi: q.plan.End()}, q})
 		}
 	}
 	for _, t := range stopped {
@@ -256,7 +256,7 @@ func (tg *target) moveUnder(list []*patch, stopped []*tracee.Thread) error {
 		}
 		pc := symbols.Addr(regs.Rip)
 		for _, c := range all {
-			if regs.Rip < c.Lo || regs.Rip >= c.Hi || regs.Rip == c.p.plan.At || !c.p.covers(pc, 1) {
+			if regs.Rip <= c.Lo || regs.Rip >= c.Hi {
 				continue
 			}
 			if to, ok := c.p.entry(pc); ok {
@@ -392,6 +392,13 @@ func (tg *target) inDetour(t *tracee.Thread, si *tracee.Siginfo) (v tracee.Verdi
 		regs.Rip = uint64(to)
 		tg.faulted(t, si)
 		return tg.resumed(t, regs), true
+	}
+	if p := tg.patches.longJump(pc); p != nil && !si.Synchronous() {
+		regs.Rip = p.plan.Detour
+		if err := t.SetRegs(regs); err != nil {
+			return tracee.Deliver, true // gone
+		}
+		return tracee.Step, true
 	}
 	st := tg.patches.stageAt(pc)
 	if st == nil {

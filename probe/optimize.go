@@ -267,12 +267,10 @@ func settle(patches []*patch, ws, rest []want) ([]*patch, []want) {
 			own[symbols.Addr(a)] = true
 		}
 		clash := false
-		for q := p; q != nil; q = q.hole {
-			for _, r := range q.needs() {
-				i := sort.Search(len(all), func(i int) bool { return uint64(all[i]) >= r.Lo })
-				for ; i < len(all) && uint64(all[i]) < r.Hi; i++ {
-					clash = clash || !own[all[i]]
-				}
+		for r := range p.plan.Owns() {
+			i := sort.Search(len(all), func(i int) bool { return uint64(all[i]) >= r.Lo })
+			for ; i < len(all) && uint64(all[i]) < r.Hi; i++ {
+				clash = clash || !own[all[i]]
 			}
 		}
 		if !clash {
@@ -282,15 +280,6 @@ func settle(patches []*patch, ws, rest []want) ([]*patch, []want) {
 		rest = p.giveUp(rest, "another probe stands where its jump would be")
 	}
 	return kept, rest
-}
-
-// needs lists the ranges of bytes that must stay as the patch made them.
-func (p *patch) needs() []plan.Range {
-	out := []plan.Range{{Lo: p.plan.At, Hi: p.plan.Lock}}
-	for _, w := range p.plan.Writes {
-		out = append(out, plan.Range{Lo: w.At, Hi: w.At + uint64(len(w.Bytes))})
-	}
-	return out
 }
 
 // taken lists the bytes near a function that belong to armed probes, and to
@@ -304,11 +293,8 @@ func (o *optimizer) taken(f *function, planned ...pageIndex) []plan.Range {
 		}
 	}
 	for _, p := range o.tg.patches.pages.near(uint64(lo), uint64(hi)) {
-		if p.armed && !o.tg.leaving.hasPatch(p) && symbols.Addr(p.plan.Lock) >= lo && symbols.Addr(p.plan.At) < hi {
-			out = append(out, plan.Range{Lo: p.plan.At, Hi: max(p.plan.Lock, p.plan.At+5)})
-			for _, w := range p.plan.Writes {
-				out = append(out, plan.Range{Lo: w.At, Hi: w.At + uint64(len(w.Bytes))})
-			}
+		if p.armed && !o.tg.leaving.hasPatch(p) && p.plan.Owned(uint64(lo), uint64(hi)) {
+			out = slices.AppendSeq(out, p.plan.Owns())
 		}
 	}
 	// Nor the places of probes that are still to be planned: entries need room
@@ -322,9 +308,7 @@ func (o *optimizer) taken(f *function, planned ...pageIndex) []plan.Range {
 	}
 	for _, x := range planned {
 		for _, p := range x.near(uint64(lo), uint64(hi)) {
-			for q := p; q != nil; q = q.hole {
-				out = append(out, q.needs()...)
-			}
+			out = slices.AppendSeq(out, p.plan.Owns())
 		}
 	}
 	sort.Slice(out, func(i, j int) bool { return out[i].Lo < out[j].Lo })

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"iter"
 	"sort"
 
 	"golang.org/x/sys/unix"
@@ -62,14 +63,9 @@ func (p *patch) leavesAt(a symbols.Addr) symbols.Addr {
 	return 0
 }
 
-// covers reports whether the patch needs any of the n bytes at a.
+// covers reports whether any of the n bytes at a belongs to the patch.
 func (p *patch) covers(a symbols.Addr, n int) bool {
-	for _, w := range p.plan.Writes {
-		if uint64(a) < w.At+uint64(len(w.Bytes)) && uint64(a)+uint64(n) > w.At {
-			return true
-		}
-	}
-	return uint64(a) < p.plan.Lock && uint64(a)+uint64(n) > p.plan.At
+	return p.plan.Owned(uint64(a), uint64(a)+uint64(n))
 }
 
 // probes lists the probes that it serves, each once for every place of it.
@@ -105,6 +101,20 @@ func (p *patch) entry(a symbols.Addr) (symbols.Addr, bool) {
 		}
 	}
 	return 0, false
+}
+
+// guards gives the guards of the patch and of its hole, and where a thread that
+// arrives there goes on.
+func (p *patch) guards() iter.Seq2[plan.Guard, symbols.Addr] {
+	return func(yield func(plan.Guard, symbols.Addr) bool) {
+		for q := p; q != nil; q = q.hole {
+			for _, g := range q.plan.Guards {
+				if to, ok := q.entry(symbols.Addr(g.At)); ok && !yield(g, to) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // patches finds patches and stages by address.
@@ -144,10 +154,8 @@ func (ps *patches) add(list []*patch) {
 				}
 			}
 		}
-		for _, g := range p.plan.Guards {
-			if to, ok := p.entry(symbols.Addr(g.At)); ok {
-				ps.guards[symbols.Addr(g.At)] = to
-			}
+		for g, to := range p.guards() {
+			ps.guards[symbols.Addr(g.At)] = to
 		}
 	}
 	sort.Slice(ps.stages, func(i, j int) bool { return ps.stages[i].base < ps.stages[j].base })
@@ -162,7 +170,17 @@ func (ps *patches) stageAt(pc symbols.Addr) *stage {
 	return nil
 }
 
-// covering finds an armed patch that needs any of n bytes at a.
+// longJump finds the armed patch whose short jump leads to the jump at pc.
+func (ps *patches) longJump(pc symbols.Addr) *patch {
+	for _, p := range ps.pages.near(uint64(pc), uint64(pc)+1) {
+		if p.armed && p.plan.LongJump() == uint64(pc) {
+			return p
+		}
+	}
+	return nil
+}
+
+// covering finds an armed patch to which any of n bytes at a belongs.
 func (ps *patches) covering(a symbols.Addr, n int) *patch {
 	for _, p := range ps.pages.near(uint64(a), uint64(a)+uint64(n)) {
 		if p.armed && p.covers(a, n) {

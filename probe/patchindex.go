@@ -9,8 +9,7 @@ type pageIndex map[uint64][]*patch
 
 // add enters a patch, and the hole that goes with it, under its pages.
 func (x pageIndex) add(p *patch) {
-	for q := p; q != nil; q = q.hole {
-		r := q.bounds()
+	for r := range p.plan.Owns() {
 		for page := r.Lo / pageSize; page <= (r.Hi-1)/pageSize; page++ {
 			if !slices.Contains(x[page], p) {
 				x[page] = append(x[page], p)
@@ -35,8 +34,7 @@ func (x pageIndex) near(lo, hi uint64) []*patch {
 
 // drop takes a patch out.
 func (x pageIndex) drop(p *patch) {
-	for q := p; q != nil; q = q.hole {
-		r := q.bounds()
+	for r := range p.plan.Owns() {
 		for page := r.Lo / pageSize; page <= (r.Hi-1)/pageSize; page++ {
 			if x[page] = remove(x[page], p); len(x[page]) == 0 {
 				delete(x, page)

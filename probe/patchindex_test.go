@@ -13,6 +13,7 @@ func TestPageIndex(t *testing.T) {
 	}
 	low, across, high := at(0x1000), at(0x1ffe), at(0x3000)
 	high.hole = at(0x2f80)
+	high.plan.Hole = high.hole.plan
 	x := pageIndex{}
 	for _, p := range []*patch{low, across, high} {
 		x.add(p)

@@ -8,7 +8,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"kprobe/probe/plan"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
@@ -125,7 +124,7 @@ func (tg *target) restorePatches(list []*patch) error {
 	first, second := changes(list, func(p *patch, i int) change {
 		return change{at: p.plan.Writes[i].At, old: p.plan.Writes[i].Bytes, new: p.before[i].Bytes}
 	})
-	err := errors.Join(tg.rewrite(second), tg.rewrite(first))
+	err := errors.Join(tg.leaveLongJumps(list), tg.rewrite(second), tg.rewrite(first))
 	failed := map[*patch]bool{}
 	for _, part := range [][]change{first, second} {
 		for i := range part {
@@ -142,13 +141,32 @@ func (tg *target) restorePatches(list []*patch) error {
 	return err
 }
 
-// bounds is the span that holds all bytes that the patch needs.
-func (p *patch) bounds() plan.Range {
-	r := plan.Range{Lo: p.plan.At, Hi: p.plan.Lock}
-	for _, w := range p.plan.Writes {
-		r.Lo, r.Hi = min(r.Lo, w.At), max(r.Hi, w.At+uint64(len(w.Bytes)))
+// leaveLongJumps has threads that took a short jump, and no more, go on in its
+// detour: where they are no instruction starts once the jumps are gone.
+func (tg *target) leaveLongJumps(list []*patch) error {
+	to := map[uint64]uint64{}
+	for _, p := range list {
+		if a := p.plan.LongJump(); a != 0 && p.armed {
+			to[a] = p.plan.Detour
+		}
 	}
-	return r
+	if len(to) == 0 {
+		return nil
+	}
+	var errs []error
+	for _, t := range tg.proc.Threads() {
+		regs, err := t.Regs()
+		if err != nil {
+			continue // gone, or in the kernel
+		}
+		if d, ok := to[regs.Rip]; ok {
+			regs.Rip = d
+			if err := t.SetRegs(regs); err != nil && !errors.Is(err, tracee.ErrGone) {
+				errs = append(errs, err)
+			}
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // restoreSites takes the int3s of sites out; all threads are stopped. The

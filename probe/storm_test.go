@@ -133,11 +133,7 @@ func toggle(s *Session, rng *rand.Rand, keep func(*placed) bool) error {
 }
 
 func rearm(tg *target, p *patch, stopped []*tracee.Thread) error {
-	for _, g := range p.plan.Guards {
-		to, ok := p.entry(symbols.Addr(g.At))
-		if !ok {
-			return fmt.Errorf("the guard at %#x leads nowhere", g.At)
-		}
+	for g, to := range p.guards() {
 		if err := tg.area.table.Insert(guardKey(g), uint64(to)); err != nil {
 			return err
 		}

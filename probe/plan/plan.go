@@ -134,6 +134,3 @@ type Patch struct {
 // End is the address behind the displaced instructions, where a detour goes
 // on if the last of them falls through.
 func (p *Patch) End() uint64 { return p.At + uint64(len(p.Displaced)) }
-
-// Covers reports whether addr is in the bytes that the patch needs.
-func (p *Patch) Covers(addr uint64) bool { return addr >= p.At && addr < p.Lock }
