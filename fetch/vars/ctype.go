@@ -72,10 +72,11 @@ func (f *frame) typeOf(e *debuginfo.Entry) (ctype, error) {
 
 // resolve reads a type. What isn't known is kindUnknown, of its size.
 func (f *frame) resolve(r debuginfo.Ref) ctype {
-	if f.nested++; f.nested > maxChain {
+	f.nested++
+	defer func() { f.nested-- }()
+	if f.nested > maxChain {
 		return ctype{name: "?"} // a type that contains itself
 	}
-	defer func() { f.nested-- }()
 	t := ctype{kind: kindVoid, name: "void"}
 	first := ""
 	quals := ""

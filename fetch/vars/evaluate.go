@@ -2,7 +2,6 @@ package vars
 
 import (
 	"debug/elf"
-	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -110,6 +109,9 @@ func (x *evaluator) simple() (place, error) {
 		return x.direct, nil
 	}
 	top, err := x.pop()
+	if err == nil && top.typ.opaque {
+		err = errBadExpression
+	}
 	return place{kind: inMemory, sym: top}, err
 }
 
@@ -195,13 +197,9 @@ func (x *evaluator) op(op uint8, r *debuginfo.Reader) error {
 	case opPlusUconst:
 		return x.top(func(s sym) sym { return s.add(int64(r.Uleb())) })
 	case opDeref:
-		return x.top(func(s sym) sym { return s.load(8) })
+		return x.derefSize(8)
 	case opDerefSize:
 		return x.derefSize(r.Uint8())
-	case opDerefType, opGNUDerefType:
-		size := r.Uint8()
-		r.Uleb()
-		return x.derefSize(size)
 	case opNeg:
 		return x.top(func(s sym) sym { return s.fold(fetch.StepNeg, 0) })
 	case opNot:
@@ -230,21 +228,9 @@ func (x *evaluator) op(op uint8, r *debuginfo.Reader) error {
 		return x.entryValue(r.Bytes(r.Uleb()))
 	case opFormTLS, opGNUTLS:
 		return x.threadLocal()
-	case opRegvalType, opGNURegvalType:
-		n := r.Uleb()
-		r.Uleb()
-		p, err := registerPlace(n)
-		if err != nil {
-			return err
-		}
-		return x.push(p.sym)
-	case opConstType, opGNUConstType:
-		r.Uleb()
-		var b [8]byte
-		copy(b[:], r.Bytes(uint64(r.Uint8())))
-		return x.push(constant(binary.LittleEndian.Uint64(b[:])))
-	case opConvert, opGNUConvert, opReinterpret, opGNUReinterpr:
-		return x.convert(r.Uleb())
+	case opRegvalType, opGNURegvalType, opConstType, opGNUConstType, opDerefType, opGNUDerefType,
+		opConvert, opGNUConvert, opReinterpret, opGNUReinterpr:
+		return x.typed(op, r)
 	}
 	return fmt.Errorf("it is computed by DWARF operation %#x, which is not compiled: %w", op, fetch.ErrNoValue)
 }
@@ -290,14 +276,25 @@ func (x *evaluator) top(do func(sym) sym) error {
 	if err != nil {
 		return err
 	}
-	return x.push(do(s))
+	if s.typ.opaque {
+		return errOpaque
+	}
+	return x.push(do(s).as(s.typ))
 }
 
 func (x *evaluator) derefSize(n uint8) error {
 	if n == 0 || n > 8 || n&(n-1) != 0 {
 		return errBadExpression
 	}
-	return x.top(func(s sym) sym { return s.load(n) })
+	s, err := x.pop()
+	if err != nil {
+		return err
+	}
+	if s.typ.opaque {
+		return errOpaque
+	}
+	s.typ = numType{}
+	return x.push(s.load(n))
 }
 
 func (x *evaluator) shuffle(op uint8) error {
@@ -318,7 +315,8 @@ func (x *evaluator) shuffle(op uint8) error {
 }
 
 // binary computes one step of two values, of which one must be a constant or a
-// register: there is one register to compute in.
+// register: there is one register to compute in. Of two types one is the
+// generic one, of constants, or both are the same.
 func (x *evaluator) binary(op uint8) error {
 	b, err := x.pop()
 	if err != nil {
@@ -328,6 +326,14 @@ func (x *evaluator) binary(op uint8) error {
 	if err != nil {
 		return err
 	}
+	if a.typ.opaque || b.typ.opaque {
+		return errOpaque
+	}
+	typ := a.typ
+	if typ == (numType{}) {
+		typ = b.typ
+	}
+	push := func(s sym) error { return x.push(s.as(typ)) }
 	step := map[uint8]fetch.StepOp{
 		opAnd: fetch.StepAnd, opMinus: fetch.StepSub, opMul: fetch.StepMul, opOr: fetch.StepOr, opPlus: fetch.StepAdd,
 		opShl: fetch.StepShl, opShr: fetch.StepShr, opShra: fetch.StepSar, opXor: fetch.StepXor, opEq: fetch.StepEq, opNe: fetch.StepNe,
@@ -340,20 +346,20 @@ func (x *evaluator) binary(op uint8) error {
 	if c, ok := b.isConst(); ok {
 		switch op {
 		case opPlus:
-			return x.push(a.add(int64(c)))
+			return push(a.add(int64(c)))
 		case opMinus:
-			return x.push(a.add(-int64(c)))
+			return push(a.add(-int64(c)))
 		}
-		return x.push(a.fold(step, c))
+		return push(a.fold(step, c))
 	}
 	if r, ok := b.isReg(); ok {
-		return x.push(a.step(fetch.Step{Op: step, FromReg: true, Reg: r}))
+		return push(a.step(fetch.Step{Op: step, FromReg: true, Reg: r}))
 	}
 	if r, c, ok := b.regPlus(); ok && (op == opPlus || op == opMinus) {
 		if op == opMinus {
 			c = -c
 		}
-		return x.push(a.step(fetch.Step{Op: step, FromReg: true, Reg: r}).add(c))
+		return push(a.step(fetch.Step{Op: step, FromReg: true, Reg: r}).add(c))
 	}
 	return fmt.Errorf("its value is %w: it is to be computed from more registers than one at a time", fetch.ErrNoValue)
 }
@@ -407,10 +413,11 @@ func (x *evaluator) entryValue(expr []byte) error {
 	if !x.f.atEntry() {
 		return fmt.Errorf("%w at this address; its value at the function's entry is available at %s", fetch.ErrNoValue, x.f.entryName())
 	}
-	if x.f.depth++; x.f.depth > maxNested {
+	x.f.depth++
+	defer func() { x.f.depth-- }()
+	if x.f.depth > maxNested {
 		return errTooDeep
 	}
-	defer func() { x.f.depth-- }()
 	y := evaluator{f: x.f, unit: x.unit}
 	p, err := y.location(expr)
 	if err != nil {
@@ -448,28 +455,4 @@ func (x *evaluator) threadLocal() error {
 	align := max(block.Align, 1)
 	below := block.MemSize + (-block.MemSize-uint64(block.Vaddr))&(align-1)
 	return x.push(register(fetch.RegFSBase).add(int64(c) - int64(below)))
-}
-
-// convert narrows a value to a base type, as far as integers go.
-func (x *evaluator) convert(off uint64) error {
-	if off == 0 { // the generic type
-		return nil
-	}
-	ref, ok := x.unit.RefUnit(off)
-	if !ok {
-		return errBadExpression
-	}
-	t := x.f.resolve(ref)
-	if t.kind == kindFloat {
-		return fmt.Errorf("it is computed as a floating-point number: %w", fetch.ErrNoValue)
-	}
-	if t.size <= 0 || t.size >= 8 {
-		return nil
-	}
-	bits := uint64(64 - 8*t.size)
-	back := fetch.StepShr
-	if t.kind == kindInt {
-		back = fetch.StepSar
-	}
-	return x.top(func(s sym) sym { return s.fold(fetch.StepShl, bits).fold(back, bits) })
 }

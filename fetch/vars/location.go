@@ -48,10 +48,11 @@ func (f *frame) passedAnyway() bool {
 
 // located finds the place that the entry's location names.
 func (f *frame) located(e *debuginfo.Entry) (place, error) {
-	if f.depth++; f.depth > maxNested {
+	f.depth++
+	defer func() { f.depth-- }()
+	if f.depth > maxNested {
 		return place{}, errTooDeep
 	}
-	defer func() { f.depth-- }()
 	if _, ok := e.Val(dwarf.AttrLocation); !ok {
 		if p, ok := constantOf(e); ok {
 			return p, nil
@@ -176,10 +177,11 @@ func (f *frame) cfa() (sym, error) {
 		}
 		return register(r).add(row.CFA.Off), nil
 	case unwind.IsExpr:
-		if f.depth++; f.depth > maxNested {
+		f.depth++
+		defer func() { f.depth-- }()
+		if f.depth > maxNested {
 			return sym{}, errTooDeep
 		}
-		defer func() { f.depth-- }()
 		x := evaluator{f: f, unit: f.fn.Unit()}
 		if err := x.run(row.CFA.Expr); err != nil {
 			return sym{}, err
@@ -191,10 +193,11 @@ func (f *frame) cfa() (sym, error) {
 
 // frameBase is what DW_OP_fbreg counts from.
 func (f *frame) frameBase() (sym, error) {
-	if f.depth++; f.depth > maxNested {
+	f.depth++
+	defer func() { f.depth-- }()
+	if f.depth > maxNested {
 		return sym{}, errTooDeep
 	}
-	defer func() { f.depth-- }()
 	expr, list, ok := f.fn.LocationAt(dwarf.AttrFrameBase, f.pc)
 	if !ok {
 		return sym{}, f.optimizedOut(list)

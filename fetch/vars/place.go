@@ -100,6 +100,7 @@ func (p place) value(size int64) (sym, error) {
 type sym struct {
 	src   fetch.Chain
 	steps []fetch.Step
+	typ   numType // while an expression runs
 }
 
 func constant(v uint64) sym { return sym{src: fetch.Chain{Source: fetch.SourceImm, Imm: v}} }
