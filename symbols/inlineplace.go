@@ -2,8 +2,10 @@ package symbols
 
 import (
 	"cmp"
+	"debug/dwarf"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"kprobe/symbols/debuginfo"
 )
@@ -33,6 +35,7 @@ func (s *Space) resolveInlined(p Place, list []*Module, bodies bool) ([]Site, er
 			at   uint64
 			e    debuginfo.Ref
 			name string
+			part bool
 		}
 		var found []instance
 		err := m.File.ReadDebug(func(d *debuginfo.Data) error {
@@ -42,13 +45,13 @@ func (s *Space) resolveInlined(p Place, list []*Module, bodies bool) ([]Site, er
 				}
 				for _, e := range d.Bodies(fn) {
 					if at, ok := e.EntryPC(); ok && bodies {
-						found = append(found, instance{at: at})
+						found = append(found, instance{at: at, part: m.File.isPart(Vaddr(at))})
 					}
 				}
 				name := fn.QualifiedName()
 				for _, e := range d.Instances(fn) {
-					if at, ok := e.EntryPC(); ok && !p.Return {
-						found = append(found, instance{at, e.Ref(), name})
+					if at, ok := e.EntryPC(); ok && !p.Return && !splitOff(&e) {
+						found = append(found, instance{at: at, e: e.Ref(), name: name})
 					}
 				}
 			}
@@ -56,6 +59,10 @@ func (s *Space) resolveInlined(p Place, list []*Module, bodies bool) ([]Site, er
 		})
 		if err != nil {
 			continue
+		}
+		if slices.ContainsFunc(found, func(in instance) bool { return in.name != "" }) {
+			// What was split off is reached from the instances: a call would count twice.
+			found = slices.DeleteFunc(found, func(in instance) bool { return in.part })
 		}
 		slices.SortStableFunc(found, func(x, y instance) int { return cmp.Compare(x.at, y.at) })
 		found = slices.CompactFunc(found, func(x, y instance) bool { return x.at == y.at })
@@ -74,6 +81,31 @@ func (s *Space) resolveInlined(p Place, list []*Module, bodies bool) ([]Site, er
 		}
 	}
 	return out, nil
+}
+
+// splitOff reports an instance of a part that GCC split off a function and put
+// back: it is called from where the function is declared, where no source has a
+// call.
+func splitOff(e *debuginfo.Entry) bool {
+	for _, a := range [][2]dwarf.Attr{{dwarf.AttrCallLine, dwarf.AttrDeclLine}, {dwarf.AttrCallColumn, dwarf.AttrDeclColumn}} {
+		call, ok := e.Int(a[0])
+		v, _, ok2 := e.Chased(a[1])
+		if decl, isInt := v.Int(); !ok || !ok2 || !isInt || call != decl {
+			return false
+		}
+	}
+	return true
+}
+
+// isPart reports whether a function is a part of another that GCC split off,
+// to inline what is before it.
+func (f *File) isPart(v Vaddr) bool {
+	fn, ok := f.FuncAt(v)
+	if !ok || fn.Start != v {
+		return false
+	}
+	_, suffix := cutClone(fn.Symbol.Name)
+	return strings.Contains(suffix, ".part.")
 }
 
 // baseName is the last element of a path, and "" of none.

@@ -23,7 +23,12 @@ func (s *Space) notFound(p Place, list []*Module) error {
 	if p.Module != "" || p.File != "" {
 		e.Near = s.elsewhere(p, list)
 	}
-	e.Near = append(e.Near, nearNames(p.Symbol, list, maxNear-len(e.Near))...)
+	e.Near = append(e.Near, fullNames(p.Symbol, list, maxNear-len(e.Near))...)
+	for _, name := range nearNames(p.Symbol, list, maxNear-len(e.Near)) {
+		if !slices.Contains(e.Near, name) {
+			e.Near = append(e.Near, name)
+		}
+	}
 	return e
 }
 
@@ -44,6 +49,50 @@ func (s *Space) elsewhere(p Place, list []*Module) []string {
 			}
 			if sym.Kind.Code() && !slices.Contains(out, text) {
 				out = append(out, text)
+			}
+		}
+	}
+	return out
+}
+
+// fullNames gives up to n names of functions that end in name behind what their
+// language puts before it: namespaces, classes, a package. They are accepted as
+// places.
+func fullNames(name string, list []*Module, n int) []string {
+	want := squeeze(name)
+	words := mangledWords(name)
+	if n <= 0 || len(words) == 0 {
+		return nil
+	}
+	var out []string
+	for _, m := range list {
+		isGo := m.File.IsGo()
+		for _, t := range m.File.tables().list {
+			hits := t.holding(words[0])
+			if len(hits) == 0 && !isGo {
+				continue
+			}
+			for i := range t.symbols {
+				s := &t.symbols[i]
+				if !isGo && !hits.in(s.name) || !m.File.isCode(t, s) {
+					continue
+				}
+				raw, _, _ := strings.Cut(t.name(s), "@")
+				full := ""
+				switch {
+				case isGo && strings.HasSuffix(raw, "."+name):
+					full = raw
+				case isMangled(raw) && holdsAll(raw, words):
+					forms := nameForms(raw)
+					if i := slices.IndexFunc(forms, func(f string) bool { return strings.HasSuffix(f, "::"+want) }); i >= 0 {
+						full = forms[i]
+					}
+				}
+				if full != "" && !slices.Contains(out, full) {
+					if out = append(out, full); len(out) == n {
+						return out
+					}
+				}
 			}
 		}
 	}

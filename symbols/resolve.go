@@ -193,6 +193,9 @@ func candidate(m *Module, sym Symbol, all []Symbol) Candidate {
 	if readable != sym.Name {
 		note = readable + ", " + note
 	}
+	if kind := structorKind(sym.Name, all); kind != "" {
+		note = kind + ", " + note
+	}
 	switch base := filepath.Base(sym.File); {
 	case alone(func(s Symbol) bool { return s.Name == sym.Name }):
 		return Candidate{Text: sym.Name, Note: note}
@@ -207,6 +210,38 @@ func candidate(m *Module, sym Symbol, all []Symbol) Candidate {
 		note = sym.Binding.String()
 	}
 	return Candidate{Text: m.Name + ":" + sym.Vaddr.String(), Note: note}
+}
+
+// structorKinds are the codes of the Itanium C++ ABI (5.1.4.3) for the several
+// functions that one constructor or destructor becomes.
+var structorKinds = map[string]string{
+	"C1": "complete object", "C2": "base object", "C3": "allocating",
+	"D0": "deleting", "D1": "complete object", "D2": "base object",
+}
+
+// structorKind says which of a constructor's or destructor's functions a mangled
+// name is: where another one's name differs in nothing but that code.
+func structorKind(name string, all []Symbol) string {
+	for _, s := range all {
+		if len(s.Name) != len(name) {
+			continue
+		}
+		at := -1
+		for i := range len(name) {
+			if s.Name[i] == name[i] {
+				continue
+			}
+			if at >= 0 {
+				at = -1
+				break
+			}
+			at = i
+		}
+		if at > 0 && structorKinds[s.Name[at-1:at+1]] != "" {
+			return structorKinds[name[at-1:at+1]]
+		}
+	}
+	return ""
 }
 
 // siteOf makes the site of a symbol and the place's offset.
