@@ -58,11 +58,11 @@ func (tg *target) prove(w symbols.Site) (code []byte, in insn.Inst, err error) {
 	refuse := func(rule string, args ...any) error {
 		return &RefusedError{Addr: w.Addr, Place: w.Name, Rule: fmt.Sprintf(rule, args...)}
 	}
-	if w.Module == nil || w.Module.File == nil {
-		return nil, in, refuse("no file is mapped there, so its instructions can't be known")
-	}
 	if tg.area != nil && tg.area.code.holds(w.Addr) != nil {
 		return nil, in, refuse("it is kprobe's own code")
+	}
+	if w.Module == nil || w.Module.File == nil {
+		return nil, in, refuse("no file is mapped there, so its instructions can't be known")
 	}
 	if w.Vaddr != w.Func.Start || w.Func.End == 0 {
 		if w.Func.End <= w.Func.Start {
