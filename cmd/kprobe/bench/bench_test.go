@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"testing"
+	"time"
 
 	"kprobe/symbols"
 )
@@ -48,7 +49,7 @@ func TestSubject(t *testing.T) {
 // TestRun measures for real, roughly: every kind has a figure for each number
 // of threads, and that of a jump is below that of a trap.
 func TestRun(t *testing.T) {
-	rep, err := Run(context.Background(), Options{Threads: []int{1, 2}, Quick: true})
+	rep, err := Run(context.Background(), Options{Threads: []int{1, 2}, Each: 30 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}

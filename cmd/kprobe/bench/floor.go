@@ -11,11 +11,32 @@ const (
 	floorEntry             // records thread, time and two arguments
 	floorReturn            // records thread, time and the result
 	floorLatency           // that, and takes the time at entry too
+	floorBoth              // floorEntry and floorReturn, two records
+	floorStop              // a stop by ptrace
+	floorStep              // a stop, and one more after a single step
+	floorStops             // two stops, as at entry and return
+	floorKinds
 )
 
 func (k floorKind) name() string {
-	return [...]string{"", "floor_count", "floor_entry", "floor_return", "floor_latency"}[k]
+	return [...]string{"", "floor_count", "floor_entry", "floor_return", "floor_latency", "floor_both", "floor_stop", "floor_step", "floor_stops"}[k]
 }
+
+// what describes it for the report.
+func (k floorKind) what() string {
+	return [...]string{
+		floorCount: "by hand: counted only", floorEntry: "by hand: entry, 2 arguments",
+		floorReturn: "by hand: return", floorLatency: "by hand: return, time at entry too",
+		floorBoth: "by hand: entry, 2 arguments, and return", floorStop: "by hand: ptrace, a stop",
+		floorStep: "by hand: ptrace, a stop and a single step", floorStops: "by hand: ptrace, two stops",
+	}[k]
+}
+
+// stops reports whether it is a tracer that does it.
+func (k floorKind) stops() bool { return k >= floorStop }
+
+// alone reports whether it serves one thread only: its pool has one instance.
+func (k floorKind) alone() bool { return k >= floorReturn && k <= floorBoth }
 
 // A ring of the floor, one for each CPU, and a record in it.
 const (
@@ -62,12 +83,7 @@ func (w *writer) floor(k floorKind) {
 	w.Set(asm.O, asm.AX)
 	w.Push(asm.AX)
 	const savedSI, savedReturn = 8, 40
-	switch k {
-	case floorCount:
-		w.ring()
-		w.Lock()
-		w.IncMem(asm.W64, asm.At(asm.SI, ringHits))
-	case floorEntry:
+	if k == floorEntry || k == floorBoth {
 		w.ring()
 		w.reserve()
 		w.Store(asm.W64, asm.At(asm.CX, recordA), asm.DI)
@@ -75,6 +91,13 @@ func (w *writer) floor(k floorKind) {
 		w.Store(asm.W64, asm.At(asm.CX, recordB), asm.AX)
 		w.stamp(recordTime)
 		w.StoreImm(asm.W32, asm.At(asm.CX, 0), recordHead)
+	}
+	switch k {
+	case floorCount:
+		w.ring()
+		w.Lock()
+		w.IncMem(asm.W64, asm.At(asm.SI, ringHits))
+	case floorEntry:
 	default:
 		w.MovAbs(asm.CX, w.data.pool)
 		w.bump()
@@ -96,9 +119,23 @@ func (w *writer) floor(k floorKind) {
 	w.work0()
 	w.Jmp(back)
 	w.Bind(landing)
-	if k == floorReturn || k == floorLatency {
+	if k.alone() {
 		w.land()
 	}
+}
+
+// trapped writes a copy of work with an int3 of its own before its first
+// instruction, and one before it returns if it is to stop twice.
+func (w *writer) trapped(k floorKind) {
+	w.fn(k.name(), func() {
+		w.Int3()
+		w.work0()
+		w.Op(asm.Xor, asm.W64, asm.AX, asm.SI)
+		if k == floorStops {
+			w.Int3()
+		}
+		w.Ret()
+	})
 }
 
 // land is where work returns to.

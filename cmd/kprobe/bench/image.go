@@ -56,12 +56,15 @@ func (s *subject) image() []byte {
 		})
 		names = append(append(names, f.name...), 0)
 	}
-	sections := []byte("\x00.text\x00.symtab\x00.strtab\x00.shstrtab\x00")
+	info, abbrev := s.debugInfo()
+	sections := []byte("\x00.text\x00.symtab\x00.strtab\x00.shstrtab\x00.debug_info\x00.debug_abbrev\x00")
 	name := func(n string) uint32 { return uint32(bytes.Index(sections, []byte(n+"\x00"))) }
 	symOff := dataOff + len(data)
 	strOff := symOff + len(syms)*elf.Sym64Size
 	shstrOff := strOff + len(names)
-	shOff := (shstrOff + len(sections) + 7) &^ 7
+	infoOff := shstrOff + len(sections)
+	abbrevOff := infoOff + len(info)
+	shOff := (abbrevOff + len(abbrev) + 7) &^ 7
 
 	var out bytes.Buffer
 	put := func(at int, v any) {
@@ -70,7 +73,7 @@ func (s *subject) image() []byte {
 	}
 	h := elf.Header64{
 		Type: uint16(elf.ET_EXEC), Machine: uint16(elf.EM_X86_64), Version: 1, Entry: s.entry,
-		Phoff: 64, Shoff: uint64(shOff), Ehsize: 64, Phentsize: 56, Phnum: headers, Shentsize: 64, Shnum: 5, Shstrndx: 4,
+		Phoff: 64, Shoff: uint64(shOff), Ehsize: 64, Phentsize: 56, Phnum: headers, Shentsize: 64, Shnum: 7, Shstrndx: 4,
 	}
 	copy(h.Ident[:], elf.ELFMAG+"\x02\x01\x01")
 	put(0, h)
@@ -86,12 +89,16 @@ func (s *subject) image() []byte {
 	put(symOff, syms)
 	put(strOff, names)
 	put(shstrOff, sections)
+	put(infoOff, info)
+	put(abbrevOff, abbrev)
 	put(shOff, []elf.Section64{
 		{},
 		{Name: name(".text"), Type: uint32(elf.SHT_PROGBITS), Flags: uint64(elf.SHF_ALLOC | elf.SHF_EXECINSTR), Addr: textAt, Off: page, Size: uint64(len(s.code)), Addralign: 64},
 		{Name: name(".symtab"), Type: uint32(elf.SHT_SYMTAB), Off: uint64(symOff), Size: uint64(strOff - symOff), Link: 3, Info: 1, Addralign: 8, Entsize: elf.Sym64Size},
 		{Name: name(".strtab"), Type: uint32(elf.SHT_STRTAB), Off: uint64(strOff), Size: uint64(len(names)), Addralign: 1},
 		{Name: name(".shstrtab"), Type: uint32(elf.SHT_STRTAB), Off: uint64(shstrOff), Size: uint64(len(sections)), Addralign: 1},
+		{Name: name(".debug_info"), Type: uint32(elf.SHT_PROGBITS), Off: uint64(infoOff), Size: uint64(len(info)), Addralign: 1},
+		{Name: name(".debug_abbrev"), Type: uint32(elf.SHT_PROGBITS), Off: uint64(abbrevOff), Size: uint64(len(abbrev)), Addralign: 1},
 	})
 	return out.Bytes()
 }

@@ -1,122 +1,166 @@
 package bench
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
-
-	"kprobe/fetch"
-	"kprobe/probe"
 )
+
+// caller calls a function of its own n times in each of so many threads, and
+// tells how long a call took in ns, the mean of the threads.
+type caller interface {
+	call(threads int, fn uint64, n int) (float64, error)
+}
+
+// lane is one of the functions that are measured in turns.
+type lane struct {
+	in caller
+	fn uint64
+	// between, if not nil, is called before each run.
+	between func() error
+}
 
 // meter measures one row after the other.
 type meter struct {
-	p      *process
 	o      Options
 	report *Report
-	floor  [floorLatency + 1]float64
+	dir    string // for files
+	p      *process
+	// hand is a second process like p: a tracer may stand in each.
+	hand *process
+	// kernel is what the kernel's probes cost in one thread, by "p" or "r" and
+	// the function.
+	kernel map[string]float64
 }
 
 const (
-	// batch is how many hits fit into a ring between two looks of its reader.
-	batch = 16000
-	// dear is from how many ns on a hit is measured in few calls.
-	dear      = 500
-	dearBatch = 400
+	// most is how many hits fit into a ring between two looks of its reader.
+	most, least = 16000, 20
+	// turn is about how long a run takes.
+	turn = 300 * time.Microsecond
+	// fewest is how many runs make a median, however long they take.
+	fewest = 5
 )
 
-// sample measures a function with so many threads: the median of runs. between,
-// if not nil, is called after each.
-func (m *meter) sample(threads int, fn uint64, between func() error) (float64, error) {
-	runs, n := 41, batch
-	if m.o.Quick {
-		runs = 5
-	}
-	first, err := m.p.call(threads, fn, 100)
-	if err != nil {
-		return 0, err
-	}
-	if first > dear {
-		// Once more: the first calls fault pages in.
-		if first, err = m.p.call(threads, fn, 100); err != nil {
-			return 0, err
-		}
-	}
-	if first > dear {
-		runs, n = min(runs, 9), dearBatch
-	}
-	n = max(n/threads, 100)
-	list := make([]float64, 0, runs)
-	for range runs {
-		if between != nil {
-			if err := between(); err != nil {
+// rounds runs the lanes in turns for as long as a row may take and gives for
+// each the median of a call's time in ns. So what else the machine does in that
+// time meets all of them.
+func (m *meter) rounds(threads int, lanes ...lane) ([]float64, error) {
+	times, calls := make([][]float64, len(lanes)), make([]int, len(lanes))
+	run := func(l *lane, n int) (float64, error) {
+		if l.between != nil {
+			if err := l.between(); err != nil {
 				return 0, err
 			}
 		}
-		ns, err := m.p.call(threads, fn, n)
-		if err != nil {
-			return 0, err
-		}
-		list = append(list, ns)
+		return l.in.call(threads, l.fn, n)
 	}
-	slices.Sort(list)
-	return list[len(list)/2], nil
-}
-
-// cost gives what the probes on a function cost for each number of threads,
-// and the bare call with one. armed puts them in and returns what is to be
-// called between runs, and what takes them out.
-func (m *meter) cost(fn uint64, armed func() (between, out func() error, err error)) (ns []float64, bare float64, err error) {
-	bares := make([]float64, len(m.o.Threads))
-	for i, threads := range m.o.Threads {
-		if bares[i], err = m.sample(threads, fn, nil); err != nil {
-			return nil, 0, err
-		}
-	}
-	between, out, err := armed()
-	if err != nil {
-		return nil, 0, err
-	}
-	for i, threads := range m.o.Threads {
-		with, serr := m.sample(threads, fn, between)
-		if serr != nil {
-			err = serr
-			break
-		}
-		ns = append(ns, with-bares[i])
-	}
-	return ns, bares[0], errors.Join(err, out())
-}
-
-// floors measures the detours that are written by hand, against work.
-func (m *meter) floors() error {
-	if !rdpid() {
-		m.skip("the floor: the processor has no rdpid")
-		return nil
-	}
-	for k := floorCount; k <= floorLatency; k++ {
-		row := Row{Kind: "floor", What: [...]string{
-			floorCount: "by hand: counted only", floorEntry: "by hand: entry, 2 arguments",
-			floorReturn: "by hand: return", floorLatency: "by hand: return, time at entry too",
-		}[k]}
-		for i, threads := range m.o.Threads {
-			if k >= floorReturn && threads > 1 {
-				break // its pool has one instance
-			}
-			bare, err := m.sample(threads, m.p.function("work"), nil)
+	for i := range lanes {
+		// More and more: the first calls fault pages in and are dear.
+		for n := least; ; n = min(8*n, max(most/threads, least)) {
+			ns, err := run(&lanes[i], n)
 			if err != nil {
-				return err
+				return nil, err
 			}
-			with, err := m.sample(threads, m.p.function(k.name()), nil)
+			calls[i] = n
+			if n*threads >= most || ns*float64(n) > float64(turn.Nanoseconds()) {
+				break
+			}
+		}
+	}
+	for start := time.Now(); len(times[0]) < fewest || time.Since(start) < m.o.Each; {
+		for i := range lanes {
+			ns, err := run(&lanes[i], calls[i])
+			if err != nil {
+				return nil, err
+			}
+			times[i] = append(times[i], ns)
+		}
+	}
+	medians := make([]float64, len(lanes))
+	for i, list := range times {
+		slices.Sort(list)
+		medians[i] = list[len(list)/2]
+	}
+	return medians, nil
+}
+
+// armed puts probes in and returns what is to be called before each run, nil
+// being nothing, and what takes them out.
+type armed func() (between, out func() error, err error)
+
+// cost fills a row with what probes on a function of the subject cost, for each
+// number of threads.
+func (m *meter) cost(row *Row, fn string, floor floorKind, put armed) error {
+	between, out, err := put()
+	if err != nil {
+		return err
+	}
+	err = m.lanes(row, m.o.Threads, lane{m.p, m.p.function(fn), between}, lane{in: m.p, fn: m.p.function("bare_" + fn)}, floor)
+	return errors.Join(err, out())
+}
+
+// lanes measures a function with and without probes, and the floor in turns
+// with them.
+func (m *meter) lanes(row *Row, numbers []int, with, bare lane, floor floorKind) error {
+	for i, threads := range numbers {
+		list := []lane{bare, with}
+		// The floor's call is work's, whatever the row's function is.
+		if i == 0 && m.has(floor) {
+			work := m.by(floor)
+			list = append(list, lane{in: work, fn: work.function("bare_work")}, lane{in: work, fn: work.function(floor.name())})
+		}
+		got, err := m.rounds(threads, list...)
+		if err != nil {
+			return err
+		}
+		row.NS = append(row.NS, got[1]-got[0])
+		if i == 0 {
+			row.Bare = got[0]
+		}
+		if len(got) > 2 {
+			row.Floor = got[3] - got[2]
+		}
+	}
+	return nil
+}
+
+// by is the process in which a floor is measured.
+func (m *meter) by(k floorKind) *process {
+	if k.stops() {
+		return m.hand
+	}
+	return m.p
+}
+
+// has reports whether a floor can be measured here.
+func (m *meter) has(k floorKind) bool {
+	return k != noFloor && (k.stops() && m.hand != nil || !k.stops() && rdpid())
+}
+
+// floors measures what is written by hand, against work.
+func (m *meter) floors() error {
+	for k := floorCount; k < floorKinds; k++ {
+		if !m.has(k) {
+			continue
+		}
+		row := Row{Kind: "floor", What: k.what()}
+		if k == floorStep {
+			row.Kind = "k"
+		}
+		p := m.by(k)
+		for i, threads := range m.o.Threads {
+			if k.alone() && threads > 1 {
+				break
+			}
+			got, err := m.rounds(threads, lane{in: p, fn: p.function("bare_work")}, lane{in: p, fn: p.function(k.name())})
 			if err != nil {
 				return err
 			}
 			if i == 0 {
-				row.Bare, m.floor[k] = bare, with-bare
+				row.Bare = got[0]
 			}
-			row.NS = append(row.NS, with-bare)
+			row.NS = append(row.NS, got[1]-got[0])
 		}
 		m.report.Rows = append(m.report.Rows, row)
 	}
@@ -124,87 +168,3 @@ func (m *meter) floors() error {
 }
 
 func (m *meter) skip(why string) { m.report.Skipped = append(m.report.Skipped, why) }
-
-// drained has no more use for a hit.
-type drained struct{}
-
-// Hit implements probe.Sink.
-func (drained) Hit(*probe.Hit) error { return nil }
-
-// kind measures a row of kprobe's own.
-func (m *meter) kind(ctx context.Context, k *kind) error {
-	var defs []*fetch.Def
-	for _, text := range k.defs {
-		d, err := fetch.Parse(text)
-		if err != nil {
-			return err
-		}
-		defs = append(defs, d)
-	}
-	row := Row{Kind: k.name, What: k.what, Floor: m.floor[k.floor]}
-	var err error
-	row.NS, row.Bare, err = m.cost(m.p.function(k.fn), func() (between, out func() error, err error) {
-		s, err := probe.Attach(ctx, []int{m.p.cmd.Process.Pid}, k.opts)
-		if err != nil {
-			return nil, nil, err
-		}
-		if err := s.Arm(ctx, defs); err != nil {
-			return nil, nil, errors.Join(err, s.Close(ctx))
-		}
-		run, stop := context.WithCancel(ctx)
-		ended := make(chan error, 1)
-		go func() {
-			_, err := s.Run(run, drained{})
-			ended <- err
-		}()
-		return func() error { return settle(s) }, func() error {
-			stop()
-			err := errors.Join(<-ended, s.Close(context.WithoutCancel(ctx)))
-			row.Lost, err = lost(s), errors.Join(err, hit(s))
-			return err
-		}, nil
-	})
-	if err != nil {
-		return err
-	}
-	m.report.Rows = append(m.report.Rows, row)
-	return nil
-}
-
-// settle waits until the reader has taken what is in the rings, so that the
-// next run finds them empty.
-func settle(s *probe.Session) error {
-	for range 2000 {
-		open := uint64(0)
-		for _, st := range s.Stats() {
-			open += st.Hits - min(st.Hits, st.Recorded+st.Filtered+st.Lost)
-		}
-		if open == 0 {
-			return nil
-		}
-		time.Sleep(time.Millisecond)
-	}
-	return errors.New("hits stayed in the rings for two seconds")
-}
-
-// lost is the share of hits without a record.
-func lost(s *probe.Session) float64 {
-	hits, lost := uint64(0), uint64(0)
-	for _, st := range s.Stats() {
-		hits, lost = hits+st.Hits, lost+st.Lost+st.Missed
-	}
-	if hits == 0 {
-		return 0
-	}
-	return float64(lost) / float64(hits)
-}
-
-// hit makes sure that what was measured were hits.
-func hit(s *probe.Session) error {
-	for _, st := range s.Stats() {
-		if st.Hits < 100 {
-			return fmt.Errorf("%s was hit %d times only", st.Event.Name, st.Hits)
-		}
-	}
-	return nil
-}

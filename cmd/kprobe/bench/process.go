@@ -44,25 +44,15 @@ func start(dir string, threads int) (p *process, err error) {
 	}
 	p.cmd = exec.Command(p.path)
 	defer func() {
-		for _, f := range p.cmd.ExtraFiles {
-			_ = f.Close() // the child's ends
-		}
+		p.closeChilds()
 		if err != nil {
 			p.end()
 		}
 	}()
 	for range threads {
-		var in, out [2]*os.File
-		if in[0], in[1], err = os.Pipe(); err != nil {
-			return p, fmt.Errorf("pipe to the program to measure: %w", err)
+		if err := p.pipe(); err != nil {
+			return p, err
 		}
-		p.cmd.ExtraFiles = append(p.cmd.ExtraFiles, in[0])
-		if out[0], out[1], err = os.Pipe(); err != nil {
-			_ = in[1].Close()
-			return p, fmt.Errorf("pipe from the program to measure: %w", err)
-		}
-		p.cmd.ExtraFiles = append(p.cmd.ExtraFiles, out[1])
-		p.threads = append(p.threads, pipes{in[1], out[0]})
 	}
 	if err := p.cmd.Start(); err != nil {
 		return p, fmt.Errorf("start the program to measure: %w", err)
@@ -76,6 +66,30 @@ func start(dir string, threads int) (p *process, err error) {
 		}
 	}
 	return p, p.pin()
+}
+
+// pipe makes the pipes of one more thread, before the program starts.
+func (p *process) pipe() error {
+	in, to, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("pipe to the program to measure: %w", err)
+	}
+	p.cmd.ExtraFiles = append(p.cmd.ExtraFiles, in)
+	from, out, err := os.Pipe()
+	if err != nil {
+		_ = to.Close()
+		return fmt.Errorf("pipe from the program to measure: %w", err)
+	}
+	p.cmd.ExtraFiles = append(p.cmd.ExtraFiles, out)
+	p.threads = append(p.threads, pipes{to, from})
+	return nil
+}
+
+// closeChilds closes the child's ends of the pipes.
+func (p *process) closeChilds() {
+	for _, f := range p.cmd.ExtraFiles {
+		_ = f.Close()
+	}
 }
 
 // allowed lists the CPUs that this process may use.

@@ -4,15 +4,18 @@ package bench
 type Row struct {
 	Kind string // as the kernel's documentation abbreviates it
 	What string
-	// NS is the cost per hit for each of Report.Threads, the median of several
-	// runs: with the probe less without. Threads hit at once, and each figure
-	// is what one of them sees.
+	// NS is the cost per hit for each of Report.Threads: the median of many
+	// runs with the probe less that of as many without, taken in turns. Threads
+	// hit at once, and each figure is what one of them sees.
 	NS []float64
 	// Bare is what the call costs that is probed, with one thread.
 	Bare float64
-	// Floor is the cost of a detour written by hand that does the same, with
-	// one thread; 0 is none.
+	// Floor is the cost of what is written by hand and does the same, with one
+	// thread, measured in turns with NS; 0 is none.
 	Floor float64
+	// Kernel is the cost of the kernel's probe at the same instruction in the
+	// same run, with one thread; 0 is none.
+	Kernel float64
 	// Lost is the share of hits of which no record was left.
 	Lost float64
 }
@@ -25,10 +28,28 @@ func (r *Row) Ratio() float64 {
 	return r.NS[0] / r.Floor
 }
 
+// Cheaper is how many times the kernel's probe costs, with one thread; 0 if
+// there is none.
+func (r *Row) Cheaper() float64 {
+	if r.Kernel <= 0 || len(r.NS) == 0 || r.NS[0] <= 0 {
+		return 0
+	}
+	return r.Kernel / r.NS[0]
+}
+
+// Figure is a measurement that is no cost per hit.
+type Figure struct {
+	Kind  string // what was measured, in a word
+	What  string
+	Value float64
+	Unit  string
+}
+
 // Report is what a measurement found.
 type Report struct {
 	Threads []int // how many threads hit at once, in each column
 	Rows    []Row
+	Figures []Figure // with Options.All
 	// Skipped says what could not be measured here, and why.
 	Skipped []string
 }

@@ -5,47 +5,27 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"time"
 
-	"kprobe/probe"
+	"kprobe/probe/tracee"
 )
 
-// Options say what to measure. The zero value is everything with one thread.
+// Options say what to measure. The zero value is every kind of probe with one
+// thread.
 type Options struct {
 	Threads []int // how many threads hit at once; each at most 64
-	// Quick takes fewer runs: figures are rough.
-	Quick bool
+	// Each is how long a row is measured for each number of threads, about; 0
+	// is DefaultEach.
+	Each time.Duration
+	// All measures what is no cost per hit, too: see figures.go.
+	All bool
+	// Program is the kprobe that is run for figures of the whole program; "" is
+	// this one.
+	Program string
 }
 
-// kind is a row to be measured.
-type kind struct {
-	name, what string
-	fn         string // of the subject
-	floor      floorKind
-	defs       []string
-	opts       probe.Options
-}
-
-const fetched = " a=%di b=%si"
-
-// kinds are the rows, in the order of the kernel's table
-// (Documentation/trace/kprobes.rst, "Probe Overhead") as far as they exist
-// here.
-func kinds() []kind {
-	traps := probe.Options{NoOptimize: true}
-	return []kind{
-		{name: "b", what: "breakpoint, boosted; 2 arguments", fn: "work", floor: floorEntry, defs: []string{"p:b work" + fetched}, opts: traps},
-		{name: "o", what: "jump; 2 arguments", fn: "work", floor: floorEntry, defs: []string{"p:o work" + fetched}},
-		{name: "o", what: "jump over several instructions; 2 arguments", fn: "pushed", floor: floorEntry, defs: []string{"p:o pushed" + fetched}},
-		{name: "o", what: "jump; 2 arguments, a string of 12 bytes", fn: "work", floor: floorEntry, defs: []string{"p:o work" + fetched + " s=+0(%si):string"}},
-		{name: "o", what: "jump; a filter that says no", fn: "work", floor: floorCount, defs: []string{"p:o work a=%di if a > 0x7fffffffffff"}},
-		{name: "o", what: "jump; counted only", fn: "work", floor: floorCount, defs: []string{"p:o work"}, opts: probe.Options{CountOnly: true}},
-		{name: "rb", what: "return, breakpoints", fn: "work", floor: floorReturn, defs: []string{"r:rb work v=$retval"}, opts: traps},
-		{name: "ro", what: "return, optimized where it can be", fn: "work", floor: floorReturn, defs: []string{"r:ro work v=$retval"}},
-		{name: "ro", what: "return, time at entry too", fn: "work", floor: floorLatency, defs: []string{"r:ro work v=$retval entry=$entrytime"}},
-		{name: "krb", what: "entry and return, breakpoints", fn: "work", defs: []string{"p:k work" + fetched, "r:r work v=$retval"}, opts: traps},
-		{name: "kro", what: "entry and return, optimized where they can be", fn: "work", defs: []string{"p:k work" + fetched, "r:r work v=$retval"}},
-	}
-}
+// DefaultEach is how long a row is measured where nothing is said.
+const DefaultEach = 400 * time.Millisecond
 
 // Run measures. Everything is measured in one process after the other, on the
 // CPUs that this one may use, pinned. Nothing is left behind; a kind that can't
@@ -59,35 +39,117 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 			return nil, fmt.Errorf("%d threads: at least 1 and at most %d can be measured", n, maxThreads)
 		}
 	}
-	dir, err := os.MkdirTemp("", "kprobe-bench-")
+	if o.Each <= 0 {
+		o.Each = DefaultEach
+	}
+	if o.Program == "" {
+		o.Program = "/proc/self/exe"
+	}
+	top, err := os.MkdirTemp("", "kprobe-bench-")
 	if err != nil {
 		return nil, fmt.Errorf("make a folder for the program to measure: %w", err)
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	p, err := start(dir, slices.Max(o.Threads))
+	defer func() { _ = os.RemoveAll(top) }()
+	p, err := start(top, slices.Max(o.Threads))
 	if err != nil {
 		return nil, err
 	}
 	defer p.end()
-	m := &meter{p: p, o: o, report: &Report{Threads: o.Threads}}
-	if err := m.floors(); err != nil {
+	m := &meter{p: p, o: o, dir: top, report: &Report{Threads: o.Threads}, kernel: map[string]float64{}}
+	dir, err := os.MkdirTemp(top, "hand-")
+	if err != nil {
+		return nil, fmt.Errorf("make a folder for the program to measure: %w", err)
+	}
+	if m.hand, err = start(dir, slices.Max(o.Threads)); err != nil {
 		return nil, err
 	}
-	for _, k := range kinds() {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		if err := m.kind(ctx, &k); err != nil {
-			return nil, fmt.Errorf("measure %s (%s): %w", k.name, k.what, err)
-		}
+	defer m.hand.end()
+	end, err := tracee.BareStops(m.hand.cmd.Process.Pid, m.hand.function(floorStep.name()))
+	if err != nil {
+		return nil, fmt.Errorf("trace a program by hand: %w", err)
 	}
+	err = m.all(ctx)
+	if eerr := end(); err == nil {
+		err = eerr
+	}
+	if err != nil {
+		return nil, err
+	}
+	return m.report, nil
+}
+
+// all measures everything. The kernel's probes come before those that are
+// compared with them, and are reported after.
+func (m *meter) all(ctx context.Context) error {
+	if !rdpid() {
+		m.skip("the floor of jumps: the processor has no rdpid")
+	}
+	if err := m.floors(); err != nil {
+		return err
+	}
+	own := m.report
+	m.report = &Report{Threads: own.Threads}
 	for _, k := range uprobes() {
 		if err := ctx.Err(); err != nil {
-			return nil, err
+			return err
 		}
 		if err := m.uprobe(&k); err != nil {
 			m.skip(fmt.Sprintf("%s: %v", k.what, err))
 		}
 	}
-	return m.report, nil
+	for _, k := range peers() {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := m.peer(ctx, &k); err != nil {
+			m.skip(fmt.Sprintf("%s: %v", k.what, err))
+		}
+	}
+	others := m.report
+	m.report = own
+	for _, k := range kinds() {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := m.kind(ctx, &k); err != nil {
+			return fmt.Errorf("measure %s (%s): %w", k.name, k.what, err)
+		}
+	}
+	if err := m.goRows(ctx); err != nil {
+		return err
+	}
+	own.Rows = append(own.Rows, others.Rows...)
+	own.Skipped = append(own.Skipped, others.Skipped...)
+	if m.o.All {
+		m.figures(ctx)
+	}
+	return ctx.Err()
+}
+
+// goRows measures probes in a Go program, in one thread.
+func (m *meter) goRows(ctx context.Context) error {
+	p, err := startGo(m.p.cpus[0])
+	if err != nil {
+		return err
+	}
+	defer p.end()
+	for _, k := range goKinds() {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		row := Row{Kind: k.name, What: k.what}
+		between, out, err := arm(ctx, p.cmd.Process.Pid, k.defs, k.opts, &row)()
+		if err != nil {
+			return fmt.Errorf("measure %s (%s): %w", k.name, k.what, err)
+		}
+		err = m.lanes(&row, []int{1}, lane{p, goWorkFn, between}, lane{in: p, fn: goBareFn}, k.floor)
+		if oerr := out(); err == nil {
+			err = oerr
+		}
+		if err != nil {
+			return fmt.Errorf("measure %s (%s): %w", k.name, k.what, err)
+		}
+		m.report.Rows = append(m.report.Rows, row)
+	}
+	return nil
 }

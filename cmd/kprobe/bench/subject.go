@@ -75,16 +75,16 @@ func newSubject(cpus int) (*subject, error) {
 	text := w.Mark()
 	w.Raw([]byte("hello, world\x00")...)
 	w.fn("work", w.work)
-	w.fn("pushed", func() {
-		w.Push(asm.BP)
-		w.Mov(asm.W64, asm.BP, asm.SP)
-		w.work0()
-		w.Op(asm.Xor, asm.W64, asm.AX, asm.SI)
-		w.Pop(asm.BP)
-		w.Ret()
-	})
-	for _, f := range []floorKind{floorCount, floorEntry, floorReturn, floorLatency} {
-		w.floor(f)
+	w.fn("pushed", w.pushed)
+	// What is never probed, to be measured beside what is.
+	w.fn("bare_work", w.work)
+	w.fn("bare_pushed", w.pushed)
+	for f := floorCount; f < floorKinds; f++ {
+		if f.stops() {
+			w.trapped(f)
+		} else {
+			w.floor(f)
+		}
 	}
 	w.fn("_start", func() {
 		w.s.entry = w.Here()
@@ -106,6 +106,16 @@ func (w *writer) fn(name string, body func()) {
 func (w *writer) work() {
 	w.work0()
 	w.Op(asm.Xor, asm.W64, asm.AX, asm.SI)
+	w.Ret()
+}
+
+// pushed is work behind a usual prologue.
+func (w *writer) pushed() {
+	w.Push(asm.BP)
+	w.Mov(asm.W64, asm.BP, asm.SP)
+	w.work0()
+	w.Op(asm.Xor, asm.W64, asm.AX, asm.SI)
+	w.Pop(asm.BP)
 	w.Ret()
 }
 

@@ -24,39 +24,46 @@ func uprobes() []uprobe {
 	return []uprobe{
 		{"kernel uprobe, an instruction that it emulates; 2 arguments", "pushed", "p", fetched, floorEntry},
 		{"kernel uprobe, an instruction that it steps; 2 arguments", "work", "p", fetched, floorEntry},
-		{"kernel uretprobe", "pushed", "r", " v=$retval", floorReturn},
+		{"kernel uretprobe, an instruction that it emulates", "pushed", "r", " v=$retval", floorReturn},
+		{"kernel uretprobe, an instruction that it steps", "work", "r", " v=$retval", floorReturn},
 	}
+}
+
+// define defines an event of the kernel's at a function of the subject, in a
+// group of this process's, and returns the group's name and what takes it out.
+func (m *meter) define(def, fn, args string) (group string, out func() error, err error) {
+	group = fmt.Sprintf("kprobe_bench_%d", m.p.cmd.Process.Pid)
+	events := filepath.Join(tracefs, "uprobe_events")
+	line := fmt.Sprintf("%s:%s/hit %s:%#x%s", def, group, m.p.path, m.p.function(fn)-textAt+page, args)
+	if err := write(events, line); err != nil {
+		return "", nil, err
+	}
+	return group, func() error { return write(events, "-:"+group+"/hit") }, nil
 }
 
 // uprobe measures a probe of the kernel, in a trace instance of its own: what
 // others trace is not touched.
 func (m *meter) uprobe(k *uprobe) error {
-	name := fmt.Sprintf("kprobe_bench_%d", m.p.cmd.Process.Pid)
-	instance := filepath.Join(tracefs, "instances", name)
-	events := filepath.Join(tracefs, "uprobe_events")
-	fn := m.p.function(k.fn)
-	row := Row{Kind: "uprobe", What: k.what, Floor: m.floor[k.floor]}
-	var err error
-	row.NS, row.Bare, err = m.cost(fn, func() (between, out func() error, err error) {
+	row := Row{Kind: "uprobe", What: k.what}
+	err := m.cost(&row, k.fn, k.floor, func() (between, out func() error, err error) {
+		group, undefine, err := m.define(k.def, k.fn, k.args)
+		if err != nil {
+			return nil, nil, err
+		}
+		instance := filepath.Join(tracefs, "instances", group)
 		if err := os.Mkdir(instance, 0o700); err != nil {
-			return nil, nil, plainly(err)
+			return nil, nil, errors.Join(plainly(err), undefine())
 		}
-		enable := filepath.Join(instance, "events", name, "hit", "enable")
-		out = func() error {
-			return errors.Join(write(enable, "0"), write(events, "-:"+name+"/hit"), os.Remove(instance))
-		}
-		def := fmt.Sprintf("%s:%s/hit %s:%#x%s", k.def, name, m.p.path, fn-textAt+page, k.args)
-		if err := write(events, def); err != nil {
-			return nil, nil, errors.Join(err, os.Remove(instance))
-		}
+		enable := filepath.Join(instance, "events", group, "hit", "enable")
 		if err := write(enable, "1"); err != nil {
-			return nil, nil, errors.Join(err, out())
+			return nil, nil, errors.Join(err, os.Remove(instance), undefine())
 		}
-		return func() error { return nil }, out, nil
+		return nil, func() error { return errors.Join(write(enable, "0"), undefine(), os.Remove(instance)) }, nil
 	})
 	if err != nil {
 		return err
 	}
+	m.kernel[k.def+" "+k.fn] = row.NS[0]
 	m.report.Rows = append(m.report.Rows, row)
 	return nil
 }

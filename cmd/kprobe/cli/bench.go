@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -17,7 +18,8 @@ import (
 
 type benchOptions struct {
 	threads []int
-	quick   bool
+	each    time.Duration
+	all     bool
 	form    output.Form
 }
 
@@ -53,7 +55,8 @@ func newBenchCmd(d *Deps, m *messages, run benchRun) *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error { return run(c.Context(), d, m, o) },
 	}
 	c.Flags().IntSliceVar(&o.threads, "threads", []int{1}, "so many threads hit at once: a comma list, a column each")
-	c.Flags().BoolVar(&o.quick, "quick", false, "fewer runs, rough figures")
+	c.Flags().DurationVarP(&o.each, "duration", "t", bench.DefaultEach, "measure each row so long, for each number of threads")
+	c.Flags().BoolVar(&o.all, "all", false, "also lines a second, times to arm and disarm, and memory")
 	addFormat(c.Flags(), &o.form)
 	return c
 }
@@ -61,7 +64,7 @@ func newBenchCmd(d *Deps, m *messages, run benchRun) *cobra.Command {
 func runBench(ctx context.Context, d *Deps, m *messages, o *benchOptions) error {
 	ctx, stop := signal.NotifyContext(ctx, ending()...)
 	defer stop()
-	rep, err := bench.Run(ctx, bench.Options{Threads: o.threads, Quick: o.quick})
+	rep, err := bench.Run(ctx, bench.Options{Threads: o.threads, Each: o.each, All: o.all})
 	if err != nil && ctx.Err() != nil {
 		return fail(errors.New("bench: interrupted"))
 	}

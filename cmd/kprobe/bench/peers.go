@@ -1,0 +1,130 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// peer is another tool that records hits of work.
+type peer struct {
+	what  string
+	tool  string // looked up in PATH
+	floor floorKind
+	event bool // it takes an event of the kernel's, with two arguments
+	args  func(s *scene) []string
+}
+
+// scene is what a peer is told.
+type scene struct {
+	pid   int
+	path  string
+	at    uint64 // work's address
+	group string // of the event
+	dir   string // for files
+}
+
+func peers() []peer {
+	return []peer{
+		{what: "bpftrace, counted only", tool: "bpftrace", floor: floorCount, args: func(s *scene) []string {
+			return []string{"-p", fmt.Sprint(s.pid), "-e", "uprobe:" + s.path + ":work { @ = count(); }"}
+		}},
+		{what: "bpftrace, printf of 2 arguments", tool: "bpftrace", floor: floorEntry, args: func(s *scene) []string {
+			return []string{"-p", fmt.Sprint(s.pid), "-o", os.DevNull, "-e", "uprobe:" + s.path + `:work { printf("%d %lx %lx\n", tid, arg0, arg1); }`}
+		}},
+		{what: "perf record of a uprobe, 2 arguments", tool: "perf", floor: floorEntry, event: true, args: func(s *scene) []string {
+			return []string{"record", "-q", "-e", s.group + ":hit", "-p", fmt.Sprint(s.pid), "-o", filepath.Join(s.dir, "perf.data")}
+		}},
+		{what: "gdb, dprintf of 2 arguments", tool: "gdb", floor: floorStop, args: func(s *scene) []string {
+			return []string{"-nx", "-q", "-batch", "-p", fmt.Sprint(s.pid), "-ex", fmt.Sprintf(`dprintf *%#x, "%%lx %%lx\n", $rdi, $rsi`, s.at), "-ex", "continue"}
+		}},
+	}
+}
+
+// patience is how long a peer may take to start or to leave.
+const patience = 30 * time.Second
+
+// peer measures one. It has begun when the text of work is changed, and has
+// left when it is as it was.
+func (m *meter) peer(ctx context.Context, k *peer) error {
+	tool, err := exec.LookPath(k.tool)
+	if err != nil {
+		return errors.New("it is not installed")
+	}
+	s := &scene{pid: m.p.cmd.Process.Pid, path: m.p.path, at: m.p.function("work"), dir: m.dir}
+	row := Row{Kind: "peer", What: k.what}
+	err = m.cost(&row, "work", k.floor, func() (between, out func() error, err error) {
+		undefine := func() error { return nil }
+		if k.event {
+			if s.group, undefine, err = m.define("p", "work", fetched); err != nil {
+				return nil, nil, err
+			}
+		}
+		var said bytes.Buffer
+		cmd := exec.CommandContext(ctx, tool, k.args(s)...)
+		cmd.Stderr = &said
+		if err := cmd.Start(); err != nil {
+			return nil, nil, errors.Join(fmt.Errorf("start %s: %w", k.tool, err), undefine())
+		}
+		ended := make(chan struct{})
+		go func() { _ = cmd.Wait(); close(ended) }() // how it ends when interrupted is its own affair
+		out = func() error {
+			_ = cmd.Process.Signal(unix.SIGINT)
+			select {
+			case <-ended:
+			case <-time.After(patience):
+				_ = cmd.Process.Kill()
+				<-ended
+			}
+			return errors.Join(m.until(false, s.at, nil), undefine())
+		}
+		if err := m.until(true, s.at, ended); err != nil {
+			err = errors.Join(err, out())
+			if text := strings.TrimSpace(said.String()); text != "" {
+				err = fmt.Errorf("%w: %s", err, text[strings.LastIndexByte(text, '\n')+1:])
+			}
+			return nil, nil, err
+		}
+		return nil, out, nil
+	})
+	if err != nil {
+		return err
+	}
+	m.report.Rows = append(m.report.Rows, row)
+	return nil
+}
+
+// until waits until a breakpoint stands at an address of the subject, or none.
+func (m *meter) until(there bool, at uint64, ended <-chan struct{}) error {
+	mem, err := os.Open(fmt.Sprintf("/proc/%d/mem", m.p.cmd.Process.Pid))
+	if err != nil {
+		return fmt.Errorf("look at the program to measure: %w", err)
+	}
+	defer func() { _ = mem.Close() }()
+	var b [1]byte
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if _, err := mem.ReadAt(b[:], int64(at)); err != nil {
+			return fmt.Errorf("look at the program to measure: %w", err)
+		}
+		if (b[0] == 0xcc) == there {
+			return nil
+		}
+		select {
+		case <-ended:
+			return errors.New("it ended")
+		default:
+		}
+	}
+	if there {
+		return fmt.Errorf("it put no breakpoint in within %v", patience)
+	}
+	return fmt.Errorf("it left its breakpoint in for %v", patience)
+}

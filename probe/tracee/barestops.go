@@ -1,0 +1,123 @@
+//go:build linux && amd64
+
+package tracee
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// BareStops answers the int3 instructions that a program has of its own with
+// the least that a tracer must do: wait, read the registers, write them, let
+// the thread go on. It is the yardstick of breakpoints and traces nothing. The
+// instruction behind an int3 at the address stepped, 0 is none, is executed by
+// a single step, at the price of a second stop.
+//
+// It returns once all threads are traced; threads born later are not. end lets
+// go of the process, which must not be in the middle of calls, and may be
+// called once, by any goroutine. A signal that is delivered to the process
+// meanwhile gets lost: use it on programs of one's own only.
+//
+// The errors of BareStops are ErrGone and ErrPermission; nothing is left behind
+// then. The error of end is the one that ended the tracing before.
+func BareStops(pid int, stepped uint64) (end func() error, err error) {
+	b := &bareStops{pid: pid, stepped: stepped}
+	ready, ended := make(chan error), make(chan error, 1)
+	go func() {
+		// The thread is not given back: with its end the kernel detaches.
+		runtime.LockOSThread()
+		if err := b.seize(); err != nil {
+			ready <- err
+			return
+		}
+		ready <- nil
+		ended <- b.serve()
+	}()
+	if err := <-ready; err != nil {
+		return nil, err
+	}
+	return func() error {
+		b.ending.Store(true)
+		// The tracer waits for a stop: this is one. Most programs ignore it.
+		if e := unix.Tgkill(pid, pid, unix.SIGURG); e != nil && !errors.Is(e, unix.ESRCH) {
+			return fmt.Errorf("wake the tracer of process %d: %w", pid, e)
+		}
+		return <-ended
+	}, nil
+}
+
+type bareStops struct {
+	pid     int
+	stepped uint64
+	ending  atomic.Bool
+}
+
+func (b *bareStops) seize() error {
+	list, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", b.pid))
+	if err != nil {
+		return fmt.Errorf("process %d: %w", b.pid, ErrGone)
+	}
+	for _, entry := range list {
+		tid, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		switch e := seize(tid, 0); e {
+		case 0:
+		case syscall.EPERM:
+			return fmt.Errorf("thread %d: %w", tid, ErrPermission)
+		default:
+			return fmt.Errorf("thread %d: %w: %w", tid, ErrGone, e)
+		}
+	}
+	return nil
+}
+
+func (b *bareStops) serve() error {
+	for {
+		var status uint32
+		tid, e := wait(-1, &status, 0)
+		switch {
+		case e == syscall.EINTR:
+			continue
+		case e == syscall.ECHILD: // all have ended
+			return nil
+		case e != 0:
+			return fmt.Errorf("wait for process %d: %w", b.pid, e)
+		}
+		s := syscall.WaitStatus(status)
+		if !s.Stopped() {
+			continue
+		}
+		if s.StopSignal() != syscall.SIGTRAP {
+			if b.ending.Load() {
+				return nil
+			}
+			if e := ptrace(unix.PTRACE_CONT, tid, 0, 0); e != 0 && e != syscall.ESRCH {
+				return fmt.Errorf("let thread %d go on: %w", tid, e)
+			}
+			continue
+		}
+		var r unix.PtraceRegs
+		if e := getRegs(tid, &r); e != 0 {
+			continue // it was killed
+		}
+		op := unix.PTRACE_CONT
+		if r.Rip == b.stepped+1 {
+			op = unix.PTRACE_SINGLESTEP
+		}
+		if e := setRegs(tid, &r); e != 0 {
+			continue
+		}
+		if e := ptrace(op, tid, 0, 0); e != 0 && e != syscall.ESRCH {
+			return fmt.Errorf("let thread %d go on: %w", tid, e)
+		}
+	}
+}
