@@ -26,8 +26,11 @@ type meter struct {
 	report *Report
 	dir    string // for files
 	p      *process
-	// hand is a second process like p: a tracer may stand in each.
+	// hand is a process like p that is traced by hand, before anything else
+	// is measured.
 	hand *process
+	// stops are the costs of floors that a tracer makes.
+	stops [floorKinds]float64
 	// kernel is what the kernel's probes cost in one thread, by "p" or "r" and
 	// the function.
 	kernel map[string]float64
@@ -36,8 +39,12 @@ type meter struct {
 const (
 	// most is how many hits fit into a ring between two looks of its reader.
 	most, least = 16000, 20
-	// turn is about how long a run takes.
-	turn = 300 * time.Microsecond
+	// lap is how many runs of most hits fill a ring.
+	lap = 5
+	// warm is how many calls tell whether a call is dear, from so many ns on.
+	warm, dear = 100, 500
+	// turn is about how long a run of dear calls takes.
+	turn = 2000 * time.Microsecond
 	// fewest is how many runs make a median, however long they take.
 	fewest = 5
 )
@@ -56,15 +63,23 @@ func (m *meter) rounds(threads int, lanes ...lane) ([]float64, error) {
 		return l.in.call(threads, l.fn, n)
 	}
 	for i := range lanes {
-		// More and more: the first calls fault pages in and are dear.
-		for n := least; ; n = min(8*n, max(most/threads, least)) {
-			ns, err := run(&lanes[i], n)
-			if err != nil {
+		// The first calls fault pages in, of the ring's first lap each: they
+		// are not counted.
+		ns, err := run(&lanes[i], warm)
+		if err == nil {
+			ns, err = run(&lanes[i], warm)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if ns > dear {
+			calls[i] = max(int(float64(turn.Nanoseconds())/ns), least)
+			continue
+		}
+		calls[i] = max(most/threads, least)
+		for range lap {
+			if _, err := run(&lanes[i], calls[i]); err != nil {
 				return nil, err
-			}
-			calls[i] = n
-			if n*threads >= most || ns*float64(n) > float64(turn.Nanoseconds()) {
-				break
 			}
 		}
 	}
@@ -118,8 +133,11 @@ func (m *meter) lanes(row *Row, numbers []int, with, bare lane, floor floorKind)
 		if i == 0 {
 			row.Bare = got[0]
 		}
-		if len(got) > 2 {
+		switch {
+		case len(got) > 2:
 			row.Floor = got[3] - got[2]
+		case i == 0:
+			row.Floor = m.stops[floor]
 		}
 	}
 	return nil
@@ -159,6 +177,9 @@ func (m *meter) floors() error {
 			}
 			if i == 0 {
 				row.Bare = got[0]
+				if k.stops() {
+					m.stops[k] = got[1] - got[0]
+				}
 			}
 			row.NS = append(row.NS, got[1]-got[0])
 		}

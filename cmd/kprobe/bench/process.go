@@ -2,6 +2,7 @@ package bench
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -168,7 +169,12 @@ func (p *process) call(threads int, fn uint64, n int) (ns float64, err error) {
 	}
 	for i := range threads {
 		var b [answerSize]byte
-		if _, err := io.ReadFull(p.threads[i].from, b[:]); err != nil {
+		_ = p.threads[i].from.SetReadDeadline(time.Now().Add(answerWithin)) // pipes have deadlines
+		_, err := io.ReadFull(p.threads[i].from, b[:])
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return 0, fmt.Errorf("the program to measure did not answer within %v", answerWithin)
+		}
+		if err != nil {
 			return 0, fmt.Errorf("the program to measure ended: %w", err)
 		}
 		var t [4]int64
@@ -179,6 +185,10 @@ func (p *process) call(threads int, fn uint64, n int) (ns float64, err error) {
 	}
 	return ns / float64(threads), nil
 }
+
+// answerWithin is how long calls may take: a thread that a tracer has stopped
+// and forgotten never answers.
+const answerWithin = 20 * time.Second
 
 // end ends the program.
 func (p *process) end() {

@@ -37,19 +37,10 @@ func (r *Row) Cheaper() float64 {
 	return r.Kernel / r.NS[0]
 }
 
-// Figure is a measurement that is no cost per hit.
-type Figure struct {
-	Kind  string // what was measured, in a word
-	What  string
-	Value float64
-	Unit  string
-}
-
 // Report is what a measurement found.
 type Report struct {
 	Threads []int // how many threads hit at once, in each column
 	Rows    []Row
-	Figures []Figure // with Options.All
 	// Skipped says what could not be measured here, and why.
 	Skipped []string
 }

@@ -17,11 +17,6 @@ type Options struct {
 	// Each is how long a row is measured for each number of threads, about; 0
 	// is DefaultEach.
 	Each time.Duration
-	// All measures what is no cost per hit, too: see figures.go.
-	All bool
-	// Program is the kprobe that is run for figures of the whole program; "" is
-	// this one.
-	Program string
 }
 
 // DefaultEach is how long a row is measured where nothing is said.
@@ -42,9 +37,6 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if o.Each <= 0 {
 		o.Each = DefaultEach
 	}
-	if o.Program == "" {
-		o.Program = "/proc/self/exe"
-	}
 	top, err := os.MkdirTemp("", "kprobe-bench-")
 	if err != nil {
 		return nil, fmt.Errorf("make a folder for the program to measure: %w", err)
@@ -63,14 +55,19 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if m.hand, err = start(dir, slices.Max(o.Threads)); err != nil {
 		return nil, err
 	}
-	defer m.hand.end()
 	end, err := tracee.BareStops(m.hand.cmd.Process.Pid, m.hand.function(floorStep.name()))
 	if err != nil {
+		m.hand.end()
 		return nil, fmt.Errorf("trace a program by hand: %w", err)
 	}
-	err = m.all(ctx)
+	err = m.floors()
 	if eerr := end(); err == nil {
 		err = eerr
+	}
+	m.hand.end()
+	m.hand = nil
+	if err == nil {
+		err = m.all(ctx)
 	}
 	if err != nil {
 		return nil, err
@@ -83,9 +80,6 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 func (m *meter) all(ctx context.Context) error {
 	if !rdpid() {
 		m.skip("the floor of jumps: the processor has no rdpid")
-	}
-	if err := m.floors(); err != nil {
-		return err
 	}
 	own := m.report
 	m.report = &Report{Threads: own.Threads}
@@ -120,9 +114,6 @@ func (m *meter) all(ctx context.Context) error {
 	}
 	own.Rows = append(own.Rows, others.Rows...)
 	own.Skipped = append(own.Skipped, others.Skipped...)
-	if m.o.All {
-		m.figures(ctx)
-	}
 	return ctx.Err()
 }
 

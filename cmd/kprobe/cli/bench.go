@@ -19,19 +19,26 @@ import (
 type benchOptions struct {
 	threads []int
 	each    time.Duration
-	all     bool
 	form    output.Form
 }
 
-const benchLong = `Measures on this machine what each kind of probe costs per hit: breakpoint (b),
-jump (o), return probe (rb, ro), both on one function (krb, kro), beside the
-kernel's uprobes where they may be used, and beside detours written by hand for
-one place only: the floor, below which none can come that does the same.
+const benchLong = `Measures on this machine what each kind of probe costs per hit, in nanoseconds:
+breakpoint (b), jump (o), jprobe (j, jb), return probe (rb, ro), both on one
+function (krb, kro, jr), and the same in a Go program. FLOOR is what the same
+takes when it is written by hand for one place only: a detour for jumps, the
+least that a tracer can do by ptrace for breakpoints; RATIO is NS by that. KERNEL
+is how many times the kernel's uprobe at the same instruction costs.
 
-Times are in nanoseconds, the median of several runs, with the probe less
-without. What is probed is a small program that kprobe writes itself and pins to
-CPUs; RATIO is the time by the floor's. Close what else runs, or figures are
-high.`
+The kernel's uprobes are measured where the tracing files may be used, and
+bpftrace, perf and gdb where they are installed (peer). Row k is the least for a
+breakpoint whose instruction is single-stepped, as other tracers do; kprobe's are
+all boosted.
+
+A time is the median of many runs with the probe less that of as many without,
+taken in turns with the floor of jumps, so that RATIO holds on a busy machine
+too; the floors of breakpoints are measured before. What is
+probed is a small program that kprobe writes itself and pins to CPUs, and for Go
+kprobe itself.`
 
 const benchExample = `  kprobe bench
   kprobe bench --threads 1,2,4
@@ -56,7 +63,6 @@ func newBenchCmd(d *Deps, m *messages, run benchRun) *cobra.Command {
 	}
 	c.Flags().IntSliceVar(&o.threads, "threads", []int{1}, "so many threads hit at once: a comma list, a column each")
 	c.Flags().DurationVarP(&o.each, "duration", "t", bench.DefaultEach, "measure each row so long, for each number of threads")
-	c.Flags().BoolVar(&o.all, "all", false, "also lines a second, times to arm and disarm, and memory")
 	addFormat(c.Flags(), &o.form)
 	return c
 }
@@ -64,7 +70,7 @@ func newBenchCmd(d *Deps, m *messages, run benchRun) *cobra.Command {
 func runBench(ctx context.Context, d *Deps, m *messages, o *benchOptions) error {
 	ctx, stop := signal.NotifyContext(ctx, ending()...)
 	defer stop()
-	rep, err := bench.Run(ctx, bench.Options{Threads: o.threads, Each: o.each, All: o.all})
+	rep, err := bench.Run(ctx, bench.Options{Threads: o.threads, Each: o.each})
 	if err != nil && ctx.Err() != nil {
 		return fail(errors.New("bench: interrupted"))
 	}
@@ -99,7 +105,8 @@ func benchTable(rep *bench.Report) *output.Table {
 		}
 		t.Columns = append(t.Columns, output.Column{Name: name, Align: output.Right})
 	}
-	t.Columns = append(t.Columns, output.Column{Name: "FLOOR", Align: output.Right}, output.Column{Name: "RATIO", Align: output.Right})
+	t.Columns = append(t.Columns, output.Column{Name: "FLOOR", Align: output.Right}, output.Column{Name: "RATIO", Align: output.Right},
+		output.Column{Name: "KERNEL", Align: output.Right})
 	for i := range rep.Rows {
 		r := &rep.Rows[i]
 		what := r.What
@@ -114,16 +121,27 @@ func benchTable(rep *bench.Report) *output.Table {
 				row = append(row, "")
 			}
 		}
-		floor, ratio := "", ""
+		floor, kernel := "", ""
 		if r.Floor > 0 {
-			floor, ratio = nanoseconds(r.Floor), strconv.FormatFloat(r.Ratio(), 'f', 2, 64)
-			if r.Ratio() >= 100 {
-				ratio = strconv.FormatFloat(r.Ratio(), 'f', 0, 64)
-			}
+			floor = nanoseconds(r.Floor)
 		}
-		t.Rows = append(t.Rows, append(row, floor, ratio))
+		if r.Kernel > 0 {
+			kernel = times(r.Cheaper()) + " x"
+		}
+		t.Rows = append(t.Rows, append(row, floor, times(r.Ratio()), kernel))
 	}
 	return t
+}
+
+// times is a ratio; "" where there is none.
+func times(v float64) string {
+	switch {
+	case v <= 0:
+		return ""
+	case v >= 100:
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	}
+	return strconv.FormatFloat(v, 'f', 2, 64)
 }
 
 // nanoseconds has a decimal where it says something.
@@ -144,7 +162,9 @@ type benchLine struct {
 	BareNS  float64 `json:"bare_ns"`
 	FloorNS float64 `json:"floor_ns,omitempty"`
 	Ratio   float64 `json:"ratio,omitempty"`
-	Lost    float64 `json:"lost,omitempty"`
+	// KernelNS is what the kernel's probe costs in one thread.
+	KernelNS float64 `json:"kernel_ns,omitempty"`
+	Lost     float64 `json:"lost,omitempty"`
 }
 
 func benchJSON(rep *bench.Report) ([]byte, error) {
@@ -156,7 +176,7 @@ func benchJSON(rep *bench.Report) ([]byte, error) {
 		for k, ns := range r.NS {
 			line := benchLine{
 				Type: "bench", Kind: r.Kind, What: r.What, Threads: rep.Threads[k],
-				NS: ns, BareNS: r.Bare, FloorNS: r.Floor, Lost: r.Lost,
+				NS: ns, BareNS: r.Bare, FloorNS: r.Floor, KernelNS: r.Kernel, Lost: r.Lost,
 			}
 			if r.Floor > 0 {
 				line.Ratio = ns / r.Floor

@@ -1,5 +1,0 @@
-package bench
-
-import "context"
-
-func (m *meter) figures(ctx context.Context) {}
