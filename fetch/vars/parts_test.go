@@ -1,6 +1,9 @@
 package vars
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -49,5 +52,67 @@ func TestPartsOfParameters(t *testing.T) {
 				t.Errorf("%s: described as %+v, want %s", fn, d, want[i])
 			}
 		}
+	}
+}
+
+const goPieces = `package main
+
+import "os"
+
+type inner struct{ A, B string }
+
+type conn struct {
+	N    int
+	Name string
+	In   inner
+	ok   bool
+}
+
+//go:noinline
+func work(d conn) int { return len(d.Name) + d.N + len(d.In.B) }
+
+func main() { os.Exit(work(conn{1, "hello", inner{"a", "b"}, true}) & 1) }
+`
+
+// A member that lies in several registers itself is one value where a value
+// may (text), and is asked for by its members where it may not.
+func TestMembersInSeveralRegisters(t *testing.T) {
+	src := filepath.Join(t.TempDir(), "pieces.go")
+	if err := os.WriteFile(src, []byte(goPieces), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	space, err := symbols.OpenFileSpace(fixture.BuildFile(t, src))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sites, err := space.Resolve(symbols.Place{Symbol: "main.work"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := At(space, sites[0])
+	for _, name := range []string{"d.Name", "d.In.A", "d.In.B"} {
+		if v, err := s.Variable(name); err != nil || !v.Type.IsText() {
+			t.Errorf("%s: %+v, %v, want text", name, v, err)
+		}
+	}
+	if v, err := s.Variable("d.N"); err != nil || v.Type.Size != 8 {
+		t.Errorf("d.N: %+v, %v", v, err)
+	}
+	for _, name := range []string{"d", "d.In"} {
+		if _, err := s.Variable(name); !errors.Is(err, errPieces) {
+			t.Errorf("%s: %v, want %v", name, err, errPieces)
+		}
+	}
+	split := place{kind: inPieces, pieces: []piece{{0, 4, place{kind: isValue}}, {4, 4, place{kind: isValue}}}}
+	if _, err := split.value(8); !errors.Is(err, errPieces) {
+		t.Errorf("a number in two registers: %v, want %v", err, errPieces)
+	}
+	list, err := s.Variables(fetch.WhichParams)
+	var names []string
+	for _, v := range list {
+		names = append(names, v.Name)
+	}
+	if want := []string{"d.N", "d.Name", "d.In.A", "d.In.B", "d.ok"}; err != nil || !slices.Equal(names, want) {
+		t.Errorf("%q, %v, want %q", names, err, want)
 	}
 }

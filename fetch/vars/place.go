@@ -41,6 +41,29 @@ type piece struct {
 // errPieces says what can't be recorded as one value.
 var errPieces = errors.New("lies in several places: ask for its members")
 
+// pieced is part for what lies across several pieces, or their ends: the pieces
+// of it, with offsets of its own. All of it must be there.
+func (p place) pieced(off, size int64) (place, error) {
+	out := place{kind: inPieces}
+	have := int64(0)
+	for _, q := range p.pieces {
+		low, high := max(off, q.off), min(off+size, q.off+q.size)
+		if low >= high {
+			continue
+		}
+		at, err := q.place.part(low-q.off, high-low)
+		if err != nil {
+			return p, err
+		}
+		out.pieces = append(out.pieces, piece{off: low - off, size: high - low, place: at})
+		have += high - low
+	}
+	if size <= 0 || have != size {
+		return p, errPieces
+	}
+	return out, nil
+}
+
 // part is where the part of size bytes at off of what is at the place is.
 func (p place) part(off, size int64) (place, error) {
 	switch p.kind {
@@ -68,7 +91,7 @@ func (p place) part(off, size int64) (place, error) {
 				return q.place.part(off-q.off, size)
 			}
 		}
-		return p, errPieces
+		return p.pieced(off, size)
 	}
 	return p, fmt.Errorf("that part is %w", fetch.ErrNoValue)
 }
@@ -88,6 +111,9 @@ func (p place) value(size int64) (sym, error) {
 		q, err := p.part(0, size)
 		if err != nil {
 			return sym{}, err
+		}
+		if q.kind == inPieces {
+			return sym{}, errPieces
 		}
 		return q.value(size)
 	case isPointer:

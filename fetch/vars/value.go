@@ -193,6 +193,9 @@ func (v value) variable(name string) (fetch.Variable, error) {
 		if p, err = p.part(0, v.t.size); err != nil {
 			return out, err
 		}
+		if p.kind == inPieces {
+			return out, errPieces
+		}
 	}
 	switch {
 	case p.kind == inMemory:
