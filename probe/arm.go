@@ -115,11 +115,17 @@ func (tg *target) place(d *fetch.Def, ev *event, w symbols.Site) ([]want, error)
 	if _, err := planCopy(at, code, at.Addr+1<<16, tg.shadowStack); err != nil {
 		return nil, err
 	}
-	prog, err := d.Compile(&env{tg: tg, site: w})
+	u := tg.s.user(d)
+	env := &env{tg: tg, site: w}
+	form, err := u.form(d, env)
 	if err != nil {
 		return nil, err
 	}
-	p := &placed{ev: ev, def: d, prog: prog, target: tg, where: w, fn: w.Func.Symbol.Name, timeSlots: timeSlots(prog)}
+	prog, err := form.Compile(env)
+	if err != nil {
+		return nil, err
+	}
+	p := &placed{ev: ev, def: d, user: u, prog: prog, target: tg, where: w, fn: w.Func.Symbol.Name, timeSlots: timeSlots(prog)}
 	if !isReturn {
 		return []want{{p: p, at: at, code: code, inst: inst, kind: wantEntry}}, nil
 	}
@@ -139,7 +145,7 @@ func (tg *target) place(d *fetch.Def, ev *event, w symbols.Site) ([]want, error)
 		if err != nil {
 			return nil, err
 		}
-		if p.alone = len(prog.Entry) == 0; p.alone {
+		if p.alone = len(prog.Entry) == 0 && u == nil; p.alone {
 			for i := range exits {
 				exits[i].kind = wantLeave
 			}

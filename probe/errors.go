@@ -53,3 +53,63 @@ type BoundaryError struct {
 func (e *BoundaryError) Error() string {
 	return fmt.Sprintf("%s is inside an instruction: the nearest boundaries are %s and %s", e.Place, e.Before, e.After)
 }
+
+// ErrInHandler is returned by methods that a handler must not call, since it
+// runs while its thread is stopped in the middle of a hit.
+var ErrInHandler = errors.New("a handler can't change the probes of a session")
+
+// ErrRegistered says that a probe is registered already.
+var ErrRegistered = errors.New("the probe is registered already")
+
+// ErrNotRegistered says that a probe is not registered with the session.
+var ErrNotRegistered = errors.New("the probe is not registered with this session")
+
+// RegisterError says which probe of a call could not be registered, unregistered
+// or switched.
+type RegisterError struct {
+	Index int // among the call's probes
+	Probe Probe
+	Err   error
+}
+
+func (e *RegisterError) Error() string {
+	return fmt.Sprintf("probe %d (%s): %v", e.Index, probeName(e.Probe), e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *RegisterError) Unwrap() error { return e.Err }
+
+// InvalidProbeError says which field of a probe can't be as it is.
+type InvalidProbeError struct {
+	Field  string
+	Reason string
+}
+
+func (e *InvalidProbeError) Error() string { return e.Field + ": " + e.Reason }
+
+// HandlerError is a handler that panicked. The thread that hit the probe went on
+// as if the handler had changed nothing; the probe is switched off, and Run
+// returns this error.
+type HandlerError struct {
+	Probe   Probe
+	Handler string // the field's name: PreHandler, Entry …
+	Value   any    // of the panic
+	Stack   []byte // of the handler's goroutine, as debug.Stack gives it
+}
+
+func (e *HandlerError) Error() string {
+	return fmt.Sprintf("the %s of %s panicked: %v", e.Handler, probeName(e.Probe), e.Value)
+}
+
+// Unwrap returns the panic's value if it is an error.
+func (e *HandlerError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
+}
+
+func probeName(p Probe) string {
+	if p == nil {
+		return "nil"
+	}
+	return p.kprobe().String()
+}

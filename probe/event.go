@@ -15,7 +15,8 @@ import (
 type event struct {
 	Event
 	defs     []*fetch.Def
-	count    bool // counts only
+	count    bool        // counts only
+	user     *registered // the probe that was registered for it; nil: it was defined
 	places   atomic.Int64
 	recorded atomic.Uint64 // given to the sink
 	lost     atomic.Uint64 // taken from a ring and not given
@@ -80,6 +81,23 @@ func (e *event) turn(on bool) {
 // stats adds up what was counted in the memory files. What the sink did not
 // want any more is no hit of this trace.
 func (e *event) stats() Stats {
+	st := e.own()
+	e.mu.Lock()
+	b := e.before
+	e.mu.Unlock()
+	if b != nil {
+		was := b.stats()
+		st.Hits += was.Hits
+		st.Recorded += was.Recorded
+		st.Filtered += was.Filtered
+		st.Lost += was.Lost
+		st.Missed += was.Missed
+	}
+	return st
+}
+
+// own is stats without what the removed event of that name counted.
+func (e *event) own() Stats {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	st := Stats{Event: &e.Event, Places: int(e.places.Load()), Recorded: e.recorded.Load(), Lost: e.lost.Load()}
@@ -107,14 +125,6 @@ func (e *event) stats() Stats {
 	} else if len(e.probes) == 0 {
 		st.Disabled = e.off.Load()
 	}
-	if e.before != nil {
-		was := e.before.stats()
-		st.Hits += was.Hits
-		st.Recorded += was.Recorded
-		st.Filtered += was.Filtered
-		st.Lost += was.Lost
-		st.Missed += was.Missed
-	}
 	return st
 }
 
@@ -122,6 +132,7 @@ func (e *event) stats() Stats {
 type placed struct {
 	ev     *event
 	def    *fetch.Def
+	user   *registered // the probe that was registered; nil: it was defined
 	prog   *fetch.Program
 	target *target
 	tap    *tap

@@ -94,7 +94,7 @@ func (h *handler) breakpoint(t *tracee.Thread) tracee.Verdict {
 		if err := s.fill(tg, th); err != nil {
 			return tracee.Resume
 		}
-		if to, ok := s.leaveByLanding(tg, i); ok {
+		if to, ok := s.leaveByLanding(tg, i); ok && !s.jumped {
 			regs.Rip = uint64(to)
 			_ = t.SetRegs(regs) // fails only if the thread is gone
 		}
@@ -120,6 +120,9 @@ func (h *handler) breakpoint(t *tracee.Thread) tracee.Verdict {
 		}
 		s.regs.IP = uint64(st.addr)
 		s.hitSite(tg, th, st)
+		if s.jumped {
+			return tracee.Resume
+		}
 	}
 	// A hook may have taken the site out, or ended the process.
 	if !st.armed {
@@ -139,24 +142,37 @@ func (h *handler) breakpoint(t *tracee.Thread) tracee.Verdict {
 }
 
 // hitSite does all that hangs on a site, in the order in which the program
-// experiences it: a call returns here, then the instruction is reached.
+// experiences it: a call returns here, then the instruction is reached. Where a
+// handler leads the thread elsewhere (s.jumped) the instruction isn't.
 func (s *Session) hitSite(tg *target, th *thread, st *site) {
+	s.hitProbes(tg, th, st)
+	for _, f := range st.hooks {
+		f(th.t)
+	}
+}
+
+func (s *Session) hitProbes(tg *target, th *thread, st *site) {
 	if st.lands {
-		s.leaveCall(tg, st)
+		if s.leaveCall(tg, st); s.jumped {
+			return
+		}
 	}
 	for _, p := range st.probes {
 		s.regs.IP = uint64(p.where.Addr)
-		s.record(p, nil, 0)
+		if !p.user.handles() {
+			s.record(p, nil, 0)
+		} else if s.preHandler(p); s.jumped {
+			return
+		}
 	}
 	s.regs.IP = uint64(st.addr)
 	if len(st.exits) > 0 && (st.jcc == 0 || jccTaken(st.jcc, s.regs.Flags)) {
-		s.leaveGo(tg, st)
+		if s.leaveGo(tg, st); s.jumped {
+			return
+		}
 	}
 	if len(st.returns) > 0 {
 		s.enterCall(s.run, tg, th, st)
-	}
-	for _, f := range st.hooks {
-		f(th.t)
 	}
 }
 
@@ -215,6 +231,9 @@ func (h *handler) signal(t *tracee.Thread, si *tracee.Siginfo) tracee.Verdict {
 	before, ok := st.rewind(regs, tg.proc)
 	if !ok {
 		return tracee.Deliver
+	}
+	if v, handled := (*Session)(h).faultHandlers(tg, tg.thread(t), st, before, si); handled {
+		return v
 	}
 	if si.Addr() == pc {
 		si.SetAddr(st.addr)

@@ -12,6 +12,7 @@ func (s *Session) fill(tg *target, th *thread) error {
 	if err != nil {
 		return err
 	}
+	s.at, s.jumped = th, false
 	c := &s.ctx
 	tracee.FetchRegs(regs, &s.regs)
 	c.Regs = &s.regs
@@ -44,7 +45,7 @@ func (s *Session) record(p *placed, entry []byte, ret symbols.Addr) {
 	switch {
 	case !pass:
 		t.producer.Count(s.ctx.CPU, p.id, ring.CounterFiltered, 1)
-	case s.opts.CountOnly:
+	case !s.records(p.user):
 		t.producer.Count(s.ctx.CPU, p.id, ring.CounterHits, 1)
 	default:
 		t.note(s.ctx.TID, s.ctx.Comm)

@@ -20,7 +20,8 @@ type instance struct {
 	entry   []byte       // what the program captured at entry
 	time    uint64       // of the entry, CLOCK_MONOTONIC ns
 	pool    *pool
-	next    *instance // free list
+	next    *instance          // free list
+	user    *KretprobeInstance // of a Kretprobe with handlers
 }
 
 // callKey recognises a call at its return: the stack pointer just after the

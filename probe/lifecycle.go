@@ -193,8 +193,12 @@ func (tg *target) drop() {
 
 // Close takes every probe out of every process, in order, and leaves them
 // running; see detach. A command that was started runs on, too. It may be
-// called more than once; a closed session can't be used again.
+// called more than once; a closed session can't be used again. In a handler it does
+// nothing and returns ErrInHandler.
 func (s *Session) Close(ctx context.Context) error {
+	if s.inHandler() {
+		return ErrInHandler
+	}
 	err := s.tracer.Do(func() error {
 		if s.closed {
 			return nil

@@ -232,7 +232,8 @@ func (tg *target) armStopped(list []*patch, stopped []*tracee.Thread) error {
 }
 
 // moveUnder moves threads that stand under jumps that are about to be written
-// to the copies of what they are at.
+// to the copies of what they are at. One that has met a breakpoint that makes
+// way is not behind its first byte: when its trap is handled it goes back.
 func (tg *target) moveUnder(list []*patch, stopped []*tracee.Thread) error {
 	type covered struct {
 		plan.Range
@@ -258,6 +259,9 @@ func (tg *target) moveUnder(list []*patch, stopped []*tracee.Thread) error {
 		for _, c := range all {
 			if regs.Rip <= c.Lo || regs.Rip >= c.Hi {
 				continue
+			}
+			if t.AtTrap() {
+				break
 			}
 			if to, ok := c.p.entry(pc); ok {
 				regs.Rip = uint64(to)

@@ -72,6 +72,8 @@ func (tg *target) leavable(w want) string {
 // its byExits.
 func (tg *target) followReturn(w want) string {
 	switch {
+	case w.p.user.handles():
+		return w.p.user.whyTrap()
 	case w.p.byExits != nil:
 		return ""
 	case w.p.judged:
@@ -353,7 +355,7 @@ func (o *optimizer) enterStage(st *stage, w want, tail tailFunc) ([]byte, error)
 }
 
 func (o *optimizer) leaveStage(st *stage, w want, tail tailFunc) ([]byte, error) {
-	pr := detour.Probe{ID: w.p.id, Program: w.p.prog, CountOnly: w.p.target.s.opts.CountOnly, IP: uint64(w.p.where.Addr)}
+	pr := detour.Probe{ID: w.p.id, Program: w.p.prog, CountOnly: !w.p.target.s.records(w.p.user), IP: uint64(w.p.where.Addr)}
 	d, err := detour.BuildLeave(uint64(st.base), &o.params, pr, w.p.byExits.calls, w.pop, tail)
 	if err != nil {
 		return nil, err

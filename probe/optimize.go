@@ -53,7 +53,7 @@ func (tg *target) optimize(ctx context.Context, ws []want) (rest []want, patches
 	for _, w := range ws {
 		if w.kind == wantReturn && tg.followReturn(w) == "" {
 			returns = append(returns, w.p)
-		} else if w.kind != wantEntry && (w.kind != wantLeave || w.conditional) {
+		} else if w.kind != wantEntry && (w.kind != wantLeave || w.conditional) || w.kind == wantEntry && w.p.user.handles() {
 			busy[w.at.Addr] = true
 		}
 	}
@@ -119,6 +119,8 @@ func (tg *target) unoptimizable(w want, busy map[symbols.Addr]bool) string {
 	switch {
 	case w.kind == wantReturn && tg.followReturn(w) != "":
 		return tg.followReturn(w)
+	case w.kind == wantEntry && w.p.user.handles():
+		return w.p.user.whyTrap()
 	case w.kind == wantLeave && w.conditional:
 		return "it leaves the function or not, as the flags say"
 	case w.kind != wantEntry && w.kind != wantReturn && w.kind != wantLeave:
@@ -358,7 +360,7 @@ func (o *optimizer) room(at uint64, ws []want) (int, error) {
 func probesOf(ws []want) []detour.Probe {
 	var out []detour.Probe
 	for _, w := range ws {
-		out = append(out, detour.Probe{ID: w.p.id, Program: w.p.prog, CountOnly: w.p.target.s.opts.CountOnly, IP: uint64(w.p.where.Addr)})
+		out = append(out, detour.Probe{ID: w.p.id, Program: w.p.prog, CountOnly: !w.p.target.s.records(w.p.user), IP: uint64(w.p.where.Addr)})
 	}
 	return out
 }

@@ -76,11 +76,8 @@ func (ps *patches) recording(pc symbols.Addr) bool {
 func (t *tap) settle() {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	if t.s.opts.CountOnly {
-		return
-	}
 	for _, p := range t.ids {
-		if p == nil {
+		if p == nil || !t.s.records(p.user) {
 			continue
 		}
 		if n := t.counters.Probe(p.id).Pending(); n > 0 {

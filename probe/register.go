@@ -37,9 +37,13 @@ func (s *Session) Arm(ctx context.Context, defs []*fetch.Def) error {
 // is armed when the program loads it, before the library's constructors run.
 // When a library is unloaded its probes are gone, and armed again if it returns.
 //
-// Errors are *DefError with the cause, ErrClosed, and that of ctx; nothing is
+// Errors are *DefError with the cause, ErrClosed, ErrInHandler, and that of ctx;
+// nothing is
 // left behind then.
 func (s *Session) Add(ctx context.Context, defs []*fetch.Def) ([]*Event, error) {
+	if s.inHandler() {
+		return nil, ErrInHandler
+	}
 	var events []*Event
 	err := s.tracer.Do(func() error {
 		if s.closed {
@@ -172,6 +176,9 @@ func (s *Session) Remove(ctx context.Context, events ...*Event) error {
 // removeDefs is Remove for the definitions that match; each of events must have
 // one that does.
 func (s *Session) removeDefs(ctx context.Context, match func(*defOf) bool, events []*Event) error {
+	if s.inHandler() {
+		return ErrInHandler
+	}
 	err := s.tracer.Do(func() error {
 		if s.closed {
 			return ErrClosed
@@ -279,6 +286,10 @@ func (s *Session) addEvents(defs []*fetch.Def) ([]*defOf, error) {
 	for _, d := range defs {
 		name := d.Group + "/" + d.Event
 		ev := s.byName[name]
+		if ev != nil && ev.user != nil {
+			s.dropLocked(added)
+			return nil, &DefError{Def: d, Err: &InvalidProbeError{"Name", "a registered probe has that event"}}
+		}
 		if ev != nil {
 			for _, o := range ev.defs {
 				if err := o.SameShape(d); err != nil {
@@ -302,7 +313,12 @@ func (s *Session) addEvents(defs []*fetch.Def) ([]*defOf, error) {
 // newEvent makes an event, or one of the name of an event that was removed: it
 // takes that one's place in the list, and its counters. s.mu is held.
 func (s *Session) newEvent(d *fetch.Def) *event {
-	ev := &event{count: s.opts.CountOnly, Event: Event{Def: d, Group: d.Group, Name: d.Event, Return: d.Kind == fetch.Return}}
+	u := s.users[d]
+	ev := &event{user: u, count: !s.records(u), Event: Event{Def: d, Group: d.Group, Name: d.Event, Return: d.Kind == fetch.Return}}
+	if u != nil {
+		ev.off.Store(u.kp.Flags&FlagDisabled != 0)
+		u.kp.ev.Store(ev)
+	}
 	i := slices.IndexFunc(s.events, func(e *event) bool { return e.removed && e.Group == d.Group && e.Name == d.Event })
 	if i < 0 {
 		s.events = append(s.events, ev)
@@ -322,6 +338,7 @@ func (s *Session) retireEvents(list []*defOf) {
 	for _, x := range list {
 		s.defs = remove(s.defs, x)
 		x.ev.defs = remove(x.ev.defs, x.def)
+		s.strike(x.def)
 		if len(x.ev.defs) == 0 {
 			x.ev.removed = true
 			delete(s.byName, x.ev.Group+"/"+x.ev.Name)

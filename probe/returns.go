@@ -55,20 +55,22 @@ func (s *Session) enterCall(ctx context.Context, tg *target, th *thread, st *sit
 				ra, shared = tg.area.landingOf[i].ra, true
 			}
 		}
-		s.enterOne(ctx, tg, th, p, slot, ra, shared)
-		shared = shared || !p.goABI && !tg.lands(ctx, ra)
+		if s.enterOne(ctx, tg, th, p, slot, ra, shared) {
+			shared = shared || !p.goABI && !tg.lands(ctx, ra)
+		}
 	}
 }
 
 // enterOne makes an instance for one probe. shared says that the slot holds a
-// landing already, of another instance of the same call.
-func (s *Session) enterOne(ctx context.Context, tg *target, th *thread, p *placed, slot, ra symbols.Addr, shared bool) {
+// landing already, of another instance of the same call. It reports whether the
+// call is followed.
+func (s *Session) enterOne(ctx context.Context, tg *target, th *thread, p *placed, slot, ra symbols.Addr, shared bool) bool {
 	in := p.pool.get()
 	if in == nil {
 		tg.reclaim(th, p.pool)
 		if in = p.pool.get(); in == nil {
 			s.miss(p)
-			return
+			return false
 		}
 	}
 	in.probe, in.tid, in.tgid = p, th.t.TID(), tg.proc.PID()
@@ -79,13 +81,18 @@ func (s *Session) enterOne(ctx context.Context, tg *target, th *thread, p *place
 		if !ok {
 			p.pool.put(in)
 			s.miss(p)
-			return
+			return false
 		}
 		in.key = key
-	} else if !shared && !tg.catchReturn(ctx, in) {
+	}
+	if p.user.handles() && s.entryHandler(p, in) {
+		p.pool.put(in)
+		return false
+	}
+	if !p.goABI && !shared && !tg.catchReturn(ctx, in) {
 		p.pool.put(in)
 		s.miss(p)
-		return
+		return false
 	}
 	// The time of the entry is that of going on: what was done here since the
 	// stop is none of the call's time.
@@ -107,6 +114,7 @@ func (s *Session) enterOne(ctx context.Context, tg *target, th *thread, p *place
 		}
 		return stale
 	})
+	return true
 }
 
 // catchReturn arranges that the thread stops when it has returned to in.ra.
@@ -161,7 +169,11 @@ func (s *Session) returned(tg *target, in *instance) bool {
 // finish records the calls in s.done, the last entered first.
 func (s *Session) finish(tg *target) {
 	for _, in := range s.done {
-		s.record(in.probe, in.entry, in.ra)
+		if in.probe.user.handles() {
+			s.returnHandler(in)
+		} else {
+			s.record(in.probe, in.entry, in.ra)
+		}
 		if in.landing >= 0 {
 			tg.area.freeLanding(in.landing)
 		}
@@ -195,6 +207,9 @@ func (s *Session) leaveGo(tg *target, st *site) {
 	}
 	ra := symbols.Addr(binary.LittleEndian.Uint64(word[:]))
 	for _, p := range st.exits {
+		if s.jumped {
+			return
+		}
 		if p.alone {
 			s.returnAlone(p, ra)
 			continue

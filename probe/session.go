@@ -28,7 +28,8 @@ type Session struct {
 	mu     sync.Mutex // guards events and defs
 	events []*event
 	byName map[string]*event
-	cancel context.CancelFunc // guarded by sinkMu; ends the run that is going on
+	users  map[*fetch.Def]*registered // probes that were registered
+	cancel context.CancelFunc         // guarded by sinkMu; ends the run that is going on
 	defs   []*defOf
 
 	stacks    atomic.Bool // a definition records stacks
@@ -56,6 +57,9 @@ type Session struct {
 	run       context.Context
 	running   bool
 	closed    bool
+	at        *thread // that the context was filled from
+	jumped    bool    // a handler has led that thread elsewhere
+	handling  bool    // a handler is running
 }
 
 // defOf is a definition that the session holds, with the event it belongs to.
@@ -75,7 +79,7 @@ func newSession(o Options) (*Session, error) {
 	}
 	return &Session{
 		opts: o, tracer: tr, files: files, clock: newClock(),
-		byName: map[string]*event{}, targets: map[int]*target{},
+		byName: map[string]*event{}, users: map[*fetch.Def]*registered{}, targets: map[int]*target{},
 		run: context.Background(),
 	}, nil
 }
@@ -210,6 +214,9 @@ func (s *Session) Pids() []int {
 // have ended, ctx is done, or sink returns an error, which Run returns unless
 // it is ErrStop. The probes stay armed: Close takes them out.
 func (s *Session) Run(ctx context.Context, sink Sink) (Summary, error) {
+	if s.inHandler() {
+		return Summary{}, ErrInHandler
+	}
 	run, cancel := context.WithCancel(ctx)
 	defer cancel()
 	err := s.tracer.Do(func() error {
@@ -221,6 +228,7 @@ func (s *Session) Run(ctx context.Context, sink Sink) (Summary, error) {
 		s.cancel = cancel
 		s.sinkMu.Unlock()
 		s.run, s.running = ctx, true
+		s.stopping, s.fatal = false, nil
 		for _, t := range s.taps {
 			t.start(context.WithoutCancel(ctx))
 		}

@@ -116,7 +116,7 @@ func (t *tap) add(p *placed) error {
 	if p.ev.Return {
 		flags |= ring.FlagReturn
 	}
-	if t.s.opts.CountOnly {
+	if !t.s.records(p.user) {
 		flags |= ring.FlagCountOnly
 	}
 	d := ring.Probe{ID: p.id, Name: p.ev.Group + "/" + p.ev.Name, Addr: uint64(p.where.Addr), Armed: t.s.clock.now()}
@@ -313,7 +313,7 @@ func (t *tap) emit(r *ring.Record) error {
 	s := t.s
 	s.sinkMu.Lock()
 	defer s.sinkMu.Unlock()
-	if s.sinkEnded || s.sink == nil {
+	if p.user == nil && (s.sinkEnded || s.sink == nil) {
 		p.ev.dropped.Add(1)
 		return nil
 	}
@@ -337,6 +337,12 @@ func (t *tap) emit(r *ring.Record) error {
 		t.stack(p, h, data)
 	}
 	h.Data = t.times(p, data)
+	if p.user != nil {
+		if err := p.deliver(h); err != nil {
+			s.endFrom(err)
+		}
+		return nil
+	}
 	if err := s.sink.Hit(h); err != nil {
 		if errors.Is(err, ErrStop) {
 			p.ev.recorded.Add(1)

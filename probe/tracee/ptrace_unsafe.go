@@ -66,6 +66,11 @@ func getFPRegs(tid int, f *fpRegs) syscall.Errno {
 	return e
 }
 
+func setFPRegs(tid int, f *fpRegs) syscall.Errno {
+	_, _, e := syscall.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_SETFPREGS, uintptr(tid), 0, uintptr(unsafe.Pointer(f)), 0, 0)
+	return e
+}
+
 // ntX86XState is NT_X86_XSTATE of include/uapi/linux/elf.h.
 const ntX86XState = 0x202
 

@@ -122,6 +122,21 @@ func (t *Thread) Vector() (*fetch.Vector, error) {
 	return v, nil
 }
 
+// SetVector changes the xmm registers of the stopped thread, at once.
+func (t *Thread) SetVector(v *fetch.Vector) error {
+	var f fpRegs
+	if e := getFPRegs(t.tid, &f); e != 0 {
+		return t.failed("getfpregs", e)
+	}
+	for i := range v {
+		copy(f[160+16*i:], v[i][:])
+	}
+	if e := setFPRegs(t.tid, &f); e != 0 {
+		return t.failed("setfpregs", e)
+	}
+	return nil
+}
+
 // SigMask gives the set of signals that the stopped thread blocks; bit n-1 is
 // signal n.
 func (t *Thread) SigMask() (uint64, error) {
@@ -179,6 +194,14 @@ func (t *Thread) Signal() (sig syscall.Signal, ok bool) {
 		return 0, false
 	}
 	return t.status.StopSignal(), true
+}
+
+// AtTrap reports whether the event that waits to be handled in a thread that was
+// found stopped is an int3's: the thread has executed nothing behind it, though
+// its instruction pointer is there.
+func (t *Thread) AtTrap() bool {
+	sig, ok := t.Signal()
+	return ok && sig == syscall.SIGTRAP && t.readSiginfo() == nil && t.si.Code() == siKernel
 }
 
 // Stepping reports whether the thread is executing the one instruction that a

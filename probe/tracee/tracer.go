@@ -153,11 +153,14 @@ func (t *Tracer) runJobs() {
 	}
 }
 
+// Here reports whether the caller runs on the tracer's thread.
+func (t *Tracer) Here() bool { return unix.Gettid() == t.tid }
+
 // Do runs fn on the tracer's thread, between two events if Run is under way,
 // and returns what fn returns. It may be called from any goroutine; on the
 // tracer's thread itself it runs fn directly. After Close it returns ErrClosed.
 func (t *Tracer) Do(fn func() error) error {
-	if unix.Gettid() == t.tid {
+	if t.Here() {
 		return fn()
 	}
 	j := &job{fn: fn, done: make(chan struct{})}

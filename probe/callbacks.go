@@ -1,0 +1,244 @@
+package probe
+
+import (
+	"runtime/debug"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/probe/ring"
+	"kprobe/probe/tracee"
+	"kprobe/symbols"
+)
+
+// How handlers are called
+//
+// All run on the tracer's thread while the thread that hit the probe is
+// stopped. A handler gets a copy of the thread's registers. When it returns,
+// what it changed becomes the thread's, and the next handler at that place sees
+// it; when it panics the copy is dropped and the thread goes on as it was.
+//
+// A hit, in order: pre handlers, in order of registration, until one skips the
+// instruction; the instruction in its copy; fault handlers, if it faults.
+
+// callHandler runs a handler over the registers of the thread at hand, whose program
+// is at ip; ok is false if it panicked.
+func (s *Session) callHandler(u *registered, name string, r *Regs, f func()) (ok bool) {
+	defer func() {
+		s.handling = false
+		r.stale.Store(true)
+		if v := recover(); v != nil {
+			ok = false
+			s.handlerFailed(&HandlerError{Probe: u.probe, Handler: name, Value: v, Stack: debug.Stack()}, u)
+		}
+	}()
+	s.handling = true
+	f()
+	return true
+}
+
+// handlerFailed ends the run with the error of a handler, and switches its
+// probe off.
+func (s *Session) handlerFailed(err *HandlerError, u *registered) {
+	if ev := u.kp.ev.Load(); ev != nil {
+		ev.turn(false)
+	}
+	if s.fatal == nil {
+		s.fatal = err
+	}
+	s.sinkMu.Lock()
+	defer s.sinkMu.Unlock()
+	if s.cancel != nil {
+		s.cancel()
+	}
+}
+
+// apply makes what a handler changed the thread's, but for the instruction
+// pointer.
+func (s *Session) apply(r *Regs) {
+	live, err := s.at.t.Regs()
+	if err != nil {
+		return // gone
+	}
+	if r.vectorSet {
+		if err := s.at.t.SetVector(r.vector); err != nil {
+			s.logf("the xmm registers of thread %d: %v", s.at.t.TID(), err)
+		}
+	}
+	ip, call := live.Rip, live.Orig_rax
+	*live = r.r
+	live.Rip, live.Orig_rax = ip, call
+	at := s.regs.IP
+	tracee.FetchRegs(live, &s.regs)
+	s.regs.IP = at
+}
+
+// jump leads the thread to where a handler has set its instruction pointer.
+func (s *Session) jump(r *Regs) {
+	live, err := s.at.t.Regs()
+	if err != nil {
+		return // gone
+	}
+	live.Rip = r.r.Rip
+	s.jumped = true
+}
+
+// takes reports whether a probe takes a hit now.
+func (s *Session) takes(p *placed) bool {
+	return !s.stopping && !p.removed && p.tap.enabled(p)
+}
+
+// preHandler takes a hit of a probe with handlers.
+func (s *Session) preHandler(p *placed) {
+	if !s.takes(p) {
+		return
+	}
+	u := p.user
+	p.tap.producer.Count(s.ctx.CPU, p.id, ring.CounterHits, 1)
+	if u.pre == nil && u.call == nil {
+		return
+	}
+	r := s.newRegs(p)
+	if r == nil {
+		return // gone
+	}
+	skip := false
+	name := "PreHandler"
+	run := func() { skip = u.pre(u.kp, r) }
+	if u.call != nil {
+		args, ok := s.callArgs(p, r)
+		if !ok {
+			p.tap.producer.Count(s.ctx.CPU, p.id, ring.CounterLost, 1)
+			return
+		}
+		name = "Entry"
+		run = func() { skip = u.call.run(args) }
+	}
+	if !s.callHandler(u, name, r, run) {
+		return
+	}
+	s.apply(r)
+	if skip {
+		s.jump(r)
+	}
+}
+
+// faultHandlers offers a fault of a site's instruction to the handlers of its
+// probes. before are the registers at the instruction.
+func (s *Session) faultHandlers(tg *target, th *thread, st *site, before *unix.PtraceRegs, si *tracee.Siginfo) (v tracee.Verdict, handled bool) {
+	for _, list := range [][]*placed{st.probes, st.returns} {
+		for _, p := range list {
+			if p.user == nil || p.user.kp.FaultHandler == nil || !s.takes(p) {
+				continue
+			}
+			if err := s.fill(tg, th); err != nil {
+				return tracee.Deliver, false
+			}
+			s.regs.IP = before.Rip
+			r := s.newRegs(p)
+			if r == nil {
+				return tracee.Deliver, false
+			}
+			r.r = *before
+			f := &Fault{Signal: int(si.Signal()), Code: si.Code(), Addr: si.Addr()}
+			if f.Addr >= st.slot && f.Addr < st.slot+slotSize {
+				f.Addr = st.addr
+			}
+			done := false
+			if !s.callHandler(p.user, "FaultHandler", r, func() { done = p.user.kp.FaultHandler(p.user.kp, r, f) }) || !done {
+				continue
+			}
+			tg.faulted(th.t, si)
+			s.apply(r)
+			if r.IP() != st.addr {
+				s.jump(r)
+				return tracee.Resume, true
+			}
+			live, err := th.t.Regs()
+			if err != nil {
+				return tracee.Resume, true // gone
+			}
+			// It meets the breakpoint again, which knows it for the same hit.
+			live.Rip = uint64(st.addr)
+			th.fault(st, live)
+			return tracee.Resume, true
+		}
+	}
+	return tracee.Deliver, false
+}
+
+// entryHandler begins an instance of a Kretprobe, and reports whether its call
+// is not to be followed.
+func (s *Session) entryHandler(p *placed, in *instance) (skip bool) {
+	k := p.user.kret
+	in.begin(k)
+	if k.EntryHandler == nil {
+		return false
+	}
+	r := s.newRegs(p)
+	if r == nil {
+		return true // gone
+	}
+	if !s.callHandler(p.user, "EntryHandler", r, func() { skip = k.EntryHandler(in.user, r) }) {
+		return true
+	}
+	s.apply(r)
+	return skip
+}
+
+// begin makes the instance's public side that of a new call.
+func (in *instance) begin(k *Kretprobe) {
+	data := []byte(nil)
+	if in.user != nil {
+		data = in.user.Data
+	}
+	if len(data) != k.DataSize {
+		data = make([]byte, k.DataSize)
+	}
+	clear(data)
+	in.user = &KretprobeInstance{Probe: k, RetAddr: in.ra, PID: in.tgid, TID: in.tid, Data: data}
+}
+
+// returnHandler ends an instance of a Kretprobe.
+func (s *Session) returnHandler(in *instance) {
+	p := in.probe
+	if s.stopping || p.removed || in.user == nil {
+		return
+	}
+	p.tap.producer.Count(s.ctx.CPU, p.id, ring.CounterHits, 1)
+	k := p.user.kret
+	if k.Handler == nil {
+		return
+	}
+	in.user.RetAddr = in.ra
+	r := s.newRegs(p)
+	if r == nil {
+		return // gone
+	}
+	if !s.callHandler(p.user, "Handler", r, func() { k.Handler(in.user, r) }) {
+		return
+	}
+	s.apply(r)
+	if at := uint64(r.IP()); at != s.regs.IP {
+		s.jump(r)
+		s.regs.IP = at
+	}
+}
+
+// newRegs is what a handler of a probe sees; nil if the thread is gone.
+func (s *Session) newRegs(p *placed) *Regs {
+	live, err := s.at.t.Regs()
+	if err != nil {
+		return nil
+	}
+	r := &Regs{
+		mem: p.target.proc, space: p.target.space, r: *live, thread: s.at.t,
+		pid: s.ctx.PID, tid: s.ctx.TID, cpu: s.ctx.CPU, comm: s.ctx.Comm, time: s.now,
+		place: symbols.Addr(p.where.Addr), entry: p.where.Offset == 0, shadow: p.target.shadowStack,
+		args: systemV[:],
+	}
+	if m := p.where.Module; m != nil && m.File != nil && m.File.IsGo() {
+		r.args = goRegisters[:]
+	}
+	r.r.Rip = s.regs.IP
+	return r
+}

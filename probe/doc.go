@@ -1,0 +1,39 @@
+// Package probe is the kernel's kprobes for processes: it puts probes into a
+// running x86-64 Linux program and takes them out again, without harm to the
+// program, and tells what they saw.
+//
+// A Session is a set of probes in a set of processes. Attach begins one on
+// running processes, Start on a command. Run lets the program run and serves
+// the hits, until the context is cancelled or the program has ended; Close takes
+// everything out and leaves the program as it was. In between, probes come and
+// go at any time, from any goroutine.
+//
+// There are two ways to say what is to be probed:
+//
+// Definitions, in the language of the kernel's kprobe_events (package fetch):
+// Add and Remove. Each hit becomes a record, written by the program itself
+// where the probe is a jump, and comes to the Sink of Run.
+//
+// Probes with handlers, in the words of the kernel's kprobes.h: Register,
+// RegisterAll, Unregister, EnableProbe, DisableProbe.
+//
+//   - A Kprobe is at an instruction. Its PreHandler runs before the instruction,
+//     its FaultHandler if it faults.
+//   - A Kretprobe is at a function's return. Its EntryHandler runs at the entry,
+//     its Handler at the return; a KretprobeInstance joins the two.
+//   - A Jprobe is at a function's entry, and calls a Go function of the same
+//     signature with the arguments.
+//
+// Handlers of the first two run while the thread that hit the probe is stopped.
+// They see its registers as Regs, read and write its memory, and what they
+// change is changed: an argument, a result, where the thread goes on. Such a
+// probe is a breakpoint, at some 15 to 60 microseconds a hit. A Jprobe without
+// a *Regs stays a jump, at some tens of nanoseconds for the program: the values
+// are recorded at the hit, and the function is called later.
+//
+// A probe without handlers counts. Stats and NMissed tell the counts, which are
+// exact: what was hit was recorded, filtered or lost.
+//
+// ARCHITECTURE.md says how all this works, and holds the kernel's document of
+// kprobes against it, line by line.
+package probe

@@ -1,0 +1,245 @@
+package probe
+
+import (
+	"fmt"
+	"strconv"
+	"sync/atomic"
+
+	"kprobe/fetch"
+	"kprobe/symbols"
+)
+
+// Flags say how a probe is registered.
+type Flags uint8
+
+// FlagDisabled registers a probe switched off, until EnableProbe (the kernel's
+// KPROBE_FLAG_DISABLED).
+const FlagDisabled Flags = 1
+
+// Probe is what Register takes: a *Kprobe, a *Kretprobe or a *Jprobe.
+type Probe interface {
+	kprobe() *Kprobe
+	register() (*registered, error)
+}
+
+// Kprobe is a probe at an instruction: the kernel's struct kprobe. The place is
+// Symbol and Offset, or Addr. A registered probe must not be changed or copied.
+// It may be registered again once it is unregistered.
+//
+// Handlers run in the caller's process while the thread that hit the probe is
+// stopped; the other threads of the target run on. All handlers of a session
+// run on one goroutine, the tracer's, one after the other: they need no locks
+// among themselves. A handler must be short, since meanwhile every other thread
+// that hits a probe waits. It must not wait for the target or for the sink, and
+// not end its goroutine (runtime.Goexit, testing's FailNow). Of the session's
+// methods it may call EnableProbe, DisableProbe, Enable, Events and Stats;
+// those that change the target return ErrInHandler.
+//
+// A probe with a handler is a breakpoint: a hit costs a stop of its thread,
+// some 15 to 60 microseconds. One without only counts, and is a jump where it
+// can be.
+type Kprobe struct {
+	// Symbol names the place in the words of the definition language: SYM,
+	// MOD:SYM, SYM@FILE.c, FILE.c:LINE. It must name one place.
+	Symbol string
+	// Offset is added to the symbol's address, in bytes. It must lead to the
+	// start of an instruction.
+	Offset uint64
+	// Addr is the place as an address in the process; then Symbol must be "",
+	// and Offset 0. A probe by address is armed in every process of the session.
+	Addr symbols.Addr
+	// Name is the event's name, EVENT or GROUP/EVENT, in Events and Stats. ""
+	// is a name like the kernel's, kprobes/p_SYM_OFFSET, made unique by a number
+	// behind it.
+	Name string
+	// Flags is 0 or FlagDisabled.
+	Flags Flags
+
+	// PreHandler is called before the instruction is executed, with IP at it.
+	// What it changes in regs is changed in the thread. If it returns true, the
+	// kernel's non-zero, the instruction is not executed: the thread goes on at
+	// regs.IP() at once, and probes behind it at that place don't see the
+	// hit. If it returns false a change of the IP is ignored,
+	// as in the kernel. nil is none.
+	PreHandler func(p *Kprobe, regs *Regs) (skip bool)
+	// FaultHandler is called when the probed instruction faults, with the
+	// registers of before and IP at the instruction. If it returns true the
+	// signal is dropped and the instruction executed again with the registers
+	// as they are now, or, if IP was changed, the thread goes on there. Else
+	// the program gets its signal. nil is none.
+	//
+	// What a handler itself does wrong never comes here: memory that can't be
+	// read is an error of the method, a panic is a *HandlerError of Run.
+	FaultHandler func(p *Kprobe, regs *Regs, f *Fault) (handled bool)
+
+	reg atomic.Pointer[registered] // nil: it isn't registered
+	ev  atomic.Pointer[event]      // of the last registration
+}
+
+// Fault is what an instruction did that faulted.
+type Fault struct {
+	Signal int          // its number: SIGSEGV, SIGBUS, SIGFPE, SIGILL or SIGTRAP
+	Code   int          // si_code (sigaction(2))
+	Addr   symbols.Addr // si_addr: of the data of SIGSEGV and SIGBUS, else of the instruction
+}
+
+// Kretprobe is a probe at the return of a function, the kernel's struct
+// kretprobe. Its place is a function's entry. PreHandler of the Kprobe
+// must be nil; FaultHandler is for the first instruction.
+type Kretprobe struct {
+	Kprobe
+	// Handler is called when the function has returned, with IP where it
+	// returned to; at a Go function's return, with IP at the instruction that
+	// leaves it. Changes in regs, of IP too, are changes in the thread. nil is
+	// none.
+	Handler func(ri *KretprobeInstance, regs *Regs)
+	// EntryHandler is called at the entry, when there is an instance for the
+	// call. If it returns true the call is not followed: its return calls no
+	// handler, and isn't counted. Changes in regs are changes in the thread, but
+	// for IP. nil is none.
+	EntryHandler func(ri *KretprobeInstance, regs *Regs) (skip bool)
+	// MaxActive is how many calls can be followed at once, at most 4096. Calls
+	// beyond are counted in NMissed, and no handler is called for them. 0 is the
+	// default, max(10, 2*CPUs).
+	MaxActive int
+	// DataSize is how many bytes of private data each instance has.
+	DataSize int
+}
+
+// KretprobeInstance is one call that a Kretprobe follows. It is valid until
+// Handler, or an EntryHandler that skips, returns.
+type KretprobeInstance struct {
+	Probe   *Kretprobe
+	RetAddr symbols.Addr // where the call returns to; at the entry of a Go function too
+	PID     int          // thread group that made the call
+	TID     int          // thread that made the call
+	// Data are DataSize bytes for the handlers, zero at the entry. Go values go
+	// into Value.
+	Data  []byte
+	Value any
+}
+
+func (p *Kprobe) kprobe() *Kprobe { return p }
+
+// Registered reports whether the probe is registered with a session.
+func (p *Kprobe) Registered() bool { return p.reg.Load() != nil }
+
+// Event is the event of the probe's last registration; nil before the first.
+func (p *Kprobe) Event() *Event {
+	if e := p.ev.Load(); e != nil {
+		return &e.Event
+	}
+	return nil
+}
+
+// Stats are the counters since the probe was last registered, summed over
+// processes; they stay when it is unregistered. The zero Stats come before the
+// first registration. It may be called at any time.
+func (p *Kprobe) Stats() Stats {
+	if e := p.ev.Load(); e != nil {
+		return e.own()
+	}
+	return Stats{}
+}
+
+// NMissed is how many calls had no free instance since the probe was
+// registered. Only a Kretprobe misses: no handler runs in the target, so none
+// can hit another probe there.
+func (p *Kprobe) NMissed() uint64 { return p.Stats().Missed }
+
+// String names the probe's place.
+func (p *Kprobe) String() string {
+	switch {
+	case p.Symbol == "":
+		return p.Addr.String()
+	case p.Offset != 0:
+		return fmt.Sprintf("%s+%#x", p.Symbol, p.Offset)
+	}
+	return p.Symbol
+}
+
+// place gives the place as a definition writes it.
+func (p *Kprobe) place() (string, error) {
+	switch {
+	case p.Symbol != "" && p.Addr != 0:
+		return "", &InvalidProbeError{"Addr", "a place is a symbol or an address, and not both"}
+	case p.Symbol == "" && p.Addr == 0:
+		return "", &InvalidProbeError{"Symbol", "the probe has no place"}
+	case p.Symbol == "" && p.Offset != 0:
+		return "", &InvalidProbeError{"Offset", "it needs a symbol"}
+	case p.Flags&^FlagDisabled != 0:
+		return "", &InvalidProbeError{"Flags", fmt.Sprintf("%#x is no flag", uint8(p.Flags&^FlagDisabled))}
+	case p.Addr != 0:
+		return "0x" + strconv.FormatUint(uint64(p.Addr), 16), nil
+	}
+	s := p.Symbol
+	if p.Offset != 0 {
+		s += "+" + strconv.FormatUint(p.Offset, 10)
+	}
+	return `"` + s + `"`, nil
+}
+
+// define makes the definition of a probe: what is the letter with what stands
+// behind it, args the fetch arguments.
+func (p *Kprobe) define(what, args string) (*fetch.Def, error) {
+	place, err := p.place()
+	if err != nil {
+		return nil, err
+	}
+	head := what
+	if p.Name != "" {
+		head += ":" + p.Name
+	}
+	d, err := fetch.Parse(head + " " + place + args)
+	if err != nil {
+		return nil, err
+	}
+	want := fetch.Entry
+	if what[0] == 'r' {
+		want = fetch.Return
+	}
+	switch {
+	case d.Place.IsGlob():
+		return nil, &InvalidProbeError{"Symbol", "a pattern names many places, and a probe has one"}
+	case d.Kind != want:
+		return nil, &InvalidProbeError{"Symbol", "%return is a Kretprobe's"}
+	}
+	return d, nil
+}
+
+func (p *Kprobe) register() (*registered, error) {
+	d, err := p.define("p", "")
+	if err != nil {
+		return nil, err
+	}
+	return &registered{
+		probe: p, kp: p, def: d, pre: p.PreHandler,
+		sync: p.PreHandler != nil || p.FaultHandler != nil,
+	}, nil
+}
+
+func (p *Kretprobe) register() (*registered, error) {
+	switch {
+	case p.PreHandler != nil:
+		return nil, &InvalidProbeError{"PreHandler", "a Kretprobe has Handler and EntryHandler: register a Kprobe beside it"}
+	case p.MaxActive < 0 || p.MaxActive > fetch.MaxActive:
+		return nil, &InvalidProbeError{"MaxActive", fmt.Sprintf("%d is not between 0 and %d", p.MaxActive, fetch.MaxActive)}
+	case p.DataSize < 0 || p.DataSize > maxDataSize:
+		return nil, &InvalidProbeError{"DataSize", fmt.Sprintf("%d is not between 0 and %d", p.DataSize, maxDataSize)}
+	}
+	what := "r"
+	if p.MaxActive != 0 {
+		what += strconv.Itoa(p.MaxActive)
+	}
+	d, err := p.define(what, "")
+	if err != nil {
+		return nil, err
+	}
+	return &registered{
+		probe: p, kp: &p.Kprobe, def: d, kret: p,
+		sync: p.Handler != nil || p.EntryHandler != nil || p.FaultHandler != nil,
+	}, nil
+}
+
+// maxDataSize bounds the private data of an instance; there may be thousands.
+const maxDataSize = 1 << 20
