@@ -45,11 +45,7 @@ func (s *Session) handlerFailed(err *HandlerError, u *registered) {
 	if s.fatal == nil {
 		s.fatal = err
 	}
-	s.sinkMu.Lock()
-	defer s.sinkMu.Unlock()
-	if s.cancel != nil {
-		s.cancel()
-	}
+	s.endRun()
 }
 
 // apply makes what a handler changed the thread's, but for the instruction

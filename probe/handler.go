@@ -209,7 +209,7 @@ func (h *handler) stepped(t *tracee.Thread) tracee.Verdict {
 }
 
 func (h *handler) signal(t *tracee.Thread, si *tracee.Siginfo) tracee.Verdict {
-	tg, _ := (*Session)(h).targetOf(t)
+	tg, silent := (*Session)(h).targetOf(t)
 	if tg == nil {
 		return tracee.Deliver
 	}
@@ -232,8 +232,10 @@ func (h *handler) signal(t *tracee.Thread, si *tracee.Siginfo) tracee.Verdict {
 	if !ok {
 		return tracee.Deliver
 	}
-	if v, handled := (*Session)(h).faultHandlers(tg, tg.thread(t), st, before, si); handled {
-		return v
+	if !silent {
+		if v, handled := (*Session)(h).faultHandlers(tg, tg.thread(t), st, before, si); handled {
+			return v
+		}
 	}
 	if si.Addr() == pc {
 		si.SetAddr(st.addr)

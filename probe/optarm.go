@@ -233,7 +233,8 @@ func (tg *target) armStopped(list []*patch, stopped []*tracee.Thread) error {
 
 // moveUnder moves threads that stand under jumps that are about to be written
 // to the copies of what they are at. One that has met a breakpoint that makes
-// way is not behind its first byte: when its trap is handled it goes back.
+// way is behind its first byte only by that: when its trap is handled it goes
+// back. One that was stepped there is moved as any other.
 func (tg *target) moveUnder(list []*patch, stopped []*tracee.Thread) error {
 	type covered struct {
 		plan.Range
@@ -250,18 +251,13 @@ func (tg *target) moveUnder(list []*patch, stopped []*tracee.Thread) error {
 		if err != nil {
 			continue // gone
 		}
-		if sig, ok := t.Signal(); ok && sig == unix.SIGTRAP {
-			// It has hit an int3 that was there and is behind it only by that:
-			// its handling takes it back.
+		if t.AtTrap() {
 			continue
 		}
 		pc := symbols.Addr(regs.Rip)
 		for _, c := range all {
 			if regs.Rip <= c.Lo || regs.Rip >= c.Hi {
 				continue
-			}
-			if t.AtTrap() {
-				break
 			}
 			if to, ok := c.p.entry(pc); ok {
 				regs.Rip = uint64(to)

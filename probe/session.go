@@ -29,8 +29,11 @@ type Session struct {
 	events []*event
 	byName map[string]*event
 	users  map[*fetch.Def]*registered // probes that were registered
-	cancel context.CancelFunc         // guarded by sinkMu; ends the run that is going on
 	defs   []*defOf
+
+	// cancel ends the run that is going on. It needs no lock: who holds sinkMu
+	// may be waiting for the tracer's thread.
+	cancel atomic.Pointer[context.CancelFunc]
 
 	stacks    atomic.Bool // a definition records stacks
 	sinkMu    sync.Mutex  // guards the sink's turn, and what follows
@@ -225,8 +228,8 @@ func (s *Session) Run(ctx context.Context, sink Sink) (Summary, error) {
 		}
 		s.sinkMu.Lock()
 		s.sink, s.sinkEnded, s.ended, s.endErr = sink, sink == nil && !s.opts.CountOnly, false, nil
-		s.cancel = cancel
 		s.sinkMu.Unlock()
+		s.cancel.Store(&cancel)
 		s.run, s.running = ctx, true
 		s.stopping, s.fatal = false, nil
 		for _, t := range s.taps {
@@ -299,10 +302,13 @@ func (s *Session) release() error {
 // stop ends the run that is going on, from the tracer thread.
 func (s *Session) stop() {
 	s.stopping = true
-	s.sinkMu.Lock()
-	defer s.sinkMu.Unlock()
-	if s.cancel != nil {
-		s.cancel()
+	s.endRun()
+}
+
+// endRun has Run return soon. Any goroutine may call it.
+func (s *Session) endRun() {
+	if cancel := s.cancel.Load(); cancel != nil {
+		(*cancel)()
 	}
 }
 
@@ -312,7 +318,5 @@ func (s *Session) endFrom(err error) {
 		return
 	}
 	s.ended, s.endErr = true, err
-	if s.cancel != nil {
-		s.cancel()
-	}
+	s.endRun()
 }
