@@ -248,3 +248,26 @@ func TestUnitsCutShort(t *testing.T) {
 		}
 	}
 }
+
+// FuzzLists reads arbitrary location and range lists of all versions: what is
+// in them is never backwards.
+func FuzzLists(f *testing.F) {
+	f.Add([]byte{lleOffsetPair, 0x10, 0x80, 1, 1, 0x50, lleDefault, 1, 0x30, lleEnd}, uint8(5))
+	f.Add(slices.Concat(words(0x10, 0x20), []byte{1, 0, 0x50}, words(^uint64(0), 0x9000), words(0, 0)), uint8(4))
+	f.Add([]byte{rleStartxEndx, 0, 1, rleEnd}, uint8(5))
+	f.Fuzz(func(t *testing.T, list []byte, version uint8) {
+		sec := Sections{Loc: list, LocLists: list, Ranges: list, RngLists: list, Addr: words(0x7000, 0x7010)}
+		u := handLists(t, 2+int(version%4), byte(dwarf.AttrRanges), sec)
+		e := u.root().entry
+		for _, r := range e.Ranges() {
+			if r.Low >= r.High {
+				t.Errorf("the range %x", r)
+			}
+		}
+		for _, l := range e.Locations(dwarf.AttrRanges) {
+			if !l.Everywhere() && l.Low >= l.High || len(l.Expr) > len(list) {
+				t.Errorf("the location %x", l)
+			}
+		}
+	})
+}

@@ -79,7 +79,7 @@ func (u *Unit) locationList(v Val) []Location {
 			continue
 		}
 		expr := r.take(r.u16())
-		if hi > lo && !r.bad {
+		if hi > lo && base+hi > base+lo && !r.bad {
 			out = append(out, Location{Range{base + lo, base + hi}, expr})
 		}
 	}

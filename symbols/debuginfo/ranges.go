@@ -86,7 +86,7 @@ func (u *Unit) rangeList(out []Range, v Val) []Range {
 			return out
 		case lo == all:
 			base = hi
-		case hi > lo && !dead(base+lo):
+		case base+hi > base+lo && hi > lo && !dead(base+lo):
 			out = append(out, Range{base + lo, base + hi})
 		}
 	}
