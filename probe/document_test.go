@@ -1,9 +1,13 @@
 package probe
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 
 	"kprobe/internal/fixture"
@@ -46,6 +50,48 @@ func TestOwnCode(t *testing.T) {
 			t.Errorf("%s: %d hits", name, st.Hits)
 		}
 	}
+}
+
+// TestSignalTrampoline: the code that handlers return to is refused, wherever
+// the C library has it.
+func TestSignalTrampoline(t *testing.T) {
+	sub := startSubject(t, callsFixture(t), "work", "10")
+	maps, err := symbols.ReadMaps(sub.pid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	mem, err := os.Open(fmt.Sprintf("/proc/%d/mem", sub.pid()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mem.Close()
+	l := attach(t, sub.pid(), Options{}, "p:in work")
+	found := 0
+	for _, m := range maps {
+		if !m.Exec || !strings.HasPrefix(filepath.Base(m.Path), "libc.") {
+			continue
+		}
+		text := make([]byte, m.End-m.Start)
+		if _, err := mem.ReadAt(text, int64(m.Start)); err != nil {
+			t.Fatal(err)
+		}
+		at := bytes.Index(text, restorer)
+		if at < 0 {
+			continue
+		}
+		found++
+		var refused *RefusedError
+		err := l.s.Arm(t.Context(), parseDefs(t, fmt.Sprintf("p:back 0x%x", uint64(m.Start)+uint64(at))))
+		if !errors.As(err, &refused) || !strings.Contains(refused.Rule, "signal trampoline") {
+			t.Errorf("a probe of the trampoline: %v", err)
+		}
+	}
+	if found == 0 {
+		t.Error("libc has no trampoline")
+	}
+	sub.work()
+	l.finish(sub.pid())
+	sub.end()
 }
 
 // TestMaxactiveDefault: a return probe without a number follows max(10, 2*CPUs)
