@@ -45,13 +45,7 @@ func (p *Process) chooseThread(ctx context.Context, fn func(*Thread) error) erro
 		}
 	}
 	if p.detaching {
-		// They may all have stopped with signals: who lets them go sends anew
-		// what a call has come between.
-		for _, t := range p.Threads() {
-			if t.Stopped() && t.asyncSignal() {
-				second = append(second, t)
-			}
-		}
+		second = append(second, p.withSignals()...)
 	}
 	for _, t := range second {
 		if err = fn(t); !tryAnother(err) {
@@ -103,7 +97,28 @@ func (p *Process) chooseThread(ctx context.Context, fn func(*Thread) error) erro
 	if p.gone.Load() || len(p.threads) == 0 {
 		return ErrGone
 	}
+	if !errors.Is(err, ErrNoThread) {
+		return err
+	}
+	for _, t := range p.withSignals() {
+		if err = fn(t); !tryAnother(err) {
+			return err
+		}
+	}
 	return err
+}
+
+// withSignals are the threads that wait with a signal from elsewhere. A process
+// that is not let run for a while, as while probes are made ready, may have no
+// others. Whoever lets such a thread go sends anew the signal that a call has
+// come between.
+func (p *Process) withSignals() (ts []*Thread) {
+	for _, t := range p.Threads() {
+		if t.Stopped() && t.asyncSignal() {
+			ts = append(ts, t)
+		}
+	}
+	return ts
 }
 
 // dead reports whether every thread has ended, though not all ends were
