@@ -44,15 +44,16 @@ func (t *Thread) advance() bool {
 func (t *Thread) passEvent() bool {
 	ev := int(t.status >> 16)
 	switch ev {
-	case unix.PTRACE_EVENT_CLONE:
-	case unix.PTRACE_EVENT_FORK, unix.PTRACE_EVENT_VFORK:
-		if t.p.tr.handler == nil {
-			return false
-		}
+	case unix.PTRACE_EVENT_CLONE, unix.PTRACE_EVENT_FORK, unix.PTRACE_EVENT_VFORK:
 	default:
 		return false
 	}
-	if t.busy || !t.deferred {
+	switch {
+	case t.busy:
+		return false
+	case !t.deferred:
+		return t.p.detaching && t.advance() // detach has settled it
+	case ev != unix.PTRACE_EVENT_CLONE && t.p.tr.handler == nil:
 		return false
 	}
 	t.deferred = false
