@@ -179,6 +179,12 @@ func (p *Process) briefly(t *Thread, fn func() error) error {
 	if ok := p.tr.pollFor(t, stopGrace); !ok || !t.stopped {
 		return ErrNoThread // its stop will come to Run, which resumes it
 	}
+	if !t.stepping {
+		// An int3's trap would arrive in the call, and be lost.
+		if t.finishStep(); !t.Stopped() {
+			return ErrNoThread
+		}
+	}
 	if t.stepping && t.status>>16 == unix.PTRACE_EVENT_STOP || t.deferred && !t.fit() && !t.passEvent() {
 		p.tr.release(t)
 		return ErrNoThread

@@ -4,9 +4,13 @@ package tracee
 
 import (
 	"context"
+	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"kprobe/symbols"
 )
@@ -62,6 +66,61 @@ func TestKnownTraps(t *testing.T) {
 	}
 	if k.looked != 0 || k.asked < k.hits[g.pid] {
 		t.Errorf("%d hits, asked for %d, looked at %d", k.hits[g.pid], k.asked, k.looked)
+	}
+}
+
+// A call in any thread, which is interrupted for it, may meet one that has just
+// hit an int3: the interrupt's stop comes before the trap's. Here the trap is
+// the thread's own doing, and waits while it is asked to stop again.
+func TestCallMeetsTrap(t *testing.T) {
+	exe := events(t)
+	g := spawn(t, exe, "loop", "1")
+	tr := newTracer(t)
+	p := attach(t, tr, g.pid)
+	b := newBreakpoint(t, siteOf(t, exe))
+	met := 0
+	b.brk = func(*Thread) Verdict { met++; return Resume }
+	stop := running(t, tr, b)
+	ctx := context.Background()
+	for range 300 {
+		do(t, tr, func() error {
+			// The one that loops was made last.
+			th := slices.MaxFunc(p.Threads(), func(a, b *Thread) int { return a.tid - b.tid })
+			th.interrupt()
+			if !tr.pollFor(th, stopGrace) || !th.Stopped() {
+				return nil
+			}
+			// rt_tgsigqueueinfo lets a thread send itself what the kernel sends.
+			_, err := p.syscallWith(ctx, th, unix.SYS_RT_TGSIGQUEUEINFO, func(r *room) []uintptr {
+				var si Siginfo
+				si[0], si[8] = byte(unix.SIGTRAP), siKernel
+				if err := p.WriteMemory(si[:], symbols.Addr(r.buffer)); err != nil {
+					t.Error(err)
+				}
+				return []uintptr{uintptr(g.pid), uintptr(th.tid), uintptr(unix.SIGTRAP), uintptr(r.buffer)}
+			})
+			if err != nil {
+				return err
+			}
+			tr.release(th)
+			return p.briefly(th, func() error {
+				n, err := p.Syscall(ctx, th, unix.SYS_GETPID)
+				if err == nil && int(n) != g.pid {
+					err = fmt.Errorf("getpid gave %d", n)
+				}
+				return err
+			})
+		})
+		if t.Failed() {
+			break
+		}
+	}
+	do(t, tr, func() error { return b.leave(p) })
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	if out, status := g.rest(); status != 0 || met == 0 {
+		t.Errorf("status %d, %q, %d traps", status, out, met)
 	}
 }
 
