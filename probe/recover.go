@@ -107,9 +107,10 @@ func recoverFile(ctx context.Context, tr *tracee.Tracer, pid int, m *symbols.Map
 // drainTries bounds how often threads are given a moment to leave detours.
 const drainTries = 50
 
-// drain waits until no thread is in a detour: the text is restored, so that
-// none enters one any more, and each leads back to the program by itself, or
-// by the net for what faults there.
+// drain waits until no thread is in a detour or in the net, which leads to one
+// or to a copy: the text is restored, so that none enters one any more, and
+// each leads back to the program by itself, or by the net for what faults
+// there.
 func (o *leftover) drain(ctx context.Context) {
 	for range drainTries {
 		inside := false
@@ -253,8 +254,8 @@ func (o *leftover) takeOut(ctx context.Context, stopped []*tracee.Thread) error 
 		errs, inside = append(errs, err), true
 	}
 	if inside {
-		// A thread is in a detour, which leads back to the program by
-		// itself: the memory stays for it.
+		// A thread is in a detour or in the net, which lead back to the
+		// program by themselves: the memory stays for it.
 		return errors.Join(errs...)
 	}
 	if err := o.unmap(ctx); err != nil {
@@ -270,6 +271,9 @@ func (o *leftover) moveOut(t *tracee.Thread, bySlot map[symbols.Addr]ring.Site) 
 		return nil // gone
 	}
 	pc := symbols.Addr(regs.Rip)
+	if net := symbols.Addr(le64(o.mem[o.layout.Header.Off+headerNet:])); net != 0 && pc >= net && pc < net+pageSize {
+		return fmt.Errorf("thread %d is in the net, on its way to a copy or a detour", t.TID())
+	}
 	inside := false
 	for _, p := range o.pieces {
 		inside = inside || pc >= p.start && pc < p.end()
