@@ -346,6 +346,17 @@ func TestJobControl(t *testing.T) {
 	check("continued", "SR")
 	syscall.Kill(g.pid, syscall.SIGTSTP)
 	check("stopped again", "tT")
+	// Either may still be on its way from the signal to the group's stop.
+	eventually(t, "both listen", func() bool {
+		listen := true
+		do(t, tr, func() error {
+			for _, th := range p.Threads() {
+				listen = listen && th.groupStop
+			}
+			return nil
+		})
+		return listen
+	})
 	do(t, tr, func() error { return p.Detach(context.Background(), nil) })
 	if err := stop(); err != nil {
 		t.Fatal(err)
