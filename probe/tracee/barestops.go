@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"strconv"
 	"sync/atomic"
 	"syscall"
@@ -30,16 +29,14 @@ import (
 func BareStops(pid int, stepped uint64) (end func() error, err error) {
 	b := &bareStops{pid: pid, stepped: stepped}
 	ready, ended := make(chan error), make(chan error, 1)
-	go func() {
-		// The thread is not given back: with its end the kernel detaches.
-		runtime.LockOSThread()
+	ownThread(func() {
 		if err := b.seize(); err != nil {
 			ready <- err
 			return
 		}
 		ready <- nil
 		ended <- b.serve()
-	}()
+	})
 	if err := <-ready; err != nil {
 		return nil, err
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -79,7 +78,7 @@ func New() (*Tracer, error) {
 		},
 	}
 	ready := make(chan error)
-	go t.thread(ready)
+	ownThread(func() { t.thread(ready) })
 	if err := <-ready; err != nil {
 		return nil, err
 	}
@@ -118,9 +117,6 @@ func makeInterrupting() error {
 }
 
 func (t *Tracer) thread(ready chan<- error) {
-	// Never unlocked: the thread ends with the goroutine, and the kernel then
-	// detaches whatever it still traces.
-	runtime.LockOSThread()
 	defer close(t.done)
 	t.tid = unix.Gettid()
 	if err := errors.Join(makeInterrupting(), quietChildren()); err != nil {
