@@ -101,13 +101,13 @@ func (s *Session) preHandler(p *placed) {
 	name := "PreHandler"
 	run := func() { skip = u.pre(u.kp, r) }
 	if u.call != nil {
-		args, ok := s.callArgs(p, r)
+		entry, ok := s.bindEntry(p, r)
 		if !ok {
 			p.tap.producer.Count(s.ctx.CPU, p.id, ring.CounterLost, 1)
 			return
 		}
 		name = "Entry"
-		run = func() { skip = u.call.run(args) }
+		run = func() { skip = entry() }
 	}
 	if !s.callHandler(u, name, r, run) {
 		return

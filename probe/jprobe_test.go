@@ -1,7 +1,6 @@
 package probe
 
 import (
-	"errors"
 	"fmt"
 	"reflect"
 	"strings"
@@ -141,37 +140,5 @@ func TestJprobeFault(t *testing.T) {
 	}
 	if st := maybe.Stats(); nils != 100 || st.Recorded != 100 {
 		t.Errorf("%d calls, %+v", nils, st)
-	}
-}
-
-// TestSignatures refuses what C has not.
-func TestSignatures(t *testing.T) {
-	for _, c := range []struct {
-		entry any
-		param int
-		want  string
-	}{
-		{nil, 0, "no function"},
-		{7, 0, "no function"},
-		{(func())(nil), 0, "no function"},
-		{func(int, chan int) {}, 2, "parameter 2 (chan int): C has no such type"},
-		{func([]byte) {}, 1, "*[N]T"},
-		{func(*Regs, [4]int) {}, 2, "*[N]T"},
-		{func(struct{ A int }) {}, 1, "by value"},
-		{func(*struct{ a int }) {}, 1, "field a of struct { a int } is not exported"},
-		{func(*struct{ A *int }) {}, 1, "field A: *int is no number"},
-		{func(*[4000]byte) {}, 1, "4000 bytes"},
-		{func(*struct{}) {}, 1, "points to nothing"},
-		{func(...int) {}, 1, "number of arguments"},
-		{func(int) bool { return false }, 0, "*Regs"},
-		{func(*Regs) int { return 0 }, 0, "one result"},
-		{func(int, *Regs) {}, 2, "is not exported"},
-		{func(a, b, c, d, e, f, g, h, i float64) {}, 9, "only 8"},
-	} {
-		_, err := (&Jprobe{Kprobe: Kprobe{Symbol: "work"}, Entry: c.entry}).register()
-		var se *SignatureError
-		if !errors.As(err, &se) || se.Param != c.param || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%T: %v", c.entry, err)
-		}
 	}
 }

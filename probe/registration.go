@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"kprobe/fetch"
+	"kprobe/probe/signature"
 )
 
 // registered is what the engine knows of a probe that was registered. It is not
@@ -16,12 +17,15 @@ import (
 type registered struct {
 	probe Probe
 	kp    *Kprobe
-	kret  *Kretprobe // nil for others
-	call  *call      // of a jprobe
+	kret  *Kretprobe      // nil for others
+	call  *signature.Func // of a jprobe
 	def   *fetch.Def
-	s     *Session
-	pre   func(p *Kprobe, regs *Regs) bool
-	gone  atomic.Bool // it was unregistered
+	// abi is a jprobe's definition for a function without debug information,
+	// where that differs; nil: it doesn't.
+	abi  *fetch.Def
+	s    *Session
+	pre  func(p *Kprobe, regs *Regs) bool
+	gone atomic.Bool // it was unregistered
 	// sync says that handlers run with the thread stopped: the probe must be a
 	// breakpoint.
 	sync bool

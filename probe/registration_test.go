@@ -50,6 +50,7 @@ func TestRegisterAllOrNone(t *testing.T) {
 		"data size":     {&Kretprobe{Kprobe: Kprobe{Symbol: "work"}, DataSize: -1}, new(*InvalidProbeError)},
 		"pre at return": {&Kretprobe{Kprobe: Kprobe{Symbol: "work", PreHandler: func(*Kprobe, *Regs) bool { return true }}}, new(*InvalidProbeError)},
 		"jprobe inside": {&Jprobe{Kprobe: Kprobe{Symbol: "work", Offset: 4}, Entry: func() {}}, new(error)},
+		"hit and fault": {&Jprobe{Kprobe: Kprobe{Symbol: "work", FaultHandler: func(*Kprobe, *Regs, *Fault) bool { return false }}, Entry: func(*Hit) {}}, new(*InvalidProbeError)},
 		"signature":     {&Jprobe{Kprobe: Kprobe{Symbol: "work"}, Entry: 1}, new(*SignatureError)},
 		"data":          {&Kprobe{Symbol: "global_text"}, new(error)},
 		"twice":         {twice, new(error)},

@@ -26,6 +26,7 @@ var floors = []string{
 	"kprobe/output",
 	"kprobe/probe",
 	"kprobe/probe/tracee",
+	"kprobe/probe/signature",
 	"kprobe/probe/detour",
 	"kprobe/probe/plan",
 	"kprobe/probe/ring",
@@ -38,7 +39,7 @@ var floors = []string{
 // pure names the rooms that touch no process: no system calls in them.
 var pure = []string{
 	"kprobe/fetch", "kprobe/probe/insn", "kprobe/probe/asm", "kprobe/probe/plan",
-	"kprobe/probe/detour",
+	"kprobe/probe/detour", "kprobe/probe/signature",
 }
 
 type goPackage struct {
