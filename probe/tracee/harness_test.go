@@ -78,7 +78,14 @@ type target struct {
 // spawn starts a program that prints its process id first.
 func spawn(t testing.TB, path string, args ...string) *target {
 	t.Helper()
+	return spawnAs(t, nil, path, args...)
+}
+
+// spawnAs is spawn with attributes for the shell.
+func spawnAs(t testing.TB, attr *syscall.SysProcAttr, path string, args ...string) *target {
+	t.Helper()
 	cmd := exec.Command("/bin/sh", append([]string{"-c", `"$@"; echo "status $?"`, "sh", path}, args...)...)
+	cmd.SysProcAttr = attr
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
