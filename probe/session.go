@@ -100,11 +100,13 @@ func Attach(ctx context.Context, pids []int, o Options) (*Session, error) {
 	for _, pid := range pids {
 		p, err := s.tracer.Attach(ctx, pid)
 		if err == nil {
-			err = s.tracer.Do(func() error { return s.adopt(p) })
+			if err = s.tracer.Do(func() error { return s.adopt(p) }); err != nil {
+				err = fmt.Errorf("process %d: %w", pid, err)
+			}
 		}
 		if err != nil {
 			_ = s.Close(context.WithoutCancel(ctx))
-			return nil, fmt.Errorf("process %d: %w", pid, err)
+			return nil, err
 		}
 	}
 	return s, nil

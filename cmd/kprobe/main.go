@@ -35,13 +35,17 @@ func run() int {
 		// Without /proc or descriptors for a second process one must do.
 		fmt.Fprintf(os.Stderr, "kprobe: warning: no guardian: %v\n", err)
 	}
+	proc := facts.Live()
+	if link != nil {
+		proc.Front = os.Getppid()
+	}
 	return cli.Execute(context.Background(), os.Args[1:], &cli.Deps{
 		In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
 		Terminal: term.IsTerminal(int(os.Stdout.Fd())),
 		Size:     size,
 		Stdio:    [3]*os.File{os.Stdin, os.Stdout, os.Stderr},
 		Engine:   engine{},
-		Proc:     facts.Live(),
+		Proc:     proc,
 		Link:     link,
 		Getenv:   os.Getenv,
 		Now:      now,

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -119,4 +120,24 @@ func (w *where) check() error {
 		return misuse("-p and -x exclude each other")
 	}
 	return nil
+}
+
+// flagError says what is wrong with a flag, without the names of the functions
+// that found it out.
+func flagError(_ *cobra.Command, err error) error {
+	var num *strconv.NumError
+	var bad *pflag.InvalidValueError
+	if !errors.As(err, &bad) {
+		return err
+	}
+	why := bad.Unwrap().Error()
+	switch {
+	case errors.As(err, &num) && errors.Is(num, strconv.ErrRange):
+		why = "it is too large"
+	case errors.As(err, &num):
+		why = "it is no number"
+	case bad.GetFlag().Value.Type() == "duration":
+		why = "it is no time such as 10s or 500ms"
+	}
+	return misuse("--%s %q: %s", bad.GetFlag().Name, bad.GetValue(), why)
 }

@@ -9,6 +9,7 @@ import (
 
 	"kprobe/fetch"
 	"kprobe/probe"
+	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
 
@@ -121,11 +122,20 @@ func syntaxOf(def *probe.DefError) *fetch.SyntaxError {
 
 // hint says what to do next where the error does not say it itself.
 func hint(err error) string {
+	var traced *tracee.TracedError
+	if errors.As(err, &traced) {
+		if traced.Comm == "kprobe" {
+			return fmt.Sprintf("kprobe add -p %d DEF gives that trace another probe, kprobe profile -p %d shows its counters", traced.PID, traced.PID)
+		}
+		return fmt.Sprintf("a thread has one tracer at a time: end process %d, or detach it", traced.By)
+	}
 	switch {
 	case errors.Is(err, symbols.ErrNotMapped):
 		return "kprobe functions -p PID lists what the process has mapped; --pending waits for a library that it loads later"
 	case errors.Is(err, symbols.ErrNoDebugInfo), errors.Is(err, fetch.ErrNoDebugInfo):
 		return "compile with -g, install the program's debug package, or name debuginfod servers in DEBUGINFOD_URLS"
+	case errors.Is(err, tracee.ErrSeccomp):
+		return "as root kprobe suspends the program's rules while it makes system calls in it"
 	case errors.Is(err, symbols.ErrBadELF):
 		return "-x takes a program or a shared library"
 	}

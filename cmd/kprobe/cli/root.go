@@ -42,6 +42,7 @@ func New(d *Deps) *cobra.Command {
 			return misuse("name a command: %s", strings.Join(commandNames(c), ", "))
 		},
 	}
+	root.SetFlagErrorFunc(flagError)
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetIn(d.In)
 	root.SetOut(d.Out)

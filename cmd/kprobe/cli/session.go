@@ -178,6 +178,11 @@ func giveBack() (stop func()) {
 
 func (o *sessionOptions) begin(ctx context.Context, d *Deps, p probe.Options, signals *interrupts) (Session, error) {
 	if len(o.command) == 0 {
+		for _, pid := range o.pids {
+			if d.Proc.Own(pid) {
+				return nil, fmt.Errorf("process %d is kprobe itself, which would wait for itself", pid)
+			}
+		}
 		return d.Engine.Attach(ctx, o.pids, p)
 	}
 	path, err := exec.LookPath(o.command[0])

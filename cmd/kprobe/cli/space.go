@@ -32,6 +32,9 @@ func (w *where) open(files *symbols.Cache, module string) (*symbols.Space, error
 		if err != nil {
 			return nil, fail(fmt.Errorf("process %d: %w", w.pids[0], err))
 		}
+		if len(space.Modules()) == 0 {
+			return nil, fail(fmt.Errorf("process %d has no memory: it has ended, or is a thread of the kernel", w.pids[0]))
+		}
 		return space, nil
 	case w.exec != "":
 		return openFile(files, w.exec)

@@ -10,14 +10,20 @@ import (
 	"kprobe/output"
 )
 
-// capSysPtrace is the number of CAP_SYS_PTRACE (capabilities(7)).
-const capSysPtrace = 19
+// Numbers of capabilities (capabilities(7)).
+const (
+	capSysPtrace = 19
+	capSysAdmin  = 21
+)
+
+// has reports whether a process has a capability.
+func has(who status, capability uint) bool {
+	caps, err := strconv.ParseUint(who["CapEff"], 16, 64)
+	return err == nil && caps>>capability&1 != 0
+}
 
 // mayTraceAny reports whether the asking process has CAP_SYS_PTRACE.
-func mayTraceAny(who status) bool {
-	caps, err := strconv.ParseUint(who["CapEff"], 16, 64)
-	return err == nil && caps>>capSysPtrace&1 != 0
-}
+func mayTraceAny(who status) bool { return has(who, capSysPtrace) }
 
 func (p Proc) identity(pid int, st status) output.Fact {
 	name := st["Name"]
@@ -26,7 +32,7 @@ func (p Proc) identity(pid int, st status) output.Fact {
 			fmt.Sprintf("probe the process: -p %d", tgid))
 	}
 	switch {
-	case pid == p.Self:
+	case p.Own(pid):
 		return blocked("process", fmt.Sprintf("%d is kprobe itself", pid), "choose another process")
 	case st.field("State", 0) == "Z" || st.field("State", 0) == "X":
 		return blocked("process", fmt.Sprintf("process %d (%s) has ended, and its parent has not taken notice yet", pid, name),
@@ -44,6 +50,10 @@ func (p Proc) identity(pid int, st status) output.Fact {
 // CAP_SYS_PTRACE.
 func (p Proc) permission(pid int, st, who status) output.Fact {
 	if mayTraceAny(who) {
+		if p.refused(pid) {
+			return blocked("permission", "the system's policy forbids it even to root (a container's limits, or a security module)",
+				"run kprobe outside the container, or have the policy allow it")
+		}
 		return fine("permission", "kprobe has CAP_SYS_PTRACE")
 	}
 	uid, gid := who.field("Uid", 1), who.field("Gid", 1)
@@ -63,7 +73,23 @@ func (p Proc) permission(pid int, st, who status) output.Fact {
 		return blocked("permission", "the process may not be dumped (it gained privileges, or asked for it), so only root may trace it",
 			"run kprobe as root")
 	}
+	if p.refused(pid) && p.yama(pid, who).OK {
+		return blocked("permission", "the system's policy forbids it (a container's limits, or a security module)",
+			"run kprobe as root, or have the policy allow it")
+	}
 	return fine("permission", "kprobe runs as the owner of the process")
+}
+
+// refused reports whether the kernel says no to tracing the process: opening
+// its memory is checked as attaching is (PTRACE_MODE_ATTACH, fs/proc/base.c),
+// and does nothing to the process.
+func (p Proc) refused(pid int) bool {
+	f, err := os.Open(p.path(pid, "mem"))
+	if err != nil {
+		return os.IsPermission(err)
+	}
+	f.Close()
+	return false
 }
 
 // yama applies the Yama security module's rule
@@ -126,8 +152,16 @@ func (p Proc) tracer(pid int) output.Fact {
 				name = other["Name"]
 			}
 			return blocked("tracer", fmt.Sprintf("thread %s is traced by process %d (%s); a thread has one tracer at a time", task.Name(), by, name),
-				fmt.Sprintf("end or detach process %d", by))
+				remedy(pid, by, name))
 		}
 	}
 	return fine("tracer", "no other tracer")
+}
+
+// remedy says what to do about another tracer.
+func remedy(pid, by int, name string) string {
+	if name == "kprobe" {
+		return fmt.Sprintf("kprobe add -p %d DEF gives that trace another probe, kprobe profile -p %d shows its counters; or end process %d", pid, pid, by)
+	}
+	return fmt.Sprintf("end or detach process %d", by)
 }

@@ -20,10 +20,15 @@ import (
 type Proc struct {
 	Root string // "/proc"
 	Self int    // the process that asks
+	// Front is the process that the user started, where it is another; 0 is none.
+	Front int
 }
 
 // Live is this machine's /proc.
 func Live() Proc { return Proc{Root: "/proc", Self: os.Getpid()} }
+
+// Own reports whether the process is the one that asks.
+func (p Proc) Own(pid int) bool { return pid == p.Self || pid == p.Front }
 
 // Check gathers the facts of a process, those that stand in the way marked. A
 // process that does not exist, or ends meanwhile, is a fact and no error.
@@ -41,7 +46,7 @@ func (p Proc) Check(pid int) []output.Fact {
 		return facts
 	}
 	facts = append(facts, p.permission(pid, st, who), p.yama(pid, who), p.tracer(pid), p.program(pid))
-	facts = append(facts, seccomp(st), state(st), threads(st), p.namespaces(pid), shadowStack(st))
+	facts = append(facts, seccomp(st, who), state(st), threads(st), p.namespaces(pid), shadowStack(st))
 	return append(facts, p.runtime(pid)...)
 }
 

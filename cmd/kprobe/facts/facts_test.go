@@ -5,8 +5,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"kprobe/output"
 )
@@ -125,6 +128,14 @@ func TestFacts(t *testing.T) {
 		{"set-user-id: one of three", func(m *machine) { m.asked["Uid"] = "1000\t0\t1000\t1000" }, "permission", true, false, "user", "root"},
 		{"another group", func(m *machine) { m.asked["Gid"] = "1000\t1000\t5\t5" }, "permission", true, false, "group 5", "root"},
 		{"root may", func(m *machine) { root(m); m.asked["Uid"] = "7\t7\t7\t7" }, "permission", false, true, "CAP_SYS_PTRACE", ""},
+		{"traced by another kprobe", func(m *machine) {
+			m.asked["TracerPid"] = "300"
+			m.file("300/status", text(map[string]string{"Name": "kprobe"}))
+		}, "tracer", true, false, "by process 300 (kprobe)", "kprobe add -p 200 DEF"},
+		{"traced by a debugger", func(m *machine) {
+			m.asked["TracerPid"] = "300"
+			m.file("300/status", text(map[string]string{"Name": "gdb"}))
+		}, "tracer", true, false, "by process 300 (gdb)", "end or detach process 300"},
 		{"scope 0", func(m *machine) { m.file("sys/kernel/yama/ptrace_scope", "0\n") }, "ptrace scope", false, true, "0:", ""},
 		{"scope 1", func(m *machine) { m.file("sys/kernel/yama/ptrace_scope", "1\n") }, "ptrace scope", true, false, "only programs that kprobe starts", "ptrace_scope"},
 		{"scope 1, a descendant", func(m *machine) {
@@ -140,8 +151,27 @@ func TestFacts(t *testing.T) {
 			m.file("200/task/201/status", text(other))
 		}, "tracer", true, false, "thread 201 is traced by process 100 (kprobe)", "process 100"},
 		{"no ELF", func(m *machine) { m.file("exe", "#!/bin/sh\n"); m.link("200/exe", filepath.Join(m.root, "exe")) }, "program", false, false, "can't be read", ""},
-		{"strict seccomp", func(m *machine) { m.asked["Seccomp"] = "1" }, "seccomp", true, false, "strict", "without"},
-		{"seccomp filters", func(m *machine) { m.asked["Seccomp"] = "2"; m.asked["Seccomp_filters"] = "3" }, "seccomp", false, false, "3 filters", "mmap"},
+		{"strict seccomp", func(m *machine) { m.asked["Seccomp"] = "1" }, "seccomp", true, false, "strict", "as root"},
+		{"seccomp filters", func(m *machine) { m.asked["Seccomp"] = "2"; m.asked["Seccomp_filters"] = "3" }, "seccomp", true, false, "3 filters", "as root"},
+		{"seccomp before 5.9", func(m *machine) { m.asked["Seccomp"] = "2" }, "seccomp", true, false, "filters: its rules", "as root"},
+		{"strict seccomp, root", func(m *machine) { root(m); m.asked["Seccomp"] = "1" }, "seccomp", false, true, "strict mode, which kprobe suspends", ""},
+		{"a seccomp filter, root", func(m *machine) { root(m); m.asked["Seccomp"] = "2"; m.asked["Seccomp_filters"] = "1" }, "seccomp", false, true, "1 filter, which", ""},
+		{"seccomp filters, root with a filter", func(m *machine) {
+			root(m)
+			m.asker["Seccomp"], m.asker["Seccomp_filters"] = "2", "1"
+			m.asked["Seccomp"], m.asked["Seccomp_filters"] = "2", "2"
+		}, "seccomp", true, false, "2 filters", "outside"},
+		{"a container's seccomp filter", func(m *machine) {
+			m.asker["Seccomp"], m.asker["Seccomp_filters"] = "2", "1"
+			m.asked["Seccomp"], m.asked["Seccomp_filters"] = "2", "1"
+		}, "seccomp", false, false, "no more than kprobe has itself", "outside"},
+		{"a program that was replaced", func(m *machine) {
+			exe := filepath.Join(m.root, "server (deleted)")
+			if err := os.Symlink("/proc/self/exe", exe); err != nil {
+				m.t.Fatal(err)
+			}
+			m.link("200/exe", exe)
+		}, "program", false, false, "server, x86-64, which was deleted or replaced", "new file"},
 		{"stopped", func(m *machine) { m.asked["State"] = "T (stopped)" }, "state", false, false, "stopped", "CONT"},
 		{"in the kernel", func(m *machine) { m.asked["State"] = "D (disk sleep)" }, "state", false, false, "waits in the kernel", ""},
 		{"threads", func(m *machine) { m.asked["Threads"] = "17" }, "threads", false, true, "17 threads", ""},
@@ -210,5 +240,43 @@ func TestLiveProcess(t *testing.T) {
 	}
 	if f := find(t, facts, "program"); !f.OK || !strings.Contains(f.Text, "x86-64") {
 		t.Errorf("%+v", f)
+	}
+}
+
+// TestPolicy says that the kernel has the last word: it is asked whether the
+// process may be traced, whatever the rules make of it.
+func TestPolicy(t *testing.T) {
+	if f := find(t, Live().Check(os.Getpid()), "process"); !f.Blocks || !strings.Contains(f.Text, "kprobe itself") {
+		t.Errorf("itself: %+v", f)
+	}
+	front := Proc{Root: "/proc", Self: os.Getpid(), Front: os.Getppid()}
+	if f := find(t, front.Check(os.Getppid()), "process"); !f.Blocks || !strings.Contains(f.Text, "kprobe itself") {
+		t.Errorf("the front: %+v", f)
+	}
+	m := newMachine(t)
+	m.file("200/mem", "")
+	if err := os.Chmod(filepath.Join(m.root, "200/mem"), 0); err != nil {
+		t.Fatal(err)
+	}
+	m.check()
+	for dir := m.root; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// No file refuses root: for this thread, files are another user's.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	was, err := unix.SetfsuidRetUid(65534)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Setfsuid(was) }()
+	for _, asker := range []string{"0000000000000000", "000001ffffffffff"} {
+		st := map[string]string{"Uid": m.asker["Uid"], "Gid": m.asker["Gid"], "CapEff": asker}
+		f := Proc{Root: m.root, Self: 100}.permission(200, m.asked, st)
+		if !f.Blocks || !strings.Contains(f.Text, "policy") || f.Remedy == "" {
+			t.Errorf("%s: %+v", asker, f)
+		}
 	}
 }

@@ -31,23 +31,44 @@ func (p Proc) program(pid int) output.Fact {
 	if f.Class != elf.ELFCLASS64 {
 		return blocked("program", name+" is code with 32-bit addresses (x32)", "kprobe probes 64-bit code only")
 	}
+	if gone, ok := strings.CutSuffix(name, " (deleted)"); ok {
+		return note("program", gone+", x86-64, which was deleted or replaced since: the process runs the old file, and that is what is probed",
+			"definitions that are kept would be about the new file")
+	}
 	return fine("program", name+", x86-64")
 }
 
-func seccomp(st status) output.Fact {
-	switch st["Seccomp"] {
-	case "1":
-		return blocked("seccomp", "strict mode: the process may only read, write and exit, and kprobe can't map memory in it",
-			"start the program without it")
-	case "2":
-		n := st["Seccomp_filters"]
-		if n == "" {
-			n = "some"
+// seccomp looks at the rules for the system calls that kprobe makes in the
+// process. Whoever has CAP_SYS_ADMIN and no such rules of its own suspends them
+// for these calls (PTRACE_O_SUSPEND_SECCOMP, ptrace(2)).
+func seccomp(st, who status) output.Fact {
+	mode, n := st["Seccomp"], st.number("Seccomp_filters")
+	what := "strict mode"
+	if mode == "2" {
+		what = "filters"
+		if n > 0 {
+			what = count(n, "filter")
 		}
-		return note("seccomp", n+" filters: they may forbid the system calls that kprobe makes in the process, such as mmap",
-			"if attaching fails, allow mmap, mprotect and memfd_create in the filter")
 	}
-	return fine("seccomp", "no filter")
+	switch own := who["Seccomp"]; {
+	case mode != "1" && mode != "2":
+		return fine("seccomp", "no filter")
+	case has(who, capSysAdmin) && (own == "0" || own == ""):
+		return fine("seccomp", what+", which kprobe suspends while it makes calls in the process")
+	case mode == "2" && n > 0 && n <= who.number("Seccomp_filters"):
+		return note("seccomp", what+", no more than kprobe has itself: those of a container that both are in, most likely",
+			"if attaching fails, run kprobe outside the container as root")
+	}
+	return blocked("seccomp", what+": its rules may forbid the system calls that kprobe makes in the process, and only root can suspend them",
+		"run kprobe as root, outside of any container")
+}
+
+// count puts a number before a word.
+func count(n int, word string) string {
+	if n == 1 {
+		return "1 " + word
+	}
+	return fmt.Sprintf("%d %ss", n, word)
 }
 
 func state(st status) output.Fact {

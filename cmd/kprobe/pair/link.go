@@ -43,6 +43,8 @@ func Open() *Link {
 		return nil
 	}
 	unix.CloseOnExec(fd)
+	// It was executed as /proc/self/exe: ps and others would show "exe".
+	_ = os.WriteFile("/proc/self/comm", []byte("kprobe"), 0)
 	return newLink(os.NewFile(uintptr(fd), "front"))
 }
 
