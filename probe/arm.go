@@ -7,6 +7,7 @@ import (
 
 	"kprobe/fetch"
 	"kprobe/probe/detour"
+	"kprobe/probe/gocode"
 	"kprobe/probe/insn"
 	"kprobe/probe/plan"
 	"kprobe/symbols"
@@ -40,7 +41,7 @@ type want struct {
 	step        bool
 	counted     bool // it was armed before: only how it is armed changes
 	conditional bool // an exit by a conditional jump
-	room        goRoom
+	room        gocode.Room
 	kind        wantKind
 	hook        hook
 	pop         uint16       // of an exit that takes a jump: what it takes off the stack besides

@@ -1,13 +1,11 @@
 package probe
 
 import (
-	"debug/elf"
 	"fmt"
 	"strings"
 	"testing"
 
 	"kprobe/internal/fixture"
-	"kprobe/symbols"
 )
 
 // How often testdata/probe_go.go calls its functions.
@@ -105,60 +103,4 @@ func TestGoRuntime(t *testing.T) {
 	}
 	l.finish(sub.pid())
 	sub.end()
-}
-
-// TestStackCheck: the check is found in all functions that have one, as the
-// assembler's own words say: those that call runtime.morestack.
-func TestStackCheck(t *testing.T) {
-	path := fixture.Build(t, "probe_go.go")
-	f, err := symbols.OpenFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	more := map[uint64]bool{}
-	e, err := elf.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer e.Close()
-	syms, err := e.Symbols()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, s := range syms {
-		if strings.HasPrefix(s.Name, "runtime.morestack") {
-			more[s.Value] = true
-		}
-	}
-	found, missed, wrong, compiled := 0, 0, 0, 0
-	for _, fn := range f.Funcs() {
-		d, err := decodeFunction(f, fn, symbols.Addr(fn.Start))
-		if err != nil || more[uint64(fn.Start)] {
-			continue
-		}
-		calls := uint64(0)
-		for _, x := range d.sweep.Targets() {
-			if x.Call && more[x.To] {
-				calls = x.From - uint64(fn.Start)
-			}
-		}
-		g := d.goCode(f)
-		if g.kind == symbols.GoCompiled {
-			compiled++
-		}
-		switch {
-		case g.checked == 0 && calls != 0:
-			missed++
-			t.Logf("%s has a check that was not found", fn.Symbol.Name)
-		case g.checked != 0 && (calls == 0 || calls < g.slow):
-			wrong++
-			t.Errorf("%s has no check, one was found at %#x", fn.Symbol.Name, g.checked)
-		case g.checked != 0:
-			found++
-		}
-	}
-	if found < 1000 || missed*200 > found || compiled < found {
-		t.Errorf("%d checks were found, %d not; %d compiled functions", found, missed, compiled)
-	}
-	t.Logf("%d found, %d not", found, missed)
 }

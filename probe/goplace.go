@@ -7,16 +7,15 @@ import (
 
 	"kprobe/fetch"
 	"kprobe/probe/detour"
-	"kprobe/probe/insn"
+	"kprobe/probe/gocode"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
 
 // goCode is what is known of a function of a file that Go's linker made.
-func (f *function) goCode(file *symbols.File) *goCode {
+func (f *function) goCode(file *symbols.File) *gocode.Func {
 	if f.golang == nil {
-		g := goCodeOf(file, f)
-		f.golang = &g
+		f.golang = gocode.Of(file.GoKind(f.fn.Start), f.code, uint64(f.start), f.sweep)
 	}
 	return f.golang
 }
@@ -34,7 +33,7 @@ func (tg *target) behindCheck(w symbols.Site) (symbols.Site, error) {
 	if err != nil {
 		return w, nil // it stays where it is
 	}
-	if n := f.goCode(w.Module.File).entry(); n != 0 {
+	if n := f.goCode(w.Module.File).Entry(); n != 0 {
 		w.Addr += symbols.Addr(n)
 		w.Vaddr += symbols.Vaddr(n)
 		w.Offset = n
@@ -45,32 +44,23 @@ func (tg *target) behindCheck(w symbols.Site) (symbols.Site, error) {
 
 // goRoom says how the detour of a probe in Go code gets its stack, or why it
 // can have none.
-func (tg *target) goRoom(f *function, w want) (goRoom, string) {
-	return f.goCode(w.at.Module.File).room(uint64(w.at.Addr-f.start), leaves(f, w.at.Addr))
+func (tg *target) goRoom(f *function, w want) (gocode.Room, string) {
+	return f.goCode(w.at.Module.File).Room(uint64(w.at.Addr-f.start), leaves(f, w.at.Addr))
 }
 
-// leaves reports whether the instruction at an address ends the call of its
-// function: r12, r13 and the flags are then free.
+// leaves is gocode.Leaves of a decoded function.
 func leaves(f *function, a symbols.Addr) bool {
-	i, code, ok := f.sweep.At(uint64(a))
-	if !ok {
-		return false
-	}
-	if i.Flags.Any(insn.Ret) {
-		return true
-	}
-	to, direct := i.Target(uint64(a), code)
-	return direct && i.Flags.Any(insn.Jmp) && to-uint64(f.start) >= uint64(len(f.code))
+	return gocode.Leaves(f.sweep, uint64(f.start), uint64(len(f.code)), uint64(a))
 }
 
 // goParams are the parameters of the detour of a probe: in Go code those of its
 // small stacks.
 func (o *optimizer) goParams(w want) detour.Params {
 	p := o.params
-	if w.room == goChecked || w.room == goLook {
-		p.NoRedZone = w.room == goLook
-		p.MaxStack = goStackBytes
-		p.GoLook = w.room == goLook
+	if w.room == gocode.Checked || w.room == gocode.Look {
+		p.NoRedZone = w.room == gocode.Look
+		p.MaxStack = gocode.StackBytes
+		p.GoLook = w.room == gocode.Look
 	}
 	return p
 }

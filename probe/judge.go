@@ -131,10 +131,10 @@ func (f *judged) judge(l *Line, at uint64) {
 	if f.golang != nil && never == "" {
 		off := at - uint64(f.start)
 		if off == 0 {
-			off = f.golang.entry()
+			off = f.golang.Entry()
 			at += off
 		}
-		_, never = f.golang.room(off, leaves(f.function, symbols.Addr(at)))
+		_, never = f.golang.Room(off, leaves(f.function, symbols.Addr(at)))
 	}
 	site := plan.Site{Addr: at, Room: judgedRoom, Trap: never != ""}
 	plans, err := plan.Plan(f.code, []plan.Site{site}, f.reach, nil)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"kprobe/probe/gocode"
 	"kprobe/probe/insn"
 	"kprobe/symbols"
 )
@@ -16,7 +17,7 @@ type function struct {
 	code  []byte // original bytes, from the file
 	sweep *insn.Function
 	// golang is what is known of it as code of Go's; nil until it is asked for.
-	golang *goCode
+	golang *gocode.Func
 }
 
 // function decodes the function that contains the site, once.

@@ -27,6 +27,7 @@ var floors = []string{
 	"kprobe/probe",
 	"kprobe/probe/tracee",
 	"kprobe/probe/signature",
+	"kprobe/probe/gocode",
 	"kprobe/probe/detour",
 	"kprobe/probe/plan",
 	"kprobe/probe/ring",
@@ -39,7 +40,7 @@ var floors = []string{
 // pure names the rooms that touch no process: no system calls in them.
 var pure = []string{
 	"kprobe/fetch", "kprobe/probe/insn", "kprobe/probe/asm", "kprobe/probe/plan",
-	"kprobe/probe/detour", "kprobe/probe/signature",
+	"kprobe/probe/detour", "kprobe/probe/signature", "kprobe/probe/gocode",
 }
 
 type goPackage struct {

@@ -1,4 +1,6 @@
-package probe
+// Package gocode says where in the code of Go's compiler a detour has stack, and
+// how much: pure, from a function's bytes.
+package gocode
 
 import (
 	"bytes"
@@ -36,23 +38,25 @@ import (
 // signals are held until the thread has left it, and without a tracer Go's
 // handler finds an address that is none of its code, and lets it be.
 
-// goStackBytes is what a detour may use in the body of a function that has
+// StackBytes is what a detour may use in the body of a function that has
 // checked its stack: StackLimit less a red zone, which assembly may use, and
 // what a copy of a displaced instruction may take.
-const goStackBytes = 512
+const StackBytes = 512
 
-// goRoom says how a detour gets its stack.
-type goRoom uint8
+// Room says how a detour gets its stack.
+type Room uint8
 
+// The ways in which a detour gets its stack.
 const (
-	goNone    goRoom = iota // there may be none
-	goPlenty                // it is another language's function, on a stack of that language
-	goChecked               // the function has checked
-	goLook                  // the detour has to look, with r12, r14 and the flags
+	None    Room = iota // there may be none
+	Plenty              // it is another language's function, on a stack of that language
+	Checked             // the function has checked
+	Look                // the detour has to look, with r12, r14 and the flags
 )
 
-// goCode is what is known of a function in a file that Go's linker made.
-type goCode struct {
+// Func is what is known of a function in a file that Go's linker made. It is not
+// changed once Of has made it.
+type Func struct {
 	kind symbols.GoKind
 	// In a function that checks its stack: where the body starts and where it
 	// ends, as offsets. Behind it lies what has the stack grown.
@@ -62,13 +66,22 @@ type goCode struct {
 	why  string // why not
 }
 
-// goCodeOf takes a function apart.
-func goCodeOf(file *symbols.File, f *function) goCode {
-	g := goCode{kind: file.GoKind(f.fn.Start)}
+// function is a function's code at an address.
+type function struct {
+	code  []byte
+	start uint64
+	sweep *insn.Function
+}
+
+// Of takes a function apart, of which code are the bytes, at start, and sweep the
+// instructions.
+func Of(kind symbols.GoKind, code []byte, start uint64, sweep *insn.Function) *Func {
+	f := &function{code, start, sweep}
+	g := &Func{kind: kind}
 	if g.kind == symbols.GoForeign {
 		return g
 	}
-	if g.checked, g.slow = stackCheck(f); g.checked != 0 {
+	if g.checked, g.slow = f.stackCheck(); g.checked != 0 {
 		return g
 	}
 	if g.kind != symbols.GoCompiled {
@@ -76,33 +89,48 @@ func goCodeOf(file *symbols.File, f *function) goCode {
 		return g
 	}
 	g.why = "the function doesn't check its stack, so there may be no room for a detour"
-	g.look = looks(f)
+	g.look = f.looks()
 	return g
 }
 
-// room says how a detour at an offset gets its stack. exit says that an
-// instruction leaves the function there; why is set where there is none.
-func (g *goCode) room(off uint64, exit bool) (r goRoom, why string) {
+// Room says how a detour at an offset gets its stack. exit says that the
+// instruction there leaves the function (Leaves); why is set where there is none.
+func (g *Func) Room(off uint64, exit bool) (r Room, why string) {
 	switch {
 	case g.kind == symbols.GoForeign:
-		return goPlenty, ""
+		return Plenty, ""
 	case g.checked != 0 && off >= g.checked && off < g.slow:
-		return goChecked, ""
+		return Checked, ""
 	case g.checked != 0:
-		return goNone, "the function's stack is not checked there, so there may be no room for a detour"
+		return None, "the function's stack is not checked there, so there may be no room for a detour"
 	case g.look && (off == 0 || exit):
-		return goLook, ""
+		return Look, ""
 	}
-	return goNone, g.why
+	return None, g.why
 }
 
-// entry is the offset at which a probe of the function's entry stands.
-func (g *goCode) entry() uint64 { return g.checked }
+// Entry is the offset at which a probe of the function's entry stands: 0, or
+// behind the check of the stack.
+func (g *Func) Entry() uint64 { return g.checked }
+
+// Leaves reports whether the instruction at an address ends the call of its
+// function, which is size bytes long: r12, r13 and the flags are then free.
+func Leaves(sweep *insn.Function, start, size, at uint64) bool {
+	i, code, ok := sweep.At(at)
+	if !ok {
+		return false
+	}
+	if i.Flags.Any(insn.Ret) {
+		return true
+	}
+	to, direct := i.Target(at, code)
+	return direct && i.Flags.Any(insn.Jmp) && to-start >= size
+}
 
 // stackCheck finds where a function's body starts, behind the check of its
 // stack, and where it ends: at the code that has the stack grown and jumps
 // back to the start. Both are 0 if it doesn't start with a check.
-func stackCheck(f *function) (checked, slow uint64) {
+func (f *function) stackCheck() (checked, slow uint64) {
 	code := f.code
 	n := 0
 	skip := func(b ...byte) bool {
@@ -156,18 +184,18 @@ func stackCheck(f *function) (checked, slow uint64) {
 		return 0, 0
 	}
 	checked = uint64(n + size)
-	if to <= checked || to >= uint64(len(code)) || !f.sweep.Boundary(uint64(f.start)+to) || !f.sweep.Boundary(uint64(f.start)+checked) {
+	if to <= checked || to >= uint64(len(code)) || !f.sweep.Boundary(f.start+to) || !f.sweep.Boundary(f.start+checked) {
 		return 0, 0
 	}
 	// From there a call and a jump back to the start, and no way back into
 	// the body.
 	back := false
 	for _, t := range f.sweep.Targets() {
-		from := t.From - uint64(f.start)
+		from := t.From - f.start
 		if t.Call || from < to {
 			continue
 		}
-		if t.To != uint64(f.start) {
+		if t.To != f.start {
 			return 0, 0
 		}
 		back = true
@@ -197,9 +225,9 @@ func jumpTo(code []byte, n int, cond byte) (to uint64, size int) {
 // the goroutine from the start, and at whose entry r12 and the flags are free:
 // it doesn't set r14 (wrappers for callers of the old convention do), doesn't
 // jump to its start, and doesn't read r12 before it sets it.
-func looks(f *function) bool {
+func (f *function) looks() bool {
 	for _, t := range f.sweep.Targets() {
-		if !t.Call && t.To == uint64(f.start) {
+		if !t.Call && t.To == f.start {
 			return false
 		}
 	}
