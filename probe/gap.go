@@ -72,7 +72,7 @@ func eachGap(maps []symbols.Mapping, f func(lo, hi uint64)) {
 		if i == 0 {
 			main = m.Path
 		}
-		end := uint64(m.Start)
+		end := min(uint64(m.Start), highest) // the vsyscall page lies above
 		if m.Path == "[stack]" && end > stackRoom {
 			end -= stackRoom
 		}

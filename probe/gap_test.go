@@ -49,3 +49,22 @@ func TestFindGap(t *testing.T) {
 		}
 	}
 }
+
+// Nothing above the end of user space is free: behind the stack, where it lies
+// at fixed addresses, comes only the vsyscall page.
+func TestFreeRangesEnd(t *testing.T) {
+	maps := []symbols.Mapping{
+		{Start: 0x7ffff7fc9000, End: 0x7ffff7ffe000, Path: "/lib/ld.so"},
+		{Start: 0x7ffffffde000, End: 0x7ffffffff000, Path: "[stack]"},
+		{Start: 0xffffffffff600000, End: 0xffffffffff601000, Path: "[vsyscall]"},
+	}
+	ranges := freeRanges(maps)
+	if len(ranges) == 0 {
+		t.Fatal("nothing is free")
+	}
+	for _, r := range ranges {
+		if r.Hi > highest {
+			t.Errorf("%#x-%#x is offered, user space ends at %#x", r.Lo, r.Hi, uint64(highest))
+		}
+	}
+}
