@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/probe/detour"
+	"kprobe/probe/nets"
 	"kprobe/probe/ring"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
@@ -44,7 +45,7 @@ type area struct {
 	scratchCode  symbols.Addr
 	scratchFrame symbols.Addr
 
-	nets nets
+	nets *nets.Nets
 
 	pools []piece // return probes' instances, writable
 
@@ -56,7 +57,7 @@ type area struct {
 
 // newArea lays everything in the process. On an error it is taken out again.
 func newArea(ctx context.Context, p *tracee.Process, ringSize int) (a *area, err error) {
-	a = &area{proc: p, code: &code{proc: p}, nets: nets{proc: p}}
+	a = &area{proc: p, code: &code{proc: p}, nets: nets.New(p)}
 	defer func() {
 		if err != nil {
 			_ = a.close(ctx)
@@ -139,7 +140,10 @@ func (a *area) layNet(ctx context.Context) error {
 	layout := a.file.layout
 	a.landing = p.start + pageSize
 	a.cells = layout.Instances.Off
-	text, err := a.nets.lay(ctx, p.start, a.file.addr(a.tableAt), a.file.addr(layout.Header.Off+headerSteps), a.landing, landings*landingSize)
+	text, err := a.nets.Lay(ctx, p.start, nets.Links{
+		Table: a.file.addr(a.tableAt), Steps: a.file.addr(layout.Header.Off + headerSteps),
+		Landings: a.landing, LandingsSize: landings * landingSize,
+	})
 	if err != nil {
 		return err
 	}
@@ -158,8 +162,8 @@ func (a *area) layNet(ctx context.Context) error {
 		return fmt.Errorf("write the net: %w", err)
 	}
 	h := layout.Header.Off
-	a.file.store64(h+headerNetData, uint64(a.nets.data))
-	a.file.store64(h+headerNet, uint64(a.nets.code))
+	a.file.store64(h+headerNetData, uint64(a.nets.Data()))
+	a.file.store64(h+headerNet, uint64(a.nets.Code()))
 	a.file.store64(h+headerScratchCode, uint64(a.scratchCode))
 	a.file.store64(h+headerScratchFrame, uint64(a.scratchFrame))
 	return nil
@@ -177,7 +181,7 @@ const (
 // stay, two pages that lead to the program's own actions.
 func (a *area) close(ctx context.Context) error {
 	var errs []error
-	chained, err := a.nets.remove(ctx)
+	chained, err := a.nets.Remove(ctx)
 	if err != nil {
 		errs = append(errs, err)
 	}
@@ -196,13 +200,13 @@ func (a *area) close(ctx context.Context) error {
 	}
 	keep := symbols.Addr(0)
 	if chained {
-		keep = a.nets.code
-		errs = append(errs, a.nets.connect(0, 0, 0, 0))
+		keep = a.nets.Code()
+		errs = append(errs, a.nets.Disconnect())
 		if p := a.code.holds(keep); p != nil {
 			unmap(p.start+pageSize, p.size-pageSize)
 		}
 	} else {
-		unmap(a.nets.data, pageSize, headerNet)
+		unmap(a.nets.Data(), pageSize, headerNet)
 	}
 	errs = append(errs, a.forget(ring.SitesOff), a.code.unmap(ctx, keep))
 	for _, p := range a.pools {

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kprobe/probe/nets"
 	"kprobe/probe/tracee"
 )
 
@@ -102,7 +103,7 @@ func (tg *target) netsAtStop(t *tracee.Thread) {
 // layNetsAgain puts a net in front of each action that has taken its place.
 func (tg *target) layNetsAgain(t *tracee.Thread) {
 	a, w := tg.area, &tg.netWatch
-	for sig := range a.nets.caught {
+	for sig := range a.nets.Signals() {
 		changed, err := a.catch(tg.s.run, t, sig)
 		if changed {
 			w.stopPause, w.tickPause = netsSoon, netsTick
@@ -114,7 +115,7 @@ func (tg *target) layNetsAgain(t *tracee.Thread) {
 			}
 		}
 		if err != nil && !errors.Is(err, tracee.ErrGone) && !w.toldFailed {
-			w.toldFailed = errors.Is(err, errNets)
+			w.toldFailed = errors.Is(err, nets.ErrNone)
 			tg.s.logf("process %d: %s is not answered by a net: %v", tg.proc.PID(), unix.SignalName(sig), err)
 		}
 	}

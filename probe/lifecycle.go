@@ -302,7 +302,7 @@ func (tg *target) moveOut(t *tracee.Thread) error {
 	if err != nil {
 		return nil // gone
 	}
-	tg.area.nets.look(symbols.Addr(regs.Rip))
+	tg.area.nets.Look(symbols.Addr(regs.Rip))
 	if stage := tg.patches.stageAt(symbols.Addr(regs.Rip)); stage != nil {
 		t.CancelStep()
 		// One landing may return to another.

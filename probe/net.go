@@ -16,7 +16,7 @@ import (
 // It may be called again: a net that the program has replaced since gets
 // another one in front. t is a stopped thread of the process or nil.
 func (a *area) catch(ctx context.Context, t *tracee.Thread, sig syscall.Signal) (changed bool, err error) {
-	changed, err = a.nets.catch(ctx, t, sig)
+	changed, err = a.nets.Catch(ctx, t, sig)
 	if err == nil && changed && sig == unix.SIGTRAP {
 		err = a.proc.GuardTrap(ctx, t)
 	}
@@ -27,9 +27,7 @@ func (a *area) catch(ctx context.Context, t *tracee.Thread, sig syscall.Signal) 
 // actions back. What is mapped stays: it is inherited, unused and gone at
 // exec.
 func (a *area) leaveChild(ctx context.Context) error {
-	kid := a.nets
-	kid.proc = a.proc
-	_, err := kid.remove(ctx)
+	_, err := a.nets.Inherited(a.proc).Remove(ctx)
 	return err
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"kprobe/probe/detour"
 	"kprobe/probe/insn"
+	"kprobe/probe/nets"
 	"kprobe/probe/plan"
 	"kprobe/probe/ring"
 	"kprobe/probe/tracee"
@@ -362,7 +363,7 @@ func (o *leftover) unmap(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a := &area{proc: o.p, code: &code{proc: o.p, pieces: o.pieces}, pools: o.pools, nets: nets{proc: o.p}}
+	a := &area{proc: o.p, code: &code{proc: o.p, pieces: o.pieces}, pools: o.pools, nets: nets.New(o.p)}
 	a.file = &memfile{layout: o.layout, base: o.base, size: o.size}
 	h := o.layout.Header.Off
 	a.scratchCode = symbols.Addr(le64(o.mem[h+headerScratchCode:]))
@@ -383,7 +384,7 @@ func (o *leftover) unmap(ctx context.Context) error {
 		if !pages.holds(code, pageSize) || !pages.holds(data, pageSize) {
 			return errors.New("the nets of the earlier kprobe are not where it says")
 		}
-		if err := a.nets.find(code, data); err != nil {
+		if err := a.nets.Find(code, data); err != nil {
 			return err
 		}
 	}

@@ -25,6 +25,7 @@ var floors = []string{
 	"kprobe/cmd/kprobe",
 	"kprobe/output",
 	"kprobe/probe",
+	"kprobe/probe/nets",
 	"kprobe/probe/tracee",
 	"kprobe/probe/signature",
 	"kprobe/probe/gocode",

@@ -1,0 +1,291 @@
+package nets
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/probe/detour"
+	"kprobe/probe/tracee"
+	"kprobe/symbols"
+)
+
+const (
+	codeAt = symbols.Addr(0x10000)
+	dataAt = symbols.Addr(0x20000)
+	trap   = unix.SIGTRAP
+)
+
+// process is a process as the nets see it: a page of memory, and actions.
+type process struct {
+	data    [Size]byte
+	actions map[syscall.Signal]tracee.Sigaction
+	// before runs before an action is replaced: what the program does meanwhile.
+	before func()
+	deny   error // of asking for actions and replacing them
+}
+
+func (p *process) page(b []byte, at symbols.Addr) ([]byte, error) {
+	if at < dataAt || at+symbols.Addr(len(b)) > dataAt+Size {
+		return nil, syscall.EFAULT
+	}
+	return p.data[at-dataAt:][:len(b)], nil
+}
+
+func (p *process) ReadMemory(b []byte, at symbols.Addr) (int, error) {
+	m, err := p.page(b, at)
+	return copy(b, m), err
+}
+
+func (p *process) WriteMemory(b []byte, at symbols.Addr) error {
+	m, err := p.page(b, at)
+	copy(m, b)
+	return err
+}
+
+func (p *process) Syscall(_ context.Context, _ *tracee.Thread, nr uintptr, _ ...uintptr) (uintptr, error) {
+	if nr != unix.SYS_MMAP {
+		return 0, syscall.ENOSYS
+	}
+	return uintptr(dataAt), nil
+}
+
+func (p *process) Sigaction(_ context.Context, _ *tracee.Thread, sig syscall.Signal) (tracee.Sigaction, error) {
+	return p.actions[sig], p.deny
+}
+
+func (p *process) SwapSigaction(_ context.Context, _ *tracee.Thread, sig syscall.Signal, act tracee.Sigaction) (tracee.Sigaction, error) {
+	if p.before != nil {
+		p.before()
+		p.before = nil
+	}
+	if p.deny != nil {
+		return tracee.Sigaction{}, p.deny
+	}
+	old := p.actions[sig]
+	p.actions[sig] = act
+	return old, nil
+}
+
+// handler is an action of the program's own.
+func handler(n int) tracee.Sigaction {
+	return tracee.Sigaction{Handler: symbols.Addr(0x400000 + n), Flags: 4, Restorer: 0x400100, Mask: uint64(n)}
+}
+
+func laid(t *testing.T) (*process, *Nets) {
+	t.Helper()
+	p := &process{actions: map[syscall.Signal]tracee.Sigaction{}}
+	n := New(p)
+	code, err := n.Lay(t.Context(), codeAt, Links{Table: 0x30000, Steps: 0x30100, Landings: 0x40000, LandingsSize: 64})
+	if err != nil || len(code) != Size || n.Code() != codeAt || n.Data() != dataAt {
+		t.Fatal(len(code), err)
+	}
+	return p, n
+}
+
+func catch(t *testing.T, n *Nets, want bool) {
+	t.Helper()
+	if changed, err := n.Catch(t.Context(), nil, trap); changed != want || err != nil {
+		t.Fatalf("changed is %v, %v", changed, err)
+	}
+}
+
+// led is what net i leads to, as its data say.
+func (p *process) led(i int) detour.Action { return detour.NetAction(p.data[i*dataStride:], int(trap)) }
+
+// TestLay: every net is whole in its part of the page.
+func TestLay(t *testing.T) {
+	_, n := laid(t)
+	for i, l := range n.labels {
+		at := uint64(codeAt) + uint64(i*stride)
+		if l.Handler != at || l.End > at+stride || l.End <= l.Restorer || l.Restorer <= l.Handler {
+			t.Errorf("net %d: %+v, in [%#x, %#x)", i, l, at, at+stride)
+		}
+	}
+	if Count*dataStride > Size {
+		t.Errorf("the data take %d bytes", Count*dataStride)
+	}
+}
+
+// TestChain lays nets before the handlers that a program sets, one after the
+// other, and finds that each leads where it should.
+func TestChain(t *testing.T) {
+	p, n := laid(t)
+	p.actions[trap] = handler(0)
+	catch(t, n, true)
+	catch(t, n, false) // it is in place
+	for i := 1; i < Count; i++ {
+		p.actions[trap] = handler(i)
+		catch(t, n, true)
+	}
+	for i := range Count {
+		if got, want := p.led(i), netAction(handler(i)); got != want {
+			t.Errorf("net %d leads to %+v, want %+v", i, got, want)
+		}
+		if detour.NetCaught(p.data[i*dataStride:]) != 1<<trap {
+			t.Errorf("net %d answers %#x", i, detour.NetCaught(p.data[i*dataStride:]))
+		}
+	}
+	if p.actions[trap].Handler != symbols.Addr(n.labels[Count-1].Handler) {
+		t.Errorf("the action is %+v", p.actions[trap])
+	}
+	// A handler that a net leads to already gets that net.
+	p.actions[trap] = handler(1)
+	catch(t, n, true)
+	if p.actions[trap].Handler != symbols.Addr(n.labels[1].Handler) {
+		t.Errorf("the action is %+v", p.actions[trap])
+	}
+	p.actions[trap] = handler(Count)
+	if changed, err := n.Catch(t.Context(), nil, trap); changed || !errors.Is(err, ErrNone) {
+		t.Errorf("one too many: %v, %v", changed, err)
+	}
+	if p.actions[trap] != handler(Count) {
+		t.Errorf("one too many: the action is %+v", p.actions[trap])
+	}
+	if !slices.Equal(slices.Collect(n.Signals()), []syscall.Signal{trap}) {
+		t.Error("other signals are answered")
+	}
+}
+
+// TestForced: the kernel has reset the net's action, and it is laid again.
+func TestForced(t *testing.T) {
+	p, n := laid(t)
+	p.actions[trap] = handler(0)
+	catch(t, n, true)
+	act := p.actions[trap]
+	act.Handler = 0
+	p.actions[trap] = act
+	catch(t, n, true)
+	if p.actions[trap].Handler != symbols.Addr(n.labels[0].Handler) || p.led(0) != netAction(handler(0)) {
+		t.Errorf("the action is %+v, the net leads to %+v", p.actions[trap], p.led(0))
+	}
+}
+
+// TestMeanwhile: what the program sets between the look and the change isn't
+// lost.
+func TestMeanwhile(t *testing.T) {
+	p, n := laid(t)
+	p.actions[trap] = handler(0)
+	p.before = func() { p.actions[trap] = handler(1) }
+	catch(t, n, true)
+	if p.led(0) != netAction(handler(1)) || p.actions[trap].Handler != symbols.Addr(n.labels[0].Handler) {
+		t.Errorf("the net leads to %+v, the action is %+v", p.led(0), p.actions[trap])
+	}
+	if chained, err := n.Remove(t.Context()); chained || err != nil || p.actions[trap] != handler(1) {
+		t.Errorf("%v, %v, %+v", chained, err, p.actions[trap])
+	}
+	// It has put the net itself back: then nothing is to be done.
+	p, n = laid(t)
+	p.actions[trap] = handler(0)
+	catch(t, n, true)
+	net := p.actions[trap]
+	p.actions[trap] = handler(1)
+	p.before = func() { p.actions[trap] = net }
+	catch(t, n, true)
+	if p.actions[trap] != net || p.led(0) != netAction(handler(0)) {
+		t.Errorf("the action is %+v, the net leads to %+v", p.actions[trap], p.led(0))
+	}
+}
+
+// TestRemove gives actions back, and says when a net may still be called.
+func TestRemove(t *testing.T) {
+	ignore := tracee.Sigaction{Handler: 1}
+	for name, c := range map[string]struct {
+		then    func(p *process, n *Nets)
+		chained bool
+		want    tracee.Sigaction
+	}{
+		"in place":           {func(*process, *Nets) {}, false, handler(0)},
+		"a handler over it":  {func(p *process, _ *Nets) { p.actions[trap] = handler(7) }, true, handler(7)},
+		"ignored":            {func(p *process, _ *Nets) { p.actions[trap] = ignore }, false, ignore},
+		"the default":        {func(p *process, _ *Nets) { p.actions[trap] = tracee.Sigaction{} }, false, tracee.Sigaction{}},
+		"a thread is inside": {func(_ *process, n *Nets) { n.Look(codeAt + Size - 1) }, true, handler(0)},
+		"a thread is beside": {func(_ *process, n *Nets) { n.Look(codeAt + Size); n.Look(codeAt - 1) }, false, handler(0)},
+		"reset by the kernel": {func(p *process, _ *Nets) {
+			act := p.actions[trap]
+			act.Handler = 0
+			p.actions[trap] = act
+		}, false, handler(0)},
+		// SA_RESETHAND: the net has cleared what it led to.
+		"used up": {func(p *process, _ *Nets) {
+			w := &writer{p, dataAt, nil}
+			(detour.NetData{W: w}).SetAction(int(trap), detour.Action{})
+		}, false, tracee.Sigaction{}},
+		"two nets": {func(p *process, n *Nets) {
+			p.actions[trap] = handler(7)
+			if _, err := n.Catch(t.Context(), nil, trap); err != nil {
+				t.Error(err)
+			}
+		}, true, handler(7)},
+		"two nets, ignored": {func(p *process, n *Nets) {
+			p.actions[trap] = handler(7)
+			if _, err := n.Catch(t.Context(), nil, trap); err != nil {
+				t.Error(err)
+			}
+			p.actions[trap] = ignore
+		}, true, ignore},
+	} {
+		p, n := laid(t)
+		p.actions[trap] = handler(0)
+		catch(t, n, true)
+		c.then(p, n)
+		chained, err := n.Remove(t.Context())
+		if chained != c.chained || err != nil || p.actions[trap] != c.want {
+			t.Errorf("%s: chained is %v, %v, the action %+v", name, chained, err, p.actions[trap])
+		}
+	}
+	p, n := laid(t)
+	catch(t, n, true)
+	p.deny = syscall.ESRCH
+	if chained, err := n.Remove(t.Context()); !chained || !errors.Is(err, syscall.ESRCH) {
+		t.Errorf("of a process that can't be asked: %v, %v", chained, err)
+	}
+}
+
+// TestFind takes over the nets of another kprobe, and a child's those of its
+// parent.
+func TestFind(t *testing.T) {
+	p, n := laid(t)
+	p.actions[trap], p.actions[unix.SIGSEGV] = handler(0), handler(1)
+	catch(t, n, true)
+	if _, err := n.Catch(t.Context(), nil, unix.SIGSEGV); err != nil {
+		t.Fatal(err)
+	}
+	p.actions[trap] = handler(2)
+	catch(t, n, true)
+	found := New(p)
+	if err := found.Find(codeAt, dataAt); err != nil {
+		t.Fatal(err)
+	}
+	if got := found.caught[trap]; !slices.Equal(got, []detour.Action{netAction(handler(0)), netAction(handler(2))}) {
+		t.Errorf("SIGTRAP: %+v", got)
+	}
+	if got := found.caught[unix.SIGSEGV]; !slices.Equal(got, []detour.Action{netAction(handler(1))}) {
+		t.Errorf("SIGSEGV: %+v", got)
+	}
+	child := *p
+	child.actions = map[syscall.Signal]tracee.Sigaction{trap: p.actions[trap], unix.SIGSEGV: p.actions[unix.SIGSEGV]}
+	if _, err := n.Inherited(&child).Remove(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if child.actions[trap] != handler(2) || child.actions[unix.SIGSEGV] != handler(1) {
+		t.Errorf("the child's actions are %+v", child.actions)
+	}
+	if p.actions[trap].Handler != symbols.Addr(n.labels[1].Handler) {
+		t.Error("the parent's action was changed")
+	}
+	if err := found.Find(codeAt, dataAt+Size); !errors.Is(err, syscall.EFAULT) {
+		t.Errorf("data that aren't there: %v", err)
+	}
+	if err := n.Disconnect(); err != nil {
+		t.Fatal(err)
+	}
+	// A net that is disconnected leads where it led.
+	if p.led(0) != netAction(handler(0)) || p.led(1) != netAction(handler(2)) {
+		t.Error("the nets have forgotten the actions")
+	}
+}
