@@ -132,7 +132,8 @@ func (p *placeParser) offset(path, s string, at int) (symbols.Place, *SyntaxErro
 	return out, nil
 }
 
-// moduleEnd finds the first colon that is not one of C++'s pairs.
+// moduleEnd finds the first colon that is not one of C++'s pairs, or of its
+// ABI tags (f[abi:cxx11]).
 func moduleEnd(s string) int {
 	for i := 0; i < len(s); i++ {
 		if s[i] != ':' {
@@ -140,6 +141,9 @@ func moduleEnd(s string) int {
 		}
 		if i+1 < len(s) && s[i+1] == ':' {
 			i++
+			continue
+		}
+		if strings.HasSuffix(s[:i], "[abi") {
 			continue
 		}
 		return i

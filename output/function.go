@@ -6,6 +6,7 @@ import "kprobe/symbols"
 type Function struct {
 	Module string       // the file's name
 	Name   string       // as a place names it
+	Symbol string       // as in the file; "" is the same
 	Addr   symbols.Addr // in the process; 0 for a file
 	Vaddr  symbols.Vaddr
 	Size   uint64 // in bytes; 0 is unknown
@@ -15,6 +16,9 @@ type Function struct {
 // AppendFunctionJSON appends the object of a function.
 func AppendFunctionJSON(dst []byte, fn *Function) []byte {
 	dst = appendString(append(dst, `{"name":`...), fn.Name)
+	if fn.Symbol != "" {
+		dst = appendString(append(dst, `,"symbol":`...), fn.Symbol)
+	}
 	dst = appendString(append(dst, `,"module":`...), fn.Module)
 	dst = appendHex(append(dst, `,"vaddr":"`...), uint64(fn.Vaddr))
 	dst = append(dst, '"')

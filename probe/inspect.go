@@ -78,7 +78,7 @@ func (j *judge) inspect(w symbols.Site) (*Listing, error) {
 		}
 		return nil, err
 	}
-	l := &Listing{Func: w.Func, Module: w.Module, Name: w.Func.Symbol.Name, Asked: w.Offset}
+	l := &Listing{Func: w.Func, Module: w.Module, Name: w.Func.Symbol.Demangled(), Asked: w.Offset}
 	name := func(a uint64) (string, uint64, bool) {
 		n, off, _, _, ok := j.space.Symbolize(symbols.Addr(a))
 		return n, off, ok

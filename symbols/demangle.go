@@ -59,6 +59,9 @@ func nameForms(name string) []string {
 		forms = append(forms, s+suffix)
 	}
 	add(full)
+	if suffix != "" { // "f(int) [clone .cold]"
+		forms = append(forms, squeeze(demangleName(name)))
+	}
 	if strings.Contains(full, "std::") { // abbreviations such as std::string, written out
 		if verbose, err := demangle.ToString(base, demangle.Verbose, limit); err == nil {
 			add(squeeze(verbose))
@@ -91,6 +94,20 @@ func nameForms(name string) []string {
 		}
 	}
 	return forms
+}
+
+// bareName is a mangled name's readable form without parameters and template
+// arguments, blanks taken out.
+func bareName(name string) (string, bool) {
+	base, suffix := cutClone(name)
+	bare, err := demangle.ToString(base, demangle.NoParams, demangle.NoEnclosingParams, demangle.NoTemplateParams, demangle.MaxLength(9))
+	if err != nil {
+		return "", false
+	}
+	if hash := rustHash(base); hash != "" {
+		bare = strings.TrimSuffix(bare, "::"+hash)
+	}
+	return squeeze(bare) + suffix, true
 }
 
 // cutClone splits a mangled name from the suffix of a clone. Rust's legacy
@@ -153,11 +170,23 @@ func withoutTags(s string) string {
 
 // literalWords are the identifiers in a readable name or pattern that a
 // mangled name must hold as they stand, the longest first. Words that mangling
-// abbreviates are left out.
+// abbreviates are left out, and what stands in angle brackets: there words may be
+// joined where the blank between them was taken out ("<strascore::fmt::Debug>").
 func literalWords(s string) []string {
 	var out []string
+	open := 0
 	for i := 0; i < len(s); {
-		if !isWord(s[i]) {
+		if n := operatorSign(s, i); n > 0 {
+			i += n
+			continue
+		}
+		switch {
+		case s[i] == '<':
+			open++
+		case s[i] == '>' && open > 0:
+			open--
+		}
+		if open > 0 || !isWord(s[i]) {
 			i++
 			continue
 		}
@@ -172,6 +201,17 @@ func literalWords(s string) []string {
 	}
 	slices.SortStableFunc(out, func(x, y string) int { return len(y) - len(x) })
 	return out
+}
+
+// operatorSign is the length of C++'s operator at s[i:] if that has angle
+// brackets that open nothing, with its keyword; else 0.
+func operatorSign(s string, i int) int {
+	rest, ok := strings.CutPrefix(s[i:], "operator")
+	if !ok || i > 0 && isWord(s[i-1]) {
+		return 0
+	}
+	signs := len(rest) - len(strings.TrimLeft(rest, "<=>-"))
+	return len("operator") + min(signs, 3)
 }
 
 // mangledWords are the literal words of a readable name as mangled names have
@@ -220,6 +260,7 @@ func abbreviated(w string) bool {
 		"operator", "new", "delete", "void", "bool", "char", "short", "int", "long", "unsigned", "signed",
 		"float", "double", "wchar_t", "char8_t", "char16_t", "char32_t", "__int128", "auto", "decltype",
 		"const", "volatile", "restrict", "anonymous", "namespace", "anonymousnamespace", "abi", "transaction", "as", "dyn", "impl", "mut", "lambda", "vtable", "typeinfo",
+		"i8", "i16", "i32", "i64", "i128", "isize", "u8", "u16", "u32", "u64", "u128", "usize", "f16", "f32", "f64", "f128", "str", "closure", "shim",
 		"for", "to", "thunk", "virtual", "non", "guard", "variable", "clone", "co_await":
 		return true
 	}

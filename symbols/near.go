@@ -23,10 +23,11 @@ func (s *Space) notFound(p Place, list []*Module) error {
 	if p.Module != "" || p.File != "" {
 		e.Near = s.elsewhere(p, list)
 	}
-	e.Near = append(e.Near, fullNames(p.Symbol, list, maxNear-len(e.Near))...)
-	for _, name := range nearNames(p.Symbol, list, maxNear-len(e.Near)) {
-		if !slices.Contains(e.Near, name) {
-			e.Near = append(e.Near, name)
+	for _, look := range [...]func(string, []*Module, int) []string{fullNames, nearNames, nearReadable} {
+		for _, name := range look(p.Symbol, list, maxNear-len(e.Near)) {
+			if !slices.Contains(e.Near, name) {
+				e.Near = append(e.Near, name)
+			}
 		}
 	}
 	return e
@@ -168,6 +169,52 @@ func nearNames(name string, list []*Module, n int) []string {
 	}
 	return out
 }
+
+// nearReadable is nearNames for names that are mangled in the file: without
+// parameters and template arguments, compared whole, or by their last part with
+// a name that has no other. They are accepted as places.
+func nearReadable(name string, list []*Module, n int) []string {
+	name = squeeze(withoutParams(name))
+	if n <= 0 || isMangled(name) {
+		return nil
+	}
+	var all []string
+	full := map[string][]string{} // by what is compared
+	seen := map[string]bool{}
+	for _, m := range list {
+		for _, t := range m.File.tables().list {
+			for i := range t.symbols {
+				s := &t.symbols[i]
+				raw, _, _ := strings.Cut(t.name(s), "@")
+				if !isMangled(raw) || len(seen) == maxNearReadable || !m.File.isCode(t, s) {
+					continue
+				}
+				bare, ok := bareName(raw)
+				if !ok || seen[bare] {
+					continue
+				}
+				seen[bare] = true
+				part := bare
+				if !strings.Contains(name, "::") {
+					part = bare[strings.LastIndexByte(bare, ':')+1:]
+				}
+				if full[part] == nil {
+					all = append(all, part)
+				}
+				full[part] = append(full[part], bare)
+			}
+		}
+	}
+	var out []string
+	for _, part := range nearest(name, all, n) {
+		out = append(out, full[part]...)
+	}
+	return out[:min(n, len(out))]
+}
+
+// maxNearReadable bounds how many names are made readable for a suggestion:
+// half a second's.
+const maxNearReadable = 100_000
 
 // distanceRows are the rows that distance works in, kept between calls.
 type distanceRows struct{ prev2, prev, row [maxNearLength*2 + 1]int }

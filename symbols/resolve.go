@@ -196,6 +196,15 @@ func candidate(m *Module, sym Symbol, all []Symbol) Candidate {
 	if kind := structorKind(sym.Name, all); kind != "" {
 		note = kind + ", " + note
 	}
+	if short := distinctForm(sym, all); short != "" {
+		if short == squeeze(readable) {
+			note = sym.Vaddr.String()
+			if !strings.Contains(withoutParams(readable), " ") && !strings.Contains(readable[strings.LastIndexByte(readable, ')')+1:], " ") {
+				short = readable // a definition takes blanks in parentheses
+			}
+		}
+		return Candidate{Text: short, Note: note}
+	}
 	switch base := filepath.Base(sym.File); {
 	case alone(func(s Symbol) bool { return s.Name == sym.Name }):
 		return Candidate{Text: sym.Name, Note: note}
@@ -210,6 +219,28 @@ func candidate(m *Module, sym Symbol, all []Symbol) Candidate {
 		note = sym.Binding.String()
 	}
 	return Candidate{Text: m.Name + ":" + sym.Vaddr.String(), Note: note}
+}
+
+// distinctForm is the shortest readable form of a mangled name that no other of
+// the symbols has; "" is none.
+func distinctForm(sym Symbol, all []Symbol) string {
+	best := ""
+	for _, form := range nameForms(sym.Name) {
+		if best != "" && len(form) >= len(best) || strings.ContainsAny(form, "[") {
+			continue // a bracket would make it a pattern first, elsewhere
+		}
+		alone := true
+		for _, s := range all {
+			if s.Name != sym.Name && slices.Contains(nameForms(s.Name), form) || s.Name == sym.Name && s.Vaddr != sym.Vaddr {
+				alone = false
+				break
+			}
+		}
+		if alone {
+			best = form
+		}
+	}
+	return best
 }
 
 // structorKinds are the codes of the Itanium C++ ABI (5.1.4.3) for the several

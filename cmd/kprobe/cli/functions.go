@@ -8,9 +8,11 @@ import (
 	"path"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"kprobe/fetch"
 	"kprobe/output"
 	"kprobe/symbols"
 )
@@ -18,19 +20,24 @@ import (
 type functionsOptions struct {
 	where
 	glob  string
+	raw   bool
 	files bool
 	form  output.Form
 }
 
 const functionsLong = `Lists the functions that can be probed, one name on each line, in a form that
 every definition accepts: with -x those of a file, with -p those of all files
-that the process has mapped, as MOD:NAME. GLOB is a shell pattern for names.
+that the process has mapped, as MOD:NAME. Names of C++ and Rust are readable,
+and in double quotes where a blank would end them; --no-demangle shows them as
+they are in the file. GLOB is a shell pattern as in definitions: for either form,
+and for readable ones without parameters.
 With --files a tab and FILE:LINE follow, where debug information knows in which
 source file the function's code begins; that is a place too.`
 
 const functionsExample = `  kprobe functions -x /bin/bash 'read*'
   kprobe functions -p 4711 'str*'
   kprobe functions -p 4711 'libc:*open*'
+  kprobe functions -x ./server 'ns::Server::*'
   kprobe functions --files -x ./server 'handle_*'`
 
 type functionsRun func(ctx context.Context, d *Deps, m *messages, o *functionsOptions) error
@@ -60,6 +67,7 @@ func newFunctionsCmd(d *Deps, m *messages, run functionsRun) *cobra.Command {
 		},
 	}
 	o.register(c, d)
+	c.Flags().BoolVar(&o.raw, "no-demangle", false, "list names as they are in the file")
 	c.Flags().BoolVar(&o.files, "files", false, "say the source file and line of each function")
 	addFormat(c.Flags(), &o.form)
 	return c
@@ -102,7 +110,7 @@ func runFunctions(ctx context.Context, d *Deps, m *messages, o *functionsOptions
 // splitModule takes MOD: off a pattern; C++'s :: is no module's end.
 func splitModule(s string) (module, glob string) {
 	for i := 0; i < len(s); i++ {
-		if s[i] != ':' {
+		if s[i] != ':' || strings.HasSuffix(s[:i], "[abi") {
 			continue
 		}
 		if i+1 < len(s) && s[i+1] == ':' {
@@ -113,48 +121,70 @@ func splitModule(s string) (module, glob string) {
 	return "", s
 }
 
+// listed is a function with the name that it is printed under.
+type listed struct {
+	symbols.Func
+	place symbols.Place
+	name  string // its place, without quotes
+}
+
+// list finds the functions of a module whose names match, by name.
+func (o *functionsOptions) list(mod *symbols.Module, glob string) []listed {
+	some := mod.File.Functions(glob)
+	if len(some) == 0 {
+		return nil
+	}
+	names := mod.File.PlaceNames(o.raw, func(p symbols.Place) bool {
+		_, ok := fetch.PlaceText(p)
+		return ok
+	})
+	out := make([]listed, len(some))
+	for i, fn := range some {
+		p := names.Of(&fn.Symbol)
+		out[i] = listed{fn, p, p.String()}
+	}
+	slices.SortFunc(out, func(a, b listed) int {
+		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.Start, b.Start))
+	})
+	return out
+}
+
 // writeFunctions prints the functions of a module whose names match.
 func writeFunctions(w *output.Writer, space *symbols.Space, mod *symbols.Module, glob string, o *functionsOptions) (int, error) {
-	funcs := mod.File.Funcs()
-	names := functionNames(funcs)
-	order := make([]int, len(funcs))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortFunc(order, func(a, b int) int {
-		return cmp.Or(cmp.Compare(names[a], names[b]), cmp.Compare(funcs[a].Start, funcs[b].Start))
-	})
+	list := o.list(mod, glob)
 	var line []byte
-	found := 0
-	for _, i := range order {
-		if !matches(glob, funcs[i].Symbol.Name) && !matches(glob, names[i]) {
-			continue
-		}
-		found++
+	for i := range list {
+		fn := &list[i]
 		line = line[:0]
 		source := ""
 		if o.files {
-			source = ownSource(space, mod.Addr(funcs[i].Start))
+			source = ownSource(space, mod.Addr(fn.Start))
 		}
-		switch {
-		case o.form == output.JSON:
-			fn := output.Function{
-				Module: mod.Name, Name: names[i], Vaddr: funcs[i].Start, Size: funcs[i].Size(), Source: source,
+		name := fn.name
+		if len(o.pids) > 0 {
+			fn.place.Module = mod.Name
+			name = fn.place.String()
+		}
+		if text, ok := fetch.PlaceText(fn.place); ok {
+			name = text
+		}
+		if o.form == output.JSON {
+			f := output.Function{Module: mod.Name, Name: fn.name, Vaddr: fn.Start, Size: fn.Size(), Source: source}
+			if fn.Symbol.Name != fn.name {
+				f.Symbol = fn.Symbol.Name
 			}
 			if len(o.pids) > 0 {
-				fn.Addr = symbols.Addr(uint64(funcs[i].Start) + mod.Bias)
+				f.Addr = mod.Addr(fn.Start)
 			}
-			line = output.AppendFunctionJSON(line, &fn)
-		case len(o.pids) > 0:
-			line = appendNamed(append(append(line, mod.Name...), ':'), names[i], source)
-		default:
-			line = appendNamed(line, names[i], source)
+			line = output.AppendFunctionJSON(line, &f)
+		} else {
+			line = appendNamed(line, name, source)
 		}
 		if _, err := w.Write(line); err != nil {
-			return found, err
+			return i, err
 		}
 	}
-	return found, nil
+	return len(list), nil
 }
 
 // ownSource is where a function's own code begins, whatever is inlined at its
@@ -191,14 +221,6 @@ func appendNamed(dst []byte, name, source string) []byte {
 		dst = append(append(dst, '\t'), source...)
 	}
 	return append(dst, '\n')
-}
-
-func matches(glob, name string) bool {
-	if glob == "*" || glob == name {
-		return true
-	}
-	ok, err := path.Match(glob, name)
-	return err == nil && ok
 }
 
 // functionNames gives each function the shortest name that means only it:

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"kprobe/fetch"
 	"kprobe/internal/fixture"
 )
 
@@ -56,6 +57,50 @@ func TestFunctionsOfAFile(t *testing.T) {
 	}
 	r = kprobe(t, &fake{}, "", "functions", "-x", prog, "nothing*")
 	if r.status != 1 || r.out != "" || r.err != "kprobe: no function matches nothing*\n" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestFunctionsReadable: names of C++ are those of c++filt, and each is accepted
+// where it is printed, quotes included.
+func TestFunctionsReadable(t *testing.T) {
+	prog := fixture.Build(t, "sym_names.cc", "-O0")
+	raw := kprobe(t, &fake{}, "", "functions", "--no-demangle", "-x", prog)
+	c := exec.Command(fixture.NeedTool(t, "c++filt"))
+	c.Stdin = strings.NewReader(raw.out)
+	filtered, err := c.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := kprobe(t, &fake{}, "", "functions", "-x", prog)
+	got := strings.Split(strings.TrimSuffix(strings.ReplaceAll(r.out, `"`, ""), "\n"), "\n")
+	want := strings.Split(strings.TrimSuffix(string(filtered), "\n"), "\n")
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) || r.status != 0 {
+		t.Errorf("%q, want %q", got, want)
+	}
+	quoted := 0
+	for line := range strings.Lines(r.out) {
+		line = strings.TrimSuffix(line, "\n")
+		if line[0] == '"' {
+			quoted++
+		}
+		for _, text := range []string{"p:ev " + line + " a=$arg1", line} {
+			d, err := fetch.Parse(text)
+			if err != nil || d.Place.String() != strings.Trim(line, `"`) {
+				t.Errorf("%s: %v", text, err)
+			}
+		}
+		if r := kprobe(t, &fake{}, "", "show", "--lines", "-x", prog, line); strings.Contains(r.err, "no symbol") || strings.Contains(r.err, "not unique") {
+			t.Errorf("%s: %s", line, r.err)
+		}
+	}
+	if quoted == 0 {
+		t.Error("no name has quotes, such as that of operator bool")
+	}
+	r = kprobe(t, &fake{}, "", "functions", "--json", "-x", prog, "ns::f(int)")
+	if !strings.HasPrefix(r.out, `{"name":"ns::f(int)","symbol":"_ZN2ns1fEi",`) {
 		t.Errorf("%+v", r)
 	}
 }

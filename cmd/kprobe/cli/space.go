@@ -80,7 +80,7 @@ func library(module string) string {
 // place parses a place as a definition would, blanks included.
 func place(text string) (symbols.Place, error) {
 	line := "p " + text
-	if strings.ContainsAny(text, " \t") {
+	if strings.ContainsAny(text, " \t") && text[0] != '"' {
 		line = `p "` + text + `"`
 	}
 	d, err := fetch.Parse(line)
