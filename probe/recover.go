@@ -109,16 +109,17 @@ func recoverFile(ctx context.Context, tr *tracee.Tracer, pid int, m *symbols.Map
 const drainTries = 50
 
 // drain waits until no thread is in a detour or in the net, which leads to one
-// or to a copy: the text is restored, so that none enters one any more, and
-// each leads back to the program by itself, or by the net for what faults
-// there.
+// or to a copy, or will be again when a signal's handler returns there: nobody
+// has put the signals off since the tracer's death. The text is restored, so
+// that none enters one any more, and each leads back to the program by itself,
+// or by the net for what faults there.
 func (o *leftover) drain(ctx context.Context) {
 	for range drainTries {
 		inside := false
 		// An error means that threads are gone or wait in the kernel.
 		_ = o.p.WithStopped(ctx, func(stopped []*tracee.Thread) error {
 			for _, t := range stopped {
-				inside = inside || o.moveOut(t, nil) != nil
+				inside = inside || o.moveOut(t, nil) != nil || t.Interrupted(o.holds)
 			}
 			return nil
 		})
@@ -245,7 +246,7 @@ func (o *leftover) takeOut(ctx context.Context, stopped []*tracee.Thread) error 
 	}
 	inside := false
 	for _, t := range stopped {
-		if err := o.moveOut(t, bySlot); err != nil {
+		if err := o.moveOut(t, bySlot); err != nil || t.Interrupted(o.holds) {
 			inside = true
 		}
 	}
@@ -272,15 +273,14 @@ func (o *leftover) moveOut(t *tracee.Thread, bySlot map[symbols.Addr]ring.Site) 
 		return nil // gone
 	}
 	pc := symbols.Addr(regs.Rip)
-	if net := symbols.Addr(le64(o.mem[o.layout.Header.Off+headerNet:])); net != 0 && pc >= net && pc < net+pageSize {
+	if !o.holds(pc) {
+		return nil
+	}
+	if o.inPage(pc, headerNet) {
 		return fmt.Errorf("thread %d is in the net, on its way to a copy or a detour", t.TID())
 	}
-	inside := false
-	for _, p := range o.pieces {
-		inside = inside || pc >= p.start && pc < p.end()
-	}
-	if !inside {
-		return nil
+	if o.inPage(pc, headerScratchCode) {
+		return fmt.Errorf("thread %d is in a system call of an earlier kprobe", t.TID())
 	}
 	l, ok := bySlot[pc&^(slotSize-1)]
 	if !ok {
@@ -300,6 +300,23 @@ func (o *leftover) moveOut(t *tracee.Thread, bySlot map[symbols.Addr]ring.Site) 
 		return fmt.Errorf("thread %d can't be moved out of a copy", t.TID())
 	}
 	return t.SetRegs(out)
+}
+
+// holds reports whether pc is in memory that is about to go: in copies,
+// detours, landings, the net, injected code.
+func (o *leftover) holds(pc symbols.Addr) bool {
+	for _, p := range o.pieces {
+		if pc >= p.start && pc < p.end() {
+			return true
+		}
+	}
+	return o.inPage(pc, headerNet) || o.inPage(pc, headerScratchCode)
+}
+
+// inPage reports whether pc is in the page of which the header tells.
+func (o *leftover) inPage(pc symbols.Addr, word int64) bool {
+	page := symbols.Addr(le64(o.mem[o.layout.Header.Off+word:]))
+	return page != 0 && pc >= page && pc < page+pageSize
 }
 
 // restoreSlots replaces landings on stacks by the addresses they stand for.

@@ -1,0 +1,111 @@
+//go:build linux && amd64
+
+package tracee
+
+import (
+	"encoding/binary"
+
+	"kprobe/symbols"
+)
+
+// Limits of Interrupted.
+const (
+	// interruptedReach is how far above a stack pointer a signal's frame is
+	// looked for: what handlers may have called since.
+	interruptedReach = 1 << 20
+	// interruptedMost bounds how many stacks are looked at for one thread.
+	interruptedMost = 16
+)
+
+// Interrupted reports whether a signal has interrupted the stopped thread at an
+// address that in accepts, and its handler has not returned yet: the thread
+// will be there again. The signals' frames are looked for on the stack, and on
+// the one that each frame says it has interrupted. One that a handler has left
+// long ago and nothing has been written over may be taken for one that is
+// still to be returned to; one deeper than a mebibyte is not seen.
+func (t *Thread) Interrupted(in func(pc symbols.Addr) bool) bool {
+	r, err := t.Regs()
+	return err == nil && interrupted(t.p, symbols.Addr(r.Rsp), in)
+}
+
+// signalFrame is what the kernel's frame of a signal tells.
+type signalFrame struct {
+	pc, sp      symbols.Addr // of the interrupted code
+	stack       symbols.Addr // the alternate stack when the signal came
+	stackSize   uint64
+	onAlternate bool // the frame lies on it
+}
+
+// interrupted is Interrupted for a stack pointer.
+func interrupted(mem symbols.Memory, sp symbols.Addr, in func(pc symbols.Addr) bool) bool {
+	type span struct{ from, to symbols.Addr }
+	var seen []span
+	todo := []symbols.Addr{sp}
+	b := make([]byte, interruptedReach)
+next:
+	for len(todo) > 0 && len(seen) < interruptedMost {
+		at := todo[0] &^ 7
+		todo = todo[1:]
+		for _, s := range seen {
+			if at >= s.from && at < s.to {
+				continue next
+			}
+		}
+		// What can be read; nothing is an empty stack.
+		n, _ := mem.ReadMemory(b, at)
+		end := n
+		for off := 0; off+frameSize <= end; off += 8 {
+			f, ok := parseSignalFrame(b[off:n], at+symbols.Addr(off))
+			if !ok {
+				continue
+			}
+			if f.onAlternate && !f.holds(at) {
+				end = off // another thread's stack
+				break
+			}
+			if in(f.pc) {
+				return true
+			}
+			if f.onAlternate {
+				end = min(end, int(uint64(f.stack)+f.stackSize-uint64(at)))
+			}
+			todo = append(todo, f.sp)
+		}
+		seen = append(seen, span{at, at + symbols.Addr(end)})
+	}
+	return false
+}
+
+// holds reports whether a lies on the alternate stack.
+func (f *signalFrame) holds(a symbols.Addr) bool {
+	return a >= f.stack && uint64(a-f.stack) < f.stackSize
+}
+
+// parseSignalFrame reads the frame that the kernel would have put at the
+// address at. ok is false for what can't be one, by the selectors and flags that
+// user code has (Intel SDM vol. 1, 3.4.3), and as the kernel sets no link.
+func parseSignalFrame(b []byte, at symbols.Addr) (f signalFrame, ok bool) {
+	const (
+		userCode, userData = 0x33, 0x2b              // selectors of 64-bit user code
+		flagsSet, flagsMay = 0x202, uint64(0x254fd7) // bit 1 and IF; CF to DF, OF, NT, RF, AC, ID
+		known              = ucFPXState | ucSigcontextSS | ucStrictRestoreSS
+		disabled           = 2 // SS_DISABLE
+	)
+	le := binary.LittleEndian
+	m := b[mcontextOffset:]
+	if flags := le.Uint64(m[136:]); flags&flagsSet != flagsSet || flags&^flagsMay != 0 {
+		return f, false
+	}
+	if ss := le.Uint16(m[150:]); le.Uint16(m[144:]) != userCode || ss != userData && ss != 0 {
+		return f, false
+	}
+	if le.Uint64(b[ucOffset:])&^known != 0 || le.Uint64(b[ucOffset+8:]) != 0 {
+		return f, false
+	}
+	f.pc, f.sp = symbols.Addr(le.Uint64(m[128:])), symbols.Addr(le.Uint64(m[120:]))
+	if le.Uint32(b[ucStackFlags:])&disabled == 0 {
+		f.stack, f.stackSize = symbols.Addr(le.Uint64(b[ucOffset+16:])), le.Uint64(b[ucOffset+32:])
+	}
+	f.onAlternate = f.holds(at)
+	return f, true
+}
