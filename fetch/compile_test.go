@@ -101,9 +101,9 @@ func TestNeedsTracer(t *testing.T) {
 		want bool
 	}{
 		{"%di", false}, {"+0(%di):string", false}, {"%di:symbol", false}, {"$comm", false},
-		{"%di:symstr", true}, {"%di:%pd", true}, {"%di:%pD", true},
+		{"%di:symstr", false}, {`%di:symstr if a ~ "m*"`, true}, {`%di:symstr if b == 1`, false}, {"%di:%pd", false}, {"%di:%pD", false},
 	} {
-		p, err := mustParse(t, "p f a="+c.arg).Compile(nil)
+		p, err := mustParse(t, "p f b=%si a="+c.arg).Compile(nil)
 		if err != nil {
 			t.Fatal(err)
 		}

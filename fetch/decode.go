@@ -6,8 +6,8 @@ import (
 )
 
 // Decode takes the argument data of one record apart, one Value for each of
-// Fields. It reuses vals and the elements in it; texts alias rec. rec may be
-// longer than its data. Errors wrap ErrCorrupt, and vals then has what came
+// Fields. It reuses vals and what is in it; texts alias rec, those of symbols
+// vals. rec may be longer than its data. Errors wrap ErrCorrupt, and vals then has what came
 // before.
 func (p *Program) Decode(rec []byte, vals []Value) ([]Value, error) {
 	vals = vals[:0]
@@ -22,8 +22,7 @@ func (p *Program) Decode(rec []byte, vals []Value) ([]Value, error) {
 			vals = append(vals, Value{})
 		}
 		v := &vals[i]
-		elems := v.Elems[:0]
-		*v = Value{Elems: elems}
+		*v = Value{Elems: v.Elems[:0], symbol: v.symbol}
 		if a.FaultBit >= 0 && hasBit(rec, a.FaultBit) {
 			v.Fault = true
 			continue
@@ -53,6 +52,10 @@ func (p *Program) Decode(rec []byte, vals []Value) ([]Value, error) {
 // one decodes a scalar or one element.
 func (p *Program) one(rec []byte, a *ArgProgram, i int, v *Value) bool {
 	switch {
+	case a.Store == StoreSymbol:
+		v.Int = binary.LittleEndian.Uint64(rec[a.Slot:])
+		v.symbol = AppendSymbol(v.symbol[:0], v.Int, p.Symbols)
+		v.Bytes = v.symbol
 	case a.Type.IsText():
 		text, w := textAt(rec, a.Slot+8*i)
 		if w&TextFault != 0 {

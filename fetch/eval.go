@@ -42,7 +42,7 @@ func (p *Program) Eval(c *Context, dst []byte) (rec []byte, pass bool) {
 	e := evaluator{c: c, base: len(dst)}
 	e.dst = appendZero(dst, p.Fixed)
 	for i := range p.Args {
-		e.arg(p, &p.Args[i])
+		e.arg(&p.Args[i])
 	}
 	if p.Filter != nil && !p.runFilter(c, e.dst[e.base:]) {
 		return e.dst[:e.base], false
@@ -144,7 +144,7 @@ func (e *evaluator) xmm(n int) (uint64, bool) {
 	return binary.LittleEndian.Uint64(e.vector[n][:]), true
 }
 
-func (e *evaluator) arg(p *Program, a *ArgProgram) {
+func (e *evaluator) arg(a *ArgProgram) {
 	slot := e.dst[e.base+a.Slot:][:a.Size]
 	ok := true
 	switch a.Store {
@@ -155,7 +155,7 @@ func (e *evaluator) arg(p *Program, a *ArgProgram) {
 		}
 		e.putText(a.Slot, text)
 		return
-	case StoreValue:
+	case StoreValue, StoreSymbol:
 		var v uint64
 		if v, ok = e.chain(&a.Chain, slot); ok {
 			binary.LittleEndian.PutUint64(slot, a.Type.extend(v))
@@ -163,7 +163,7 @@ func (e *evaluator) arg(p *Program, a *ArgProgram) {
 	case StoreMem:
 		ok = e.mem(a, slot)
 	default:
-		e.textArg(p, a, slot)
+		e.textArg(a, slot)
 		return
 	}
 	if !ok {
@@ -191,7 +191,7 @@ func (e *evaluator) mem(a *ArgProgram, slot []byte) bool {
 	return true
 }
 
-func (e *evaluator) textArg(p *Program, a *ArgProgram, slot []byte) {
+func (e *evaluator) textArg(a *ArgProgram, slot []byte) {
 	v, ok := e.chain(&a.Chain, slot)
 	switch {
 	case a.Store == StoreStrings:
@@ -211,10 +211,6 @@ func (e *evaluator) textArg(p *Program, a *ArgProgram, slot []byte) {
 		e.putString(a.Slot, v+uint64(a.StoreOff), ok)
 	case !ok:
 		e.putWord(a.Slot, TextFault)
-	case a.Store == StoreSymbol:
-		start := len(e.dst)
-		e.dst = AppendSymbol(e.dst, v, p.Symbols)
-		e.endText(a.Slot, start, false)
 	case a.Store == StorePath:
 		e.path(a, v, slot)
 	}

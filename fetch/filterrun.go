@@ -29,7 +29,11 @@ func (p *Program) test(q *Pred, c *Context, rec []byte) bool {
 		if q.Field == FieldComm {
 			return testComm(q, c.Comm)
 		}
-		text, w := textAt(rec, p.Args[q.Arg].Slot)
+		a := &p.Args[q.Arg]
+		if a.Store == StoreSymbol {
+			return (a.FaultBit < 0 || !hasBit(rec, a.FaultBit)) && p.testSymbol(q, binary.LittleEndian.Uint64(rec[a.Slot:]))
+		}
+		text, w := textAt(rec, a.Slot)
 		return w&TextFault == 0 && text != nil && testText(q, text)
 	}
 	var v uint64
@@ -125,4 +129,9 @@ func testText(q *Pred, b []byte) bool {
 func testComm(q *Pred, s string) bool {
 	var buf [64]byte
 	return testText(q, buf[:copy(buf[:], s)])
+}
+
+func (p *Program) testSymbol(q *Pred, addr uint64) bool {
+	var buf [256]byte
+	return testText(q, AppendSymbol(buf[:0], addr, p.Symbols))
 }

@@ -7,7 +7,7 @@ func (c *compiler) layout() {
 	for i := range p.Args {
 		a := &p.Args[i]
 		a.FaultBit = -1
-		if a.Store == StoreMem || a.Store == StoreValue && a.MayFault(p.Entry) {
+		if a.Store == StoreMem || (a.Store == StoreValue || a.Store == StoreSymbol) && a.MayFault(p.Entry) {
 			a.FaultBit = bits
 			bits++
 		}

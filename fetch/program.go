@@ -19,6 +19,7 @@ import "kprobe/symbols"
 //	                         sign-extended for s8 … s64, else zero-extended; bitfields
 //	                         extracted; f32 in the low half
 //	                 array   Count elements of Type.Size bytes, as in memory
+//	                 symstr  8 bytes: the address
 //	                 text    8 bytes: a text word; arrays of text have Count of them
 //	               each padded to 8 bytes; then the copy of the stack, if there is
 //	               one (StackCopy)
@@ -38,7 +39,8 @@ type Program struct {
 	Filter *FilterProgram
 	Bitmap int // bytes of fault bits
 	Fixed  int // bytes of fault bits and fixed part
-	// Symbols answers symstr at the hit; nil: addresses are printed as numbers.
+	// Symbols answers symstr, in filters at the hit and for the record when it is
+	// decoded; nil: addresses are printed as numbers.
 	Symbols Symbolizer
 	// Stack is the copy of the stack in the record; nil is none.
 	Stack *StackCopy
@@ -148,7 +150,9 @@ const (
 	StoreStrings
 	// StoreText keeps Text or the thread's name (SourceText, SourceComm).
 	StoreText
-	// StoreSymbol keeps v as text SYM+0xOFF/0xSIZE.
+	// StoreSymbol keeps v, an address, in the slot. Decode makes a text of it,
+	// SYM+0xOFF/0xSIZE: which function is where doesn't change while the record
+	// waits, and looking it up takes longer than the rest of a hit.
 	StoreSymbol
 	// StorePath takes v as a file descriptor and keeps its path; FilePath types
 	// take a FILE * too.
@@ -180,15 +184,15 @@ type Field struct {
 func (p *Program) Fields() []Field { return p.fields }
 
 // NeedsTracer says which value can only be had by a process outside of the
-// target at the moment of the hit, such as a path behind a file descriptor;
-// "" means none, and machine code in the target can do it all.
+// target at the moment of the hit, such as the text of a symbol that a filter
+// compares; "" means none, and machine code in the target can do it all.
 func (p *Program) NeedsTracer() string {
-	for i := range p.Args {
-		switch p.Args[i].Store {
-		case StorePath:
-			return p.fields[i].Name + " is a path, which /proc answers"
-		case StoreSymbol:
-			return p.fields[i].Name + " is a symbol's text, which is looked up at the hit"
+	if p.Filter == nil {
+		return ""
+	}
+	for i := range p.Filter.Preds {
+		if q := &p.Filter.Preds[i]; q.Field == FieldArg && q.Arg < len(p.Args) && p.Args[q.Arg].Store == StoreSymbol {
+			return p.fields[q.Arg].Name + ", which the filter compares, is a symbol's text: its lookup"
 		}
 	}
 	return ""

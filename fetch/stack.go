@@ -111,21 +111,17 @@ func (e *evaluator) copyStack(s *StackCopy) {
 		binary.LittleEndian.PutUint64(at[8*i:], v)
 	}
 	sp, data := e.c.Regs.GPR[SP]-StackBelow, at[StackData:]
+	// The whole at once; where the stack ends sooner, its pages.
 	n := 0
-	for step := len(data); n < len(data) && step >= 8; {
-		// The whole at once; where the stack ends sooner, its pages.
-		part := min(step, len(data)-n)
-		if step < len(data) {
-			part = min(part, int(pageSize-(sp+uint64(n))%pageSize))
-		}
-		if e.read(data[n:n+part], sp+uint64(n)) {
-			n += part
-			continue
-		}
-		if step < len(data) {
+	if e.read(data, sp) {
+		n = len(data)
+	}
+	for n < len(data) {
+		part := min(len(data)-n, int(pageSize-(sp+uint64(n))%pageSize))
+		if !e.read(data[n:n+part], sp+uint64(n)) {
 			break
 		}
-		step = pageSize
+		n += part
 	}
 	clear(data[n:])
 	binary.LittleEndian.PutUint64(at[StackCount:], uint64(n&^7))

@@ -3,7 +3,9 @@ package fetch
 import (
 	"encoding/binary"
 	"errors"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"kprobe/symbols"
@@ -154,4 +156,35 @@ func TestStackCopy(t *testing.T) {
 	if !strings.Contains(d.String(), " stack=16 if ") {
 		t.Error(d.String())
 	}
+}
+
+// The stack ends within the copy, whatever its size.
+func TestStackCopyAtItsEnd(t *testing.T) {
+	for frames := 1; frames <= MaxStack; frames++ {
+		prog, err := mustParse(t, "p f stack="+strconv.Itoa(frames)).Compile(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, left := range []int{0, 8, 100, 4095, 4096, 5000} {
+			const end = 0x7000_0000
+			c := testContext()
+			c.Mem = stackEnd(end)
+			c.Regs.GPR[SP] = uint64(end - left + StackBelow)
+			rec, _ := prog.Eval(c, nil)
+			got := int(binary.LittleEndian.Uint64(rec[prog.Stack.Slot+StackCount:]))
+			if want := min(left, prog.Stack.Bytes) &^ 7; got != want {
+				t.Errorf("%d frames, %d bytes of stack: %d copied, want %d", frames, left, got, want)
+			}
+		}
+	}
+}
+
+// stackEnd is memory up to an address.
+type stackEnd uint64
+
+func (s stackEnd) ReadMemory(b []byte, at symbols.Addr) (int, error) {
+	if uint64(at)+uint64(len(b)) > uint64(s) {
+		return 0, syscall.EFAULT
+	}
+	return len(b), nil
 }

@@ -15,7 +15,7 @@ const (
 	String                 // string: text at an address, up to NUL
 	UString                // ustring: the same; a process has one memory
 	SymbolName             // symbol: an address, printed as SYM+0xOFF/0xSIZE
-	SymbolText             // symstr: the same, recorded as text
+	SymbolText             // symstr: the same, decoded as text
 	Path                   // %pd: the path behind a file descriptor
 	FilePath               // %pD: the same, also from a C library's FILE *
 	// Struct asks for all of a variable's structure, or of the one that a pointer

@@ -5,8 +5,10 @@ type Value struct {
 	Fault     bool   // could not be read
 	Truncated bool   // text was longer than what is recorded
 	Int       uint64 // of scalars: as the slot holds it
-	// Bytes is text, without NUL. It aliases the record.
+	// Bytes is text, without NUL. It aliases the record, or the Value.
 	Bytes []byte
 	// Elems are an array's. Fault of an array means none could be read.
 	Elems []Value
+
+	symbol []byte // room for the text of a symbol
 }

@@ -126,7 +126,7 @@ func (tg *target) place(d *fetch.Def, ev *event, w symbols.Site) ([]want, error)
 	if err != nil {
 		return nil, err
 	}
-	p := &placed{ev: ev, def: d, user: u, prog: prog, target: tg, where: w, fn: w.Func.Symbol.Name, timeSlots: timeSlots(prog)}
+	p := &placed{ev: ev, def: d, user: u, prog: prog, target: tg, where: w, fn: w.Func.Symbol.Name, timeSlots: detour.TimeSlots(prog)}
 	if !isReturn {
 		return []want{{p: p, at: at, code: code, inst: inst, kind: wantEntry}}, nil
 	}
@@ -367,26 +367,4 @@ func (tg *target) unhang(w want) {
 		return out
 	}
 	st.probes, st.returns, st.exits = drop(st.probes), drop(st.returns), drop(st.exits)
-}
-
-// timeSlots are the places of a record that hold the time stamp counter until
-// it is read. A filter over the time needs nanoseconds at the hit; such a
-// program is evaluated by the tracer alone.
-func timeSlots(prog *fetch.Program) []int {
-	slots := detour.TimeSlots(prog)
-	if prog.Filter == nil {
-		return slots
-	}
-	for i := range prog.Filter.Preds {
-		q := &prog.Filter.Preds[i]
-		if q.Field != fetch.FieldArg || q.Arg >= len(prog.Args) {
-			continue
-		}
-		for _, off := range slots {
-			if prog.Args[q.Arg].Slot == off {
-				return nil
-			}
-		}
-	}
-	return slots
 }

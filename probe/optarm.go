@@ -29,8 +29,9 @@ func (tg *target) optimizer() (*optimizer, error) {
 	o.params = detour.Params{
 		PerCPU: uint64(tg.area.file.addr(l.PerCPU.Off)), AreaShift: l.AreaShift, CPUMask: l.CPUMask,
 		RingSize: l.RingSize, Flags: uint64(tg.area.file.addr(l.Flags.Off)),
-		PID: tg.proc.PID(), Rdpid: cpuHas("rdpid"), FSGSBase: cpuHas("fsgsbase"),
-		NoSyscall: seccomp(tg.proc.PID()), StackEnd: stackEndOf(tg.space.Mappings()),
+		Clock: uint64(tg.area.file.addr(l.Header.Off + ring.ClockOff)),
+		PID:   tg.proc.PID(), Rdpid: cpuHas("rdpid"), FSGSBase: cpuHas("fsgsbase"),
+		NoSyscall: seccomp(tg.proc.PID()), NoProc: !ownProc(tg.proc.PID()), StackEnd: stackEndOf(tg.space.Mappings()),
 	}
 	err := tg.proc.WithStopped(context.Background(), func(stopped []*tracee.Thread) error {
 		o.params.TID = findTID(tg.proc, stopped)
@@ -42,6 +43,18 @@ func (tg *target) optimizer() (*optimizer, error) {
 	}
 	tg.opt = o
 	return o, nil
+}
+
+// setClock sees that detours which look at the time find it.
+func (tg *target) setClock(groups map[*function][]want) error {
+	for _, ws := range groups {
+		for _, w := range ws {
+			if w.p != nil && detour.NeedsClock(w.p.prog) {
+				return tg.tap.calibrate()
+			}
+		}
+	}
+	return nil
 }
 
 // tidOffsets are where thread control blocks keep the thread's number: glibc's
@@ -135,6 +148,18 @@ func cpuHas(flag string) bool {
 		}
 	}
 	return false
+}
+
+// ownProc reports whether the process sees files by the names that kprobe sees,
+// and has a /proc to ask for them.
+func ownProc(pid int) bool {
+	root := fmt.Sprintf("/proc/%d/root", pid)
+	var fs unix.Statfs_t
+	if unix.Statfs(root+"/proc", &fs) != nil || fs.Type != unix.PROC_SUPER_MAGIC {
+		return false
+	}
+	at, err := os.Readlink(root)
+	return err == nil && at == "/"
 }
 
 // seccomp reports whether the process filters its system calls.

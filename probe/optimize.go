@@ -84,6 +84,9 @@ func (tg *target) optimize(ctx context.Context, ws []want) (rest []want, patches
 	if err != nil {
 		return nil, nil, err
 	}
+	if err := tg.setClock(groups); err != nil {
+		return nil, nil, err
+	}
 	if err := tg.layPools(ctx, returns); err != nil {
 		return nil, nil, err
 	}

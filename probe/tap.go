@@ -287,6 +287,22 @@ func (t *tap) start(ctx context.Context) {
 	}()
 }
 
+// calibrate waits until detours can tell the time: some milliseconds after the
+// target was attached to.
+func (t *tap) calibrate() error {
+	if t.done == nil {
+		return t.reader.Calibrate()
+	}
+	at := t.file.layout.Header.Off + ring.ClockOff
+	for deadline := time.Now().Add(time.Second); t.file.load64(at) == 0; {
+		if time.Now().After(deadline) {
+			return ring.ErrClock
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return nil
+}
+
 // finish ends reading and takes what is left in the rings; the probes are
 // disabled. Unless it is sure that no thread is in a detour, hits may have been
 // counted that nobody records: they are lost.

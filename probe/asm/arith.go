@@ -105,6 +105,9 @@ func (c *Code) IncMem(w Width, m Mem) { c.memory(extended(w, 0xfe), 0, m, 0) }
 // DecMem is dec [m].
 func (c *Code) DecMem(w Width, m Mem) { c.memory(extended(w, 0xfe), 1, m, 0) }
 
+// MulMem is mul m: DX:AX becomes AX times m, without sign.
+func (c *Code) MulMem(w Width, m Mem) { c.memory(extended(w, 0xf6), 4, m, 0) }
+
 // Imul is imul dst, src.
 func (c *Code) Imul(w Width, dst, src Reg) {
 	if w == W8 {

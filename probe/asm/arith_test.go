@@ -45,6 +45,7 @@ func arithForms() []emitted {
 		{"49ffca", "dec r10", func(c *Code) { c.Dec(W64, R10) }},
 		{"48ff4620", "inc QWORD PTR [rsi+0x20]", func(c *Code) { c.IncMem(W64, At(SI, 32)) }},
 		{"fe08", "dec BYTE PTR [rax]", func(c *Code) { c.DecMem(W8, At(AX, 0)) }},
+		{"48f76310", "mul QWORD PTR [rbx+0x10]", func(c *Code) { c.MulMem(W64, At(BX, 16)) }},
 		{"490fafc2", "imul rax,r10", func(c *Code) { c.Imul(W64, AX, R10) }},
 		{"660fafca", "imul cx,dx", func(c *Code) { c.Imul(W16, CX, DX) }},
 		{"486bf758", "imul rsi,rdi,0x58", func(c *Code) { c.ImulImm(W64, SI, DI, 88) }},

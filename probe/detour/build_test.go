@@ -33,8 +33,14 @@ func TestUnsupported(t *testing.T) {
 		want       bool // ErrUnsupported
 	}{
 		{"plain", "p f %di", Params{}, false},
-		{"path", "p f %di:%pd", Params{}, true},
-		{"symbol's text", "p f %di:symstr", Params{}, true},
+		{"path", "p f %di:%pd", Params{}, false},
+		{"path without system calls", "p f %di:%pd", Params{NoSyscall: true, TID: TID{Seg: asm.FS}}, true},
+		{"path without /proc", "p f %di:%pd", Params{NoProc: true}, true},
+		{"path in a filter", `p f a=%di:%pd if a == "/x" || a ~ "/tmp/*"`, Params{}, false},
+		{"end of a path in a filter", `p f a=%di:%pd if a ~ "*.c"`, Params{}, true},
+		{"paths on a small stack", "p f %di:%pd %si:%pd %dx:%pd", Params{MaxStack: 800}, true},
+		{"symbol's text", "p f %di:symstr", Params{}, false},
+		{"symbol's text in a filter", `p f a=%di:symstr if a ~ "m*"`, Params{}, true},
 		{"name", "p f $comm", Params{}, false},
 		{"name without system calls", "p f $comm", Params{NoSyscall: true}, true},
 		{"name in a filter without system calls", `p f if comm == "a"`, Params{NoSyscall: true, TID: TID{Seg: asm.FS}}, true},
@@ -43,9 +49,12 @@ func TestUnsupported(t *testing.T) {
 		{"thread in the control block", "p f %di", Params{NoSyscall: true, TID: TID{Seg: asm.FS}}, false},
 		{"fs base", "p f %fs_base", Params{}, true},
 		{"fs base allowed", "p f %fs_base", Params{FSGSBase: true}, false},
+		{"fs base in a control block", "p f %fs_base", Params{TID: TID{Seg: asm.FS}}, false},
+		{"gs base in a control block", "p f %gs_base", Params{TID: TID{Seg: asm.FS}}, true},
 		{"time", "p f t=$time", Params{}, false},
-		{"time in a filter", "p f t=$time if t > 5", Params{}, true},
-		{"half of the time", "p f t=$time:u32", Params{}, true},
+		{"time in a filter", "p f t=$time if t > 5", Params{Clock: cpusAt}, false},
+		{"half of the time", "p f t=$time:u32", Params{Clock: cpusAt}, false},
+		{"time in a filter without a clock", "p f t=$time if t > 5", Params{}, true},
 		{"too much stack", deep, Params{}, true},
 		{"small stack", "p f a=%di b=%si", Params{MaxStack: 64, TID: TID{Seg: asm.FS}}, false},
 		{"text on a small stack", "p f s=+0(%di):string", Params{MaxStack: 64, TID: TID{Seg: asm.FS}}, true},
@@ -66,8 +75,8 @@ func TestUnsupported(t *testing.T) {
 	if _, err := Build(codeAt, &Params{}, []Probe{{ID: 1, Program: must(t, "p f")}}, func(*asm.Code) error { return failed }); !errors.Is(err, failed) {
 		t.Errorf("a tail that fails gives %v", err)
 	}
-	if _, err := BuildReturn(codeAt, &Params{}, Probe{ID: 1, Program: must(t, "r f %di:%pd")}, Pool{Count: 1, Shift: 6, Stripes: 1}, noTail); !errors.Is(err, ErrUnsupported) {
-		t.Errorf("a return probe of a path: %v", err)
+	if _, err := BuildReturn(codeAt, &Params{}, Probe{ID: 1, Program: must(t, `r f a=%di:symstr if a == "x"`)}, Pool{Count: 1, Shift: 6, Stripes: 1}, noTail); !errors.Is(err, ErrUnsupported) {
+		t.Errorf("a return probe of a symbol's text: %v", err)
 	}
 	for _, pool := range []Pool{{}, {Count: 1, Shift: 6, Stripes: 3}, {Count: 1, Shift: 60, Stripes: 1}, {Count: MaxInstances + 1, Shift: 6, Stripes: 1}} {
 		if _, err := BuildReturn(codeAt, &Params{}, Probe{ID: 1, Program: must(t, "r f")}, pool, noTail); err == nil {

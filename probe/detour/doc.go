@@ -10,7 +10,8 @@
 //
 // The probed instruction has become a jump to the detour, which runs in the
 // thread that hit it, on its stack, and enters the kernel only for what has no
-// other source (the thread's name; its number where no control block has it):
+// other source (the thread's name; its number where no control block has it; the
+// path behind a file descriptor):
 //
 //	lea rsp, [rsp-128]; push …; lahf; seto al; push rax    the frame
 //	area of this CPU; for each probe of the site:

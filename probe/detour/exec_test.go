@@ -243,6 +243,7 @@ type machine struct {
 	table        *Table
 	code         uint64 // where the next detour goes
 	watch        uint64 // what is kept after each case
+	files        []*os.File
 }
 
 func (m *machine) params() *Params {
@@ -326,7 +327,9 @@ func (m *machine) run(n int) int {
 	for _, v := range []uint64{m.enter, caseAt, caseSize, uint64(n), m.watch, m.net.Handler, m.net.Restorer, netAt + 4096} {
 		args = append(args, hex(v))
 	}
-	out, err := exec.Command(prog, append([]string{m.path}, args...)...).Output()
+	child := exec.Command(prog, append([]string{m.path}, args...)...)
+	child.ExtraFiles = m.files
+	out, err := child.Output()
 	if err != nil {
 		m.t.Fatalf("child: %v", err)
 	}

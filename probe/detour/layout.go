@@ -24,6 +24,9 @@ type layout struct {
 	// temporaries: a scalar's is the slot's value; a text's are address and word,
 	// for each element.
 	early map[int]int
+	// now is the offset of two words if the program needs nanoseconds at the hit:
+	// the time, and what reading the clock needs. -1: it doesn't.
+	now int
 	// times are offsets in the data that are filled with the record's rdtsc.
 	times []int
 }
@@ -31,7 +34,7 @@ type layout struct {
 // planProgram lays a program's temporaries out, or says what it can't do.
 func planProgram(pr *Probe, p *Params) (layout, error) {
 	prog := pr.Program
-	l := layout{early: map[int]int{}, bits: -1, tid: !pr.CountOnly}
+	l := layout{early: map[int]int{}, bits: -1, now: -1, tid: !pr.CountOnly}
 	if prog.Fixed < 0 || prog.Fixed > fetch.MaxData {
 		return l, unsupported("a record of %d bytes", prog.Fixed)
 	}
@@ -64,6 +67,12 @@ func planProgram(pr *Probe, p *Params) (layout, error) {
 		l.texts = true
 		l.name, l.named = room(16), true
 	}
+	if NeedsClock(prog) {
+		if p.Clock == 0 {
+			return l, unsupported("the time at the hit is not known")
+		}
+		l.now = room(16)
+	}
 	faults, comm, large := false, named, false
 	for i := range prog.Args {
 		a := &prog.Args[i]
@@ -74,7 +83,12 @@ func planProgram(pr *Probe, p *Params) (layout, error) {
 		if n := texts(a); n > 0 {
 			if !pr.CountOnly || filtered[i] {
 				l.texts = true
-				l.early[i] = room(16 * n)
+				if isPath(a) {
+					l.early[i] = room(pathTemp)
+					large = true
+				} else {
+					l.early[i] = room(16 * n)
+				}
 				comm = comm || isComm(a)
 			}
 		} else if filtered[i] {
@@ -84,7 +98,7 @@ func planProgram(pr *Probe, p *Params) (layout, error) {
 			faults = true
 		}
 		large = large || a.Type.IsArray() && int(a.Type.Count)*int(a.Type.Size) >= unrolled
-		if a.Source == fetch.SourceTime {
+		if a.Source == fetch.SourceTime && l.now < 0 {
 			l.times = append(l.times, a.Slot)
 		}
 	}
@@ -109,7 +123,7 @@ func planProgram(pr *Probe, p *Params) (layout, error) {
 // texts is the number of texts of an argument, 0 for those that have none.
 func texts(a *fetch.ArgProgram) int {
 	switch a.Store {
-	case fetch.StoreString, fetch.StoreText, fetch.StoreCounted:
+	case fetch.StoreString, fetch.StoreText, fetch.StoreCounted, fetch.StorePath:
 		return 1
 	case fetch.StoreStrings:
 		return max(int(a.Type.Count), 1)
@@ -120,14 +134,12 @@ func texts(a *fetch.ArgProgram) int {
 // checkArg says why an argument can't be had in the target.
 func checkArg(a *fetch.ArgProgram, p *Params) error {
 	switch {
-	case a.Store == fetch.StoreSymbol || a.Store == fetch.StorePath:
-		return unsupported("a name is looked up at the hit")
+	case isPath(a) && p.NoSyscall:
+		return unsupported("a path takes a system call")
+	case isPath(a) && p.NoProc:
+		return unsupported("the program's /proc can't tell paths")
 	case a.Source == fetch.SourceComm && (p.NoSyscall || !isComm(a)):
 		return unsupported("the thread's name takes a system call")
-	case a.Source == fetch.SourceTime && (a.Store != fetch.StoreValue || len(a.Loads) > 0 || a.Type.Size != 8 || a.Type.BitWidth != 0):
-		return unsupported("a part of the time")
-	case a.Source == fetch.SourceReg && (a.Reg == fetch.RegFSBase || a.Reg == fetch.RegGSBase) && !p.FSGSBase:
-		return unsupported("the kernel doesn't let programs read %s", a.Reg)
 	case a.Source == fetch.SourceStack && !fits(a.Off+MaxStack+redZone):
 		return unsupported("word of the stack out of reach")
 	}
@@ -136,14 +148,17 @@ func checkArg(a *fetch.ArgProgram, p *Params) error {
 			return unsupported("a text of no length")
 		}
 		n := fetch.ArgProgram{Chain: *a.Len, Store: fetch.StoreValue, Type: fetch.DefaultType()}
-		if a.Len.Source == fetch.SourceTime || a.Len.Source == fetch.SourceComm {
+		if a.Len.Source == fetch.SourceComm {
 			return unsupported("a length from source %d", a.Len.Source)
 		}
 		if err := checkArg(&n, p); err != nil {
 			return err
 		}
 	}
-	return checkSteps(&a.Chain)
+	if a.Source == fetch.SourceReg {
+		return checkRegister(a.Reg, p)
+	}
+	return checkSteps(&a.Chain, p)
 }
 
 // checkPred says why a predicate can't be decided in the target.
@@ -158,36 +173,16 @@ func checkPred(prog *fetch.Program, q *fetch.Pred, p *Params) error {
 	}
 	a := &prog.Args[q.Arg]
 	switch {
-	case isTime(prog, a):
-		return unsupported("a filter compares the time")
 	case a.Type.IsArray():
 		return unsupported("a filter looks at an array")
+	case a.Store == fetch.StoreSymbol:
+		return unsupported("a filter compares a symbol's text")
 	case (texts(a) > 0) != (q.Operand == fetch.OperandText):
 		return unsupported("a filter compares text with numbers")
+	case isPath(a):
+		return checkPath(q)
 	}
 	return nil
 }
 
-// isTime reports whether an argument is the time, or the entry's.
-func isTime(prog *fetch.Program, a *fetch.ArgProgram) bool {
-	c := &a.Chain
-	if c.Source == fetch.SourceEntry && c.N >= 0 && c.N < len(prog.Entry) && len(c.Loads) == 0 {
-		c = &prog.Entry[c.N].Chain
-	}
-	return c.Source == fetch.SourceTime && len(c.Loads) == 0
-}
-
 func fits(v int64) bool { return v == int64(int32(v)) }
-
-// TimeSlots are the offsets, in a program's argument data, of values that a
-// detour leaves as the time stamp counter and Eval gives in nanoseconds: $time,
-// and an entry's time. Who reads the record converts them.
-func TimeSlots(prog *fetch.Program) []int {
-	var slots []int
-	for i := range prog.Args {
-		if a := &prog.Args[i]; a.Store == fetch.StoreValue && isTime(prog, a) {
-			slots = append(slots, a.Slot)
-		}
-	}
-	return slots
-}

@@ -105,7 +105,7 @@ func (g *generator) memoryArg() string {
 }
 
 func (g *generator) arg() string {
-	ints := strings.Fields("u8 u16 u32 u64 s8 s16 s32 s64 x8 x16 x32 x64 char symbol f32 f64")
+	ints := strings.Fields("u8 u16 u32 u64 s8 s16 s32 s64 x8 x16 x32 x64 char symbol symstr f32 f64")
 	typ := ints[g.Intn(len(ints))]
 	if g.Intn(6) == 0 {
 		size := 8 << g.Intn(4)
@@ -114,6 +114,9 @@ func (g *generator) arg() string {
 	}
 	switch g.Intn(14) {
 	case 0, 1, 2:
+		if g.Intn(16) == 0 {
+			return []string{`\3:%pd`, `\3:%pD`, `\-1:%pd`, `\999:%pD`, g.reg() + ":%pD", g.memoryArg() + ":%pd"}[g.Intn(6)]
+		}
 		return g.memoryArg() + ":" + typ
 	case 3:
 		return g.memoryArg() + ":string"
@@ -126,7 +129,7 @@ func (g *generator) arg() string {
 	case 7:
 		return fmt.Sprintf("\\%d:%s", g.Int63(), typ)
 	case 8:
-		return []string{"$tid", "$pid", "$cpu", "%ip", "%flags", "%cs", "%ss", "%orig_ax", `\"some text"`, "$comm", `\4611686018427387904:f64`}[g.Intn(11)]
+		return []string{"$tid", "$pid", "$cpu", "%ip", "%flags", "%cs", "%ss", "%orig_ax", "$cpu:b2@1/8", "+0($pid)", "+8($cpu):string", `\"some text"`, "$comm", `\4611686018427387904:f64`}[g.Intn(14)]
 	case 9:
 		return fmt.Sprintf("%%xmm%d:%s", g.Intn(16), typ)
 	}
@@ -198,7 +201,7 @@ func (g *generator) compute(prog *fetch.Program) (note string) {
 			}
 			note += fmt.Sprintf(" with a%d of %+v bytes", i, *a.Len)
 		}
-		if g.Intn(4) != 0 || a.Store != fetch.StoreValue || len(a.Loads) > 0 || a.Source != fetch.SourceImm && (a.Source != fetch.SourceReg || a.Reg >= 16) && a.Source != fetch.SourceStack {
+		if g.Intn(4) != 0 || a.Store != fetch.StoreValue || len(a.Loads) > 0 || a.Source != fetch.SourceImm && a.Source != fetch.SourceReg && a.Source != fetch.SourceStack && a.Source != fetch.SourcePID && a.Source != fetch.SourceTID && a.Source != fetch.SourceCPU {
 			continue
 		}
 		a.From, a.Source = a.Source, fetch.SourceComputed
@@ -208,8 +211,11 @@ func (g *generator) compute(prog *fetch.Program) (note string) {
 			switch {
 			case s.Op == fetch.StepLoad:
 				s.Op = fetch.StepAdd // a load needs a fault bit of its own
-			case !shift && g.Intn(2) == 0:
+			case g.Intn(2) == 0:
 				s.FromReg, s.Reg = true, fetch.Reg(g.Intn(16))
+				if g.Intn(6) == 0 {
+					s.Reg = []fetch.Reg{fetch.RegIP, fetch.RegOrigAX, fetch.RegCS, fetch.RegSS}[g.Intn(4)]
+				}
 			case !shift && g.Intn(2) == 0:
 				s.Imm = g.Uint64()
 			}
@@ -248,7 +254,10 @@ func TestOracle(t *testing.T) {
 	}
 }
 
-type tally struct{ cases, unsupported, records, filtered, faults, texts int }
+type tally struct {
+	cases, unsupported, records, filtered, faults, texts int
+	why                                                  map[string]int // what was unsupported
+}
 
 func oracleRound(t *testing.T, seed int64, n int, total *tally) {
 	g := &generator{Rand: rand.New(rand.NewSource(seed))}
@@ -263,6 +272,7 @@ func oracleRound(t *testing.T, seed int64, n int, total *tally) {
 		id   uint32
 	}
 	var cases []todo
+	m.files = []*os.File{os.NewFile(uintptr(openNull(t)), "null")}
 	p := m.params()
 	p.TID = []TID{{Seg: asm.FS, Off: 0x2d0}, {}, {Seg: asm.FS, Off: 0x10, Path: []int32{0x2d0}}}[seed%3]
 	p.FSGSBase = false
@@ -282,6 +292,10 @@ func oracleRound(t *testing.T, seed int64, n int, total *tally) {
 		})
 		if errors.Is(err, ErrUnsupported) {
 			total.unsupported++
+			if total.why == nil {
+				total.why = map[string]int{}
+			}
+			total.why[err.Error()]++
 			continue
 		}
 		if err != nil {
@@ -303,7 +317,7 @@ func oracleRound(t *testing.T, seed int64, n int, total *tally) {
 		if kept := c.regs.GPR[fetch.SP] - redZone - stackAt; !bytes.Equal(before[kept:top], after[kept:top]) {
 			t.Errorf("seed %d: %s: the stack changed", seed, c.text)
 		}
-		ctx := fetch.Context{Regs: &c.regs, Mem: m, PID: p.PID, TID: tid, Comm: "detour_exec",
+		ctx := fetch.Context{ReadLink: readNull, Regs: &c.regs, Mem: m, PID: p.PID, TID: tid, Comm: "detour_exec",
 			Vector: func() (*fetch.Vector, error) { return &c.vec, nil }}
 		// The trap would show RF, TF and IF as they are; here IF is set.
 		c.regs.Flags |= 0x200

@@ -41,8 +41,14 @@ type Params struct {
 	// r12 and the flags are free, as where a function of Go's compiler starts or
 	// returns. Where there is no room a trap takes the hit, at Detour.NoRoom.
 	GoLook bool
+	// Clock is where ring.ClockOff's clock is mapped; 0: programs that need
+	// nanoseconds at the hit are refused.
+	Clock uint64
 	// NoSyscall says that detours must not make system calls (a seccomp filter).
 	NoSyscall bool
+	// NoProc says that /proc is not what it is elsewhere: paths of descriptors
+	// can't be asked for in the program.
+	NoProc bool
 }
 
 // TID is where a detour finds the number of its thread. The zero TID is one

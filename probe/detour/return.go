@@ -337,7 +337,11 @@ func (r *returning) capture() {
 		b.withFault(asm.At(asm.CX, instEntry), i, func(fault asm.Label) {
 			switch c.Source {
 			case fetch.SourceTime:
-				b.tsc()
+				if NeedsClock(b.prog) {
+					b.nanoseconds(asm.R11, 0)
+				} else {
+					b.tsc()
+				}
 			case fetch.SourceCPU:
 				b.area()
 				b.cpu()

@@ -28,7 +28,11 @@ func (b *builder) step(s *fetch.Step, fault asm.Label) {
 		b.Not(asm.W64, asm.AX)
 		return
 	case fetch.StepShl, fetch.StepShr, fetch.StepSar:
-		b.shift(s)
+		if s.FromReg {
+			b.shiftBy(s)
+		} else {
+			b.shift(s)
+		}
 		return
 	}
 	// DX = the value, AX = the operand
@@ -65,10 +69,39 @@ func (b *builder) step(s *fetch.Step, fault asm.Label) {
 	}
 }
 
+func shiftOf(op fetch.StepOp) asm.Shift {
+	switch op {
+	case fetch.StepShl:
+		return asm.Shl
+	case fetch.StepShr:
+		return asm.Shr
+	}
+	return asm.Sar
+}
+
+// shiftBy shifts AX by a register. Changes DX; CX is kept.
+func (b *builder) shiftBy(s *fetch.Step) {
+	less := b.NewLabel()
+	b.Mov(asm.W64, asm.DX, asm.AX)
+	b.register(s.Reg)
+	b.XchgReg(asm.W64, asm.AX, asm.CX)
+	b.OpImm(asm.Cmp, asm.W64, asm.CX, 64)
+	b.JccShort(asm.B, less)
+	if s.Op == fetch.StepSar {
+		b.MovImm(asm.CX, 63)
+	} else {
+		b.Op(asm.Xor, asm.W32, asm.DX, asm.DX)
+	}
+	b.Bind(less)
+	b.ShiftCL(shiftOf(s.Op), asm.W64, asm.DX)
+	b.Mov(asm.W64, asm.CX, asm.AX)
+	b.Mov(asm.W64, asm.AX, asm.DX)
+}
+
 // shift shifts AX by a constant; from 64 on nothing is left but, of a signed
 // shift, the sign.
 func (b *builder) shift(s *fetch.Step) {
-	op := map[fetch.StepOp]asm.Shift{fetch.StepShl: asm.Shl, fetch.StepShr: asm.Shr, fetch.StepSar: asm.Sar}[s.Op]
+	op := shiftOf(s.Op)
 	switch {
 	case s.Imm == 0:
 	case s.Imm < 64:
@@ -81,33 +114,40 @@ func (b *builder) shift(s *fetch.Step) {
 }
 
 // checkSteps says why a computed chain can't be had in the target.
-func checkSteps(c *fetch.Chain) error {
+func checkSteps(c *fetch.Chain, p *Params) error {
 	if c.Source != fetch.SourceComputed {
 		return nil
 	}
 	switch c.From {
-	case fetch.SourceReg, fetch.SourceXMM:
-		if c.From == fetch.SourceReg && c.Reg >= 16 {
-			return unsupported("arithmetic on %s", c.Reg)
-		}
-	case fetch.SourceImm, fetch.SourceEntry:
-	case fetch.SourceStack:
-		if !fits(c.Off + MaxStack + redZone) {
-			return unsupported("word of the stack out of reach")
-		}
-	default:
+	case fetch.SourceText, fetch.SourceComm, fetch.SourceComputed:
 		return unsupported("arithmetic on source %d", c.From)
+	}
+	root := fetch.ArgProgram{Chain: fetch.Chain{Source: c.From, Reg: c.Reg, N: c.N, Off: c.Off}}
+	if err := checkArg(&root, p); err != nil {
+		return err
 	}
 	for i := range c.Steps {
 		s := &c.Steps[i]
 		switch {
-		case s.FromReg && s.Reg >= 16:
+		case s.FromReg && s.Reg == fetch.RegFlags:
 			return unsupported("arithmetic with %s", s.Reg)
-		case s.FromReg && (s.Op == fetch.StepShl || s.Op == fetch.StepShr || s.Op == fetch.StepSar):
-			return unsupported("a shift by a register")
 		case s.Op == fetch.StepLoad && s.Size != 1 && s.Size != 2 && s.Size != 4 && s.Size != 8:
 			return unsupported("a load of %d bytes", s.Size)
 		}
+		if s.FromReg {
+			if err := checkRegister(s.Reg, p); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// checkRegister says why a register can't be had in the target.
+func checkRegister(r fetch.Reg, p *Params) error {
+	own := r == fetch.RegFSBase && p.TID.Seg == asm.FS && len(p.TID.Path) == 0
+	if (r == fetch.RegFSBase || r == fetch.RegGSBase) && !p.FSGSBase && !own {
+		return unsupported("the kernel doesn't let programs read %s", r)
 	}
 	return nil
 }

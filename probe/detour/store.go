@@ -20,6 +20,10 @@ func (b *builder) early() {
 	if l.named {
 		b.threadName(l.name)
 	}
+	if l.now >= 0 {
+		b.nanoseconds(asm.CX, l.now+8)
+		b.Store(asm.W64, b.frame.temp(l.now), asm.AX)
+	}
 	for i := range b.prog.Args {
 		off, ok := l.early[i]
 		if !ok {
@@ -56,6 +60,8 @@ func (b *builder) late() {
 		a := &b.prog.Args[i]
 		off, early := l.early[i]
 		switch {
+		case isPath(a):
+			b.copyPath(off, a.Slot)
 		case texts(a) > 0:
 			for n := range texts(a) {
 				b.copyText(off+16*n, a.Slot+8*n)
@@ -63,7 +69,7 @@ func (b *builder) late() {
 		case early:
 			b.Load(asm.W64, asm.AX, b.frame.temp(off))
 			b.Store(asm.W64, data(a.Slot), asm.AX)
-		case a.Source == fetch.SourceTime:
+		case a.Source == fetch.SourceTime && l.now < 0:
 			// commit fills it in
 		case a.Type.IsArray():
 			b.withFault(data(bitWord(a)), a.FaultBit, func(fault asm.Label) { b.array(a, fault) })

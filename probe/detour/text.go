@@ -25,6 +25,10 @@ func (b *builder) measure(a *fetch.ArgProgram, off int) {
 		b.threadName(off)
 		return
 	}
+	if isPath(a) {
+		b.path(a, off)
+		return
+	}
 	if a.Store == fetch.StoreText {
 		text := []byte(a.Text)
 		b.Lea(asm.DI, asm.Rel(b.data(text)))

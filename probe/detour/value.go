@@ -43,6 +43,8 @@ func (b *builder) value(c *fetch.Chain, fault asm.Label) {
 		b.tid()
 	case fetch.SourceCPU:
 		b.cpu()
+	case fetch.SourceTime:
+		b.Load(asm.W64, asm.AX, b.frame.temp(b.layout.now))
 	case fetch.SourceComputed:
 		b.computed(c, fault)
 	default:
@@ -100,6 +102,10 @@ func (b *builder) register(r fetch.Reg) {
 		b.flags()
 	case r == fetch.RegOrigAX:
 		b.MovImm(asm.AX, ^uint64(0)) // in no system call
+	case r == fetch.RegFSBase && !b.p.FSGSBase:
+		// A control block's first word is its own address (System V ABI, Handling
+		// For Thread-Local Storage, variant II).
+		b.Load(asm.W64, asm.AX, asm.SegAbs(asm.FS, 0))
 	case r == fetch.RegFSBase:
 		b.Rdfsbase(asm.AX)
 	case r == fetch.RegGSBase:
@@ -206,6 +212,7 @@ func (b *builder) narrow(t fetch.Type) {
 func (b *builder) scalar(a *fetch.ArgProgram, fault asm.Label) {
 	b.value(&a.Chain, fault)
 	switch a.Store {
+	case fetch.StoreSymbol:
 	case fetch.StoreValue:
 		b.narrow(a.Type)
 	case fetch.StoreMem:

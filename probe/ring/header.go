@@ -29,6 +29,7 @@ var ErrVersion = errors.New("ring file of another version")
 //	+84  u32 Probes, +88 u32 Sites, +92 u32 Maps
 //	+96  u64, +104 i64, +112 u64: Time, as counter, ns and ns per tick/2^32
 //	+256 the directory: u32 section, u32 0, u64 offset, u64 size, each 24 bytes
+//	+ClockOff the clock of detours
 //
 // Everything up to +72 is set once; the rest is changed in place.
 type Header struct {

@@ -118,13 +118,8 @@ func (r *Reader) Poll(emit func(*Record) error) (int, error) {
 // target can be in a detour any more. It fails with ErrClock, and sleeps
 // MinSpan if the reader is younger than that.
 func (r *Reader) Finish(emit func(*Record) error) (int, error) {
-	for tries := 0; r.cal == nil; tries++ {
-		// The first sample is too young to convert times by.
-		if tries == 100 {
-			return 0, ErrClock
-		}
-		time.Sleep(MinSpan * time.Nanosecond)
-		r.calibrate(r.opts.Clock.Mono())
+	if err := r.Calibrate(); err != nil {
+		return 0, err
 	}
 	return r.poll(emit, true)
 }
@@ -187,11 +182,14 @@ func (r *Reader) calibrate(now int64) {
 	}
 	if r.cal == nil {
 		if now-r.first.NS >= MinSpan {
-			r.cal, _ = Calibrate(r.first, TakeSample(r.opts.Clock))
+			if r.cal, _ = Calibrate(r.first, TakeSample(r.opts.Clock)); r.cal != nil {
+				r.publish()
+			}
 		}
 		return
 	}
 	r.cal.Update(TakeSample(r.opts.Clock))
+	r.publish()
 	r.next = now + min(max(now-r.first.NS, 10*MinSpan), int64(time.Second))
 }
 
