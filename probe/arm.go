@@ -113,7 +113,7 @@ func (tg *target) place(d *fetch.Def, ev *event, w symbols.Site) ([]want, error)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := planCopy(at, code, at.Addr+1<<16, tg.shadowStack); err != nil {
+	if _, err := planCopy(at, code, at.Addr+trialSlot, tg.shadowStack); err != nil {
 		return nil, err
 	}
 	u := tg.s.user(d)

@@ -6,6 +6,7 @@ import (
 
 	"kprobe/fetch"
 	"kprobe/probe/insn"
+	"kprobe/probe/survey"
 	"kprobe/symbols"
 )
 
@@ -76,39 +77,18 @@ func check(space *symbols.Space, d *fetch.Def) (*Checked, error) {
 }
 
 func checkSite(space *symbols.Space, d *fetch.Def, w symbols.Site) error {
-	refuse := func(rule string, args ...any) error {
-		return &RefusedError{Addr: w.Addr, Place: w.Name, Rule: fmt.Sprintf(rule, args...)}
-	}
-	if w.Module == nil || w.Module.File == nil {
-		return refuse("no file is mapped there, so its instructions can't be known")
-	}
 	if d.Kind == fetch.Return && w.Offset != 0 {
 		return d.Error(fetch.BadRetprobe, fmt.Sprintf("%s is not a function's entry", w.Name), nil)
 	}
-	if w.Vaddr != w.Func.Start || w.Func.End == 0 {
-		if w.Func.End <= w.Func.Start {
-			return refuse("no function is known there, so where its instructions start can't be proved")
-		}
-		f, err := decodeFunction(w.Module.File, w.Func, w.Addr-symbols.Addr(w.Vaddr-w.Func.Start))
-		if err != nil {
-			return refuse("%v", err)
-		}
-		if !f.sweep.Boundary(uint64(w.Addr)) {
-			return boundaryError(w, f)
-		}
-	}
-	code, err := firstBytes(w.Module.File, w.Vaddr)
+	code, _, err := survey.Prove(w, func() (*insn.Function, error) {
+		_, sweep, err := survey.Decode(w.Module.File, w.Func, survey.Start(w))
+		return sweep, err
+	})
 	if err != nil {
-		return refuse("its bytes can't be read from the file: %v", err)
+		return err
 	}
-	if _, err := insn.Decode(code); err != nil {
-		return refuse("what is there is no instruction that is known (%v)", err)
-	}
-	if isRestorer(code) {
-		return refuse("unwinders recognise the signal trampoline by its bytes")
-	}
-	if _, err := insn.Relocate(code, uint64(w.Addr), uint64(w.Addr)+1<<16, insn.Options{}); err != nil {
-		return refuse("%v", err)
+	if _, err := planCopy(w, code, w.Addr+trialSlot, false); err != nil {
+		return err
 	}
 	_, err = d.Compile(&env{tg: &target{space: space}, site: w})
 	if space.PID() == 0 && errors.Is(err, symbols.ErrNotMapped) {
@@ -117,12 +97,6 @@ func checkSite(space *symbols.Space, d *fetch.Def, w symbols.Site) error {
 	return err
 }
 
-// firstBytes reads an instruction that may be the file's last.
-func firstBytes(file *symbols.File, v symbols.Vaddr) (code []byte, err error) {
-	for n := maxInsn; n > 0; n-- {
-		if code, err = file.Text(v, n); err == nil {
-			return code, nil
-		}
-	}
-	return nil, err
-}
+// trialSlot is how far from an instruction a copy is taken to lie that is planned
+// only to see whether there can be one.
+const trialSlot = 1 << 16

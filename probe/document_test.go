@@ -66,6 +66,7 @@ func TestSignalTrampoline(t *testing.T) {
 	}
 	defer mem.Close()
 	l := attach(t, sub.pid(), Options{}, "p:in work")
+	restorer := []byte{0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05} // mov $15, %rax; syscall
 	found := 0
 	for _, m := range maps {
 		if !m.Exec || !strings.HasPrefix(filepath.Base(m.Path), "libc.") {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"kprobe/fetch"
-	"kprobe/symbols"
+	"kprobe/probe/survey"
 )
 
 // ErrClosed is returned by the methods of a session that was closed.
@@ -24,35 +24,10 @@ func (e *DefError) Error() string { return fmt.Sprintf("%s: %v", e.Def.Text, e.E
 func (e *DefError) Unwrap() error { return e.Err }
 
 // RefusedError says that an address can't be probed, and by which rule.
-type RefusedError struct {
-	Addr  symbols.Addr
-	Place string // how to name the address, SYM+0xoff
-	Insn  string // the instruction there, "" when unknown
-	Rule  string // the reason: a clause that completes "PLACE can't be probed: "
-}
+type RefusedError = survey.RefusedError
 
-func (e *RefusedError) Error() string {
-	s := e.Place
-	if s == "" {
-		s = e.Addr.String()
-	}
-	if e.Insn != "" {
-		s += " (" + e.Insn + ")"
-	}
-	return s + " can't be probed: " + e.Rule
-}
-
-// BoundaryError says that an address lies inside an instruction. Its text
-// names the boundaries around it, in a form that is accepted as a place.
-type BoundaryError struct {
-	Addr          symbols.Addr
-	Place         string // as asked
-	Before, After string // the places of the instructions around it
-}
-
-func (e *BoundaryError) Error() string {
-	return fmt.Sprintf("%s is inside an instruction: the nearest boundaries are %s and %s", e.Place, e.Before, e.After)
-}
+// BoundaryError says that an address lies inside an instruction.
+type BoundaryError = survey.BoundaryError
 
 // ErrInHandler is returned by methods that a handler must not call, since it
 // runs while its thread is stopped in the middle of a hit.

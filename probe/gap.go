@@ -3,6 +3,7 @@ package probe
 import (
 	"slices"
 
+	"kprobe/probe/plan"
 	"kprobe/symbols"
 )
 
@@ -90,4 +91,11 @@ func eachGap(maps []symbols.Mapping, f func(lo, hi uint64)) {
 	if prev < highest {
 		f(prev, highest)
 	}
+}
+
+// freeRanges lists the addresses at which code may be mapped.
+func freeRanges(maps []symbols.Mapping) []plan.Range {
+	var out []plan.Range
+	eachGap(maps, func(lo, hi uint64) { out = append(out, plan.Range{Lo: lo, Hi: hi}) })
+	return out
 }

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"kprobe/probe/insn"
+	"kprobe/probe/survey"
 	"kprobe/symbols"
 )
 
@@ -70,8 +71,7 @@ func (j *judge) inspect(w symbols.Site) (*Listing, error) {
 	}
 	asked := w
 	asked.Addr += symbols.Addr(f.shift)
-	if !f.sweep.Boundary(uint64(asked.Addr)) {
-		err := boundaryError(asked, f.function)
+	if err := survey.Boundary(asked, f.sweep); err != nil {
 		var inside *BoundaryError
 		if errors.As(err, &inside) {
 			inside.Addr = w.Addr

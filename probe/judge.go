@@ -4,6 +4,7 @@ import (
 	"debug/elf"
 
 	"kprobe/probe/plan"
+	"kprobe/probe/survey"
 	"kprobe/symbols"
 )
 
@@ -18,7 +19,7 @@ type surveyed struct {
 	module *symbols.Module // where it is taken to lie
 	shift  uint64          // so much higher than its Space has it
 	gaps   plan.Gaps
-	opt    *optimizer
+	around survey.Around
 }
 
 // fileShift is where a position-independent file that nobody has loaded is
@@ -41,19 +42,15 @@ func newJudge(space *symbols.Space, places []symbols.Site) (*judge, error) {
 		if w.Module == nil || w.Module.File == nil || j.modules[w.Module] != nil {
 			continue
 		}
-		s := survey(w.Module, maps)
-		if !s.module.File.IsGo() {
-			s.opt.scan(s.module)
-		}
-		j.modules[w.Module] = s
+		j.modules[w.Module] = surroundings(w.Module, maps)
 	}
 	return j, nil
 }
 
-// survey finds the free addresses around a module; maps is nil for a file
+// surroundings finds the free addresses around a module; maps is nil for a file
 // alone.
-func survey(m *symbols.Module, maps []symbols.Mapping) *surveyed {
-	s := &surveyed{opt: &optimizer{targets: map[*symbols.File]*plan.Targets{}}}
+func surroundings(m *symbols.Module, maps []symbols.Mapping) *surveyed {
+	s := &surveyed{}
 	moved := *m
 	if len(maps) == 0 && m.File.Type != elf.ET_EXEC {
 		s.shift = fileShift
@@ -94,7 +91,7 @@ func (j *judge) take(w symbols.Site) (*judged, error) {
 	s := j.modules[w.Module]
 	w.Module = s.module
 	w.Addr += symbols.Addr(s.shift)
-	f, err := decodeFunction(w.Module.File, w.Func, w.Addr-symbols.Addr(w.Vaddr-w.Func.Start))
+	f, err := decodeFunction(w.Module.File, w.Func, survey.Start(w))
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +101,7 @@ func (j *judge) take(w symbols.Site) (*judged, error) {
 		f.goCode(w.Module.File)
 	}
 	if out.never == "" {
-		text, known = s.opt.surroundings(f, w)
+		text, known = s.around.Of(f.code, f.fn, w.Module)
 	}
 	out.code = plan.FromSweep(f.sweep, text, known)
 	return out, nil
@@ -113,8 +110,7 @@ func (j *judge) take(w symbols.Site) (*judged, error) {
 // neverJump says why no probe at a site can be a jump, whatever its
 // instruction is; "" if one may be.
 func neverJump(w symbols.Site) string {
-	switch {
-	case w.Func.End <= w.Func.Start:
+	if w.Func.End <= w.Func.Start {
 		return "its function's size is not known"
 	}
 	return ""
@@ -123,8 +119,8 @@ func neverJump(w symbols.Site) string {
 // judge says how the instruction of a line, which the planner knows at an
 // address, would be probed.
 func (f *judged) judge(l *Line, at uint64) {
-	if isRestorer(f.function.code[at-uint64(f.start):]) {
-		l.Probe, l.Why = KindRefused, "unwinders recognise the signal trampoline by its bytes"
+	if survey.IsRestorer(f.function.code[at-uint64(f.start):]) {
+		l.Probe, l.Why = KindRefused, survey.RestorerRule
 		return
 	}
 	never := f.never

@@ -25,7 +25,7 @@ func (tg *target) optimizer() (*optimizer, error) {
 		return tg.opt, nil
 	}
 	l := tg.area.file.layout
-	o := &optimizer{tg: tg, targets: map[*symbols.File]*plan.Targets{}}
+	o := &optimizer{tg: tg}
 	o.params = detour.Params{
 		PerCPU: uint64(tg.area.file.addr(l.PerCPU.Off)), AreaShift: l.AreaShift, CPUMask: l.CPUMask,
 		RingSize: l.RingSize, Flags: uint64(tg.area.file.addr(l.Flags.Off)),

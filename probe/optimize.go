@@ -3,16 +3,14 @@ package probe
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sort"
-
-	"golang.org/x/sys/unix"
 
 	"kprobe/probe/asm"
 	"kprobe/probe/detour"
 	"kprobe/probe/insn"
 	"kprobe/probe/plan"
+	"kprobe/probe/survey"
 	"kprobe/symbols"
 )
 
@@ -32,15 +30,11 @@ import (
 
 // optimizer is what a target needs to plan and build patches.
 type optimizer struct {
-	tg      *target
-	params  detour.Params
-	targets map[*symbols.File]*plan.Targets
-	wanted  []plan.Range // where the batch's probes stand, in order
+	tg     *target
+	params detour.Params
+	around survey.Around
+	wanted []plan.Range // where the batch's probes stand, in order
 }
-
-// maxScan is how much text is searched for branches between functions. Larger
-// files do without: guards make their windows safe, too.
-const maxScan = 8 << 20
 
 // optimize takes the wants that can be optimized out of a batch and gives
 // their patches, built and written, not armed. What is left is for breakpoints.
@@ -169,7 +163,7 @@ func (o *optimizer) function(f *function, ws []want, space plan.Reach, planned .
 		}
 		sites[i].Room = room
 	}
-	code, known := o.surroundings(f, ws[0].at)
+	code, known := o.around.Of(f.code, f.fn, ws[0].at.Module)
 	plans, err := plan.Plan(plan.FromSweep(f.sweep, code, known), sites, space, o.taken(f, planned...))
 	if err != nil {
 		for a := range byAddr {
@@ -205,135 +199,6 @@ func (o *optimizer) function(f *function, ws []want, space plan.Reach, planned .
 		giveUp(a, "no tactic was found for it")
 	}
 	return patches, rest
-}
-
-// surroundings gives the function's code with what follows it, and what is
-// known about it.
-func (o *optimizer) surroundings(f *function, w symbols.Site) ([]byte, plan.Known) {
-	file := w.Module.File
-	code := f.code
-	if more, err := file.Text(f.fn.Start, len(f.code)+64); err == nil && len(more) > len(code) {
-		code = more
-	}
-	known := plan.Known{Next: len(code)}
-	if next, ok := file.FuncAt(f.fn.End); ok && next.Start >= f.fn.End {
-		known.Next = int(next.Start - f.fn.Start)
-	} else {
-		for v := f.fn.End; v < f.fn.Start+symbols.Vaddr(len(code)); v++ {
-			if g, ok := file.FuncAt(v); ok && g.Start == v {
-				known.Next = int(v - f.fn.Start)
-				break
-			}
-		}
-	}
-	if t := o.scan(w.Module); t != nil {
-		known.Target = t.Has
-	}
-	return code, known
-}
-
-// scan finds the branches between a module's functions.
-func (o *optimizer) scan(m *symbols.Module) *plan.Targets {
-	if t, ok := o.targets[m.File]; ok {
-		return t
-	}
-	var t *plan.Targets
-	funcs := m.File.Funcs()
-	if len(funcs) > 0 {
-		lo, hi := funcs[0].Start, funcs[0].End
-		ranges := make([]plan.Range, 0, len(funcs))
-		for _, f := range funcs {
-			lo, hi = min(lo, f.Start), max(hi, f.End)
-			ranges = append(ranges, plan.Range{Lo: uint64(f.Start) + m.Bias, Hi: uint64(f.End) + m.Bias})
-		}
-		if hi-lo <= maxScan {
-			if text, err := m.File.Text(lo, int(hi-lo)); err == nil {
-				t = plan.ScanTargets(text, uint64(lo)+m.Bias, ranges)
-			}
-		}
-	}
-	o.targets[m.File] = t
-	return t
-}
-
-// settle gives up jumps that need bytes at which another function's probe
-// stands: that probe will change them, whatever its tactic. Within a function
-// the planner has seen to it.
-func settle(patches []*patch, ws, rest []want) ([]*patch, []want) {
-	all := make([]symbols.Addr, 0, len(ws))
-	for _, w := range ws {
-		all = append(all, w.at.Addr)
-	}
-	sort.Slice(all, func(i, j int) bool { return all[i] < all[j] })
-	kept := patches[:0]
-	for _, p := range patches {
-		own := map[symbols.Addr]bool{}
-		for _, a := range p.plan.Sites {
-			own[symbols.Addr(a)] = true
-		}
-		clash := false
-		for r := range p.plan.Owns() {
-			i := sort.Search(len(all), func(i int) bool { return uint64(all[i]) >= r.Lo })
-			for ; i < len(all) && uint64(all[i]) < r.Hi; i++ {
-				clash = clash || !own[all[i]]
-			}
-		}
-		if !clash {
-			kept = append(kept, p)
-			continue
-		}
-		rest = p.giveUp(rest, "another probe stands where its jump would be")
-	}
-	return kept, rest
-}
-
-// taken lists the bytes near a function that belong to armed probes, and to
-// those planned just before.
-func (o *optimizer) taken(f *function, planned ...pageIndex) []plan.Range {
-	lo, hi := f.start-256, f.start+symbols.Addr(len(f.code))+256
-	var out []plan.Range
-	for a := lo; a < hi && len(o.tg.sites) > 0; a++ {
-		if st := o.tg.sites[a]; st != nil && !o.tg.leaving.hasSite(st) {
-			out = append(out, plan.Range{Lo: uint64(a), Hi: uint64(a) + uint64(st.length)})
-		}
-	}
-	for _, p := range o.tg.patches.pages.near(uint64(lo), uint64(hi)) {
-		if p.armed && !o.tg.leaving.hasPatch(p) && p.plan.Owned(uint64(lo), uint64(hi)) {
-			out = slices.AppendSeq(out, p.plan.Owns())
-		}
-	}
-	// Nor the places of probes that are still to be planned: entries need room
-	// for a jump.
-	own := plan.Range{Lo: uint64(f.start), Hi: uint64(f.start) + uint64(len(f.code))}
-	i := sort.Search(len(o.wanted), func(i int) bool { return o.wanted[i].Lo >= uint64(lo) })
-	for ; i < len(o.wanted) && o.wanted[i].Lo < uint64(hi); i++ {
-		if r := o.wanted[i]; r.Lo < own.Lo || r.Lo >= own.Hi {
-			out = append(out, r)
-		}
-	}
-	for _, x := range planned {
-		for _, p := range x.near(uint64(lo), uint64(hi)) {
-			out = slices.AppendSeq(out, p.plan.Owns())
-		}
-	}
-	sort.Slice(out, func(i, j int) bool { return out[i].Lo < out[j].Lo })
-	return out
-}
-
-// wantedBytes lists the places of probes, in order.
-func wantedBytes(groups map[*function][]want) []plan.Range {
-	var out []plan.Range
-	for f, ws := range groups {
-		for _, w := range ws {
-			r := plan.Range{Lo: uint64(w.at.Addr), Hi: uint64(w.at.Addr) + uint64(w.inst.Len)}
-			if w.kind != wantExit {
-				r.Hi = max(r.Hi, min(r.Lo+plan.JumpLen, uint64(f.start)+uint64(len(f.code))))
-			}
-			out = append(out, r)
-		}
-	}
-	sort.Slice(out, func(i, j int) bool { return out[i].Lo < out[j].Lo })
-	return out
 }
 
 // copyRoom is what the copies behind a detour may take: a window's
@@ -522,78 +387,5 @@ func apart(ws []want) [][]want {
 	if len(entries) > 0 || len(out) == 0 {
 		out = append([][]want{entries}, out...)
 	}
-	return out
-}
-
-// lay maps the memory of the detours and writes them. Patches whose memory
-// can't be had are given up for breakpoints.
-func (o *optimizer) lay(ctx context.Context, space *plan.Space, list []*patch, rest *[]want) ([]*patch, error) {
-	tg := o.tg
-	var refused []plan.Range
-	for _, r := range space.Fresh() {
-		size := r.Hi - r.Lo
-		_, err := tg.proc.Syscall(ctx, nil, unix.SYS_MMAP, uintptr(r.Lo), uintptr(size), unix.PROT_READ|unix.PROT_EXEC,
-			unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED_NOREPLACE, ^uintptr(0), 0)
-		if errors.Is(err, unix.EEXIST) {
-			refused = append(refused, r)
-			continue
-		}
-		if err != nil {
-			return nil, fmt.Errorf("map memory for detours in the target: %w", err)
-		}
-		pc := &piece{start: symbols.Addr(r.Lo), size: size, used: size, detours: true}
-		tg.area.code.pieces = append(tg.area.code.pieces, pc)
-		if err := tg.area.journal.mapped(pc); err != nil {
-			return nil, err
-		}
-	}
-	kept := list[:0]
-	for _, p := range list {
-		lost := false
-		for _, r := range refused {
-			lost = lost || p.plan.Detour >= r.Lo && p.plan.Detour < r.Hi
-			lost = lost || p.hole != nil && p.hole.plan.Detour >= r.Lo && p.hole.plan.Detour < r.Hi
-		}
-		if !lost {
-			if err := o.writeStages(p); err != nil {
-				return nil, err
-			}
-			kept = append(kept, p)
-			continue
-		}
-		*rest = p.giveUp(*rest, "the program mapped memory where its detour was to lie")
-	}
-	return kept, nil
-}
-
-func (o *optimizer) writeStages(p *patch) error {
-	if p.hole != nil {
-		if err := o.writeStages(p.hole); err != nil {
-			return err
-		}
-	}
-	if len(p.stages) == 0 {
-		return nil
-	}
-	base := p.stages[0].base
-	last := p.stages[len(p.stages)-1]
-	text := make([]byte, int(last.base-base)+last.size)
-	for i := range text {
-		text[i] = breakpoint
-	}
-	for _, s := range p.stages {
-		copy(text[s.base-base:], s.text)
-		s.text = nil
-	}
-	if err := o.tg.proc.WriteMemory(text, base); err != nil {
-		return fmt.Errorf("write a detour: %w", err)
-	}
-	return nil
-}
-
-// freeRanges lists the addresses at which code may be mapped.
-func freeRanges(maps []symbols.Mapping) []plan.Range {
-	var out []plan.Range
-	eachGap(maps, func(lo, hi uint64) { out = append(out, plan.Range{Lo: lo, Hi: hi}) })
 	return out
 }

@@ -7,6 +7,7 @@ import (
 
 	"kprobe/probe/gocode"
 	"kprobe/probe/insn"
+	"kprobe/probe/survey"
 	"kprobe/symbols"
 )
 
@@ -22,7 +23,7 @@ type function struct {
 
 // function decodes the function that contains the site, once.
 func (tg *target) function(w symbols.Site) (*function, error) {
-	start := w.Addr - symbols.Addr(w.Vaddr-w.Func.Start)
+	start := survey.Start(w)
 	if f := tg.funcs[start]; f != nil {
 		return f, nil
 	}
@@ -35,14 +36,7 @@ func (tg *target) function(w symbols.Site) (*function, error) {
 }
 
 func decodeFunction(file *symbols.File, fn symbols.Func, start symbols.Addr) (*function, error) {
-	if fn.End <= fn.Start {
-		return nil, fmt.Errorf("the size of %s is not known", fn.Symbol.Name)
-	}
-	code, err := file.Text(fn.Start, int(fn.End-fn.Start))
-	if err != nil {
-		return nil, err
-	}
-	sweep, err := insn.Sweep(code, uint64(start), insn.SweepOptions{})
+	code, sweep, err := survey.Decode(file, fn, start)
 	if err != nil {
 		return nil, err
 	}
@@ -50,67 +44,43 @@ func decodeFunction(file *symbols.File, fn symbols.Func, start symbols.Addr) (*f
 }
 
 // prove makes sure that a breakpoint at the place is safe: that an instruction
-// starts there, that the memory is what the file holds, and that the
-// instruction can run out of line. It changes nothing. The bytes returned are
-// the file's, from the place on, the instruction and what may follow.
+// starts there (survey.Prove), and that the memory is what the file holds. It
+// changes nothing. The bytes returned are the file's, from the place on, the
+// instruction and what may follow.
 //
 // The errors are *RefusedError and *BoundaryError.
 func (tg *target) prove(w symbols.Site) (code []byte, in insn.Inst, err error) {
-	refuse := func(rule string, args ...any) error {
-		return &RefusedError{Addr: w.Addr, Place: w.Name, Rule: fmt.Sprintf(rule, args...)}
-	}
 	if tg.area != nil && tg.area.code.holds(w.Addr) != nil {
-		return nil, in, refuse("it is kprobe's own code")
+		return nil, in, &RefusedError{Addr: w.Addr, Place: w.Name, Rule: "it is kprobe's own code"}
 	}
-	if w.Module == nil || w.Module.File == nil {
-		return nil, in, refuse("no file is mapped there, so its instructions can't be known")
-	}
-	if w.Vaddr != w.Func.Start || w.Func.End == 0 {
-		if w.Func.End <= w.Func.Start {
-			return nil, in, refuse("no function is known there, so where its instructions start can't be proved")
-		}
+	code, in, err = survey.Prove(w, func() (*insn.Function, error) {
 		f, err := tg.function(w)
 		if err != nil {
-			return nil, in, refuse("%v", err)
+			return nil, err
 		}
-		if !f.sweep.Boundary(uint64(w.Addr)) {
-			return nil, in, boundaryError(w, f)
-		}
-	}
-	return tg.proveStart(w)
+		return f.sweep, nil
+	})
+	return tg.untouched(w, code, in, err)
 }
 
-// proveStart is prove for an address that is known to start an instruction.
+// proveStart is prove for an address that is known to start an instruction, in a
+// module with a file.
 func (tg *target) proveStart(w symbols.Site) (code []byte, in insn.Inst, err error) {
-	refuse := func(rule string, args ...any) error {
-		return &RefusedError{Addr: w.Addr, Place: w.Name, Rule: fmt.Sprintf(rule, args...)}
-	}
-	file := w.Module.File
-	code, err = file.Text(w.Vaddr, maxInsn)
-	for n := maxInsn - 1; err != nil && n > 0; n-- {
-		code, err = file.Text(w.Vaddr, n)
-	}
+	code, in, err = survey.ProveStart(w)
+	return tg.untouched(w, code, in, err)
+}
+
+// untouched adds to what is proved of a place by its file that the memory is the
+// same.
+func (tg *target) untouched(w symbols.Site, code []byte, in insn.Inst, err error) ([]byte, insn.Inst, error) {
 	if err != nil {
-		return nil, in, refuse("its bytes can't be read from the file: %v", err)
-	}
-	in, err = insn.Decode(code)
-	if err != nil {
-		return nil, in, refuse("what is there is no instruction that is known (%v)", err)
-	}
-	if name := w.Func.Symbol.Name; name == "__restore_rt" || name == "__restore" || isRestorer(code) {
-		return nil, in, refuse("unwinders recognise the signal trampoline by its bytes")
+		return nil, in, err
 	}
 	if err := tg.pristine(w.Addr, code[:in.Len]); err != nil {
-		return nil, in, refuse("%v", err)
+		return nil, in, &RefusedError{Addr: w.Addr, Place: w.Name, Rule: err.Error()}
 	}
 	return code, in, nil
 }
-
-// restorer is mov $15,%rax; syscall, by which libgcc and gdb know a signal
-// frame.
-var restorer = []byte{0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05}
-
-func isRestorer(code []byte) bool { return bytes.HasPrefix(code, restorer) }
 
 var errForeign = errors.New("the memory is not what the file holds: something else has patched it")
 
@@ -131,24 +101,7 @@ func (tg *target) pristine(a symbols.Addr, want []byte) error {
 	return errForeign
 }
 
-func boundaryError(w symbols.Site, f *function) error {
-	before, after := f.sweep.Around(uint64(w.Addr))
-	base := f.fn.Symbol.Name
-	if base == "" {
-		base = f.start.String()
-	}
-	at := func(a uint64) string { return fmt.Sprintf("%s+%#x", base, a-uint64(f.start)) }
-	return &BoundaryError{Addr: w.Addr, Place: w.Name, Before: at(before), After: at(after)}
-}
-
 // planCopy finds how the instruction of a proved place runs out of line at slot.
 func planCopy(w symbols.Site, code []byte, slot symbols.Addr, keepCall bool) (insn.Moved, error) {
-	m, err := insn.Relocate(code, uint64(w.Addr), uint64(slot), insn.Options{KeepCall: keepCall})
-	if err != nil {
-		return m, &RefusedError{Addr: w.Addr, Place: w.Name, Rule: err.Error()}
-	}
-	if len(m.Code) > slotSize {
-		return m, &RefusedError{Addr: w.Addr, Place: w.Name, Rule: "its copy would be too long"}
-	}
-	return m, nil
+	return survey.Copy(w, code, slot, slotSize, insn.Options{KeepCall: keepCall})
 }

@@ -29,6 +29,7 @@ var floors = []string{
 	"kprobe/probe/tracee",
 	"kprobe/probe/signature",
 	"kprobe/probe/gocode",
+	"kprobe/probe/survey",
 	"kprobe/probe/detour",
 	"kprobe/probe/plan",
 	"kprobe/probe/ring",
@@ -41,7 +42,7 @@ var floors = []string{
 // pure names the rooms that touch no process: no system calls in them.
 var pure = []string{
 	"kprobe/fetch", "kprobe/probe/insn", "kprobe/probe/asm", "kprobe/probe/plan",
-	"kprobe/probe/detour", "kprobe/probe/signature", "kprobe/probe/gocode",
+	"kprobe/probe/detour", "kprobe/probe/signature", "kprobe/probe/gocode", "kprobe/probe/survey",
 }
 
 type goPackage struct {

@@ -1,0 +1,92 @@
+package probe
+
+import (
+	"slices"
+	"sort"
+
+	"kprobe/probe/plan"
+	"kprobe/symbols"
+)
+
+// Whose bytes are whose: a jump may need bytes of its neighbours, and every byte
+// of the text has one owner.
+
+// settle gives up jumps that need bytes at which another function's probe
+// stands: that probe will change them, whatever its tactic. Within a function
+// the planner has seen to it.
+func settle(patches []*patch, ws, rest []want) ([]*patch, []want) {
+	all := make([]symbols.Addr, 0, len(ws))
+	for _, w := range ws {
+		all = append(all, w.at.Addr)
+	}
+	sort.Slice(all, func(i, j int) bool { return all[i] < all[j] })
+	kept := patches[:0]
+	for _, p := range patches {
+		own := map[symbols.Addr]bool{}
+		for _, a := range p.plan.Sites {
+			own[symbols.Addr(a)] = true
+		}
+		clash := false
+		for r := range p.plan.Owns() {
+			i := sort.Search(len(all), func(i int) bool { return uint64(all[i]) >= r.Lo })
+			for ; i < len(all) && uint64(all[i]) < r.Hi; i++ {
+				clash = clash || !own[all[i]]
+			}
+		}
+		if !clash {
+			kept = append(kept, p)
+			continue
+		}
+		rest = p.giveUp(rest, "another probe stands where its jump would be")
+	}
+	return kept, rest
+}
+
+// taken lists the bytes near a function that belong to armed probes, and to
+// those planned just before.
+func (o *optimizer) taken(f *function, planned ...pageIndex) []plan.Range {
+	lo, hi := f.start-256, f.start+symbols.Addr(len(f.code))+256
+	var out []plan.Range
+	for a := lo; a < hi && len(o.tg.sites) > 0; a++ {
+		if st := o.tg.sites[a]; st != nil && !o.tg.leaving.hasSite(st) {
+			out = append(out, plan.Range{Lo: uint64(a), Hi: uint64(a) + uint64(st.length)})
+		}
+	}
+	for _, p := range o.tg.patches.pages.near(uint64(lo), uint64(hi)) {
+		if p.armed && !o.tg.leaving.hasPatch(p) && p.plan.Owned(uint64(lo), uint64(hi)) {
+			out = slices.AppendSeq(out, p.plan.Owns())
+		}
+	}
+	// Nor the places of probes that are still to be planned: entries need room
+	// for a jump.
+	own := plan.Range{Lo: uint64(f.start), Hi: uint64(f.start) + uint64(len(f.code))}
+	i := sort.Search(len(o.wanted), func(i int) bool { return o.wanted[i].Lo >= uint64(lo) })
+	for ; i < len(o.wanted) && o.wanted[i].Lo < uint64(hi); i++ {
+		if r := o.wanted[i]; r.Lo < own.Lo || r.Lo >= own.Hi {
+			out = append(out, r)
+		}
+	}
+	for _, x := range planned {
+		for _, p := range x.near(uint64(lo), uint64(hi)) {
+			out = slices.AppendSeq(out, p.plan.Owns())
+		}
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].Lo < out[j].Lo })
+	return out
+}
+
+// wantedBytes lists the places of probes, in order.
+func wantedBytes(groups map[*function][]want) []plan.Range {
+	var out []plan.Range
+	for f, ws := range groups {
+		for _, w := range ws {
+			r := plan.Range{Lo: uint64(w.at.Addr), Hi: uint64(w.at.Addr) + uint64(w.inst.Len)}
+			if w.kind != wantExit {
+				r.Hi = max(r.Hi, min(r.Lo+plan.JumpLen, uint64(f.start)+uint64(len(f.code))))
+			}
+			out = append(out, r)
+		}
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].Lo < out[j].Lo })
+	return out
+}

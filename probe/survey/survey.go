@@ -1,0 +1,127 @@
+// Package survey says what files tell of the places that are to be probed:
+// whether an instruction starts there, whether it can run somewhere else, and
+// what leads near it. It reads files that are open already, and no process.
+package survey
+
+import (
+	"bytes"
+	"fmt"
+
+	"kprobe/probe/insn"
+	"kprobe/symbols"
+)
+
+// maxInsn is the length of the longest instruction (Intel SDM vol. 2, 2.3.11).
+const maxInsn = 15
+
+// Decode takes a function apart, which lies at start in memory: its original
+// bytes, and its instructions. A function whose size is not known is an error,
+// and so are bytes that the file doesn't hold.
+func Decode(file *symbols.File, fn symbols.Func, start symbols.Addr) (code []byte, sweep *insn.Function, err error) {
+	if fn.End <= fn.Start {
+		return nil, nil, fmt.Errorf("the size of %s is not known", fn.Symbol.Name)
+	}
+	if code, err = file.Text(fn.Start, int(fn.End-fn.Start)); err != nil {
+		return nil, nil, err
+	}
+	sweep, err = insn.Sweep(code, uint64(start), insn.SweepOptions{})
+	return code, sweep, err
+}
+
+// Start is where the function of a place lies in memory.
+func Start(w symbols.Site) symbols.Addr { return w.Addr - symbols.Addr(w.Vaddr-w.Func.Start) }
+
+// Prove makes sure that an instruction starts at a place, that it is known, and
+// that it may be patched. decode gives the instructions of the place's function;
+// it is called where they are needed to know. The bytes returned are the file's
+// from the place on: the instruction, and what may follow.
+//
+// The errors are *RefusedError and *BoundaryError.
+func Prove(w symbols.Site, decode func() (*insn.Function, error)) (code []byte, in insn.Inst, err error) {
+	if w.Module == nil || w.Module.File == nil {
+		return nil, in, refuse(w, "no file is mapped there, so its instructions can't be known")
+	}
+	if w.Vaddr != w.Func.Start || w.Func.End == 0 {
+		if w.Func.End <= w.Func.Start {
+			return nil, in, refuse(w, "no function is known there, so where its instructions start can't be proved")
+		}
+		sweep, err := decode()
+		if err != nil {
+			return nil, in, refuse(w, "%v", err)
+		}
+		if err := Boundary(w, sweep); err != nil {
+			return nil, in, err
+		}
+	}
+	return ProveStart(w)
+}
+
+// ProveStart is Prove for an address that is known to start an instruction, in a
+// module with a file. The error is a *RefusedError.
+func ProveStart(w symbols.Site) (code []byte, in insn.Inst, err error) {
+	code, err = firstBytes(w.Module.File, w.Vaddr)
+	if err != nil {
+		return nil, in, refuse(w, "its bytes can't be read from the file: %v", err)
+	}
+	in, err = insn.Decode(code)
+	if err != nil {
+		return nil, in, refuse(w, "what is there is no instruction that is known (%v)", err)
+	}
+	if name := w.Func.Symbol.Name; name == "__restore_rt" || name == "__restore" || IsRestorer(code) {
+		return nil, in, refuse(w, RestorerRule)
+	}
+	return code, in, nil
+}
+
+// Boundary makes sure that one of a function's instructions starts at a place.
+// The error is a *BoundaryError.
+func Boundary(w symbols.Site, sweep *insn.Function) error {
+	if sweep.Boundary(uint64(w.Addr)) {
+		return nil
+	}
+	start := Start(w)
+	base := w.Func.Symbol.Name
+	if base == "" {
+		base = start.String()
+	}
+	at := func(a uint64) string { return fmt.Sprintf("%s+%#x", base, a-uint64(start)) }
+	before, after := sweep.Around(uint64(w.Addr))
+	return &BoundaryError{Addr: w.Addr, Place: w.Name, Before: at(before), After: at(after)}
+}
+
+// Copy finds how the instruction of a proved place, of which code are the bytes,
+// runs at slot, which has room for size bytes. The error is a *RefusedError.
+func Copy(w symbols.Site, code []byte, slot symbols.Addr, size int, o insn.Options) (insn.Moved, error) {
+	m, err := insn.Relocate(code, uint64(w.Addr), uint64(slot), o)
+	if err != nil {
+		return m, refuse(w, "%v", err)
+	}
+	if len(m.Code) > size {
+		return m, refuse(w, "its copy would be too long")
+	}
+	return m, nil
+}
+
+// RestorerRule says why the signal trampoline can't be probed.
+const RestorerRule = "unwinders recognise the signal trampoline by its bytes"
+
+// restorer is mov $15,%rax; syscall, by which libgcc and gdb know a signal
+// frame.
+var restorer = []byte{0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05}
+
+// IsRestorer reports whether the signal trampoline starts with code.
+func IsRestorer(code []byte) bool { return bytes.HasPrefix(code, restorer) }
+
+// firstBytes reads an instruction, which may be the file's last.
+func firstBytes(file *symbols.File, v symbols.Vaddr) (code []byte, err error) {
+	for n := maxInsn; n > 0; n-- {
+		if code, err = file.Text(v, n); err == nil {
+			return code, nil
+		}
+	}
+	return nil, err
+}
+
+func refuse(w symbols.Site, rule string, args ...any) error {
+	return &RefusedError{Addr: w.Addr, Place: w.Name, Rule: fmt.Sprintf(rule, args...)}
+}
