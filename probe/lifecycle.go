@@ -23,6 +23,7 @@ func (h *handler) NewThread(t *tracee.Thread) {
 // noteComm remembers a thread's name for hits that are read after its end.
 func (tg *target) noteComm(t *tracee.Thread) {
 	if tg.tap != nil {
+		tg.tap.numbers.learn(t.TID())
 		tg.tap.note(t.TID(), t.Comm())
 	}
 }

@@ -31,10 +31,10 @@ func (tg *target) optimizer() (*optimizer, error) {
 		RingSize: l.RingSize, Flags: uint64(tg.area.file.addr(l.Flags.Off)),
 		Clock: uint64(tg.area.file.addr(l.Header.Off + ring.ClockOff)),
 		PID:   tg.proc.PID(), Rdpid: cpuHas("rdpid"), FSGSBase: cpuHas("fsgsbase"),
-		NoSyscall: seccomp(tg.proc.PID()), NoProc: !ownProc(tg.proc.PID()), StackEnd: stackEndOf(tg.space.Mappings()),
+		Nested: tg.tap.numbers != nil, NoSyscall: seccomp(tg.proc.PID()), NoProc: !ownProc(tg.proc.PID()), StackEnd: stackEndOf(tg.space.Mappings()),
 	}
 	err := tg.proc.WithStopped(context.Background(), func(stopped []*tracee.Thread) error {
-		o.params.TID = findTID(tg.proc, stopped)
+		o.params.TID = findTID(tg.proc, stopped, tg.tap.numbers)
 		return nil
 	})
 	var late *tracee.NotStoppedError
@@ -63,7 +63,7 @@ var tidOffsets = []int32{0x2d0, 0x30}
 
 // findTID finds where detours can read their thread's number. Every stopped
 // thread must have its own there; else detours ask the kernel.
-func findTID(p *tracee.Process, stopped []*tracee.Thread) detour.TID {
+func findTID(p *tracee.Process, stopped []*tracee.Thread, n *numbers) detour.TID {
 	for _, off := range tidOffsets {
 		fits := 0
 		for _, t := range stopped {
@@ -77,7 +77,7 @@ func findTID(p *tracee.Process, stopped []*tracee.Thread) detour.TID {
 				break
 			}
 			if _, err := p.ReadMemory(b[:], symbols.Addr(regs.Fs_base)+symbols.Addr(off)); err != nil ||
-				int(binary.LittleEndian.Uint32(b[:])) != t.TID() {
+				binary.LittleEndian.Uint32(b[:]) != n.inside(t.TID()) {
 				fits = -1
 				break
 			}
@@ -87,7 +87,7 @@ func findTID(p *tracee.Process, stopped []*tracee.Thread) detour.TID {
 			return detour.TID{Seg: asm.FS, Off: off}
 		}
 	}
-	return findGoTID(p, stopped)
+	return findGoTID(p, stopped, n)
 }
 
 // Where Go keeps a thread's number: in the m (runtime/runtime2.go, procid) of
@@ -101,7 +101,7 @@ const (
 
 // findGoTID is findTID for programs of Go that don't use C's library. Threads
 // that are no m of Go's have no number there, and detours ask the kernel.
-func findGoTID(p *tracee.Process, stopped []*tracee.Thread) detour.TID {
+func findGoTID(p *tracee.Process, stopped []*tracee.Thread, n *numbers) detour.TID {
 	var fits [goMSize / 8]int
 	asked := 0
 	for _, t := range stopped {
@@ -122,7 +122,7 @@ func findGoTID(p *tracee.Process, stopped []*tracee.Thread) detour.TID {
 		}
 		asked++
 		for i := range fits {
-			if le64(m[8*i:]) == uint64(t.TID()) {
+			if le64(m[8*i:]) == uint64(n.inside(t.TID())) {
 				fits[i]++
 			}
 		}

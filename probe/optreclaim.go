@@ -177,7 +177,7 @@ func (tg *target) reclaimCalls(l *exitProbe) error {
 	for _, in := range l.calls.Used(mem) {
 		var word [8]byte
 		_, err := tg.proc.ReadMemory(word[:], symbols.Addr(in.Slot))
-		if err == nil && le64(word[:]) == in.Return && (in.TID == 0 || tg.proc.Thread(int(in.TID)) != nil) {
+		if err == nil && le64(word[:]) == in.Return && (in.TID == 0 || tg.proc.Thread(tg.tap.numbers.outside(in.TID)) != nil) {
 			continue
 		}
 		if was, ok := l.suspects[in.Number]; ok && was == in {

@@ -27,6 +27,7 @@ import (
 type tap struct {
 	s        *Session
 	pid      int
+	numbers  *numbers // of its threads; in records they are those of its namespace
 	space    *symbols.Space
 	file     *memfile
 	producer *ring.Producer
@@ -60,7 +61,7 @@ type comm struct {
 const commAge = 200 * time.Millisecond
 
 func newTap(s *Session, pid int, space *symbols.Space, m *memfile) (*tap, error) {
-	t := &tap{s: s, pid: pid, space: space, file: m, comms: map[uint32]comm{}}
+	t := &tap{s: s, pid: pid, numbers: numbersOf(pid), space: space, file: m, comms: map[uint32]comm{}}
 	var err error
 	if t.producer, err = ring.NewProducer(m.mem, m.layout); err != nil {
 		return nil, err
@@ -87,7 +88,7 @@ func (t *tap) abandoned(tid uint32) bool {
 	if tid == 0 {
 		return false
 	}
-	_, err := os.Stat(fmt.Sprintf("/proc/%d/task/%d", t.pid, tid))
+	_, err := os.Stat(fmt.Sprintf("/proc/%d/task/%d", t.pid, t.numbers.outside(tid)))
 	return errors.Is(err, os.ErrNotExist)
 }
 
@@ -334,10 +335,11 @@ func (t *tap) emit(r *ring.Record) error {
 		return nil
 	}
 	data := r.Data
+	tid := t.numbers.outside(r.TID)
 	h := &t.hit
 	*h = Hit{
 		Event: &p.ev.Event, Program: p.prog, Space: t.space,
-		Time: uint64(r.Time), PID: t.pid, TID: int(r.TID), CPU: r.CPU, Comm: t.comm(r.TID),
+		Time: uint64(r.Time), PID: t.pid, TID: tid, CPU: r.CPU, Comm: t.comm(uint32(tid)),
 		IP: p.where.Addr,
 	}
 	if p.ev.Return {
@@ -424,7 +426,7 @@ func (t *tap) put(p *placed, rec []byte, ret symbols.Addr) {
 		rec = append(rec, put64(uint64(ret))...)
 	}
 	s.rec = rec
-	tid := uint32(s.ctx.TID)
+	tid := t.numbers.inside(s.ctx.TID)
 	// A full ring is being read: a breakpoint's thread can wait for that.
 	for range 200 {
 		r, ok := t.producer.Reserve(s.ctx.CPU, p.id, len(rec))

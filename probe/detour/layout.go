@@ -39,6 +39,7 @@ func planProgram(pr *Probe, p *Params) (layout, error) {
 		return l, unsupported("a record of %d bytes", prog.Fixed)
 	}
 	filtered := map[int]bool{}
+	value := false // the thread's number is one
 	named := false
 	if prog.Filter != nil {
 		for i := range prog.Filter.Preds {
@@ -46,7 +47,9 @@ func planProgram(pr *Probe, p *Params) (layout, error) {
 			if err := checkPred(prog, q, p); err != nil {
 				return l, err
 			}
-			l.tid = l.tid || q.Field == fetch.FieldTID
+			if q.Field == fetch.FieldTID {
+				value = true
+			}
 			if q.Field == fetch.FieldArg {
 				filtered[q.Arg] = true
 			}
@@ -79,7 +82,7 @@ func planProgram(pr *Probe, p *Params) (layout, error) {
 		if err := checkArg(a, p); err != nil {
 			return l, err
 		}
-		l.tid = l.tid || a.Source == fetch.SourceTID
+		value = value || a.Source == fetch.SourceTID
 		if n := texts(a); n > 0 {
 			if !pr.CountOnly || filtered[i] {
 				l.texts = true
@@ -102,6 +105,10 @@ func planProgram(pr *Probe, p *Params) (layout, error) {
 			l.times = append(l.times, a.Slot)
 		}
 	}
+	if value && p.Nested {
+		return l, unsupported("the thread's number is another one in the process's pid namespace")
+	}
+	l.tid = l.tid || value
 	if l.texts {
 		l.total, l.state = room(8), room(8)
 	}

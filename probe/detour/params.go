@@ -44,6 +44,10 @@ type Params struct {
 	// Clock is where ring.ClockOff's clock is mapped; 0: programs that need
 	// nanoseconds at the hit are refused.
 	Clock uint64
+	// Nested says that the process is in a pid namespace of its own, where its
+	// threads have other numbers than those that a tracer knows: a record's
+	// number is translated by whoever reads it, a value can't be.
+	Nested bool
 	// NoSyscall says that detours must not make system calls (a seccomp filter).
 	NoSyscall bool
 	// NoProc says that /proc is not what it is elsewhere: paths of descriptors

@@ -1,0 +1,127 @@
+package probe
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// numbers translates between the numbers that the threads of a process have on
+// this side and those in its own pid namespace (pid_namespaces(7)): what a
+// thread's control block holds and gettid answers is the latter, what is printed
+// and what /proc and ptrace take is the former. A nil *numbers is of a process
+// in the namespace of this side's /proc, where both are the same.
+//
+// It may be used by several goroutines.
+type numbers struct {
+	proc string // /proc/PID of the process
+
+	mu      sync.Mutex
+	here    map[uint32]int // by the number there
+	there   map[int]uint32
+	scanned time.Time // when the threads were last listed
+}
+
+// scanAgain is how long a number that no thread has isn't looked for again.
+const scanAgain = 100 * time.Millisecond
+
+// numbersOf gives the numbers of a process, nil if they need no translation.
+func numbersOf(pid int) *numbers {
+	proc := fmt.Sprintf("/proc/%d", pid)
+	if _, nested := innerNumber(proc + "/status"); !nested {
+		return nil
+	}
+	n := &numbers{proc: proc, here: map[uint32]int{}, there: map[int]uint32{}}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.scan()
+	return n
+}
+
+// innerNumber reads the last number of the line NSpid of a /proc/…/status
+// (proc(5)): that in the innermost namespace. nested says that it is another
+// namespace than that of this /proc. Kernels before 4.1 have no such line.
+func innerNumber(status string) (number uint32, nested bool) {
+	text, err := os.ReadFile(status)
+	if err != nil {
+		return 0, false
+	}
+	_, line, ok := strings.Cut(string(text), "\nNSpid:")
+	if !ok {
+		return 0, false
+	}
+	line, _, _ = strings.Cut(line, "\n")
+	words := strings.Fields(line)
+	if len(words) < 2 {
+		return 0, false
+	}
+	v, err := strconv.ParseUint(words[len(words)-1], 10, 32)
+	return uint32(v), err == nil
+}
+
+// scan learns the numbers of all threads. The lock is held.
+func (n *numbers) scan() {
+	n.scanned = time.Now()
+	tasks, err := os.ReadDir(n.proc + "/task")
+	if err != nil {
+		return // gone
+	}
+	for _, task := range tasks {
+		if tid, err := strconv.Atoi(task.Name()); err == nil {
+			n.look(tid)
+		}
+	}
+}
+
+// look learns a thread's number. The lock is held.
+func (n *numbers) look(tid int) {
+	if v, ok := innerNumber(fmt.Sprintf("%s/task/%d/status", n.proc, tid)); ok {
+		n.here[v], n.there[tid] = tid, v
+	}
+}
+
+// learn takes note of a thread that has just been born, or is not known yet.
+func (n *numbers) learn(tid int) {
+	if n == nil {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.look(tid)
+}
+
+// outside gives the number on this side of the thread whose number there is
+// tid; a thread that nobody has seen keeps that one.
+func (n *numbers) outside(tid uint32) int {
+	if n == nil {
+		return int(tid)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if _, ok := n.here[tid]; !ok && time.Since(n.scanned) > scanAgain {
+		n.scan()
+	}
+	if v, ok := n.here[tid]; ok {
+		return v
+	}
+	return int(tid)
+}
+
+// inside gives the number there of a thread of this side.
+func (n *numbers) inside(tid int) uint32 {
+	if n == nil {
+		return uint32(tid)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if _, ok := n.there[tid]; !ok {
+		n.look(tid)
+	}
+	if v, ok := n.there[tid]; ok {
+		return v
+	}
+	return uint32(tid)
+}
