@@ -26,6 +26,7 @@ func arithForms() []emitted {
 		{"41803acc", "cmp BYTE PTR [r10],0xcc", func(c *Code) { c.OpMemImm(Cmp, W8, At(R10, 0), -0x34) }},
 		{"81050000000000100000", "add DWORD PTR [rip+0x0],0x1000        # 0x100a", func(c *Code) { c.OpMemImm(Add, W32, RelAddr(0x100a), 0x1000) }},
 		{"83050000000001", "add DWORD PTR [rip+0x0],0x1        # 0x1007", func(c *Code) { c.OpMemImm(Add, W32, RelAddr(0x1007), 1) }},
+		{"48810500000000" + "00100000", "add QWORD PTR [rip+0x0],0x1000        # 0x100b", func(c *Code) { c.OpMemImm(Add, W64, RelAddr(0x100b), 0x1000) }},
 		{"4885c0", "test rax,rax", func(c *Code) { c.Test(W64, AX, AX) }},
 		{"4184f0", "test r8b,sil", func(c *Code) { c.Test(W8, R8, SI) }},
 		{"f7c100010000", "test ecx,0x100", func(c *Code) { c.TestImm(W32, CX, 0x100) }},

@@ -38,6 +38,8 @@ func movForms() []emitted {
 		{"48c700ffffffff", "mov QWORD PTR [rax],0xffffffffffffffff", func(c *Code) { c.StoreImm(W64, At(AX, 0), -1) }},
 		{"c7050000000005000000", "mov DWORD PTR [rip+0x0],0x5        # 0x100a", func(c *Code) { c.StoreImm(W32, RelAddr(0x100a), 5) }},
 		{"c6050000000005", "mov BYTE PTR [rip+0x0],0x5        # 0x1007", func(c *Code) { c.StoreImm(W8, RelAddr(0x1007), 5) }},
+		{"48c7050000000005000000", "mov QWORD PTR [rip+0x0],0x5        # 0x100b", func(c *Code) { c.StoreImm(W64, RelAddr(0x100b), 5) }},
+		{"66c705000000000500", "mov WORD PTR [rip+0x0],0x5        # 0x1009", func(c *Code) { c.StoreImm(W16, RelAddr(0x1009), 5) }},
 		{"b800000000", "mov eax,0x0", func(c *Code) { c.MovImm(AX, 0) }},
 		{"41bbffffffff", "mov r11d,0xffffffff", func(c *Code) { c.MovImm(R11, 0xffffffff) }},
 		{"48c7c200000080", "mov rdx,0xffffffff80000000", func(c *Code) { c.MovImm(DX, 0xffffffff80000000) }},

@@ -12,6 +12,7 @@ func systemForms() []emitted {
 		{"4d8719", "xchg QWORD PTR [r9],r11", func(c *Code) { c.Xchg(W64, At(R9, 0), R11) }},
 		{"408628", "xchg BYTE PTR [rax],bpl", func(c *Code) { c.Xchg(W8, At(AX, 0), BP) }},
 		{"4887d1", "xchg rcx,rdx", func(c *Code) { c.XchgReg(W64, CX, DX) }},
+		{"86d1", "xchg cl,dl", func(c *Code) { c.XchgReg(W8, CX, DX) }},
 		{"9c", "pushf", func(c *Code) { c.Pushf() }},
 		{"9d", "popf", func(c *Code) { c.Popf() }},
 		{"9f", "lahf", func(c *Code) { c.Lahf() }},

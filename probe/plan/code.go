@@ -13,16 +13,10 @@ type Known struct {
 	// Target reports whether something outside of the function is known to
 	// lead to an address: a branch, a landing pad, a symbol. nil knows none.
 	Target func(addr uint64) bool
-	// Tables says that the targets of all of the function's indirect jumps are
-	// known, to Target or as tail calls.
-	Tables bool
 	// Next is the offset at which the next function starts, or other bytes
 	// that belong to somebody; less than the size is the size. No-ops and
 	// int3 between the two are padding.
 	Next int
-	// Wary makes windows the last resort: code in which threads are often
-	// parked anywhere, such as Go's.
-	Wary bool
 }
 
 // Func is a function's code, taken apart. It may also be several functions that
@@ -69,7 +63,7 @@ func NewFunc(start uint64, code []byte, size int, known Known) *Func {
 		}
 		// jmp [rip+x] is a PLT stub's or a tail call through a pointer.
 		if i.Is(insn.IndirectJmp) && !i.Is(insn.RIPRel) {
-			f.indirect = f.indirect || !known.Tables
+			f.indirect = true
 		}
 		off += n
 	}
@@ -106,7 +100,7 @@ func FromSweep(s *insn.Function, code []byte, known Known) *Func {
 	}
 	for _, at := range s.IndirectJumps() {
 		i, _, ok := s.At(at)
-		f.indirect = f.indirect || !known.Tables && !resolved[at] && !(ok && i.Is(insn.RIPRel))
+		f.indirect = f.indirect || !resolved[at] && !(ok && i.Is(insn.RIPRel))
 	}
 	f.finish()
 	return f

@@ -19,8 +19,6 @@ func FuzzPlan(f *testing.F) {
 		fn := NewFunc(base, code, size, Known{
 			Target: func(a uint64) bool { return a%13 == mask%17 },
 			Next:   len(code),
-			Tables: mask&1 != 0,
-			Wary:   mask&2 != 0,
 		})
 		var sites []Site
 		for k, a := range fn.Sites() {

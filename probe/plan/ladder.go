@@ -20,7 +20,9 @@ type try struct {
 	limit int
 	hard  int // like limit, for windows too
 	// low is the lowest offset that may be changed: patches before end there.
-	low   int
+	low int
+	// used are bytes that other patches need: of earlier plans, of those before
+	// in this one, and of this one's jumps elsewhere.
 	used  *[]pad
 	sites []pad // instructions that are probed, in order
 	why   []string
@@ -34,7 +36,7 @@ func (t *try) fail(format string, args ...any) *Patch {
 // best takes the first tactic that works.
 func (t *try) best() *Patch {
 	rungs := []func() *Patch{t.single, t.window, t.pun, t.tail, t.back, t.short}
-	if t.f.known.Wary || t.f.indirect && t.at > 0 {
+	if t.f.indirect && t.at > 0 {
 		// Nothing computes an address near a function's start; elsewhere an
 		// unknown jump table may lead into a window again and again.
 		rungs = []func() *Patch{t.single, t.pun, t.window, t.tail, t.back, t.short}
@@ -197,11 +199,7 @@ func (t *try) tail() *Patch {
 			if !t.claim(pad{end, t.at + JumpLen}) {
 				break
 			}
-			if patch := t.guarded(TailPad, k, end); patch != nil {
-				*t.used = append(*t.used, pad{end, t.at + JumpLen})
-				return patch
-			}
-			return nil
+			return t.guarded(TailPad, k, end)
 		}
 	}
 	return t.fail("no padding behind the last instruction")
@@ -253,7 +251,6 @@ func (t *try) back() *Patch {
 			b := *t
 			b.k, b.at = k, i.off
 			if p := b.guarded(TailPad, t.k, here.end()); p != nil {
-				*t.used = append(*t.used, pad{here.end(), i.off + JumpLen})
 				return p
 			}
 			t.why = b.why
@@ -344,7 +341,6 @@ func (t *try) pun() *Patch {
 		}
 		bytes := append(append([]byte(nil), punPrefixes[:p]...), jump(f.start+uint64(end), patch.Detour)...)
 		patch.Writes = []Write{{patch.At, bytes[:n:n]}}
-		*t.used = append(*t.used, pad{i.end(), max(end, i.end())})
 		return patch
 	}
 	if !tried {

@@ -123,6 +123,11 @@ func TestTactics(t *testing.T) {
 			want: "short jump at +0x0 [+0x6: e9f5ff0f00] [+0x0: eb04] moves 2 locks 2 for +0x0",
 		},
 		{
+			name: "short jump right behind its long jump", code: "eb 05 90 90 90 90 90 31 c0 ff c0 eb fc", at: 7,
+			gaps: Gaps{{base + 1<<20, base + 1<<21}},
+			want: "short jump at +0x7 [+0x2: e9f9ff0f00] [+0x7: ebf9] moves 2 locks 2 for +0x7",
+		},
+		{
 			name: "back from a return", code: "48 83 c4 08 5b c3", at: 5,
 			want: "guarded window at +0x0 [+0x0: e9000000cc] moves 6 locks 6 guard +0x4=cc for +0x5",
 		},

@@ -30,9 +30,6 @@ func (t *try) short() *Patch {
 		for i := range leads {
 			l := &leads[i]
 			if p := build(l); p != nil {
-				if l.pun {
-					*t.used = append(*t.used, pad{l.end, l.end + 1})
-				}
 				return p
 			}
 		}
