@@ -40,7 +40,8 @@ const (
 
 	sigTrap    = 5
 	siKernel   = 0x80 // si_code of int3
-	trapTrace  = 2    // and of a single step
+	trapBrkpt  = 1    // of a single step over a system call
+	trapTrace  = 2    // and over anything else
 	saSiginfo  = 0x4
 	saRestorer = 0x04000000
 	saOnstack  = 0x08000000
@@ -135,7 +136,7 @@ func (n *net) lookup(data uint64) {
 	n.Jcc(asm.E, resume)
 	// The step of a tracer that was killed in the middle.
 	n.OpImm(asm.Cmp, asm.W32, asm.AX, trapTrace)
-	n.Jcc(asm.NE, n.chain)
+	n.Jcc(asm.A, n.chain) // trapBrkpt is below
 	n.Load(asm.W64, asm.R9, asm.At(asm.R8, netSteps))
 	n.Test(asm.W64, asm.R9, asm.R9)
 	n.Jcc(asm.E, n.chain)

@@ -88,7 +88,7 @@ func (t *Tracer) settle(th *Thread) {
 		th.settleStop()
 		th.announced = true
 	case 0:
-		if th.stepping && th.status.StopSignal() == syscall.SIGTRAP && th.readSiginfo() == nil && th.si.Code() == trapTrace {
+		if th.stepping && th.status.StopSignal() == syscall.SIGTRAP && th.readSiginfo() == nil && th.endsStep() {
 			th.deferred = false
 			th.stepping = false
 			t.handler.Stepped(th)
@@ -107,7 +107,7 @@ func (t *Tracer) leave(th *Thread, pending bool) error {
 			switch {
 			case th.si.Code() == siKernel && th.staleBreakpoint():
 				sig = 0
-			case th.si.Code() == trapTrace && (th.stepping || p.strayStep()):
+			case th.endsStep() && (th.stepping || p.strayStep()):
 				sig = 0
 			}
 		}

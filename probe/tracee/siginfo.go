@@ -13,6 +13,7 @@ import (
 const (
 	siTkill   = -6
 	siKernel  = 0x80
+	trapBrkpt = 1
 	trapTrace = 2
 )
 

@@ -21,13 +21,38 @@ func (t *Tracer) trap(th *Thread) error {
 	if err := th.readSiginfo(); err != nil {
 		return err
 	}
-	switch code := th.si.Code(); {
-	case code == siKernel:
+	switch {
+	case th.si.Code() == siKernel:
 		return t.breakpoint(th)
-	case code == trapTrace && th.stepping:
+	case th.stepping && th.endsStep():
 		return t.obey(th, t.handler.Stepped(th))
 	}
 	return t.signal(th, syscall.SIGTRAP)
+}
+
+// endsStep reports whether the present stop is the end of a single step, its
+// siginfo being read. That of a system call says TRAP_BRKPT (arch/x86/kernel/
+// ptrace.c, user_single_step_report).
+func (t *Thread) endsStep() bool {
+	switch t.si.Code() {
+	case trapTrace:
+		return true
+	case trapBrkpt:
+		return t.behindSyscall()
+	}
+	return false
+}
+
+// behindSyscall reports whether the instruction before the thread's next one
+// is a system call.
+func (t *Thread) behindSyscall() bool {
+	r, err := t.Regs()
+	if err != nil {
+		return false
+	}
+	var b [2]byte
+	_, err = t.p.ReadMemory(b[:], symbols.Addr(r.Rip-2))
+	return err == nil && b == [2]byte{0x0f, 0x05}
 }
 
 func (t *Tracer) breakpoint(th *Thread) error {
