@@ -15,7 +15,7 @@ import (
 //
 // Where return addresses are read (unwinders, dlsym), or would outlive kprobe
 // (shadow stacks), no landing may stand in a slot. There the function is
-// patched where it returns, too. The entry's
+// patched where it returns, too; and elsewhere, if that costs less. The entry's
 // detour notes the call by its slot, the return's finds it there, records it and
 // forgets it (detour.Calls). What leaves otherwise, by an exception or longjmp,
 // is no return, and is found out when its place is needed.
@@ -82,16 +82,34 @@ func (tg *target) followReturn(w want) string {
 	w.p.judged = true
 	w.p.trapped = tg.followable(w)
 	w.p.landable = w.p.trapped == ""
-	if w.p.landable || tg.leavable(w) != "" {
+	if tg.leavable(w) != "" {
 		return w.p.trapped
 	}
 	l, err := tg.leavings(w)
+	if w.p.landable {
+		if err == nil && l.cheap(w) {
+			w.p.byExits = l
+		}
+		return ""
+	}
 	if err != nil {
 		w.p.trapped = fmt.Sprintf("%s, and its exits can't be probed: %v", w.p.trapped, err)
 		return w.p.trapped
 	}
 	w.p.byExits, w.p.trapped = l, ""
 	return ""
+}
+
+// A probe of exits costs less than one of landings where all of the table of its
+// calls can be searched and few instructions are patched, all its function's own.
+const (
+	fewCalls = 32
+	fewExits = 4
+)
+
+func (l *exitProbe) cheap(w want) bool {
+	return w.p.pool.max <= fewCalls && len(l.exits) <= fewExits &&
+		!slices.ContainsFunc(l.exits, func(e want) bool { return e.at.Module != w.at.Module || e.at.Func.Start != w.at.Func.Start })
 }
 
 // giveUpExits makes the probe a breakpoint; when it is planned again it is judged
