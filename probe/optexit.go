@@ -100,15 +100,13 @@ func (tg *target) followReturn(w want) string {
 	return ""
 }
 
-// A probe of exits costs less than one of landings where all of the table of its
-// calls can be searched and few instructions are patched, all its function's own.
-const (
-	fewCalls = 32
-	fewExits = 4
-)
+// fewExits is up to how many returns a function is probed at them though it could
+// go by landings: a call costs less so, and each patch takes memory and time.
+const fewExits = 4
 
+// cheap reports whether the returns are few and the function's own.
 func (l *exitProbe) cheap(w want) bool {
-	return w.p.pool.max <= fewCalls && len(l.exits) <= fewExits &&
+	return len(l.exits) <= fewExits &&
 		!slices.ContainsFunc(l.exits, func(e want) bool { return e.at.Module != w.at.Module || e.at.Func.Start != w.at.Func.Start })
 }
 
@@ -362,22 +360,23 @@ func once(ws []want) []want {
 	return out
 }
 
-// enterStage and leaveStage build the code of the two sides as stages.
-func (o *optimizer) enterStage(st *stage, w want, tail tailFunc) ([]byte, error) {
-	d, err := detour.BuildEnter(uint64(st.base), &o.params, probesOf([]want{w})[0], w.p.byExits.calls, tail)
+// enterStage and leaveStage build the code of the two sides as stages. The last
+// of ws is the return probe, the others are entry probes.
+func (o *optimizer) enterStage(st *stage, ws []want, tail tailFunc) ([]byte, error) {
+	ps, x := probesOf(ws), ws[len(ws)-1].p.byExits
+	d, err := detour.BuildEnter(uint64(st.base), &o.params, ps[:len(ps)-1], ps[len(ps)-1], x.calls, tail)
 	if err != nil {
 		return nil, err
 	}
-	st.detour, st.exits = d, w.p.byExits
+	st.detour, st.exits, st.wants = d, x, ws
 	return d.Code, nil
 }
 
 func (o *optimizer) leaveStage(st *stage, w want, tail tailFunc) ([]byte, error) {
-	pr := detour.Probe{ID: w.p.id, Program: w.p.prog, CountOnly: !w.p.target.s.records(w.p.user), IP: uint64(w.p.where.Addr)}
-	d, err := detour.BuildLeave(uint64(st.base), &o.params, pr, w.p.byExits.calls, w.pop, tail)
+	d, err := detour.BuildLeave(uint64(st.base), &o.params, probesOf([]want{w})[0], w.p.byExits.calls, w.pop, tail)
 	if err != nil {
 		return nil, err
 	}
-	st.detour, st.exits, st.leaves = d, w.p.byExits, true
+	st.detour, st.exits, st.leaves, st.wants = d, w.p.byExits, true, []want{w}
 	return d.Code, nil
 }

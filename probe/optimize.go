@@ -340,15 +340,13 @@ type tailFunc = func(c *asm.Code) error
 
 // probes builds the stage of probes that are not apart.
 func (o *optimizer) probes(st *stage, ws []want, tail tailFunc) ([]byte, error) {
-	if len(ws) == 1 {
-		switch w := ws[0]; {
-		case w.kind == wantExit:
-			return o.leaveStage(st, w, tail)
-		case w.kind == wantReturn && w.p.byExits != nil:
-			return o.enterStage(st, w, tail)
-		case w.kind == wantReturn:
-			return o.returnStage(st, w, tail)
-		}
+	switch last := ws[len(ws)-1]; {
+	case last.kind == wantExit:
+		return o.leaveStage(st, last, tail)
+	case last.kind == wantReturn && last.p.byExits != nil:
+		return o.enterStage(st, ws, tail)
+	case last.kind == wantReturn:
+		return o.returnStage(st, last, tail)
 	}
 	params := o.goParams(ws[0])
 	var d *detour.Detour
@@ -366,8 +364,9 @@ func (o *optimizer) probes(st *stage, ws []want, tail tailFunc) ([]byte, error) 
 }
 
 // apart divides the probes of one address into those that share a stage: the
-// entry probes, those that an exit is a hit of by itself, each return probe and
-// each exit of others. There is at least one part.
+// entry probes, with the first return probe if that is one of exits; those that an
+// exit is a hit of by itself, each return probe and each exit of others. There is
+// at least one part.
 func apart(ws []want) [][]want {
 	var entries, leaves []want
 	var out [][]want
@@ -384,7 +383,10 @@ func apart(ws []want) [][]want {
 	if len(leaves) > 0 {
 		out = append([][]want{leaves}, out...)
 	}
-	if len(entries) > 0 || len(out) == 0 {
+	switch {
+	case len(entries) > 0 && len(out) > 0 && out[0][0].kind == wantReturn && out[0][0].p.byExits != nil:
+		out[0] = append(entries, out[0]...)
+	case len(entries) > 0 || len(out) == 0:
 		out = append([][]want{entries}, out...)
 	}
 	return out

@@ -3,7 +3,6 @@ package probe
 import (
 	"context"
 	"errors"
-	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -66,33 +65,53 @@ func (tg *target) retire(old *outgoing, drop map[*placed]bool) {
 }
 
 // forgetRedirects takes the breakpoints out that lead into the detours of exits
-// of probes that go. Where such a detour serves a probe that stays, too, it
-// stays, and with it the numbers of those that go.
+// of probes that go. A detour that serves a probe that stays, too, stays, and so do
+// the numbers of those that go.
 func (tg *target) forgetRedirects(r *retired, drop map[*placed]bool) {
 	if len(drop) == 0 {
 		return
 	}
+	type redirect struct {
+		st   *site
+		p    *patch
+		gone []*placed
+	}
+	var all []redirect
+	led := map[*patch]bool{} // whether breakpoints will lead there
 	for _, st := range tg.sites {
-		if st.redirect == 0 {
+		p := tg.patches.owner[tg.patches.stageAt(st.redirect)]
+		if st.redirect == 0 || p == nil {
 			continue
 		}
-		stage := tg.patches.stageAt(st.redirect)
-		if stage == nil {
+		var gone []*placed
+		stays := false
+		for _, w := range p.wants {
+			if w.kind == wantExit && w.at.Addr == st.addr {
+				if stays = stays || !drop[w.p]; drop[w.p] {
+					gone = append(gone, w.p)
+				}
+			}
+		}
+		led[p] = led[p] || stays || len(gone) == 0
+		if all = append(all, redirect{st, p, gone}); stays || len(gone) == 0 {
 			continue
 		}
-		stays := slices.ContainsFunc(stage.wants, func(w want) bool { return !drop[w.p] })
-		goes := slices.ContainsFunc(stage.wants, func(w want) bool { return drop[w.p] })
-		switch {
-		case goes && stays:
-			for _, w := range stage.wants {
-				r.probes = remove(r.probes, w.p)
+		st.redirect = 0
+		if st.idle() {
+			tg.discard(st)
+			r.sites = append(r.sites, st)
+		}
+	}
+	for _, x := range all {
+		if led[x.p] {
+			for _, p := range x.gone {
+				r.probes = remove(r.probes, p)
 			}
-		case goes:
-			st.redirect = 0
-			if st.idle() {
-				tg.discard(st)
-				r.sites = append(r.sites, st)
-			}
+		}
+	}
+	for p, is := range led {
+		if !is && !p.armed {
+			r.patches = append(r.patches, p)
 		}
 	}
 }

@@ -28,10 +28,15 @@ NOINLINE static long act(void) {
     }
     return 0;
 }
+// With -DSHARED rec returns by a jump to another function.
+NOINLINE long end(unsigned long r) { __asm__ volatile("" ::: "memory"); return (long)r; }
+#ifndef SHARED
+#define end(r) (long)(r)
+#endif
 NOINLINE long rec(unsigned long n) {
     unsigned long r = (unsigned long)(n ? rec(n - 1) : act());
     __asm__ volatile("" ::: "memory");
-    return (long)(r * 3 + n);
+    return end(r * 3 + n);
 }
 // run calls rec, n+1 calls in each other.
 NOINLINE static long run(long n, int how) {

@@ -12,18 +12,21 @@ import (
 // known by where its return address lies, its slot: no two calls that are under
 // way have the same one, whatever thread, coroutine or signal stack they are on.
 //
-//	0   u32 rows in use, if Counted
-//	64  rows of 1 << Shift bytes each:
+//	0   Count rows of 1 << Shift bytes each:
 //	      0  u64 slot; 0: free
 //	      8  u64 what the slot held at the entry
 //	     16  u32 thread that entered; 0: free, or just being taken
+//	     20  u32 reach: how many rows behind this one calls have come to lie whose
+//	         hash says this one; it never becomes less
 //	     24  u64 where the program returns to: the same, or behind the landings
 //	         of functions that jumped to this one
 //	     32  what fetch.EvalEntry would give: fault bits and values
 //
-// A slot's row is one of the Probes rows from the one on that its hash says. A
-// row is taken by a cmpxchg of its slot, freed by its thread number, then its
-// slot, becoming 0: while it is taken and has no thread it is nobody's to free.
+// A slot's row is the one that its hash says, or the next behind it that is free,
+// the first behind the last: all rows can be in use. A row is taken by a cmpxchg
+// of its slot, freed by its thread number, then its slot, becoming 0: while it is
+// taken and has no thread it is nobody's to free. Where the table was never full
+// a return looks at one row mostly; reach bounds it for all.
 //
 // A call that never comes to an exit (longjmp, an exception, the thread's end)
 // leaves its row. The next call with that slot takes it; and when all are in
@@ -31,25 +34,16 @@ import (
 type Calls struct {
 	Addr  uint64 // in the target, 64-aligned
 	Count int    // calls at a time: maxactive, 1 to MaxInstances
-	Rows  int
-	Shift uint8 // log2 of a row's size
-	// Probes is how many rows may hold a slot.
-	Probes int
-	// Counted: there are more rows than Count, and a counter sees to it that
-	// no more are in use.
-	Counted bool
+	Shift uint8  // log2 of a row's size
 	// MainStack is where the main thread's stack ends, 0: not known.
 	MainStack uint64
 }
 
 const (
-	callsHead = 64
-	// scanned is up to how many rows are all looked at.
-	scanned = 64
-
 	callSlot   = 0
 	callReturn = 8
 	callTID    = 16
+	callReach  = 20
 	callReal   = 24
 	callEntry  = instEntry
 )
@@ -59,10 +53,7 @@ func NewCalls(addr uint64, prog *fetch.Program, count int, mainStack uint64) (Ca
 	if count < 1 || count > MaxInstances {
 		return Calls{}, fmt.Errorf("%d instances of a return probe", count)
 	}
-	k := Calls{Addr: addr, Count: count, Rows: count, Probes: count, Shift: 6, MainStack: mainStack}
-	if count > scanned {
-		k.Rows, k.Probes, k.Counted = 4*count, scanned/2, true
-	}
+	k := Calls{Addr: addr, Count: count, Shift: 6, MainStack: mainStack}
 	for callEntry+prog.EntrySize() > 1<<k.Shift {
 		k.Shift++
 	}
@@ -70,15 +61,15 @@ func NewCalls(addr uint64, prog *fetch.Program, count int, mainStack uint64) (Ca
 }
 
 // Size is the memory's size in bytes. All zero it holds no calls.
-func (k Calls) Size() int { return callsHead + k.Rows<<k.Shift }
+func (k Calls) Size() int { return k.Count << k.Shift }
 
-func (k Calls) offset(row int) int { return callsHead + row<<k.Shift }
+func (k Calls) offset(row int) int { return row << k.Shift }
 
 // Used lists the calls in it, from its memory; Number is the row's.
 func (k Calls) Used(mem []byte) []Instance {
 	var used []Instance
 	le := binary.LittleEndian
-	for n := 0; n < k.Rows && k.offset(n)+1<<k.Shift <= len(mem); n++ {
+	for n := 0; n < k.Count && k.offset(n)+1<<k.Shift <= len(mem); n++ {
 		b := mem[k.offset(n):]
 		if slot := le.Uint64(b[callSlot:]); slot != 0 {
 			used = append(used, Instance{n, le.Uint32(b[callTID:]), slot, le.Uint64(b[callReturn:]), le.Uint64(b[callReal:])})
@@ -90,7 +81,7 @@ func (k Calls) Used(mem []byte) []Instance {
 // Free gives a row back in a copy of the memory that goes back to the target
 // before it runs again.
 func (k Calls) Free(mem []byte, row int) {
-	if row < 0 || row >= k.Rows || k.offset(row)+1<<k.Shift > len(mem) {
+	if row < 0 || row >= k.Count || k.offset(row)+1<<k.Shift > len(mem) {
 		return
 	}
 	le := binary.LittleEndian
@@ -100,7 +91,4 @@ func (k Calls) Free(mem []byte, row int) {
 	}
 	le.PutUint32(b[callTID:], 0)
 	le.PutUint64(b[callSlot:], 0)
-	if k.Counted {
-		le.PutUint32(mem, le.Uint32(mem)-1)
-	}
 }

@@ -10,8 +10,10 @@ import (
 // BuildEnter makes the entry's side of a return probe whose function's exits are
 // probed (BuildLeave), to lie at base; tail emits the displaced instructions and
 // the jump back. It notes the call; with all of k in use the call is not
-// followed, and counted in ring.CounterMissed. The stack stays as it is.
-func BuildEnter(base uint64, p *Params, probe Probe, k Calls, tail func(c *asm.Code) error) (*Detour, error) {
+// followed, and counted in ring.CounterMissed. The stack stays as it is. Before
+// that the probes of entries, which are at the same instruction, take their hits
+// as in Build: they cost less with it than in a detour of their own.
+func BuildEnter(base uint64, p *Params, entries []Probe, probe Probe, k Calls, tail func(c *asm.Code) error) (*Detour, error) {
 	b := newBuilder(base, p)
 	if err := k.check(); err != nil {
 		return nil, err
@@ -23,16 +25,29 @@ func BuildEnter(base uint64, p *Params, probe Probe, k Calls, tail func(c *asm.C
 	if err := b.plan([]Probe{probe}); err != nil {
 		return nil, err
 	}
+	b.frame = frame{}
+	if err := b.plan(entries); err != nil {
+		return nil, err
+	}
 	if !p.NoRedZone {
 		b.frame.skip = redZone
 	}
-	b.frame.regs = append(baseRegs(), asm.DI, asm.R11)
-	b.frame.temps = entering
+	b.frame.regs = append(b.frame.regs, missing(b.frame.regs, asm.DI, asm.R11)...)
+	own := b.frame.temps
+	b.frame.temps += entering
 	if err := b.stack(); err != nil {
 		return nil, err
 	}
+	b.frame.save(b.Code)
+	if len(entries) > 0 {
+		b.area()
+	}
+	for i := range entries {
+		b.hit(&entries[i])
+	}
 	b.probe, b.prog = &probe, probe.Program
-	(&calling{returning{b: b}, k}).enter()
+	(&calling{returning{b: b}, k, own}).enter()
+	b.frame.restore()
 	copyAt := b.Here()
 	b.frame.outside(b.Code)
 	if err := tail(b.Code); err != nil {
@@ -68,7 +83,7 @@ func BuildLeave(base uint64, p *Params, probe Probe, k Calls, pop uint16, tail f
 	if err := b.stack(); err != nil {
 		return nil, err
 	}
-	(&calling{returning{b: b}, k}).leave(&probe, pop, found)
+	(&calling{returning{b: b}, k, 0}).leave(&probe, pop, found)
 	copyAt := b.Here()
 	b.frame.outside(b.Code)
 	if err := tail(b.Code); err != nil {
@@ -83,7 +98,7 @@ func BuildLeave(base uint64, p *Params, probe Probe, k Calls, pop uint16, tail f
 }
 
 func (k Calls) check() error {
-	if k.Count < 1 || k.Count > MaxInstances || k.Rows < k.Count || k.Probes < 1 || k.Probes > k.Rows || k.Shift < 6 || k.Shift > 10 {
+	if k.Count < 1 || k.Count > MaxInstances || k.Shift < 6 || k.Shift > 10 {
 		return fmt.Errorf("a return probe's calls %+v aren't NewCalls'", k)
 	}
 	return nil
@@ -101,90 +116,66 @@ const (
 // all the time, CX its row.
 type calling struct {
 	returning
-	k Calls
+	k   Calls
+	own int // where enter's temporaries begin
 }
+
+// temp is a temporary of enter.
+func (e *calling) temp(off int) asm.Mem { return e.b.frame.temp(e.own + off) }
 
 // golden spreads slots, which are alike in most bits, over the rows (Knuth,
 // The Art of Computer Programming, vol. 3, 6.4).
 const golden = 0x9e3779b97f4a7c15
 
-// hash makes CX the first row for the slot in DI, and DX how many there are.
-// Changes AX.
+// hash makes CX the row that the slot in DI is looked for at first. Changes AX.
 func (e *calling) hash() {
 	b := e.b
 	b.MovImm(asm.AX, golden)
 	b.Imul(asm.W64, asm.AX, asm.DI)
 	b.ShiftImm(asm.Shr, asm.W64, asm.AX, 32)
-	b.ImulImm(asm.W64, asm.AX, asm.AX, int32(e.k.Rows))
+	b.ImulImm(asm.W64, asm.AX, asm.AX, int32(e.k.Count))
 	b.ShiftImm(asm.Shr, asm.W64, asm.AX, 32)
 	b.ShiftImm(asm.Shl, asm.W64, asm.AX, e.k.Shift)
-	b.MovAbs(asm.CX, e.k.Addr+callsHead)
+	b.MovAbs(asm.CX, e.k.Addr)
 	b.Op(asm.Add, asm.W64, asm.CX, asm.AX)
-	b.MovImm(asm.DX, uint64(e.k.Probes))
 }
 
-// next goes on to the row behind CX, the first behind the last, and from there
-// to again; after Probes rows to none. Changes AX.
-func (e *calling) next(again, none asm.Label) {
+// next makes CX the row behind it, the first behind the last. Changes AX.
+func (e *calling) next() {
 	b := e.b
-	b.OpImm(asm.Sub, asm.W32, asm.DX, 1)
-	b.Jcc(asm.E, none)
+	on := b.NewLabel()
 	b.OpImm(asm.Add, asm.W64, asm.CX, 1<<e.k.Shift)
 	b.MovAbs(asm.AX, e.k.Addr+uint64(e.k.Size()))
 	b.Op(asm.Cmp, asm.W64, asm.CX, asm.AX)
-	b.Jcc(asm.NE, again)
-	b.MovAbs(asm.CX, e.k.Addr+callsHead)
-	b.Jmp(again)
+	b.Jcc(asm.NE, on)
+	b.MovAbs(asm.CX, e.k.Addr)
+	b.Bind(on)
 }
 
-// uncount gives a count of Counted calls back. Changes AX.
-func (e *calling) uncount() {
-	if e.k.Counted {
-		e.b.MovAbs(asm.AX, e.k.Addr)
-		e.b.Lock()
-		e.b.DecMem(asm.W32, asm.At(asm.AX, 0))
-	}
-}
-
-// drop frees the row at CX. Changes AX.
+// drop frees the row at CX.
 func (e *calling) drop() {
 	e.b.StoreImm(asm.W32, asm.At(asm.CX, callTID), 0)
 	e.b.StoreImm(asm.W64, asm.At(asm.CX, callSlot), 0)
-	e.uncount()
 }
 
-// enter notes a call, or counts it as missed.
+// enter notes a call, or counts it as missed. It runs in the frame.
 func (e *calling) enter() {
 	b := e.b
-	done, taken, again, search, next, none := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
-	b.frame.save(b.Code)
+	done, taken, again, look := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
 	b.MovAbs(asm.AX, b.p.Flags+4*uint64(b.probe.ID))
 	b.TestMemImm(asm.W8, asm.At(asm.AX, 0), ring.FlagEnabled)
 	b.Jcc(asm.E, done)
-	b.StoreImm(asm.W64, b.frame.temp(retried), 0)
+	b.StoreImm(asm.W64, e.temp(retried), 0)
 	b.Lea(asm.DI, b.frame.above(0))
 
 	b.Bind(again)
-	over, same := b.NewLabel(), taken
-	if e.k.Counted {
-		same = b.NewLabel()
-		b.MovAbs(asm.CX, e.k.Addr)
-		b.MovImm(asm.AX, 1)
-		b.Lock()
-		b.Xadd(asm.W32, asm.At(asm.CX, 0), asm.AX)
-		b.OpImm(asm.Cmp, asm.W32, asm.AX, int32(e.k.Count))
-		b.Jcc(asm.AE, over)
-	}
 	e.hash()
-	b.Bind(search)
 	b.Load(asm.W64, asm.AX, asm.At(asm.CX, callSlot))
-	b.Op(asm.Cmp, asm.W64, asm.AX, asm.DI)
-	b.Jcc(asm.E, same) // its call was left without an exit
 	b.Test(asm.W64, asm.AX, asm.AX)
-	b.Jcc(asm.NE, next)
+	b.Jcc(asm.NE, look)
 	b.Lock()
 	b.Cmpxchg(asm.W64, asm.At(asm.CX, callSlot), asm.DI) // AX is 0
-	b.Jcc(asm.NE, next)
+	b.Jcc(asm.NE, look)
 
 	b.Bind(taken)
 	b.Load(asm.W64, asm.AX, b.frame.above(0))
@@ -195,36 +186,48 @@ func (e *calling) enter() {
 	b.Store(asm.W32, asm.At(asm.CX, callTID), asm.AX)
 	e.capture()
 	b.Bind(done)
-	b.frame.restore()
-
 	b.cold = append(b.cold, func() {
-		b.Bind(next)
-		e.next(search, none)
-		if e.k.Counted {
-			b.Bind(same)
-			e.uncount()
-			b.Jmp(taken)
-		}
-		b.Bind(none)
-		e.uncount()
-		if e.k.Counted {
-			full, scan, on := b.NewLabel(), b.NewLabel(), b.NewLabel()
-			b.Jmp(full)
-			b.Bind(over)
-			e.uncount()
-			e.hash()
-			b.Bind(scan)
-			b.OpLoad(asm.Cmp, asm.W64, asm.DI, asm.At(asm.CX, callSlot))
-			b.Jcc(asm.E, taken)
-			b.Bind(on)
-			e.next(scan, full)
-			b.Bind(full)
-		}
+		b.Bind(look)
+		e.takeNext(taken)
 		e.reclaim(again)
 		b.area()
 		b.count(ring.CounterMissed)
 		b.Jmp(done)
 	})
+}
+
+// takeNext looks at all rows from the one at CX on for a free one, or for the
+// slot's own, whose call was left without an exit. It goes on at taken, or behind
+// if there is none. Changes AX, CX, DX, SI, R11.
+func (e *calling) takeNext(taken asm.Label) {
+	b := e.b
+	search, next, reach := b.NewLabel(), b.NewLabel(), b.NewLabel()
+	b.Mov(asm.W64, asm.SI, asm.CX)
+	b.MovImm(asm.DX, uint64(e.k.Count))
+	b.Bind(search)
+	b.Load(asm.W64, asm.AX, asm.At(asm.CX, callSlot))
+	b.Op(asm.Cmp, asm.W64, asm.AX, asm.DI)
+	b.Jcc(asm.E, taken)
+	b.Test(asm.W64, asm.AX, asm.AX)
+	b.Jcc(asm.NE, next)
+	b.Lock()
+	b.Cmpxchg(asm.W64, asm.At(asm.CX, callSlot), asm.DI) // AX is 0
+	b.Jcc(asm.NE, next)
+	// It is so many rows behind the first: only this call's return needs that.
+	b.MovImm(asm.R11, uint64(e.k.Count))
+	b.Op(asm.Sub, asm.W32, asm.R11, asm.DX)
+	b.Bind(reach)
+	b.Load(asm.W32, asm.AX, asm.At(asm.SI, callReach))
+	b.Op(asm.Cmp, asm.W32, asm.AX, asm.R11)
+	b.Jcc(asm.AE, taken)
+	b.Lock()
+	b.Cmpxchg(asm.W32, asm.At(asm.SI, callReach), asm.R11)
+	b.Jcc(asm.NE, reach)
+	b.Jmp(taken)
+	b.Bind(next)
+	e.next()
+	b.OpImm(asm.Sub, asm.W32, asm.DX, 1)
+	b.Jcc(asm.NE, search)
 }
 
 const (
@@ -246,17 +249,17 @@ const (
 func (e *calling) reclaim(again asm.Label) {
 	b := e.b
 	scan, below, alien, near, look, dead, on, none := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
-	b.TestMemImm(asm.W8, b.frame.temp(retried), 1)
+	b.TestMemImm(asm.W8, e.temp(retried), 1)
 	b.Jcc(asm.NE, none)
-	b.StoreImm(asm.W64, b.frame.temp(retried), 1)
-	b.StoreImm(asm.W64, b.frame.temp(freed), 0)
+	b.StoreImm(asm.W64, e.temp(retried), 1)
+	b.StoreImm(asm.W64, e.temp(freed), 0)
 	b.tid()
-	b.Store(asm.W64, b.frame.temp(ownTID), asm.AX)
-	b.MovAbs(asm.CX, e.k.Addr+callsHead)
-	b.MovImm(asm.DX, uint64(e.k.Rows))
+	b.Store(asm.W64, e.temp(ownTID), asm.AX)
+	b.MovAbs(asm.CX, e.k.Addr)
+	b.MovImm(asm.DX, uint64(e.k.Count))
 	b.Bind(scan)
 	b.Load(asm.W32, asm.AX, asm.At(asm.CX, callTID))
-	b.OpLoad(asm.Cmp, asm.W32, asm.AX, b.frame.temp(ownTID))
+	b.OpLoad(asm.Cmp, asm.W32, asm.AX, e.temp(ownTID))
 	b.Jcc(asm.NE, on)
 	b.Load(asm.W64, asm.SI, asm.At(asm.CX, callSlot))
 	b.Op(asm.Cmp, asm.W64, asm.SI, asm.DI)
@@ -284,12 +287,12 @@ func (e *calling) reclaim(again asm.Label) {
 	b.Jcc(asm.E, on)
 	b.Bind(dead)
 	e.drop()
-	b.StoreImm(asm.W64, b.frame.temp(freed), 1)
+	b.StoreImm(asm.W64, e.temp(freed), 1)
 	b.Bind(on)
 	b.OpImm(asm.Add, asm.W64, asm.CX, 1<<e.k.Shift)
 	b.OpImm(asm.Sub, asm.W32, asm.DX, 1)
 	b.Jcc(asm.NE, scan)
-	b.TestMemImm(asm.W8, b.frame.temp(freed), 1)
+	b.TestMemImm(asm.W8, e.temp(freed), 1)
 	b.Jcc(asm.NE, again)
 	b.Jmp(none)
 
@@ -323,13 +326,13 @@ func (e *calling) reclaim(again asm.Label) {
 // leave finds the call that goes, records it and frees its row.
 func (e *calling) leave(probe *Probe, pop uint16, found int) {
 	b, f := e.b, &e.b.frame
-	search, next, out := b.NewLabel(), b.NewLabel(), b.NewLabel()
+	same, look, out := b.NewLabel(), b.NewLabel(), b.NewLabel()
 	f.save(b.Code)
 	b.Lea(asm.DI, f.above(0))
 	e.hash()
-	b.Bind(search)
 	b.OpLoad(asm.Cmp, asm.W64, asm.DI, asm.At(asm.CX, callSlot))
-	b.Jcc(asm.NE, next)
+	b.Jcc(asm.NE, look)
+	b.Bind(same)
 	b.Load(asm.W64, asm.AX, f.above(0))
 	b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.CX, callReturn))
 	b.Jcc(asm.NE, out) // a call that was entered unseen, over one that was left
@@ -347,7 +350,17 @@ func (e *calling) leave(probe *Probe, pop uint16, found int) {
 	b.Bind(out)
 	f.restore()
 	b.cold = append(b.cold, func() {
-		b.Bind(next)
-		e.next(search, out)
+		b.Bind(look)
+		search := b.NewLabel()
+		b.Load(asm.W32, asm.DX, asm.At(asm.CX, callReach))
+		b.Test(asm.W32, asm.DX, asm.DX)
+		b.Jcc(asm.E, out)
+		b.Bind(search)
+		e.next()
+		b.OpLoad(asm.Cmp, asm.W64, asm.DI, asm.At(asm.CX, callSlot))
+		b.Jcc(asm.E, same)
+		b.OpImm(asm.Sub, asm.W32, asm.DX, 1)
+		b.Jcc(asm.NE, search)
+		b.Jmp(out)
 	})
 }

@@ -11,8 +11,8 @@ import (
 )
 
 // exits lays out a function whose exits are probed. body emits it, and each of
-// its exits by leave.
-func (g *target) exits(id uint32, text string, count int, body func(c *asm.Code, self asm.Label, leave leaver)) Calls {
+// its exits by leave; entries are probes of its entry.
+func (g *target) exits(id uint32, text string, count int, body func(c *asm.Code, self asm.Label, leave leaver), entries ...Probe) Calls {
 	g.t.Helper()
 	prog := g.program(text)
 	k, err := NewCalls(g.pools, prog, count, 0)
@@ -30,7 +30,7 @@ func (g *target) exits(id uint32, text string, count int, body func(c *asm.Code,
 			c.Raw(d.Code...)
 		})
 	}, func(base uint64, tail func(c *asm.Code) error) ([]byte, error) {
-		d, err := BuildEnter(base, g.params(), probe, k, tail)
+		d, err := BuildEnter(base, g.params(), entries, probe, k, tail)
 		if err != nil {
 			return nil, err
 		}
@@ -42,16 +42,8 @@ func (g *target) exits(id uint32, text string, count int, body func(c *asm.Code,
 // leaver emits a probed return.
 type leaver = func()
 
-// inUse are the rows in use, as the memory says and as its counter does.
-func (g *target) inUse(k Calls) int {
-	g.t.Helper()
-	mem := g.at(k.Addr)[:k.Size()]
-	n := len(k.Used(mem))
-	if c := binary.LittleEndian.Uint32(mem); k.Counted && int(c) != n {
-		g.t.Errorf("%d rows in use, %d counted", n, c)
-	}
-	return n
-}
+// inUse is how many rows are in use.
+func (g *target) inUse(k Calls) int { return len(k.Used(g.at(k.Addr)[:k.Size()])) }
 
 // hooked calls the hook, as callsHook, and has three returns, of which one is
 // behind a jump to another function.
@@ -101,6 +93,60 @@ func TestLeaveValues(t *testing.T) {
 		})
 		if c := g.counts(5); i != 300 || c.Hits != n || c.Filtered != n-300 || c.Missed != 0 || c.Lost != 0 {
 			t.Errorf("%d records, %+v", i, c)
+		}
+		if u := g.inUse(k); u != 0 {
+			t.Errorf("%d calls are left", u)
+		}
+	}
+}
+
+// Probes of the entry in the same detour take their hits first, and each is
+// switched by itself.
+func TestEnterWithEntries(t *testing.T) {
+	const n = 400
+	for _, off := range []int{0, 5, 6, 7} {
+		g := newTarget(t, 1<<20)
+		a, b := g.program("p f a=$arg1 s=+0($arg2):string"), g.program("p f n=$arg1 if n >= 100")
+		k := g.exits(5, "r f v=$retval a=$arg1", 3, hooked, Probe{ID: 6, Program: a}, Probe{ID: 7, Program: b, CountOnly: true})
+		if off != 0 {
+			binary.LittleEndian.PutUint32(g.at(g.params().Flags+4*uint64(off)), 0)
+		}
+		var vals []fetch.Value
+		var order []uint32
+		i := uint64(0)
+		g.run("plain", 1, n, func(r *ring.Record) error {
+			order = append(order, r.ID)
+			prog, data, last := a, r.Data, 6
+			if r.ID == 5 {
+				prog, data, last = g.program("r f v=$retval a=$arg1"), r.Data[:len(r.Data)-ReturnTail], 5
+			}
+			var err error
+			if vals, err = prog.Decode(data, vals); err != nil {
+				t.Fatal(err)
+			}
+			if last == 6 && (vals[0].Int != i || string(vals[1].Bytes) != "hello, world") || last == 5 && (vals[0].Int != i+1 || vals[1].Int != i) {
+				t.Errorf("call %d: probe %d, %+v", i, r.ID, vals)
+			}
+			if last == 5 || off == 5 {
+				i++
+			}
+			return nil
+		})
+		for _, x := range []struct {
+			id   int
+			want ring.Counts
+		}{{5, ring.Counts{Hits: n, Recorded: n}}, {6, ring.Counts{Hits: n, Recorded: n}}, {7, ring.Counts{Hits: n - 100, Filtered: 100}}} {
+			if off == x.id {
+				x.want = ring.Counts{}
+			}
+			if c := g.counts(uint32(x.id)); c.Hits != x.want.Hits || c.Filtered != x.want.Filtered || c.Missed != 0 || c.Lost != 0 {
+				t.Errorf("%d is off: probe %d %+v, want %+v", off, x.id, c, x.want)
+			}
+		}
+		for j := range order {
+			if want := uint32(6 - j%2); off%7 == 0 && order[j] != want {
+				t.Fatalf("record %d is of probe %d", j, order[j])
+			}
 		}
 		if u := g.inUse(k); u != 0 {
 			t.Errorf("%d calls are left", u)
@@ -246,7 +292,11 @@ func TestLeaveUnwind(t *testing.T) {
 	}
 	for _, build := range []func(base uint64) (*Detour, error){
 		func(base uint64) (*Detour, error) {
-			return BuildEnter(base, m.params(), Probe{ID: 1, Program: prog}, k, func(c *asm.Code) error { c.Ret(); return nil })
+			return BuildEnter(base, m.params(), nil, Probe{ID: 1, Program: prog}, k, func(c *asm.Code) error { c.Ret(); return nil })
+		},
+		func(base uint64) (*Detour, error) {
+			in := Probe{ID: 2, Program: must(t, "p f s=+0($arg1):string")}
+			return BuildEnter(base, m.params(), []Probe{in}, Probe{ID: 1, Program: prog}, k, func(c *asm.Code) error { c.Ret(); return nil })
 		},
 		func(base uint64) (*Detour, error) {
 			return BuildLeave(base, m.params(), Probe{ID: 1, Program: prog}, k, 16, func(c *asm.Code) error { c.Ret(); return nil })
@@ -269,11 +319,11 @@ func TestLeaveUnwind(t *testing.T) {
 			t.Errorf("%d of %d bytes are in the frame", inside, len(d.Code))
 		}
 	}
-	for _, bad := range []Calls{{}, {Count: 5, Rows: 4, Probes: 1, Shift: 6}, {Count: 1, Rows: 1, Probes: 2, Shift: 6}, {Count: 1, Rows: 1, Probes: 1, Shift: 5}} {
+	for _, bad := range []Calls{{}, {Count: -1, Shift: 6}, {Count: MaxInstances + 1, Shift: 6}, {Count: 1, Shift: 5}, {Count: 1, Shift: 11}} {
 		if _, err := BuildLeave(codeAt, m.params(), Probe{ID: 1, Program: prog}, bad, 0, func(*asm.Code) error { return nil }); err == nil {
 			t.Errorf("%+v is taken", bad)
 		}
-		if _, err := BuildEnter(codeAt, m.params(), Probe{ID: 1, Program: prog}, bad, func(*asm.Code) error { return nil }); err == nil {
+		if _, err := BuildEnter(codeAt, m.params(), nil, Probe{ID: 1, Program: prog}, bad, func(*asm.Code) error { return nil }); err == nil {
 			t.Errorf("%+v is taken", bad)
 		}
 	}
@@ -283,7 +333,7 @@ func TestCalls(t *testing.T) {
 	prog := must(t, "r f a=$arg1 b=$arg2 c=$arg3 d=$arg4 e=$arg5")
 	for _, count := range []int{1, 64, 65, 4096} {
 		k, err := NewCalls(0x1000, prog, count, 0)
-		if err != nil || 1<<k.Shift < callEntry+prog.EntrySize() || k.Counted != (count > scanned) || k.check() != nil {
+		if err != nil || 1<<k.Shift < callEntry+prog.EntrySize() || k.Size() != count<<k.Shift || k.check() != nil {
 			t.Fatalf("%+v, %v", k, err)
 		}
 		mem := make([]byte, k.Size())
@@ -291,14 +341,12 @@ func TestCalls(t *testing.T) {
 			t.Errorf("fresh: %v", u)
 		}
 		le := binary.LittleEndian
-		row := k.Rows - 1
+		row := k.Count - 1
 		le.PutUint64(mem[k.offset(row)+callSlot:], 0x7fff)
 		le.PutUint64(mem[k.offset(row)+callReturn:], 0x4242)
 		le.PutUint64(mem[k.offset(row)+callReal:], 0x4243)
 		le.PutUint32(mem[k.offset(row)+callTID:], 77)
-		if k.Counted {
-			le.PutUint32(mem, 1)
-		}
+		le.PutUint32(mem[k.offset(row)+callReach:], 3)
 		want := Instance{row, 77, 0x7fff, 0x4242, 0x4243}
 		if u := k.Used(mem); len(u) != 1 || u[0] != want {
 			t.Errorf("in use: %+v, want %+v", u, want)
@@ -309,9 +357,12 @@ func TestCalls(t *testing.T) {
 		k.Free(mem, row)
 		k.Free(mem, row)
 		k.Free(mem, -1)
-		k.Free(mem, k.Rows)
-		if u := k.Used(mem); len(u) != 0 || le.Uint32(mem) != 0 {
-			t.Errorf("freed: %+v, %d counted", u, le.Uint32(mem))
+		k.Free(mem, k.Count)
+		if r := le.Uint32(mem[k.offset(row)+callReach:]); r != 3 {
+			t.Errorf("freed, its reach is %d", r)
+		}
+		if u := k.Used(mem); len(u) != 0 {
+			t.Errorf("freed: %+v", u)
 		}
 	}
 	for _, n := range []int{0, -1, MaxInstances + 1} {

@@ -57,7 +57,7 @@ func TestLeaveReclaim(t *testing.T) {
 			t.Fatal(err)
 		}
 		calls[i] = k
-		row := k.Addr + callsHead
+		row := k.Addr
 		m.put64(row+callSlot, c.row)
 		m.put64(row+callReturn, was)
 		// Only the child knows its thread's number, and the cases have slots
@@ -78,7 +78,7 @@ func TestLeaveReclaim(t *testing.T) {
 		m.code = (m.code + uint64(set.Len()) + 63) &^ 63
 
 		d, err := m.place(func(base uint64, tail func(*asm.Code) error) (*Detour, error) {
-			return BuildEnter(base, m.params(), Probe{ID: uint32(i + 1), Program: prog}, k, tail)
+			return BuildEnter(base, m.params(), nil, Probe{ID: uint32(i + 1), Program: prog}, k, tail)
 		})
 		if err != nil {
 			t.Fatal(err)
