@@ -135,7 +135,7 @@ func TestEnterWithEntries(t *testing.T) {
 		for _, x := range []struct {
 			id   int
 			want ring.Counts
-		}{{5, ring.Counts{Hits: n, Recorded: n}}, {6, ring.Counts{Hits: n, Recorded: n}}, {7, ring.Counts{Hits: n - 100, Filtered: 100}}} {
+		}{{5, ring.Counts{Hits: n, Recorded: n}}, {6, ring.Counts{Hits: n, Recorded: n}}, {7, ring.Counts{Hits: n, Filtered: 100}}} {
 			if off == x.id {
 				x.want = ring.Counts{}
 			}
