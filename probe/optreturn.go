@@ -1,7 +1,6 @@
 package probe
 
 import (
-	"context"
 	"encoding/binary"
 	"fmt"
 	"strings"
@@ -123,95 +122,6 @@ func (tg *target) unwinder() string {
 		}
 	}
 	return ""
-}
-
-// poolsHead is what stands before the pools of a batch: u64 address of those
-// of the batch before, u64 size.
-const poolsHead = 64
-
-// layPools maps the instances of the return probes of a batch.
-func (tg *target) layPools(ctx context.Context, ps []*placed) error {
-	if len(ps) == 0 {
-		return nil
-	}
-	size := uint64(poolsHead)
-	room := func(n int) (off uint64) {
-		off, size = size, size+uint64(n+63)&^63
-		return off
-	}
-	callsAt, poolAt := make([]uint64, len(ps)), make([]uint64, len(ps))
-	for i, p := range ps {
-		if p.byExits != nil && p.byExits.calls.Addr == 0 {
-			calls, err := detour.NewCalls(0, p.prog, p.pool.max, 0)
-			if err != nil {
-				return err
-			}
-			callsAt[i] = room(calls.Size())
-		}
-		if p.byExits == nil || p.landable {
-			pool, err := detour.NewPool(0, p.prog, p.pool.max)
-			if err != nil {
-				return err
-			}
-			poolAt[i] = room(pool.Size())
-		}
-	}
-	size = (size + pageSize - 1) &^ (pageSize - 1)
-	at, err := tg.proc.Syscall(ctx, nil, unix.SYS_MMAP, 0, uintptr(size), unix.PROT_READ|unix.PROT_WRITE,
-		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS, ^uintptr(0), 0)
-	if err != nil {
-		return fmt.Errorf("map memory for return instances in the target: %w", err)
-	}
-	head := tg.area.file.layout.Header.Off + headerPools
-	write := func(b []byte, at uint64) error {
-		if err := tg.proc.WriteMemory(b, symbols.Addr(at)); err != nil {
-			return fmt.Errorf("write return instances: %w", err)
-		}
-		return nil
-	}
-	first := binary.LittleEndian.AppendUint64(nil, tg.area.file.load64(head))
-	if err := write(binary.LittleEndian.AppendUint64(first, size), uint64(at)); err != nil {
-		return err
-	}
-	tg.area.pools = append(tg.area.pools, piece{start: symbols.Addr(at), size: size})
-	stack := tg.mainStack()
-	for i, p := range ps {
-		// Calls of before a change are noted where they were; none are all zeroes.
-		if callsAt[i] != 0 {
-			if p.byExits.calls, err = detour.NewCalls(uint64(at)+callsAt[i], p.prog, p.pool.max, stack); err != nil {
-				return err
-			}
-			tg.exitProbes = append(tg.exitProbes, p.byExits)
-		}
-		if poolAt[i] == 0 {
-			continue
-		}
-		pool, err := detour.NewPool(uint64(at)+poolAt[i], p.prog, p.pool.max)
-		if err != nil {
-			return err
-		}
-		p.followed = &followed{probe: p, pool: pool, suspects: map[int]detour.Instance{}}
-		if err := write(pool.Image(), pool.Addr); err != nil {
-			return err
-		}
-	}
-	tg.area.file.store64(head, uint64(at))
-	tg.watchMissed()
-	return nil
-}
-
-// mainStack is where the main thread's stack ends, 0 if that isn't known.
-func (tg *target) mainStack() uint64 {
-	maps, err := symbols.ReadMaps(tg.proc.PID())
-	if err != nil {
-		return 0
-	}
-	for _, m := range maps {
-		if m.Path == "[stack]" {
-			return uint64(m.End)
-		}
-	}
-	return 0
 }
 
 // returnStage builds the code of a return probe as a stage.

@@ -92,10 +92,10 @@ func TestReturnMaxactive(t *testing.T) {
 
 // TestReturnReclaim: instances of calls that were left by longjmp come back.
 func TestReturnReclaim(t *testing.T) {
-	const threads, depth = 4, 8
-	prog := callsFixture(t)
-	sub := startSubject(t, prog, "jump", "3000", fmt.Sprint(threads))
-	l := attach(t, sub.pid(), Options{}, "r64:never deep")
+	const threads, depth = 4, 100
+	prog := fixture.Build(t, "probe_returns.c", "-O2", "-pthread", "-DSHARED")
+	sub := startSubject(t, prog, "jump", "60", fmt.Sprint(threads))
+	l := attach(t, sub.pid(), Options{}, "r1024:never rec")
 	sub.work()
 	used := func() (n int) {
 		_ = l.s.tracer.Do(func() error {

@@ -3,6 +3,7 @@ package probe
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -86,10 +87,13 @@ func (tg *target) forgetRedirects(r *retired, drop map[*placed]bool) {
 		var gone []*placed
 		stays := false
 		for _, w := range p.wants {
-			if w.kind == wantExit && w.at.Addr == st.addr {
-				if stays = stays || !drop[w.p]; drop[w.p] {
-					gone = append(gone, w.p)
-				}
+			if w.kind != wantExit || w.at.Addr != st.addr {
+				continue
+			}
+			if _, is := tg.placed[w.p]; is {
+				stays = true
+			} else {
+				gone = append(gone, w.p)
 			}
 		}
 		led[p] = led[p] || stays || len(gone) == 0
@@ -103,9 +107,12 @@ func (tg *target) forgetRedirects(r *retired, drop map[*placed]bool) {
 		}
 	}
 	for _, x := range all {
-		if led[x.p] {
-			for _, p := range x.gone {
+		for _, p := range x.gone {
+			switch {
+			case led[x.p]:
 				r.probes = remove(r.probes, p)
+			case !slices.Contains(r.probes, p):
+				r.probes = append(r.probes, p) // kept when it was removed
 			}
 		}
 	}
@@ -300,6 +307,7 @@ func (tg *target) giveBack(ctx context.Context, list []*retired) {
 		tg.area.journal.unmapped(p)
 		tg.area.code.pieces = remove(tg.area.code.pieces, p)
 	}
+	tg.freePools(ctx)
 }
 
 // forgetPatches drops patches of which nothing is in use any more.
