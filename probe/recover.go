@@ -84,11 +84,11 @@ func recoverFile(ctx context.Context, tr *tracee.Tracer, pid int, m *symbols.Map
 		return true, err
 	}
 	var old *leftover
-	err = p.WithStopped(ctx, func([]*tracee.Thread) error {
+	err = p.WithStopped(ctx, func(stopped []*tracee.Thread) error {
 		if old, err = openLeft(p, m); err != nil || old == nil {
 			return err
 		}
-		return old.restoreText()
+		return errors.Join(old.leaveLongJumps(stopped), old.restoreText())
 	})
 	var late *tracee.NotStoppedError
 	if old == nil && (err == nil || errors.As(err, &late)) {
