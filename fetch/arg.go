@@ -64,8 +64,8 @@ func (d *Def) parseArg(l *line, w word, index int) (*Arg, *SyntaxError) {
 		}
 	} else {
 		a.Name = "arg" + strconv.Itoa(index+1)
-		if isGoodName(body) && len(body) <= MaxArgName {
-			a.Name = body
+		if text, _ := splitType(body); isGoodName(text) && len(text) <= MaxArgName {
+			a.Name = text // generate_probe_arg_name
 		}
 	}
 	if isReserved(a.Name) || d.hasArg(a.Name) {

@@ -21,6 +21,7 @@ func (d *Def) Compile(env Env) (*Program, error) {
 			return nil, e
 		}
 	}
+	c.addTexts()
 	c.layout()
 	c.layoutStack()
 	if d.Filter != nil {

@@ -132,7 +132,7 @@ func TestVariables(t *testing.T) {
 	}
 	for _, c := range []struct{ def, want string }{
 		{"p work n p->n x=p->next untyped", "n=8192 arg2=-2147483647 x=0x3000 untyped=0x1010"},
-		{"p work n:u8 n:x64 p->n:u16", "arg1=0 arg2=0x2000 arg3=1"},
+		{"p work n:u8 m=n:x64 p->n:u16", "n=0 m=0x2000 arg3=1"},
 		{"p work name +0(p->next):string", `name="hello" arg2="hello"`},
 		{"p work p->v p->v:u8 p->next:symstr", `arg1={0x1,0x0,0x0,0x80} arg2=1 arg3="0x3000"`},
 		{"p work $arg* z=%si", `n=8192 text="hello" z=0x1010`},
@@ -146,7 +146,7 @@ func TestVariables(t *testing.T) {
 			}
 		})
 	}
-	for _, c := range []caretCase{{"p f a=^n:string", "BAD_TYPE4STR"}, {"p f n:^x8[2]", "BAD_STRING"}} {
+	for _, c := range []caretCase{{"p f a=n->^nope:u8", "NO_BTF_FIELD"}, {"p f +0(n->^nope):u8", "NO_BTF_FIELD"}, {"p f ^m->nope", "NO_BTFARG"}, {"p f a=^n:string", "BAD_TYPE4STR"}, {"p f n:^x8[2]", "BAD_STRING"}} {
 		col := strings.IndexByte(c.def, '^')
 		_, err := mustParse(t, c.def[:col]+c.def[col+1:]).Compile(env)
 		var e *SyntaxError

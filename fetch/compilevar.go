@@ -11,7 +11,10 @@ func (c *compiler) variable(x *Expr) (Variable, *SyntaxError) {
 		return Variable{}, c.err(NoSupBTFArg, x.col, ErrNoDebugInfo)
 	}
 	v, err := c.env.Variable(x.Text)
+	var field *FieldError
 	switch {
+	case errors.As(err, &field):
+		return v, c.err(field.Code, x.col+field.At, err)
 	case errors.Is(err, ErrNoDebugInfo):
 		return v, c.err(NoSupBTFArg, x.col, err)
 	case err != nil:
@@ -113,7 +116,7 @@ func (c *compiler) addVariable(a *Arg, name string, v Variable, t Type) *SyntaxE
 		}
 		c.add(name, ap)
 		return nil
-	case t.IsText() && v.Type.IsText():
+	case t.IsText() && v.Type.IsText() && (t.Count != 0 || v.Type.Count == 0):
 		// The chain is the text's own address.
 		ap.StoreOff = v.Off
 	case v.Pointer && t.Count == 0 && (t.Base == String || t.Base == UString):

@@ -14,7 +14,7 @@ func (p *Program) Decode(rec []byte, vals []Value) ([]Value, error) {
 	if len(rec) < p.Fixed {
 		return vals, fmt.Errorf("decode %d bytes where %d are fixed: %w", len(rec), p.Fixed, ErrCorrupt)
 	}
-	for i := range p.Args {
+	for i := range p.fields {
 		a := &p.Args[i]
 		if len(vals) < cap(vals) {
 			vals = vals[:i+1]
@@ -46,7 +46,31 @@ func (p *Program) Decode(rec []byte, vals []Value) ([]Value, error) {
 			}
 		}
 	}
+	for i := range p.Texts {
+		if !p.memberText(rec, &p.Texts[i], vals) {
+			return vals, fmt.Errorf("decode a text of %s: %w", p.fields[p.Texts[i].Arg].Name, ErrCorrupt)
+		}
+	}
 	return vals, nil
+}
+
+// memberText puts a text into the structure that points to it.
+func (p *Program) memberText(rec []byte, m *MemberText, vals []Value) bool {
+	v := &vals[m.Arg]
+	if v.Fault {
+		return true
+	}
+	for _, i := range m.Path {
+		if i >= len(v.Elems) {
+			return false
+		}
+		v = &v.Elems[i]
+	}
+	if v.Int == 0 && p.Args[m.Text].Store == StoreString {
+		return true // it has none
+	}
+	v.Address = false
+	return p.one(rec, &p.Args[m.Text], 0, v)
 }
 
 // one decodes a scalar or one element.

@@ -16,3 +16,16 @@ var ErrNoResult = errors.New("the function returns nothing")
 
 // ErrCorrupt is wrapped by Decode's error for data that no Eval wrote.
 var ErrCorrupt = errors.New("corrupt argument data")
+
+// FieldError is wrapped by what an Env says of a member that it can't give: the
+// caret goes under the member, not under the variable.
+type FieldError struct {
+	Code Code // NoBTFField or NoPtrStrct
+	At   int  // where the member's name stands in the text of the variable, in bytes
+	Err  error
+}
+
+func (e *FieldError) Error() string { return e.Err.Error() }
+
+// Unwrap gives Err.
+func (e *FieldError) Unwrap() error { return e.Err }

@@ -28,6 +28,9 @@ func (p *exprParser) parse(s string, col, level int) (*Expr, *SyntaxError) {
 	case strings.HasPrefix(s, "this_cpu_ptr(") || strings.HasPrefix(s, "this_cpu_read("):
 		return nil, p.l.err(NoSupPerCPU, col, "")
 	case isName(s):
+		if i := hyphen(s); i >= 0 {
+			return nil, p.l.err(BadHyphen, col+i, "")
+		}
 		e.Op, e.Text = ExprVariable, s
 		return e, nil
 	}
@@ -55,6 +58,28 @@ func isName(s string) bool {
 		}
 	}
 	return true
+}
+
+// hyphen finds a - that begins no -> and stands in no brackets; -1 is none.
+func hyphen(s string) int {
+	open := 0
+	for i := range len(s) {
+		switch s[i] {
+		case '[', '(', '<':
+			open++
+		case ']', ')':
+			open--
+		case '>':
+			if i == 0 || s[i-1] != '-' {
+				open--
+			}
+		case '-':
+			if open <= 0 && (i+1 == len(s) || s[i+1] != '>') {
+				return i
+			}
+		}
+	}
+	return -1
 }
 
 func (p *exprParser) register(e *Expr, s string, col int) *SyntaxError {

@@ -58,7 +58,12 @@ func AppendJSON(dst []byte, t Type, v Value, sym Symbolizer) []byte {
 		}
 		return append(dst, '"')
 	case String, UString, SymbolText, Path, FilePath:
-		return AppendJSONString(dst, v.Bytes)
+		switch {
+		case v.Address && v.Int == 0:
+			return append(dst, "null"...)
+		case !v.Address:
+			return AppendJSONString(dst, v.Bytes)
+		}
 	}
 	if v.Int > maxExact {
 		dst = append(dst, '"')

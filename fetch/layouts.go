@@ -22,6 +22,9 @@ type Layout struct {
 	Members []Member
 	// Array says that Members are elements and have no names.
 	Array bool
+	// Len, of a member that is a String, is where the number of its bytes is,
+	// from the text's address on: strings of Go, Rust and C++. 0: it ends with NUL.
+	Len int
 	// More says that there is more of the value than what is recorded.
 	More bool
 }
@@ -101,14 +104,14 @@ func (t Type) decode(b []byte, v *Value) (ok bool) {
 			return false
 		}
 		for i := range int(t.Count) {
-			v.Elems = append(v.Elems, Value{Int: t.element(b, i)})
+			v.Elems = append(v.Elems, Value{Int: t.element(b, i), Address: t.Base == String})
 		}
 		return true
 	}
 	if len(b) < int(t.Size) {
 		return false
 	}
-	v.Int = t.element(b, 0)
+	v.Int, v.Address = t.element(b, 0), t.Base == String
 	return true
 }
 

@@ -3,6 +3,8 @@ package fetch
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
+	"strings"
 
 	"kprobe/symbols"
 )
@@ -78,6 +80,10 @@ func (e *fakeEnv) Variable(text string) (Variable, error) {
 	}
 	if v, ok := e.vars[text]; ok {
 		return v, nil
+	}
+	before, field, _ := strings.Cut(text, "->")
+	if _, ok := e.vars[before]; ok && field == "nope" {
+		return Variable{}, fmt.Errorf("%s: %w", text, &FieldError{Code: NoBTFField, At: len(before) + 2, Err: errNoName})
 	}
 	return Variable{}, errNoName
 }

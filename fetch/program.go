@@ -42,6 +42,9 @@ type Program struct {
 	// Symbols answers symstr, in filters at the hit and for the record when it is
 	// decoded; nil: addresses are printed as numbers.
 	Symbols Symbolizer
+	// Texts are the strings in structures that are recorded whole. Each is an
+	// argument behind those of Fields; Decode puts it where it belongs.
+	Texts []MemberText
 	// Stack is the copy of the stack in the record; nil is none.
 	Stack *StackCopy
 
@@ -174,6 +177,13 @@ type ArgProgram struct {
 	FaultBit int // -1: can't fault, or the fault is in text words
 }
 
+// MemberText is a string in a structure.
+type MemberText struct {
+	Arg  int   // the argument that is the structure
+	Path []int // the member, its member, …: indices of Value.Elems
+	Text int   // the argument that is the text
+}
+
 // Field names and types one value of a record.
 type Field struct {
 	Name string
@@ -191,7 +201,7 @@ func (p *Program) NeedsTracer() string {
 		return ""
 	}
 	for i := range p.Filter.Preds {
-		if q := &p.Filter.Preds[i]; q.Field == FieldArg && q.Arg < len(p.Args) && p.Args[q.Arg].Store == StoreSymbol {
+		if q := &p.Filter.Preds[i]; q.Field == FieldArg && q.Arg < len(p.fields) && p.Args[q.Arg].Store == StoreSymbol {
 			return p.fields[q.Arg].Name + ", which the filter compares, is a symbol's text: its lookup"
 		}
 	}

@@ -49,6 +49,9 @@ func AppendText(dst []byte, t Type, v Value, sym Symbolizer) []byte {
 	case SymbolName:
 		return AppendSymbol(dst, v.Int, sym)
 	case String, UString, SymbolText, Path, FilePath:
+		if v.Address {
+			return appendHex(dst, v.Int)
+		}
 		dst = append(dst, '"')
 		dst = appendPlain(dst, v.Bytes)
 		return append(dst, '"')

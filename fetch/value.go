@@ -5,6 +5,9 @@ type Value struct {
 	Fault     bool   // could not be read
 	Truncated bool   // text was longer than what is recorded
 	Int       uint64 // of scalars: as the slot holds it
+	// Address says that a text wasn't recorded, and Int is where it lies: it is
+	// one of a structure's that has too many, or none, at address 0.
+	Address bool
 	// Bytes is text, without NUL. It aliases the record, or the Value.
 	Bytes []byte
 	// Elems are an array's. Fault of an array means none could be read.

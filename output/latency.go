@@ -32,7 +32,7 @@ const EntryTime = "entry=$entrytime"
 
 // Hit implements probe.Sink.
 func (l *Latency) Hit(h *probe.Hit) error {
-	args := h.Program.Args
+	args := h.Program.Args[:len(h.Program.Fields())]
 	if n := len(args); n == 0 || len(h.Data) < args[n-1].Slot+8 {
 		return fmt.Errorf("count a call of %s: its record holds no time: %w", h.Func, fetch.ErrCorrupt)
 	}

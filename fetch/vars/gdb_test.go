@@ -218,6 +218,11 @@ func same(t fetch.Type, v fetch.Value, w *seen) string {
 	switch {
 	case v.Fault:
 		return "fault"
+	case w.Struct != nil && t.IsText() && w.Struct["vec"] != nil:
+		// Rust's String, whose bytes the script takes for numbers.
+		if n := w.Struct["vec"].Struct["len"]; n == nil || n.Int == nil || uint64(len(v.Bytes)) != number(*n.Int) {
+			return fmt.Sprintf("%s, want %s", text, describe(w))
+		}
 	case w.Struct != nil && t.IsText():
 		for _, name := range [...]string{"_M_dataplus", "_M_p", "str", "data_ptr"} {
 			if m := w.Struct[name]; m != nil {

@@ -42,12 +42,18 @@ func (f *frame) structType(t ctype, depth int) fetch.Type {
 			l.More = true
 			continue
 		}
+		off := m.off
 		ft := f.fieldType(m.typ, m.width, m.bit, depth+1)
+		if ptr, length, ok := f.textParts(m.typ); ok && m.typ.kind == kindStruct {
+			// Of a string with its length, the word with its address.
+			off += ptr
+			ft = fetch.Type{Base: fetch.String, Size: 8, Layout: &fetch.Layout{Name: m.typ.name, Len: int(length - ptr)}}
+		}
 		if ft.Size == 0 {
 			l.More = true
 			continue
 		}
-		l.Members = append(l.Members, fetch.Member{Name: m.name, Off: int(m.off), Type: ft})
+		l.Members = append(l.Members, fetch.Member{Name: m.name, Off: int(off), Type: ft})
 	}
 	out.Layout = l
 	return out

@@ -204,6 +204,9 @@ func (f *frame) fieldType(t ctype, width, bit uint8, depth int) fetch.Type {
 		}
 	case kindPointer, kindReference:
 		out.Base = fetch.Hex
+		if depth > 0 && t.kind == kindPointer && f.isText(t) {
+			out.Base = fetch.String // fetch records it with the structure
+		}
 		if f.resolve(t.elem).kind == kindFunc && !t.elem.IsZero() {
 			out.Base = fetch.SymbolName
 		}
@@ -214,6 +217,11 @@ func (f *frame) fieldType(t ctype, width, bit uint8, depth int) fetch.Type {
 		}
 		out.Layout = f.enumLayout(t)
 	case kindStruct:
+		if depth > 0 {
+			if ptr, length, ok := f.textParts(t); ok && ptr == 0 {
+				return fetch.Type{Base: fetch.String, Size: 8, Layout: &fetch.Layout{Name: t.name, Len: int(length)}}
+			}
+		}
 		return f.structType(t, depth)
 	case kindArray:
 		return f.arrayType(t, depth)

@@ -85,6 +85,19 @@ func TestExpressions(t *testing.T) {
 			t.Errorf("%s: %v, want %q", c.text, err, c.says)
 		}
 	}
+	for text, want := range map[string]fetch.FieldError{
+		"c->nope":         {Code: fetch.NoBTFField, At: 3},
+		"c->peer->nope.x": {Code: fetch.NoPtrStrct, At: 9},
+		"(*c).nope":       {Code: fetch.NoBTFField, At: 5},
+		"c->fd->x":        {Code: fetch.NoPtrStrct, At: 7},
+		"numbers[0].x":    {Code: fetch.NoPtrStrct, At: 11},
+	} {
+		_, err := s.Variable(text)
+		var got *fetch.FieldError
+		if !errors.As(err, &got) || got.Code != want.Code || got.At != want.At {
+			t.Errorf("%s: %v, want %v at %d", text, err, want.Code, want.At)
+		}
+	}
 }
 
 // TestThreeAnswers tells no debug information, no such variable and no value

@@ -120,16 +120,30 @@ func (v value) as(t ctype) (value, error) {
 	return v, nil
 }
 
+// fieldError tells a member that isn't there from one that is and has no value.
+func fieldError(err error, at int) error {
+	var missing *NotFoundError
+	switch {
+	case at > 0 && errors.Is(err, errNoStruct):
+		return &fetch.FieldError{Code: fetch.NoPtrStrct, At: at, Err: err}
+	case at > 0 && errors.As(err, &missing):
+		return &fetch.FieldError{Code: fetch.NoBTFField, At: at, Err: err}
+	}
+	return err
+}
+
 func (p *parser) postfix() (value, error) {
 	v, err := p.primary()
 	for err == nil && p.at < len(p.s) {
-		rest := p.s[p.at:]
+		rest, from := p.s[p.at:], 0
 		switch {
 		case strings.HasPrefix(rest, "->"):
 			p.at += 2
+			from = p.at
 			v, err = v.field(p.word())
 		case rest[0] == '.':
 			p.at++
+			from = p.at
 			v, err = v.field(p.word())
 		case rest[0] == '[':
 			end := strings.IndexByte(rest, ']')
@@ -146,7 +160,7 @@ func (p *parser) postfix() (value, error) {
 			return v, nil
 		}
 		if err != nil {
-			return v, fmt.Errorf("%s: %w", p.s[:p.at], err)
+			return v, fieldError(fmt.Errorf("%s: %w", p.s[:p.at], err), from)
 		}
 	}
 	return v, err

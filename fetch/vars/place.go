@@ -104,6 +104,9 @@ func (p place) value(size int64) (sym, error) {
 	case isValue:
 		return p.sym, nil
 	case isBytes:
+		if int64(len(p.bytes)) < size {
+			return sym{}, fmt.Errorf("its constant has %d bytes of %d: %w", len(p.bytes), size, fetch.ErrNoValue)
+		}
 		var b [8]byte
 		copy(b[:], p.bytes)
 		return constant(binary.LittleEndian.Uint64(b[:])), nil

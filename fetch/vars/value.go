@@ -2,6 +2,7 @@ package vars
 
 import (
 	"debug/dwarf"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -18,6 +19,8 @@ type value struct {
 	bit      uint8
 	atReturn bool
 }
+
+var errNoStruct = errors.New("is no structure")
 
 // unreference goes through C++'s references, which stand for what they refer to.
 func (v value) unreference() (value, error) {
@@ -86,7 +89,7 @@ func (v value) field(name string) (value, error) {
 		}
 	}
 	if v.t.kind != kindStruct {
-		return v, fmt.Errorf("%s is no structure, it has no member %s", v.t, name)
+		return v, fmt.Errorf("%s %w, it has no member %s", v.t, errNoStruct, name)
 	}
 	v.t = v.f.whole(v.t)
 	m, off, ok := v.f.lookup(v.t, name, 0)

@@ -56,10 +56,8 @@ func planProgram(pr *Probe, p *Params) (layout, error) {
 			named = named || q.Field == fetch.FieldComm
 		}
 	}
-	if len(prog.Fields()) == len(prog.Args) { // else it isn't Compile's
-		if why := prog.NeedsTracer(); why != "" {
-			return l, unsupported("%s", why)
-		}
+	if why := prog.NeedsTracer(); why != "" {
+		return l, unsupported("%s", why)
 	}
 	room := func(n int) int {
 		off := l.size
