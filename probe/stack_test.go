@@ -147,6 +147,7 @@ func TestStackAgainstGDB(t *testing.T) {
 		{"dwarf_vars.go", "stripped", []string{"main.text", "main.whole"}},
 	} {
 		t.Run(c.src+c.flags, func(t *testing.T) {
+			t.Parallel()
 			flags, strip := strings.CutSuffix(c.flags, "stripped")
 			prog := fixture.Build(t, c.src, strings.Fields(flags)...)
 			reference := prog // gdb needs the debug information

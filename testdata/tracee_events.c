@@ -42,6 +42,28 @@ static void *looper(void *a) { while (!stop) site(); return 0; }
 static void *sleeping(void *a) { for (;;) pause(); }
 static void *gone(void *a) { char c; usleep(100000); exit(read(0, &c, 1) < 0 ? 9 : 6); }
 
+static pthread_t first;
+static volatile int handled, bad;
+static void numbered(int s, siginfo_t *i, void *u) {
+	if (i->si_code != SI_QUEUE || i->si_value.sival_int != handled + 1) bad = 1;
+	handled++;
+}
+static void plain(int s) { handled++; }
+// Sends the first thread one signal after another, each when the one before was
+// handled.
+static void *sender(void *a) {
+	for (int i = 1; !stop; i++) {
+		union sigval v = {.sival_int = i};
+		if (i % 2 ? pthread_sigqueue(first, 40, v) : pthread_kill(first, SIGUSR1)) _exit(21);
+		for (int n = 0; handled < i; n++) {
+			if (n > 100000) _exit(22); // lost: ten seconds
+			usleep(100);
+		}
+		if (handled != i || bad) _exit(23);
+	}
+	return 0;
+}
+
 int main(int argc, char **argv) {
 	const char *m = argv[1];
 	pthread_t t;
@@ -132,6 +154,19 @@ int main(int argc, char **argv) {
 		return 0;
 	}
 	IS("loop") { pthread_t u[8]; int n = argc > 2 ? atoi(argv[2]) : 1; pthread_create(&t, 0, reader, 0); for (int i = 0; i < n; i++) pthread_create(&u[i], 0, looper, 0); for (int i = 0; i < n; i++) pthread_join(u[i], 0); return count == 0; }
+	IS("numbered") {
+		struct sigaction n = {.sa_sigaction = numbered, .sa_flags = SA_SIGINFO}, o = {.sa_handler = plain};
+		sigaction(40, &n, 0);
+		sigaction(SIGUSR1, &o, 0);
+		first = pthread_self();
+		pthread_t u;
+		pthread_create(&u, 0, sender, 0);
+		pthread_create(&t, 0, reader, 0);
+		while (!stop) { if (argc > 2) usleep(10000); else count++; }
+		pthread_join(u, 0);
+		printf("%d\n", handled);
+		return handled < 2;
+	}
 	IS("idle") { pthread_create(&t, 0, reader, 0); while (!stop) usleep(1000); return 0; }
 	IS("crowd") {
 		// As many threads as the second argument says, that wait.

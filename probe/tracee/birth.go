@@ -129,7 +129,7 @@ func (t *Tracer) executed(th *Thread) error {
 			t.forget(other)
 		}
 	}
-	th.held, th.owed = nil, nil
+	th.held, th.owed, p.decisions = nil, nil, nil
 	th.stepping = false
 	th.exitSeen = false
 	th.rseqInit, th.rseq = false, 0

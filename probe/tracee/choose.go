@@ -48,7 +48,7 @@ func (p *Process) chooseThread(ctx context.Context, fn func(*Thread) error) erro
 		second = append(second, p.withSignals()...)
 	}
 	for _, t := range second {
-		if err = fn(t); !tryAnother(err) {
+		if err = p.inStop(t, fn); !tryAnother(err) {
 			return err
 		}
 	}
@@ -101,17 +101,27 @@ func (p *Process) chooseThread(ctx context.Context, fn func(*Thread) error) erro
 		return err
 	}
 	for _, t := range p.withSignals() {
-		if err = fn(t); !tryAnother(err) {
+		if err = p.inStop(t, fn); !tryAnother(err) {
 			return err
 		}
 	}
 	return err
 }
 
+// inStop calls fn with a stopped thread. One that waited with a signal, which
+// comes again after a call, has no event any more for which it is let go on.
+func (p *Process) inStop(t *Thread, fn func(*Thread) error) error {
+	waited := t.deferred && !t.busy
+	err := fn(t)
+	if waited && !t.deferred {
+		p.tr.release(t)
+	}
+	return err
+}
+
 // withSignals are the threads that wait with a signal from elsewhere. A process
 // that is not let run for a while, as while probes are made ready, may have no
-// others. Whoever lets such a thread go sends anew the signal that a call has
-// come between.
+// others.
 func (p *Process) withSignals() (ts []*Thread) {
 	for _, t := range p.Threads() {
 		if t.Stopped() && t.asyncSignal() {
@@ -154,9 +164,11 @@ func (t *Thread) fit() bool {
 		if t.busy || !t.deferred {
 			return true
 		}
-		// A breakpoint that waits to be handled: its signal is for us, and
-		// goes to the program only where the int3 is the program's own.
-		return t.status.StopSignal() == syscall.SIGTRAP && t.readSiginfo() == nil && t.si.Code() == siKernel
+		// A breakpoint, or a step's end, that waits to be handled: its signal is
+		// for us, and goes to the program only where the int3 is the program's
+		// own.
+		return t.status.StopSignal() == syscall.SIGTRAP && t.readSiginfo() == nil &&
+			(t.si.Code() == siKernel || t.stepping && t.endsStep())
 	case unix.PTRACE_EVENT_STOP:
 		return true
 	}
@@ -169,8 +181,7 @@ func (t *Thread) asyncSignal() bool {
 	if t.exitSeen || t.busy || !t.deferred || t.status>>16 != 0 || t.status.StopSignal()&0x80 != 0 {
 		return false
 	}
-	return t.readSiginfo() == nil && !t.si.Synchronous() &&
-		t.status.StopSignal() != syscall.SIGTRAP && !isStopSignal(t.status.StopSignal())
+	return t.readSiginfo() == nil && !t.si.Synchronous() && t.status.StopSignal() != syscall.SIGTRAP
 }
 
 // briefly stops one thread, calls fn and resumes it.

@@ -24,9 +24,8 @@ func TestStopsLeakNoEINTR(t *testing.T) {
 		"semop", "msgrcv", "io_getevents", "io_uring_enter", "pipe_read", "eventfd_read", "timerfd_read",
 		"inotify_read", "signalfd_read", "tty_read", "wait4", "flock", "setlkw", "mq_timedreceive",
 	} {
-		// One after another: kprobe has one tracer in a process, and with two at
-		// once a stop has been seen that neither took.
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			free := spawn(t, exe, name)
 			want, _ := free.rest()
 			for _, inject := range []bool{false, true} {

@@ -30,7 +30,8 @@ const synchronous = 1<<(syscall.SIGSEGV-1) | 1<<(syscall.SIGBUS-1) | 1<<(syscall
 //
 // Wherever the tracer is killed during the call, the thread goes on with its
 // own context; only a wait with a timeout that it had been in begins anew. A
-// signal that arrives meanwhile is delivered after.
+// signal that arrives meanwhile is delivered after, and so is one that t had
+// stopped with: it comes again.
 //
 // The errors are ErrNoThread, ErrNoRoom, ErrSeccomp, ErrTimeout and ErrGone;
 // after each the thread is as it was.
@@ -107,6 +108,8 @@ type injection struct {
 	saved    unix.PtraceRegs // what the thread goes on with
 	start    unix.PtraceRegs // saved, without a system call to restart
 	mask     uint64
+	blocks   uint64         // what the call blocks
+	pass     syscall.Signal // goes to the kernel with the next step; 0 is none
 	xstate   []byte
 	room     *room
 	image    []byte
@@ -135,6 +138,7 @@ func (t *Thread) prepareInjection(ret uint64) (in *injection, err error) {
 	if in.mask, err = t.SigMask(); err != nil {
 		return nil, err
 	}
+	in.blocks, in.pass = t.p.callMask(in.mask), t.requeues()
 	buf := make([]byte, maxXState)
 	n, e := getXState(t.tid, buf)
 	if e != 0 {
@@ -153,7 +157,9 @@ func (t *Thread) prepareInjection(ret uint64) (in *injection, err error) {
 	if to, ok := t.abortedSequence(in.saved.Rip); ok {
 		in.saved.Rip = to
 	}
-	t.collect()
+	if in.pass == 0 {
+		t.collect()
+	}
 	begun, _ := t.begun(&in.saved)
 	if t.atTrap() {
 		begun.Rip = t.before(begun.Rip) // where it goes on should the tracer be killed
@@ -197,27 +203,31 @@ func (in *injection) run(ctx context.Context, r *unix.PtraceRegs, done func(st s
 	cancel := t.p.tr.wakeAt(min(stopGrace, time.Until(deadline)))
 	defer cancel()
 	wasStopped := t.groupStop
-	original, originalDeferred := t.status, t.deferred
+	original, originalDeferred, requeued := t.status, t.deferred, in.pass != 0
 	in.first = r.Rip
 	if e := setRegs(t.tid, r); e != 0 {
 		return 0, t.failed("setregs", e)
 	}
 	t.haveRegs = false
-	if e := setSigmask(t.tid, ^uint64(synchronous)); e != 0 {
+	if e := setSigmask(t.tid, in.blocks); e != 0 {
 		return 0, t.failed("setsigmask", e)
 	}
 	var result uint64
 	var err error
 	for finished := false; !finished; {
 		var st syscall.WaitStatus
-		if st, err = in.next(deadline); err != nil {
-			if errors.Is(err, ErrGone) {
-				return 0, err
+		st, err = in.next(deadline)
+		if errors.Is(err, ErrGone) {
+			return 0, err
+		}
+		if st>>16 == unix.PTRACE_EVENT_STOP {
+			wasStopped = st.StopSignal() != syscall.SIGTRAP
+		}
+		if err != nil {
+			if st>>16 == 0 && st.StopSignal() != syscall.SIGTRAP|0x80 {
+				err = errors.Join(err, in.keepSignal(st.StopSignal()))
 			}
 			break
-		}
-		if st>>16 == unix.PTRACE_EVENT_STOP && st.StopSignal() != syscall.SIGTRAP {
-			wasStopped = true
 		}
 		result, finished, err = done(st)
 		if err != nil {
@@ -227,15 +237,14 @@ func (in *injection) run(ctx context.Context, r *unix.PtraceRegs, done func(st s
 	if err == nil && in.room.after != nil {
 		err = in.room.after()
 	}
-	if rerr := in.restore(wasStopped); err == nil || errors.Is(rerr, ErrGone) {
-		if rerr != nil {
-			err = rerr
-		}
+	wasStopped, rerr := in.restore(wasStopped)
+	if rerr != nil && (err == nil || errors.Is(rerr, ErrGone)) {
+		err = rerr
 	}
 	if t.Stopped() && !errors.Is(err, ErrGone) {
-		t.status, t.deferred, t.syscalled = original, originalDeferred, true
-		if original>>16 == unix.PTRACE_EVENT_STOP {
-			t.groupStop = wasStopped
+		t.status, t.deferred, t.syscalled, t.groupStop = original, originalDeferred, true, wasStopped
+		if requeued {
+			t.comesAgain()
 		}
 	}
 	return result, err
@@ -246,9 +255,10 @@ func (in *injection) run(ctx context.Context, r *unix.PtraceRegs, done func(st s
 // error.
 func (in *injection) next(deadline time.Time) (syscall.WaitStatus, error) {
 	t := in.t
-	if e := ptrace(unix.PTRACE_SYSCALL, t.tid, 0, 0); e != 0 {
+	if e := ptrace(unix.PTRACE_SYSCALL, t.tid, 0, uintptr(in.pass)); e != 0 {
 		return 0, t.failed("syscall", e)
 	}
+	t.kept, in.pass = false, 0
 	late := false
 	for {
 		var w uint32
@@ -347,8 +357,8 @@ func (in *injection) cancel(r *unix.PtraceRegs) error {
 	return err
 }
 
-// keepSignal puts a signal off that can't be blocked; one that the injected
-// code raised ends the injection.
+// keepSignal puts a signal off that isn't blocked; one that the injected code
+// raised ends the injection.
 func (in *injection) keepSignal(sig syscall.Signal) error {
 	var si Siginfo
 	if e := getSiginfo(in.t.tid, &si); e != 0 {
@@ -366,6 +376,10 @@ func (in *injection) keepSignal(sig syscall.Signal) error {
 		}
 		return fmt.Errorf("%v at %v in the injected code", sig, si.Addr())
 	}
+	if isStopSignal(sig) || sig == syscall.SIGCONT {
+		in.pass = sig // see callMask
+		return nil
+	}
 	in.t.held = append(in.t.held, si)
 	return nil
 }
@@ -378,69 +392,71 @@ func (t *Thread) stoppedAt(pc uint64) bool {
 
 // restore gives the thread its context back and leaves it stopped. Where the
 // kernel still has to restart a system call, or a job control stop is to go
-// on, the thread is first led to a stop from which it does.
-func (in *injection) restore(wasStopped bool) error {
+// on, the thread is first led to a stop from which it does. stopped is whether
+// job control has it stopped there.
+func (in *injection) restore(wasStopped bool) (stopped bool, err error) {
 	t := in.t
 	if in.entry {
 		// A call was given up at its entry: the kernel would make the one that
 		// the thread's own registers tell of an earlier call.
 		var r unix.PtraceRegs
 		if e := getRegs(t.tid, &r); e != 0 {
-			return t.failed("getregs", e)
+			return wasStopped, t.failed("getregs", e)
 		}
 		if err := in.cancel(&r); err != nil {
-			return err
+			return wasStopped, err
 		}
 	}
-	if wasStopped || mustRestart(&in.saved) {
-		if err := in.toInterruptStop(); err != nil {
-			return err
+	if wasStopped || in.pass != 0 || mustRestart(&in.saved) {
+		if wasStopped, err = in.toInterruptStop(); err != nil {
+			return wasStopped, err
 		}
 	}
 	if in.restoreX {
 		if e := setXState(t.tid, in.xstate); e != 0 {
-			return t.failed("setregset", e)
+			return wasStopped, t.failed("setregset", e)
 		}
 	}
 	if e := setSigmask(t.tid, in.mask); e != 0 {
-		return t.failed("setsigmask", e)
+		return wasStopped, t.failed("setsigmask", e)
 	}
 	back := in.saved
 	back.Rip = t.before(back.Rip)
 	if e := setRegs(t.tid, &back); e != 0 {
-		return t.failed("setregs", e)
+		return wasStopped, t.failed("setregs", e)
 	}
 	t.stopped = true
 	t.cur, t.orig, t.haveRegs = in.saved, back, true
 	if in.suspend {
 		if err := t.resumeSeccomp(); err != nil {
-			return err
+			return wasStopped, err
 		}
 	}
 	if in.room.saved != nil {
 		if err := t.p.WriteMemory(in.room.saved, symbols.Addr(in.room.code)); err != nil {
-			return err
+			return wasStopped, err
 		}
 	}
 	if in.room.wipe {
-		return t.p.WriteMemory(make([]byte, len(in.image)+bufferSize), symbols.Addr(in.room.base))
+		err = t.p.WriteMemory(make([]byte, len(in.image)+bufferSize), symbols.Addr(in.room.base))
 	}
-	return nil
+	return wasStopped, err
 }
 
 // toInterruptStop lets the thread go on to a PTRACE_EVENT_STOP without
-// executing an instruction of the program.
-func (in *injection) toInterruptStop() error {
+// executing an instruction of the program, and reports whether job control has
+// it stopped there: it may have been let go on meanwhile.
+func (in *injection) toInterruptStop() (stopped bool, err error) {
 	if e := ptrace(unix.PTRACE_INTERRUPT, in.t.tid, 0, 0); e != 0 {
-		return in.t.failed("interrupt", e)
+		return false, in.t.failed("interrupt", e)
 	}
 	for {
 		st, err := in.next(time.Now().Add(injectPatience))
 		if err != nil {
-			return err
+			return false, err
 		}
 		if st>>16 == unix.PTRACE_EVENT_STOP {
-			return nil
+			return st.StopSignal() != syscall.SIGTRAP, nil
 		}
 	}
 }
@@ -473,7 +489,7 @@ func (p *Process) onThread(ctx context.Context, t *Thread, fn func(*Thread) erro
 				return ErrNoThread
 			}
 		}
-		return fn(t)
+		return p.inStop(t, fn)
 	}
 	return p.chooseThread(ctx, fn)
 }

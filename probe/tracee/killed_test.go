@@ -34,6 +34,7 @@ func injectorMain() {
 		panic(err)
 	}
 	h := &recorder{}
+	waiting := os.Getenv("TRACEE_TEST_SIGNALS") != ""
 	go func() {
 		var fn symbols.Addr
 		if os.Getenv("TRACEE_TEST_SCRATCH") != "" {
@@ -51,6 +52,12 @@ func injectorMain() {
 				for _, th := range p.Threads() {
 					if err := p.StopAll(ctx); err != nil {
 						return err
+					}
+					if waiting && !th.asyncSignal() {
+						if err := p.ResumeAll(); err != nil {
+							return err
+						}
+						continue
 					}
 					if _, err := p.Syscall(ctx, th, unix.SYS_GETPPID); err != nil && !errors.Is(err, ErrNoRoom) && !errors.Is(err, ErrNoThread) && !th.gone {
 						return err
@@ -125,6 +132,28 @@ func TestKilledWhileInjecting(t *testing.T) {
 			if out, status := g.rest(); status != 0 {
 				t.Errorf("status %d, output %q", status, out)
 			}
+		})
+	}
+}
+
+// The tracer is killed at random points of injections into threads that wait
+// with a signal: each signal is handled once, with what was sent with it.
+func TestKilledInCallAtSignal(t *testing.T) {
+	rounds := 10
+	if os.Getenv("KPROBE_TEST_FULL") == "1" {
+		rounds = 300
+	}
+	for _, args := range [][]string{{"numbered"}, {"numbered", "waits"}} {
+		t.Run(strings.Join(args, " "), func(t *testing.T) {
+			g := spawn(t, events(t), args...)
+			for i := range rounds {
+				killInjector(t, g, i, "TRACEE_TEST_SIGNALS=1")
+			}
+			out, status := g.rest()
+			if status != 0 {
+				t.Errorf("status %d (22: a signal was lost, 23: handled twice, or changed)", status)
+			}
+			t.Logf("%s signals", out)
 		})
 	}
 }

@@ -29,6 +29,8 @@ type Process struct {
 	// detaching: all are stopped, and what is prepared is the last.
 	detaching bool
 
+	decisions []decision // on signals that come again
+
 	strays   int  // traps of another tracer's steps that are to be dropped
 	threaded bool // it has had more than one thread
 

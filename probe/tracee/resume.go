@@ -16,6 +16,7 @@ func (t *Thread) note(st syscall.WaitStatus) {
 	t.haveSi = false
 	t.groupStop = false
 	t.syscalled = false
+	t.requeued = false
 	t.stay = false
 	t.trapIP = 0
 	t.stepped()
@@ -58,6 +59,9 @@ func (t *Thread) cont(sig syscall.Signal) error {
 	case t.stepping:
 		op = unix.PTRACE_SINGLESTEP
 		t.beginStep()
+	}
+	if t.rejoin {
+		t.interrupt() // it stops before it executes anything
 	}
 	err := t.lead(sig)
 	if err == nil {
@@ -190,6 +194,8 @@ func (t *Thread) swapOwed(sig syscall.Signal) {
 // sigRTMin is the first signal that queues (include/uapi/asm-generic/signal.h).
 const sigRTMin = 32
 
+// isStandIn reports whether si is of a signal that the tracer sent. To a process
+// in a PID namespace that the tracer isn't in, its sender is 0.
 func (t *Thread) isStandIn(si *Siginfo) bool {
-	return si.Code() == siTkill && si.PID() == t.p.tr.pid
+	return si.Code() == siTkill && (si.PID() == t.p.tr.pid || si.PID() == 0)
 }

@@ -186,6 +186,9 @@ func (t *Tracer) obey(th *Thread, v Verdict) error {
 	if th.gone || !th.stopped {
 		return nil // the handler detached the process
 	}
+	if th.requeued {
+		v = th.decide(v)
+	}
 	switch v {
 	case Deliver:
 		th.stepping = false
@@ -220,6 +223,7 @@ func (t *Tracer) stop(th *Thread) error {
 // made it, and the interrupted system call.
 func (t *Thread) settleStop() {
 	t.groupStop = t.status.StopSignal() != syscall.SIGTRAP
+	t.rejoin = false
 	if t.interrupts && !t.groupStop {
 		t.hideInterrupt()
 	}
@@ -235,9 +239,17 @@ func (t *Tracer) signal(th *Thread, sig syscall.Signal) error {
 	if len(th.owed) > 0 {
 		th.swapOwed(sig)
 	}
-	si := th.si
-	v := t.handler.Signal(th, &si)
-	if v == Step {
+	v, ok := th.decided()
+	if !ok {
+		si := th.si
+		v = t.handler.Signal(th, &si)
+	}
+	if v == Step && !th.gone && th.stopped && !th.requeued {
+		if th.p.stopsAtOnce(sig) {
+			// Not held: a SIGCONT that comes meanwhile undoes it.
+			th.stepping = true
+			return th.cont(sig)
+		}
 		th.held = append(th.held, th.si)
 	}
 	return t.obey(th, v)

@@ -88,6 +88,7 @@ func TestTakenSignalHidesCall(t *testing.T) {
 	exe := fixture.Build(t, "tracee_eintr.c", "-O1", "-lrt")
 	for _, name := range []string{"epoll_wait", "recv_timeout", "semtimedop", "nanosleep", "poll"} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			want, _ := spawn(t, exe, name).rest()
 			g := spawn(t, exe, name)
 			tr := newTracer(t)

@@ -195,23 +195,35 @@ func (t *Thread) take(st syscall.WaitStatus) {
 // overtook: the trap is under way already, and must not reach the program when
 // the thread is left. A step that waits in a system call has no trap yet.
 func (t *Thread) finishStep() {
-	if !t.Stopped() || t.status>>16 != unix.PTRACE_EVENT_STOP || t.groupStop {
-		return
-	}
-	if !trapPending(t.tid) {
-		if !t.stepping {
+	// Each signal of job control may come before the trap.
+	for end := time.Now().Add(stopPatience); t.unfinished() && time.Now().Before(end); {
+		grouped := t.groupStop
+		t.groupStop = false // else it would only be listened to
+		if t.cont(0) != nil {
 			return
 		}
-		if r, err := t.Regs(); err != nil || int64(r.Orig_rax) >= 0 {
+		t.rejoin = grouped
+		if !t.p.tr.pollFor(t, stopGrace) && !t.gone {
+			t.interrupt()
 			return
 		}
 	}
-	if t.cont(0) != nil {
-		return
+}
+
+// unfinished reports whether a trap is still to come of a thread that an
+// interrupt, or job control, has stopped.
+func (t *Thread) unfinished() bool {
+	if !t.Stopped() || t.status>>16 != unix.PTRACE_EVENT_STOP {
+		return false
 	}
-	if !t.p.tr.pollFor(t, stopGrace) && !t.gone {
-		t.interrupt()
+	if trapPending(t.tid) {
+		return true
 	}
+	if !t.stepping {
+		return false
+	}
+	r, err := t.Regs()
+	return err == nil && int64(r.Orig_rax) < 0
 }
 
 // pollFor is poll that waits for at most d.

@@ -25,7 +25,9 @@ type Thread struct {
 	stepping   bool               // a verdict asked for one instruction
 	interrupts bool               // we sent PTRACE_INTERRUPT and saw no stop since
 	groupStop  bool               // stopped by job control: to be listened to, not continued
+	rejoin     bool               // it left a stop of job control for us, and is to go back
 	syscalled  bool               // an injected call ran since the stop: its signal can't be delivered from here
+	requeued   bool               // the signal that the Handler is asked about was put back for a call
 	stay       bool               // a verdict said Stay
 	busy       bool               // its event is being handled
 	haveSi     bool               // si is that of the present stop
