@@ -61,6 +61,11 @@ func leaks(before int) int {
 		time.Sleep(20 * time.Millisecond)
 	}
 	fmt.Fprintf(os.Stderr, "descriptors: %d before, %d after\n", before, descriptors())
+	es, _ := os.ReadDir("/proc/self/fd")
+	for _, e := range es {
+		to, _ := os.Readlink("/proc/self/fd/" + e.Name())
+		fmt.Fprintln(os.Stderr, e.Name(), to)
+	}
 	return code
 }
 
