@@ -121,6 +121,23 @@ func TestFilters(t *testing.T) {
 	}
 }
 
+// TestFirstFault: the fault of the value that has the first bit is seen, too.
+func TestFirstFault(t *testing.T) {
+	for def, want := range map[string]bool{
+		"p work bad=@0:u8 if bad == 0":                    false,
+		"p work bad=@0:u8 good=@0x2000 if bad == 0":       false,
+		"p work bad=@0:u8 good=@0x2000 if good != 0":      true,
+		"p work good=@0x2000 bad=@0:u8 if good != 0":      true,
+		"p work good=@0x2000 bad=@0:u8 if bad == 0":       false,
+		"p work bad=@0:symbol if bad.function != work":    false,
+		"p work bad=@0:symbol if !(bad.function != work)": true,
+	} {
+		if _, pass := run(t, def, testEnv(), testContext()); pass != want {
+			t.Errorf("%s: %v", def, pass)
+		}
+	}
+}
+
 // TestFilterTables compares every filter of three predicates and up to four
 // operators with Go's own operators.
 func TestFilterTables(t *testing.T) {

@@ -190,19 +190,21 @@ func TestHistStack(t *testing.T) {
 	}
 	g, s := &Histograms{Specs: []*HistSpec{spec}}, newScene(t)
 	h := s.hit(t, "p:m work size=$arg1:u64", fetch.Regs{}, nil)
-	for _, at := range []symbols.Addr{5, 6, 5} {
+	_, _, work, _, _ := s.space.Symbolize(s.work.Addr)
+	_, _, caller, _, _ := s.space.Symbolize(s.caller.Addr)
+	// A call that is a function's last instruction returns behind it.
+	end := symbols.Addr(caller)
+	for _, at := range []symbols.Addr{5, end, 5} {
 		h.Stack = []symbols.StackFrame{{Addr: s.work.Addr}, {Addr: s.caller.Addr + at, Call: true}, {Addr: 0x7fff00000000}}
 		if err := g.Hit(h); err != nil {
 			t.Fatal(err)
 		}
 	}
-	_, _, work, _, _ := s.space.Symbolize(s.work.Addr)
-	_, _, caller, _, _ := s.space.Symbolize(s.caller.Addr)
-	stack := func(at int) string {
-		return fmt.Sprintf("{ size:          0, common_stacktrace:\n         work+0x0/%#x\n         caller+%#x/%#x\n         0x7fff00000000\n}", work, at, caller)
+	stack := func(at symbols.Addr) string {
+		return fmt.Sprintf("{ size:          0, common_stacktrace:\n         work+0x0/%#x\n         caller+%#x/%#x\n         0x7fff00000000\n}", work, uint64(at), caller)
 	}
 	text := string(g.AppendText(nil, nil))
-	if !strings.Contains(text, "\n"+stack(6)+" hitcount:          1\n"+stack(5)+" hitcount:          2\n\nTotals:\n") {
+	if !strings.Contains(text, "\n"+stack(end)+" hitcount:          1\n"+stack(5)+" hitcount:          2\n\nTotals:\n") {
 		t.Errorf("%s", text)
 	}
 	var o struct {

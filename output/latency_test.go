@@ -7,6 +7,7 @@ import (
 
 	"kprobe/fetch"
 	"kprobe/probe"
+	"kprobe/symbols"
 )
 
 // called gives a Latency calls of functions that took those times, by their
@@ -135,5 +136,19 @@ func TestLatencyRefuses(t *testing.T) {
 	h := newScene(t).hit(t, "p work", fetch.Regs{}, nil)
 	if err := (&Latency{}).Hit(h); err == nil {
 		t.Error("a record without a time was counted")
+	}
+}
+
+// TestUncalled names events that were never hit: of another kprobe's session the
+// definition isn't known.
+func TestUncalled(t *testing.T) {
+	for want, e := range map[string]*probe.Event{
+		"ev":       {Name: "ev"},
+		"work":     {Name: "ev", Def: &fetch.Def{Place: symbols.Place{Symbol: "work"}}},
+		"0x401000": {Name: "ev", Def: &fetch.Def{Place: symbols.Place{Kind: symbols.PlaceAddr, Value: 0x401000}}},
+	} {
+		if got := uncalled(e); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
 	}
 }

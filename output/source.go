@@ -61,7 +61,7 @@ func AppendVariablesJSON(dst []byte, v *Variables) []byte {
 		switch {
 		case d.Param:
 			kind = "parameter"
-		case d.Name[0] == '$':
+		case strings.HasPrefix(d.Name, "$"):
 			kind = "result"
 		}
 		dst = appendString(append(dst, `,"kind":`...), kind)

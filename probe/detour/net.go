@@ -12,7 +12,7 @@ type NetParams struct {
 }
 
 // PromiseCode is the si_code by which a tracer says where a thread goes on that
-// has hit an int3. No process can send a positive code.
+// has hit an int3. No process can send another a positive code (sigqueue(3)).
 const PromiseCode = 0x6b70
 
 // NetLabels are the addresses of a net's parts.

@@ -1,6 +1,7 @@
 package detour
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os/exec"
@@ -190,5 +191,51 @@ func TestNetInstructionBack(t *testing.T) {
 		hex(netData), "loop", "2", "10", hex(at)).Output()
 	if err != nil || string(out) != "45\n45\n0\n" {
 		t.Errorf("%v: %q, want two sums of 45 and nothing counted", err, out)
+	}
+}
+
+// TestNetSteps: traps of single steps are swallowed as often as a tracer that was
+// killed had begun one; the others are the program's.
+func TestNetSteps(t *testing.T) {
+	prog := fixture.Build(t, "detour_net.c", "-O1", "-no-pie")
+	const counter = netData + 0x8000
+	entered := func(handler uint64, steps int) int {
+		im, l, _ := netImage(t, 3)
+		if handler != 0 {
+			handler = l.Handler
+		}
+		NetData{W: memory(im.segs[1].bytes)}.SetSteps(counter)
+		im.add(counter, protRW, binary.LittleEndian.AppendUint64(nil, uint64(steps)))
+		out, err := exec.Command(prog, im.write(t), hex(handler), hex(l.Restorer), hex(netData), "step", "handler").Output()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		_, last, _ := strings.Cut(string(out), "entered ")
+		n, err := strconv.Atoi(strings.Fields(last)[0])
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return n
+	}
+	all := entered(0, 0)
+	if all < 2 {
+		t.Fatalf("the program makes %d steps", all)
+	}
+	for _, steps := range []int{0, 1, all, all + 3, -1} {
+		if n, want := entered(1, steps), all-min(max(steps, 0), all); n != want {
+			t.Errorf("%d steps of a tracer's: the program saw %d of %d, want %d", steps, n, all, want)
+		}
+	}
+}
+
+// TestNetPromise: the thread goes on where a tracer that was killed has said.
+func TestNetPromise(t *testing.T) {
+	prog := fixture.Build(t, "detour_net.c", "-O1", "-no-pie")
+	im, l, _ := netImage(t, 3)
+	for code, want := range map[uint64]string{PromiseCode: "kept 1\nentered 0\n", PromiseCode + 1: "kept 0\nentered 1\n"} {
+		out, err := exec.Command(prog, im.write(t), hex(l.Handler), hex(l.Restorer), hex(netData), "promise", "handler", hex(code)).Output()
+		if err != nil || !strings.Contains(string(out), want) {
+			t.Errorf("code %#x: %v: %s, want %q", code, err, out, want)
+		}
 	}
 }

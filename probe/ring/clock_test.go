@@ -110,3 +110,32 @@ func FuzzCalibration(f *testing.F) {
 		c.Ticks(n3)
 	})
 }
+
+// countedClock counts how often it is asked.
+type countedClock struct {
+	fakeClock
+	asked int
+}
+
+func (c *countedClock) Mono() int64 { c.asked++; return c.fakeClock.Mono() }
+
+// TestCalibrationIsRare: a reader that looks all the time compares the clocks
+// often at first, and then once a second.
+func TestCalibrationIsRare(t *testing.T) {
+	c := &countedClock{}
+	x := newBench(t, 1, Options{Clock: c})
+	const seconds, looks = 20, 1000 // a second
+	for range seconds * looks {
+		c.advance(1e9 / looks)
+		if _, err := x.r.Poll(func(*Record) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if x.r.Calibration() == nil {
+		t.Fatal("nothing is calibrated")
+	}
+	// Each look asks once for the time, each comparison sampleTries times.
+	if most := seconds*looks + 3*seconds*sampleTries; c.asked > most || c.asked < seconds*looks+seconds*sampleTries/2 {
+		t.Errorf("the clock was asked %d times in %d looks", c.asked, seconds*looks)
+	}
+}

@@ -153,3 +153,14 @@ func TestMailboxHostile(t *testing.T) {
 		t.Errorf("%v, %v", done, err)
 	}
 }
+
+// TestMailboxPlaces: kprobes of other builds look where the page says, and the
+// longest request ends before the answer, the longest answer within the mailbox.
+func TestMailboxPlaces(t *testing.T) {
+	if answerOff != 49152 || mailBody != 64 {
+		t.Errorf("the answer is at %d, bodies at %d", answerOff, mailBody)
+	}
+	if mailBody+MaxRequest != answerOff || answerOff+mailBody+MaxAnswer != MailboxSize {
+		t.Errorf("a request has %d bytes, an answer %d, of %d", MaxRequest, MaxAnswer, MailboxSize)
+	}
+}
