@@ -13,7 +13,8 @@
 static double now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec * 1e9 + t.tv_nsec; }
 static void run(int n) {
 	double a = now();
-	for (int i = 0; i < n; i++) __asm__ volatile("int3");
+	for (int i = 0; i < n; i++)
+		__asm__ volatile("int3" ::: "rax"); // the tracer counts in rax
 	printf("%.0f\n", (now() - a) / n);
 	fflush(stdout);
 }

@@ -54,6 +54,7 @@ type bareStops struct {
 	pid     int
 	stepped uint64
 	ending  atomic.Bool
+	place   placement
 }
 
 func (b *bareStops) seize() error {
@@ -102,6 +103,12 @@ func (b *bareStops) serve() error {
 			}
 			continue
 		}
+		b.place.hit(tid, func() int {
+			if cpu, ok := onlyCPU(tid); ok {
+				return cpu
+			}
+			return -1
+		})
 		var r unix.PtraceRegs
 		if e := getRegs(tid, &r); e != 0 {
 			continue // it was killed

@@ -3,7 +3,10 @@
 package tracee
 
 import (
+	"bytes"
+	"os"
 	"runtime"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,23 +18,36 @@ import (
 // (runtime/proc.go, mexit) and parks for ever. What it traces would stay traced
 // by nobody: stops would be answered by none, and a killed process could not be
 // collected.
-func ownThread(fn func()) {
+//
+// Nor is it one that has started a process. If another thread of ours traces
+// that process, the kernel takes it for the starter's to wait for as well
+// (kernel/exit.c, wait_consider_task: to be traced from within the parent's
+// thread group is not to be reparented). So a wait here would take a stop that
+// the other tracer is waiting for.
+func ownThread(fn func()) { tryThread(fn, func() {}) }
+
+// tryThread is ownThread that calls chosen once a thread is found.
+func tryThread(fn, chosen func()) {
 	go func() {
 		// Never unlocked where fn runs: the thread ends with the goroutine.
 		runtime.LockOSThread()
-		if unix.Gettid() != unix.Getpid() {
+		if tid := unix.Gettid(); tid != unix.Getpid() && !hasChildren(tid) {
+			chosen()
 			fn()
 			return
 		}
-		// As long as this goroutine holds the first thread the next gets
-		// another one.
-		chosen := make(chan struct{})
-		go func() {
-			runtime.LockOSThread()
-			close(chosen)
-			fn()
-		}()
-		<-chosen
+		// As long as this goroutine holds the thread the next gets another one.
+		found := make(chan struct{})
+		tryThread(fn, func() { close(found) })
+		<-found
 		runtime.UnlockOSThread()
+		chosen()
 	}()
+}
+
+// hasChildren reports whether a thread of this process has started processes
+// that live. Where the kernel doesn't tell (CONFIG_PROC_CHILDREN) it has none.
+func hasChildren(tid int) bool {
+	b, err := os.ReadFile("/proc/self/task/" + strconv.Itoa(tid) + "/children")
+	return err == nil && len(bytes.TrimSpace(b)) > 0
 }

@@ -18,17 +18,17 @@ type placement struct {
 // often its CPU is looked up.
 const streakMin = 64
 
-// hit counts a breakpoint stop.
-func (p *placement) hit(th *Thread) {
-	if th.tid != p.tid {
-		p.tid, p.streak = th.tid, 0
+// hit counts a breakpoint stop of a thread; cpuOf tells where it was.
+func (p *placement) hit(tid int, cpuOf func() int) {
+	if tid != p.tid {
+		p.tid, p.streak = tid, 0
 		p.release()
 		return
 	}
 	if p.streak++; p.streak%streakMin != 0 {
 		return
 	}
-	cpu := th.CPU()
+	cpu := cpuOf()
 	if cpu < 0 {
 		return
 	}

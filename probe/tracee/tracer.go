@@ -55,6 +55,7 @@ type state struct {
 	handler  Handler
 	running  bool
 	place    placement
+	cpus     cpuFiles
 }
 
 type job struct {
@@ -118,6 +119,7 @@ func makeInterrupting() error {
 
 func (t *Tracer) thread(ready chan<- error) {
 	defer close(t.done)
+	defer t.cpus.close()
 	t.tid = unix.Gettid()
 	if err := errors.Join(makeInterrupting(), quietChildren()); err != nil {
 		ready <- err

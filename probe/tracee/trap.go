@@ -56,7 +56,7 @@ func (t *Thread) behindSyscall() bool {
 }
 
 func (t *Tracer) breakpoint(th *Thread) error {
-	t.place.hit(th)
+	t.place.hit(th.tid, th.CPU)
 	if th.trapIP == 0 {
 		if _, err := th.Regs(); err == nil {
 			th.trapIP = th.orig.Rip

@@ -81,7 +81,11 @@ func TestRun(t *testing.T) {
 			t.Errorf("no row for %s", k.name)
 		}
 	}
-	if b, o := byKind["b"], byKind["o"]; o.NS[0]*5 > b.NS[0] {
+	b, o := byKind["b"], byKind["o"]
+	if o.NS[0]*5 > b.NS[0] {
 		t.Errorf("a jump costs %.0f ns and a breakpoint %.0f", o.NS[0], b.NS[0])
+	}
+	if b.Floor < 5*o.NS[0] {
+		t.Errorf("the least for a breakpoint is %.0f ns, a jump costs %.0f", b.Floor, o.NS[0])
 	}
 }

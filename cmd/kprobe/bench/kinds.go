@@ -76,7 +76,7 @@ func arm(ctx context.Context, pid int, texts []string, o probe.Options, row *Row
 		ended := make(chan error, 1)
 		go func() {
 			_, err := s.Run(run, drained{})
-			if run.Err() == nil {
+			if run.Err() == nil || ctx.Err() != nil {
 				// Nobody answers breakpoints any more: whoever waits for the
 				// program would wait for ever.
 				_ = unix.Kill(pid, unix.SIGKILL)

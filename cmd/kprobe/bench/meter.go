@@ -26,11 +26,8 @@ type meter struct {
 	report *Report
 	dir    string // for files
 	p      *process
-	// hand is a process like p that is traced by hand, before anything else
-	// is measured.
+	// hand is a process like p that is traced by hand.
 	hand *process
-	// stops are the costs of floors that a tracer makes.
-	stops [floorKinds]float64
 	// kernel is what the kernel's probes cost in one thread, by "p" or "r" and
 	// the function.
 	kernel map[string]float64
@@ -133,11 +130,8 @@ func (m *meter) lanes(row *Row, numbers []int, with, bare lane, floor floorKind)
 		if i == 0 {
 			row.Bare = got[0]
 		}
-		switch {
-		case len(got) > 2:
+		if len(got) > 2 {
 			row.Floor = got[3] - got[2]
-		case i == 0:
-			row.Floor = m.stops[floor]
 		}
 	}
 	return nil
@@ -153,7 +147,7 @@ func (m *meter) by(k floorKind) *process {
 
 // has reports whether a floor can be measured here.
 func (m *meter) has(k floorKind) bool {
-	return k != noFloor && (k.stops() && m.hand != nil || !k.stops() && rdpid())
+	return k != noFloor && (k.stops() || rdpid())
 }
 
 // floors measures what is written by hand, against work.
@@ -177,9 +171,6 @@ func (m *meter) floors() error {
 			}
 			if i == 0 {
 				row.Bare = got[0]
-				if k.stops() {
-					m.stops[k] = got[1] - got[0]
-				}
 			}
 			row.NS = append(row.NS, got[1]-got[0])
 		}

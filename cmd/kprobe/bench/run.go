@@ -55,19 +55,16 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if m.hand, err = start(dir, slices.Max(o.Threads)); err != nil {
 		return nil, err
 	}
+	defer m.hand.end()
 	end, err := tracee.BareStops(m.hand.cmd.Process.Pid, m.hand.function(floorStep.name()))
 	if err != nil {
-		m.hand.end()
 		return nil, fmt.Errorf("trace a program by hand: %w", err)
 	}
-	err = m.floors()
+	if err = m.floors(); err == nil {
+		err = m.all(ctx)
+	}
 	if eerr := end(); err == nil {
 		err = eerr
-	}
-	m.hand.end()
-	m.hand = nil
-	if err == nil {
-		err = m.all(ctx)
 	}
 	if err != nil {
 		return nil, err

@@ -35,10 +35,9 @@ breakpoint whose instruction is single-stepped, as other tracers do; kprobe's ar
 all boosted.
 
 A time is the median of many runs with the probe less that of as many without,
-taken in turns with the floor of jumps, so that RATIO holds on a busy machine
-too; the floors of breakpoints are measured before. What is
-probed is a small program that kprobe writes itself and pins to CPUs, and for Go
-kprobe itself.`
+taken in turns with the floor, so that RATIO holds on a busy machine too. What
+is probed is a small program that kprobe writes itself and pins to CPUs, and for
+Go kprobe itself.`
 
 const benchExample = `  kprobe bench
   kprobe bench --threads 1,2,4

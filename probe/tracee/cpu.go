@@ -1,0 +1,110 @@
+//go:build linux && amd64
+
+package tracee
+
+import (
+	"bytes"
+	"golang.org/x/sys/unix"
+)
+
+// CPU gives the CPU that the thread last ran on; -1 if it can't be known.
+//
+// The kernel writes it to the thread's rseq area, where one is registered (C
+// libraries of our days do), each time that it returns to user mode on another
+// CPU. Of other threads, Go's and musl's, it is known if they may run on one
+// CPU only; else /proc knows, at ten times the price.
+func (t *Thread) CPU() int {
+	if area := t.rseqArea(); area != 0 && t.stopped {
+		// Half the price of process_vm_readv.
+		if w, e := peek(t.tid, area); e == 0 {
+			if n := int32(w >> (8 * rseqCPU)); n >= 0 {
+				return int(n)
+			}
+		}
+	}
+	if n, ok := onlyCPU(t.tid); ok {
+		return n
+	}
+	return t.p.tr.cpus.of(t.p.pid, t.tid)
+}
+
+// onlyCPU gives the CPU of a thread that may run on no other.
+func onlyCPU(tid int) (cpu int, ok bool) {
+	var set unix.CPUSet
+	if unix.SchedGetaffinity(tid, &set) != nil || set.Count() != 1 {
+		return 0, false
+	}
+	for !set.IsSet(cpu) {
+		cpu++
+	}
+	return cpu, true
+}
+
+// cpuFiles are the /proc files of the threads that were asked for last, open:
+// to open one costs as much again as to read it. They belong to the tracer's
+// thread.
+type cpuFiles [16]cpuFile
+
+type cpuFile struct{ tid, fd int } // tid 0: none
+
+// of reads a thread's CPU; -1 if it can't be known.
+func (c *cpuFiles) of(pid, tid int) int {
+	e := &c[tid%len(c)]
+	for range 2 {
+		if e.tid != tid {
+			e.close()
+			fd, err := unix.Open(taskPath(pid, tid, "stat"), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+			if err != nil {
+				return -1
+			}
+			e.tid, e.fd = tid, fd
+		}
+		var b [1024]byte // 52 numbers and a name
+		n, err := unix.Pread(e.fd, b[:], 0)
+		if err == nil {
+			return statCPU(b[:n])
+		}
+		// The file of a thread that is gone: another may have its number.
+		e.close()
+	}
+	return -1
+}
+
+func (c *cpuFiles) close() {
+	for i := range c {
+		c[i].close()
+	}
+}
+
+func (e *cpuFile) close() {
+	if e.tid != 0 {
+		_ = unix.Close(e.fd)
+		*e = cpuFile{}
+	}
+}
+
+// statCPU finds the processor in the text of /proc/…/stat: field 39 of
+// proc_pid_stat(5), the 37th behind the name, which may hold anything; -1 if it
+// isn't there.
+func statCPU(text []byte) int {
+	const processor = 39 - 2
+	i := bytes.LastIndexByte(text, ')')
+	if i < 0 {
+		return -1
+	}
+	text = text[i+1:]
+	for range processor {
+		if i = bytes.IndexByte(text, ' '); i < 0 {
+			return -1
+		}
+		text = text[i+1:]
+	}
+	n, digits := 0, 0
+	for ; digits < len(text) && text[digits]-'0' < 10 && digits < 6; digits++ {
+		n = 10*n + int(text[digits]-'0')
+	}
+	if digits == 0 {
+		return -1
+	}
+	return n
+}
