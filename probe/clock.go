@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"kprobe/probe/ring"
 )
 
 // clock reads CLOCK_MONOTONIC without a system call: the runtime's monotonic
@@ -24,3 +26,18 @@ func newClock() clock {
 
 // now is CLOCK_MONOTONIC in nanoseconds.
 func (c clock) now() uint64 { return c.offset + uint64(time.Since(c.base)) }
+
+// TimeStep is in what steps, in ns and rounded, the times of hits go on: those of
+// the processor's time stamp counter, which on AMD's are some 10 ns. A call that
+// takes less reads as none or as one step. 0 is less than half a nanosecond, or
+// not known. It takes some milliseconds.
+func TimeStep() uint64 {
+	c := ring.SystemClock{}
+	a := ring.TakeSample(c)
+	time.Sleep(2 * ring.MinSpan)
+	b := ring.TakeSample(c)
+	if b.TSC <= a.TSC {
+		return 0
+	}
+	return ring.Step(c, float64(b.NS-a.NS)/float64(b.TSC-a.TSC))
+}

@@ -111,7 +111,12 @@ type Stats struct {
 	Recorded uint64 // handed to the sink, or counted with CountOnly
 	Filtered uint64 // the definition's filter said no
 	Lost     uint64 // hit but not recorded
-	Missed   uint64 // nmissed: calls without a free return instance, returns that never came not included
+	// Missed is nmissed: calls that no return instance was free for, counted as
+	// they are entered. Instances of calls that don't return (longjmp, an exception,
+	// a thread's end) come back when they are needed: by the thread itself or, for
+	// those of others, within two looks of the tracer, 10 ms after Missed grew or
+	// 160 ms if it hadn't for long. Calls that find none until then are in it.
+	Missed   uint64
 	Disabled bool
 	// Trapped is how many places, of those there were, are breakpoints now: their
 	// hits stop the thread. It is 0 for the sessions of others.

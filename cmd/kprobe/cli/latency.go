@@ -44,6 +44,9 @@ func runLatency(ctx context.Context, d *Deps, m *messages, o *profileOptions) er
 		}
 		m.warn("breakpoints follow %s: the times hold kprobe's own stops, some 10 µs for a call and for each inside it", names)
 	}
+	if step := probe.TimeStep(); err == nil && step > 1 && !o.quiet {
+		m.say("times are in steps of %d ns, as the processor's clock goes: a call that takes less reads as 0 or %d ns", step, step)
+	}
 	if err == nil {
 		err = v.end(sum.Stats, d.Terminal && o.outputFile == "")
 	}

@@ -33,8 +33,12 @@ return the shortest, the average, the median, the 99th percentile and the
 longest, in nanoseconds, and how the times are spread, by powers of two. A call
 inside a call counts in both. Calls that never return (longjmp, exceptions) are
 not there; calls that found no free instance are in the missed hits, and
---maxactive, here 1024 where nothing is said, sets how many there are. Median
-and percentile are within 1 % of the exact value, all else is exact.
+--maxactive, here 1024 where nothing is said, sets how many there are. The
+instances of calls that never return come back when they are needed, some at
+once, others within 0.2 s: calls that find none meanwhile are missed, too. Median
+and percentile are within 1 % of the exact value, all else is exact, in steps of
+the processor's clock: on AMD's processors they are 10 ns, and a call that takes
+less reads as 0 or 10 ns. The average of many such calls is right.
 
 Without a definition and with -p PID of a process that another kprobe is tracing,
 that one's counters are shown; neither it nor the process notices. Otherwise the
