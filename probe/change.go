@@ -91,7 +91,12 @@ func (tg *target) change(ctx context.Context, add []want, drop map[*placed]bool)
 	if err := tg.makeWay(ctx, add); err != nil {
 		return err
 	}
-	old := tg.affected(add, drop)
+	return tg.exchange(ctx, tg.affected(add, drop), add, fresh, drop)
+}
+
+// exchange plans and arms what stays of old anew, together with add, whose
+// probes are fresh. On an error the target is as it was before.
+func (tg *target) exchange(ctx context.Context, old *outgoing, add []want, fresh []*placed, drop map[*placed]bool) error {
 	ws := append(old.wants(tg), add...)
 	before := keepPlans(ws)
 	tg.leaving = old

@@ -2,8 +2,8 @@ package probe
 
 import (
 	"bufio"
+	"context"
 	"os"
-	"os/exec"
 	"syscall"
 	"testing"
 	"time"
@@ -15,34 +15,46 @@ import (
 // started: its detours ask the kernel for the thread's number, and a step over
 // a system call ends with a trap of another kind.
 func TestSignalsInSyscallOfDetour(t *testing.T) {
-	c := &command{t: t, cmd: exec.Command(buildKprobe(t), "trace", "-q", "-o", "/dev/null", "p:s main.sum a=$arg1", "--", fixture.Build(t, "hazard_nets.go")), done: make(chan struct{})}
-	in, err := c.cmd.StdinPipe()
+	stdin, in, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Not a pipe of c.cmd's: that ends with kprobe.
-	out, w, err := os.Pipe()
+	out, stdout, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer out.Close()
-	c.cmd.Stdout, c.cmd.Stderr = w, newFile(t)
-	c.start()
-	_ = w.Close()
-	lines := bufio.NewReader(out)
+	path := fixture.Build(t, "hazard_nets.go")
+	s, err := Start(t.Context(), Command{Path: path, Args: []string{path}, Stdin: stdin, Stdout: stdout, Stderr: os.Stderr}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = stdin.Close(), stdout.Close()
+	defer func() { _ = s.Close(context.Background()) }()
+	if err := s.Arm(t.Context(), parseDefs(t, "p:s main.sum a=$arg1 if a==20")); err != nil {
+		t.Fatal(err)
+	}
 	var pid int
+	for _, tg := range s.targets {
+		tg.renewal.tries = renewTries // the jumps stay as they are
+		pid = tg.proc.PID()
+	}
+	l := &live{t: t, s: s, sink: &collector{}, done: make(chan struct{})}
+	l.run()
+	lines := bufio.NewReader(out)
 	if line, err := lines.ReadString('\n'); err != nil || !scanned(line, &pid) {
-		t.Fatalf("the program printed %q: %v\n%s", line, err, c.said())
+		t.Fatalf("the program printed %q: %v", line, err)
 	}
 	for end := time.Now().Add(time.Second); time.Now().Before(end); {
 		// The runtime takes it for a request to yield.
 		if err := syscall.Kill(pid, syscall.SIGURG); err != nil {
-			t.Fatalf("%v\n%.2000s", err, c.said())
+			t.Fatal(err)
 		}
 		time.Sleep(100 * time.Microsecond)
 	}
 	_ = in.Close()
 	if line, err := lines.ReadString('\n'); err != nil || line != "done 0\n" {
-		t.Errorf("the program printed %q (%v), want done 0\n%.2000s", line, err, c.said())
+		t.Errorf("the program printed %q (%v), want done 0", line, err)
 	}
+	<-l.done
 }

@@ -44,7 +44,8 @@ type netWatch struct {
 	toldFailed bool
 }
 
-// watchNets looks at the targets' actions until ctx is done.
+// watchNets looks at the targets' actions, and at what their detours can read by
+// now, until ctx is done.
 func (s *Session) watchNets(ctx context.Context) {
 	tick := time.NewTicker(netsTick)
 	defer tick.Stop()
@@ -57,6 +58,7 @@ func (s *Session) watchNets(ctx context.Context) {
 		err := s.tracer.Do(func() error {
 			for _, tg := range s.targets {
 				tg.netsAtTick()
+				tg.renewAtTick()
 			}
 			return nil
 		})

@@ -44,6 +44,7 @@ type target struct {
 	watching    bool // for calls that were missed for want of instances
 	shadowStack bool // the program runs with shadow stacks: calls must be calls
 	netWatch    netWatch
+	renewal     renewal
 	noRoomHits  int      // hits of detours in Go code whose stack had no room for them
 	load        *loading // of an image that is new; nil for a process that was running
 }
