@@ -72,7 +72,8 @@ func (f *File) debugData() *debugState {
 		}
 		alt, missing := f.openAlt(im)
 		out.data, out.alt = debuginfo.New(sec, debuginfo.Options{
-			Alt: alt, Open: f.splitOpener(), Store: f.indexStore(im), Release: im.releaser(".debug_info"), IndexFrom: f.found.indexFrom,
+			Alt: alt, Open: f.splitOpener(), Store: f.indexStore(im),
+			Release: im.releaser(".debug_info"), ReleaseStr: im.releaser(".debug_str"), IndexFrom: f.found.indexFrom,
 		}), missing
 		out.from, out.err = from, nil
 		return out

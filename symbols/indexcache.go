@@ -70,8 +70,8 @@ func (x *indexFile) Load() []byte {
 	if sys, ok := st.Sys().(*syscall.Stat_t); !ok || int(sys.Uid) != os.Geteuid() {
 		return nil
 	}
-	b, err := io.ReadAll(io.LimitReader(r, maxIndex))
-	if err != nil {
+	b := make([]byte, st.Size())
+	if _, err := io.ReadFull(r, b); err != nil {
 		return nil
 	}
 	if now := time.Now(); now.Sub(st.ModTime()) > 24*time.Hour {

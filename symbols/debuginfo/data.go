@@ -45,14 +45,16 @@ type Data struct {
 	sigs    map[uint64]*Unit
 	abbrevs sync.Map // offset → *abbrevTable
 
-	store     IndexStore
-	release   func(from, to uint64)
-	indexFrom int
-	indexed   once[*nameIndex]
-	ranges    once[[]unitRange]
-	asked     atomic.Int32 // how many addresses were looked for one by one
-	last      atomic.Pointer[unitRange]
-	tables    sync.Map // offset in .debug_line → *LineTable
+	store   IndexStore
+	release func(from, to uint64)
+	// releaseStr is the same of Str.
+	releaseStr func(from, to uint64)
+	indexFrom  int
+	indexed    once[*nameIndex]
+	ranges     once[[]unitRange]
+	asked      atomic.Int32 // how many addresses were looked for one by one
+	last       atomic.Pointer[unitRange]
+	tables     sync.Map // offset in .debug_line → *LineTable
 }
 
 // Options are what a file's debug information refers to.
@@ -68,6 +70,8 @@ type Options struct {
 	// Release is told what part of Info is not needed for now, so that its
 	// pages need not stay in memory. It may be called by several goroutines.
 	Release func(from, to uint64)
+	// ReleaseStr is Release for Str.
+	ReleaseStr func(from, to uint64)
 	// IndexFrom is from what size of Info on an index is made, in bytes; 0 is
 	// where that pays.
 	IndexFrom int
@@ -77,7 +81,7 @@ type Options struct {
 // headers. Damage ends the list of units: what comes before it can be used.
 func New(sec Sections, o Options) *Data {
 	d := &Data{sec: sec, split: o.Split, alt: o.Alt, open: o.Open, sigs: map[uint64]*Unit{},
-		store: o.Store, release: o.Release, indexFrom: cmp.Or(o.IndexFrom, indexFrom)}
+		store: o.Store, release: o.Release, releaseStr: o.ReleaseStr, indexFrom: cmp.Or(o.IndexFrom, indexFrom)}
 	d.readUnits(sec.Info, false)
 	d.info = len(d.units)
 	d.readUnits(sec.Types, true)

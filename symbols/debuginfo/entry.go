@@ -191,21 +191,25 @@ func (u *Unit) stringOf(t *unitTop, v Val) []byte {
 		}
 		return at(u.data.alt.sec.Str, v.U)
 	case formStrx, formStrx1, formStrx2, formStrx3, formStrx4, formGNUStrIndex:
-		size := uint64(4)
-		if u.dwarf64 {
-			size = 8
+		if off, ok := u.stringPlace(t, v.U); ok {
+			return at(sec.Str, off)
 		}
-		if v.U > uint64(len(sec.StrOffsets)) {
-			return nil
-		}
-		r := bufAt(sec.StrOffsets, t.strBase+v.U*size)
-		off := r.offset(u.dwarf64)
-		if r.bad {
-			return nil
-		}
-		return at(sec.Str, off)
 	}
 	return nil
+}
+
+// stringPlace is where in .debug_str the i-th of the unit's string offsets is.
+func (u *Unit) stringPlace(t *unitTop, i uint64) (off uint64, ok bool) {
+	size := uint64(4)
+	if u.dwarf64 {
+		size = 8
+	}
+	if i > uint64(len(u.data.sec.StrOffsets)) {
+		return 0, false
+	}
+	r := bufAt(u.data.sec.StrOffsets, t.strBase+i*size)
+	off = r.offset(u.dwarf64)
+	return off, !r.bad
 }
 
 // addressIn reads an address, direct or through .debug_addr.

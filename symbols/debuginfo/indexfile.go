@@ -3,7 +3,6 @@ package debuginfo
 import (
 	"encoding/binary"
 	"hash/crc32"
-	"slices"
 )
 
 // IndexStore keeps the index of one file between programs. What it gives back
@@ -25,32 +24,56 @@ const (
 	indexHead    = 8 + 4 + 4 + 8 + 4*4
 )
 
-func (x *nameIndex) bytes(identity uint64) []byte {
-	le := binary.LittleEndian
-	lists := [...][]uint32{x.hashes, x.starts, x.list, x.blind, x.refs}
-	n := indexHead
-	for _, l := range lists {
-		n += 4 * len(l)
-	}
-	b := make([]byte, 0, n)
-	b = append(b, indexMagic...)
-	b = le.AppendUint32(b, indexVersion)
-	b = le.AppendUint32(b, 0)
-	b = le.AppendUint64(b, identity)
-	for _, i := range [...]int{0, 2, 3, 4} {
-		b = le.AppendUint32(b, uint32(len(lists[i])))
-	}
-	for _, l := range lists {
-		for _, v := range l {
-			b = le.AppendUint32(b, v)
-		}
-	}
-	le.PutUint32(b[12:], crc32.ChecksumIEEE(b[16:]))
-	return b
+// indexBytes puts an index into that form.
+type indexBytes struct {
+	b             []byte
+	hash, start   int // where the next ones go
+	first, listed int // where list starts, and where its next one goes
 }
 
-// readIndex is the index that the bytes hold; nil when they are no index of
-// this version of the file with that identity.
+// newIndexBytes makes room for that many hashes and units listed of them.
+func newIndexBytes(hashes, listed int, blind, refs []uint32) *indexBytes {
+	le := binary.LittleEndian
+	n := indexHead + 4*(hashes+hashes+1+listed)
+	b := make([]byte, n, n+4*(len(blind)+len(refs)))
+	copy(b, indexMagic)
+	le.PutUint32(b[8:], indexVersion)
+	for i, n := range [...]int{hashes, listed, len(blind), len(refs)} {
+		le.PutUint32(b[24+4*i:], uint32(n))
+	}
+	for _, v := range blind {
+		b = le.AppendUint32(b, v)
+	}
+	for _, v := range refs {
+		b = le.AppendUint32(b, v)
+	}
+	first := indexHead + 4*(hashes+hashes+1)
+	return &indexBytes{b, indexHead, indexHead + 4*hashes, first, first}
+}
+
+// add puts the next hash in, in ascending order, with its units.
+func (x *indexBytes) add(hash uint32, units []uint32) {
+	le := binary.LittleEndian
+	le.PutUint32(x.b[x.hash:], hash)
+	le.PutUint32(x.b[x.start:], uint32(x.listed-x.first)/4)
+	x.hash, x.start = x.hash+4, x.start+4
+	for _, u := range units {
+		le.PutUint32(x.b[x.listed:], u)
+		x.listed += 4
+	}
+}
+
+// finish gives the bytes, when all is in.
+func (x *indexBytes) finish(identity uint64) []byte {
+	le := binary.LittleEndian
+	le.PutUint32(x.b[x.start:], uint32(x.listed-x.first)/4)
+	le.PutUint64(x.b[16:], identity)
+	le.PutUint32(x.b[12:], crc32.ChecksumIEEE(x.b[16:]))
+	return x.b
+}
+
+// readIndex is the index that the bytes hold, which it aliases; nil when they
+// are no index of this version of the file with that identity.
 func readIndex(b []byte, identity uint64) *nameIndex {
 	le := binary.LittleEndian
 	if len(b) < indexHead || string(b[:8]) != indexMagic || le.Uint32(b[8:]) != indexVersion ||
@@ -66,17 +89,15 @@ func readIndex(b []byte, identity uint64) *nameIndex {
 	if total*4 != uint64(len(b)-indexHead) {
 		return nil
 	}
-	x := &nameIndex{}
+	var parts [len(counts)]numbers
 	rest := b[indexHead:]
-	for i, to := range [...]*[]uint32{&x.hashes, &x.starts, &x.list, &x.blind, &x.refs} {
-		*to = make([]uint32, counts[i])
-		for j := range *to {
-			(*to)[j] = le.Uint32(rest[4*j:])
-		}
-		rest = rest[4*counts[i]:]
+	for i, n := range counts {
+		parts[i], rest = rest[:4*n], rest[4*n:]
 	}
-	if !slices.IsSorted(x.hashes) || !slices.IsSorted(x.starts) {
+	x := &nameIndex{hashes: parts[0], starts: parts[1], list: parts[2]}
+	if !x.hashes.ascending() || !x.starts.ascending() {
 		return nil
 	}
+	x.blind, x.refs = parts[3].slice(0, parts[3].len()), parts[4].slice(0, parts[4].len())
 	return x
 }
