@@ -75,7 +75,9 @@ func (d *Def) stackSuffix() string {
 //
 //	+0    the 16 general registers, by the numbers of the instruction encoding
 //	+128  u64: bytes of the stack that follow, fewer than Bytes where it ended
-//	+136  Bytes bytes from StackBelow below the stack pointer on
+//	+136  u64: bytes of another stack behind them, which a signal interrupted
+//	+144  u64: where those were
+//	+152  Bytes bytes from StackBelow below the stack pointer on
 type StackCopy struct {
 	Frames int // at most
 	Slot   int
@@ -85,7 +87,8 @@ type StackCopy struct {
 // Offsets in a StackCopy, and its Size without the bytes of the stack.
 const (
 	StackCount = 128
-	StackData  = 136
+	StackMore  = 136
+	StackData  = 152
 	// StackBelow is the red zone. In epilogues call frame information names slots
 	// that are popped already.
 	StackBelow = 128
@@ -107,24 +110,38 @@ func (c *compiler) layoutStack() {
 // copyStack is Eval's part: it comes behind the filter.
 func (e *evaluator) copyStack(s *StackCopy) {
 	at := e.dst[e.base+s.Slot:][:s.Size()]
+	le := binary.LittleEndian
 	for i, v := range e.c.Regs.GPR {
-		binary.LittleEndian.PutUint64(at[8*i:], v)
+		le.PutUint64(at[8*i:], v)
 	}
-	sp, data := e.c.Regs.GPR[SP]-StackBelow, at[StackData:]
-	// The whole at once; where the stack ends sooner, its pages.
-	n := 0
-	if e.read(data, sp) {
-		n = len(data)
+	sp, data := e.c.Regs.GPR[SP], at[StackData:]
+	base := sp - StackBelow
+	n := e.readUpTo(data, base)
+	more := 0
+	if end, from, ok := e.leaveAltStack(data[:n], base, sp); ok {
+		n = end
+		more = e.readUpTo(data[n:], from-StackBelow)
+		le.PutUint64(at[StackMore+8:], from-StackBelow)
 	}
-	for n < len(data) {
-		part := min(len(data)-n, int(pageSize-(sp+uint64(n))%pageSize))
-		if !e.read(data[n:n+part], sp+uint64(n)) {
+	clear(data[n+more:])
+	le.PutUint64(at[StackCount:], uint64(n))
+	le.PutUint64(at[StackMore:], uint64(more))
+}
+
+// readUpTo reads what is there of a stack: the whole at once, or where the stack
+// ends sooner its pages. n is in whole words.
+func (e *evaluator) readUpTo(b []byte, from uint64) (n int) {
+	if e.read(b, from) {
+		return len(b) &^ 7
+	}
+	for n < len(b) {
+		part := min(len(b)-n, int(pageSize-(from+uint64(n))%pageSize))
+		if !e.read(b[n:n+part], from+uint64(n)) {
 			break
 		}
 		n += part
 	}
-	clear(data[n:])
-	binary.LittleEndian.PutUint64(at[StackCount:], uint64(n&^7))
+	return n &^ 7
 }
 
 // Unwind takes the registers and the stack out of a record. pc is where the
@@ -140,6 +157,8 @@ func (p *Program) Unwind(rec []byte, pc symbols.Addr, mem *unwind.Stack) (regs u
 		gpr[i] = binary.LittleEndian.Uint64(at[8*i:])
 	}
 	n := min(binary.LittleEndian.Uint64(at[StackCount:]), uint64(s.Bytes))
+	more := min(binary.LittleEndian.Uint64(at[StackMore:]), uint64(s.Bytes)-n)
 	mem.Base, mem.Bytes = gpr[SP]-StackBelow, at[StackData:StackData+n]
+	mem.MoreBase, mem.More = binary.LittleEndian.Uint64(at[StackMore+8:]), at[StackData+n:StackData+n+more]
 	return symbols.StackRegs(&gpr, pc), true
 }

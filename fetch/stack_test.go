@@ -188,3 +188,72 @@ func (s stackEnd) ReadMemory(b []byte, at symbols.Addr) (int, error) {
 	}
 	return len(b), nil
 }
+
+// TestStackCopySignal: of a handler's own stack and of the one that the signal
+// interrupted both pieces are copied, and nothing that only looks like it.
+func TestStackCopySignal(t *testing.T) {
+	d, err := Parse("p f stack=8")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := d.Compile(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const base, alt, altSize, sp, outer, code = 0x7000_0000, 0x7000_1000, 0x2000, 0x7000_1800, 0x7000_9000, 0x7000_f000
+	le := binary.LittleEndian
+	put := func(m *stackMemory, at, v uint64) { le.PutUint64(m.b[at-base:], v) }
+	frame := func(m *stackMemory, at, saved uint64) {
+		put(m, at, code)
+		put(m, at+8, 7)
+		put(m, at+24, alt)
+		put(m, at+32, 0)
+		put(m, at+40, altSize)
+		put(m, at+48+8*15, saved)
+		put(m, at+48+8*18, 0x2b_0000_0000_0033)
+	}
+	for _, tt := range []struct {
+		name string
+		make func(*stackMemory)
+		end  uint64 // of the first piece; 0 is that there is one alone
+	}{
+		{"none", func(*stackMemory) {}, 0},
+		{"one", func(m *stackMemory) { frame(m, sp+400, outer) }, sp + 400 + frameEnd},
+		{"nested", func(m *stackMemory) { frame(m, sp+160, sp+400); frame(m, sp+800, outer) }, sp + 800 + frameEnd},
+		{"elsewhere", func(m *stackMemory) { frame(m, sp+400, outer); put(m, sp+400+24, outer) }, 0},
+		{"no code", func(m *stackMemory) { frame(m, sp+400, outer); put(m, sp+400, code+1) }, 0},
+		{"no memory", func(m *stackMemory) { frame(m, sp+400, outer); put(m, sp+400, 1<<40) }, 0},
+		{"a segment", func(m *stackMemory) { frame(m, sp+400, outer); put(m, sp+400+48+8*18, 0x23) }, 0},
+	} {
+		mem := &stackMemory{base: base, b: make([]byte, 0x10000)}
+		for at := uint64(outer - StackBelow); at < outer+8192; at += 8 {
+			put(mem, at, at)
+		}
+		copy(mem.b[code-base:], sigreturn)
+		tt.make(mem)
+		var regs Regs
+		regs.GPR[SP] = sp
+		rec, _ := p.Eval(&Context{Regs: &regs, Mem: mem}, nil)
+		var stack unwind.Stack
+		if _, ok := p.Unwind(rec, 0, &stack); !ok {
+			t.Fatal("no stack")
+		}
+		if tt.end == 0 {
+			if len(stack.Bytes) != p.Stack.Bytes || stack.More != nil && len(stack.More) != 0 {
+				t.Errorf("%s: %d and %d bytes", tt.name, len(stack.Bytes), len(stack.More))
+			}
+			continue
+		}
+		if stack.Base+uint64(len(stack.Bytes)) != tt.end || stack.MoreBase != outer-StackBelow || len(stack.Bytes)+len(stack.More) != p.Stack.Bytes {
+			t.Errorf("%s: to %#x, %d bytes from %#x", tt.name, stack.Base+uint64(len(stack.Bytes)), len(stack.More), stack.MoreBase)
+		}
+		for at := stack.MoreBase; at < stack.MoreBase+uint64(len(stack.More)); at += 8 {
+			if v, ok := stack.Word(at); !ok || v != at {
+				t.Fatalf("%s: %#x at %#x, %v", tt.name, v, at, ok)
+			}
+		}
+		if _, ok := stack.Word(stack.MoreBase - 8); ok {
+			t.Errorf("%s: what was not copied is there", tt.name)
+		}
+	}
+}

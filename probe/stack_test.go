@@ -225,6 +225,25 @@ func TestStackAgainstGDB(t *testing.T) {
 	}
 }
 
+// TestStackOfOwnStack: the stack of a handler with a stack of its own goes on to
+// what the signal interrupted, at a breakpoint; a jump's says that it ends.
+func TestStackOfOwnStack(t *testing.T) {
+	prog := fixture.Build(t, "stack_calls.c", "-O1", "-fno-optimize-sibling-calls")
+	for _, jump := range []bool{false, true} {
+		sink := &stackSink{}
+		traceCommand(t, Options{NoOptimize: !jump}, sink, []string{prog, "1"}, "p:e/h on_signal stack")
+		if len(sink.names) != 2 {
+			t.Fatalf("jump %t: %q", jump, sink.names)
+		}
+		for i, names := range sink.names {
+			across := slices.Contains(names, "interrupted") && slices.Contains(names, "rounds") && slices.Contains(names, "main")
+			if want := i == 0 || !jump; across != want || want == (sink.ends[i] != symbols.StackWhole) {
+				t.Errorf("jump %t: %q, %v", jump, names, sink.ends[i])
+			}
+		}
+	}
+}
+
 // sameTimes leaves the stops at places that both saw as often, sorted. Whether a
 // goroutine's stack grows at an entry, and the entry runs twice, is chance.
 func sameTimes(got *stackSink, want []string) (*stackSink, []string) {

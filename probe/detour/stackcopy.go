@@ -11,7 +11,8 @@ import (
 // A load behind the stack's end would fault, which costs a trap. So the copy
 // ends at what lies above a thread's stack, where that is within reach: its
 // control block (fs:0 points to itself in glibc and musl), or the end of the
-// first thread's stack. Where neither tells, the fault ends the copy.
+// first thread's stack. Where neither tells, the fault ends the copy. What a signal
+// interrupted, if its handler has a stack of its own, is not copied.
 func (b *builder) stackCopy(s *fetch.StackCopy) {
 	for r := range fetch.Reg(16) {
 		b.register(r)
@@ -53,6 +54,8 @@ func (b *builder) stackCopy(s *fetch.StackCopy) {
 	b.Op(asm.Sub, asm.W64, asm.CX, asm.AX)
 	b.Op(asm.Add, asm.W64, asm.AX, asm.SI) // SI is what a fault left
 	b.Store(asm.W64, data(s.Slot+fetch.StackCount), asm.AX)
+	b.Op(asm.Xor, asm.W32, asm.AX, asm.AX)
+	b.Store(asm.W64, data(s.Slot+fetch.StackMore), asm.AX)
 	b.Load(asm.W64, asm.SI, area)
 }
 

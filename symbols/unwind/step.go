@@ -36,19 +36,28 @@ type Memory interface {
 	Word(at uint64) (v uint64, ok bool)
 }
 
-// Stack is Memory that is a piece of a stack, from Base on.
+// Stack is Memory that is a piece of a stack, from Base on, and a piece of another
+// one, which a signal interrupted.
 type Stack struct {
-	Base  uint64
-	Bytes []byte
+	Base     uint64
+	Bytes    []byte
+	MoreBase uint64
+	More     []byte
 }
 
 // Word implements Memory.
 func (s *Stack) Word(at uint64) (uint64, bool) {
-	off := at - s.Base
-	if n := uint64(len(s.Bytes)); n < 8 || off > n-8 {
+	if v, ok := word(s.Bytes, at-s.Base); ok {
+		return v, true
+	}
+	return word(s.More, at-s.MoreBase)
+}
+
+func word(b []byte, off uint64) (uint64, bool) {
+	if n := uint64(len(b)); n < 8 || off > n-8 {
 		return 0, false
 	}
-	return binary.LittleEndian.Uint64(s.Bytes[off:]), true
+	return binary.LittleEndian.Uint64(b[off:]), true
 }
 
 // End says why a walk did not go on to a caller.
