@@ -239,7 +239,7 @@ func TestStackCopySignal(t *testing.T) {
 			t.Fatal("no stack")
 		}
 		if tt.end == 0 {
-			if len(stack.Bytes) != p.Stack.Bytes || stack.More != nil && len(stack.More) != 0 {
+			if len(stack.Bytes) != p.Stack.Bytes || len(stack.More) != 0 {
 				t.Errorf("%s: %d and %d bytes", tt.name, len(stack.Bytes), len(stack.More))
 			}
 			continue
