@@ -15,6 +15,7 @@ type Site struct {
 	Optimized    bool
 	Disabled     bool
 	Gone         bool
+	Waiting      bool // it has no place yet; Addr is 0
 }
 
 func (s *Site) kind() string {
@@ -26,16 +27,21 @@ func (s *Site) kind() string {
 
 // AppendSite appends a line in the form of the kernel's kprobes/list
 // (report_probe in kernel/kprobes.c): address, k or r, SYM+0xOFF, the module,
-// and what is to be said about the probe.
+// and what is to be said about the probe. One that waits for its library has
+// address 0 and GRP/EVENT instead of a place.
 func AppendSite(dst []byte, s *Site) []byte {
 	const digits = "0123456789abcdef"
 	for shift := 60; shift >= 0; shift -= 4 {
 		dst = append(dst, digits[uint64(s.Addr)>>shift&15])
 	}
 	dst = append(append(append(dst, ' ', ' '), s.kind()...), ' ', ' ')
-	if s.Symbol == "" {
+	switch {
+	case s.Waiting:
+		// There is nothing else to know it by.
+		dst = append(append(append(dst, s.Group...), '/'), s.Event...)
+	case s.Symbol == "":
 		dst = appendHex(dst, uint64(s.Addr))
-	} else {
+	default:
 		dst = append(append(dst, s.Symbol...), '+')
 		dst = appendHex(dst, s.Offset)
 	}
@@ -45,6 +51,8 @@ func AppendSite(dst []byte, s *Site) []byte {
 	}
 	dst = append(append(dst, s.Module...), ' ')
 	switch {
+	case s.Waiting && s.Disabled:
+		dst = append(dst, "[GONE][DISABLED]"...)
 	case s.Gone:
 		dst = append(dst, "[GONE]"...)
 	case s.Disabled:
@@ -76,6 +84,9 @@ func AppendSiteJSON(dst []byte, s *Site) []byte {
 	dst = appendBool(append(dst, `,"optimized":`...), s.Optimized)
 	dst = appendBool(append(dst, `,"disabled":`...), s.Disabled)
 	dst = appendBool(append(dst, `,"gone":`...), s.Gone)
+	if s.Waiting {
+		dst = append(dst, `,"waiting":true`...)
+	}
 	return append(dst, '}', '\n')
 }
 

@@ -26,9 +26,10 @@ type event struct {
 	off     atomic.Bool // switched off: places that come are off, too
 	removed bool        // guarded by the session's mu; its counters are kept
 
-	mu     sync.Mutex
-	probes []*placed   // every place whose number is its own: their counters add up
-	past   ring.Counts // of places whose numbers were given to others
+	mu      sync.Mutex
+	waiting []waitingAt // where it waits for its library
+	probes  []*placed   // every place whose number is its own: their counters add up
+	past    ring.Counts // of places whose numbers were given to others
 }
 
 func (e *event) join(p *placed) {
@@ -71,8 +72,11 @@ func (e *event) fold() {
 func (e *event) turn(on bool) {
 	e.off.Store(!on)
 	e.mu.Lock()
-	list := slices.Clone(e.probes)
+	list, waiting := slices.Clone(e.probes), slices.Clone(e.waiting)
 	e.mu.Unlock()
+	for _, w := range waiting {
+		w.turn(on)
+	}
 	for _, p := range list {
 		p.tap.turn(p, on)
 	}

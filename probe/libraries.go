@@ -79,6 +79,7 @@ func (tg *target) word(a symbols.Addr) (uint64, error) {
 
 // watchLibraries watches the loader if something depends on it, else no longer.
 func (tg *target) watchLibraries(ctx context.Context) {
+	defer tg.showWaiting()
 	switch needed := !tg.loads() && !tg.borrowed && tg.dependsOnLoader(); {
 	case needed && tg.libs == nil:
 		if err := tg.hookLoader(ctx); err != nil {
@@ -210,6 +211,7 @@ func (tg *target) atList(libs *libraries) {
 		return
 	}
 	tg.markGone(before)
+	tg.showWaiting()
 	if err := tg.tryPending(tg.s.run); err != nil {
 		tg.s.logf("what waits in process %d: %v", tg.proc.PID(), err)
 	}

@@ -166,6 +166,9 @@ type LiveProbe struct {
 	Optimized    bool // a jump: hits take no trap
 	Disabled     bool
 	Gone         bool // its code is unmapped
+	// Waiting says that it has no place yet: its library isn't mapped. It is
+	// Gone as well, and Addr is 0.
+	Waiting bool
 	// Tactic is how the place is patched; plan.Refused where that isn't known.
 	Tactic plan.Tactic
 	Armed  uint64 // CLOCK_MONOTONIC, ns
@@ -185,7 +188,7 @@ func (l *Live) Probes() []LiveProbe {
 		out = append(out, LiveProbe{
 			Group: group, Event: event, Addr: symbols.Addr(p.Addr), Return: p.Flags&ring.FlagReturn != 0,
 			Optimized: p.Flags&ring.FlagOptimized != 0, Gone: p.Flags&ring.FlagGone != 0,
-			Disabled: p.Flags&ring.FlagEnabled == 0, Tactic: l.tactic(p), Armed: p.Armed,
+			Disabled: p.Flags&ring.FlagEnabled == 0, Waiting: p.Flags&ring.FlagGone != 0 && p.Addr == 0, Tactic: l.tactic(p), Armed: p.Armed,
 			Counts: counted(p),
 		})
 	}
@@ -234,7 +237,9 @@ func (l *Live) Stats() []Stats {
 			out = append(out, Stats{Event: &Event{Group: p.Group, Name: p.Event, Return: p.Return}, Disabled: true})
 		}
 		s := &out[i]
-		s.Places++
+		if !p.Waiting {
+			s.Places++
+		}
 		s.Hits += p.Counts.Hits
 		s.Recorded += p.Counts.Recorded
 		s.Filtered += p.Counts.Filtered

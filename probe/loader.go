@@ -308,6 +308,7 @@ func (tg *target) tryPending(ctx context.Context) error {
 		}
 	}
 	tg.pending = rest
+	tg.showWaiting()
 	tg.s.lend()
 	return nil
 }

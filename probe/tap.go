@@ -38,6 +38,8 @@ type tap struct {
 	mu     sync.RWMutex // guards probes
 	ids    []*placed    // by id - 1; nil: the id is free
 	spare  []uint32     // free ids
+	// waiting are the definitions that wait for their library, with their ids.
+	waiting map[*defOf]uint32
 	seq    uint64       // of the place that came last
 	commMu sync.Mutex
 	comms  map[uint32]comm
@@ -96,22 +98,15 @@ func (t *tap) abandoned(tid uint32) bool {
 func (t *tap) add(p *placed) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	n := len(t.spare)
-	switch {
-	case n > 0:
-		p.id = t.spare[n-1]
-		t.spare = t.spare[:n-1]
-		t.ids[p.id-1] = p
-	case len(t.ids) >= t.file.layout.MaxProbes:
-		return fmt.Errorf("more than %d probes in a process", len(t.ids))
-	default:
-		t.ids = append(t.ids, p)
-		p.id = uint32(len(t.ids))
+	id, err := t.number(p)
+	if err != nil {
+		return err
 	}
+	p.id = id
 	t.seq++
 	p.tap, p.seq, p.removed = t, t.seq, false
 	flags := uint32(ring.FlagEnabled)
-	if p.ev.off.Load() {
+	if p.ev.off.Load() || t.waitsOff(p) {
 		flags = 0
 	}
 	if p.ev.Return {
@@ -124,12 +119,7 @@ func (t *tap) add(p *placed) error {
 	if p.pool != nil {
 		d.MaxActive = uint32(p.pool.max)
 	}
-	b := d.Encode()
-	at := t.file.layout.Probe(p.id)
-	t.file.store32(t.file.layout.Flag(p.id), flags)
-	copy(t.file.mem[at+4:], b[4:])
-	t.file.store32(at, p.id)
-	t.changed()
+	t.describe(d, flags)
 	p.ev.join(p)
 	return nil
 }

@@ -26,7 +26,8 @@ With --sites it lists the places where probes are in at this moment, in all
 processes that kprobe is tracing or in those of -p, in the form of the kernel's
 kprobes/list: address, k or r for a return probe, SYM+0xOFF, the library, and
 [OPTIMIZED] where a hit takes no trap, [DISABLED], [GONE] where the code is no
-longer mapped. Neither the traces nor the processes notice.`
+longer mapped. An event that waits for its library has address 0, its name, and
+[GONE]. Neither the traces nor the processes notice.`
 
 const listExample = `  kprobe list
   kprobe list 'web/*' > web.probes

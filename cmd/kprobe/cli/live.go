@@ -162,12 +162,12 @@ func sitesOf(pid int, l Live, match func(group, event string) bool) ([]output.Si
 		}
 		s := output.Site{
 			PID: pid, Group: p.Group, Event: p.Event, Addr: p.Addr, Return: p.Return,
-			Optimized: p.Optimized, Disabled: p.Disabled, Gone: p.Gone,
+			Optimized: p.Optimized, Disabled: p.Disabled, Gone: p.Gone, Waiting: p.Waiting,
 		}
 		if p.Tactic != plan.Refused {
 			s.Tactic = p.Tactic.String()
 		}
-		if name, off, _, m, ok := space.Symbolize(p.Addr); ok {
+		if name, off, _, m, ok := space.Symbolize(p.Addr); ok && !p.Waiting {
 			s.Symbol, s.Offset = name, off
 			if m != nil && !m.Main {
 				s.Module = filepath.Base(m.Path)

@@ -1,0 +1,147 @@
+package probe
+
+import (
+	"fmt"
+	"slices"
+
+	"kprobe/probe/ring"
+)
+
+// Definitions that wait for their library have a number in the memory file, so
+// that other kprobes see them, and can switch them off and remove them: a
+// descriptor without an address, marked as gone. It has no code and no hits.
+
+// showWaiting shows what waits in the target. A definition whose library was
+// there before is seen by the places that it had.
+func (tg *target) showWaiting() {
+	if tg.tap == nil || tg.borrowed {
+		return
+	}
+	var list []*defOf
+	if !tg.loads() {
+		for _, p := range tg.pending {
+			if !tg.hasGone(p.defOf) {
+				list = append(list, p.defOf)
+			}
+		}
+	}
+	if err := tg.tap.wait(list); err != nil {
+		tg.s.logf("what waits in process %d is not listed: %v", tg.proc.PID(), err)
+	}
+}
+
+// hasGone reports whether a definition has places that are gone.
+func (tg *target) hasGone(x *defOf) bool {
+	for p := range tg.gone {
+		if p.def == x.def && p.ev == x.ev {
+			return true
+		}
+	}
+	return false
+}
+
+// wait shows these definitions as waiting, and no others.
+func (t *tap) wait(list []*defOf) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for x, id := range t.waiting {
+		if slices.Contains(list, x) {
+			continue
+		}
+		x.ev.waits(t, id, false)
+		t.file.store32(t.file.layout.Probe(id), 0)
+		t.ids[id-1] = nil
+		t.spare = append(t.spare, id)
+		delete(t.waiting, x)
+		t.changed()
+	}
+	for _, x := range list {
+		if _, ok := t.waiting[x]; ok {
+			continue
+		}
+		id, err := t.number(nil)
+		if err != nil {
+			return err
+		}
+		flags := uint32(ring.FlagGone)
+		if !x.ev.off.Load() {
+			flags |= ring.FlagEnabled
+		}
+		if x.ev.Return {
+			flags |= ring.FlagReturn
+		}
+		t.describe(ring.Probe{ID: id, Name: x.ev.Group + "/" + x.ev.Name, Armed: t.s.clock.now()}, flags)
+		if t.waiting == nil {
+			t.waiting = map[*defOf]uint32{}
+		}
+		t.waiting[x] = id
+		x.ev.waits(t, id, true)
+	}
+	return nil
+}
+
+// waitsOff reports whether a place is of a definition that was switched off
+// while it waited. The lock is held.
+func (t *tap) waitsOff(p *placed) bool {
+	for x, id := range t.waiting {
+		if x.def == p.def && x.ev == p.ev {
+			return t.file.load32(t.file.layout.Flag(id))&ring.FlagEnabled == 0
+		}
+	}
+	return false
+}
+
+// number takes a free number for a place; nil is for none. The lock is held.
+func (t *tap) number(p *placed) (uint32, error) {
+	if n := len(t.spare); n > 0 {
+		id := t.spare[n-1]
+		t.spare = t.spare[:n-1]
+		t.ids[id-1] = p
+		return id, nil
+	}
+	if len(t.ids) >= t.file.layout.MaxProbes {
+		return 0, fmt.Errorf("more than %d probes in a process", len(t.ids))
+	}
+	t.ids = append(t.ids, p)
+	return uint32(len(t.ids)), nil
+}
+
+// describe writes a descriptor: the number comes last, and makes it valid. The
+// lock is held.
+func (t *tap) describe(d ring.Probe, flags uint32) {
+	b := d.Encode()
+	at := t.file.layout.Probe(d.ID)
+	t.file.store32(t.file.layout.Flag(d.ID), flags)
+	copy(t.file.mem[at+4:], b[4:])
+	t.file.store32(at, d.ID)
+	t.changed()
+}
+
+// waits notes the number by which the event waits in a target, or that it waits
+// there no longer.
+func (e *event) waits(t *tap, id uint32, on bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if on {
+		e.waiting = append(e.waiting, waitingAt{t, id})
+	} else {
+		e.waiting = slices.DeleteFunc(e.waiting, func(w waitingAt) bool { return w == waitingAt{t, id} })
+	}
+}
+
+// waitingAt is a number by which an event waits in a target.
+type waitingAt struct {
+	tap *tap
+	id  uint32
+}
+
+// turn switches what waits on or off.
+func (w waitingAt) turn(on bool) {
+	w.tap.mu.Lock()
+	defer w.tap.mu.Unlock()
+	at := &w.tap.file.mem[w.tap.file.layout.Flag(w.id)]
+	*at &^= ring.FlagEnabled
+	if on {
+		*at |= ring.FlagEnabled
+	}
+}
