@@ -82,8 +82,8 @@ type Hit struct {
 	StackEnd symbols.StackEnd
 }
 
-// Sink takes hits. It is called from one goroutine, in order of time for each
-// thread. An error ends the trace and comes back from Run; ErrStop ends it
+// Sink takes hits. It is called by one goroutine at a time, in order of time
+// over all processes, but for a hit that was written too late (ring.Options). An error ends the trace and comes back from Run; ErrStop ends it
 // without one.
 type Sink interface {
 	Hit(h *Hit) error

@@ -160,7 +160,7 @@ func (tg *target) reap(ctx context.Context) (waiting int) {
 	kept := tg.retired[:0]
 	var empty []*retired
 	for _, r := range tg.retired {
-		delivered := r.quiet && (len(r.probes) == 0 || tg.tap.reader.Given() > r.at)
+		delivered := r.quiet && (len(r.probes) == 0 || tg.tap.given() > r.at)
 		if !delivered {
 			waiting++
 		}

@@ -55,6 +55,7 @@ type Session struct {
 	now, tsc  uint64 // of that hit: CLOCK_MONOTONIC in ns, and the time stamp counter
 	counter   ring.SystemClock
 	taps      []*tap
+	order     order // of their hits
 	stopping  bool  // the run is over: hits are nobody's
 	fatal     error // ends Run: a definition of a started command that can't be armed
 	run       context.Context
@@ -279,6 +280,8 @@ func (s *Session) conclude(ctx context.Context, err error) (Summary, error) {
 			err = fmt.Errorf("read the last hits of process %d: %w", t.pid, ferr)
 		}
 	}
+	s.giveOrdered(true)
+	s.order.clear()
 	s.sinkMu.Lock()
 	if s.ended {
 		sum.Reason = EndSink

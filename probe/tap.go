@@ -35,20 +35,22 @@ type tap struct {
 	reader   *ring.Reader
 	box      *ring.Mailbox // of the goroutine that serves
 
-	mu     sync.RWMutex // guards probes
-	ids    []*placed    // by id - 1; nil: the id is free
-	spare  []uint32     // free ids
+	mu    sync.RWMutex // guards probes
+	ids   []*placed    // by id - 1; nil: the id is free
+	spare []uint32     // free ids
 	// waiting are the definitions that wait for their library, with their ids.
 	waiting map[*defOf]uint32
-	seq    uint64       // of the place that came last
-	commMu sync.Mutex
-	comms  map[uint32]comm
-	hit    Hit
-	vals   []byte
-	walk   stackWalk
-	landed landingLog
+	seq     uint64 // of the place that came last
+	commMu  sync.Mutex
+	comms   map[uint32]comm
+	hit     Hit
+	vals    []byte
+	walk    stackWalk
+	landed  landingLog
 
-	over   atomic.Bool // the target is left, or its image gone
+	until  atomic.Uint64 // in ns of CLOCK_MONOTONIC: no older hit comes
+	queued atomic.Uint64 // time stamp of the oldest hit that waits in the session's order; 0 is none
+	over   atomic.Bool   // the target is left, or its image gone
 	cancel context.CancelFunc
 	done   chan struct{}
 	ended  atomic.Bool // every probe was switched off for the end of the run
@@ -71,7 +73,7 @@ func newTap(s *Session, pid int, space *symbols.Space, m *memfile) (*tap, error)
 	if t.counters, err = ring.NewCounters(m.mem, m.layout); err != nil {
 		return nil, err
 	}
-	if t.reader, err = ring.NewReader(m.mem, m.layout, ring.Options{Abandoned: t.abandoned}); err != nil {
+	if t.reader, err = ring.NewReader(m.mem, m.layout, ring.Options{Abandoned: t.abandoned, Polled: t.polled}); err != nil {
 		return nil, err
 	}
 	if t.box, err = ring.NewMailbox(m.mem, m.layout); err != nil {
@@ -265,6 +267,7 @@ func (t *tap) start(ctx context.Context) {
 		return
 	}
 	t.enableAgain()
+	t.s.order.join(t)
 	ctx, t.cancel = context.WithCancel(ctx)
 	t.done = make(chan struct{})
 	go t.serve(ctx)
@@ -351,18 +354,30 @@ func (t *tap) emit(r *ring.Record) error {
 		}
 		return nil
 	}
-	if err := s.sink.Hit(h); err != nil {
-		if errors.Is(err, ErrStop) {
-			p.ev.recorded.Add(1)
-		} else {
-			p.ev.lost.Add(1)
-		}
+	if s.order.many() {
+		s.order.put(p, h, r.TSC)
+	} else {
+		s.give(p, h)
+	}
+	return nil
+}
+
+// give gives the sink a hit. sinkMu is held.
+func (s *Session) give(p *placed, h *Hit) {
+	if s.sinkEnded {
+		p.ev.dropped.Add(1)
+		return
+	}
+	err := s.sink.Hit(h)
+	if err == nil || errors.Is(err, ErrStop) {
+		p.ev.recorded.Add(1)
+	} else {
+		p.ev.lost.Add(1)
+	}
+	if err != nil {
 		s.sinkEnded = true
 		s.endFrom(err)
-		return nil
 	}
-	p.ev.recorded.Add(1)
-	return nil
 }
 
 // times converts the time stamps that detours leave in values.

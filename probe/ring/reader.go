@@ -37,6 +37,9 @@ type Options struct {
 	// no; Finish then clears up. Until then the room behind such a record
 	// stays taken, though the records in it are read.
 	Abandoned func(tid uint32) bool
+	// Polled, if set, is called by Run after each look at the rings, by its
+	// goroutine.
+	Polled func()
 	// MaxSleep bounds Run's sleep between two looks while records come; 0 is
 	// 5 ms.
 	MaxSleep time.Duration

@@ -23,6 +23,9 @@ func (r *Reader) Run(ctx context.Context, emit func(*Record) error) error {
 		if _, err := r.Poll(emit); err != nil {
 			return err
 		}
+		if r.opts.Polled != nil {
+			r.opts.Polled()
+		}
 		timer.Reset(p.next(r.stats.Bytes-freed, time.Duration(r.opts.Clock.Mono())))
 	}
 }
