@@ -61,6 +61,12 @@ func New(d *Deps) *cobra.Command {
 		newBenchCmd(d, m, runBench),
 		newCompletionCmd(d),
 	)
+	for _, c := range root.Commands() {
+		if c.Flags().Lookup("format") != nil {
+			// Fails only for a flag that does not exist.
+			_ = c.RegisterFlagCompletionFunc("format", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
+		}
+	}
 	return root
 }
 
