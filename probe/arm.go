@@ -38,7 +38,6 @@ type want struct {
 	at          symbols.Site
 	code        []byte
 	inst        insn.Inst
-	step        bool
 	counted     bool // it was armed before: only how it is armed changes
 	conditional bool // an exit by a conditional jump
 	room        gocode.Room
@@ -269,7 +268,7 @@ func (tg *target) lay(ctx context.Context, wt want) (*site, error) {
 		tg.area.code.giveBack(slot)
 		return nil, fmt.Errorf("write the copy of %s: %w", w.Name, err)
 	}
-	st := &site{addr: w.Addr, name: w.Name, code: code, length: int(wt.inst.Len), moved: m, slot: slot, step: wt.step, entry: -1}
+	st := &site{addr: w.Addr, name: w.Name, code: code, length: int(wt.inst.Len), moved: m, slot: slot, entry: -1}
 	tg.sites[w.Addr] = st
 	tg.bySlot[slot] = st
 	return st, nil

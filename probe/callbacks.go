@@ -18,7 +18,8 @@ import (
 // it; when it panics the copy is dropped and the thread goes on as it was.
 //
 // A hit, in order: pre handlers, in order of registration, until one skips the
-// instruction; the instruction in its copy; fault handlers, if it faults.
+// instruction; the instruction in its copy; fault handlers, if it faults, or post
+// handlers (posthandler.go).
 
 // callHandler runs a handler over the registers of the thread at hand, whose program
 // is at ip; ok is false if it panicked.

@@ -18,7 +18,7 @@
 // RegisterAll, Unregister, EnableProbe, DisableProbe.
 //
 //   - A Kprobe is at an instruction. Its PreHandler runs before the instruction,
-//     its FaultHandler if it faults.
+//     its PostHandler after it, its FaultHandler if it faults.
 //   - A Kretprobe is at a function's return. Its EntryHandler runs at the entry,
 //     its Handler at the return; a KretprobeInstance joins the two.
 //   - A Jprobe is at a function's entry, and calls a Go function of the same

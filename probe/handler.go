@@ -13,8 +13,8 @@ import (
 //	at the site   it executes int3 and stops: Breakpoint. Hits are recorded,
 //	              its instruction pointer is set to the copy.
 //	in the copy   boosted: it runs through it and jumps back, seen by nobody.
-//	              stepped: it stops behind each instruction of the copy:
-//	              Stepped, until it has left.
+//	              stepped, where a PostHandler is due: it stops behind each
+//	              instruction of the copy: Stepped, until it has left.
 //	a fault there Signal: the program is shown the fault as one of the
 //	              instruction at the site, with the registers of before.
 //	a signal there Signal: held back; the thread is stepped out of the copy and
@@ -134,8 +134,10 @@ func (h *handler) breakpoint(t *tracee.Thread) tracee.Verdict {
 	if err := t.SetRegs(regs); err != nil {
 		return tracee.Resume // gone
 	}
-	if st.step && st.redirect == 0 {
-		th.in = st
+	if !silent {
+		th.post = s.due(st)
+	}
+	if len(th.post) > 0 {
 		return tracee.Step
 	}
 	return tracee.Resume
@@ -204,8 +206,7 @@ func (h *handler) stepped(t *tracee.Thread) tracee.Verdict {
 	if pc := symbols.Addr(regs.Rip); tg.siteOfCopy(pc) != nil || tg.patches.stageAt(pc) != nil {
 		return tracee.Step
 	}
-	tg.thread(t).in = nil
-	return tracee.Resume
+	return (*Session)(h).left(tg, t)
 }
 
 func (h *handler) signal(t *tracee.Thread, si *tracee.Siginfo) tracee.Verdict {
@@ -218,6 +219,9 @@ func (h *handler) signal(t *tracee.Thread, si *tracee.Siginfo) tracee.Verdict {
 		return tracee.Deliver
 	}
 	pc := symbols.Addr(regs.Rip)
+	if si.Synchronous() {
+		tg.thread(t).post = nil // its instruction has had no effect
+	}
 	if v, done := tg.inDetour(t, si); done {
 		return v
 	}

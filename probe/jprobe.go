@@ -50,6 +50,9 @@ func (p *Jprobe) register() (*registered, error) {
 	if p.PreHandler != nil {
 		return nil, &InvalidProbeError{"PreHandler", "a Jprobe has Entry: register a Kprobe beside it"}
 	}
+	if p.PostHandler != nil {
+		return nil, &InvalidProbeError{"PostHandler", "a Jprobe has Entry: register a Kprobe beside it"}
+	}
 	hit, regs := reflect.TypeFor[*Hit](), reflect.TypeFor[*Regs]()
 	f, err := signature.Parse(p.Entry, signature.First{Type: hit}, signature.First{Type: regs, Result: true})
 	if err != nil {

@@ -86,7 +86,12 @@ func (tg *target) netsAtTick() {
 	w.caught = caught
 	w.tickPause = min(max(2*w.tickPause, netsTick), netsQuiet)
 	w.atTick = now.Add(w.tickPause)
-	tg.layNetsAgain(nil)
+	if !tg.layNetsAgain(nil) {
+		// Soon again, but not so that little else is done.
+		w.tickPause = netsTick
+		w.atTick = now.Add(max(netsTick, 8*time.Since(now)))
+		return
+	}
 	w.caught = caughtSignals(tg.proc.PID())
 }
 
@@ -102,8 +107,9 @@ func (tg *target) netsAtStop(t *tracee.Thread) {
 	tg.layNetsAgain(t)
 }
 
-// layNetsAgain puts a net in front of each action that has taken its place.
-func (tg *target) layNetsAgain(t *tracee.Thread) {
+// layNetsAgain puts a net in front of each action that has taken its place. It
+// reports whether it could: no thread may be fit to be asked at the moment.
+func (tg *target) layNetsAgain(t *tracee.Thread) bool {
 	a, w := tg.area, &tg.netWatch
 	for sig := range a.nets.Signals() {
 		changed, err := a.catch(tg.s.run, t, sig)
@@ -116,11 +122,15 @@ func (tg *target) layNetsAgain(t *tracee.Thread) {
 				tg.actions[sig], err = a.proc.Sigaction(tg.s.run, t, sig)
 			}
 		}
+		if errors.Is(err, tracee.ErrNoThread) {
+			return false
+		}
 		if err != nil && !errors.Is(err, tracee.ErrGone) && !w.toldFailed {
 			w.toldFailed = errors.Is(err, nets.ErrNone)
 			tg.s.logf("process %d: %s is not answered by a net: %v", tg.proc.PID(), unix.SignalName(sig), err)
 		}
 	}
+	return true
 }
 
 // caughtSignals gives what /proc/PID/status says of ignored and caught

@@ -62,6 +62,14 @@ type Kprobe struct {
 	// hit. If it returns false a change of the IP is ignored,
 	// as in the kernel. nil is none.
 	PreHandler func(p *Kprobe, regs *Regs) (skip bool)
+	// PostHandler is called when the instruction has been executed, with the
+	// registers of after and IP where it has led; no instruction of the program's
+	// has been executed since. Changes in regs are changes in the thread, of IP
+	// too. It is not called where a PreHandler has skipped the instruction, nor
+	// where that faults. The instruction is stepped for it, which makes two more
+	// stops at least, and one for each element of a string instruction that
+	// repeats. nil is none.
+	PostHandler func(p *Kprobe, regs *Regs)
 	// FaultHandler is called when the probed instruction faults, with the
 	// registers of before and IP at the instruction. If it returns true the
 	// signal is dropped and the instruction executed again with the registers
@@ -84,8 +92,8 @@ type Fault struct {
 }
 
 // Kretprobe is a probe at the return of a function, the kernel's struct
-// kretprobe. Its place is a function's entry. PreHandler of the Kprobe
-// must be nil; FaultHandler is for the first instruction.
+// kretprobe. Its place is a function's entry. PreHandler and PostHandler of the
+// Kprobe must be nil; FaultHandler is for the first instruction.
 type Kretprobe struct {
 	Kprobe
 	// Handler is called when the function has returned, with IP where it
@@ -214,7 +222,7 @@ func (p *Kprobe) register() (*registered, error) {
 	}
 	return &registered{
 		probe: p, kp: p, def: d, pre: p.PreHandler,
-		sync: p.PreHandler != nil || p.FaultHandler != nil,
+		sync: p.PreHandler != nil || p.PostHandler != nil || p.FaultHandler != nil,
 	}, nil
 }
 
@@ -222,6 +230,8 @@ func (p *Kretprobe) register() (*registered, error) {
 	switch {
 	case p.PreHandler != nil:
 		return nil, &InvalidProbeError{"PreHandler", "a Kretprobe has Handler and EntryHandler: register a Kprobe beside it"}
+	case p.PostHandler != nil:
+		return nil, &InvalidProbeError{"PostHandler", "a Kretprobe has Handler: register a Kprobe beside it"}
 	case p.MaxActive < 0 || p.MaxActive > fetch.MaxActive:
 		return nil, &InvalidProbeError{"MaxActive", fmt.Sprintf("%d is not between 0 and %d", p.MaxActive, fetch.MaxActive)}
 	case p.DataSize < 0 || p.DataSize > maxDataSize:

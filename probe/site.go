@@ -28,7 +28,6 @@ type site struct {
 	length int    // of the instruction
 	moved  insn.Moved
 	slot   symbols.Addr // where the copy lies
-	step   bool         // single-stepped instead of boosted
 	armed  bool
 	entry  int // number in the journal
 

@@ -53,8 +53,9 @@ type target struct {
 type thread struct {
 	t      *tracee.Thread
 	vector func() (*fetch.Vector, error)
-	in     *site // whose copy it is in the middle of, single-stepped
-	steps  bool  // counted as one that executes a single instruction
+	steps  bool // counted as one that executes a single instruction
+	// post are the probes whose handlers are due when it has left the copy.
+	post []*placed
 	// A fault in a copy was shown to the program as one at the probed
 	// instruction. If the program repairs the cause and returns there with
 	// the same registers it goes on with the same hit.
