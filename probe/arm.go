@@ -311,7 +311,7 @@ func (tg *target) restore(st *site) error {
 	return nil
 }
 
-// disarmed notes that the site's int3 is out.
+// disarmed notes that the site's int3 is out, or gone with its text.
 func (tg *target) disarmed(st *site) {
 	st.armed = false
 	tg.area.table.Retire(uint64(st.addr))

@@ -25,24 +25,18 @@ const (
 
 // findGap returns the start of size free bytes from which every address in
 // [lo, hi] is within reach, as near to them as can be, or ok = false. maps
-// must be sorted by address, as /proc/PID/maps is. skip is an interval start
-// that was tried and refused; gaps at it are passed over.
+// must be sorted by address, as /proc/PID/maps is. tried are starts that were
+// refused; they are passed over.
 func findGap(maps []symbols.Mapping, lo, hi symbols.Addr, size uint64, tried map[symbols.Addr]bool) (at symbols.Addr, ok bool) {
-	min, max := uint64(lowest), uint64(highest)
-	if uint64(hi) > reach && uint64(hi)-reach > min {
-		min = uint64(hi) - reach
-	}
-	if uint64(lo)+reach < max {
-		max = uint64(lo) + reach
+	from, to := uint64(lowest), min(uint64(highest), uint64(lo)+reach)
+	if uint64(hi) > reach {
+		from = max(from, uint64(hi)-reach)
 	}
 	var best, bestDist uint64
 	consider := func(start, end uint64) {
-		start = (start + pageSize - 1) &^ (pageSize - 1)
-		if start < min {
-			start = (min + pageSize - 1) &^ (pageSize - 1)
-		}
-		if end > max {
-			end = max &^ (pageSize - 1)
+		start = (max(start, from) + pageSize - 1) &^ (pageSize - 1)
+		if end > to {
+			end = to &^ (pageSize - 1)
 		}
 		if end < start || end-start < size {
 			return

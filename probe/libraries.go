@@ -195,11 +195,18 @@ func soname(path string, pid int) string {
 	return ""
 }
 
+// listWhole reports whether r_debug.r_state, at state, says that the loader's
+// list of libraries is whole.
+func (tg *target) listWhole(state symbols.Addr) bool {
+	var b [4]byte
+	_, err := tg.proc.ReadMemory(b[:], state)
+	return err == nil && binary.LittleEndian.Uint32(b[:]) == rtConsistent
+}
+
 // atList runs when the loader says that its list begins to change or has
 // changed.
 func (tg *target) atList(libs *libraries) {
-	var b [4]byte
-	if _, err := tg.proc.ReadMemory(b[:], libs.state); err != nil || binary.LittleEndian.Uint32(b[:]) != rtConsistent {
+	if !tg.listWhole(libs.state) {
 		return
 	}
 	before := tg.space.Modules()
@@ -248,7 +255,7 @@ func (tg *target) markGone(before []*symbols.Module) {
 		if !st.armed || !vanished(st.addr, []byte{breakpoint}) {
 			continue
 		}
-		tg.unwrite(st)
+		tg.disarmed(st)
 		delete(tg.sites, st.addr)
 		for _, list := range [][]*placed{st.probes, st.returns, st.exits} {
 			for _, p := range list {
@@ -283,14 +290,6 @@ func (tg *target) markGone(before []*symbols.Module) {
 		}
 		tg.s.logf("%s/%s: %s is unloaded from process %d", p.ev.Group, p.ev.Name, p.where.Module.Name, tg.proc.PID())
 	}
-}
-
-// unwrite notes that the text of a site is not there any more.
-func (tg *target) unwrite(st *site) {
-	st.armed = false
-	tg.area.table.Retire(uint64(st.addr))
-	tg.area.journal.remove(st.entry)
-	st.entry = -1
 }
 
 // waits reports whether a definition is waiting already.

@@ -168,10 +168,10 @@ func (tg *target) watchLoader(ctx context.Context) error {
 		return nil
 	}
 	if syms := ld.File.Lookup("_r_debug"); len(syms) > 0 {
-		tg.load.state = symbols.Addr(uint64(syms[0].Vaddr)+ld.Bias) + 24 // r_debug.r_state, <link.h>
+		tg.load.state = ld.Addr(syms[0].Vaddr) + debugState
 	}
 	if syms := ld.File.Lookup("_dl_debug_state"); len(syms) > 0 {
-		at := symbols.Addr(uint64(syms[0].Vaddr) + ld.Bias)
+		at := ld.Addr(syms[0].Vaddr)
 		if err := tg.hookAt(ctx, at, func(*tracee.Thread) { tg.atLoader() }); err != nil {
 			tg.s.logf("the loader can't be watched: %v", err)
 		}
@@ -198,12 +198,8 @@ func (tg *target) atLoader() {
 	if tg.load == nil || tg.load.entered {
 		return
 	}
-	const consistent = 0 // RT_CONSISTENT, <link.h>
-	if tg.load.state != 0 {
-		var b [4]byte
-		if _, err := tg.proc.ReadMemory(b[:], tg.load.state); err != nil || binary.LittleEndian.Uint32(b[:]) != consistent {
-			return
-		}
+	if tg.load.state != 0 && !tg.listWhole(tg.load.state) {
+		return
 	}
 	if err := tg.tryPending(tg.s.run); err != nil {
 		tg.s.logf("at the loader: %v", err)

@@ -42,13 +42,6 @@ func Recover(ctx context.Context, pids []int) (recovered []int, err error) {
 	return recovered, errors.Join(errs...)
 }
 
-// Leftover reports whether a process holds what a killed kprobe left: a
-// memory file of kprobe's that no living tracer owns.
-func Leftover(pid int) (bool, error) {
-	m, err := findMemfile(pid)
-	return m != nil, err
-}
-
 // findMemfile finds the mapping of a memory file.
 func findMemfile(pid int) (*symbols.Mapping, error) {
 	maps, err := symbols.ReadMaps(pid)

@@ -204,7 +204,7 @@ func (s *Session) Stats() []Stats {
 	return out
 }
 
-// Pids lists the processes that are traced now.
+// Pids lists the processes that are traced now, in no order.
 func (s *Session) Pids() []int {
 	var pids []int
 	_ = s.tracer.Do(func() error {

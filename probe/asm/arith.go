@@ -93,9 +93,6 @@ func (c *Code) Neg(w Width, r Reg) { c.direct(extended(w, 0xf6), 3, r) }
 // Not is not r; no flag changes.
 func (c *Code) Not(w Width, r Reg) { c.direct(extended(w, 0xf6), 2, r) }
 
-// Inc is inc r.
-func (c *Code) Inc(w Width, r Reg) { c.direct(extended(w, 0xfe), 0, r) }
-
 // Dec is dec r.
 func (c *Code) Dec(w Width, r Reg) { c.direct(extended(w, 0xfe), 1, r) }
 
@@ -135,17 +132,11 @@ func (c *Code) ImulImm(w Width, dst, src Reg, v int32) {
 // Bsf is bsf dst, src: the number of the lowest bit set.
 func (c *Code) Bsf(w Width, dst, src Reg) { c.direct(op2(w, 0xbc), dst, src) }
 
-// Bsr is bsr dst, src: the number of the highest bit set.
-func (c *Code) Bsr(w Width, dst, src Reg) { c.direct(op2(w, 0xbd), dst, src) }
-
 // BtImm puts bit n of r into the carry flag.
 func (c *Code) BtImm(w Width, r Reg, n uint8) {
 	c.direct(op2(w, 0xba), 4, r)
 	c.Raw(n)
 }
-
-// Bt puts bit n (a register, modulo the width) of r into the carry flag.
-func (c *Code) Bt(w Width, r, n Reg) { c.direct(op2(w, 0xa3), n, r) }
 
 // BtMem puts the bit numbered by n, counted from [m] on and not limited to its
 // width, into the carry flag.

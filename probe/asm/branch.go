@@ -67,21 +67,9 @@ func (c *Code) JccShort(k Cond, l Label) {
 	c.ref(l, 1, 0)
 }
 
-// Jrcxz jumps to a label by rel8 if rcx is zero. No flag is read or changed.
-func (c *Code) Jrcxz(l Label) {
-	c.Raw(0xe3)
-	c.ref(l, 1, 0)
-}
-
 // JmpAddr jumps to an address by rel32.
 func (c *Code) JmpAddr(addr uint64) {
 	c.Raw(0xe9)
-	c.rel32To(addr, 0)
-}
-
-// JccAddr jumps to an address by rel32 if the condition holds.
-func (c *Code) JccAddr(k Cond, addr uint64) {
-	c.Raw(0x0f, 0x80|byte(k&15))
 	c.rel32To(addr, 0)
 }
 
@@ -102,12 +90,6 @@ func (c *Code) JmpMem(m Mem) { c.memory(op1(W32, 0xff), 4, m, 0) }
 func (c *Code) Call(l Label) {
 	c.Raw(0xe8)
 	c.ref(l, 4, 0)
-}
-
-// CallAddr calls an address by rel32.
-func (c *Code) CallAddr(addr uint64) {
-	c.Raw(0xe8)
-	c.rel32To(addr, 0)
 }
 
 // CallReg is call r.

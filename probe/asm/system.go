@@ -65,12 +65,6 @@ func (c *Code) Syscall() { c.Raw(0x0f, 0x05) }
 // Int3 is the one-byte breakpoint.
 func (c *Code) Int3() { c.Raw(0xcc) }
 
-// Ud2 is the instruction that is undefined for ever.
-func (c *Code) Ud2() { c.Raw(0x0f, 0x0b) }
-
-// Pause is pause.
-func (c *Code) Pause() { c.Raw(0xf3, 0x90) }
-
 // Endbr is endbr64.
 func (c *Code) Endbr() { c.Raw(0xf3, 0x0f, 0x1e, 0xfa) }
 
@@ -110,6 +104,3 @@ func (c *Code) nop(n int) {
 // Rdssp is rdsspq r: the shadow stack pointer, or r unchanged where the thread
 // has no shadow stack.
 func (c *Code) Rdssp(r Reg) { c.direct(op2(W64, 0x1e).prefix(0xf3), 1, r) }
-
-// Cmc turns the carry flag over.
-func (c *Code) Cmc() { c.Raw(0xf5) }

@@ -94,24 +94,18 @@ func (d NetData) put64(off int, v uint64) {
 	d.W.Put(d.Off+off, binary.LittleEndian.AppendUint64(nil, v))
 }
 
-// NetTaken is the number of signals that a net answered, read from its data.
-func NetTaken(data []byte) uint64 { return binary.LittleEndian.Uint64(data[netTaken:]) }
-
 // NetAction is what NetData.SetAction wrote for a signal, read from the data,
 // so that a net can be taken out. SA_RESETHAND may have changed it since.
 func NetAction(data []byte, signal int) Action {
 	return ParseAction(data[netActions+actionSize*(signal&(netSignals-1)):])
 }
 
-// ActionSize is the size of the kernel's struct sigaction.
-const ActionSize = actionSize
-
 // Action is the kernel's struct sigaction of x86-64.
 type Action struct {
 	Handler, Flags, Restorer, Mask uint64
 }
 
-// ParseAction reads an Action from ActionSize bytes.
+// ParseAction reads an Action from the 32 bytes of one.
 func ParseAction(b []byte) Action {
 	le := binary.LittleEndian
 	return Action{

@@ -111,9 +111,6 @@ func newTable(w Putter, bits int) *Table {
 // Len is the number of slots in use, removed and retired sites included.
 func (t *Table) Len() int { return len(t.where) }
 
-// Bits is log2 of the number of slots.
-func (t *Table) Bits() int { return t.bits }
-
 // Insert makes traps at site go on at to, or changes where. A table takes
 // three quarters of its slots; then it gives ErrTableFull and is unchanged.
 // Insert before the breakpoint is written.
@@ -156,18 +153,6 @@ func (t *Table) Lookup(site uint64) (to uint64, ok bool) {
 		return 0, false
 	}
 	return t.vals[i], true
-}
-
-// CopyTo inserts all sites that are not removed into another table.
-func (t *Table) CopyTo(n *Table) error {
-	for i, k := range t.keys {
-		if k != 0 && t.vals[i] != 0 {
-			if err := n.Insert(k, t.vals[i]); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 func (t *Table) change(site, to uint64) {

@@ -72,15 +72,6 @@ func TestTableAgainstMap(t *testing.T) {
 		t.Fatal(err)
 	}
 	check("opened", m, again)
-	big := make(memory, TableSize(12))
-	grown, err := NewTable(big, 12)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := again.CopyTo(grown); err != nil {
-		t.Fatal(err)
-	}
-	check("copied", big, grown)
 }
 
 // ordered fails a test whose writes could show a reader a key without value.

@@ -142,9 +142,6 @@ func (i Inst) rm() Reg   { return Reg(i.ModRM&7 | i.REX&REXB<<3) }
 // WritesFlags reports whether the instruction changes a status flag, or may.
 func (i Inst) WritesFlags() bool { return i.attr&opcode.FWrite != 0 }
 
-// ReadsFlags reports whether the instruction depends on a flag, or may.
-func (i Inst) ReadsFlags() bool { return i.attr&opcode.FRead != 0 }
-
 // Signed returns the instruction's immediate, or a branch's displacement, with
 // its sign. ok is false if there is none, or code is too short to hold it.
 func (i Inst) Signed(code []byte) (v int64, ok bool) {

@@ -43,37 +43,10 @@ func (i inst) end() int { return i.off + int(i.Len) }
 // pad is padding [off, end).
 type pad struct{ off, end int }
 
-// NewFunc takes a function apart. start is its address, size its length; code
-// are the original bytes from start on, at least size of them and, where there
-// are more, those that follow: puns need up to 5. code is kept.
-func NewFunc(start uint64, code []byte, size int, known Known) *Func {
-	f := newFunc(start, code, size, known)
-	for off := 0; off < f.size; {
-		i, err := insn.Decode(code[off:])
-		n := int(i.Len)
-		if err != nil || off+n > f.size {
-			// Data, or what the decoder doesn't know: the next byte may be an
-			// instruction again.
-			off += max(1, n*b2i(err == insn.ErrUndefined))
-			continue
-		}
-		f.insts = append(f.insts, inst{i, off})
-		if t, ok := i.Target(uint64(off), code[off:]); ok && t < uint64(f.size) {
-			f.targets = append(f.targets, int(t))
-		}
-		// jmp [rip+x] is a PLT stub's or a tail call through a pointer.
-		if i.Is(insn.IndirectJmp) && !i.Is(insn.RIPRel) {
-			f.indirect = true
-		}
-		off += n
-	}
-	f.finish()
-	return f
-}
-
-// FromSweep is NewFunc for a function that was swept already, with what the
-// sweep knew: anchors, and the jump tables that it could read. code are the
-// bytes that were swept and, where there are more, those that follow.
+// FromSweep takes a function apart that was swept already, with what the sweep
+// knew: anchors, and the jump tables that it could read. code are the original
+// bytes that were swept and, where there are more, those that follow: puns need
+// up to 5. It is kept.
 func FromSweep(s *insn.Function, code []byte, known Known) *Func {
 	f := newFunc(s.Start(), code, int(min(s.End()-s.Start(), uint64(len(code)))), known)
 	for at, i := range s.All() {
@@ -117,13 +90,6 @@ func (f *Func) finish() {
 	slices.Sort(f.targets)
 	f.targets = slices.Compact(f.targets)
 	f.findPads()
-}
-
-func b2i(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // Sites gives the address of every instruction, in order.

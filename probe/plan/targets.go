@@ -14,7 +14,7 @@ type Targets struct{ addrs []uint64 }
 // ScanTargets collects where the direct branches of a module lead from one
 // function into another, cold parts included, and the functions' starts. text
 // are the original bytes from base on, funcs the functions. What is outside of
-// text is left out, and so are branches within a function: NewFunc finds those.
+// text is left out, and so are branches within a function: FromSweep finds those.
 // The sweep of each function is linear; data among its code may add addresses
 // that nothing leads to, which costs tactics and nothing else.
 func ScanTargets(text []byte, base uint64, funcs []Range) *Targets {
