@@ -25,7 +25,9 @@ func (t *Thread) advance() bool {
 	deadline := time.Now().Add(stopPatience)
 	for !t.stopped && !t.gone && time.Now().Before(deadline) {
 		cancel := t.p.tr.wakeAt(stopGrace)
-		t.p.tr.poll(t, 0)
+		if !t.p.tr.poll(t, 0) && t.awaitsChild() {
+			t.p.serveSharers()
+		}
 		cancel()
 	}
 	if !t.stopped || t.gone {
@@ -36,6 +38,26 @@ func (t *Thread) advance() bool {
 	}
 	t.p.tr.queue = append(t.p.tr.queue, t)
 	return false
+}
+
+// serveSharers handles the events of the children that use the process's memory,
+// one of which a thread waits for.
+func (p *Process) serveSharers() {
+	t := p.tr
+	if t.handler == nil {
+		return
+	}
+	for _, q := range p.Sharers() {
+		for _, th := range q.Threads() {
+			if !th.stopped {
+				t.poll(th, unix.WNOHANG)
+			}
+			if th.Stopped() && th.deferred && !th.busy && q.held == 0 {
+				// It fails only if the child is gone, or beyond help.
+				_ = t.handle(th)
+			}
+		}
+	}
 }
 
 // passEvent handles the event that a thread waits with, if it is one of

@@ -19,7 +19,8 @@ import (
 //
 // It waits for threads that wait in the kernel until ctx ends, or half a minute
 // if ctx has no deadline; only those that wait for a vfork child are given up
-// at once. What can't be stopped is left as soon as it stops, by Run; until
+// at once, or after a second of handling events, as Run does, if the process has
+// no others. What can't be stopped is left as soon as it stops, by Run; until
 // then it stays traced, and *NotStoppedError names it (see Late). If prepare
 // fails the process is left nevertheless, and the error returned.
 func (p *Process) Detach(ctx context.Context, prepare func(stopped []*Thread) error) error {
@@ -33,6 +34,9 @@ func (p *Process) detach(ctx context.Context, prepare func(stopped []*Thread) er
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		deadline = time.Now().Add(detachPatience)
+	}
+	if err := p.passVfork(deadline); err != nil {
+		return err
 	}
 	p.held++
 	missing, err := p.stopThreads(deadline, time.Until(deadline))
@@ -67,6 +71,49 @@ func (p *Process) detach(ctx context.Context, prepare func(stopped []*Thread) er
 		}
 	}
 	return err
+}
+
+// passVfork handles events as Run does while no thread of the process can be
+// stopped, since each waits for a vfork child, which may itself wait to be let
+// on: a second at most. In a Handler's method, and before the first Run, it does
+// nothing.
+func (p *Process) passVfork(deadline time.Time) error {
+	if p.tr.handler == nil {
+		return nil
+	}
+	if end := time.Now().Add(vforkPatience); end.Before(deadline) {
+		deadline = end
+	}
+	cancel := func() {}
+	defer func() { cancel() }()
+	for waiting := false; p.inVfork() && time.Now().Before(deadline); {
+		if !waiting {
+			cancel, waiting = p.tr.wakeAt(stopGrace), true
+		}
+		if err := p.tr.once(); err != nil {
+			return err
+		}
+	}
+	if p.gone.Load() {
+		return ErrGone
+	}
+	return nil
+}
+
+// inVfork reports whether every thread waits for a child that uses the
+// process's memory, and no event is being handled.
+func (p *Process) inVfork() bool {
+	for _, th := range p.threads {
+		if th.stopped || taskState(p.pid, th.tid) != 'D' || !th.awaitsChild() {
+			return false
+		}
+	}
+	for _, th := range p.tr.threads {
+		if th.busy {
+			return false
+		}
+	}
+	return len(p.threads) > 0
 }
 
 // settle handles a put-off event of a thread that won't be resumed by us, as

@@ -5,7 +5,9 @@ package tracee
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -114,6 +116,84 @@ func TestDetachVforkParent(t *testing.T) {
 		}
 		if err := tr.Close(); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// A process that is left while its only thread waits for a vfork child, whose
+// own events nobody has handled yet, gets through and can make its last calls.
+func TestDetachInVfork(t *testing.T) {
+	tr := newTracer(t)
+	for round := range 8 {
+		g := spawn(t, events(t), "forks")
+		p := attach(t, tr, g.pid)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		vforks := 0
+		h := &recorder{t: t, fork: func(_ *Thread, _ *Process, kind ForkKind) bool {
+			if kind == VFork {
+				// Of three children one ends, the others execute a program.
+				if vforks++; vforks > round%4*3 {
+					cancel()
+				}
+			}
+			return round%2 == 1
+		}}
+		g.in.Write([]byte{'\n'})
+		if err := tr.Run(ctx, h); !errors.Is(err, context.Canceled) {
+			t.Fatalf("round %d: %v", round, err)
+		}
+		eventually(t, "it waits for its child", func() bool { return taskState(g.pid, g.pid) == 'D' })
+		err := p.Detach(context.Background(), func(ts []*Thread) error {
+			n, err := p.Syscall(context.Background(), nil, unix.SYS_GETPID)
+			if err == nil && int(n) != g.pid {
+				err = fmt.Errorf("getpid gave %d", n)
+			}
+			return err
+		})
+		if err != nil {
+			t.Errorf("round %d: %v", round, err)
+		}
+		for len(tr.processes()) > 0 {
+			// A child that was followed goes on, or ends, as it is.
+			for _, p := range tr.processes() {
+				if err := p.Detach(context.Background(), nil); err != nil && !errors.Is(err, ErrGone) {
+					t.Errorf("round %d: %v", round, err)
+				}
+			}
+		}
+		if _, status := g.rest(); status != 0 {
+			t.Errorf("round %d: status %d", round, status)
+		}
+	}
+}
+
+// The same where the thread has just made the child, and nobody was told.
+func TestDetachAtVfork(t *testing.T) {
+	tr := newTracer(t)
+	for range 5 {
+		g := spawn(t, events(t), "vforks")
+		p := attach(t, tr, g.pid)
+		if err := running(t, tr, &recorder{t: t})(); err != nil {
+			t.Fatal(err)
+		}
+		g.in.Write([]byte("\nx"))
+		waitsTraced(t, g.pid)
+		err := p.Detach(context.Background(), func([]*Thread) error {
+			n, err := p.Syscall(context.Background(), nil, unix.SYS_GETPID)
+			if err == nil && int(n) != g.pid {
+				err = fmt.Errorf("getpid gave %d", n)
+			}
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		stop := running(t, tr, &recorder{t: t})
+		if _, status := g.rest(); status != 0 {
+			t.Errorf("status %d", status)
+		}
+		if err := stop(); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -50,38 +50,42 @@ func (t *Tracer) loop(ctx context.Context) error {
 		if len(t.procs) == 0 {
 			return nil
 		}
-		if len(t.queue) > 0 {
-			if err := t.handleQueued(); err != nil {
-				return err
-			}
-			continue
-		}
-		var st uint32
-		t.collectKept()
-		tid, kept, e := look(-1, &st, 0)
-		switch e {
-		case 0:
-			if th := t.threads[tid]; kept && th != nil {
-				t.keep(th)
-			} else if kept {
-				var again uint32
-				_, _ = wait(tid, &again, unix.WNOHANG) // fails only if the thread is gone
-			}
-			if err := t.event(tid, syscall.WaitStatus(st)); err != nil {
-				return err
-			}
-		case syscall.EINTR:
-		case syscall.ECHILD:
-			// Nothing is traced any more: what the tables still hold has
-			// vanished without a status, as the leader of a group does when
-			// another thread executes a program and dies.
-			for _, p := range t.processes() {
-				t.processGone(p, 0)
-			}
-		default:
-			return fmt.Errorf("wait for traced threads: %w", e)
+		if err := t.once(); err != nil {
+			return err
 		}
 	}
+}
+
+// once handles the oldest event that was put off, or waits for the next; it may
+// return without one.
+func (t *Tracer) once() error {
+	if len(t.queue) > 0 {
+		return t.handleQueued()
+	}
+	var st uint32
+	t.collectKept()
+	tid, kept, e := look(-1, &st, 0)
+	switch e {
+	case 0:
+		if th := t.threads[tid]; kept && th != nil {
+			t.keep(th)
+		} else if kept {
+			var again uint32
+			_, _ = wait(tid, &again, unix.WNOHANG) // fails only if the thread is gone
+		}
+		return t.event(tid, syscall.WaitStatus(st))
+	case syscall.EINTR:
+	case syscall.ECHILD:
+		// Nothing is traced any more: what the tables still hold has
+		// vanished without a status, as the leader of a group does when
+		// another thread executes a program and dies.
+		for _, p := range t.processes() {
+			t.processGone(p, 0)
+		}
+	default:
+		return fmt.Errorf("wait for traced threads: %w", e)
+	}
+	return nil
 }
 
 // handleQueued handles the oldest event that was put off.

@@ -26,6 +26,9 @@ const (
 	// detachPatience is what all of them may take if the process is to be
 	// left: what is given up then stays traced.
 	detachPatience = 30 * time.Second
+	// vforkPatience is how long a process that is to be left may have no thread
+	// that doesn't wait for a vfork child.
+	vforkPatience = time.Second
 )
 
 // StopAll stops all threads of the process and keeps them stopped until
