@@ -16,7 +16,7 @@ import (
 // Attach seizes all threads of a running process. It stops none of them. What
 // the process creates from then on is traced too, and its events wait for Run.
 //
-// The errors are ErrGone, ErrZombie, ErrSelf, ErrKernelThread, Err32Bit,
+// The errors are ErrGone (*NoProcessError where there was none), ErrZombie, ErrSelf, ErrKernelThread, Err32Bit,
 // ErrAttached, *TracedError and *PermissionError; after an error nothing stays
 // attached. It may be called from any goroutine.
 func (t *Tracer) Attach(ctx context.Context, pid int) (*Process, error) {
@@ -58,10 +58,10 @@ func (t *Tracer) mayAttach(pid int) error {
 	}
 	status, err := os.ReadFile(procPath(pid, "status"))
 	if err != nil || pid <= 0 {
-		return ErrGone
+		return &NoProcessError{PID: pid}
 	}
 	if tgid, _ := strconv.Atoi(statusField(status, "Tgid")); tgid != pid {
-		return fmt.Errorf("%d is a thread of process %d: %w", pid, tgid, ErrGone)
+		return &NoProcessError{PID: pid, Of: tgid}
 	}
 	if by, _ := strconv.Atoi(statusField(status, "TracerPid")); by != 0 {
 		return tracedBy(pid, by)

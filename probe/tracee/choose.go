@@ -57,10 +57,10 @@ func (p *Process) chooseThread(ctx context.Context, fn func(*Thread) error) erro
 	// the machine is busy, is fit a moment later.
 	deadline := time.Now().Add(choosePatience)
 	for pass := 0; pass < 2 || errors.Is(err, ErrNoThread) && time.Now().Before(deadline); pass++ {
+		if p.dead() {
+			return ErrGone
+		}
 		if pass >= 2 {
-			if p.dead() {
-				return ErrGone
-			}
 			time.Sleep(time.Millisecond)
 		}
 		candidates := false
@@ -94,7 +94,7 @@ func (p *Process) chooseThread(ctx context.Context, fn func(*Thread) error) erro
 			break // what is stopped, such as on its way out, stays so
 		}
 	}
-	if p.gone.Load() || len(p.threads) == 0 {
+	if p.gone.Load() || p.dead() {
 		return ErrGone
 	}
 	if !errors.Is(err, ErrNoThread) {
@@ -132,12 +132,13 @@ func (p *Process) withSignals() (ts []*Thread) {
 }
 
 // dead reports whether every thread has ended, though not all ends were
-// collected yet.
+// collected yet, or stands in the kernel on its way to its end.
 func (p *Process) dead() bool {
 	for _, t := range p.threads {
-		switch taskState(p.pid, t.tid) {
-		case 'Z', 'X', 0:
-		default:
+		if t.stopped && t.status>>16 == unix.PTRACE_EVENT_EXIT {
+			continue
+		}
+		if !hasEnded(taskState(p.pid, t.tid)) {
 			return false
 		}
 	}

@@ -41,6 +41,26 @@ var (
 	ErrRunning = errors.New("thread is not stopped")
 )
 
+// NoProcessError is ErrGone of a process that was not there when it was to be
+// attached to.
+type NoProcessError struct {
+	PID int
+	// Of is the process of which PID is a thread, but not the first; 0 if there
+	// is nothing of that number.
+	Of int
+}
+
+// Error says what the number is, if it is anything.
+func (e *NoProcessError) Error() string {
+	if e.Of != 0 {
+		return fmt.Sprintf("%d is a thread of process %d", e.PID, e.Of)
+	}
+	return "no such process"
+}
+
+// Unwrap gives ErrGone.
+func (e *NoProcessError) Unwrap() error { return ErrGone }
+
 // PtraceError is a ptrace call that failed.
 type PtraceError struct {
 	Op    string // the request, as in PTRACE_…, lower-case

@@ -6,6 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -195,6 +198,32 @@ func TestDetachAtVfork(t *testing.T) {
 		if err := stop(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// A process whose threads all stand at their end takes no calls: it is as good as
+// gone, and nothing of it needs to be put in order.
+func TestCallAtEnd(t *testing.T) {
+	g := spawn(t, events(t), "idle")
+	eventually(t, "two threads", func() bool { return len(threadStates(g.pid)) == 2 })
+	tr := newTracer(t)
+	p := attach(t, tr, g.pid)
+	g.in.Close()
+	// Nobody lets the threads go on from the stops at their ends.
+	eventually(t, "it ends", func() bool {
+		first, err := os.ReadFile(taskPath(g.pid, g.pid, "syscall"))
+		return err == nil && strings.HasPrefix(string(first), strconv.Itoa(unix.SYS_EXIT_GROUP)+" ") &&
+			strings.Trim(string(threadStates(g.pid)), "tZ") == ""
+	})
+	err := p.Detach(context.Background(), func([]*Thread) error {
+		_, err := p.Syscall(context.Background(), nil, unix.SYS_GETPID)
+		return err
+	})
+	if !errors.Is(err, ErrGone) || errors.Is(err, ErrNoThread) {
+		t.Errorf("a call gave %v", err)
+	}
+	if _, status := g.rest(); status != 0 {
+		t.Errorf("status %d", status)
 	}
 }
 

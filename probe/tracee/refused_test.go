@@ -43,6 +43,37 @@ func TestWhyRefused(t *testing.T) {
 	}
 }
 
+// What isn't a process is told from one that has gone.
+func TestNoProcess(t *testing.T) {
+	g := spawn(t, events(t), "idle")
+	tr := newTracer(t)
+	thread := 0
+	eventually(t, "a second thread", func() bool {
+		tids, _ := tasks(g.pid)
+		for _, tid := range tids {
+			if tid != g.pid {
+				thread = tid
+			}
+		}
+		return thread != 0
+	})
+	for _, c := range []struct {
+		pid, of int
+		says    string
+	}{
+		{1 << 30, 0, "attach to process 1073741824: no such process"},
+		{-5, 0, "attach to process -5: no such process"},
+		{0, 0, "attach to process 0: no such process"},
+		{thread, g.pid, fmt.Sprintf("attach to process %d: %d is a thread of process %d", thread, thread, g.pid)},
+	} {
+		_, err := tr.Attach(context.Background(), c.pid)
+		var none *NoProcessError
+		if !errors.As(err, &none) || none.Of != c.of || !errors.Is(err, ErrGone) || err.Error() != c.says {
+			t.Errorf("%d: %v, want %s", c.pid, err, c.says)
+		}
+	}
+}
+
 // callerMain is a tracer of lesser rights: it injects a mapping and says what
 // became of it.
 func callerMain() {

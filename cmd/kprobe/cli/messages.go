@@ -129,6 +129,13 @@ func hint(err error) string {
 		}
 		return fmt.Sprintf("a thread has one tracer at a time: end process %d, or detach it", traced.By)
 	}
+	var none *tracee.NoProcessError
+	if errors.As(err, &none) {
+		if none.Of != 0 {
+			return fmt.Sprintf("-p %d takes all threads of the process", none.Of)
+		}
+		return "pgrep -a NAME lists a program's processes"
+	}
 	switch {
 	case errors.Is(err, symbols.ErrNotMapped):
 		return "kprobe functions -p PID lists what the process has mapped; --pending waits for a library that it loads later"
