@@ -39,7 +39,7 @@ func (s *Space) Lines(site Site) (list []LineCode, file string, first int, err e
 		}
 		in, at := e.Ranges(), map[int]uint64{}
 		for _, r := range t.Rows {
-			if r.End || !r.Stmt || r.Line == 0 || !covered(in, r.Addr) || t.File(r) != file || !ownCode(d, &e, r.Addr) {
+			if r.End || !r.Stmt || r.Line == 0 || !covered(in, r.Addr) || t.File(r) != file || !ownCode(d, &e, r.Addr, file, int(r.Line)) {
 				continue
 			}
 			if have, ok := at[int(r.Line)]; !ok || r.Addr < have {
@@ -52,16 +52,30 @@ func (s *Space) Lines(site Site) (list []LineCode, file string, first int, err e
 	return list, file, first, err
 }
 
-// ownCode reports whether an address is the function's own, and not that of
-// something inlined into it.
-func ownCode(d *debuginfo.Data, fn *debuginfo.Entry, pc uint64) bool {
-	scopes := d.Scopes(pc)
+// ownCode reports whether a row of the line table is the function's own, and not
+// that of something inlined into it. Where an inlined call begins, the call's line
+// has a row at the address of the callee's: that is the caller's.
+func ownCode(d *debuginfo.Data, fn *debuginfo.Entry, pc uint64, file string, line int) bool {
+	scopes := slices.DeleteFunc(d.Scopes(pc), func(e debuginfo.Entry) bool {
+		return e.Tag() != dwarf.TagInlinedSubroutine && e.Tag() != dwarf.TagSubprogram
+	})
 	for i := len(scopes) - 1; i >= 0; i-- {
-		if t := scopes[i].Tag(); t == dwarf.TagInlinedSubroutine || t == dwarf.TagSubprogram {
-			return scopes[i].Ref() == fn.Ref()
+		own := scopes[i].Ref() == fn.Ref()
+		if i == 0 || scopes[i].Tag() == dwarf.TagSubprogram || !isCall(&scopes[i], file, line) {
+			return own
+		}
+		if _, first := declared(fn); own && line == first {
+			return true // all on one line
 		}
 	}
 	return true
+}
+
+// isCall reports whether an inlined call is on a line.
+func isCall(e *debuginfo.Entry, file string, line int) bool {
+	n, ok := e.Int(dwarf.AttrCallLine)
+	at, _ := e.Int(dwarf.AttrCallFile)
+	return ok && int(n) == line && e.Unit().FileOf(at) == file
 }
 
 func (m *Module) lineCodes(file string, at map[int]uint64) []LineCode {

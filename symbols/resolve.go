@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"kprobe/symbols/debuginfo"
 )
 
 // Resolve finds what a place means here: one site, or for a glob over names
@@ -140,12 +142,37 @@ func (f *File) lookupIn(p Place) []Symbol {
 }
 
 // sameSource reports whether a source file's name, as the compiler had it, is
-// the one written: whole, or its last elements.
+// the one written: whole, or its last elements, or a pattern for either.
 func sameSource(have, want string) bool {
 	if have == "" {
 		return false
 	}
+	if strings.ContainsAny(want, "*?[") {
+		return matchPattern(want, have) || matchPattern(want, lastElements(have, strings.Count(want, "/")+1))
+	}
 	return have == want || strings.HasSuffix(have, "/"+want) || filepath.Base(have) == want
+}
+
+// lastElements is the last n elements of a path.
+func lastElements(path string, n int) string {
+	at := len(path)
+	for ; n > 0 && at >= 0; n-- {
+		at = strings.LastIndexByte(path[:at], '/')
+	}
+	return path[at+1:]
+}
+
+// declaredIn reports whether debug information has the function at an address
+// declared in a source file.
+func (f *File) declaredIn(v Vaddr, file string) (in bool) {
+	err := f.ReadDebug(func(d *debuginfo.Data) error {
+		if e, ok := d.FuncAt(uint64(v)); ok {
+			have, _ := declared(&e)
+			in = sameSource(have, file)
+		}
+		return nil
+	})
+	return in && err == nil
 }
 
 // pick chooses the function that a name means in a module.
@@ -320,7 +347,7 @@ func (s *Space) resolveGlob(p Place, list []*Module) ([]Site, error) {
 	var unbound error
 	for _, m := range list {
 		for _, sym := range m.File.Glob(p.Symbol) {
-			if p.File != "" && !sameSource(sym.File, p.File) {
+			if p.File != "" && !sameSource(sym.File, p.File) && !m.File.declaredIn(sym.Vaddr, p.File) {
 				continue
 			}
 			if sym.Binding != Local {

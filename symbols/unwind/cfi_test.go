@@ -306,3 +306,41 @@ func TestFirstSectionCounts(t *testing.T) {
 		t.Error("the zero Table knows something")
 	}
 }
+
+// TestLongEntries: entries whose lengths have 64 bits. Their identification has as
+// many in .debug_frame (DWARF 5, 6.4.1), and 32 in .eh_frame (LSB).
+func TestLongEntries(t *testing.T) {
+	le := binary.LittleEndian
+	for _, eh := range []bool{false, true} {
+		var b []byte
+		entry := func(cie int, body []byte) (at int) {
+			at = len(b)
+			idSize := 8
+			if eh {
+				idSize = 4
+			}
+			b = le.AppendUint64(le.AppendUint32(b, 0xffffffff), uint64(idSize+len(body)))
+			switch {
+			case eh && cie < 0:
+				b = le.AppendUint32(b, 0)
+			case eh:
+				b = le.AppendUint32(b, uint32(len(b)-cie))
+			case cie < 0:
+				b = le.AppendUint64(b, ^uint64(0))
+			default:
+				b = le.AppendUint64(b, uint64(cie))
+			}
+			b = append(b, body...)
+			return at
+		}
+		entry(-1, []byte{1, 0, 1, 0x78, 16, cfaDefCFA, 6, 32}) // one that nothing refers to
+		cie := entry(-1, []byte{1, 0, 1, 0x78, 16, cfaDefCFA, SP, 8, 0x80 | PC, 1})
+		body := le.AppendUint64(le.AppendUint64(nil, codeAt), 64)
+		entry(cie, append(body, 0x41, cfaDefCFAOffset, 16))
+		row, ok := New(Section{Bytes: b, Addr: framesAt, EH: eh}).At(codeAt + 1)
+		ra := row.Regs[PC]
+		if !ok || row.CFA.Kind != InRegister || row.CFA.Reg != SP || row.CFA.Off != 16 || ra.Kind != AtCFA || ra.Off != -8 {
+			t.Errorf("eh %t: %+v, %t", eh, row, ok)
+		}
+	}
+}

@@ -102,7 +102,7 @@ func (p *parser) parse() {
 			continue
 		}
 		r.b = p.Bytes[:end]
-		id := r.offset(d64)
+		id := r.offset(d64 && !p.EH) // of .eh_frame 4 bytes always (LSB)
 		if p.EH && id == 0 || !p.EH && (id == 0xffffffff || id == ^uint64(0)) {
 			continue // a CIE: read when it is referred to
 		}
@@ -147,7 +147,7 @@ func (p *parser) readCIE(at uint64) *cie {
 		return nil
 	}
 	r.b = p.Bytes[:r.at+n]
-	id := r.offset(d64)
+	id := r.offset(d64 && !p.EH) // of .eh_frame 4 bytes always (LSB)
 	if p.EH != (id == 0) {
 		return nil
 	}
