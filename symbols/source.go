@@ -81,9 +81,9 @@ func frames(d *debuginfo.Data, pc uint64) []Frame {
 		if !inlined {
 			break
 		}
-		at, _ := e.Int(dwarf.AttrCallFile)
 		n, _ := e.Int(dwarf.AttrCallLine)
-		if file, line = "", int(n); n != 0 {
+		file, line = "", int(n)
+		if at, ok := e.Int(dwarf.AttrCallFile); ok { // Rust knows some calls' files alone
 			file = e.Unit().FileOf(at)
 		}
 	}
