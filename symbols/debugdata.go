@@ -21,10 +21,6 @@ type debugState struct {
 	alt  string // build-id of a file that it needs too and that isn't there
 }
 
-// maxUnpacked bounds in bytes what a compressed section of debug information
-// may unpack to.
-const maxUnpacked = 2 << 30
-
 // ReadDebug calls read with the file's debug information: its own, or that of
 // its separate debug file. Without any, the error wraps ErrNoDebugInfo. The
 // information is mapped from the file; should the file be cut short meanwhile,
@@ -132,23 +128,6 @@ func (im *image) debugSection(all []byte, name string) ([]byte, error) {
 		return all[s.off : uint64(s.off)+s.size : uint64(s.off)+s.size], nil
 	}
 	return im.unpack(s.name)
-}
-
-// unpack reads a compressed section.
-func (im *image) unpack(name string) ([]byte, error) {
-	f, err := elf.NewFile(im.r)
-	if err != nil {
-		return nil, im.bad("section "+name, "could not be unpacked: "+err.Error())
-	}
-	s := f.Section(name)
-	if s == nil || s.Size > maxUnpacked {
-		return nil, im.bad("section "+name, "is larger than what is read of a file")
-	}
-	b, err := io.ReadAll(io.LimitReader(s.Open(), maxUnpacked))
-	if err != nil {
-		return nil, im.bad("section "+name, "could not be unpacked: "+err.Error())
-	}
-	return b, nil
 }
 
 // mapped is the whole file as bytes.

@@ -34,6 +34,7 @@ type image struct {
 	segments []segment
 	sections []section
 	whole    []byte // the mapped file, once mapped was asked for
+	unpacked []unpacked
 }
 
 // segment is a program header.

@@ -137,13 +137,22 @@ func (x *indexFile) makeRoom(n int64) {
 }
 
 // releaser gives a function that lets go the pages of parts of a section, if
-// they are the mapped file's: they come back when they are read. nil is none.
+// they are a mapped file's: they come back when they are read. nil is none.
 func (im *image) releaser(name string) func(from, to uint64) {
+	for _, u := range im.unpacked {
+		if u.name == name || u.name == ".z"+name[1:] {
+			return releaser(u.bytes, 0)
+		}
+	}
 	s := im.section(name)
 	if im.whole == nil || s == nil || s.flags&elf.SHF_COMPRESSED != 0 {
 		return nil
 	}
-	base, all := uint64(s.off), im.whole
+	return releaser(im.whole, uint64(s.off))
+}
+
+// releaser lets go of mapped bytes, counted from base.
+func releaser(all []byte, base uint64) func(from, to uint64) {
 	page := uint64(os.Getpagesize())
 	return func(from, to uint64) {
 		lo, hi := (base+from)/page*page, (base+to)/page*page
