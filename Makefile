@@ -2,7 +2,8 @@
 
 GO ?= go
 PREFIX ?= /usr/local
-PURE = ./symbols/... ./fetch/... ./output/... ./probe/insn/... ./probe/asm/... ./probe/plan/... ./probe/ring/...
+PURE = ./symbols/... ./fetch/... ./output/... ./probe/insn/... ./probe/asm/... ./probe/plan/... ./probe/ring/... \
+	./probe/survey
 FUZZTIME ?= 10s
 
 .PHONY: build test race lint generate check fuzz bench install clean
@@ -27,7 +28,7 @@ generate:
 check: lint test race
 
 fuzz:
-	@for p in $$($(GO) list ./symbols/... ./fetch/... ./probe/insn/... ./output/...); do \
+	@for p in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u); do \
 	  for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz'); do \
 	    $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$p || exit 1; done; done
 

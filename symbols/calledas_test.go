@@ -41,3 +41,33 @@ func TestCalledAs(t *testing.T) {
 		t.Errorf("a name of nothing means %d modules", len(ms))
 	}
 }
+
+// TestCalledByTitle finds a program that has given itself another name.
+func TestCalledByTitle(t *testing.T) {
+	cmd := exec.Command(fixture.NeedTool(t, "python3"), "-c", "open('/proc/self/comm','w').write('its-title'); print('ready', flush=True); input()")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { in.Close(); _ = cmd.Wait() }()
+	if _, err := out.Read(make([]byte, 6)); err != nil {
+		t.Fatal(err)
+	}
+	s, err := OpenProcess(cmd.Process.Pid, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ms := s.FindModule("its-title"); len(ms) != 1 || !ms[0].Main {
+		t.Errorf("its-title means %d modules, want the main program", len(ms))
+	}
+	if ms := s.FindModule("its-titl"); len(ms) != 0 {
+		t.Errorf("its-titl means %d modules", len(ms))
+	}
+}

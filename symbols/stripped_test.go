@@ -168,6 +168,23 @@ func TestNamelessFunctions(t *testing.T) {
 	if err != nil || len(globbed) != names || names < 5 {
 		t.Errorf("FDE_*: %d sites, %v, want %d", len(globbed), err, names)
 	}
+	for _, fn := range f.Funcs() {
+		if fn.Symbol.Kind != KindFDE {
+			continue
+		}
+		// All but the last digit: it, and its neighbours in the same 16 bytes.
+		pattern := fn.Symbol.Name[:len(fn.Symbol.Name)-1] + "?"
+		some, err := s.Resolve(Place{Symbol: pattern})
+		if err != nil || len(some) == 0 || len(some) > 16 {
+			t.Errorf("%s: %d sites, %v", pattern, len(some), err)
+		}
+		for _, w := range some {
+			if w.Vaddr&^15 != fn.Start&^15 {
+				t.Errorf("%s finds %v", pattern, w.Vaddr)
+			}
+		}
+		break
+	}
 }
 
 // TestFunctionEnds: without sizes a function ends at the next, or where its
