@@ -136,11 +136,15 @@ func startTime(pid int) uint64 {
 }
 
 // parseStartTime finds field 22 of a stat line. The second field is a name in
-// parentheses that may hold anything.
+// parentheses that may hold anything; the third says whether the process has
+// ended and waits for its parent (Z, X): then there is none.
 func parseStartTime(stat []byte) uint64 {
 	for i := len(stat) - 1; i >= 0; i-- {
 		if stat[i] != ')' {
 			continue
+		}
+		if rest := stat[i+1:]; len(rest) > 1 && (rest[1] == 'Z' || rest[1] == 'X') {
+			return 0
 		}
 		field, v := 2, uint64(0)
 		for _, c := range stat[i+1:] {

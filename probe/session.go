@@ -89,7 +89,8 @@ func newSession(o Options) (*Session, error) {
 }
 
 // Attach begins a session on running processes: every thread of each is
-// traced, none is stopped. If one of them can't be traced, none is.
+// traced, none is stopped. If one of them can't be traced, none is. What a
+// kprobe that was killed left there is taken out first, as by Recover.
 //
 // Errors are those of tracee's Attach (no such process, no permission,
 // another tracer) and of reading the process's files.
@@ -99,6 +100,7 @@ func Attach(ctx context.Context, pids []int, o Options) (*Session, error) {
 		return nil, err
 	}
 	for _, pid := range pids {
+		s.takeOver(ctx, pid)
 		p, err := s.tracer.Attach(ctx, pid)
 		if err == nil {
 			if err = s.tracer.Do(func() error { return s.adopt(p) }); err != nil {
@@ -111,6 +113,28 @@ func Attach(ctx context.Context, pids []int, o Options) (*Session, error) {
 		}
 	}
 	return s, nil
+}
+
+// takeOver takes out of a process what a kprobe left there that was killed. What
+// goes wrong is a warning: attaching says what it means.
+func (s *Session) takeOver(ctx context.Context, pid int) {
+	if left, err := Leftover(pid); err != nil || !left {
+		return
+	}
+	if l, err := OpenLive(pid); err == nil {
+		l.Close()
+		return // its kprobe lives
+	}
+	if s.opts.Touched != nil {
+		s.opts.Touched(pid)
+	}
+	found, err := Recover(ctx, []int{pid})
+	switch {
+	case err != nil:
+		s.warnf("what an earlier kprobe left in process %d: %v", pid, err)
+	case len(found) > 0:
+		s.warnf("process %d: what an earlier kprobe, which was killed, left there is taken out", pid)
+	}
 }
 
 // Start begins a session on a command that it starts, stopped before its

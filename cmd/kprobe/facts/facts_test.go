@@ -177,6 +177,9 @@ func TestFacts(t *testing.T) {
 		{"threads", func(m *machine) { m.asked["Threads"] = "17" }, "threads", false, true, "17 threads", ""},
 		{"a container", func(m *machine) { m.link("200/ns/pid", "pid:[2]") }, "namespaces", false, true, "own pid namespace", ""},
 		{"shadow stack", func(m *machine) { m.asked["x86_Thread_features"] = "shstk wrss" }, "shadow stack", false, false, "in use", "exits"},
+		{"a kprobe was killed", func(m *machine) {
+			m.file("200/maps", "7f00-7f01 rw-s 00000000 00:01 44588 /memfd:kprobe (deleted)\n")
+		}, "leftovers", false, false, "killed", "takes them out"},
 		{"Go", func(*machine) {}, "Go", false, false, "registers", "exits"},
 		{"Java", func(m *machine) { m.file("200/maps", "7f00-7f01 r-xp 0 0:0 1 /usr/lib/jvm/lib/server/libjvm.so\n") }, "Java", false, false, "no symbols", "libjvm"},
 	}

@@ -131,6 +131,10 @@ func (p Proc) runtime(pid int) []output.Fact {
 	if err != nil {
 		return facts
 	}
+	if strings.Contains(string(maps), "/memfd:kprobe ") && p.tracer(pid).OK {
+		facts = append(facts, note("leftovers", "an earlier kprobe has left memory here, and probes if it was killed together with its guardian; they do no harm",
+			"the next kprobe trace or profile takes them out"))
+	}
 	if strings.Contains(string(maps), "/libjvm.so") {
 		facts = append(facts, note("Java", "compiled Java methods have no symbols; the JVM itself and native libraries do",
 			"probe libjvm.so, libc.so.6 or JNI functions"))
