@@ -65,6 +65,9 @@ var commonFields = []string{fieldPID, fieldCPU, fieldComm, fieldTime, fieldStack
 // atStack is the place of the stack: the last of the common fields.
 const atStack = -5
 
+// atHitcount is the place of the number of hits, where it is shown once more.
+const atHitcount = -6
+
 // Hit implements probe.Sink.
 func (g *Histograms) Hit(h *probe.Hit) error {
 	if err := g.count(h); err != nil {
@@ -105,11 +108,13 @@ func (g *Histograms) count(h *probe.Hit) error {
 func (g *Histograms) bind(h *probe.Hit) []histFetch {
 	var out []histFetch
 	fields := h.Program.Fields()
-	find := func(list []histField) ([]int, bool) {
+	find := func(list []histField, counts bool) ([]int, bool) {
 		var at []int
 		for _, f := range list {
 			i := slices.IndexFunc(fields, func(x fetch.Field) bool { return x.Name == f.name })
-			if c := slices.Index(commonFields, f.name); i < 0 && c >= 0 {
+			if f.name == hitcount && counts {
+				i = atHitcount
+			} else if c := slices.Index(commonFields, f.name); i < 0 && c >= 0 {
 				i = -1 - c
 			} else if i < 0 {
 				return nil, false
@@ -119,8 +124,8 @@ func (g *Histograms) bind(h *probe.Hit) []histFetch {
 		return at, true
 	}
 	for _, spec := range g.Specs {
-		keys, ok := find(spec.keys)
-		vals, has := find(spec.vals)
+		keys, ok := find(spec.keys, false)
+		vals, has := find(spec.vals, true)
 		if !ok || !has {
 			continue
 		}
@@ -176,6 +181,9 @@ func (g *Histograms) value(at int, h *probe.Hit) (v uint64, text []byte, isText 
 			return 0, x.Bytes, true
 		}
 		return x.Int, nil, false
+	}
+	if at == atHitcount {
+		return 1, nil, false
 	}
 	switch commonFields[-1-at] {
 	case fieldPID:

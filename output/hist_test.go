@@ -19,9 +19,11 @@ func TestParseHist(t *testing.T) {
 		"a.buckets=0x10:vals=b,c.hex": "hist:keys=a.buckets=16:vals=hitcount,b,c.hex:sort=hitcount:size=2048",
 		"hist:keys=a:vals=hitcount,b:sort=b.descending,a:size=200": "hist:keys=a:vals=hitcount,b:sort=b.descending,a:size=256",
 		"common_pid.execname,common_cpu,common_comm":               "hist:keys=common_pid.execname,common_cpu,common_comm:vals=hitcount:sort=hitcount:size=2048",
-		"p.next.log2":           "hist:keys=p.next.log2:vals=hitcount:sort=hitcount:size=2048",
-		"p.next":                "hist:keys=p.next:vals=hitcount:sort=hitcount:size=2048",
-		"a:sort=a.ascending":    "hist:keys=a:vals=hitcount:sort=a:size=2048",
+		"p.next.log2":        "hist:keys=p.next.log2:vals=hitcount:sort=hitcount:size=2048",
+		"p.next":             "hist:keys=p.next:vals=hitcount:sort=hitcount:size=2048",
+		"a:sort=a.ascending": "hist:keys=a:vals=hitcount:sort=a:size=2048",
+		"a:vals=hitcount.percent,b.graph,hitcount.graph,b.percent": "hist:keys=a:vals=hitcount,hitcount.percent,b.graph,hitcount.graph,b.percent:sort=hitcount:size=2048",
+		"p.percent,p.graph":     "hist:keys=p.percent,p.graph:vals=hitcount:sort=hitcount:size=2048",
 		"a.sym-offset:size=128": "hist:keys=a.sym-offset:vals=hitcount:sort=hitcount:size=128",
 	} {
 		h, err := ParseHist(text)
@@ -283,5 +285,43 @@ func TestHistCostsNothing(t *testing.T) {
 		}
 	}); n > 0 {
 		t.Errorf("%v allocations a hit", n)
+	}
+}
+
+// TestHistPercent has values in per cent of their sum and as bars, in the
+// kernel's form (hist_trigger_print_val).
+func TestHistPercent(t *testing.T) {
+	g, _, hit := counted(t, "who:vals=hitcount.percent,hitcount.graph,size.percent,size.graph,size:sort=size")
+	for range 3 {
+		hit(1, "a")
+	}
+	hit(0, "b")
+	hit(997, "c")
+	got := string(g.AppendText(nil, nil))
+	pad := strings.Repeat(" ", 49)
+	want := "{ who: b" + pad + " } hitcount:          1  hitcount (%):  20.00  hitcount: ######                size (%):   0.00  size:                       size:          0\n" +
+		"{ who: a" + pad + " } hitcount:          3  hitcount (%):  60.00  hitcount: ####################  size (%):   0.30  size:                       size:          3\n" +
+		"{ who: c" + pad + " } hitcount:          1  hitcount (%):  20.00  hitcount: ######                size (%):  99.70  size: ####################  size:        997\n"
+	if _, got, _ = strings.Cut(got, "#\n\n"); !strings.HasPrefix(got, want) {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+	var o struct {
+		Entries []struct{ Vals map[string]uint64 }
+	}
+	text := g.AppendJSON(nil, nil, -1)
+	if err := json.Unmarshal(text, &o); err != nil || len(o.Entries) != 3 || o.Entries[2].Vals["size"] != 997 || len(o.Entries[2].Vals) != 2 || strings.Count(string(text), `"size":`) != 3 {
+		t.Errorf("%v: %s", err, text)
+	}
+
+	// Sums may wrap around.
+	for _, c := range []struct {
+		v, all, part uint64
+		ok           bool
+	}{
+		{0, 0, 0, true}, {1, 0, 0, false}, {1, 3, 3333, true}, {3, 3, 10000, true}, {1 << 63, 1<<64 - 1, 5000, true}, {1 << 63, 5, 0, false}, {7, 3, 10000, true},
+	} {
+		if part, ok := hundredths(c.v, c.all); part != c.part || ok != c.ok {
+			t.Errorf("%d of %d: %d, %v", c.v, c.all, part, ok)
+		}
 	}
 }

@@ -40,7 +40,7 @@ type HistSpec struct {
 
 type histField struct {
 	name    string
-	mod     string // hex, sym, sym-offset, log2, buckets, execname; "" is none
+	mod     string // hex, sym, sym-offset, log2, buckets, execname; of values hex, percent, graph; "" is none
 	buckets uint64 // of buckets
 }
 
@@ -62,7 +62,9 @@ func (e *HistError) Error() string { return e.Text + ": " + e.About }
 // what follows hist: in a trigger of the kernel; "keys=" may be left out. A
 // KEY is the name of a fetched value, or common_pid, common_cpu, common_comm,
 // common_timestamp, common_stacktrace, with one of the modifiers .hex .sym .sym-offset .log2
-// .buckets=N, and common_pid.execname.
+// .buckets=N, and common_pid.execname. A VAL is the name of a value, or hitcount,
+// with .hex, .percent (of the sum over all entries) or .graph (a bar, up to the
+// largest of all entries).
 func ParseHist(text string) (*HistSpec, error) {
 	h := &HistSpec{size: histSize}
 	text = strings.TrimPrefix(text, "hist:")
@@ -108,15 +110,15 @@ func (h *HistSpec) part(name, list string) error {
 		}
 	case "vals", "values", "val":
 		for _, w := range words {
-			f, err := parseHistField(w)
+			f, err := parseHistVal(w)
 			switch {
 			case err != nil:
 				return err
-			case f.mod != "" && f.mod != "hex":
+			case f.mod != "" && f.mod != "hex" && f.mod != "percent" && f.mod != "graph":
 				return &HistError{"Invalid field modifier", w}
 			case f.name == fieldStack:
 				return &HistError{"A stack is no value", w}
-			case f.name != hitcount:
+			case f.name != hitcount || f.mod != "":
 				h.vals = append(h.vals, f)
 			}
 		}
@@ -143,6 +145,17 @@ func (h *HistSpec) part(name, list string) error {
 		return fmt.Errorf("%s is none of keys, vals, sort, size", name)
 	}
 	return nil
+}
+
+// parseHistVal splits NAME.MODIFIER of a value: percent and graph are a value's
+// only, and may be members of what is a key.
+func parseHistVal(w string) (histField, error) {
+	for _, mod := range []string{"percent", "graph"} {
+		if name, ok := strings.CutSuffix(w, "."+mod); ok && name != "" {
+			return histField{name: name, mod: mod}, nil
+		}
+	}
+	return parseHistField(w)
 }
 
 // parseHistField splits NAME.MODIFIER. A name may hold dots: a member's.
@@ -186,8 +199,11 @@ func (h *HistSpec) Stack() bool {
 // Args are the names of fetched values that the histogram needs.
 func (h *HistSpec) Args() []string {
 	var out []string
-	for _, list := range [...][]histField{h.keys, h.vals} {
+	for i, list := range [...][]histField{h.keys, h.vals} {
 		for _, f := range list {
+			if i == 1 && f.name == hitcount {
+				continue
+			}
 			if !slices.Contains(commonFields, f.name) && !slices.Contains(out, f.name) {
 				out = append(out, f.name)
 			}

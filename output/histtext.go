@@ -1,7 +1,10 @@
 package output
 
 import (
+	"math"
+	"slices"
 	"strconv"
+	"strings"
 
 	"kprobe/fetch"
 	"kprobe/probe"
@@ -151,17 +154,12 @@ func (g *Histograms) AppendText(dst []byte, stats []probe.Stats) []byte {
 		dst = append(append(append(dst, h.event.Group...), '/'), h.event.Name...)
 		dst = append(append(dst, "\n# trigger info: "...), h.spec.String()...)
 		dst = append(dst, " [active]\n#\n\n"...)
+		ranges := h.ranges()
 		for _, e := range h.sorted() {
 			dst = append(append(dst, e.shown...), " hitcount: "...)
 			dst = appendPadded(dst, e.count, histNumber, ' ')
 			for j, sum := range e.sums {
-				f := h.spec.vals[j]
-				dst = append(append(append(dst, ' ', ' '), f.name...), ':', ' ')
-				if f.mod == "hex" {
-					dst = appendRight(dst, strconv.FormatUint(sum, 16), histNumber)
-				} else {
-					dst = appendPadded(dst, sum, histNumber, ' ')
-				}
+				dst = appendHistVal(append(dst, ' ', ' '), &h.spec.vals[j], sum, ranges[j])
 			}
 			dst = append(dst, '\n')
 		}
@@ -171,6 +169,63 @@ func (g *Histograms) AppendText(dst []byte, stats []probe.Stats) []byte {
 		dst = append(dst, '\n')
 	}
 	return dst
+}
+
+// histRange is what the kernel calls hist_val_stat: of a value, the sum and the
+// largest over all entries.
+type histRange struct{ total, max uint64 }
+
+// ranges gives the ranges of the values.
+func (h *hist) ranges() []histRange {
+	out := make([]histRange, len(h.spec.vals))
+	for _, e := range h.entries {
+		for j, sum := range e.sums {
+			out[j].total += sum
+			out[j].max = max(out[j].max, sum)
+		}
+	}
+	return out
+}
+
+// histBar is the width of a bar.
+const histBar = 20
+
+// appendHistVal appends "NAME: VALUE" as the kernel's hist_trigger_print_val.
+func appendHistVal(dst []byte, f *histField, sum uint64, r histRange) []byte {
+	dst = append(dst, f.name...)
+	switch f.mod {
+	case "percent":
+		part, ok := hundredths(sum, r.total)
+		if !ok {
+			return append(dst, " (%):[ERROR]"...)
+		}
+		dst = appendPadded(append(dst, " (%): "...), part/100, 3, ' ')
+		return appendPadded(append(dst, '.'), part%100, 2, '0')
+	case "graph":
+		dst = append(dst, ':', ' ')
+		part, ok := hundredths(sum, r.max)
+		if !ok {
+			return appendRight(dst, "[ERROR]", histBar)
+		}
+		return appendLeft(dst, strings.Repeat("#", int(part)*histBar/10000), histBar)
+	case "hex":
+		return appendRight(append(dst, ':', ' '), strconv.FormatUint(sum, 16), histNumber)
+	}
+	return appendPadded(append(dst, ':', ' '), sum, histNumber, ' ')
+}
+
+// hundredths gives how many hundredths of a per cent v is of all, as the
+// kernel's __get_percentage; all may have wrapped around to less than v.
+func hundredths(v, all uint64) (part uint64, ok bool) {
+	if v >= math.MaxUint64/10000 {
+		all /= 10000
+	} else {
+		v *= 10000
+	}
+	if all == 0 {
+		return 0, v == 0
+	}
+	return min(v/all, 10000), true
 }
 
 // AppendJSON appends one object for each histogram. seconds is when, since the
@@ -197,11 +252,16 @@ func (g *Histograms) AppendJSON(dst []byte, stats []probe.Stats, seconds float64
 			dst = appendCount(append(dst, `,"hitcount":`...), e.count)
 			if len(e.sums) > 0 {
 				dst = append(dst, `,"vals":{`...)
+				n := 0
 				for j, sum := range e.sums {
-					if j > 0 {
+					name := h.spec.vals[j].name
+					if slices.ContainsFunc(h.spec.vals[:j], func(f histField) bool { return f.name == name }) {
+						continue // in another form
+					}
+					if n++; n > 1 {
 						dst = append(dst, ',')
 					}
-					dst = appendCount(append(appendString(dst, h.spec.vals[j].name), ':'), sum)
+					dst = appendCount(append(appendString(dst, name), ':'), sum)
 				}
 				dst = append(dst, '}')
 			}
