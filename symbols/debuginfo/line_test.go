@@ -1,8 +1,11 @@
 package debuginfo
 
 import (
+	"encoding/binary"
 	"slices"
 	"testing"
+
+	"kprobe/internal/fixture"
 )
 
 // lineProgram is a header and a program: file 1 is a.c, line base -5, range
@@ -205,6 +208,30 @@ func TestLinesCutShort(t *testing.T) {
 	} {
 		if lt := (lineProgram{}).table(t, b); lt != nil {
 			t.Errorf("%s: %+v", name, lt)
+		}
+	}
+}
+
+// TestLineTableOfNothing: entries that take no room are no files, however many of
+// them a header names.
+func TestLineTableOfNothing(t *testing.T) {
+	sec := sectionsOf(t, fixture.Build(t, "dwarf_vars.c", "-gdwarf-5", "-O2"))
+	le := binary.LittleEndian
+	for _, f := range []form{formFlagPresent, formImplicitConst} {
+		table := []byte{255}
+		for range 255 {
+			table = append(table, lnctPath, byte(f))
+		}
+		table = append(table, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01)
+		head := append([]byte{1, 1, 1, 0xfb, 14, 13, 0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1}, table...)
+		head = append(head, table...)
+		body := append(le.AppendUint16(nil, 5), 8, 0)
+		body = append(le.AppendUint32(body, uint32(len(head))), head...)
+		sec.Line = append(le.AppendUint32(nil, uint32(len(body))), body...)
+		for _, u := range New(sec, Options{}).Units() {
+			if files := u.Files(); len(files) > 1 {
+				t.Errorf("form %#x: %d files", f, len(files))
+			}
 		}
 	}
 }

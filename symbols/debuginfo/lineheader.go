@@ -124,7 +124,7 @@ func (h *lineHeader) readNames5(u *Unit, r *buf, d64 bool) {
 		var out []string
 		for i := uint64(0); i < n && !r.bad && len(out) < maxFiles && len(cols) > 0; i++ {
 			var name string
-			dir := uint64(0)
+			dir, before := uint64(0), r.at
 			for _, c := range cols {
 				v, b := r.value(c.form, fm, 0)
 				switch c.kind {
@@ -133,6 +133,9 @@ func (h *lineHeader) readNames5(u *Unit, r *buf, d64 bool) {
 				case lnctDir:
 					dir = v
 				}
+			}
+			if r.at == before {
+				return out // of what takes no room any number could be there
 			}
 			switch {
 			case dirs != nil:
