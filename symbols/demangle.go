@@ -35,7 +35,7 @@ func isMangled(name string) bool {
 }
 
 // nameForms gives the readable forms under which a mangled name is found,
-// blanks taken out: whole; without parameters; without template arguments
+// blanks taken out: whole, which is the first; without parameters; without template arguments
 // too; each without ABI tags. The suffix of a clone (".cold") stays in all of
 // them. nil when the name can't be demangled.
 func nameForms(name string) []string {

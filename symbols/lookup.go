@@ -160,8 +160,8 @@ func (f *File) lookupReadable(name string) []Symbol {
 	if len(words) > 0 {
 		longest = words[0]
 	}
-	var out []Symbol
-	seen := map[string]bool{}
+	var out, whole []Symbol
+	seen := map[string]readableMatch{}
 	for _, t := range f.tables().list {
 		hits := t.holding(longest)
 		if len(hits) == 0 {
@@ -179,16 +179,38 @@ func (f *File) lookupReadable(name string) []Symbol {
 			base, _, _ := strings.Cut(raw, "@")
 			match, known := seen[base]
 			if !known {
-				match = slices.Contains(nameForms(base), want)
+				switch slices.Index(nameForms(base), want) {
+				case -1:
+				case 0:
+					match = matchesWhole
+				default:
+					match = matches
+				}
 				seen[base] = match
 			}
-			if match {
+			switch match {
+			case matchesWhole:
+				whole = append(whole, f.symbol(t, s))
+				fallthrough
+			case matches:
 				out = append(out, f.symbol(t, s))
 			}
 		}
 	}
+	if whole != nil { // f() is that, and not f[abi:cxx11]() too
+		out = whole
+	}
 	return orderSymbols(out)
 }
+
+// readableMatch says how a wanted name is one of a symbol's readable forms.
+type readableMatch uint8
+
+const (
+	_ readableMatch = iota // it is none
+	matches
+	matchesWhole
+)
 
 func holdsAll(s string, words []string) bool {
 	for _, w := range words {

@@ -77,6 +77,7 @@ func TestPlaceNamesDistinct(t *testing.T) {
 	}
 	a := write("a.cc", "static __attribute__((noinline)) int twin(int n) { asm(\"\"); return n + 1; }\nint other(int);\n"+
 		"struct B { virtual ~B(); }; struct D : virtual B { int x; D(int); ~D(); }; B::~B() {} D::D(int n) : x(n) {} D::~D() {}\n"+
+		"int name() asm(\"_Z4namev\"); int name() { return 1; }\nint tagged() asm(\"_Z4nameB2v2v\"); int tagged() { return 2; }\n"+
 		"int main(int c, char **) { D d(c); return twin(c) + other(c); }\n")
 	b := write("b.cc", "static __attribute__((noinline)) int twin(int n) { asm(\"\"); return n + 2; }\nint other(int n) { return twin(n); }\n")
 	prog := filepath.Join(dir, "prog")
@@ -95,11 +96,20 @@ func TestPlaceNamesDistinct(t *testing.T) {
 	}
 	for name, symbol := range map[string]string{
 		"twin(int)@a.cc": "_ZL4twini", "twin(int)@b.cc": "_ZL4twini", "other(int)": "_Z5otheri",
+		"name()": "_Z4namev", "name[abi:v2]()": "_Z4nameB2v2v",
 		"_ZN1DC1Ei": "_ZN1DC1Ei", "_ZN1DC2Ei": "_ZN1DC2Ei",
 	} {
 		if got[name] != symbol {
 			t.Errorf("%s is %q, want %s: %q", name, got[name], symbol, got)
 		}
+	}
+	for _, name := range []string{"name()", "name[abi:v2]()"} {
+		if sites, err := s.Resolve(Place{Symbol: name}); err != nil || len(sites) != 1 {
+			t.Errorf("%s: %+v, %v", name, sites, err)
+		}
+	}
+	if _, err := s.Resolve(Place{Symbol: "name"}); !errors.Is(err, ErrAmbiguous) {
+		t.Errorf("name: %v", err)
 	}
 	// A name that can't be written is not taken.
 	names = f.PlaceNames(false, func(p Place) bool { return !strings.Contains(p.Symbol, "(") })
