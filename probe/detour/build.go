@@ -61,6 +61,20 @@ func build(base uint64, p *Params, probes []Probe, before, tail func(c *asm.Code
 	if before == nil {
 		copyAt = b.Here()
 	}
+	d, err := b.leave(copyAt, tail)
+	if err != nil {
+		return nil, err
+	}
+	if noRoom != nil {
+		off, _ := b.Offset(*noRoom)
+		d.NoRoom = base + uint64(off)
+	}
+	return d, nil
+}
+
+// leave ends the detour with what tail emits, with the program's registers. The
+// displaced instructions are at copyAt.
+func (b *builder) leave(copyAt uint64, tail func(c *asm.Code) error) (*Detour, error) {
 	b.frame.outside(b.Code)
 	if err := tail(b.Code); err != nil {
 		return nil, err
@@ -70,10 +84,6 @@ func build(base uint64, p *Params, probes []Probe, before, tail func(c *asm.Code
 		return nil, err
 	}
 	d.Copy = copyAt
-	if noRoom != nil {
-		off, _ := b.Offset(*noRoom)
-		d.NoRoom = base + uint64(off)
-	}
 	return d, nil
 }
 

@@ -48,17 +48,7 @@ func BuildEnter(base uint64, p *Params, entries []Probe, probe Probe, k Calls, t
 	b.probe, b.prog = &probe, probe.Program
 	(&calling{returning{b: b}, k, own}).enter()
 	b.frame.restore()
-	copyAt := b.Here()
-	b.frame.outside(b.Code)
-	if err := tail(b.Code); err != nil {
-		return nil, err
-	}
-	d, err := b.finish()
-	if err != nil {
-		return nil, err
-	}
-	d.Copy = copyAt
-	return d, nil
+	return b.leave(b.Here(), tail)
 }
 
 // BuildLeave makes the detour of a return instruction that takes pop bytes off
@@ -84,17 +74,7 @@ func BuildLeave(base uint64, p *Params, probe Probe, k Calls, pop uint16, tail f
 		return nil, err
 	}
 	(&calling{returning{b: b}, k, 0}).leave(&probe, pop, found)
-	copyAt := b.Here()
-	b.frame.outside(b.Code)
-	if err := tail(b.Code); err != nil {
-		return nil, err
-	}
-	d, err := b.finish()
-	if err != nil {
-		return nil, err
-	}
-	d.Copy = copyAt
-	return d, nil
+	return b.leave(b.Here(), tail)
 }
 
 func (k Calls) check() error {

@@ -72,22 +72,12 @@ func TestLeaveValues(t *testing.T) {
 	const n = 500
 	for _, count := range []int{1, 3, 200} {
 		g := newTarget(t, 1<<20)
-		const text = "r f v=$retval a=$arg1 s=+0($arg2):string sp=$stack ip=%ip e=+0($arg1):u64 t=$time if a < 300"
-		k := g.exits(5, text, count, hooked)
-		prog := g.program(text)
+		k := g.exits(5, returnValues, count, hooked)
+		prog := g.program(returnValues)
 		var vals []fetch.Value
 		i := uint64(0)
 		g.run("plain", 1, n, func(r *ring.Record) error {
-			var err error
-			data := r.Data[:len(r.Data)-ReturnTail]
-			ra := binary.LittleEndian.Uint64(r.Data[len(data):])
-			if vals, err = prog.Decode(data, vals); err != nil {
-				t.Fatal(err)
-			}
-			if r.ID != 5 || vals[0].Int != i+1 || vals[1].Int != i || string(vals[2].Bytes) != "hello, world" ||
-				vals[3].Int&15 != 0 || vals[4].Int != ra || ra == 0 || !vals[5].Fault {
-				t.Errorf("return %d: %+v to %#x", i, vals, ra)
-			}
+			vals = checkReturn(t, prog, r, i, vals)
 			i++
 			return nil
 		})
@@ -154,10 +144,21 @@ func TestEnterWithEntries(t *testing.T) {
 	}
 }
 
-// recursing calls itself as often as its argument says.
+// recursing calls itself as often as its argument says, and shallow as often as
+// the argument's low four bits say; both return 2 more for each call.
 func recursing(c *asm.Code, self asm.Label, leave leaver) {
-	out := c.NewLabel()
 	c.Test(asm.W64, asm.DI, asm.DI)
+	recurse(c, self, leave)
+}
+
+func shallow(c *asm.Code, self asm.Label, leave leaver) {
+	c.TestImm(asm.W32, asm.DI, 15)
+	recurse(c, self, leave)
+}
+
+// recurse calls itself with one less, unless the flags say zero.
+func recurse(c *asm.Code, self asm.Label, leave leaver) {
+	out := c.NewLabel()
 	c.Jcc(asm.E, out)
 	c.OpImm(asm.Sub, asm.W64, asm.DI, 1)
 	c.OpImm(asm.Sub, asm.W64, asm.SP, 8)
@@ -231,18 +232,7 @@ func TestLeaveThreads(t *testing.T) {
 				const threads, n = 8, 3000
 				g := newTarget(t, 16<<20)
 				const text = "r f v=$retval a=$arg1"
-				k := g.exits(4, text, count, func(c *asm.Code, self asm.Label, leave leaver) {
-					out := c.NewLabel() // as recursing, in the low four bits
-					c.TestImm(asm.W32, asm.DI, 15)
-					c.Jcc(asm.E, out)
-					c.OpImm(asm.Sub, asm.W64, asm.DI, 1)
-					c.OpImm(asm.Sub, asm.W64, asm.SP, 8)
-					c.Call(self)
-					c.OpImm(asm.Add, asm.W64, asm.SP, 8)
-					c.OpImm(asm.Add, asm.W64, asm.AX, 2)
-					c.Bind(out)
-					leave()
-				})
+				k := g.exits(4, text, count, shallow)
 				prog := g.program(text)
 				var vals []fetch.Value
 				var got uint64

@@ -20,28 +20,39 @@ func callsHook(c *asm.Code, _ asm.Label) {
 	c.Ret()
 }
 
+// returnValues is what checkReturn looks at, of a function that returns one more
+// than its argument, and of whose calls those from 300 on are filtered out.
+const returnValues = "r f v=$retval a=$arg1 s=+0($arg2):string sp=$stack ip=%ip e=+0($arg1):u64 t=$time if a < 300"
+
+// checkReturn decodes the record of return i of probe 5, into vals.
+func checkReturn(t *testing.T, prog *fetch.Program, r *ring.Record, i uint64, vals []fetch.Value) []fetch.Value {
+	t.Helper()
+	data := r.Data[:len(r.Data)-ReturnTail]
+	ra := binary.LittleEndian.Uint64(r.Data[len(data):])
+	vals, err := prog.Decode(data, vals)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.ID != 5 || vals[0].Int != i+1 || vals[1].Int != i || string(vals[2].Bytes) != "hello, world" ||
+		vals[3].Int&15 != 0 || vals[4].Int != ra || ra == 0 || !vals[5].Fault {
+		t.Errorf("return %d: %+v to %#x", i, vals, ra)
+	}
+	return vals
+}
+
 func TestReturnValues(t *testing.T) {
 	const n = 500
 	g := newTarget(t, ring.MinRingSize)
 	var code *Return
-	prog := g.program("r f v=$retval a=$arg1 s=+0($arg2):string sp=$stack ip=%ip e=+0($arg1):u64 t=$time if a < 300")
-	g.function(callsHook, g.returns(5, "r f v=$retval a=$arg1 s=+0($arg2):string sp=$stack ip=%ip e=+0($arg1):u64 t=$time if a < 300", 3,
+	prog := g.program(returnValues)
+	g.function(callsHook, g.returns(5, returnValues, 3,
 		func(r *Return, p Pool) { code = r }))
 	var vals []fetch.Value
 	i := uint64(0)
 	times := TimeSlots(prog)
 	g.run("plain", 1, n, func(r *ring.Record) error {
-		var err error
-		data := r.Data[:len(r.Data)-ReturnTail]
-		ra := binary.LittleEndian.Uint64(r.Data[len(data):])
-		if vals, err = prog.Decode(data, vals); err != nil {
-			t.Fatal(err)
-		}
-		if r.ID != 5 || vals[0].Int != i+1 || vals[1].Int != i || string(vals[2].Bytes) != "hello, world" ||
-			vals[3].Int&15 != 0 || vals[4].Int != ra || ra == 0 || !vals[5].Fault {
-			t.Errorf("return %d: %+v to %#x", i, vals, ra)
-		}
-		if len(times) != 1 || binary.LittleEndian.Uint64(data[times[0]:]) != r.TSC {
+		vals = checkReturn(t, prog, r, i, vals)
+		if len(times) != 1 || binary.LittleEndian.Uint64(r.Data[times[0]:]) != r.TSC {
 			t.Errorf("time at %v isn't the record's", times)
 		}
 		i++
@@ -66,18 +77,7 @@ func TestReturnMissed(t *testing.T) {
 	const n = 64
 	for _, instances := range []int{1, 5, 8, 33} {
 		g := newTarget(t, ring.MinRingSize)
-		deep := func(c *asm.Code, self asm.Label) { // f(i) calls itself i times, returns 2*i
-			out := c.NewLabel()
-			c.Test(asm.W64, asm.DI, asm.DI)
-			c.JccShort(asm.E, out)
-			c.OpImm(asm.Sub, asm.W64, asm.DI, 1)
-			c.OpImm(asm.Sub, asm.W64, asm.SP, 8)
-			c.Call(self)
-			c.OpImm(asm.Add, asm.W64, asm.SP, 8)
-			c.OpImm(asm.Add, asm.W64, asm.AX, 2)
-			c.Bind(out)
-			c.Ret()
-		}
+		deep := func(c *asm.Code, self asm.Label) { recursing(c, self, c.Ret) }
 		g.function(deep, g.returns(6, "r f v=$retval", instances, nil))
 		var hits uint64
 		sums := g.run("plain", 1, n, func(*ring.Record) error { hits++; return nil })

@@ -209,17 +209,8 @@ func TestThreads(t *testing.T) {
 			g.function(leaf, plain(probe(1, "p f a=%di s=+0(%si):string"), probe(2, "p f a=%di if a < 1000"), count))
 			progs[4] = g.program("r f v=$retval")
 			g.function(func(c *asm.Code, self asm.Label) {
-				out := c.NewLabel() // f(i) = i & 15 calls deep, returns i + that
 				c.OpImm(asm.Add, asm.W64, asm.AX, 100)
-				c.TestImm(asm.W32, asm.DI, 15)
-				c.JccShort(asm.E, out)
-				c.OpImm(asm.Sub, asm.W64, asm.DI, 1)
-				c.OpImm(asm.Sub, asm.W64, asm.SP, 8)
-				c.Call(self)
-				c.OpImm(asm.Add, asm.W64, asm.SP, 8)
-				c.OpImm(asm.Add, asm.W64, asm.AX, 2)
-				c.Bind(out)
-				c.Ret()
+				shallow(c, self, c.Ret) // f(i) = i & 15 calls deep, returns i + that
 			}, g.returns(4, "r f v=$retval", threads*16, nil))
 			var vals []fetch.Value
 			got := map[uint32]uint64{}
