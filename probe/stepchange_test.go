@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestSignalsWhileProbesChange sends signals to threads that hit breakpoints, of
-// which those that stand in a copy are stepped out of it, while jumps are written
+// TestSignalsWhileProbesChange sends signals to threads that hit breakpoints and
+// are stepped out of the copies, while jumps are written
 // over the same instructions and taken out: wherever a step has led a thread, the
 // program counts right.
 func TestSignalsWhileProbesChange(t *testing.T) {
@@ -45,7 +45,7 @@ func TestSignalsWhileProbesChange(t *testing.T) {
 			fn  string
 			off uint64
 		}{{"f0", 1}, {"f0", 2}, {"f2", 2}, {"f5", 1}} {
-			inner = append(inner, &Kprobe{Symbol: at.fn, Offset: at.off, PreHandler: see})
+			inner = append(inner, &Kprobe{Symbol: at.fn, Offset: at.off, PreHandler: see, PostHandler: func(*Kprobe, *Regs) {}})
 		}
 		for _, f := range []string{"f0", "f2", "f5"} {
 			outer = append(outer, &Kprobe{Symbol: f})
