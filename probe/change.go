@@ -113,6 +113,11 @@ func (tg *target) exchange(ctx context.Context, old *outgoing, add []want, fresh
 		tg.placed[p] = true
 		p.ev.places.Add(1)
 	}
+	for _, x := range before {
+		if x.p.goABI && x.plan.byExits != nil && x.p.byExits == nil && !drop[x.p] {
+			tg.adoptCalls(x.p, x.plan.byExits)
+		}
+	}
 	tg.retire(old, drop)
 	for _, w := range rest {
 		if w.p != nil && w.kind != wantExit && w.p.why != "" {

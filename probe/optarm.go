@@ -337,25 +337,38 @@ func (tg *target) retirePatch(p *patch, failed bool) {
 
 // unoptimize takes a jump out and makes its probes breakpoints. The target is
 // stopped between the two, so that no hit is missed.
+//
+// All jumps of a Go function's return probe go together: breakpoints at its exits
+// know only calls that a breakpoint at its entry has seen.
 func (tg *target) unoptimize(ctx context.Context, p *patch) error {
+	list, goes := tg.withGo(p)
 	var ws []want
-	for _, w := range p.wants {
-		code, inst, err := tg.prove(w.at)
-		if err != nil {
-			return err
+	for _, p := range list {
+		for _, w := range p.wants {
+			code, inst, err := tg.prove(w.at)
+			if err != nil {
+				return err
+			}
+			w.code, w.inst, w.counted = code, inst, true
+			if w.kind == wantExit && !w.p.goABI {
+				w.kind, w.to = wantRedirect, p.leavesAt(w.at.Addr)
+			}
+			ws = append(ws, w)
 		}
-		w.code, w.inst, w.counted = code, inst, true
-		if w.kind == wantExit {
-			w.kind, w.to = wantRedirect, p.leavesAt(w.at.Addr)
-		}
-		ws = append(ws, w)
 	}
 	err := tg.layTraps(ctx, ws, func(fresh []*site) error {
 		err := tg.proc.WithStopped(ctx, func([]*tracee.Thread) error {
-			if err := tg.restorePatch(p); err != nil {
+			if err := tg.restorePatches(list); err != nil {
 				return err
 			}
-			return tg.writeAll(fresh)
+			if err := tg.writeAll(fresh); err != nil {
+				return err
+			}
+			for _, x := range goes {
+				tg.adoptCalls(x, x.byExits)
+				x.giveUpExits()
+			}
+			return nil
 		})
 		var late *tracee.NotStoppedError
 		if errors.As(err, &late) {
@@ -366,10 +379,12 @@ func (tg *target) unoptimize(ctx context.Context, p *patch) error {
 	if err != nil {
 		return err
 	}
-	for _, w := range p.wants {
-		w.p.why = "another probe is under where its jump would be"
-		if w.kind != wantExit {
-			w.p.tactic = plan.Breakpoint
+	for _, p := range list {
+		for _, w := range p.wants {
+			w.p.why = "another probe is under where its jump would be"
+			if w.kind != wantExit {
+				w.p.tactic = plan.Breakpoint
+			}
 		}
 	}
 	return nil

@@ -80,6 +80,10 @@ func (tg *target) followReturn(w want) string {
 		return w.p.trapped
 	}
 	w.p.judged = true
+	if w.p.goABI {
+		w.p.byExits, w.p.trapped = tg.followGo(w)
+		return w.p.trapped
+	}
 	w.p.trapped = tg.followable(w)
 	w.p.landable = w.p.trapped == ""
 	if tg.leavable(w) != "" {
@@ -111,8 +115,16 @@ func (l *exitProbe) cheap(w want) bool {
 }
 
 // giveUpExits makes the probe a breakpoint; when it is planned again it is judged
-// anew.
-func (p *placed) giveUpExits() { p.byExits, p.judged, p.tactic = nil, false, plan.Breakpoint }
+// anew. One of a Go function stays what it is: the calls that are under way are
+// followed so.
+func (p *placed) giveUpExits() {
+	p.byExits, p.judged, p.tactic = nil, p.goABI, plan.Breakpoint
+	if p.goABI {
+		if p.trapped = p.why; p.trapped == "" {
+			p.trapped = "a jump at its entry or at one of its exits could not be placed"
+		}
+	}
+}
 
 // maxShared is how many probes may look for their calls at one return.
 const maxShared = 16
@@ -363,8 +375,9 @@ func once(ws []want) []want {
 // enterStage and leaveStage build the code of the two sides as stages. The last
 // of ws is the return probe, the others are entry probes.
 func (o *optimizer) enterStage(st *stage, ws []want, tail tailFunc) ([]byte, error) {
-	ps, x := probesOf(ws), ws[len(ws)-1].p.byExits
-	d, err := detour.BuildEnter(uint64(st.base), &o.params, ps[:len(ps)-1], ps[len(ps)-1], x.calls, tail)
+	last := ws[len(ws)-1]
+	ps, x, params := probesOf(ws), last.p.byExits, o.goParams(last)
+	d, err := detour.BuildEnter(uint64(st.base), &params, ps[:len(ps)-1], ps[len(ps)-1], x.calls, tail)
 	if err != nil {
 		return nil, err
 	}
@@ -373,7 +386,8 @@ func (o *optimizer) enterStage(st *stage, ws []want, tail tailFunc) ([]byte, err
 }
 
 func (o *optimizer) leaveStage(st *stage, w want, tail tailFunc) ([]byte, error) {
-	d, err := detour.BuildLeave(uint64(st.base), &o.params, probesOf([]want{w})[0], w.p.byExits.calls, w.pop, tail)
+	params := o.goParams(w)
+	d, err := detour.BuildLeave(uint64(st.base), &params, probesOf([]want{w})[0], w.p.byExits.calls, w.pop, tail)
 	if err != nil {
 		return nil, err
 	}

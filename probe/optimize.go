@@ -42,9 +42,23 @@ func (tg *target) optimize(ctx context.Context, ws []want) (rest []want, patches
 	if tg.s.opts.NoOptimize || tg.borrowed {
 		return ws, nil, nil
 	}
+	for {
+		goes := tg.goCalls(ws)
+		rest, patches, err = tg.optimizeOnce(ctx, ws)
+		if err != nil || !slices.ContainsFunc(goes, func(p *placed) bool { return p.byExits == nil }) {
+			return rest, patches, err
+		}
+		// One is for breakpoints, where there were to be jumps.
+	}
+}
+
+func (tg *target) optimizeOnce(ctx context.Context, ws []want) (rest []want, patches []*patch, err error) {
 	busy := map[symbols.Addr]bool{}
 	var returns []*placed
 	for _, w := range ws {
+		if w.jumps() {
+			continue
+		}
 		if w.kind == wantReturn && tg.followReturn(w) == "" {
 			returns = append(returns, w.p)
 		} else if w.kind != wantEntry && (w.kind != wantLeave || w.conditional) || w.kind == wantEntry && w.p.user.handles() {
@@ -53,6 +67,9 @@ func (tg *target) optimize(ctx context.Context, ws []want) (rest []want, patches
 	}
 	groups := map[*function][]want{}
 	for _, w := range ws {
+		if w.jumps() {
+			continue // addExits adds it
+		}
 		why := tg.unoptimizable(w, busy)
 		var f *function
 		if why == "" {

@@ -83,11 +83,13 @@ func (tg *target) reclaimReturns() error {
 				return errLate
 			}
 			busy, leaving := map[*followed]bool{}, map[*exitProbe]bool{}
+			var sps []uint64
 			for _, t := range stopped {
 				regs, err := t.Regs()
 				if err != nil {
 					return errLate
 				}
+				sps = append(sps, regs.Rsp)
 				if st := tg.patches.stageAt(symbols.Addr(regs.Rip)); st != nil {
 					busy[st.returns], leaving[st.exits] = true, true
 				}
@@ -101,7 +103,7 @@ func (tg *target) reclaimReturns() error {
 			}
 			for _, l := range tg.exitProbes {
 				if !leaving[l] {
-					if err := tg.reclaimCalls(l); err != nil {
+					if err := tg.reclaimCalls(l, sps); err != nil {
 						return err
 					}
 				}
@@ -164,9 +166,37 @@ func (tg *target) abandoned(f *followed, in detour.Instance) bool {
 	return false
 }
 
+// underWay reports whether a call may still come to an exit, as its slot says. sps
+// are the stack pointers of all threads.
+func (tg *target) underWay(l *exitProbe, in detour.Instance, sps []uint64) bool {
+	slot := in.Slot
+	if l.calls.Go {
+		g, distance := detour.GoCall(slot)
+		lo, hi, sp, err := detour.GoStack(tg.proc, g)
+		if err != nil || distance > hi-lo {
+			return false
+		}
+		for _, x := range sps {
+			if x >= lo && x < hi {
+				sp = x
+			}
+		}
+		// What a panic has left lies below the stack pointer, or the goroutine
+		// has ended, and its stack pointer is where it began.
+		if slot = hi - distance; sp >= lo && sp <= hi && slot < sp {
+			return false
+		}
+	} else if in.TID != 0 && tg.proc.Thread(tg.tap.numbers.outside(in.TID)) == nil {
+		return false
+	}
+	var word [8]byte
+	_, err := tg.proc.ReadMemory(word[:], symbols.Addr(slot))
+	return err == nil && le64(word[:]) == in.Return
+}
+
 // reclaimCalls gives places of calls back that the look before found abandoned,
 // too: whose thread is gone, or whose slot the program has used anew.
-func (tg *target) reclaimCalls(l *exitProbe) error {
+func (tg *target) reclaimCalls(l *exitProbe, sps []uint64) error {
 	mem := make([]byte, l.calls.Size())
 	at := symbols.Addr(l.calls.Addr)
 	if _, err := tg.proc.ReadMemory(mem, at); err != nil {
@@ -175,9 +205,7 @@ func (tg *target) reclaimCalls(l *exitProbe) error {
 	found := map[int]detour.Instance{}
 	freed := false
 	for _, in := range l.calls.Used(mem) {
-		var word [8]byte
-		_, err := tg.proc.ReadMemory(word[:], symbols.Addr(in.Slot))
-		if err == nil && le64(word[:]) == in.Return && (in.TID == 0 || tg.proc.Thread(tg.tap.numbers.outside(in.TID)) != nil) {
+		if tg.underWay(l, in, sps) {
 			continue
 		}
 		if was, ok := l.suspects[in.Number]; ok && was == in {

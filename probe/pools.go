@@ -76,6 +76,7 @@ func (tg *target) layPools(ctx context.Context, ps []*placed) error {
 			if p.byExits.calls, err = detour.NewCalls(uint64(at)+callsAt[i], p.prog, p.pool.max, stack); err != nil {
 				return err
 			}
+			p.byExits.calls.Go = p.goABI
 			tg.exitProbes = append(tg.exitProbes, p.byExits)
 		}
 		if poolAt[i] == 0 {

@@ -37,6 +37,9 @@ type Calls struct {
 	Shift uint8  // log2 of a row's size
 	// MainStack is where the main thread's stack ends, 0: not known.
 	MainStack uint64
+	// Go says that calls are known by GoKey in the place of their slots: stacks
+	// are copied when they grow. Rows are the tracer's to free only.
+	Go bool
 }
 
 const (
@@ -76,6 +79,11 @@ func (k Calls) Used(mem []byte) []Instance {
 		}
 	}
 	return used
+}
+
+// Entry is what the entry has left in a row, from the memory.
+func (k Calls) Entry(mem []byte, row int) []byte {
+	return mem[k.offset(row)+callEntry : k.offset(row+1)]
 }
 
 // Free gives a row back in a copy of the memory that goes back to the target

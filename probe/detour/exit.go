@@ -92,8 +92,8 @@ const (
 	entering = 24
 )
 
-// calling emits the two sides of an exit-probed function. DI is the call's slot
-// all the time, CX its row.
+// calling emits the two sides of an exit-probed function. DI is what the call is
+// known by, its slot or its GoKey, all the time, CX its row.
 type calling struct {
 	returning
 	k   Calls
@@ -141,12 +141,12 @@ func (e *calling) drop() {
 // enter notes a call, or counts it as missed. It runs in the frame.
 func (e *calling) enter() {
 	b := e.b
-	done, taken, again, look := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
+	done, taken, again, look, missed := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
 	b.MovAbs(asm.AX, b.p.Flags+4*uint64(b.probe.ID))
 	b.TestMemImm(asm.W8, asm.At(asm.AX, 0), ring.FlagEnabled)
 	b.Jcc(asm.E, done)
 	b.StoreImm(asm.W64, e.temp(retried), 0)
-	b.Lea(asm.DI, b.frame.above(0))
+	e.key(missed)
 
 	b.Bind(again)
 	e.hash()
@@ -160,16 +160,24 @@ func (e *calling) enter() {
 	b.Bind(taken)
 	b.Load(asm.W64, asm.AX, b.frame.above(0))
 	b.Store(asm.W64, asm.At(asm.CX, callReturn), asm.AX)
-	e.behind()
-	b.Store(asm.W64, asm.At(asm.CX, callReal), asm.AX)
-	b.tid()
-	b.Store(asm.W32, asm.At(asm.CX, callTID), asm.AX)
+	if e.k.Go {
+		b.Store(asm.W64, asm.At(asm.CX, callReal), asm.AX)
+		b.StoreImm(asm.W32, asm.At(asm.CX, callTID), 1)
+	} else {
+		e.behind()
+		b.Store(asm.W64, asm.At(asm.CX, callReal), asm.AX)
+		b.tid()
+		b.Store(asm.W32, asm.At(asm.CX, callTID), asm.AX)
+	}
 	e.capture()
 	b.Bind(done)
 	b.cold = append(b.cold, func() {
 		b.Bind(look)
 		e.takeNext(taken)
-		e.reclaim(again)
+		if !e.k.Go {
+			e.reclaim(again)
+		}
+		b.Bind(missed)
 		b.area()
 		b.count(ring.CounterMissed)
 		b.Jmp(done)
@@ -308,7 +316,7 @@ func (e *calling) leave(probe *Probe, pop uint16, found int) {
 	b, f := e.b, &e.b.frame
 	same, look, out := b.NewLabel(), b.NewLabel(), b.NewLabel()
 	f.save(b.Code)
-	b.Lea(asm.DI, f.above(0))
+	e.key(out)
 	e.hash()
 	b.OpLoad(asm.Cmp, asm.W64, asm.DI, asm.At(asm.CX, callSlot))
 	b.Jcc(asm.NE, look)

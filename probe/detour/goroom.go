@@ -9,6 +9,7 @@ import (
 const (
 	gStackLo = 0
 	gStackHi = 8
+	gSchedSP = 56 // and of where it goes on, behind two guards, panic, defer and m
 )
 
 // lookMore is what must be free below the frame besides it: what is pushed for

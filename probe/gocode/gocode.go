@@ -61,6 +61,7 @@ type Func struct {
 	// In a function that checks its stack: where the body starts and where it
 	// ends, as offsets. Behind it lies what has the stack grown.
 	checked, slow uint64
+	inR14         bool // the check takes the goroutine from r14
 	// In one that doesn't: the entry's and the exits' free registers are free.
 	look bool
 	why  string // why not
@@ -81,7 +82,7 @@ func Of(kind symbols.GoKind, code []byte, start uint64, sweep *insn.Function) *F
 	if g.kind == symbols.GoForeign {
 		return g
 	}
-	if g.checked, g.slow = f.stackCheck(); g.checked != 0 {
+	if g.checked, g.slow, g.inR14 = f.stackCheck(); g.checked != 0 {
 		return g
 	}
 	if g.kind != symbols.GoCompiled {
@@ -109,6 +110,10 @@ func (g *Func) Room(off uint64, exit bool) (r Room, why string) {
 	return None, g.why
 }
 
+// KeepsG reports whether r14 is the goroutine from behind the check of the stack to
+// the function's exits, as in all code of Go's compiler of the register convention.
+func (g *Func) KeepsG() bool { return g.kind == symbols.GoCompiled && g.checked != 0 && g.inR14 }
+
 // Entry is the offset at which a probe of the function's entry stands: 0, or
 // behind the check of the stack.
 func (g *Func) Entry() uint64 { return g.checked }
@@ -129,8 +134,9 @@ func Leaves(sweep *insn.Function, start, size, at uint64) bool {
 
 // stackCheck finds where a function's body starts, behind the check of its
 // stack, and where it ends: at the code that has the stack grown and jumps
-// back to the start. Both are 0 if it doesn't start with a check.
-func (f *function) stackCheck() (checked, slow uint64) {
+// back to the start. Both are 0 if it doesn't start with a check. inR14 says that
+// the check finds the goroutine by r14.
+func (f *function) stackCheck() (checked, slow uint64, inR14 bool) {
 	code := f.code
 	n := 0
 	skip := func(b ...byte) bool {
@@ -161,11 +167,11 @@ func (f *function) stackCheck() (checked, slow uint64) {
 		large = take(4)
 	case skip(0x49, 0x89, 0xe4): // mov r12, rsp; sub r12, imm32; jb
 		if !skip(0x49, 0x81, 0xec) || !take(4) {
-			return 0, 0
+			return 0, 0, false
 		}
 		to, size := jumpTo(code, n, 2)
 		if size == 0 {
-			return 0, 0
+			return 0, 0, false
 		}
 		low = to
 		n += size
@@ -177,15 +183,15 @@ func (f *function) stackCheck() (checked, slow uint64) {
 		rex |= 4 // r12
 	}
 	if !skip(rex, 0x3b, modrm) || !skip(0x10) && !skip(0x18) {
-		return 0, 0
+		return 0, 0, false
 	}
 	to, size := jumpTo(code, n, 6) // jbe
 	if size == 0 || low != 0 && low != to {
-		return 0, 0
+		return 0, 0, false
 	}
 	checked = uint64(n + size)
 	if to <= checked || to >= uint64(len(code)) || !f.sweep.Boundary(f.start+to) || !f.sweep.Boundary(f.start+checked) {
-		return 0, 0
+		return 0, 0, false
 	}
 	// From there a call and a jump back to the start, and no way back into
 	// the body.
@@ -196,14 +202,14 @@ func (f *function) stackCheck() (checked, slow uint64) {
 			continue
 		}
 		if t.To != f.start {
-			return 0, 0
+			return 0, 0, false
 		}
 		back = true
 	}
 	if !back {
-		return 0, 0
+		return 0, 0, false
 	}
-	return checked, to
+	return checked, to, rex&^4 == 0x49
 }
 
 // jumpTo reads a conditional jump forward at n, with that condition: the offset

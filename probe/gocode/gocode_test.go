@@ -87,6 +87,9 @@ func TestChecks(t *testing.T) {
 		if g.Entry() != c.want {
 			t.Errorf("%s: the body starts at %d, want %d", name, g.Entry(), c.want)
 		}
+		if keeps := c.want != 0 && name != "older convention"; g.KeepsG() != keeps || of(t, symbols.GoAssembled, c.code).KeepsG() {
+			t.Errorf("%s: the goroutine is in r14: %v", name, g.KeepsG())
+		}
 		if c.want != 0 && g.slow != c.want+uint64(len(body)) {
 			t.Errorf("%s: the body ends at %d", name, g.slow)
 		}

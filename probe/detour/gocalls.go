@@ -1,0 +1,69 @@
+package detour
+
+import (
+	"encoding/binary"
+
+	"kprobe/probe/asm"
+	"kprobe/symbols"
+)
+
+// How a call of a Go function is known
+//
+// By its goroutine, which is in r14 throughout the code of Go's compiler
+// (abi-internal.md), and by how far its slot lies below the upper end of the
+// goroutine's stack: that stays when the stack is copied. Both are in one word: the
+// address of the g without its last bits, which are 0, and the distance in words.
+// Stacks that are deeper than that can tell are not followed, and counted as
+// missed.
+const (
+	goAlign    = 5  // log2 of what a g is aligned to at least
+	goDistance = 22 // bits of the distance
+)
+
+// GoKey is the key of the call whose slot lies distance bytes below the upper end
+// of the stack of the goroutine at g; ok is false if it has none.
+func GoKey(g, distance uint64) (key uint64, ok bool) {
+	if g == 0 || g&(1<<goAlign-1) != 0 || distance>>3 >= 1<<goDistance {
+		return 0, false
+	}
+	return g>>goAlign<<goDistance | distance>>3, true
+}
+
+// GoCall is the goroutine and the distance that a key was made of.
+func GoCall(key uint64) (g, distance uint64) {
+	return key >> goDistance << goAlign, key & (1<<goDistance - 1) << 3
+}
+
+// GoStack reads where the stack of the goroutine at g lies, and its stack pointer
+// while it doesn't run: g.sched.sp.
+func GoStack(mem symbols.Memory, g uint64) (lo, hi, sp uint64, err error) {
+	var b [gSchedSP + 8]byte
+	if _, err := mem.ReadMemory(b[:], symbols.Addr(g)); err != nil {
+		return 0, 0, 0, err
+	}
+	le := binary.LittleEndian
+	return le.Uint64(b[gStackLo:]), le.Uint64(b[gStackHi:]), le.Uint64(b[gSchedSP:]), nil
+}
+
+// key makes DI what the call is known by; a call that has no key goes on at none.
+// Changes AX.
+func (e *calling) key(none asm.Label) {
+	b := e.b
+	if !e.k.Go {
+		b.Lea(asm.DI, b.frame.above(0))
+		return
+	}
+	b.Test(asm.W64, asm.R14, asm.R14)
+	b.Jcc(asm.E, none)
+	b.TestImm(asm.W32, asm.R14, 1<<goAlign-1)
+	b.Jcc(asm.NE, none)
+	b.Load(asm.W64, asm.DI, asm.At(asm.R14, gStackHi))
+	b.Lea(asm.AX, b.frame.above(0))
+	b.Op(asm.Sub, asm.W64, asm.DI, asm.AX)
+	b.ShiftImm(asm.Shr, asm.W64, asm.DI, 3)
+	b.OpImm(asm.Cmp, asm.W64, asm.DI, 1<<goDistance)
+	b.Jcc(asm.AE, none)
+	b.Mov(asm.W64, asm.AX, asm.R14)
+	b.ShiftImm(asm.Shl, asm.W64, asm.AX, goDistance-goAlign)
+	b.Op(asm.Or, asm.W64, asm.DI, asm.AX)
+}

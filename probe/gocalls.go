@@ -1,0 +1,110 @@
+package probe
+
+import (
+	"slices"
+
+	"kprobe/probe/detour"
+	"kprobe/probe/gocode"
+	"kprobe/symbols"
+)
+
+// Returns of Go functions with values of the entry
+//
+// They go by exits (optexit.go), where the function checks its stack: the call is
+// known by its goroutine and how far its slot lies from the stack's upper end, as
+// stacks are copied when they grow (detour.GoKey). A goroutine that is moved to
+// another thread in the call takes both with it. A call that is left by a panic or
+// runtime.Goexit is no return; its row is taken by the next call at that depth, or
+// given back when the tracer finds its slot used anew.
+//
+// Where one of the jumps can't be had, all are breakpoints (returns.go), with the
+// same keys. A change from jumps to breakpoints takes over the calls that are under
+// way; one back would lose them, and isn't made.
+
+// jumps reports whether a want is the exit of a Go function that goes by jumps:
+// those are in byExits.
+func (w *want) jumps() bool { return w.kind == wantExit && w.p.goABI && w.p.byExits != nil }
+
+// goCalls judges the return probes of Go functions in a batch, and lists those of
+// exits.
+func (tg *target) goCalls(ws []want) (goes []*placed) {
+	for _, w := range ws {
+		if w.kind == wantReturn && w.p.goABI && tg.followReturn(w) == "" {
+			goes = append(goes, w.p)
+		}
+	}
+	return goes
+}
+
+// followGo says why the calls of a Go function must be followed by breakpoints; ""
+// if by its exits.
+func (tg *target) followGo(w want) (*exitProbe, string) {
+	f, err := tg.function(w.at)
+	if err != nil {
+		return nil, err.Error()
+	}
+	if need := w.p.prog.NeedsTracer(); need != "" {
+		return nil, need + " can be had by the tracer only"
+	}
+	if !f.goCode(w.at.Module.File).KeepsG() {
+		return nil, "it is not of Go's compiler or doesn't check its stack: its goroutine isn't known, or there may be no room for a detour"
+	}
+	exits, err := tg.exits(f, w.p.where, w.p)
+	if err != nil {
+		return nil, err.Error()
+	}
+	if len(exits) > maxReturns {
+		return nil, "it has too many exits"
+	}
+	for i := range exits {
+		e := &exits[i]
+		if e.conditional {
+			return nil, "it leaves the function or not at " + e.at.Name + ", as the flags say"
+		}
+		if e.room, _ = tg.goRoom(f, *e); e.room != gocode.Checked {
+			return nil, "there may be no room for a detour at " + e.at.Name
+		}
+	}
+	return &exitProbe{probe: w.p, exits: exits, suspects: map[int]detour.Instance{}}, ""
+}
+
+// withGo is a patch with all that goes with it when it makes way: the other patches
+// of Go functions' return probes that it serves, and of theirs.
+func (tg *target) withGo(p *patch) (list []*patch, goes []*placed) {
+	list = []*patch{p}
+	for i := 0; i < len(list); i++ { // grows
+		for _, w := range list[i].wants {
+			if !w.p.goABI || w.p.byExits == nil || slices.Contains(goes, w.p) {
+				continue
+			}
+			goes = append(goes, w.p)
+			for _, q := range tg.patches.list {
+				if q.armed && !slices.Contains(list, q) && slices.Contains(q.probes(), w.p) {
+					list = append(list, q)
+				}
+			}
+		}
+	}
+	return list, goes
+}
+
+// adoptCalls makes the calls that are under way ones that are followed by
+// breakpoints.
+func (tg *target) adoptCalls(p *placed, l *exitProbe) {
+	mem := make([]byte, l.calls.Size())
+	if _, err := tg.proc.ReadMemory(mem, symbols.Addr(l.calls.Addr)); err != nil {
+		tg.s.logf("%s: calls that are under way are not followed: %v", p.where.Name, err)
+		return
+	}
+	for _, in := range l.calls.Used(mem) {
+		x := p.pool.get()
+		if x == nil {
+			return
+		}
+		g, distance := detour.GoCall(in.Slot)
+		x.probe, x.tgid, x.ra, x.time = p, tg.proc.PID(), symbols.Addr(in.Return), tg.s.now
+		x.key = callKey{g: g, sp: distance}
+		x.entry = append(x.entry[:0], l.calls.Entry(mem, in.Number)[:p.prog.EntrySize()]...)
+		tg.calls.enter(x, func(old *instance) bool { return old.probe == p })
+	}
+}
