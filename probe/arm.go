@@ -79,9 +79,13 @@ func (tg *target) resolve(d *fetch.Def, ev *event) ([]want, error) {
 	glob := d.Place.IsGlob()
 	var out []want
 	var refused error
+	var without partly
 	for _, w := range places {
 		more, err := tg.place(d, ev, w)
 		if err != nil {
+			if len(places) > 1 && without.skip(w, err) {
+				continue
+			}
 			var r *RefusedError
 			if glob && errors.As(err, &r) {
 				refused = err
@@ -92,8 +96,14 @@ func (tg *target) resolve(d *fetch.Def, ev *event) ([]want, error) {
 		}
 		out = append(out, more...)
 	}
+	if len(out) == 0 && without.first != nil {
+		return nil, without.first
+	}
 	if len(out) == 0 && refused != nil {
 		return nil, refused
+	}
+	if without.first != nil {
+		tg.s.warnf("%s", without.warning(d, len(places)))
 	}
 	return append(out, tg.resolveInlined(d, ev, places)...), nil
 }

@@ -50,9 +50,10 @@ func check(space *symbols.Space, d *fetch.Def) (*Checked, error) {
 	}
 	c := &Checked{}
 	var refused *RefusedError
+	var without partly
 	for _, w := range places {
 		err := checkSite(space, d, w)
-		if errors.As(err, &refused) && d.Place.IsGlob() {
+		if errors.As(err, &refused) && d.Place.IsGlob() || len(places) > 1 && without.skip(w, err) {
 			continue
 		}
 		if err != nil {
@@ -64,6 +65,9 @@ func check(space *symbols.Space, d *fetch.Def) (*Checked, error) {
 		} else if c.Module != w.Module {
 			c.Module = nil
 		}
+	}
+	if len(c.Sites) == 0 && without.first != nil {
+		return nil, without.first
 	}
 	if len(c.Sites) == 0 && refused != nil {
 		return nil, refused

@@ -1,0 +1,58 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"kprobe/fetch"
+	"kprobe/symbols"
+)
+
+// TestPlacesWithoutVariable: of a glob's functions those are left out, and said,
+// that have no such variable; it is an error if none has one.
+func TestPlacesWithoutVariable(t *testing.T) {
+	prog := callsFixture(t, "-O2", "-g")
+	def := fmt.Sprintf("p:t %s:[tw]* n", prog) // tail_a, tail_b; work has a and s
+	space, err := symbols.OpenFileSpace(prog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c, err := Check(space, parseDefs(t, def)[0]); err != nil || len(c.Sites) != 2 {
+		t.Errorf("%s: %+v, %v, want 2 places", def, c, err)
+	}
+	for _, o := range []Options{{}, {NoOptimize: true}} {
+		sub := startSubject(t, prog, "tail", "5")
+		var warned []string
+		o.Warnf = func(format string, args ...any) { warned = append(warned, fmt.Sprintf(format, args...)) }
+		s, err := Attach(context.Background(), []int{sub.pid()}, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close(context.Background()) })
+		for bad, code := range map[string]fetch.Code{"nope": fetch.NoBTFArg, "s->nope": fetch.NoPtrStrct} {
+			none := strings.TrimSuffix(def, "n") + bad
+			var e *fetch.SyntaxError
+			if err := s.Arm(context.Background(), parseDefs(t, none)); !errors.As(err, &e) || e.Code != code && e.Code != fetch.NoBTFArg {
+				t.Errorf("%s: %v", none, err)
+			}
+		}
+		warned = nil
+		if err := s.Arm(context.Background(), parseDefs(t, def)); err != nil {
+			t.Fatal(err)
+		}
+		if len(warned) != 1 || !strings.Contains(warned[0], "1 of 3 places are not probed") || !strings.Contains(warned[0], ": work (") || !strings.Contains(warned[0], "no variable n in work") {
+			t.Errorf("warned %q", warned)
+		}
+		l := &live{t: t, s: s, sink: &collector{}, done: make(chan struct{})}
+		l.run()
+		sub.work()
+		l.finish(sub.pid())
+		sub.end()
+		if st := l.stat("t"); st.Hits != 10 {
+			t.Errorf("%d hits, want 10 of tail_a and tail_b: %v", st.Hits, l.sink.all())
+		}
+	}
+}
