@@ -444,10 +444,10 @@ func (x *evaluator) threadLocal() error {
 	if err != nil {
 		return err
 	}
-	if !x.f.module.Main {
-		return fmt.Errorf("it is a thread-local variable of a library: %w", fetch.ErrNoValue)
-	}
 	c, ok := off.isConst()
+	if ok && !x.f.module.Main {
+		return x.libraryThreadLocal(c)
+	}
 	block, has := x.f.module.File.Segment(elf.PT_TLS)
 	if !ok || !has || block.Align > 1<<20 {
 		return errBadExpression

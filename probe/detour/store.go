@@ -114,7 +114,7 @@ func (b *builder) array(a *fetch.ArgProgram, fault asm.Label) {
 	undo := b.NewLabel()
 	b.value(&a.Chain, fault)
 	m := b.guard(a.StoreOff, fault)
-	if n > 8 {
+	if n > 8 || n&(n-1) != 0 { // more than one load
 		b.cold = append(b.cold, func() {
 			b.Bind(undo)
 			if n >= unrolled {
