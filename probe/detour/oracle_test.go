@@ -316,12 +316,21 @@ func oracleRound(t *testing.T, seed int64, n int, total *tally) {
 		if kept := c.regs.GPR[fetch.SP] - redZone - stackAt; !bytes.Equal(before[kept:top], after[kept:top]) {
 			t.Errorf("seed %d: %s: the stack changed", seed, c.text)
 		}
-		ctx := fetch.Context{ReadLink: readNull, Regs: &c.regs, Mem: m, PID: p.PID, TID: tid, Comm: "detour_exec",
+		unsure := false
+		readLink := func(fd int) (string, error) {
+			unsure = unsure || fd == 1 || fd == 2 // pipes of this run
+			return readNull(fd)
+		}
+		ctx := fetch.Context{ReadLink: readLink, Regs: &c.regs, Mem: m, PID: p.PID, TID: tid, Comm: "detour_exec",
 			Vector: func() (*fetch.Vector, error) { return &c.vec, nil }}
 		// The trap would show RF, TF and IF as they are; here IF is set.
 		c.regs.Flags |= 0x200
 		want, pass := c.prog.Eval(&ctx, nil)
 		now := binary.LittleEndian.Uint64(m.at(caseAt + uint64(i)*caseSize)[caseHead:])
+		if unsure {
+			head = now
+			continue
+		}
 		hits, filtered := m.counter(c.id, ring.CounterHits), m.counter(c.id, ring.CounterFiltered)
 		if lost := m.counter(c.id, ring.CounterLost); hits != b2i(pass) || filtered != b2i(!pass) || lost != 0 {
 			t.Errorf("seed %d: %s: hits %d, filtered %d, lost %d; want filtered %d", seed, c.text, hits, filtered, lost, b2i(!pass))
