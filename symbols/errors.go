@@ -67,6 +67,8 @@ type Candidate struct {
 type AmbiguousError struct {
 	Name       string
 	Candidates []Candidate // by address
+
+	list []Symbol // what the candidates are
 }
 
 func (e *AmbiguousError) Error() string {

@@ -98,6 +98,12 @@ func (s *Space) resolveSymbol(p Place) ([]Site, error) {
 			continue
 		}
 		sym, err := pick(p, m, code)
+		var several *AmbiguousError
+		if errors.As(err, &several) && p.Offset == 0 {
+			if list := m.File.structors(several.list, code); len(list) > 0 {
+				return s.sitesOf(p, m, list)
+			}
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -196,7 +202,7 @@ func pick(p Place, m *Module, list []Symbol) (Symbol, error) {
 	if len(distinct) == 1 {
 		return best, nil
 	}
-	e := &AmbiguousError{Name: p.Symbol}
+	e := &AmbiguousError{Name: p.Symbol, list: distinct}
 	for _, sym := range distinct {
 		e.Candidates = append(e.Candidates, candidate(m, sym, distinct))
 	}
@@ -300,6 +306,19 @@ func structorKind(name string, all []Symbol) string {
 		}
 	}
 	return ""
+}
+
+// sitesOf makes the sites of several symbols.
+func (s *Space) sitesOf(p Place, m *Module, list []Symbol) ([]Site, error) {
+	var out []Site
+	for _, sym := range list {
+		site, err := s.siteOf(p, m, sym)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, site)
+	}
+	return out, nil
 }
 
 // siteOf makes the site of a symbol and the place's offset.
