@@ -9,7 +9,7 @@ import (
 // texts were compared with Linux 6.18. Its columns inside predicates are one
 // more: it points behind the culprit's first character.
 func TestFilterCarets(t *testing.T) {
-	const def = "p f n=%di:u32 s=+0(%si):string i=%dx:s64 d=%xmm0:f64 a=+0(%di):u8[2] if "
+	const def = "p f n=%di:u32 s=+0(%si):string i=%dx:s64 d=%xmm0:f64 a=+0(%di):u8[2] c=+0(%di):char[8] if "
 	for _, c := range []caretCase{
 		{"nope^ == 1", "FIELD_NOT_FOUND"},
 		{"n == 1 && nope^ == 1", "FIELD_NOT_FOUND"},
@@ -26,6 +26,9 @@ func TestFilterCarets(t *testing.T) {
 		{"n ~ ^1", "ILLEGAL_FIELD_OP"},
 		{"d & ^1", "ILLEGAL_FIELD_OP"},
 		{"a^ == 1", "ILLEGAL_FIELD_OP"},
+		{`a^ == "x"`, "ILLEGAL_FIELD_OP"},
+		{"c == ^1", "EXPECT_STRING"},
+		{`c < ^"x"`, "ILLEGAL_FIELD_OP"},
 		{"n == ^12z", "ILLEGAL_INTVAL"},
 		{"n == ^-1", "ILLEGAL_INTVAL"},
 		{"n == ^0x", "ILLEGAL_INTVAL"},
@@ -66,7 +69,7 @@ func TestFilterCarets(t *testing.T) {
 }
 
 func TestFilters(t *testing.T) {
-	const args = "n=%di:u32 neg=%ax:s64 w=%ax s=+0(+0(%di)):string f=%xmm0:f64 g=%xmm1:f32 ip=%si:symbol bad=@0:u8 badtext=@0:string c=+0(+0(%di)):char"
+	const args = "n=%di:u32 neg=%ax:s64 w=%ax s=+0(+0(%di)):string f=%xmm0:f64 g=%xmm1:f32 ip=%si:symbol bad=@0:u8 badtext=@0:string c=+0(+0(%di)):char l=+0(+0(%di)):char[4] h=+0(+0(%di)):char[16] badl=@0:char[4]"
 	for _, c := range []struct {
 		filter string
 		want   bool
@@ -99,6 +102,10 @@ func TestFilters(t *testing.T) {
 		{"ip.function == work && ip.function != 0x1011 && ip.function == 0x1010", true},
 		{"ip.function != work", false},
 		{"c == 104", true},
+		{`l == "hell" && h == "hello" && h ~ "he*o" && l != "hello" && h ~ "[a-h]*"`, true},
+		{`h == "hell"`, false},
+		{`badl != "x"`, false},
+		{`badl ~ "*"`, false},
 		{"!(n == 1) && !!(n == 8192)", true},
 		{"n == 1 && n == 2 || n == 8192", true},
 		{"n == 8192 || n == 1 && n == 2", true},

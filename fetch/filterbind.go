@@ -106,10 +106,10 @@ func (b *binder) predicate(r *rawPred) (Pred, *SyntaxError) {
 
 // check refuses operators and kinds of operand that don't fit the field.
 func (f *Filter) check(p Pred, r *rawPred) *SyntaxError {
-	text, float := p.Type.IsText(), p.Type.Base == Float
+	text, float := p.Type.IsText() || p.Type.isTextArray(), p.Type.Base == Float
 	equality := r.cmp == CmpEq || r.cmp == CmpNe
 	switch {
-	case p.Type.IsArray():
+	case p.Type.IsArray() && !p.Type.isTextArray():
 		return f.err(FiltIllegalFieldOp, r.fieldEnd)
 	case r.function:
 		if !equality || text || float || r.kind == valueCPUs {

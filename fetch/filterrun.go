@@ -33,6 +33,9 @@ func (p *Program) test(q *Pred, c *Context, rec []byte) bool {
 		if a.Store == StoreSymbol {
 			return (a.FaultBit < 0 || !hasBit(rec, a.FaultBit)) && p.testSymbol(q, binary.LittleEndian.Uint64(rec[a.Slot:]))
 		}
+		if a.Type.isTextArray() {
+			return (a.FaultBit < 0 || !hasBit(rec, a.FaultBit)) && testText(q, cutNUL(rec[a.Slot:a.Slot+int(a.Type.Count)]))
+		}
 		text, w := textAt(rec, a.Slot)
 		return w&TextFault == 0 && text != nil && testText(q, text)
 	}

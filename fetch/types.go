@@ -53,6 +53,10 @@ func (t Type) IsText() bool {
 	return false
 }
 
+// isTextArray reports whether values are characters in place, which a filter
+// compares as the text up to the first NUL.
+func (t Type) isTextArray() bool { return t.Base == Char && t.Size == 1 && t.Count != 0 }
+
 // IsArray reports whether values have elements.
 func (t Type) IsArray() bool { return t.Count != 0 }
 

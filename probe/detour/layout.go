@@ -92,6 +92,9 @@ func planProgram(pr *Probe, p *Params) (layout, error) {
 				}
 				comm = comm || isComm(a)
 			}
+		} else if filtered[i] && a.Type.IsArray() {
+			l.early[i] = room(arrayText + a.Size + 8)
+			l.texts = true // for their registers
 		} else if filtered[i] {
 			l.early[i] = room(8)
 		}
@@ -178,6 +181,8 @@ func checkPred(prog *fetch.Program, q *fetch.Pred, p *Params) error {
 	}
 	a := &prog.Args[q.Arg]
 	switch {
+	case a.Type.IsArray() && a.Store == fetch.StoreMem && a.Type.Base == fetch.Char && a.Type.Size == 1 && q.Operand == fetch.OperandText:
+		return nil
 	case a.Type.IsArray():
 		return unsupported("a filter looks at an array")
 	case a.Store == fetch.StoreSymbol:

@@ -124,6 +124,9 @@ func (g *generator) arg() string {
 	case 4:
 		return "+0(" + g.reg() + "):string"
 	case 5:
+		if g.Intn(3) == 0 {
+			typ = "char"
+		}
 		return fmt.Sprintf("%s:%s[%d]", g.memoryArg(), typ, 1+g.Intn(64))
 	case 6:
 		return fmt.Sprintf("+0(%s):string[%d]", g.reg(), 1+g.Intn(6))
@@ -138,7 +141,7 @@ func (g *generator) arg() string {
 }
 
 func (g *generator) literal(v fetch.Field) string {
-	if v.Type.IsText() {
+	if v.Type.IsText() || v.Type.Base == fetch.Char && v.Type.IsArray() {
 		return []string{`== "abc"`, `!= "x/y"`, `== "some text"`, `~ "*a*"`, `~ "some*"`, `~ "[a-c]?*"`, `!= ""`, `~ "*xt"`, `~ "*"`, `~ "s*m? *[!q]e*t"`}[g.Intn(10)]
 	}
 	op := []string{"==", "!=", "<", "<=", ">", ">=", "&"}[g.Intn(7)]

@@ -34,6 +34,10 @@ func (b *builder) early() {
 			b.measure(a, off)
 			continue
 		}
+		if a.Type.IsArray() {
+			b.earlyArray(a, off)
+			continue
+		}
 		if a.FaultBit >= 0 {
 			b.StoreImm(asm.W64, b.frame.temp(off), 0)
 		}
@@ -65,6 +69,11 @@ func (b *builder) late() {
 		case texts(a) > 0:
 			for n := range texts(a) {
 				b.copyText(off+16*n, a.Slot+8*n)
+			}
+		case early && a.Type.IsArray():
+			for n := 0; n < a.Size; n += 8 {
+				b.Load(asm.W64, asm.AX, b.frame.temp(off+arrayText+n))
+				b.Store(asm.W64, data(a.Slot+n), asm.AX)
 			}
 		case early:
 			b.Load(asm.W64, asm.AX, b.frame.temp(off))
