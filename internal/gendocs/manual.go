@@ -96,7 +96,7 @@ func page(c *cobra.Command, all []*cobra.Command) ([]byte, error) {
 
 func title(b *bytes.Buffer, name string, number int) {
 	fmt.Fprintf(b, ".\\\" Written by go run ./internal/gendocs; changes here are lost.\n")
-	fmt.Fprintf(b, ".TH %s %d \"\" kprobe\n", escape(name), number)
+	fmt.Fprintf(b, ".TH %s %d \"\" kprobe \"kprobe manual\"\n", escape(name), number)
 }
 
 func section(b *bytes.Buffer, name string) { fmt.Fprintf(b, ".SH %s\n", escape(name)) }

@@ -11,11 +11,19 @@ import (
 // are; a line "NAME :: text" is an entry of a list.
 func body(b *bytes.Buffer, text string) {
 	verbatim, open := false, false
+	begins := bytes.HasPrefix(lastLine(b.Bytes()), []byte(".SH "))
 	end := func() {
 		if verbatim {
 			b.WriteString(".fi\n.RE\n")
 			verbatim = false
 		}
+	}
+	// A section begins with a paragraph by itself.
+	paragraph := func() {
+		if !begins {
+			b.WriteString(".PP\n")
+		}
+		begins = false
 	}
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, " \n")
@@ -29,19 +37,21 @@ func body(b *bytes.Buffer, text string) {
 			open = true
 		case strings.HasPrefix(line, "  "):
 			if !verbatim {
-				b.WriteString(".PP\n.RS 4\n.nf\n")
+				paragraph()
+				b.WriteString(".RS 4\n.nf\n")
 				verbatim = true
 			}
 			b.WriteString(escapeLine(strings.TrimPrefix(line, "  ")) + "\n")
 		default:
 			end()
 			if name, rest, ok := strings.Cut(line, " :: "); ok {
+				begins = false
 				b.WriteString(".TP\n\\fB" + escape(name) + "\\fR\n" + escapeLine(rest) + "\n")
 				open = true
 				continue
 			}
 			if !open {
-				b.WriteString(".PP\n")
+				paragraph()
 				open = true
 			}
 			b.WriteString(escapeLine(line) + "\n")
@@ -63,4 +73,10 @@ func escapeLine(s string) string {
 		return `\&` + e
 	}
 	return e
+}
+
+// lastLine gives the last line of a text, without its end.
+func lastLine(text []byte) []byte {
+	text = bytes.TrimSuffix(text, []byte("\n"))
+	return text[bytes.LastIndexByte(text, '\n')+1:]
 }
