@@ -24,13 +24,21 @@ func (f *failure) Unwrap() error { return f.err }
 
 func fail(err error) error {
 	var status statusError
-	if err == nil || errors.As(err, &status) {
+	var wrong *misuseError
+	if err == nil || errors.As(err, &status) || errors.As(err, &wrong) {
 		return err
 	}
 	return &failure{err}
 }
 
-func misuse(format string, args ...any) error { return fmt.Errorf(format, args...) }
+// misuseError is an error of the command line, which fail does not make one of
+// the work, wherever it was found.
+type misuseError struct{ err error }
+
+func (e *misuseError) Error() string { return e.err.Error() }
+func (e *misuseError) Unwrap() error { return e.err }
+
+func misuse(format string, args ...any) error { return &misuseError{fmt.Errorf(format, args...)} }
 
 // several are errors that each get a message of their own.
 type several []error

@@ -121,7 +121,7 @@ func TestAddIsAllOrNothing(t *testing.T) {
 
 func TestAddNeedsAFile(t *testing.T) {
 	s := newStore(t)
-	s.run(&fake{}, "", 1, "say where to look work up", "add", "work")
+	s.run(&fake{}, "", 2, "say where to look work up", "add", "work")
 	s.run(&fake{}, "", 2, "name a place", "add")
 	s.run(&fake{}, "", 2, "exclude each other", "add", "-x", "a", "-p", "1", "work")
 	s.run(&fake{}, "", 0, "is not checked", "add", "p:later libnotthere:f")

@@ -48,7 +48,8 @@ common_stacktrace (of a definition that ends with stack=N), with
 a modifier: .hex, .sym, .sym-offset, .log2, .buckets=N, common_pid.execname. What
 else a trigger has may follow: :vals=NAME,… to add values up, :sort=NAME[.descending],
 :size=N for the most entries, 2048 if not said; hits beyond them are counted as
-dropped. Values in vals=, hitcount too, have modifiers: .hex, .percent, .graph. --lines prints the hits too, --interval the counts again and again.
+dropped. A value in vals=, hitcount too, may have a modifier: .hex, .percent, or
+.graph. --lines prints the hits too, --interval the counts again and again.
 
 What is no hit goes to standard error: at the end, how many events there were,
 how many were lost, and whether the target runs on.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -40,9 +41,17 @@ func newWatcher(d *Deps, o *profileOptions, w *output.Writer) *watcher {
 	return v
 }
 
+// sameCounts reports whether a line of the one is a line of the other.
+func sameCounts(a, b probe.Stats) bool {
+	return a.Event.Name == b.Event.Name && a.Event.Group == b.Event.Group && a.Hits == b.Hits && a.Missed == b.Missed
+}
+
 // target names what is profiled.
 func (o *profileOptions) target() string {
 	if len(o.pids) > 0 {
+		if len(o.pids) > 1 {
+			return "processes " + o.pids.String()
+		}
 		return "process " + o.pids.String()
 	}
 	return strings.Join(o.command, " ")
@@ -199,6 +208,9 @@ func (v *watcher) end(stats []probe.Stats, terminal bool) error {
 	case terminal:
 		return output.ProfileTable(v.w, v.summed(stats))
 	case v.o.interval > 0:
+		if time.Since(v.at) < v.o.interval/4 && slices.EqualFunc(stats, v.before, sameCounts) {
+			return nil // that was shown a moment ago
+		}
 		_, err := v.w.Write(output.AppendMoment(nil, time.Since(v.start).Seconds()))
 		if err != nil {
 			return err
