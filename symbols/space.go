@@ -27,6 +27,7 @@ type view struct {
 	modules []*Module // in the order of dynamic linking
 	strays  []*Module // parts of files mapped once more, which no name means
 	ranges  []span    // by address
+	former  []*Module // that were mapped before, the last first
 	names   memo
 }
 
@@ -111,8 +112,27 @@ func (s *Space) Refresh() error {
 		old = slices.Concat(v.modules, v.strays)
 	}
 	modules, strays := s.assemble(maps, old)
-	s.now.Store(newView(maps, modules, strays))
+	v := newView(maps, modules, strays)
+	v.former = former(s.now.Load(), modules)
+	s.now.Store(v)
 	return nil
+}
+
+// maxFormer bounds how many modules are remembered that are no longer mapped.
+const maxFormer = 64
+
+// former gives the modules that were mapped and are no longer, the last first.
+func former(was *view, now []*Module) []*Module {
+	if was == nil {
+		return nil
+	}
+	var out []*Module
+	for _, m := range slices.Concat(was.modules, was.former) {
+		if !slices.Contains(now, m) && !slices.Contains(out, m) && len(out) < maxFormer {
+			out = append(out, m)
+		}
+	}
+	return out
 }
 
 // loadKey tells modules apart: a file may be loaded twice (dlmopen).

@@ -1,6 +1,9 @@
 package symbols
 
-import "sync/atomic"
+import (
+	"slices"
+	"sync/atomic"
+)
 
 // memo remembers what the last addresses were named. Each slot holds the last
 // address that fell on it.
@@ -27,7 +30,8 @@ func (m *memo) slot(a Addr) *atomic.Pointer[named] {
 // Symbolize names an address: the function that holds it, readable
 // (demangled), the address's distance from its start and its size, both in
 // bytes. ok is false when no function is known there; m is then the module all
-// the same, or nil. It costs no allocation for an address asked before.
+// the same, or nil. Code that is no longer mapped keeps its name while nothing
+// else is there. It costs no allocation for an address asked before.
 func (s *Space) Symbolize(a Addr) (name string, off, size uint64, m *Module, ok bool) {
 	v := s.now.Load()
 	slot := v.names.slot(a)
@@ -41,6 +45,9 @@ func (s *Space) Symbolize(a Addr) (name string, off, size uint64, m *Module, ok 
 
 func (v *view) symbolize(a Addr) *named {
 	n := &named{addr: a, module: v.moduleAt(a)}
+	if n.module == nil {
+		n.module = v.formerAt(a)
+	}
 	if n.module == nil {
 		return n
 	}
@@ -56,6 +63,20 @@ func (v *view) symbolize(a Addr) *named {
 		n.name, n.off, n.size, n.ok = fn.Symbol.Demangled(), uint64(at-fn.Start), fn.Size(), true
 	}
 	return n
+}
+
+// formerAt gives the module that had an address mapped where nothing is mapped
+// now: what was hit there is named later than it was hit.
+func (v *view) formerAt(a Addr) *Module {
+	if slices.ContainsFunc(v.maps, func(m Mapping) bool { return m.Contains(a) }) {
+		return nil
+	}
+	for _, m := range v.former {
+		if slices.ContainsFunc(m.Maps, func(x Mapping) bool { return x.Contains(a) }) {
+			return m
+		}
+	}
+	return nil
 }
 
 // readableName is the demangled name of the i-th function, made once.
