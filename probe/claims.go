@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"cmp"
 	"slices"
 	"sort"
 
@@ -68,10 +69,12 @@ func (o *optimizer) taken(f *function, planned ...pageIndex) []plan.Range {
 	}
 	for _, x := range planned {
 		for _, p := range x.near(uint64(lo), uint64(hi)) {
-			out = slices.AppendSeq(out, p.plan.Owns())
+			if p.plan.Owned(uint64(lo), uint64(hi)) {
+				out = slices.AppendSeq(out, p.plan.Owns())
+			}
 		}
 	}
-	sort.Slice(out, func(i, j int) bool { return out[i].Lo < out[j].Lo })
+	slices.SortFunc(out, func(a, b plan.Range) int { return cmp.Compare(a.Lo, b.Lo) })
 	return out
 }
 
@@ -87,6 +90,6 @@ func wantedBytes(groups map[*function][]want) []plan.Range {
 			out = append(out, r)
 		}
 	}
-	sort.Slice(out, func(i, j int) bool { return out[i].Lo < out[j].Lo })
+	slices.SortFunc(out, func(a, b plan.Range) int { return cmp.Compare(a.Lo, b.Lo) })
 	return out
 }
