@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"syscall"
+	"time"
 
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
@@ -222,6 +223,11 @@ func (s *Session) Close(ctx context.Context) error {
 	}
 	return errors.Join(err, s.tracer.Close())
 }
+
+// Pauses tells for how long the session's processes have stood still for it: at
+// the longest, and all times together. Breakpoints' hits, which stop one thread,
+// are not in it. It may be called by any goroutine, after Close too.
+func (s *Session) Pauses() (longest, sum time.Duration) { return s.tracer.Pauses() }
 
 // detach takes kprobe out of the target and lets it go:
 //

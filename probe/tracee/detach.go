@@ -38,7 +38,7 @@ func (p *Process) detach(ctx context.Context, prepare func(stopped []*Thread) er
 	if err := p.passVfork(deadline); err != nil {
 		return err
 	}
-	p.held++
+	p.hold()
 	missing, err := p.stopThreads(deadline, time.Until(deadline))
 	if err == nil {
 		err = p.allStopped(missing)
@@ -70,6 +70,7 @@ func (p *Process) detach(ctx context.Context, prepare func(stopped []*Thread) er
 			}
 		}
 	}
+	p.tr.pauses.add(time.Since(p.since))
 	return err
 }
 

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"kprobe/symbols"
 )
@@ -22,10 +23,11 @@ type Process struct {
 	gone atomic.Bool
 
 	threads map[int]*Thread
-	held    int      // depth of StopAll
-	shares  *Process // whose memory it uses, of a vfork or CLONE_VM child
-	silent  bool     // such a child that is not followed
-	leaving bool     // to be detached thread by thread as they stop
+	held    int       // depth of StopAll
+	since   time.Time // when held was last 0
+	shares  *Process  // whose memory it uses, of a vfork or CLONE_VM child
+	silent  bool      // such a child that is not followed
+	leaving bool      // to be detached thread by thread as they stop
 	// detaching: all are stopped, and what is prepared is the last.
 	detaching bool
 

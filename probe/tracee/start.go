@@ -109,7 +109,7 @@ func (t *Tracer) takeOver(pid int) (*Process, error) {
 		t.drop(p)
 		return nil, err
 	}
-	p.held = 1
+	p.hold()
 	return p, nil
 }
 

@@ -44,7 +44,7 @@ func (p *Process) StopAll(ctx context.Context) error {
 }
 
 func (p *Process) stopAll(ctx context.Context) error {
-	p.held++
+	p.hold()
 	if p.gone.Load() {
 		return ErrGone
 	}
@@ -260,6 +260,7 @@ func (p *Process) resumeAll() error {
 			errs = append(errs, th.deliver(false))
 		}
 	}
+	p.tr.pauses.add(time.Since(p.since))
 	return errors.Join(errs...)
 }
 

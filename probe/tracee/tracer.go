@@ -40,8 +40,9 @@ type Tracer struct {
 	mu     sync.Mutex    //
 	closed bool          // under mu
 	done   chan struct{} // closed when the thread has ended
-	_      [0]func()     // not comparable
-	state                // touched by the tracer's thread alone
+	pauses pauses
+	_      [0]func() // not comparable
+	state            // touched by the tracer's thread alone
 }
 
 // state is what only the tracer's thread touches.

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 // TestSubject wants the written file to be one that names resolve in, and the
 // program to call what it is told to, so often, in every thread.
 func TestSubject(t *testing.T) {
-	p, err := start(t.TempDir(), 3)
+	p, err := start(t.TempDir(), 3, 20)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,6 +29,9 @@ func TestSubject(t *testing.T) {
 	space, err := symbols.OpenFileSpace(p.path)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if n := len(p.funcs); p.funcs[n-2].name != "many_00019" {
+		t.Errorf("the last but one of %d functions is %s", n, p.funcs[n-2].name)
 	}
 	for _, f := range p.funcs {
 		sites, err := space.Resolve(symbols.Place{Symbol: f.name})
@@ -59,7 +62,7 @@ func TestSubject(t *testing.T) {
 // TestRun measures for real, roughly: every kind has a figure for each number
 // of threads, and that of a jump is below that of a trap.
 func TestRun(t *testing.T) {
-	rep, err := Run(context.Background(), Options{Threads: []int{1, 2}, Each: 30 * time.Millisecond})
+	rep, err := Run(context.Background(), Options{Threads: []int{1, 2}, Each: 30 * time.Millisecond, All: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,5 +90,36 @@ func TestRun(t *testing.T) {
 	}
 	if b.Floor < 5*o.NS[0] {
 		t.Errorf("the least for a breakpoint is %.0f ns, a jump costs %.0f", b.Floor, o.NS[0])
+	}
+	checkWork(t, rep.Work)
+}
+
+// checkWork wants a figure for all that Options.All promises, and the target's
+// memory to grow by no more than a probe may take.
+func checkWork(t *testing.T, work []Work) {
+	const probeBytes = 512
+	found := map[string]int{}
+	for _, f := range work {
+		t.Logf("%-70s %12.3f %s", f.What, f.Value, f.Unit)
+		if f.Value <= 0 {
+			t.Errorf("%s: %g %s", f.What, f.Value, f.Unit)
+		}
+		for _, part := range []string{"lines of ", "armed", "taken out", "at the longest", "in all", "memory"} {
+			if strings.Contains(f.What, part) {
+				found[part]++
+			}
+		}
+		if f.Unit == "bytes" && f.Value > probeBytes {
+			t.Errorf("%s: %.0f bytes, more than %d", f.What, f.Value, probeBytes)
+		}
+		if f.Unit == "1/s" && f.Value < 100000 {
+			t.Errorf("%s: %.0f a second", f.What, f.Value)
+		}
+	}
+	want := map[string]int{"lines of ": 2, "armed": 3, "taken out": 4, "at the longest": 3, "in all": 3, "memory": 2}
+	for part, n := range want {
+		if found[part] != n {
+			t.Errorf("%d figures tell of %q, want %d", found[part], part, n)
+		}
 	}
 }

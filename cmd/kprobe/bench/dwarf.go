@@ -59,6 +59,9 @@ func (s *subject) debugInfo() (info, abbrev []byte) {
 	text("long")
 	info = append(info, 8, encodingSigned)
 	for _, f := range s.funcs {
+		if f.bare {
+			continue
+		}
 		info = append(info, abbrevFunc)
 		text(f.name)
 		info = binary.LittleEndian.AppendUint32(info, long)

@@ -56,6 +56,11 @@ func (drained) Hit(*probe.Hit) error { return nil }
 
 // arm gives what arms definitions in a process; row learns what was lost.
 func arm(ctx context.Context, pid int, texts []string, o probe.Options, row *Row) armed {
+	return armFor(ctx, pid, texts, o, row, drained{})
+}
+
+// armFor is arm with the hits given to sink.
+func armFor(ctx context.Context, pid int, texts []string, o probe.Options, row *Row, sink probe.Sink) armed {
 	return func() (between, out func() error, err error) {
 		var defs []*fetch.Def
 		for _, text := range texts {
@@ -75,7 +80,7 @@ func arm(ctx context.Context, pid int, texts []string, o probe.Options, row *Row
 		run, stop := context.WithCancel(ctx)
 		ended := make(chan error, 1)
 		go func() {
-			_, err := s.Run(run, drained{})
+			_, err := s.Run(run, sink)
 			if run.Err() == nil || ctx.Err() != nil {
 				// Nobody answers breakpoints any more: whoever waits for the
 				// program would wait for ever.

@@ -27,15 +27,16 @@ type process struct {
 // pipes are how a thread is told what to do.
 type pipes struct{ to, from *os.File }
 
-// start writes the subject to a file in dir and runs it with so many threads,
+// start writes the subject, with so many functions besides, to a file in dir and
+// runs it with so many threads,
 // each on a CPU of its own as far as there are any. It ends when its pipes do,
 // so it does not outlive this process.
-func start(dir string, threads int) (p *process, err error) {
+func start(dir string, threads, many int) (p *process, err error) {
 	cpus, err := allowed()
 	if err != nil {
 		return nil, err
 	}
-	s, err := newSubject(slices.Max(cpus) + 1)
+	s, err := newSubject(slices.Max(cpus)+1, many)
 	if err != nil {
 		return nil, fmt.Errorf("write the program to measure: %w", err)
 	}

@@ -43,4 +43,13 @@ type Report struct {
 	Rows    []Row
 	// Skipped says what could not be measured here, and why.
 	Skipped []string
+	// Work is what kprobe takes for its work, if Options.All asked for it.
+	Work []Work
+}
+
+// Work is a figure of what kprobe does besides hits.
+type Work struct {
+	What  string
+	Value float64
+	Unit  string
 }

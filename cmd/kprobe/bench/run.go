@@ -17,6 +17,8 @@ type Options struct {
 	// Each is how long a row is measured for each number of threads, about; 0
 	// is DefaultEach.
 	Each time.Duration
+	// All has the report say too what kprobe takes for its work: Report.Work.
+	All bool
 }
 
 // DefaultEach is how long a row is measured where nothing is said.
@@ -42,7 +44,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		return nil, fmt.Errorf("make a folder for the program to measure: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(top) }()
-	p, err := start(top, slices.Max(o.Threads))
+	p, err := start(top, slices.Max(o.Threads), 0)
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +54,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a folder for the program to measure: %w", err)
 	}
-	if m.hand, err = start(dir, slices.Max(o.Threads)); err != nil {
+	if m.hand, err = start(dir, slices.Max(o.Threads), 0); err != nil {
 		return nil, err
 	}
 	defer m.hand.end()
@@ -108,6 +110,11 @@ func (m *meter) all(ctx context.Context) error {
 	}
 	if err := m.goRows(ctx); err != nil {
 		return err
+	}
+	if m.o.All {
+		if err := m.work(ctx); err != nil {
+			return err
+		}
 	}
 	own.Rows = append(own.Rows, others.Rows...)
 	own.Skipped = append(own.Skipped, others.Skipped...)

@@ -1,6 +1,8 @@
 package bench
 
 import (
+	"fmt"
+
 	"kprobe/probe/asm"
 )
 
@@ -51,6 +53,7 @@ type symbol struct {
 	name string
 	at   uint64
 	size uint64
+	bare bool // it has no debug information
 }
 
 // subject is the program in memory.
@@ -68,8 +71,9 @@ type writer struct {
 	data *dataLayout
 }
 
-// newSubject writes the program for CPUs numbered below cpus.
-func newSubject(cpus int) (*subject, error) {
+// newSubject writes the program for CPUs numbered below cpus, with so many
+// functions besides, many_00000 and on, which nobody calls.
+func newSubject(cpus, many int) (*subject, error) {
 	w := &writer{Code: asm.New(textAt), s: &subject{}, data: layData(cpus)}
 	w.s.data = w.data
 	text := w.Mark()
@@ -86,6 +90,10 @@ func newSubject(cpus int) (*subject, error) {
 			w.floor(f)
 		}
 	}
+	for i := range many {
+		w.fn(fmt.Sprintf("many_%05d", i), w.work)
+		w.s.funcs[len(w.s.funcs)-1].bare = true
+	}
 	w.fn("_start", func() {
 		w.s.entry = w.Here()
 		w.main(text)
@@ -99,7 +107,7 @@ func (w *writer) fn(name string, body func()) {
 	w.Align(64, 0xcc)
 	at := w.Here()
 	body()
-	w.s.funcs = append(w.s.funcs, symbol{name, at, w.Here() - at})
+	w.s.funcs = append(w.s.funcs, symbol{name: name, at: at, size: w.Here() - at})
 }
 
 // work is the probed function: its first instruction has 7 bytes.

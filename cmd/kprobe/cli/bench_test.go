@@ -38,6 +38,29 @@ func TestBenchTable(t *testing.T) {
 	}
 }
 
+// TestBenchWork: the figures of bench --all, in both forms.
+func TestBenchWork(t *testing.T) {
+	rep := &bench.Report{Threads: []int{1}, Work: []bench.Work{{What: "lines", Value: 4086150.4, Unit: "1/s"}, {What: "1 probes: armed", Value: 22.37, Unit: "ms"}}}
+	var b strings.Builder
+	if err := workTable(rep).Render(&b); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for line := range strings.Lines(b.String()) {
+		got = append(got, strings.Join(strings.Fields(line), " "))
+	}
+	if want := "WORK VALUE UNIT\nlines 4086150 1/s\n1 probes: armed 22.370 ms"; strings.Join(got, "\n") != want {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), want)
+	}
+	text, err := benchJSON(rep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := `{"type":"work","what":"lines","value":4086150.4,"unit":"1/s"}` + "\n" + `{"type":"work","what":"1 probes: armed","value":22.37,"unit":"ms"}` + "\n"; string(text) != want {
+		t.Errorf("got\n%s\nwant\n%s", text, want)
+	}
+}
+
 func TestBenchJSON(t *testing.T) {
 	text, err := benchJSON(benchReport())
 	if err != nil {
