@@ -106,7 +106,7 @@ func TestLay(t *testing.T) {
 			t.Errorf("net %d: %+v, in [%#x, %#x)", i, l, at, at+stride)
 		}
 	}
-	if Count*dataStride > Size {
+	if Size != 4096 || Count*dataStride > Size {
 		t.Errorf("the data take %d bytes", Count*dataStride)
 	}
 }
@@ -174,6 +174,12 @@ func TestMeanwhile(t *testing.T) {
 	catch(t, n, true)
 	if p.led(0) != netAction(handler(1)) || p.actions[trap].Handler != symbols.Addr(n.labels[0].Handler) {
 		t.Errorf("the net leads to %+v, the action is %+v", p.led(0), p.actions[trap])
+	}
+	// What the net leads to is known: the same handler needs no other net.
+	p.actions[trap] = handler(1)
+	catch(t, n, true)
+	if p.actions[trap].Handler != symbols.Addr(n.labels[0].Handler) {
+		t.Errorf("the action is %+v", p.actions[trap])
 	}
 	if chained, err := n.Remove(t.Context()); chained || err != nil || p.actions[trap] != handler(1) {
 		t.Errorf("%v, %v, %+v", chained, err, p.actions[trap])

@@ -59,7 +59,7 @@ func Prove(w symbols.Site, decode func() (*insn.Function, error)) (code []byte, 
 // ProveStart is Prove for an address that is known to start an instruction, in a
 // module with a file. The error is a *RefusedError.
 func ProveStart(w symbols.Site) (code []byte, in insn.Inst, err error) {
-	code, err = firstBytes(w.Module.File, w.Vaddr)
+	code, err = w.Module.File.Text(w.Vaddr, maxInsn) // fewer at the file's end
 	if err != nil {
 		return nil, in, refuse(w, "its bytes can't be read from the file: %v", err)
 	}
@@ -111,16 +111,6 @@ var restorer = []byte{0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05}
 
 // IsRestorer reports whether the signal trampoline starts with code.
 func IsRestorer(code []byte) bool { return bytes.HasPrefix(code, restorer) }
-
-// firstBytes reads an instruction, which may be the file's last.
-func firstBytes(file *symbols.File, v symbols.Vaddr) (code []byte, err error) {
-	for n := maxInsn; n > 0; n-- {
-		if code, err = file.Text(v, n); err == nil {
-			return code, nil
-		}
-	}
-	return nil, err
-}
 
 func refuse(w symbols.Site, rule string, args ...any) error {
 	return &RefusedError{Addr: w.Addr, Place: w.Name, Rule: fmt.Sprintf(rule, args...)}

@@ -191,6 +191,9 @@ func TestAround(t *testing.T) {
 	if _, text, next, _ = get("other"); next != 8 || text[3] != 0xcc {
 		t.Errorf("other: next at %d", next)
 	}
+	if len(a.targets) != 1 {
+		t.Errorf("%d files are remembered", len(a.targets))
+	}
 	// Nothing follows within what a jump may use.
 	if _, text, next, _ = get("trampoline"); next != len(text) || next != 9+behind {
 		t.Errorf("trampoline: next at %d of %d", next, len(text))
