@@ -149,7 +149,7 @@ func (l *List) take(d *fetch.Def, events map[string][]*fetch.Def) error {
 		return nil
 	}
 	before := len(l.lines)
-	l.keep(func(o *fetch.Def) bool { return !d.Deletes(o) })
+	l.keep(func(o *fetch.Def) bool { return !deletes(d, o) })
 	if len(l.lines) == before {
 		var empty fetch.Set
 		return empty.Add(d) // its error is the language's
@@ -159,6 +159,17 @@ func (l *List) take(d *fetch.Def, events map[string][]*fetch.Def) error {
 		events[name] = defs
 	}
 	return nil
+}
+
+// deletes reports whether a deletion is about a kept definition. Where it names
+// a place without a file, the file that was kept with the place doesn't matter.
+func deletes(d, kept *fetch.Def) bool {
+	if d.HasPlace && d.Place.Module == "" {
+		plain := *kept
+		plain.Place.Module = ""
+		kept = &plain
+	}
+	return d.Deletes(kept)
 }
 
 // Keep drops the events that do not match, and all comments.
