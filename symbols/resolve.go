@@ -88,7 +88,7 @@ func (s *Space) resolveSymbol(p Place) ([]Site, error) {
 	}
 	var data *Module
 	var object Symbol
-	for _, m := range list {
+	for i, m := range list {
 		found := m.File.lookupIn(p)
 		code := slices.DeleteFunc(slices.Clone(found), func(s Symbol) bool { return !s.Kind.Code() })
 		if len(code) == 0 {
@@ -107,7 +107,22 @@ func (s *Space) resolveSymbol(p Place) ([]Site, error) {
 		if err != nil {
 			return nil, err
 		}
-		return one(s.siteOf(p, m, sym))
+		sites, err := one(s.siteOf(p, m, sym))
+		if p.Module == "" {
+			return sites, err
+		}
+		// A file that is named may be loaded more than once (dlmopen).
+		for _, again := range list[i+1:] {
+			if err == nil && again.Path == m.Path && again.Bias != m.Bias {
+				var site Site
+				site, err = s.siteOf(p, again, sym)
+				sites = append(sites, site)
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+		return sites, nil
 	}
 	if p.IsGlob() {
 		if sites, err := s.resolveGlob(p, list); sites != nil || err != nil {

@@ -33,6 +33,8 @@ const deadline = 2 * time.Minute
 func TestScripts(t *testing.T) {
 	bin := filepath.Dir(program(t))
 	prog := fixture.Build(t, "cli_loop.c", "-O1")
+	copies := fixture.Build(t, "cli_copies.c", "-O1", "-ldl")
+	module := fixture.Build(t, "cli_module.c", "-O1", "-shared", "-fPIC")
 	rate := fixture.Build(t, "cli_rate.c", "-O2")
 	testscript.Run(t, testscript.Params{
 		Dir:      "testdata",
@@ -41,6 +43,8 @@ func TestScripts(t *testing.T) {
 			e.Setenv("PATH", bin+":"+e.Getenv("PATH"))
 			e.Setenv("LOOP", prog)
 			e.Setenv("RATE", rate)
+			e.Setenv("COPIES", copies)
+			e.Setenv("MODULE", module)
 			e.Setenv("KPROBE_EVENTS", filepath.Join(e.WorkDir, "kept", "events"))
 			return nil
 		},
