@@ -43,6 +43,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("PATH", bin+":"+e.Getenv("PATH"))
 			e.Setenv("LOOP", prog)
 			e.Setenv("RATE", rate)
+			e.Setenv("SOURCE", filepath.Join(fixture.Root(), "testdata", "cli_loop.c"))
 			e.Setenv("COPIES", copies)
 			e.Setenv("MODULE", module)
 			e.Setenv("KPROBE_EVENTS", filepath.Join(e.WorkDir, "kept", "events"))
