@@ -99,7 +99,14 @@ func checkClass(pid int) error {
 	return nil
 }
 
+// tracedBy is the error for a process with another tracer. by is the thread that
+// traces it, as TracerPid is; its process is what the user knows.
 func tracedBy(pid, by int) error {
+	if status, err := os.ReadFile(procPath(by, "status")); err == nil {
+		if tgid, _ := strconv.Atoi(statusField(status, "Tgid")); tgid > 0 {
+			by = tgid
+		}
+	}
 	comm, _ := os.ReadFile(procPath(by, "comm"))
 	return &TracedError{PID: pid, By: by, Comm: strings.TrimSpace(string(comm))}
 }

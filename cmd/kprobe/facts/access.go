@@ -149,6 +149,12 @@ func (p Proc) tracer(pid int) output.Fact {
 		if by := st.number("TracerPid"); by != 0 {
 			name := "?"
 			if other, err := p.status(by); err == nil {
+				// It is a thread that traces: its process is what a user knows.
+				if tgid := other.number("Tgid"); tgid != 0 && tgid != by {
+					if whole, err := p.status(tgid); err == nil {
+						by, other = tgid, whole
+					}
+				}
 				name = other["Name"]
 			}
 			return blocked("tracer", fmt.Sprintf("thread %s is traced by process %d (%s); a thread has one tracer at a time", task.Name(), by, name),

@@ -132,6 +132,11 @@ func TestFacts(t *testing.T) {
 			m.asked["TracerPid"] = "300"
 			m.file("300/status", text(map[string]string{"Name": "kprobe"}))
 		}, "tracer", true, false, "by process 300 (kprobe)", "kprobe add -p 200 DEF"},
+		{"traced by a thread of another kprobe", func(m *machine) {
+			m.asked["TracerPid"] = "303"
+			m.file("303/status", text(map[string]string{"Name": "exe", "Tgid": "300"}))
+			m.file("300/status", text(map[string]string{"Name": "kprobe", "Tgid": "300"}))
+		}, "tracer", true, false, "by process 300 (kprobe)", "kprobe add -p 200 DEF"},
 		{"traced by a debugger", func(m *machine) {
 			m.asked["TracerPid"] = "300"
 			m.file("300/status", text(map[string]string{"Name": "gdb"}))
