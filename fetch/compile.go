@@ -16,14 +16,19 @@ func (d *Def) Compile(env Env) (*Program, error) {
 	if s, ok := env.(Symbolizer); ok {
 		c.prog.Symbols = s
 	}
+	var ends []int // of each argument of the definition, in the program's
 	for _, a := range d.Args {
 		if e := c.arg(a); e != nil {
 			return nil, e
 		}
+		ends = append(ends, len(c.prog.Args))
 	}
 	c.addTexts()
 	c.layout()
 	c.layoutStack()
+	if e := c.tooBig(ends); e != nil {
+		return nil, e
+	}
 	if d.Filter != nil {
 		f, e := d.Filter.bind(c.prog.fields, c.function)
 		if e != nil {

@@ -2,6 +2,7 @@ package fetch
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -161,5 +162,34 @@ func TestPlaceError(t *testing.T) {
 	e := d.Error(BadInsnBndry, "nearest are work+0x1 and work+0x4", errNoName)
 	if e.Col != 5 || !errors.Is(e, errNoName) || e.Error() != "Probe point is not an instruction boundary: nearest are work+0x1 and work+0x4" {
 		t.Errorf("%d %v", e.Col, e)
+	}
+}
+
+// What debug information makes of a definition may be too big, too: structures
+// and all variables at once.
+func TestTooBigByDebugInfo(t *testing.T) {
+	env := testEnv()
+	big := Type{Base: Hex, Size: 8, Count: 255, Layout: &Layout{Name: "struct big", Members: []Member{{Name: "n", Type: DefaultType()}}}}
+	env.vars = map[string]Variable{"v": {Chain: Chain{Reg: DI}, InMemory: true, Type: big}}
+	for range 17 {
+		env.params = append(env.params, Variable{Name: "v", Chain: Chain{Reg: DI}, InMemory: true, Type: big})
+	}
+	args := func(n int) string {
+		s := ""
+		for i := range n {
+			s += fmt.Sprintf(" a%d=v", i)
+		}
+		return s
+	}
+	if p, err := mustParse(t, "p f"+args(16)).Compile(env); err != nil || p.Fixed > MaxData {
+		t.Errorf("16 structures: %v", err)
+	}
+	for _, c := range []caretCase{{"p f" + args(16) + " ^z=v x=%di", "EVENT_TOO_BIG"}, {"p f n=%di ^$arg*", "EVENT_TOO_BIG"}, {"p f" + args(15) + " ^z=v stack=64", "EVENT_TOO_BIG"}} {
+		col := strings.IndexByte(c.def, '^')
+		_, err := mustParse(t, c.def[:col]+c.def[col+1:]).Compile(env)
+		var e *SyntaxError
+		if !errors.As(err, &e) || e.Code.ID() != c.id || e.Col != col {
+			t.Errorf("%s: %v", short(c.def[col:]), err)
+		}
 	}
 }

@@ -1,5 +1,7 @@
 package fetch
 
+import "fmt"
+
 // layout gives every argument its slot: fault bits first, then the slots.
 func (c *compiler) layout() {
 	p := c.prog
@@ -23,6 +25,24 @@ func (c *compiler) layout() {
 		at += a.Size
 	}
 	p.Fixed = at
+}
+
+// tooBig refuses a record that is larger than one can be: parse counts what a
+// definition says, here is what debug information has made of it. ends are where
+// the definition's arguments end in the program's.
+func (c *compiler) tooBig(ends []int) *SyntaxError {
+	p := c.prog
+	if p.Fixed <= MaxData {
+		return nil
+	}
+	col := 0
+	for i, end := range ends {
+		col = c.d.Args[i].col
+		if a := &p.Args[max(end-1, 0)]; a.Slot+a.Size > MaxData {
+			break
+		}
+	}
+	return newError(EventTooBig, c.d.Text, col, fmt.Sprintf("%d bytes, a record has %d: ask for fewer, or for parts", p.Fixed, MaxData))
 }
 
 // extend narrows v to the type's size, takes a bitfield out of it, and

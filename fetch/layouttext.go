@@ -1,6 +1,9 @@
 package fetch
 
-import "unicode/utf8"
+import (
+	"strconv"
+	"unicode/utf8"
+)
 
 // character is a Char's value as text: a byte, or for wider ones (char32_t,
 // Rust's char) the character in UTF-8.
@@ -42,23 +45,9 @@ func (t Type) appendLayout(dst []byte, v Value, sym Symbolizer) (out []byte, don
 		}
 		return dst, true
 	case t.Count != 0:
-		elem := t.Elem()
-		dst = append(dst, '{')
-		for i := range v.Elems {
-			if i > 0 {
-				dst = append(dst, ',')
-			}
-			dst = AppendText(dst, elem, v.Elems[i], sym)
-		}
-		if l.More {
-			dst = append(dst, ",..."...)
-		}
-		return append(dst, '}'), true
+		return dst, false
 	case l.Bool:
-		if v.Int == 0 {
-			return append(dst, "false"...), true
-		}
-		return append(dst, "true"...), true
+		return strconv.AppendBool(dst, v.Int != 0), true
 	}
 	if name, ok := l.enumerator(v.Int); ok {
 		return append(dst, name...), true
@@ -94,10 +83,7 @@ func (t Type) appendLayoutJSON(dst []byte, v Value, sym Symbolizer) (out []byte,
 	case t.Count != 0:
 		return dst, false
 	case l.Bool:
-		if v.Int == 0 {
-			return append(dst, "false"...), true
-		}
-		return append(dst, "true"...), true
+		return strconv.AppendBool(dst, v.Int != 0), true
 	}
 	if name, ok := l.enumerator(v.Int); ok {
 		return AppendJSONString(dst, []byte(name)), true

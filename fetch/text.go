@@ -30,6 +30,9 @@ func AppendText(dst []byte, t Type, v Value, sym Symbolizer) []byte {
 			}
 			dst = AppendText(dst, elem, v.Elems[i], sym)
 		}
+		if t.Layout != nil && t.Layout.More {
+			dst = append(dst, ",..."...)
+		}
 		return append(dst, '}')
 	}
 	switch t.Base {
