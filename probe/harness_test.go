@@ -76,7 +76,7 @@ func (s *subject) expect(want string) string {
 func (s *subject) line() {
 	s.t.Helper()
 	if _, err := s.in.Write([]byte("\n")); err != nil {
-		s.t.Fatal(err)
+		s.t.Fatalf("%v; the program has ended: %v", err, s.cmd.Wait())
 	}
 }
 
