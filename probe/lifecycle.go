@@ -158,6 +158,28 @@ func (s *Session) letGo(p *tracee.Process) {
 	}
 }
 
+// Orphan implements tracee.OrphanKeeper. The target that made the child is gone,
+// and what was known of it: the child has a mapping of its memory file, whose
+// journal tells what to take out.
+func (h *handler) Orphan(child *tracee.Process) {
+	if err := cleanOrphan((*Session)(h).run, child); err != nil && !errors.Is(err, tracee.ErrGone) {
+		(*Session)(h).warnf("child %d of a process that is gone keeps probes: %v", child.PID(), err)
+	}
+}
+
+func cleanOrphan(ctx context.Context, child *tracee.Process) error {
+	m, err := findMemfile(child.PID())
+	if err != nil || m == nil {
+		return err
+	}
+	left, err := openLeft(child, m)
+	if err != nil || left == nil {
+		return err
+	}
+	threads := child.Threads()
+	return errors.Join(left.leaveLongJumps(threads), left.restoreText(), left.takeOut(ctx, threads))
+}
+
 // Exited implements tracee.Handler.
 func (h *handler) Exited(p *tracee.Process, status syscall.WaitStatus) {
 	s := (*Session)(h)

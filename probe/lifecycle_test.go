@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"kprobe/probe/tracee"
 )
 
 func TestChildren(t *testing.T) {
@@ -40,6 +42,36 @@ func TestChildren(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A child whose parent was gone before anybody knew of it gets clean text from
+// the journal that it has a mapping of. Here the target itself is taken for one.
+func TestOrphanIsCleaned(t *testing.T) {
+	prog := callsFixture(t)
+	want := plain(t, prog, "fork", "25")
+	for _, o := range []Options{{}, {NoOptimize: true}} {
+		sub := startSubject(t, prog, "fork", "25")
+		l := attach(t, sub.pid(), o, "p:in work a=$arg1 s=+0($arg2):string", "r:out work v=$retval")
+		err := l.s.tracer.Do(func() error {
+			p := l.s.targets[sub.pid()].proc
+			delete(l.s.targets, sub.pid()) // as at its end
+			return p.WithStopped(context.Background(), func([]*tracee.Thread) error {
+				(*handler)(l.s).Orphan(p)
+				return nil
+			})
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		if err := l.s.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+		checkClean(t, sub.pid())
+		if got := sub.work(); got != want {
+			t.Errorf("the program printed %q, otherwise %q", got, want)
+		}
+		sub.end()
 	}
 }
 

@@ -94,3 +94,13 @@ type TrapKnower interface {
 	// Breakpoint, and spares the look at the signal's siginfo.
 	KnowsTrap(t *Thread, at symbols.Addr) bool
 }
+
+// OrphanKeeper is a Handler that puts orphans in order.
+type OrphanKeeper interface {
+	Handler
+	// Orphan is called with a process, stopped before its first instruction,
+	// that a traced one made which is gone and had not reported it. Its memory
+	// is a copy, breakpoints included, or that of a process that is gone. It is
+	// let go after the call; neither ThreadExit nor Exited is called for it.
+	Orphan(child *Process)
+}

@@ -15,7 +15,7 @@ import (
 // child lives, is traced and waits in its first stop. Nothing in the kernel
 // says whose child it is. So the end of a process that may have come so takes
 // in the children that have come without a word and have no traced parent. One
-// that shows up later still is let go.
+// that shows up later still is let go, once the Handler has put it in order.
 
 // orphanAfter is how long the first stop of a process may wait for the report
 // of the thread that made it.
@@ -93,8 +93,18 @@ func (t *Tracer) watchOrphan(tid int) {
 				first := child.newThread(tid)
 				first.note(st)
 				first.settleStop()
+				if k, ok := t.handler.(OrphanKeeper); ok {
+					first.busy = true
+					k.Orphan(child)
+					first.busy = false
+				}
+				if !first.Stopped() {
+					break // the handler detached it, or it was killed
+				}
 				// A killed child needs no detaching.
-				_ = first.request(unix.PTRACE_DETACH, 0)
+				if err := first.writeBack(); err == nil {
+					_ = first.request(unix.PTRACE_DETACH, 0)
+				}
 				t.drop(child)
 			}
 			return nil

@@ -48,7 +48,15 @@ func TestParentKilledInFork(t *testing.T) {
 	}
 }
 
-// A child that nobody claims is let go.
+// keeper is an OrphanKeeper.
+type keeper struct {
+	recorder
+	orphan func(child *Process)
+}
+
+func (k *keeper) Orphan(child *Process) { k.orphan(child) }
+
+// A child that nobody claims is let go, after it was put in order.
 func TestUnclaimedChild(t *testing.T) {
 	g := spawn(t, events(t), "idle")
 	tr := newTracer(t)
@@ -66,7 +74,22 @@ func TestUnclaimedChild(t *testing.T) {
 		}
 		return nil
 	})
-	stop := running(t, tr, &recorder{t: t})
+	told := 0
+	k := &keeper{recorder: recorder{t: t}, orphan: func(child *Process) {
+		told++
+		if child.PID() != stray.pid {
+			t.Errorf("%d is an orphan", child.PID())
+		}
+		if err := child.WriteMemory([]byte{0x90}, siteOf(t, events(t))); err != nil {
+			t.Error(err)
+		}
+		for _, th := range append(child.Threads(), nil) {
+			if n, err := child.Syscall(context.Background(), th, unix.SYS_GETPID); err != nil || int(n) != stray.pid {
+				t.Errorf("getpid gave %d, %v", n, err)
+			}
+		}
+	}}
+	stop := running(t, tr, k)
 	eventually(t, "the stray is let go", func() bool {
 		p, err := other.Attach(context.Background(), stray.pid)
 		if err != nil {
@@ -77,6 +100,12 @@ func TestUnclaimedChild(t *testing.T) {
 			return false
 		}
 		return p.Detach(context.Background(), nil) == nil
+	})
+	do(t, tr, func() error {
+		if told != 1 {
+			t.Errorf("told %d times", told)
+		}
+		return nil
 	})
 	for _, x := range []*target{stray, g} {
 		if _, status := x.rest(); status != 0 {
