@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 #include <errno.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -62,6 +63,11 @@ static void *sender(void *a) {
 		if (handled != i || bad) _exit(23);
 	}
 	return 0;
+}
+
+static void *stats(void *path) {
+	struct stat st;
+	return (void *)(long)(stat(path, &st) == 0 || errno != ENOENT);
 }
 
 int main(int argc, char **argv) {
@@ -166,6 +172,15 @@ int main(int argc, char **argv) {
 		pthread_join(u, 0);
 		printf("%d\n", handled);
 		return handled < 2;
+	}
+	IS("stat") {
+		// A second thread asks for a file that isn't there.
+		char c;
+		void *bad;
+		pthread_create(&t, 0, stats, argv[2]);
+		while (read(0, &c, 1) > 0) {}
+		pthread_join(t, &bad);
+		return bad != 0;
 	}
 	IS("idle") { pthread_create(&t, 0, reader, 0); while (!stop) usleep(1000); return 0; }
 	IS("crowd") {

@@ -13,34 +13,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"kprobe/internal/fixture"
 )
-
-// Threads that wait uninterruptibly for a while, as for the lock of the memory
-// map, are waited for: none is left behind.
-func TestDetachWaitsForStalls(t *testing.T) {
-	g := spawn(t, fixture.Build(t, "tracee_stall.c", "-O1", "-pthread"))
-	tr := newTracer(t)
-	for range 8 {
-		p := attach(t, tr, g.pid)
-		stop := running(t, tr, &recorder{t: t})
-		if err := p.Detach(context.Background(), func(ts []*Thread) error {
-			if late := p.Late(); len(late) > 0 {
-				t.Errorf("%d threads are late", len(late))
-			}
-			return nil
-		}); err != nil {
-			t.Error(err)
-		}
-		if err := stop(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, status := g.rest(); status != 0 {
-		t.Errorf("status %d", status)
-	}
-}
 
 // An interrupt that another stop has swallowed is sent again: a stop of all
 // threads doesn't trust that one is under way.
