@@ -180,7 +180,19 @@ func running(t testing.TB, tr *Tracer, h Handler) (stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	done := make(chan error, 1)
-	go func() { done <- tr.Run(ctx, h) }()
+	go func() {
+		err := tr.Run(ctx, h)
+		if errors.Is(err, context.DeadlineExceeded) {
+			// So that nobody waits for ever for what they would do.
+			_ = tr.Do(func() error {
+				for _, p := range tr.processes() {
+					_ = p.Kill()
+				}
+				return nil
+			})
+		}
+		done <- err
+	}()
 	var result error
 	stopped := false
 	stop = func() error {

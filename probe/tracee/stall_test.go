@@ -146,10 +146,10 @@ func TestDetachWaitsForStalls(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	if err := stop(); err != nil {
-		t.Fatal(err)
-	}
 	if _, status := g.rest(); status != 0 {
 		t.Errorf("status %d: the lookup had another result than that there is no file", status)
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
 	}
 }
