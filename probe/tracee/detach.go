@@ -151,6 +151,9 @@ func (t *Tracer) leave(th *Thread, pending bool) error {
 	sig := syscall.Signal(0)
 	if pending && th.status>>16 == 0 && th.status.StopSignal()&0x80 == 0 {
 		sig = th.status.StopSignal()
+		if len(th.owed) > 0 && th.inDelivery() && th.readSiginfo() == nil {
+			th.swapOwed(sig)
+		}
 		if sig == syscall.SIGTRAP && th.readSiginfo() == nil {
 			switch {
 			case th.si.Code() == siKernel && th.staleBreakpoint():

@@ -29,10 +29,21 @@ func TestStopsLeakNoEINTR(t *testing.T) {
 			free := spawn(t, exe, name)
 			want, _ := free.rest()
 			for _, inject := range []bool{false, true} {
-				g := spawn(t, exe, name)
 				tr := newTracer(t)
-				time.Sleep(50 * time.Millisecond) // into the call, most likely
-				p := attach(t, tr, g.pid)
+				var g *target
+				var p *Process
+				for tries := 0; p == nil; tries++ {
+					g = spawn(t, exe, name)
+					time.Sleep(50 * time.Millisecond) // into the call, most likely
+					var err error
+					if p, err = tr.Attach(context.Background(), g.pid); err != nil {
+						// A loaded machine: the wait was over.
+						if !errors.Is(err, ErrGone) && !errors.Is(err, ErrZombie) || tries == 20 {
+							t.Fatal(err)
+						}
+						g.rest()
+					}
+				}
 				stop := running(t, tr, &recorder{t: t})
 				for range 3 {
 					err := tr.Do(func() error {

@@ -243,7 +243,7 @@ func (in *injection) run(ctx context.Context, r *unix.PtraceRegs, done func(st s
 	}
 	if t.Stopped() && !errors.Is(err, ErrGone) {
 		t.status, t.deferred, t.syscalled, t.groupStop = original, originalDeferred, true, wasStopped
-		if requeued {
+		if requeued || t.faultsAgain() {
 			t.comesAgain()
 		}
 	}

@@ -31,8 +31,9 @@ import (
 // other kind has come meanwhile, and a thread that is stopped so makes its call
 // in its stop.
 //
-// Faults, and what has their numbers, are never blocked. A fault is raised again
-// by its instruction; what kill sent is kept by the tracer (Thread.held).
+// Faults, and what has their numbers, are never blocked. A fault that nobody has
+// been asked about is dropped, as its instruction raises it again; what kill sent
+// is kept by the tracer (Thread.held).
 
 // jobSignals are those of job control that can be blocked.
 const jobSignals = 1<<(syscall.SIGTSTP-1) | 1<<(syscall.SIGTTIN-1) | 1<<(syscall.SIGTTOU-1) | 1<<(syscall.SIGCONT-1)
@@ -75,8 +76,15 @@ func (t *Thread) requeues() syscall.Signal {
 	return t.status.StopSignal()
 }
 
-// comesAgain makes the present stop, whose signal was put back, one without a
-// signal. If a Handler is being asked about it its verdict is kept until then.
+// faultsAgain reports whether the thread is stopped with a fault whose handling
+// hasn't begun. Sent anew it would be without its address and reason.
+func (t *Thread) faultsAgain() bool {
+	return !t.busy && t.deferred && t.status>>16 == 0 && t.status.StopSignal() != syscall.SIGTRAP &&
+		t.haveSi && t.si.Synchronous()
+}
+
+// comesAgain makes the present stop, whose signal was put back or is raised
+// again, one without a signal. If a Handler is being asked about it its verdict is kept until then.
 func (t *Thread) comesAgain() {
 	t.status, t.deferred = stopStatus, false
 	t.requeued = t.busy
