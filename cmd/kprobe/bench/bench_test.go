@@ -68,6 +68,9 @@ func TestRun(t *testing.T) {
 	}
 	for _, why := range rep.Skipped {
 		t.Log(why)
+		if strings.Contains(why, "recorded") {
+			t.Error(why)
+		}
 	}
 	byKind := map[string]Row{}
 	for _, r := range rep.Rows {
@@ -92,6 +95,7 @@ func TestRun(t *testing.T) {
 		t.Errorf("the least for a breakpoint is %.0f ns, a jump costs %.0f", b.Floor, o.NS[0])
 	}
 	checkWork(t, rep.Work)
+	checkPeers(t, rep.Rows)
 }
 
 // checkWork wants a figure for all that Options.All promises, and the target's

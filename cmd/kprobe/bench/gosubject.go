@@ -82,7 +82,7 @@ func goBare(a uint64, s string) uint64 { return (a + 0x12345) ^ uint64(len(s)) }
 
 // startGo runs this program as the Go program to measure.
 func startGo(cpu int) (p *process, err error) {
-	p = &process{cmd: exec.Command("/proc/self/exe")}
+	p = &process{cmd: exec.Command("/proc/self/exe"), made: map[uint64]uint64{}}
 	p.cmd.Args = []string{goName, strconv.Itoa(cpu)}
 	if err := p.pipe(); err != nil {
 		p.end()

@@ -21,6 +21,9 @@ type peer struct {
 	floor floorKind
 	event bool // it takes an event of the kernel's, with two arguments
 	args  func(s *scene) []string
+	// count finds out how many hits the peer has recorded, from what it printed
+	// and the files that it left.
+	count func(s *scene, printed string) (uint64, error)
 }
 
 // scene is what a peer is told.
@@ -36,17 +39,49 @@ func peers() []peer {
 	return []peer{
 		{what: "bpftrace, counted only", tool: "bpftrace", floor: floorCount, args: func(s *scene) []string {
 			return []string{"-p", fmt.Sprint(s.pid), "-e", "uprobe:" + s.path + ":work { @ = count(); }"}
+		}, count: func(_ *scene, printed string) (n uint64, err error) {
+			_, text, _ := strings.Cut(printed, "@: ")
+			_, err = fmt.Sscan(text, &n)
+			return n, err
 		}},
 		{what: "bpftrace, printf of 2 arguments", tool: "bpftrace", floor: floorEntry, args: func(s *scene) []string {
-			return []string{"-p", fmt.Sprint(s.pid), "-o", os.DevNull, "-e", "uprobe:" + s.path + `:work { printf("%d %lx %lx\n", tid, arg0, arg1); }`}
+			return []string{"-p", fmt.Sprint(s.pid), "-o", filepath.Join(s.dir, "bpftrace.out"), "-e", "uprobe:" + s.path + `:work { printf("%d %lx %lx\n", tid, arg0, arg1); }`}
+		}, count: func(s *scene, _ string) (uint64, error) {
+			b, err := os.ReadFile(filepath.Join(s.dir, "bpftrace.out"))
+			return linesOf(string(b), 3), err
 		}},
 		{what: "perf record of a uprobe, 2 arguments", tool: "perf", floor: floorEntry, event: true, args: func(s *scene) []string {
 			return []string{"record", "-q", "-e", s.group + ":hit", "-p", fmt.Sprint(s.pid), "-o", filepath.Join(s.dir, "perf.data")}
+		}, count: func(s *scene, _ string) (uint64, error) {
+			b, err := exec.Command("perf", "script", "-F", "tid,ip", "-G", "-i", filepath.Join(s.dir, "perf.data")).Output()
+			return uint64(bytes.Count(b, []byte("\n"))), err
 		}},
 		{what: "gdb, dprintf of 2 arguments", tool: "gdb", floor: floorStop, args: func(s *scene) []string {
 			return []string{"-nx", "-q", "-batch", "-p", fmt.Sprint(s.pid), "-ex", fmt.Sprintf(`dprintf *%#x, "%%lx %%lx\n", $rdi, $rsi`, s.at), "-ex", "continue"}
-		}},
+		}, count: func(_ *scene, printed string) (uint64, error) { return linesOf(printed, 2), nil }},
 	}
+}
+
+// linesOf counts the lines that are so many numbers without signs.
+func linesOf(text string, numbers int) (n uint64) {
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		if len(fields) == numbers && strings.Trim(strings.Join(fields, ""), "0123456789abcdef") == "" {
+			n++
+		}
+	}
+	return n
+}
+
+// lostOf is the share of calls that were made and not recorded.
+func lostOf(made, recorded uint64) (float64, error) {
+	if recorded == 0 {
+		return 0, fmt.Errorf("it has recorded none of %d calls", made)
+	}
+	if recorded > made {
+		return 0, fmt.Errorf("it has recorded %d of %d calls", recorded, made)
+	}
+	return 1 - float64(recorded)/float64(made), nil
 }
 
 // patience is how long a peer may take to start or to leave.
@@ -68,9 +103,10 @@ func (m *meter) peer(ctx context.Context, k *peer) error {
 				return nil, nil, err
 			}
 		}
-		var said bytes.Buffer
+		var said, printed bytes.Buffer
 		cmd := exec.CommandContext(ctx, tool, k.args(s)...)
-		cmd.Stderr = &said
+		cmd.Stdout, cmd.Stderr = &printed, &said
+		before := m.p.made[s.at]
 		if err := cmd.Start(); err != nil {
 			return nil, nil, errors.Join(fmt.Errorf("start %s: %w", k.tool, err), undefine())
 		}
@@ -84,7 +120,15 @@ func (m *meter) peer(ctx context.Context, k *peer) error {
 				_ = cmd.Process.Kill()
 				<-ended
 			}
-			return errors.Join(m.until(false, s.at, nil), undefine())
+			if err := errors.Join(m.until(false, s.at, nil), undefine()); err != nil || m.p.made[s.at] == before {
+				return err
+			}
+			recorded, err := k.count(s, printed.String())
+			if err != nil {
+				return fmt.Errorf("find out how many hits it has recorded: %w", err)
+			}
+			row.Lost, err = lostOf(m.p.made[s.at]-before, recorded)
+			return err
 		}
 		if err := m.until(true, s.at, ended); err != nil {
 			err = errors.Join(err, out())

@@ -22,6 +22,8 @@ type process struct {
 	cmd     *exec.Cmd
 	threads []pipes
 	cpus    []int // to pin threads to, in turn
+	// made counts the calls of each function that were asked for.
+	made map[uint64]uint64
 }
 
 // pipes are how a thread is told what to do.
@@ -40,7 +42,7 @@ func start(dir string, threads, many int) (p *process, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("write the program to measure: %w", err)
 	}
-	p = &process{subject: s, path: filepath.Join(dir, "kprobe-bench"), cpus: cpus}
+	p = &process{subject: s, path: filepath.Join(dir, "kprobe-bench"), cpus: cpus, made: map[uint64]uint64{}}
 	if err := os.WriteFile(p.path, s.image(), 0o700); err != nil {
 		return nil, fmt.Errorf("write the program to measure: %w", err)
 	}
@@ -167,6 +169,7 @@ func (p *process) call(threads int, fn uint64, n int) (ns float64, err error) {
 		if err := p.request(i, fn, uint64(n)); err != nil {
 			return 0, err
 		}
+		p.made[fn] += uint64(n)
 	}
 	for i := range threads {
 		var b [answerSize]byte

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 )
 
@@ -58,7 +59,15 @@ func (m *meter) uprobe(k *uprobe) error {
 		if err := write(enable, "1"); err != nil {
 			return nil, nil, errors.Join(err, os.Remove(instance), undefine())
 		}
-		return nil, func() error { return errors.Join(write(enable, "0"), undefine(), os.Remove(instance)) }, nil
+		at := m.p.function(k.fn)
+		before := m.p.made[at]
+		return nil, func() error {
+			recorded, err := hitsOf(m.p.path)
+			if err == nil {
+				row.Lost, err = lostOf(m.p.made[at]-before, recorded)
+			}
+			return errors.Join(err, write(enable, "0"), undefine(), os.Remove(instance))
+		}, nil
 	})
 	if err != nil {
 		return err
@@ -66,6 +75,28 @@ func (m *meter) uprobe(k *uprobe) error {
 	m.kernel[k.def+" "+k.fn] = row.NS[0]
 	m.report.Rows = append(m.report.Rows, row)
 	return nil
+}
+
+// hitsOf reads how often the event at a file was hit, and recorded: where a
+// record finds no room the oldest make way for it.
+func hitsOf(path string) (uint64, error) {
+	b, err := os.ReadFile(filepath.Join(tracefs, "uprobe_profile"))
+	if err != nil {
+		return 0, plainly(err)
+	}
+	return profiled(string(b), path)
+}
+
+// profiled finds the hits of a file's event in the text of uprobe_profile, whose
+// lines are FILE EVENT HITS. The file tells whose event it is.
+func profiled(text, path string) (n uint64, err error) {
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		if len(f) == 3 && f[0] == path && f[1] == "hit" {
+			return strconv.ParseUint(f[2], 10, 64)
+		}
+	}
+	return 0, fmt.Errorf("the kernel has no count for %s", path)
 }
 
 // write writes a line to a tracing file.
