@@ -33,9 +33,12 @@ type target struct {
 	pools uint64
 }
 
-func newTarget(t *testing.T, rings int) *target {
+func newTarget(t *testing.T, rings int) *target { return newTargetOf(t, 8, rings) }
+
+// newTargetOf has a ring for each of so many CPUs.
+func newTargetOf(t *testing.T, cpus, rings int) *target {
 	t.Helper()
-	l, err := ring.New(ring.Params{CPUs: 8, MaxProbes: 63, RingSize: rings, Net: 4096, Instances: 4096, Code: 4096, MaxMaps: 16})
+	l, err := ring.New(ring.Params{CPUs: cpus, MaxProbes: 63, RingSize: rings, Net: 4096, Instances: 4096, Code: 4096, MaxMaps: 16})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -260,5 +263,36 @@ func TestThreads(t *testing.T) {
 				t.Errorf("%d threads, %d lost", len(sums), lost)
 			}
 		})
+	}
+}
+
+// TestOneRing: threads of several CPUs that race for one ring's room, as those do
+// that are moved to another CPU in a detour, get room of their own each.
+func TestOneRing(t *testing.T) {
+	const threads, n = 4, 600_000
+	g := newTargetOf(t, 1, 32<<20)
+	prog := g.program("p f a=%di")
+	g.function(func(c *asm.Code, _ asm.Label) { c.Ret() }, func(base uint64, tail func(c *asm.Code) error) ([]byte, error) {
+		d, err := Build(base, g.params(), []Probe{{ID: 1, Program: prog}}, tail)
+		if err != nil {
+			return nil, err
+		}
+		return d.Code, nil
+	})
+	var vals []fetch.Value
+	next := map[uint32]uint64{}
+	g.run("plain", threads, n, func(r *ring.Record) error {
+		var err error
+		if vals, err = prog.Decode(r.Data, vals); err != nil {
+			return err
+		}
+		if r.ID != 1 || vals[0].Int < next[r.TID] {
+			t.Fatalf("thread %d: hit %d of probe %d where %d is next", r.TID, vals[0].Int, r.ID, next[r.TID])
+		}
+		next[r.TID] = vals[0].Int + 1 // those between are lost, if the reader was too slow
+		return nil
+	})
+	if c := g.counts(1); c.Hits != threads*n || c.Recorded+c.Lost != c.Hits || c.Recorded == 0 || len(next) != threads {
+		t.Errorf("%+v of %d threads", c, len(next))
 	}
 }
