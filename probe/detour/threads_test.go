@@ -296,3 +296,39 @@ func TestOneRing(t *testing.T) {
 		t.Errorf("%+v of %d threads", c, len(next))
 	}
 }
+
+// TestLaps: a ring that is emptied in time takes records lap after lap, each with
+// the time of its hit.
+func TestLaps(t *testing.T) {
+	const laps, n = 6, ring.MinRingSize / 64
+	g := newTargetOf(t, 1, ring.MinRingSize)
+	prog := g.program("p f a=%di s=+0(%si):string")
+	g.function(func(c *asm.Code, _ asm.Label) { c.Ret() }, func(base uint64, tail func(c *asm.Code) error) ([]byte, error) {
+		d, err := Build(base, g.params(), []Probe{{ID: 1, Program: prog}}, tail)
+		if err != nil {
+			return nil, err
+		}
+		return d.Code, nil
+	})
+	var vals []fetch.Value
+	records, bytes := 0, 0
+	for range laps {
+		from, i := ring.SystemClock{}.TSC(), uint64(0)
+		g.run("plain", 1, n, func(r *ring.Record) error {
+			var err error
+			if vals, err = prog.Decode(r.Data, vals); err != nil {
+				return err
+			}
+			if vals[0].Int != i || string(vals[1].Bytes) != "hello, world" || r.TSC < from || r.TSC > (ring.SystemClock{}).TSC() {
+				t.Fatalf("record %d: %+v at %d", i, vals, r.TSC)
+			}
+			i++
+			bytes += ring.HeaderSize + len(r.Data)
+			return nil
+		})
+		records += int(i)
+	}
+	if c := g.counts(1); records != laps*n || c.Lost != 0 || c.Hits != laps*n || bytes < 2*ring.MinRingSize {
+		t.Errorf("%d records of %d bytes, %+v", records, bytes, c)
+	}
+}
