@@ -39,7 +39,7 @@ func (s *Space) Lines(site Site) (list []LineCode, file string, first int, err e
 		}
 		in, at := e.Ranges(), map[int]uint64{}
 		for _, r := range t.Rows {
-			if r.End || !r.Stmt || r.Line == 0 || !covered(in, r.Addr) || t.File(r) != file || !ownCode(d, &e, r.Addr, file, int(r.Line)) {
+			if r.End || !r.Stmt || r.Line == 0 || !covered(in, r.Addr) || t.File(r) != file || !ownCode(&e, r.Addr, file, int(r.Line)) {
 				continue
 			}
 			if have, ok := at[int(r.Line)]; !ok || r.Addr < have {
@@ -55,8 +55,8 @@ func (s *Space) Lines(site Site) (list []LineCode, file string, first int, err e
 // ownCode reports whether a row of the line table is the function's own, and not
 // that of something inlined into it. Where an inlined call begins, the call's line
 // has a row at the address of the callee's: that is the caller's.
-func ownCode(d *debuginfo.Data, fn *debuginfo.Entry, pc uint64, file string, line int) bool {
-	scopes := slices.DeleteFunc(d.Scopes(pc), func(e debuginfo.Entry) bool {
+func ownCode(fn *debuginfo.Entry, pc uint64, file string, line int) bool {
+	scopes := slices.DeleteFunc(fn.Unit().Scopes(pc), func(e debuginfo.Entry) bool {
 		return e.Tag() != dwarf.TagInlinedSubroutine && e.Tag() != dwarf.TagSubprogram
 	})
 	for i := len(scopes) - 1; i >= 0; i-- {

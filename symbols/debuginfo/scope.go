@@ -57,6 +57,9 @@ func (u *Unit) contents() *unitIndex {
 			reach = max(reach, x.funcs[i].High)
 			x.funcs[i].reach = reach
 		}
+		if u.data.release != nil && !u.types {
+			u.data.release(u.off, u.end) // few of its entries will be read again
+		}
 		return x
 	})
 }
@@ -87,7 +90,16 @@ func (d *Data) FuncAt(pc uint64) (Entry, bool) {
 // Scopes are the entries whose code holds an address, from the function down:
 // lexical blocks and inlined calls. nil when the function is not known.
 func (d *Data) Scopes(pc uint64) []Entry {
-	fn, ok := d.FuncAt(pc)
+	u := d.UnitAt(pc)
+	if u == nil {
+		return nil
+	}
+	return u.Scopes(pc)
+}
+
+// Scopes are the Scopes of a unit that is known to have the address.
+func (u *Unit) Scopes(pc uint64) []Entry {
+	fn, ok := u.FuncAt(pc)
 	if !ok {
 		return nil
 	}
