@@ -37,12 +37,20 @@ func (r Ref) IsZero() bool { return r.unit == nil }
 // order of their source.
 func (r Ref) Offset() uint64 { return r.off }
 
-// Entry reads the entry that the Ref names.
+// Entry reads the entry that the Ref names. Of a type that is in a type unit, and
+// of which there is no more than its signature, that is the type itself.
 func (r Ref) Entry() (Entry, bool) {
 	if r.unit == nil {
 		return Entry{}, false
 	}
 	e, _, ok := r.unit.entryAt(r.off)
+	if v, has := e.Val(dwarf.AttrSignature); ok && has && v.form == formRefSig8 {
+		if o := r.unit.data.sigs[v.U]; o != nil {
+			if whole, _, ok := o.entryAt(o.off + o.typeOff); ok {
+				return whole, true
+			}
+		}
+	}
 	return e, ok
 }
 

@@ -86,6 +86,17 @@ func (d *Data) searchUnits(name, last string, near *Unit, find func(*Unit) (Entr
 			return e, true
 		}
 	}
+	types := d.units[d.info:] // of .debug_types, which no index has
+	if len(types) > 0 {
+		f := d.newNameFilter(last)
+		for _, u := range types {
+			if f.in(u) {
+				if e, ok := find(u); ok {
+					return e, true
+				}
+			}
+		}
+	}
 	return Entry{}, false
 }
 
