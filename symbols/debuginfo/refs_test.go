@@ -4,6 +4,8 @@ import (
 	"debug/dwarf"
 	"slices"
 	"testing"
+
+	"kprobe/internal/fixture"
 )
 
 // rootOf is the only unit of sections made of a version 5 unit with one entry
@@ -197,6 +199,34 @@ func TestAranges(t *testing.T) {
 		sec.Aranges = aranges[:n:n]
 		if d := New(sec, Options{}); d.UnitAt(0x1000) != nil || d.UnitAt(0x5000) != nil {
 			t.Errorf("%d of %d bytes have a unit", n, len(aranges))
+		}
+	}
+}
+
+// TestTypeUnits: a type that was moved to a unit of its own is found by its name,
+// and by what refers to its signature.
+func TestTypeUnits(t *testing.T) {
+	for _, v := range []string{"-gdwarf-5", "-gdwarf-4"} {
+		d := New(sectionsOf(t, fixture.Build(t, "dwarf_vars.cc", v, "-O0", "-fdebug-types-section")), Options{})
+		box, ok := d.FindType("shapes::Box", nil)
+		if !ok || box.Unit().kind != utType || box.Flag(dwarf.AttrDeclaration) {
+			t.Errorf("%s: %+v, %t", v, box, ok)
+			continue
+		}
+		stubs := 0
+		for _, u := range d.Units() {
+			u.walk(func(e *Entry, _ int) bool {
+				if sig, ok := e.Val(dwarf.AttrSignature); ok && e.tag != dwarf.TagTypeUnit && sig.U == box.unit.id {
+					stubs++
+					if whole, ok := e.Ref().Entry(); !ok || whole.Ref() != box.Ref() {
+						t.Errorf("%s: the entry at %#x is %#x", v, e.off, whole.off)
+					}
+				}
+				return true
+			})
+		}
+		if stubs == 0 {
+			t.Errorf("%s: nothing refers to the type", v)
 		}
 	}
 }
