@@ -27,6 +27,8 @@ import (
 // All of these returns must be known, and each must take a jump; else the calls
 // go by landings or, where none may stand, by breakpoints (returns.go).
 //
+// Functions of Go's compiler go this way, too; what is different is in gocalls.go.
+//
 // The patches of one probe are armed in one stop. When another probe comes to
 // stand under one of them, all are planned anew with it (change.go), over the
 // same table: calls that are under way are found by the new as by the old. Where
