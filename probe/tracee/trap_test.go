@@ -4,6 +4,7 @@ package tracee
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -78,7 +79,7 @@ func TestCallMeetsTrap(t *testing.T) {
 	tr := newTracer(t)
 	p := attach(t, tr, g.pid)
 	b := newBreakpoint(t, siteOf(t, exe))
-	met := 0
+	met, calls := 0, 0
 	b.brk = func(*Thread) Verdict { met++; return Resume }
 	stop := running(t, tr, b)
 	ctx := context.Background()
@@ -103,13 +104,18 @@ func TestCallMeetsTrap(t *testing.T) {
 				return err
 			}
 			tr.release(th)
-			return p.briefly(th, func() error {
+			err = p.briefly(th, func() error {
+				calls++
 				n, err := p.Syscall(ctx, th, unix.SYS_GETPID)
 				if err == nil && int(n) != g.pid {
 					err = fmt.Errorf("getpid gave %d", n)
 				}
 				return err
 			})
+			if errors.Is(err, ErrNoThread) && !th.Stopped() {
+				return nil // a loaded machine: it did not come to its stop in time
+			}
+			return err
 		})
 		if t.Failed() {
 			break
@@ -119,8 +125,8 @@ func TestCallMeetsTrap(t *testing.T) {
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}
-	if out, status := g.rest(); status != 0 || met == 0 {
-		t.Errorf("status %d, %q, %d traps", status, out, met)
+	if out, status := g.rest(); status != 0 || met == 0 || calls == 0 {
+		t.Errorf("status %d, %q, %d traps, %d calls", status, out, met, calls)
 	}
 }
 
