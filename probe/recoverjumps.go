@@ -31,8 +31,8 @@ func (o *leftover) leaveLongJumps(stopped []*tracee.Thread) error {
 	var errs []error
 	for _, t := range stopped {
 		regs, err := t.Regs()
-		if err != nil {
-			continue // gone
+		if err != nil || t.AtTrap() {
+			continue // gone, or at a breakpoint right before the long jump
 		}
 		if site, ok := back[symbols.Addr(regs.Rip)]; ok {
 			regs.Rip = uint64(site)

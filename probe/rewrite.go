@@ -156,8 +156,10 @@ func (tg *target) leaveLongJumps(list []*patch) error {
 	var errs []error
 	for _, t := range tg.proc.Threads() {
 		regs, err := t.Regs()
-		if err != nil {
-			continue // gone, or in the kernel
+		if err != nil || t.AtTrap() {
+			// Gone, or in the kernel; or it has met a breakpoint that stands right
+			// before the long jump, and goes back to that.
+			continue
 		}
 		if d, ok := to[regs.Rip]; ok {
 			regs.Rip = d
