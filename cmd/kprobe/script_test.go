@@ -35,6 +35,7 @@ func TestScripts(t *testing.T) {
 	prog := fixture.Build(t, "cli_loop.c", "-O1")
 	copies := fixture.Build(t, "cli_copies.c", "-O1", "-ldl")
 	module := fixture.Build(t, "cli_module.c", "-O1", "-shared", "-fPIC")
+	govars := fixture.Build(t, "dwarf_vars.go")
 	rate := fixture.Build(t, "cli_rate.c", "-O2")
 	testscript.Run(t, testscript.Params{
 		Dir:      "testdata",
@@ -43,6 +44,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("PATH", bin+":"+e.Getenv("PATH"))
 			e.Setenv("LOOP", prog)
 			e.Setenv("RATE", rate)
+			e.Setenv("GOVARS", govars)
 			e.Setenv("SOURCE", filepath.Join(fixture.Root(), "testdata", "cli_loop.c"))
 			e.Setenv("COPIES", copies)
 			e.Setenv("MODULE", module)

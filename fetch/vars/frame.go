@@ -170,6 +170,9 @@ func (f *frame) load(e debuginfo.Entry) (value, error) {
 // argument is the N-th formal parameter.
 func (f *frame) argument(n int) (fetch.Variable, error) {
 	params := f.visible(fetch.WhichParams)
+	if n > len(params) && f.isGoFunc() {
+		return fetch.Variable{}, noValueError(fmt.Sprintf("%s has %d parameters, and Go's registers are not C's", f.scope.site.Name, len(params)))
+	}
 	if n < 1 || n > len(params) {
 		return fetch.Variable{}, fmt.Errorf("%s has %d parameters: %w", f.scope.site.Name, len(params), errNoSuchArgument)
 	}
@@ -185,11 +188,22 @@ func (f *frame) argument(n int) (fetch.Variable, error) {
 		return fetch.Variable{}, err
 	}
 	v := value{f: f, t: t, p: p}
+	if t.kind == kindStruct && f.isGoFunc() {
+		return fetch.Variable{}, noValueError(fmt.Sprintf("parameter %d lies in several registers: fetch it by its name", n))
+	}
 	if t.kind == kindStruct {
 		return fetch.Variable{}, fmt.Errorf("parameter %d is a structure: %w", n, errNoSuchArgument)
 	}
 	return v.variable("arg" + strconv.Itoa(n))
 }
+
+// noValueError is a fetch.ErrNoValue with words of its own.
+type noValueError string
+
+func (e noValueError) Error() string { return string(e) }
+
+// Unwrap gives fetch.ErrNoValue.
+func (e noValueError) Unwrap() error { return fetch.ErrNoValue }
 
 // errNoSuchArgument leaves $argN to the calling convention.
 var errNoSuchArgument = errors.New("no such parameter")

@@ -123,7 +123,7 @@ func (p Proc) runtime(pid int) []output.Fact {
 	if f, err := elf.Open(p.path(pid, "exe")); err == nil {
 		if f.Section(".gopclntab") != nil || f.Section(".go.buildinfo") != nil {
 			facts = append(facts, note("Go", "goroutines move between threads and stacks; arguments are in Go's own registers",
-				"return probes are placed at the function's exits; $argN follows the C convention: name registers for Go functions"))
+				"return probes are placed at the function's exits; fetch arguments by their names, or $argN: both need debug information (no -ldflags=-w)"))
 		}
 		f.Close()
 	}
