@@ -12,7 +12,7 @@ import (
 
 // goReturns are definitions that keep the entry's argument, and that check by
 // themselves: the functions return what is told by it.
-var goReturns = []string{"r1024:walk main.walk n=$arg1:s64", "r512:grow main.grow n=$arg1:s64 v=$retval:s64", "r512:caught main.caught p=$arg1 v=$retval:s64", "r512:handle main.handle r=$arg3"}
+var goReturns = []string{"r1024:walk main.walk n=$arg1:s64", "r512:grow main.grow n=$arg1:s64 v=$retval:s64", "r512:caught main.caught p=$arg1 v=$retval:s64", "r512:handle main.handle r=$arg2"}
 
 // checkGoReturns compares what was seen with what the program does. left says that
 // the probes came while it was at work.
