@@ -31,7 +31,7 @@ func TestReturnCounts(t *testing.T) {
 		{"deep", 40, 1, 1, 50, true},
 		{"deep", 10, 8, 1, 200, true},
 		{"jump", 40, 1, 2, 128, false},
-		{"jump", 40, 8, 1, 1024, false},
+		{"jump", 40, 8, 1, 2048, false}, // 205 deep in each thread
 		{"jump", 40, 1, 2, 60, true},
 		{"leave", 30, 1, 5, 64, true},
 		{"leave", 10, 4, 3, 1024, false},

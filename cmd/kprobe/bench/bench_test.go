@@ -68,7 +68,9 @@ func TestRun(t *testing.T) {
 	}
 	for _, why := range rep.Skipped {
 		t.Log(why)
-		if strings.Contains(why, "recorded") {
+		// The kernel lets perf have so many samples a tick
+		// (kernel.perf_event_max_sample_rate, which it lowers by itself).
+		if strings.Contains(why, "recorded") && !strings.HasPrefix(why, "perf ") {
 			t.Error(why)
 		}
 	}

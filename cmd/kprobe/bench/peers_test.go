@@ -51,7 +51,7 @@ func checkPeers(t *testing.T, rows []Row) {
 			if r.Lost != 0 {
 				t.Errorf("%s: %.2f %% of the hits are not in its count", r.What, 100*r.Lost)
 			}
-		case r.Kind == "peer" && r.Lost > 0.9:
+		case r.Kind == "peer" && r.Lost > 0.9 && !strings.HasPrefix(r.What, "perf "): // see TestRun
 			t.Errorf("%s: %.2f %% of the hits are lost", r.What, 100*r.Lost)
 		}
 	}

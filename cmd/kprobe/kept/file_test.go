@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"kprobe/fetch"
 )
 
 func newFile(t *testing.T) *File {
@@ -216,6 +218,9 @@ func TestMain(m *testing.M) {
 	if path := os.Getenv(addLoop); path != "" {
 		loop(&File{Path: path})
 	}
+	if path := os.Getenv(fullDisk); path != "" {
+		full(&File{Path: path})
+	}
 	if path := os.Getenv(useLoop); path != "" {
 		use(&File{Path: path})
 	}
@@ -278,6 +283,30 @@ func TestKilledInTheMiddle(t *testing.T) {
 	}
 }
 
+// fullDisk is the environment variable that has this binary run full.
+const fullDisk = "KPROBE_TEST_FULL_DISK"
+
+// full adds more than a file may hold, and tells whether that was refused. It
+// is a process of its own, as the limit is of all of its files.
+func full(f *File) {
+	defer os.Exit(0)
+	var limit syscall.Rlimit
+	err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &limit)
+	if limit.Cur = 4096; err == nil {
+		err = syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit)
+	}
+	var many []*fetch.Def
+	for i := range 400 {
+		d, perr := fetch.Parse(fmt.Sprintf("p:a/event%d f", i))
+		err = errors.Join(err, perr)
+		many = append(many, d)
+	}
+	if err == nil {
+		err = f.Update(context.Background(), func(l *List) error { return l.Add(many) })
+	}
+	fmt.Println(errors.Is(err, syscall.EFBIG), err)
+}
+
 // TestFullDisk lets the disk be full by a limit on the size of files: the file
 // stays what it was and there is no litter.
 func TestFullDisk(t *testing.T) {
@@ -285,25 +314,11 @@ func TestFullDisk(t *testing.T) {
 	if err := add(t, f, "p:a/b f"); err != nil {
 		t.Fatal(err)
 	}
-	var was syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &was); err != nil {
-		t.Fatal(err)
-	}
-	small := was
-	small.Cur = 4096
-	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &small); err != nil {
-		t.Fatal(err)
-	}
-	var many []string
-	for i := range 400 {
-		many = append(many, fmt.Sprintf("p:a/event%d f", i))
-	}
-	err := add(t, f, many...)
-	if rerr := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &was); rerr != nil {
-		t.Fatal(rerr)
-	}
-	if !errors.Is(err, syscall.EFBIG) {
-		t.Errorf("%v", err)
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), fullDisk+"="+f.Path)
+	out, err := cmd.Output()
+	if err != nil || !strings.HasPrefix(string(out), "true ") {
+		t.Errorf("%s (%v)", out, err)
 	}
 	if got := contents(t, f); got != "p:a/b f\n" {
 		t.Errorf("the file holds %q", got)
