@@ -1,6 +1,9 @@
 package bench
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestLinesOf(t *testing.T) {
 	text := "Attaching 1 probe...\n71 1f 40000000\n71 1e 40000000\n\n71 1e\n71 -1 4\n71 1g 40000000\nadd bad cafe\n"
