@@ -2,8 +2,6 @@ package probe
 
 import (
 	"bufio"
-	"context"
-	"os"
 	"syscall"
 	"testing"
 	"time"
@@ -15,25 +13,7 @@ import (
 // started: its detours ask the kernel for the thread's number, and a step over
 // a system call ends with a trap of another kind.
 func TestSignalsInSyscallOfDetour(t *testing.T) {
-	stdin, in, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, stdout, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer out.Close()
-	path := fixture.Build(t, "hazard_nets.go")
-	s, err := Start(t.Context(), Command{Path: path, Args: []string{path}, Stdin: stdin, Stdout: stdout, Stderr: os.Stderr}, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, _ = stdin.Close(), stdout.Close()
-	defer func() { _ = s.Close(context.Background()) }()
-	if err := s.Arm(t.Context(), parseDefs(t, "p:s main.sum a=$arg1 if a==20")); err != nil {
-		t.Fatal(err)
-	}
+	s, in, out := started(t, fixture.Build(t, "hazard_nets.go"), "p:s main.sum a=$arg1 if a==20")
 	var pid int
 	for _, tg := range s.targets {
 		tg.renewal.tries = renewTries // the jumps stay as they are

@@ -26,25 +26,7 @@ func TestRenew(t *testing.T) {
 		{"Go", "hazard_nets.go", nil, []string{"p:in main.sum a=$arg1 if a==20", "p:never main.sum a=$arg1 if a==77"}, "ready"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			stdin, in, err := os.Pipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			out, stdout, err := os.Pipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer out.Close()
-			path := fixture.Build(t, c.file, c.flags...)
-			s, err := Start(t.Context(), Command{Path: path, Args: []string{path}, Stdin: stdin, Stdout: stdout}, Options{Logf: t.Logf})
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, _ = stdin.Close(), stdout.Close()
-			defer func() { _ = s.Close(context.Background()) }()
-			if err := s.Arm(t.Context(), parseDefs(t, c.defs...)); err != nil {
-				t.Fatal(err)
-			}
+			s, in, out := started(t, fixture.Build(t, c.file, c.flags...), c.defs...)
 			wrong := &tidChecker{}
 			l := &live{t: t, s: s, sink: &collector{also: wrong}, done: make(chan struct{})}
 			l.run()
@@ -81,6 +63,31 @@ func TestRenew(t *testing.T) {
 			}
 		})
 	}
+}
+
+// started is a session on a program that it has started, armed and not running
+// yet, with the program's standard input and output.
+func started(t *testing.T, path string, defs ...string) (s *Session, in, out *os.File) {
+	t.Helper()
+	stdin, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, stdout, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = out.Close() })
+	s, err = Start(t.Context(), Command{Path: path, Args: []string{path}, Stdin: stdin, Stdout: stdout, Stderr: os.Stderr}, Options{Logf: t.Logf})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = stdin.Close(), stdout.Close()
+	t.Cleanup(func() { _ = s.Close(context.Background()) })
+	if err := s.Arm(t.Context(), parseDefs(t, defs...)); err != nil {
+		t.Fatal(err)
+	}
+	return s, in, out
 }
 
 // tidChecker counts the hits whose value tid is not the thread's number. It is

@@ -136,16 +136,23 @@ func instructionsOf(t *testing.T, pid int, funcs []symbols.Place) (out [][]strin
 // of those of its libraries that it calls, and takes them out, in batches of
 // every size, while four threads work: each round has the result of before.
 func TestStormEvery(t *testing.T) {
+	forEvery(t, func(t *testing.T, prog string, funcs []symbols.Place) {
+		for _, o := range []Options{{CountOnly: true}, {CountOnly: true, NoOptimize: true}} {
+			stormEvery(t, prog, funcs, o, time.Duration(full(1, 60))*time.Second)
+		}
+	})
+}
+
+// forEvery tests with each variant of the program and the functions that it
+// reaches.
+func forEvery(t *testing.T, test func(t *testing.T, prog string, funcs []symbols.Place)) {
 	for _, v := range everyVariants {
 		t.Run(v.name, func(t *testing.T) {
 			if v.full && full(0, 1) == 0 {
 				return
 			}
 			prog := fixture.Build(t, v.source, v.flags...)
-			funcs := reached(t, prog)
-			for _, o := range []Options{{CountOnly: true}, {CountOnly: true, NoOptimize: true}} {
-				stormEvery(t, prog, funcs, o, time.Duration(full(1, 60))*time.Second)
-			}
+			test(t, prog, reached(t, prog))
 		})
 	}
 }
@@ -239,33 +246,26 @@ func pick(rng *rand.Rand, all [][]string) (out []string) {
 // TestCountEvery counts the executions of instructions, of one thread that does
 // the same each time: jumps and breakpoints count the same.
 func TestCountEvery(t *testing.T) {
-	for _, v := range everyVariants {
-		t.Run(v.name, func(t *testing.T) {
-			if v.full && full(0, 1) == 0 {
-				return
-			}
-			prog := fixture.Build(t, v.source, v.flags...)
-			funcs := reached(t, prog)
-			seed := uint64(time.Now().UnixNano())
-			rng := rand.New(rand.NewPCG(seed, 1))
-			rng.Shuffle(len(funcs), func(i, j int) { funcs[i], funcs[j] = funcs[j], funcs[i] })
-			t.Logf("seed %d", seed)
-			for range full(1, 20) {
-				// Those that the instructions of the first functions fill up.
-				jumps := countEvery(t, prog, funcs, Options{CountOnly: true})
-				traps := countEvery(t, prog, funcs, Options{CountOnly: true, NoOptimize: true})
-				bad := 0
-				for name, n := range jumps {
-					if traps[name] != n {
-						if bad++; bad < 20 {
-							t.Errorf("%s: %d hits by jumps, %d by breakpoints", name, n, traps[name])
-						}
+	forEvery(t, func(t *testing.T, prog string, funcs []symbols.Place) {
+		seed := uint64(time.Now().UnixNano())
+		rng := rand.New(rand.NewPCG(seed, 1))
+		rng.Shuffle(len(funcs), func(i, j int) { funcs[i], funcs[j] = funcs[j], funcs[i] })
+		t.Logf("seed %d", seed)
+		for range full(1, 20) {
+			// Those that the instructions of the first functions fill up.
+			jumps := countEvery(t, prog, funcs, Options{CountOnly: true})
+			traps := countEvery(t, prog, funcs, Options{CountOnly: true, NoOptimize: true})
+			bad := 0
+			for name, n := range jumps {
+				if traps[name] != n {
+					if bad++; bad < 20 {
+						t.Errorf("%s: %d hits by jumps, %d by breakpoints", name, n, traps[name])
 					}
 				}
-				rng.Shuffle(len(funcs), func(i, j int) { funcs[i], funcs[j] = funcs[j], funcs[i] })
 			}
-		})
-	}
+			rng.Shuffle(len(funcs), func(i, j int) { funcs[i], funcs[j] = funcs[j], funcs[i] })
+		}
+	})
 }
 
 // countEvery gives the hits of the first functions' instructions in one round,

@@ -266,12 +266,8 @@ func TestThreads(t *testing.T) {
 	}
 }
 
-// TestOneRing: threads of several CPUs that race for one ring's room, as those do
-// that are moved to another CPU in a detour, get room of their own each.
-func TestOneRing(t *testing.T) {
-	const threads, n = 4, 600_000
-	g := newTargetOf(t, 1, 32<<20)
-	prog := g.program("p f a=%di")
+// returning makes the function one that returns at once, with a probe 1 there.
+func (g *target) returning(prog *fetch.Program) {
 	g.function(func(c *asm.Code, _ asm.Label) { c.Ret() }, func(base uint64, tail func(c *asm.Code) error) ([]byte, error) {
 		d, err := Build(base, g.params(), []Probe{{ID: 1, Program: prog}}, tail)
 		if err != nil {
@@ -279,6 +275,15 @@ func TestOneRing(t *testing.T) {
 		}
 		return d.Code, nil
 	})
+}
+
+// TestOneRing: threads of several CPUs that race for one ring's room, as those do
+// that are moved to another CPU in a detour, get room of their own each.
+func TestOneRing(t *testing.T) {
+	const threads, n = 4, 600_000
+	g := newTargetOf(t, 1, 32<<20)
+	prog := g.program("p f a=%di")
+	g.returning(prog)
 	var vals []fetch.Value
 	next := map[uint32]uint64{}
 	g.run("plain", threads, n, func(r *ring.Record) error {
@@ -303,13 +308,7 @@ func TestLaps(t *testing.T) {
 	const laps, n = 6, ring.MinRingSize / 64
 	g := newTargetOf(t, 1, ring.MinRingSize)
 	prog := g.program("p f a=%di s=+0(%si):string")
-	g.function(func(c *asm.Code, _ asm.Label) { c.Ret() }, func(base uint64, tail func(c *asm.Code) error) ([]byte, error) {
-		d, err := Build(base, g.params(), []Probe{{ID: 1, Program: prog}}, tail)
-		if err != nil {
-			return nil, err
-		}
-		return d.Code, nil
-	})
+	g.returning(prog)
 	var vals []fetch.Value
 	records, bytes := 0, 0
 	for range laps {

@@ -138,7 +138,7 @@ func hint(err error) string {
 	}
 	switch {
 	case errors.Is(err, symbols.ErrNotMapped):
-		return "kprobe functions -p PID lists what the process has mapped; --pending waits for a library that it loads later"
+		return "kprobe functions -p PID lists what the process has mapped; kprobe trace --pending waits for a library that it loads later"
 	case errors.Is(err, symbols.ErrNoDebugInfo), errors.Is(err, fetch.ErrNoDebugInfo):
 		return "compile with -g, install the program's debug package, or name debuginfod servers in DEBUGINFOD_URLS"
 	case errors.Is(err, tracee.ErrSeccomp):
