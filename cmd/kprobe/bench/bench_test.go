@@ -68,8 +68,8 @@ func TestRun(t *testing.T) {
 	}
 	for _, why := range rep.Skipped {
 		t.Log(why)
-		// The kernel lets perf have so many samples a tick
-		// (kernel.perf_event_max_sample_rate, which it lowers by itself).
+		// What perf records of the calls varies from all to none; why isn't known,
+		// so its count is reported and asserts nothing.
 		if strings.Contains(why, "recorded") && !strings.HasPrefix(why, "perf ") {
 			t.Error(why)
 		}
