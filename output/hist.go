@@ -60,13 +60,13 @@ type histFetch struct {
 }
 
 // The fields that are none of a program's.
-var commonFields = []string{fieldPID, fieldCPU, fieldComm, fieldTime, fieldStack}
+var commonFields = []string{fieldPID, fieldCPU, fieldComm, fieldTime, fieldStack, fieldIP, fieldFunc, fieldRetIP}
 
 // atStack is the place of the stack: the last of the common fields.
 const atStack = -5
 
 // atHitcount is the place of the number of hits, where it is shown once more.
-const atHitcount = -6
+const atHitcount = -9
 
 // Hit implements probe.Sink.
 func (g *Histograms) Hit(h *probe.Hit) error {
@@ -114,7 +114,7 @@ func (g *Histograms) bind(h *probe.Hit) []histFetch {
 			i := slices.IndexFunc(fields, func(x fetch.Field) bool { return x.Name == f.name })
 			if f.name == hitcount && counts {
 				i = atHitcount
-			} else if c := slices.Index(commonFields, f.name); i < 0 && c >= 0 {
+			} else if c := slices.Index(commonFields, f.name); i < 0 && c >= 0 && hasField(f.name, h.Event.Return) {
 				i = -1 - c
 			} else if i < 0 {
 				return nil, false
@@ -192,6 +192,10 @@ func (g *Histograms) value(at int, h *probe.Hit) (v uint64, text []byte, isText 
 		return uint64(h.CPU), nil, false
 	case fieldTime:
 		return h.Time, nil, false
+	case fieldIP, fieldFunc:
+		return uint64(h.IP), nil, false
+	case fieldRetIP:
+		return uint64(h.RetIP), nil, false
 	}
 	return 0, []byte(h.Comm), true
 }

@@ -27,7 +27,25 @@ const (
 	fieldTime = "common_timestamp"
 	// The stack, of definitions that record one.
 	fieldStack = "common_stacktrace"
+	// Where the hit was: of probes, of return probes, and of those where the
+	// function returned to (kernel/trace/trace_probe.h, FIELD_STRING_IP,
+	// FIELD_STRING_FUNC and FIELD_STRING_RETIP).
+	fieldIP    = "__probe_ip"
+	fieldFunc  = "__probe_func"
+	fieldRetIP = "__probe_ret_ip"
 )
+
+// hasField reports whether events of a kind, return probes or others, have a
+// field of commonFields.
+func hasField(name string, returns bool) bool {
+	switch name {
+	case fieldIP:
+		return !returns
+	case fieldFunc, fieldRetIP:
+		return returns
+	}
+	return true
+}
 
 // HistSpec says what a histogram counts: the kernel's hist trigger. It is not
 // changed once it is parsed.
@@ -61,8 +79,9 @@ func (e *HistError) Error() string { return e.Text + ": " + e.About }
 // ParseHist parses KEY[,KEY…][:vals=VAL,…][:sort=FIELD[.descending],…][:size=N],
 // what follows hist: in a trigger of the kernel; "keys=" may be left out. A
 // KEY is the name of a fetched value, or common_pid, common_cpu, common_comm,
-// common_timestamp, common_stacktrace, with one of the modifiers .hex .sym .sym-offset .log2
-// .buckets=N, and common_pid.execname. A VAL is the name of a value, or hitcount,
+// common_timestamp, common_stacktrace, __probe_ip of an event that is no return,
+// __probe_func and __probe_ret_ip of one that is, with one of the
+// modifiers .hex .sym .sym-offset .log2 .buckets=N, and common_pid.execname. A VAL is the name of a value, or hitcount,
 // with .hex, .percent (of the sum over all entries) or .graph (a bar, up to the
 // largest of all entries).
 func ParseHist(text string) (*HistSpec, error) {
@@ -194,6 +213,19 @@ func parseHistField(w string) (histField, error) {
 // Stack reports whether the histogram needs hits with a stack.
 func (h *HistSpec) Stack() bool {
 	return slices.ContainsFunc(h.keys, func(f histField) bool { return f.name == fieldStack })
+}
+
+// Where is the first field, of those that say where a hit was, that return
+// probes, or the others, don't have; "" is none.
+func (h *HistSpec) Where(returns bool) string {
+	for _, list := range [...][]histField{h.keys, h.vals} {
+		for _, f := range list {
+			if !hasField(f.name, returns) {
+				return f.name
+			}
+		}
+	}
+	return ""
 }
 
 // Args are the names of fetched values that the histogram needs.

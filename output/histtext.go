@@ -295,7 +295,7 @@ func (g *Histograms) shown(stats []probe.Stats) []*hist {
 // histogram needs: which ones $arg* and jprobes have is known when they are
 // armed.
 func (h *HistSpec) For(d *fetch.Def) bool {
-	if h.Stack() && d.Stack == 0 {
+	if h.Stack() && d.Stack == 0 || h.Where(d.Kind == fetch.Return) != "" {
 		return false
 	}
 	for _, name := range h.Args() {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -98,6 +99,8 @@ func (o *traceOptions) checkHists(defs []*fetch.Def) error {
 			missing = left
 		} else if spec.Stack() {
 			missing, known = []string{"common_stacktrace"}, "end a definition with stack=N to record N frames"
+		} else if name := cmp.Or(spec.Where(false), spec.Where(true)); len(missing) == 0 && name != "" {
+			missing, known = []string{name}, "__probe_ip is where a probe is; __probe_func and __probe_ret_ip are of return probes"
 		} else {
 			known = "no one definition has all of them"
 		}

@@ -44,9 +44,10 @@ UTF-8 has a twin NAME_hex.
 With --hist KEY[,KEY…] hits are counted by their values instead, and the counts
 printed at the end in the form of the kernel's hist triggers. A KEY is the name
 of a value, or common_pid (the thread), common_cpu, common_comm (its name),
-common_stacktrace (of a definition that ends with stack=N), with
-a modifier: .hex, .sym, .sym-offset, .log2, .buckets=N, common_pid.execname. What
-else a trigger has may follow: :vals=NAME,… to add values up, :sort=NAME[.descending],
+common_stacktrace (of a definition that ends with stack=N), __probe_ip (where the
+probe is; of a return probe __probe_func and __probe_ret_ip), with a modifier:
+.hex, .sym, .sym-offset, .log2, .buckets=N, common_pid.execname. What else a
+trigger has may follow: :vals=NAME,… to add values up, :sort=NAME[.descending],
 :size=N for the most entries, 2048 if not said; hits beyond them are counted as
 dropped. A value in vals=, hitcount too, may have a modifier: .hex, .percent, or
 .graph. --lines prints the hits too, --interval the counts again and again.
