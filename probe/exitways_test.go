@@ -62,23 +62,6 @@ func exitDefs(with string) (defs []string) {
 	return defs
 }
 
-// engageInto is engage with a sink of the caller's.
-func engageInto(t *testing.T, pid int, o Options, sink Sink, defs ...string) *live {
-	t.Helper()
-	o.Logf, o.Warnf = t.Logf, t.Logf
-	s, err := Attach(t.Context(), []int{pid}, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close(t.Context()) })
-	if err := s.Arm(t.Context(), parseDefs(t, defs...)); err != nil {
-		t.Fatal(err)
-	}
-	l := &live{t: t, s: s, sink: &collector{}, done: make(chan struct{})}
-	l.begin(sink)
-	return l
-}
-
 // TestExitWays: functions that are left by returns at many places, by their cold
 // parts, by jumps to each other, by exceptions, siglongjmp also out of signal
 // handlers, the end of their threads, on stacks of their own, and in two

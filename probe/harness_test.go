@@ -185,20 +185,31 @@ func parseDefs(t *testing.T, lines ...string) []*fetch.Def {
 	return defs
 }
 
+// attach arms definitions in a process and runs them into the session's
+// collector.
 func attach(t *testing.T, pid int, o Options, defs ...string) *live {
 	t.Helper()
-	o.Logf = t.Logf
-	o.Warnf = t.Logf
+	return engageInto(t, pid, o, nil, defs...)
+}
+
+// engageInto arms definitions in a process and runs them into a sink, nil for
+// the session's collector.
+func engageInto(t *testing.T, pid int, o Options, sink Sink, defs ...string) *live {
+	t.Helper()
+	o.Logf, o.Warnf = t.Logf, t.Logf
 	s, err := Attach(context.Background(), []int{pid}, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &live{t: t, s: s, sink: &collector{}, done: make(chan struct{})}
 	t.Cleanup(func() { _ = s.Close(context.Background()) })
 	if err := s.Arm(context.Background(), parseDefs(t, defs...)); err != nil {
 		t.Fatal(err)
 	}
-	l.run()
+	l := &live{t: t, s: s, sink: &collector{}, done: make(chan struct{})}
+	if sink == nil {
+		sink = l.sink
+	}
+	l.begin(sink)
 	return l
 }
 

@@ -19,13 +19,9 @@ import (
 // each call.
 func TestHazardW8Kernel(t *testing.T) {
 	k := openTracefs(t)
-	sub := startStorm(t, "3")
-	prog, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", sub.pid()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	prog := ownCopy(t, fixture.Build(t, "hazard_storm.c", "-O2", "-lpthread"))
+	sub := &storm{subject: startSubject(t, prog, "3")}
 	k.add([]string{fmt.Sprintf("p:%s/w8 %s:%#x", k.group, prog, fileOffsets(t, prog)["f0"])})
-	before := k.hits()["w8"]
 	k.set("events/"+k.group+"/enable", "1")
 	l, _ := engage(t, sub.pid(), Options{CountOnly: true}, "p:b f1", "p:c f2")
 	if err := l.s.Arm(t.Context(), parseDefs(t, "p:a f0")); err == nil || !strings.Contains(err.Error(), "another tracer's breakpoint") {
@@ -35,12 +31,16 @@ func TestHazardW8Kernel(t *testing.T) {
 		t.Error(err)
 	}
 	sub.line()
-	time.Sleep(20 * time.Millisecond)
+	if !waitUntil(func() bool {
+		return k.hits(prog)["w8"] > 0 && l.stat("b").Hits > 0 && l.stat("c").Hits > 0 && l.stat("d").Hits > 0
+	}) {
+		t.Error("not all were hit")
+	}
 	sub.stop()
 	k.set("events/"+k.group+"/enable", "0")
 	l.finish(sub.pid())
 	sub.end()
-	if n := k.hits()["w8"] - before; n != sub.calls[0] || n == 0 {
+	if n := k.hits(prog)["w8"]; n != sub.calls[0] {
 		t.Errorf("the kernel counted %d hits of %d calls", n, sub.calls[0])
 	}
 	for name, f := range map[string]int{"b": 1, "c": 2, "d": 3} {

@@ -134,9 +134,9 @@ func leftBehind(pid int) string {
 	return ""
 }
 
-// waitUntil polls for at most ten seconds.
+// waitUntil polls for at most half a minute.
 func waitUntil(ok func() bool) bool {
-	for range 2000 {
+	for range 6000 {
 		if ok() {
 			return true
 		}

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"bufio"
 	"context"
 	"os"
 	"os/exec"
@@ -145,8 +146,12 @@ func TestStartUnknownPlace(t *testing.T) {
 func TestExec(t *testing.T) {
 	prog := callsFixture(t)
 	// A shell that becomes the fixture: the definitions follow the process.
-	cmd := exec.Command("sh", "-c", `read x; exec "$0" work 50`, prog)
+	cmd := exec.Command("sh", "-c", `echo waits; read x; exec "$0" work 50`, prog)
 	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +159,9 @@ func TestExec(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
-	time.Sleep(50 * time.Millisecond)
+	if text, err := bufio.NewReader(out).ReadString('\n'); text != "waits\n" {
+		t.Fatalf("the shell printed %q (%v)", text, err)
+	}
 	l := attach(t, cmd.Process.Pid, Options{}, "p:in libc:write fd=$arg1")
 	if _, err := in.Write([]byte("x\n\n\n")); err != nil {
 		t.Fatal(err)

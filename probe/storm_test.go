@@ -55,23 +55,8 @@ func (s *storm) stop() {
 // engage arms definitions and runs them into a sink that only counts.
 func engage(t *testing.T, pid int, o Options, defs ...string) (*live, *counter) {
 	t.Helper()
-	o.Logf, o.Warnf = t.Logf, t.Logf
-	s, err := Attach(t.Context(), []int{pid}, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close(context.Background()) })
-	if err := s.Arm(t.Context(), parseDefs(t, defs...)); err != nil {
-		t.Fatal(err)
-	}
-	l, c := &live{t: t, s: s, sink: &collector{}, done: make(chan struct{})}, &counter{}
-	ctx, cancel := context.WithCancel(context.Background())
-	l.stop = cancel
-	go func() {
-		defer close(l.done)
-		l.sum, l.err = s.Run(ctx, c)
-	}()
-	return l, c
+	c := &counter{}
+	return engageInto(t, pid, o, c, defs...), c
 }
 
 // tactics gives each event's tactic at its only place, and fails the test for

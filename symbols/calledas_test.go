@@ -5,7 +5,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"kprobe/internal/fixture"
 )
@@ -27,7 +26,6 @@ func TestCalledAs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
-	time.Sleep(100 * time.Millisecond)
 	s, err := OpenProcess(cmd.Process.Pid, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -273,16 +273,17 @@ func TestProfilingSignals(t *testing.T) {
 	}
 	stop := running(t, tr, b)
 	do(t, tr, func() error { return b.arm(p) })
-	time.Sleep(500 * time.Millisecond)
+	eventually(t, "10 signals and 1000 hits", func() bool {
+		var enough bool
+		do(t, tr, func() error { enough = signals >= 10 && b.hits[g.pid] >= 1000; return nil })
+		return enough
+	})
 	do(t, tr, func() error { return b.leave(p) })
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}
 	if _, status := g.rest(); status != 0 {
 		t.Errorf("status %d", status)
-	}
-	if signals == 0 || b.hits[g.pid] == 0 {
-		t.Errorf("%d signals, %d hits", signals, b.hits[g.pid])
 	}
 }
 

@@ -222,10 +222,10 @@ func do(t testing.TB, tr *Tracer, fn func() error) {
 	}
 }
 
-// eventually waits until ok holds.
+// eventually waits until ok holds, for half a minute.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("never: %s", what)
 		}
