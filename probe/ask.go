@@ -26,7 +26,9 @@ const askTime = 10 * time.Second
 const deafTime = 2 * time.Second
 
 // Add asks the session to add definitions, as Session.Add does: all of them or
-// none, in all of its processes. It returns when the probes are in.
+// none, in all of its processes. It returns when the probes are in. In a process
+// that doesn't map a definition's library the definition waits for it, as those
+// do that Options.Pending lets wait.
 //
 // Errors are those of Session.Add, of the definitions given here; ErrNotTraced
 // and symbols.ErrGone when the session or the process ends; ErrNoAnswer.
@@ -45,6 +47,17 @@ func (l *Live) Remove(ctx context.Context, events []string) error {
 		return nil
 	}
 	return l.ask(ctx, remoteRequest{Op: "remove", Events: events}, nil)
+}
+
+// Delete asks the session to remove what deletions (fetch.Delete) name:
+// events, or some of an event's places. Where a deletion names a file, it may
+// call it by another name than the definition that it takes out did. Errors are
+// those of Remove; then nothing is removed.
+func (l *Live) Delete(ctx context.Context, deletions []*fetch.Def) error {
+	if len(deletions) == 0 {
+		return nil
+	}
+	return l.ask(ctx, remoteRequest{Op: "remove", Defs: packDefs(deletions)}, deletions)
 }
 
 // ask posts a request and waits for its answer.

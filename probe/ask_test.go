@@ -46,7 +46,7 @@ func TestLiveAsks(t *testing.T) {
 	if err := l.Remove(ctx, []string{"web/x"}); !errors.Is(err, ErrNoEvent) {
 		t.Errorf("removed again: %v", err)
 	}
-	for _, text := range []string{"p:z no_such_function", "p:z work+1", "p:z work n=@no_such_variable", "p:first work k=$arg2", "p:z libnothing:f"} {
+	for _, text := range []string{"p:z no_such_function", "p:z work+1", "p:z work n=@no_such_variable", "p:first work k=$arg2"} {
 		good := parseDefs(t, "p:good work")[0]
 		bad := parseDefs(t, text)[0]
 		_, mine := s.s.Add(ctx, []*fetch.Def{good, bad})
@@ -68,6 +68,48 @@ func TestLiveAsks(t *testing.T) {
 	}
 	if n := len(s.s.Events()); n != 1 {
 		t.Errorf("%d events after definitions that were wrong", n)
+	}
+	// What the process has not mapped waits, which at home it must be let to do.
+	waits := parseDefs(t, "p:web/waits libnothing:f", "p:web/waits work")
+	if _, err := s.s.Add(ctx, waits); !errors.Is(err, symbols.ErrNotMapped) {
+		t.Errorf("it waits at home: %v", err)
+	}
+	if err := l.Add(ctx, waits); err != nil {
+		t.Fatal(err)
+	}
+	places := func() (armed, waiting int) {
+		if err := l.Refresh(); err != nil {
+			t.Error(err)
+		}
+		for _, p := range l.Probes() {
+			if p.Event == "waits" && p.Waiting {
+				waiting++
+			} else if p.Event == "waits" {
+				armed++
+			}
+		}
+		return armed, waiting
+	}
+	deletions := parseDefs(t, "-:waits work", "-:web/nothing", "-:web/waits libnothing:f", "-:web/waits "+prog+":work")
+	for _, none := range [][]*fetch.Def{{deletions[0], deletions[1]}, {deletions[1]}} {
+		var at *DefError
+		if err := l.Delete(ctx, none); !errors.Is(err, ErrNoEvent) || !errors.As(err, &at) || at.Def != deletions[1] {
+			t.Errorf("nothing is to be deleted: %v", err)
+		}
+		if armed, waiting := places(); armed != 1 || waiting != 1 {
+			t.Errorf("%d places are armed, %d wait", armed, waiting)
+		}
+	}
+	for i, d := range []*fetch.Def{deletions[3], deletions[2]} {
+		if err := l.Delete(ctx, []*fetch.Def{d}); err != nil {
+			t.Fatal(err)
+		}
+		if armed, waiting := places(); armed != 0 || waiting != 1-i {
+			t.Errorf("after %s: %d places are armed, %d wait", d.Text, armed, waiting)
+		}
+	}
+	if n := len(s.s.Events()); n != 1 {
+		t.Errorf("%d events after the deletions", n)
 	}
 	s.finish(sub.pid())
 	if err := l.Add(ctx, parseDefs(t, "p:late work")); !errors.Is(err, ErrNotTraced) {

@@ -125,7 +125,7 @@ func (tg *target) resolveAll(ctx context.Context, defs []*defOf) (all []want, wa
 // library.
 func (tg *target) mayWait(d *defOf, err error) bool {
 	return errors.Is(err, symbols.ErrNotMapped) && d.def.Place.Module != "" &&
-		tg.s.opts.Pending != nil && tg.s.opts.Pending(d.def)
+		(d.waits || tg.s.opts.Pending != nil && tg.s.opts.Pending(d.def))
 }
 
 // resolveNow resolves a definition, asking the resolvers of IFUNCs that the

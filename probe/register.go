@@ -41,6 +41,11 @@ func (s *Session) Arm(ctx context.Context, defs []*fetch.Def) error {
 // nothing is
 // left behind then.
 func (s *Session) Add(ctx context.Context, defs []*fetch.Def) ([]*Event, error) {
+	return s.add(ctx, defs, false)
+}
+
+// add is Add; waits lets all of the definitions wait for their libraries.
+func (s *Session) add(ctx context.Context, defs []*fetch.Def, waits bool) ([]*Event, error) {
 	if s.inHandler() {
 		return nil, ErrInHandler
 	}
@@ -52,6 +57,9 @@ func (s *Session) Add(ctx context.Context, defs []*fetch.Def) ([]*Event, error) 
 		added, err := s.addEvents(defs)
 		if err != nil {
 			return err
+		}
+		for _, x := range added {
+			x.waits = waits
 		}
 		if err := s.armAll(ctx, added); err != nil {
 			s.dropEvents(added)

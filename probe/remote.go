@@ -17,7 +17,7 @@ import (
 type remoteRequest struct {
 	Op   string      `json:"op"` // "add" or "remove"
 	Defs []remoteDef `json:"defs,omitempty"`
-	// Events are GRP/EVENT, to be removed.
+	// Events are GRP/EVENT, to be removed, where Defs has no deletions.
 	Events []string `json:"events,omitempty"`
 }
 
@@ -75,16 +75,16 @@ func packDefs(defs []*fetch.Def) []remoteDef {
 	return out
 }
 
-// unpackDefs parses the definitions of a request.
-func unpackDefs(list []remoteDef) ([]*fetch.Def, error) {
+// unpackDefs parses the definitions of a request, or its deletions.
+func unpackDefs(list []remoteDef, deletions bool) ([]*fetch.Def, error) {
 	var out []*fetch.Def
 	for i, r := range list {
 		d, err := fetch.Parse(r.Text)
 		switch {
 		case err != nil:
 			return nil, &remoteDefError{i, err}
-		case d.Kind == fetch.Delete:
-			return nil, &remoteDefError{i, errors.New("it deletes an event: that is another request")}
+		case (d.Kind == fetch.Delete) != deletions:
+			return nil, &remoteDefError{i, errors.New("to add and to delete are different requests")}
 		}
 		if r.Module != "" {
 			placed := *d

@@ -13,6 +13,7 @@ import (
 
 	"kprobe/fetch"
 	"kprobe/probe/ring"
+	"kprobe/symbols"
 )
 
 // serveEvery is how often a mailbox is looked at: a load from memory each time,
@@ -60,13 +61,16 @@ func (s *Session) asked(ctx context.Context, r *ring.Request) (defs []*fetch.Def
 	}
 	switch q.Op {
 	case "add":
-		if defs, err = unpackDefs(q.Defs); err != nil {
+		if defs, err = unpackDefs(q.Defs, false); err != nil {
 			return nil, err
 		}
-		_, err = s.Add(ctx, defs)
+		_, err = s.add(ctx, defs, true)
 		s.logf("process %d asks to add %s: %s", r.PID, eventList(defs), outcome(err))
 		return defs, err
 	case "remove":
+		if len(q.Defs) > 0 {
+			return s.removeAsked(ctx, q.Defs, r.PID)
+		}
 		var list []*Event
 		for _, ev := range s.Events() {
 			if slices.Contains(q.Events, ev.Group+"/"+ev.Name) {
@@ -81,6 +85,71 @@ func (s *Session) asked(ctx context.Context, r *ring.Request) (defs []*fetch.Def
 		return nil, err
 	}
 	return nil, fmt.Errorf("this kprobe does not know how to %q", q.Op)
+}
+
+// removeAsked removes what deletions name. defs are the deletions.
+func (s *Session) removeAsked(ctx context.Context, list []remoteDef, pid uint32) (defs []*fetch.Def, err error) {
+	if defs, err = unpackDefs(list, true); err != nil {
+		return nil, err
+	}
+	err = s.removeNamed(ctx, defs)
+	s.logf("process %d asks to remove %s: %s", pid, eventList(defs), outcome(err))
+	return defs, err
+}
+
+// removeNamed removes the definitions that deletions name. A deletion that
+// names none is a *DefError with ErrNoEvent, and nothing is removed.
+func (s *Session) removeNamed(ctx context.Context, deletions []*fetch.Def) error {
+	var chosen map[*defOf]bool
+	err := s.tracer.Do(func() error {
+		chosen = map[*defOf]bool{}
+		for _, d := range deletions {
+			n := 0
+			for _, x := range s.definitions() {
+				if s.names(d, x.def) {
+					chosen[x] = true
+					n++
+				}
+			}
+			if n == 0 {
+				return &DefError{Def: d, Err: ErrNoEvent}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return s.removeDefs(ctx, func(x *defOf) bool { return chosen[x] }, nil)
+}
+
+// names reports whether a deletion is about a definition. The file of a place
+// may be left out, or be called by another of its names.
+func (s *Session) names(d, def *fetch.Def) bool {
+	if !d.HasPlace || d.Place.Module == def.Place.Module {
+		return d.Deletes(def)
+	}
+	same := d.Place.Module == ""
+	for _, tg := range s.targets {
+		same = same || tg.sameModule(d.Place.Module, def.Place.Module)
+	}
+	plain := *def
+	plain.Place.Module = d.Place.Module
+	return same && d.Deletes(&plain)
+}
+
+// sameModule reports whether two names are those of one file that the target
+// maps; "" is the program.
+func (tg *target) sameModule(a, b string) bool {
+	find := func(name string) []*symbols.Module {
+		if name != "" {
+			return tg.space.FindModule(name)
+		}
+		mods := tg.space.Modules()
+		return slices.DeleteFunc(slices.Clone(mods), func(m *symbols.Module) bool { return !m.Main })
+	}
+	mods := find(a)
+	return slices.ContainsFunc(find(b), func(m *symbols.Module) bool { return slices.Contains(mods, m) })
 }
 
 func eventList(defs []*fetch.Def) string {

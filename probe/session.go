@@ -70,6 +70,8 @@ type Session struct {
 type defOf struct {
 	def *fetch.Def
 	ev  *event
+	// waits lets it wait for its library, whatever Options.Pending says.
+	waits bool
 }
 
 func newSession(o Options) (*Session, error) {

@@ -2,15 +2,11 @@ package cli
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/spf13/cobra"
 
 	"kprobe/cmd/kprobe/kept"
-	"kprobe/fetch"
-	"kprobe/probe"
 	"kprobe/symbols"
 )
 
@@ -30,11 +26,14 @@ neither.
 
 With -p PID of a process that another kprobe is tracing, that trace gets the
 probes too, in all of its processes, before this command ends; where they can't
-be put in, nothing is kept either. The trace goes on and misses no hit.
+be put in, nothing is kept either. The trace goes on and misses no hit. What is
+about a library that the process has not loaded waits for it there: it is armed
+when the library comes, and gone with it.
 
 A definition of an event that is kept already adds a place to it; it must fetch
 the same. -:GRP/EVENT takes an event out, and so does -:GRP/EVENT PLACE one of
-its places.`
+its places: of what is kept and, with -p, of the trace. It must be in one of the
+two.`
 
 const addExample = `  kprobe add 'p:open libc:openat dfd=$arg1:s32 path=+0($arg2):string'
   kprobe add -x ./server 'p:web/handle handle fd=$arg1:s32' 'r:web/done handle status=$retval:s32'
@@ -84,7 +83,10 @@ func runAdd(ctx context.Context, d *Deps, m *messages, o *addOptions) error {
 	if live != nil {
 		defer live.Close()
 	}
-	asked := defs
+	asked := &change{d: d, m: m, live: live, defs: defs}
+	if live != nil {
+		asked.pid = o.pids[0]
+	}
 	defs = slices.Clone(defs)
 	check := &checker{d: d, m: m, where: &o.where, spaces: map[string]*symbols.Space{}}
 	for i := range defs {
@@ -94,7 +96,7 @@ func runAdd(ctx context.Context, d *Deps, m *messages, o *addOptions) error {
 	}
 	return fail(file.Update(ctx, func(l *kept.List) error {
 		before := l.Places()
-		if err := l.Add(defs); err != nil {
+		if err := l.Add(asked.kept(l, defs)); err != nil {
 			return err
 		}
 		// What is disabled in a list that is added stays so.
@@ -105,50 +107,8 @@ func runAdd(ctx context.Context, d *Deps, m *messages, o *addOptions) error {
 		if err := file.Busy(fewer(before, l.Places())); err != nil {
 			return err
 		}
-		return addLive(ctx, live, asked)
+		return asked.make(ctx)
 	}))
-}
-
-// traced gives the trace of the process of -p that is going on; nil if there is
-// none, or no -p.
-func (o *addOptions) traced(d *Deps) (Live, error) {
-	if len(o.pids) == 0 {
-		return nil, nil
-	}
-	l, err := d.Engine.Live(o.pids[0])
-	switch {
-	case errors.Is(err, probe.ErrNotTraced):
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("process %d: %w", o.pids[0], err)
-	}
-	return l, nil
-}
-
-// addLive has a trace do what the definitions say: those that delete come
-// first. A trace that ends meanwhile needs nothing.
-func addLive(ctx context.Context, l Live, defs []*fetch.Def) error {
-	if l == nil {
-		return nil
-	}
-	var put []*fetch.Def
-	var take []string
-	for _, def := range defs {
-		if def.Kind != fetch.Delete {
-			put = append(put, def)
-			continue
-		}
-		for _, s := range l.Stats() {
-			name := s.Event.Group + "/" + s.Event.Name
-			if s.Event.Name == def.Event && (def.Group == "" || s.Event.Group == def.Group) && !slices.Contains(take, name) {
-				take = append(take, name)
-			}
-		}
-	}
-	if err := l.Remove(ctx, take); err != nil {
-		return unlessEnded(err)
-	}
-	return unlessEnded(l.Add(ctx, put))
 }
 
 // fewer lists the events that have lost places.

@@ -27,21 +27,15 @@ func (c *checker) pin(ctx context.Context, d *fetch.Def) (*fetch.Def, error) {
 	if d.Kind == fetch.Delete {
 		return d, nil
 	}
-	space, err := c.space(d)
-	if err != nil || space == nil {
-		return d, err
-	}
-	found, err := c.d.Engine.Check(space, d)
-	if conf, ok := c.where.config(c.d); ok && needsDebug(err) {
+	space, found, err := c.check(d)
+	if conf, ok := c.where.config(c.d); ok && space != nil && needsDebug(err) {
 		if got, _ := space.FetchDebug(ctx, debuginfod.New(conf, nil), d.Place); got {
 			clear(c.spaces)
-			if space, err = c.space(d); err == nil {
-				found, err = c.d.Engine.Check(space, d)
-			}
+			_, found, err = c.check(d)
 		}
 	}
-	if err != nil {
-		return nil, err
+	if err != nil || found == nil {
+		return d, err
 	}
 	if d.Place.Module == "" {
 		if d, err = pinned(d, found); err != nil {
@@ -49,6 +43,24 @@ func (c *checker) pin(ctx context.Context, d *fetch.Def) (*fetch.Def, error) {
 		}
 	}
 	return d, roundTrips(d)
+}
+
+// check checks a definition where its place is looked up; nothing is found, and
+// nothing wrong, where that is nowhere yet.
+func (c *checker) check(d *fetch.Def) (*symbols.Space, *probe.Checked, error) {
+	space, err := c.space(d)
+	if err != nil || space == nil {
+		return nil, nil, err
+	}
+	found, err := c.d.Engine.Check(space, d)
+	if space.PID() == 0 || d.Place.Module == "" || !errors.Is(err, symbols.ErrNotMapped) {
+		return space, found, err
+	}
+	if space, err = c.unmapped(d, err); err != nil || space == nil {
+		return nil, nil, err
+	}
+	found, err = c.d.Engine.Check(space, d)
+	return space, found, err
 }
 
 // space finds where a definition's place is to be looked up; nil where a
@@ -80,6 +92,31 @@ func (c *checker) space(d *fetch.Def) (*symbols.Space, error) {
 	} else {
 		s, err = c.where.cache(c.d).OpenFileSpace(path)
 	}
+	if err != nil {
+		return nil, &probe.DefError{Def: d, Err: d.Error(fetch.FileNotFound, err.Error(), err)}
+	}
+	c.spaces[path] = s
+	return s, nil
+}
+
+// unmapped finds where a place in a file that the process of -p doesn't map can
+// be looked up: in the file, if it is a library, which the process may load yet;
+// nil where no file is known by the name. cause is what is wrong else.
+func (c *checker) unmapped(d *fetch.Def, cause error) (*symbols.Space, error) {
+	path, module := "", d.Place.Module
+	if strings.Contains(module, "/") {
+		path = fmt.Sprintf("/proc/%d/root%s", c.where.pids[0], module)
+	} else if path = library(module); path == "" {
+		c.m.warn("%s is not checked: process %d does not map %s, and no file is known by that name", d.Event, c.where.pids[0], module)
+		return nil, nil
+	}
+	if !loadable(path) {
+		return nil, cause
+	}
+	if s := c.spaces[path]; s != nil {
+		return s, nil
+	}
+	s, err := c.where.cache(c.d).OpenFileSpace(path)
 	if err != nil {
 		return nil, &probe.DefError{Def: d, Err: d.Error(fetch.FileNotFound, err.Error(), err)}
 	}

@@ -41,6 +41,24 @@ func (l *fakeLive) Remove(_ context.Context, events []string) error {
 	return nil
 }
 
+func (l *fakeLive) Delete(_ context.Context, deletions []*fetch.Def) error {
+	if l.refuses != nil {
+		return l.refuses
+	}
+	names := func(d *fetch.Def, p probe.LiveProbe) bool {
+		return p.Event == d.Event && (d.Group == "" || p.Group == d.Group)
+	}
+	for _, d := range deletions {
+		if !slices.ContainsFunc(l.probes, func(p probe.LiveProbe) bool { return names(d, p) }) {
+			return &probe.DefError{Def: d, Err: probe.ErrNoEvent}
+		}
+	}
+	for _, d := range deletions {
+		l.probes = slices.DeleteFunc(l.probes, func(p probe.LiveProbe) bool { return names(d, p) })
+	}
+	return nil
+}
+
 func (l *fakeLive) Refresh() error {
 	l.reads++
 	if l.dies > 0 && l.reads >= l.dies {

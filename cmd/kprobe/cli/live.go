@@ -25,6 +25,7 @@ type Live interface {
 	Enable(match func(group, event string) bool, on bool) ([]string, error)
 	Add(ctx context.Context, defs []*fetch.Def) error
 	Remove(ctx context.Context, events []string) error
+	Delete(ctx context.Context, deletions []*fetch.Def) error
 	Space() (*symbols.Space, error)
 	Close() error
 }

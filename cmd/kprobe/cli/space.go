@@ -70,11 +70,24 @@ func library(module string) string {
 			pattern = module + ".so.*"
 		}
 		found, err := filepath.Glob(filepath.Join(dir, pattern))
-		if err == nil && len(found) == 1 {
+		if err == nil && oneFile(found) {
 			return found[0]
 		}
 	}
 	return ""
+}
+
+// oneFile reports whether paths lead to one file: libx.so.0 is a link to
+// libx.so.0.8.6.
+func oneFile(paths []string) bool {
+	for _, path := range paths {
+		a, errA := os.Stat(paths[0])
+		b, errB := os.Stat(path)
+		if errA != nil || errB != nil || !os.SameFile(a, b) {
+			return false
+		}
+	}
+	return len(paths) > 0
 }
 
 // place parses a place as a definition would, blanks included.

@@ -161,6 +161,11 @@ func (l *List) take(d *fetch.Def, events map[string][]*fetch.Def) error {
 	return nil
 }
 
+// Has reports whether a deletion names something that is kept.
+func (l *List) Has(deletion *fetch.Def) bool {
+	return slices.ContainsFunc(l.lines, func(ln line) bool { return ln.def != nil && deletes(deletion, ln.def) })
+}
+
 // deletes reports whether a deletion is about a kept definition. Where it names
 // a place without a file, the file that was kept with the place doesn't matter.
 func deletes(d, kept *fetch.Def) bool {
