@@ -1,51 +1,56 @@
 package fetch
 
-import (
-	"bytes"
-	"encoding/binary"
-)
+import "encoding/binary"
 
 // A signal handler with a stack of its own (sigaltstack)
 //
 // The kernel puts an rt_sigframe on that stack (arch/x86/include/asm/sigframe.h):
 // the handler's return address, and then the ucontext with the registers that the
 // signal interrupted, the stack pointer among them. What that pointed to is
-// another piece of memory. The tracer, which has the thread stopped, copies both;
-// a detour copies the first alone, and a walk ends between them as truncated.
+// another piece of memory, which is copied behind the first: by the tracer, which
+// has the thread stopped, and by detours in the same way (probe/detour).
 
 // Offsets in an rt_sigframe, in bytes (include/uapi/asm-generic/ucontext.h,
 // arch/x86/include/uapi/asm/sigcontext.h).
 const (
-	frameFlags = 8  // uc_flags
-	frameLink  = 16 // uc_link, which the kernel leaves 0
-	frameStack = 24 // uc_stack: address, flags, size
-	frameSize  = 40
-	frameRSP   = 48 + 8*15
-	frameCS    = 48 + 8*18
-	frameEnd   = 48 + 8*20 // behind the registers that a walk needs
+	SigFrameCode  = 0  // where the handler returns to
+	SigFrameFlags = 8  // uc_flags, at most SigFlagsMax
+	SigFrameLink  = 16 // uc_link, which the kernel leaves 0
+	SigFrameStack = 24 // uc_stack: address, flags, size
+	SigFrameSize  = 40
+	SigFrameRSP   = 48 + 8*15      // the interrupted stack pointer
+	SigFrameCS    = 48 + 8*18      // cs, gs, fs and ss, 16 bits each
+	SigFrameEnd   = SigFrameCS + 8 // behind the registers that a walk needs
 )
 
-// userCS is the code segment of 64-bit processes (__USER_CS).
-const userCS = 0x33
-
-// sigreturn is mov $15,%rax; syscall, to which every handler returns.
-var sigreturn = []byte{0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05}
+// Values in an rt_sigframe of a 64-bit process.
+const (
+	// SigSegmentsAt is where the segments are, modulo SigFrameAlign: the state of
+	// the vector registers, above the frame's 440 bytes, begins at a multiple of 64
+	// (fpu__alloc_mathframe), and the frame 8 bytes below one of 16.
+	SigSegmentsAt = 56
+	SigFrameAlign = 64
+	SigFlagsMax   = 7                         // UC_FP_XSTATE, UC_SIGCONTEXT_SS, UC_STRICT_RESTORE_SS
+	SigSegments   = 0x2b<<48 | 0x33           // __USER_DS and __USER_CS; gs and fs are not saved
+	SigReturn     = 0x0f_00_00_00_0f_c0_c7_48 // mov $15,%rax and the first byte of syscall
+)
 
 // leaveAltStack finds in a copy of the stack from base on the frame of a signal
 // that left another stack for this one, on which sp is. end is how much of the
 // copy a walk needs up to there, and from is the stack pointer it left.
 func (e *evaluator) leaveAltStack(b []byte, base, sp uint64) (end int, from uint64, ok bool) {
 	le := binary.LittleEndian
-	for at := int(sp - base); at >= 0 && at+frameEnd <= len(b); at += 8 {
+	first := (sp+SigFrameCS-SigSegmentsAt+SigFrameAlign-1)&^(SigFrameAlign-1) + SigSegmentsAt - SigFrameCS
+	for at := int(first - base); at >= 0 && at+SigFrameEnd <= len(b); at += SigFrameAlign {
 		f := b[at:]
-		flags, low, size, from := le.Uint64(f[frameFlags:]), le.Uint64(f[frameStack:]), le.Uint64(f[frameSize:]), le.Uint64(f[frameRSP:])
-		if flags > 7 || le.Uint64(f[frameLink:]) != 0 || uint16(le.Uint64(f[frameCS:])) != userCS ||
+		flags, low, size, from := le.Uint64(f[SigFrameFlags:]), le.Uint64(f[SigFrameStack:]), le.Uint64(f[SigFrameSize:]), le.Uint64(f[SigFrameRSP:])
+		if le.Uint64(f[SigFrameCS:]) != SigSegments || flags > SigFlagsMax || le.Uint64(f[SigFrameLink:]) != 0 ||
 			sp-low >= size || from-low < size || from == 0 {
 			continue
 		}
-		var code [9]byte
-		if e.read(code[:], le.Uint64(f)) && bytes.Equal(code[:], sigreturn) {
-			return at + frameEnd, from, true
+		var code [8]byte
+		if e.read(code[:], le.Uint64(f[SigFrameCode:])) && le.Uint64(code[:]) == SigReturn {
+			return at + SigFrameEnd, from, true
 		}
 	}
 	return 0, 0, false

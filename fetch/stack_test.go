@@ -218,18 +218,18 @@ func TestStackCopySignal(t *testing.T) {
 		end  uint64 // of the first piece; 0 is that there is one alone
 	}{
 		{"none", func(*stackMemory) {}, 0},
-		{"one", func(m *stackMemory) { frame(m, sp+400, outer) }, sp + 400 + frameEnd},
-		{"nested", func(m *stackMemory) { frame(m, sp+160, sp+400); frame(m, sp+800, outer) }, sp + 800 + frameEnd},
-		{"elsewhere", func(m *stackMemory) { frame(m, sp+400, outer); put(m, sp+400+24, outer) }, 0},
-		{"no code", func(m *stackMemory) { frame(m, sp+400, outer); put(m, sp+400, code+1) }, 0},
-		{"no memory", func(m *stackMemory) { frame(m, sp+400, outer); put(m, sp+400, 1<<40) }, 0},
-		{"a segment", func(m *stackMemory) { frame(m, sp+400, outer); put(m, sp+400+48+8*18, 0x23) }, 0},
+		{"one", func(m *stackMemory) { frame(m, sp+440, outer) }, sp + 440 + SigFrameEnd},
+		{"nested", func(m *stackMemory) { frame(m, sp+184, sp+440); frame(m, sp+824, outer) }, sp + 824 + SigFrameEnd},
+		{"elsewhere", func(m *stackMemory) { frame(m, sp+440, outer); put(m, sp+440+24, outer) }, 0},
+		{"no code", func(m *stackMemory) { frame(m, sp+440, outer); put(m, sp+440, code+1) }, 0},
+		{"no memory", func(m *stackMemory) { frame(m, sp+440, outer); put(m, sp+440, 1<<40) }, 0},
+		{"a segment", func(m *stackMemory) { frame(m, sp+440, outer); put(m, sp+440+48+8*18, 0x23) }, 0},
 	} {
 		mem := &stackMemory{base: base, b: make([]byte, 0x10000)}
 		for at := uint64(outer - StackBelow); at < outer+8192; at += 8 {
 			put(mem, at, at)
 		}
-		copy(mem.b[code-base:], sigreturn)
+		put(mem, code, SigReturn)
 		tt.make(mem)
 		var regs Regs
 		regs.GPR[SP] = sp

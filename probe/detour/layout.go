@@ -15,7 +15,7 @@ type layout struct {
 	total int // offset of the temporary with the record's size of data
 	state int // offset of the temporary with the state word
 	area  int // offset of the temporary that keeps the CPU's area
-	stack int // offset of the temporary with the bytes of a copied stack
+	stack int // offset of the temporaries of a copied stack
 	comm  int // offset of 16 bytes for the thread's name
 	name  int // offset of its text's temporaries, for the filter
 	named bool
@@ -117,7 +117,7 @@ func planProgram(pr *Probe, p *Params) (layout, error) {
 		l.area = room(8)
 	}
 	if prog.Stack != nil {
-		l.stack = room(8)
+		l.stack = room(stackTemps)
 	}
 	if comm {
 		l.comm = room(16)

@@ -5,23 +5,59 @@ import (
 	"kprobe/probe/asm"
 )
 
+// Temporaries of a stack's copy, in bytes from the first.
+const (
+	stackPiece = 0  // bytes of the piece that is being copied
+	stackFirst = 8  // bytes of the first piece
+	stackFrom  = 16 // the stack pointer that a signal interrupted
+	stackTemps = 24
+)
+
 // stackCopy writes the registers and the stack from the program's red zone on
 // into the record at CX (fetch.StackCopy). Changes AX and DX.
 //
 // A load behind the stack's end would fault, which costs a trap. So the copy
 // ends at what lies above a thread's stack, where that is within reach: its
 // control block (fs:0 points to itself in glibc and musl), or the end of the
-// first thread's stack. Where neither tells, the fault ends the copy. What a signal
-// interrupted, if its handler has a stack of its own, is not copied.
+// first thread's stack. Where neither tells, the fault ends the copy.
+//
+// A copy that ends so has all there is. Any other may be of a signal handler's
+// own stack. If the frame of the signal is on it, the first piece ends with that,
+// and the second is of the stack that the signal interrupted.
 func (b *builder) stackCopy(s *fetch.StackCopy) {
 	for r := range fetch.Reg(16) {
 		b.register(r)
 		b.Store(asm.W64, data(s.Slot+8*int(r)), asm.AX)
 	}
-	area, size := b.frame.temp(b.layout.area), b.frame.temp(b.layout.stack)
+	t := b.layout.stack
+	area := b.frame.temp(b.layout.area)
 	b.Store(asm.W64, area, asm.SI)
 	b.Lea(asm.AX, b.frame.above(b.where.sp-fetch.StackBelow))
 	b.Lea(asm.DX, asm.At(asm.AX, int32(s.Bytes)))
+	b.copyPiece(s, t)
+	look, out := b.NewLabel(), b.NewLabel()
+	b.Op(asm.Xor, asm.W32, asm.DX, asm.DX)
+	b.Store(asm.W64, data(s.Slot+fetch.StackCount), asm.AX)
+	b.Store(asm.W64, data(s.Slot+fetch.StackMore), asm.DX)
+	b.Test(asm.W64, asm.SI, asm.SI)
+	b.Jcc(asm.NE, look)
+	b.OpImm(asm.Cmp, asm.W64, asm.AX, int32(s.Bytes))
+	b.Jcc(asm.E, look)
+	b.Bind(out)
+	b.Load(asm.W64, asm.SI, area)
+	sp := b.where.sp
+	b.cold = append(b.cold, func() {
+		b.Bind(look)
+		b.findSignal(sp, t, out)
+		b.secondPiece(s, sp, t)
+		b.Jmp(out)
+	})
+}
+
+// copyPiece copies from AX on, up to DX at most, behind what the record at CX
+// has already. AX is then how many bytes. SI is not 0 if a fault has ended it.
+func (b *builder) copyPiece(s *fetch.StackCopy, t int) {
+	size := b.frame.temp(t + stackPiece)
 	if b.p.TID.Seg == asm.FS {
 		none := b.NewLabel()
 		b.mayFault(none)
@@ -53,10 +89,88 @@ func (b *builder) stackCopy(s *fetch.StackCopy) {
 	b.Load(asm.W64, asm.AX, size)
 	b.Op(asm.Sub, asm.W64, asm.CX, asm.AX)
 	b.Op(asm.Add, asm.W64, asm.AX, asm.SI) // SI is what a fault left
-	b.Store(asm.W64, data(s.Slot+fetch.StackCount), asm.AX)
-	b.Op(asm.Xor, asm.W32, asm.AX, asm.AX)
+}
+
+// findSignal looks through AX bytes of the stack for the frame of a signal that
+// left another stack for this one (fetch/altstack.go), and goes on with AX at
+// its word of segments, or at none. Changes DX and SI.
+func (b *builder) findSignal(sp int64, t int, none asm.Label) {
+	const align, at = fetch.SigFrameAlign, fetch.SigSegmentsAt
+	top, test := b.NewLabel(), b.NewLabel()
+	b.Lea(asm.SI, b.frame.above(sp-fetch.StackBelow-8))
+	b.Op(asm.Add, asm.W64, asm.SI, asm.AX) // the last word
+	b.Lea(asm.AX, b.frame.above(sp+fetch.SigFrameCS-at+align-1))
+	b.OpImm(asm.And, asm.W64, asm.AX, -align)
+	b.OpImm(asm.Add, asm.W64, asm.AX, at)
+	other := b.Mark()
+	b.MovAbs(asm.DX, fetch.SigSegments)
+	b.Jmp(test)
+	b.Bind(top)
+	b.mayFault(none)
+	b.OpLoad(asm.Cmp, asm.W64, asm.DX, asm.At(asm.AX, 0))
+	found := b.NewLabel()
+	b.Jcc(asm.E, found)
+	b.OpImm(asm.Add, asm.W64, asm.AX, align)
+	b.Bind(test)
+	b.Op(asm.Cmp, asm.W64, asm.AX, asm.SI)
+	b.Jcc(asm.BE, top)
+	b.Jmp(none)
+	no := b.NewLabel()
+	b.Bind(no)
+	b.OpImm(asm.Add, asm.W64, asm.AX, align)
+	b.Jmp(other)
+	b.Bind(found)
+	b.signalFrame(sp, t, no)
+}
+
+// signalFrame goes on if the word of segments at AX is in the frame of a signal
+// that left another stack for the one that the thread is on, else at no. Changes
+// DX.
+func (b *builder) signalFrame(sp int64, t int, no asm.Label) {
+	at := func(off int32) asm.Mem { return asm.At(asm.AX, off-fetch.SigFrameCS) }
+	b.OpMemImm(asm.Cmp, asm.W64, at(fetch.SigFrameFlags), fetch.SigFlagsMax)
+	b.Jcc(asm.A, no)
+	b.OpMemImm(asm.Cmp, asm.W64, at(fetch.SigFrameLink), 0)
+	b.Jcc(asm.NE, no)
+	b.Lea(asm.DX, b.frame.above(sp))
+	b.OpLoad(asm.Sub, asm.W64, asm.DX, at(fetch.SigFrameStack))
+	b.OpLoad(asm.Cmp, asm.W64, asm.DX, at(fetch.SigFrameSize))
+	b.Jcc(asm.AE, no)
+	b.Load(asm.W64, asm.DX, at(fetch.SigFrameRSP))
+	b.Test(asm.W64, asm.DX, asm.DX)
+	b.Jcc(asm.E, no)
+	b.Store(asm.W64, b.frame.temp(t+stackFrom), asm.DX)
+	b.OpLoad(asm.Sub, asm.W64, asm.DX, at(fetch.SigFrameStack))
+	b.OpLoad(asm.Cmp, asm.W64, asm.DX, at(fetch.SigFrameSize))
+	b.Jcc(asm.B, no)
+	b.Load(asm.W64, asm.DX, at(fetch.SigFrameCode))
+	code := uint64(fetch.SigReturn)
+	b.mayFault(no)
+	b.OpMemImm(asm.Cmp, asm.W32, asm.At(asm.DX, 0), int32(uint32(code)))
+	b.Jcc(asm.NE, no)
+	b.mayFault(no)
+	b.OpMemImm(asm.Cmp, asm.W32, asm.At(asm.DX, 4), int32(uint32(code>>32)))
+	b.Jcc(asm.NE, no)
+}
+
+// secondPiece ends the first piece with the frame's word of segments at AX, and
+// copies the stack that the signal interrupted into what room is left.
+func (b *builder) secondPiece(s *fetch.StackCopy, sp int64, t int) {
+	first := b.frame.temp(t + stackFirst)
+	b.Lea(asm.DX, b.frame.above(sp-fetch.StackBelow-8))
+	b.Op(asm.Sub, asm.W64, asm.AX, asm.DX)
+	b.Mov(asm.W64, asm.DX, asm.AX)
+	b.Store(asm.W64, data(s.Slot+fetch.StackCount), asm.DX)
+	b.Store(asm.W64, first, asm.DX)
+	b.Load(asm.W64, asm.AX, b.frame.temp(t+stackFrom))
+	b.OpImm(asm.Sub, asm.W64, asm.AX, fetch.StackBelow)
+	b.Store(asm.W64, data(s.Slot+fetch.StackMore+8), asm.AX)
+	b.Op(asm.Add, asm.W64, asm.CX, asm.DX)
+	b.Neg(asm.W64, asm.DX)
+	b.Lea(asm.DX, asm.At(asm.AX, int32(s.Bytes)).By(asm.DX, 1))
+	b.copyPiece(s, t)
+	b.OpLoad(asm.Sub, asm.W64, asm.CX, first)
 	b.Store(asm.W64, data(s.Slot+fetch.StackMore), asm.AX)
-	b.Load(asm.W64, asm.SI, area)
 }
 
 // end makes DX the address SI if that lies between AX and it.

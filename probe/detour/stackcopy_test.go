@@ -68,3 +68,113 @@ func TestStackCopyEnds(t *testing.T) {
 		}
 	}
 }
+
+// TestStackCopySignal copies stacks with the frames of signals on them, and with
+// what only looks like one: the pieces are the interpreter's.
+func TestStackCopySignal(t *testing.T) {
+	const outer, code = dataAt + 8192, dataAt
+	type frame struct{ at, saved uint64 } // at is above the stack pointer
+	last := uint64(dataAt + dataSize - 512)
+	cases := []struct {
+		name   string
+		frames []frame
+		spoil  func(put func(off, v uint64)) // of the first frame
+		first  uint64                        // bytes of the first piece
+		more   uint64
+	}{
+		{name: "none", first: 2048},
+		{name: "one", frames: []frame{{440, outer}}, first: 128 + 440 + fetch.SigFrameEnd},
+		{name: "at once", frames: []frame{{56, outer}}, first: 128 + 56 + fetch.SigFrameEnd},
+		{name: "nested", frames: []frame{{184, 900}, {824, outer}}, first: 128 + 824 + fetch.SigFrameEnd},
+		{name: "near the end of the other", frames: []frame{{440, last}}, first: 128 + 440 + fetch.SigFrameEnd, more: 128 + 512},
+		{name: "of a stack that is gone", frames: []frame{{440, dataAt + dataSize + 4096}}, first: 128 + 440 + fetch.SigFrameEnd, more: 1 << 40},
+		{name: "below the stack pointer", frames: []frame{{^uint64(0) - 7, outer}}, first: 2048},
+		{name: "cut by the copy's end", frames: []frame{{1784, outer}}, first: 2048},
+		{name: "other code", frames: []frame{{440, outer}}, spoil: func(put func(off, v uint64)) { put(0, code+64) }, first: 2048},
+		{name: "no code", frames: []frame{{440, outer}}, spoil: func(put func(off, v uint64)) { put(0, 1<<44) }, first: 2048},
+		{name: "half a code", frames: []frame{{440, outer}}, spoil: func(put func(off, v uint64)) { put(0, dataAt+dataSize-4) }, first: 2048},
+		{name: "a link", frames: []frame{{440, outer}}, spoil: func(put func(off, v uint64)) { put(fetch.SigFrameLink, 8) }, first: 2048},
+		{name: "flags", frames: []frame{{440, outer}}, spoil: func(put func(off, v uint64)) { put(fetch.SigFrameFlags, 8) }, first: 2048},
+		{name: "another stack", frames: []frame{{440, outer}}, spoil: func(put func(off, v uint64)) { put(fetch.SigFrameStack, dataAt) }, first: 2048},
+		{name: "the same stack", frames: []frame{{440, 16}}, first: 2048},
+		{name: "no stack pointer", frames: []frame{{440, 0}}, first: 2048},
+		{name: "no segments", frames: []frame{{440, outer}}, spoil: func(put func(off, v uint64)) { put(fetch.SigFrameCS, 0x23) }, first: 2048},
+	}
+	n := len(cases)
+	m := newMachine(t, n, n*8192)
+	rand.New(rand.NewSource(1)).Read(m.at(stackAt))
+	rand.New(rand.NewSource(2)).Read(m.at(dataAt))
+	m.put64(code, fetch.SigReturn)
+	m.put64(code+64, fetch.SigReturn^1<<40)
+	m.put64(dataAt+dataSize-8, fetch.SigReturn&(1<<32-1)<<32)
+	prog, err := compile("p f a=%di stack=4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	regs := make([]fetch.Regs, n)
+	for i, c := range cases {
+		low := stackAt + uint64(i)*stackSize
+		sp := low + 4096
+		regs[i].GPR[fetch.SP], regs[i].Flags = sp, 2
+		for k, f := range c.frames {
+			at := sp + f.at
+			if f.saved != 0 && f.saved < stackSize {
+				f.saved += sp
+			}
+			put := func(off, v uint64) { m.put64(at+off, v) }
+			put(fetch.SigFrameCode, code)
+			put(fetch.SigFrameFlags, 7)
+			put(fetch.SigFrameLink, 0)
+			put(fetch.SigFrameStack, low)
+			put(fetch.SigFrameSize, stackSize)
+			put(fetch.SigFrameRSP, f.saved)
+			put(fetch.SigFrameCS, fetch.SigSegments)
+			if k == 0 && c.spoil != nil {
+				c.spoil(put)
+			}
+		}
+		d, err := m.place(func(base uint64, tail func(*asm.Code) error) (*Detour, error) {
+			return Build(base, m.params(), []Probe{{ID: uint32(i + 1), Program: prog, IP: 0x1000}}, tail)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.setCase(i, d.Base, &regs[i], &fetch.Vector{})
+	}
+	var want []unwind.Stack
+	for i := range cases {
+		rec, _ := prog.Eval(&fetch.Context{Regs: &regs[i], Mem: m}, nil)
+		var st unwind.Stack
+		if _, ok := prog.Unwind(rec, 0x1000, &st); !ok {
+			t.Fatal("no stack")
+		}
+		want = append(want, st)
+	}
+	m.run(n)
+	head := uint64(0)
+	for i, c := range cases {
+		m.checkCase(i)
+		now := binary.LittleEndian.Uint64(m.at(caseAt + uint64(i)*caseSize)[caseHead:])
+		rec := m.at(ringAt + head&(testRing-1))[:now-head]
+		head = now
+		var got unwind.Stack
+		if _, ok := prog.Unwind(rec[ring.DataOff:], 0x1000, &got); !ok {
+			t.Fatal("no stack")
+		}
+		w := want[i]
+		if got.Base != w.Base || !bytes.Equal(got.Bytes, w.Bytes) || len(w.More) > 0 && got.MoreBase != w.MoreBase || !bytes.Equal(got.More, w.More) {
+			t.Errorf("%s: %d bytes from %#x and %d from %#x; the interpreter has %d from %#x and %d from %#x", c.name,
+				len(got.Bytes), got.Base, len(got.More), got.MoreBase, len(w.Bytes), w.Base, len(w.More), w.MoreBase)
+		}
+		more := 2048 - c.first
+		switch {
+		case c.more == 1<<40:
+			more = 0
+		case c.more > 0:
+			more = c.more
+		}
+		if uint64(len(got.Bytes)) != c.first || uint64(len(got.More)) != more {
+			t.Errorf("%s: %d and %d bytes, want %d and %d", c.name, len(got.Bytes), len(got.More), c.first, more)
+		}
+	}
+}
