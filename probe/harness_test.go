@@ -293,10 +293,23 @@ func checkClean(t *testing.T, pid int) {
 
 func compareText(t *testing.T, pid int, m symbols.Mapping) {
 	t.Helper()
+	want, have := twoTexts(t, pid, m)
+	for i := range want {
+		if want[i] != have[i] {
+			t.Errorf("%s: byte %#x of the text is %#x, the file has %#x", m.Path, int(m.Off)+i, have[i], want[i])
+			return
+		}
+	}
+}
+
+// twoTexts reads a mapping as its file has it and as it is; nothing where the file
+// can't be had. The former may be shorter.
+func twoTexts(t *testing.T, pid int, m symbols.Mapping) (want, have []byte) {
+	t.Helper()
 	f, err := os.Open(fmt.Sprintf("/proc/%d/map_files/%x-%x", pid, uint64(m.Start), uint64(m.End)))
 	if err != nil {
 		if f, err = os.Open(m.Path); err != nil {
-			return
+			return nil, nil
 		}
 	}
 	defer f.Close()
@@ -306,17 +319,12 @@ func compareText(t *testing.T, pid int, m symbols.Mapping) {
 	}
 	defer mem.Close()
 	n := int(m.End - m.Start)
-	want, have := make([]byte, n), make([]byte, n)
+	want, have = make([]byte, n), make([]byte, n)
 	k, _ := f.ReadAt(want, int64(m.Off))
 	if _, err := mem.ReadAt(have, int64(m.Start)); err != nil {
 		t.Fatal(err)
 	}
-	for i := range k {
-		if want[i] != have[i] {
-			t.Errorf("%s: byte %#x of the text is %#x, the file has %#x", m.Path, int(m.Off)+i, have[i], want[i])
-			return
-		}
-	}
+	return want[:k], have
 }
 
 // calls is the fixture that most tests trace.

@@ -62,6 +62,7 @@ func recoverOne(ctx context.Context, tr *tracee.Tracer, pid int) (found bool, er
 		return false, err
 	}
 	if m != nil {
+		_ = liftBreakpoints(pid, m)
 		if found, err = recoverFile(ctx, tr, pid, m); err != nil {
 			return found, err
 		}

@@ -1,0 +1,74 @@
+package probe
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"kprobe/probe/plan"
+	"kprobe/probe/ring"
+	"kprobe/symbols"
+)
+
+// liftBreakpoints writes the program's bytes over the int3s of a memory file
+// whose tracer was killed, while its threads run. Recover does it before
+// anything else: a thread that blocks SIGTRAP, or a child of posix_spawn, whose
+// actions are the default ones, dies of an int3 that nobody answers, and to stop
+// all threads takes as long as one of them waits for its child.
+//
+//	a thread before it   executes the program's instruction: one byte is written,
+//	                     which no processor sees half
+//	a thread that has    is led to the copy by the net, or by the stop of a
+//	trapped              tracer that finds no int3
+//
+// Jumps stay: they harm nobody, and can't be written while threads run. A process
+// that somebody traces is left alone: the int3s may be those of another session.
+// What goes wrong here comes up again when the text is restored.
+func liftBreakpoints(pid int, m *symbols.Mapping) error {
+	mem, err := os.OpenFile(fmt.Sprintf("/proc/%d/mem", pid), os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer mem.Close()
+	r := io.NewSectionReader(mem, int64(m.Start), int64(m.End-m.Start))
+	h, layout, err := ring.ReadHeader(r)
+	if err != nil {
+		return err
+	}
+	sites, err := ring.ReadSites(r, h, layout)
+	if err != nil {
+		return err
+	}
+	if hasTracer(pid) {
+		return nil
+	}
+	for _, l := range sites {
+		if l.Tactic != uint16(plan.Breakpoint) || l.Before[0] == breakpoint {
+			continue
+		}
+		var now [1]byte
+		if _, err := mem.ReadAt(now[:], int64(l.Addr)); err == nil && now[0] == breakpoint {
+			if _, err := mem.WriteAt(l.Before[:1], int64(l.Addr)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// hasTracer reports whether a thread of the process has a tracer. It has, too,
+// where that can't be read.
+func hasTracer(pid int) bool {
+	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	if err != nil {
+		return true
+	}
+	for _, task := range tasks {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/status", pid, task.Name()))
+		if err == nil && !strings.Contains(string(b), "\nTracerPid:\t0\n") {
+			return true
+		}
+	}
+	return false
+}
