@@ -24,13 +24,13 @@ type Rate struct {
 func Rates(now, before []probe.Stats, seconds float64) []Rate {
 	old := map[string]uint64{}
 	for i := range before {
-		old[eventName(&before[i])] = before[i].Hits
+		old[countersOf(&before[i])] = before[i].Hits
 	}
 	out := make([]Rate, len(now))
 	for i := range now {
 		out[i].Stats = now[i]
 		hits := now[i].Hits
-		if was := old[eventName(&now[i])]; was <= hits {
+		if was := old[countersOf(&now[i])]; was <= hits {
 			hits -= was
 		}
 		if seconds > 0 {
@@ -41,6 +41,18 @@ func Rates(now, before []probe.Stats, seconds float64) []Rate {
 }
 
 func eventName(s *probe.Stats) string { return s.Event.Group + "/" + s.Event.Name }
+
+// placeName is the place of counters that are one's, with its file where it is
+// not the program's.
+func placeName(s *probe.Stats) string {
+	if s.Module == "" {
+		return s.Place
+	}
+	return s.Module + ":" + s.Place
+}
+
+// countersOf tells one's counters from those of others.
+func countersOf(s *probe.Stats) string { return eventName(s) + " " + placeName(s) }
 
 // Total adds up the counters of events, as one more called "total".
 func Total(stats []probe.Stats) probe.Stats {
@@ -61,6 +73,8 @@ type LiveTable struct {
 	Rates []Rate
 	// Total adds a line of sums.
 	Total bool
+	// Each says that the counters are those of places.
+	Each bool
 }
 
 // The narrowest bar and event name that are worth their columns, and the
@@ -77,7 +91,7 @@ const (
 func (t *LiveTable) Lines(width, height int) ([]string, error) {
 	rates := slices.Clone(t.Rates)
 	slices.SortStableFunc(rates, func(a, b Rate) int {
-		return cmp.Or(cmp.Compare(b.PerSecond, a.PerSecond), cmp.Compare(b.Hits, a.Hits), cmp.Compare(eventName(&a.Stats), eventName(&b.Stats)))
+		return cmp.Or(cmp.Compare(b.PerSecond, a.PerSecond), cmp.Compare(b.Hits, a.Hits), cmp.Compare(countersOf(&a.Stats), countersOf(&b.Stats)))
 	})
 	top := 0.0
 	if len(rates) > 0 {
@@ -89,18 +103,16 @@ func (t *LiveTable) Lines(width, height int) ([]string, error) {
 		more = len(rates) - room
 		rates = rates[:room]
 	}
-	table := Table{Columns: []Column{
-		{"EVENT", Left}, {"HITS", Right}, {"HITS/S", Right}, {"FILTERED", Right}, {"LOST", Right}, {"NMISSED", Right},
-	}}
+	table := Table{Columns: t.columns("HITS", "HITS/S", "FILTERED", "LOST", "NMISSED")}
 	for i := range rates {
-		table.Rows = append(table.Rows, row(&rates[i]))
+		table.Rows = append(table.Rows, t.row(&rates[i]))
 	}
 	if t.Total {
 		all := Rate{Stats: Total(statsOf(t.Rates))}
 		for i := range t.Rates {
 			all.PerSecond += t.Rates[i].PerSecond
 		}
-		table.Rows = append(table.Rows, row(&all))
+		table.Rows = append(table.Rows, t.row(&all))
 	}
 	bar := fit(&table, width)
 	if bar >= minBar {
@@ -132,19 +144,42 @@ func statsOf(rates []Rate) []probe.Stats {
 	return out
 }
 
-func row(r *Rate) []string {
-	name := r.Event.Name
-	if r.Event.Group != "" {
-		name = eventName(&r.Stats)
+// columns are those that say whose counters a line has, and of numbers.
+func (t *LiveTable) columns(numbers ...string) []Column {
+	out := []Column{{"EVENT", Left}}
+	if t.Each {
+		out = []Column{{"PLACE", Left}, {"EVENT", Left}}
 	}
-	if r.Disabled {
-		name += " [DISABLED]"
+	for _, n := range numbers {
+		out = append(out, Column{n, Right})
 	}
+	return out
+}
+
+// called says whose counters they are, as columns has it.
+func (t *LiveTable) called(s *probe.Stats) []string {
+	name := s.Event.Name
+	if s.Event.Group != "" {
+		name = eventName(s)
+	}
+	out := []string{name}
+	switch {
+	case t.Each && s.Place == "": // the total
+		out = []string{name, ""}
+	case t.Each:
+		out = []string{placeName(s), name}
+	}
+	if s.Disabled {
+		out[0] += " [DISABLED]"
+	}
+	return out
+}
+
+func (t *LiveTable) row(r *Rate) []string {
 	number := func(v uint64) string { return strconv.FormatUint(v, 10) }
-	return []string{
-		name, number(r.Hits), strconv.FormatFloat(r.PerSecond, 'f', 0, 64),
-		number(r.Filtered), number(r.Lost), number(r.Missed),
-	}
+	return append(t.called(&r.Stats),
+		number(r.Hits), strconv.FormatFloat(r.PerSecond, 'f', 0, 64),
+		number(r.Filtered), number(r.Lost), number(r.Missed))
 }
 
 // fit shortens the names so that the table is no wider than the terminal, and

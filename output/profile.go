@@ -1,20 +1,26 @@
 package output
 
 import (
+	"cmp"
 	"io"
+	"slices"
 	"strconv"
 
 	"kprobe/probe"
 )
 
 // AppendProfile appends the counters of events in the form of the kernel's
-// kprobe_profile file, "  %-44s %15lu %15lu": event, hits, misses.
+// kprobe_profile file, "  %-44s %15lu %15lu": event, hits, misses. Of a place it
+// is the event, a blank and the place.
 func AppendProfile(dst []byte, stats []probe.Stats) []byte {
 	for i := range stats {
 		s := &stats[i]
 		dst = append(dst, ' ', ' ')
 		start := len(dst)
 		dst = append(dst, s.Event.Name...)
+		if s.Place != "" {
+			dst = append(append(dst, ' '), placeName(s)...)
+		}
 		for len(dst)-start < 44 {
 			dst = append(dst, ' ')
 		}
@@ -56,7 +62,14 @@ func AppendProfileJSON(dst []byte, stats []probe.Stats) []byte {
 func appendProfile(dst []byte, s *probe.Stats) []byte {
 	dst = appendString(append(dst, `{"type":"profile","group":`...), s.Event.Group)
 	dst = appendString(append(dst, `,"event":`...), s.Event.Name)
-	dst = appendCount(append(dst, `,"places":`...), uint64(s.Places))
+	if s.Place == "" {
+		dst = appendCount(append(dst, `,"places":`...), uint64(s.Places))
+	} else {
+		dst = appendString(append(dst, `,"place":`...), s.Place)
+		if s.Module != "" {
+			dst = appendString(append(dst, `,"module":`...), s.Module)
+		}
+	}
 	dst = appendCount(append(dst, `,"hits":`...), s.Hits)
 	dst = appendCount(append(dst, `,"nmissed":`...), s.Missed)
 	dst = appendCount(append(dst, `,"filtered":`...), s.Filtered)
@@ -67,24 +80,43 @@ func appendProfile(dst []byte, s *probe.Stats) []byte {
 	return dst
 }
 
-// ProfileTable draws the counters of events for a person.
+// ProfileTable draws the counters of events, or of places, for a person.
 func ProfileTable(w io.Writer, stats []probe.Stats) error {
-	t := Table{Columns: []Column{
-		{"EVENT", Left}, {"PLACES", Right}, {"HITS", Right}, {"FILTERED", Right}, {"LOST", Right}, {"NMISSED", Right},
-	}}
-	number := func(v uint64) string { return strconv.FormatUint(v, 10) }
+	t := LiveTable{Each: slices.ContainsFunc(stats, func(s probe.Stats) bool { return s.Place != "" })}
+	numbers := []string{"HITS", "FILTERED", "LOST", "NMISSED"}
+	if !t.Each {
+		numbers = append([]string{"PLACES"}, numbers...)
+	}
+	table := Table{Columns: t.columns(numbers...)}
 	for i := range stats {
 		s := &stats[i]
-		name := s.Event.Name
-		if s.Event.Group != "" {
-			name = eventName(s)
+		row := t.called(s)
+		if !t.Each {
+			row = append(row, strconv.Itoa(s.Places))
 		}
-		if s.Disabled {
-			name += " [DISABLED]"
+		for _, v := range []uint64{s.Hits, s.Filtered, s.Lost, s.Missed} {
+			row = append(row, strconv.FormatUint(v, 10))
 		}
-		t.Rows = append(t.Rows, []string{
-			name, strconv.Itoa(s.Places), number(s.Hits), number(s.Filtered), number(s.Lost), number(s.Missed),
-		})
+		table.Rows = append(table.Rows, row)
 	}
-	return t.Render(w)
+	return table.Render(w)
+}
+
+// Place writes a place as symbols.Site.Name has it: SYM, SYM+0xOFF, or 0xADDR
+// where no symbol covers it.
+func Place(symbol string, offset uint64) string {
+	switch {
+	case symbol == "":
+		return "0x" + strconv.FormatUint(offset, 16)
+	case offset == 0:
+		return symbol
+	}
+	return symbol + "+0x" + strconv.FormatUint(offset, 16)
+}
+
+// Reached are the counters of places that were, the most hits first.
+func Reached(stats []probe.Stats) []probe.Stats {
+	out := slices.DeleteFunc(slices.Clone(stats), func(s probe.Stats) bool { return s.Hits == 0 && s.Missed == 0 })
+	slices.SortStableFunc(out, func(a, b probe.Stats) int { return cmp.Compare(b.Hits, a.Hits) })
+	return out
 }

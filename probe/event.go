@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -30,6 +31,7 @@ type event struct {
 	waiting []waitingAt // where it waits for its library
 	probes  []*placed   // every place whose number is its own: their counters add up
 	past    ring.Counts // of places whose numbers were given to others
+	pastAt  map[spot]ring.Counts
 }
 
 func (e *event) join(p *placed) {
@@ -43,6 +45,12 @@ func (e *event) part(p *placed, c ring.Counts) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.past.Add(c)
+	if e.pastAt == nil {
+		e.pastAt = map[spot]ring.Counts{}
+	}
+	at := e.pastAt[p.spot()]
+	at.Add(c)
+	e.pastAt[p.spot()] = at
 	e.probes = remove(e.probes, p)
 }
 
@@ -61,8 +69,19 @@ func (e *event) fold() {
 		return
 	}
 	was := b.stats()
+	b.mu.Lock()
+	places := maps.Clone(b.pastAt)
+	b.mu.Unlock()
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.pastAt == nil {
+		e.pastAt = places
+	} else {
+		for at, c := range places {
+			c.Add(e.pastAt[at])
+			e.pastAt[at] = c
+		}
+	}
 	e.before = nil
 	e.past.Add(ring.Counts{Hits: was.Hits, Filtered: was.Filtered, Lost: was.Lost, Missed: was.Missed})
 	e.recorded.Add(was.Recorded)

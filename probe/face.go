@@ -121,6 +121,10 @@ type Stats struct {
 	// Trapped is how many places, of those there were, are breakpoints now: their
 	// hits stop the thread. It is 0 for the sessions of others.
 	Trapped int
+	// Place and Module are set by PlaceStats: the one place that the counters
+	// are of, as SYM, SYM+0xOFF or 0xADDR, and the base name of its file, "" for
+	// the program itself.
+	Place, Module string
 }
 
 // Summary is what a trace did.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -84,6 +85,7 @@ func TestAddRemove(t *testing.T) {
 					t.Errorf("%s: %d hits, %d recorded when it was removed, want %d", name, st.Hits, st.Recorded, want)
 				}
 			}
+			checkPlaces(t, s, map[string]uint64{"first work": want, "first abort": 0, "gone work": 0, "out work": want, "same work": want, "inside work+0x4": want})
 			if err := s.Remove(ctx, later[0]); !errors.Is(err, ErrNoEvent) {
 				t.Errorf("removed again: %v", err)
 			}
@@ -115,6 +117,18 @@ func TestAddRemove(t *testing.T) {
 	}
 }
 
+// checkPlaces compares the hits of places, by "EVENT PLACE".
+func checkPlaces(t *testing.T, s *Session, want map[string]uint64) {
+	t.Helper()
+	got := map[string]uint64{}
+	for _, st := range s.PlaceStats() {
+		got[st.Event.Name+" "+st.Place] = st.Hits
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("hits of places: %v, want %v", got, want)
+	}
+}
+
 // TestAddAgain has an event come again: it goes on counting.
 func TestAddAgain(t *testing.T) {
 	prog := fixture.Build(t, "probe_calls.c", "-O1", "-pthread")
@@ -138,6 +152,9 @@ func TestAddAgain(t *testing.T) {
 	if len(stats) != 3 {
 		t.Errorf("%d events", len(stats))
 	}
+	checkPlaces(t, l.s, map[string]uint64{
+		"always recurse": l.stat("always").Hits, "again recurse": l.stat("again").Hits, "back recurse": l.stat("back").Hits,
+	})
 	if st := l.stat("again"); st.Hits == 0 || st.Hits != st.Recorded+st.Lost || st.Places != 0 {
 		t.Errorf("again: %+v", st)
 	}

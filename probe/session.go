@@ -230,6 +230,20 @@ func (s *Session) Stats() []Stats {
 	return out
 }
 
+// PlaceStats gives the counters of every place of every event by itself, in
+// order of definition and of names; those of a place in several processes, or
+// that was there more than once, are added up. Recorded holds what is still to
+// be read.
+func (s *Session) PlaceStats() []Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []Stats
+	for _, e := range s.events {
+		out = append(out, e.byPlace()...)
+	}
+	return out
+}
+
 // Pids lists the processes that are traced now, in no order.
 func (s *Session) Pids() []int {
 	var pids []int

@@ -25,6 +25,7 @@ type Session interface {
 	Run(ctx context.Context, sink probe.Sink) (probe.Summary, error)
 	Close(ctx context.Context) error
 	Stats() []probe.Stats
+	PlaceStats() []probe.Stats
 	Pids() []int
 }
 

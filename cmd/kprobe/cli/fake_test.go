@@ -26,7 +26,9 @@ type fake struct {
 	// run plays the trace; nil ends at once.
 	run   func(ctx context.Context, s *fake, sink probe.Sink) (probe.Summary, error)
 	stats []probe.Stats
-	lives map[int]*fakeLive
+	// places are what PlaceStats gives.
+	places []probe.Stats
+	lives  map[int]*fakeLive
 
 	mu      sync.Mutex
 	pids    []int
@@ -97,6 +99,8 @@ func (f *fake) Close(ctx context.Context) error {
 }
 
 func (f *fake) Stats() []probe.Stats { return f.stats }
+
+func (f *fake) PlaceStats() []probe.Stats { return f.places }
 
 func (f *fake) Pids() []int { return f.pids }
 

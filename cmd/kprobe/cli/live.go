@@ -72,19 +72,23 @@ func runLiveProfile(ctx context.Context, d *Deps, o *profileOptions, lives []Liv
 		return err
 	}
 	v := newWatcher(d, o, w)
+	o.names = map[placeAt]placeCalled{}
 	stats := func() ([]probe.Stats, error) {
 		for _, l := range lives {
 			if err := l.Refresh(); err != nil {
 				return nil, err
 			}
 		}
-		return merged(lives), nil
+		return o.counters(lives)
 	}
 	if v.shows() || o.duration > 0 {
 		err = v.follow(ctx, d, o.duration, file, stats)
 	}
 	if err == nil {
-		err = v.end(merged(lives), d.Terminal && o.outputFile == "")
+		var now []probe.Stats
+		if now, err = o.counters(lives); err == nil {
+			err = v.end(now, d.Terminal && o.outputFile == "")
+		}
 	}
 	if o.form == output.JSON {
 		now := merged(lives)

@@ -16,6 +16,8 @@ type profileOptions struct {
 	interval time.Duration
 	total    bool
 	latency  bool
+	// names are the places of the sessions of others.
+	names map[placeAt]placeCalled
 }
 
 const profileLong = `Counts hits instead of printing them: puts probes in as kprobe trace does, and
@@ -26,6 +28,11 @@ With --format json it is one object for each event, and an object of type "end".
 On a terminal the counters of a process are a table that is drawn anew every
 second, the fastest event first. With --interval they are printed again and
 again elsewhere too, each time below a line with the seconds since the start.
+
+With --each a line is for a place, not for an event: for each function that a
+pattern stands for, each line or inlined instance that a name stands for. Places
+that were not reached are left out, the others come in the order of their hits.
+In a pipe a line is then EVENT PLACE HITS NMISSED.
 
 With --latency the words are functions, or definitions of return probes. For
 each function it shows how many calls returned, and of the time from entry to
@@ -47,6 +54,7 @@ kept events are counted whose files the target maps.`
 const profileExample = `  kprobe profile -t 10s -p 4711 libc:malloc libc:free
   kprobe profile 'libc:str*' -- ls -lR /usr
   kprobe profile 'p:big libc:malloc size=$arg1:u64 if size > 65536' -- python3 -c 'bytes(1 << 20)'
+  kprobe profile --each -t 10s -p 4711 'libc:pthread_*'
   kprobe profile --latency -p 4711 libc:malloc 'libc:pthread_mutex_*'
   kprobe profile --latency 'r:big libc:malloc size=$arg1:u64 if size > 65536' -- ls -lR /usr
   kprobe profile --interval 1s --total -p 4711 libc:malloc libc:free > counts.txt`
@@ -64,6 +72,9 @@ func newProfileCmd(d *Deps, m *messages, run profileRun) *cobra.Command {
 			if err := o.arguments(c, args); err != nil {
 				return err
 			}
+			if o.each && o.latency {
+				return misuse("--each and --latency exclude each other: --latency has a line for each function")
+			}
 			if c.Flags().Changed("interval") && o.interval < minInterval {
 				return misuse("--interval %v: at least %v", o.interval, minInterval)
 			}
@@ -73,6 +84,7 @@ func newProfileCmd(d *Deps, m *messages, run profileRun) *cobra.Command {
 	o.register(c, d)
 	c.Flags().DurationVar(&o.interval, "interval", 0, "show the counters after each `TIME`, such as 1s")
 	c.Flags().BoolVar(&o.total, "total", false, "add a line with the sums over all events")
+	c.Flags().BoolVar(&o.each, "each", false, "count each place by itself: the functions of a pattern, the most hits first")
 	c.Flags().BoolVar(&o.latency, "latency", false, "show how long the functions' calls take")
 	return c
 }
@@ -108,9 +120,17 @@ func runProfile(ctx context.Context, d *Deps, m *messages, o *profileOptions) er
 	p.CountOnly = true
 	sum, err := o.run(ctx, d, m, p, file, nothing{})
 	if err == nil {
-		err = v.end(sum.Stats, d.Terminal && o.outputFile == "")
+		err = v.end(o.last(sum.Stats), d.Terminal && o.outputFile == "")
 	}
 	return o.conclude(m, w, done, sum, err)
+}
+
+// last are the counters to show at the end, of those of the events.
+func (o *profileOptions) last(events []probe.Stats) []probe.Stats {
+	if o.each {
+		return o.atEnd
+	}
+	return events
 }
 
 // conclude ends a profile: its stream, its output, and the line for the person.

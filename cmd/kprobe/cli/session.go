@@ -44,6 +44,11 @@ type sessionOptions struct {
 	// waits are the kept definitions: they wait for their libraries.
 	waits map[*fetch.Def]bool
 
+	// each asks for the counters of places: watch gets them, and atEnd are those
+	// after the last probe is out.
+	each  bool
+	atEnd []probe.Stats
+
 	// watch is called when the probes are in, with a function that gives their
 	// counters; the function that it returns when they are about to come out.
 	// nil is none.
@@ -142,6 +147,9 @@ func (o *sessionOptions) run(ctx context.Context, d *Deps, m *messages, p probe.
 			err = both(err, fail(fmt.Errorf("take the probes out: %w: %w", errLeftBehind, cerr)))
 		}
 		sum.Stats = s.Stats()
+		if o.each {
+			o.atEnd = s.PlaceStats()
+		}
 	}()
 	if err := s.Arm(run, defs); err != nil {
 		if run.Err() != nil {
@@ -156,7 +164,11 @@ func (o *sessionOptions) run(ctx context.Context, d *Deps, m *messages, p probe.
 		run = timed
 	}
 	if o.watch != nil {
-		defer o.watch(s.Stats)()
+		stats := s.Stats
+		if o.each {
+			stats = s.PlaceStats
+		}
+		defer o.watch(stats)()
 	}
 	run, closed := watchReader(run, out)
 	sum, err = s.Run(run, sink)

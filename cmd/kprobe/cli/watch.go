@@ -43,7 +43,7 @@ func newWatcher(d *Deps, o *profileOptions, w *output.Writer) *watcher {
 
 // sameCounts reports whether a line of the one is a line of the other.
 func sameCounts(a, b probe.Stats) bool {
-	return a.Event.Name == b.Event.Name && a.Event.Group == b.Event.Group && a.Hits == b.Hits && a.Missed == b.Missed
+	return a.Event.Name == b.Event.Name && a.Event.Group == b.Event.Group && a.Place == b.Place && a.Module == b.Module && a.Hits == b.Hits && a.Missed == b.Missed
 }
 
 // target names what is profiled.
@@ -94,6 +94,7 @@ func (v *watcher) loop(ctx context.Context, stats func() ([]probe.Stats, error))
 		if err != nil {
 			return err
 		}
+		now = v.reached(now)
 		v.before = now
 		if err := v.draw(output.Rates(now, now, 1)); err != nil {
 			return err
@@ -155,6 +156,7 @@ func beside(loop func(ctx context.Context) error) (stop func()) {
 // show shows the counters of a moment.
 func (v *watcher) show(now []probe.Stats) error {
 	at := time.Now()
+	now = v.reached(now)
 	v.rates = output.Rates(now, v.before, at.Sub(v.at).Seconds())
 	v.before, v.at = now, at
 	seconds := at.Sub(v.start).Seconds()
@@ -169,12 +171,28 @@ func (v *watcher) show(now []probe.Stats) error {
 	return err
 }
 
+// reached leaves places out that were not reached.
+func (v *watcher) reached(stats []probe.Stats) []probe.Stats {
+	if !v.o.each {
+		return stats
+	}
+	return output.Reached(stats)
+}
+
 // summed adds the line of --total.
 func (v *watcher) summed(stats []probe.Stats) []probe.Stats {
 	if !v.o.total {
 		return stats
 	}
 	return append(stats[:len(stats):len(stats)], output.Total(stats))
+}
+
+// what is what the lines are of.
+func (v *watcher) what() string {
+	if v.o.each {
+		return "places reached"
+	}
+	return "events"
 }
 
 // draw draws the live table.
@@ -185,8 +203,8 @@ func (v *watcher) draw(rates []output.Rate) error {
 		sum += rates[i].PerSecond
 	}
 	table := output.LiveTable{
-		Title: fmt.Sprintf("%s, %.0f s, %d events, %.0f hits/s", v.target, time.Since(v.start).Seconds(), len(rates), sum),
-		Rates: rates, Total: v.o.total,
+		Title: fmt.Sprintf("%s, %.0f s, %d %s, %.0f hits/s", v.target, time.Since(v.start).Seconds(), len(rates), v.what(), sum),
+		Rates: rates, Total: v.o.total, Each: v.o.each,
 	}
 	width, height := v.size()
 	lines, err := table.Lines(width, height)
@@ -198,6 +216,7 @@ func (v *watcher) draw(rates []output.Rate) error {
 
 // end shows the counters for the last time.
 func (v *watcher) end(stats []probe.Stats, terminal bool) error {
+	stats = v.reached(stats)
 	switch {
 	case v.screen != nil:
 		// Rates over the whole time: it is the result now.
