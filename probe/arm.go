@@ -135,7 +135,7 @@ func (tg *target) place(d *fetch.Def, ev *event, w symbols.Site) ([]want, error)
 	if err != nil {
 		return nil, err
 	}
-	p := &placed{ev: ev, def: d, user: u, prog: prog, target: tg, where: w, fn: w.Func.Symbol.Name, timeSlots: detour.TimeSlots(prog)}
+	p := &placed{ev: ev, def: d, user: u, prog: prog, target: tg, where: w, timeSlots: detour.TimeSlots(prog)}
 	if !isReturn {
 		return []want{{p: p, at: at, code: code, inst: inst, kind: wantEntry}}, nil
 	}
@@ -143,7 +143,7 @@ func (tg *target) place(d *fetch.Def, ev *event, w symbols.Site) ([]want, error)
 	if n == 0 {
 		n = tg.s.maxActive()
 	}
-	p.pool = newPool(n)
+	p.pool, p.fn = newPool(n), w.Func.Symbol.Demangled()
 	out := []want{{p: p, at: at, code: code, inst: inst, kind: wantReturn}}
 	f, err := tg.function(w)
 	if w.Module.File.IsGo() {

@@ -171,7 +171,7 @@ type placed struct {
 	removed   bool   // it was taken out: hits under way are nobody's
 	optimized bool   // by a jump, now
 	wasOff    bool   // switched off before the end of the run switched all off
-	fn        string // name of the function, for returns
+	fn        string // readable name of the function, for returns
 	// Of return probes:
 	pool *pool
 	pop  uint64 // bytes that its return instruction pops beyond the address (ret imm16)

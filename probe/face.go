@@ -71,7 +71,8 @@ type Hit struct {
 	// IP is the probed address; at a return probe the entry of the function
 	// that returns.
 	IP symbols.Addr
-	// Func is the name of the function that returns; "" at entry probes.
+	// Func is the readable (demangled) name of the function that returns; "" at
+	// entry probes.
 	Func string
 	// RetIP is where a return probe's function returned to; 0 at entry probes.
 	RetIP symbols.Addr

@@ -110,7 +110,7 @@ func syntaxOf(def *probe.DefError) *fetch.SyntaxError {
 		return def.Def.Error(fetch.NonUniqSymbol, cause.Error(), cause)
 	case errors.Is(cause, symbols.ErrNoSymbol), errors.Is(cause, symbols.ErrNotMapped),
 		errors.Is(cause, symbols.ErrOutside), errors.Is(cause, symbols.ErrNotExecutable),
-		errors.Is(cause, symbols.ErrNoDebugInfo):
+		errors.Is(cause, symbols.ErrNoDebugInfo), errors.Is(cause, symbols.ErrNoLine):
 		return def.Def.Error(fetch.BadProbeAddr, cause.Error(), cause)
 	}
 	var refused *probe.RefusedError
