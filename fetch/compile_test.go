@@ -88,10 +88,10 @@ func TestLayout(t *testing.T) {
 	if len(p.Entry) != 4 || p.EntrySize() != 40 {
 		t.Errorf("%d captures, %d bytes: the same argument is kept once", len(p.Entry), p.EntrySize())
 	}
-	if p.UsesVector(false) || !p.UsesVector(true) {
+	if p.Args[len(p.Args)-1].root() == SourceXMM || p.Entry[3].root() != SourceXMM {
 		t.Error("the xmm registers are needed at the entry and not at the return")
 	}
-	if p, _ = mustParse(t, "p f %xmm0").Compile(nil); !p.UsesVector(false) {
+	if p, _ = mustParse(t, "p f %xmm0").Compile(nil); p.Args[0].root() != SourceXMM {
 		t.Error("xmm0 is one of the xmm registers")
 	}
 }

@@ -208,25 +208,6 @@ func (p *Program) NeedsTracer() string {
 	return ""
 }
 
-// UsesVector reports whether a hit, or with entry the function's entry,
-// needs the xmm registers.
-func (p *Program) UsesVector(entry bool) bool {
-	if entry {
-		for i := range p.Entry {
-			if p.Entry[i].root() == SourceXMM {
-				return true
-			}
-		}
-		return false
-	}
-	for i := range p.Args {
-		if p.Args[i].root() == SourceXMM {
-			return true
-		}
-	}
-	return false
-}
-
 // Symbolizer names addresses. name without ok is nothing; off is bytes from
 // the symbol's start and size the symbol's size in bytes.
 type Symbolizer interface {

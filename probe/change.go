@@ -371,14 +371,7 @@ func (tg *target) swap(ctx context.Context, old *outgoing, fresh []*site, patche
 		}
 		return errors.Join(err, tg.restorePatches(patches), tg.putBack(old, stopped))
 	})
-	var late *tracee.NotStoppedError
-	if errors.As(err, &late) {
-		// Its threads wait in the kernel, at the end of a system call and so
-		// at the start of an instruction that no jump covers from before.
-		tg.s.logf("%v", err)
-		return nil
-	}
-	return err
+	return tg.ignoreLate(err)
 }
 
 // unenter takes patches that were not written out of the journal. The guards of

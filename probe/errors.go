@@ -6,10 +6,32 @@ import (
 
 	"kprobe/fetch"
 	"kprobe/probe/survey"
+	"kprobe/probe/tracee"
 )
 
 // ErrClosed is returned by the methods of a session that was closed.
 var ErrClosed = errors.New("the session is closed")
+
+// ignoreLate takes out of a stop's error what is none to the caller: threads
+// that didn't stop (*tracee.NotStoppedError). They wait in the kernel, at the end
+// of a system call and so at the start of an instruction that no jump covers from
+// before, and execute no code before they have stopped.
+func ignoreLate(err error) error {
+	var late *tracee.NotStoppedError
+	if errors.As(err, &late) {
+		return nil
+	}
+	return err
+}
+
+// ignoreLate is the function of that name, with a word about what it ignores.
+func (tg *target) ignoreLate(err error) error {
+	if err != nil && ignoreLate(err) == nil {
+		tg.s.logf("%v", err)
+		return nil
+	}
+	return err
+}
 
 // DefError says which definition could not be armed. Its cause is one of
 // symbols', fetch's or this package's errors.

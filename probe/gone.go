@@ -2,7 +2,6 @@ package probe
 
 import (
 	"context"
-	"errors"
 	"slices"
 
 	"kprobe/probe/tracee"
@@ -29,8 +28,7 @@ func (tg *target) forgetGone(ctx context.Context, ws []want) error {
 		if p := tg.patches.covering(w.at.Addr, int(w.inst.Len)); p != nil && !tg.holds(symbols.Addr(p.plan.Writes[0].At), p.plan.Writes[0].Bytes) {
 			// Its bytes differ, so restoring writes none.
 			err := tg.proc.WithStopped(ctx, func([]*tracee.Thread) error { return tg.restorePatch(p) })
-			var late *tracee.NotStoppedError
-			if err != nil && !errors.As(err, &late) {
+			if err := ignoreLate(err); err != nil {
 				return err
 			}
 		}

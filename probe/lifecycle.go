@@ -298,11 +298,9 @@ func (tg *target) detach(ctx context.Context) error {
 		tg.area = nil
 		return errors.Join(errs...)
 	})
-	var late *tracee.NotStoppedError
-	if clean && errors.As(err, &late) {
-		// They wait elsewhere, and nothing is left for them to meet.
-		tg.s.logf("%v", err)
-		return nil
+	if clean {
+		// Nothing is left for late threads to meet.
+		return tg.ignoreLate(err)
 	}
 	return err
 }

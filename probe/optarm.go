@@ -37,8 +37,7 @@ func (tg *target) optimizer() (*optimizer, error) {
 		o.params.TID = findTID(tg.proc, stopped, tg.tap.numbers)
 		return nil
 	})
-	var late *tracee.NotStoppedError
-	if err != nil && !errors.As(err, &late) {
+	if err := ignoreLate(err); err != nil {
 		return nil, err
 	}
 	tg.opt = o
@@ -185,14 +184,7 @@ func (tg *target) armPatches(ctx context.Context, list []*patch) error {
 	err := tg.proc.WithStopped(ctx, func(stopped []*tracee.Thread) error {
 		return tg.armStopped(list, stopped)
 	})
-	var late *tracee.NotStoppedError
-	if errors.As(err, &late) {
-		// Its threads wait in the kernel, at the end of a system call and so
-		// at the start of an instruction that no jump covers from before.
-		tg.s.logf("%v", err)
-		err = nil
-	}
-	return err
+	return tg.ignoreLate(err)
 }
 
 // readBefore notes the bytes that a patch replaces: the file's, which prove
@@ -370,11 +362,7 @@ func (tg *target) unoptimize(ctx context.Context, p *patch) error {
 			}
 			return nil
 		})
-		var late *tracee.NotStoppedError
-		if errors.As(err, &late) {
-			err = nil
-		}
-		return err
+		return ignoreLate(err)
 	})
 	if err != nil {
 		return err

@@ -119,25 +119,38 @@ func (tg *target) reclaimReturns() error {
 
 // reclaimPool gives instances back that the look before found abandoned, too.
 func (tg *target) reclaimPool(f *followed) error {
-	mem := make([]byte, f.pool.Size())
-	at := symbols.Addr(f.pool.Addr)
+	return tg.freeAbandoned(f.pool, symbols.Addr(f.pool.Addr), &f.suspects, func(in detour.Instance) bool { return tg.abandoned(f, in) })
+}
+
+// instances is the target's memory for calls that are under way: a detour.Pool or
+// detour.Calls.
+type instances interface {
+	Size() int // bytes
+	Used(mem []byte) []detour.Instance
+	Free(mem []byte, number int)
+}
+
+// freeAbandoned frees the instances at an address that are abandoned and are among
+// the suspects, with the same call. Those that were not become the suspects.
+func (tg *target) freeAbandoned(pool instances, at symbols.Addr, suspects *map[int]detour.Instance, abandoned func(detour.Instance) bool) error {
+	mem := make([]byte, pool.Size())
 	if _, err := tg.proc.ReadMemory(mem, at); err != nil {
 		return err
 	}
 	found := map[int]detour.Instance{}
 	freed := false
-	for _, in := range f.pool.Used(mem) {
-		if !tg.abandoned(f, in) {
+	for _, in := range pool.Used(mem) {
+		if !abandoned(in) {
 			continue
 		}
-		if was, ok := f.suspects[in.Number]; ok && was == in {
-			f.pool.Free(mem, in.Number)
+		if was, ok := (*suspects)[in.Number]; ok && was == in {
+			pool.Free(mem, in.Number)
 			freed = true
 			continue
 		}
 		found[in.Number] = in
 	}
-	f.suspects = found
+	*suspects = found
 	if !freed {
 		return nil
 	}
@@ -197,27 +210,5 @@ func (tg *target) underWay(l *exitProbe, in detour.Instance, sps []uint64) bool 
 // reclaimCalls gives places of calls back that the look before found abandoned,
 // too: whose thread is gone, or whose slot the program has used anew.
 func (tg *target) reclaimCalls(l *exitProbe, sps []uint64) error {
-	mem := make([]byte, l.calls.Size())
-	at := symbols.Addr(l.calls.Addr)
-	if _, err := tg.proc.ReadMemory(mem, at); err != nil {
-		return err
-	}
-	found := map[int]detour.Instance{}
-	freed := false
-	for _, in := range l.calls.Used(mem) {
-		if tg.underWay(l, in, sps) {
-			continue
-		}
-		if was, ok := l.suspects[in.Number]; ok && was == in {
-			l.calls.Free(mem, in.Number)
-			freed = true
-			continue
-		}
-		found[in.Number] = in
-	}
-	l.suspects = found
-	if !freed {
-		return nil
-	}
-	return tg.proc.WriteMemory(mem, at)
+	return tg.freeAbandoned(l.calls, symbols.Addr(l.calls.Addr), &l.suspects, func(in detour.Instance) bool { return !tg.underWay(l, in, sps) })
 }

@@ -96,18 +96,13 @@ func (tg *target) layPools(ctx context.Context, ps []*placed) error {
 	return nil
 }
 
-// mainStack is where the main thread's stack ends, 0 if that isn't known.
+// mainStack is stackEndOf the process as it is now.
 func (tg *target) mainStack() uint64 {
 	maps, err := symbols.ReadMaps(tg.proc.PID())
 	if err != nil {
 		return 0
 	}
-	for _, m := range maps {
-		if m.Path == "[stack]" {
-			return uint64(m.End)
-		}
-	}
-	return 0
+	return stackEndOf(maps)
 }
 
 // freePools unmaps the instances of batches of which neither a probe nor code is

@@ -2,7 +2,6 @@ package probe
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"kprobe/probe/ring"
@@ -44,11 +43,7 @@ func (s *Session) quiesce(t *tap) bool {
 				return nil
 			})
 		})
-		var late *tracee.NotStoppedError
-		if errors.As(err, &late) {
-			err = nil // its threads wait in the kernel, out of every detour
-		}
-		if err != nil {
+		if ignoreLate(err) != nil { // late threads are out of every detour
 			return false
 		}
 		if !inside {

@@ -84,12 +84,12 @@ func recoverFile(ctx context.Context, tr *tracee.Tracer, pid int, m *symbols.Map
 		}
 		return errors.Join(old.leaveLongJumps(stopped), old.restoreText())
 	})
-	var late *tracee.NotStoppedError
-	if old == nil && (err == nil || errors.As(err, &late)) {
+	err = ignoreLate(err)
+	if old == nil && err == nil {
 		// Killed before it wrote the first word: nothing else is there.
 		return true, p.Detach(ctx, func([]*tracee.Thread) error { return munmap(ctx, p, m.Start, uint64(m.End-m.Start)) })
 	}
-	if err != nil && !errors.As(err, &late) {
+	if err != nil {
 		return true, errors.Join(err, p.Detach(ctx, nil))
 	}
 	if n := int64(le64(old.mem[old.layout.Header.Off+headerSteps:])); n > 0 {

@@ -153,8 +153,7 @@ func (tg *target) reap(ctx context.Context) (waiting int) {
 		return 0
 	}
 	err := tg.vacate(ctx)
-	var late *tracee.NotStoppedError
-	if err != nil && !errors.Is(err, errLate) && !errors.As(err, &late) {
+	if ignoreLate(err) != nil && !errors.Is(err, errLate) {
 		tg.s.logf("what was taken out keeps its memory: %v", err)
 	}
 	kept := tg.retired[:0]

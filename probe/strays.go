@@ -80,11 +80,7 @@ func takeStrays(ctx context.Context, p *tracee.Process, code, frame symbols.Addr
 		}
 		return errors.Join(errs...)
 	})
-	var late *tracee.NotStoppedError
-	if errors.As(err, &late) {
-		err = nil
-	}
-	return left, err
+	return left, ignoreLate(err)
 }
 
 func munmap(ctx context.Context, p *tracee.Process, at symbols.Addr, size uint64) error {

@@ -63,8 +63,13 @@ func (s *Space) Mapped(r Range, used uint64) {
 // Exclude takes addresses out of those at which memory can be mapped: somebody
 // else was there first.
 func (s *Space) Exclude(r Range) {
+	s.gaps = without(s.gaps, r)
+}
+
+// without is what is left of ranges when r is taken out of them.
+func without(ranges []Range, r Range) []Range {
 	var out []Range
-	for _, g := range s.gaps {
+	for _, g := range ranges {
 		if g.Hi <= r.Lo || g.Lo >= r.Hi {
 			out = append(out, g)
 			continue
@@ -76,7 +81,7 @@ func (s *Space) Exclude(r Range) {
 			out = append(out, Range{r.Hi, g.Hi})
 		}
 	}
-	s.gaps = out
+	return out
 }
 
 // Fresh gives the memory to be mapped for what Find returned since the last
@@ -100,7 +105,7 @@ func (s *Space) Release(addr uint64, size int) {
 	r := Range{addr, addr + uint64(size)}
 	for _, c := range s.chunks {
 		if c.Lo <= r.Lo && r.Hi <= c.Hi {
-			c.release(r)
+			c.used = without(c.used, r)
 		}
 	}
 }
@@ -285,21 +290,4 @@ func (c *chunk) take(r Range) {
 		c.used[i-1].Hi = c.used[i].Hi
 		c.used = slices.Delete(c.used, i, i+1)
 	}
-}
-
-func (c *chunk) release(r Range) {
-	var out []Range
-	for _, u := range c.used {
-		if u.Hi <= r.Lo || u.Lo >= r.Hi {
-			out = append(out, u)
-			continue
-		}
-		if u.Lo < r.Lo {
-			out = append(out, Range{u.Lo, r.Lo})
-		}
-		if u.Hi > r.Hi {
-			out = append(out, Range{r.Hi, u.Hi})
-		}
-	}
-	c.used = out
 }
