@@ -57,6 +57,7 @@ func (h *handler) Signal(t *tracee.Thread, si *tracee.Siginfo) tracee.Verdict {
 // stepping keeps count of the threads that are being stepped, in the memory
 // file: should the tracer be killed, the net knows by it whose the trap is.
 func (h *handler) stepping(t *tracee.Thread, v tracee.Verdict) tracee.Verdict {
+	h.busy.Store(0)
 	tg, _ := (*Session)(h).targetOf(t)
 	if tg == nil || tg.area == nil {
 		return v

@@ -6,7 +6,9 @@ import (
 	"kprobe/symbols"
 )
 
-// fill makes the session's fetch context that of a stopped thread.
+// fill makes the session's fetch context that of a stopped thread. From then on
+// until the stop is dealt with (handler.stepping) readers know that hits of that
+// time may still come.
 func (s *Session) fill(tg *target, th *thread) error {
 	regs, err := th.t.Regs()
 	if err != nil {
@@ -21,6 +23,9 @@ func (s *Session) fill(tg *target, th *thread) error {
 	c.Comm = th.t.Comm()
 	c.PID, c.TID = tg.proc.PID(), th.t.TID()
 	c.CPU = th.t.CPU()
+	// Noted before the hit's own time is taken: see ring.Options.Busy. An atomic
+	// store is done before what follows it.
+	s.busy.Store(s.counter.TSC())
 	s.now, s.tsc = s.clock.now(), s.counter.TSC()
 	c.Time = s.now
 	c.ReadLink = tg.readLink

@@ -1,9 +1,14 @@
 package probe
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"testing"
+
+	"kprobe/fetch"
+	"kprobe/internal/fixture"
+	"kprobe/probe/plan"
 )
 
 // TestOrder has the readers of three processes look in any order, at any pace:
@@ -78,4 +83,79 @@ func TestOrder(t *testing.T) {
 			t.Error("none are many")
 		}
 	}
+}
+
+// timesInOrder is a Sink that looks whether hits come in order of time.
+type timesInOrder struct {
+	last  uint64
+	wrong int
+	pids  map[int]int
+}
+
+func (o *timesInOrder) Hit(h *Hit) error {
+	if h.Time < o.last {
+		o.wrong++
+	}
+	o.last = max(o.last, h.Time)
+	o.pids[h.PID]++
+	return nil
+}
+
+// TestOrderOfBreakpoints has one process hit a breakpoint whose records take
+// long to make, while another one hits a jump.
+func TestOrderOfBreakpoints(t *testing.T) {
+	prog := fixture.Build(t, "probe_calls.c", "-O1", "-pthread")
+	const traps = 3000
+	slow := startSubject(t, prog, "tail", fmt.Sprint(traps))
+	fast := startSubject(t, fixture.Build(t, "cli_rate.c", "-O2"), "200000", "1.5")
+	text := "p:trap " + prog + ":" + breakpointIn(t, prog, "tail_a")
+	for i := range 20 {
+		text += fmt.Sprintf(" s%d=@global_text:string", i)
+	}
+	s, err := Attach(t.Context(), []int{slow.pid(), fast.pid()}, Options{
+		Logf: t.Logf, Warnf: t.Logf,
+		Pending: func(*fetch.Def) bool { return true }, // each is in one of them
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close(context.Background()) })
+	if err := s.Arm(t.Context(), parseDefs(t, text, "p:jump work")); err != nil {
+		t.Fatal(err)
+	}
+	sink := &timesInOrder{pids: map[int]int{}}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		_, err := s.Run(ctx, sink)
+		done <- err
+	}()
+	slow.work()
+	fast.expect("") // its count
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if sink.wrong != 0 || sink.pids[slow.pid()] != traps || sink.pids[fast.pid()] == 0 {
+		t.Errorf("%d hits are out of order, of %v", sink.wrong, sink.pids)
+	}
+	if err := s.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	checkClean(t, slow.pid())
+	slow.end()
+}
+
+// breakpointIn gives a place in a function that can only be a breakpoint.
+func breakpointIn(t *testing.T, path, fn string) string {
+	t.Helper()
+	for _, l := range inspectFile(t, path, fn) {
+		for i := range l.Lines {
+			if l.Lines[i].Tactic == plan.Breakpoint {
+				return fmt.Sprintf("%s+%d", fn, l.Lines[i].Offset)
+			}
+		}
+	}
+	t.Fatalf("%s has no place that must be a breakpoint", fn)
+	return ""
 }

@@ -54,6 +54,7 @@ type Session struct {
 	done      []*instance
 	now, tsc  uint64 // of that hit: CLOCK_MONOTONIC in ns, and the time stamp counter
 	counter   ring.SystemClock
+	busy      atomic.Uint64 // a time stamp no later than that of a hit that is being recorded; 0 is none
 	taps      []*tap
 	order     order // of their hits
 	stopping  bool  // the run is over: hits are nobody's

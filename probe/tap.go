@@ -73,7 +73,7 @@ func newTap(s *Session, pid int, space *symbols.Space, m *memfile) (*tap, error)
 	if t.counters, err = ring.NewCounters(m.mem, m.layout); err != nil {
 		return nil, err
 	}
-	if t.reader, err = ring.NewReader(m.mem, m.layout, ring.Options{Abandoned: t.abandoned, Polled: t.polled}); err != nil {
+	if t.reader, err = ring.NewReader(m.mem, m.layout, ring.Options{Abandoned: t.abandoned, Busy: s.busy.Load, Polled: t.polled}); err != nil {
 		return nil, err
 	}
 	if t.box, err = ring.NewMailbox(m.mem, m.layout); err != nil {

@@ -37,6 +37,12 @@ type Options struct {
 	// no; Finish then clears up. Until then the room behind such a record
 	// stays taken, though the records in it are read.
 	Abandoned func(tid uint32) bool
+	// Busy, if set, gives a time stamp that a writer has noted before it took
+	// those of the records that it is about to write, 0 when it writes none:
+	// for a writer that takes the time long before it reserves room, as the
+	// tracer does with what it reads from a stopped thread. Records wait for
+	// it for at most five times Lateness. It is called concurrently.
+	Busy func() uint64
 	// Polled, if set, is called by Run after each look at the rings, by its
 	// goroutine.
 	Polled func()
@@ -80,6 +86,10 @@ const slop = 4096
 // stuckLateness is how much longer than Lateness all others wait for a record
 // whose length isn't stored yet, since what is behind it can't be read.
 const stuckLateness = 10
+
+// busyLateness is how much longer than Lateness all others wait for a writer
+// that is Busy.
+const busyLateness = 5
 
 // NewReader reads the file mapped at b, at least up to the Code section. It
 // begins where the last reader ended.
@@ -139,7 +149,7 @@ func (r *Reader) poll(emit func(*Record) error, final bool) (int, error) {
 	r.calibrate(now)
 	// Whatever is reserved after this moment has a later time stamp.
 	start := r.opts.Clock.TSC()
-	horizon := start
+	horizon := r.busy(start)
 	for i := range r.lanes {
 		ln := &r.lanes[i]
 		ln.take(now, r.prev)
@@ -170,6 +180,19 @@ func (r *Reader) poll(emit func(*Record) error, final bool) (int, error) {
 		r.given.Store(min(horizon, start))
 	}
 	return n, err
+}
+
+// busy gives the time stamp below which a busy writer, asked before the rings
+// are looked at, has nothing more to come; start, which is now, where it has none.
+func (r *Reader) busy(start uint64) uint64 {
+	if r.opts.Busy == nil || r.cal == nil {
+		return start
+	}
+	since := r.opts.Busy()
+	if since == 0 || since >= start || r.cal.NS(start)-r.cal.NS(since) >= busyLateness*int64(r.opts.Lateness) {
+		return start
+	}
+	return since
 }
 
 // Given is a time stamp before which every record that was finished then has

@@ -284,3 +284,36 @@ func Example() {
 	// 1 4711 argument
 	// <nil>
 }
+
+// TestBusy has a writer that takes the time before it reserves room: records
+// wait for it, but not for ever.
+func TestBusy(t *testing.T) {
+	var since uint64
+	x := newBench(t, 2, Options{Lateness: time.Millisecond, Busy: func() uint64 { return since }})
+	since = x.now()
+	at := x.now()
+	x.clock.advance(10 * slop)
+	x.put(t, 0, 1, 2, x.now(), "")
+	x.clock.advance(10 * slop)
+	wantTIDs(t, x.poll(t, false))
+	x.put(t, 1, 1, 1, at, "")
+	wantTIDs(t, x.poll(t, false))
+	since = 0
+	wantTIDs(t, x.poll(t, false), 1, 2)
+	// One that stays busy holds nobody up for longer than its bound.
+	since = x.now()
+	x.clock.advance(10 * slop)
+	x.put(t, 0, 1, 3, x.now(), "")
+	x.clock.advance(int(busyLateness*time.Millisecond) - 20*slop)
+	wantTIDs(t, x.poll(t, false))
+	x.clock.advance(20 * slop)
+	wantTIDs(t, x.poll(t, false), 3)
+	// The end waits for nobody.
+	since = x.now()
+	x.clock.advance(10 * slop)
+	x.put(t, 0, 1, 4, x.now(), "")
+	wantTIDs(t, x.poll(t, true), 4)
+	if s := x.r.Stats(); s.Late != 0 {
+		t.Errorf("stats %+v", s)
+	}
+}
