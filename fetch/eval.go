@@ -283,7 +283,7 @@ func (e *evaluator) putString(slot int, at uint64, ok bool) {
 
 // putCounted reads n bytes of text.
 func (e *evaluator) putCounted(slot int, at uint64, n int64, ok bool) {
-	if !ok || n < 0 || n > 0 && e.c.Mem == nil {
+	if !ok || n < 0 {
 		e.putWord(slot, TextFault)
 		return
 	}

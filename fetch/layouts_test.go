@@ -151,6 +151,12 @@ func TestCountedText(t *testing.T) {
 		if err != nil || vals[0].Fault != c.fault || string(vals[0].Bytes) != c.want {
 			t.Errorf("%d bytes at %#x: %+v (%v), want %q, fault %v", c.n, c.at, vals[0], err, c.want, c.fault)
 		}
+		// Without memory only an empty text can be told.
+		ctx.Mem = nil
+		rec, _ = p.Eval(ctx, nil)
+		if vals, err = p.Decode(rec, nil); err != nil || vals[0].Fault != (c.n != 0) || len(vals[0].Bytes) != 0 {
+			t.Errorf("%d bytes at %#x without memory: %+v (%v)", c.n, c.at, vals[0], err)
+		}
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"math"
 	"testing"
 	"unicode/utf8"
+
+	"kprobe/symbols"
 )
 
 // typed parses a type's name.
@@ -69,6 +71,20 @@ func TestValues(t *testing.T) {
 	if got := string(AppendText(nil, typed(t, "symbol"), Value{Int: 0x1004}, nil)); got != "0x1004" {
 		t.Errorf("without names: %s", got)
 	}
+	for name, want := range map[string]string{
+		`"x`: `"\"x+0x4/0x8"`, `operator"" _km`: `"operator\"\" _km+0x4/0x8"`, `a\b`: `"a\\b+0x4/0x8"`, "caf\u00e9": `"caf` + "\u00e9" + `+0x4/0x8"`,
+	} {
+		if got := string(AppendJSON([]byte("> "), typed(t, "symbol"), Value{Int: 0x1004}, named(name))); got != "> "+want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+	}
+}
+
+// named is a Symbolizer that has one name for everything.
+type named string
+
+func (n named) SymbolAt(symbols.Addr) (name string, off, size uint64, ok bool) {
+	return string(n), 4, 8, true
 }
 
 // FuzzJSONString compares with encoding/json's reading.

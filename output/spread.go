@@ -77,7 +77,7 @@ func (s *spread) percentile(p uint64) uint64 {
 	}
 	seen := uint64(0)
 	for i, n := range s.cells {
-		if seen += n; seen >= rank && n > 0 {
+		if seen += n; seen >= rank {
 			from, to := cellRange(i)
 			return min(max(from+(to-from)/2, s.min), s.max)
 		}

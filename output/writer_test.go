@@ -162,6 +162,25 @@ func TestWriterKeepsOtherFailures(t *testing.T) {
 	}
 }
 
+// TestWriterRestsAfterAFailure has no timer running behind a closed writer, though
+// it holds lines that could not be written.
+func TestWriterRestsAfterAFailure(t *testing.T) {
+	s := &spy{}
+	w := NewWriter(s)
+	put(t, w, "a\n")
+	put(t, w, "b\n")
+	s.mu.Lock()
+	s.err = errors.New("disk full")
+	s.mu.Unlock()
+	if err := w.Close(); !errors.Is(err, s.err) {
+		t.Fatalf("Close = %v", err)
+	}
+	w.tick() // the timer had fired already
+	if w.timer.Stop() {
+		t.Error("the timer runs on")
+	}
+}
+
 func TestWriterFromManyGoroutines(t *testing.T) {
 	s := &spy{}
 	w := NewWriter(s)

@@ -132,6 +132,12 @@ func TestTactics(t *testing.T) {
 			want: "guarded window at +0x0 [+0x0: e9000000cc] moves 6 locks 6 guard +0x4=cc for +0x5",
 		},
 		{
+			// The return, the two bytes of padding that are nobody's, and the instruction before.
+			name: "back from a return into the padding", code: "31 c0 c3", after: "66 90 cc cc", next: 2, at: 2,
+			gaps: Gaps{{base + 1<<20, base + 1<<21}},
+			want: "tail and padding at +0x0 [+0x0: e900cc1000] moves 3 locks 5 guard +0x2=cc for +0x2",
+		},
+		{
 			name: "nowhere to go", code: "48 81 ec 00 01 00 00 c3", gaps: Gaps{},
 			want: "breakpoint at +0x0 [+0x0: cc] moves 7 locks 1 for +0x0", why: "no free address within 2 GiB",
 		},

@@ -67,6 +67,7 @@ func TestNextEnds(t *testing.T) {
 		{"past the reach", Want{Hi: ^uint64(0), Base: 1 << 40, Rel: free()}, 1<<40 + 1<<31, 0, false},
 		{"last", Want{Hi: ^uint64(0), Base: 1 << 40, Rel: free()}, 1<<40 + 1<<31 - 1, 1<<40 + 1<<31 - 1, true},
 		{"low base", Want{Hi: ^uint64(0), Base: 1 << 20, Rel: free()}, 0, 0, true},
+		{"only beyond Hi", Want{Hi: 1<<40 + 5, Base: 1 << 40, Rel: [4]ByteSet{OneByte(6), AnyByte(), AnyByte(), AnyByte()}}, 1 << 40, 1<<40 + 6, false},
 		{"beyond Hi", Want{Hi: 99, Base: 50, Rel: free()}, 100, 0, false},
 		{"empty set", Want{Hi: ^uint64(0), Base: 1 << 40, Rel: [4]ByteSet{AnyByte(), {}, AnyByte(), AnyByte()}}, 0, 0, false},
 	} {
@@ -75,6 +76,59 @@ func TestNextEnds(t *testing.T) {
 				t.Errorf("%#x, %v", got, ok)
 			}
 		})
+	}
+}
+
+// TestAround bounds a detour so that a 32-bit displacement reaches from every end
+// of an instruction in it, and by a byte at most further than need be.
+func TestAround(t *testing.T) {
+	for _, addr := range []uint64{0, 1, 1<<31 - 1, 1 << 31, 1<<31 + 1, base, 1 << 47} {
+		for _, room := range []int{1, 16, 300} {
+			lo, hi := around(addr, room)
+			reaches := func(end uint64) bool { d := int64(addr - end); return d == int64(int32(d)) }
+			if !reaches(lo+1) || !reaches(hi+uint64(room)) {
+				t.Errorf("%#x is not reached from all of %#x … %#x, %d bytes", addr, lo, hi, room)
+			}
+			if reaches(hi+uint64(room)+2) || lo > 0 && reaches(lo-1) {
+				t.Errorf("%#x … %#x could be wider for %#x, %d bytes", lo, hi, addr, room)
+			}
+		}
+	}
+}
+
+// TestSpaceMapsLittle has a detour that may lie anywhere mapped with little around
+// it, and one whose displacement is bound with much, so that its neighbours find room there.
+func TestSpaceMapsLittle(t *testing.T) {
+	for name, c := range map[string]struct {
+		bind int
+		want uint64
+	}{"free": {-1, chunkSize}, "lowest byte": {0, chunkSize}, "second highest": {2, wideChunk}, "highest": {3, wideChunk}} {
+		s := NewSpace([]Range{{(base + 1<<25) &^ (wideChunk - 1), base + 1<<31}})
+		w := Want{Lo: base, Hi: base + 1<<31 - 1, Size: 20, Base: base, Rel: free(), Near: base}
+		if c.bind >= 0 {
+			w.Rel[c.bind] = OneByte(0x0c)
+		}
+		if _, ok := s.Find(w); !ok {
+			t.Fatalf("%s: no room", name)
+		}
+		if f := s.Fresh(); len(f) != 1 || f[0].Hi-f[0].Lo != c.want {
+			t.Errorf("%s: %#x is mapped, want one range of %#x bytes", name, f, c.want)
+		}
+	}
+}
+
+// TestChunkJoins keeps what is taken as few ranges: neighbours are one.
+func TestChunkJoins(t *testing.T) {
+	c := &chunk{Range: Range{0, chunkSize}}
+	for _, r := range []Range{{0, 16}, {32, 48}, {64, 80}, {48, 64}, {16, 32}} {
+		c.take(r)
+	}
+	if want := []Range{{0, 80}}; !slices.Equal(c.used, want) {
+		t.Errorf("taken is %v, want %v", c.used, want)
+	}
+	c.used = without(c.used, Range{16, 48})
+	if want := []Range{{0, 16}, {48, 80}}; !slices.Equal(c.used, want) {
+		t.Errorf("what is left is %v, want %v", c.used, want)
 	}
 }
 
