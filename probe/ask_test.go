@@ -233,14 +233,8 @@ func TestTwoTerminals(t *testing.T) {
 	}
 	took := time.Since(start)
 	sub.stop()
-	if err := l.Refresh(); err != nil {
-		t.Fatal(err)
-	}
-	stats := l.Stats()
 	for _, name := range []string{"always", "switched", "back"} {
-		if mine := s.stat(name).Hits; hitsOf(t, stats, name) != mine {
-			t.Errorf("%s: %d hits on one side, %d on the other", name, hitsOf(t, stats, name), mine)
-		}
+		refreshed(t, l, name, s.stat(name).Hits)
 	}
 	s.finish(sub.pid())
 	sub.end()

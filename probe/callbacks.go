@@ -90,13 +90,14 @@ func (s *Session) preHandler(p *placed) {
 		return
 	}
 	u := p.user
-	p.tap.producer.Count(s.ctx.CPU, p.id, ring.CounterHits, 1)
-	if u.pre == nil && u.call == nil {
-		return
+	count := func(counter int) { p.tap.producer.Count(s.ctx.CPU, p.id, counter, 1) }
+	var r *Regs
+	if u.pre != nil || u.call != nil {
+		r = s.newRegs(p)
 	}
-	r := s.newRegs(p)
-	if r == nil {
-		return // gone
+	if r == nil { // nothing to call, or the thread is gone
+		count(ring.CounterHits)
+		return
 	}
 	skip := false
 	name := "PreHandler"
@@ -104,12 +105,13 @@ func (s *Session) preHandler(p *placed) {
 	if u.call != nil {
 		entry, ok := s.bindEntry(p, r)
 		if !ok {
-			p.tap.producer.Count(s.ctx.CPU, p.id, ring.CounterLost, 1)
+			count(ring.CounterLost)
 			return
 		}
 		name = "Entry"
 		run = func() { skip = entry() }
 	}
+	count(ring.CounterHits)
 	if !s.callHandler(u, name, r, run) {
 		return
 	}

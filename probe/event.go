@@ -101,7 +101,24 @@ func (e *event) turn(on bool) {
 	}
 }
 
-// stats adds up what was counted in the memory files. What the sink did not
+// look brings the counters of the event's places up to date with what lies in
+// the rings. done are the taps where that is done.
+func (e *event) look(done map[*tap]bool) {
+	e.mu.Lock()
+	before := e.before
+	for _, p := range e.probes {
+		if !done[p.tap] {
+			done[p.tap] = true
+			p.tap.reader.Look()
+		}
+	}
+	e.mu.Unlock()
+	if before != nil {
+		before.look(done)
+	}
+}
+
+// stats adds up what was counted in the memory files as of the last look. What the sink did not
 // want any more is no hit of this trace.
 func (e *event) stats() Stats {
 	st := e.own()

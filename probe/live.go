@@ -223,8 +223,9 @@ func counted(p *ring.ProbeState) ring.Counts {
 }
 
 // Stats gives the counters of each event as of the last Refresh, summed over
-// its places, in the order in which they were armed. Recorded is behind by
-// what lies in the rings. An event is Disabled when all its places are.
+// its places, in the order in which they were armed. Hits whose records lie in the
+// rings are seen a tenth of a second late at most, unless the tracer is kept from
+// running; Recorded is behind by them. An event is Disabled when all its places are.
 func (l *Live) Stats() []Stats {
 	var out []Stats
 	at := map[string]int{}

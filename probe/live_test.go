@@ -4,7 +4,10 @@ import (
 	"errors"
 	"os"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"kprobe/internal/fixture"
 	"kprobe/probe/plan"
@@ -33,6 +36,25 @@ func hitsOf(t *testing.T, stats []Stats, event string) uint64 {
 	return 0
 }
 
+// refreshed looks until an event has the hits that it must have, which is to be
+// seen within a tenth of a second.
+func refreshed(t *testing.T, l *Live, event string, hits uint64) []Stats {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		if err := l.Refresh(); err != nil {
+			t.Fatal(err)
+		}
+		stats := l.Stats()
+		got := hitsOf(t, stats, event)
+		if got == hits {
+			return stats
+		}
+		if got > hits || time.Now().After(deadline) {
+			t.Fatalf("%s: %d hits are seen from beside, want %d", event, got, hits)
+		}
+	}
+}
+
 // TestLiveSeesWhatTheSessionCounts looks at a session from beside it.
 func TestLiveSeesWhatTheSessionCounts(t *testing.T) {
 	prog := fixture.Build(t, "probe_calls.c", "-O1", "-pthread")
@@ -46,8 +68,8 @@ func TestLiveSeesWhatTheSessionCounts(t *testing.T) {
 		t.Errorf("process %d of tracer %d", l.PID, l.Tracer)
 	}
 	sub.work()
-	if err := l.Refresh(); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"in", "out", "odd"} {
+		refreshed(t, l, name, 1000)
 	}
 	mine, theirs := l.Stats(), s.s.Stats()
 	if len(mine) != 4 || len(theirs) != 4 {
@@ -115,10 +137,8 @@ func TestLiveDisables(t *testing.T) {
 			t.Fatalf("enabled %v, %v", got, err)
 		}
 		sub.work()
-		if err := l.Refresh(); err != nil {
-			t.Fatal(err)
-		}
-		stats := l.Stats()
+		refreshed(t, l, "b", 1000)
+		stats := refreshed(t, l, "c", 1000)
 		for event, want := range map[string]uint64{"a": 0, "b": 1000, "c": 1000} {
 			if got := hitsOf(t, stats, event); got != want {
 				t.Errorf("%+v: %s: %d hits, want %d", o, event, got, want)
@@ -177,5 +197,51 @@ func TestLiveOfProcessesThatAreGone(t *testing.T) {
 	}
 	if _, err := l.Enable(func(string, string) bool { return true }, false); err == nil {
 		t.Error("something was disabled in a process that is gone")
+	}
+}
+
+// stuckSink keeps who gives it a hit until it is let go.
+type stuckSink struct {
+	once      sync.Once
+	held, let chan struct{}
+	hits      atomic.Uint64
+}
+
+func (s *stuckSink) Hit(*Hit) error {
+	s.once.Do(func() { close(s.held) })
+	<-s.let
+	s.hits.Add(1)
+	return nil
+}
+
+// TestCountersBesideAStuckSink: the counters are those of the program, on both
+// sides, however long the sink takes; nothing of it waits for the sink.
+func TestCountersBesideAStuckSink(t *testing.T) {
+	prog := fixture.Build(t, "probe_calls.c", "-O1", "-pthread")
+	for _, o := range []Options{{}, {NoOptimize: true}} {
+		sub := startSubject(t, prog, "work", "1000")
+		sink := &stuckSink{held: make(chan struct{}), let: make(chan struct{})}
+		s := engageInto(t, sub.pid(), o, sink, "p:in work n=$arg1:u64", "r:out work v=$retval:u64", "p:odd work n=$arg1:u64 if n & 1")
+		l := openedLive(t, sub.pid())
+		sub.work()
+		<-sink.held
+		for _, st := range s.s.Stats() {
+			filtered := uint64(0)
+			if st.Event.Name == "odd" {
+				filtered = 500
+			}
+			if st.Hits != 1000 || st.Filtered != filtered || st.Lost != 0 || st.Recorded != 0 {
+				t.Errorf("%+v: %s: %+v", o, st.Event.Name, st)
+			}
+		}
+		for _, name := range []string{"in", "out", "odd"} {
+			refreshed(t, l, name, 1000)
+		}
+		close(sink.let)
+		s.finish(sub.pid())
+		sub.end()
+		if n := sink.hits.Load(); n != 2500 {
+			t.Errorf("%d hits were given", n)
+		}
 	}
 }

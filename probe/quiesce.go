@@ -4,30 +4,29 @@ import (
 	"context"
 	"time"
 
-	"kprobe/probe/ring"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
 
 // How a run ends with counters that add up
 //
-// A thread counts its hit first and records it then. So the end has an order:
+// A hit is what its record says, or the counter of hits without one. So the end
+// has an order:
 //
 //  1. every probe is switched off: no thread begins a hit any more;
 //  2. the threads that are in a detour are let run until they have left it,
 //     with their events handled, for one may be waiting for the tracer;
-//  3. the rings are emptied: what is in them is all that will ever be;
-//  4. of a target that is gone, and of a thread that could not be made to
-//     leave, a hit may have been counted that nobody will record: it is lost.
+//  3. the rings are emptied: what is in them is all that will ever be. A record
+//     that was begun by a thread that was killed is lost.
 
 const (
 	quiescePause = time.Millisecond
 	quiesceTries = 500
 )
 
-// quiesce waits until no thread of the tap's target is in a detour. It reports
-// whether that is certain; the target may be gone.
-func (s *Session) quiesce(t *tap) bool {
+// quiesce waits until no thread of the tap's target is in a detour, or until the
+// target is gone.
+func (s *Session) quiesce(t *tap) {
 	for range quiesceTries {
 		inside, err := false, error(nil)
 		err = s.tracer.Do(func() error {
@@ -43,17 +42,13 @@ func (s *Session) quiesce(t *tap) bool {
 				return nil
 			})
 		})
-		if ignoreLate(err) != nil { // late threads are out of every detour
-			return false
-		}
-		if !inside {
-			return !t.over.Load()
+		if ignoreLate(err) != nil || !inside { // late threads are out of every detour
+			return
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), quiescePause)
 		_ = s.tracer.Run(ctx, (*handler)(s)) // ends with ctx
 		cancel()
 	}
-	return false
 }
 
 // recording reports whether a thread at pc may be in the middle of a hit: in a
@@ -64,19 +59,4 @@ func (ps *patches) recording(pc symbols.Addr) bool {
 		return false
 	}
 	return pc < st.copyAt || pc >= st.copyAt+symbols.Addr(len(st.moved.Code))
-}
-
-// settle counts hits as lost that were counted and will never be recorded. The
-// rings are empty.
-func (t *tap) settle() {
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	for _, p := range t.ids {
-		if p == nil || !t.s.records(p.user) {
-			continue
-		}
-		if n := t.counters.Probe(p.id).Pending(); n > 0 {
-			t.producer.Count(0, p.id, ring.CounterLost, n)
-		}
-	}
 }

@@ -36,6 +36,7 @@ func (t *tap) serve(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
+		t.reader.LookStale()
 		r, err := t.box.Next()
 		if r == nil {
 			continue

@@ -220,10 +220,15 @@ func (s *Session) maxActive() int {
 	return max(10, 2*runtime.NumCPU())
 }
 
-// Stats gives the counters of every event, in order of definition.
+// Stats gives the counters of every event, in order of definition: every hit
+// whose record was finished before is among them.
 func (s *Session) Stats() []Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	looked := map[*tap]bool{}
+	for _, e := range s.events {
+		e.look(looked)
+	}
 	out := make([]Stats, 0, len(s.events))
 	for _, e := range s.events {
 		out = append(out, e.stats())
@@ -316,8 +321,8 @@ func (s *Session) conclude(ctx context.Context, err error) (Summary, error) {
 		t.disableAll()
 	}
 	for _, t := range taps {
-		sure := s.quiesce(t)
-		if ferr := t.finish(sure); ferr != nil && err == nil {
+		s.quiesce(t)
+		if ferr := t.finish(); ferr != nil && err == nil {
 			err = fmt.Errorf("read the last hits of process %d: %w", t.pid, ferr)
 		}
 	}

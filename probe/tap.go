@@ -298,9 +298,8 @@ func (t *tap) calibrate() error {
 }
 
 // finish ends reading and takes what is left in the rings; the probes are
-// disabled. Unless it is sure that no thread is in a detour, hits may have been
-// counted that nobody records: they are lost.
-func (t *tap) finish(sure bool) error {
+// disabled.
+func (t *tap) finish() error {
 	if t.done == nil {
 		return nil
 	}
@@ -308,9 +307,6 @@ func (t *tap) finish(sure bool) error {
 	<-t.done
 	t.done = nil
 	_, err := t.reader.Finish(t.emit)
-	if err == nil && !sure {
-		t.settle()
-	}
 	return err
 }
 
@@ -436,7 +432,6 @@ func (t *tap) put(p *placed, rec []byte, ret symbols.Addr) {
 	for range 200 {
 		r, ok := t.producer.Reserve(s.ctx.CPU, p.id, len(rec))
 		if ok {
-			t.producer.Count(s.ctx.CPU, p.id, ring.CounterHits, 1)
 			r.Fill(tid, s.tsc, rec)
 			r.Commit()
 			return
@@ -446,7 +441,6 @@ func (t *tap) put(p *placed, rec []byte, ret symbols.Addr) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	t.producer.Count(s.ctx.CPU, p.id, ring.CounterHits, 1)
 	t.producer.Count(s.ctx.CPU, p.id, ring.CounterLost, 1)
 }
 

@@ -6,6 +6,9 @@
 // MODE run: every thread writes COUNT hits, then the process ends.
 // MODE kill: writes on until it is killed.
 // MODE longjmp: now and then a signal handler leaves a record unfinished.
+//
+// Each hit is first counted under CounterMissed, which no hit of a ring's is: that
+// is the program's own count, for the reader's to be compared with.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -42,7 +45,7 @@ static void hit(uint32_t id, uint64_t n, int extra) {
     unsigned cpu = (unsigned)sched_getcpu() & mask;
     char *a = file + area + ((uint64_t)cpu << shift);
     uint64_t *counters = (uint64_t *)(a + 4096 + id * 32);
-    __atomic_add_fetch(&counters[0], 1, __ATOMIC_SEQ_CST);
+    __atomic_add_fetch(&counters[3], 1, __ATOMIC_SEQ_CST);
     uint64_t units = 3 + extra, h = __atomic_load_n((uint64_t *)a, __ATOMIC_RELAXED);
     do {
         if (h + units * 8 - __atomic_load_n((uint64_t *)(a + 64), __ATOMIC_ACQUIRE) > size) {

@@ -185,20 +185,18 @@ func (b *builder) hit(pr *Probe) {
 	b.MovAbs(asm.AX, b.p.Flags+4*uint64(pr.ID))
 	b.TestMemImm(asm.W8, asm.At(asm.AX, 0), ring.FlagEnabled)
 	b.Jcc(asm.E, done)
-	if b.prog.Filter == nil {
-		b.count(ring.CounterHits)
-	}
 	b.early()
 	if b.prog.Filter != nil {
 		b.filter(reject)
-		b.count(ring.CounterHits)
 		b.cold = append(b.cold, func() {
 			b.Bind(reject)
 			b.countOf(pr.ID, ring.CounterFiltered)
 			b.Jmp(done)
 		})
 	}
-	if !pr.CountOnly {
+	if pr.CountOnly {
+		b.count(ring.CounterHits)
+	} else {
 		b.reserve(done)
 		b.late()
 		if s := b.prog.Stack; s != nil {

@@ -72,7 +72,7 @@ func TestFrames(t *testing.T) {
 	if after != before+6 {
 		t.Errorf("a backtrace through 6 landings has %d frames, %d without", after, before)
 	}
-	if h, miss := m.counter(1, ring.CounterHits), m.counter(1, ring.CounterMissed); h != returned || miss != 0 {
+	if h, miss := m.hits(1), m.counter(1, ring.CounterMissed); h != returned || miss != 0 {
 		t.Errorf("%d returns, %d missed; want %d", h, miss, returned)
 	}
 	if used := pool.Used(m.at(pools)); len(used) != thrown {

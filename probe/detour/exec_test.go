@@ -340,6 +340,22 @@ func (m *machine) run(n int) int {
 	return tid
 }
 
+// hits is how many records of a probe are in the machine's ring, or didn't find
+// room there.
+func (m *machine) hits(id uint32) uint64 {
+	m.t.Helper()
+	n := m.counter(id, ring.CounterLost)
+	for pos, head := uint64(0), m.get64(cpusAt+ring.HeadOff); pos != head; {
+		got, units, committed := ring.SplitState(binary.LittleEndian.Uint32(m.at(ringAt + pos)))
+		if !committed || units == 0 || head > testRing {
+			m.t.Fatalf("at %d of %d in the ring: %d units, committed %v", pos, head, units, committed)
+		}
+		pos += uint64(units) * ring.Unit
+		n += b2i(got == id)
+	}
+	return n
+}
+
 // counter is a counter of a probe in the machine's area.
 func (m *machine) counter(id uint32, c int) uint64 {
 	return m.get64(cpusAt + ring.CountersOff + uint64(id)*ring.CounterSize + uint64(c))

@@ -102,8 +102,8 @@ func TestGoCalls(t *testing.T) {
 			if whole {
 				noted, hits = 0, noted
 			}
-			if missed := m.counter(1, ring.CounterMissed); missed != c.missed || uint64(len(in)) != noted || m.counter(1, ring.CounterHits) != hits {
-				t.Errorf("%s: %d calls noted, %d missed, %d hits; want %d, %d, %d", c.name, len(in), missed, m.counter(1, ring.CounterHits), noted, c.missed, hits)
+			if missed := m.counter(1, ring.CounterMissed); missed != c.missed || uint64(len(in)) != noted || m.hits(1) != hits {
+				t.Errorf("%s: %d calls noted, %d missed, %d hits; want %d, %d, %d", c.name, len(in), missed, m.hits(1), noted, c.missed, hits)
 			}
 			if len(in) == 0 {
 				continue

@@ -341,7 +341,7 @@ func oracleRound(t *testing.T, seed int64, n int, total *tally) {
 			continue
 		}
 		hits, filtered := m.counter(c.id, ring.CounterHits), m.counter(c.id, ring.CounterFiltered)
-		if lost := m.counter(c.id, ring.CounterLost); hits != b2i(pass) || filtered != b2i(!pass) || lost != 0 {
+		if lost := m.counter(c.id, ring.CounterLost); hits != 0 || filtered != b2i(!pass) || lost != 0 {
 			t.Errorf("seed %d: %s: hits %d, filtered %d, lost %d; want filtered %d", seed, c.text, hits, filtered, lost, b2i(!pass))
 		}
 		if !pass {

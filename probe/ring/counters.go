@@ -1,14 +1,18 @@
 package ring
 
-// Counts are the counters of one probe, summed over the CPUs. When the target
-// stands still, or is gone, and the rings are empty
+// Counts are the counters of one probe, summed over the CPUs. When all records
+// are read
 //
 //	Hits = Recorded + Filtered + Lost
 //
-// and in a live target Hits is ahead by what is in the rings (Pending). Of a
-// probe with FlagCountOnly Recorded is 0.
+// and before that Hits is ahead by the records that were seen in the rings and
+// aren't given on yet (Pending). Of a probe with FlagCountOnly Recorded is 0.
+//
+// Hits isn't counted by the target: it is the sum of what became of the hits. A
+// thread that is killed between a probe's place and the first word of its record
+// has not hit.
 type Counts struct {
-	Hits     uint64 // hits of the probe while it was enabled
+	Hits     uint64 // hits of the probe while it was enabled, up to the reader's last look
 	Filtered uint64 // of them, the filter said no
 	Lost     uint64 // of them, the ring was full or the record was never finished
 	Missed   uint64 // nmissed; not in Hits
@@ -57,32 +61,40 @@ func (c *Counters) Probe(id uint32) Counts {
 	if int64(id) > int64(c.l.MaxProbes) {
 		return n
 	}
-	// What becomes of a hit is counted after the hit: read in the opposite
-	// order, the parts are never more than the whole.
-	at := func(cpu, counter int) uint64 { return c.m.load64(c.l.Counter(cpu, id, counter)) }
-	n.Recorded = at(c.l.CPUs, CounterHits)
-	n.Lost = at(c.l.CPUs, CounterLost)
-	for cpu := range c.l.CPUs {
-		n.Lost += at(cpu, CounterLost)
-		n.Filtered += at(cpu, CounterFiltered)
-		n.Missed += at(cpu, CounterMissed)
-	}
-	n.Hits = n.Filtered
-	for cpu := range c.l.CPUs {
-		n.Hits += at(cpu, CounterHits)
+	for cpu := c.l.CPUs; cpu >= 0; cpu-- {
+		n.addArea(c.l, cpu, func(off int) uint64 { return c.m.load64(c.l.Counter(cpu, id, off)) })
 	}
 	return n
 }
 
-// CPU gives the part of a probe's counters that one CPU counted.
+// addArea adds the counters of a CPU's area, or of the reader's; at gives a
+// counter of the probe's slot there.
+func (n *Counts) addArea(l *Layout, cpu int, at func(off int) uint64) {
+	if cpu == l.CPUs {
+		// A record is seen before it is given: read in the opposite order, the
+		// parts are never more than the whole.
+		n.Recorded += at(ReaderGiven)
+		lost := at(ReaderLost)
+		n.Lost += lost
+		n.Hits += lost + at(ReaderSeen)
+		return
+	}
+	filtered, lost := at(CounterFiltered), at(CounterLost)
+	n.Filtered += filtered
+	n.Lost += lost
+	n.Missed += at(CounterMissed)
+	n.Hits += filtered + lost + at(CounterHits)
+}
+
+// CPU gives the part of a probe's counters that one CPU counted: hits but those
+// that are records.
 func (c *Counters) CPU(cpu int, id uint32) Counts {
+	var n Counts
 	if cpu < 0 || cpu >= c.l.CPUs || int64(id) > int64(c.l.MaxProbes) {
-		return Counts{}
+		return n
 	}
-	at := func(counter int) uint64 { return c.m.load64(c.l.Counter(cpu, id, counter)) }
-	return Counts{
-		Lost: at(CounterLost), Filtered: at(CounterFiltered), Missed: at(CounterMissed), Hits: at(CounterHits) + at(CounterFiltered),
-	}
+	n.addArea(c.l, cpu, func(off int) uint64 { return c.m.load64(c.l.Counter(cpu, id, off)) })
+	return n
 }
 
 // Clear zeroes the counters of an id that is to be used anew. No detour may

@@ -23,6 +23,7 @@ type lane struct {
 	published uint64
 	holes     []hole // in order; one without known length is the last and at read
 	corrupt   uint64 // times emptied
+	seen      *count // of the records copied out
 
 	q      []entry // records, the oldest at qh
 	qh     int
@@ -46,12 +47,12 @@ type entry struct {
 	id, tid uint32
 }
 
-func (ln *lane) init(m mem, l *Layout, cpu int) {
+func (ln *lane) init(m mem, l *Layout, cpu int, seen *count) {
 	*ln = lane{
 		m:    m,
 		head: l.Area(cpu) + HeadOff, tail: l.Area(cpu) + TailOff,
 		data: l.RingData(cpu), size: uint64(l.RingSize),
-		maxID: uint32(l.MaxProbes), sorted: true,
+		maxID: uint32(l.MaxProbes), sorted: true, seen: seen,
 	}
 	ln.read = m.load64(ln.tail)
 	ln.published = ln.read
@@ -63,7 +64,7 @@ func (ln *lane) take(since int64, floor uint64) {
 	if head == ln.read && len(ln.holes) == 0 {
 		return
 	}
-	if head%Unit != 0 || ln.read%Unit != 0 || head-ln.published > ln.size || head-ln.published < ln.read-ln.published {
+	if !ln.sound(head) {
 		ln.empty(head)
 		return
 	}
@@ -92,6 +93,11 @@ func (ln *lane) take(since int64, floor uint64) {
 		}
 		ln.holes = append(ln.holes, h)
 	}
+}
+
+// sound reports whether writers can have brought the head there.
+func (ln *lane) sound(head uint64) bool {
+	return head%Unit == 0 && ln.read%Unit == 0 && head-ln.published <= ln.size && head-ln.published >= ln.read-ln.published
 }
 
 // at is where a position's bytes are in the file.
@@ -143,6 +149,33 @@ func (ln *lane) walk(from, end uint64, since int64, floor uint64) (to uint64, ok
 	return pos, ok
 }
 
+// finished calls add with the probe of every record that take would copy out
+// now.
+func (ln *lane) finished(add func(id uint32)) {
+	head := ln.m.load64(ln.head)
+	if !ln.sound(head) {
+		return // take empties it
+	}
+	for _, h := range ln.holes {
+		ln.finishedIn(h.at, h.at+uint64(h.units)*Unit, add)
+	}
+	ln.finishedIn(ln.read, head, add)
+}
+
+func (ln *lane) finishedIn(from, end uint64, add func(id uint32)) {
+	for pos := from; pos != end; {
+		id, units, committed := SplitState(ln.m.load32(ln.at(pos)))
+		n := uint64(units) * Unit
+		if n == 0 || n > end-pos || id > ln.maxID {
+			return
+		}
+		if committed && id != 0 {
+			add(id)
+		}
+		pos += n
+	}
+}
+
 // copyOut takes the bytes of [from, to), which lie in one piece, and clears
 // them.
 func (ln *lane) copyOut(from, to uint64) {
@@ -161,6 +194,7 @@ const near = 32
 // order: only one that a signal handler wrote in the middle of another's
 // writing, or one that was a hole, comes before its predecessors.
 func (ln *lane) push(e entry) {
+	ln.seen.add(e.id)
 	ln.q = append(ln.q, e)
 	q := ln.q[ln.qh:]
 	i := len(q) - 1

@@ -32,7 +32,7 @@ const MemfdName = "kprobe"
 const Magic = "KPROBE\x00\x00"
 
 // Version is the layout's version; a reader refuses any other.
-const Version = 1
+const Version = 2
 
 // PageSize is the granule of every section.
 const PageSize = 4096
@@ -127,19 +127,27 @@ const (
 	// The counters in a slot, u64 each, changed by lock inc or lock add (a
 	// thread may migrate between reading its CPU and counting).
 	//
-	// A hit of an enabled probe is counted once before anything becomes of it:
-	// under CounterFiltered if the filter says no, else under CounterHits, which
-	// are then records or lost. One locked operation is what a hit costs that
-	// leaves no record. CounterLost: the ring was full. CounterMissed (nmissed):
-	// no free return instance, or reentered; such a hit is in none of the others.
+	// A hit of an enabled probe is a record, or is counted under one of three:
+	// CounterFiltered, the filter said no; CounterLost, the ring was full;
+	// CounterHits, the probe leaves no records. So it costs one locked operation,
+	// in the ring or here, never two. CounterMissed (nmissed): no free return
+	// instance, or reentered; such a call is no hit.
 	CounterHits     = 0
 	CounterFiltered = 8
 	CounterLost     = 16
 	CounterMissed   = 24
 )
 
-// The area after the last CPU's belongs to the reader: in its slots
-// CounterHits counts records read, CounterLost records given up.
+// The area after the last CPU's belongs to the reader, who counts the records
+// there: ReaderSeen those that were found finished in a ring, whether they were
+// taken out yet or not; ReaderGiven those of them that were given on; ReaderLost
+// those given up. Seen is brought up to date with each look at the rings and by
+// Reader.Look.
+const (
+	ReaderGiven = 0
+	ReaderSeen  = 8
+	ReaderLost  = 16
+)
 
 // Flags of a probe, one u32 at Flags' offset + 4*id, read by its detour. The
 // first byte is for whoever turns probes on and off, the rest for the session:
@@ -278,7 +286,7 @@ func (l *Layout) RingStride() int64 { return l.RingSize + Slack }
 func (l *Layout) Area(cpu int) int64 { return l.PerCPU.Off + int64(cpu)<<l.AreaShift }
 
 // Counter is the offset of a counter (CounterHits …) of a probe on a CPU;
-// cpu = l.CPUs is the reader's.
+// cpu = l.CPUs is the reader's (ReaderSeen …).
 func (l *Layout) Counter(cpu int, id uint32, counter int) int64 {
 	return l.Area(cpu) + CountersOff + int64(id)*CounterSize + int64(counter)
 }

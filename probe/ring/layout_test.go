@@ -117,9 +117,10 @@ func TestFormatIsFixed(t *testing.T) {
 		{"head", HeadOff, 0}, {"data pointer", DataPtr, 16}, {"mask", MaskOff, 24}, {"tail", TailOff, 64},
 		{"counters", CountersOff, 4096}, {"counter", CounterSize, 32},
 		{"lost", CounterLost, 16}, {"missed", CounterMissed, 24},
+		{"given", ReaderGiven, 0}, {"seen", ReaderSeen, 8}, {"given up", ReaderLost, 16},
 		{"area shift", int64(l.AreaShift), 22}, {"slack", Slack, 32768},
 		{"flags", l.Flags.Off, 0x1000}, {"probes", l.Probes.Off, 0x41000}, {"sites", l.Sites.Off, 0x1041000},
-		{"version", Version, 1},
+		{"version", Version, 2},
 	} {
 		if tt.got != tt.want {
 			t.Errorf("%s: %#x, want %#x", tt.name, tt.got, tt.want)

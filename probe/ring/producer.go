@@ -33,11 +33,10 @@ func (p *Producer) Count(cpu int, id uint32, counter int, n uint64) {
 	p.m.add64(p.l.Counter(p.cpu(cpu), p.id(id), counter), n)
 }
 
-// Record counts a hit and writes its record. ok is false if the ring was full;
-// the hit is then counted as lost. It fails with ErrTooBig, the hit lost too.
+// Record writes a hit's record. ok is false if the ring was full; the hit is then
+// counted as lost. It fails with ErrTooBig, the hit lost too.
 func (p *Producer) Record(cpu int, id, tid uint32, tsc uint64, data []byte) (ok bool, err error) {
 	cpu, id = p.cpu(cpu), p.id(id)
-	p.Count(cpu, id, CounterHits, 1)
 	r, ok := p.Reserve(cpu, id, len(data))
 	if !ok {
 		p.Count(cpu, id, CounterLost, 1)

@@ -2,6 +2,7 @@ package ring
 
 import (
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -61,13 +62,20 @@ type ReaderStats struct {
 }
 
 // Reader takes records out of the rings in order of time. There must be only
-// one at a time for a file. It is not safe for concurrent use.
+// one at a time for a file. It is for one goroutine, but for Look and Given.
 type Reader struct {
-	l     *Layout
-	m     mem
-	opts  Options
+	l    *Layout
+	m    mem
+	opts Options
+
+	// mu guards the lanes' side of the rings, and the tally of what was seen
+	// there. It isn't held while records are given.
+	mu    sync.Mutex
 	lanes []lane
 	tally tally
+	looks uint64 // at the rings, with what was found taken out
+	known uint64 // the last of them that LookStale knows
+
 	stats ReaderStats
 
 	first Sample
@@ -111,7 +119,7 @@ func NewReader(b []byte, l *Layout, opts Options) (*Reader, error) {
 	}
 	r := &Reader{l: l, m: m, opts: opts, lanes: make([]lane, l.CPUs), tally: newTally(m, l)}
 	for i := range r.lanes {
-		r.lanes[i].init(m, l, i)
+		r.lanes[i].init(m, l, i, &r.tally.seen)
 	}
 	r.first = TakeSample(opts.Clock)
 	r.prev = r.first.TSC
@@ -147,9 +155,29 @@ func (r *Reader) Calibration() *Calibration { return r.cal }
 func (r *Reader) poll(emit func(*Record) error, final bool) (int, error) {
 	now := r.opts.Clock.Mono()
 	r.calibrate(now)
+	start, horizon := r.take(now, final)
+	if r.cal == nil {
+		return 0, nil
+	}
+	if horizon -= min(horizon, slop); final {
+		horizon = ^uint64(0)
+	}
+	n, err := r.merge(horizon, emit)
+	r.tally.publishGiven()
+	if err == nil {
+		r.given.Store(min(horizon, start))
+	}
+	return n, err
+}
+
+// take copies out what is in the rings. No older record than horizon can come
+// any more, but late ones; start is the moment of the look.
+func (r *Reader) take(now int64, final bool) (start, horizon uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	// Whatever is reserved after this moment has a later time stamp.
-	start := r.opts.Clock.TSC()
-	horizon := r.busy(start)
+	start = r.opts.Clock.TSC()
+	horizon = r.busy(start)
 	for i := range r.lanes {
 		ln := &r.lanes[i]
 		ln.take(now, r.prev)
@@ -167,19 +195,39 @@ func (r *Reader) poll(emit func(*Record) error, final bool) (int, error) {
 		r.stats.Corrupt += ln.corrupt
 		ln.corrupt = 0
 	}
+	r.tally.publishSeen()
+	r.looks++
 	r.prev = start
-	if r.cal == nil {
-		return 0, nil
+	return start, horizon
+}
+
+// Look brings ReaderSeen up to the records that lie finished in the rings now,
+// and so Hits of Counters and of other processes' snapshots; it takes nothing
+// out. It may be called concurrently, also by what Poll calls to give a record.
+func (r *Reader) Look() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.look()
+}
+
+// LookStale is Look if nothing has been taken out since it was called last: who
+// calls it from time to time has the counters never older than that, though Poll
+// may be held up for long where it gives records.
+func (r *Reader) LookStale() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.known == r.looks {
+		r.look()
 	}
-	if horizon -= min(horizon, slop); final {
-		horizon = ^uint64(0)
-	}
-	n, err := r.merge(horizon, emit)
-	r.tally.publish()
-	if err == nil {
-		r.given.Store(min(horizon, start))
-	}
-	return n, err
+	r.known = r.looks
+}
+
+func (r *Reader) look() {
+	r.tally.look(func(add func(id uint32)) {
+		for i := range r.lanes {
+			r.lanes[i].finished(add)
+		}
+	})
 }
 
 // busy gives the time stamp below which a busy writer, asked before the rings
@@ -277,7 +325,7 @@ func (r *Reader) merge(horizon uint64, emit func(*Record) error) (int, error) {
 			}
 			n++
 			r.stats.Records++
-			r.tally.recorded(e.id)
+			r.tally.given.add(e.id)
 			if err := emit(&rec); err != nil {
 				return n, err
 			}

@@ -161,6 +161,7 @@ func TestRecordTooBig(t *testing.T) {
 	if ok, err := x.p.Record(0, 1, 1, 1, make([]byte, MaxRecord-HeaderSize)); !ok || err != nil {
 		t.Errorf("the biggest: %v, %v", ok, err)
 	}
+	x.r.Look()
 	if c := x.c.Probe(1); c.Hits != 2 || c.Lost != 1 {
 		t.Errorf("counts %+v", c)
 	}

@@ -72,8 +72,6 @@ func (s *Snapshot) Refresh(r io.ReaderAt) error {
 	for i := range s.Probes {
 		s.Probes[i].Counts = Counts{}
 	}
-	// The reader's area, the last, goes first: a hit is counted by its CPU
-	// before the reader counts its record.
 	for cpu := l.CPUs; cpu >= 0; cpu-- {
 		if err := readFull(r, b, l.Counter(cpu, 0, 0)); err != nil {
 			return fmt.Errorf("read the counters of CPU %d: %w", cpu, err)
@@ -81,14 +79,7 @@ func (s *Snapshot) Refresh(r io.ReaderAt) error {
 		for i := range s.Probes {
 			p := &s.Probes[i]
 			slot := b[int64(p.ID)*CounterSize:][:CounterSize]
-			at := func(off int) uint64 { return binary.LittleEndian.Uint64(slot[off:]) }
-			if cpu == l.CPUs {
-				p.Counts.Add(Counts{Recorded: at(CounterHits), Lost: at(CounterLost)})
-				continue
-			}
-			p.Counts.Add(Counts{
-				Hits: at(CounterHits) + at(CounterFiltered), Filtered: at(CounterFiltered), Lost: at(CounterLost), Missed: at(CounterMissed),
-			})
+			p.Counts.addArea(l, cpu, func(off int) uint64 { return binary.LittleEndian.Uint64(slot[off:]) })
 		}
 	}
 	return nil

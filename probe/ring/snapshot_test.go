@@ -50,11 +50,18 @@ func TestSnapshot(t *testing.T) {
 	if len(s.Probes) != 2 || s.Probes[0].Name != "kprobes/a" || s.Probes[1].Addr != 0x2000 || s.Probes[1].Flags != FlagEnabled|FlagOptimized {
 		t.Fatalf("probes %+v", s.Probes)
 	}
+	if c := s.Probes[0].Counts; c != (Counts{}) {
+		t.Errorf("counts of a before anybody has looked: %+v", c)
+	}
+	if c := s.Probes[1].Counts; c != (Counts{Hits: 3, Filtered: 1, Lost: 1, Missed: 5}) {
+		t.Errorf("counts of b: %+v", c)
+	}
+	x.r.Look()
+	if err := s.Refresh(f); err != nil {
+		t.Fatal(err)
+	}
 	if c := s.Probes[0].Counts; c.Hits != 2 || c.Recorded != 0 || c.Pending() != 2 {
 		t.Errorf("counts of a: %+v", c)
-	}
-	if c := s.Probes[1].Counts; c != (Counts{Hits: 2, Filtered: 1, Lost: 1, Missed: 5}) {
-		t.Errorf("counts of b: %+v", c)
 	}
 	x.poll(t, false)
 	if err := s.Refresh(f); err != nil {

@@ -1,31 +1,71 @@
 package ring
 
-// tally counts what becomes of records, by probe, and brings it to the
-// reader's area of the file once per look.
+// tally counts the records that a reader finds and gives, by probe, and brings
+// the counts to the reader's area of the file.
 type tally struct {
-	m      mem
-	l      *Layout
-	counts []uint32 // by id, since the last publish
-	dirty  []uint32 // ids whose count isn't 0
+	m     mem
+	l     *Layout
+	seen  count // records copied out since the last publish
+	given count // since the last publish
+	ahead count // records in the rings that ReaderSeen has already
+}
+
+// count is a number for each probe, with the probes whose number isn't 0.
+type count struct {
+	n     []uint32
+	dirty []uint32
+}
+
+func (c *count) add(id uint32) { c.set(id, c.n[id]+1) }
+
+func (c *count) set(id, n uint32) {
+	if c.n[id] == 0 {
+		c.dirty = append(c.dirty, id)
+	}
+	c.n[id] = n
+}
+
+// reset makes all numbers 0 and calls f with what they were.
+func (c *count) reset(f func(id, n uint32)) {
+	for _, id := range c.dirty {
+		n := c.n[id]
+		c.n[id] = 0
+		f(id, n)
+	}
+	c.dirty = c.dirty[:0]
 }
 
 func newTally(m mem, l *Layout) tally {
-	return tally{m: m, l: l, counts: make([]uint32, l.MaxProbes+1)}
+	n := func() count { return count{n: make([]uint32, l.MaxProbes+1)} }
+	return tally{m: m, l: l, seen: n(), given: n(), ahead: n()}
 }
 
-func (t *tally) recorded(id uint32) {
-	if t.counts[id] == 0 {
-		t.dirty = append(t.dirty, id)
-	}
-	t.counts[id]++
+func (t *tally) lost(id uint32) { t.m.add64(t.l.Counter(t.l.CPUs, id, ReaderLost), 1) }
+
+// look makes ReaderSeen what it was at the last publish, plus the records in
+// the rings, for each of which records calls add. It never goes down.
+func (t *tally) look(records func(add func(id uint32))) {
+	records(t.seen.add) // nothing is in it between two publishes
+	t.seen.reset(func(id, n uint32) {
+		if before := t.ahead.n[id]; n > before {
+			t.ahead.set(id, n)
+			t.m.add64(t.l.Counter(t.l.CPUs, id, ReaderSeen), uint64(n-before))
+		}
+	})
 }
 
-func (t *tally) lost(id uint32) { t.m.add64(t.l.Counter(t.l.CPUs, id, CounterLost), 1) }
+// publishSeen brings the records copied out to the file. Those that look has
+// counted in the rings are among them.
+func (t *tally) publishSeen() {
+	t.seen.reset(func(id, n uint32) {
+		t.m.add64(t.l.Counter(t.l.CPUs, id, ReaderSeen), uint64(n-min(n, t.ahead.n[id])))
+	})
+	t.ahead.reset(func(uint32, uint32) {})
+}
 
-func (t *tally) publish() {
-	for _, id := range t.dirty {
-		t.m.add64(t.l.Counter(t.l.CPUs, id, CounterHits), uint64(t.counts[id]))
-		t.counts[id] = 0
-	}
-	t.dirty = t.dirty[:0]
+// publishGiven brings the records given on to the file.
+func (t *tally) publishGiven() {
+	t.given.reset(func(id, n uint32) {
+		t.m.add64(t.l.Counter(t.l.CPUs, id, ReaderGiven), uint64(n))
+	})
 }
