@@ -82,6 +82,8 @@ func moreCarets() []caretCase {
 		{"p f ^$stack0+10", "BAD_VAR"},
 		{"p f ^$current", "BAD_VAR"},
 		{"p f +0(^$retval)", "RETVAL_ON_PROBE"},
+		{"p f *^$retval", "RETVAL_ON_PROBE"},
+		{"p f a=(conn*)^$retval", "RETVAL_ON_PROBE"},
 		{"p f a=^$retval->len", "RETVAL_ON_PROBE"},
 		{"p f ^this_cpu_ptr(@1)", "NOSUP_PERCPU"},
 		{"p f ^this_cpu_read(@1)", "NOSUP_PERCPU"},

@@ -27,6 +27,8 @@ func (p *exprParser) parse(s string, col, level int) (*Expr, *SyntaxError) {
 		return e, p.immediate(e, s, col)
 	case strings.HasPrefix(s, "this_cpu_ptr(") || strings.HasPrefix(s, "this_cpu_read("):
 		return nil, p.l.err(NoSupPerCPU, col, "")
+	case isName(s) && p.kind != Return && strings.Contains(s, "$retval"):
+		return nil, p.l.err(RetvalOnProbe, col+strings.Index(s, "$retval"), "")
 	case isName(s):
 		if i := hyphen(s); i >= 0 {
 			return nil, p.l.err(BadHyphen, col+i, "")
@@ -46,7 +48,7 @@ func IsName(s string) bool { return s != "" && len(s) <= MaxArgText && isName(s)
 func isName(s string) bool {
 	switch {
 	case isAlpha(s[0]):
-	case s[0] == '*' && len(s) > 1 && (isAlpha(s[1]) || s[1] == '*' || s[1] == '('):
+	case s[0] == '*' && len(s) > 1 && (isAlpha(s[1]) || strings.IndexByte("*($", s[1]) >= 0):
 	case s[0] == '(' && len(s) > 1 && (isAlpha(s[1]) || s[1] == '*') && strings.Contains(s[1:], ")"):
 	default:
 		return false

@@ -105,6 +105,7 @@ func (s *Space) resolveSymbol(p Place) ([]Site, error) {
 			}
 		}
 		if err != nil {
+			s.nameByFile(several, p, m)
 			return nil, err
 		}
 		sites, err := one(s.siteOf(p, m, sym))
@@ -194,6 +195,39 @@ func (f *File) declaredIn(v Vaddr, file string) (in bool) {
 		return nil
 	})
 	return in && err == nil
+}
+
+// nameByFile gives the candidates that only an address tells from the others
+// the source file that debug information has them in, where SYM@FILE.c is then
+// that function alone, with its inlined instances.
+func (s *Space) nameByFile(e *AmbiguousError, p Place, m *Module) {
+	if e == nil || p.File != "" {
+		return
+	}
+	for i, sym := range e.list {
+		c := &e.Candidates[i]
+		if c.Text != m.Name+":"+sym.Vaddr.String() {
+			continue
+		}
+		file := ""
+		if err := m.File.ReadDebug(func(d *debuginfo.Data) error {
+			if fn, ok := d.FuncAt(uint64(sym.Vaddr)); ok {
+				file, _ = declared(&fn)
+			}
+			return nil
+		}); err != nil || file == "" {
+			continue
+		}
+		for n := range 2 {
+			with := Place{Symbol: sym.Name, File: lastElements(file, n+1), Module: p.Module}
+			sites, err := s.Resolve(with)
+			sites = slices.DeleteFunc(sites, func(at Site) bool { return at.Inlined != "" })
+			if err == nil && len(sites) == 1 && sites[0].Addr == m.Addr(sym.Vaddr) {
+				c.Text, c.Note = with.String(), sym.Vaddr.String()
+				break
+			}
+		}
+	}
 }
 
 // pick chooses the function that a name means in a module.

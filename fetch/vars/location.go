@@ -124,10 +124,10 @@ func (f *frame) inFrame(expr []byte) bool {
 	return off < 0
 }
 
-// inPrologue says that a parameter of unoptimized code has not been stored
-// yet.
+// inPrologue says that a parameter of unoptimized code has not been stored yet,
+// or that there is no frame yet for a local variable.
 func (f *frame) inPrologue(e *debuginfo.Entry) error {
-	if e.Tag() != dwarf.TagFormalParameter || f.home != 0 {
+	if f.home != 0 {
 		return nil
 	}
 	list := e.Locations(dwarf.AttrLocation)
@@ -136,7 +136,7 @@ func (f *frame) inPrologue(e *debuginfo.Entry) error {
 	}
 	low, ok := f.fn.EntryPC()
 	end := f.prologueEnd(low)
-	if !ok || f.pc <= low || f.pc >= end {
+	if !ok || f.pc < low || f.pc >= end {
 		return nil
 	}
 	return fmt.Errorf("%w at this address: the function is not past its prologue; available from %s on", fetch.ErrNoValue, f.at(end))

@@ -153,3 +153,39 @@ func TestInlinedScope(t *testing.T) {
 		}
 	}
 }
+
+// TestLocalsBeforeFrame: at a function's entry a local variable of unoptimized
+// code has no place yet, and is no part of $vars; it is from the first line on.
+func TestLocalsBeforeFrame(t *testing.T) {
+	prog := fixture.Build(t, "dwarf_vars.c", "-g", "-O0")
+	names := func(s *Scope) (out []string) {
+		list, err := s.Variables(fetch.WhichVars)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range list {
+			out = append(out, v.Name)
+		}
+		return out
+	}
+	entry := scopeOf(t, prog, symbols.Place{Symbol: "pointers"})
+	if got := strings.Join(names(entry), " "); got != "c text numbers raw fn" {
+		t.Errorf("at the entry: %s", got)
+	}
+	_, err := entry.Variable("sum")
+	if !errors.Is(err, fetch.ErrNoValue) || !strings.Contains(err.Error(), "available from pointers+0x") {
+		t.Errorf("sum: %v", err)
+	}
+	if v, err := entry.Variable("*$arg1"); err != nil || v.Name != "*$arg1" {
+		t.Errorf("*$arg1: %+v, %v", v, err)
+	}
+	site := entry.site
+	lines, _, _, err := entry.space.Lines(site)
+	if err != nil {
+		t.Fatal(err)
+	}
+	later := scopeOf(t, prog, symbols.Place{Kind: symbols.PlaceAddr, Value: uint64(lines[len(lines)-1].Addr)})
+	if got := " " + strings.Join(names(later), " ") + " "; !strings.Contains(got, " sum ") {
+		t.Errorf("at the last line:%s", got)
+	}
+}
