@@ -77,12 +77,8 @@ func newArea(ctx context.Context, p *tracee.Process, ringSize int) (a *area, err
 	a.journal = journal{file: a.file}
 	a.code.added = a.journal.mapped
 	a.journal.open(p.PID())
-	bits := detour.TableBits(1)
 	a.tableAt = layout.Net.Off
-	for detour.TableSize(bits+1) <= int(layout.Net.Size) {
-		bits++
-	}
-	if a.table, err = detour.NewTable(fileAt{a.file, a.tableAt}, bits); err != nil {
+	if a.table, err = detour.NewTable(fileAt{a.file, a.tableAt}, uint64(a.file.addr(a.tableAt)), int(layout.Net.Size)); err != nil {
 		return a, err
 	}
 	if err = a.layNet(ctx); err != nil {
@@ -132,14 +128,14 @@ func (a *area) mapScratch(ctx context.Context) error {
 // the memory file.
 func (a *area) layNet(ctx context.Context) error {
 	const size = pageSize + (landings*landingSize+pageSize-1)&^(pageSize-1)
-	p, err := a.code.add(ctx, a.file.base, size)
+	layout := a.file.layout
+	a.cells = layout.Instances.Off
+	p, err := a.code.add(ctx, a.file.addr(a.cells), size)
 	if err != nil {
 		return err
 	}
 	p.used = p.size
-	layout := a.file.layout
 	a.landing = p.start + pageSize
-	a.cells = layout.Instances.Off
 	text, err := a.nets.Lay(ctx, p.start, nets.Links{
 		Table: a.file.addr(a.tableAt), Steps: a.file.addr(layout.Header.Off + headerSteps),
 		Landings: a.landing, LandingsSize: landings * landingSize,

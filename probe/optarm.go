@@ -367,14 +367,21 @@ func (tg *target) unoptimize(ctx context.Context, p *patch) error {
 	if err != nil {
 		return err
 	}
+	r := &retired{}
 	for _, p := range list {
+		redirected := false
 		for _, w := range p.wants {
 			w.p.why = "another probe is under where its jump would be"
 			if w.kind != wantExit {
 				w.p.tactic = plan.Breakpoint
 			}
+			redirected = redirected || w.kind == wantExit && !w.p.goABI
+		}
+		if !redirected {
+			r.patches = append(r.patches, p)
 		}
 	}
+	tg.retired = append(tg.retired, r)
 	return nil
 }
 

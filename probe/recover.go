@@ -92,7 +92,7 @@ func recoverFile(ctx context.Context, tr *tracee.Tracer, pid int, m *symbols.Map
 	if err != nil {
 		return true, errors.Join(err, p.Detach(ctx, nil))
 	}
-	if n := int64(le64(old.mem[old.layout.Header.Off+headerSteps:])); n > 0 {
+	if n := int64(le64(old.head[headerSteps:])); n > 0 {
 		p.DropSteps(int(min(n, 1<<20)))
 	}
 	old.drain(ctx)
@@ -145,7 +145,8 @@ type leftover struct {
 	base   symbols.Addr
 	size   uint64
 	layout *ring.Layout
-	mem    []byte // a copy of the file, up to the counters
+	head   []byte // a copy of the file's header
+	cells  []byte // and of its landings' cells
 	sites  []ring.Site
 	pieces []*piece
 	pools  []piece // of return instances
@@ -174,9 +175,12 @@ func openLeft(p *tracee.Process, m *symbols.Mapping) (*leftover, error) {
 	for _, c := range maps {
 		o.pieces = append(o.pieces, &piece{start: symbols.Addr(c.Addr), size: c.Size, used: c.Used})
 	}
-	// The rings and counters behind need no reading.
-	o.mem = make([]byte, min(o.size, uint64(layout.PerCPU.Off)))
-	if _, err := p.ReadMemory(o.mem, o.base); err != nil {
+	o.head, o.cells = make([]byte, layout.Header.Size), make([]byte, min(landings*cellSize, layout.Instances.Size))
+	_, err = r.ReadAt(o.head, layout.Header.Off)
+	if err == nil {
+		_, err = r.ReadAt(o.cells, layout.Instances.Off)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("read what an earlier kprobe left: %w", err)
 	}
 	return o, nil
@@ -309,18 +313,14 @@ func (o *leftover) holds(pc symbols.Addr) bool {
 
 // inPage reports whether pc is in the page of which the header tells.
 func (o *leftover) inPage(pc symbols.Addr, word int64) bool {
-	page := symbols.Addr(le64(o.mem[o.layout.Header.Off+word:]))
+	page := symbols.Addr(le64(o.head[word:]))
 	return page != 0 && pc >= page && pc < page+pageSize
 }
 
 // restoreSlots replaces landings on stacks by the addresses they stand for.
 func (o *leftover) restoreSlots() {
-	for i := range landings {
-		cell := o.layout.Instances.Off + int64(i)*cellSize
-		if cell+cellSize > int64(len(o.mem)) {
-			return
-		}
-		ra, slot := le64(o.mem[cell:]), le64(o.mem[cell+cellSlot:])
+	for cell := o.cells; len(cell) >= cellSize; cell = cell[cellSize:] {
+		ra, slot := le64(cell), le64(cell[cellSlot:])
 		if slot == 0 {
 			continue
 		}
@@ -344,7 +344,7 @@ func (o *leftover) restoreReturns() error {
 		return err
 	}
 	const most = 1 << 30
-	for at := symbols.Addr(le64(o.mem[o.layout.Header.Off+headerPools:])); at != 0; {
+	for at := symbols.Addr(le64(o.head[headerPools:])); at != 0; {
 		var head [16]byte
 		if _, err := o.p.ReadMemory(head[:], at); err != nil {
 			return fmt.Errorf("read return instances of an earlier kprobe: %w", err)
@@ -376,9 +376,8 @@ func (o *leftover) unmap(ctx context.Context) error {
 	}
 	a := &area{proc: o.p, code: &code{proc: o.p, pieces: o.pieces}, pools: o.pools, nets: nets.New(o.p)}
 	a.file = &memfile{layout: o.layout, base: o.base, size: o.size}
-	h := o.layout.Header.Off
-	a.scratchCode = symbols.Addr(le64(o.mem[h+headerScratchCode:]))
-	a.scratchFrame = symbols.Addr(le64(o.mem[h+headerScratchFrame:]))
+	a.scratchCode = symbols.Addr(le64(o.head[headerScratchCode:]))
+	a.scratchFrame = symbols.Addr(le64(o.head[headerScratchFrame:]))
 	if a.scratchCode == 0 {
 		// Killed before it had noted them.
 		a.scratchCode, a.scratchFrame = findScratch(o.p.PID())
@@ -390,7 +389,7 @@ func (o *leftover) unmap(ctx context.Context) error {
 	} else {
 		a.scratchCode, a.scratchFrame = 0, 0
 	}
-	code, data := symbols.Addr(le64(o.mem[h+headerNet:])), symbols.Addr(le64(o.mem[h+headerNetData:]))
+	code, data := symbols.Addr(le64(o.head[headerNet:])), symbols.Addr(le64(o.head[headerNetData:]))
 	if code != 0 {
 		if !pages.holds(code, pageSize) || !pages.holds(data, pageSize) {
 			return errors.New("the nets of the earlier kprobe are not where it says")

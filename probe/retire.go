@@ -20,8 +20,9 @@ import (
 // its landings. So what was taken out goes through these states:
 //
 //	retired   nothing leads to its code any more, its probes are switched off
-//	quiet     a stop of all threads found none in its code: whatever it was to
-//	          record is in the rings
+//	quiet     a stop of all threads found none in its code, nor at an int3 or a
+//	          guard of it whose trap waits to be answered: whatever it was to
+//	          record is in the rings, and the net's table needs it no more
 //	delivered the reader has given all records up to that moment
 //	vacated   its instances are all free: no call returns by its landings
 //
@@ -204,6 +205,10 @@ func (tg *target) vacate(ctx context.Context) error {
 			if st := tg.siteOfCopy(pc); st != nil {
 				in[st] = true
 			}
+			if t.AtTrap() {
+				pc--
+			}
+			in[pc] = true
 		}
 		for _, r := range tg.retired {
 			if err := tg.vacateOne(r, in); err != nil {
@@ -219,16 +224,20 @@ func (tg *target) vacateOne(r *retired, in map[any]bool) error {
 	for _, p := range r.patches {
 		for q := p; q != nil; q = q.hole {
 			busy = busy || in[q]
+			for _, g := range q.plan.Guards {
+				busy = busy || in[symbols.Addr(g.At)]
+			}
 		}
 	}
 	for _, st := range r.sites {
-		busy = busy || in[st]
+		busy = busy || in[st] || in[st.addr]
 	}
 	if busy {
 		return nil
 	}
 	if !r.quiet {
 		r.quiet, r.at = true, tg.s.counter.TSC()
+		tg.forgetKeys(r)
 	}
 	used, err := tg.instancesUsed(r)
 	if err != nil {
@@ -236,6 +245,21 @@ func (tg *target) vacateOne(r *retired, in map[any]bool) error {
 	}
 	r.vacated = used == 0
 	return nil
+}
+
+// forgetKeys gives back what the net's table still has of int3s and guards that
+// were taken out: no thread has trapped there that isn't led on yet.
+func (tg *target) forgetKeys(r *retired) {
+	for _, p := range r.patches {
+		for q := p; q != nil; q = q.hole {
+			for _, g := range q.plan.Guards {
+				tg.area.table.Forget(guardKey(g))
+			}
+		}
+	}
+	for _, st := range r.sites {
+		tg.area.table.Forget(uint64(st.addr))
+	}
 }
 
 // instancesUsed is how many calls are under way in return probes that were

@@ -210,10 +210,10 @@ func newMachine(t testing.TB, cases, codeSize int, more ...shared) *machine {
 	for _, g := range more {
 		m.add(g.addr, g.size, g.prot)
 	}
-	m.bits = TableBits(100 * cases)
+	room := TableSize(100 * cases)
 	m.add(netAt, 4096, protRX)
 	m.add(netAt+4096, NetDataSize, protRW)
-	m.add(netAt+8192, uint64(TableSize(m.bits)), protRW)
+	m.add(netAt+8192, uint64(room), protRW)
 	m.open()
 	m.enter, m.after = m.stubs()
 	code, l := Net(netAt, NetParams{Data: netAt + 4096})
@@ -222,7 +222,7 @@ func newMachine(t testing.TB, cases, codeSize int, more ...shared) *machine {
 	nd := NetData{W: memory(m.at(netAt + 4096))}
 	nd.SetTable(netAt + 8192)
 	var err error
-	if m.table, err = NewTable(memory(m.at(netAt+8192)), m.bits); err != nil {
+	if m.table, err = NewTable(memory(m.at(netAt+8192)), netAt+8192, room); err != nil {
 		t.Fatal(err)
 	}
 	m.put64(cpusAt+ring.DataPtr, ringAt)
@@ -237,7 +237,6 @@ func newMachine(t testing.TB, cases, codeSize int, more ...shared) *machine {
 type machine struct {
 	*space
 	cases        int
-	bits         int
 	enter, after uint64
 	net          NetLabels
 	table        *Table

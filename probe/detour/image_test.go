@@ -15,7 +15,10 @@ type memory []byte
 func (m memory) Put(off int, b []byte) { copy(m[off:], b) }
 
 // image is the file that the C programs of these tests map.
-type image struct{ segs []segment }
+type image struct {
+	segs  []segment
+	table *Table // of a net's, which it changes
+}
 
 type segment struct {
 	addr, prot uint64

@@ -154,11 +154,12 @@ func (n *net) lookup(data uint64) {
 	n.MovAbs(asm.CX, faultKey)
 	n.Op(asm.Or, asm.W64, asm.R10, asm.CX)
 
-	// r9 = table, r10 = key, rax = slot, r11 = slots left to look at
+	// r9 = table's half in force, r10 = key, rax = slot, r11 = slots left to look at
 	n.Bind(look)
 	n.Load(asm.W64, asm.R9, asm.At(asm.R8, netTable))
 	n.Test(asm.W64, asm.R9, asm.R9)
 	n.Jcc(asm.E, ranges)
+	n.Load(asm.W64, asm.R9, asm.At(asm.R9, tableForce))
 	n.MovAbs(asm.AX, hashFactor)
 	n.Imul(asm.W64, asm.AX, asm.R10)
 	n.Load(asm.W32, asm.CX, asm.At(asm.R9, tableShift))

@@ -27,8 +27,8 @@ func netImage(t *testing.T, sites int) (*image, NetLabels, []uint64) {
 	t.Helper()
 	code, l := Net(netBase, NetParams{Data: netData})
 	data := make(memory, NetDataSize)
-	table := make(memory, TableSize(TableBits(sites)))
-	tab, err := NewTable(table, TableBits(sites))
+	table := make(memory, TableSize(sites))
+	tab, err := NewTable(table, netTables, len(table))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func netImage(t *testing.T, sites int) (*image, NetLabels, []uint64) {
 	nd := NetData{W: data}
 	nd.SetTable(netTables)
 	nd.SetLandings(2, landing, 64)
-	im := &image{}
+	im := &image{table: tab}
 	im.add(netBase, protRX, code)
 	im.add(netData, protRW, data)
 	im.add(netTables, protRW, table)
@@ -138,15 +138,10 @@ func TestNetRetired(t *testing.T) {
 	prog := fixture.Build(t, "detour_net.c", "-O1", "-no-pie")
 	for _, removed := range []bool{false, true} {
 		im, l, at := netImage(t, 3)
-		table := memory(im.segs[2].bytes)
-		tab, err := OpenTable(table, table)
-		if err != nil {
-			t.Fatal(err)
-		}
 		if removed {
-			tab.Remove(at[1])
+			im.table.Remove(at[1])
 		} else {
-			tab.Retire(at[1])
+			im.table.Retire(at[1])
 		}
 		out, err := exec.Command(prog, im.write(t), hex(l.Handler), hex(l.Restorer), hex(netData), "site", "dfl", hex(at[1])).CombinedOutput()
 		var exit *exec.ExitError
@@ -177,15 +172,10 @@ func TestNetInstructionBack(t *testing.T) {
 	c.Raw(0x03, 0xc7) // behind cd: int 3, then the rest; from here: add eax, edi
 	c.Ret()
 	im, l, _ := netImage(t, 3)
-	table := memory(im.segs[2].bytes)
-	tab, err := OpenTable(table, table)
-	if err != nil {
+	if err := im.table.Insert(site, 1); err != nil {
 		t.Fatal(err)
 	}
-	if err := tab.Insert(site, 1); err != nil {
-		t.Fatal(err)
-	}
-	tab.Retire(site)
+	im.table.Retire(site)
 	im.add(at, protRX, assemble(t, c))
 	out, err := exec.Command(fixture.Build(t, "detour_net.c", "-O1"), im.write(t), hex(l.Handler), hex(l.Restorer),
 		hex(netData), "loop", "2", "10", hex(at)).Output()

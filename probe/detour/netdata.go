@@ -12,7 +12,7 @@ type Putter interface {
 
 // The net's data, little-endian:
 //
-//	  0  u64 address of the table in force, 0 for none
+//	  0  u64 address of the site table (Table), 0 for none
 //	  8  u64 signals that the net answered (hits that nobody recorded)
 //	 16  4 × {u64 start, u64 length} ranges of landings; length 0 is none
 //	 80  u64 address of a u64 that counts the threads that are being stepped, 0
@@ -55,7 +55,7 @@ type NetData struct {
 	Off int
 }
 
-// SetTable puts the table at that address of the target into force.
+// SetTable has the net look into the site table at that address of the target.
 func (d NetData) SetTable(addr uint64) { d.put64(netTable, addr) }
 
 // SetLandings makes [start, start+length) range number i of landings, each of

@@ -7,14 +7,17 @@ import (
 	"testing"
 )
 
+const tableAt = 0x7000_0000
+
 // find looks a site up as the net does.
 func find(m memory, site uint64) uint64 {
 	le := binary.LittleEndian
-	mask := le.Uint64(m[tableMask:])
+	h := m[le.Uint64(m[tableForce:])-tableAt:]
+	mask := le.Uint64(h[tableMask:])
 	f := uint64(hashFactor)
-	i := site * f >> le.Uint64(m[tableShift:])
+	i := site * f >> le.Uint64(h[tableShift:])
 	for n := uint64(0); n <= mask; n, i = n+1, i+1 {
-		s := m[tableSlots+slotSize*(i&mask):]
+		s := h[tableSlots+slotSize*(i&mask):]
 		switch le.Uint64(s) {
 		case site:
 			return le.Uint64(s[8:])
@@ -25,53 +28,140 @@ func find(m memory, site uint64) uint64 {
 	return 0
 }
 
+// watched is a table's room that after each store looks whether who finds the
+// table so, its tracer killed, finds all sites that are wanted.
+type watched struct {
+	t    *testing.T
+	m    memory
+	want map[uint64]uint64
+	puts int
+}
+
+func (w *watched) Put(off int, b []byte) {
+	w.m.Put(off, b)
+	w.puts++
+	if binary.LittleEndian.Uint64(w.m) == 0 {
+		return // not made yet
+	}
+	for site, to := range w.want {
+		if got := find(w.m, site); got != to {
+			w.t.Fatalf("after store %d, at %d, %#x goes to %#x, want %#x", w.puts, off, site, got, to)
+		}
+	}
+	if len(b) == 8 && off%8 != 0 {
+		w.t.Errorf("the store at %d isn't one", off)
+	}
+}
+
+func newWatched(t *testing.T, n int) (*watched, *Table) {
+	t.Helper()
+	w := &watched{t: t, m: make(memory, TableSize(n)), want: map[uint64]uint64{}}
+	tab, err := NewTable(w, tableAt, len(w.m))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w, tab
+}
+
+// TestTableAgainstMap compares a table with a map, after each of its stores.
 func TestTableAgainstMap(t *testing.T) {
 	r := rand.New(rand.NewSource(1))
-	m := make(memory, TableSize(10))
-	tab, err := NewTable(m, 10)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := map[uint64]uint64{}
-	for range 5000 {
-		site, to := uint64(r.Intn(900)+1)*16, uint64(r.Int63())|1
-		switch r.Intn(4) {
+	const sites = 300
+	w, tab := newWatched(t, sites)
+	for range 4000 {
+		site, to := uint64(r.Intn(sites)+1)*16, uint64(r.Int63())|1
+		was, there := w.want[site]
+		delete(w.want, site) // either is right in between
+		switch r.Intn(5) {
 		case 0:
 			tab.Remove(site)
-			delete(want, site)
+			there = false
 		case 1:
 			tab.Retire(site)
-			if _, ok := want[site]; ok {
-				want[site] = site
-			}
+			was = site
+		case 2:
+			tab.Forget(site)
+			there = there && was != site
 		default:
-			if err := tab.Insert(site, to); err == nil {
-				want[site] = to
-			} else if !errors.Is(err, ErrTableFull) || tab.Len() < 768 {
-				t.Fatalf("insert with %d in use: %v", tab.Len(), err)
+			if err := tab.Insert(site, to); err != nil {
+				t.Fatalf("insert with %d there: %v", len(w.want), err)
 			}
+			was, there = to, true
 		}
-		// A removed site that was retired is not resurrected by Retire.
-		if _, ok := want[site]; !ok {
+		if there {
+			w.want[site] = was
+		}
+	}
+	if tab.Len() != len(w.want) {
+		t.Errorf("%d sites are there, want %d", tab.Len(), len(w.want))
+	}
+	for site := uint64(16); site <= sites*16; site += 16 {
+		if got := find(w.m, site); got != w.want[site] {
+			t.Errorf("%#x goes to %#x, want %#x", site, got, w.want[site])
+		}
+		if to, ok := tab.Lookup(site); to != w.want[site] || ok != (w.want[site] != 0) {
+			t.Errorf("Lookup(%#x) = %#x, %v; want %#x", site, to, ok, w.want[site])
+		}
+	}
+}
+
+// TestTableComesBack puts more sites in and takes them out again than the room
+// has slots, some of which stay.
+func TestTableComesBack(t *testing.T) {
+	w, tab := newWatched(t, 100)
+	if cap := 2 << tab.most; cap > 2000 {
+		t.Fatalf("room for %d slots", cap)
+	}
+	for i := range uint64(20_000) {
+		site := 0x1000 + 64*i
+		if err := tab.Insert(site, site+1); err != nil {
+			t.Fatalf("site %d, %d stay: %v", i, len(w.want), err)
+		}
+		if i%400 == 0 {
+			w.want[site] = site + 1
+			continue
+		}
+		tab.Retire(site)
+		if find(w.m, site) != site {
+			t.Fatalf("site %#x isn't retired", site)
+		}
+		if i%2 == 0 {
 			tab.Remove(site)
+		} else {
+			tab.Forget(site)
 		}
 	}
-	check := func(name string, m memory, tab *Table) {
-		for site := uint64(16); site <= 900*16; site += 16 {
-			if got := find(m, site); got != want[site] {
-				t.Errorf("%s: %#x goes to %#x, want %#x", name, site, got, want[site])
-			}
-			if to, ok := tab.Lookup(site); to != want[site] || ok != (want[site] != 0) {
-				t.Errorf("%s: Lookup(%#x) = %#x, %v; want %#x", name, site, to, ok, want[site])
-			}
+}
+
+// TestTableFull fills a table with sites that are all needed: the error leaves
+// it as it is, and one that goes makes room for others.
+func TestTableFull(t *testing.T) {
+	w, tab := newWatched(t, 100)
+	var site uint64
+	for {
+		site += 64
+		err := tab.Insert(site, site+1)
+		if errors.Is(err, ErrTableFull) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
 		}
+		w.want[site] = site + 1
 	}
-	check("as made", m, tab)
-	again, err := OpenTable(m, m)
-	if err != nil {
-		t.Fatal(err)
+	if len(w.want) < 100 || len(w.want) < 1<<tab.most/16*11 {
+		t.Errorf("it took %d sites in 1<<%d slots", len(w.want), tab.most)
 	}
-	check("opened", m, again)
+	delete(w.want, 64)
+	if err := tab.Insert(64, 7); err != nil || find(w.m, 64) != 7 {
+		t.Errorf("a site that is there: %v, it goes to %#x", err, find(w.m, 64))
+	}
+	for gone := uint64(64); gone <= 64*60; gone += 64 {
+		delete(w.want, gone)
+		tab.Remove(gone)
+	}
+	if err := tab.Insert(site, site+1); err != nil {
+		t.Errorf("with 60 sites gone: %v", err)
+	}
 }
 
 // ordered fails a test whose writes could show a reader a key without value.
@@ -82,85 +172,48 @@ type ordered struct {
 
 func (o ordered) Put(off int, b []byte) {
 	o.m.Put(off, b)
-	if off >= tableSlots && (off-tableSlots)%slotSize == 0 && binary.LittleEndian.Uint64(o.m[off+8:]) == 0 {
-		o.t.Errorf("key %#x shown before its value", b)
+	if len(b) != 8 {
+		return // a half that nobody reads is cleared
 	}
-	if len(b) != 8 || off%8 != 0 {
-		o.t.Errorf("write of %d bytes at %d isn't one store", len(b), off)
+	half := (len(o.m) - tableHalf) / 2
+	at := (off - tableHalf) % half
+	if off >= tableHalf && at >= tableSlots && (at-tableSlots)%slotSize == 0 && binary.LittleEndian.Uint64(o.m[off+8:]) == 0 {
+		o.t.Errorf("key %#x shown before its value", b)
 	}
 }
 
 func TestTableOrder(t *testing.T) {
-	tab, err := NewTable(ordered{t, make(memory, TableSize(6))}, 6)
+	m := make(memory, TableSize(40))
+	tab, err := NewTable(ordered{t, m}, tableAt, len(m))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range uint64(40) {
+	for i := range uint64(400) {
 		if err := tab.Insert(i*3+1, i+9); err != nil {
 			t.Fatal(err)
 		}
-		tab.Retire(i)
+		tab.Retire(i*3 + 1)
+		tab.Forget((i-min(i, 20))*3 + 1)
 	}
 }
 
 func TestTableBad(t *testing.T) {
-	good := make(memory, TableSize(4))
-	tab, err := NewTable(good, 4)
+	m := make(memory, TableSize(1))
+	tab, err := NewTable(m, tableAt, len(m))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := tab.Insert(0, 5); !errors.Is(err, ErrTable) {
 		t.Errorf("site 0: %v", err)
 	}
-	if err := tab.Insert(7, 5); err != nil {
-		t.Fatal(err)
+	if err := tab.Insert(5, 0); !errors.Is(err, ErrTable) {
+		t.Errorf("a site that leads nowhere: %v", err)
 	}
-	edit := func(off int, v uint64) memory {
-		b := append(memory(nil), good...)
-		binary.LittleEndian.PutUint64(b[off:], v)
-		return b
-	}
-	slot7 := tableSlots + slotSize*tab.where[7]
-	for name, b := range map[string]memory{
-		"empty":      nil,
-		"zeros":      make(memory, 1024),
-		"short":      good[:len(good)-1],
-		"mask":       edit(tableMask, 14),
-		"huge":       edit(tableMask, ^uint64(0)),
-		"shift":      edit(tableShift, 59),
-		"other size": edit(tableMask, 31),
-		"twice":      edit((slot7-tableSlots+slotSize)%(16*slotSize)+tableSlots, 7),
-	} {
-		if _, err := OpenTable(b, b); !errors.Is(err, ErrTable) {
-			t.Errorf("%s: error %v, want ErrTable", name, err)
+	for _, room := range []int{-1, 0, 64, len(m) - 64} {
+		if _, err := NewTable(m, tableAt, room); !errors.Is(err, ErrTable) {
+			t.Errorf("%d bytes: error %v", room, err)
 		}
 	}
-	for _, bits := range []int{-1, 3, 25} {
-		if _, err := NewTable(good, bits); !errors.Is(err, ErrTable) {
-			t.Errorf("%d bits: error %v", bits, err)
-		}
-	}
-}
-
-func FuzzOpenTable(f *testing.F) {
-	m := make(memory, TableSize(4))
-	tab, _ := NewTable(m, 4)
-	_ = tab.Insert(0x1000, 0x2000)
-	f.Add([]byte(m))
-	f.Add([]byte{})
-	f.Fuzz(func(t *testing.T, b []byte) {
-		m := append(memory(nil), b...)
-		tab, err := OpenTable(m, b)
-		if err != nil {
-			return
-		}
-		for i, k := range tab.keys {
-			if to, ok := tab.Lookup(k); k != 0 && ok && to != tab.vals[i] {
-				t.Fatalf("Lookup(%#x) = %#x", k, to)
-			}
-		}
-		_ = tab.Insert(0x1234, 0x5678)
-	})
 }
 
 func TestActionRoundTrip(t *testing.T) {

@@ -167,7 +167,7 @@ type Params struct {
 	CPUs      int // possible CPUs; 0 is 1. Rounded up to a power of two
 	MaxProbes int // highest id; 0 is 65535
 	RingSize  int // bytes of one CPU's ring, a power of two; 0 is 2 MiB
-	Net       int // bytes of the net's table (probe/detour); 0 is 1 MiB
+	Net       int // bytes of the net's table (probe/detour); 0 is room for 300,000 sites, 16 MiB
 	Instances int // bytes for return instances and landings' cells; 0 is 16 MiB
 	Code      int // bytes for code that is mapped executable; 0 is 64 MiB
 	MaxMaps   int // most mappings of code; 0 is 16384
@@ -272,7 +272,7 @@ func (p Params) complete() Params {
 	def(&p.CPUs, 1)
 	def(&p.MaxProbes, DefaultMaxProbes)
 	def(&p.RingSize, DefaultRingSize)
-	def(&p.Net, 1<<20)
+	def(&p.Net, 16<<20+PageSize) // two halves of 1<<19 slots
 	def(&p.Instances, 16<<20)
 	def(&p.Code, 64<<20)
 	def(&p.MaxMaps, 1<<14)
