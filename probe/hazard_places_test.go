@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -250,4 +251,56 @@ func TestHazardP21(t *testing.T) {
 		t.Errorf("the program printed %q, want done 0 0 1 1", got)
 	}
 	sub.end()
+}
+
+// TestHazardX9: functions that take their arguments from the stack and take them
+// off it when they return (ret imm16), by whichever way their returns are seen.
+func TestHazardX9(t *testing.T) {
+	prog := source(t, `
+#include <stdio.h>
+static void setup(void) {}
+long call(long n, long (*f)(void));
+long one(void), many(void);
+__asm__(".text\n.globl call\n.type call,@function\ncall:\npush %rbp\nmov %rsp, %rbp\npush %rdi\nlea 7(%rdi), %rax\npush %rax\ncall *%rsi\n"
+        "cmp %rsp, %rbp\nje 1f\nud2\n1: pop %rbp\nret\n.size call,.-call\n"
+        ".globl one\n.type one,@function\none:\nmov 8(%rsp), %rax\nimul $3, 16(%rsp), %rcx\nadd %rcx, %rax\nret $16\n.size one,.-one\n"
+        ".globl many\n.type many,@function\nmany:\nmov 8(%rsp), %rax\nmov 16(%rsp), %rcx\nand $7, %ecx\n"
+        ".irp i,0,1,2,3,4,5,6\ncmp $\\i, %ecx\njne 1f\nadd $\\i, %rax\nret $16\n1:\n.endr\nlea 100(%rax), %rax\nret $16\n.size many,.-many\n");
+static long rounds(void) { long s = 0; for (long i = 0; i < 1000; i++) s = s * 7 + call(i, one) + 3 * call(i, many); return s; }
+`+workLoop, "-O2")
+	want := plain(t, prog)
+	for _, o := range []Options{{}, {NoOptimize: true}} {
+		sub := startSubject(t, prog)
+		l := attach(t, sub.pid(), o, "p:in one a=$stack1 b=$stack2", "r:one one v=$retval", "r:args one b=$arg1", "r:many many v=$retval")
+		exits := map[string]bool{}
+		onTracer(t, l, func(tg *target) error {
+			for _, p := range tg.tap.ids {
+				exits[p.ev.Name] = p.byExits != nil
+			}
+			return nil
+		})
+		for _, name := range []string{"one", "args", "many"} {
+			// A function with few returns is followed by them, one with many by
+			// landings; both are jumps.
+			n, why := optimizedOf(l, name)
+			if n == 1 == o.NoOptimize || exits[name] != (name != "many" && !o.NoOptimize) {
+				t.Errorf("%s: %d jumps (%s), followed by exits: %v", name, n, why, exits[name])
+			}
+		}
+		if got := sub.work(); got != want {
+			t.Errorf("probed, the program printed %q, otherwise %q", got, want)
+		}
+		l.finish(sub.pid())
+		sub.end()
+		for _, st := range l.s.Stats() {
+			if st.Hits != 1000 || st.Missed != 0 {
+				t.Errorf("%s: %d hits, %d missed, want 1000 and 0", st.Event.Name, st.Hits, st.Missed)
+			}
+		}
+		for _, line := range []string{"in a=0xa b=0x3", "one v=0x13 (call+0xc <- one)", "args b=0x3 (call+0xc <- one)", "many v=0xd (call+0xc <- many)"} {
+			if !slices.Contains(l.sink.all(), line) {
+				t.Errorf("no line %q", line)
+			}
+		}
+	}
 }
