@@ -38,7 +38,7 @@ func (t Type) appendLayout(dst []byte, v Value, sym Symbolizer) (out []byte, don
 		return append(dst, '}'), true
 	case l.Text && t.Count != 0:
 		dst = append(dst, '"')
-		dst = appendPlain(dst, v.Bytes)
+		dst = AppendPlain(dst, v.Bytes)
 		dst = append(dst, '"')
 		if l.More && len(v.Bytes) == int(t.Count) {
 			dst = append(dst, "..."...)

@@ -34,12 +34,18 @@ func (e *SyntaxError) Errno() syscall.Errno { return e.Code.Errno() }
 // the definition, and a caret under the culprit.
 func (e *SyntaxError) Caret() string {
 	col := min(max(e.Col, 0), len(e.Input)+1)
-	shown := utf8.RuneCountInString(e.Input[:min(col, len(e.Input))])
+	blanks := utf8.RuneCountInString(shown(e.Input[:min(col, len(e.Input))]))
 	if col > len(e.Input) {
-		shown++
+		blanks++
 	}
-	return "  " + e.Input + "\n  " + strings.Repeat(" ", shown) + "^\n"
+	return Shown(e.Input) + "  " + strings.Repeat(" ", blanks) + "^\n"
 }
+
+// Shown is the line of a definition in a message: indented, blanks for tabs, and
+// control characters escaped.
+func Shown(text string) string { return "  " + shown(text) + "\n" }
+
+func shown(text string) string { return string(AppendPlain(nil, strings.ReplaceAll(text, "\t", " "))) }
 
 // newError makes the error of code at byte col of input.
 func newError(code Code, input string, col int, detail string) *SyntaxError {

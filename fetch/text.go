@@ -3,6 +3,7 @@ package fetch
 import (
 	"math"
 	"strconv"
+	"unicode/utf8"
 
 	"kprobe/symbols"
 )
@@ -42,7 +43,7 @@ func AppendText(dst []byte, t Type, v Value, sym Symbolizer) []byte {
 		return strconv.AppendInt(dst, int64(v.Int), 10)
 	case Char:
 		dst = append(dst, '\'')
-		dst = appendPlain(dst, t.character(v.Int))
+		dst = AppendPlain(dst, t.character(v.Int))
 		return append(dst, '\'')
 	case Float:
 		if t.Size == 4 {
@@ -56,7 +57,7 @@ func AppendText(dst []byte, t Type, v Value, sym Symbolizer) []byte {
 			return appendHex(dst, v.Int)
 		}
 		dst = append(dst, '"')
-		dst = appendPlain(dst, v.Bytes)
+		dst = AppendPlain(dst, v.Bytes)
 		return append(dst, '"')
 	}
 	return appendHex(dst, v.Int)
@@ -77,7 +78,7 @@ func AppendSymbol(dst []byte, addr uint64, sym Symbolizer) []byte {
 	if !ok {
 		return appendHex(dst, addr)
 	}
-	dst = append(dst, name...)
+	dst = AppendPlain(dst, name)
 	dst = append(dst, '+')
 	dst = appendHex(dst, off)
 	dst = append(dst, '/')
@@ -86,25 +87,53 @@ func AppendSymbol(dst []byte, addr uint64, sym Symbolizer) []byte {
 
 const hexDigits = "0123456789abcdef"
 
-// appendPlain appends text with its control characters escaped.
-func appendPlain(dst, s []byte) []byte {
+// AppendPlain appends text as it can be shown on a terminal: control characters
+// are escaped, \n, \t, \r or \xHH for each byte. Those are C0, DEL, and C1,
+// U+0080 to U+009F, whose bytes are escaped outside of UTF-8 too. All other bytes
+// are left as they are.
+func AppendPlain[S string | []byte](dst []byte, s S) []byte {
 	from := 0
-	for i, c := range s {
-		if c >= 0x20 && c != 0x7f {
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if c >= 0x20 && c < 0x7f {
 			continue
 		}
-		dst = append(dst, s[from:i]...)
-		from = i + 1
-		switch c {
-		case '\n':
-			dst = append(dst, `\n`...)
-		case '\t':
-			dst = append(dst, `\t`...)
-		case '\r':
-			dst = append(dst, `\r`...)
-		default:
-			dst = append(dst, '\\', 'x', hexDigits[c>>4], hexDigits[c&15])
+		n := 1
+		if c >= utf8.RuneSelf {
+			var size int
+			if n, size = control(s[i:min(len(s), i+utf8.UTFMax)]); n == 0 {
+				i += size - 1
+				continue
+			}
 		}
+		dst = append(dst, s[from:i]...)
+		for _, c := range []byte(s[i : i+n]) {
+			switch c {
+			case '\n':
+				dst = append(dst, `\n`...)
+			case '\t':
+				dst = append(dst, `\t`...)
+			case '\r':
+				dst = append(dst, `\r`...)
+			default:
+				dst = append(dst, '\\', 'x', hexDigits[c>>4], hexDigits[c&15])
+			}
+		}
+		from = i + n
+		i = from - 1
 	}
 	return append(dst, s[from:]...)
+}
+
+// control gives the size of the character that s starts with, which is not
+// ASCII, and the same as n if it is a control character.
+func control[S string | []byte](s S) (n, size int) {
+	r, size := utf8.DecodeRuneInString(string(s))
+	if r == utf8.RuneError && size == 1 {
+		r = rune(s[0])
+	}
+	if r >= 0x80 && r < 0xa0 {
+		return size, size
+	}
+	return 0, size
 }

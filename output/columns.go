@@ -11,13 +11,14 @@ func (t *Table) appendColumns(dst []byte) []byte {
 	for i, c := range t.Columns {
 		head[i], width[i] = c.Name, utf8.RuneCountInString(c.Name)
 	}
-	for _, row := range t.Rows {
+	rows := t.plain()
+	for _, row := range rows {
 		for i, cell := range row {
 			width[i] = max(width[i], utf8.RuneCountInString(cell))
 		}
 	}
 	dst = t.appendRow(dst, head, width)
-	for _, row := range t.Rows {
+	for _, row := range rows {
 		dst = t.appendRow(dst, row, width)
 	}
 	return dst

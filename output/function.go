@@ -1,6 +1,9 @@
 package output
 
-import "kprobe/symbols"
+import (
+	"kprobe/fetch"
+	"kprobe/symbols"
+)
 
 // Function is a function that can be probed.
 type Function struct {
@@ -71,9 +74,9 @@ func AppendFact(dst []byte, f *Fact) []byte {
 		state = "note    "
 	}
 	dst = append(append(dst, state...), f.Name...)
-	dst = append(append(append(dst, ": "...), f.Text...), '\n')
+	dst = append(fetch.AppendPlain(append(dst, ": "...), f.Text), '\n')
 	if f.Remedy != "" {
-		dst = append(append(append(dst, "        → "...), f.Remedy...), '\n')
+		dst = append(fetch.AppendPlain(append(dst, "        → "...), f.Remedy), '\n')
 	}
 	return dst
 }

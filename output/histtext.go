@@ -40,7 +40,7 @@ func (k *histKey) appendText(dst []byte, sym fetch.Symbolizer) []byte {
 	case k.spec.mod == "hex":
 		return strconv.AppendUint(dst, k.v, 16)
 	case k.spec.mod == "sym":
-		return appendLeft(k.appendAddress(dst), symbol(sym, k.v), histSym)
+		return appendLeft(k.appendAddress(dst), plain(symbol(sym, k.v)), histSym)
 	case k.spec.mod == "sym-offset" || k.symbol:
 		return appendLeft(k.appendAddress(dst), string(fetch.AppendSymbol(nil, k.v, sym)), histSymOff)
 	case k.spec.mod == "log2":

@@ -6,8 +6,9 @@ const hexDigits = "0123456789abcdef"
 
 // appendString appends s as a JSON string (RFC 8259, section 7). Bytes that
 // are not UTF-8 become U+FFFD, one for each, and U+2028 and U+2029 are escaped
-// because they end a line in JavaScript; encoding/json does both too, and
-// unlike it <, > and & are left alone.
+// because they end a line in JavaScript; encoding/json does both too. Unlike it,
+// <, > and & are left alone, and DEL and U+0080 to U+009F, which a terminal takes
+// for commands, are escaped.
 func appendString[S string | []byte](dst []byte, s S) []byte {
 	dst = append(dst, '"')
 	start := 0
@@ -43,9 +44,9 @@ func appendString[S string | []byte](dst []byte, s S) []byte {
 			dst = append(dst, "\\ufffd"...)
 			i++
 			start = i
-		case r == '\u2028' || r == '\u2029':
+		case r == '\u2028' || r == '\u2029' || r < 0xa0:
 			dst = append(dst, s[start:i]...)
-			dst = append(dst, '\\', 'u', '2', '0', '2', hexDigits[r&15])
+			dst = append(dst, '\\', 'u', hexDigits[r>>12], hexDigits[r>>8&15], hexDigits[r>>4&15], hexDigits[r&15])
 			i += size
 			start = i
 		default:

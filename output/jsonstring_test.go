@@ -14,6 +14,7 @@ func TestAppendString(t *testing.T) {
 		{"quote and backslash", `a"b\c`, `"a\"b\\c"`},
 		{"named escapes", "\n\r\t", `"\n\r\t"`},
 		{"other controls", "\x00\x01\x1f\x7f", "\"\\u0000\\u0001\\u001f\\u007f\""},
+		{"C1", "a\u009bb\u0080\u00a0", "\"a\\u009bb\\u0080\u00a0\""},
 		{"html is left alone", "<a>&b", `"<a>&b"`},
 		{"UTF-8", "größe 日本 🐧", `"größe 日本 🐧"`},
 		{"bad byte", "a\xffb", `"a\ufffdb"`},

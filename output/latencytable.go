@@ -33,7 +33,7 @@ func (t *LatencyTable) Lines(width, height int) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	lines = append([]string{t.Title}, lines...)
+	lines = append([]string{plain(t.Title)}, lines...)
 	if more > 0 {
 		return append(lines, fmt.Sprintf("and %d more", more)), nil
 	}
@@ -77,7 +77,7 @@ func latencies(calls []Calls, width int) ([]string, error) {
 	top := uint64(0)
 	for i := range calls {
 		c := &calls[i]
-		row := []string{c.Func, strconv.FormatUint(c.Count, 10)}
+		row := []string{plain(c.Func), strconv.FormatUint(c.Count, 10)}
 		for _, v := range [...]uint64{c.Total, c.Min, c.Average, c.P50, c.P99, c.Max} {
 			cell := "-"
 			if c.Count > 0 {
@@ -130,7 +130,7 @@ func histogram(c *Calls, width, room int) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	title := c.Func
+	title := plain(c.Func)
 	if len(steps) < len(c.Steps) {
 		title += fmt.Sprintf(" (%d of %d steps)", len(steps), len(c.Steps))
 	}

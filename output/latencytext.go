@@ -1,6 +1,10 @@
 package output
 
-import "strconv"
+import (
+	"strconv"
+
+	"kprobe/fetch"
+)
 
 // AppendCalls appends functions' latencies in columns like those of the
 // kernel's kprobe_profile: function, calls, and the shortest, the average, the
@@ -16,7 +20,7 @@ func AppendCalls(dst []byte, calls []Calls) []byte {
 	dst = append(dst, '\n')
 	for i := range calls {
 		c := &calls[i]
-		dst = appendLeft(append(dst, ' ', ' '), c.Func, 44)
+		dst = appendLeft(append(dst, ' ', ' '), plain(c.Func), 44)
 		dst = appendPadded(append(dst, ' '), c.Count, 15, ' ')
 		for _, v := range [...]uint64{c.Min, c.Average, c.P50, c.P99, c.Max} {
 			dst = appendPadded(append(dst, ' '), v, column, ' ')
@@ -32,7 +36,7 @@ func AppendSteps(dst []byte, c *Calls) []byte {
 	if c.Count == 0 {
 		return dst
 	}
-	dst = append(append(append(dst, "\n# latency histogram of "...), c.Func...), ", nanoseconds\n\n"...)
+	dst = append(fetch.AppendPlain(append(dst, "\n# latency histogram of "...), c.Func), ", nanoseconds\n\n"...)
 	for _, s := range c.Steps {
 		dst = appendPadded(append(dst, "{ latency: ~ "...), s.From, 0, ' ')
 		dst = appendPadded(append(dst, '-'), s.To, 0, ' ')

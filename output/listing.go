@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"kprobe/fetch"
 	"kprobe/probe"
 )
 
@@ -13,9 +14,9 @@ import (
 // address and size, then a table. The instruction that was asked for is marked
 // with '>'.
 func ListingText(w io.Writer, l *probe.Listing) error {
-	head := append([]byte(nil), l.Name...)
+	head := fetch.AppendPlain(nil, l.Name)
 	if l.Module != nil && l.Module.Name != "" {
-		head = append(append(append(head, " ("...), l.Module.Name...), ')')
+		head = append(fetch.AppendPlain(append(head, " ("...), l.Module.Name), ')')
 	}
 	if len(l.Lines) > 0 {
 		head = appendHex(append(head, " at "...), uint64(l.Lines[0].Addr))

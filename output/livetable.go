@@ -46,9 +46,9 @@ func eventName(s *probe.Stats) string { return s.Event.Group + "/" + s.Event.Nam
 // not the program's.
 func placeName(s *probe.Stats) string {
 	if s.Module == "" {
-		return s.Place
+		return plain(s.Place)
 	}
-	return s.Module + ":" + s.Place
+	return plain(s.Module + ":" + s.Place)
 }
 
 // countersOf tells one's counters from those of others.
@@ -129,7 +129,7 @@ func (t *LiveTable) Lines(width, height int) ([]string, error) {
 	if err := table.Render(&b); err != nil {
 		return nil, err
 	}
-	lines := append([]string{t.Title}, strings.Split(strings.TrimRight(b.String(), "\n"), "\n")...)
+	lines := append([]string{plain(t.Title)}, strings.Split(strings.TrimRight(b.String(), "\n"), "\n")...)
 	if more > 0 {
 		lines = append(lines, fmt.Sprintf("and %d more", more))
 	}

@@ -1,6 +1,9 @@
 package output
 
-import "kprobe/symbols"
+import (
+	"kprobe/fetch"
+	"kprobe/symbols"
+)
 
 // Site is an armed place, as kprobe list --sites shows it.
 type Site struct {
@@ -42,14 +45,14 @@ func AppendSite(dst []byte, s *Site) []byte {
 	case s.Symbol == "":
 		dst = appendHex(dst, uint64(s.Addr))
 	default:
-		dst = append(append(dst, s.Symbol...), '+')
+		dst = append(fetch.AppendPlain(dst, s.Symbol), '+')
 		dst = appendHex(dst, s.Offset)
 	}
 	dst = append(dst, ' ', ' ')
 	if s.Module == "" {
 		dst = append(dst, ' ')
 	}
-	dst = append(append(dst, s.Module...), ' ')
+	dst = append(fetch.AppendPlain(dst, s.Module), ' ')
 	switch {
 	case s.Waiting && s.Disabled:
 		dst = append(dst, "[GONE][DISABLED]"...)

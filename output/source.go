@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"strings"
 
+	"kprobe/fetch"
 	"kprobe/fetch/vars"
 	"kprobe/symbols"
 )
@@ -20,13 +21,13 @@ type Variables struct {
 // VariablesText appends the variables of a place: a line with the place, and
 // one for each with its type, its name, and where it is or why it can't be had.
 func VariablesText(dst []byte, v *Variables) []byte {
-	dst = append(dst, v.Place...)
+	dst = fetch.AppendPlain(dst, v.Place)
 	if v.Module != "" {
-		dst = append(append(append(dst, " ("...), v.Module...), ')')
+		dst = append(fetch.AppendPlain(append(dst, " ("...), v.Module), ')')
 	}
 	dst = appendHex(append(dst, " at "...), uint64(v.Addr))
 	if v.Source != "" {
-		dst = append(append(dst, ", "...), v.Source...)
+		dst = fetch.AppendPlain(append(dst, ", "...), v.Source)
 	}
 	dst = append(dst, ":\n"...)
 	if len(v.List) == 0 {
@@ -93,8 +94,8 @@ type SourceLines struct {
 // SourceLinesText appends the lines as perf probe -L prints them: those that
 // can be probed with their number, which stands behind the colon in a place.
 func SourceLinesText(dst []byte, s *SourceLines) []byte {
-	dst = append(append(append(dst, '<'), s.Name...), '@')
-	dst = strconv.AppendInt(append(append(dst, s.File...), ':'), int64(s.From-s.Origin), 10)
+	dst = append(fetch.AppendPlain(append(dst, '<'), s.Name), '@')
+	dst = strconv.AppendInt(append(fetch.AppendPlain(dst, s.File), ':'), int64(s.From-s.Origin), 10)
 	dst = append(dst, ">\n"...)
 	s.each(func(line int, text string, code *symbols.LineCode) {
 		number := ""
@@ -111,7 +112,7 @@ func SourceLinesText(dst []byte, s *SourceLines) []byte {
 		}
 		dst = append(dst, number...)
 		if text != "" {
-			dst = append(append(dst, "  "...), text...)
+			dst = appendSource(append(dst, "  "...), text)
 		}
 		dst = append(dst, '\n')
 	})
@@ -159,4 +160,15 @@ func (s *SourceLines) each(do func(line int, text string, code *symbols.LineCode
 		}
 		do(line, strings.TrimRight(text, "\r"), code)
 	}
+}
+
+// appendSource appends a line of a source file; its tabs stay.
+func appendSource(dst []byte, text string) []byte {
+	for i, part := range strings.Split(text, "\t") {
+		if i > 0 {
+			dst = append(dst, '\t')
+		}
+		dst = fetch.AppendPlain(dst, part)
+	}
+	return dst
 }

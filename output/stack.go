@@ -3,6 +3,7 @@ package output
 import (
 	"strconv"
 
+	"kprobe/fetch"
 	"kprobe/probe"
 	"kprobe/symbols"
 )
@@ -111,11 +112,11 @@ func (f *Formatter) describe(space *symbols.Space, at symbols.StackFrame) *frame
 		t.text = append(t.text, "<signal handler called>"...)
 		t.json = append(t.json, `,"signal":true`...)
 	case ok:
-		t.text = appendHex(append(append(t.text, name...), '+'), off)
+		t.text = appendHex(append(fetch.AppendPlain(t.text, name), '+'), off)
 		t.json = appendString(append(t.json, `,"sym":`...), name)
 		t.json = appendPadded(append(t.json, `,"off":`...), off, 1, ' ')
 	case module != nil:
-		t.text = append(append(append(t.text, module.Name...), ':'), module.Vaddr(a).String()...)
+		t.text = append(append(fetch.AppendPlain(t.text, module.Name), ':'), module.Vaddr(a).String()...)
 	default:
 		t.text = appendHex(t.text, uint64(a))
 	}
@@ -134,7 +135,7 @@ func appendLine(dst []byte, f *symbols.Frame) []byte {
 	if f.File == "" || f.Line == 0 {
 		return dst
 	}
-	dst = append(append(append(dst, " at "...), f.File...), ':')
+	dst = append(fetch.AppendPlain(append(dst, " at "...), f.File), ':')
 	return strconv.AppendInt(dst, int64(f.Line), 10)
 }
 

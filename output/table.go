@@ -7,6 +7,8 @@ import (
 	"github.com/olekukonko/tablewriter"
 	"github.com/olekukonko/tablewriter/renderer"
 	"github.com/olekukonko/tablewriter/tw"
+
+	"kprobe/fetch"
 )
 
 // Align says on which side of its column a text stands.
@@ -30,6 +32,28 @@ type Column struct {
 type Table struct {
 	Columns []Column
 	Rows    [][]string
+}
+
+// plain gives the rows without control characters.
+func (t *Table) plain() [][]string {
+	rows := make([][]string, len(t.Rows))
+	for i, row := range t.Rows {
+		rows[i] = make([]string, len(row))
+		for j, cell := range row {
+			rows[i][j] = plain(cell)
+		}
+	}
+	return rows
+}
+
+// plain is a text as it can be shown on a terminal; see fetch.AppendPlain.
+func plain(s string) string {
+	for i := range len(s) {
+		if s[i] < 0x20 || s[i] >= 0x7f {
+			return string(fetch.AppendPlain(nil, s))
+		}
+	}
+	return s
 }
 
 // Render draws the table on w. Cells are printed as they are: nothing is
@@ -62,7 +86,7 @@ func (t *Table) Render(w io.Writer) error {
 			},
 		})))
 	draw.Header(header)
-	if err := draw.Bulk(t.Rows); err != nil {
+	if err := draw.Bulk(t.plain()); err != nil {
 		return fmt.Errorf("lay out a table: %w", err)
 	}
 	if err := draw.Render(); err != nil {

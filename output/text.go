@@ -1,6 +1,8 @@
 package output
 
 import (
+	"unicode/utf8"
+
 	"kprobe/fetch"
 	"kprobe/probe"
 	"kprobe/symbols"
@@ -62,7 +64,7 @@ func (f *Formatter) appendPlace(dst []byte, a symbols.Addr) []byte {
 	if !ok {
 		return appendHex(dst, uint64(a))
 	}
-	dst = append(dst, name...)
+	dst = fetch.AppendPlain(dst, name)
 	dst = appendHex(append(dst, '+'), off)
 	return appendHex(append(dst, '/'), size)
 }
@@ -70,7 +72,7 @@ func (f *Formatter) appendPlace(dst []byte, a symbols.Addr) []byte {
 // appendFunc appends the name of the function that returns.
 func (f *Formatter) appendFunc(dst []byte, h *probe.Hit) []byte {
 	if h.Func != "" {
-		return append(dst, h.Func...)
+		return fetch.AppendPlain(dst, h.Func)
 	}
 	return appendHex(dst, uint64(h.IP))
 }
@@ -78,12 +80,17 @@ func (f *Formatter) appendFunc(dst []byte, h *probe.Hit) []byte {
 // appendComm appends a thread's name. A process may put anything in it; a
 // control character would break the line and is shown as a question mark.
 func appendComm(dst []byte, comm string) []byte {
-	for i := 0; i < len(comm); i++ {
-		c := comm[i]
-		if c < 0x20 || c == 0x7f {
-			c = '?'
+	for len(comm) > 0 {
+		r, n := utf8.DecodeRuneInString(comm)
+		if r == utf8.RuneError && n == 1 {
+			r = rune(comm[0])
 		}
-		dst = append(dst, c)
+		if r < 0x20 || r >= 0x7f && r < 0xa0 {
+			dst = append(dst, '?')
+		} else {
+			dst = append(dst, comm[:n]...)
+		}
+		comm = comm[n:]
 	}
 	return dst
 }

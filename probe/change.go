@@ -111,7 +111,7 @@ func (tg *target) exchange(ctx context.Context, old *outgoing, add []want, fresh
 	}
 	for _, p := range fresh {
 		tg.placed[p] = true
-		p.ev.places.Add(1)
+		p.ev.most.Store(max(p.ev.most.Load(), p.ev.places.Add(1)))
 	}
 	for _, x := range before {
 		if x.p.goABI && x.plan.byExits != nil && x.p.byExits == nil && !drop[x.p] {

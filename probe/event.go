@@ -19,6 +19,7 @@ type event struct {
 	count    bool        // counts only
 	user     *registered // the probe that was registered for it; nil: it was defined
 	places   atomic.Int64
+	most     atomic.Int64  // places at a time
 	recorded atomic.Uint64 // given to the sink
 	lost     atomic.Uint64 // taken from a ring and not given
 	dropped  atomic.Uint64 // taken from a ring after the sink had ended

@@ -106,7 +106,9 @@ const (
 // Stats are the counters of one event, summed over its places. They hold
 // Hits = Recorded + Filtered + Lost; Missed hits are not in Hits.
 type Stats struct {
-	Event    *Event
+	Event *Event
+	// Places is where the event is armed now, in all processes; when none is
+	// left, how many places it had at most.
 	Places   int
 	Hits     uint64 // times a place was reached (a return probe: times the function returned)
 	Recorded uint64 // handed to the sink, or counted with CountOnly

@@ -190,6 +190,7 @@ func (h *handler) Exited(p *tracee.Process, status syscall.WaitStatus) {
 		tg.drop()
 		delete(s.targets, p.PID())
 	}
+	s.alone.Store(len(s.targets) == 0)
 }
 
 // drop forgets everything of an image that is gone; nothing is written.
@@ -235,6 +236,7 @@ func (s *Session) Close(ctx context.Context) error {
 			}
 			delete(s.targets, pid)
 		}
+		s.alone.Store(true)
 		return errors.Join(errs...)
 	})
 	for _, t := range s.taps {

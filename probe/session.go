@@ -42,6 +42,8 @@ type Session struct {
 	endErr    error // why: what it returned, or what broke the reading
 	ended     bool
 
+	alone atomic.Bool // the last process has ended, or was left
+
 	// The rest belongs to the tracer thread.
 	targets   map[int]*target
 	started   int // pid of the command that Start started, 0: none
@@ -231,7 +233,11 @@ func (s *Session) Stats() []Stats {
 	}
 	out := make([]Stats, 0, len(s.events))
 	for _, e := range s.events {
-		out = append(out, e.stats())
+		st := e.stats()
+		if st.Places == 0 && s.alone.Load() {
+			st.Places = int(e.most.Load())
+		}
+		out = append(out, st)
 	}
 	return out
 }

@@ -216,9 +216,9 @@ func ownSource(space *symbols.Space, at symbols.Addr) string {
 }
 
 func appendNamed(dst []byte, name, source string) []byte {
-	dst = append(dst, name...)
+	dst = fetch.AppendPlain(dst, name)
 	if source != "" {
-		dst = append(append(dst, '\t'), source...)
+		dst = fetch.AppendPlain(append(dst, '\t'), source)
 	}
 	return append(dst, '\n')
 }

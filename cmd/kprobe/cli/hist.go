@@ -10,13 +10,15 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"kprobe/fetch"
 	"kprobe/output"
 	"kprobe/probe"
 )
 
 // parseHists checks --hist and what goes with it.
-func (o *traceOptions) parseHists(interval bool) error {
+func (o *traceOptions) parseHists(c *cobra.Command) error {
 	for _, text := range o.hists {
 		spec, err := output.ParseHist(text)
 		if err != nil {
@@ -24,13 +26,10 @@ func (o *traceOptions) parseHists(interval bool) error {
 		}
 		o.specs = append(o.specs, spec)
 	}
-	switch {
-	case len(o.specs) == 0 && (o.lines || interval):
+	if len(o.specs) == 0 && (o.lines || c.Flags().Changed("interval")) {
 		return misuse("--lines and --interval go with --hist")
-	case interval && o.interval < minInterval:
-		return misuse("--interval %v: at least %v", o.interval, minInterval)
 	}
-	return nil
+	return o.checkInterval(c)
 }
 
 // runHist counts hits by their values; lines prints them too where that is

@@ -86,7 +86,7 @@ func culprit(err error) string {
 	var def *probe.DefError
 	if errors.As(err, &def) {
 		if syntax = syntaxOf(def); syntax == nil {
-			return "  " + def.Def.Text + "\n"
+			return fetch.Shown(def.Def.Text)
 		}
 		return syntax.Caret()
 	}
@@ -152,7 +152,7 @@ func hint(err error) string {
 // oneLine keeps a message on its line whatever a process's names contain.
 func oneLine(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r < 0x20 || r == 0x7f {
+		if r < 0x20 || r >= 0x7f && r < 0xa0 {
 			return '?'
 		}
 		return r

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -13,9 +12,8 @@ import (
 
 type profileOptions struct {
 	sessionOptions
-	interval time.Duration
-	total    bool
-	latency  bool
+	total   bool
+	latency bool
 	// names are the places of the sessions of others.
 	names map[placeAt]placeCalled
 }
@@ -75,23 +73,19 @@ func newProfileCmd(d *Deps, m *messages, run profileRun) *cobra.Command {
 			if o.each && o.latency {
 				return misuse("--each and --latency exclude each other: --latency has a line for each function")
 			}
-			if c.Flags().Changed("interval") && o.interval < minInterval {
-				return misuse("--interval %v: at least %v", o.interval, minInterval)
+			if err := o.checkInterval(c); err != nil {
+				return err
 			}
 			return run(c.Context(), d, m, o)
 		},
 	}
 	o.register(c, d)
-	c.Flags().DurationVar(&o.interval, "interval", 0, "show the counters after each `TIME`, such as 1s")
+	o.addInterval(c, "show the counters after each `TIME`, such as 1s")
 	c.Flags().BoolVar(&o.total, "total", false, "add a line with the sums over all events")
 	c.Flags().BoolVar(&o.each, "each", false, "count each place by itself: the functions of a pattern, the most hits first")
 	c.Flags().BoolVar(&o.latency, "latency", false, "show how long the functions' calls take")
 	return c
 }
-
-// minInterval is the shortest time between two pictures of the counters: a
-// screen shows no more, and reading them is not free.
-const minInterval = 10 * time.Millisecond
 
 // nothing is the sink of a session that only counts.
 type nothing struct{}

@@ -30,6 +30,7 @@ type sessionOptions struct {
 	form       output.Form
 	events     uint64
 	duration   time.Duration
+	interval   time.Duration // 0: where it wasn't given
 	follow     bool
 	noOptimize bool
 	pending    bool
@@ -73,6 +74,23 @@ func (o *sessionOptions) register(c *cobra.Command, d *Deps) {
 	c.Flags().SortFlags = false
 	completeTarget(c, d)
 }
+
+// addInterval adds the flag of commands that show counts while they count.
+func (o *sessionOptions) addInterval(c *cobra.Command, usage string) {
+	c.Flags().DurationVar(&o.interval, "interval", 0, usage)
+}
+
+// checkInterval refuses an interval that was given and is too short.
+func (o *sessionOptions) checkInterval(c *cobra.Command) error {
+	if c.Flags().Changed("interval") && o.interval < minInterval {
+		return misuse("--interval %v: at least %v", o.interval, minInterval)
+	}
+	return nil
+}
+
+// minInterval is the shortest time between two pictures of the counters: a
+// screen shows no more, and reading them is not free.
+const minInterval = 10 * time.Millisecond
 
 // arguments splits the words of the command line into definitions and, behind
 // --, the command, and refuses what makes no sense together.

@@ -13,10 +13,9 @@ import (
 
 type traceOptions struct {
 	sessionOptions
-	time     string
-	hists    []string
-	interval time.Duration
-	lines    bool
+	time  string
+	hists []string
+	lines bool
 
 	specs []*output.HistSpec // of hists
 }
@@ -81,7 +80,7 @@ func newTraceCmd(d *Deps, m *messages, run traceRun) *cobra.Command {
 			if _, err := output.NewClock(o.time, 0, time.Time{}); err != nil {
 				return err
 			}
-			if err := o.parseHists(c.Flags().Changed("interval")); err != nil {
+			if err := o.parseHists(c); err != nil {
 				return err
 			}
 			return run(c.Context(), d, m, o)
@@ -91,7 +90,7 @@ func newTraceCmd(d *Deps, m *messages, run traceRun) *cobra.Command {
 	c.Flags().Uint64VarP(&o.events, "events", "n", 0, "end after `N` hits")
 	c.Flags().StringArrayVar(&o.hists, "hist", nil, "count hits by the values of `KEY[,KEY…]`, and print no lines")
 	c.Flags().BoolVar(&o.lines, "lines", false, "with --hist, print a line for each hit too")
-	c.Flags().DurationVar(&o.interval, "interval", 0, "with --hist, print the counts after each `TIME` too")
+	o.addInterval(c, "with --hist, print the counts after each `TIME` too")
 	c.Flags().StringVar(&o.time, "time", "mono", "time of a hit: `mono`, since boot; rel, since the start; wall, since 1970")
 	_ = c.RegisterFlagCompletionFunc("time", cobra.FixedCompletions([]string{"mono", "rel", "wall"}, cobra.ShellCompDirectiveNoFileComp))
 	return c
