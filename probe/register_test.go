@@ -76,6 +76,7 @@ func TestAddRemove(t *testing.T) {
 			}
 			sub.work()
 			want := uint64(1000)
+			checkPlaces(t, s, map[string]uint64{"first work": want, "first abort": 0, "gone work": 0, "out work": want, "same work": want, "inside work+0x4": want})
 			if err := s.Remove(ctx, later...); err != nil {
 				t.Fatal(err)
 			}

@@ -227,10 +227,7 @@ func (s *Session) maxActive() int {
 func (s *Session) Stats() []Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	looked := map[*tap]bool{}
-	for _, e := range s.events {
-		e.look(looked)
-	}
+	s.look()
 	out := make([]Stats, 0, len(s.events))
 	for _, e := range s.events {
 		st := e.stats()
@@ -249,11 +246,20 @@ func (s *Session) Stats() []Stats {
 func (s *Session) PlaceStats() []Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.look()
 	var out []Stats
 	for _, e := range s.events {
 		out = append(out, e.byPlace()...)
 	}
 	return out
+}
+
+// look brings all events' counters up to date. mu is held.
+func (s *Session) look() {
+	looked := map[*tap]bool{}
+	for _, e := range s.events {
+		e.look(looked)
+	}
 }
 
 // Pids lists the processes that are traced now, in no order.
