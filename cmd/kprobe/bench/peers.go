@@ -20,7 +20,10 @@ type peer struct {
 	tool  string // looked up in PATH
 	floor floorKind
 	event bool // it takes an event of the kernel's, with two arguments
-	args  func(s *scene) []string
+	// told says that it begins when it is told to (remote), some time after its
+	// breakpoint is there.
+	told bool
+	args func(s *scene) []string
 	// count finds out how many hits the peer has recorded, from what it printed
 	// and the files that it left.
 	count func(s *scene, printed string) (uint64, error)
@@ -50,8 +53,8 @@ func peers() []peer {
 			b, err := os.ReadFile(filepath.Join(s.dir, "bpftrace.out"))
 			return linesOf(string(b), 3), err
 		}},
-		{what: "perf record of a uprobe, 2 arguments", tool: "perf", floor: floorEntry, event: true, args: func(s *scene) []string {
-			return []string{"record", "-q", "-e", s.group + ":hit", "-p", fmt.Sprint(s.pid), "-o", filepath.Join(s.dir, "perf.data")}
+		{what: "perf record of a uprobe, 2 arguments", tool: "perf", floor: floorEntry, event: true, told: true, args: func(s *scene) []string {
+			return []string{"record", "-q", "-D", "-1", "--control", remoteFDs, "-e", s.group + ":hit", "-p", fmt.Sprint(s.pid), "-o", filepath.Join(s.dir, "perf.data")}
 		}, count: func(s *scene, _ string) (uint64, error) {
 			b, err := exec.Command("perf", "script", "-F", "tid,ip", "-G", "-i", filepath.Join(s.dir, "perf.data")).Output()
 			return uint64(bytes.Count(b, []byte("\n"))), err
@@ -106,8 +109,15 @@ func (m *meter) peer(ctx context.Context, k *peer) error {
 		var said, printed bytes.Buffer
 		cmd := exec.CommandContext(ctx, tool, k.args(s)...)
 		cmd.Stdout, cmd.Stderr = &printed, &said
+		var begin *remote
+		if k.told {
+			if begin, err = newRemote(cmd); err != nil {
+				return nil, nil, errors.Join(err, undefine())
+			}
+		}
 		before := m.p.made[s.at]
 		if err := cmd.Start(); err != nil {
+			begin.close()
 			return nil, nil, errors.Join(fmt.Errorf("start %s: %w", k.tool, err), undefine())
 		}
 		ended := make(chan struct{})
@@ -120,6 +130,7 @@ func (m *meter) peer(ctx context.Context, k *peer) error {
 				_ = cmd.Process.Kill()
 				<-ended
 			}
+			begin.close()
 			if err := errors.Join(m.until(false, s.at, nil), undefine()); err != nil || m.p.made[s.at] == before {
 				return err
 			}
@@ -130,7 +141,11 @@ func (m *meter) peer(ctx context.Context, k *peer) error {
 			row.Lost, err = lostOf(m.p.made[s.at]-before, recorded)
 			return err
 		}
-		if err := m.until(true, s.at, ended); err != nil {
+		err = m.until(true, s.at, ended)
+		if err == nil && begin != nil {
+			err = begin.enable()
+		}
+		if err != nil {
 			err = errors.Join(err, out())
 			if text := strings.TrimSpace(said.String()); text != "" {
 				err = fmt.Errorf("%w: %s", err, text[strings.LastIndexByte(text, '\n')+1:])
