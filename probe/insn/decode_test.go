@@ -127,6 +127,29 @@ func TestDecodeErrors(t *testing.T) {
 	}
 }
 
+// TestLikelyLength: of an instruction that isn't known the length is as good as
+// known where its kind tells it, so that a sweep goes on behind it.
+func TestLikelyLength(t *testing.T) {
+	for name, c := range map[string]struct {
+		code string
+		want uint8
+	}{
+		"vex, map 1":            {"c5f8ff 4508 909090", 5},
+		"vex, map 2: no byte":   {"c4e278 ee 4508 909090", 6},
+		"vex, map 3: a byte":    {"c4e378 ee 4508 07 9090", 7},
+		"xop, map 8: a byte":    {"8fe878 00 4508 07 9090", 7},
+		"xop, map 9: no byte":   {"8fe978 00 4508 909090", 6},
+		"evex, displacement":    {"62f27c48 ee 4508 909090", 7},
+		"evex, map 3: a byte":   {"62f37c48 ee c0 07 9090", 7},
+		"legacy, a single byte": {"06 9090", 1},
+	} {
+		i, err := Decode(unhex(t, c.code))
+		if !errors.Is(err, ErrUndefined) || i.Len != c.want {
+			t.Errorf("%s: %d bytes, %v; want %d", name, i.Len, err, c.want)
+		}
+	}
+}
+
 func TestTargets(t *testing.T) {
 	for _, c := range []struct {
 		name, code  string

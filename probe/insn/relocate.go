@@ -105,9 +105,6 @@ func (m *mover) all() error {
 		if err := m.one(); err != nil {
 			return err
 		}
-		if !last {
-			continue
-		}
 		m.falls = !p.Flags.Has(Stops) && (!p.Flags.Has(Call) || m.opts.KeepCall)
 	}
 	if m.falls {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -169,5 +170,67 @@ func TestCopyOffsets(t *testing.T) {
 	}
 	if p := m.Where(len(m.Code) - 1); p.State != After || p.IP != 0x1006 {
 		t.Errorf("in the jump back: %+v", p)
+	}
+}
+
+// TestPoints: a copy that takes several instructions says of each in what state
+// the thread is there: whether the original has run, how far the stack pointer
+// is off, and where the value of a register that was lent lies.
+func TestPoints(t *testing.T) {
+	const from, near, far = 0x400000, 0x500000, 0x7f0000000000
+	at := func(off uint16, s State, sp int16, scratch Reg, ip uint64) Point {
+		return Point{Off: off, State: s, AddSP: sp, Scratch: scratch, IP: from + ip}
+	}
+	for _, c := range []struct {
+		name, code string
+		to         uint64
+		opts       Options
+		want       []Point
+	}{
+		// lea; push rsi; movabs; mov; pop; lea, and the end
+		{"load far", "488b0500010000", far, Options{NoJumpBack: true}, []Point{
+			at(0, Before, 0, NoReg, 0), at(5, Before, 128, NoReg, 0), at(6, Before, 136, RSI, 0), at(16, Main, 136, RSI, 0),
+			at(19, After, 136, RSI, 7), at(20, After, 128, NoReg, 7), at(28, After, 0, NoReg, 7),
+		}},
+		{"call kept", "e800010000", near, Options{KeepCall: true}, []Point{at(0, Main, 0, NoReg, 0), at(5, After, 0, NoReg, 5)}},
+		// call [rip+2]; jmp over the address; jmp back
+		{"call kept, far", "e800010000", far, Options{KeepCall: true}, []Point{
+			at(0, Main, 0, NoReg, 0), at(6, After, 0, NoReg, 5), at(16, After, 0, NoReg, 5),
+		}},
+		// push the return address; jmp
+		{"call", "e800010000", near, Options{}, []Point{at(0, Main, 0, NoReg, 0), at(6, Main, 8, NoReg, 0)}},
+	} {
+		m, err := Relocate(unhex(t, c.code), from, c.to, c.opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(m.Points, c.want) {
+			t.Errorf("%s: % x has\n%+v, want\n%+v", c.name, m.Code, m.Points, c.want)
+		}
+	}
+}
+
+// TestUnusedBits: the bit that extends a base register means nothing in an
+// operand relative to rip, and must not make another register of the one that
+// takes its place.
+func TestUnusedBits(t *testing.T) {
+	for name, c := range map[string][2]string{
+		"legacy":         {"498b05", "488b06"},
+		"vex, two bytes": {"c5fc1005", "c5fc1006"},
+		"vex":            {"c4c27d1805", "c4e27d1806"},
+		"vex, bit clear": {"c4e27d1805", "c4e27d1806"},
+		"evex":           {"62d17c481005", "62f17c481006"},
+		"xop":            {"8fc97881 05", "8fe97881 06"},
+	} {
+		in := unhex(t, c[0])
+		m, err := Relocate(append(in, 0, 1, 0, 0), 0x400000, 0x7f0000000000, Options{NoJumpBack: true})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		want := unhex(t, c[1])
+		if got := m.Code[16 : 16+len(want)]; !bytes.Equal(got, want) {
+			t.Errorf("%s: % x, want % x", name, got, want)
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -153,6 +154,9 @@ func TestTables(t *testing.T) {
 		{"pic", pic, good, []Table{{Jump: 0x1013, At: table, Targets: []uint64{0x1016, 0x1017, 0x1018}, Bounded: true}}},
 		{"pic, entry inside an instruction", pic, rel(0x1016-table, 0x1001-table, 0x1018-table), nil},
 		{"pic, table cut off", pic, good[:8], nil},
+		{"pic, entries not of 4 bytes", strings.Replace(pic, "486304ba", "486304fa", 1), good, nil},
+		{"pic, entries behind a displacement", "83ff02 7713 488d15f40f0000 486344ba04 4801d0 3effe0 90 90 c3", rel(0x1017-table, 0x1018-table, 0x1019-table), nil},
+		{"pic, the load from another register", strings.Replace(pic, "486304ba", "486304b9", 1), good, nil},
 		{"not bounded", "90 90 90 eb 12" + pic[12:], good, []Table{{Jump: 0x1013, At: table, Targets: []uint64{0x1016, 0x1017, 0x1018}}}},
 		{"absolute", "83ff01 7708 ff24fd00200000 90 c3", []byte{0x0c, 0x10, 0, 0, 0, 0, 0, 0, 0x0d, 0x10, 0, 0, 0, 0, 0, 0},
 			[]Table{{Jump: 0x1005, At: table, Targets: []uint64{0x100c, 0x100d}, Bounded: true}}},

@@ -36,6 +36,7 @@ func TestText(t *testing.T) {
 		{"0f 1f 44 00 00", "nop DWORD PTR [rax+rax]"},
 		{"0f 01 d0", "xgetbv"},
 		{"66 48 0f 38 f6 d8", ".byte 0x66, 0x48, 0x0f, 0x38, 0xf6, 0xd8 # adcx"},
+		{"f3 0f c7 f8", ".byte 0xf3, 0x0f, 0xc7, 0xf8 # rdpid"},
 		{"06", ".byte 0x06"},
 		{"c3", "ret"},
 	} {
