@@ -16,17 +16,22 @@ import (
 func TestThreadLocals(t *testing.T) {
 	fixture.NeedCC(t)
 	src := filepath.Join("..", "testdata")
-	for _, cc := range []string{"cc", "musl-gcc"} {
+	for _, compiler := range []string{"cc", "cc -mtls-dialect=gnu2", "clang", "musl-gcc", "musl-gcc -mtls-dialect=gnu2"} {
+		cc, flag, descriptors := strings.Cut(compiler, " ")
 		fixture.NeedTool(t, cc)
 		for _, model := range []string{"global-dynamic", "local-dynamic", "initial-exec"} {
 			for _, linked := range []bool{true, false} {
-				if cc != "cc" && model == "initial-exec" && !linked {
-					continue // musl loads no such library
+				if cc == "musl-gcc" && model == "initial-exec" && !linked || descriptors && model == "initial-exec" {
+					continue // musl loads no such library, and there are no such descriptors
 				}
-				t.Run(fmt.Sprintf("%s %s linked %v", cc, model, linked), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%s %s linked %v", compiler, model, linked), func(t *testing.T) {
 					dir := t.TempDir()
 					prog, lib := filepath.Join(dir, "loop"), filepath.Join(dir, "libtls.so")
-					run(t, cc, "-g", "-O1", "-fPIC", "-shared", fmt.Sprintf("-DMODEL=%q", model), "-o", lib, filepath.Join(src, "tls_part.c"))
+					flags := []string{"-g", "-O1", "-fPIC", "-shared", fmt.Sprintf("-DMODEL=%q", model), "-o", lib, filepath.Join(src, "tls_part.c")}
+					if descriptors {
+						flags = append(flags, flag)
+					}
+					run(t, cc, flags...)
 					args := []string{"-g", "-O1", "-rdynamic", "-o", prog, filepath.Join(src, "tls_loop.c"), "-ldl", "-lpthread"}
 					name := lib
 					if linked {
@@ -68,6 +73,37 @@ func TestThreadLocals(t *testing.T) {
 						}
 					}
 				})
+			}
+		}
+	}
+}
+
+// TestThreadLocalsOfUnloaded: a library that has the number of one that was
+// unloaded doesn't have its variables. A thread that has none yet has a fault,
+// or with descriptors, whose block is at a fixed distance, the first values.
+func TestThreadLocalsOfUnloaded(t *testing.T) {
+	fixture.NeedCC(t)
+	src := filepath.Join("..", "testdata")
+	for _, c := range []struct{ flag, want string }{
+		{"-mtls-dialect=gnu", "early n=4711 part_first=(fault)"},
+		{"-mtls-dialect=gnu2", "early n=4711 part_first=5"},
+	} {
+		dir := t.TempDir()
+		var libs []string
+		for _, name := range []string{"one.so", "two.so"} {
+			libs = append(libs, filepath.Join(dir, name))
+			run(t, "cc", "-g", "-O1", "-fPIC", "-shared", c.flag, "-o", libs[len(libs)-1], filepath.Join(src, "tls_part.c"))
+		}
+		prog := filepath.Join(dir, "again")
+		run(t, "cc", "-O1", "-o", prog, filepath.Join(src, "tls_again.c"), "-ldl", "-lpthread")
+		for _, o := range []Options{{}, {NoOptimize: true}} {
+			sub := startSubject(t, prog, libs...)
+			l := attach(t, sub.pid(), o, "p:early "+libs[1]+":part_early n part_first")
+			sub.work()
+			l.finish(sub.pid())
+			sub.end()
+			if got := l.sink.all(); !slices.Equal(got, []string{c.want}) {
+				t.Errorf("%s, optimize %v: %q, want %s", c.flag, !o.NoOptimize, got, c.want)
 			}
 		}
 	}

@@ -19,15 +19,20 @@ type TLSBlock struct {
 	Offset int64
 	// Else their address is in the thread's vector of blocks, at Module.
 	Module uint64
+	// Generation, if it is not 0, is the least that a thread's vector must have to
+	// know of the module: the first word of glibc's.
+	Generation uint64
 	// Musl says that the vector is of musl's form: a count, then addresses.
 	// glibc's has pairs of words, and the count two words before the first.
 	Musl bool
 }
 
-// TLS finds the block of a module of a running process by what the dynamic
-// linker has written for the module's own code: the number of its block
-// (R_X86_64_DTPMOD64), or a distance from the thread pointer (R_X86_64_TPOFF64).
-// See ELF Handling For Thread-Local Storage, 3.4.6 and 4.4. Errors wrap ErrNoTLS.
+// TLS finds the block of a module of a running process: in glibc's list, or by
+// what the dynamic linker has written for the module's own code: the number of
+// its block (R_X86_64_DTPMOD64), a distance from the thread pointer
+// (R_X86_64_TPOFF64), or either in a descriptor (R_X86_64_TLSDESC). See ELF Handling For
+// Thread-Local Storage, 3.4.6 and 4.4, and Thread-Local Storage Descriptors for
+// IA32 and AMD64/EM64T. Errors wrap ErrNoTLS.
 func (s *Space) TLS(m *Module) (TLSBlock, error) {
 	fail := func(why string) (TLSBlock, error) {
 		return TLSBlock{}, fmt.Errorf("%s: %w: %s", m.Name, ErrNoTLS, why)
@@ -38,31 +43,73 @@ func (s *Space) TLS(m *Module) (TLSBlock, error) {
 	if _, ok := m.File.Segment(elf.PT_TLS); !ok {
 		return fail("it has none")
 	}
+	if out, ok := s.glibcTLS(m); ok {
+		return out, nil
+	}
+	if out, ok := s.relocatedTLS(m); ok {
+		out.Musl = s.isMusl()
+		return out, nil
+	}
+	return fail("its own code doesn't ask the dynamic linker for them")
+}
+
+// relocatedTLS looks at what the dynamic linker has written for a module.
+func (s *Space) relocatedTLS(m *Module) (out TLSBlock, found bool) {
 	dynsym, _, _ := m.File.SectionData(".dynsym")
-	out, found := TLSBlock{Musl: s.isMusl()}, false
-	rela, _, _ := m.File.SectionData(".rela.dyn")
-	for ; len(rela) >= sizeofRela; rela = rela[sizeofRela:] {
-		info := binary.LittleEndian.Uint64(rela[8:])
-		typ := elf.R_X86_64(info & 0xffffffff)
-		if typ != elf.R_X86_64_DTPMOD64 && typ != elf.R_X86_64_TPOFF64 {
-			continue
-		}
-		value, own := ownSymbol(dynsym, info>>32)
-		word, ok := s.word(m.Addr(Vaddr(binary.LittleEndian.Uint64(rela))))
-		switch {
-		case !own || !ok:
-		case typ == elf.R_X86_64_TPOFF64:
-			out.Static = true
-			out.Offset = int64(word - value - binary.LittleEndian.Uint64(rela[16:]))
-			return out, nil
-		case word != 0:
-			out.Module, found = word, true
+	for _, section := range [...]string{".rela.dyn", ".rela.plt"} {
+		rela, _, _ := m.File.SectionData(section)
+		for ; len(rela) >= sizeofRela; rela = rela[sizeofRela:] {
+			info := binary.LittleEndian.Uint64(rela[8:])
+			typ := elf.R_X86_64(info & 0xffffffff)
+			if typ != elf.R_X86_64_DTPMOD64 && typ != elf.R_X86_64_TPOFF64 && typ != elf.R_X86_64_TLSDESC {
+				continue
+			}
+			value, own := ownSymbol(dynsym, info>>32)
+			at := m.Addr(Vaddr(binary.LittleEndian.Uint64(rela)))
+			word, ok := s.word(at)
+			if !own || !ok {
+				continue
+			}
+			value += binary.LittleEndian.Uint64(rela[16:])
+			switch {
+			case typ == elf.R_X86_64_TPOFF64:
+				return TLSBlock{Static: true, Offset: int64(word - value)}, true
+			case typ == elf.R_X86_64_TLSDESC:
+				if d, ok := s.descriptor(at, Addr(word), value); ok && d.Static {
+					return d, true
+				} else if ok {
+					out, found = d, true
+				}
+			case word != 0:
+				out.Module, found = word, true
+			}
 		}
 	}
-	if !found {
-		return fail("its own code doesn't ask the dynamic linker for them")
+	return out, found
+}
+
+// staticDescriptor is mov 8(%rax),%rax; ret: what gives the second word of a
+// descriptor of a block at a fixed distance from the thread pointer.
+var staticDescriptor = []byte{0x48, 0x8b, 0x40, 0x08, 0xc3}
+
+// descriptor reads a TLS descriptor: a function's address, and its argument. That
+// is a distance from the thread pointer, or points to a module's number and the
+// variable's offset in its block, which is value.
+func (s *Space) descriptor(at, fn Addr, value uint64) (TLSBlock, bool) {
+	arg, ok := s.word(at + 8)
+	var code [9]byte
+	if !ok || s.mem == nil {
+		return TLSBlock{}, false
 	}
-	return out, nil
+	if n, err := s.mem.ReadMemory(code[:], fn); err != nil || n != len(code) {
+		return TLSBlock{}, false
+	}
+	if bytes.HasPrefix(bytes.TrimPrefix(code[:], []byte{0xf3, 0x0f, 0x1e, 0xfa}), staticDescriptor) {
+		return TLSBlock{Static: true, Offset: int64(arg - value)}, true
+	}
+	id, ok := s.word(Addr(arg))
+	off, ok2 := s.word(Addr(arg) + 8)
+	return TLSBlock{Module: id}, ok && ok2 && off == value && id != 0 && id < maxTLSModules
 }
 
 // ownSymbol is the value of a dynamic symbol that the module defines itself; 0

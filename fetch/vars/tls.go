@@ -40,5 +40,9 @@ func (x *evaluator) libraryThreadLocal(off uint64) error {
 	}
 	short := tp.add(vector).load(8).add(count).load(8).add(-int64(b.Module)).fold(fetch.StepSar, 63).fold(fetch.StepAnd, notCanonical)
 	again := short.step(fetch.Step{Op: fetch.StepAdd, FromReg: true, Reg: fetch.RegFSBase})
+	if b.Generation > 0 && b.Generation < 1<<31 {
+		old := again.add(vector).load(8).load(8).add(-int64(b.Generation)).fold(fetch.StepSar, 63).fold(fetch.StepAnd, notCanonical)
+		again = old.step(fetch.Step{Op: fetch.StepAdd, FromReg: true, Reg: fetch.RegFSBase})
+	}
 	return x.push(again.add(vector).load(8).add(entry).load(8).add(int64(off)))
 }
