@@ -348,7 +348,7 @@ func (tg *target) swap(ctx context.Context, old *outgoing, fresh []*site, patche
 			return errors.Join(err, tg.unenter(patches, old))
 		}
 	}
-	err := tg.proc.WithStopped(ctx, func(stopped []*tracee.Thread) error {
+	err := tg.withStopped(ctx, func(stopped []*tracee.Thread) error {
 		if err := tg.restorePatches(old.patches); err != nil {
 			return errors.Join(err, tg.putBack(old, stopped), tg.unenter(patches, old))
 		}

@@ -77,27 +77,25 @@ func (s *Session) returnAlone(p *placed, ra symbols.Addr) {
 
 // hitStage records the hits of a detour that had no room on the stack, and
 // sends the thread on to the displaced instructions.
-func (s *Session) hitStage(tg *target, th *thread, st *stage, silent bool) tracee.Verdict {
+func (s *Session) hitStage(tg *target, th *thread, st *stage) tracee.Verdict {
 	regs, err := th.t.Regs()
 	if err != nil {
 		return tracee.Resume
 	}
 	tg.noRoomHits++
-	if !silent {
-		if err := s.fill(tg, th); err != nil {
-			return tracee.Resume
-		}
-		for _, w := range st.wants {
-			if w.kind == wantLeave {
-				var word [8]byte
-				if _, err := tg.proc.ReadMemory(word[:], symbols.Addr(regs.Rsp)); err == nil {
-					s.returnAlone(w.p, symbols.Addr(le64(word[:])))
-				}
-				continue
+	if err := s.fill(tg, th); err != nil {
+		return tracee.Resume
+	}
+	for _, w := range st.wants {
+		if w.kind == wantLeave {
+			var word [8]byte
+			if _, err := tg.proc.ReadMemory(word[:], symbols.Addr(regs.Rsp)); err == nil {
+				s.returnAlone(w.p, symbols.Addr(le64(word[:])))
 			}
-			s.regs.IP = uint64(w.p.where.Addr)
-			s.record(w.p, nil, 0)
+			continue
 		}
+		s.regs.IP = uint64(w.p.where.Addr)
+		s.record(w.p, nil, 0)
 	}
 	return sendTo(tg, th.t, regs, st.copyAt)
 }

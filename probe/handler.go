@@ -25,7 +25,7 @@ type handler Session
 // instruction none begins, but behind a lock prefix that is jumped over.
 func (h *handler) KnowsTrap(t *tracee.Thread, at symbols.Addr) bool {
 	const lock = 0xf0
-	tg, _ := (*Session)(h).targetOf(t)
+	tg := (*Session)(h).targetOf(t)
 	if tg == nil {
 		return false
 	}
@@ -36,7 +36,7 @@ func (h *handler) KnowsTrap(t *tracee.Thread, at symbols.Addr) bool {
 // Breakpoint implements tracee.Handler.
 func (h *handler) Breakpoint(t *tracee.Thread) tracee.Verdict {
 	v := h.breakpoint(t)
-	if tg, _ := (*Session)(h).targetOf(t); tg != nil && v != tracee.NotMine {
+	if tg := (*Session)(h).targetOf(t); tg != nil && v != tracee.NotMine {
 		// Not before the thread has been led on from the int3: the call that
 		// this injects returns there, whoever lives.
 		tg.netsAtStop(t)
@@ -58,7 +58,7 @@ func (h *handler) Signal(t *tracee.Thread, si *tracee.Siginfo) tracee.Verdict {
 // file: should the tracer be killed, the net knows by it whose the trap is.
 func (h *handler) stepping(t *tracee.Thread, v tracee.Verdict) tracee.Verdict {
 	h.busy.Store(0)
-	tg, _ := (*Session)(h).targetOf(t)
+	tg := (*Session)(h).targetOf(t)
 	if tg == nil || tg.area == nil {
 		return v
 	}
@@ -81,7 +81,7 @@ func (th *thread) noteStep(m *memfile, on bool) {
 
 func (h *handler) breakpoint(t *tracee.Thread) tracee.Verdict {
 	s := (*Session)(h)
-	tg, silent := s.targetOf(t)
+	tg := s.targetOf(t)
 	if tg == nil || tg.area == nil {
 		return tracee.NotMine
 	}
@@ -104,7 +104,7 @@ func (h *handler) breakpoint(t *tracee.Thread) tracee.Verdict {
 	st := tg.sites[pc]
 	if st == nil || !st.armed {
 		if stage := tg.patches.noRoom[pc]; stage != nil {
-			return s.hitStage(tg, th, stage, silent)
+			return s.hitStage(tg, th, stage)
 		}
 		if to, ok := tg.patches.guards[pc]; ok {
 			regs.Rip = uint64(to)
@@ -115,7 +115,7 @@ func (h *handler) breakpoint(t *tracee.Thread) tracee.Verdict {
 	}
 	again := th.resumes(st, regs)
 	th.faulted = nil
-	if !again && !silent {
+	if !again {
 		if err := s.fill(tg, th); err != nil {
 			return tracee.Resume
 		}
@@ -135,9 +135,7 @@ func (h *handler) breakpoint(t *tracee.Thread) tracee.Verdict {
 	if err := t.SetRegs(regs); err != nil {
 		return tracee.Resume // gone
 	}
-	if !silent {
-		th.post = s.due(st)
-	}
+	th.post = s.due(st)
 	if len(th.post) > 0 {
 		return tracee.Step
 	}
@@ -196,7 +194,7 @@ func (h *handler) strayTrap(tg *target, t *tracee.Thread, pc symbols.Addr) trace
 }
 
 func (h *handler) stepped(t *tracee.Thread) tracee.Verdict {
-	tg, _ := (*Session)(h).targetOf(t)
+	tg := (*Session)(h).targetOf(t)
 	if tg == nil {
 		return tracee.Resume
 	}
@@ -211,7 +209,7 @@ func (h *handler) stepped(t *tracee.Thread) tracee.Verdict {
 }
 
 func (h *handler) signal(t *tracee.Thread, si *tracee.Siginfo) tracee.Verdict {
-	tg, silent := (*Session)(h).targetOf(t)
+	tg := (*Session)(h).targetOf(t)
 	if tg == nil {
 		return tracee.Deliver
 	}
@@ -237,10 +235,8 @@ func (h *handler) signal(t *tracee.Thread, si *tracee.Siginfo) tracee.Verdict {
 	if !ok {
 		return tracee.Deliver
 	}
-	if !silent {
-		if v, handled := (*Session)(h).faultHandlers(tg, tg.thread(t), st, before, si); handled {
-			return v
-		}
+	if v, handled := (*Session)(h).faultHandlers(tg, tg.thread(t), st, before, si); handled {
+		return v
 	}
 	if si.Addr() == pc {
 		si.SetAddr(st.addr)
@@ -254,16 +250,12 @@ func (h *handler) signal(t *tracee.Thread, si *tracee.Siginfo) tracee.Verdict {
 	return tracee.Deliver
 }
 
-// targetOf finds the target of a thread. silent says that it belongs to a
-// child that borrows the target's memory and isn't followed: it meets the
-// breakpoints, and its hits are nobody's.
-func (s *Session) targetOf(t *tracee.Thread) (tg *target, silent bool) {
-	p := t.Process()
-	if tg := s.targets[p.PID()]; tg != nil {
-		return tg, false
+// targetOf finds the target of a thread; nil if it is none's. That of a child
+// that shares its parent's memory has what the parent has by now.
+func (s *Session) targetOf(t *tracee.Thread) *target {
+	tg := s.targets[t.Process().PID()]
+	if tg != nil && tg.borrowed {
+		s.lend(tg)
 	}
-	if owner := p.SharesMemory(); owner != nil {
-		return s.targets[owner.PID()], true
-	}
-	return nil, false
+	return tg
 }

@@ -46,8 +46,8 @@ func (h *handler) ThreadExit(t *tracee.Thread) {
 // calls that were under way return in both.
 //
 // A child that shares the parent's memory (vfork, posix_spawn, CLONE_VM) meets
-// the parent's breakpoints until it executes another program; it stays traced
-// until then, and its hits are recorded only with Follow.
+// the parent's probes until it executes another program: its hits there are the
+// parent's, and it stays traced until then. With Follow the program is probed.
 func (h *handler) Fork(parent *tracee.Thread, child *tracee.Process, kind tracee.ForkKind) (follow bool) {
 	s := (*Session)(h)
 	tg := s.targets[parent.Process().PID()]
@@ -55,15 +55,13 @@ func (h *handler) Fork(parent *tracee.Thread, child *tracee.Process, kind tracee
 		return false
 	}
 	if kind != tracee.Fork {
-		if s.opts.Follow {
-			s.targets[child.PID()] = tg.shared(child)
-		}
-		return s.opts.Follow
+		s.targets[child.PID()] = tg.shared(child)
+		return true
 	}
 	if tg.area != nil {
 		tg.cleanChild(s.run, child)
 	}
-	if !s.opts.Follow {
+	if !s.opts.Follow || s.run.Err() != nil {
 		return false
 	}
 	if err := s.adopt(child); err != nil {
@@ -131,7 +129,8 @@ func restoreSlot(p *tracee.Process, a *area, in *instance) {
 }
 
 // Exec implements tracee.Handler: the old image is gone with all that was in
-// it. The definitions are armed anew in the new one.
+// it. The definitions are armed anew in the new one, unless it is that of a child
+// that isn't followed.
 func (h *handler) Exec(p *tracee.Process) {
 	s := (*Session)(h)
 	old := s.targets[p.PID()]
@@ -139,6 +138,11 @@ func (h *handler) Exec(p *tracee.Process) {
 		return
 	}
 	old.drop()
+	if old.borrowed && !s.opts.Follow || s.run.Err() != nil && old.child {
+		delete(s.targets, p.PID())
+		s.letGo(p)
+		return
+	}
 	if err := s.adopt(p); err != nil {
 		s.warnf("after exec of %d: %v", p.PID(), err)
 		delete(s.targets, p.PID())
@@ -177,7 +181,12 @@ func cleanOrphan(ctx context.Context, child *tracee.Process) error {
 		return err
 	}
 	threads := child.Threads()
-	return errors.Join(left.leaveLongJumps(threads), left.restoreText(), left.takeOut(ctx, threads))
+	err = errors.Join(left.leaveLongJumps(threads), left.restoreText())
+	empty, terr := left.takeOut(threads)
+	if empty {
+		terr = left.unmap(ctx)
+	}
+	return errors.Join(err, terr)
 }
 
 // Exited implements tracee.Handler.
@@ -230,11 +239,17 @@ func (s *Session) Close(ctx context.Context) error {
 		}
 		s.closed, s.stopping = true, true
 		var errs []error
-		for pid, tg := range s.targets {
-			if err := tg.detach(ctx); err != nil && !errors.Is(err, tracee.ErrGone) {
-				errs = append(errs, err)
+		// Children that share a target's memory are let go once its text is clean.
+		for _, borrowed := range []bool{false, true} {
+			for pid, tg := range s.targets {
+				if tg.borrowed != borrowed {
+					continue
+				}
+				if err := tg.detach(ctx); err != nil && !errors.Is(err, tracee.ErrGone) {
+					errs = append(errs, err)
+				}
+				delete(s.targets, pid)
 			}
-			delete(s.targets, pid)
 		}
 		s.alone.Store(true)
 		return errors.Join(errs...)
@@ -270,35 +285,23 @@ func (s *Session) Pauses() (longest, sum time.Duration) { return s.tracer.Pauses
 // may, 5 is left out and reported: the memory, the journal and the net stay.
 func (tg *target) detach(ctx context.Context) error {
 	clean := false
-	err := tg.proc.Detach(ctx, func(stopped []*tracee.Thread) (err error) {
-		defer func() { clean = err == nil }()
+	err := tg.proc.Detach(ctx, func(stopped []*tracee.Thread) error {
 		if tg.borrowed || tg.dying || tg.area == nil {
+			clean = true
 			return nil
 		}
-		var errs []error
-		errs = append(errs, tg.restorePatches(tg.patches.list))
-		errs = append(errs, tg.restoreSites(slices.Collect(maps.Values(tg.sites))))
-		for _, t := range stopped {
-			if err := tg.moveOut(t); err != nil {
-				errs = append(errs, err)
-			}
+		empty := false
+		err := withSharers(ctx, tg.proc, stopped, func(stopped []*tracee.Thread) (err error) {
+			empty, err = tg.clear(stopped)
+			return err
+		})
+		if empty {
+			// A thread may have to wait for its child before it can unmap.
+			err = errors.Join(err, tg.area.close(ctx))
+			tg.area = nil
 		}
-		for _, in := range tg.area.landingOf {
-			if in != nil {
-				restoreSlot(tg.proc, tg.area, in)
-			}
-		}
-		tg.tap.over.Store(true)
-		if err := tg.restoreReturns(tg.proc); err != nil {
-			// Their memory stays for the calls that are under way.
-			return errors.Join(append(errs, err)...)
-		}
-		if err := lateIn(tg.proc, tg.area.code.pieces); err != nil {
-			return errors.Join(append(errs, err)...)
-		}
-		errs = append(errs, tg.area.close(ctx))
-		tg.area = nil
-		return errors.Join(errs...)
+		clean = err == nil
+		return err
 	})
 	if clean {
 		// Nothing is left for late threads to meet.
@@ -307,10 +310,35 @@ func (tg *target) detach(ctx context.Context) error {
 	return err
 }
 
+// clear does steps 2 to 4 of detach. It reports whether kprobe's memory may go:
+// no thread is in it, nor will be.
+func (tg *target) clear(stopped []*tracee.Thread) (empty bool, err error) {
+	var errs []error
+	errs = append(errs, tg.restorePatches(tg.patches.list))
+	errs = append(errs, tg.restoreSites(slices.Collect(maps.Values(tg.sites))))
+	for _, t := range stopped {
+		if err := tg.moveOut(t); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	for _, in := range tg.area.landingOf {
+		if in != nil {
+			restoreSlot(tg.proc, tg.area, in)
+		}
+	}
+	tg.tap.over.Store(true)
+	if err := tg.restoreReturns(tg.proc); err != nil {
+		// Their memory stays for the calls that are under way.
+		return false, errors.Join(append(errs, err)...)
+	}
+	err = lateIn(tg.proc, tg.area.code.pieces)
+	return err == nil, errors.Join(append(errs, err)...)
+}
+
 // lateIn finds a thread that could not be stopped and may run on in one of the
 // pieces.
 func lateIn(p *tracee.Process, pieces []*piece) error {
-	for _, t := range p.Late() {
+	for _, t := range late(p) {
 		pc, ok := t.WaitsAt()
 		if !ok {
 			return fmt.Errorf("thread %d did not stop: the text is restored, kprobe's memory stays mapped", t.TID())

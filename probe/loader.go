@@ -305,7 +305,6 @@ func (tg *target) tryPending(ctx context.Context) error {
 	}
 	tg.pending = rest
 	tg.showWaiting()
-	tg.s.lend()
 	return nil
 }
 

@@ -181,7 +181,7 @@ func (tg *target) armPatches(ctx context.Context, list []*patch) error {
 			return errors.Join(err, tg.restorePatches(list))
 		}
 	}
-	err := tg.proc.WithStopped(ctx, func(stopped []*tracee.Thread) error {
+	err := tg.withStopped(ctx, func(stopped []*tracee.Thread) error {
 		return tg.armStopped(list, stopped)
 	})
 	return tg.ignoreLate(err)

@@ -78,8 +78,8 @@ func (tg *target) reclaimReturns() error {
 		return nil
 	}
 	look := func() error {
-		return tg.proc.WithStopped(context.Background(), func(stopped []*tracee.Thread) error {
-			if len(stopped) != len(tg.proc.Threads()) {
+		return tg.withStopped(context.Background(), func(stopped []*tracee.Thread) error {
+			if !tg.allStopped(stopped) {
 				return errLate
 			}
 			busy, leaving := map[*followed]bool{}, map[*exitProbe]bool{}

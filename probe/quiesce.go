@@ -34,7 +34,7 @@ func (s *Session) quiesce(t *tap) {
 			if tg == nil || tg.tap != t || len(tg.patches.stages) == 0 {
 				return nil
 			}
-			return tg.proc.WithStopped(context.Background(), func(stopped []*tracee.Thread) error {
+			return tg.withStopped(context.Background(), func(stopped []*tracee.Thread) error {
 				for _, th := range stopped {
 					regs, err := th.Regs()
 					inside = inside || err == nil && tg.patches.recording(symbols.Addr(regs.Rip))

@@ -29,6 +29,9 @@ func Recover(ctx context.Context, pids []int) (recovered []int, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, tr.Close()) }()
+	if err := tr.Handle(passing{}); err != nil {
+		return nil, err
+	}
 	var errs []error
 	for _, pid := range pids {
 		found, err := recoverOne(ctx, tr, pid)
@@ -82,7 +85,9 @@ func recoverFile(ctx context.Context, tr *tracee.Tracer, pid int, m *symbols.Map
 		if old, err = openLeft(p, m); err != nil || old == nil {
 			return err
 		}
-		return errors.Join(old.leaveLongJumps(stopped), old.restoreText())
+		return withSharers(ctx, p, stopped, func(stopped []*tracee.Thread) error {
+			return errors.Join(old.leaveLongJumps(stopped), old.restoreText())
+		})
 	})
 	err = ignoreLate(err)
 	if old == nil && err == nil {
@@ -96,7 +101,18 @@ func recoverFile(ctx context.Context, tr *tracee.Tracer, pid int, m *symbols.Map
 		p.DropSteps(int(min(n, 1<<20)))
 	}
 	old.drain(ctx)
-	return true, p.Detach(ctx, func(stopped []*tracee.Thread) error { return old.takeOut(ctx, stopped) })
+	return true, p.Detach(ctx, func(stopped []*tracee.Thread) error {
+		empty := false
+		err := withSharers(ctx, p, stopped, func(stopped []*tracee.Thread) (err error) {
+			empty, err = old.takeOut(stopped)
+			return err
+		})
+		if empty {
+			// A thread may have to wait for its child before it can unmap.
+			err = errors.Join(err, old.unmap(ctx))
+		}
+		return err
+	})
 }
 
 // drainTries bounds how often threads are given a moment to leave detours.
@@ -234,10 +250,9 @@ func (o *leftover) restoreText() error {
 	return errors.Join(errs...)
 }
 
-// takeOut takes the rest out once the text is restored; every thread is
-// stopped.
-func (o *leftover) takeOut(ctx context.Context, stopped []*tracee.Thread) error {
-	var errs []error
+// takeOut takes threads and stacks out of kprobe's memory once the text is
+// restored; every thread is stopped. It reports whether the memory may go.
+func (o *leftover) takeOut(stopped []*tracee.Thread) (empty bool, err error) {
 	bySlot := map[symbols.Addr]ring.Site{}
 	for _, l := range o.sites {
 		bySlot[symbols.Addr(l.Copy)] = l
@@ -250,18 +265,10 @@ func (o *leftover) takeOut(ctx context.Context, stopped []*tracee.Thread) error 
 	}
 	inside = inside || lateIn(o.p, o.pieces) != nil
 	o.restoreSlots()
-	if err := o.restoreReturns(); err != nil {
-		errs, inside = append(errs, err), true
-	}
-	if inside {
-		// A thread is in a detour or in the net, which lead back to the
-		// program by themselves: the memory stays for it.
-		return errors.Join(errs...)
-	}
-	if err := o.unmap(ctx); err != nil {
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
+	err = o.restoreReturns()
+	// Where a thread is in a detour or in the net, which lead back to the
+	// program by themselves, the memory stays for it.
+	return !inside && err == nil, err
 }
 
 // moveOut gets a thread out of the memory that is about to go.

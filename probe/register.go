@@ -125,19 +125,16 @@ func (s *Session) armAll(ctx context.Context, added []*defOf) (err error) {
 		}
 		done = append(done, tg)
 	}
-	s.lend()
 	return nil
 }
 
-// lend shows children that share a target's memory what the target has now.
-func (s *Session) lend() {
-	for _, kid := range s.targets {
-		if !kid.borrowed || kid.proc.SharesMemory() == nil {
-			continue
-		}
-		if owner := s.targets[kid.proc.SharesMemory().PID()]; owner != nil {
-			kid.area, kid.tap, kid.patches = owner.area, owner.tap, owner.patches
-		}
+// lend shows a child that shares a target's memory what the target has now.
+func (s *Session) lend(kid *target) {
+	if kid.proc.SharesMemory() == nil {
+		return
+	}
+	if owner := s.targets[kid.proc.SharesMemory().PID()]; owner != nil {
+		kid.area, kid.tap, kid.patches = owner.area, owner.tap, owner.patches
 	}
 }
 

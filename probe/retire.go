@@ -188,8 +188,8 @@ func (tg *target) vacate(ctx context.Context) error {
 	if all {
 		return nil
 	}
-	return tg.proc.WithStopped(ctx, func(stopped []*tracee.Thread) error {
-		if len(stopped) != len(tg.proc.Threads()) || tg.sharesMemory() {
+	return tg.withStopped(ctx, func(stopped []*tracee.Thread) error {
+		if !tg.allStopped(stopped) {
 			return errLate
 		}
 		in := map[any]bool{}
@@ -287,10 +287,6 @@ func (tg *target) instancesUsed(r *retired) (n int, err error) {
 	}
 	return n, nil
 }
-
-// sharesMemory reports whether a child runs in the target's memory: its threads
-// are not among the target's.
-func (tg *target) sharesMemory() bool { return len(tg.proc.Sharers()) > 0 }
 
 // giveBack frees the memory of code that nobody is in.
 func (tg *target) giveBack(ctx context.Context, list []*retired) {

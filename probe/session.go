@@ -86,11 +86,12 @@ func newSession(o Options) (*Session, error) {
 	if files == nil {
 		files = new(symbols.Cache)
 	}
-	return &Session{
+	s := &Session{
 		opts: o, tracer: tr, files: files, clock: newClock(),
 		byName: map[string]*event{}, users: map[*fetch.Def]*registered{}, targets: map[int]*target{},
 		run: context.Background(),
-	}, nil
+	}
+	return s, tr.Handle((*handler)(s))
 }
 
 // Attach begins a session on running processes: every thread of each is
@@ -108,7 +109,16 @@ func Attach(ctx context.Context, pids []int, o Options) (*Session, error) {
 		s.takeOver(ctx, pid)
 		p, err := s.tracer.Attach(ctx, pid)
 		if err == nil {
-			if err = s.tracer.Do(func() error { return s.adopt(p) }); err != nil {
+			err = s.tracer.Do(func() error {
+				if err := s.adopt(p); err != nil {
+					return err
+				}
+				for _, q := range p.Sharers() {
+					s.targets[q.PID()] = s.targets[pid].shared(q)
+				}
+				return nil
+			})
+			if err != nil {
 				err = fmt.Errorf("process %d: %w", pid, err)
 			}
 		}
@@ -266,12 +276,21 @@ func (s *Session) look() {
 func (s *Session) Pids() []int {
 	var pids []int
 	_ = s.tracer.Do(func() error {
-		for pid := range s.targets {
-			pids = append(pids, pid)
-		}
+		pids = s.pids()
 		return nil
 	})
 	return pids
+}
+
+// pids lists the processes that the session is about: not the children in their
+// memory, if children aren't followed.
+func (s *Session) pids() (list []int) {
+	for pid, tg := range s.targets {
+		if !tg.borrowed || s.opts.Follow {
+			list = append(list, pid)
+		}
+	}
+	return list
 }
 
 // Run lets the targets run and hands every hit to sink, until the targets
@@ -321,9 +340,7 @@ func (s *Session) conclude(ctx context.Context, err error) (Summary, error) {
 			sum.Reason = EndContext
 		}
 		sum.Status, sum.HasStatus = s.status, s.hasStatus
-		for pid := range s.targets {
-			sum.Alive = append(sum.Alive, pid)
-		}
+		sum.Alive = s.pids()
 		if s.fatal != nil {
 			err = s.fatal
 		}

@@ -40,7 +40,14 @@ func (t *Tracer) attach(ctx context.Context, pid int) (*Process, error) {
 		return nil, err
 	}
 	p := t.newProcess(pid)
-	if err := p.seizeAll(ctx); err != nil {
+	err := p.seizeAll(ctx)
+	if err == nil {
+		err = p.seizeSharers(ctx)
+	}
+	if err != nil {
+		for _, q := range p.Sharers() {
+			err = errors.Join(err, q.Detach(context.WithoutCancel(ctx), nil))
+		}
 		if len(p.threads) > 0 {
 			// Without the caller's context: it may be what failed.
 			err = errors.Join(err, p.Detach(context.WithoutCancel(ctx), nil))

@@ -11,8 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// choosePatience is how long a process may have no thread fit for a call.
-const choosePatience = time.Second
+// choosePatience is how long a process may have no thread fit for a call,
+// leavePatience where it is about to be left: what isn't done then stays undone.
+const (
+	choosePatience = time.Second
+	leavePatience  = 4 * time.Second
+)
 
 // chooseThread tries the process's threads until fn finds one fit: those that
 // are stopped anyway, then others, stopped one at a time and only for as long
@@ -55,10 +59,18 @@ func (p *Process) chooseThread(ctx context.Context, fn func(*Thread) error) erro
 	tried := 0
 	// A thread that was about to make another, or whose stop is late because
 	// the machine is busy, is fit a moment later.
-	deadline := time.Now().Add(choosePatience)
+	patience := choosePatience
+	if p.detaching {
+		patience = leavePatience
+	}
+	deadline := time.Now().Add(patience)
 	for pass := 0; pass < 2 || errors.Is(err, ErrNoThread) && time.Now().Before(deadline); pass++ {
 		if p.dead() {
 			return ErrGone
+		}
+		if pass >= 1 {
+			// A thread may wait for a child that waits for us.
+			p.serveSharers()
 		}
 		if pass >= 2 {
 			time.Sleep(time.Millisecond)

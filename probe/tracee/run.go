@@ -17,6 +17,16 @@ import (
 const options = unix.PTRACE_O_TRACESYSGOOD | unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_TRACEFORK |
 	unix.PTRACE_O_TRACEVFORK | unix.PTRACE_O_TRACEEXEC | unix.PTRACE_O_TRACEEXIT
 
+// Handle has h answer events that can't wait for Run: a process that makes
+// others all the time has no thread fit for an injected call before the making
+// of one is answered. Without it such a process can't be changed before Run.
+func (t *Tracer) Handle(h Handler) error {
+	return t.Do(func() error {
+		t.handler = h
+		return nil
+	})
+}
+
 // Run handles the events of all attached processes with h until none is left
 // (nil) or ctx is done (its error); the processes then stay attached and run,
 // and their next event waits for the next Run. It may be called from any
