@@ -180,6 +180,8 @@ func nearReadable(name string, list []*Module, n int) []string {
 	}
 	var all []string
 	full := map[string][]string{} // by what is compared
+	last := name[strings.LastIndexByte(name, ':')+1:]
+	var rows distanceRows
 	seen := map[string]bool{}
 	for _, m := range list {
 		for _, t := range m.File.tables().list {
@@ -188,6 +190,9 @@ func nearReadable(name string, list []*Module, n int) []string {
 				raw, _, _ := strings.Cut(t.name(s), "@")
 				if !isMangled(raw) || len(seen) == maxNearReadable || !m.File.isCode(t, s) {
 					continue
+				}
+				if !rows.resembles(raw, last, max(1, len(name)/3)) {
+					continue // to make it readable takes much longer
 				}
 				bare, ok := bareName(raw)
 				if !ok || seen[bare] {
@@ -210,6 +215,32 @@ func nearReadable(name string, list []*Module, n int) []string {
 		out = append(out, full[part]...)
 	}
 	return out[:min(n, len(out))]
+}
+
+// resembles reports whether an identifier in a mangled name differs by no more
+// than limit letters from name: those are written behind their length.
+func (r *distanceRows) resembles(raw, name string, limit int) bool {
+	if strings.HasPrefix(name, "op") || len(name) > maxNearLength {
+		return true // an operator, maybe, whose name is a code
+	}
+	for i := 0; i < len(raw); {
+		n, from := 0, i
+		for ; i < len(raw) && raw[i] >= '0' && raw[i] <= '9' && n < 1<<16; i++ {
+			n = n*10 + int(raw[i]-'0')
+		}
+		if i == from {
+			i++
+			continue
+		}
+		word := raw[i:min(i+n, len(raw))]
+		if d := len(word) - len(name); d > limit || -d > limit {
+			continue
+		}
+		if _, ok := r.distance(name, word, limit); ok {
+			return true
+		}
+	}
+	return false
 }
 
 // maxNearReadable bounds how many names are made readable for a suggestion:

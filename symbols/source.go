@@ -27,12 +27,8 @@ func sourceAt(d *debuginfo.Data, pc uint64) (file string, line int, ok bool) {
 	if u == nil {
 		return "", 0, false
 	}
-	t := u.Lines()
-	row, ok := t.At(pc)
-	if !ok {
-		return "", 0, false
-	}
-	return t.File(row), int(row.Line), true
+	row, file, ok := u.LineAt(pc)
+	return file, int(row.Line), ok
 }
 
 // Frame is one of the calls, real or inlined, that an address is in.

@@ -50,7 +50,9 @@ type Data struct {
 	// releaseStr is the same of Str.
 	releaseStr func(from, to uint64)
 	indexFrom  int
-	indexed    once[*nameIndex]
+	indexed    once[*nameIndex] // made
+	made       atomic.Pointer[nameIndex]
+	loaded     once[*nameIndex] // from the store
 	ranges     once[[]unitRange]
 	asked      atomic.Int32 // how many addresses were looked for one by one
 	last       atomic.Pointer[unitRange]
@@ -141,11 +143,16 @@ func (d *Data) unitAt(off uint64, types bool) *Unit {
 	if types {
 		list = d.units[d.info:]
 	}
-	i := sort.Search(len(list), func(i int) bool { return list[i].end > off })
-	if i == len(list) || off < list[i].first {
-		return nil
+	if i, ok := unitOf(list, off); ok {
+		return list[i]
 	}
-	return list[i]
+	return nil
+}
+
+// unitOf finds the position of the unit whose entries' offsets include off.
+func unitOf(list []*Unit, off uint64) (int, bool) {
+	i := sort.Search(len(list), func(i int) bool { return list[i].end > off })
+	return i, i < len(list) && off >= list[i].first
 }
 
 // once holds a value made when it is first asked for.

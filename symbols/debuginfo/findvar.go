@@ -71,9 +71,9 @@ func (d *Data) searchUnits(name, last string, near *Unit, find func(*Unit) (Entr
 		}
 	}
 	var lazy once[nameFilter]
-	for u := range d.unitsWith(last, name) {
+	for u := range d.unitsWith(ofOthers, last, name) {
 		full := u.full()
-		f := lazy.get(func() nameFilter { return d.filter(last) })
+		f := lazy.get(func() nameFilter { return d.newNameFilter(last) })
 		filter := &f
 		if full.data != d {
 			sub := full.data.newNameFilter(last)

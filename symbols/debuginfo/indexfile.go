@@ -16,60 +16,107 @@ type IndexStore interface {
 }
 
 // The index as bytes, little-endian: magic, version, checksum of what follows,
-// identity, four counts, then as many numbers of 32 bits: hashes, starts (one
-// more), list, blind, refs.
+// identity, how many numbers of 32 bits each part has, then the parts. Numbers
+// of 64 bits are two, the lower half first.
 const (
 	indexMagic   = "kprobeix"
-	indexVersion = 1
-	indexHead    = 8 + 4 + 4 + 8 + 4*4
+	indexVersion = 2
+	indexHead    = 8 + 4 + 4 + 8 + 4*indexPartsN
 )
 
-// indexBytes puts an index into that form.
-type indexBytes struct {
-	b             []byte
-	hash, start   int // where the next ones go
-	first, listed int // where list starts, and where its next one goes
+// The parts, in order. Of the names of functions and of the others: hashes,
+// where the cells of each start in the list and where those of the last end,
+// and the list.
+const (
+	partFuncHashes = iota
+	partFuncStarts
+	partFuncList
+	partOtherHashes
+	partOtherStarts
+	partOtherList
+	partCells // of each: where to start, and the entry around
+	partFuncs // of the code of functions: start, end, entry
+	partUnits // of that of units: start, end, unit
+	partLinks // the unit that refers, the unit referred to; sorted by the latter
+	partBlind // positions of units
+	indexPartsN
+)
+
+// indexParts are what an index is made of.
+type indexParts struct {
+	names        [2][][]uint64 // pairs of workers: functions, others
+	cells        []cellStart
+	funcs, units []span
+	links        []uint64 // as crossRefs has them
+	blind        []uint32
 }
 
-// newIndexBytes makes room for that many hashes and units listed of them.
-func newIndexBytes(hashes, listed int, blind, refs []uint32) *indexBytes {
+// bytes puts an index into the form of files.
+func (x *indexParts) bytes(identity uint64) []byte {
+	var n [indexPartsN]int
+	for i, lists := range x.names { // once to count, once to write
+		n[3*i+1] = 1
+		merge(lists, func(_ uint32, cells []uint32) {
+			n[3*i]++
+			n[3*i+1]++
+			n[3*i+2] += len(cells)
+		})
+	}
+	n[partCells], n[partFuncs], n[partUnits] = 4*len(x.cells), 6*len(x.funcs), 6*len(x.units)
+	n[partLinks], n[partBlind] = 2*len(x.links), len(x.blind)
+	size := indexHead
+	for _, k := range n {
+		size += 4 * k
+	}
 	le := binary.LittleEndian
-	n := indexHead + 4*(hashes+hashes+1+listed)
-	b := make([]byte, n, n+4*(len(blind)+len(refs)))
+	b := make([]byte, size)
 	copy(b, indexMagic)
 	le.PutUint32(b[8:], indexVersion)
-	for i, n := range [...]int{hashes, listed, len(blind), len(refs)} {
-		le.PutUint32(b[24+4*i:], uint32(n))
+	le.PutUint64(b[16:], identity)
+	var part [indexPartsN][]byte
+	at := indexHead
+	for i, k := range n {
+		le.PutUint32(b[24+4*i:], uint32(k))
+		part[i] = b[at : at+4*k]
+		at += 4 * k
 	}
-	for _, v := range blind {
-		b = le.AppendUint32(b, v)
+	put := func(i int, v uint32) {
+		le.PutUint32(part[i], v)
+		part[i] = part[i][4:]
 	}
-	for _, v := range refs {
-		b = le.AppendUint32(b, v)
+	put64 := func(i int, list ...uint64) {
+		for _, v := range list {
+			put(i, uint32(v))
+			put(i, uint32(v>>32))
+		}
 	}
-	first := indexHead + 4*(hashes+hashes+1)
-	return &indexBytes{b, indexHead, indexHead + 4*hashes, first, first}
-}
-
-// add puts the next hash in, in ascending order, with its units.
-func (x *indexBytes) add(hash uint32, units []uint32) {
-	le := binary.LittleEndian
-	le.PutUint32(x.b[x.hash:], hash)
-	le.PutUint32(x.b[x.start:], uint32(x.listed-x.first)/4)
-	x.hash, x.start = x.hash+4, x.start+4
-	for _, u := range units {
-		le.PutUint32(x.b[x.listed:], u)
-		x.listed += 4
+	for i, lists := range x.names {
+		listed := 0
+		merge(lists, func(hash uint32, cells []uint32) {
+			put(3*i, hash)
+			put(3*i+1, uint32(listed))
+			for _, c := range cells {
+				put(3*i+2, c)
+			}
+			listed += len(cells)
+		})
+		put(3*i+1, uint32(listed))
 	}
-}
-
-// finish gives the bytes, when all is in.
-func (x *indexBytes) finish(identity uint64) []byte {
-	le := binary.LittleEndian
-	le.PutUint32(x.b[x.start:], uint32(x.listed-x.first)/4)
-	le.PutUint64(x.b[16:], identity)
-	le.PutUint32(x.b[12:], crc32.ChecksumIEEE(x.b[16:]))
-	return x.b
+	for _, c := range x.cells {
+		put64(partCells, c.at, c.parent)
+	}
+	for _, s := range x.funcs {
+		put64(partFuncs, s.Low, s.High, s.off)
+	}
+	for _, s := range x.units {
+		put64(partUnits, s.Low, s.High, s.off)
+	}
+	put64(partLinks, x.links...)
+	for _, v := range x.blind {
+		put(partBlind, v)
+	}
+	le.PutUint32(b[12:], crc32.ChecksumIEEE(b[16:]))
+	return b
 }
 
 // readIndex is the index that the bytes hold, which it aliases; nil when they
@@ -80,24 +127,21 @@ func readIndex(b []byte, identity uint64) *nameIndex {
 		le.Uint64(b[16:]) != identity || le.Uint32(b[12:]) != crc32.ChecksumIEEE(b[16:]) {
 		return nil
 	}
-	counts := [...]uint64{uint64(le.Uint32(b[24:])), 0, uint64(le.Uint32(b[28:])), uint64(le.Uint32(b[32:])), uint64(le.Uint32(b[36:]))}
-	counts[1] = counts[0] + 1
-	total := uint64(0)
-	for _, n := range counts {
-		total += n
-	}
-	if total*4 != uint64(len(b)-indexHead) {
-		return nil
-	}
-	var parts [len(counts)]numbers
 	rest := b[indexHead:]
-	for i, n := range counts {
-		parts[i], rest = rest[:4*n], rest[4*n:]
+	var part [indexPartsN]numbers
+	for i := range part {
+		n := 4 * uint64(le.Uint32(b[24+4*i:]))
+		if n > uint64(len(rest)) {
+			return nil
+		}
+		part[i], rest = numbers(rest[:n]), rest[n:]
 	}
-	x := &nameIndex{hashes: parts[0], starts: parts[1], list: parts[2]}
-	if !x.hashes.ascending() || !x.starts.ascending() {
+	if len(rest) != 0 {
 		return nil
 	}
-	x.blind, x.refs = parts[3].slice(0, parts[3].len()), parts[4].slice(0, parts[4].len())
-	return x
+	return &nameIndex{
+		names: [2]hashTable{{part[0], part[1], part[2]}, {part[3], part[4], part[5]}},
+		cells: part[partCells], funcs: part[partFuncs], units: part[partUnits],
+		links: part[partLinks], blind: part[partBlind].slice(0, part[partBlind].len()),
+	}
 }

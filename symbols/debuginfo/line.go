@@ -58,9 +58,83 @@ func (u *Unit) readLines(off uint64) *LineTable {
 	return t
 }
 
+// fewLines is for how many addresses of a unit rows are looked for by running
+// its line program, before it pays to keep all rows.
+const fewLines = 4
+
+// LineAt finds the row that an address belongs to, and its file's name, which is
+// "" where it isn't known. It is At of Lines, which isn't made for a few
+// questions.
+func (u *Unit) LineAt(pc uint64) (row Row, file string, ok bool) {
+	if u.skel != nil {
+		return u.skel.LineAt(pc)
+	}
+	t := u.root()
+	if !t.hasLine {
+		return Row{}, "", false
+	}
+	if _, have := u.data.tables.Load(t.line); have || u.linesAsked.Add(1) > fewLines {
+		lines := u.Lines()
+		row, ok = lines.At(pc)
+		if ok {
+			file = lines.File(row)
+		}
+		return row, file, ok
+	}
+	h, ok := u.lineHeaderAt(t.line)
+	if !ok {
+		return Row{}, "", false
+	}
+	m := lineMachine{h: &h, table: &LineTable{Files: h.files}, only: &lineSearch{pc: pc}}
+	m.run()
+	if m.only.tangled {
+		lines := u.Lines()
+		row, ok = lines.At(pc)
+		return row, lines.File(row), ok
+	}
+	return m.only.found, m.table.File(m.only.found), m.only.ok
+}
+
+// lineSearch finds the row of one address while a program runs.
+type lineSearch struct {
+	pc      uint64
+	found   Row // of the sequence that starts last
+	ok      bool
+	low     uint64 // where the sequence starts that found is of
+	tangled bool   // rows of a sequence aren't in order
+
+	// Of the sequence that is gone through:
+	n         int
+	first     uint64
+	last, hit Row
+	hitOK     bool
+}
+
+// row takes the next row of the sequence.
+func (s *lineSearch) row(r Row) {
+	if s.n++; s.n == 1 {
+		s.first, s.hitOK = r.Addr, false
+	} else {
+		s.tangled = s.tangled || r.Addr < s.last.Addr
+		if s.last.Addr <= s.pc && s.pc < r.Addr {
+			s.hit, s.hitOK = s.last, true
+		}
+	}
+	s.last = r
+}
+
+// end closes the sequence.
+func (s *lineSearch) end() {
+	if s.n > 1 && s.hitOK && !dead(s.first) && (!s.ok || s.first >= s.low) {
+		s.found, s.ok, s.low = s.hit, true, s.first
+	}
+	s.n = 0
+}
+
 // lineMachine runs a line program (DWARF 5, 6.2.5).
 type lineMachine struct {
 	h     *lineHeader
+	only  *lineSearch // instead of keeping rows
 	table *LineTable
 	row   Row
 	file  uint64
@@ -163,12 +237,20 @@ func (m *lineMachine) extended(r *buf) {
 func (m *lineMachine) emit() {
 	m.row.File = uint32(min(m.file, uint64(len(m.h.files))))
 	m.row.Line = uint32(max(0, min(m.line, 1<<31)))
-	m.table.Rows = append(m.table.Rows, m.row)
+	if m.only != nil {
+		m.only.row(m.row)
+	} else {
+		m.table.Rows = append(m.table.Rows, m.row)
+	}
 	m.row.Prologue = false
 }
 
 // end closes a sequence. Rows of code that the linker threw away are dropped.
 func (m *lineMachine) end() {
+	if m.only != nil {
+		m.only.end()
+		return
+	}
 	rows := m.table.Rows[m.start:]
 	if len(rows) < 2 || dead(rows[0].Addr) {
 		m.table.Rows = m.table.Rows[:m.start]

@@ -3,20 +3,34 @@ package debuginfo
 import (
 	"encoding/binary"
 	"hash/crc32"
-	"slices"
 	"sort"
 )
 
-// nameIndex tells which units may have an entry of a name. It is exact but for
-// hashes that are equal, so that a unit it names must still be searched. Most of
-// it lies as it is kept in files: a question looks at a few numbers of millions.
+// nameIndex tells where entries of a name may be, and which function has the
+// code at an address. Of names it is exact but for hashes that are equal, so that
+// a cell that it tells must still be searched. It lies as it is kept in files: a
+// question looks at a few numbers of millions.
 type nameIndex struct {
-	hashes numbers  // sorted, each once
-	starts numbers  // of each hash's units in list; one more than hashes
-	list   numbers  // of positions in Units; none at all means in too many
-	blind  []uint32 // units that could not be read: they may have any name
-	refs   []uint32 // units that may refer to entries of others
+	names [2]hashTable // of functions, of others
+	cells numbers
+	funcs numbers
+	units numbers
+	links numbers
+	blind []uint32 // units that could not be read: they may have any name
 }
+
+// hashTable finds cells by the hash of a name.
+type hashTable struct {
+	hashes numbers // sorted, each once
+	starts numbers // of each hash's cells in list; one more than hashes
+	list   numbers // none at all means in too many
+}
+
+// The kinds of names that are told apart.
+const (
+	ofFuncs = iota
+	ofOthers
+)
 
 // numbers are numbers of 32 bits, little-endian.
 type numbers []byte
@@ -25,18 +39,8 @@ func (n numbers) len() int { return len(n) / 4 }
 
 func (n numbers) at(i int) uint32 { return binary.LittleEndian.Uint32(n[4*i:]) }
 
-// ascending reports whether no number is less than the one before it.
-func (n numbers) ascending() bool {
-	before := uint32(0)
-	for ; len(n) >= 4; n = n[4:] {
-		v := binary.LittleEndian.Uint32(n)
-		if v < before {
-			return false
-		}
-		before = v
-	}
-	return true
-}
+// at64 is the i-th number of 64 bits.
+func (n numbers) at64(i int) uint64 { return binary.LittleEndian.Uint64(n[8*i:]) }
 
 // slice are the numbers from lo up to but without hi.
 func (n numbers) slice(lo, hi int) []uint32 {
@@ -47,9 +51,9 @@ func (n numbers) slice(lo, hi int) []uint32 {
 	return out
 }
 
-// maxListed is in how many units a name may be before it is in too many: the
+// maxListed is in how many cells a name may be before it is in too many: the
 // name of a type that all include is of no use as a key.
-const maxListed = 64
+const maxListed = 256
 
 // nameHash is FNV-1a, folded to 32 bits.
 func nameHash(b []byte) uint32 {
@@ -60,26 +64,77 @@ func nameHash(b []byte) uint32 {
 	return uint32(h>>32) ^ uint32(h)
 }
 
-// lookup gives the units that may have the name, in order; every is true when
-// that could be all of them.
-func (x *nameIndex) lookup(name string) (units []uint32, every bool) {
+// lookup gives the cells that may have the name, in order; every is true when
+// that could be all of them. Units that are blind are not told.
+func (t *hashTable) lookup(name string) (cells []uint32, every bool) {
 	h := nameHash([]byte(name))
-	n := x.hashes.len()
-	i := sort.Search(n, func(i int) bool { return x.hashes.at(i) >= h })
-	if i == n || x.hashes.at(i) != h {
-		return x.blind, false
+	n := t.hashes.len()
+	i := sort.Search(n, func(i int) bool { return t.hashes.at(i) >= h })
+	if i == n || t.hashes.at(i) != h {
+		return nil, false
 	}
-	lo, hi := int(x.starts.at(i)), int(x.starts.at(i+1))
-	if lo >= hi || hi > x.list.len() {
+	if i+1 >= t.starts.len() {
 		return nil, true
 	}
-	units = x.list.slice(lo, hi)
-	if len(x.blind) > 0 {
-		units = append(units, x.blind...)
-		slices.Sort(units)
-		units = slices.Compact(units)
+	lo, hi := int(t.starts.at(i)), int(t.starts.at(i+1))
+	if lo >= hi || hi > t.list.len() {
+		return nil, true
 	}
-	return units, false
+	return t.list.slice(lo, hi), false
+}
+
+// part is entries of a unit: those that start from from on and before to.
+type part struct {
+	u        *Unit
+	from, to uint64
+}
+
+// cell gives the parts of units that a cell has.
+func (d *Data) cell(x *nameIndex, out []part, c uint32) []part {
+	start := uint64(c) << cellBits
+	end := start + cellSize
+	if start >= uint64(len(d.sec.Info)) || 2*int(c)+1 >= len(x.cells)/8 {
+		return out
+	}
+	list := d.Units()
+	i := sort.Search(len(list), func(i int) bool { return list[i].end > start })
+	for ; i < len(list) && list[i].off < end; i++ {
+		u := list[i]
+		from := u.first
+		if u.off < start {
+			from = x.cells.at64(2 * int(c))
+		}
+		if from >= u.first && from >= start && from < min(u.end, end) {
+			out = append(out, part{u, from, min(u.end, end)})
+		}
+	}
+	return out
+}
+
+// spanAt finds spans that hold an address, those that start last first, and
+// asks use whether one will do. It looks at a bounded number of them.
+func spanAt(list numbers, pc uint64, use func(off uint64) bool) {
+	n := len(list) / 24
+	i := sort.Search(n, func(i int) bool { return list.at64(3*i) > pc }) - 1
+	for steps := 0; i >= 0 && steps < maxSpanSteps; i, steps = i-1, steps+1 {
+		if pc < list.at64(3*i+1) && use(list.at64(3*i+2)) {
+			return
+		}
+	}
+}
+
+// maxSpanSteps bounds how far back code is looked for that holds an address:
+// most are not within others.
+const maxSpanSteps = 4096
+
+// linked are the units that refer to entries of the unit at a position.
+func (x *nameIndex) linked(unit uint32) (out []uint32) {
+	n := len(x.links) / 8
+	i := sort.Search(n, func(i int) bool { return x.links.at64(i)>>32 >= uint64(unit) })
+	for ; i < n && x.links.at64(i)>>32 == uint64(unit); i++ {
+		out = append(out, uint32(x.links.at64(i)))
+	}
+	return out
 }
 
 // indexFrom is from how many bytes of .debug_info on an index is made: less is
@@ -89,20 +144,41 @@ const indexFrom = 24 << 20
 // index is the index of names, nil for a file that needs none. It is read from
 // the store, or made and left there.
 func (d *Data) index() *nameIndex {
+	if x := d.kept(); x != nil {
+		return x
+	}
 	return d.indexed.get(func() *nameIndex {
-		if len(d.sec.Info) < d.indexFrom || d.split {
+		if !d.indexes() {
 			return nil
-		}
-		if d.store != nil {
-			if x := readIndex(d.store.Load(), d.identity()); x != nil {
-				return x
-			}
 		}
 		b := d.makeIndex()
 		if d.store != nil && b != nil {
 			d.store.Save(b)
 		}
-		return readIndex(b, d.identity())
+		x := readIndex(b, d.identity())
+		d.made.Store(x)
+		return x
+	})
+}
+
+// ready is the index if there is one already: it isn't made.
+func (d *Data) ready() *nameIndex {
+	if x := d.made.Load(); x != nil {
+		return x
+	}
+	return d.kept()
+}
+
+// indexes reports whether the file is large enough to have an index.
+func (d *Data) indexes() bool { return len(d.sec.Info) >= d.indexFrom && !d.split }
+
+// kept is the index that was kept; nil where there is none so far.
+func (d *Data) kept() *nameIndex {
+	return d.loaded.get(func() *nameIndex {
+		if !d.indexes() || d.store == nil {
+			return nil
+		}
+		return readIndex(d.store.Load(), d.identity())
 	})
 }
 

@@ -12,8 +12,9 @@ import (
 
 // FindFunctions finds the entries of functions by name: DW_AT_name alone
 // (f), as C's; with namespaces and classes (ns::C::f), as C++'s and Rust's;
-// or the linkage name. Declarations are left out; the abstract entry of an
-// inlined function is in. Units that can't hold the name are not read.
+// or the linkage name. The abstract entry of an inlined function is in;
+// a declaration that nothing completes may be left out. Units that can't hold
+// the name are not read.
 func (d *Data) FindFunctions(name string) []Entry {
 	if name == "" {
 		return nil
@@ -28,85 +29,123 @@ func (d *Data) FindFunctions(name string) []Entry {
 	}
 	var out []Entry
 	var f, link once[nameFilter]
-	for u := range d.unitsWith(last, want, name) {
-		full := u.full()
-		if full.data != d {
+	for p := range d.partsWith(ofFuncs, last, want, name) {
+		full := p.u.full()
+		switch {
+		case full.data != d:
 			sub, sublink := full.data.newNameFilter(last), full.data.newNameFilter(name)
-			out = full.findFunctions(out, want, last, name, &sub, &sublink)
-			continue
+			if sub.in(full) || sublink.in(full) {
+				out = full.findFunctions(out, want, last, name, part{full, full.first, full.end})
+			}
+		case p.from == p.u.first && p.to == p.u.end:
+			ff := f.get(func() nameFilter { return d.newNameFilter(last) })
+			lf := link.get(func() nameFilter { return d.newNameFilter(name) })
+			if ff.in(full) || lf.in(full) {
+				out = full.findFunctions(out, want, last, name, p)
+			}
+		default:
+			out = full.findFunctions(out, want, last, name, p)
 		}
-		ff := f.get(func() nameFilter { return d.filter(last) })
-		lf := link.get(func() nameFilter { return d.filter(name) })
-		out = full.findFunctions(out, want, last, name, &ff, &lf)
 	}
 	return out
 }
 
-// unitsWith are the units that may have an entry with one of the names, in
-// order. Each is let go when it was looked at.
-func (d *Data) unitsWith(names ...string) iter.Seq[*Unit] {
-	return func(yield func(*Unit) bool) {
-		units := d.Units()
-		visit := func(u *Unit) bool {
-			more := yield(u)
+// partsWith are the parts of units that may have an entry with one of the
+// names, in order. Each is let go when it was looked at.
+func (d *Data) partsWith(table int, names ...string) iter.Seq[part] {
+	return func(yield func(part) bool) {
+		for _, p := range d.partsOf(table, names) {
+			more := yield(p)
 			if d.release != nil {
-				d.release(u.off, u.end)
+				d.release(p.from, p.to)
 			}
-			return more
-		}
-		x := d.index()
-		var some []uint32
-		for _, n := range names {
-			if x == nil {
-				break
-			}
-			list, every := x.lookup(n)
-			if every {
-				x = nil
-			}
-			some = append(some, list...)
-		}
-		if x == nil {
-			for _, u := range units {
-				if !visit(u) {
-					return
-				}
-			}
-			return
-		}
-		slices.Sort(some)
-		for _, i := range slices.Compact(some) {
-			if int(i) < len(units) && !visit(units[i]) {
+			if !more {
 				return
 			}
 		}
 	}
 }
 
-func (u *Unit) findFunctions(out []Entry, want, last, name string, f, link *nameFilter) []Entry {
-	named, linked := f.in(u), link.in(u)
-	if !named && !linked {
+func (d *Data) partsOf(table int, names []string) (out []part) {
+	units := d.Units()
+	whole := func(u *Unit) part { return part{u, u.first, u.end} }
+	x := d.index()
+	var cells []uint32
+	for _, n := range names {
+		if x == nil {
+			break
+		}
+		list, every := x.names[table].lookup(n)
+		if every {
+			x = nil
+		}
+		cells = append(cells, list...)
+	}
+	if x == nil {
+		for _, u := range units {
+			out = append(out, whole(u))
+		}
 		return out
 	}
+	slices.Sort(cells)
+	for _, c := range slices.Compact(cells) {
+		out = d.cell(x, out, c)
+	}
+	if len(x.blind) == 0 {
+		return out
+	}
+	blind := make(map[*Unit]bool, len(x.blind))
+	for _, i := range x.blind {
+		if int(i) < len(units) {
+			blind[units[i]] = true
+		}
+	}
+	out = slices.DeleteFunc(out, func(p part) bool { return blind[p.u] })
+	for u := range blind {
+		out = append(out, whole(u))
+	}
+	slices.SortFunc(out, func(a, b part) int { return cmp.Compare(a.from, b.from) })
+	return out
+}
+
+// unitsWith is partsWith for whole units.
+func (d *Data) unitsWith(table int, names ...string) iter.Seq[*Unit] {
+	return func(yield func(*Unit) bool) {
+		var last *Unit
+		for _, p := range d.partsOf(table, names) {
+			if p.u == last {
+				continue
+			}
+			last = p.u
+			more := yield(p.u)
+			if d.release != nil {
+				d.release(p.u.off, p.u.end)
+			}
+			if !more {
+				return
+			}
+		}
+	}
+}
+
+func (u *Unit) findFunctions(out []Entry, want, last, name string, in part) []Entry {
 	t := u.root()
 	var hits []uint64
-	u.names(u.planner(), func(s *spot) {
-		if s.tag != dwarf.TagSubprogram || s.link && !linked {
-			return
-		}
-		if s.link && u.says(t, s.v, name) || !s.link && (u.says(t, s.v, last) || want != last && u.says(t, s.v, want)) {
-			hits = append(hits, s.off)
-		}
-	})
-	for i, off := range hits {
-		if i > 0 && hits[i-1] == off {
+	for s := u.scan(u.planner(), in.from, in.to); s.next(); {
+		if s.plan.kind != kindFunc {
 			continue
 		}
+		is := func(v Val, text string) bool { return v.form != 0 && u.says(t, v, text) }
+		if n := s.val(slotName); is(n, last) || want != last && is(n, want) || want != name && is(n, name) || is(s.val(slotLink), name) {
+			hits = append(hits, s.off)
+		}
+	}
+	for _, off := range hits {
 		e, _, ok := u.entryAt(off)
 		if !ok {
 			continue
 		}
-		if last == want || e.Str(dwarf.AttrName) == want || linkageName(&e) == name || squeeze(e.QualifiedName()) == squeeze(want) {
+		if n := e.Str(dwarf.AttrName); n == want || n == name || last == want && n == last || linkageName(&e) == name || squeeze(e.QualifiedName()) == squeeze(want) {
 			out = append(out, e)
 		}
 	}
@@ -202,17 +241,6 @@ func (d *Data) newNameFilter(name string) nameFilter {
 	return f
 }
 
-// filter is a filter for units that unitsWith gives: it lets all pass where the
-// index chose them.
-func (d *Data) filter(name string) nameFilter {
-	if x := d.index(); x != nil {
-		if _, every := x.lookup(name); !every {
-			return nameFilter{indexed: true}
-		}
-	}
-	return d.newNameFilter(name)
-}
-
 func (f *nameFilter) inStrings(d *Data, str []byte) {
 	for at := 0; len(f.offsets) < maxPlaces; {
 		i := bytes.Index(str[at:], f.inline)
@@ -238,113 +266,4 @@ func (f *nameFilter) in(u *Unit) bool {
 		}
 	}
 	return false
-}
-
-// family tells which entries complete a function's entry, through any number of
-// abstract origins and specifications.
-type family struct {
-	fn    Entry
-	known map[uint64]bool // by offset in the unit's section
-}
-
-func (f *family) has(e *Entry) bool {
-	for range 6 {
-		if e.off == f.fn.off && e.unit.off == f.fn.unit.off && e.unit.data == f.fn.unit.data {
-			return true
-		}
-		r, ok := e.RefTo(dwarf.AttrAbstractOrigin)
-		if !ok {
-			if r, ok = e.RefTo(dwarf.AttrSpecification); !ok {
-				return false
-			}
-		}
-		o, ok := r.Entry()
-		if !ok {
-			return false
-		}
-		e = &o
-	}
-	return false
-}
-
-// origin is has for an offset of the unit, remembered.
-func (f *family) origin(u *Unit, off uint64) bool {
-	in, ok := f.known[off]
-	if !ok {
-		if e, _, ok := u.entryAt(off); ok {
-			in = f.has(&e)
-		}
-		f.known[off] = in
-	}
-	return in
-}
-
-// Instances are the places where a function, by its abstract entry or its
-// declaration, was inlined.
-func (d *Data) Instances(fn Entry) []Entry {
-	var out []Entry
-	for _, u := range d.relatives(fn) {
-		f := family{fn, map[uint64]bool{}}
-		for _, in := range u.contents().inlines {
-			if in.origin != 0 && !f.origin(u, in.origin) {
-				continue
-			}
-			if e, _, ok := u.entryAt(in.off); ok && (in.origin != 0 || f.has(&e)) {
-				out = append(out, e)
-			}
-		}
-	}
-	return out
-}
-
-// Bodies are the entries with code of a function by its abstract entry or its
-// declaration: itself, or clones that the compiler made of it (.isra, .part,
-// .constprop; the several constructors of C++).
-func (d *Data) Bodies(fn Entry) []Entry {
-	var out []Entry
-	for _, u := range d.relatives(fn) {
-		f := family{fn, map[uint64]bool{}}
-		for _, span := range u.contents().funcs {
-			e, _, ok := u.entryAt(span.off)
-			if !ok || !f.has(&e) {
-				continue
-			}
-			if low, ok := e.EntryPC(); ok && low == span.Low {
-				out = append(out, e)
-			}
-		}
-	}
-	return out
-}
-
-// relatives are the units that may refer to a function's entry: its own, and
-// those whose bytes hold its offset.
-func (d *Data) relatives(fn Entry) []*Unit {
-	var out []*Unit
-	units := d.Units()
-	if x := d.index(); x != nil && fn.unit.data == d {
-		units = nil
-		home, _ := slices.BinarySearchFunc(d.Units(), fn.unit.off, func(u *Unit, off uint64) int { return cmp.Compare(u.off, off) })
-		list := append(slices.Concat(x.refs, x.blind), uint32(home))
-		slices.Sort(list)
-		for _, i := range slices.Compact(list) {
-			if int(i) < d.info {
-				units = append(units, d.units[i])
-			}
-		}
-	}
-	for _, u := range units {
-		full := u.full()
-		if full.data == fn.unit.data && (full.off == fn.unit.off || full.refersOut(fn)) {
-			out = append(out, full)
-		}
-	}
-	return out
-}
-
-// refersOut reports whether a unit may refer to an entry of another: by its
-// offset in the section, which its bytes must then hold.
-func (u *Unit) refersOut(fn Entry) bool {
-	pat := binary.LittleEndian.AppendUint32(nil, uint32(fn.off))
-	return bytes.Contains(u.bytes()[u.first:], pat)
 }

@@ -2,18 +2,92 @@ package debuginfo
 
 import "debug/dwarf"
 
-// plan is what of an entry's form the search for names needs: how to step over
-// it, and where its names are.
+// slot is a value of an entry whose place a scan keeps.
+type slot uint8
+
+const (
+	slotName slot = iota
+	slotLink
+	slotOrigin // DW_AT_abstract_origin
+	slotSpec   // DW_AT_specification
+	slotLow
+	slotHigh
+	slotRanges
+	slots
+)
+
+// slotOf is the slot of an attribute, or slots for none.
+func slotOf(a dwarf.Attr) slot {
+	switch a {
+	case dwarf.AttrName:
+		return slotName
+	case dwarf.AttrLinkageName, attrMIPSLinkageName:
+		return slotLink
+	case dwarf.AttrAbstractOrigin:
+		return slotOrigin
+	case dwarf.AttrSpecification:
+		return slotSpec
+	case dwarf.AttrLowpc:
+		return slotLow
+	case dwarf.AttrHighpc:
+		return slotHigh
+	case dwarf.AttrRanges:
+		return slotRanges
+	}
+	return slots
+}
+
+// kind sorts entries by what is asked of them.
+type kind uint8
+
+const (
+	kindOther kind = iota
+	kindFunc
+	kindInlined
+	kindVariable
+	kindType
+)
+
+func kindOf(t dwarf.Tag) kind {
+	switch t {
+	case dwarf.TagSubprogram:
+		return kindFunc
+	case dwarf.TagInlinedSubroutine:
+		return kindInlined
+	case dwarf.TagVariable:
+		return kindVariable
+	case dwarf.TagStructType, dwarf.TagClassType, dwarf.TagUnionType,
+		dwarf.TagEnumerationType, dwarf.TagTypedef, dwarf.TagBaseType:
+		return kindType
+	}
+	return kindOther
+}
+
+// plan is what of an entry's form a scan needs: how to step over it, and where
+// its slots are.
 type plan struct {
-	known bool
-	named bool // an entry that can be asked for by name
-	tag   dwarf.Tag
-	size  int // of all values together; -1 where that differs
-	attrs []attrSpec
-	// Offsets of the name and the linkage name from the first value, where
-	// size is fixed; -1 is none.
-	name, link         int
-	nameForm, linkForm form
+	known    bool
+	children bool
+	kind     kind
+	tag      dwarf.Tag
+	// size is that of all values together; -1 where it differs, and steps tell
+	// how to go through them.
+	size  int
+	steps []step
+	// at is where slots are from the first value on, where size is fixed; -1 is
+	// none.
+	at   [slots]int32
+	form [slots]form
+	// width is the size of a number in bytes, where it is 4 or 8.
+	width [slots]uint8
+}
+
+// step skips bytes of values that are of no interest, then is at a value: that
+// of a slot, or one whose size differs, or at the end of them (form 0).
+type step struct {
+	skip int
+	form form
+	slot slot
 }
 
 // fixedSize is the size of a form's values in bytes; -1 where it differs.
@@ -50,31 +124,40 @@ func fixedSize(f form, m format) int {
 	return -1
 }
 
-// named reports the kinds of entries that are asked for by name.
-func named(t dwarf.Tag) bool {
-	switch t {
-	case dwarf.TagSubprogram, dwarf.TagVariable, dwarf.TagStructType, dwarf.TagClassType, dwarf.TagUnionType,
-		dwarf.TagEnumerationType, dwarf.TagTypedef, dwarf.TagBaseType:
-		return true
-	}
-	return false
-}
-
 func makePlan(a *abbrev, m format) plan {
-	p := plan{known: true, named: named(a.tag), tag: a.tag, attrs: a.attrs, name: -1, link: -1}
+	p := plan{known: true, children: a.children, kind: kindOf(a.tag), tag: a.tag}
+	for i := range p.at {
+		p.at[i] = -1
+	}
+	skip := 0 // since the last step
 	for _, s := range a.attrs {
-		switch s.attr {
-		case dwarf.AttrName:
-			p.name, p.nameForm = p.size, s.form
-		case dwarf.AttrLinkageName, attrMIPSLinkageName:
-			p.link, p.linkForm = p.size, s.form
+		n, in := fixedSize(s.form, m), slots
+		if p.kind != kindOther {
+			in = slotOf(s.attr)
 		}
-		n := fixedSize(s.form, m)
-		if n < 0 {
-			p.size = -1
-			return p
+		if in < slots {
+			p.at[in], p.form[in], p.width[in] = int32(p.size), s.form, 0
+			if (n == 4 || n == 8) && s.form != formImplicitConst {
+				p.width[in] = uint8(n)
+			}
 		}
-		p.size += n
+		if in < slots || n < 0 {
+			p.steps = append(p.steps, step{skip, s.form, in})
+			skip = 0
+		} else {
+			skip += n
+		}
+		if p.size += n; n < 0 {
+			p.size = -1 << 40 // it stays negative
+		}
+	}
+	if p.size >= 0 {
+		p.steps = nil
+		return p
+	}
+	p.size = -1
+	if skip > 0 {
+		p.steps = append(p.steps, step{skip: skip, slot: slots})
 	}
 	return p
 }
@@ -84,127 +167,63 @@ type planner struct {
 	table *abbrevTable
 	form  format
 	dense []plan
-	other map[uint64]plan
-	refs  bool // an entry may refer to one of another unit
+	other map[uint64]*plan
+	// Whether functions and inlined calls refer to others by offsets in the
+	// section, and in other ways than by offsets of 4 bytes.
+	distant, odd bool
 }
 
+// planner gives the unit's plans, which are kept.
 func (u *Unit) planner() *planner {
-	t := u.abbrevs.get(func() *abbrevTable { return u.data.abbrevsAt(u.abbrev) })
-	p := &planner{table: t, form: u.format(), dense: make([]plan, len(t.dense))}
-	all := func(a *abbrev) {
-		for _, s := range a.attrs {
-			switch s.form {
-			case formRefAddr, formIndirect:
-				p.refs = true
-			}
+	return u.plans.get(func() *planner {
+		return newPlanner(u.abbrevs.get(func() *abbrevTable { return u.data.abbrevsAt(u.abbrev) }), u.format())
+	})
+}
+
+func newPlanner(t *abbrevTable, m format) *planner {
+	p := &planner{}
+	p.reset(t, m)
+	return p
+}
+
+// reset makes the plans of another table in the same place.
+func (p *planner) reset(t *abbrevTable, m format) {
+	p.table, p.form, p.other, p.distant, p.odd = t, m, nil, false, false
+	p.dense = p.dense[:0]
+	for i := range t.dense {
+		p.dense = append(p.dense, makePlan(&t.dense[i], m))
+		p.references(&p.dense[i])
+	}
+	for code, a := range t.sparse {
+		if p.other == nil {
+			p.other = map[uint64]*plan{}
+		}
+		made := makePlan(a, m)
+		p.other[code] = &made
+		p.references(&made)
+	}
+}
+
+// references notes how entries of a plan refer to others.
+func (p *planner) references(l *plan) {
+	if l.kind != kindFunc && l.kind != kindInlined {
+		return
+	}
+	for _, i := range [...]slot{slotOrigin, slotSpec} {
+		switch l.form[i] {
+		case 0, formRef4:
+		case formRefAddr:
+			p.distant = true
+			p.odd = p.odd || p.form.dwarf64 || p.form.version == 2
+		default:
+			p.odd = true
 		}
 	}
-	for i := range t.dense {
-		p.dense[i] = makePlan(&t.dense[i], p.form)
-		all(&t.dense[i])
-	}
-	for _, a := range t.sparse {
-		all(a)
-	}
-	return p
 }
 
 func (p *planner) find(code uint64) *plan {
 	if code-1 < uint64(len(p.dense)) {
 		return &p.dense[code-1]
 	}
-	if have, ok := p.other[code]; ok {
-		return &have
-	}
-	a := p.table.find(code)
-	if a == nil {
-		return nil
-	}
-	made := makePlan(a, p.form)
-	if p.other == nil {
-		p.other = map[uint64]plan{}
-	}
-	p.other[code] = made
-	return &made
-}
-
-// spot is a name or linkage name in a unit.
-type spot struct {
-	off  uint64 // of the entry
-	tag  dwarf.Tag
-	link bool
-	v    Val
-}
-
-// names tells each name and linkage name in the unit, in the order of their
-// entries. ok is false where damage hides some.
-func (u *Unit) names(p *planner, tell func(s *spot)) (ok bool) {
-	var s spot
-	r := bufAt(u.bytes(), u.first)
-	for r.left() > 0 {
-		s.off = r.at
-		code := r.uleb()
-		if code == 0 {
-			continue // the end of an entry's children, or padding
-		}
-		a := p.find(code)
-		if a == nil || r.bad {
-			return false
-		}
-		if a.size < 0 {
-			u.variedNames(&r, a, p.form, &s, tell)
-			if r.bad {
-				return false
-			}
-			continue
-		}
-		at := r.at
-		r.skip(uint64(a.size))
-		if r.bad {
-			return false
-		}
-		if !a.named {
-			continue
-		}
-		s.tag = a.tag
-		for i, off := range [...]int{a.name, a.link} {
-			if off < 0 {
-				continue
-			}
-			f := a.nameForm
-			if s.link = i == 1; s.link {
-				f = a.linkForm
-			}
-			in := bufAt(r.b, at+uint64(off))
-			s.v.form = f
-			s.v.U, s.v.B = in.value(f, p.form, 0)
-			tell(&s)
-		}
-	}
-	return true
-}
-
-// variedNames is names for one entry whose size is not fixed.
-func (u *Unit) variedNames(r *buf, a *plan, m format, at *spot, tell func(*spot)) {
-	for _, s := range a.attrs {
-		f := s.form
-		if f == formIndirect {
-			if f = form(r.uleb()); f == formIndirect || f == formImplicitConst {
-				r.bad = true
-				return
-			}
-		}
-		v, b := r.value(f, m, s.implicit)
-		if r.bad {
-			return
-		}
-		switch s.attr {
-		case dwarf.AttrName, dwarf.AttrLinkageName, attrMIPSLinkageName:
-			if a.named {
-				at.tag, at.link = a.tag, s.attr != dwarf.AttrName
-				at.v = Val{form: f, U: v, B: b}
-				tell(at)
-			}
-		}
-	}
+	return p.other[code]
 }

@@ -309,6 +309,14 @@ func (d *Data) skeletonAt(pc uint64) *Unit {
 	if l := d.last.Load(); l != nil && l.Low <= pc && pc < l.High {
 		return l.unit // questions about one function come together
 	}
+	if x := d.ready(); x != nil {
+		var found *Unit
+		spanAt(x.units, pc, func(off uint64) bool {
+			found = d.unitFrom(off)
+			return found != nil
+		})
+		return found
+	}
 	if d.asked.Add(1) <= fewQuestions {
 		// The one that starts last, as in the table.
 		var found *Unit

@@ -7,67 +7,61 @@ import (
 	"sort"
 )
 
-// unitIndex is the functions of a unit, and the places where others were
-// inlined into them.
-type unitIndex struct {
-	funcs   []funcSpan // by address
-	inlines []inlined  // in order of the file
-}
-
+// funcSpan is code of a function by its entry; reach is the largest end of it
+// and all before.
 type funcSpan struct {
-	Range
+	span
 	reach uint64
-	off   uint64
 }
 
-// inlined is an inlined call: its entry, and the function that was inlined.
-type inlined struct {
-	off    uint64
-	origin uint64 // offset in the unit's section; 0 where it is of another unit
-}
-
-func (u *Unit) contents() *unitIndex {
-	return u.index.get(func() *unitIndex {
-		x := &unitIndex{}
+// functions are the unit's functions by address.
+func (u *Unit) functions() []funcSpan {
+	return u.funcs.get(func() []funcSpan {
+		var out []funcSpan
 		var room []Range
-		u.walk(func(e *Entry, depth int) bool {
-			switch e.tag {
-			case dwarf.TagSubprogram:
-				room = e.rangesInto(room[:0])
-				for _, r := range room {
-					x.funcs = append(x.funcs, funcSpan{Range: r, off: e.off})
-				}
-				return true
-			case dwarf.TagInlinedSubroutine:
-				in := inlined{off: e.off}
-				if r, ok := e.RefTo(dwarf.AttrAbstractOrigin); ok && r.unit == u {
-					in.origin = r.off
-				}
-				x.inlines = append(x.inlines, in)
-				return true
-			case dwarf.TagCompileUnit, dwarf.TagPartialUnit, dwarf.TagNamespace, dwarf.TagLexDwarfBlock,
-				dwarf.TagClassType, dwarf.TagStructType, dwarf.TagUnionType, dwarf.TagModule, dwarf.TagSkeletonUnit:
-				return true
+		for s := u.scan(u.planner(), u.first, u.end); s.next(); {
+			if s.plan.kind != kindFunc {
+				continue
 			}
-			return false
-		})
-		slices.SortStableFunc(x.funcs, func(a, b funcSpan) int { return cmp.Compare(a.Low, b.Low) })
+			_, _, low := s.has(slotLow)
+			if _, _, list := s.has(slotRanges); !low && !list {
+				continue
+			}
+			e, _, _ := u.entryAt(s.off)
+			room = e.rangesInto(room[:0])
+			for _, r := range room {
+				out = append(out, funcSpan{span: span{r, s.off}})
+			}
+		}
+		slices.SortStableFunc(out, func(a, b funcSpan) int { return cmp.Compare(a.Low, b.Low) })
 		reach := uint64(0)
-		for i := range x.funcs {
-			reach = max(reach, x.funcs[i].High)
-			x.funcs[i].reach = reach
+		for i := range out {
+			reach = max(reach, out[i].High)
+			out[i].reach = reach
 		}
 		if u.data.release != nil && !u.types {
 			u.data.release(u.off, u.end) // few of its entries will be read again
 		}
-		return x
+		return out
 	})
 }
 
 // FuncAt finds the entry of the function that has the code at an address; of
 // nested ones the innermost.
 func (u *Unit) FuncAt(pc uint64) (Entry, bool) {
-	list := u.contents().funcs
+	if x := u.data.ready(); x != nil && !u.types {
+		found := uint64(0)
+		spanAt(x.funcs, pc, func(off uint64) bool {
+			if in := off >= u.first && off < u.end; in {
+				found = off
+			}
+			return found != 0
+		})
+		if e, _, ok := u.entryAt(found); ok {
+			return e, true
+		}
+	}
+	list := u.functions()
 	i := sort.Search(len(list), func(i int) bool { return list[i].Low > pc }) - 1
 	for steps := 0; i >= 0 && list[i].reach > pc && steps < 4096; i, steps = i-1, steps+1 {
 		if pc < list[i].High {

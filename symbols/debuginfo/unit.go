@@ -3,6 +3,7 @@ package debuginfo
 import (
 	"debug/dwarf"
 	"path"
+	"sync/atomic"
 )
 
 // Types of units (DWARF 5, table 7.2).
@@ -39,11 +40,15 @@ type Unit struct {
 	id       uint64 // of a split unit, or the type's signature
 	typeOff  uint64 // of the type's entry in a type unit
 
-	abbrevs once[*abbrevTable]
-	top     once[*unitTop]
-	body    once[*Unit]
-	index   once[*unitIndex]
-	skel    *Unit // the skeleton of a split unit
+	abbrevs    once[*abbrevTable]
+	plans      once[*planner]
+	aims       once[map[uint64][]aim]
+	asked      atomic.Int32 // how often references to one entry were looked for
+	top        once[*unitTop]
+	body       once[*Unit]
+	funcs      once[[]funcSpan]
+	linesAsked atomic.Int32 // how many addresses' rows were looked for
+	skel       *Unit        // the skeleton of a split unit
 }
 
 // unitTop is what a unit's first entry says.

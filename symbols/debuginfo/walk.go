@@ -3,6 +3,7 @@ package debuginfo
 import (
 	"debug/dwarf"
 	"iter"
+	"slices"
 )
 
 // maxDepth bounds how deep entries nest; compilers stay below 64.
@@ -98,6 +99,11 @@ func (u *Unit) walk(visit func(e *Entry, depth int) (below bool)) {
 // path finds the entries from the unit's first down to the one at off, which
 // is last; nil when there is none.
 func (u *Unit) path(off uint64) []Entry {
+	if x := u.data.ready(); x != nil && !u.types {
+		if out := u.pathBy(x, off); out != nil {
+			return out
+		}
+	}
 	e, _, ok := u.entryAt(u.first)
 	if !ok {
 		return nil
@@ -128,4 +134,65 @@ func (u *Unit) path(off uint64) []Entry {
 		}
 	}
 	return nil
+}
+
+// pathBy is path from the entry upwards, by the index of cells; nil where that
+// can't tell.
+func (u *Unit) pathBy(x *nameIndex, off uint64) []Entry {
+	var out []Entry
+	budget := maxDepth
+	for off != u.first && len(out) < maxDepth {
+		e, _, ok := u.entryAt(off)
+		if !ok {
+			return nil
+		}
+		out = append(out, e)
+		parent, ok := u.parentBy(x, off, &budget)
+		if !ok || parent >= off || parent < u.first {
+			return nil
+		}
+		off = parent
+	}
+	e, _, ok := u.entryAt(u.first)
+	if !ok || off != u.first {
+		return nil
+	}
+	out = append(out, e)
+	slices.Reverse(out)
+	return out
+}
+
+// parentBy finds the entry around another. budget is how many cells are read.
+func (u *Unit) parentBy(x *nameIndex, off uint64, budget *int) (parent uint64, ok bool) {
+	from, ok := u.before(x, off)
+	if *budget--; !ok || from > off || *budget < 0 {
+		return 0, false
+	}
+	// The entries around the first one of the cell are not the scan's: it tells
+	// how many of them were left.
+	outer := uint64(0)
+	if from != u.first {
+		outer = x.cells.at64(2*int(off>>cellBits) + 1)
+		if c := int(off >> cellBits); x.cells.at64(2*c) != from { // it is in the cell before
+			outer = x.cells.at64(2*(c-1) + 1)
+		}
+	}
+	s := u.scan(u.planner(), from, off)
+	for s.next() {
+	}
+	if s.bad || s.at != off {
+		return 0, false
+	}
+	if p := s.parent(); p != 0 {
+		return p, true
+	}
+	for range s.closed {
+		if outer <= u.first || outer >= from {
+			return 0, false
+		}
+		if outer, ok = u.parentBy(x, outer, budget); !ok {
+			return 0, false
+		}
+	}
+	return outer, outer >= u.first
 }

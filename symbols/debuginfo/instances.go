@@ -1,0 +1,234 @@
+package debuginfo
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"slices"
+)
+
+// aim is an entry that refers to another as its origin or specification.
+type aim struct {
+	off  uint64
+	kind kind
+}
+
+// maxChain is through how many origins and specifications an entry may complete
+// a function's.
+const maxChain = 6
+
+// Instances are the places where a function, by its abstract entry or its
+// declaration, was inlined.
+func (d *Data) Instances(fn Entry) []Entry {
+	var out []Entry
+	for _, r := range d.completing(fn) {
+		if r.kind == kindInlined {
+			if e, _, ok := r.u.entryAt(r.off); ok {
+				out = append(out, e)
+			}
+		}
+	}
+	return out
+}
+
+// Bodies are the entries with code of a function by its abstract entry or its
+// declaration: itself, or clones that the compiler made of it (.isra, .part,
+// .constprop; the several constructors of C++).
+func (d *Data) Bodies(fn Entry) []Entry {
+	type body struct {
+		e  Entry
+		at uint64
+		u  int // of which unit, as they were found
+	}
+	var list []body
+	var last *Unit
+	units := 0
+	for _, r := range d.completing(fn) {
+		if r.u != last {
+			last = r.u
+			units++
+		}
+		if r.kind != kindFunc {
+			continue
+		}
+		if e, _, ok := r.u.entryAt(r.off); ok && len(e.Ranges()) > 0 {
+			if at, ok := e.EntryPC(); ok {
+				list = append(list, body{e, at, units})
+			}
+		}
+	}
+	slices.SortStableFunc(list, func(x, y body) int { return cmp.Or(cmp.Compare(x.u, y.u), cmp.Compare(x.at, y.at)) })
+	var out []Entry
+	for _, b := range list {
+		out = append(out, b.e)
+	}
+	return out
+}
+
+// completion is an entry that completes a function's, or is it.
+type completion struct {
+	u *Unit
+	aim
+}
+
+// completing are the functions and inlined calls that complete a function's
+// entry through any number of origins and specifications, and the entry itself,
+// in the order of the file.
+func (d *Data) completing(fn Entry) []completion {
+	if fn.unit == nil {
+		return nil
+	}
+	out := []completion{{fn.unit, aim{fn.off, kindOf(fn.tag)}}}
+	seen := map[Ref]bool{fn.Ref(): true}
+	for from, step := 0, 0; from < len(out) && step < maxChain; step++ {
+		to := len(out)
+		for _, of := range out[from:to] {
+			if of.kind != kindFunc {
+				continue // no entry completes an inlined call
+			}
+			for _, u := range d.relatives(of.u, of.off) {
+				for _, a := range u.aimsAt(of.u, of.off) {
+					if r := (Ref{u, a.off}); !seen[r] {
+						seen[r] = true
+						out = append(out, completion{u, a})
+					}
+				}
+			}
+		}
+		from = to
+	}
+	slices.SortFunc(out, func(x, y completion) int {
+		return cmp.Or(cmp.Compare(x.u.off, y.u.off), cmp.Compare(x.off, y.off))
+	})
+	return out
+}
+
+// relatives are the units that may refer to an entry of a unit: the unit, and
+// those whose bytes hold the offset.
+func (d *Data) relatives(home *Unit, off uint64) []*Unit {
+	if home.data != d && home.skel == nil {
+		return nil // of a file that dwz made
+	}
+	out := []*Unit{home}
+	if home.data != d {
+		return out // split units refer to no others
+	}
+	units := d.Units()
+	if x := d.index(); x != nil {
+		units = nil
+		at, _ := slices.BinarySearchFunc(d.Units(), home.off, func(u *Unit, off uint64) int { return cmp.Compare(u.off, off) })
+		for _, i := range append(x.linked(uint32(at)), x.blind...) {
+			if int(i) < d.info {
+				units = append(units, d.units[i])
+			}
+		}
+	}
+	pat := binary.LittleEndian.AppendUint32(nil, uint32(off))
+	for _, u := range units {
+		if u.off != home.off && u.full() == u && bytes.Contains(u.bytes()[u.first:], pat) {
+			out = append(out, u)
+		}
+	}
+	return out
+}
+
+// fewAims is for how many entries of a unit references are looked for one by
+// one, by their bytes, before it pays to go through the unit.
+const fewAims = 8
+
+// aimsAt are the functions and inlined calls of the unit that refer to an entry
+// of home as origin or specification.
+func (u *Unit) aimsAt(home *Unit, off uint64) []aim {
+	if x := u.data.ready(); x != nil && u.asked.Add(1) <= fewAims {
+		if out, ok := u.searchAims(x, home, off); ok {
+			return out
+		}
+	}
+	return u.aims.get(func() map[uint64][]aim {
+		all := map[uint64][]aim{}
+		for s := u.scan(u.planner(), u.first, u.end); s.next(); {
+			s.tellAims(func(off uint64) { all[off] = append(all[off], aim{s.off, s.plan.kind}) })
+		}
+		if u.data.release != nil && !u.types {
+			u.data.release(u.off, u.end) // few of its entries will be read again
+		}
+		return all
+	})[off]
+}
+
+// tellAims tells what the scan's entry refers to, if it is a function or an
+// inlined call.
+func (s *scan) tellAims(tell func(off uint64)) {
+	if s.plan.kind != kindFunc && s.plan.kind != kindInlined {
+		return
+	}
+	a, _, ok := s.origin(slotOrigin)
+	if ok {
+		tell(a)
+	}
+	if b, _, ok2 := s.origin(slotSpec); ok2 && (!ok || a != b) {
+		tell(b)
+	}
+}
+
+// searchAims looks for references by the bytes of the offset, and reads the
+// cells that have them. ok is false for a unit that writes references in
+// another form.
+func (u *Unit) searchAims(x *nameIndex, home *Unit, off uint64) (out []aim, ok bool) {
+	if u.types || u.planner().odd {
+		return nil, false
+	}
+	pats := make([][]byte, 0, 2)
+	if home.off == u.off {
+		pats = append(pats, binary.LittleEndian.AppendUint32(nil, uint32(off-u.off)))
+	}
+	if home.off != u.off || u.planner().distant {
+		pats = append(pats, binary.LittleEndian.AppendUint32(nil, uint32(off)))
+	}
+	if u.end >= 1<<32 {
+		return nil, false
+	}
+	b := u.bytes()
+	for _, pat := range pats {
+		for at := u.first; at < u.end; {
+			i := bytes.Index(b[at:], pat)
+			if i < 0 {
+				break
+			}
+			// The entry starts in this cell, or in the one before and reaches here.
+			end := min(((at+uint64(i))>>cellBits+1)<<cellBits, u.end)
+			from, known := u.before(x, at+uint64(i))
+			if !known {
+				return nil, false
+			}
+			for s := u.scan(u.planner(), from, end); s.next(); {
+				s.tellAims(func(to uint64) {
+					if to == off {
+						out = append(out, aim{s.off, s.plan.kind})
+					}
+				})
+			}
+			at = end
+		}
+	}
+	slices.SortFunc(out, func(x, y aim) int { return cmp.Compare(x.off, y.off) })
+	return slices.Compact(out), true
+}
+
+// before is an entry of the unit from which on a scan comes to the one that has
+// the byte at off; ok is false where the index has none.
+func (u *Unit) before(x *nameIndex, off uint64) (at uint64, ok bool) {
+	for c := int(off >> cellBits); ; c-- {
+		if uint64(c)<<cellBits <= u.first {
+			return u.first, true
+		}
+		if 2*c+1 >= len(x.cells)/8 {
+			return 0, false
+		}
+		if at = x.cells.at64(2 * c); at < u.first || at >= u.end {
+			return 0, false
+		} else if at <= off {
+			return at, true
+		}
+	}
+}

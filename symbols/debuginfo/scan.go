@@ -1,0 +1,236 @@
+package debuginfo
+
+import "encoding/binary"
+
+// scan goes through the entries of a unit in the order of the file, and stops at
+// those that are asked for: functions, inlined calls, variables and types. It
+// reads no more of an entry than it takes to step over it, and trusts no
+// DW_AT_sibling. It starts at any entry.
+type scan struct {
+	u    *Unit
+	p    *planner
+	b    []byte // up to where the unit ends
+	at   uint64 // of the next entry
+	stop uint64 // entries from here on are not gone to
+	bad  bool   // damage hides the rest
+
+	off  uint64 // of the entry
+	plan *plan
+	vals uint64       // its first value
+	pos  [slots]int64 // where the slots of an entry of unknown size are; -1 is none
+	form [slots]form
+
+	// The entries around the next one, the innermost last, as far as the scan has
+	// been in them; inFunc is how many of them there are down to the outermost
+	// function, 0 outside of functions.
+	around []uint64
+	inFunc int
+	closed int // how many entries were left that the scan hadn't entered
+
+	// cell is called at each first entry at or behind a multiple of cellSize; nil
+	// is nobody.
+	cell     func(at uint64)
+	nextCell uint64
+}
+
+// scanUnit starts a scan of a part of a unit, from an entry on.
+func (u *Unit) scan(p *planner, from, stop uint64) scan {
+	s := scan{u: u, p: p, b: u.bytes(), at: from, stop: min(stop, u.end), nextCell: ^uint64(0)}
+	if from > s.stop || from < u.first {
+		s.at, s.bad = s.stop, true
+	}
+	return s
+}
+
+// next goes to the next entry that is asked for.
+func (s *scan) next() bool {
+	b, at, stop := s.b, s.at, s.stop
+	for at < stop {
+		if at >= s.nextCell {
+			s.at = at
+			s.cell(at)
+		}
+		start := at
+		code := uint64(b[at])
+		at++
+		switch {
+		case code == 0: // the end of an entry's children, or padding
+			if n := len(s.around) - 1; n >= 0 {
+				s.around = s.around[:n]
+				if n < s.inFunc {
+					s.inFunc = 0
+				}
+			} else {
+				s.closed++
+			}
+			continue
+		case code >= 0x80:
+			r := bufAt(b, start)
+			code = r.uleb()
+			at = r.at
+		}
+		var p *plan
+		if code-1 < uint64(len(s.p.dense)) {
+			p = &s.p.dense[code-1]
+		} else if p = s.p.find(code); p == nil {
+			return s.fail()
+		}
+		vals := at
+		if p.size >= 0 {
+			at += uint64(p.size)
+		} else {
+			at = s.steps(p, at)
+		}
+		if at > uint64(len(b)) {
+			return s.fail()
+		}
+		in := s.inFunc
+		if p.children {
+			if len(s.around) == maxDepth {
+				return s.fail()
+			}
+			s.around = append(s.around, start)
+			if p.kind == kindFunc && in == 0 {
+				s.inFunc = len(s.around)
+			}
+		}
+		switch p.kind {
+		case kindOther:
+			continue
+		case kindVariable, kindType:
+			if in != 0 {
+				continue // of a function's own nobody asks
+			}
+		}
+		s.off, s.plan, s.vals, s.at = start, p, vals, at
+		return true
+	}
+	s.at = at
+	return false
+}
+
+func (s *scan) fail() bool {
+	s.at, s.bad = s.stop, true
+	return false
+}
+
+// steps goes through values of unknown size, and gives the place behind them:
+// past the end where there is damage.
+func (s *scan) steps(p *plan, at uint64) uint64 {
+	if p.kind != kindOther {
+		for i := range s.pos {
+			s.pos[i] = -1
+		}
+	}
+	b := s.b
+	for i := range p.steps {
+		st := &p.steps[i]
+		at += uint64(st.skip)
+		if at >= uint64(len(b)) && (st.form != 0 || at > uint64(len(b))) {
+			return uint64(len(b)) + 1
+		}
+		f := st.form
+		if f == formIndirect {
+			r := bufAt(b, at)
+			if f = form(r.uleb()); r.bad || f == formIndirect || f == formImplicitConst {
+				return uint64(len(b)) + 1
+			}
+			at = r.at
+		}
+		if st.slot < slots {
+			s.pos[st.slot], s.form[st.slot] = int64(at), f
+		}
+		switch f {
+		case 0:
+		case formExprloc, formBlock, formBlock1:
+			if n := uint64(b[at]); f == formBlock1 || n < 0x80 {
+				at += 1 + n
+				continue
+			}
+			fallthrough
+		default:
+			r := bufAt(b, at)
+			if r.value(f, s.p.form, 0); r.bad {
+				return uint64(len(b)) + 1
+			}
+			at = r.at
+		}
+	}
+	return at
+}
+
+// has reports whether the entry has a slot, and where and how it is written.
+func (s *scan) has(i slot) (at uint64, f form, ok bool) {
+	if s.plan.size < 0 {
+		return uint64(s.pos[i]), s.form[i], s.pos[i] >= 0
+	}
+	if s.plan.at[i] < 0 {
+		return 0, 0, false
+	}
+	return s.vals + uint64(s.plan.at[i]), s.plan.form[i], true
+}
+
+// val is the value of a slot; its form is 0 for none.
+func (s *scan) val(i slot) Val {
+	at, f, ok := s.has(i)
+	if !ok {
+		return Val{}
+	}
+	if f == formStrp && !s.p.form.dwarf64 {
+		return Val{form: f, U: uint64(binary.LittleEndian.Uint32(s.b[at:]))}
+	}
+	r := bufAt(s.b, at)
+	v := Val{form: f}
+	v.U, v.B = r.value(f, s.p.form, 0)
+	return v
+}
+
+// num is the value of a slot as a number, of DW_FORM_string where its bytes are;
+// form 0 is none. It is val for those who look at each entry.
+func (s *scan) num(i slot) (uint64, form) {
+	if p := s.plan; p.size >= 0 {
+		if p.at[i] < 0 {
+			return 0, 0
+		}
+		at := s.vals + uint64(p.at[i])
+		switch p.width[i] {
+		case 4:
+			return uint64(binary.LittleEndian.Uint32(s.b[at:])), p.form[i]
+		case 8:
+			return binary.LittleEndian.Uint64(s.b[at:]), p.form[i]
+		}
+	}
+	at, f, ok := s.has(i)
+	switch {
+	case !ok:
+		return 0, 0
+	case f == formString:
+		return at, f
+	}
+	r := bufAt(s.b, at)
+	v, _ := r.value(f, s.p.form, 0)
+	return v, f
+}
+
+// origin is the offset that a reference of the entry has in the section; other
+// is true for one of another unit. ok is false for those by signature and of
+// other files.
+func (s *scan) origin(i slot) (off uint64, other, ok bool) {
+	v, f := s.num(i)
+	switch f {
+	case formRef1, formRef2, formRef4, formRef8, formRefUdata:
+		return s.u.off + v, false, v < s.u.end-s.u.off
+	case formRefAddr:
+		return v, v < s.u.off || v >= s.u.end, true
+	}
+	return 0, false, false
+}
+
+// parent is the innermost entry around the next one, 0 where the scan hasn't
+// been in one.
+func (s *scan) parent() uint64 {
+	if n := len(s.around); n > 0 {
+		return s.around[n-1]
+	}
+	return 0
+}
