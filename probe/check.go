@@ -12,9 +12,10 @@ import (
 
 // Checked is what Check found out about a definition.
 type Checked struct {
-	// Sites are the places that would be probed, inlined instances behind the
-	// function's own. Those of a glob, and instances, that can't be probed are
-	// left out, as when it is armed.
+	// Sites are the places that would be probed. Those of a glob that can't be
+	// probed are left out, as when it is armed; so are the inlined instances of a
+	// function that has a body, whatever can be done there: looking for them
+	// takes reading debug information.
 	Sites []symbols.Site
 	// Module is the file that the places are in; nil where they are in several.
 	Module *symbols.Module
@@ -71,11 +72,6 @@ func check(space *symbols.Space, d *fetch.Def) (*Checked, error) {
 	}
 	if len(c.Sites) == 0 && refused != nil {
 		return nil, refused
-	}
-	for _, w := range inlined(space, d, places) {
-		if checkSite(space, d, w) == nil {
-			c.Sites = append(c.Sites, w)
-		}
 	}
 	return c, nil
 }
