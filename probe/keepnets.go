@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -42,6 +43,30 @@ type netWatch struct {
 	tickPause  time.Duration
 	caught     string // SigIgn and SigCgt when the actions were asked for last
 	toldFailed bool
+	laid       map[syscall.Signal]int // how often an action was laid under a net again
+}
+
+// tell logs that an action was laid under a net again: the first time, and then
+// whenever it has happened ten times as often. Breakpoints where a signal is
+// blocked have the kernel take the net away each time they are hit.
+func (w *netWatch) tell(tg *target, sig syscall.Signal) {
+	if w.laid == nil {
+		w.laid = map[syscall.Signal]int{}
+	}
+	w.laid[sig]++
+	switch n := w.laid[sig]; {
+	case n == 1:
+		tg.s.logf("process %d: the action of %s was laid under the net again", tg.proc.PID(), unix.SignalName(sig))
+	case powerOfTen(n):
+		tg.s.logf("process %d: the action of %s was laid under the net %d times by now", tg.proc.PID(), unix.SignalName(sig), n)
+	}
+}
+
+func powerOfTen(n int) bool {
+	for n > 1 && n%10 == 0 {
+		n /= 10
+	}
+	return n == 1
 }
 
 // watchNets looks at the targets' actions, and at what their detours can read by
@@ -115,7 +140,7 @@ func (tg *target) layNetsAgain(t *tracee.Thread) bool {
 		changed, err := a.catch(tg.s.run, t, sig)
 		if changed {
 			w.stopPause, w.tickPause = netsSoon, netsTick
-			tg.s.logf("process %d: the action of %s was laid under the net again", tg.proc.PID(), unix.SignalName(sig))
+			w.tell(tg, sig)
 		}
 		if err == nil && changed {
 			if _, ok := tg.actions[sig]; ok {
