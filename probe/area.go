@@ -16,10 +16,9 @@ import (
 )
 
 const (
-	// scratchArgs is where in the writable scratch memory arguments are put,
-	// behind the frame of an injected system call.
-	scratchArgs = tracee.ScratchFrame
-	scratchSize = scratchArgs + pageSize
+	// scratchSize is that of the memory that injected calls use: a page of code,
+	// and the frame behind it.
+	scratchSize = pageSize + tracee.ScratchFrame
 	// landings is how many calls at once may have a landing for a return
 	// address: those whose own return address can't carry a breakpoint.
 	landings = 1024
@@ -42,12 +41,11 @@ type area struct {
 	tableAt int64 // in the file
 	journal journal
 
-	scratchCode  symbols.Addr
-	scratchFrame symbols.Addr
+	scratch *piece // what injected calls run from; nil: none yet
 
 	nets *nets.Nets
 
-	pools []piece // return probes' instances, writable
+	pools []*piece // return probes' instances, writable
 
 	landing     symbols.Addr // the first
 	cells       int64        // offset in the file of the first landing's cell
@@ -64,19 +62,19 @@ func newArea(ctx context.Context, p *tracee.Process, ringSize int) (a *area, err
 			a = nil
 		}
 	}()
-	if err = a.mapScratch(ctx); err != nil {
-		return a, err
-	}
 	layout, err := ring.New(ring.Params{CPUs: possibleCPUs(), RingSize: ringSize})
 	if err != nil {
 		return a, err
 	}
-	if a.file, err = newMemfile(ctx, p, layout, a.scratchFrame+scratchArgs); err != nil {
+	if a.file, err = newMemfile(ctx, p, layout); err != nil {
 		return a, err
 	}
 	a.journal = journal{file: a.file}
-	a.code.added = a.journal.mapped
+	a.code.journal = &a.journal
 	a.journal.open(p.PID())
+	if err = a.mapScratch(ctx); err != nil {
+		return a, err
+	}
 	a.tableAt = layout.Net.Off
 	if a.table, err = detour.NewTable(fileAt{a.file, a.tableAt}, uint64(a.file.addr(a.tableAt)), int(layout.Net.Size)); err != nil {
 		return a, err
@@ -104,30 +102,25 @@ func (f fileAt) Put(off int, b []byte) {
 	copy(f.m.mem[at:], b)
 }
 
-// mapScratch maps the memory that injected system calls run from: one page of
-// code and some of frame.
-func (a *area) mapScratch(ctx context.Context) error {
-	const flags = unix.MAP_PRIVATE | unix.MAP_ANONYMOUS
-	at, err := a.proc.Syscall(ctx, nil, unix.SYS_MMAP, 0, scratchSize, unix.PROT_READ|unix.PROT_WRITE, flags, ^uintptr(0), 0)
-	if err != nil {
-		return fmt.Errorf("map scratch memory in the target: %w", err)
+// mapScratch maps the memory that injected system calls run from.
+func (a *area) mapScratch(ctx context.Context) (err error) {
+	if a.scratch, err = a.code.mapNear(ctx, a.file.base, scratchSize); err != nil {
+		return fmt.Errorf("scratch memory: %w", err)
 	}
-	a.scratchFrame = symbols.Addr(at)
-	at, err = a.proc.Syscall(ctx, nil, unix.SYS_MMAP, 0, pageSize, unix.PROT_READ|unix.PROT_EXEC, flags, ^uintptr(0), 0)
-	if err != nil {
-		return fmt.Errorf("map scratch code in the target: %w", err)
+	frame := a.scratch.start + pageSize
+	if err := a.code.writable(ctx, frame, tracee.ScratchFrame); err != nil {
+		return err
 	}
-	a.scratchCode = symbols.Addr(at)
-	if err := a.proc.WriteMemory(scratchMark(a.scratchFrame), a.scratchCode); err != nil {
-		return fmt.Errorf("write scratch code: %w", err)
+	if err := a.proc.SetScratch(a.scratch.start, frame); err != nil {
+		return err
 	}
-	return a.proc.SetScratch(a.scratchCode, a.scratchFrame)
+	return a.file.set64(a.file.layout.Header.Off+headerScratch, uint64(a.scratch.start))
 }
 
-// layNet writes the net and the landings into a piece of code that can reach
-// the memory file.
+// layNet writes the net, in a piece with its data, and the landings, in one that
+// can reach the memory file.
 func (a *area) layNet(ctx context.Context) error {
-	const size = pageSize + (landings*landingSize+pageSize-1)&^(pageSize-1)
+	const size = (landings*landingSize + pageSize - 1) &^ (pageSize - 1)
 	layout := a.file.layout
 	a.cells = layout.Instances.Off
 	p, err := a.code.add(ctx, a.file.addr(a.cells), size)
@@ -135,14 +128,26 @@ func (a *area) layNet(ctx context.Context) error {
 		return err
 	}
 	p.used = p.size
-	a.landing = p.start + pageSize
-	text, err := a.nets.Lay(ctx, p.start, nets.Links{
+	a.landing = p.start
+	if p, err = a.code.add(ctx, a.file.base, 2*nets.Size); err != nil {
+		return err
+	}
+	p.used = p.size
+	data := p.start + nets.Size
+	if err := a.code.writable(ctx, data, nets.Size); err != nil {
+		return err
+	}
+	text, err := a.nets.Lay(p.start, data, nets.Links{
 		Table: a.file.addr(a.tableAt), Steps: a.file.addr(layout.Header.Off + headerSteps),
 		Landings: a.landing, LandingsSize: landings * landingSize,
 	})
 	if err != nil {
 		return err
 	}
+	if err := a.proc.WriteMemory(text, p.start); err != nil {
+		return fmt.Errorf("write the net: %w", err)
+	}
+	text = text[:0]
 	for i := range landings {
 		at := a.landing + symbols.Addr(i*landingSize)
 		b := make([]byte, landingSize)
@@ -154,14 +159,12 @@ func (a *area) layNet(ctx context.Context) error {
 		a.landingFree = append(a.landingFree, landings-1-i)
 	}
 	a.landingOf = make([]*instance, landings)
-	if err := a.proc.WriteMemory(text, p.start); err != nil {
-		return fmt.Errorf("write the net: %w", err)
+	if err := a.proc.WriteMemory(text, a.landing); err != nil {
+		return fmt.Errorf("write the landings: %w", err)
 	}
 	h := layout.Header.Off
 	a.file.store64(h+headerNetData, uint64(a.nets.Data()))
 	a.file.store64(h+headerNet, uint64(a.nets.Code()))
-	a.file.store64(h+headerScratchCode, uint64(a.scratchCode))
-	a.file.store64(h+headerScratchFrame, uint64(a.scratchFrame))
 	return nil
 }
 
@@ -175,64 +178,34 @@ const (
 // close takes out of the process what the area holds. No site may be armed
 // and no thread in a piece. Where the program may still call a net, the nets
 // stay, two pages that lead to the program's own actions.
+//
+// The memory file goes last: until then it tells a kprobe that finds the file of
+// one killed in between what is left.
 func (a *area) close(ctx context.Context) error {
-	var errs []error
 	chained, err := a.nets.Remove(ctx)
-	if err != nil {
-		errs = append(errs, err)
-	}
-	// The file forgets memory before it goes: a kprobe that finds the file
-	// of one killed in between must not unmap what is the program's by then.
-	unmap := func(at symbols.Addr, size uint64, words ...int64) {
-		if at == 0 || size == 0 {
-			return
-		}
-		for _, w := range words {
-			errs = append(errs, a.forget(w))
-		}
-		if _, err := a.proc.Syscall(ctx, nil, unix.SYS_MUNMAP, uintptr(at), uintptr(size)); err != nil {
-			errs = append(errs, err)
-		}
+	errs := []error{err}
+	if a.file == nil {
+		return errors.Join(errs...)
 	}
 	keep := symbols.Addr(0)
 	if chained {
 		keep = a.nets.Code()
 		errs = append(errs, a.nets.Disconnect())
-		if p := a.code.holds(keep); p != nil {
-			unmap(p.start+pageSize, p.size-pageSize)
-		}
-	} else {
-		unmap(a.nets.Data(), pageSize, headerNet)
 	}
-	errs = append(errs, a.forget(ring.SitesOff), a.code.unmap(ctx, keep))
+	h := a.file.layout.Header.Off
+	errs = append(errs, a.file.set64(h+headerNet, 0), a.file.set64(h+headerPools, 0))
+	errs = append(errs, a.code.unmapAll(ctx, keep))
 	for _, p := range a.pools {
-		unmap(p.start, p.size, headerPools)
+		errs = append(errs, a.code.unmap(ctx, p))
 	}
 	a.pools = nil
-	if a.file != nil {
-		unmap(a.file.base, a.file.size)
-	}
 	a.proc.DropScratch()
-	// Scratch memory is known by what is in it.
-	unmap(a.scratchCode, pageSize)
-	unmap(a.scratchFrame, scratchSize)
+	errs = append(errs, a.file.set64(h+headerScratch, 0))
+	if a.scratch != nil {
+		errs = append(errs, a.code.unmap(ctx, a.scratch))
+	}
+	errs = append(errs, munmap(ctx, a.proc, a.file.base, a.file.size))
 	return errors.Join(errs...)
-}
-
-// forget clears a word of the memory file's header.
-func (a *area) forget(word int64) error {
-	if a.file == nil {
-		return nil
-	}
-	at := a.file.layout.Header.Off + word
-	if a.file.mem != nil {
-		a.file.store64(at, 0)
-		return nil
-	}
-	if err := a.proc.WriteMemory(make([]byte, 8), a.file.addr(at)); err != nil {
-		return fmt.Errorf("write the memory file: %w", err)
-	}
-	return nil
 }
 
 // takeLanding gives an instance a landing that goes on at its return address.

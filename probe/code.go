@@ -12,10 +12,10 @@ import (
 	"kprobe/symbols"
 )
 
-// piece is executable memory that was mapped into the target: copies of
-// instructions, the net, landings. It is private and anonymous, readable and
-// executable, never writable for the target; kprobe writes it as it writes
-// text.
+// piece is memory that was mapped into the target (mapping.go): copies of
+// instructions, detours, the net, landings, which are readable and executable and
+// never writable for the target, as kprobe writes them as it writes text; and
+// what the target writes to, return instances and scratch memory.
 type piece struct {
 	start symbols.Addr
 	size  uint64
@@ -57,7 +57,8 @@ const (
 type code struct {
 	proc   *tracee.Process
 	pieces []*piece
-	added  func(*piece) error // notes a new piece in the journal; may be nil
+	// journal is where pieces are noted.
+	journal *journal
 }
 
 // holds returns the piece that contains a, or nil.
@@ -119,8 +120,17 @@ func (c *code) giveBack(s symbols.Addr) {
 	}
 }
 
-// add maps a piece of size bytes within reach of a.
+// add maps a piece of size bytes within reach of a, for code.
 func (c *code) add(ctx context.Context, a symbols.Addr, size uint64) (*piece, error) {
+	p, err := c.mapNear(ctx, a, size)
+	if err == nil {
+		c.pieces = append(c.pieces, p)
+	}
+	return p, err
+}
+
+// mapNear maps a piece of size bytes within reach of a.
+func (c *code) mapNear(ctx context.Context, a symbols.Addr, size uint64) (*piece, error) {
 	tried := map[symbols.Addr]bool{}
 	taken := 0
 	for range pieceTries {
@@ -139,27 +149,14 @@ func (c *code) add(ctx context.Context, a symbols.Addr, size uint64) (*piece, er
 		if !ok {
 			break
 		}
-		got, err := c.proc.Syscall(ctx, nil, unix.SYS_MMAP, uintptr(at), uintptr(size), unix.PROT_READ|unix.PROT_EXEC,
-			unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED_NOREPLACE, ^uintptr(0), 0)
-		switch {
-		case errors.Is(err, unix.EEXIST):
+		p, err := c.mapAt(ctx, at, size)
+		if errors.Is(err, unix.EEXIST) {
 			tried[at] = true
 			taken++
 			continue
-		case err != nil:
-			return nil, fmt.Errorf("map executable memory in the target: %w", err)
-		case symbols.Addr(got) != at:
-			// A kernel before 4.17 takes the address as a hint.
-			if _, err := c.proc.Syscall(ctx, nil, unix.SYS_MUNMAP, got, uintptr(size)); err != nil {
-				return nil, err
-			}
-			tried[at] = true
-			continue
 		}
-		p := &piece{start: at, size: size}
-		c.pieces = append(c.pieces, p)
-		if c.added != nil {
-			return p, c.added(p)
+		if err != nil {
+			return nil, fmt.Errorf("map memory in the target: %w", err)
 		}
 		return p, nil
 	}
@@ -169,18 +166,15 @@ func (c *code) add(ctx context.Context, a symbols.Addr, size uint64) (*piece, er
 	return nil, fmt.Errorf("no free addresses within 2 GiB of %v", a)
 }
 
-// unmap gives all pieces back to the target but the one that starts at keep;
+// unmapAll gives the pieces back to the target but the one that starts at keep;
 // no thread may be in one.
-func (c *code) unmap(ctx context.Context, keep symbols.Addr) error {
-	var first error
+func (c *code) unmapAll(ctx context.Context, keep symbols.Addr) error {
+	var errs []error
 	for _, p := range c.pieces {
-		if p.start == keep {
-			continue
-		}
-		if _, err := c.proc.Syscall(ctx, nil, unix.SYS_MUNMAP, uintptr(p.start), uintptr(p.size)); err != nil && first == nil {
-			first = err
+		if p.start != keep {
+			errs = append(errs, c.unmap(ctx, p))
 		}
 	}
 	c.pieces = nil
-	return first
+	return errors.Join(errs...)
 }

@@ -26,12 +26,11 @@ type journal struct {
 
 // Words that the session keeps in the header's page behind ring's directory.
 const (
-	headerScratchCode  = 3072 // u64 address of the scratch code
-	headerScratchFrame = 3080 // u64 address of the scratch frame
-	headerNet          = 3088 // u64 address of the nets' code, 0: none was laid
-	headerPools        = 3096 // u64 address of the return instances laid last (poolsHead), 0: none
-	headerNetData      = 3104 // u64 address of the nets' data
-	headerSteps        = 3112 // u64 threads that the tracer lets execute one instruction
+	headerScratch = 3072 // u64 address of the scratch memory, a page of code first; 0: none is ready
+	headerNet     = 3088 // u64 address of the nets' code, 0: none was laid
+	headerPools   = 3096 // u64 address of the return instances laid last (poolsHead), 0: none
+	headerNetData = 3104 // u64 address of the nets' data
+	headerSteps   = 3112 // u64 threads that the tracer lets execute one instruction
 )
 
 // open writes the header. The magic goes last.
@@ -55,12 +54,12 @@ func (j *journal) counts() {
 	copy(j.file.mem[h+88:h+96], page[88:96])
 }
 
-// mapped notes a piece of executable memory.
-func (j *journal) mapped(p *piece) error {
+// coming notes a piece that is about to be mapped, in the states of mapping.go.
+func (j *journal) coming(p *piece) error {
 	if len(j.mapsFree) == 0 && j.maps >= int(j.file.layout.Maps.Size/ring.MapSize) {
-		return fmt.Errorf("more than %d pieces of code", j.maps)
+		return fmt.Errorf("more than %d pieces of memory", j.maps)
 	}
-	m := ring.Map{Addr: uint64(p.start), Size: p.size, Off: ring.NoFile, Used: p.size}
+	m := ring.Map{Addr: uint64(p.start), Size: p.size, Off: ring.NoFile}
 	p.entry = j.maps
 	if k := len(j.mapsFree); k > 0 {
 		p.entry = j.mapsFree[k-1]
@@ -73,10 +72,20 @@ func (j *journal) mapped(p *piece) error {
 	return nil
 }
 
-// unmapped forgets a piece of executable memory.
-func (j *journal) unmapped(p *piece) {
-	j.file.store64(j.file.layout.Map(p.entry), 0)
+// there notes that a piece is mapped.
+func (j *journal) there(p *piece) error {
+	return j.file.set64(j.file.layout.Map(p.entry)+ring.MapUsed, p.size)
+}
+
+// going notes that a piece is about to be unmapped.
+func (j *journal) going(p *piece) error {
+	return j.file.set64(j.file.layout.Map(p.entry)+ring.MapUsed, 0)
+}
+
+// gone forgets a piece.
+func (j *journal) gone(p *piece) error {
 	j.mapsFree = append(j.mapsFree, p.entry)
+	return j.file.set64(j.file.layout.Map(p.entry), 0)
 }
 
 // put stores an entry, its first word last.

@@ -171,6 +171,7 @@ func TestKilled(t *testing.T) {
 					t.Fatalf("not killed, it fails: %v\n%s", err, text)
 				}
 				span := time.Since(start) * 3 / 2
+				memory := anonymousSize(t, sub.pid())
 				found := 0
 				for i := range rounds / 4 {
 					kind := i % killKinds
@@ -187,6 +188,9 @@ func TestKilled(t *testing.T) {
 					}
 				}
 				t.Logf("%d of %d kills left something to take out", found, rounds/4)
+				if got := anonymousSize(t, sub.pid()); got != memory {
+					t.Errorf("%d bytes without a file are mapped, and were %d before the kills", got, memory)
+				}
 				if got := sub.work(); got != "done 0" {
 					t.Errorf("the program printed %q, want no round wrong", got)
 				}

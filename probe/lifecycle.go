@@ -109,7 +109,7 @@ func (tg *target) cleanChild(ctx context.Context, child *tracee.Process) {
 	kid := *tg.area
 	kid.proc = child
 	kid.code = &code{proc: child, pieces: tg.area.code.pieces}
-	if err := child.SetScratch(kid.scratchCode, kid.scratchFrame); err != nil {
+	if err := child.SetScratch(kid.scratch.start, kid.scratch.start+pageSize); err != nil {
 		tg.s.logf("child %d: %v", child.PID(), err)
 		return
 	}

@@ -21,22 +21,18 @@ import (
 //
 // Used on the tracer thread only; other processes read the file through /proc.
 type memfile struct {
+	proc   *tracee.Process
 	layout *ring.Layout
 	base   symbols.Addr // of the mapping in the target, sections up to Code
 	size   uint64       // of that mapping
-	mem    []byte       // our mapping of the same bytes
+	mem    []byte       // our mapping of the same bytes; nil of another kprobe's file
 }
 
-// newMemfile creates the file in the process and maps it on both sides. The
-// name is written to scratch, at least 16 writable bytes in the target. On an
+// newMemfile creates the file in the process and maps it on both sides. On an
 // error nothing stays mapped or open.
-func newMemfile(ctx context.Context, p *tracee.Process, layout *ring.Layout, scratch symbols.Addr) (m *memfile, err error) {
+func newMemfile(ctx context.Context, p *tracee.Process, layout *ring.Layout) (m *memfile, err error) {
 	size := uint64(layout.Code.Off)
-	name := append([]byte(ring.MemfdName), 0)
-	if err := p.WriteMemory(name, scratch); err != nil {
-		return nil, fmt.Errorf("write the memory file's name: %w", err)
-	}
-	fd, err := p.Syscall(ctx, nil, unix.SYS_MEMFD_CREATE, uintptr(scratch), unix.MFD_CLOEXEC)
+	fd, err := p.SyscallString(ctx, nil, unix.SYS_MEMFD_CREATE, ring.MemfdName, unix.MFD_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("create the memory file: %w", err)
 	}
@@ -63,7 +59,7 @@ func newMemfile(ctx context.Context, p *tracee.Process, layout *ring.Layout, scr
 		_ = unix.Munmap(mem)
 		return nil, fmt.Errorf("map the memory file in the target: %w", err)
 	}
-	return &memfile{layout: layout, base: symbols.Addr(at), size: size, mem: mem}, nil
+	return &memfile{proc: p, layout: layout, base: symbols.Addr(at), size: size, mem: mem}, nil
 }
 
 // addr is the address in the target of an offset in the file.
@@ -74,6 +70,18 @@ func (m *memfile) load64(off int64) uint64 { return atomic.LoadUint64(m.word(off
 
 // store64 stores a word in one piece; stores become visible in their order.
 func (m *memfile) store64(off int64, v uint64) { atomic.StoreUint64(m.word(off), v) }
+
+// set64 is store64, of a file that may be another kprobe's.
+func (m *memfile) set64(off int64, v uint64) error {
+	if m.mem != nil {
+		m.store64(off, v)
+		return nil
+	}
+	if err := m.proc.WriteMemory(put64(v), m.addr(off)); err != nil {
+		return fmt.Errorf("write the memory file: %w", err)
+	}
+	return nil
+}
 
 // add64 adds to a word that others may be changing.
 func (m *memfile) add64(off int64, n uint64) { atomic.AddUint64(m.word(off), n) }

@@ -18,8 +18,7 @@ func (o *optimizer) lay(ctx context.Context, space *plan.Space, list []*patch, r
 	var refused []plan.Range
 	for _, r := range space.Fresh() {
 		size := r.Hi - r.Lo
-		_, err := tg.proc.Syscall(ctx, nil, unix.SYS_MMAP, uintptr(r.Lo), uintptr(size), unix.PROT_READ|unix.PROT_EXEC,
-			unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED_NOREPLACE, ^uintptr(0), 0)
+		pc, err := tg.area.code.mapAt(ctx, symbols.Addr(r.Lo), size)
 		if errors.Is(err, unix.EEXIST) {
 			refused = append(refused, r)
 			continue
@@ -27,11 +26,8 @@ func (o *optimizer) lay(ctx context.Context, space *plan.Space, list []*patch, r
 		if err != nil {
 			return nil, fmt.Errorf("map memory for detours in the target: %w", err)
 		}
-		pc := &piece{start: symbols.Addr(r.Lo), size: size, used: size, detours: true}
+		pc.used, pc.detours = size, true
 		tg.area.code.pieces = append(tg.area.code.pieces, pc)
-		if err := tg.area.journal.mapped(pc); err != nil {
-			return nil, err
-		}
 	}
 	kept := list[:0]
 	for _, p := range list {

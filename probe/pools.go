@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
 	"kprobe/probe/detour"
 	"kprobe/symbols"
 )
@@ -52,11 +50,14 @@ func (tg *target) layPools(ctx context.Context, ps []*placed) error {
 		}
 	}
 	size = (size + pageSize - 1) &^ (pageSize - 1)
-	at, err := tg.proc.Syscall(ctx, nil, unix.SYS_MMAP, 0, uintptr(size), unix.PROT_READ|unix.PROT_WRITE,
-		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS, ^uintptr(0), 0)
-	if err != nil {
-		return fmt.Errorf("map memory for return instances in the target: %w", err)
+	piece, err := tg.area.code.mapNear(ctx, tg.area.file.base, size)
+	if err == nil {
+		err = tg.area.code.writable(ctx, piece.start, size)
 	}
+	if err != nil {
+		return fmt.Errorf("return instances: %w", err)
+	}
+	at := piece.start
 	head := tg.area.file.layout.Header.Off + headerPools
 	write := func(b []byte, at uint64) error {
 		if err := tg.proc.WriteMemory(b, symbols.Addr(at)); err != nil {
@@ -68,7 +69,7 @@ func (tg *target) layPools(ctx context.Context, ps []*placed) error {
 	if err := write(binary.LittleEndian.AppendUint64(first, size), uint64(at)); err != nil {
 		return err
 	}
-	tg.area.pools = append(tg.area.pools, piece{start: symbols.Addr(at), size: size})
+	tg.area.pools = append(tg.area.pools, piece)
 	stack := tg.mainStack()
 	for i, p := range ps {
 		// Calls of before a change are noted where they were; none are all zeroes.
@@ -125,7 +126,7 @@ func (tg *target) freePools(ctx context.Context) {
 			used = append(used, p.byExits.calls.Addr)
 		}
 	}
-	holds := func(m piece, at uint64) bool { return at >= uint64(m.start) && at < uint64(m.end()) }
+	holds := func(m *piece, at uint64) bool { return at >= uint64(m.start) && at < uint64(m.end()) }
 	pools := tg.area.pools
 	for i := 0; i < len(pools); i++ {
 		m := pools[i]
@@ -140,8 +141,7 @@ func (tg *target) freePools(ctx context.Context) {
 		pools = slices.Delete(pools, i, i+1)
 		tg.area.pools = pools
 		i--
-		// From here on nobody knows of it: the kernel refuses only what is no mapping.
-		if _, err := tg.proc.Syscall(ctx, nil, unix.SYS_MUNMAP, uintptr(m.start), uintptr(m.size)); err != nil {
+		if err := tg.area.code.unmap(ctx, m); err != nil {
 			tg.s.logf("return instances stay mapped: %v", err)
 		}
 	}

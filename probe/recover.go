@@ -165,7 +165,7 @@ type leftover struct {
 	cells  []byte // and of its landings' cells
 	sites  []ring.Site
 	pieces []*piece
-	pools  []piece // of return instances
+	pools  int // how many batches of return instances were read
 }
 
 // openLeft reads the memory file through the target's memory; nil where
@@ -188,8 +188,14 @@ func openLeft(p *tracee.Process, m *symbols.Mapping) (*leftover, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the mappings of an earlier kprobe: %w", err)
 	}
+	mapped, err := symbols.ReadMaps(p.PID())
+	if err != nil {
+		return nil, err
+	}
 	for _, c := range maps {
-		o.pieces = append(o.pieces, &piece{start: symbols.Addr(c.Addr), size: c.Size, used: c.Used})
+		if isPiece(c, mapped, p) {
+			o.pieces = append(o.pieces, &piece{start: symbols.Addr(c.Addr), size: c.Size, used: c.Used, entry: c.Entry})
+		}
 	}
 	o.head, o.cells = make([]byte, layout.Header.Size), make([]byte, min(landings*cellSize, layout.Instances.Size))
 	_, err = r.ReadAt(o.head, layout.Header.Off)
@@ -284,7 +290,7 @@ func (o *leftover) moveOut(t *tracee.Thread, bySlot map[symbols.Addr]ring.Site) 
 	if o.inPage(pc, headerNet) {
 		return fmt.Errorf("thread %d is in the net, on its way to a copy or a detour", t.TID())
 	}
-	if o.inPage(pc, headerScratchCode) {
+	if o.inPage(pc, headerScratch) {
 		return fmt.Errorf("thread %d is in a system call of an earlier kprobe", t.TID())
 	}
 	l, ok := bySlot[pc&^(slotSize-1)]
@@ -315,7 +321,7 @@ func (o *leftover) holds(pc symbols.Addr) bool {
 			return true
 		}
 	}
-	return o.inPage(pc, headerNet) || o.inPage(pc, headerScratchCode)
+	return o.inPage(pc, headerNet) || o.inPage(pc, headerScratch)
 }
 
 // inPage reports whether pc is in the page of which the header tells.
@@ -357,7 +363,7 @@ func (o *leftover) restoreReturns() error {
 			return fmt.Errorf("read return instances of an earlier kprobe: %w", err)
 		}
 		size := le64(head[8:])
-		if size < poolsHead || size > most || !pages.holds(at, size) || len(o.pools) > 1<<16 {
+		if size < poolsHead || size > most || !pages.holds(at, size) || o.pools > 1<<16 {
 			return errors.New("the return instances of an earlier kprobe are not where it says")
 		}
 		mem := make([]byte, size)
@@ -369,7 +375,7 @@ func (o *leftover) restoreReturns() error {
 				return fmt.Errorf("put a return address back: %w", err)
 			}
 		}
-		o.pools = append(o.pools, piece{start: at, size: size})
+		o.pools++
 		at = symbols.Addr(le64(head[:]))
 	}
 	return nil
@@ -381,20 +387,17 @@ func (o *leftover) unmap(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a := &area{proc: o.p, code: &code{proc: o.p, pieces: o.pieces}, pools: o.pools, nets: nets.New(o.p)}
-	a.file = &memfile{layout: o.layout, base: o.base, size: o.size}
-	a.scratchCode = symbols.Addr(le64(o.head[headerScratchCode:]))
-	a.scratchFrame = symbols.Addr(le64(o.head[headerScratchFrame:]))
-	if a.scratchCode == 0 {
-		// Killed before it had noted them.
-		a.scratchCode, a.scratchFrame = findScratch(o.p.PID())
-	}
-	if pages.holds(a.scratchCode, pageSize) && pages.holds(a.scratchFrame, scratchSize) {
-		if err := o.p.SetScratch(a.scratchCode, a.scratchFrame); err != nil {
+	a := &area{proc: o.p, nets: nets.New(o.p)}
+	a.file = &memfile{proc: o.p, layout: o.layout, base: o.base, size: o.size}
+	a.journal = journal{file: a.file}
+	a.code = &code{proc: o.p, pieces: o.pieces, journal: &a.journal}
+	scratch := symbols.Addr(le64(o.head[headerScratch:]))
+	if i := slices.IndexFunc(o.pieces, func(p *piece) bool { return p.start == scratch && p.size == scratchSize }); i >= 0 {
+		a.scratch = o.pieces[i]
+		a.code.pieces = slices.Delete(slices.Clone(o.pieces), i, i+1)
+		if err := o.p.SetScratch(scratch, scratch+pageSize); err != nil {
 			return err
 		}
-	} else {
-		a.scratchCode, a.scratchFrame = 0, 0
 	}
 	code, data := symbols.Addr(le64(o.head[headerNet:])), symbols.Addr(le64(o.head[headerNetData:]))
 	if code != 0 {

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
 	"kprobe/probe/detour"
 	"kprobe/probe/plan"
 	"kprobe/probe/tracee"
@@ -319,11 +317,10 @@ func (tg *target) giveBack(ctx context.Context, list []*retired) {
 		if p == nil || !p.detours {
 			continue
 		}
-		if _, err := tg.proc.Syscall(ctx, nil, unix.SYS_MUNMAP, uintptr(p.start), uintptr(p.size)); err != nil {
+		if err := tg.area.code.unmap(ctx, p); err != nil {
 			tg.s.logf("memory of detours stays mapped: %v", err)
 			continue
 		}
-		tg.area.journal.unmapped(p)
 		tg.area.code.pieces = remove(tg.area.code.pieces, p)
 	}
 	tg.freePools(ctx)

@@ -56,7 +56,7 @@ func TestReturnsGiveBack(t *testing.T) {
 		{"r:text text v=$retval n=$arg1", "r64:table table v=$retval"},
 	}
 	for round, order := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 0, 2}, {0, 2, 1}} {
-		var mapped []piece
+		var mapped []*piece
 		events := make([][]*Event, len(batches))
 		for i, b := range batches {
 			var err error

@@ -1,7 +1,6 @@
 package probe
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -18,18 +17,16 @@ import (
 
 // Strays
 //
-// What kprobe makes in a process before its memory file can say so, in this
-// order: injected code in padding, put back after each call; scratch memory,
-// data before code; the memory file's descriptor, closed once the file is
-// mapped. A kprobe killed in between leaves what harms nobody, and what no
-// journal knows. Each is known by what it is.
+// What kprobe makes in a process before its memory file can say so: injected
+// code in padding, put back after each call; the memory file's descriptor, closed
+// once the file is mapped. A kprobe killed in between leaves what harms nobody,
+// and what no journal knows. Each is known by what it is, the file by its name.
 
 // recoverStrays takes out what no memory file knows of.
 func recoverStrays(ctx context.Context, tr *tracee.Tracer, pid int) (found bool, err error) {
-	code, frame := findScratch(pid)
 	fds := memfileDescriptors(pid)
 	_, _, padded := tracee.Injected(pid)
-	if code == 0 && len(fds) == 0 && !padded {
+	if len(fds) == 0 && !padded {
 		return false, nil
 	}
 	p, err := tr.Attach(ctx, pid)
@@ -38,7 +35,7 @@ func recoverStrays(ctx context.Context, tr *tracee.Tracer, pid int) (found bool,
 	}
 	for range drainTries {
 		var left bool
-		if left, err = takeStrays(ctx, p, code, frame, fds); !left {
+		if left, err = takeStrays(ctx, p, fds); !left {
 			break
 		}
 		fds = nil
@@ -48,7 +45,7 @@ func recoverStrays(ctx context.Context, tr *tracee.Tracer, pid int) (found bool,
 }
 
 // takeStrays reports whether something is left because a thread is in it.
-func takeStrays(ctx context.Context, p *tracee.Process, code, frame symbols.Addr, fds []int) (left bool, err error) {
+func takeStrays(ctx context.Context, p *tracee.Process, fds []int) (left bool, err error) {
 	err = p.WithStopped(ctx, func(stopped []*tracee.Thread) error {
 		var errs []error
 		in := func(at symbols.Addr) bool {
@@ -71,13 +68,6 @@ func takeStrays(ctx context.Context, p *tracee.Process, code, frame symbols.Addr
 				errs = append(errs, fmt.Errorf("close the memory file's descriptor: %w", err))
 			}
 		}
-		switch {
-		case code == 0:
-		case in(code):
-			left = true
-		default:
-			errs = append(errs, munmap(ctx, p, code, pageSize), munmap(ctx, p, frame, scratchSize))
-		}
 		return errors.Join(errs...)
 	})
 	return left, ignoreLate(err)
@@ -92,54 +82,6 @@ func munmap(ctx context.Context, p *tracee.Process, at symbols.Addr, size uint64
 	}
 	return nil
 }
-
-// scratchMark is what the page of scratch code holds: the injected code, and
-// at scratchMarkAt the address of the data.
-const scratchMarkAt = 64
-
-func scratchMark(frame symbols.Addr) []byte {
-	b := make([]byte, scratchMarkAt+8)
-	copy(b, tracee.InjectedCode())
-	copy(b[scratchMarkAt:], put64(uint64(frame)))
-	return b
-}
-
-// findScratch finds the scratch memory of a kprobe that was killed; zeros if
-// there is none.
-func findScratch(pid int) (code, frame symbols.Addr) {
-	maps, err := symbols.ReadMaps(pid)
-	if err != nil {
-		return 0, 0
-	}
-	mem, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
-	if err != nil {
-		return 0, 0
-	}
-	defer mem.Close()
-	pages, err := anonymous(pid)
-	if err != nil {
-		return 0, 0
-	}
-	for _, m := range maps {
-		if m.Path != "" || !m.Exec || m.Write {
-			continue
-		}
-		// Neighbours of one kind show as one mapping.
-		for at := m.Start; at < m.End && at < m.Start+maxScratchScan; at += pageSize {
-			b := make([]byte, scratchMarkAt+8)
-			if _, err := mem.ReadAt(b, int64(at)); err != nil {
-				break
-			}
-			if frame := symbols.Addr(le64(b[scratchMarkAt:])); pages.holds(frame, scratchSize) && bytes.Equal(b, scratchMark(frame)) {
-				return at, frame
-			}
-		}
-	}
-	return 0, 0
-}
-
-// maxScratchScan bounds the search of a mapping of code made at run time.
-const maxScratchScan = 1 << 20
 
 // memfileDescriptors lists the descriptors of memory files that a process has
 // open.

@@ -14,8 +14,6 @@ import (
 	"maps"
 	"syscall"
 
-	"golang.org/x/sys/unix"
-
 	"kprobe/probe/detour"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
@@ -44,7 +42,6 @@ var ErrNone = errors.New("no net is left")
 type Process interface {
 	symbols.Memory
 	WriteMemory(b []byte, at symbols.Addr) error
-	Syscall(ctx context.Context, t *tracee.Thread, nr uintptr, args ...uintptr) (uintptr, error)
 	Sigaction(ctx context.Context, t *tracee.Thread, sig syscall.Signal) (tracee.Sigaction, error)
 	SwapSigaction(ctx context.Context, t *tracee.Thread, sig syscall.Signal, act tracee.Sigaction) (tracee.Sigaction, error)
 }
@@ -92,16 +89,11 @@ type Links struct {
 	LandingsSize uint64
 }
 
-// Lay maps the data's page, lets every net know what to look at, and returns the
-// page of code, which is to be written to the address code. The actions stay as
-// they are (Catch). On an error the data's page may stay mapped.
-func (n *Nets) Lay(ctx context.Context, code symbols.Addr, to Links) ([]byte, error) {
-	at, err := n.proc.Syscall(ctx, nil, unix.SYS_MMAP, 0, Size, unix.PROT_READ|unix.PROT_WRITE,
-		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS, ^uintptr(0), 0)
-	if err != nil {
-		return nil, fmt.Errorf("map the net's data: %w", err)
-	}
-	n.code, n.data = code, symbols.Addr(at)
+// Lay lets every net know what to look at, and returns the page of code, which
+// is to be written to the address code. data is a page that is writable, of
+// zeros. The actions stay as they are (Catch).
+func (n *Nets) Lay(code, data symbols.Addr, to Links) ([]byte, error) {
+	n.code, n.data = code, data
 	n.caught = map[syscall.Signal][]detour.Action{}
 	text := n.assemble()
 	return text, n.connect(to)

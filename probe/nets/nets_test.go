@@ -47,13 +47,6 @@ func (p *process) WriteMemory(b []byte, at symbols.Addr) error {
 	return err
 }
 
-func (p *process) Syscall(_ context.Context, _ *tracee.Thread, nr uintptr, _ ...uintptr) (uintptr, error) {
-	if nr != unix.SYS_MMAP {
-		return 0, syscall.ENOSYS
-	}
-	return uintptr(dataAt), nil
-}
-
 func (p *process) Sigaction(_ context.Context, _ *tracee.Thread, sig syscall.Signal) (tracee.Sigaction, error) {
 	return p.actions[sig], p.deny
 }
@@ -80,7 +73,7 @@ func laid(t *testing.T) (*process, *Nets) {
 	t.Helper()
 	p := &process{actions: map[syscall.Signal]tracee.Sigaction{}}
 	n := New(p)
-	code, err := n.Lay(t.Context(), codeAt, Links{Table: 0x30000, Steps: 0x30100, Landings: 0x40000, LandingsSize: 64})
+	code, err := n.Lay(codeAt, dataAt, Links{Table: 0x30000, Steps: 0x30100, Landings: 0x40000, LandingsSize: 64})
 	if err != nil || len(code) != Size || n.Code() != codeAt || n.Data() != dataAt {
 		t.Fatal(len(code), err)
 	}

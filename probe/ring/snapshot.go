@@ -116,7 +116,7 @@ func ReadMaps(r io.ReaderAt, h *Header, l *Layout) ([]Map, error) {
 		if err != nil {
 			return nil, fmt.Errorf("mapping %d: %w", i, err)
 		}
-		if m.Addr != 0 {
+		if m.Entry = i; m.Addr != 0 {
 			maps = append(maps, m)
 		}
 	}

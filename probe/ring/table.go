@@ -149,11 +149,14 @@ func DecodeSite(b []byte) (Site, error) {
 // Layout.Map(n).
 const MapSize = 32
 
+// MapUsed is where an entry's Used is.
+const MapUsed = 24
+
 // NoFile in Map.Off means anonymous memory.
 const NoFile = ^uint64(0)
 
-// Map is a piece of code in the target that stays mapped while it lives, so
-// that a later session finds it and fills it up.
+// Map is memory in the target that is mapped for a session, so that a later one
+// finds it.
 //
 //	+0   u64 Addr, 0 is a free slot; stored last
 //	+8   u64 Size
@@ -163,7 +166,9 @@ type Map struct {
 	Addr uint64 // in the target
 	Size uint64 // bytes
 	Off  uint64 // in this file, or NoFile
-	Used uint64 // bytes from the start that hold code
+	Used uint64 // bytes from the start that are in use; 0: it is being mapped or unmapped
+
+	Entry int // its number in the table, as ReadMaps finds it; not stored in it
 }
 
 // Encode gives the entry's bytes.
@@ -181,7 +186,7 @@ func DecodeMap(b []byte) (Map, error) {
 		return Map{}, fmt.Errorf("%w: mapping of %d bytes", ErrCorrupt, len(b))
 	}
 	le := binary.LittleEndian
-	m := Map{le.Uint64(b), le.Uint64(b[8:]), le.Uint64(b[16:]), le.Uint64(b[24:])}
+	m := Map{Addr: le.Uint64(b), Size: le.Uint64(b[8:]), Off: le.Uint64(b[16:]), Used: le.Uint64(b[MapUsed:])}
 	if m.Addr+m.Size < m.Addr || m.Used > m.Size {
 		return Map{}, fmt.Errorf("%w: mapping of %#x bytes at %#x", ErrCorrupt, m.Size, m.Addr)
 	}

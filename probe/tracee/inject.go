@@ -39,6 +39,21 @@ func (p *Process) Syscall(ctx context.Context, t *Thread, nr uintptr, args ...ui
 	return p.syscallWith(ctx, t, nr, func(room *room) []uintptr { return args })
 }
 
+// SyscallString is Syscall with a first argument that points to s, of at most 255
+// bytes and none of them 0, in memory that is the program's again after.
+func (p *Process) SyscallString(ctx context.Context, t *Thread, nr uintptr, s string, args ...uintptr) (uintptr, error) {
+	b := append([]byte(s), 0)
+	if len(b) > bufferSize {
+		return 0, fmt.Errorf("string of %d bytes: %w", len(s), syscall.EINVAL)
+	}
+	var werr error
+	v, err := p.syscallWith(ctx, t, nr, func(r *room) []uintptr {
+		werr = p.WriteMemory(b, symbols.Addr(r.buffer))
+		return append([]uintptr{uintptr(r.buffer)}, args...)
+	})
+	return v, errors.Join(err, werr)
+}
+
 // syscallWith is Syscall with arguments that may point to the room's buffer.
 func (p *Process) syscallWith(ctx context.Context, t *Thread, nr uintptr, args func(*room) []uintptr) (uintptr, error) {
 	var result uint64

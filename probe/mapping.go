@@ -1,0 +1,119 @@
+package probe
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/probe/ring"
+	"kprobe/symbols"
+)
+
+// How memory comes and goes in a target
+//
+// Whatever kprobe maps there is a piece: private, anonymous, at an address that
+// kprobe chooses. It goes through these states, each of which the memory file
+// tells, so that whoever comes after a kprobe that was killed in any of them
+// knows what is whose. M is the piece's entry in the file's table of mappings.
+//
+//	coming   M has the address, and 0 as used. The memory isn't mapped, or it
+//	         is, readable and executable, all zeros; a program that has mapped
+//	         something there first has no such memory.
+//	there    M says used. What is to be written to is made writable now.
+//	marked   as before, but the first bytes are leavingMark. Nobody uses it.
+//	going    M has 0 as used. The memory has the mark, or isn't mapped, or is
+//	         the program's by now, without the mark.
+//	gone     M is free.
+
+// leavingMark is what a piece begins with before it is unmapped.
+func leavingMark(at symbols.Addr) []byte {
+	return append([]byte("kprobe: unmapped"), put64(uint64(at))...)
+}
+
+// mapAt maps a piece of size bytes at an address that seems free. The error is
+// unix.EEXIST if it isn't; then nothing has changed.
+func (c *code) mapAt(ctx context.Context, at symbols.Addr, size uint64) (*piece, error) {
+	p := &piece{start: at, size: size}
+	if err := c.journal.coming(p); err != nil {
+		return nil, err
+	}
+	got, err := c.proc.Syscall(ctx, nil, unix.SYS_MMAP, uintptr(at), uintptr(size), unix.PROT_READ|unix.PROT_EXEC,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED_NOREPLACE, ^uintptr(0), 0)
+	if err == nil && symbols.Addr(got) != at {
+		// A kernel before 4.17 takes the address as a hint.
+		if _, err := c.proc.Syscall(ctx, nil, unix.SYS_MUNMAP, got, uintptr(size)); err != nil {
+			return nil, err
+		}
+		err = unix.EEXIST
+	}
+	if err != nil {
+		return nil, errors.Join(err, c.journal.gone(p))
+	}
+	return p, c.journal.there(p)
+}
+
+// writable lets the target write to a part of a piece, and no more execute it.
+func (c *code) writable(ctx context.Context, at symbols.Addr, size uint64) error {
+	_, err := c.proc.Syscall(ctx, nil, unix.SYS_MPROTECT, uintptr(at), uintptr(size), unix.PROT_READ|unix.PROT_WRITE)
+	if err != nil {
+		return fmt.Errorf("make memory of the target writable: %w", err)
+	}
+	return nil
+}
+
+// unmap gives a piece back to the target. No thread may be in it, or use it.
+func (c *code) unmap(ctx context.Context, p *piece) error {
+	if err := c.proc.WriteMemory(leavingMark(p.start), p.start); err != nil {
+		return fmt.Errorf("mark memory that is to be unmapped: %w", err)
+	}
+	if err := c.journal.going(p); err != nil {
+		return err
+	}
+	if _, err := c.proc.Syscall(ctx, nil, unix.SYS_MUNMAP, uintptr(p.start), uintptr(p.size)); err != nil {
+		return err
+	}
+	return c.journal.gone(p)
+}
+
+// isPiece reports whether what lies where a mapping of the journal says is
+// kprobe's.
+func isPiece(m ring.Map, maps []symbols.Mapping, mem symbols.Memory) bool {
+	start, end := symbols.Addr(m.Addr), symbols.Addr(m.Addr+m.Size)
+	private, code := anonymousIn(maps, start, end)
+	switch {
+	case !private:
+		return false
+	case m.Used != 0:
+		return true
+	}
+	mark := leavingMark(start)
+	b := make([]byte, pageSize)
+	if _, err := mem.ReadMemory(b, start); err == nil && bytes.HasPrefix(b, mark) {
+		return true
+	}
+	for at := start; code && at < end; at += pageSize {
+		if _, err := mem.ReadMemory(b, at); err != nil || !bytes.Equal(b, make([]byte, pageSize)) {
+			return false
+		}
+	}
+	return code
+}
+
+// anonymousIn reports whether a range is memory that no file backs, and whether
+// all of it is readable, executable and not writable.
+func anonymousIn(maps []symbols.Mapping, start, end symbols.Addr) (private, code bool) {
+	code = true
+	for _, m := range maps {
+		if m.End <= start || m.Start > start || m.Path != "" {
+			continue
+		}
+		code = code && m.Exec && !m.Write
+		if start = m.End; start >= end {
+			return true, code
+		}
+	}
+	return false, false
+}
