@@ -245,18 +245,18 @@ func TestEnable(t *testing.T) {
 }
 
 // TestHazardW5Changes has random sets of overlapping probes come, go, and be
-// switched off and on, while eight threads run over them and check every call.
+// switched off and on, while 16 threads run over them and check every call.
 // Probes that stay, at the same places and inside the same jumps, count every
 // call.
 func TestHazardW5Changes(t *testing.T) {
-	for _, o := range []Options{{CountOnly: true}, {}} {
-		t.Run(fmt.Sprint("count only ", o.CountOnly), func(t *testing.T) { changed(t, o, full(150, 20_000)) })
-	}
+	t.Run("jumps", func(t *testing.T) { changed(t, Options{CountOnly: true}, full(150, 100_000)) })
+	t.Run("breakpoints", func(t *testing.T) { changed(t, Options{CountOnly: true, NoOptimize: true}, full(100, 100_000)) })
+	t.Run("records", func(t *testing.T) { changed(t, Options{}, full(100, 20_000)) })
 }
 
 func changed(t *testing.T, o Options, rounds int) {
 	t.Helper()
-	sub := startStorm(t, "8")
+	sub := startStorm(t, "16")
 	stay := map[string]int{"s0": 0, "s1": 1, "s2": 2, "s3": 3, "s4": 4, "s5": 5, "s6": 6, "m0": 0, "m5": 5}
 	l, _ := engage(t, sub.pid(), o, "p:s0 f0", "p:s1 f1 a=$arg1 if a != 5", "p:s2 f2", "p:s3 f3", "p:s4 f4", "p:s5 f5", "p:s6 f6", "p:m0 f0+2", "p:m5 f5+1")
 	before := tacticsNow(l)
@@ -268,6 +268,7 @@ func changed(t *testing.T, o Options, rounds int) {
 	rng := rand.New(rand.NewPCG(7, 11))
 	ctx := t.Context()
 	var there []*Event
+	start, came := time.Now(), 0
 	for i := range rounds {
 		switch {
 		case len(there) < 4 || rng.IntN(3) == 0 && len(there) < 40:
@@ -280,6 +281,7 @@ func changed(t *testing.T, o Options, rounds int) {
 				t.Fatalf("round %d: %v", i, err)
 			}
 			there = append(there, events...)
+			came += len(events)
 		case rng.IntN(3) == 0:
 			if err := l.s.Enable(rng.IntN(2) == 0, there[rng.IntN(len(there))], there[rng.IntN(len(there))]); err != nil {
 				t.Fatalf("round %d: %v", i, err)
@@ -296,10 +298,16 @@ func changed(t *testing.T, o Options, rounds int) {
 	if err := l.s.Remove(ctx, there...); err != nil {
 		t.Fatal(err)
 	}
+	span := time.Since(start)
 	jumps := tacticsNow(l)
 	sub.stop()
 	l.finish(sub.pid())
 	sub.end()
+	calls := uint64(0)
+	for _, n := range sub.calls {
+		calls += n
+	}
+	t.Logf("%d changes in %v, %d probes came and went, %d calls", rounds, span, came, calls)
 	for name, f := range stay {
 		if st := l.stat(name); st.Hits != sub.calls[f] {
 			t.Errorf("%s: %d hits of %d calls", name, st.Hits, sub.calls[f])
