@@ -241,7 +241,7 @@ func (s *Session) Stats() []Stats {
 	out := make([]Stats, 0, len(s.events))
 	for _, e := range s.events {
 		st := e.stats()
-		if st.Places == 0 && s.alone.Load() {
+		if st.Places == 0 && !e.removed && s.alone.Load() {
 			st.Places = int(e.most.Load())
 		}
 		out = append(out, st)
