@@ -105,42 +105,59 @@ func nearest(name string, all []string, n int) []string {
 	if len(name) > maxNearLength || name == "" {
 		return nil
 	}
-	type near struct {
-		name     string
-		distance int
-	}
-	var rows distanceRows
-	var found []near
-	limit := max(1, len(name)/3)
+	near := newNearby(name)
 	for _, other := range all {
-		if d, ok := rows.distance(name, other, limit); ok {
-			found = append(found, near{other, d})
-		}
+		near.look(other)
 	}
-	slices.SortFunc(found, func(x, y near) int {
+	return near.best(n)
+}
+
+// nearby gathers the names that differ little from one: in a third of its letters
+// at most.
+type nearby struct {
+	name  string
+	limit int
+	rows  distanceRows
+	found []near
+}
+
+// near is a name and how many letters it differs in.
+type near struct {
+	name     string
+	distance int
+}
+
+func newNearby(name string) *nearby { return &nearby{name: name, limit: max(1, len(name)/3)} }
+
+// look takes a name if it is near enough, and reports it.
+func (n *nearby) look(other string) bool {
+	d, ok := n.rows.distance(n.name, other, n.limit)
+	if ok {
+		n.found = append(n.found, near{other, d})
+	}
+	return ok
+}
+
+// best gives the count names that differ least, by name where they differ alike.
+func (n *nearby) best(count int) []string {
+	slices.SortFunc(n.found, func(x, y near) int {
 		return cmp.Or(cmp.Compare(x.distance, y.distance), cmp.Compare(x.name, y.name))
 	})
 	var out []string
-	for _, f := range found[:min(n, len(found))] {
+	for _, f := range n.found[:min(count, len(n.found))] {
 		out = append(out, f.name)
 	}
 	return out
 }
 
 // nearNames gives up to n names of functions in the modules that differ least
-// from name. More than a third of the letters may not differ.
+// from name.
 func nearNames(name string, list []*Module, n int) []string {
-	type near struct {
-		name     string
-		distance int
-	}
-	limit := max(1, len(name)/3)
 	if n <= 0 || len(name) > maxNearLength || name == "" {
 		return nil
 	}
-	var found []near
+	near := newNearby(name)
 	seen := map[string]bool{}
-	var rows distanceRows
 	for _, m := range list {
 		f := m.File
 		for _, t := range f.tables().list {
@@ -150,24 +167,16 @@ func nearNames(name string, list []*Module, n int) []string {
 					continue
 				}
 				other, _, _ := strings.Cut(t.name(s), "@")
-				if d := len(other) - len(name); d > limit || -d > limit || seen[other] {
+				if d := len(other) - len(name); d > near.limit || -d > near.limit || seen[other] {
 					continue
 				}
-				if d, ok := rows.distance(name, other, limit); ok {
+				if near.look(other) {
 					seen[other] = true
-					found = append(found, near{other, d})
 				}
 			}
 		}
 	}
-	slices.SortFunc(found, func(x, y near) int {
-		return cmp.Or(cmp.Compare(x.distance, y.distance), cmp.Compare(x.name, y.name))
-	})
-	var out []string
-	for _, f := range found[:min(n, len(found))] {
-		out = append(out, f.name)
-	}
-	return out
+	return near.best(n)
 }
 
 // nearReadable is nearNames for names that are mangled in the file: without

@@ -8,6 +8,18 @@ import (
 	"time"
 )
 
+// Entries of range lists (DWARF 5, table 7.30).
+const (
+	rleEnd = iota
+	rleBaseAddressx
+	rleStartxEndx
+	rleStartxLength
+	rleOffsetPair
+	rleBaseAddress
+	rleStartEnd
+	rleStartLength
+)
+
 var le = binary.LittleEndian
 
 // handUnit writes a unit of a version with 8-byte addresses, whose header is 11

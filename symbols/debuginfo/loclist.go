@@ -86,68 +86,26 @@ func (u *Unit) locationList(v Val) []Location {
 	return out
 }
 
-// Entries of location lists (DWARF 5, table 7.10).
-const (
-	lleEnd = iota
-	lleBaseAddressx
-	lleStartxEndx
-	lleStartxLength
-	lleOffsetPair
-	lleDefault
-	lleBaseAddress
-	lleStartEnd
-	lleStartLength
-)
-
 func (u *Unit) loclist(sec []byte, off uint64) []Location {
-	t := u.root()
-	r := bufAt(sec, off)
-	base := t.low
-	index := func() uint64 {
-		a, ok := u.indexed(t, r.uleb())
-		if !ok {
-			r.bad = true
-		}
-		return a
-	}
+	l := u.listAt(sec, off)
 	var out, rest []Location
 	for len(out) < maxLocations {
-		var l Location
-		switch r.u8() {
-		case lleBaseAddressx:
-			base = index()
-			continue
-		case lleBaseAddress:
-			base = r.uint(u.addrSize)
-			continue
-		case lleStartxEndx:
-			l.Low, l.High = index(), index()
-		case lleStartxLength:
-			l.Low = index()
-			l.High = l.Low + r.uleb()
-		case lleOffsetPair:
-			l.Low, l.High = r.uleb(), r.uleb()
-			l.Low, l.High = l.Low+base, l.High+base
-		case lleDefault:
-			l.Expr = r.take(r.uleb())
-			if !r.bad {
-				rest = []Location{l}
-			}
-			continue
-		case lleStartEnd:
-			l.Low, l.High = r.uint(u.addrSize), r.uint(u.addrSize)
-		case lleStartLength:
-			l.Low = r.uint(u.addrSize)
-			l.High = l.Low + r.uleb()
-		default: // the end, or what nobody knows the length of
-			return append(out, rest...)
+		kind := l.u8()
+		r, more := l.addresses(kind)
+		if !more {
+			break
 		}
-		l.Expr = r.take(r.uleb())
-		if r.bad {
-			return append(out, rest...)
+		if kind == lleBaseAddress || kind == lleBaseAddressx {
+			continue
 		}
-		if l.High > l.Low {
-			out = append(out, l)
+		loc := Location{Range: r, Expr: l.take(l.uleb())}
+		switch {
+		case l.bad:
+			return append(out, rest...)
+		case kind == lleDefault:
+			rest = []Location{loc}
+		case r.High > r.Low:
+			out = append(out, loc)
 		}
 	}
 	return append(out, rest...)

@@ -108,62 +108,24 @@ func (u *Unit) listOffset(sec []byte, base, i uint64) (uint64, bool) {
 	return base + off, !r.bad
 }
 
-// Entries of range lists (DWARF 5, table 7.30).
-const (
-	rleEnd = iota
-	rleBaseAddressx
-	rleStartxEndx
-	rleStartxLength
-	rleOffsetPair
-	rleBaseAddress
-	rleStartEnd
-	rleStartLength
-)
-
+// rnglist reads a list of .debug_rnglists, whose entries have the numbers of
+// location lists' but for the default entry, which they lack (DWARF 5, table 7.30).
 func (u *Unit) rnglist(out []Range, off uint64) []Range {
-	t := u.root()
-	r := bufAt(u.data.sec.RngLists, off)
-	base := t.low
-	index := func() uint64 {
-		a, ok := u.indexed(t, r.uleb())
-		if !ok {
-			r.bad = true
-		}
-		return a
-	}
+	l := u.listAt(u.data.sec.RngLists, off)
 	for len(out) < maxRanges {
-		var lo, hi uint64
-		switch r.u8() {
-		case rleBaseAddressx:
-			base = index()
-			continue
-		case rleBaseAddress:
-			base = r.uint(u.addrSize)
-			continue
-		case rleStartxEndx:
-			lo, hi = index(), index()
-		case rleStartxLength:
-			lo = index()
-			hi = lo + r.uleb()
-		case rleOffsetPair:
-			lo, hi = r.uleb(), r.uleb()
-			if dead(base) && base != 0 {
-				lo, hi = 0, 0
-			}
-			lo, hi = lo+base, hi+base
-		case rleStartEnd:
-			lo, hi = r.uint(u.addrSize), r.uint(u.addrSize)
-		case rleStartLength:
-			lo = r.uint(u.addrSize)
-			hi = lo + r.uleb()
-		default:
+		kind := l.u8()
+		if kind >= lleDefault {
+			kind++
+		}
+		r, more := l.addresses(kind)
+		if !more || l.bad {
 			return out
 		}
-		if r.bad {
-			return out
+		if kind == lleOffsetPair && l.base != 0 && dead(l.base) {
+			continue
 		}
-		if hi > lo && !dead(lo) {
-			out = append(out, Range{lo, hi})
+		if r.High > r.Low && !dead(r.Low) {
+			out = append(out, r)
 		}
 	}
 	return out
