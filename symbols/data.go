@@ -19,17 +19,6 @@ func (s *Space) Data(module, symbol string) (Addr, uint64, error) {
 	return s.dataIn(list, Place{Module: module, Symbol: symbol})
 }
 
-// DataFrom is Data without a module, but looks into the module m first: the
-// one where the probe is. m may be nil.
-func (s *Space) DataFrom(m *Module, symbol string) (Addr, uint64, error) {
-	if m != nil {
-		if a, n, err := s.dataIn([]*Module{m}, Place{Symbol: symbol}); err == nil {
-			return a, n, nil
-		}
-	}
-	return s.Data("", symbol)
-}
-
 func (s *Space) dataIn(list []*Module, p Place) (Addr, uint64, error) {
 	for _, wantData := range [...]bool{true, false} {
 		for _, m := range list {

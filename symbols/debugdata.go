@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"sync"
 	"syscall"
 
 	"kprobe/symbols/debuginfo"
@@ -16,7 +17,6 @@ import (
 // debugState is a file's debug information, or why there is none.
 type debugState struct {
 	data *debuginfo.Data
-	from string // the file that holds it
 	err  error
 	alt  string // build-id of a file that it needs too and that isn't there
 }
@@ -36,20 +36,11 @@ func (f *File) ReadDebug(read func(*debuginfo.Data) error) (err error) {
 	return read(s.data)
 }
 
-// DebugFile is the path of the file that holds the debug information, or "".
-func (f *File) DebugFile() string {
-	var from string
-	if f.ReadDebug(func(*debuginfo.Data) error { from = f.debugData().from; return nil }) != nil {
-		return ""
-	}
-	return from
-}
-
 func (f *File) debugData() *debugState {
 	f.debug.get(func() (out debugState) {
 		out.err = fmt.Errorf("%s: %w", f.Name, ErrNoDebugInfo)
 		defer rescue(f.Path, &out.err)
-		im, from := f.im, f.Path
+		im := f.im
 		if !im.hasDebug() {
 			separate, r := f.openDebugImage()
 			if separate == nil {
@@ -59,8 +50,9 @@ func (f *File) debugData() *debugState {
 			if !separate.hasDebug() {
 				return out
 			}
-			im, from = separate, separate.path
+			im = separate
 		}
+		im.cache = f.found.cacheDir()
 		sec, err := im.debugSections("")
 		if err != nil {
 			out.err = err
@@ -71,7 +63,7 @@ func (f *File) debugData() *debugState {
 			Alt: alt, Open: f.splitOpener(), Store: f.indexStore(im),
 			Release: im.releaser(".debug_info"), ReleaseStr: im.releaser(".debug_str"), IndexFrom: f.found.indexFrom,
 		}), missing
-		out.from, out.err = from, nil
+		out.err = nil
 		return out
 	})
 	return &f.debug.value
@@ -95,15 +87,31 @@ func (im *image) debugSections(suffix string) (debuginfo.Sections, error) {
 	if err != nil {
 		return out, err
 	}
+	var wait sync.WaitGroup
+	var mu sync.Mutex // of err
 	for name, to := range map[string]*[]byte{
 		"info": &out.Info, "types": &out.Types, "abbrev": &out.Abbrev, "aranges": &out.Aranges,
 		"str": &out.Str, "line_str": &out.LineStr, "str_offsets": &out.StrOffsets, "addr": &out.Addr,
 		"line": &out.Line, "ranges": &out.Ranges, "rnglists": &out.RngLists, "loc": &out.Loc,
 		"loclists": &out.LocLists, "frame": &out.Frame,
 	} {
-		if *to, err = im.debugSection(all, name+suffix); err != nil {
-			return out, err
-		}
+		wait.Go(func() { // each may have to be unpacked
+			var broke error
+			func() {
+				defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+				defer rescue(im.path, &broke)
+				*to, broke = im.debugSection(all, name+suffix)
+			}()
+			if broke != nil {
+				mu.Lock()
+				err = broke
+				mu.Unlock()
+			}
+		})
+	}
+	wait.Wait()
+	if err != nil {
+		return out, err
 	}
 	if out.CUIndex, err = im.debugSection(all, "cu_index"); err != nil {
 		return out, err

@@ -108,7 +108,7 @@ func TestSymbolsAgreeWithReadelf(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := f.SymbolsError(); err != nil {
+			if err := f.tables().err; err != nil {
 				t.Error(err)
 			}
 			list := readelfSymbols(t, path, "--syms")
@@ -215,9 +215,9 @@ func TestFramesAgreeWithReadelf(t *testing.T) {
 				if !want[r] {
 					t.Errorf("range %v-%v is not in readelf's list", r.start, r.end)
 				}
-				start, end, ok := f.FDEAt(r.start + (r.end-r.start)/2)
-				if !ok || start > r.start+(r.end-r.start)/2 || end <= start {
-					t.Errorf("FDEAt the middle of %v-%v is %v-%v %v", r.start, r.end, start, end, ok)
+				at, ok := fdeAt(got, r.start+(r.end-r.start)/2)
+				if !ok || at.start > r.start+(r.end-r.start)/2 || at.end <= at.start {
+					t.Errorf("the range around the middle of %v-%v is %v-%v %v", r.start, r.end, at.start, at.end, ok)
 				}
 			}
 			if len(got) != len(want) || len(got) == 0 {

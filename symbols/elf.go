@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"sync"
 )
 
 // Bounds on what a file may make us read. A hostile file names any size; what
@@ -23,7 +24,8 @@ const (
 	sizeofRela   = 24
 )
 
-// image is the skeleton of an ELF file: its headers. It is immutable; reading
+// image is the skeleton of an ELF file: its headers. It is immutable but for
+// what mu guards; reading
 // from it is safe for concurrent use as far as r is.
 type image struct {
 	path     string
@@ -34,7 +36,9 @@ type image struct {
 	segments []segment
 	sections []section
 	whole    []byte // the mapped file, once mapped was asked for
-	unpacked []unpacked
+	mu       sync.Mutex
+	unpacked []unpacked // under mu
+	cache    string     // the folder where unpacked sections are kept; "" is none
 }
 
 // segment is a program header.

@@ -229,13 +229,6 @@ func (f *File) IsGo() bool {
 	return false
 }
 
-// FDEAt gives the range of code that unwinding information describes as one
-// piece around the address: mostly a function.
-func (f *File) FDEAt(v Vaddr) (start, end Vaddr, ok bool) {
-	r, ok := fdeAt(f.fdes(), v)
-	return r.start, r.end, ok
-}
-
 func (f *File) fdes() []fde {
 	return f.ranges.get(func() (out []fde) {
 		var err error

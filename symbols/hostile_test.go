@@ -30,7 +30,7 @@ func exercise(t testing.TB, f *File) {
 	}
 	for _, v := range []Vaddr{0, 1, 0x1000, 0x401000, ^Vaddr(0), ^Vaddr(0) - 15, f.im.entry} {
 		f.FuncAt(v)
-		f.FDEAt(v)
+		fdeAt(f.fdes(), v)
 		f.Section(v)
 		f.Executable(v)
 		f.Text(v, 1<<40)
@@ -143,8 +143,8 @@ func TestDamagedTables(t *testing.T) {
 				f.im.sections[i].size = 1 << 62
 			}
 		}
-		if err := f.SymbolsError(); !errors.Is(err, ErrBadELF) {
-			t.Errorf("SymbolsError: %v, want ErrBadELF", err)
+		if err := f.tables().err; !errors.Is(err, ErrBadELF) {
+			t.Errorf("the damage is told as %v, want ErrBadELF", err)
 		}
 		exercise(t, f)
 	})

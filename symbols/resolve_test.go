@@ -209,7 +209,7 @@ func TestData(t *testing.T) {
 	s, p := liveSpace(t, "-O1", "-DDYNAMIC", "-no-pie")
 	main := s.Modules()[0]
 	for name, want := range map[string]Addr{"sym_counter": p.told["data:sym_counter"], "sym_hidden": p.told["data:sym_hidden"]} {
-		if a, n, err := s.DataFrom(main, name); err != nil || a != want || n != 4 {
+		if a, n, err := s.Data(main.Name, name); err != nil || a != want || n != 4 {
 			t.Errorf("%s is %v, %d bytes, %v, want %v", name, a, n, err, want)
 		}
 	}

@@ -23,10 +23,6 @@ func (f *File) tables() *symbolTables {
 	return &f.symbols.value
 }
 
-// SymbolsError tells what is damaged in the symbol tables; the symbols that
-// could be read are there all the same. nil is undamaged.
-func (f *File) SymbolsError() error { return f.tables().err }
-
 func (f *File) readTables(out *symbolTables) {
 	note := func(err error) {
 		if out.err == nil {

@@ -13,36 +13,67 @@ import (
 // stay in memory.
 const (
 	maxUnpacked = 2 << 30
-	toFileFrom  = 32 << 20
+	toFileFrom  = 8 << 20
 )
 
-// unpack reads a compressed section.
+// unpack reads a compressed section. A large one goes to a file: to one that is
+// kept, so that it isn't unpacked again, else, the disk being full perhaps, to one
+// without a name; and where no file can be had to memory.
 func (im *image) unpack(name string) ([]byte, error) {
+	damaged := func(err error) error { return im.bad("section "+name, "could not be unpacked: "+err.Error()) }
 	f, err := elf.NewFile(im.r)
 	if err != nil {
-		return nil, im.bad("section "+name, "could not be unpacked: "+err.Error())
+		return nil, damaged(err)
 	}
 	s := f.Section(name)
 	if s == nil || s.Size > maxUnpacked {
 		return nil, im.bad("section "+name, "is larger than what is read of a file")
 	}
-	// What a damaged header says of the size is not believed.
-	r := io.LimitReader(s.Open(), maxUnpacked)
-	var small bytes.Buffer
-	if _, err = io.CopyN(&small, r, toFileFrom); err == nil {
-		b, mapped, err := unpackToFile(io.MultiReader(&small, r))
-		if mapped {
-			im.unpacked = append(im.unpacked, unpacked{name, b})
+	kept := im.keptSection(s)
+	if b := kept.load(); b != nil {
+		im.keep(unpacked{name, b})
+		return b, nil
+	}
+	if s.Size < toFileFrom { // what a damaged header says is not believed
+		var small bytes.Buffer
+		_, err = io.CopyN(&small, s.Open(), toFileFrom)
+		if err == io.EOF {
+			return small.Bytes(), nil
 		}
+		if err != nil {
+			return nil, damaged(err)
+		}
+	}
+	for _, to := range [...]func(io.Reader) ([]byte, error){kept.save, unpackToFile} {
+		src := &sourceReader{r: io.LimitReader(s.Open(), maxUnpacked)}
+		b, err := to(src)
 		if err == nil {
+			im.keep(unpacked{name, b})
 			return b, nil
 		}
-		return nil, im.bad("section "+name, "could not be unpacked: "+err.Error())
+		if src.err != nil {
+			return nil, damaged(src.err)
+		}
 	}
-	if err != io.EOF {
-		return nil, im.bad("section "+name, "could not be unpacked: "+err.Error())
+	b, err := io.ReadAll(io.LimitReader(s.Open(), maxUnpacked))
+	if err != nil {
+		return nil, damaged(err)
 	}
-	return small.Bytes(), nil
+	return b, nil
+}
+
+// sourceReader remembers what went wrong in reading, not in writing.
+type sourceReader struct {
+	r   io.Reader
+	err error
+}
+
+func (s *sourceReader) Read(b []byte) (int, error) {
+	n, err := s.r.Read(b)
+	if err != nil && err != io.EOF {
+		s.err = err
+	}
+	return n, err
 }
 
 // unpacked is a section that was unpacked to a file.
@@ -51,22 +82,25 @@ type unpacked struct {
 	bytes []byte // mapped
 }
 
-// unpackToFile writes to a file that has no name, and maps it. Where no file can
-// be had it is memory.
-func unpackToFile(r io.Reader) (b []byte, mapped bool, err error) {
+func (im *image) keep(u unpacked) {
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	im.unpacked = append(im.unpacked, u)
+}
+
+// unpackToFile writes to a file that has no name, and maps it.
+func unpackToFile(r io.Reader) ([]byte, error) {
 	f, err := os.CreateTemp("", "kprobe-*.tmp")
 	if err != nil {
-		b, err = io.ReadAll(r)
-		return b, false, err
+		return nil, err
 	}
 	defer f.Close() // the mapping stays
 	if err := os.Remove(f.Name()); err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	n, err := io.Copy(f, r)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	b, err = syscall.Mmap(int(f.Fd()), 0, int(n), syscall.PROT_READ, syscall.MAP_SHARED)
-	return b, err == nil, err
+	return syscall.Mmap(int(f.Fd()), 0, int(n), syscall.PROT_READ, syscall.MAP_SHARED)
 }
