@@ -1,5 +1,7 @@
 package fetch
 
+import "slices"
+
 // Layout says more of a type than its numbers: the names of an enumeration's
 // values, or the members of a structure. It is debug information's, is never
 // changed once made, and may be shared. A Type without one prints by its Base.
@@ -20,6 +22,10 @@ type Layout struct {
 	// bytes that hold the whole of it, so that who records it needs to know no
 	// layout.
 	Members []Member
+	// Switch, if it is not 0, is 1 + the index of the member that tells which of
+	// the members with Cases is there. That one alone is printed of them, and the
+	// number itself only if none is.
+	Switch int
 	// Array says that Members are elements and have no names.
 	Array bool
 	// Len, of a member that is a String, is where the number of its bytes is,
@@ -40,6 +46,35 @@ type Member struct {
 	Name string // "" for elements, and for what its source gives no name
 	Off  int    // in bytes from the start of the structure
 	Type Type
+	// Case says that the member is one variant of several (Layout.Switch): that of
+	// the values Cases, or with none of them of all others.
+	Case  bool
+	Cases []uint64 // as many bits as the deciding member has
+}
+
+// shown reports whether a member is printed of a value.
+func (l *Layout) shown(i int, v *Value) bool {
+	if l.Switch == 0 || l.Switch > len(v.Elems) || !l.Members[i].Case && i != l.Switch-1 {
+		return true
+	}
+	which := v.Elems[l.Switch-1].Int
+	if size := l.Members[l.Switch-1].Type.Size; size < 8 {
+		which &= 1<<(8*size) - 1
+	}
+	there := -1
+	for k := range l.Members {
+		switch m := &l.Members[k]; {
+		case !m.Case:
+		case slices.Contains(m.Cases, which):
+			there = k
+		case len(m.Cases) == 0 && there < 0:
+			there = k
+		}
+	}
+	if i == l.Switch-1 {
+		return there < 0
+	}
+	return i == there
 }
 
 // enumerator gives the name of a value.

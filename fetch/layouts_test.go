@@ -39,14 +39,14 @@ func color() *Layout {
 
 func conn() *Layout {
 	return &Layout{Name: "struct conn", Members: []Member{
-		{"fd", 0, Type{Base: Signed, Size: 4}},
-		{"up", 4, Type{Base: Unsigned, Size: 1, Layout: &Layout{Bool: true}}},
-		{"level", 4, Type{Base: Signed, Size: 2, BitWidth: 5, BitOff: 8}},
-		{"name", 8, Type{Base: Char, Size: 1, Count: 8, Layout: &Layout{Text: true}}},
-		{"at", 16, Type{Base: Hex, Size: 8, Count: 1, Layout: &Layout{Members: []Member{
-			{"x", 0, Type{Base: Signed, Size: 4}}, {"y", 4, Type{Base: Signed, Size: 4}}}}}},
-		{"hist", 24, Type{Base: Unsigned, Size: 2, Count: 3}},
-		{"color", 32, Type{Base: Signed, Size: 4, Layout: color()}},
+		{Name: "fd", Off: 0, Type: Type{Base: Signed, Size: 4}},
+		{Name: "up", Off: 4, Type: Type{Base: Unsigned, Size: 1, Layout: &Layout{Bool: true}}},
+		{Name: "level", Off: 4, Type: Type{Base: Signed, Size: 2, BitWidth: 5, BitOff: 8}},
+		{Name: "name", Off: 8, Type: Type{Base: Char, Size: 1, Count: 8, Layout: &Layout{Text: true}}},
+		{Name: "at", Off: 16, Type: Type{Base: Hex, Size: 8, Count: 1, Layout: &Layout{Members: []Member{
+			{Name: "x", Off: 0, Type: Type{Base: Signed, Size: 4}}, {Name: "y", Off: 4, Type: Type{Base: Signed, Size: 4}}}}}},
+		{Name: "hist", Off: 24, Type: Type{Base: Unsigned, Size: 2, Count: 3}},
+		{Name: "color", Off: 32, Type: Type{Base: Signed, Size: 4, Layout: color()}},
 	}, More: true}
 }
 
@@ -74,7 +74,7 @@ func TestLayouts(t *testing.T) {
 		"rune":  {Chain: reg(R8), Type: Type{Base: Char, Size: 4}},
 		"s":     {Chain: reg(BX), Type: Type{Base: String, Size: 8}, Len: &length},
 		"list": {Chain: reg(DI), Off: 16, InMemory: true, Type: Type{Base: Hex, Size: 8, Count: 1, Layout: &Layout{Array: true, More: true,
-			Members: []Member{{"", 0, Type{Base: Signed, Size: 4}}, {"", 4, Type{Base: Signed, Size: 4}}}}}},
+			Members: []Member{{Type: Type{Base: Signed, Size: 4}}, {Off: 4, Type: Type{Base: Signed, Size: 4}}}}}},
 	}
 	ctx := &Context{Regs: &Regs{}, Mem: mem}
 	for r, v := range map[int]uint64{DI: 0x5000, SI: 5, DX: 0x49, AX: 5, CX: 4, BX: 0x6000, R8: 0xe9} {

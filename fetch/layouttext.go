@@ -22,12 +22,21 @@ func (t Type) appendLayout(dst []byte, v Value, sym Symbolizer) (out []byte, don
 	switch {
 	case l.Members != nil:
 		dst = append(dst, '{')
+		sep := false
 		for i := range min(len(l.Members), len(v.Elems)) {
-			if i > 0 {
+			if !l.shown(i, &v) {
+				continue
+			}
+			if sep {
 				dst = append(dst, ',')
 			}
-			if m := &l.Members[i]; m.Name != "" {
-				dst = append(dst, m.Name...)
+			sep = true
+			m := &l.Members[i]
+			dst = append(dst, m.Name...)
+			if t := m.Type.Layout; m.Case && t != nil && len(t.Members) == 0 && !t.More {
+				continue // a variant without anything in it
+			}
+			if m.Name != "" {
 				dst = append(dst, '=')
 			}
 			dst = AppendText(dst, l.Members[i].Type, v.Elems[i], sym)
@@ -67,10 +76,15 @@ func (t Type) appendLayoutJSON(dst []byte, v Value, sym Symbolizer) (out []byte,
 			open, end = '[', ']'
 		}
 		dst = append(dst, open)
+		sep := false
 		for i := range min(len(l.Members), len(v.Elems)) {
-			if i > 0 {
+			if !l.shown(i, &v) {
+				continue
+			}
+			if sep {
 				dst = append(dst, ',')
 			}
+			sep = true
 			if !l.Array {
 				dst = AppendJSONString(dst, []byte(l.Members[i].Name))
 				dst = append(dst, ':')

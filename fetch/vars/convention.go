@@ -154,6 +154,9 @@ func (f *frame) byConvention(e *debuginfo.Entry) (place, error) {
 	if f.isGoFunc() {
 		return f.goPlace(e, false)
 	}
+	if f.isRustFunc() {
+		return f.rustPlace(e)
+	}
 	a := systemV()
 	if t, ok := f.resultType(); ok && f.classify(t)[0] == classMemory && t.kind == kindStruct {
 		a.nextInt++ // the address for the result
@@ -218,6 +221,13 @@ func (f *frame) result() (value, error) {
 		return value{}, fmt.Errorf("%s: %w", nameOf(f.fn, f.scope.site.Name), fetch.ErrNoResult)
 	}
 	v := value{f: f, t: t, atReturn: true}
+	if f.isRustFunc() {
+		var err error
+		if v.p, err = f.rustResult(t); err != nil {
+			return v, err
+		}
+		return v.unreference()
+	}
 	classes := f.classify(t)
 	switch {
 	case t.kind == kindUnknown:

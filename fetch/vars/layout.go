@@ -34,6 +34,7 @@ func (f *frame) structType(t ctype, depth int) fetch.Type {
 	}
 	out, have := words(t.size)
 	l := &fetch.Layout{Name: t.name, Members: []fetch.Member{}}
+	tags := 0
 	for _, m := range f.members(t) {
 		if m.static.Unit() != nil {
 			continue
@@ -53,10 +54,32 @@ func (f *frame) structType(t ctype, depth int) fetch.Type {
 			l.More = true
 			continue
 		}
-		l.Members = append(l.Members, fetch.Member{Name: m.name, Off: int(off), Type: ft})
+		if m.tag {
+			tags++
+			l.Switch = len(l.Members) + 1
+		}
+		l.Members = append(l.Members, fetch.Member{Name: m.name, Off: int(off), Type: ft, Case: m.isCase, Cases: m.cases})
 	}
+	switched(l, tags)
 	out.Layout = l
 	return out
+}
+
+// switched narrows the cases of variants to what the deciding member holds; with
+// none, or with several variant parts, all variants are shown.
+func switched(l *fetch.Layout, tags int) {
+	if tags != 1 || l.Switch == 0 {
+		l.Switch = 0
+		return
+	}
+	size := l.Members[l.Switch-1].Type.Size
+	for i := range l.Members {
+		for k := range l.Members[i].Cases {
+			if size < 8 {
+				l.Members[i].Cases[k] &= 1<<(8*size) - 1
+			}
+		}
+	}
 }
 
 // arrayType records an array: of numbers as the definition language's own, of

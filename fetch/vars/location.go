@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"kprobe/fetch"
+	"kprobe/symbols"
 	"kprobe/symbols/debuginfo"
 	"kprobe/symbols/unwind"
 )
@@ -22,7 +23,10 @@ func (f *frame) placeOf(e *debuginfo.Entry) (place, error) {
 		switch {
 		case f.isResult(e):
 			return place{}, fmt.Errorf("%w at the function's entry: it is a result", fetch.ErrNoValue)
-		case len(list) == 1 && list[0].Everywhere() && f.inFrame(list[0].Expr), len(list) == 0 && f.isGoFunc():
+		case f.unstored(e) && !f.keepsConvention(e):
+			return place{}, fmt.Errorf("%w at the function's entry: its frame is not made yet, and no other file calls it, so that how it is passed is not known%s",
+				fetch.ErrNoValue, f.later())
+		case f.unstored(e), len(list) == 0 && f.isGoFunc():
 			// Unoptimized code: its place in the frame is not filled in yet.
 			return f.byConvention(e)
 		}
@@ -43,7 +47,41 @@ func (f *frame) placeOf(e *debuginfo.Entry) (place, error) {
 // none of them. Of others compilers leave some out.
 func (f *frame) passedAnyway() bool {
 	_, at, ok := f.fn.Chased(dwarf.AttrExternal)
-	return ok && at.Flag(dwarf.AttrExternal) && f.atEntry() && f.home == 0 && !strings.Contains(f.scope.site.Func.Symbol.Name, ".")
+	return ok && at.Flag(dwarf.AttrExternal) && f.atEntry() && f.home == 0 && f.called()
+}
+
+// called reports whether the function has a name that other files can call.
+func (f *frame) called() bool {
+	sym := &f.scope.site.Func.Symbol
+	return sym.Binding != symbols.Local && !strings.Contains(sym.Name, ".")
+}
+
+// unstored reports a parameter of unoptimized code: its place in the frame is
+// filled in by the prologue.
+func (f *frame) unstored(e *debuginfo.Entry) bool {
+	list := e.Locations(dwarf.AttrLocation)
+	return len(list) == 1 && list[0].Everywhere() && f.inFrame(list[0].Expr)
+}
+
+// keepsConvention reports whether a parameter is passed by the convention. GCC
+// gives functions that are called otherwise names with a dot. LLVM leaves unused
+// parameters out of functions that no other file calls, without a word: of these
+// the parameters before must all be there.
+func (f *frame) keepsConvention(e *debuginfo.Entry) bool {
+	u := f.fn.Unit()
+	if f.called() || f.isGoFunc() || strings.HasPrefix(u.Producer(), "GNU ") {
+		return true
+	}
+	for c := range f.fn.Children() {
+		switch {
+		case c.Tag() != dwarf.TagFormalParameter:
+		case c.Ref() == e.Ref():
+			return true
+		case !f.unstored(&c):
+			return false
+		}
+	}
+	return true
 }
 
 // located finds the place that the entry's location names.

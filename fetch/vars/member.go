@@ -16,6 +16,10 @@ type member struct {
 	bit    uint8
 	base   bool // a base class, or what has no name: its members are the structure's
 	static debuginfo.Entry
+
+	tag    bool // of a variant part: tells which variant is there
+	isCase bool // a variant, of the values cases; of none of them: of all others
+	cases  []uint64
 }
 
 // Bounds on the members of one structure, and on the structures looked into
@@ -68,7 +72,7 @@ func (f *frame) variants(e debuginfo.Entry) []member {
 	if r, ok := e.RefTo(dwarf.AttrDiscr); ok {
 		if d, ok := r.Entry(); ok {
 			if m, ok := f.member(d); ok {
-				m.name = "discriminant"
+				m.name, m.tag = "discriminant", true
 				out = append(out, m)
 			}
 		}
@@ -80,12 +84,27 @@ func (f *frame) variants(e debuginfo.Entry) []member {
 		for c := range v.Children() {
 			if c.Tag() == dwarf.TagMember && len(out) < maxMembers {
 				if m, ok := f.member(c); ok {
+					m.isCase, m.cases = casesOf(v)
 					out = append(out, m)
 				}
 			}
 		}
 	}
 	return out
+}
+
+// casesOf reads the values of the discriminant that mean a variant: one, a list,
+// or none for all that no other variant has. ok is false if they can't be told.
+func casesOf(v debuginfo.Entry) (ok bool, cases []uint64) {
+	if n, has := v.Val(dwarf.AttrDiscrValue); has {
+		if b := n.B; n.IsBlock() || b != nil { // of more than 8 bytes
+			return false, nil
+		}
+		u, isInt := n.Int()
+		return isInt, []uint64{uint64(u)}
+	}
+	_, list := v.Val(dwarf.AttrDiscrList)
+	return !list, nil
 }
 
 func (f *frame) member(c debuginfo.Entry) (member, bool) {

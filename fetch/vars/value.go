@@ -145,6 +145,9 @@ func (v value) index(i int64) (value, error) {
 		v.p, err = v.p.part(i*v.t.size, v.t.size)
 		return v, err
 	case kindStruct:
+		if elem, ok := v.vector(); ok {
+			return elem.index(i)
+		}
 		for _, name := range [...]string{"array", "data_ptr"} {
 			if _, _, ok := v.f.lookup(v.t, name, 0); ok {
 				p, err := v.field(name)
@@ -156,6 +159,34 @@ func (v value) index(i int64) (value, error) {
 		}
 	}
 	return v, fmt.Errorf("%s has no elements", v.t)
+}
+
+// vector is the pointer to the elements of Rust's Vec, with their
+// type, which the pointer itself has lost.
+func (v value) vector() (value, bool) {
+	if !strings.HasPrefix(v.t.name, "Vec<") || !v.f.language(v.t.entry).IsRust() {
+		return v, false
+	}
+	for c := range v.t.entry.Children() {
+		if c.Tag() != dwarf.TagTemplateTypeParameter || c.Name() != "T" {
+			continue
+		}
+		elem, ok := c.RefTo(dwarf.AttrType)
+		w, err := v.field("buf")
+		for range maxNested {
+			if err != nil || w.t.kind != kindStruct {
+				break
+			}
+			next, found := w.firstPointer()
+			if !found {
+				return v, false
+			}
+			w = next
+		}
+		w.t.elem = elem
+		return w, ok && err == nil && w.t.kind == kindPointer
+	}
+	return v, false
 }
 
 // variable is the value as a definition can record it.
@@ -204,8 +235,10 @@ func (v value) variable(name string) (fetch.Variable, error) {
 	case p.kind == inMemory:
 		out.InMemory = true
 		out.Chain, out.Off = p.sym.chain()
-	case out.Type.Count != 0 && out.Type.Count == 1 && out.Type.Layout != nil && p.kind == isValue:
-		return out, fmt.Errorf("%s is in a register: ask for its members: %w", v.t, fetch.ErrNoValue)
+	case out.Type.Count == 1 && int64(out.Type.Size) == v.t.size && out.Type.Layout != nil && p.kind == isValue && p.sym.src.Source != fetch.SourceXMM:
+		// A structure in a register: one word, whose bytes are the members'.
+		out.Type.Count = 0
+		out.Chain = p.sym.whole()
 	case out.Type.Count != 0:
 		return out, fmt.Errorf("%s is not in memory: ask for its elements or members: %w", v.t, fetch.ErrNoValue)
 	default:

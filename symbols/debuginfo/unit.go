@@ -237,6 +237,12 @@ func (u *Unit) firstVal(a dwarf.Attr) (uint64, bool) {
 // Name is the unit's source file as the compiler was given it.
 func (u *Unit) Name() string { return u.root().name }
 
+// Producer is the compiler that made the unit, as it names itself: "GNU C17 …".
+func (u *Unit) Producer() string {
+	top := u.root()
+	return u.stringIn(top, &top.entry, dwarf.AttrProducer)
+}
+
 // Language is the DW_LANG_* of the unit's source.
 func (u *Unit) Language() Language { return Language(u.root().lang) }
 

@@ -1,0 +1,255 @@
+package vars
+
+import (
+	"debug/dwarf"
+	"fmt"
+	"strings"
+
+	"kprobe/fetch"
+	"kprobe/symbols/debuginfo"
+)
+
+// How Rust passes values
+//
+// Rust's own convention is not C's, and is no promise. What rustc does on x86-64
+// (rustc_ty_utils, abi.rs, fn_abi_adjust_for_abi): a value that is one number or
+// two, whatever is around them, is passed as these numbers are, each in a
+// register of its own; what is larger is passed by its address. Which of the two
+// is known where the location of a parameter says that its address lies in the
+// frame, and of a value that is a number. Structures of two numbers may be laid
+// out as C's (repr(C)), which debug information doesn't tell; tuples, Option and
+// Result never are. What is not known so has no value at a function's entry.
+
+// leaf is a number inside of a value.
+type leaf struct {
+	off, size int64
+	float     bool
+}
+
+// maxLeaves is one more than what is passed in registers.
+const maxLeaves = 3
+
+// leaves lists the numbers that a value is made of; variants of an enumeration
+// share theirs. ok is false for what is not made of numbers alone, or of
+// different ones at one place.
+func (f *frame) leaves(t ctype, off int64, list []leaf, depth int) (out []leaf, ok bool) {
+	if depth > maxNested || len(list) >= maxLeaves {
+		return list, false
+	}
+	switch t.kind {
+	case kindStruct:
+		if t.entry.Tag() == dwarf.TagUnionType {
+			return list, false
+		}
+		for _, m := range f.members(t) {
+			if m.static.Unit() != nil {
+				continue
+			}
+			if list, ok = f.leaves(m.typ, off+m.off, list, depth+1); !ok {
+				return list, false
+			}
+		}
+		return list, true
+	case kindInt, kindUint, kindChar, kindBool, kindFloat, kindPointer, kindReference, kindEnum:
+	default:
+		return list, t.size == 0 // (), PhantomData, !
+	}
+	one := leaf{off, t.size, t.kind == kindFloat}
+	for _, l := range list {
+		switch {
+		case l == one:
+			return list, true
+		case l.off < one.off+one.size && one.off < l.off+l.size:
+			return list, false
+		}
+	}
+	return append(list, one), t.size > 0 && t.size <= 8
+}
+
+// shape is how a value is passed.
+type shape uint8
+
+const (
+	shapeUnknown shape = iota
+	shapeNothing       // it has no bytes
+	shapeNumbers
+	shapeAddress
+)
+
+// rustShape tells how Rust passes a parameter, or a result where e is nil.
+func (f *frame) rustShape(t ctype, e *debuginfo.Entry) (shape, []leaf) {
+	switch {
+	case t.size == 0:
+		return shapeNothing, nil
+	case e != nil && f.addressed(e):
+		return shapeAddress, nil
+	}
+	list, ok := f.leaves(t, 0, nil, 0)
+	switch {
+	case ok && len(list) == 1 && list[0].off == 0 && list[0].size == t.size:
+		return shapeNumbers, list
+	case ok && len(list) == 2 && t.size <= 16:
+		for _, p := range [...]string{"(", "&", "Option<", "Result<"} {
+			if strings.HasPrefix(t.name, p) {
+				return shapeNumbers, inOrder(list)
+			}
+		}
+		if list[0].size == 8 && list[1].size == 8 && !list[0].float && !list[1].float {
+			return shapeNumbers, inOrder(list)
+		}
+	case t.size > 16 && e == nil:
+		return shapeAddress, nil
+	}
+	return shapeUnknown, nil
+}
+
+func inOrder(l []leaf) []leaf {
+	if l[0].off > l[1].off {
+		l[0], l[1] = l[1], l[0]
+	}
+	return l
+}
+
+// addressed reports a parameter of which the frame, or at the entry a register,
+// has the address: its location loads it, or counts from that register.
+func (f *frame) addressed(e *debuginfo.Entry) bool {
+	for _, l := range e.Locations(dwarf.AttrLocation) {
+		r := debuginfo.NewReader(l.Expr)
+		if !r.More() {
+			continue
+		}
+		op := r.Uint8()
+		if op != opFbreg && (op < opBreg0 || op > opBreg31) {
+			continue
+		}
+		off := r.Sleb()
+		switch {
+		case r.Bad():
+		case r.More():
+			if r.Uint8() == opDeref && !r.More() {
+				return true
+			}
+		case op != opFbreg && op != opBreg0+spColumn && off == 0 && l.Low == f.pc:
+			return true
+		}
+	}
+	return false
+}
+
+// spColumn is the stack pointer's DWARF number.
+const spColumn = 7
+
+// numbers takes a place for each number of a value.
+func (a *allocator) numbers(list []leaf) place {
+	var out []piece
+	for _, l := range list {
+		c := classInteger
+		if l.float {
+			c = classSSE
+		}
+		p := a.assign(ctype{kind: kindPointer, size: 8}, []class{c})
+		out = append(out, piece{l.off, l.size, p})
+	}
+	if len(out) == 1 {
+		return out[0].place
+	}
+	return place{kind: inPieces, pieces: out}
+}
+
+// isRustFunc reports a function of Rust.
+func (f *frame) isRustFunc() bool {
+	u := f.fn.Unit()
+	return u.Language().IsRust()
+}
+
+// rustPlace finds a parameter of a Rust function at its entry.
+func (f *frame) rustPlace(e *debuginfo.Entry) (place, error) {
+	unknown := func(what string, t ctype) (place, error) {
+		return place{}, fmt.Errorf("%w at the function's entry: how Rust %s a %s is not known%s", fetch.ErrNoValue, what, t, f.later())
+	}
+	a := systemV()
+	if t, ok := f.resultType(); ok {
+		switch s, _ := f.rustShape(t, nil); s {
+		case shapeUnknown:
+			return unknown("returns", t)
+		case shapeAddress:
+			a.nextInt++
+		}
+	}
+	for c := range f.fn.Children() {
+		if c.Tag() != dwarf.TagFormalParameter {
+			continue
+		}
+		t, err := f.typeOf(&c)
+		if err != nil {
+			return place{}, err
+		}
+		s, list := f.rustShape(t, &c)
+		var p place
+		switch s {
+		case shapeUnknown:
+			return unknown("passes", t)
+		case shapeNumbers:
+			p = a.numbers(list)
+		case shapeAddress:
+			at, err := a.assign(ctype{kind: kindPointer, size: 8}, []class{classInteger}).value(8)
+			if err != nil {
+				return place{}, err
+			}
+			p = place{kind: inMemory, sym: at}
+		}
+		if c.Ref() == e.Ref() {
+			if s == shapeNothing {
+				return place{}, fmt.Errorf("a %s has no bytes: %w", t, fetch.ErrNoValue)
+			}
+			return p, nil
+		}
+	}
+	return place{}, errBadExpression
+}
+
+// later says where a function is past its prologue.
+func (f *frame) later() string {
+	low, ok := f.fn.EntryPC()
+	if end := f.prologueEnd(low); ok && end > low {
+		return "; available from " + f.at(end) + " on"
+	}
+	return ""
+}
+
+// rustResult is where a Rust function's result is when it returns.
+func (f *frame) rustResult(t ctype) (place, error) {
+	s, list := f.rustShape(t, nil)
+	if len(list) != 1 && s != shapeNothing && !f.unoptimized() {
+		return place{}, fmt.Errorf("no other file calls %s: how it returns a %s is not known: %w", nameOf(f.fn, f.scope.site.Name), t, fetch.ErrNoValue)
+	}
+	switch s {
+	case shapeNumbers:
+		a := allocator{ints: []fetch.Reg{fetch.AX, fetch.DX}, vectors: 2}
+		return a.numbers(list), nil
+	case shapeAddress:
+		return place{kind: inMemory, sym: register(fetch.AX)}, nil
+	case shapeNothing:
+		return place{}, fmt.Errorf("%s: %w", nameOf(f.fn, f.scope.site.Name), fetch.ErrNoResult)
+	}
+	return place{}, fmt.Errorf("how Rust returns a %s is not known: %w", t, fetch.ErrNoValue)
+}
+
+// unoptimized reports a function that returns as the convention says: all of its
+// parameters are stored in its frame, or other files may call it.
+func (f *frame) unoptimized() bool {
+	if f.called() {
+		return true
+	}
+	stored := 0
+	for c := range f.fn.Children() {
+		if c.Tag() != dwarf.TagFormalParameter {
+			continue
+		}
+		if !f.unstored(&c) && !f.addressed(&c) {
+			return false
+		}
+		stored++
+	}
+	return stored > 0
+}
