@@ -138,6 +138,10 @@ func (h *handler) Exec(p *tracee.Process) {
 		return
 	}
 	old.drop()
+	if s.closed {
+		delete(s.targets, p.PID())
+		return // it is being left
+	}
 	if old.borrowed && !s.opts.Follow || s.run.Err() != nil && old.child {
 		delete(s.targets, p.PID())
 		s.letGo(p)

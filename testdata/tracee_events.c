@@ -106,6 +106,7 @@ int main(int argc, char **argv) {
 		return 0;
 	}
 	IS("exec") { char c; if (read(0, &c, 1) < 0) return 9; pthread_t u[5]; for (int i = 0; i < 5; i++) pthread_create(&u[i], 0, looper, 0); pthread_create(&t, 0, execer, 0); pause(); }
+	IS("execs") { char c; pthread_create(&t, 0, looper, 0); if (read(0, &c, 1) < 0) return 9; execl("/bin/sh", "sh", "-c", "exit 15", (char *)0); return 1; }
 	IS("leader") { pthread_create(&t, 0, gone, 0); pthread_exit(0); }
 	IS("signals") {
 		struct sigaction sa = {.sa_sigaction = info, .sa_flags = SA_SIGINFO};

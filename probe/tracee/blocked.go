@@ -64,6 +64,23 @@ func (t *Thread) awaitsChild() bool {
 	return false
 }
 
+// executes reports whether a thread that waits in the kernel is executing a
+// program: the process's other threads must end first.
+func (t *Thread) executes() bool {
+	b, ok := blockedAt(t.p.pid, t.tid)
+	return ok && (b.nr == unix.SYS_EXECVE || b.nr == unix.SYS_EXECVEAT)
+}
+
+// inExec reports whether a thread of the process is executing a program.
+func (p *Process) inExec() bool {
+	for _, t := range p.threads {
+		if !t.stopped && !t.gone && taskState(p.pid, t.tid) == 'D' && t.executes() {
+			return true
+		}
+	}
+	return false
+}
+
 // WaitsAt gives the instruction at which a thread that did not stop enters the
 // program again when its wait in the kernel is over; it stops before it
 // executes it. ok is false if the thread does not wait, or is gone.

@@ -69,8 +69,11 @@ func (p *Process) chooseThread(ctx context.Context, fn func(*Thread) error) erro
 			return ErrGone
 		}
 		if pass >= 1 {
-			// A thread may wait for a child that waits for us.
+			// A thread may wait for a child, or for threads, that wait for us.
 			p.serveSharers()
+			if p.inExec() {
+				p.letExit()
+			}
 		}
 		if pass >= 2 {
 			time.Sleep(time.Millisecond)

@@ -214,3 +214,32 @@ func TestBlockedAt(t *testing.T) {
 		t.Errorf("an ended process waits at %+v", b)
 	}
 }
+
+// A process one of whose threads executes a program, and waits for another,
+// which has stopped on its way out and whose event nobody has handled: the
+// process can be left, at once.
+func TestDetachInExec(t *testing.T) {
+	tr := newTracer(t)
+	for range 5 {
+		g := spawn(t, events(t), "execs")
+		eventually(t, "its thread is there", func() bool { ts, _ := tasks(g.pid); return len(ts) == 2 })
+		p := attach(t, tr, g.pid)
+		g.in.Write([]byte{'\n'})
+		eventually(t, "it waits for its thread", func() bool {
+			b, ok := blockedAt(g.pid, g.pid)
+			return ok && b.nr == unix.SYS_EXECVE && taskState(g.pid, g.pid) == 'D'
+		})
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		start := time.Now()
+		if err := p.Detach(ctx, nil); err != nil {
+			t.Error(err)
+		}
+		cancel()
+		if d := time.Since(start); d > detachPatience/2 {
+			t.Errorf("it was left after %v", d)
+		}
+		if _, status := g.rest(); status != 15 {
+			t.Errorf("status %d, want 15", status)
+		}
+	}
+}

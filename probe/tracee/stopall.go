@@ -139,6 +139,9 @@ func (p *Process) collect(deadline time.Time, stall time.Duration) (missing []*T
 			if hasEnded(state) {
 				break // a leader that ended before its threads, or a process being killed
 			}
+			if state == 'D' && th.executes() && p.letExit() {
+				continue
+			}
 			if now.After(deadline) || state == 'D' && (now.After(stalled) || th.awaitsChild()) {
 				missing = append(missing, th)
 				break
@@ -152,6 +155,24 @@ func (p *Process) collect(deadline time.Time, stall time.Duration) (missing []*T
 		}
 	}
 	return missing
+}
+
+// letExit lets threads go on that have stopped on their way to their end, and
+// reports whether there were any: a thread that executes a program waits for
+// them, uninterruptibly. They execute nothing of the program any more.
+func (p *Process) letExit() (any bool) {
+	for _, th := range p.Threads() {
+		if !th.stopped {
+			p.tr.poll(th, unix.WNOHANG)
+		}
+		if th.Stopped() && th.deferred && !th.busy && th.status>>16 == unix.PTRACE_EVENT_EXIT {
+			th.deferred = false
+			p.tr.exiting(th)
+			_ = th.cont(0) // fails only if it is gone
+			any = true
+		}
+	}
+	return any
 }
 
 // poll takes the next status of one thread, if there is one, without handling
