@@ -349,6 +349,9 @@ func (tg *target) swap(ctx context.Context, old *outgoing, fresh []*site, patche
 		}
 	}
 	err := tg.withStopped(ctx, func(stopped []*tracee.Thread) error {
+		if err := errors.Join(tg.lateUnder(old.patches), tg.lateUnder(patches)); err != nil {
+			return errors.Join(err, tg.unenter(patches, old))
+		}
 		if err := tg.restorePatches(old.patches); err != nil {
 			return errors.Join(err, tg.putBack(old, stopped), tg.unenter(patches, old))
 		}

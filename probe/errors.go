@@ -13,9 +13,9 @@ import (
 var ErrClosed = errors.New("the session is closed")
 
 // ignoreLate takes out of a stop's error what is none to the caller: threads
-// that didn't stop (*tracee.NotStoppedError). They wait in the kernel, at the end
-// of a system call and so at the start of an instruction that no jump covers from
-// before, and execute no code before they have stopped.
+// that didn't stop (*tracee.NotStoppedError). They wait in the kernel, and execute
+// no code before they have stopped; where that matters, nothing is written over
+// the place that they go on at (lateUnder).
 func ignoreLate(err error) error {
 	var late *tracee.NotStoppedError
 	if errors.As(err, &late) {

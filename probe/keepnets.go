@@ -33,6 +33,8 @@ const (
 	netsLate  = time.Second
 	netsTick  = 100 * time.Millisecond
 	netsQuiet = 30 * time.Second
+	// netsPatience is how long one look may take.
+	netsPatience = time.Second
 )
 
 // netWatch is when a target's actions are looked at next.
@@ -136,15 +138,18 @@ func (tg *target) netsAtStop(t *tracee.Thread) {
 // reports whether it could: no thread may be fit to be asked at the moment.
 func (tg *target) layNetsAgain(t *tracee.Thread) bool {
 	a, w := tg.area, &tg.netWatch
+	// There is always a next time: other threads' events are not to wait long.
+	ctx, cancel := context.WithTimeout(tg.s.run, netsPatience)
+	defer cancel()
 	for sig := range a.nets.Signals() {
-		changed, err := a.catch(tg.s.run, t, sig)
+		changed, err := a.catch(ctx, t, sig)
 		if changed {
 			w.stopPause, w.tickPause = netsSoon, netsTick
 			w.tell(tg, sig)
 		}
 		if err == nil && changed {
 			if _, ok := tg.actions[sig]; ok {
-				tg.actions[sig], err = a.proc.Sigaction(tg.s.run, t, sig)
+				tg.actions[sig], err = a.proc.Sigaction(ctx, t, sig)
 			}
 		}
 		if errors.Is(err, tracee.ErrNoThread) {

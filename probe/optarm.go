@@ -182,6 +182,9 @@ func (tg *target) armPatches(ctx context.Context, list []*patch) error {
 		}
 	}
 	err := tg.withStopped(ctx, func(stopped []*tracee.Thread) error {
+		if err := tg.lateUnder(list); err != nil {
+			return errors.Join(err, tg.restorePatches(list))
+		}
 		return tg.armStopped(list, stopped)
 	})
 	return tg.ignoreLate(err)

@@ -3,6 +3,7 @@ package probe
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"kprobe/probe/tracee"
 )
@@ -60,4 +61,24 @@ func late(p *tracee.Process) []*tracee.Thread {
 		all = append(all, q.Late()...)
 	}
 	return all
+}
+
+// lateUnder finds a thread that could not be stopped and may go on under a jump
+// that is about to be written or taken out: one that waits there, or of which
+// nobody knows where it is as it gets no processor.
+func (tg *target) lateUnder(list []*patch) error {
+	for _, t := range late(tg.proc) {
+		pc, ok := t.WaitsAt()
+		if !ok {
+			return fmt.Errorf("thread %d could not be stopped: is the machine overloaded?", t.TID())
+		}
+		for _, p := range list {
+			for q := p; q != nil; q = q.hole {
+				if uint64(pc) > q.plan.At && uint64(pc) < q.plan.End() || uint64(pc) == q.plan.LongJump() {
+					return fmt.Errorf("thread %d waits in the kernel, uninterruptibly, where a jump was to be", t.TID())
+				}
+			}
+		}
+	}
+	return nil
 }

@@ -8,12 +8,16 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"kprobe/probe/tracee"
+	"kprobe/symbols"
 )
 
 // TestSignalsWhileProbesChange sends signals to threads that hit breakpoints and
 // are stepped out of the copies, while jumps are written
 // over the same instructions and taken out: wherever a step has led a thread, the
-// program counts right.
+// program counts right. Mostly a guard would catch a thread that is not moved:
+// TestMovesStepped shows that it is.
 func TestSignalsWhileProbesChange(t *testing.T) {
 	sub := startStorm(t, "4")
 	l, _ := engage(t, sub.pid(), Options{CountOnly: true}, "p:always f3")
@@ -68,4 +72,86 @@ func TestSignalsWhileProbesChange(t *testing.T) {
 	if st := l.stat("always"); st.Hits != sub.calls[3] || hits == 0 {
 		t.Errorf("%d hits of %d calls; the handlers had %d", st.Hits, sub.calls[3], hits)
 	}
+}
+
+// TestMovesStepped writes a jump over an instruction to which a thread has just
+// been stepped, out of the copy of a breakpoint's that makes way: its trap is
+// still to be handled, and it is moved into the jump's detour nevertheless.
+func TestMovesStepped(t *testing.T) {
+	sub := startStorm(t, "1")
+	l, _ := engage(t, sub.pid(), Options{CountOnly: true}, "p:always f3", "p:jump f0")
+	tactics(t, l, "always", "jump")
+	var jump *patch
+	onTracer(t, l, func(tg *target) error {
+		for _, p := range tg.patches.list {
+			if p.wants[0].p.ev.Name == "jump" {
+				jump = p
+			}
+		}
+		return tg.proc.WithStopped(t.Context(), func([]*tracee.Thread) error { return tg.restorePatch(jump) })
+	})
+	inner := &Kprobe{Symbol: "f0", Offset: 1, PostHandler: func(*Kprobe, *Regs) {}}
+	if err := l.s.Register(t.Context(), inner); err != nil {
+		t.Fatal(err)
+	}
+	sub.line()
+	moved := 0
+	if !waitUntil(func() bool {
+		onTracer(t, l, func(tg *target) error {
+			return tg.proc.WithStopped(t.Context(), func(stopped []*tracee.Thread) error {
+				for _, th := range stopped {
+					regs, err := th.Regs()
+					if err != nil || !th.Stepping() || regs.Rip <= jump.plan.At || regs.Rip >= jump.plan.End() {
+						continue
+					}
+					return moveStepped(t, tg, jump, th, stopped, &moved)
+				}
+				return nil
+			})
+		})
+		return moved == 20 || t.Failed()
+	}) {
+		t.Errorf("a thread was found stepped under the jump %d times", moved)
+	}
+	if err := l.s.Unregister(t.Context(), inner); err != nil {
+		t.Fatal(err)
+	}
+	sub.stop()
+	l.finish(sub.pid())
+	sub.end()
+	if st := l.stat("always"); st.Hits != sub.calls[3] {
+		t.Errorf("%d hits of %d calls", st.Hits, sub.calls[3])
+	}
+}
+
+// moveStepped has a jump take the place of the breakpoints under it, and back.
+func moveStepped(t *testing.T, tg *target, jump *patch, th *tracee.Thread, stopped []*tracee.Thread, moved *int) error {
+	regs, err := th.Regs()
+	if err != nil {
+		return err
+	}
+	want, ok := jump.entry(symbols.Addr(regs.Rip))
+	if !ok {
+		return fmt.Errorf("nothing is known of %#x under the jump", regs.Rip)
+	}
+	var under []*site
+	for a, st := range tg.sites {
+		if uint64(a) >= jump.plan.At && uint64(a) < jump.plan.End() {
+			under = append(under, st)
+		}
+	}
+	if err := tg.restoreSites(under); err != nil {
+		return err
+	}
+	if err := rearm(tg, jump, stopped); err != nil {
+		return err
+	}
+	if symbols.Addr(regs.Rip) != want {
+		t.Errorf("it stands at %#x yet, and not at %v in the detour", regs.Rip, want)
+	}
+	*moved++
+	if err := tg.restorePatch(jump); err != nil {
+		return err
+	}
+	return tg.writeAll(under)
 }

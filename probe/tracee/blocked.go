@@ -96,11 +96,12 @@ func (t *Thread) WaitsAt() (pc symbols.Addr, ok bool) {
 }
 
 // Late gives the threads that are not stopped while others are: in the prepare
-// of Detach those that could not be stopped.
+// of Detach those that could not be stopped. One that has ended, as a process's
+// first thread may have before the others, is none.
 func (p *Process) Late() []*Thread {
 	var late []*Thread
 	for _, t := range p.Threads() {
-		if !t.stopped && !t.gone {
+		if !t.stopped && !t.gone && !hasEnded(taskState(p.pid, t.tid)) {
 			late = append(late, t)
 		}
 	}

@@ -5,6 +5,8 @@ package tracee
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"syscall"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 
 // choosePatience is how long a process may have no thread fit for a call,
 // leavePatience where it is about to be left: what isn't done then stays undone.
+// Where a thread could run and gets no processor, it is starvedPatience.
 const (
 	choosePatience = time.Second
 	leavePatience  = 4 * time.Second
@@ -64,7 +67,8 @@ func (p *Process) chooseThread(ctx context.Context, fn func(*Thread) error) erro
 		patience = leavePatience
 	}
 	deadline := time.Now().Add(patience)
-	for pass := 0; pass < 2 || errors.Is(err, ErrNoThread) && time.Now().Before(deadline); pass++ {
+	last, starved := time.Now().Add(starvedPatience), false
+	for pass := 0; pass < 2 || errors.Is(err, ErrNoThread) && (time.Now().Before(deadline) || starved && time.Now().Before(last)); pass++ {
 		if p.dead() {
 			return ErrGone
 		}
@@ -79,6 +83,7 @@ func (p *Process) chooseThread(ctx context.Context, fn func(*Thread) error) erro
 			time.Sleep(time.Millisecond)
 		}
 		candidates := false
+		starved = false
 		for _, t := range p.Threads() {
 			if t.stopped || t.gone || ctx.Err() != nil {
 				continue
@@ -101,6 +106,7 @@ func (p *Process) chooseThread(ctx context.Context, fn func(*Thread) error) erro
 			if !tryAnother(terr) {
 				return terr
 			}
+			starved = starved || !t.stopped && taskState(p.pid, t.tid) == 'R'
 			if !errors.Is(terr, ErrNoThread) || err == nil {
 				err = terr
 			}
@@ -120,7 +126,40 @@ func (p *Process) chooseThread(ctx context.Context, fn func(*Thread) error) erro
 			return err
 		}
 	}
+	if errors.Is(err, ErrNoThread) {
+		err = fmt.Errorf("%w: %s", ErrNoThread, p.occupations())
+	}
 	return err
+}
+
+// occupations says what the threads do that a call can't be made in: some of
+// them, if there are many.
+func (p *Process) occupations() string {
+	const most = 4
+	var out []string
+	for i, t := range p.Threads() {
+		if i == most {
+			out = append(out, fmt.Sprintf("%d more", len(p.threads)-most))
+			break
+		}
+		what := "has ended"
+		switch state := taskState(p.pid, t.tid); {
+		case t.stopped && t.status>>16 == unix.PTRACE_EVENT_EXIT:
+			what = "is about to end"
+		case t.stopped && t.status>>16 != 0:
+			what = "is stopped"
+		case t.stopped:
+			what = "has " + unix.SignalName(t.status.StopSignal()&^0x80)
+		case state == 'R':
+			what = "gets no processor"
+		case state == 'D':
+			what = "waits uninterruptibly"
+		case !hasEnded(state):
+			what = "did not stop"
+		}
+		out = append(out, fmt.Sprintf("thread %d %s", t.tid, what))
+	}
+	return strings.Join(out, ", ")
 }
 
 // inStop calls fn with a stopped thread. One that waited with a signal, which

@@ -13,9 +13,12 @@ import (
 
 // Times of StopAll.
 const (
-	// stopPatience is how long threads that run or wait interruptibly may
-	// take.
+	// stopPatience is how long threads that wait interruptibly may take, and
+	// whatever else takes only a moment.
 	stopPatience = 2 * time.Second
+	// starvedPatience is how long threads may take that could run and get no
+	// processor.
+	starvedPatience = 10 * time.Second
 	// stopGrace is how long a thread may take before it is looked at, and
 	// interrupted again; one that waits for a vfork child is given up then.
 	stopGrace = 20 * time.Millisecond
@@ -38,7 +41,7 @@ const (
 // Threads that don't stop are reported in a *NotStoppedError; the others are
 // stopped nevertheless, and ResumeAll must be called. They wait in the kernel,
 // and stop before they execute program code. If ctx has no deadline they are
-// waited for until they can be seen to wait for long, at most two seconds.
+// waited for until they can be seen to wait for long, at most ten seconds.
 func (p *Process) StopAll(ctx context.Context) error {
 	return p.tr.Do(func() error { return p.stopAll(ctx) })
 }
@@ -50,7 +53,7 @@ func (p *Process) stopAll(ctx context.Context) error {
 	}
 	deadline, ok := ctx.Deadline()
 	if !ok {
-		deadline = time.Now().Add(stopPatience)
+		deadline = time.Now().Add(starvedPatience)
 	}
 	missing, err := p.stopThreads(deadline, min(stallPatience, time.Until(deadline)))
 	if err != nil {
