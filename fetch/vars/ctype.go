@@ -175,6 +175,9 @@ func (f *frame) plain(e debuginfo.Entry) ctype {
 	case dwarf.TagSubroutineType:
 		t.kind = kindFunc
 		t.name = f.funcName(e, t)
+		if f.language(e).IsGo() { // a value is the address of a closure, which begins with that of the code
+			t.kind, t.size, t.elem = kindPointer, 8, debuginfo.Ref{}
+		}
 	case dwarf.TagSubrangeType:
 		under := f.resolve(t.elem)
 		under.name = e.Name()

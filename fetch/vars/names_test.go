@@ -189,3 +189,22 @@ func TestLocalsBeforeFrame(t *testing.T) {
 		t.Errorf("at the last line:%s", got)
 	}
 }
+
+// TestGoFunctionValue: a variable of a function type of Go is the address of a
+// closure.
+func TestGoFunctionValue(t *testing.T) {
+	s := scopeOf(t, fixture.Build(t, "dwarf_vars.go"), symbols.Place{Symbol: "sync.(*Once).doSlow"})
+	v, err := s.Variable("f")
+	if err != nil || v.Type.String() != "x64" || v.Chain.Reg != fetch.BX {
+		t.Errorf("f: %+v, %v", v, err)
+	}
+}
+
+// TestParameterOfError: where not all parameters can be had the error names one
+// that can't.
+func TestParameterOfError(t *testing.T) {
+	s := scopeOf(t, fixture.Build(t, "rust_values.rs", "-g", "-O"), symbols.Place{Symbol: "rust_values::take"})
+	if _, err := s.Parameters(); err == nil || !strings.HasPrefix(err.Error(), "name: ") {
+		t.Errorf("%v", err)
+	}
+}

@@ -65,6 +65,8 @@ func (s *Scope) Variables(which fetch.Which) (out []fetch.Variable, err error) {
 			switch {
 			case err == nil:
 				out = append(out, v)
+			case which == fetch.WhichParams && !strings.HasPrefix(err.Error(), d.Name()+":"):
+				return fmt.Errorf("%s: %w", d.Name(), err)
 			case which == fetch.WhichParams:
 				return err
 			}
