@@ -2,11 +2,8 @@ package probe
 
 import (
 	"context"
-	"debug/elf"
 	"encoding/binary"
 	"errors"
-	"fmt"
-	"path/filepath"
 	"slices"
 
 	"kprobe/probe/ring"
@@ -19,18 +16,21 @@ import (
 // A program that runs loads libraries (dlopen) and unloads them (dlclose). Its
 // loader tells debuggers: it calls a function that does nothing, r_brk of
 // System V's r_debug, whenever its list of libraries begins to change and when
-// it is whole again (<link.h>; glibc and musl). kprobe has a breakpoint there
-// while something may depend on it: a definition that waits for its library,
-// or a probe in a library that can be unloaded. It costs the program nothing
-// else. When the list is whole
+// it is whole again (<link.h>; glibc and musl), in whatever namespace of
+// dlmopen(3). kprobe has a breakpoint there while something may depend on it: a
+// definition that waits for its library, or a probe in a library. It costs the
+// program nothing else. When the list is whole
 //
 //   - probes whose library is gone are [GONE]: their text went with it, nothing
 //     is written, and their definitions wait again;
 //   - definitions that wait are armed if their library is there. No constructor
 //     of it has run, but with glibc the functions that choose an IFUNC's
-//     implementation may have.
+//     implementation may have;
+//   - definitions of a library of which another copy has come are armed in that,
+//     too.
 //
-// A program without a loader (static) loads nothing that could be seen.
+// What is mapped without the loader (by a static program, or with mmap) is looked
+// for once a second, while a definition waits.
 
 // libraries is the watch on a running target's loader.
 type libraries struct {
@@ -83,7 +83,12 @@ func (tg *target) watchLibraries(ctx context.Context) {
 	switch needed := !tg.loads() && !tg.borrowed && tg.dependsOnLoader(); {
 	case needed && tg.libs == nil:
 		if err := tg.hookLoader(ctx); err != nil {
-			tg.s.logf("process %d: what is loaded later is not seen: %v", tg.proc.PID(), err)
+			tg.s.logf("process %d: what is loaded later is seen within a second only: %v", tg.proc.PID(), err)
+			// Without a breakpoint there is no memory file yet, by which others see
+			// what waits.
+			if err := tg.ensureArea(ctx); err != nil {
+				tg.s.logf("process %d: what waits is not listed: %v", tg.proc.PID(), err)
+			}
 		}
 	case !needed && tg.libs != nil:
 		if st := tg.sites[tg.libs.brk]; st != nil {
@@ -117,82 +122,18 @@ func (tg *target) hookLoader(ctx context.Context) error {
 	return nil
 }
 
-// dependsOnLoader reports whether a definition waits, or a probe is in a library
-// that can be unloaded.
+// dependsOnLoader reports whether a definition waits, or a probe is in a library:
+// it may be unloaded, or be loaded once more (dlmopen, or from another folder).
 func (tg *target) dependsOnLoader() bool {
 	if len(tg.pending) > 0 {
 		return true
 	}
-	seen := map[*symbols.Module]bool{}
 	for p := range tg.placed {
-		if m := p.where.Module; m != nil && !seen[m] {
-			seen[m] = true
-			if !tg.linked(m) {
-				return true
-			}
+		if m := p.where.Module; m != nil && !m.Main && m.Name != "[vdso]" {
+			return true
 		}
 	}
 	return false
-}
-
-// linked reports whether a module is the program, the loader, or a library that
-// one of these links to: it is never unloaded.
-func (tg *target) linked(m *symbols.Module) bool {
-	if m.Main || m.Name == "[vdso]" {
-		return true
-	}
-	if tg.links == nil {
-		tg.links = map[string]bool{}
-		for _, x := range tg.space.Modules() {
-			if x.Main {
-				tg.follow(x.Path)
-			}
-		}
-	}
-	return tg.links[m.Name]
-}
-
-// follow adds the names of what a file links to.
-func (tg *target) follow(path string) {
-	f, err := elf.Open(fmt.Sprintf("/proc/%d/root%s", tg.proc.PID(), path))
-	if err != nil {
-		return // what it links to is taken for unloadable
-	}
-	defer f.Close()
-	names, _ := f.DynString(elf.DT_NEEDED) // a damaged table has none
-	for _, p := range f.Progs {
-		if p.Type == elf.PT_INTERP && p.Filesz < pageSize {
-			b := make([]byte, p.Filesz)
-			if _, err := p.ReadAt(b, 0); err == nil && len(b) > 1 {
-				names = append(names, filepath.Base(string(b[:len(b)-1])))
-			}
-		}
-	}
-	for _, name := range names {
-		if tg.links[name] {
-			continue
-		}
-		tg.links[name] = true
-		for _, m := range tg.space.Modules() {
-			if m.Name == name || m.File != nil && soname(m.Path, tg.proc.PID()) == name {
-				tg.links[m.Name] = true
-				tg.follow(m.Path)
-			}
-		}
-	}
-}
-
-// soname is the name that others link to a library by.
-func soname(path string, pid int) string {
-	f, err := elf.Open(fmt.Sprintf("/proc/%d/root%s", pid, path))
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	if names, err := f.DynString(elf.DT_SONAME); err == nil && len(names) > 0 {
-		return names[0]
-	}
-	return ""
 }
 
 // listWhole reports whether r_debug.r_state, at state, says that the loader's
@@ -206,9 +147,13 @@ func (tg *target) listWhole(state symbols.Addr) bool {
 // atList runs when the loader says that its list begins to change or has
 // changed.
 func (tg *target) atList(libs *libraries) {
-	if !tg.listWhole(libs.state) {
-		return
+	if tg.listWhole(libs.state) {
+		tg.lookAround(tg.s.run)
 	}
+}
+
+// lookAround looks what has been mapped and unmapped.
+func (tg *target) lookAround(ctx context.Context) {
 	before := tg.space.Modules()
 	if err := tg.refresh(); err != nil {
 		tg.s.logf("what process %d has loaded is not known: %v", tg.proc.PID(), err)
@@ -218,10 +163,35 @@ func (tg *target) atList(libs *libraries) {
 		return
 	}
 	tg.markGone(before)
+	tg.expectCopies(before)
 	tg.showWaiting()
-	if err := tg.tryPending(tg.s.run); err != nil {
+	if err := tg.tryPending(ctx); err != nil {
 		tg.s.logf("what waits in process %d: %v", tg.proc.PID(), err)
 	}
+}
+
+// expectCopies has definitions that are armed wait for the places that they have
+// in a further copy of their library. before are the modules that there were.
+func (tg *target) expectCopies(before []*symbols.Module) {
+	fresh := func(m *symbols.Module) bool { return !slices.Contains(before, m) }
+	if !slices.ContainsFunc(tg.space.Modules(), fresh) {
+		return
+	}
+	for _, x := range tg.s.definitions() {
+		if name := x.def.Place.Module; name != "" && !tg.waits(x) && slices.ContainsFunc(tg.space.FindModule(name), fresh) {
+			tg.pending = append(tg.pending, &pendingDef{defOf: x, more: true})
+		}
+	}
+}
+
+// glance does, for definitions that wait, what the loader's breakpoint does: for
+// programs without a loader, and files that are mapped by others than the loader.
+func (tg *target) glance(ctx context.Context) {
+
+	if tg.loads() || tg.borrowed || len(tg.pending) == 0 || tg.libs != nil && !tg.listWhole(tg.libs.state) {
+		return
+	}
+	tg.lookAround(ctx)
 }
 
 // markGone takes note of probes whose library was unloaded. Their text is not
@@ -313,13 +283,21 @@ func (tg *target) unarmed(x *defOf, ws []want) []want {
 // anew. A definition all of whose places were switched off stays off.
 func (tg *target) returned(x *defOf, ws []want) {
 	off, n := true, 0
-	for p := range tg.gone {
-		if p.def != x.def || p.ev != x.ev {
-			continue
+	was := func(p *placed) bool {
+		if p.def != x.def || p.ev != x.ev || slices.ContainsFunc(ws, func(w want) bool { return w.p == p }) {
+			return false
 		}
 		n++
 		off = off && p.tap.disabled(p)
-		tg.forget(p)
+		return true
+	}
+	for p := range tg.gone {
+		if was(p) {
+			tg.forget(p)
+		}
+	}
+	for p := range tg.placed {
+		was(p)
 	}
 	if n > 0 && off {
 		for _, w := range ws {

@@ -137,11 +137,12 @@ func TestPendingStart(t *testing.T) {
 	}
 }
 
-// TestNotPending: what may not wait is an error, and nothing watches the loader.
+// TestNotPending: what may not wait is an error, and nothing watches the loader
+// for a probe of the program itself.
 func TestNotPending(t *testing.T) {
 	prog, lib := loaderFixture(t, "cc")
 	sub := startSubject(t, prog, lib, "1", "3")
-	l := attach(t, sub.pid(), Options{}, "p:puts libc:puts")
+	l := attach(t, sub.pid(), Options{}, "p:run run")
 	_, err := l.s.Add(t.Context(), parseDefs(t, "p:work libpart:part_work"))
 	if !errors.Is(err, symbols.ErrNotMapped) {
 		t.Errorf("not mapped: %v", err)

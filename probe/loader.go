@@ -30,6 +30,9 @@ type pendingDef struct {
 	*defOf
 	err  error // why it could not be armed when it was last tried
 	said bool  // the user was told
+	// more says that it is armed, and has places yet to come, in another copy of
+	// its library.
+	more bool
 }
 
 // loading is the state of a target whose image is new.
@@ -284,7 +287,9 @@ func (tg *target) tryPending(ctx context.Context) error {
 			continue
 		}
 		tg.stillWaits(p, err)
-		rest = append(rest, p)
+		if !p.more || errors.As(err, &unbound) {
+			rest = append(rest, p)
+		}
 	}
 	// All at once: one change of the text, not one for each.
 	together := tg.arm(ctx, batch)
@@ -295,7 +300,9 @@ func (tg *target) tryPending(ctx context.Context) error {
 		}
 		if err != nil {
 			tg.stillWaits(p, err)
-			rest = append(rest, p)
+			if !p.more {
+				rest = append(rest, p)
+			}
 			continue
 		}
 		tg.returned(p.defOf, ws)

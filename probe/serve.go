@@ -20,6 +20,23 @@ import (
 // and the price of waking up for it, a third of what an idle session costs.
 const serveEvery = 40 * time.Millisecond
 
+// glanceEvery is how often a target in which something waits is looked at: its
+// mappings are read, a millisecond for a large process.
+const glanceEvery = time.Second
+
+// glance looks whether what waits in the target has come.
+func (t *tap) glance(ctx context.Context) {
+	err := t.s.tracer.Do(func() error {
+		if tg := t.s.targets[t.pid]; tg != nil && !t.s.closed {
+			tg.glance(ctx)
+		}
+		return nil
+	})
+	if err != nil {
+		t.s.logf("what waits in process %d: %v", t.pid, err)
+	}
+}
+
 // serve does what other kprobes ask for in the mailbox of a target, until ctx
 // is done.
 //
@@ -30,11 +47,16 @@ const serveEvery = 40 * time.Millisecond
 func (t *tap) serve(ctx context.Context) {
 	tick := time.NewTicker(serveEvery)
 	defer tick.Stop()
+	looked := time.Now()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+		}
+		if t.expects.Load() && time.Since(looked) >= glanceEvery {
+			t.glance(ctx)
+			looked = time.Now()
 		}
 		t.reader.LookStale()
 		r, err := t.box.Next()

@@ -53,7 +53,9 @@ type tap struct {
 	over   atomic.Bool   // the target is left, or its image gone
 	cancel context.CancelFunc
 	done   chan struct{}
-	ended  atomic.Bool // every probe was switched off for the end of the run
+	// expects says that something in the target waits for its library.
+	expects atomic.Bool
+	ended   atomic.Bool // every probe was switched off for the end of the run
 }
 
 type comm struct {

@@ -35,7 +35,6 @@ type target struct {
 	exitProbes []*exitProbe                  // the return probes of exits, those that were taken out too
 	gone       map[*placed]bool              // probes whose library was unloaded
 	libs       *libraries                    // the watch on the loader; nil: none
-	links      map[string]bool               // names of libraries that are never unloaded; nil: not looked up yet
 	// pending are definitions that wait until their file is mapped.
 	pending     []*pendingDef
 	child       bool // of a process of the session, followed

@@ -18,9 +18,10 @@ func (tg *target) showWaiting() {
 		return
 	}
 	var list []*defOf
+	tg.tap.expects.Store(!tg.loads() && len(tg.pending) > 0)
 	if !tg.loads() {
 		for _, p := range tg.pending {
-			if !tg.hasGone(p.defOf) {
+			if !p.more && !tg.hasGone(p.defOf) {
 				list = append(list, p.defOf)
 			}
 		}
