@@ -182,8 +182,9 @@ func (t *LiveTable) row(r *Rate) []string {
 		number(r.Filtered), number(r.Lost), number(r.Missed))
 }
 
-// fit shortens the names so that the table is no wider than the terminal, and
-// returns the columns that are left at its right.
+// fit shortens the names so that the table is no wider than the terminal, leaves
+// out the last columns where that is not enough, and returns the columns that are
+// left at its right.
 func fit(t *Table, width int) int {
 	widest := make([]int, len(t.Columns))
 	for i, c := range t.Columns {
@@ -195,6 +196,14 @@ func fit(t *Table, width int) int {
 	numbers := 0
 	for _, w := range widest[1:] {
 		numbers += w + gap
+	}
+	// A column that is cut would be read as another number.
+	for n := len(t.Columns) - 1; n > 1 && numbers+min(widest[0], minName) > width; n-- {
+		numbers -= widest[n] + gap
+		t.Columns = t.Columns[:n]
+		for i := range t.Rows {
+			t.Rows[i] = t.Rows[i][:n]
+		}
 	}
 	name := max(min(widest[0], width-numbers), minName)
 	for i := range t.Rows {

@@ -2,6 +2,7 @@ package output
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -95,5 +96,26 @@ func TestLiveTableFits(t *testing.T) {
 	}
 	if got := lines(t, &LiveTable{Title: "nothing"}, 80, 24); len(got) != 2 {
 		t.Errorf("without events it is %q", got)
+	}
+}
+
+// TestNarrowTable leaves whole columns out: none is cut.
+func TestNarrowTable(t *testing.T) {
+	rates := []Rate{{Stats: probe.Stats{Event: &probe.Event{Group: "kprobes", Name: "a_long_name_of_an_event"}, Hits: 123456789}, PerSecond: 1000}}
+	for width := 8; width <= 120; width++ {
+		lines, err := (&LiveTable{Title: "t", Rates: rates}).Lines(width, 24)
+		if err != nil {
+			t.Fatal(err)
+		}
+		heads := strings.Fields(lines[1])
+		if !slices.Equal(heads, []string{"EVENT", "HITS", "HITS/S", "FILTERED", "LOST", "NMISSED"}[:len(heads)]) {
+			t.Errorf("at %d columns: %q", width, lines[1])
+		}
+		if n := utf8.RuneCountInString(strings.TrimRight(lines[2], " ")); width > minName+12 && n > width {
+			t.Errorf("a line of %d columns at %d: %q", n, width, lines[2])
+		}
+		if width >= 60 && len(heads) != 6 {
+			t.Errorf("at %d columns there are only %q", width, heads)
+		}
 	}
 }

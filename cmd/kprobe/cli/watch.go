@@ -187,10 +187,15 @@ func (v *watcher) summed(stats []probe.Stats) []probe.Stats {
 	return append(stats[:len(stats):len(stats)], output.Total(stats))
 }
 
-// what is what the lines are of.
-func (v *watcher) what() string {
-	if v.o.each {
+// what is what n lines are of.
+func (v *watcher) what(n int) string {
+	switch {
+	case v.o.each && n == 1:
+		return "place reached"
+	case v.o.each:
 		return "places reached"
+	case n == 1:
+		return "event"
 	}
 	return "events"
 }
@@ -203,7 +208,7 @@ func (v *watcher) draw(rates []output.Rate) error {
 		sum += rates[i].PerSecond
 	}
 	table := output.LiveTable{
-		Title: fmt.Sprintf("%s, %.0f s, %d %s, %.0f hits/s", v.target, time.Since(v.start).Seconds(), len(rates), v.what(), sum),
+		Title: fmt.Sprintf("%s, %.0f s, %d %s, %.0f hits/s", v.target, time.Since(v.start).Seconds(), len(rates), v.what(len(rates)), sum),
 		Rates: rates, Total: v.o.total, Each: v.o.each,
 	}
 	width, height := v.size()
