@@ -148,8 +148,8 @@ func (f *File) names() *nameIndex {
 }
 
 // lookupReadable finds mangled names by a readable form. Mangling keeps
-// identifiers, so only names that hold one of the wanted name's are demangled;
-// all of them are where it has none that is kept ("std::operator<<").
+// identifiers and has a code for each operator, so only names that hold those of
+// the wanted name are demangled.
 func (f *File) lookupReadable(name string) []Symbol {
 	want := squeeze(name)
 	words := mangledWords(name)
@@ -160,6 +160,7 @@ func (f *File) lookupReadable(name string) []Symbol {
 	if len(words) > 0 {
 		longest = words[0]
 	}
+	codes := operatorCodes(name)
 	var out, whole []Symbol
 	seen := map[string]readableMatch{}
 	for _, t := range f.tables().list {
@@ -173,7 +174,7 @@ func (f *File) lookupReadable(name string) []Symbol {
 				continue
 			}
 			raw := t.name(s)
-			if !isMangled(raw) || !holdsAll(raw, words) {
+			if !isMangled(raw) || !holdsAll(raw, words) || !holdsAny(raw, codes) {
 				continue
 			}
 			base, _, _ := strings.Cut(raw, "@")

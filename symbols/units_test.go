@@ -245,6 +245,29 @@ func TestMangledWords(t *testing.T) {
 	}
 }
 
+func TestOperatorCodes(t *testing.T) {
+	for name, want := range map[string]string{
+		"operator new(unsigned long)":   "nw",
+		"operator new[](unsigned long)": "na nw",
+		"std::operator<<":               "ls lt",
+		"a::operator< <int>":            "ls lt",
+		"V::operator->*":                "mi ng pm pt",
+		"Shape::operator()(int, int)":   "cl",
+		"Shape::operator int":           "",
+		"my_operator":                   "",
+		"f":                             "",
+		"S::operator()(int)::T::g":      "cl", // the operator that it is in
+		"operator\"\"_km":               "li",
+		"operator delete[]":             "da dl",
+	} {
+		got := operatorCodes(name)
+		slices.Sort(got)
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+}
+
 // TestNamesInsideNames: a symbol's name may be the tail of another string of
 // the table.
 func TestNamesInsideNames(t *testing.T) {

@@ -190,9 +190,10 @@ func TestDamagedIndex(t *testing.T) {
 // FuzzIndex reads indexes with a right checksum: whatever they say, questions
 // end, and name no unit that isn't there.
 func FuzzIndex(f *testing.F) {
-	sec := manyUnits(f, 2, "-g", "-O2")
+	sec := sectionsOf(f, fixture.Build(f, "dwarf_vars.c", "-g", "-O2"))
+	sec.Info = bytes.Repeat(sec.Info, 2*cellSize/len(sec.Info)+2) // of several cells
 	store := &memoryStore{}
-	New(sec, Options{Store: store, IndexFrom: 1}).FindFunctions("area")
+	New(sec, Options{Store: store, IndexFrom: 1}).FindFunctions("scalars")
 	f.Add(store.b)
 	f.Add(store.b[:indexHead])
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -202,8 +203,13 @@ func FuzzIndex(f *testing.F) {
 			binary.LittleEndian.PutUint32(b[12:], crc32.ChecksumIEEE(b[16:]))
 		}
 		d := New(sec, Options{Store: &memoryStore{b: b}, IndexFrom: 1})
-		for _, n := range []string{"area", "counter", "", "no_such_name"} {
+		for _, n := range []string{"scalars", "counter", "", "no_such_name"} {
 			found(d, n)
+		}
+		for pc := range uint64(4) {
+			if e, ok := d.FuncAt(0x1000 + pc*0x80); ok {
+				e.QualifiedName()
+			}
 		}
 	})
 }
