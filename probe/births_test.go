@@ -2,6 +2,7 @@ package probe
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -86,4 +87,36 @@ func TestAttachDuringVfork(t *testing.T) {
 		}
 		sub.end()
 	}
+}
+
+// TestEndDuringBirths ends sessions that follow children while one is being
+// born: that its probes don't come in any more is nothing to warn of.
+func TestEndDuringBirths(t *testing.T) {
+	prog := fixture.Build(t, "storm_births.c", "-O2", "-lpthread")
+	sub := startSubject(t, prog, "deep")
+	var mu sync.Mutex
+	for i := range full(12, 200) {
+		s, err := Attach(t.Context(), []int{sub.pid()}, Options{Follow: true, Warnf: func(f string, args ...any) {
+			mu.Lock()
+			defer mu.Unlock()
+			t.Errorf("a warning: "+f, args...)
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Arm(t.Context(), parseDefs(t, "p:in work a=$arg1", "r:out work v=$retval")); err != nil {
+			t.Fatal(err)
+		}
+		l := &live{t: t, s: s, sink: &collector{}, done: make(chan struct{})}
+		l.run()
+		if !waitUntil(func() bool { return l.stat("out").Hits > uint64(10+3*i) }) {
+			t.Fatal("no calls are seen")
+		}
+		l.finish(sub.pid())
+	}
+	var parent, child, bad int
+	if got := sub.work(); !scannedDone(got, &parent, &child, &bad) || bad != 0 {
+		t.Errorf("the program printed %q", got)
+	}
+	sub.end()
 }

@@ -70,7 +70,7 @@ func (h *handler) Fork(parent *tracee.Thread, child *tracee.Process, kind tracee
 	}
 	kid := s.targets[child.PID()]
 	kid.child = true
-	if err := kid.armDefs(s.run, s.definitions()); err != nil {
+	if err := kid.armDefs(s.run, s.definitions()); err != nil && s.run.Err() == nil {
 		s.warnf("child %d: %v", child.PID(), err)
 	}
 	return true
