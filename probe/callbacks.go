@@ -158,7 +158,7 @@ func (s *Session) faultHandlers(tg *target, th *thread, st *site, before *unix.P
 			}
 			// It meets the breakpoint again, which knows it for the same hit.
 			live.Rip = uint64(st.addr)
-			th.fault(st, live)
+			th.fault(st, live, false)
 			return tracee.Resume, true
 		}
 	}

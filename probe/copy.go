@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/probe/insn"
+	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
 
@@ -41,16 +42,27 @@ func atPoint(pt insn.Point, regs *unix.PtraceRegs, mem symbols.Memory) (*unix.Pt
 	return &out, true
 }
 
-// fault notes that the program is shown a fault in a copy as one at the site.
-func (th *thread) fault(st *site, regs *unix.PtraceRegs) {
+// fault notes that the program is shown a fault in a copy as one at the site:
+// delivered, by its signal; else a handler has seen to it, and the thread goes on
+// at the site.
+func (th *thread) fault(st *site, regs *unix.PtraceRegs, delivered bool) {
 	th.faulted = st
 	th.faultedRegs = general(regs)
+	th.t.Comeback() // of a fault before
+	if delivered {
+		th.t.ExpectComeback(st.addr)
+	}
 }
 
 // resumes reports whether a thread that hit the site is the one whose fault
-// there the program repaired: the same execution of the instruction goes on.
+// there the program repaired: the same execution of the instruction goes on. A
+// handler that leaves by siglongjmp doesn't come back, whatever the registers.
 func (th *thread) resumes(st *site, regs *unix.PtraceRegs) bool {
-	return th.faulted == st && th.faultedRegs == general(regs)
+	if th.faulted == nil {
+		return false
+	}
+	back := th.t.Comeback()
+	return th.faulted == st && back != tracee.ComebackNone && th.faultedRegs == general(regs)
 }
 
 // general lists the registers that a return from a signal handler restores,

@@ -245,7 +245,7 @@ func (h *handler) signal(t *tracee.Thread, si *tracee.Siginfo) tracee.Verdict {
 		}
 	}
 	if err := t.SetRegs(before); err == nil {
-		tg.thread(t).fault(st, before)
+		tg.thread(t).fault(st, before, true)
 	}
 	return tracee.Deliver
 }

@@ -479,7 +479,7 @@ func (tg *target) stepBack(t *tracee.Thread, st *stage, regs *unix.PtraceRegs) {
 		x.pinned = x.why
 	}
 	if site := tg.sites[symbols.Addr(regs.Rip)]; site != nil {
-		tg.thread(t).fault(site, regs)
+		tg.thread(t).fault(site, regs, true)
 	}
 }
 

@@ -28,6 +28,7 @@ var faultModes = []struct {
 	{"skip", 200, []string{"p:load load p=$arg1", "r:out load v=$retval"}, map[string]func(int) int{"load": id, "out": id}},
 	{"jump", 300, []string{"p:load load", "r:out jumps_out", "r:rload load", "p:handler jump_segv", "p:sj libc:siglongjmp"},
 		map[string]func(int) int{"load": id, "out": none, "rload": none, "handler": id, "sj": id}},
+	{"same", 300, []string{"p:load load"}, map[string]func(int) int{"load": id}},
 	{"int3", 200, []string{"p:own own_int3", "p:work work", "p:after own_int3+4", "r:out own_int3", "p:trap on_trap"},
 		map[string]func(int) int{"own": id, "work": id, "after": id, "out": id, "trap": thrice}},
 	{"block", 300, []string{"p:in work a=$arg1", "r:out work"}, map[string]func(int) int{"in": id, "out": id}},

@@ -175,6 +175,13 @@ static long run(const char *mode) {
             if (sigsetjmp(back, 1) == 0) s += jumps_out(i); else s += 5;
         return s + (long)faults;
     }
+    if (!strcmp(mode, "same")) { // each call has the registers of the one before
+        signal(SIGSEGV, jump_segv);
+        deny(page);
+        for (volatile long i = 0; i < count; i++)
+            if (sigsetjmp(back, 1) == 0) load((long *)page); else s += 5;
+        return s + (long)faults;
+    }
     if (!strcmp(mode, "int3")) {
         for (long i = 0; i < count; i++) { own_int3(); s += work(i); raise(SIGTRAP); kill(getpid(), SIGTRAP); }
         return s + traps;

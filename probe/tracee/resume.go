@@ -53,6 +53,9 @@ const ripOffset = 128
 // A thread that is gone is no error: its end will be reported.
 func (t *Thread) cont(sig syscall.Signal) error {
 	op := unix.PTRACE_CONT
+	if t.comeback.left > 0 {
+		op = unix.PTRACE_SYSCALL
+	}
 	switch {
 	case t.groupStop:
 		op = unix.PTRACE_LISTEN

@@ -137,6 +137,10 @@ func (t *Tracer) event(tid int, st syscall.WaitStatus) error {
 		th.announced = true
 	}
 	th.note(st)
+	if th.p.held > 0 && th.atCall() {
+		th.passCall()
+		return nil
+	}
 	if th.p.held > 0 {
 		th.deferred = true
 		return nil
@@ -165,6 +169,7 @@ func (t *Tracer) handle(th *Thread) error {
 		case syscall.SIGTRAP:
 			err = t.trap(th)
 		case syscall.SIGTRAP | 0x80:
+			th.seeComeback()
 			err = th.cont(0)
 		default:
 			err = t.signal(th, sig)

@@ -210,6 +210,10 @@ func (t *Tracer) poll(th *Thread, flags int) bool {
 // asked for needs no handling afterwards.
 func (t *Thread) take(st syscall.WaitStatus) {
 	t.note(st)
+	if t.atCall() {
+		t.passCall()
+		return
+	}
 	t.deferred = true
 	if st>>16 == unix.PTRACE_EVENT_STOP && t.announced {
 		t.settleStop()

@@ -41,6 +41,8 @@ type Thread struct {
 	pushesFlags bool   // the instruction that is stepped is a pushf
 	stepFrom    uint64 // its address
 
+	comeback comeback // what is known of its return from a signal handler
+
 	held []Siginfo // signals to deliver once a step is over, oldest first
 	owed []Siginfo // signals whose stand-ins are under way, oldest first
 
