@@ -124,7 +124,7 @@ func (tg *target) restorePatches(list []*patch) error {
 	first, second := changes(list, func(p *patch, i int) change {
 		return change{at: p.plan.Writes[i].At, old: p.plan.Writes[i].Bytes, new: p.before[i].Bytes}
 	})
-	err := errors.Join(tg.leaveLongJumps(list), tg.rewrite(second), tg.rewrite(first))
+	err := errors.Join(tg.leaveLongJumps(list), tg.leaveGuards(list), tg.rewrite(second), tg.rewrite(first))
 	failed := map[*patch]bool{}
 	for _, part := range [][]change{first, second} {
 		for i := range part {
@@ -163,6 +163,38 @@ func (tg *target) leaveLongJumps(list []*patch) error {
 		}
 		if d, ok := to[regs.Rip]; ok {
 			regs.Rip = d
+			if err := t.SetRegs(regs); err != nil && !errors.Is(err, tracee.ErrGone) {
+				errs = append(errs, err)
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// leaveGuards has threads that have met a guard which raises SIGILL, and whose
+// signal is still to be handled, go on where it leads: once the guard is gone the
+// signal would be the program's. A guard that is an int3 needs no such thing, as
+// its trap is known by the byte that isn't there any more.
+func (tg *target) leaveGuards(list []*patch) error {
+	to := map[uint64]symbols.Addr{}
+	for _, p := range list {
+		for g, at := range p.guards() {
+			if p.armed && g.Byte != breakpoint {
+				to[g.At] = at
+			}
+		}
+	}
+	if len(to) == 0 {
+		return nil
+	}
+	var errs []error
+	for _, t := range tg.proc.Threads() {
+		regs, err := t.Regs()
+		if err != nil {
+			continue // gone, or in the kernel
+		}
+		if at, ok := to[regs.Rip]; ok && t.DropFault(unix.SIGILL) {
+			regs.Rip = uint64(at)
 			if err := t.SetRegs(regs); err != nil && !errors.Is(err, tracee.ErrGone) {
 				errs = append(errs, err)
 			}

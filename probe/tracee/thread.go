@@ -222,6 +222,17 @@ func (t *Thread) CancelStep() {
 	}
 }
 
+// DropFault forgets a fault's signal whose event waits to be handled in a thread
+// that was found stopped, and reports whether there was one: the instruction has
+// had no effect, and whoever calls it sees to where the thread goes on.
+func (t *Thread) DropFault(sig syscall.Signal) bool {
+	if now, ok := t.Signal(); !ok || now != sig || t.readSiginfo() != nil || !t.si.Synchronous() {
+		return false
+	}
+	t.status = stopStatus
+	return true
+}
+
 // stopStatus is the status of a stop that PTRACE_INTERRUPT made.
 const stopStatus = syscall.WaitStatus(unix.PTRACE_EVENT_STOP<<16 | int(syscall.SIGTRAP)<<8 | 0x7f)
 

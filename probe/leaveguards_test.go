@@ -1,0 +1,88 @@
+package probe
+
+import (
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/probe/plan"
+	"kprobe/probe/tracee"
+	"kprobe/symbols"
+)
+
+// TestLeavesGuards takes a jump out while the signal of a thread that has met one
+// of its guards is still to be handled: the program never sees it.
+func TestLeavesGuards(t *testing.T) {
+	sub := startStorm(t, "1")
+	l, _ := engage(t, sub.pid(), Options{CountOnly: true}, "p:always f3", "p:a f0", "p:b f1", "p:c f2", "p:d f4", "p:e f5", "p:f f6")
+	sub.line()
+	var jump *patch
+	var guard plan.Guard
+	var want symbols.Addr
+	left := false
+	stopped := func(fn func(th *tracee.Thread)) func(tg *target) error {
+		return func(tg *target) error {
+			return tg.proc.WithStopped(t.Context(), func(all []*tracee.Thread) error { fn(all[len(all)-1]); return nil })
+		}
+	}
+	if !waitUntil(func() bool {
+		onTracer(t, l, func(tg *target) error {
+			for _, p := range tg.patches.list {
+				for g, to := range p.guards() {
+					if g.Byte != breakpoint {
+						jump, guard, want = p, g, to
+					}
+				}
+			}
+			if jump == nil {
+				t.Fatal("no guard raises SIGILL")
+			}
+			var was unix.PtraceRegs
+			ready := false
+			put := stopped(func(th *tracee.Thread) {
+				regs, err := th.Regs()
+				if _, signal := th.Signal(); err != nil || signal || int64(regs.Orig_rax) >= 0 || tg.patches.stageAt(symbols.Addr(regs.Rip)) != nil {
+					return
+				}
+				was, ready = *regs, true
+				regs.Rip = guard.At
+			})
+			if err := put(tg); err != nil || !ready {
+				return err
+			}
+			for !left {
+				err := stopped(func(th *tracee.Thread) {
+					if sig, ok := th.Signal(); !ok || sig != unix.SIGILL {
+						return
+					}
+					left = true
+					if err := tg.restorePatch(jump); err != nil {
+						t.Error(err)
+					}
+					regs, err := th.Regs()
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if _, signal := th.Signal(); signal || symbols.Addr(regs.Rip) != want {
+						t.Errorf("it is at %#x, a signal is left: %v; want %v", regs.Rip, signal, want)
+					}
+					*regs = was
+				})(tg)
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		return left
+	}) {
+		t.Error("the thread never met the guard")
+	}
+	sub.stop()
+	l.finish(sub.pid())
+	sub.end()
+	if st := l.stat("always"); st.Hits != sub.calls[3] {
+		t.Errorf("%d hits of %d calls", st.Hits, sub.calls[3])
+	}
+}
