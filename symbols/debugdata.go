@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -205,7 +206,8 @@ func altData(im *image, r io.Closer) *altFile {
 	if err != nil {
 		return nil
 	}
-	return &altFile{debuginfo.New(sec, debuginfo.Options{}), im.buildID()}
+	// An index leaves out what nothing in the file itself completes.
+	return &altFile{debuginfo.New(sec, debuginfo.Options{IndexFrom: math.MaxInt}), im.buildID()}
 }
 
 // splitOpener finds the .dwo files that a file's units refer to: in a package

@@ -87,7 +87,11 @@ func (d *Data) completing(fn Entry) []completion {
 				continue // no entry completes an inlined call
 			}
 			for _, u := range d.relatives(of.u, of.off) {
-				for _, a := range u.aimsAt(of.u, of.off) {
+				off := of.off
+				if u.data != of.u.data {
+					off |= inAlt
+				}
+				for _, a := range u.aimsAt(of.u, off) {
 					if r := (Ref{u, a.off}); !seen[r] {
 						seen[r] = true
 						out = append(out, completion{u, a})
@@ -106,8 +110,15 @@ func (d *Data) completing(fn Entry) []completion {
 // relatives are the units that may refer to an entry of a unit: the unit, and
 // those whose bytes hold the offset.
 func (d *Data) relatives(home *Unit, off uint64) []*Unit {
-	if home.data != d && home.skel == nil {
-		return nil // of a file that dwz made
+	pat := binary.LittleEndian.AppendUint32(nil, uint32(off))
+	if d.alt != nil && home.data == d.alt {
+		out := d.alt.relatives(home, off)
+		for _, u := range d.Units() {
+			if bytes.Contains(u.bytes()[u.first:], pat) {
+				out = append(out, u)
+			}
+		}
+		return out
 	}
 	out := []*Unit{home}
 	if home.data != d {
@@ -123,7 +134,6 @@ func (d *Data) relatives(home *Unit, off uint64) []*Unit {
 			}
 		}
 	}
-	pat := binary.LittleEndian.AppendUint32(nil, uint32(off))
 	for _, u := range units {
 		if u.off != home.off && u.full() == u && bytes.Contains(u.bytes()[u.first:], pat) {
 			out = append(out, u)
@@ -139,7 +149,7 @@ const fewAims = 8
 // aimsAt are the functions and inlined calls of the unit that refer to an entry
 // of home as origin or specification.
 func (u *Unit) aimsAt(home *Unit, off uint64) []aim {
-	if x := u.data.ready(); x != nil && u.asked.Add(1) <= fewAims {
+	if x := u.data.ready(); x != nil && off < inAlt && u.asked.Add(1) <= fewAims {
 		if out, ok := u.searchAims(x, home, off); ok {
 			return out
 		}
@@ -156,11 +166,19 @@ func (u *Unit) aimsAt(home *Unit, off uint64) []aim {
 	})[off]
 }
 
+// inAlt marks offsets in the file that dwz made.
+const inAlt = 1 << 63
+
 // tellAims tells what the scan's entry refers to, if it is a function or an
-// inlined call.
+// inlined call: offsets, with inAlt where that is in another file.
 func (s *scan) tellAims(tell func(off uint64)) {
 	if s.plan.kind != kindFunc && s.plan.kind != kindInlined {
 		return
+	}
+	for _, i := range [...]slot{slotOrigin, slotSpec} {
+		if off, ok := s.altOrigin(i); ok && off < inAlt {
+			tell(off | inAlt)
+		}
 	}
 	a, _, ok := s.origin(slotOrigin)
 	if ok {

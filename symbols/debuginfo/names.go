@@ -47,6 +47,9 @@ func (d *Data) FindFunctions(name string) []Entry {
 			out = full.findFunctions(out, want, last, name, p)
 		}
 	}
+	if d.alt != nil { // declarations, and functions that are inlined alone
+		out = append(out, d.alt.FindFunctions(name)...)
+	}
 	return out
 }
 

@@ -226,6 +226,12 @@ func (s *scan) origin(i slot) (off uint64, other, ok bool) {
 	return 0, false, false
 }
 
+// altOrigin is origin for a reference to an entry of the file that dwz made.
+func (s *scan) altOrigin(i slot) (off uint64, ok bool) {
+	v, f := s.num(i)
+	return v, f == formGNURefAlt || f == formRefSup4 || f == formRefSup8
+}
+
 // parent is the innermost entry around the next one, 0 where the scan hasn't
 // been in one.
 func (s *scan) parent() uint64 {
