@@ -30,20 +30,8 @@ type subject struct {
 func startSubject(t *testing.T, path string, args ...string) *subject {
 	t.Helper()
 	cmd := exec.Command(path, args...)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	in, out := fixture.Start(t, cmd)
 	s := &subject{t: t, cmd: cmd, in: in, out: bufio.NewReader(out)}
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	s.expect("ready")
 	return s
 }
@@ -109,6 +97,21 @@ func plain(t *testing.T, path string, args ...string) string {
 	out := s.work()
 	s.end()
 	return out
+}
+
+// unharmed runs a program with probes and without: it must print the same. It
+// gives the session, which has ended.
+func unharmed(t *testing.T, prog string, o Options, defs []string, args ...string) *live {
+	t.Helper()
+	want := plain(t, prog, args...)
+	sub := startSubject(t, prog, args...)
+	l := attach(t, sub.pid(), o, defs...)
+	if got := sub.work(); got != want {
+		t.Errorf("probed, the program printed %q, otherwise %q", got, want)
+	}
+	l.finish(sub.pid())
+	sub.end()
+	return l
 }
 
 // collector is a Sink that keeps hits as text.

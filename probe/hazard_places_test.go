@@ -85,15 +85,9 @@ __asm__(".text\n.globl odd\n.type odd,@function\nodd:\n"
         ".globl inner\n.type inner,@function\ninner:\nlea 5(%rax), %rax\nlea 7(%rax), %rax\nret\n.size inner,.-inner\n");
 static long rounds(void) { long s = 0; for (long i = 0; i < 1000; i++) s = s * 7 + odd(i); return s; }
 `+workLoop, "-O2")
-	want := plain(t, prog)
+	defs := []string{"p:in odd a=$arg1", "p:mid inner+4 sp=%sp", "p:inner inner s=+0(%sp):x64", "r:ri inner v=$retval", "r:ro odd v=$retval", "p:after odd+23 s=+0x10(%sp):x64"}
 	for _, o := range []Options{{}, {NoOptimize: true}} {
-		sub := startSubject(t, prog)
-		l := attach(t, sub.pid(), o, "p:in odd a=$arg1", "p:mid inner+4 sp=%sp", "p:inner inner s=+0(%sp):x64", "r:ri inner v=$retval", "r:ro odd v=$retval", "p:after odd+23 s=+0x10(%sp):x64")
-		if got := sub.work(); got != want {
-			t.Errorf("probed, the program printed %q, otherwise %q", got, want)
-		}
-		l.finish(sub.pid())
-		sub.end()
+		l := unharmed(t, prog, o, defs)
 		for _, st := range l.s.Stats() {
 			if st.Hits != 1000 || st.Missed != 0 {
 				t.Errorf("%s: %d hits, %d missed, want 1000 and 0", st.Event.Name, st.Hits, st.Missed)

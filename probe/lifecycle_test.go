@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"kprobe/internal/fixture"
 	"kprobe/probe/tracee"
 )
 
@@ -147,18 +148,7 @@ func TestExec(t *testing.T) {
 	prog := callsFixture(t)
 	// A shell that becomes the fixture: the definitions follow the process.
 	cmd := exec.Command("sh", "-c", `echo waits; read x; exec "$0" work 50`, prog)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+	in, out := fixture.Start(t, cmd)
 	if text, err := bufio.NewReader(out).ReadString('\n'); text != "waits\n" {
 		t.Fatalf("the shell printed %q (%v)", text, err)
 	}

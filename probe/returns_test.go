@@ -56,15 +56,7 @@ func TestUnwinding(t *testing.T) {
 	for _, m := range unwindModes {
 		for _, o := range []Options{{MaxActive: 12}, {MaxActive: 12, NoOptimize: true}} {
 			t.Run(fmt.Sprintf("%s-%v", m.mode, !o.NoOptimize), func(t *testing.T) {
-				args := []string{m.mode, fmt.Sprint(m.count)}
-				want := plain(t, prog, args...)
-				sub := startSubject(t, prog, args...)
-				l := attach(t, sub.pid(), o, m.defs...)
-				if got := sub.work(); got != want {
-					t.Errorf("probed, the program printed %q, otherwise %q", got, want)
-				}
-				l.finish(sub.pid())
-				sub.end()
+				l := unharmed(t, prog, o, m.defs, m.mode, fmt.Sprint(m.count))
 				for name, f := range m.hits {
 					if st := l.stat(name); st.Hits != uint64(f(m.count)) || st.Missed != 0 {
 						t.Errorf("%s: %d hits and %d missed, want %d and 0", name, st.Hits, st.Missed, f(m.count))
@@ -85,14 +77,7 @@ func TestReturnsTwice(t *testing.T) {
 	} {
 		for _, o := range []Options{{}, {NoOptimize: true}} {
 			t.Run(fmt.Sprintf("%s-%v", m.mode, !o.NoOptimize), func(t *testing.T) {
-				want := plain(t, prog, m.mode, "50")
-				sub := startSubject(t, prog, m.mode, "50")
-				l := attach(t, sub.pid(), o, m.def)
-				if got := sub.work(); got != want {
-					t.Errorf("probed, the program printed %q, otherwise %q", got, want)
-				}
-				l.finish(sub.pid())
-				sub.end()
+				l := unharmed(t, prog, o, []string{m.def}, m.mode, "50")
 				if n := l.stat("twice").Hits; n == 0 || n > 101 {
 					t.Errorf("%d returns seen of 50 calls", n)
 				}

@@ -58,17 +58,10 @@ func testFaults(t *testing.T, prog string) {
 	for _, m := range faultModes {
 		t.Run(m.mode, func(t *testing.T) {
 			args := []string{m.mode, fmt.Sprint(m.count)}
-			want := plain(t, prog, args...)
-			if !strings.HasSuffix(want, "bad 0") {
+			if want := plain(t, prog, args...); !strings.HasSuffix(want, "bad 0") {
 				t.Fatalf("the fixture is wrong: it printed %q", want)
 			}
-			sub := startSubject(t, prog, args...)
-			l := attach(t, sub.pid(), Options{}, m.defs...)
-			if got := sub.work(); got != want {
-				t.Errorf("probed, the program printed %q, otherwise %q", got, want)
-			}
-			l.finish(sub.pid())
-			sub.end()
+			l := unharmed(t, prog, Options{}, m.defs, args...)
 			for name, f := range m.hits {
 				if st := l.stat(name); st.Hits != uint64(f(m.count)) || st.Missed != 0 {
 					t.Errorf("%s: %d hits and %d missed, want %d and 0", name, st.Hits, st.Missed, f(m.count))

@@ -43,18 +43,7 @@ func TestCalledAs(t *testing.T) {
 // TestCalledByTitle finds a program that has given itself another name.
 func TestCalledByTitle(t *testing.T) {
 	cmd := exec.Command(fixture.NeedTool(t, "python3"), "-c", "open('/proc/self/comm','w').write('its-title'); print('ready', flush=True); input()")
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { in.Close(); _ = cmd.Wait() }()
+	_, out := fixture.Start(t, cmd)
 	if _, err := out.Read(make([]byte, 6)); err != nil {
 		t.Fatal(err)
 	}

@@ -35,24 +35,10 @@ func (p *liveProcess) memory() Memory { return procMemory{p.mem} }
 // ends with the test.
 func startLive(t testing.TB, cmd *exec.Cmd) *liveProcess {
 	t.Helper()
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	in, out := fixture.Start(t, cmd)
 	p := &liveProcess{pid: cmd.Process.Pid, told: map[string]Addr{}, in: in, out: bufio.NewScanner(out)}
-	t.Cleanup(func() {
-		in.Close()
-		cmd.Wait()
-	})
 	p.listen(t)
+	var err error
 	p.mem, err = os.Open(fmt.Sprintf("/proc/%d/mem", p.pid))
 	if err != nil {
 		fixture.Missing(t, "the right to read another process's memory: %v", err)
