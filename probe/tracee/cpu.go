@@ -4,6 +4,7 @@ package tracee
 
 import (
 	"bytes"
+
 	"golang.org/x/sys/unix"
 )
 

@@ -61,15 +61,3 @@ func TestBuildFrame(t *testing.T) {
 		})
 	}
 }
-
-func FuzzParseMaps(f *testing.F) {
-	f.Add("00400000-00401000 r-xp 00001000 08:01 1234   /bin/a b\n")
-	f.Add("7ffd-7fff rw-p 0 00:00 0 [stack]\n\n-")
-	f.Fuzz(func(t *testing.T, text string) {
-		for _, m := range parseMaps(text) {
-			if len(m.perms) < 4 {
-				t.Errorf("permissions %q", m.perms)
-			}
-		}
-	})
-}

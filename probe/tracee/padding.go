@@ -32,31 +32,33 @@ func Injected(pid int) (at symbols.Addr, original []byte, ok bool) {
 	}
 	for i := range maps {
 		m := &maps[i]
-		if r.code < m.start || r.code >= m.end {
+		at := symbols.Addr(r.code)
+		if !m.Contains(at) {
 			continue
 		}
-		original, err := fileBytes(pid, m, r.code, len(r.saved))
+		original, err := fileBytes(pid, m, at, len(r.saved))
 		if err != nil || bytes.Equal(original, r.saved) {
 			return 0, nil, false
 		}
-		return symbols.Addr(r.code), original, true
+		return at, original, true
 	}
 	return 0, nil, false
 }
 
 // fileBytes reads what the file of a mapping has for an address; behind the
 // file's end a page is zeros.
-func fileBytes(pid int, m *mapping, at uint64, n int) ([]byte, error) {
-	f, err := os.Open(procPath(pid, fmt.Sprintf("map_files/%x-%x", m.start, m.end)))
+func fileBytes(pid int, m *symbols.Mapping, at symbols.Addr, n int) ([]byte, error) {
+	f, err := os.Open(procPath(pid, fmt.Sprintf("map_files/%x-%x", uint64(m.Start), uint64(m.End))))
 	if err != nil {
-		if f, err = os.Open(procPath(pid, "root"+m.path)); err != nil {
+		if f, err = os.Open(procPath(pid, "root"+m.Path)); err != nil {
 			return nil, err
 		}
 	}
 	defer f.Close()
 	b := make([]byte, n)
-	if n, err := f.ReadAt(b, int64(m.offset+at-m.start)); err != nil && n == 0 {
-		if st, serr := f.Stat(); serr != nil || uint64(st.Size()) > m.offset+at-m.start {
+	off := uint64(m.Off) + uint64(at-m.Start)
+	if n, err := f.ReadAt(b, int64(off)); err != nil && n == 0 {
+		if st, serr := f.Stat(); serr != nil || uint64(st.Size()) > off {
 			return nil, err
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"kprobe/symbols"
 )
 
 func procPath(pid int, name string) string {
@@ -93,44 +95,12 @@ func taskState(pid, tid int) byte {
 	return f[0][0]
 }
 
-// mapping is a line of /proc/PID/maps.
-type mapping struct {
-	start, end uint64
-	perms      string
-	offset     uint64
-	inode      string
-	dev        string
-	path       string
-}
-
-func readMaps(pid int) ([]mapping, error) {
-	text, err := os.ReadFile(procPath(pid, "maps"))
-	if err != nil || len(text) == 0 { // its memory goes before it does
+// readMaps reads the mappings of a process. The error is ErrGone, also for one
+// whose memory has gone already.
+func readMaps(pid int) ([]symbols.Mapping, error) {
+	maps, err := symbols.ReadMaps(pid)
+	if err != nil || len(maps) == 0 {
 		return nil, ErrGone
 	}
-	return parseMaps(string(text)), nil
-}
-
-// parseMaps parses /proc/PID/maps and leaves out what it can't read.
-func parseMaps(text string) []mapping {
-	var ms []mapping
-	for line := range strings.Lines(text) {
-		f := strings.Fields(line)
-		if len(f) < 5 {
-			continue
-		}
-		lo, hi, ok := strings.Cut(f[0], "-")
-		start, err1 := strconv.ParseUint(lo, 16, 64)
-		end, err2 := strconv.ParseUint(hi, 16, 64)
-		off, err3 := strconv.ParseUint(f[2], 16, 64)
-		if !ok || err1 != nil || err2 != nil || err3 != nil || len(f[1]) < 4 {
-			continue
-		}
-		m := mapping{start: start, end: end, perms: f[1], offset: off, dev: f[3], inode: f[4]}
-		if len(f) > 5 {
-			m.path = f[5]
-		}
-		ms = append(ms, m)
-	}
-	return ms
+	return maps, nil
 }

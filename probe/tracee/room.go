@@ -116,20 +116,20 @@ func (p *Process) findRoom(regs *unix.PtraceRegs, size int) (*room, error) {
 // goroutine may have no room there. Else it takes a place at the far end of the
 // process's first stack where nothing has ever been, nor the image of a tracer
 // that was killed.
-func (p *Process) findStack(r *room, maps []mapping, regs *unix.PtraceRegs, size int) bool {
+func (p *Process) findStack(r *room, maps []symbols.Mapping, regs *unix.PtraceRegs, size int) bool {
 	for i := range maps {
 		m := &maps[i]
-		if regs.Rsp < m.start || regs.Rsp >= m.end {
+		if !m.Contains(symbols.Addr(regs.Rsp)) {
 			continue
 		}
-		if m.perms[:2] != "rw" || m.path != "[stack]" && !(i > 0 && p.threadStack(&maps[i-1], m, regs)) {
+		if !m.Read || !m.Write || m.Path != "[stack]" && !(i > 0 && p.threadStack(&maps[i-1], m, regs)) {
 			break
 		}
-		if m.path == "[stack]" && regs.Rsp < m.borrowed() {
+		if m.Path == "[stack]" && regs.Rsp < borrowed(m) {
 			break // the place may have been lent: others may wait in the next
 		}
 		base := (regs.Rsp - redZone - bufferSize - 512 - uint64(size)) &^ (frameAlign - 1)
-		if base > regs.Rsp || base < m.start+stackBelow {
+		if base > regs.Rsp || base < uint64(m.Start)+stackBelow {
 			break
 		}
 		r.place(base, size)
@@ -137,13 +137,13 @@ func (p *Process) findStack(r *room, maps []mapping, regs *unix.PtraceRegs, size
 	}
 	for i := range maps {
 		m := &maps[i]
-		if m.path != "[stack]" || m.perms[:2] != "rw" || m.end-m.start < 4*stackBelow {
+		if m.Path != "[stack]" || !m.Read || !m.Write || m.End-m.Start < 4*stackBelow {
 			continue
 		}
 		// From above, so that what lies below a place is unused, for a called
 		// function's stack.
 		b := make([]byte, (size+2*bufferSize+pageSize-1)&^(pageSize-1))
-		for base := m.borrowed() - uint64(len(b)); base >= m.start+stackBelow; base -= uint64(len(b)) {
+		for base := borrowed(m) - uint64(len(b)); base >= uint64(m.Start)+stackBelow; base -= uint64(len(b)) {
 			if _, err := p.ReadMemory(b, symbols.Addr(base)); err != nil {
 				return false
 			}
@@ -159,8 +159,8 @@ func (p *Process) findStack(r *room, maps []mapping, regs *unix.PtraceRegs, size
 
 // borrowed gives the end of the part of the first stack, its far half, that is
 // lent to the threads that have no room of their own.
-func (m *mapping) borrowed() uint64 {
-	return (m.start + (m.end-m.start)/2) &^ (pageSize - 1)
+func borrowed(stack *symbols.Mapping) uint64 {
+	return uint64(stack.Start+(stack.End-stack.Start)/2) &^ (pageSize - 1)
 }
 
 // place sets where the image and the buffer behind it lie.
@@ -173,9 +173,9 @@ func (r *room) place(base uint64, size int) {
 // thread's control block above, which begins with its own address (System V
 // psABI, x86-64, "Thread-Local Storage"). A heap that stacks are cut out of may
 // have either.
-func (p *Process) threadStack(below, m *mapping, regs *unix.PtraceRegs) bool {
+func (p *Process) threadStack(below, m *symbols.Mapping, regs *unix.PtraceRegs) bool {
 	tcb := regs.Fs_base
-	if below.end != m.start || below.perms[:3] != "---" || tcb <= regs.Rsp || tcb >= m.end {
+	if below.End != m.Start || below.Read || below.Write || below.Exec || tcb <= regs.Rsp || tcb >= uint64(m.End) {
 		return false
 	}
 	var b [8]byte
@@ -194,10 +194,10 @@ func allZero(b []byte) bool {
 
 // findPadding places the code behind the last byte of a loaded executable
 // segment, in what is left of its page.
-func (p *Process) findPadding(r *room, maps []mapping) bool {
+func (p *Process) findPadding(r *room, maps []symbols.Mapping) bool {
 	for i := range maps {
 		m := &maps[i]
-		if m.inode == "0" || m.perms[:3] != "r-x" || m.perms[3] != 'p' {
+		if m.Inode == 0 || m.Perms() != "r-xp" {
 			continue
 		}
 		base, ok := moduleBase(maps, m)
@@ -205,12 +205,12 @@ func (p *Process) findPadding(r *room, maps []mapping) bool {
 			continue
 		}
 		end, ok := p.segmentEnd(base, m)
-		if !ok || end+ScratchCode > m.end {
+		if !ok || end+ScratchCode > uint64(m.End) {
 			continue
 		}
 		saved := make([]byte, len(InjectedCode()))
 		at := (end + 15) &^ 15
-		if at+ScratchCode > m.end {
+		if at+ScratchCode > uint64(m.End) {
 			continue
 		}
 		if _, err := p.ReadMemory(saved, symbols.Addr(at)); err != nil {
@@ -223,11 +223,11 @@ func (p *Process) findPadding(r *room, maps []mapping) bool {
 }
 
 // moduleBase finds the mapping of the ELF header that m belongs to.
-func moduleBase(maps []mapping, m *mapping) (uint64, bool) {
+func moduleBase(maps []symbols.Mapping, m *symbols.Mapping) (uint64, bool) {
 	for i := range maps {
 		q := &maps[i]
-		if q.inode == m.inode && q.dev == m.dev && q.offset == 0 && q.start <= m.start {
-			return q.start, true
+		if q.Inode == m.Inode && q.Major == m.Major && q.Minor == m.Minor && q.Off == 0 && q.Start <= m.Start {
+			return uint64(q.Start), true
 		}
 	}
 	return 0, false
@@ -235,7 +235,7 @@ func moduleBase(maps []mapping, m *mapping) (uint64, bool) {
 
 // segmentEnd reads from the program headers in memory where the segment that m
 // maps ends.
-func (p *Process) segmentEnd(base uint64, m *mapping) (uint64, bool) {
+func (p *Process) segmentEnd(base uint64, m *symbols.Mapping) (uint64, bool) {
 	var h [64]byte
 	if _, err := p.ReadMemory(h[:], symbols.Addr(base)); err != nil || string(h[:5]) != "\x7fELF\x02" {
 		return 0, false
@@ -268,7 +268,7 @@ func (p *Process) segmentEnd(base uint64, m *mapping) (uint64, bool) {
 		}
 		start := bias + le.Uint64(e[16:])
 		end := start + le.Uint64(e[40:])
-		if start&^(pageSize-1) == m.start && (end+pageSize-1)&^(pageSize-1) == m.end {
+		if start&^(pageSize-1) == uint64(m.Start) && (end+pageSize-1)&^(pageSize-1) == uint64(m.End) {
 			return end, true
 		}
 	}

@@ -1,0 +1,155 @@
+//go:build linux && amd64
+
+package tracee
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"kprobe/symbols"
+)
+
+// TestStatFields begins behind the name, which may hold anything.
+func TestStatFields(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "stat")
+	for text, want := range map[string]string{
+		"12 (cat) R 1 2\n":        "R 1 2",
+		"12 (a) S 9) t (x) Z 3\n": "Z 3",
+		"12 ( (\n) T 4 5 6":       "T 4 5 6",
+		"12 ()":                   "",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if f, err := statFields(path); err != nil || strings.Join(f, " ") != want {
+			t.Errorf("%q: %q, %v; want %q", text, f, err, want)
+		}
+	}
+	if err := os.WriteFile(path, []byte("12 (cat R 1 2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := statFields(path); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("a name without an end: %q, %v", f, err)
+	}
+	if f, err := statFields(path + "x"); err == nil {
+		t.Errorf("no file: %q", f)
+	}
+}
+
+func TestStatusField(t *testing.T) {
+	text := []byte("Name:\ta: b\nPPid:\t5\nPid:\t9\nSigBlk:\t0000000000000010\nSeccomp:\t2\nSeccomp_filters:\t3\nLast:\tx")
+	for name, want := range map[string]string{
+		"Name": "a: b", "Pid": "9", "PPid": "5", "SigBlk": "0000000000000010", "Last": "x", "id": "", "Seccomp": "2", "Nothing": "",
+	} {
+		if got := statusField(text, name); got != want {
+			t.Errorf("%s is %q, want %q", name, got, want)
+		}
+	}
+	if n := filters(text); n != 3 {
+		t.Errorf("%d filters, want 3", n)
+	}
+	if n := filters([]byte("Seccomp:\t2\n")); n != 0 {
+		t.Errorf("%d filters where nothing is said of them", n)
+	}
+}
+
+// TestGoneProcesses: what is known of a process that has ended, before and after
+// its parent has taken notice.
+func TestGoneProcesses(t *testing.T) {
+	if !slices.Contains(must(tasks(os.Getpid())), os.Getpid()) {
+		t.Error("a process isn't among its own threads")
+	}
+	if maps, err := readMaps(os.Getpid()); err != nil || len(maps) == 0 {
+		t.Errorf("%d mappings, %v", len(maps), err)
+	}
+	c := exec.Command("true")
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pid := c.Process.Pid
+	eventually(t, "a zombie", func() bool { return taskState(pid, pid) == 'Z' })
+	if maps, err := readMaps(pid); !errors.Is(err, ErrGone) {
+		t.Errorf("a zombie has %d mappings, %v", len(maps), err)
+	}
+	if !hasEnded(taskState(pid, pid)) || !isThread(pid, pid) {
+		t.Error("a zombie hasn't ended, or is no thread")
+	}
+	if err := c.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if ts, err := tasks(pid); !errors.Is(err, ErrGone) {
+		t.Errorf("a process that is gone has threads %v, %v", ts, err)
+	}
+	if maps, err := readMaps(pid); !errors.Is(err, ErrGone) {
+		t.Errorf("a process that is gone has %d mappings, %v", len(maps), err)
+	}
+	if s := taskState(pid, pid); s != 0 || !hasEnded(s) || isThread(pid, pid) {
+		t.Errorf("a process that is gone is in state %q", s)
+	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// TestSharesMemory: a process shares its own memory, and no child's that has
+// executed another program.
+func TestSharesMemory(t *testing.T) {
+	c := exec.Command("cat")
+	in, err := c.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { in.Close(); _ = c.Wait() }()
+	own := os.Getpid()
+	if !sharesMemory(own, own) || sharesMemory(own, c.Process.Pid) {
+		t.Errorf("with itself %v, with a child %v", sharesMemory(own, own), sharesMemory(own, c.Process.Pid))
+	}
+}
+
+// TestSiginfo reads what signals are by their codes.
+func TestSiginfo(t *testing.T) {
+	for _, c := range []struct {
+		sig  syscall.Signal
+		code int32
+		sync bool
+	}{
+		{syscall.SIGSEGV, 1, true}, {syscall.SIGSEGV, siKernel, true}, {syscall.SIGSEGV, 0, false}, {syscall.SIGSEGV, siTkill, false},
+		{syscall.SIGBUS, 2, true}, {syscall.SIGILL, 2, true}, {syscall.SIGFPE, 1, true}, {syscall.SIGTRAP, trapBrkpt, true},
+		{syscall.SIGTRAP, trapTrace, true}, {syscall.SIGTRAP, 0, false}, {syscall.SIGUSR1, 1, false}, {syscall.SIGCHLD, 1, false},
+	} {
+		var si Siginfo
+		si[0] = byte(c.sig)
+		for i := range 4 {
+			si[8+i] = byte(uint32(c.code) >> (8 * i))
+		}
+		if si.Signal() != c.sig || si.Code() != int(c.code) || si.Synchronous() != c.sync {
+			t.Errorf("%v with code %d: %v, %d, of the thread's own doing: %v", c.sig, c.code, si.Signal(), si.Code(), si.Synchronous())
+		}
+		const at = symbols.Addr(0x1234_5678_9abc_def0)
+		if si.SetAddr(at); si.Addr() != at || si.PID() != -0x65432110 || si.Signal() != c.sig || si.Code() != int(c.code) {
+			t.Errorf("an address of %v reads as %v, and as process %d", at, si.Addr(), si.PID())
+		}
+	}
+	a := Sigaction{Handler: 0x1122, Flags: 3, Restorer: 0x5566_7788_99aa, Mask: 1 << 63}
+	if b := a.bytes(); len(b) != sigactionSize || parseSigaction(b) != a {
+		t.Errorf("%+v comes back as %+v from %d bytes", a, parseSigaction(b), len(b))
+	}
+	for s := syscall.Signal(1); s < 65; s++ {
+		if want := s == syscall.SIGSTOP || s == syscall.SIGTSTP || s == syscall.SIGTTIN || s == syscall.SIGTTOU; isStopSignal(s) != want {
+			t.Errorf("%v stops: %v", s, isStopSignal(s))
+		}
+	}
+}
