@@ -41,8 +41,11 @@ func (t Type) appendLayout(dst []byte, v Value, sym Symbolizer) (out []byte, don
 			}
 			dst = AppendText(dst, l.Members[i].Type, v.Elems[i], sym)
 		}
+		if l.More && sep {
+			dst = append(dst, ',')
+		}
 		if l.More {
-			dst = append(dst, ",..."...)
+			dst = append(dst, "..."...)
 		}
 		return append(dst, '}'), true
 	case l.Text && t.Count != 0:

@@ -3,6 +3,7 @@ package vars
 import (
 	"debug/dwarf"
 	"fmt"
+	"strings"
 
 	"kprobe/fetch"
 	"kprobe/symbols/debuginfo"
@@ -174,7 +175,7 @@ func (f *frame) byConvention(e *debuginfo.Entry) (place, error) {
 		if t.kind == kindUnknown || t.kind == kindVoid {
 			return place{}, fmt.Errorf("how a %s is passed is not known: %w", t, fetch.ErrNoValue)
 		}
-		if f.byReference(t) {
+		if f.byReference(t) || f.addressed(&c) {
 			p := a.assign(ctype{kind: kindPointer, size: 8}, []class{classInteger})
 			if c.Ref() == e.Ref() {
 				at, err := p.value(8)
@@ -191,10 +192,38 @@ func (f *frame) byConvention(e *debuginfo.Entry) (place, error) {
 }
 
 // byReference reports a C++ class that can't be copied by its bytes: what is
-// passed is its address (DW_CC_pass_by_reference).
+// passed is its address (DW_CC_pass_by_reference). GCC leaves that out; its
+// classes are those with a destructor of their own, or parts that have one.
 func (f *frame) byReference(t ctype) bool {
-	cc, ok := t.entry.Int(dwarf.AttrCalling)
-	return t.kind == kindStruct && ok && cc == 4
+	if t.kind != kindStruct {
+		return false
+	}
+	if cc, ok := t.entry.Int(dwarf.AttrCalling); ok {
+		return cc == 4
+	}
+	return f.language(t.entry).IsCXX() && f.destroyed(t, 0)
+}
+
+// destroyed reports a class with a destructor that its source has written, of its
+// own, of a base class or of a member.
+func (f *frame) destroyed(t ctype, depth int) bool {
+	if t.kind != kindStruct || depth > maxNested {
+		return false
+	}
+	for c := range t.entry.Children() {
+		if c.Tag() != dwarf.TagSubprogram || !strings.HasPrefix(c.Name(), "~") || c.Flag(dwarf.AttrArtificial) {
+			continue
+		}
+		if _, defaulted := c.Int(dwarf.AttrDefaulted); !defaulted {
+			return true
+		}
+	}
+	for _, m := range f.members(t) {
+		if m.static.Unit() == nil && f.destroyed(m.typ, depth+1) {
+			return true
+		}
+	}
+	return false
 }
 
 // resultType is the type that the function returns; ok is false for void.

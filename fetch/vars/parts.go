@@ -1,6 +1,7 @@
 package vars
 
 import (
+	"cmp"
 	"debug/dwarf"
 	"errors"
 	"fmt"
@@ -21,7 +22,7 @@ func (f *frame) parts(name string, v value) ([]fetch.Variable, error) {
 		return nil, err
 	}
 	if len(p.vars) == 0 {
-		return nil, fmt.Errorf("%s: %w", name, p.missing)
+		return nil, fmt.Errorf("%s: %w", name, cmp.Or(p.missing, errPieces))
 	}
 	return p.vars, nil
 }
@@ -42,6 +43,17 @@ func (p *partList) add(name string, v value, depth int) error {
 		return errPieces
 	}
 	for _, m := range p.f.members(v.t) {
+		if m.base && m.typ.kind == kindStruct {
+			inner := v
+			if inner.p, err = v.p.part(m.off, m.typ.size); err == nil {
+				inner.t = m.typ
+				err = p.add(name, inner, depth+1)
+			}
+			if err != nil {
+				p.missing = err
+			}
+			continue
+		}
 		if m.name == "" || m.static.Unit() != nil || !fetch.IsName(m.name) {
 			continue
 		}

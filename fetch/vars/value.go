@@ -148,6 +148,13 @@ func (v value) index(i int64) (value, error) {
 		if elem, ok := v.vector(); ok {
 			return elem.index(i)
 		}
+		if strings.HasPrefix(v.t.entry.Name(), "vector<") { // libstdc++'s
+			if impl, err := v.field("_M_impl"); err == nil {
+				if start, err := impl.field("_M_start"); err == nil {
+					return start.index(i)
+				}
+			}
+		}
 		for _, name := range [...]string{"array", "data_ptr"} {
 			if _, _, ok := v.f.lookup(v.t, name, 0); ok {
 				p, err := v.field(name)
