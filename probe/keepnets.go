@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -28,10 +28,14 @@ import (
 //	                 has changed the actions are asked for. A program that
 //	                 replaces just what a net answers doesn't show there; so
 //	                 they are asked for without a reason, too, ever less often.
+//
+// Waking the tracer's thread for nothing is what an idle session can't afford:
+// the file is read beside it.
 const (
 	netsSoon  = 5 * time.Millisecond
 	netsLate  = time.Second
 	netsTick  = 100 * time.Millisecond
+	netsAsk   = time.Second // the tracer's thread looks at least so often
 	netsQuiet = 30 * time.Second
 	// netsPatience is how long one look may take.
 	netsPatience = time.Second
@@ -71,21 +75,39 @@ func powerOfTen(n int) bool {
 	return n == 1
 }
 
-// watchNets looks at the targets' actions, and at what their detours can read by
-// now, until ctx is done.
+// watchNets looks at the targets' actions, at what their detours can read by now,
+// and at what other terminals wait for, until ctx is done.
 func (s *Session) watchNets(ctx context.Context) {
 	tick := time.NewTicker(netsTick)
 	defer tick.Stop()
+	var due time.Time // when the tracer's thread is to look
+	joined := uint64(0)
+	caught := map[int]string{} // of the processes that it looks after
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
+		s.order.tick()
+		now := s.order.joined.Load()
+		if now == joined && time.Now().Before(due) && stillCaught(caught) {
+			continue
+		}
+		joined = now
 		err := s.tracer.Do(func() error {
-			for _, tg := range s.targets {
+			clear(caught)
+			due = time.Now().Add(netsAsk)
+			for pid, tg := range s.targets {
 				tg.netsAtTick()
 				tg.renewAtTick()
+				if tg.watched() && tg.netWatch.caught != "" {
+					caught[pid] = tg.netWatch.caught
+					due = earlier(due, tg.netWatch.atTick)
+				}
+				if tg.renewable() {
+					due = earlier(due, tg.renewal.at)
+				}
 			}
 			return nil
 		})
@@ -95,8 +117,30 @@ func (s *Session) watchNets(ctx context.Context) {
 	}
 }
 
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// stillCaught reports whether the processes catch the signals that they did.
+func stillCaught(were map[int]string) bool {
+	for pid, was := range were {
+		if caughtSignals(pid) != was {
+			return false
+		}
+	}
+	return true
+}
+
+// watched reports whether the target has nets that must stay in place.
+func (tg *target) watched() bool {
+	return tg.area != nil && !tg.borrowed && !tg.dying && !tg.s.closed
+}
+
 func (tg *target) netsAtTick() {
-	if tg.area == nil || tg.borrowed || tg.dying || tg.s.closed {
+	if !tg.watched() {
 		return
 	}
 	w := &tg.netWatch
@@ -166,9 +210,21 @@ func (tg *target) layNetsAgain(t *tracee.Thread) bool {
 // caughtSignals gives what /proc/PID/status says of ignored and caught
 // signals, "" of a process that is gone.
 func caughtSignals(pid int) string {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	fd, err := unix.Open(fmt.Sprintf("/proc/%d/status", pid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return ""
+	}
+	defer unix.Close(fd)
+	b := make([]byte, 0, 4096)
+	for {
+		n, err := unix.Read(fd, b[len(b):cap(b)])
+		if err != nil && err != unix.EINTR {
+			return ""
+		}
+		if err == nil && n == 0 {
+			break
+		}
+		b = slices.Grow(b[:len(b)+max(n, 0)], 1024)
 	}
 	var out strings.Builder
 	for line := range strings.Lines(string(b)) {

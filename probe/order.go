@@ -13,7 +13,8 @@ import (
 //
 // A hit waits for the slowest reader, which looks every few milliseconds.
 type order struct {
-	count atomic.Int32 // of taps
+	count  atomic.Int32  // of taps
+	joined atomic.Uint64 // how many taps ever were
 
 	mu    sync.Mutex
 	taps  []*tap
@@ -62,6 +63,19 @@ func (o *order) join(t *tap) {
 		t.until.Store(0)
 		o.taps = append(o.taps, t)
 		o.count.Store(int32(len(o.taps)))
+		o.joined.Add(1)
+	}
+}
+
+// tick has other terminals see the hits of taps whose reader is kept by the sink,
+// and be answered.
+func (o *order) tick() {
+	o.mu.Lock()
+	taps := slices.Clone(o.taps)
+	o.mu.Unlock()
+	for _, t := range taps {
+		t.reader.LookStale()
+		t.look()
 	}
 }
 
@@ -153,6 +167,7 @@ func (t *tap) polled() {
 	if t.s.order.many() {
 		t.s.giveOrdered(false)
 	}
+	t.look()
 }
 
 // giveOrdered gives the sink the hits that have waited long enough, or all.

@@ -26,12 +26,18 @@ type renewal struct {
 	tries int
 }
 
+// renewable reports whether the target's jumps are to be built again once its
+// threads' numbers can be read.
+func (tg *target) renewable() bool {
+	return tg.opt != nil && tg.opt.params.TID.Seg == asm.DS && len(tg.patches.list) > 0 && !tg.s.opts.CountOnly &&
+		!tg.borrowed && !tg.dying && !tg.s.closed && tg.renewal.tries < renewTries
+}
+
 // renewAtTick builds the target's jumps again if its threads' numbers can be
 // read by now.
 func (tg *target) renewAtTick() {
 	r, now := &tg.renewal, time.Now()
-	if tg.opt == nil || tg.opt.params.TID.Seg != asm.DS || len(tg.patches.list) == 0 || tg.s.opts.CountOnly ||
-		tg.borrowed || tg.dying || tg.s.closed || r.tries == renewTries || now.Before(r.at) {
+	if !tg.renewable() || now.Before(r.at) {
 		return
 	}
 	r.at = now.Add(renewFirst << r.tries)

@@ -16,9 +16,18 @@ import (
 	"kprobe/symbols"
 )
 
-// serveEvery is how often a mailbox is looked at: a load from memory each time,
-// and the price of waking up for it, a third of what an idle session costs.
-const serveEvery = 40 * time.Millisecond
+// look has serve look into the mailbox if a request was posted. It is called by
+// who wakes up anyway: after each look at the rings, and at each tick of the
+// session, for a sink may keep the reader.
+func (t *tap) look() {
+	if !t.box.Posted() {
+		return
+	}
+	select {
+	case t.posted <- struct{}{}:
+	default:
+	}
+}
 
 // glanceEvery is how often a target in which something waits is looked at: its
 // mappings are read, a millisecond for a large process.
@@ -45,20 +54,18 @@ func (t *tap) glance(ctx context.Context) {
 // itself, and nothing else; and where the session has processes of several
 // users, not even that.
 func (t *tap) serve(ctx context.Context) {
-	tick := time.NewTicker(serveEvery)
+	tick := time.NewTicker(glanceEvery)
 	defer tick.Stop()
-	looked := time.Now()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			if t.expects.Load() {
+				t.glance(ctx)
+			}
+		case <-t.posted:
 		}
-		if t.expects.Load() && time.Since(looked) >= glanceEvery {
-			t.glance(ctx)
-			looked = time.Now()
-		}
-		t.reader.LookStale()
 		r, err := t.box.Next()
 		if r == nil {
 			continue

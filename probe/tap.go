@@ -34,6 +34,7 @@ type tap struct {
 	counters *ring.Counters
 	reader   *ring.Reader
 	box      *ring.Mailbox // of the goroutine that serves
+	posted   chan struct{} // something is in it
 
 	mu    sync.RWMutex // guards probes
 	ids   []*placed    // by id - 1; nil: the id is free
@@ -67,7 +68,7 @@ type comm struct {
 const commAge = 200 * time.Millisecond
 
 func newTap(s *Session, pid int, space *symbols.Space, m *memfile) (*tap, error) {
-	t := &tap{s: s, pid: pid, numbers: numbersOf(pid), space: space, file: m, comms: map[uint32]comm{}}
+	t := &tap{s: s, pid: pid, numbers: numbersOf(pid), space: space, file: m, comms: map[uint32]comm{}, posted: make(chan struct{}, 1)}
 	var err error
 	if t.producer, err = ring.NewProducer(m.mem, m.layout); err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"sync/atomic"
 )
 
 // The mailbox: how another kprobe asks the session's to change it
@@ -96,12 +97,12 @@ func ReadAnswer(r io.ReaderAt, l *Layout, id uint64) (body []byte, taken, done b
 	return body, true, true, nil
 }
 
-// Mailbox is the mailbox from the side of the session's kprobe. It is not safe
-// for concurrent use.
+// Mailbox is the mailbox from the side of the session's kprobe. It is for one
+// goroutine, but for Posted.
 type Mailbox struct {
 	m    mem
 	at   int64
-	last uint64 // ID of the request that was seen last
+	last atomic.Uint64 // ID of the request that was seen last
 }
 
 // NewMailbox opens the mailbox of the file mapped at b.
@@ -113,12 +114,19 @@ func NewMailbox(b []byte, l *Layout) (*Mailbox, error) {
 	return &Mailbox{m: m, at: l.Mailbox.Off}, nil
 }
 
+// Posted reports whether there is a request that Next has not given yet. It may be
+// called concurrently.
+func (b *Mailbox) Posted() bool {
+	id := b.m.load64(b.at)
+	return id != 0 && id != b.last.Load()
+}
+
 // Next gives a request that was posted since the last, or nil. One that is
 // damaged, or of another version, is an error wrapping ErrMail, with the
 // request's ID: it wants an answer.
 func (b *Mailbox) Next() (*Request, error) {
 	id := b.m.load64(b.at)
-	if id == 0 || id == b.last {
+	if id == 0 || id == b.last.Load() {
 		return nil, nil
 	}
 	head := make([]byte, mailBody)
@@ -132,7 +140,7 @@ func (b *Mailbox) Next() (*Request, error) {
 	if b.m.load64(b.at) != id {
 		return nil, nil // it is being replaced
 	}
-	b.last = id
+	b.last.Store(id)
 	b.m.store64(b.at+answerOff+8, id)
 	switch {
 	case version != MailVersion:

@@ -243,24 +243,29 @@ func watchReader(ctx context.Context, f *os.File) (watched context.Context, clos
 	if err != nil {
 		return ctx, func() bool { return false } // the next write will tell
 	}
+	// A descriptor of its own, as the file may be closed meanwhile, and a pipe
+	// whose end ends the watch: no wake-up is spent on it.
+	own, over := -1, [2]int{}
+	cerr := conn.Control(func(fd uintptr) { own, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) })
+	if cerr != nil || err != nil {
+		return ctx, func() bool { return false }
+	}
+	if err := unix.Pipe2(over[:], unix.O_CLOEXEC); err != nil {
+		_ = unix.Close(own)
+		return ctx, func() bool { return false }
+	}
 	watched, cancel := context.WithCancelCause(ctx)
+	context.AfterFunc(watched, func() { _ = unix.Close(over[1]) })
 	go func() {
-		for watched.Err() == nil {
-			var n int
-			var err error
-			fds := []unix.PollFd{{}}
-			cerr := conn.Control(func(fd uintptr) {
-				fds[0].Fd = int32(fd)
-				n, err = unix.Poll(fds, 100)
-			})
-			if n > 0 && fds[0].Revents&(unix.POLLERR|unix.POLLHUP) != 0 {
-				cancel(output.ErrClosed)
-				return
-			}
-			if cerr != nil || err != nil && !errors.Is(err, unix.EINTR) || n > 0 {
-				return // it can't be watched; the next write will tell
-			}
+		defer func() { _, _ = unix.Close(own), unix.Close(over[0]) }()
+		fds := []unix.PollFd{{Fd: int32(own)}, {Fd: int32(over[0])}}
+		n, err := unix.Poll(fds, -1)
+		for errors.Is(err, unix.EINTR) {
+			n, err = unix.Poll(fds, -1)
 		}
+		if n > 0 && fds[0].Revents&(unix.POLLERR|unix.POLLHUP) != 0 {
+			cancel(output.ErrClosed)
+		} // else it is over, or can't be watched: the next write will tell
 	}()
 	return watched, func() bool { return errors.Is(context.Cause(watched), output.ErrClosed) }
 }
