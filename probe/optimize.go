@@ -190,6 +190,9 @@ func (o *optimizer) function(f *function, ws []want, space plan.Reach, planned .
 	}
 	for _, p := range plans {
 		built, err := o.build(p, byAddr)
+		if s, ok := space.(*plan.Space); ok && err == nil {
+			built.trim(s)
+		}
 		why := p.Why
 		if err != nil {
 			why = err.Error()
@@ -248,6 +251,18 @@ func probesOf(ws []want) []detour.Probe {
 		out = append(out, detour.Probe{ID: w.p.id, Program: w.p.prog, CountOnly: !w.p.target.s.records(w.p.user), IP: uint64(w.p.where.Addr)})
 	}
 	return out
+}
+
+// trim gives the room back that the patch's detours were found and didn't need.
+func (p *patch) trim(s *plan.Space) {
+	for ; p != nil && len(p.stages) > 0; p = p.hole {
+		last := p.stages[len(p.stages)-1]
+		end := (uint64(last.base) + uint64(last.size) + 15) &^ 15
+		if room := int(end - p.plan.Detour); room < p.plan.Room {
+			s.Release(end, p.plan.Room-room)
+			p.plan.Room = room
+		}
+	}
 }
 
 var errRoom = errors.New("its detour does not fit the room that was found for it")

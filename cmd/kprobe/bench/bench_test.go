@@ -101,7 +101,6 @@ func TestRun(t *testing.T) {
 // checkWork wants a figure for all that Options.All promises, and the target's
 // memory to grow by no more than a probe may take.
 func checkWork(t *testing.T, work []Work) {
-	const probeBytes = 512
 	found := map[string]int{}
 	for _, f := range work {
 		t.Logf("%-70s %12.3f %s", f.What, f.Value, f.Unit)
@@ -113,14 +112,23 @@ func checkWork(t *testing.T, work []Work) {
 				found[part]++
 			}
 		}
-		if f.Unit == "bytes" && f.Value > probeBytes {
-			t.Errorf("%s: %.0f bytes, more than %d", f.What, f.Value, probeBytes)
+		limit := 512.0
+		switch {
+		case strings.Contains(f.What, "by landings"):
+			limit = 1500 // two frames and the instances' own landings
+		case strings.Contains(f.What, "return probes"):
+			limit = 1500 // the entry's detour and the exit's
+		case strings.Contains(f.What, "string"):
+			limit = 700
+		}
+		if f.Unit == "bytes" && f.Value > limit {
+			t.Errorf("%s: %.0f bytes, more than %.0f", f.What, f.Value, limit)
 		}
 		if f.Unit == "1/s" && f.Value < 100000 {
 			t.Errorf("%s: %.0f a second", f.What, f.Value)
 		}
 	}
-	want := map[string]int{"lines of ": 2, "armed": 3, "taken out": 4, "at the longest": 3, "in all": 3, "memory": 2}
+	want := map[string]int{"lines of ": 2, "armed": 3, "taken out": 4, "at the longest": 3, "in all": 3, "memory": 5}
 	for part, n := range want {
 		if found[part] != n {
 			t.Errorf("%d figures tell of %q, want %d", found[part], part, n)

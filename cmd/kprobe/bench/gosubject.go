@@ -20,8 +20,10 @@ const goName = "kprobe-bench-go"
 
 // Functions of the Go program, by their numbers in requests.
 const (
-	goBareFn = 1
-	goWorkFn = 2
+	goBareFn = iota + 1
+	goWorkFn
+	goBareOuterFn
+	goOuterFn
 )
 
 // Subject is for main to call first: it reports whether this process was
@@ -57,13 +59,22 @@ func serveGo(cpu string) error {
 		}
 		fn, n := binary.LittleEndian.Uint64(req[:]), binary.LittleEndian.Uint64(req[8:])
 		start := time.Now()
-		if fn == goWorkFn {
+		switch fn {
+		case goWorkFn:
 			for ; n > 0; n-- {
 				sink += goWork(n, "hello, world")
 			}
-		} else {
+		case goBareFn:
 			for ; n > 0; n-- {
 				sink += goBare(n, "hello, world")
+			}
+		case goOuterFn:
+			for ; n > 0; n-- {
+				sink += goOuter(n, "hello, world")
+			}
+		case goBareOuterFn:
+			for ; n > 0; n-- {
+				sink += goBareOuter(n, "hello, world")
 			}
 		}
 		var answer [answerSize]byte // from 0 s to so many ns
@@ -79,6 +90,14 @@ func goWork(a uint64, s string) uint64 { return (a + 0x12345) ^ uint64(len(s)) }
 
 //go:noinline
 func goBare(a uint64, s string) uint64 { return (a + 0x12345) ^ uint64(len(s)) }
+
+// goOuter calls another function: so it looks whether its stack has room.
+//
+//go:noinline
+func goOuter(a uint64, s string) uint64 { return goBare(a, s) + 1 }
+
+//go:noinline
+func goBareOuter(a uint64, s string) uint64 { return goBare(a, s) + 1 }
 
 // startGo runs this program as the Go program to measure.
 func startGo(cpu int) (p *process, err error) {
@@ -100,11 +119,12 @@ func startGo(cpu int) (p *process, err error) {
 // goKinds are the rows of Go functions. The arguments are in the registers of
 // Go's own calling convention.
 func goKinds() []kind {
-	const fn = "kprobe/cmd/kprobe/bench.goWork"
+	const fn, outer = "kprobe/cmd/kprobe/bench.goWork", "kprobe/cmd/kprobe/bench.goOuter"
 	entry, ret := "p:go "+fn+" a=%ax b=%bx", "r:goret "+fn+" v=%ax"
 	return []kind{
 		{name: "o", what: "Go function, jump; 2 arguments", floor: floorEntry, defs: []string{entry}},
 		{name: "ro", what: "Go function, return, jump", floor: floorReturn, defs: []string{ret}},
+		{name: "ro", what: "Go function, return with the time at entry too, jump", fn: outer, floor: floorLatency, defs: []string{"r:goret " + outer + " v=%ax since=$entrytime"}},
 		{name: "kro", what: "Go function, entry and return, jumps", floor: floorBoth, defs: []string{entry, ret}},
 	}
 }

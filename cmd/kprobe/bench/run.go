@@ -137,7 +137,11 @@ func (m *meter) goRows(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("measure %s (%s): %w", k.name, k.what, err)
 		}
-		err = m.lanes(&row, []int{1}, lane{p, goWorkFn, between}, lane{in: p, fn: goBareFn}, k.floor)
+		work, bare := uint64(goWorkFn), uint64(goBareFn)
+		if k.fn != "" {
+			work, bare = goOuterFn, goBareOuterFn
+		}
+		err = m.lanes(&row, []int{1}, lane{p, work, between}, lane{in: p, fn: bare}, k.floor)
 		if oerr := out(); err == nil {
 			err = oerr
 		}

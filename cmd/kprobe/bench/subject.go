@@ -72,7 +72,8 @@ type writer struct {
 }
 
 // newSubject writes the program for CPUs numbered below cpus, with so many
-// functions besides, many_00000 and on, which nobody calls.
+// functions besides, many_00000 and on, which nobody calls, and up to 1,000 of
+// several returns, forked_00000 and on.
 func newSubject(cpus, many int) (*subject, error) {
 	w := &writer{Code: asm.New(textAt), s: &subject{}, data: layData(cpus)}
 	w.s.data = w.data
@@ -89,6 +90,10 @@ func newSubject(cpus, many int) (*subject, error) {
 		} else {
 			w.floor(f)
 		}
+	}
+	for i := range min(many, thousand) {
+		w.fn(fmt.Sprintf("forked_%05d", i), w.forked)
+		w.s.funcs[len(w.s.funcs)-1].bare = true
 	}
 	for i := range many {
 		w.fn(fmt.Sprintf("many_%05d", i), w.work)
@@ -124,6 +129,20 @@ func (w *writer) pushed() {
 	w.work0()
 	w.Op(asm.Xor, asm.W64, asm.AX, asm.SI)
 	w.Pop(asm.BP)
+	w.Ret()
+}
+
+// forked has so many returns that it isn't probed at each.
+func (w *writer) forked() {
+	for i := range 8 {
+		on := w.NewLabel()
+		w.OpImm(asm.Cmp, asm.W64, asm.DI, int32(i))
+		w.Jcc(asm.NE, on)
+		w.work0()
+		w.Ret()
+		w.Bind(on)
+	}
+	w.work0()
 	w.Ret()
 }
 

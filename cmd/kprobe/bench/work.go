@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -81,11 +82,14 @@ func processor() (time.Duration, error) {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), nil
 }
 
+// thousand is how many functions a glob of batches, and one of memory's, means.
+const thousand = 1000
+
 // batches are how many probes are armed at once; the globs choose them.
 var batches = []struct {
 	n    int
 	glob string
-}{{1, "many_00000"}, {1000, "many_00*"}, {10000, "many_*"}}
+}{{1, "many_00000"}, {thousand, "many_00*"}, {10000, "many_*"}}
 
 // turns is how often a batch is armed; what is told is the median.
 const turns = 3
@@ -106,6 +110,9 @@ func (m *meter) arming(ctx context.Context) error {
 		slices.Sort(list)
 		return float64(list[len(list)/2].Nanoseconds()) / 1e6
 	}
+	if err := m.memory(ctx, p); err != nil {
+		return err
+	}
 	first := 0
 	for _, b := range batches {
 		d, err := fetch.Parse("p:many " + b.glob + fetched)
@@ -120,7 +127,7 @@ func (m *meter) arming(ctx context.Context) error {
 				return err
 			}
 			begin := time.Now()
-			s, err := probe.Attach(ctx, []int{p.cmd.Process.Pid}, probe.Options{CountOnly: true})
+			s, err := probe.Attach(ctx, []int{p.cmd.Process.Pid}, probe.Options{})
 			if err != nil {
 				return err
 			}
@@ -155,6 +162,44 @@ func (m *meter) arming(ctx context.Context) error {
 	return nil
 }
 
+// memory measures what other probes take of the program's memory but for the
+// instances of returns: each the difference between 1,000 and one.
+func (m *meter) memory(ctx context.Context, p *process) error {
+	for _, k := range []struct{ places, args, what string }{
+		{"p:many many_", fetched + " s=+0(%si):string", "probes with a string"},
+		{"r:many many_", " v=$retval", "return probes, by the function's exit"},
+		{"r:many forked_", " v=$retval", "return probes, by landings"},
+	} {
+		var grown [2]int
+		for i, glob := range []string{"00000", "00*"} {
+			d, err := fetch.Parse(k.places + glob + k.args)
+			if err != nil {
+				return err
+			}
+			bare, err := residentCode(p)
+			if err != nil {
+				return err
+			}
+			s, err := probe.Attach(ctx, []int{p.cmd.Process.Pid}, probe.Options{})
+			if err != nil {
+				return err
+			}
+			err = s.Arm(ctx, []*fetch.Def{d})
+			full, rerr := residentCode(p)
+			st := s.Stats()
+			if err := errors.Join(err, rerr, s.Close(context.WithoutCancel(ctx))); err != nil {
+				return err
+			}
+			if want := []int{1, thousand}[i]; st[0].Places != want || st[0].Trapped != 0 {
+				return fmt.Errorf("%d of %d places were armed for %s, %d by breakpoints", st[0].Places, want, k.what, st[0].Trapped)
+			}
+			grown[i] = full - bare
+		}
+		m.figure(float64(grown[1]-grown[0])/(thousand-1), "bytes", "%d %s: memory of the program that each takes, instances apart", thousand, k.what)
+	}
+	return nil
+}
+
 // resident is the memory that a process has in use, in bytes.
 func resident(p *process) (int, error) {
 	b, err := os.ReadFile(filepath.Join("/proc", fmt.Sprint(p.cmd.Process.Pid), "statm"))
@@ -166,6 +211,29 @@ func resident(p *process) (int, error) {
 		return 0, fmt.Errorf("read the program's size: %w", err)
 	}
 	return pages * page, nil
+}
+
+// residentCode is the part of resident that is executable.
+func residentCode(p *process) (int, error) {
+	b, err := os.ReadFile(filepath.Join("/proc", fmt.Sprint(p.cmd.Process.Pid), "smaps"))
+	if err != nil {
+		return 0, fmt.Errorf("read the program's size: %w", err)
+	}
+	sum, code := 0, false
+	for line := range strings.Lines(string(b)) {
+		f := strings.Fields(line)
+		switch {
+		case len(f) >= 5 && strings.Contains(f[0], "-"):
+			code = strings.Contains(f[1], "x")
+		case code && len(f) >= 2 && f[0] == "Rss:":
+			var kb int
+			if _, err := fmt.Sscan(f[1], &kb); err != nil {
+				return 0, fmt.Errorf("read the program's size: %w", err)
+			}
+			sum += kb << 10
+		}
+	}
+	return sum, nil
 }
 
 // cycles measures how long it takes to put a probe in and take it out, while
