@@ -18,7 +18,7 @@ func (s *Session) fill(tg *target, th *thread) error {
 	c := &s.ctx
 	tracee.FetchRegs(regs, &s.regs)
 	c.Regs = &s.regs
-	c.Mem = tg.proc
+	c.Mem = tracee.Loads{Process: tg.proc}
 	c.Vector = th.vector
 	c.Comm = th.t.Comm()
 	c.PID, c.TID = tg.proc.PID(), th.t.TID()

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"sync"
 	"syscall"
 
 	"kprobe/symbols"
@@ -40,6 +41,64 @@ func (p *Process) ReadMemory(b []byte, at symbols.Addr) (int, error) {
 		return n, nil
 	}
 	return n, err
+}
+
+// Loads is the process's memory as its own loads find it: what it has made
+// unreadable (PROT_NONE) is syscall.EFAULT, though a tracer could read it.
+type Loads struct{ *Process }
+
+// lowest is below every address that a process can map (vm.mmap_min_addr).
+const lowest = 4096
+
+// ReadMemory is Process.ReadMemory for what loads can read.
+func (l Loads) ReadMemory(b []byte, at symbols.Addr) (int, error) {
+	n, e := vmRead(l.pid, b, uint64(at))
+	if n == len(b) {
+		return n, nil
+	}
+	if e != 0 && e != syscall.EFAULT {
+		return l.Process.ReadMemory(b, at) // gone, or the call is forbidden
+	}
+	// It gives whole iovecs or nothing of them: page by page, then.
+	for n < len(b) {
+		a := uint64(at) + uint64(n)
+		step := min(len(b)-n, int(pageSize-a%pageSize))
+		if m, _ := vmRead(l.pid, b[n:n+step], a); m < step && !l.executeOnly(a) {
+			return n + m, fmt.Errorf("read memory of process %d at %#x: %w", l.pid, a, syscall.EFAULT)
+		} else if m < step {
+			if m, err := l.readMem(b[n:n+step], symbols.Addr(a)); err != nil {
+				return n + m, err
+			}
+		}
+		n += step
+	}
+	return n, nil
+}
+
+// protectionKeys says that the kernel makes execute-only memory unreadable
+// (pkeys(7)).
+var protectionKeys = sync.OnceValue(func() bool {
+	b, err := os.ReadFile("/proc/cpuinfo")
+	return err == nil && bytes.Contains(b, []byte(" ospke"))
+})
+
+// executeOnly reports whether memory is executable and not readable, which
+// loads can read all the same where there are no protection keys; the tracer can
+// by /proc/PID/mem only.
+func (l Loads) executeOnly(a uint64) bool {
+	if a < lowest || a >= 1<<47 || protectionKeys() {
+		return false
+	}
+	maps, err := symbols.ReadMaps(l.pid)
+	if err != nil {
+		return false
+	}
+	for _, m := range maps {
+		if a >= uint64(m.Start) && a < uint64(m.End) {
+			return m.Exec && !m.Read
+		}
+	}
+	return false
 }
 
 // readMem reads by /proc/PID/mem, page by page so that what lies before a hole
