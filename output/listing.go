@@ -23,13 +23,8 @@ func ListingText(w io.Writer, l *probe.Listing) error {
 	}
 	head = appendHex(append(head, ", "...), l.Func.Size())
 	head = append(head, " bytes:\n"...)
-	if _, err := w.Write(head); err != nil {
-		return writeError(err)
-	}
-	if _, err := w.Write(listingTable(l).appendColumns(nil)); err != nil {
-		return writeError(err)
-	}
-	return nil
+	_, err := w.Write(listingTable(l).appendColumns(head))
+	return err
 }
 
 // listingTable lays a listing out; the column of source lines is there only if

@@ -154,7 +154,7 @@ func (h *handler) Exec(p *tracee.Process) {
 		return
 	}
 	tg := s.targets[p.PID()]
-	tg.load, tg.child = &loading{}, old.child
+	tg.load, tg.child = &loading{replaced: true}, old.child
 	if err := tg.armDefs(s.run, s.definitions()); err != nil {
 		s.warnf("after exec of %d: %v", p.PID(), err)
 	}

@@ -40,6 +40,7 @@ type loading struct {
 	state     symbols.Addr // of r_debug.r_state, 0: unknown
 	entered   bool         // the program runs; nothing waits any more
 	watching  bool         // the breakpoints below are planted
+	replaced  bool         // the process ran another program before
 	resolvers map[symbols.Addr]bool
 }
 
@@ -227,12 +228,13 @@ func (tg *target) atEntry() {
 			err = &DefError{Def: p.def, Err: p.err}
 		}
 	}
+	if err != nil && (tg.load.replaced || tg.proc.PID() != tg.s.started) {
+		// What ran before may have done half of something: it isn't killed.
+		tg.s.warnf("%v", err)
+		err = nil
+	}
 	if err == nil {
 		tg.watchLibraries(tg.s.run)
-		return
-	}
-	if tg.proc.PID() != tg.s.started {
-		tg.s.warnf("%v", err)
 		return
 	}
 	tg.s.fatal = err

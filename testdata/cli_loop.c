@@ -1,5 +1,6 @@
-/* cli_loop [N [FILE]]: calls work N times (0: for ever, every 5 ms), after having
- * written its process id to FILE. Exits with 7. */
+/* cli_loop [N [FILE [PROGRAM ARG...]]]: calls work N times (0: for ever, every
+ * 5 ms), after having written its process id to FILE. Then executes PROGRAM, or
+ * exits with 7. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -25,5 +26,10 @@ int main(int argc, char **argv) {
             usleep(5000);
     }
     printf("sum %d\n", sum);
+    if (argc > 3) {
+        fflush(stdout);
+        execvp(argv[3], argv + 3);
+        return 1;
+    }
     return 7;
 }

@@ -47,6 +47,9 @@ func (o *sessionOptions) choose(ctx context.Context, d *Deps, m *messages) (defs
 	if err := set.AddAll(given); err != nil {
 		return nil, release, err
 	}
+	if len(given) == 0 {
+		return nil, release, errors.New("there is no definition in what was given with -F")
+	}
 	if set.Len() == 0 {
 		return nil, release, errors.New("the definitions cancel each other: nothing is left to probe")
 	}
