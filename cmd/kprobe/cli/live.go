@@ -81,7 +81,9 @@ func runLiveProfile(ctx context.Context, d *Deps, o *profileOptions, lives []Liv
 		}
 		return o.counters(lives)
 	}
-	if v.shows() || o.duration > 0 {
+	if v.first, err = o.counters(lives); err == nil && (v.shows() || o.duration > 0) {
+		v.begin()
+		v.before = v.first
 		err = v.follow(ctx, d, o.duration, file, stats)
 	}
 	if err == nil {
@@ -119,7 +121,11 @@ func (v *watcher) follow(ctx context.Context, d *Deps, duration time.Duration, f
 		_, err := stats()
 		return unlessEnded(err)
 	}
-	return unlessEnded(v.loop(run, stats))
+	if err := v.loop(run, stats); err != nil {
+		return unlessEnded(err)
+	}
+	_, err := stats() // since the last interval
+	return unlessEnded(err)
 }
 
 func unlessEnded(err error) error {

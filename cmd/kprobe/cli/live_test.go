@@ -3,8 +3,11 @@ package cli
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"reflect"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -107,6 +110,45 @@ func TestLiveTableOnATerminal(t *testing.T) {
 	status, out = onTerminal(f, "profile", "e", "--", "true")
 	if status != 0 || strings.Contains(out, "\x1b") || !strings.Contains(out, "g/e") {
 		t.Errorf("status %d: %q", status, out)
+	}
+}
+
+// What another kprobe counted before is no rate of what is seen now.
+func TestRatesOfAnotherKprobe(t *testing.T) {
+	l := live("web/a")
+	l.probes[0].Counts.Hits = 1e9 // each look adds 10
+	l.dies = 2
+	f := &fake{lives: map[int]*fakeLive{41: l}}
+	r := kprobe(t, f, "", "profile", "-p", "41", "--json", "--interval", "10ms")
+	var first struct {
+		Hits      uint64
+		PerSecond float64 `json:"per_second"`
+	}
+	if err := json.NewDecoder(strings.NewReader(r.out)).Decode(&first); err != nil || r.status != 0 {
+		t.Fatalf("%v: %+v", err, r)
+	}
+	if first.Hits != 1e9+10 || first.PerSecond <= 0 || first.PerSecond > 10/0.01 {
+		t.Errorf("10 hits in 10 ms or more: %+v", first)
+	}
+
+	l.reads = 0
+	status, out := onTerminal(f, "profile", "-p", "41", "--interval", "10ms")
+	titles := regexp.MustCompile(`, (\d+) hits/s`).FindAllStringSubmatch(out, -1)
+	if status != 0 || len(titles) < 2 {
+		t.Fatalf("status %d: %q", status, out)
+	}
+	if rate, err := strconv.Atoi(titles[len(titles)-1][1]); err != nil || rate > 10/0.01 {
+		t.Errorf("in the end: %d hits/s, %v", rate, err)
+	}
+}
+
+// The counters of the end are those of the end, not of the last interval.
+func TestLastLookAtAnotherKprobe(t *testing.T) {
+	l := live("web/a")
+	f := &fake{lives: map[int]*fakeLive{41: l}}
+	r := kprobe(t, f, "", "profile", "-p", "41", "--interval", "1h", "-t", "10ms")
+	if want := fmt.Sprintf("  %-44s %15d %15d\n", "a", 110, 0); r.status != 0 || l.reads != 1 || !strings.HasSuffix(r.out, want) {
+		t.Errorf("after %d looks: %+v", l.reads, r)
 	}
 }
 

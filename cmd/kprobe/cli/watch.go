@@ -27,6 +27,7 @@ type watcher struct {
 	target string
 
 	start  time.Time
+	first  []probe.Stats // at the start; nil: nothing was counted by then
 	before []probe.Stats // at the last interval
 	at     time.Time     // of before
 	rates  []output.Rate // of the last interval
@@ -225,7 +226,7 @@ func (v *watcher) end(stats []probe.Stats, terminal bool) error {
 	switch {
 	case v.screen != nil:
 		// Rates over the whole time: it is the result now.
-		return v.draw(output.Rates(stats, nil, time.Since(v.start).Seconds()))
+		return v.draw(output.Rates(stats, v.first, time.Since(v.start).Seconds()))
 	case v.o.form == output.JSON:
 		_, err := v.w.Write(output.AppendProfileJSON(nil, stats))
 		return err
