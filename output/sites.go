@@ -1,6 +1,8 @@
 package output
 
 import (
+	"time"
+
 	"kprobe/fetch"
 	"kprobe/symbols"
 )
@@ -18,7 +20,8 @@ type Site struct {
 	Optimized    bool
 	Disabled     bool
 	Gone         bool
-	Waiting      bool // it has no place yet; Addr is 0
+	Waiting      bool          // it has no place yet; Addr is 0
+	Age          time.Duration // since it was armed; 0: not known
 }
 
 func (s *Site) kind() string {
@@ -89,6 +92,9 @@ func AppendSiteJSON(dst []byte, s *Site) []byte {
 	dst = appendBool(append(dst, `,"gone":`...), s.Gone)
 	if s.Waiting {
 		dst = append(dst, `,"waiting":true`...)
+	}
+	if s.Age > 0 {
+		dst = appendCount(append(dst, `,"armed_ns":`...), uint64(s.Age))
 	}
 	return append(dst, '}', '\n')
 }

@@ -14,9 +14,9 @@ func TestSites(t *testing.T) {
 	}{
 		{
 			"jump in a library",
-			Site{PID: 7, Group: "g", Event: "e", Addr: 0x7fe71fab5250, Symbol: "usleep", Module: "libc.so.6", Optimized: true, Tactic: "guarded window"},
+			Site{PID: 7, Group: "g", Event: "e", Addr: 0x7fe71fab5250, Symbol: "usleep", Module: "libc.so.6", Optimized: true, Tactic: "guarded window", Age: 1500},
 			"00007fe71fab5250  k  usleep+0x0  libc.so.6 [OPTIMIZED]\n",
-			`{"type":"site","pid":7,"group":"g","event":"e","addr":"0x7fe71fab5250","kind":"k","sym":"usleep","off":0,"module":"libc.so.6","tactic":"guarded window","optimized":true,"disabled":false,"gone":false}`,
+			`{"type":"site","pid":7,"group":"g","event":"e","addr":"0x7fe71fab5250","kind":"k","sym":"usleep","off":0,"module":"libc.so.6","tactic":"guarded window","optimized":true,"disabled":false,"gone":false,"armed_ns":1500}`,
 		},
 		{
 			"return in the program",

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"syscall"
+	"time"
 
 	"kprobe/fetch"
 	"kprobe/probe/plan"
@@ -124,6 +125,9 @@ type Stats struct {
 	// Trapped is how many places, of those there were, are breakpoints now: their
 	// hits stop the thread. It is 0 for the sessions of others.
 	Trapped int
+	// Age is how long ago the first of the places was armed. It is 0 for one's own
+	// session.
+	Age time.Duration
 	// Place and Module are set by PlaceStats: the one place that the counters
 	// are of, as SYM, SYM+0xOFF or 0xADDR, and the base name of its file, "" for
 	// the program itself.

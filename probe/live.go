@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"kprobe/probe/plan"
 	"kprobe/probe/ring"
@@ -172,6 +173,8 @@ type LiveProbe struct {
 	// Tactic is how the place is patched; plan.Refused where that isn't known.
 	Tactic plan.Tactic
 	Armed  uint64 // CLOCK_MONOTONIC, ns
+	// Age is how long ago that was, when Probes was called; 0 if it is Waiting.
+	Age    time.Duration
 	Counts ring.Counts
 }
 
@@ -179,6 +182,7 @@ type LiveProbe struct {
 // were armed.
 func (l *Live) Probes() []LiveProbe {
 	var out []LiveProbe
+	now := newClock().now()
 	for i := range l.snap.Probes {
 		p := &l.snap.Probes[i]
 		if p.Flags&ring.FlagEntryOf != 0 || p.EntryOf != 0 {
@@ -188,11 +192,20 @@ func (l *Live) Probes() []LiveProbe {
 		out = append(out, LiveProbe{
 			Group: group, Event: event, Addr: symbols.Addr(p.Addr), Return: p.Flags&ring.FlagReturn != 0,
 			Optimized: p.Flags&ring.FlagOptimized != 0, Gone: p.Flags&ring.FlagGone != 0,
-			Disabled: p.Flags&ring.FlagEnabled == 0, Waiting: p.Flags&ring.FlagGone != 0 && p.Addr == 0, Tactic: l.tactic(p), Armed: p.Armed,
+			Disabled: p.Flags&ring.FlagEnabled == 0, Waiting: p.Flags&ring.FlagGone != 0 && p.Addr == 0, Tactic: l.tactic(p), Armed: p.Armed, Age: age(p, now),
 			Counts: counted(p),
 		})
 	}
 	return out
+}
+
+// age is how long a probe has been armed, by times of CLOCK_MONOTONIC, of which
+// another process wrote the one. One that waits isn't armed.
+func age(p *ring.ProbeState, now uint64) time.Duration {
+	if p.Addr == 0 || p.Armed == 0 || p.Armed > now {
+		return 0
+	}
+	return time.Duration(now - p.Armed)
 }
 
 // tactic says how a probe's place is patched. A descriptor that does not say it
@@ -241,6 +254,7 @@ func (l *Live) Stats() []Stats {
 		if !p.Waiting {
 			s.Places++
 		}
+		s.Age = max(s.Age, p.Age)
 		s.Hits += p.Counts.Hits
 		s.Recorded += p.Counts.Recorded
 		s.Filtered += p.Counts.Filtered

@@ -153,6 +153,7 @@ func merged(lives []Live) []probe.Stats {
 			o.Recorded += s.Recorded
 			o.Filtered += s.Filtered
 			o.Lost += s.Lost
+			o.Age = max(o.Age, s.Age)
 			o.Missed += s.Missed
 			o.Disabled = o.Disabled && s.Disabled
 		}
@@ -173,7 +174,7 @@ func sitesOf(pid int, l Live, match func(group, event string) bool) ([]output.Si
 		}
 		s := output.Site{
 			PID: pid, Group: p.Group, Event: p.Event, Addr: p.Addr, Return: p.Return,
-			Optimized: p.Optimized, Disabled: p.Disabled, Gone: p.Gone, Waiting: p.Waiting,
+			Optimized: p.Optimized, Disabled: p.Disabled, Gone: p.Gone, Waiting: p.Waiting, Age: p.Age,
 		}
 		if p.Tactic != plan.Refused {
 			s.Tactic = p.Tactic.String()
