@@ -74,6 +74,9 @@ func appendProfile(dst []byte, s *probe.Stats) []byte {
 	dst = appendCount(append(dst, `,"nmissed":`...), s.Missed)
 	dst = appendCount(append(dst, `,"filtered":`...), s.Filtered)
 	dst = appendCount(append(dst, `,"lost":`...), s.Lost)
+	if s.Unfinished > 0 {
+		dst = appendCount(append(dst, `,"unfinished":`...), s.Unfinished)
+	}
 	if s.Age > 0 {
 		dst = appendCount(append(dst, `,"armed_ns":`...), uint64(s.Age))
 	}

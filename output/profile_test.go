@@ -16,7 +16,7 @@ func places() []probe.Stats {
 		{Event: a, Place: "work", Hits: 5},
 		{Event: a, Place: "work", Module: "libw.so", Hits: 70, Missed: 2, Disabled: true},
 		{Event: a, Place: "work+0x4"},
-		{Event: b, Place: "work", Hits: 6, Filtered: 1},
+		{Event: b, Place: "work", Hits: 6, Filtered: 1, Lost: 3, Unfinished: 2},
 		{Event: b, Place: "0x4010", Missed: 1},
 	}
 }
@@ -39,7 +39,7 @@ func TestPlacesReached(t *testing.T) {
 	}
 	got = string(AppendProfileJSON(nil, reached[:2]))
 	want = `{"type":"profile","group":"g","event":"a","place":"work","module":"libw.so","hits":70,"nmissed":2,"filtered":0,"lost":0,"disabled":true}` + "\n" +
-		`{"type":"profile","group":"g","event":"b","place":"work","hits":6,"nmissed":0,"filtered":1,"lost":0}` + "\n"
+		`{"type":"profile","group":"g","event":"b","place":"work","hits":6,"nmissed":0,"filtered":1,"lost":3,"unfinished":2}` + "\n"
 	if got != want {
 		t.Errorf("\n%s, want\n%s", got, want)
 	}

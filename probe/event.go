@@ -84,7 +84,7 @@ func (e *event) fold() {
 		}
 	}
 	e.before = nil
-	e.past.Add(ring.Counts{Hits: was.Hits, Filtered: was.Filtered, Lost: was.Lost, Missed: was.Missed})
+	e.past.Add(ring.Counts{Hits: was.Hits, Filtered: was.Filtered, Lost: was.Lost, Unfinished: was.Unfinished, Missed: was.Missed})
 	e.recorded.Add(was.Recorded)
 }
 
@@ -132,6 +132,7 @@ func (e *event) stats() Stats {
 		st.Recorded += was.Recorded
 		st.Filtered += was.Filtered
 		st.Lost += was.Lost
+		st.Unfinished += was.Unfinished
 		st.Missed += was.Missed
 	}
 	return st
@@ -144,12 +145,14 @@ func (e *event) own() Stats {
 	st := Stats{Event: &e.Event, Places: int(e.places.Load()), Recorded: e.recorded.Load(), Lost: e.lost.Load()}
 	st.Hits, st.Filtered, st.Missed = e.past.Hits, e.past.Filtered, e.past.Missed
 	st.Lost += e.past.Lost
+	st.Unfinished = e.past.Unfinished
 	disabled := len(e.probes) > 0
 	for _, p := range e.probes {
 		c := p.tap.counters.Probe(p.id)
 		st.Hits += c.Hits
 		st.Filtered += c.Filtered
 		st.Lost += c.Lost
+		st.Unfinished += c.Unfinished
 		st.Missed += c.Missed
 		disabled = disabled && p.tap.disabled(p)
 		if !p.tap.optimized(p) {

@@ -115,6 +115,10 @@ type Stats struct {
 	Recorded uint64 // handed to the sink, or counted with CountOnly
 	Filtered uint64 // the definition's filter said no
 	Lost     uint64 // hit but not recorded
+	// Unfinished are those of Lost whose record was begun and never finished, as
+	// the thread was killed or jumped out of it. The others found the buffer full,
+	// or were in it when the trace ended.
+	Unfinished uint64
 	// Missed is nmissed: calls that no return instance was free for, counted as
 	// they are entered. Instances of calls that don't return (longjmp, an exception,
 	// a thread's end) come back when they are needed: by the thread itself or, for

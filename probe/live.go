@@ -259,6 +259,7 @@ func (l *Live) Stats() []Stats {
 		s.Recorded += p.Counts.Recorded
 		s.Filtered += p.Counts.Filtered
 		s.Lost += p.Counts.Lost
+		s.Unfinished += p.Counts.Unfinished
 		s.Missed += p.Counts.Missed
 		s.Disabled = s.Disabled && p.Disabled
 	}

@@ -3,6 +3,7 @@ package probe
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"sync/atomic"
@@ -33,6 +34,9 @@ type memfile struct {
 func newMemfile(ctx context.Context, p *tracee.Process, layout *ring.Layout) (m *memfile, err error) {
 	size := uint64(layout.Code.Off)
 	fd, err := p.SyscallString(ctx, nil, unix.SYS_MEMFD_CREATE, ring.MemfdName, unix.MFD_CLOEXEC)
+	if errors.Is(err, unix.EMFILE) {
+		return nil, fmt.Errorf("create the memory file: process %d has as many files open as it may: %w; prlimit --pid %[1]d --nofile=N raises its limit", p.PID(), err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("create the memory file: %w", err)
 	}

@@ -60,7 +60,8 @@ func (e *event) byPlace() []Stats {
 			st = *l
 		}
 		st.Event, st.Place, st.Module = &e.Event, at.name, at.module
-		st.Hits, st.Filtered, st.Lost, st.Missed = c.Hits, c.Filtered, c.Lost, c.Missed
+		st.Hits, st.Filtered, st.Missed = c.Hits, c.Filtered, c.Missed
+		st.Lost, st.Unfinished = c.Lost, c.Unfinished
 		st.Recorded = c.Hits - min(c.Hits, c.Filtered+c.Lost)
 		out = append(out, st)
 	}

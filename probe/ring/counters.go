@@ -15,8 +15,11 @@ type Counts struct {
 	Hits     uint64 // hits of the probe while it was enabled, up to the reader's last look
 	Filtered uint64 // of them, the filter said no
 	Lost     uint64 // of them, the ring was full or the record was never finished
-	Missed   uint64 // nmissed; not in Hits
-	Recorded uint64 // of Hits, read
+	// Unfinished are those of Lost whose record was begun and never finished: the
+	// thread was killed, or jumped out of it. The others found the ring full.
+	Unfinished uint64
+	Missed     uint64 // nmissed; not in Hits
+	Recorded   uint64 // of Hits, read
 }
 
 // Pending is how many hits are neither recorded nor filtered nor lost yet. It
@@ -34,6 +37,7 @@ func (c *Counts) Add(d Counts) {
 	c.Hits += d.Hits
 	c.Filtered += d.Filtered
 	c.Lost += d.Lost
+	c.Unfinished += d.Unfinished
 	c.Missed += d.Missed
 	c.Recorded += d.Recorded
 }
@@ -76,6 +80,7 @@ func (n *Counts) addArea(l *Layout, cpu int, at func(off int) uint64) {
 		n.Recorded += at(ReaderGiven)
 		lost := at(ReaderLost)
 		n.Lost += lost
+		n.Unfinished += lost
 		n.Hits += lost + at(ReaderSeen)
 		return
 	}

@@ -66,7 +66,7 @@ func TestLookUnfinished(t *testing.T) {
 	x.poll(t, true)
 	x.hits(t, 1, Counts{Hits: 1, Recorded: 1})
 	x.hits(t, 2, Counts{Hits: 1, Recorded: 1})
-	x.hits(t, 3, Counts{Hits: 1, Lost: 1})
+	x.hits(t, 3, Counts{Hits: 1, Lost: 1, Unfinished: 1})
 }
 
 // TestLookWhileGiving: the counters follow the program while somebody who is

@@ -153,6 +153,7 @@ func merged(lives []Live) []probe.Stats {
 			o.Recorded += s.Recorded
 			o.Filtered += s.Filtered
 			o.Lost += s.Lost
+			o.Unfinished += s.Unfinished
 			o.Age = max(o.Age, s.Age)
 			o.Missed += s.Missed
 			o.Disabled = o.Disabled && s.Disabled

@@ -50,6 +50,7 @@ func (o *profileOptions) counters(lives []Live) ([]probe.Stats, error) {
 			s.Recorded += p.Counts.Recorded
 			s.Filtered += p.Counts.Filtered
 			s.Lost += p.Counts.Lost
+			s.Unfinished += p.Counts.Unfinished
 			s.Age = max(s.Age, p.Age)
 			s.Missed += p.Counts.Missed
 			s.Disabled = s.Disabled && p.Disabled

@@ -80,7 +80,7 @@ func (f *File) lock(ctx context.Context) (unlock func(), err error) {
 		return nil, fmt.Errorf("kept definitions: %s is not a regular file", f.Path)
 	}
 	if err := os.MkdirAll(filepath.Dir(f.Path), 0o700); err != nil {
-		return nil, fmt.Errorf("kept definitions: %w", err)
+		return nil, fmt.Errorf("kept definitions: %w; KPROBE_EVENTS=FILE keeps them elsewhere", err)
 	}
 	lock, err := os.OpenFile(f.Path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
