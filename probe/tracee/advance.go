@@ -49,8 +49,11 @@ func (p *Process) serveSharers() {
 	}
 	for _, q := range p.Sharers() {
 		for _, th := range q.Threads() {
-			if !th.stopped {
-				t.poll(th, unix.WNOHANG)
+			if !th.stopped && t.poll(th, unix.WNOHANG) && th.Stopped() && !th.deferred && !th.busy && q.held == 0 {
+				// The stop that somebody asked for and gave up waiting for: it has
+				// no event that would let the thread go on. If it is gone, that
+				// will be reported.
+				_ = th.deliver(false)
 			}
 			if th.Stopped() && th.deferred && !th.busy && q.held == 0 {
 				// It fails only if the child is gone, or beyond help.
