@@ -56,15 +56,12 @@ func countersOf(s *probe.Stats) string { return eventName(s) + " " + placeName(s
 
 // Total adds up the counters of events, as one more called "total".
 func Total(stats []probe.Stats) probe.Stats {
-	t := Sum(stats)
-	places := 0
+	t := probe.Stats{Event: &probe.Event{Name: "total"}}
 	for i := range stats {
-		places += stats[i].Places
+		t.Count(stats[i].Counts())
+		t.Places += stats[i].Places
 	}
-	return probe.Stats{
-		Event: &probe.Event{Name: "total"}, Places: places,
-		Hits: t.Hits, Recorded: t.Recorded, Filtered: t.Filtered, Lost: t.Lost, Missed: t.Missed,
-	}
+	return t
 }
 
 // LiveTable is the picture of a live profile.

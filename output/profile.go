@@ -108,18 +108,6 @@ func ProfileTable(w io.Writer, stats []probe.Stats) error {
 	return table.Render(w)
 }
 
-// Place writes a place as symbols.Site.Name has it: SYM, SYM+0xOFF, or 0xADDR
-// where no symbol covers it.
-func Place(symbol string, offset uint64) string {
-	switch {
-	case symbol == "":
-		return "0x" + strconv.FormatUint(offset, 16)
-	case offset == 0:
-		return symbol
-	}
-	return symbol + "+0x" + strconv.FormatUint(offset, 16)
-}
-
 // Reached are the counters of places that were, the most hits first.
 func Reached(stats []probe.Stats) []probe.Stats {
 	out := slices.DeleteFunc(slices.Clone(stats), func(s probe.Stats) bool { return s.Hits == 0 && s.Missed == 0 })

@@ -84,7 +84,7 @@ func (e *event) fold() {
 		}
 	}
 	e.before = nil
-	e.past.Add(ring.Counts{Hits: was.Hits, Filtered: was.Filtered, Lost: was.Lost, Unfinished: was.Unfinished, Missed: was.Missed})
+	e.past.Add(was.Counts())
 	e.recorded.Add(was.Recorded)
 }
 
@@ -128,12 +128,7 @@ func (e *event) stats() Stats {
 	e.mu.Unlock()
 	if b != nil {
 		was := b.stats()
-		st.Hits += was.Hits
-		st.Recorded += was.Recorded
-		st.Filtered += was.Filtered
-		st.Lost += was.Lost
-		st.Unfinished += was.Unfinished
-		st.Missed += was.Missed
+		st.Count(was.Counts())
 	}
 	return st
 }
@@ -142,24 +137,21 @@ func (e *event) stats() Stats {
 func (e *event) own() Stats {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	st := Stats{Event: &e.Event, Places: int(e.places.Load()), Recorded: e.recorded.Load(), Lost: e.lost.Load()}
-	st.Hits, st.Filtered, st.Missed = e.past.Hits, e.past.Filtered, e.past.Missed
-	st.Lost += e.past.Lost
-	st.Unfinished = e.past.Unfinished
+	st := Stats{Event: &e.Event, Places: int(e.places.Load())}
+	all := e.past
 	disabled := len(e.probes) > 0
 	for _, p := range e.probes {
-		c := p.tap.counters.Probe(p.id)
-		st.Hits += c.Hits
-		st.Filtered += c.Filtered
-		st.Lost += c.Lost
-		st.Unfinished += c.Unfinished
-		st.Missed += c.Missed
+		all.Add(p.tap.counters.Probe(p.id))
 		disabled = disabled && p.tap.disabled(p)
 		if !p.tap.optimized(p) {
 			st.Trapped++
 		}
 	}
 	st.Disabled = disabled
+	// What was read counts when the sink has it.
+	all.Recorded = e.recorded.Load()
+	all.Lost += e.lost.Load()
+	st.Count(all)
 	if e.count {
 		st.Recorded = st.Hits - min(st.Hits, st.Filtered+st.Lost)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"kprobe/fetch"
 	"kprobe/probe/plan"
+	"kprobe/probe/ring"
 	"kprobe/symbols"
 )
 
@@ -136,6 +137,27 @@ type Stats struct {
 	// are of, as SYM, SYM+0xOFF or 0xADDR, and the base name of its file, "" for
 	// the program itself.
 	Place, Module string
+}
+
+// Counts are the counters alone.
+func (s *Stats) Counts() ring.Counts {
+	return ring.Counts{Hits: s.Hits, Recorded: s.Recorded, Filtered: s.Filtered, Lost: s.Lost, Unfinished: s.Unfinished, Missed: s.Missed}
+}
+
+// Count adds counters to those that are there.
+func (s *Stats) Count(c ring.Counts) {
+	c.Add(s.Counts())
+	s.Hits, s.Recorded, s.Filtered, s.Lost, s.Unfinished, s.Missed = c.Hits, c.Recorded, c.Filtered, c.Lost, c.Unfinished, c.Missed
+}
+
+// Merge adds what another session or process has for the same. It is Disabled
+// when both are.
+func (s *Stats) Merge(o *Stats) {
+	s.Count(o.Counts())
+	s.Places += o.Places
+	s.Trapped += o.Trapped
+	s.Age = max(s.Age, o.Age)
+	s.Disabled = s.Disabled && o.Disabled
 }
 
 // Summary is what a trace did.

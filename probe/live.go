@@ -244,26 +244,25 @@ func (l *Live) Stats() []Stats {
 	at := map[string]int{}
 	for _, p := range l.Probes() {
 		name := p.Group + "/" + p.Event
-		i, seen := at[name]
-		if !seen {
-			i = len(out)
-			at[name] = i
-			out = append(out, Stats{Event: &Event{Group: p.Group, Name: p.Event, Return: p.Return}, Disabled: true})
+		if i, seen := at[name]; seen {
+			st := p.Stats()
+			out[i].Merge(&st)
+			continue
 		}
-		s := &out[i]
-		if !p.Waiting {
-			s.Places++
-		}
-		s.Age = max(s.Age, p.Age)
-		s.Hits += p.Counts.Hits
-		s.Recorded += p.Counts.Recorded
-		s.Filtered += p.Counts.Filtered
-		s.Lost += p.Counts.Lost
-		s.Unfinished += p.Counts.Unfinished
-		s.Missed += p.Counts.Missed
-		s.Disabled = s.Disabled && p.Disabled
+		at[name] = len(out)
+		out = append(out, p.Stats())
 	}
 	return out
+}
+
+// Stats are the probe's counters as those of an event with this one place.
+func (p *LiveProbe) Stats() Stats {
+	s := Stats{Event: &Event{Group: p.Group, Name: p.Event, Return: p.Return}, Age: p.Age, Disabled: p.Disabled}
+	if !p.Waiting {
+		s.Places = 1
+	}
+	s.Count(p.Counts)
+	return s
 }
 
 // Enable switches the probes of the events that match on or off, from the next

@@ -2,7 +2,6 @@ package probe
 
 import (
 	"cmp"
-	"path/filepath"
 	"slices"
 
 	"kprobe/probe/ring"
@@ -14,7 +13,7 @@ type spot struct{ name, module string }
 func (p *placed) spot() spot {
 	at := spot{name: p.where.Name}
 	if m := p.where.Module; m != nil && !m.Main {
-		at.module = filepath.Base(m.Path)
+		at.module = m.Name
 	}
 	return at
 }
@@ -60,9 +59,8 @@ func (e *event) byPlace() []Stats {
 			st = *l
 		}
 		st.Event, st.Place, st.Module = &e.Event, at.name, at.module
-		st.Hits, st.Filtered, st.Missed = c.Hits, c.Filtered, c.Missed
-		st.Lost, st.Unfinished = c.Lost, c.Unfinished
-		st.Recorded = c.Hits - min(c.Hits, c.Filtered+c.Lost)
+		c.Recorded = c.Hits - min(c.Hits, c.Filtered+c.Lost)
+		st.Count(c)
 		out = append(out, st)
 	}
 	slices.SortFunc(out, func(a, b Stats) int {

@@ -388,7 +388,7 @@ func (s *Space) siteOf(p Place, m *Module, sym Symbol) (Site, error) {
 	}
 	name := sym.Demangled()
 	if p.Offset == 0 {
-		start.Name = offsetName(name, 0)
+		start.Name = OffsetName(name, 0)
 		return start, nil
 	}
 	at := a + Addr(p.Offset)
@@ -402,7 +402,7 @@ func (s *Space) siteOf(p Place, m *Module, sym Symbol) (Site, error) {
 		}
 		return Site{}, e
 	}
-	site.Name = offsetName(name, uint64(p.Offset))
+	site.Name = OffsetName(name, uint64(p.Offset))
 	return site, nil
 }
 

@@ -44,13 +44,13 @@ func (s *Space) siteAt(a Addr, place string) (Site, error) {
 	}
 	if fn, ok := m.File.FuncAt(site.Vaddr); ok {
 		site.Func, site.Offset = fn, uint64(site.Vaddr-fn.Start)
-		site.Name = offsetName(fn.Symbol.Demangled(), site.Offset)
+		site.Name = OffsetName(fn.Symbol.Demangled(), site.Offset)
 	}
 	return site, nil
 }
 
-// offsetName is SYM, or SYM+0xOFF inside it.
-func offsetName(name string, off uint64) string {
+// OffsetName is SYM, or SYM+0xOFF inside it, as Site.Name has it.
+func OffsetName(name string, off uint64) string {
 	if off == 0 {
 		return name
 	}

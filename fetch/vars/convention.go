@@ -143,6 +143,12 @@ func (a *allocator) assign(t ctype, classes []class) place {
 	return place{kind: inPieces, pieces: list}
 }
 
+// behind takes the place of an address; what is passed lies there.
+func (a *allocator) behind() (place, error) {
+	at, err := a.assign(ctype{kind: kindPointer, size: 8}, []class{classInteger}).value(8)
+	return place{kind: inMemory, sym: at}, err
+}
+
 // isGoFunc reports a function of Go.
 func (f *frame) isGoFunc() bool {
 	u := f.fn.Unit()
@@ -164,6 +170,20 @@ func (f *frame) byConvention(e *debuginfo.Entry) (place, error) {
 	} else if ok && f.byReference(t) {
 		a.nextInt++
 	}
+	return f.passed(e, func(c *debuginfo.Entry, t ctype) (place, error) {
+		switch {
+		case t.kind == kindUnknown || t.kind == kindVoid:
+			return place{}, fmt.Errorf("how a %s is passed is not known: %w", t, fetch.ErrNoValue)
+		case f.byReference(t) || f.addressed(c):
+			return a.behind()
+		}
+		return a.assign(t, f.classify(t)), nil
+	})
+}
+
+// passed finds a parameter at its function's entry: pass gives each in turn its
+// place.
+func (f *frame) passed(e *debuginfo.Entry, pass func(c *debuginfo.Entry, t ctype) (place, error)) (place, error) {
 	for c := range f.fn.Children() {
 		if c.Tag() != dwarf.TagFormalParameter {
 			continue
@@ -172,20 +192,9 @@ func (f *frame) byConvention(e *debuginfo.Entry) (place, error) {
 		if err != nil {
 			return place{}, err
 		}
-		if t.kind == kindUnknown || t.kind == kindVoid {
-			return place{}, fmt.Errorf("how a %s is passed is not known: %w", t, fetch.ErrNoValue)
-		}
-		if f.byReference(t) || f.addressed(&c) {
-			p := a.assign(ctype{kind: kindPointer, size: 8}, []class{classInteger})
-			if c.Ref() == e.Ref() {
-				at, err := p.value(8)
-				return place{kind: inMemory, sym: at}, err
-			}
-			continue
-		}
-		p := a.assign(t, f.classify(t))
-		if c.Ref() == e.Ref() {
-			return p, nil
+		p, err := pass(&c, t)
+		if err != nil || c.Ref() == e.Ref() {
+			return p, err
 		}
 	}
 	return place{}, errBadExpression

@@ -176,36 +176,20 @@ func (f *frame) rustPlace(e *debuginfo.Entry) (place, error) {
 			a.nextInt++
 		}
 	}
-	for c := range f.fn.Children() {
-		if c.Tag() != dwarf.TagFormalParameter {
-			continue
-		}
-		t, err := f.typeOf(&c)
-		if err != nil {
-			return place{}, err
-		}
-		s, list := f.rustShape(t, &c)
-		var p place
-		switch s {
-		case shapeUnknown:
-			return unknown("passes", t)
+	return f.passed(e, func(c *debuginfo.Entry, t ctype) (place, error) {
+		switch s, list := f.rustShape(t, c); s {
 		case shapeNumbers:
-			p = a.numbers(list)
+			return a.numbers(list), nil
 		case shapeAddress:
-			at, err := a.assign(ctype{kind: kindPointer, size: 8}, []class{classInteger}).value(8)
-			if err != nil {
-				return place{}, err
-			}
-			p = place{kind: inMemory, sym: at}
-		}
-		if c.Ref() == e.Ref() {
-			if s == shapeNothing {
+			return a.behind()
+		case shapeNothing:
+			if c.Ref() == e.Ref() {
 				return place{}, fmt.Errorf("a %s has no bytes: %w", t, fetch.ErrNoValue)
 			}
-			return p, nil
+			return place{}, nil
 		}
-	}
-	return place{}, errBadExpression
+		return unknown("passes", t)
+	})
 }
 
 // later says where a function is past its prologue.

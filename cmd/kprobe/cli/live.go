@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -147,19 +146,20 @@ func merged(lives []Live) []probe.Stats {
 				out = append(out, s)
 				continue
 			}
-			o := &out[i]
-			o.Places += s.Places
-			o.Hits += s.Hits
-			o.Recorded += s.Recorded
-			o.Filtered += s.Filtered
-			o.Lost += s.Lost
-			o.Unfinished += s.Unfinished
-			o.Age = max(o.Age, s.Age)
-			o.Missed += s.Missed
-			o.Disabled = o.Disabled && s.Disabled
+			out[i].Merge(&s)
 		}
 	}
 	return out
+}
+
+// symbolized names an address by the symbol that covers it, "" where there is
+// none, and the library that it is in, "" for the program.
+func symbolized(space *symbols.Space, at symbols.Addr) (name string, off uint64, module string) {
+	name, off, _, m, ok := space.Symbolize(at)
+	if ok && m != nil && !m.Main {
+		module = m.Name
+	}
+	return name, off, module
 }
 
 // sitesOf lists the armed places of a session, by address.
@@ -180,11 +180,8 @@ func sitesOf(pid int, l Live, match func(group, event string) bool) ([]output.Si
 		if p.Tactic != plan.Refused {
 			s.Tactic = p.Tactic.String()
 		}
-		if name, off, _, m, ok := space.Symbolize(p.Addr); ok && !p.Waiting {
-			s.Symbol, s.Offset = name, off
-			if m != nil && !m.Main {
-				s.Module = filepath.Base(m.Path)
-			}
+		if !p.Waiting {
+			s.Symbol, s.Offset, s.Module = symbolized(space, p.Addr)
 		}
 		out = append(out, s)
 	}

@@ -1,10 +1,8 @@
 package cli
 
 import (
-	"path/filepath"
 	"strings"
 
-	"kprobe/output"
 	"kprobe/probe"
 	"kprobe/symbols"
 )
@@ -35,25 +33,14 @@ func (o *profileOptions) counters(lives []Live) ([]probe.Stats, error) {
 			}
 			called := o.names[placeAt{l, p.Addr}]
 			key := strings.Join([]string{p.Group, p.Event, called.module, called.place}, "\x00")
-			i, seen := at[key]
-			if !seen {
-				i = len(out)
-				at[key] = i
-				out = append(out, probe.Stats{
-					Event: &probe.Event{Group: p.Group, Name: p.Event, Return: p.Return},
-					Place: called.place, Module: called.module, Disabled: true,
-				})
+			st := p.Stats()
+			st.Place, st.Module = called.place, called.module
+			if i, seen := at[key]; seen {
+				out[i].Merge(&st)
+				continue
 			}
-			s := &out[i]
-			s.Places++
-			s.Hits += p.Counts.Hits
-			s.Recorded += p.Counts.Recorded
-			s.Filtered += p.Counts.Filtered
-			s.Lost += p.Counts.Lost
-			s.Unfinished += p.Counts.Unfinished
-			s.Age = max(s.Age, p.Age)
-			s.Missed += p.Counts.Missed
-			s.Disabled = s.Disabled && p.Disabled
+			at[key] = len(out)
+			out = append(out, st)
 		}
 	}
 	return out, nil
@@ -73,12 +60,10 @@ func (o *profileOptions) name(l Live) error {
 				return err
 			}
 		}
-		called := placeCalled{place: output.Place("", uint64(p.Addr))}
-		if name, off, _, m, ok := space.Symbolize(p.Addr); ok {
-			called.place = output.Place(name, off)
-			if m != nil && !m.Main {
-				called.module = filepath.Base(m.Path)
-			}
+		name, off, module := symbolized(space, p.Addr)
+		called := placeCalled{p.Addr.String(), module}
+		if name != "" {
+			called.place = symbols.OffsetName(name, off)
 		}
 		o.names[at] = called
 	}
