@@ -66,10 +66,8 @@ func kindOf(t dwarf.Tag) kind {
 // plan is what of an entry's form a scan needs: how to step over it, and where
 // its slots are.
 type plan struct {
-	known    bool
 	children bool
 	kind     kind
-	tag      dwarf.Tag
 	// size is that of all values together; -1 where it differs, and steps tell
 	// how to go through them.
 	size  int
@@ -125,7 +123,7 @@ func fixedSize(f form, m format) int {
 }
 
 func makePlan(a *abbrev, m format) plan {
-	p := plan{known: true, children: a.children, kind: kindOf(a.tag), tag: a.tag}
+	p := plan{children: a.children, kind: kindOf(a.tag)}
 	for i := range p.at {
 		p.at[i] = -1
 	}
@@ -164,9 +162,8 @@ func makePlan(a *abbrev, m format) plan {
 
 // planner makes the plans of one table of abbreviations.
 type planner struct {
-	table *abbrevTable
 	form  format
-	dense []plan
+	dense []plan // code i+1
 	other map[uint64]*plan
 	// Whether functions and inlined calls refer to others by offsets in the
 	// section, and in other ways than by offsets of 4 bytes.
@@ -188,7 +185,7 @@ func newPlanner(t *abbrevTable, m format) *planner {
 
 // reset makes the plans of another table in the same place.
 func (p *planner) reset(t *abbrevTable, m format) {
-	p.table, p.form, p.other, p.distant, p.odd = t, m, nil, false, false
+	p.form, p.other, p.distant, p.odd = m, nil, false, false
 	p.dense = p.dense[:0]
 	for i := range t.dense {
 		p.dense = append(p.dense, makePlan(&t.dense[i], m))
@@ -219,11 +216,4 @@ func (p *planner) references(l *plan) {
 			p.odd = true
 		}
 	}
-}
-
-func (p *planner) find(code uint64) *plan {
-	if code-1 < uint64(len(p.dense)) {
-		return &p.dense[code-1]
-	}
-	return p.other[code]
 }

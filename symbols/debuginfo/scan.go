@@ -33,7 +33,7 @@ type scan struct {
 	nextCell uint64
 }
 
-// scanUnit starts a scan of a part of a unit, from an entry on.
+// scan starts a scan of a part of a unit, from an entry on.
 func (u *Unit) scan(p *planner, from, stop uint64) scan {
 	s := scan{u: u, p: p, b: u.bytes(), at: from, stop: min(stop, u.end), nextCell: ^uint64(0)}
 	if from > s.stop || from < u.first {
@@ -72,7 +72,7 @@ func (s *scan) next() bool {
 		var p *plan
 		if code-1 < uint64(len(s.p.dense)) {
 			p = &s.p.dense[code-1]
-		} else if p = s.p.find(code); p == nil {
+		} else if p = s.p.other[code]; p == nil {
 			return s.fail()
 		}
 		vals := at
