@@ -73,8 +73,7 @@ type Reader struct {
 	mu    sync.Mutex
 	lanes []lane
 	tally tally
-	looks uint64 // at the rings, with what was found taken out
-	known uint64 // the last of them that LookStale knows
+	taken bool // what was finished has been taken out since LookStale was called
 
 	stats ReaderStats
 
@@ -196,7 +195,7 @@ func (r *Reader) take(now int64, final bool) (start, horizon uint64) {
 		ln.corrupt = 0
 	}
 	r.tally.publishSeen()
-	r.looks++
+	r.taken = true
 	r.prev = start
 	return start, horizon
 }
@@ -216,10 +215,10 @@ func (r *Reader) Look() {
 func (r *Reader) LookStale() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.known == r.looks {
+	if !r.taken {
 		r.look()
 	}
-	r.known = r.looks
+	r.taken = false
 }
 
 func (r *Reader) look() {
