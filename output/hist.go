@@ -62,11 +62,12 @@ type histFetch struct {
 // The fields that are none of a program's.
 var commonFields = []string{fieldPID, fieldCPU, fieldComm, fieldTime, fieldStack, fieldIP, fieldFunc, fieldRetIP}
 
-// atStack is the place of the stack: the last of the common fields.
-const atStack = -5
+// atStack is the place of the stack.
+var atStack = -1 - slices.Index(commonFields, fieldStack)
 
-// atHitcount is the place of the number of hits, where it is shown once more.
-const atHitcount = -9
+// atHitcount is the place of the number of hits, where it is shown once more:
+// behind the common fields.
+var atHitcount = -1 - len(commonFields)
 
 // Hit implements probe.Sink.
 func (g *Histograms) Hit(h *probe.Hit) error {

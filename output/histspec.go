@@ -80,10 +80,10 @@ func (e *HistError) Error() string { return e.Text + ": " + e.About }
 // what follows hist: in a trigger of the kernel; "keys=" may be left out. A
 // KEY is the name of a fetched value, or common_pid, common_cpu, common_comm,
 // common_timestamp, common_stacktrace, __probe_ip of an event that is no return,
-// __probe_func and __probe_ret_ip of one that is, with one of the
-// modifiers .hex .sym .sym-offset .log2 .buckets=N, and common_pid.execname. A VAL is the name of a value, or hitcount,
-// with .hex, .percent (of the sum over all entries) or .graph (a bar, up to the
-// largest of all entries).
+// __probe_func and __probe_ret_ip of one that is, with one of the modifiers .hex
+// .sym .sym-offset .log2 .buckets=N, and common_pid.execname. A VAL is the name of
+// a value, or hitcount, with .hex, .percent (of the sum over all entries) or .graph
+// (a bar, up to the largest of all entries).
 func ParseHist(text string) (*HistSpec, error) {
 	h := &HistSpec{size: histSize}
 	text = strings.TrimPrefix(text, "hist:")

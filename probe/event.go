@@ -119,8 +119,8 @@ func (e *event) look(done map[*tap]bool) {
 	}
 }
 
-// stats adds up what was counted in the memory files as of the last look. What the sink did not
-// want any more is no hit of this trace.
+// stats adds up what was counted in the memory files as of the last look. What the
+// sink did not want any more is no hit of this trace.
 func (e *event) stats() Stats {
 	st := e.own()
 	e.mu.Lock()

@@ -83,7 +83,7 @@ func runAdd(ctx context.Context, d *Deps, m *messages, o *addOptions) error {
 	if live != nil {
 		defer live.Close()
 	}
-	asked := &change{d: d, m: m, live: live, defs: defs}
+	asked := &change{m: m, live: live, defs: defs}
 	if live != nil {
 		asked.pid = o.pids[0]
 	}

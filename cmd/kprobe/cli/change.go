@@ -14,7 +14,6 @@ import (
 // change is what definitions and deletions change in the trace of a process
 // that is going on, beside what is kept.
 type change struct {
-	d    *Deps
 	m    *messages
 	live Live // nil: there is none, and nothing to do
 	pid  int
