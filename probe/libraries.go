@@ -187,7 +187,6 @@ func (tg *target) expectCopies(before []*symbols.Module) {
 // glance does, for definitions that wait, what the loader's breakpoint does: for
 // programs without a loader, and files that are mapped by others than the loader.
 func (tg *target) glance(ctx context.Context) {
-
 	if tg.loads() || tg.borrowed || len(tg.pending) == 0 || tg.libs != nil && !tg.listWhole(tg.libs.state) {
 		return
 	}

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/probe/ring"
+	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
 
@@ -44,7 +45,7 @@ func (c *code) mapAt(ctx context.Context, at symbols.Addr, size uint64) (*piece,
 		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED_NOREPLACE, ^uintptr(0), 0)
 	if err == nil && symbols.Addr(got) != at {
 		// A kernel before 4.17 takes the address as a hint.
-		if _, err := c.proc.Syscall(ctx, nil, unix.SYS_MUNMAP, got, uintptr(size)); err != nil {
+		if err := munmap(ctx, c.proc, symbols.Addr(got), size); err != nil {
 			return nil, err
 		}
 		err = unix.EEXIST
@@ -72,10 +73,17 @@ func (c *code) unmap(ctx context.Context, p *piece) error {
 	if err := c.journal.going(p); err != nil {
 		return err
 	}
-	if _, err := c.proc.Syscall(ctx, nil, unix.SYS_MUNMAP, uintptr(p.start), uintptr(p.size)); err != nil {
+	if err := munmap(ctx, c.proc, p.start, p.size); err != nil {
 		return err
 	}
 	return c.journal.gone(p)
+}
+
+func munmap(ctx context.Context, p *tracee.Process, at symbols.Addr, size uint64) error {
+	if _, err := p.Syscall(ctx, nil, unix.SYS_MUNMAP, uintptr(at), uintptr(size)); err != nil {
+		return fmt.Errorf("unmap %v: %w", at, err)
+	}
+	return nil
 }
 
 // isPiece reports whether what lies where a mapping of the journal says is

@@ -31,8 +31,7 @@ func withSharers(ctx context.Context, p *tracee.Process, stopped []*tracee.Threa
 	for _, q := range p.Sharers() {
 		err := q.StopAll(ctx)
 		defer func() { _ = q.ResumeAll() }() // fails only for threads that are gone
-		var late *tracee.NotStoppedError
-		if err != nil && !errors.As(err, &late) && !errors.Is(err, tracee.ErrGone) {
+		if err := ignoreLate(err); err != nil && !errors.Is(err, tracee.ErrGone) {
 			return err
 		}
 		for _, t := range q.Threads() {

@@ -73,16 +73,6 @@ func takeStrays(ctx context.Context, p *tracee.Process, fds []int) (left bool, e
 	return left, ignoreLate(err)
 }
 
-func munmap(ctx context.Context, p *tracee.Process, at symbols.Addr, size uint64) error {
-	if at == 0 {
-		return nil
-	}
-	if _, err := p.Syscall(ctx, nil, unix.SYS_MUNMAP, uintptr(at), uintptr(size)); err != nil {
-		return fmt.Errorf("unmap %v: %w", at, err)
-	}
-	return nil
-}
-
 // memfileDescriptors lists the descriptors of memory files that a process has
 // open.
 func memfileDescriptors(pid int) (fds []int) {
