@@ -90,7 +90,7 @@ func munmap(ctx context.Context, p *tracee.Process, at symbols.Addr, size uint64
 // kprobe's.
 func isPiece(m ring.Map, maps []symbols.Mapping, mem symbols.Memory) bool {
 	start, end := symbols.Addr(m.Addr), symbols.Addr(m.Addr+m.Size)
-	private, code := anonymousIn(maps, start, end)
+	private, code := anonymousIn(maps, start, m.Size)
 	switch {
 	case !private:
 		return false
@@ -111,8 +111,13 @@ func isPiece(m ring.Map, maps []symbols.Mapping, mem symbols.Memory) bool {
 }
 
 // anonymousIn reports whether a range is memory that no file backs, and whether
-// all of it is readable, executable and not writable.
-func anonymousIn(maps []symbols.Mapping, start, end symbols.Addr) (private, code bool) {
+// all of it is readable, executable and not writable. A hostile memory file can't
+// have kprobe unmap anything else.
+func anonymousIn(maps []symbols.Mapping, start symbols.Addr, size uint64) (private, code bool) {
+	end := start + symbols.Addr(size)
+	if end <= start {
+		return false, false
+	}
 	code = true
 	for _, m := range maps {
 		if m.End <= start || m.Start > start || m.Path != "" {

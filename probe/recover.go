@@ -352,7 +352,7 @@ func (o *leftover) restoreSlots() {
 // restoreReturns puts the program's return addresses back for calls that would
 // return by landings.
 func (o *leftover) restoreReturns() error {
-	pages, err := anonymous(o.p.PID())
+	maps, err := symbols.ReadMaps(o.p.PID())
 	if err != nil {
 		return err
 	}
@@ -363,7 +363,7 @@ func (o *leftover) restoreReturns() error {
 			return fmt.Errorf("read return instances of an earlier kprobe: %w", err)
 		}
 		size := le64(head[8:])
-		if size < poolsHead || size > most || !pages.holds(at, size) || o.pools > 1<<16 {
+		if private, _ := anonymousIn(maps, at, size); size < poolsHead || size > most || !private || o.pools > 1<<16 {
 			return errors.New("the return instances of an earlier kprobe are not where it says")
 		}
 		mem := make([]byte, size)
@@ -383,7 +383,7 @@ func (o *leftover) restoreReturns() error {
 
 // unmap gives the program its actions back and unmaps what was mapped.
 func (o *leftover) unmap(ctx context.Context) error {
-	pages, err := anonymous(o.p.PID())
+	maps, err := symbols.ReadMaps(o.p.PID())
 	if err != nil {
 		return err
 	}
@@ -401,7 +401,9 @@ func (o *leftover) unmap(ctx context.Context) error {
 	}
 	code, data := symbols.Addr(le64(o.head[headerNet:])), symbols.Addr(le64(o.head[headerNetData:]))
 	if code != 0 {
-		if !pages.holds(code, pageSize) || !pages.holds(data, pageSize) {
+		codeThere, _ := anonymousIn(maps, code, pageSize)
+		dataThere, _ := anonymousIn(maps, data, pageSize)
+		if !codeThere || !dataThere {
 			return errors.New("the nets of the earlier kprobe are not where it says")
 		}
 		if err := a.nets.Find(code, data); err != nil {
@@ -409,24 +411,4 @@ func (o *leftover) unmap(ctx context.Context) error {
 		}
 	}
 	return a.close(ctx)
-}
-
-// anonymousMemory are the parts of a process's memory that no file backs: a
-// hostile memory file can't have kprobe unmap anything else.
-type anonymousMemory []symbols.Mapping
-
-func anonymous(pid int) (anonymousMemory, error) {
-	maps, err := symbols.ReadMaps(pid)
-	if err != nil {
-		return nil, err
-	}
-	return slices.DeleteFunc(maps, func(m symbols.Mapping) bool { return m.Path != "" }), nil
-}
-
-// holds reports whether both ends of a range are such memory.
-func (a anonymousMemory) holds(at symbols.Addr, size uint64) bool {
-	in := func(x symbols.Addr) bool {
-		return slices.ContainsFunc(a, func(m symbols.Mapping) bool { return m.Contains(x) })
-	}
-	return at != 0 && size != 0 && at+symbols.Addr(size) > at && in(at) && in(at+symbols.Addr(size-1))
 }
