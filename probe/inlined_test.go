@@ -64,7 +64,7 @@ func TestInlinedInstances(t *testing.T) {
 			t.Errorf("%q and %d returns, want %q and 3", got, returns, want)
 		}
 		for _, st := range sum.Stats {
-			if st.Event.Name == "e" && st.Hits != 9 {
+			if want := map[string]uint64{"e": 9, "x": 3, "first": 6}[st.Event.Name]; st.Hits != want {
 				t.Errorf("%+v", st)
 			}
 		}
