@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"kprobe/internal/fixture"
 )
@@ -90,10 +89,8 @@ func TestMappedWithoutLoader(t *testing.T) {
 		sub.expect(want)
 	}
 	step("mapped")
-	for end := time.Now().Add(time.Minute); l.stat("work").Places == 0; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("it was never armed")
-		}
+	if !waitUntil(func() bool { return l.stat("work").Places > 0 }) {
+		t.Fatal("it was never armed")
 	}
 	step("145")
 	if st := l.stat("work"); st.Hits != 10 || st.Trapped != 0 {
