@@ -68,7 +68,7 @@ func (f *frame) structType(t ctype, depth int) fetch.Type {
 // switched narrows the cases of variants to what the deciding member holds; with
 // none, or with several variant parts, all variants are shown.
 func switched(l *fetch.Layout, tags int) {
-	if tags != 1 || l.Switch == 0 {
+	if tags != 1 {
 		l.Switch = 0
 		return
 	}

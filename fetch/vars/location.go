@@ -56,8 +56,8 @@ func (f *frame) called() bool {
 	return sym.Binding != symbols.Local && !strings.Contains(sym.Name, ".")
 }
 
-// unstored reports a parameter of unoptimized code: its place in the frame is
-// filled in by the prologue.
+// unstored reports a parameter or local variable of unoptimized code: its place
+// in the frame is filled in by the prologue, or later.
 func (f *frame) unstored(e *debuginfo.Entry) bool {
 	list := e.Locations(dwarf.AttrLocation)
 	return len(list) == 1 && list[0].Everywhere() && f.inFrame(list[0].Expr)
@@ -168,8 +168,7 @@ func (f *frame) inPrologue(e *debuginfo.Entry) error {
 	if f.home != 0 {
 		return nil
 	}
-	list := e.Locations(dwarf.AttrLocation)
-	if len(list) != 1 || !list[0].Everywhere() || !f.inFrame(list[0].Expr) {
+	if !f.unstored(e) {
 		return nil
 	}
 	low, ok := f.fn.EntryPC()

@@ -97,11 +97,11 @@ func (f *frame) variants(e debuginfo.Entry) []member {
 // or none for all that no other variant has. ok is false if they can't be told.
 func casesOf(v debuginfo.Entry) (ok bool, cases []uint64) {
 	if n, has := v.Val(dwarf.AttrDiscrValue); has {
-		if b := n.B; n.IsBlock() || b != nil { // of more than 8 bytes
+		u, isInt := n.Int()
+		if !isInt { // of more than 8 bytes
 			return false, nil
 		}
-		u, isInt := n.Int()
-		return isInt, []uint64{uint64(u)}
+		return true, []uint64{uint64(u)}
 	}
 	_, list := v.Val(dwarf.AttrDiscrList)
 	return !list, nil

@@ -38,11 +38,13 @@ func (x *evaluator) libraryThreadLocal(off uint64) error {
 	if b.Musl {
 		count, entry = 0, 8*int64(b.Module)
 	}
-	short := tp.add(vector).load(8).add(count).load(8).add(-int64(b.Module)).fold(fetch.StepSar, 63).fold(fetch.StepAnd, notCanonical)
-	again := short.step(fetch.Step{Op: fetch.StepAdd, FromReg: true, Reg: fetch.RegFSBase})
+	unlessShort := func(have sym, need uint64) sym {
+		bad := have.add(-int64(need)).fold(fetch.StepSar, 63).fold(fetch.StepAnd, notCanonical)
+		return bad.step(fetch.Step{Op: fetch.StepAdd, FromReg: true, Reg: fetch.RegFSBase})
+	}
+	again := unlessShort(tp.add(vector).load(8).add(count).load(8), b.Module)
 	if b.Generation > 0 && b.Generation < 1<<31 {
-		old := again.add(vector).load(8).load(8).add(-int64(b.Generation)).fold(fetch.StepSar, 63).fold(fetch.StepAnd, notCanonical)
-		again = old.step(fetch.Step{Op: fetch.StepAdd, FromReg: true, Reg: fetch.RegFSBase})
+		again = unlessShort(again.add(vector).load(8).load(8), b.Generation)
 	}
 	return x.push(again.add(vector).load(8).add(entry).load(8).add(int64(off)))
 }

@@ -73,26 +73,22 @@ func (u *Unit) LineAt(pc uint64) (row Row, file string, ok bool) {
 	if !t.hasLine {
 		return Row{}, "", false
 	}
-	if _, have := u.data.tables.Load(t.line); have || u.linesAsked.Add(1) > fewLines {
-		lines := u.Lines()
-		row, ok = lines.At(pc)
-		if ok {
-			file = lines.File(row)
+	if _, have := u.data.tables.Load(t.line); !have && u.linesAsked.Add(1) <= fewLines {
+		h, ok := u.lineHeaderAt(t.line)
+		if !ok {
+			return Row{}, "", false
 		}
-		return row, file, ok
+		m := lineMachine{h: &h, table: &LineTable{Files: h.files}, only: &lineSearch{pc: pc}}
+		m.run()
+		if !m.only.tangled {
+			return m.only.found, m.table.File(m.only.found), m.only.ok
+		}
 	}
-	h, ok := u.lineHeaderAt(t.line)
-	if !ok {
-		return Row{}, "", false
+	lines := u.Lines()
+	if row, ok = lines.At(pc); ok {
+		file = lines.File(row)
 	}
-	m := lineMachine{h: &h, table: &LineTable{Files: h.files}, only: &lineSearch{pc: pc}}
-	m.run()
-	if m.only.tangled {
-		lines := u.Lines()
-		row, ok = lines.At(pc)
-		return row, lines.File(row), ok
-	}
-	return m.only.found, m.table.File(m.only.found), m.only.ok
+	return row, file, ok
 }
 
 // lineSearch finds the row of one address while a program runs.

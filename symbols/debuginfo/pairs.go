@@ -3,7 +3,7 @@ package debuginfo
 import "sync"
 
 // pairs are what has been gathered of names: each a key in the upper half and a
-// unit in the lower, appended unit by unit. They are sorted when there are many,
+// cell in the lower, appended in the order of the file. They are sorted when there are many,
 // which costs less than to look each up in a table that fits in no cache.
 type pairs struct {
 	list   []uint64
@@ -19,9 +19,9 @@ const recentBits = 13
 // firstSort is how many pairs are gathered before they are sorted: 16 MB.
 const firstSort = 2 << 20
 
-// add notes that a unit has a key.
-func (p *pairs) add(key, unit uint32) {
-	v := uint64(key)<<32 | uint64(unit)
+// add notes that a cell has a key.
+func (p *pairs) add(key, cell uint32) {
+	v := uint64(key)<<32 | uint64(cell)
 	// The multiplicative hash of Knuth's TAOCP 6.4.
 	slot := &p.recent[key*0x9e3779b1>>(32-recentBits)]
 	if *slot == v+1 { // 0 is none
@@ -35,7 +35,7 @@ func (p *pairs) add(key, unit uint32) {
 	}
 }
 
-// sort sorts by key and unit, drops repeats, and keeps one unit more than are
+// sort sorts by key and cell, drops repeats, and keeps one cell more than are
 // listed of those that have a key: enough to know that they are too many.
 func (p *pairs) sort() []uint64 {
 	if p.sorted == len(p.list) {
@@ -66,7 +66,7 @@ type sortRoom struct {
 	room []uint64
 }
 
-// sort is a radix sort by the key. It is stable, and each key's units were added
+// sort is a radix sort by the key. It is stable, and each key's cells were added
 // in ascending order.
 func (r *sortRoom) sort(list []uint64) {
 	r.mu.Lock()

@@ -173,9 +173,6 @@ func (u *Unit) parentBy(x *nameIndex, off uint64, budget *int) (parent uint64, o
 	outer := uint64(0)
 	if from != u.first {
 		outer = x.cells.at64(2*int(off>>cellBits) + 1)
-		if c := int(off >> cellBits); x.cells.at64(2*c) != from { // it is in the cell before
-			outer = x.cells.at64(2*(c-1) + 1)
-		}
 	}
 	s := u.scan(u.planner(), from, off)
 	for s.next() {
