@@ -49,15 +49,17 @@ func (p *Process) serveSharers() {
 	}
 	for _, q := range p.Sharers() {
 		for _, th := range q.Threads() {
-			if !th.stopped && t.poll(th, unix.WNOHANG) && th.Stopped() && !th.deferred && !th.busy && q.held == 0 {
+			polled := !th.stopped && t.poll(th, unix.WNOHANG)
+			switch {
+			case !th.Stopped() || th.busy || q.held > 0:
+			case th.deferred:
+				// It fails only if the child is gone, or beyond help.
+				_ = t.handle(th)
+			case polled:
 				// The stop that somebody asked for and gave up waiting for: it has
 				// no event that would let the thread go on. If it is gone, that
 				// will be reported.
 				_ = th.deliver(false)
-			}
-			if th.Stopped() && th.deferred && !th.busy && q.held == 0 {
-				// It fails only if the child is gone, or beyond help.
-				_ = t.handle(th)
 			}
 		}
 	}

@@ -3,6 +3,7 @@
 package tracee
 
 import (
+	"cmp"
 	"strconv"
 	"syscall"
 
@@ -52,10 +53,7 @@ func (t *Tracer) born(th *Thread, tid int, st syscall.WaitStatus, event int) err
 	first.note(st)
 	kind := Fork
 	if sharesMemory(p.pid, tid) {
-		child.shares = p
-		if p.shares != nil {
-			child.shares = p.shares
-		}
+		child.shares = cmp.Or(p.shares, p)
 		kind = CloneVM
 		if event == unix.PTRACE_EVENT_VFORK {
 			kind = VFork

@@ -66,9 +66,8 @@ func (p *Process) chooseThread(ctx context.Context, fn func(*Thread) error) erro
 	if p.detaching {
 		patience = leavePatience
 	}
-	deadline := time.Now().Add(patience)
-	last, starved := time.Now().Add(starvedPatience), false
-	for pass := 0; pass < 2 || errors.Is(err, ErrNoThread) && (time.Now().Before(deadline) || starved && time.Now().Before(last)); pass++ {
+	begun, limit := time.Now(), patience
+	for pass := 0; pass < 2 || errors.Is(err, ErrNoThread) && time.Since(begun) < limit; pass++ {
 		if p.dead() {
 			return ErrGone
 		}
@@ -83,7 +82,7 @@ func (p *Process) chooseThread(ctx context.Context, fn func(*Thread) error) erro
 			time.Sleep(time.Millisecond)
 		}
 		candidates := false
-		starved = false
+		limit = patience
 		for _, t := range p.Threads() {
 			if t.stopped || t.gone || ctx.Err() != nil {
 				continue
@@ -106,7 +105,9 @@ func (p *Process) chooseThread(ctx context.Context, fn func(*Thread) error) erro
 			if !tryAnother(terr) {
 				return terr
 			}
-			starved = starved || !t.stopped && taskState(p.pid, t.tid) == 'R'
+			if !t.stopped && taskState(p.pid, t.tid) == 'R' {
+				limit = starvedPatience
+			}
 			if !errors.Is(terr, ErrNoThread) || err == nil {
 				err = terr
 			}

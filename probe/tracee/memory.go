@@ -63,9 +63,10 @@ func (l Loads) ReadMemory(b []byte, at symbols.Addr) (int, error) {
 	for n < len(b) {
 		a := uint64(at) + uint64(n)
 		step := min(len(b)-n, int(pageSize-a%pageSize))
-		if m, _ := vmRead(l.pid, b[n:n+step], a); m < step && !l.executeOnly(a) {
-			return n + m, fmt.Errorf("read memory of process %d at %#x: %w", l.pid, a, syscall.EFAULT)
-		} else if m < step {
+		if m, _ := vmRead(l.pid, b[n:n+step], a); m < step {
+			if !l.executeOnly(a) {
+				return n + m, fmt.Errorf("read memory of process %d at %#x: %w", l.pid, a, syscall.EFAULT)
+			}
 			if m, err := l.readMem(b[n:n+step], symbols.Addr(a)); err != nil {
 				return n + m, err
 			}
@@ -89,12 +90,9 @@ func (l Loads) executeOnly(a uint64) bool {
 	if a < lowest || a >= 1<<47 || protectionKeys() {
 		return false
 	}
-	maps, err := symbols.ReadMaps(l.pid)
-	if err != nil {
-		return false
-	}
-	for _, m := range maps {
-		if a >= uint64(m.Start) && a < uint64(m.End) {
+	maps, _ := readMaps(l.pid) // none of a process that is gone
+	for i := range maps {
+		if m := &maps[i]; m.Contains(symbols.Addr(a)) {
 			return m.Exec && !m.Read
 		}
 	}

@@ -3,6 +3,7 @@
 package tracee
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -38,10 +39,7 @@ func (p *Process) seizeSharers(ctx context.Context) error {
 				continue
 			}
 			q := p.tr.newProcess(pid)
-			q.shares = p
-			if p.shares != nil {
-				q.shares = p.shares
-			}
+			q.shares = cmp.Or(p.shares, p)
 			if err := q.seizeAll(ctx); err != nil {
 				if len(q.threads) > 0 {
 					_ = q.Detach(context.WithoutCancel(ctx), nil) // it has ended
