@@ -3,6 +3,8 @@ package fetch
 import (
 	"encoding/binary"
 	"math"
+
+	"kprobe/symbols/glob"
 )
 
 // runFilter evaluates the filter over the record's argument data.
@@ -126,7 +128,7 @@ func testText(q *Pred, b []byte) bool {
 	case CmpNe:
 		return string(b) != q.Text
 	}
-	return globMatch(q.Text, b)
+	return glob.Match(q.Text, b, "!")
 }
 
 func testComm(q *Pred, s string) bool {

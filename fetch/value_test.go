@@ -153,20 +153,3 @@ func TestDecodeHostile(t *testing.T) {
 		t.Errorf("with padding: %v, %v", again, err)
 	}
 }
-
-func TestGlob(t *testing.T) {
-	for _, c := range []struct {
-		pat, s string
-		want   bool
-	}{
-		{"", "", true}, {"", "a", false}, {"a", "a", true}, {"a", "ab", false}, {"*", "", true}, {"*", "abc", true},
-		{"a*c", "abbc", true}, {"a*c", "abcb", false}, {"*b*", "abc", true}, {"a?c", "abc", true}, {"a?c", "ac", false},
-		{"[abc]x", "bx", true}, {"[!abc]x", "bx", false}, {"[!abc]x", "dx", true}, {"[a-c]", "b", true}, {"[a-c]", "d", false},
-		{"[]]", "]", true}, {"[a-]", "-", true}, {"[", "[", true}, {"[a", "[a", true}, {"\\*", "*", true}, {"\\*", "a", false},
-		{"a\\", "a\\", true}, {"**a**", "bab", true}, {"*a*a*a*a*b", "aaaaaaaaaaaaaaaaaaaaaaaaaaaa", false},
-	} {
-		if got := globMatch(c.pat, []byte(c.s)); got != c.want {
-			t.Errorf("globMatch(%q, %q) = %v", c.pat, c.s, got)
-		}
-	}
-}

@@ -4,78 +4,12 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+
+	"kprobe/symbols/glob"
 )
 
-// matchPattern reports whether the whole name matches a shell pattern: * any
-// text, ? any character, [abc], [a-z], [!abc] one of a set, \c the character
-// c. A [ without its ] stands for itself. Characters are bytes. It takes time
-// in the product of the lengths at most.
-func matchPattern(pattern, name string) bool {
-	p, n := 0, 0
-	star, resume := -1, 0
-	for n < len(name) {
-		if p < len(pattern) && pattern[p] == '*' {
-			star, resume = p, n
-			p++
-			continue
-		}
-		if p < len(pattern) {
-			if next, ok := matchOne(pattern, p, name[n]); ok {
-				p, n = next, n+1
-				continue
-			}
-		}
-		if star < 0 {
-			return false
-		}
-		resume++
-		p, n = star+1, resume
-	}
-	for p < len(pattern) && pattern[p] == '*' {
-		p++
-	}
-	return p == len(pattern)
-}
-
-// matchOne matches one character at pattern[p:] and gives where the pattern
-// goes on.
-func matchOne(pattern string, p int, c byte) (next int, ok bool) {
-	switch pattern[p] {
-	case '?':
-		return p + 1, true
-	case '\\':
-		if p+1 < len(pattern) {
-			return p + 2, pattern[p+1] == c
-		}
-	case '[':
-		if next, ok, closed := matchSet(pattern, p+1, c); closed {
-			return next, ok
-		}
-	}
-	return p + 1, pattern[p] == c
-}
-
-func matchSet(pattern string, p int, c byte) (next int, ok, closed bool) {
-	not := p < len(pattern) && (pattern[p] == '!' || pattern[p] == '^')
-	if not {
-		p++
-	}
-	in := false
-	for first := true; p < len(pattern); first = false {
-		if pattern[p] == ']' && !first {
-			return p + 1, in != not, true
-		}
-		lo := pattern[p]
-		hi := lo
-		if p+2 < len(pattern) && pattern[p+1] == '-' && pattern[p+2] != ']' {
-			hi = pattern[p+2]
-			p += 2
-		}
-		p++
-		in = in || lo <= c && c <= hi
-	}
-	return 0, false, false
-}
+// matchPattern reports whether the whole name matches a shell pattern.
+func matchPattern(pattern, name string) bool { return glob.Match(pattern, name, "!^") }
 
 // Glob gives the functions whose name, as in the file or readable, matches a
 // shell pattern: one symbol per address, by address. PLT stubs are not among

@@ -1,4 +1,4 @@
-package symbols
+package glob
 
 import (
 	"path"
@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestMatchPattern(t *testing.T) {
+func TestMatch(t *testing.T) {
 	tests := []struct {
 		pattern, name string
 		want          bool
@@ -22,15 +22,32 @@ func TestMatchPattern(t *testing.T) {
 		{strings.Repeat("*a", 30) + "b", strings.Repeat("a", 200), false},
 	}
 	for _, tt := range tests {
-		if got := matchPattern(tt.pattern, tt.name); got != tt.want {
+		if got := Match(tt.pattern, tt.name, "!^"); got != tt.want {
 			t.Errorf("%q matches %q: %v, want %v", tt.pattern, tt.name, got, tt.want)
 		}
 	}
 }
 
-// FuzzGlob compares patterns of *, ? and plain characters with regular
+func TestMatchAsKernel(t *testing.T) {
+	for _, c := range []struct {
+		pat, s string
+		want   bool
+	}{
+		{"", "", true}, {"", "a", false}, {"a", "a", true}, {"a", "ab", false}, {"*", "", true}, {"*", "abc", true},
+		{"a*c", "abbc", true}, {"a*c", "abcb", false}, {"*b*", "abc", true}, {"a?c", "abc", true}, {"a?c", "ac", false},
+		{"[abc]x", "bx", true}, {"[!abc]x", "bx", false}, {"[!abc]x", "dx", true}, {"[a-c]", "b", true}, {"[a-c]", "d", false},
+		{"[^a]", "^", true}, {"[^a]", "b", false}, {"[]]", "]", true}, {"[a-]", "-", true}, {"[", "[", true}, {"[a", "[a", true}, {"\\*", "*", true}, {"\\*", "a", false},
+		{"a\\", "a\\", true}, {"**a**", "bab", true}, {"*a*a*a*a*b", "aaaaaaaaaaaaaaaaaaaaaaaaaaaa", false},
+	} {
+		if got := Match(c.pat, []byte(c.s), "!"); got != c.want {
+			t.Errorf("Match(%q, %q) = %v", c.pat, c.s, got)
+		}
+	}
+}
+
+// FuzzMatch compares patterns of *, ? and plain characters with regular
 // expressions, and sets with path.Match.
-func FuzzGlob(f *testing.F) {
+func FuzzMatch(f *testing.F) {
 	f.Add("str*", "strlen")
 	f.Add("a?[b-d]*", "axc")
 	f.Add("[!x]y", "zy")
@@ -39,7 +56,7 @@ func FuzzGlob(f *testing.F) {
 		if len(pattern) > 64 || len(name) > 256 {
 			return
 		}
-		got := matchPattern(pattern, name)
+		got := Match(pattern, name, "!^")
 		if !strings.ContainsAny(pattern, `[\`) {
 			var b strings.Builder
 			for i := range len(pattern) {
