@@ -8,6 +8,7 @@ import (
 	"kprobe/fetch"
 	"kprobe/symbols"
 	"kprobe/symbols/debuginfo"
+	"kprobe/symbols/dwread"
 )
 
 // Operations of expressions (DWARF 5, table 7.9; GNU's have numbers from 0xe0).
@@ -136,19 +137,19 @@ func (x *evaluator) set(p place) { x.direct, x.has = p, true }
 
 // run runs operations.
 func (x *evaluator) run(expr []byte) error {
-	r := debuginfo.NewReader(expr)
-	for r.More() {
-		if err := x.op(r.Uint8(), r); err != nil {
+	r := dwread.At(expr, 0)
+	for r.Left() > 0 {
+		if err := x.op(r.U8(), &r); err != nil {
 			return err
 		}
-		if r.Bad() {
+		if r.Bad {
 			return errBadExpression
 		}
 	}
 	return nil
 }
 
-func (x *evaluator) op(op uint8, r *debuginfo.Reader) error {
+func (x *evaluator) op(op uint8, r *dwread.Reader) error {
 	switch {
 	case op >= opLit0 && op <= opLit31:
 		return x.push(constant(uint64(op - opLit0)))
@@ -199,7 +200,7 @@ func (x *evaluator) op(op uint8, r *debuginfo.Reader) error {
 	case opDeref:
 		return x.derefSize(8)
 	case opDerefSize:
-		return x.derefSize(r.Uint8())
+		return x.derefSize(r.U8())
 	case opNeg:
 		return x.top(func(s sym) sym { return s.fold(fetch.StepNeg, 0) })
 	case opNot:
@@ -213,19 +214,19 @@ func (x *evaluator) op(op uint8, r *debuginfo.Reader) error {
 		x.set(place{kind: isValue, sym: v})
 		return err
 	case opImplicitValue:
-		x.set(place{kind: isBytes, bytes: r.Bytes(r.Uleb())})
+		x.set(place{kind: isBytes, bytes: r.Take(r.Uleb())})
 		return nil
 	case opPiece:
 		return x.piece(int64(r.Uleb()))
 	case opImplicitPtr, opGNUImplPtr:
-		ref, ok := x.unit.RefAddr(r.Offset(x.unit))
+		ref, ok := x.unit.RefAddr(x.unit.ExprOffset(r))
 		x.set(place{kind: isPointer, target: ref, off: r.Sleb()})
 		if !ok {
 			return errBadExpression
 		}
 		return nil
 	case opEntryValue, opGNUEntryValue:
-		return x.entryValue(r.Bytes(r.Uleb()))
+		return x.entryValue(r.Take(r.Uleb()))
 	case opFormTLS, opGNUTLS:
 		return x.threadLocal()
 	case opRegvalType, opGNURegvalType, opConstType, opGNUConstType, opDerefType, opGNUDerefType,
@@ -235,7 +236,7 @@ func (x *evaluator) op(op uint8, r *debuginfo.Reader) error {
 	return fmt.Errorf("it is computed by DWARF operation %#x, which is not compiled: %w", op, fetch.ErrNoValue)
 }
 
-func constOperand(op uint8, r *debuginfo.Reader) uint64 {
+func constOperand(op uint8, r *dwread.Reader) uint64 {
 	switch op - opConst1u {
 	case 0:
 		return r.Uint(1)

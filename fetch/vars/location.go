@@ -9,6 +9,7 @@ import (
 	"kprobe/fetch"
 	"kprobe/symbols"
 	"kprobe/symbols/debuginfo"
+	"kprobe/symbols/dwread"
 	"kprobe/symbols/unwind"
 )
 
@@ -148,7 +149,7 @@ func (f *frame) inFrame(expr []byte) bool {
 	if len(expr) == 0 || expr[0] != opFbreg && expr[0] != opCallFrameCFA {
 		return false
 	}
-	r := debuginfo.NewReader(expr[1:])
+	r := dwread.At(expr[1:], 0)
 	off := int64(0)
 	if expr[0] == opFbreg {
 		base := f.fn.Locations(dwarf.AttrFrameBase)
@@ -156,7 +157,7 @@ func (f *frame) inFrame(expr []byte) bool {
 			return true // counted from a register that the prologue changes
 		}
 		off = r.Sleb()
-	} else if r.More() && r.Uint8() == opConsts {
+	} else if r.Left() > 0 && r.U8() == opConsts {
 		off = r.Sleb()
 	}
 	return off < 0

@@ -5,6 +5,7 @@ import (
 
 	"kprobe/fetch"
 	"kprobe/symbols/debuginfo"
+	"kprobe/symbols/dwread"
 )
 
 // member is a part of a structure.
@@ -155,12 +156,12 @@ func (f *frame) member(c debuginfo.Entry) (member, bool) {
 
 // constantOffset reads the expression of an old compiler: DW_OP_plus_uconst N.
 func constantOffset(b []byte) (int64, bool) {
-	r := debuginfo.NewReader(b)
-	if r.Uint8() != opPlusUconst {
+	r := dwread.At(b, 0)
+	if r.U8() != opPlusUconst {
 		return 0, false
 	}
 	n := r.Uleb()
-	return int64(n), !r.Bad() && !r.More() && n < 1<<40
+	return int64(n), !r.Bad && r.Left() == 0 && n < 1<<40
 }
 
 // lookup finds a member by its name, also in base classes and in what has no

@@ -7,6 +7,7 @@ import (
 
 	"kprobe/fetch"
 	"kprobe/symbols/debuginfo"
+	"kprobe/symbols/dwread"
 )
 
 // How Rust passes values
@@ -114,19 +115,19 @@ func inOrder(l []leaf) []leaf {
 // has the address: its location loads it, or counts from that register.
 func (f *frame) addressed(e *debuginfo.Entry) bool {
 	for _, l := range e.Locations(dwarf.AttrLocation) {
-		r := debuginfo.NewReader(l.Expr)
-		if !r.More() {
+		r := dwread.At(l.Expr, 0)
+		if r.Left() == 0 {
 			continue
 		}
-		op := r.Uint8()
+		op := r.U8()
 		if op != opFbreg && (op < opBreg0 || op > opBreg31) {
 			continue
 		}
 		off := r.Sleb()
 		switch {
-		case r.Bad():
-		case r.More():
-			if r.Uint8() == opDeref && !r.More() {
+		case r.Bad:
+		case r.Left() > 0:
+			if r.U8() == opDeref && r.Left() == 0 {
 				return true
 			}
 		case op != opFbreg && op != opBreg0+spColumn && off == 0 && l.Low == f.pc:

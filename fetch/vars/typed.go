@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"kprobe/fetch"
-	"kprobe/symbols/debuginfo"
+	"kprobe/symbols/dwread"
 )
 
 // numType is the type of a value on the stack (DWARF 5, 2.5.1). The zero
@@ -52,7 +52,7 @@ func (s sym) as(t numType) sym {
 }
 
 // typed runs the operations that name a type.
-func (x *evaluator) typed(op uint8, r *debuginfo.Reader) error {
+func (x *evaluator) typed(op uint8, r *dwread.Reader) error {
 	var s sym
 	var off uint64
 	switch op {
@@ -66,7 +66,7 @@ func (x *evaluator) typed(op uint8, r *debuginfo.Reader) error {
 		s = p.sym
 	case opConstType, opGNUConstType:
 		off = r.Uleb()
-		b := r.Bytes(uint64(r.Uint8()))
+		b := r.Take(uint64(r.U8()))
 		if len(b) > 8 {
 			return errOpaque
 		}
@@ -74,7 +74,7 @@ func (x *evaluator) typed(op uint8, r *debuginfo.Reader) error {
 		copy(room[:], b)
 		s = constant(binary.LittleEndian.Uint64(room[:]))
 	case opDerefType, opGNUDerefType:
-		size := r.Uint8()
+		size := r.U8()
 		off = r.Uleb()
 		if err := x.derefSize(size); err != nil {
 			return err

@@ -1,6 +1,10 @@
 package debuginfo
 
-import "debug/dwarf"
+import (
+	"debug/dwarf"
+
+	"kprobe/symbols/dwread"
+)
 
 // abbrevTable is a table of abbreviations by code. Codes mostly count from 1.
 type abbrevTable struct {
@@ -44,18 +48,18 @@ func (d *Data) abbrevsAt(off uint64) *abbrevTable {
 func readAbbrevs(b []byte, off uint64) *abbrevTable {
 	t := &abbrevTable{}
 	var specs []attrSpec
-	r := bufAt(b, off)
-	for !r.bad {
-		a := abbrev{code: r.uleb()}
+	r := dwread.At(b, off)
+	for !r.Bad {
+		a := abbrev{code: r.Uleb()}
 		if a.code == 0 {
 			break
 		}
-		a.tag, a.children = dwarf.Tag(r.uleb()), r.u8() != 0
+		a.tag, a.children = dwarf.Tag(r.Uleb()), r.U8() != 0
 		from := len(specs)
-		for !r.bad {
-			s := attrSpec{attr: dwarf.Attr(r.uleb()), form: form(r.uleb())}
+		for !r.Bad {
+			s := attrSpec{attr: dwarf.Attr(r.Uleb()), form: form(r.Uleb())}
 			if s.form == formImplicitConst {
-				s.implicit = r.sleb()
+				s.implicit = r.Sleb()
 			}
 			if s.attr == 0 && s.form == 0 {
 				break
@@ -65,7 +69,7 @@ func readAbbrevs(b []byte, off uint64) *abbrevTable {
 			}
 			specs = append(specs, s)
 		}
-		if r.bad {
+		if r.Bad {
 			break
 		}
 		a.attrs = specs[from:len(specs):len(specs)]

@@ -13,6 +13,8 @@ import (
 	"sort"
 	"sync"
 	"sync/atomic"
+
+	"kprobe/symbols/dwread"
 )
 
 // Sections are the contents of the sections, without their leading ".debug_"
@@ -104,32 +106,32 @@ const holdAtOnce = 32 << 20
 const maxUnits = 1 << 21
 
 func (d *Data) readUnits(b []byte, types bool) {
-	r := bufAt(b, 0)
+	r := dwread.At(b, 0)
 	held := uint64(0) // from where on pages may be in memory
 	release := func() {
 		if d.release != nil && !types {
-			d.release(held, r.at)
-			held = r.at
+			d.release(held, r.At)
+			held = r.At
 		}
 	}
 	defer release()
-	for r.left() > 11 && len(d.units) < maxUnits {
-		if r.at-held > holdAtOnce {
+	for r.Left() > 11 && len(d.units) < maxUnits {
+		if r.At-held > holdAtOnce {
 			release()
 		}
-		u := &Unit{data: d, types: types, off: r.at}
-		n, d64 := r.length()
-		if r.bad {
+		u := &Unit{data: d, types: types, off: r.At}
+		n, d64 := r.Length()
+		if r.Bad {
 			return
 		}
-		u.dwarf64, u.end = d64, r.at+n
-		r2 := bufAt(b[:u.end], r.at)
+		u.dwarf64, u.end = d64, r.At+n
+		r2 := dwread.At(b[:u.end], r.At)
 		u.header(&r2)
-		r.at = u.end
-		if r2.bad || u.addrSize != 8 && u.addrSize != 4 || u.version < 2 || u.version > 5 {
+		r.At = u.end
+		if r2.Bad || u.addrSize != 8 && u.addrSize != 4 || u.version < 2 || u.version > 5 {
 			continue
 		}
-		u.first = r2.at
+		u.first = r2.At
 		d.units = append(d.units, u)
 		if u.typeOff != 0 {
 			d.sigs[u.id] = u

@@ -3,6 +3,8 @@ package debuginfo
 import (
 	"debug/dwarf"
 	"encoding/binary"
+
+	"kprobe/symbols/dwread"
 )
 
 // Entry is a debugging information entry. The zero Entry is none. Its values
@@ -85,15 +87,15 @@ func (u *Unit) entryInto(off uint64, room []Val) (e Entry, next uint64, ok bool)
 	if off < u.first || off >= u.end {
 		return Entry{}, u.end, false
 	}
-	r := bufAt(u.bytes(), off)
+	r := dwread.At(u.bytes(), off)
 	e = Entry{unit: u, off: off, vals: room[:0]}
-	code := r.uleb()
+	code := r.Uleb()
 	if code == 0 {
-		return e, r.at, !r.bad
+		return e, r.At, !r.Bad
 	}
 	table := u.abbrevs.get(func() *abbrevTable { return u.data.abbrevsAt(u.abbrev) })
 	a := table.find(code)
-	if a == nil || r.bad {
+	if a == nil || r.Bad {
 		return Entry{}, u.end, false
 	}
 	e.tag, e.children = a.tag, a.children
@@ -105,16 +107,16 @@ func (u *Unit) entryInto(off uint64, room []Val) (e Entry, next uint64, ok bool)
 		s := &a.attrs[i]
 		f := s.form
 		if f == formIndirect {
-			f = form(r.uleb())
+			f = form(r.Uleb())
 			if f == formIndirect || f == formImplicitConst {
 				return Entry{}, u.end, false
 			}
 		}
-		v, b := r.value(f, fm, s.implicit)
+		v, b := value(&r, f, fm, s.implicit)
 		e.vals = append(e.vals, Val{Attr: s.attr, form: f, U: v, B: b})
 	}
-	e.next = r.at
-	return e, r.at, !r.bad
+	e.next = r.At
+	return e, r.At, !r.Bad
 }
 
 // Str is a string attribute, or "".
@@ -183,8 +185,8 @@ func (u *Unit) stringIn(t *unitTop, e *Entry, a dwarf.Attr) string {
 func (u *Unit) stringOf(t *unitTop, v Val) []byte {
 	sec := &u.data.sec
 	at := func(b []byte, off uint64) []byte {
-		r := bufAt(b, off)
-		return r.cstring()
+		r := dwread.At(b, off)
+		return r.CString()
 	}
 	switch v.form {
 	case formString:
@@ -215,9 +217,9 @@ func (u *Unit) stringPlace(t *unitTop, i uint64) (off uint64, ok bool) {
 	if i > uint64(len(u.data.sec.StrOffsets)) {
 		return 0, false
 	}
-	r := bufAt(u.data.sec.StrOffsets, t.strBase+i*size)
-	off = r.offset(u.dwarf64)
-	return off, !r.bad
+	r := dwread.At(u.data.sec.StrOffsets, t.strBase+i*size)
+	off = r.Offset(u.dwarf64)
+	return off, !r.Bad
 }
 
 // addressIn reads an address, direct or through .debug_addr.

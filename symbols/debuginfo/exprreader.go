@@ -1,39 +1,14 @@
 package debuginfo
 
-// Reader reads the operands of location expressions. What lies past the end is
-// zero, and makes the Reader bad.
-type Reader struct{ r buf }
+import "kprobe/symbols/dwread"
 
-// NewReader reads an expression.
-func NewReader(expr []byte) *Reader { return &Reader{buf{b: expr}} }
-
-// More reports whether there is something left.
-func (r *Reader) More() bool { return r.r.left() > 0 }
-
-// Bad reports whether something past the end was read.
-func (r *Reader) Bad() bool { return r.r.bad }
-
-// Uint8 reads a byte.
-func (r *Reader) Uint8() uint8 { return r.r.u8() }
-
-// Uint reads a number of 1, 2, 4 or 8 bytes.
-func (r *Reader) Uint(size int) uint64 { return r.r.uint(size) }
-
-// Uleb reads an unsigned LEB128 number.
-func (r *Reader) Uleb() uint64 { return r.r.uleb() }
-
-// Sleb reads a signed LEB128 number.
-func (r *Reader) Sleb() int64 { return r.r.sleb() }
-
-// Bytes reads n bytes, which alias the expression.
-func (r *Reader) Bytes(n uint64) []byte { return r.r.take(n) }
-
-// Offset reads an offset in .debug_info of the unit's format.
-func (r *Reader) Offset(u *Unit) uint64 {
+// ExprOffset reads an operand of a location expression that is an offset in
+// .debug_info, of the unit's format.
+func (u *Unit) ExprOffset(r *dwread.Reader) uint64 {
 	if u.version == 2 {
-		return r.r.uint(u.addrSize)
+		return r.Uint(u.addrSize)
 	}
-	return r.r.offset(u.dwarf64)
+	return r.Offset(u.dwarf64)
 }
 
 // IndexedAddress is an entry of .debug_addr.

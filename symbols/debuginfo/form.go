@@ -1,5 +1,7 @@
 package debuginfo
 
+import "kprobe/symbols/dwread"
+
 // form is how an attribute's value is written (DWARF 5, table 7.6).
 type form uint16
 
@@ -61,48 +63,48 @@ type format struct {
 }
 
 // value reads a value: a number, or bytes for blocks and strings in place.
-func (r *buf) value(f form, s format, implicit int64) (u uint64, b []byte) {
+func value(r *dwread.Reader, f form, s format, implicit int64) (u uint64, b []byte) {
 	switch f {
 	case formAddr:
-		return r.uint(s.addrSize), nil
+		return r.Uint(s.addrSize), nil
 	case formData1, formRef1, formFlag, formStrx1, formAddrx1:
-		return uint64(r.u8()), nil
+		return uint64(r.U8()), nil
 	case formData2, formRef2, formStrx2, formAddrx2:
-		return r.u16(), nil
+		return r.U16(), nil
 	case formStrx3, formAddrx3:
-		return r.u24(), nil
+		return r.U24(), nil
 	case formData4, formRef4, formStrx4, formAddrx4, formRefSup4:
-		return r.u32(), nil
+		return r.U32(), nil
 	case formData8, formRef8, formRefSig8, formRefSup8:
-		return r.u64(), nil
+		return r.U64(), nil
 	case formData16:
-		return 0, r.take(16)
+		return 0, r.Take(16)
 	case formSdata:
-		return uint64(r.sleb()), nil
+		return uint64(r.Sleb()), nil
 	case formUdata, formRefUdata, formStrx, formAddrx, formLoclistx, formRnglistx, formGNUAddrIndex, formGNUStrIndex:
-		return r.uleb(), nil
+		return r.Uleb(), nil
 	case formString:
-		return 0, r.cstring()
+		return 0, r.CString()
 	case formBlock1:
-		return 0, r.take(uint64(r.u8()))
+		return 0, r.Take(uint64(r.U8()))
 	case formBlock2:
-		return 0, r.take(r.u16())
+		return 0, r.Take(r.U16())
 	case formBlock4:
-		return 0, r.take(r.u32())
+		return 0, r.Take(r.U32())
 	case formBlock, formExprloc:
-		return 0, r.take(r.uleb())
+		return 0, r.Take(r.Uleb())
 	case formStrp, formLineStrp, formStrpSup, formSecOffset, formGNURefAlt, formGNUStrpAlt:
-		return r.offset(s.dwarf64), nil
+		return r.Offset(s.dwarf64), nil
 	case formRefAddr:
 		if s.version == 2 {
-			return r.uint(s.addrSize), nil
+			return r.Uint(s.addrSize), nil
 		}
-		return r.offset(s.dwarf64), nil
+		return r.Offset(s.dwarf64), nil
 	case formFlagPresent:
 		return 1, nil
 	case formImplicitConst:
 		return uint64(implicit), nil
 	}
-	r.bad = true
+	r.Bad = true
 	return 0, nil
 }

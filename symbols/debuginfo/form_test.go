@@ -3,9 +3,10 @@ package debuginfo
 import (
 	"bytes"
 	"debug/dwarf"
-	"encoding/binary"
 	"slices"
 	"testing"
+
+	"kprobe/symbols/dwread"
 )
 
 // allForms are all forms that are known, for loops over them.
@@ -88,10 +89,10 @@ func TestForms(t *testing.T) {
 		{formFlagPresent, dwarf32, 1, nil, 0},
 		{formImplicitConst, dwarf32, ^uint64(6), nil, 0},
 	} {
-		r := buf{b: in}
-		u, b := r.value(c.f, c.m, -7)
-		if r.bad || u != c.u || !bytes.Equal(b, c.b) || r.at != uint64(c.size) {
-			t.Errorf("form %#x of %+v: %#x, % x, %d bytes, bad %v; want %#x, % x, %d", c.f, c.m, u, b, r.at, r.bad, c.u, c.b, c.size)
+		r := dwread.At(in, 0)
+		u, b := value(&r, c.f, c.m, -7)
+		if r.Bad || u != c.u || !bytes.Equal(b, c.b) || r.At != uint64(c.size) {
+			t.Errorf("form %#x of %+v: %#x, % x, %d bytes, bad %v; want %#x, % x, %d", c.f, c.m, u, b, r.At, r.Bad, c.u, c.b, c.size)
 		}
 	}
 	for _, c := range []struct {
@@ -106,16 +107,16 @@ func TestForms(t *testing.T) {
 		{formExprloc, []byte{2, 7, 8, 9}, []byte{7, 8}},
 		{formBlock1, []byte{0}, []byte{}},
 	} {
-		r := buf{b: c.in}
-		_, b := r.value(c.f, dwarf32, 0)
-		if r.bad || !bytes.Equal(b, c.want) || len(b) > 0 && r.left() != 1 || !(Val{form: c.f}).IsBlock() {
-			t.Errorf("form %#x: % x, bad %v, %d left", c.f, b, r.bad, r.left())
+		r := dwread.At(c.in, 0)
+		_, b := value(&r, c.f, dwarf32, 0)
+		if r.Bad || !bytes.Equal(b, c.want) || len(b) > 0 && r.Left() != 1 || !(Val{form: c.f}).IsBlock() {
+			t.Errorf("form %#x: % x, bad %v, %d left", c.f, b, r.Bad, r.Left())
 		}
 	}
 	for f := form(0); f < 0x2000; f++ {
-		r := buf{b: in}
-		r.value(f, dwarf32, 0)
-		if known := slices.Contains(allForms, f); !known && !r.bad {
+		r := dwread.At(in, 0)
+		value(&r, f, dwarf32, 0)
+		if known := slices.Contains(allForms, f); !known && !r.Bad {
 			t.Errorf("form %#x is read, which nobody has defined", f)
 		}
 	}
@@ -127,19 +128,19 @@ func TestFormsCutShort(t *testing.T) {
 	whole := slices.Concat([]byte{3, 0, 0, 0}, []byte("abcdefghijklmnop"), []byte{0})
 	for _, m := range []format{dwarf32, dwarf64, small, two} {
 		for _, f := range allForms {
-			r := buf{b: whole}
-			r.value(f, m, 0)
-			if r.bad {
+			r := dwread.At(whole, 0)
+			value(&r, f, m, 0)
+			if r.Bad {
 				t.Errorf("form %#x can't be read", f)
 			}
-			for n := range r.at {
-				s := buf{b: whole[:n:n]}
-				if s.value(f, m, 0); !s.bad || s.at > n {
-					t.Errorf("form %#x of %d bytes, %d of them there: at %d, bad %v", f, r.at, n, s.at, s.bad)
+			for n := range r.At {
+				s := dwread.At(whole[:n:n], 0)
+				if value(&s, f, m, 0); !s.Bad || s.At > n {
+					t.Errorf("form %#x of %d bytes, %d of them there: at %d, bad %v", f, r.At, n, s.At, s.Bad)
 				}
 			}
-			if n := fixedSize(f, m); n >= 0 && uint64(n) != r.at {
-				t.Errorf("form %#x: %d bytes were read, a plan steps over %d", f, r.at, n)
+			if n := fixedSize(f, m); n >= 0 && uint64(n) != r.At {
+				t.Errorf("form %#x: %d bytes were read, a plan steps over %d", f, r.At, n)
 			}
 		}
 	}
@@ -147,80 +148,9 @@ func TestFormsCutShort(t *testing.T) {
 		formBlock1: {255, 1}, formBlock2: {255, 255, 1}, formBlock4: {255, 255, 255, 255, 1},
 		formBlock: {255, 255, 255, 255, 255, 255, 255, 255, 255, 1, 1}, formExprloc: {0x80, 0x80, 4, 1}, formString: []byte("no end"),
 	} {
-		r := buf{b: in}
-		if _, b := r.value(f, dwarf32, 0); !r.bad || b != nil || r.at != uint64(len(in)) {
-			t.Errorf("form %#x: % x, bad %v", f, b, r.bad)
-		}
-	}
-}
-
-// TestNumbers reads LEB128 at the edges of 64 bits, and longer than that.
-func TestNumbers(t *testing.T) {
-	for _, v := range []uint64{0, 1, 127, 128, 16383, 16384, 1<<63 - 1, 1 << 63, ^uint64(0)} {
-		b := binary.AppendUvarint(nil, v)
-		r := buf{b: b}
-		if got := r.uleb(); got != v || r.bad || r.left() != 0 {
-			t.Errorf("% x: %d, want %d", b, got, v)
-		}
-		long := append(slices.Clone(b), 0)
-		long[len(b)-1] |= 0x80
-		r = buf{b: long}
-		if got := r.uleb(); got != v || r.left() != 0 {
-			t.Errorf("% x: %d, want %d", long, got, v)
-		}
-	}
-	for _, c := range []struct {
-		in   []byte
-		want int64
-	}{
-		{[]byte{0}, 0}, {[]byte{2}, 2}, {[]byte{0x7e}, -2}, {[]byte{0xff, 0}, 127}, {[]byte{0x81, 0x7f}, -127}, {[]byte{0x80, 1}, 128},
-		{[]byte{0x80, 0x7f}, -128}, {[]byte{0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x7f}, -1 << 63},
-		{[]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0}, 1<<63 - 1},
-		{[]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f}, -1},
-	} {
-		r := buf{b: c.in}
-		if got := r.sleb(); got != c.want || r.bad || r.left() != 0 {
-			t.Errorf("% x: %d, want %d", c.in, got, c.want)
-		}
-	}
-	for _, in := range [][]byte{nil, {0x80}, slices.Repeat([]byte{0xff}, 40)} {
-		r, s := buf{b: in}, buf{b: in}
-		r.uleb()
-		s.sleb()
-		if !r.bad || !s.bad {
-			t.Errorf("% x is whole", in)
-		}
-	}
-	for _, size := range []int{0, 3, 5, 16, -1} {
-		r := buf{b: make([]byte, 32)}
-		if r.uint(size); !r.bad {
-			t.Errorf("a number of %d bytes is read", size)
-		}
-	}
-}
-
-// TestInitialLengths reads the lengths of units in both formats, and the
-// values that are reserved.
-func TestInitialLengths(t *testing.T) {
-	for _, c := range []struct {
-		in     []byte
-		n      uint64
-		is64   bool
-		bad    bool
-		behind uint64
-	}{
-		{[]byte{2, 0, 0, 0, 1, 2}, 2, false, false, 4},
-		{[]byte{3, 0, 0, 0, 1, 2}, 3, false, true, 4},
-		{[]byte{0xff, 0xff, 0xff, 0xff, 1, 0, 0, 0, 0, 0, 0, 0, 9}, 1, true, false, 12},
-		{[]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 9}, ^uint64(0), true, true, 12},
-		{[]byte{0xf0, 0xff, 0xff, 0xff}, 0xfffffff0, false, true, 4},
-		{[]byte{0xfe, 0xff, 0xff, 0xff}, 0xfffffffe, false, true, 4},
-		{[]byte{0xff, 0xff, 0xff, 0xff, 1}, 0, true, true, 5},
-		{[]byte{1, 0}, 0, false, true, 2},
-	} {
-		r := buf{b: c.in}
-		if n, is64 := r.length(); n != c.n || is64 != c.is64 || r.bad != c.bad || r.at != c.behind {
-			t.Errorf("% x: %d, %v, bad %v, at %d", c.in, n, is64, r.bad, r.at)
+		r := dwread.At(in, 0)
+		if _, b := value(&r, f, dwarf32, 0); !r.Bad || b != nil || r.At != uint64(len(in)) {
+			t.Errorf("form %#x: % x, bad %v", f, b, r.Bad)
 		}
 	}
 }

@@ -1,6 +1,10 @@
 package debuginfo
 
-import "bytes"
+import (
+	"bytes"
+
+	"kprobe/symbols/dwread"
+)
 
 // Names are kept for cells of .debug_info: runs of cellSize bytes. An entry is
 // of the cell that it starts in, whichever unit it is of.
@@ -187,8 +191,8 @@ func (g *gathered) add(to *names, u *Unit, off, num uint64, f form) {
 	}
 	v := Val{form: f, U: num}
 	if f == formString {
-		r := bufAt(u.bytes(), num)
-		v.B = r.cstring()
+		r := dwread.At(u.bytes(), num)
+		v.B = r.CString()
 	}
 	if text := u.stringOf(u.root(), v); len(text) > 0 {
 		to.hashes.add(nameHash(text), cell)

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"sort"
+
+	"kprobe/symbols/dwread"
 )
 
 // Row says that the code from Addr on, up to the next row, is of a source line.
@@ -169,8 +171,8 @@ const (
 func (m *lineMachine) run() {
 	r := m.h.program
 	m.reset()
-	for r.left() > 0 && !r.bad && len(m.table.Rows) < maxLineRow {
-		op := r.u8()
+	for r.Left() > 0 && !r.Bad && len(m.table.Rows) < maxLineRow {
+		op := r.U8()
 		if op >= m.h.opcodeBase {
 			adj := uint64(op - m.h.opcodeBase)
 			m.advance(adj / m.h.lineRange)
@@ -184,23 +186,23 @@ func (m *lineMachine) run() {
 		case lnsCopy:
 			m.emit()
 		case lnsAdvancePC:
-			m.advance(r.uleb())
+			m.advance(r.Uleb())
 		case lnsAdvanceLine:
-			m.line += r.sleb()
+			m.line += r.Sleb()
 		case lnsSetFile:
-			m.file = r.uleb()
+			m.file = r.Uleb()
 		case lnsNegateStmt:
 			m.row.Stmt = !m.row.Stmt
 		case lnsConstAddPC:
 			m.advance(uint64(255-m.h.opcodeBase) / m.h.lineRange)
 		case lnsFixedAdvancePC:
-			m.row.Addr += r.u16()
+			m.row.Addr += r.U16()
 			m.op = 0
 		case lnsPrologueEnd:
 			m.row.Prologue = true
 		default:
 			for range m.h.lengths[op-1] {
-				r.uleb()
+				r.Uleb()
 			}
 		}
 	}
@@ -212,9 +214,9 @@ func (m *lineMachine) advance(n uint64) {
 	m.op = n % m.h.maxOps
 }
 
-func (m *lineMachine) extended(r *buf) {
-	n := r.uleb()
-	b := r.take(n)
+func (m *lineMachine) extended(r *dwread.Reader) {
+	n := r.Uleb()
+	b := r.Take(n)
 	if len(b) == 0 {
 		return
 	}
@@ -225,8 +227,8 @@ func (m *lineMachine) extended(r *buf) {
 		m.end()
 		m.reset()
 	case lneSetAddress:
-		a := bufAt(b, 1)
-		m.row.Addr, m.op = a.uint(len(b)-1), 0
+		a := dwread.At(b, 1)
+		m.row.Addr, m.op = a.Uint(len(b)-1), 0
 	}
 }
 

@@ -1,6 +1,10 @@
 package debuginfo
 
-import "path"
+import (
+	"path"
+
+	"kprobe/symbols/dwread"
+)
 
 // lineHeader is the header of a line program (DWARF 5, 6.2.4).
 type lineHeader struct {
@@ -13,7 +17,7 @@ type lineHeader struct {
 	opcodeBase uint8
 	lengths    []uint8
 	files      []string // by the numbers that programs use, with directories
-	program    buf
+	program    dwread.Reader
 	addrSize   int
 }
 
@@ -26,71 +30,71 @@ const (
 // lineHeaderAt reads the header of a unit's line program.
 func (u *Unit) lineHeaderAt(off uint64) (h lineHeader, ok bool) {
 	sec := u.data.sec.Line
-	r := bufAt(sec, off)
-	n, d64 := r.length()
-	if r.bad {
+	r := dwread.At(sec, off)
+	n, d64 := r.Length()
+	if r.Bad {
 		return h, false
 	}
-	r = bufAt(sec[:r.at+n], r.at)
-	h.version = int(r.u16())
+	r = dwread.At(sec[:r.At+n], r.At)
+	h.version = int(r.U16())
 	if h.version < 2 || h.version > 5 {
 		return h, false
 	}
 	h.addrSize = u.addrSize
 	if h.version >= 5 {
-		h.addrSize = int(r.u8())
-		if r.u8() != 0 { // segment selectors
+		h.addrSize = int(r.U8())
+		if r.U8() != 0 { // segment selectors
 			return h, false
 		}
 	}
-	rest := r.offset(d64)
-	if r.bad || rest > r.left() {
+	rest := r.Offset(d64)
+	if r.Bad || rest > r.Left() {
 		return h, false
 	}
-	start := r.at + rest
-	h.minInst = uint64(r.u8())
+	start := r.At + rest
+	h.minInst = uint64(r.U8())
 	h.maxOps = 1
 	if h.version >= 4 {
-		h.maxOps = uint64(r.u8())
+		h.maxOps = uint64(r.U8())
 	}
-	h.isStmt = r.u8() != 0
-	h.lineBase, h.lineRange, h.opcodeBase = int64(int8(r.u8())), uint64(r.u8()), r.u8()
+	h.isStmt = r.U8() != 0
+	h.lineBase, h.lineRange, h.opcodeBase = int64(int8(r.U8())), uint64(r.U8()), r.U8()
 	if h.opcodeBase > 0 {
-		h.lengths = r.take(uint64(h.opcodeBase) - 1)
+		h.lengths = r.Take(uint64(h.opcodeBase) - 1)
 	}
-	if r.bad || h.lineRange == 0 || h.maxOps == 0 || h.opcodeBase == 0 {
+	if r.Bad || h.lineRange == 0 || h.maxOps == 0 || h.opcodeBase == 0 {
 		return h, false
 	}
-	head := bufAt(sec[:start], r.at)
+	head := dwread.At(sec[:start], r.At)
 	if h.version >= 5 {
 		h.readNames5(u, &head, d64)
 	} else {
 		h.readNames(u, &head)
 	}
-	h.program = bufAt(r.b, start)
-	return h, !head.bad
+	h.program = dwread.At(r.B, start)
+	return h, !head.Bad
 }
 
 // readNames reads the tables of versions 2 to 4. File 0 is the unit's own, and
 // so is directory 0.
-func (h *lineHeader) readNames(u *Unit, r *buf) {
+func (h *lineHeader) readNames(u *Unit, r *dwread.Reader) {
 	dirs := []string{u.root().dir}
 	for len(dirs) < maxFiles {
-		s := r.cstring()
-		if r.bad || len(s) == 0 {
+		s := r.CString()
+		if r.Bad || len(s) == 0 {
 			break
 		}
 		dirs = append(dirs, joinPath(dirs[0], string(s)))
 	}
 	h.files = []string{u.Path()}
 	for len(h.files) < maxFiles {
-		s := r.cstring()
-		if r.bad || len(s) == 0 {
+		s := r.CString()
+		if r.Bad || len(s) == 0 {
 			return
 		}
-		dir := r.uleb()
-		r.uleb()
-		r.uleb()
+		dir := r.Uleb()
+		r.Uleb()
+		r.Uleb()
 		h.files = append(h.files, fileName(dirs, dir, string(s)))
 	}
 }
@@ -109,24 +113,24 @@ const (
 )
 
 // readNames5 reads the tables of version 5, whose columns describe themselves.
-func (h *lineHeader) readNames5(u *Unit, r *buf, d64 bool) {
+func (h *lineHeader) readNames5(u *Unit, r *dwread.Reader, d64 bool) {
 	fm := format{dwarf64: d64, addrSize: h.addrSize, version: 5}
 	table := func(dirs []string) []string {
 		type column struct {
 			kind uint64
 			form form
 		}
-		cols := make([]column, r.u8())
+		cols := make([]column, r.U8())
 		for i := range cols {
-			cols[i] = column{r.uleb(), form(r.uleb())}
+			cols[i] = column{r.Uleb(), form(r.Uleb())}
 		}
-		n := r.uleb()
+		n := r.Uleb()
 		var out []string
-		for i := uint64(0); i < n && !r.bad && len(out) < maxFiles && len(cols) > 0; i++ {
+		for i := uint64(0); i < n && !r.Bad && len(out) < maxFiles && len(cols) > 0; i++ {
 			var name string
-			dir, before := uint64(0), r.at
+			dir, before := uint64(0), r.At
 			for _, c := range cols {
-				v, b := r.value(c.form, fm, 0)
+				v, b := value(r, c.form, fm, 0)
 				switch c.kind {
 				case lnctPath:
 					name = string(u.stringOf(u.root(), Val{form: c.form, U: v, B: b}))
@@ -134,7 +138,7 @@ func (h *lineHeader) readNames5(u *Unit, r *buf, d64 bool) {
 					dir = v
 				}
 			}
-			if r.at == before {
+			if r.At == before {
 				return out // of what takes no room any number could be there
 			}
 			switch {

@@ -1,5 +1,7 @@
 package debuginfo
 
+import "kprobe/symbols/dwread"
+
 // Entries of location lists (DWARF 5, table 7.10).
 const (
 	lleEnd = iota
@@ -15,7 +17,7 @@ const (
 
 // listReader reads the entries of a list of version 5, of locations or of ranges.
 type listReader struct {
-	buf
+	dwread.Reader
 	unit *Unit
 	top  *unitTop
 	base uint64 // that offsets count from
@@ -25,7 +27,7 @@ type listReader struct {
 // an entry says otherwise.
 func (u *Unit) listAt(sec []byte, off uint64) listReader {
 	t := u.root()
-	return listReader{buf: bufAt(sec, off), unit: u, top: t, base: t.low}
+	return listReader{Reader: dwread.At(sec, off), unit: u, top: t, base: t.low}
 }
 
 // addresses reads what an entry of a location list's kind says of addresses: a
@@ -37,21 +39,21 @@ func (l *listReader) addresses(kind uint8) (r Range, more bool) {
 	case lleBaseAddressx:
 		l.base = l.indexed()
 	case lleBaseAddress:
-		l.base = l.uint(l.unit.addrSize)
+		l.base = l.Uint(l.unit.addrSize)
 	case lleDefault:
 	case lleStartxEndx:
 		r.Low, r.High = l.indexed(), l.indexed()
 	case lleStartxLength:
 		r.Low = l.indexed()
-		r.High = r.Low + l.uleb()
+		r.High = r.Low + l.Uleb()
 	case lleOffsetPair:
-		r.Low, r.High = l.uleb(), l.uleb()
+		r.Low, r.High = l.Uleb(), l.Uleb()
 		r.Low, r.High = r.Low+l.base, r.High+l.base
 	case lleStartEnd:
-		r.Low, r.High = l.uint(l.unit.addrSize), l.uint(l.unit.addrSize)
+		r.Low, r.High = l.Uint(l.unit.addrSize), l.Uint(l.unit.addrSize)
 	case lleStartLength:
-		r.Low = l.uint(l.unit.addrSize)
-		r.High = r.Low + l.uleb()
+		r.Low = l.Uint(l.unit.addrSize)
+		r.High = r.Low + l.Uleb()
 	default:
 		return r, false
 	}
@@ -60,9 +62,9 @@ func (l *listReader) addresses(kind uint8) (r Range, more bool) {
 
 // indexed reads the number of an address in .debug_addr, and gives the address.
 func (l *listReader) indexed() uint64 {
-	a, ok := l.unit.indexed(l.top, l.uleb())
+	a, ok := l.unit.indexed(l.top, l.Uleb())
 	if !ok {
-		l.bad = true
+		l.Bad = true
 	}
 	return a
 }

@@ -1,6 +1,10 @@
 package debuginfo
 
-import "debug/dwarf"
+import (
+	"debug/dwarf"
+
+	"kprobe/symbols/dwread"
+)
 
 // Location is where a value is while the program is in Range: a DWARF
 // expression. The zero Range is everywhere.
@@ -63,23 +67,23 @@ func (u *Unit) locationList(v Val) []Location {
 	if u.skel != nil {
 		return u.loclistGNU(v.U)
 	}
-	r := bufAt(u.data.sec.Loc, v.U)
+	r := dwread.At(u.data.sec.Loc, v.U)
 	base, all := t.low, ^uint64(0)
 	if u.addrSize == 4 {
 		all = 0xffffffff
 	}
 	var out []Location
 	for len(out) < maxLocations {
-		lo, hi := r.uint(u.addrSize), r.uint(u.addrSize)
+		lo, hi := r.Uint(u.addrSize), r.Uint(u.addrSize)
 		switch {
-		case r.bad || lo == 0 && hi == 0:
+		case r.Bad || lo == 0 && hi == 0:
 			return out
 		case lo == all:
 			base = hi
 			continue
 		}
-		expr := r.take(r.u16())
-		if hi > lo && base+hi > base+lo && !r.bad {
+		expr := r.Take(r.U16())
+		if hi > lo && base+hi > base+lo && !r.Bad {
 			out = append(out, Location{Range{base + lo, base + hi}, expr})
 		}
 	}
@@ -90,7 +94,7 @@ func (u *Unit) loclist(sec []byte, off uint64) []Location {
 	l := u.listAt(sec, off)
 	var out, rest []Location
 	for len(out) < maxLocations {
-		kind := l.u8()
+		kind := l.U8()
 		r, more := l.addresses(kind)
 		if !more {
 			break
@@ -98,9 +102,9 @@ func (u *Unit) loclist(sec []byte, off uint64) []Location {
 		if kind == lleBaseAddress || kind == lleBaseAddressx {
 			continue
 		}
-		loc := Location{Range: r, Expr: l.take(l.uleb())}
+		loc := Location{Range: r, Expr: l.Take(l.Uleb())}
 		switch {
-		case l.bad:
+		case l.Bad:
 			return append(out, rest...)
 		case kind == lleDefault:
 			rest = []Location{loc}
@@ -115,25 +119,25 @@ func (u *Unit) loclist(sec []byte, off uint64) []Location {
 // their entries otherwise and have lengths of fixed size.
 func (u *Unit) loclistGNU(off uint64) []Location {
 	t := u.root()
-	r := bufAt(u.data.sec.Loc, off)
+	r := dwread.At(u.data.sec.Loc, off)
 	var out []Location
 	for len(out) < maxLocations {
 		var l Location
 		var ok bool
-		switch r.u8() {
+		switch r.U8() {
 		case 3: // start and length
-			l.Low, ok = u.indexed(t, r.uleb())
-			l.High = l.Low + r.u32()
+			l.Low, ok = u.indexed(t, r.Uleb())
+			l.High = l.Low + r.U32()
 		case 2: // start and end
-			l.Low, ok = u.indexed(t, r.uleb())
+			l.Low, ok = u.indexed(t, r.Uleb())
 			if ok {
-				l.High, ok = u.indexed(t, r.uleb())
+				l.High, ok = u.indexed(t, r.Uleb())
 			}
 		default:
 			return out
 		}
-		l.Expr = r.take(r.u16())
-		if r.bad {
+		l.Expr = r.Take(r.U16())
+		if r.Bad {
 			return out
 		}
 		if ok && l.High > l.Low {

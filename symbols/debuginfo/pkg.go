@@ -1,5 +1,7 @@
 package debuginfo
 
+import "kprobe/symbols/dwread"
+
 // Package reads a DWARF package file (.dwp): many .dwo files in one, with an
 // index from a unit's id to its part of each section (DWARF 5, 7.3.5; before
 // it GNU's version 2 of the same).
@@ -24,32 +26,32 @@ type unitTable struct {
 	version          uint64
 	columns          []uint64
 	units, slots     uint64
-	ids, rows        buf
-	offsets, lengths buf
+	ids, rows        dwread.Reader
+	offsets, lengths dwread.Reader
 }
 
 // NewPackage reads the package's index; ok is false when there is none.
 func NewPackage(sec Sections) (p *Package, ok bool) {
-	r := bufAt(sec.CUIndex, 0)
-	t := unitTable{version: r.u32()}
+	r := dwread.At(sec.CUIndex, 0)
+	t := unitTable{version: r.U32()}
 	if t.version != 2 {
-		r.at = 0
-		t.version = r.u16()
-		r.skip(2)
+		r.At = 0
+		t.version = r.U16()
+		r.Skip(2)
 	}
-	cols := r.u32()
-	t.units, t.slots = r.u32(), r.u32()
-	if r.bad || t.version != 2 && t.version != 5 || cols > 16 || t.slots&(t.slots-1) != 0 {
+	cols := r.U32()
+	t.units, t.slots = r.U32(), r.U32()
+	if r.Bad || t.version != 2 && t.version != 5 || cols > 16 || t.slots&(t.slots-1) != 0 {
 		return nil, false
 	}
-	t.ids = bufAt(r.take(8*t.slots), 0)
-	t.rows = bufAt(r.take(4*t.slots), 0)
+	t.ids = dwread.At(r.Take(8*t.slots), 0)
+	t.rows = dwread.At(r.Take(4*t.slots), 0)
 	for range cols {
-		t.columns = append(t.columns, r.u32())
+		t.columns = append(t.columns, r.U32())
 	}
-	t.offsets = bufAt(r.take(4*t.units*cols), 0)
-	t.lengths = bufAt(r.take(4*t.units*cols), 0)
-	if r.bad {
+	t.offsets = dwread.At(r.Take(4*t.units*cols), 0)
+	t.lengths = dwread.At(r.Take(4*t.units*cols), 0)
+	if r.Bad {
 		return nil, false
 	}
 	return &Package{sec: sec, index: t}, true
@@ -63,8 +65,8 @@ func (t *unitTable) row(id uint64) (uint64, bool) {
 	mask := t.slots - 1
 	step := (id>>32)&mask | 1
 	for i, n := id&mask, uint64(0); n < t.slots; i, n = (i+step)&mask, n+1 {
-		a, b := bufAt(t.ids.b, 8*i), bufAt(t.rows.b, 4*i)
-		have, row := a.u64(), b.u32()
+		a, b := dwread.At(t.ids.B, 8*i), dwread.At(t.rows.B, 4*i)
+		have, row := a.U64(), b.U32()
 		if row == 0 {
 			return 0, false
 		}
@@ -85,8 +87,8 @@ func (p *Package) Sections(id uint64) (Sections, bool) {
 	out := Sections{Str: p.sec.Str}
 	for i, c := range t.columns {
 		at := 4 * (row*uint64(len(t.columns)) + uint64(i))
-		a, b := bufAt(t.offsets.b, at), bufAt(t.lengths.b, at)
-		off, n := a.u32(), b.u32()
+		a, b := dwread.At(t.offsets.B, at), dwread.At(t.lengths.B, at)
+		off, n := a.U32(), b.U32()
 		part := func(sec []byte) []byte {
 			if off > uint64(len(sec)) || n > uint64(len(sec))-off {
 				return nil

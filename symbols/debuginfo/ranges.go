@@ -5,6 +5,8 @@ import (
 	"debug/dwarf"
 	"slices"
 	"sort"
+
+	"kprobe/symbols/dwread"
 )
 
 // Range is a run of code, from Low up to but without High.
@@ -74,15 +76,15 @@ func (u *Unit) rangeList(out []Range, v Val) []Range {
 		sec = u.skel.data.sec.Ranges
 		off += t.rngBase
 	}
-	r := bufAt(sec, off)
+	r := dwread.At(sec, off)
 	base, all := t.low, ^uint64(0)
 	if u.addrSize == 4 {
 		all = 0xffffffff
 	}
 	for len(out) < maxRanges {
-		lo, hi := r.uint(u.addrSize), r.uint(u.addrSize)
+		lo, hi := r.Uint(u.addrSize), r.Uint(u.addrSize)
 		switch {
-		case r.bad || lo == 0 && hi == 0:
+		case r.Bad || lo == 0 && hi == 0:
 			return out
 		case lo == all:
 			base = hi
@@ -103,9 +105,9 @@ func (u *Unit) listOffset(sec []byte, base, i uint64) (uint64, bool) {
 	if i > uint64(len(sec)) {
 		return 0, false
 	}
-	r := bufAt(sec, base+i*size)
-	off := r.offset(u.dwarf64)
-	return base + off, !r.bad
+	r := dwread.At(sec, base+i*size)
+	off := r.Offset(u.dwarf64)
+	return base + off, !r.Bad
 }
 
 // rnglist reads a list of .debug_rnglists, whose entries have the numbers of
@@ -113,12 +115,12 @@ func (u *Unit) listOffset(sec []byte, base, i uint64) (uint64, bool) {
 func (u *Unit) rnglist(out []Range, off uint64) []Range {
 	l := u.listAt(u.data.sec.RngLists, off)
 	for len(out) < maxRanges {
-		kind := l.u8()
+		kind := l.U8()
 		if kind >= lleDefault {
 			kind++
 		}
 		r, more := l.addresses(kind)
-		if !more || l.bad {
+		if !more || l.Bad {
 			return out
 		}
 		if kind == lleOffsetPair && l.base != 0 && dead(l.base) {
@@ -205,30 +207,30 @@ func (d *Data) eachRange(tell func(*Unit, Range)) {
 // aranges tells what is in .debug_aranges; told has the units it speaks of.
 func (d *Data) aranges(tell func(*Unit, Range)) (told map[uint64]bool) {
 	told = map[uint64]bool{}
-	r := bufAt(d.sec.Aranges, 0)
-	for r.left() > 12 {
-		start := r.at
-		n, d64 := r.length()
-		if r.bad {
+	r := dwread.At(d.sec.Aranges, 0)
+	for r.Left() > 12 {
+		start := r.At
+		n, d64 := r.Length()
+		if r.Bad {
 			break
 		}
-		end := r.at + n
-		s := bufAt(r.b[:end], r.at)
-		version := s.u16()
-		off := s.offset(d64)
-		addrSize, segSize := int(s.u8()), s.u8()
-		r.at = end
+		end := r.At + n
+		s := dwread.At(r.B[:end], r.At)
+		version := s.U16()
+		off := s.Offset(d64)
+		addrSize, segSize := int(s.U8()), s.U8()
+		r.At = end
 		u := d.unitFrom(off)
-		if s.bad || version != 2 || addrSize != 4 && addrSize != 8 || segSize != 0 || u == nil {
+		if s.Bad || version != 2 || addrSize != 4 && addrSize != 8 || segSize != 0 || u == nil {
 			continue
 		}
-		if rest := (s.at - start) % uint64(2*addrSize); rest != 0 {
-			s.skip(uint64(2*addrSize) - rest)
+		if rest := (s.At - start) % uint64(2*addrSize); rest != 0 {
+			s.Skip(uint64(2*addrSize) - rest)
 		}
 		any := false
 		for range maxRanges {
-			lo, size := s.uint(addrSize), s.uint(addrSize)
-			if s.bad || lo == 0 && size == 0 {
+			lo, size := s.Uint(addrSize), s.Uint(addrSize)
+			if s.Bad || lo == 0 && size == 0 {
 				break
 			}
 			if size != 0 && lo+size > lo && !dead(lo) {

@@ -1,6 +1,10 @@
 package debuginfo
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"kprobe/symbols/dwread"
+)
 
 // scan goes through the entries of a unit in the order of the file, and stops at
 // those that are asked for: functions, inlined calls, variables and types. It
@@ -65,9 +69,9 @@ func (s *scan) next() bool {
 			}
 			continue
 		case code >= 0x80:
-			r := bufAt(b, start)
-			code = r.uleb()
-			at = r.at
+			r := dwread.At(b, start)
+			code = r.Uleb()
+			at = r.At
 		}
 		var p *plan
 		if code-1 < uint64(len(s.p.dense)) {
@@ -131,11 +135,11 @@ func (s *scan) steps(p *plan, at uint64) uint64 {
 		}
 		f := st.form
 		if f == formIndirect {
-			r := bufAt(b, at)
-			if f = form(r.uleb()); r.bad || f == formIndirect || f == formImplicitConst {
+			r := dwread.At(b, at)
+			if f = form(r.Uleb()); r.Bad || f == formIndirect || f == formImplicitConst {
 				return uint64(len(b)) + 1
 			}
-			at = r.at
+			at = r.At
 		}
 		if st.slot < slots {
 			s.pos[st.slot], s.form[st.slot] = int64(at), f
@@ -149,11 +153,11 @@ func (s *scan) steps(p *plan, at uint64) uint64 {
 			}
 			fallthrough
 		default:
-			r := bufAt(b, at)
-			if r.value(f, s.p.form, 0); r.bad {
+			r := dwread.At(b, at)
+			if value(&r, f, s.p.form, 0); r.Bad {
 				return uint64(len(b)) + 1
 			}
-			at = r.at
+			at = r.At
 		}
 	}
 	return at
@@ -179,9 +183,9 @@ func (s *scan) val(i slot) Val {
 	if f == formStrp && !s.p.form.dwarf64 {
 		return Val{form: f, U: uint64(binary.LittleEndian.Uint32(s.b[at:]))}
 	}
-	r := bufAt(s.b, at)
+	r := dwread.At(s.b, at)
 	v := Val{form: f}
-	v.U, v.B = r.value(f, s.p.form, 0)
+	v.U, v.B = value(&r, f, s.p.form, 0)
 	return v
 }
 
@@ -207,8 +211,8 @@ func (s *scan) num(i slot) (uint64, form) {
 	case f == formString:
 		return at, f
 	}
-	r := bufAt(s.b, at)
-	v, _ := r.value(f, s.p.form, 0)
+	r := dwread.At(s.b, at)
+	v, _ := value(&r, f, s.p.form, 0)
 	return v, f
 }
 

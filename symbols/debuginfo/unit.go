@@ -4,6 +4,8 @@ import (
 	"debug/dwarf"
 	"path"
 	"sync/atomic"
+
+	"kprobe/symbols/dwread"
 )
 
 // Types of units (DWARF 5, table 7.2).
@@ -70,28 +72,28 @@ type unitTop struct {
 }
 
 // header reads the rest of a unit header, after its length.
-func (u *Unit) header(r *buf) {
-	u.version = int(r.u16())
+func (u *Unit) header(r *dwread.Reader) {
+	u.version = int(r.U16())
 	u.kind = utCompile
 	switch {
 	case u.version >= 5:
-		u.kind = r.u8()
-		u.addrSize = int(r.u8())
-		u.abbrev = r.offset(u.dwarf64)
+		u.kind = r.U8()
+		u.addrSize = int(r.U8())
+		u.abbrev = r.Offset(u.dwarf64)
 		switch u.kind {
 		case utSkeleton, utSplitCompile:
-			u.id = r.u64()
+			u.id = r.U64()
 		case utType, utSplitType:
-			u.id = r.u64()
-			u.typeOff = r.offset(u.dwarf64)
+			u.id = r.U64()
+			u.typeOff = r.Offset(u.dwarf64)
 		}
 	default:
-		u.abbrev = r.offset(u.dwarf64)
-		u.addrSize = int(r.u8())
+		u.abbrev = r.Offset(u.dwarf64)
+		u.addrSize = int(r.U8())
 		if u.types {
 			u.kind = utType
-			u.id = r.u64()
-			u.typeOff = r.offset(u.dwarf64)
+			u.id = r.U64()
+			u.typeOff = r.Offset(u.dwarf64)
 		}
 	}
 }

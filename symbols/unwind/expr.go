@@ -1,5 +1,7 @@
 package unwind
 
+import "kprobe/symbols/dwread"
+
 // expression runs DWARF's operations as call frame information has them
 // (DWARF 5, 2.5 and 6.4.2): on registers and memory, without types or pieces.
 type expression struct {
@@ -46,17 +48,17 @@ const (
 
 // run computes an expression's value.
 func (x *expression) run(code []byte) (uint64, End) {
-	r := reader{b: code}
-	for n := 0; r.at < uint64(len(code)) && x.end == Going; n++ {
-		if n == maxOps || r.bad || len(x.stack) > maxValues {
+	r := dwread.At(code, 0)
+	for n := 0; r.At < uint64(len(code)) && x.end == Going; n++ {
+		if n == maxOps || r.Bad || len(x.stack) > maxValues {
 			return 0, Unknown
 		}
-		x.op(&r, r.u8())
+		x.op(&r, r.U8())
 	}
 	switch {
 	case x.end != Going:
 		return 0, x.end
-	case r.bad || len(x.stack) == 0:
+	case r.Bad || len(x.stack) == 0:
 		return 0, Unknown
 	}
 	return x.stack[len(x.stack)-1], Going
@@ -107,13 +109,13 @@ func (x *expression) load(at, size uint64) {
 	x.push(v)
 }
 
-func (x *expression) op(r *reader, op byte) {
+func (x *expression) op(r *dwread.Reader, op byte) {
 	switch {
 	case op >= opLit0 && op < opLit0+32:
 		x.push(uint64(op - opLit0))
 		return
 	case op >= opBreg0 && op < opBreg0+32:
-		x.register(uint64(op-opBreg0), r.sleb())
+		x.register(uint64(op-opBreg0), r.Sleb())
 		return
 	case op >= opConst1u && op <= opConsts || op == opAddr:
 		x.push(constant(r, op))
@@ -131,7 +133,7 @@ func (x *expression) op(r *reader, op byte) {
 	case opDeref:
 		x.load(x.pop(), 8)
 	case opDerefSize:
-		x.load(x.pop(), uint64(r.u8()))
+		x.load(x.pop(), uint64(r.U8()))
 	case opDup:
 		x.push(x.peek(0))
 	case opDrop:
@@ -139,7 +141,7 @@ func (x *expression) op(r *reader, op byte) {
 	case opOver:
 		x.push(x.peek(1))
 	case opPick:
-		x.push(x.peek(int(r.u8())))
+		x.push(x.peek(int(r.U8())))
 	case opSwap:
 		b, a := x.pop(), x.pop()
 		x.stack = append(x.stack, b, a)
@@ -157,14 +159,14 @@ func (x *expression) op(r *reader, op byte) {
 	case opNot:
 		x.push(^x.pop())
 	case opPlusUconst:
-		x.push(x.pop() + r.uleb())
+		x.push(x.pop() + r.Uleb())
 	case opBregx:
-		x.register(r.uleb(), r.sleb())
+		x.register(r.Uleb(), r.Sleb())
 	case opBra, opSkip:
-		by := int64(int16(r.u16()))
+		by := int64(int16(r.U16()))
 		if op == opSkip || x.pop() != 0 {
-			r.at += uint64(by)
-			r.bad = r.bad || r.at > uint64(len(r.b))
+			r.At += uint64(by)
+			r.Bad = r.Bad || r.At > uint64(len(r.B))
 		}
 	case opNop:
 	default:
@@ -173,26 +175,26 @@ func (x *expression) op(r *reader, op byte) {
 }
 
 // constant reads DW_OP_addr and DW_OP_const*.
-func constant(r *reader, op byte) uint64 {
+func constant(r *dwread.Reader, op byte) uint64 {
 	switch op {
 	case opConst1u:
-		return uint64(r.u8())
+		return uint64(r.U8())
 	case opConst1u + 1:
-		return uint64(int8(r.u8()))
+		return uint64(int8(r.U8()))
 	case opConst1u + 2:
-		return uint64(r.u16())
+		return uint64(r.U16())
 	case opConst1u + 3:
-		return uint64(int16(r.u16()))
+		return uint64(int16(r.U16()))
 	case opConst1u + 4:
-		return uint64(r.u32())
+		return uint64(r.U32())
 	case opConst1u + 5:
-		return uint64(int32(r.u32()))
+		return uint64(int32(r.U32()))
 	case opConsts - 1:
-		return r.uleb()
+		return r.Uleb()
 	case opConsts:
-		return uint64(r.sleb())
+		return uint64(r.Sleb())
 	}
-	return r.u64()
+	return r.U64()
 }
 
 // binary2 computes a op b.

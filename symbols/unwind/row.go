@@ -1,5 +1,7 @@
 package unwind
 
+import "kprobe/symbols/dwread"
+
 // RuleKind says how to compute something of the caller's.
 type RuleKind uint8
 
@@ -89,32 +91,32 @@ func (m *machine) set(reg uint64, r Rule) {
 }
 
 func (m *machine) run(program []byte, initial bool) bool {
-	r := reader{b: program}
-	for r.at < uint64(len(program)) {
-		op := r.u8()
+	r := dwread.At(program, 0)
+	for r.At < uint64(len(program)) {
+		op := r.U8()
 		low := uint64(op & 0x3f)
 		switch op >> 6 {
 		case 1:
 			if m.advance(low) && !initial {
-				return !r.bad
+				return !r.Bad
 			}
 			continue
 		case 2:
-			m.set(low, Rule{Kind: AtCFA, Off: int64(r.uleb()) * m.cie.dataAlign})
+			m.set(low, Rule{Kind: AtCFA, Off: int64(r.Uleb()) * m.cie.dataAlign})
 			continue
 		case 3:
 			m.restore(low)
 			continue
 		}
 		done, ok := m.step(&r, op)
-		if !ok || r.bad {
+		if !ok || r.Bad {
 			return false
 		}
 		if done && !initial {
 			return true
 		}
 	}
-	return !r.bad
+	return !r.Bad
 }
 
 // advance moves on; it reports whether that leads past the wanted address.
@@ -162,7 +164,7 @@ const (
 	cfaGNUWindowSave = 0x2d
 )
 
-func (m *machine) step(r *reader, op byte) (done, ok bool) {
+func (m *machine) step(r *dwread.Reader, op byte) (done, ok bool) {
 	align := m.cie.dataAlign
 	switch op {
 	case cfaNop, cfaGNUWindowSave:
@@ -170,25 +172,25 @@ func (m *machine) step(r *reader, op byte) (done, ok bool) {
 		m.at = pointer(r, m.cie.enc, m.program)
 		return m.at > m.pc, true
 	case cfaAdvance1:
-		return m.advance(uint64(r.u8())), true
+		return m.advance(uint64(r.U8())), true
 	case cfaAdvance2:
-		return m.advance(uint64(r.u16())), true
+		return m.advance(uint64(r.U16())), true
 	case cfaAdvance4:
-		return m.advance(uint64(r.u32())), true
+		return m.advance(uint64(r.U32())), true
 	case cfaOffsetExtended:
-		m.set(r.uleb(), Rule{Kind: AtCFA, Off: int64(r.uleb()) * align})
+		m.set(r.Uleb(), Rule{Kind: AtCFA, Off: int64(r.Uleb()) * align})
 	case cfaOffsetExtendedSF:
-		m.set(r.uleb(), Rule{Kind: AtCFA, Off: r.sleb() * align})
+		m.set(r.Uleb(), Rule{Kind: AtCFA, Off: r.Sleb() * align})
 	case cfaGNUNegOffset:
-		m.set(r.uleb(), Rule{Kind: AtCFA, Off: -int64(r.uleb()) * align})
+		m.set(r.Uleb(), Rule{Kind: AtCFA, Off: -int64(r.Uleb()) * align})
 	case cfaRestoreExtended:
-		m.restore(r.uleb())
+		m.restore(r.Uleb())
 	case cfaUndefined:
-		m.set(r.uleb(), Rule{Kind: Undefined})
+		m.set(r.Uleb(), Rule{Kind: Undefined})
 	case cfaSameValue:
-		m.set(r.uleb(), Rule{Kind: SameValue})
+		m.set(r.Uleb(), Rule{Kind: SameValue})
 	case cfaRegister:
-		m.set(r.uleb(), Rule{Kind: InRegister, Reg: r.uleb()})
+		m.set(r.Uleb(), Rule{Kind: InRegister, Reg: r.Uleb()})
 	case cfaRememberState:
 		if len(m.stack) == maxRemembered {
 			return false, false
@@ -201,27 +203,27 @@ func (m *machine) step(r *reader, op byte) (done, ok bool) {
 		m.row = m.stack[len(m.stack)-1]
 		m.stack = m.stack[:len(m.stack)-1]
 	case cfaDefCFA:
-		m.row.CFA = Rule{Kind: InRegister, Reg: r.uleb(), Off: int64(r.uleb())}
+		m.row.CFA = Rule{Kind: InRegister, Reg: r.Uleb(), Off: int64(r.Uleb())}
 	case cfaDefCFASF:
-		m.row.CFA = Rule{Kind: InRegister, Reg: r.uleb(), Off: r.sleb() * align}
+		m.row.CFA = Rule{Kind: InRegister, Reg: r.Uleb(), Off: r.Sleb() * align}
 	case cfaDefCFARegister:
-		m.row.CFA.Kind, m.row.CFA.Reg = InRegister, r.uleb()
+		m.row.CFA.Kind, m.row.CFA.Reg = InRegister, r.Uleb()
 	case cfaDefCFAOffset:
-		m.row.CFA.Off = int64(r.uleb())
+		m.row.CFA.Off = int64(r.Uleb())
 	case cfaDefCFAOffsetSF:
-		m.row.CFA.Off = r.sleb() * align
+		m.row.CFA.Off = r.Sleb() * align
 	case cfaDefCFAExpression:
-		m.row.CFA = Rule{Kind: IsExpr, Expr: r.take(r.uleb())}
+		m.row.CFA = Rule{Kind: IsExpr, Expr: r.Take(r.Uleb())}
 	case cfaExpression:
-		m.set(r.uleb(), Rule{Kind: AtExpr, Expr: r.take(r.uleb())})
+		m.set(r.Uleb(), Rule{Kind: AtExpr, Expr: r.Take(r.Uleb())})
 	case cfaValExpression:
-		m.set(r.uleb(), Rule{Kind: IsExpr, Expr: r.take(r.uleb())})
+		m.set(r.Uleb(), Rule{Kind: IsExpr, Expr: r.Take(r.Uleb())})
 	case cfaValOffset:
-		m.set(r.uleb(), Rule{Kind: IsCFA, Off: int64(r.uleb()) * align})
+		m.set(r.Uleb(), Rule{Kind: IsCFA, Off: int64(r.Uleb()) * align})
 	case cfaValOffsetSF:
-		m.set(r.uleb(), Rule{Kind: IsCFA, Off: r.sleb() * align})
+		m.set(r.Uleb(), Rule{Kind: IsCFA, Off: r.Sleb() * align})
 	case cfaGNUArgsSize:
-		r.uleb()
+		r.Uleb()
 	default:
 		return false, false
 	}

@@ -5,9 +5,10 @@ package unwind
 
 import (
 	"cmp"
-	"encoding/binary"
 	"slices"
 	"sort"
+
+	"kprobe/symbols/dwread"
 )
 
 // Table is the call frame information of a file. The zero Table has none. It
@@ -88,12 +89,12 @@ type parser struct {
 
 func (p *parser) parse() {
 	for at := uint64(0); at+4 <= uint64(len(p.Bytes)) && len(p.out) < maxFDEs; {
-		r := reader{b: p.Bytes, at: at}
-		n, d64 := r.length()
-		if r.bad || n > uint64(len(p.Bytes))-r.at {
+		r := dwread.At(p.Bytes, at)
+		n, d64 := r.Length()
+		if r.Bad || n > uint64(len(p.Bytes))-r.At {
 			return
 		}
-		body, end := r.at, r.at+n
+		body, end := r.At, r.At+n
 		at = end
 		if n == 0 {
 			if p.EH {
@@ -101,8 +102,8 @@ func (p *parser) parse() {
 			}
 			continue
 		}
-		r.b = p.Bytes[:end]
-		id := r.offset(d64 && !p.EH) // of .eh_frame 4 bytes always (LSB)
+		r.B = p.Bytes[:end]
+		id := r.Offset(d64 && !p.EH) // of .eh_frame 4 bytes always (LSB)
 		if p.EH && id == 0 || !p.EH && (id == 0xffffffff || id == ^uint64(0)) {
 			continue // a CIE: read when it is referred to
 		}
@@ -120,10 +121,11 @@ func (p *parser) parse() {
 		low := pointer(&r, c.enc, p.Addr)
 		size := pointer(&r, c.enc&0x0f, p.Addr)
 		if c.augmented {
-			r.take(r.uleb())
+			r.Take(r.Uleb())
 		}
-		if !r.bad && size > 0 && low+size > low {
-			p.out = append(p.out, fde{low, low + size, c, r.rest(), p.Addr + r.at})
+		if !r.Bad && size > 0 && low+size > low {
+			at := p.Addr + r.At
+			p.out = append(p.out, fde{low, low + size, c, r.Take(r.Left()), at})
 		}
 	}
 }
@@ -141,56 +143,56 @@ func (p *parser) readCIE(at uint64) *cie {
 	if at >= uint64(len(p.Bytes)) {
 		return nil
 	}
-	r := reader{b: p.Bytes, at: at}
-	n, d64 := r.length()
-	if r.bad || n > uint64(len(p.Bytes))-r.at {
+	r := dwread.At(p.Bytes, at)
+	n, d64 := r.Length()
+	if r.Bad || n > uint64(len(p.Bytes))-r.At {
 		return nil
 	}
-	r.b = p.Bytes[:r.at+n]
-	id := r.offset(d64 && !p.EH) // of .eh_frame 4 bytes always (LSB)
+	r.B = p.Bytes[:r.At+n]
+	id := r.Offset(d64 && !p.EH) // of .eh_frame 4 bytes always (LSB)
 	if p.EH != (id == 0) {
 		return nil
 	}
 	c := &cie{}
-	version := r.u8()
+	version := r.U8()
 	if version != 1 && version != 3 && version != 4 {
 		return nil
 	}
-	aug := r.cstring()
+	aug := string(r.CString())
 	if version == 4 {
-		if size, seg := r.u8(), r.u8(); size != 8 || seg != 0 {
+		if size, seg := r.U8(), r.U8(); size != 8 || seg != 0 {
 			return nil
 		}
 	}
-	c.codeAlign, c.dataAlign = r.uleb(), r.sleb()
+	c.codeAlign, c.dataAlign = r.Uleb(), r.Sleb()
 	if version == 1 {
-		c.ra = uint64(r.u8())
+		c.ra = uint64(r.U8())
 	} else {
-		c.ra = r.uleb()
+		c.ra = r.Uleb()
 	}
 	if aug != "" {
 		if aug[0] != 'z' {
 			return nil
 		}
 		c.augmented = true
-		data := reader{b: p.Bytes, at: r.at}
-		data.b = p.Bytes[:min(uint64(len(r.b)), data.at+10)]
-		size := data.uleb()
-		start := data.at
-		r.at = start
-		data = reader{b: r.b, at: start}
+		data := dwread.At(p.Bytes, r.At)
+		data.B = p.Bytes[:min(uint64(len(r.B)), data.At+10)]
+		size := data.Uleb()
+		start := data.At
+		r.At = start
+		data = dwread.At(r.B, start)
 		for _, a := range aug[1:] {
 			switch a {
 			case 'R':
-				if c.enc = data.u8(); c.enc&0x80 != 0 {
+				if c.enc = data.U8(); c.enc&0x80 != 0 {
 					return nil // through memory
 				}
 			case 'P':
-				if enc := data.u8(); enc != peOmit {
+				if enc := data.U8(); enc != peOmit {
 					pointer(&data, enc, p.Addr)
 				}
 			case 'L':
-				data.u8()
+				data.U8()
 			case 'S':
 				c.signal = true
 			case 'B':
@@ -198,15 +200,15 @@ func (p *parser) readCIE(at uint64) *cie {
 				return nil
 			}
 		}
-		if data.bad {
+		if data.Bad {
 			return nil
 		}
-		r.take(size)
+		r.Take(size)
 	}
-	if r.bad {
+	if r.Bad {
 		return nil
 	}
-	c.program = r.rest()
+	c.program = r.Take(r.Left())
 	return c
 }
 
@@ -216,134 +218,33 @@ const peOmit = 0xff
 // pointer reads an encoded address (LSB, DW_EH_PE_*) from bytes that start at
 // an address; those relative to anything but their own place can't be read. Of
 // one through memory it is the place there.
-func pointer(r *reader, enc byte, start uint64) uint64 {
-	at := r.at
+func pointer(r *dwread.Reader, enc byte, start uint64) uint64 {
+	at := r.At
 	var v uint64
 	switch enc & 0x0f {
 	case 0x00, 0x04, 0x0c:
-		v = r.u64()
+		v = r.U64()
 	case 0x01:
-		v = r.uleb()
+		v = r.Uleb()
 	case 0x02:
-		v = uint64(r.u16())
+		v = r.U16()
 	case 0x03:
-		v = uint64(r.u32())
+		v = r.U32()
 	case 0x09:
-		v = uint64(r.sleb())
+		v = uint64(r.Sleb())
 	case 0x0a:
-		v = uint64(int16(r.u16()))
+		v = uint64(int16(r.U16()))
 	case 0x0b:
-		v = uint64(int32(r.u32()))
+		v = uint64(int32(r.U32()))
 	default:
-		r.bad = true
+		r.Bad = true
 	}
 	switch enc & 0x70 {
 	case 0:
 	case 0x10:
 		v += start + at
 	default:
-		r.bad = true
+		r.Bad = true
 	}
 	return v
-}
-
-// reader reads values; what lies past the end is zero and sets bad.
-type reader struct {
-	b   []byte
-	at  uint64
-	bad bool
-}
-
-func (r *reader) take(n uint64) []byte {
-	if r.at > uint64(len(r.b)) || n > uint64(len(r.b))-r.at {
-		r.bad, r.at = true, uint64(len(r.b))
-		return nil
-	}
-	out := r.b[r.at : r.at+n]
-	r.at += n
-	return out
-}
-
-func (r *reader) rest() []byte { return r.b[min(r.at, uint64(len(r.b))):] }
-
-func (r *reader) u8() byte {
-	if b := r.take(1); b != nil {
-		return b[0]
-	}
-	return 0
-}
-
-func (r *reader) u16() uint16 {
-	if b := r.take(2); b != nil {
-		return binary.LittleEndian.Uint16(b)
-	}
-	return 0
-}
-
-func (r *reader) u32() uint32 {
-	if b := r.take(4); b != nil {
-		return binary.LittleEndian.Uint32(b)
-	}
-	return 0
-}
-
-func (r *reader) u64() uint64 {
-	if b := r.take(8); b != nil {
-		return binary.LittleEndian.Uint64(b)
-	}
-	return 0
-}
-
-func (r *reader) length() (n uint64, d64 bool) {
-	n = uint64(r.u32())
-	if n == 0xffffffff {
-		return r.u64(), true
-	}
-	return n, false
-}
-
-func (r *reader) offset(d64 bool) uint64 {
-	if d64 {
-		return r.u64()
-	}
-	return uint64(r.u32())
-}
-
-func (r *reader) cstring() string {
-	start := r.at
-	for r.u8() != 0 {
-	}
-	if r.bad {
-		return ""
-	}
-	return string(r.b[start : r.at-1])
-}
-
-func (r *reader) uleb() uint64 {
-	var v uint64
-	for shift := uint(0); ; shift += 7 {
-		c := r.u8()
-		if shift < 64 {
-			v |= uint64(c&0x7f) << shift
-		}
-		if c < 0x80 {
-			return v
-		}
-	}
-}
-
-func (r *reader) sleb() int64 {
-	var v uint64
-	for shift := uint(0); ; {
-		c := r.u8()
-		if shift < 64 {
-			v |= uint64(c&0x7f) << shift
-		}
-		if shift += 7; c < 0x80 {
-			if c&0x40 != 0 && shift < 64 {
-				v |= ^uint64(0) << shift
-			}
-			return int64(v)
-		}
-	}
 }
