@@ -41,6 +41,9 @@ func OpenLive(pid int) (*Live, error) {
 	if err != nil {
 		return nil, err
 	}
+	if len(maps) == 0 {
+		return nil, fmt.Errorf("%w: it has ended, or is a thread of the kernel", symbols.ErrGone)
+	}
 	var failed error
 	for _, m := range maps {
 		if m.Path != "/memfd:"+ring.MemfdName || m.Off != 0 {

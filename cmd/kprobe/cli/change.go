@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"kprobe/cmd/kprobe/kept"
@@ -29,14 +28,11 @@ func (o *addOptions) traced(d *Deps) (Live, error) {
 	if len(o.pids) == 0 {
 		return nil, nil
 	}
-	l, err := d.Engine.Live(o.pids[0])
-	switch {
-	case errors.Is(err, probe.ErrNotTraced):
+	l, err := d.live(o.pids[0])
+	if errors.Is(err, probe.ErrNotTraced) {
 		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("process %d: %w", o.pids[0], err)
 	}
-	return l, nil
+	return l, err
 }
 
 // kept leaves out the deletions that nothing in the list, nor before them,

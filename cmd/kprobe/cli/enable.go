@@ -91,13 +91,13 @@ func (o *enableOptions) lives(d *Deps) ([]Live, error) {
 	}
 	var out []Live
 	for _, pid := range pids {
-		l, err := d.Engine.Live(pid)
+		l, err := d.live(pid)
 		switch {
 		case err == nil:
 			out = append(out, l)
 		case len(o.pids) > 0:
 			closeAll(out)
-			return nil, fmt.Errorf("process %d: %w", pid, err)
+			return nil, err
 		}
 	}
 	return out, nil

@@ -107,10 +107,12 @@ func runSites(d *Deps, o *listOptions) error {
 	}
 	w := output.NewWriter(d.Out)
 	for _, pid := range pids {
-		l, err := d.Engine.Live(pid)
+		l, err := d.live(pid)
 		var sites []output.Site
 		if err == nil {
-			sites, err = sitesOf(pid, l, match)
+			if sites, err = sitesOf(pid, l, match); err != nil {
+				err = fmt.Errorf("process %d: %w", pid, err)
+			}
 			l.Close()
 		}
 		if err != nil && len(o.pids) == 0 && ended(err) {
@@ -118,8 +120,6 @@ func runSites(d *Deps, o *listOptions) error {
 		}
 		if err == nil {
 			_, err = w.Write(appendSites(nil, sites, o, len(pids) > 1))
-		} else {
-			err = fmt.Errorf("process %d: %w", pid, err)
 		}
 		if err != nil {
 			return closed(w, err)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"kprobe/output"
 	"kprobe/probe"
 	"kprobe/probe/plan"
+	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
 
@@ -37,17 +39,29 @@ func (o *profileOptions) lives(d *Deps) ([]Live, error) {
 	}
 	var out []Live
 	for _, pid := range o.pids {
-		l, err := d.Engine.Live(pid)
+		l, err := d.live(pid)
 		if err != nil {
 			closeAll(out)
 			if errors.Is(err, probe.ErrNotTraced) {
 				return nil, nil
 			}
-			return nil, fmt.Errorf("process %d: %w", pid, err)
+			return nil, err
 		}
 		out = append(out, l)
 	}
 	return out, nil
+}
+
+// live finds the session that traces a process; its errors name it.
+func (d *Deps) live(pid int) (Live, error) {
+	l, err := d.Engine.Live(pid)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = &tracee.NoProcessError{PID: pid}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("process %d: %w", pid, err)
+	}
+	return l, nil
 }
 
 func closeAll(lives []Live) {

@@ -14,14 +14,14 @@ import (
 
 // mapped gives a function that reports whether the target maps a file that a
 // definition calls module. Every process must map it. A process that can't be
-// read maps everything: attaching to it says what is wrong.
+// read, or has ended, maps everything: attaching to it says what is wrong.
 func (o *sessionOptions) mapped() func(module string) bool {
 	if len(o.command) > 0 {
 		return mappedBy(o.command[0])
 	}
 	var spaces []*symbols.Space
 	for _, pid := range o.pids {
-		if s, err := symbols.OpenProcess(pid, nil); err == nil {
+		if s, err := symbols.OpenProcess(pid, nil); err == nil && len(s.Modules()) > 0 {
 			spaces = append(spaces, s)
 		}
 	}
