@@ -58,9 +58,10 @@ func (o *profileOptions) target() string {
 	return strings.Join(o.command, " ")
 }
 
-// screen is where a live table is drawn; nil: nowhere.
+// screen is where a live table is drawn; nil: nowhere, as on a terminal that
+// can't move its cursor (TERM=dumb, of an editor's window).
 func (o *profileOptions) screen(d *Deps) *output.Screen {
-	terminal := d.Terminal && o.outputFile == "" && o.form == output.Text && d.Size != nil
+	terminal := d.Terminal && d.getenv("TERM") != "dumb" && o.outputFile == "" && o.form == output.Text && d.Size != nil
 	if terminal && (len(o.command) == 0 || o.interval > 0) {
 		return &output.Screen{W: d.Out}
 	}
