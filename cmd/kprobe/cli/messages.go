@@ -120,6 +120,14 @@ func syntaxOf(def *probe.DefError) *fetch.SyntaxError {
 	return nil
 }
 
+// startedError is that a place isn't in a program that was started to be traced.
+type startedError struct {
+	error
+	comm string
+}
+
+func (e *startedError) Unwrap() error { return e.error }
+
 // hint says what to do next where the error does not say it itself.
 func hint(err error) string {
 	var traced *tracee.TracedError
@@ -136,9 +144,13 @@ func hint(err error) string {
 		}
 		return "pgrep -a NAME lists a program's processes"
 	}
+	var started *startedError
+	if errors.As(err, &started) {
+		return fmt.Sprintf("if %s executes the program that has it, --pending NAME:SYMBOL waits for that", started.comm)
+	}
 	switch {
 	case errors.Is(err, symbols.ErrNotMapped):
-		return "kprobe functions -p PID lists what the process has mapped; kprobe trace --pending waits for a library that it loads later"
+		return "kprobe functions -p PID lists what the process has mapped; kprobe trace --pending waits for a library that it loads, or a program that it executes, later"
 	case errors.Is(err, symbols.ErrNoDebugInfo), errors.Is(err, fetch.ErrNoDebugInfo):
 		return "compile with -g, install the program's debug package, or name debuginfod servers in DEBUGINFOD_URLS"
 	case errors.Is(err, tracee.ErrSeccomp):

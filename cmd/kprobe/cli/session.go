@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime/debug"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"kprobe/fetch"
 	"kprobe/output"
 	"kprobe/probe"
+	"kprobe/symbols"
 )
 
 // closeTime bounds how long probes may take to come out.
@@ -159,6 +161,9 @@ func (o *sessionOptions) run(ctx context.Context, d *Deps, m *messages, p probe.
 	}
 	defer func() {
 		signals.ended()
+		if len(o.command) > 0 && !o.pending && errors.Is(err, symbols.ErrNoSymbol) {
+			err = &startedError{err, filepath.Base(o.command[0])}
+		}
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
 		defer cancel()
 		if cerr := s.Close(end); cerr != nil {
