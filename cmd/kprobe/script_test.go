@@ -19,7 +19,7 @@ import (
 
 // deadline is for all scripts together, which take 5 s on an idle machine of
 // two CPUs. What runs then ends with "signal: killed".
-const deadline = 2 * time.Minute
+const deadline = 6 * time.Minute
 
 // TestScripts runs the scripts of testdata with the real program, built once:
 // one file for each behaviour, both outputs asserted.
@@ -124,7 +124,7 @@ func pid(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 func readPID(ts *testscript.TestScript, name string) int {
-	for range 2000 {
+	for range 12000 {
 		var n int
 		if text, err := os.ReadFile(ts.MkAbs(name)); err == nil && strings.HasSuffix(string(text), "\n") {
 			if _, err := fmt.Sscan(string(text), &n); err == nil {
@@ -142,7 +142,7 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: await FILE TEXT")
 	}
-	for range 2000 {
+	for range 12000 {
 		if text, err := os.ReadFile(ts.MkAbs(args[0])); err == nil && strings.Contains(string(text), args[1]) {
 			return
 		}
