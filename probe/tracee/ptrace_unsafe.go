@@ -161,7 +161,8 @@ func poke(tid int, at, w uint64) syscall.Errno {
 	return ptrace(unix.PTRACE_POKEDATA, tid, uintptr(at), uintptr(w))
 }
 
-// trapPending reports whether a SIGTRAP waits in the thread's own queue.
+// trapPending reports whether a SIGTRAP waits in the thread's own queue. It may
+// be behind any number of signals that the thread blocks.
 func trapPending(tid int) bool {
 	args := struct {
 		Off   uint64
@@ -169,15 +170,20 @@ func trapPending(tid int) bool {
 		N     int32
 	}{N: 16}
 	var queue [16]Siginfo
-	n, _, e := syscall.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_PEEKSIGINFO, uintptr(tid),
-		uintptr(unsafe.Pointer(&args)), uintptr(unsafe.Pointer(&queue)), 0, 0)
-	if e != 0 {
-		return false
-	}
-	for i := range queue[:n] {
-		if queue[i].Signal() == syscall.SIGTRAP {
-			return true
+	for {
+		n, _, e := syscall.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_PEEKSIGINFO, uintptr(tid),
+			uintptr(unsafe.Pointer(&args)), uintptr(unsafe.Pointer(&queue)), 0, 0)
+		if e != 0 {
+			return false
 		}
+		for i := range queue[:n] {
+			if queue[i].Signal() == syscall.SIGTRAP {
+				return true
+			}
+		}
+		if n < uintptr(len(queue)) {
+			return false
+		}
+		args.Off += uint64(n)
 	}
-	return false
 }

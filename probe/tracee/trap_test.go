@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -71,6 +72,48 @@ func TestKnownTraps(t *testing.T) {
 	}
 }
 
+// raise has a stopped thread send itself a signal as the kernel would.
+func raise(th *Thread, sig syscall.Signal, code byte) error {
+	var werr error
+	_, err := th.p.syscallWith(context.Background(), th, unix.SYS_RT_TGSIGQUEUEINFO, func(r *room) []uintptr {
+		var si Siginfo
+		si[0], si[8] = byte(sig), code
+		werr = th.p.WriteMemory(si[:], symbols.Addr(r.buffer))
+		return []uintptr{uintptr(th.p.pid), uintptr(th.tid), uintptr(sig), uintptr(r.buffer)}
+	})
+	return errors.Join(err, werr)
+}
+
+// An int3's trap is found behind many signals that the thread blocks.
+func TestTrapPendingBehindOthers(t *testing.T) {
+	g := spawn(t, events(t), "loop", "1")
+	tr := newTracer(t)
+	p := attach(t, tr, g.pid)
+	do(t, tr, func() error {
+		return p.withStopped(context.Background(), func(ts []*Thread) error {
+			th := ts[0]
+			if err := th.SetSigMask(sigBit(40)); err != nil {
+				return err
+			}
+			for range 32 {
+				if err := raise(th, 40, 0); err != nil {
+					return err
+				}
+			}
+			if trapPending(th.tid) {
+				t.Error("a trap is seen that isn't there")
+			}
+			if err := raise(th, unix.SIGTRAP, siKernel); err != nil {
+				return err
+			}
+			if !trapPending(th.tid) {
+				t.Error("the trap behind 32 signals isn't seen")
+			}
+			return p.Kill()
+		})
+	})
+}
+
 // A call in any thread, which is interrupted for it, may meet one that has just
 // hit an int3: the interrupt's stop comes before the trap's. Here the trap is
 // the thread's own doing, and waits while it is asked to stop again.
@@ -85,18 +128,6 @@ func TestCallMeetsTrap(t *testing.T) {
 	b.brk = func(*Thread) Verdict { met <- struct{}{}; return Resume }
 	stop := running(t, tr, b)
 	ctx := context.Background()
-	// rt_tgsigqueueinfo lets a thread send itself what the kernel sends.
-	send := func(th *Thread) error {
-		_, err := p.syscallWith(ctx, th, unix.SYS_RT_TGSIGQUEUEINFO, func(r *room) []uintptr {
-			var si Siginfo
-			si[0], si[8] = byte(unix.SIGTRAP), siKernel
-			if err := p.WriteMemory(si[:], symbols.Addr(r.buffer)); err != nil {
-				t.Error(err)
-			}
-			return []uintptr{uintptr(g.pid), uintptr(th.tid), uintptr(unix.SIGTRAP), uintptr(r.buffer)}
-		})
-		return err
-	}
 	eventually(t, "three threads that wait for nothing at birth", func() bool {
 		n := 0
 		do(t, tr, func() error {
@@ -116,7 +147,7 @@ func TestCallMeetsTrap(t *testing.T) {
 			th := slices.MaxFunc(p.Threads(), func(a, b *Thread) int { return a.tid - b.tid })
 			err := p.briefly(th, func() error {
 				trapped = true
-				return send(th)
+				return raise(th, unix.SIGTRAP, siKernel)
 			})
 			if err == nil {
 				err = p.briefly(th, func() error {
