@@ -50,8 +50,8 @@ func (j *journal) open(target int) {
 func (j *journal) counts() {
 	h := j.file.layout.Header.Off
 	j.head.Sites, j.head.Maps = uint32(j.next), uint32(j.maps)
-	page := j.head.Encode(j.file.layout)
-	copy(j.file.mem[h+88:h+96], page[88:96])
+	j.file.store32(h+ring.SitesOff, j.head.Sites)
+	j.file.store32(h+ring.MapsOff, j.head.Maps)
 }
 
 // coming notes a piece that is about to be mapped, in the states of mapping.go.

@@ -15,7 +15,11 @@ type fde struct{ start, end Vaddr }
 func (im *image) fdes() []fde {
 	b, base := im.ehFrame()
 	w := ehWalker{b: b, base: base, cies: map[uint64]byte{}}
-	all := w.walk()
+	n := 0
+	for range w.walk {
+		n++
+	}
+	all := slices.AppendSeq(make([]fde, 0, n), w.walk)
 	slices.SortFunc(all, func(x, y fde) int {
 		switch {
 		case x.start < y.start:
@@ -83,9 +87,9 @@ const (
 	peOmit     = 0xff
 )
 
-func (w *ehWalker) walk() []fde {
+// walk goes through the ranges in the order of the file, as an iter.Seq does.
+func (w *ehWalker) walk(yield func(fde) bool) {
 	le := binary.LittleEndian
-	var out []fde
 	for at := uint64(0); at+8 <= uint64(len(w.b)); {
 		n := uint64(le.Uint32(w.b[at:]))
 		body := at + 4
@@ -103,8 +107,8 @@ func (w *ehWalker) walk() []fde {
 				c := ehCursor{b: w.b[:body+n], at: body + 4, base: w.base}
 				start, ok := c.pointer(enc)
 				size, ok2 := c.pointer(enc & 0x0f)
-				if ok && ok2 && size > 0 && start+size > start {
-					out = append(out, fde{Vaddr(start), Vaddr(start + size)})
+				if ok && ok2 && size > 0 && start+size > start && !yield(fde{Vaddr(start), Vaddr(start + size)}) {
+					return
 				}
 			}
 		}
@@ -113,7 +117,6 @@ func (w *ehWalker) walk() []fde {
 			break
 		}
 	}
-	return out
 }
 
 // cie reads how the FDEs of a common record write their addresses.

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 )
 
@@ -17,6 +18,7 @@ const (
 	maxSymbols   = 1 << 24
 	maxNoteBytes = 1 << 16
 	maxSoname    = 4096
+	readSize     = 64 << 10 // bytes read at once of what is not kept as it is
 	sizeofEhdr   = 64
 	sizeofPhdr   = 56
 	sizeofShdr   = 64
@@ -106,17 +108,51 @@ func (im *image) bad(what, why string) error {
 
 // bytes reads n bytes of the file at off, all of them or none.
 func (im *image) bytes(off Off, n uint64, what string) ([]byte, error) {
-	if n > maxSection {
-		return nil, im.bad(what, "is larger than what is read of a file")
-	}
-	if uint64(off) > uint64(im.size) || n > uint64(im.size)-uint64(off) {
-		return nil, im.bad(what, "reaches past the end of the file")
+	if err := im.holds(off, n, what); err != nil {
+		return nil, err
 	}
 	b := make([]byte, n)
-	if _, err := im.r.ReadAt(b, int64(off)); err != nil {
-		return nil, fmt.Errorf("read %s of %q: %w", what, im.path, err)
+	if err := im.fill(b, off, what); err != nil {
+		return nil, err
 	}
 	return b, nil
+}
+
+// text is bytes as a string, without a copy on the way.
+func (im *image) text(off Off, n uint64, what string) (string, error) {
+	if err := im.holds(off, n, what); err != nil {
+		return "", err
+	}
+	var out strings.Builder
+	out.Grow(int(n))
+	b := make([]byte, min(n, readSize))
+	for ; n > 0; n -= uint64(len(b)) {
+		b = b[:min(n, readSize)]
+		if err := im.fill(b, off, what); err != nil {
+			return "", err
+		}
+		out.Write(b)
+		off += Off(len(b))
+	}
+	return out.String(), nil
+}
+
+// holds refuses what lies outside the file or is too large.
+func (im *image) holds(off Off, n uint64, what string) error {
+	if n > maxSection {
+		return im.bad(what, "is larger than what is read of a file")
+	}
+	if uint64(off) > uint64(im.size) || n > uint64(im.size)-uint64(off) {
+		return im.bad(what, "reaches past the end of the file")
+	}
+	return nil
+}
+
+func (im *image) fill(b []byte, off Off, what string) error {
+	if _, err := im.r.ReadAt(b, int64(off)); err != nil {
+		return fmt.Errorf("read %s of %q: %w", what, im.path, err)
+	}
+	return nil
 }
 
 func (im *image) readSegments(off uint64, entsize, n int) error {
@@ -230,13 +266,21 @@ func (im *image) sectionAt(v Vaddr) *section {
 // data reads a section's contents; nil, nil for a section without any in the
 // file.
 func (im *image) data(s *section) ([]byte, error) {
-	if s == nil || s.typ == elf.SHT_NOBITS || s.size == 0 {
-		return nil, nil
-	}
-	if s.flags&elf.SHF_COMPRESSED != 0 {
-		return nil, im.bad("section "+s.name, "is compressed")
+	if n, err := im.plain(s); n == 0 {
+		return nil, err
 	}
 	return im.bytes(s.off, s.size, "section "+s.name)
+}
+
+// plain is how many bytes a section has in the file as they are to be read.
+func (im *image) plain(s *section) (uint64, error) {
+	if s == nil || s.typ == elf.SHT_NOBITS {
+		return 0, nil
+	}
+	if s.size > 0 && s.flags&elf.SHF_COMPRESSED != 0 {
+		return 0, im.bad("section "+s.name, "is compressed")
+	}
+	return s.size, nil
 }
 
 // load returns the PT_LOAD segment whose file contents hold the address.
@@ -253,12 +297,21 @@ func (im *image) load(v Vaddr) *segment {
 // at reads n bytes that the loaded file has at an address, or fewer where the
 // segment ends before.
 func (im *image) at(v Vaddr, n uint64, what string) ([]byte, error) {
+	off, n, err := im.place(v, n, what)
+	if err != nil {
+		return nil, err
+	}
+	return im.bytes(off, n, what)
+}
+
+// place is where in the file the n bytes at an address are, or fewer.
+func (im *image) place(v Vaddr, n uint64, what string) (Off, uint64, error) {
 	s := im.load(v)
 	if s == nil {
-		return nil, im.bad(what, "lies in no segment")
+		return 0, 0, im.bad(what, "lies in no segment")
 	}
 	skip := uint64(v - s.vaddr)
-	return im.bytes(s.off+Off(skip), min(n, s.filesz-skip), what)
+	return s.off + Off(skip), min(n, s.filesz-skip), nil
 }
 
 // segmentOf returns the first segment of a type, or nil.

@@ -3,6 +3,7 @@ package symbols
 import (
 	"cmp"
 	"debug/elf"
+	"iter"
 	"slices"
 	"sort"
 	"strconv"
@@ -33,27 +34,19 @@ func (f *File) functions() []funcEntry {
 
 func (f *File) buildIndex() []funcEntry {
 	tables := f.tables().list
-	var all []funcEntry
-	for ti, t := range tables {
-		for i := range t.symbols {
-			s := &t.symbols[i]
-			if f.isCode(t, s) {
-				all = append(all, funcEntry{start: s.vaddr, table: uint16(ti), symbol: uint32(i)})
-			}
-		}
+	all := f.codeSymbols()
+	at := func(c *codeSymbol) (*table, *rawSymbol) {
+		t := tables[c.table]
+		return t, &t.symbols[c.symbol]
 	}
-	at := func(e *funcEntry) (*table, *rawSymbol) {
-		t := tables[e.table]
-		return t, &t.symbols[e.symbol]
-	}
-	slices.SortFunc(all, func(x, y funcEntry) int { return cmp.Compare(x.start, y.start) })
-	for i := 0; i < len(all); {
+	starts := 0
+	for i := 0; i < len(all); starts++ {
 		j := i + 1
 		for j < len(all) && all[j].start == all[i].start {
 			j++
 		}
 		if j-i > 1 {
-			slices.SortFunc(all[i:j], func(x, y funcEntry) int {
+			slices.SortFunc(all[i:j], func(x, y codeSymbol) int {
 				tx, sx := at(&x)
 				ty, sy := at(&y)
 				return compareAliases(tx, sx, ty, sy)
@@ -63,10 +56,10 @@ func (f *File) buildIndex() []funcEntry {
 	}
 	// The best name of an address comes first. A size that only a worse name
 	// has is taken from it; labels inside a function are not functions.
-	out := all[:0]
+	out := make([]funcEntry, 0, starts)
 	covered := Vaddr(0)
 	for i := 0; i < len(all); {
-		e := all[i]
+		e := funcEntry{start: all[i].start, table: all[i].table, symbol: all[i].symbol}
 		size := uint64(0)
 		typed := false
 		j := i
@@ -88,7 +81,37 @@ func (f *File) buildIndex() []funcEntry {
 		out = append(out, e)
 	}
 	f.finish(out)
-	return slices.Clip(out)
+	return out
+}
+
+// codeSymbol is an entry of a symbol table that names code.
+type codeSymbol struct {
+	start  Vaddr
+	symbol uint32 // in the table
+	table  uint16
+}
+
+// codeSymbols lists them by address.
+func (f *File) codeSymbols() []codeSymbol {
+	tables := f.tables().list
+	n := 0
+	for _, t := range tables {
+		for i := range t.symbols {
+			if f.isCode(t, &t.symbols[i]) {
+				n++
+			}
+		}
+	}
+	all := make([]codeSymbol, 0, n)
+	for ti, t := range tables {
+		for i := range t.symbols {
+			if s := &t.symbols[i]; f.isCode(t, s) {
+				all = append(all, codeSymbol{start: s.vaddr, table: uint16(ti), symbol: uint32(i)})
+			}
+		}
+	}
+	slices.SortFunc(all, func(x, y codeSymbol) int { return cmp.Compare(x.start, y.start) })
+	return all
 }
 
 // finish sets the ends that no size told, keeps ends inside their section,
@@ -255,21 +278,30 @@ func parseFDEName(name string) (Vaddr, bool) {
 // the name that FuncAt gives, and those without a name that unwinding
 // information delimits. PLT stubs are not among them.
 func (f *File) Funcs() []Func {
-	list, ranges := f.functions(), f.fdes()
-	out := make([]Func, 0, len(list))
-	i := 0
-	for _, r := range ranges {
-		for ; i < len(list) && list[i].start <= r.start; i++ {
-			out = append(out, f.function(&list[i]))
+	return slices.AppendSeq(make([]Func, 0, len(f.functions())), f.EachFunc())
+}
+
+// EachFunc goes through what Funcs lists, without a list of it.
+func (f *File) EachFunc() iter.Seq[Func] {
+	return func(yield func(Func) bool) {
+		list, ranges := f.functions(), f.fdes()
+		i := 0
+		for _, r := range ranges {
+			for ; i < len(list) && list[i].start <= r.start; i++ {
+				if !yield(f.function(&list[i])) {
+					return
+				}
+			}
+			if entryAt(list, r.start) < 0 && f.Executable(r.start) && !f.inPLT(r.start) && !yield(f.fdeFunc(r)) {
+				return
+			}
 		}
-		if entryAt(list, r.start) < 0 && f.Executable(r.start) && !f.inPLT(r.start) {
-			out = append(out, f.fdeFunc(r))
+		for ; i < len(list); i++ {
+			if !yield(f.function(&list[i])) {
+				return
+			}
 		}
 	}
-	for ; i < len(list); i++ {
-		out = append(out, f.function(&list[i]))
-	}
-	return out
 }
 
 // inPLT reports whether the address lies in a section of PLT stubs.

@@ -102,15 +102,19 @@ func (im *image) readTable(typ elf.SectionType) (*table, error) {
 		if s.typ != typ || s.link >= uint32(len(im.sections)) {
 			continue
 		}
-		b, err := im.data(s)
+		n, err := im.plain(s)
 		if err != nil {
 			return nil, err
 		}
-		names, err := im.data(&im.sections[s.link])
+		strs := &im.sections[s.link]
+		size, err := im.plain(strs)
 		if err != nil {
 			return nil, err
 		}
-		t := makeTable(b, names)
+		t, err := im.makeTable(s.off, n/sizeofSym, strs.off, size, "section "+s.name)
+		if err != nil {
+			return nil, err
+		}
 		t.dynamic = typ == elf.SHT_DYNSYM
 		return t, nil
 	}
@@ -124,27 +128,56 @@ func (im *image) readDynamicTable(dyn map[elf.DynTag]uint64) (*table, error) {
 	if n == 0 || n > maxSymbols {
 		return nil, nil
 	}
-	b, err := im.at(Vaddr(dyn[elf.DT_SYMTAB]), n*sizeofSym, "the dynamic symbols")
+	const what = "the dynamic symbols"
+	off, size, err := im.place(Vaddr(dyn[elf.DT_SYMTAB]), n*sizeofSym, what)
 	if err != nil {
 		return nil, err
 	}
-	names, err := im.at(Vaddr(dyn[elf.DT_STRTAB]), dyn[elf.DT_STRSZ], "the dynamic names")
+	strs, length, err := im.place(Vaddr(dyn[elf.DT_STRTAB]), dyn[elf.DT_STRSZ], what)
 	if err != nil {
 		return nil, err
 	}
-	t := makeTable(b, names)
+	t, err := im.makeTable(off, size/sizeofSym, strs, length, what)
+	if err != nil {
+		return nil, err
+	}
 	t.dynamic = true
 	return t, nil
 }
 
-func makeTable(b, names []byte) *table {
-	n := min(len(b)/sizeofSym, maxSymbols)
-	t := &table{names: string(names), symbols: make([]rawSymbol, n)}
+// makeTable reads n symbols at off, and their names: size bytes at strs.
+func (im *image) makeTable(off Off, n uint64, strs Off, size uint64, what string) (*table, error) {
+	n = min(n, maxSymbols)
+	if err := im.holds(off, n*sizeofSym, what); err != nil {
+		return nil, err
+	}
+	names, err := im.text(strs, size, "the names of "+what)
+	if err != nil {
+		return nil, err
+	}
+	t := &table{names: names, symbols: make([]rawSymbol, n)}
+	const most = readSize / sizeofSym // symbols read at once
+	b := make([]byte, min(n, most)*sizeofSym)
+	file := uint32(0)
+	for rest := t.symbols; len(rest) > 0; {
+		some := rest[:min(len(rest), most)]
+		b = b[:len(some)*sizeofSym]
+		if err := im.fill(b, off, what); err != nil {
+			return nil, err
+		}
+		file = decodeSymbols(some, b, file)
+		rest, off = rest[len(some):], off+Off(len(b))
+	}
+	return t, nil
+}
+
+// decodeSymbols sets the symbols from their entries b; file is the STT_FILE name
+// that holds before them, and the one returned that after them.
+func decodeSymbols(to []rawSymbol, b []byte, file uint32) uint32 {
 	le := binary.LittleEndian
-	var file uint32
-	for i := range t.symbols {
+	for i := range to {
 		e := b[i*sizeofSym:][:sizeofSym]
-		s := &t.symbols[i]
+		s := &to[i]
 		*s = rawSymbol{
 			name: le.Uint32(e), info: e[4], shndx: le.Uint16(e[6:]),
 			vaddr: Vaddr(le.Uint64(e[8:])), size: le.Uint64(e[16:]),
@@ -158,7 +191,7 @@ func makeTable(b, names []byte) *table {
 			s.file = file
 		}
 	}
-	return t
+	return file
 }
 
 // readVersions gives the dynamic symbols their versions (LSB, "Symbol

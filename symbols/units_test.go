@@ -118,7 +118,7 @@ func TestFrameRecords(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			w := ehWalker{b: tt.b, cies: map[uint64]byte{}}
-			if got := w.walk(); !slices.Equal(got, tt.want) {
+			if got := slices.Collect(w.walk); !slices.Equal(got, tt.want) {
 				t.Errorf("%v, want %v", got, tt.want)
 			}
 		})

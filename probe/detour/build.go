@@ -1,6 +1,7 @@
 package detour
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -236,8 +237,8 @@ func (b *builder) finish(others ...*builder) (*Detour, error) {
 	if err != nil {
 		return nil, fmt.Errorf("assemble detour at %#x: %w", b.Base(), err)
 	}
-	d := &Detour{Base: b.Base(), Code: code, marks: b.frame.marks}
-	slices.SortStableFunc(d.marks, func(a, b mark) int { return a.off - b.off })
+	d := &Detour{Base: b.Base(), Code: code, marks: slices.Clone(b.frame.marks)}
+	slices.SortStableFunc(d.marks, func(a, b mark) int { return cmp.Compare(a.off, b.off) })
 	for _, f := range b.faults {
 		off, ok := b.Offset(f.to)
 		if !ok {

@@ -14,8 +14,8 @@ type frame struct {
 	skip  int       // bytes skipped first: redZone, or what stands there already
 	regs  []asm.Reg // saved, in order
 	temps int       // bytes of temporaries, a multiple of 8
-	at    [16]int   // depth of a saved register, 0: not saved
-	flags int       // depth of the flags word
+	at    [16]int32 // depth of a saved register, 0: not saved
+	flags int32     // depth of the flags word
 	size  int       // depth of the whole frame
 	marks []mark    // changes of the frame, by offset
 	cur   mark      // what the frame is now
@@ -29,8 +29,14 @@ func baseRegs() []asm.Reg { return []asm.Reg{asm.AX, asm.CX, asm.DX, asm.SI} }
 // textRegs are those that texts use besides.
 func textRegs() []asm.Reg { return []asm.Reg{asm.DI, asm.R8, asm.R9, asm.R10, asm.R11} }
 
+// usualMarks is how many marks most detours have at most.
+const usualMarks = 32
+
 func (f *frame) mark() {
-	f.cur.off = f.code.Len()
+	f.cur.off = int32(f.code.Len())
+	if f.marks == nil {
+		f.marks = make([]mark, 0, usualMarks)
+	}
 	f.marks = append(f.marks, f.cur) // saved is shared: it only grows and shrinks
 }
 
@@ -46,7 +52,7 @@ func (f *frame) outside(c *asm.Code) {
 // save emits the prologue.
 func (f *frame) save(c *asm.Code) {
 	f.code = c
-	f.cur.depth = f.skip
+	f.cur.depth = int32(f.skip)
 	if f.skip == redZone {
 		f.cur.depth = 0
 		f.mark()
@@ -74,10 +80,10 @@ func (f *frame) save(c *asm.Code) {
 	f.mark()
 	if f.temps > 0 {
 		c.Lea(asm.SP, asm.At(asm.SP, int32(-f.temps)))
-		f.cur.depth += f.temps
+		f.cur.depth += int32(f.temps)
 		f.mark()
 	}
-	f.size = f.cur.depth
+	f.size = int(f.cur.depth)
 	f.body = f.cur
 }
 
@@ -94,7 +100,7 @@ func (f *frame) restore() {
 	c := f.code
 	if f.temps > 0 {
 		c.Lea(asm.SP, asm.At(asm.SP, int32(f.temps)))
-		f.cur.depth -= f.temps
+		f.cur.depth -= int32(f.temps)
 		f.mark()
 	}
 	c.Pop(asm.AX)
@@ -132,5 +138,5 @@ func (f *frame) slot(r asm.Reg) (m asm.Mem, ok bool) {
 	if f.at[r] == 0 {
 		return asm.Mem{}, false
 	}
-	return asm.At(asm.SP, int32(f.size-f.at[r])), true
+	return asm.At(asm.SP, int32(f.size)-f.at[r]), true
 }

@@ -101,18 +101,18 @@ type Detour struct {
 
 // mark says what the frame is from an instruction on.
 type mark struct {
-	off   int
-	depth int // bytes that SP is below the site's
 	saved []slot
+	off   int32
+	depth int32 // bytes that SP is below the site's
+	word  int32 // depth of the saved flags word
 	flags flagsPlace
-	word  int // depth of the saved flags word
 	// landing says that it is the frame of a return probe's landings.
 	landing bool
 }
 
 type slot struct {
 	reg asm.Reg
-	off int // below the site's SP
+	off int32 // below the site's SP
 }
 
 type flagsPlace uint8

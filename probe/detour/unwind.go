@@ -54,7 +54,7 @@ func (d *Detour) mark(ip uint64) *mark {
 	if ip < d.Base || ip >= d.Base+uint64(len(d.Code)) {
 		return nil
 	}
-	off := int(ip - d.Base)
+	off := int32(ip - d.Base)
 	i := sort.Search(len(d.marks), func(i int) bool { return d.marks[i].off > off })
 	if i == 0 || d.marks[i-1].flags == flagsGone {
 		return nil

@@ -142,7 +142,7 @@ const (
 
 // flags makes AX the program's flags. Changes DX.
 func (b *builder) flags() {
-	saved := asm.At(asm.SP, int32(b.frame.size-b.frame.flags))
+	saved := asm.At(asm.SP, int32(b.frame.size)-b.frame.flags)
 	b.Pushf()
 	b.frame.cur.depth += 8
 	b.frame.mark()

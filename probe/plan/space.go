@@ -66,22 +66,24 @@ func (s *Space) Exclude(r Range) {
 	s.gaps = without(s.gaps, r)
 }
 
-// without is what is left of ranges when r is taken out of them.
+// without takes r out of ranges, which are in order, in place.
 func without(ranges []Range, r Range) []Range {
-	var out []Range
-	for _, g := range ranges {
-		if g.Hi <= r.Lo || g.Lo >= r.Hi {
-			out = append(out, g)
-			continue
-		}
+	from := sort.Search(len(ranges), func(i int) bool { return ranges[i].Hi > r.Lo })
+	to := from
+	var left [2]Range
+	n := 0
+	for ; to < len(ranges) && ranges[to].Lo < r.Hi; to++ {
+		g := ranges[to]
 		if g.Lo < r.Lo {
-			out = append(out, Range{g.Lo, r.Lo})
+			left[n] = Range{g.Lo, r.Lo}
+			n++
 		}
 		if g.Hi > r.Hi {
-			out = append(out, Range{r.Hi, g.Hi})
+			left[n] = Range{r.Hi, g.Hi}
+			n++
 		}
 	}
-	return out
+	return slices.Replace(ranges, from, to, left[:n]...)
 }
 
 // Fresh gives the memory to be mapped for what Find returned since the last

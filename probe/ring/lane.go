@@ -43,7 +43,7 @@ type hole struct {
 // entry is a record that was copied out.
 type entry struct {
 	tsc     uint64
-	off, n  int // data in buf
+	off, n  uint32 // data in buf
 	id, tid uint32
 }
 
@@ -135,7 +135,7 @@ func (ln *lane) walk(from, end uint64, since int64, floor uint64) (to uint64, ok
 			ln.push(entry{
 				tsc: binary.LittleEndian.Uint64(b[TimeOff:]),
 				tid: binary.LittleEndian.Uint32(b[TIDOff:]),
-				off: len(ln.buf) + int(pos-run) + DataOff, n: int(n) - HeaderSize,
+				off: uint32(uint64(len(ln.buf)) + pos - run + DataOff), n: uint32(n) - HeaderSize,
 				id: id,
 			})
 		}
@@ -187,6 +187,9 @@ func (ln *lane) copyOut(from, to uint64) {
 	clear(b)
 }
 
+// usualQueue is how many records most looks find at most.
+const usualQueue = 64
+
 // near is how far push looks for a record's place.
 const near = 32
 
@@ -195,6 +198,9 @@ const near = 32
 // writing, or one that was a hole, comes before its predecessors.
 func (ln *lane) push(e entry) {
 	ln.seen.add(e.id)
+	if len(ln.q) == cap(ln.q) {
+		ln.q = slices.Grow(ln.q, max(len(ln.q), usualQueue)) // twice as many: what is left behind is garbage
+	}
 	ln.q = append(ln.q, e)
 	q := ln.q[ln.qh:]
 	i := len(q) - 1
@@ -230,7 +236,7 @@ func (ln *lane) compact() {
 	for i := range rest {
 		e := &rest[i]
 		buf = append(buf, ln.buf[e.off:e.off+e.n]...)
-		e.off = len(buf) - e.n
+		e.off = uint32(len(buf)) - e.n
 	}
 	ln.q, ln.qh, ln.buf = append(ln.q[:0], rest...), 0, append(ln.buf[:0], buf...)
 }

@@ -55,24 +55,32 @@ func (a *Around) scan(m *symbols.Module) *plan.Targets {
 	if t, ok := a.targets[m.File]; ok {
 		return t
 	}
-	var t *plan.Targets
-	funcs := m.File.Funcs()
-	if len(funcs) > 0 {
-		lo, hi := funcs[0].Start, funcs[0].End
-		ranges := make([]plan.Range, 0, len(funcs))
-		for _, f := range funcs {
-			lo, hi = min(lo, f.Start), max(hi, f.End)
-			ranges = append(ranges, plan.Range{Lo: uint64(f.Start) + m.Bias, Hi: uint64(f.End) + m.Bias})
-		}
-		if hi-lo <= maxScan {
-			if text, err := m.File.Text(lo, int(hi-lo)); err == nil {
-				t = plan.ScanTargets(text, uint64(lo)+m.Bias, ranges)
-			}
-		}
-	}
+	t := scanTargets(m)
 	if a.targets == nil {
 		a.targets = map[*symbols.File]*plan.Targets{}
 	}
 	a.targets[m.File] = t
 	return t
+}
+
+func scanTargets(m *symbols.Module) *plan.Targets {
+	lo, hi, n := ^symbols.Vaddr(0), symbols.Vaddr(0), 0
+	for f := range m.File.EachFunc() {
+		lo, hi, n = min(lo, f.Start), max(hi, f.End), n+1
+		if hi-lo > maxScan {
+			return nil
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	text, err := m.File.Text(lo, int(hi-lo))
+	if err != nil {
+		return nil
+	}
+	ranges := make([]plan.Range, 0, n)
+	for f := range m.File.EachFunc() {
+		ranges = append(ranges, plan.Range{Lo: uint64(f.Start) + m.Bias, Hi: uint64(f.End) + m.Bias})
+	}
+	return plan.ScanTargets(text, uint64(lo)+m.Bias, ranges)
 }
