@@ -66,13 +66,16 @@ func (f *Formatter) Append(dst []byte, h *probe.Hit) ([]byte, error) {
 	return f.appendText(dst, h), nil
 }
 
+// maxHeads is how many events' fixed texts are remembered at most.
+const maxHeads = 4096
+
 // choose prepares the part of the lines that is the same for all hits of an
 // event.
 func (f *Formatter) choose(e *probe.Event) {
 	head, ok := f.events[e]
 	if !ok {
-		if f.events == nil {
-			f.events = map[*probe.Event][]byte{}
+		if f.events == nil || len(f.events) >= maxHeads {
+			f.events = map[*probe.Event][]byte{} // events come and go while a trace runs
 		}
 		if f.Form == JSON {
 			head = appendString(append(head, `,"group":`...), e.Group)

@@ -105,6 +105,9 @@ func (g *Histograms) count(h *probe.Hit) error {
 	return nil
 }
 
+// maxBound is how many programs' histograms are remembered at most.
+const maxBound = 1 << 14
+
 // bind finds the histograms that the hits of a program belong to.
 func (g *Histograms) bind(h *probe.Hit) []histFetch {
 	var out []histFetch
@@ -137,8 +140,8 @@ func (g *Histograms) bind(h *probe.Hit) []histFetch {
 		}
 		out = append(out, histFetch{g.all[i], keys, vals})
 	}
-	if g.byRun == nil {
-		g.byRun = map[*fetch.Program][]histFetch{}
+	if g.byRun == nil || len(g.byRun) >= maxBound {
+		g.byRun = map[*fetch.Program][]histFetch{} // probes come and go while a trace runs
 	}
 	g.byRun[h.Program] = out
 	return out

@@ -1,7 +1,6 @@
 package probe
 
 import (
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -32,7 +31,7 @@ type event struct {
 	waiting []waitingAt // where it waits for its library
 	probes  []*placed   // every place whose number is its own: their counters add up
 	past    ring.Counts // of places whose numbers were given to others
-	pastAt  map[spot]ring.Counts
+	pastAt  spotCounts
 }
 
 func (e *event) join(p *placed) {
@@ -46,12 +45,7 @@ func (e *event) part(p *placed, c ring.Counts) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.past.Add(c)
-	if e.pastAt == nil {
-		e.pastAt = map[spot]ring.Counts{}
-	}
-	at := e.pastAt[p.spot()]
-	at.Add(c)
-	e.pastAt[p.spot()] = at
+	e.pastAt.add(p.spot(), c)
 	e.probes = remove(e.probes, p)
 }
 
@@ -70,18 +64,10 @@ func (e *event) fold() {
 		return
 	}
 	was := b.stats()
-	b.mu.Lock()
-	places := maps.Clone(b.pastAt)
-	b.mu.Unlock()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.pastAt == nil {
-		e.pastAt = places
-	} else {
-		for at, c := range places {
-			c.Add(e.pastAt[at])
-			e.pastAt[at] = c
-		}
+	for at, c := range b.pastAt.all { // final: nobody changes it
+		e.pastAt.add(at, c)
 	}
 	e.before = nil
 	e.past.Add(was.Counts())

@@ -18,6 +18,55 @@ func (p *placed) spot() spot {
 	return at
 }
 
+// spotCounts are counters by place. Most events have few places, and there may
+// have been many events: a map would be the larger part of what is kept of them.
+type spotCounts struct {
+	few  []spotCount
+	many map[spot]ring.Counts // instead of few
+}
+
+type spotCount struct {
+	at     spot
+	counts ring.Counts
+}
+
+// fewSpots is how many places are looked through one by one.
+const fewSpots = 8
+
+func (s *spotCounts) add(at spot, c ring.Counts) {
+	if s.many == nil {
+		if i := slices.IndexFunc(s.few, func(x spotCount) bool { return x.at == at }); i >= 0 {
+			s.few[i].counts.Add(c)
+			return
+		}
+		if len(s.few) < fewSpots {
+			s.few = append(s.few, spotCount{at, c})
+			return
+		}
+		s.many = make(map[spot]ring.Counts, 2*fewSpots)
+		for _, x := range s.few {
+			s.many[x.at] = x.counts
+		}
+		s.few = nil
+	}
+	c.Add(s.many[at])
+	s.many[at] = c
+}
+
+// all goes through the places, in no order.
+func (s *spotCounts) all(yield func(spot, ring.Counts) bool) {
+	for _, x := range s.few {
+		if !yield(x.at, x.counts) {
+			return
+		}
+	}
+	for at, c := range s.many {
+		if !yield(at, c) {
+			return
+		}
+	}
+}
+
 // byPlace is stats for each place by itself, by name. What the sink did not want
 // any more, and what it lost, is known of events only.
 func (e *event) byPlace() []Stats {
@@ -25,7 +74,7 @@ func (e *event) byPlace() []Stats {
 	live := map[spot]*Stats{}
 	for b := e; b != nil; {
 		b.mu.Lock()
-		for at, c := range b.pastAt {
+		for at, c := range b.pastAt.all {
 			c.Add(counts[at])
 			counts[at] = c
 		}

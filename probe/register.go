@@ -372,11 +372,14 @@ func (s *Session) dropLocked(added []*defOf) {
 	}
 }
 
+// remove gives the list without x: another one, which doesn't keep x alive.
 func remove[T comparable](list []T, x T) []T {
-	for i := range list {
-		if list[i] == x {
-			return append(list[:i:i], list[i+1:]...)
-		}
+	i := slices.Index(list, x)
+	switch {
+	case i < 0:
+		return list
+	case len(list) == 1:
+		return nil
 	}
-	return list
+	return slices.Concat(list[:i], list[i+1:])
 }
