@@ -110,7 +110,21 @@ func (c *command) kill(kind int) {
 	}
 	if kind != killTracer || !ok {
 		_ = syscall.Kill(c.front(), syscall.SIGKILL)
+		return
 	}
+	// Before the tracer the front may have another child, by which Go's package
+	// os learns whether the kernel gives descriptors of children (checkPidfd).
+	waitUntil(func() bool {
+		if pid, ok := c.tracer(); ok && pid != tracer {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		select {
+		case <-c.done:
+			return true
+		default:
+			return false
+		}
+	})
 }
 
 // leftBehind tells what a process still carries of kprobe: "" is nothing.
