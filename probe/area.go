@@ -45,7 +45,8 @@ type area struct {
 
 	nets *nets.Nets
 
-	pools []*piece // return probes' instances, writable
+	pools  []*piece         // return probes' instances, writable
+	shared []*detour.Shared // what their detours share, the latest last
 
 	landing     symbols.Addr // the first
 	cells       int64        // offset in the file of the first landing's cell

@@ -202,7 +202,7 @@ func (h *handler) stepped(t *tracee.Thread) tracee.Verdict {
 	if err != nil {
 		return tracee.Resume
 	}
-	if pc := symbols.Addr(regs.Rip); tg.siteOfCopy(pc) != nil || tg.patches.stageAt(pc) != nil {
+	if pc := symbols.Addr(regs.Rip); tg.siteOfCopy(pc) != nil || tg.patches.stageAt(pc) != nil || tg.inShared(pc) {
 		return tracee.Step
 	}
 	return (*Session)(h).left(tg, t)

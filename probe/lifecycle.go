@@ -364,10 +364,10 @@ func (tg *target) moveOut(t *tracee.Thread) error {
 		return nil // gone
 	}
 	tg.area.nets.Look(symbols.Addr(regs.Rip))
-	if stage := tg.patches.stageAt(symbols.Addr(regs.Rip)); stage != nil {
+	if stage, at := tg.stageOf(regs); stage != nil {
 		t.CancelStep()
 		// One landing may return to another.
-		for ; stage != nil; stage = tg.patches.stageAt(symbols.Addr(regs.Rip)) {
+		for regs = at; stage != nil; stage = tg.patches.stageAt(symbols.Addr(regs.Rip)) {
 			out, ok := stage.leave(regs, tg.proc)
 			if !ok || out.Rip == regs.Rip && out.Rsp == regs.Rsp {
 				return fmt.Errorf("thread %d can't be moved out of a detour", t.TID())

@@ -438,6 +438,9 @@ func (tg *target) inDetour(t *tracee.Thread, si *tracee.Siginfo) (v tracee.Verdi
 		}
 		return tracee.Step, true
 	}
+	if tg.inShared(pc) && !si.Synchronous() {
+		return tracee.Step, true
+	}
 	st := tg.patches.stageAt(pc)
 	if st == nil {
 		return tracee.Deliver, false

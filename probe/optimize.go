@@ -124,7 +124,7 @@ func (tg *target) optimizeOnce(ctx context.Context, ws []want) (rest []want, pat
 		return nil, nil, err
 	}
 	patches, rest = whole(patches, ws, rest)
-	return rest, patches, nil
+	return rest, patches, tg.fillPools(returns)
 }
 
 // unoptimizable says why a probe must be a breakpoint whatever the code is; ""

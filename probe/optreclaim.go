@@ -90,7 +90,7 @@ func (tg *target) reclaimReturns() error {
 					return errLate
 				}
 				sps = append(sps, regs.Rsp)
-				if st := tg.patches.stageAt(symbols.Addr(regs.Rip)); st != nil {
+				if st, _ := tg.stageOf(regs); st != nil {
 					busy[st.returns], leaving[st.exits] = true, true
 				}
 			}

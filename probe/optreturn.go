@@ -33,6 +33,8 @@ type followed struct {
 	probe *placed
 	pool  detour.Pool
 	code  *detour.Return
+	// filled says that the pool's memory is written.
+	filled bool
 	// suspects are the instances that the last look for abandoned ones found.
 	suspects map[int]detour.Instance
 }

@@ -33,21 +33,40 @@ func (tg *target) layPools(ctx context.Context, ps []*placed) error {
 		return off
 	}
 	callsAt, poolAt := make([]uint64, len(ps)), make([]uint64, len(ps))
+	laidPool := func(i int, p *placed) error {
+		pool, err := detour.NewPool(0, p.prog, p.pool.max)
+		if err == nil {
+			poolAt[i] = room(pool.Size())
+		}
+		return err
+	}
 	for i, p := range ps {
 		if p.byExits != nil && p.byExits.calls.Addr == 0 {
-			calls, err := detour.NewCalls(0, p.prog, p.pool.max, 0)
+			calls, err := detour.NewCalls(0, p.prog, p.pool.max)
 			if err != nil {
 				return err
 			}
 			callsAt[i] = room(calls.Size())
 		}
-		if p.byExits == nil || p.landable {
-			pool, err := detour.NewPool(0, p.prog, p.pool.max)
-			if err != nil {
+		if p.byExits == nil {
+			if err := laidPool(i, p); err != nil {
 				return err
 			}
-			poolAt[i] = room(pool.Size())
 		}
+	}
+	// Behind all that is used lies what is for probes of exits that may have to go
+	// by landings in the end: pages that nobody touches take no memory.
+	size = (size + pageSize - 1) &^ (pageSize - 1)
+	for i, p := range ps {
+		if p.byExits != nil && p.landable {
+			if err := laidPool(i, p); err != nil {
+				return err
+			}
+		}
+	}
+	shared, err := tg.share(ctx)
+	if err != nil {
+		return err
 	}
 	size = (size + pageSize - 1) &^ (pageSize - 1)
 	piece, err := tg.area.code.mapNear(ctx, tg.area.file.base, size)
@@ -70,14 +89,16 @@ func (tg *target) layPools(ctx context.Context, ps []*placed) error {
 		return err
 	}
 	tg.area.pools = append(tg.area.pools, piece)
-	stack := tg.mainStack()
 	for i, p := range ps {
-		// Calls of before a change are noted where they were; none are all zeroes.
+		// Calls of before a change are noted where they were.
 		if callsAt[i] != 0 {
-			if p.byExits.calls, err = detour.NewCalls(uint64(at)+callsAt[i], p.prog, p.pool.max, stack); err != nil {
+			if p.byExits.calls, err = detour.NewCalls(uint64(at)+callsAt[i], p.prog, p.pool.max); err != nil {
 				return err
 			}
 			p.byExits.calls.Go = p.goABI
+			if err := write(p.byExits.calls.Head(shared), p.byExits.calls.Addr); err != nil {
+				return err
+			}
 			tg.exitProbes = append(tg.exitProbes, p.byExits)
 		}
 		if poolAt[i] == 0 {
@@ -88,8 +109,10 @@ func (tg *target) layPools(ctx context.Context, ps []*placed) error {
 			return err
 		}
 		p.followed = &followed{probe: p, pool: pool, suspects: map[int]detour.Instance{}}
-		if err := write(pool.Image(), pool.Addr); err != nil {
-			return err
+		if p.byExits == nil {
+			if err := tg.fillPool(p.followed); err != nil {
+				return err
+			}
 		}
 	}
 	tg.area.file.store64(head, uint64(at))
@@ -104,6 +127,32 @@ func (tg *target) mainStack() uint64 {
 		return 0
 	}
 	return stackEndOf(maps)
+}
+
+// fillPool writes a pool of instances that are all free.
+func (tg *target) fillPool(f *followed) error {
+	shared, err := tg.share(tg.s.run)
+	if err != nil {
+		return err
+	}
+	if err := tg.proc.WriteMemory(f.pool.Image(shared), symbols.Addr(f.pool.Addr)); err != nil {
+		return fmt.Errorf("write return instances: %w", err)
+	}
+	f.filled = true
+	return nil
+}
+
+// fillPools writes the pools of those of a batch's probes that go by landings
+// after all.
+func (tg *target) fillPools(ps []*placed) error {
+	for _, p := range ps {
+		if f := p.followed; p.byExits == nil && f != nil && !f.filled {
+			if err := tg.fillPool(f); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // freePools unmaps the instances of batches of which neither a probe nor code is

@@ -37,7 +37,7 @@ func (s *Session) quiesce(t *tap) {
 			return tg.withStopped(context.Background(), func(stopped []*tracee.Thread) error {
 				for _, th := range stopped {
 					regs, err := th.Regs()
-					inside = inside || err == nil && tg.patches.recording(symbols.Addr(regs.Rip))
+					inside = inside || err == nil && (tg.patches.recording(symbols.Addr(regs.Rip)) || tg.inShared(symbols.Addr(regs.Rip)))
 				}
 				return nil
 			})

@@ -51,7 +51,10 @@ func (tg *target) renewAtTick() {
 		return // a thread that waits in the kernel is asked next time
 	}
 	tg.opt.params.TID = tid
-	if err := tg.renew(); err != nil {
+	if err = tg.shareRenewed(tg.s.run); err == nil {
+		err = tg.renew()
+	}
+	if err != nil {
 		tg.s.logf("process %d: jumps stay as they were: %v", tg.proc.PID(), err)
 	}
 }

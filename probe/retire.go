@@ -197,8 +197,10 @@ func (tg *target) vacate(ctx context.Context) error {
 				return errLate
 			}
 			pc := symbols.Addr(regs.Rip)
-			if st := tg.patches.stageAt(pc); st != nil {
+			if st, _ := tg.stageOf(regs); st != nil {
 				in[tg.patches.owner[st]] = true
+			} else if tg.inShared(pc) {
+				return errLate // its link can't be read
 			}
 			if st := tg.siteOfCopy(pc); st != nil {
 				in[st] = true

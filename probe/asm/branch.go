@@ -33,10 +33,15 @@ func (c *Code) back(l Label) bool {
 	return ok && len(c.buf)+2-off <= 128
 }
 
-// Jmp jumps to a label: rel8 if that is bound and near, else rel32.
+// Jmp jumps to a label: rel8 if that is bound and near, or known to be by Again,
+// else rel32.
 func (c *Code) Jmp(l Label) {
 	if c.back(l) {
 		c.JmpShort(l)
+		return
+	}
+	if _, bound := c.Offset(l); !bound {
+		c.forwards(l, 0xeb, 0xe9)
 		return
 	}
 	c.Raw(0xe9)
@@ -49,11 +54,15 @@ func (c *Code) JmpShort(l Label) {
 	c.ref(l, 1, 0)
 }
 
-// Jcc jumps to a label if the condition holds: rel8 if that is bound and near,
-// else rel32.
+// Jcc jumps to a label if the condition holds: rel8 if that is bound and near, or
+// known to be by Again, else rel32.
 func (c *Code) Jcc(k Cond, l Label) {
 	if c.back(l) {
 		c.JccShort(k, l)
+		return
+	}
+	if _, bound := c.Offset(l); !bound {
+		c.forwards(l, 0x70|byte(k&15), 0x0f, 0x80|byte(k&15))
 		return
 	}
 	c.Raw(0x0f, 0x80|byte(k&15))

@@ -34,7 +34,20 @@ type Code struct {
 	labels []int // offset of label i+1, -1 while not bound
 	fixups []fixup
 	err    error
+	// What Again goes by: the branches to labels that had no place yet, in order,
+	// and what was aligned.
+	forward []branch
+	aligned []gap
+	near    []bool // of branches in that order: rel8 will do
 }
+
+// branch is a near branch forward, and gap what Align filled, to n bytes.
+type branch struct {
+	pos, size int // of the instruction
+	label     Label
+}
+
+type gap struct{ pos, n int }
 
 // fixup is a displacement of size bytes at pos, relative to end.
 type fixup struct {
@@ -44,6 +57,55 @@ type fixup struct {
 
 // New returns an empty Code whose first byte will lie at the address base.
 func New(base uint64) *Code { return &Code{base: base} }
+
+// Again returns an empty Code for the same instructions at the same base, in which
+// branches to labels that come later are two bytes long where c's label turned
+// out to be near enough. All labels that c used are bound. Where other
+// instructions follow than c had, such a branch may not reach: Bytes returns
+// ErrRange then.
+func (c *Code) Again() *Code {
+	near := make([]bool, len(c.forward))
+	for more := true; more; {
+		more = false
+		for i, b := range c.forward {
+			to, ok := c.Offset(b.label)
+			if near[i] || !ok {
+				continue
+			}
+			far := to - b.pos - b.size
+			for k := i + 1; k < len(c.forward) && c.forward[k].pos < to; k++ {
+				if near[k] {
+					far -= c.forward[k].size - 2
+				}
+			}
+			for _, g := range c.aligned {
+				if g.pos > b.pos && g.pos <= to {
+					far += g.n // another gap may stand there
+				}
+			}
+			if far <= 127 {
+				near[i], more = true, true
+			}
+		}
+	}
+	return &Code{base: c.base, near: near}
+}
+
+// forwards emits a branch to a label of which the place isn't known yet: the
+// short opcode and rel8 if that will do, else near and rel32.
+func (c *Code) forwards(l Label, short byte, near ...byte) {
+	i := len(c.forward)
+	b := branch{pos: len(c.buf), size: len(near) + 4, label: l}
+	if i < len(c.near) && c.near[i] {
+		b.size = 2
+		c.Raw(short)
+		c.ref(l, 1, 0)
+	} else {
+		c.Raw(near...)
+		c.ref(l, 4, 0)
+	}
+	c.forward = append(c.forward, b)
+}
 
 // Base is the address of the first byte.
 func (c *Code) Base() uint64 { return c.base }
@@ -137,6 +199,7 @@ func (c *Code) Data32(v uint32) { c.buf = binary.LittleEndian.AppendUint32(c.buf
 
 // Align appends fill bytes until the address is a multiple of n, a power of two.
 func (c *Code) Align(n int, fill byte) {
+	c.aligned = append(c.aligned, gap{len(c.buf), n})
 	for c.Here()&uint64(n-1) != 0 {
 		c.buf = append(c.buf, fill)
 	}

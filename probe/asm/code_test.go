@@ -151,3 +151,89 @@ func FuzzMemory(f *testing.F) {
 		}
 	})
 }
+
+// Code that is emitted again has the same instructions, and its forward branches
+// are short where they reach.
+func TestAgain(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		emit func(c *Code)
+		want []byte
+	}{
+		{"both forms", func(c *Code) {
+			l := c.NewLabel()
+			c.Jmp(l)
+			c.Jcc(E, l)
+			c.Int3()
+			c.Bind(l)
+		}, []byte{0xeb, 3, 0x74, 1, 0xcc}},
+		{"at the limit", func(c *Code) {
+			l := c.NewLabel()
+			c.Jcc(NE, l)
+			c.Nop(127)
+			c.Bind(l)
+		}, append([]byte{0x75, 127}, nops(127)...)},
+		{"beyond it", func(c *Code) {
+			l := c.NewLabel()
+			c.Jcc(NE, l)
+			c.Nop(128)
+			c.Bind(l)
+		}, append([]byte{0x0f, 0x85, 128, 0, 0, 0}, nops(128)...)},
+		{"near because others are", func(c *Code) {
+			l, m := c.NewLabel(), c.NewLabel()
+			c.Jmp(l) // over 126 bytes once the next is short
+			c.Jcc(A, m)
+			c.Nop(124)
+			c.Bind(m)
+			c.Bind(l)
+		}, append([]byte{0xeb, 126, 0x77, 124}, nops(124)...)},
+		{"an alignment may grow", func(c *Code) {
+			l := c.NewLabel()
+			c.Jmp(l)
+			c.Nop(11)
+			c.Align(16, 0xcc) // nothing, but three bytes once the jump is short
+			c.Nop(112)
+			c.Bind(l)
+		}, append(append([]byte{0xe9, 123, 0, 0, 0}, nops(11)...), nops(112)...)},
+		{"over an alignment", func(c *Code) {
+			l := c.NewLabel()
+			c.Jmp(l)
+			c.Align(16, 0xcc)
+			c.Bind(l)
+		}, append([]byte{0xeb, 14}, bytes.Repeat([]byte{0xcc}, 14)...)},
+		{"nothing forward", func(c *Code) { c.Jmp(c.Mark()) }, []byte{0xeb, 0xfe}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := New(testBase)
+			tt.emit(c)
+			if _, err := c.Bytes(); err != nil {
+				t.Fatal(err)
+			}
+			d := c.Again()
+			tt.emit(d)
+			b, err := d.Bytes()
+			if err != nil || !bytes.Equal(b, tt.want) {
+				t.Errorf("% x, %v; want % x", b, err, tt.want)
+			}
+		})
+	}
+}
+
+// Other instructions than the first time are found out.
+func TestAgainDiffers(t *testing.T) {
+	emit := func(c *Code, n int) error {
+		l := c.NewLabel()
+		c.Jmp(l)
+		c.Nop(n)
+		c.Bind(l)
+		_, err := c.Bytes()
+		return err
+	}
+	c := New(testBase)
+	if err := emit(c, 100); err != nil {
+		t.Fatal(err)
+	}
+	if err := emit(c.Again(), 200); !errors.Is(err, ErrRange) {
+		t.Errorf("%v, want ErrRange", err)
+	}
+}

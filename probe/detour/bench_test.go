@@ -203,6 +203,7 @@ func benchmarkHit(t *testing.B, threads int) {
 	b.detour("string", prog("p f a=%di b=%si s=+0(%si):string"))
 	b.detour("deref", prog("p f a=%di b=+0(%si):u32"))
 	pool := uint64(poolAt)
+	ways := b.common(b.both())
 	ret := func(name, text string, latency bool) {
 		b.add(name, func(base uint64, tail func(c *asm.Code) error) ([]byte, error) {
 			pr := prog(text)
@@ -215,7 +216,7 @@ func benchmarkHit(t *testing.B, threads int) {
 			if err != nil {
 				return nil, err
 			}
-			copy(b.at(pool), p.Image())
+			copy(b.at(pool), p.Image(ways))
 			pool += 4096
 			r, err := BuildReturn(base, b.both(), pr, p, tail)
 			if err != nil {

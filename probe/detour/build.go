@@ -2,6 +2,7 @@ package detour
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -16,11 +17,25 @@ import (
 // The probes take their hits in order. The code touches no register, flag or
 // stack byte that the program can see, makes no call, uses no vector
 // instruction but reads of xmm registers, and at most MaxStack bytes below the
-// red zone.
+// red zone. tail is called more than once: the last call is what is in the code.
 //
 // It fails with ErrUnsupported for what can't be done in the target.
 func Build(base uint64, p *Params, probes []Probe, tail func(c *asm.Code) error) (*Detour, error) {
-	return build(base, p, probes, nil, tail)
+	return tight(base, func(c *asm.Code) (*Detour, error) { return build(c, p, probes, nil, tail) })
+}
+
+// tight has code emitted twice: where labels lie is known the second time, and
+// most branches are short.
+func tight[T any](base uint64, emit func(c *asm.Code) (T, error)) (T, error) {
+	c := asm.New(base)
+	d, err := emit(c)
+	if err != nil {
+		return d, err
+	}
+	if d, err = emit(c.Again()); errors.Is(err, asm.ErrRange) {
+		return emit(asm.New(base)) // what tail emits differs from time to time
+	}
+	return d, err
 }
 
 // BuildExit makes the detour of return probes at one place where a function is
@@ -32,11 +47,11 @@ func BuildExit(base uint64, p *Params, probes []Probe, before, tail func(c *asm.
 	if before == nil {
 		before = func(*asm.Code) error { return nil }
 	}
-	return build(base, p, probes, before, tail)
+	return tight(base, func(c *asm.Code) (*Detour, error) { return build(c, p, probes, before, tail) })
 }
 
-func build(base uint64, p *Params, probes []Probe, before, tail func(c *asm.Code) error) (*Detour, error) {
-	b := newBuilder(base, p)
+func build(c *asm.Code, p *Params, probes []Probe, before, tail func(c *asm.Code) error) (*Detour, error) {
+	b := newBuilder(c, p)
 	if !p.NoRedZone {
 		b.frame.skip = redZone
 	}
@@ -56,7 +71,7 @@ func build(base uint64, p *Params, probes []Probe, before, tail func(c *asm.Code
 	b.frame.save(b.Code)
 	b.area()
 	for i := range probes {
-		b.hit(&probes[i])
+		b.hit(&probes[i], i == 0)
 	}
 	b.frame.restore()
 	if before == nil {
@@ -68,7 +83,7 @@ func build(base uint64, p *Params, probes []Probe, before, tail func(c *asm.Code
 	}
 	if noRoom != nil {
 		off, _ := b.Offset(*noRoom)
-		d.NoRoom = base + uint64(off)
+		d.NoRoom = b.Base() + uint64(off)
 	}
 	return d, nil
 }
@@ -123,8 +138,8 @@ type constant struct {
 	data  []byte
 }
 
-func newBuilder(base uint64, p *Params) *builder {
-	return &builder{Code: asm.New(base), p: p}
+func newBuilder(c *asm.Code, p *Params) *builder {
+	return &builder{Code: c, p: p}
 }
 
 func (b *builder) fail(err error) {
@@ -172,20 +187,19 @@ func (b *builder) stack() error {
 		limit = min(limit, b.p.MaxStack)
 	}
 	// A register for the landings, and what is pushed for a moment.
-	if n := b.frame.temps + 8*(len(b.frame.regs)+3); n > limit {
+	if n := b.frame.temps + b.frame.under + 8*(len(b.frame.regs)+3); n > limit {
 		return unsupported("the values take %d bytes of stack, more than %d", n, limit)
 	}
 	return nil
 }
 
-// hit emits one probe's part. SI is the CPU's area, and stays it.
-func (b *builder) hit(pr *Probe) {
+// hit emits one probe's part. SI is the CPU's area, and stays it; first says that
+// AX is as area has left it.
+func (b *builder) hit(pr *Probe, first bool) {
 	b.probe, b.prog = pr, pr.Program
 	b.layout, _ = planProgram(pr, b.p)
 	done, reject := b.NewLabel(), b.NewLabel()
-	b.MovAbs(asm.AX, b.p.Flags+4*uint64(pr.ID))
-	b.TestMemImm(asm.W8, asm.At(asm.AX, 0), ring.FlagEnabled)
-	b.Jcc(asm.E, done)
+	b.unless(pr.ID, first, done)
 	b.early()
 	if b.prog.Filter != nil {
 		b.filter(reject)

@@ -85,33 +85,6 @@ func TestUnsupported(t *testing.T) {
 	}
 }
 
-// Memory for a probe is bounded: 512 bytes for one that counts or records a
-// few values.
-func TestCodeSize(t *testing.T) {
-	for text, most := range map[string]int{
-		"p f":                           256,
-		"p f a=%di b=%si":               320,
-		"p f a=%di b=+0(%si):u32":       384,
-		"p f a=%di s=+0(%si):string":    768,
-		"p f a=+0(%di):u64[64]":         448,
-		"p f a=%di if a > 3 && a < 900": 384,
-	} {
-		p := &Params{TID: TID{Seg: asm.FS, Off: 0x2d0}, Rdpid: true}
-		d, err := Build(codeAt, p, []Probe{{ID: 1, Program: must(t, text)}}, noTail)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(d.Code) > most {
-			t.Errorf("%s: %d bytes, more than %d", text, len(d.Code), most)
-		}
-		for _, f := range d.Faults {
-			if f.At < d.Base || f.At >= d.Base+uint64(len(d.Code)) || f.To <= d.Base || f.To >= d.Base+uint64(len(d.Code)) {
-				t.Errorf("%s: fault at %#x goes to %#x", text, f.At, f.To)
-			}
-		}
-	}
-}
-
 // Ways to the CPU, to the stack, and to several probes at one place.
 func TestVariants(t *testing.T) {
 	texts := []string{"p f a=%di b=$stack1 s=+0(%si):string", "p f a=%ax b=+0(%si):u8[50] f=%flags", "p f a=%cx if a == 1", "p f n=$comm t=$tid"}

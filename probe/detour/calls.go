@@ -12,7 +12,9 @@ import (
 // known by where its return address lies, its slot: no two calls that are under
 // way have the same one, whatever thread, coroutine or signal stack they are on.
 //
-//	0   Count rows of 1 << Shift bytes each:
+//	0   the head, 64 bytes: addresses of shared code (Shared) and, for it, u32
+//	    Count, u32 1 << Shift, u64 address behind the last row, u32 Go
+//	64  Count rows of 1 << Shift bytes each:
 //	      0  u64 slot; 0: free
 //	      8  u64 what the slot held at the entry
 //	     16  u32 thread that entered; 0: free, or just being taken
@@ -35,14 +37,21 @@ type Calls struct {
 	Addr  uint64 // in the target, 64-aligned
 	Count int    // calls at a time: maxactive, 1 to MaxInstances
 	Shift uint8  // log2 of a row's size
-	// MainStack is where the main thread's stack ends, 0: not known.
-	MainStack uint64
 	// Go says that calls are known by GoKey in the place of their slots: stacks
 	// are copied when they grow. Rows are the tracer's to free only.
 	Go bool
 }
 
 const (
+	headNote   = 0
+	headFind   = 8
+	headBehind = 24
+	headCount  = 32
+	headSize   = 36
+	headEnd    = 40
+	headGo     = 48
+	callsHead  = 64
+
 	callSlot   = 0
 	callReturn = 8
 	callTID    = 16
@@ -52,21 +61,38 @@ const (
 )
 
 // NewCalls lays the calls of a program out at an address.
-func NewCalls(addr uint64, prog *fetch.Program, count int, mainStack uint64) (Calls, error) {
+func NewCalls(addr uint64, prog *fetch.Program, count int) (Calls, error) {
 	if count < 1 || count > MaxInstances {
 		return Calls{}, fmt.Errorf("%d instances of a return probe", count)
 	}
-	k := Calls{Addr: addr, Count: count, Shift: 6, MainStack: mainStack}
+	k := Calls{Addr: addr, Count: count, Shift: 6}
 	for callEntry+prog.EntrySize() > 1<<k.Shift {
 		k.Shift++
 	}
 	return k, nil
 }
 
-// Size is the memory's size in bytes. All zero it holds no calls.
-func (k Calls) Size() int { return k.Count << k.Shift }
+// Size is the memory's size in bytes.
+func (k Calls) Size() int { return k.offset(k.Count) }
 
-func (k Calls) offset(row int) int { return row << k.Shift }
+// Head is what the memory begins with, for detours that go on in s. What follows
+// is all zero without calls.
+func (k Calls) Head(s *Shared) []byte {
+	b := make([]byte, callsHead)
+	le := binary.LittleEndian
+	le.PutUint64(b[headNote:], s.note)
+	le.PutUint64(b[headFind:], s.find)
+	le.PutUint64(b[headBehind:], s.behind)
+	le.PutUint32(b[headCount:], uint32(k.Count))
+	le.PutUint32(b[headSize:], 1<<k.Shift)
+	le.PutUint64(b[headEnd:], k.Addr+uint64(k.Size()))
+	if k.Go {
+		b[headGo] = 1
+	}
+	return b
+}
+
+func (k Calls) offset(row int) int { return callsHead + row<<k.Shift }
 
 // Used lists the calls in it, from its memory; Number is the row's.
 func (k Calls) Used(mem []byte) []Instance {

@@ -37,7 +37,7 @@ func TestFrames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	copy(m.at(pools), pool.Image())
+	copy(m.at(pools), pool.Image(m.common(m.params())))
 	r, err := BuildReturn(code, m.params(), Probe{ID: 1, Program: p}, pool, func(c *asm.Code) error {
 		c.JmpAddr(work + 16) // the padding is all that is displaced
 		return nil

@@ -282,6 +282,17 @@ func (m *machine) place(build func(base uint64, tail func(c *asm.Code) error) (*
 	return d, nil
 }
 
+// common puts the code that return probes of p share behind the others.
+func (m *machine) common(p *Params) *Shared {
+	s, err := BuildShared(m.code, p)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	copy(m.at(m.code), s.Code)
+	m.code = (m.code + uint64(len(s.Code)) + 63) &^ 63
+	return s
+}
+
 // setCase writes a case's registers.
 func (m *machine) setCase(i int, to uint64, r *fetch.Regs, v *fetch.Vector) {
 	c := m.at(caseAt + uint64(i)*caseSize)

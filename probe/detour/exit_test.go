@@ -15,10 +15,11 @@ import (
 func (g *target) exits(id uint32, text string, count int, body func(c *asm.Code, self asm.Label, leave leaver), entries ...Probe) Calls {
 	g.t.Helper()
 	prog := g.program(text)
-	k, err := NewCalls(g.pools, prog, count, 0)
+	k, err := NewCalls(g.pools, prog, count)
 	if err != nil {
 		g.t.Fatal(err)
 	}
+	copy(g.at(k.Addr), k.Head(g.ways))
 	g.pools += uint64(k.Size()+63) &^ 63
 	probe := Probe{ID: id, Program: prog}
 	g.function(func(c *asm.Code, self asm.Label) {
@@ -276,7 +277,7 @@ func TestLeaveThreads(t *testing.T) {
 func TestLeaveUnwind(t *testing.T) {
 	m := newMachine(t, 1, 16<<10)
 	prog := must(t, "r f v=$retval a=$arg1")
-	k, err := NewCalls(dataAt, prog, 4, 0)
+	k, err := NewCalls(dataAt, prog, 4)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -322,11 +323,11 @@ func TestLeaveUnwind(t *testing.T) {
 func TestCalls(t *testing.T) {
 	prog := must(t, "r f a=$arg1 b=$arg2 c=$arg3 d=$arg4 e=$arg5")
 	for _, count := range []int{1, 64, 65, 4096} {
-		k, err := NewCalls(0x1000, prog, count, 0)
-		if err != nil || 1<<k.Shift < callEntry+prog.EntrySize() || k.Size() != count<<k.Shift || k.check() != nil {
+		k, err := NewCalls(0x1000, prog, count)
+		if err != nil || 1<<k.Shift < callEntry+prog.EntrySize() || k.Size() != callsHead+count<<k.Shift || k.check() != nil {
 			t.Fatalf("%+v, %v", k, err)
 		}
-		mem := make([]byte, k.Size())
+		mem := append(k.Head(&Shared{}), make([]byte, k.Size()-callsHead)...)
 		if u := k.Used(mem); len(u) != 0 {
 			t.Errorf("fresh: %v", u)
 		}
@@ -356,7 +357,7 @@ func TestCalls(t *testing.T) {
 		}
 	}
 	for _, n := range []int{0, -1, MaxInstances + 1} {
-		if _, err := NewCalls(0x1000, prog, n, 0); err == nil {
+		if _, err := NewCalls(0x1000, prog, n); err == nil {
 			t.Errorf("%d calls", n)
 		}
 	}

@@ -9,11 +9,13 @@ import (
 const redZone = 128
 
 // frame is what a detour puts on the program's stack: the red zone is left
-// alone, then the saved registers, the flags, and temporaries at the bottom.
+// alone, then the saved registers, the flags, temporaries, and at the bottom what
+// shared code uses.
 type frame struct {
 	skip  int       // bytes skipped first: redZone, or what stands there already
 	regs  []asm.Reg // saved, in order
 	temps int       // bytes of temporaries, a multiple of 8
+	under int       // bytes below them that shared code uses, from SP on
 	at    [16]int32 // depth of a saved register, 0: not saved
 	flags int32     // depth of the flags word
 	size  int       // depth of the whole frame
@@ -78,9 +80,9 @@ func (f *frame) save(c *asm.Code) {
 	f.flags, f.cur.word = f.cur.depth, f.cur.depth
 	f.cur.flags = flagsSaved
 	f.mark()
-	if f.temps > 0 {
-		c.Lea(asm.SP, asm.At(asm.SP, int32(-f.temps)))
-		f.cur.depth += int32(f.temps)
+	if n := f.temps + f.under; n > 0 {
+		c.Lea(asm.SP, asm.At(asm.SP, int32(-n)))
+		f.cur.depth += int32(n)
 		f.mark()
 	}
 	f.size = int(f.cur.depth)
@@ -98,9 +100,9 @@ func (f *frame) inside() {
 // restore emits the epilogue: SP is then where save found it.
 func (f *frame) restore() {
 	c := f.code
-	if f.temps > 0 {
-		c.Lea(asm.SP, asm.At(asm.SP, int32(f.temps)))
-		f.cur.depth -= int32(f.temps)
+	if n := f.temps + f.under; n > 0 {
+		c.Lea(asm.SP, asm.At(asm.SP, int32(n)))
+		f.cur.depth -= int32(n)
 		f.mark()
 	}
 	c.Pop(asm.AX)
@@ -127,7 +129,7 @@ func (f *frame) restore() {
 }
 
 // temp is the memory of the temporary at off.
-func (f *frame) temp(off int) asm.Mem { return asm.At(asm.SP, int32(off)) }
+func (f *frame) temp(off int) asm.Mem { return asm.At(asm.SP, int32(f.under+off)) }
 
 // above is the memory at off bytes above the site's SP.
 func (f *frame) above(off int64) asm.Mem { return asm.At(asm.SP, int32(int64(f.size)+off)) }

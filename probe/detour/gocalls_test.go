@@ -57,11 +57,12 @@ func TestGoCalls(t *testing.T) {
 		for _, whole := range []bool{false, true} { // or the entry only
 			m := newMachine(t, 3, 64<<10)
 			prog := must(t, "r f v=$retval a=$arg1")
-			k, err := NewCalls(poolAt, prog, 3, 0)
+			k, err := NewCalls(poolAt, prog, 3)
 			if err != nil {
 				t.Fatal(err)
 			}
 			k.Go = true
+			copy(m.at(k.Addr), k.Head(m.common(m.params())))
 			probe := Probe{ID: 1, Program: prog}
 			side := func(n int, sp uint64, build func(base uint64, tail func(*asm.Code) error) (*Detour, error)) {
 				d, err := m.place(build)

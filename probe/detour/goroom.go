@@ -27,7 +27,7 @@ func (b *builder) look() *asm.Label {
 	f.code = b.Code
 	f.mark()
 	none := b.NewLabel()
-	need := f.skip + 8*(len(f.regs)+1) + f.temps + lookMore
+	need := f.skip + 8*(len(f.regs)+1) + f.temps + f.under + lookMore
 	b.Lea(asm.R12, asm.At(asm.SP, int32(-need)))
 	b.Test(asm.W64, asm.R14, asm.R14)
 	b.Jcc(asm.E, none)

@@ -13,7 +13,8 @@ type layout struct {
 	size  int  // bytes of temporaries
 
 	total int // offset of the temporary with the record's size of data
-	state int // offset of the temporary with the state word
+	state int // offset of the temporary with the state word, if it is needed
+	only  int // offset of the temporaries of the only text of a record; -1: none is
 	area  int // offset of the temporary that keeps the CPU's area
 	stack int // offset of the temporaries of a copied stack
 	comm  int // offset of 16 bytes for the thread's name
@@ -34,7 +35,7 @@ type layout struct {
 // planProgram lays a program's temporaries out, or says what it can't do.
 func planProgram(pr *Probe, p *Params) (layout, error) {
 	prog := pr.Program
-	l := layout{early: map[int]int{}, bits: -1, now: -1, tid: !pr.CountOnly}
+	l := layout{early: map[int]int{}, bits: -1, now: -1, only: -1, tid: !pr.CountOnly}
 	if prog.Fixed < 0 || prog.Fixed > fetch.MaxData {
 		return l, unsupported("a record of %d bytes", prog.Fixed)
 	}
@@ -75,6 +76,7 @@ func planProgram(pr *Probe, p *Params) (layout, error) {
 		l.now = room(16)
 	}
 	faults, comm, large := false, named, false
+	kept, last := 0, -1 // texts in the record
 	for i := range prog.Args {
 		a := &prog.Args[i]
 		if err := checkArg(a, p); err != nil {
@@ -89,7 +91,9 @@ func planProgram(pr *Probe, p *Params) (layout, error) {
 					large = true
 				} else {
 					l.early[i] = room(16 * n)
+					last = l.early[i]
 				}
+				kept += n
 				comm = comm || isComm(a)
 			}
 		} else if filtered[i] && a.Type.IsArray() {
@@ -112,6 +116,9 @@ func planProgram(pr *Probe, p *Params) (layout, error) {
 	l.tid = l.tid || value
 	if l.texts {
 		l.total, l.state = room(8), room(8)
+	}
+	if kept == 1 && !mayOverflow(prog) {
+		l.only = last
 	}
 	if large || prog.Stack != nil {
 		l.area = room(8)

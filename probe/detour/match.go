@@ -199,14 +199,9 @@ func (b *builder) threadName(off int) {
 	b.Syscall()
 	b.Mov(asm.W64, asm.SI, asm.R8)
 	b.Lea(asm.DI, b.frame.temp(b.layout.comm))
-	b.scan(never)
-	b.setText(off, asm.BE)
-	back := b.Mark()
-	b.cold = append(b.cold, func() {
-		b.Bind(never) // the stack can be read
-		b.faulted(off)
-		b.Jmp(back)
-	})
+	word := b.NewLabel()
+	b.scan(never, func() { b.orFault(never, word) }) // the stack can be read
+	b.setText(off, asm.BE, word)
 }
 
 // isComm reports whether an argument is the thread's name.

@@ -75,7 +75,7 @@ func (b *builder) path(a *fetch.ArgProgram, off int) {
 	b.StoreImm(asm.W64, b.frame.temp(off+pathFD), -1)
 	ready := b.Mark()
 	b.Lea(asm.DI, b.frame.temp(off+pathBuf))
-	b.setText(off, asm.BE)
+	b.setText(off, asm.BE, b.NewLabel())
 	b.Bind(done)
 	b.cold = append(b.cold, func() {
 		b.Bind(long)

@@ -13,7 +13,10 @@ const MaxInstances = 1 << 16
 // Pool is the memory of a return probe's instances, little-endian:
 //
 //	0  Stripes × 64 bytes, each: u64 head: u32 changes, u32 number of the first
-//	   free instance of that stripe, 0 for none
+//	   free instance of that stripe, 0 for none. Behind the first there are
+//	   addresses of shared code (Shared) and what that needs to know: u32
+//	   64 × Stripes - 1, u32 1 << Shift, u32 (Count + 1) << Shift, u32 Shift, u64
+//	   address of the place before instance 1
 //	   instances, numbered from 1, each of 1 << Shift bytes:
 //	     0  u64 where the call returns to
 //	     8  u64 address of its return address's slot
@@ -44,6 +47,15 @@ const (
 	stripeSize = 64
 	maxStripes = 64
 
+	// Behind the head of the first stripe. The word at instTID is 0.
+	poolTake   = 8
+	poolBehind = 24
+	poolMask   = 32
+	poolSize   = 36
+	poolEnd    = 40
+	poolShift  = 44
+	poolBefore = 48
+
 	instReturn = 0
 	instSlot   = 8
 	instNext   = 16
@@ -70,10 +82,18 @@ func NewPool(addr uint64, prog *fetch.Program, count int) (Pool, error) {
 // Size is the pool's size in bytes.
 func (p Pool) Size() int { return p.first() + p.Count<<p.Shift }
 
-// Image is the memory of a pool whose instances are all free.
-func (p Pool) Image() []byte {
+// Image is the memory of a pool whose instances are all free, for code that goes
+// on in s.
+func (p Pool) Image(s *Shared) []byte {
 	b := make([]byte, p.Size())
 	le := binary.LittleEndian
+	le.PutUint64(b[poolTake:], s.take)
+	le.PutUint64(b[poolBehind:], s.behind)
+	le.PutUint32(b[poolMask:], uint32(stripeSize*p.Stripes-1))
+	le.PutUint32(b[poolSize:], 1<<p.Shift)
+	le.PutUint32(b[poolEnd:], uint32((p.Count+1)<<p.Shift))
+	le.PutUint32(b[poolShift:], uint32(p.Shift))
+	le.PutUint64(b[poolBefore:], p.Addr+uint64(p.offset(0)))
 	for s := range p.Stripes {
 		le.PutUint32(b[stripeSize*s+4:], uint32(s+1))
 	}

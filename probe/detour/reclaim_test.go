@@ -45,19 +45,22 @@ func TestLeaveReclaim(t *testing.T) {
 	}
 	m := newMachine(t, 2*len(cases), 64<<10)
 	prog := must(t, "r f v=$retval")
-	one, err := NewCalls(poolAt, prog, 1, 0)
+	one, err := NewCalls(poolAt, prog, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	size := uint64(one.Size()+63) &^ 63
 	calls := make([]Calls, len(cases))
 	for i, c := range cases {
-		k, err := NewCalls(poolAt+uint64(i)*size, prog, 1, c.main)
+		k, err := NewCalls(poolAt+uint64(i)*size, prog, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
 		calls[i] = k
-		row := k.Addr
+		p := m.params()
+		p.StackEnd = c.main
+		copy(m.at(k.Addr), k.Head(m.common(p)))
+		row := k.Addr + uint64(k.offset(0))
 		m.put64(row+callSlot, c.row)
 		m.put64(row+callReturn, was)
 		// Only the child knows its thread's number, and the cases have slots
@@ -78,7 +81,7 @@ func TestLeaveReclaim(t *testing.T) {
 		m.code = (m.code + uint64(set.Len()) + 63) &^ 63
 
 		d, err := m.place(func(base uint64, tail func(*asm.Code) error) (*Detour, error) {
-			return BuildEnter(base, m.params(), nil, Probe{ID: uint32(i + 1), Program: prog}, k, tail)
+			return BuildEnter(base, p, nil, Probe{ID: uint32(i + 1), Program: prog}, k, tail)
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -146,7 +146,7 @@ func TestPool(t *testing.T) {
 	if err != nil || 1<<p.Shift < instEntry+prog.EntrySize() {
 		t.Fatalf("%+v, %v", p, err)
 	}
-	mem := p.Image()
+	mem := p.Image(&Shared{})
 	if len(mem) != p.Size() || len(p.Used(mem)) != 0 {
 		t.Errorf("fresh pool: %d bytes, %v in use", len(mem), p.Used(mem))
 	}
@@ -156,7 +156,7 @@ func TestPool(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := freeInstances(t, q, q.Image()); n != count {
+		if n := freeInstances(t, q, q.Image(&Shared{})); n != count {
 			t.Errorf("%d free instances of %d", n, count)
 		}
 	}

@@ -1,6 +1,8 @@
 package detour
 
 import (
+	"math/bits"
+
 	"kprobe/probe/asm"
 	"kprobe/probe/ring"
 )
@@ -9,15 +11,33 @@ import (
 // __CPUNODE_SEG, arch/x86/include/asm/segment.h).
 const lslCPU = 0x7b
 
-// area makes SI the address of the CPU's area. Changes AX. The mask keeps any
-// answer in bounds; a thread that moves to another CPU afterwards goes on
-// with the old one's ring.
+// area makes SI the address of the CPU's area and AX that of the first one. The
+// mask keeps any answer in bounds; a thread that moves to another CPU afterwards
+// goes on with the old one's ring.
 func (b *builder) area() {
 	b.cpuNumber()
 	b.OpImm(asm.And, asm.W32, asm.SI, int32(b.p.CPUMask))
-	b.ShiftImm(asm.Shl, asm.W64, asm.SI, b.p.AreaShift)
+	w := asm.W64
+	if bits.Len32(b.p.CPUMask)+int(b.p.AreaShift) <= 32 {
+		w = asm.W32
+	}
+	b.ShiftImm(asm.Shl, w, asm.SI, b.p.AreaShift)
 	b.MovAbs(asm.AX, b.p.PerCPU)
 	b.Op(asm.Add, asm.W64, asm.SI, asm.AX)
+}
+
+// unless goes on at off if the probe is switched off. perCPU says that AX is as
+// area leaves it. Changes AX.
+func (b *builder) unless(id uint32, perCPU bool, off asm.Label) {
+	at := b.p.Flags + 4*uint64(id)
+	m := asm.At(asm.AX, 0)
+	if far := int64(at - b.p.PerCPU); perCPU && fits(far) {
+		m = asm.At(asm.AX, int32(far))
+	} else {
+		b.MovAbs(asm.AX, at)
+	}
+	b.TestMemImm(asm.W8, m, ring.FlagEnabled)
+	b.Jcc(asm.E, off)
 }
 
 // cpuNumber makes the low twelve bits of SI the CPU's number. Changes AX.
@@ -47,13 +67,21 @@ func (b *builder) reserve(done asm.Label) {
 	fixed := ring.Units(b.prog.Fixed + b.tailSize())
 	if b.layout.texts {
 		// R8 = bytes, R9 = state word
-		b.Load(asm.W64, asm.R8, b.frame.temp(b.layout.total))
-		b.OpImm(asm.Add, asm.W64, asm.R8, int32(ring.HeaderSize+ring.Unit-1+b.tailSize()))
+		more := ring.HeaderSize + ring.Unit - 1 + b.tailSize()
+		if b.layout.only >= 0 {
+			b.LoadZX(asm.W16, asm.R8, b.frame.temp(b.layout.only+textWord+4))
+			more += b.prog.Fixed
+		} else {
+			b.Load(asm.W64, asm.R8, b.frame.temp(b.layout.total))
+		}
+		b.OpImm(asm.Add, asm.W64, asm.R8, int32(more))
 		b.OpImm(asm.And, asm.W64, asm.R8, -ring.Unit)
 		b.Mov(asm.W64, asm.R9, asm.R8)
 		b.ShiftImm(asm.Shl, asm.W64, asm.R9, stateShift)
 		b.OpImm(asm.Or, asm.W32, asm.R9, int32(id))
-		b.Store(asm.W32, b.frame.temp(b.layout.state), asm.R9)
+		if b.returnTail {
+			b.Store(asm.W32, b.frame.temp(b.layout.state), asm.R9)
+		}
 	}
 	retry := b.Mark()
 	b.Load(asm.W64, asm.AX, asm.At(asm.SI, ring.HeadOff))
@@ -104,9 +132,8 @@ func (b *builder) commit() {
 		b.Store(asm.W64, asm.At(asm.CX, int32(ring.DataOff+off)), asm.AX)
 	}
 	if b.layout.texts {
-		b.Load(asm.W32, asm.AX, b.frame.temp(b.layout.state))
-		b.OpImm(asm.Or, asm.W32, asm.AX, -1<<31)
-		b.Store(asm.W32, asm.At(asm.CX, ring.StateOff), asm.AX)
+		// The state word's highest bit commits; nobody else writes the word.
+		b.OpMemImm(asm.Or, asm.W8, asm.At(asm.CX, ring.StateOff+3), -1<<7)
 		return
 	}
 	w := ring.CommitWord(b.probe.ID, ring.Units(b.prog.Fixed+b.tailSize()))

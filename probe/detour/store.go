@@ -14,7 +14,7 @@ func (b *builder) early() {
 			b.StoreImm(asm.W64, b.frame.temp(l.bits+i), 0)
 		}
 	}
-	if l.texts && !b.probe.CountOnly {
+	if l.texts && l.only < 0 && !b.probe.CountOnly {
 		b.StoreImm(asm.W64, b.frame.temp(l.total), int32(b.prog.Fixed))
 	}
 	if l.named {
@@ -57,7 +57,7 @@ func (b *builder) late() {
 			b.Store(asm.W64, data(i), asm.AX)
 		}
 	}
-	if l.texts {
+	if l.texts && l.only < 0 {
 		b.MovImm(asm.R8, uint64(b.prog.Fixed)) // offset of the next text
 	}
 	for i := range b.prog.Args {

@@ -3,7 +3,6 @@ package detour
 import (
 	"kprobe/fetch"
 	"kprobe/probe/asm"
-	"kprobe/probe/ring"
 )
 
 // textFault and textTruncated are fetch's bits in the upper half of a word.
@@ -34,7 +33,7 @@ func (b *builder) measure(a *fetch.ArgProgram, off int) {
 		b.Lea(asm.DI, asm.Rel(b.data(text)))
 		b.Store(asm.W64, b.frame.temp(off+textAddr), asm.DI)
 		b.MovImm(asm.DX, uint64(len(text)))
-		b.setText(off, asm.BE)
+		b.setText(off, asm.BE, b.NewLabel())
 		return
 	}
 	if a.Store == fetch.StoreCounted {
@@ -43,20 +42,19 @@ func (b *builder) measure(a *fetch.ArgProgram, off int) {
 	}
 	n := texts(a)
 	all := b.NewLabel() // the address of the texts can't be had
-	done := b.NewLabel()
 	b.value(&a.Chain, all)
+	b.addTo(a.StoreOff)
 	if a.Store == fetch.StoreString {
-		b.addTo(a.StoreOff)
+		word := b.NewLabel()
 		b.Mov(asm.W64, asm.DI, asm.AX)
-		b.scan(all)
-		b.setText(off, asm.B)
-	} else {
-		b.addTo(a.StoreOff)
-		for i := range n {
-			b.element(off, i, n, all)
-		}
+		b.scan(all, func() { b.orFault(all, word) })
+		b.setText(off, asm.B, word)
+		return
 	}
-	b.Bind(done)
+	for i := range n {
+		b.element(off, i, n, all)
+	}
+	done := b.Mark()
 	b.cold = append(b.cold, func() {
 		b.Bind(all)
 		for i := range n {
@@ -69,7 +67,7 @@ func (b *builder) measure(a *fetch.ArgProgram, off int) {
 // counted finds the place of a text whose length is told, and sees that it can
 // be read: it reaches into two pages at most. Changes all textRegs.
 func (b *builder) counted(a *fetch.ArgProgram, off int) {
-	bad, read, done := b.NewLabel(), b.NewLabel(), b.NewLabel()
+	bad, read := b.NewLabel(), b.NewLabel()
 	b.value(&a.Chain, bad)
 	b.addTo(a.StoreOff)
 	b.Store(asm.W64, b.frame.temp(off+textAddr), asm.AX)
@@ -83,7 +81,7 @@ func (b *builder) counted(a *fetch.ArgProgram, off int) {
 	b.MovImm(asm.DX, textTruncated|fetch.MaxString)
 	b.Bind(whole)
 	b.MovZX(asm.W16, asm.R9, asm.DX)
-	if !b.probe.CountOnly && b.mayOverflow() {
+	if !b.probe.CountOnly && mayOverflow(b.prog) {
 		// No more is read than the record takes.
 		fits := b.NewLabel()
 		b.MovImm(asm.CX, fetch.MaxData)
@@ -106,13 +104,9 @@ func (b *builder) counted(a *fetch.ArgProgram, off int) {
 	b.mayFault(bad)
 	b.LoadZX(asm.W8, asm.AX, asm.Indexed(asm.DI, asm.R9, 1, -1))
 	b.Bind(read)
-	b.setText(off, asm.BE)
-	b.Bind(done)
-	b.cold = append(b.cold, func() {
-		b.Bind(bad)
-		b.faulted(off)
-		b.Jmp(done)
-	})
+	word := b.NewLabel()
+	b.setText(off, asm.BE, word)
+	b.cold = append(b.cold, func() { b.orFault(bad, word) })
 }
 
 // element measures the text that the i-th of the n addresses at AX points to.
@@ -126,16 +120,10 @@ func (b *builder) element(off, i, n int, all asm.Label) {
 			b.Store(asm.W64, b.frame.temp(off+16*k+textAddr), asm.DX)
 		}
 	}
-	bad, next := b.NewLabel(), b.NewLabel()
+	bad, word := b.NewLabel(), b.NewLabel()
 	b.Load(asm.W64, asm.DI, b.frame.temp(off+16*i+textAddr))
-	b.scan(bad)
-	b.setText(off+16*i, asm.B)
-	b.Bind(next)
-	b.cold = append(b.cold, func() {
-		b.Bind(bad)
-		b.faulted(off + 16*i)
-		b.Jmp(next)
-	})
+	b.scan(bad, func() { b.orFault(bad, word) })
+	b.setText(off+16*i, asm.B, word)
 }
 
 func (b *builder) faulted(off int) {
@@ -157,8 +145,9 @@ func (b *builder) addTo(off int64) {
 
 // scan makes DX the upper half of the text word of the text at DI: its length
 // up to NUL, or textTruncated and fetch.MaxString. It reads aligned words, so
-// no page is touched that the text doesn't reach. Changes AX, CX, R8 … R11.
-func (b *builder) scan(fault asm.Label) {
+// no page is touched that the text doesn't reach. One that can't be read goes on at
+// fault, which island, if any, emits in between. Changes AX, CX, R8 … R11.
+func (b *builder) scan(fault asm.Label, island func()) {
 	loop, found, long, done := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
 	b.Lea(asm.AX, asm.At(asm.DI, -lowest))
 	b.ShiftImm(asm.Shr, asm.W64, asm.AX, 47)
@@ -202,7 +191,10 @@ func (b *builder) scan(fault asm.Label) {
 	b.JccShort(asm.AE, long)
 	b.Mov(asm.W64, asm.DX, asm.R8)
 	b.Op(asm.Sub, asm.W32, asm.DX, asm.DI)
-	b.JmpShort(done)
+	b.Jmp(done)
+	if island != nil {
+		island()
+	}
 	b.Bind(long)
 	b.MovImm(asm.DX, textTruncated|fetch.MaxString)
 	b.Bind(done)
@@ -211,11 +203,12 @@ func (b *builder) scan(fault asm.Label) {
 // setText keeps the text at DI with the upper half of its word in DX, and
 // adds its length to the record's size. It is cut unless it fits the room that
 // is left as k says: where reading stops there, nobody knows whether it ended.
-func (b *builder) setText(off int, k asm.Cond) {
+// Other code may go on at word, with textFault in DX, instead.
+func (b *builder) setText(off int, k asm.Cond, word asm.Label) {
 	b.Store(asm.W64, b.frame.temp(off+textAddr), asm.DI)
-	if !b.probe.CountOnly && (!b.layout.named || off != b.layout.name) {
+	if !b.probe.CountOnly && b.layout.only < 0 && (!b.layout.named || off != b.layout.name) {
 		b.MovZX(asm.W16, asm.AX, asm.DX)
-		if b.mayOverflow() {
+		if mayOverflow(b.prog) {
 			fits := b.NewLabel()
 			b.MovImm(asm.CX, fetch.MaxData)
 			b.OpLoad(asm.Sub, asm.W64, asm.CX, b.frame.temp(b.layout.total))
@@ -228,40 +221,56 @@ func (b *builder) setText(off int, k asm.Cond) {
 		}
 		b.OpStore(asm.Add, asm.W64, b.frame.temp(b.layout.total), asm.AX)
 	}
+	b.Bind(word)
 	// In one piece: it is read back in one, soon.
 	b.ShiftImm(asm.Shl, asm.W64, asm.DX, 32)
 	b.Store(asm.W64, b.frame.temp(off+textWord), asm.DX)
 }
 
-// mayOverflow reports whether the program's texts can exceed a record.
-func (b *builder) mayOverflow() bool {
-	n := b.prog.Fixed
-	for i := range b.prog.Args {
-		n += texts(&b.prog.Args[i]) * fetch.MaxString
+// orFault is the code of a text that can't be had, at bad; it goes on at setText's
+// word.
+func (b *builder) orFault(bad, word asm.Label) {
+	b.Bind(bad)
+	b.MovImm(asm.DX, textFault)
+	b.Jmp(word)
+}
+
+// mayOverflow reports whether a program's texts can exceed a record.
+func mayOverflow(prog *fetch.Program) bool {
+	n := prog.Fixed
+	for i := range prog.Args {
+		n += texts(&prog.Args[i]) * fetch.MaxString
 	}
 	return n > fetch.MaxData
 }
 
 // copyText writes the text that measure kept at off behind the others in the
-// record at CX, and its word into slot. R8 is the offset of the next text.
-// Changes AX, DX, DI, R9, R10, R11.
+// record at CX, and its word into slot. R8 is the offset of the next text, unless
+// this is the only one. Changes AX, DX, DI, R9, R10, R11.
 func (b *builder) copyText(off, slot int) {
-	none, done, small, loop := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
-	tail, fault := b.NewLabel(), b.NewLabel()
+	none, done, small, tiny := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
+	loop, tail, fault := b.NewLabel(), b.NewLabel(), b.NewLabel()
 	b.Load(asm.W64, asm.DX, b.frame.temp(off+textWord))
 	b.Test(asm.W64, asm.DX, asm.DX)
 	b.Jcc(asm.S, none)
 	b.Load(asm.W64, asm.DI, b.frame.temp(off+textAddr))
-	b.Lea(asm.R9, asm.Indexed(asm.CX, asm.R8, 1, int32(ring.DataOff)))
-	b.Op(asm.Or, asm.W64, asm.DX, asm.R8)
+	if b.layout.only >= 0 {
+		b.Lea(asm.R9, data(b.prog.Fixed))
+		b.OpImm(asm.Or, asm.W64, asm.DX, int32(b.prog.Fixed))
+	} else {
+		b.Lea(asm.R9, data(0).By(asm.R8, 1))
+		b.Op(asm.Or, asm.W64, asm.DX, asm.R8)
+	}
 	b.Store(asm.W64, data(slot), asm.DX)
 	b.ShiftImm(asm.Shr, asm.W64, asm.DX, 32)
 	b.MovZX(asm.W16, asm.DX, asm.DX)
-	b.Op(asm.Add, asm.W64, asm.R8, asm.DX)
+	if b.layout.only < 0 {
+		b.Op(asm.Add, asm.W64, asm.R8, asm.DX)
+	}
 	// DI = from, R9 = to, DX = length. Eight bytes at a time, the last eight
-	// from the end back; fewer than eight by halves.
+	// from the end back; four to seven by two that may overlap.
 	b.OpImm(asm.Sub, asm.W32, asm.DX, 8)
-	b.JccShort(asm.B, small)
+	b.Jcc(asm.B, small)
 	b.Op(asm.Xor, asm.W32, asm.R10, asm.R10)
 	b.Bind(loop)
 	b.Op(asm.Cmp, asm.W32, asm.R10, asm.DX)
@@ -278,27 +287,32 @@ func (b *builder) copyText(off, slot int) {
 	b.Jmp(done)
 
 	b.Bind(small)
-	b.OpImm(asm.Add, asm.W32, asm.DX, 8)
-	for _, w := range []asm.Width{asm.W32, asm.W16, asm.W8} {
-		less := b.NewLabel()
-		b.TestImm(asm.W32, asm.DX, int32(w))
-		b.JccShort(asm.E, less)
-		b.mayFault(fault)
-		b.LoadZX(w, asm.AX, asm.At(asm.DI, 0))
-		b.Store(w, asm.At(asm.R9, 0), asm.AX)
-		b.OpImm(asm.Add, asm.W64, asm.DI, int32(w))
-		b.OpImm(asm.Add, asm.W64, asm.R9, int32(w))
-		b.Bind(less)
-	}
+	b.OpImm(asm.Add, asm.W32, asm.DX, 8-4)
+	b.Jcc(asm.S, tiny)
+	b.mayFault(fault)
+	b.Load(asm.W32, asm.R10, asm.At(asm.DI, 0))
+	b.mayFault(fault)
+	b.Load(asm.W32, asm.AX, asm.Indexed(asm.DI, asm.DX, 1, 0))
+	b.Store(asm.W32, asm.At(asm.R9, 0), asm.R10)
+	b.Store(asm.W32, asm.Indexed(asm.R9, asm.DX, 1, 0), asm.AX)
+	b.Jmp(done)
+
+	// Unmapped since it was measured: its room stays, unused.
+	b.Bind(fault)
+	b.MovImm(asm.DX, textFault)
+	b.ShiftImm(asm.Shl, asm.W64, asm.DX, 32)
+	b.Bind(none)
+	b.Store(asm.W64, data(slot), asm.DX)
+	b.Jmp(done)
+
+	b.Bind(tiny)
+	b.OpImm(asm.Add, asm.W32, asm.DX, 4)
+	b.Jcc(asm.E, done)
+	byByte := b.Mark()
+	b.mayFault(fault)
+	b.LoadZX(asm.W8, asm.AX, asm.Indexed(asm.DI, asm.DX, 1, -1))
+	b.Store(asm.W8, asm.Indexed(asm.R9, asm.DX, 1, -1), asm.AX)
+	b.OpImm(asm.Sub, asm.W32, asm.DX, 1)
+	b.Jcc(asm.NE, byByte)
 	b.Bind(done)
-	b.cold = append(b.cold, func() {
-		b.Bind(none)
-		b.Store(asm.W64, data(slot), asm.DX)
-		b.Jmp(done)
-		// Unmapped since it was measured: its room stays, unused.
-		b.Bind(fault)
-		b.StoreImm(asm.W32, data(slot), 0)
-		b.StoreImm(asm.W32, data(slot+4), -1<<31)
-		b.Jmp(done)
-	})
 }

@@ -31,6 +31,7 @@ type target struct {
 	code  uint64
 	addrs []string
 	pools uint64
+	ways  *Shared // what return probes share
 }
 
 func newTarget(t *testing.T, rings int) *target { return newTargetOf(t, 8, rings) }
@@ -55,6 +56,13 @@ func newTargetOf(t *testing.T, cpus, rings int) *target {
 	for id := range uint32(64) {
 		binary.LittleEndian.PutUint32(g.at(fileAt+uint64(l.Flag(id))), ring.FlagEnabled)
 	}
+	ways, err := BuildShared(g.code, g.params())
+	if err != nil {
+		t.Fatal(err)
+	}
+	copy(g.at(g.code), ways.Code)
+	g.code += uint64(len(ways.Code)+63) &^ 63
+	g.ways = ways
 	return g
 }
 
@@ -111,7 +119,7 @@ func (g *target) returns(id uint32, text string, count int, made func(*Return, P
 		if err != nil {
 			return nil, err
 		}
-		copy(g.at(pool.Addr), pool.Image())
+		copy(g.at(pool.Addr), pool.Image(g.ways))
 		g.pools += uint64(pool.Size()+63) &^ 63
 		r, err := BuildReturn(base, g.params(), Probe{ID: id, Program: prog, IP: base}, pool, tail)
 		if err != nil {

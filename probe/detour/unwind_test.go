@@ -168,7 +168,7 @@ func TestUnwindReturn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	copy(m.at(poolAt), pool.Image())
+	copy(m.at(poolAt), pool.Image(m.common(m.params())))
 	var r *Return
 	d, err := m.place(func(base uint64, _ func(*asm.Code) error) (*Detour, error) {
 		var err error

@@ -7,8 +7,9 @@ import (
 
 // origin says what the program's registers were and where that is now.
 type origin struct {
-	// ip, if set, is the memory that holds the instruction pointer to show,
-	// as an offset above the site's SP; else it is Probe.IP.
+	// ipAbove, with hasIP, is the memory that holds the instruction pointer to
+	// show, as an offset above the site's SP; else that is where the instance's
+	// call returns to, or Probe.IP without one.
 	ipAbove int64
 	hasIP   bool
 	// sp is added to the frame's top to give the program's SP.
@@ -128,6 +129,11 @@ func (b *builder) segment(r fetch.Reg) {
 func (b *builder) ip() {
 	if b.where.hasIP {
 		b.Load(asm.W64, asm.AX, b.frame.above(b.where.ipAbove))
+		return
+	}
+	if b.where.hasEntry {
+		b.Load(asm.W64, asm.AX, b.frame.temp(b.where.entry))
+		b.Load(asm.W64, asm.AX, asm.At(asm.AX, instReal-instEntry)) // callReal-callEntry too
 		return
 	}
 	b.MovImm(asm.AX, b.probe.IP)

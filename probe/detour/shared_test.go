@@ -1,0 +1,173 @@
+package detour
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"kprobe/fetch"
+	"kprobe/probe/asm"
+	"kprobe/probe/ring"
+)
+
+// At every instruction of the shared code a thread has the frame of the detour
+// that led there, at its link: its registers can be told, and it goes on there.
+func TestUnwindShared(t *testing.T) {
+	const slot = dataAt + 0x2800
+	prog := must(t, "r f v=$retval a=$arg1")
+	probe := Probe{ID: 1, Program: prog}
+	type built = func(base uint64, tail func(*asm.Code) error) (*Detour, error)
+	for _, tt := range []struct {
+		name   string
+		least  int // instructions in the shared code
+		missed uint64
+		build  func(m *machine, s *Shared) built
+	}{
+		{"no room for a call", 40, 1, func(m *machine, s *Shared) built {
+			k := m.calls(prog, s, 3)
+			for row := range k.Count {
+				m.put64(k.Addr+uint64(k.offset(row)), slot+8*uint64(row+1))
+			}
+			return func(base uint64, tail func(*asm.Code) error) (*Detour, error) {
+				return BuildEnter(base, m.params(), nil, probe, k, tail)
+			}
+		}},
+		{"room in another row", 15, 0, func(m *machine, s *Shared) built {
+			k := m.calls(prog, s, 3)
+			for row := range k.Count { // all but that before the slot's own
+				if row != (firstRow(k, slot)+2)%3 {
+					m.put64(k.Addr+uint64(k.offset(row)), slot+8*uint64(row+1))
+				}
+			}
+			return func(base uint64, tail func(*asm.Code) error) (*Detour, error) {
+				in := Probe{ID: 2, Program: must(t, "p f a=+0($arg2):u64")}
+				return BuildEnter(base, m.params(), []Probe{in}, probe, k, tail)
+			}
+		}},
+		{"a call in another row", 15, 0, func(m *machine, s *Shared) built {
+			k := m.calls(prog, s, 3)
+			first := firstRow(k, slot)
+			binary.LittleEndian.PutUint32(m.at(k.Addr + uint64(k.offset(first)) + callReach)[:4], 2)
+			m.put64(k.Addr+uint64(k.offset((first+2)%3)), slot)
+			m.put64(k.Addr+uint64(k.offset((first+2)%3))+callReturn, m.get64(slot))
+			return func(base uint64, tail func(*asm.Code) error) (*Detour, error) {
+				return BuildLeave(base, m.params(), probe, k, 0, tail)
+			}
+		}},
+		{"an address that ends as a landing's", 5, 0, func(m *machine, s *Shared) built {
+			k := m.calls(prog, s, 3)
+			m.put64(slot, m.code&^31+32+landingOff)
+			return func(base uint64, tail func(*asm.Code) error) (*Detour, error) {
+				return BuildEnter(base, m.params(), nil, probe, k, tail)
+			}
+		}},
+		{"no instance", 60, 1, func(m *machine, s *Shared) built {
+			pool, err := NewPool(poolAt, prog, 9)
+			if err != nil {
+				t.Fatal(err)
+			}
+			copy(m.at(pool.Addr), pool.Image(s))
+			for stripe := range pool.Stripes {
+				m.put64(pool.Addr+uint64(stripe*stripeSize), 0)
+			}
+			return func(base uint64, tail func(*asm.Code) error) (*Detour, error) {
+				r, err := BuildReturn(base, m.params(), probe, pool, tail)
+				if err != nil {
+					return nil, err
+				}
+				return &r.Detour, nil
+			}
+		}},
+		{"an instance of another stripe", 15, 0, func(m *machine, s *Shared) built {
+			pool, err := NewPool(poolAt, prog, 4)
+			if err != nil {
+				t.Fatal(err)
+			}
+			copy(m.at(pool.Addr), pool.Image(s))
+			one := asm.New(m.code) // whichever CPU it runs on, its stripe is empty
+			_ = one
+			pool.Stripes = 1
+			m.put64(pool.Addr, 0)
+			return func(base uint64, tail func(*asm.Code) error) (*Detour, error) {
+				r, err := BuildReturn(base, m.params(), probe, pool, tail)
+				if err != nil {
+					return nil, err
+				}
+				return &r.Detour, nil
+			}
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m := newMachine(t, 1, 64<<10, shared{logAt, 0, 4 << 20, protRW})
+			s := m.common(m.params())
+			m.put64(slot, 0x4242)
+			d, err := m.place(tt.build(m, s))
+			if err != nil {
+				t.Fatal(err)
+			}
+			regs := fetch.Regs{Flags: 0x100 | 0x8d7}
+			for i := range regs.GPR {
+				regs.GPR[i] = uint64(i) * 0x1111_1111_1111
+			}
+			regs.GPR[fetch.SP], regs.GPR[fetch.SI] = slot, dataAt
+			m.setCase(0, d.Base, &regs, &fetch.Vector{})
+			inside := 0
+			for _, st := range m.step(&Detour{Base: s.Base, Code: make([]byte, d.Base+uint64(len(d.Code))-s.Base)}) {
+				now := st.regs
+				at, ok, err := s.Caller(now.IP, now.GPR[fetch.SP], st.mem)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !ok {
+					continue
+				}
+				inside++
+				now.IP = at
+				if ok, err = d.Unwind(&now, st.mem); !ok || err != nil {
+					t.Fatalf("at +%#x, link %#x: in a frame %v, %v", st.regs.IP-s.Base, at, ok, err)
+				}
+				if now.GPR != regs.GPR || (now.Flags^regs.Flags)&0xcd5 != 0 {
+					t.Errorf("at +%#x: registers %x, flags %#x; want %x, %#x", st.regs.IP-s.Base, now.GPR, now.Flags, regs.GPR, regs.Flags)
+				}
+			}
+			if n := m.counter(1, ring.CounterMissed); inside < tt.least || n != tt.missed {
+				t.Errorf("%d instructions in the shared code, %d calls missed; want %d, %d", inside, n, tt.least, tt.missed)
+			}
+		})
+	}
+}
+
+// calls lays out the calls of a program.
+func (m *machine) calls(prog *fetch.Program, s *Shared, count int) Calls {
+	k, err := NewCalls(poolAt, prog, count)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	copy(m.at(k.Addr), k.Head(s))
+	return k
+}
+
+// firstRow is the row that a slot is looked for at first.
+func firstRow(k Calls, slot uint64) int {
+	spread := int64(golden32)
+	return int(uint64(uint32(slot)*uint32(spread)) * uint64(k.Count) >> 32)
+}
+
+// What can't be read of a stack is an error; other code isn't the shared one's.
+func TestSharedCaller(t *testing.T) {
+	s, err := BuildShared(codeAt, &Params{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := s.Base + uint64(len(s.Code))
+	stack := logged{0x1000, binary.LittleEndian.AppendUint64(nil, 0x4242)}
+	for _, tt := range []struct {
+		ip, sp uint64
+		ok     bool
+		err    bool
+	}{{s.Base, 0x1000, true, false}, {end - 1, 0x1000, true, false}, {s.Base - 1, 0x1000, false, false}, {end, 0x1000, false, false}, {s.Base, 0x2000, false, true}} {
+		at, ok, err := s.Caller(tt.ip, tt.sp, stack)
+		if ok != tt.ok || (err != nil) != tt.err || ok && at != 0x4242 {
+			t.Errorf("Caller(%#x, %#x) = %#x, %v, %v", tt.ip, tt.sp, at, ok, err)
+		}
+	}
+}

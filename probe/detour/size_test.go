@@ -1,0 +1,88 @@
+package detour
+
+import (
+	"testing"
+
+	"kprobe/probe/asm"
+)
+
+// A probe takes 512 bytes of the program's memory at most, besides its instances:
+// all its code, with an instruction of seven bytes that was displaced, in a process
+// whose mappings lie far from each other.
+func TestBytesPerProbe(t *testing.T) {
+	const far, limit = 0x7fff_1234_0000, 512
+	p := &Params{PerCPU: far + 0x5000, Flags: far, AreaShift: 20, CPUMask: 3, RingSize: 4 << 20, StackEnd: 0x7fff_ffff_f000, Clock: far + 0x100,
+		TID: TID{Seg: asm.FS, Off: 0x2d0}, Rdpid: true}
+	tail := func(c *asm.Code) error {
+		c.Lea(asm.AX, asm.At(asm.DI, 0x12345))
+		c.Jmp(c.Mark())
+		c.Nop(3) // where it leads is farther away
+		return nil
+	}
+	leave := func(c *asm.Code) error { c.Ret(); return nil }
+	size := func(d *Detour, err error) int {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range d.Faults {
+			if f.At < d.Base || f.At >= d.Base+uint64(len(d.Code)) || f.To <= d.Base || f.To >= d.Base+uint64(len(d.Code)) {
+				t.Errorf("fault at %#x goes to %#x", f.At, f.To)
+			}
+		}
+		return len(d.Code)
+	}
+	for _, tt := range []struct {
+		text string
+		most int
+	}{
+		{"p f", 192},
+		{"p f a=%di b=%si", 208},
+		{"p f a=%di b=+0(%si):u32", 224},
+		{"p f a=%di if a > 3 && a < 900", 240},
+		{"p f a=+0(%di):u64[64]", 304},
+		{"p f s=+0(%si):string", limit},
+		{"p f a=%di s=+0(%si):string", limit + 2},
+		{"p f n=$comm", limit + 16},
+		// What has to look at a text twice, or has two, takes more: a text is
+		// measured and copied by code of its own.
+		{`p f s=+0(%si):string if s == "hello"`, limit + 80},
+		{"p f s=+0(%si):string t=+0(%di):string", limit + 320},
+	} {
+		if n := size(Build(codeAt, p, []Probe{{ID: 1, Program: must(t, tt.text)}}, tail)); n > tt.most {
+			t.Errorf("%s: %d bytes, more than %d", tt.text, n, tt.most)
+		}
+	}
+	for _, tt := range []struct {
+		text            string
+		exits, landings int // most bytes: the entry and one exit; all but the stubs
+	}{
+		{"r f", limit, limit + 112},
+		{"r f v=$retval", limit, limit + 112},
+		{"r f v=$retval a=$arg1 b=$arg2", limit + 64, limit + 176},
+		{"r f v=$retval s=+0($retval):string", limit + 336, limit + 432},
+	} {
+		prog := must(t, tt.text)
+		probe := Probe{ID: 1, Program: prog}
+		k, err := NewCalls(far+0x100_0000, prog, 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		enter := size(BuildEnter(codeAt, p, nil, probe, k, tail))
+		exit := size(BuildLeave(codeAt, p, probe, k, 0, leave))
+		if n := enter + exit; n > tt.exits {
+			t.Errorf("%s: %d bytes for the entry and %d for the exit, more than %d", tt.text, enter, exit, tt.exits)
+		}
+		pool, err := NewPool(far+0x100_0000, prog, 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := BuildReturn(codeAt, p, probe, pool, tail)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := size(&r.Detour, nil) - pool.Count*stubSize; n > tt.landings {
+			t.Errorf("%s: %d bytes, more than %d, by landings", tt.text, n, tt.landings)
+		}
+	}
+}
