@@ -171,3 +171,40 @@ func TestSharedCaller(t *testing.T) {
 		}
 	}
 }
+
+// Handlers that interrupt the shared code at any instruction, and need it
+// themselves: each call is followed or counted as missed.
+func TestSharedInterrupted(t *testing.T) {
+	const threads, n = 4, 100000
+	g := newTarget(t, 4<<20)
+	prog := g.program("r f v=$retval")
+	g.function(func(c *asm.Code, _ asm.Label) { c.Ret() }, g.returns(1, "r f v=$retval", 2, nil))
+	k := g.exits(2, "r f v=$retval", 2, func(c *asm.Code, _ asm.Label, leave leaver) { leave() })
+	var vals []fetch.Value
+	got := map[uint32]uint64{}
+	sums := g.run("signal", threads, n, func(r *ring.Record) error {
+		got[r.ID]++
+		var err error
+		if vals, err = prog.Decode(r.Data[:len(r.Data)-ReturnTail], vals); err != nil || vals[0].Int >= n {
+			t.Errorf("probe %d: %+v, %v", r.ID, vals, err)
+		}
+		return nil
+	})
+	for _, s := range sums[:threads] {
+		if want := uint64(n * (n - 1)); s != want {
+			t.Errorf("sum %d, want %d", s, want)
+		}
+	}
+	for id := range uint32(2) {
+		c := g.counts(id + 1)
+		if want := threads*n + sums[threads]; c.Hits+c.Missed != want || c.Hits != got[id+1]+c.Lost || c.Missed == 0 {
+			t.Errorf("probe %d: %+v and %d records, want %d hits and missed calls", id+1, c, got[id+1], want)
+		}
+	}
+	if sums[threads] == 0 {
+		t.Error("no signal came")
+	}
+	if u := g.inUse(k); u != 0 {
+		t.Errorf("%d calls are left", u)
+	}
+}

@@ -60,7 +60,7 @@ func TestBytesPerProbe(t *testing.T) {
 		{"r f", limit, limit + 112},
 		{"r f v=$retval", limit, limit + 112},
 		{"r f v=$retval a=$arg1 b=$arg2", limit + 64, limit + 176},
-		{"r f v=$retval s=+0($retval):string", limit + 336, limit + 432},
+		{"r f v=$retval s=+0($retval):string", limit + 336, limit + 464},
 	} {
 		prog := must(t, tt.text)
 		probe := Probe{ID: 1, Program: prog}
