@@ -1,10 +1,13 @@
 package probe
 
 import (
+	"context"
 	"slices"
+	"time"
 
 	"kprobe/probe/detour"
 	"kprobe/probe/gocode"
+	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
 
@@ -86,6 +89,45 @@ func (tg *target) withGo(p *patch) (list []*patch, goes []*placed) {
 		}
 	}
 	return list, goes
+}
+
+// A thread in the detour of an entry may be about to note its call, which nobody
+// would find any more once the others are taken over: so it is let run until it
+// has left, for as long as entersFor tries, one each entersPause.
+const (
+	entersPause = time.Millisecond
+	entersFor   = 100
+)
+
+// stoppedBetweenCalls calls fn with the target stopped and no thread in the detours
+// of the return probes goes, if it can be waited for.
+func (tg *target) stoppedBetweenCalls(ctx context.Context, goes []*placed, fn func() error) error {
+	for try := 0; ; try++ {
+		wait := false
+		err := tg.proc.WithStopped(ctx, func(stopped []*tracee.Thread) error {
+			if wait = try < entersFor && tg.amongCalls(goes, stopped); wait {
+				return nil
+			}
+			return fn()
+		})
+		if !wait {
+			return ignoreLate(err)
+		}
+		time.Sleep(entersPause)
+	}
+}
+
+// amongCalls reports whether a thread is noting or recording a call of one of the
+// return probes.
+func (tg *target) amongCalls(goes []*placed, stopped []*tracee.Thread) bool {
+	return slices.ContainsFunc(stopped, func(t *tracee.Thread) bool {
+		regs, err := t.Regs()
+		if err != nil {
+			return false // gone
+		}
+		st, at := tg.stageOf(regs)
+		return st != nil && st.exits != nil && slices.Contains(goes, st.exits.probe) && tg.patches.recording(symbols.Addr(at.Rip))
+	})
 }
 
 // adoptCalls makes the calls that are under way ones that are followed by

@@ -352,7 +352,7 @@ func (tg *target) unoptimize(ctx context.Context, p *patch) error {
 		}
 	}
 	err := tg.layTraps(ctx, ws, func(fresh []*site) error {
-		err := tg.proc.WithStopped(ctx, func([]*tracee.Thread) error {
+		return tg.stoppedBetweenCalls(ctx, goes, func() error {
 			if err := tg.restorePatches(list); err != nil {
 				return err
 			}
@@ -365,7 +365,6 @@ func (tg *target) unoptimize(ctx context.Context, p *patch) error {
 			}
 			return nil
 		})
-		return ignoreLate(err)
 	})
 	if err != nil {
 		return err
