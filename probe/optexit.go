@@ -379,6 +379,7 @@ func once(ws []want) []want {
 func (o *optimizer) enterStage(st *stage, ws []want, tail tailFunc) ([]byte, error) {
 	last := ws[len(ws)-1]
 	ps, x, params := probesOf(ws), last.p.byExits, o.goParams(last)
+	params.Sketch = st.sketch
 	d, err := detour.BuildEnter(uint64(st.base), &params, ps[:len(ps)-1], ps[len(ps)-1], x.calls, tail)
 	if err != nil {
 		return nil, err
@@ -389,6 +390,7 @@ func (o *optimizer) enterStage(st *stage, ws []want, tail tailFunc) ([]byte, err
 
 func (o *optimizer) leaveStage(st *stage, w want, tail tailFunc) ([]byte, error) {
 	params := o.goParams(w)
+	params.Sketch = st.sketch
 	d, err := detour.BuildLeave(uint64(st.base), &params, probesOf([]want{w})[0], w.p.byExits.calls, w.pop, tail)
 	if err != nil {
 		return nil, err

@@ -34,6 +34,23 @@ type optimizer struct {
 	params detour.Params
 	around survey.Around
 	wanted []plan.Range // where the batch's probes stand, in order
+	// sketches are of the stages whose size was asked for; generous says that it
+	// must do for whatever copies may take.
+	sketches map[stageKey]*detour.Sketch
+	generous bool
+}
+
+// stageKey tells the stages of a batch apart.
+type stageKey struct {
+	at   symbols.Addr
+	last *placed
+	kind wantKind
+	n    int
+}
+
+func keyOf(ws []want) stageKey {
+	last := ws[len(ws)-1]
+	return stageKey{last.at.Addr, last.p, last.kind, len(ws)}
 }
 
 // optimize takes the wants that can be optimized out of a batch and gives
@@ -107,7 +124,8 @@ func (tg *target) optimizeOnce(ctx context.Context, ws []want) (rest []want, pat
 	}
 	space := tg.codeSpace(maps)
 	tg.addExits(ws, groups)
-	o.wanted = wantedBytes(groups)
+	o.wanted, o.sketches = wantedBytes(groups), map[stageKey]*detour.Sketch{}
+	defer func() { o.sketches = nil }()
 	planned := pageIndex{}
 	for _, u := range units(groups) {
 		ps, left := o.unit(u, groups, space, planned)
@@ -153,8 +171,36 @@ func (tg *target) unoptimizable(w want, busy map[symbols.Addr]bool) string {
 	return ""
 }
 
-// function plans the probes of one function and builds their detours.
+// function plans the probes of one function and builds their detours. Where copies
+// take more than nearly all do, all is planned once more.
 func (o *optimizer) function(f *function, ws []want, space plan.Reach, planned ...pageIndex) (patches []*patch, rest []want) {
+	defer func() { o.generous = false }()
+	why := make([]string, len(ws))
+	for i, w := range ws {
+		why[i] = w.p.why
+	}
+	patches, rest, short := o.functionOnce(f, ws, space, planned...)
+	if !short {
+		return patches, rest
+	}
+	if s, ok := space.(*plan.Space); ok {
+		for _, p := range patches {
+			for q := p; q != nil; q = q.hole {
+				s.Release(q.plan.Detour, q.plan.Room)
+			}
+		}
+	}
+	for i, w := range ws {
+		w.p.why = why[i]
+	}
+	o.generous = true
+	patches, rest, _ = o.functionOnce(f, ws, space, planned...)
+	return patches, rest
+}
+
+// functionOnce plans and builds; short says that a detour did not fit the room that
+// was asked for.
+func (o *optimizer) functionOnce(f *function, ws []want, space plan.Reach, planned ...pageIndex) (patches []*patch, rest []want, short bool) {
 	byAddr := map[uint64][]want{}
 	var sites []plan.Site
 	for _, w := range ws {
@@ -186,10 +232,18 @@ func (o *optimizer) function(f *function, ws []want, space plan.Reach, planned .
 		for a := range byAddr {
 			giveUp(a, err.Error())
 		}
-		return nil, rest
+		return nil, rest, false
 	}
 	for _, p := range plans {
 		built, err := o.build(p, byAddr)
+		if errors.Is(err, errRoom) {
+			short = true
+			if s, ok := space.(*plan.Space); ok {
+				for q := p; q != nil; q = q.Hole {
+					s.Release(q.Detour, q.Room)
+				}
+			}
+		}
 		if s, ok := space.(*plan.Space); ok && err == nil {
 			built.trim(s)
 		}
@@ -218,29 +272,41 @@ func (o *optimizer) function(f *function, ws []want, space plan.Reach, planned .
 	for a := range byAddr {
 		giveUp(a, "no tactic was found for it")
 	}
-	return patches, rest
+	return patches, rest, short
 }
 
-// copyRoom is what the copies behind a detour may take: a window's
-// instructions and the way back.
-const copyRoom = 160
+// What copies may take, a window's instructions and the way back: nearly always,
+// and whatever they are.
+const (
+	copyRoom    = 48
+	maxCopyRoom = 160
+)
 
 // stageRoom is what a stage may take besides its code: the jump to the next
 // one, and alignment.
-const stageRoom = 48
+const stageRoom = 24
+
+// sketchTail is what copies take where a stage is built to know its size.
+const sketchTail = 32
 
 // room is how many bytes the detour of the probes at an address takes at most.
 func (o *optimizer) room(at uint64, ws []want) (int, error) {
 	size := copyRoom
-	tail := func(*asm.Code) error { return nil }
+	if o.generous {
+		size = maxCopyRoom
+	}
+	tail := func(c *asm.Code) error { c.Nop(sketchTail); return nil }
 	base := (at + 1<<20) &^ 15
 	for _, part := range apart(ws) {
-		st := &stage{base: symbols.Addr(base)}
+		st := &stage{base: symbols.Addr(base), sketch: &detour.Sketch{}}
 		text, err := o.probes(st, part, tail)
 		if err != nil {
 			return 0, err
 		}
-		size += (len(text)+15)&^15 + stageRoom
+		if len(part) > 0 && o.sketches != nil {
+			o.sketches[keyOf(part)] = st.sketch
+		}
+		size += (len(text)-sketchTail-st.sketch.Shorter()+15)&^15 + stageRoom
 	}
 	return size, nil
 }
@@ -364,6 +430,7 @@ func (o *optimizer) stage(st *stage, ws []want, code []byte, opts insn.Options, 
 		}
 		return c.Bytes()
 	}
+	st.sketch = o.sketches[keyOf(ws)]
 	return o.probes(st, ws, tail)
 }
 
@@ -381,6 +448,7 @@ func (o *optimizer) probes(st *stage, ws []want, tail tailFunc) ([]byte, error) 
 		return o.returnStage(st, last, tail)
 	}
 	params := o.goParams(ws[0])
+	params.Sketch = st.sketch
 	var d *detour.Detour
 	var err error
 	if ws[0].kind == wantLeave {

@@ -128,7 +128,9 @@ func (tg *target) unwinder() string {
 
 // returnStage builds the code of a return probe as a stage.
 func (o *optimizer) returnStage(st *stage, w want, tail tailFunc) ([]byte, error) {
-	r, err := detour.BuildReturn(uint64(st.base), &o.params, probesOf([]want{w})[0], w.p.followed.pool, tail)
+	params := o.params
+	params.Sketch = st.sketch
+	r, err := detour.BuildReturn(uint64(st.base), &params, probesOf([]want{w})[0], w.p.followed.pool, tail)
 	if err != nil {
 		return nil, err
 	}

@@ -47,6 +47,7 @@ type stage struct {
 	moved  insn.Moved // copies, at copyAt
 	copyAt symbols.Addr
 	text   []byte // until it is written
+	sketch *detour.Sketch
 }
 
 func (s *stage) holds(pc symbols.Addr) bool {

@@ -38,7 +38,7 @@ type Code struct {
 	// and what was aligned.
 	forward []branch
 	aligned []gap
-	near    []bool // of branches in that order: rel8 will do
+	near    Near // of branches in that order: rel8 will do
 }
 
 // branch is a near branch forward, and gap what Align filled, to n bytes.
@@ -63,7 +63,32 @@ func New(base uint64) *Code { return &Code{base: base} }
 // out to be near enough. All labels that c used are bound. Where other
 // instructions follow than c had, such a branch may not reach: Bytes returns
 // ErrRange then.
-func (c *Code) Again() *Code {
+func (c *Code) Again() *Code { return Like(c.base, c.Near()) }
+
+// Like returns an empty Code for the same instructions, at another base, as one
+// of which near tells (Near).
+func Like(base uint64, near Near) *Code { return &Code{base: base, near: near} }
+
+// Near says of the branches to labels that come later, in order, which of them are
+// two bytes long in code that is emitted again.
+type Near []bool
+
+// Shorter is by how many bytes code is shorter at least when it is emitted again.
+func (c *Code) Shorter() int {
+	n := 0
+	for i, near := range c.Near() {
+		if near {
+			n += c.forward[i].size - 2
+		}
+	}
+	for _, g := range c.aligned {
+		n -= g.n - 1 // another gap may stand there
+	}
+	return max(n, 0)
+}
+
+// Near is for Like, where all labels that were used are bound.
+func (c *Code) Near() Near {
 	near := make([]bool, len(c.forward))
 	for more := true; more; {
 		more = false
@@ -88,7 +113,7 @@ func (c *Code) Again() *Code {
 			}
 		}
 	}
-	return &Code{base: c.base, near: near}
+	return near
 }
 
 // forwards emits a branch to a label of which the place isn't known yet: the

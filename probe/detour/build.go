@@ -21,16 +21,37 @@ import (
 //
 // It fails with ErrUnsupported for what can't be done in the target.
 func Build(base uint64, p *Params, probes []Probe, tail func(c *asm.Code) error) (*Detour, error) {
-	return tight(base, func(c *asm.Code) (*Detour, error) { return build(c, p, probes, nil, tail) })
+	return tight(base, p, func(c *asm.Code) (*Detour, error) { return build(c, p, probes, nil, tail) })
 }
 
+// Sketch is what one build of a detour tells the next of the same one: which of its
+// branches are short. The zero Sketch is of none.
+type Sketch struct {
+	near    asm.Near
+	shorter int
+}
+
+// Shorter is by how many bytes the next build is shorter at least.
+func (s *Sketch) Shorter() int { return s.shorter }
+
 // tight has code emitted twice: where labels lie is known the second time, and
-// most branches are short.
-func tight[T any](base uint64, emit func(c *asm.Code) (T, error)) (T, error) {
+// most branches are short. With a sketch each of them is a build.
+func tight[T any](base uint64, p *Params, emit func(c *asm.Code) (T, error)) (T, error) {
+	sk := p.Sketch
+	if sk != nil && sk.near != nil {
+		if d, err := emit(asm.Like(base, sk.near)); !errors.Is(err, asm.ErrRange) {
+			return d, err
+		}
+		sk = nil
+	}
 	c := asm.New(base)
 	d, err := emit(c)
 	if err != nil {
 		return d, err
+	}
+	if sk != nil {
+		sk.near, sk.shorter = c.Near(), c.Shorter()
+		return d, nil
 	}
 	if d, err = emit(c.Again()); errors.Is(err, asm.ErrRange) {
 		return emit(asm.New(base)) // what tail emits differs from time to time
@@ -47,7 +68,7 @@ func BuildExit(base uint64, p *Params, probes []Probe, before, tail func(c *asm.
 	if before == nil {
 		before = func(*asm.Code) error { return nil }
 	}
-	return tight(base, func(c *asm.Code) (*Detour, error) { return build(c, p, probes, before, tail) })
+	return tight(base, p, func(c *asm.Code) (*Detour, error) { return build(c, p, probes, before, tail) })
 }
 
 func build(c *asm.Code, p *Params, probes []Probe, before, tail func(c *asm.Code) error) (*Detour, error) {

@@ -14,7 +14,7 @@ import (
 // that the probes of entries, which are at the same instruction, take their hits
 // as in Build: they cost less with it than in a detour of their own.
 func BuildEnter(base uint64, p *Params, entries []Probe, probe Probe, k Calls, tail func(c *asm.Code) error) (*Detour, error) {
-	return tight(base, func(c *asm.Code) (*Detour, error) { return buildEnter(c, p, entries, probe, k, tail) })
+	return tight(base, p, func(c *asm.Code) (*Detour, error) { return buildEnter(c, p, entries, probe, k, tail) })
 }
 
 func buildEnter(c *asm.Code, p *Params, entries []Probe, probe Probe, k Calls, tail func(c *asm.Code) error) (*Detour, error) {
@@ -60,7 +60,7 @@ func buildEnter(c *asm.Code, p *Params, entries []Probe, probe Probe, k Calls, t
 // as BuildReturn does, and forgotten; any other just returns. tail emits the
 // instruction.
 func BuildLeave(base uint64, p *Params, probe Probe, k Calls, pop uint16, tail func(c *asm.Code) error) (*Detour, error) {
-	return tight(base, func(c *asm.Code) (*Detour, error) { return buildLeave(c, p, probe, k, pop, tail) })
+	return tight(base, p, func(c *asm.Code) (*Detour, error) { return buildLeave(c, p, probe, k, pop, tail) })
 }
 
 func buildLeave(c *asm.Code, p *Params, probe Probe, k Calls, pop uint16, tail func(c *asm.Code) error) (*Detour, error) {

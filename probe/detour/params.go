@@ -50,6 +50,9 @@ type Params struct {
 	Nested bool
 	// NoSyscall says that detours must not make system calls (a seccomp filter).
 	NoSyscall bool
+	// Sketch, if any, has a detour built in two steps: the first gives a longer one,
+	// and fills the sketch, with which another is built as it is to be.
+	Sketch *Sketch
 	// NoProc says that /proc is not what it is elsewhere: paths of descriptors
 	// can't be asked for in the program.
 	NoProc bool

@@ -64,7 +64,7 @@ func (r *Return) Instance(ip uint64) int {
 //
 // The stubs' indirect jump is notrack: they carry no endbr64.
 func BuildReturn(base uint64, p *Params, probe Probe, pool Pool, tail func(c *asm.Code) error) (*Return, error) {
-	return tight(base, func(c *asm.Code) (*Return, error) { return buildReturn(c, p, probe, pool, tail) })
+	return tight(base, p, func(c *asm.Code) (*Return, error) { return buildReturn(c, p, probe, pool, tail) })
 }
 
 func buildReturn(c *asm.Code, p *Params, probe Probe, pool Pool, tail func(c *asm.Code) error) (*Return, error) {

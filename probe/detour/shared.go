@@ -44,7 +44,7 @@ const (
 
 // BuildShared makes the code to lie at base.
 func BuildShared(base uint64, p *Params) (*Shared, error) {
-	return tight(base, func(c *asm.Code) (*Shared, error) {
+	return tight(base, p, func(c *asm.Code) (*Shared, error) {
 		b := newBuilder(c, p)
 		b.frame.code = c
 		s := &Shared{Base: base}
