@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -44,6 +45,7 @@ type tap struct {
 	seq     uint64 // of the place that came last
 	commMu  sync.Mutex
 	comms   map[uint32]comm
+	crowd   int // as many comms as there are before old ones are forgotten
 	hit     Hit
 	vals    []byte
 	walk    stackWalk
@@ -66,6 +68,13 @@ type comm struct {
 
 // commAge is how long a thread's name is believed.
 const commAge = 200 * time.Millisecond
+
+// Names are forgotten a minute after they were asked for last, when their hits have
+// been read, once there are a thousand and twice as many as were left last time.
+const (
+	commKeep = time.Minute
+	fewComms = 1024
+)
 
 func newTap(s *Session, pid int, space *symbols.Space, m *memfile) (*tap, error) {
 	t := &tap{s: s, pid: pid, numbers: numbersOf(pid), space: space, file: m, comms: map[uint32]comm{}, posted: make(chan struct{}, 1)}
@@ -401,7 +410,16 @@ func (t *tap) note(tid int, name string) {
 	}
 	t.commMu.Lock()
 	defer t.commMu.Unlock()
-	t.comms[uint32(tid)] = comm{name: name, at: time.Now()}
+	t.setComm(uint32(tid), comm{name: name, at: time.Now()})
+}
+
+// setComm remembers a name. commMu is held.
+func (t *tap) setComm(tid uint32, c comm) {
+	if len(t.comms) >= max(t.crowd, fewComms) {
+		maps.DeleteFunc(t.comms, func(_ uint32, old comm) bool { return c.at.Sub(old.at) > commKeep })
+		t.crowd = 2 * len(t.comms)
+	}
+	t.comms[tid] = c
 }
 
 // comm is a thread's name, as it was within commAge, or when it ended.
@@ -416,7 +434,7 @@ func (t *tap) comm(tid uint32) string {
 		c.name = string(b[:len(b)-1])
 	}
 	c.at = time.Now()
-	t.comms[tid] = c
+	t.setComm(tid, c)
 	return c.name
 }
 
