@@ -2,6 +2,7 @@ package probe
 
 import (
 	"debug/elf"
+	"sync"
 
 	"kprobe/probe/plan"
 	"kprobe/probe/survey"
@@ -83,7 +84,8 @@ type judged struct {
 	shift uint64
 	reach plan.Reach
 	code  *plan.Func
-	never string // why no probe of it can be a jump
+	wide  func() *plan.Func // with its neighbours; nil: there are none
+	never string            // why no probe of it can be a jump
 }
 
 // take takes the function of a site apart.
@@ -96,6 +98,7 @@ func (j *judge) take(w symbols.Site) (*judged, error) {
 		return nil, err
 	}
 	out := &judged{function: f, shift: s.shift, reach: s.gaps, never: neverJump(w)}
+	out.wide = sync.OnceValue(func() *plan.Func { return s.around.Wide(f.sweep, f.fn, w.Module) })
 	text, known := f.code, plan.Known{}
 	if w.Module.File.IsGo() {
 		f.goCode(w.Module.File)
@@ -139,6 +142,13 @@ func (f *judged) judge(l *Line, at uint64) {
 		return
 	}
 	p := plans[0]
+	if p.Tactic == plan.Breakpoint && never == "" {
+		if wide := f.wide(); wide != nil {
+			if again, err := plan.Plan(wide, []plan.Site{site}, f.reach, nil); err == nil {
+				p = again[0]
+			}
+		}
+	}
 	l.Tactic, l.Why = p.Tactic, p.Why
 	switch p.Tactic {
 	case plan.Refused:

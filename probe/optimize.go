@@ -173,7 +173,7 @@ func (tg *target) unoptimizable(w want, busy map[symbols.Addr]bool) string {
 
 // function plans the probes of one function and builds their detours. Where copies
 // take more than nearly all do, all is planned once more.
-func (o *optimizer) function(f *function, ws []want, space plan.Reach, planned ...pageIndex) (patches []*patch, rest []want) {
+func (o *optimizer) function(f *function, ws []want, space *plan.Space, planned ...pageIndex) (patches []*patch, rest []want) {
 	defer func() { o.generous = false }()
 	why := make([]string, len(ws))
 	for i, w := range ws {
@@ -183,11 +183,9 @@ func (o *optimizer) function(f *function, ws []want, space plan.Reach, planned .
 	if !short {
 		return patches, rest
 	}
-	if s, ok := space.(*plan.Space); ok {
-		for _, p := range patches {
-			for q := p; q != nil; q = q.hole {
-				s.Release(q.plan.Detour, q.plan.Room)
-			}
+	for _, p := range patches {
+		for q := p; q != nil; q = q.hole {
+			space.Release(q.plan.Detour, q.plan.Room)
 		}
 	}
 	for i, w := range ws {
@@ -200,7 +198,7 @@ func (o *optimizer) function(f *function, ws []want, space plan.Reach, planned .
 
 // functionOnce plans and builds; short says that a detour did not fit the room that
 // was asked for.
-func (o *optimizer) functionOnce(f *function, ws []want, space plan.Reach, planned ...pageIndex) (patches []*patch, rest []want, short bool) {
+func (o *optimizer) functionOnce(f *function, ws []want, space *plan.Space, planned ...pageIndex) (patches []*patch, rest []want, short bool) {
 	byAddr := map[uint64][]want{}
 	var sites []plan.Site
 	for _, w := range ws {
@@ -227,7 +225,14 @@ func (o *optimizer) functionOnce(f *function, ws []want, space plan.Reach, plann
 		sites[i].Room = room
 	}
 	code, known := o.around.Of(f.code, f.fn, ws[0].at.Module)
-	plans, err := plan.Plan(plan.FromSweep(f.sweep, code, known), sites, space, o.taken(f, planned...))
+	taken := o.taken(f, planned...)
+	plans, err := plan.Plan(plan.FromSweep(f.sweep, code, known), sites, space, taken)
+	if err == nil && wantsMore(plans, sites) {
+		if wide := o.around.Wide(f.sweep, f.fn, ws[0].at.Module); wide != nil {
+			release(space, plans)
+			plans, err = plan.Plan(wide, sites, space, taken)
+		}
+	}
 	if err != nil {
 		for a := range byAddr {
 			giveUp(a, err.Error())
@@ -238,14 +243,10 @@ func (o *optimizer) functionOnce(f *function, ws []want, space plan.Reach, plann
 		built, err := o.build(p, byAddr)
 		if errors.Is(err, errRoom) {
 			short = true
-			if s, ok := space.(*plan.Space); ok {
-				for q := p; q != nil; q = q.Hole {
-					s.Release(q.Detour, q.Room)
-				}
-			}
+			release(space, []*plan.Patch{p})
 		}
-		if s, ok := space.(*plan.Space); ok && err == nil {
-			built.trim(s)
+		if err == nil {
+			built.trim(space)
 		}
 		why := p.Why
 		if err != nil {
@@ -273,6 +274,24 @@ func (o *optimizer) functionOnce(f *function, ws []want, space plan.Reach, plann
 		giveUp(a, "no tactic was found for it")
 	}
 	return patches, rest, short
+}
+
+// wantsMore reports whether one of the plans is a breakpoint that nobody asked for.
+func wantsMore(plans []*plan.Patch, sites []plan.Site) bool {
+	return slices.ContainsFunc(plans, func(p *plan.Patch) bool {
+		return p.Tactic == plan.Breakpoint && slices.ContainsFunc(sites, func(s plan.Site) bool {
+			return s.Addr == p.Sites[0] && !s.Trap
+		})
+	})
+}
+
+// release gives the room of plans back that are not carried out.
+func release(space *plan.Space, plans []*plan.Patch) {
+	for _, p := range plans {
+		for q := p; q != nil && q.Tactic.Jump(); q = q.Hole {
+			space.Release(q.Detour, q.Room)
+		}
+	}
 }
 
 // What copies may take, a window's instructions and the way back: nearly always,

@@ -17,6 +17,8 @@ var (
 	ErrNotMapped = errors.New("not mapped in this process")
 	// ErrNotExecutable: the place is not in code.
 	ErrNotExecutable = errors.New("not in executable code")
+	// ErrNotConstant: the memory isn't the file's, or a program may write to it.
+	ErrNotConstant = errors.New("no constants of the file are there")
 	// ErrOutside: the offset leads out of the function.
 	ErrOutside = errors.New("outside the function")
 	// ErrUnboundIFunc: the process has not chosen the implementation yet.

@@ -163,6 +163,18 @@ func (f *File) Text(v Vaddr, n int) ([]byte, error) {
 	return f.im.at(v, uint64(n), "code")
 }
 
+// Constant fills b with what the file loads at the address, where a program can't
+// change it: in segments that are not writable. What isn't such memory, or only
+// in part, is ErrNotConstant.
+func (f *File) Constant(b []byte, v Vaddr) error {
+	s := f.im.load(v)
+	if s == nil || s.flags&elf.PF_W != 0 || uint64(len(b)) > s.filesz-uint64(v-s.vaddr) {
+		return fmt.Errorf("read %d bytes at %v of %s: %w", len(b), v, f.Name, ErrNotConstant)
+	}
+	_, err := f.im.r.ReadAt(b, int64(s.off)+int64(v-s.vaddr))
+	return err
+}
+
 // OffToVaddr gives the address at which the byte of the file is loaded; ok is
 // false when it isn't loaded. Of several segments the executable one counts.
 func (f *File) OffToVaddr(o Off) (v Vaddr, ok bool) {

@@ -218,6 +218,21 @@ func entryAt(list []funcEntry, v Vaddr) int {
 	return -1
 }
 
+// Certain reports whether what starts at the address is a function for certain: a
+// typed symbol or unwinding information says so. A label without a type may name
+// data that lies among code.
+func (f *File) Certain(v Vaddr) bool {
+	if r, ok := fdeAt(f.fdes(), v); ok && r.start == v {
+		return true
+	}
+	list := f.functions()
+	i := entryAt(list, v)
+	if i < 0 || list[i].start != v {
+		return false
+	}
+	return f.tables().list[list[i].table].symbols[list[i].symbol].typ() != elf.STT_NOTYPE
+}
+
 // fdeAt finds the range that holds the address.
 func fdeAt(list []fde, v Vaddr) (fde, bool) {
 	i := sort.Search(len(list), func(i int) bool { return list[i].start > v }) - 1

@@ -123,6 +123,9 @@ func (f *Function) bound(k int) int {
 	return 0
 }
 
+// atOnce is how many entries are read at a time.
+const atOnce = 64
+
 // read reads the entries. A bounded table with one that is no instruction of
 // the function isn't believed.
 func (f *Function) read(l lookup) (Table, bool) {
@@ -131,10 +134,12 @@ func (f *Function) read(l lookup) (Table, bool) {
 	if n == 0 {
 		n = maxEntries
 	}
-	b := make([]byte, l.size)
+	var b []byte
 	for e := range n {
-		if err := f.opts.Read(b, l.table+uint64(e*l.size)); err != nil {
-			return t, !t.Bounded && e > 0 && f.distinct(&t)
+		if len(b) == 0 {
+			if b = f.entries(l, e, min(atOnce, n-e)); b == nil {
+				return t, !t.Bounded && e > 0 && f.distinct(&t)
+			}
 		}
 		to := l.table
 		if l.size == 4 {
@@ -142,6 +147,7 @@ func (f *Function) read(l lookup) (Table, bool) {
 		} else {
 			to = binary.LittleEndian.Uint64(b)
 		}
+		b = b[l.size:]
 		inside := f.Boundary(to) || f.opts.Inside != nil && f.opts.Inside(to)
 		if !inside {
 			return t, !t.Bounded && e > 0 && f.distinct(&t)
@@ -149,6 +155,17 @@ func (f *Function) read(l lookup) (Table, bool) {
 		t.Targets = append(t.Targets, to)
 	}
 	return t, f.distinct(&t)
+}
+
+// entries reads up to n entries from the e-th on; nil if there is not one.
+func (f *Function) entries(l lookup, e, n int) []byte {
+	at := l.table + uint64(e*l.size)
+	for ; n > 0; n /= 2 {
+		if b := make([]byte, n*l.size); f.opts.Read(b, at) == nil {
+			return b
+		}
+	}
+	return nil
 }
 
 // distinct sorts the targets of a table that has some.

@@ -30,7 +30,11 @@ type Func struct {
 	insts    []inst // in order; bytes that are no instruction are left out
 	targets  []int  // offsets that direct branches lead to, sorted
 	indirect bool   // has an indirect jump with unknown targets
+	entries  []int  // offsets at which functions start
+	switches []int  // offsets that jump tables of known length name
+	tails    []pad  // what lies between each function and the next
 	pads     []pad
+	reached  []bool // see reaches; nil until it is asked for
 }
 
 type inst struct {
@@ -48,7 +52,31 @@ type pad struct{ off, end int }
 // bytes that were swept and, where there are more, those that follow: puns need
 // up to 5. It is kept.
 func FromSweep(s *insn.Function, code []byte, known Known) *Func {
-	f := newFunc(s.Start(), code, int(min(s.End()-s.Start(), uint64(len(code)))), known)
+	return Join([]*insn.Function{s}, code, known)
+}
+
+// Join is FromSweep for functions that lie side by side, in order: code are the
+// bytes from the first one's start on, with those between them, and known.Target
+// knows where each starts. No-ops and int3 between two are padding.
+func Join(list []*insn.Function, code []byte, known Known) *Func {
+	start := list[0].Start()
+	f := newFunc(start, code, int(min(list[len(list)-1].End()-start, uint64(len(code)))), known)
+	f.tails = nil
+	for n, s := range list {
+		f.add(s)
+		tail := pad{min(int(s.End()-start), f.size), f.known.Next}
+		if n+1 < len(list) {
+			tail.end = int(list[n+1].Start() - start)
+		}
+		f.tails = append(f.tails, tail)
+	}
+	f.finish()
+	return f
+}
+
+// add adds a function that was swept.
+func (f *Func) add(s *insn.Function) {
+	f.entries = append(f.entries, int(s.Start()-f.start))
 	for at, i := range s.All() {
 		if off := int(at - f.start); off+int(i.Len) <= f.size {
 			f.insts = append(f.insts, inst{i, off})
@@ -64,6 +92,9 @@ func FromSweep(s *insn.Function, code []byte, known Known) *Func {
 		resolved[t.Jump] = t.Bounded
 		for _, to := range t.Targets {
 			f.targets = append(f.targets, int(to-f.start))
+			if t.Bounded {
+				f.switches = append(f.switches, int(to-f.start))
+			}
 		}
 	}
 	for _, e := range s.Exits() {
@@ -75,14 +106,13 @@ func FromSweep(s *insn.Function, code []byte, known Known) *Func {
 		i, _, ok := s.At(at)
 		f.indirect = f.indirect || !resolved[at] && !(ok && i.Is(insn.RIPRel))
 	}
-	f.finish()
-	return f
 }
 
 func newFunc(start uint64, code []byte, size int, known Known) *Func {
 	size = max(0, min(size, len(code)))
-	f := &Func{start: start, code: code, size: size, known: known}
+	f := &Func{start: start, code: code, size: size, known: known, entries: []int{0}}
 	f.known.Next = max(size, min(known.Next, len(code)))
+	f.tails = []pad{{size, f.known.Next}}
 	return f
 }
 
@@ -174,8 +204,11 @@ func (f *Func) findPads() {
 			end = i.end()
 			k++
 		}
-		if end == f.size {
-			end = f.padsBehind()
+		for _, t := range f.tails {
+			if t.off == end {
+				end = f.padsIn(t)
+				break
+			}
 		}
 		if end > off {
 			f.pads = append(f.pads, pad{off, end})
@@ -183,11 +216,11 @@ func (f *Func) findPads() {
 	}
 }
 
-// padsBehind is where the padding behind the function's end ends.
-func (f *Func) padsBehind() int {
-	off := f.size
-	for off < f.known.Next {
-		i, err := insn.Decode(f.code[off:f.known.Next])
+// padsIn is where the padding behind a function's end ends.
+func (f *Func) padsIn(tail pad) int {
+	off := tail.off
+	for off < tail.end {
+		i, err := insn.Decode(f.code[off:tail.end])
 		if err != nil || !filler(i, f.code[off]) {
 			break
 		}

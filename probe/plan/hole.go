@@ -28,7 +28,7 @@ func (t *lead) holed() *Patch {
 			if to < from-shortReach || to >= from+shortReach || !t.rel8.Has(rel8) {
 				continue
 			}
-			last, ok := t.movable(k, to)
+			last, ok := t.movable(k, to+JumpLen, to)
 			if !ok {
 				continue
 			}
@@ -46,19 +46,19 @@ func (t *lead) holed() *Patch {
 }
 
 // movable finds the last of the instructions from the k-th on that have to be
-// moved for a hole whose long jump is at to.
-func (t *try) movable(k, to int) (last int, ok bool) {
+// moved for a hole up to end. None may start at not, where the long jump is to.
+func (t *try) movable(k, end, not int) (last int, ok bool) {
 	f := t.f
 	start := f.insts[k].off
 	for ; ; k++ {
 		i := f.insts[k]
 		switch {
-		case i.off == to:
-			return 0, false // an old boundary where the long jump starts
+		case i.off == not, !f.reaches(k):
+			return 0, false
 		case i.off > start && f.target(i.off), i.Refusal() != "", i.Is(insn.CET):
 			return 0, false
-		case i.end() >= to+JumpLen:
-			_, bad := f.targetIn(start+1, to+JumpLen)
+		case i.end() >= end:
+			_, bad := f.targetIn(start+1, end)
 			return k, !bad && !f.splits(start, i.end())
 		case i.Flags.Any(insn.Call | insn.Stops):
 			return 0, false

@@ -35,11 +35,11 @@ func (t *try) fail(format string, args ...any) *Patch {
 
 // best takes the first tactic that works.
 func (t *try) best() *Patch {
-	rungs := []func() *Patch{t.single, t.window, t.pun, t.tail, t.back, t.short}
+	rungs := []func() *Patch{t.single, t.window, t.pun, t.tail, t.back, t.short, t.evict}
 	if t.f.indirect && t.at > 0 {
 		// Nothing computes an address near a function's start; elsewhere an
 		// unknown jump table may lead into a window again and again.
-		rungs = []func() *Patch{t.single, t.pun, t.window, t.tail, t.back, t.short}
+		rungs = []func() *Patch{t.single, t.pun, t.window, t.tail, t.back, t.short, t.evict}
 	}
 	for _, rung := range rungs {
 		if p := rung(); p != nil {
@@ -235,14 +235,13 @@ func (t *try) back() *Patch {
 	for k := t.k - 1; k >= 0; k-- {
 		i := f.insts[k]
 		switch n := here.end() - i.off; {
-		case i.end() != f.insts[k+1].off, i.off < t.low, i.Is(insn.Stops), i.Flags.Any(insn.Call | insn.CET),
-			// Behind the jump nothing traps, and what arrives unknown is missed.
-			here.off-i.off >= JumpLen && f.indirect, i.Refusal() != "":
+		case i.end() != f.insts[k+1].off, i.off < t.low, i.Is(insn.Stops), i.Flags.Any(insn.Call | insn.CET), i.Refusal() != "":
 			return t.fail("the instructions before it can't be taken along")
 		case n >= JumpLen:
 			b := *t
 			b.k, b.at = k, i.off
 			if p := b.guarded(Window, t.k, here.end()); p != nil {
+				b.guardBehind(p, t.k)
 				return p
 			}
 			t.why = b.why
@@ -260,6 +259,21 @@ func (t *try) back() *Patch {
 		}
 	}
 	return t.fail("nothing is before it")
+}
+
+// guardBehind guards the boundaries up to that of the k-th instruction, where the
+// probe is, that lie behind the jump's bytes: who arrives there by a way that isn't
+// known is a hit, too.
+func (t *try) guardBehind(p *Patch, k int) {
+	w := &p.Writes[0]
+	for j := t.k + 1; j <= k; j++ {
+		off := t.f.insts[j].off - t.at
+		if off < JumpLen {
+			continue
+		}
+		w.Bytes = append(append(w.Bytes, p.Displaced[len(w.Bytes):off]...), 0xcc)
+		p.Guards = append(p.Guards, Guard{p.At + uint64(off), 0xcc})
+	}
 }
 
 // guarded covers the instructions t.k … k, which end at end.

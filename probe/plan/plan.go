@@ -38,7 +38,7 @@ const (
 	// Window is a jump over several instructions, guarded.
 	Window
 	// Pun is a jump of whose displacement only what lies in the instruction
-	// is changed. The rest is what follows.
+	// is changed. The rest is what follows, which may be another jump.
 	Pun
 	// TailPad is a jump over the last instructions of a stretch of code and
 	// the padding behind them, guarded.
@@ -119,10 +119,11 @@ type Patch struct {
 	// if there is no such address.
 	CopyLo, CopyHi uint64
 	Guards         []Guard
-	// Hole is set for a ShortJump whose long jump lies in code nearby instead
-	// of padding: a Window that serves no site, whose one Write is a jump to a
-	// plain copy at Hole.Detour and, behind it, the long jump to Detour. It is
-	// armed before the patch and disarmed after it.
+	// Hole is set where instructions that serve no site give way: a Window whose
+	// one Write is a jump to a plain copy at Hole.Detour. Behind that jump lies,
+	// for a ShortJump, the long jump to Detour. For others the first bytes of the
+	// hole are the last of the patch's own jump. It is armed before the patch and
+	// disarmed after it.
 	Hole *Patch
 	// Lock is the end of the bytes, from At on, that must stay as they are
 	// while the patch stands, written or not.

@@ -129,7 +129,38 @@ func TestTactics(t *testing.T) {
 		},
 		{
 			name: "back from a return", code: "48 83 c4 08 5b c3", at: 5,
-			want: "guarded window at +0x0 [+0x0: e9000000cc] moves 6 locks 6 guard +0x4=cc for +0x5",
+			want: "guarded window at +0x0 [+0x0: e9000000cccc] moves 6 locks 6 guard +0x4=cc guard +0x5=cc for +0x5",
+		},
+		{
+			// Nothing is known to lead to the return, but what does is a hit.
+			name: "back from a return behind a long instruction", code: "48 8b 05 00 10 00 00 c3", after: "48 89 c3 c3", at: 7,
+			gaps: Gaps{{base + 1<<20, base + 1<<21}},
+			want: "guarded window at +0x0 [+0x0: e9fbff0f000000cc] moves 8 locks 8 guard +0x7=cc for +0x7",
+		},
+		{
+			name: "a return whose bytes behind give way", code: "31 c0 74 00 c3 b8 01 02 33 04 eb f9", known: []uint64{base + 5}, at: 4,
+			gaps: Gaps{{base + 1<<20, base + 1<<26}},
+			want: "punned jump at +0x4 [+0x4: e9] moves 1 locks 5 for +0x4 over guarded window at +0x5 [+0x5: e900100001] moves 5 locks 5 for ",
+		},
+		{
+			name: "and of the instruction before it", code: "5b c3 b8 01 02 03 04 eb f9", known: []uint64{base, base + 2}, after: "48 89 c3 c3", at: 1,
+			gaps: Gaps{{base + 7 + 0x100, base + 7 + 0x300}, {base + 5 + 0x100e9cc, base + 5 + 0x100e9dc}},
+			want: "guarded window at +0x0 [+0x0: e9cc] moves 2 locks 5 guard +0x1=cc for +0x1 over guarded window at +0x2 [+0x2: e900010000] moves 5 locks 5 for ",
+		},
+		{
+			name: "and of the padding between", code: "c3 90 b8 01 00 00 00 eb f9", known: []uint64{base + 2}, after: "48 89 c3 c3",
+			want: "tail and padding at +0x0 [+0x0: e900] moves 1 locks 5 for +0x0 over guarded window at +0x2 [+0x2: e910001000] moves 5 locks 5 for ",
+		},
+		{
+			// What nothing leads to may be data.
+			name: "nothing that is known to be code gives way", code: "c3 b8 01 00 00 00 eb f9", after: "48 89 c3 c3",
+			gaps: Gaps{{base + 1<<20, base + 1<<21}},
+			want: "breakpoint at +0x0 [+0x0: cc] moves 1 locks 1 for +0x0", why: "what is behind it can't give way",
+		},
+		{
+			name: "nor what a branch leads into", code: "c3 b8 01 00 00 00 eb f9", known: []uint64{base + 1, base + 3}, after: "48 89 c3 c3",
+			gaps: Gaps{{base + 1<<20, base + 1<<21}},
+			want: "breakpoint at +0x0 [+0x0: cc] moves 1 locks 1 for +0x0", why: "what is behind it can't give way",
 		},
 		{
 			// The return, the two bytes of padding that are nobody's, and the instruction before.
@@ -143,7 +174,7 @@ func TestTactics(t *testing.T) {
 		},
 		{
 			// 31 c0 is followed by a loop's head; the 7 + 5 bytes behind give way.
-			name: "short jump into a hole", code: "31 c0 ff c0 eb fc 48 8d 80 00 10 00 00 b9 01 00 00 00 5b c3",
+			name: "short jump into a hole", code: "31 c0 ff c0 eb fc 48 8d 80 00 10 00 00 b9 01 00 00 00 5b c3", known: []uint64{base + 6},
 			gaps: Gaps{{base + 1<<20, base + 1<<21}},
 			want: "short jump at +0x0 [+0x0: eb09] moves 2 locks 2 for +0x0 over guarded window at +0x6 [+0x6: e9f5ff0f00e900cc1000] moves 12 locks 12 guard +0xd=cc for ",
 		},
@@ -162,6 +193,7 @@ func TestTactics(t *testing.T) {
 		},
 		{
 			name: "a target known from outside", code: "53 48 89 fb 48 89 de c3", known: []uint64{base + 1}, after: nops,
+			gaps: Gaps{{base + 1<<20, base + 1<<21}},
 			want: "breakpoint at +0x0 [+0x0: cc] moves 1 locks 1 for +0x0", why: "a branch leads under the jump, to +0x1",
 		},
 	} {

@@ -1,8 +1,10 @@
 package survey
 
 import (
+	"slices"
 	"sync"
 
+	"kprobe/probe/insn"
 	"kprobe/probe/plan"
 	"kprobe/symbols"
 )
@@ -45,6 +47,79 @@ func (a *Around) Of(code []byte, fn symbols.Func, m *symbols.Module) ([]byte, pl
 		known.Target = t.Has
 	}
 	return code, known
+}
+
+const (
+	// wide is how far from a function short jumps may lead: 128 bytes, a hole's two
+	// jumps, and the longest instruction.
+	wide = 160
+	// widest bounds the size of a neighbour that is taken apart for that.
+	widest = 256 << 10
+)
+
+// Wide gives a function, of which sweep are the instructions, together with its
+// neighbours, for jumps that need their bytes. It is nil where it has none that are
+// code for certain.
+func (a *Around) Wide(sweep *insn.Function, fn symbols.Func, m *symbols.Module) *plan.Func {
+	list := []*insn.Function{sweep}
+	lo, hi := fn.Start, fn.End
+	neighbour := func(v symbols.Vaddr) (symbols.Func, *insn.Function) {
+		g, ok := m.File.FuncAt(v)
+		if !ok || g.End <= g.Start || g.Size() > widest || !m.File.Certain(g.Start) {
+			return g, nil
+		}
+		_, s, err := Decode(m.File, g, symbols.Addr(uint64(g.Start)+m.Bias))
+		if err != nil || len(s.Desyncs()) > 0 {
+			return g, nil
+		}
+		return g, s
+	}
+	for fn.Start-lo < wide {
+		v := lo - 1
+		for ; lo-v < behind; v-- {
+			if _, ok := m.File.FuncAt(v); ok {
+				break
+			}
+		}
+		g, s := neighbour(v)
+		if s == nil || g.End > lo {
+			break
+		}
+		list = append([]*insn.Function{s}, list...)
+		lo = g.Start
+	}
+	for hi-fn.End < wide {
+		v := hi
+		for ; v-hi < behind; v++ {
+			if _, ok := m.File.FuncAt(v); ok {
+				break
+			}
+		}
+		g, s := neighbour(v)
+		if s == nil || g.Start < hi {
+			break
+		}
+		list = append(list, s)
+		hi = g.End
+	}
+	if len(list) == 1 {
+		return nil
+	}
+	code, err := m.File.Text(lo, int(hi-lo))
+	if err != nil || len(code) < int(hi-lo) {
+		return nil
+	}
+	last, _ := m.File.FuncAt(hi - 1)
+	last.Start = lo
+	text, known := a.Of(code, last, m)
+	outside := known.Target
+	known.Target = func(addr uint64) bool {
+		if outside != nil && outside(addr) {
+			return true
+		}
+		return slices.ContainsFunc(list, func(s *insn.Function) bool { return s.Start() == addr })
+	}
+	return plan.Join(list, text, known)
 }
 
 // scan finds the branches between a module's functions, once; nil where its text

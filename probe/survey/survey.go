@@ -15,8 +15,9 @@ import (
 const maxInsn = 15
 
 // Decode takes a function apart, which lies at start in memory: its original
-// bytes, and its instructions. A function whose size is not known is an error,
-// and so are bytes that the file doesn't hold.
+// bytes, and its instructions, with the jump tables that the file's constants
+// hold. A function whose size is not known is an error, and so are bytes that the
+// file doesn't hold.
 func Decode(file *symbols.File, fn symbols.Func, start symbols.Addr) (code []byte, sweep *insn.Function, err error) {
 	if fn.End <= fn.Start {
 		return nil, nil, fmt.Errorf("the size of %s is not known", fn.Symbol.Name)
@@ -24,7 +25,9 @@ func Decode(file *symbols.File, fn symbols.Func, start symbols.Addr) (code []byt
 	if code, err = file.Text(fn.Start, int(fn.End-fn.Start)); err != nil {
 		return nil, nil, err
 	}
-	sweep, err = insn.Sweep(code, uint64(start), insn.SweepOptions{})
+	bias := uint64(start) - uint64(fn.Start)
+	read := func(b []byte, at uint64) error { return file.Constant(b, symbols.Vaddr(at-bias)) }
+	sweep, err = insn.Sweep(code, uint64(start), insn.SweepOptions{Read: read})
 	return code, sweep, err
 }
 

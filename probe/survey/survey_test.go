@@ -2,12 +2,14 @@ package survey
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	"kprobe/internal/fixture"
 	"kprobe/probe/insn"
+	"kprobe/probe/plan"
 	"kprobe/symbols"
 )
 
@@ -200,6 +202,46 @@ func TestAround(t *testing.T) {
 	}
 	if _, text, next, _ = get("last"); next != len(text) {
 		t.Errorf("last: next at %d of %d", next, len(text))
+	}
+}
+
+// TestWide: a function comes with the neighbours that are code for certain.
+func TestWide(t *testing.T) {
+	m := places(t)
+	var a Around
+	for _, c := range []struct {
+		name  string
+		sites []uint64 // behind the first; nil: it stands alone
+	}{
+		{"other", []uint64{1, 2, 8, 15}},      // and the trampoline; what is before has bytes that are no instruction
+		{"trampoline", []uint64{1, 2, 8, 15}}, // and what is before
+		{"__restore_rt", nil},                 // the next is no code, the one before too far
+		{"last", nil},                         // a label is no function for certain
+	} {
+		w := site(t, m, c.name, 0, 0)
+		_, sweep, err := Decode(m.File, w.Func, Start(w))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := a.Wide(sweep, w.Func, m)
+		if f == nil || c.sites == nil {
+			if f != nil || c.sites != nil {
+				t.Errorf("%s: %v", c.name, f)
+			}
+			continue
+		}
+		var got []uint64
+		for _, s := range f.Sites()[1:] {
+			got = append(got, s-f.Sites()[0])
+		}
+		if !slices.Equal(got, c.sites) {
+			t.Errorf("%s: %v, want %v", c.name, got, c.sites)
+		}
+		// A neighbour's padding and instructions serve.
+		ps, err := plan.Plan(f, []plan.Site{{Addr: f.Sites()[0]}}, plan.Gaps{{Lo: 1 << 20, Hi: 1<<20 + 4096}}, nil)
+		if err != nil || len(ps) != 1 || ps[0].Tactic == plan.Refused {
+			t.Errorf("%s: %v %v", c.name, ps, err)
+		}
 	}
 }
 

@@ -1,0 +1,53 @@
+package plan
+
+import "kprobe/probe/insn"
+
+// reaches reports whether the k-th instruction is run for certain to be one: it
+// is led to from where a function starts, by what is decoded on the way and by jump
+// tables. Data that lies among a function's code may look like instructions;
+// nothing leads there, and nothing of it may be moved to make room.
+func (f *Func) reaches(k int) bool {
+	if f.reached == nil {
+		f.flow()
+	}
+	return f.reached[k]
+}
+
+// flow finds what functions' starts lead to.
+func (f *Func) flow() {
+	f.reached = make([]bool, len(f.insts))
+	var todo []int
+	lead := func(off int) {
+		if off < 0 || off >= f.size {
+			return
+		}
+		if k := f.index(f.start + uint64(off)); k >= 0 && !f.reached[k] {
+			f.reached[k] = true
+			todo = append(todo, k)
+		}
+	}
+	for _, off := range f.entries {
+		lead(off)
+	}
+	for _, off := range f.switches {
+		lead(off)
+	}
+	if known := f.known.Target; known != nil {
+		for k, i := range f.insts {
+			if !f.reached[k] && known(f.start+uint64(i.off)) {
+				lead(i.off)
+			}
+		}
+	}
+	for len(todo) > 0 {
+		k := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		i := f.insts[k]
+		if to, ok := i.Target(f.start+uint64(i.off), f.code[i.off:]); ok && to-f.start < uint64(f.size) {
+			lead(int(to - f.start))
+		}
+		if !i.Is(insn.Stops) {
+			lead(i.end())
+		}
+	}
+}
