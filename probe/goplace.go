@@ -57,10 +57,10 @@ func leaves(f *function, a symbols.Addr) bool {
 // small stacks.
 func (o *optimizer) goParams(w want) detour.Params {
 	p := o.params
-	if w.room == gocode.Checked || w.room == gocode.Look {
-		p.NoRedZone = w.room == gocode.Look
+	if looks := w.room == gocode.Look || w.room == gocode.LookKeep; looks || w.room == gocode.Checked {
+		p.NoRedZone, p.GoLook = looks, looks
+		p.GoKeep = w.room == gocode.LookKeep
 		p.MaxStack = gocode.StackBytes
-		p.GoLook = w.room == gocode.Look
 	}
 	return p
 }

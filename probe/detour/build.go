@@ -180,7 +180,7 @@ func (b *builder) plan(probes []Probe) error {
 		}
 		l, err := planProgram(pr, b.p)
 		if err == nil && b.p.GoLook {
-			err = checkLook(pr.Program)
+			err = checkLook(pr.Program, b.p.GoKeep)
 		}
 		if err != nil {
 			return err

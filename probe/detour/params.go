@@ -41,6 +41,8 @@ type Params struct {
 	// r12 and the flags are free, as where a function of Go's compiler starts or
 	// returns. Where there is no room a trap takes the hit, at Detour.NoRoom.
 	GoLook bool
+	// GoKeep says that the flags are not free where GoLook is set, but r13 is.
+	GoKeep bool
 	// Clock is where ring.ClockOff's clock is mapped; 0: programs that need
 	// nanoseconds at the hit are refused.
 	Clock uint64
@@ -109,6 +111,8 @@ type mark struct {
 	depth int32 // bytes that SP is below the site's
 	word  int32 // depth of the saved flags word
 	flags flagsPlace
+	// axInR13 says that the program's rax is in r13.
+	axInR13 bool
 	// landing says that it is the frame of a return probe's landings.
 	landing bool
 }
@@ -125,6 +129,7 @@ const (
 	flagsInAX                    // lahf, seto al
 	flagsAdded                   // there, 127 added to al
 	flagsSaved                   // that ax, on the stack at depth where the frame says
+	flagsInR13                   // that ax, in r13
 	flagsGone                    // outside of the frame: displaced instructions, jumps
 )
 

@@ -27,6 +27,9 @@ func (d *Detour) Unwind(r *fetch.Regs, mem symbols.Memory) (ok bool, err error) 
 	was := *r
 	sp := r.GPR[asm.SP] + uint64(m.depth)
 	ax, at := r.GPR[asm.AX], m.flags
+	if at == flagsInR13 {
+		ax = r.GPR[asm.R13]
+	}
 	if at == flagsSaved {
 		if ax, err = word(mem, sp-uint64(m.word)); err != nil {
 			return false, fmt.Errorf("read a detour's flags: %w", err)
@@ -38,6 +41,9 @@ func (d *Detour) Unwind(r *fetch.Regs, mem symbols.Memory) (ok bool, err error) 
 			of = ax >> 7 & 1
 		}
 		r.Flags = r.Flags&^arithFlags | ax>>8&ahFlags | of<<11
+	}
+	if m.axInR13 {
+		r.GPR[asm.AX] = r.GPR[asm.R13]
 	}
 	for _, s := range m.saved {
 		if r.GPR[s.reg], err = word(mem, sp-uint64(s.off)); err != nil {

@@ -31,8 +31,10 @@ import (
 // At the entry and the exits of a function without a check r12 and the flags
 // are free, too, and r14 is the goroutine (abi-internal.md): there the detour
 // looks whether the stack has room. Where it has none the hit is taken by a
-// breakpoint in the detour. Everywhere else in such a function a probe stays a
-// breakpoint.
+// breakpoint in the detour. So it is where a stack is grown, from where the function
+// starts over. Nobody hands r12 or r13 to a function: one that has no use for them
+// leaves both free everywhere, and what is in the flags is kept there; as it is at
+// the branch of a check. Everywhere else in such a function a probe stays a breakpoint.
 //
 // A detour is no place where a goroutine is preempted or its stack is moved:
 // signals are held until the thread has left it, and without a tracer Go's
@@ -48,10 +50,11 @@ type Room uint8
 
 // The ways in which a detour gets its stack.
 const (
-	None    Room = iota // there may be none
-	Plenty              // it is another language's function, on a stack of that language
-	Checked             // the function has checked
-	Look                // the detour has to look, with r12, r14 and the flags
+	None     Room = iota // there may be none
+	Plenty               // it is another language's function, on a stack of that language
+	Checked              // the function has checked
+	Look                 // the detour has to look, with r12, r14 and the flags
+	LookKeep             // it has to look, with r12, r13 and r14, and to keep the flags
 )
 
 // Func is what is known of a function in a file that Go's linker made. It is not
@@ -61,10 +64,13 @@ type Func struct {
 	// In a function that checks its stack: where the body starts and where it
 	// ends, as offsets. Behind it lies what has the stack grown.
 	checked, slow uint64
-	inR14         bool // the check takes the goroutine from r14
+	branch        uint64 // where the check branches to its end
+	inR14         bool   // the check takes the goroutine from r14
 	// In one that doesn't: the entry's and the exits' free registers are free.
 	look bool
-	why  string // why not
+	// And in all of it: it has no use for r12 and r13, and r14 is the goroutine.
+	spare bool
+	why   string // why not
 }
 
 // function is a function's code at an address.
@@ -82,7 +88,7 @@ func Of(kind symbols.GoKind, code []byte, start uint64, sweep *insn.Function) *F
 	if g.kind == symbols.GoForeign {
 		return g
 	}
-	if g.checked, g.slow, g.inR14 = f.stackCheck(); g.checked != 0 {
+	if f.stackCheck(g); g.checked != 0 {
 		return g
 	}
 	if g.kind != symbols.GoCompiled {
@@ -90,7 +96,7 @@ func Of(kind symbols.GoKind, code []byte, start uint64, sweep *insn.Function) *F
 		return g
 	}
 	g.why = "the function doesn't check its stack, so there may be no room for a detour"
-	g.look = f.looks()
+	g.look, g.spare = f.looks(), f.spares()
 	return g
 }
 
@@ -102,10 +108,17 @@ func (g *Func) Room(off uint64, exit bool) (r Room, why string) {
 		return Plenty, ""
 	case g.checked != 0 && off >= g.checked && off < g.slow:
 		return Checked, ""
+	case g.KeepsG() && off >= g.slow:
+		// It spills parameters, calls morestack, and starts over.
+		return Look, ""
+	case g.KeepsG() && off == g.branch:
+		return LookKeep, ""
 	case g.checked != 0:
 		return None, "the function's stack is not checked there, so there may be no room for a detour"
 	case g.look && (off == 0 || exit):
 		return Look, ""
+	case g.spare:
+		return LookKeep, ""
 	}
 	return None, g.why
 }
@@ -134,9 +147,8 @@ func Leaves(sweep *insn.Function, start, size, at uint64) bool {
 
 // stackCheck finds where a function's body starts, behind the check of its
 // stack, and where it ends: at the code that has the stack grown and jumps
-// back to the start. Both are 0 if it doesn't start with a check. inR14 says that
-// the check finds the goroutine by r14.
-func (f *function) stackCheck() (checked, slow uint64, inR14 bool) {
+// back to the start, and notes it in g. Both are 0 if it doesn't start with a check.
+func (f *function) stackCheck(g *Func) {
 	code := f.code
 	n := 0
 	skip := func(b ...byte) bool {
@@ -167,11 +179,11 @@ func (f *function) stackCheck() (checked, slow uint64, inR14 bool) {
 		large = take(4)
 	case skip(0x49, 0x89, 0xe4): // mov r12, rsp; sub r12, imm32; jb
 		if !skip(0x49, 0x81, 0xec) || !take(4) {
-			return 0, 0, false
+			return
 		}
 		to, size := jumpTo(code, n, 2)
 		if size == 0 {
-			return 0, 0, false
+			return
 		}
 		low = to
 		n += size
@@ -183,15 +195,15 @@ func (f *function) stackCheck() (checked, slow uint64, inR14 bool) {
 		rex |= 4 // r12
 	}
 	if !skip(rex, 0x3b, modrm) || !skip(0x10) && !skip(0x18) {
-		return 0, 0, false
+		return
 	}
 	to, size := jumpTo(code, n, 6) // jbe
 	if size == 0 || low != 0 && low != to {
-		return 0, 0, false
+		return
 	}
-	checked = uint64(n + size)
+	checked := uint64(n + size)
 	if to <= checked || to >= uint64(len(code)) || !f.sweep.Boundary(f.start+to) || !f.sweep.Boundary(f.start+checked) {
-		return 0, 0, false
+		return
 	}
 	// From there a call and a jump back to the start, and no way back into
 	// the body.
@@ -202,14 +214,14 @@ func (f *function) stackCheck() (checked, slow uint64, inR14 bool) {
 			continue
 		}
 		if t.To != f.start {
-			return 0, 0, false
+			return
 		}
 		back = true
 	}
 	if !back {
-		return 0, 0, false
+		return
 	}
-	return checked, to, rex&^4 == 0x49
+	g.checked, g.slow, g.branch, g.inR14 = checked, to, uint64(n), rex&^4 == 0x49
 }
 
 // jumpTo reads a conditional jump forward at n, with that condition: the offset
@@ -254,4 +266,18 @@ func (f *function) looks() bool {
 		straight = !i.Flags.Any(insn.Jmp | insn.CondBranch | insn.Call | insn.Ret | insn.Stops)
 	}
 	return true
+}
+
+// spares reports whether a function without a stack check has no use for r12 and
+// r13, neither of which the calling convention hands to it, and keeps the goroutine
+// in r14, at least up to its first call.
+func (f *function) spares() bool {
+	called := false
+	for _, i := range f.sweep.All() {
+		if i.Regs().Has(insn.R12) || i.Regs().Has(insn.R13) || !called && i.RegsWritten().Has(insn.R14) {
+			return false
+		}
+		called = called || i.Flags.Any(insn.Call)
+	}
+	return len(f.sweep.Desyncs()) == 0
 }
