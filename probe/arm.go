@@ -114,6 +114,9 @@ func (tg *target) place(d *fetch.Def, ev *event, w symbols.Site) ([]want, error)
 	if isReturn && w.Offset != 0 {
 		return nil, &RefusedError{Addr: w.Addr, Place: w.Name, Rule: "a return probe needs a function's entry"}
 	}
+	if err := called(d, w); err != nil {
+		return nil, err
+	}
 	at, err := tg.behindCheck(w)
 	if err != nil {
 		return nil, err
@@ -167,6 +170,15 @@ func (tg *target) place(d *fetch.Def, ev *event, w symbols.Site) ([]want, error)
 		p.describeExits(f)
 	}
 	return out, nil
+}
+
+// called refuses a return probe where no return address is to be had: the probe
+// would overwrite something else.
+func called(d *fetch.Def, w symbols.Site) error {
+	if d.Kind != fetch.Return || w.Module.File.IsGo() || w.Module.File.Called(w.Vaddr) {
+		return nil
+	}
+	return &RefusedError{Addr: w.Addr, Place: w.Name, Rule: "a return probe needs a function that is called: nothing shows that a return address is on the stack where this starts"}
 }
 
 // arm puts a batch in, or nothing of it.

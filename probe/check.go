@@ -80,6 +80,9 @@ func checkSite(space *symbols.Space, d *fetch.Def, w symbols.Site) error {
 	if d.Kind == fetch.Return && w.Offset != 0 {
 		return d.Error(fetch.BadRetprobe, fmt.Sprintf("%s is not a function's entry", w.Name), nil)
 	}
+	if err := called(d, w); err != nil {
+		return err
+	}
 	code, _, err := survey.Prove(w, func() (*insn.Function, error) {
 		_, sweep, err := survey.Decode(w.Module.File, w.Func, survey.Start(w))
 		return sweep, err

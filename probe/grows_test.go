@@ -102,7 +102,7 @@ func TestFaultGivesBack(t *testing.T) {
 	if got := sub.work(); !strings.HasSuffix(got, "bad 0") {
 		t.Errorf("the program printed %q", got)
 	}
-	if now := tacticsNow(l); now["a"] || now["b"] {
+	if now := tacticsNow(l.s); now["a"] || now["b"] {
 		t.Errorf("they are jumps yet: %v", now)
 	}
 	if err := l.s.Remove(t.Context(), events...); err != nil {

@@ -8,7 +8,6 @@ import (
 
 	"kprobe/fetch"
 	"kprobe/internal/fixture"
-	"kprobe/probe/plan"
 )
 
 // TestOrder has the readers of three processes look in any order, at any pace:
@@ -108,7 +107,7 @@ func TestOrderOfBreakpoints(t *testing.T) {
 	const traps = 3000
 	slow := startSubject(t, prog, "tail", fmt.Sprint(traps))
 	fast := startSubject(t, fixture.Build(t, "cli_rate.c", "-O2"), "200000", "1.5")
-	text := "p:trap " + prog + ":" + breakpointIn(t, prog, "tail_a")
+	text := "p:trap " + prog + ":tail_a"
 	for i := range 20 {
 		text += fmt.Sprintf(" s%d=@global_text:string", i)
 	}
@@ -120,8 +119,15 @@ func TestOrderOfBreakpoints(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close(context.Background()) })
+	// Where there is a handler there is no jump.
+	if err := s.Register(t.Context(), &Kprobe{Symbol: prog + ":tail_a", PreHandler: func(*Kprobe, *Regs) bool { return false }}); err != nil {
+		t.Fatal(err)
+	}
 	if err := s.Arm(t.Context(), parseDefs(t, text, "p:jump work")); err != nil {
 		t.Fatal(err)
+	}
+	if now := tacticsNow(s); now["trap"] || !now["jump"] {
+		t.Fatalf("by jumps: %v", now)
 	}
 	sink := &timesInOrder{pids: map[int]int{}}
 	ctx, stop := context.WithCancel(t.Context())
@@ -144,18 +150,4 @@ func TestOrderOfBreakpoints(t *testing.T) {
 	}
 	checkClean(t, slow.pid())
 	slow.end()
-}
-
-// breakpointIn gives a place in a function that can only be a breakpoint.
-func breakpointIn(t *testing.T, path, fn string) string {
-	t.Helper()
-	for _, l := range inspectFile(t, path, fn) {
-		for i := range l.Lines {
-			if l.Lines[i].Tactic == plan.Breakpoint {
-				return fmt.Sprintf("%s+%d", fn, l.Lines[i].Offset)
-			}
-		}
-	}
-	t.Fatalf("%s has no place that must be a breakpoint", fn)
-	return ""
 }

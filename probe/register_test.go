@@ -259,7 +259,7 @@ func changed(t *testing.T, o Options, rounds int) {
 	sub := startStorm(t, "16")
 	stay := map[string]int{"s0": 0, "s1": 1, "s2": 2, "s3": 3, "s4": 4, "s5": 5, "s6": 6, "m0": 0, "m5": 5}
 	l, _ := engage(t, sub.pid(), o, "p:s0 f0", "p:s1 f1 a=$arg1 if a != 5", "p:s2 f2", "p:s3 f3", "p:s4 f4", "p:s5 f5", "p:s6 f6", "p:m0 f0+2", "p:m5 f5+1")
-	before := tacticsNow(l)
+	before := tacticsNow(l.s)
 	pool := []string{
 		"p:a%d f0", "p:a%d f0+1", "p:a%d f0+2 x=%%ax", "p:a%d f0+3", "p:a%d f0+4", "p:a%d f1", "p:a%d f1+5", "p:a%d f2", "p:a%d f2+2",
 		"p:a%d f3", "r:a%d f3 v=$retval", "p:a%d f4+1", "r:a%d f4", "p:a%d f5+1", "p:a%d f5+4", "p:a%d f5+3", "p:a%d f6+1", "p:a%d f4 x=%%ax if x & 1",
@@ -299,7 +299,7 @@ func changed(t *testing.T, o Options, rounds int) {
 		t.Fatal(err)
 	}
 	span := time.Since(start)
-	jumps := tacticsNow(l)
+	jumps := tacticsNow(l.s)
 	sub.stop()
 	l.finish(sub.pid())
 	sub.end()
@@ -319,10 +319,10 @@ func changed(t *testing.T, o Options, rounds int) {
 }
 
 // tacticsNow tells which events are jumps.
-func tacticsNow(l *live) map[string]bool {
+func tacticsNow(s *Session) map[string]bool {
 	out := map[string]bool{}
-	_ = l.s.tracer.Do(func() error {
-		for _, tg := range l.s.targets {
+	_ = s.tracer.Do(func() error {
+		for _, tg := range s.targets {
 			for _, p := range tg.tap.ids {
 				if p != nil {
 					out[p.ev.Name] = p.optimized

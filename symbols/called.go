@@ -1,0 +1,24 @@
+package symbols
+
+import "kprobe/symbols/unwind"
+
+// Called reports whether what starts at an address finds its caller's return
+// address where a call leaves it, at the stack pointer (psABI, 3.2.2). Call frame
+// information tells. Others are a program's start, which the kernel enters with
+// its argument count there, the parts of a function that are jumped to, and
+// trampolines that are entered with more on the stack. Without such information
+// it takes a symbol of a function's type that is not the file's entry point: a
+// label may be led to by a jump, as the loader's _dl_start_user is. It is safe for
+// concurrent use.
+func (f *File) Called(v Vaddr) bool {
+	row, ok := f.ehTable().At(uint64(v))
+	switch {
+	case f.inPLT(v):
+		return true // described by an expression, for all stubs at once
+	case !ok:
+		return v != f.im.entry && f.Certain(v)
+	}
+	const rsp = 7 // DWARF's number (psABI, figure 3.36)
+	cfa, ra := &row.CFA, &row.Regs[unwind.PC]
+	return cfa.Kind == unwind.InRegister && cfa.Reg == rsp && cfa.Off == 8 && ra.Kind == unwind.AtCFA && ra.Off == -8
+}
