@@ -11,7 +11,7 @@ import "kprobe/symbols/unwind"
 // label may be led to by a jump, as the loader's _dl_start_user is. It is safe for
 // concurrent use.
 func (f *File) Called(v Vaddr) bool {
-	row, ok := f.ehTable().At(uint64(v))
+	row, ok := f.entryRow(v)
 	switch {
 	case f.inPLT(v):
 		return true // described by an expression, for all stubs at once
@@ -21,4 +21,21 @@ func (f *File) Called(v Vaddr) bool {
 	const rsp = 7 // DWARF's number (psABI, figure 3.36)
 	cfa, ra := &row.CFA, &row.Regs[unwind.PC]
 	return cfa.Kind == unwind.InRegister && cfa.Reg == rsp && cfa.Off == 8 && ra.Kind == unwind.AtCFA && ra.Off == -8
+}
+
+// fewRows is how many addresses call frame information is read through for before
+// it is kept: a large file's takes 10 MB.
+const fewRows = 8
+
+// entryRow is what .eh_frame says of an address.
+func (f *File) entryRow(v Vaddr) (row unwind.Row, ok bool) {
+	if f.rowsAsked.Add(1) > fewRows {
+		return f.ehTable().At(uint64(v))
+	}
+	var err error
+	defer rescue(f.Path, &err)
+	if b, base := f.im.ehFrame(); b != nil {
+		row, ok = unwind.Find(uint64(v), unwind.Section{Bytes: b, Addr: uint64(base), EH: true})
+	}
+	return row, ok
 }

@@ -31,19 +31,20 @@ type File struct {
 	code  []codeRange
 	found finder // where separate debug files are looked for
 
-	symbols  lazy[symbolTables]
-	goTable  lazy[goFuncs]
-	ranges   lazy[[]fde]
-	relocs   lazy[[]relocation]
-	stubs    lazy[[]Symbol]
-	index    lazy[funcIndex]
-	byName   lazy[nameIndex]
-	lookups  counter
-	readable lazy[[]atomic.Pointer[string]]
-	debug    lazy[debugState]
-	cfi      lazy[*unwind.Table]
-	ehRows   lazy[*unwind.Table]
-	goFrames lazy[*goFrames]
+	symbols   lazy[symbolTables]
+	goTable   lazy[goFuncs]
+	ranges    lazy[[]fde]
+	relocs    lazy[[]relocation]
+	stubs     lazy[[]Symbol]
+	index     lazy[funcIndex]
+	byName    lazy[nameIndex]
+	lookups   counter
+	readable  lazy[[]atomic.Pointer[string]]
+	debug     lazy[debugState]
+	cfi       lazy[*unwind.Table]
+	ehRows    lazy[*unwind.Table]
+	rowsAsked atomic.Int32 // without it
+	goFrames  lazy[*goFrames]
 }
 
 // codeRange is a run of executable bytes that the file holds.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand"
 	"os/exec"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -97,6 +98,31 @@ func TestAgainstReadelf(t *testing.T) {
 		if rows < 20 {
 			t.Errorf("%s: only %d rows", path, rows)
 		}
+	}
+}
+
+// TestFind: what is looked for alone is what the table has.
+func TestFind(t *testing.T) {
+	s := ehSection(t, fixture.Build(t, "dwarf_vars.cc", "-g", "-O0"))
+	table := New(s)
+	found := 0
+	for _, f := range table.fdes {
+		for _, pc := range []uint64{f.low - 1, f.low, f.low + 1, f.high - 1, f.high} {
+			want, ok := table.At(pc)
+			got, gok := Find(pc, s)
+			if gok != ok || !reflect.DeepEqual(got, want) {
+				t.Fatalf("%#x: %v, %v; the table has %v, %v", pc, got, gok, want, ok)
+			}
+			if ok {
+				found++
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("nothing was found")
+	}
+	if _, ok := Find(1, s); ok {
+		t.Error("something describes address 1")
 	}
 }
 

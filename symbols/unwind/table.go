@@ -69,6 +69,19 @@ func New(sections ...Section) *Table {
 	return t
 }
 
+// Find is At of a Table of the sections, for one address: it takes as long as New,
+// and no memory.
+func Find(pc uint64, sections ...Section) (Row, bool) {
+	for _, s := range sections {
+		p := parser{Section: s, cies: map[uint64]*cie{}, only: true, pc: pc}
+		p.parse()
+		if len(p.out) > 0 {
+			return (&Table{p.out}).At(pc)
+		}
+	}
+	return Row{}, false
+}
+
 func (t *Table) sort() {
 	slices.SortStableFunc(t.fdes, func(x, y fde) int { return cmp.Compare(x.low, y.low) })
 }
@@ -85,6 +98,8 @@ type parser struct {
 	Section
 	cies map[uint64]*cie
 	out  []fde
+	only bool   // what describes pc is looked for, and nothing else
+	pc   uint64 // with only
 }
 
 func (p *parser) parse() {
@@ -123,9 +138,15 @@ func (p *parser) parse() {
 		if c.augmented {
 			r.Take(r.Uleb())
 		}
+		if p.only && (p.pc < low || p.pc >= low+size) {
+			continue
+		}
 		if !r.Bad && size > 0 && low+size > low {
 			at := p.Addr + r.At
 			p.out = append(p.out, fde{low, low + size, c, r.Take(r.Left()), at})
+			if p.only {
+				return
+			}
 		}
 	}
 }
