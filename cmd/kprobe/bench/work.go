@@ -203,20 +203,27 @@ func (m *meter) memory(ctx context.Context, p *process) error {
 	return nil
 }
 
-// resident is the memory that a process has in use, in bytes.
+// resident is the memory that a process has in use, in bytes, but for what it
+// shares with kprobe: the rings are as large for one probe as for many.
 func resident(p *process) (int, error) {
-	b, err := os.ReadFile(filepath.Join("/proc", fmt.Sprint(p.cmd.Process.Pid), "statm"))
+	b, err := os.ReadFile(filepath.Join("/proc", fmt.Sprint(p.cmd.Process.Pid), "status"))
 	if err != nil {
 		return 0, fmt.Errorf("read the program's size: %w", err)
 	}
-	var size, pages int
-	if _, err := fmt.Sscan(string(b), &size, &pages); err != nil {
-		return 0, fmt.Errorf("read the program's size: %w", err)
+	sum := 0
+	for line := range strings.Lines(string(b)) {
+		if f := strings.Fields(line); len(f) >= 2 && (f[0] == "RssAnon:" || f[0] == "RssFile:") {
+			var kb int
+			if _, err := fmt.Sscan(f[1], &kb); err != nil {
+				return 0, fmt.Errorf("read the program's size: %w", err)
+			}
+			sum += kb << 10
+		}
 	}
-	return pages * page, nil
+	return sum, nil
 }
 
-// residentCode is the part of resident that is executable.
+// residentCode is the part of a process's memory that is executable.
 func residentCode(p *process) (int, error) {
 	b, err := os.ReadFile(filepath.Join("/proc", fmt.Sprint(p.cmd.Process.Pid), "smaps"))
 	if err != nil {
