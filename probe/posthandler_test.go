@@ -210,7 +210,7 @@ func TestPostHandlerStorm(t *testing.T) {
 	var posts atomic.Uint64
 	post := func(*Kprobe, *Regs) { posts.Add(1) }
 	rng := rand.New(rand.NewPCG(1, 2))
-	for round := range full(15, 1000) {
+	for round := range full(15, 3000) {
 		var inner, outer []Probe
 		for fn, offs := range map[string][]uint64{"f0": {0, 1, 2, 3}, "f2": {0, 2}, "f4": {0, 1}, "f5": {0, 1, 3, 4}, "f6": {0, 1, 2}} {
 			for _, off := range offs {

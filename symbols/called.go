@@ -11,11 +11,11 @@ import "kprobe/symbols/unwind"
 // label may be led to by a jump, as the loader's _dl_start_user is. It is safe for
 // concurrent use.
 func (f *File) Called(v Vaddr) bool {
-	row, ok := f.entryRow(v)
-	switch {
-	case f.inPLT(v):
+	if f.inPLT(v) {
 		return true // described by an expression, for all stubs at once
-	case !ok:
+	}
+	row, ok := f.entryRow(v)
+	if !ok {
 		return v != f.im.entry && f.Certain(v)
 	}
 	const rsp = 7 // DWARF's number (psABI, figure 3.36)

@@ -83,9 +83,7 @@ func TestUnwindShared(t *testing.T) {
 				t.Fatal(err)
 			}
 			copy(m.at(pool.Addr), pool.Image(s))
-			one := asm.New(m.code) // whichever CPU it runs on, its stripe is empty
-			_ = one
-			pool.Stripes = 1
+			pool.Stripes = 1 // whichever CPU it runs on, its stripe is empty
 			m.put64(pool.Addr, 0)
 			return func(base uint64, tail func(*asm.Code) error) (*Detour, error) {
 				r, err := BuildReturn(base, m.params(), probe, pool, tail)
