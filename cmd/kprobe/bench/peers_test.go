@@ -23,8 +23,9 @@ func TestLostOf(t *testing.T) {
 	}{
 		{100, 100, 0, false},
 		{100, 75, 0.25, false},
-		{100, 0, 0, true},   // it measured something else
-		{100, 101, 0, true}, // it counted something else
+		{100, 0, 0, true},        // it measured something else
+		{22012, 22013, 0, false}, // a step was interrupted
+		{100, 103, 0, true},      // it counted something else
 	} {
 		got, err := lostOf(c.made, c.recorded)
 		if got != c.want || err != nil != c.fails {
