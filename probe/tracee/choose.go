@@ -26,50 +26,89 @@ const (
 // as fn takes. A thread in a wait that a killed tracer would begin anew is
 // taken only if there is no other among the first few.
 func (p *Process) chooseThread(ctx context.Context, fn func(*Thread) error) error {
-	const fewEnough = 8
-	err := error(ErrNoThread)
+	c := &choice{p: p, fn: fn, err: ErrNoThread}
+	defer c.letGo()
+	if c.stopped() || c.running(ctx) {
+		return c.err
+	}
+	if c.each(p.withSignals()) {
+		return c.err
+	}
+	if errors.Is(c.err, ErrNoThread) {
+		return fmt.Errorf("%w: %s", ErrNoThread, p.occupations())
+	}
+	return c.err
+}
+
+// choice is the search for a thread. Its steps report whether it is over: fn has
+// answered, with err, or no thread will do.
+type choice struct {
+	p  *Process
+	fn func(*Thread) error
+	// err is what the last thread that was fit, or none, had.
+	err error
+	// moved are threads whose event was handled for the call: nobody else would
+	// let them run on.
+	moved []*Thread
+}
+
+func (c *choice) letGo() {
+	for _, t := range c.moved {
+		c.p.tr.release(t)
+	}
+}
+
+// each tries stopped threads.
+func (c *choice) each(threads []*Thread) (over bool) {
+	for _, t := range threads {
+		if c.err = c.p.inStop(t, c.fn); !tryAnother(c.err) {
+			return true
+		}
+	}
+	return false
+}
+
+// stopped tries the threads that are stopped anyway, those in a wait last.
+func (c *choice) stopped() (over bool) {
 	var second []*Thread
-	var moved []*Thread
-	defer func() {
-		for _, t := range moved {
-			p.tr.release(t)
+	for _, t := range c.p.Threads() {
+		if !t.Stopped() {
+			continue
 		}
-	}()
-	for _, t := range p.Threads() {
-		fit := t.Stopped() && t.fit()
-		if !fit && t.Stopped() && t.passEvent() {
-			// Its event is handled: nobody else would let it run on.
-			fit, moved = true, append(moved, t)
-		}
-		if fit {
-			if r, rerr := t.Regs(); rerr == nil && t.inWait(r) {
-				second = append(second, t)
+		if !t.fit() {
+			if !t.passEvent() {
 				continue
 			}
-			if err = fn(t); !tryAnother(err) {
-				return err
-			}
+			c.moved = append(c.moved, t)
+		}
+		if r, err := t.Regs(); err == nil && t.inWait(r) {
+			second = append(second, t)
+			continue
+		}
+		if c.err = c.fn(t); !tryAnother(c.err) {
+			return true
 		}
 	}
-	if p.detaching {
-		second = append(second, p.withSignals()...)
+	if c.p.detaching {
+		second = append(second, c.p.withSignals()...)
 	}
-	for _, t := range second {
-		if err = p.inStop(t, fn); !tryAnother(err) {
-			return err
-		}
-	}
-	tried := 0
-	// A thread that was about to make another, or whose stop is late because
-	// the machine is busy, is fit a moment later.
+	return c.each(second)
+}
+
+// running stops the others, one at a time, for as long as there is hope: a
+// thread that was about to make another, or whose stop is late because the
+// machine is busy, is fit a moment later.
+func (c *choice) running(ctx context.Context) (over bool) {
+	p := c.p
 	patience := choosePatience
 	if p.detaching {
 		patience = leavePatience
 	}
-	begun, limit := time.Now(), patience
-	for pass := 0; pass < 2 || errors.Is(err, ErrNoThread) && time.Since(begun) < limit; pass++ {
+	begun, limit, tried := time.Now(), patience, 0
+	for pass := 0; pass < 2 || errors.Is(c.err, ErrNoThread) && time.Since(begun) < limit; pass++ {
 		if p.dead() {
-			return ErrGone
+			c.err = ErrGone
+			return true
 		}
 		if pass >= 1 {
 			// A thread may wait for a child, or for threads, that wait for us.
@@ -84,32 +123,21 @@ func (p *Process) chooseThread(ctx context.Context, fn func(*Thread) error) erro
 		candidates := false
 		limit = patience
 		for _, t := range p.Threads() {
-			if t.stopped || t.gone || ctx.Err() != nil {
-				continue
-			}
-			if pass > 0 && hasEnded(taskState(p.pid, t.tid)) {
+			if t.stopped || t.gone || ctx.Err() != nil || pass > 0 && hasEnded(taskState(p.pid, t.tid)) {
 				continue
 			}
 			candidates = true
 			tried++
-			terr := p.briefly(t, func() error {
-				r, err := t.Regs()
-				if err != nil {
-					return err
-				}
-				if pass == 0 && tried <= fewEnough && t.inWait(r) {
-					return ErrNoThread
-				}
-				return fn(t)
-			})
-			if !tryAnother(terr) {
-				return terr
+			err := c.stopFor(t, pass == 0 && tried <= fewEnough)
+			if !tryAnother(err) {
+				c.err = err
+				return true
 			}
 			if !t.stopped && taskState(p.pid, t.tid) == 'R' {
 				limit = starvedPatience
 			}
-			if !errors.Is(terr, ErrNoThread) || err == nil {
-				err = terr
+			if !errors.Is(err, ErrNoThread) {
+				c.err = err
 			}
 		}
 		if !candidates {
@@ -117,20 +145,27 @@ func (p *Process) chooseThread(ctx context.Context, fn func(*Thread) error) erro
 		}
 	}
 	if p.gone.Load() || p.dead() {
-		return ErrGone
+		c.err = ErrGone
 	}
-	if !errors.Is(err, ErrNoThread) {
-		return err
-	}
-	for _, t := range p.withSignals() {
-		if err = p.inStop(t, fn); !tryAnother(err) {
+	return !errors.Is(c.err, ErrNoThread)
+}
+
+// fewEnough is how many threads are passed over because they are in a wait.
+const fewEnough = 8
+
+// stopFor stops a running thread for the call, if it isn't in a wait that there
+// may be a thread without.
+func (c *choice) stopFor(t *Thread, choosy bool) error {
+	return c.p.briefly(t, func() error {
+		r, err := t.Regs()
+		if err != nil {
 			return err
 		}
-	}
-	if errors.Is(err, ErrNoThread) {
-		err = fmt.Errorf("%w: %s", ErrNoThread, p.occupations())
-	}
-	return err
+		if choosy && t.inWait(r) {
+			return ErrNoThread
+		}
+		return c.fn(t)
+	})
 }
 
 // occupations says what the threads do that a call can't be made in: some of
