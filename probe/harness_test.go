@@ -339,13 +339,22 @@ func callsFixture(t *testing.T, flags ...string) string {
 	return fixture.Build(t, "probe_calls.c", flags...)
 }
 
+// inspectAll gives all of what Inspect lists.
+func inspectAll(space *symbols.Space, p symbols.Place) (list []*Listing, err error) {
+	err = Inspect(space, p, func(l *Listing) error {
+		list = append(list, l)
+		return nil
+	})
+	return list, err
+}
+
 func inspectFile(t *testing.T, path, fn string) []*Listing {
 	t.Helper()
 	space, err := symbols.OpenFileSpace(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ls, err := Inspect(space, symbols.Place{Symbol: fn})
+	ls, err := inspectAll(space, symbols.Place{Symbol: fn})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,59 +6,85 @@ import (
 	"runtime"
 	"strconv"
 	"sync"
-	"sync/atomic"
 
 	"kprobe/probe/insn"
 	"kprobe/probe/survey"
 	"kprobe/symbols"
 )
 
+// inspectAhead is how many functions are taken apart before they are asked for.
+const inspectAhead = 64
+
 // Inspect lists the instructions of the function at a place, and for each how
 // it would be probed or why it can't be, as if it were the only one. A glob
 // lists every function that it matches. It works on files as on processes and
 // touches neither. A file's surroundings are taken to be free.
 //
-// Errors are those of Space.Resolve, and *BoundaryError for an offset inside
+// each is called with one function after the other, in order of the places, on the
+// caller's goroutine; the listing is its to keep. An error of each ends Inspect,
+// which returns it.
+//
+// Other errors are those of Space.Resolve, and *BoundaryError for an offset inside
 // an instruction.
-func Inspect(space *symbols.Space, p symbols.Place) ([]*Listing, error) {
+func Inspect(space *symbols.Space, p symbols.Place, each func(*Listing) error) error {
 	places, err := space.Resolve(p)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	j, err := newJudge(space, places)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if len(places) == 1 {
 		l, err := j.inspect(places[0])
 		if err != nil {
-			return nil, err
+			return err
 		}
-		return []*Listing{l}, nil
+		return each(l)
 	}
-	found := make([]*Listing, len(places))
-	var next atomic.Int64
+	type job struct {
+		at    symbols.Site
+		found chan *Listing
+	}
+	jobs, inOrder := make(chan job), make(chan chan *Listing, inspectAhead)
+	done := make(chan struct{})
 	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer close(done)
+	wg.Go(func() {
+		defer close(jobs)
+		defer close(inOrder)
+		for _, w := range places {
+			next := job{w, make(chan *Listing, 1)}
+			select {
+			case inOrder <- next.found:
+			case <-done:
+				return
+			}
+			select {
+			case jobs <- next:
+			case <-done:
+				return
+			}
+		}
+	})
 	for range min(runtime.GOMAXPROCS(0), len(places)) {
 		wg.Go(func() {
-			for {
-				i := int(next.Add(1)) - 1
-				if i >= len(places) {
-					return
-				}
+			for w := range jobs {
 				// What can't be taken apart is left out, as when a glob is armed.
-				found[i], _ = j.inspect(places[i])
+				l, _ := j.inspect(w.at)
+				w.found <- l
 			}
 		})
 	}
-	wg.Wait()
-	var out []*Listing
-	for _, l := range found {
-		if l != nil {
-			out = append(out, l)
+	for found := range inOrder {
+		if l := <-found; l != nil {
+			if err := each(l); err != nil {
+				return err
+			}
 		}
 	}
-	return out, nil
+	return nil
 }
 
 func (j *judge) inspect(w symbols.Site) (*Listing, error) {
@@ -78,7 +104,8 @@ func (j *judge) inspect(w symbols.Site) (*Listing, error) {
 		}
 		return nil, err
 	}
-	l := &Listing{Func: w.Func, Module: w.Module, Name: w.Func.Symbol.Demangled(), Asked: w.Offset}
+	l := &Listing{Func: w.Func, Module: w.Module, Name: w.Func.Symbol.Demangled(), Asked: w.Offset,
+		Lines: make([]Line, 0, f.sweep.Len())}
 	name := func(a uint64) (string, uint64, bool) {
 		n, off, _, _, ok := j.space.Symbolize(symbols.Addr(a))
 		return n, off, ok

@@ -79,7 +79,7 @@ func TestInspectGlob(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		alone, err := Inspect(space, symbols.Place{Kind: symbols.PlaceAddr, Value: uint64(l.Lines[0].Addr)})
+		alone, err := inspectAll(space, symbols.Place{Kind: symbols.PlaceAddr, Value: uint64(l.Lines[0].Addr)})
 		if err != nil {
 			t.Errorf("%s: %v", l.Name, err)
 			continue
@@ -95,6 +95,25 @@ func TestInspectGlob(t *testing.T) {
 	}
 }
 
+// TestInspectEnds has the caller end the listing of a glob: its error is returned,
+// and nothing more is listed.
+func TestInspectEnds(t *testing.T) {
+	space, err := symbols.OpenFileSpace(callsFixture(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	enough, n := errors.New("enough"), 0
+	err = Inspect(space, symbols.Place{Symbol: "*"}, func(*Listing) error {
+		if n++; n == 3 {
+			return enough
+		}
+		return nil
+	})
+	if !errors.Is(err, enough) || n != 3 {
+		t.Errorf("%d functions, %v", n, err)
+	}
+}
+
 func TestInspectInside(t *testing.T) {
 	path := callsFixture(t)
 	l := inspectFile(t, path, "main")[0]
@@ -106,7 +125,7 @@ func TestInspectInside(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = Inspect(space, symbols.Place{Symbol: "main", Offset: int64(in.Offset) + 1})
+		_, err = inspectAll(space, symbols.Place{Symbol: "main", Offset: int64(in.Offset) + 1})
 		var inside *BoundaryError
 		if !errors.As(err, &inside) {
 			t.Fatalf("main+%#x: %v, want a *BoundaryError", in.Offset+1, err)

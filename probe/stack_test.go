@@ -115,7 +115,7 @@ func instructions(t *testing.T, prog, fn string) (offs []uint64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	list, err := Inspect(space, symbols.Place{Symbol: fn})
+	list, err := inspectAll(space, symbols.Place{Symbol: fn})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,8 +31,8 @@ func (engine) Start(ctx context.Context, c probe.Command, o probe.Options) (cli.
 }
 
 // Inspect implements cli.Engine.
-func (engine) Inspect(space *symbols.Space, p symbols.Place) ([]*probe.Listing, error) {
-	return probe.Inspect(space, p)
+func (engine) Inspect(space *symbols.Space, p symbols.Place, each func(*probe.Listing) error) error {
+	return probe.Inspect(space, p, each)
 }
 
 // Check implements cli.Engine.

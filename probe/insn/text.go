@@ -3,6 +3,7 @@ package insn
 import (
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"golang.org/x/arch/x86/x86asm"
@@ -107,7 +108,7 @@ func (i Inst) branchName(code []byte) string {
 }
 
 func addrText(a uint64, sym Symbolize) string {
-	s := fmt.Sprintf("%#x", a)
+	s := "0x" + strconv.FormatUint(a, 16)
 	if sym == nil {
 		return s
 	}
@@ -116,9 +117,9 @@ func addrText(a uint64, sym Symbolize) string {
 	case !ok:
 		return s
 	case off == 0:
-		return fmt.Sprintf("%s <%s>", s, name)
+		return s + " <" + name + ">"
 	}
-	return fmt.Sprintf("%s <%s+%#x>", s, name, off)
+	return s + " <" + name + "+0x" + strconv.FormatUint(off, 16) + ">"
 }
 
 // sizes are the words before a memory operand, as x86asm and objdump spell them.
@@ -140,7 +141,12 @@ func tidy(s string, i Inst, code []byte, at uint64, sym Symbolize) string {
 	case i.Flags.Has(LEA):
 		s = strings.Replace(s, ", ptr [", ", [", 1)
 	}
-	s = sizes.Replace(scaled.ReplaceAllString(s, "$2*$1"))
+	if strings.Contains(s, "*") {
+		s = scaled.ReplaceAllString(s, "$2*$1")
+	}
+	if strings.Contains(s, " ptr ") {
+		s = sizes.Replace(s)
+	}
 	if i.Prefixes&PrefixDS != 0 && i.Flags.Any(IndirectJmp|IndirectCall) {
 		s = "notrack " + s
 	}

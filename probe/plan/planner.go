@@ -159,9 +159,25 @@ func (t *try) limits(sites []Site) {
 // refusal says why instructions can't run anywhere else, however near; "" if
 // they can.
 func refusal(code []byte, at uint64) string {
+	if plain(code) {
+		return ""
+	}
 	_, err := insn.RelocateWindow(code, at, at, insn.Options{})
 	if err == nil {
 		return ""
 	}
 	return err.Error()
+}
+
+// plain reports whether code is instructions whose copies are their bytes, wherever
+// they lie.
+func plain(code []byte) bool {
+	for len(code) > 0 {
+		i, err := insn.Decode(code)
+		if err != nil || i.Flags.Any(insn.RelBranch|insn.RIPRel|insn.Call) || i.Refusal() != "" {
+			return false
+		}
+		code = code[i.Len:]
+	}
+	return true
 }

@@ -34,7 +34,7 @@ type Engine interface {
 	Attach(ctx context.Context, pids []int, o probe.Options) (Session, error)
 	Start(ctx context.Context, c probe.Command, o probe.Options) (Session, error)
 	// Inspect lists the functions of a place, as probe.Inspect does.
-	Inspect(space *symbols.Space, p symbols.Place) ([]*probe.Listing, error)
+	Inspect(space *symbols.Space, p symbols.Place, each func(*probe.Listing) error) error
 	// Check says whether a definition can be armed, as probe.Check does.
 	Check(space *symbols.Space, d *fetch.Def) (*probe.Checked, error)
 	// Live finds the session of another kprobe, as probe.OpenLive does.

@@ -55,9 +55,9 @@ func (f *fake) Start(_ context.Context, c probe.Command, o probe.Options) (Sessi
 	return f, nil
 }
 
-func (f *fake) Inspect(_ *symbols.Space, p symbols.Place) ([]*probe.Listing, error) {
+func (f *fake) Inspect(_ *symbols.Space, p symbols.Place, each func(*probe.Listing) error) error {
 	f.shown = p
-	return []*probe.Listing{{Name: "work", Lines: []probe.Line{{Offset: 0, Bytes: []byte{0x90}, Text: "nop", Probe: probe.KindBreakpoint, Why: "short"}}}}, nil
+	return each(&probe.Listing{Name: "work", Lines: []probe.Line{{Offset: 0, Bytes: []byte{0x90}, Text: "nop", Probe: probe.KindBreakpoint, Why: "short"}}})
 }
 
 func (f *fake) Check(space *symbols.Space, d *fetch.Def) (*probe.Checked, error) {

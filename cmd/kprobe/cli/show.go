@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"kprobe/output"
+	"kprobe/probe"
 )
 
 type showOptions struct {
@@ -82,23 +83,25 @@ func runShow(ctx context.Context, d *Deps, m *messages, o *showOptions) error {
 	if o.vars {
 		return showVars(d, space, at, o)
 	}
-	listings, err := d.Engine.Inspect(space, at)
-	if err != nil {
-		return fail(fmt.Errorf("show %s: %w", o.place, err))
-	}
 	w := output.NewWriter(d.Out)
-	for i, l := range listings {
+	var failed error // to write, which closed judges
+	var text []byte
+	n := 0
+	err = d.Engine.Inspect(space, at, func(l *probe.Listing) error {
 		if o.form == output.JSON {
-			_, err = w.Write(output.AppendListingJSON(nil, l))
+			text = output.AppendListingJSON(text[:0], l)
+			_, failed = w.Write(text)
 		} else {
-			if i > 0 {
+			if n++; n > 1 {
 				_, _ = w.Write([]byte("\n")) // the next write tells of a failure
 			}
-			err = output.ListingText(w, l)
+			failed = output.ListingText(w, l)
 		}
-		if err != nil {
-			break
-		}
+		return failed
+	})
+	if err != nil && failed == nil {
+		_ = w.Close() // nothing was written
+		return fail(fmt.Errorf("show %s: %w", o.place, err))
 	}
-	return closed(w, err)
+	return closed(w, failed)
 }
