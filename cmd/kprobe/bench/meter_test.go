@@ -1,0 +1,69 @@
+package bench
+
+import (
+	"runtime"
+	"testing"
+	"time"
+
+	"kprobe/probe/ring"
+)
+
+// said is a caller that gives prepared times, the last one again and again, and
+// notes how many calls it was asked for.
+type said struct {
+	ns   []float64
+	runs []int
+}
+
+func (s *said) call(_ int, _ uint64, n int) (float64, error) {
+	s.runs = append(s.runs, n)
+	ns := s.ns[0]
+	if len(s.ns) > 1 {
+		s.ns = s.ns[1:]
+	}
+	return ns, nil
+}
+
+// TestRoundsWarmUp wants a call to be taken for dear only if each of several runs
+// says so, and a cheap one to have filled the ring of each thread before anything
+// is counted: pages that are faulted in make a hit five times as dear.
+func TestRoundsWarmUp(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		threads int
+		ns      []float64
+		cheap   bool
+	}{
+		{"cheap", 1, []float64{10}, true},
+		{"a slow start", 1, []float64{9000, 700, 600, 10}, true},
+		{"two threads, a slow start", 2, []float64{9000, 700, 10}, true},
+		{"dear, the start worse", 1, []float64{90000, 14000}, false},
+	} {
+		s := &said{ns: c.ns}
+		m := &meter{o: Options{Each: time.Microsecond}}
+		got, err := m.rounds(c.threads, lane{in: s})
+		last := c.ns[len(c.ns)-1]
+		if err != nil || got[0] != last {
+			t.Errorf("%s: %v ns, %v; want %v", c.name, got, err, last)
+		}
+		counted := s.runs[len(s.runs)-1]
+		if (counted >= most/c.threads) != c.cheap {
+			t.Errorf("%s: %d calls in a run", c.name, counted)
+		}
+		if !c.cheap {
+			if want := int(float64(turn.Nanoseconds()) / last); counted != want {
+				t.Errorf("%s: %d calls in a run, want %d", c.name, counted, want)
+			}
+			continue
+		}
+		before := 0
+		for _, n := range s.runs[:len(s.runs)-fewest] {
+			before += n
+		}
+		const smallest = 32 // bytes of a record
+		rings := min(c.threads, runtime.NumCPU())
+		if before*c.threads/rings*smallest < ring.DefaultRingSize {
+			t.Errorf("%s: %d calls in each thread come before what is counted", c.name, before)
+		}
+	}
+}
