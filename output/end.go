@@ -83,6 +83,30 @@ func EndLine(events uint64, stats []probe.Stats, alive []int) string {
 	return b.String()
 }
 
+// UnarmedLine is what a person is told at the end of a trace of events that never
+// had a place, without newline: which they are, and of some what they waited for.
+func UnarmedLine(events []*probe.Event) string {
+	const most = 4
+	var b strings.Builder
+	for i, e := range events {
+		if i == most {
+			fmt.Fprintf(&b, " and %d more", len(events)-most)
+			break
+		}
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprintf(&b, "%s/%s", e.Group, e.Name)
+		if e.Def != nil && e.Def.Place.Module != "" {
+			fmt.Fprintf(&b, " (%s was not loaded)", e.Def.Place.Module)
+		}
+	}
+	if len(events) == 1 {
+		return b.String() + " was never armed"
+	}
+	return b.String() + " were never armed"
+}
+
 func count(n uint64, what string) string {
 	if n == 1 {
 		return "1 " + what

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"kprobe/fetch"
 	"kprobe/probe"
 	"kprobe/symbols"
 )
@@ -125,6 +126,23 @@ func TestEndLine(t *testing.T) {
 				t.Errorf("got  %s\nwant %s", got, tt.want)
 			}
 		})
+	}
+}
+
+func TestUnarmedLine(t *testing.T) {
+	waits := &probe.Event{Group: "g", Name: "late", Def: &fetch.Def{Place: symbols.Place{Module: "libz"}}}
+	plain := &probe.Event{Group: "g", Name: "e"}
+	for _, tt := range []struct {
+		events []*probe.Event
+		want   string
+	}{
+		{[]*probe.Event{waits}, "g/late (libz was not loaded) was never armed"},
+		{[]*probe.Event{plain, waits}, "g/e, g/late (libz was not loaded) were never armed"},
+		{[]*probe.Event{plain, plain, plain, plain, waits, waits}, "g/e, g/e, g/e, g/e and 2 more were never armed"},
+	} {
+		if got := UnarmedLine(tt.events); got != tt.want {
+			t.Errorf("got  %s\nwant %s", got, tt.want)
+		}
 	}
 }
 

@@ -169,6 +169,9 @@ type Summary struct {
 	HasStatus bool
 	// Alive are the processes that run on after Close.
 	Alive []int
+	// Unarmed are the events that never had a place and were not removed: what
+	// they waited for did not come.
+	Unarmed []*Event
 }
 
 // Kind is how a probe at an instruction works.

@@ -365,8 +365,20 @@ func (s *Session) conclude(ctx context.Context, err error) (Summary, error) {
 		}
 	}
 	s.sinkMu.Unlock()
-	sum.Stats = s.Stats()
+	sum.Stats, sum.Unarmed = s.Stats(), s.unarmed()
 	return sum, err
+}
+
+// unarmed gives the events that never had a place.
+func (s *Session) unarmed() (out []*Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.events {
+		if e.most.Load() == 0 && !e.removed {
+			out = append(out, &e.Event)
+		}
+	}
+	return out
 }
 
 // release lets the command go that Start started; it was held until now.

@@ -61,7 +61,7 @@ func (m *Module) matchRank(name string) int {
 		return 0
 	case m.Name == "[vdso]" && (name == "vdso" || name == "linux-vdso.so.1"):
 		return 3
-	case name == shortName(m.Name), m.File.Soname != "" && name == shortName(m.File.Soname):
+	case isShort(name, m.Name), m.File.Soname != "" && isShort(name, m.File.Soname):
 		return 3
 	case strings.ContainsRune(name, '/') && strings.HasSuffix(m.Path, strings.TrimPrefix(name, ".")):
 		return 2 // ./prog, build/prog
@@ -69,12 +69,27 @@ func (m *Module) matchRank(name string) int {
 	return 0
 }
 
+// isShort reports whether a library's file is said by a short name: libc.so.6 by
+// libc, libglib-2.0.so.0 by libglib-2.0 and libglib.
+func isShort(short, file string) bool {
+	stem, _ := stemOf(file)
+	return short == stem || short == shortName(file)
+}
+
+// stemOf is what stands before a library's .so, or all of another name.
+func stemOf(file string) (stem string, library bool) {
+	i := strings.Index(file, ".so")
+	if i <= 0 || len(file) > i+3 && file[i+3] != '.' && file[i+3] != '-' {
+		return file, false
+	}
+	return file[:i], true
+}
+
 // shortName is a library's name as people say it: libc.so.6, libc-2.36.so and
 // libc.musl-x86_64.so.1 are libc.
 func shortName(name string) string {
-	if i := strings.Index(name, ".so"); i > 0 && (len(name) == i+3 || name[i+3] == '.' || name[i+3] == '-') {
-		name = name[:i]
-	} else {
+	name, library := stemOf(name)
+	if !library {
 		return name
 	}
 	name, _, _ = strings.Cut(name, ".musl")
@@ -89,9 +104,9 @@ func shortName(name string) string {
 
 // FindModule gives the modules that answer to a name, in the order in which
 // the process mapped them: a path, a file name (libc.so.6, libc-2.36.so), a
-// soname, or its short form (libc). Where several kinds match, only the
-// modules of the best kind are given. A path that is a link to a mapped file
-// matches too.
+// soname, or its short form (libc; libglib-2.0 or libglib). Where several kinds
+// match, only the modules of the best kind are given. A path that is a link to a
+// mapped file matches too.
 func (s *Space) FindModule(name string) []*Module {
 	var out []*Module
 	best := 1

@@ -156,6 +156,17 @@ func TestShortName(t *testing.T) {
 			t.Errorf("%s is %s for short, want %s", name, got, want)
 		}
 	}
+	for _, c := range []struct {
+		short, file string
+		want        bool
+	}{
+		{"libruby-3.1", "libruby-3.1.so.3.1.2", true}, {"libruby", "libruby-3.1.so.3.1.2", true}, {"libglib-2.0", "libglib-2.0.so.0", true}, {"libc-2.36", "libc-2.36.so", true},
+		{"libruby-3", "libruby-3.1.so.3.1.2", false}, {"libruby-", "libruby-3.1.so.3.1.2", false}, {"lib", "libc.so.6", false}, {"a.out", "a.out", true}, {"a", "a.out", false},
+	} {
+		if got := isShort(c.short, c.file); got != c.want {
+			t.Errorf("%s is said by %s: %v", c.file, c.short, got)
+		}
+	}
 }
 
 // BenchmarkSymbolize asks for addresses asked before, and for new ones.

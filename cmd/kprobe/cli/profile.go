@@ -143,6 +143,9 @@ func (o *profileOptions) conclude(m *messages, w *output.Writer, done func() err
 	}
 	if !o.quiet {
 		m.say("%s", output.EndLine(output.Sum(sum.Stats).Recorded, sum.Stats, sum.Alive))
+		if len(sum.Unarmed) > 0 {
+			m.say("%s", output.UnarmedLine(sum.Unarmed))
+		}
 	}
 	return outcome(sum)
 }

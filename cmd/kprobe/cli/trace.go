@@ -173,6 +173,9 @@ func (o *traceOptions) conclude(m *messages, w *output.Writer, done func() error
 	if !o.quiet || lost > 0 {
 		m.say("%s", output.EndLine(events, sum.Stats, sum.Alive))
 	}
+	if !o.quiet && len(sum.Unarmed) > 0 {
+		m.say("%s", output.UnarmedLine(sum.Unarmed))
+	}
 	return outcome(sum)
 }
 
