@@ -110,6 +110,9 @@ func (tg *target) leavings(w want) (*exitProbe, error) {
 				}
 			default:
 				to, err := tg.jumpsTo(from, x)
+				if errors.Is(err, errNowhere) {
+					continue
+				}
 				if err != nil {
 					return nil, fmt.Errorf("at %s+%#x it jumps %w", from.fn.Symbol.Name, x.Addr-uint64(from.start), err)
 				}
@@ -137,6 +140,28 @@ func contains(parts []part, start symbols.Addr) bool {
 	return false
 }
 
+// errNowhere is for a jump that is never taken: compilers write one to the end of
+// a function behind a call that doesn't return (__builtin_unreachable).
+var errNowhere = errors.New("to the padding behind a function")
+
+// behind reports whether an address is that of the padding behind a function.
+func behind(f *symbols.File, v symbols.Vaddr) bool {
+	before, ok := f.FuncAt(v - 1)
+	if !ok || before.End != v {
+		return false
+	}
+	for at := v; at < v+maxPadding; at++ {
+		if _, ok := f.FuncAt(at); ok {
+			code, err := f.Text(v, int(at-v))
+			return err == nil && insn.OnlyPadding(code)
+		}
+	}
+	return false
+}
+
+// maxPadding is more than compilers align functions by.
+const maxPadding = 64
+
 // jumpsTo is the part that an exit leads to: another part of the function, as
 // the compiler puts what is rarely run somewhere else, or another function.
 func (tg *target) jumpsTo(from part, x insn.Exit) (part, error) {
@@ -160,6 +185,8 @@ func (tg *target) jumpsTo(from part, x insn.Exit) (part, error) {
 		v := m.Vaddr(to)
 		fn, ok := m.File.FuncAt(v)
 		switch {
+		case !ok && behind(m.File, v):
+			return part{}, errNowhere
 		case !ok || fn.End <= fn.Start:
 			return part{}, errors.New("to code that no function is known at")
 		case m.File.IsGo() || strings.HasPrefix(m.Name, "ld-"):

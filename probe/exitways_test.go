@@ -53,7 +53,7 @@ func (w *ways) said(t *testing.T, line string) (n, sum map[string]int64) {
 	return n, sum
 }
 
-var exitWays = []string{"sw", "coldy", "ta", "tb", "tc", "thr", "nest", "deep", "hsig", "raiser", "leaver", "co", "bt", "forker"}
+var exitWays = []string{"sw", "coldy", "ta", "tb", "tc", "thr", "nest", "deep", "hsig", "raiser", "leaver", "co", "bt", "forker", "ended"}
 
 func exitDefs(with string) (defs []string) {
 	for _, f := range exitWays {

@@ -98,6 +98,19 @@ func (f *Function) onlyPadding(k int) bool {
 	return true
 }
 
+// OnlyPadding reports whether code is nothing but no-ops and int3, and ends with
+// one of them.
+func OnlyPadding(code []byte) bool {
+	for len(code) > 0 {
+		i, err := Decode(code)
+		if err != nil || !i.Is(Nop) && code[0] != 0xcc {
+			return false
+		}
+		code = code[i.Len:]
+	}
+	return true
+}
+
 // indirectExit judges an indirect jump.
 func (f *Function) indirectExit(k int, e Exit) (Exit, bool) {
 	for _, t := range f.tables {

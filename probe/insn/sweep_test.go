@@ -2,6 +2,7 @@ package insn
 
 import (
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -171,5 +172,20 @@ func TestTables(t *testing.T) {
 				t.Errorf("%+v\nwant %+v", got, c.want)
 			}
 		})
+	}
+}
+
+func TestOnlyPadding(t *testing.T) {
+	for code, want := range map[string]bool{
+		"": true, "90": true, "cc cc": true, "66 90 0f 1f 40 00 cc": true, "66 2e 0f 1f 84 00 00 00 00 00": true,
+		"c3": false, "90 c3": false, "0f 1f": false, "90 0f 1f 40": false, "31 c0": false,
+	} {
+		b, err := hex.DecodeString(strings.ReplaceAll(code, " ", ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := OnlyPadding(b); got != want {
+			t.Errorf("%s: %v", code, got)
+		}
 	}
 }
