@@ -46,7 +46,7 @@ type area struct {
 	nets *nets.Nets
 
 	pools  []*piece         // return probes' instances, writable
-	shared []*detour.Shared // what their detours share, the latest last
+	shared []*detour.Shared // what detours share, the latest last
 
 	landing     symbols.Addr // the first
 	cells       int64        // offset in the file of the first landing's cell

@@ -19,8 +19,12 @@ func heldBy(t *testing.T, s *Session) (h held, pieces int) {
 		for _, tg := range s.targets {
 			tg.reap(t.Context())
 			a := tg.area
+			shared := 0 // of code that is laid once and stays
+			for _, s := range a.shared {
+				shared += len(s.Faults)
+			}
 			h = held{
-				table: a.table.Len(), journal: a.journal.next - len(a.journal.free),
+				table: a.table.Len() - shared, journal: a.journal.next - len(a.journal.free),
 				sites: len(tg.sites), slots: len(tg.bySlot), patches: len(tg.patches.list), stages: len(tg.patches.stages),
 				guards: len(tg.patches.guards), pools: len(a.pools), retired: len(tg.retired),
 			}

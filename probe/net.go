@@ -50,6 +50,8 @@ func (tg *target) catchFor(ctx context.Context, list []*patch) error {
 				if err := a.table.Insert(detour.FaultKey(f.At), f.To); err != nil {
 					return err
 				}
+			}
+			if len(s.detour.Faults) > 0 || s.detour.SharedFaults {
 				sigs[unix.SIGSEGV], sigs[unix.SIGBUS] = true, true
 			}
 		}

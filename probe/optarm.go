@@ -56,6 +56,25 @@ func (tg *target) setClock(groups map[*function][]want) error {
 	return nil
 }
 
+// setShared sees that detours with texts find the code that they share.
+func (tg *target) setShared(ctx context.Context, groups map[*function][]want) error {
+	if tg.opt.params.Shared != nil {
+		return nil
+	}
+	for _, ws := range groups {
+		for _, w := range ws {
+			if w.p != nil && detour.HasTexts(w.p.prog) {
+				s, err := tg.share(ctx)
+				if err == nil {
+					tg.opt.params.Shared = s
+				}
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // tidOffsets are where thread control blocks keep the thread's number: glibc's
 // struct pthread (nptl/descr.h) and musl's (src/internal/pthread_impl.h).
 var tidOffsets = []int32{0x2d0, 0x30}

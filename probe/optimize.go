@@ -115,6 +115,9 @@ func (tg *target) optimizeOnce(ctx context.Context, ws []want) (rest []want, pat
 	if err := tg.setClock(groups); err != nil {
 		return nil, nil, err
 	}
+	if err := tg.setShared(ctx, groups); err != nil {
+		return nil, nil, err
+	}
 	if err := tg.layPools(ctx, returns); err != nil {
 		return nil, nil, err
 	}

@@ -11,12 +11,13 @@ import (
 	"kprobe/symbols"
 )
 
-// Code that the detours of return probes share
+// Code that detours share
 //
-// It is laid with the first return probe (detour.Shared), and again when threads'
-// numbers can be read (renew.go): then the calls' heads lead to the new. What was
-// laid stays until the session leaves the process. A thread in it is, for whoever
-// finds it there, in the detour that it came from, where it will go on.
+// It is laid with the first return probe or text (detour.Shared), and again when
+// threads' numbers can be read (renew.go): then the calls' heads lead to the new.
+// What was laid, and what the net's table has of it, stays until the session leaves
+// the process. A thread in it is, for whoever finds it there, in the detour that it
+// came from, where it will go on.
 
 // share lays the shared code if that isn't done, and gives it.
 func (tg *target) share(ctx context.Context) (*detour.Shared, error) {
@@ -36,7 +37,7 @@ func (tg *target) shareAnew(ctx context.Context) (*detour.Shared, error) {
 	a := tg.area
 	pc, err := a.code.add(ctx, a.file.base, pageSize)
 	if err != nil {
-		return nil, fmt.Errorf("code that return probes share: %w", err)
+		return nil, fmt.Errorf("code that probes share: %w", err)
 	}
 	pc.used = pc.size
 	params := o.params
@@ -49,9 +50,18 @@ func (tg *target) shareAnew(ctx context.Context) (*detour.Shared, error) {
 		err = tg.proc.WriteMemory(s.Code, pc.start)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("write code that return probes share: %w", err)
+		return nil, fmt.Errorf("write code that probes share: %w", err)
+	}
+	for _, f := range s.Faults {
+		if err := a.table.Insert(detour.FaultKey(f.At), f.To); err != nil {
+			return nil, err
+		}
+		tg.patches.faults[symbols.Addr(f.At)] = symbols.Addr(f.To)
 	}
 	a.shared = append(a.shared, s)
+	if o.params.Shared != nil {
+		o.params.Shared = s
+	}
 	return s, nil
 }
 

@@ -12,8 +12,8 @@ import (
 )
 
 // busyShared are return probes of which most calls find no instance: of exits, of
-// landings, and of functions in each other.
-var busyShared = []string{"r1:work work v=$retval", "r1:recurse recurse v=$retval n=$arg1", "r1:table table v=$retval"}
+// landings, and of functions in each other; and a probe with a text.
+var busyShared = []string{"p:said work s=+0($arg2):string", "r1:work work v=$retval", "r1:recurse recurse v=$retval n=$arg1", "r1:table table v=$retval"}
 
 // sharing stops the target until threads were found in shared code, and gives how
 // many, and how many of them could be led out of it.
@@ -48,7 +48,7 @@ func sharing(t *testing.T, l *live, pid int) (found, left int) {
 	return found, left
 }
 
-// TestSharedCode finds threads in the code that return probes share, tells where
+// TestSharedCode finds threads in the code that probes share, tells where
 // they came from, takes the probes out from under them, and unmaps it: the program
 // notices nothing.
 func TestSharedCode(t *testing.T) {

@@ -116,6 +116,7 @@ func (b *builder) leave(copyAt uint64, tail func(c *asm.Code) error) (*Detour, e
 	if err := tail(b.Code); err != nil {
 		return nil, err
 	}
+	b.Int3() // nothing runs past the jump back
 	d, err := b.finish()
 	if err != nil {
 		return nil, err
@@ -134,14 +135,21 @@ type builder struct {
 	p       *Params
 	frame   frame
 	faults  []pending
-	mayFail int      // ways to a fault so far
-	cold    []func() // code out of the way, emitted behind the rest
-	consts  []constant
+	mayFail int // ways to a fault so far
+	// sharedFaults says that it goes through shared code that may fault.
+	sharedFaults bool
+	cold         []func() // code out of the way, emitted behind the rest
+	consts       []constant
 
 	prog   *fetch.Program
 	probe  *Probe
 	layout layout // temporaries of the current program
 	where  origin // what the registers mean
+	// ending, of a return probe, emits the way through shared code that ends the hit
+	// and its call; done is where those go on that leave no record. ended says that
+	// it was.
+	ending func(done asm.Label)
+	ended  bool
 	// returnTail says that the address returned to goes behind the data.
 	returnTail bool
 	err        error
@@ -194,6 +202,7 @@ func (b *builder) plan(probes []Probe) error {
 	}
 	if texts {
 		regs = append(regs, textRegs()...)
+		b.frame.under = max(b.frame.under, linkText)
 	} else if syscall {
 		regs = append(regs, asm.R11)
 	}
@@ -233,10 +242,18 @@ func (b *builder) hit(pr *Probe, first bool) {
 	if pr.CountOnly {
 		b.count(ring.CounterHits)
 	} else {
-		b.reserve(done)
+		if b.ended = b.ending != nil && b.layout.texts && len(b.layout.times) == 0; b.ended {
+			b.reserveText(done)
+		} else {
+			b.reserve(done)
+		}
 		b.late()
 		if s := b.prog.Stack; s != nil {
 			b.stackCopy(s)
+		}
+		if b.ended {
+			b.ending(done)
+			return
 		}
 		b.commit()
 	}
@@ -246,12 +263,12 @@ func (b *builder) hit(pr *Probe, first bool) {
 // finish emits what lies out of the way, also of another builder with the same
 // code, and resolves all.
 func (b *builder) finish(others ...*builder) (*Detour, error) {
-	b.Int3() // nothing runs past the jump back
 	for _, x := range others {
 		x.far()
 		b.faults = append(b.faults, x.faults...)
 		b.consts = append(b.consts, x.consts...)
 		b.frame.marks = append(b.frame.marks, x.frame.marks...)
+		b.sharedFaults = b.sharedFaults || x.sharedFaults
 		if x.err != nil {
 			return nil, x.err
 		}
@@ -272,7 +289,7 @@ func (b *builder) finish(others ...*builder) (*Detour, error) {
 	if err != nil {
 		return nil, fmt.Errorf("assemble detour at %#x: %w", b.Base(), err)
 	}
-	d := &Detour{Base: b.Base(), Code: code, marks: slices.Clone(b.frame.marks)}
+	d := &Detour{Base: b.Base(), Code: code, SharedFaults: b.sharedFaults, marks: slices.Clone(b.frame.marks)}
 	slices.SortStableFunc(d.marks, func(a, b mark) int { return cmp.Compare(a.off, b.off) })
 	for _, f := range b.faults {
 		off, ok := b.Offset(f.to)

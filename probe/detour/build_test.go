@@ -22,6 +22,16 @@ func must(t testing.TB, text string) *fetch.Program {
 
 func noTail(c *asm.Code) error { c.Ret(); return nil }
 
+// anyShared is shared code for detours that don't run.
+func anyShared(t testing.TB) *Shared {
+	t.Helper()
+	s, err := BuildShared(codeAt+1<<40, &Params{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 func TestUnsupported(t *testing.T) {
 	deep := "p f"
 	for range 128 {
@@ -60,6 +70,7 @@ func TestUnsupported(t *testing.T) {
 		{"text on a small stack", "p f s=+0(%di):string", Params{MaxStack: 64, TID: TID{Seg: asm.FS}}, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			tt.p.Shared = anyShared(t)
 			d, err := Build(codeAt, &tt.p, []Probe{{ID: 1, Program: must(t, tt.text)}}, noTail)
 			if errors.Is(err, ErrUnsupported) != tt.want || (err == nil) == tt.want || (d == nil) != (err != nil) {
 				t.Errorf("error %v, want unsupported %v", err, tt.want)
@@ -185,7 +196,7 @@ func TestExit(t *testing.T) {
 
 func BenchmarkBuild(b *testing.B) {
 	prog := must(b, "p f a=%di b=+0(%si):u32 s=+0(%si):string if a > 3")
-	p := &Params{TID: TID{Seg: asm.FS, Off: 0x2d0}, Rdpid: true, RingSize: 1 << 20}
+	p := &Params{TID: TID{Seg: asm.FS, Off: 0x2d0}, Rdpid: true, RingSize: 1 << 20, Shared: anyShared(b)}
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := Build(codeAt, p, []Probe{{ID: 1, Program: prog}}, noTail); err != nil {
@@ -198,6 +209,7 @@ func BenchmarkBuild(b *testing.B) {
 func FuzzBuild(f *testing.F) {
 	f.Add(uint8(0), uint8(0), uint8(8), uint8(0), uint8(0), int64(5), int64(-5), uint8(0), uint8(3))
 	f.Add(uint8(4), uint8(2), uint8(1), uint8(64), uint8(9), int64(1)<<40, int64(0), uint8(3), uint8(1))
+	p := &Params{Shared: anyShared(f)}
 	f.Fuzz(func(t *testing.T, source, store, size, count, width uint8, off, load int64, cmp, target uint8) {
 		a := fetch.ArgProgram{
 			Chain: fetch.Chain{Source: fetch.Source(source), Reg: fetch.Reg(width), N: int(count), Off: off, Loads: []fetch.Load{{Off: load}}},
@@ -206,7 +218,7 @@ func FuzzBuild(f *testing.F) {
 		prog := &fetch.Program{Args: []fetch.ArgProgram{a}, Bitmap: 8, Fixed: 16,
 			Filter: &fetch.FilterProgram{Preds: []fetch.Pred{{Field: fetch.FieldKind(source & 7), Arg: int(count & 1), Cmp: fetch.Cmp(cmp),
 				Operand: fetch.Operand(width & 7), Val: uint64(off), Text: "a*[b-", Target: int(target)}}}}
-		d, err := Build(codeAt, &Params{}, []Probe{{ID: 1, Program: prog}}, noTail)
+		d, err := Build(codeAt, p, []Probe{{ID: 1, Program: prog}}, noTail)
 		if (d == nil) != (err != nil) {
 			t.Fatal(d, err)
 		}

@@ -43,14 +43,13 @@ type Calls struct {
 }
 
 const (
-	headNote   = 0
-	headFind   = 8
-	headBehind = 24
-	headCount  = 32
-	headSize   = 36
-	headEnd    = 40
-	headGo     = 48
-	callsHead  = 64
+	headNote  = 0
+	headFind  = 8
+	headCount = 32
+	headSize  = 36
+	headEnd   = 40
+	headGo    = 48
+	callsHead = 64
 
 	callSlot   = 0
 	callReturn = 8
@@ -80,9 +79,12 @@ func (k Calls) Size() int { return k.offset(k.Count) }
 func (k Calls) Head(s *Shared) []byte {
 	b := make([]byte, callsHead)
 	le := binary.LittleEndian
-	le.PutUint64(b[headNote:], s.note)
+	note := s.note
+	if k.Go {
+		note = s.noteGo
+	}
+	le.PutUint64(b[headNote:], note)
 	le.PutUint64(b[headFind:], s.find)
-	le.PutUint64(b[headBehind:], s.behind)
 	le.PutUint32(b[headCount:], uint32(k.Count))
 	le.PutUint32(b[headSize:], 1<<k.Shift)
 	le.PutUint64(b[headEnd:], k.Addr+uint64(k.Size()))

@@ -200,7 +200,7 @@ func newMachine(t testing.TB, cases, codeSize int, more ...shared) *machine {
 	m.add(stubAt, 4096, protRX)
 	m.add(blockAt, 4096, protRW)
 	m.add(caseAt, uint64(cases)*caseSize, protRW)
-	m.add(codeAt, uint64(codeSize), protRX)
+	m.add(codeAt, uint64(codeSize)+4096, protRX)
 	m.add(stackAt, uint64(cases)*stackSize, protRW)
 	m.add(dataAt, dataSize, protRW)
 	m.add(cpusAt, 1<<20, protRW)
@@ -228,6 +228,7 @@ func newMachine(t testing.TB, cases, codeSize int, more ...shared) *machine {
 	m.put64(cpusAt+ring.DataPtr, ringAt)
 	m.put64(cpusAt+ring.MaskOff, testRing-1)
 	m.code, m.watch = codeAt, cpusAt+ring.HeadOff
+	m.texts = m.common(m.params())
 	for i := range 1024 {
 		binary.LittleEndian.PutUint32(m.at(flagsAt + uint64(4*i))[:4], ring.FlagEnabled)
 	}
@@ -242,12 +243,13 @@ type machine struct {
 	table        *Table
 	code         uint64 // where the next detour goes
 	watch        uint64 // what is kept after each case
+	texts        *Shared
 	files        []*os.File
 }
 
 func (m *machine) params() *Params {
 	return &Params{PerCPU: cpusAt, AreaShift: 20, RingSize: testRing, Flags: flagsAt, PID: 4711,
-		TID: TID{Seg: asm.FS, Off: 0x2d0}, Rdpid: hasRdpid()}
+		TID: TID{Seg: asm.FS, Off: 0x2d0}, Rdpid: hasRdpid(), Shared: m.texts}
 }
 
 // hasRdpid reports what /proc/cpuinfo says.
@@ -289,6 +291,11 @@ func (m *machine) common(p *Params) *Shared {
 		m.t.Fatal(err)
 	}
 	copy(m.at(m.code), s.Code)
+	for _, f := range s.Faults {
+		if err := m.table.Insert(FaultKey(f.At), f.To); err != nil {
+			m.t.Fatal(err)
+		}
+	}
 	m.code = (m.code + uint64(len(s.Code)) + 63) &^ 63
 	return s
 }

@@ -37,7 +37,7 @@ func buildEnter(c *asm.Code, p *Params, entries []Probe, probe Probe, k Calls, t
 		b.frame.skip = redZone
 	}
 	b.frame.regs = append(b.frame.regs, missing(b.frame.regs, asm.DI, asm.R11)...)
-	b.frame.under = linkNote
+	b.frame.under = max(b.frame.under, linkNote)
 	if err := b.stack(); err != nil {
 		return nil, err
 	}
@@ -77,7 +77,7 @@ func buildLeave(c *asm.Code, p *Params, probe Probe, k Calls, pop uint16, tail f
 	b.frame.regs = append(b.frame.regs, missing(b.frame.regs, asm.DI)...)
 	found := b.frame.temps
 	b.frame.temps += 8
-	b.frame.under = linkFind
+	b.frame.under = max(b.frame.under, linkFind)
 	if err := b.stack(); err != nil {
 		return nil, err
 	}
@@ -111,19 +111,24 @@ const (
 // for at first. Changes AX.
 func (e *calling) hash() {
 	b := e.b
-	if e.k.Go {
-		b.MovImm(asm.AX, golden)
-		b.Imul(asm.W64, asm.AX, asm.DI)
-		b.ShiftImm(asm.Shr, asm.W64, asm.AX, 32)
-	} else {
-		// Stacks lie closer than 4 GB, or as they happen to.
-		b.ImulImm(asm.W32, asm.AX, asm.DI, golden32)
-	}
+	b.spread(e.k.Go)
 	b.ImulImm(asm.W64, asm.AX, asm.AX, int32(e.k.Count))
 	b.ShiftImm(asm.Shr, asm.W64, asm.AX, 32)
 	b.ShiftImm(asm.Shl, asm.W32, asm.AX, e.k.Shift)
 	b.MovAbs(asm.SI, e.k.Addr)
 	b.Lea(asm.CX, asm.Indexed(asm.SI, asm.AX, 1, callsHead))
+}
+
+// spread makes AX 32 bits of what the call DI is known by.
+func (b *builder) spread(ofGo bool) {
+	if !ofGo {
+		// Stacks lie closer than 4 GB, or as they happen to.
+		b.ImulImm(asm.W32, asm.AX, asm.DI, golden32)
+		return
+	}
+	b.MovImm(asm.AX, golden)
+	b.Imul(asm.W64, asm.AX, asm.DI)
+	b.ShiftImm(asm.Shr, asm.W64, asm.AX, 32)
 }
 
 // returned makes AX where the call returns to.
@@ -138,41 +143,28 @@ func (e *calling) returned() {
 // enter notes a call, or counts it as missed. It runs in the frame.
 func (e *calling) enter() {
 	b := e.b
-	done, taken, look, keyless := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
+	done, link, keyless := b.NewLabel(), b.NewLabel(), b.NewLabel()
 	b.unless(b.probe.ID, false, done)
 	e.key(keyless)
-	e.hash()
-	b.Op(asm.Xor, asm.W32, asm.AX, asm.AX)
-	b.Lock()
-	b.Cmpxchg(asm.W64, asm.At(asm.CX, callSlot), asm.DI)
-	b.Jcc(asm.NE, look)
-
-	b.Bind(taken)
-	e.returned()
-	b.Store(asm.W64, asm.At(asm.CX, callReturn), asm.AX)
+	b.MovAbs(asm.SI, e.k.Addr)
+	b.lead(asm.At(asm.SI, headNote), link, b.probe)
+	b.Jcc(asm.E, done)
 	if e.k.Go {
+		e.returned()
+		b.Store(asm.W64, asm.At(asm.CX, callReturn), asm.AX)
 		b.Store(asm.W64, asm.At(asm.CX, callReal), asm.AX)
 		b.StoreImm(asm.W32, asm.At(asm.CX, callTID), 1)
-	} else {
-		e.behind(asm.At(asm.SI, headBehind), nil)
-		b.Store(asm.W64, asm.At(asm.CX, callReal), asm.AX)
-		b.tid()
-		b.Store(asm.W32, asm.At(asm.CX, callTID), asm.AX)
 	}
 	e.capture()
 	b.Bind(done)
-	b.cold = append(b.cold, func() {
-		b.Bind(look)
-		link := b.NewLabel()
-		b.lead(asm.At(asm.SI, headNote), link)
-		b.linked(link, taken, done, b.probe)
-		if e.k.Go {
+	if e.k.Go {
+		b.cold = append(b.cold, func() {
 			b.Bind(keyless)
 			b.area()
 			b.count(ring.CounterMissed)
 			b.Jmp(done)
-		}
-	})
+		})
+	}
 }
 
 // leave finds the call that goes, records it and frees its row.
@@ -193,17 +185,20 @@ func (e *calling) leave(probe *Probe, pop uint16, found int) {
 	b.where = origin{sp: 8 + int64(pop), entry: found, hasEntry: true}
 	b.returnTail = true
 	b.area()
-	b.hit(probe, true)
-	b.Load(asm.W64, asm.CX, f.temp(found))
-	b.Op(asm.Xor, asm.W32, asm.AX, asm.AX)
-	b.Store(asm.W32, asm.At(asm.CX, callTID-callEntry), asm.AX)
-	b.Store(asm.W64, asm.At(asm.CX, callSlot-callEntry), asm.AX)
+	b.ending = func(done asm.Label) {
+		b.endBy(done, func() { b.Load(asm.W64, asm.DI, f.temp(found)) }, func(s *Shared) uint64 { return s.endCall })
+	}
+	if b.hit(probe, true); !b.ended {
+		b.Load(asm.W64, asm.DI, f.temp(found))
+		b.freeCall()
+	}
 	b.Bind(out)
 	f.restore()
 	b.cold = append(b.cold, func() {
 		b.Bind(look)
 		link := b.NewLabel()
-		b.lead(asm.At(asm.SI, headFind), link)
-		b.linked(link, same, out, nil)
+		b.lead(asm.At(asm.SI, headFind), link, nil)
+		b.Jcc(asm.NE, same)
+		b.Jmp(out)
 	})
 }

@@ -14,7 +14,7 @@ import (
 // and for what is pushed and copied besides.
 func TestLookForRoom(t *testing.T) {
 	for _, text := range []string{"p f", "p f a=%di b=+0(%si):u32", "p f s=+0(%di):string", "p f n=%si a=+0(%di):u64[64] if n > 3"} {
-		p := &Params{TID: TID{Seg: asm.FS, Off: 0x2d0}, NoRedZone: true, GoLook: true, MaxStack: 512}
+		p := &Params{TID: TID{Seg: asm.FS, Off: 0x2d0}, NoRedZone: true, GoLook: true, MaxStack: 512, Shared: anyShared(t)}
 		d, err := Build(codeAt, p, []Probe{{ID: 1, Program: must(t, text)}}, noTail)
 		if err != nil {
 			t.Fatalf("%s: %v", text, err)

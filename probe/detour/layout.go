@@ -135,6 +135,23 @@ func planProgram(pr *Probe, p *Params) (layout, error) {
 	return l, nil
 }
 
+// HasTexts reports whether a program's detours need Params.Shared.
+func HasTexts(prog *fetch.Program) bool {
+	for i := range prog.Args {
+		if texts(&prog.Args[i]) > 0 {
+			return true
+		}
+	}
+	if prog.Filter != nil {
+		for i := range prog.Filter.Preds {
+			if prog.Filter.Preds[i].Operand == fetch.OperandText {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // texts is the number of texts of an argument, 0 for those that have none.
 func texts(a *fetch.ArgProgram) int {
 	switch a.Store {

@@ -55,6 +55,8 @@ type Params struct {
 	// Sketch, if any, has a detour built in two steps: the first gives a longer one,
 	// and fills the sketch, with which another is built as it is to be.
 	Sketch *Sketch
+	// Shared is the code that detours with texts go through; nil fails for them.
+	Shared *Shared
 	// NoProc says that /proc is not what it is elsewhere: paths of descriptors
 	// can't be asked for in the program.
 	NoProc bool
@@ -101,7 +103,9 @@ type Detour struct {
 	// goes on at Copy. 0: that doesn't happen.
 	NoRoom uint64
 	Faults []Fault
-	marks  []mark
+	// SharedFaults says that its threads may fault in the shared code, too.
+	SharedFaults bool
+	marks        []mark
 }
 
 // mark says what the frame is from an instruction on.

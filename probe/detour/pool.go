@@ -13,8 +13,8 @@ const MaxInstances = 1 << 16
 // Pool is the memory of a return probe's instances, little-endian:
 //
 //	0  Stripes × 64 bytes, each: u64 head: u32 changes, u32 number of the first
-//	   free instance of that stripe, 0 for none. Behind the first there are
-//	   addresses of shared code (Shared) and what that needs to know: u32
+//	   free instance of that stripe, 0 for none. Behind the first there is the
+//	   address of shared code (Shared), and what that needs to know: u32
 //	   64 × Stripes - 1, u32 1 << Shift, u32 (Count + 1) << Shift, u32 Shift, u64
 //	   address of the place before instance 1
 //	   instances, numbered from 1, each of 1 << Shift bytes:
@@ -49,7 +49,6 @@ const (
 
 	// Behind the head of the first stripe. The word at instTID is 0.
 	poolTake   = 8
-	poolBehind = 24
 	poolMask   = 32
 	poolSize   = 36
 	poolEnd    = 40
@@ -88,7 +87,6 @@ func (p Pool) Image(s *Shared) []byte {
 	b := make([]byte, p.Size())
 	le := binary.LittleEndian
 	le.PutUint64(b[poolTake:], s.take)
-	le.PutUint64(b[poolBehind:], s.behind)
 	le.PutUint32(b[poolMask:], uint32(stripeSize*p.Stripes-1))
 	le.PutUint32(b[poolSize:], 1<<p.Shift)
 	le.PutUint32(b[poolEnd:], uint32((p.Count+1)<<p.Shift))

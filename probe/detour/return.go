@@ -156,24 +156,17 @@ func (r *returning) entry(probe Probe) {
 	b := r.b
 	b.probe, b.prog = &probe, probe.Program
 	b.frame.under = linkTake
-	plain, leave := b.NewLabel(), b.NewLabel()
+	plain, leave, link := b.NewLabel(), b.NewLabel(), b.NewLabel()
 	// Where a function starts nothing of the program's is below SP, and a
 	// signal leaves the red zone alone.
 	const on = -16
 	b.frame.save(b.Code)
 	b.unless(probe.ID, false, plain)
-	r.take(plain)
-	// From here on the offset becomes that of the stub.
-	b.Mov(asm.W64, asm.DI, asm.DX)
-
-	b.tid()
-	b.Store(asm.W32, asm.At(asm.CX, instTID), asm.AX)
-	b.Lea(asm.SI, b.frame.above(0))
-	b.Load(asm.W64, asm.AX, asm.At(asm.SI, 0))
-	b.Store(asm.W64, asm.At(asm.CX, instReturn), asm.AX)
-	r.behind(asm.At(asm.R11, poolBehind), func() { b.MovAbs(asm.R11, r.pool.Addr) })
-	b.Store(asm.W64, asm.At(asm.CX, instReal), asm.AX)
-	b.Store(asm.W64, asm.At(asm.CX, instSlot), asm.SI)
+	b.Lea(asm.DI, b.frame.above(0))
+	b.MovAbs(asm.R11, r.pool.Addr)
+	b.lead(asm.At(asm.R11, poolTake), link, &probe)
+	b.Jcc(asm.E, plain)
+	// CX is the instance; from here on DI becomes the offset of the stub.
 	r.capture()
 	if s := int(r.pool.Shift) - 5; s > 0 { // stubSize is 1 << 5
 		b.ShiftImm(asm.Shr, asm.W32, asm.DI, uint8(s))
@@ -189,64 +182,6 @@ func (r *returning) entry(probe Probe) {
 		b.Bind(plain)
 		b.Lea(asm.AX, asm.Rel(r.body))
 		b.Jmp(leave)
-	})
-}
-
-// behind makes AX, an address returned to, the one behind it if it is a
-// landing: that of a function which jumped to this one. The shared code's address
-// is at m once before has been done. Changes DX.
-func (r *returning) behind(m asm.Mem, before func()) {
-	b := r.b
-	look, done := b.NewLabel(), b.NewLabel()
-	b.aboutLanding(look)
-	b.Bind(done)
-	b.cold = append(b.cold, func() {
-		b.Bind(look)
-		if before != nil {
-			before()
-		}
-		b.lead(m, done)
-	})
-}
-
-// take makes CX the address of an instance that was free, and DX its number,
-// from 1, shifted to the distance from the one before the first; with none
-// free it counts the call as missed and goes on at none. Changes AX, SI, DI, R11.
-func (r *returning) take(none asm.Label) {
-	b := r.b
-	slow, link, got := b.NewLabel(), b.NewLabel(), b.NewLabel()
-	before := int32(r.pool.first() - 1<<r.pool.Shift)
-	b.MovAbs(asm.R11, r.pool.Addr)
-	if r.pool.Stripes > 1 {
-		b.cpuNumber()
-		b.OpImm(asm.And, asm.W32, asm.SI, int32(r.pool.Stripes-1))
-		b.ShiftImm(asm.Shl, asm.W32, asm.SI, stripeShift)
-		b.Op(asm.Add, asm.W64, asm.SI, asm.R11)
-	} else {
-		b.Mov(asm.W64, asm.SI, asm.R11)
-	}
-	// SI = the stripe's head, R11 = the pool.
-	b.Load(asm.W64, asm.AX, asm.At(asm.SI, 0))
-	retry := b.Mark()
-	b.Mov(asm.W64, asm.DX, asm.AX)
-	b.ShiftImm(asm.Shr, asm.W64, asm.DX, 32)
-	b.Jcc(asm.E, slow)
-	b.ShiftImm(asm.Shl, asm.W32, asm.DX, r.pool.Shift)
-	b.Load(asm.W32, asm.DI, asm.Indexed(asm.R11, asm.DX, 1, before+instNext))
-	b.ShiftImm(asm.Shl, asm.W64, asm.DI, 32)
-	b.Mov(asm.W32, asm.CX, asm.AX)
-	b.OpImm(asm.Add, asm.W32, asm.CX, 1) // the changes wrap at 32 bits
-	b.Op(asm.Or, asm.W64, asm.DI, asm.CX)
-	b.Lock()
-	b.Cmpxchg(asm.W64, asm.At(asm.SI, 0), asm.DI)
-	b.Jcc(asm.NE, retry)
-	b.Lea(asm.CX, asm.Indexed(asm.R11, asm.DX, 1, before))
-	b.Bind(got)
-	b.cold = append(b.cold, func() {
-		b.Bind(slow)
-		b.Lea(asm.DI, b.frame.above(0))
-		b.lead(asm.At(asm.R11, poolTake), link)
-		b.linked(link, got, none, b.probe)
 	})
 }
 
@@ -303,31 +238,18 @@ func (r *returning) landing(x *builder, probe Probe) uint64 {
 	x.where = origin{entry: inst, hasEntry: true}
 	x.returnTail = true
 	x.area()
-	x.hit(&probe, true)
-
-	// Free the instance: DX = its number in the upper half, CX = the instance.
-	x.Load(asm.W64, asm.CX, f.temp(inst))
-	x.Load(asm.W32, asm.DX, f.above(number))
-	x.MovAbs(asm.SI, r.pool.Addr)
-	if r.pool.Stripes > 1 {
-		x.Lea(asm.AX, asm.At(asm.DX, -1))
-		x.OpImm(asm.And, asm.W32, asm.AX, int32(r.pool.Stripes-1))
-		x.ShiftImm(asm.Shl, asm.W32, asm.AX, stripeShift)
-		x.Op(asm.Add, asm.W64, asm.SI, asm.AX)
+	of := func() {
+		x.Load(asm.W64, asm.DI, f.temp(inst))
+		x.Load(asm.W32, asm.R8, f.above(number))
+		x.MovAbs(asm.SI, r.pool.Addr)
 	}
-	x.ShiftImm(asm.Shl, asm.W64, asm.DX, 32)
-	x.Op(asm.Xor, asm.W32, asm.AX, asm.AX)
-	x.Store(asm.W32, asm.At(asm.CX, instTID-instEntry), asm.AX)
-	x.Load(asm.W64, asm.AX, asm.At(asm.SI, 0))
-	retry := x.Mark()
-	x.Mov(asm.W64, asm.DI, asm.AX)
-	x.ShiftImm(asm.Shr, asm.W64, asm.DI, 32)
-	x.Store(asm.W32, asm.At(asm.CX, instNext-instEntry), asm.DI)
-	x.Mov(asm.W32, asm.DI, asm.AX)
-	x.Op(asm.Or, asm.W64, asm.DI, asm.DX)
-	x.Lock()
-	x.Cmpxchg(asm.W64, asm.At(asm.SI, 0), asm.DI)
-	x.Jcc(asm.NE, retry)
+	x.ending = func(done asm.Label) { x.endBy(done, of, func(s *Shared) uint64 { return s.endInstance }) }
+	if x.hit(&probe, true); !x.ended {
+		x.Load(asm.W64, asm.CX, f.temp(inst))
+		x.Load(asm.W32, asm.DX, f.above(number))
+		x.MovAbs(asm.SI, r.pool.Addr)
+		x.freeInstance(r.pool.Stripes)
+	}
 	f.restore()
 	x.Lea(asm.SP, asm.At(asm.SP, 8))
 	f.cur.depth -= 8

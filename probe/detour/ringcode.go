@@ -67,14 +67,7 @@ func (b *builder) reserve(done asm.Label) {
 	fixed := ring.Units(b.prog.Fixed + b.tailSize())
 	if b.layout.texts {
 		// R8 = bytes, R9 = state word
-		more := ring.HeaderSize + ring.Unit - 1 + b.tailSize()
-		if b.layout.only >= 0 {
-			b.LoadZX(asm.W16, asm.R8, b.frame.temp(b.layout.only+textWord+4))
-			more += b.prog.Fixed
-		} else {
-			b.Load(asm.W64, asm.R8, b.frame.temp(b.layout.total))
-		}
-		b.OpImm(asm.Add, asm.W64, asm.R8, int32(more))
+		b.recordBytes()
 		b.OpImm(asm.And, asm.W64, asm.R8, -ring.Unit)
 		b.Mov(asm.W64, asm.R9, asm.R8)
 		b.ShiftImm(asm.Shl, asm.W64, asm.R9, stateShift)
@@ -115,6 +108,19 @@ func (b *builder) reserve(done asm.Label) {
 		b.countOf(id, ring.CounterLost)
 		b.Jmp(done)
 	})
+}
+
+// recordBytes makes R8 the bytes of the record of a program with texts, which are to
+// be rounded down to a multiple of ring.Unit.
+func (b *builder) recordBytes() {
+	more := ring.HeaderSize + ring.Unit - 1 + b.tailSize()
+	if b.layout.only >= 0 {
+		b.LoadZX(asm.W16, asm.R8, b.frame.temp(b.layout.only+textWord+4))
+		more += b.prog.Fixed
+	} else {
+		b.Load(asm.W64, asm.R8, b.frame.temp(b.layout.total))
+	}
+	b.OpImm(asm.Add, asm.W64, asm.R8, int32(more))
 }
 
 // stateShift moves a size in bytes, a multiple of ring.Unit, to the length

@@ -60,6 +60,15 @@ func TestUnwindShared(t *testing.T) {
 				return BuildEnter(base, m.params(), nil, probe, k, tail)
 			}
 		}},
+		{"texts", 60, 0, func(m *machine, s *Shared) built {
+			copy(m.at(dataAt), "what the text says\x00and another\x00abc\x00")
+			probe := Probe{ID: 1, Program: must(t, "p f a=+0(%si):string b=+19(%si):string c=+31(%si):string d=+0(%di):string if a ~ \"what*\"")}
+			return func(base uint64, tail func(*asm.Code) error) (*Detour, error) {
+				p := *m.params()
+				p.Shared = s
+				return Build(base, &p, []Probe{probe}, tail)
+			}
+		}},
 		{"no instance", 60, 1, func(m *machine, s *Shared) built {
 			pool, err := NewPool(poolAt, prog, 9)
 			if err != nil {

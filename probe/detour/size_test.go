@@ -12,7 +12,7 @@ import (
 func TestBytesPerProbe(t *testing.T) {
 	const far, limit = 0x7fff_1234_0000, 512
 	p := &Params{PerCPU: far + 0x5000, Flags: far, AreaShift: 20, CPUMask: 3, RingSize: 4 << 20, StackEnd: 0x7fff_ffff_f000, Clock: far + 0x100,
-		TID: TID{Seg: asm.FS, Off: 0x2d0}, Rdpid: true}
+		TID: TID{Seg: asm.FS, Off: 0x2d0}, Rdpid: true, Shared: anyShared(t)}
 	tail := func(c *asm.Code) error {
 		c.Lea(asm.AX, asm.At(asm.DI, 0x12345))
 		c.Jmp(c.Mark())
@@ -41,13 +41,11 @@ func TestBytesPerProbe(t *testing.T) {
 		{"p f a=%di b=+0(%si):u32", 224},
 		{"p f a=%di if a > 3 && a < 900", 240},
 		{"p f a=+0(%di):u64[64]", 304},
-		{"p f s=+0(%si):string", limit},
-		{"p f a=%di s=+0(%si):string", limit + 2},
-		{"p f n=$comm", limit + 16},
-		// What has to look at a text twice, or has two, takes more: a text is
-		// measured and copied by code of its own.
-		{`p f s=+0(%si):string if s == "hello"`, limit + 80},
-		{"p f s=+0(%si):string t=+0(%di):string", limit + 320},
+		{"p f s=+0(%si):string", 352},
+		{"p f a=%di b=%dx s=+0(%si):string", 368},
+		{"p f a=%di b=%si n=$comm", 368},
+		{`p f a=%di b=%dx s=+0(%si):string if s == "hello"`, 432},
+		{"p f a=%dx b=%cx s=+0(%si):string t=+0(%di):string", 480},
 	} {
 		if n := size(Build(codeAt, p, []Probe{{ID: 1, Program: must(t, tt.text)}}, tail)); n > tt.most {
 			t.Errorf("%s: %d bytes, more than %d", tt.text, n, tt.most)
@@ -57,10 +55,11 @@ func TestBytesPerProbe(t *testing.T) {
 		text            string
 		exits, landings int // most bytes: the entry and one exit; all but the stubs
 	}{
-		{"r f", limit, limit + 112},
-		{"r f v=$retval", limit, limit + 112},
-		{"r f v=$retval a=$arg1 b=$arg2", limit + 64, limit + 176},
-		{"r f v=$retval s=+0($retval):string", limit + 336, limit + 464},
+		{"r f", 416, 480},
+		{"r f v=$retval", 432, 480},
+		{"r f v=$retval a=$arg1 b=$arg2", 480, limit},
+		{"r f v=$retval s=+0($retval):string", 496, limit},
+		{"r f v=$retval s=+0($arg1):string", limit, limit},
 	} {
 		prog := must(t, tt.text)
 		probe := Probe{ID: 1, Program: prog}

@@ -47,8 +47,9 @@ func (b *builder) measure(a *fetch.ArgProgram, off int) {
 	if a.Store == fetch.StoreString {
 		word := b.NewLabel()
 		b.Mov(asm.W64, asm.DI, asm.AX)
-		b.scan(all, func() { b.orFault(all, word) })
+		b.scan(word)
 		b.setText(off, asm.B, word)
+		b.cold = append(b.cold, func() { b.orFault(all, word) })
 		return
 	}
 	for i := range n {
@@ -120,9 +121,9 @@ func (b *builder) element(off, i, n int, all asm.Label) {
 			b.Store(asm.W64, b.frame.temp(off+16*k+textAddr), asm.DX)
 		}
 	}
-	bad, word := b.NewLabel(), b.NewLabel()
+	word := b.NewLabel()
 	b.Load(asm.W64, asm.DI, b.frame.temp(off+16*i+textAddr))
-	b.scan(bad, func() { b.orFault(bad, word) })
+	b.scan(word)
 	b.setText(off+16*i, asm.B, word)
 }
 
@@ -141,63 +142,6 @@ func (b *builder) addTo(off int64) {
 		b.MovImm(asm.DX, uint64(off))
 		b.Op(asm.Add, asm.W64, asm.AX, asm.DX)
 	}
-}
-
-// scan makes DX the upper half of the text word of the text at DI: its length
-// up to NUL, or textTruncated and fetch.MaxString. It reads aligned words, so
-// no page is touched that the text doesn't reach. One that can't be read goes on at
-// fault, which island, if any, emits in between. Changes AX, CX, R8 … R11.
-func (b *builder) scan(fault asm.Label, island func()) {
-	loop, found, long, done := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
-	b.Lea(asm.AX, asm.At(asm.DI, -lowest))
-	b.ShiftImm(asm.Shr, asm.W64, asm.AX, 47)
-	b.Jcc(asm.NE, fault)
-	b.MovAbs(asm.R10, 0x0101010101010101)
-	b.Mov(asm.W64, asm.R11, asm.R10)
-	b.ShiftImm(asm.Shl, asm.W64, asm.R11, 7) // 0x8080…
-	b.Mov(asm.W32, asm.CX, asm.DI)
-	b.ShiftImm(asm.Shl, asm.W32, asm.CX, 3)
-	b.Mov(asm.W64, asm.R8, asm.DI)
-	b.OpImm(asm.And, asm.W64, asm.R8, -8)
-	// Bytes before the text in its first word count as not zero. Shifts take
-	// the count modulo 64.
-	b.OpImm(asm.Or, asm.W64, asm.R9, -1)
-	b.ShiftCL(asm.Shl, asm.W64, asm.R9)
-	b.Not(asm.W64, asm.R9)
-	b.mayFault(fault)
-	b.Load(asm.W64, asm.AX, asm.At(asm.R8, 0))
-	b.Op(asm.Or, asm.W64, asm.AX, asm.R9)
-	b.Lea(asm.DX, asm.At(asm.DI, fetch.MaxString)) // the end at the latest
-	// A byte of x is zero if its top bit is set in (x - 0x01…) & ^x & 0x80…;
-	// the lowest one found is exact.
-	b.Bind(loop)
-	b.Mov(asm.W64, asm.R9, asm.AX)
-	b.Not(asm.W64, asm.R9)
-	b.Op(asm.Sub, asm.W64, asm.AX, asm.R10)
-	b.Op(asm.And, asm.W64, asm.AX, asm.R9)
-	b.Op(asm.And, asm.W64, asm.AX, asm.R11)
-	b.JccShort(asm.NE, found)
-	b.OpImm(asm.Add, asm.W64, asm.R8, 8)
-	b.Op(asm.Cmp, asm.W64, asm.R8, asm.DX)
-	b.JccShort(asm.AE, long)
-	b.mayFault(fault)
-	b.Load(asm.W64, asm.AX, asm.At(asm.R8, 0))
-	b.Jmp(loop)
-	b.Bind(found)
-	b.Bsf(asm.W64, asm.AX, asm.AX)
-	b.ShiftImm(asm.Shr, asm.W32, asm.AX, 3)
-	b.Op(asm.Add, asm.W64, asm.R8, asm.AX)
-	b.Op(asm.Cmp, asm.W64, asm.R8, asm.DX)
-	b.JccShort(asm.AE, long)
-	b.Mov(asm.W64, asm.DX, asm.R8)
-	b.Op(asm.Sub, asm.W32, asm.DX, asm.DI)
-	b.Jmp(done)
-	if island != nil {
-		island()
-	}
-	b.Bind(long)
-	b.MovImm(asm.DX, textTruncated|fetch.MaxString)
-	b.Bind(done)
 }
 
 // setText keeps the text at DI with the upper half of its word in DX, and
@@ -242,77 +186,4 @@ func mayOverflow(prog *fetch.Program) bool {
 		n += texts(&prog.Args[i]) * fetch.MaxString
 	}
 	return n > fetch.MaxData
-}
-
-// copyText writes the text that measure kept at off behind the others in the
-// record at CX, and its word into slot. R8 is the offset of the next text, unless
-// this is the only one. Changes AX, DX, DI, R9, R10, R11.
-func (b *builder) copyText(off, slot int) {
-	none, done, small, tiny := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
-	loop, tail, fault := b.NewLabel(), b.NewLabel(), b.NewLabel()
-	b.Load(asm.W64, asm.DX, b.frame.temp(off+textWord))
-	b.Test(asm.W64, asm.DX, asm.DX)
-	b.Jcc(asm.S, none)
-	b.Load(asm.W64, asm.DI, b.frame.temp(off+textAddr))
-	if b.layout.only >= 0 {
-		b.Lea(asm.R9, data(b.prog.Fixed))
-		b.OpImm(asm.Or, asm.W64, asm.DX, int32(b.prog.Fixed))
-	} else {
-		b.Lea(asm.R9, data(0).By(asm.R8, 1))
-		b.Op(asm.Or, asm.W64, asm.DX, asm.R8)
-	}
-	b.Store(asm.W64, data(slot), asm.DX)
-	b.ShiftImm(asm.Shr, asm.W64, asm.DX, 32)
-	b.MovZX(asm.W16, asm.DX, asm.DX)
-	if b.layout.only < 0 {
-		b.Op(asm.Add, asm.W64, asm.R8, asm.DX)
-	}
-	// DI = from, R9 = to, DX = length. Eight bytes at a time, the last eight
-	// from the end back; four to seven by two that may overlap.
-	b.OpImm(asm.Sub, asm.W32, asm.DX, 8)
-	b.Jcc(asm.B, small)
-	b.Op(asm.Xor, asm.W32, asm.R10, asm.R10)
-	b.Bind(loop)
-	b.Op(asm.Cmp, asm.W32, asm.R10, asm.DX)
-	b.JccShort(asm.AE, tail)
-	b.mayFault(fault)
-	b.Load(asm.W64, asm.AX, asm.Indexed(asm.DI, asm.R10, 1, 0))
-	b.Store(asm.W64, asm.Indexed(asm.R9, asm.R10, 1, 0), asm.AX)
-	b.OpImm(asm.Add, asm.W32, asm.R10, 8)
-	b.JmpShort(loop)
-	b.Bind(tail)
-	b.mayFault(fault)
-	b.Load(asm.W64, asm.AX, asm.Indexed(asm.DI, asm.DX, 1, 0))
-	b.Store(asm.W64, asm.Indexed(asm.R9, asm.DX, 1, 0), asm.AX)
-	b.Jmp(done)
-
-	b.Bind(small)
-	b.OpImm(asm.Add, asm.W32, asm.DX, 8-4)
-	b.Jcc(asm.S, tiny)
-	b.mayFault(fault)
-	b.Load(asm.W32, asm.R10, asm.At(asm.DI, 0))
-	b.mayFault(fault)
-	b.Load(asm.W32, asm.AX, asm.Indexed(asm.DI, asm.DX, 1, 0))
-	b.Store(asm.W32, asm.At(asm.R9, 0), asm.R10)
-	b.Store(asm.W32, asm.Indexed(asm.R9, asm.DX, 1, 0), asm.AX)
-	b.Jmp(done)
-
-	// Unmapped since it was measured: its room stays, unused.
-	b.Bind(fault)
-	b.MovImm(asm.DX, textFault)
-	b.ShiftImm(asm.Shl, asm.W64, asm.DX, 32)
-	b.Bind(none)
-	b.Store(asm.W64, data(slot), asm.DX)
-	b.Jmp(done)
-
-	b.Bind(tiny)
-	b.OpImm(asm.Add, asm.W32, asm.DX, 4)
-	b.Jcc(asm.E, done)
-	byByte := b.Mark()
-	b.mayFault(fault)
-	b.LoadZX(asm.W8, asm.AX, asm.Indexed(asm.DI, asm.DX, 1, -1))
-	b.Store(asm.W8, asm.Indexed(asm.R9, asm.DX, 1, -1), asm.AX)
-	b.OpImm(asm.Sub, asm.W32, asm.DX, 1)
-	b.Jcc(asm.NE, byByte)
-	b.Bind(done)
 }

@@ -68,7 +68,7 @@ func newTargetOf(t *testing.T, cpus, rings int) *target {
 
 func (g *target) params() *Params {
 	return &Params{PerCPU: fileAt + uint64(g.l.PerCPU.Off), AreaShift: g.l.AreaShift, CPUMask: g.l.CPUMask, RingSize: g.l.RingSize,
-		Flags: fileAt + uint64(g.l.Flags.Off), TID: TID{Seg: asm.FS, Off: 0x2d0}, Rdpid: hasRdpid()}
+		Flags: fileAt + uint64(g.l.Flags.Off), TID: TID{Seg: asm.FS, Off: 0x2d0}, Rdpid: hasRdpid(), Shared: g.ways}
 }
 
 // function lays a function out that starts with seven bytes, lea rax, [rdi];

@@ -1,0 +1,126 @@
+package detour
+
+import (
+	"kprobe/probe/asm"
+	"kprobe/probe/ring"
+)
+
+// How the hits of return probes end
+//
+// The record is given the address returned to and the time, and the call's place is
+// free again. Where records have texts that is shared code, and so is to find room
+// for them: the detours are long.
+
+// reserveText is reserve for a record with texts, by shared code. Changes AX, DX,
+// R8, R9, R11.
+func (b *builder) reserveText(done asm.Label) {
+	b.recordBytes()
+	b.MovImm(asm.R9, uint64(b.probe.ID))
+	b.toShared(func(s *Shared) uint64 { return s.reserve })
+	b.Jcc(asm.E, done)
+}
+
+// reserveRoom takes room for a record of R8 bytes, rounded down, of the probe R9:
+// it goes back with its address in CX, or with ZF set if the hit is lost.
+func (b *builder) reserveRoom() {
+	lost := b.NewLabel()
+	b.OpImm(asm.And, asm.W64, asm.R8, -ring.Unit)
+	b.Mov(asm.W64, asm.DX, asm.R8)
+	b.ShiftImm(asm.Shl, asm.W64, asm.DX, stateShift)
+	b.Op(asm.Or, asm.W32, asm.R9, asm.DX)
+	retry := b.Mark()
+	b.Load(asm.W64, asm.AX, asm.At(asm.SI, ring.HeadOff))
+	b.Lea(asm.CX, asm.Indexed(asm.AX, asm.R8, 1, 0))
+	b.Mov(asm.W64, asm.DX, asm.CX)
+	b.OpLoad(asm.Sub, asm.W64, asm.DX, asm.At(asm.SI, ring.TailOff))
+	b.OpImm(asm.Cmp, asm.W64, asm.DX, int32(b.p.RingSize))
+	b.Jcc(asm.A, lost)
+	b.Lock()
+	b.Cmpxchg(asm.W64, asm.At(asm.SI, ring.HeadOff), asm.CX)
+	b.Jcc(asm.NE, retry)
+	b.OpLoad(asm.And, asm.W64, asm.AX, asm.At(asm.SI, ring.MaskOff))
+	b.Mov(asm.W64, asm.CX, asm.AX)
+	b.OpLoad(asm.Add, asm.W64, asm.CX, asm.At(asm.SI, ring.DataPtr))
+	b.Store(asm.W32, asm.At(asm.CX, ring.StateOff), asm.R9)
+	b.tid()
+	b.Store(asm.W32, asm.At(asm.CX, ring.TIDOff), asm.AX)
+	b.backWith()
+	b.Bind(lost)
+	b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.SI, ring.HeadOff)) // as in reserve
+	b.Jcc(asm.NE, retry)
+	b.Mov(asm.W32, asm.DX, asm.R9)
+	b.OpImm(asm.And, asm.W32, asm.DX, ring.MaxID)
+	b.ImulImm(asm.W32, asm.DX, asm.DX, ring.CounterSize)
+	b.Lock()
+	b.IncMem(asm.W64, asm.Indexed(asm.SI, asm.DX, 1, ring.CountersOff+ring.CounterLost))
+	b.Op(asm.Xor, asm.W32, asm.DX, asm.DX)
+	b.back()
+}
+
+// endBy has a piece of the shared code end the hit whose record is at CX, and its
+// call, which of tells it; those that come to done have no record. Changes what of
+// and the piece change.
+func (b *builder) endBy(done asm.Label, of func(), piece func(*Shared) uint64) {
+	end := b.Mark()
+	of()
+	b.toShared(piece)
+	b.cold = append(b.cold, func() {
+		b.Bind(done)
+		b.Op(asm.Xor, asm.W32, asm.CX, asm.CX)
+		b.Jmp(end)
+	})
+}
+
+// endRecord ends the record at CX, unless that is 0, whose size its state word
+// tells, of the call whose entry's values are at DI. Changes AX and DX.
+func (b *builder) endRecord() {
+	none := b.NewLabel()
+	b.Test(asm.W64, asm.CX, asm.CX)
+	b.Jcc(asm.E, none)
+	b.Load(asm.W32, asm.DX, asm.At(asm.CX, ring.StateOff))
+	b.ShiftImm(asm.Shr, asm.W32, asm.DX, stateShift)
+	b.OpImm(asm.And, asm.W32, asm.DX, ring.MaxRecord)
+	b.Load(asm.W64, asm.AX, asm.At(asm.DI, instReal-instEntry)) // callReal-callEntry too
+	b.Store(asm.W64, asm.Indexed(asm.CX, asm.DX, 1, -ReturnTail), asm.AX)
+	b.tsc()
+	b.Store(asm.W64, asm.At(asm.CX, ring.TimeOff), asm.AX)
+	b.OpMemImm(asm.Or, asm.W8, asm.At(asm.CX, ring.StateOff+3), -1<<7) // as in commit
+	b.Bind(none)
+}
+
+// freeCall frees the row whose entry's values are at DI. Changes AX.
+func (b *builder) freeCall() {
+	b.Op(asm.Xor, asm.W32, asm.AX, asm.AX)
+	b.Store(asm.W32, asm.At(asm.DI, callTID-callEntry), asm.AX)
+	b.Store(asm.W64, asm.At(asm.DI, callSlot-callEntry), asm.AX)
+}
+
+// freeInstance frees the instance of the pool at SI whose entry's values are at CX
+// and whose number is DX. stripes are the pool's, 0: its head tells. Changes AX, DX,
+// SI and DI.
+func (b *builder) freeInstance(stripes int) {
+	if stripes != 1 {
+		b.Lea(asm.AX, asm.At(asm.DX, -1))
+		if stripes > 0 {
+			b.OpImm(asm.And, asm.W32, asm.AX, int32(stripes-1))
+			b.ShiftImm(asm.Shl, asm.W32, asm.AX, stripeShift)
+		} else {
+			b.ShiftImm(asm.Shl, asm.W32, asm.AX, stripeShift)
+			b.OpLoad(asm.And, asm.W32, asm.AX, asm.At(asm.SI, poolMask))
+		}
+		b.Op(asm.Add, asm.W64, asm.SI, asm.AX)
+	}
+	b.ShiftImm(asm.Shl, asm.W64, asm.DX, 32) // SI = the stripe's head
+	b.Op(asm.Xor, asm.W32, asm.AX, asm.AX)
+	b.Store(asm.W32, asm.At(asm.CX, instTID-instEntry), asm.AX)
+	b.Load(asm.W64, asm.AX, asm.At(asm.SI, 0))
+	retry := b.Mark()
+	b.Mov(asm.W64, asm.DI, asm.AX)
+	b.ShiftImm(asm.Shr, asm.W64, asm.DI, 32)
+	b.Store(asm.W32, asm.At(asm.CX, instNext-instEntry), asm.DI)
+	b.Mov(asm.W32, asm.DI, asm.AX)
+	b.Op(asm.Or, asm.W64, asm.DI, asm.DX)
+	b.Lock()
+	b.Cmpxchg(asm.W64, asm.At(asm.SI, 0), asm.DI)
+	b.Jcc(asm.NE, retry)
+}

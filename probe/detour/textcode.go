@@ -1,0 +1,171 @@
+package detour
+
+import (
+	"kprobe/fetch"
+	"kprobe/probe/asm"
+	"kprobe/probe/ring"
+)
+
+// The code of texts that all detours share: to find a text's end, and to copy it.
+// It is the larger part of what a text takes, and comes by a jump there and one
+// back (Shared).
+
+// scan has the shared code make DX the upper half of the text word of the text at
+// DI: its length up to NUL, or textTruncated and fetch.MaxString. One that can't be
+// read goes on at fault with textFault in DX. Changes AX, CX, R8 … R11.
+func (b *builder) scan(fault asm.Label) {
+	b.toShared(func(s *Shared) uint64 { return s.scan })
+	b.Jcc(asm.S, fault)
+}
+
+// copyText writes the text that measure kept at off behind the others in the
+// record at CX, and its word into slot. R8 is the offset of the next text, unless
+// this is the only one. Changes AX, DX, DI, R8 … R11.
+func (b *builder) copyText(off, slot int) {
+	if b.layout.only >= 0 {
+		b.MovImm(asm.R8, uint64(b.prog.Fixed))
+	}
+	b.Lea(asm.DI, b.frame.temp(off))
+	b.Lea(asm.R9, data(slot))
+	b.toShared(func(s *Shared) uint64 { return s.copy })
+}
+
+// toShared leads through the piece of the shared code whose address it is given.
+// Changes AX.
+func (b *builder) toShared(piece func(*Shared) uint64) {
+	if b.p.Shared == nil {
+		b.fail(errNoShared)
+		return
+	}
+	b.sharedFaults = true
+	link := b.NewLabel()
+	b.Lea(asm.AX, asm.Rel(link))
+	b.Store(asm.W64, asm.At(asm.SP, linkWord), asm.AX)
+	b.MovAbs(asm.AX, piece(b.p.Shared))
+	b.JmpRegNoTrack(asm.AX)
+	b.Bind(link)
+}
+
+// scanText goes back with what scan says, and SF set for a text that can't be
+// read. It reads aligned words, so no page is touched that the text doesn't reach.
+func (b *builder) scanText() {
+	loop, found, long, fault := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
+	b.Lea(asm.AX, asm.At(asm.DI, -lowest))
+	b.ShiftImm(asm.Shr, asm.W64, asm.AX, 47)
+	b.Jcc(asm.NE, fault)
+	b.MovAbs(asm.R10, 0x0101010101010101)
+	b.Mov(asm.W64, asm.R11, asm.R10)
+	b.ShiftImm(asm.Shl, asm.W64, asm.R11, 7) // 0x8080…
+	b.Mov(asm.W32, asm.CX, asm.DI)
+	b.ShiftImm(asm.Shl, asm.W32, asm.CX, 3)
+	b.Mov(asm.W64, asm.R8, asm.DI)
+	b.OpImm(asm.And, asm.W64, asm.R8, -8)
+	// Bytes before the text in its first word count as not zero. Shifts take
+	// the count modulo 64.
+	b.OpImm(asm.Or, asm.W64, asm.R9, -1)
+	b.ShiftCL(asm.Shl, asm.W64, asm.R9)
+	b.Not(asm.W64, asm.R9)
+	b.mayFault(fault)
+	b.Load(asm.W64, asm.AX, asm.At(asm.R8, 0))
+	b.Op(asm.Or, asm.W64, asm.AX, asm.R9)
+	b.Lea(asm.DX, asm.At(asm.DI, fetch.MaxString)) // the end at the latest
+	// A byte of x is zero if its top bit is set in (x - 0x01…) & ^x & 0x80…;
+	// the lowest one found is exact.
+	b.Bind(loop)
+	b.Mov(asm.W64, asm.R9, asm.AX)
+	b.Not(asm.W64, asm.R9)
+	b.Op(asm.Sub, asm.W64, asm.AX, asm.R10)
+	b.Op(asm.And, asm.W64, asm.AX, asm.R9)
+	b.Op(asm.And, asm.W64, asm.AX, asm.R11)
+	b.JccShort(asm.NE, found)
+	b.OpImm(asm.Add, asm.W64, asm.R8, 8)
+	b.Op(asm.Cmp, asm.W64, asm.R8, asm.DX)
+	b.JccShort(asm.AE, long)
+	b.mayFault(fault)
+	b.Load(asm.W64, asm.AX, asm.At(asm.R8, 0))
+	b.Jmp(loop)
+	b.Bind(found)
+	b.Bsf(asm.W64, asm.AX, asm.AX)
+	b.ShiftImm(asm.Shr, asm.W32, asm.AX, 3)
+	b.Op(asm.Add, asm.W64, asm.R8, asm.AX)
+	b.Op(asm.Cmp, asm.W64, asm.R8, asm.DX)
+	b.JccShort(asm.AE, long)
+	b.Mov(asm.W64, asm.DX, asm.R8)
+	b.Op(asm.Sub, asm.W32, asm.DX, asm.DI)
+	b.back() // SF is clear
+	b.Bind(long)
+	b.MovImm(asm.DX, textTruncated|fetch.MaxString)
+	b.Test(asm.W32, asm.DX, asm.DX)
+	b.back()
+	b.Bind(fault)
+	b.MovImm(asm.DX, textFault)
+	b.Test(asm.W32, asm.DX, asm.DX)
+	b.back()
+}
+
+// copyOut copies a text whose temporaries are at DI behind the others in the record
+// at CX, at the offset R8 of its data, which becomes that of the next one, and its
+// word to R9. Changes AX, DX, DI, R10, R11.
+func (b *builder) copyOut() {
+	none, small, tiny := b.NewLabel(), b.NewLabel(), b.NewLabel()
+	loop, tail, fault, empty := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
+	b.Load(asm.W64, asm.DX, asm.At(asm.DI, textWord))
+	b.Test(asm.W64, asm.DX, asm.DX)
+	b.Jcc(asm.S, none)
+	b.Load(asm.W64, asm.DI, asm.At(asm.DI, textAddr))
+	b.Lea(asm.R11, asm.Indexed(asm.CX, asm.R8, 1, ring.DataOff))
+	b.Op(asm.Or, asm.W64, asm.DX, asm.R8)
+	b.Store(asm.W64, asm.At(asm.R9, 0), asm.DX)
+	b.ShiftImm(asm.Shr, asm.W64, asm.DX, 32)
+	b.MovZX(asm.W16, asm.DX, asm.DX)
+	b.Op(asm.Add, asm.W64, asm.R8, asm.DX)
+	// DI = from, R11 = to, DX = length. Eight bytes at a time, the last eight
+	// from the end back; four to seven by two that may overlap.
+	b.OpImm(asm.Sub, asm.W32, asm.DX, 8)
+	b.Jcc(asm.B, small)
+	b.Op(asm.Xor, asm.W32, asm.R10, asm.R10)
+	b.Bind(loop)
+	b.Op(asm.Cmp, asm.W32, asm.R10, asm.DX)
+	b.JccShort(asm.AE, tail)
+	b.mayFault(fault)
+	b.Load(asm.W64, asm.AX, asm.Indexed(asm.DI, asm.R10, 1, 0))
+	b.Store(asm.W64, asm.Indexed(asm.R11, asm.R10, 1, 0), asm.AX)
+	b.OpImm(asm.Add, asm.W32, asm.R10, 8)
+	b.JmpShort(loop)
+	b.Bind(tail)
+	b.mayFault(fault)
+	b.Load(asm.W64, asm.AX, asm.Indexed(asm.DI, asm.DX, 1, 0))
+	b.Store(asm.W64, asm.Indexed(asm.R11, asm.DX, 1, 0), asm.AX)
+	b.back()
+
+	b.Bind(small)
+	b.OpImm(asm.Add, asm.W32, asm.DX, 8-4)
+	b.Jcc(asm.S, tiny)
+	b.mayFault(fault)
+	b.Load(asm.W32, asm.R10, asm.At(asm.DI, 0))
+	b.mayFault(fault)
+	b.Load(asm.W32, asm.AX, asm.Indexed(asm.DI, asm.DX, 1, 0))
+	b.Store(asm.W32, asm.At(asm.R11, 0), asm.R10)
+	b.Store(asm.W32, asm.Indexed(asm.R11, asm.DX, 1, 0), asm.AX)
+	b.back()
+
+	// Unmapped since it was measured: its room stays, unused.
+	b.Bind(fault)
+	b.MovImm(asm.DX, textFault)
+	b.ShiftImm(asm.Shl, asm.W64, asm.DX, 32)
+	b.Bind(none)
+	b.Store(asm.W64, asm.At(asm.R9, 0), asm.DX)
+	b.back()
+
+	b.Bind(tiny)
+	b.OpImm(asm.Add, asm.W32, asm.DX, 4)
+	b.Jcc(asm.E, empty)
+	byByte := b.Mark()
+	b.mayFault(fault)
+	b.LoadZX(asm.W8, asm.AX, asm.Indexed(asm.DI, asm.DX, 1, -1))
+	b.Store(asm.W8, asm.Indexed(asm.R11, asm.DX, 1, -1), asm.AX)
+	b.OpImm(asm.Sub, asm.W32, asm.DX, 1)
+	b.Jcc(asm.NE, byByte)
+	b.Bind(empty)
+	b.back()
+}
