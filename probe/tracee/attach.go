@@ -11,6 +11,9 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Attach seizes all threads of a running process. It stops none of them. What
@@ -36,7 +39,7 @@ func (t *Tracer) attach(ctx context.Context, pid int) (*Process, error) {
 	if t.procs[pid] != nil {
 		return nil, ErrAttached
 	}
-	if err := t.mayAttach(pid); err != nil {
+	if err := t.mayAttachSoon(ctx, pid); err != nil {
 		return nil, err
 	}
 	p := t.newProcess(pid)
@@ -56,6 +59,49 @@ func (t *Tracer) attach(ctx context.Context, pid int) (*Process, error) {
 		return nil, err
 	}
 	return p, nil
+}
+
+// How long a tracer that is about to end is waited for, and how often it is looked
+// for.
+const (
+	tracerEnds = 10 * time.Second
+	tracerLook = 2 * time.Millisecond
+)
+
+// mayAttachSoon is mayAttach once a tracer that was killed is gone: the kernel lets
+// its tracees go when it ends, not when it is killed, and a busy machine takes a
+// while over it.
+func (t *Tracer) mayAttachSoon(ctx context.Context, pid int) error {
+	for until := time.Now().Add(tracerEnds); ; time.Sleep(tracerLook) {
+		err := t.mayAttach(pid)
+		var traced *TracedError
+		if !errors.As(err, &traced) || ctx.Err() != nil || !time.Now().Before(until) || !ending(traced.thread) {
+			return err
+		}
+	}
+}
+
+// ending reports whether a thread is gone, ends, or was killed.
+func ending(tid int) bool {
+	status, err := os.ReadFile(procPath(tid, "status"))
+	if err != nil {
+		return true
+	}
+	if state := statusField(status, "State"); strings.HasPrefix(state, "Z") || strings.HasPrefix(state, "X") {
+		return true
+	}
+	for _, name := range []string{"SigPnd", "ShdPnd"} {
+		if set, err := strconv.ParseUint(statusField(status, name), 16, 64); err == nil && set&(1<<(unix.SIGKILL-1)) != 0 {
+			return true
+		}
+	}
+	const pfExiting = 0x4 // PF_EXITING of include/linux/sched.h
+	fields, err := statFields(procPath(tid, "stat"))
+	if err != nil || len(fields) < 7 {
+		return true
+	}
+	flags, _ := strconv.ParseUint(fields[6], 10, 64)
+	return flags&pfExiting != 0
 }
 
 // mayAttach finds what would make tracing fail, before it is tried.
@@ -109,13 +155,14 @@ func checkClass(pid int) error {
 // tracedBy is the error for a process with another tracer. by is the thread that
 // traces it, as TracerPid is; its process is what the user knows.
 func tracedBy(pid, by int) error {
+	thread := by
 	if status, err := os.ReadFile(procPath(by, "status")); err == nil {
 		if tgid, _ := strconv.Atoi(statusField(status, "Tgid")); tgid > 0 {
 			by = tgid
 		}
 	}
 	comm, _ := os.ReadFile(procPath(by, "comm"))
-	return &TracedError{PID: pid, By: by, Comm: strings.TrimSpace(string(comm))}
+	return &TracedError{PID: pid, By: by, Comm: strings.TrimSpace(string(comm)), thread: thread}
 }
 
 // seizeAll seizes threads until two passes over the list see the same ones.

@@ -86,7 +86,8 @@ type TracedError struct {
 	PID int // the target
 	By  int // its tracer
 	// Comm is the tracer's name; "" is unknown.
-	Comm string
+	Comm   string
+	thread int // of the tracer
 }
 
 // Error names the tracer.
