@@ -115,11 +115,9 @@ func checkWork(t *testing.T, work []Work) {
 		limit := 512.0
 		switch {
 		case strings.Contains(f.What, "by landings"):
-			limit = 1500 // two frames and the instances' own landings
+			limit += 10*32 + 64 // the instances' own landings, and what lies between
 		case strings.Contains(f.What, "return probes"):
-			limit = 1500 // the entry's detour and the exit's
-		case strings.Contains(f.What, "string"):
-			limit = 700
+			limit += 64 // two detours, and what lies between
 		}
 		if f.Unit == "bytes" && f.Value > limit {
 			t.Errorf("%s: %.0f bytes, more than %.0f", f.What, f.Value, limit)
