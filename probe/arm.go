@@ -245,6 +245,9 @@ func (tg *target) layTraps(ctx context.Context, ws []want, put func([]*site) err
 		}
 		hang(st, w)
 	}
+	if err := tg.catchSites(ctx, fresh); err != nil {
+		return err
+	}
 	return put(fresh)
 }
 

@@ -2,11 +2,15 @@ package probe
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
+	"kprobe/probe/asm"
 	"kprobe/probe/detour"
+	"kprobe/probe/insn"
 	"kprobe/probe/plan"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
@@ -32,11 +36,18 @@ func (a *area) leaveChild(ctx context.Context) error {
 }
 
 // catchFor lays the net under what patches need a tracer for: loads that may
-// fault, and guards.
+// fault, guards, and instructions that may fault in their copies.
 func (tg *target) catchFor(ctx context.Context, list []*patch) error {
 	a := tg.area
 	sigs := map[syscall.Signal]bool{}
 	for _, p := range list {
+		for q := p; q != nil; q = q.hole {
+			for _, s := range q.stages {
+				if err := tg.catchCopy(s.moved, s.copyAt, sigs); err != nil {
+					return err
+				}
+			}
+		}
 		for _, s := range p.stages {
 			if s.detour == nil {
 				continue
@@ -64,6 +75,58 @@ func (tg *target) catchFor(ctx context.Context, list []*patch) error {
 			}
 		}
 	}
+	return tg.catchSignals(ctx, sigs)
+}
+
+// catchSites lays the net under the copies of breakpoints' instructions.
+func (tg *target) catchSites(ctx context.Context, list []*site) error {
+	sigs := map[syscall.Signal]bool{}
+	for _, st := range list {
+		if err := tg.catchCopy(st.moved, st.slot, sigs); err != nil {
+			return fmt.Errorf("too many probes: %w", err)
+		}
+	}
+	err := tg.catchSignals(ctx, sigs)
+	if errors.Is(err, tracee.ErrNoThread) {
+		return nil // with the next change: it matters only where the tracer is killed
+	}
+	return err
+}
+
+// catchCopy has the net show faults in a copy, which is at an address, as those
+// of the originals, and adds the signals of these to sigs.
+func (tg *target) catchCopy(m insn.Moved, at symbols.Addr, sigs map[syscall.Signal]bool) error {
+	memory, division := m.Faulting(uint64(at))
+	for _, pt := range append(memory, division...) {
+		to, ok := detour.CopyFault(pt.IP, int(pt.AddSP), asm.Reg(pt.Scratch))
+		if !ok {
+			continue // a net can't undo what the copy did; there is none such
+		}
+		if err := tg.area.table.Insert(detour.FaultKey(uint64(at)+uint64(pt.Off)), to); err != nil {
+			return err
+		}
+	}
+	if len(memory) > 0 {
+		sigs[unix.SIGSEGV], sigs[unix.SIGBUS] = true, true
+	}
+	if len(division) > 0 {
+		sigs[unix.SIGFPE] = true
+	}
+	return nil
+}
+
+// leaveCopy takes from the net's table what it knows of a copy that no thread can
+// be in.
+func (tg *target) leaveCopy(m insn.Moved, at symbols.Addr) {
+	memory, division := m.Faulting(uint64(at))
+	for _, pt := range append(memory, division...) {
+		tg.area.table.Remove(detour.FaultKey(uint64(at) + uint64(pt.Off)))
+	}
+}
+
+// catchSignals has nets answer signals that none answers yet.
+func (tg *target) catchSignals(ctx context.Context, sigs map[syscall.Signal]bool) error {
+	a := tg.area
 	for sig := range sigs {
 		if _, ok := tg.actions[sig]; ok {
 			continue

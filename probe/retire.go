@@ -296,6 +296,7 @@ func (tg *target) giveBack(ctx context.Context, list []*retired) {
 		for _, st := range r.sites {
 			if tg.bySlot[st.slot] == st {
 				delete(tg.bySlot, st.slot)
+				tg.leaveCopy(st.moved, st.slot)
 				tg.area.code.giveBack(st.slot)
 			}
 		}
@@ -346,6 +347,7 @@ func (tg *target) forgetPatches(gone map[*patch]bool) {
 			continue
 		}
 		delete(ps.owner, s)
+		tg.leaveCopy(s.moved, s.copyAt)
 		if s.detour == nil {
 			continue
 		}

@@ -31,8 +31,8 @@ static void load(const char *path) {
 }
 
 static void install(uint64_t handler, uint64_t restorer, char *data) {
-    static const int sigs[] = {SIGILL, SIGTRAP, SIGBUS, SIGSEGV};
-    for (int i = 0; i < 4; i++) {
+    static const int sigs[] = {SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV};
+    for (int i = 0; i < 5; i++) {
         struct kaction old, new = {handler, SA_SIGINFO | SA_ONSTACK | 0x04000000 | SA_NODEFER | SA_RESTART, restorer, 0};
         if (syscall(SYS_rt_sigaction, sigs[i], 0, &old, 8)) exit(95);
         memcpy(data + 128 + 32 * sigs[i], &old, 32);
@@ -58,7 +58,8 @@ static void loop(int n) {
     for (int i = 0; i < n; i++) printf("%lu\n", sum[i]);
 }
 
-extern char trap_here[], load_here[], after_load[], ill_here[], after_ill[], promised[];
+extern char trap_here[], load_here[], after_load[], ill_here[], after_ill[], promised[], copy_load[], copy_div[], after_copy[];
+static int copying;
 static char stack[1 << 16];
 static volatile int entered;
 static void handler(int sig, siginfo_t *si, void *arg) {
@@ -74,7 +75,11 @@ static void handler(int sig, siginfo_t *si, void *arg) {
     printf(" alt %d frames %d addr %d value %d\n", &here >= stack && &here < stack + sizeof stack, backtrace(frames, 8) >= 3,
            si->si_code > 0 ? (int)((uintptr_t)si->si_addr & 0xfff) : si->si_pid == getpid(), si->si_code == SI_QUEUE ? si->si_value.sival_int : 0);
     fflush(stdout);
-    if (at == load_here) u->uc_mcontext.gregs[REG_RIP] = (greg_t)after_load;
+    if (copying && at == load_here) {
+        greg_t *r = u->uc_mcontext.gregs;
+        printf("rsp %lld rsi %lld rdi %lld rbx %lld here %d\n", r[REG_R12] - r[REG_RSP], r[REG_RSI], r[REG_RDI], r[REG_RBX], si->si_addr == load_here);
+        r[REG_RIP] = (greg_t)after_copy;
+    } else if (at == load_here) u->uc_mcontext.gregs[REG_RIP] = (greg_t)after_load;
     if (at == ill_here) u->uc_mcontext.gregs[REG_RIP] = (greg_t)after_ill;
     entered++;
 }
@@ -97,6 +102,14 @@ static void event(const char *c, char *site) {
         asm volatile("syscall; movl $0, %0; jmp 1f; .globl promised; promised: movl $1, %0; 1:"
                      : "=&r"(kept) : "a"(SYS_rt_sigqueueinfo), "D"(getpid()), "S"(SIGTRAP), "d"(&si) : "rcx", "r11", "memory");
         printf("kept %d\n", kept);
+    }
+    if (!strcmp(c, "copy")) { // what a copy does around an instruction: site words are pushed; without any it divides
+        copying = 1;
+        asm volatile("movq %%rsp, %%r12; movl $111, %%esi; movl $222, %%edi; movl $333, %%ebx; testl %%ecx, %%ecx; jnz 1f\n"
+                     ".globl copy_div; copy_div: idivl %%ecx\n"
+                     "1: decl %%ecx; jz 3f; leaq -128(%%rsp), %%rsp; 2: pushq $77; decl %%ecx; jnz 2b\n"
+                     ".globl copy_load, after_copy; 3: copy_load: movl (%%rax), %%eax\n after_copy: movq %%r12, %%rsp"
+                     :: "a"(0x123L), "d"(0), "c"(site) : "rsi", "rdi", "rbx", "r12", "memory", "cc");
     }
     if (!strcmp(c, "blocked")) {
         sigset_t s;
@@ -129,7 +142,7 @@ int main(int argc, char **argv) {
     if (strstr(how, "nodefer")) sa.sa_flags |= SA_NODEFER;
     if (strstr(how, "reset")) sa.sa_flags |= SA_RESETHAND;
     if (strstr(how, "mask")) sigaddset(&sa.sa_mask, SIGUSR1), sigaddset(&sa.sa_mask, SIGINT);
-    for (int i = 0; i < 4; i++) sigaction((int[]){SIGILL, SIGTRAP, SIGBUS, SIGSEGV}[i], &sa, 0);
+    for (int i = 0; i < 5; i++) sigaction((int[]){SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV}[i], &sa, 0);
     if (net) install(net, restorer, data);
     event(argv[5], argc > 7 ? (char *)strtoul(argv[7], 0, 16) : 0);
     printf("entered %d\n", entered), fflush(stdout);

@@ -1,4 +1,4 @@
-// Signals and faults at probed instructions. Usage: probe_faults MODE COUNT
+// Signals and faults at probed instructions. Usage: probe_faults MODE COUNT [early]
 // It prints "ready", waits for a line, runs MODE, prints "done …" and ends with
 // status 7 after a further line. What it prints must not depend on who watches.
 #define _GNU_SOURCE
@@ -134,6 +134,7 @@ static volatile long alt_sum;
 static char stack[65536];
 static void on_usr(int sig) { (void)sig; for (int i = 0; i < 3; i++) alt_sum += work(i); }
 
+static int early; // the handler is set before the program says that it is ready
 static long run(const char *mode) {
     long s = 0;
     if (!strcmp(mode, "prof")) {
@@ -146,7 +147,7 @@ static long run(const char *mode) {
         return sums[0] + sums[1];
     }
     if (!strcmp(mode, "repair")) {
-        action(SIGSEGV, on_segv);
+        if (!early) action(SIGSEGV, on_segv);
         for (long i = 0; i < count; i++) {
             char to[128];
             want_addr = (unsigned long)page;
@@ -162,14 +163,14 @@ static long run(const char *mode) {
         return s + (long)faults;
     }
     if (!strcmp(mode, "skip")) {
-        action(SIGSEGV, skip_segv);
+        if (!early) action(SIGSEGV, skip_segv);
         deny(page);
         want_ip = (unsigned long)load;
         for (long i = 0; i < count; i++) s += load((long *)page);
         return s + (long)faults;
     }
     if (!strcmp(mode, "jump")) {
-        signal(SIGSEGV, jump_segv);
+        if (!early) signal(SIGSEGV, jump_segv);
         deny(page);
         for (volatile long i = 0; i < count; i++)
             if (sigsetjmp(back, 1) == 0) s += jumps_out(i); else s += 5;
@@ -224,6 +225,10 @@ int main(int argc, char **argv) {
     read_text();
     if (!strcmp(argv[1], "ignore")) signal(SIGTRAP, SIG_IGN);
     if (!strcmp(argv[1], "block") || !strcmp(argv[1], "int3")) action(SIGTRAP, on_trap);
+    early = argc > 3;
+    if (early && !strcmp(argv[1], "repair")) action(SIGSEGV, on_segv);
+    if (early && !strcmp(argv[1], "skip")) action(SIGSEGV, skip_segv);
+    if (early && !strcmp(argv[1], "jump")) signal(SIGSEGV, jump_segv);
     char line[64];
     puts("ready"); fflush(stdout);
     if (!fgets(line, sizeof line, stdin)) return 3;

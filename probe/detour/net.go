@@ -27,6 +27,10 @@ type NetLabels struct {
 const (
 	siCode = 8
 	siAddr = 16
+	ucRDI  = 40 + 8*8
+	ucRSI  = 40 + 9*8
+	ucRBX  = 40 + 11*8
+	ucRSP  = 40 + 15*8
 	ucRIP  = 40 + 16*8
 )
 
@@ -66,6 +70,9 @@ const (
 //     step: the thread goes on.
 //   - SIGSEGV, SIGBUS, SIGILL: the faulting instruction is looked up; found (a
 //     load of a detour, a guard byte of a jump), the thread goes on there.
+//   - SIGSEGV, SIGBUS, SIGFPE at a copy of one of the program's instructions
+//     (CopyFault): the frame is made what it would be at the original, and so is
+//     si_addr where it is the instruction's; then it is the program's.
 //   - all else is the program's own and goes to the action that it had before,
 //     as the kernel would have delivered it: its handler is entered with the same
 //     arguments, signal mask (sa_mask, SA_NODEFER) and restorer, SA_RESETHAND
@@ -83,11 +90,12 @@ const (
 // on any thread. It makes a system call only for signals that aren't its own.
 func Net(base uint64, p NetParams) ([]byte, NetLabels) {
 	n := net{Code: asm.New(base)}
-	n.chain, n.zeros = n.NewLabel(), n.NewLabel()
+	n.chain, n.copied, n.zeros = n.NewLabel(), n.NewLabel(), n.NewLabel()
 	var l NetLabels
 	l.Handler = n.Here()
 	n.lookup(p.Data)
 	n.foreign()
+	n.asOriginal()
 	n.Align(16, 0xcc)
 	l.Restorer = n.Here()
 	// libgcc and gdb know a signal frame by these very bytes:
@@ -109,8 +117,9 @@ func Net(base uint64, p NetParams) ([]byte, NetLabels) {
 // interrupted code.
 type net struct {
 	*asm.Code
-	chain asm.Label // the signal isn't ours
-	zeros asm.Label // an action of zeros
+	chain  asm.Label // the signal isn't ours
+	copied asm.Label // it isn't, but is of a copy
+	zeros  asm.Label // an action of zeros
 }
 
 // lookup answers the signals that are ours, and falls into chain with r8 = data.
@@ -187,6 +196,8 @@ func (n *net) lookup(data uint64) {
 	n.JccShort(asm.E, ranges)
 	n.Op(asm.Cmp, asm.W64, asm.CX, asm.R10)
 	n.JccShort(asm.E, retired)
+	n.Test(asm.W64, asm.CX, asm.CX)
+	n.Jcc(asm.S, n.copied)
 	n.Lock()
 	n.IncMem(asm.W64, asm.At(asm.R8, netTaken))
 	n.Bind(resume)
@@ -215,6 +226,47 @@ func (n *net) lookup(data uint64) {
 	n.Lock()
 	n.IncMem(asm.W64, asm.At(asm.R8, netTaken))
 	n.Ret()
+}
+
+// asOriginal makes the frame of a fault in a copy that of a fault of the
+// original, and goes on to chain. rcx = what CopyFault gave.
+func (n *net) asOriginal() {
+	n.Bind(n.copied)
+	elsewhere, near, si, di := n.NewLabel(), n.NewLabel(), n.NewLabel(), n.NewLabel()
+	n.Mov(asm.W64, asm.AX, asm.CX)
+	n.ShiftImm(asm.Shr, asm.W64, asm.AX, copyKind)
+	n.ShiftImm(asm.Shl, asm.W64, asm.CX, 64-copyKind)
+	n.ShiftImm(asm.Shr, asm.W64, asm.CX, 64-copyKind)
+	n.Load(asm.W64, asm.R9, asm.At(asm.DX, ucRIP))
+	n.OpLoad(asm.Cmp, asm.W64, asm.R9, asm.At(asm.SI, siAddr))
+	n.JccShort(asm.NE, elsewhere)
+	n.Store(asm.W64, asm.At(asm.SI, siAddr), asm.CX)
+	n.Bind(elsewhere)
+	n.Store(asm.W64, asm.At(asm.DX, ucRIP), asm.CX)
+
+	n.Mov(asm.W32, asm.R9, asm.AX)
+	n.OpImm(asm.And, asm.W32, asm.R9, copyPushed)
+	n.ShiftImm(asm.Shl, asm.W32, asm.R9, 1)
+	n.TestImm(asm.W32, asm.AX, copyFar)
+	n.JccShort(asm.E, near)
+	n.OpImm(asm.Add, asm.W32, asm.R9, copySkip)
+	n.Bind(near)
+	n.OpLoad(asm.Add, asm.W64, asm.R9, asm.At(asm.DX, ucRSP))
+	n.Store(asm.W64, asm.At(asm.DX, ucRSP), asm.R9)
+	n.OpImm(asm.And, asm.W32, asm.AX, copyScratch)
+	n.Jcc(asm.E, n.chain)
+	n.Load(asm.W64, asm.R9, asm.At(asm.R9, -copySkip))
+	n.OpImm(asm.Cmp, asm.W32, asm.AX, copyRDI)
+	n.JccShort(asm.E, di)
+	n.JccShort(asm.B, si)
+	n.Store(asm.W64, asm.At(asm.DX, ucRBX), asm.R9)
+	n.Jmp(n.chain)
+	n.Bind(si)
+	n.Store(asm.W64, asm.At(asm.DX, ucRSI), asm.R9)
+	n.Jmp(n.chain)
+	n.Bind(di)
+	n.Store(asm.W64, asm.At(asm.DX, ucRDI), asm.R9)
+	n.Jmp(n.chain)
 }
 
 // foreign hands a signal to the action that the program had. r8 = data.

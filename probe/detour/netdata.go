@@ -41,9 +41,9 @@ const (
 	actionSize     = 1 << actionShift
 )
 
-// NetSignals are the signals that a net answers: SIGILL, SIGTRAP, SIGBUS and
-// SIGSEGV. A session that has only breakpoints needs SIGTRAP alone.
-func NetSignals() []int { return []int{4, 5, 7, 11} }
+// NetSignals are the signals that a net may answer: SIGILL, SIGTRAP, SIGBUS,
+// SIGFPE and SIGSEGV. Which are needed depends on what is probed.
+func NetSignals() []int { return []int{4, 5, 7, 8, 11} }
 
 // NetLandings is how many ranges of landings a net knows.
 const NetLandings = netRanges

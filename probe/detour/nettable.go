@@ -24,10 +24,11 @@ var ErrTable = errors.New("not a site table")
 //	     8  u64 shift: 64 - log2 slots
 //	    64  slots × {u64 key, u64 value}
 //
-// A key is the address of an int3, or FaultKey of that of a load that may fault
-// or of a guard byte that raises SIGILL; its slot is key*hashFactor >> shift, or the next that is free. Key 0 is
+// A key is the address of an int3, or FaultKey of that of an instruction that may
+// fault or of a guard byte that raises SIGILL; its slot is key*hashFactor >> shift, or the next that is free. Key 0 is
 // a slot never used, and ends a search. The value is the address to go on at;
-// value = key is a retired site, 0 one that isn't there.
+// value = key is a retired site, 0 one that isn't there, and one with the topmost
+// bit says what a fault in a copy is to look like (CopyFault).
 //
 // A slot keeps its key while its half is in force, and its value is written
 // before the key: a reader that finds a key finds a value of that key.
@@ -69,7 +70,7 @@ const (
 // may fault itself. Addresses of programs have 57 bits at most.
 const faultKey = 1 << 63
 
-// FaultKey is the key of an instruction that raises SIGSEGV, SIGBUS or SIGILL.
+// FaultKey is the key of an instruction that raises another signal than SIGTRAP.
 func FaultKey(at uint64) uint64 { return at | faultKey }
 
 // TableSize is the room in bytes that a table needs to hold n sites at once.
