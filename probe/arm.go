@@ -248,6 +248,12 @@ func (tg *target) layTraps(ctx context.Context, ws []want, put func([]*site) err
 	if err := tg.catchSites(ctx, fresh); err != nil {
 		return err
 	}
+	if !tg.openTraps && !tg.borrowed {
+		if err := tg.proc.OpenTraps(ctx); err != nil {
+			return err
+		}
+		tg.openTraps = true
+	}
 	return put(fresh)
 }
 

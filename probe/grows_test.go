@@ -95,7 +95,7 @@ func TestNothingGrows(t *testing.T) {
 // TestFaultGivesBack: the code of a jump that became a breakpoint, since its
 // instruction had faulted, comes back.
 func TestFaultGivesBack(t *testing.T) {
-	sub := startSubject(t, fixture.Build(t, "probe_faults.c", "-O2"), "repair", "5")
+	sub := startSubject(t, fixture.Build(t, "probe_faults.c", "-O2"), "repair", "5", "early")
 	l := attach(t, sub.pid(), Options{}, "p:stays nothing")
 	before, _ := heldBy(t, l.s)
 	events, err := l.s.Add(t.Context(), parseDefs(t, "p:a load", "p:b store_add"))

@@ -23,7 +23,9 @@ func (t *Tracer) created(th *Thread, event int) error {
 	p := th.p
 	if event == unix.PTRACE_EVENT_CLONE && isThread(p.pid, tid) {
 		if t.threads[tid] == nil {
-			t.adopt(p.newThread(tid))
+			nt := p.newThread(tid)
+			nt.trapMask = th.trapMask
+			t.adopt(nt)
 		}
 		return nil
 	}
@@ -50,6 +52,7 @@ func (t *Tracer) born(th *Thread, tid int, st syscall.WaitStatus, event int) err
 	child := t.newProcess(tid)
 	first := child.newThread(tid)
 	first.announced = true
+	first.trapMask = th.trapMask
 	first.note(st)
 	kind := Fork
 	if sharesMemory(p.pid, tid) {
@@ -76,6 +79,7 @@ func (t *Tracer) born(th *Thread, tid int, st syscall.WaitStatus, event int) err
 		}
 	default:
 		first.settleStop()
+		first.closeTrap(0)
 		// A killed child needs no detaching.
 		_ = first.request(unix.PTRACE_DETACH, 0)
 		t.drop(child)
@@ -135,6 +139,7 @@ func (t *Tracer) executed(th *Thread) error {
 	p.closeMem()
 	p.code, p.frame = 0, 0
 	p.trap = trapGuard{}
+	th.closeTrap(0)
 	if p.silent {
 		if err := th.request(unix.PTRACE_DETACH, 0); err != nil {
 			return err

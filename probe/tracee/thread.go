@@ -53,6 +53,7 @@ type Thread struct {
 	rseq     uint64 // address of the rseq area; 0 is none
 	rseqInit bool   // rseq was asked for
 	checks   uint32 // breakpoint stops, for the schedule of checkForced
+	trapMask uint64 // what it blocked before OpenTraps; 0: nothing was changed
 	si       Siginfo
 }
 

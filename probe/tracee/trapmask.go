@@ -1,0 +1,81 @@
+//go:build linux && amd64
+
+package tracee
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"syscall"
+)
+
+// OpenTraps has the threads that block SIGTRAP take it until they are left. A
+// thread that blocks it can hit an int3 only while a tracer lives: else the
+// kernel resets the action and kills the process, whatever its handler is
+// (kernel/signal.c, force_sig_info_to_task). The states of such a thread:
+//
+//	open    SIGTRAP is not in its mask; what the mask was is remembered
+//	left    the mask is as it was, unless the program has set another since
+//
+// The program finds SIGTRAP unblocked if it asks meanwhile, and so do its
+// threads if the tracer is killed. Threads that block it later are not looked
+// at again. A process without such threads isn't stopped.
+//
+// It is to be called before the first int3 is written. Threads that can't be
+// stopped in time stay as they are, and are no error.
+func (p *Process) OpenTraps(ctx context.Context) error {
+	return p.tr.Do(func() error {
+		blocked := false
+		for _, th := range p.threads {
+			blocked = blocked || th.blocksTrap()
+		}
+		if !blocked {
+			return nil
+		}
+		err := p.withStopped(ctx, func(stopped []*Thread) error {
+			for _, th := range stopped {
+				th.openTrap()
+			}
+			return nil
+		})
+		if _, late := err.(*NotStoppedError); late {
+			return nil
+		}
+		return err
+	})
+}
+
+// blocksTrap reads whether the thread, which may run, blocks SIGTRAP.
+func (t *Thread) blocksTrap() bool {
+	var buf [pageSize]byte
+	status, err := readSmall(fmt.Sprintf("/proc/%d/task/%d/status", t.p.pid, t.tid), buf[:])
+	if err != nil {
+		return false // gone
+	}
+	m, err := strconv.ParseUint(statusField(status, "SigBlk"), 16, 64)
+	return err == nil && m&sigBit(syscall.SIGTRAP) != 0
+}
+
+// openTrap takes SIGTRAP from the stopped thread's mask.
+func (t *Thread) openTrap() {
+	m, err := t.SigMask()
+	if err != nil || m&sigBit(syscall.SIGTRAP) == 0 {
+		return
+	}
+	if t.SetSigMask(m&^sigBit(syscall.SIGTRAP)) == nil {
+		t.trapMask = m
+	}
+}
+
+// closeTrap gives the stopped thread its mask back if it is still the one that
+// openTrap made. sig is the signal that the thread is left with: a SIGTRAP must
+// come through.
+func (t *Thread) closeTrap(sig syscall.Signal) {
+	if t.trapMask == 0 || sig == syscall.SIGTRAP {
+		return
+	}
+	if m, err := t.SigMask(); err == nil && m == t.trapMask&^sigBit(syscall.SIGTRAP) {
+		_ = t.SetSigMask(t.trapMask) // fails only if the thread is gone
+	}
+	t.trapMask = 0
+}

@@ -1,0 +1,88 @@
+//go:build linux && amd64
+
+package tracee
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"kprobe/internal/fixture"
+)
+
+// masks reads the blocked signals of a process's threads.
+func masks(t *testing.T, pid int) map[string]string {
+	t.Helper()
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]string{}
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[f] = statusField(b, "SigBlk")
+	}
+	return out
+}
+
+// TestOpenTraps: threads that block SIGTRAP take it while they are traced, and
+// block it again afterwards.
+func TestOpenTraps(t *testing.T) {
+	cmd := exec.Command(fixture.Build(t, "probe_forever.c", "-O2", "-lpthread"), "2", "block")
+	if _, err := cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	if l, err := bufio.NewReader(out).ReadString('\n'); l != "ready\n" {
+		t.Fatal(l, err)
+	}
+	pid := cmd.Process.Pid
+	before := masks(t, pid)
+	tr := newTracer(t)
+	p := attach(t, tr, pid)
+	stop := running(t, tr, newBreakpoint(t, 0))
+	blocking := func() (n int) {
+		do(t, tr, func() error {
+			for _, th := range p.Threads() {
+				if th.blocksTrap() {
+					n++
+				}
+			}
+			return nil
+		})
+		return n
+	}
+	if n := blocking(); n != 2 {
+		t.Errorf("%d threads block SIGTRAP, want 2", n)
+	}
+	for range 2 {
+		if err := p.OpenTraps(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if n := blocking(); n != 0 {
+			t.Errorf("%d threads block SIGTRAP still", n)
+		}
+	}
+	do(t, tr, func() error { return p.Detach(context.Background(), nil) })
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	if after := masks(t, pid); !maps.Equal(after, before) {
+		t.Errorf("masks are %v, and were %v", after, before)
+	}
+}
