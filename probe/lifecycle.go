@@ -180,7 +180,7 @@ func cleanOrphan(ctx context.Context, child *tracee.Process) error {
 	if err != nil || m == nil {
 		return err
 	}
-	left, err := openLeft(child, m)
+	left, err := openLeft(child, m, nil)
 	if err != nil || left == nil {
 		return err
 	}

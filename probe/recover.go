@@ -20,7 +20,8 @@ import (
 )
 
 // Recover takes out of processes the probes that a kprobe left there which
-// was killed: breakpoints, landings, the net, mapped memory. It returns the
+// was killed: breakpoints, landings, the net, mapped memory. Processes that these
+// have made since, with copies of it all, are looked after too. It returns the
 // processes in which it found some. A process that is still traced, by that
 // kprobe or another, is an error and left alone; one that is gone is none.
 func Recover(ctx context.Context, pids []int) (recovered []int, err error) {
@@ -33,13 +34,23 @@ func Recover(ctx context.Context, pids []int) (recovered []int, err error) {
 		return nil, err
 	}
 	var errs []error
-	for _, pid := range pids {
-		found, err := recoverOne(ctx, tr, pid)
+	one := func(pid int, known []ring.Map) {
+		found, err := recoverOne(ctx, tr, pid, known)
 		if found {
 			recovered = append(recovered, pid)
 		}
 		if err != nil && !errors.Is(err, tracee.ErrGone) && !errors.Is(err, symbols.ErrGone) {
 			errs = append(errs, fmt.Errorf("process %d: %w", pid, err))
+		}
+	}
+	for _, pid := range pids {
+		known := journaled(pid)
+		one(pid, nil)
+		if m, err := findMemfile(pid); m != nil || err != nil {
+			continue // it stays for a thread, or for a child that runs in the same memory
+		}
+		for _, kid := range heirs(pid) {
+			one(kid, known)
 		}
 	}
 	return recovered, errors.Join(errs...)
@@ -59,14 +70,16 @@ func findMemfile(pid int) (*symbols.Mapping, error) {
 	return nil, nil
 }
 
-func recoverOne(ctx context.Context, tr *tracee.Tracer, pid int) (found bool, err error) {
+// recoverOne recovers a process. known are mappings that may be there besides those
+// of which its memory file tells.
+func recoverOne(ctx context.Context, tr *tracee.Tracer, pid int, known []ring.Map) (found bool, err error) {
 	m, err := findMemfile(pid)
 	if err != nil {
 		return false, err
 	}
 	if m != nil {
 		_ = liftBreakpoints(pid, m)
-		if found, err = recoverFile(ctx, tr, pid, m); err != nil {
+		if found, err = recoverFile(ctx, tr, pid, m, known); err != nil {
 			return found, err
 		}
 	}
@@ -75,14 +88,14 @@ func recoverOne(ctx context.Context, tr *tracee.Tracer, pid int) (found bool, er
 }
 
 // recoverFile takes out what a memory file knows of.
-func recoverFile(ctx context.Context, tr *tracee.Tracer, pid int, m *symbols.Mapping) (found bool, err error) {
+func recoverFile(ctx context.Context, tr *tracee.Tracer, pid int, m *symbols.Mapping, known []ring.Map) (found bool, err error) {
 	p, err := tr.Attach(ctx, pid)
 	if err != nil {
 		return true, err
 	}
 	var old *leftover
 	err = p.WithStopped(ctx, func(stopped []*tracee.Thread) error {
-		if old, err = openLeft(p, m); err != nil || old == nil {
+		if old, err = openLeft(p, m, known); err != nil || old == nil {
 			return err
 		}
 		return withSharers(ctx, p, stopped, func(stopped []*tracee.Thread) error {
@@ -169,8 +182,8 @@ type leftover struct {
 }
 
 // openLeft reads the memory file through the target's memory; nil where
-// nothing was written to it yet.
-func openLeft(p *tracee.Process, m *symbols.Mapping) (*leftover, error) {
+// nothing was written to it yet. known is as for recoverOne.
+func openLeft(p *tracee.Process, m *symbols.Mapping, known []ring.Map) (*leftover, error) {
 	r := fileReader{p, m.Start, int64(m.End - m.Start)}
 	var magic [8]byte
 	if _, err := r.ReadAt(magic[:], 0); err == nil && magic == [8]byte{} {
@@ -192,8 +205,10 @@ func openLeft(p *tracee.Process, m *symbols.Mapping) (*leftover, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, c := range maps {
-		if isPiece(c, mapped, p) {
+	there := map[uint64]bool{}
+	for _, c := range append(maps, known...) {
+		if !there[c.Addr] && isPiece(c, mapped, p) {
+			there[c.Addr] = true
 			o.pieces = append(o.pieces, &piece{start: symbols.Addr(c.Addr), size: c.Size, used: c.Used, entry: c.Entry})
 		}
 	}
