@@ -58,6 +58,18 @@ var ErrInHandler = errors.New("a handler can't change the probes of a session")
 // ErrRegistered says that a probe is registered already.
 var ErrRegistered = errors.New("the probe is registered already")
 
+// ExecutedError says that a process executed another program while probes were
+// being put into it: they went with the memory that they were in, and may be put
+// into the new program.
+type ExecutedError struct {
+	PID int
+	Err error // what this made fail, a consequence: it isn't unwrapped
+}
+
+func (e *ExecutedError) Error() string {
+	return fmt.Sprintf("process %d executed a program while its probes were being put in: try again", e.PID)
+}
+
 // ErrNotRegistered says that a probe is not registered with the session.
 var ErrNotRegistered = errors.New("the probe is not registered with this session")
 

@@ -185,6 +185,21 @@ func (tg *target) layNetsAgain(t *tracee.Thread) bool {
 	// There is always a next time: other threads' events are not to wait long.
 	ctx, cancel := context.WithTimeout(tg.s.run, netsPatience)
 	defer cancel()
+	if fresh := tg.faultsCaught(); len(fresh) > 0 {
+		err := tg.catchSignals(ctx, t, fresh)
+		if errors.Is(err, tracee.ErrNoThread) {
+			return false
+		}
+		for sig := range fresh {
+			if _, ok := tg.actions[sig]; ok {
+				w.stopPause, w.tickPause = netsSoon, netsTick
+				w.tell(tg, sig)
+			}
+		}
+		if err != nil && !errors.Is(err, tracee.ErrGone) {
+			tg.s.logf("process %d: faults are not answered by a net: %v", tg.proc.PID(), err)
+		}
+	}
 	for sig := range a.nets.Signals() {
 		changed, err := a.catch(ctx, t, sig)
 		if changed {

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -43,7 +46,7 @@ func (tg *target) catchFor(ctx context.Context, list []*patch) error {
 	for _, p := range list {
 		for q := p; q != nil; q = q.hole {
 			for _, s := range q.stages {
-				if err := tg.catchCopy(s.moved, s.copyAt, sigs); err != nil {
+				if err := tg.catchCopy(s.moved, s.copyAt); err != nil {
 					return err
 				}
 			}
@@ -75,27 +78,54 @@ func (tg *target) catchFor(ctx context.Context, list []*patch) error {
 			}
 		}
 	}
-	return tg.catchSignals(ctx, sigs)
+	return errors.Join(tg.catchSignals(ctx, nil, sigs), tg.catchFaults(ctx))
 }
 
 // catchSites lays the net under the copies of breakpoints' instructions.
 func (tg *target) catchSites(ctx context.Context, list []*site) error {
-	sigs := map[syscall.Signal]bool{}
 	for _, st := range list {
-		if err := tg.catchCopy(st.moved, st.slot, sigs); err != nil {
+		if err := tg.catchCopy(st.moved, st.slot); err != nil {
 			return fmt.Errorf("too many probes: %w", err)
 		}
 	}
-	err := tg.catchSignals(ctx, sigs)
+	return tg.catchFaults(ctx)
+}
+
+// catchFaults has nets answer faults in copies, of which only a handler of the
+// program's takes notice. One that it sets later is found by layNetsAgain.
+func (tg *target) catchFaults(ctx context.Context) error {
+	err := tg.catchSignals(ctx, nil, tg.faultsCaught())
 	if errors.Is(err, tracee.ErrNoThread) {
-		return nil // with the next change: it matters only where the tracer is killed
+		return nil // later: it matters only where the tracer is killed
 	}
 	return err
 }
 
+// faultsCaught gives the signals of faults in copies for which the program has
+// handlers, and no net is there.
+func (tg *target) faultsCaught() map[syscall.Signal]bool {
+	out := map[syscall.Signal]bool{}
+	for sig := range tg.faultSigs {
+		if _, there := tg.actions[sig]; !there {
+			out[sig] = true
+		}
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	var caught uint64
+	for line := range strings.Lines(caughtSignals(tg.proc.PID())) {
+		if v, ok := strings.CutPrefix(line, "SigCgt:"); ok {
+			caught, _ = strconv.ParseUint(strings.TrimSpace(v), 16, 64) // the kernel's
+		}
+	}
+	maps.DeleteFunc(out, func(sig syscall.Signal, _ bool) bool { return caught&(1<<(sig-1)) == 0 })
+	return out
+}
+
 // catchCopy has the net show faults in a copy, which is at an address, as those
-// of the originals, and adds the signals of these to sigs.
-func (tg *target) catchCopy(m insn.Moved, at symbols.Addr, sigs map[syscall.Signal]bool) error {
+// of the originals, once it answers the signals of these.
+func (tg *target) catchCopy(m insn.Moved, at symbols.Addr) error {
 	memory, division := m.Faulting(uint64(at))
 	for _, pt := range append(memory, division...) {
 		to, ok := detour.CopyFault(pt.IP, int(pt.AddSP), asm.Reg(pt.Scratch))
@@ -107,10 +137,10 @@ func (tg *target) catchCopy(m insn.Moved, at symbols.Addr, sigs map[syscall.Sign
 		}
 	}
 	if len(memory) > 0 {
-		sigs[unix.SIGSEGV], sigs[unix.SIGBUS] = true, true
+		tg.faultSigs[unix.SIGSEGV], tg.faultSigs[unix.SIGBUS] = true, true
 	}
 	if len(division) > 0 {
-		sigs[unix.SIGFPE] = true
+		tg.faultSigs[unix.SIGFPE] = true
 	}
 	return nil
 }
@@ -125,16 +155,16 @@ func (tg *target) leaveCopy(m insn.Moved, at symbols.Addr) {
 }
 
 // catchSignals has nets answer signals that none answers yet.
-func (tg *target) catchSignals(ctx context.Context, sigs map[syscall.Signal]bool) error {
+func (tg *target) catchSignals(ctx context.Context, t *tracee.Thread, sigs map[syscall.Signal]bool) error {
 	a := tg.area
 	for sig := range sigs {
 		if _, ok := tg.actions[sig]; ok {
 			continue
 		}
-		if _, err := a.catch(ctx, nil, sig); err != nil {
+		if _, err := a.catch(ctx, t, sig); err != nil {
 			return err
 		}
-		act, err := a.proc.Sigaction(ctx, nil, sig)
+		act, err := a.proc.Sigaction(ctx, t, sig)
 		if err != nil {
 			return err
 		}

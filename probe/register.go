@@ -37,9 +37,8 @@ func (s *Session) Arm(ctx context.Context, defs []*fetch.Def) error {
 // is armed when the program loads it, before the library's constructors run.
 // When a library is unloaded its probes are gone, and armed again if it returns.
 //
-// Errors are *DefError with the cause, ErrClosed, ErrInHandler, and that of ctx;
-// nothing is
-// left behind then.
+// Errors are *DefError with the cause, *ExecutedError, ErrClosed, ErrInHandler, and
+// that of ctx; nothing is left behind then.
 func (s *Session) Add(ctx context.Context, defs []*fetch.Def) ([]*Event, error) {
 	return s.add(ctx, defs, false)
 }
@@ -99,7 +98,7 @@ func (s *Session) armAll(ctx context.Context, added []*defOf) (err error) {
 			continue
 		}
 		if err != nil {
-			return err
+			return tg.orExecuted(ctx, err)
 		}
 		batches = append(batches, batch{tg, ws, later})
 	}
@@ -114,7 +113,7 @@ func (s *Session) armAll(ctx context.Context, added []*defOf) (err error) {
 	for _, b := range batches {
 		if err := b.tg.armResolved(ctx, b.ws, b.wait); err != nil {
 			undo()
-			return &DefError{Def: added[0].def, Err: err}
+			return b.tg.orExecuted(ctx, &DefError{Def: added[0].def, Err: err})
 		}
 		done = append(done, b.tg)
 	}
@@ -126,6 +125,14 @@ func (s *Session) armAll(ctx context.Context, added []*defOf) (err error) {
 		done = append(done, tg)
 	}
 	return nil
+}
+
+// orExecuted is err, or where the target has executed a program meanwhile that.
+func (tg *target) orExecuted(ctx context.Context, err error) error {
+	if tg.proc.Executed(ctx) {
+		return &ExecutedError{PID: tg.proc.PID(), Err: err}
+	}
+	return err
 }
 
 // lend shows a child that shares a target's memory what the target has now.

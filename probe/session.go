@@ -188,7 +188,7 @@ func (s *Session) adopt(p *tracee.Process) error {
 	s.targets[p.PID()] = &target{
 		s: s, proc: p, space: space, shadowStack: shadowStack(p.PID()),
 		sites: map[symbols.Addr]*site{}, bySlot: map[symbols.Addr]*site{},
-		patches: newPatches(), actions: map[syscall.Signal]tracee.Sigaction{},
+		patches: newPatches(), actions: map[syscall.Signal]tracee.Sigaction{}, faultSigs: map[syscall.Signal]bool{},
 		calls: newCalls(), threads: map[int]*thread{},
 		funcs: map[symbols.Addr]*function{}, barren: map[symbols.Addr]bool{},
 		chosen: map[symbols.Addr]symbols.Addr{}, placed: map[*placed]bool{}, gone: map[*placed]bool{},

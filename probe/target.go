@@ -42,11 +42,13 @@ type target struct {
 	dying       bool // killed by kprobe: its command could not be probed
 	watching    bool // for calls that were missed for want of instances
 	shadowStack bool // the program runs with shadow stacks: calls must be calls
-	openTraps   bool // its threads take SIGTRAP (tracee.Process.OpenTraps)
-	netWatch    netWatch
-	renewal     renewal
-	noRoomHits  int      // hits of detours in Go code whose stack had no room for them
-	load        *loading // of an image that is new; nil for a process that was running
+	// faultSigs are the signals of which the net's table knows copies.
+	faultSigs  map[syscall.Signal]bool
+	openTraps  bool // its threads take SIGTRAP (tracee.Process.OpenTraps)
+	netWatch   netWatch
+	renewal    renewal
+	noRoomHits int      // hits of detours in Go code whose stack had no room for them
+	load       *loading // of an image that is new; nil for a process that was running
 }
 
 // thread is what the engine knows of a thread.
