@@ -3,8 +3,9 @@
 // registers, the red zone. Usage: hazard_storm THREADS [prof]. It prints
 // "ready", starts at a line, stops at the next and prints "done BAD CALLS…",
 // CALLS being how often each of f0, f1, … was called; with a further line it
-// ends with status 7. With prof each thread gets SIGPROF every 100 µs, whose
-// handler calls f0 too and looks where it found the program.
+// ends with status 7. With prof each thread gets SIGPROF 100 µs after the last one's
+// handler, which calls f0 too and looks where it found the program: however long a
+// signal takes, the thread comes to something else between two.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>
@@ -76,6 +77,8 @@ static int texts, with_prof;
 static uint64_t mix(uint64_t *s) { *s ^= *s << 13; *s ^= *s >> 7; *s ^= *s << 17; return *s; }
 // Flags that a program may set: carry, parity, auxiliary, zero, sign, direction, overflow, ID.
 #define FLAGS 0x200cd5ul
+static __thread timer_t timer;
+static const struct itimerspec soon = {{0, 0}, {0, 100000}};
 static void on_prof(int sig, siginfo_t *si, void *ctx) {
     (void)sig; (void)si;
     unsigned long ip = ((ucontext_t *)ctx)->uc_mcontext.gregs[REG_RIP];
@@ -84,6 +87,7 @@ static void on_prof(int sig, siginfo_t *si, void *ctx) {
     if (i == texts && __atomic_fetch_add(&bad, 1, __ATOMIC_RELAXED) < 5) dprintf(2, "a signal found the program at %#lx\n", ip);
     mine++;
     f0();
+    timer_settime(timer, 0, &soon, 0); // fails when it is over
 }
 static void one(int f, uint64_t *seed) {
     struct state in, out;
@@ -103,16 +107,14 @@ static void one(int f, uint64_t *seed) {
 static void *run(void *arg) {
     uint64_t seed = 88172645463325252ull + (uintptr_t)arg;
     unsigned long n[FUNCS] = {0};
-    timer_t id;
     if (with_prof) {
         struct sigevent ev = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGPROF};
         ev._sigev_un._tid = (pid_t)syscall(SYS_gettid);
-        struct itimerspec every = {{0, 100000}, {0, 100000}};
-        if (timer_create(CLOCK_MONOTONIC, &ev, &id) || timer_settime(id, 0, &every, 0)) abort();
+        if (timer_create(CLOCK_MONOTONIC, &ev, &timer) || timer_settime(timer, 0, &soon, 0)) abort();
     }
     while (!stop)
         for (int f = 0; f < FUNCS; f++) { n[f]++; one(f, &seed); }
-    if (with_prof) timer_delete(id);
+    if (with_prof) timer_delete(timer);
     n[0] += mine;
     n[1] += n[4]; // f4 calls f1
     n[3] += n[6]; // f6 ends in f3
