@@ -37,6 +37,12 @@ type bench struct {
 func newBench(t testing.TB, cpus int, opts Options) *bench {
 	t.Helper()
 	l, b := small(t, cpus)
+	return newBenchOf(t, l, b, opts)
+}
+
+// newBenchOf is newBench for a file b that is laid out already.
+func newBenchOf(t testing.TB, l *Layout, b []byte, opts Options) *bench {
+	t.Helper()
 	x := &bench{l: l, b: b, clock: &fakeClock{}}
 	if opts.Clock == nil {
 		opts.Clock = x.clock

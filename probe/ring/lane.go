@@ -21,6 +21,8 @@ type lane struct {
 
 	read      uint64
 	published uint64
+	more      bool   // take has left records in the ring, for the next time
+	since     uint64 // counter before the last take that left none
 	holes     []hole // in order; one without known length is the last and at read
 	corrupt   uint64 // times emptied
 	seen      *count // of the records copied out
@@ -58,9 +60,17 @@ func (ln *lane) init(m mem, l *Layout, cpu int, seen *count) {
 	ln.published = ln.read
 }
 
-// take copies out what is committed. since and floor are for the holes found.
-func (ln *lane) take(since int64, floor uint64) {
+// mostTaken bounds what take copies out, in bytes of the ring, so that a full one
+// doesn't take its size, and more for the queue, of the reader's memory: a record
+// without values has 16 bytes there, and 40 here.
+const mostTaken = 256 << 10
+
+// take copies out what is committed, or a part of it and sets more. Holes are found
+// at now. With wait a lane whose queue is long, since older records of other lanes
+// come first, takes only what was unfinished.
+func (ln *lane) take(now int64, wait bool) {
 	head := ln.m.load64(ln.head)
+	ln.more = false
 	if head == ln.read && len(ln.holes) == 0 {
 		return
 	}
@@ -75,21 +85,29 @@ func (ln *lane) take(since int64, floor uint64) {
 		if h.units == 0 {
 			break
 		}
-		if to, _ := ln.walk(h.at, end, h.since, h.floor); to != end {
+		if to, _ := ln.walk(h.at, end, ln.size, h.since, h.floor); to != end {
 			ln.empty(head)
 			return
 		}
 	}
-	end, ok := ln.walk(ln.read, head, since, floor)
+	stuck := len(old) > 0 && old[len(old)-1].units == 0
+	if wait && !stuck && head != ln.read && ln.queued() >= mostTaken {
+		ln.more = true
+		return
+	}
+	from := ln.read
+	end, ok := ln.walk(from, head, mostTaken, now, ln.since)
 	ln.read = end
 	switch {
 	case !ok:
 		ln.empty(head)
+	case end != head && end-from >= mostTaken:
+		ln.more = true
 	case end != head:
 		// Reserved a moment ago, or by a thread that got no further.
-		h := hole{at: end, since: since, floor: floor}
-		if n := len(old); n > 0 && old[n-1].at == end {
-			h = old[n-1]
+		h := hole{at: end, since: now, floor: ln.since}
+		if stuck && old[len(old)-1].at == end {
+			h = old[len(old)-1]
 		}
 		ln.holes = append(ln.holes, h)
 	}
@@ -104,14 +122,15 @@ func (ln *lane) sound(head uint64) bool {
 func (ln *lane) at(pos uint64) int64 { return ln.data + int64(pos&(ln.size-1)) }
 
 // walk copies out and clears the committed records in [from, end) and notes
-// the others as holes. It returns end, or the position at which it found no
-// record: ok if one is to be written there yet, else what is there is corrupt.
+// the others as holes. It returns end, or the first position that is most bytes or
+// more behind from, or the position at which it found no record: ok if one is to be
+// written there yet, else what is there is corrupt.
 // Each state word is looked at once: it changes at any time.
-func (ln *lane) walk(from, end uint64, since int64, floor uint64) (to uint64, ok bool) {
+func (ln *lane) walk(from, end, most uint64, since int64, floor uint64) (to uint64, ok bool) {
 	ok = true
 	run := from // records in [run, pos) lie in one piece, are committed, and aren't copied yet
 	pos := from
-	for pos != end {
+	for pos != end && pos-from < most {
 		at := ln.at(pos)
 		w := ln.m.load32(at)
 		id, units, committed := SplitState(w)
@@ -147,6 +166,32 @@ func (ln *lane) walk(from, end uint64, since int64, floor uint64) (to uint64, ok
 	}
 	ln.copyOut(run, pos)
 	return pos, ok
+}
+
+// oldestLeft is the least time stamp of the records that take has left in the
+// ring, where they lie nearly in order only, and of those that will be finished.
+func (ln *lane) oldestLeft() uint64 {
+	oldest, floor := ^uint64(0), ln.since
+	head := ln.m.load64(ln.head)
+	if !ln.sound(head) {
+		return floor // the next take empties it
+	}
+	for pos := ln.read; pos != head; {
+		at := ln.at(pos)
+		id, units, committed := SplitState(ln.m.load32(at))
+		n := uint64(units) * Unit
+		if n == 0 || n > head-pos {
+			return min(oldest, floor)
+		}
+		switch {
+		case !committed:
+			oldest = min(oldest, floor)
+		case id != 0:
+			oldest = min(oldest, ln.m.load64(at+TimeOff))
+		}
+		pos += n
+	}
+	return oldest
 }
 
 // finished calls add with the probe of every record that take would copy out
@@ -221,9 +266,17 @@ func (ln *lane) sort() {
 	}
 }
 
+// queued is how many bytes the records that haven't been given take, about.
+func (ln *lane) queued() int {
+	if ln.qh == len(ln.q) {
+		return 0
+	}
+	return (len(ln.q)-ln.qh)*HeaderSize + len(ln.buf) - int(ln.q[ln.qh].off)
+}
+
 // compact drops what was given.
 func (ln *lane) compact() {
-	const keep = 1 << 20 // bytes of data that may lie about until the queue is empty
+	const keep = mostTaken // bytes of data that may lie about until the queue is empty
 	if ln.qh == len(ln.q) {
 		ln.q, ln.qh, ln.buf = ln.q[:0], 0, ln.buf[:0]
 		return

@@ -74,13 +74,14 @@ type Reader struct {
 	lanes []lane
 	tally tally
 	taken bool // what was finished has been taken out since LookStale was called
+	more  bool // the last look left records in the rings
+	gave  bool // records were given after the last look: queues become shorter
 
 	stats ReaderStats
 
 	first Sample
 	cal   *Calibration // nil until two samples are far enough apart
 	next  int64        // when to sample again, CLOCK_MONOTONIC
-	prev  uint64       // counter before the last look at the rings
 	last  uint64       // time stamp of the last record given
 	given atomic.Uint64
 }
@@ -121,12 +122,15 @@ func NewReader(b []byte, l *Layout, opts Options) (*Reader, error) {
 		r.lanes[i].init(m, l, i, &r.tally.seen)
 	}
 	r.first = TakeSample(opts.Clock)
-	r.prev = r.first.TSC
+	for i := range r.lanes {
+		r.lanes[i].since = r.first.TSC
+	}
 	return r, nil
 }
 
-// Poll takes what is in the rings and gives emit every record that no older
-// one can follow any more, in order of time. It never waits. An error from
+// Poll takes what is in the rings, a part of it where that is much, and gives
+// emit every record taken that no older one can follow any more, in order of time.
+// It never waits. An error from
 // emit ends it and comes back as it is; the record counts as given.
 // The result is the number of records given.
 func (r *Reader) Poll(emit func(*Record) error) (int, error) {
@@ -151,22 +155,34 @@ func (r *Reader) Stats() ReaderStats { return r.stats }
 // (MinSpan after NewReader).
 func (r *Reader) Calibration() *Calibration { return r.cal }
 
-func (r *Reader) poll(emit func(*Record) error, final bool) (int, error) {
+func (r *Reader) poll(emit func(*Record) error, final bool) (given int, err error) {
 	now := r.opts.Clock.Mono()
 	r.calibrate(now)
-	start, horizon := r.take(now, final)
-	if r.cal == nil {
-		return 0, nil
+	// At the end the rings are emptied in so many looks at most, each of which takes
+	// a part or gives one; should somebody still write, the last of them ends it.
+	looks := 1
+	if final {
+		looks = 4 * len(r.lanes) * int(r.l.RingSize/mostTaken+1)
 	}
-	if horizon -= min(horizon, slop); final {
-		horizon = ^uint64(0)
+	for ; ; looks-- {
+		start, horizon := r.take(now, final)
+		if r.cal == nil {
+			return 0, nil
+		}
+		last := !r.more || looks <= 1
+		if horizon -= min(horizon, slop); final && last {
+			horizon = ^uint64(0)
+		}
+		n, err := r.merge(horizon, emit)
+		given, r.gave = given+n, n > 0
+		r.tally.publishGiven()
+		if err == nil {
+			r.given.Store(min(horizon, start))
+		}
+		if err != nil || last {
+			return given, err
+		}
 	}
-	n, err := r.merge(horizon, emit)
-	r.tally.publishGiven()
-	if err == nil {
-		r.given.Store(min(horizon, start))
-	}
-	return n, err
 }
 
 // take copies out what is in the rings. No older record than horizon can come
@@ -174,12 +190,13 @@ func (r *Reader) poll(emit func(*Record) error, final bool) (int, error) {
 func (r *Reader) take(now int64, final bool) (start, horizon uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.more = false
 	// Whatever is reserved after this moment has a later time stamp.
 	start = r.opts.Clock.TSC()
 	horizon = r.busy(start)
 	for i := range r.lanes {
 		ln := &r.lanes[i]
-		ln.take(now, r.prev)
+		ln.take(now, r.gave)
 		r.settle(ln, now, final)
 		for _, h := range ln.holes {
 			late := int64(r.opts.Lateness)
@@ -190,13 +207,18 @@ func (r *Reader) take(now int64, final bool) (start, horizon uint64) {
 				horizon = min(horizon, h.floor)
 			}
 		}
+		if ln.more {
+			r.more = true
+			horizon = min(horizon, ln.oldestLeft())
+		} else {
+			ln.since = start
+		}
 		r.stats.Bytes += ln.publish()
 		r.stats.Corrupt += ln.corrupt
 		ln.corrupt = 0
 	}
-	r.tally.publishSeen()
-	r.taken = true
-	r.prev = start
+	r.tally.publishSeen(r.more)
+	r.taken = r.taken || !r.more
 	return start, horizon
 }
 
@@ -261,6 +283,9 @@ func (r *Reader) calibrate(now int64) {
 		}
 		return
 	}
+	if r.given.Load() < r.cal.cur.at.TSC {
+		return // records are left whose times the line of before gives
+	}
 	r.cal.Update(TakeSample(r.opts.Clock))
 	r.publish()
 	r.next = now + min(max(now-r.first.NS, 10*MinSpan), int64(time.Second))
@@ -271,7 +296,7 @@ func (r *Reader) calibrate(now int64) {
 func (r *Reader) settle(ln *lane, now int64, final bool) {
 	for r.settleKnown(ln, now, final) {
 		ln.unstick()
-		ln.take(now, r.prev)
+		ln.take(now, false)
 	}
 }
 

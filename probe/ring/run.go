@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// Run polls until ctx ends or emit fails, and returns what ended it. Between
-// two looks it sleeps as long as the rings have room for at the rate seen
-// last, at most Options.MaxSleep; three and then six times that when nothing
-// has come for a while. What is left in the rings is for Finish.
+// Run polls until ctx ends or emit fails, and returns what ended it. Between two
+// looks, if the first has left nothing, it sleeps as long as the rings have room for
+// at the rate seen last, at most Options.MaxSleep; three and then six times that when
+// nothing has come for a while. What is left in the rings is for Finish.
 func (r *Reader) Run(ctx context.Context, emit func(*Record) error) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -26,7 +26,11 @@ func (r *Reader) Run(ctx context.Context, emit func(*Record) error) error {
 		if r.opts.Polled != nil {
 			r.opts.Polled()
 		}
-		timer.Reset(p.next(r.stats.Bytes-freed, time.Duration(r.opts.Clock.Mono())))
+		sleep := p.next(r.stats.Bytes-freed, time.Duration(r.opts.Clock.Mono()))
+		if r.more {
+			sleep = 0
+		}
+		timer.Reset(sleep)
 	}
 }
 

@@ -1,5 +1,7 @@
 package ring
 
+import "slices"
+
 // tally counts the records that a reader finds and gives, by probe, and brings
 // the counts to the reader's area of the file.
 type tally struct {
@@ -55,12 +57,19 @@ func (t *tally) look(records func(add func(id uint32))) {
 }
 
 // publishSeen brings the records copied out to the file. Those that look has
-// counted in the rings are among them.
-func (t *tally) publishSeen() {
+// counted in the rings are among them, or, if there is more in the rings, may
+// still be there.
+func (t *tally) publishSeen(more bool) {
 	t.seen.reset(func(id, n uint32) {
-		t.m.add64(t.l.Counter(t.l.CPUs, id, ReaderSeen), uint64(n-min(n, t.ahead.n[id])))
+		before := min(n, t.ahead.n[id])
+		t.ahead.n[id] -= before
+		t.m.add64(t.l.Counter(t.l.CPUs, id, ReaderSeen), uint64(n-before))
 	})
-	t.ahead.reset(func(uint32, uint32) {})
+	if !more {
+		t.ahead.reset(func(uint32, uint32) {})
+		return
+	}
+	t.ahead.dirty = slices.DeleteFunc(t.ahead.dirty, func(id uint32) bool { return t.ahead.n[id] == 0 })
 }
 
 // publishGiven brings the records given on to the file.
