@@ -232,20 +232,24 @@ func (t *table) holding(text string) nameHits {
 	if text == "" {
 		return nameHits{{0, ^uint32(0)}}
 	}
-	var out nameHits
+	return appendHits(appendHits(nil, t.names, text, 0), t.more, text, len(t.names))
+}
+
+// appendHits adds the places in names that hold a text; names begin at an offset.
+func appendHits(out nameHits, names, text string, base int) nameHits {
 	for at := 0; ; {
-		i := strings.Index(t.names[at:], text)
+		i := strings.Index(names[at:], text)
 		if i < 0 {
 			return out
 		}
 		i += at
-		start := strings.LastIndexByte(t.names[:i], 0) + 1
-		end := len(t.names)
-		if n := strings.IndexByte(t.names[i:], 0); n >= 0 {
+		start := strings.LastIndexByte(names[:i], 0) + 1
+		end := len(names)
+		if n := strings.IndexByte(names[i:], 0); n >= 0 {
 			end = i + n
 		}
-		last := i + strings.LastIndex(t.names[i:end], text)
-		out = append(out, [2]uint32{uint32(start), uint32(last)})
+		last := i + strings.LastIndex(names[i:end], text)
+		out = append(out, [2]uint32{uint32(base + start), uint32(base + last)})
 		at = end
 	}
 }

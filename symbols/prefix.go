@@ -18,7 +18,7 @@ func (f *File) NamesWith(prefix string, most int) (out []Symbol) {
 	for _, t := range f.tables().list {
 		for i := range t.symbols {
 			s := &t.symbols[i]
-			if off := uint64(s.name); off >= uint64(len(t.names)) || !strings.HasPrefix(t.names[off:], prefix) || !f.isCode(t, s) {
+			if !strings.HasPrefix(t.text(s.name), prefix) || !f.isCode(t, s) {
 				continue
 			}
 			sym := t.symbol(s)

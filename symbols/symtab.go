@@ -11,8 +11,8 @@ import (
 type rawSymbol struct {
 	vaddr   Vaddr
 	size    uint64
-	name    uint32 // offset in table.names
-	file    uint32 // offset of the STT_FILE name that a local symbol follows; 0 is none
+	name    uint32 // offset for table.text; 0 is none
+	file    uint32 // that of the STT_FILE name that a local symbol follows; 0 is none
 	info    byte   // type and binding, as in the file
 	hidden  bool   // the version is not the default one
 	shndx   uint16
@@ -27,6 +27,7 @@ func (s rawSymbol) defined() bool { return s.shndx != uint16(elf.SHN_UNDEF) }
 // table is a symbol table with its names.
 type table struct {
 	names    string
+	more     string      // names that stand behind them: see share
 	symbols  []rawSymbol // as in the file, the first (null) entry included
 	versions []version   // by version index; 0 and 1 are none
 	dynamic  bool
@@ -39,7 +40,19 @@ type version struct {
 }
 
 // name is the symbol's name as in the file, perhaps with @VERSION behind it.
-func (t *table) name(s *rawSymbol) string { return stringAt(t.names, s.name) }
+func (t *table) name(s *rawSymbol) string { return stringAt(t.text(s.name), 0) }
+
+// text is what begins at an offset of the names.
+func (t *table) text(off uint32) string {
+	at := uint64(off)
+	if at < uint64(len(t.names)) {
+		return t.names[at:]
+	}
+	if at -= uint64(len(t.names)); at < uint64(len(t.more)) {
+		return t.more[at:]
+	}
+	return ""
+}
 
 func stringAt(names string, off uint32) string {
 	if uint64(off) >= uint64(len(names)) {
@@ -54,12 +67,12 @@ func stringAt(names string, off uint32) string {
 
 // is reports whether the symbol's name, its version aside, is the given one.
 func (t *table) is(s *rawSymbol, name string) bool {
-	off := uint64(s.name)
-	if off+uint64(len(name)) >= uint64(len(t.names)) {
+	text := t.text(s.name)
+	if len(name) >= len(text) {
 		return false
 	}
-	end := t.names[off+uint64(len(name))]
-	return (end == 0 || end == '@') && t.names[off:off+uint64(len(name))] == name
+	end := text[len(name)]
+	return (end == 0 || end == '@') && text[:len(name)] == name
 }
 
 // symbol makes the public form.
@@ -77,7 +90,7 @@ func (t *table) symbol(s *rawSymbol) Symbol {
 	switch elf.ST_BIND(s.info) {
 	case elf.STB_LOCAL:
 		sym.Binding = Local
-		sym.File = stringAt(t.names, s.file)
+		sym.File = stringAt(t.text(s.file), 0)
 	case elf.STB_WEAK:
 		sym.Binding = Weak
 	default:
@@ -237,7 +250,7 @@ func (im *image) readVersionNames(t *table, typ elf.SectionType) {
 		for len(t.versions) <= int(index) {
 			t.versions = append(t.versions, version{})
 		}
-		t.versions[index] = version{stringAt(t.names, name), typ == elf.SHT_GNU_VERDEF}
+		t.versions[index] = version{strings.Clone(stringAt(t.names, name)), typ == elf.SHT_GNU_VERDEF}
 	}
 	auxAt, nextAt, size := 12, 16, 20 // Verdef
 	if typ == elf.SHT_GNU_VERNEED {

@@ -45,6 +45,9 @@ func (f *File) readTables(out *symbolTables) {
 	}
 	if full != nil {
 		out.list = append(out.list, full)
+		if out.dyn != nil && len(out.dyn.names) > shareFrom {
+			out.dyn.share(full)
+		}
 	}
 	if out.dyn != nil {
 		out.list = append(out.list, out.dyn)
