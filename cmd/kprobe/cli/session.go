@@ -174,6 +174,7 @@ func (o *sessionOptions) run(ctx context.Context, d *Deps, m *messages, p probe.
 			o.atEnd = s.PlaceStats()
 		}
 	}()
+	defer debug.SetGCPercent(debug.SetGCPercent(garbage))
 	if err := s.Arm(run, defs); err != nil {
 		if run.Err() != nil {
 			err = errors.New("interrupted before the probes were in")
@@ -200,6 +201,10 @@ func (o *sessionOptions) run(ctx context.Context, d *Deps, m *messages, p probe.
 	}
 	return sum, fail(err)
 }
+
+// garbage is how much memory that is used no more a trace may have, in percent of
+// what it uses. It makes little while it goes on, and looking things up keeps most.
+const garbage = 30
 
 // settled is how long after arming nothing is looked up any more, usually.
 const settled = 500 * time.Millisecond
