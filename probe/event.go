@@ -26,6 +26,7 @@ type event struct {
 	before  *event      // the removed event of that name, whose counters this one's go on
 	off     atomic.Bool // switched off: places that come are off, too
 	removed bool        // guarded by the session's mu; its counters are kept
+	at      int         // in the session's list; guarded by its mu
 
 	mu      sync.Mutex
 	waiting []waitingAt // where it waits for its library

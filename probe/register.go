@@ -64,8 +64,10 @@ func (s *Session) add(ctx context.Context, defs []*fetch.Def, waits bool) ([]*Ev
 			s.dropEvents(added)
 			return err
 		}
+		seen := map[*event]bool{}
 		for _, x := range added {
-			if !slices.Contains(events, &x.ev.Event) {
+			if !seen[x.ev] {
+				seen[x.ev] = true
 				events = append(events, &x.ev.Event)
 			}
 		}
@@ -182,7 +184,11 @@ func (tg *target) takeOut(ctx context.Context, list []*defOf) error {
 // writing to a process, which then keeps the events. If ctx ends first the
 // probes are out and their last hits are still to come.
 func (s *Session) Remove(ctx context.Context, events ...*Event) error {
-	return s.removeDefs(ctx, func(x *defOf) bool { return slices.Contains(events, &x.ev.Event) }, events)
+	named := map[*Event]bool{}
+	for _, ev := range events {
+		named[ev] = true
+	}
+	return s.removeDefs(ctx, func(x *defOf) bool { return named[&x.ev.Event] }, events)
 }
 
 // removeDefs is Remove for the definitions that match; each of events must have
@@ -196,13 +202,15 @@ func (s *Session) removeDefs(ctx context.Context, match func(*defOf) bool, event
 			return ErrClosed
 		}
 		var list []*defOf
+		found := map[*Event]bool{}
 		for _, x := range s.definitions() {
 			if match(x) {
 				list = append(list, x)
+				found[&x.ev.Event] = true
 			}
 		}
 		for _, ev := range events {
-			if !slices.ContainsFunc(list, func(x *defOf) bool { return &x.ev.Event == ev }) {
+			if !found[ev] {
 				return fmt.Errorf("%s/%s: %w", ev.Group, ev.Name, ErrNoEvent)
 			}
 		}
@@ -262,13 +270,18 @@ func (s *Session) drained(ctx context.Context) error {
 func (s *Session) Enable(on bool, events ...*Event) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	here := map[*Event]*event{}
+	for _, e := range s.events {
+		if !e.removed {
+			here[&e.Event] = e
+		}
+	}
 	var list []*event
 	for _, ev := range events {
-		i := slices.IndexFunc(s.events, func(e *event) bool { return &e.Event == ev && !e.removed })
-		if i < 0 {
+		if here[ev] == nil {
 			return fmt.Errorf("%s/%s: %w", ev.Group, ev.Name, ErrNoEvent)
 		}
-		list = append(list, s.events[i])
+		list = append(list, here[ev])
 	}
 	for _, e := range list {
 		e.turn(on)
@@ -331,15 +344,23 @@ func (s *Session) newEvent(d *fetch.Def) *event {
 		ev.off.Store(u.kp.Flags&FlagDisabled != 0)
 		u.kp.ev.Store(ev)
 	}
-	i := slices.IndexFunc(s.events, func(e *event) bool { return e.removed && e.Group == d.Group && e.Name == d.Event })
-	if i < 0 {
+	name := d.Group + "/" + d.Event
+	ev.before = s.gone[name]
+	if ev.before == nil {
+		ev.at = len(s.events)
 		s.events = append(s.events, ev)
 		return ev
 	}
-	ev.before = s.events[i]
+	delete(s.gone, name)
 	ev.before.fold()
-	s.events[i] = ev
+	s.replace(ev.before, ev)
 	return ev
+}
+
+// replace puts an event in another's place in the list. s.mu is held.
+func (s *Session) replace(was, is *event) {
+	is.at = was.at
+	s.events[is.at] = is
 }
 
 // retireEvents forgets definitions that were taken out. An event without any
@@ -347,13 +368,15 @@ func (s *Session) newEvent(d *fetch.Def) *event {
 func (s *Session) retireEvents(list []*defOf) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.defs = without(s.defs, list)
 	for _, x := range list {
-		s.defs = remove(s.defs, x)
 		x.ev.defs = remove(x.ev.defs, x.def)
 		s.strike(x.def)
 		if len(x.ev.defs) == 0 {
+			name := x.ev.Group + "/" + x.ev.Name
 			x.ev.removed = true
-			delete(s.byName, x.ev.Group+"/"+x.ev.Name)
+			delete(s.byName, name)
+			s.gone[name] = x.ev
 		}
 	}
 }
@@ -365,18 +388,44 @@ func (s *Session) dropEvents(added []*defOf) {
 }
 
 func (s *Session) dropLocked(added []*defOf) {
+	s.defs = without(s.defs, added)
+	var dropped []*event
 	for _, x := range added {
-		s.defs = remove(s.defs, x)
 		x.ev.defs = remove(x.ev.defs, x.def)
-		if len(x.ev.defs) == 0 {
-			delete(s.byName, x.ev.Group+"/"+x.ev.Name)
-			if i := slices.Index(s.events, x.ev); i >= 0 && x.ev.before != nil {
-				s.events[i] = x.ev.before
-			} else {
-				s.events = remove(s.events, x.ev)
-			}
+		if len(x.ev.defs) > 0 {
+			continue
+		}
+		name := x.ev.Group + "/" + x.ev.Name
+		delete(s.byName, name)
+		if x.ev.before == nil {
+			dropped = append(dropped, x.ev)
+			continue
+		}
+		s.gone[name] = x.ev.before
+		s.replace(x.ev, x.ev.before)
+	}
+	if len(dropped) == 0 {
+		return
+	}
+	s.events = without(s.events, dropped)
+	for i, e := range s.events {
+		e.at = i
+	}
+}
+
+// without gives the list but for some: another one, which doesn't keep them alive.
+func without[T comparable](list, some []T) []T {
+	drop := make(map[T]bool, len(some))
+	for _, x := range some {
+		drop[x] = true
+	}
+	var out []T
+	for _, x := range list {
+		if !drop[x] {
+			out = append(out, x)
 		}
 	}
+	return out
 }
 
 // remove gives the list without x: another one, which doesn't keep x alive.

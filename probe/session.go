@@ -28,6 +28,7 @@ type Session struct {
 	mu     sync.Mutex // guards events and defs
 	events []*event
 	byName map[string]*event
+	gone   map[string]*event          // removed ones that are still in the list, by name
 	users  map[*fetch.Def]*registered // probes that were registered
 	defs   []*defOf
 
@@ -88,7 +89,7 @@ func newSession(o Options) (*Session, error) {
 	}
 	s := &Session{
 		opts: o, tracer: tr, files: files, clock: newClock(),
-		byName: map[string]*event{}, users: map[*fetch.Def]*registered{}, targets: map[int]*target{},
+		byName: map[string]*event{}, gone: map[string]*event{}, users: map[*fetch.Def]*registered{}, targets: map[int]*target{},
 		run: context.Background(),
 	}
 	return s, tr.Handle((*handler)(s))
