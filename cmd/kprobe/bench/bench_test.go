@@ -43,7 +43,7 @@ func TestSubject(t *testing.T) {
 			t.Errorf("%s is at %v, %d bytes; want %#x, %d", f.name, got.Addr, got.Func.Size(), f.at, f.size)
 		}
 	}
-	for _, fn := range []string{"work", "pushed", "floor_count", "floor_entry"} {
+	for _, fn := range []string{"work", "pushed", "floor_count", "floor_entry", "floor_return", "floor_latency", "floor_both"} {
 		if fn[0] == 'f' && !rdpid() {
 			continue
 		}

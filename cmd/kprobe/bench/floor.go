@@ -35,8 +35,8 @@ func (k floorKind) what() string {
 // stops reports whether it is a tracer that does it.
 func (k floorKind) stops() bool { return k >= floorStop }
 
-// alone reports whether it serves one thread only: its pool has one instance.
-func (k floorKind) alone() bool { return k >= floorReturn && k <= floorBoth }
+// returns reports whether a detour sees the return, too.
+func (k floorKind) returns() bool { return k >= floorReturn && k <= floorBoth }
 
 // A ring of the floor, one for each CPU, and a record in it.
 const (
@@ -55,11 +55,12 @@ const (
 	recordB    = 24
 	recordHead = recordSize<<16 | 1
 
-	// The pool of return instances: its head, and its one instance.
-	poolHead   = 0
-	poolReturn = 0x48
-	poolSP     = 0x50
-	poolTime   = 0x58
+	// A thread's pool of return instances, in its control block: its head, and its
+	// one instance.
+	poolHead   = 0x400
+	poolReturn = 0x448
+	poolSP     = 0x450
+	poolTime   = 0x458
 )
 
 // floor writes a copy of work whose first instruction is replaced by a jump to
@@ -99,7 +100,7 @@ func (w *writer) floor(k floorKind) {
 		w.IncMem(asm.W64, asm.At(asm.SI, ringHits))
 	case floorEntry:
 	default:
-		w.MovAbs(asm.CX, w.data.pool)
+		w.Load(asm.W64, asm.CX, asm.SegAbs(asm.FS, selfAt))
 		w.bump()
 		w.Load(asm.W64, asm.AX, asm.At(asm.SP, savedReturn))
 		w.Store(asm.W64, asm.At(asm.CX, poolReturn), asm.AX)
@@ -119,7 +120,7 @@ func (w *writer) floor(k floorKind) {
 	w.work0()
 	w.Jmp(back)
 	w.Bind(landing)
-	if k.alone() {
+	if k.returns() {
 		w.land()
 	}
 }
@@ -148,7 +149,7 @@ func (w *writer) land() {
 	w.Store(asm.W64, asm.At(asm.CX, recordA), asm.AX)
 	w.stamp(recordTime)
 	w.StoreImm(asm.W32, asm.At(asm.CX, 0), recordHead)
-	w.MovAbs(asm.CX, w.data.pool)
+	w.Load(asm.W64, asm.CX, asm.SegAbs(asm.FS, selfAt))
 	w.Load(asm.W64, asm.R11, asm.At(asm.CX, poolReturn))
 	w.bump()
 	w.Pop(asm.DX)

@@ -8,9 +8,9 @@ import (
 
 // dataLayout is where the subject's writable memory lies.
 type dataLayout struct {
-	cpus                              int
-	rings, pool, tcbs, stacks, buffer uint64
-	end                               uint64
+	cpus                        int
+	rings, tcbs, stacks, buffer uint64
+	end                         uint64
 }
 
 // A ring's buffer, and how far the next one's is.
@@ -23,8 +23,7 @@ func layData(cpus int) *dataLayout {
 		at += uint64(size+page-1) &^ (page - 1)
 		return at
 	}
-	d.pool = next(cpus * ringBytes)
-	d.tcbs = next(page)
+	d.tcbs = next(cpus * ringBytes)
 	d.stacks = next(maxThreads * tcbSize)
 	// A thread's stack ends where its number's begins.
 	d.buffer = next(maxThreads * stackSize)

@@ -166,9 +166,6 @@ func (m *meter) floors() error {
 		}
 		p := m.by(k)
 		for i, threads := range m.o.Threads {
-			if k.alone() && threads > 1 {
-				break
-			}
 			got, err := m.rounds(threads, lane{in: p, fn: p.function("bare_work")}, lane{in: p, fn: p.function(k.name())})
 			if err != nil {
 				return err

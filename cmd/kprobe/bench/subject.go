@@ -19,6 +19,8 @@ const (
 	// tidAt is where glibc's thread control blocks hold the thread's number
 	// (nptl/descr.h, struct pthread): detours look for it there.
 	tidAt = 0x2d0
+	// selfAt is where they hold their own address (tcbhead_t).
+	selfAt = 0x10
 )
 
 // System calls of x86-64 (arch/x86/entry/syscalls/syscall_64.tbl).
@@ -159,6 +161,7 @@ func (w *writer) main(text asm.Label) {
 	w.Op(asm.Add, asm.W64, asm.SI, w.address(asm.AX, w.data.tcbs))
 	w.MovImm(asm.DI, archSetFS)
 	system(sysArchPrctl)
+	w.Store(asm.W64, asm.SegAbs(asm.FS, selfAt), asm.SI)
 	system(sysGettid)
 	w.Store(asm.W32, asm.SegAbs(asm.FS, tidAt), asm.AX)
 	w.OpImm(asm.Sub, asm.W64, asm.SP, 256)
