@@ -73,7 +73,7 @@ func closeAll(lives []Live) {
 // ended reports whether an error of a Live means that there is nothing more to
 // see.
 func ended(err error) bool {
-	return errors.Is(err, probe.ErrNotTraced) || errors.Is(err, symbols.ErrGone)
+	return errors.Is(err, probe.ErrNotTraced) || errors.Is(err, symbols.ErrGone) || errors.Is(err, tracee.ErrGone)
 }
 
 // runLiveProfile shows the counters of sessions of another kprobe: once, or

@@ -17,6 +17,7 @@ import (
 	"kprobe/probe"
 	"kprobe/probe/plan"
 	"kprobe/probe/ring"
+	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
 
@@ -222,6 +223,20 @@ func TestSwitchingLiveEvents(t *testing.T) {
 		s.run(f, "", step.status, step.say, step.args...)
 		if got := disabled(); got != step.want {
 			t.Errorf("after %q disabled are %q, want %q", step.args, got, step.want)
+		}
+	}
+}
+
+// A process that ends between the look for it and the look at it has nothing to
+// list, whoever says so.
+func TestEnded(t *testing.T) {
+	d := &Deps{Engine: &fake{}}
+	if _, err := d.live(1 << 22); err == nil || !ended(err) {
+		t.Errorf("the process of %v has not ended", err)
+	}
+	for err, want := range map[error]bool{&tracee.NoProcessError{PID: 7}: true, symbols.ErrGone: true, probe.ErrNotTraced: true, symbols.ErrPermission: false} {
+		if err := fmt.Errorf("process 7: %w", err); ended(err) != want {
+			t.Errorf("%v: ended %v", err, !want)
 		}
 	}
 }
