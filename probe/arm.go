@@ -40,7 +40,7 @@ type want struct {
 	inst        insn.Inst
 	counted     bool // it was armed before: only how it is armed changes
 	conditional bool // an exit by a conditional jump
-	room        gocode.Room
+	stack       gocode.Stack
 	kind        wantKind
 	hook        hook
 	pop         uint16       // of an exit that takes a jump: what it takes off the stack besides

@@ -51,8 +51,8 @@ func TestCoverage(t *testing.T) {
 		{"redis-server", []string{"/usr/bin/redis-server"}, true, 100, 99.9, 99.9},
 		{"python3", []string{"/usr/bin/python3"}, true, 99.9, 99.9, 99.9},
 		{"node", []string{"/usr/bin/node", "/usr/local/bin/node"}, true, 99.9, 99.9, 99.9},
-		// Its assembly leaves no stack that is known of.
-		{"go", []string{fixture.NeedTool(t, "go")}, true, 98, 99, 98},
+		// Some assembly keeps every register.
+		{"go", []string{fixture.NeedTool(t, "go")}, true, 99.8, 99.8, 99.6},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.full && !full {

@@ -49,7 +49,7 @@ func (tg *target) followGo(w want) (*exitProbe, string) {
 	if need := w.p.prog.NeedsTracer(); need != "" {
 		return nil, need + " can be had by the tracer only"
 	}
-	if !f.goCode(w.at.Module.File).KeepsG() {
+	if !f.goCode(tg.s.golang.of(w.at.Module.File)).KeepsG() {
 		return nil, "it is not of Go's compiler or doesn't check its stack: its goroutine isn't known, or there may be no room for a detour"
 	}
 	exits, err := tg.exits(f, w.p.where, w.p)
@@ -64,7 +64,7 @@ func (tg *target) followGo(w want) (*exitProbe, string) {
 		if e.conditional {
 			return nil, "it leaves the function or not at " + e.at.Name + ", as the flags say"
 		}
-		if e.room, _ = tg.goRoom(f, *e); e.room != gocode.Checked {
+		if e.stack, _ = tg.goStack(f, *e); e.stack.Room != gocode.Checked {
 			return nil, "there may be no room for a detour at " + e.at.Name
 		}
 	}

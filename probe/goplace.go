@@ -2,6 +2,7 @@ package probe
 
 import (
 	"fmt"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -12,10 +13,30 @@ import (
 	"kprobe/symbols"
 )
 
+// goPrograms are the files of Go's linker that are looked at.
+type goPrograms struct {
+	mu   sync.Mutex
+	list map[*symbols.File]*gocode.Program
+}
+
+func (g *goPrograms) of(file *symbols.File) *gocode.Program {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p := g.list[file]
+	if p == nil {
+		if g.list == nil {
+			g.list = map[*symbols.File]*gocode.Program{}
+		}
+		p = gocode.NewProgram(file)
+		g.list[file] = p
+	}
+	return p
+}
+
 // goCode is what is known of a function of a file that Go's linker made.
-func (f *function) goCode(file *symbols.File) *gocode.Func {
+func (f *function) goCode(p *gocode.Program) *gocode.Func {
 	if f.golang == nil {
-		f.golang = gocode.Of(file.GoKind(f.fn.Start), f.code, uint64(f.start), f.sweep)
+		f.golang = gocode.Of(p, f.fn.Start, f.code, uint64(f.start), f.sweep)
 	}
 	return f.golang
 }
@@ -33,7 +54,7 @@ func (tg *target) behindCheck(w symbols.Site) (symbols.Site, error) {
 	if err != nil {
 		return w, nil // it stays where it is
 	}
-	if n := f.goCode(w.Module.File).Entry(); n != 0 {
+	if n := f.goCode(tg.s.golang.of(w.Module.File)).Entry(); n != 0 {
 		w.Addr += symbols.Addr(n)
 		w.Vaddr += symbols.Vaddr(n)
 		w.Offset = n
@@ -42,24 +63,22 @@ func (tg *target) behindCheck(w symbols.Site) (symbols.Site, error) {
 	return w, nil
 }
 
-// goRoom says how the detour of a probe in Go code gets its stack, or why it
+// goStack says how the detour of a probe in Go code gets its stack, or why it
 // can have none.
-func (tg *target) goRoom(f *function, w want) (gocode.Room, string) {
-	return f.goCode(w.at.Module.File).Room(uint64(w.at.Addr-f.start), leaves(f, w.at.Addr))
-}
-
-// leaves is gocode.Leaves of a decoded function.
-func leaves(f *function, a symbols.Addr) bool {
-	return gocode.Leaves(f.sweep, uint64(f.start), uint64(len(f.code)), uint64(a))
+func (tg *target) goStack(f *function, w want) (gocode.Stack, string) {
+	return f.goCode(tg.s.golang.of(w.at.Module.File)).Stack(uint64(w.at.Addr - f.start))
 }
 
 // goParams are the parameters of the detour of a probe: in Go code those of its
 // small stacks.
 func (o *optimizer) goParams(w want) detour.Params {
 	p := o.params
-	if looks := w.room == gocode.Look || w.room == gocode.LookKeep; looks || w.room == gocode.Checked {
-		p.NoRedZone, p.GoLook = looks, looks
-		p.GoKeep = w.room == gocode.LookKeep
+	switch w.stack.Room {
+	case gocode.Look:
+		p.NoRedZone = !w.stack.RedZone
+		p.Look = &detour.Look{Free: uint16(w.stack.Free), Flags: w.stack.Flags, TLS: w.stack.TLS}
+		p.MaxStack = gocode.StackBytes
+	case gocode.Checked:
 		p.MaxStack = gocode.StackBytes
 	}
 	return p

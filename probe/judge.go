@@ -13,6 +13,7 @@ import (
 type judge struct {
 	space   *symbols.Space
 	modules map[*symbols.Module]*surveyed
+	golang  goPrograms
 }
 
 // surveyed is a module with what judging needs to know about it.
@@ -101,7 +102,7 @@ func (j *judge) take(w symbols.Site) (*judged, error) {
 	out.wide = sync.OnceValue(func() *plan.Func { return s.around.Wide(f.sweep, f.fn, w.Module) })
 	text, known := f.code, plan.Known{}
 	if w.Module.File.IsGo() {
-		f.goCode(w.Module.File)
+		f.goCode(j.golang.of(w.Module.File))
 	}
 	if out.never == "" {
 		text, known = s.around.Of(f.code, f.fn, w.Module)
@@ -133,7 +134,7 @@ func (f *judged) judge(l *Line, at uint64) {
 			off = f.golang.Entry()
 			at += off
 		}
-		_, never = f.golang.Room(off, leaves(f.function, symbols.Addr(at)))
+		_, never = f.golang.Stack(off)
 	}
 	site := plan.Site{Addr: at, Room: judgedRoom, Trap: never != ""}
 	plans, err := plan.Plan(f.code, []plan.Site{site}, f.reach, nil)

@@ -93,7 +93,7 @@ func (tg *target) optimizeOnce(ctx context.Context, ws []want) (rest []want, pat
 			if f, err = tg.function(w.at); err != nil {
 				why = err.Error()
 			} else if w.at.Module.File.IsGo() {
-				w.room, why = tg.goRoom(f, w)
+				w.stack, why = tg.goStack(f, w)
 			}
 		}
 		if why != "" {

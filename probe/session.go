@@ -24,6 +24,7 @@ type Session struct {
 	tracer *tracee.Tracer
 	files  *symbols.Cache
 	clock  clock
+	golang goPrograms
 
 	mu     sync.Mutex // guards events and defs
 	events []*event

@@ -134,6 +134,7 @@ type builder struct {
 	*asm.Code
 	p       *Params
 	frame   frame
+	looks   looks
 	faults  []pending
 	mayFail int // ways to a fault so far
 	// sharedFaults says that it goes through shared code that may fault.
@@ -187,9 +188,6 @@ func (b *builder) plan(probes []Probe) error {
 			return fmt.Errorf("probe id %d out of range", pr.ID)
 		}
 		l, err := planProgram(pr, b.p)
-		if err == nil && b.p.GoLook {
-			err = checkLook(pr.Program, b.p.GoKeep)
-		}
 		if err != nil {
 			return err
 		}
@@ -207,6 +205,9 @@ func (b *builder) plan(probes []Probe) error {
 		regs = append(regs, asm.R11)
 	}
 	b.frame.regs = regs
+	if err := b.planLook(probes); err != nil {
+		return err
+	}
 	return b.stack()
 }
 

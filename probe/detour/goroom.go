@@ -16,27 +16,54 @@ const (
 // a moment, and what copies of displaced instructions may take.
 const lookMore = 192
 
-// look emits the look for room that Params.GoLook asks for. The label is where
+// looks are the registers that a look for room uses.
+type looks struct {
+	with asm.Reg
+	keep asm.Reg // the flags meanwhile, if kept
+	kept bool
+}
+
+// look emits the look for room that Params.Look asks for. The label is where
 // the int3 stands, nil without it. A goroutine that isn't there, or is none,
 // faults at a load or fails the comparisons: neither has room.
 func (b *builder) look() *asm.Label {
-	if !b.p.GoLook {
+	l := b.p.Look
+	if l == nil {
 		return nil
 	}
 	f := &b.frame
 	f.code = b.Code
 	f.mark()
 	none, trap := b.NewLabel(), b.NewLabel()
-	need := f.skip + 8*(len(f.regs)+1) + f.temps + f.under + lookMore
+	need := int32(f.skip + 8*(len(f.regs)+1) + f.temps + f.under + lookMore)
+	with := b.looks.with
 	b.keepFlags()
-	b.Lea(asm.R12, asm.At(asm.SP, int32(-need)))
-	b.Test(asm.W64, asm.R14, asm.R14)
+	g := asm.R14
+	if l.TLS != 0 {
+		// There is one register for the goroutine and for what is compared.
+		g = with
+		b.mayFault(none)
+		b.Load(asm.W64, g, asm.SegAbs(asm.FS, l.TLS))
+	}
+	b.Test(asm.W64, g, g)
 	b.Jcc(asm.E, none)
-	b.mayFault(none)
-	b.OpLoad(asm.Cmp, asm.W64, asm.R12, asm.At(asm.R14, gStackLo))
+	if l.TLS != 0 {
+		b.mayFault(none)
+		b.Load(asm.W64, with, asm.At(g, gStackLo))
+		b.Lea(with, asm.At(with, need))
+		b.Op(asm.Cmp, asm.W64, asm.SP, with)
+	} else {
+		b.Lea(with, asm.At(asm.SP, -need))
+		b.mayFault(none)
+		b.OpLoad(asm.Cmp, asm.W64, with, asm.At(g, gStackLo))
+	}
 	b.Jcc(asm.BE, none)
+	if l.TLS != 0 {
+		b.mayFault(none)
+		b.Load(asm.W64, g, asm.SegAbs(asm.FS, l.TLS))
+	}
 	b.mayFault(none)
-	b.OpLoad(asm.Cmp, asm.W64, asm.SP, asm.At(asm.R14, gStackHi))
+	b.OpLoad(asm.Cmp, asm.W64, asm.SP, asm.At(g, gStackHi))
 	b.Jcc(asm.AE, none)
 	looking := f.cur
 	b.flagsBack()
@@ -56,31 +83,32 @@ func (b *builder) look() *asm.Label {
 	return &trap
 }
 
-// keepFlags saves the flags in r13, where Params.GoKeep says that they are not
-// free. The stack must not be touched yet.
+// keepFlags saves the flags in a register, where they are not free. The stack must
+// not be touched yet.
 func (b *builder) keepFlags() {
 	f := &b.frame
-	if !b.p.GoKeep {
+	if !b.looks.kept {
 		return
 	}
-	b.Mov(asm.W64, asm.R13, asm.AX)
-	f.cur.axInR13 = true
+	keep := b.looks.keep
+	b.Mov(asm.W64, keep, asm.AX)
+	f.cur.keep, f.cur.axKept = keep, true
 	f.mark()
 	b.Lahf()
 	b.Set(asm.O, asm.AX)
-	b.XchgReg(asm.W64, asm.AX, asm.R13)
-	f.cur.axInR13, f.cur.flags = false, flagsInR13
+	b.XchgReg(asm.W64, asm.AX, keep)
+	f.cur.axKept, f.cur.flags = false, flagsKept
 	f.mark()
 }
 
 // flagsBack puts back what keepFlags saved.
 func (b *builder) flagsBack() {
 	f := &b.frame
-	if !b.p.GoKeep {
+	if !b.looks.kept {
 		return
 	}
-	b.XchgReg(asm.W64, asm.AX, asm.R13)
-	f.cur.axInR13, f.cur.flags = true, flagsInAX
+	b.XchgReg(asm.W64, asm.AX, b.looks.keep)
+	f.cur.axKept, f.cur.flags = true, flagsInAX
 	f.mark()
 	b.OpImm(asm.Add, asm.W8, asm.AX, 127)
 	f.cur.flags = flagsAdded
@@ -88,36 +116,65 @@ func (b *builder) flagsBack() {
 	b.Sahf()
 	f.cur.flags = flagsLive
 	f.mark()
-	b.Mov(asm.W64, asm.AX, asm.R13)
-	f.cur.axInR13 = false
+	b.Mov(asm.W64, asm.AX, b.looks.keep)
+	f.cur.axKept = false
 	f.mark()
 }
 
-// checkLook says why a program can't be had behind a look for room, which
-// changes r12, and r13 or the flags.
-func checkLook(prog *fetch.Program, keep bool) error {
-	changed := func(r fetch.Reg) bool {
-		return r == fetch.R12 || keep && r == fetch.R13 || !keep && r == fetch.RegFlags
+// planLook chooses the registers of the look for room among those that are free and
+// that no program reads: hits that the trap takes are to have them. Those that the
+// detour itself uses come last, as they are saved behind it.
+func (b *builder) planLook(probes []Probe) error {
+	l := b.p.Look
+	if l == nil {
+		return nil
 	}
-	uses := func(c *fetch.Chain) bool {
-		reg := c.Source == fetch.SourceReg || c.Source == fetch.SourceComputed && c.From == fetch.SourceReg
-		if reg && changed(c.Reg) {
-			return true
-		}
-		for i := range c.Steps {
-			if c.Steps[i].FromReg && changed(c.Steps[i].Reg) {
-				return true
+	free, keep := l.Free&^(1<<asm.AX|1<<asm.SP), !l.Flags
+	if l.TLS == 0 {
+		free &^= 1 << asm.R14
+	}
+	for i := range probes {
+		reads := readBy(probes[i].Program)
+		free &^= uint16(reads)
+		keep = keep || reads&(1<<fetch.RegFlags) != 0
+	}
+	take := func() (asm.Reg, bool) {
+		for _, r := range []asm.Reg{asm.R12, asm.R13, asm.R11, asm.R10, asm.R15, asm.R9, asm.R8, asm.BX, asm.DI, asm.SI, asm.DX, asm.CX, asm.BP, asm.R14} {
+			if free>>r&1 != 0 {
+				free &^= 1 << r
+				return r, true
 			}
 		}
-		return false
+		return 0, false
 	}
-	for i := range prog.Args {
-		if uses(&prog.Args[i].Chain) || prog.Args[i].Len != nil && uses(prog.Args[i].Len) {
-			if keep {
-				return unsupported("it reads r12 or r13, which are used to look for room on the stack")
-			}
-			return unsupported("it reads r12 or the flags, which are used to look for room on the stack")
-		}
+	var ok bool
+	if b.looks.with, ok = take(); ok && keep {
+		b.looks.kept = true
+		b.looks.keep, ok = take()
+	}
+	if !ok {
+		return unsupported("it reads registers that are needed to look for room on the stack")
 	}
 	return nil
+}
+
+// readBy are the registers that a program reads, as bits.
+func readBy(prog *fetch.Program) (read uint32) {
+	chain := func(c *fetch.Chain) {
+		if c.Source == fetch.SourceReg || c.Source == fetch.SourceComputed && c.From == fetch.SourceReg {
+			read |= 1 << c.Reg
+		}
+		for i := range c.Steps {
+			if c.Steps[i].FromReg {
+				read |= 1 << c.Steps[i].Reg
+			}
+		}
+	}
+	for i := range prog.Args {
+		chain(&prog.Args[i].Chain)
+		if prog.Args[i].Len != nil {
+			chain(prog.Args[i].Len)
+		}
+	}
+	return read
 }

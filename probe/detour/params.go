@@ -36,13 +36,9 @@ type Params struct {
 	MaxStack int
 	// StackEnd is where the first thread's stack ends; 0 is unknown.
 	StackEnd uint64
-	// GoLook has the detour look whether the stack has room for its frame: r14
-	// is a goroutine of Go's (runtime.g), whose first words bound its stack, and
-	// r12 and the flags are free, as where a function of Go's compiler starts or
-	// returns. Where there is no room a trap takes the hit, at Detour.NoRoom.
-	GoLook bool
-	// GoKeep says that the flags are not free where GoLook is set, but r13 is.
-	GoKeep bool
+	// Look, if any, has the detour look whether a goroutine's stack has room for its
+	// frame. Where it has none a trap takes the hit, at Detour.NoRoom.
+	Look *Look
 	// Clock is where ring.ClockOff's clock is mapped; 0: programs that need
 	// nanoseconds at the hit are refused.
 	Clock uint64
@@ -60,6 +56,18 @@ type Params struct {
 	// NoProc says that /proc is not what it is elsewhere: paths of descriptors
 	// can't be asked for in the program.
 	NoProc bool
+}
+
+// Look is what a detour has to look for room on the stack of a goroutine of Go's
+// (runtime.g), whose first words bound it.
+type Look struct {
+	// Free are the registers that may be changed, as bits by number; rax and rsp are
+	// not used. It takes one that no program reads, or two where the flags stay.
+	Free uint16
+	// Flags says that the flags may be changed, too.
+	Flags bool
+	// TLS is where the address of the goroutine is, in the segment fs. 0: in r14.
+	TLS int32
 }
 
 // TID is where a detour finds the number of its thread. The zero TID is one
@@ -99,8 +107,8 @@ type Detour struct {
 	// there, from Build's and BuildReturn's detours, takes no record.
 	Copy uint64
 	// NoRoom is the address of an int3 at which a thread stops whose stack has no
-	// room for the detour. It has taken no hit, has its registers but r12, and
-	// goes on at Copy. 0: that doesn't happen.
+	// room for the detour. It has taken no hit, has its registers but those of
+	// Params.Look, and goes on at Copy. 0: that doesn't happen.
 	NoRoom uint64
 	Faults []Fault
 	// SharedFaults says that its threads may fault in the shared code, too.
@@ -115,8 +123,10 @@ type mark struct {
 	depth int32 // bytes that SP is below the site's
 	word  int32 // depth of the saved flags word
 	flags flagsPlace
-	// axInR13 says that the program's rax is in r13.
-	axInR13 bool
+	// keep is where the program's rax is, if axKept, or where the flags are, by
+	// flagsKept.
+	keep   asm.Reg
+	axKept bool
 	// landing says that it is the frame of a return probe's landings.
 	landing bool
 }
@@ -133,7 +143,7 @@ const (
 	flagsInAX                    // lahf, seto al
 	flagsAdded                   // there, 127 added to al
 	flagsSaved                   // that ax, on the stack at depth where the frame says
-	flagsInR13                   // that ax, in r13
+	flagsKept                    // that ax, in another register
 	flagsGone                    // outside of the frame: displaced instructions, jumps
 )
 

@@ -27,8 +27,8 @@ func (d *Detour) Unwind(r *fetch.Regs, mem symbols.Memory) (ok bool, err error) 
 	was := *r
 	sp := r.GPR[asm.SP] + uint64(m.depth)
 	ax, at := r.GPR[asm.AX], m.flags
-	if at == flagsInR13 {
-		ax = r.GPR[asm.R13]
+	if at == flagsKept {
+		ax = r.GPR[m.keep]
 	}
 	if at == flagsSaved {
 		if ax, err = word(mem, sp-uint64(m.word)); err != nil {
@@ -42,8 +42,8 @@ func (d *Detour) Unwind(r *fetch.Regs, mem symbols.Memory) (ok bool, err error) 
 		}
 		r.Flags = r.Flags&^arithFlags | ax>>8&ahFlags | of<<11
 	}
-	if m.axInR13 {
-		r.GPR[asm.AX] = r.GPR[asm.R13]
+	if m.axKept {
+		r.GPR[asm.AX] = r.GPR[m.keep]
 	}
 	for _, s := range m.saved {
 		if r.GPR[s.reg], err = word(mem, sp-uint64(s.off)); err != nil {

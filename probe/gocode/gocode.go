@@ -5,6 +5,7 @@ package gocode
 import (
 	"bytes"
 	"encoding/binary"
+	"sync"
 
 	"kprobe/probe/insn"
 	"kprobe/symbols"
@@ -28,13 +29,12 @@ import (
 // whose stack has to grow first starts over at the entry, and is one hit, as it
 // is one call.
 //
-// At the entry and the exits of a function without a check r12 and the flags
-// are free, too, and r14 is the goroutine (abi-internal.md): there the detour
-// looks whether the stack has room. Where it has none the hit is taken by a
-// breakpoint in the detour. So it is where a stack is grown, from where the function
-// starts over. Nobody hands r12 or r13 to a function: one that has no use for them
-// leaves both free everywhere, and what is in the flags is kept there; as it is at
-// the branch of a check. Everywhere else in such a function a probe stays a breakpoint.
+// Everywhere else the detour looks whether the stack has room, and where it has
+// none the hit is taken by a breakpoint in the detour. For that it needs a register,
+// or two where the flags have to stay: those that are free there (lives.go), and the
+// goroutine, whose first words bound the stack. It is in r14 in functions of Go's
+// compiler, and in all others where the thread's own memory has it. Where none are
+// free a probe stays a breakpoint.
 //
 // A detour is no place where a goroutine is preempted or its stack is moved:
 // signals are held until the thread has left it, and without a tracer Go's
@@ -50,27 +50,38 @@ type Room uint8
 
 // The ways in which a detour gets its stack.
 const (
-	None     Room = iota // there may be none
-	Plenty               // it is another language's function, on a stack of that language
-	Checked              // the function has checked
-	Look                 // the detour has to look, with r12, r14 and the flags
-	LookKeep             // it has to look, with r12, r13 and r14, and to keep the flags
+	None    Room = iota // there may be none
+	Plenty              // it is another language's function, on a stack of that language
+	Checked             // the function has checked
+	Look                // the detour has to look
 )
 
+// Stack is what a detour has to know of its stack.
+type Stack struct {
+	Room Room
+	// Of Look: the registers that are free there, and whether the flags are.
+	Free  insn.RegSet
+	Flags bool
+	// TLS is where the goroutine is, in the segment fs; 0: in r14.
+	TLS int32
+	// RedZone says that there may be something below the stack pointer.
+	RedZone bool
+}
+
 // Func is what is known of a function in a file that Go's linker made. It is not
-// changed once Of has made it.
+// changed once Of has made it, and safe for concurrent use.
 type Func struct {
 	kind symbols.GoKind
 	// In a function that checks its stack: where the body starts and where it
 	// ends, as offsets. Behind it lies what has the stack grown.
 	checked, slow uint64
-	branch        uint64 // where the check branches to its end
-	inR14         bool   // the check takes the goroutine from r14
-	// In one that doesn't: the entry's and the exits' free registers are free.
-	look bool
-	// And in all of it: it has no use for r12 and r13, and r14 is the goroutine.
-	spare bool
-	why   string // why not
+	inR14         bool // the check takes the goroutine from r14
+	keepsR14      bool // in one that doesn't: r14 is the goroutine
+	// In one of Go's compiler: what is free in all of it, and at its entry besides.
+	spare, atEntry lives
+	start          uint64
+	alive          func() alive
+	tls            int32
 }
 
 // function is a function's code at an address.
@@ -81,46 +92,59 @@ type function struct {
 }
 
 // Of takes a function apart, of which code are the bytes, at start, and sweep the
-// instructions.
-func Of(kind symbols.GoKind, code []byte, start uint64, sweep *insn.Function) *Func {
+// instructions; p's file has it at vaddr.
+func Of(p *Program, vaddr symbols.Vaddr, code []byte, start uint64, sweep *insn.Function) *Func {
 	f := &function{code, start, sweep}
-	g := &Func{kind: kind}
-	if g.kind == symbols.GoForeign {
-		return g
+	kind := p.kind(vaddr)
+	return f.known(kind, p.tls(), func() alive { return p.trace(f, vaddr, kind) })
+}
+
+func (f *function) known(kind symbols.GoKind, tls int32, trace func() alive) *Func {
+	g := &Func{kind: kind, start: f.start, tls: tls, alive: sync.OnceValue(trace)}
+	if kind != symbols.GoForeign {
+		f.stackCheck(g)
+		g.keepsR14 = f.keepsR14()
 	}
-	if f.stackCheck(g); g.checked != 0 {
-		return g
+	if kind == symbols.GoCompiled {
+		g.spare, g.atEntry = f.spares()
 	}
-	if g.kind != symbols.GoCompiled {
-		g.why = "it is not of Go's compiler: what stack and registers it leaves is not known"
-		return g
-	}
-	g.why = "the function doesn't check its stack, so there may be no room for a detour"
-	g.look, g.spare = f.looks(), f.spares()
 	return g
 }
 
-// Room says how a detour at an offset gets its stack. exit says that the
-// instruction there leaves the function (Leaves); why is set where there is none.
-func (g *Func) Room(off uint64, exit bool) (r Room, why string) {
+// usable are the registers that a detour may look with: what the stack hangs on is
+// left alone, and rax, in which flags are kept.
+const usable = ^lives(1<<insn.RAX|1<<insn.RSP|1<<insn.RBP|1<<insn.R14) & (flags - 1)
+
+// Stack says how a detour at an offset gets its stack; why is set where there is
+// none.
+func (g *Func) Stack(off uint64) (s Stack, why string) {
 	switch {
 	case g.kind == symbols.GoForeign:
-		return Plenty, ""
+		return Stack{Room: Plenty}, ""
 	case g.checked != 0 && off >= g.checked && off < g.slow:
-		return Checked, ""
-	case g.KeepsG() && off >= g.slow:
-		// It spills parameters, calls morestack, and starts over.
-		return Look, ""
-	case g.KeepsG() && off == g.branch:
-		return LookKeep, ""
-	case g.checked != 0:
-		return None, "the function's stack is not checked there, so there may be no room for a detour"
-	case g.look && (off == 0 || exit):
-		return Look, ""
-	case g.spare:
-		return LookKeep, ""
+		return Stack{Room: Checked, RedZone: true}, ""
+	case g.kind != symbols.GoCompiled && g.kind != symbols.GoAssembled:
+		return s, "neither Go's compiler nor its assembler is known to have made it: what stack it has is not known"
 	}
-	return None, g.why
+	s = Stack{Room: Look, RedZone: g.kind == symbols.GoAssembled}
+	if g.kind != symbols.GoCompiled || g.checked != 0 && !g.inR14 || g.checked == 0 && !g.keepsR14 {
+		if s.TLS = g.tls; s.TLS == 0 {
+			return Stack{}, "it is not known where the goroutine is, which knows whether the stack has room for a detour"
+		}
+	}
+	free := ^g.alive().at(g.start+off) | g.spare
+	if off == 0 {
+		free |= g.atEntry
+	}
+	s.Free, s.Flags = insn.RegSet(free&usable), free&flags != 0
+	need := 1
+	if !s.Flags {
+		need = 2
+	}
+	if s.Free.Len() < need {
+		return Stack{}, "the function's stack is not checked there, and too few registers are free to look whether it has room for a detour"
+	}
+	return s, ""
 }
 
 // KeepsG reports whether r14 is the goroutine from behind the check of the stack to
@@ -130,20 +154,6 @@ func (g *Func) KeepsG() bool { return g.kind == symbols.GoCompiled && g.checked 
 // Entry is the offset at which a probe of the function's entry stands: 0, or
 // behind the check of the stack.
 func (g *Func) Entry() uint64 { return g.checked }
-
-// Leaves reports whether the instruction at an address ends the call of its
-// function, which is size bytes long: r12, r13 and the flags are then free.
-func Leaves(sweep *insn.Function, start, size, at uint64) bool {
-	i, code, ok := sweep.At(at)
-	if !ok {
-		return false
-	}
-	if i.Flags.Any(insn.Ret) {
-		return true
-	}
-	to, direct := i.Target(at, code)
-	return direct && i.Flags.Any(insn.Jmp) && to-start >= size
-}
 
 // stackCheck finds where a function's body starts, behind the check of its
 // stack, and where it ends: at the code that has the stack grown and jumps
@@ -221,7 +231,7 @@ func (f *function) stackCheck(g *Func) {
 	if !back {
 		return
 	}
-	g.checked, g.slow, g.branch, g.inR14 = checked, to, uint64(n), rex&^4 == 0x49
+	g.checked, g.slow, g.inR14 = checked, to, rex&^4 == 0x49
 }
 
 // jumpTo reads a conditional jump forward at n, with that condition: the offset
@@ -239,45 +249,44 @@ func jumpTo(code []byte, n int, cond byte) (to uint64, size int) {
 	return 0, 0
 }
 
-// looks reports whether a function without a stack check is one in which r14 is
-// the goroutine from the start, and at whose entry r12 and the flags are free:
-// it doesn't set r14 (wrappers for callers of the old convention do), doesn't
-// jump to its start, and doesn't read r12 before it sets it.
-func (f *function) looks() bool {
-	for _, t := range f.sweep.Targets() {
-		if !t.Call && t.To == f.start {
-			return false
-		}
-	}
-	free := insn.Set(insn.R12)
-	straight, called := true, false
+// keepsR14 reports whether r14 is the goroutine throughout a function of Go's
+// compiler without a stack check: it doesn't set r14, as wrappers for callers of the
+// old convention do, at least up to its first call.
+func (f *function) keepsR14() bool {
 	for _, i := range f.sweep.All() {
-		if !called && i.RegsWritten().Has(insn.R14) {
+		if i.RegsWritten().Has(insn.R14) {
 			return false
 		}
-		called = called || i.Flags.Any(insn.Call)
-		if !straight {
-			continue
+		if i.Flags.Any(insn.Call) {
+			break
 		}
-		if i.RegsRead()&free != 0 {
-			return false
-		}
-		free &^= i.RegsWritten()
-		straight = !i.Flags.Any(insn.Jmp | insn.CondBranch | insn.Call | insn.Ret | insn.Stops)
 	}
 	return true
 }
 
-// spares reports whether a function without a stack check has no use for r12 and
-// r13, neither of which the calling convention hands to it, and keeps the goroutine
-// in r14, at least up to its first call.
-func (f *function) spares() bool {
-	called := false
+// spares are registers that a function of Go's compiler has no use for: nobody
+// hands r12 or r13 to it, nor flags. At the entry they are free also if it uses them,
+// unless it comes back there.
+func (f *function) spares() (everywhere, entry lives) {
+	var used lives
 	for _, i := range f.sweep.All() {
-		if i.Regs().Has(insn.R12) || i.Regs().Has(insn.R13) || !called && i.RegsWritten().Has(insn.R14) {
-			return false
-		}
-		called = called || i.Flags.Any(insn.Call)
+		used |= lives(i.Regs())
 	}
-	return len(f.sweep.Desyncs()) == 0
+	if len(f.sweep.Desyncs()) > 0 {
+		used = allLives
+	}
+	entry = scratch
+	set := lives(0)
+	for _, i := range f.sweep.All() {
+		entry &^= lives(i.RegsRead()) &^ set
+		if set |= lives(i.RegsWritten()); i.Flags.Any(insn.Jmp | insn.CondBranch | insn.Call | insn.Stops) {
+			break
+		}
+	}
+	for _, t := range f.sweep.Targets() {
+		if !t.Call && t.To == f.start {
+			entry = 0
+		}
+	}
+	return scratch &^ (used | flags), entry
 }

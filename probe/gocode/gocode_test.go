@@ -22,7 +22,37 @@ func of(t *testing.T, kind symbols.GoKind, code []byte) *Func {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Of(kind, code, at, sweep)
+	f := &function{code, at, sweep}
+	return f.known(kind, -8, func() alive { return f.trace(at, kind, leftBehind(kind), around{}) })
+}
+
+// around is what tests know of other functions: the address at+0x1000 is assembly
+// that uses r11 and the flags, all others are compiled.
+type around struct{}
+
+const assembly = at + 0x1000
+
+func (around) handed() lives { return allLives &^ scratch }
+
+func (around) uses(v symbols.Vaddr) lives {
+	if v == assembly {
+		return 1<<insn.R11 | flags
+	}
+	return allLives
+}
+
+func (around) kind(v symbols.Vaddr) symbols.GoKind {
+	if v == assembly {
+		return symbols.GoAssembled
+	}
+	return symbols.GoCompiled
+}
+
+func leftBehind(kind symbols.GoKind) lives {
+	if kind == symbols.GoCompiled {
+		return allLives &^ scratch
+	}
+	return allLives &^ noResult
 }
 
 var (
@@ -96,82 +126,82 @@ func TestChecks(t *testing.T) {
 	}
 }
 
-// TestRoom says where there is stack.
-func TestRoom(t *testing.T) {
+// TestStack says where there is stack, and what a detour may look with.
+func TestStack(t *testing.T) {
+	const (
+		r10 = insn.R10
+		r11 = insn.R11
+		r12 = insn.R12
+		r13 = insn.R13
+	)
+	set := insn.Set
 	code := checked(cmpSP, jbe)
+	medium := checked(cat(lea8, cmpR12), jbe)
 	end := uint64(6 + len(body))
 	plain := body
 	setsG := cat(loadG, body)
-	readsR12 := cat([]byte{0x4c, 0x89, 0xe0}, body)           // mov rax, r12
-	setsR12 := cat([]byte{0x41, 0xbc, 0, 0, 0, 0}, readsR12)  // mov r12d, 0
-	loops := append(slices.Clone(body[:4]), 0xeb, 0xfa, 0xc3) // jmp to the start
-	afterCall := cat(more, loadG, body)                       // r14 after a call is its own affair
+	setsR12 := []byte{0x41, 0xbc, 0, 0, 0, 0, 0x4c, 0x89, 0xe0, 0x31, 0xc9, 0xc3} // mov r12d, 0; mov rax, r12; xor ecx, ecx; ret
+	loops := append(slices.Clone(body[:4]), 0xeb, 0xfa, 0xc3)                     // jmp to the start
+	uses13 := cat([]byte{0x45, 0x85, 0xed}, plain)                                // test r13d, r13d
+	calls := func(to uint64, code ...byte) []byte {                               // nop; call; code
+		d := uint32(to - (at + 6))
+		return cat([]byte{0x90, 0xe8, byte(d), byte(d >> 8), byte(d >> 16), byte(d >> 24)}, code)
+	}
+	jumps := []byte{0x90, 0xff, 0xe0} // nop; jmp rax
 	for name, c := range map[string]struct {
-		kind symbols.GoKind
-		code []byte
-		off  uint64
-		exit bool
-		want Room
+		kind  symbols.GoKind
+		code  []byte
+		off   uint64
+		want  Room
+		free  insn.RegSet // what must be free
+		keeps insn.RegSet // and what must not
+		flags bool
+		tls   bool
 	}{
-		"another language":      {symbols.GoForeign, plain, 2, false, Plenty},
-		"the check":             {symbols.GoCompiled, code, 0, false, None},
-		"the check's branch":    {symbols.GoCompiled, code, 4, false, LookKeep},
-		"a C function's check":  {symbols.GoUnknown, code, 4, false, None},
-		"the body's start":      {symbols.GoCompiled, code, 6, false, Checked},
-		"the body's end":        {symbols.GoCompiled, code, end - 1, true, Checked},
-		"where it is grown":     {symbols.GoCompiled, code, end, false, Look},
-		"and it starts over":    {symbols.GoCompiled, code, end + 5, true, Look},
-		"with g from elsewhere": {symbols.GoCompiled, checked(cat(loadCX, cmpCX), jbe), 15 + uint64(len(body)), false, None},
-		"what r12 is for":       {symbols.GoCompiled, checked(cat(lea8, cmpR12), jbe), 5, false, None},
-		"and behind":            {symbols.GoCompiled, checked(cat(lea8, cmpR12), jbe), 9, false, LookKeep},
-		"checked assembly":      {symbols.GoUnknown, code, 6, false, Checked},
-		"an entry":              {symbols.GoCompiled, plain, 0, false, Look},
-		"an exit":               {symbols.GoCompiled, plain, 4, true, Look},
-		"a middle":              {symbols.GoCompiled, plain, 1, false, LookKeep},
-		"a middle that has r12": {symbols.GoCompiled, setsR12, 8, false, None},
-		"one that has r13":      {symbols.GoCompiled, cat([]byte{0x45, 0x31, 0xed}, plain), 3, false, None},
-		"one that sets r14":     {symbols.GoCompiled, setsG, 10, false, None},
-		"assembly":              {symbols.GoUnknown, plain, 0, false, None},
-		"it sets the goroutine": {symbols.GoCompiled, setsG, 0, false, None},
-		"and so behind a call":  {symbols.GoCompiled, afterCall, 0, false, Look},
-		"it reads r12":          {symbols.GoCompiled, readsR12, 0, false, None},
-		"it sets and reads r12": {symbols.GoCompiled, setsR12, 0, false, Look},
-		"it jumps to its start": {symbols.GoCompiled, loops, 0, false, LookKeep},
-		"the exit of a loop":    {symbols.GoCompiled, loops, 6, true, LookKeep},
+		"another language":            {symbols.GoForeign, plain, 2, Plenty, 0, 0, false, false},
+		"what nobody knows":           {symbols.GoUnknown, plain, 2, None, 0, 0, false, false},
+		"the check's branch":          {symbols.GoCompiled, code, 4, Look, set(r12, r13), set(insn.RBX), false, false},
+		"the body's start":            {symbols.GoCompiled, code, 6, Checked, 0, 0, false, false},
+		"the body's end":              {symbols.GoCompiled, code, end - 1, Checked, 0, 0, false, false},
+		"where it is grown":           {symbols.GoCompiled, code, end, Look, set(r12, r13), 0, true, false},
+		"and it starts over":          {symbols.GoCompiled, code, end + 5, Look, set(r12, r13), set(insn.RAX), true, false},
+		"with g from elsewhere":       {symbols.GoCompiled, checked(cat(loadCX, cmpCX), jbe), 15 + uint64(len(body)), Look, set(r12, r13), 0, true, true},
+		"what r12 is for":             {symbols.GoCompiled, medium, 5, Look, set(r13), set(r12), true, false},
+		"and behind":                  {symbols.GoCompiled, medium, 9, Look, set(r12, r13), 0, false, false},
+		"checked assembly":            {symbols.GoAssembled, code, 6, Checked, 0, 0, false, false},
+		"an entry":                    {symbols.GoCompiled, plain, 0, Look, set(r12, r13), set(insn.RBX, r10), true, false},
+		"an exit":                     {symbols.GoCompiled, plain, 4, Look, set(r12, r13), set(insn.RBX, r10), true, false},
+		"a middle, before flags":      {symbols.GoCompiled, plain, 1, Look, set(r12, r13), 0, true, false},
+		"what is overwritten":         {symbols.GoCompiled, setsR12, 9, Look, set(insn.RCX, r12, r13), set(insn.RDX), true, false},
+		"what is used":                {symbols.GoCompiled, setsR12, 6, Look, set(r13), set(r12), true, false},
+		"r13 is used":                 {symbols.GoCompiled, uses13, 0, Look, set(r12), set(r13), true, false},
+		"one that sets r14":           {symbols.GoCompiled, setsG, 0, Look, set(r12, r13), 0, true, true},
+		"it jumps to its start":       {symbols.GoCompiled, loops, 0, Look, set(r12, r13), 0, true, false},
+		"assembly":                    {symbols.GoAssembled, plain, 0, Look, set(r10, r11), set(r12, r13, insn.RBX), true, true},
+		"and its return":              {symbols.GoAssembled, plain, 4, Look, set(r10, r11), set(r12, r13, insn.RAX), true, true},
+		"it calls compiled functions": {symbols.GoAssembled, calls(at+0x2000, 0xc3), 0, Look, set(r12, r13), set(r10, r11), true, true},
+		"it calls what uses r11":      {symbols.GoAssembled, calls(assembly, 0xc3), 0, None, 0, 0, false, false},
+		"and behind the call":         {symbols.GoAssembled, calls(assembly, 0xc3), 6, Look, set(r10, r11), 0, true, true},
+		"a compiled one calls that":   {symbols.GoCompiled, calls(assembly, 0xc3), 0, Look, set(r12, r13), set(r11), true, false},
+		"who knows where to":          {symbols.GoAssembled, jumps, 0, None, 0, 0, false, false},
+		"and what is cut off":         {symbols.GoAssembled, plain[:3], 0, None, 0, 0, false, false},
 	} {
-		room, why := of(t, c.kind, c.code).Room(c.off, c.exit)
-		if room != c.want || (why == "") != (room != None) {
-			t.Errorf("%s: %v %q, want %v", name, room, why, c.want)
+		s, why := of(t, c.kind, c.code).Stack(c.off)
+		if s.Room != c.want || (why == "") != (s.Room != None) {
+			t.Errorf("%s: %+v %q, want %v", name, s, why, c.want)
+			continue
+		}
+		if s.Free&c.free != c.free || s.Free&c.keeps != 0 || c.want == Look && s.Flags != c.flags || (s.TLS == -8) != c.tls {
+			t.Errorf("%s: free are %v, flags %v, goroutine in fs:%d", name, s.Free, s.Flags, s.TLS)
+		}
+		if s.Free.Has(insn.RSP) || s.Free.Has(insn.RAX) || s.Free.Has(insn.R14) {
+			t.Errorf("%s: free are %v", name, s.Free)
 		}
 	}
-}
-
-// TestLeaves tells the instructions that end a call.
-func TestLeaves(t *testing.T) {
-	code := []byte{
-		0x90,       // 0: nop
-		0xeb, 0xfd, // 1: jmp 0
-		0x74, 0x10, // 3: je out
-		0xe8, 0, 1, 0, 0, // 5: call
-		0xff, 0xe0, // 10: jmp rax
-		0xeb, 1, // 12: jmp 15, the first byte behind
-		0xc3, // 14: ret
-	}
-	sweep, err := insn.Sweep(code, at, insn.SweepOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for off, want := range map[uint64]bool{0: false, 1: false, 2: false, 3: false, 5: false, 10: false, 12: true, 14: true, 15: false} {
-		if got := Leaves(sweep, at, uint64(len(code)), at+off); got != want {
-			t.Errorf("%d: %v", off, got)
-		}
-	}
-	// Backwards out of the function.
-	if sweep, err = insn.Sweep([]byte{0xeb, 0xf0}, at, insn.SweepOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if !Leaves(sweep, at, 2, at) {
-		t.Error("a jump to before the function doesn't leave it")
+	f := of(t, symbols.GoAssembled, plain)
+	f.tls = 0
+	if s, why := f.Stack(0); s.Room != None || why == "" {
+		t.Errorf("nobody knows the goroutine: %+v", s)
 	}
 }
 
@@ -198,6 +228,7 @@ func TestStackCheck(t *testing.T) {
 			more[s.Value] = true
 		}
 	}
+	program := NewProgram(f)
 	found, missed, wrong, compiled := 0, 0, 0, 0
 	for _, fn := range f.Funcs() {
 		start := uint64(fn.Start)
@@ -218,7 +249,7 @@ func TestStackCheck(t *testing.T) {
 				calls = x.From - start
 			}
 		}
-		g := Of(f.GoKind(fn.Start), code, start, sweep)
+		g := Of(program, fn.Start, code, start, sweep)
 		if g.kind == symbols.GoCompiled {
 			compiled++
 		}
