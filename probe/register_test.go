@@ -136,11 +136,16 @@ func TestAddAgain(t *testing.T) {
 	sub := startSubject(t, prog, "recurse", "300000", "3")
 	l := attach(t, sub.pid(), Options{}, "p:always recurse")
 	ctx := context.Background()
-	sub.line()
-	for range 50 {
+	for round := range 50 {
 		events, err := l.s.Add(ctx, parseDefs(t, "p:again recurse n=$arg1", "r:back recurse"))
 		if err != nil {
 			t.Fatal(err)
+		}
+		if round == 0 {
+			sub.line() // it may be done before the second
+			for end := time.Now().Add(time.Minute); l.stat("again").Hits == 0 && time.Now().Before(end); {
+				time.Sleep(time.Millisecond)
+			}
 		}
 		time.Sleep(time.Millisecond)
 		if err := l.s.Remove(ctx, events...); err != nil {
