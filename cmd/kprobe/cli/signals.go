@@ -14,7 +14,10 @@ import (
 const (
 	// Alone is how long kprobe waits, after the front was sent a signal, for
 	// the terminal's copy of it. None came: the signal was for kprobe alone.
-	alone = 30 * time.Millisecond
+	alone = 100 * time.Millisecond
+	// late is how much later than the copy the front's may come on a machine that
+	// is busy.
+	late = time.Second
 	// grace is how long a traced command may take to end by the signal that
 	// ends the trace, so that its own exit status is known.
 	grace = 300 * time.Millisecond
@@ -73,7 +76,7 @@ func (in *interrupts) loop(ctx context.Context, own <-chan os.Signal, link *pair
 	// The signals stay caught after the trace: a second ^C while probes are
 	// taken out must not kill kprobe.
 	defer in.cancel()
-	var first, direct time.Time // of the first signal, and of the last that came by itself
+	var first, direct time.Time // of the first signal, and of the last that came by itself and not by the front yet
 	for {
 		select {
 		case <-ctx.Done():
@@ -86,14 +89,14 @@ func (in *interrupts) loop(ctx context.Context, own <-chan os.Signal, link *pair
 				return
 			}
 		case s := <-link.Signals():
-			if time.Since(direct) > alone {
+			if time.Since(direct) > late {
 				select {
 				case <-own: // the terminal's: the command has it too
-					direct = time.Now()
 				case <-time.After(alone):
 					in.pass(s)
 				}
 			}
+			direct = time.Time{}
 			if in.note(s, &first) {
 				return
 			}
