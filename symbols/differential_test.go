@@ -152,6 +152,29 @@ func TestSymbolsAgreeWithReadelf(t *testing.T) {
 	}
 }
 
+// TestNoFunctionBeforeSignalReturn: unwinding information begins a byte before
+// libc's signal trampoline, where no function does.
+func TestNoFunctionBeforeSignalReturn(t *testing.T) {
+	f, err := OpenFile(fixture.NeedFile(t, "/lib/x86_64-linux-gnu/libc.so.6", "/lib64/libc.so.6", "/usr/lib/libc.so.6"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ranges := 0
+	for _, r := range f.fdes() {
+		if f.beforeSignalReturn(r.start) {
+			ranges++
+		}
+	}
+	if ranges != 1 {
+		t.Errorf("%d ranges begin before a signal trampoline, want 1", ranges)
+	}
+	for fn := range f.EachFunc() {
+		if fn.Symbol.Kind == KindFDE && f.beforeSignalReturn(fn.Start) {
+			t.Errorf("%s is listed as a function", fn.Symbol.Name)
+		}
+	}
+}
+
 // TestDefaultVersions: NAME alone is what NAME@@VERSION is.
 func TestDefaultVersions(t *testing.T) {
 	path := fixture.NeedFile(t, "/lib/x86_64-linux-gnu/libc.so.6", "/lib64/libc.so.6", "/usr/lib/libc.so.6")

@@ -1,6 +1,7 @@
 package symbols
 
 import (
+	"bytes"
 	"cmp"
 	"debug/elf"
 	"iter"
@@ -291,7 +292,8 @@ func parseFDEName(name string) (Vaddr, bool) {
 
 // Funcs lists the functions of the file by address: one per address, under
 // the name that FuncAt gives, and those without a name that unwinding
-// information delimits. PLT stubs are not among them.
+// information delimits. PLT stubs and signal trampolines without a name are not
+// among them.
 func (f *File) Funcs() []Func {
 	return slices.AppendSeq(make([]Func, 0, len(f.functions())), f.EachFunc())
 }
@@ -307,7 +309,10 @@ func (f *File) EachFunc() iter.Seq[Func] {
 					return
 				}
 			}
-			if entryAt(list, r.start) < 0 && f.Executable(r.start) && !f.inPLT(r.start) && !yield(f.fdeFunc(r)) {
+			if entryAt(list, r.start) >= 0 || !f.Executable(r.start) || f.inPLT(r.start) || f.beforeSignalReturn(r.start) {
+				continue
+			}
+			if !yield(f.fdeFunc(r)) {
 				return
 			}
 		}
@@ -317,6 +322,15 @@ func (f *File) EachFunc() iter.Seq[Func] {
 			}
 		}
 	}
+}
+
+// beforeSignalReturn reports whether the address is that of the byte before a
+// signal trampoline: its range of unwinding information begins there, as unwinders
+// look a return address up one byte before it (glibc, libc_sigaction.c). No
+// function does.
+func (f *File) beforeSignalReturn(v Vaddr) bool {
+	code, err := f.Text(v+1, len(signalReturn))
+	return err == nil && bytes.Equal(code, signalReturn)
 }
 
 // inPLT reports whether the address lies in a section of PLT stubs.
