@@ -98,6 +98,24 @@ func TestPending(t *testing.T) {
 	}
 }
 
+// TestPendingWhileItGoes attaches while threads load and unload the library: it is
+// there when its places are found, and may be gone when they are written.
+func TestPendingWhileItGoes(t *testing.T) {
+	prog, lib := loaderFixture(t, "cc")
+	sub := startSubject(t, prog, lib, "1", fmt.Sprint(full(4000, 40_000)))
+	sub.line()
+	for range full(12, 120) {
+		l := attach(t, sub.pid(), Options{Pending: always}, "p:work libpart:part_work n=$arg1", "p:made libpart:part_made")
+		l.stop()
+		<-l.done
+		if err := errors.Join(l.err, l.s.Close(context.Background())); err != nil {
+			t.Error(err)
+		}
+	}
+	doneLine(t, sub.expect("done"))
+	sub.end()
+}
+
 // TestPendingStart has definitions of a command wait beyond its first
 // instruction.
 func TestPendingStart(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -79,10 +80,41 @@ func (tg *target) armDefs(ctx context.Context, defs []*defOf) error {
 	if tg.s.recordsStacks() {
 		tg.space.Warm()
 	}
-	if err := tg.armResolved(ctx, ws, wait); err != nil {
-		return &DefError{Def: defs[0].def, Err: err}
+	return tg.armFound(ctx, defs, ws, wait)
+}
+
+// elsewhere is how often places are looked for again that were there no longer
+// when they were to be read or written.
+const elsewhere = 10
+
+// armFound arms the places that were found for definitions. Where the process has
+// unloaded a library meanwhile they are looked for once more: they may have to
+// wait for it.
+func (tg *target) armFound(ctx context.Context, defs []*defOf, ws []want, wait []*pendingDef) error {
+	for again := 0; ; again++ {
+		err := tg.armResolved(ctx, ws, wait)
+		if err == nil {
+			return nil
+		}
+		if again == elsewhere || !tg.moved(ctx, err) {
+			return &DefError{Def: defs[0].def, Err: err}
+		}
+		if ws, wait, err = tg.resolveAll(ctx, defs); err != nil {
+			return err
+		}
 	}
-	return nil
+}
+
+// moved reports whether an error may come of a file that the process has unmapped
+// since its places were looked for, and maybe mapped again at the same addresses.
+// A program that was executed meanwhile is another matter.
+func (tg *target) moved(ctx context.Context, err error) bool {
+	moved := errors.Is(err, unix.EIO) || errors.Is(err, unix.EFAULT)
+	if !moved {
+		before := tg.space.Modules()
+		moved = tg.refresh() == nil && !slices.Equal(before, tg.space.Modules())
+	}
+	return moved && !tg.proc.Executed(ctx)
 }
 
 // armResolved arms places, and has the definitions wait that have none yet.
@@ -106,8 +138,18 @@ func (tg *target) armResolved(ctx context.Context, ws []want, wait []*pendingDef
 func (tg *target) loads() bool { return tg.load != nil && !tg.load.entered }
 
 // resolveAll finds and proves the places of definitions, and tells which have to
-// wait for their library.
+// wait for their library. One that goes while its code is read is looked for once
+// more.
 func (tg *target) resolveAll(ctx context.Context, defs []*defOf) (all []want, wait []*pendingDef, err error) {
+	for again := 0; ; again++ {
+		all, wait, err = tg.resolveEach(ctx, defs)
+		if err == nil || again == elsewhere || !tg.moved(ctx, err) {
+			return all, wait, err
+		}
+	}
+}
+
+func (tg *target) resolveEach(ctx context.Context, defs []*defOf) (all []want, wait []*pendingDef, err error) {
 	if err := tg.refresh(); err != nil {
 		return nil, nil, err
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"golang.org/x/sys/unix"
+
 	"kprobe/probe/gocode"
 	"kprobe/probe/insn"
 	"kprobe/probe/survey"
@@ -76,7 +78,10 @@ func (tg *target) untouched(w symbols.Site, code []byte, in insn.Inst, err error
 	if err != nil {
 		return nil, in, err
 	}
-	if err := tg.pristine(w.Addr, code[:in.Len]); err != nil {
+	switch err := tg.pristine(w.Addr, code[:in.Len]); {
+	case errors.Is(err, unix.EFAULT) || errors.Is(err, unix.EIO): // it is gone, maybe for a moment
+		return nil, in, fmt.Errorf("%s can't be probed: %w", w.Name, err)
+	case err != nil:
 		return nil, in, &RefusedError{Addr: w.Addr, Place: w.Name, Rule: err.Error()}
 	}
 	return code, in, nil

@@ -113,9 +113,9 @@ func (s *Session) armAll(ctx context.Context, added []*defOf) (err error) {
 		}
 	}
 	for _, b := range batches {
-		if err := b.tg.armResolved(ctx, b.ws, b.wait); err != nil {
+		if err := b.tg.armFound(ctx, added, b.ws, b.wait); err != nil {
 			undo()
-			return b.tg.orExecuted(ctx, &DefError{Def: added[0].def, Err: err})
+			return b.tg.orExecuted(ctx, err)
 		}
 		done = append(done, b.tg)
 	}
