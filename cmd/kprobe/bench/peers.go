@@ -148,11 +148,7 @@ func (m *meter) peer(ctx context.Context, k *peer) error {
 			err = begin.enable()
 		}
 		if err != nil {
-			err = errors.Join(err, out())
-			if text := strings.TrimSpace(said.String()); text != "" {
-				err = fmt.Errorf("%w: %s", err, text[strings.LastIndexByte(text, '\n')+1:])
-			}
-			return nil, nil, err
+			return nil, nil, because(errors.Join(err, out()), said.String())
 		}
 		return nil, out, nil
 	})
@@ -161,6 +157,15 @@ func (m *meter) peer(ctx context.Context, k *peer) error {
 	}
 	m.report.Rows = append(m.report.Rows, row)
 	return nil
+}
+
+// because adds the last line of what a tool said to an error.
+func because(err error, said string) error {
+	text := strings.TrimSpace(said)
+	if err == nil || text == "" {
+		return err
+	}
+	return fmt.Errorf("%w: %s", err, text[strings.LastIndexByte(text, '\n')+1:])
 }
 
 // until waits until a breakpoint stands at an address of the subject, or none.

@@ -20,6 +20,7 @@ type process struct {
 	*subject
 	path    string // of its file
 	cmd     *exec.Cmd
+	pid     int // of the subject, which cmd may have started in its turn
 	threads []pipes
 	cpus    []int // to pin threads to, in turn
 	// made counts the calls of each function that were asked for.
@@ -30,23 +31,43 @@ type process struct {
 type pipes struct{ to, from *os.File }
 
 // start writes the subject, with so many functions besides, to a file in dir and
-// runs it with so many threads,
-// each on a CPU of its own as far as there are any. It ends when its pipes do,
-// so it does not outlive this process.
-func start(dir string, threads, many int) (p *process, err error) {
+// runs it with so many threads.
+func start(dir string, threads, many int) (*process, error) {
+	p, err := written(dir, many, false)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.run(exec.Command(p.path), threads); err != nil {
+		return nil, err
+	}
+	if err := p.pin(); err != nil {
+		p.end()
+		return nil, err
+	}
+	return p, nil
+}
+
+// written writes the subject to a file in dir.
+func written(dir string, many int, linked bool) (*process, error) {
 	cpus, err := allowed()
 	if err != nil {
 		return nil, err
 	}
-	s, err := newSubject(slices.Max(cpus)+1, many)
+	s, err := newSubject(slices.Max(cpus)+1, many, linked)
 	if err != nil {
 		return nil, fmt.Errorf("write the program to measure: %w", err)
 	}
-	p = &process{subject: s, path: filepath.Join(dir, "kprobe-bench"), cpus: cpus, made: map[uint64]uint64{}}
+	p := &process{subject: s, path: filepath.Join(dir, "kprobe-bench"), cpus: cpus, made: map[uint64]uint64{}}
 	if err := os.WriteFile(p.path, s.image(), 0o700); err != nil {
 		return nil, fmt.Errorf("write the program to measure: %w", err)
 	}
-	p.cmd = exec.Command(p.path)
+	return p, nil
+}
+
+// run runs the subject by a command, with so many threads, and returns when it
+// is there. It ends when its pipes do, so it does not outlive this process.
+func (p *process) run(cmd *exec.Cmd, threads int) (err error) {
+	p.cmd = cmd
 	defer func() {
 		p.closeChilds()
 		if err != nil {
@@ -55,21 +76,24 @@ func start(dir string, threads, many int) (p *process, err error) {
 	}()
 	for range threads {
 		if err := p.pipe(); err != nil {
-			return p, err
+			return err
 		}
 	}
 	if err := p.cmd.Start(); err != nil {
-		return p, fmt.Errorf("start the program to measure: %w", err)
+		return fmt.Errorf("start the program to measure: %w", err)
 	}
+	p.closeChilds() // its end is seen
+	p.pid = p.cmd.Process.Pid
 	for i := 1; i < threads; i++ {
 		if err := p.request(0, 0, uint64(i)); err != nil {
-			return p, err
+			return err
 		}
 		if err := p.waitThreads(i + 1); err != nil {
-			return p, err
+			return err
 		}
 	}
-	return p, p.pin()
+	_, err = p.call(1, p.function("bare_work"), 1)
+	return err
 }
 
 // pipe makes the pipes of one more thread, before the program starts.
@@ -112,7 +136,7 @@ func allowed() ([]int, error) {
 }
 
 func (p *process) tids() ([]int, error) {
-	list, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", p.cmd.Process.Pid))
+	list, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", p.pid))
 	if err != nil {
 		return nil, fmt.Errorf("list the threads of the program to measure: %w", err)
 	}
@@ -137,6 +161,7 @@ func (p *process) waitThreads(n int) error {
 	return fmt.Errorf("thread %d of the program to measure did not start", n)
 }
 
+// pin gives each thread a CPU of its own as far as there are any.
 func (p *process) pin() error {
 	tids, err := p.tids()
 	if err != nil {

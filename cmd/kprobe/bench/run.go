@@ -98,6 +98,9 @@ func (m *meter) all(ctx context.Context) error {
 			m.skip(fmt.Sprintf("%s: %v", k.what, err))
 		}
 	}
+	if err := m.uftrace(ctx); err != nil {
+		m.skip(fmt.Sprintf("%s: %v", uftraceWhat, err))
+	}
 	others := m.report
 	m.report = own
 	for _, k := range kinds() {

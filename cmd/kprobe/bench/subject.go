@@ -64,6 +64,8 @@ type subject struct {
 	entry uint64
 	funcs []symbol
 	data  *dataLayout
+	// linked has the loader start it, which makes the thread control block.
+	linked bool
 }
 
 // writer emits the subject.
@@ -75,9 +77,9 @@ type writer struct {
 
 // newSubject writes the program for CPUs numbered below cpus, with so many
 // functions besides, many_00000 and on, which nobody calls, and up to 1,000 of
-// several returns, forked_00000 and on.
-func newSubject(cpus, many int) (*subject, error) {
-	w := &writer{Code: asm.New(textAt), s: &subject{}, data: layData(cpus)}
+// several returns, forked_00000 and on. A linked one has one thread only.
+func newSubject(cpus, many int, linked bool) (*subject, error) {
+	w := &writer{Code: asm.New(textAt), s: &subject{linked: linked}, data: layData(cpus)}
 	w.s.data = w.data
 	text := w.Mark()
 	w.Raw([]byte("hello, world\x00")...)
@@ -155,15 +157,9 @@ func (w *writer) main(text asm.Label) {
 	system := func(n int) { w.MovImm(asm.AX, uint64(n)); w.Syscall() }
 	w.MovImm(asm.R15, firstPipe)
 	thread := w.Mark()
-	// The thread control block: page number R15/2 - 1.
-	w.Lea(asm.SI, asm.At(asm.R15, -firstPipe))
-	w.ShiftImm(asm.Shl, asm.W64, asm.SI, 11)
-	w.Op(asm.Add, asm.W64, asm.SI, w.address(asm.AX, w.data.tcbs))
-	w.MovImm(asm.DI, archSetFS)
-	system(sysArchPrctl)
-	w.Store(asm.W64, asm.SegAbs(asm.FS, selfAt), asm.SI)
-	system(sysGettid)
-	w.Store(asm.W32, asm.SegAbs(asm.FS, tidAt), asm.AX)
+	if !w.s.linked {
+		w.control(system)
+	}
 	w.OpImm(asm.Sub, asm.W64, asm.SP, 256)
 
 	again := w.Mark()
@@ -212,6 +208,18 @@ func (w *writer) main(text asm.Label) {
 	w.Bind(done)
 	w.Op(asm.Xor, asm.W32, asm.DI, asm.DI)
 	system(sysExitGroup)
+}
+
+// control makes the thread control block: page number R15/2 - 1.
+func (w *writer) control(system func(int)) {
+	w.Lea(asm.SI, asm.At(asm.R15, -firstPipe))
+	w.ShiftImm(asm.Shl, asm.W64, asm.SI, 11)
+	w.Op(asm.Add, asm.W64, asm.SI, w.address(asm.AX, w.data.tcbs))
+	w.MovImm(asm.DI, archSetFS)
+	system(sysArchPrctl)
+	w.Store(asm.W64, asm.SegAbs(asm.FS, selfAt), asm.SI)
+	system(sysGettid)
+	w.Store(asm.W32, asm.SegAbs(asm.FS, tidAt), asm.AX)
 }
 
 // address loads an address and returns the register.

@@ -31,10 +31,10 @@ least that a tracer can do by ptrace for breakpoints; RATIO is NS by that. KERNE
 is how many times the kernel's uprobe at the same instruction costs.
 
 The kernel's uprobes are measured where the tracing files may be used, and
-bpftrace, perf and gdb where they are installed (peer). What they recorded is
-compared with the calls that were made; the rest is lost. Row k is the least for
-a breakpoint whose instruction is single-stepped, as other tracers do; kprobe's
-are all boosted.
+bpftrace, perf, gdb and uftrace where they are installed (peer). What they
+recorded is compared with the calls that were made; the rest is lost. Row k is
+the least for a breakpoint whose instruction is single-stepped, as other tracers
+do; kprobe's are all boosted.
 
 A time is the median of many runs with the probe less that of as many without,
 taken in turns with the floor, so that RATIO holds on a busy machine too. What
