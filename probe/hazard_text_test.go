@@ -64,8 +64,9 @@ func TestHazardW1(t *testing.T) {
 	alone(t, 40, "back_edge", "split", "split_cold", "inner_target", "forever")
 }
 
-// TestHazardW2: switch tables and computed gotos.
-func TestHazardW2(t *testing.T) { alone(t, 40, "cases", "interpret") }
+// TestHazardW2: switch tables and computed gotos, also to no-ops behind a return,
+// which are no padding then.
+func TestHazardW2(t *testing.T) { alone(t, 40, "cases", "interpret", "padded") }
 
 // TestHazardR: branches without a long form, calls that read where they are,
 // prefixes, operands relative to the instruction pointer.

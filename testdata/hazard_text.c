@@ -16,7 +16,7 @@
 #define AT_PAGE_END(name, n) ".p2align 12\n.fill 4096-" #n ",1,0xcc\n" FN(name, "movl $" #n ",%eax\n leaq (%rax,%rdi),%rax\n ret")
 #define WINDOW_AT_PAGE_END(name, n) ".p2align 12\n.fill 4096-" #n ",1,0xcc\n" FN(name, "pushq %rbx\n pushq %rdi\n popq %rbx\n leaq 1(%rbx),%rax\n popq %rbx\n ret")
 typedef long fn(long);
-fn back_edge, split, inner_target, spin, pc_thunk, flags_loop, counted, prefixes, page1, page2, page3, page4, pagew1, pagew2, pagew3, pagew4;
+fn back_edge, split, inner_target, padded, spin, pc_thunk, flags_loop, counted, prefixes, page1, page2, page3, page4, pagew1, pagew2, pagew3, pagew4;
 extern char spin_end[];
 __asm__(".text\n.p2align 4\n"
         // A loop to the second instruction, one byte in.
@@ -27,6 +27,10 @@ __asm__(".text\n.p2align 4\n"
         // An address in a table, two bytes in.
         FN("inner_target", "pushq %rdi\n popq %rax\nin_mid: incq %rax\n incq %rax\n testb $2,%al\n jz 1f\n jmp *inner_table(%rip)\n1: ret")
         ".data\n.globl inner_table\ninner_table: .quad in_mid\n.text\n"
+        // A table, as Go's compiler reads it, that leads to no-ops behind returns.
+        FN("padded", "movq %rdi,%rax\n andl $3,%eax\n cmpq $2,%rax\n ja 9f\n leaq padded_table(%rip),%rcx\n nop\n jmp *(%rcx,%rax,8)\npad1: leaq 1(%rdi),%rax\n ret\n"
+           "pad2: nopl 0(%rax)\n leaq 2(%rdi),%rax\n ret\npad3: nopl 0(%rax)\n nop\n leaq 3(%rdi),%rax\n ret\n nopl 0(%rax)\n9: movq %rdi,%rax\n ret")
+        ".section .data.rel.ro,\"aw\"\n.p2align 3\npadded_table: .quad pad1,pad2,pad3\n.text\n"
         // rdi rounds within five one-byte instructions and a branch.
         ".p2align 4\n" FN("spin", "pushq %rdi\n popq %rdi\n cmc\n cmc\n nop\n decq %rdi\n jnz spin\nspin_end: xorl %eax,%eax\n ret")
         FN("pc_thunk", "call 1f\n1: popq %rax\n leaq 1b(%rip),%rcx\n subq %rcx,%rax\n addq %rdi,%rax\n ret")
@@ -65,7 +69,7 @@ NOINLINE long forever(long n) { while (1) { if (n++ > 5) return n; } }
 NOINLINE long caller(long n) { __asm__ volatile(""); return (long)__builtin_return_address(0) != 0 ? n : -1; }
 
 static long count;
-static fn *const all[] = {back_edge, split, inner_target, pc_thunk, flags_loop, counted, page1, page2, page3, page4,
+static fn *const all[] = {back_edge, split, inner_target, padded, pc_thunk, flags_loop, counted, page1, page2, page3, page4,
                           pagew1, pagew2, pagew3, pagew4, cases, program, forever, caller};
 static long round_of_work(void) {
     unsigned long s = 0;

@@ -147,6 +147,9 @@ func TestTables(t *testing.T) {
 	}
 	const table = 0x2000
 	good := rel(0x1016-table, 0x1017-table, 0x1018-table)
+	// cmp rax,1; ja +0xf; lea rcx,[rip+T]; jmp [rcx+rax*8]; ret; xchg ax,ax; xchg ax,ax; ret
+	based := "4883f801 770f 488d0df30f0000 ff24c1 c3 6690 6690 c3"
+	two := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, 0x1010), 0x1013)
 	for _, c := range []struct {
 		name, code string
 		table      []byte
@@ -161,6 +164,12 @@ func TestTables(t *testing.T) {
 		{"not bounded", "90 90 90 eb 12" + pic[12:], good, []Table{{Jump: 0x1013, At: table, Targets: []uint64{0x1016, 0x1017, 0x1018}}}},
 		{"absolute", "83ff01 7708 ff24fd00200000 90 c3", []byte{0x0c, 0x10, 0, 0, 0, 0, 0, 0, 0x0d, 0x10, 0, 0, 0, 0, 0, 0},
 			[]Table{{Jump: 0x1005, At: table, Targets: []uint64{0x100c, 0x100d}, Bounded: true}}},
+		{"base in a register", based, two, []Table{{Jump: 0x100d, At: table, Targets: []uint64{0x1010, 0x1013}, Bounded: true}}},
+		// xor ecx,ecx behind the lea
+		{"base overwritten", "4883f801 7711 488d0df30f0000 31c9 ff24c1 c3 6690 6690 c3", two, nil},
+		{"base of another register", strings.Replace(based, "ff24c1", "ff24c2", 1), two, nil},
+		{"base, entries of 4 bytes", strings.Replace(based, "ff24c1", "ff2481", 1), two, nil},
+		{"base and a displacement", "4883f801 7710 488d0df30f0000 ff64c108 c3 6690 6690 c3", two, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f, err := Sweep(unhex(t, c.code), 0x1000, SweepOptions{Read: image(table, c.table)})

@@ -56,6 +56,7 @@ type lookup struct {
 //
 //	cmp i, n; ja default; lea b, [rip+T]; movsxd i, [b+i*4]; add i, b; jmp i
 //	cmp i, n; ja default; jmp [i*8+T]     or     mov i, [i*8+T]; jmp i
+//	cmp i, n; ja default; lea b, [rip+T]; jmp [b+i*8]     (Go)
 //
 // with anything between that doesn't leave the order.
 func (f *Function) lookup(k int, jump Inst) (lookup, bool) {
@@ -65,7 +66,7 @@ func (f *Function) lookup(k int, jump Inst) (lookup, bool) {
 		return l, true
 	}
 	if jump.mod() != 3 {
-		return lookup{}, false
+		return f.based(k, jump)
 	}
 	base := NoReg
 	for n := k - 1; n >= max(k-lookback, 0); n-- {
@@ -85,6 +86,26 @@ func (f *Function) lookup(k int, jump Inst) (lookup, bool) {
 			return lookup{table: t, size: 4, entries: f.bound(k)}, ok
 		}
 		if f.flags[n].Has(Call) {
+			break
+		}
+	}
+	return lookup{}, false
+}
+
+// based recognises a jump by [b+i*8] behind lea b, [rip+T].
+func (f *Function) based(k int, jump Inst) (lookup, bool) {
+	_, code := f.inst(k)
+	base, x, scale, disp, ok := jump.Mem(code)
+	if !ok || base == NoReg || x == NoReg || scale != 8 || disp != 0 {
+		return lookup{}, false
+	}
+	for n := k - 1; n >= max(k-lookback, 0); n-- {
+		i, code := f.inst(n)
+		if i.Encoding == Legacy && i.Map == 0 && i.Opcode == 0x8d && i.reg() == base {
+			t, ok := i.RIPTarget(f.at(n), code)
+			return lookup{table: t, size: 8, entries: f.bound(k)}, ok
+		}
+		if f.flags[n].Any(Call|Stops) || i.RegsWritten().Has(base) {
 			break
 		}
 	}

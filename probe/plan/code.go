@@ -29,7 +29,8 @@ type Func struct {
 	known    Known
 	insts    []inst // in order; bytes that are no instruction are left out
 	targets  []int  // offsets that direct branches lead to, sorted
-	indirect bool   // has an indirect jump with unknown targets
+	indirect bool   // has an indirect jump whose targets are not known for certain
+	unknown  bool   // has one of whose targets none is known
 	entries  []int  // offsets at which functions start
 	switches []int  // offsets that jump tables of known length name
 	tails    []pad  // what lies between each function and the next
@@ -104,7 +105,10 @@ func (f *Func) add(s *insn.Function) {
 	}
 	for _, at := range s.IndirectJumps() {
 		i, _, ok := s.At(at)
-		f.indirect = f.indirect || !resolved[at] && !(ok && i.Is(insn.RIPRel))
+		bounded, read := resolved[at]
+		through := ok && i.Is(insn.RIPRel)
+		f.indirect = f.indirect || !bounded && !through
+		f.unknown = f.unknown || !read && !through
 	}
 }
 
@@ -185,7 +189,9 @@ func (f *Func) follows(k int) (inst, bool) {
 }
 
 // findPads notes the padding: no-ops and int3 behind instructions that don't
-// fall through, as far as nothing leads to them.
+// fall through, as far as nothing leads to them. Where a jump's targets are not
+// known none is within a function: Go's compiler puts the no-ops that align what a
+// table leads to behind the label.
 func (f *Func) findPads() {
 	for k := 0; k < len(f.insts); k++ {
 		if !f.insts[k].Is(insn.Stops) {
@@ -195,7 +201,7 @@ func (f *Func) findPads() {
 		end := off
 		for {
 			i, ok := f.follows(k)
-			if !ok || !filler(i.Inst, f.code[i.off]) {
+			if !ok || f.unknown || !filler(i.Inst, f.code[i.off]) {
 				break
 			}
 			if _, ok := f.targetIn(i.off, i.end()); ok {

@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"encoding/binary"
+	"errors"
 	"slices"
 	"testing"
 
@@ -19,7 +21,7 @@ func TestFromSweep(t *testing.T) {
 			continue
 		}
 		a, b := FromSweep(f, code, Known{}), NewFunc(s.Lo, code, len(code), Known{})
-		if !slices.Equal(a.Sites(), b.Sites()) || !slices.Equal(a.targets, b.targets) || !slices.Equal(a.pads, b.pads) {
+		if !slices.Equal(a.Sites(), b.Sites()) || !slices.Equal(a.targets, b.targets) || a.unknown == b.unknown && !slices.Equal(a.pads, b.pads) {
 			t.Errorf("%#x: %d and %d sites, %d and %d targets", s.Lo, len(a.insts), len(b.insts), len(a.targets), len(b.targets))
 		}
 		if a.indirect && !b.indirect {
@@ -32,6 +34,38 @@ func TestFromSweep(t *testing.T) {
 	}
 	if same < 100 || indirect == 0 {
 		t.Errorf("%d functions, %d with indirect jumps", same, indirect)
+	}
+}
+
+// No-ops behind a return are no padding where a table leads to them, nor where
+// nobody knows where a jump leads.
+func TestPadsBesideSwitches(t *testing.T) {
+	// cmp $1,%rax; ja 1f; lea table(%rip),%rcx; jmp *(%rcx,%rax,8); ret; 2 no-ops; 1: ret
+	code := unhex(t, "4883f801 770f 488d0df30f0000 ff24c1 c3 6690 6690 c3")
+	const start, table = 0x1000, 0x2000
+	read := func(b []byte, at uint64) error {
+		var entries []byte
+		for _, to := range []uint64{start + 0x10, start + 0x13} {
+			entries = binary.LittleEndian.AppendUint64(entries, to)
+		}
+		if at < table || at-table+uint64(len(b)) > uint64(len(entries)) {
+			return errors.New("nothing is there")
+		}
+		copy(b, entries[at-table:])
+		return nil
+	}
+	for _, tt := range []struct {
+		name string
+		read func([]byte, uint64) error
+		pads []pad
+	}{{"read", read, []pad{{0x11, 0x13}}}, {"unknown", nil, nil}} {
+		s, err := insn.Sweep(code, start, insn.SweepOptions{Read: tt.read})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f := FromSweep(s, code, Known{}); !slices.Equal(f.pads, tt.pads) || f.unknown != (tt.read == nil) {
+			t.Errorf("%s: padding %v, unknown %v; want %v", tt.name, f.pads, f.unknown, tt.pads)
+		}
 	}
 }
 

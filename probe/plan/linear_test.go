@@ -22,7 +22,7 @@ func NewFunc(start uint64, code []byte, size int, known Known) *Func {
 		}
 		// jmp [rip+x] is a PLT stub's or a tail call through a pointer.
 		if i.Is(insn.IndirectJmp) && !i.Is(insn.RIPRel) {
-			f.indirect = true
+			f.indirect, f.unknown = true, true
 		}
 		off += n
 	}
