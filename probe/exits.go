@@ -25,6 +25,9 @@ func (tg *target) exits(f *function, w symbols.Site, p *placed) ([]want, error) 
 		at.Vaddr = f.fn.Start + symbols.Vaddr(at.Offset)
 		at.Name = fmt.Sprintf("%s+%#x", w.Name, at.Offset)
 		code, inst, err := tg.prove(at)
+		if err == nil {
+			_, err = planCopy(at, code, at.Addr+trialSlot, tg.shadowStack)
+		}
 		if err != nil {
 			return nil, err
 		}
