@@ -10,7 +10,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"testing"
+	"time"
 
 	"kprobe/internal/fixture"
 )
@@ -52,6 +54,20 @@ func TestOpenTraps(t *testing.T) {
 		t.Fatal(l, err)
 	}
 	pid := cmd.Process.Pid
+	// A thread that is about to begin blocks glibc's own signals, too: 32 is one.
+	begun := func() bool {
+		for _, m := range masks(t, pid) {
+			if v, err := strconv.ParseUint(m, 16, 64); err != nil || v&(1<<31) != 0 {
+				return false
+			}
+		}
+		return true
+	}
+	for end := time.Now().Add(20 * time.Second); !begun(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("threads do not begin: %v", masks(t, pid))
+		}
+	}
 	before := masks(t, pid)
 	tr := newTracer(t)
 	p := attach(t, tr, pid)
