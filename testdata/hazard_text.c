@@ -29,7 +29,7 @@ __asm__(".text\n.p2align 4\n"
         ".data\n.globl inner_table\ninner_table: .quad in_mid\n.text\n"
         // A table, as Go's compiler reads it, that leads to no-ops behind returns.
         FN("padded", "movq %rdi,%rax\n andl $3,%eax\n cmpq $2,%rax\n ja 9f\n leaq padded_table(%rip),%rcx\n nop\n jmp *(%rcx,%rax,8)\npad1: leaq 1(%rdi),%rax\n ret\n"
-           "pad2: nopl 0(%rax)\n leaq 2(%rdi),%rax\n ret\npad3: nopl 0(%rax)\n nop\n leaq 3(%rdi),%rax\n ret\n nopl 0(%rax)\n9: movq %rdi,%rax\n ret")
+           "pad2: .byte 0x66,0x90,0x66,0x90\n leaq 2(%rdi),%rax\n ret\npad3: .byte 0x66,0x90,0x66,0x90\n nop\n leaq 3(%rdi),%rax\n ret\n nopl 0(%rax)\n9: movq %rdi,%rax\n ret")
         ".section .data.rel.ro,\"aw\"\n.p2align 3\npadded_table: .quad pad1,pad2,pad3\n.text\n"
         // rdi rounds within five one-byte instructions and a branch.
         ".p2align 4\n" FN("spin", "pushq %rdi\n popq %rdi\n cmc\n cmc\n nop\n decq %rdi\n jnz spin\nspin_end: xorl %eax,%eax\n ret")

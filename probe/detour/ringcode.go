@@ -76,23 +76,11 @@ func (b *builder) reserve(done asm.Label) {
 			b.Store(asm.W32, b.frame.temp(b.layout.state), asm.R9)
 		}
 	}
-	retry := b.Mark()
-	b.Load(asm.W64, asm.AX, asm.At(asm.SI, ring.HeadOff))
+	behind := asm.At(asm.AX, int32(fixed*ring.Unit))
 	if b.layout.texts {
-		b.Lea(asm.CX, asm.Indexed(asm.AX, asm.R8, 1, 0))
-	} else {
-		b.Lea(asm.CX, asm.At(asm.AX, int32(fixed*ring.Unit)))
+		behind = asm.Indexed(asm.AX, asm.R8, 1, 0)
 	}
-	b.Mov(asm.W64, asm.DX, asm.CX)
-	b.OpLoad(asm.Sub, asm.W64, asm.DX, asm.At(asm.SI, ring.TailOff))
-	b.OpImm(asm.Cmp, asm.W64, asm.DX, int32(b.p.RingSize))
-	b.Jcc(asm.A, lost)
-	b.Lock()
-	b.Cmpxchg(asm.W64, asm.At(asm.SI, ring.HeadOff), asm.CX)
-	b.Jcc(asm.NE, retry)
-	b.OpLoad(asm.And, asm.W64, asm.AX, asm.At(asm.SI, ring.MaskOff))
-	b.Mov(asm.W64, asm.CX, asm.AX)
-	b.OpLoad(asm.Add, asm.W64, asm.CX, asm.At(asm.SI, ring.DataPtr))
+	retry := b.claim(behind, lost)
 	if b.layout.texts {
 		b.Store(asm.W32, asm.At(asm.CX, ring.StateOff), asm.R9)
 	} else {
@@ -108,6 +96,26 @@ func (b *builder) reserve(done asm.Label) {
 		b.countOf(id, ring.CounterLost)
 		b.Jmp(done)
 	})
+}
+
+// claim moves the ring's head, in AX, to behind and makes CX the address of the
+// record between; with no room left it goes on at lost. Whoever finds there that the
+// head has moved goes back to retry. Changes DX.
+func (b *builder) claim(behind asm.Mem, lost asm.Label) (retry asm.Label) {
+	retry = b.Mark()
+	b.Load(asm.W64, asm.AX, asm.At(asm.SI, ring.HeadOff))
+	b.Lea(asm.CX, behind)
+	b.Mov(asm.W64, asm.DX, asm.CX)
+	b.OpLoad(asm.Sub, asm.W64, asm.DX, asm.At(asm.SI, ring.TailOff))
+	b.OpImm(asm.Cmp, asm.W64, asm.DX, int32(b.p.RingSize))
+	b.Jcc(asm.A, lost)
+	b.Lock()
+	b.Cmpxchg(asm.W64, asm.At(asm.SI, ring.HeadOff), asm.CX)
+	b.Jcc(asm.NE, retry)
+	b.OpLoad(asm.And, asm.W64, asm.AX, asm.At(asm.SI, ring.MaskOff))
+	b.Mov(asm.W64, asm.CX, asm.AX)
+	b.OpLoad(asm.Add, asm.W64, asm.CX, asm.At(asm.SI, ring.DataPtr))
+	return retry
 }
 
 // recordBytes makes R8 the bytes of the record of a program with texts, which are to
