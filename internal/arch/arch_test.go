@@ -25,7 +25,8 @@ var floors = []string{
 	"kprobe/cmd/kprobe",
 	"kprobe/output",
 	"kprobe/probe",
-	"kprobe/probe/nets",
+	"kprobe/probe/results",
+	"kprobe/probe/fallbacks",
 	"kprobe/probe/tracee",
 	"kprobe/probe/signature",
 	"kprobe/probe/gocode",
@@ -102,6 +103,31 @@ func TestImportsPointDown(t *testing.T) {
 	}
 	if seen < 5 {
 		t.Fatalf("only %d imports between rooms were seen: is the list of floors stale?", seen)
+	}
+}
+
+// TestOutputPrintsData wants no engine below what prints, and no mechanism of the
+// engine in the command line.
+func TestOutputPrintsData(t *testing.T) {
+	const results = "kprobe/probe/results"
+	seen := false
+	for _, p := range packages(t) {
+		for _, imp := range p.Imports {
+			inProbe := imp == "kprobe/probe" || strings.HasPrefix(imp, "kprobe/probe/")
+			switch p.ImportPath {
+			case "kprobe/output":
+				if seen = seen || imp == results; inProbe && imp != results {
+					t.Errorf("output imports %s: it prints what is in %s", imp, results)
+				}
+			case "kprobe/cmd/kprobe/cli":
+				if inProbe && imp != "kprobe/probe" && imp != results {
+					t.Errorf("cli imports %s: what it needs of it belongs to package probe", imp)
+				}
+			}
+		}
+	}
+	if !seen {
+		t.Errorf("output doesn't import %s: is the name stale?", results)
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 var (
 	testName   = regexp.MustCompile(`\b(?:Test|Benchmark|Fuzz)[A-Z]\w*`)
 	fileName   = regexp.MustCompile("`[a-z][a-z0-9_/]*\\.(?:go|txtar)`|\\b[a-z_]+\\.txtar\\b")
-	hazardTest = regexp.MustCompile(`^TestHazard([RWDXP]\d*)`)
+	hazardTest = regexp.MustCompile(`^TestHazard([RWDXPH]\d*)`)
 	testDecl   = regexp.MustCompile(`(?m)^func ((?:Test|Benchmark|Fuzz)\w*)\(`)
 )
 

@@ -10,10 +10,12 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"kprobe/cmd/kprobe/cli"
 )
 
 // prose holds what is written by hand: NAME.txt is appended to the page of the
-// command NAME, kprobe.txt to that of kprobe, and events.txt is kprobe-events(5).
+// command NAME, kprobe.txt to that of kprobe. kprobe-events(5) is cli.EventsPage.
 //
 //go:embed prose/*.txt
 var prose embed.FS
@@ -34,15 +36,11 @@ func manuals(root *cobra.Command) (map[string][]byte, error) {
 		}
 		files["man/"+pageName(c)+".1"] = text
 	}
-	events, err := fs.ReadFile(prose, "prose/events.txt")
-	if err != nil {
-		return nil, err
-	}
 	var b bytes.Buffer
 	title(&b, "KPROBE-EVENTS", 5)
 	section(&b, "NAME")
 	b.WriteString("kprobe\\-events \\- the language of kprobe's definitions\n")
-	body(&b, string(events))
+	body(&b, cli.EventsPage)
 	section(&b, "SEE ALSO")
 	b.WriteString(".BR kprobe (1),\n.BR kprobe\\-trace (1)\n")
 	files["man/kprobe-events.5"] = b.Bytes()
@@ -96,7 +94,7 @@ func page(c *cobra.Command, all []*cobra.Command) ([]byte, error) {
 
 func title(b *bytes.Buffer, name string, number int) {
 	fmt.Fprintf(b, ".\\\" Written by go run ./internal/gendocs; changes here are lost.\n")
-	fmt.Fprintf(b, ".TH %s %d \"\" kprobe \"kprobe manual\"\n", escape(name), number)
+	fmt.Fprintf(b, ".TH %s %d \"\" \"kprobe %s\" \"kprobe manual\"\n", escape(name), number, cli.Version)
 }
 
 func section(b *bytes.Buffer, name string) { fmt.Fprintf(b, ".SH %s\n", escape(name)) }

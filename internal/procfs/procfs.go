@@ -1,0 +1,130 @@
+//go:build linux
+
+// Package procfs reads what the kernel tells of processes and the machine in
+// /proc (proc(5)). It is the one reader of status, stat, comm, children and
+// cpuinfo; mappings are symbols.ReadMaps.
+//
+// A process may end at any moment between two calls. The errors are those of
+// opening and reading files: fs.ErrNotExist and syscall.ESRCH mean that it is gone.
+package procfs
+
+import (
+	"bytes"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// FS is where a /proc is mounted. Tests have their own.
+type FS string
+
+const proc FS = "/proc"
+
+// Task is the folder of a process or of one of its threads. The zero value is not
+// useful.
+type Task string
+
+// Process is /proc/PID.
+func Process(pid int) Task { return proc.Process(pid) }
+
+// Thread is /proc/PID/task/TID.
+func Thread(pid, tid int) Task { return proc.Process(pid).Thread(tid) }
+
+// Process is the folder of a process in fs.
+func (fs FS) Process(pid int) Task { return Task(string(fs) + "/" + strconv.Itoa(pid)) }
+
+// Thread is the folder of a thread of the process t.
+func (t Task) Thread(tid int) Task { return t + "/task/" + Task(strconv.Itoa(tid)) }
+
+// Path gives the path of one of the folder's files.
+func (t Task) Path(name string) string { return string(t) + "/" + name }
+
+// Processes lists the processes that can be seen, in no order.
+func (fs FS) Processes() ([]int, error) { return numbers(string(fs)) }
+
+// Processes lists the processes of /proc.
+func Processes() ([]int, error) { return proc.Processes() }
+
+// Threads lists the threads of a process, in no order.
+func (t Task) Threads() ([]int, error) { return numbers(t.Path("task")) }
+
+// numbers lists the entries of a folder that are numbers.
+func numbers(dir string) ([]int, error) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	names, err := d.Readdirnames(-1)
+	if err != nil && len(names) == 0 {
+		return nil, err
+	}
+	list := make([]int, 0, len(names))
+	for _, name := range names {
+		if n, err := strconv.Atoi(name); err == nil {
+			list = append(list, n)
+		}
+	}
+	return list, nil
+}
+
+// Children lists the child processes that the thread t has made and that have not
+// been waited for. Kernels without CONFIG_PROC_CHILDREN don't tell: an error.
+func (t Task) Children() ([]int, error) {
+	text, err := os.ReadFile(t.Path("children"))
+	if err != nil {
+		return nil, err
+	}
+	var list []int
+	for _, word := range bytes.Fields(text) {
+		if n, err := strconv.Atoi(string(word)); err == nil {
+			list = append(list, n)
+		}
+	}
+	return list, nil
+}
+
+// AllChildren lists the children of all threads of the process t: each child
+// belongs to the thread that made it. What can't be read is left out.
+func (t Task) AllChildren() []int {
+	tids, _ := t.Threads()
+	var list []int
+	for _, tid := range tids {
+		kids, _ := t.Thread(tid).Children()
+		list = append(list, kids...)
+	}
+	return list
+}
+
+// Comm gives the command name of a process or thread; it may hold any byte.
+func (t Task) Comm() (string, error) {
+	var buf [64]byte // TASK_COMM_LEN, of kernel threads a little more
+	text, err := Read(t.Path("comm"), buf[:])
+	return string(bytes.TrimSuffix(text, []byte{'\n'})), err
+}
+
+// Read reads a file that the kernel makes up in one piece when it is read, such as
+// status, stat and comm, into b, or into larger memory where it doesn't fit. An
+// *os.File would cost seven system calls more; some of these files are read
+// between hits.
+func Read(path string, b []byte) ([]byte, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer unix.Close(fd)
+	for have := 0; ; {
+		n, err := unix.Read(fd, b[have:])
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err != nil:
+			return nil, &os.PathError{Op: "read", Path: path, Err: err}
+		}
+		if have += n; n == 0 || have < len(b) {
+			return b[:have], nil
+		}
+		b = append(b, make([]byte, len(b)+64)...)
+	}
+}
