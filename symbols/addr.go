@@ -5,7 +5,10 @@
 // contents of a process's memory reach it through Memory.
 package symbols
 
-import "strconv"
+import (
+	"errors"
+	"strconv"
+)
 
 // Addr is an address in the traced process, as in /proc/PID/maps.
 type Addr uint64
@@ -33,3 +36,7 @@ type Memory interface {
 	// past n are unspecified. A failed read is never zeros.
 	ReadMemory(b []byte, at Addr) (n int, err error)
 }
+
+// ErrLatePage is wrapped by errors of reads of memory that is mapped and not there,
+// and that nobody brought in time: what it holds is not known.
+var ErrLatePage = errors.New("the page did not come")

@@ -1,8 +1,6 @@
 package symbols
 
 import (
-	"fmt"
-	"os"
 	"sync"
 	"syscall"
 
@@ -40,21 +38,19 @@ type fileKey struct {
 }
 
 // OpenFile is the function OpenFile with the cache.
-func (c *Cache) OpenFile(path string) (*File, error) { return c.open(path, path, finder{}) }
+func (c *Cache) OpenFile(path string) (*File, error) { return c.open("", path, path, finder{}) }
 
-// open opens the file at path, to be known as name.
-func (c *Cache) open(path, name string, found finder) (*File, error) {
-	r, err := os.Open(path)
+// open opens the file at path below root, to be known as name.
+func (c *Cache) open(root, path, name string, found finder) (*File, error) {
+	r, info, err := openNamed(root, path)
 	if err != nil {
-		return nil, fmt.Errorf("open the file of symbols: %w", err)
+		return nil, err
 	}
 	found.debug, found.fetched = c.DebugDir, c.Debuginfod
 	found.index, found.indexFrom = c.IndexDir, c.indexFrom
 	key := fileKey{root: found.root}
-	if st, err := r.Stat(); err == nil {
-		if sys, ok := st.Sys().(*syscall.Stat_t); ok {
-			key.dev, key.ino, key.size, key.mtime = sys.Dev, sys.Ino, sys.Size, st.ModTime().UnixNano()
-		}
+	if sys, ok := info.Sys().(*syscall.Stat_t); ok {
+		key.dev, key.ino, key.size, key.mtime = sys.Dev, sys.Ino, sys.Size, info.ModTime().UnixNano()
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -62,7 +58,7 @@ func (c *Cache) open(path, name string, found finder) (*File, error) {
 		r.Close()
 		return f, nil
 	}
-	f, err := openFile(name, r, found)
+	f, err := newFile(name, r, info.Size(), found)
 	if err != nil {
 		r.Close()
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -45,6 +46,9 @@ func (f *File) debugData() *debugState {
 		if !im.hasDebug() {
 			separate, r := f.openDebugImage()
 			if separate == nil {
+				if other := f.otherBuild.Load(); other != nil {
+					out.err = fmt.Errorf("%s: %w", f.Name, other)
+				}
 				return out
 			}
 			defer r.Close() // what is read of it is mapped or copied
@@ -61,7 +65,7 @@ func (f *File) debugData() *debugState {
 		}
 		alt, missing := f.openAlt(im)
 		out.data, out.alt = debuginfo.New(sec, debuginfo.Options{
-			Alt: alt, Open: f.splitOpener(), Store: f.indexStore(im),
+			Alt: alt, Open: f.splitOpener(), Later: im.later, Store: f.indexStore(im),
 			Release: im.releaser(".debug_info"), ReleaseStr: im.releaser(".debug_str"), IndexFrom: f.found.indexFrom,
 		}), missing
 		out.err = nil
@@ -96,6 +100,9 @@ func (im *image) debugSections(suffix string) (debuginfo.Sections, error) {
 		"line": &out.Line, "ranges": &out.Ranges, "rnglists": &out.RngLists, "loc": &out.Loc,
 		"loclists": &out.LocLists, "frame": &out.Frame,
 	} {
+		if suffix == "" && isLater(name) {
+			continue
+		}
 		wait.Go(func() { // each may have to be unpacked
 			var broke error
 			func() {
@@ -118,6 +125,24 @@ func (im *image) debugSections(suffix string) (debuginfo.Sections, error) {
 		return out, err
 	}
 	return out, nil
+}
+
+// isLater reports a section that is read when it is first needed.
+func isLater(name string) bool { return name == "loc" || name == "loclists" || name == "frame" }
+
+// later reads such a section; nil where it is damaged.
+func (im *image) later(name string) []byte {
+	var err error
+	defer rescue(im.path, &err)
+	all, err := im.mapped()
+	if err != nil {
+		return nil
+	}
+	b, err := im.debugSection(all, name)
+	if err != nil {
+		return nil
+	}
+	return b
 }
 
 func (im *image) debugSection(all []byte, name string) ([]byte, error) {
@@ -176,14 +201,19 @@ func (f *File) openAlt(of *image) (data *debuginfo.Data, missing string) {
 	if name == "" || len(id) < 4 {
 		return nil, ""
 	}
-	path := f.found.root + name
+	path, root := name, f.found.root
 	if !filepath.IsAbs(name) {
-		path = filepath.Join(filepath.Dir(of.path), name)
-	}
-	for _, p := range [...]string{path, f.found.dir() + buildIDPath(id)} {
-		if data := altData(openImage(p)); data != nil && data.id == id {
-			return data.Data, ""
+		from, below := strings.CutPrefix(of.path, root)
+		if !below && of != f.im {
+			root = "" // Cache.DebugDir's
 		}
+		path = filepath.Join(filepath.Dir(from), name)
+	}
+	if data := altData(openImage(root, path)); data != nil && data.id == id {
+		return data.Data, ""
+	}
+	if data := altData(f.found.installed(buildIDPath(id))); data != nil && data.id == id {
+		return data.Data, ""
 	}
 	if data := altData(f.found.openFetched(id)); data != nil {
 		return data.Data, ""
@@ -217,8 +247,8 @@ func (f *File) splitOpener() func(debuginfo.SplitRef) *debuginfo.Data {
 	var pkg lazy[*debuginfo.Package]
 	return func(ref debuginfo.SplitRef) *debuginfo.Data {
 		p := pkg.get(func() *debuginfo.Package {
-			for _, path := range [...]string{f.found.root + f.Path + ".dwp", f.Path + ".dwp"} {
-				if sec, ok := splitSections(path); ok {
+			for _, root := range [...]string{f.found.root, ""} {
+				if sec, ok := splitSections(root, f.Path+".dwp"); ok {
 					if p, ok := debuginfo.NewPackage(sec); ok {
 						return p
 					}
@@ -235,8 +265,8 @@ func (f *File) splitOpener() func(debuginfo.SplitRef) *debuginfo.Data {
 		if !filepath.IsAbs(name) {
 			name = filepath.Join(ref.CompDir, name)
 		}
-		for _, path := range [...]string{f.found.root + name, filepath.Join(filepath.Dir(f.found.root+f.Path), filepath.Base(name))} {
-			if sec, ok := splitSections(path); ok {
+		for _, path := range [...]string{name, filepath.Join(filepath.Dir(f.Path), filepath.Base(name))} {
+			if sec, ok := splitSections(f.found.root, path); ok {
 				return debuginfo.New(sec, debuginfo.Options{Split: true})
 			}
 		}
@@ -244,8 +274,8 @@ func (f *File) splitOpener() func(debuginfo.SplitRef) *debuginfo.Data {
 	}
 }
 
-func splitSections(path string) (debuginfo.Sections, bool) {
-	im, r := openImage(path)
+func splitSections(root, path string) (debuginfo.Sections, bool) {
+	im, r := openImage(root, path)
 	if im == nil {
 		return debuginfo.Sections{}, false
 	}

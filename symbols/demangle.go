@@ -43,6 +43,7 @@ func nameForms(name string) []string {
 		return nil
 	}
 	base, suffix := cutClone(name)
+	suffix, _, _ = strings.Cut(suffix, ".llvm.") // of a local name that was made visible: no clone
 	limit := demangle.MaxLength(12)
 	full, err := demangle.ToString(base, limit)
 	if err != nil {
@@ -59,8 +60,8 @@ func nameForms(name string) []string {
 		forms = append(forms, s+suffix)
 	}
 	add(full)
-	if suffix != "" { // "f(int) [clone .cold]"
-		forms = append(forms, squeeze(demangleName(name)))
+	if readable := squeeze(demangleName(name)); readable != full { // "f(int) [clone .cold]"
+		forms = append(forms, readable)
 	}
 	if strings.Contains(full, "std::") { // abbreviations such as std::string, written out
 		if verbose, err := demangle.ToString(base, demangle.Verbose, limit); err == nil {
@@ -73,6 +74,9 @@ func nameForms(name string) []string {
 		} else {
 			add(full + "::" + hash)
 		}
+	}
+	if isRust(base) {
+		add(withoutTurbofish(full))
 	}
 	for _, options := range [...][]demangle.Option{
 		{demangle.NoParams, demangle.NoEnclosingParams, limit},
@@ -231,6 +235,9 @@ func mangledWords(name string) []string {
 	}
 	return words
 }
+
+// withoutLength is a word of mangledWords without its length.
+func withoutLength(w string) string { return strings.TrimLeft(w, "0123456789") }
 
 // withoutParams cuts a readable name at its parameters.
 func withoutParams(name string) string {

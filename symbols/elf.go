@@ -40,6 +40,7 @@ type image struct {
 	whole    []byte // the mapped file, once mapped was asked for
 	mu       sync.Mutex
 	unpacked []unpacked // under mu
+	grown    int64      // under mu: bytes that its sections were unpacked to
 	cache    string     // the folder where unpacked sections are kept; "" is none
 }
 

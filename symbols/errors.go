@@ -1,6 +1,7 @@
 package symbols
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -41,15 +42,22 @@ var (
 // It wraps ErrNoSymbol.
 type NotFoundError struct {
 	What  string   // the name as it was asked for
+	Kind  string   // what kind of name it is; "" is a symbol
 	Where string   // the module, file or process that was searched
 	Near  []string // the closest names that exist, best first, each usable as input
+	// Stripped is the file in which the name may have been: of the module that was
+	// named, or the program. It has the names of exported functions only. "" is none.
+	Stripped string
+	// OtherBuild is the debug file of another build that was found for it; nil is
+	// none.
+	OtherBuild *OtherBuildError
 }
 
 func (e *NotFoundError) Error() string {
-	s := fmt.Sprintf("no symbol %s in %s", e.What, e.Where)
+	s := fmt.Sprintf("no %s %s in %s", cmp.Or(e.Kind, "symbol"), e.What, e.Where)
 	if len(e.Near) > 0 {
 		s += "; the closest: " + strings.Join(e.Near, ", ")
-	} else {
+	} else if e.Kind == "" {
 		s += "; kprobe functions lists what there is"
 	}
 	return s
@@ -100,6 +108,7 @@ func (e *AmbiguousError) Unwrap() error { return ErrAmbiguous }
 type NotMappedError struct {
 	Module     string
 	Candidates []string // the names of what is mapped, the closest first
+	Static     bool     // the process has no libraries, only its program
 }
 
 func (e *NotMappedError) Error() string {
@@ -210,3 +219,17 @@ func (e *FormatError) Error() string {
 
 // Unwrap gives ErrBadELF.
 func (e *FormatError) Unwrap() error { return ErrBadELF }
+
+// OtherBuildError says that a debug file was found and not used, as it is of
+// another build than the program. It wraps ErrNoDebugInfo.
+type OtherBuildError struct {
+	Path string
+	Why  string // what tells the builds apart
+}
+
+func (e *OtherBuildError) Error() string {
+	return "the debug file " + strconv.Quote(e.Path) + " is of another build: " + e.Why
+}
+
+// Unwrap gives ErrNoDebugInfo.
+func (e *OtherBuildError) Unwrap() error { return ErrNoDebugInfo }

@@ -18,7 +18,7 @@ func (d finder) openFetched(id string) (*image, io.Closer) {
 	if !ok {
 		return nil, nil
 	}
-	im, r := openImage(path)
+	im, r := openImage("", path)
 	if im != nil && im.buildID() != id {
 		r.Close()
 		return nil, nil
@@ -57,7 +57,7 @@ func (f *File) fetchDebug(ctx context.Context, c *debuginfod.Client) (got bool, 
 			return false, err
 		}
 		got = true
-		if im, r := openImage(path); im != nil {
+		if im, r := openImage("", path); im != nil {
 			_, missing = f.openAlt(im)
 			r.Close()
 		}
@@ -98,7 +98,7 @@ func (s *Space) filesOf(p Place) (out []*File) {
 
 // sameBuild reports why a file is no debug file of a build-id.
 func sameBuild(path, id string) error {
-	im, r := openImage(path)
+	im, r := openImage("", path)
 	if im == nil {
 		return &FormatError{Path: path, What: "what the server sent", Why: "is no ELF file of x86-64"}
 	}

@@ -3,6 +3,7 @@ package symbols
 import (
 	"bytes"
 	"debug/elf"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"kprobe/internal/untrusted"
 	"kprobe/symbols/unwind"
 )
 
@@ -31,20 +33,24 @@ type File struct {
 	code  []codeRange
 	found finder // where separate debug files are looked for
 
-	symbols   lazy[symbolTables]
-	goTable   lazy[goFuncs]
-	ranges    lazy[[]fde]
-	relocs    lazy[[]relocation]
-	stubs     lazy[[]Symbol]
-	index     lazy[funcIndex]
-	byName    lazy[nameIndex]
-	lookups   counter
-	readable  lazy[[]atomic.Pointer[string]]
-	debug     lazy[debugState]
-	cfi       lazy[*unwind.Table]
-	ehRows    lazy[*unwind.Table]
-	rowsAsked atomic.Int32 // without it
-	goFrames  lazy[*goFrames]
+	symbols  lazy[symbolTables]
+	goTable  lazy[goFuncs]
+	ranges   lazy[[]fde]
+	relocs   lazy[[]relocation]
+	stubs    lazy[[]Symbol]
+	index    lazy[funcIndex]
+	byName   lazy[nameIndex]
+	lookups  counter
+	readable lazy[[]atomic.Pointer[string]]
+	short    lazy[[]atomic.Pointer[string]]
+	debug    lazy[debugState]
+	// otherBuild is a debug file that was found and not used.
+	otherBuild atomic.Pointer[OtherBuildError]
+	cfi        lazy[*unwind.Table]
+	ehRows     lazy[*unwind.Table]
+	rowsAsked  atomic.Int32 // without it
+	goFrames   lazy[*goFrames]
+	ledTo      lazy[[]Leads] // of ranges
 }
 
 // codeRange is a run of executable bytes that the file holds.
@@ -53,11 +59,11 @@ type codeRange struct{ start, end Vaddr }
 // OpenFile opens an ELF file of x86-64. Its errors are *FormatError, and those
 // of opening and reading.
 func OpenFile(path string) (*File, error) {
-	r, err := os.Open(path)
+	r, info, err := openNamed("", path)
 	if err != nil {
-		return nil, fmt.Errorf("open the file of symbols: %w", err)
+		return nil, err
 	}
-	f, err := openFile(path, r, finder{})
+	f, err := newFile(path, r, info.Size(), finder{})
 	if err != nil {
 		r.Close()
 		return nil, err
@@ -65,15 +71,19 @@ func OpenFile(path string) (*File, error) {
 	return f, nil
 }
 
-func openFile(path string, r *os.File, found finder) (*File, error) {
-	st, err := r.Stat()
-	if err != nil {
-		return nil, fmt.Errorf("open the file of symbols: %w", err)
+// openNamed opens a file that a program names, as untrusted.OpenIn does. What is
+// no regular file, or can't be one of symbols by its size, is a *FormatError.
+func openNamed(root, path string) (*os.File, os.FileInfo, error) {
+	r, info, err := untrusted.OpenIn(root, path)
+	switch {
+	case errors.Is(err, untrusted.ErrIrregular):
+		return nil, nil, &FormatError{Path: path, What: "the file", Why: "is no regular file"}
+	case errors.Is(err, untrusted.ErrTooLarge):
+		return nil, nil, &FormatError{Path: path, What: "the file", Why: "is too large, or consists of holes"}
+	case err != nil:
+		return nil, nil, fmt.Errorf("open the file of symbols: %w", err)
 	}
-	if !st.Mode().IsRegular() {
-		return nil, &FormatError{Path: path, What: "the file", Why: "is no regular file"}
-	}
-	return newFile(path, r, st.Size(), found)
+	return r, info, nil
 }
 
 // NewFile makes a File of an ELF file's contents, such as the vdso's as read

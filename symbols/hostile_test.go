@@ -264,8 +264,7 @@ func FuzzFrames(f *testing.F) {
 	f.Add(b, uint64(v))
 	f.Add([]byte("\xff\xff\xff\xff\x10\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"), uint64(0))
 	f.Fuzz(func(t *testing.T, b []byte, base uint64) {
-		w := ehWalker{b: b, base: Vaddr(base), cies: map[uint64]byte{}}
-		for _, r := range slices.Collect(w.walk) {
+		for _, r := range rangesOf(b, base) {
 			if r.end <= r.start {
 				t.Errorf("range %v-%v", r.start, r.end)
 			}

@@ -38,11 +38,34 @@ func (s *Space) resolveInlined(p Place, list []*Module, bodies bool) ([]Site, er
 			part bool
 		}
 		var found []instance
+		var functions []string // those of C++ that have code here
+		want := ""
+		if hasParams(p.Symbol) {
+			want = signature(p.Symbol)
+		}
 		err := m.File.ReadDebug(func(d *debuginfo.Data) error {
 			for _, fn := range d.FindFunctions(p.Symbol) {
 				if file, _ := declared(&fn); p.File != "" && !sameSource(file, p.File) {
 					continue
 				}
+				is := ""
+				link := fn.LinkageName()
+				if link == "" { // a static function
+					for _, e := range d.Bodies(fn) {
+						if at, ok := e.EntryPC(); ok {
+							at, _ := m.File.FuncAt(Vaddr(at))
+							link = at.Symbol.Name
+							break
+						}
+					}
+				}
+				if strings.HasPrefix(link, "_Z") && rustHash(link) == "" {
+					base, _ := cutClone(link)
+					if is = signature(demangleName(base)); want != "" && is != want && p.Symbol != link {
+						continue
+					}
+				}
+				before := len(found)
 				for _, e := range d.Bodies(fn) {
 					if at, ok := e.EntryPC(); ok && bodies {
 						found = append(found, instance{at: at, part: m.File.isPart(Vaddr(at))})
@@ -54,11 +77,21 @@ func (s *Space) resolveInlined(p Place, list []*Module, bodies bool) ([]Site, er
 						found = append(found, instance{at: at, e: e.Ref(), name: name})
 					}
 				}
+				if len(found) > before && is != "" && !slices.Contains(functions, is) {
+					functions = append(functions, is)
+				}
 			}
 			return nil
 		})
 		if err != nil {
 			continue
+		}
+		if bodies && len(functions) > 1 {
+			e := &AmbiguousError{Name: p.Symbol}
+			for _, name := range functions {
+				e.Candidates = append(e.Candidates, Candidate{Text: name})
+			}
+			return nil, e
 		}
 		if slices.ContainsFunc(found, func(in instance) bool { return in.name != "" }) {
 			// What was split off is reached from the instances: a call would count twice.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"kprobe/symbols/debuginfo"
 )
@@ -24,12 +25,13 @@ func (s *Space) resolveLine(p Place) ([]Site, error) {
 	}
 	var out []Site
 	missing := &LineError{File: p.File, Line: p.Line, Lines: p.Lines}
-	known, blind := false, "" // blind is the first module without debug information
-	for _, m := range list {
-		var at []uint64
+	known := false
+	var blind error // of the first module, where it has no debug information
+	for i, m := range list {
+		var at []lineStart
 		err := m.File.ReadDebug(func(d *debuginfo.Data) error {
 			search := lineSearch{d: d, line: p.Line, glob: p.Lines, match: func(f string) bool { return sameSource(f, p.File) }}
-			search.units(d.Units())
+			search.units(d.UnitsOf(baseWithoutPattern(p.File)))
 			at = search.places()
 			known = known || search.known
 			missing.near(search.before, search.after)
@@ -37,7 +39,9 @@ func (s *Space) resolveLine(p Place) ([]Site, error) {
 		})
 		switch {
 		case errors.Is(err, ErrNoDebugInfo):
-			blind = cmp.Or(blind, m.Name)
+			if i == 0 {
+				blind = err
+			}
 		case err != nil:
 			return nil, err
 		}
@@ -50,12 +54,21 @@ func (s *Space) resolveLine(p Place) ([]Site, error) {
 	switch {
 	case out != nil:
 		return out, nil
-	case !known && blind != "" && blind == list[0].Name:
-		return nil, fmt.Errorf("find %s: %s: %w", p, blind, ErrNoDebugInfo)
+	case !known && blind != nil:
+		return nil, fmt.Errorf("find %s: %w", p, blind)
 	case !known:
 		return nil, s.noSource(p, list)
 	}
 	return nil, missing
+}
+
+// baseWithoutPattern is the last element of a source file's name as written, ""
+// of a pattern: all files that sameSource takes for it have that element.
+func baseWithoutPattern(file string) string {
+	if strings.ContainsAny(file, "*?[") {
+		return ""
+	}
+	return file[strings.LastIndexByte(file, '/')+1:]
 }
 
 // near keeps the nearest lines with code.
@@ -68,7 +81,7 @@ func (e *LineError) near(before, after int) {
 
 // noSource says that no file of that name was compiled into the modules.
 func (s *Space) noSource(p Place, list []*Module) error {
-	e := &NotFoundError{What: p.File, Where: s.String()}
+	e := &NotFoundError{What: p.File, Kind: "source file", Where: s.String()}
 	if p.Module != "" && len(list) > 0 {
 		e.Where = list[0].Name
 	}
@@ -90,17 +103,18 @@ func (s *Space) noSource(p Place, list []*Module) error {
 	return e
 }
 
-// lineSites makes sites of addresses of a module.
-func (s *Space) lineSites(m *Module, at []uint64, p Place) ([]Site, error) {
+// lineSites makes sites of starts of lines in a module.
+func (s *Space) lineSites(m *Module, at []lineStart, p Place) ([]Site, error) {
 	var out []Site
-	for _, v := range at {
-		site, err := s.siteAt(m.Addr(Vaddr(v)), p.String())
+	for _, start := range at {
+		site, err := s.siteAt(m.Addr(Vaddr(start.at)), p.String())
 		if err != nil && p.Lines != "" {
 			continue // a row of code that isn't there doesn't spoil the others
 		}
 		if err != nil {
 			return nil, err
 		}
+		site.Entry = start.of
 		out = append(out, site)
 	}
 	return out, nil
@@ -121,7 +135,7 @@ func (s *Space) resolveFuncLine(p Place, list []*Module) ([]Site, error) {
 		if site.Module == nil {
 			continue
 		}
-		var at []uint64
+		var at []lineStart
 		err := site.Module.File.ReadDebug(func(d *debuginfo.Data) error {
 			e, ok := entryOf(d, site)
 			if !ok {
@@ -208,6 +222,7 @@ type lineSearch struct {
 type lineStart struct {
 	at   uint64
 	line int
+	of   debuginfo.Ref // the function or inlined instance in whose source the line is; zero: not told
 }
 
 // wants reports whether a line is looked for.
@@ -253,7 +268,7 @@ func (s *lineSearch) table(t *debuginfo.LineTable, want []bool) {
 		switch {
 		case s.wants(line):
 			if last != line {
-				s.found = append(s.found, lineStart{r.Addr, line})
+				s.found = append(s.found, lineStart{at: r.Addr, line: line})
 			}
 		case s.glob != "":
 			s.before = max(s.before, line)
@@ -280,29 +295,51 @@ func covered(list []debuginfo.Range, pc uint64) bool {
 
 // places chooses one address of each line for each function and inlined
 // instance: the lowest. They are in order, each once.
-func (s *lineSearch) places() []uint64 {
+func (s *lineSearch) places() []lineStart {
 	slices.SortFunc(s.found, func(x, y lineStart) int { return cmp.Or(cmp.Compare(x.at, y.at), cmp.Compare(x.line, y.line)) })
-	s.found = slices.Compact(s.found)
+	s.found = slices.CompactFunc(s.found, func(x, y lineStart) bool { return x.at == y.at && x.line == y.line })
 	type home struct {
 		entry debuginfo.Ref
 		line  int
 	}
 	seen := map[home]bool{}
-	var out []uint64
+	var out []lineStart
 	for _, start := range s.found {
 		in := home{line: start.line}
-		for _, e := range s.d.Scopes(start.at) {
+		scopes := s.d.Scopes(start.at)
+		for _, e := range scopes {
 			if e.Tag() != dwarf.TagLexDwarfBlock {
 				in.entry = e.Ref()
 			}
 		}
+		start.of = s.around(scopes, start.line)
 		if !in.entry.IsZero() {
 			if seen[in] {
 				continue
 			}
 			seen[in] = true
 		}
-		out = append(out, start.at)
+		out = append(out, start)
 	}
-	return slices.Compact(out)
+	return slices.CompactFunc(out, func(x, y lineStart) bool { return x.at == y.at })
+}
+
+// around is the one of the scopes of an address in whose source a line is: of
+// functions of the file the last that begins before it. What one line has of
+// several is the innermost's.
+func (s *lineSearch) around(scopes []debuginfo.Entry, line int) (of debuginfo.Ref) {
+	last := 0
+	for i := range scopes {
+		if scopes[i].Tag() == dwarf.TagLexDwarfBlock {
+			continue
+		}
+		file, first := declared(&scopes[i])
+		if first == 0 {
+			return debuginfo.Ref{}
+		}
+		if first >= last && first <= line && s.match(file) {
+			of, last = scopes[i].Ref(), first
+		}
+	}
+	return of
 }

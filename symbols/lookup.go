@@ -46,7 +46,11 @@ func (f *File) Lookup(name string) []Symbol {
 			return []Symbol{fn.Symbol}
 		}
 	}
-	return f.lookupReadable(name)
+	out := f.lookupReadable(name)
+	if out == nil && hasParams(name) {
+		out, _ = f.overloads(name)
+	}
+	return out
 }
 
 // lookupRaw finds names as they are in the file.
@@ -158,7 +162,7 @@ func (f *File) lookupReadable(name string) []Symbol {
 	}
 	longest := ""
 	if len(words) > 0 {
-		longest = words[0]
+		longest = withoutLength(words[0])
 	}
 	codes := operatorCodes(name)
 	var out, whole []Symbol
@@ -198,8 +202,9 @@ func (f *File) lookupReadable(name string) []Symbol {
 			}
 		}
 	}
-	if whole != nil { // f() is that, and not f[abi:cxx11]() too
-		out = whole
+	generic := func(s Symbol) bool { return strings.HasPrefix(s.Name, "_R") } // found by its short name
+	if whole != nil && (!slices.ContainsFunc(out, generic) || slices.ContainsFunc(whole, generic)) {
+		out = whole // f() is that, and not f[abi:cxx11]() too
 	}
 	return orderSymbols(out)
 }
@@ -215,8 +220,8 @@ const (
 
 func holdsAll(s string, words []string) bool {
 	for _, w := range words {
-		if !strings.Contains(s, w) {
-			return false
+		if !strings.Contains(s, w) && !strings.Contains(s, "_"+withoutLength(w)) {
+			return false // Rust's old mangling loses the underscore of "_mm_or_si128"
 		}
 	}
 	return true

@@ -6,9 +6,10 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"strconv"
 	"strings"
 	"syscall"
+
+	"kprobe/internal/procfs"
 )
 
 // Mapping is one line of /proc/PID/maps (proc_pid_maps(5)).
@@ -52,7 +53,12 @@ func (m Mapping) IsFile() bool { return m.Inode != 0 && strings.HasPrefix(m.Path
 // Its errors are ErrGone when the process is no more and ErrPermission.
 // A process that is a zombie has no mappings and no error.
 func ReadMaps(pid int) ([]Mapping, error) {
-	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/maps")
+	text, err := os.ReadFile(procfs.Process(pid).Path("maps"))
+	if len(text) == 0 {
+		if tid := procfs.Living(pid); tid != pid {
+			text, err = os.ReadFile(procfs.Process(tid).Path("maps"))
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read the mappings of process %d: %w", pid, procError(err))
 	}

@@ -4,8 +4,9 @@ import (
 	"debug/elf"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
+
+	"kprobe/internal/procfs"
 )
 
 // Module is a file as one process has it loaded. It is immutable.
@@ -65,6 +66,8 @@ func (m *Module) matchRank(name string) int {
 		return 3
 	case strings.ContainsRune(name, '/') && strings.HasSuffix(m.Path, strings.TrimPrefix(name, ".")):
 		return 2 // ./prog, build/prog
+	case name == "libc" && strings.HasPrefix(m.Name, "ld-musl-"):
+		return 1 // musl's loader is its C library, too
 	}
 	return 0
 }
@@ -155,7 +158,7 @@ func (s *Space) calledAs(name string) bool {
 	if s.pid == 0 || name == "" {
 		return false
 	}
-	args, err := os.ReadFile("/proc/" + strconv.Itoa(s.pid) + "/cmdline")
+	args, err := os.ReadFile(procfs.Image(s.pid).Path("cmdline"))
 	if err == nil {
 		first, _, _ := strings.Cut(string(args), "\x00")
 		word, _, _ := strings.Cut(first, " ")
@@ -163,8 +166,8 @@ func (s *Space) calledAs(name string) bool {
 			return true
 		}
 	}
-	comm, err := os.ReadFile("/proc/" + strconv.Itoa(s.pid) + "/comm")
-	return err == nil && strings.TrimSuffix(string(comm), "\n") == name
+	comm, err := procfs.Process(s.pid).Comm()
+	return err == nil && comm == name
 }
 
 // bias finds where a mapping of the file puts it in memory: the bias that

@@ -20,8 +20,25 @@ func (s *Space) notFound(p Place, list []*Module) error {
 	if p.Module != "" && len(list) > 0 {
 		e.Where = list[0].Name
 	}
+	for _, m := range list {
+		if (m.Main || p.Module != "") && p.File == "" && m.File.tables().stripped && m.Name != "[vdso]" {
+			e.Stripped, e.OtherBuild = m.Name, m.File.otherBuild.Load()
+			break
+		}
+	}
 	if p.Module != "" || p.File != "" {
 		e.Near = s.elsewhere(p, list)
+	}
+	if hasParams(p.Symbol) { // no function of these types
+		for _, m := range list {
+			_, all := m.File.overloads(p.Symbol)
+			for _, sym := range all {
+				base, _ := cutClone(sym.Name)
+				if name := demangleName(base); len(e.Near) < maxNear && !slices.Contains(e.Near, name) {
+					e.Near = append(e.Near, name)
+				}
+			}
+		}
 	}
 	for _, look := range [...]func(string, []*Module, int) []string{fullNames, nearNames, nearReadable} {
 		for _, name := range look(p.Symbol, list, maxNear-len(e.Near)) {
@@ -69,7 +86,7 @@ func fullNames(name string, list []*Module, n int) []string {
 	for _, m := range list {
 		isGo := m.File.IsGo()
 		for _, t := range m.File.tables().list {
-			hits := t.holding(words[0])
+			hits := t.holding(withoutLength(words[0]))
 			if len(hits) == 0 && !isGo {
 				continue
 			}
@@ -138,10 +155,12 @@ func (n *nearby) look(other string) bool {
 	return ok
 }
 
-// best gives the count names that differ least, by name where they differ alike.
+// best gives the count names that differ least; where they differ alike, those
+// that begin alike come first.
 func (n *nearby) best(count int) []string {
 	slices.SortFunc(n.found, func(x, y near) int {
-		return cmp.Or(cmp.Compare(x.distance, y.distance), cmp.Compare(x.name, y.name))
+		return cmp.Or(cmp.Compare(x.distance, y.distance),
+			cmp.Compare(commonPrefix(y.name, n.name), commonPrefix(x.name, n.name)), cmp.Compare(x.name, y.name))
 	})
 	var out []string
 	for _, f := range n.found[:min(count, len(n.found))] {
@@ -294,9 +313,18 @@ func (r *distanceRows) distance(a, b string, limit int) (d int, ok bool) {
 	return r.prev[len(b)], r.prev[len(b)] <= limit
 }
 
+// commonPrefix gives how many bytes two names begin with alike.
+func commonPrefix(a, b string) int {
+	n := 0
+	for n < min(len(a), len(b)) && a[n] == b[n] {
+		n++
+	}
+	return n
+}
+
 // notMapped makes the error of a module that is not there.
 func (s *Space) notMapped(name string) error {
-	e := &NotMappedError{Module: name}
+	e := &NotMappedError{Module: name, Static: s.static()}
 	var rows distanceRows
 	rank := map[string]int{}
 	short := shortName(name[strings.LastIndexByte(name, '/')+1:])
@@ -311,4 +339,17 @@ func (s *Space) notMapped(name string) error {
 	slices.SortStableFunc(e.Candidates, func(x, y string) int { return cmp.Compare(rank[x], rank[y]) })
 	e.Candidates = e.Candidates[:min(len(e.Candidates), 2*maxNear)]
 	return e
+}
+
+// static reports whether the process has nothing mapped but its program and the
+// kernel's own code: no loader brought libraries.
+func (s *Space) static() bool {
+	main := false
+	for _, m := range s.Modules() {
+		main = main || m.Main
+		if !m.Main && m.Name != "[vdso]" {
+			return false
+		}
+	}
+	return main
 }

@@ -1,6 +1,10 @@
 package symbols
 
-import "slices"
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
 
 // PlaceNames gives functions of one file the names that places take back: each
 // means one function only. It is not safe for concurrent use.
@@ -34,6 +38,11 @@ func (f *File) PlaceNames(raw bool, accept func(Place) bool) *PlaceNames {
 
 // add notes what a symbol may be called.
 func (n *PlaceNames) add(s Symbol) {
+	if !n.raw && strings.HasPrefix(s.Name, "_R") {
+		if short := (Place{Symbol: s.Short()}); short.Symbol != demangleName(s.Name) {
+			n.at[short] = severalFuncs // whatever else is called so, this is too
+		}
+	}
 	for _, form := range n.forms(&s) {
 		if form.Symbol == "" || form.Symbol == s.Name && form.File == "" && s.Version != "" && !s.Default {
 			continue // NAME alone is the current version
@@ -58,7 +67,8 @@ func (n *PlaceNames) forms(s *Symbol) (out [6]Place) {
 		}
 		if text != s.Name {
 			out[0].Symbol = text
-			if hash := rustHash(s.Name); hash != "" {
+			base, _, _ := strings.Cut(s.Name, ".llvm.")
+			if hash := rustHash(base); hash != "" {
 				out[1].Symbol = text + "::" + hash
 			}
 			if file != "" {
@@ -91,18 +101,30 @@ func (n *PlaceNames) Of(s *Symbol) Place {
 	return Place{Kind: PlaceVaddr, Value: uint64(s.Vaddr)}
 }
 
-// Functions lists functions as Funcs does: those that a place means by a name or
-// a shell pattern; "*" and "" mean all.
+// Functions lists functions as Funcs does: those that a place means by a name, a
+// shell pattern (of either with @FILE.c behind it), or an address; "*" and ""
+// mean all.
 func (f *File) Functions(pattern string) []Func {
 	if pattern == "*" || pattern == "" {
 		return f.Funcs()
 	}
-	found := slices.DeleteFunc(slices.Clone(f.Lookup(pattern)), func(s Symbol) bool { return !s.Kind.Code() || s.Kind == KindPLT })
-	if len(found) == 0 {
-		found = f.Glob(pattern)
+	if v, err := strconv.ParseUint(pattern, 0, 64); err == nil {
+		if fn, ok := f.FuncAt(Vaddr(v)); ok && fn.Start == Vaddr(v) {
+			return []Func{fn}
+		}
+		return nil
+	}
+	found := f.functionsNamed(pattern, "")
+	if i := strings.LastIndexByte(pattern, '@'); len(found) == 0 && i > 0 {
+		found = f.functionsNamed(pattern[:i], pattern[i+1:])
 	}
 	out := make([]Func, 0, len(found))
+	seen := map[Vaddr]bool{}
 	for _, s := range found {
+		if seen[s.Vaddr] {
+			continue
+		}
+		seen[s.Vaddr] = true
 		fn := Func{Symbol: s, Start: s.Vaddr, End: s.Vaddr + Vaddr(s.Size)}
 		if home, ok := f.FuncAt(s.Vaddr); ok && home.Start == s.Vaddr {
 			fn.End = home.End
@@ -110,4 +132,18 @@ func (f *File) Functions(pattern string) []Func {
 		out = append(out, fn)
 	}
 	return out
+}
+
+// functionsNamed finds functions by a name, else by a pattern; file is "" or the
+// source file that they are of.
+func (f *File) functionsNamed(name, file string) []Symbol {
+	found := slices.DeleteFunc(slices.Clone(f.lookupIn(Place{Symbol: name, File: file})), func(s Symbol) bool { return !s.Kind.Code() || s.Kind == KindPLT })
+	if len(found) > 0 {
+		return found
+	}
+	found = f.Glob(name)
+	if file != "" {
+		found = slices.DeleteFunc(found, func(s Symbol) bool { return !sameSource(s.File, file) })
+	}
+	return found
 }

@@ -302,7 +302,7 @@ func TestRefresh(t *testing.T) {
 	}
 	p.in.Close()
 	cmd.Wait()
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		err := s.Refresh()
 		if errors.Is(err, ErrGone) {
 			break

@@ -20,8 +20,9 @@ type Site struct {
 	// the start of, or "" where it is none. Func is then the function that it
 	// was inlined into.
 	Inlined string
-	// Entry is the debug information's entry of the inlined instance; zero
-	// where Inlined is "".
+	// Entry is the debug information's entry of the inlined instance, or of the
+	// function or inlined instance that has the line that the place was named by;
+	// zero where neither is known.
 	Entry debuginfo.Ref
 }
 

@@ -72,7 +72,7 @@ func TestSourceGlobs(t *testing.T) {
 		{Place{Kind: PlaceLine, File: "*.c", Line: 9}, "strtwo"},
 		{Place{Kind: PlaceLine, File: "one?ine.[ch]", Line: 9}, "strtwo"},
 		{Place{Kind: PlaceLine, File: "*/oneline.c", Line: 9}, "strtwo"},
-		{Place{Kind: PlaceLine, File: "*.cc", Line: 9}, "no symbol *.cc"},
+		{Place{Kind: PlaceLine, File: "*.cc", Line: 9}, "no source file *.cc"},
 		{Place{Symbol: "str*", File: "oneline.c"}, "strone strtwo"},
 		{Place{Symbol: "str*", File: "*.c"}, "strone strtwo"},
 		{Place{Symbol: "str*", File: "other.c"}, "no symbol str*@other.c"},

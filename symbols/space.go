@@ -6,9 +6,10 @@ import (
 	"path/filepath"
 	"slices"
 	"sort"
-	"strconv"
 	"sync"
 	"sync/atomic"
+
+	"kprobe/internal/procfs"
 )
 
 // Space is the modules of one process, or one file alone. It is safe for
@@ -29,6 +30,7 @@ type view struct {
 	ranges  []span    // by address
 	former  []*Module // that were mapped before, the last first
 	names   memo
+	short   memo
 }
 
 // span is a run of addresses of one module.
@@ -88,7 +90,7 @@ func (s *Space) root() string {
 	if s.pid == 0 {
 		return ""
 	}
-	return "/proc/" + strconv.Itoa(s.pid) + "/root"
+	return procfs.Image(s.pid).Path("root")
 }
 
 // Refresh reads the mappings anew, after the process executed another program

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"time"
 
+	"github.com/go-delve/delve/pkg/dwarf/regnum"
+
 	"kprobe/symbols/unwind"
 )
 
@@ -264,13 +266,13 @@ func (st *step) caller(r *unwind.Regs, mem unwind.Memory) unwind.End {
 		}
 		if st.size > 8 { // Go and %rbp: saved below the return address
 			if bp, ok := mem.Word(sp - 16); ok {
-				r.Set(bpColumn, bp)
+				r.Set(regnum.AMD64_Rbp, bp)
 			}
 		}
 		r.Set(unwind.SP, sp)
 		r.Set(unwind.PC, ra)
 	case stepPointer:
-		bp, ok := r.Get(bpColumn)
+		bp, ok := r.Get(regnum.AMD64_Rbp)
 		switch {
 		case !ok || bp&7 != 0 || bp < r.V[unwind.SP]:
 			return unwind.Unknown
@@ -283,7 +285,7 @@ func (st *step) caller(r *unwind.Regs, mem unwind.Memory) unwind.End {
 			return unwind.Missing
 		}
 		out := unwind.Regs{}
-		out.Set(bpColumn, saved)
+		out.Set(regnum.AMD64_Rbp, saved)
 		out.Set(unwind.SP, bp+16)
 		out.Set(unwind.PC, ra)
 		*r = out
@@ -296,13 +298,14 @@ func (st *step) caller(r *unwind.Regs, mem unwind.Memory) unwind.End {
 	return unwind.Going
 }
 
-const bpColumn = 6
-
 // interrupted reads the registers that a signal interrupted. The stack pointer
 // is at the ucontext: its sigcontext begins at 40 (asm/sigcontext.h).
 func interrupted(r *unwind.Regs, mem unwind.Memory) unwind.End {
 	const gregs = 40
-	order := [...]int{8, 9, 10, 11, 12, 13, 14, 15, 5, 4, 6, 3, 1, 0, 2, unwind.SP, unwind.PC}
+	order := [...]int{
+		regnum.AMD64_R8, regnum.AMD64_R9, regnum.AMD64_R10, regnum.AMD64_R11, regnum.AMD64_R12, regnum.AMD64_R13, regnum.AMD64_R14, regnum.AMD64_R15,
+		regnum.AMD64_Rdi, regnum.AMD64_Rsi, regnum.AMD64_Rbp, regnum.AMD64_Rbx, regnum.AMD64_Rdx, regnum.AMD64_Rax, regnum.AMD64_Rcx, unwind.SP, unwind.PC,
+	}
 	out := unwind.Regs{}
 	for i, n := range order {
 		v, ok := mem.Word(r.V[unwind.SP] + gregs + 8*uint64(i))
@@ -319,7 +322,10 @@ func interrupted(r *unwind.Regs, mem unwind.Memory) unwind.End {
 // is by the numbers of the instruction encoding: ax, cx, dx, bx, sp, bp, si,
 // di, r8 … r15.
 func StackRegs(gpr *[16]uint64, pc Addr) unwind.Regs {
-	order := [16]int{0, 2, 1, 3, 7, 6, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15}
+	order := [16]int{
+		regnum.AMD64_Rax, regnum.AMD64_Rcx, regnum.AMD64_Rdx, regnum.AMD64_Rbx, regnum.AMD64_Rsp, regnum.AMD64_Rbp, regnum.AMD64_Rsi, regnum.AMD64_Rdi,
+		regnum.AMD64_R8, regnum.AMD64_R9, regnum.AMD64_R10, regnum.AMD64_R11, regnum.AMD64_R12, regnum.AMD64_R13, regnum.AMD64_R14, regnum.AMD64_R15,
+	}
 	var r unwind.Regs
 	for i, n := range order {
 		r.Set(n, gpr[i])

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"kprobe/internal/fixture"
+	"kprobe/symbols/debuginfo"
 )
 
 // TestSeparateDebugFiles: a stripped program has the names of its debug file,
@@ -88,7 +89,7 @@ func TestSeparateDebugFiles(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
 			found := tt.make(t, dir)
-			f, err := new(Cache).open(dir+"/prog", dir+"/prog", found)
+			f, err := new(Cache).open("", dir+"/prog", dir+"/prog", found)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -96,6 +97,16 @@ func TestSeparateDebugFiles(t *testing.T) {
 				t.Errorf("build-id %q, before it was stripped %q", f.BuildID, full.BuildID)
 			}
 			got, want := f.Lookup("only_here"), full.Lookup("only_here")
+			_, err = NewFileSpace(f).Resolve(Place{Symbol: "only_here"})
+			var missing *NotFoundError
+			if other := errors.As(err, &missing) && missing.OtherBuild != nil; other != (tt.name == "of another build") {
+				t.Errorf("a debug file of another build: %t, %v", other, err)
+			}
+			var unused *OtherBuildError
+			err = f.ReadDebug(func(*debuginfo.Data) error { return nil })
+			if other := errors.As(err, &unused) && unused.Path == dir+"/prog.debug"; other != (tt.name == "of another build") {
+				t.Errorf("a debug file of another build: %t, %v", other, err)
+			}
 			if !tt.found {
 				if got != nil {
 					t.Errorf("only_here is %v", got)

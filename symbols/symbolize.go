@@ -34,16 +34,29 @@ func (m *memo) slot(a Addr) *atomic.Pointer[named] {
 // else is there. It costs no allocation for an address asked before.
 func (s *Space) Symbolize(a Addr) (name string, off, size uint64, m *Module, ok bool) {
 	v := s.now.Load()
-	slot := v.names.slot(a)
-	n := slot.Load()
-	if n == nil || n.addr != a {
-		n = v.symbolize(a)
-		slot.Store(n)
-	}
+	n := v.named(&v.names, a, false)
 	return n.name, n.off, n.size, n.module, n.ok
 }
 
-func (v *view) symbolize(a Addr) *named {
+// SymbolizeShort names an address as Symbolize does, by the short name of the
+// function (Symbol.Short).
+func (s *Space) SymbolizeShort(a Addr) (name string, off, size uint64, m *Module, ok bool) {
+	v := s.now.Load()
+	n := v.named(&v.short, a, true)
+	return n.name, n.off, n.size, n.module, n.ok
+}
+
+func (v *view) named(m *memo, a Addr, short bool) *named {
+	slot := m.slot(a)
+	n := slot.Load()
+	if n == nil || n.addr != a {
+		n = v.symbolize(a, short)
+		slot.Store(n)
+	}
+	return n
+}
+
+func (v *view) symbolize(a Addr, short bool) *named {
 	n := &named{addr: a, module: v.moduleAt(a)}
 	if n.module == nil {
 		n.module = v.formerAt(a)
@@ -56,11 +69,11 @@ func (v *view) symbolize(a Addr) *named {
 	list := f.functions()
 	if i := entryAt(list, at); i >= 0 {
 		e := &list[i]
-		n.name, n.off, n.size, n.ok = f.readableName(i), uint64(at-e.start), uint64(e.end-e.start), true
+		n.name, n.off, n.size, n.ok = f.readableName(i, short), uint64(at-e.start), uint64(e.end-e.start), true
 		return n
 	}
 	if fn, ok := f.FuncAt(at); ok {
-		n.name, n.off, n.size, n.ok = fn.Symbol.Demangled(), uint64(at-fn.Start), fn.Size(), true
+		n.name, n.off, n.size, n.ok = fn.Symbol.readable(short), uint64(at-fn.Start), fn.Size(), true
 	}
 	return n
 }
@@ -79,14 +92,25 @@ func (v *view) formerAt(a Addr) *Module {
 	return nil
 }
 
-// readableName is the demangled name of the i-th function, made once.
-func (f *File) readableName(i int) string {
-	list := f.functions()
-	made := f.readable.get(func() []atomic.Pointer[string] { return make([]atomic.Pointer[string], len(list)) })
+// readableName is the demangled name of the i-th function, or its short name,
+// made once.
+func (f *File) readableName(i int, short bool) string {
+	list, names := f.functions(), &f.readable
+	if short {
+		names = &f.short
+	}
+	made := names.get(func() []atomic.Pointer[string] { return make([]atomic.Pointer[string], len(list)) })
 	if p := made[i].Load(); p != nil {
 		return *p
 	}
-	name := f.function(&list[i]).Symbol.Demangled()
+	name := f.function(&list[i]).Symbol.readable(short)
 	made[i].Store(&name)
 	return name
+}
+
+func (s Symbol) readable(short bool) string {
+	if short {
+		return s.Short()
+	}
+	return s.Demangled()
 }

@@ -10,7 +10,9 @@ import (
 type symbolTables struct {
 	list []*table
 	dyn  *table // the dynamic one, also in list
-	err  error  // the first damage met
+	// stripped says that no table has the names of functions that aren't exported.
+	stripped bool
+	err      error // the first damage met
 }
 
 // tables reads the symbol tables.
@@ -58,9 +60,11 @@ func (f *File) readTables(out *symbolTables) {
 	if mini := f.miniTable(); mini != nil {
 		out.list = append(out.list, mini)
 	}
-	if names := f.im.goTable(); names != nil {
+	names := f.im.goTable()
+	if names != nil {
 		out.list = append(out.list, names)
 	}
+	out.stripped = len(out.list) == 0 || len(out.list) == 1 && out.dyn != nil
 }
 
 // symbol makes the public form of an entry; a symbol without a type is code or

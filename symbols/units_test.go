@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"kprobe/symbols/unwind"
 )
 
 func TestJumpSlot(t *testing.T) {
@@ -36,6 +38,28 @@ func TestJumpSlot(t *testing.T) {
 	}
 }
 
+// Encodings of pointers: DW_EH_PE_* of the LSB.
+const (
+	peAbs    = 0x00
+	peULEB   = 0x01
+	peUdata2 = 0x02
+	peUdata4 = 0x03
+	peUdata8 = 0x04
+	peSdata2 = 0x0a
+	peSdata4 = 0x0b
+	pePCRel  = 0x10
+	peOmit   = 0xff
+)
+
+// rangesOf are the ranges of a .eh_frame at an address.
+func rangesOf(b []byte, base uint64) (out []fde) {
+	unwind.Section{Bytes: b, Addr: base, EH: true}.Ranges(func(low, high uint64) bool {
+		out = append(out, fde{Vaddr(low), Vaddr(high)})
+		return true
+	})
+	return out
+}
+
 func TestEncodedPointers(t *testing.T) {
 	const base = 0x1000
 	tests := []struct {
@@ -61,8 +85,7 @@ func TestEncodedPointers(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			c := ehCursor{b: []byte(tt.b), base: base}
-			if got, ok := c.pointer(tt.enc); ok != tt.ok || ok && got != tt.want {
+			if got, ok := unwind.Pointer([]byte(tt.b), 0, tt.enc, base); ok != tt.ok || ok && got != tt.want {
 				t.Errorf("%#x %v, want %#x %v", got, ok, tt.want, tt.ok)
 			}
 		})
@@ -81,7 +104,8 @@ func record(body ...byte) []byte {
 func fdeRecord(at int, start, size uint32) []byte {
 	body := binary.LittleEndian.AppendUint32(nil, uint32(at+4))
 	body = binary.LittleEndian.AppendUint32(body, start)
-	return record(binary.LittleEndian.AppendUint32(body, size)...)
+	body = binary.LittleEndian.AppendUint32(body, size)
+	return record(append(body, 0)...) // no augmentation data
 }
 
 func TestFrameRecords(t *testing.T) {
@@ -117,8 +141,7 @@ func TestFrameRecords(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			w := ehWalker{b: tt.b, cies: map[uint64]byte{}}
-			if got := slices.Collect(w.walk); !slices.Equal(got, tt.want) {
+			if got := rangesOf(tt.b, 0); !slices.Equal(got, tt.want) {
 				t.Errorf("%v, want %v", got, tt.want)
 			}
 		})

@@ -29,7 +29,7 @@ func TestUnpackLarge(t *testing.T) {
 	run(t, "objcopy", "--add-section", ".debug_str="+data, fixture.Build(t, "cli_loop.c"), prog+".plain")
 	for _, how := range []string{"zlib", "zstd", "zlib-gnu"} {
 		run(t, "objcopy", "--compress-debug-sections="+how, prog+".plain", prog)
-		im, closer := openImage(prog)
+		im, closer := openImage("", prog)
 		if im == nil {
 			t.Fatal("no ELF file")
 		}
@@ -55,7 +55,7 @@ func TestUnpackLarge(t *testing.T) {
 	}
 	// Without a place for files there is memory.
 	t.Setenv("TMPDIR", filepath.Join(dir, "nowhere"))
-	im, closer := openImage(prog)
+	im, closer := openImage("", prog)
 	defer closer.Close()
 	if got, err := im.debugSection(nil, "str"); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("%d bytes, %v", len(got), err)
@@ -82,7 +82,7 @@ func TestKeepUnpacked(t *testing.T) {
 	cache := filepath.Join(dir, "deep", "cache")
 	ask := func() os.FileInfo {
 		t.Helper()
-		im, closer := openImage(prog)
+		im, closer := openImage("", prog)
 		if im == nil {
 			t.Fatal("no ELF file")
 		}

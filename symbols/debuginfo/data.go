@@ -47,6 +47,9 @@ type Data struct {
 	sigs    map[uint64]*Unit
 	abbrevs sync.Map // offset → *abbrevTable
 
+	later              func(name string) []byte
+	locs, locLs, frame once[[]byte]
+
 	store   IndexStore
 	release func(from, to uint64)
 	// releaseStr is the same of Str.
@@ -59,6 +62,8 @@ type Data struct {
 	asked      atomic.Int32 // how many addresses were looked for one by one
 	last       atomic.Pointer[unitRange]
 	tables     sync.Map // offset in .debug_line → *LineTable
+	files      filesIndex
+	gnu        once[bool]
 }
 
 // Options are what a file's debug information refers to.
@@ -67,6 +72,9 @@ type Options struct {
 	Alt *Data
 	// Open finds split units; nil, or a nil answer, is none.
 	Open func(SplitRef) *Data
+	// Later reads a section that New wasn't given when it is first needed: "loc",
+	// "loclists" or "frame". nil, or a nil answer, is none.
+	Later func(name string) []byte
 	// Split says that the sections are those of a .dwo file.
 	Split bool
 	// Store keeps the index of a large file; nil keeps none.
@@ -84,7 +92,7 @@ type Options struct {
 // New makes Data of sections, whose bytes must not change. It reads the unit
 // headers. Damage ends the list of units: what comes before it can be used.
 func New(sec Sections, o Options) *Data {
-	d := &Data{sec: sec, split: o.Split, alt: o.Alt, open: o.Open, sigs: map[uint64]*Unit{},
+	d := &Data{sec: sec, split: o.Split, alt: o.Alt, open: o.Open, later: o.Later, sigs: map[uint64]*Unit{},
 		store: o.Store, release: o.Release, releaseStr: o.ReleaseStr, indexFrom: cmp.Or(o.IndexFrom, indexFrom)}
 	d.readUnits(sec.Info, false)
 	d.info = len(d.units)
@@ -96,7 +104,18 @@ func New(sec Sections, o Options) *Data {
 func (d *Data) Units() []*Unit { return d.units[:d.info] }
 
 // Frame is the contents of .debug_frame, or nil.
-func (d *Data) Frame() []byte { return d.sec.Frame }
+func (d *Data) Frame() []byte { return d.rest("frame", d.sec.Frame, &d.frame) }
+
+func (d *Data) loc() []byte      { return d.rest("loc", d.sec.Loc, &d.locs) }
+func (d *Data) locLists() []byte { return d.rest("loclists", d.sec.LocLists, &d.locLs) }
+
+// rest is a section that is read when it is needed.
+func (d *Data) rest(name string, have []byte, read *once[[]byte]) []byte {
+	if have != nil || d.later == nil {
+		return have
+	}
+	return read.get(func() []byte { return d.later(name) })
+}
 
 // holdAtOnce is how many bytes are gone through before their pages are let go:
 // to read a byte may bring in as much as 2 MB.

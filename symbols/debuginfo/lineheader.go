@@ -16,9 +16,19 @@ type lineHeader struct {
 	lineRange  uint64
 	opcodeBase uint8
 	lengths    []uint8
+	dirs       []string
 	files      []string // by the numbers that programs use, with directories
 	program    dwread.Reader
 	addrSize   int
+	dwarf64    bool
+}
+
+// lineName is the name of a file or directory as a header has it; dir is of
+// files.
+type lineName struct {
+	file bool
+	dir  uint64
+	name []byte
 }
 
 // Bounds on one line table.
@@ -29,27 +39,50 @@ const (
 
 // lineHeaderAt reads the header of a unit's line program.
 func (u *Unit) lineHeaderAt(off uint64) (h lineHeader, ok bool) {
+	h, names, ok := u.openLines(off)
+	if !ok {
+		return h, false
+	}
+	h.eachName(u, &names, func(n lineName) bool {
+		if n.file {
+			h.files = append(h.files, fileName(h.dirs, n.dir, string(n.name)))
+			return true
+		}
+		dir := string(n.name)
+		if len(h.dirs) > 0 {
+			dir = joinPath(h.dirs[0], dir)
+		}
+		h.dirs = append(h.dirs, dir)
+		return true
+	})
+	return h, !names.Bad
+}
+
+// openLines reads the header of a unit's line program up to its names, which the
+// reader is at.
+func (u *Unit) openLines(off uint64) (h lineHeader, names dwread.Reader, ok bool) {
 	sec := u.data.sec.Line
 	r := dwread.At(sec, off)
 	n, d64 := r.Length()
 	if r.Bad {
-		return h, false
+		return h, r, false
 	}
+	h.dwarf64 = d64
 	r = dwread.At(sec[:r.At+n], r.At)
 	h.version = int(r.U16())
 	if h.version < 2 || h.version > 5 {
-		return h, false
+		return h, r, false
 	}
 	h.addrSize = u.addrSize
 	if h.version >= 5 {
 		h.addrSize = int(r.U8())
 		if r.U8() != 0 { // segment selectors
-			return h, false
+			return h, r, false
 		}
 	}
 	rest := r.Offset(d64)
 	if r.Bad || rest > r.Left() {
-		return h, false
+		return h, r, false
 	}
 	start := r.At + rest
 	h.minInst = uint64(r.U8())
@@ -63,40 +96,10 @@ func (u *Unit) lineHeaderAt(off uint64) (h lineHeader, ok bool) {
 		h.lengths = r.Take(uint64(h.opcodeBase) - 1)
 	}
 	if r.Bad || h.lineRange == 0 || h.maxOps == 0 || h.opcodeBase == 0 {
-		return h, false
-	}
-	head := dwread.At(sec[:start], r.At)
-	if h.version >= 5 {
-		h.readNames5(u, &head, d64)
-	} else {
-		h.readNames(u, &head)
+		return h, r, false
 	}
 	h.program = dwread.At(r.B, start)
-	return h, !head.Bad
-}
-
-// readNames reads the tables of versions 2 to 4. File 0 is the unit's own, and
-// so is directory 0.
-func (h *lineHeader) readNames(u *Unit, r *dwread.Reader) {
-	dirs := []string{u.root().dir}
-	for len(dirs) < maxFiles {
-		s := r.CString()
-		if r.Bad || len(s) == 0 {
-			break
-		}
-		dirs = append(dirs, joinPath(dirs[0], string(s)))
-	}
-	h.files = []string{u.Path()}
-	for len(h.files) < maxFiles {
-		s := r.CString()
-		if r.Bad || len(s) == 0 {
-			return
-		}
-		dir := r.Uleb()
-		r.Uleb()
-		r.Uleb()
-		h.files = append(h.files, fileName(dirs, dir, string(s)))
-	}
+	return h, dwread.At(sec[:start], r.At), true
 }
 
 func fileName(dirs []string, dir uint64, name string) string {
@@ -106,56 +109,78 @@ func fileName(dirs []string, dir uint64, name string) string {
 	return path.Clean(name)
 }
 
+// eachName tells the names that the reader is at, directories, then files, until
+// tell has enough.
+func (h *lineHeader) eachName(u *Unit, r *dwread.Reader, tell func(lineName) bool) {
+	if h.version >= 5 {
+		if h.table(u, r, tell, false) {
+			h.table(u, r, tell, true)
+		}
+		return
+	}
+	// File 0 is the unit's own, and so is directory 0.
+	more := tell(lineName{name: []byte(u.root().dir)})
+	for range maxFiles {
+		s := r.CString()
+		if r.Bad || len(s) == 0 {
+			break
+		}
+		more = more && tell(lineName{name: s})
+	}
+	more = more && tell(lineName{file: true, name: []byte(u.root().name)})
+	for range maxFiles {
+		s := r.CString()
+		if r.Bad || len(s) == 0 || !more {
+			return
+		}
+		dir := r.Uleb()
+		r.Uleb()
+		r.Uleb()
+		more = tell(lineName{true, dir, s})
+	}
+}
+
 // Kinds of contents of a version 5 table (DWARF 5, table 7.27).
 const (
 	lnctPath = 1
 	lnctDir  = 2
 )
 
-// readNames5 reads the tables of version 5, whose columns describe themselves.
-func (h *lineHeader) readNames5(u *Unit, r *dwread.Reader, d64 bool) {
-	fm := format{dwarf64: d64, addrSize: h.addrSize, version: 5}
-	table := func(dirs []string) []string {
-		type column struct {
-			kind uint64
-			form form
-		}
-		cols := make([]column, r.U8())
-		for i := range cols {
-			cols[i] = column{r.Uleb(), form(r.Uleb())}
-		}
-		n := r.Uleb()
-		var out []string
-		for i := uint64(0); i < n && !r.Bad && len(out) < maxFiles && len(cols) > 0; i++ {
-			var name string
-			dir, before := uint64(0), r.At
-			for _, c := range cols {
-				v, b := value(r, c.form, fm, 0)
-				switch c.kind {
-				case lnctPath:
-					name = string(u.stringOf(u.root(), Val{form: c.form, U: v, B: b}))
-				case lnctDir:
-					dir = v
-				}
-			}
-			if r.At == before {
-				return out // of what takes no room any number could be there
-			}
-			switch {
-			case dirs != nil:
-				name = fileName(dirs, dir, name)
-			case len(out) > 0:
-				name = joinPath(out[0], name)
-			case name == "": // the first is where the compiler ran
-				name = u.root().dir
-			}
-			out = append(out, name)
-		}
-		return out
+// table tells the names of a table of version 5, whose columns describe
+// themselves. more is false when tell had enough.
+func (h *lineHeader) table(u *Unit, r *dwread.Reader, tell func(lineName) bool, files bool) (more bool) {
+	type column struct {
+		kind uint64
+		form form
 	}
-	dirs := table(nil)
-	if dirs == nil {
-		dirs = []string{u.root().dir}
+	fm := format{dwarf64: h.dwarf64, addrSize: h.addrSize, version: 5}
+	cols := make([]column, r.U8())
+	for i := range cols {
+		cols[i] = column{r.Uleb(), form(r.Uleb())}
 	}
-	h.files = table(dirs)
+	n := r.Uleb()
+	told := uint64(0)
+	for ; told < min(n, maxFiles) && !r.Bad && len(cols) > 0; told++ {
+		l := lineName{file: files}
+		before := r.At
+		for _, c := range cols {
+			v, b := value(r, c.form, fm, 0)
+			switch c.kind {
+			case lnctPath:
+				l.name = u.stringOf(u.root(), Val{form: c.form, U: v, B: b})
+			case lnctDir:
+				l.dir = v
+			}
+		}
+		if r.At == before {
+			break // of what takes no room any number could be there
+		}
+		if told == 0 && !files && len(l.name) == 0 { // it is where the compiler ran
+			l.name = []byte(u.root().dir)
+		}
+		if !tell(l) {
+			return false
+		}
+	}
+	return told > 0 || files || tell(lineName{name: []byte(u.root().dir)})
 }

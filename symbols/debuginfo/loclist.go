@@ -2,6 +2,7 @@ package debuginfo
 
 import (
 	"debug/dwarf"
+	"slices"
 
 	"kprobe/symbols/dwread"
 )
@@ -23,6 +24,15 @@ const maxLocations = 1 << 16
 // expression, or the entries of a list. A default entry of a list comes last
 // and holds everywhere.
 func (e *Entry) Locations(a dwarf.Attr) []Location {
+	return slices.DeleteFunc(e.locations(a), Location.isInstant)
+}
+
+// isInstant tells a location that holds before an instruction alone, between the
+// lines whose code it begins: GCC has them of what it inlines.
+func (l Location) isInstant() bool { return l.Low == l.High && l.Low != 0 }
+
+// locations are Locations, and instants.
+func (e *Entry) locations(a dwarf.Attr) []Location {
 	v, ok := e.Val(a)
 	if !ok {
 		return nil
@@ -41,11 +51,18 @@ func (e *Entry) Locations(a dwarf.Attr) []Location {
 }
 
 // LocationAt chooses the expression for an address; ok is false when the value
-// is nowhere there, and list then says where else it is.
+// is nowhere there, and list then says where else it is. A parameter's first
+// instant counts: nothing has run yet that could change it.
 func (e *Entry) LocationAt(a dwarf.Attr, pc uint64) (expr []byte, list []Location, ok bool) {
-	list = e.Locations(a)
+	all := e.locations(a)
+	list = slices.DeleteFunc(slices.Clone(all), Location.isInstant)
 	for _, l := range list {
 		if l.Everywhere() || l.Low <= pc && pc < l.High {
+			return l.Expr, list, len(l.Expr) > 0
+		}
+	}
+	for _, l := range all {
+		if e.tag == dwarf.TagFormalParameter && l.isInstant() && l.Low == pc {
 			return l.Expr, list, len(l.Expr) > 0
 		}
 	}
@@ -58,16 +75,16 @@ func (u *Unit) locationList(v Val) []Location {
 		off := v.U
 		if v.form == formLoclistx {
 			var ok bool
-			if off, ok = u.listOffset(u.data.sec.LocLists, t.locBase, v.U); !ok {
+			if off, ok = u.listOffset(u.data.locLists(), t.locBase, v.U); !ok {
 				return nil
 			}
 		}
-		return u.loclist(u.data.sec.LocLists, off)
+		return u.loclist(u.data.locLists(), off)
 	}
 	if u.skel != nil {
 		return u.loclistGNU(v.U)
 	}
-	r := dwread.At(u.data.sec.Loc, v.U)
+	r := dwread.At(u.data.loc(), v.U)
 	base, all := t.low, ^uint64(0)
 	if u.addrSize == 4 {
 		all = 0xffffffff
@@ -83,7 +100,7 @@ func (u *Unit) locationList(v Val) []Location {
 			continue
 		}
 		expr := r.Take(r.U16())
-		if hi > lo && base+hi > base+lo && !r.Bad {
+		if hi >= lo && base+hi >= base+lo && !r.Bad {
 			out = append(out, Location{Range{base + lo, base + hi}, expr})
 		}
 	}
@@ -108,7 +125,7 @@ func (u *Unit) loclist(sec []byte, off uint64) []Location {
 			return append(out, rest...)
 		case kind == lleDefault:
 			rest = []Location{loc}
-		case r.High > r.Low:
+		case r.High >= r.Low:
 			out = append(out, loc)
 		}
 	}
@@ -119,7 +136,7 @@ func (u *Unit) loclist(sec []byte, off uint64) []Location {
 // their entries otherwise and have lengths of fixed size.
 func (u *Unit) loclistGNU(off uint64) []Location {
 	t := u.root()
-	r := dwread.At(u.data.sec.Loc, off)
+	r := dwread.At(u.data.loc(), off)
 	var out []Location
 	for len(out) < maxLocations {
 		var l Location
@@ -140,7 +157,7 @@ func (u *Unit) loclistGNU(off uint64) []Location {
 		if r.Bad {
 			return out
 		}
-		if ok && l.High > l.Low {
+		if ok && l.High >= l.Low {
 			out = append(out, l)
 		}
 	}

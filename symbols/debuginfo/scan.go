@@ -31,6 +31,9 @@ type scan struct {
 	inFunc int
 	closed int // how many entries were left that the scan hadn't entered
 
+	// nest notes the entries that have children; nil is nobody.
+	nest *nesting
+
 	// cell is called at each first entry at or behind a multiple of cellSize; nil
 	// is nobody.
 	cell     func(at uint64)
@@ -61,6 +64,9 @@ func (s *scan) next() bool {
 		case code == 0: // the end of an entry's children, or padding
 			if n := len(s.around) - 1; n >= 0 {
 				s.around = s.around[:n]
+				if s.nest != nil {
+					s.nest.close(at - s.u.off)
+				}
 				if n < s.inFunc {
 					s.inFunc = 0
 				}
@@ -94,6 +100,9 @@ func (s *scan) next() bool {
 				return s.fail()
 			}
 			s.around = append(s.around, start)
+			if s.nest != nil && !s.nest.open(start-s.u.off) {
+				return s.fail()
+			}
 			if p.kind == kindFunc && in == 0 {
 				s.inFunc = len(s.around)
 			}

@@ -1,7 +1,9 @@
 package debuginfo
 
 import (
+	"bytes"
 	"debug/dwarf"
+	"encoding/binary"
 	"path"
 	"sync/atomic"
 
@@ -50,7 +52,8 @@ type Unit struct {
 	body       once[*Unit]
 	funcs      once[[]funcSpan]
 	linesAsked atomic.Int32 // how many addresses' rows were looked for
-	skel       *Unit        // the skeleton of a split unit
+	nests      once[*nesting]
+	skel       *Unit // the skeleton of a split unit
 }
 
 // unitTop is what a unit's first entry says.
@@ -189,6 +192,9 @@ func (u *Unit) bases() (str, addr, rng, loc uint64) {
 
 // full is the unit itself, or for a skeleton the split unit, if it can be had.
 func (u *Unit) full() *Unit {
+	if u.kind != utSkeleton && !u.data.gnuSplit() {
+		return u // without reading anything of it
+	}
 	return u.body.get(func() *Unit {
 		t := u.root()
 		if !t.hasDwo || u.data.open == nil {
@@ -214,6 +220,14 @@ func (u *Unit) full() *Unit {
 			return c
 		}
 		return u
+	})
+}
+
+// gnuSplit reports whether entries of the file may be those of GNU's split DWARF
+// 4, whose skeletons are units as any other: an abbreviation has the attribute.
+func (d *Data) gnuSplit() bool {
+	return d.gnu.get(func() bool {
+		return bytes.Contains(d.sec.Abbrev, binary.AppendUvarint(nil, uint64(attrGNUDwoID)))
 	})
 }
 

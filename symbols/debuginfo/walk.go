@@ -29,6 +29,12 @@ func (e Entry) Children() iter.Seq[Entry] {
 	}
 }
 
+// Top goes through the entries of a unit that are in no other one.
+func (u *Unit) Top() iter.Seq[Entry] {
+	e, _, _ := u.entryAt(u.first)
+	return e.Children()
+}
+
 // after is the offset behind an entry and all below it.
 func (u *Unit) after(e *Entry) (uint64, bool) {
 	if !e.children {
@@ -94,46 +100,6 @@ func (u *Unit) walk(visit func(e *Entry, depth int) (below bool)) {
 			return
 		}
 	}
-}
-
-// path finds the entries from the unit's first down to the one at off, which
-// is last; nil when there is none.
-func (u *Unit) path(off uint64) []Entry {
-	if x := u.data.ready(); x != nil && !u.types {
-		if out := u.pathBy(x, off); out != nil {
-			return out
-		}
-	}
-	e, _, ok := u.entryAt(u.first)
-	if !ok {
-		return nil
-	}
-	out := []Entry{e}
-	for len(out) < maxDepth {
-		last := out[len(out)-1]
-		if last.off == off {
-			return out
-		}
-		down := false
-		for c := range last.Children() {
-			if c.off == off {
-				return append(out, c)
-			}
-			if c.off > off {
-				return nil
-			}
-			if c.children {
-				if end, ok := u.after(&c); ok && off < end && off > c.off {
-					out, down = append(out, c), true
-					break
-				}
-			}
-		}
-		if !down {
-			return nil
-		}
-	}
-	return nil
 }
 
 // pathBy is path from the entry upwards, by the index of cells; nil where that

@@ -5,6 +5,9 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/go-delve/delve/pkg/dwarf/frame"
+	"github.com/go-delve/delve/pkg/dwarf/op"
 )
 
 // frames builds a section of call frame information, byte by byte.
@@ -45,7 +48,7 @@ func (s *frames) cie(augmentation string, data ...byte) int64 {
 	if augmentation != "" {
 		body = append(append(body, byte(len(data))), data...)
 	}
-	return int64(s.entry(-1, append(body, cfaDefCFA, SP, 8, 0x80|PC, 1)))
+	return int64(s.entry(-1, append(body, frame.DW_CFA_def_cfa, SP, 8, 0x80|PC, 1)))
 }
 
 // absolute writes an FDE of 64 bytes of code from codeAt on, addresses of 8
@@ -64,7 +67,7 @@ func (s *frames) table() *Table {
 func TestInstructions(t *testing.T) {
 	first := Row{CFA: Rule{Kind: InRegister, Reg: SP, Off: 8}}
 	first.Regs[PC] = Rule{Kind: AtCFA, Off: -8}
-	expr := []byte{opBreg0 + SP, 16}
+	expr := []byte{byte(op.DW_OP_breg0) + SP, 16}
 	rule := func(n int, r Rule) func(*Row) { return func(w *Row) { w.Regs[n] = r } }
 	cfa := func(r Rule) func(*Row) { return func(w *Row) { w.CFA = r } }
 	same := func(*Row) {}
@@ -73,34 +76,34 @@ func TestInstructions(t *testing.T) {
 		want    func(*Row)
 	}{
 		"nothing":                    {nil, same},
-		"nop":                        {[]byte{cfaNop, cfaNop}, same},
+		"nop":                        {[]byte{frame.DW_CFA_nop, frame.DW_CFA_nop}, same},
 		"offset":                     {[]byte{0x80 | 6, 2}, rule(6, Rule{Kind: AtCFA, Off: -16})},
-		"offset_extended":            {[]byte{cfaOffsetExtended, 6, 0x82, 1}, rule(6, Rule{Kind: AtCFA, Off: -130 * 8})},
-		"offset_extended_sf":         {[]byte{cfaOffsetExtendedSF, 6, 0x7f}, rule(6, Rule{Kind: AtCFA, Off: 8})},
+		"offset_extended":            {[]byte{frame.DW_CFA_offset_extended, 6, 0x82, 1}, rule(6, Rule{Kind: AtCFA, Off: -130 * 8})},
+		"offset_extended_sf":         {[]byte{frame.DW_CFA_offset_extended_sf, 6, 0x7f}, rule(6, Rule{Kind: AtCFA, Off: 8})},
 		"GNU_negative_offset":        {[]byte{cfaGNUNegOffset, 6, 3}, rule(6, Rule{Kind: AtCFA, Off: 24})},
 		"restore":                    {[]byte{0x80 | PC, 5, 0xc0 | PC}, same},
 		"restore of nothing":         {[]byte{0x80 | 3, 5, 0xc0 | 3}, same},
-		"restore_extended":           {[]byte{0x80 | PC, 5, cfaRestoreExtended, PC}, same},
-		"undefined":                  {[]byte{cfaUndefined, PC}, rule(PC, Rule{Kind: Undefined})},
-		"same_value":                 {[]byte{cfaSameValue, 12}, rule(12, Rule{Kind: SameValue})},
-		"register":                   {[]byte{cfaRegister, PC, 10}, rule(PC, Rule{Kind: InRegister, Reg: 10})},
-		"remember and restore":       {[]byte{cfaRememberState, cfaDefCFA, 6, 16, 0x80 | 3, 4, cfaRestoreState}, same},
-		"remembered twice":           {[]byte{cfaDefCFAOffset, 16, cfaRememberState, cfaDefCFAOffset, 24, cfaRememberState, cfaDefCFAOffset, 32, cfaRestoreState}, cfa(Rule{Kind: InRegister, Reg: SP, Off: 24})},
-		"def_cfa":                    {[]byte{cfaDefCFA, 6, 0x80, 2}, cfa(Rule{Kind: InRegister, Reg: 6, Off: 256})},
-		"def_cfa_sf":                 {[]byte{cfaDefCFASF, 6, 0x7e}, cfa(Rule{Kind: InRegister, Reg: 6, Off: 16})},
-		"def_cfa_register":           {[]byte{cfaDefCFARegister, 6}, cfa(Rule{Kind: InRegister, Reg: 6, Off: 8})},
-		"def_cfa_offset":             {[]byte{cfaDefCFAOffset, 48}, cfa(Rule{Kind: InRegister, Reg: SP, Off: 48})},
-		"def_cfa_offset_sf":          {[]byte{cfaDefCFAOffsetSF, 0x7d}, cfa(Rule{Kind: InRegister, Reg: SP, Off: 24})},
-		"def_cfa_expression":         {append([]byte{cfaDefCFAExpression, 2}, expr...), cfa(Rule{Kind: IsExpr, Expr: expr})},
-		"expression":                 {append([]byte{cfaExpression, 6, 2}, expr...), rule(6, Rule{Kind: AtExpr, Expr: expr})},
-		"val_expression":             {append([]byte{cfaValExpression, SP, 2}, expr...), rule(SP, Rule{Kind: IsExpr, Expr: expr})},
-		"val_offset":                 {[]byte{cfaValOffset, SP, 2}, rule(SP, Rule{Kind: IsCFA, Off: -16})},
-		"val_offset_sf":              {[]byte{cfaValOffsetSF, SP, 0x7e}, rule(SP, Rule{Kind: IsCFA, Off: 16})},
-		"GNU_args_size":              {[]byte{cfaGNUArgsSize, 0x90, 1}, same},
-		"a vector register":          {[]byte{cfaOffsetExtended, 17, 2, cfaUndefined, 0xff, 1, cfaRestoreExtended, 40}, same},
-		"what comes after":           {[]byte{0x41, cfaDefCFAOffset, 99, 0x3f}, same}, // not even looked at
-		"an advance of nothing":      {[]byte{0x40, cfaDefCFAOffset, 16}, cfa(Rule{Kind: InRegister, Reg: SP, Off: 16})},
-		"set_loc to here and beyond": {[]byte{cfaSetLoc, 0, 0x10, 0x40, 0, 0, 0, 0, 0, cfaDefCFAOffset, 16, cfaSetLoc, 1, 0x10, 0x40, 0, 0, 0, 0, 0, cfaDefCFAOffset, 24}, cfa(Rule{Kind: InRegister, Reg: SP, Off: 16})},
+		"restore_extended":           {[]byte{0x80 | PC, 5, frame.DW_CFA_restore_extended, PC}, same},
+		"undefined":                  {[]byte{frame.DW_CFA_undefined, PC}, rule(PC, Rule{Kind: Undefined})},
+		"same_value":                 {[]byte{frame.DW_CFA_same_value, 12}, rule(12, Rule{Kind: SameValue})},
+		"register":                   {[]byte{frame.DW_CFA_register, PC, 10}, rule(PC, Rule{Kind: InRegister, Reg: 10})},
+		"remember and restore":       {[]byte{frame.DW_CFA_remember_state, frame.DW_CFA_def_cfa, 6, 16, 0x80 | 3, 4, frame.DW_CFA_restore_state}, same},
+		"remembered twice":           {[]byte{frame.DW_CFA_def_cfa_offset, 16, frame.DW_CFA_remember_state, frame.DW_CFA_def_cfa_offset, 24, frame.DW_CFA_remember_state, frame.DW_CFA_def_cfa_offset, 32, frame.DW_CFA_restore_state}, cfa(Rule{Kind: InRegister, Reg: SP, Off: 24})},
+		"def_cfa":                    {[]byte{frame.DW_CFA_def_cfa, 6, 0x80, 2}, cfa(Rule{Kind: InRegister, Reg: 6, Off: 256})},
+		"def_cfa_sf":                 {[]byte{frame.DW_CFA_def_cfa_sf, 6, 0x7e}, cfa(Rule{Kind: InRegister, Reg: 6, Off: 16})},
+		"def_cfa_register":           {[]byte{frame.DW_CFA_def_cfa_register, 6}, cfa(Rule{Kind: InRegister, Reg: 6, Off: 8})},
+		"def_cfa_offset":             {[]byte{frame.DW_CFA_def_cfa_offset, 48}, cfa(Rule{Kind: InRegister, Reg: SP, Off: 48})},
+		"def_cfa_offset_sf":          {[]byte{frame.DW_CFA_def_cfa_offset_sf, 0x7d}, cfa(Rule{Kind: InRegister, Reg: SP, Off: 24})},
+		"def_cfa_expression":         {append([]byte{frame.DW_CFA_def_cfa_expression, 2}, expr...), cfa(Rule{Kind: IsExpr, Expr: expr})},
+		"expression":                 {append([]byte{frame.DW_CFA_expression, 6, 2}, expr...), rule(6, Rule{Kind: AtExpr, Expr: expr})},
+		"val_expression":             {append([]byte{frame.DW_CFA_val_expression, SP, 2}, expr...), rule(SP, Rule{Kind: IsExpr, Expr: expr})},
+		"val_offset":                 {[]byte{frame.DW_CFA_val_offset, SP, 2}, rule(SP, Rule{Kind: IsCFA, Off: -16})},
+		"val_offset_sf":              {[]byte{frame.DW_CFA_val_offset_sf, SP, 0x7e}, rule(SP, Rule{Kind: IsCFA, Off: 16})},
+		"GNU_args_size":              {[]byte{frame.DW_CFA_GNU_args_size, 0x90, 1}, same},
+		"a vector register":          {[]byte{frame.DW_CFA_offset_extended, 17, 2, frame.DW_CFA_undefined, 0xff, 1, frame.DW_CFA_restore_extended, 40}, same},
+		"what comes after":           {[]byte{0x41, frame.DW_CFA_def_cfa_offset, 99, 0x3f}, same}, // not even looked at
+		"an advance of nothing":      {[]byte{0x40, frame.DW_CFA_def_cfa_offset, 16}, cfa(Rule{Kind: InRegister, Reg: SP, Off: 16})},
+		"set_loc to here and beyond": {[]byte{frame.DW_CFA_set_loc, 0, 0x10, 0x40, 0, 0, 0, 0, 0, frame.DW_CFA_def_cfa_offset, 16, frame.DW_CFA_set_loc, 1, 0x10, 0x40, 0, 0, 0, 0, 0, frame.DW_CFA_def_cfa_offset, 24}, cfa(Rule{Kind: InRegister, Reg: SP, Off: 16})},
 	} {
 		want := first
 		c.want(&want)
@@ -115,11 +118,11 @@ func TestInstructions(t *testing.T) {
 	}
 	for name, program := range map[string][]byte{
 		"an unknown one":           {0x3f},
-		"restored without a state": {cfaRestoreState},
-		"no operand":               {cfaDefCFA, 6},
-		"half a number":            {cfaDefCFAOffset, 0x80},
-		"a long expression":        {cfaDefCFAExpression, 200, 1, 0x30},
-		"too many states":          slices.Repeat([]byte{cfaRememberState}, maxRemembered+1),
+		"restored without a state": {frame.DW_CFA_restore_state},
+		"no operand":               {frame.DW_CFA_def_cfa, 6},
+		"half a number":            {frame.DW_CFA_def_cfa_offset, 0x80},
+		"a long expression":        {frame.DW_CFA_def_cfa_expression, 200, 1, 0x30},
+		"too many states":          slices.Repeat([]byte{frame.DW_CFA_remember_state}, maxRemembered+1),
 	} {
 		s := frames{}
 		s.absolute(s.cie(""), program...)
@@ -144,8 +147,8 @@ func sameRow(a, b Row) bool {
 // advance.
 func TestAdvance(t *testing.T) {
 	s := frames{}
-	s.absolute(s.cie(""), 0x41, cfaDefCFAOffset, 16, cfaAdvance1, 2, cfaDefCFAOffset, 24,
-		cfaAdvance2, 3, 0, cfaDefCFAOffset, 32, cfaAdvance4, 4, 0, 0, 0, cfaDefCFAOffset, 40)
+	s.absolute(s.cie(""), 0x41, frame.DW_CFA_def_cfa_offset, 16, frame.DW_CFA_advance_loc1, 2, frame.DW_CFA_def_cfa_offset, 24,
+		frame.DW_CFA_advance_loc2, 3, 0, frame.DW_CFA_def_cfa_offset, 32, frame.DW_CFA_advance_loc4, 4, 0, 0, 0, frame.DW_CFA_def_cfa_offset, 40)
 	table := s.table()
 	for pc := uint64(codeAt); pc < codeAt+64; pc++ {
 		want := int64(8)
@@ -205,7 +208,7 @@ func TestAugmentations(t *testing.T) {
 			body = le.AppendUint64(le.AppendUint64(nil, from), 64)
 		}
 		body = append(append(body, byte(len(c.lsda))), c.lsda...)
-		s.entry(cie, append(body, cfaDefCFAOffset, 72))
+		s.entry(cie, append(body, frame.DW_CFA_def_cfa_offset, 72))
 		row, ok := s.table().At(codeAt + 63)
 		if !ok || row.CFA.Off != 72 || row.Signal != c.signal || row.Regs[PC].Off != -8 {
 			t.Errorf("%s: %+v, %v", c.name, row, ok)
@@ -244,9 +247,9 @@ func TestSetLocIsEncoded(t *testing.T) {
 	s := frames{eh: true}
 	cie := s.cie("zR", 0x1b)
 	body := le.AppendUint32(le.AppendUint32(nil, uint32(codeAt-framesAt-len(s.b)-8)), 64)
-	body = append(body, 0, cfaSetLoc)
+	body = append(body, 0, frame.DW_CFA_set_loc)
 	body = le.AppendUint32(body, uint32(codeAt+5-framesAt-(len(s.b)+8+len(body))))
-	s.entry(cie, append(body, cfaDefCFAOffset, 16))
+	s.entry(cie, append(body, frame.DW_CFA_def_cfa_offset, 16))
 	for off, want := range map[uint64]int64{0: 8, 4: 8, 5: 16, 63: 16} {
 		if row, ok := s.table().At(codeAt + off); !ok || row.CFA.Off != want {
 			t.Errorf("at +%d: %d, %v, want %d", off, row.CFA.Off, ok, want)
@@ -259,7 +262,7 @@ func TestSetLocIsEncoded(t *testing.T) {
 func TestLyingEntries(t *testing.T) {
 	for _, eh := range []bool{false, true} {
 		s := frames{eh: eh}
-		s.absolute(s.cie(""), cfaDefCFAOffset, 16)
+		s.absolute(s.cie(""), frame.DW_CFA_def_cfa_offset, 16)
 		whole := s.b
 		start := time.Now()
 		for n := range len(whole) {
@@ -281,7 +284,7 @@ func TestLyingEntries(t *testing.T) {
 		s.b = slices.Clone(whole)
 		s.absolute(int64(len(whole)))
 		fde := int64(binary.LittleEndian.Uint32(whole) + 4)
-		s.absolute(fde, cfaDefCFAOffset, 99)
+		s.absolute(fde, frame.DW_CFA_def_cfa_offset, 99)
 		if n := len(s.table().fdes); n != 1 {
 			t.Errorf("EH %v: %d FDEs, want 1", eh, n)
 		}
@@ -294,8 +297,8 @@ func TestLyingEntries(t *testing.T) {
 // TestFirstSectionCounts has two sections that describe the same code.
 func TestFirstSectionCounts(t *testing.T) {
 	a, b := frames{eh: true}, frames{}
-	a.absolute(a.cie(""), cfaDefCFAOffset, 16)
-	b.absolute(b.cie(""), cfaDefCFAOffset, 24)
+	a.absolute(a.cie(""), frame.DW_CFA_def_cfa_offset, 16)
+	b.absolute(b.cie(""), frame.DW_CFA_def_cfa_offset, 24)
 	eh, debug := Section{a.b, framesAt, true}, Section{b.b, 0, false}
 	for want, table := range map[int64]*Table{16: New(eh, debug), 24: New(debug, eh)} {
 		if row, ok := table.At(codeAt + 1); !ok || row.CFA.Off != want || len(table.fdes) != 1 {
@@ -333,10 +336,10 @@ func TestLongEntries(t *testing.T) {
 			b = append(b, body...)
 			return at
 		}
-		entry(-1, []byte{1, 0, 1, 0x78, 16, cfaDefCFA, 6, 32}) // one that nothing refers to
-		cie := entry(-1, []byte{1, 0, 1, 0x78, 16, cfaDefCFA, SP, 8, 0x80 | PC, 1})
+		entry(-1, []byte{1, 0, 1, 0x78, 16, frame.DW_CFA_def_cfa, 6, 32}) // one that nothing refers to
+		cie := entry(-1, []byte{1, 0, 1, 0x78, 16, frame.DW_CFA_def_cfa, SP, 8, 0x80 | PC, 1})
 		body := le.AppendUint64(le.AppendUint64(nil, codeAt), 64)
-		entry(cie, append(body, 0x41, cfaDefCFAOffset, 16))
+		entry(cie, append(body, 0x41, frame.DW_CFA_def_cfa_offset, 16))
 		row, ok := New(Section{Bytes: b, Addr: framesAt, EH: eh}).At(codeAt + 1)
 		ra := row.Regs[PC]
 		if !ok || row.CFA.Kind != InRegister || row.CFA.Reg != SP || row.CFA.Off != 16 || ra.Kind != AtCFA || ra.Off != -8 {

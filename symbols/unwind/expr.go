@@ -1,250 +1,131 @@
 package unwind
 
-import "kprobe/symbols/dwread"
+import (
+	"encoding/binary"
+	"errors"
 
-// expression runs DWARF's operations as call frame information has them
-// (DWARF 5, 2.5 and 6.4.2): on registers and memory, without types or pieces.
-type expression struct {
-	regs  *Regs
-	mem   Memory
-	stack []uint64
-	end   End
-}
+	"github.com/go-delve/delve/pkg/dwarf/op"
+	"github.com/go-delve/delve/pkg/dwarf/regnum"
 
-// Bounds on one expression: operations that are run, and values on the stack.
-const (
-	maxOps    = 1000
-	maxValues = 64
+	"kprobe/symbols/dwread"
 )
 
-// The operations (DWARF 5, 7.7.1).
-const (
-	opAddr       = 0x03
-	opDeref      = 0x06
-	opConst1u    = 0x08
-	opConsts     = 0x11
-	opDup        = 0x12
-	opDrop       = 0x13
-	opOver       = 0x14
-	opPick       = 0x15
-	opSwap       = 0x16
-	opRot        = 0x17
-	opAbs        = 0x19
-	opAnd        = 0x1a
-	opNeg        = 0x1f
-	opNot        = 0x20
-	opPlusUconst = 0x23
-	opXor        = 0x27
-	opBra        = 0x28
-	opEq         = 0x29
-	opNe         = 0x2e
-	opSkip       = 0x2f
-	opLit0       = 0x30
-	opBreg0      = 0x70
-	opBregx      = 0x92
-	opDerefSize  = 0x94
-	opNop        = 0x96
-)
+// maxExpression bounds an expression of call frame information, in bytes.
+// Compilers and linkers write some ten.
+const maxExpression = 1024
 
-// run computes an expression's value.
-func (x *expression) run(code []byte) (uint64, End) {
-	r := dwread.At(code, 0)
-	for n := 0; r.At < uint64(len(code)) && x.end == Going; n++ {
-		if n == maxOps || r.Bad || len(x.stack) > maxValues {
-			return 0, Unknown
-		}
-		x.op(&r, r.U8())
-	}
-	switch {
-	case x.end != Going:
-		return 0, x.end
-	case r.Bad || len(x.stack) == 0:
+// evaluate computes the value of an expression of call frame information
+// (DWARF 5, 6.4.2) by delve's evaluator. With has, the CFA is on the stack
+// first, as rules of registers have it.
+//
+// Only the operations of 6.4.2 get to the evaluator: the others make locations,
+// which are no values, or take a size from the file and memory of that size.
+func evaluate(code []byte, r *Regs, mem Memory, cfa uint64, has bool) (uint64, End) {
+	if !computes(code) {
 		return 0, Unknown
 	}
-	return x.stack[len(x.stack)-1], Going
-}
-
-func (x *expression) push(v uint64) { x.stack = append(x.stack, v) }
-
-func (x *expression) pop() uint64 {
-	n := len(x.stack)
-	if n == 0 {
-		x.end = Unknown
-		return 0
+	if has {
+		code = append([]byte{byte(op.DW_OP_call_frame_cfa)}, code...)
 	}
-	v := x.stack[n-1]
-	x.stack = x.stack[:n-1]
-	return v
-}
-
-// peek is the n-th value from the top.
-func (x *expression) peek(n int) uint64 {
-	if n >= len(x.stack) {
-		x.end = Unknown
-		return 0
+	regs := op.NewDwarfRegisters(0, nil, binary.LittleEndian, PC, SP, regnum.AMD64_Rbp, 0)
+	for n := range uint64(Columns) {
+		if v, ok := r.Get(n); ok {
+			regs.AddReg(n, op.DwarfRegisterFromUint64(v))
+		}
 	}
-	return x.stack[len(x.stack)-1-n]
-}
-
-func (x *expression) register(n uint64, off int64) {
-	v, ok := x.regs.Get(n)
-	if !ok {
-		x.end = Unknown
-	}
-	x.push(v + uint64(off))
-}
-
-func (x *expression) load(at, size uint64) {
-	if size == 0 || size > 8 || x.end != Going {
-		x.end = Unknown
-		return
-	}
-	v, ok := x.mem.Word(at)
-	if !ok {
-		x.end = Missing
-	}
-	if size < 8 {
-		v &= 1<<(8*size) - 1
-	}
-	x.push(v)
-}
-
-func (x *expression) op(r *dwread.Reader, op byte) {
-	switch {
-	case op >= opLit0 && op < opLit0+32:
-		x.push(uint64(op - opLit0))
-		return
-	case op >= opBreg0 && op < opBreg0+32:
-		x.register(uint64(op-opBreg0), r.Sleb())
-		return
-	case op >= opConst1u && op <= opConsts || op == opAddr:
-		x.push(constant(r, op))
-		return
-	case op >= opAnd && op <= opXor && op != opNeg && op != opNot && op != opPlusUconst || op >= opEq && op <= opNe:
-		b, a := x.pop(), x.pop()
-		v, ok := binary2(op, a, b)
+	regs.CFA = int64(cfa)
+	v, err := execute(*regs, code, func(b []byte, at uint64) (int, error) {
+		w, ok := mem.Word(at)
 		if !ok {
-			x.end = Unknown
+			return 0, op.ErrMemoryReadUnavailable
 		}
-		x.push(v)
-		return
+		var all [8]byte
+		binary.LittleEndian.PutUint64(all[:], w)
+		return copy(b, all[:]), nil
+	})
+	switch {
+	case errors.Is(err, op.ErrMemoryReadUnavailable):
+		return 0, Missing
+	case err != nil:
+		return 0, Unknown
 	}
-	switch op {
-	case opDeref:
-		x.load(x.pop(), 8)
-	case opDerefSize:
-		x.load(x.pop(), uint64(r.U8()))
-	case opDup:
-		x.push(x.peek(0))
-	case opDrop:
-		x.pop()
-	case opOver:
-		x.push(x.peek(1))
-	case opPick:
-		x.push(x.peek(int(r.U8())))
-	case opSwap:
-		b, a := x.pop(), x.pop()
-		x.stack = append(x.stack, b, a)
-	case opRot:
-		c, b, a := x.pop(), x.pop(), x.pop()
-		x.stack = append(x.stack, c, a, b)
-	case opAbs:
-		if v := int64(x.pop()); v < 0 {
-			x.push(uint64(-v))
-		} else {
-			x.push(uint64(v))
+	return v, Going
+}
+
+// errNoValue is that an expression divides by zero, or ends within an operand:
+// the evaluator panics.
+var errNoValue = errors.New("the expression has no value")
+
+func execute(regs op.DwarfRegisters, code []byte, read op.ReadMemoryFunc) (v uint64, err error) {
+	defer func() {
+		if recover() != nil {
+			err = errNoValue
 		}
-	case opNeg:
-		x.push(-x.pop())
-	case opNot:
-		x.push(^x.pop())
-	case opPlusUconst:
-		x.push(x.pop() + r.Uleb())
-	case opBregx:
-		x.register(r.Uleb(), r.Sleb())
-	case opBra, opSkip:
-		by := int64(int16(r.U16()))
-		if op == opSkip || x.pop() != 0 {
-			r.At += uint64(by)
-			r.Bad = r.Bad || r.At > uint64(len(r.B))
+	}()
+	n, pieces, err := op.ExecuteStackProgram(regs, code, 8, read)
+	if err == nil && pieces != nil {
+		err = errNoValue
+	}
+	return uint64(n), err
+}
+
+// computes reports whether code is made of the operations that compute values
+// from registers and memory, whole to its last operand, and jumps only to where
+// one of them begins.
+func computes(code []byte) bool {
+	if len(code) > maxExpression {
+		return false
+	}
+	begins, targets := make([]bool, len(code)+1), []uint64(nil)
+	begins[len(code)] = true
+	r := dwread.At(code, 0)
+	for r.At < uint64(len(code)) && !r.Bad {
+		begins[r.At] = true
+		o := op.Opcode(r.U8())
+		if o == op.DW_OP_bra || o == op.DW_OP_skip {
+			by := int64(int16(r.U16()))
+			targets = append(targets, r.At+uint64(by))
+		} else if !operand(&r, o) {
+			return false
 		}
-	case opNop:
+	}
+	for _, to := range targets {
+		if to > uint64(len(code)) || !begins[to] {
+			return false
+		}
+	}
+	return !r.Bad
+}
+
+// operand goes over the operands of an operation; it reports false for those
+// that compute no value.
+func operand(r *dwread.Reader, o op.Opcode) bool {
+	switch {
+	case o >= op.DW_OP_lit0 && o <= op.DW_OP_lit31,
+		o == op.DW_OP_dup, o == op.DW_OP_drop, o == op.DW_OP_over, o == op.DW_OP_swap, o == op.DW_OP_rot,
+		o == op.DW_OP_deref, o == op.DW_OP_nop,
+		o >= op.DW_OP_abs && o <= op.DW_OP_plus, o >= op.DW_OP_shl && o <= op.DW_OP_xor,
+		o >= op.DW_OP_eq && o <= op.DW_OP_ne:
+	case o == op.DW_OP_const1u, o == op.DW_OP_const1s, o == op.DW_OP_pick:
+		r.U8()
+	case o == op.DW_OP_deref_size:
+		n := r.U8() // delve loads no other sizes; compilers use none but 4 and 8
+		return n == 2 || n == 4 || n == 8
+	case o == op.DW_OP_const2u, o == op.DW_OP_const2s:
+		r.U16()
+	case o == op.DW_OP_const4u, o == op.DW_OP_const4s:
+		r.U32()
+	case o == op.DW_OP_const8u, o == op.DW_OP_const8s, o == op.DW_OP_addr:
+		r.U64()
+	case o == op.DW_OP_constu, o == op.DW_OP_plus_uconst:
+		r.Uleb()
+	case o == op.DW_OP_consts, o >= op.DW_OP_breg0 && o <= op.DW_OP_breg31:
+		r.Sleb()
+	case o == op.DW_OP_bregx:
+		r.Uleb()
+		r.Sleb()
 	default:
-		x.end = Unknown
+		return false
 	}
-}
-
-// constant reads DW_OP_addr and DW_OP_const*.
-func constant(r *dwread.Reader, op byte) uint64 {
-	switch op {
-	case opConst1u:
-		return uint64(r.U8())
-	case opConst1u + 1:
-		return uint64(int8(r.U8()))
-	case opConst1u + 2:
-		return uint64(r.U16())
-	case opConst1u + 3:
-		return uint64(int16(r.U16()))
-	case opConst1u + 4:
-		return uint64(r.U32())
-	case opConst1u + 5:
-		return uint64(int32(r.U32()))
-	case opConsts - 1:
-		return r.Uleb()
-	case opConsts:
-		return uint64(r.Sleb())
-	}
-	return r.U64()
-}
-
-// binary2 computes a op b.
-func binary2(op byte, a, b uint64) (v uint64, ok bool) {
-	truth := func(t bool) (uint64, bool) {
-		if t {
-			return 1, true
-		}
-		return 0, true
-	}
-	switch op {
-	case opAnd:
-		return a & b, true
-	case 0x1b, 0x1d: // div, signed; mod, unsigned
-		if b == 0 {
-			return 0, false
-		}
-		if op == 0x1d {
-			return a % b, true
-		}
-		if int64(b) == -1 {
-			return -a, true
-		}
-		return uint64(int64(a) / int64(b)), true
-	case 0x1c:
-		return a - b, true
-	case 0x1e:
-		return a * b, true
-	case 0x21:
-		return a | b, true
-	case 0x22:
-		return a + b, true
-	case 0x24:
-		return a << b, true
-	case 0x25:
-		return a >> b, true
-	case 0x26:
-		return uint64(int64(a) >> min(b, 63)), true
-	case opXor:
-		return a ^ b, true
-	case opEq:
-		return truth(a == b)
-	case 0x2a:
-		return truth(int64(a) >= int64(b))
-	case 0x2b:
-		return truth(int64(a) > int64(b))
-	case 0x2c:
-		return truth(int64(a) <= int64(b))
-	case 0x2d:
-		return truth(int64(a) < int64(b))
-	}
-	return truth(a != b)
+	return true
 }

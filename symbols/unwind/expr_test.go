@@ -8,36 +8,9 @@ import (
 	"github.com/go-delve/delve/pkg/dwarf/op"
 )
 
-// delves runs an expression with delve's evaluator, which panics when it
-// divides by zero.
-func delves(code []byte, regs *Regs, mem *Stack) (v uint64, ok bool) {
-	defer func() {
-		if recover() != nil {
-			ok = false
-		}
-	}()
-	d := op.NewDwarfRegisters(0, nil, binary.LittleEndian, PC, SP, 6, 0)
-	for n := range uint64(Columns) {
-		if v, known := regs.Get(n); known {
-			d.AddReg(n, op.DwarfRegisterFromUint64(v))
-		}
-	}
-	read := func(b []byte, at uint64) (int, error) {
-		w, ok := mem.Word(at)
-		if !ok {
-			return 0, op.ErrMemoryReadUnavailable
-		}
-		var all [8]byte
-		binary.LittleEndian.PutUint64(all[:], w)
-		return copy(b, all[:]), nil
-	}
-	n, pieces, err := op.ExecuteStackProgram(*d, code, 8, read)
-	return uint64(n), err == nil && pieces == nil
-}
-
-// TestOperationsAgainstDelve computes two values with each operator, at the
+// TestOperations computes two values with each operator, at the
 // edges of numbers.
-func TestOperationsAgainstDelve(t *testing.T) {
+func TestOperations(t *testing.T) {
 	edges := []uint64{0, 1, 2, 3, 7, 63, 64, 65, 1 << 31, 1 << 32, 1<<63 - 1, 1 << 63, 1<<63 + 1, ^uint64(0), ^uint64(1), ^uint64(62)}
 	push := func(code []byte, v uint64) []byte {
 		return binary.LittleEndian.AppendUint64(append(code, opConst1u+6), v)
@@ -47,15 +20,15 @@ func TestOperationsAgainstDelve(t *testing.T) {
 		opAbs, opNeg, opNot, opDup, opDrop, opOver, opSwap, opNop} {
 		for _, a := range edges {
 			for _, b := range edges {
-				if o == 0x1d && int64(a|b) < 0 || o == 0x1b && b == 0 || o == 0x26 && int64(b) < 0 {
-					continue // delve's remainder is signed, and its shifts count from 0
+				if o == 0x1d && int64(a|b) < 0 {
+					continue // delve's remainder is signed; no call frame information has one
 				}
 				code := append(push(push(push(nil, 5), a), b), o)
 				x := expression{regs: &Regs{}, mem: &Stack{}}
-				got, end := x.run(code)
-				want, ok := delves(code, &Regs{}, &Stack{})
-				if ok != (end == Going) || ok && got != want {
-					t.Errorf("%#x of %#x and %#x: %#x, %d, delve has %#x, %v", o, a, b, got, end, want, ok)
+				want, wantEnd := x.run(code)
+				got, end := evaluate(code, &Regs{}, &Stack{}, 0, false)
+				if end != wantEnd || got != want {
+					t.Errorf("%#x of %#x and %#x: %#x, %d, want %#x, %d", o, a, b, got, end, want, wantEnd)
 				}
 				compared++
 			}
@@ -86,9 +59,9 @@ func TestOperationsAgainstDelve(t *testing.T) {
 	}
 }
 
-// TestRandomExpressionsAgainstDelve runs programs without jumps. Where both
-// know an answer it is the same; delve must know one whenever we do.
-func TestRandomExpressionsAgainstDelve(t *testing.T) {
+// TestRandomExpressions runs programs without jumps: both evaluators know an
+// answer, and it is the same, or neither does.
+func TestRandomExpressions(t *testing.T) {
 	rnd := rand.New(rand.NewSource(7))
 	mem := words(0x2000, 0x2008, 0x1122334455667788, 1<<63, 0x2000)
 	var regs Regs
@@ -122,12 +95,12 @@ func TestRandomExpressionsAgainstDelve(t *testing.T) {
 			}
 		}
 		x := expression{regs: &regs, mem: mem}
-		got, end := x.run(code)
-		want, ok := delves(code, &regs, mem)
-		if (end == Going) != ok || ok && got != want {
-			t.Fatalf("% x: %#x, %d, delve has %#x, %v", code, got, end, want, ok)
+		want, wantEnd := x.run(code)
+		got, end := evaluate(code, &regs, mem, 0, false)
+		if (end == Going) != (wantEnd == Going) || end == Going && got != want {
+			t.Fatalf("% x: %#x, %d, want %#x, %d", code, got, end, want, wantEnd)
 		}
-		if ok {
+		if end == Going {
 			both++
 		}
 	}
@@ -136,20 +109,48 @@ func TestRandomExpressionsAgainstDelve(t *testing.T) {
 	}
 }
 
-// TestDerefSizes loads each number of bytes; none and more than a word are no
-// loads, and not zero.
+// TestDerefSizes loads parts of a word; sizes that can't be loaded have no value,
+// and not zero.
 func TestDerefSizes(t *testing.T) {
 	mem := words(0x2000, 0x8877665544332211)
-	for size, want := range map[byte]uint64{1: 0x11, 2: 0x2211, 3: 0x332211, 4: 0x44332211, 7: 0x77665544332211, 8: 0x8877665544332211} {
-		x := expression{regs: &Regs{}, mem: mem}
-		if got, end := x.run([]byte{opConst1u + 2, 0, 0x20, opDerefSize, size}); end != Going || got != want {
+	for size, want := range map[byte]uint64{2: 0x2211, 4: 0x44332211, 8: 0x8877665544332211} {
+		if got, end := evaluate([]byte{opConst1u + 2, 0, 0x20, opDerefSize, size}, &Regs{}, mem, 0, false); end != Going || got != want {
 			t.Errorf("%d bytes: %#x, %d, want %#x", size, got, end, want)
 		}
 	}
-	for _, size := range []byte{0, 9, 255} {
-		x := expression{regs: &Regs{}, mem: mem}
-		if got, end := x.run([]byte{opConst1u + 2, 0, 0x20, opDerefSize, size}); end != Unknown {
+	for _, size := range []byte{0, 1, 3, 9, 255} {
+		if got, end := evaluate([]byte{opConst1u + 2, 0, 0x20, opDerefSize, size}, &Regs{}, mem, 0, false); end != Unknown {
 			t.Errorf("%d bytes: %#x, %d, want no value", size, got, end)
 		}
+	}
+}
+
+// TestHostileExpressions has what a damaged or hostile file may hold: none makes
+// the evaluator panic, allocate by a size in the file, or run on.
+func TestHostileExpressions(t *testing.T) {
+	value := byte(op.DW_OP_implicit_value)
+	for name, code := range map[string][]byte{
+		"nothing":                {},
+		"half an operand":        {byte(op.DW_OP_const4u), 1},
+		"half a number":          {byte(op.DW_OP_constu), 0x80},
+		"a block of 4 GiB":       {value, 0x80, 0x80, 0x80, 0x80, 0x10},
+		"a jump into a constant": append([]byte{byte(op.DW_OP_skip), 1, 0, byte(op.DW_OP_const8u)}, value, 0x80, 0x80, 0x80, 0x80, 0x10, 0, 0),
+		"a jump out":             {byte(op.DW_OP_skip), 0xff, 0x7f},
+		"a jump before":          {byte(op.DW_OP_skip), 0, 0x80},
+		"for ever":               {byte(op.DW_OP_lit1), byte(op.DW_OP_skip), 0xfc, 0xff},
+		"by zero":                {byte(op.DW_OP_lit1), byte(op.DW_OP_lit0), byte(op.DW_OP_div)},
+		"an empty stack":         {byte(op.DW_OP_drop)},
+		"nothing to add to":      {byte(op.DW_OP_plus_uconst), 1},
+		"a register":             {byte(op.DW_OP_reg0)},
+		"a value":                {byte(op.DW_OP_lit1), byte(op.DW_OP_stack_value)},
+		"an unknown register":    {byte(op.DW_OP_breg0) + 3, 0},
+		"too long":               make([]byte, maxExpression+1),
+	} {
+		if got, end := evaluate(code, &Regs{}, &Stack{}, 0, false); end != Unknown && name != "for ever" {
+			t.Errorf("%s: %#x, %d, want no value", name, got, end)
+		}
+	}
+	if _, end := evaluate([]byte{byte(op.DW_OP_lit1), byte(op.DW_OP_deref)}, &Regs{}, &Stack{}, 0, false); end != Missing {
+		t.Errorf("memory that is not there: %d", end)
 	}
 }

@@ -1,6 +1,10 @@
 package unwind
 
-import "kprobe/symbols/dwread"
+import (
+	"github.com/go-delve/delve/pkg/dwarf/frame"
+
+	"kprobe/symbols/dwread"
+)
 
 // RuleKind says how to compute something of the caller's.
 type RuleKind uint8
@@ -134,95 +138,72 @@ func (m *machine) restore(reg uint64) {
 	}
 }
 
-// Call frame instructions with their operands behind them (DWARF 5, 7.24).
+// Call frame instructions of GNU that delve has no name for (LSB, "Call Frame
+// Instructions").
 const (
-	cfaNop = iota
-	cfaSetLoc
-	cfaAdvance1
-	cfaAdvance2
-	cfaAdvance4
-	cfaOffsetExtended
-	cfaRestoreExtended
-	cfaUndefined
-	cfaSameValue
-	cfaRegister
-	cfaRememberState
-	cfaRestoreState
-	cfaDefCFA
-	cfaDefCFARegister
-	cfaDefCFAOffset
-	cfaDefCFAExpression
-	cfaExpression
-	cfaOffsetExtendedSF
-	cfaDefCFASF
-	cfaDefCFAOffsetSF
-	cfaValOffset
-	cfaValOffsetSF
-	cfaValExpression
-	cfaGNUArgsSize   = 0x2e
-	cfaGNUNegOffset  = 0x2f
 	cfaGNUWindowSave = 0x2d
+	cfaGNUNegOffset  = 0x2f
 )
 
 func (m *machine) step(r *dwread.Reader, op byte) (done, ok bool) {
 	align := m.cie.dataAlign
 	switch op {
-	case cfaNop, cfaGNUWindowSave:
-	case cfaSetLoc:
+	case frame.DW_CFA_nop, cfaGNUWindowSave:
+	case frame.DW_CFA_set_loc:
 		m.at = pointer(r, m.cie.enc, m.program)
 		return m.at > m.pc, true
-	case cfaAdvance1:
+	case frame.DW_CFA_advance_loc1:
 		return m.advance(uint64(r.U8())), true
-	case cfaAdvance2:
+	case frame.DW_CFA_advance_loc2:
 		return m.advance(uint64(r.U16())), true
-	case cfaAdvance4:
+	case frame.DW_CFA_advance_loc4:
 		return m.advance(uint64(r.U32())), true
-	case cfaOffsetExtended:
+	case frame.DW_CFA_offset_extended:
 		m.set(r.Uleb(), Rule{Kind: AtCFA, Off: int64(r.Uleb()) * align})
-	case cfaOffsetExtendedSF:
+	case frame.DW_CFA_offset_extended_sf:
 		m.set(r.Uleb(), Rule{Kind: AtCFA, Off: r.Sleb() * align})
 	case cfaGNUNegOffset:
 		m.set(r.Uleb(), Rule{Kind: AtCFA, Off: -int64(r.Uleb()) * align})
-	case cfaRestoreExtended:
+	case frame.DW_CFA_restore_extended:
 		m.restore(r.Uleb())
-	case cfaUndefined:
+	case frame.DW_CFA_undefined:
 		m.set(r.Uleb(), Rule{Kind: Undefined})
-	case cfaSameValue:
+	case frame.DW_CFA_same_value:
 		m.set(r.Uleb(), Rule{Kind: SameValue})
-	case cfaRegister:
+	case frame.DW_CFA_register:
 		m.set(r.Uleb(), Rule{Kind: InRegister, Reg: r.Uleb()})
-	case cfaRememberState:
+	case frame.DW_CFA_remember_state:
 		if len(m.stack) == maxRemembered {
 			return false, false
 		}
 		m.stack = append(m.stack, m.row)
-	case cfaRestoreState:
+	case frame.DW_CFA_restore_state:
 		if len(m.stack) == 0 {
 			return false, false
 		}
 		m.row = m.stack[len(m.stack)-1]
 		m.stack = m.stack[:len(m.stack)-1]
-	case cfaDefCFA:
+	case frame.DW_CFA_def_cfa:
 		m.row.CFA = Rule{Kind: InRegister, Reg: r.Uleb(), Off: int64(r.Uleb())}
-	case cfaDefCFASF:
+	case frame.DW_CFA_def_cfa_sf:
 		m.row.CFA = Rule{Kind: InRegister, Reg: r.Uleb(), Off: r.Sleb() * align}
-	case cfaDefCFARegister:
+	case frame.DW_CFA_def_cfa_register:
 		m.row.CFA.Kind, m.row.CFA.Reg = InRegister, r.Uleb()
-	case cfaDefCFAOffset:
+	case frame.DW_CFA_def_cfa_offset:
 		m.row.CFA.Off = int64(r.Uleb())
-	case cfaDefCFAOffsetSF:
+	case frame.DW_CFA_def_cfa_offset_sf:
 		m.row.CFA.Off = r.Sleb() * align
-	case cfaDefCFAExpression:
+	case frame.DW_CFA_def_cfa_expression:
 		m.row.CFA = Rule{Kind: IsExpr, Expr: r.Take(r.Uleb())}
-	case cfaExpression:
+	case frame.DW_CFA_expression:
 		m.set(r.Uleb(), Rule{Kind: AtExpr, Expr: r.Take(r.Uleb())})
-	case cfaValExpression:
+	case frame.DW_CFA_val_expression:
 		m.set(r.Uleb(), Rule{Kind: IsExpr, Expr: r.Take(r.Uleb())})
-	case cfaValOffset:
+	case frame.DW_CFA_val_offset:
 		m.set(r.Uleb(), Rule{Kind: IsCFA, Off: int64(r.Uleb()) * align})
-	case cfaValOffsetSF:
+	case frame.DW_CFA_val_offset_sf:
 		m.set(r.Uleb(), Rule{Kind: IsCFA, Off: r.Sleb() * align})
-	case cfaGNUArgsSize:
+	case frame.DW_CFA_GNU_args_size:
 		r.Uleb()
 	default:
 		return false, false

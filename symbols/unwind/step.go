@@ -109,8 +109,7 @@ func (row *Row) cfa(r *Regs, mem Memory) (uint64, End) {
 			return v + uint64(row.CFA.Off), Going
 		}
 	case IsExpr:
-		x := expression{regs: r, mem: mem}
-		return x.run(row.CFA.Expr)
+		return evaluate(row.CFA.Expr, r, mem, 0, false)
 	}
 	return 0, Unknown
 }
@@ -133,8 +132,7 @@ func (rule *Rule) value(n, cfa uint64, r *Regs, mem Memory) (uint64, End) {
 		}
 		return 0, Unknown
 	case AtExpr, IsExpr:
-		x := expression{regs: r, mem: mem, stack: []uint64{cfa}}
-		v, end := x.run(rule.Expr)
+		v, end := evaluate(rule.Expr, r, mem, cfa, true)
 		if rule.Kind == IsExpr || end != Going {
 			return v, end
 		}

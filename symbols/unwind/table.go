@@ -50,16 +50,19 @@ type Section struct {
 func New(sections ...Section) *Table {
 	t := &Table{}
 	for _, s := range sections {
-		p := parser{Section: s, cies: map[uint64]*cie{}}
-		p.parse()
+		var found []fde
+		s.walk(func(f fde) bool {
+			found = append(found, f)
+			return len(found) < maxFDEs
+		})
 		if len(t.fdes) == 0 {
-			t.fdes = p.out
+			t.fdes = found
 			continue
 		}
 		t.sort()
 		n := len(t.fdes)
 		have := Table{t.fdes[:n:n]}
-		for _, f := range p.out {
+		for _, f := range found {
 			if _, ok := have.find(f.low); !ok {
 				t.fdes = append(t.fdes, f)
 			}
@@ -73,13 +76,24 @@ func New(sections ...Section) *Table {
 // and no memory.
 func Find(pc uint64, sections ...Section) (Row, bool) {
 	for _, s := range sections {
-		p := parser{Section: s, cies: map[uint64]*cie{}, only: true, pc: pc}
-		p.parse()
-		if len(p.out) > 0 {
-			return (&Table{p.out}).At(pc)
+		var t Table
+		s.walk(func(f fde) bool {
+			if pc >= f.low && pc < f.high {
+				t.fdes = []fde{f}
+			}
+			return t.fdes == nil
+		})
+		if t.fdes != nil {
+			return t.At(pc)
 		}
 	}
 	return Row{}, false
+}
+
+// Ranges calls yield with the code that each entry describes, from low to high,
+// in the order of the section, until it returns false. Damage ends the walk.
+func (s Section) Ranges(yield func(low, high uint64) bool) {
+	s.walk(func(f fde) bool { return yield(f.low, f.high) })
 }
 
 func (t *Table) sort() {
@@ -97,13 +111,12 @@ func (t *Table) find(pc uint64) (*fde, bool) {
 type parser struct {
 	Section
 	cies map[uint64]*cie
-	out  []fde
-	only bool   // what describes pc is looked for, and nothing else
-	pc   uint64 // with only
 }
 
-func (p *parser) parse() {
-	for at := uint64(0); at+4 <= uint64(len(p.Bytes)) && len(p.out) < maxFDEs; {
+// walk gives visit the entries of a section until it returns false.
+func (s Section) walk(visit func(fde) bool) {
+	p := parser{Section: s, cies: map[uint64]*cie{}}
+	for at := uint64(0); at+4 <= uint64(len(p.Bytes)); {
 		r := dwread.At(p.Bytes, at)
 		n, d64 := r.Length()
 		if r.Bad || n > uint64(len(p.Bytes))-r.At {
@@ -138,13 +151,9 @@ func (p *parser) parse() {
 		if c.augmented {
 			r.Take(r.Uleb())
 		}
-		if p.only && (p.pc < low || p.pc >= low+size) {
-			continue
-		}
 		if !r.Bad && size > 0 && low+size > low {
 			at := p.Addr + r.At
-			p.out = append(p.out, fde{low, low + size, c, r.Take(r.Left()), at})
-			if p.only {
+			if !visit(fde{low, low + size, c, r.Take(r.Left()), at}) {
 				return
 			}
 		}
@@ -231,6 +240,15 @@ func (p *parser) readCIE(at uint64) *cie {
 	}
 	c.program = r.Take(r.Left())
 	return c
+}
+
+// Pointer reads the encoded address at offset at of bytes that start at an
+// address, as headers of .eh_frame have them; ok is false for those that are
+// relative to anything but their own place, and for damage.
+func Pointer(b []byte, at uint64, enc byte, start uint64) (v uint64, ok bool) {
+	r := dwread.At(b, at)
+	v = pointer(&r, enc, start)
+	return v, !r.Bad && enc&0x80 == 0
 }
 
 // peOmit is the encoding of an address that isn't there (DW_EH_PE_omit).

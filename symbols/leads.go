@@ -1,0 +1,152 @@
+package symbols
+
+import (
+	"debug/elf"
+	"encoding/binary"
+	"sort"
+	"strings"
+)
+
+// Leads says in which ways the file's own code and data lead to where a range of
+// unwinding information starts.
+type Leads uint8
+
+// Ways.
+const (
+	LeadCall   Leads = 1 << iota // a call instruction
+	LeadJump                     // an unconditional jump from elsewhere
+	LeadBranch                   // a conditional jump from elsewhere
+	LeadTaken                    // its address stands in data, or is an operand: anything may call it
+)
+
+// Leads says what leads to an address at which a range of unwinding information
+// starts; 0 if nothing is known, as of any other address. Calls and jumps are
+// found by their bytes, wherever these stand, so that a way may be reported that
+// is none; one that is there is never left out, but for jumps of two bytes, jump
+// tables and pointers of four bytes. It is safe for concurrent use.
+func (f *File) Leads(v Vaddr) Leads {
+	i, ok := startAt(f.fdes(), v)
+	if !ok {
+		return 0
+	}
+	if list := f.ledTo.get(f.findLeads); i < len(list) {
+		return list[i]
+	}
+	return 0
+}
+
+// startAt finds the range that starts at an address.
+func startAt(list []fde, v Vaddr) (int, bool) {
+	i := sort.Search(len(list), func(i int) bool { return list[i].start >= v })
+	return i, i < len(list) && list[i].start == v
+}
+
+// findLeads goes through the file once.
+func (f *File) findLeads() (out []Leads) {
+	var err error
+	defer rescue(f.Path, &err)
+	l := leadFinder{ranges: f.fdes(), out: make([]Leads, len(f.fdes())), fixed: f.Type == elf.ET_EXEC}
+	if len(l.ranges) == 0 {
+		return nil
+	}
+	for _, c := range f.code {
+		if b, err := f.im.at(c.start, uint64(c.end-c.start), "code"); err == nil {
+			l.code(b, c.start)
+		}
+	}
+	for _, s := range f.im.segments {
+		if s.typ == elf.PT_LOAD && s.flags&elf.PF_X == 0 && s.filesz > 0 {
+			if b, err := f.im.at(s.vaddr, s.filesz, "data"); err == nil {
+				l.data(b, s.vaddr)
+			}
+		}
+	}
+	return l.out
+}
+
+type leadFinder struct {
+	ranges []fde
+	out    []Leads
+	fixed  bool // the file lies where it says: its addresses are operands of 32 bits, too
+}
+
+func (l *leadFinder) mark(v Vaddr, how Leads) {
+	if v < l.ranges[0].start || v > l.ranges[len(l.ranges)-1].start {
+		return
+	}
+	if i, ok := startAt(l.ranges, v); ok {
+		l.out[i] |= how
+	}
+}
+
+// markFrom is mark for a jump at from; one within the range leads to no start.
+func (l *leadFinder) markFrom(v, from Vaddr, how Leads) {
+	if v < l.ranges[0].start || v > l.ranges[len(l.ranges)-1].start {
+		return
+	}
+	if i, ok := startAt(l.ranges, v); ok && (from < v || from >= l.ranges[i].end) {
+		l.out[i] |= how
+	}
+}
+
+// code finds calls, jumps and addresses among instructions.
+func (l *leadFinder) code(b []byte, base Vaddr) {
+	le := binary.LittleEndian
+	for i := 0; i+5 <= len(b); i++ {
+		// The displacement counts from the instruction's end.
+		to := func(at int) Vaddr { return base + Vaddr(at+4) + Vaddr(int64(int32(le.Uint32(b[at:])))) }
+		switch op := b[i]; {
+		case op == 0xe8:
+			l.mark(to(i+1), LeadCall)
+		case op == 0xe9:
+			l.markFrom(to(i+1), base+Vaddr(i), LeadJump)
+		case op == 0x0f && b[i+1]&0xf0 == 0x80 && i+6 <= len(b):
+			l.markFrom(to(i+2), base+Vaddr(i), LeadBranch)
+		case op == 0x8d && b[i+1]&0xc7 == 0x05 && i+6 <= len(b): // lea REG, [rip+N]
+			l.mark(to(i+2), LeadTaken)
+		}
+		if l.fixed {
+			l.mark(Vaddr(le.Uint32(b[i:])), LeadTaken)
+		}
+	}
+}
+
+// data finds addresses in data: pointers, what relocations add, dynamic symbols.
+func (l *leadFinder) data(b []byte, base Vaddr) {
+	for i := int(-base & 7); i+8 <= len(b); i += 8 {
+		l.mark(Vaddr(binary.LittleEndian.Uint64(b[i:])), LeadTaken)
+	}
+}
+
+// The suffixes of parts of a function that compilers and linkers put somewhere
+// else: GCC and LLVM (cold), BOLT (cold, warm), and basic block sections of LLVM
+// (cold, eh, __part). Clones (isra, constprop, part, llvm, lto_priv) are functions.
+var pieceSuffixes = []string{".cold", ".warm", ".eh", ".__part"}
+
+// PieceOf gives the name of the function of which what starts at an address is a
+// part that is jumped to, by its symbol: f of f.cold. ok is false for anything
+// else. A number behind the suffix may also be that of a function of its own, which LLVM
+// splits off what is rarely run, and calls (HotColdSplitting.cpp): then a call leads
+// to it.
+func (f *File) PieceOf(v Vaddr) (of string, ok bool) {
+	fn, known := f.FuncAt(v)
+	if !known || fn.Start != v || fn.Symbol.Kind == KindFDE {
+		return "", false
+	}
+	base, suffix := cutClone(fn.Symbol.Name)
+	for _, p := range pieceSuffixes {
+		at := strings.Index(suffix, p)
+		if at < 0 {
+			continue
+		}
+		rest := suffix[at+len(p):]
+		if rest != "" && rest[0] != '.' {
+			continue
+		}
+		if (rest != "" || p != ".cold") && f.Leads(v)&LeadCall != 0 {
+			return "", false
+		}
+		return demangleName(base + suffix[:at]), true
+	}
+	return "", false
+}
