@@ -66,6 +66,8 @@ func (d *Def) parseArg(l *line, w word, index int) (*Arg, *SyntaxError) {
 		a.Name = "arg" + strconv.Itoa(index+1)
 		if text, _ := splitType(body); isGoodName(text) && len(text) <= MaxArgName {
 			a.Name = text // generate_probe_arg_name
+		} else if d.namesItself(text) {
+			a.Name = text
 		}
 	}
 	if isReserved(a.Name) || d.hasArg(a.Name) {
@@ -79,6 +81,15 @@ func (d *Def) parseArg(l *line, w word, index int) (*Arg, *SyntaxError) {
 		return nil, l.err(NoArgBody, a.bodyCol, "")
 	}
 	return a, d.parseBody(l, a, body)
+}
+
+// namesItself reports whether an expression is the name of its value: what only
+// debug information can answer, as f->n. The kernel has no such expressions but at
+// an entry, and calls them arg1, arg2 …; what is its own keeps those names.
+func (d *Def) namesItself(text string) bool {
+	at := strings.HasPrefix(text, "$retval") || strings.HasPrefix(text, "$arg")
+	return text != "" && len(text) <= MaxArgName && !d.hasArg(text) && strings.ContainsAny(text, "-.[*") &&
+		(at && !strings.ContainsAny(text, "*") || isName(text))
 }
 
 func (d *Def) hasArg(name string) bool {
@@ -104,13 +115,23 @@ func isReserved(name string) bool {
 // parseBody parses EXPRESSION[:TYPE[N]] and checks that they fit.
 func (d *Def) parseBody(l *line, a *Arg, body string) *SyntaxError {
 	text, typ := splitType(body)
+	whole := len(text)
+	if before, ok := strings.CutSuffix(text, entryMark); ok && before != "" && d.Kind == Return {
+		text, a.AtEntry = before, true
+	}
 	a.typeCol = a.bodyCol
 	var t Type
-	if len(text) < len(body) {
-		a.typeCol += len(text) + 1
+	if whole < len(body) {
+		a.typeCol += whole + 1
 		a.TypeGiven = true
 		var e *SyntaxError
-		if t, e = parseType(l, typ, a.typeCol); e != nil {
+		if length, ok := lengthText(typ); ok {
+			t = Type{Base: Bytes, Size: 8}
+			e = d.parseLength(l, a, length)
+		} else {
+			t, e = parseType(l, typ, a.typeCol)
+		}
+		if e != nil {
 			return e
 		}
 	}
@@ -127,7 +148,7 @@ func (d *Def) parseBody(l *line, a *Arg, body string) *SyntaxError {
 		return e
 	}
 	if a.Expr.Op == ExprAllArgs {
-		if a.Named || a.TypeGiven {
+		if a.Named || a.TypeGiven || a.AtEntry {
 			return l.err(BadVarArgs, a.bodyCol, "")
 		}
 		a.Type = DefaultType()
@@ -164,6 +185,8 @@ func checkStore(l *line, a *Arg, typ string) *SyntaxError {
 	x, t := a.Expr, a.Type
 	inMemory := x.isMemory() || x.Op == ExprVariable
 	switch {
+	case t.Base == Bytes && !inMemory:
+		return l.err(BadString, a.typeCol, "")
 	case t.Base == String || t.Base == UString:
 		if !inMemory && (x.Op != ExprComm && x.Op != ExprText && x.Op != ExprImm || t.Count != 0) {
 			return l.err(BadString, a.typeCol, "")
@@ -171,7 +194,7 @@ func checkStore(l *line, a *Arg, typ string) *SyntaxError {
 	case t.Base == SymbolText && (x.Op == ExprText || x.Op == ExprComm):
 		return l.err(BadSymString, a.typeCol, "")
 	}
-	if strings.HasPrefix(typ, "b") && t.BitWidth == 0 {
+	if strings.HasPrefix(typ, "b") && t.BitWidth == 0 && t.Base != Bytes {
 		return l.err(BadBitfield, a.typeCol, "")
 	}
 	if t.Base == Struct && (x.Op != ExprVariable && x.Op != ExprRetval || t.Count != 0) {

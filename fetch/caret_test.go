@@ -136,6 +136,21 @@ func moreCarets() []caretCase {
 		{"p f ^__probe_ip=%di", "USED_ARG_NAME"},
 		{"p f a=^$arg*", "BAD_VAR_ARGS"},
 		{"p f ^$arg*:u8", "BAD_VAR_ARGS"},
+		{"p f +0(%si):^bytes", "BAD_TYPE"},
+		{"p f +0(%si):^bytesx[1]", "BAD_TYPE"},
+		{"p f %si:^bytes[%dx]", "BAD_STRING"},
+		{"p f +0(%si):bytes[%dx^", "ARRAY_NO_CLOSE"},
+		{"p f +0(%si):bytes[%dx]^[2]", "BAD_ARRAY_SUFFIX"},
+		{"p f +0(%si):bytes[^]", "BAD_ARRAY_NUM"},
+		{"p f +0(%si):bytes[^0]", "BAD_ARRAY_NUM"},
+		{"p f +0(%si):bytes[^4097]", "ARRAY_TOO_BIG"},
+		{"p f +0(%si):bytes[^%nope]", "BAD_REG_NAME"},
+		{"p f +0(%si):bytes[^$retval]", "RETVAL_ON_PROBE"},
+		{"p f a=+0(%si):bytes[%dx:^f64]", "BAD_TYPE"},
+		{"p f +0(%si):bytes[%dx:^y]", "BAD_TYPE"},
+		{"p f +0(%si):bytes[^$comm]", "BAD_TYPE"},
+		{"p f +0(%si):bytes[^$arg*]", "BAD_VAR_ARGS"},
+		{"p f +0(%si):bytes[+0(%dx)^2]", "BAD_FETCH_ARG"},
 		{"p f +0(^$arg*)", "BAD_VAR_ARGS"},
 		{"p f $arg* ^$arg*", "DOUBLE_ARGS"},
 		{"p f ^" + long(33) + "=%di", "ARG_NAME_TOO_LONG"},
@@ -235,6 +250,30 @@ func TestCaretText(t *testing.T) {
 	}
 }
 
+// TestCaretOfNoText: a line of a file that isn't text is shown in part, with the
+// caret where it is; a long definition is shown whole.
+func TestCaretOfNoText(t *testing.T) {
+	elf := "\x7fELF\x02\x01" + strings.Repeat("\x00\xff", 500) + " =1"
+	long := "p f " + strings.Repeat("a=%di ", 100) + "=1"
+	for _, c := range []struct {
+		input string
+		col   int
+		cut   bool
+	}{{elf, 0, true}, {elf, 500, true}, {elf, len(elf), true}, {elf, len(elf) + 1, true}, {long, len(long) - 2, false}} {
+		e := newError(NoArgName, c.input, c.col, "")
+		lines := strings.Split(e.Caret(), "\n")
+		if len(lines) != 3 || strings.TrimLeft(lines[1], " ") != "^" || len(lines[1]) > len(lines[0])+2 {
+			t.Fatalf("%q", lines)
+		}
+		if cut := len(lines[0]) < 80; cut != c.cut || c.cut && len(lines[1]) > 80 {
+			t.Errorf("column %d: %q", c.col, lines)
+		}
+		if at := lines[1]; c.col == 0 && at != "  ^" || !c.cut && at != "  "+strings.Repeat(" ", c.col)+"^" {
+			t.Errorf("column %d: %q", c.col, at)
+		}
+	}
+}
+
 func TestEveryCodeHasText(t *testing.T) {
 	seen := map[string]Code{}
 	for c := Code(1); c < codeCount; c++ {
@@ -248,5 +287,21 @@ func TestEveryCodeHasText(t *testing.T) {
 	}
 	if Code(0).ID() != "UNKNOWN" || Code(255).Text() != "Unknown error" {
 		t.Error("an unknown code has a known text")
+	}
+}
+
+// TestCaretBehindControls has blanks for tabs, and the caret below what is shown.
+func TestCaretBehindControls(t *testing.T) {
+	_, err := Parse("p:ev\twork\ta=+0(%di):string\tb=$argX")
+	syntax, ok := err.(*SyntaxError) //nolint:errorlint // Parse returns it as it is
+	if !ok {
+		t.Fatalf("%T: %v", err, err)
+	}
+	want := "  p:ev work a=+0(%di):string b=$argX\n                               ^\n"
+	if got := syntax.Caret(); got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+	if got := (&SyntaxError{Input: "p \x1bx y", Col: 4}).Caret(); got != "  p \\x1bx y\n         ^\n" {
+		t.Errorf("got\n%s", got)
 	}
 }

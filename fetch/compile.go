@@ -36,6 +36,7 @@ func (d *Def) Compile(env Env) (*Program, error) {
 		}
 		c.prog.Filter = f
 	}
+	c.limitTexts()
 	return c.prog, nil
 }
 
@@ -43,6 +44,8 @@ type compiler struct {
 	d    *Def
 	env  Env
 	prog *Program
+
+	atEntry bool // the argument in the making is read at the entry of a return probe
 }
 
 func (c *compiler) err(code Code, col int, err error) *SyntaxError {
@@ -67,26 +70,34 @@ func (c *compiler) add(name string, ap ArgProgram) {
 }
 
 func (c *compiler) arg(a *Arg) *SyntaxError {
+	c.atEntry = a.AtEntry
 	switch a.Expr.Op {
 	case ExprAllArgs:
 		return c.allArgs(a)
 	case ExprVariable:
-		v, e := c.variable(a.Expr)
+		t := Type{} // its own
+		if a.TypeGiven {
+			t = a.Type
+		}
+		v, e := c.variable(a.Expr, &t)
 		if e == nil && v.Pointer && a.TypeGiven && a.Type.Base == Struct {
 			pointed := *a.Expr
 			pointed.Text = "*" + pointed.Text
-			v, e = c.variable(&pointed)
+			v, e = c.variable(&pointed, &t)
 		}
 		if e != nil {
 			return e
 		}
 		return c.addTyped(a, v)
 	case ExprRetval:
+		if a.AtEntry {
+			break
+		}
 		if v, ok, e := c.result(a.bodyCol); e != nil {
 			return e
 		} else if ok && (!a.TypeGiven || a.Type.Base == Struct || v.Chain.root() == SourceXMM) {
 			if v.Pointer && a.Type.Base == Struct && a.TypeGiven {
-				if v, e = c.variable(&Expr{Op: ExprVariable, Text: "*$retval", col: a.bodyCol}); e != nil {
+				if v, e = c.variable(&Expr{Op: ExprVariable, Text: "*$retval", col: a.bodyCol}, &Type{}); e != nil {
 					return e
 				}
 			}
@@ -97,11 +108,23 @@ func (c *compiler) arg(a *Arg) *SyntaxError {
 		return c.err(NoSupBTFArg, a.bodyCol, ErrNoDebugInfo)
 	}
 	ap := ArgProgram{Type: a.Type}
+	if a.Len != nil {
+		var e *SyntaxError
+		if ap.Len, e = c.length(a.Len); e != nil {
+			return e
+		}
+	}
 	inMemory, e := c.source(a.Expr, &ap)
 	if e != nil {
 		return e
 	}
 	ap.Store = storeOf(a.Expr, a.Type, inMemory)
+	if a.AtEntry {
+		if e := c.keepArg(a, &ap); e != nil {
+			return e
+		}
+		inMemory = false
+	}
 	switch ap.Store {
 	case StoreValue, StoreSymbol, StorePath:
 		if inMemory {
@@ -121,7 +144,7 @@ func (c *compiler) addTyped(a *Arg, v Variable) *SyntaxError {
 	t := v.Type
 	switch {
 	case a.TypeGiven && a.Type.Base == Struct:
-		if t.Layout == nil || t.Layout.Members == nil {
+		if t.Layout == nil || t.Layout.Members == nil && t.Layout.Content == nil {
 			return c.err(NoPtrStrct, a.bodyCol, nil)
 		}
 	case a.TypeGiven:
@@ -135,6 +158,8 @@ func storeOf(x *Expr, t Type, inMemory bool) Store {
 	switch {
 	case x.Op == ExprText || x.Op == ExprComm:
 		return StoreText
+	case t.Base == Bytes:
+		return StoreCounted
 	case t.Base == SymbolText:
 		return StoreSymbol
 	case t.Base == Path || t.Base == FilePath:
@@ -226,7 +251,7 @@ func (c *compiler) chain(x *Expr) (Chain, *SyntaxError) {
 		ch.Loads = append(slices.Clip(ch.Loads), Load{x.Off})
 		return ch, e
 	case ExprVariable:
-		v, e := c.variable(x)
+		v, e := c.variable(x, nil)
 		if v.InMemory {
 			v.Chain.Loads = append(slices.Clone(v.Chain.Loads), Load{v.Off})
 		}
@@ -255,10 +280,13 @@ func (c *compiler) argument(x *Expr) (Chain, *SyntaxError) {
 		ch = known
 	}
 	if c.d.Kind != Return {
-		if !c.atEntry() {
+		if !c.isEntry() {
 			return ch, c.err(NoFentryArgs, x.col, nil)
 		}
 		return ch, nil
+	}
+	if c.atEntry {
+		return ch, nil // what is made of it is captured
 	}
 	return c.capture(ch, x.col)
 }
@@ -267,7 +295,7 @@ func (c *compiler) argument(x *Expr) (Chain, *SyntaxError) {
 // which counts registers.
 func (c *compiler) parameter(x *Expr) (ch Chain, ok bool, e *SyntaxError) {
 	d, is := c.env.(DebugEnv)
-	if !is || x.Op != ExprArg || c.d.Kind != Return && !c.atEntry() {
+	if !is || x.Op != ExprArg || c.d.Kind != Return && !c.isEntry() {
 		return ch, false, nil
 	}
 	v, err := d.Argument(x.N)
@@ -283,7 +311,7 @@ func (c *compiler) parameter(x *Expr) (ch Chain, ok bool, e *SyntaxError) {
 	return v.Chain, true, nil
 }
 
-func (c *compiler) atEntry() bool {
+func (c *compiler) isEntry() bool {
 	p := c.d.Place
 	if p.Kind == symbols.PlaceSymbol && p.Offset != 0 {
 		return false

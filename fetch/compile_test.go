@@ -132,10 +132,10 @@ func TestVariables(t *testing.T) {
 		{Name: "text", Chain: Chain{Reg: DI, Loads: []Load{{0}}}, Type: Type{Base: String, Size: 8}},
 	}
 	for _, c := range []struct{ def, want string }{
-		{"p work n p->n x=p->next untyped", "n=8192 arg2=-2147483647 x=0x3000 untyped=0x1010"},
-		{"p work n:u8 m=n:x64 p->n:u16", "n=0 m=0x2000 arg3=1"},
+		{"p work n p->n x=p->next untyped", "n=8192 p->n=-2147483647 x=0x3000 untyped=0x1010"},
+		{"p work n:u8 m=n:x64 p->n:u16", "n=0 m=0x2000 p->n=1"},
 		{"p work name +0(p->next):string", `name="hello" arg2="hello"`},
-		{"p work p->v p->v:u8 p->next:symstr", `arg1={0x1,0x0,0x0,0x80} arg2=1 arg3="0x3000"`},
+		{"p work p->v p->v:u8 p->next:symstr", `p->v={0x1,0x0,0x0,0x80} arg2=1 p->next="0x3000"`},
 		{"p work $arg* z=%si", `n=8192 text="hello" z=0x1010`},
 		{"j work", `n=8192 text="hello"`},
 		{"r work n name", `n=8192 name="hello"`},

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// variable asks debug information for a name.
-func (c *compiler) variable(x *Expr) (Variable, *SyntaxError) {
+// variable asks debug information for a name, to be read as type t; nil is a word.
+func (c *compiler) variable(x *Expr, t *Type) (Variable, *SyntaxError) {
 	if c.env == nil {
 		return Variable{}, c.err(NoSupBTFArg, x.col, ErrNoDebugInfo)
 	}
@@ -20,30 +20,13 @@ func (c *compiler) variable(x *Expr) (Variable, *SyntaxError) {
 	case err != nil:
 		return v, c.err(NoBTFArg, x.col, err)
 	}
-	return c.atReturn(v, x.col)
-}
-
-// atReturn gives a variable its default type and, in a return probe, turns it
-// into what it was at the entry: values are captured, of arrays and texts the
-// address.
-func (c *compiler) atReturn(v Variable, col int) (Variable, *SyntaxError) {
-	if v.Type.Size == 0 {
-		v.Type = DefaultType()
+	if v.AtReturn && c.d.Kind != Return {
+		return v, newError(NoBTFArg, c.d.Text, x.col, "it is a result: a return probe has it")
 	}
-	if c.d.Kind != Return || v.Chain.Source == SourceEntry || v.AtReturn {
-		return v, nil
+	if t != nil && t.Size == 0 {
+		t = &v.Type
 	}
-	if v.InMemory && v.Type.Count == 0 && !v.Type.IsText() {
-		v.Chain.Loads = append(slices.Clone(v.Chain.Loads), Load{v.Off})
-		v.InMemory, v.Off = false, 0
-	}
-	var e *SyntaxError
-	if v.Chain, e = c.capture(v.Chain, col); e == nil && v.Len != nil {
-		var n Chain
-		n, e = c.capture(*v.Len, col)
-		v.Len = &n
-	}
-	return v, e
+	return c.atReturn(v, t, x.col)
 }
 
 // allArgs adds every formal parameter.
@@ -61,7 +44,10 @@ func (c *compiler) allArgs(a *Arg) *SyntaxError {
 		return c.err(TooManyArgs, a.bodyCol, nil)
 	}
 	for _, v := range vars {
-		v, e := c.atReturn(v, a.bodyCol)
+		v, e := c.atReturn(v, &v.Type, a.bodyCol)
+		if e != nil && e.Code == TooManyEArgs && len(c.prog.Entry) < MaxEntryValues {
+			v, e = GoneVariable(v.Name, NotRecorded), nil // too large to keep, or a text that may be gone
+		}
 		if e != nil {
 			return e
 		}
@@ -103,12 +89,40 @@ func (c *compiler) result(col int) (v Variable, ok bool, e *SyntaxError) {
 	return v, true, nil
 }
 
+// errInParts says why a value has no type but its own.
+var errInParts = errors.New("the value lies in several places: ask for it without a type, or for a part of it")
+
 // addVariable stores a variable as type t.
 func (c *compiler) addVariable(a *Arg, name string, v Variable, t Type) *SyntaxError {
-	ap := ArgProgram{Chain: v.Chain, Type: t}
+	if t.Base == Container {
+		c.add(name, c.container(v, t))
+		return nil
+	}
+	ap := ArgProgram{Chain: v.Chain, Type: t, Parts: v.Parts}
 	x := &Expr{Op: ExprVariable}
+	if a.Len != nil {
+		var e *SyntaxError
+		if ap.Len, e = c.length(a.Len); e != nil {
+			return e
+		}
+	}
+	text := t.Base == String || t.Base == UString || t.Base == Bytes
 	switch {
-	case v.Len != nil && t.Base == String:
+	case v.Parts != nil && (t == v.Type || a.TypeGiven && a.Type.Base == Struct):
+		ap.Store = StoreParts
+		c.add(name, ap)
+		return nil
+	case v.Parts != nil:
+		return c.err(BadType, a.typeCol, errInParts)
+	case v.Len != nil && t.Base == Bytes:
+		ap.StoreOff = v.Off
+		if v.InMemory {
+			ap.Loads = append(slices.Clone(ap.Loads), Load{v.Off})
+			ap.StoreOff = 0
+		}
+	case t.Base == Bytes && v.InMemory && !v.Pointer:
+		ap.StoreOff = v.Off
+	case v.Len != nil && v.Unit <= 1 && t.Base == String:
 		ap.StoreOff, ap.Len, ap.Store = v.Off, v.Len, StoreCounted
 		if v.InMemory {
 			ap.Loads = append(slices.Clone(ap.Loads), Load{v.Off})
@@ -116,14 +130,17 @@ func (c *compiler) addVariable(a *Arg, name string, v Variable, t Type) *SyntaxE
 		}
 		c.add(name, ap)
 		return nil
-	case t.IsText() && v.Type.IsText() && (t.Count != 0 || v.Type.Count == 0):
+	case t.IsText() && v.Type.IsText() && v.Type.Base != Container && (t.Count != 0 || v.Type.Count == 0):
 		// The chain is the text's own address.
-		ap.StoreOff = v.Off
-	case v.Pointer && t.Count == 0 && (t.Base == String || t.Base == UString):
+		ap.StoreOff, ap.Max = v.Off, v.Max
+	case v.Max > 0 && v.InMemory && t.Count == 0 && (t.Base == String || t.Base == UString):
+		// An array of bytes, read as text.
+		ap.StoreOff, ap.Max = v.Off, v.Max
+	case v.Pointer && t.Count == 0 && text:
 		if v.InMemory {
 			ap.Loads = append(slices.Clone(ap.Loads), Load{v.Off})
 		}
-	case t.Base == String || t.Base == UString:
+	case text:
 		return c.err(BadType4Str, a.bodyCol, nil)
 	case t.Count != 0 && !v.InMemory:
 		return c.err(BadString, a.typeCol, nil)
@@ -139,3 +156,21 @@ func (c *compiler) addVariable(a *Arg, name string, v Variable, t Type) *SyntaxE
 	c.add(name, ap)
 	return nil
 }
+
+// container makes the argument of a container.
+func (c *compiler) container(v Variable, t Type) ArgProgram {
+	switch {
+	case v.Len != nil: // its elements are told by registers
+		ap := ArgProgram{Chain: v.Chain, StoreOff: v.Off, Store: StoreCounted, Type: t, Len: v.Len, Unit: v.Unit, Bounds: c.limit()}
+		ap.Max = ap.Bounds.elements(t.Layout.Content)
+		return ap
+	case v.Parts != nil:
+		return ArgProgram{Chain: Chain{Source: SourceImm}, Store: StoreContent, Type: t, Parts: v.Parts, Bounds: c.limit()}
+	case !v.InMemory: // the value is its address
+		v.Off = 0
+	}
+	return containerArg(v.Chain, v.Off, t, c.limit())
+}
+
+// limit is what the definition wants of containers.
+func (c *compiler) limit() Limit { return c.d.Limit }

@@ -41,15 +41,16 @@ type Regs struct {
 	CS, SS, DS, ES, FS, GS uint64
 }
 
-// Vector holds the low 128 bits of the sixteen xmm registers.
-type Vector [16][16]byte
+// Vector holds the low 128 bits of the sixteen xmm registers, and behind them st(0)
+// and st(1) of the x87 with six bytes of zeros each.
+type Vector [18][16]byte
 
 // Context is all that a fetch program may look at when a hit is evaluated.
 // It is filled by whoever saw the hit and is not kept.
 type Context struct {
 	Regs *Regs
 	Mem  symbols.Memory
-	// Vector fetches the xmm registers; it is called only by programs that
+	// Vector fetches the vector registers; it is called only by programs that
 	// use them. nil, or an error, makes such a value a fault.
 	Vector func() (*Vector, error)
 	// Comm is the thread's name, at most 15 bytes.

@@ -27,7 +27,7 @@ func (p *Program) Decode(rec []byte, vals []Value) ([]Value, error) {
 			v.Fault = true
 			continue
 		}
-		if a.Type.Layout != nil && !a.Type.IsText() {
+		if l := a.Type.Layout; l != nil && !a.Type.IsText() && (l.Members != nil || a.Type.Count != 0) {
 			if !a.Type.decode(rec[a.Slot:a.Slot+a.Size], v) {
 				return vals[:i], fmt.Errorf("decode %s: %w", p.fields[i].Name, ErrCorrupt)
 			}
@@ -51,6 +51,9 @@ func (p *Program) Decode(rec []byte, vals []Value) ([]Value, error) {
 			return vals, fmt.Errorf("decode a text of %s: %w", p.fields[p.Texts[i].Arg].Name, ErrCorrupt)
 		}
 	}
+	for i := range vals {
+		p.cut(&p.Args[i], &vals[i])
+	}
 	return vals, nil
 }
 
@@ -69,7 +72,7 @@ func (p *Program) memberText(rec []byte, m *MemberText, vals []Value) bool {
 	if v.Int == 0 && p.Args[m.Text].Store == StoreString {
 		return true // it has none
 	}
-	v.Address = false
+	*v = Value{Elems: v.Elems[:0], Int: v.Int}
 	return p.one(rec, &p.Args[m.Text], 0, v)
 }
 
@@ -80,10 +83,14 @@ func (p *Program) one(rec []byte, a *ArgProgram, i int, v *Value) bool {
 		v.Int = binary.LittleEndian.Uint64(rec[a.Slot:])
 		v.symbol = AppendSymbol(v.symbol[:0], v.Int, p.Symbols)
 		v.Bytes = v.symbol
+	case a.Type.Base == Container:
+		return p.container(rec, a, v)
 	case a.Type.IsText():
 		text, w := textAt(rec, a.Slot+8*i)
 		if w&TextFault != 0 {
-			v.Fault = true
+			v.Int = wordAddress(w)
+			v.Address = v.Int != 0
+			v.Fault = !v.Address
 			return true
 		}
 		v.Bytes, v.Truncated = text, w&TextTruncated != 0
@@ -94,6 +101,26 @@ func (p *Program) one(rec []byte, a *ArgProgram, i int, v *Value) bool {
 		v.Int = a.Type.element(rec[a.Slot:a.Slot+a.Size], i)
 	}
 	return true
+}
+
+// container decodes a container.
+func (p *Program) container(rec []byte, a *ArgProgram, v *Value) bool {
+	b, w := textAt(rec, a.Slot)
+	c := a.Type.Layout.Content
+	switch {
+	case w&TextFault != 0:
+		v.Fault = true
+		return true
+	case b == nil:
+		return false
+	case a.Store == StoreCounted:
+		return c.decodeCopy(b, w&TextTruncated != 0, v)
+	case w&TextTruncated != 0:
+		v.Truncated, v.None = true, true
+		return true
+	}
+	rest, ok := c.decode(b, v)
+	return ok && len(rest) == 0
 }
 
 // textAt gives the text of the word at offset at, nil when the word leads out

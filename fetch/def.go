@@ -64,7 +64,9 @@ type Def struct {
 	HasPlace  bool // false only for a Delete of every place
 	Args      []*Arg
 	// Stack is how many frames of the user stack are recorded; 0 is no stack.
-	Stack  int
+	Stack int
+	// Limit bounds what is recorded of containers; zero is the default.
+	Limit  Limit
 	Filter *Filter // nil: every hit passes
 	// Text is the definition as written, its words joined by one blank.
 	Text string
@@ -84,6 +86,10 @@ type Arg struct {
 	// TypeGiven reports whether the type was written or follows from the
 	// expression; if not, debug information may choose a better one.
 	TypeGiven bool
+	// AtEntry says that a return probe reads it at the function's entry.
+	AtEntry bool
+	// Len is the length of Bytes; nil of all others. It is an argument without a name.
+	Len *Arg
 
 	col, bodyCol, typeCol int // in Def.Text
 }
@@ -127,6 +133,7 @@ func (d *Def) String() string {
 		b.WriteByte(' ')
 		b.WriteString(a.String())
 	}
+	b.WriteString(d.boundsSuffix())
 	b.WriteString(d.stackSuffix())
 	if d.Filter != nil {
 		b.WriteString(" if ")
@@ -137,7 +144,7 @@ func (d *Def) String() string {
 
 // String gives NAME=EXPRESSION[:TYPE]; $arg* has no name.
 func (a *Arg) String() string {
-	if a.Expr != nil && a.Expr.Op == ExprAllArgs {
+	if a.Expr != nil && (a.Expr.Op == ExprAllArgs || !a.Named && !isGoodName(a.Name)) {
 		return a.Text
 	}
 	return a.Name + "=" + a.Text

@@ -113,7 +113,9 @@ func (e *evaluator) source(ch *Chain, scratch []byte) (uint64, bool) {
 	case SourceStack:
 		return e.load(scratch, e.c.Regs.GPR[SP]+uint64(ch.Off))
 	case SourceXMM:
-		return e.xmm(int(ch.Reg))
+		return e.xmm(int(ch.Reg), 0)
+	case SourceVector:
+		return e.xmm(int(ch.Reg), int(ch.Off))
 	case SourceEntry:
 		at := 8 + 8*ch.N
 		if hasBit(e.c.Entry, ch.N) {
@@ -132,16 +134,16 @@ func (e *evaluator) source(ch *Chain, scratch []byte) (uint64, bool) {
 	return 0, false
 }
 
-func (e *evaluator) xmm(n int) (uint64, bool) {
+func (e *evaluator) xmm(n, off int) (uint64, bool) {
 	if e.vector == nil && e.c.Vector != nil {
 		if v, err := e.c.Vector(); err == nil {
 			e.vector = v
 		}
 	}
-	if e.vector == nil || n >= len(e.vector) {
+	if e.vector == nil || n >= len(e.vector) || off != 0 && off != 8 {
 		return 0, false
 	}
-	return binary.LittleEndian.Uint64(e.vector[n][:]), true
+	return binary.LittleEndian.Uint64(e.vector[n][off:]), true
 }
 
 func (e *evaluator) arg(a *ArgProgram) {
@@ -160,6 +162,8 @@ func (e *evaluator) arg(a *ArgProgram) {
 		if v, ok = e.chain(&a.Chain, slot); ok {
 			binary.LittleEndian.PutUint64(slot, a.Type.extend(v))
 		}
+	case StoreParts:
+		ok = e.parts(a)
 	case StoreMem:
 		ok = e.mem(a, slot)
 	default:
@@ -170,6 +174,26 @@ func (e *evaluator) arg(a *ArgProgram) {
 		clear(slot)
 		setBit(e.dst[e.base:], a.FaultBit)
 	}
+}
+
+func (e *evaluator) parts(a *ArgProgram) bool {
+	end := len(e.dst)
+	defer func() { e.dst = e.dst[:end] }()
+	e.dst = slices.Grow(e.dst, 8)[:end+8]
+	scratch := e.dst[end:]
+	slot := e.dst[e.base+a.Slot:][:a.Size]
+	clear(slot)
+	for i := range a.Parts {
+		p := &a.Parts[i]
+		v, ok := e.chain(&p.Chain, scratch)
+		if !ok {
+			clear(slot)
+			return false
+		}
+		binary.LittleEndian.PutUint64(scratch, v)
+		copy(slot[p.Off:p.Off+int(p.Size)], scratch)
+	}
+	return true
 }
 
 func (e *evaluator) mem(a *ArgProgram, slot []byte) bool {
@@ -199,16 +223,23 @@ func (e *evaluator) textArg(a *ArgProgram, slot []byte) {
 		for i := 0; i < int(a.Type.Count); i++ {
 			// The texts may move dst.
 			at := a.Slot + 8*i
-			e.putString(at, binary.LittleEndian.Uint64(e.dst[e.base+at:]), ok)
+			e.putString(a, at, binary.LittleEndian.Uint64(e.dst[e.base+at:]), ok)
 		}
 	case a.Store == StoreCounted:
 		var n uint64
 		if ok {
 			n, ok = e.chain(a.Len, slot)
 		}
-		e.putCounted(a.Slot, v+uint64(a.StoreOff), int64(n), ok)
+		v += uint64(a.StoreOff)
+		if ok && int64(n) < 0 && a.Type.Base == Bytes && v>>47 == 0 {
+			e.putWord(a.Slot, addressWord(v))
+			return
+		}
+		e.putCounted(a, v, int64(n), ok)
+	case a.Store == StoreContent:
+		e.putContent(a, v+uint64(a.StoreOff), ok)
 	case a.Store == StoreString:
-		e.putString(a.Slot, v+uint64(a.StoreOff), ok)
+		e.putString(a, a.Slot, v+uint64(a.StoreOff), ok)
 	case !ok:
 		e.putWord(a.Slot, TextFault)
 	case a.Store == StorePath:
@@ -252,12 +283,16 @@ const pageSize = 4096
 
 // putString reads text up to NUL, never across the end of a page before all
 // before it was read and had no NUL.
-func (e *evaluator) putString(slot int, at uint64, ok bool) {
+func (e *evaluator) putString(a *ArgProgram, slot int, at uint64, ok bool) {
 	if !ok || e.c.Mem == nil {
 		e.putWord(slot, TextFault)
 		return
 	}
-	start, limit, want := len(e.dst), min(MaxString, e.room()), firstRead
+	start, limit, want := len(e.dst), min(a.TextMax(), e.room()), firstRead
+	whole := a.Max > 0 && a.Max <= a.TextMax()
+	if whole {
+		limit = a.Max
+	}
 	for n := 0; n < limit; {
 		chunk := min(limit-n, want, int(pageSize-at%pageSize))
 		want = pageSize
@@ -278,22 +313,27 @@ func (e *evaluator) putString(slot int, at uint64, ok bool) {
 		n += chunk
 		at += uint64(chunk)
 	}
-	e.endText(slot, start, true)
+	e.endText(slot, start, !whole)
 }
 
-// putCounted reads n bytes of text.
-func (e *evaluator) putCounted(slot int, at uint64, n int64, ok bool) {
+// putCounted reads n bytes of text, or of n units of some bytes.
+func (e *evaluator) putCounted(a *ArgProgram, at uint64, n int64, ok bool) {
 	if !ok || n < 0 {
-		e.putWord(slot, TextFault)
+		e.putWord(a.Slot, TextFault)
 		return
 	}
-	start, fit := len(e.dst), int64(min(MaxString, e.room()))
+	start, fit := len(e.dst), int64(min(a.TextMax(), e.room()))
+	cut := false
+	if a.Unit != 0 {
+		cut = n > int64(a.Max)
+		n = min(n, int64(a.Max)) * int64(a.Unit)
+	}
 	size := int(min(n, fit))
 	e.dst = slices.Grow(e.dst, size)[:start+size]
 	if size > 0 && !e.read(e.dst[start:], at) {
 		e.dst = e.dst[:start]
-		e.putWord(slot, TextFault)
+		e.putWord(a.Slot, TextFault)
 		return
 	}
-	e.endText(slot, start, n > fit)
+	e.endText(a.Slot, start, cut || n > fit)
 }

@@ -126,7 +126,7 @@ func TestEval(t *testing.T) {
 		{"%xmm0:f64 %xmm1:f32 $farg1 $farg2:f32 %xmm0", "arg1=1.5 arg2=2.5 arg3=1.5 arg4=2.5 arg5=0x3ff8000000000000"},
 		{"+0x20(%di):f64 +0x20(%di):f64[1]", "arg1=1.5 arg2={1.5}"},
 		{`\7:%pd \8:%pd \7:%pD \0x20c000:%pD \0x3000:%pD \-1:%pd`, `arg1="/etc/passwd" arg2=(fault) arg3="/etc/passwd" arg4="/etc/passwd" arg5=(fault) arg6=(fault)`},
-		{`\0x3100:string`, `arg1="a\nb\x01"\"`},
+		{`\0x3100:string`, `arg1="a\nb\x01\"\\"`},
 		// Text up to the last byte of a page, and over it.
 		{`\0x4ff8:string \0x6ffc:string \0x6fff:string`, `arg1="123456789" arg2=(fault) arg3=(fault)`},
 		{"@0x6ff9:x64 @0x6ff8:x64 @0x6ffc:x8[5] @0x6ffc:x8[4] @0x6fff:u16", "arg1=(fault) arg2=0x6567646500000000 arg3=(fault) arg4={0x65,0x64,0x67,0x65} arg5=(fault)"},

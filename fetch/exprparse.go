@@ -49,18 +49,31 @@ func isName(s string) bool {
 	switch {
 	case isAlpha(s[0]):
 	case s[0] == '*' && len(s) > 1 && (isAlpha(s[1]) || strings.IndexByte("*($", s[1]) >= 0):
-	case s[0] == '(' && len(s) > 1 && (isAlpha(s[1]) || s[1] == '*') && strings.Contains(s[1:], ")"):
+	case s[0] == '(' && strings.Contains(s[1:], ")") && isOperand(strings.TrimLeft(s, "(")):
 	default:
 		return false
 	}
+	open := 0
 	for i := range len(s) {
 		c := s[i]
+		switch c {
+		case '(':
+			open++
+		case ')':
+			open--
+		}
+		if isBlank(c) && open > 0 { // of a type
+			continue
+		}
 		if !isAlpha(c) && !isDigit(c) && c < 0x80 && !strings.ContainsRune("->.[]()*,:&<>~$", rune(c)) {
 			return false
 		}
 	}
 	return true
 }
+
+// isOperand reports what may follow parentheses.
+func isOperand(s string) bool { return s != "" && (isAlpha(s[0]) || s[0] == '*') }
 
 // hyphen finds a - that begins no -> and stands in no brackets; -1 is none.
 func hyphen(s string) int {
@@ -143,8 +156,15 @@ func (p *exprParser) variable(e *Expr, s string, col int) *SyntaxError {
 		e.Op, e.Which = ExprAllArgs, WhichVars
 		return nil
 	}
-	if i := strings.IndexAny(name, "-.["); i > 0 && (name[i] != '-' || strings.HasPrefix(name[i:], "->")) && (name[:i] == "retval" || strings.HasPrefix(name, "arg")) {
-		if name[:i] == "retval" && p.kind != Return {
+	if i := strings.IndexAny(name, "-.["); i > 0 && (name[i] != '-' || strings.HasPrefix(name[i:], "->")) && (strings.HasPrefix(name, "retval") || strings.HasPrefix(name, "arg")) {
+		if strings.HasPrefix(name, "retval") && p.kind != Return {
+			return p.l.err(RetvalOnProbe, col, "")
+		}
+		e.Op, e.Text = ExprVariable, s
+		return nil
+	}
+	if n, ok := strings.CutPrefix(name, "retval"); ok && n != "" && isDigit(n[0]) {
+		if p.kind != Return {
 			return p.l.err(RetvalOnProbe, col, "")
 		}
 		e.Op, e.Text = ExprVariable, s

@@ -27,6 +27,8 @@ type filterParser struct {
 	s     string
 	at    int
 	count int
+	// named are the names of arguments that are no identifiers, such as f->n.
+	named []string
 	// fields are the arguments; nil while debug information is to name them.
 	fields []Field
 }
@@ -44,6 +46,11 @@ func (d *Def) parseFilter(l *line) *SyntaxError {
 	}
 	f := &Filter{Text: w.text, input: l.input, col: w.col}
 	p := filterParser{f: f, s: w.text}
+	for _, a := range d.Args {
+		if !isGoodName(a.Name) {
+			p.named = append(p.named, a.Name)
+		}
+	}
 	late := d.typedLate()
 	if !late {
 		p.fields = d.fields()
@@ -166,15 +173,16 @@ func (p *filterParser) term(depth int) (*filterNode, *SyntaxError) {
 	if p.at == len(p.s) {
 		return nil, p.f.err(FiltNoFilter, p.at)
 	}
-	switch p.s[p.at] {
-	case '!':
+	switch c := p.s[p.at]; {
+	case p.expression() > 0: // which may begin with a parenthesis
+	case c == '!':
 		p.at++
 		n, e := p.term(depth + 1)
 		if e != nil {
 			return nil, e
 		}
 		return &filterNode{op: '!', left: n}, nil
-	case '(':
+	case c == '(':
 		p.at++
 		n, e := p.any(depth + 1)
 		if e != nil {

@@ -95,7 +95,7 @@ func findField(fields []Field, name string) (Pred, bool) {
 // predicate checks one predicate in parse_pred's order.
 func (b *binder) predicate(r *rawPred) (Pred, *SyntaxError) {
 	p, ok := findField(b.fields, r.field)
-	if !ok {
+	if !ok || p.Type.Layout != nil && p.Type.Layout.Gone != "" {
 		return p, b.f.err(FiltFieldNotFound, r.fieldEnd)
 	}
 	if e := b.f.check(p, r); e != nil {
@@ -109,6 +109,8 @@ func (f *Filter) check(p Pred, r *rawPred) *SyntaxError {
 	text, float := p.Type.IsText() || p.Type.isTextArray(), p.Type.Base == Float
 	equality := r.cmp == CmpEq || r.cmp == CmpNe
 	switch {
+	case p.Type.Base == Container:
+		return f.err(FiltIllegalFieldOp, r.fieldEnd)
 	case p.Type.IsArray() && !p.Type.isTextArray():
 		return f.err(FiltIllegalFieldOp, r.fieldEnd)
 	case r.function:
@@ -124,6 +126,8 @@ func (f *Filter) check(p Pred, r *rawPred) *SyntaxError {
 		}
 	case r.kind == valueText:
 		switch {
+		case !text && p.Type.isNamed() && r.cmp != CmpGlob:
+			return nil
 		case r.bare && !text:
 			return f.err(FiltInvalidValue, r.valueAt)
 		case !equality && r.cmp != CmpGlob:
@@ -150,6 +154,16 @@ func (b *binder) operand(p Pred, r *rawPred) (Pred, *SyntaxError) {
 		var ok bool
 		if p.CPUs, ok = parseCPUs(r.value); !ok {
 			return p, b.f.err(FiltInvalidCPUList, r.valueEnd)
+		}
+		return p, nil
+	case r.kind == valueText && p.Type.isNamed():
+		v, ok := p.Type.Layout.valueOf(r.value)
+		if !ok {
+			return p, newError(FiltInvalidValue, b.f.input, b.f.col+r.valueAt, p.Type.String()+" has no "+r.value)
+		}
+		p.Val = v
+		if p.Type.Base == Signed {
+			p.Operand = OperandSigned
 		}
 		return p, nil
 	case r.kind == valueText:

@@ -42,11 +42,25 @@ func (p *filterParser) memberDot() bool {
 	return !ok || after != "" && (isAlpha(after[0]) || isDigit(after[0]))
 }
 
+// expression is the length of an argument's name that is no identifier: the longest
+// that stands here, and ends here.
+func (p *filterParser) expression() (n int) {
+	rest := p.s[p.at:]
+	for _, name := range p.named {
+		if len(name) > n && strings.HasPrefix(rest, name) && (len(rest) == len(name) || !isAlpha(rest[len(name)]) && !isDigit(rest[len(name)])) {
+			n = len(name)
+		}
+	}
+	return n
+}
+
 // predicate parses FIELD OP VALUE.
 func (p *filterParser) predicate() (*rawPred, *SyntaxError) {
 	start := p.at
-	for p.at < len(p.s) && (isAlpha(p.s[p.at]) || isDigit(p.s[p.at]) || p.memberDot()) {
-		p.at++
+	if p.at += p.expression(); p.at == start {
+		for p.at < len(p.s) && (isAlpha(p.s[p.at]) || isDigit(p.s[p.at]) || p.memberDot()) {
+			p.at++
+		}
 	}
 	r := &rawPred{field: p.s[start:p.at], fieldEnd: p.at}
 	if r.field == "" {

@@ -3,7 +3,8 @@ package fetch
 import (
 	"math"
 	"strconv"
-	"unicode/utf8"
+
+	"kprobe/internal/quote"
 )
 
 // maxExact is the largest integer that every JSON reader keeps exact (2^53,
@@ -18,6 +19,9 @@ const maxExact = 1 << 53
 func AppendJSON(dst []byte, t Type, v Value, sym Symbolizer) []byte {
 	if v.Fault {
 		return append(dst, "null"...)
+	}
+	if t.Base == Container && t.Layout != nil {
+		return t.Layout.Content.appendJSON(dst, &v, sym)
 	}
 	if t.Layout != nil {
 		if out, done := t.appendLayoutJSON(dst, v, sym); done {
@@ -39,30 +43,30 @@ func AppendJSON(dst []byte, t Type, v Value, sym Symbolizer) []byte {
 	case Signed:
 		return appendSigned(dst, int64(v.Int))
 	case Char:
-		return AppendJSONString(dst, t.character(v.Int))
+		return quote.AppendJSON(dst, t.character(v.Int))
 	case Float:
 		if t.Size == 4 {
 			return appendFloat(dst, float64(math.Float32frombits(uint32(v.Int))), 32)
 		}
 		return appendFloat(dst, math.Float64frombits(v.Int), 64)
 	case SymbolName:
-		// Demangled names have no character that JSON escapes, except a quote
-		// in odd ones, so the string is made in place and redone if need be.
+		// Most names have no character that JSON escapes, so the string is made in
+		// place and redone if need be.
 		from := len(dst)
 		dst = AppendSymbol(append(dst, '"'), v.Int, sym)
 		for _, c := range dst[from+1:] {
-			if c < 0x20 || c >= 0x80 || c == '"' || c == '\\' {
+			if c < 0x20 || c >= 0x7f || c == '"' || c == '\\' {
 				text := string(dst[from+1:])
-				return AppendJSONString(dst[:from], []byte(text))
+				return quote.AppendJSON(dst[:from], text)
 			}
 		}
 		return append(dst, '"')
-	case String, UString, SymbolText, Path, FilePath:
+	case String, UString, SymbolText, Path, FilePath, Bytes:
 		switch {
 		case v.Address && v.Int == 0:
 			return append(dst, "null"...)
 		case !v.Address:
-			return AppendJSONString(dst, v.Bytes)
+			return quote.AppendJSON(dst, v.Bytes)
 		}
 	}
 	if v.Int > maxExact {
@@ -89,46 +93,4 @@ func appendFloat(dst []byte, f float64, bits int) []byte {
 		return append(dst, '"')
 	}
 	return strconv.AppendFloat(dst, f, 'g', -1, bits)
-}
-
-// AppendJSONString appends s as a JSON string. Bytes that are not UTF-8 become
-// U+FFFD, one for each (RFC 8259 section 8.1 allows nothing else).
-func AppendJSONString(dst, s []byte) []byte {
-	dst = append(dst, '"')
-	from := 0
-	for i := 0; i < len(s); {
-		c := s[i]
-		if c >= 0x20 && c < 0x7f && c != '"' && c != '\\' {
-			i++
-			continue
-		}
-		if c >= 0x80 {
-			if r, n := utf8.DecodeRune(s[i:]); r != utf8.RuneError || n > 1 {
-				i += n
-				continue
-			}
-		}
-		dst = append(dst, s[from:i]...)
-		dst = appendEscape(dst, c)
-		i++
-		from = i
-	}
-	dst = append(dst, s[from:]...)
-	return append(dst, '"')
-}
-
-func appendEscape(dst []byte, c byte) []byte {
-	switch {
-	case c >= 0x80:
-		return append(dst, "\uFFFD"...)
-	case c == '"' || c == '\\':
-		return append(dst, '\\', c)
-	case c == '\n':
-		return append(dst, `\n`...)
-	case c == '\t':
-		return append(dst, `\t`...)
-	case c == '\r':
-		return append(dst, `\r`...)
-	}
-	return append(dst, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
 }

@@ -1,6 +1,9 @@
 package fetch
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // layout gives every argument its slot: fault bits first, then the slots.
 func (c *compiler) layout() {
@@ -9,7 +12,7 @@ func (c *compiler) layout() {
 	for i := range p.Args {
 		a := &p.Args[i]
 		a.FaultBit = -1
-		if a.Store == StoreMem || (a.Store == StoreValue || a.Store == StoreSymbol) && a.MayFault(p.Entry) {
+		if a.Store == StoreMem || a.Store == StoreParts && a.partsMayFault(p.Entry) || (a.Store == StoreValue || a.Store == StoreSymbol) && a.MayFault(p.Entry) {
 			a.FaultBit = bits
 			bits++
 		}
@@ -25,6 +28,10 @@ func (c *compiler) layout() {
 		at += a.Size
 	}
 	p.Fixed = at
+}
+
+func (a *ArgProgram) partsMayFault(entry []Capture) bool {
+	return slices.ContainsFunc(a.Parts, func(p Part) bool { return p.MayFault(entry) })
 }
 
 // tooBig refuses a record that is larger than one can be: parse counts what a

@@ -1,6 +1,9 @@
 package fetch
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // Layout says more of a type than its numbers: the names of an enumeration's
 // values, or the members of a structure. It is debug information's, is never
@@ -12,6 +15,8 @@ type Layout struct {
 	Bool bool
 	// Text prints an array of Char as text, up to its first NUL.
 	Text bool
+	// Wide says what a number of 16 bytes is, of which the Type has two words.
+	Wide Wide
 	// Enum names values of scalars. A value that no enumerator has prints as
 	// the enumerators whose bits it is made of, where Flags says so, else as a
 	// number.
@@ -31,6 +36,12 @@ type Layout struct {
 	// Len, of a member that is a String, is where the number of its bytes is,
 	// from the text's address on: strings of Go, Rust and C++. 0: it ends with NUL.
 	Len int
+	// Gone says why there is no value, such as OptimizedOut; "" says that there is.
+	Gone string
+	// Content says what is in a container; the Type is then a Container.
+	Content *Content
+	// Unit is printed behind a number: "ms".
+	Unit string
 	// More says that there is more of the value than what is recorded.
 	More bool
 }
@@ -43,7 +54,7 @@ type Enumerator struct {
 
 // Member is a part of a structure.
 type Member struct {
-	Name string // "" for elements, and for what its source gives no name
+	Name string // "" for elements, and for what its source gives no name; <CLASS> of a base class
 	Off  int    // in bytes from the start of the structure
 	Type Type
 	// Case says that the member is one variant of several (Layout.Switch): that of
@@ -119,6 +130,14 @@ func (l *Layout) appendFlags(dst []byte, v uint64) (out []byte, ok bool) {
 // b is too short for it.
 func (t Type) decode(b []byte, v *Value) (ok bool) {
 	switch l := t.Layout; {
+	case l != nil && l.Gone != "":
+		return true
+	case t.Base == Container && l != nil:
+		if !l.Content.Flat() {
+			v.Truncated, v.None = true, true // fetch records it with the structure
+			return len(b) >= int(l.Content.Size)
+		}
+		return len(b) >= int(l.Content.Size) && l.Content.decodeFlat(b[:l.Content.Size], v)
 	case l != nil && l.Members != nil:
 		for i := range l.Members {
 			m := &l.Members[i]
@@ -128,11 +147,18 @@ func (t Type) decode(b []byte, v *Value) (ok bool) {
 			}
 		}
 		return true
+	case l != nil && l.Wide != 0:
+		if len(b) < 16 {
+			return false
+		}
+		v.Bytes = b[:16]
+		return true
 	case l != nil && l.Text && t.Count != 0:
 		if len(b) < int(t.Count) {
 			return false
 		}
 		v.Bytes = cutNUL(b[:t.Count])
+		v.Truncated = l.More && len(v.Bytes) == int(t.Count)
 		return true
 	case t.Count != 0:
 		if len(b) < int(t.Count)*int(t.Size) {
@@ -157,4 +183,28 @@ func cutNUL(b []byte) []byte {
 		}
 	}
 	return b
+}
+
+// isNamed reports whether values of the type have names.
+func (t Type) isNamed() bool {
+	return t.Layout != nil && t.Count == 0 && !t.IsText() && (t.Layout.Bool || len(t.Layout.Enum) > 0)
+}
+
+// valueOf is the value of a name: an enumerator's, with or without the names that
+// stand before it, true or false.
+func (l *Layout) valueOf(name string) (uint64, bool) {
+	if l.Bool && (name == "true" || name == "false") {
+		v := uint64(0)
+		if name == "true" {
+			v = 1
+		}
+		return v, true
+	}
+	for i := range l.Enum {
+		have := l.Enum[i].Name
+		if have == name || strings.HasSuffix(name, "::"+have) || strings.HasSuffix(name, "."+have) {
+			return l.Enum[i].Value, true
+		}
+	}
+	return 0, false
 }

@@ -93,7 +93,7 @@ func TestLayouts(t *testing.T) {
 		{"s", `"text"`, `"text"`},
 		{"list", "{11,-22,...}", "[11,-22]"},
 		{"flags:x32", "0x5", "5"},
-		{"c:string", `"` + "\xd6\xff\xff\xff" + `\x01\x19"`, `"` + "\ufffd\ufffd\ufffd\ufffd" + `\u0001\u0019"`},
+		{"c:string", `"\xd6\xff\xff\xff\x01\x19"`, `"\ufffd\ufffd\ufffd\ufffd\u0001\u0019"`},
 	} {
 		p, err := mustParse(t, "p f v="+c.arg).Compile(env)
 		if err != nil {

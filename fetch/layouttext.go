@@ -3,15 +3,28 @@ package fetch
 import (
 	"strconv"
 	"unicode/utf8"
+
+	"kprobe/internal/quote"
 )
 
-// character is a Char's value as text: a byte, or for wider ones (char32_t,
-// Rust's char) the character in UTF-8.
+// character is a Char's value as text in UTF-8. A byte is the character of its
+// number, so that none is lost.
 func (t Type) character(v uint64) []byte {
 	if t.Size == 1 {
-		return []byte{byte(v)}
+		v &= 0xff
 	}
 	return utf8.AppendRune(nil, rune(min(v, utf8.MaxRune+1)))
+}
+
+// What is printed, in <>, of values that are not there.
+const (
+	OptimizedOut = "optimized out" // the compiler has left it out, or it is nowhere at the place
+	NotRecorded  = "not recorded"  // of a type, or at a time, that can't be recorded
+)
+
+// GoneVariable stands in a list for a variable that has no value, and why.
+func GoneVariable(name, why string) Variable {
+	return Variable{Name: name, Chain: Chain{Source: SourceImm}, Type: Type{Base: Hex, Size: 8, Layout: &Layout{Gone: why}}, AtReturn: true}
 }
 
 // appendLayout appends a value as its layout says: enumerators by name, true
@@ -20,6 +33,10 @@ func (t Type) character(v uint64) []byte {
 func (t Type) appendLayout(dst []byte, v Value, sym Symbolizer) (out []byte, done bool) {
 	l := t.Layout
 	switch {
+	case l.Gone != "":
+		return append(append(append(dst, '<'), l.Gone...), '>'), true
+	case l.Wide != 0 && t.Count == 2:
+		return l.Wide.appendNumber(dst, v.Bytes), true
 	case l.Members != nil:
 		dst = append(dst, '{')
 		sep := false
@@ -32,7 +49,7 @@ func (t Type) appendLayout(dst []byte, v Value, sym Symbolizer) (out []byte, don
 			}
 			sep = true
 			m := &l.Members[i]
-			dst = append(dst, m.Name...)
+			dst = quote.AppendPlain(dst, m.Name)
 			if t := m.Type.Layout; m.Case && t != nil && len(t.Members) == 0 && !t.More {
 				continue // a variant without anything in it
 			}
@@ -49,64 +66,76 @@ func (t Type) appendLayout(dst []byte, v Value, sym Symbolizer) (out []byte, don
 		}
 		return append(dst, '}'), true
 	case l.Text && t.Count != 0:
-		dst = append(dst, '"')
-		dst = AppendPlain(dst, v.Bytes)
-		dst = append(dst, '"')
-		if l.More && len(v.Bytes) == int(t.Count) {
-			dst = append(dst, "..."...)
-		}
-		return dst, true
+		return v.appendQuoted(dst), true
 	case t.Count != 0:
 		return dst, false
 	case l.Bool:
 		return strconv.AppendBool(dst, v.Int != 0), true
 	}
 	if name, ok := l.enumerator(v.Int); ok {
-		return append(dst, name...), true
+		return quote.AppendPlain(dst, name), true
 	}
-	return l.appendFlags(dst, v.Int)
+	if flags, ok := l.appendFlags(nil, v.Int); ok {
+		return quote.AppendPlain(dst, flags), true
+	}
+	return dst, false
 }
 
 // appendLayoutJSON is appendLayout for JSON: structures are objects,
-// enumerators strings, bools true and false. Members without a name are under
-// "", which a structure has at most one of worth reading.
+// enumerators strings, bools true and false. The members of a member without a
+// name are the structure's own, as in its source.
 func (t Type) appendLayoutJSON(dst []byte, v Value, sym Symbolizer) (out []byte, done bool) {
 	l := t.Layout
 	switch {
+	case l.Gone != "":
+		return append(dst, "null"...), true
+	case l.Wide != 0 && t.Count == 2:
+		return l.Wide.appendJSON(dst, v.Bytes), true
 	case l.Members != nil:
 		open, end := byte('{'), byte('}')
 		if l.Array {
 			open, end = '[', ']'
 		}
 		dst = append(dst, open)
-		sep := false
-		for i := range min(len(l.Members), len(v.Elems)) {
-			if !l.shown(i, &v) {
-				continue
-			}
-			if sep {
-				dst = append(dst, ',')
-			}
-			sep = true
-			if !l.Array {
-				dst = AppendJSONString(dst, []byte(l.Members[i].Name))
-				dst = append(dst, ':')
-			}
-			dst = AppendJSON(dst, l.Members[i].Type, v.Elems[i], sym)
-		}
+		dst, _ = l.appendMembers(dst, v, sym, false)
 		return append(dst, end), true
 	case l.Text && t.Count != 0:
-		return AppendJSONString(dst, v.Bytes), true
+		return quote.AppendJSON(dst, v.Bytes), true
 	case t.Count != 0:
 		return dst, false
 	case l.Bool:
 		return strconv.AppendBool(dst, v.Int != 0), true
 	}
 	if name, ok := l.enumerator(v.Int); ok {
-		return AppendJSONString(dst, []byte(name)), true
+		return quote.AppendJSON(dst, name), true
 	}
 	if flags, ok := l.appendFlags(nil, v.Int); ok {
-		return AppendJSONString(dst, flags), true
+		return quote.AppendJSON(dst, flags), true
 	}
 	return dst, false
+}
+
+// appendMembers appends what stands between the brackets of an object or a list;
+// sep says that something stands there already.
+func (l *Layout) appendMembers(dst []byte, v Value, sym Symbolizer, sep bool) ([]byte, bool) {
+	for i := range min(len(l.Members), len(v.Elems)) {
+		if !l.shown(i, &v) {
+			continue
+		}
+		m := &l.Members[i]
+		if inner := m.Type.Layout; m.Name == "" && !l.Array && inner != nil && inner.Members != nil && !inner.Array && !v.Elems[i].Fault {
+			dst, sep = inner.appendMembers(dst, v.Elems[i], sym, sep)
+			continue
+		}
+		if sep {
+			dst = append(dst, ',')
+		}
+		sep = true
+		if !l.Array {
+			dst = quote.AppendJSON(dst, m.Name)
+			dst = append(dst, ':')
+		}
+		dst = AppendJSON(dst, m.Type, v.Elems[i], sym)
+	}
+	return dst, sep
 }

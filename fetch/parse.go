@@ -152,7 +152,7 @@ func (d *Def) finish(l *line, event string, col int, args []word) *SyntaxError {
 	if !isGoodName(d.Event) {
 		return l.err(BadEventName, col, "")
 	}
-	args, e := d.takeStack(l, args)
+	args, e := d.takeBounds(l, args)
 	if e != nil {
 		return e
 	}

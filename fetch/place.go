@@ -34,11 +34,11 @@ func (p *placeParser) err(code Code, at int) (symbols.Place, *SyntaxError) {
 func (p *placeParser) parse() (symbols.Place, *SyntaxError) {
 	s, from := p.w.text, 0
 	if s[0] == '"' {
-		if n := strings.IndexByte(s[1:], '"'); n >= 0 {
+		if n := quoteEnd(s[1:]); n >= 0 {
 			s, from = s[1:1+n]+s[n+2:], 1
 		}
 	}
-	if strings.ContainsFunc(s, neverInPlace) {
+	if quoteEnd(s) >= 0 || strings.ContainsFunc(s, neverInPlace) {
 		return p.err(BadProbeAddr, 0)
 	}
 	if path, tail, ok := offsetForm(s); ok {
@@ -61,9 +61,8 @@ func (p *placeParser) parse() (symbols.Place, *SyntaxError) {
 	return out, nil
 }
 
-// neverInPlace reports what no name and no sane path holds: the quotes that
-// would end a quoted place, and control characters.
-func neverInPlace(r rune) bool { return r == '"' || r < 0x20 || r == 0x7f }
+// neverInPlace reports what no name and no sane path holds: control characters.
+func neverInPlace(r rune) bool { return r < 0x20 || r == 0x7f }
 
 // suffixAt finds the % of a suffix, which is not one of C++'s operator% or of
 // the escapes in Go's import paths (%2e).
@@ -132,10 +131,17 @@ func (p *placeParser) offset(path, s string, at int) (symbols.Place, *SyntaxErro
 	return out, nil
 }
 
-// moduleEnd finds the first colon that is not one of C++'s pairs, or of its
-// ABI tags (f[abi:cxx11]).
+// moduleEnd finds the first colon that is not one of C++'s pairs, or inside of a
+// name: f[abi:cxx11], {lambda(auto:1)#1}, {shim:vtable#0}.
 func moduleEnd(s string) int {
+	open := 0 // braces and parentheses
 	for i := 0; i < len(s); i++ {
+		switch s[i] {
+		case '{', '(':
+			open++
+		case '}', ')':
+			open--
+		}
 		if s[i] != ':' {
 			continue
 		}
@@ -143,12 +149,62 @@ func moduleEnd(s string) int {
 			i++
 			continue
 		}
-		if strings.HasSuffix(s[:i], "[abi") {
+		if open > 0 || strings.HasSuffix(s[:i], "[abi") || goPrefixed(s, i) {
 			continue
 		}
 		return i
 	}
 	return -1
+}
+
+// goPrefixed reports whether the colon at s[i] is one of the names that Go's
+// linker makes: type:.eq.T, go:textfipsstart.
+func goPrefixed(s string, i int) bool {
+	return strings.HasSuffix(s[:i], "type") && strings.HasPrefix(s[i:], ":.") ||
+		strings.HasSuffix(s[:i], "go") && (strings.HasPrefix(s[i:], ":textfips") || strings.HasPrefix(s[i:], ":buildid"))
+}
+
+// CutModule takes MOD: off a place or a pattern of names.
+func CutModule(s string) (module, name string) {
+	if i := moduleEnd(s); i >= 0 {
+		return s[:i], s[i+1:]
+	}
+	return "", s
+}
+
+// quoteEnd is where the next quotation mark stands in s that is no part of a
+// name, as those of C++'s operator"" _kb and of Rust's extern "C" fn() are; -1:
+// nowhere.
+func quoteEnd(s string) int {
+	for i := 0; i < len(s); i++ {
+		if s[i] != '"' {
+			continue
+		}
+		n := inName(s, i)
+		if n == 0 {
+			return i
+		}
+		i += n - 1
+	}
+	return -1
+}
+
+// inName is the length of the quoted part of a name at s[i:], which starts with
+// a quotation mark; 0 if that is none.
+func inName(s string, i int) int {
+	if strings.HasPrefix(s[i:], `""`) && strings.HasSuffix(s[:i], "operator") {
+		return len(`""`)
+	}
+	if strings.HasSuffix(s[:i], "extern") || strings.HasSuffix(s[:i], "extern ") {
+		for n := i + 1; n < len(s); n++ {
+			if c := s[n]; c == '"' && n > i+1 {
+				return n + 1 - i
+			} else if !isAlpha(c) && !isDigit(c) && c != '-' {
+				break
+			}
+		}
+	}
+	return 0
 }
 
 // fill parses every form but PATH:OFFSET.
@@ -229,6 +285,7 @@ func fillSymbol(out *symbols.Place, s string) bool {
 // hasSign reports whether a + or - stands where no name has one: outside of
 // C++'s operators and arrows, of brackets and of parameters.
 func hasSign(s string) bool {
+	s = strings.TrimPrefix(s, "non-virtual thunk to ")
 	if strings.Contains(s, "operator") {
 		return false
 	}
@@ -240,6 +297,9 @@ func hasSign(s string) bool {
 		case ']', ')', '>', '}':
 			open--
 		case '+', '-':
+			if strings.HasPrefix(s[i:], "-fm") || strings.HasPrefix(s[i:], "-range") {
+				continue // Go's method values and bodies of range loops
+			}
 			if open <= 0 && (i+1 == len(s) || s[i+1] != '>') && !strings.Contains(s[:i], "/") {
 				return true
 			}

@@ -1,6 +1,10 @@
 package fetch
 
-import "kprobe/symbols"
+import (
+	"strings"
+
+	"kprobe/symbols"
+)
 
 // Program is a definition compiled for one place: what to read at a hit, what
 // to test, and how the record is laid out. It is data, so that another package
@@ -27,7 +31,9 @@ import "kprobe/symbols"
 //	               arguments, without padding between them
 //
 // A text word is u32 offset | u32 length << 32, with TextFault or
-// TextTruncated set. A text that can't be read is the word TextFault alone.
+// TextTruncated set. A text that can't be read is the word TextFault alone. Bytes
+// of a negative length have TextFault, the low half of their address in place of
+// the offset, and the other 15 bits from bit 48 on, beside a length of 0.
 // A faulted scalar's slot and a faulted array's elements are zero.
 // The whole is at most MaxData bytes: texts that no longer fit are cut and
 // marked TextTruncated. The data's end is not padded.
@@ -45,6 +51,9 @@ type Program struct {
 	// Texts are the strings in structures that are recorded whole. Each is an
 	// argument behind those of Fields; Decode puts it where it belongs.
 	Texts []MemberText
+	// MaxText is how many bytes of a text are shown; 0 is MaxString. Decode cuts
+	// what is longer.
+	MaxText int
 	// Stack is the copy of the stack in the record; nil is none.
 	Stack *StackCopy
 
@@ -54,7 +63,7 @@ type Program struct {
 // Bits of a text word.
 const (
 	TextFault     = 1 << 63 // not readable
-	TextTruncated = 1 << 62 // longer than MaxString or than what was left of MaxData
+	TextTruncated = 1 << 62 // longer than TextMax or than what was left of MaxData
 	textLenMask   = 1<<16 - 1
 )
 
@@ -70,9 +79,11 @@ const (
 	SourceImm                 // Imm
 	SourceStack               // u64 at sp + Off; may fault
 	SourceXMM                 // low 8 bytes of xmm Reg
-	SourceEntry               // entry value N, captured by Program.Entry[N]
-	SourcePID                 // thread group
-	SourceTID                 // thread
+	// SourceVector is the 8 bytes at Off of register Reg of a Vector.
+	SourceVector
+	SourceEntry // entry value N, captured by Program.Entry[N]
+	SourcePID   // thread group
+	SourceTID   // thread
 	SourceCPU
 	SourceTime // CLOCK_MONOTONIC, ns
 	SourceText // Text: an immediate string
@@ -88,7 +99,7 @@ type Load struct{ Off int64 }
 // Chain computes a 64-bit value: a source and then loads, one by one.
 type Chain struct {
 	Source Source
-	Reg    Reg // of SourceReg; the number of SourceXMM
+	Reg    Reg // of SourceReg; the number of SourceXMM and SourceVector
 	N      int // of SourceEntry
 	Off    int64
 	Imm    uint64
@@ -109,12 +120,13 @@ func (c *Chain) root() Source {
 // MayFault reports whether computing the value can fail.
 func (c *Chain) MayFault(entry []Capture) bool {
 	for i := range c.Steps {
-		if c.Steps[i].Op == StepLoad {
+		switch c.Steps[i].Op {
+		case StepLoad, StepDiff, StepBase, StepWhen:
 			return true
 		}
 	}
 	switch c.root() {
-	case SourceStack, SourceXMM:
+	case SourceStack, SourceXMM, SourceVector:
 		return true
 	case SourceEntry:
 		return len(c.Loads) > 0 || entry[c.N].MayFault(nil)
@@ -160,9 +172,16 @@ const (
 	// StorePath takes v as a file descriptor and keeps its path; FilePath types
 	// take a FILE * too.
 	StorePath
+	// StoreParts puts the pieces of a value into the slot, each the value of a chain
+	// of its own (Parts). If one faults, all of it is a fault.
+	StoreParts
 	// StoreCounted reads text of as many bytes at v + Off as the chain Len says;
-	// more than MaxString are cut, and a negative number is a fault.
+	// more than TextMax are cut, and a negative number is a fault; of Bytes the
+	// address is kept. With Unit the number is of units, and more than Max are cut.
 	StoreCounted
+	// StoreContent goes through the container at v + Off, or the one that is made of
+	// Parts. Only a tracer does so.
+	StoreContent
 )
 
 // ArgProgram fetches and stores one argument.
@@ -170,7 +189,12 @@ type ArgProgram struct {
 	Chain
 	Store    Store
 	StoreOff int64  // Off of StoreMem, StoreString, StoreStrings, StoreCounted
-	Len      *Chain // of StoreCounted: the length in bytes
+	Len      *Chain // of StoreCounted: the length in bytes, or in Units
+	Unit     int    // of StoreCounted: bytes of a unit; 0: Len counts bytes
+	Bounds   Limit  // of containers
+	Parts    []Part // of StoreParts, and of StoreContent
+	Limit    int    // of texts in memory: how many bytes are recorded; 0: MaxString
+	Max      int    // of StoreString: the bytes of the array that the text lies in, 0: no array; with Unit: the most units
 	Type     Type
 	Slot     int // offset of the slot in the record
 	Size     int // bytes of the slot, padded to 8
@@ -197,6 +221,13 @@ func (p *Program) Fields() []Field { return p.fields }
 // target at the moment of the hit, such as the text of a symbol that a filter
 // compares; "" means none, and machine code in the target can do it all.
 func (p *Program) NeedsTracer() string {
+	for i := range p.Args {
+		a := &p.Args[i]
+		if a.Store == StoreContent {
+			name, _, _ := strings.Cut(a.Type.Layout.Content.Name, "<")
+			return p.nameOf(i) + ", a " + strings.TrimPrefix(name, "const ") + " " + a.Type.Layout.Content.tracer() + ","
+		}
+	}
 	if p.Filter == nil {
 		return ""
 	}
@@ -206,6 +237,16 @@ func (p *Program) NeedsTracer() string {
 		}
 	}
 	return ""
+}
+
+// nameOf is the name of the value that an argument belongs to.
+func (p *Program) nameOf(arg int) string {
+	for i := range p.Texts {
+		if p.Texts[i].Text == arg {
+			arg = p.Texts[i].Arg
+		}
+	}
+	return p.fields[arg].Name
 }
 
 // Symbolizer names addresses. name without ok is nothing; off is bytes from
@@ -244,6 +285,22 @@ type Variable struct {
 	// Len, if set, makes a text of the variable: as many bytes at the chain's
 	// value, or with InMemory at its address + Off, as Len's value says.
 	Len *Chain
+	// Max, of a text in an array of characters, is the size of the array: the text
+	// ends there, if no NUL ends it before. 0: it is in no array.
+	Max int
+	// Parts, if there are any, are the pieces of a value that lies in several
+	// places; Chain is then nothing.
+	Parts []Part
+	// Behind says that an address leads to the value, so that a return probe reads
+	// it at the return. The first Own steps of Chain, and LenOwn of Len, are that
+	// address as the function was given it, which is kept from the entry.
+	Behind      bool
+	Own, LenOwn int
+	// Owned says that a text belongs to the call, and may be gone at its return.
+	Owned bool
+	// Unit is, of a container whose elements lie at the chain's value, the bytes of
+	// each; Len is then their number.
+	Unit int
 	// Pointer says that the value is an address, so that text can be read there.
 	Pointer bool
 	// AtReturn says that the value is the function's result: in a return probe

@@ -34,7 +34,7 @@ func (a *Arg) variable() bool {
 
 // sameProbe reports whether two definitions of one shape ask for the same.
 func (d *Def) sameProbe(o *Def) bool {
-	if d.Place != o.Place || d.Stack != o.Stack || (d.Filter == nil) != (o.Filter == nil) ||
+	if d.Place != o.Place || d.Stack != o.Stack || d.Limit != o.Limit || (d.Filter == nil) != (o.Filter == nil) ||
 		d.Filter != nil && d.Filter.Text != o.Filter.Text {
 		return false
 	}

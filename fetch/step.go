@@ -21,11 +21,18 @@ const (
 	StepLoad               // Size bytes at v + Imm, zero-extended; may fault
 	StepEq                 // 1 if v == x, else 0
 	StepNe                 // 1 if v != x, else 0
+	StepDiff               // u64 at v + Imm less the one at v + Imm2; may fault
+	// StepBase is v + the u64 at Imm behind the address that is at v: where an object
+	// has a virtual base class. It may fault.
+	StepBase
+	// StepWhen is v if the number of Size bytes at v + Imm is Imm2, or with Not if it
+	// isn't, else a fault. With FromReg the number is in Reg, from bit Imm on.
+	StepWhen
 )
 
 // String gives the operation's name.
 func (o StepOp) String() string {
-	names := [...]string{"add", "sub", "mul", "and", "or", "xor", "shl", "shr", "sar", "neg", "not", "load", "eq", "ne"}
+	names := [...]string{"add", "sub", "mul", "and", "or", "xor", "shl", "shr", "sar", "neg", "not", "load", "eq", "ne", "diff", "base", "when"}
 	if int(o) < len(names) {
 		return names[o]
 	}
@@ -41,7 +48,9 @@ type Step struct {
 	// FromReg makes x the register Reg instead.
 	FromReg bool
 	Reg     Reg
-	Size    uint8 // of StepLoad: 1, 2, 4 or 8
+	Size    uint8 // of StepLoad and StepWhen: 1, 2, 4 or 8
+	Imm2    uint64
+	Not     bool
 }
 
 // steps runs the steps of a computed chain on v.
@@ -58,6 +67,36 @@ func (e *evaluator) steps(list []Step, v uint64, scratch []byte) (uint64, bool) 
 			}
 			continue
 		}
+		if s.Op == StepDiff {
+			high, ok := e.load(scratch, v+s.Imm)
+			if !ok {
+				return 0, false
+			}
+			low, ok := e.load(scratch, v+s.Imm2)
+			if !ok {
+				return 0, false
+			}
+			v = high - low
+			continue
+		}
+		if s.Op == StepBase {
+			table, ok := e.load(scratch, v)
+			if !ok {
+				return 0, false
+			}
+			off, ok := e.load(scratch, table+s.Imm)
+			if !ok {
+				return 0, false
+			}
+			v += off
+			continue
+		}
+		if s.Op == StepWhen {
+			if !e.when(s, v, scratch) {
+				return 0, false
+			}
+			continue
+		}
 		x := s.Imm
 		if s.FromReg {
 			var ok bool
@@ -68,6 +107,24 @@ func (e *evaluator) steps(list []Step, v uint64, scratch []byte) (uint64, bool) 
 		v = s.Op.Apply(v, x)
 	}
 	return v, true
+}
+
+// when reports whether what a StepWhen is about is so.
+func (e *evaluator) when(s *Step, v uint64, scratch []byte) bool {
+	n := uint64(0)
+	if s.FromReg {
+		x, ok := e.c.Regs.Get(s.Reg)
+		if !ok || s.Size == 0 {
+			return false
+		}
+		n = x >> s.Imm << (64 - 8*s.Size) >> (64 - 8*s.Size)
+	} else {
+		if s.Size == 0 || s.Size > 8 || !e.read(scratch[:s.Size], v+s.Imm) {
+			return false
+		}
+		n = littleEndian(scratch[:s.Size])
+	}
+	return (n == s.Imm2) != s.Not
 }
 
 // Apply computes one step that reads no memory; of others it gives v.

@@ -3,7 +3,10 @@ package fetch
 import (
 	"strings"
 	"syscall"
+	"unicode"
 	"unicode/utf8"
+
+	"kprobe/internal/quote"
 )
 
 // SyntaxError is what is wrong with a definition, and where.
@@ -31,21 +34,38 @@ func (e *SyntaxError) Unwrap() []error {
 func (e *SyntaxError) Errno() syscall.Errno { return e.Code.Errno() }
 
 // Caret gives two lines, each indented by two blanks and ended by a newline:
-// the definition, and a caret under the culprit.
+// the definition, and a caret under the culprit. Of a long line that isn't text it
+// shows what is around the culprit.
 func (e *SyntaxError) Caret() string {
 	col := min(max(e.Col, 0), len(e.Input)+1)
 	blanks := utf8.RuneCountInString(shown(e.Input[:min(col, len(e.Input))]))
 	if col > len(e.Input) {
 		blanks++
 	}
-	return Shown(e.Input) + "  " + strings.Repeat(" ", blanks) + "^\n"
+	text := []rune(shown(e.Input))
+	if len(text) > lineWidth && !IsText(e.Input) {
+		from := max(0, min(blanks-lineWidth/2, len(text)-lineWidth))
+		text, blanks = text[from:from+lineWidth], blanks-from
+	}
+	return "  " + string(text) + "\n  " + strings.Repeat(" ", blanks) + "^\n"
+}
+
+// lineWidth is how much is shown of a line that isn't text, in characters.
+const lineWidth = 76
+
+// IsText reports whether a definition may have been written as one: it is UTF-8,
+// without control characters but tabs.
+func IsText(s string) bool {
+	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return r != '\t' && unicode.IsControl(r) })
 }
 
 // Shown is the line of a definition in a message: indented, blanks for tabs, and
 // control characters escaped.
 func Shown(text string) string { return "  " + shown(text) + "\n" }
 
-func shown(text string) string { return string(AppendPlain(nil, strings.ReplaceAll(text, "\t", " "))) }
+func shown(text string) string {
+	return string(quote.AppendPlain(nil, strings.ReplaceAll(text, "\t", " ")))
+}
 
 // newError makes the error of code at byte col of input.
 func newError(code Code, input string, col int, detail string) *SyntaxError {

@@ -18,6 +18,9 @@ const (
 	SymbolText             // symstr: the same, decoded as text
 	Path                   // %pd: the path behind a file descriptor
 	FilePath               // %pD: the same, also from a C library's FILE *
+	Bytes                  // bytes[LENGTH]: as many bytes at an address as another fetch says
+	// Container has a Layout with a Content.
+	Container
 	// Struct asks for all of a variable's structure, or of the one that a pointer
 	// points to. Compile puts its members in place of it.
 	Struct
@@ -47,7 +50,7 @@ func DefaultType() Type { return Type{Base: Hex, Size: 8} }
 // fixed part of the record.
 func (t Type) IsText() bool {
 	switch t.Base {
-	case String, UString, SymbolText, Path, FilePath:
+	case String, UString, SymbolText, Path, FilePath, Bytes, Container:
 		return true
 	}
 	return false
@@ -114,6 +117,8 @@ func (b Base) name() string {
 		return "%pd"
 	case FilePath:
 		return "%pD"
+	case Bytes:
+		return "bytes"
 	case Struct:
 		return "struct"
 	}
@@ -123,7 +128,7 @@ func (b Base) name() string {
 // namedType finds a type by its name, without array or bitfield.
 func namedType(s string) (Type, bool) {
 	for b := Char; b <= Struct; b++ {
-		if b == Float || b.name() != s {
+		if b == Float || b == Container || b.name() != s {
 			continue
 		}
 		if b == Char {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math"
 	"testing"
-	"unicode/utf8"
 
 	"kprobe/symbols"
 )
@@ -42,9 +41,12 @@ func TestValues(t *testing.T) {
 		{"f64", Value{Int: math.Float64bits(1e21)}, "1e+21", "1e+21"},
 		{"f64", Value{Int: math.Float64bits(math.NaN())}, "NaN", `"NaN"`},
 		{"f64", Value{Int: math.Float64bits(math.Inf(-1))}, "-Inf", `"-Inf"`},
-		{"string", Value{Bytes: []byte("a\"b\\c")}, `"a"b\c"`, `"a\"b\\c"`},
+		{"string", Value{Bytes: []byte("a\"b\\c")}, `"a\"b\\c"`, `"a\"b\\c"`},
+		{"string", Value{Bytes: []byte("cut"), Truncated: true}, `"cut"...`, `"cut"`},
+		{"char", Value{Int: '\''}, `'\''`, `"'"`},
+		{"char", Value{Int: '\\'}, `'\\'`, `"\\"`},
 		{"string", Value{Bytes: []byte("\n\t\r\x00\x7f")}, `"\n\t\r\x00\x7f"`, `"\n\t\r\u0000\u007f"`},
-		{"string", Value{Bytes: []byte("\u20ac\xff!")}, "\"\u20ac\xff!\"", "\"\u20ac\ufffd!\""},
+		{"string", Value{Bytes: []byte("\u20ac\xff!")}, "\"\u20ac\\xff!\"", "\"\u20ac\\ufffd!\""},
 		{"string", Value{}, `""`, `""`},
 		{"string", Value{Fault: true}, "(fault)", "null"},
 		{"u32", Value{Fault: true}, "(fault)", "null"},
@@ -87,34 +89,6 @@ func (n named) SymbolAt(symbols.Addr) (name string, off, size uint64, ok bool) {
 	return string(n), 4, 8, true
 }
 
-// FuzzJSONString compares with encoding/json's reading.
-func FuzzJSONString(f *testing.F) {
-	for _, s := range []string{"", "plain", "\"\\\n\t\r\b\f\x00\x1f\x7f", "\u20ac\u2028\U0001f600", "\xff\xfe", "\xe2\x82", "\xed\xa0\x80", "a\xc0\x80b"} {
-		f.Add([]byte(s))
-	}
-	f.Fuzz(func(t *testing.T, s []byte) {
-		out := AppendJSONString(nil, s)
-		if !utf8.Valid(out) {
-			t.Fatalf("%q is not UTF-8", out)
-		}
-		var got string
-		if err := json.Unmarshal(out, &got); err != nil {
-			t.Fatalf("%q: %v", out, err)
-		}
-		their, err := json.Marshal(string(s))
-		if err != nil {
-			t.Fatal(err)
-		}
-		var want string
-		if err := json.Unmarshal(their, &want); err != nil {
-			t.Fatal(err)
-		}
-		if got != want {
-			t.Errorf("%q reads back as %q, want %q", out, got, want)
-		}
-	})
-}
-
 // TestDecodeHostile gives Decode every truncation of a record and every
 // damaged text word: it must answer with values inside the record or
 // ErrCorrupt.
@@ -151,5 +125,23 @@ func TestDecodeHostile(t *testing.T) {
 	again, err := p.Decode(append(rec, 1, 2, 3), make([]Value, 1, 3))
 	if err != nil || len(again) != len(want) || string(again[0].Bytes) != "hello" {
 		t.Errorf("with padding: %v, %v", again, err)
+	}
+}
+
+// TestHostileNames: names of debug information go out as they can be shown.
+func TestHostileNames(t *testing.T) {
+	const name = "a\x1b[2J\n\u202e\u009b\xff\""
+	typ := Type{Base: Struct, Size: 8, Layout: &Layout{Members: []Member{
+		{Name: name, Type: Type{Base: Unsigned, Size: 4, Layout: &Layout{Enum: []Enumerator{{Name: name, Value: 1}}}}},
+		{Name: name + "2", Off: 4, Type: Type{Base: Unsigned, Size: 4, Layout: &Layout{Flags: true, Enum: []Enumerator{{Name: name, Value: 1}, {Name: name, Value: 2}}}}},
+	}}}
+	v := Value{Elems: []Value{{Int: 1}, {Int: 7}}}
+	const shown = `a\x1b[2J\n\xe2\x80\xae\xc2\x9b\xff"`
+	if got, want := string(AppendText(nil, typ, v, nil)), "{"+shown+"="+shown+","+shown+"2="+shown+"|"+shown+"|0x4}"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	const inJSON = `a\u001b[2J\n\u202e\u009b\ufffd\"`
+	if got, want := string(AppendJSON(nil, typ, v, nil)), `{"`+inJSON+`":"`+inJSON+`","`+inJSON+`2":"`+inJSON+"|"+inJSON+`|0x4"}`; got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
 }

@@ -9,8 +9,15 @@ import (
 // Where says where the value is, in the words of the definition language as far
 // as it has them: %di is a register, -20(%bp) memory at bp - 20, \5 a constant,
 // @0x404018 memory at a fixed address. What is computed is written as C would:
-// ((%di >> 32) & 0xff).
+// ((%di >> 32) & 0xff). What lies in several places has a comma between them.
 func (v *Variable) Where() string {
+	if v.Parts != nil {
+		places := make([]string, len(v.Parts))
+		for i := range v.Parts {
+			places[i] = v.Parts[i].text()
+		}
+		return strings.Join(places, ", ")
+	}
 	s := v.Chain.text()
 	if v.InMemory {
 		return memoryAt(s, v.Off, v.Chain.Source == SourceImm && len(v.Chain.Loads) == 0, v.Chain.Imm)
@@ -72,6 +79,11 @@ func (c *Chain) source() string {
 		return fmt.Sprintf("%+d(%%sp)", c.Off)
 	case SourceXMM:
 		return "%xmm" + strconv.Itoa(int(c.Reg))
+	case SourceVector:
+		if c.Reg >= 16 {
+			return "%st" + strconv.Itoa(int(c.Reg)-16)
+		}
+		return "%xmm" + strconv.Itoa(int(c.Reg))
 	case SourceEntry:
 		return "$entry" + strconv.Itoa(c.N)
 	case SourceText:
@@ -101,6 +113,15 @@ func (t *Step) text(s string) string {
 		return "-" + s
 	case StepNot:
 		return "~" + s
+	}
+	switch t.Op {
+	case StepBase:
+		return "virtual(" + s + ")"
+	case StepWhen: // what it depends on is not where it is
+		return s
+	}
+	if t.Op == StepDiff {
+		return "(" + memoryAt(s, int64(t.Imm), false, 0) + " - " + memoryAt(s, int64(t.Imm2), false, 0) + ")"
 	}
 	op := [...]string{
 		StepAdd: "+", StepSub: "-", StepMul: "*", StepAnd: "&", StepOr: "|", StepXor: "^",

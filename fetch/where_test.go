@@ -2,6 +2,14 @@ package fetch
 
 import "testing"
 
+// TestWhereOfParts shows each place of what lies in several.
+func TestWhereOfParts(t *testing.T) {
+	v := Variable{Parts: []Part{{Chain: Chain{Source: SourceReg, Reg: DI}, Size: 8}, {Chain: Chain{Source: SourceReg, Reg: SI}, Off: 8, Size: 8}}}
+	if got := v.Where(); got != "%di, %si" {
+		t.Error(got)
+	}
+}
+
 func TestWhere(t *testing.T) {
 	for _, c := range []struct {
 		v    Variable

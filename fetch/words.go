@@ -50,6 +50,9 @@ func splitLine(s string) line {
 		if n == placeAt {
 			end = placeEnd(s, i, end)
 		}
+		if n > placeAt {
+			end = castEnd(s, i, end)
+		}
 		if n > placeAt && s[i:end] == "if" {
 			add("if")
 			w := add(strings.TrimSpace(s[end:]))
@@ -79,7 +82,7 @@ func wordEnd(s string, i int) int {
 // placeEnd extends a place word over blanks inside quotes or parentheses.
 func placeEnd(s string, start, end int) int {
 	if s[start] == '"' {
-		if n := strings.IndexByte(s[start+1:], '"'); n >= 0 {
+		if n := quoteEnd(s[start+1:]); n >= 0 {
 			return wordEnd(s, start+1+n+1)
 		}
 		return end
@@ -100,6 +103,42 @@ func placeEnd(s string, start, end int) int {
 		}
 	}
 	return end
+}
+
+// castEnd extends an argument's word over the blanks of types in its casts:
+// (struct conn *)p, (unsigned long)n.
+func castEnd(s string, start, end int) int {
+	for {
+		open := strings.LastIndexByte(s[start:end], '(')
+		if open < 0 || strings.IndexByte(s[start+open:end], ')') >= 0 {
+			return end
+		}
+		to := strings.IndexByte(s[end:], ')')
+		if to < 0 || !isTypeText(s[start+open+1:end+to]) {
+			return end
+		}
+		end = wordEnd(s, end+to)
+	}
+}
+
+// isTypeText reports words that can name a type of C, with stars.
+func isTypeText(s string) bool {
+	words := strings.Fields(strings.NewReplacer("*", " * ", ",", " , ").Replace(s))
+	names, special := 0, false
+	for _, w := range words {
+		switch w {
+		case "*", ",":
+			special = true
+			continue
+		case "struct", "union", "enum", "class", "const", "volatile", "unsigned", "signed", "long", "short":
+			special = true
+		}
+		if !isAlpha(w[0]) {
+			return false
+		}
+		names++
+	}
+	return names > 0 && special
 }
 
 // depth counts the parentheses that are open at the end of s.

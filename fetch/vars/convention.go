@@ -3,7 +3,6 @@ package vars
 import (
 	"debug/dwarf"
 	"fmt"
-	"strings"
 
 	"kprobe/fetch"
 	"kprobe/symbols/debuginfo"
@@ -16,6 +15,7 @@ const (
 	noClass class = iota
 	classInteger
 	classSSE
+	classSSEUp // the upper half of the register before
 	classMemory
 )
 
@@ -26,20 +26,25 @@ func (f *frame) classify(t ctype) []class {
 	switch t.kind {
 	case kindInt, kindUint, kindChar, kindBool, kindPointer, kindReference, kindEnum:
 		return []class{classInteger}
+	case kindWideInt, kindMethod:
+		return []class{classInteger, classInteger}
 	case kindFloat:
 		return []class{classSSE}
-	case kindStruct, kindArray:
+	case kindWideFloat:
+		if !isX87(t) {
+			return []class{classSSE, classSSEUp}
+		}
+		return memory
+	case kindStruct, kindArray, kindComplex:
+		if t.size == 0 && t.kind == kindStruct && !t.entry.Flag(dwarf.AttrDeclaration) {
+			return nil // C's empty structure
+		}
 		if t.size <= 0 || t.size > 16 {
 			return memory
 		}
 		out := make([]class, (t.size+7)/8)
 		if !f.classifyParts(t, 0, out, 0) {
 			return memory
-		}
-		for i := range out {
-			if out[i] == noClass {
-				out[i] = classSSE
-			}
 		}
 		return out
 	}
@@ -61,6 +66,9 @@ func (f *frame) classifyParts(t ctype, off int64, out []class, depth int) bool {
 		}
 		return true
 	case kindArray:
+		if isVector(t) {
+			return classifyVector(t, off, out)
+		}
 		elem, stride := f.element(t)
 		if stride <= 0 || t.count > 16 {
 			return false
@@ -71,8 +79,20 @@ func (f *frame) classifyParts(t ctype, off int64, out []class, depth int) bool {
 			}
 		}
 		return true
+	case kindWideFloat:
+		return !isX87(t) && classifyVector(t, off, out)
 	case kindUnknown, kindVoid, kindFunc:
 		return false
+	case kindWideInt, kindMethod:
+		out[0], out[len(out)-1] = classInteger, classInteger
+		return off == 0
+	case kindComplex:
+		for i := off / 8; i < (off+t.size+7)/8 && int(i) < len(out); i++ {
+			if out[i] == noClass {
+				out[i] = classSSE
+			}
+		}
+		return off%(t.size/2) == 0
 	}
 	if t.size > 0 && off%t.size != 0 { // packed
 		return false
@@ -120,7 +140,13 @@ func (a *allocator) assign(t ctype, classes []class) place {
 			xmms++
 		}
 	}
-	if classes[0] == classMemory || a.nextInt+ints > len(a.ints) || a.nextXMM+xmms > a.vectors {
+	if ints+xmms == 0 && !isMemory(classes) { // an empty class
+		return place{kind: isBytes, bytes: make([]byte, max(t.size, 0))}
+	}
+	if isMemory(classes) || a.nextInt+ints > len(a.ints) || a.nextXMM+xmms > a.vectors {
+		if t.align > 8 {
+			a.stack += (8 - a.stack) & 15 // the first word is at 8, and above it is aligned to 16
+		}
 		p := place{kind: inMemory, sym: register(fetch.SP).add(a.stack)}
 		a.stack += (max(t.size, 8) + 7) &^ 7
 		return p
@@ -128,20 +154,27 @@ func (a *allocator) assign(t ctype, classes []class) place {
 	var list []piece
 	for i, c := range classes {
 		var p place
-		if c == classInteger {
+		switch c {
+		case classInteger:
 			p = place{kind: isValue, sym: register(a.ints[a.nextInt])}
 			a.nextInt++
-		} else {
+		case classSSE:
 			p = xmm(a.nextXMM)
 			a.nextXMM++
+		case classSSEUp:
+			p = vectorHalf(a.nextXMM - 1)
+		default: // padding
+			continue
 		}
 		list = append(list, piece{int64(8 * i), 8, p})
 	}
-	if len(list) == 1 {
+	if len(list) == 1 && list[0].off == 0 {
 		return list[0].place
 	}
 	return place{kind: inPieces, pieces: list}
 }
+
+func isMemory(classes []class) bool { return len(classes) > 0 && classes[0] == classMemory }
 
 // behind takes the place of an address; what is passed lies there.
 func (a *allocator) behind() (place, error) {
@@ -165,20 +198,64 @@ func (f *frame) byConvention(e *debuginfo.Entry) (place, error) {
 		return f.rustPlace(e)
 	}
 	a := systemV()
-	if t, ok := f.resultType(); ok && f.classify(t)[0] == classMemory && t.kind == kindStruct {
+	if t, ok := f.resultType(); ok && isMemory(f.classify(t)) && t.kind == kindStruct {
 		a.nextInt++ // the address for the result
 	} else if ok && f.byReference(t) {
 		a.nextInt++
 	}
 	return f.passed(e, func(c *debuginfo.Entry, t ctype) (place, error) {
 		switch {
-		case t.kind == kindUnknown || t.kind == kindVoid:
-			return place{}, fmt.Errorf("how a %s is passed is not known: %w", t, fetch.ErrNoValue)
-		case f.byReference(t) || f.addressed(c):
+		case t.kind == kindStruct && f.addressed(c):
 			return a.behind()
+		case t.kind == kindUnknown || t.kind == kindVoid || f.undefined(t, 0):
+			return place{}, fmt.Errorf("how a %s is passed is not known: %w", t, fetch.ErrNoValue)
+		case f.byReference(t):
+			return a.behind()
+		case f.isWideVector(t, 0):
+			return place{}, fmt.Errorf("how a %s is passed depends on what the function was compiled for: %w", t, fetch.ErrNoValue)
 		}
 		return a.assign(t, f.classify(t)), nil
 	})
+}
+
+// alignment is what a value on the stack is aligned to, if that is more than a
+// word; a structure is as its members are.
+func (f *frame) alignment(t ctype, depth int) int64 {
+	n := t.align
+	switch {
+	case depth > maxNested:
+	case t.kind == kindArray:
+		elem, _ := f.element(t)
+		n = max(n, f.alignment(elem, depth+1))
+	case t.kind == kindStruct:
+		for _, m := range f.members(t) {
+			if m.static.Unit() == nil {
+				n = max(n, f.alignment(m.typ, depth+1))
+			}
+		}
+	}
+	return n
+}
+
+// undefined reports a class that is only declared, or has a part that is: how it
+// is passed nobody knows.
+func (f *frame) undefined(t ctype, depth int) bool {
+	if t.kind != kindStruct || depth > maxNested {
+		return false
+	}
+	t = f.whole(t)
+	if t.entry.Flag(dwarf.AttrDeclaration) {
+		return true
+	}
+	if t.size > 16 {
+		return false // its own functions tell the rest
+	}
+	for _, m := range f.members(t) {
+		if m.static.Unit() == nil && f.undefined(m.typ, depth+1) {
+			return true
+		}
+	}
+	return false
 }
 
 // passed finds a parameter at its function's entry: pass gives each in turn its
@@ -192,6 +269,7 @@ func (f *frame) passed(e *debuginfo.Entry, pass func(c *debuginfo.Entry, t ctype
 		if err != nil {
 			return place{}, err
 		}
+		t.align = f.alignment(t, 0)
 		p, err := pass(&c, t)
 		if err != nil || c.Ref() == e.Ref() {
 			return p, err
@@ -200,45 +278,9 @@ func (f *frame) passed(e *debuginfo.Entry, pass func(c *debuginfo.Entry, t ctype
 	return place{}, errBadExpression
 }
 
-// byReference reports a C++ class that can't be copied by its bytes: what is
-// passed is its address (DW_CC_pass_by_reference). GCC leaves that out; its
-// classes are those with a destructor of their own, or parts that have one.
-func (f *frame) byReference(t ctype) bool {
-	if t.kind != kindStruct {
-		return false
-	}
-	if cc, ok := t.entry.Int(dwarf.AttrCalling); ok {
-		return cc == 4
-	}
-	return f.language(t.entry).IsCXX() && f.destroyed(t, 0)
-}
-
-// destroyed reports a class with a destructor that its source has written, of its
-// own, of a base class or of a member.
-func (f *frame) destroyed(t ctype, depth int) bool {
-	if t.kind != kindStruct || depth > maxNested {
-		return false
-	}
-	for c := range t.entry.Children() {
-		if c.Tag() != dwarf.TagSubprogram || !strings.HasPrefix(c.Name(), "~") || c.Flag(dwarf.AttrArtificial) {
-			continue
-		}
-		if _, defaulted := c.Int(dwarf.AttrDefaulted); !defaulted {
-			return true
-		}
-	}
-	for _, m := range f.members(t) {
-		if m.static.Unit() == nil && f.destroyed(m.typ, depth+1) {
-			return true
-		}
-	}
-	return false
-}
-
 // resultType is the type that the function returns; ok is false for void.
 func (f *frame) resultType() (ctype, bool) {
-	fn := &f.scopes[f.home]
-	_, at, ok := fn.Chased(dwarf.AttrType)
+	_, at, ok := f.fn.Chased(dwarf.AttrType)
 	if !ok {
 		return ctype{}, false
 	}
@@ -252,7 +294,7 @@ func (f *frame) resultType() (ctype, bool) {
 // result is what the function returns, at its return.
 func (f *frame) result() (value, error) {
 	if f.isGoFunc() {
-		return f.goResult()
+		return f.goResult(1)
 	}
 	t, ok := f.resultType()
 	if !ok || t.kind == kindVoid {
@@ -270,7 +312,15 @@ func (f *frame) result() (value, error) {
 	switch {
 	case t.kind == kindUnknown:
 		return v, fmt.Errorf("how a %s is returned is not known: %w", t, fetch.ErrNoValue)
-	case classes[0] == classMemory || f.byReference(t):
+	case t.kind == kindComplex && t.size == 32:
+		v.p = place{kind: inPieces, pieces: append(x87(0, 0), x87(1, 16)...)}
+	case f.holdsX87(t, 0):
+		v.p = place{kind: inPieces, pieces: x87(0, 0)}
+	case f.isWideVector(t, 0):
+		return v, fmt.Errorf("a %s is returned in a register of which half is recorded: %w", t, fetch.ErrNoValue)
+	case f.undefined(t, 0):
+		return v, fmt.Errorf("how a %s is returned is not known: %w", t, fetch.ErrNoValue)
+	case isMemory(classes) || f.byReference(t):
 		v.p = place{kind: inMemory, sym: register(fetch.AX)}
 	default:
 		a := allocator{ints: []fetch.Reg{fetch.AX, fetch.DX}, vectors: 2}
@@ -279,26 +329,38 @@ func (f *frame) result() (value, error) {
 	return v.unreference()
 }
 
-// goResult is a Go function's first result.
-func (f *frame) goResult() (value, error) {
+// goResult is a Go function's n-th result, from 1.
+func (f *frame) goResult(n int) (value, error) {
+	have := 0
 	for c := range f.fn.Children() {
 		if c.Tag() != dwarf.TagFormalParameter || !f.isResult(&c) {
 			continue
 		}
-		t, err := f.typeOf(&c)
-		if err != nil {
-			return value{}, err
+		if have++; have == n {
+			return f.loadResult(&c)
 		}
-		p, err := f.goPlace(&c, true)
-		return value{f: f, t: t, p: p, atReturn: true}, err
+	}
+	if have > 0 {
+		return value{}, noValueError(fmt.Sprintf("%s has %d results", nameOf(f.fn, f.scope.site.Name), have))
 	}
 	return value{}, fmt.Errorf("%s: %w", nameOf(f.fn, f.scope.site.Name), fetch.ErrNoResult)
 }
 
-// goPlace is where Go passes a parameter, or a result, by registers; one that
-// doesn't fit them lies on the stack and is not found by this.
+// loadResult is one of a Go function's results, at its return.
+func (f *frame) loadResult(e *debuginfo.Entry) (value, error) {
+	t, err := f.typeOf(e)
+	if err != nil {
+		return value{}, err
+	}
+	p, err := f.goPlace(e, true)
+	return value{f: f, t: t, p: p, atReturn: true}, err
+}
+
+// goPlace is where Go passes a parameter, or a result. One that doesn't fit the
+// registers lies on the stack, of results where is not told.
 func (f *frame) goPlace(e *debuginfo.Entry, results bool) (place, error) {
 	a := goABI()
+	stack := int64(8) // from the stack pointer at the entry
 	for c := range f.fn.Children() {
 		if c.Tag() != dwarf.TagFormalParameter || f.isResult(&c) != results {
 			continue
@@ -310,21 +372,49 @@ func (f *frame) goPlace(e *debuginfo.Entry, results bool) (place, error) {
 		before := a
 		var list []piece
 		ok := f.goParts(t, 0, &a, &list, 0)
+		at := int64(0)
 		if !ok {
 			a = before
+			align := max(f.goAlign(t, 0), 1)
+			at = (stack + align - 1) &^ (align - 1)
+			stack = at + t.size
 		}
 		if c.Ref() != e.Ref() {
 			continue
 		}
 		switch {
-		case !ok || len(list) == 0:
+		case !ok && (results || t.size <= 0):
 			return place{}, fmt.Errorf("it is passed on the stack: %w", fetch.ErrNoValue)
-		case len(list) == 1:
+		case !ok:
+			return place{kind: inMemory, sym: register(fetch.SP).add(at)}, nil
+		case len(list) == 0:
+			return place{kind: isBytes, bytes: make([]byte, max(t.size, 0))}, nil
+		case len(list) == 1 && list[0].off == 0:
 			return list[0].place, nil
 		}
 		return place{kind: inPieces, pieces: list}, nil
 	}
 	return place{}, errBadExpression
+}
+
+// goAlign is what Go aligns a value to.
+func (f *frame) goAlign(t ctype, depth int) int64 {
+	switch {
+	case depth > maxNested:
+		return 8
+	case t.kind == kindStruct:
+		n := int64(1)
+		for _, m := range f.members(t) {
+			n = max(n, f.goAlign(m.typ, depth+1))
+		}
+		return n
+	case t.kind == kindArray:
+		elem, _ := f.element(t)
+		return f.goAlign(elem, depth+1)
+	case t.kind == kindComplex:
+		return t.size / 2
+	}
+	return min(max(t.size, 1), 8)
 }
 
 // goParts gives each part of a value the next register.
@@ -343,6 +433,9 @@ func (f *frame) goParts(t ctype, off int64, a *allocator, list *[]piece, depth i
 	case kindArray:
 		elem, _ := f.element(t)
 		return t.count == 0 || t.count == 1 && f.goParts(elem, off, a, list, depth+1)
+	case kindComplex:
+		half := ctype{kind: kindFloat, size: t.size / 2}
+		return f.goParts(half, off, a, list, depth+1) && f.goParts(half, off+half.size, a, list, depth+1)
 	case kindFloat:
 		if a.nextXMM >= a.vectors {
 			return false

@@ -27,6 +27,10 @@ const (
 	kindArray
 	kindEnum
 	kindFunc
+	kindWideInt   // __int128
+	kindWideFloat // long double, __float128
+	kindComplex   // two floating-point numbers
+	kindMethod    // C++: a pointer to a member function, two words
 )
 
 // ctype is a type, with typedefs and qualifiers taken off.
@@ -37,8 +41,11 @@ type ctype struct {
 	entry  debuginfo.Entry // of structures, enumerations and arrays
 	elem   debuginfo.Ref   // of pointers, references, arrays; zero is void
 	count  int64           // of arrays; 0 is unknown
+	stars  int             // of pointers that a cast names: how many more there are to elem
+	dim    int             // of arrays: the dimension of the entry that count is of
 	signed bool            // of enumerations and characters
 	alias  bool            // was a typedef
+	align  int64           // in bytes; 0 is that of its size
 }
 
 // String is the type in its source's words.
@@ -121,10 +128,14 @@ func (f *frame) resolve(r debuginfo.Ref) ctype {
 	return ctype{name: "?"}
 }
 
+// attrAlignment is DWARF 5's DW_AT_alignment: of types that their source aligns.
+const attrAlignment dwarf.Attr = 0x88
+
 // Encodings of base types (DWARF 5, table 7.11).
 const (
 	ateAddress      = 0x01
 	ateBoolean      = 0x02
+	ateComplex      = 0x03
 	ateFloat        = 0x04
 	ateSigned       = 0x05
 	ateSignedChar   = 0x06
@@ -144,7 +155,13 @@ func (f *frame) plain(e debuginfo.Entry) ctype {
 	switch e.Tag() {
 	case dwarf.TagBaseType:
 		return f.base(t)
-	case dwarf.TagPointerType, dwarf.TagPtrToMemberType:
+	case dwarf.TagPtrToMemberType:
+		t.name = f.pointerName(e, t, "::*")
+		t.kind, t.size = kindInt, 8 // the member's offset
+		if !t.elem.IsZero() && f.resolve(t.elem).kind == kindFunc {
+			t.kind, t.size = kindMethod, 16
+		}
+	case dwarf.TagPointerType:
 		t.kind, t.size = kindPointer, max(t.size, 8)
 		t.name = f.pointerName(e, t, "*")
 	case dwarf.TagReferenceType, dwarf.TagRvalueReferenceType:
@@ -157,6 +174,7 @@ func (f *frame) plain(e debuginfo.Entry) ctype {
 		}
 	case dwarf.TagStructType, dwarf.TagClassType, dwarf.TagUnionType:
 		t.kind = kindStruct
+		t.align, _ = e.Int(attrAlignment)
 		t.name = f.structName(e)
 	case dwarf.TagEnumerationType:
 		t.kind = kindEnum
@@ -291,16 +309,57 @@ func (f *frame) base(t ctype) ctype {
 	case ateUnsigned, ateAddress:
 		t.kind = kindUint
 	}
-	if l := f.language(t.entry); t.kind == kindChar && t.size == 1 && (l.IsGo() || l.IsRust() || t.name == "u8" || t.name == "uint8") {
-		t.kind = kindUint // a byte
+	if t.kind == kindChar && t.size == 1 && enc != ateUTF && f.isByte(t) {
+		t.kind = kindUint
 		if t.signed {
 			t.kind = kindInt
 		}
 	}
-	if t.size != 1 && t.size != 2 && t.size != 4 && t.size != 8 {
-		t.kind = kindUnknown
+	switch t.size {
+	case 1, 2, 4, 8:
+		if enc == ateComplex && t.size == 8 {
+			t.kind = kindComplex
+		}
+		return t
+	case 16:
+		t.align = 16
+		switch {
+		case t.kind == kindInt || t.kind == kindUint:
+			t.signed = t.kind == kindInt
+			t.kind = kindWideInt
+			if f.language(t.entry).IsRust() {
+				t.align = 0
+			}
+			return t
+		case t.kind == kindFloat:
+			t.kind = kindWideFloat
+			return t
+		case enc == ateComplex:
+			t.kind, t.align = kindComplex, 0
+			return t
+		}
+	case 32:
+		if enc == ateComplex { // of long doubles
+			t.kind, t.align = kindComplex, 16
+			return t
+		}
 	}
+	t.kind = kindUnknown
 	return t
+}
+
+// isByte tells a number of 8 bits from a character, which have one encoding:
+// char is a character, signed char and unsigned char are numbers, as uint8_t is
+// one of them.
+func (f *frame) isByte(t ctype) bool {
+	if l := f.language(t.entry); l.IsGo() || l.IsRust() {
+		return true
+	}
+	switch t.name {
+	case "signed char", "unsigned char", "u8", "uint8":
+		return true
+	}
+	return false
 }
 
 // array reads the dimensions: of several the first is the array's, and the
@@ -310,7 +369,7 @@ func (f *frame) array(t *ctype) {
 	elem := f.resolve(t.elem)
 	t.count = f.dimension(t.entry, 0)
 	inner := elem.size
-	for i := 1; ; i++ {
+	for i := 1; i < maxDimensions; i++ {
 		n := f.dimension(t.entry, i)
 		if n < 0 {
 			break
@@ -323,12 +382,12 @@ func (f *frame) array(t *ctype) {
 	if t.size == 0 && t.count > 0 && inner < 1<<32 && t.count < 1<<30 {
 		t.size = inner * t.count
 	}
-	t.name = elem.name + dimensions(f, t.entry)
+	t.name = elem.name + dimensions(f, t.entry, 0)
 }
 
-func dimensions(f *frame, e debuginfo.Entry) string {
+func dimensions(f *frame, e debuginfo.Entry, from int) string {
 	s := ""
-	for i := 0; i < maxNested; i++ {
+	for i := from; i < maxDimensions; i++ {
 		n := f.dimension(e, i)
 		switch {
 		case n < 0:

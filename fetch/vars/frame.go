@@ -16,21 +16,26 @@ import (
 
 // frame is the debug information at one address.
 type frame struct {
-	scope  *Scope
-	data   *debuginfo.Data
-	module *symbols.Module
-	pc     uint64
-	fn     debuginfo.Entry   // the function, not inlined
-	scopes []debuginfo.Entry // around the address, from fn in
-	home   int               // in scopes: the function whose parameters are meant
-	depth  int               // of expressions within expressions
-	nested int               // of types within types
-	work   int               // structures looked into, which hostile types nest without end
+	scope    *Scope
+	data     *debuginfo.Data
+	module   *symbols.Module
+	pc       uint64
+	fn       debuginfo.Entry   // the function, not inlined
+	scopes   []debuginfo.Entry // around the address, from fn in
+	home     int               // in scopes: the function whose parameters are meant
+	inlined  []debuginfo.Entry // around the address, too: what is inlined into what is meant
+	depth    int               // of expressions within expressions
+	nested   int               // of types within types
+	atReturn bool              // what is described is what a return probe records
+	work     int               // structures looked into, which hostile types nest without end
+
+	contents map[debuginfo.Ref]*fetch.Content // of types, as far as they are known; nil: no container
+	recipes  []cxxRecipe
+	types    *goTypes
 }
 
-// find fills in the scopes. Without an inlined instance of the site's own, the
-// start of a function means the function, and not what is inlined at its first
-// instruction.
+// find fills in the scopes. Where the site doesn't tell which function is meant, the
+// start of one means it, and not what is inlined at its first instruction.
 func (f *frame) find() error {
 	f.scopes = f.data.Scopes(f.pc)
 	if f.scopes == nil {
@@ -42,24 +47,24 @@ func (f *frame) find() error {
 		return fmt.Errorf("%s: %w about it", f.scope.site.Name, fetch.ErrNoDebugInfo)
 	}
 	f.fn = f.scopes[0]
-	inner := len(f.scopes)
+	inner, told := len(f.scopes), false
 	want := f.scope.site.Entry
 	for i := range f.scopes {
 		e := &f.scopes[i]
 		if !want.IsZero() && e.Ref() == want {
-			f.home, inner = i, i+1
-			break
+			f.home, told = i, true
+			continue
 		}
 		if e.Tag() != dwarf.TagInlinedSubroutine {
 			continue
 		}
-		if want.IsZero() && f.atEntry() {
+		if told || want.IsZero() && f.atEntry() {
 			inner = i
 			break
 		}
 		f.home = i
 	}
-	f.scopes = f.scopes[:inner]
+	f.scopes, f.inlined = f.scopes[:inner], f.scopes[inner:]
 	return nil
 }
 
@@ -119,6 +124,20 @@ func (f *frame) visible(which fetch.Which) []debuginfo.Entry {
 	return append(params, locals...)
 }
 
+// ofFunction reports a parameter of the function itself, and not of what is inlined
+// into it.
+func (f *frame) ofFunction(e *debuginfo.Entry) bool {
+	if e.Tag() != dwarf.TagFormalParameter {
+		return false
+	}
+	for c := range f.fn.Children() {
+		if c.Ref() == e.Ref() {
+			return true
+		}
+	}
+	return false
+}
+
 // isResult reports one of Go's results, which are parameters too.
 func (f *frame) isResult(e *debuginfo.Entry) bool {
 	return e.Tag() == dwarf.TagFormalParameter && f.language(*e).IsGo() && e.Flag(dwarf.AttrVarParam)
@@ -127,10 +146,18 @@ func (f *frame) isResult(e *debuginfo.Entry) bool {
 // name finds a variable by its name: from the innermost block out, then the
 // unit's, then other units'.
 func (f *frame) name(name string) (debuginfo.Entry, bool) {
-	for i := len(f.scopes) - 1; i >= 0; i-- {
+	if e, ok := f.nameIn(f.scopes, name); ok {
+		return e, true
+	}
+	return f.data.FindVariable(name, f.fn.Unit())
+}
+
+// nameIn finds a variable in scopes, from the innermost out.
+func (f *frame) nameIn(scopes []debuginfo.Entry, name string) (debuginfo.Entry, bool) {
+	for i := len(scopes) - 1; i >= 0; i-- {
 		var found debuginfo.Entry
 		ok := false
-		for c := range f.scopes[i].Children() {
+		for c := range scopes[i].Children() {
 			if t := c.Tag(); (t == dwarf.TagFormalParameter || t == dwarf.TagVariable) && c.Name() == name {
 				if _, _, here := c.LocationAt(dwarf.AttrLocation, f.pc); !ok || here {
 					found, ok = c, true // of several, the one that is there now
@@ -141,7 +168,7 @@ func (f *frame) name(name string) (debuginfo.Entry, bool) {
 			return found, true
 		}
 	}
-	return f.data.FindVariable(name, f.fn.Unit())
+	return debuginfo.Entry{}, false
 }
 
 // declared makes the variable of an entry.
@@ -150,7 +177,11 @@ func (f *frame) declared(e debuginfo.Entry) (fetch.Variable, error) {
 	if err != nil {
 		return fetch.Variable{}, err
 	}
-	return v.variable(e.Name())
+	out, err := v.variable(e.Name())
+	if err == nil && out.Parts != nil && out.Type.Base != fetch.Container && v.t.kind == kindStruct && out.Type.Layout != nil && out.Type.Layout.Switch == 0 {
+		return out, errPieces // its members, by their names
+	}
+	return out, err
 }
 
 // load finds a variable's place and type.
@@ -159,12 +190,29 @@ func (f *frame) load(e debuginfo.Entry) (value, error) {
 	if err != nil {
 		return value{}, fmt.Errorf("%s: %w", e.Name(), err)
 	}
+	if f.isResult(&e) && f.atEntry() && f.ofFunction(&e) {
+		v, err := f.loadResult(&e)
+		if err != nil {
+			return v, fmt.Errorf("%s: %w", e.Name(), err)
+		}
+		return v, nil
+	}
 	p, err := f.placeOf(&e)
 	if err != nil {
 		return value{}, fmt.Errorf("%s: %w", e.Name(), err)
 	}
-	v := value{f: f, t: t, p: p}
+	v := value{f: f, t: t, p: p, behind: f.lasts(&e, p)}
 	return v.unreference()
+}
+
+// lasts reports a variable that is no part of the call: of the whole program, or
+// of a thread.
+func (f *frame) lasts(e *debuginfo.Entry, p place) bool {
+	if e.Tag() == dwarf.TagFormalParameter || p.kind != inMemory {
+		return false
+	}
+	r := p.sym.src
+	return r.Source == fetch.SourceImm || r.Source == fetch.SourceReg && (r.Reg == fetch.RegFSBase || r.Reg == fetch.RegGSBase)
 }
 
 // argument is the N-th formal parameter.

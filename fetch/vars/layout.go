@@ -33,7 +33,7 @@ func (f *frame) structType(t ctype, depth int) fetch.Type {
 		return fetch.Type{}
 	}
 	out, have := words(t.size)
-	l := &fetch.Layout{Name: t.name, Members: []fetch.Member{}}
+	l := &fetch.Layout{Name: t.name, Members: []fetch.Member{}, More: f.hasVirtualBase(t)}
 	tags := 0
 	for _, m := range f.members(t) {
 		if m.static.Unit() != nil {
@@ -45,7 +45,7 @@ func (f *frame) structType(t ctype, depth int) fetch.Type {
 		}
 		off := m.off
 		ft := f.fieldType(m.typ, m.width, m.bit, depth+1)
-		if ptr, length, ok := f.textParts(m.typ); ok && m.typ.kind == kindStruct {
+		if ptr, length, ok := f.textParts(m.typ); ok && m.typ.kind == kindStruct && ft.Base != fetch.Container {
 			// Of a string with its length, the word with its address.
 			off += ptr
 			ft = fetch.Type{Base: fetch.String, Size: 8, Layout: &fetch.Layout{Name: m.typ.name, Len: int(length - ptr)}}
@@ -58,7 +58,7 @@ func (f *frame) structType(t ctype, depth int) fetch.Type {
 			tags++
 			l.Switch = len(l.Members) + 1
 		}
-		l.Members = append(l.Members, fetch.Member{Name: m.name, Off: int(off), Type: ft, Case: m.isCase, Cases: m.cases})
+		l.Members = append(l.Members, fetch.Member{Name: m.shown(), Off: int(off), Type: ft, Case: m.isCase, Cases: m.cases})
 	}
 	switched(l, tags)
 	out.Layout = l
@@ -128,24 +128,29 @@ func (f *frame) arrayType(t ctype, depth int) fetch.Type {
 	return out
 }
 
+// maxDimensions bounds the dimensions of an array.
+const maxDimensions = 16
+
 // element is the type of an array's elements, and their distance in bytes. The
 // elements of an array of several dimensions are arrays.
 func (f *frame) element(t ctype) (elem ctype, stride int64) {
 	elem = f.resolve(t.elem)
-	rest := int64(1)
-	dims := 1
-	for ; dims < maxNested; dims++ {
-		n := f.dimension(t.entry, dims)
+	next := f.dimension(t.entry, t.dim+1)
+	if next < 0 {
+		return elem, elem.size
+	}
+	size := elem.size
+	for i := t.dim + 1; i < maxDimensions; i++ {
+		n := f.dimension(t.entry, i)
 		if n < 0 {
 			break
 		}
-		rest *= max(0, min(n, 1<<20))
+		if size *= min(n, 1<<20); size > 1<<40 {
+			return ctype{}, 0
+		}
 	}
-	if dims == 1 {
-		return elem, elem.size
-	}
-	// Rows are shown as one run of elements.
-	row := ctype{kind: kindArray, name: elem.name, size: elem.size * rest, elem: t.elem, count: rest}
+	row := ctype{kind: kindArray, size: size, entry: t.entry, elem: t.elem, count: next, dim: t.dim + 1}
+	row.name = elem.name + dimensions(f, t.entry, row.dim)
 	return row, row.size
 }
 
@@ -162,15 +167,17 @@ func (f *frame) enumLayout(t ctype) *fetch.Layout {
 			continue
 		}
 		n, ok := v.Int()
-		if t.signed {
-			n, ok = v.Signed()
-		}
 		if !ok {
 			continue
 		}
 		u := uint64(n)
-		if !t.signed && t.size < 8 {
-			u &= 1<<(8*t.size) - 1
+		if unused := 64 - 8*uint(t.size); t.size > 0 && t.size < 8 {
+			u <<= unused
+			if t.signed {
+				u = uint64(int64(u) >> unused)
+			} else {
+				u >>= unused
+			}
 		}
 		single = single && (u == 0 || bits.OnesCount64(u) == 1)
 		l.Enum = append(l.Enum, fetch.Enumerator{Name: c.Name(), Value: u})

@@ -17,16 +17,28 @@ import (
 // implicit pointer's target.
 const maxNested = 8
 
+// hidesDictionary reports an instance of a generic Go function: it is passed a
+// dictionary, of which debug information doesn't tell.
+func (f *frame) hidesDictionary() bool { return strings.Contains(f.fn.Name(), "go.shape.") }
+
 // placeOf finds where a variable is at the address.
 func (f *frame) placeOf(e *debuginfo.Entry) (place, error) {
-	if e.Tag() == dwarf.TagFormalParameter && f.atEntry() && f.home == 0 {
+	if f.atEntry() && f.ofFunction(e) {
 		list := e.Locations(dwarf.AttrLocation)
 		switch {
 		case f.isResult(e):
 			return place{}, fmt.Errorf("%w at the function's entry: it is a result", fetch.ErrNoValue)
-		case f.unstored(e) && !f.keepsConvention(e):
+		case f.unstored(e) && !f.isGoFunc():
+			if p, ok := f.stored(e); ok {
+				return p, nil
+			}
+			if f.keepsConvention() {
+				return f.byConvention(e)
+			}
 			return place{}, fmt.Errorf("%w at the function's entry: its frame is not made yet, and no other file calls it, so that how it is passed is not known%s",
 				fetch.ErrNoValue, f.later())
+		case f.isGoFunc() && f.hidesDictionary() && (f.unstored(e) || len(list) == 0):
+			return place{}, fmt.Errorf("%w at the function's entry: it is passed behind a dictionary%s", fetch.ErrNoValue, f.later())
 		case f.unstored(e), len(list) == 0 && f.isGoFunc():
 			// Unoptimized code: its place in the frame is not filled in yet.
 			return f.byConvention(e)
@@ -35,7 +47,19 @@ func (f *frame) placeOf(e *debuginfo.Entry) (place, error) {
 		return place{}, err
 	}
 	p, err := f.located(e)
-	if err != nil && e.Tag() == dwarf.TagFormalParameter && f.passedAnyway() && errors.Is(err, fetch.ErrNoValue) {
+	if f.isGoFunc() && f.atEntry() && f.ofFunction(e) && !f.hidesDictionary() && (p.kind == inPieces || errors.Is(err, fetch.ErrNoValue)) {
+		if q, cerr := f.byConvention(e); cerr == nil {
+			return q, nil // all of it, whatever the function uses
+		}
+	}
+	if err == nil && p.kind == inPieces && f.swapped(e) {
+		return f.byConvention(e)
+	}
+	if err == nil {
+		p, err = f.respaced(e, p)
+	}
+	lost := err == nil && f.incomplete(e, p) || errors.Is(err, fetch.ErrNoValue)
+	if lost && f.ofFunction(e) && f.passedAnyway() {
 		if q, cerr := f.byConvention(e); cerr == nil {
 			return q, nil
 		}
@@ -43,12 +67,23 @@ func (f *frame) placeOf(e *debuginfo.Entry) (place, error) {
 	return p, err
 }
 
+// swapped reports a parameter at the entry of which the location can't be trusted:
+// GCC exchanges the registers of an __int128 behind the entry, and gives the place
+// after that for all of the function.
+func (f *frame) swapped(e *debuginfo.Entry) bool {
+	if !f.atEntry() || !f.ofFunction(e) || f.isGoFunc() || f.isRustFunc() || !f.keepsConvention() {
+		return false
+	}
+	t, err := f.typeOf(e)
+	return err == nil && t.kind == kindWideInt
+}
+
 // passedAnyway reports whether the place is the entry of a function that other
 // files may call: its parameters are passed by the convention even if it uses
 // none of them. Of others compilers leave some out.
 func (f *frame) passedAnyway() bool {
 	_, at, ok := f.fn.Chased(dwarf.AttrExternal)
-	return ok && at.Flag(dwarf.AttrExternal) && f.atEntry() && f.home == 0 && f.called()
+	return ok && at.Flag(dwarf.AttrExternal) && f.atEntry() && f.called()
 }
 
 // called reports whether the function has a name that other files can call.
@@ -64,25 +99,12 @@ func (f *frame) unstored(e *debuginfo.Entry) bool {
 	return len(list) == 1 && list[0].Everywhere() && f.inFrame(list[0].Expr)
 }
 
-// keepsConvention reports whether a parameter is passed by the convention. GCC
-// gives functions that are called otherwise names with a dot. LLVM leaves unused
-// parameters out of functions that no other file calls, without a word: of these
-// the parameters before must all be there.
-func (f *frame) keepsConvention(e *debuginfo.Entry) bool {
+// keepsConvention reports whether the function's parameters are passed by the
+// convention. GCC gives functions that are called otherwise names with a dot. LLVM
+// leaves parameters out of functions that no other file calls, without a word.
+func (f *frame) keepsConvention() bool {
 	u := f.fn.Unit()
-	if f.called() || f.isGoFunc() || strings.HasPrefix(u.Producer(), "GNU ") {
-		return true
-	}
-	for c := range f.fn.Children() {
-		switch {
-		case c.Tag() != dwarf.TagFormalParameter:
-		case c.Ref() == e.Ref():
-			return true
-		case !f.unstored(&c):
-			return false
-		}
-	}
-	return true
+	return f.called() || strings.HasPrefix(u.Producer(), "GNU ")
 }
 
 // located finds the place that the entry's location names.
@@ -137,7 +159,9 @@ func constantOf(e *debuginfo.Entry) (place, bool) {
 	if v.IsBlock() || v.B != nil {
 		return place{kind: isBytes, bytes: v.B}, true
 	}
-	n, ok := v.Signed()
+	// The forms of fixed size have no sign: compilers write what is negative as
+	// sdata, and the type's size cuts the rest.
+	n, ok := v.Int()
 	return place{kind: isValue, sym: constant(uint64(n))}, ok
 }
 

@@ -2,6 +2,7 @@ package vars
 
 import (
 	"debug/dwarf"
+	"strings"
 
 	"kprobe/fetch"
 	"kprobe/symbols/debuginfo"
@@ -18,9 +19,21 @@ type member struct {
 	base   bool // a base class, or what has no name: its members are the structure's
 	static debuginfo.Entry
 
-	tag    bool // of a variant part: tells which variant is there
-	isCase bool // a variant, of the values cases; of none of them: of all others
-	cases  []uint64
+	inherited bool // of base: a base class
+
+	variant bool // in a variant part
+	tag     bool // of a variant part: tells which variant is there
+	isCase  bool // a variant, of the values cases; of none of them: of all others
+	cases   []uint64
+}
+
+// shown is the member's name in what is printed: of a base class <CLASS>, which
+// no member can be called.
+func (m *member) shown() string {
+	if m.name == "" && m.typ.entry.Unit() != nil && m.inherited {
+		return "<" + m.typ.name + ">"
+	}
+	return m.name
 }
 
 // Bounds on the members of one structure, and on the structures looked into
@@ -73,7 +86,7 @@ func (f *frame) variants(e debuginfo.Entry) []member {
 	if r, ok := e.RefTo(dwarf.AttrDiscr); ok {
 		if d, ok := r.Entry(); ok {
 			if m, ok := f.member(d); ok {
-				m.name, m.tag = "discriminant", true
+				m.name, m.tag, m.variant = "discriminant", true, true
 				out = append(out, m)
 			}
 		}
@@ -86,6 +99,7 @@ func (f *frame) variants(e debuginfo.Entry) []member {
 			if c.Tag() == dwarf.TagMember && len(out) < maxMembers {
 				if m, ok := f.member(c); ok {
 					m.isCase, m.cases = casesOf(v)
+					m.variant = true
 					out = append(out, m)
 				}
 			}
@@ -114,7 +128,8 @@ func (f *frame) member(c debuginfo.Entry) (member, bool) {
 		return member{}, false
 	}
 	m := member{name: c.Str(dwarf.AttrName), typ: f.resolve(r)}
-	m.base = c.Tag() == dwarf.TagInheritance || m.name == ""
+	m.inherited = c.Tag() == dwarf.TagInheritance
+	m.base = m.inherited || m.name == ""
 	if v, ok := c.Val(dwarf.AttrDataMemberLoc); ok {
 		n, isInt := v.Int()
 		if !isInt {
@@ -212,7 +227,10 @@ func (f *frame) fieldType(t ctype, width, bit uint8, depth int) fetch.Type {
 		out.Base = fetch.Unsigned
 	case kindChar:
 		out.Base = fetch.Char
-		if width != 0 {
+		switch {
+		case width != 0 && t.signed:
+			out.Base = fetch.Signed
+		case width != 0:
 			out.Base = fetch.Unsigned
 		}
 	case kindBool:
@@ -236,8 +254,36 @@ func (f *frame) fieldType(t ctype, width, bit uint8, depth int) fetch.Type {
 			out.Base = fetch.Signed
 		}
 		out.Layout = f.enumLayout(t)
+	case kindWideInt:
+		how := fetch.WideUnsigned
+		if t.signed {
+			how = fetch.WideSigned
+		}
+		return fetch.Type{Base: fetch.Hex, Size: 8, Count: 2, Layout: &fetch.Layout{Name: t.name, Wide: how}}
+	case kindWideFloat:
+		how := fetch.WideX87
+		if strings.Contains(t.name, "128") {
+			how = fetch.WideFloat
+		}
+		return fetch.Type{Base: fetch.Hex, Size: 8, Count: 2, Layout: &fetch.Layout{Name: t.name, Wide: how}}
+	case kindComplex:
+		half := fetch.Type{Base: fetch.Float, Size: uint8(t.size / 2)}
+		if t.size == 32 {
+			half = fetch.Type{Base: fetch.Hex, Size: 8, Count: 2, Layout: &fetch.Layout{Wide: fetch.WideX87}}
+		}
+		both, _ := words(t.size)
+		both.Layout = &fetch.Layout{Name: t.name, Members: []fetch.Member{{Name: "re", Type: half}, {Name: "im", Off: int(t.size / 2), Type: half}}}
+		return both
+	case kindMethod:
+		both, _ := words(16)
+		both.Layout = &fetch.Layout{Name: t.name, Members: []fetch.Member{
+			{Name: "ptr", Type: fetch.Type{Base: fetch.SymbolName, Size: 8}}, {Name: "adj", Off: 8, Type: fetch.Type{Base: fetch.Signed, Size: 8}}}}
+		return both
 	case kindStruct:
 		if depth > 0 {
+			if c := f.container(t); c != nil {
+				return fetch.Type{Base: fetch.Container, Size: 8, Layout: &fetch.Layout{Name: t.name, Content: c}}
+			}
 			if ptr, length, ok := f.textParts(t); ok && ptr == 0 {
 				return fetch.Type{Base: fetch.String, Size: 8, Layout: &fetch.Layout{Name: t.name, Len: int(length)}}
 			}

@@ -20,7 +20,7 @@ type parser struct {
 	depth int
 }
 
-var errSyntax = errors.New("not of the form NAME, NAME->FIELD, NAME.FIELD, NAME[N], *NAME or (TYPE)NAME")
+var errSyntax = errors.New("not of the form NAME, NAME->FIELD, NAME.FIELD, NAME[N], *NAME, (TYPE)NAME or (TYPE,FIELD)NAME->FIELD")
 
 func (p *parser) parse() (value, error) {
 	v, err := p.unary()
@@ -57,67 +57,11 @@ func (p *parser) unary() (value, error) {
 		}
 		return v, nil
 	case '(':
-		if t, next, ok := p.cast(); ok {
-			p.at = next
-			v, err := p.unary()
-			if err != nil {
-				return v, err
-			}
-			return v.as(t)
+		if c, ok := p.cast(); ok {
+			return p.castTo(c)
 		}
 	}
 	return p.postfix()
-}
-
-// cast reads (TYPE) or (TYPE*) when something follows it.
-func (p *parser) cast() (t ctype, next int, ok bool) {
-	end := strings.IndexByte(p.s[p.at:], ')')
-	if end < 0 {
-		return t, 0, false
-	}
-	end += p.at
-	inside := p.s[p.at+1 : end]
-	name := strings.TrimRight(inside, "*")
-	stars := len(inside) - len(name)
-	if name == "" || end+1 >= len(p.s) || strings.ContainsAny(name, "*(>.[") || strings.ContainsAny(p.s[end+1:end+2], ".-[)") {
-		return t, 0, false
-	}
-	return p.f.namedType(name, stars), end + 1, true
-}
-
-// namedType finds a type by its name; one that nobody knows has no kind.
-func (f *frame) namedType(name string, stars int) ctype {
-	bare := name
-	for _, word := range [...]string{"struct", "union", "enum", "class"} {
-		bare = strings.TrimPrefix(bare, word+" ")
-	}
-	t := ctype{name: name}
-	if e, ok := f.data.FindType(bare, f.fn.Unit()); ok {
-		t = f.resolve(e.Ref())
-		if stars > 0 {
-			return ctype{kind: kindPointer, name: name + strings.Repeat("*", stars), size: 8, elem: e.Ref(), count: int64(stars)}
-		}
-	}
-	return t
-}
-
-// as gives a value another type.
-func (v value) as(t ctype) (value, error) {
-	if t.kind == kindUnknown {
-		return v, &NotFoundError{Name: "type " + t.name, Where: "the debug information"}
-	}
-	v, err := v.unreference()
-	if err != nil {
-		return v, err
-	}
-	if v.t.kind == kindArray && t.kind == kindPointer {
-		if v.p.kind != inMemory {
-			return v, fetch.ErrNoValue
-		}
-		v.p.kind = isValue // the array's address
-	}
-	v.t, v.width, v.bit = t, 0, 0
-	return v, nil
 }
 
 // fieldError tells a member that isn't there from one that is and has no value.
@@ -134,17 +78,22 @@ func fieldError(err error, at int) error {
 
 func (p *parser) postfix() (value, error) {
 	v, err := p.primary()
+	return p.members(v, err)
+}
+
+// members reads what follows an operand: ->FIELD, .FIELD and [N].
+func (p *parser) members(v value, err error) (value, error) {
 	for err == nil && p.at < len(p.s) {
 		rest, from := p.s[p.at:], 0
 		switch {
 		case strings.HasPrefix(rest, "->"):
 			p.at += 2
 			from = p.at
-			v, err = v.field(p.word())
+			v, err = v.variantField(p.word())
 		case rest[0] == '.':
 			p.at++
 			from = p.at
-			v, err = v.field(p.word())
+			v, err = v.variantField(p.word())
 		case rest[0] == '[':
 			end := strings.IndexByte(rest, ']')
 			if end < 0 {
@@ -201,6 +150,15 @@ func (p *parser) primary() (value, error) {
 		return value{}, fmt.Errorf("%s: %w", p.s, errSyntax)
 	case name == "$retval":
 		return p.f.result()
+	case strings.HasPrefix(name, "$retval"):
+		n, err := strconv.Atoi(name[7:])
+		if err != nil || n < 1 {
+			return value{}, fmt.Errorf("%s: %w", name, errSyntax)
+		}
+		if !p.f.isGoFunc() {
+			return value{}, noValueError(name + ": a function has one result, other than in Go")
+		}
+		return p.f.goResult(n)
 	case strings.HasPrefix(name, "$arg"):
 		n, err := strconv.Atoi(name[4:])
 		params := p.f.visible(fetch.WhichParams)
@@ -209,7 +167,31 @@ func (p *parser) primary() (value, error) {
 		}
 		return p.f.load(params[n-1])
 	}
-	return p.f.named(name)
+	v, err := p.f.named(name)
+	var missing *NotFoundError
+	if errors.As(err, &missing) && p.f.isGoFunc() && p.peek() == '.' {
+		from := p.at // PACKAGE.NAME
+		p.at++
+		if e, ok := p.f.data.FindVariable(name+"."+p.word(), p.f.fn.Unit()); ok {
+			return p.f.load(e)
+		}
+		p.at = from
+	}
+	return v, err
+}
+
+// packageName is the path of a Go function's package.
+func (f *frame) packageName() (string, bool) {
+	if !f.isGoFunc() {
+		return "", false
+	}
+	name := f.fn.Name()
+	slash := strings.LastIndexByte(name, '/') + 1
+	dot := strings.IndexByte(name[slash:], '.')
+	if dot < 0 {
+		return "", false
+	}
+	return name[:slash+dot], true
 }
 
 // named finds a variable, or a member of *this.
@@ -217,12 +199,20 @@ func (f *frame) named(name string) (value, error) {
 	if e, ok := f.name(name); ok {
 		return f.load(e)
 	}
+	if pkg, ok := f.packageName(); ok {
+		if e, ok := f.data.FindVariable(pkg+"."+name, f.fn.Unit()); ok {
+			return f.load(e)
+		}
+	}
 	if this, ok := f.name("this"); ok {
 		if v, err := f.load(this); err == nil {
 			if m, err := v.field(name); err == nil || errors.Is(err, fetch.ErrNoValue) {
 				return m, err
 			}
 		}
+	}
+	if e, ok := f.nameIn(f.inlined, name); ok {
+		return f.load(e)
 	}
 	where := f.scope.site.Name
 	if f.home < len(f.scopes) {

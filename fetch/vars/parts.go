@@ -67,12 +67,12 @@ func (p *partList) add(name string, v value, depth int) error {
 			continue
 		}
 		out, err := part.variable(full)
-		if errors.Is(err, errPieces) {
-			err = p.add(full, part, depth+1)
-			if err != nil {
-				p.missing = err
+		if err == nil && out.Parts != nil || errors.Is(err, errPieces) {
+			if inner := p.add(full, part, depth+1); inner == nil {
+				continue
+			} else if err != nil {
+				err = inner
 			}
-			continue
 		}
 		if err != nil {
 			p.missing = err
@@ -104,7 +104,7 @@ func (f *frame) describeParts(e debuginfo.Entry) (out []Description, ok bool) {
 		return nil, false
 	}
 	for i := range p.vars {
-		one := description(p.vars[i].Name, p.types[i], p.vars[i], nil)
+		one := f.description(p.vars[i].Name, p.types[i], p.vars[i], nil)
 		one.Param = e.Tag() == dwarf.TagFormalParameter
 		out = append(out, one)
 	}

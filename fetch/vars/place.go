@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"kprobe/fetch"
 	"kprobe/symbols/debuginfo"
@@ -64,6 +65,17 @@ func (p place) pieced(off, size int64) (place, error) {
 	return out, nil
 }
 
+// incomplete reports a variable of which the location leaves pieces out.
+func (f *frame) incomplete(e *debuginfo.Entry, p place) bool {
+	if p.kind != inPieces || len(p.pieces) == 0 {
+		return false
+	}
+	last := p.pieces[len(p.pieces)-1]
+	t, err := f.typeOf(e)
+	return err == nil && last.off+last.size < t.size ||
+		slices.ContainsFunc(p.pieces, func(q piece) bool { return q.place.kind == isNowhere })
+}
+
 // part is where the part of size bytes at off of what is at the place is.
 func (p place) part(off, size int64) (place, error) {
 	switch p.kind {
@@ -73,6 +85,9 @@ func (p place) part(off, size int64) (place, error) {
 	case isValue:
 		if off == 0 {
 			return p, nil
+		}
+		if p.isXMM() && off >= 8 && off+size <= 16 {
+			return vectorHalf(int(p.sym.src.Reg)).part(off-8, size)
 		}
 		if off < 0 || off >= 8 {
 			return p, fmt.Errorf("its register holds 8 bytes of it: %w", fetch.ErrNoValue)
@@ -129,6 +144,7 @@ func (p place) value(size int64) (sym, error) {
 type sym struct {
 	src   fetch.Chain
 	steps []fetch.Step
+	own   int     // steps that find the variable itself; what an address led to from there on is behind it
 	typ   numType // while an expression runs
 }
 
@@ -162,6 +178,7 @@ func (s sym) add(n int64) sym {
 		sum := s.steps[i].Imm + uint64(n)
 		s.steps = s.steps[:i:i]
 		if sum == 0 {
+			s.own = min(s.own, i)
 			return s
 		}
 		return s.step(fetch.Step{Op: fetch.StepAdd, Imm: sum})
@@ -174,6 +191,7 @@ func (s sym) load(size uint8) sym {
 	if i := len(s.steps) - 1; i >= 0 && s.steps[i].Op == fetch.StepAdd && !s.steps[i].FromReg {
 		off = s.steps[i].Imm
 		s.steps = s.steps[:i:i]
+		s.own = min(s.own, i)
 	}
 	return s.step(fetch.Step{Op: fetch.StepLoad, Imm: off, Size: size})
 }

@@ -130,9 +130,19 @@ func (f *frame) addressed(e *debuginfo.Entry) bool {
 			if r.U8() == opDeref && r.Left() == 0 {
 				return true
 			}
-		case op != opFbreg && op != opBreg0+spColumn && off == 0 && l.Low == f.pc:
+		case op != opFbreg && op != opBreg0+spColumn && off == 0 && (l.Low == f.pc || isParameterRegister(op-opBreg0)):
 			return true
 		}
+	}
+	return false
+}
+
+// isParameterRegister reports a DWARF register that the psABI passes parameters
+// in: an address there is the caller's.
+func isParameterRegister(n uint8) bool {
+	switch n {
+	case 5, 4, 1, 2, 8, 9: // di, si, dx, cx, r8, r9
+		return true
 	}
 	return false
 }
@@ -220,8 +230,9 @@ func (f *frame) rustResult(t ctype) (place, error) {
 	return place{}, fmt.Errorf("how Rust returns a %s is not known: %w", t, fetch.ErrNoValue)
 }
 
-// unoptimized reports a function that returns as the convention says: all of its
-// parameters are stored in its frame, or other files may call it.
+// unoptimized reports a function that returns as the convention says: other files
+// may call it, or it is not optimized. Its parameters are then stored in its
+// frame, nothing is inlined, and no variable changes its place.
 func (f *frame) unoptimized() bool {
 	if f.called() {
 		return true
@@ -236,5 +247,31 @@ func (f *frame) unoptimized() bool {
 		}
 		stored++
 	}
-	return stored > 0
+	return stored > 0 && !f.optimized(f.fn, 0)
 }
+
+// optimized reports a function, or block, with something inlined, or variables
+// that change their places.
+func (f *frame) optimized(e debuginfo.Entry, depth int) bool {
+	if depth > maxDepthOfBlocks {
+		return true
+	}
+	for c := range e.Children() {
+		switch c.Tag() {
+		case dwarf.TagInlinedSubroutine:
+			return true
+		case dwarf.TagLexDwarfBlock:
+			if f.optimized(c, depth+1) {
+				return true
+			}
+		case dwarf.TagVariable:
+			if list := c.Locations(dwarf.AttrLocation); len(list) != 1 || !list[0].Everywhere() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// maxDepthOfBlocks bounds blocks within blocks.
+const maxDepthOfBlocks = 64

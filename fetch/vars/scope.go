@@ -43,14 +43,15 @@ func (s *Scope) Variable(text string) (v fetch.Variable, err error) {
 	return v, err
 }
 
-// Parameters lists the formal parameters; one that can't be had is an error.
+// Parameters lists the formal parameters.
 func (s *Scope) Parameters() ([]fetch.Variable, error) {
 	return s.Variables(fetch.WhichParams)
 }
 
 // Variables lists what is visible at the place; what lies in several places, as
-// Go's slices in registers do, by its members. Parameters must all be had;
-// locals that can't are left out, and so are those that an inner block hides.
+// Go's slices in registers do, by its members. Parameters that can't be had are
+// fetch.GoneVariable; locals that can't are left out, and so are those that an
+// inner block hides.
 func (s *Scope) Variables(which fetch.Which) (out []fetch.Variable, err error) {
 	err = s.read(func(f *frame) error {
 		for _, d := range f.visible(which) {
@@ -65,10 +66,11 @@ func (s *Scope) Variables(which fetch.Which) (out []fetch.Variable, err error) {
 			switch {
 			case err == nil:
 				out = append(out, v)
-			case which == fetch.WhichParams && !strings.HasPrefix(err.Error(), d.Name()+":"):
-				return fmt.Errorf("%s: %w", d.Name(), err)
-			case which == fetch.WhichParams:
-				return err
+			case d.Tag() != dwarf.TagFormalParameter:
+			case errors.Is(err, fetch.ErrNoValue):
+				out = append(out, fetch.GoneVariable(d.Name(), fetch.OptimizedOut))
+			default:
+				out = append(out, fetch.GoneVariable(d.Name(), fetch.NotRecorded))
 			}
 		}
 		return nil
@@ -82,6 +84,11 @@ func (s *Scope) Argument(n int) (v fetch.Variable, err error) {
 		v, err = f.argument(n)
 		return err
 	})
+	if errors.Is(err, fetch.ErrNoDebugInfo) {
+		if w, ok, werr := s.stripped(n); ok {
+			return w, werr
+		}
+	}
 	return v, err
 }
 
@@ -91,6 +98,11 @@ func (s *Scope) Result() (v fetch.Variable, err error) {
 		v, err = f.variable("$retval")
 		return err
 	})
+	if errors.Is(err, fetch.ErrNoDebugInfo) {
+		if w, ok, werr := s.strippedResult(); ok {
+			return w, werr
+		}
+	}
 	return v, err
 }
 
@@ -116,8 +128,15 @@ type Description struct {
 // Describe lists what is visible at the place, parameters first, also what
 // can't be had there. What a definition can't name (Go's ~r0) is left out, and
 // so is what an inner block hides: every Name is one that Variable answers.
-func (s *Scope) Describe() (out []Description, err error) {
+func (s *Scope) Describe() ([]Description, error) { return s.describe(false) }
+
+// DescribeAtReturn is Describe for a return probe, which keeps a bounded number of
+// bytes of the entry: what is larger can't be had there.
+func (s *Scope) DescribeAtReturn() ([]Description, error) { return s.describe(true) }
+
+func (s *Scope) describe(atReturn bool) (out []Description, err error) {
 	err = s.read(func(f *frame) error {
+		f.atReturn = atReturn
 		for _, d := range f.visible(fetch.WhichVars) {
 			if !fetch.IsName(d.Name()) {
 				continue
@@ -130,13 +149,33 @@ func (s *Scope) Describe() (out []Description, err error) {
 					continue
 				}
 			}
-			one := description(d.Name(), t, v, err)
+			one := f.description(d.Name(), t, v, err)
 			one.Param = d.Tag() == dwarf.TagFormalParameter
 			out = append(out, one)
 		}
 		return nil
 	})
 	return out, err
+}
+
+// DescribeResults tells of a Go function's results that have names, at its return.
+func (s *Scope) DescribeResults() (out []Description) {
+	_ = s.read(func(f *frame) error {
+		if !f.isGoFunc() {
+			return nil
+		}
+		for c := range f.fn.Children() {
+			if c.Tag() != dwarf.TagFormalParameter || !f.isResult(&c) || !fetch.IsName(c.Name()) {
+				continue
+			}
+			if r, err := f.loadResult(&c); err == nil {
+				v, err := r.variable(c.Name())
+				out = append(out, f.description(c.Name(), r.t, v, err))
+			}
+		}
+		return nil
+	})
+	return out
 }
 
 // DescribeResult tells of $retval at the function's return; ok is false of a
@@ -149,14 +188,20 @@ func (s *Scope) DescribeResult() (out Description, ok bool) {
 			return err
 		}
 		v, err := r.variable(name)
-		out, ok = description(name, r.t, v, err), true
+		out, ok = f.description(name, r.t, v, err), true
 		return nil
 	})
 	return out, ok && err == nil
 }
 
-func description(name string, t ctype, v fetch.Variable, err error) Description {
+func (f *frame) description(name string, t ctype, v fetch.Variable, err error) Description {
 	d := Description{Name: name, Type: t.String()}
+	if err == nil && f.atReturn {
+		var kept *fetch.SyntaxError
+		if err = v.Kept(); errors.As(err, &kept) {
+			err = errors.New(kept.Detail)
+		}
+	}
 	if err != nil {
 		d.Where = strings.TrimPrefix(err.Error(), name+": ")
 	} else {
@@ -179,6 +224,10 @@ func (s *Scope) read(do func(*frame) error) error {
 		return do(f)
 	})
 	if errors.Is(err, symbols.ErrNoDebugInfo) && !errors.Is(err, fetch.ErrNoDebugInfo) {
+		var other *symbols.OtherBuildError
+		if errors.As(err, &other) {
+			return fmt.Errorf("%s has %w: %s", m.File.Name, fetch.ErrNoDebugInfo, other)
+		}
 		err = fmt.Errorf("%s has %w", m.File.Name, fetch.ErrNoDebugInfo)
 	}
 	return err

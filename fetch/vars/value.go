@@ -18,9 +18,13 @@ type value struct {
 	width    uint8 // of bitfields
 	bit      uint8
 	atReturn bool
+	behind   bool // an address led to it
 }
 
-var errNoStruct = errors.New("is no structure")
+var (
+	errNoStruct = errors.New("is no structure")
+	errNoTarget = errors.New("points to nothing that has a type")
+)
 
 // unreference goes through C++'s references, which stand for what they refer to.
 func (v value) unreference() (value, error) {
@@ -46,9 +50,12 @@ func (v value) deref() (value, error) {
 		return v, fmt.Errorf("%s is no pointer", v.t)
 	}
 	if v.t.elem.IsZero() {
-		return v, fmt.Errorf("%s points to nothing that has a type", v.t)
+		return v, fmt.Errorf("%s %w", v.t, errNoTarget)
 	}
 	elem := v.f.resolve(v.t.elem)
+	if v.t.stars > 0 {
+		elem = ctype{kind: kindPointer, name: strings.TrimSuffix(v.t.name, "*"), size: 8, elem: v.t.elem, stars: v.t.stars - 1}
+	}
 	if v.p.kind == isPointer {
 		target, ok := v.p.target.Entry()
 		if !ok {
@@ -70,7 +77,10 @@ func (v value) deref() (value, error) {
 	if err != nil {
 		return v, err
 	}
-	v.p, v.t = place{kind: inMemory, sym: at}, elem
+	if !v.behind {
+		at.own = len(at.steps)
+	}
+	v.p, v.t, v.behind = place{kind: inMemory, sym: at}, elem, true
 	return v, nil
 }
 
@@ -94,6 +104,12 @@ func (v value) field(name string) (value, error) {
 	v.t = v.f.whole(v.t)
 	m, off, ok := v.f.lookup(v.t, name, 0)
 	if !ok {
+		if m, ok := v.inVirtualBase(name, 0); ok {
+			return m, nil
+		}
+		if m, ok := v.promoted(name, 0); ok {
+			return m, nil
+		}
 		return v, &NotFoundError{Name: name, Where: v.t.String(), Have: v.f.memberNames(v.t, 0)}
 	}
 	if m.static.Unit() != nil {
@@ -104,6 +120,38 @@ func (v value) field(name string) (value, error) {
 	}
 	v.t, v.width, v.bit = m.typ, m.width, m.bit
 	return v, nil
+}
+
+// attrGoEmbedded marks the embedded fields of Go's structures.
+const attrGoEmbedded dwarf.Attr = 0x2903
+
+// promoted finds a member of what Go embeds in a structure, or points to from it.
+func (v value) promoted(name string, depth int) (value, bool) {
+	if depth > maxNested || v.t.kind != kindStruct {
+		return v, false
+	}
+	for c := range v.t.entry.Children() {
+		if c.Tag() != dwarf.TagMember || !c.Flag(attrGoEmbedded) {
+			continue
+		}
+		inner, err := v.field(c.Name())
+		if err != nil {
+			continue
+		}
+		if inner.t.kind == kindPointer {
+			if inner, err = inner.deref(); err != nil {
+				continue
+			}
+		}
+		if _, _, ok := v.f.lookup(inner.t, name, 0); ok {
+			m, err := inner.field(name)
+			return m, err == nil
+		}
+		if m, ok := inner.promoted(name, depth+1); ok {
+			return m, true
+		}
+	}
+	return v, false
 }
 
 // staticMember is a class's own variable, whose definition is outside of it.
@@ -127,6 +175,9 @@ func (v value) index(i int64) (value, error) {
 	switch v.t.kind {
 	case kindArray:
 		elem, stride := v.f.element(v.t)
+		if stride <= 0 && v.f.dimension(v.t.entry, v.t.dim+1) >= 0 {
+			return v, fmt.Errorf("how large the rows of %s are is known when it runs alone: %w", v.t, fetch.ErrNoValue)
+		}
 		if stride <= 0 || v.t.count > 0 && (i < 0 || i >= v.t.count) {
 			return v, fmt.Errorf("%s has no element %d", v.t, i)
 		}
@@ -203,10 +254,20 @@ func (v value) variable(name string) (fetch.Variable, error) {
 		return fetch.Variable{}, err
 	}
 	v.t = v.f.whole(v.t)
-	out := fetch.Variable{Name: name, AtReturn: v.atReturn}
+	out := fetch.Variable{Name: name, AtReturn: v.atReturn, Behind: v.behind}
 	if v.t.kind == kindStruct {
 		if ptr, length, ok := v.text(); ok {
+			out.Owned = !v.behind && ownsText(v.t.entry.Name())
+			out.Own, out.LenOwn = ptr.own, length.own
 			return textVariable(out, ptr, length), nil
+		}
+	}
+	if to, ok := v.referred(); ok {
+		return to.variable(name)
+	}
+	if v.width == 0 {
+		if held, ok := v.contained(out); ok {
+			return held, nil
 		}
 	}
 	out.Pointer = v.t.kind == kindPointer
@@ -215,26 +276,39 @@ func (v value) variable(name string) (fetch.Variable, error) {
 		if err != nil {
 			return out, err
 		}
-		out.Chain, out.Type = at.whole(), fetch.Type{Base: fetch.String, Size: 8}
+		out.Chain, out.Own, out.Type = at.whole(), at.own, fetch.Type{Base: fetch.String, Size: 8}
 		return out, nil
 	}
 	if v.t.kind == kindArray && v.p.kind == inMemory {
 		if elem, _ := v.f.element(v.t); elem.kind == kindChar && elem.size == 1 {
 			out.Chain, out.Off = v.p.sym.chain()
+			out.Own = v.p.sym.own
 			out.InMemory, out.Type = true, fetch.Type{Base: fetch.String, Size: 8}
+			out.Max = int(min(max(v.t.count, 0), 1<<30))
 			return out, nil
 		}
 	}
+	if v.t.kind == kindArray && v.t.count <= 0 {
+		if counted, ok := v.counted(out); ok {
+			return counted, nil
+		}
+	}
 	out.Type = v.f.fieldType(v.t, v.width, v.bit, 0)
+	if out.Type.Size == 0 && v.t.kind == kindArray && v.t.count <= 0 {
+		return out, fmt.Errorf("how many elements %s has is not told: ask for one of them, %s[N]", v.t, name)
+	}
 	if out.Type.Size == 0 {
 		return out, fmt.Errorf("values of type %s can't be recorded: ask for a part of it", v.t)
 	}
 	p := v.p
 	if p.kind == inPieces {
-		if p, err = p.part(0, v.t.size); err != nil {
-			return out, err
-		}
-		if p.kind == inPieces {
+		if q, perr := p.part(0, v.t.size); perr == nil && q.kind != inPieces {
+			p = q
+		} else if out.Type.Count != 0 || out.Type.Layout != nil && out.Type.Layout.Members != nil {
+			return v.whole(out)
+		} else if perr != nil {
+			return out, perr
+		} else {
 			return out, errPieces
 		}
 	}
@@ -242,18 +316,22 @@ func (v value) variable(name string) (fetch.Variable, error) {
 	case p.kind == inMemory:
 		out.InMemory = true
 		out.Chain, out.Off = p.sym.chain()
+		out.Own = p.sym.own
+		if elem := out.Type.Elem(); out.Type.Count != 0 && elem.Size == 1 && v.t.kind == kindArray {
+			out.Max = int(min(v.t.count, 1<<30)) // bytes that a definition may call a text
+		}
 	case out.Type.Count == 1 && int64(out.Type.Size) == v.t.size && out.Type.Layout != nil && p.kind == isValue && p.sym.src.Source != fetch.SourceXMM:
 		// A structure in a register: one word, whose bytes are the members'.
 		out.Type.Count = 0
-		out.Chain = p.sym.whole()
+		out.Chain, out.Own = p.sym.whole(), p.sym.own
 	case out.Type.Count != 0:
-		return out, fmt.Errorf("%s is not in memory: ask for its elements or members: %w", v.t, fetch.ErrNoValue)
+		return v.whole(out)
 	default:
 		s, err := p.value(v.t.size)
 		if err != nil {
 			return out, err
 		}
-		out.Chain = s.whole()
+		out.Chain, out.Own = s.whole(), s.own
 	}
 	return out, nil
 }
@@ -265,11 +343,19 @@ func textVariable(out fetch.Variable, ptr, length sym) fetch.Variable {
 	return out
 }
 
-// isText reports a pointer to characters. Those of unsigned char under another
-// name (uint8_t) are bytes.
+// isText reports a pointer to characters. unsigned char * is one too, as many
+// libraries' texts are; under another name (uint8_t) they are bytes.
 func (f *frame) isText(t ctype) bool {
+	if t.elem.IsZero() || t.stars > 0 {
+		return false
+	}
 	e := f.resolve(t.elem)
-	return !t.elem.IsZero() && e.kind == kindChar && e.size == 1 && (e.signed || !e.alias)
+	return e.size == 1 && (e.kind == kindChar || e.kind == kindUint && !e.alias && e.entry.Name() == "unsigned char")
+}
+
+// ownsText reports a type of texts whose destructor frees the bytes.
+func ownsText(name string) bool {
+	return name == "String" || strings.HasPrefix(name, "basic_string<")
 }
 
 // text finds where a string of Go, Rust or C++ has its bytes and their number.

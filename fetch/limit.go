@@ -1,0 +1,113 @@
+package fetch
+
+import (
+	"slices"
+	"strconv"
+
+	"kprobe/internal/quote"
+)
+
+// TextLimiter is an Env that says how many bytes of a text are shown.
+type TextLimiter interface {
+	// MaxText is from 1 to MaxString; 0 is MaxString.
+	MaxText() int
+}
+
+// limitTexts has no more of texts recorded than is shown, and one byte more, from
+// which can be told whether there is more. A text that the filter compares is
+// recorded as ever: what is shown of it must not change what is a hit. Paths and
+// names that only the kernel or the files know are not bounded, as in strace.
+func (c *compiler) limitTexts() {
+	l, is := c.env.(TextLimiter)
+	if !is || l.MaxText() <= 0 || l.MaxText() >= MaxString {
+		return
+	}
+	c.prog.MaxText = l.MaxText()
+	for i := range c.prog.Args {
+		if a := &c.prog.Args[i]; a.limited() {
+			a.Limit = c.prog.MaxText + 1
+		}
+	}
+	if c.prog.Filter == nil {
+		return
+	}
+	for i := range c.prog.Filter.Preds {
+		if q := &c.prog.Filter.Preds[i]; q.Field == FieldArg {
+			c.prog.Args[q.Arg].Limit = 0
+		}
+	}
+}
+
+// limited reports whether a text is one that the program's memory holds.
+func (a *ArgProgram) limited() bool {
+	return a.Type.Base != Container && (a.Store == StoreString || a.Store == StoreStrings || a.Store == StoreCounted)
+}
+
+// TextMax is how many bytes are recorded of a text at most.
+func (a *ArgProgram) TextMax() int {
+	if a.Limit > 0 && a.Limit < MaxString {
+		return a.Limit
+	}
+	return MaxString
+}
+
+// cut shortens the texts in a value to what is shown. of is the argument.
+func (p *Program) cut(of *ArgProgram, v *Value) {
+	if p.MaxText == 0 {
+		return
+	}
+	if len(v.Bytes) > p.MaxText && (of.limited() || of.Store == StoreMem || of.Store == StoreContent) {
+		v.Bytes, v.Truncated = v.Bytes[:p.MaxText], true
+	}
+	for i := range v.Elems {
+		p.cut(of, &v.Elems[i])
+	}
+}
+
+// AppendCut appends a JSON string for each text that was cut in a value: its
+// name, with .MEMBER and [N] for what is in a structure or an array. A comma
+// stands before each but the first of all, of which first tells.
+func AppendCut(dst []byte, name string, t Type, v *Value, first bool) (out []byte, still bool) {
+	switch l := t.Layout; {
+	case v.Fault:
+	case t.Base == Container:
+		if v.Cut() {
+			if !first {
+				dst = append(dst, ',')
+			}
+			return quote.AppendJSON(dst, name), false
+		}
+	case t.IsText() && t.Count == 0, l != nil && l.Text && t.Count != 0:
+		if v.Truncated {
+			if !first {
+				dst = append(dst, ',')
+			}
+			return quote.AppendJSON(dst, name), false
+		}
+	case l != nil && l.Members != nil:
+		for i := range min(len(l.Members), len(v.Elems)) {
+			if !l.shown(i, v) {
+				continue
+			}
+			m := &l.Members[i]
+			inner := name
+			switch {
+			case l.Array:
+				inner += "[" + strconv.Itoa(i) + "]"
+			case m.Name != "":
+				inner += "." + m.Name
+			}
+			dst, first = AppendCut(dst, inner, m.Type, &v.Elems[i], first)
+		}
+	case t.Count != 0 && t.IsText():
+		for i := range v.Elems {
+			dst, first = AppendCut(dst, name+"["+strconv.Itoa(i)+"]", t.Elem(), &v.Elems[i], first)
+		}
+	}
+	return dst, first
+}
+
+// Cut reports whether a text in the value was cut.
+func (v *Value) Cut() bool {
+	return !v.Fault && (v.Truncated || slices.ContainsFunc(v.Elems, func(e Value) bool { return e.Cut() }))
+}

@@ -1,0 +1,415 @@
+package vars
+
+import (
+	"debug/dwarf"
+	"strings"
+
+	"kprobe/fetch"
+	"kprobe/symbols/debuginfo"
+)
+
+// container is how the content of a type is found that a recipe knows; nil for all
+// others. What a recipe asks for must all be there, so a type that only has the name
+// of one, or one of a version that is not known, is a structure like any other.
+func (f *frame) container(t ctype) *fetch.Content {
+	t = f.whole(t)
+	if t.entry.Unit() == nil {
+		return nil
+	}
+	key := t.entry.Ref()
+	if c, ok := f.contents[key]; ok {
+		return c
+	}
+	if len(f.contents) > maxContents || f.nested > maxChain {
+		return nil
+	}
+	if f.contents == nil {
+		f.contents = map[debuginfo.Ref]*fetch.Content{}
+	}
+	c := &fetch.Content{Name: t.name, Size: t.size}
+	f.contents[key] = c
+	f.nested++
+	ok := f.recipe(t, c)
+	f.nested--
+	if !ok {
+		f.contents[key] = nil
+		return nil
+	}
+	return c
+}
+
+// maxContents bounds the types that one container may lead to.
+const maxContents = 500
+
+// recipe fills in a type's content; false if there is no recipe for it.
+func (f *frame) recipe(t ctype, c *fetch.Content) bool {
+	switch l := f.languageOf(t); {
+	case l.IsGo():
+		return f.goContent(t, c)
+	case l.IsRust():
+		return f.rustContent(t, c)
+	case l.IsCXX():
+		return t.kind == kindStruct && f.cxxContent(t, c)
+	}
+	return false
+}
+
+func (f *frame) languageOf(t ctype) debuginfo.Language {
+	if t.entry.Unit() != nil {
+		return f.language(t.entry)
+	}
+	return f.fn.Unit().Language()
+}
+
+// elem is how a value of any type is recorded in a container; nil if it can't be.
+func (f *frame) elem(t ctype) *fetch.Content {
+	if t.kind == kindStruct || t.kind == kindPointer {
+		t = f.whole(t)
+		if c := f.container(t); c != nil {
+			return c
+		}
+	}
+	switch t.kind {
+	case kindPointer:
+		if f.isText(t) {
+			return &fetch.Content{Kind: fetch.ContentText, Name: t.name, Size: 8, Ptr: word(0)}
+		}
+	case kindReference:
+		t.kind = kindPointer
+	case kindStruct:
+		if ptr, n, ok := f.textParts(t); ok {
+			return &fetch.Content{Kind: fetch.ContentText, Name: t.name, Size: t.size, Ptr: word(ptr), Count: word(n)}
+		}
+		if f.nested < maxNested*2 {
+			f.nested++
+			c := f.structure(t)
+			f.nested--
+			if c != nil {
+				return c
+			}
+		}
+	}
+	return f.plainContent(t, 0, 0)
+}
+
+func word(off int64) fetch.Trail {
+	return fetch.Trail{{Op: fetch.StepLoad, Imm: uint64(off), Size: 8}}
+}
+
+// plainContent is a value that is read at once.
+func (f *frame) plainContent(t ctype, width, bit uint8) *fetch.Content {
+	c := &fetch.Content{Kind: fetch.ContentPlain, Name: t.name, Size: t.size}
+	if t.kind == kindStruct && t.size == 0 || t.kind == kindVoid {
+		c.Size, c.Type = 0, fetch.Type{Base: fetch.Hex, Size: 1, Count: 1, Layout: &fetch.Layout{Name: t.name, Members: []fetch.Member{}}}
+		return c
+	}
+	c.Type = f.fieldType(t, width, bit, 0)
+	if c.Type.Size == 0 || t.size > fetch.MaxString {
+		return nil
+	}
+	return c
+}
+
+// structure is a structure with containers or texts in it; nil for one that has none.
+func (f *frame) structure(t ctype) *fetch.Content {
+	c := &fetch.Content{Kind: fetch.ContentStruct, Name: t.name, Size: t.size}
+	if f.variantsOf(t, c) {
+		return c
+	}
+	plain := true
+	if !f.addMembers(c, t, 0, 0, &plain) || plain || len(c.Members) == 0 {
+		return nil
+	}
+	return c
+}
+
+// addMembers adds the members of a structure, and of its base classes.
+func (f *frame) addMembers(c *fetch.Content, t ctype, off int64, depth int, plain *bool) bool {
+	for _, m := range f.members(t) {
+		switch {
+		case m.static.Unit() != nil:
+			continue
+		case m.tag || m.isCase || len(c.Members) == maxFields || depth > maxNested || m.off < 0:
+			return false
+		case m.base && m.typ.kind == kindStruct && f.container(m.typ) == nil:
+			if !f.addMembers(c, f.whole(m.typ), off+m.off, depth+1, plain) {
+				return false
+			}
+			continue
+		}
+		e := (*fetch.Content)(nil)
+		if m.width != 0 {
+			e = f.plainContent(m.typ, m.width, m.bit)
+		} else {
+			e = f.elem(m.typ)
+		}
+		if e == nil {
+			return false
+		}
+		*plain = *plain && e.Kind == fetch.ContentPlain
+		c.Members = append(c.Members, fetch.ContentMember{Name: m.name, Off: off + m.off, Elem: e})
+	}
+	return true
+}
+
+// variantsOf is a Rust enum, one of whose variants has more in it than numbers.
+func (f *frame) variantsOf(t ctype, c *fetch.Content) bool {
+	if !f.languageOf(t).IsRust() {
+		return false
+	}
+	plain, tags := true, 0
+	for _, m := range f.members(t) {
+		switch {
+		case m.tag:
+			tags++
+			tag, ok := load(value{f: f, t: m.typ, p: place{kind: inMemory, sym: constant(uint64(m.off))}})
+			if !ok {
+				return false
+			}
+			c.Tag = tag
+		case m.isCase:
+			e := f.elem(m.typ)
+			if e == nil {
+				return false
+			}
+			plain = plain && e.Kind == fetch.ContentPlain
+			c.Members = append(c.Members, fetch.ContentMember{Name: m.name, Off: m.off, Elem: e, Cases: m.cases})
+		default:
+			return false
+		}
+	}
+	if tags != 1 || plain {
+		c.Members, c.Tag = nil, nil
+		return false
+	}
+	// Cases are compared as they are loaded, zero-extended.
+	size := uint8(8)
+	for _, s := range c.Tag {
+		if s.Op == fetch.StepLoad {
+			size = s.Size
+		}
+	}
+	for i := range c.Members {
+		for k := range c.Members[i].Cases {
+			if size < 8 {
+				c.Members[i].Cases[k] &= 1<<(8*size) - 1
+			}
+		}
+	}
+	c.Kind = fetch.ContentVariant
+	return true
+}
+
+// base is a value of a type at address 0, from which trails are found.
+func (f *frame) start(t ctype) value {
+	return value{f: f, t: t, p: place{kind: inMemory, sym: constant(0)}}
+}
+
+// follow goes from a value by members; of alternatives, which | separates, the first
+// that is there.
+func (v value) follow(path string) (value, bool) {
+	for alt := range strings.SplitSeq(path, "|") {
+		w, ok := v, true
+		if alt != "." {
+			for name := range strings.SplitSeq(alt, ".") {
+				var err error
+				if w, err = w.field(name); err != nil {
+					ok = false
+					break
+				}
+			}
+		}
+		if ok {
+			return w, true
+		}
+	}
+	return v, false
+}
+
+// address is the trail to where a value is.
+func address(v value) (fetch.Trail, bool) {
+	if v.p.kind != inMemory || v.p.sym.src.Source != fetch.SourceImm {
+		return nil, false
+	}
+	s := v.p.sym
+	out := make(fetch.Trail, 0, len(s.steps)+1)
+	if s.src.Imm != 0 {
+		out = append(out, fetch.Step{Op: fetch.StepAdd, Imm: s.src.Imm})
+	}
+	for _, t := range s.steps {
+		if n := len(out); n > 0 && out[n-1].Op == fetch.StepAdd && t.Op == fetch.StepLoad {
+			t.Imm += out[n-1].Imm
+			out[n-1] = t
+			continue
+		}
+		out = append(out, t)
+	}
+	return out, true
+}
+
+// load is the trail to what a number, or a pointer, is.
+func load(v value) (fetch.Trail, bool) {
+	size := v.t.size
+	switch v.t.kind {
+	case kindInt, kindUint, kindChar, kindBool, kindEnum:
+	case kindPointer, kindReference:
+		size = 8
+	default:
+		return nil, false
+	}
+	if size != 1 && size != 2 && size != 4 && size != 8 {
+		return nil, false
+	}
+	at, ok := address(v)
+	if !ok {
+		return nil, false
+	}
+	if n := len(at); n > 0 && at[n-1].Op == fetch.StepAdd {
+		at[n-1] = fetch.Step{Op: fetch.StepLoad, Imm: at[n-1].Imm, Size: uint8(size)}
+	} else {
+		at = append(at, fetch.Step{Op: fetch.StepLoad, Size: uint8(size)})
+	}
+	if v.width != 0 {
+		at = append(at, fetch.Step{Op: fetch.StepShr, Imm: uint64(v.bit)}, fetch.Step{Op: fetch.StepAnd, Imm: 1<<v.width - 1})
+	}
+	return at, true
+}
+
+// loaded is load for what lies behind members.
+func (v value) loaded(path string) (fetch.Trail, bool) {
+	w, ok := v.follow(path)
+	if !ok {
+		return nil, false
+	}
+	for range maxNested { // wrappers of one number or pointer
+		if w.t.kind != kindStruct {
+			break
+		}
+		if w, ok = w.only(); !ok {
+			return nil, false
+		}
+	}
+	return load(w)
+}
+
+// only is the member of a wrapper.
+func (v value) only() (value, bool) {
+	if w, ok := v.firstPointer(); ok {
+		return w, true
+	}
+	for _, name := range [...]string{"__value_", "__0", "pointer"} {
+		if w, err := v.field(name); err == nil {
+			return w, true
+		}
+	}
+	return v, false
+}
+
+// parameter is the i-th type that a template, or a generic type, is made of.
+func (f *frame) parameter(t ctype, i int) (ctype, bool) {
+	const pack dwarf.Tag = 0x4107 // DW_TAG_GNU_template_parameter_pack
+	for c := range t.entry.Children() {
+		switch c.Tag() {
+		case dwarf.TagTemplateTypeParameter:
+			if i == 0 {
+				r, ok := c.RefTo(dwarf.AttrType)
+				return f.resolve(r), ok
+			}
+			i--
+		case pack:
+			for p := range c.Children() {
+				if p.Tag() != dwarf.TagTemplateTypeParameter {
+					continue
+				}
+				if i == 0 {
+					r, ok := p.RefTo(dwarf.AttrType)
+					return f.resolve(r), ok
+				}
+				i--
+			}
+		}
+	}
+	return ctype{}, false
+}
+
+// typedef is a type that a class has a name for; a pointer's is what it points to.
+func (f *frame) typedef(t ctype, names string) (ctype, bool) {
+	for name := range strings.SplitSeq(names, "|") {
+		for c := range t.entry.Children() {
+			if c.Tag() != dwarf.TagTypedef || c.Name() != name {
+				continue
+			}
+			out := f.resolve(c.Ref())
+			if out.kind == kindPointer && !out.elem.IsZero() {
+				out = f.resolve(out.elem)
+			}
+			if out = f.whole(out); out.size > 0 {
+				return out, true
+			}
+		}
+	}
+	return ctype{}, false
+}
+
+// contained is the content of a value, as a definition can record it; ok is false of
+// one that is no container.
+func (v value) contained(out fetch.Variable) (_ fetch.Variable, ok bool) {
+	c := v.f.container(v.t)
+	if c == nil && v.t.kind == kindStruct {
+		c = v.f.structure(v.t)
+		if c != nil && v.f.asMembers(v.t) {
+			return out, false
+		}
+	}
+	if c == nil {
+		return out, false
+	}
+	out.Type = fetch.Type{Base: fetch.Container, Size: 8, Layout: &fetch.Layout{Name: v.t.name, Content: c}}
+	if v.p.kind == inMemory {
+		out.InMemory = true
+		out.Chain, out.Off = v.p.sym.chain()
+		out.Own, out.Owned = v.p.sym.own, !v.behind && !v.f.languageOf(v.t).IsGo()
+		return out, true
+	}
+	word := func(off int64) (fetch.Chain, int, bool) {
+		p, err := v.p.part(off, 8)
+		if err != nil {
+			return fetch.Chain{}, 0, false
+		}
+		s, err := p.value(8)
+		return s.whole(), s.own, err == nil
+	}
+	if c.Copied() && c.Kind == fetch.ContentSequence && len(c.Ptr) == 1 && len(c.Count) == 1 && c.Count[0].Size == 8 {
+		n, own, ok := word(int64(c.Count[0].Imm))
+		if !ok {
+			return out, false
+		}
+		out.Len, out.LenOwn, out.Unit = &n, own, int(c.Stride)
+		out.Chain, out.Own, ok = word(int64(c.Ptr[0].Imm))
+		return out, ok
+	}
+	for off := int64(0); off < v.t.size; off += 8 {
+		size := min(8, v.t.size-off)
+		p, err := v.p.part(off, size)
+		if err != nil {
+			return out, false
+		}
+		s, err := p.value(size)
+		if err != nil {
+			return out, false
+		}
+		out.Parts = append(out.Parts, fetch.Part{Off: int(off), Size: uint8(size), Chain: s.whole()})
+	}
+	return out, len(out.Parts) > 0
+}
+
+// asMembers reports whether a structure is recorded by its members, each container
+// in it on its own: any but the enums of Rust, of which one variant is there.
+func (f *frame) asMembers(t ctype) bool {
+	for _, m := range f.members(t) {
+		if m.tag {
+			return false
+		}
+	}
+	return true
+}

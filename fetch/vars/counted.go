@@ -1,0 +1,78 @@
+package vars
+
+import (
+	"debug/dwarf"
+
+	"kprobe/fetch"
+)
+
+// counted is an array of which the program computes how many elements it has, as C's
+// arrays of variable length.
+func (v value) counted(out fetch.Variable) (fetch.Variable, bool) {
+	if v.p.kind != inMemory {
+		return out, false
+	}
+	n, ok := v.f.elements(v.t)
+	elem, stride := v.f.element(v.t)
+	if !ok || stride <= 0 || stride > fetch.MaxString {
+		return out, false
+	}
+	c := &fetch.Content{Kind: fetch.ContentSequence, Name: v.t.name, Stride: stride, Ptr: fetch.Trail{}, Count: fetch.Trail{}, Elem: v.f.elem(elem)}
+	if c.Elem == nil || !c.Copied() {
+		return out, false
+	}
+	length := n.whole()
+	out.Type = fetch.Type{Base: fetch.Container, Size: 8, Layout: &fetch.Layout{Name: v.t.name, Content: c}}
+	out.Len, out.LenOwn, out.Unit = &length, n.own, int(stride)
+	out.Chain, out.Own = v.p.sym.whole(), v.p.sym.own
+	return out, true
+}
+
+// elements is the number of elements of an array's first dimension, by an expression
+// or the variable that has it.
+func (f *frame) elements(t ctype) (sym, bool) {
+	at := t.dim
+	for c := range t.entry.Children() {
+		if c.Tag() != dwarf.TagSubrangeType {
+			continue
+		}
+		if at--; at >= 0 {
+			continue
+		}
+		for _, a := range [...]struct {
+			attr dwarf.Attr
+			more int64
+		}{{dwarf.AttrCount, 0}, {dwarf.AttrUpperBound, 1}} {
+			v, has := c.Val(a.attr)
+			if !has {
+				continue
+			}
+			if v.IsBlock() {
+				x := evaluator{f: f, unit: c.Unit()}
+				p, err := x.location(v.B)
+				if err != nil || p.kind != inMemory && p.kind != isValue {
+					return sym{}, false
+				}
+				return p.sym.add(a.more), true // what the expression leaves is the number
+			}
+			r, isRef := c.RefTo(a.attr)
+			e, found := r.Entry()
+			if !isRef || !found {
+				return sym{}, false
+			}
+			n, err := f.load(e)
+			if err != nil || n.t.kind != kindInt && n.t.kind != kindUint {
+				return sym{}, false
+			}
+			s, err := n.number()
+			return s.add(a.more), err == nil
+		}
+	}
+	return sym{}, false
+}
+
+// number is the value of an integer, of 64 bits by its sign.
+func (v value) number() (sym, error) {
+	w, err := v.widened(ctype{kind: kindInt, size: 9})
+	return w.p.sym, err
+}

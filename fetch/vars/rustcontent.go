@@ -1,0 +1,300 @@
+package vars
+
+import (
+	"strings"
+
+	"kprobe/fetch"
+)
+
+// rustContent fills in the content of a type of Rust's std. Its structures' names
+// are std's own and may change with any version: what isn't found is no container.
+func (f *frame) rustContent(t ctype, c *fetch.Content) bool {
+	full := t.entry.Name()
+	name, _, _ := strings.Cut(full, "<")
+	if i := strings.LastIndex(name, "::"); i >= 0 {
+		name = name[i+2:]
+	}
+	v := f.start(t)
+	if t.kind == kindPointer {
+		if name != "Box" && !strings.HasPrefix(full, "&") || t.elem.IsZero() {
+			return false
+		}
+		to := f.whole(f.resolve(t.elem))
+		if _, _, isText := f.textParts(to); name != "Box" && !isText && f.container(to) == nil {
+			return false // a reference to anything else is an address
+		}
+		c.Kind, c.Ptr, c.Elem = fetch.ContentPointer, word(0), f.elem(to)
+		return c.Elem != nil
+	}
+	if t.kind != kindStruct {
+		return false
+	}
+	if _, _, isText := f.textParts(t); isText {
+		return false // printed as what it says
+	}
+	if _, ok := v.follow("data_ptr"); ok {
+		return f.rustSlice(v, c)
+	}
+	switch name {
+	case "Vec", "VecDeque":
+		elem, ok := f.parameter(t, 0)
+		return ok && f.rustVec(v, elem, c)
+	case "Rc", "Arc":
+		return f.rustCounted(v, c)
+	case "HashMap":
+		return f.rustHash(v, "base.table", fetch.StyleMap, c) || f.rustHash(v, "table", fetch.StyleMap, c)
+	case "HashSet":
+		return f.rustHash(v, "base.map.table", fetch.StyleList, c) || f.rustHash(v, "map.table", fetch.StyleList, c)
+	case "BTreeMap":
+		return f.rustBTree(v, c, true)
+	case "BTreeSet":
+		w, ok := v.follow("map")
+		return ok && f.rustBTree(w, c, false)
+	case "LinkedList":
+		return f.rustList(v, c)
+	}
+	return false
+}
+
+// inner goes through wrappers to a pointer.
+func (v value) inner(path string) (value, bool) {
+	w, ok := v.follow(path)
+	for range maxNested {
+		if !ok || w.t.kind != kindStruct {
+			break
+		}
+		w, ok = w.only()
+	}
+	return w, ok && w.t.kind == kindPointer
+}
+
+func (f *frame) rustSlice(v value, c *fetch.Content) bool {
+	p, ok := v.follow("data_ptr")
+	if !ok || p.t.kind != kindPointer || p.t.elem.IsZero() {
+		return false
+	}
+	ptr, ok := load(p)
+	n, ok2 := v.loaded("length")
+	if !ok || !ok2 {
+		return false
+	}
+	c.Ptr, c.Count = ptr, n
+	if strings.Contains(v.t.entry.Name(), "str") && !strings.Contains(v.t.entry.Name(), "[") {
+		c.Kind = fetch.ContentText
+		return true
+	}
+	elem := f.whole(f.resolve(p.t.elem))
+	c.Kind, c.Stride, c.Elem = fetch.ContentSequence, elem.size, f.elem(elem)
+	return c.Elem != nil && elem.size > 0
+}
+
+func (f *frame) rustVec(v value, elem ctype, c *fetch.Content) bool {
+	elem = f.whole(elem)
+	c.Kind, c.Stride = fetch.ContentSequence, elem.size
+	ok, ok2 := false, false
+	c.Ptr, ok = v.loaded("buf")
+	c.Count, ok2 = v.loaded("len")
+	if !ok || !ok2 || elem.size <= 0 {
+		return false
+	}
+	if first, isRing := v.loaded("head"); isRing {
+		c.First = first
+		if c.Cap, ok = v.loaded("buf.inner.cap|buf.cap"); !ok {
+			return false
+		}
+	} else if strings.HasPrefix(v.t.entry.Name(), "VecDeque") {
+		return false // one that has a tail in place of a length
+	}
+	c.Elem = f.elem(elem)
+	return c.Elem != nil
+}
+
+// rustCounted is what a reference counted pointer leads to, behind the counts.
+func (f *frame) rustCounted(v value, c *fetch.Content) bool {
+	fat, ok := v.follow("ptr")
+	for range maxNested {
+		if _, isFat := fat.follow("data_ptr"); !ok || isFat || fat.t.kind != kindStruct {
+			break
+		}
+		fat, ok = fat.only()
+	}
+	p, ok2 := v.inner("ptr")
+	if !ok || !ok2 || p.t.elem.IsZero() {
+		return false
+	}
+	if _, isFat := fat.follow("data_ptr"); isFat {
+		return f.rustCountedSlice(v, fat, p, c)
+	}
+	to, ok := f.start(f.whole(f.resolve(p.t.elem))).follow("value|data")
+	if !ok {
+		return false
+	}
+	c.Kind = fetch.ContentPointer
+	c.Ptr, ok = load(p)
+	c.At, ok2 = address(to)
+	c.Elem = f.elem(to.t)
+	return ok && ok2 && c.Elem != nil
+}
+
+// rustCountedSlice is an Rc or Arc of a slice or str, whose elements lie behind the
+// counts; of a trait object only its table tells what is there.
+func (f *frame) rustCountedSlice(v, fat, p value, c *fetch.Content) bool {
+	n, ok := fat.loaded("length")
+	to, ok2 := f.start(f.whole(f.resolve(p.t.elem))).follow("value|data")
+	ptr, ok3 := load(p)
+	at, ok4 := address(to)
+	if !ok || !ok2 || !ok3 || !ok4 {
+		return false
+	}
+	c.Ptr, c.Count = append(append(fetch.Trail{}, ptr...), at...), n
+	_, of, _ := strings.Cut(v.t.entry.Name(), "<")
+	if strings.HasPrefix(of, "str,") || of == "str>" {
+		c.Kind = fetch.ContentText
+		return true
+	}
+	elem := to.t
+	if elem.kind == kindArray {
+		elem, _ = f.element(elem)
+	}
+	elem = f.whole(elem)
+	c.Kind, c.Stride, c.Elem = fetch.ContentSequence, elem.size, f.elem(elem)
+	return c.Elem != nil && elem.size > 0
+}
+
+func (f *frame) rustHash(v value, table string, style fetch.ContentStyle, c *fetch.Content) bool {
+	raw, ok := v.follow(table)
+	if !ok {
+		return false
+	}
+	raw.t = f.whole(raw.t)
+	elem, ok := f.parameter(raw.t, 0)
+	if elem = f.whole(elem); !ok || elem.size <= 0 {
+		return false
+	}
+	in, ok := raw.follow("table|.")
+	if !ok {
+		return false
+	}
+	ok2, ok3 := false, false
+	c.Ptr, ok = in.loaded("ctrl")
+	c.Count, ok2 = in.loaded("items")
+	c.Cap, ok3 = in.loaded("bucket_mask")
+	if !ok || !ok2 || !ok3 {
+		return false
+	}
+	c.Kind, c.Stride, c.Style = fetch.ContentHash, elem.size, style
+	key, ok := f.start(elem).follow("__0")
+	val, ok2 := f.start(elem).follow("__1")
+	if !ok || !ok2 {
+		return false
+	}
+	pair := &fetch.Content{Kind: fetch.ContentStruct, Name: elem.name, Size: elem.size}
+	for _, w := range [...]value{key, val} {
+		off, isConst := w.p.sym.isConst()
+		e := f.elem(w.t)
+		if !isConst || e == nil {
+			return false
+		}
+		pair.Members = append(pair.Members, fetch.ContentMember{Name: w.t.name, Off: int64(off), Elem: e})
+		if style == fetch.StyleList {
+			break // a set's values are nothing
+		}
+	}
+	if c.Elem = pair; style == fetch.StyleList {
+		pair.Style = fetch.StyleHidden
+	}
+	return true
+}
+
+func (f *frame) rustList(v value, c *fetch.Content) bool {
+	first, ok := v.inner("head.Some.__0")
+	if !ok || first.t.elem.IsZero() {
+		return false
+	}
+	node := f.start(f.whole(f.resolve(first.t.elem)))
+	next, ok := node.inner("next.Some.__0")
+	at, ok2 := node.follow("element")
+	if !ok || !ok2 {
+		return false
+	}
+	ok3, ok4 := false, false
+	c.Ptr, ok = load(first)
+	c.Next, ok2 = load(next)
+	c.At, ok3 = address(at)
+	c.Count, ok4 = v.loaded("len")
+	c.Kind, c.Elem = fetch.ContentList, f.elem(at.t)
+	return ok && ok2 && ok3 && ok4 && c.Elem != nil
+}
+
+// rustBTree: leaves have keys and values, inner nodes begin with a leaf and have
+// edges behind it.
+func (f *frame) rustBTree(v value, c *fetch.Content, withValues bool) bool {
+	root, ok := v.follow("root.Some.__0")
+	if !ok {
+		return false
+	}
+	node, ok := root.inner("node")
+	if !ok || node.t.elem.IsZero() {
+		return false
+	}
+	leaf := f.start(f.whole(f.resolve(node.t.elem)))
+	b := &fetch.BTreeContent{}
+	ok2, ok3, ok4 := false, false, false
+	c.Ptr, ok = load(node)
+	c.Count, ok2 = v.loaded("length")
+	b.Height, ok3 = root.loaded("height")
+	b.Len, ok4 = leaf.loaded("len")
+	if !ok || !ok2 || !ok3 || !ok4 {
+		return false
+	}
+	if b.Keys, b.KeyStride, b.Key, ok = f.rustCells(leaf, "keys", 0); !ok {
+		return false
+	}
+	if withValues {
+		if b.Vals, b.ValStride, b.Val, ok = f.rustCells(leaf, "vals", 1); !ok {
+			return false
+		}
+	}
+	name := strings.Replace(leaf.t.entry.Name(), "LeafNode<", "InternalNode<", 1)
+	e, found := f.data.FindType(name, leaf.t.entry.Unit())
+	if !found {
+		return false
+	}
+	edges, ok := f.start(f.resolve(e.Ref())).follow("edges")
+	off, isConst := edges.p.sym.isConst()
+	b.Edges = int64(off)
+	c.Kind, c.BTree, c.Style = fetch.ContentBTree, b, fetch.StyleList
+	return ok && isConst
+}
+
+// rustCells is an array of MaybeUninit.
+func (f *frame) rustCells(leaf value, name string, param int) (off, stride int64, elem *fetch.Content, ok bool) {
+	w, ok := leaf.follow(name)
+	at, isConst := w.p.sym.isConst()
+	t, ok2 := f.parameter(leaf.t, param)
+	if !ok || !ok2 || !isConst || w.t.kind != kindArray {
+		return 0, 0, nil, false
+	}
+	_, stride = f.element(w.t)
+	elem = f.elem(f.whole(t))
+	return int64(at), stride, elem, elem != nil
+}
+
+// referred is what a reference of Rust's stands for, if it is one of std's own: a
+// container, a String, an Option or a Result. References to others are addresses.
+func (v value) referred() (value, bool) {
+	if v.t.kind != kindPointer || v.t.entry.Unit() == nil || !strings.HasPrefix(v.t.entry.Name(), "&") || !v.f.language(v.t.entry).IsRust() {
+		return v, false
+	}
+	to, err := v.deref()
+	if err != nil || to.t.kind != kindStruct {
+		return v, false
+	}
+	to.t = v.f.whole(to.t)
+	if name := to.t.entry.Name(); !strings.HasPrefix(name, "Option<") && !strings.HasPrefix(name, "Result<") && v.f.container(to.t) == nil {
+		if _, _, isText := v.f.textParts(to.t); !isText {
+			return v, false
+		}
+	}
+	return to, to.t.size > 0
+}

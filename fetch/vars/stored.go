@@ -1,0 +1,146 @@
+package vars
+
+import (
+	"debug/dwarf"
+
+	"kprobe/fetch"
+	"kprobe/symbols"
+	"kprobe/symbols/debuginfo"
+	"kprobe/symbols/dwread"
+	"kprobe/symbols/unwind"
+)
+
+// Where unoptimized code has a parameter from
+//
+// Its prologue stores each parameter into its place in the frame. The store says
+// which register it came in, whatever the language passes before it that debug
+// information leaves out: the environment of a Rust closure, an argument that LLVM
+// has removed from a function that no other file calls.
+
+// store is a place in the frame that code can store to: disp from rsp or rbp.
+type store struct {
+	base fetch.Reg
+	disp int64
+}
+
+// frameStore is the place that an expression in the frame names, when the prologue
+// is over; address says that the value's address lies there.
+func (f *frame) frameStore(e *debuginfo.Entry, end uint64) (s store, address, ok bool) {
+	list := e.Locations(dwarf.AttrLocation)
+	base := f.fn.Locations(dwarf.AttrFrameBase)
+	if len(list) != 1 || len(base) != 1 || len(base[0].Expr) != 1 || len(list[0].Expr) == 0 || list[0].Expr[0] != opFbreg {
+		return s, false, false
+	}
+	r := dwread.At(list[0].Expr, 1)
+	s.disp = r.Sleb()
+	address = r.Left() == 1 && r.U8() == opDeref
+	if r.Left() > 0 || r.Bad {
+		return s, false, false
+	}
+	switch op := base[0].Expr[0]; op {
+	case opReg0 + 6:
+		s.base = fetch.BP
+	case opReg0 + 7:
+		s.base = fetch.SP
+	case opCallFrameCFA:
+		row, found := f.module.File.Unwind().At(end)
+		if !found || row.CFA.Kind != unwind.InRegister {
+			return s, false, false
+		}
+		if s.base, ok = dwarfRegister(row.CFA.Reg); !ok || s.base != fetch.BP && s.base != fetch.SP {
+			return s, false, false
+		}
+		s.disp += row.CFA.Off
+	default:
+		return s, false, false
+	}
+	return s, address, true
+}
+
+// prologue follows the code from the entry on.
+func (f *frame) prologue() (p prologueCode, end uint64, ok bool) {
+	low, ok := f.fn.EntryPC()
+	if !ok {
+		return p, 0, false
+	}
+	end = f.prologueEnd(low)
+	for _, r := range f.fn.Ranges() {
+		if r.Low != low || end <= low {
+			continue
+		}
+		code, err := f.module.File.Text(symbols.Vaddr(low), int(min(r.High-low, 256)))
+		if err != nil {
+			return p, 0, false
+		}
+		p.code = code
+		p.run()
+		return p, end, true
+	}
+	return p, 0, false
+}
+
+// stored finds a parameter by the stores of the prologue, all of its numbers.
+func (f *frame) stored(e *debuginfo.Entry) (place, bool) {
+	t, err := f.typeOf(e)
+	code, end, known := f.prologue()
+	s, address, ok := f.frameStore(e, end)
+	if err != nil || !known || !ok || !address && (t.size <= 0 || t.size > 16) {
+		return place{}, false
+	}
+	if address {
+		from, ok := code.first(s.base, s.disp, 8)
+		return place{kind: inMemory, sym: from.place().sym}, ok && from < fromXMM0
+	}
+	if from, ok := code.untouched(s.base, s.disp, t.size); ok {
+		return from.place(), true // the caller has put it where it is looked for
+	}
+	var list []piece
+	for at := int64(0); at < t.size; {
+		size := int64(8)
+		for ; size > 0; size /= 2 {
+			if size > t.size-at {
+				continue
+			}
+			if from, ok := code.first(s.base, s.disp+at, size); ok {
+				list = append(list, piece{at, size, from.place()})
+				break
+			}
+		}
+		at += max(size, 1)
+	}
+	if !f.covers(list, t, 0, 0) {
+		return place{}, false
+	}
+	if len(list) == 1 && list[0].off == 0 {
+		return list[0].place, true
+	}
+	return place{kind: inPieces, pieces: list}, len(list) > 0
+}
+
+// covers reports whether the pieces hold every number of a value.
+func (f *frame) covers(list []piece, t ctype, off int64, depth int) bool {
+	switch {
+	case depth > maxNested:
+		return false
+	case t.kind == kindStruct && t.entry.Tag() != dwarf.TagUnionType:
+		for _, m := range f.members(t) {
+			if m.static.Unit() == nil && !f.covers(list, m.typ, off+m.off, depth+1) {
+				return false
+			}
+		}
+		return true
+	}
+	for at := off; at < off+t.size; {
+		next := at
+		for _, p := range list {
+			if at >= p.off && at < p.off+p.size {
+				next = p.off + p.size
+			}
+		}
+		if next == at {
+			return false
+		}
+		at = next
+	}
+	return true
+}

@@ -1,0 +1,140 @@
+package vars
+
+import (
+	"fmt"
+
+	"kprobe/fetch"
+)
+
+// pieceList collects where the bytes of a value are.
+type pieceList struct {
+	parts   []fetch.Part
+	missing []piece // what is nowhere
+}
+
+// maxPieces bounds the pieces of one value.
+const maxPieces = 64
+
+// add lists the pieces of the size bytes at a place, which are at off of the
+// value.
+func (l *pieceList) add(p place, off, size int64) error {
+	if len(l.parts) > maxPieces {
+		return errPieces
+	}
+	switch p.kind {
+	case inPieces:
+		at := int64(0)
+		for _, q := range p.pieces {
+			if q.off >= size {
+				break
+			}
+			if q.off < at {
+				return errBadExpression
+			}
+			l.skip(off+at, q.off-at)
+			n := min(q.size, size-q.off)
+			if err := l.add(q.place, off+q.off, n); err != nil {
+				return err
+			}
+			at = q.off + n
+		}
+		l.skip(off+at, size-at)
+		return nil
+	case isPointer, isNowhere:
+		l.skip(off, size)
+		return nil
+	case isValue:
+		if size > 8 && !(p.isXMM() && size <= 16) {
+			return fmt.Errorf("its register holds 8 bytes of it: %w", fetch.ErrNoValue)
+		}
+	case isBytes:
+		if int64(len(p.bytes)) < size {
+			return fmt.Errorf("its constant has %d bytes of %d: %w", len(p.bytes), size, fetch.ErrNoValue)
+		}
+	}
+	for from := int64(0); from < size; {
+		n := int64(8)
+		for n > size-from {
+			n /= 2
+		}
+		q, err := p.part(from, n)
+		if err != nil {
+			return err
+		}
+		s := q.sym
+		switch q.kind {
+		case inMemory:
+			s = s.load(uint8(n))
+		case isBytes:
+			if s, err = q.value(n); err != nil {
+				return err
+			}
+		}
+		l.parts = append(l.parts, fetch.Part{Chain: s.whole(), Off: int(off + from), Size: uint8(n)})
+		from += n
+	}
+	return nil
+}
+
+func (l *pieceList) skip(off, size int64) {
+	if size > 0 {
+		l.missing = append(l.missing, piece{off: off, size: size})
+	}
+}
+
+// lacks reports whether part of what is at off is nowhere.
+func (l *pieceList) lacks(off, size int64) bool {
+	for _, m := range l.missing {
+		if off < m.off+m.size && m.off < off+size {
+			return true
+		}
+	}
+	return false
+}
+
+// whole makes a variable of a value that lies in several places: each of them is
+// read by itself. Members that are nowhere are said to be; if all are, or a
+// number is, there is no value.
+func (v value) whole(out fetch.Variable) (fetch.Variable, error) {
+	var list pieceList
+	if err := list.add(v.p, 0, int64(out.Type.Size)*int64(max(out.Type.Count, 1))); err != nil {
+		return out, err
+	}
+	if len(list.missing) > 0 {
+		t, some := without(out.Type, 0, &list)
+		if !some {
+			return out, fmt.Errorf("part of it is %w", fetch.ErrNoValue)
+		}
+		out.Type = t
+	}
+	if len(list.parts) == 0 {
+		return out, fetch.ErrNoValue
+	}
+	out.Parts, out.Chain = list.parts, fetch.Chain{Source: fetch.SourceImm}
+	return out, nil
+}
+
+// without is a type whose members at places that are missing are gone; some is
+// false if nothing of it is left.
+func without(t fetch.Type, off int64, list *pieceList) (out fetch.Type, some bool) {
+	size := int64(t.Size) * int64(max(t.Count, 1))
+	if !list.lacks(off, size) {
+		return t, true
+	}
+	if t.Layout == nil || t.Layout.Members == nil {
+		return fetch.Type{Base: t.Base, Size: t.Size, Layout: &fetch.Layout{Gone: fetch.OptimizedOut}}, false
+	}
+	l := *t.Layout
+	l.Members = append([]fetch.Member(nil), l.Members...)
+	for i := range l.Members {
+		m := &l.Members[i]
+		var there bool
+		m.Type, there = without(m.Type, off+int64(m.Off), list)
+		some = some || there
+		if !there && l.Switch == i+1 {
+			return t, false // which variant it is nobody knows
+		}
+	}
+	t.Layout = &l
+	return t, some
+}

@@ -1,0 +1,177 @@
+package fetch
+
+import "math/bits"
+
+// mapWalk goes through one of Go's maps.
+type mapWalk struct {
+	w     *walker
+	m     *MapContent
+	left  uint64
+	done  int
+	depth int
+	why   byte
+}
+
+// goMap records Go's maps. The map may be changing while it is looked at, by
+// another thread: then it may have fewer or other elements than it says.
+func (w *walker) goMap(c *Content, at uint64, depth int) {
+	p, ok := w.path(Trail{{Op: StepLoad, Size: 8}}, at)
+	switch {
+	case !ok:
+		w.put(contentFault)
+		return
+	case p == 0:
+		w.put(contentNone)
+		return
+	}
+	n, ok := w.total(c, p)
+	if !ok {
+		return
+	}
+	start := w.number()
+	g := mapWalk{w: w, m: c.Map, left: min(n, uint64(w.elements)), depth: depth}
+	if g.left > 0 {
+		if c.Map.Swiss {
+			g.swiss(p)
+		} else {
+			g.buckets(p)
+		}
+	}
+	switch {
+	case g.why != contentThere:
+		w.undo(start, g.why)
+	case g.left > 0 && !w.full():
+		w.undo(start, contentInvalid)
+	default:
+		w.count(start, g.done, uint64(g.done) < n)
+	}
+}
+
+func (g *mapWalk) stop() bool { return g.left == 0 || g.why != contentThere || g.w.full() }
+
+// paths follows several paths from one address.
+func (g *mapWalk) paths(at uint64, list ...Trail) (out [3]uint64, ok bool) {
+	for i, p := range list {
+		if out[i], ok = g.w.path(p, at); !ok {
+			g.why = contentFault
+			return out, false
+		}
+	}
+	return out, true
+}
+
+func (g *mapWalk) pair(key, val uint64) {
+	w := g.w
+	if g.m.ValElem != nil {
+		w.put(contentThere)
+	}
+	w.value(g.m.KeyElem, key, g.depth+1)
+	if g.m.ValElem != nil {
+		w.value(g.m.ValElem, val, g.depth+1)
+	}
+	g.left--
+	g.done++
+}
+
+// swiss goes through the tables of a map's directory, each of which may be there
+// several times, in a row.
+func (g *mapWalk) swiss(p uint64) {
+	v, ok := g.paths(p, g.m.Dir, g.m.DirLen)
+	if !ok {
+		return
+	}
+	if v[1] == 0 {
+		g.group(v[0])
+		return
+	}
+	before := uint64(0)
+	for i := uint64(0); i < v[1] && !g.stop(); i++ {
+		t, ok := g.w.path(Trail{{Op: StepLoad, Imm: 8 * i, Size: 8}}, v[0])
+		if !ok {
+			g.why = contentFault
+			return
+		}
+		if t == before {
+			continue
+		}
+		before = t
+		groups, ok := g.paths(t, g.m.Groups, g.m.Mask)
+		if !ok {
+			return
+		}
+		for k := uint64(0); k <= groups[1] && !g.stop(); k++ {
+			g.group(groups[0] + k*uint64(g.m.GroupSize))
+		}
+	}
+}
+
+func (g *mapWalk) group(at uint64) {
+	ctrl, ok := g.w.path(Trail{{Op: StepLoad, Imm: uint64(g.m.Ctrl), Size: 8}}, at)
+	if !ok {
+		g.why = contentFault
+		return
+	}
+	for full := ^ctrl & 0x8080808080808080; full != 0 && !g.stop(); full &= full - 1 {
+		i := int64(bits.TrailingZeros64(full) / 8)
+		g.pair(at+uint64(g.m.Key+i*g.m.Stride), at+uint64(g.m.Val+i*g.m.ValStride))
+	}
+}
+
+// Marks of a bucket's places (runtime/map.go, Go 1.23).
+const (
+	markMovedFrom = 2 // and 3, 4: the bucket's elements have moved
+	markFull      = 5
+	sameSizeGrow  = 8 // a flag of the map
+)
+
+// buckets goes through the buckets of a map, and through those of before that it
+// has still to move.
+func (g *mapWalk) buckets(p uint64) {
+	v, ok := g.paths(p, g.m.Buckets, g.m.B, g.m.Old)
+	if !ok {
+		return
+	}
+	flags, ok := g.paths(p, g.m.Flags)
+	if !ok {
+		return
+	}
+	if v[1] > 48 {
+		g.why = contentInvalid
+		return
+	}
+	if v[2] != 0 {
+		n := uint64(1) << v[1]
+		if flags[0]&sameSizeGrow == 0 {
+			n >>= 1
+		}
+		g.array(v[2], n, true)
+	}
+	if v[0] != 0 {
+		g.array(v[0], 1<<v[1], false)
+	}
+}
+
+func (g *mapWalk) array(at, n uint64, old bool) {
+	for i := uint64(0); i < n && !g.stop(); i++ {
+		b := at + i*uint64(g.m.BucketSize)
+		for b != 0 && !g.stop() {
+			tops, ok := g.w.path(Trail{{Op: StepLoad, Imm: uint64(g.m.Tops), Size: 8}}, b)
+			if !ok {
+				g.why = contentFault
+				return
+			}
+			if first := tops & 0xff; old && first >= markMovedFrom && first < markFull {
+				break
+			}
+			for k := int64(0); k < 8 && !g.stop(); k++ {
+				if tops>>(8*k)&0xff >= markFull {
+					g.pair(b+uint64(g.m.Key+k*g.m.Stride), b+uint64(g.m.Val+k*g.m.ValStride))
+				}
+			}
+			if b, ok = g.w.path(Trail{{Op: StepLoad, Imm: uint64(g.m.Over), Size: 8}}, b); !ok {
+				g.why = contentFault
+				return
+			}
+		}
+	}
+}
