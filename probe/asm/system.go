@@ -65,6 +65,9 @@ func (c *Code) Syscall() { c.Raw(0x0f, 0x05) }
 // Int3 is the one-byte breakpoint.
 func (c *Code) Int3() { c.Raw(0xcc) }
 
+// Hlt is hlt, which faults (SIGSEGV) in user mode.
+func (c *Code) Hlt() { c.Raw(0xf4) }
+
 // Endbr is endbr64.
 func (c *Code) Endbr() { c.Raw(0xf3, 0x0f, 0x1e, 0xfa) }
 

@@ -57,6 +57,25 @@ func (f *Function) Exits() []Exit {
 	return out
 }
 
+// Returns reports whether the function may return to its caller: whether it has a
+// return, a jump out of it, or its end is reached. It is true, too, where its
+// instructions are not all known.
+func (f *Function) Returns() bool {
+	if len(f.desyncs) > 0 || len(f.starts) == 0 {
+		return true
+	}
+	for _, x := range f.Exits() {
+		if x.Kind != ExitTrap && x.Kind != ExitNoReturn {
+			return true
+		}
+	}
+	last := len(f.starts) - 1
+	for last > 0 && f.onlyPadding(last) {
+		last--
+	}
+	return !f.flags[last].Any(Stops | Call)
+}
+
 func (f *Function) exit(k int, fl Flags) (Exit, bool) {
 	e := Exit{Addr: f.at(k), Sure: true}
 	i, code := f.inst(k)

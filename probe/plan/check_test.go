@@ -48,7 +48,7 @@ func check(t testing.TB, f *Func, p *Patch) {
 			if p.CopyLo <= p.Detour && p.Detour <= p.CopyHi {
 				bad("can't be moved: %v", err)
 			}
-		} else if p.Room >= HoleRoom && len(m.Code) > p.Room {
+		} else if p.Room >= IslandRoom && len(m.Code) > p.Room {
 			bad("a copy of %d bytes", len(m.Code))
 		}
 	}
@@ -59,17 +59,17 @@ func check(t testing.TB, f *Func, p *Patch) {
 			mem[w.At+uint64(k)] = b
 		}
 	}
-	if p.Hole != nil {
-		check(t, f, p.Hole)
-		for k := range p.Hole.Writes[0].Bytes {
-			if at := p.Hole.At + uint64(k); at >= p.At && at < p.End() {
-				bad("its hole is in it")
+	if p.Island != nil {
+		check(t, f, p.Island)
+		for k := range p.Island.Writes[0].Bytes {
+			if at := p.Island.At + uint64(k); at >= p.At && at < p.End() {
+				bad("its island is in it")
 			}
 		}
 	}
 	read := func(at uint64) byte {
-		if p.Hole != nil && at-p.Hole.At < uint64(len(p.Hole.Writes[0].Bytes)) {
-			return p.Hole.Writes[0].Bytes[at-p.Hole.At]
+		if p.Island != nil && at-p.Island.At < uint64(len(p.Island.Writes[0].Bytes)) {
+			return p.Island.Writes[0].Bytes[at-p.Island.At]
 		}
 		if b, ok := mem[at]; ok {
 			return b

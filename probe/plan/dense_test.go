@@ -37,7 +37,7 @@ func (x *text) put(t *testing.T, p *Patch, in bool) {
 			}
 		}
 	}
-	for q := p; q != nil; q = q.Hole {
+	for q := p; q != nil; q = q.Island {
 		for _, w := range q.Writes {
 			for k, b := range w.Bytes {
 				if o := w.At + uint64(k) - x.f.start; in {
@@ -51,7 +51,7 @@ func (x *text) put(t *testing.T, p *Patch, in bool) {
 }
 
 // verify executes the text: each armed patch is a breakpoint or leads to its
-// detour, its hole's copy is reached, old boundaries trap where they are
+// detour, its island's copy is reached, old boundaries trap where they are
 // guarded, and all instructions that belong to nobody are as they were.
 func (x *text) verify(t *testing.T, armed map[*Patch]bool) {
 	t.Helper()
@@ -62,7 +62,7 @@ func (x *text) verify(t *testing.T, armed map[*Patch]bool) {
 			}
 			continue
 		}
-		for q := p; q != nil; q = q.Hole {
+		for q := p; q != nil; q = q.Island {
 			if to, _ := follow(x.read, q.At); to != q.Detour {
 				t.Errorf("%#x, %v: leads to %#x, not to %#x", q.At, q.Tactic, to, q.Detour)
 			}
@@ -90,7 +90,7 @@ func TestDenseSets(t *testing.T) {
 	o := libc(t)
 	rnd := rand.New(rand.NewPCG(7, 8))
 	tactics := map[Tactic]int{}
-	holes := 0
+	islands := 0
 	for range 1500 {
 		f := o.fn(rnd.IntN(len(o.funcs)))
 		all := f.Sites()
@@ -142,8 +142,8 @@ func TestDenseSets(t *testing.T) {
 			for _, p := range ps {
 				check(t, f, p)
 				tactics[p.Tactic]++
-				if p.Hole != nil {
-					holes++
+				if p.Island != nil {
+					islands++
 				}
 				if p.Tactic != Refused {
 					armed[p] = true
@@ -179,14 +179,14 @@ func TestDenseSets(t *testing.T) {
 			t.Fatalf("%#x: the text is not what it was", f.start)
 		}
 	}
-	t.Logf("%v, %d holes", tactics, holes)
+	t.Logf("%v, %d holes", tactics, islands)
 	for _, want := range []Tactic{Breakpoint, Single, Window, Pun, ShortJump} {
 		if tactics[want] == 0 {
 			t.Errorf("none of the patches is a %v", want)
 		}
 	}
-	if holes == 0 {
-		t.Error("none of the patches has a hole")
+	if islands == 0 {
+		t.Error("none of the patches has an island")
 	}
 }
 

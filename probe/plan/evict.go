@@ -4,12 +4,12 @@ import "kprobe/probe/insn"
 
 // evict makes the bytes behind the instruction part of a jump that starts at it
 // or, as in back, before it. They belong to instructions that are moved out of the
-// way, into a hole, whose own jump is made of the same bytes: where the first jump
+// way, into an island, whose own jump is made of the same bytes: where the first jump
 // is n bytes before the second, the last 4-n bytes of its displacement are the first
 // of the second's.
 //
 //	e9 g  e9 x  y              the probed instructions' jump, g a guard
-//	      e9 x  y  z  w        the hole's
+//	      e9 x  y  z  w        the island's
 //
 // The boundary between the two stays one, so branches may lead to it. Padding before
 // it is the first jump's.
@@ -60,7 +60,7 @@ func (t *try) evict() *Patch {
 func (t *try) evicting(k, first, last int) *Patch {
 	f := t.f
 	h := *t
-	h.k, h.at, h.room = first, f.insts[first].off, HoleRoom
+	h.k, h.at, h.room = first, f.insts[first].off, IslandRoom
 	n, end := h.at-t.at, f.insts[k].end()
 	tactic := Pun
 	switch {
@@ -95,8 +95,8 @@ func (t *try) evicting(k, first, last int) *Patch {
 				far[off-1] = traps
 			}
 		}
-		hole := h.patch(Window, f.insts[last].end(), max(JumpLen, f.insts[last].end()-h.at))
-		if !h.place(hole, h.at+JumpLen, far) {
+		island := h.patch(Window, f.insts[last].end(), max(JumpLen, f.insts[last].end()-h.at))
+		if !h.place(island, h.at+JumpLen, far) {
 			continue
 		}
 		p.Writes = []Write{{p.At, bytes[:n:n]}}
@@ -104,14 +104,14 @@ func (t *try) evicting(k, first, last int) *Patch {
 			off := f.insts[j].off - t.at
 			p.Guards = append(p.Guards, Guard{p.At + uint64(off), bytes[off]})
 		}
-		hole.Writes = []Write{{hole.At, jump(hole.At+JumpLen, hole.Detour)}}
-		hole.Why = "gives way to another probe's jump"
+		island.Writes = []Write{{island.At, jump(island.At+JumpLen, island.Detour)}}
+		island.Why = "gives way to another probe's jump"
 		for j := first + 1; j <= last; j++ {
 			if off := f.insts[j].off - h.at; off < JumpLen {
-				hole.Guards = append(hole.Guards, Guard{hole.At + uint64(off), hole.Writes[0].Bytes[off]})
+				island.Guards = append(island.Guards, Guard{island.At + uint64(off), island.Writes[0].Bytes[off]})
 			}
 		}
-		p.Hole = hole
+		p.Island = island
 		return p
 	}
 	return nil

@@ -127,8 +127,8 @@ func writes(p *Patch) []Range {
 	for _, w := range p.Writes {
 		out = append(out, Range{w.At, w.At + uint64(len(w.Bytes))})
 	}
-	if p.Hole != nil {
-		out = append(out, writes(p.Hole)...)
+	if p.Island != nil {
+		out = append(out, writes(p.Island)...)
 	}
 	return out
 }
@@ -140,8 +140,8 @@ func needs(p *Patch) []Range {
 	if p.Tactic.Jump() {
 		out = append(out, Range{p.At, p.End()})
 	}
-	if p.Hole != nil {
-		out = append(out, needs(p.Hole)...)
+	if p.Island != nil {
+		out = append(out, needs(p.Island)...)
 	}
 	return out
 }

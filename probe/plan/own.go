@@ -8,7 +8,7 @@ import "iter"
 // before its first write until after it is restored. What a patch owns is all
 // that its meaning depends on:
 //
-//   - what it writes, at its place, in padding and in its hole;
+//   - what it writes, at its place, in padding and in its island;
 //   - what it reads: the bytes behind a pun, or behind a short jump of one
 //     byte, which are part of its displacement;
 //   - what it displaces: no thread comes there any more, so whatever else is
@@ -17,14 +17,14 @@ import "iter"
 // Nobody else may write to such a byte or displace it while the patch stands.
 // So patches that don't share a byte can be armed, taken out and stepped back
 // in any order; and who needs a byte that is owned (a probe placed there later,
-// a return address) first has the owner taken out as a whole, its hole with it.
+// a return address) first has the owner taken out as a whole, its island with it.
 // The planner keeps to that within a function; everybody else asks Owns.
 
-// Owns gives the ranges of text that belong to the patch, those of its hole
+// Owns gives the ranges of text that belong to the patch, those of its island
 // included. They may overlap each other. A refused patch owns nothing.
 func (p *Patch) Owns() iter.Seq[Range] {
 	return func(yield func(Range) bool) {
-		for q := p; q != nil; q = q.Hole {
+		for q := p; q != nil; q = q.Island {
 			hi := q.Lock
 			if q.Tactic.Jump() {
 				hi = max(hi, q.End())
@@ -58,8 +58,8 @@ func (p *Patch) LongJump() uint64 {
 	switch {
 	case p.Tactic != ShortJump:
 		return 0
-	case p.Hole != nil:
-		w := p.Hole.Writes[0]
+	case p.Island != nil:
+		w := p.Island.Writes[0]
 		return w.At + uint64(len(w.Bytes)) - JumpLen
 	}
 	return p.Writes[0].At

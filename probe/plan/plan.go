@@ -43,7 +43,7 @@ const (
 	// TailPad is a jump over the last instructions of a stretch of code and
 	// the padding behind them, guarded.
 	TailPad
-	// ShortJump is a two-byte jump to a jump nearby, in padding or in a hole
+	// ShortJump is a two-byte jump to a jump nearby, in padding or in an island
 	// that instructions are moved out of.
 	ShortJump
 )
@@ -119,12 +119,12 @@ type Patch struct {
 	// if there is no such address.
 	CopyLo, CopyHi uint64
 	Guards         []Guard
-	// Hole is set where instructions that serve no site give way: a Window whose
+	// Island is set where instructions that serve no site give way: a Window whose
 	// one Write is a jump to a plain copy at Hole.Detour. Behind that jump lies,
 	// for a ShortJump, the long jump to Detour. For others the first bytes of the
 	// hole are the last of the patch's own jump. It is armed before the patch and
 	// disarmed after it.
-	Hole *Patch
+	Island *Patch
 	// Lock is the end of the bytes, from At on, that must stay as they are
 	// while the patch stands, written or not.
 	Lock uint64

@@ -44,8 +44,8 @@ func describe(p *Patch, start uint64) string {
 		sites = append(sites, rel(s))
 	}
 	fmt.Fprintf(&b, " for %s", strings.Join(sites, " "))
-	if p.Hole != nil {
-		fmt.Fprintf(&b, " over %s", describe(p.Hole, start))
+	if p.Island != nil {
+		fmt.Fprintf(&b, " over %s", describe(p.Island, start))
 	}
 	return b.String()
 }
@@ -174,7 +174,7 @@ func TestTactics(t *testing.T) {
 		},
 		{
 			// 31 c0 is followed by a loop's head; the 7 + 5 bytes behind give way.
-			name: "short jump into a hole", code: "31 c0 ff c0 eb fc 48 8d 80 00 10 00 00 b9 01 00 00 00 5b c3", known: []uint64{base + 6},
+			name: "short jump into an island", code: "31 c0 ff c0 eb fc 48 8d 80 00 10 00 00 b9 01 00 00 00 5b c3", known: []uint64{base + 6},
 			gaps: Gaps{{base + 1<<20, base + 1<<21}},
 			want: "short jump at +0x0 [+0x0: eb09] moves 2 locks 2 for +0x0 over guarded window at +0x6 [+0x6: e9f5ff0f00e900cc1000] moves 12 locks 12 guard +0xd=cc for ",
 		},

@@ -19,7 +19,7 @@ type lead struct {
 	pun   bool    // its displacement is not its own
 }
 
-// short leads to a long jump in padding, or in a hole made for it. The short
+// short leads to a long jump in padding, or in an island made for it. The short
 // jump is at the instruction itself or, as in back, before it.
 func (t *try) short() *Patch {
 	leads := t.leads()

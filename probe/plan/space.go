@@ -105,10 +105,10 @@ func (s *Space) Fresh() []Range {
 // Release gives room back that Find returned.
 func (s *Space) Release(addr uint64, size int) {
 	r := Range{addr, addr + uint64(size)}
-	for _, c := range s.chunks {
-		if c.Lo <= r.Lo && r.Hi <= c.Hi {
-			c.used = without(c.used, r)
-		}
+	i := sort.Search(len(s.chunks), func(i int) bool { return s.chunks[i].Lo > addr })
+	if i > 0 && r.Hi <= s.chunks[i-1].Hi {
+		c := s.chunks[i-1]
+		c.used = without(c.used, r)
 	}
 }
 

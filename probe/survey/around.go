@@ -122,6 +122,10 @@ func (a *Around) Wide(sweep *insn.Function, fn symbols.Func, m *symbols.Module) 
 	return plan.Join(list, text, known)
 }
 
+// Scan finds out for a module what Of asks for first: it takes a while for a large
+// one.
+func (a *Around) Scan(m *symbols.Module) { a.scan(m) }
+
 // scan finds the branches between a module's functions, once; nil where its text
 // is too large for that.
 func (a *Around) scan(m *symbols.Module) *plan.Targets {

@@ -70,6 +70,9 @@ func ProveStart(w symbols.Site) (code []byte, in insn.Inst, err error) {
 	if err != nil {
 		return nil, in, refuse(w, "what is there is no instruction that is known (%v)", err)
 	}
+	if Shared(w.Module, w.Addr, int(in.Len)) {
+		return nil, in, refuse(w, SharedRule)
+	}
 	if name := w.Func.Symbol.Name; name == "__restore_rt" || name == "__restore" || IsRestorer(code) {
 		return nil, in, refuse(w, RestorerRule)
 	}

@@ -2,14 +2,14 @@ package plan
 
 import "kprobe/probe/insn"
 
-// holeSpread is how many bytes may lie between a hole's two jumps: the one to
+// islandSpread is how many bytes may lie between an island's two jumps: the one to
 // the copy of the instructions that were there, and the long jump that a short
 // one leads to.
-const holeSpread = 7
+const islandSpread = 7
 
-// HoleRoom is the room of the copy of what a hole displaces: at most 16 + 15
+// IslandRoom is the room of the copy of what an island displaces: at most 16 + 15
 // bytes of instructions, each of which may grow when it is moved.
-const HoleRoom = 256
+const IslandRoom = 256
 
 // holed makes room for the long jump: it moves instructions within reach,
 // which nobody probes, into a copy.
@@ -17,13 +17,13 @@ func (t *lead) holed() *Patch {
 	from := t.at + shortLen
 	for k := range t.f.insts {
 		off := t.f.insts[k].off
-		if off < t.low || off+JumpLen+holeSpread < from-shortReach {
+		if off < t.low || off+JumpLen+islandSpread < from-shortReach {
 			continue
 		}
 		if off+JumpLen >= from+shortReach {
 			break
 		}
-		for to := off + JumpLen; to <= off+JumpLen+holeSpread; to++ {
+		for to := off + JumpLen; to <= off+JumpLen+islandSpread; to++ {
 			rel8 := byte(to - from)
 			if to < from-shortReach || to >= from+shortReach || !t.rel8.Has(rel8) {
 				continue
@@ -46,7 +46,7 @@ func (t *lead) holed() *Patch {
 }
 
 // movable finds the last of the instructions from the k-th on that have to be
-// moved for a hole up to end. None may start at not, where the long jump is to.
+// moved for an island up to end. None may start at not, where the long jump is to.
 func (t *try) movable(k, end, not int) (last int, ok bool) {
 	f := t.f
 	start := f.insts[k].off
@@ -69,14 +69,14 @@ func (t *try) movable(k, end, not int) (last int, ok bool) {
 	}
 }
 
-// over builds the short jump, by rel8, to a long one at to, in the hole made of
-// the instructions k … last. Between the hole's jumps it is filled with int3.
+// over builds the short jump, by rel8, to a long one at to, in the island made of
+// the instructions k … last. Between the island's jumps it is filled with int3.
 func (t *lead) over(k, last, to int, rel8 byte) *Patch {
 	f := t.f
 	h := t.try
-	h.k, h.at, h.room = k, f.insts[k].off, HoleRoom
+	h.k, h.at, h.room = k, f.insts[k].off, IslandRoom
 	long := to - h.at
-	hole := h.patch(Window, f.insts[last].end(), max(long+JumpLen, f.insts[last].end()-h.at))
+	island := h.patch(Window, f.insts[last].end(), max(long+JumpLen, f.insts[last].end()-h.at))
 	for _, traps := range []ByteSet{int3Only(), Traps()} {
 		near, far := free(), free()
 		for j := k + 1; j <= last; j++ {
@@ -88,22 +88,22 @@ func (t *lead) over(k, last, to int, rel8 byte) *Patch {
 			}
 		}
 		p := t.patched(rel8)
-		if !h.place(hole, h.at+JumpLen, near) || !t.place(p, to+JumpLen, far) {
+		if !h.place(island, h.at+JumpLen, near) || !t.place(p, to+JumpLen, far) {
 			continue
 		}
-		bytes := jump(hole.At+JumpLen, hole.Detour)
+		bytes := jump(island.At+JumpLen, island.Detour)
 		for len(bytes) < long {
 			bytes = append(bytes, 0xcc)
 		}
 		bytes = append(bytes, jump(f.start+uint64(to+JumpLen), p.Detour)...)
-		hole.Writes = []Write{{hole.At, bytes}}
-		hole.Why = "gives way to another probe's jump"
+		island.Writes = []Write{{island.At, bytes}}
+		island.Why = "gives way to another probe's jump"
 		for j := k + 1; j <= last; j++ {
 			if off := f.insts[j].off - h.at; off < len(bytes) {
-				hole.Guards = append(hole.Guards, Guard{hole.At + uint64(off), bytes[off]})
+				island.Guards = append(island.Guards, Guard{island.At + uint64(off), bytes[off]})
 			}
 		}
-		p.Hole = hole
+		p.Island = island
 		return p
 	}
 	return nil
