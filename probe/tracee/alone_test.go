@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -50,7 +49,7 @@ func TestDetachOnlyThreadInFork(t *testing.T) {
 	p := attach(t, tr, g.pid)
 	g.in.Write([]byte{'\n'})
 	waitsTraced(t, g.pid)
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patient)
 	defer cancel()
 	err := p.Detach(ctx, func([]*Thread) error {
 		n, err := p.Syscall(ctx, nil, unix.SYS_GETPID)

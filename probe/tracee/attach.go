@@ -3,17 +3,21 @@
 package tracee
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"kprobe/probe/tracee/access"
+
+	"kprobe/internal/procfs"
+	"kprobe/internal/untrusted"
 )
 
 // Attach seizes all threads of a running process. It stops none of them. What
@@ -83,25 +87,18 @@ func (t *Tracer) mayAttachSoon(ctx context.Context, pid int) error {
 
 // ending reports whether a thread is gone, ends, or was killed.
 func ending(tid int) bool {
-	status, err := os.ReadFile(procPath(tid, "status"))
-	if err != nil {
-		return true
-	}
-	if state := statusField(status, "State"); strings.HasPrefix(state, "Z") || strings.HasPrefix(state, "X") {
+	st, err := procfs.Process(tid).Status()
+	if err != nil || hasEnded(st.State()) {
 		return true
 	}
 	for _, name := range []string{"SigPnd", "ShdPnd"} {
-		if set, err := strconv.ParseUint(statusField(status, name), 16, 64); err == nil && set&(1<<(unix.SIGKILL-1)) != 0 {
+		if set, _ := st.Set(name); set&(1<<(unix.SIGKILL-1)) != 0 {
 			return true
 		}
 	}
-	const pfExiting = 0x4 // PF_EXITING of include/linux/sched.h
-	fields, err := statFields(procPath(tid, "stat"))
-	if err != nil || len(fields) < 7 {
-		return true
-	}
-	flags, _ := strconv.ParseUint(fields[6], 10, 64)
-	return flags&pfExiting != 0
+	stat, _ := procfs.Process(tid).Stat()
+	flags, ok := stat.Uint(procfs.FieldFlags)
+	return !ok || flags&procfs.FlagExiting != 0
 }
 
 // mayAttach finds what would make tracing fail, before it is tried.
@@ -109,25 +106,25 @@ func (t *Tracer) mayAttach(pid int) error {
 	if pid == t.pid {
 		return ErrSelf
 	}
-	status, err := os.ReadFile(procPath(pid, "status"))
+	st, err := procfs.Process(pid).Status()
 	if err != nil || pid <= 0 {
 		return &NoProcessError{PID: pid}
 	}
-	if tgid, _ := strconv.Atoi(statusField(status, "Tgid")); tgid != pid {
+	if tgid := st.Int("Tgid"); tgid != pid {
 		return &NoProcessError{PID: pid, Of: tgid}
 	}
-	if by, _ := strconv.Atoi(statusField(status, "TracerPid")); by != 0 {
+	if by := st.Int("TracerPid"); by != 0 {
 		return tracedBy(pid, by)
 	}
-	fields, err := statFields(procPath(pid, "stat"))
-	if err != nil || len(fields) < 7 {
+	stat, _ := procfs.Process(pid).Stat()
+	flags, ok := stat.Uint(procfs.FieldFlags)
+	if !ok {
 		return ErrGone
 	}
-	const pfKthread = 0x200000 // PF_KTHREAD of include/linux/sched.h
-	if flags, _ := strconv.ParseUint(fields[6], 10, 64); flags&pfKthread != 0 {
+	if flags&procfs.FlagKernelThread != 0 {
 		return ErrKernelThread
 	}
-	if threads, _ := strconv.Atoi(statusField(status, "Threads")); fields[0] == "Z" && threads <= 1 {
+	if stat.State() == 'Z' && st.Int("Threads") <= 1 {
 		return ErrZombie
 	}
 	return checkClass(pid)
@@ -136,7 +133,7 @@ func (t *Tracer) mayAttach(pid int) error {
 // checkClass refuses programs that aren't 64-bit x86. An executable that can't
 // be read is left to the kernel to judge.
 func checkClass(pid int) error {
-	f, err := os.Open(procPath(pid, "exe"))
+	f, _, err := untrusted.Open(procfs.Process(pid).Path("exe"))
 	if err != nil {
 		return nil
 	}
@@ -156,13 +153,11 @@ func checkClass(pid int) error {
 // traces it, as TracerPid is; its process is what the user knows.
 func tracedBy(pid, by int) error {
 	thread := by
-	if status, err := os.ReadFile(procPath(by, "status")); err == nil {
-		if tgid, _ := strconv.Atoi(statusField(status, "Tgid")); tgid > 0 {
-			by = tgid
-		}
+	if st, err := procfs.Process(by).Status(); err == nil {
+		by = cmp.Or(st.Int("Tgid"), by)
 	}
-	comm, _ := os.ReadFile(procPath(by, "comm"))
-	return &TracedError{PID: pid, By: by, Comm: strings.TrimSpace(string(comm)), thread: thread}
+	comm, _ := procfs.Process(by).Comm()
+	return &TracedError{PID: pid, By: by, Comm: strings.TrimSpace(comm), thread: thread}
 }
 
 // seizeAll seizes threads until two passes over the list see the same ones.
@@ -195,10 +190,10 @@ func (p *Process) seizeAll(ctx context.Context) error {
 	return nil
 }
 
-// seizeThread seizes a thread unless it is known, ended, or seized by its
-// creation already.
+// seizeThread seizes a thread unless it is known, ended, seized by its creation
+// already, or the kernel's.
 func (p *Process) seizeThread(tid int) error {
-	if p.threads[tid] != nil {
+	if p.threads[tid] != nil || p.isWorker(tid) {
 		return nil
 	}
 	switch e := seize(tid, options); e {
@@ -215,48 +210,26 @@ func (p *Process) seizeThread(tid int) error {
 
 // refused finds out why the kernel said EPERM.
 func (p *Process) refused(tid int) error {
-	status, err := os.ReadFile(taskPath(p.pid, tid, "status"))
+	st, err := procfs.Thread(p.pid, tid).Status()
 	if err != nil {
 		return nil // ended meanwhile
 	}
-	by, _ := strconv.Atoi(statusField(status, "TracerPid"))
-	switch state := statusField(status, "State"); {
+	switch by := st.Int("TracerPid"); {
 	case by == p.tr.pid || by == p.tr.tid:
 		p.tr.adopt(p.newThread(tid))
 		return nil
 	case by != 0:
 		return tracedBy(p.pid, by)
-	case strings.HasPrefix(state, "Z"), strings.HasPrefix(state, "X"):
+	case hasEnded(st.State()):
 		return nil
 	}
-	return p.permission(status)
+	return p.permission()
 }
 
-func (p *Process) permission(status []byte) error {
-	scope, _ := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope")
-	uid, _, _ := strings.Cut(statusField(status, "Uid"), "\t")
-	e := &PermissionError{PID: p.pid}
-	e.Reason, e.Remedy = whyRefused(os.Geteuid(), uid, strings.TrimSpace(string(scope)))
-	return e
-}
-
-// whyRefused says which of the kernel's rules refused a tracer of user euid to
-// trace a process of user owner ("" is unknown), and what helps (ptrace(2),
-// "Ptrace access mode checking", and Documentation/admin-guide/LSM/Yama.rst).
-func whyRefused(euid int, owner, scope string) (reason, remedy string) {
-	switch {
-	case scope == "3":
-		return "kernel.yama.ptrace_scope is 3: nobody may trace", "it can only be changed by a reboot"
-	case euid == 0:
-		return "the system's policy forbids it even to root (a container without CAP_SYS_PTRACE, or a security module)",
-			"run outside the container, or give it the SYS_PTRACE capability"
-	case owner != "" && owner != strconv.Itoa(euid):
-		return "it belongs to user " + owner, "run as that user or as root"
-	case scope == "2":
-		return "kernel.yama.ptrace_scope is 2: only root may trace", "run as root"
-	case scope == "1":
-		return "kernel.yama.ptrace_scope is 1: only a parent may trace",
-			"run as root, start the program with kprobe, or set kernel.yama.ptrace_scope to 0"
-	}
-	return "the program is set-user-ID, has capabilities, or asked not to be traced (PR_SET_DUMPABLE)", "run as root"
+// permission is the error for a process that the kernel does not let us trace.
+func (p *Process) permission() error {
+	c := access.Look("/proc", p.tr.pid, p.pid)
+	c.Denied = true
+	r := c.Why()
+	return &PermissionError{PID: p.pid, Reason: r.Reason, Remedy: r.Remedy}
 }

@@ -5,8 +5,6 @@ package tracee
 import (
 	"errors"
 	"fmt"
-	"os"
-	"strconv"
 	"sync/atomic"
 	"syscall"
 
@@ -58,15 +56,11 @@ type bareStops struct {
 }
 
 func (b *bareStops) seize() error {
-	list, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", b.pid))
+	tids, err := tasks(b.pid)
 	if err != nil {
-		return fmt.Errorf("process %d: %w", b.pid, ErrGone)
+		return fmt.Errorf("process %d: %w", b.pid, err)
 	}
-	for _, entry := range list {
-		tid, err := strconv.Atoi(entry.Name())
-		if err != nil {
-			continue
-		}
+	for _, tid := range tids {
 		switch e := seize(tid, 0); e {
 		case 0:
 		case syscall.EPERM:

@@ -4,8 +4,9 @@ package tracee
 
 import (
 	"cmp"
-	"strconv"
 	"syscall"
+
+	"kprobe/internal/procfs"
 
 	"golang.org/x/sys/unix"
 )
@@ -55,7 +56,7 @@ func (t *Tracer) born(th *Thread, tid int, st syscall.WaitStatus, event int) err
 	first.trapMask = th.trapMask
 	first.note(st)
 	kind := Fork
-	if sharesMemory(p.pid, tid) {
+	if sharesMemory(th.tid, tid) {
 		child.shares = cmp.Or(p.shares, p)
 		kind = CloneVM
 		if event == unix.PTRACE_EVENT_VFORK {
@@ -110,7 +111,7 @@ func (t *Tracer) waitFor(tid int, st *uint32) (int, syscall.Errno) {
 
 // isThread reports whether tid is a thread of pid.
 func isThread(pid, tid int) bool {
-	return unix.Access("/proc/"+strconv.Itoa(pid)+"/task/"+strconv.Itoa(tid), unix.F_OK) == nil
+	return unix.Access(string(procfs.Thread(pid, tid)), unix.F_OK) == nil
 }
 
 // sharesMemory reports whether two processes have the same memory.
@@ -134,11 +135,11 @@ func (t *Tracer) executed(th *Thread) error {
 	th.held, th.owed, p.decisions = nil, nil, nil
 	th.stepping = false
 	th.exitSeen = false
-	th.rseqInit, th.rseq = false, 0
+	th.rseq = 0
 	th.commAt = th.commAt.Add(-commFor)
 	p.closeMem()
 	p.code, p.frame = 0, 0
-	p.trap = trapGuard{}
+	p.trap.close()
 	th.closeTrap(0)
 	if p.silent {
 		if err := th.request(unix.PTRACE_DETACH, 0); err != nil {
@@ -148,6 +149,7 @@ func (t *Tracer) executed(th *Thread) error {
 		return nil
 	}
 	p.shares = nil
+	p.bequeath()
 	if t.handler != nil {
 		t.handler.Exec(p)
 	}
@@ -175,7 +177,9 @@ func (t *Tracer) ended(tid int, th *Thread, st syscall.WaitStatus) {
 	p := th.p
 	t.exiting(th)
 	t.forget(th)
-	if tid == p.pid {
+	if tid == p.pid || len(p.threads) == 0 {
+		// The last of a process whose leader had ended before we attached: the
+		// leader's end is reported to its parent alone.
 		t.takeOrphans(th, st)
 		t.processGone(p, st)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kprobe/internal/procfs"
 	"kprobe/symbols"
 )
 
@@ -24,7 +25,7 @@ type blocked struct {
 // blockedAt reads where a thread waits. ok is false if it runs, has ended, or
 // the kernel doesn't tell.
 func blockedAt(pid, tid int) (b blocked, ok bool) {
-	text, err := os.ReadFile(taskPath(pid, tid, "syscall"))
+	text, err := os.ReadFile(procfs.Thread(pid, tid).Path("syscall"))
 	if err != nil {
 		return b, false
 	}

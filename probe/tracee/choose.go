@@ -209,12 +209,12 @@ func (p *Process) inStop(t *Thread, fn func(*Thread) error) error {
 	return err
 }
 
-// withSignals are the threads that wait with a signal from elsewhere. A process
+// withSignals are the threads that wait with a signal that comes again. A process
 // that is not let run for a while, as while probes are made ready, may have no
 // others.
 func (p *Process) withSignals() (ts []*Thread) {
 	for _, t := range p.Threads() {
-		if t.Stopped() && t.asyncSignal() {
+		if t.Stopped() && t.waitsWithSignal() {
 			ts = append(ts, t)
 		}
 	}
@@ -266,13 +266,13 @@ func (t *Thread) fit() bool {
 	return false
 }
 
-// asyncSignal reports whether the thread waits with a signal that another thread
-// or process has sent it, not its own instruction.
-func (t *Thread) asyncSignal() bool {
+// waitsWithSignal reports whether the thread waits with a signal that comes again
+// after a call: one that another thread or process has sent it, or a fault.
+func (t *Thread) waitsWithSignal() bool {
 	if t.exitSeen || t.busy || !t.deferred || t.status>>16 != 0 || t.status.StopSignal()&0x80 != 0 {
 		return false
 	}
-	return t.readSiginfo() == nil && !t.si.Synchronous() && t.status.StopSignal() != syscall.SIGTRAP
+	return t.status.StopSignal() != syscall.SIGTRAP && t.readSiginfo() == nil && (!t.si.Synchronous() || t.si.comesAgain())
 }
 
 // briefly stops one thread, calls fn and resumes it.

@@ -26,40 +26,40 @@ import (
 // comebackCalls is how many system calls are looked at.
 const comebackCalls = 64
 
-// Comeback is what is known of a thread's return from a signal handler.
-type Comeback uint8
+// ResumePoint is what is known of a thread's return from a signal handler.
+type ResumePoint uint8
 
 // What is known.
 const (
-	ComebackOpen Comeback = iota // it has not been looked at, or for too few calls
-	ComebackNone                 // it has not returned to the address by rt_sigreturn
-	ComebackSeen                 // it has
+	ComebackOpen ResumePoint = iota // it has not been looked at, or for too few calls
+	ComebackNone                    // it has not returned to the address by rt_sigreturn
+	ComebackSeen                    // it has
 )
 
-type comeback struct {
+type resumePoint struct {
 	at    symbols.Addr
 	left  int // stops that are still to be looked at
-	state Comeback
+	state ResumePoint
 }
 
 // ExpectComeback has the tracer look whether the thread, to which the signal
 // that stopped it is about to be delivered, comes back to at when its handler
 // returns. A call replaces the one before.
 func (t *Thread) ExpectComeback(at symbols.Addr) {
-	t.comeback = comeback{at: at, left: 2 * comebackCalls, state: ComebackNone}
+	t.resumePoint = resumePoint{at: at, left: 2 * comebackCalls, state: ComebackNone}
 }
 
-// Comeback gives what is known by now of what ExpectComeback asked for, and ends
+// ResumePoint gives what is known by now of what ExpectComeback asked for, and ends
 // the look.
-func (t *Thread) Comeback() Comeback {
-	c := t.comeback.state
-	t.comeback = comeback{}
+func (t *Thread) ResumePoint() ResumePoint {
+	c := t.resumePoint.state
+	t.resumePoint = resumePoint{}
 	return c
 }
 
 // seeComeback looks at the stop of a system call's entry or exit.
 func (t *Thread) seeComeback() {
-	c := &t.comeback
+	c := &t.resumePoint
 	if c.left == 0 {
 		return
 	}

@@ -3,9 +3,9 @@
 package tracee
 
 import (
-	"bytes"
-
 	"golang.org/x/sys/unix"
+
+	"kprobe/internal/procfs"
 )
 
 // CPU gives the CPU that the thread last ran on; -1 if it can't be known.
@@ -54,13 +54,13 @@ func (c *cpuFiles) of(pid, tid int) int {
 	for range 2 {
 		if e.tid != tid {
 			e.close()
-			fd, err := unix.Open(taskPath(pid, tid, "stat"), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+			fd, err := unix.Open(procfs.Thread(pid, tid).Path("stat"), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 			if err != nil {
 				return -1
 			}
 			e.tid, e.fd = tid, fd
 		}
-		var b [1024]byte // 52 numbers and a name
+		var b [procfs.StatSize]byte
 		n, err := unix.Pread(e.fd, b[:], 0)
 		if err == nil {
 			return statCPU(b[:n])
@@ -84,28 +84,12 @@ func (e *cpuFile) close() {
 	}
 }
 
-// statCPU finds the processor in the text of /proc/…/stat: field 39 of
-// proc_pid_stat(5), the 37th behind the name, which may hold anything; -1 if it
-// isn't there.
+// statCPU finds the processor in the text of a stat file; -1 if it isn't there.
 func statCPU(text []byte) int {
-	const processor = 39 - 2
-	i := bytes.LastIndexByte(text, ')')
-	if i < 0 {
+	st, _ := procfs.ParseStat(text)
+	cpu, ok := st.Uint(procfs.FieldCPU)
+	if !ok {
 		return -1
 	}
-	text = text[i+1:]
-	for range processor {
-		if i = bytes.IndexByte(text, ' '); i < 0 {
-			return -1
-		}
-		text = text[i+1:]
-	}
-	n, digits := 0, 0
-	for ; digits < len(text) && text[digits]-'0' < 10 && digits < 6; digits++ {
-		n = 10*n + int(text[digits]-'0')
-	}
-	if digits == 0 {
-		return -1
-	}
-	return n
+	return int(cpu)
 }

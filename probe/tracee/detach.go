@@ -55,6 +55,7 @@ func (p *Process) detach(ctx context.Context, prepare func(stopped []*Thread) er
 	if p.gone.Load() {
 		return ErrGone
 	}
+	p.closeGuard(ctx)
 	if prepare != nil {
 		p.detaching = true
 		if perr := prepare(p.stoppedThreads()); perr != nil {
@@ -91,7 +92,7 @@ func (p *Process) passVfork(deadline time.Time) error {
 		if !waiting {
 			cancel, waiting = p.tr.wakeAt(stopGrace), true
 		}
-		if err := p.tr.once(); err != nil {
+		if _, err := p.tr.once(0, nil); err != nil {
 			return err
 		}
 	}
@@ -140,6 +141,10 @@ func (t *Tracer) settle(th *Thread) {
 			th.deferred = false
 			th.stepping = false
 			t.handler.Stepped(th)
+		} else if th.status.StopSignal()&0x80 == 0 && th.readSiginfo() == nil && th.si.comesAgain() {
+			// Whether the fault was the program's or a detour's: from where the
+			// thread is moved to it comes again, or there is none.
+			th.deferred = false
 		}
 	}
 }

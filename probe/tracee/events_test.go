@@ -8,13 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"kprobe/internal/fixture"
+	"kprobe/internal/procfs"
 	"kprobe/symbols"
 )
 
@@ -419,16 +419,11 @@ func TestAttachRefused(t *testing.T) {
 }
 
 func kernelThread() int {
-	es, _ := os.ReadDir("/proc")
-	for _, e := range es {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
-		if f, err := statFields(procPath(pid, "stat")); err == nil && len(f) > 6 {
-			if flags, _ := strconv.ParseUint(f[6], 10, 64); flags&0x200000 != 0 {
-				return pid
-			}
+	pids, _ := procfs.Processes()
+	for _, pid := range pids {
+		st, _ := procfs.Process(pid).Stat()
+		if flags, _ := st.Uint(procfs.FieldFlags); flags&procfs.FlagKernelThread != 0 {
+			return pid
 		}
 	}
 	return 0

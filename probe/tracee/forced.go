@@ -3,11 +3,9 @@
 package tracee
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"fmt"
-	"strconv"
 	"syscall"
 
 	"kprobe/symbols"
@@ -92,101 +90,23 @@ func (a Sigaction) bytes() []byte {
 	return le.AppendUint64(b, a.Mask)
 }
 
-// trapGuard watches what the kernel does to a program's SIGTRAP when an int3
-// is hit by a thread that blocks or ignores it: force_sig resets the action to
-// SIG_DFL and unblocks the signal, although the tracer takes it (kernel/
-// signal.c, force_sig_info_to_task).
-type trapGuard struct {
-	armed   bool
-	act     Sigaction
-	eager   bool // it has happened: look at every stop
-	stops   uint64
-	checked uint64 // stops when the action was last seen intact
-}
-
-// guardEvery is how many breakpoint stops of a thread go by between two looks
-// at the process's SIGTRAP action, once the first few were looked at.
-const (
-	guardFirst = 4
-	guardEvery = 64
-)
-
-// GuardTrap reads what the process does on SIGTRAP and keeps it so: where the
-// kernel resets it because a thread hits an int3 with SIGTRAP blocked or
-// ignored, it is set again before the thread runs on, and the thread's mask is
-// repaired. It must be called before the first int3 is written, and again
-// after the program's action was changed on its behalf. A program that has no
-// handler loses nothing but the mask of that thread, which the kernel doesn't
-// let us know; no look is spent on it.
-//
-// The first stops of each thread are looked at, then one in 64, and all from
-// the first loss on.
-func (p *Process) GuardTrap(ctx context.Context, t *Thread) error {
-	act, err := p.Sigaction(ctx, t, syscall.SIGTRAP)
-	if err != nil {
-		return err
-	}
-	p.trap = trapGuard{armed: act.Handler != 0, act: act}
-	return nil
-}
-
-// checkForced repairs what the trap that stopped th has cost the program.
-func (p *Process) checkForced(th *Thread) error {
-	if p.shares != nil {
-		return nil // a vfork child's actions are its own, and short-lived
-	}
-	g := &p.trap
-	g.stops++
-	if !g.armed {
-		return nil
-	}
-	th.checks++
-	if !g.eager && th.checks > guardFirst && th.checks%guardEvery != 0 {
-		return nil
-	}
-	lost, err := p.actionLost(syscall.SIGTRAP, g.act)
-
-	if err != nil || !lost {
-		g.checked = g.stops
-		return nil // unreadable: the process is gone
-	}
-	// Was it this stop? If the one before was seen intact, yes.
-	exact := g.checked+1 == g.stops
-	g.checked = g.stops
-	g.eager = true
-	return th.RepairForced(syscall.SIGTRAP, g.act, exact && g.act.Handler != 1)
-}
-
 // RepairForced undoes in the stopped thread what the kernel does when it must
 // force a signal that is blocked or ignored: it sets the action again, and
 // blocks the signal if the thread had it blocked.
 func (t *Thread) RepairForced(sig syscall.Signal, act Sigaction, blocked bool) error {
 	if blocked {
-		m, err := t.SigMask()
-		if err != nil {
-			return err
-		}
-		if err := t.SetSigMask(m | sigBit(sig)); err != nil {
+		if err := t.BlockSignal(sig); err != nil {
 			return err
 		}
 	}
 	return t.p.SetSigaction(context.Background(), t, sig, act)
 }
 
-// actionLost reports whether the process's action on sig, once act, is SIG_DFL.
-func (p *Process) actionLost(sig syscall.Signal, act Sigaction) (bool, error) {
-	var buf [pageSize]byte
-	status, err := readSmall(procPath(p.pid, "status"), buf[:])
+// BlockSignal blocks a signal in the stopped thread.
+func (t *Thread) BlockSignal(sig syscall.Signal) error {
+	m, err := t.SigMask()
 	if err != nil {
-		return false, err
+		return err
 	}
-	name := "SigCgt"
-	if act.Handler == 1 {
-		name = "SigIgn"
-	}
-	m, err := strconv.ParseUint(statusField(bytes.TrimSpace(status), name), 16, 64)
-	if err != nil {
-		return false, err
-	}
-	return m&sigBit(sig) == 0, nil
+	return t.SetSigMask(m | sigBit(sig))
 }

@@ -95,6 +95,15 @@ type TrapKnower interface {
 	KnowsTrap(t *Thread, at symbols.Addr) bool
 }
 
+// Resumer is a Handler that is told when a thread steps no more.
+type Resumer interface {
+	Handler
+	// Resumed is called when t, which a verdict Step had stepped, has left the stop
+	// at which that was over: a tracer that is killed before leaves it the SIGTRAP of
+	// its step. t runs.
+	Resumed(t *Thread)
+}
+
 // OrphanKeeper is a Handler that puts orphans in order.
 type OrphanKeeper interface {
 	Handler

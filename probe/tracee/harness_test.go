@@ -24,12 +24,18 @@ func TestMain(m *testing.M) {
 	if os.Getenv("TRACEE_TEST_INJECTOR") != "" {
 		injectorMain()
 	}
+	if os.Getenv("TRACEE_TEST_FILTER") != "" {
+		filterMain()
+	}
 	if os.Getenv("TRACEE_TEST_CALLER") != "" {
 		callerMain()
 		os.Exit(0)
 	}
 	if os.Getenv("TRACEE_TEST_STEPPER") != "" {
 		stepperMain()
+	}
+	if os.Getenv("TRACEE_TEST_LEADER") != "" {
+		leaderMain()
 	}
 	before := len(openFiles())
 	code := m.Run()
@@ -56,9 +62,9 @@ func openFiles() []string {
 }
 
 // leaks reports descriptors and children that tests left. What a tracer that was
-// closed has yet to close it closes within half a minute.
+// closed has yet to close it closes soon.
 func leaks(before int) int {
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(patient); ; time.Sleep(20 * time.Millisecond) {
 		files := openFiles()
 		var st unix.WaitStatus
 		child, err := unix.Wait4(-1, &st, unix.WNOHANG|unix.WALL, nil)
@@ -186,7 +192,7 @@ func attach(t testing.TB, tr *Tracer, pid int) *Process {
 // is left; that function gives what Run gave.
 func running(t testing.TB, tr *Tracer, h Handler) (stop func() error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patient)
 	done := make(chan error, 1)
 	go func() {
 		err := tr.Run(ctx, h)
@@ -230,10 +236,14 @@ func do(t testing.TB, tr *Tracer, fn func() error) {
 	}
 }
 
-// eventually waits until ok holds, for half a minute.
+// patient is for how long tests wait for what must happen: only what never does takes
+// so long, however busy the machine is.
+const patient = 4 * time.Minute
+
+// eventually waits until ok holds.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(patient); !ok(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("never: %s", what)
 		}

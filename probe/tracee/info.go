@@ -3,8 +3,9 @@
 package tracee
 
 import (
-	"bytes"
 	"time"
+
+	"kprobe/internal/procfs"
 )
 
 // commFor is how long a name is believed: programs name their threads right
@@ -18,12 +19,8 @@ func (t *Thread) Comm() string {
 	if now.Sub(t.commAt) < commFor {
 		return t.comm
 	}
-	var buf [64]byte // TASK_COMM_LEN, of kernel threads a little more
-	if b, err := readSmall(taskPath(t.p.pid, t.tid, "comm"), buf[:]); err == nil {
-		t.commAt = now
-		if b = bytes.TrimSuffix(b, []byte{'\n'}); string(b) != t.comm {
-			t.comm = string(b)
-		}
+	if comm, err := procfs.Thread(t.p.pid, t.tid).Comm(); err == nil {
+		t.commAt, t.comm = now, comm
 	}
 	return t.comm
 }

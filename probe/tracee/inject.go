@@ -34,7 +34,9 @@ const synchronous = 1<<(syscall.SIGSEGV-1) | 1<<(syscall.SIGBUS-1) | 1<<(syscall
 // stopped with: it comes again.
 //
 // The errors are ErrNoThread, ErrNoRoom, ErrSeccomp, ErrTimeout and ErrGone;
-// after each the thread is as it was.
+// after each the thread is as it was. A thread that waits in the call and can't
+// be stopped is *LateError, an ErrTimeout: the call may still have its effect, and
+// no other is injected into the process before it has ended (debt.go).
 func (p *Process) Syscall(ctx context.Context, t *Thread, nr uintptr, args ...uintptr) (uintptr, error) {
 	return p.syscallWith(ctx, t, nr, func(room *room) []uintptr { return args })
 }
@@ -58,22 +60,13 @@ func (p *Process) SyscallString(ctx context.Context, t *Thread, nr uintptr, s st
 func (p *Process) syscallWith(ctx context.Context, t *Thread, nr uintptr, args func(*room) []uintptr) (uintptr, error) {
 	var result uint64
 	err := p.withThread(ctx, t, func(t *Thread) error {
-		in, err := t.prepareInjection(codeReturn)
-		if err != nil {
+		if err := p.asks(Request{Kind: RequestSyscall, Nr: nr}); err != nil {
 			return err
 		}
-		r := in.start
-		r.Rip = in.room.code + codeSyscall
-		r.Rsp = in.frame + 8
-		r.Rax = uint64(nr)
-		dst := [...]*uint64{&r.Rdi, &r.Rsi, &r.Rdx, &r.R10, &r.R8, &r.R9}
-		for i, a := range args(in.room) {
-			if i < len(dst) {
-				*dst[i] = uint64(a)
-			}
-		}
-		result, err = in.run(ctx, &r, in.syscallDone)
-		return err
+		return p.unasked(func() (err error) {
+			result, err = t.makeSyscall(ctx, nr, args)
+			return err
+		})
 	})
 	if err != nil {
 		return 0, fmt.Errorf("system call %d in process %d: %w", nr, p.pid, err)
@@ -82,6 +75,25 @@ func (p *Process) syscallWith(ctx context.Context, t *Thread, nr uintptr, args f
 		return uintptr(result), syscall.Errno(e)
 	}
 	return uintptr(result), nil
+}
+
+// makeSyscall is syscallWith in a thread that is fit for it.
+func (t *Thread) makeSyscall(ctx context.Context, nr uintptr, args func(*room) []uintptr) (uint64, error) {
+	in, err := t.prepareInjection(codeReturn)
+	if err != nil {
+		return 0, err
+	}
+	r := in.start
+	r.Rip = in.room.code + codeSyscall
+	r.Rsp = in.frame + 8
+	r.Rax = uint64(nr)
+	dst := [...]*uint64{&r.Rdi, &r.Rsi, &r.Rdx, &r.R10, &r.R8, &r.R9}
+	for i, a := range args(in.room) {
+		if i < len(dst) {
+			*dst[i] = uint64(a)
+		}
+	}
+	return in.run(ctx, &r, in.syscallDone)
 }
 
 // Call makes a thread of the process call the function at fn with up to six
@@ -134,6 +146,7 @@ type injection struct {
 	entry    bool   // the last stop was that of a system call's entry
 	first    uint64 // address of the first injected instruction
 	raised   bool   // a fault from before was dropped
+	begun    uint64 // where the thread goes on by itself
 }
 
 // prepareInjection saves the context of t, in the tracer and in the process.
@@ -179,6 +192,7 @@ func (t *Thread) prepareInjection(ret uint64) (in *injection, err error) {
 	if t.atTrap() {
 		begun.Rip = t.before(begun.Rip) // where it goes on should the tracer be killed
 	}
+	in.begun = begun.Rip
 	image, _ := buildFrame(0, &begun, in.mask, in.xstate, 0)
 	if in.room, err = t.p.findRoom(&in.saved, len(image)); err != nil {
 		return nil, err
@@ -225,14 +239,15 @@ func (in *injection) run(ctx context.Context, r *unix.PtraceRegs, done func(st s
 	}
 	t.haveRegs = false
 	if e := setSigmask(t.tid, in.blocks); e != 0 {
-		return 0, t.failed("setsigmask", e)
+		_, err := in.restore(false)
+		return 0, errors.Join(t.failed("setsigmask", e), err)
 	}
 	var result uint64
 	var err error
 	for finished := false; !finished; {
 		var st syscall.WaitStatus
 		st, err = in.next(deadline)
-		if errors.Is(err, ErrGone) {
+		if late := (*LateError)(nil); errors.Is(err, ErrGone) || errors.As(err, &late) {
 			return 0, err
 		}
 		if st>>16 == unix.PTRACE_EVENT_STOP {
@@ -290,9 +305,8 @@ func (in *injection) next(deadline time.Time) (syscall.WaitStatus, error) {
 				continue
 			}
 			if late && time.Now().After(deadline.Add(stopPatience)) {
-				// It can't be stopped; it returns to its context by itself.
-				t.ran()
-				return 0, ErrGone
+				t.owe(in)
+				return 0, &LateError{PID: t.p.pid, TID: t.tid}
 			}
 			if !late {
 				late = true
@@ -442,20 +456,27 @@ func (in *injection) restore(wasStopped bool) (stopped bool, err error) {
 	}
 	t.stopped = true
 	t.cur, t.orig, t.haveRegs = in.saved, back, true
+	return wasStopped, in.putBack()
+}
+
+// putBack ends what the call needs besides the thread's own context.
+func (in *injection) putBack() error {
+	t := in.t
 	if in.suspend {
+		in.suspend = false
 		if err := t.resumeSeccomp(); err != nil {
-			return wasStopped, err
+			return err
 		}
 	}
 	if in.room.saved != nil {
 		if err := t.p.WriteMemory(in.room.saved, symbols.Addr(in.room.code)); err != nil {
-			return wasStopped, err
+			return err
 		}
 	}
 	if in.room.wipe {
-		err = t.p.WriteMemory(make([]byte, len(in.image)+bufferSize), symbols.Addr(in.room.base))
+		return t.p.WriteMemory(make([]byte, len(in.image)+bufferSize), symbols.Addr(in.room.base))
 	}
-	return wasStopped, err
+	return nil
 }
 
 // toInterruptStop lets the thread go on to a PTRACE_EVENT_STOP without
@@ -484,6 +505,9 @@ func (p *Process) withThread(ctx context.Context, t *Thread, fn func(*Thread) er
 func (p *Process) onThread(ctx context.Context, t *Thread, fn func(*Thread) error) error {
 	if p.gone.Load() {
 		return ErrGone
+	}
+	if err := p.payDebts(); err != nil {
+		return err
 	}
 	if t != nil {
 		if t.gone {

@@ -5,6 +5,8 @@ package tracee
 import (
 	"encoding/binary"
 
+	"golang.org/x/sys/unix"
+
 	"kprobe/symbols"
 )
 
@@ -19,11 +21,12 @@ const (
 
 // Interrupted reports whether a signal has interrupted the stopped thread at an
 // address that in accepts, and its handler has not returned yet: the thread
-// will be there again. The signals' frames are looked for on the stack, and on
+// will be there again. in is told whether an int3 right before the address was the
+// signal's cause. The signals' frames are looked for on the stack, and on
 // the one that each frame says it has interrupted. One that a handler has left
 // long ago and nothing has been written over may be taken for one that is
 // still to be returned to; one deeper than a mebibyte is not seen.
-func (t *Thread) Interrupted(in func(pc symbols.Addr) bool) bool {
+func (t *Thread) Interrupted(in func(pc symbols.Addr, trapped bool) bool) bool {
 	r, err := t.Regs()
 	return err == nil && interrupted(t.p, symbols.Addr(r.Rsp), in)
 }
@@ -34,10 +37,11 @@ type signalFrame struct {
 	stack       symbols.Addr // the alternate stack when the signal came
 	stackSize   uint64
 	onAlternate bool // the frame lies on it
+	trapped     bool // by an int3
 }
 
 // interrupted is Interrupted for a stack pointer.
-func interrupted(mem symbols.Memory, sp symbols.Addr, in func(pc symbols.Addr) bool) bool {
+func interrupted(mem symbols.Memory, sp symbols.Addr, in func(pc symbols.Addr, trapped bool) bool) bool {
 	type span struct{ from, to symbols.Addr }
 	var seen []span
 	todo := []symbols.Addr{sp}
@@ -63,7 +67,7 @@ next:
 				end = off // another thread's stack
 				break
 			}
-			if in(f.pc) {
+			if in(f.pc, f.trapped) {
 				return true
 			}
 			if f.onAlternate {
@@ -107,5 +111,9 @@ func parseSignalFrame(b []byte, at symbols.Addr) (f signalFrame, ok bool) {
 		f.stack, f.stackSize = symbols.Addr(le.Uint64(b[ucOffset+16:])), le.Uint64(b[ucOffset+32:])
 	}
 	f.onAlternate = f.holds(at)
+	// The kernel alone gives this code (arch/x86/kernel/traps.c, do_int3_user).
+	const siKernel = 0x80
+	info := b[sigmaskOffset+8:]
+	f.trapped = le.Uint32(info) == uint32(unix.SIGTRAP) && le.Uint32(info[8:]) == siKernel
 	return f, true
 }

@@ -80,11 +80,15 @@ func TestInterrupted(t *testing.T) {
 			m.put(base+0x1800, copyAt, base+0x9000, 0, 0)
 		}, false},
 		{"another thread's alternate stack", func(m *stackMemory) { m.put(base+0x4400, copyAt, 0x10, base+0x4000, 0x1000) }, false},
+		{"a frame of an int3", func(m *stackMemory) {
+			m.put(base+0x800, copyAt, base+0xe00, 0, 0)
+			copy(m.b[0x800+sigmaskOffset+8:], []byte{byte(syscall.SIGTRAP), 0, 0, 0, 0, 0, 0, 0, 0x80, 0, 0, 0})
+		}, false},
 		{"frames in a ring", func(m *stackMemory) { m.put(base+0x400, 0x7000, low, 0, 0) }, false},
 	} {
 		m := &stackMemory{base, make([]byte, 0xa000)}
 		c.put(m)
-		got := interrupted(m, low, func(pc symbols.Addr) bool { return pc == copyAt })
+		got := interrupted(m, low, func(pc symbols.Addr, trapped bool) bool { return pc == copyAt && !trapped })
 		if got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}

@@ -101,7 +101,7 @@ func TestDetachInJobControl(t *testing.T) {
 					want = "T"
 				}
 				is := func() bool { return strings.Trim(string(threadStates(g.pid)), want) == "" }
-				for end := time.Now().Add(10 * time.Second); !is(); time.Sleep(time.Millisecond) {
+				for end := time.Now().Add(patient); !is(); time.Sleep(time.Millisecond) {
 					if time.Now().After(end) {
 						t.Fatalf("round %d: the last was %v, and the threads are in %s", round, last, threadStates(g.pid))
 					}

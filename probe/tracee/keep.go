@@ -21,11 +21,20 @@ import (
 // nobody waits for the next of any thread. At an int3 the states are:
 //
 //	kept       the registers are those of the trap, the signal SIGTRAP: should
-//	           the tracer die, the program's net leads the thread on.
+//	           the tracer die, the program's fallback handler leads the thread on.
 //	promised   the siginfo says where the thread goes on (PromiseCode), the
-//	           registers are those of the trap or, next, the new ones: the net
+//	           registers are those of the trap or, next, the new ones: the fallback handler
 //	           leads the thread there.
 //	resumed    PTRACE_CONT has replaced the signal.
+//
+// At a fault that isn't delivered, which the program's instruction, or one of ours,
+// raises again unless the registers are changed:
+//
+//	kept       the registers are those of the fault, the signal is that: the fallback handler, or
+//	           the program's handler, is what it would be without a tracer.
+//	collected  before the registers are changed: should the tracer die the thread goes
+//	           on where they lead, and may fault again. Delivered there, the signal
+//	           would be of an instruction that nobody knows.
 //
 // A thread that stays stopped while others are waited for is set back to its
 // int3 first; then the stop is collected. Its registers seem to be those of
@@ -66,8 +75,12 @@ func (t *Thread) collect() {
 	if t.stopped && t.atTrap() {
 		t.setBack()
 	}
-	var st uint32
-	_, _ = wait(t.tid, &st, unix.WNOHANG) // fails only if the thread is gone
+	_, _ = waitid(t.tid, unix.WSTOPPED|unix.WNOHANG|unix.WALL|unix.WNOTHREAD) // fails only if the thread is gone
+}
+
+// atFault reports whether the present stop is that of a fault of the thread's own.
+func (t *Thread) atFault() bool {
+	return t.readSiginfo() == nil && t.si.Synchronous() && t.si.Signal() != syscall.SIGTRAP
 }
 
 // atTrap reports whether the present stop is that of an int3, and notes where.

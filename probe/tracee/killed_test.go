@@ -53,7 +53,7 @@ func injectorMain() {
 					if err := p.StopAll(ctx); err != nil {
 						return err
 					}
-					if waiting && !th.asyncSignal() {
+					if waiting && !th.waitsWithSignal() {
 						if err := p.ResumeAll(); err != nil {
 							return err
 						}

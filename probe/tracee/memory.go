@@ -7,10 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
-	"sync"
 	"syscall"
 
+	"kprobe/internal/procfs"
 	"kprobe/symbols"
 )
 
@@ -18,18 +17,52 @@ const pageSize = 4096
 
 // ReadMemory fills b from at on; see symbols.Memory. The process need not be
 // stopped. It may be called from any goroutine. Memory that can't be read is
-// syscall.EFAULT, a process that ended ErrGone.
+// syscall.EFAULT, a process that ended ErrGone. What the program fills itself, and
+// hasn't yet, is symbols.ErrLatePage, too.
 func (p *Process) ReadMemory(b []byte, at symbols.Addr) (int, error) {
 	if len(b) == 0 {
 		return 0, nil
 	}
-	n, e := vmRead(p.pid, b, uint64(at))
+	n, e := p.read(b, uint64(at))
+	return p.readRest(b, at, n, e)
+}
+
+// ReadOwn is ReadMemory for private memory that kprobe has mapped in the process,
+// and not in a file: it is waited for longer where it isn't there yet.
+func (p *Process) ReadOwn(b []byte, at symbols.Addr) (int, error) {
+	if len(b) == 0 {
+		return 0, nil
+	}
+	n, e := p.readPatiently(b, uint64(at), ownPatience)
+	return p.readRest(b, at, n, e)
+}
+
+// ReadTouched is ReadMemory of what a stopped thread has touched with the instruction
+// before its stop: a return address that was just pushed or popped. Nobody asks
+// whether it is there, which costs half as much as the read.
+func (p *Process) ReadTouched(b []byte, at symbols.Addr) (int, error) {
+	if len(b) == 0 {
+		return 0, nil
+	}
+	n, e := p.vmRead(b, uint64(at))
+	return p.readRest(b, at, n, e)
+}
+
+// late is the error of a page that did not come.
+func (p *Process) late(at symbols.Addr) error {
+	return fmt.Errorf("read memory of process %d at %v: %w: %w", p.pid, at, symbols.ErrLatePage, syscall.EFAULT)
+}
+
+// readRest is ReadMemory after process_vm_readv has read n bytes.
+func (p *Process) readRest(b []byte, at symbols.Addr, n int, e syscall.Errno) (int, error) {
 	if n == len(b) {
 		return n, nil
 	}
 	switch e {
 	case syscall.ESRCH:
 		return 0, fmt.Errorf("read memory of process %d: %w", p.pid, ErrGone)
+	case errLatePage:
+		return 0, p.late(at)
 	case syscall.EFAULT, 0:
 		// process_vm_readv gives whole iovecs or nothing of them where it
 		// can't pin a page, and refuses execute-only memory, which
@@ -43,6 +76,17 @@ func (p *Process) ReadMemory(b []byte, at symbols.Addr) (int, error) {
 	return n, err
 }
 
+// vmRead is process_vm_readv for a process whose first thread may have ended.
+func (p *Process) vmRead(b []byte, at uint64) (int, syscall.Errno) {
+	n, e := vmRead(p.pid, b, at)
+	if e == syscall.ESRCH {
+		if tid := procfs.Living(p.pid); tid != p.pid {
+			return vmRead(tid, b, at)
+		}
+	}
+	return n, e
+}
+
 // Loads is the process's memory as its own loads find it: what it has made
 // unreadable (PROT_NONE) is syscall.EFAULT, though a tracer could read it.
 type Loads struct{ *Process }
@@ -52,9 +96,12 @@ const lowest = 4096
 
 // ReadMemory is Process.ReadMemory for what loads can read.
 func (l Loads) ReadMemory(b []byte, at symbols.Addr) (int, error) {
-	n, e := vmRead(l.pid, b, uint64(at))
+	n, e := l.read(b, uint64(at))
 	if n == len(b) {
 		return n, nil
+	}
+	if e == errLatePage {
+		return 0, l.late(at)
 	}
 	if e != 0 && e != syscall.EFAULT {
 		return l.Process.ReadMemory(b, at) // gone, or the call is forbidden
@@ -63,7 +110,7 @@ func (l Loads) ReadMemory(b []byte, at symbols.Addr) (int, error) {
 	for n < len(b) {
 		a := uint64(at) + uint64(n)
 		step := min(len(b)-n, int(pageSize-a%pageSize))
-		if m, _ := vmRead(l.pid, b[n:n+step], a); m < step {
+		if m, _ := l.read(b[n:n+step], a); m < step {
 			if !l.executeOnly(a) {
 				return n + m, fmt.Errorf("read memory of process %d at %#x: %w", l.pid, a, syscall.EFAULT)
 			}
@@ -78,10 +125,7 @@ func (l Loads) ReadMemory(b []byte, at symbols.Addr) (int, error) {
 
 // protectionKeys says that the kernel makes execute-only memory unreadable
 // (pkeys(7)).
-var protectionKeys = sync.OnceValue(func() bool {
-	b, err := os.ReadFile("/proc/cpuinfo")
-	return err == nil && bytes.Contains(b, []byte(" ospke"))
-})
+func protectionKeys() bool { return procfs.CPUHas("ospke") }
 
 // executeOnly reports whether memory is executable and not readable, which
 // loads can read all the same where there are no protection keys; the tracer can
@@ -134,7 +178,7 @@ func (p *Process) memFile() (*os.File, error) {
 	if p.gone.Load() {
 		return nil, fmt.Errorf("memory of process %d: %w", p.pid, ErrGone)
 	}
-	f, err := os.OpenFile("/proc/"+strconv.Itoa(p.pid)+"/mem", os.O_RDWR, 0)
+	f, err := os.OpenFile(procfs.Image(p.pid).Path("mem"), os.O_RDWR, 0)
 	if err != nil {
 		if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
 			return nil, fmt.Errorf("memory of process %d: %w", p.pid, ErrGone)
@@ -153,6 +197,9 @@ func (p *Process) memFile() (*os.File, error) {
 func (p *Process) WriteMemory(b []byte, at symbols.Addr) error {
 	if len(b) == 0 {
 		return nil
+	}
+	if err := p.asks(Request{Kind: RequestWrite, Addr: at, Len: len(b)}); err != nil {
+		return fmt.Errorf("write %d bytes of process %d at %v: %w", len(b), p.pid, at, err)
 	}
 	f, err := p.memFile()
 	if err != nil {

@@ -3,10 +3,10 @@
 package tracee
 
 import (
-	"os"
-	"strconv"
 	"syscall"
 	"time"
+
+	"kprobe/internal/procfs"
 
 	"golang.org/x/sys/unix"
 )
@@ -40,23 +40,15 @@ func (t *Tracer) takeOrphans(th *Thread, st syscall.WaitStatus) {
 // collectBorn takes the first stops of all processes that are traced by birth
 // and were not reported yet.
 func (t *Tracer) collectBorn() {
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return
-	}
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil || t.threads[pid] != nil || t.children[pid] {
+	pids, _ := procfs.Processes()
+	for _, pid := range pids {
+		if t.threads[pid] != nil || t.children[pid] {
 			continue
 		}
 		if _, ok := t.early[pid]; ok {
 			continue
 		}
-		status, err := os.ReadFile(procPath(pid, "status"))
-		if err != nil {
-			continue
-		}
-		if by, _ := strconv.Atoi(statusField(status, "TracerPid")); by != t.tid {
+		if st, err := procfs.Process(pid).Status(); err != nil || st.Int("TracerPid") != t.tid {
 			continue
 		}
 		var w uint32
@@ -69,12 +61,12 @@ func (t *Tracer) collectBorn() {
 // parentless reports whether tid is a process, not a thread, and its parent is
 // not traced, or is the process ended.
 func (t *Tracer) parentless(tid, ended int) bool {
-	status, err := os.ReadFile(procPath(tid, "status"))
-	if err != nil || statusField(status, "Tgid") != strconv.Itoa(tid) {
+	st, err := procfs.Process(tid).Status()
+	if err != nil || st.Int("Tgid") != tid {
 		return false
 	}
-	parent, err := strconv.Atoi(statusField(status, "PPid"))
-	return err == nil && (t.procs[parent] == nil || parent == ended)
+	parent := st.Int("PPid")
+	return t.procs[parent] == nil || parent == ended
 }
 
 // watchOrphan lets a process go whose first stop nobody has claimed in time.

@@ -139,7 +139,7 @@ func TestParentKilledAtRandom(t *testing.T) {
 		time.Sleep(time.Duration(rand.IntN(30000)) * time.Microsecond)
 		syscall.Kill(g.pid, syscall.SIGKILL)
 		// The children hold the pipe: it ends when the last of them does.
-		stuck := time.AfterFunc(30*time.Second, func() { panic("a child waits, or the parent was not killed") })
+		stuck := time.AfterFunc(patient, func() { panic("a child waits, or the parent was not killed") })
 		if out, status := g.rest(); status != 128+9 && status != 0 || out != "" {
 			t.Errorf("status %d, %q", status, out)
 		}

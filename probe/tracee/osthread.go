@@ -3,10 +3,10 @@
 package tracee
 
 import (
-	"bytes"
 	"os"
 	"runtime"
-	"strconv"
+
+	"kprobe/internal/procfs"
 
 	"golang.org/x/sys/unix"
 )
@@ -48,6 +48,6 @@ func tryThread(fn, chosen func()) {
 // hasChildren reports whether a thread of this process has started processes
 // that live. Where the kernel doesn't tell (CONFIG_PROC_CHILDREN) it has none.
 func hasChildren(tid int) bool {
-	b, err := os.ReadFile("/proc/self/task/" + strconv.Itoa(tid) + "/children")
-	return err == nil && len(bytes.TrimSpace(b)) > 0
+	kids, _ := procfs.Thread(os.Getpid(), tid).Children()
+	return len(kids) > 0
 }

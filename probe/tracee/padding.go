@@ -5,8 +5,9 @@ package tracee
 import (
 	"bytes"
 	"fmt"
-	"os"
 
+	"kprobe/internal/procfs"
+	"kprobe/internal/untrusted"
 	"kprobe/symbols"
 )
 
@@ -48,9 +49,9 @@ func Injected(pid int) (at symbols.Addr, original []byte, ok bool) {
 // fileBytes reads what the file of a mapping has for an address; behind the
 // file's end a page is zeros.
 func fileBytes(pid int, m *symbols.Mapping, at symbols.Addr, n int) ([]byte, error) {
-	f, err := os.Open(procPath(pid, fmt.Sprintf("map_files/%x-%x", uint64(m.Start), uint64(m.End))))
+	f, _, err := untrusted.Open(procfs.Process(pid).Path(fmt.Sprintf("map_files/%x-%x", uint64(m.Start), uint64(m.End))))
 	if err != nil {
-		if f, err = os.Open(procPath(pid, "root"+m.Path)); err != nil {
+		if f, _, err = untrusted.OpenIn(procfs.Process(pid).Path("root"), m.Path); err != nil {
 			return nil, err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"testing"
 
+	"kprobe/internal/procfs"
 	"kprobe/symbols"
 )
 
@@ -21,7 +22,7 @@ func TestWriteWithoutMemFile(t *testing.T) {
 	tr := newTracer(t)
 	p := attach(t, tr, g.pid)
 	running(t, tr, &recorder{t: t})
-	f, err := os.Open(procPath(g.pid, "mem"))
+	f, err := os.Open(procfs.Process(g.pid).Path("mem"))
 	if err != nil {
 		t.Fatal(err)
 	}

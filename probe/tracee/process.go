@@ -33,11 +33,16 @@ type Process struct {
 
 	decisions []decision // on signals that come again
 
-	strays   int  // traps of another tracer's steps that are to be dropped
-	threaded bool // it has had more than one thread
+	strays int // traps of another tracer's steps that are to be dropped
+	// keepsTraps leaves SIGTRAP out of the masks of threads (KeepTrapsOpen).
+	keepsTraps bool
+	threaded   bool // it has had more than one thread
 
-	memMu sync.Mutex
-	mem   *os.File // /proc/PID/mem
+	memMu     sync.Mutex
+	mem       *os.File // /proc/PID/mem
+	pagemap   *os.File // /proc/PID/pagemap
+	noPagemap bool     // it can't be opened
+	absent    absentees
 
 	code, frame symbols.Addr // the scratch areas; 0 is none yet
 	trap        trapGuard
@@ -103,7 +108,9 @@ func (t *Tracer) drop(p *Process) {
 		delete(t.procs, p.pid)
 	}
 	p.gone.Store(true)
+	p.trap.close()
 	p.closeMem()
+	p.bequeath()
 }
 
 func (p *Process) closeMem() {
@@ -113,6 +120,11 @@ func (p *Process) closeMem() {
 		p.mem.Close()
 		p.mem = nil
 	}
+	if p.pagemap != nil {
+		p.pagemap.Close()
+		p.pagemap = nil
+	}
+	p.noPagemap = false
 }
 
 // Kill sends SIGKILL to the process.

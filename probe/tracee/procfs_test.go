@@ -6,58 +6,12 @@ import (
 	"errors"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 	"testing"
 
 	"kprobe/symbols"
 )
-
-// TestStatFields begins behind the name, which may hold anything.
-func TestStatFields(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "stat")
-	for text, want := range map[string]string{
-		"12 (cat) R 1 2\n":        "R 1 2",
-		"12 (a) S 9) t (x) Z 3\n": "Z 3",
-		"12 ( (\n) T 4 5 6":       "T 4 5 6",
-		"12 ()":                   "",
-	} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if f, err := statFields(path); err != nil || strings.Join(f, " ") != want {
-			t.Errorf("%q: %q, %v; want %q", text, f, err, want)
-		}
-	}
-	if err := os.WriteFile(path, []byte("12 (cat R 1 2\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if f, err := statFields(path); !errors.Is(err, syscall.EINVAL) {
-		t.Errorf("a name without an end: %q, %v", f, err)
-	}
-	if f, err := statFields(path + "x"); err == nil {
-		t.Errorf("no file: %q", f)
-	}
-}
-
-func TestStatusField(t *testing.T) {
-	text := []byte("Name:\ta: b\nPPid:\t5\nPid:\t9\nSigBlk:\t0000000000000010\nSeccomp:\t2\nSeccomp_filters:\t3\nLast:\tx")
-	for name, want := range map[string]string{
-		"Name": "a: b", "Pid": "9", "PPid": "5", "SigBlk": "0000000000000010", "Last": "x", "id": "", "Seccomp": "2", "Nothing": "",
-	} {
-		if got := statusField(text, name); got != want {
-			t.Errorf("%s is %q, want %q", name, got, want)
-		}
-	}
-	if n := filters(text); n != 3 {
-		t.Errorf("%d filters, want 3", n)
-	}
-	if n := filters([]byte("Seccomp:\t2\n")); n != 0 {
-		t.Errorf("%d filters where nothing is said of them", n)
-	}
-}
 
 // TestGoneProcesses: what is known of a process that has ended, before and after
 // its parent has taken notice.

@@ -9,39 +9,19 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"kprobe/internal/fixture"
+	"kprobe/internal/procfs"
 )
-
-func TestWhyRefused(t *testing.T) {
-	for _, c := range []struct {
-		name         string
-		euid         int
-		owner, scope string
-		reason       string
-	}{
-		{"nobody may", 0, "0", "3", "scope is 3"},
-		{"root in a container", 0, "0", "1", "even to root"},
-		{"somebody else's", 1000, "0", "1", "belongs to user 0"},
-		{"only root", 1000, "1000", "2", "scope is 2"},
-		{"only a parent", 1000, "1000", "1", "scope is 1"},
-		{"not dumpable", 1000, "1000", "0", "PR_SET_DUMPABLE"},
-		{"no yama", 1000, "1000", "", "PR_SET_DUMPABLE"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			reason, remedy := whyRefused(c.euid, c.owner, c.scope)
-			if !strings.Contains(reason, c.reason) || remedy == "" {
-				t.Errorf("%q, %q", reason, remedy)
-			}
-		})
-	}
-}
 
 // What isn't a process is told from one that has gone.
 func TestNoProcess(t *testing.T) {
@@ -72,6 +52,22 @@ func TestNoProcess(t *testing.T) {
 			t.Errorf("%d: %v, want %s", c.pid, err, c.says)
 		}
 	}
+}
+
+// filterMain puts this process, and what it executes, under a filter that allows
+// everything, and executes its arguments.
+func filterMain() {
+	allow := unix.SockFilter{Code: unix.BPF_RET, K: 0x7fff0000} // SECCOMP_RET_ALLOW
+	prog := unix.SockFprog{Len: 1, Filter: &allow}
+	runtime.LockOSThread()
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		panic(err)
+	}
+	if err := unix.Prctl(unix.PR_SET_SECCOMP, 2, uintptr(unsafe.Pointer(&prog)), 0, 0); err != nil {
+		panic(err)
+	}
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "TRACEE_TEST_FILTER=") })
+	panic(syscall.Exec(os.Args[1], os.Args[1:], env))
 }
 
 // callerMain is a tracer of lesser rights: it injects a mapping and says what
@@ -208,12 +204,72 @@ func TestSeccompSuspended(t *testing.T) {
 					unix.MAP_PRIVATE|unix.MAP_ANONYMOUS, ^uintptr(0), 0)
 				return err
 			})
-			status, err := os.ReadFile(procPath(g.pid, "status"))
-			if err != nil || statusField(status, "Seccomp") == "0" {
+			st, err := procfs.Process(g.pid).Status()
+			if err != nil || st.Int("Seccomp") == 0 {
 				t.Errorf("the rules are gone: %v", err)
 			}
 			if out, status := g.rest(); status != 0 || out != "" {
 				t.Errorf("status %d, %q", status, out)
+			}
+		})
+	}
+}
+
+// A program's own rules aren't taken for those of a container because the tracer is
+// under as many: they may kill it. Rules that both have from one ancestor are no
+// obstacle.
+func TestSeccompOfBoth(t *testing.T) {
+	text, err := os.ReadFile(fixture.Build(t, "tracee_seccomp.c", "-O1", "-static"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "tracee")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	exe, self := filepath.Join(dir, "target"), filepath.Join(dir, "self")
+	own, err := os.ReadFile("/proc/self/exe")
+	if err := errors.Join(err, os.Chmod(dir, 0o755), os.WriteFile(exe, text, 0o755), os.WriteFile(self, own, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	// The target, then the tracer; "F" runs what follows under a filter.
+	const both = `F() { TRACEE_TEST_FILTER=1 "$SELF" "$@"; }
+	mkfifo in out
+	"$EXE" $MODE <in >out & pid=$!
+	exec 3>in 4<out
+	read -r l <&4; read -r l <&4
+	TRACEE_TEST_CALLER=$pid $TRACER
+	exec 3>&-
+	wait $pid; echo status $?`
+	for _, c := range []struct{ name, mode, run, tracer, want string }{
+		{"own", "kill", "", "F $SELF", "seccomp\nstatus 0\n"},
+		{"inherited", "plain", "filtered", "$SELF", "called\nstatus 0\n"},
+		{"inherited and own", "kill", "filtered", "F $SELF", "seccomp\nstatus 0\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			work := filepath.Join(dir, strings.ReplaceAll(c.name, " ", "_"))
+			if err := errors.Join(os.Mkdir(work, 0o777), os.Chmod(work, 0o777)); err != nil {
+				t.Fatal(err)
+			}
+			script := both
+			for name, value := range map[string]string{"$TRACER": c.tracer, "$EXE": exe, "$SELF": self, "$MODE": c.mode} {
+				script = strings.ReplaceAll(script, name, value)
+			}
+			script = strings.ReplaceAll(script, "$SELF", self)
+			args := []string{"/bin/sh", "-c", script}
+			if c.run != "" {
+				args = append([]string{self}, args...)
+			}
+			cmd := exec.Command(args[0], args[1:]...)
+			cmd.Dir = work
+			cmd.SysProcAttr = asNobody()
+			if c.run != "" {
+				cmd.Env = append(os.Environ(), "TRACEE_TEST_FILTER=1")
+			}
+			out, err := cmd.CombinedOutput()
+			if err != nil || string(out) != c.want {
+				t.Errorf("%v: %q, want %q", err, out, c.want)
 			}
 		})
 	}

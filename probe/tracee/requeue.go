@@ -3,9 +3,9 @@
 package tracee
 
 import (
-	"bytes"
-	"strconv"
 	"syscall"
+
+	"kprobe/internal/procfs"
 )
 
 // Signals and injected calls
@@ -48,13 +48,9 @@ func (p *Process) callMask(own uint64) uint64 {
 // caught gives the signals among set for which the process has handlers; all,
 // where that can't be read.
 func (p *Process) caught(set uint64) uint64 {
-	var buf [pageSize]byte
-	status, err := readSmall(procPath(p.pid, "status"), buf[:])
-	if err != nil {
-		return set
-	}
-	m, err := strconv.ParseUint(statusField(bytes.TrimSpace(status), "SigCgt"), 16, 64)
-	if err != nil {
+	st, _ := procfs.Process(p.pid).Status()
+	m, ok := st.Set("SigCgt")
+	if !ok {
 		return set
 	}
 	return set & m

@@ -53,7 +53,7 @@ const ripOffset = 128
 // A thread that is gone is no error: its end will be reported.
 func (t *Thread) cont(sig syscall.Signal) error {
 	op := unix.PTRACE_CONT
-	if t.comeback.left > 0 {
+	if t.resumePoint.left > 0 {
 		op = unix.PTRACE_SYSCALL
 	}
 	switch {
@@ -71,6 +71,12 @@ func (t *Thread) cont(sig syscall.Signal) error {
 		err = t.request(op, uintptr(sig))
 	}
 	t.ran()
+	if t.moved && !t.stepping {
+		if r, ok := t.p.tr.handler.(Resumer); ok {
+			r.Resumed(t)
+		}
+	}
+	t.moved = t.stepping
 	if pe, ok := err.(*PtraceError); ok && pe.Errno == syscall.ESRCH {
 		return nil
 	}
@@ -87,9 +93,14 @@ func (t *Thread) request(op int, data uintptr) error {
 // lead gives the registers to the kernel if they were changed, at a stop that
 // the thread leaves with sig.
 func (t *Thread) lead(sig syscall.Signal) error {
-	if t.kept && sig == 0 && t.haveRegs && t.cur.Rip != t.orig.Rip && t.atTrap() {
-		if err := t.promise(); err != nil {
-			return err
+	if t.kept && sig == 0 {
+		switch {
+		case t.haveRegs && t.cur.Rip != t.orig.Rip && t.atTrap():
+			if err := t.promise(); err != nil {
+				return err
+			}
+		case t.atFault():
+			t.collect()
 		}
 	}
 	return t.writeBack()

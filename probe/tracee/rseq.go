@@ -4,6 +4,7 @@ package tracee
 
 import (
 	"encoding/binary"
+	"fmt"
 
 	"kprobe/symbols"
 )
@@ -20,16 +21,45 @@ const (
 )
 
 // rseqArea gives the address of the thread's rseq area; 0 is none. It is asked
-// for once, at a stop.
+// for at a stop, until there is one.
 func (t *Thread) rseqArea() uint64 {
-	if !t.rseqInit && t.stopped {
-		var c rseqConfiguration
-		if getRseq(t.tid, &c) == 0 {
-			t.rseq = c.Pointer
-		}
-		t.rseqInit = true
+	if t.rseq == 0 && t.stopped {
+		t.rseq, _ = t.RseqArea()
 	}
 	return t.rseq
+}
+
+// RseqArea gives the address of the rseq area (struct rseq) that the stopped thread has
+// registered, and the signature with which it did. The address is 0 where it has none,
+// or the kernel, before Linux 5.13, doesn't tell.
+func (t *Thread) RseqArea() (addr uint64, signature uint32) {
+	var c rseqConfiguration
+	if !t.stopped || getRseq(t.tid, &c) != 0 {
+		return 0, 0
+	}
+	return c.Pointer, c.Signature
+}
+
+// EndSequence has the stopped thread be in no restartable sequence whose description
+// lies where in says, as its registers were led out of it or will be. The kernel would
+// find that out when the thread runs on, and read the description for it: without
+// EndSequence that must be there until then. Who is in none stays as it is.
+func (t *Thread) EndSequence(in func(symbols.Addr) bool) error {
+	area := t.rseqArea()
+	if area == 0 {
+		return nil
+	}
+	var p [8]byte
+	if _, err := t.p.ReadMemory(p[:], symbols.Addr(area+rseqCS)); err != nil {
+		return nil // it has taken the area from itself
+	}
+	if at := binary.LittleEndian.Uint64(p[:]); at == 0 || !in(symbols.Addr(at)) {
+		return nil
+	}
+	if err := t.p.WriteMemory(make([]byte, len(p)), symbols.Addr(area+rseqCS)); err != nil {
+		return fmt.Errorf("thread %d: end its restartable sequence: %w", t.tid, err)
+	}
+	return nil
 }
 
 // abortedSequence gives where the stopped thread, whose instruction pointer is

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -60,30 +61,35 @@ func (t *Tracer) loop(ctx context.Context) error {
 		if len(t.procs) == 0 {
 			return nil
 		}
-		if err := t.once(); err != nil {
+		if _, err := t.once(0, nil); err != nil {
 			return err
 		}
 	}
 }
 
 // once handles the oldest event that was put off, or waits for the next; it may
-// return without one.
-func (t *Tracer) once() error {
-	if len(t.queue) > 0 {
-		return t.handleQueued()
+// return without one. With WNOHANG it doesn't wait, and some is false where there
+// was nothing. may, if it isn't nil, says which events are handled now; the
+// others are put off.
+func (t *Tracer) once(flags int, may func(*Thread) bool) (some bool, err error) {
+	if th := t.nextQueued(may); th != nil {
+		return true, t.handle(th)
 	}
 	var st uint32
 	t.collectKept()
-	tid, kept, e := look(-1, &st, 0)
+	tid, kept, e := look(-1, &st, flags)
 	switch e {
 	case 0:
+		if tid == 0 {
+			return false, nil
+		}
 		if th := t.threads[tid]; kept && th != nil {
 			t.keep(th)
 		} else if kept {
 			var again uint32
 			_, _ = wait(tid, &again, unix.WNOHANG) // fails only if the thread is gone
 		}
-		return t.event(tid, syscall.WaitStatus(st))
+		return true, t.event(tid, syscall.WaitStatus(st), may)
 	case syscall.EINTR:
 	case syscall.ECHILD:
 		// Nothing is traced any more: what the tables still hold has
@@ -92,24 +98,33 @@ func (t *Tracer) once() error {
 		for _, p := range t.processes() {
 			t.processGone(p, 0)
 		}
+		return false, nil
 	default:
-		return fmt.Errorf("wait for traced threads: %w", e)
+		return false, fmt.Errorf("wait for traced threads: %w", e)
+	}
+	return flags&unix.WNOHANG == 0, nil
+}
+
+// nextQueued takes the oldest event that was put off and may be handled now; nil
+// is none.
+func (t *Tracer) nextQueued(may func(*Thread) bool) *Thread {
+	for i := 0; i < len(t.queue); i++ {
+		th := t.queue[i]
+		stale := th.gone || !th.stopped || !th.deferred || th.p.held > 0
+		if !stale && may != nil && !may(th) {
+			continue
+		}
+		t.queue = slices.Delete(t.queue, i, i+1)
+		if !stale {
+			return th
+		}
+		i--
 	}
 	return nil
 }
 
-// handleQueued handles the oldest event that was put off.
-func (t *Tracer) handleQueued() error {
-	th := t.queue[0]
-	t.queue = t.queue[1:]
-	if th.gone || !th.stopped || !th.deferred || th.p.held > 0 {
-		return nil
-	}
-	return t.handle(th)
-}
-
-// event takes one result of wait.
-func (t *Tracer) event(tid int, st syscall.WaitStatus) error {
+// event takes one result of wait; may is as for once.
+func (t *Tracer) event(tid int, st syscall.WaitStatus, may func(*Thread) bool) error {
 	th := t.threads[tid]
 	if !st.Stopped() {
 		t.ended(tid, th, st)
@@ -137,12 +152,21 @@ func (t *Tracer) event(tid int, st syscall.WaitStatus) error {
 		th.announced = true
 	}
 	th.note(st)
+	if th.paid() {
+		t.release(th)
+		return nil
+	}
 	if th.p.held > 0 && th.atCall() {
 		th.passCall()
 		return nil
 	}
 	if th.p.held > 0 {
 		th.deferred = true
+		return nil
+	}
+	if may != nil && !th.p.leaving && !may(th) {
+		th.deferred = true
+		t.queue = append(t.queue, th)
 		return nil
 	}
 	return t.handle(th)
@@ -153,7 +177,7 @@ func (t *Tracer) event(tid int, st syscall.WaitStatus) error {
 func (t *Tracer) handle(th *Thread) error {
 	th.deferred = false
 	th.busy = true
-	defer func() { th.busy = false }()
+	defer func() { th.busy, th.doubtful = false, false }()
 	if th.p.leaving {
 		th.deferred = true
 		t.settle(th)
@@ -262,6 +286,9 @@ func (t *Tracer) signal(th *Thread, sig syscall.Signal) error {
 	if !ok {
 		si := th.si
 		v = t.handler.Signal(th, &si)
+	}
+	if v == Deliver && sig == syscall.SIGTRAP {
+		return t.deliverTrap(th)
 	}
 	if v == Step && !th.gone && th.stopped && !th.requeued {
 		if th.p.stopsAtOnce(sig) {

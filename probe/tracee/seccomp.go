@@ -5,9 +5,11 @@ package tracee
 import (
 	"fmt"
 	"os"
-	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"kprobe/internal/procfs"
+	"kprobe/probe/tracee/access"
 )
 
 // suspendSeccomp lets injected calls of the stopped thread pass the program's
@@ -16,14 +18,14 @@ import (
 //
 // Suspending takes CAP_SYS_ADMIN. Without it a filter can't even be asked
 // whether it would kill the program for the call, so such a thread is refused,
-// unless all its filters can be taken for those of the container that the
-// tracer is in as well.
+// unless all its filters are those that the tracer is under as well, being in one
+// container or service with it (access.InheritedFilters).
 func (t *Thread) suspendSeccomp() (suspended bool, err error) {
-	status, err := os.ReadFile(taskPath(t.p.pid, t.tid, "status"))
+	st, err := procfs.Thread(t.p.pid, t.tid).Status()
 	if err != nil {
 		return false, ErrGone
 	}
-	mode := statusField(status, "Seccomp")
+	mode := st.Field("Seccomp")
 	if mode == "0" || mode == "" {
 		return false, nil
 	}
@@ -33,21 +35,31 @@ func (t *Thread) suspendSeccomp() (suspended bool, err error) {
 	if mode == "1" {
 		return false, fmt.Errorf("mode strict: %w", ErrSeccomp)
 	}
-	own, err := os.ReadFile("/proc/thread-self/status")
-	if err == nil && filters(status) > 0 && filters(status) <= filters(own) {
+	n := st.Int("Seccomp_filters") // 0 on kernels before 5.9, which don't tell
+	if n > 0 && access.InheritedFilters("/proc", os.Getpid(), t.p.pid, n) {
 		return false, nil
 	}
-	return false, fmt.Errorf("%d filters, which only root may suspend: %w", filters(status), ErrSeccomp)
+	return false, fmt.Errorf("%d filters, which only root may suspend: %w", n, ErrSeccomp)
 }
 
-// filters gives how many seccomp filters a /proc/…/status text speaks of; 0 on
-// kernels before 5.9, which don't tell.
-func filters(status []byte) int {
-	n, err := strconv.Atoi(statusField(status, "Seccomp_filters"))
+// Filtered reports whether rules of seccomp may judge the system calls of a
+// process: one of its threads is under some, or has asked to get no new privileges,
+// as who isn't root must before it sets any. A process that is gone is.
+func Filtered(pid int) bool {
+	tids, err := tasks(pid)
 	if err != nil {
-		return 0
+		return true
 	}
-	return n
+	for _, tid := range tids {
+		st, err := procfs.Thread(pid, tid).Status()
+		if err != nil {
+			continue // the thread has ended
+		}
+		if st.Int("Seccomp") != 0 || st.Int("NoNewPrivs") == 1 {
+			return true
+		}
+	}
+	return false
 }
 
 // resumeSeccomp ends what suspendSeccomp began.

@@ -6,9 +6,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"os"
-	"strconv"
-	"strings"
+	"slices"
+
+	"kprobe/internal/procfs"
 )
 
 // Sharers lists the traced processes that use the memory of this one: vfork and
@@ -23,19 +23,29 @@ func (p *Process) Sharers() []*Process {
 	return out
 }
 
+// bequeath makes one of the children that share the memory of a process, which has
+// none any more, the one whose memory the others share.
+func (p *Process) bequeath() {
+	list := p.Sharers()
+	if len(list) == 0 {
+		return
+	}
+	heir := slices.MinFunc(list, func(a, b *Process) int { return cmp.Compare(a.pid, b.pid) })
+	for _, q := range list {
+		q.shares = heir
+	}
+	heir.shares = nil
+}
+
 // seizeSharers seizes the children that the threads, which are traced by now,
 // made before and that still use the process's memory. What changes in it
 // concerns them as well.
 func (p *Process) seizeSharers(ctx context.Context) error {
 	for _, th := range p.Threads() {
-		list, err := os.ReadFile(taskPath(p.pid, th.tid, "children"))
-		if err != nil {
-			continue // it has ended, or this kernel doesn't tell
-		}
-		for _, word := range strings.Fields(string(list)) {
-			pid, _ := strconv.Atoi(word)
-			status, err := os.ReadFile(procPath(pid, "status"))
-			if err != nil || statusField(status, "TracerPid") != "0" || p.tr.procs[pid] != nil || !sharesMemory(p.pid, pid) {
+		kids, _ := procfs.Thread(p.pid, th.tid).Children() // none where this kernel doesn't tell
+		for _, pid := range kids {
+			st, _ := procfs.Process(pid).Status()
+			if st.Field("TracerPid") != "0" || p.tr.procs[pid] != nil || !sharesMemory(th.tid, pid) {
 				continue
 			}
 			q := p.tr.newProcess(pid)

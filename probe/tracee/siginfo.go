@@ -52,6 +52,19 @@ func (s *Siginfo) Synchronous() bool {
 	return false
 }
 
+// comesAgain reports whether the signal is that of a fault which the instruction
+// raises again when it is executed again: not one of broken memory.
+func (s *Siginfo) comesAgain() bool {
+	const mceAR, mceAO = 4, 5
+	switch s.Signal() {
+	case syscall.SIGSEGV, syscall.SIGILL, syscall.SIGFPE:
+		return s.Code() > 0
+	case syscall.SIGBUS:
+		return s.Code() > 0 && s.Code() != mceAR && s.Code() != mceAO
+	}
+	return false
+}
+
 // isStopSignal reports the signals whose default is to stop the process.
 func isStopSignal(s syscall.Signal) bool {
 	switch s {

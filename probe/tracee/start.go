@@ -18,6 +18,10 @@ type Command struct {
 	Env                   []string // nil is this process's environment
 	Dir                   string   // "" is this process's folder
 	Stdin, Stdout, Stderr *os.File // nil is /dev/null
+	// Group is the process group to start it in; 0 is this process's.
+	Group int
+	// Ignored are signals that this process ignores and the program is not to.
+	Ignored []syscall.Signal
 }
 
 // Start starts a program, in this process's group so that the terminal's
@@ -63,10 +67,12 @@ func (t *Tracer) start(c Command) (*Process, error) {
 		env = os.Environ()
 	}
 	t.place.release() // the child would inherit it
+	inherit := byDefault(c.Ignored)
 	pid, err := syscall.ForkExec(c.Path, args, &syscall.ProcAttr{
 		Dir: c.Dir, Env: env, Files: fds,
-		Sys: &syscall.SysProcAttr{Ptrace: true},
+		Sys: &syscall.SysProcAttr{Ptrace: true, Setpgid: c.Group != 0, Pgid: c.Group},
 	})
+	inherit()
 	if err != nil {
 		return nil, err
 	}
@@ -81,6 +87,20 @@ func (t *Tracer) start(c Command) (*Process, error) {
 		return nil, err
 	}
 	return p, nil
+}
+
+// byDefault has this process take signals by their default action, which programs
+// that it executes inherit, until undo is called.
+func byDefault(signals []syscall.Signal) (undo func()) {
+	were := make([]sigaction, len(signals))
+	for i, sig := range signals {
+		_ = rtSigaction(sig, &sigaction{}, &were[i]) // fails only for what is no signal
+	}
+	return func() {
+		for i, sig := range signals {
+			_ = rtSigaction(sig, &were[i], nil)
+		}
+	}
 }
 
 // takeOver turns the child's PTRACE_TRACEME, which can't be interrupted or

@@ -7,7 +7,6 @@ import (
 	"os"
 	"syscall"
 	"testing"
-	"time"
 )
 
 func TestStart(t *testing.T) {
@@ -15,7 +14,7 @@ func TestStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patient)
 	defer cancel()
 	p, err := tr.Start(ctx, Command{Path: "/bin/sh", Args: []string{"sh", "-c", "ls / >/dev/null; (exit 3); ls /nonexistent; exit 7"}, Stderr: os.Stderr})
 	if err != nil {

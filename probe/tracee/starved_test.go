@@ -18,7 +18,7 @@ import (
 func TestStarved(t *testing.T) {
 	g := spawn(t, events(t), "loop", "1")
 	var tids []int
-	for end := time.Now().Add(30 * time.Second); len(tids) < 3 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(patient); len(tids) < 3 && time.Now().Before(end); time.Sleep(time.Millisecond) {
 		var err error
 		if tids, err = tasks(g.pid); err != nil {
 			t.Fatal(err)

@@ -136,3 +136,51 @@ func TestKilledWhileStepping(t *testing.T) {
 		t.Errorf("status %d, %q after %d kills", status, out, rounds)
 	}
 }
+
+// told is a stepper that steps three instructions at a time.
+type told struct {
+	recorder
+	steps, ended int
+	early        bool
+}
+
+func (s *told) Resumed(t *Thread) {
+	s.ended++
+	s.early = s.early || t.Stopped()
+}
+
+// Who keeps count of the threads that step is told that one does no more when it
+// has left its stop, not before.
+func TestStepsEnd(t *testing.T) {
+	g := spawn(t, fixture.Build(t, "tracee_step.c", "-O1"), "flags")
+	tr := newTracer(t)
+	p := attach(t, tr, g.pid)
+	h := &told{}
+	h.recorder = recorder{t: t, step: func(*Thread) Verdict {
+		if h.steps++; h.steps%3 == 0 {
+			return Resume
+		}
+		return Step
+	}}
+	stop := running(t, tr, h)
+	for i := range 4 {
+		if err := stepForever(tr, p); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the steps' end", func() bool {
+			var n, ended int
+			do(t, tr, func() error { n, ended = h.steps, h.ended; return nil })
+			return n == 3*(i+1) && ended == i+1
+		})
+	}
+	do(t, tr, func() error { return p.Detach(context.Background(), nil) })
+	if out, status := g.rest(); status != 0 || out != "" {
+		t.Errorf("status %d, %q", status, out)
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	if h.ended != 4 || h.early {
+		t.Errorf("it was told %d times, in a stop: %v", h.ended, h.early)
+	}
+}

@@ -210,6 +210,9 @@ func (t *Tracer) poll(th *Thread, flags int) bool {
 // asked for needs no handling afterwards.
 func (t *Thread) take(st syscall.WaitStatus) {
 	t.note(st)
+	if t.paid() {
+		return
+	}
 	if t.atCall() {
 		t.passCall()
 		return

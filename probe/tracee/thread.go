@@ -3,6 +3,7 @@
 package tracee
 
 import (
+	"fmt"
 	"syscall"
 	"time"
 
@@ -23,6 +24,7 @@ type Thread struct {
 	announced  bool               // the handler knows the thread
 	exitSeen   bool               // ThreadExit was called
 	stepping   bool               // a verdict asked for one instruction
+	moved      bool               // it has left its last stop to execute one
 	interrupts bool               // we sent PTRACE_INTERRUPT and saw no stop since
 	groupStop  bool               // stopped by job control: to be listened to, not continued
 	rejoin     bool               // it left a stop of job control for us, and is to go back
@@ -41,7 +43,8 @@ type Thread struct {
 	pushesFlags bool   // the instruction that is stepped is a pushf
 	stepFrom    uint64 // its address
 
-	comeback comeback // what is known of its return from a signal handler
+	debt        *injection  // the call that it is still in, given up
+	resumePoint resumePoint // what is known of its return from a signal handler
 
 	held []Siginfo // signals to deliver once a step is over, oldest first
 	owed []Siginfo // signals whose stand-ins are under way, oldest first
@@ -51,8 +54,8 @@ type Thread struct {
 	comm     string
 	commAt   time.Time
 	rseq     uint64 // address of the rseq area; 0 is none
-	rseqInit bool   // rseq was asked for
 	checks   uint32 // breakpoint stops, for the schedule of checkForced
+	doubtful bool   // its present trap may have cost its mask SIGTRAP (trapGuard)
 	trapMask uint64 // what it blocked before OpenTraps; 0: nothing was changed
 	si       Siginfo
 }
@@ -93,6 +96,9 @@ func (t *Thread) SetRegs(r *unix.PtraceRegs) error {
 	if _, err := t.Regs(); err != nil {
 		return err
 	}
+	if err := t.p.asks(Request{Kind: RequestSetRegs}); err != nil {
+		return fmt.Errorf("set the registers of thread %d: %w", t.tid, err)
+	}
 	t.cur = *r
 	return nil
 }
@@ -113,7 +119,7 @@ func FetchRegs(r *unix.PtraceRegs, into *fetch.Regs) {
 	into.ES, into.FS, into.GS = r.Es, r.Fs, r.Gs
 }
 
-// Vector reads the xmm registers of the stopped thread.
+// Vector reads the vector registers of the stopped thread.
 func (t *Thread) Vector() (*fetch.Vector, error) {
 	var f fpRegs
 	if e := getFPRegs(t.tid, &f); e != 0 {
@@ -121,20 +127,28 @@ func (t *Thread) Vector() (*fetch.Vector, error) {
 	}
 	v := new(fetch.Vector)
 	for i := range v {
-		// xmm_space of struct user_fpregs_struct.
-		copy(v[i][:], f[160+16*i:])
+		copy(v[i][:], f[vectorAt(i):])
 	}
 	return v, nil
 }
 
-// SetVector changes the xmm registers of the stopped thread, at once.
+// vectorAt is where struct user_fpregs_struct has a register of a Vector: in
+// xmm_space, or st_space.
+func vectorAt(i int) int {
+	if i >= 16 {
+		return 32 + 16*(i-16)
+	}
+	return 160 + 16*i
+}
+
+// SetVector changes the vector registers of the stopped thread, at once.
 func (t *Thread) SetVector(v *fetch.Vector) error {
 	var f fpRegs
 	if e := getFPRegs(t.tid, &f); e != 0 {
 		return t.failed("getfpregs", e)
 	}
 	for i := range v {
-		copy(f[160+16*i:], v[i][:])
+		copy(f[vectorAt(i):], v[i][:])
 	}
 	if e := setFPRegs(t.tid, &f); e != 0 {
 		return t.failed("setfpregs", e)
@@ -221,6 +235,17 @@ func (t *Thread) CancelStep() {
 	if t.deferred && t.status>>16 == 0 && t.status.StopSignal() == syscall.SIGTRAP {
 		t.status = stopStatus
 	}
+}
+
+// DropTrap forgets an int3's trap whose event waits to be handled in a thread that
+// was found stopped, and reports whether there was one: whoever calls it sees to
+// where the thread goes on.
+func (t *Thread) DropTrap() bool {
+	if !t.AtTrap() || !t.atTrap() {
+		return false
+	}
+	t.status = stopStatus
+	return true
 }
 
 // DropFault forgets a fault's signal whose event waits to be handled in a thread

@@ -57,6 +57,11 @@ type state struct {
 	running  bool
 	place    placement
 	cpus     cpuFiles
+	// fails is FailWith's; injecting says that it isn't asked.
+	fails     func(Request) error
+	injecting bool
+	// answering says that Answer is under way; broken, that it has failed.
+	answering, broken bool
 }
 
 type job struct {
@@ -127,7 +132,7 @@ func (t *Tracer) thread(ready chan<- error) {
 		return
 	}
 	ready <- nil
-	for range t.notify {
+	for {
 		t.runJobs()
 		t.mu.Lock()
 		closed := t.closed
@@ -135,6 +140,7 @@ func (t *Tracer) thread(ready chan<- error) {
 		if closed {
 			return
 		}
+		t.idle()
 	}
 }
 

@@ -72,7 +72,7 @@ func (t *Tracer) breakpoint(th *Thread) error {
 		} else if err := th.readSiginfo(); err != nil {
 			return err
 		} else {
-			return t.obey(th, Deliver)
+			return t.deliverTrap(th)
 		}
 	}
 	if err := th.p.checkForced(th); err != nil {

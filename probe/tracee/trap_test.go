@@ -6,9 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -172,7 +170,7 @@ func TestCallMeetsTrap(t *testing.T) {
 		// with the trap of one that was never there.
 		select {
 		case <-met:
-		case <-time.After(30 * time.Second):
+		case <-time.After(patient):
 			t.Fatalf("trap %d was not met, with %d calls", sent, calls)
 		}
 	}
@@ -199,17 +197,5 @@ func TestKnownTrapIsTheProgramsOwn(t *testing.T) {
 	eventually(t, "the program ends", func() bool { return hasEnded(taskState(g.pid, g.pid)) })
 	if _, status := g.rest(); status != 128+5 {
 		t.Errorf("status %d, want that of a SIGTRAP", status)
-	}
-}
-
-func TestReadSmall(t *testing.T) {
-	var b [64]byte
-	got, err := readSmall("/proc/self/comm", b[:])
-	want, werr := os.ReadFile("/proc/self/comm")
-	if err != nil || werr != nil || string(got) != string(want) || !strings.HasSuffix(string(got), "\n") {
-		t.Errorf("%q, %v; want %q, %v", got, err, want, werr)
-	}
-	if _, err := readSmall("/proc/self/none", b[:]); err == nil {
-		t.Error("a file that isn't there was read")
 	}
 }

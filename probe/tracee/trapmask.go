@@ -4,9 +4,9 @@ package tracee
 
 import (
 	"context"
-	"fmt"
-	"strconv"
 	"syscall"
+
+	"kprobe/internal/procfs"
 )
 
 // OpenTraps has the threads that block SIGTRAP take it until they are left. A
@@ -47,13 +47,9 @@ func (p *Process) OpenTraps(ctx context.Context) error {
 
 // blocksTrap reads whether the thread, which may run, blocks SIGTRAP.
 func (t *Thread) blocksTrap() bool {
-	var buf [pageSize]byte
-	status, err := readSmall(fmt.Sprintf("/proc/%d/task/%d/status", t.p.pid, t.tid), buf[:])
-	if err != nil {
-		return false // gone
-	}
-	m, err := strconv.ParseUint(statusField(status, "SigBlk"), 16, 64)
-	return err == nil && m&sigBit(syscall.SIGTRAP) != 0
+	st, _ := procfs.Thread(t.p.pid, t.tid).Status()
+	m, _ := st.Set("SigBlk") // none of a thread that is gone
+	return m&sigBit(syscall.SIGTRAP) != 0
 }
 
 // openTrap takes SIGTRAP from the stopped thread's mask.
@@ -71,7 +67,7 @@ func (t *Thread) openTrap() {
 // openTrap made. sig is the signal that the thread is left with: a SIGTRAP must
 // come through.
 func (t *Thread) closeTrap(sig syscall.Signal) {
-	if t.trapMask == 0 || sig == syscall.SIGTRAP {
+	if t.trapMask == 0 || sig == syscall.SIGTRAP || t.p.keepsTraps {
 		return
 	}
 	if m, err := t.SigMask(); err == nil && m == t.trapMask&^sigBit(syscall.SIGTRAP) {
@@ -79,3 +75,7 @@ func (t *Thread) closeTrap(sig syscall.Signal) {
 	}
 	t.trapMask = 0
 }
+
+// KeepTrapsOpen has the threads take SIGTRAP even when the process is left: an int3
+// may have to stay in its text.
+func (p *Process) KeepTrapsOpen() { p.keepsTraps = true }

@@ -5,32 +5,30 @@ package tracee
 import (
 	"bufio"
 	"context"
-	"fmt"
 	"maps"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
 
 	"kprobe/internal/fixture"
+	"kprobe/internal/procfs"
 )
 
 // masks reads the blocked signals of a process's threads.
-func masks(t *testing.T, pid int) map[string]string {
+func masks(t *testing.T, pid int) map[int]string {
 	t.Helper()
-	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+	tids, err := procfs.Process(pid).Threads()
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := map[string]string{}
-	for _, f := range files {
-		b, err := os.ReadFile(f)
+	out := map[int]string{}
+	for _, tid := range tids {
+		st, err := procfs.Thread(pid, tid).Status()
 		if err != nil {
 			t.Fatal(err)
 		}
-		out[f] = statusField(b, "SigBlk")
+		out[tid] = st.Field("SigBlk")
 	}
 	return out
 }
@@ -63,7 +61,7 @@ func TestOpenTraps(t *testing.T) {
 		}
 		return true
 	}
-	for end := time.Now().Add(20 * time.Second); !begun(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(patient); !begun(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("threads do not begin: %v", masks(t, pid))
 		}
