@@ -38,10 +38,10 @@ func (b *builder) earlyArray(a *fetch.ArgProgram, off int) {
 		}
 		b.Lea(asm.DI, b.frame.temp(off+arrayText))
 		b.Store(asm.W64, b.frame.temp(off+textAddr), asm.DI)
-		b.scan(fault) // which never happens: the stack can be read
+		b.scan(fault, 0, fetch.MaxString) // which never happens: the stack can be read
 		b.ShiftImm(asm.Shl, asm.W64, asm.DX, 32)
 		b.Store(asm.W64, b.frame.temp(off+textWord), asm.DX)
-		b.cold = append(b.cold, func() {
+		b.later(func() {
 			b.Bind(undo)
 			wipe()
 			b.Jmp(fault)

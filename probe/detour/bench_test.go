@@ -1,6 +1,7 @@
 package detour
 
 import (
+	"fmt"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -27,6 +28,8 @@ func newBench(t testing.TB) *bench {
 	b := &bench{machine: newMachine(t, 1, 1<<20, shared{cpusAt + 1<<20, 0, 1 << 20, protRW}, shared{ring1At, 0, testRing + ring.Slack, protRW})}
 	b.put64(cpusAt+1<<20+ring.DataPtr, ring1At)
 	b.put64(cpusAt+1<<20+ring.MaskOff, testRing-1)
+	b.put64(cpusAt+1<<20+ring.SeqOff+ring.DataPtr, ring1At)
+	b.put64(cpusAt+1<<20+ring.SeqOff+ring.MaskOff, testRing-1)
 	return b
 }
 
@@ -176,6 +179,81 @@ func floorRecord(c *asm.Code) {
 	c.Bind(full)
 }
 
+// sequence is yardstick in one restartable sequence.
+func (b *bench) sequence(name string, area int32, body func(c *asm.Code)) {
+	b.add(name, func(base uint64, tail func(c *asm.Code) error) ([]byte, error) {
+		c := asm.New(base)
+		cs, start, end, aborted, again := c.NewLabel(), c.NewLabel(), c.NewLabel(), c.NewLabel(), c.NewLabel()
+		regs := []asm.Reg{asm.AX, asm.CX, asm.DX, asm.SI}
+		for _, r := range regs {
+			c.Push(r)
+		}
+		c.Lahf()
+		c.Set(asm.O, asm.AX)
+		c.Push(asm.AX)
+		c.Push(asm.R8)
+		c.Bind(again)
+		c.Lea(asm.AX, asm.Rel(cs))
+		c.Store(asm.W64, asm.SegAbs(asm.FS, area+rseqCS), asm.AX)
+		c.Bind(start)
+		c.Load(asm.W32, asm.SI, asm.SegAbs(asm.FS, area+rseqCPU))
+		c.ShiftImm(asm.Shl, asm.W64, asm.SI, 20)
+		c.MovAbs(asm.CX, cpusAt)
+		c.Op(asm.Add, asm.W64, asm.SI, asm.CX)
+		body(c)
+		c.Bind(end)
+		c.Pop(asm.R8)
+		c.Pop(asm.AX)
+		c.OpImm(asm.Add, asm.W8, asm.AX, 127)
+		c.Sahf()
+		for i := len(regs) - 1; i >= 0; i-- {
+			c.Pop(regs[i])
+		}
+		if err := tail(c); err != nil {
+			return nil, err
+		}
+		c.Data32(RseqSignature)
+		c.Bind(aborted)
+		c.Jmp(again)
+		c.Align(32, 0xcc)
+		c.Bind(cs)
+		at := func(l asm.Label) uint64 {
+			off, _ := c.Offset(l)
+			return base + uint64(off)
+		}
+		for _, v := range []uint64{0, at(start), at(end) - at(start), at(aborted)} {
+			c.Data64(v)
+		}
+		return c.Bytes()
+	})
+}
+
+// seqRecord is a whole record in the sequence, its head stored last.
+func seqRecord(c *asm.Code) {
+	full := c.NewLabel()
+	c.Load(asm.W64, asm.AX, asm.At(asm.SI, ring.SeqOff+ring.HeadOff))
+	c.Lea(asm.R8, asm.At(asm.AX, 40))
+	c.Mov(asm.W64, asm.CX, asm.R8)
+	c.OpLoad(asm.Sub, asm.W64, asm.CX, asm.At(asm.SI, ring.SeqOff+ring.TailOff))
+	c.OpLoad(asm.Cmp, asm.W64, asm.CX, asm.At(asm.SI, ring.SeqOff+ring.MaskOff))
+	c.JccShort(asm.A, full)
+	c.OpLoad(asm.And, asm.W64, asm.AX, asm.At(asm.SI, ring.SeqOff+ring.MaskOff))
+	c.OpLoad(asm.Add, asm.W64, asm.AX, asm.At(asm.SI, ring.SeqOff+ring.DataPtr))
+	c.Mov(asm.W64, asm.CX, asm.AX)
+	c.Load(asm.W32, asm.AX, asm.SegAbs(asm.FS, 0x2d0))
+	c.Store(asm.W32, asm.At(asm.CX, 4), asm.AX)
+	c.Rdtsc()
+	c.ShiftImm(asm.Shl, asm.W64, asm.DX, 32)
+	c.Op(asm.Or, asm.W64, asm.AX, asm.DX)
+	c.Store(asm.W64, asm.At(asm.CX, 8), asm.AX)
+	c.Store(asm.W64, asm.At(asm.CX, 16), asm.DI)
+	c.Load(asm.W64, asm.AX, asm.At(asm.SP, 16))
+	c.Store(asm.W64, asm.At(asm.CX, 24), asm.AX)
+	c.StoreImm(asm.W32, asm.At(asm.CX, 0), 0x280001)
+	c.Store(asm.W64, asm.At(asm.SI, ring.SeqOff+ring.HeadOff), asm.R8)
+	c.Bind(full)
+}
+
 func BenchmarkHit(t *testing.B)      { benchmarkHit(t, 1) }
 func BenchmarkHitTwice(t *testing.B) { benchmarkHit(t, 2) }
 
@@ -197,6 +275,24 @@ func benchmarkHit(t *testing.B, threads int) {
 	count := prog("p f")
 	count.CountOnly = true
 	b.detour("count", count)
+	area := rseqArea(t)
+	inSequence := func(name string, probe Probe) {
+		b.add(name, func(base uint64, tail func(c *asm.Code) error) ([]byte, error) {
+			p := b.both()
+			p.Rseq, p.FSGSBase = area, true
+			d, err := Build(base, p, []Probe{probe}, tail)
+			if err != nil {
+				return nil, err
+			}
+			return d.Code, nil
+		})
+	}
+	b.sequence("floor-seq-count", area, func(c *asm.Code) { c.IncMem(asm.W64, asm.At(asm.SI, 4096)) })
+	count.ID = uint32(len(b.names) + 1)
+	inSequence("seq-count", count)
+	b.sequence("floor-seq-record", area, seqRecord)
+	inSequence("seq-record", prog("p f a=%di b=%si"))
+	inSequence("seq-string", prog("p f a=%di b=%si s=+0(%si):string"))
 	b.detour("filter-no", prog("p f a=%di if a == 99999999999"))
 	b.yardstick("floor-record", floorRecord)
 	b.detour("record", prog("p f a=%di b=%si"))
@@ -231,5 +327,44 @@ func benchmarkHit(t *testing.B, threads int) {
 	for _, n := range b.names {
 		t.ReportMetric(res[n], n+"-ns")
 	}
+	t.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkVector is what a std::vector of eight ints costs beside a text of as many
+// bytes: at most three times as much.
+func BenchmarkVector(t *testing.B) {
+	if !hasRdpid() {
+		fixture.Missing(t, "a CPU with rdpid")
+	}
+	b := newBench(t)
+	const vector, text = dataAt, dataAt + 64
+	b.put64(vector, text)
+	b.put64(vector+8, text+32)
+	for i := range uint64(4) {
+		b.put64(text+8*i, 0x6161616161616161)
+	}
+	b.put64(text+32, 0)
+	prog := func(def string) Probe {
+		p, err := compile(def)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return Probe{ID: uint32(len(b.names) + 1), Program: p}
+	}
+	b.add("bare", nil)
+	str := prog(fmt.Sprintf("p f a=%%di s=@%#x:string", uint64(text)))
+	b.detour("string", str)
+	vec := prog(fmt.Sprintf("p f a=%%di s=@%#x:string", uint64(text)))
+	a := &vec.Program.Args[1]
+	at := fetch.Chain{Source: fetch.SourceImm, Imm: vector}
+	n := fetch.Chain{Source: fetch.SourceComputed, From: fetch.SourceImm, Imm: vector, Steps: []fetch.Step{{Op: fetch.StepDiff, Imm: 8}}}
+	a.Chain, a.Store, a.Len, a.Unit, a.Max = at, fetch.StoreCounted, &n, 1, 32
+	a.Loads = []fetch.Load{{}}
+	b.detour("vector", vec)
+	res := b.run(200000, 15, 1)
+	for _, n := range b.names {
+		t.ReportMetric(res[n], n+"-ns")
+	}
+	t.ReportMetric(res["vector"]/res["string"], "ratio")
 	t.ReportMetric(0, "ns/op")
 }

@@ -90,7 +90,6 @@ func build(c *asm.Code, p *Params, probes []Probe, before, tail func(c *asm.Code
 	}
 	noRoom := b.look()
 	b.frame.save(b.Code)
-	b.area()
 	for i := range probes {
 		b.hit(&probes[i], i == 0)
 	}
@@ -136,6 +135,7 @@ type builder struct {
 	frame   frame
 	looks   looks
 	faults  []pending
+	asks    []asking
 	mayFail int // ways to a fault so far
 	// sharedFaults says that it goes through shared code that may fault.
 	sharedFaults bool
@@ -153,7 +153,11 @@ type builder struct {
 	ended  bool
 	// returnTail says that the address returned to goes behind the data.
 	returnTail bool
-	err        error
+	// shared says that it is the shared code that is emitted.
+	shared bool
+	// seq says that the probe takes its hits in sequences.
+	seq bool
+	err error
 }
 
 // pending is an entry of the exception table whose target isn't known yet.
@@ -165,7 +169,7 @@ type pending struct {
 // constant is data behind the code.
 type constant struct {
 	label asm.Label
-	data  []byte
+	data  func() []byte // all labels are bound
 }
 
 func newBuilder(c *asm.Code, p *Params) *builder {
@@ -193,10 +197,13 @@ func (b *builder) plan(probes []Probe) error {
 		}
 		b.frame.temps = max(b.frame.temps, l.size)
 		texts = texts || l.texts
+		if readBy(pr.Program)&(1<<fetch.RegFlags) != 0 {
+			b.frame.under = max(b.frame.under, linkText)
+		}
 		syscall = syscall || l.tid && (b.p.TID.Seg == asm.DS || len(b.p.TID.Path) > 0)
 	}
 	if syscall && b.p.NoSyscall {
-		return unsupported("the thread's number takes a system call")
+		return unsupported(NeedsNumber)
 	}
 	if texts {
 		regs = append(regs, textRegs()...)
@@ -217,33 +224,42 @@ func (b *builder) stack() error {
 	if b.p.MaxStack > 0 {
 		limit = min(limit, b.p.MaxStack)
 	}
-	// A register for the landings, and what is pushed for a moment.
+	// A register for the return trampolines, and what is pushed for a moment.
 	if n := b.frame.temps + b.frame.under + 8*(len(b.frame.regs)+3); n > limit {
 		return unsupported("the values take %d bytes of stack, more than %d", n, limit)
 	}
 	return nil
 }
 
-// hit emits one probe's part. SI is the CPU's area, and stays it; first says that
-// AX is as area has left it.
+// hit emits one probe's part; first says that it is the first of the site. SI becomes
+// the CPU's area, and stays it where hits are not taken in sequences.
 func (b *builder) hit(pr *Probe, first bool) {
 	b.probe, b.prog = pr, pr.Program
 	b.layout, _ = planProgram(pr, b.p)
+	if b.seq = b.sequences(); !b.seq && (first || b.p.Rseq != 0) {
+		b.area()
+		first = true
+	}
 	done, reject := b.NewLabel(), b.NewLabel()
-	b.unless(pr.ID, first, done)
+	b.unless(pr.ID, first && !b.seq, done)
 	b.early()
-	if b.prog.Filter != nil {
+	if seq := b.seq; b.prog.Filter != nil {
 		b.filter(reject)
-		b.cold = append(b.cold, func() {
+		b.later(func() {
 			b.Bind(reject)
-			b.countOf(pr.ID, ring.CounterFiltered)
+			b.count(pr.ID, ring.CounterFiltered, seq, func() {})
 			b.Jmp(done)
 		})
 	}
-	if pr.CountOnly {
-		b.count(ring.CounterHits)
+	if pr.CountOnly && b.seq {
+		b.countInSequence(pr.ID, ring.CounterHits, b.flagged(), b.frame.took)
+	} else if pr.CountOnly {
+		b.count(pr.ID, ring.CounterHits, false, b.frame.took)
 	} else {
 		if b.ended = b.ending != nil && b.layout.texts && len(b.layout.times) == 0; b.ended {
+			if b.seq {
+				b.area()
+			}
 			b.reserveText(done)
 		} else {
 			b.reserve(done)
@@ -267,8 +283,10 @@ func (b *builder) finish(others ...*builder) (*Detour, error) {
 	for _, x := range others {
 		x.far()
 		b.faults = append(b.faults, x.faults...)
+		b.asks = append(b.asks, x.asks...)
 		b.consts = append(b.consts, x.consts...)
 		b.frame.marks = append(b.frame.marks, x.frame.marks...)
+		b.frame.steps = append(b.frame.steps, x.frame.steps...)
 		b.sharedFaults = b.sharedFaults || x.sharedFaults
 		if x.err != nil {
 			return nil, x.err
@@ -281,7 +299,7 @@ func (b *builder) finish(others ...*builder) (*Detour, error) {
 	}
 	for _, k := range b.consts {
 		b.Bind(k.label)
-		b.Raw(k.data...)
+		b.Raw(k.data()...)
 	}
 	if b.err != nil {
 		return nil, b.err
@@ -290,7 +308,7 @@ func (b *builder) finish(others ...*builder) (*Detour, error) {
 	if err != nil {
 		return nil, fmt.Errorf("assemble detour at %#x: %w", b.Base(), err)
 	}
-	d := &Detour{Base: b.Base(), Code: code, SharedFaults: b.sharedFaults, marks: slices.Clone(b.frame.marks)}
+	d := &Detour{Base: b.Base(), Code: code, SharedFaults: b.sharedFaults, Pushes: b.frame.steps, marks: slices.Clone(b.frame.marks)}
 	slices.SortStableFunc(d.marks, func(a, b mark) int { return cmp.Compare(a.off, b.off) })
 	for _, f := range b.faults {
 		off, ok := b.Offset(f.to)
@@ -299,12 +317,32 @@ func (b *builder) finish(others ...*builder) (*Detour, error) {
 		}
 		d.Faults = append(d.Faults, Fault{f.at, b.Base() + uint64(off)})
 	}
+	for _, a := range b.asks {
+		off, ok := b.Offset(a.back)
+		if !ok {
+			return nil, fmt.Errorf("assemble detour at %#x: %w", b.Base(), asm.ErrUnbound)
+		}
+		d.Asks = append(d.Asks, Ask{a.at, b.Base() + uint64(off), a.what})
+	}
 	return d, nil
+}
+
+// later has code emitted out of the way.
+func (b *builder) later(emit func()) {
+	at := b.frame.body.taken
+	b.cold = append(b.cold, func() {
+		f := &b.frame
+		f.body.taken = at
+		was := f.cur
+		f.cur = f.body
+		f.inside()
+		emit()
+		f.cur = was
+	})
 }
 
 // far emits the code that lies out of the way. All of it runs in the frame.
 func (b *builder) far() {
-	b.frame.inside()
 	for i := 0; i < len(b.cold); i++ {
 		b.cold[i]()
 	}
@@ -320,6 +358,6 @@ func (b *builder) mayFault(to asm.Label) {
 // data puts bytes behind the code.
 func (b *builder) data(d []byte) asm.Label {
 	l := b.NewLabel()
-	b.consts = append(b.consts, constant{l, d})
+	b.consts = append(b.consts, constant{l, func() []byte { return d }})
 	return l
 }

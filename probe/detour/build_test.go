@@ -59,7 +59,7 @@ func TestUnsupported(t *testing.T) {
 		{"thread in the control block", "p f %di", Params{NoSyscall: true, TID: TID{Seg: asm.FS}}, false},
 		{"fs base", "p f %fs_base", Params{}, true},
 		{"fs base allowed", "p f %fs_base", Params{FSGSBase: true}, false},
-		{"fs base in a control block", "p f %fs_base", Params{TID: TID{Seg: asm.FS}}, false},
+		{"fs base that only a control block tells, if it is one", "p f %fs_base", Params{TID: TID{Seg: asm.FS}}, true},
 		{"gs base in a control block", "p f %gs_base", Params{TID: TID{Seg: asm.FS}}, true},
 		{"time", "p f t=$time", Params{}, false},
 		{"time in a filter", "p f t=$time if t > 5", Params{Clock: cpusAt}, false},

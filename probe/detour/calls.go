@@ -20,7 +20,7 @@ import (
 //	     16  u32 thread that entered; 0: free, or just being taken
 //	     20  u32 reach: how many rows behind this one calls have come to lie whose
 //	         hash says this one; it never becomes less
-//	     24  u64 where the program returns to: the same, or behind the landings
+//	     24  u64 where the program returns to: the same, or behind the return trampolines
 //	         of functions that jumped to this one
 //	     32  what fetch.EvalEntry would give: fault bits and values
 //
@@ -112,6 +112,23 @@ func (k Calls) Used(mem []byte) []Instance {
 // Entry is what the entry has left in a row, from the memory.
 func (k Calls) Entry(mem []byte, row int) []byte {
 	return mem[k.offset(row)+callEntry : k.offset(row+1)]
+}
+
+// Find gives the row of a call, from the table's memory, by its slot or its GoKey.
+func (k Calls) Find(mem []byte, key uint64) (in Instance, ok bool) {
+	for _, in := range k.Used(mem) {
+		if in.Slot == key {
+			return in, true
+		}
+	}
+	return Instance{}, false
+}
+
+// Marks are the words that say that a row is in use: what is to be zero for it to be
+// free, in that order.
+func (k Calls) Marks(row int) (tid, slot uint64) {
+	at := k.Addr + uint64(k.offset(row))
+	return at + callTID, at + callSlot
 }
 
 // Free gives a row back in a copy of the memory that goes back to the target

@@ -13,12 +13,12 @@ const (
 	dwRA               = 16
 )
 
-// Frames gives the unwind information of the landings, in the form of an
+// Frames gives the unwind information of the return trampolines, in the form of an
 // .eh_frame section that ends: what __register_frame of libgcc takes. With it
-// exceptions, thread cancellation and backtraces pass through landings to the
+// exceptions, thread cancellation and backtraces pass through return trampolines to the
 // callers; without it a C++ exception there ends the program.
 //
-// To an unwinder a landing is one frame more, without code of its own: the
+// To an unwinder a return trampoline is one frame more, without code of its own: the
 // return address is read from the instance, and the stack pointer stays. Its
 // canonical frame address is made 8 more than the stack pointer, as frames are
 // told apart by it and the caller's is the stack pointer plus what it pushed.
@@ -44,7 +44,7 @@ func (r *Return) Frames(pool Pool) []byte {
 	})
 	for n := 1; n <= r.count; n++ {
 		// From the call on: unwinders look for the byte before a return address.
-		start := r.Landing(n) - landingOff + stubCall
+		start := r.Trampoline(n) - trampolineOff + stubCall
 		var b []byte
 		b = le.AppendUint64(b, start)
 		b = le.AppendUint64(b, stubSize-stubCall)

@@ -11,7 +11,7 @@ import (
 	"kprobe/probe/ring"
 )
 
-// Exceptions pass through landings, and backtraces go on behind them.
+// Exceptions pass through return trampolines, and backtraces go on behind them.
 func TestFrames(t *testing.T) {
 	const n, instances = 300, 1000
 	prog := fixture.Build(t, "detour_throw.cc", "-O1", "-no-pie", "-fno-pie")
@@ -70,7 +70,7 @@ func TestFrames(t *testing.T) {
 		t.Errorf("caught %d, sum %d; want %d, %d", caught, sum, n/3, wantSum)
 	}
 	if after != before+6 {
-		t.Errorf("a backtrace through 6 landings has %d frames, %d without", after, before)
+		t.Errorf("a backtrace through 6 return trampolines has %d frames, %d without", after, before)
 	}
 	if h, miss := m.hits(1), m.counter(1, ring.CounterMissed); h != returned || miss != 0 {
 		t.Errorf("%d returns, %d missed; want %d", h, miss, returned)

@@ -18,6 +18,7 @@ func (b *builder) reserveText(done asm.Label) {
 	b.MovImm(asm.R9, uint64(b.probe.ID))
 	b.toShared(func(s *Shared) uint64 { return s.reserve })
 	b.Jcc(asm.E, done)
+	b.frame.took()
 }
 
 // reserveRoom takes room for a record of R8 bytes, rounded down, of the probe R9:
@@ -52,7 +53,7 @@ func (b *builder) endBy(done asm.Label, of func(), piece func(*Shared) uint64) {
 	end := b.Mark()
 	of()
 	b.toShared(piece)
-	b.cold = append(b.cold, func() {
+	b.later(func() {
 		b.Bind(done)
 		b.Op(asm.Xor, asm.W32, asm.CX, asm.CX)
 		b.Jmp(end)
@@ -70,8 +71,7 @@ func (b *builder) endRecord() {
 	b.OpImm(asm.And, asm.W32, asm.DX, ring.MaxRecord)
 	b.Load(asm.W64, asm.AX, asm.At(asm.DI, instReal-instEntry)) // callReal-callEntry too
 	b.Store(asm.W64, asm.Indexed(asm.CX, asm.DX, 1, -ReturnTail), asm.AX)
-	b.tsc()
-	b.Store(asm.W64, asm.At(asm.CX, ring.TimeOff), asm.AX)
+	b.stamp(asm.At(asm.CX, ring.TimeOff))
 	b.OpMemImm(asm.Or, asm.W8, asm.At(asm.CX, ring.StateOff+3), -1<<7) // as in commit
 	b.Bind(none)
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // Eight threads return from functions, deep in each other, with a text in the
-// record, by exits and by landings: every hit is a record, filtered or lost, every
+// record, by exits and by return trampolines: every hit is a record, filtered or lost, every
 // record is right, and every call's place is free in the end, also where the probe
 // is switched off while calls are under way.
 func TestTextsOfReturns(t *testing.T) {

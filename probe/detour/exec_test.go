@@ -22,16 +22,16 @@ import (
 // differ in more than one high bit: AMD's first-level cache tells lines apart by
 // a hash of the linear address, and two that collide cost 4 ns at each access.
 const (
-	stubAt  = 0x1000_0000
-	blockAt = 0x1010_0000 // saved SP, current case, scratch, target
-	caseAt  = 0x2000_0000_0000
-	codeAt  = 0x2100_0000_0000
-	stackAt = 0x2200_0000_0000
-	dataAt  = 0x2300_0000_0000 // followed by a hole
-	cpusAt  = 0x2400_1230_0000
-	ringAt  = 0x2500_6de0_0000
-	flagsAt = 0x2600_4567_3000
-	netAt   = 0x2700_0000_0000
+	stubAt     = 0x1000_0000
+	blockAt    = 0x1010_0000 // saved SP, current case, scratch, target
+	caseAt     = 0x2000_0000_0000
+	codeAt     = 0x2100_0000_0000
+	stackAt    = 0x2200_0000_0000
+	dataAt     = 0x2300_0000_0000 // followed by a hole
+	cpusAt     = 0x2400_1230_0000
+	ringAt     = 0x2500_6de0_0000
+	flagsAt    = 0x2400_4567_3000
+	fallbackAt = 0x2700_0000_0000
 
 	stackSize = 8 << 10 // of each case
 	dataSize  = 64 << 10
@@ -193,7 +193,7 @@ func movups(c *asm.Code, op byte, n, off int) {
 }
 
 // newMachine is a space with all that detours need: an area and a ring for one
-// CPU, flags, a stack, a net, and n cases.
+// CPU, flags, a stack, a fallback handler, and n cases.
 func newMachine(t testing.TB, cases, codeSize int, more ...shared) *machine {
 	t.Helper()
 	m := &machine{space: newSpace(t), cases: cases}
@@ -211,25 +211,28 @@ func newMachine(t testing.TB, cases, codeSize int, more ...shared) *machine {
 		m.add(g.addr, g.size, g.prot)
 	}
 	room := TableSize(100 * cases)
-	m.add(netAt, 4096, protRX)
-	m.add(netAt+4096, NetDataSize, protRW)
-	m.add(netAt+8192, uint64(room), protRW)
+	m.add(fallbackAt, 4096, protRX)
+	m.add(fallbackAt+4096, FallbackDataSize, protRW)
+	m.add(fallbackAt+8192, uint64(room), protRW)
 	m.open()
 	m.enter, m.after = m.stubs()
-	code, l := Net(netAt, NetParams{Data: netAt + 4096})
-	copy(m.at(netAt), code)
-	m.net = l
-	nd := NetData{W: memory(m.at(netAt + 4096))}
-	nd.SetTable(netAt + 8192)
+	code, l := Fallback(fallbackAt, FallbackParams{Data: fallbackAt + 4096})
+	copy(m.at(fallbackAt), code)
+	m.fallback = l
+	nd := FallbackData{W: memory(m.at(fallbackAt + 4096))}
+	nd.SetTable(fallbackAt + 8192)
 	var err error
-	if m.table, err = NewTable(memory(m.at(netAt+8192)), netAt+8192, room); err != nil {
+	if m.table, err = NewTable(memory(m.at(fallbackAt+8192)), fallbackAt+8192, room); err != nil {
 		t.Fatal(err)
 	}
 	m.put64(cpusAt+ring.DataPtr, ringAt)
 	m.put64(cpusAt+ring.MaskOff, testRing-1)
+	m.put64(cpusAt+ring.SeqOff+ring.DataPtr, ringAt)
+	m.put64(cpusAt+ring.SeqOff+ring.MaskOff, testRing-1)
 	m.code, m.watch = codeAt, cpusAt+ring.HeadOff
 	m.texts = m.common(m.params())
-	for i := range 1024 {
+	binary.LittleEndian.PutUint32(m.at(flagsAt + ring.SeqCPUs)[:4], 2)
+	for i := 1; i < 1024; i++ {
 		binary.LittleEndian.PutUint32(m.at(flagsAt + uint64(4*i))[:4], ring.FlagEnabled)
 	}
 	return m
@@ -239,17 +242,18 @@ type machine struct {
 	*space
 	cases        int
 	enter, after uint64
-	net          NetLabels
+	fallback     FallbackLabels
 	table        *Table
 	code         uint64 // where the next detour goes
 	watch        uint64 // what is kept after each case
 	texts        *Shared
+	rseq         int32 // Params.Rseq
 	files        []*os.File
 }
 
 func (m *machine) params() *Params {
 	return &Params{PerCPU: cpusAt, AreaShift: 20, RingSize: testRing, Flags: flagsAt, PID: 4711,
-		TID: TID{Seg: asm.FS, Off: 0x2d0}, Rdpid: hasRdpid(), Shared: m.texts}
+		TID: TID{Seg: asm.FS, Off: 0x2d0}, Rdpid: hasRdpid(), Shared: m.texts, Rseq: m.rseq}
 }
 
 // hasRdpid reports what /proc/cpuinfo says.
@@ -258,7 +262,7 @@ func hasRdpid() bool {
 	return err == nil && strings.Contains(string(b), " rdpid")
 }
 
-// place puts a detour behind the others and its loads into the net.
+// place puts a detour behind the others and its loads into the fallback handler.
 func (m *machine) place(build func(base uint64, tail func(c *asm.Code) error) (*Detour, error)) (*Detour, error) {
 	d, err := build(m.code, func(c *asm.Code) error {
 		l := c.NewLabel()
@@ -341,7 +345,7 @@ func (m *machine) run(n int) int {
 	m.t.Helper()
 	prog := fixture.Build(m.t, "detour_exec.c", "-O1")
 	var args []string
-	for _, v := range []uint64{m.enter, caseAt, caseSize, uint64(n), m.watch, m.net.Handler, m.net.Restorer, netAt + 4096} {
+	for _, v := range []uint64{m.enter, caseAt, caseSize, uint64(n), m.watch, m.fallback.Handler, m.fallback.Restorer, fallbackAt + 4096} {
 		args = append(args, hex(v))
 	}
 	child := exec.Command(prog, append([]string{m.path}, args...)...)

@@ -42,9 +42,6 @@ func buildEnter(c *asm.Code, p *Params, entries []Probe, probe Probe, k Calls, t
 		return nil, err
 	}
 	b.frame.save(b.Code)
-	if len(entries) > 0 {
-		b.area()
-	}
 	for i := range entries {
 		b.hit(&entries[i], i == 0)
 	}
@@ -149,6 +146,7 @@ func (e *calling) enter() {
 	b.MovAbs(asm.SI, e.k.Addr)
 	b.lead(asm.At(asm.SI, headNote), link, b.probe)
 	b.Jcc(asm.E, done)
+	b.frame.took()
 	if e.k.Go {
 		e.returned()
 		b.Store(asm.W64, asm.At(asm.CX, callReturn), asm.AX)
@@ -158,10 +156,10 @@ func (e *calling) enter() {
 	e.capture()
 	b.Bind(done)
 	if e.k.Go {
-		b.cold = append(b.cold, func() {
+		b.later(func() {
 			b.Bind(keyless)
 			b.area()
-			b.count(ring.CounterMissed)
+			b.countLocked(b.probe.ID, ring.CounterMissed)
 			b.Jmp(done)
 		})
 	}
@@ -184,7 +182,6 @@ func (e *calling) leave(probe *Probe, pop uint16, found int) {
 	b.Store(asm.W64, f.temp(found), asm.CX)
 	b.where = origin{sp: 8 + int64(pop), entry: found, hasEntry: true}
 	b.returnTail = true
-	b.area()
 	b.ending = func(done asm.Label) {
 		b.endBy(done, func() { b.Load(asm.W64, asm.DI, f.temp(found)) }, func(s *Shared) uint64 { return s.endCall })
 	}
@@ -194,7 +191,7 @@ func (e *calling) leave(probe *Probe, pop uint16, found int) {
 	}
 	b.Bind(out)
 	f.restore()
-	b.cold = append(b.cold, func() {
+	b.later(func() {
 		b.Bind(look)
 		link := b.NewLabel()
 		b.lead(asm.At(asm.SI, headFind), link, nil)

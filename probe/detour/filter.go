@@ -71,7 +71,13 @@ func (b *builder) text(q *fetch.Pred, yes, no asm.Label) {
 	}
 }
 
-// field makes AX the predicate's value; one that faulted goes on at no.
+// inPlace reports whether a predicate compares a temporary with a constant.
+func inPlace(q *fetch.Pred) bool {
+	return q.Field == fetch.FieldArg && q.Operand != fetch.OperandRange && q.Operand != fetch.OperandCPUs &&
+		q.Cmp != fetch.CmpAnd && fits(int64(q.Val))
+}
+
+// field makes AX the predicate's value, unless that is inPlace; one that faulted goes on at no.
 func (b *builder) field(q *fetch.Pred, no asm.Label) {
 	switch q.Field {
 	case fetch.FieldArg:
@@ -80,7 +86,9 @@ func (b *builder) field(q *fetch.Pred, no asm.Label) {
 			b.TestMemImm(asm.W8, b.frame.temp(b.layout.bits+a.FaultBit/8), 1<<(a.FaultBit%8))
 			b.Jcc(asm.NE, no)
 		}
-		b.Load(asm.W64, asm.AX, b.frame.temp(b.layout.early[q.Arg]))
+		if !inPlace(q) {
+			b.Load(asm.W64, asm.AX, b.frame.temp(b.layout.early[q.Arg]))
+		}
 	case fetch.FieldPID:
 		b.MovImm(asm.AX, uint64(b.p.PID))
 	case fetch.FieldTID:
@@ -115,7 +123,9 @@ func (b *builder) compare(q *fetch.Pred) asm.Cond {
 		b.Test(asm.W64, asm.AX, asm.DX)
 		return asm.NE
 	}
-	if v := int64(q.Val); fits(v) {
+	if v := int64(q.Val); inPlace(q) {
+		b.OpMemImm(asm.Cmp, asm.W64, b.frame.temp(b.layout.early[q.Arg]), int32(v))
+	} else if fits(v) {
 		b.OpImm(asm.Cmp, asm.W64, asm.AX, int32(v))
 	} else {
 		b.MovImm(asm.DX, q.Val)

@@ -15,14 +15,27 @@ type frame struct {
 	skip  int       // bytes skipped first: redZone, or what stands there already
 	regs  []asm.Reg // saved, in order
 	temps int       // bytes of temporaries, a multiple of 8
-	under int       // bytes below them that shared code uses, from SP on
+	under int       // bytes that shared code uses, from SP on, a multiple of 8
 	at    [16]int32 // depth of a saved register, 0: not saved
 	flags int32     // depth of the flags word
 	size  int       // depth of the whole frame
 	marks []mark    // changes of the frame, by offset
 	cur   mark      // what the frame is now
+	start mark      // what it is before the prologue
 	body  mark      // what it is between prologue and epilogue
 	code  *asm.Code
+	steps []Push // of the prologue
+}
+
+// Push is an instruction of a prologue that writes to the stack, where there may be
+// none. Depth is by how much the stack pointer is lower there than at the site, or,
+// of a Return trampoline, than behind the return; rax is no more what it was there if AX says
+// so, and then is what the prologue's first push has written.
+type Push struct {
+	At         uint64
+	Depth      int
+	AX         bool
+	Trampoline bool
 }
 
 // baseRegs are the registers that every detour uses.
@@ -51,42 +64,84 @@ func (f *frame) outside(c *asm.Code) {
 	f.cur.flags = was
 }
 
-// save emits the prologue.
+// save emits the prologue. Its pushes write the highest and the lowest word of the
+// frame, which is smaller than a page: where the stack has no room for it, the
+// thread faults at one of them.
 func (f *frame) save(c *asm.Code) {
 	f.code = c
 	f.cur.depth = int32(f.skip)
 	if f.skip == redZone {
 		f.cur.depth = 0
-		f.mark()
-		c.Lea(asm.SP, asm.At(asm.SP, -redZone))
-		f.cur.depth = redZone
 	}
 	f.mark()
-	f.cur.saved = make([]slot, 0, len(f.regs))
+	f.start = f.cur
+	if f.skip == redZone {
+		f.lower(redZone)
+	}
+	f.cur.saved = make([]slot, 0, len(f.regs)+1)
 	for _, r := range f.regs {
-		c.Push(r)
-		f.cur.depth += 8
-		f.at[r] = f.cur.depth
-		f.cur.saved = append(f.cur.saved, slot{r, f.cur.depth})
-		f.mark()
+		f.step()
+		f.push(r)
 	}
 	// lahf keeps all arithmetic flags but OF; the others nobody changes here.
 	c.Lahf()
 	c.Set(asm.O, asm.AX)
 	f.cur.flags = flagsInAX
 	f.mark()
+	f.step()
 	c.Push(asm.AX)
 	f.cur.depth += 8
 	f.flags, f.cur.word = f.cur.depth, f.cur.depth
 	f.cur.flags = flagsSaved
 	f.mark()
 	if n := f.temps + f.under; n > 0 {
-		c.Lea(asm.SP, asm.At(asm.SP, int32(-n)))
-		f.cur.depth += int32(n)
-		f.mark()
+		if n > 32 {
+			f.lower(n - 8)
+			n = 8
+		}
+		for ; n > 0; n -= 8 { // shorter than to lower it
+			f.step()
+			c.Push(asm.AX) // whatever it is
+			f.cur.depth += 8
+			f.mark()
+		}
 	}
 	f.size = int(f.cur.depth)
 	f.body = f.cur
+}
+
+// step notes the push that is emitted next.
+func (f *frame) step() {
+	if f.skip == 0 {
+		return // where there is no red zone stacks are checked
+	}
+	f.steps = append(f.steps, Push{f.code.Here(), int(f.cur.depth), f.cur.flags != flagsLive, f.cur.trampoline})
+}
+
+// lower makes room for n bytes, or takes it back if n is negative.
+func (f *frame) lower(n int) {
+	if n == 0 {
+		return
+	}
+	f.code.Lea(asm.SP, asm.At(asm.SP, int32(-n)))
+	f.cur.depth += int32(n)
+	f.mark()
+}
+
+// push saves a register.
+func (f *frame) push(r asm.Reg) {
+	f.code.Push(r)
+	f.cur.depth += 8
+	f.at[r] = f.cur.depth
+	f.cur.saved = append(f.cur.saved[:len(f.cur.saved):len(f.cur.saved)], slot{r, f.cur.depth})
+	f.mark()
+}
+
+// took marks that one more of the site's probes has taken its hit.
+func (f *frame) took() {
+	f.body.taken++
+	f.cur.taken = f.body.taken
+	f.mark()
 }
 
 // inside marks that what follows is between prologue and epilogue.
@@ -100,11 +155,7 @@ func (f *frame) inside() {
 // restore emits the epilogue: SP is then where save found it.
 func (f *frame) restore() {
 	c := f.code
-	if n := f.temps + f.under; n > 0 {
-		c.Lea(asm.SP, asm.At(asm.SP, int32(n)))
-		f.cur.depth -= int32(n)
-		f.mark()
-	}
+	f.lower(-f.temps - f.under)
 	c.Pop(asm.AX)
 	f.cur.depth -= 8
 	f.cur.flags = flagsInAX
@@ -122,9 +173,7 @@ func (f *frame) restore() {
 		f.mark()
 	}
 	if f.skip == redZone {
-		c.Lea(asm.SP, asm.At(asm.SP, redZone))
-		f.cur.depth = 0
-		f.mark()
+		f.lower(-redZone)
 	}
 }
 

@@ -57,6 +57,7 @@ func (e *calling) key(none asm.Label) {
 	b.Jcc(asm.E, none)
 	b.TestImm(asm.W32, asm.R14, 1<<goAlign-1)
 	b.Jcc(asm.NE, none)
+	b.mayFault(none) // assembly may have anything there
 	b.Load(asm.W64, asm.DI, asm.At(asm.R14, gStackHi))
 	b.Lea(asm.AX, b.frame.above(0))
 	b.Op(asm.Sub, asm.W64, asm.DI, asm.AX)

@@ -67,7 +67,7 @@ func (b *builder) look() *asm.Label {
 	b.Jcc(asm.AE, none)
 	looking := f.cur
 	b.flagsBack()
-	b.cold = append(b.cold, func() {
+	b.later(func() {
 		was := f.cur
 		f.cur = looking
 		f.code = b.Code
@@ -174,6 +174,9 @@ func readBy(prog *fetch.Program) (read uint32) {
 		chain(&prog.Args[i].Chain)
 		if prog.Args[i].Len != nil {
 			chain(prog.Args[i].Len)
+		}
+		for k := range prog.Args[i].Parts {
+			chain(&prog.Args[i].Parts[k].Chain)
 		}
 	}
 	return read

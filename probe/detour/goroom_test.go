@@ -47,7 +47,7 @@ func TestLookForRoom(t *testing.T) {
 				depth += 8
 				pushed = true
 			}
-			if pushed && !strings.HasPrefix(s, "push") && !strings.HasPrefix(s, "lahf") && !strings.HasPrefix(s, "seto") {
+			if pushed && !strings.HasPrefix(s, "push") && !strings.HasPrefix(s, "lahf") && !strings.HasPrefix(s, "seto") && !strings.HasPrefix(s, "lea rsp") {
 				break
 			}
 		}

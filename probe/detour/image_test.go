@@ -17,7 +17,7 @@ func (m memory) Put(off int, b []byte) { copy(m[off:], b) }
 // image is the file that the C programs of these tests map.
 type image struct {
 	segs  []segment
-	table *Table // of a net's, which it changes
+	table *Table // of a fallback handler's, which it changes
 }
 
 type segment struct {

@@ -96,6 +96,8 @@ func planProgram(pr *Probe, p *Params) (layout, error) {
 				kept += n
 				comm = comm || isComm(a)
 			}
+		} else if filtered[i] && a.Store == fetch.StoreParts {
+			return l, unsupported("the filter looks at a value in several places")
 		} else if filtered[i] && a.Type.IsArray() {
 			l.early[i] = room(arrayText + a.Size + 8)
 			l.texts = true // for their registers
@@ -164,33 +166,46 @@ func texts(a *fetch.ArgProgram) int {
 }
 
 // checkArg says why an argument can't be had in the target.
-func checkArg(a *fetch.ArgProgram, p *Params) error {
+func checkArg(a *fetch.ArgProgram, params *Params) error {
 	switch {
-	case isPath(a) && p.NoSyscall:
+	case isPath(a) && params.NoSyscall:
 		return unsupported("a path takes a system call")
-	case isPath(a) && p.NoProc:
+	case isPath(a) && params.NoProc:
 		return unsupported("the program's /proc can't tell paths")
-	case a.Source == fetch.SourceComm && (p.NoSyscall || !isComm(a)):
+	case a.Source == fetch.SourceComm && (params.NoSyscall || !isComm(a)):
 		return unsupported("the thread's name takes a system call")
 	case a.Source == fetch.SourceStack && !fits(a.Off+MaxStack+redZone):
 		return unsupported("word of the stack out of reach")
+	}
+	for i := range a.Parts {
+		p := &a.Parts[i]
+		if s := int(p.Size); s == 0 || s > 8 || s&(s-1) != 0 || p.Off < 0 || p.Off+s > a.Size || p.Source == fetch.SourceComm || p.Source == fetch.SourceText {
+			return unsupported("a part of %d bytes at %d of %d", p.Size, p.Off, a.Size)
+		}
+		one := fetch.ArgProgram{Chain: p.Chain, Store: fetch.StoreValue, Type: fetch.DefaultType()}
+		if err := checkArg(&one, params); err != nil {
+			return err
+		}
 	}
 	if a.Store == fetch.StoreCounted {
 		if a.Len == nil {
 			return unsupported("a text of no length")
 		}
+		if a.Unit < 0 || a.Max < 0 || a.Unit*a.Max > fetch.MaxString {
+			return unsupported("a copy of %d times %d bytes", a.Max, a.Unit)
+		}
 		n := fetch.ArgProgram{Chain: *a.Len, Store: fetch.StoreValue, Type: fetch.DefaultType()}
 		if a.Len.Source == fetch.SourceComm {
 			return unsupported("a length from source %d", a.Len.Source)
 		}
-		if err := checkArg(&n, p); err != nil {
+		if err := checkArg(&n, params); err != nil {
 			return err
 		}
 	}
 	if a.Source == fetch.SourceReg {
-		return checkRegister(a.Reg, p)
+		return checkRegister(a.Reg, params)
 	}
-	return checkSteps(&a.Chain, p)
+	return checkSteps(&a.Chain, params)
 }
 
 // checkPred says why a predicate can't be decided in the target.

@@ -3,6 +3,7 @@ package detour
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 
 	"kprobe/fetch"
 	"kprobe/probe/asm"
@@ -25,11 +26,11 @@ func (r *Return) Leave(regs *fetch.Regs, mem symbols.Memory, site uint64) (ok bo
 	if m == nil {
 		return false, nil
 	}
-	landing, popped := m.landing, m.depth == 8
+	trampoline, popped := m.trampoline, m.depth == 8
 	if ok, err = r.Unwind(regs, mem); !ok || err != nil {
 		return ok, err
 	}
-	if !landing {
+	if !trampoline {
 		regs.IP = site
 		return true, nil
 	}
@@ -63,12 +64,12 @@ func (r *Return) Leave(regs *fetch.Regs, mem symbols.Memory, site uint64) (ok bo
 	return err == nil, err
 }
 
-// leaveStub is Leave for the stub and landing of an instance.
+// leaveStub is Leave for the stub and return trampoline of an instance.
 func (r *Return) leaveStub(regs *fetch.Regs, mem symbols.Memory, site uint64, n int) (bool, error) {
-	const push, jump = landingOff + 5, landingOff + 10
+	const push, jump = stubPush, stubPush + 5
 	sp := &regs.GPR[asm.SP]
-	off := regs.IP - (r.Landing(n) - landingOff)
-	if off < landingOff {
+	off := regs.IP - (r.Trampoline(n) - trampolineOff)
+	if off < trampolineOff {
 		if off >= stubCall {
 			*sp -= 8
 		}
@@ -89,41 +90,45 @@ func (r *Return) leaveStub(regs *fetch.Regs, mem symbols.Memory, site uint64, n 
 	return true, nil
 }
 
-// LandingSize is how many bytes of a landing InstanceOf looks at.
-const LandingSize = stubSize - landingOff
+// TrampolineSize is how many bytes of a return trampoline InstanceOf looks at.
+const TrampolineSize = stubSize - trampolineOff
 
-// InstanceOf gives the address of the instance whose landing starts with code;
-// ok is false for code that is no landing.
+// InstanceOf gives the address of the instance whose return trampoline starts with code;
+// ok is false for code that is no return trampoline.
 func InstanceOf(code []byte) (addr uint64, ok bool) {
-	if len(code) < LandingSize || !bytes.HasPrefix(code, []byte{0x48, 0x8d, 0x64, 0x24, 0xf8, 0x68}) || code[10] != 0xe9 || code[15] != 0xcc {
+	if len(code) < TrampolineSize || !bytes.HasPrefix(code, []byte{0x48, 0x8d, 0x64, 0x24, 0xf8, 0x68}) || code[10] != 0xe9 || code[15] != 0xcc {
 		return 0, false
 	}
-	return binary.LittleEndian.Uint64(code[LandingSize-8:]) >> 16, true
+	return binary.LittleEndian.Uint64(code[TrampolineSize-8:]) >> 16, true
 }
 
-// Left lists the calls that will return by landings, from memory that holds
+// Left lists the calls that will return by return trampolines, from memory that holds
 // pools of unknown layout and lies at addr. It is for who finds what a killed
 // session left: what the memory says is believed only where a slot of the
-// program leads to a landing of the very instance. Number is 0.
-func Left(mem []byte, addr uint64, target symbols.Memory) (calls []Instance) {
+// program leads to a return trampoline of the very instance. Number is 0. The error is
+// symbols.ErrLatePage where a slot may lead to one and can't be read yet.
+func Left(mem []byte, addr uint64, target symbols.Memory) (calls []Instance, late error) {
 	le := binary.LittleEndian
-	code := make([]byte, LandingSize)
+	code := make([]byte, TrampolineSize)
 	for off := 0; off+instEntry <= len(mem); off += stripeSize {
 		b := mem[off:]
 		in := Instance{TID: le.Uint32(b[instTID:]), Slot: le.Uint64(b[instSlot:]), Return: le.Uint64(b[instReturn:]), Real: le.Uint64(b[instReal:])}
 		if in.TID == 0 {
 			continue
 		}
-		landing, err := word(target, in.Slot)
+		trampoline, err := word(target, in.Slot)
 		if err != nil {
+			if errors.Is(err, symbols.ErrLatePage) {
+				late = err
+			}
 			continue
 		}
-		if _, err := target.ReadMemory(code, symbols.Addr(landing)); err != nil {
+		if _, err := target.ReadMemory(code, symbols.Addr(trampoline)); err != nil {
 			continue
 		}
 		if of, ok := InstanceOf(code); ok && of == addr+uint64(off) {
 			calls = append(calls, in)
 		}
 	}
-	return calls
+	return calls, late
 }

@@ -191,16 +191,35 @@ const (
 // threadName puts the thread's name into temporaries: sixteen bytes at
 // l.comm, and at off the text. Changes all textRegs, CX and DX.
 func (b *builder) threadName(off int) {
-	b.Mov(asm.W64, asm.R8, asm.SI)
-	b.MovImm(asm.DI, prGetName)
-	b.Lea(asm.SI, b.frame.temp(b.layout.comm))
-	b.MovImm(asm.AX, sysPrctl)
-	b.Syscall()
-	b.Mov(asm.W64, asm.SI, asm.R8)
 	b.Lea(asm.DI, b.frame.temp(b.layout.comm))
 	word := b.NewLabel()
-	b.scan(word)
+	b.toShared(func(s *Shared) uint64 { return s.name })
 	b.setText(off, asm.BE, word)
+}
+
+// askName asks for the thread's name, to the sixteen bytes at DI, and goes on with
+// the scan that is at an address. Where the kernel refuses it the tracer takes the
+// hit.
+func (b *builder) askName(scan uint64) {
+	told, refused := b.NewLabel(), b.NewLabel()
+	b.mayAsk(AskHit, refused)
+	b.strict()
+	b.Mov(asm.W64, asm.R8, asm.SI)
+	b.Mov(asm.W64, asm.SI, asm.DI)
+	b.MovImm(asm.DI, prGetName)
+	b.MovImm(asm.AX, sysPrctl)
+	b.Syscall()
+	b.Mov(asm.W64, asm.DI, asm.SI)
+	b.Mov(asm.W64, asm.SI, asm.R8)
+	b.Test(asm.W32, asm.AX, asm.AX)
+	b.JccShort(asm.E, told)
+	b.mayAsk(AskHit, refused)
+	b.Hlt()
+	b.Bind(refused)
+	b.StoreImm(asm.W8, asm.At(asm.DI, 0), 0)
+	b.Bind(told)
+	b.MovImm(asm.DX, fetch.MaxString)
+	b.JmpAddr(scan)
 }
 
 // isComm reports whether an argument is the thread's name.

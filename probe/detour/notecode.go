@@ -35,7 +35,7 @@ func (b *builder) note(ofGo bool) {
 		b.Store(asm.W64, asm.At(asm.CX, callReturn), asm.AX)
 		b.behind()
 		b.Store(asm.W64, asm.At(asm.CX, callReal), asm.AX)
-		b.tid()
+		b.ownTID()
 		b.Store(asm.W32, asm.At(asm.CX, callTID), asm.AX)
 	}
 	b.backWith()
@@ -109,7 +109,7 @@ const (
 // reclaim frees rows of this thread whose calls are over, and goes on at again
 // if there were any, the first time; else at none. Over are those below on the
 // same stack, and those whose slot the program has used anew. Slots are read only
-// where nothing can fault: a load that may would need a net for SIGSEGV and
+// where nothing can fault: a load that may would need a fallback handler for SIGSEGV and
 // SIGBUS, which can't leave again if the program sets a handler of its own
 // meanwhile. These are the slots in the page of the one that is just entered and,
 // if that is on the main stack, those above it there: the kernel maps nothing else
@@ -123,7 +123,7 @@ func (b *builder) reclaim(again, none asm.Label) {
 	b.OpMemImm(asm.Cmp, asm.W8, tried, 0)
 	b.Jcc(asm.NE, none)
 	b.StoreImm(asm.W8, tried, 1)
-	b.tid()
+	b.ownTID()
 	b.Store(asm.W32, tid, asm.AX)
 	b.Lea(asm.CX, asm.At(asm.SI, callsHead))
 	b.Load(asm.W32, asm.DX, asm.At(asm.SI, headCount))
@@ -187,6 +187,7 @@ func (b *builder) reclaim(again, none asm.Label) {
 		// The first word of a control block is its own address (glibc's
 		// tcbhead_t, musl's struct pthread), and a thread's lies where its
 		// stack ends.
+		b.mayFault(near)
 		b.Load(asm.W64, asm.AX, asm.SegAbs(asm.FS, 0))
 		within(threadReach, near)
 	}

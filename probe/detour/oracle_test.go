@@ -129,6 +129,10 @@ func (g *generator) arg() string {
 		}
 		return fmt.Sprintf("%s:%s[%d]", g.memoryArg(), typ, 1+g.Intn(64))
 	case 6:
+		if g.Intn(2) == 0 {
+			length := []string{g.leaf(), g.leaf() + ":s32", g.leaf() + ":b6@0/8", g.memoryArg() + ":s8", g.memoryArg() + ":u16", strconv.Itoa(1 + g.Intn(80)), "4096"}[g.Intn(7)]
+			return fmt.Sprintf("+%d(%s):bytes[%s]", g.Intn(3), g.reg(), length)
+		}
 		return fmt.Sprintf("+0(%s):string[%d]", g.reg(), 1+g.Intn(6))
 	case 7:
 		return fmt.Sprintf("\\%d:%s", g.Int63(), typ)
@@ -171,7 +175,7 @@ func (g *generator) definition(t testing.TB) (*fetch.Program, string) {
 		}
 		text += g.compute(prog)
 		if g.Intn(3) == 0 || strings.Contains(text, " with ") {
-			return prog, text
+			return prog, text + g.limit(prog)
 		}
 		for range 30 {
 			f := prog.Fields()[g.Intn(len(prog.Fields()))]
@@ -185,10 +189,24 @@ func (g *generator) definition(t testing.TB) (*fetch.Program, string) {
 					`comm == "detour_exec"`, `comm != "detour_exe"`, `comm ~ "det*ex?c"`}[g.Intn(9)]
 			}
 			if filtered, err := compile(text + " if " + filter); err == nil {
-				return filtered, text + " if " + filter
+				return filtered, text + " if " + filter + g.limit(filtered)
 			}
 		}
 	}
+}
+
+// limit has fewer bytes of some texts recorded.
+func (g *generator) limit(prog *fetch.Program) (note string) {
+	for i := range prog.Args {
+		switch a := &prog.Args[i]; a.Store {
+		case fetch.StoreString, fetch.StoreStrings, fetch.StoreCounted:
+			if g.Intn(2) == 0 && a.Unit == 0 {
+				a.Limit = 1 + g.Intn([]int{8, 40, 4096}[g.Intn(3)])
+				note += fmt.Sprintf(" with %d bytes of a%d", a.Limit, i)
+			}
+		}
+	}
+	return note
 }
 
 // compute has some arguments calculate, as those of debug information do.
@@ -201,7 +219,16 @@ func (g *generator) compute(prog *fetch.Program) (note string) {
 			if g.Intn(4) == 0 {
 				a.Len = &fetch.Chain{Source: fetch.SourceReg, Reg: fetch.Reg(g.Intn(16))}
 			}
-			note += fmt.Sprintf(" with a%d of %+v bytes", i, *a.Len)
+			if g.Intn(3) == 0 {
+				a.Unit, a.Max = 1+g.Intn(20), g.Intn(40)
+			}
+			if g.Intn(3) == 0 {
+				a.Len = &fetch.Chain{Source: fetch.SourceComputed, From: fetch.SourceReg, Reg: fetch.Reg(g.Intn(16)), Steps: []fetch.Step{
+					{Op: fetch.StepWhen, Imm: uint64(g.Intn(9)), Size: uint8(1 << g.Intn(4)), Imm2: []uint64{0, 1, ^uint64(0), 1 << 63}[g.Intn(4)], Not: g.Intn(2) == 0, FromReg: g.Intn(2) == 0, Reg: fetch.Reg(g.Intn(16))},
+					{Op: []fetch.StepOp{fetch.StepAdd, fetch.StepBase}[g.Intn(2)], Imm: uint64(8 * g.Intn(8))}, {Op: fetch.StepDiff, Imm: uint64(8 * g.Intn(8)), Imm2: uint64(8 * g.Intn(8))}, {Op: fetch.StepSar, Imm: uint64(g.Intn(64))},
+				}}
+			}
+			note += fmt.Sprintf(" with a%d of %+v times %d, %d at most", i, *a.Len, a.Unit, a.Max)
 		}
 		if g.Intn(4) != 0 || a.Store != fetch.StoreValue || len(a.Loads) > 0 || a.Source != fetch.SourceImm && a.Source != fetch.SourceReg && a.Source != fetch.SourceStack && a.Source != fetch.SourcePID && a.Source != fetch.SourceTID && a.Source != fetch.SourceCPU {
 			continue

@@ -27,6 +27,11 @@ type Params struct {
 	Rdpid bool
 	// FSGSBase says that the kernel allows rdfsbase (AT_HWCAP2 bit 1).
 	FSGSBase bool
+	// Rseq is how far from the base of fs the C library's threads have their rseq
+	// area, which is registered with RseqSignature. 0: they have none, and nobody
+	// takes hits in restartable sequences. It needs a TID in fs without
+	// a Path.
+	Rseq int32
 	// NoRedZone says that the code has nothing below its stack pointer, as Go's:
 	// a detour then takes 128 bytes less of a small stack.
 	NoRedZone bool
@@ -73,15 +78,16 @@ type Look struct {
 // TID is where a detour finds the number of its thread. The zero TID is one
 // gettid at each hit.
 type TID struct {
-	// Seg is the segment that holds the thread's control block: asm.FS or
-	// asm.GS, or asm.DS for none.
+	// Seg is the segment that holds the thread's control block: asm.FS, or asm.DS
+	// for none.
 	Seg asm.Seg
-	// Off is the offset in that segment.
+	// Off is the offset in that segment. Without a Path the block's first word must
+	// be its own address (System V ABI, Handling For Thread-Local Storage, variant
+	// II), or the tracer is asked.
 	Off int32
 	// Path are further offsets: with Path {a, b} the u64 at seg:Off is a
 	// pointer p, the one at p+a is q, and the number is the u32 at q+b. A
-	// pointer that is 0 is answered by gettid. Those that aren't must be
-	// readable.
+	// pointer or a number that is 0 is answered by gettid.
 	Path []int32
 }
 
@@ -111,6 +117,8 @@ type Detour struct {
 	// Params.Look, and goes on at Copy. 0: that doesn't happen.
 	NoRoom uint64
 	Faults []Fault
+	Asks   []Ask
+	Pushes []Push
 	// SharedFaults says that its threads may fault in the shared code, too.
 	SharedFaults bool
 	marks        []mark
@@ -127,8 +135,11 @@ type mark struct {
 	// flagsKept.
 	keep   asm.Reg
 	axKept bool
-	// landing says that it is the frame of a return probe's landings.
-	landing bool
+	// taken is how many of the site's probes have taken their hits: recorded,
+	// counted, or lost should the thread get no further.
+	taken int
+	// return trampoline says that it is the frame of a return probe's return trampolines.
+	trampoline bool
 }
 
 type slot struct {
@@ -146,6 +157,10 @@ const (
 	flagsKept                    // that ax, in another register
 	flagsGone                    // outside of the frame: displaced instructions, jumps
 )
+
+// NeedsNumber says why a detour can't be: until its threads' numbers can be read
+// (Params.TID), it would have to ask the kernel.
+const NeedsNumber = "the thread's number takes a system call, which seccomp rules may judge"
 
 func unsupported(format string, args ...any) error {
 	return fmt.Errorf(format+": %w", append(args, ErrUnsupported)...)

@@ -77,7 +77,7 @@ func (b *builder) path(a *fetch.ArgProgram, off int) {
 	b.Lea(asm.DI, b.frame.temp(off+pathBuf))
 	b.setText(off, asm.BE, b.NewLabel())
 	b.Bind(done)
-	b.cold = append(b.cold, func() {
+	b.later(func() {
 		b.Bind(long)
 		b.MovImm(asm.DX, fetch.MaxString)
 		b.Jmp(ready)
@@ -134,9 +134,18 @@ func (b *builder) readlink(off int, into func()) {
 		b.Store(asm.W64, asm.At(asm.DI, int32(at-n)), asm.R10)
 	}
 	b.Lea(asm.DI, asm.At(asm.DI, int32(-n)))
+	asked, refused := b.NewLabel(), b.NewLabel()
+	b.mayAsk(AskHit, refused)
+	b.strict()
 	into()
 	b.MovImm(asm.AX, sysReadlink)
 	b.Syscall()
+	b.Bind(asked)
+	b.later(func() {
+		b.Bind(refused)
+		b.MovImm(asm.AX, 1<<63)
+		b.Jmp(asked)
+	})
 }
 
 // copyPath is copyText for a path. Changes what that changes.
@@ -147,7 +156,7 @@ func (b *builder) copyPath(off, slot int) {
 	b.Jcc(asm.NS, long)
 	b.copyText(off, slot)
 	b.Bind(done)
-	b.cold = append(b.cold, func() {
+	b.later(func() {
 		gone, fits := b.NewLabel(), b.NewLabel()
 		b.Bind(long)
 		area := b.frame.temp(b.layout.area)

@@ -22,7 +22,7 @@ const MaxInstances = 1 << 16
 //	     8  u64 address of its return address's slot
 //	    16  u32 number of the next free instance
 //	    20  u32 thread that entered; 0: free
-//	    24  u64 where the program returns to: the same, or behind the landings of
+//	    24  u64 where the program returns to: the same, or behind the return trampolines of
 //	        functions that jumped to this one
 //	    32  what fetch.EvalEntry would give: fault bits and values
 //
@@ -31,9 +31,9 @@ const MaxInstances = 1 << 16
 // none from the others: all can be in use at once.
 //
 // It must be memory that fork copies (MAP_PRIVATE): parent and child return
-// through landings of the same number to where each of them was called from.
+// through return trampolines of the same number to where each of them was called from.
 //
-// An instance whose slot holds another address than its landing, and whose
+// An instance whose slot holds another address than its return trampoline, and whose
 // thread is in no detour, was left by longjmp, an exception or the thread's
 // end; whoever stops the target may free it.
 type Pool struct {
@@ -136,9 +136,9 @@ func (p Pool) ReturnAt(number int) uint64 { return p.Addr + uint64(p.offset(numb
 type Instance struct {
 	Number int
 	TID    uint32
-	Slot   uint64 // address of the slot that holds the landing's address
+	Slot   uint64 // address of the slot that holds the return trampoline's address
 	Return uint64 // what the slot held before
-	Real   uint64 // where the program returns to: Return, unless that is a landing
+	Real   uint64 // where the program returns to: Return, unless that is a return trampoline
 }
 
 // Used lists the instances in use, from the pool's memory.

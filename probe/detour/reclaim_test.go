@@ -10,7 +10,7 @@ import (
 )
 
 // A call that finds no free row frees those of its thread that are over, and
-// reads no slot that might not be there: no net is needed.
+// reads no slot that might not be there: no fallback handler is needed.
 func TestLeaveReclaim(t *testing.T) {
 	const (
 		slot   = dataAt + 0x2800 // of the call that is entered

@@ -14,37 +14,50 @@ const ReturnTail = 8
 // Return is the code of a return probe.
 type Return struct {
 	Detour
-	landings uint64
-	count    int
-	pool     Pool
+	trampolines uint64
+	count       int
+	pool        Pool
 }
 
-// Each instance's stub and landing, in stubSize bytes, 32-aligned, with the low
+// Each instance's stub and return trampoline, in stubSize bytes, 32-aligned, with the low
 // 48 bits of the instance's address at the end:
 //
-//	lea rsp, [rsp+8]; call copy; landing: lea rsp, [rsp-8]; push number; jmp common
+//	lea rsp, [rsp+8]; call copy; return trampoline: lea rsp, [rsp-8]; push number; jmp common
 const (
-	stubSize   = 32
-	stubCall   = 5 // bytes before the call
-	landingOff = 10
-	stubAddr   = 6 // bytes of the instance's address
+	stubSize      = 32
+	stubCall      = 5 // bytes before the call
+	trampolineOff = 10
+	stubAddr      = 6 // bytes of the instance's address
+	stubPush      = trampolineOff + 5
+
+	// trampolineSkip is what a return trampoline has put on the stack: the slot again, and the
+	// instance's number.
+	trampolineSkip = 16
 
 	stripeShift = 6 // log2 stripeSize
 )
 
-// Landing is the address that an instance puts in the place of the return
+// Return trampoline is the address that an instance puts in the place of the return
 // address.
-func (r *Return) Landing(number int) uint64 {
-	return r.landings + uint64(number-1)*stubSize + landingOff
+func (r *Return) Trampoline(number int) uint64 {
+	return r.trampolines + uint64(number-1)*stubSize + trampolineOff
 }
 
-// Instance is the number of the instance whose stub or landing holds an
+// StubPush is the push of an instance's return trampoline.
+func (r *Return) StubPush(number int) Push {
+	return Push{At: r.Trampoline(number) + stubPush - trampolineOff, Depth: 8, Trampoline: true}
+}
+
+// Count is how many instances there are.
+func (r *Return) Count() int { return r.count }
+
+// Instance is the number of the instance whose stub or return trampoline holds an
 // address, or 0.
 func (r *Return) Instance(ip uint64) int {
-	if ip < r.landings || ip >= r.landings+uint64(r.count)*stubSize {
+	if ip < r.trampolines || ip >= r.trampolines+uint64(r.count)*stubSize {
 		return 0
 	}
-	return int((ip-r.landings)/stubSize) + 1
+	return int((ip-r.trampolines)/stubSize) + 1
 }
 
 // BuildReturn makes the code of a return probe, to lie at base. The function's
@@ -54,8 +67,8 @@ func (r *Return) Instance(ip uint64) int {
 // At the entry an instance is taken from the pool; none is free: the call goes
 // on unprobed and is counted in ring.CounterMissed. The return address is kept
 // in the instance, and the function is called from the instance's own stub,
-// so that it returns to the instance's landing: a real call and a real return,
-// which the processor predicts and a shadow stack agrees with. The landing
+// so that it returns to the instance's return trampoline: a real call and a real return,
+// which the processor predicts and a shadow stack agrees with. The return trampoline
 // records the hit and returns to the caller.
 //
 // That needs a site that is entered by a call and left by a return: the start
@@ -68,8 +81,8 @@ func BuildReturn(base uint64, p *Params, probe Probe, pool Pool, tail func(c *as
 }
 
 func buildReturn(c *asm.Code, p *Params, probe Probe, pool Pool, tail func(c *asm.Code) error) (*Return, error) {
-	b, exit := newBuilder(c, p), newBuilder(c, p) // exit has the landings' frame
-	exit.frame.cur.landing = true
+	b, exit := newBuilder(c, p), newBuilder(c, p) // exit has the return trampolines' frame
+	exit.frame.cur.trampoline = true
 	if pool.Count < 1 || pool.Count > MaxInstances || pool.Stripes < 1 || pool.Stripes > maxStripes ||
 		pool.Stripes&(pool.Stripes-1) != 0 || pool.Shift < 6 || pool.Shift > 10 {
 		return nil, fmt.Errorf("a return probe's pool %+v isn't NewPool's", pool)
@@ -93,14 +106,14 @@ func buildReturn(c *asm.Code, p *Params, probe Probe, pool Pool, tail func(c *as
 	}
 	b.Int3()
 
-	common := r.landing(exit, probe)
+	common := r.trampoline(exit, probe)
 	b.Int3()
 	b.far()
 	exit.far()
 	b.frame.outside(b.Code)
 	b.Align(stubSize, 0xcc)
 	b.Bind(stubs)
-	landings := b.Here()
+	trampolines := b.Here()
 	for n := 1; n <= pool.Count; n++ {
 		b.Lea(asm.SP, asm.At(asm.SP, 8))
 		b.Call(body)
@@ -109,7 +122,7 @@ func buildReturn(c *asm.Code, p *Params, probe Probe, pool Pool, tail func(c *as
 		b.Data32(uint32(n))
 		b.Raw(0xe9)
 		b.Data32(uint32(int32(common - (b.Here() + 4))))
-		for b.Here()-landings < uint64(n)*stubSize-stubAddr {
+		for b.Here()-trampolines < uint64(n)*stubSize-stubAddr {
 			b.Int3()
 		}
 		inst := pool.Addr + uint64(pool.offset(n))
@@ -122,7 +135,7 @@ func buildReturn(c *asm.Code, p *Params, probe Probe, pool Pool, tail func(c *as
 		return nil, err
 	}
 	d.Copy = copyAt
-	return &Return{Detour: *d, landings: landings, count: pool.Count, pool: pool}, nil
+	return &Return{Detour: *d, trampolines: trampolines, count: pool.Count, pool: pool}, nil
 }
 
 // checkEntry says why an entry's value can't be had in the target.
@@ -166,6 +179,7 @@ func (r *returning) entry(probe Probe) {
 	b.MovAbs(asm.R11, r.pool.Addr)
 	b.lead(asm.At(asm.R11, poolTake), link, &probe)
 	b.Jcc(asm.E, plain)
+	b.frame.took()
 	// CX is the instance; from here on DI becomes the offset of the stub.
 	r.capture()
 	if s := int(r.pool.Shift) - 5; s > 0 { // stubSize is 1 << 5
@@ -178,7 +192,7 @@ func (r *returning) entry(probe Probe) {
 	b.frame.restore()
 	b.Raw(0x3e) // notrack
 	b.JmpMem(asm.At(asm.SP, on))
-	b.cold = append(b.cold, func() {
+	b.later(func() {
 		b.Bind(plain)
 		b.Lea(asm.AX, asm.Rel(r.body))
 		b.Jmp(leave)
@@ -216,14 +230,14 @@ func (r *returning) capture() {
 	}
 }
 
-// landing emits what all landings of the probe go on with, and returns its
+// return trampoline emits what all return trampolines of the probe go on with, and returns its
 // address. There the stack has the instance's number, and above it room for
 // the return address.
-func (r *returning) landing(x *builder, probe Probe) uint64 {
+func (r *returning) trampoline(x *builder, probe Probe) uint64 {
 	at := x.Here()
 	const number, address = -16, -8 // above the program's SP
 	f := &x.frame
-	f.skip = 16
+	f.skip = trampolineSkip
 	inst := f.temps
 	f.temps += 8 // the entry's values
 	f.regs = append(append([]asm.Reg(nil), f.regs...), missing(f.regs, asm.DI)...)
@@ -237,7 +251,6 @@ func (r *returning) landing(x *builder, probe Probe) uint64 {
 	x.Store(asm.W64, f.temp(inst), asm.CX)
 	x.where = origin{entry: inst, hasEntry: true}
 	x.returnTail = true
-	x.area()
 	of := func() {
 		x.Load(asm.W64, asm.DI, f.temp(inst))
 		x.Load(asm.W32, asm.R8, f.above(number))

@@ -62,12 +62,12 @@ func TestReturnValues(t *testing.T) {
 		t.Errorf("%d records, %+v", i, c)
 	}
 	for _, number := range []int{1, 2, 3} {
-		if got := code.Instance(code.Landing(number)); got != number {
-			t.Errorf("landing %d is instance %d's", number, got)
+		if got := code.Instance(code.Trampoline(number)); got != number {
+			t.Errorf("return trampoline %d is instance %d's", number, got)
 		}
 	}
-	if code.Instance(code.Landing(1)-stubSize) != 0 || code.Instance(code.Landing(3)+stubSize) != 0 {
-		t.Error("addresses outside of the landings are an instance's")
+	if code.Instance(code.Trampoline(1)-stubSize) != 0 || code.Instance(code.Trampoline(3)+stubSize) != 0 {
+		t.Error("addresses outside of the return trampolines are an instance's")
 	}
 }
 
@@ -93,7 +93,7 @@ func TestReturnMissed(t *testing.T) {
 	}
 }
 
-// After fork both processes return through the same landing, each to its own
+// After fork both processes return through the same return trampoline, each to its own
 // caller, whatever the other does meanwhile.
 func TestReturnFork(t *testing.T) {
 	const n, threads = 1000, 2
@@ -189,8 +189,15 @@ func TestPool(t *testing.T) {
 // A signal handler that hits the probes which it interrupted, at any
 // instruction of their detours, takes its own records and instances.
 func TestHandlerHitsProbes(t *testing.T) {
+	t.Run("locked", func(t *testing.T) { handlerHits(t, 0) })
+	t.Run("sequences", func(t *testing.T) { handlerHits(t, rseqArea(t)) })
+}
+
+func handlerHits(t *testing.T, rseq int32) {
+	t.Helper()
 	const threads, n = 4, 200000
 	g := newTarget(t, 4<<20)
+	g.rseq = rseq
 	progs := map[uint32]*fetch.Program{1: g.program("p f a=%di s=+0(%si):string"), 2: g.program("r f v=$retval")}
 	g.function(func(c *asm.Code, _ asm.Label) { c.Ret() }, func(base uint64, tail func(c *asm.Code) error) ([]byte, error) {
 		d, err := Build(base, g.params(), []Probe{{ID: 1, Program: progs[1]}}, tail)

@@ -16,6 +16,11 @@ const lslCPU = 0x7b
 // goes on with the old one's ring.
 func (b *builder) area() {
 	b.cpuNumber()
+	b.areaOf()
+}
+
+// areaOf is area for the CPU whose number is in SI.
+func (b *builder) areaOf() {
 	b.OpImm(asm.And, asm.W32, asm.SI, int32(b.p.CPUMask))
 	w := asm.W64
 	if bits.Len32(b.p.CPUMask)+int(b.p.AreaShift) <= 32 {
@@ -27,11 +32,15 @@ func (b *builder) area() {
 }
 
 // unless goes on at off if the probe is switched off. perCPU says that AX is as
-// area leaves it. Changes AX.
+// area leaves it. Changes AX, or, where hits are taken in sequences, makes CX the
+// address of the probe's flags.
 func (b *builder) unless(id uint32, perCPU bool, off asm.Label) {
 	at := b.p.Flags + 4*uint64(id)
 	m := asm.At(asm.AX, 0)
-	if far := int64(at - b.p.PerCPU); perCPU && fits(far) {
+	if b.seq {
+		m = asm.At(asm.CX, 0)
+		b.MovAbs(asm.CX, at)
+	} else if far := int64(at - b.p.PerCPU); perCPU && fits(far) {
 		m = asm.At(asm.AX, int32(far))
 	} else {
 		b.MovAbs(asm.AX, at)
@@ -50,12 +59,29 @@ func (b *builder) cpuNumber() {
 	b.Lsl(asm.SI, asm.AX)
 }
 
-// count adds one to a counter of the current probe.
-func (b *builder) count(counter int) { b.countOf(b.probe.ID, counter) }
+// count adds one to a counter of a probe, in a sequence if seq says so, and calls took
+// where that is done. Else SI is the area. Changes AX and, in a sequence, SI.
+func (b *builder) count(id uint32, counter int, seq bool, took func()) {
+	if seq {
+		b.countInSequence(id, counter, 0, took)
+		return
+	}
+	b.countLocked(id, counter)
+	took()
+}
 
-func (b *builder) countOf(id uint32, counter int) {
+// countLocked adds one to a counter of a probe in the area at SI.
+func (b *builder) countLocked(id uint32, counter int) {
 	b.Lock()
-	b.IncMem(asm.W64, asm.At(asm.SI, int32(ring.CountersOff+int(id)*ring.CounterSize+counter)))
+	b.IncMem(asm.W64, counterAt(id, counter))
+}
+
+// counterAt is a counter of a probe in the area at SI.
+func counterAt(id uint32, counter int) asm.Mem { return asm.At(asm.SI, int32(counterOff(id, counter))) }
+
+// counterOff is the offset of a counter in a CPU's area.
+func counterOff(id uint32, counter int) int {
+	return ring.CountersOff + int(id)*ring.CounterSize + counter
 }
 
 // reserve takes room for the record: CX becomes its address. Its size is
@@ -77,25 +103,37 @@ func (b *builder) reserve(done asm.Label) {
 		}
 	}
 	behind := asm.At(asm.AX, int32(fixed*ring.Unit))
-	if b.layout.texts {
+	texts := b.layout.texts
+	if texts {
 		behind = asm.Indexed(asm.AX, asm.R8, 1, 0)
 	}
-	retry := b.claim(behind, lost)
-	if b.layout.texts {
-		b.Store(asm.W32, asm.At(asm.CX, ring.StateOff), asm.R9)
-	} else {
-		b.StoreImm(asm.W32, asm.At(asm.CX, ring.StateOff), int32(ring.StateWord(id, fixed)))
+	state := func() {
+		if texts {
+			b.Store(asm.W32, asm.At(asm.CX, ring.StateOff), asm.R9)
+		} else {
+			b.StoreImm(asm.W32, asm.At(asm.CX, ring.StateOff), int32(ring.StateWord(id, fixed)))
+		}
 	}
-	b.tid()
+	locked := func() {
+		retry := b.claim(behind, lost)
+		b.later(func() {
+			b.Bind(lost)
+			// A head of long ago lies behind the tail of now: no sign of a full ring.
+			b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.SI, ring.HeadOff))
+			b.Jcc(asm.NE, retry)
+			b.countLocked(id, ring.CounterLost)
+			b.Jmp(done)
+		})
+		b.frame.took()
+		state()
+		b.tid()
+	}
+	if b.seq {
+		b.reserveInSequence(id, room{texts, int32(fixed * ring.Unit)}, b.flagged(), state, locked, done)
+	} else {
+		locked()
+	}
 	b.Store(asm.W32, asm.At(asm.CX, ring.TIDOff), asm.AX)
-	b.cold = append(b.cold, func() {
-		b.Bind(lost)
-		// A head of long ago lies behind the tail of now: no sign of a full ring.
-		b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.SI, ring.HeadOff))
-		b.Jcc(asm.NE, retry)
-		b.countOf(id, ring.CounterLost)
-		b.Jmp(done)
-	})
 }
 
 // claim moves the ring's head, in AX, to behind and makes CX the address of the
@@ -105,10 +143,10 @@ func (b *builder) claim(behind asm.Mem, lost asm.Label) (retry asm.Label) {
 	retry = b.Mark()
 	b.Load(asm.W64, asm.AX, asm.At(asm.SI, ring.HeadOff))
 	b.Lea(asm.CX, behind)
-	b.Mov(asm.W64, asm.DX, asm.CX)
+	b.Lea(asm.DX, asm.At(asm.CX, -1)) // a ring may be full to the last byte
 	b.OpLoad(asm.Sub, asm.W64, asm.DX, asm.At(asm.SI, ring.TailOff))
-	b.OpImm(asm.Cmp, asm.W64, asm.DX, int32(b.p.RingSize))
-	b.Jcc(asm.A, lost)
+	b.ShiftImm(asm.Shr, asm.W64, asm.DX, uint8(bits.TrailingZeros64(uint64(b.p.RingSize))))
+	b.Jcc(asm.NE, lost)
 	b.Lock()
 	b.Cmpxchg(asm.W64, asm.At(asm.SI, ring.HeadOff), asm.CX)
 	b.Jcc(asm.NE, retry)
@@ -140,11 +178,11 @@ func (b *builder) commit() {
 	if b.returnTail {
 		b.tail()
 	}
-	b.tsc()
-	b.Store(asm.W64, asm.At(asm.CX, ring.TimeOff), asm.AX)
+	times := []asm.Mem{asm.At(asm.CX, ring.TimeOff)}
 	for _, off := range b.layout.times {
-		b.Store(asm.W64, asm.At(asm.CX, int32(ring.DataOff+off)), asm.AX)
+		times = append(times, data(off))
 	}
+	b.stamp(times...)
 	if b.layout.texts {
 		// The state word's highest bit commits; nobody else writes the word.
 		b.OpMemImm(asm.Or, asm.W8, asm.At(asm.CX, ring.StateOff+3), -1<<7)
@@ -152,13 +190,6 @@ func (b *builder) commit() {
 	}
 	w := ring.CommitWord(b.probe.ID, ring.Units(b.prog.Fixed+b.tailSize()))
 	b.StoreImm(asm.W32, asm.At(asm.CX, ring.StateOff), int32(w))
-}
-
-// tsc makes AX the time stamp counter. Changes DX.
-func (b *builder) tsc() {
-	b.Rdtsc()
-	b.ShiftImm(asm.Shl, asm.W64, asm.DX, 32)
-	b.Op(asm.Or, asm.W64, asm.AX, asm.DX)
 }
 
 func (b *builder) tailSize() int {
@@ -179,44 +210,4 @@ func (b *builder) tail() {
 	b.ShiftImm(asm.Shr, asm.W32, asm.DX, stateShift)
 	b.OpImm(asm.And, asm.W32, asm.DX, ring.MaxRecord)
 	b.Store(asm.W64, asm.Indexed(asm.CX, asm.DX, 1, -ReturnTail), asm.AX)
-}
-
-// tid makes AX the thread's number. A system call changes CX and R11 too; CX
-// is restored.
-func (b *builder) tid() {
-	t := &b.p.TID
-	if t.Seg == asm.DS {
-		b.gettid()
-		return
-	}
-	m := asm.SegAbs(t.Seg, t.Off)
-	var null asm.Label
-	if len(t.Path) > 0 {
-		null = b.NewLabel()
-	}
-	for _, off := range t.Path {
-		b.Load(asm.W64, asm.AX, m)
-		b.Test(asm.W64, asm.AX, asm.AX)
-		b.Jcc(asm.E, null)
-		m = asm.At(asm.AX, off)
-	}
-	b.Load(asm.W32, asm.AX, m)
-	if len(t.Path) == 0 {
-		return
-	}
-	b.Test(asm.W32, asm.AX, asm.AX) // not told yet, early in a thread's life
-	b.Jcc(asm.E, null)
-	back := b.Mark()
-	b.cold = append(b.cold, func() {
-		b.Bind(null)
-		b.gettid()
-		b.Jmp(back)
-	})
-}
-
-func (b *builder) gettid() {
-	b.Mov(asm.W64, asm.DX, asm.CX)
-	b.MovImm(asm.AX, sysGettid)
-	b.Syscall()
-	b.Mov(asm.W64, asm.CX, asm.DX)
 }

@@ -26,8 +26,9 @@ type Shared struct {
 	Base                     uint64 // where it must lie
 	Code                     []byte
 	Faults                   []Fault
+	Asks                     []Ask
 	note, noteGo, find, take uint64
-	scan, copy               uint64
+	scan, name, copy         uint64
 	reserve                  uint64
 	endCall, endInstance     uint64
 }
@@ -56,6 +57,7 @@ const hotAlign = 32
 func BuildShared(base uint64, p *Params) (*Shared, error) {
 	return tight(base, p, func(c *asm.Code) (*Shared, error) {
 		b := newBuilder(c, p)
+		b.shared = true
 		b.frame.code = c
 		s := &Shared{Base: base}
 		hot := func() uint64 {
@@ -64,6 +66,8 @@ func BuildShared(base uint64, p *Params) (*Shared, error) {
 		}
 		s.scan = hot()
 		b.scanText()
+		s.name = hot()
+		b.askName(s.scan)
 		s.copy = hot()
 		b.copyOut()
 		s.note = hot()
@@ -90,7 +94,7 @@ func BuildShared(base uint64, p *Params) (*Shared, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.Code, s.Faults = d.Code, d.Faults
+		s.Code, s.Faults, s.Asks = d.Code, d.Faults, d.Asks
 		return s, nil
 	})
 }
@@ -148,28 +152,28 @@ func (b *builder) missed() {
 	b.back()
 }
 
-// behind makes AX, an address returned to, the one behind it if it is a landing:
+// behind makes AX, an address returned to, the one behind it if it is a return trampoline:
 // that of a function which jumped to this one. Changes DX.
 func (b *builder) behind() {
 	look, done := b.NewLabel(), b.NewLabel()
-	b.aboutLanding(look)
+	b.aboutTrampoline(look)
 	b.Bind(done)
-	b.cold = append(b.cold, func() {
+	b.later(func() {
 		b.Bind(look)
-		b.ifLanding(done)
+		b.ifTrampoline(done)
 		// Instances have addresses of 48 bits, at the end of their stubs.
-		b.Load(asm.W64, asm.DX, asm.At(asm.AX, stubSize-landingOff-8))
+		b.Load(asm.W64, asm.DX, asm.At(asm.AX, stubSize-trampolineOff-8))
 		b.ShiftImm(asm.Shr, asm.W64, asm.DX, 16)
 		b.Load(asm.W64, asm.AX, asm.At(asm.DX, instReal))
 		b.Jmp(done)
 	})
 }
 
-// ifLanding goes on behind itself if AX, whose last bits are a landing's, is the
+// ifTrampoline goes on behind itself if AX, whose last bits are a return trampoline's, is the
 // address of one, of whatever probe, else at no. Changes DX.
 //
 // The bytes that are looked at are in the page of the call before them.
-func (b *builder) ifLanding(no asm.Label) {
+func (b *builder) ifTrampoline(no asm.Label) {
 	b.Lea(asm.DX, asm.At(asm.AX, -lowest))
 	b.ShiftImm(asm.Shr, asm.W64, asm.DX, 47)
 	b.Jcc(asm.NE, no)
@@ -183,11 +187,11 @@ func (b *builder) ifLanding(no asm.Label) {
 	b.Jcc(asm.NE, no)
 }
 
-// aboutLanding goes on at look if the last bits of the address AX, of one that is
-// returned to, are those of a landing: most others need no look at what lies
+// aboutTrampoline goes on at look if the last bits of the address AX, of one that is
+// returned to, are those of a return trampoline: most others need no look at what lies
 // there. Changes DX.
-func (b *builder) aboutLanding(look asm.Label) {
-	b.Lea(asm.DX, asm.At(asm.AX, -landingOff))
+func (b *builder) aboutTrampoline(look asm.Label) {
+	b.Lea(asm.DX, asm.At(asm.AX, -trampolineOff))
 	b.TestImm(asm.W8, asm.DX, stubSize-1)
 	b.Jcc(asm.E, look)
 }
@@ -234,7 +238,7 @@ func (b *builder) take() {
 	b.Load(asm.W64, asm.DI, slot)
 	b.Bind(taken)
 	b.Store(asm.W64, from, asm.DX) // which a system call changes
-	b.tid()
+	b.ownTID()
 	b.Store(asm.W32, asm.At(asm.CX, instTID), asm.AX)
 	b.Load(asm.W64, asm.AX, asm.At(asm.DI, 0))
 	b.Store(asm.W64, asm.At(asm.CX, instReturn), asm.AX)
@@ -252,14 +256,14 @@ func (b *builder) take() {
 	b.Load(asm.W64, asm.DI, slot) // all round
 	b.Load(asm.W64, asm.AX, asm.At(asm.DI, 0))
 	look, single := b.NewLabel(), b.NewLabel()
-	b.aboutLanding(look)
+	b.aboutTrampoline(look)
 	b.Jmp(single)
 	b.Bind(look)
-	b.ifLanding(single)
+	b.ifTrampoline(single)
 	b.Jmp(missed) // functions that jump to each other are in the calls of their instances
 	b.Bind(single)
 	b.Mov(asm.W64, asm.SI, asm.R11) // which a system call changes
-	b.tid()
+	b.ownTID()
 	b.Load(asm.W32, asm.R11, asm.At(asm.SI, poolSize))
 	b.Mov(asm.W32, asm.DX, asm.R11)
 	b.Load(asm.W64, asm.CX, asm.At(asm.SI, poolBefore))

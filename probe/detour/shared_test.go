@@ -53,9 +53,9 @@ func TestUnwindShared(t *testing.T) {
 				return BuildLeave(base, m.params(), probe, k, 0, tail)
 			}
 		}},
-		{"an address that ends as a landing's", 5, 0, func(m *machine, s *Shared) built {
+		{"an address that ends as a return trampoline's", 5, 0, func(m *machine, s *Shared) built {
 			k := m.calls(prog, s, 3)
-			m.put64(slot, m.code&^31+32+landingOff)
+			m.put64(slot, m.code&^31+32+trampolineOff)
 			return func(base uint64, tail func(*asm.Code) error) (*Detour, error) {
 				return BuildEnter(base, m.params(), nil, probe, k, tail)
 			}
@@ -180,38 +180,44 @@ func TestSharedCaller(t *testing.T) {
 }
 
 // Handlers that interrupt the shared code at any instruction, and need it
-// themselves: each call is followed or counted as missed.
+// themselves: each call is followed or counted as missed. It runs until enough
+// of them came and calls of both probes were missed.
 func TestSharedInterrupted(t *testing.T) {
-	const threads, n = 4, 100000
+	const threads, n, rounds, signals = 4, 100000, 200, 100
 	g := newTarget(t, 4<<20)
 	prog := g.program("r f v=$retval")
 	g.function(func(c *asm.Code, _ asm.Label) { c.Ret() }, g.returns(1, "r f v=$retval", 2, nil))
 	k := g.exits(2, "r f v=$retval", 2, func(c *asm.Code, _ asm.Label, leave leaver) { leave() })
 	var vals []fetch.Value
 	got := map[uint32]uint64{}
-	sums := g.run("signal", threads, n, func(r *ring.Record) error {
-		got[r.ID]++
-		var err error
-		if vals, err = prog.Decode(r.Data[:len(r.Data)-ReturnTail], vals); err != nil || vals[0].Int >= n {
-			t.Errorf("probe %d: %+v, %v", r.ID, vals, err)
+	var calls, came uint64
+	for round := 0; came < signals || g.counts(1).Missed == 0 || g.counts(2).Missed == 0; round++ {
+		if round == rounds {
+			t.Errorf("%d signals came, the probes missed %d and %d calls", came, g.counts(1).Missed, g.counts(2).Missed)
+			break
 		}
-		return nil
-	})
-	for _, s := range sums[:threads] {
-		if want := uint64(n * (n - 1)); s != want {
-			t.Errorf("sum %d, want %d", s, want)
+		sums := g.run("signal", threads, n, func(r *ring.Record) error {
+			got[r.ID]++
+			var err error
+			if vals, err = prog.Decode(r.Data[:len(r.Data)-ReturnTail], vals); err != nil || vals[0].Int >= n {
+				t.Errorf("probe %d: %+v, %v", r.ID, vals, err)
+			}
+			return nil
+		})
+		for _, s := range sums[:threads] {
+			if want := uint64(n * (n - 1)); s != want {
+				t.Errorf("sum %d, want %d", s, want)
+			}
+		}
+		calls, came = calls+threads*n+sums[threads], came+sums[threads]
+		if u := g.inUse(k); u != 0 {
+			t.Errorf("%d calls are left", u)
 		}
 	}
 	for id := range uint32(2) {
 		c := g.counts(id + 1)
-		if want := threads*n + sums[threads]; c.Hits+c.Missed != want || c.Hits != got[id+1]+c.Lost || c.Missed == 0 {
-			t.Errorf("probe %d: %+v and %d records, want %d hits and missed calls", id+1, c, got[id+1], want)
+		if c.Hits+c.Missed != calls || c.Hits != got[id+1]+c.Lost {
+			t.Errorf("probe %d: %+v and %d records, want %d hits and missed calls", id+1, c, got[id+1], calls)
 		}
-	}
-	if sums[threads] == 0 {
-		t.Error("no signal came")
-	}
-	if u := g.inUse(k); u != 0 {
-		t.Errorf("%d calls are left", u)
 	}
 }

@@ -12,7 +12,7 @@ import (
 func TestBytesPerProbe(t *testing.T) {
 	const far, limit = 0x7fff_1234_0000, 512
 	p := &Params{PerCPU: far + 0x5000, Flags: far, AreaShift: 20, CPUMask: 3, RingSize: 4 << 20, StackEnd: 0x7fff_ffff_f000, Clock: far + 0x100,
-		TID: TID{Seg: asm.FS, Off: 0x2d0}, Rdpid: true, Shared: anyShared(t)}
+		TID: TID{Seg: asm.FS, Off: 0x2d0}, Rdpid: true, FSGSBase: true, Shared: anyShared(t)}
 	tail := func(c *asm.Code) error {
 		c.Lea(asm.AX, asm.At(asm.DI, 0x12345))
 		c.Jmp(c.Mark())
@@ -38,13 +38,13 @@ func TestBytesPerProbe(t *testing.T) {
 	}{
 		{"p f", 192},
 		{"p f a=%di b=%si", 208},
-		{"p f a=%di b=+0(%si):u32", 224},
-		{"p f a=%di if a > 3 && a < 900", 240},
+		{"p f a=%di b=+0(%si):u32", 232},
+		{"p f a=%di if a > 3 && a < 900", 248},
 		{"p f a=+0(%di):u64[64]", 304},
 		{"p f s=+0(%si):string", 352},
 		{"p f a=%di b=%dx s=+0(%si):string", 368},
 		{"p f a=%di b=%si n=$comm", 368},
-		{`p f a=%di b=%dx s=+0(%si):string if s == "hello"`, 432},
+		{`p f a=%di b=%dx s=+0(%si):string if s == "hello"`, 440},
 		{"p f a=%dx b=%cx s=+0(%si):string t=+0(%di):string", 480},
 	} {
 		if n := size(Build(codeAt, p, []Probe{{ID: 1, Program: must(t, tt.text)}}, tail)); n > tt.most {
@@ -52,8 +52,8 @@ func TestBytesPerProbe(t *testing.T) {
 		}
 	}
 	for _, tt := range []struct {
-		text            string
-		exits, landings int // most bytes: the entry and one exit; all but the stubs
+		text               string
+		exits, trampolines int // most bytes: the entry and one exit; all but the stubs
 	}{
 		{"r f", 416, 480},
 		{"r f v=$retval", 432, 480},
@@ -80,8 +80,8 @@ func TestBytesPerProbe(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := size(&r.Detour, nil) - pool.Count*stubSize; n > tt.landings {
-			t.Errorf("%s: %d bytes, more than %d, by landings", tt.text, n, tt.landings)
+		if n := size(&r.Detour, nil) - pool.Count*stubSize; n > tt.trampolines {
+			t.Errorf("%s: %d bytes, more than %d, by return trampolines", tt.text, n, tt.trampolines)
 		}
 	}
 }

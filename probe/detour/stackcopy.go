@@ -46,7 +46,7 @@ func (b *builder) stackCopy(s *fetch.StackCopy) {
 	b.Bind(out)
 	b.Load(asm.W64, asm.SI, area)
 	sp := b.where.sp
-	b.cold = append(b.cold, func() {
+	b.later(func() {
 		b.Bind(look)
 		b.findSignal(sp, t, out)
 		b.secondPiece(s, sp, t)
@@ -128,21 +128,29 @@ func (b *builder) findSignal(sp int64, t int, none asm.Label) {
 // DX.
 func (b *builder) signalFrame(sp int64, t int, no asm.Label) {
 	at := func(off int32) asm.Mem { return asm.At(asm.AX, off-fetch.SigFrameCS) }
+	b.mayFault(no)
 	b.OpMemImm(asm.Cmp, asm.W64, at(fetch.SigFrameFlags), fetch.SigFlagsMax)
 	b.Jcc(asm.A, no)
+	b.mayFault(no)
 	b.OpMemImm(asm.Cmp, asm.W64, at(fetch.SigFrameLink), 0)
 	b.Jcc(asm.NE, no)
 	b.Lea(asm.DX, b.frame.above(sp))
+	b.mayFault(no)
 	b.OpLoad(asm.Sub, asm.W64, asm.DX, at(fetch.SigFrameStack))
+	b.mayFault(no)
 	b.OpLoad(asm.Cmp, asm.W64, asm.DX, at(fetch.SigFrameSize))
 	b.Jcc(asm.AE, no)
+	b.mayFault(no)
 	b.Load(asm.W64, asm.DX, at(fetch.SigFrameRSP))
 	b.Test(asm.W64, asm.DX, asm.DX)
 	b.Jcc(asm.E, no)
 	b.Store(asm.W64, b.frame.temp(t+stackFrom), asm.DX)
+	b.mayFault(no)
 	b.OpLoad(asm.Sub, asm.W64, asm.DX, at(fetch.SigFrameStack))
+	b.mayFault(no)
 	b.OpLoad(asm.Cmp, asm.W64, asm.DX, at(fetch.SigFrameSize))
 	b.Jcc(asm.B, no)
+	b.mayFault(no)
 	b.Load(asm.W64, asm.DX, at(fetch.SigFrameCode))
 	code := uint64(fetch.SigReturn)
 	b.mayFault(no)

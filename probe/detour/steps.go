@@ -21,6 +21,15 @@ func (b *builder) step(s *fetch.Step, fault asm.Label) {
 	case fetch.StepLoad:
 		b.load(asm.Width(s.Size), false, int64(s.Imm), fault)
 		return
+	case fetch.StepDiff:
+		b.diff(s, fault)
+		return
+	case fetch.StepBase:
+		b.base(s, fault)
+		return
+	case fetch.StepWhen:
+		b.when(s, fault)
+		return
 	case fetch.StepNeg:
 		b.Neg(asm.W64, asm.AX)
 		return
@@ -67,6 +76,60 @@ func (b *builder) step(s *fetch.Step, fault asm.Label) {
 	default:
 		b.fail(unsupported("step %s", s.Op))
 	}
+}
+
+// diff makes AX the difference of two words at AX. Changes DX.
+func (b *builder) diff(s *fetch.Step, fault asm.Label) {
+	high := b.guard(int64(s.Imm), fault)
+	b.mayFault(fault)
+	b.Load(asm.W64, asm.DX, high)
+	b.mayFault(fault)
+	b.OpLoad(asm.Sub, asm.W64, asm.DX, high.Plus(int32(s.Imm2-s.Imm)))
+	b.Mov(asm.W64, asm.AX, asm.DX)
+}
+
+// base adds to AX the word at an offset from where AX leads. Changes DX.
+func (b *builder) base(s *fetch.Step, fault asm.Label) {
+	m := b.guard(0, fault)
+	b.mayFault(fault)
+	b.Load(asm.W64, asm.DX, m)
+	b.mayFault(fault)
+	b.OpLoad(asm.Add, asm.W64, asm.AX, asm.At(asm.DX, int32(s.Imm)))
+}
+
+// when goes on at fault unless a number is what it must be. Keeps AX, changes DX.
+func (b *builder) when(s *fetch.Step, fault asm.Label) {
+	if s.FromReg {
+		b.mayFail++
+		b.Mov(asm.W64, asm.DX, asm.AX)
+		b.register(s.Reg)
+		b.XchgReg(asm.W64, asm.AX, asm.DX)
+		b.ShiftImm(asm.Shr, asm.W64, asm.DX, uint8(s.Imm))
+		if up := 64 - 8*s.Size; up > 0 {
+			b.ShiftImm(asm.Shl, asm.W64, asm.DX, up)
+			b.ShiftImm(asm.Shr, asm.W64, asm.DX, up)
+		}
+	} else {
+		m := b.guard(int64(s.Imm), fault)
+		b.mayFault(fault)
+		b.LoadZX(asm.Width(s.Size), asm.DX, m)
+	}
+	other := b.NewLabel()
+	if fits(int64(s.Imm2)) {
+		b.OpImm(asm.Cmp, asm.W64, asm.DX, int32(s.Imm2))
+	} else { // one half after the other
+		b.OpImm(asm.Cmp, asm.W32, asm.DX, int32(s.Imm2))
+		b.JccShort(asm.NE, other)
+		b.ShiftImm(asm.Shr, asm.W64, asm.DX, 32)
+		b.OpImm(asm.Cmp, asm.W32, asm.DX, int32(s.Imm2>>32))
+	}
+	if s.Not {
+		b.Jcc(asm.E, fault)
+		b.Bind(other)
+		return
+	}
+	b.Bind(other)
+	b.Jcc(asm.NE, fault)
 }
 
 func shiftOf(op fetch.StepOp) asm.Shift {
@@ -131,6 +194,12 @@ func checkSteps(c *fetch.Chain, p *Params) error {
 		switch {
 		case s.FromReg && s.Reg == fetch.RegFlags:
 			return unsupported("arithmetic with %s", s.Reg)
+		case s.Op == fetch.StepDiff && (!fits(int64(s.Imm)) || !fits(int64(s.Imm2)) || !fits(int64(s.Imm2-s.Imm))):
+			return unsupported("words that far apart")
+		case s.Op == fetch.StepBase && !fits(int64(s.Imm)), s.Op == fetch.StepWhen && (!fits(int64(s.Imm)) || s.FromReg && s.Imm > 63):
+			return unsupported("a number that large")
+		case s.Op == fetch.StepWhen && s.Size != 1 && s.Size != 2 && s.Size != 4 && s.Size != 8:
+			return unsupported("a number of %d bytes", s.Size)
 		case s.Op == fetch.StepLoad && s.Size != 1 && s.Size != 2 && s.Size != 4 && s.Size != 8:
 			return unsupported("a load of %d bytes", s.Size)
 		}
@@ -145,8 +214,7 @@ func checkSteps(c *fetch.Chain, p *Params) error {
 
 // checkRegister says why a register can't be had in the target.
 func checkRegister(r fetch.Reg, p *Params) error {
-	own := r == fetch.RegFSBase && p.TID.Seg == asm.FS && len(p.TID.Path) == 0
-	if (r == fetch.RegFSBase || r == fetch.RegGSBase) && !p.FSGSBase && !own {
+	if (r == fetch.RegFSBase || r == fetch.RegGSBase) && !p.FSGSBase {
 		return unsupported("the kernel doesn't let programs read %s", r)
 	}
 	return nil

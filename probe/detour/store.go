@@ -1,6 +1,8 @@
 package detour
 
 import (
+	"slices"
+
 	"kprobe/fetch"
 	"kprobe/probe/asm"
 	"kprobe/probe/ring"
@@ -80,6 +82,8 @@ func (b *builder) late() {
 			b.Store(asm.W64, data(a.Slot), asm.AX)
 		case a.Source == fetch.SourceTime && l.now < 0:
 			// commit fills it in
+		case a.Store == fetch.StoreParts:
+			b.withFault(data(bitWord(a)), a.FaultBit, func(fault asm.Label) { b.parts(a, fault) })
 		case a.Type.IsArray():
 			b.withFault(data(bitWord(a)), a.FaultBit, func(fault asm.Label) { b.array(a, fault) })
 		default:
@@ -107,12 +111,37 @@ func (b *builder) withFault(word asm.Mem, bit int, emit func(fault asm.Label)) {
 		return // nobody goes there
 	}
 	back := b.Mark()
-	b.cold = append(b.cold, func() {
+	b.later(func() {
 		b.Bind(fault)
 		if bit >= 0 {
 			b.BtsImm(asm.W64, word, uint8(bit%64))
 		}
 		b.Jmp(back)
+	})
+}
+
+// parts writes the pieces of a value, each of a chain of its own. A fault leaves
+// the slot zero.
+func (b *builder) parts(a *fetch.ArgProgram, fault asm.Label) {
+	undo := b.NewLabel()
+	before := b.mayFail
+	for i := 0; i < a.Size; i += 8 {
+		if !slices.ContainsFunc(a.Parts, func(p fetch.Part) bool { return p.Off == i && p.Size == 8 }) {
+			b.StoreImm(asm.W64, data(a.Slot+i), 0)
+		}
+	}
+	for i := range a.Parts {
+		p := &a.Parts[i]
+		b.value(&p.Chain, undo)
+		b.Store(asm.Width(p.Size), data(a.Slot+p.Off), asm.AX)
+	}
+	if b.mayFail == before {
+		return
+	}
+	b.later(func() {
+		b.Bind(undo)
+		b.clear(a.Slot, a.Size)
+		b.Jmp(fault)
 	})
 }
 
@@ -124,7 +153,7 @@ func (b *builder) array(a *fetch.ArgProgram, fault asm.Label) {
 	b.value(&a.Chain, fault)
 	m := b.guard(a.StoreOff, fault)
 	if n > 8 || n&(n-1) != 0 { // more than one load
-		b.cold = append(b.cold, func() {
+		b.later(func() {
 			b.Bind(undo)
 			if n >= unrolled {
 				b.Load(asm.W64, asm.SI, b.frame.temp(b.layout.area))

@@ -47,16 +47,16 @@ func (b *builder) measure(a *fetch.ArgProgram, off int) {
 	if a.Store == fetch.StoreString {
 		word := b.NewLabel()
 		b.Mov(asm.W64, asm.DI, asm.AX)
-		b.scan(word)
-		b.setText(off, asm.B, word)
-		b.cold = append(b.cold, func() { b.orFault(all, word) })
+		b.scan(word, a.Max, a.TextMax())
+		b.setText(off, endsAt(a), word)
+		b.later(func() { b.orFault(all, word) })
 		return
 	}
 	for i := range n {
-		b.element(off, i, n, all)
+		b.element(a, off, i, n, all)
 	}
 	done := b.Mark()
-	b.cold = append(b.cold, func() {
+	b.later(func() {
 		b.Bind(all)
 		for i := range n {
 			b.faulted(off + 16*i)
@@ -65,21 +65,39 @@ func (b *builder) measure(a *fetch.ArgProgram, off int) {
 	})
 }
 
+// endsAt is the condition under which setText takes a text of a length for whole:
+// one that fills the array that it lies in needs no NUL behind it.
+func endsAt(a *fetch.ArgProgram) asm.Cond {
+	if a.Max > 0 {
+		return asm.BE
+	}
+	return asm.B
+}
+
 // counted finds the place of a text whose length is told, and sees that it can
 // be read: it reaches into two pages at most. Changes all textRegs.
 func (b *builder) counted(a *fetch.ArgProgram, off int) {
 	bad, read := b.NewLabel(), b.NewLabel()
+	negative := bad
+	if a.Type.Base == fetch.Bytes {
+		negative = b.NewLabel()
+	}
 	b.value(&a.Chain, bad)
 	b.addTo(a.StoreOff)
 	b.Store(asm.W64, b.frame.temp(off+textAddr), asm.AX)
 	b.value(a.Len, bad)
 	b.Test(asm.W64, asm.AX, asm.AX)
-	b.Jcc(asm.S, bad)
+	b.Jcc(asm.S, negative)
 	b.Mov(asm.W64, asm.DX, asm.AX)
 	whole := b.NewLabel()
-	b.OpImm(asm.Cmp, asm.W64, asm.AX, fetch.MaxString)
+	most, size := int32(a.TextMax()), int32(a.TextMax())
+	if a.Unit != 0 {
+		most, size = int32(a.Max), int32(a.Max*a.Unit)
+		b.ImulImm(asm.W32, asm.DX, asm.AX, int32(a.Unit))
+	}
+	b.OpImm(asm.Cmp, asm.W64, asm.AX, most)
 	b.JccShort(asm.BE, whole)
-	b.MovImm(asm.DX, textTruncated|fetch.MaxString)
+	b.MovImm(asm.DX, textTruncated|uint64(size))
 	b.Bind(whole)
 	b.MovZX(asm.W16, asm.R9, asm.DX)
 	if !b.probe.CountOnly && mayOverflow(b.prog) {
@@ -107,11 +125,29 @@ func (b *builder) counted(a *fetch.ArgProgram, off int) {
 	b.Bind(read)
 	word := b.NewLabel()
 	b.setText(off, asm.BE, word)
-	b.cold = append(b.cold, func() { b.orFault(bad, word) })
+	done := b.Mark()
+	b.later(func() {
+		if negative != bad {
+			b.Bind(negative)
+			b.Load(asm.W64, asm.DX, b.frame.temp(off+textAddr))
+			b.Mov(asm.W64, asm.AX, asm.DX)
+			b.ShiftImm(asm.Shr, asm.W64, asm.AX, 47)
+			b.Jcc(asm.NE, bad)
+			b.Mov(asm.W64, asm.AX, asm.DX)
+			b.ShiftImm(asm.Shr, asm.W64, asm.AX, 32)
+			b.OpImm(asm.Or, asm.W32, asm.AX, textFault>>16)
+			b.ShiftImm(asm.Shl, asm.W64, asm.AX, 48)
+			b.Mov(asm.W32, asm.DX, asm.DX)
+			b.Op(asm.Or, asm.W64, asm.DX, asm.AX)
+			b.Store(asm.W64, b.frame.temp(off+textWord), asm.DX)
+			b.Jmp(done)
+		}
+		b.orFault(bad, word)
+	})
 }
 
 // element measures the text that the i-th of the n addresses at AX points to.
-func (b *builder) element(off, i, n int, all asm.Label) {
+func (b *builder) element(a *fetch.ArgProgram, off, i, n int, all asm.Label) {
 	if i == 0 {
 		// All addresses first: one that can't be read faults the whole.
 		m := b.guard(0, all)
@@ -123,7 +159,7 @@ func (b *builder) element(off, i, n int, all asm.Label) {
 	}
 	word := b.NewLabel()
 	b.Load(asm.W64, asm.DI, b.frame.temp(off+16*i+textAddr))
-	b.scan(word)
+	b.scan(word, 0, a.TextMax())
 	b.setText(off+16*i, asm.B, word)
 }
 
@@ -183,7 +219,7 @@ func (b *builder) orFault(bad, word asm.Label) {
 func mayOverflow(prog *fetch.Program) bool {
 	n := prog.Fixed
 	for i := range prog.Args {
-		n += texts(&prog.Args[i]) * fetch.MaxString
+		n += texts(&prog.Args[i]) * prog.Args[i].TextMax()
 	}
 	return n > fetch.MaxData
 }

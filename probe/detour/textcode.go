@@ -1,7 +1,6 @@
 package detour
 
 import (
-	"kprobe/fetch"
 	"kprobe/probe/asm"
 	"kprobe/probe/ring"
 )
@@ -11,11 +10,20 @@ import (
 // back (Shared).
 
 // scan has the shared code make DX the upper half of the text word of the text at
-// DI: its length up to NUL, or textTruncated and fetch.MaxString. One that can't be
+// DI: its length up to NUL, or textTruncated and limit. A text in an
+// array of most bytes ends with it; 0 is no array. One that can't be
 // read goes on at fault with textFault in DX. Changes AX, CX, R8 … R11.
-func (b *builder) scan(fault asm.Label) {
+func (b *builder) scan(fault asm.Label, most, limit int) {
+	inArray := most > 0 && most <= limit
+	if !inArray {
+		most = limit
+	}
+	b.MovImm(asm.DX, uint64(most))
 	b.toShared(func(s *Shared) uint64 { return s.scan })
 	b.Jcc(asm.S, fault)
+	if inArray {
+		b.MovZX(asm.W16, asm.DX, asm.DX)
+	}
 }
 
 // copyText writes the text that measure kept at off behind the others in the
@@ -47,7 +55,7 @@ func (b *builder) toShared(piece func(*Shared) uint64) {
 }
 
 // scanText goes back with what scan says, and SF set for a text that can't be
-// read. It reads aligned words, so no page is touched that the text doesn't reach.
+// read. DX is where it stops looking for NUL. It reads aligned words, so no page is touched that the text doesn't reach.
 func (b *builder) scanText() {
 	loop, found, long, fault := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
 	b.Lea(asm.AX, asm.At(asm.DI, -lowest))
@@ -68,7 +76,7 @@ func (b *builder) scanText() {
 	b.mayFault(fault)
 	b.Load(asm.W64, asm.AX, asm.At(asm.R8, 0))
 	b.Op(asm.Or, asm.W64, asm.AX, asm.R9)
-	b.Lea(asm.DX, asm.At(asm.DI, fetch.MaxString)) // the end at the latest
+	b.Op(asm.Add, asm.W64, asm.DX, asm.DI) // the end at the latest
 	// A byte of x is zero if its top bit is set in (x - 0x01…) & ^x & 0x80…;
 	// the lowest one found is exact.
 	b.Bind(loop)
@@ -94,9 +102,9 @@ func (b *builder) scanText() {
 	b.Op(asm.Sub, asm.W32, asm.DX, asm.DI)
 	b.back() // SF is clear
 	b.Bind(long)
-	b.MovImm(asm.DX, textTruncated|fetch.MaxString)
-	b.Test(asm.W32, asm.DX, asm.DX)
-	b.back()
+	b.Op(asm.Sub, asm.W32, asm.DX, asm.DI)
+	b.OpImm(asm.Or, asm.W32, asm.DX, textTruncated)
+	b.back() // SF is clear
 	b.Bind(fault)
 	b.MovImm(asm.DX, textFault)
 	b.Test(asm.W32, asm.DX, asm.DX)

@@ -1,6 +1,8 @@
 package detour
 
 import (
+	"slices"
+
 	"kprobe/fetch"
 	"kprobe/probe/asm"
 	"kprobe/probe/ring"
@@ -36,7 +38,8 @@ func NeedsClock(prog *fetch.Program) bool {
 	for i := range prog.Args {
 		a := &prog.Args[i]
 		whole := a.Store == fetch.StoreValue && a.Type.Size == 8 && a.Type.BitWidth == 0 && len(a.Loads) == 0 && a.Source != fetch.SourceComputed
-		if usesTime(prog, &a.Chain) && !whole || a.Len != nil && usesTime(prog, a.Len) {
+		if usesTime(prog, &a.Chain) && !whole || a.Len != nil && usesTime(prog, a.Len) ||
+			slices.ContainsFunc(a.Parts, func(p fetch.Part) bool { return usesTime(prog, &p.Chain) }) {
 			return true
 		}
 	}
@@ -88,7 +91,7 @@ func (b *builder) nanoseconds(line asm.Reg, word int) {
 	b.Load(asm.W64, asm.DX, asm.At(line, 0))
 	b.OpLoad(asm.Cmp, asm.W64, asm.DX, b.frame.temp(word))
 	b.Jcc(asm.NE, again)
-	b.cold = append(b.cold, func() {
+	b.later(func() {
 		// The counters of two processors may differ by a little.
 		b.Bind(early)
 		b.Op(asm.Xor, asm.W32, asm.AX, asm.AX)

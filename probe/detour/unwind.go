@@ -12,7 +12,7 @@ import (
 
 // Unwind changes the registers of a thread that is stopped in the detour to
 // those that the program had when it got there, IP excepted. In a return
-// probe's landings these are the registers after the return. ok is false, and
+// probe's return trampolines these are the registers after the return. ok is false, and
 // nothing changes, for a thread that isn't in the detour's frame: outside of
 // the detour, in the displaced instructions, or in the jump back.
 //
@@ -53,6 +53,19 @@ func (d *Detour) Unwind(r *fetch.Regs, mem symbols.Memory) (ok bool, err error) 
 	}
 	r.GPR[asm.SP] = sp
 	return true, nil
+}
+
+// Undo is Unwind for a thread that can't go on in the detour, as its instruction
+// faults. taken is how many of the site's probes have taken their hits: the others'
+// are for the caller to take. A record that was begun is lost, and counted so by its
+// reader.
+func (d *Detour) Undo(r *fetch.Regs, mem symbols.Memory) (taken int, ok bool, err error) {
+	m := d.mark(r.IP)
+	if m == nil {
+		return 0, false, nil
+	}
+	ok, err = d.Unwind(r, mem)
+	return m.taken, ok, err
 }
 
 // mark is what the frame is at an address, or nil outside of it.

@@ -57,7 +57,7 @@ type stepped struct {
 func (m *machine) step(d *Detour) []stepped {
 	m.t.Helper()
 	var args []string
-	for _, v := range []uint64{m.enter, caseAt, d.Base, d.Base + uint64(len(d.Code)), logAt, m.net.Handler, m.net.Restorer, 0} {
+	for _, v := range []uint64{m.enter, caseAt, d.Base, d.Base + uint64(len(d.Code)), logAt, m.fallback.Handler, m.fallback.Restorer, 0} {
 		args = append(args, hex(v))
 	}
 	if out, err := exec.Command(fixture.Build(m.t, "detour_step.c", "-O1"), append([]string{m.path}, args...)...).CombinedOutput(); err != nil {
@@ -80,15 +80,22 @@ func (m *machine) step(d *Detour) []stepped {
 
 // At every single instruction of a detour the program's registers can be told.
 func TestUnwindEveryInstruction(t *testing.T) {
-	for _, tt := range []struct{ name, text string }{
-		{"scalars", "p f a=%di b=+8(%si):u32"},
-		{"text and fault", "p f a=%di s=+0(%r12):string b=+8(%r13):u32 if a != 3"},
-		{"flags, arrays, name", "p f a=%flags b=+0(%si):u32[64] c=+0(%r13):u32[64] d=$comm"},
-		{"filtered", "p f a=%di if a == 3"},
+	for _, tt := range []struct {
+		name, text string
+		rseq       int32
+	}{
+		{"scalars", "p f a=%di b=+8(%si):u32", 0},
+		{"text and fault", "p f a=%di s=+0(%r12):string b=+8(%r13):u32 if a != 3", 0},
+		{"flags, arrays, name", "p f a=%flags b=+0(%si):u32[64] c=+0(%r13):u32[64] d=$comm", 0},
+		{"filtered", "p f a=%di if a == 3", 0},
+		{"sequence", "p f a=%di b=+8(%si):u32", rseqArea(t)}, // aborted, as all that are stepped
+		{"sequence and text", "p f a=%di s=+0(%r12):string b=+8(%r13):u32 if a != 3", rseqArea(t)},
+		{"filtered in a sequence", "p f a=%di if a == 3", rseqArea(t)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := rand.New(rand.NewSource(1))
 			m := newMachine(t, 1, 4096, shared{logAt, 0, 4 << 20, protRW})
+			m.rseq = tt.rseq
 			prog, err := compile(tt.text)
 			if err != nil {
 				t.Fatal(err)
@@ -159,7 +166,7 @@ func TestUnwindUnreadable(t *testing.T) {
 	}
 }
 
-// A return probe's code shows the registers of the entry, and in the landing
+// A return probe's code shows the registers of the entry, and in the return trampoline
 // those after the return.
 func TestUnwindReturn(t *testing.T) {
 	m := newMachine(t, 1, 8192, shared{logAt, 0, 4 << 20, protRW})
@@ -222,7 +229,7 @@ func TestUnwindReturn(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := entry
-		if returned = returned || now.IP == r.Landing(r.Instance(now.IP)); returned {
+		if returned = returned || now.IP == r.Trampoline(r.Instance(now.IP)); returned {
 			want = left
 		}
 		if !ok {

@@ -36,6 +36,8 @@ func (b *builder) value(c *fetch.Chain, fault asm.Label) {
 		b.Load(asm.W64, asm.AX, b.frame.above(b.where.sp+c.Off))
 	case fetch.SourceXMM:
 		b.MovFromXMM(asm.W64, asm.AX, uint8(c.Reg))
+	case fetch.SourceVector:
+		b.fail(unsupported("a number of more than 8 bytes in a register"))
 	case fetch.SourceEntry:
 		b.entryValue(c.N, fault)
 	case fetch.SourcePID:
@@ -103,10 +105,6 @@ func (b *builder) register(r fetch.Reg) {
 		b.flags()
 	case r == fetch.RegOrigAX:
 		b.MovImm(asm.AX, ^uint64(0)) // in no system call
-	case r == fetch.RegFSBase && !b.p.FSGSBase:
-		// A control block's first word is its own address (System V ABI, Handling
-		// For Thread-Local Storage, variant II).
-		b.Load(asm.W64, asm.AX, asm.SegAbs(asm.FS, 0))
 	case r == fetch.RegFSBase:
 		b.Rdfsbase(asm.AX)
 	case r == fetch.RegGSBase:
@@ -146,15 +144,18 @@ const (
 	ahFlags    = 0x0d5
 )
 
-// flags makes AX the program's flags. Changes DX.
+// flags makes AX the program's flags. Changes DX, and the frame's lowest word, which
+// is nobody's meanwhile: below it the stack may have no room.
 func (b *builder) flags() {
 	saved := asm.At(asm.SP, int32(b.frame.size)-b.frame.flags)
+	b.frame.lower(-8)
 	b.Pushf()
 	b.frame.cur.depth += 8
 	b.frame.mark()
 	b.Pop(asm.AX)
 	b.frame.cur.depth -= 8
 	b.frame.mark()
+	b.frame.lower(8)
 	b.OpImm(asm.And, asm.W32, asm.AX, ^arithFlags)
 	b.LoadZX(asm.W8, asm.DX, saved)
 	b.ShiftImm(asm.Shl, asm.W32, asm.DX, 11)

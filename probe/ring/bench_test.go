@@ -89,3 +89,44 @@ func BenchmarkProduce(b *testing.B) {
 		p.Record(0, 1, 1, SystemClock{}.TSC(), data)
 	}
 }
+
+// A full ring of stacks, read to its end: as in a session that records them, when
+// they come faster than they are read.
+func BenchmarkReadFull(b *testing.B) {
+	l, err := New(Params{CPUs: 1, RingSize: 32 << 20})
+	if err != nil {
+		b.Fatal(err)
+	}
+	file := make([]byte, l.Code.Off)
+	p, err := NewProducer(file, l)
+	if err != nil {
+		b.Fatal(err)
+	}
+	r, err := NewReader(file, l, Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	n := 0
+	emit := func(*Record) error { n++; return nil }
+	time.Sleep(2 * MinSpan)
+	r.Poll(emit)
+	data := make([]byte, 3<<10)
+	b.ResetTimer()
+	records := 0
+	for range b.N {
+		b.StopTimer()
+		n = 0
+		full := 0
+		for ok := true; ok; full++ {
+			ok, _ = p.Record(0, 1, 7, SystemClock{}.TSC(), data)
+		}
+		records += full - 1
+		b.StartTimer()
+		for n < full-1 {
+			if _, err := r.Poll(emit); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(records), "ns/record")
+}

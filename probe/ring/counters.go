@@ -84,11 +84,11 @@ func (n *Counts) addArea(l *Layout, cpu int, at func(off int) uint64) {
 		n.Hits += lost + at(ReaderSeen)
 		return
 	}
-	filtered, lost := at(CounterFiltered), at(CounterLost)
+	filtered, lost := at(CounterFiltered)+at(CounterFiltered+CounterSeq), at(CounterLost)
 	n.Filtered += filtered
 	n.Lost += lost
 	n.Missed += at(CounterMissed)
-	n.Hits += filtered + lost + at(CounterHits)
+	n.Hits += filtered + lost + at(CounterHits) + at(CounterHits+CounterSeq)
 }
 
 // CPU gives the part of a probe's counters that one CPU counted: hits but those

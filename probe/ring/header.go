@@ -9,6 +9,9 @@ import (
 // ErrCorrupt is wrapped by errors about contents that no session writes.
 var ErrCorrupt = errors.New("corrupt ring file")
 
+// ErrNotReady says that a file has no header yet: its session is being set up.
+var ErrNotReady = errors.New("the ring file is being set up")
+
 // ErrVersion is wrapped by errors about a file of another version of kprobe.
 var ErrVersion = errors.New("ring file of another version")
 
@@ -65,7 +68,7 @@ const (
 func (l *Layout) sections() []*Section {
 	return []*Section{
 		&l.Header, &l.Flags, &l.Probes, &l.Sites, &l.Maps, &l.Mailbox,
-		&l.Net, &l.Instances, &l.PerCPU, &l.Rings, &l.Code,
+		&l.Fallback, &l.Instances, &l.PerCPU, &l.Rings, &l.Code,
 	}
 }
 
@@ -105,12 +108,16 @@ func (h *Header) Encode(l *Layout) []byte {
 }
 
 // DecodeHeader takes a file's first page apart and checks it against itself:
-// what comes back without an error is safe to compute offsets from.
+// what comes back without an error is safe to compute offsets from. It is
+// ErrNotReady where the magic isn't there yet.
 func DecodeHeader(b []byte) (*Header, *Layout, error) {
 	if len(b) < PageSize {
 		return nil, nil, fmt.Errorf("%w: header of %d bytes", ErrCorrupt, len(b))
 	}
 	le := binary.LittleEndian
+	if le.Uint64(b) == 0 {
+		return nil, nil, ErrNotReady
+	}
 	if string(b[:len(Magic)]) != Magic {
 		return nil, nil, fmt.Errorf("%w: no magic", ErrCorrupt)
 	}
@@ -155,7 +162,7 @@ func decodeLayout(b []byte) (*Layout, error) {
 	size := func(n int) int {
 		return int(le.Uint64(b[directoryOff+(n-1)*directoryEntry+16:]) & (1<<40 - 1))
 	}
-	const maps, net, instances, code = 5, 7, 8, 11 // numbers in the directory
+	const maps, fallback, instances, code = 5, 7, 8, 11 // numbers in the directory
 	ringSize := le.Uint64(b[72:])
 	if ringSize > MaxRingSize {
 		return nil, fmt.Errorf("%w: ring of %d bytes", ErrCorrupt, ringSize)
@@ -165,7 +172,7 @@ func decodeLayout(b []byte) (*Layout, error) {
 		MaxProbes: int(le.Uint32(b[68:])),
 		RingSize:  int(ringSize),
 		MaxMaps:   size(maps) / MapSize,
-		Net:       size(net),
+		Fallback:  size(fallback),
 		Instances: size(instances),
 		Code:      size(code),
 	}

@@ -40,6 +40,7 @@ func TestHeaderRefused(t *testing.T) {
 		{"short", func(b []byte) []byte { return b[:PageSize-1] }, ErrCorrupt},
 		{"empty", func([]byte) []byte { return nil }, ErrCorrupt},
 		{"no magic", func(b []byte) []byte { b[0] = 0; return b }, ErrCorrupt},
+		{"not ready", func(b []byte) []byte { clear(b[:8]); return b }, ErrNotReady},
 		{"other version", func(b []byte) []byte { b[8]++; return b }, ErrVersion},
 		{"more sections", func(b []byte) []byte { b[12]++; return b }, ErrCorrupt},
 		{"other size", func(b []byte) []byte { b[24]++; return b }, ErrCorrupt},
@@ -90,7 +91,7 @@ func FuzzDecodeHeader(f *testing.F) {
 }
 
 func TestTableRoundTrip(t *testing.T) {
-	p := Probe{ID: 5, Name: "grp/ev", Addr: 0x401000, Tactic: 3, Site: 9, EntryOf: 4, MaxActive: 20, Armed: 77}
+	p := Probe{ID: 5, Name: "grp/ev", Addr: 0x401000, Tactic: 3, Armed: 77}
 	if q, err := DecodeProbe(p.Encode()); err != nil || q != p {
 		t.Errorf("probe: %+v, %v", q, err)
 	}
@@ -98,7 +99,7 @@ func TestTableRoundTrip(t *testing.T) {
 	if q, err := DecodeProbe(long.Encode()); err != nil || len(q.Name) != NameSize {
 		t.Errorf("a long name: %d bytes, %v", len(q.Name), err)
 	}
-	s := Site{Addr: 0x401000, State: SitePatched, Tactic: 2, Detour: 1, Copy: 2, Before: []byte{1, 2}, After: []byte{3, 4}, FirstProbe: 5}
+	s := Site{Addr: 0x401000, Tactic: 2, Detour: 1, Copy: 2, Before: []byte{1, 2}, After: []byte{3, 4}}
 	b, err := s.Encode()
 	if err != nil {
 		t.Fatal(err)
@@ -106,7 +107,7 @@ func TestTableRoundTrip(t *testing.T) {
 	if q, err := DecodeSite(b); err != nil || !reflect.DeepEqual(q, s) {
 		t.Errorf("site: %+v, %v", q, err)
 	}
-	m := Map{Addr: 0x10000, Size: 4096, Off: NoFile, Used: 9}
+	m := Map{Addr: 0x10000, Size: 4096, Used: 9}
 	if q, err := DecodeMap(m.Encode()); err != nil || q != m {
 		t.Errorf("map: %+v, %v", q, err)
 	}

@@ -10,7 +10,7 @@ import (
 // small is a layout whose file a test can afford.
 func small(t testing.TB, cpus int) (*Layout, []byte) {
 	t.Helper()
-	l, err := New(Params{CPUs: cpus, MaxProbes: 100, RingSize: MinRingSize, Net: 1, Instances: 1, Code: 1, MaxMaps: 4})
+	l, err := New(Params{CPUs: cpus, MaxProbes: 100, RingSize: MinRingSize, Fallback: 1, Instances: 1, Code: 1, MaxMaps: 4})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// lane is the reader's side of one CPU's ring.
+// lane is the reader's side of one ring.
 //
 //	tail ≤ holes … ≤ read ≤ head
 //
@@ -24,6 +24,7 @@ type lane struct {
 	more      bool   // take has left records in the ring, for the next time
 	since     uint64 // counter before the last take that left none
 	holes     []hole // in order; one without known length is the last and at read
+	left      []leftPart
 	corrupt   uint64 // times emptied
 	seen      *count // of the records copied out
 
@@ -49,11 +50,11 @@ type entry struct {
 	id, tid uint32
 }
 
-func (ln *lane) init(m mem, l *Layout, cpu int, seen *count) {
+func (ln *lane) init(m mem, l *Layout, n int, seen *count) {
 	*ln = lane{
 		m:    m,
-		head: l.Area(cpu) + HeadOff, tail: l.Area(cpu) + TailOff,
-		data: l.RingData(cpu), size: uint64(l.RingSize),
+		head: l.RingWord(n, HeadOff), tail: l.RingWord(n, TailOff),
+		data: l.RingData(n), size: uint64(l.RingSize),
 		maxID: uint32(l.MaxProbes), sorted: true, seen: seen,
 	}
 	ln.read = m.load64(ln.tail)
@@ -166,32 +167,6 @@ func (ln *lane) walk(from, end, most uint64, since int64, floor uint64) (to uint
 	}
 	ln.copyOut(run, pos)
 	return pos, ok
-}
-
-// oldestLeft is the least time stamp of the records that take has left in the
-// ring, where they lie nearly in order only, and of those that will be finished.
-func (ln *lane) oldestLeft() uint64 {
-	oldest, floor := ^uint64(0), ln.since
-	head := ln.m.load64(ln.head)
-	if !ln.sound(head) {
-		return floor // the next take empties it
-	}
-	for pos := ln.read; pos != head; {
-		at := ln.at(pos)
-		id, units, committed := SplitState(ln.m.load32(at))
-		n := uint64(units) * Unit
-		if n == 0 || n > head-pos {
-			return min(oldest, floor)
-		}
-		switch {
-		case !committed:
-			oldest = min(oldest, floor)
-		case id != 0:
-			oldest = min(oldest, ln.m.load64(at+TimeOff))
-		}
-		pos += n
-	}
-	return oldest
 }
 
 // finished calls add with the probe of every record that take would copy out
@@ -333,7 +308,7 @@ func (ln *lane) clear(from, to uint64) {
 // empty gives everything up: the ring holds what no detour writes.
 func (ln *lane) empty(head uint64) {
 	ln.corrupt++
-	ln.holes = nil
+	ln.holes, ln.left = nil, nil
 	clear(ln.m.b[ln.data : ln.data+int64(ln.size)+Slack])
 	ln.read = head
 }

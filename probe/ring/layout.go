@@ -32,7 +32,7 @@ const MemfdName = "kprobe"
 const Magic = "KPROBE\x00\x00"
 
 // Version is the layout's version; a reader refuses any other.
-const Version = 2
+const Version = 3
 
 // PageSize is the granule of every section.
 const PageSize = 4096
@@ -53,7 +53,9 @@ const PageSize = 4096
 //  1. h = [HeadOff]; n = h + 8*units; if n - [TailOff] > ring size (unsigned):
 //     again if [HeadOff] isn't h any more (a writer that slept in between may
 //     find the tail beyond h), else lock inc the counter CounterLost and leave.
-//  2. lock cmpxchg [HeadOff], h → n; on failure again from 1.
+//  2. lock cmpxchg [HeadOff], h → n; on failure again from 1. (Of a CPU's second
+//     ring: both steps in one restartable sequence, whose last instruction is a
+//     plain store.)
 //     The record is at data + (h & (size-1)). It may reach past the ring's end
 //     into the slack (Slack bytes), never around; the bytes at the ring's start
 //     that it would have covered stay unused that lap.
@@ -63,7 +65,7 @@ const PageSize = 4096
 //     not yet seen as reserved is younger than whoever looked) at +8, the data.
 //  5. u32 [+0] = CommitWord(id, units): after everything else.
 //
-// A writer that reserved more than it needed commits the front part with its
+// A writer that reserved more than it needed commits the supervisor part with its
 // true length, after having stored SkipWord(rest) at the rest's start.
 // x86 stores in program order; no fence is needed.
 const (
@@ -113,29 +115,41 @@ func Units(n int) int { return (HeaderSize + n + Unit - 1) / Unit }
 //	rdpid rsi; and esi, Layout.CPUMask; shl rsi, AreaShift; add rsi, PerCPU's address
 //
 // The mask makes any answer of rdpid safe.
+//
+// Each CPU has two rings. The first is anybody's, and its head is moved by lock
+// cmpxchg. The second is for threads that reserve in a restartable sequence
+// (rseq(2)): its head is moved without a lock by whoever runs on that very CPU, who
+// is interrupted by no other writer of it. What a writer does with the room that it
+// has is the same in both. The words of the second lie SeqOff behind those of the
+// first.
 const (
 	HeadOff = 0  // u64, bytes ever reserved; writers
 	DataPtr = 16 // u64, address in the target of the ring's data; set once
 	MaskOff = 24 // u64, ring size - 1; set once
 	TailOff = 64 // u64, bytes ever read and cleared; the reader
+	SeqOff  = 128
 
 	// CountersOff is where the counters start: slot of probe id at
 	// CountersOff + id*CounterSize.
 	CountersOff = 4096
-	CounterSize = 32
+	CounterSize = 48
 
 	// The counters in a slot, u64 each, changed by lock inc or lock add (a
-	// thread may migrate between reading its CPU and counting).
+	// thread may migrate between reading its CPU and counting), but the last two:
+	// those are of restartable sequences, which count as they reserve.
 	//
 	// A hit of an enabled probe is a record, or is counted under one of three:
 	// CounterFiltered, the filter said no; CounterLost, the ring was full;
-	// CounterHits, the probe leaves no records. So it costs one locked operation,
+	// CounterHits, the probe leaves no records. So it costs one operation,
 	// in the ring or here, never two. CounterMissed (nmissed): no free return
 	// instance, or reentered; such a call is no hit.
 	CounterHits     = 0
 	CounterFiltered = 8
 	CounterLost     = 16
 	CounterMissed   = 24
+
+	// What is to be added to CounterHits and CounterFiltered for those of sequences.
+	CounterSeq = 32
 )
 
 // The area after the last CPU's belongs to the reader, who counts the records
@@ -158,8 +172,14 @@ const (
 	FlagOptimized = 1 << 9  // a jump, no trap: [OPTIMIZED]
 	FlagReturn    = 1 << 10 // a return probe
 	FlagCountOnly = 1 << 11 // leaves no records
-	FlagEntryOf   = 1 << 12 // the entry side of a return probe; not listed
 )
+
+// SeqCPUs is where, from Flags' offset on, the number of CPUs stands (u32) whose second
+// rings and counters are in use: those from it on have no sequences. The tracer makes it
+// Layout.CPUs when it knows the program's threads to have rseq areas, and 0 before the
+// first instruction of a task in the program's memory that could take another's area
+// for its own.
+const SeqCPUs = 0
 
 // Params are what a layout depends on. The zero value is completed to the
 // defaults.
@@ -167,8 +187,8 @@ type Params struct {
 	CPUs      int // possible CPUs; 0 is 1. Rounded up to a power of two
 	MaxProbes int // highest id; 0 is 65535
 	RingSize  int // bytes of one CPU's ring, a power of two; 0 is 2 MiB
-	Net       int // bytes of the net's table (probe/detour); 0 is room for 300,000 sites, 16 MiB
-	Instances int // bytes for return instances and landings' cells; 0 is 16 MiB
+	Fallback  int // bytes of the fallback handler's table (probe/detour); 0 is room for 300,000 sites, 16 MiB
+	Instances int // bytes for return instances and return trampolines' cells; 0 is 16 MiB
 	Code      int // bytes for code that is mapped executable; 0 is 64 MiB
 	MaxMaps   int // most mappings of code; 0 is 16384
 }
@@ -209,10 +229,10 @@ type Layout struct {
 	Sites     Section // SiteSize each: see Site
 	Maps      Section // MapSize each: see Map
 	Mailbox   Section // requests of other kprobes to the session's
-	Net       Section // site → copy, the format is probe/detour's
+	Fallback  Section // site → copy, the format is probe/detour's
 	Instances Section // return instances, the format is probe/detour's
 	PerCPU    Section // CPUs+1 areas of 1<<AreaShift; the last is the reader's
-	Rings     Section // data of each CPU's ring, at a distance of RingSize+Slack
+	Rings     Section // data of each CPU's first ring, then of each one's second, at a distance of RingSize+Slack
 	Code      Section // code; mapped in pieces where Maps says
 }
 
@@ -226,12 +246,12 @@ func New(p Params) (*Layout, error) {
 		return nil, fmt.Errorf("%w: %d probes", ErrParams, p.MaxProbes)
 	case p.RingSize < MinRingSize || p.RingSize > MaxRingSize || p.RingSize&(p.RingSize-1) != 0:
 		return nil, fmt.Errorf("%w: ring of %d bytes", ErrParams, p.RingSize)
-	case p.Net < 0 || p.Instances < 0 || p.Code < 0 || p.MaxMaps < 1 ||
-		p.Net > 1<<32 || p.Instances > 1<<36 || p.Code > 1<<36 || p.MaxMaps > 1<<24:
+	case p.Fallback < 0 || p.Instances < 0 || p.Code < 0 || p.MaxMaps < 1 ||
+		p.Fallback > 1<<32 || p.Instances > 1<<36 || p.Code > 1<<36 || p.MaxMaps > 1<<24:
 		return nil, fmt.Errorf("%w: section sizes", ErrParams)
 	}
 	l := &Layout{
-		CPUs:      1 << bits.Len(uint(p.CPUs-1)),
+		CPUs:      areas(p.CPUs),
 		MaxProbes: p.MaxProbes,
 		RingSize:  int64(p.RingSize),
 	}
@@ -249,10 +269,10 @@ func New(p Params) (*Layout, error) {
 		{&l.Sites, ids * SiteSize},
 		{&l.Maps, int64(p.MaxMaps) * MapSize},
 		{&l.Mailbox, MailboxSize},
-		{&l.Net, int64(p.Net)},
+		{&l.Fallback, int64(p.Fallback)},
 		{&l.Instances, int64(p.Instances)},
 		{&l.PerCPU, int64(l.CPUs+1) << l.AreaShift},
-		{&l.Rings, int64(l.CPUs) * l.RingStride()},
+		{&l.Rings, int64(l.NumRings()) * l.RingStride()},
 		{&l.Code, int64(p.Code)},
 	} {
 		size := (s.size + PageSize - 1) &^ (PageSize - 1)
@@ -272,14 +292,26 @@ func (p Params) complete() Params {
 	def(&p.CPUs, 1)
 	def(&p.MaxProbes, DefaultMaxProbes)
 	def(&p.RingSize, DefaultRingSize)
-	def(&p.Net, 16<<20+PageSize) // two halves of 1<<19 slots
+	def(&p.Fallback, 16<<20+PageSize) // two halves of 1<<19 slots
 	def(&p.Instances, 16<<20)
 	def(&p.Code, 64<<20)
 	def(&p.MaxMaps, 1<<14)
 	return p
 }
 
-// RingStride is the distance between the data of two CPUs' rings.
+// areas is how many areas there are for CPUs: a power of two.
+func areas(cpus int) int { return 1 << bits.Len(uint(cpus-1)) }
+
+// NumRings is how many rings there are: number n is the first of CPU n, or, from
+// CPUs on, the second of CPU n-CPUs.
+func (l *Layout) NumRings() int { return 2 * l.CPUs }
+
+// RingWord is the offset of a word (HeadOff …) of a ring.
+func (l *Layout) RingWord(n int, word int64) int64 {
+	return l.Area(n%l.CPUs) + int64(n/l.CPUs)*SeqOff + word
+}
+
+// RingStride is the distance between the data of two rings.
 func (l *Layout) RingStride() int64 { return l.RingSize + Slack }
 
 // Area is the offset of a CPU's area; Area(l.CPUs) is the reader's.
@@ -291,8 +323,8 @@ func (l *Layout) Counter(cpu int, id uint32, counter int) int64 {
 	return l.Area(cpu) + CountersOff + int64(id)*CounterSize + int64(counter)
 }
 
-// RingData is the offset of the data of a CPU's ring.
-func (l *Layout) RingData(cpu int) int64 { return l.Rings.Off + int64(cpu)*l.RingStride() }
+// RingData is the offset of the data of a ring.
+func (l *Layout) RingData(n int) int64 { return l.Rings.Off + int64(n)*l.RingStride() }
 
 // Flag is the offset of a probe's flags.
 func (l *Layout) Flag(id uint32) int64 { return l.Flags.Off + int64(id)*4 }

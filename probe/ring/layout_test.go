@@ -14,7 +14,7 @@ func TestSectionsDoNotOverlap(t *testing.T) {
 		{"two CPUs", Params{CPUs: 2}},
 		{"three CPUs", Params{CPUs: 3}},
 		{"most", Params{CPUs: MaxCPUs, MaxProbes: MaxID, RingSize: 4 << 20}},
-		{"least", Params{CPUs: 1, MaxProbes: 1, RingSize: MinRingSize, Net: 1, Instances: 1, Code: 1, MaxMaps: 1}},
+		{"least", Params{CPUs: 1, MaxProbes: 1, RingSize: MinRingSize, Fallback: 1, Instances: 1, Code: 1, MaxMaps: 1}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			l, err := New(tt.p)
@@ -42,7 +42,7 @@ func TestSectionsDoNotOverlap(t *testing.T) {
 			if l.Counter(0, last, 0)+CounterSize > l.Area(1) {
 				t.Error("counters reach into the next CPU's area")
 			}
-			if l.RingData(l.CPUs-1)+l.RingSize+Slack > l.Rings.End() {
+			if l.RingData(l.NumRings()-1)+l.RingSize+Slack > l.Rings.End() {
 				t.Error("the last ring's slack is outside")
 			}
 			if l.Probe(last)+ProbeSize > l.Probes.End() || l.Flag(last)+4 > l.Flags.End() ||
@@ -65,7 +65,7 @@ func TestParamsRefused(t *testing.T) {
 		{"ring not a power of two", Params{RingSize: 3 << 20}},
 		{"ring too small", Params{RingSize: MinRingSize / 2}},
 		{"ring too big", Params{RingSize: 2 * MaxRingSize}},
-		{"negative net", Params{Net: -1}},
+		{"negative net", Params{Fallback: -1}},
 		{"negative maps", Params{MaxMaps: -1}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -115,12 +115,12 @@ func TestFormatIsFixed(t *testing.T) {
 	}{
 		{"tid", TIDOff, 4}, {"time", TimeOff, 8}, {"data", DataOff, 16},
 		{"head", HeadOff, 0}, {"data pointer", DataPtr, 16}, {"mask", MaskOff, 24}, {"tail", TailOff, 64},
-		{"counters", CountersOff, 4096}, {"counter", CounterSize, 32},
+		{"counters", CountersOff, 4096}, {"counter", CounterSize, 48}, {"sequences' words", SeqOff, 128}, {"sequences' counters", CounterSeq, 32},
 		{"lost", CounterLost, 16}, {"missed", CounterMissed, 24},
 		{"given", ReaderGiven, 0}, {"seen", ReaderSeen, 8}, {"given up", ReaderLost, 16},
 		{"area shift", int64(l.AreaShift), 22}, {"slack", Slack, 32768},
 		{"flags", l.Flags.Off, 0x1000}, {"probes", l.Probes.Off, 0x41000}, {"sites", l.Sites.Off, 0x1041000},
-		{"version", Version, 2},
+		{"version", Version, 3},
 	} {
 		if tt.got != tt.want {
 			t.Errorf("%s: %#x, want %#x", tt.name, tt.got, tt.want)

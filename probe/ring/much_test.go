@@ -11,7 +11,7 @@ import (
 // look ends.
 func much(t *testing.T) (x *bench, times []uint64) {
 	t.Helper()
-	l, err := New(Params{CPUs: 2, MaxProbes: 100, Net: 1, Instances: 1, Code: 1, MaxMaps: 4})
+	l, err := New(Params{CPUs: 2, MaxProbes: 100, Fallback: 1, Instances: 1, Code: 1, MaxMaps: 4})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func TestMuchAtTheEnd(t *testing.T) {
 // TestMuchWithAHole wants an unfinished record in the part that is left in the ring
 // to hold younger ones of the other ring up.
 func TestMuchWithAHole(t *testing.T) {
-	l, err := New(Params{CPUs: 2, MaxProbes: 100, Net: 1, Instances: 1, Code: 1, MaxMaps: 4})
+	l, err := New(Params{CPUs: 2, MaxProbes: 100, Fallback: 1, Instances: 1, Code: 1, MaxMaps: 4})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func TestMuchWithAHole(t *testing.T) {
 // not where one that nobody finishes is among them.
 func TestMuchInTurns(t *testing.T) {
 	for _, unfinished := range []bool{false, true} {
-		l, err := New(Params{CPUs: 2, MaxProbes: 100, Net: 1, Instances: 1, Code: 1, MaxMaps: 4})
+		l, err := New(Params{CPUs: 2, MaxProbes: 100, Fallback: 1, Instances: 1, Code: 1, MaxMaps: 4})
 		if err != nil {
 			t.Fatal(err)
 		}

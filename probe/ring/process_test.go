@@ -33,7 +33,7 @@ const writerThreads = 8
 func startWriter(t *testing.T, mode string, count int) *writer {
 	t.Helper()
 	bin := fixture.Build(t, "ring_writer.c", "-O2")
-	l, err := New(Params{CPUs: 4, MaxProbes: 200, RingSize: 1 << 20, Net: 1, Instances: 1, Code: 1})
+	l, err := New(Params{CPUs: 4, MaxProbes: 200, RingSize: 1 << 20, Fallback: 1, Instances: 1, Code: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -85,6 +85,9 @@ func (p *Producer) Reserve(cpu int, id uint32, n int) (r Reservation, ok bool) {
 	}
 }
 
+// Taken is how far a CPU's ring has been read, in bytes since it was made.
+func (p *Producer) Taken(cpu int) uint64 { return p.m.load64(p.l.Area(p.cpu(cpu)) + TailOff) }
+
 // Fill writes all but the commit. data beyond what was reserved is cut.
 func (r Reservation) Fill(tid uint32, tsc uint64, data []byte) {
 	r.m.store32(r.at+TIDOff, tid) // the reader looks at it before the commit

@@ -84,6 +84,10 @@ type Reader struct {
 	next  int64        // when to sample again, CLOCK_MONOTONIC
 	last  uint64       // time stamp of the last record given
 	given atomic.Uint64
+	// settled is given, held back by all that is unfinished; floor is what the
+	// last look found unfinished.
+	settled atomic.Uint64
+	floor   uint64
 }
 
 // slop is how many ticks a time stamp may lie before the moment at which its
@@ -117,7 +121,7 @@ func NewReader(b []byte, l *Layout, opts Options) (*Reader, error) {
 	if opts.Clock == nil {
 		opts.Clock = SystemClock{}
 	}
-	r := &Reader{l: l, m: m, opts: opts, lanes: make([]lane, l.CPUs), tally: newTally(m, l)}
+	r := &Reader{l: l, m: m, opts: opts, lanes: make([]lane, l.NumRings()), tally: newTally(m, l)}
 	for i := range r.lanes {
 		r.lanes[i].init(m, l, i, &r.tally.seen)
 	}
@@ -178,6 +182,7 @@ func (r *Reader) poll(emit func(*Record) error, final bool) (given int, err erro
 		r.tally.publishGiven()
 		if err == nil {
 			r.given.Store(min(horizon, start))
+			r.settled.Store(max(min(horizon, start, r.floor), r.settled.Load()))
 		}
 		if err != nil || last {
 			return given, err
@@ -194,6 +199,7 @@ func (r *Reader) take(now int64, final bool) (start, horizon uint64) {
 	// Whatever is reserved after this moment has a later time stamp.
 	start = r.opts.Clock.TSC()
 	horizon = r.busy(start)
+	r.floor = ^uint64(0)
 	for i := range r.lanes {
 		ln := &r.lanes[i]
 		ln.take(now, r.gave)
@@ -206,6 +212,7 @@ func (r *Reader) take(now int64, final bool) (start, horizon uint64) {
 			if now-h.since < late {
 				horizon = min(horizon, h.floor)
 			}
+			r.floor = min(r.floor, h.floor)
 		}
 		if ln.more {
 			r.more = true
@@ -269,6 +276,13 @@ func (r *Reader) busy(start uint64) uint64 {
 // concurrently.
 func (r *Reader) Given() uint64 { return r.given.Load() }
 
+// Settled is a time stamp before which every record that was finished then has
+// been given and counted, and none that was unfinished is given up or comes
+// later: where somebody has left one unfinished, what lies behind it may be hidden
+// for as long as that takes. So a probe's number may be given to another once its
+// records are of before. It may be called concurrently.
+func (r *Reader) Settled() uint64 { return r.settled.Load() }
+
 // calibrate samples the clocks when it is time to: often at first, when the
 // rate is known worst.
 func (r *Reader) calibrate(now int64) {
@@ -330,16 +344,16 @@ func (r *Reader) merge(horizon uint64, emit func(*Record) error) (int, error) {
 		r.lanes[i].sort()
 	}
 	for {
-		cpu, until := r.oldest(horizon)
-		if cpu < 0 {
+		oldest, until := r.oldest(horizon)
+		if oldest < 0 {
 			break
 		}
-		ln := &r.lanes[cpu]
+		ln := &r.lanes[oldest]
 		for ln.qh < len(ln.q) && ln.q[ln.qh].tsc <= until {
 			e := &ln.q[ln.qh]
 			ln.qh++
 			rec = Record{
-				ID: e.id, TID: e.tid, CPU: cpu, TSC: e.tsc,
+				ID: e.id, TID: e.tid, CPU: oldest % r.l.CPUs, TSC: e.tsc,
 				Time: r.cal.NS(e.tsc), Data: ln.buf[e.off : e.off+e.n : e.off+e.n],
 			}
 			if e.tsc < r.last {
@@ -361,10 +375,10 @@ func (r *Reader) merge(horizon uint64, emit func(*Record) error) (int, error) {
 	return n, nil
 }
 
-// oldest is the CPU whose next record is the oldest below horizon, and up to
+// oldest is the ring whose next record is the oldest below horizon, and up to
 // which time its records go before those of all others; -1 if there is none.
-func (r *Reader) oldest(horizon uint64) (cpu int, until uint64) {
-	cpu = -1
+func (r *Reader) oldest(horizon uint64) (n int, until uint64) {
+	n = -1
 	best, second := horizon, horizon
 	for i := range r.lanes {
 		ln := &r.lanes[i]
@@ -373,11 +387,11 @@ func (r *Reader) oldest(horizon uint64) (cpu int, until uint64) {
 		}
 		t := ln.q[ln.qh].tsc
 		switch {
-		case t < best || t == best && cpu < 0:
-			cpu, best, second = i, t, best
+		case t < best || t == best && n < 0:
+			n, best, second = i, t, best
 		case t < second:
 			second = t
 		}
 	}
-	return cpu, second
+	return n, second
 }

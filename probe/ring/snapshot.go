@@ -23,19 +23,28 @@ type Snapshot struct {
 
 // ReadHeader reads and checks the first page of a file. r's offset 0 is the
 // file's start: of a target's /proc/PID/mem that is
-// io.NewSectionReader(mem, base, size).
-func ReadHeader(r io.ReaderAt) (*Header, *Layout, error) {
+// io.NewSectionReader(mem, base, size). cpus are the machine's (ParseCPUs): a file
+// that a session laid out here has areas for them and DefaultMaxProbes, and any
+// other, whose tables may take forever to read, is ErrCorrupt. 0 takes any.
+func ReadHeader(r io.ReaderAt, cpus int) (*Header, *Layout, error) {
 	b := make([]byte, PageSize)
 	if err := readFull(r, b, 0); err != nil {
 		return nil, nil, fmt.Errorf("read the ring file's header: %w", err)
 	}
-	return DecodeHeader(b)
+	h, l, err := DecodeHeader(b)
+	if err == nil && cpus > 0 && (l.CPUs != areas(cpus) || l.MaxProbes != DefaultMaxProbes) {
+		err = fmt.Errorf("%w: for %d CPUs and %d probes, a session here has %d and %d", ErrCorrupt, l.CPUs, l.MaxProbes, areas(cpus), DefaultMaxProbes)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return h, l, nil
 }
 
 // ReadSnapshot reads the probes of a file and their counters. Slots that are
-// free or just being filled are left out.
-func ReadSnapshot(r io.ReaderAt) (*Snapshot, error) {
-	h, l, err := ReadHeader(r)
+// free or just being filled are left out. cpus is as for ReadHeader.
+func ReadSnapshot(r io.ReaderAt, cpus int) (*Snapshot, error) {
+	h, l, err := ReadHeader(r, cpus)
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +106,7 @@ func ReadSites(r io.ReaderAt, h *Header, l *Layout) ([]Site, error) {
 		if err != nil {
 			return nil, fmt.Errorf("site %d: %w", i, err)
 		}
-		if s.Addr != 0 {
+		if s.Entry = i; s.Addr != 0 {
 			sites = append(sites, s)
 		}
 	}

@@ -30,7 +30,7 @@ func live(t *testing.T) (*bench, file) {
 		t.Fatal(err)
 	}
 	copy(x.b[x.l.Site(1):], b)
-	m := Map{Addr: 0x5000, Size: 4096, Off: NoFile}
+	m := Map{Addr: 0x5000, Size: 4096}
 	copy(x.b[x.l.Map(0):], m.Encode())
 	return x, file(x.b)
 }
@@ -43,7 +43,7 @@ func TestSnapshot(t *testing.T) {
 	x.p.Count(0, 3, CounterFiltered, 1)
 	x.p.Count(0, 3, CounterLost, 1)
 	x.p.Count(1, 3, CounterMissed, 5)
-	s, err := ReadSnapshot(f)
+	s, err := ReadSnapshot(f, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +110,7 @@ func TestSnapshotRefused(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			x, f := live(t)
-			if _, err := ReadSnapshot(tt.do(x, f)); !errors.Is(err, tt.want) {
+			if _, err := ReadSnapshot(tt.do(x, f), 0); !errors.Is(err, tt.want) {
 				t.Errorf("got %v, want %v", err, tt.want)
 			}
 		})

@@ -20,20 +20,14 @@ const (
 //	+4   u16 Tactic
 //	+6   u16 length of Name
 //	+8   u64 Addr
-//	+16  u32 Site
-//	+20  u32 EntryOf
 //	+24  u64 Armed
-//	+32  u32 MaxActive
 //	+64  Name, at most NameSize bytes
 type Probe struct {
-	ID        uint32
-	Name      string // GROUP/EVENT; longer names are cut
-	Addr      uint64 // of the site in the target
-	Tactic    uint16 // a plan.Tactic
-	Site      uint32 // its entry in the table of sites
-	EntryOf   uint32 // id of the return probe whose entry side this is; else 0
-	MaxActive uint32
-	Armed     uint64 // CLOCK_MONOTONIC, ns
+	ID     uint32
+	Name   string // GROUP/EVENT; longer names are cut
+	Addr   uint64 // of the site in the target
+	Tactic uint16 // a plan.Tactic
+	Armed  uint64 // CLOCK_MONOTONIC, ns
 }
 
 // Encode gives the descriptor's bytes.
@@ -44,10 +38,7 @@ func (p *Probe) Encode() []byte {
 	le.PutUint16(b[TacticOff:], p.Tactic)
 	le.PutUint16(b[6:], uint16(copy(b[64:], p.Name)))
 	le.PutUint64(b[8:], p.Addr)
-	le.PutUint32(b[16:], p.Site)
-	le.PutUint32(b[20:], p.EntryOf)
 	le.PutUint64(b[24:], p.Armed)
-	le.PutUint32(b[32:], p.MaxActive)
 	return b
 }
 
@@ -63,7 +54,7 @@ func DecodeProbe(b []byte) (Probe, error) {
 	}
 	return Probe{
 		ID: le.Uint32(b), Tactic: le.Uint16(b[TacticOff:]), Name: string(b[64 : 64+n]), Addr: le.Uint64(b[8:]),
-		Site: le.Uint32(b[16:]), EntryOf: le.Uint32(b[20:]), Armed: le.Uint64(b[24:]), MaxActive: le.Uint32(b[32:]),
+		Armed: le.Uint64(b[24:]),
 	}, nil
 }
 
@@ -74,37 +65,24 @@ const (
 	SiteBytes = 32
 )
 
-// SiteState says what stands at a site in the target.
-type SiteState uint32
-
-// The states of a site.
-const (
-	SiteOriginal SiteState = iota // the program's own bytes
-	SiteChanging                  // either, or an int3 in between: who finds it so puts Before back
-	SitePatched
-)
-
 // Site is a patched place: what a later kprobe needs to take the patch out
 // again and to know where its threads may be.
 //
 //	+0   u64 Addr, 0 is a free slot; stored last
-//	+8   u32 State
 //	+12  u16 Tactic
 //	+14  u8 length of Before and After
 //	+16  u64 Detour
 //	+24  u64 Copy
 //	+32  Before, SiteBytes
 //	+64  After, SiteBytes
-//	+96  u32 FirstProbe
 type Site struct {
-	Addr       uint64 // of the first changed byte
-	State      SiteState
-	Tactic     uint16 // a plan.Tactic
-	Detour     uint64
-	Copy       uint64 // of the instruction that starts at Addr
-	Before     []byte // at most SiteBytes
-	After      []byte // as long as Before
-	FirstProbe uint32
+	Addr   uint64 // of the first changed byte
+	Tactic uint16 // a plan.Tactic
+	Detour uint64
+	Copy   uint64 // of the instruction that starts at Addr
+	Before []byte // at most SiteBytes
+	After  []byte // as long as Before
+	Entry  int    // its number in the table; not encoded
 }
 
 // Encode gives the entry's bytes.
@@ -115,14 +93,12 @@ func (s *Site) Encode() ([]byte, error) {
 	b := make([]byte, SiteSize)
 	le := binary.LittleEndian
 	le.PutUint64(b, s.Addr)
-	le.PutUint32(b[8:], uint32(s.State))
 	le.PutUint16(b[12:], s.Tactic)
 	b[14] = byte(len(s.Before))
 	le.PutUint64(b[16:], s.Detour)
 	le.PutUint64(b[24:], s.Copy)
 	copy(b[32:], s.Before)
 	copy(b[64:], s.After)
-	le.PutUint32(b[96:], s.FirstProbe)
 	return b, nil
 }
 
@@ -134,11 +110,11 @@ func DecodeSite(b []byte) (Site, error) {
 	n := int(b[14])
 	le := binary.LittleEndian
 	s := Site{
-		Addr: le.Uint64(b), State: SiteState(le.Uint32(b[8:])), Tactic: le.Uint16(b[12:]),
-		Detour: le.Uint64(b[16:]), Copy: le.Uint64(b[24:]), FirstProbe: le.Uint32(b[96:]),
+		Addr: le.Uint64(b), Tactic: le.Uint16(b[12:]),
+		Detour: le.Uint64(b[16:]), Copy: le.Uint64(b[24:]),
 	}
-	if n > SiteBytes || s.State > SitePatched {
-		return Site{}, fmt.Errorf("%w: site of %d bytes in state %d", ErrCorrupt, n, s.State)
+	if n > SiteBytes || n == 0 && s.Addr != 0 || s.Addr+uint64(n) < s.Addr {
+		return Site{}, fmt.Errorf("%w: site of %d bytes at %#x", ErrCorrupt, n, s.Addr)
 	}
 	s.Before = append([]byte(nil), b[32:32+n]...)
 	s.After = append([]byte(nil), b[64:64+n]...)
@@ -152,20 +128,15 @@ const MapSize = 32
 // MapUsed is where an entry's Used is.
 const MapUsed = 24
 
-// NoFile in Map.Off means anonymous memory.
-const NoFile = ^uint64(0)
-
 // Map is memory in the target that is mapped for a session, so that a later one
 // finds it.
 //
 //	+0   u64 Addr, 0 is a free slot; stored last
 //	+8   u64 Size
-//	+16  u64 Off
 //	+24  u64 Used
 type Map struct {
 	Addr uint64 // in the target
 	Size uint64 // bytes
-	Off  uint64 // in this file, or NoFile
 	Used uint64 // bytes from the start that are in use; 0: it is being mapped or unmapped
 
 	Entry int // its number in the table, as ReadMaps finds it; not stored in it
@@ -174,9 +145,10 @@ type Map struct {
 // Encode gives the entry's bytes.
 func (m *Map) Encode() []byte {
 	b := make([]byte, MapSize)
-	for i, v := range []uint64{m.Addr, m.Size, m.Off, m.Used} {
-		binary.LittleEndian.PutUint64(b[8*i:], v)
-	}
+	le := binary.LittleEndian
+	le.PutUint64(b, m.Addr)
+	le.PutUint64(b[8:], m.Size)
+	le.PutUint64(b[MapUsed:], m.Used)
 	return b
 }
 
@@ -186,7 +158,7 @@ func DecodeMap(b []byte) (Map, error) {
 		return Map{}, fmt.Errorf("%w: mapping of %d bytes", ErrCorrupt, len(b))
 	}
 	le := binary.LittleEndian
-	m := Map{Addr: le.Uint64(b), Size: le.Uint64(b[8:]), Off: le.Uint64(b[16:]), Used: le.Uint64(b[MapUsed:])}
+	m := Map{Addr: le.Uint64(b), Size: le.Uint64(b[8:]), Used: le.Uint64(b[MapUsed:])}
 	if m.Addr+m.Size < m.Addr || m.Used > m.Size {
 		return Map{}, fmt.Errorf("%w: mapping of %#x bytes at %#x", ErrCorrupt, m.Size, m.Addr)
 	}

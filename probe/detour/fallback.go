@@ -4,10 +4,10 @@ import (
 	"kprobe/probe/asm"
 )
 
-// NetParams say what a net refers to. All addresses are the target's.
-type NetParams struct {
-	// Data is where the net's data lies (NetDataSize bytes, readable and
-	// writable, 8-aligned). See NetData.
+// FallbackParams say what a fallback handler refers to. All addresses are the target's.
+type FallbackParams struct {
+	// Data is where the fallback handler's data lies (FallbackDataSize bytes, readable and
+	// writable, 8-aligned). See FallbackData.
 	Data uint64
 }
 
@@ -15,11 +15,11 @@ type NetParams struct {
 // has hit an int3. No process can send another a positive code (sigqueue(3)).
 const PromiseCode = 0x6b70
 
-// NetLabels are the addresses of a net's parts.
-type NetLabels struct {
+// FallbackLabels are the addresses of a fallback handler's parts.
+type FallbackLabels struct {
 	Handler  uint64 // sa_sigaction
 	Restorer uint64 // sa_restorer
-	End      uint64 // the first address behind the net
+	End      uint64 // the first address behind the fallback handler
 }
 
 // Offsets in the frame that the kernel hands to a handler (struct siginfo and
@@ -30,6 +30,7 @@ const (
 	ucRDI  = 40 + 8*8
 	ucRSI  = 40 + 9*8
 	ucRBX  = 40 + 11*8
+	ucRAX  = 40 + 13*8
 	ucRSP  = 40 + 15*8
 	ucRIP  = 40 + 16*8
 )
@@ -54,22 +55,25 @@ const (
 	saReset    = 0x80000000
 )
 
-// Net makes the net for the address base: a position-dependent block of code
+// Fallback makes the fallback handler for the address base: a position-dependent block of code
 // of less than a page with a signal handler and its restorer.
 //
 // While a tracer is attached it takes the stops of breakpoints and faulting
-// loads before they become signals, and the net sees nothing. When the tracer
+// loads before they become signals, and the fallback handler sees nothing. When the tracer
 // has died the kernel delivers them to the handler, which does what the tracer
 // did, except for recording:
 //
 //   - SIGTRAP by int3: the address of the int3 is looked up in the table; found,
-//     the thread goes on at the copy. In a landing range it goes on behind the
-//     int3, where the landing jumps to the caller.
+//     the thread goes on at the copy. In a return trampoline range it goes on behind the
+//     int3, where the return trampoline jumps to the caller.
 //   - SIGTRAP with PromiseCode: the thread goes on at si_addr.
 //   - SIGTRAP by a single step, while the tracer has noted that it lets threads
 //     step: the thread goes on.
 //   - SIGSEGV, SIGBUS, SIGILL: the faulting instruction is looked up; found (a
 //     load of a detour, a guard byte of a jump), the thread goes on there.
+//   - SIGSEGV, SIGBUS at a push of a detour's prologue (PushFault): the thread goes on
+//     at the displaced instructions, with the registers of the site, or behind the
+//     call whose return trampoline it is.
 //   - SIGSEGV, SIGBUS, SIGFPE at a copy of one of the program's instructions
 //     (CopyFault): the frame is made what it would be at the original, and so is
 //     si_addr where it is the instruction's; then it is the program's.
@@ -79,7 +83,7 @@ const (
 //     resets; the default action is reached by restoring SIG_DFL and queueing
 //     the same siginfo to the thread, so that a core dump shows the program's
 //     own address; an ignored signal is dropped, but a forced one kills, as it
-//     does without the net.
+//     does without the fallback handler.
 //
 // What differs: the handler runs on the alternate stack where the thread has
 // one, even if the program's action lacks SA_ONSTACK, and the program sees the
@@ -88,10 +92,10 @@ const (
 // The handler uses at most 64 bytes of stack, no vector register, no lock and
 // no memory but the data; it may be interrupted by and entered from anything,
 // on any thread. It makes a system call only for signals that aren't its own.
-func Net(base uint64, p NetParams) ([]byte, NetLabels) {
-	n := net{Code: asm.New(base)}
+func Fallback(base uint64, p FallbackParams) ([]byte, FallbackLabels) {
+	n := fallback{Code: asm.New(base)}
 	n.chain, n.copied, n.zeros = n.NewLabel(), n.NewLabel(), n.NewLabel()
-	var l NetLabels
+	var l FallbackLabels
 	l.Handler = n.Here()
 	n.lookup(p.Data)
 	n.foreign()
@@ -112,10 +116,10 @@ func Net(base uint64, p NetParams) ([]byte, NetLabels) {
 	return b, l
 }
 
-// net is the emitter of the handler's parts. Through all of it rdi, rsi and
+// fallback handler is the emitter of the handler's parts. Through all of it rdi, rsi and
 // rdx stay the handler's arguments and the callee-saved registers those of the
 // interrupted code.
-type net struct {
+type fallback struct {
 	*asm.Code
 	chain  asm.Label // the signal isn't ours
 	copied asm.Label // it isn't, but is of a copy
@@ -123,10 +127,10 @@ type net struct {
 }
 
 // lookup answers the signals that are ours, and falls into chain with r8 = data.
-func (n *net) lookup(data uint64) {
+func (n *fallback) lookup(data uint64) {
 	look, probe, next, hit := n.NewLabel(), n.NewLabel(), n.NewLabel(), n.NewLabel()
 	trap := n.NewLabel()
-	ranges, landing := n.NewLabel(), n.NewLabel()
+	ranges, trampoline := n.NewLabel(), n.NewLabel()
 	resume, retired, fault := n.NewLabel(), n.NewLabel(), n.NewLabel()
 
 	n.Endbr()
@@ -146,7 +150,7 @@ func (n *net) lookup(data uint64) {
 	// The step of a tracer that was killed in the middle.
 	n.OpImm(asm.Cmp, asm.W32, asm.AX, trapTrace)
 	n.Jcc(asm.A, n.chain) // trapBrkpt is below
-	n.Load(asm.W64, asm.R9, asm.At(asm.R8, netSteps))
+	n.Load(asm.W64, asm.R9, asm.At(asm.R8, fallbackSteps))
 	n.Test(asm.W64, asm.R9, asm.R9)
 	n.Jcc(asm.E, n.chain)
 	n.OpMemImm(asm.Cmp, asm.W64, asm.At(asm.R9, 0), 0)
@@ -165,7 +169,7 @@ func (n *net) lookup(data uint64) {
 
 	// r9 = table's half in force, r10 = key, rax = slot, r11 = slots left to look at
 	n.Bind(look)
-	n.Load(asm.W64, asm.R9, asm.At(asm.R8, netTable))
+	n.Load(asm.W64, asm.R9, asm.At(asm.R8, fallbackTable))
 	n.Test(asm.W64, asm.R9, asm.R9)
 	n.Jcc(asm.E, ranges)
 	n.Load(asm.W64, asm.R9, asm.At(asm.R9, tableForce))
@@ -199,7 +203,7 @@ func (n *net) lookup(data uint64) {
 	n.Test(asm.W64, asm.CX, asm.CX)
 	n.Jcc(asm.S, n.copied)
 	n.Lock()
-	n.IncMem(asm.W64, asm.At(asm.R8, netTaken))
+	n.IncMem(asm.W64, asm.At(asm.R8, fallbackTaken))
 	n.Bind(resume)
 	n.Store(asm.W64, asm.At(asm.DX, ucRIP), asm.CX)
 	n.Ret()
@@ -215,26 +219,29 @@ func (n *net) lookup(data uint64) {
 	n.Bind(ranges)
 	n.OpImm(asm.Cmp, asm.W32, asm.DI, sigTrap)
 	n.JccShort(asm.NE, n.chain)
-	for i := range netRanges {
+	for i := range fallbackRanges {
 		n.Mov(asm.W64, asm.AX, asm.R10)
-		n.OpLoad(asm.Sub, asm.W64, asm.AX, asm.At(asm.R8, int32(netLandings+16*i)))
-		n.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.R8, int32(netLandings+16*i+8)))
-		n.JccShort(asm.B, landing)
+		n.OpLoad(asm.Sub, asm.W64, asm.AX, asm.At(asm.R8, int32(fallbackLandings+16*i)))
+		n.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.R8, int32(fallbackLandings+16*i+8)))
+		n.JccShort(asm.B, trampoline)
 	}
 	n.JmpShort(n.chain)
-	n.Bind(landing)
+	n.Bind(trampoline)
 	n.Lock()
-	n.IncMem(asm.W64, asm.At(asm.R8, netTaken))
+	n.IncMem(asm.W64, asm.At(asm.R8, fallbackTaken))
 	n.Ret()
 }
 
 // asOriginal makes the frame of a fault in a copy that of a fault of the
 // original, and goes on to chain. rcx = what CopyFault gave.
-func (n *net) asOriginal() {
+func (n *fallback) asOriginal() {
 	n.Bind(n.copied)
 	elsewhere, near, si, di := n.NewLabel(), n.NewLabel(), n.NewLabel(), n.NewLabel()
+	rolled := n.NewLabel()
 	n.Mov(asm.W64, asm.AX, asm.CX)
 	n.ShiftImm(asm.Shr, asm.W64, asm.AX, copyKind)
+	n.TestImm(asm.W32, asm.AX, copyRolled)
+	n.Jcc(asm.NE, rolled)
 	n.ShiftImm(asm.Shl, asm.W64, asm.CX, 64-copyKind)
 	n.ShiftImm(asm.Shr, asm.W64, asm.CX, 64-copyKind)
 	n.Load(asm.W64, asm.R9, asm.At(asm.DX, ucRIP))
@@ -267,16 +274,55 @@ func (n *net) asOriginal() {
 	n.Bind(di)
 	n.Store(asm.W64, asm.At(asm.DX, ucRDI), asm.R9)
 	n.Jmp(n.chain)
+	n.rolledBack(rolled)
+}
+
+// rolledBack makes the frame of a push that has no stack that of the displaced
+// instructions, or of behind a return trampoline, and goes on there. rcx = what PushFault gave,
+// rax its kind.
+func (n *fallback) rolledBack(rolled asm.Label) {
+	n.Bind(rolled)
+	kept, trampoline, taken := n.NewLabel(), n.NewLabel(), n.NewLabel()
+	n.Mov(asm.W64, asm.R9, asm.CX)
+	n.ShiftImm(asm.Shr, asm.W64, asm.R9, rolledDepth)
+	n.OpImm(asm.And, asm.W32, asm.R9, 1<<rolledBits-1)
+	n.ShiftImm(asm.Shl, asm.W32, asm.R9, 3)
+	n.OpLoad(asm.Add, asm.W64, asm.R9, asm.At(asm.DX, ucRSP))
+	n.Store(asm.W64, asm.At(asm.DX, ucRSP), asm.R9)
+	n.TestImm(asm.W32, asm.AX, rolledBack)
+	n.JccShort(asm.NE, trampoline)
+	n.ShiftImm(asm.Shl, asm.W64, asm.CX, 64-rolledDepth)
+	n.ShiftImm(asm.Shr, asm.W64, asm.CX, 64-rolledDepth)
+	n.OpImm(asm.Sub, asm.W64, asm.R9, redZone)
+	n.Bind(taken)
+	n.Store(asm.W64, asm.At(asm.DX, ucRIP), asm.CX)
+	n.TestImm(asm.W32, asm.AX, rolledAX)
+	n.JccShort(asm.E, kept)
+	n.Load(asm.W64, asm.R10, asm.At(asm.R9, -8)) // the prologue's first push
+	n.Store(asm.W64, asm.At(asm.DX, ucRAX), asm.R10)
+	n.Bind(kept)
+	n.Lock()
+	n.IncMem(asm.W64, asm.At(asm.R8, fallbackTaken))
+	n.Ret()
+	// The slot still has the return trampoline's address, whose stub has the instance's.
+	n.Bind(trampoline)
+	n.OpImm(asm.Sub, asm.W64, asm.R9, trampolineSkip)
+	n.Load(asm.W64, asm.CX, asm.At(asm.R9, trampolineSkip-8))
+	n.Load(asm.W64, asm.R10, asm.At(asm.CX, stubSize-trampolineOff-8))
+	n.ShiftImm(asm.Shr, asm.W64, asm.R10, 64-8*stubAddr)
+	n.Load(asm.W64, asm.CX, asm.At(asm.R10, instReturn))
+	n.StoreImm(asm.W32, asm.At(asm.R10, instTID), 0)
+	n.JmpShort(taken)
 }
 
 // foreign hands a signal to the action that the program had. r8 = data.
-func (n *net) foreign() {
+func (n *fallback) foreign() {
 	keep, handler, dfl, drop := n.NewLabel(), n.NewLabel(), n.NewLabel(), n.NewLabel()
 	n.Bind(n.chain)
 	n.Mov(asm.W32, asm.AX, asm.DI)
-	n.OpImm(asm.And, asm.W32, asm.AX, netSignals-1)
+	n.OpImm(asm.And, asm.W32, asm.AX, fallbackSignals-1)
 	n.ShiftImm(asm.Shl, asm.W32, asm.AX, actionShift)
-	n.Lea(asm.R9, asm.Indexed(asm.R8, asm.AX, 1, netActions)) // r9 = the action
+	n.Lea(asm.R9, asm.Indexed(asm.R8, asm.AX, 1, fallbackActions)) // r9 = the action
 	n.Load(asm.W64, asm.R11, asm.At(asm.R9, actionHandler))
 	n.TestMemImm(asm.W32, asm.At(asm.R9, actionFlags), -saReset)
 	n.JccShort(asm.E, keep)
@@ -299,7 +345,7 @@ func (n *net) foreign() {
 // byDefault makes the thread take the signal by its default action as soon as
 // the handler has returned: blocked until then, so that the interrupted
 // context, not the handler, is what a core dump shows.
-func (n *net) byDefault() {
+func (n *fallback) byDefault() {
 	done := n.NewLabel()
 	n.Push(asm.DX)
 	n.Push(asm.SI)
@@ -343,7 +389,7 @@ func (n *net) byDefault() {
 
 // toHandler enters the program's handler as the kernel would have.
 // r9 = the action, r11 = its handler.
-func (n *net) toHandler() {
+func (n *fallback) toHandler() {
 	nodefer, unmasked, enter := n.NewLabel(), n.NewLabel(), n.NewLabel()
 	n.Load(asm.W64, asm.R8, asm.At(asm.R9, actionMask))
 	n.TestMemImm(asm.W32, asm.At(asm.R9, actionFlags), saNodefer)
@@ -377,7 +423,7 @@ func (n *net) toHandler() {
 }
 
 // pushSignalBit pushes the set of the one signal in edi.
-func (n *net) pushSignalBit() {
+func (n *fallback) pushSignalBit() {
 	n.Lea(asm.CX, asm.At(asm.DI, -1))
 	n.Op(asm.Xor, asm.W32, asm.AX, asm.AX)
 	n.Bts(asm.W64, asm.AX, asm.CX)
@@ -386,7 +432,7 @@ func (n *net) pushSignalBit() {
 
 // block blocks the signals of the set at the top of the stack. Changes rax,
 // rcx, rdx, rsi, rdi, r10, r11.
-func (n *net) block() {
+func (n *fallback) block() {
 	n.MovImm(asm.AX, sysRtSigprocmask)
 	n.Op(asm.Xor, asm.W32, asm.DI, asm.DI) // SIG_BLOCK
 	n.Mov(asm.W64, asm.SI, asm.SP)

@@ -28,9 +28,9 @@ func symbolsOf(t *testing.T, prog string) map[string]uint64 {
 	return at
 }
 
-// TestNetCopies: a fault in a copy reaches the program's handler as one of the
+// TestFallbackCopies: a fault in a copy reaches the program's handler as one of the
 // original, whatever the copy had done by then.
-func TestNetCopies(t *testing.T) {
+func TestFallbackCopies(t *testing.T) {
 	prog := fixture.Build(t, "detour_net.c", "-O1", "-no-pie")
 	at := symbolsOf(t, prog)
 	for _, c := range []struct {
@@ -54,11 +54,11 @@ func TestNetCopies(t *testing.T) {
 			t.Errorf("%+v can't be undone", c)
 			continue
 		}
-		im, l, _ := netImage(t, 3)
+		im, l, _ := fallbackImage(t, 3)
 		if err := im.table.Insert(FaultKey(copied), to); err != nil {
 			t.Fatal(err)
 		}
-		out, err := exec.Command(prog, im.write(t), hex(l.Handler), hex(l.Restorer), hex(netData), "copy", "handler", fmt.Sprint(c.words)).Output()
+		out, err := exec.Command(prog, im.write(t), hex(l.Handler), hex(l.Restorer), hex(fallbackData), "copy", "handler", fmt.Sprint(c.words)).Output()
 		if err != nil || !strings.Contains(string(out), " at load ") || !strings.Contains(string(out), c.want+"\nentered 1\n") {
 			t.Errorf("%d words, %d off rsp, register %d: %v\n%swant %q", c.words, c.addSP, c.scratch, err, out, c.want)
 		}

@@ -13,8 +13,8 @@ var ErrTableFull = errors.New("site table is full")
 // ErrTable says that a table can't be made so, or a site can't be in one.
 var ErrTable = errors.New("not a site table")
 
-// A site table is what the net looks traps up in: an open-addressed hash table
-// with linear probing that the net reads while the tracer writes. Its room,
+// A site table is what the fallback handler looks traps up in: an open-addressed hash table
+// with linear probing that the fallback handler reads while the tracer writes. Its room,
 // little-endian:
 //
 //	 0  u64 address in the target of the half in force; stored in one piece
@@ -46,7 +46,7 @@ var ErrTable = errors.New("not a site table")
 // So a tracer that is killed between any two stores leaves a half in force that
 // has every site. A thread that is still searching in a half that is being
 // written again has a signal of the program's own, since those of sites don't
-// come to the net while there is a tracer: it finds nothing, there or
+// come to the fallback handler while there is a tracer: it finds nothing, there or
 // elsewhere. A mask bounds its search to the half, whichever it has read.
 const (
 	tableForce = 0
@@ -116,6 +116,10 @@ func NewTable(w Putter, base uint64, room int) (*Table, error) {
 
 // Len is how many sites are there, retired ones included.
 func (t *Table) Len() int { return t.live }
+
+// Spare reports whether more than half of the room is free: what the fallback handler need not
+// know is to be left out elsewhere.
+func (t *Table) Spare() bool { return t.live < 1<<t.most/16*5 }
 
 // Insert makes traps at site go on at to, or changes where. A site that is
 // retired or removed gives its slot back when there are no others; where every

@@ -13,6 +13,7 @@ const (
 	copyRBX     = 3
 	copyPushed  = 1 << 2 // rsp is 8 lower
 	copyFar     = 1 << 3 // rsp is copySkip lower, besides
+	copyRolled  = 1 << 5 // a detour's: see PushFault
 	copyMark    = 1 << 6 // the topmost bit: this is a copy's
 
 	// copySkip is the red zone and a word, which has the scratch register's value.
@@ -22,7 +23,7 @@ const (
 // CopyFault is what leads in a site table from the FaultKey of an instruction in
 // a copy to its original: ip is that one's address, addSP what the copy has taken
 // of the stack, scratch the register that it uses, whose value lies where the
-// stack pointer was, less 136; asm.NoReg is none. ok is false for what a net
+// stack pointer was, less 136; asm.NoReg is none. ok is false for what a fallback handler
 // can't undo.
 func CopyFault(ip uint64, addSP int, scratch asm.Reg) (to uint64, ok bool) {
 	kind := uint64(copyMark)
@@ -52,4 +53,36 @@ func CopyFault(ip uint64, addSP int, scratch asm.Reg) (to uint64, ok bool) {
 		return 0, false
 	}
 	return kind<<copyKind | ip, true
+}
+
+// The value of a push's key: in the bits from rolledDepth on the depth in words, below
+// them the address of the displaced instructions.
+const (
+	rolledDepth = 47
+	rolledBits  = 9
+	rolledAX    = 1 << 4 // of the kind: rax is to be had from the stack
+	rolledBack  = 1 << 3 // it is a return trampoline's: there is no address
+)
+
+// PushFault is what leads in a site table from the FaultKey of a push of a detour's
+// prologue to the displaced instructions, which are at to: where the stack has no
+// room for the frame the thread goes on there, with the registers of the site. That
+// of a return trampoline goes on where its call returns to, and the instance is nobody's. ok
+// is false for what a fallback handler can't undo.
+func PushFault(p Push, to uint64) (value uint64, ok bool) {
+	depth := uint64(p.Depth)
+	if p.Trampoline {
+		to = 0
+	}
+	if to>>rolledDepth != 0 || depth%8 != 0 || depth/8>>rolledBits != 0 {
+		return 0, false
+	}
+	kind := uint64(copyMark | copyRolled)
+	if p.AX {
+		kind |= rolledAX
+	}
+	if p.Trampoline {
+		kind |= rolledBack
+	}
+	return kind<<copyKind | depth/8<<rolledDepth | to, true
 }

@@ -1,4 +1,4 @@
-package nets
+package fallbacks
 
 import (
 	"context"
@@ -20,7 +20,7 @@ const (
 	trap   = unix.SIGTRAP
 )
 
-// process is a process as the nets see it: a page of memory, and actions.
+// process is a process as the fallback handlers see it: a page of memory, and actions.
 type process struct {
 	data    [Size]byte
 	actions map[syscall.Signal]tracee.Sigaction
@@ -69,18 +69,18 @@ func handler(n int) tracee.Sigaction {
 	return tracee.Sigaction{Handler: symbols.Addr(0x400000 + n), Flags: 4, Restorer: 0x400100, Mask: uint64(n)}
 }
 
-func laid(t *testing.T) (*process, *Nets) {
+func laid(t *testing.T) (*process, *Fallbacks) {
 	t.Helper()
 	p := &process{actions: map[syscall.Signal]tracee.Sigaction{}}
 	n := New(p)
-	code, err := n.Lay(codeAt, dataAt, Links{Table: 0x30000, Steps: 0x30100, Landings: 0x40000, LandingsSize: 64})
+	code, err := n.Lay(codeAt, dataAt, Links{Table: 0x30000, Steps: 0x30100, Trampolines: 0x40000, TrampolinesSize: 64})
 	if err != nil || len(code) != Size || n.Code() != codeAt || n.Data() != dataAt {
 		t.Fatal(len(code), err)
 	}
 	return p, n
 }
 
-func catch(t *testing.T, n *Nets, want bool) {
+func catch(t *testing.T, n *Fallbacks, want bool) {
 	t.Helper()
 	if changed, err := n.Catch(t.Context(), nil, trap); changed != want || err != nil {
 		t.Fatalf("changed is %v, %v", changed, err)
@@ -88,9 +88,11 @@ func catch(t *testing.T, n *Nets, want bool) {
 }
 
 // led is what net i leads to, as its data say.
-func (p *process) led(i int) detour.Action { return detour.NetAction(p.data[i*dataStride:], int(trap)) }
+func (p *process) led(i int) detour.Action {
+	return detour.FallbackAction(p.data[i*dataStride:], int(trap))
+}
 
-// TestLay: every net is whole in its part of the page.
+// TestLay: every fallback handler is whole in its part of the page.
 func TestLay(t *testing.T) {
 	_, n := laid(t)
 	for i, l := range n.labels {
@@ -104,7 +106,7 @@ func TestLay(t *testing.T) {
 	}
 }
 
-// TestChain lays nets before the handlers that a program sets, one after the
+// TestChain lays fallback handlers before the handlers that a program sets, one after the
 // other, and finds that each leads where it should.
 func TestChain(t *testing.T) {
 	p, n := laid(t)
@@ -116,17 +118,17 @@ func TestChain(t *testing.T) {
 		catch(t, n, true)
 	}
 	for i := range Count {
-		if got, want := p.led(i), netAction(handler(i)); got != want {
+		if got, want := p.led(i), fallbackAction(handler(i)); got != want {
 			t.Errorf("net %d leads to %+v, want %+v", i, got, want)
 		}
-		if detour.NetCaught(p.data[i*dataStride:]) != 1<<trap {
-			t.Errorf("net %d answers %#x", i, detour.NetCaught(p.data[i*dataStride:]))
+		if detour.FallbackCaught(p.data[i*dataStride:]) != 1<<trap {
+			t.Errorf("net %d answers %#x", i, detour.FallbackCaught(p.data[i*dataStride:]))
 		}
 	}
 	if p.actions[trap].Handler != symbols.Addr(n.labels[Count-1].Handler) {
 		t.Errorf("the action is %+v", p.actions[trap])
 	}
-	// A handler that a net leads to already gets that net.
+	// A handler that a fallback handler leads to already gets that fallback handler.
 	p.actions[trap] = handler(1)
 	catch(t, n, true)
 	if p.actions[trap].Handler != symbols.Addr(n.labels[1].Handler) {
@@ -144,7 +146,7 @@ func TestChain(t *testing.T) {
 	}
 }
 
-// TestForced: the kernel has reset the net's action, and it is laid again.
+// TestForced: the kernel has reset the fallback handler's action, and it is laid again.
 func TestForced(t *testing.T) {
 	p, n := laid(t)
 	p.actions[trap] = handler(0)
@@ -153,8 +155,8 @@ func TestForced(t *testing.T) {
 	act.Handler = 0
 	p.actions[trap] = act
 	catch(t, n, true)
-	if p.actions[trap].Handler != symbols.Addr(n.labels[0].Handler) || p.led(0) != netAction(handler(0)) {
-		t.Errorf("the action is %+v, the net leads to %+v", p.actions[trap], p.led(0))
+	if p.actions[trap].Handler != symbols.Addr(n.labels[0].Handler) || p.led(0) != fallbackAction(handler(0)) {
+		t.Errorf("the action is %+v, the fallback handler leads to %+v", p.actions[trap], p.led(0))
 	}
 }
 
@@ -165,10 +167,10 @@ func TestMeanwhile(t *testing.T) {
 	p.actions[trap] = handler(0)
 	p.before = func() { p.actions[trap] = handler(1) }
 	catch(t, n, true)
-	if p.led(0) != netAction(handler(1)) || p.actions[trap].Handler != symbols.Addr(n.labels[0].Handler) {
-		t.Errorf("the net leads to %+v, the action is %+v", p.led(0), p.actions[trap])
+	if p.led(0) != fallbackAction(handler(1)) || p.actions[trap].Handler != symbols.Addr(n.labels[0].Handler) {
+		t.Errorf("the fallback handler leads to %+v, the action is %+v", p.led(0), p.actions[trap])
 	}
-	// What the net leads to is known: the same handler needs no other net.
+	// What the fallback handler leads to is known: the same handler needs no other fallback handler.
 	p.actions[trap] = handler(1)
 	catch(t, n, true)
 	if p.actions[trap].Handler != symbols.Addr(n.labels[0].Handler) {
@@ -177,50 +179,50 @@ func TestMeanwhile(t *testing.T) {
 	if chained, err := n.Remove(t.Context()); chained || err != nil || p.actions[trap] != handler(1) {
 		t.Errorf("%v, %v, %+v", chained, err, p.actions[trap])
 	}
-	// It has put the net itself back: then nothing is to be done.
+	// It has put the fallback handler itself back: then nothing is to be done.
 	p, n = laid(t)
 	p.actions[trap] = handler(0)
 	catch(t, n, true)
-	net := p.actions[trap]
+	fallback := p.actions[trap]
 	p.actions[trap] = handler(1)
-	p.before = func() { p.actions[trap] = net }
+	p.before = func() { p.actions[trap] = fallback }
 	catch(t, n, true)
-	if p.actions[trap] != net || p.led(0) != netAction(handler(0)) {
-		t.Errorf("the action is %+v, the net leads to %+v", p.actions[trap], p.led(0))
+	if p.actions[trap] != fallback || p.led(0) != fallbackAction(handler(0)) {
+		t.Errorf("the action is %+v, the fallback handler leads to %+v", p.actions[trap], p.led(0))
 	}
 }
 
-// TestRemove gives actions back, and says when a net may still be called.
+// TestRemove gives actions back, and says when a fallback handler may still be called.
 func TestRemove(t *testing.T) {
 	ignore := tracee.Sigaction{Handler: 1}
 	for name, c := range map[string]struct {
-		then    func(p *process, n *Nets)
+		then    func(p *process, n *Fallbacks)
 		chained bool
 		want    tracee.Sigaction
 	}{
-		"in place":           {func(*process, *Nets) {}, false, handler(0)},
-		"a handler over it":  {func(p *process, _ *Nets) { p.actions[trap] = handler(7) }, true, handler(7)},
-		"ignored":            {func(p *process, _ *Nets) { p.actions[trap] = ignore }, false, ignore},
-		"the default":        {func(p *process, _ *Nets) { p.actions[trap] = tracee.Sigaction{} }, false, tracee.Sigaction{}},
-		"a thread is inside": {func(_ *process, n *Nets) { n.Look(codeAt + Size - 1) }, true, handler(0)},
-		"a thread is beside": {func(_ *process, n *Nets) { n.Look(codeAt + Size); n.Look(codeAt - 1) }, false, handler(0)},
-		"reset by the kernel": {func(p *process, _ *Nets) {
+		"in place":           {func(*process, *Fallbacks) {}, false, handler(0)},
+		"a handler over it":  {func(p *process, _ *Fallbacks) { p.actions[trap] = handler(7) }, true, handler(7)},
+		"ignored":            {func(p *process, _ *Fallbacks) { p.actions[trap] = ignore }, false, ignore},
+		"the default":        {func(p *process, _ *Fallbacks) { p.actions[trap] = tracee.Sigaction{} }, false, tracee.Sigaction{}},
+		"a thread is inside": {func(_ *process, n *Fallbacks) { n.Look(codeAt + Size - 1) }, true, handler(0)},
+		"a thread is beside": {func(_ *process, n *Fallbacks) { n.Look(codeAt + Size); n.Look(codeAt - 1) }, false, handler(0)},
+		"reset by the kernel": {func(p *process, _ *Fallbacks) {
 			act := p.actions[trap]
 			act.Handler = 0
 			p.actions[trap] = act
 		}, false, handler(0)},
-		// SA_RESETHAND: the net has cleared what it led to.
-		"used up": {func(p *process, _ *Nets) {
+		// SA_RESETHAND: the fallback handler has cleared what it led to.
+		"used up": {func(p *process, _ *Fallbacks) {
 			w := &writer{p, dataAt, nil}
-			(detour.NetData{W: w}).SetAction(int(trap), detour.Action{})
+			(detour.FallbackData{W: w}).SetAction(int(trap), detour.Action{})
 		}, false, tracee.Sigaction{}},
-		"two nets": {func(p *process, n *Nets) {
+		"two fallback handlers": {func(p *process, n *Fallbacks) {
 			p.actions[trap] = handler(7)
 			if _, err := n.Catch(t.Context(), nil, trap); err != nil {
 				t.Error(err)
 			}
 		}, true, handler(7)},
-		"two nets, ignored": {func(p *process, n *Nets) {
+		"two fallback handlers, ignored": {func(p *process, n *Fallbacks) {
 			p.actions[trap] = handler(7)
 			if _, err := n.Catch(t.Context(), nil, trap); err != nil {
 				t.Error(err)
@@ -245,7 +247,7 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// TestFind takes over the nets of another kprobe, and a child's those of its
+// TestFind takes over the fallback handlers of another kprobe, and a child's those of its
 // parent.
 func TestFind(t *testing.T) {
 	p, n := laid(t)
@@ -260,10 +262,10 @@ func TestFind(t *testing.T) {
 	if err := found.Find(codeAt, dataAt); err != nil {
 		t.Fatal(err)
 	}
-	if got := found.caught[trap]; !slices.Equal(got, []detour.Action{netAction(handler(0)), netAction(handler(2))}) {
+	if got := found.caught[trap]; !slices.Equal(got, []detour.Action{fallbackAction(handler(0)), fallbackAction(handler(2))}) {
 		t.Errorf("SIGTRAP: %+v", got)
 	}
-	if got := found.caught[unix.SIGSEGV]; !slices.Equal(got, []detour.Action{netAction(handler(1))}) {
+	if got := found.caught[unix.SIGSEGV]; !slices.Equal(got, []detour.Action{fallbackAction(handler(1))}) {
 		t.Errorf("SIGSEGV: %+v", got)
 	}
 	child := *p
@@ -283,8 +285,8 @@ func TestFind(t *testing.T) {
 	if err := n.Disconnect(); err != nil {
 		t.Fatal(err)
 	}
-	// A net that is disconnected leads where it led.
-	if p.led(0) != netAction(handler(0)) || p.led(1) != netAction(handler(2)) {
-		t.Error("the nets have forgotten the actions")
+	// A fallback handler that is disconnected leads where it led.
+	if p.led(0) != fallbackAction(handler(0)) || p.led(1) != fallbackAction(handler(2)) {
+		t.Error("the fallback handlers have forgotten the actions")
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 const tableAt = 0x7000_0000
 
-// find looks a site up as the net does.
+// find looks a site up as the fallback handler does.
 func find(m memory, site uint64) uint64 {
 	le := binary.LittleEndian
 	h := m[le.Uint64(m[tableForce:])-tableAt:]
@@ -217,20 +217,20 @@ func TestTableBad(t *testing.T) {
 }
 
 func TestActionRoundTrip(t *testing.T) {
-	m := make(memory, NetDataSize+64)
-	d := NetData{W: m, Off: 64}
+	m := make(memory, FallbackDataSize+64)
+	d := FallbackData{W: m, Off: 64}
 	old := Action{Handler: 1 << 40, Flags: saSiginfo | saReset, Restorer: 3, Mask: 1<<63 | 2}
 	d.SetAction(11, old)
 	d.SetAction(16, Action{Handler: 9}) // out of range: nowhere
-	d.SetLandings(NetLandings, 1, 1)
-	if got := NetAction(m[64:], 11); got != old {
+	d.SetTrampolines(FallbackLandings, 1, 1)
+	if got := FallbackAction(m[64:], 11); got != old {
 		t.Errorf("got %+v, want %+v", got, old)
 	}
 	for _, c := range []struct {
 		old     Action
 		restart bool
 	}{{Action{}, true}, {Action{Handler: 1}, true}, {Action{Handler: 2}, false}, {Action{Handler: 2, Flags: saRestart}, true}} {
-		a := NetLabels{Handler: 5, Restorer: 6}.Action(c.old)
+		a := FallbackLabels{Handler: 5, Restorer: 6}.Action(c.old)
 		if a.Handler != 5 || a.Restorer != 6 || a.Mask != 0 || (a.Flags&saRestart != 0) != c.restart || a.Flags&saNodefer == 0 {
 			t.Errorf("for %+v: %+v", c.old, a)
 		}

@@ -1,0 +1,243 @@
+package detour
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"slices"
+
+	"kprobe/fetch"
+	"kprobe/probe/asm"
+	"kprobe/probe/ring"
+)
+
+// Hits without locks
+//
+// A locked instruction is most of what a hit costs besides the time stamp. Where the
+// program's threads have an rseq area (rseq(2), which glibc registers for each thread
+// since 2.35) a detour counts, and takes room for a record, in a restartable sequence:
+// the kernel leads a thread that was moved, interrupted by a signal, or displaced by
+// another thread in its midst to another place, so that what it does to the memory of
+// its CPU nobody else on that CPU sees half done. Only who runs on the CPU writes that
+// memory: each CPU has counters and a ring for sequences alone (ring.CounterSeq,
+// ring.SeqOff), beside those that anybody writes by locked instructions. The reader
+// reads both.
+//
+//	look:   is this a thread of the C library's, in no sequence? no: locked
+//	        area.rseq_cs = description
+//	start:  the memory of area.cpu_id, if that may have sequences; what is to be changed;
+//	        the last instruction changes it
+//	end:    area.rseq_cs = 0
+//	…
+//	locked: the same by locked instructions, on the memory that is anybody's
+//
+// A sequence takes room only: eight instructions, no load that may fault, no time
+// stamp. The record is written and committed behind it, as into any other ring, so
+// that long texts and stacks restart nothing, what faults is answered as ever, and a
+// reader that saw no room taken knows that whatever comes is younger than it looked.
+//
+//   - A sequence that is aborted isn't begun again: its hit goes the locked way, once.
+//     So a thread that is stepped, or has a signal at every instruction, comes to the
+//     end. It is aborted before its last instruction has had an effect, or not at all.
+//   - A thread that is killed in the midst has not hit.
+//   - A signal's handler finds rseq_cs empty: the kernel clears it where it aborts.
+//   - fork: the child has its parent's area, registered. Other processes that write the
+//     same rings write them on the same terms.
+//   - The program's own sequences: rseq_cs is set only where it is 0, and is 0 again
+//     behind the sequence. Where the program has left an address there, in its own
+//     sequence or behind it, the hit goes the locked way and nothing is written.
+//   - A thread without an area, or one whose fs leads elsewhere, goes the locked way:
+//     fs must lead to a block that names itself twice, as glibc's does, whose area says
+//     that it is on a CPU. A thread that has none yet, and one that has another's block
+//     (vfork, raw clone), could be mistaken: the tracer sees both before their first
+//     instruction, and says that the area has no CPU, or that no CPU has sequences
+//     (ring.SeqCPUs).
+//   - A thread whose registers the tracer changes in the midst: the kernel, or where the
+//     memory is to go the tracer (tracee.EndSequence), clears rseq_cs.
+
+// RseqSignature must stand before the address to which the kernel leads a thread out of
+// a sequence. glibc registers its areas with it.
+const RseqSignature = 0x53053053
+
+// Offsets in struct rseq, and the size of struct rseq_cs (include/uapi/linux/rseq.h).
+const (
+	rseqCPU    = 4
+	rseqCS     = 8
+	rseqCSSize = 32
+)
+
+// glibc's control block has its own address at these places (tcbhead_t, tcb and self).
+const blockSelf = 16
+
+// sequences reports whether the current probe takes its hits in sequences. A program
+// that looks at the CPU looks at it once, before there is room.
+func (b *builder) sequences() bool {
+	return b.p.Rseq != 0 && b.p.TID.Seg == asm.FS && len(b.p.TID.Path) == 0 && !looksAtCPU(b.prog)
+}
+
+func looksAtCPU(prog *fetch.Program) bool {
+	of := func(c *fetch.Chain) bool {
+		return c != nil && (c.Source == fetch.SourceCPU || c.Source == fetch.SourceComputed && c.From == fetch.SourceCPU)
+	}
+	return slices.ContainsFunc(prog.Args, func(a fetch.ArgProgram) bool {
+		return of(&a.Chain) || of(a.Len) || slices.ContainsFunc(a.Parts, func(p fetch.Part) bool { return of(&p.Chain) })
+	}) || prog.Filter != nil && slices.ContainsFunc(prog.Filter.Preds, func(q fetch.Pred) bool { return q.Field == fetch.FieldCPU })
+}
+
+// flagged is the current probe, if CX still points at its flags where the hit is taken,
+// or 0.
+func (b *builder) flagged() uint32 {
+	l := &b.layout
+	if b.prog.Filter != nil || len(l.early) > 0 || l.bits >= 0 || l.named || l.now >= 0 || l.texts {
+		return 0
+	}
+	return b.probe.ID
+}
+
+// sequence emits a restartable sequence: body, whose last instruction is what the
+// others lead to, which may change CX, DX and SI and go on elsewhere by leaveSequence,
+// then took and the end. A thread that may not have one, or was interrupted, goes on at
+// locked, whatever is in AX, CX, DX and SI. In body SI is how far the area of the CPU is
+// from that of the first, and flags(0) the flags of no probe, based on CX.
+//
+// flagged is the probe at whose flags CX points, or 0.
+func (b *builder) sequence(flagged uint32, body func(none asm.Mem), took, locked func()) {
+	aborted, start, end, out := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
+	none := asm.At(asm.CX, -4*int32(flagged))
+	if flagged == 0 {
+		b.MovAbs(asm.CX, b.p.Flags)
+	}
+	b.mayAsk(AskNothing, aborted)
+	b.Load(asm.W64, asm.AX, asm.SegAbs(asm.FS, 0))
+	b.mayAsk(AskNothing, aborted)
+	b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.AX, 0))
+	b.Jcc(asm.NE, aborted)
+	b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.AX, blockSelf))
+	b.Jcc(asm.NE, aborted)
+	b.mayAsk(AskNothing, aborted)
+	b.OpMemImm(asm.Cmp, asm.W64, b.inArea(rseqCS), 0)
+	b.Jcc(asm.NE, aborted)
+
+	b.Lea(asm.DX, asm.Rel(b.description(start, end, aborted)))
+	b.Store(asm.W64, b.inArea(rseqCS), asm.DX)
+	b.Bind(start)
+	b.Load(asm.W32, asm.SI, b.inArea(rseqCPU))
+	b.OpLoad(asm.Cmp, asm.W32, asm.SI, none)
+	b.Jcc(asm.AE, out) // a thread that has no area has a negative number there
+	b.ShiftImm(asm.Shl, asm.W64, asm.SI, b.p.AreaShift)
+	body(none)
+	b.Bind(end)
+	b.later(func() { // what it begins with is the hit not taken
+		b.Bind(out)
+		b.endSequence()
+		b.Jmp(aborted)
+		// An instruction, ud1, that has the signature at its end.
+		b.Raw(0x0f, 0xb9, 0x3d)
+		b.Data32(RseqSignature)
+		b.Bind(aborted)
+		locked()
+	})
+	took()
+	b.endSequence()
+}
+
+// inArea is a word of the thread's rseq area; AX is its control block.
+func (b *builder) inArea(off int32) asm.Mem { return asm.At(asm.AX, b.p.Rseq+off) }
+
+// inSequence is a word in the area of the CPU in a sequence. It may change DX.
+func (b *builder) inSequence(none asm.Mem, off int) asm.Mem {
+	if far := int64(b.p.PerCPU - b.p.Flags); fits(far + int64(off)) {
+		return none.Plus(int32(far)+int32(off)).By(asm.SI, 1)
+	}
+	b.MovAbs(asm.DX, b.p.PerCPU)
+	return asm.Indexed(asm.DX, asm.SI, 1, int32(off))
+}
+
+// endSequence says that the thread is in no sequence; AX is its control block.
+func (b *builder) endSequence() { b.StoreImm(asm.W64, b.inArea(rseqCS), 0) }
+
+// description is a struct rseq_cs.
+func (b *builder) description(start, end, aborted asm.Label) asm.Label {
+	l := b.NewLabel()
+	at := func(l asm.Label) uint64 {
+		off, _ := b.Offset(l) // bound by now
+		return b.Base() + uint64(off)
+	}
+	b.consts = append(b.consts, constant{l, func() []byte {
+		d := make([]byte, 8, rseqCSSize) // version, flags
+		for _, v := range [...]uint64{at(start), at(end) - at(start), at(aborted)} {
+			d = binary.LittleEndian.AppendUint64(d, v)
+		}
+		return d
+	}})
+	return l
+}
+
+// countInSequence is count. Changes AX, CX, DX and SI.
+func (b *builder) countInSequence(id uint32, counter int, flagged uint32, took func()) {
+	back := b.NewLabel()
+	b.sequence(flagged, func(none asm.Mem) {
+		b.IncMem(asm.W64, b.inSequence(none, counterOff(id, counter+ring.CounterSeq)))
+	}, took, func() {
+		b.area()
+		b.countLocked(id, counter)
+		took()
+		b.Jmp(back)
+	})
+	b.Bind(back)
+}
+
+// room is how large a record is that room is to be taken for: R8 bytes, or a fixed
+// number.
+type room struct {
+	inR8  bool
+	bytes int32
+}
+
+// reserveInSequence takes room for a record, has state write its state word, and makes
+// AX the thread's number, CX the record and SI the CPU's area; locked does the same by
+// locked instructions, with the area in SI. Changes DX.
+func (b *builder) reserveInSequence(id uint32, n room, flagged uint32, state, locked func(), done asm.Label) {
+	full, unknown, back := b.NewLabel(), b.NewLabel(), b.NewLabel()
+	b.sequence(flagged, func(none asm.Mem) {
+		b.Lea(asm.SI, b.inSequence(none, 0))
+		b.Load(asm.W64, asm.DX, asm.At(asm.SI, ring.SeqOff+ring.HeadOff))
+		if n.inR8 {
+			b.Op(asm.Add, asm.W64, asm.DX, asm.R8)
+		} else {
+			b.OpImm(asm.Add, asm.W64, asm.DX, n.bytes)
+		}
+		b.Lea(asm.CX, asm.At(asm.DX, -1)) // as in claim
+		b.OpLoad(asm.Sub, asm.W64, asm.CX, asm.At(asm.SI, ring.SeqOff+ring.TailOff))
+		b.ShiftImm(asm.Shr, asm.W64, asm.CX, uint8(bits.TrailingZeros64(uint64(b.p.RingSize))))
+		b.Jcc(asm.NE, full)
+		b.Store(asm.W64, asm.At(asm.SI, ring.SeqOff+ring.HeadOff), asm.DX)
+	}, func() {}, func() {
+		b.area()
+		locked()
+		b.Jmp(back)
+	})
+	if n.inR8 {
+		b.Mov(asm.W64, asm.CX, asm.DX)
+		b.Op(asm.Sub, asm.W64, asm.CX, asm.R8)
+	} else {
+		b.Lea(asm.CX, asm.At(asm.DX, -n.bytes))
+	}
+	b.OpLoad(asm.And, asm.W64, asm.CX, asm.At(asm.SI, ring.SeqOff+ring.MaskOff))
+	b.OpLoad(asm.Add, asm.W64, asm.CX, asm.At(asm.SI, ring.SeqOff+ring.DataPtr))
+	b.frame.took()
+	state()
+	b.Load(asm.W32, asm.AX, asm.At(asm.AX, b.p.TID.Off)) // of the block that was looked at
+	b.Test(asm.W32, asm.AX, asm.AX)
+	b.Jcc(asm.E, unknown)
+	b.Bind(back)
+	b.later(func() {
+		b.Bind(full)
+		b.endSequence()
+		b.countLocked(id, ring.CounterLost)
+		b.Jmp(done)
+	})
+	b.later(func() {
+		b.Bind(unknown)
+		b.ask(back)
+	})
+}

@@ -1,0 +1,158 @@
+package detour
+
+import (
+	"kprobe/probe/asm"
+)
+
+// The thread's number
+//
+// A thread keeps its number in its control block, which fs leads to. But fs is the
+// program's: it may be 0 before the block is made, in a thread of raw clone, or
+// lead to something else for a while (coroutines, emulators). So the block must
+// name its own address, where C libraries keep that, and have a number. Else the
+// tracer is asked, which costs what a breakpoint does: by an Ask, at a hlt, or where
+// the block can't be read. Threads in programs of Go that aren't Go's ask the kernel.
+
+// Answer is what an Ask is about.
+type Answer uint8
+
+const (
+	// AskTime is a rdtsc that the program has forbidden itself (PR_SET_TSC, strict
+	// seccomp): rax is to be the low half of the time stamp counter, rdx the high
+	// one.
+	AskTime Answer = iota
+	// AskThread is the thread's number, which is to be in rax: where the control
+	// block can't be read, and where the kernel refuses gettid or would kill for it.
+	AskThread
+	// AskHit is nothing: a tracer takes the hit instead. Where there is none, the
+	// thread goes on without what the kernel would have told.
+	AskHit
+	// AskNothing is fs that leads nowhere: the thread goes on at Back as it is.
+	AskNothing
+)
+
+// Ask is an instruction that may fault because of something that the program has
+// changed: a tracer gives the answer in registers and has the thread go on at Back.
+type Ask struct {
+	At, Back uint64
+	What     Answer
+}
+
+type asking struct {
+	at   uint64
+	back asm.Label
+	what Answer
+}
+
+// mayAsk notes that the next instruction may fault, and where to go on with the
+// answer.
+func (b *builder) mayAsk(what Answer, back asm.Label) {
+	b.asks = append(b.asks, asking{b.Here(), back, what})
+}
+
+// tid makes AX the thread's number. Changes DX; a system call changes R11, too.
+func (b *builder) tid() { b.number(true) }
+
+// ownTID is tid for what nobody is told: the block may be another that is like one.
+func (b *builder) ownTID() { b.number(false) }
+
+func (b *builder) number(exact bool) {
+	t := &b.p.TID
+	back := b.NewLabel()
+	if t.Seg == asm.DS {
+		b.gettid(back)
+		b.Bind(back)
+		return
+	}
+	unknown := b.NewLabel()
+	if len(t.Path) > 0 {
+		m := asm.SegAbs(t.Seg, t.Off)
+		for _, off := range t.Path {
+			b.mayAsk(AskThread, back)
+			b.Load(asm.W64, asm.AX, m)
+			b.Test(asm.W64, asm.AX, asm.AX)
+			b.Jcc(asm.E, unknown)
+			m = asm.At(asm.AX, off)
+		}
+		b.mayAsk(AskThread, back)
+		b.Load(asm.W32, asm.AX, m)
+		b.Test(asm.W32, asm.AX, asm.AX) // not told yet, early in a thread's life
+		b.Jcc(asm.E, unknown)
+		b.Bind(back)
+		b.later(func() {
+			b.Bind(unknown)
+			b.gettid(back) // a thread that is none of Go's
+		})
+		return
+	}
+	if exact && b.p.FSGSBase { // which is slower than a load
+		b.Rdfsbase(asm.AX)
+	} else {
+		b.mayAsk(AskThread, back)
+		b.Load(asm.W64, asm.AX, asm.SegAbs(t.Seg, 0))
+	}
+	b.mayAsk(AskThread, back)
+	b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.AX, 0))
+	b.JccShort(asm.NE, unknown)
+	b.mayAsk(AskThread, back)
+	b.Load(asm.W32, asm.AX, asm.At(asm.AX, t.Off))
+	b.Test(asm.W32, asm.AX, asm.AX)
+	b.JccShort(asm.NE, back)
+	b.Bind(unknown)
+	b.ask(back)
+	b.Bind(back)
+}
+
+// ask has the tracer tell the thread's number. It is one byte, a fault.
+func (b *builder) ask(back asm.Label) {
+	b.mayAsk(AskThread, back)
+	b.Hlt()
+}
+
+// gettid has the kernel say the thread's number in AX and goes on at back. Changes
+// DX and R11.
+func (b *builder) gettid(back asm.Label) {
+	b.mayAsk(AskThread, back)
+	b.strict()
+	b.Mov(asm.W64, asm.DX, asm.CX)
+	b.MovImm(asm.AX, sysGettid)
+	b.Syscall()
+	b.Mov(asm.W64, asm.CX, asm.DX)
+	b.Test(asm.W32, asm.AX, asm.AX)
+	b.Jcc(asm.G, back)
+	b.ask(back) // refused
+}
+
+// strict faults where the program is in seccomp's strict mode, which a system call
+// would not survive: there rdtsc is forbidden, too. Changes AX and DX.
+func (b *builder) strict() { b.Rdtsc() }
+
+// halves makes DX and AX the halves of the time stamp counter.
+func (b *builder) halves() {
+	back := b.NewLabel()
+	b.mayAsk(AskTime, back)
+	b.Rdtsc()
+	b.Bind(back)
+}
+
+// tsc makes AX the time stamp counter. Changes DX.
+func (b *builder) tsc() {
+	b.halves()
+	b.ShiftImm(asm.Shl, asm.W64, asm.DX, 32)
+	b.Op(asm.Or, asm.W64, asm.AX, asm.DX)
+}
+
+// stamp keeps the time stamp counter in memory. Changes AX and DX.
+func (b *builder) stamp(to ...asm.Mem) {
+	b.halves()
+	if len(to) == 1 {
+		b.ShiftImm(asm.Shl, asm.W64, asm.DX, 32)
+		b.Op(asm.Or, asm.W64, asm.AX, asm.DX)
+		b.Store(asm.W64, to[0], asm.AX)
+		return
+	}
+	for _, m := range to {
+		b.Store(asm.W32, m, asm.AX)
+		b.Store(asm.W32, m.Plus(4), asm.DX)
+	}
+}
