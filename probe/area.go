@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/probe/detour"
-	"kprobe/probe/nets"
+	"kprobe/probe/fallbacks"
 	"kprobe/probe/ring"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
@@ -19,47 +19,57 @@ const (
 	// scratchSize is that of the memory that injected calls use: a page of code,
 	// and the frame behind it.
 	scratchSize = pageSize + tracee.ScratchFrame
-	// landings is how many calls at once may have a landing for a return
+	// return trampolines is how many calls at once may have a return trampoline for a return
 	// address: those whose own return address can't carry a breakpoint.
-	landings = 1024
-	// landingSize is the size of one: int3; jmp [cell].
-	landingSize = 8
+	trampolines = 1024
+	// trampolineSize is the size of one: int3; jmp [cell].
+	trampolineSize = 8
 )
 
-// area is all that kprobe laid in a process: the memory file with the journal
-// of patched sites and the net's table, executable pieces with the copies of
-// instructions, the net and the landings, and scratch memory for injected
-// system calls.
+// area is all that kprobe laid in an address space: the memory file with the
+// journal of patched sites and the fallback handler's table, executable pieces with the copies
+// of instructions, the fallback handler and the return trampolines, and scratch memory for injected
+// system calls. A session makes one (newArea), or it is found by its journal
+// (openArea); both are taken out the same way (leave, undo.go).
 //
 // The order of construction is the order of need; close takes down in reverse.
 // Used on the tracer thread only.
 type area struct {
 	proc    *tracee.Process
+	found   bool // by its journal: signals were not held, and detours aren't known
 	file    *memfile
 	code    *code
 	table   *detour.Table
 	tableAt int64 // in the file
 	journal journal
 
-	scratch *piece // what injected calls run from; nil: none yet
+	scratch *arena // what injected calls run from; nil: none yet
 
-	nets *nets.Nets
+	fallbacks *fallbacks.Fallbacks
 
-	pools  []*piece         // return probes' instances, writable
+	pools  []*arena         // return probes' instances, writable
 	shared []*detour.Shared // what detours share, the latest last
 
-	landing     symbols.Addr // the first
-	cells       int64        // offset in the file of the first landing's cell
-	landingFree []int
-	landingOf   []*instance // by index
+	// outside gives the registers that a thread in a detour or copy has in the
+	// program. Nil, or inside is false, where only the journal can tell.
+	outside func(regs *unix.PtraceRegs, trapped bool) (out *unix.PtraceRegs, inside bool, err error)
+	// lifted are the addresses of bytes that restoreText has undone.
+	lifted map[uint64]bool
+
+	trampoline     symbols.Addr // the first
+	cells          int64        // offset in the file of the first return trampoline's cell
+	trampolineFree []int
+	trampolineOf   []*instance // by index
 }
 
 // newArea lays everything in the process. On an error it is taken out again.
 func newArea(ctx context.Context, p *tracee.Process, ringSize int) (a *area, err error) {
-	a = &area{proc: p, code: &code{proc: p}, nets: nets.New(p)}
+	a = &area{proc: p, code: &code{proc: p}, fallbacks: fallbacks.New(p)}
 	defer func() {
 		if err != nil {
-			_ = a.close(ctx)
+			if cerr := a.close(ctx); cerr != nil && a.file != nil {
+				err = errors.Join(err, cerr, a.abandon())
+			}
 			a = nil
 		}
 	}()
@@ -76,18 +86,18 @@ func newArea(ctx context.Context, p *tracee.Process, ringSize int) (a *area, err
 	if err = a.mapScratch(ctx); err != nil {
 		return a, err
 	}
-	a.tableAt = layout.Net.Off
-	if a.table, err = detour.NewTable(fileAt{a.file, a.tableAt}, uint64(a.file.addr(a.tableAt)), int(layout.Net.Size)); err != nil {
+	a.tableAt = layout.Fallback.Off
+	if a.table, err = detour.NewTable(fileAt{a.file, a.tableAt}, uint64(a.file.addr(a.tableAt)), int(layout.Fallback.Size)); err != nil {
 		return a, err
 	}
-	if err = a.layNet(ctx); err != nil {
+	if err = a.layFallback(ctx); err != nil {
 		return a, err
 	}
 	_, err = a.catch(ctx, nil, unix.SIGTRAP)
 	return a, err
 }
 
-// fileAt is a place in the memory file as the net's data and table want it.
+// fileAt is a place in the memory file as the fallback handler's data and table want it.
 type fileAt struct {
 	m   *memfile
 	off int64
@@ -118,10 +128,10 @@ func (a *area) mapScratch(ctx context.Context) (err error) {
 	return a.file.set64(a.file.layout.Header.Off+headerScratch, uint64(a.scratch.start))
 }
 
-// layNet writes the net, in a piece with its data, and the landings, in one that
+// layFallback writes the fallback handler, in a piece with its data, and the return trampolines, in one that
 // can reach the memory file.
-func (a *area) layNet(ctx context.Context) error {
-	const size = (landings*landingSize + pageSize - 1) &^ (pageSize - 1)
+func (a *area) layFallback(ctx context.Context) error {
+	const size = (trampolines*trampolineSize + pageSize - 1) &^ (pageSize - 1)
 	layout := a.file.layout
 	a.cells = layout.Instances.Off
 	p, err := a.code.add(ctx, a.file.addr(a.cells), size)
@@ -129,115 +139,135 @@ func (a *area) layNet(ctx context.Context) error {
 		return err
 	}
 	p.used = p.size
-	a.landing = p.start
-	if p, err = a.code.add(ctx, a.file.base, 2*nets.Size); err != nil {
+	a.trampoline = p.start
+	if p, err = a.code.add(ctx, a.file.base, 2*fallbacks.Size); err != nil {
 		return err
 	}
 	p.used = p.size
-	data := p.start + nets.Size
-	if err := a.code.writable(ctx, data, nets.Size); err != nil {
+	data := p.start + fallbacks.Size
+	if err := a.code.writable(ctx, data, fallbacks.Size); err != nil {
 		return err
 	}
-	text, err := a.nets.Lay(p.start, data, nets.Links{
+	text, err := a.fallbacks.Lay(p.start, data, fallbacks.Links{
 		Table: a.file.addr(a.tableAt), Steps: a.file.addr(layout.Header.Off + headerSteps),
-		Landings: a.landing, LandingsSize: landings * landingSize,
+		Trampolines: a.trampoline, TrampolinesSize: trampolines * trampolineSize,
 	})
 	if err != nil {
 		return err
 	}
 	if err := a.proc.WriteMemory(text, p.start); err != nil {
-		return fmt.Errorf("write the net: %w", err)
+		return fmt.Errorf("write the fallback handler: %w", err)
 	}
 	text = text[:0]
-	for i := range landings {
-		at := a.landing + symbols.Addr(i*landingSize)
-		b := make([]byte, landingSize)
+	for i := range trampolines {
+		at := a.trampoline + symbols.Addr(i*trampolineSize)
+		b := make([]byte, trampolineSize)
 		b[0], b[1], b[2] = 0xcc, 0xff, 0x25 // int3; jmp [rip+disp]
 		disp := int64(a.file.addr(a.cells+int64(i)*cellSize)) - int64(at+7)
 		binary.LittleEndian.PutUint32(b[3:], uint32(int32(disp)))
 		b[7] = 0xcc
 		text = append(text, b...)
-		a.landingFree = append(a.landingFree, landings-1-i)
+		a.trampolineFree = append(a.trampolineFree, trampolines-1-i)
 	}
-	a.landingOf = make([]*instance, landings)
-	if err := a.proc.WriteMemory(text, a.landing); err != nil {
-		return fmt.Errorf("write the landings: %w", err)
+	a.trampolineOf = make([]*instance, trampolines)
+	if err := a.proc.WriteMemory(text, a.trampoline); err != nil {
+		return fmt.Errorf("write the return trampolines: %w", err)
 	}
 	h := layout.Header.Off
-	a.file.store64(h+headerNetData, uint64(a.nets.Data()))
-	a.file.store64(h+headerNet, uint64(a.nets.Code()))
+	a.file.store64(h+headerFallbackData, uint64(a.fallbacks.Data()))
+	a.file.store64(h+headerFallback, uint64(a.fallbacks.Code()))
 	return nil
 }
 
-// A cell of the journal of landings: where the landing goes on at, and the
-// stack slot that holds the landing's address.
+// A cell of the journal of return trampolines: where the return trampoline goes on at, and the
+// stack slot that holds the return trampoline's address.
 const (
 	cellSize = 16
 	cellSlot = 8
 )
 
 // close takes out of the process what the area holds. No site may be armed
-// and no thread in a piece. Where the program may still call a net, the nets
+// and no thread in a piece. Where the program may still call a fallback handler, the fallback handlers
 // stay, two pages that lead to the program's own actions.
 //
-// The memory file goes last: until then it tells a kprobe that finds the file of
-// one killed in between what is left.
+// The memory file goes last, and only if all else has gone: until then it tells
+// whoever finds it what is left.
 func (a *area) close(ctx context.Context) error {
-	chained, err := a.nets.Remove(ctx)
-	errs := []error{err}
-	if a.file == nil {
-		return errors.Join(errs...)
+	if a.found && a.scratch != nil {
+		if err := a.proc.SetScratch(a.scratch.start, a.scratch.start+pageSize); err != nil {
+			return err
+		}
 	}
-	keep := symbols.Addr(0)
-	if chained {
-		keep = a.nets.Code()
-		errs = append(errs, a.nets.Disconnect())
+	chained, err := a.fallbacks.Remove(ctx)
+	if err == nil && chained {
+		err = a.fallbacks.Disconnect()
+	}
+	if err != nil || a.file == nil {
+		return err
 	}
 	h := a.file.layout.Header.Off
-	errs = append(errs, a.file.set64(h+headerNet, 0), a.file.set64(h+headerPools, 0))
-	errs = append(errs, a.code.unmapAll(ctx, keep))
-	for _, p := range a.pools {
-		errs = append(errs, a.code.unmap(ctx, p))
+	if chained {
+		// They are the program's from here on.
+		if p := a.code.holds(a.fallbacks.Code()); p != nil {
+			err = a.code.release(p)
+		}
 	}
-	a.pools = nil
-	a.proc.DropScratch()
-	errs = append(errs, a.file.set64(h+headerScratch, 0))
+	if err = errors.Join(err, a.file.set64(h+headerFallback, 0), a.file.set64(h+headerPools, 0)); err != nil {
+		return err
+	}
+	errs := []error{a.code.unmapAll(ctx)}
+	for len(a.pools) > 0 {
+		if err := a.code.unmap(ctx, a.pools[0]); err != nil {
+			errs = append(errs, err)
+			break
+		}
+		a.pools = a.pools[1:]
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
 	if a.scratch != nil {
-		errs = append(errs, a.code.unmap(ctx, a.scratch))
+		a.proc.DropScratch()
+		if err := a.file.set64(h+headerScratch, 0); err != nil {
+			return err
+		}
+		if err := a.code.unmap(ctx, a.scratch); err != nil {
+			return err
+		}
+		a.scratch = nil
 	}
-	errs = append(errs, munmap(ctx, a.proc, a.file.base, a.file.size))
-	return errors.Join(errs...)
+	return munmap(ctx, a.proc, a.file.base, a.file.size)
 }
 
-// takeLanding gives an instance a landing that goes on at its return address.
+// takeTrampoline gives an instance a return trampoline that goes on at its return address.
 // ok is false when all are in use.
-func (a *area) takeLanding(in *instance) (at symbols.Addr, ok bool) {
-	n := len(a.landingFree)
+func (a *area) takeTrampoline(in *instance) (at symbols.Addr, ok bool) {
+	n := len(a.trampolineFree)
 	if n == 0 {
 		return 0, false
 	}
-	i := a.landingFree[n-1]
-	a.landingFree = a.landingFree[:n-1]
-	a.landingOf[i] = in
-	in.landing = i
+	i := a.trampolineFree[n-1]
+	a.trampolineFree = a.trampolineFree[:n-1]
+	a.trampolineOf[i] = in
+	in.trampoline = i
 	off := a.cells + int64(i)*cellSize
 	a.file.store64(off+cellSlot, uint64(in.slot))
 	a.file.store64(off, uint64(in.ra))
-	return a.landing + symbols.Addr(i*landingSize), true
+	return a.trampoline + symbols.Addr(i*trampolineSize), true
 }
 
-// freeLanding takes the landing back. The cell keeps its address: a thread may
+// freeTrampoline takes the return trampoline back. The cell keeps its address: a thread may
 // still be about to jump through it.
-func (a *area) freeLanding(i int) {
+func (a *area) freeTrampoline(i int) {
 	a.file.store64(a.cells+int64(i)*cellSize+cellSlot, 0)
-	a.landingOf[i] = nil
-	a.landingFree = append(a.landingFree, i)
+	a.trampolineOf[i] = nil
+	a.trampolineFree = append(a.trampolineFree, i)
 }
 
-// landingAt returns the index of the landing whose int3 is at pc.
-func (a *area) landingAt(pc symbols.Addr) (int, bool) {
-	if pc < a.landing || pc >= a.landing+landings*landingSize || (pc-a.landing)%landingSize != 0 {
+// trampolineAt returns the index of the return trampoline whose int3 is at pc.
+func (a *area) trampolineAt(pc symbols.Addr) (int, bool) {
+	if pc < a.trampoline || pc >= a.trampoline+trampolines*trampolineSize || (pc-a.trampoline)%trampolineSize != 0 {
 		return 0, false
 	}
-	return int(pc-a.landing) / landingSize, true
+	return int(pc-a.trampoline) / trampolineSize, true
 }

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 
+	"golang.org/x/sys/unix"
+
 	"kprobe/fetch"
 	"kprobe/probe/detour"
 	"kprobe/probe/gocode"
-	"kprobe/probe/insn"
 	"kprobe/probe/plan"
+	"kprobe/probe/survey"
 	"kprobe/symbols"
 )
 
@@ -20,7 +22,7 @@ import (
 //
 //  1. memory for the copies is mapped (injected system calls);
 //  2. the copies are written there, where no thread is yet;
-//  3. each site is entered in the journal, then in the net's table, so that
+//  3. each site is entered in the journal, then in the fallback handler's table, so that
 //     whoever finds an int3 from here on also finds how to go on;
 //  4. the int3 is written over the instruction's first byte. A store of one
 //     byte is seen whole: a thread executes the old instruction or the int3.
@@ -29,20 +31,17 @@ import (
 //
 // If any step fails, what was done is undone in reverse and the batch is not
 // armed. A site that is taken out goes the same way back: first byte, then the
-// net's table keeps it as retired (a thread may have trapped and not been seen
+// fallback handler's table keeps it as retired (a thread may have trapped and not been seen
 // yet), then the journal. Its copy stays until no thread can be in it.
 
-// want is one place of one definition that is to be armed.
-type want struct {
-	p           *placed // nil for kprobe's own breakpoints
-	at          symbols.Site
-	code        []byte
-	inst        insn.Inst
+// patchRequest is one place of one definition that is to be armed.
+type patchRequest struct {
+	probed
+	p           *placed
 	counted     bool // it was armed before: only how it is armed changes
 	conditional bool // an exit by a conditional jump
 	stack       gocode.Stack
 	kind        wantKind
-	hook        hook
 	pop         uint16       // of an exit that takes a jump: what it takes off the stack besides
 	to          symbols.Addr // of a redirection: the detour
 }
@@ -50,18 +49,27 @@ type want struct {
 type wantKind uint8
 
 const (
-	wantEntry wantKind = iota
-	wantReturn
+	requestEntry wantKind = iota
+	requestReturn
 	wantExit
-	wantLeave // an exit that is a hit by itself
-	wantHook
-	wantLanding
+	requestExit  // an exit that is a hit by itself
 	wantRedirect // a breakpoint that only leads into a detour
 )
 
+// own is a breakpoint of kprobe's own that is to be written: for a hook, or, where
+// that is nil, for calls that return there.
+type own struct {
+	probed
+	hook *hook
+}
+
 // resolve finds the places of a definition in the target and proves them.
-func (tg *target) resolve(d *fetch.Def, ev *event) ([]want, error) {
-	places, err := tg.space.Resolve(d.Place)
+func (tg *target) resolve(d *fetch.Def, ev *event) ([]patchRequest, error) {
+	places, known := tg.found.take(d, tg.space)
+	var err error
+	if !known {
+		places, err = away(tg.s, func() ([]symbols.Site, error) { return tg.space.Resolve(d.Place) })
+	}
 	var unbound *symbols.UnboundIFuncError
 	if errors.As(err, &unbound) {
 		if impl, ok := tg.chosen[unbound.Resolver]; ok {
@@ -77,10 +85,15 @@ func (tg *target) resolve(d *fetch.Def, ev *event) ([]want, error) {
 		return nil, err
 	}
 	glob := d.Place.IsGlob()
-	var out []want
+	var out []patchRequest
 	var refused error
+	shared := 0 // places in shared memory
 	var without partly
-	for _, w := range places {
+	for i, w := range places {
+		if err := tg.answer(); err != nil {
+			return nil, err
+		}
+		tg.s.progress("checking places", i, len(places))
 		more, err := tg.place(d, ev, w)
 		if err != nil {
 			if len(places) > 1 && without.skip(w, err) {
@@ -89,6 +102,9 @@ func (tg *target) resolve(d *fetch.Def, ev *event) ([]want, error) {
 			var r *RefusedError
 			if glob && errors.As(err, &r) {
 				refused = err
+				if r.Rule == survey.SharedRule {
+					shared++
+				}
 				tg.s.logf("%v", err)
 				continue
 			}
@@ -105,31 +121,20 @@ func (tg *target) resolve(d *fetch.Def, ev *event) ([]want, error) {
 	if without.first != nil {
 		tg.s.warnf("%s", without.warning(d, len(places)))
 	}
+	if shared > 0 {
+		tg.s.warnf("%s: %d of %d places are not probed: %s", d.Place, shared, len(places), survey.SharedRule)
+	}
 	return append(out, tg.resolveInlined(d, ev, places)...), nil
 }
 
 // place makes what is to be armed for a definition at one place.
-func (tg *target) place(d *fetch.Def, ev *event, w symbols.Site) ([]want, error) {
-	isReturn := d.Kind == fetch.Return
-	if isReturn && w.Offset != 0 {
-		return nil, &RefusedError{Addr: w.Addr, Place: w.Name, Rule: "a return probe needs a function's entry"}
-	}
-	if err := called(d, w); err != nil {
-		return nil, err
-	}
-	at, err := tg.behindCheck(w)
+func (tg *target) place(d *fetch.Def, ev *event, w symbols.Site) ([]patchRequest, error) {
+	found, err := tg.assessor().definition(d, w)
 	if err != nil {
-		return nil, err
-	}
-	code, inst, err := tg.prove(at)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := planCopy(at, code, at.Addr+trialSlot, tg.shadowStack); err != nil {
 		return nil, err
 	}
 	u := tg.s.user(d)
-	env := &env{tg: tg, site: w}
+	env := &env{space: tg.space, text: tg.s.opts.MaxText, site: w}
 	form, err := u.form(d, env)
 	if err != nil {
 		return nil, err
@@ -139,15 +144,15 @@ func (tg *target) place(d *fetch.Def, ev *event, w symbols.Site) ([]want, error)
 		return nil, err
 	}
 	p := &placed{ev: ev, def: d, user: u, prog: prog, target: tg, where: w, timeSlots: detour.TimeSlots(prog)}
-	if !isReturn {
-		return []want{{p: p, at: at, code: code, inst: inst, kind: wantEntry}}, nil
+	if d.Kind != fetch.Return {
+		return []patchRequest{{probed: found, p: p, kind: requestEntry}}, nil
 	}
 	n := d.MaxActive
 	if n == 0 {
 		n = tg.s.maxActive()
 	}
 	p.pool, p.fn = newPool(n), w.Func.Symbol.Demangled()
-	out := []want{{p: p, at: at, code: code, inst: inst, kind: wantReturn}}
+	out := []patchRequest{{probed: found, p: p, kind: requestReturn}}
 	f, err := tg.function(w)
 	if w.Module.File.IsGo() {
 		p.goABI = true
@@ -160,7 +165,7 @@ func (tg *target) place(d *fetch.Def, ev *event, w symbols.Site) ([]want, error)
 		}
 		if p.alone = len(prog.Entry) == 0 && u == nil; p.alone {
 			for i := range exits {
-				exits[i].kind = wantLeave
+				exits[i].kind = requestExit
 			}
 			return exits, nil
 		}
@@ -168,35 +173,31 @@ func (tg *target) place(d *fetch.Def, ev *event, w symbols.Site) ([]want, error)
 	}
 	if err == nil {
 		p.describeExits(f)
+		p.never = !f.sweep.Returns()
 	}
 	return out, nil
 }
 
-// called refuses a return probe where no return address is to be had: the probe
-// would overwrite something else.
-func called(d *fetch.Def, w symbols.Site) error {
-	if d.Kind != fetch.Return || w.Module.File.IsGo() || w.Module.File.Called(w.Vaddr) {
-		return nil
-	}
-	return &RefusedError{Addr: w.Addr, Place: w.Name, Rule: "a return probe needs a function that is called: nothing shows that a return address is on the stack where this starts"}
+// arm puts a batch in, or nothing of it.
+func (tg *target) arm(ctx context.Context, ws []patchRequest) error {
+	return tg.change(ctx, &changeset{add: ws})
 }
 
-// arm puts a batch in, or nothing of it.
-func (tg *target) arm(ctx context.Context, ws []want) error { return tg.change(ctx, ws, nil) }
+// armOwn puts a breakpoint of kprobe's own in.
+func (tg *target) armOwn(ctx context.Context, x own) error {
+	return tg.change(ctx, &changeset{own: []own{x}})
+}
 
 // makeWay takes jumps out that cover kprobe's own breakpoints. A return address
-// under a jump gets a landing instead, unless something may unwind the stack: it
+// under a jump gets a return trampoline instead, unless something may unwind the stack: it
 // would find no way past one.
-func (tg *target) makeWay(ctx context.Context, ws []want) error {
-	for _, w := range ws {
-		if w.kind != wantHook && w.kind != wantLanding {
-			continue
-		}
+func (tg *target) makeWay(ctx context.Context, list []own) error {
+	for _, w := range list {
 		p := tg.patches.covering(w.at.Addr, int(w.inst.Len))
 		if p == nil {
 			continue
 		}
-		if w.kind == wantLanding && tg.unwinder() == "" {
+		if w.hook == nil && tg.s.unwinds.in(tg.space) == "" {
 			return errors.New("a probe's jump is there")
 		}
 		if err := tg.unoptimize(ctx, p); err != nil {
@@ -216,55 +217,14 @@ func (tg *target) writeAll(fresh []*site) error {
 	return nil
 }
 
-// layTraps makes the sites of breakpoints, all or none. put writes them.
-func (tg *target) layTraps(ctx context.Context, ws []want, put func([]*site) error) (err error) {
-	if len(ws) == 0 {
-		return nil
-	}
-	if err := tg.reserve(ctx, ws); err != nil {
-		return err
-	}
-	var fresh []*site
-	defer func() {
-		if err != nil {
-			for i := len(fresh) - 1; i >= 0; i-- {
-				tg.discard(fresh[i])
-			}
-			for _, w := range ws {
-				tg.unhang(w)
-			}
-		}
-	}()
-	for _, w := range ws {
-		st := tg.sites[w.at.Addr]
-		if st == nil {
-			if st, err = tg.lay(ctx, w); err != nil {
-				return err
-			}
-			fresh = append(fresh, st)
-		}
-		hang(st, w)
-	}
-	if err := tg.catchSites(ctx, fresh); err != nil {
-		return err
-	}
-	if !tg.openTraps && !tg.borrowed {
-		if err := tg.proc.OpenTraps(ctx); err != nil {
-			return err
-		}
-		tg.openTraps = true
-	}
-	return put(fresh)
-}
-
 // reserve maps memory for the copies of a batch, near each of its places.
-func (tg *target) reserve(ctx context.Context, ws []want) error {
+func (tg *target) reserve(ctx context.Context, list []probed) error {
 	type need struct {
 		at symbols.Addr
 		n  int
 	}
 	byModule := map[*symbols.Module]*need{}
-	for _, w := range ws {
+	for _, w := range list {
 		a := w.at.Addr
 		if tg.sites[a] != nil {
 			continue
@@ -284,7 +244,7 @@ func (tg *target) reserve(ctx context.Context, ws []want) error {
 }
 
 // lay makes a site and writes its copy; the text is not touched.
-func (tg *target) lay(ctx context.Context, wt want) (*site, error) {
+func (tg *target) lay(ctx context.Context, wt probed) (*site, error) {
 	w, code := wt.at, wt.code
 	slot, err := tg.area.code.slot(ctx, w.Addr)
 	if err != nil {
@@ -312,17 +272,18 @@ func (tg *target) write(st *site) error {
 		return err
 	}
 	if err := tg.area.table.Insert(uint64(st.addr), uint64(st.next())); err != nil {
+		tg.area.journal.remove(st.entry)
+		st.entry = -1
 		return fmt.Errorf("too many probes: %w", err)
 	}
-	st.armed = true
+	st.armed, st.met = true, true
 	for _, list := range [][]*placed{st.probes, st.returns, st.exits} {
 		for _, p := range list {
-			p.tap.setTactic(p, plan.Breakpoint)
+			p.feed.setTactic(p, plan.Breakpoint)
 		}
 	}
 	if err := tg.proc.WriteMemory([]byte{breakpoint}, st.addr); err != nil {
-		st.armed = false
-		return fmt.Errorf("write the breakpoint at %s: %w", st.name, err)
+		return errors.Join(fmt.Errorf("write the breakpoint at %s: %w", st.name, err), tg.restore(st))
 	}
 	return nil
 }
@@ -333,7 +294,11 @@ func (tg *target) restore(st *site) error {
 		return nil
 	}
 	var now [1]byte
-	if _, err := tg.proc.ReadMemory(now[:], st.addr); err == nil && now[0] == breakpoint {
+	_, err := tg.proc.ReadMemory(now[:], st.addr)
+	if err != nil && !errors.Is(err, unix.EFAULT) && !errors.Is(err, unix.EIO) {
+		return fmt.Errorf("restore %s: %w", st.name, err)
+	}
+	if err == nil && now[0] == breakpoint {
 		if err := tg.proc.WriteMemory(st.code[:1], st.addr); err != nil {
 			return fmt.Errorf("restore %s: %w", st.name, err)
 		}
@@ -351,50 +316,72 @@ func (tg *target) disarmed(st *site) {
 }
 
 // discard takes a site out and forgets it. Its slot is given back only by
-// those who know that no thread is in it.
+// those who know that no thread is in it. A site whose int3 stays in the text stays,
+// without a use, until the next change tries again.
 func (tg *target) discard(st *site) {
 	if err := tg.restore(st); err != nil {
 		tg.s.warnf("%v", err)
+		tg.sites[st.addr] = st
+		tg.stuck = append(tg.stuck, st)
+		return
 	}
 	if tg.sites[st.addr] == st {
 		delete(tg.sites, st.addr)
 	}
 }
 
-func hang(st *site, w want) {
+// discardUnused discards a site of a change that has failed, and gives its copy's
+// memory back: at once if no thread can have met it.
+func (tg *target) discardUnused(st *site) {
+	if tg.discard(st); st.armed {
+		return
+	}
+	if st.met {
+		tg.retired = append(tg.retired, &retired{sites: []*site{st}})
+		return
+	}
+	delete(tg.bySlot, st.slot)
+	tg.leaveCopy(st.moved, st.slot)
+	tg.area.code.giveBack(st.slot)
+}
+
+// discardStuck tries again to take out the int3s that could not be taken out.
+func (tg *target) discardStuck() {
+	list := tg.stuck
+	tg.stuck = nil
+	for _, st := range list {
+		switch {
+		case !st.armed || tg.sites[st.addr] != st:
+		case !st.idle(): // it has a use again
+		default:
+			if tg.discard(st); !st.armed {
+				tg.retired = append(tg.retired, &retired{sites: []*site{st}})
+			}
+		}
+	}
+}
+
+// serve has a site serve kprobe itself.
+func (st *site) serve(x own) {
+	if x.hook == nil {
+		st.lands = true
+	} else {
+		st.hooks = append(st.hooks, x.hook)
+	}
+}
+
+func hang(st *site, w patchRequest) {
 	switch w.kind {
-	case wantEntry:
+	case requestEntry:
 		st.probes = append(st.probes, w.p)
-	case wantReturn:
+	case requestReturn:
 		st.returns = append(st.returns, w.p)
-	case wantExit, wantLeave:
+	case wantExit, requestExit:
 		st.exits = append(st.exits, w.p)
 		if w.conditional {
 			st.jcc = w.inst.Opcode | 0x80 // never 0
 		}
-	case wantHook:
-		st.hooks = append(st.hooks, w.hook)
-	case wantLanding:
-		st.lands = true
 	case wantRedirect:
 		st.redirect = w.to
 	}
-}
-
-// unhang is the inverse of hang for a batch that failed.
-func (tg *target) unhang(w want) {
-	st := tg.sites[w.at.Addr]
-	if st == nil {
-		return
-	}
-	drop := func(list []*placed) []*placed {
-		out := list[:0]
-		for _, p := range list {
-			if p != w.p {
-				out = append(out, p)
-			}
-		}
-		return out
-	}
-	st.probes, st.returns, st.exits = drop(st.probes), drop(st.returns), drop(st.exits)
 }

@@ -3,13 +3,12 @@ package probe
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"kprobe/fetch"
 	"kprobe/internal/fixture"
@@ -117,7 +116,7 @@ func TestBatch(t *testing.T) {
 	}
 	jumps := 0
 	for _, tg := range s.targets {
-		for _, p := range tg.tap.ids {
+		for _, p := range tg.feed.ids {
 			if p.optimized {
 				jumps++
 			}
@@ -215,19 +214,8 @@ func BenchmarkBatch(b *testing.B) {
 	b.ReportMetric(float64(disarm)/n, "disarm-ms")
 }
 
-// threadTime is what the calling thread, which must be locked, has computed. A
-// machine that is busy with other things doesn't count.
-func threadTime(t *testing.T) time.Duration {
-	t.Helper()
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts); err != nil {
-		t.Fatal(err)
-	}
-	return time.Duration(ts.Nano())
-}
-
-// TestManyBreakpoints: thousands of breakpoints in one batch, taken out in one
-// short stop.
+// TestManyBreakpoints: thousands of breakpoints in one batch, taken out in one stop by
+// a few requests, not each by its own.
 func TestManyBreakpoints(t *testing.T) {
 	const libraries, functions = 2, 1000
 	prog := manyModules(t, libraries, functions)
@@ -245,25 +233,22 @@ func TestManyBreakpoints(t *testing.T) {
 	if n := s.Stats()[0].Places; n != libraries*functions {
 		t.Fatalf("%d places", n)
 	}
-	best := time.Hour
+	requests := 0
 	err = s.tracer.Do(func() error {
+		s.tracer.FailWith(func(tracee.Request) error { requests++; return nil })
+		defer s.tracer.FailWith(nil)
 		for _, tg := range s.targets {
 			err := tg.proc.WithStopped(context.Background(), func([]*tracee.Thread) error {
 				var sites []*site
 				for _, st := range tg.sites {
 					sites = append(sites, st)
 				}
-				for range 3 {
-					before := threadTime(t)
-					if err := tg.restoreSites(sites); err != nil {
-						return err
-					}
-					best = min(best, threadTime(t)-before)
-					if err := tg.writeAll(sites); err != nil {
-						return err
-					}
+				requests = 0
+				err := tg.restoreSites(sites)
+				if requests == 0 || requests > len(sites)/20 {
+					t.Errorf("%d breakpoints are taken out by %d requests", len(sites), requests)
 				}
-				return nil
+				return errors.Join(err, tg.writeAll(sites))
 			})
 			if err != nil {
 				return err
@@ -273,10 +258,6 @@ func TestManyBreakpoints(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
-	}
-	t.Logf("%d breakpoints taken out in %v of the tracer's time", libraries*functions, best)
-	if best > 20*time.Millisecond { // which is the time for 10,000
-		t.Errorf("%d breakpoints took %v to be taken out, with the target stopped", libraries*functions, best)
 	}
 	if err := s.Close(context.Background()); err != nil {
 		t.Fatal(err)

@@ -10,7 +10,7 @@ import (
 
 // TestKilledDuringBirths kills kprobe while the program makes processes all the
 // time. Those that are made until the probes are out have copies of them, and of
-// the nets: they work like the others, and so does what recovers their parent.
+// the fallback handlers: they work like the others, and so does what recovers their parent.
 func TestKilledDuringBirths(t *testing.T) {
 	bin := buildKprobe(t)
 	prog := fixture.Build(t, "storm_births.c", "-O2", "-lpthread")

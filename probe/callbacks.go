@@ -81,7 +81,7 @@ func (s *Session) jump(r *Regs) {
 
 // takes reports whether a probe takes a hit now.
 func (s *Session) takes(p *placed) bool {
-	return !s.stopping && !p.removed && p.tap.enabled(p)
+	return !s.stopping && !p.removed && p.feed.enabled(p)
 }
 
 // preHandler takes a hit of a probe with handlers.
@@ -90,7 +90,7 @@ func (s *Session) preHandler(p *placed) {
 		return
 	}
 	u := p.user
-	count := func(counter int) { p.tap.producer.Count(s.ctx.CPU, p.id, counter, 1) }
+	count := func(counter int) { p.feed.producer.Count(s.ctx.CPU, p.id, counter, 1) }
 	var r *Regs
 	if u.pre != nil || u.call != nil {
 		r = s.newRegs(p)
@@ -203,7 +203,7 @@ func (s *Session) returnHandler(in *instance) {
 	if s.stopping || p.removed || in.user == nil {
 		return
 	}
-	p.tap.producer.Count(s.ctx.CPU, p.id, ring.CounterHits, 1)
+	p.feed.producer.Count(s.ctx.CPU, p.id, ring.CounterHits, 1)
 	k := p.user.kret
 	if k.Handler == nil {
 		return

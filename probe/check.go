@@ -2,11 +2,8 @@ package probe
 
 import (
 	"errors"
-	"fmt"
 
 	"kprobe/fetch"
-	"kprobe/probe/insn"
-	"kprobe/probe/survey"
 	"kprobe/symbols"
 )
 
@@ -52,8 +49,9 @@ func check(space *symbols.Space, d *fetch.Def) (*Checked, error) {
 	c := &Checked{}
 	var refused *RefusedError
 	var without partly
+	var golang goPrograms
 	for _, w := range places {
-		err := checkSite(space, d, w)
+		err := checkSite(space, &golang, d, w)
 		if errors.As(err, &refused) && d.Place.IsGlob() || len(places) > 1 && without.skip(w, err) {
 			continue
 		}
@@ -76,30 +74,14 @@ func check(space *symbols.Space, d *fetch.Def) (*Checked, error) {
 	return c, nil
 }
 
-func checkSite(space *symbols.Space, d *fetch.Def, w symbols.Site) error {
-	if d.Kind == fetch.Return && w.Offset != 0 {
-		return d.Error(fetch.BadRetprobe, fmt.Sprintf("%s is not a function's entry", w.Name), nil)
-	}
-	if err := called(d, w); err != nil {
+func checkSite(space *symbols.Space, golang *goPrograms, d *fetch.Def, w symbols.Site) error {
+	a := &assessor{function: decoded, golang: golang}
+	if _, err := a.definition(d, w); err != nil {
 		return err
 	}
-	code, _, err := survey.Prove(w, func() (*insn.Function, error) {
-		_, sweep, err := survey.Decode(w.Module.File, w.Func, survey.Start(w))
-		return sweep, err
-	})
-	if err != nil {
-		return err
-	}
-	if _, err := planCopy(w, code, w.Addr+trialSlot, false); err != nil {
-		return err
-	}
-	_, err = d.Compile(&env{tg: &target{space: space}, site: w})
+	_, err := d.Compile(&env{space: space, site: w})
 	if space.PID() == 0 && errors.Is(err, symbols.ErrNotMapped) {
 		return nil // data of another file, which a process may well have
 	}
 	return err
 }
-
-// trialSlot is how far from an instruction a copy is taken to lie that is planned
-// only to see whether there can be one.
-const trialSlot = 1 << 16

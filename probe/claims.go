@@ -12,10 +12,10 @@ import (
 // Whose bytes are whose: a jump may need bytes of its neighbours, and every byte
 // of the text has one owner.
 
-// settle gives up jumps that need bytes at which another function's probe
+// dropConflicting gives up jumps that need bytes at which another function's probe
 // stands: that probe will change them, whatever its tactic. Within a function
 // the planner has seen to it.
-func settle(patches []*patch, ws, rest []want) ([]*patch, []want) {
+func (o *planner) dropConflicting(patches []*patch, ws, rest []patchRequest) ([]*patch, []patchRequest) {
 	all := make([]symbols.Addr, 0, len(ws))
 	for _, w := range ws {
 		all = append(all, w.at.Addr)
@@ -38,23 +38,23 @@ func settle(patches []*patch, ws, rest []want) ([]*patch, []want) {
 			kept = append(kept, p)
 			continue
 		}
-		rest = p.giveUp(rest, "another probe stands where its jump would be")
+		rest = o.giveUp(p, rest, "another probe stands where its jump would be")
 	}
 	return kept, rest
 }
 
 // taken lists the bytes near a function that belong to armed probes, and to
 // those planned just before.
-func (o *optimizer) taken(f *function, planned ...pageIndex) []plan.Range {
+func (o *planner) taken(f *function, planned ...pageIndex) []plan.Range {
 	lo, hi := f.start-256, f.start+symbols.Addr(len(f.code))+256
 	var out []plan.Range
 	for a := lo; a < hi && len(o.tg.sites) > 0; a++ {
-		if st := o.tg.sites[a]; st != nil && !o.tg.leaving.hasSite(st) {
+		if st := o.tg.sites[a]; st != nil && !o.leaving.hasSite(st) {
 			out = append(out, plan.Range{Lo: uint64(a), Hi: uint64(a) + uint64(st.length)})
 		}
 	}
 	for _, p := range o.tg.patches.pages.near(uint64(lo), uint64(hi)) {
-		if p.armed && !o.tg.leaving.hasPatch(p) && p.plan.Owned(uint64(lo), uint64(hi)) {
+		if p.armed && !o.leaving.hasPatch(p) && p.plan.Owned(uint64(lo), uint64(hi)) {
 			out = slices.AppendSeq(out, p.plan.Owns())
 		}
 	}
@@ -79,7 +79,7 @@ func (o *optimizer) taken(f *function, planned ...pageIndex) []plan.Range {
 }
 
 // wantedBytes lists the places of probes, in order.
-func wantedBytes(groups map[*function][]want) []plan.Range {
+func wantedBytes(groups map[*function][]patchRequest) []plan.Range {
 	var out []plan.Range
 	for f, ws := range groups {
 		for _, w := range ws {

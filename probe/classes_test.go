@@ -19,10 +19,10 @@ func TestClassParameters(t *testing.T) {
 		prog := filepath.Join(t.TempDir(), "classes")
 		run(t, fixture.NeedTool(t, name), append(strings.Fields(flags), "-g", "-o", prog, filepath.Join("..", "testdata", "vars_classes.cc"))...)
 		for _, c := range []struct{ def, want string }{
-			{"p:e take p.x p.y o q *sp._M_ptr text v[1] last", `e arg1=1 arg2=2 o={n=3} q={own={n=4}} arg5=5 text="value" arg7=8 last=6`},
-			{"r:e give *$retval._M_ptr n", "e arg1=5 n=5"},
-			{"r:e part $retval.own.n", "e arg1=11"},
-			{"r:e plain $retval.x $retval.y", "e arg1=7 arg2=12"},
+			{"p:e take p.x p.y o q *sp._M_ptr text v[1] last", `e p.x=1 p.y=2 o={n=3} q={own={n=4}} *sp._M_ptr=5 text="value" v[1]=8 last=6`},
+			{"r:e give *$retval._M_ptr n", "e *$retval._M_ptr=5 n=5"},
+			{"r:e part $retval.own.n", "e $retval.own.n=11"},
+			{"r:e plain $retval.x $retval.y", "e $retval.x=7 $retval.y=12"},
 		} {
 			sink := &collector{}
 			traceCommand(t, Options{}, sink, []string{prog}, c.def)

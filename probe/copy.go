@@ -48,7 +48,7 @@ func atPoint(pt insn.Point, regs *unix.PtraceRegs, mem symbols.Memory) (*unix.Pt
 func (th *thread) fault(st *site, regs *unix.PtraceRegs, delivered bool) {
 	th.faulted = st
 	th.faultedRegs = general(regs)
-	th.t.Comeback() // of a fault before
+	th.t.ResumePoint() // of a fault before
 	if delivered {
 		th.t.ExpectComeback(st.addr)
 	}
@@ -61,7 +61,7 @@ func (th *thread) resumes(st *site, regs *unix.PtraceRegs) bool {
 	if th.faulted == nil {
 		return false
 	}
-	back := th.t.Comeback()
+	back := th.t.ResumePoint()
 	return th.faulted == st && back != tracee.ComebackNone && th.faultedRegs == general(regs)
 }
 

@@ -24,7 +24,7 @@ func TestOwnCode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := 0 // in detours and copies; nets and landings are refused as memory without a file
+	own := 0 // in detours and copies; fallback handlers and return trampolines are refused as memory without a file
 	for _, m := range maps {
 		if m.Path != "" || !m.Exec {
 			continue

@@ -10,9 +10,10 @@ import (
 
 // env answers what a definition asks of the process it is compiled for.
 type env struct {
-	tg   *target
-	site symbols.Site
-	vars *vars.Scope
+	space *symbols.Space
+	text  int // bytes of a text that are looked at; 0: as many as is usual
+	site  symbols.Site
+	vars  *vars.Scope
 }
 
 // AtEntry implements fetch.Env.
@@ -21,11 +22,11 @@ func (e *env) AtEntry() bool { return e.site.Offset == 0 && e.site.Func.Start ==
 // Data implements fetch.Env.
 func (e *env) Data(module, symbol string) (symbols.Addr, uint64, error) {
 	if module == "" && e.site.Module != nil {
-		if a, n, err := e.tg.space.Data(e.site.Module.Path, symbol); err == nil {
+		if a, n, err := e.space.Data(e.site.Module.Path, symbol); err == nil {
 			return a, n, nil
 		}
 	}
-	return e.tg.space.Data(module, symbol)
+	return e.space.Data(module, symbol)
 }
 
 // FileOffset implements fetch.Env: the offset is one in the probed file.
@@ -41,7 +42,7 @@ func (e *env) FileOffset(off symbols.Off) (symbols.Addr, error) {
 // scope answers names from debug information, made when it is first needed.
 func (e *env) scope() *vars.Scope {
 	if e.vars == nil {
-		e.vars = vars.At(e.tg.space, e.site)
+		e.vars = vars.At(e.space, e.site)
 	}
 	return e.vars
 }
@@ -65,8 +66,11 @@ func (e *env) Result() (fetch.Variable, error) { return e.scope().Result() }
 
 // SymbolAt implements fetch.Symbolizer, for symstr.
 func (e *env) SymbolAt(a symbols.Addr) (name string, off, size uint64, ok bool) {
-	return symbolizer{e.tg.space}.SymbolAt(a)
+	return symbolizer{e.space}.SymbolAt(a)
 }
+
+// MaxText implements fetch.TextLimiter.
+func (e *env) MaxText() int { return e.text }
 
 // symbolizer names the target's addresses.
 type symbolizer struct{ space *symbols.Space }

@@ -51,6 +51,21 @@ type RefusedError = survey.RefusedError
 // BoundaryError says that an address lies inside an instruction.
 type BoundaryError = survey.BoundaryError
 
+// Why a process can't be traced.
+type (
+	// NoProcessError says that there is no such process.
+	NoProcessError = tracee.NoProcessError
+	// TracedError says that another tracer has the process.
+	TracedError = tracee.TracedError
+)
+
+var (
+	// ErrSeccomp says that a process's rules for system calls forbid what is needed.
+	ErrSeccomp = tracee.ErrSeccomp
+	// ErrGone says that a process has ended, or its thread.
+	ErrGone = tracee.ErrGone
+)
+
 // ErrInHandler is returned by methods that a handler must not call, since it
 // runs while its thread is stopped in the middle of a hit.
 var ErrInHandler = errors.New("a handler can't change the probes of a session")

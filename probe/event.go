@@ -47,7 +47,12 @@ func (e *event) part(p *placed, c ring.Counts) {
 	defer e.mu.Unlock()
 	e.past.Add(c)
 	e.pastAt.add(p.spot(), c)
-	e.probes = remove(e.probes, p)
+	for i, x := range slices.Backward(e.probes) { // those that came last go first, where many do
+		if x == p {
+			e.probes = slices.Delete(e.probes, i, i+1)
+			break
+		}
+	}
 }
 
 // fold takes the counters of the event before over, once they are final, so
@@ -71,7 +76,7 @@ func (e *event) fold() {
 		e.pastAt.add(at, c)
 	}
 	e.before = nil
-	e.past.Add(was.Counts())
+	e.past.Add(countsOf(&was))
 	e.recorded.Add(was.Recorded)
 }
 
@@ -85,19 +90,19 @@ func (e *event) turn(on bool) {
 		w.turn(on)
 	}
 	for _, p := range list {
-		p.tap.turn(p, on)
+		p.feed.turn(p, on)
 	}
 }
 
 // look brings the counters of the event's places up to date with what lies in
 // the rings. done are the taps where that is done.
-func (e *event) look(done map[*tap]bool) {
+func (e *event) look(done map[*feed]bool) {
 	e.mu.Lock()
 	before := e.before
 	for _, p := range e.probes {
-		if !done[p.tap] {
-			done[p.tap] = true
-			p.tap.reader.Look()
+		if !done[p.feed] {
+			done[p.feed] = true
+			p.feed.reader.Look()
 		}
 	}
 	e.mu.Unlock()
@@ -128,9 +133,9 @@ func (e *event) own() Stats {
 	all := e.past
 	disabled := len(e.probes) > 0
 	for _, p := range e.probes {
-		all.Add(p.tap.counters.Probe(p.id))
-		disabled = disabled && p.tap.disabled(p)
-		if !p.tap.optimized(p) {
+		all.Add(p.feed.counters.Probe(p.id))
+		disabled = disabled && p.feed.disabled(p)
+		if !p.feed.optimized(p) {
 			st.Trapped++
 		}
 	}
@@ -138,7 +143,7 @@ func (e *event) own() Stats {
 	// What was read counts when the sink has it.
 	all.Recorded = e.recorded.Load()
 	all.Lost += e.lost.Load()
-	st.Count(all)
+	addCounts(&st, all)
 	if e.count {
 		st.Recorded = st.Hits - min(st.Hits, st.Filtered+st.Lost)
 	}
@@ -158,47 +163,49 @@ type placed struct {
 	user   *registered // the probe that was registered; nil: it was defined
 	prog   *fetch.Program
 	target *target
-	tap    *tap
+	feed   *feed
 	id     uint32 // in the memory file
 	// timeSlots are where, in its records, values of time are raw counts of
 	// the time stamp counter; nil: they are nanoseconds, or there are none.
 	timeSlots []int
 	where     symbols.Site
-	armedAs
-	wants     []want // what it takes to arm it
-	seq       uint64 // order in which the target's places came
-	pinned    string // why it stays a breakpoint whatever is planned; "": it doesn't
-	removed   bool   // it was taken out: hits under way are nobody's
-	optimized bool   // by a jump, now
-	wasOff    bool   // switched off before the end of the run switched all off
-	fn        string // readable name of the function, for returns
+	course
+	wants          []patchRequest // what it takes to arm it
+	seq            uint64         // order in which the target's places came
+	breakpointOnly string         // why it stays a breakpoint whatever is planned; "": it doesn't
+	removed        bool           // it was taken out: hits under way are nobody's
+	optimized      bool           // by a jump, now
+	wasOff         bool           // switched off before the end of the run switched all off
+	fn             string         // readable name of the function, for returns
 	// Of return probes:
 	pool *pool
 	pop  uint64 // bytes that its return instruction pops beyond the address (ret imm16)
-	// judged says that trapped is known: why its calls must be followed by
-	// breakpoints.
-	judged  bool
-	trapped string
-	// landable says that its calls may return by landings.
-	landable bool
 	// tails says that the function may leave by a jump to another function:
 	// then a call with the same slot may be the same call, jumped on.
 	tails bool
 	// alone says that each of its exits is a hit by itself: it needs nothing of
 	// the entry.
 	alone bool
+	never bool // no instruction of the function returns
 	goABI bool // its calls are recognised by goroutine, its exits are sites
 }
 
-// armedAs is what was planned for a probe.
-type armedAs struct {
+// course is how a probe is armed: a plan has one for each of its probes, and what is
+// committed is the probe's.
+type course struct {
 	tactic plan.Tactic // how it is armed
 	why    string      // why it isn't a better tactic
-	// followed is set where its calls return by landings, as long as
+	// followed is set where its calls return by return trampolines, as long as
 	// optimized says.
 	followed *followed
 	// byExits is set where they are seen at its function's returns.
 	byExits *exitProbe
+	// analysed says that trapped is known: why its calls must be followed by
+	// breakpoints.
+	analysed bool
+	trapped  string
+	// landable says that its calls may return by return trampolines.
+	landable bool
 }
 
 // leavesByTrap reports whether some of its exits are breakpoints.

@@ -13,8 +13,8 @@ import (
 // exits makes a site of each instruction by which a Go function is left. A
 // jump into another function leaves it too: its hit is recorded before that
 // function runs.
-func (tg *target) exits(f *function, w symbols.Site, p *placed) ([]want, error) {
-	var out []want
+func (tg *target) exits(f *function, w symbols.Site, p *placed) ([]patchRequest, error) {
+	var out []patchRequest
 	for _, x := range f.sweep.Exits() {
 		if x.Kind != insn.ExitRet && x.Kind != insn.ExitTail && x.Kind != insn.ExitCondTail {
 			continue
@@ -31,7 +31,7 @@ func (tg *target) exits(f *function, w symbols.Site, p *placed) ([]want, error) 
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, want{p: p, at: at, code: code, inst: inst, kind: wantExit, conditional: x.Kind == insn.ExitCondTail})
+		out = append(out, patchRequest{probed: probed{at, code, inst}, p: p, kind: wantExit, conditional: x.Kind == insn.ExitCondTail})
 	}
 	if len(out) == 0 {
 		return nil, &RefusedError{Addr: w.Addr, Place: w.Name, Rule: "the function never returns"}
@@ -95,7 +95,7 @@ type part struct {
 
 // leavings finds the return instructions by which a function may return, as what
 // is to be armed. The error says why they are not all known.
-func (tg *target) leavings(w want) (*exitProbe, error) {
+func (tg *target) leavings(w patchRequest) (*exitProbe, error) {
 	l := &exitProbe{probe: w.p, suspects: map[int]detour.Instance{}}
 	f, err := tg.function(w.at)
 	if err != nil {
@@ -310,7 +310,7 @@ func siteIn(p part, addr uint64) symbols.Site {
 }
 
 // add makes a site of a return instruction.
-func (l *exitProbe) add(tg *target, w want, from part, x insn.Exit) error {
+func (l *exitProbe) add(tg *target, w patchRequest, from part, x insn.Exit) error {
 	at := siteIn(from, x.Addr)
 	if x.Indirect {
 		return fmt.Errorf("%s is a far return", at.Name)
@@ -319,6 +319,6 @@ func (l *exitProbe) add(tg *target, w want, from part, x insn.Exit) error {
 	if err != nil {
 		return err
 	}
-	l.exits = append(l.exits, want{p: w.p, at: at, code: code, inst: inst, kind: wantExit, pop: x.Pop})
+	l.exits = append(l.exits, patchRequest{probed: probed{at, code, inst}, p: w.p, kind: wantExit, pop: x.Pop})
 	return nil
 }

@@ -195,7 +195,7 @@ func TestExitGivesWay(t *testing.T) {
 				err := l.s.tracer.Do(func() error {
 					for _, tg := range l.s.targets {
 						for _, p := range tg.patches.list {
-							if p.armed && slices.ContainsFunc(p.wants, func(x want) bool { return x.kind == wantExit && x.at.Name == place }) {
+							if p.armed && slices.ContainsFunc(p.wants, func(x patchRequest) bool { return x.kind == wantExit && x.at.Name == place }) {
 								return tg.unoptimize(t.Context(), p)
 							}
 						}

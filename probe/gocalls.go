@@ -13,26 +13,28 @@ import (
 
 // Returns of Go functions with values of the entry
 //
-// They go by exits (optexit.go), where the function checks its stack: the call is
+// They go by exits (returnexits.go), where the function checks its stack: the call is
 // known by its goroutine and how far its slot lies from the stack's upper end, as
 // stacks are copied when they grow (detour.GoKey). A goroutine that is moved to
 // another thread in the call takes both with it. A call that is left by a panic or
 // runtime.Goexit is no return; its row is taken by the next call at that depth, or
 // given back when the tracer finds its slot used anew.
 //
-// Where one of the jumps can't be had, all are breakpoints (returns.go), with the
+// Where one of the jumps can't be had, all are breakpoints (returnbreakpoint.go), with the
 // same keys. A change from jumps to breakpoints takes over the calls that are under
 // way; one back would lose them, and isn't made.
 
 // jumps reports whether a want is the exit of a Go function that goes by jumps:
 // those are in byExits.
-func (w *want) jumps() bool { return w.kind == wantExit && w.p.goABI && w.p.byExits != nil }
+func (o *planner) jumps(w patchRequest) bool {
+	return w.kind == wantExit && w.p.goABI && o.course(w.p).byExits != nil
+}
 
 // goCalls judges the return probes of Go functions in a batch, and lists those of
 // exits.
-func (tg *target) goCalls(ws []want) (goes []*placed) {
+func (o *planner) goCalls(ws []patchRequest) (goes []*placed) {
 	for _, w := range ws {
-		if w.kind == wantReturn && w.p.goABI && tg.followReturn(w) == "" {
+		if w.kind == requestReturn && w.p.goABI && o.followReturn(w) == "" {
 			goes = append(goes, w.p)
 		}
 	}
@@ -41,7 +43,7 @@ func (tg *target) goCalls(ws []want) (goes []*placed) {
 
 // followGo says why the calls of a Go function must be followed by breakpoints; ""
 // if by its exits.
-func (tg *target) followGo(w want) (*exitProbe, string) {
+func (tg *target) followGo(w patchRequest) (*exitProbe, string) {
 	f, err := tg.function(w.at)
 	if err != nil {
 		return nil, err.Error()
@@ -101,14 +103,14 @@ const (
 
 // stoppedBetweenCalls calls fn with the target stopped and no thread in the detours
 // of the return probes goes, if it can be waited for.
-func (tg *target) stoppedBetweenCalls(ctx context.Context, goes []*placed, fn func() error) error {
+func (tg *target) stoppedBetweenCalls(ctx context.Context, goes []*placed, fn func(stopped []*tracee.Thread) error) error {
 	for try := 0; ; try++ {
 		wait := false
-		err := tg.proc.WithStopped(ctx, func(stopped []*tracee.Thread) error {
+		err := tg.withStopped(ctx, func(stopped []*tracee.Thread) error {
 			if wait = try < entersFor && tg.amongCalls(goes, stopped); wait {
 				return nil
 			}
-			return fn()
+			return fn(stopped)
 		})
 		if !wait {
 			return ignoreLate(err)
@@ -145,7 +147,7 @@ func (tg *target) adoptCalls(p *placed, l *exitProbe) {
 		}
 		g, distance := detour.GoCall(in.Slot)
 		x.probe, x.tgid, x.ra, x.time = p, tg.proc.PID(), symbols.Addr(in.Return), tg.s.now
-		x.key = callKey{g: g, sp: distance}
+		x.key = callKey{pid: tg.proc.PID(), g: g, sp: distance}
 		x.entry = append(x.entry[:0], l.calls.Entry(mem, in.Number)[:p.prog.EntrySize()]...)
 		tg.calls.enter(x, func(old *instance) bool { return old.probe == p })
 	}

@@ -1,7 +1,6 @@
 package probe
 
 import (
-	"fmt"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -41,37 +40,15 @@ func (f *function) goCode(p *gocode.Program) *gocode.Func {
 	return f.golang
 }
 
-// behindCheck is where a probe at w is put: at w itself, or for the entry of a
-// function of Go's that checks its stack behind that check.
-func (tg *target) behindCheck(w symbols.Site) (symbols.Site, error) {
-	if w.Offset != 0 || w.Vaddr != w.Func.Start || w.Module == nil || w.Module.File == nil || !w.Module.File.IsGo() {
-		return w, nil
-	}
-	if _, _, err := tg.prove(w); err != nil {
-		return w, err
-	}
-	f, err := tg.function(w)
-	if err != nil {
-		return w, nil // it stays where it is
-	}
-	if n := f.goCode(tg.s.golang.of(w.Module.File)).Entry(); n != 0 {
-		w.Addr += symbols.Addr(n)
-		w.Vaddr += symbols.Vaddr(n)
-		w.Offset = n
-		w.Name = fmt.Sprintf("%s+%#x", w.Name, n)
-	}
-	return w, nil
-}
-
 // goStack says how the detour of a probe in Go code gets its stack, or why it
 // can have none.
-func (tg *target) goStack(f *function, w want) (gocode.Stack, string) {
+func (tg *target) goStack(f *function, w patchRequest) (gocode.Stack, string) {
 	return f.goCode(tg.s.golang.of(w.at.Module.File)).Stack(uint64(w.at.Addr - f.start))
 }
 
 // goParams are the parameters of the detour of a probe: in Go code those of its
 // small stacks.
-func (o *optimizer) goParams(w want) detour.Params {
+func (o *planner) goParams(w patchRequest) detour.Params {
 	p := o.params
 	switch w.stack.Room {
 	case gocode.Look:
@@ -106,7 +83,7 @@ func (s *Session) hitStage(tg *target, th *thread, st *stage) tracee.Verdict {
 		return tracee.Resume
 	}
 	for _, w := range st.wants {
-		if w.kind == wantLeave {
+		if w.kind == requestExit {
 			var word [8]byte
 			if _, err := tg.proc.ReadMemory(word[:], symbols.Addr(regs.Rsp)); err == nil {
 				s.returnAlone(w.p, symbols.Addr(le64(word[:])))

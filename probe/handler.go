@@ -1,6 +1,8 @@
 package probe
 
 import (
+	"golang.org/x/sys/unix"
+
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
@@ -19,13 +21,13 @@ import (
 //	              instruction at the site, with the registers of before.
 //	a signal there Signal: held back; the thread is stepped out of the copy and
 //	              gets it then, where the program knows its own code.
-type handler Session
+type handler struct{ s *Session }
 
 // KnowsTrap implements tracee.TrapKnower. Behind the first byte of a longer
 // instruction none begins, but behind a lock prefix that is jumped over.
-func (h *handler) KnowsTrap(t *tracee.Thread, at symbols.Addr) bool {
+func (h handler) KnowsTrap(t *tracee.Thread, at symbols.Addr) bool {
 	const lock = 0xf0
-	tg := (*Session)(h).targetOf(t)
+	tg := h.s.targetOf(t)
 	if tg == nil {
 		return false
 	}
@@ -34,36 +36,55 @@ func (h *handler) KnowsTrap(t *tracee.Thread, at symbols.Addr) bool {
 }
 
 // Breakpoint implements tracee.Handler.
-func (h *handler) Breakpoint(t *tracee.Thread) tracee.Verdict {
+func (h handler) Breakpoint(t *tracee.Thread) tracee.Verdict {
 	v := h.breakpoint(t)
-	if tg := (*Session)(h).targetOf(t); tg != nil && v != tracee.NotMine {
+	if tg := h.s.targetOf(t); tg != nil && v != tracee.NotMine {
 		// Not before the thread has been led on from the int3: the call that
 		// this injects returns there, whoever lives.
-		tg.netsAtStop(t)
+		tg.fallbacksAtStop(t)
 	}
 	return h.stepping(t, v)
 }
 
 // Stepped implements tracee.Handler: a thread has executed one instruction.
-func (h *handler) Stepped(t *tracee.Thread) tracee.Verdict {
+func (h handler) Stepped(t *tracee.Thread) tracee.Verdict {
 	return h.stepping(t, h.stepped(t))
 }
 
 // Signal implements tracee.Handler.
-func (h *handler) Signal(t *tracee.Thread, si *tracee.Siginfo) tracee.Verdict {
+func (h handler) Signal(t *tracee.Thread, si *tracee.Siginfo) tracee.Verdict {
+	if told := h.s.opts.Signaled; told != nil {
+		switch sig := si.Signal(); sig {
+		case unix.SIGINT, unix.SIGTERM, unix.SIGQUIT, unix.SIGHUP:
+			told(t.Process().PID(), sig)
+		}
+	}
 	return h.stepping(t, h.signal(t, si))
 }
 
 // stepping keeps count of the threads that are being stepped, in the memory
-// file: should the tracer be killed, the net knows by it whose the trap is.
-func (h *handler) stepping(t *tracee.Thread, v tracee.Verdict) tracee.Verdict {
-	h.busy.Store(0)
-	tg := (*Session)(h).targetOf(t)
+// file: should the tracer be killed, the fallback handler knows by it whose the trap is.
+func (h handler) stepping(t *tracee.Thread, v tracee.Verdict) tracee.Verdict {
+	h.s.busy.Store(0)
+	tg := h.s.targetOf(t)
 	if tg == nil || tg.area == nil {
 		return v
 	}
-	tg.thread(t).noteStep(tg.area.file, v == tracee.Step)
+	if v == tracee.Step {
+		tg.thread(t).noteStep(tg.area.file, true)
+	}
 	return v
+}
+
+// Resumed implements tracee.Resumer.
+func (h handler) Resumed(t *tracee.Thread) {
+	tg := h.s.targetOf(t)
+	if tg == nil || tg.area == nil {
+		return
+	}
+	if th := tg.threads[t.TID()]; th != nil {
+		th.noteStep(tg.area.file, false)
+	}
 }
 
 // noteStep counts the thread as one that steps, or no more.
@@ -79,8 +100,8 @@ func (th *thread) noteStep(m *memfile, on bool) {
 	m.add64(at, n)
 }
 
-func (h *handler) breakpoint(t *tracee.Thread) tracee.Verdict {
-	s := (*Session)(h)
+func (h handler) breakpoint(t *tracee.Thread) tracee.Verdict {
+	s := h.s
 	tg := s.targetOf(t)
 	if tg == nil || tg.area == nil {
 		return tracee.NotMine
@@ -91,14 +112,8 @@ func (h *handler) breakpoint(t *tracee.Thread) tracee.Verdict {
 	}
 	pc := symbols.Addr(regs.Rip - 1)
 	th := tg.thread(t)
-	if i, ok := tg.area.landingAt(pc); ok {
-		if err := s.fill(tg, th); err != nil {
-			return tracee.Resume
-		}
-		if to, ok := s.leaveByLanding(tg, i); ok && !s.jumped {
-			regs.Rip = uint64(to)
-			_ = t.SetRegs(regs) // fails only if the thread is gone
-		}
+	if i, ok := tg.area.trampolineAt(pc); ok {
+		s.returnedTo(tg, t, regs, i)
 		return tracee.Resume
 	}
 	st := tg.sites[pc]
@@ -142,13 +157,25 @@ func (h *handler) breakpoint(t *tracee.Thread) tracee.Verdict {
 	return tracee.Resume
 }
 
+// returnedTo records the call that has returned to a return trampoline, and has the thread go
+// on where the program would.
+func (s *Session) returnedTo(tg *target, t *tracee.Thread, regs *unix.PtraceRegs, trampoline int) {
+	if s.fill(tg, tg.thread(t)) != nil {
+		return // gone
+	}
+	if to := s.leaveByTrampoline(tg, trampoline); !s.jumped {
+		regs.Rip = uint64(to)
+		_ = t.SetRegs(regs) // fails only if the thread is gone
+	}
+}
+
 // hitSite does all that hangs on a site, in the order in which the program
 // experiences it: a call returns here, then the instruction is reached. Where a
 // handler leads the thread elsewhere (s.jumped) the instruction isn't.
 func (s *Session) hitSite(tg *target, th *thread, st *site) {
 	s.hitProbes(tg, th, st)
 	for _, f := range st.hooks {
-		f(th.t)
+		f.run(th.t)
 	}
 }
 
@@ -179,7 +206,7 @@ func (s *Session) hitProbes(tg *target, th *thread, st *site) {
 
 // strayTrap answers an int3 where there is no site: of a thread that trapped
 // before the site was taken out, or the program's own.
-func (h *handler) strayTrap(tg *target, t *tracee.Thread, pc symbols.Addr) tracee.Verdict {
+func (h handler) strayTrap(tg *target, t *tracee.Thread, pc symbols.Addr) tracee.Verdict {
 	var b [1]byte
 	if _, err := tg.proc.ReadMemory(b[:], pc); err != nil || b[0] == breakpoint {
 		return tracee.NotMine
@@ -193,8 +220,8 @@ func (h *handler) strayTrap(tg *target, t *tracee.Thread, pc symbols.Addr) trace
 	return tracee.Resume
 }
 
-func (h *handler) stepped(t *tracee.Thread) tracee.Verdict {
-	tg := (*Session)(h).targetOf(t)
+func (h handler) stepped(t *tracee.Thread) tracee.Verdict {
+	tg := h.s.targetOf(t)
 	if tg == nil {
 		return tracee.Resume
 	}
@@ -202,14 +229,14 @@ func (h *handler) stepped(t *tracee.Thread) tracee.Verdict {
 	if err != nil {
 		return tracee.Resume
 	}
-	if pc := symbols.Addr(regs.Rip); tg.siteOfCopy(pc) != nil || tg.patches.stageAt(pc) != nil || tg.inShared(pc) {
+	if pc := symbols.Addr(regs.Rip); tg.siteOfCopy(pc) != nil || tg.patches.stageAt(pc) != nil || tg.inShared(pc) || tg.area != nil && tg.area.fallbacks.Holds(pc) {
 		return tracee.Step
 	}
-	return (*Session)(h).left(tg, t)
+	return h.s.left(tg, t)
 }
 
-func (h *handler) signal(t *tracee.Thread, si *tracee.Siginfo) tracee.Verdict {
-	tg := (*Session)(h).targetOf(t)
+func (h handler) signal(t *tracee.Thread, si *tracee.Siginfo) tracee.Verdict {
+	tg := h.s.targetOf(t)
 	if tg == nil {
 		return tracee.Deliver
 	}
@@ -220,6 +247,16 @@ func (h *handler) signal(t *tracee.Thread, si *tracee.Siginfo) tracee.Verdict {
 	pc := symbols.Addr(regs.Rip)
 	if si.Synchronous() {
 		tg.thread(t).post = nil // its instruction has had no effect
+	} else if tg.area != nil {
+		if i, ok := tg.area.trampolineAt(pc); ok {
+			// It has returned, and not met the int3 yet: no frame of a signal may lead
+			// there, which may outlive the session.
+			h.s.returnedTo(tg, t, regs, i)
+			return tracee.Deliver
+		}
+		if tg.area.fallbacks.Holds(pc) {
+			return tracee.Step
+		}
 	}
 	if v, done := tg.inDetour(t, si); done {
 		return v
@@ -235,7 +272,7 @@ func (h *handler) signal(t *tracee.Thread, si *tracee.Siginfo) tracee.Verdict {
 	if !ok {
 		return tracee.Deliver
 	}
-	if v, handled := (*Session)(h).faultHandlers(tg, tg.thread(t), st, before, si); handled {
+	if v, handled := h.s.faultHandlers(tg, tg.thread(t), st, before, si); handled {
 		return v
 	}
 	if si.Addr() == pc {
@@ -250,12 +287,5 @@ func (h *handler) signal(t *tracee.Thread, si *tracee.Siginfo) tracee.Verdict {
 	return tracee.Deliver
 }
 
-// targetOf finds the target of a thread; nil if it is none's. That of a child
-// that shares its parent's memory has what the parent has by now.
-func (s *Session) targetOf(t *tracee.Thread) *target {
-	tg := s.targets[t.Process().PID()]
-	if tg != nil && tg.borrowed {
-		s.lend(tg)
-	}
-	return tg
-}
+// targetOf finds the target of a thread; nil if it is none's.
+func (s *Session) targetOf(t *tracee.Thread) *target { return s.targets[t.Process().PID()] }

@@ -15,8 +15,13 @@ import (
 
 	"kprobe/fetch"
 	"kprobe/internal/fixture"
+	"kprobe/probe/fallbacks"
 	"kprobe/symbols"
 )
+
+// patient is for how long tests wait for what must happen: only what never does takes
+// so long, however busy the machine is.
+const patient = 4 * time.Minute
 
 // subject is a running fixture program that prints "ready", works after a
 // line on its input, prints "done SUM" and ends after another line.
@@ -25,15 +30,38 @@ type subject struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
 	out *bufio.Reader
+	// ready is the line by which the program has said that it is.
+	ready string
 }
 
 func startSubject(t *testing.T, path string, args ...string) *subject {
 	t.Helper()
 	cmd := exec.Command(path, args...)
 	in, out := fixture.Start(t, cmd)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("at the end of the test, the program: %s", endOf(cmd.Process.Pid))
+		}
+	})
 	s := &subject{t: t, cmd: cmd, in: in, out: bufio.NewReader(out)}
-	s.expect("ready")
+	s.ready = s.expect("ready")
 	return s
+}
+
+// startSubjectSaying is startSubject for a program that may print something else at
+// first: nil then.
+func startSubjectSaying(t *testing.T, path, want, other string, args ...string) *subject {
+	t.Helper()
+	cmd := exec.Command(path, args...)
+	in, out := fixture.Start(t, cmd)
+	s := &subject{t: t, cmd: cmd, in: in, out: bufio.NewReader(out)}
+	if line := s.expect(""); strings.HasPrefix(line, want) {
+		s.ready = line
+		return s
+	} else if !strings.HasPrefix(line, other) {
+		t.Fatalf("the program printed %q, want %q or %q", line, want, other)
+	}
+	return nil
 }
 
 func (s *subject) pid() int { return s.cmd.Process.Pid }
@@ -55,8 +83,8 @@ func (s *subject) expect(want string) string {
 			s.t.Fatalf("the program printed %q, want %q…", line, want)
 		}
 		return line
-	case <-time.After(60 * time.Second):
-		s.t.Fatalf("the program printed no %q within a minute; %s", want, threadStates(s.pid()))
+	case <-time.After(patient):
+		s.t.Fatalf("the program printed no %q within %v; %s", want, patient, threadStates(s.pid()))
 		return ""
 	}
 }
@@ -103,9 +131,19 @@ func plain(t *testing.T, path string, args ...string) string {
 // gives the session, which has ended.
 func unharmed(t *testing.T, prog string, o Options, defs []string, args ...string) *live {
 	t.Helper()
+	return unharmedBut(t, prog, o, defs, false, args...)
+}
+
+// unharmedBut is unharmed of a program that, if late is set, lays an action of its own
+// over a fallback handler while it is probed: it has been given the fallback handler's address, whose page stays.
+func unharmedBut(t *testing.T, prog string, o Options, defs []string, late bool, args ...string) *live {
+	t.Helper()
 	want := plain(t, prog, args...)
 	sub := startSubject(t, prog, args...)
 	l := attach(t, sub.pid(), o, defs...)
+	if late {
+		l.fallbacks = l.s.targets[sub.pid()].area.fallbacks
+	}
 	if got := sub.work(); got != want {
 		t.Errorf("probed, the program printed %q, otherwise %q", got, want)
 	}
@@ -166,13 +204,14 @@ func (c *collector) all() []string {
 
 // live is a session that runs on a subject.
 type live struct {
-	t    *testing.T
-	s    *Session
-	sink *collector
-	stop context.CancelFunc
-	done chan struct{}
-	sum  Summary
-	err  error
+	t         *testing.T
+	s         *Session
+	sink      *collector
+	stop      context.CancelFunc
+	done      chan struct{}
+	sum       Summary
+	err       error
+	fallbacks *fallbacks.Fallbacks // if set, those that finish asks whether they stay
 }
 
 func parseDefs(t *testing.T, lines ...string) []*fetch.Def {
@@ -202,11 +241,11 @@ func engageInto(t *testing.T, pid int, o Options, sink Sink, defs ...string) *li
 	o.Logf, o.Warnf = t.Logf, t.Logf
 	s, err := Attach(context.Background(), []int{pid}, o)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v; the program: %s", err, endOf(pid))
 	}
 	t.Cleanup(func() { _ = s.Close(context.Background()) })
 	if err := s.Arm(context.Background(), parseDefs(t, defs...)); err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v; the program: %s, killed: %v", err, endOf(pid), s.killed)
 	}
 	l := &live{t: t, s: s, sink: &collector{}, done: make(chan struct{})}
 	if sink == nil {
@@ -240,7 +279,10 @@ func (l *live) finish(pid int) Summary {
 	if err := l.s.Close(context.Background()); err != nil {
 		l.t.Errorf("close: %v", err)
 	}
-	checkClean(l.t, pid)
+	if len(l.sum.Killed) > 0 {
+		l.t.Errorf("killed: %v", l.sum.Killed)
+	}
+	checkLeft(l.t, pid, l.fallbacks != nil && l.fallbacks.Stay())
 	for _, st := range l.sum.Stats {
 		if st.Hits != st.Recorded+st.Filtered+st.Lost {
 			l.t.Errorf("%s: %d hits are not %d recorded + %d filtered + %d lost", st.Event.Name, st.Hits, st.Recorded, st.Filtered, st.Lost)
@@ -263,6 +305,13 @@ func (l *live) stat(name string) Stats {
 // text, mappings, a tracer, a stopped thread.
 func checkClean(t *testing.T, pid int) {
 	t.Helper()
+	checkLeft(t, pid, false)
+}
+
+// checkLeft is checkClean of a process in which the fallback handlers' page of code may stay, as
+// a thread was in it.
+func checkLeft(t *testing.T, pid int, fallbacks bool) {
+	t.Helper()
 	maps, err := symbols.ReadMaps(pid)
 	if err != nil {
 		t.Fatal(err)
@@ -271,7 +320,9 @@ func checkClean(t *testing.T, pid int) {
 		if strings.Contains(m.Path, "memfd:kprobe") {
 			t.Errorf("%v-%v %s is still mapped", m.Start, m.End, m.Path)
 		}
-		if m.Path == "" && m.Exec {
+		if m.Path == "" && m.Exec && fallbacks && m.End-m.Start == pageSize {
+			fallbacks = false
+		} else if m.Path == "" && m.Exec {
 			t.Errorf("%v-%v: executable memory without a file is still mapped", m.Start, m.End)
 		}
 		if m.Exec && m.IsFile() {

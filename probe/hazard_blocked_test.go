@@ -8,7 +8,7 @@ import (
 )
 
 // TestHazardP25 kills kprobe while threads that block every signal hit its
-// breakpoints: they block SIGTRAP no more, so the net can lead them on.
+// breakpoints: they block SIGTRAP no more, so the fallback handler can lead them on.
 func TestHazardP25(t *testing.T) {
 	bin := buildKprobe(t)
 	sub := startSubject(t, fixture.Build(t, "probe_forever.c", "-O2"), "2", "block")

@@ -46,6 +46,6 @@ func TestRecoverUnderHandler(t *testing.T) {
 	if _, err := Recover(context.Background(), []int{sub.pid()}); err != nil {
 		t.Errorf("recovered again: %v", err)
 	}
-	netsLeft(t, sub.pid())
+	fallbacksLeft(t, sub.pid())
 	sub.end()
 }

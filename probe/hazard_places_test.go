@@ -268,14 +268,14 @@ static long rounds(void) { long s = 0; for (long i = 0; i < 1000; i++) s = s * 7
 		l := attach(t, sub.pid(), o, "p:in one a=$stack1 b=$stack2", "r:one one v=$retval", "r:args one b=$arg1", "r:many many v=$retval")
 		exits := map[string]bool{}
 		onTracer(t, l, func(tg *target) error {
-			for _, p := range tg.tap.ids {
+			for _, p := range tg.feed.ids {
 				exits[p.ev.Name] = p.byExits != nil
 			}
 			return nil
 		})
 		for _, name := range []string{"one", "args", "many"} {
 			// A function with few returns is followed by them, one with many by
-			// landings; both are jumps.
+			// return trampolines; both are jumps.
 			n, why := optimizedOf(l, name)
 			if n == 1 == o.NoOptimize || exits[name] != (name != "many" && !o.NoOptimize) {
 				t.Errorf("%s: %d jumps (%s), followed by exits: %v", name, n, why, exits[name])

@@ -88,7 +88,7 @@ func TestHazardP18(t *testing.T) {
 func TestHazardP24(t *testing.T) {
 	lib := fixture.Build(t, "hazard_library.c", "-O2", "-shared", "-fPIC")
 	prog := fixture.Build(t, "hazard_process.c", "-O2", "-lpthread")
-	const loads = 600 // each for at least three milliseconds
+	const loads = 400 // each for at least three milliseconds
 	args := []string{"loads", fmt.Sprint(loads), lib}
 	want := plain(t, prog, args...)
 	sub := startSubject(t, prog, args...)
@@ -96,7 +96,7 @@ func TestHazardP24(t *testing.T) {
 	sub.line()
 	armed := 0
 	var err error
-	for try := 0; try < 1000 && armed < 60 && l.stat("in").Hits < 10*loads; try++ {
+	for try := 0; try < 1000 && armed < 30 && l.stat("in").Hits < 10*loads; try++ {
 		if err = l.s.Arm(t.Context(), parseDefs(t, fmt.Sprintf("p:lib%d %s:in_library", armed, lib))); err == nil {
 			armed++
 		}

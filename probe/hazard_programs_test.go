@@ -144,10 +144,10 @@ func jumpsOf(t *testing.T, l *live) (out []bool) {
 	t.Helper()
 	_ = l.s.tracer.Do(func() error {
 		for _, tg := range l.s.targets {
-			if tg.tap == nil {
+			if tg.feed == nil {
 				continue
 			}
-			for _, p := range tg.tap.ids {
+			for _, p := range tg.feed.ids {
 				out = append(out, p.optimized)
 			}
 		}
@@ -326,7 +326,7 @@ func askRedis(port, q string) string {
 		return err.Error()
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(patient))
 	if _, err := fmt.Fprintf(c, "%s\r\n", q); err != nil {
 		return err.Error()
 	}

@@ -110,6 +110,9 @@ func TestHazardW3(t *testing.T) {
 		l, _ := engage(t, sub.pid(), Options{CountOnly: true}, defs[i%len(defs)]...)
 		tactics(t, l, "s")
 		time.Sleep(time.Millisecond)
+		if i == 0 && !waitUntil(func() bool { return l.stat("s").Hits > 0 }) {
+			t.Error("nobody comes there")
+		}
 		l.finish(sub.pid())
 		hits += l.stat("s").Hits
 	}

@@ -36,7 +36,7 @@ func (s *Session) fill(tg *target, th *thread) error {
 // record evaluates a probe's program over the session's context and puts the
 // hit into the rings. ret is the address returned to (0 at entry).
 func (s *Session) record(p *placed, entry []byte, ret symbols.Addr) {
-	t := p.tap
+	t := p.feed
 	if s.stopping || p.removed || !t.enabled(p) {
 		return
 	}
@@ -63,5 +63,5 @@ func (s *Session) miss(p *placed) {
 	if p.removed {
 		return
 	}
-	p.tap.producer.Count(s.ctx.CPU, p.id, ring.CounterMissed, 1)
+	p.feed.producer.Count(s.ctx.CPU, p.id, ring.CounterMissed, 1)
 }

@@ -41,8 +41,8 @@ func inlined(space *symbols.Space, d *fetch.Def, places []symbols.Site) []symbol
 // resolveInlined adds the inlined instances. What the definition asks for may
 // not be there: $argN has no meaning in the middle of another function. Such an
 // instance is left out, and said.
-func (tg *target) resolveInlined(d *fetch.Def, ev *event, places []symbols.Site) []want {
-	var out []want
+func (tg *target) resolveInlined(d *fetch.Def, ev *event, places []symbols.Site) []patchRequest {
+	var out []patchRequest
 	for _, site := range inlined(tg.space, d, places) {
 		more, err := tg.place(d, ev, site)
 		if err != nil {

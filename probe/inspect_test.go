@@ -28,7 +28,7 @@ func TestInspectLikeArmed(t *testing.T) {
 			l := attach(t, sub.pid(), Options{}, "p:x "+place)
 			var got *placed
 			for _, tg := range l.s.targets {
-				got = tg.tap.ids[0]
+				got = tg.feed.ids[0]
 			}
 			if got.optimized != in.Tactic.Jump() {
 				t.Errorf("%s (%s): optimized %v by %v (%s), but listed as %v, %v", place, in.Text, got.optimized, got.tactic, got.why, in.Probe, in.Tactic)

@@ -7,29 +7,30 @@ import "kprobe/symbols"
 //
 // A call is known by where its return address lies (slot) and by where it will
 // return to. Nothing is written to the program's stack unless the return
-// address can't carry a breakpoint (landing ≥ 0): so unwinders, exceptions,
+// address can't carry a breakpoint (return trampoline ≥ 0): so unwinders, exceptions,
 // backtrace and longjmp see the stack as the program built it.
 type instance struct {
-	probe   *placed
-	tid     int
-	tgid    int
-	slot    symbols.Addr // where the return address lies
-	key     callKey      // how its return is recognised
-	ra      symbols.Addr // where it returns to
-	landing int          // index of the landing that stands in slot; -1: none
-	entry   []byte       // what the program captured at entry
-	time    uint64       // of the entry, CLOCK_MONOTONIC ns
-	pool    *pool
-	next    *instance          // free list
-	user    *KretprobeInstance // of a Kretprobe with handlers
+	probe      *placed
+	tid        int
+	tgid       int
+	slot       symbols.Addr // where the return address lies
+	key        callKey      // how its return is recognised
+	ra         symbols.Addr // where it returns to
+	trampoline int          // index of the return trampoline that stands in slot; -1: none
+	entry      []byte       // what the program captured at entry
+	time       uint64       // of the entry, CLOCK_MONOTONIC ns
+	pool       *pool
+	next       *instance          // free list
+	user       *KretprobeInstance // of a Kretprobe with handlers
 }
 
 // callKey recognises a call at its return: the stack pointer just after the
 // return instruction, or for Go, whose stacks move, the goroutine and the
 // distance from its stack's upper end.
 type callKey struct {
-	g  uint64 // goroutine, 0 for everything but Go
-	sp uint64
+	pid int    // of the process: a child of vfork runs on its parent's stack
+	g   uint64 // goroutine, 0 for everything but Go
+	sp  uint64
 }
 
 // pool holds the instances of one return probe at one place, at most max of
@@ -61,7 +62,7 @@ func (p *pool) get() *instance {
 	} else {
 		in = new(instance)
 	}
-	in.next, in.pool, in.landing, in.entry = nil, p, -1, in.entry[:0]
+	in.next, in.pool, in.trampoline, in.entry = nil, p, -1, in.entry[:0]
 	p.active[in] = struct{}{}
 	return in
 }
@@ -131,6 +132,18 @@ func (c *calls) take(k callKey, ok func(*instance) bool, into []*instance) []*in
 	}
 	c.set(k, keep)
 	return into
+}
+
+// of lists the calls that a thread has made.
+func (c *calls) of(tid int) (out []*instance) {
+	for _, list := range c.byKey {
+		for _, in := range list {
+			if in.tid == tid {
+				out = append(out, in)
+			}
+		}
+	}
+	return out
 }
 
 // drop removes one instance, wherever it stands in its list.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 
+	"kprobe/internal/procfs"
 	"kprobe/probe/plan"
 	"kprobe/probe/ring"
 	"kprobe/symbols"
@@ -26,18 +27,18 @@ type journal struct {
 
 // Words that the session keeps in the header's page behind ring's directory.
 const (
-	headerScratch = 3072 // u64 address of the scratch memory, a page of code first; 0: none is ready
-	headerNet     = 3088 // u64 address of the nets' code, 0: none was laid
-	headerPools   = 3096 // u64 address of the return instances laid last (poolsHead), 0: none
-	headerNetData = 3104 // u64 address of the nets' data
-	headerSteps   = 3112 // u64 threads that the tracer lets execute one instruction
+	headerScratch      = 3072 // u64 address of the scratch memory, a page of code first; 0: none is ready
+	headerFallback     = 3088 // u64 address of the fallback handlers' code, 0: none was laid
+	headerPools        = 3096 // u64 address of the return instances laid last (poolsHead), 0: none
+	headerFallbackData = 3104 // u64 address of the fallback handlers' data
+	headerSteps        = 3112 // u64 threads that the tracer lets execute one instruction
 )
 
 // open writes the header. The magic goes last.
 func (j *journal) open(target int) {
 	j.head = ring.Header{
 		Generation: 1, Base: uint64(j.file.base),
-		Tracer: uint32(os.Getpid()), TracerStart: startTime(os.Getpid()),
+		Tracer: uint32(os.Getpid()), TracerStart: procfs.StartTime(os.Getpid()),
 		Target: uint32(target), Created: newClock().now(),
 	}
 	page := j.head.Encode(j.file.layout)
@@ -54,12 +55,12 @@ func (j *journal) counts() {
 	j.file.store32(h+ring.MapsOff, j.head.Maps)
 }
 
-// coming notes a piece that is about to be mapped, in the states of mapping.go.
-func (j *journal) coming(p *piece) error {
+// coming notes an arena that is about to be mapped, in the states of mapping.go.
+func (j *journal) coming(p *arena) error {
 	if len(j.mapsFree) == 0 && j.maps >= int(j.file.layout.Maps.Size/ring.MapSize) {
 		return fmt.Errorf("more than %d pieces of memory", j.maps)
 	}
-	m := ring.Map{Addr: uint64(p.start), Size: p.size, Off: ring.NoFile}
+	m := ring.Map{Addr: uint64(p.start), Size: p.size}
 	p.entry = j.maps
 	if k := len(j.mapsFree); k > 0 {
 		p.entry = j.mapsFree[k-1]
@@ -72,18 +73,18 @@ func (j *journal) coming(p *piece) error {
 	return nil
 }
 
-// there notes that a piece is mapped.
-func (j *journal) there(p *piece) error {
+// there notes that an arena is mapped.
+func (j *journal) there(p *arena) error {
 	return j.file.set64(j.file.layout.Map(p.entry)+ring.MapUsed, p.size)
 }
 
-// going notes that a piece is about to be unmapped.
-func (j *journal) going(p *piece) error {
+// going notes that an arena is about to be unmapped.
+func (j *journal) going(p *arena) error {
 	return j.file.set64(j.file.layout.Map(p.entry)+ring.MapUsed, 0)
 }
 
 // gone forgets a piece.
-func (j *journal) gone(p *piece) error {
+func (j *journal) gone(p *arena) error {
 	j.mapsFree = append(j.mapsFree, p.entry)
 	return j.file.set64(j.file.layout.Map(p.entry), 0)
 }
@@ -98,12 +99,12 @@ func (j *journal) put(at int64, b []byte) {
 func (j *journal) add(site, slot symbols.Addr, code []byte) (int, error) {
 	before := code[:min(len(code), maxInsn)]
 	after := append([]byte{breakpoint}, before[1:]...)
-	return j.site(&ring.Site{Addr: uint64(site), State: ring.SitePatched, Tactic: uint16(plan.Breakpoint), Copy: uint64(slot), Before: before, After: after})
+	return j.site(&ring.Site{Addr: uint64(site), Tactic: uint16(plan.Breakpoint), Copy: uint64(slot), Before: before, After: after})
 }
 
 // change notes a write of a jump that is about to be made.
 func (j *journal) change(w plan.Write, before []byte, detour uint64, tactic uint16) (int, error) {
-	return j.site(&ring.Site{Addr: w.At, State: ring.SitePatched, Tactic: tactic, Detour: detour, Before: before, After: w.Bytes})
+	return j.site(&ring.Site{Addr: w.At, Tactic: tactic, Detour: detour, Before: before, After: w.Bytes})
 }
 
 func (j *journal) site(s *ring.Site) (int, error) {
@@ -132,42 +133,4 @@ func (j *journal) remove(n int) {
 	}
 	j.file.store64(j.file.layout.Site(n), 0)
 	j.free = append(j.free, n)
-}
-
-// startTime is field 22 of /proc/PID/stat, in clock ticks since boot; 0 when
-// the process is gone.
-func startTime(pid int) uint64 {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0
-	}
-	return parseStartTime(b)
-}
-
-// parseStartTime finds field 22 of a stat line. The second field is a name in
-// parentheses that may hold anything; the third says whether the process has
-// ended and waits for its parent (Z, X): then there is none.
-func parseStartTime(stat []byte) uint64 {
-	for i := len(stat) - 1; i >= 0; i-- {
-		if stat[i] != ')' {
-			continue
-		}
-		if rest := stat[i+1:]; len(rest) > 1 && (rest[1] == 'Z' || rest[1] == 'X') {
-			return 0
-		}
-		field, v := 2, uint64(0)
-		for _, c := range stat[i+1:] {
-			switch {
-			case c == ' ':
-				if field == 22 {
-					return v
-				}
-				field, v = field+1, 0
-			case c >= '0' && c <= '9':
-				v = v*10 + uint64(c-'0')
-			}
-		}
-		break
-	}
-	return 0
 }

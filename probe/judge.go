@@ -2,6 +2,7 @@ package probe
 
 import (
 	"debug/elf"
+	"errors"
 	"sync"
 
 	"kprobe/probe/plan"
@@ -79,18 +80,28 @@ func surroundings(m *symbols.Module, maps []symbols.Mapping) *surveyed {
 	return s
 }
 
-// judged is a function as the planner sees it.
-type judged struct {
+// analysed is a function as the planner sees it.
+type analysed struct {
 	*function
 	shift uint64
 	reach plan.Reach
 	code  *plan.Func
 	wide  func() *plan.Func // with its neighbours; nil: there are none
 	never string            // why no probe of it can be a jump
+	rule  *assessor
+	at    symbols.Site // a place of it
+}
+
+// site is one of its instructions.
+func (f *analysed) site(at uint64) symbols.Site {
+	w := f.at
+	w.Addr, w.Offset = symbols.Addr(at), at-uint64(f.start)
+	w.Vaddr = w.Func.Start + symbols.Vaddr(w.Offset)
+	return w
 }
 
 // take takes the function of a site apart.
-func (j *judge) take(w symbols.Site) (*judged, error) {
+func (j *judge) take(w symbols.Site) (*analysed, error) {
 	s := j.modules[w.Module]
 	w.Module = s.module
 	w.Addr += symbols.Addr(s.shift)
@@ -98,7 +109,7 @@ func (j *judge) take(w symbols.Site) (*judged, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &judged{function: f, shift: s.shift, reach: s.gaps, never: neverJump(w)}
+	out := &analysed{function: f, shift: s.shift, at: w, rule: &assessor{function: decoded, golang: &j.golang}, reach: s.gaps, never: neverJump(w)}
 	out.wide = sync.OnceValue(func() *plan.Func { return s.around.Wide(f.sweep, f.fn, w.Module) })
 	text, known := f.code, plan.Known{}
 	if w.Module.File.IsGo() {
@@ -122,9 +133,10 @@ func neverJump(w symbols.Site) string {
 
 // judge says how the instruction of a line, which the planner knows at an
 // address, would be probed.
-func (f *judged) judge(l *Line, at uint64) {
-	if survey.IsRestorer(f.function.code[at-uint64(f.start):]) {
-		l.Probe, l.Why = KindRefused, survey.RestorerRule
+func (f *analysed) judge(l *Line, at uint64) {
+	var refused *RefusedError
+	if _, err := f.rule.start(f.site(at)); errors.As(err, &refused) {
+		l.Probe, l.Why = KindRefused, refused.Rule
 		return
 	}
 	never := f.never

@@ -59,7 +59,7 @@ func TestLeavesGuards(t *testing.T) {
 						return
 					}
 					left = true
-					if err := tg.restorePatch(jump); err != nil {
+					if err := tg.restorePatches([]*patch{jump}, tg.proc.Threads()); err != nil {
 						t.Error(err)
 					}
 					regs, err := th.Regs()

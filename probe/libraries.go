@@ -35,7 +35,7 @@ import (
 // libraries is the watch on a running target's loader.
 type libraries struct {
 	state symbols.Addr // of r_debug.r_state
-	brk   symbols.Addr // where the breakpoint is
+	hook  *hook        // where it tells
 }
 
 // Offsets in struct r_debug, and a value of r_state, <link.h>.
@@ -80,7 +80,7 @@ func (tg *target) word(a symbols.Addr) (uint64, error) {
 // watchLibraries watches the loader if something depends on it, else no longer.
 func (tg *target) watchLibraries(ctx context.Context) {
 	defer tg.showWaiting()
-	switch needed := !tg.loads() && !tg.borrowed && tg.dependsOnLoader(); {
+	switch needed := !tg.loads() && tg.isMain() && tg.dependsOnLoader(); {
 	case needed && tg.libs == nil:
 		if err := tg.hookLoader(ctx); err != nil {
 			tg.s.logf("process %d: what is loaded later is seen within a second only: %v", tg.proc.PID(), err)
@@ -91,13 +91,7 @@ func (tg *target) watchLibraries(ctx context.Context) {
 			}
 		}
 	case !needed && tg.libs != nil:
-		if st := tg.sites[tg.libs.brk]; st != nil {
-			st.hooks = nil
-			if st.idle() {
-				tg.discard(st)
-				tg.retired = append(tg.retired, &retired{sites: []*site{st}})
-			}
-		}
+		tg.unhook(tg.libs.hook)
 		tg.libs = nil
 	}
 }
@@ -114,8 +108,8 @@ func (tg *target) hookLoader(ctx context.Context) error {
 	if brk == 0 {
 		return errNoLoader
 	}
-	libs := &libraries{state: r + debugState, brk: symbols.Addr(brk)}
-	if err := tg.hookAt(ctx, libs.brk, func(*tracee.Thread) { tg.atList(libs) }); err != nil {
+	libs := &libraries{state: r + debugState}
+	if libs.hook, err = tg.hookAt(ctx, symbols.Addr(brk), func(*tracee.Thread) { tg.atList(libs) }); err != nil {
 		return err
 	}
 	tg.libs = libs
@@ -162,6 +156,7 @@ func (tg *target) lookAround(ctx context.Context) {
 	if slices.Equal(before, tg.space.Modules()) {
 		return
 	}
+	tg.text++
 	tg.markGone(before)
 	tg.expectCopies(before)
 	tg.showWaiting()
@@ -177,17 +172,18 @@ func (tg *target) expectCopies(before []*symbols.Module) {
 	if !slices.ContainsFunc(tg.space.Modules(), fresh) {
 		return
 	}
+	waits := tg.waiting()
 	for _, x := range tg.s.definitions() {
-		if name := x.def.Place.Module; name != "" && !tg.waits(x) && slices.ContainsFunc(tg.space.FindModule(name), fresh) {
+		if name := x.def.Place.Module; name != "" && !waits[x.key()] && slices.ContainsFunc(tg.space.FindModule(name), fresh) {
 			tg.pending = append(tg.pending, &pendingDef{defOf: x, more: true})
 		}
 	}
 }
 
-// glance does, for definitions that wait, what the loader's breakpoint does: for
+// peek does, for definitions that wait, what the loader's breakpoint does: for
 // programs without a loader, and files that are mapped by others than the loader.
-func (tg *target) glance(ctx context.Context) {
-	if tg.loads() || tg.borrowed || len(tg.pending) == 0 || tg.libs != nil && !tg.listWhole(tg.libs.state) {
+func (tg *target) peek(ctx context.Context) {
+	if tg.loads() || !tg.isMain() || len(tg.pending) == 0 || tg.libs != nil && !tg.listWhole(tg.libs.state) {
 		return
 	}
 	tg.lookAround(ctx)
@@ -212,8 +208,8 @@ func (tg *target) markGone(before []*symbols.Module) {
 		if !q.armed || len(w) == 0 || !vanished(symbols.Addr(w[len(w)-1].At), w[len(w)-1].Bytes) {
 			continue
 		}
-		for x := q; x != nil; x = x.hole {
-			tg.retirePatch(x, false)
+		for x := q; x != nil; x = x.island {
+			tg.retirePatch(x)
 		}
 		for _, p := range q.probes() {
 			gone[p] = true
@@ -241,68 +237,82 @@ func (tg *target) markGone(before []*symbols.Module) {
 			delete(tg.chosen, resolver)
 		}
 	}
-	for ra := range tg.barren {
+	for ra := range tg.unpatchable {
 		if tg.space.ModuleAt(ra) == nil {
-			delete(tg.barren, ra)
+			delete(tg.unpatchable, ra)
+		}
+	}
+	waits := tg.waiting()
+	defs := map[defKey]*defOf{}
+	if len(gone) > 0 {
+		for _, x := range tg.s.definitions() {
+			defs[x.key()] = x
 		}
 	}
 	for p := range gone {
 		delete(tg.placed, p)
 		tg.gone[p] = true
 		p.ev.places.Add(-1)
-		p.tap.setFlags(p, ring.FlagGone, ring.FlagOptimized)
+		p.feed.setFlags(p, ring.FlagGone, ring.FlagOptimized)
 		p.optimized = false
-		for _, x := range tg.s.definitions() {
-			if x.def == p.def && x.ev == p.ev && !tg.waits(x) {
-				tg.pending = append(tg.pending, &pendingDef{defOf: x, err: symbols.ErrNotMapped})
-			}
+		if x := defs[p.key()]; x != nil && !waits[x.key()] {
+			waits[x.key()] = true
+			tg.pending = append(tg.pending, &pendingDef{defOf: x, err: symbols.ErrNotMapped})
 		}
 		tg.s.logf("%s/%s: %s is unloaded from process %d", p.ev.Group, p.ev.Name, p.where.Module.Name, tg.proc.PID())
 	}
 }
 
-// waits reports whether a definition is waiting already.
-func (tg *target) waits(x *defOf) bool {
-	return slices.ContainsFunc(tg.pending, func(p *pendingDef) bool { return p.defOf == x })
+// waiting is the set of the definitions that wait.
+func (tg *target) waiting() map[defKey]bool {
+	out := make(map[defKey]bool, len(tg.pending))
+	for _, p := range tg.pending {
+		out[p.key()] = true
+	}
+	return out
+}
+
+// placedByDef gives the places that definitions have.
+func placedByDef(all map[*placed]bool) map[defKey][]*placed {
+	out := map[defKey][]*placed{}
+	for p := range all {
+		out[p.key()] = append(out[p.key()], p)
+	}
+	return out
 }
 
 // unarmed leaves out what is armed already: a definition may have places in
 // several libraries, of which one came.
-func (tg *target) unarmed(x *defOf, ws []want) []want {
+func unarmed(armed []*placed, ws []patchRequest) []patchRequest {
 	at := map[symbols.Addr]bool{}
-	for p := range tg.placed {
-		if p.def == x.def && p.ev == x.ev {
-			at[p.where.Addr] = true
-		}
+	for _, p := range armed {
+		at[p.where.Addr] = true
 	}
-	return slices.DeleteFunc(ws, func(w want) bool { return w.p != nil && at[w.p.where.Addr] })
+	return slices.DeleteFunc(ws, func(w patchRequest) bool { return at[w.p.where.Addr] })
 }
 
 // returned gives up the places of a definition that were gone, since it is armed
 // anew. A definition all of whose places were switched off stays off.
-func (tg *target) returned(x *defOf, ws []want) {
+func (tg *target) returned(ws []patchRequest, armed, gone []*placed) {
 	off, n := true, 0
-	was := func(p *placed) bool {
-		if p.def != x.def || p.ev != x.ev || slices.ContainsFunc(ws, func(w want) bool { return w.p == p }) {
-			return false
-		}
+	was := func(p *placed) {
 		n++
-		off = off && p.tap.disabled(p)
-		return true
+		off = off && p.feed.disabled(p)
 	}
-	for p := range tg.gone {
-		if was(p) {
+	for _, p := range gone {
+		if tg.gone[p] {
+			was(p)
 			tg.forget(p)
 		}
 	}
-	for p := range tg.placed {
-		was(p)
+	for _, p := range armed {
+		if tg.placed[p] {
+			was(p)
+		}
 	}
 	if n > 0 && off {
 		for _, w := range ws {
-			if w.p != nil {
-				w.p.tap.turn(w.p, false)
-			}
+			w.p.feed.turn(w.p, false)
 		}
 	}
 }
@@ -310,6 +320,6 @@ func (tg *target) returned(x *defOf, ws []want) {
 // forget gives up a place that was gone.
 func (tg *target) forget(p *placed) {
 	delete(tg.gone, p)
-	p.tap.leave(p, true)
+	p.feed.leave(p, true)
 	tg.retired = append(tg.retired, &retired{probes: []*placed{p}})
 }

@@ -4,34 +4,35 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
 
 // NewThread implements tracee.Handler.
-func (h *handler) NewThread(t *tracee.Thread) {
-	if tg := (*Session)(h).targets[t.Process().PID()]; tg != nil {
+func (h handler) NewThread(t *tracee.Thread) {
+	if tg := h.s.targets[t.Process().PID()]; tg != nil {
 		tg.thread(t)
 		tg.noteComm(t)
+		tg.checkNumber(t)
 	}
 }
 
 // noteComm remembers a thread's name for hits that are read after its end.
 func (tg *target) noteComm(t *tracee.Thread) {
-	if tg.tap != nil {
-		tg.tap.numbers.learn(t.TID())
-		tg.tap.note(t.TID(), t.Comm())
+	if tg.feed != nil {
+		tg.feed.numbers.learn(t.TID())
+		tg.feed.note(t.TID(), t.Comm())
 	}
 }
 
 // ThreadExit implements tracee.Handler.
-func (h *handler) ThreadExit(t *tracee.Thread) {
-	if tg := (*Session)(h).targets[t.Process().PID()]; tg != nil {
+func (h handler) ThreadExit(t *tracee.Thread) {
+	if tg := h.s.targets[t.Process().PID()]; tg != nil {
 		tg.noteComm(t)
 		tg.forgetThread(t.TID())
 	}
@@ -48,23 +49,24 @@ func (h *handler) ThreadExit(t *tracee.Thread) {
 // A child that shares the parent's memory (vfork, posix_spawn, CLONE_VM) meets
 // the parent's probes until it executes another program: its hits there are the
 // parent's, and it stays traced until then. With Follow the program is probed.
-func (h *handler) Fork(parent *tracee.Thread, child *tracee.Process, kind tracee.ForkKind) (follow bool) {
-	s := (*Session)(h)
+func (h handler) Fork(parent *tracee.Thread, child *tracee.Process, kind tracee.ForkKind) (follow bool) {
+	s := h.s
 	tg := s.targets[parent.Process().PID()]
 	if tg == nil {
 		return false
 	}
 	if kind != tracee.Fork {
-		s.targets[child.PID()] = tg.shared(child)
+		s.targets[child.PID()] = tg.sharing(child)
+		tg.setSequences()
 		return true
 	}
 	if tg.area != nil {
-		tg.cleanChild(s.run, child)
+		tg.cleanChild(context.WithoutCancel(s.run), child)
 	}
 	if !s.opts.Follow || s.run.Err() != nil {
 		return false
 	}
-	if err := s.adopt(child); err != nil {
+	if err := s.adopt(child, nil); err != nil {
 		s.warnf("child %d is not followed: %v", child.PID(), err)
 		return false
 	}
@@ -82,72 +84,56 @@ func (s *Session) definitions() []*defOf {
 	return append([]*defOf(nil), s.defs...)
 }
 
-// shared makes the target of a child that shares the parent's memory: the
-// same sites and the same area, seen through the child.
-func (tg *target) shared(child *tracee.Process) *target {
-	kid := *tg
-	kid.proc, kid.borrowed, kid.child = child, true, true
-	kid.threads = map[int]*thread{}
-	kid.calls = newCalls()
-	return &kid
-}
-
 // cleanChild takes kprobe out of a forked child's copy of the memory: text,
-// landings on its stack, the net's signal action.
+// return trampolines on its stack, the fallback handler's signal action. What is mapped stays: it is
+// inherited, unused and gone at exec.
 func (tg *target) cleanChild(ctx context.Context, child *tracee.Process) {
-	if err := tg.cleanText(child); err != nil {
+	kid := tg.area.copied(child)
+	if err := kid.restoreText(child.Threads()); err != nil {
 		tg.s.warnf("child %d keeps probes in its text: %v", child.PID(), err)
 	}
-	for _, in := range tg.area.landingOf {
-		if in != nil {
-			restoreSlot(child, tg.area, in)
-		}
-	}
-	if err := tg.restoreReturns(child); err != nil {
+	if err := errors.Join(kid.restoreSlots(), kid.restoreReturns()); err != nil {
 		tg.s.warnf("child %d returns through kprobe's code: %v", child.PID(), err)
 	}
-	kid := *tg.area
-	kid.proc = child
-	kid.code = &code{proc: child, pieces: tg.area.code.pieces}
 	if err := child.SetScratch(kid.scratch.start, kid.scratch.start+pageSize); err != nil {
 		tg.s.logf("child %d: %v", child.PID(), err)
 		return
 	}
-	if err := kid.leaveChild(ctx); err != nil {
+	if _, err := kid.fallbacks.Remove(ctx); err != nil {
 		tg.s.logf("child %d: %v", child.PID(), err)
 	}
 }
 
-// restoreSlot puts the real return address back where a landing stands.
-func restoreSlot(p *tracee.Process, a *area, in *instance) {
-	var now [8]byte
-	at := a.landing + symbols.Addr(in.landing*landingSize)
-	if _, err := p.ReadMemory(now[:], in.slot); err != nil || le64(now[:]) != uint64(at) {
-		return
+// copied is the area in a forked child's copy of the address space. The memory file
+// is the parent's, too: nothing is unmapped by it.
+func (a *area) copied(child *tracee.Process) *area {
+	file := &memfile{proc: child, layout: a.file.layout, base: a.file.base, size: a.file.size, mem: a.file.mem, own: a.file.own}
+	return &area{
+		proc: child, file: file, code: &code{proc: child, arenas: a.code.arenas}, scratch: a.scratch, fallbacks: a.fallbacks.Inherited(child),
 	}
-	_ = p.WriteMemory(put64(uint64(in.ra)), in.slot)
 }
 
 // Exec implements tracee.Handler: the old image is gone with all that was in
 // it. The definitions are armed anew in the new one, unless it is that of a child
 // that isn't followed.
-func (h *handler) Exec(p *tracee.Process) {
-	s := (*Session)(h)
+func (h handler) Exec(p *tracee.Process) {
+	s := h.s
 	old := s.targets[p.PID()]
 	if old == nil {
 		return
 	}
-	old.drop()
+	wasMain := old.isMain()
+	old.leaveSpace()
 	if s.closed {
 		delete(s.targets, p.PID())
 		return // it is being left
 	}
-	if old.borrowed && !s.opts.Follow || s.run.Err() != nil && old.child {
+	if !wasMain && !s.opts.Follow || s.run.Err() != nil && old.child {
 		delete(s.targets, p.PID())
 		s.letGo(p)
 		return
 	}
-	if err := s.adopt(p); err != nil {
+	if err := s.adopt(p, nil); err != nil {
 		s.warnf("after exec of %d: %v", p.PID(), err)
 		delete(s.targets, p.PID())
 		s.letGo(p)
@@ -169,9 +155,9 @@ func (s *Session) letGo(p *tracee.Process) {
 // Orphan implements tracee.OrphanKeeper. The target that made the child is gone,
 // and what was known of it: the child has a mapping of its memory file, whose
 // journal tells what to take out.
-func (h *handler) Orphan(child *tracee.Process) {
-	if err := cleanOrphan((*Session)(h).run, child); err != nil && !errors.Is(err, tracee.ErrGone) {
-		(*Session)(h).warnf("child %d of a process that is gone keeps probes: %v", child.PID(), err)
+func (h handler) Orphan(child *tracee.Process) {
+	if err := cleanOrphan(h.s.run, child); err != nil && !errors.Is(err, tracee.ErrGone) {
+		h.s.warnf("child %d of a process that is gone keeps probes: %v", child.PID(), err)
 	}
 }
 
@@ -180,27 +166,27 @@ func cleanOrphan(ctx context.Context, child *tracee.Process) error {
 	if err != nil || m == nil {
 		return err
 	}
-	left, err := openLeft(child, m, nil)
-	if err != nil || left == nil {
+	a, err := openArea(child, m, nil)
+	if err != nil || a == nil {
 		return err
 	}
-	threads := child.Threads()
-	err = errors.Join(left.leaveLongJumps(threads), left.restoreText())
-	empty, terr := left.takeOut(threads)
-	if empty {
-		terr = left.unmap(ctx)
-	}
-	return errors.Join(err, terr)
+	return a.leave(ctx, child.Threads())
 }
 
 // Exited implements tracee.Handler.
-func (h *handler) Exited(p *tracee.Process, status syscall.WaitStatus) {
-	s := (*Session)(h)
+// maxKilled bounds Summary.Killed.
+const maxKilled = 16
+
+func (h handler) Exited(p *tracee.Process, status syscall.WaitStatus) {
+	s := h.s
 	if p.PID() == s.started {
 		s.status, s.hasStatus = status, true
 	}
+	if status.Signaled() && len(s.killed) < maxKilled {
+		s.killed = append(s.killed, Death{PID: p.PID(), Signal: status.Signal()})
+	}
 	if tg := s.targets[p.PID()]; tg != nil {
-		tg.drop()
+		tg.leaveSpace()
 		delete(s.targets, p.PID())
 	}
 	s.alone.Store(len(s.targets) == 0)
@@ -208,21 +194,20 @@ func (h *handler) Exited(p *tracee.Process, status syscall.WaitStatus) {
 
 // drop forgets everything of an image that is gone; nothing is written.
 func (tg *target) drop() {
-	if tg.borrowed {
-		return
-	}
+	tg.over = true
 	for p := range tg.placed {
 		p.ev.places.Add(-1)
 	}
 	clear(tg.placed)
 	clear(tg.gone)
+	clear(tg.lost)
 	tg.libs, tg.pending = nil, nil
 	tg.retired = nil
 	tg.sites = map[symbols.Addr]*site{}
 	tg.bySlot = map[symbols.Addr]*site{}
 	tg.patches = newPatches()
-	if tg.tap != nil {
-		tg.tap.over.Store(true)
+	if tg.feed != nil {
+		tg.feed.over.Store(true)
 	}
 	// The memory file stays mapped here until the session is closed: its
 	// hits are still to be read, its counters to be added up.
@@ -237,16 +222,31 @@ func (s *Session) Close(ctx context.Context) error {
 	if s.inHandler() {
 		return ErrInHandler
 	}
-	err := s.tracer.Do(func() error {
+	err := s.leave(ctx)
+	for _, t := range s.feeds {
+		if t.done != nil {
+			t.cancel()
+			<-t.done
+		}
+	}
+	err = errors.Join(err, s.tracer.Close())
+	s.heard()
+	return err
+}
+
+// leave takes every probe out and leaves the processes. It does nothing the second
+// time.
+func (s *Session) leave(ctx context.Context) error {
+	return s.tracer.Do(func() error {
 		if s.closed {
 			return nil
 		}
 		s.closed, s.stopping = true, true
 		var errs []error
 		// Children that share a target's memory are let go once its text is clean.
-		for _, borrowed := range []bool{false, true} {
+		for _, main := range []bool{true, false} {
 			for pid, tg := range s.targets {
-				if tg.borrowed != borrowed {
+				if tg.isMain() != main {
 					continue
 				}
 				if err := tg.detach(ctx); err != nil && !errors.Is(err, tracee.ErrGone) {
@@ -258,13 +258,6 @@ func (s *Session) Close(ctx context.Context) error {
 		s.alone.Store(true)
 		return errors.Join(errs...)
 	})
-	for _, t := range s.taps {
-		if t.done != nil {
-			t.cancel()
-			<-t.done
-		}
-	}
-	return errors.Join(err, s.tracer.Close())
 }
 
 // Pauses tells for how long the session's processes have stood still for it: at
@@ -272,40 +265,33 @@ func (s *Session) Close(ctx context.Context) error {
 // are not in it. It may be called by any goroutine, after Close too.
 func (s *Session) Pauses() (longest, sum time.Duration) { return s.tracer.Pauses() }
 
-// detach takes kprobe out of the target and lets it go:
-//
-//  1. every thread is stopped;
-//  2. the text gets its bytes back, so that no thread can enter a copy or a
-//     landing any more;
-//  3. threads that stand in a copy are moved: to the site if the instruction
-//     had no effect yet, else to where it leads;
-//  4. landings on stacks are replaced by the addresses they stand for;
-//  5. the program's SIGTRAP action is put back, and what was mapped is
-//     unmapped;
-//  6. the threads run on.
-//
-// A thread that could not be stopped (it waits in the kernel, uninterruptibly)
-// meets clean text when its wait ends. Where it stands in kprobe's memory, or
-// may, 5 is left out and reported: the memory, the journal and the net stay.
+// detach takes kprobe out of the target and lets it go (undo.go). A thread that
+// could not be stopped (it waits in the kernel, uninterruptibly) meets clean text
+// when its wait ends. Where it stands in kprobe's memory, or may, or where something
+// could not be undone, the memory, the journal and the fallback handler stay, and the error says
+// why.
 func (tg *target) detach(ctx context.Context) error {
 	clean := false
 	err := tg.proc.Detach(ctx, func(stopped []*tracee.Thread) error {
-		if tg.borrowed || tg.dying || tg.area == nil {
+		if !tg.isMain() || tg.dying || tg.area == nil {
 			clean = true
 			return nil
 		}
-		empty := false
-		err := withSharers(ctx, tg.proc, stopped, func(stopped []*tracee.Thread) (err error) {
-			empty, err = tg.clear(stopped)
-			return err
-		})
-		if empty {
-			// A thread may have to wait for its child before it can unmap.
-			err = errors.Join(err, tg.area.close(ctx))
-			tg.area = nil
+		if tg.feed != nil {
+			tg.feed.over.Store(true)
 		}
-		clean = err == nil
-		return err
+		tg.area.outside = tg.outside
+		err := tg.area.leave(ctx, stopped)
+		tg.area = nil
+		if err != nil {
+			// What has to stay works without a tracer, and records nothing.
+			if tg.feed != nil {
+				tg.feed.disableAll()
+			}
+			return err
+		}
+		clean = true
+		return nil
 	})
 	if clean {
 		// Nothing is left for late threads to meet.
@@ -314,75 +300,29 @@ func (tg *target) detach(ctx context.Context) error {
 	return err
 }
 
-// clear does steps 2 to 4 of detach. It reports whether kprobe's memory may go:
-// no thread is in it, nor will be.
-func (tg *target) clear(stopped []*tracee.Thread) (empty bool, err error) {
-	var errs []error
-	errs = append(errs, tg.restorePatches(tg.patches.list))
-	errs = append(errs, tg.restoreSites(slices.Collect(maps.Values(tg.sites))))
-	for _, t := range stopped {
-		if err := tg.moveOut(t); err != nil {
-			errs = append(errs, err)
-		}
+// outside gives the registers that a thread in a detour or a copy has in the
+// program: at the instruction if it had no effect yet, else behind it.
+func (tg *target) outside(regs *unix.PtraceRegs, trapped bool) (out *unix.PtraceRegs, inside bool, err error) {
+	pc := symbols.Addr(regs.Rip)
+	if st := tg.patches.noRoom[pc]; st != nil && trapped {
+		at := *regs
+		at.Rip = uint64(st.at)
+		return &at, true, nil
 	}
-	for _, in := range tg.area.landingOf {
-		if in != nil {
-			restoreSlot(tg.proc, tg.area, in)
-		}
-	}
-	tg.tap.over.Store(true)
-	if err := tg.restoreReturns(tg.proc); err != nil {
-		// Their memory stays for the calls that are under way.
-		return false, errors.Join(append(errs, err)...)
-	}
-	err = lateIn(tg.proc, tg.area.code.pieces)
-	return err == nil, errors.Join(append(errs, err)...)
-}
-
-// lateIn finds a thread that could not be stopped and may run on in one of the
-// pieces.
-func lateIn(p *tracee.Process, pieces []*piece) error {
-	for _, t := range late(p) {
-		pc, ok := t.WaitsAt()
-		if !ok {
-			return fmt.Errorf("thread %d did not stop: the text is restored, kprobe's memory stays mapped", t.TID())
-		}
-		for _, in := range pieces {
-			if pc >= in.start && pc < in.end() {
-				return fmt.Errorf("thread %d waits in the kernel, uninterruptibly, in code of kprobe's: the text is restored, kprobe's memory stays mapped", t.TID())
-			}
-		}
-	}
-	return nil
-}
-
-// moveOut gets a stopped thread out of a copy: back to the site if the
-// instruction had no effect yet, else on to where it leads.
-func (tg *target) moveOut(t *tracee.Thread) error {
-	regs, err := t.Regs()
-	if err != nil {
-		return nil // gone
-	}
-	tg.area.nets.Look(symbols.Addr(regs.Rip))
 	if stage, at := tg.stageOf(regs); stage != nil {
-		t.CancelStep()
-		// One landing may return to another.
-		for regs = at; stage != nil; stage = tg.patches.stageAt(symbols.Addr(regs.Rip)) {
-			out, ok := stage.leave(regs, tg.proc)
-			if !ok || out.Rip == regs.Rip && out.Rsp == regs.Rsp {
-				return fmt.Errorf("thread %d can't be moved out of a detour", t.TID())
-			}
-			regs = out
+		out, ok := stage.leave(at, tg.proc)
+		if !ok {
+			return nil, true, fmt.Errorf("its registers in the detour of %v can't be read", stage.at)
 		}
-		return t.SetRegs(regs)
+		return out, true, nil
 	}
-	st := tg.siteOfCopy(symbols.Addr(regs.Rip))
+	st := tg.siteOfCopy(pc)
 	if st == nil {
-		return nil
+		return nil, false, nil
 	}
-	t.CancelStep()
-	if out, ok := st.leave(regs, tg.proc); ok {
-		return t.SetRegs(out)
+	out, ok := st.leave(regs, tg.proc)
+	if !ok {
+		return nil, true, fmt.Errorf("its registers in the copy of %s can't be read", st.name)
 	}
-	return fmt.Errorf("thread %d can't be moved out of the copy of %s", t.TID(), st.name)
+	return out, true, nil
 }

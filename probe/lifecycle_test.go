@@ -59,7 +59,7 @@ func TestOrphanIsCleaned(t *testing.T) {
 			p := l.s.targets[sub.pid()].proc
 			delete(l.s.targets, sub.pid()) // as at its end
 			return p.WithStopped(context.Background(), func([]*tracee.Thread) error {
-				(*handler)(l.s).Orphan(p)
+				handler{l.s}.Orphan(p)
 				return nil
 			})
 		})
@@ -158,7 +158,7 @@ func TestExec(t *testing.T) {
 	}
 	select {
 	case <-l.done:
-	case <-time.After(20 * time.Second):
+	case <-time.After(patient):
 		t.Fatalf("the program does not end: %s", threadStates(cmd.Process.Pid))
 	}
 	if st := l.stat("in"); st.Hits == 0 {

@@ -7,10 +7,11 @@ import (
 	"io/fs"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"kprobe/internal/procfs"
+	"kprobe/internal/untrusted"
 	"kprobe/probe/plan"
 	"kprobe/probe/ring"
 	"kprobe/symbols"
@@ -18,6 +19,10 @@ import (
 
 // ErrNotTraced says that no living kprobe traces the process.
 var ErrNotTraced = errors.New("no kprobe is tracing this process")
+
+// ErrStarting says that a kprobe has begun to attach to the process, and got no
+// further yet.
+var ErrStarting = errors.New("a kprobe is just beginning to trace this process: try again")
 
 // Live is the session of another kprobe in a process, seen through the memory
 // file that it has mapped there. The session and the process notice nothing of
@@ -32,11 +37,26 @@ type Live struct {
 	sites []ring.Site
 }
 
-// OpenLive finds the session that traces a process. Close it.
+// startPatience is how long OpenLive waits for a session that is being set up.
+var startPatience = 2 * time.Second
+
+// OpenLive finds the session that traces a process. Close it. One that is just being
+// set up is waited for, for a moment.
 //
-// Errors are ErrNotTraced, and symbols.ErrGone and symbols.ErrPermission of
-// reading the process: that takes the right to trace it (ptrace(2)).
+// Errors are ErrNotTraced, ErrStarting, and symbols.ErrGone and
+// symbols.ErrPermission of reading the process: that takes the right to trace it
+// (ptrace(2)).
 func OpenLive(pid int) (*Live, error) {
+	for until := time.Now().Add(startPatience); ; time.Sleep(5 * time.Millisecond) {
+		l, err := findLive(pid)
+		if !errors.Is(err, ErrStarting) || time.Now().After(until) {
+			return l, err
+		}
+	}
+}
+
+// findLive is OpenLive that doesn't wait.
+func findLive(pid int) (*Live, error) {
 	maps, err := symbols.ReadMaps(pid)
 	if err != nil {
 		return nil, err
@@ -46,10 +66,10 @@ func OpenLive(pid int) (*Live, error) {
 	}
 	var failed error
 	for _, m := range maps {
-		if m.Path != "/memfd:"+ring.MemfdName || m.Off != 0 {
+		if !isMemfile(&m) {
 			continue
 		}
-		l, err := openLive(pid, m.Start)
+		l, err := untrusted.Within(func() (*Live, error) { return openLive(pid, m.Start) })
 		if err == nil {
 			return l, nil
 		}
@@ -64,7 +84,7 @@ func OpenLive(pid int) (*Live, error) {
 }
 
 func openLive(pid int, base symbols.Addr) (*Live, error) {
-	mem, err := os.OpenFile(fmt.Sprintf("/proc/%d/mem", pid), os.O_RDWR, 0)
+	mem, err := os.OpenFile(procfs.Image(pid).Path("mem"), os.O_RDWR, 0)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, symbols.ErrGone
@@ -84,19 +104,15 @@ func openLive(pid int, base symbols.Addr) (*Live, error) {
 // LivePIDs lists the processes that a living kprobe traces, as far as this
 // user may look.
 func LivePIDs() ([]int, error) {
-	entries, err := os.ReadDir("/proc")
+	all, err := procfs.Processes()
 	if err != nil {
 		return nil, fmt.Errorf("list processes: %w", err)
 	}
 	var pids []int
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
+	for _, pid := range all {
+		l, err := findLive(pid)
 		if err != nil {
-			continue
-		}
-		l, err := OpenLive(pid)
-		if err != nil {
-			continue // not traced, gone, or not ours to look at
+			continue // not traced or not yet, gone, or not ours to look at
 		}
 		l.Close()
 		pids = append(pids, pid)
@@ -125,7 +141,12 @@ func (f liveFile) WriteAt(b []byte, off int64) (int, error) { return f.mem.Write
 // Refresh reads the probes and counters anew. It fails with ErrNotTraced when
 // the session has ended, and with symbols.ErrGone when the process has.
 func (l *Live) Refresh() error {
-	s, err := ring.ReadSnapshot(l.file())
+	s, err := ring.ReadSnapshot(l.file(), possibleCPUs())
+	if errors.Is(err, ring.ErrNotReady) {
+		if err = ErrStarting; !hasTracer(l.PID) {
+			err = ErrNotTraced // whoever began has been killed
+		}
+	}
 	if err != nil {
 		return l.ended(err)
 	}
@@ -133,7 +154,7 @@ func (l *Live) Refresh() error {
 		return fmt.Errorf("%w: it says that it is mapped elsewhere", ring.ErrCorrupt)
 	}
 	tracer := int(s.Header.Tracer)
-	if tracer == 0 || s.Header.TracerStart == 0 || startTime(tracer) != s.Header.TracerStart {
+	if tracer == 0 || s.Header.TracerStart == 0 || procfs.StartTime(tracer) != s.Header.TracerStart {
 		return ErrNotTraced
 	}
 	sites, err := ring.ReadSites(l.file(), &s.Header, s.Layout)
@@ -147,7 +168,7 @@ func (l *Live) Refresh() error {
 // ended says what a failed read of the memory file means: a mapping that is
 // no more fails with EIO, the memory of a process that has ended reads as empty.
 func (l *Live) ended(err error) error {
-	if startTime(l.PID) == 0 {
+	if procfs.StartTime(l.PID) == 0 {
 		return symbols.ErrGone
 	}
 	maps, merr := symbols.ReadMaps(l.PID)
@@ -155,7 +176,7 @@ func (l *Live) ended(err error) error {
 		return merr
 	}
 	for _, m := range maps {
-		if m.Start == l.base && m.Path == "/memfd:"+ring.MemfdName {
+		if m.Start == l.base && isMemfile(&m) {
 			return err
 		}
 	}
@@ -188,9 +209,6 @@ func (l *Live) Probes() []LiveProbe {
 	now := newClock().now()
 	for i := range l.snap.Probes {
 		p := &l.snap.Probes[i]
-		if p.Flags&ring.FlagEntryOf != 0 || p.EntryOf != 0 {
-			continue
-		}
 		group, event, _ := strings.Cut(p.Name, "/")
 		out = append(out, LiveProbe{
 			Group: group, Event: event, Addr: symbols.Addr(p.Addr), Return: p.Flags&ring.FlagReturn != 0,
@@ -264,7 +282,7 @@ func (p *LiveProbe) Stats() Stats {
 	if !p.Waiting {
 		s.Places = 1
 	}
-	s.Count(p.Counts)
+	addCounts(&s, p.Counts)
 	return s
 }
 
@@ -275,7 +293,7 @@ func (l *Live) Enable(match func(group, event string) bool, on bool) ([]string, 
 	for i := range l.snap.Probes {
 		p := &l.snap.Probes[i]
 		group, event, _ := strings.Cut(p.Name, "/")
-		if p.EntryOf != 0 || p.Flags&ring.FlagEntryOf != 0 || !match(group, event) {
+		if !match(group, event) {
 			continue
 		}
 		if err := ring.Enable(l.file(), l.snap.Layout, p.ID, on); err != nil {

@@ -40,7 +40,7 @@ func hitsOf(t *testing.T, stats []Stats, event string) uint64 {
 // seen within a tenth of a second.
 func refreshed(t *testing.T, l *Live, event string, hits uint64) []Stats {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(patient); ; time.Sleep(5 * time.Millisecond) {
 		if err := l.Refresh(); err != nil {
 			t.Fatal(err)
 		}
@@ -244,4 +244,40 @@ func TestCountersBesideAStuckSink(t *testing.T) {
 			t.Errorf("%d hits were given", n)
 		}
 	}
+}
+
+// TestLiveWaitsForTheHeader: a session whose memory file has no header yet is waited
+// for; who lists sessions doesn't wait, and one that never gets ready is no damage.
+func TestLiveWaitsForTheHeader(t *testing.T) {
+	sub := startSubject(t, fixture.Build(t, "probe_calls.c", "-O1", "-pthread"), "work", "10")
+	l := attach(t, sub.pid(), Options{}, "p:w work")
+	before := openedLive(t, sub.pid())
+	magic := make([]byte, 8)
+	if _, err := before.file().ReadAt(magic, 0); err != nil {
+		t.Fatal(err)
+	}
+	set := func(b []byte) {
+		if _, err := before.file().WriteAt(b, 0); err != nil {
+			t.Error(err)
+		}
+	}
+	set(make([]byte, 8))
+	if _, err := findLive(sub.pid()); !errors.Is(err, ErrStarting) {
+		t.Errorf("without a header: %v", err)
+	}
+	if pids, err := LivePIDs(); err != nil || slices.Contains(pids, sub.pid()) {
+		t.Errorf("listed: %v, %v", pids, err)
+	}
+	patience := startPatience
+	startPatience = 20 * time.Millisecond
+	if _, err := OpenLive(sub.pid()); !errors.Is(err, ErrStarting) {
+		t.Errorf("without a header for long: %v", err)
+	}
+	startPatience = time.Minute
+	defer func() { startPatience = patience }()
+	back := time.AfterFunc(50*time.Millisecond, func() { set(magic) })
+	defer back.Stop()
+	openedLive(t, sub.pid())
+	l.finish(sub.pid())
+	sub.end()
 }

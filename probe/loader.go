@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kprobe/internal/procfs"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
@@ -42,12 +43,13 @@ type loading struct {
 	entered   bool         // the program runs; nothing waits any more
 	watching  bool         // the breakpoints below are planted
 	replaced  bool         // the process ran another program before
+	stops     []*hook      // at the loader and at the entry
 	resolvers map[symbols.Addr]bool
 }
 
 // auxv reads what the kernel told the program at exec: AT_ENTRY and AT_BASE.
 func auxv(pid int) (entry, base symbols.Addr, err error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/auxv", pid))
+	b, err := os.ReadFile(procfs.Image(pid).Path("auxv"))
 	if err != nil {
 		return 0, 0, err
 	}
@@ -90,7 +92,7 @@ const elsewhere = 10
 // armFound arms the places that were found for definitions. Where the process has
 // unloaded a library meanwhile they are looked for once more: they may have to
 // wait for it.
-func (tg *target) armFound(ctx context.Context, defs []*defOf, ws []want, wait []*pendingDef) error {
+func (tg *target) armFound(ctx context.Context, defs []*defOf, ws []patchRequest, wait []*pendingDef) error {
 	for again := 0; ; again++ {
 		err := tg.armResolved(ctx, ws, wait)
 		if err == nil {
@@ -118,8 +120,8 @@ func (tg *target) moved(ctx context.Context, err error) bool {
 }
 
 // armResolved arms places, and has the definitions wait that have none yet.
-func (tg *target) armResolved(ctx context.Context, ws []want, wait []*pendingDef) error {
-	if err := tg.change(ctx, ws, nil); err != nil {
+func (tg *target) armResolved(ctx context.Context, ws []patchRequest, wait []*pendingDef) error {
+	if err := tg.arm(ctx, ws); err != nil {
 		return err
 	}
 	for _, p := range wait {
@@ -140,7 +142,7 @@ func (tg *target) loads() bool { return tg.load != nil && !tg.load.entered }
 // resolveAll finds and proves the places of definitions, and tells which have to
 // wait for their library. One that goes while its code is read is looked for once
 // more.
-func (tg *target) resolveAll(ctx context.Context, defs []*defOf) (all []want, wait []*pendingDef, err error) {
+func (tg *target) resolveAll(ctx context.Context, defs []*defOf) (all []patchRequest, wait []*pendingDef, err error) {
 	for again := 0; ; again++ {
 		all, wait, err = tg.resolveEach(ctx, defs)
 		if err == nil || again == elsewhere || !tg.moved(ctx, err) {
@@ -149,10 +151,13 @@ func (tg *target) resolveAll(ctx context.Context, defs []*defOf) (all []want, wa
 	}
 }
 
-func (tg *target) resolveEach(ctx context.Context, defs []*defOf) (all []want, wait []*pendingDef, err error) {
+func (tg *target) resolveEach(ctx context.Context, defs []*defOf) (all []patchRequest, wait []*pendingDef, err error) {
 	if err := tg.refresh(); err != nil {
 		return nil, nil, err
 	}
+	was := tg.s.answers.haste
+	tg.s.answers.haste = ctx
+	defer func() { tg.s.answers.haste = was }()
 	for _, d := range defs {
 		ws, err := tg.resolveNow(ctx, d)
 		if err != nil && tg.mayWait(d, err) {
@@ -176,7 +181,7 @@ func (tg *target) mayWait(d *defOf, err error) bool {
 
 // resolveNow resolves a definition, asking the resolvers of IFUNCs that the
 // process has not used yet.
-func (tg *target) resolveNow(ctx context.Context, d *defOf) ([]want, error) {
+func (tg *target) resolveNow(ctx context.Context, d *defOf) ([]patchRequest, error) {
 	for range 1024 {
 		ws, err := tg.resolve(d.def, d.ev)
 		var unbound *symbols.UnboundIFuncError
@@ -202,9 +207,11 @@ func (tg *target) watchLoader(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := tg.hookAt(ctx, entry, func(*tracee.Thread) { tg.atEntry() }); err != nil {
+	h, err := tg.hookAt(ctx, entry, func(*tracee.Thread) { tg.atEntry() })
+	if err != nil {
 		return fmt.Errorf("wait for the program's first instruction: %w", err)
 	}
+	tg.load.stops = append(tg.load.stops, h)
 	if base == 0 {
 		// A static program: all that it has is mapped.
 		return tg.tryPending(ctx)
@@ -218,25 +225,28 @@ func (tg *target) watchLoader(ctx context.Context) error {
 	}
 	if syms := ld.File.Lookup("_dl_debug_state"); len(syms) > 0 {
 		at := ld.Addr(syms[0].Vaddr)
-		if err := tg.hookAt(ctx, at, func(*tracee.Thread) { tg.atLoader() }); err != nil {
+		if h, err := tg.hookAt(ctx, at, func(*tracee.Thread) { tg.atLoader() }); err != nil {
 			tg.s.logf("the loader can't be watched: %v", err)
+		} else {
+			tg.load.stops = append(tg.load.stops, h)
 		}
 	}
 	return nil
 }
 
 // hookAt plants a breakpoint of kprobe's own.
-func (tg *target) hookAt(ctx context.Context, at symbols.Addr, f hook) error {
+func (tg *target) hookAt(ctx context.Context, at symbols.Addr, run func(*tracee.Thread)) (*hook, error) {
 	places, err := tg.space.Resolve(symbols.Place{Kind: symbols.PlaceAddr, Value: uint64(at)})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	w := places[0]
 	code, inst, err := tg.proveStart(w)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return tg.arm(ctx, []want{{at: w, code: code, inst: inst, kind: wantHook, hook: f}})
+	h := &hook{at, run}
+	return h, tg.armOwn(ctx, own{probed{w, code, inst}, h})
 }
 
 // atLoader runs when the loader says that its list has changed.
@@ -263,6 +273,14 @@ func (tg *target) atEntry() {
 	pending := tg.pending
 	tg.pending = nil
 	for _, p := range pending {
+		var unbound *symbols.UnboundIFuncError
+		if errors.As(p.err, &unbound) && tg.load.resolvers[unbound.Resolver] {
+			// A static program calls its resolvers now, one that binds lazily with the
+			// first call.
+			tg.pending = append(tg.pending, p)
+			tg.s.logf("%s/%s waits until process %d chooses its implementation", p.ev.Group, p.ev.Name, tg.proc.PID())
+			continue
+		}
 		if tg.mayWait(p.defOf, p.err) {
 			tg.pending = append(tg.pending, p)
 			tg.s.logf("%s/%s waits until process %d loads %s", p.ev.Group, p.ev.Name, tg.proc.PID(), p.def.Place.Module)
@@ -277,6 +295,9 @@ func (tg *target) atEntry() {
 	}
 	if err == nil {
 		tg.watchLibraries(tg.s.run)
+		if tg.s.opts.Armed != nil && !tg.load.replaced && tg.proc.PID() == tg.s.started {
+			tg.s.opts.Armed()
+		}
 		return
 	}
 	tg.s.fatal = err
@@ -288,7 +309,7 @@ func (tg *target) atEntry() {
 // readyDef is a definition whose library has come, with its places.
 type readyDef struct {
 	*pendingDef
-	ws []want
+	ws []patchRequest
 }
 
 // stillWaits notes why a definition can't be armed. If its library is there,
@@ -311,8 +332,9 @@ func (tg *target) tryPending(ctx context.Context) error {
 		return err
 	}
 	rest := tg.pending[:0]
+	armed, gone := placedByDef(tg.placed), placedByDef(tg.gone)
 	var ready []readyDef
-	var batch []want
+	var batch []patchRequest
 	for _, p := range tg.pending {
 		ws, err := tg.resolve(p.def, p.ev)
 		var unbound *symbols.UnboundIFuncError
@@ -325,7 +347,7 @@ func (tg *target) tryPending(ctx context.Context) error {
 			}
 		}
 		if err == nil {
-			ws = tg.unarmed(p.defOf, ws)
+			ws = unarmed(armed[p.key()], ws)
 			ready = append(ready, readyDef{p, ws})
 			batch = append(batch, ws...)
 			continue
@@ -349,7 +371,7 @@ func (tg *target) tryPending(ctx context.Context) error {
 			}
 			continue
 		}
-		tg.returned(p.defOf, ws)
+		tg.returned(ws, armed[p.key()], gone[p.key()])
 		if !tg.loads() {
 			tg.s.logf("%s/%s is armed: process %d has loaded its library", p.ev.Group, p.ev.Name, tg.proc.PID())
 		}
@@ -369,7 +391,8 @@ func (tg *target) watchResolver(ctx context.Context, resolver symbols.Addr) erro
 		return nil
 	}
 	tg.load.resolvers[resolver] = true
-	return tg.hookAt(ctx, resolver, func(t *tracee.Thread) {
+	var asked *hook
+	asked, err := tg.hookAt(ctx, resolver, func(t *tracee.Thread) {
 		regs, err := t.Regs()
 		if err != nil {
 			return
@@ -380,12 +403,15 @@ func (tg *target) watchResolver(ctx context.Context, resolver symbols.Addr) erro
 		}
 		sp := regs.Rsp + 8
 		back := symbols.Addr(binary.LittleEndian.Uint64(b[:]))
-		err = tg.hookAt(tg.s.run, back, func(t *tracee.Thread) {
+		var answered *hook
+		answered, err = tg.hookAt(tg.s.run, back, func(t *tracee.Thread) {
 			regs, err := t.Regs()
 			if err != nil || regs.Rsp != sp {
 				return
 			}
 			tg.chosen[resolver] = symbols.Addr(regs.Rax)
+			tg.unhook(asked)
+			tg.unhook(answered)
 			if err := tg.tryPending(tg.s.run); err != nil {
 				tg.s.logf("after a resolver: %v", err)
 			}
@@ -394,14 +420,27 @@ func (tg *target) watchResolver(ctx context.Context, resolver symbols.Addr) erro
 			tg.s.logf("the resolver at %v can't be followed: %v", resolver, err)
 		}
 	})
+	return err
 }
 
-// unhookLoader takes kprobe's own breakpoints out.
+// unhookLoader takes the breakpoints at the loader and at the entry out. Those at
+// resolvers stay until they have answered.
 func (tg *target) unhookLoader() {
-	for _, st := range tg.sites {
-		st.hooks = nil
-		if st.idle() {
-			tg.discard(st)
-		}
+	for _, h := range tg.load.stops {
+		tg.unhook(h)
+	}
+	tg.load.stops = nil
+}
+
+// unhook takes a breakpoint of kprobe's own out.
+func (tg *target) unhook(h *hook) {
+	st := tg.sites[h.at]
+	if st == nil || !slices.Contains(st.hooks, h) {
+		return
+	}
+	st.hooks = remove(st.hooks, h)
+	if st.idle() {
+		tg.discard(st)
+		tg.retired = append(tg.retired, &retired{sites: []*site{st}})
 	}
 }

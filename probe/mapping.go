@@ -36,8 +36,8 @@ func leavingMark(at symbols.Addr) []byte {
 
 // mapAt maps a piece of size bytes at an address that seems free. The error is
 // unix.EEXIST if it isn't; then nothing has changed.
-func (c *code) mapAt(ctx context.Context, at symbols.Addr, size uint64) (*piece, error) {
-	p := &piece{start: at, size: size}
+func (c *code) mapAt(ctx context.Context, at symbols.Addr, size uint64) (*arena, error) {
+	p := &arena{start: at, size: size}
 	if err := c.journal.coming(p); err != nil {
 		return nil, err
 	}
@@ -66,7 +66,7 @@ func (c *code) writable(ctx context.Context, at symbols.Addr, size uint64) error
 }
 
 // unmap gives a piece back to the target. No thread may be in it, or use it.
-func (c *code) unmap(ctx context.Context, p *piece) error {
+func (c *code) unmap(ctx context.Context, p *arena) error {
 	if err := c.proc.WriteMemory(leavingMark(p.start), p.start); err != nil {
 		return fmt.Errorf("mark memory that is to be unmapped: %w", err)
 	}
@@ -74,7 +74,7 @@ func (c *code) unmap(ctx context.Context, p *piece) error {
 		return err
 	}
 	if err := munmap(ctx, c.proc, p.start, p.size); err != nil {
-		return err
+		return errors.Join(err, c.journal.there(p))
 	}
 	return c.journal.gone(p)
 }
@@ -86,9 +86,9 @@ func munmap(ctx context.Context, p *tracee.Process, at symbols.Addr, size uint64
 	return nil
 }
 
-// isPiece reports whether what lies where a mapping of the journal says is
+// isArena reports whether what lies where a mapping of the journal says is
 // kprobe's.
-func isPiece(m ring.Map, maps []symbols.Mapping, mem symbols.Memory) bool {
+func isArena(m ring.Map, maps []symbols.Mapping, mem symbols.Memory) bool {
 	start, end := symbols.Addr(m.Addr), symbols.Addr(m.Addr+m.Size)
 	private, code := anonymousIn(maps, start, m.Size)
 	switch {

@@ -29,32 +29,32 @@ func anonymousSize(t *testing.T, pid int) (n uint64) {
 }
 
 // TestRecoverPieces recovers from a kprobe that was killed in each of the states
-// of a piece of memory (mapping.go): what is kprobe's is unmapped, and what the
+// of an arena of memory (mapping.go): what is kprobe's is unmapped, and what the
 // program has mapped there is not.
 func TestRecoverPieces(t *testing.T) {
 	const size = 3 * pageSize
 	sub := startSubject(t, fixture.Build(t, "probe_forever.c", "-O2"), "1")
 	before := anonymousSize(t, sub.pid())
-	mmap := func(t *testing.T, a *area, p *piece, prot uintptr) {
+	mmap := func(t *testing.T, a *area, p *arena, prot uintptr) {
 		t.Helper()
 		if _, err := a.proc.Syscall(t.Context(), nil, unix.SYS_MMAP, uintptr(p.start), uintptr(p.size), prot,
 			unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED_NOREPLACE, ^uintptr(0), 0); err != nil {
 			t.Fatal(err)
 		}
 	}
-	munmapped := func(t *testing.T, a *area, p *piece) {
+	munmapped := func(t *testing.T, a *area, p *arena) {
 		t.Helper()
 		if err := munmap(t.Context(), a.proc, p.start, p.size); err != nil {
 			t.Fatal(err)
 		}
 	}
-	write := func(t *testing.T, a *area, p *piece, b []byte) {
+	write := func(t *testing.T, a *area, p *arena, b []byte) {
 		t.Helper()
 		if err := a.proc.WriteMemory(b, p.start+pageSize); err != nil {
 			t.Fatal(err)
 		}
 	}
-	mark := func(t *testing.T, a *area, p *piece) {
+	mark := func(t *testing.T, a *area, p *arena) {
 		t.Helper()
 		if err := a.proc.WriteMemory(leavingMark(p.start), p.start); err != nil {
 			t.Fatal(err)
@@ -64,49 +64,49 @@ func TestRecoverPieces(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		program bool // what is there in the end is the program's
-		do      func(t *testing.T, a *area, p *piece) error
+		do      func(t *testing.T, a *area, p *arena) error
 	}{
-		{"coming", false, func(t *testing.T, a *area, p *piece) error { return a.journal.coming(p) }},
-		{"mapped", false, func(t *testing.T, a *area, p *piece) error {
+		{"coming", false, func(t *testing.T, a *area, p *arena) error { return a.journal.coming(p) }},
+		{"mapped", false, func(t *testing.T, a *area, p *arena) error {
 			err := a.journal.coming(p)
 			mmap(t, a, p, rx)
 			return err
 		}},
-		{"there", false, func(t *testing.T, a *area, p *piece) error {
+		{"there", false, func(t *testing.T, a *area, p *arena) error {
 			err := a.journal.coming(p)
 			mmap(t, a, p, rx)
 			write(t, a, p, []byte{1})
 			return errors.Join(err, a.journal.there(p))
 		}},
-		{"marked", false, func(t *testing.T, a *area, p *piece) error {
+		{"marked", false, func(t *testing.T, a *area, p *arena) error {
 			err := a.journal.coming(p)
 			mmap(t, a, p, rw)
 			mark(t, a, p)
 			return errors.Join(err, a.journal.there(p))
 		}},
-		{"going", false, func(t *testing.T, a *area, p *piece) error {
+		{"going", false, func(t *testing.T, a *area, p *arena) error {
 			err := a.journal.coming(p)
 			mmap(t, a, p, rw)
 			write(t, a, p, []byte{1})
 			mark(t, a, p)
 			return errors.Join(err, a.journal.going(p))
 		}},
-		{"unmapped", false, func(t *testing.T, a *area, p *piece) error {
+		{"unmapped", false, func(t *testing.T, a *area, p *arena) error {
 			err := a.journal.coming(p)
 			mmap(t, a, p, rx)
 			munmapped(t, a, p)
 			return err
 		}},
-		{"the program was first", true, func(t *testing.T, a *area, p *piece) error {
+		{"the program was first", true, func(t *testing.T, a *area, p *arena) error {
 			mmap(t, a, p, rw)
 			return a.journal.coming(p)
 		}},
-		{"the program's code was first", true, func(t *testing.T, a *area, p *piece) error {
+		{"the program's code was first", true, func(t *testing.T, a *area, p *arena) error {
 			mmap(t, a, p, rx)
 			write(t, a, p, []byte{0xc3})
 			return a.journal.coming(p)
 		}},
-		{"the program came after", true, func(t *testing.T, a *area, p *piece) error {
+		{"the program came after", true, func(t *testing.T, a *area, p *arena) error {
 			err := a.journal.coming(p)
 			mmap(t, a, p, rw)
 			mark(t, a, p)
@@ -145,7 +145,7 @@ func TestRecoverPieces(t *testing.T) {
 				if err := a.code.unmap(t.Context(), free); err != nil {
 					return err
 				}
-				return c.do(t, a, &piece{start: at, size: size})
+				return c.do(t, a, &arena{start: at, size: size})
 			})
 			if err != nil {
 				t.Fatal(err)

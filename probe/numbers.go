@@ -1,12 +1,10 @@
 package probe
 
 import (
-	"fmt"
-	"os"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
+
+	"kprobe/internal/procfs"
 )
 
 // numbers translates between the numbers that the threads of a process have on
@@ -17,7 +15,7 @@ import (
 //
 // It may be used by several goroutines.
 type numbers struct {
-	proc string // /proc/PID of the process
+	proc procfs.Task
 
 	mu      sync.Mutex
 	here    map[uint32]int // by the number there
@@ -30,8 +28,9 @@ const scanAgain = 100 * time.Millisecond
 
 // numbersOf gives the numbers of a process, nil if they need no translation.
 func numbersOf(pid int) *numbers {
-	proc := fmt.Sprintf("/proc/%d", pid)
-	if _, nested := innerNumber(proc + "/status"); !nested {
+	proc := procfs.Process(pid)
+	st, _ := proc.Status()
+	if _, nested := st.InnerNumber(); !nested {
 		return nil
 	}
 	n := &numbers{proc: proc, here: map[uint32]int{}, there: map[int]uint32{}}
@@ -41,44 +40,19 @@ func numbersOf(pid int) *numbers {
 	return n
 }
 
-// innerNumber reads the last number of the line NSpid of a /proc/…/status
-// (proc(5)): that in the innermost namespace. nested says that it is another
-// namespace than that of this /proc. Kernels before 4.1 have no such line.
-func innerNumber(status string) (number uint32, nested bool) {
-	text, err := os.ReadFile(status)
-	if err != nil {
-		return 0, false
-	}
-	_, line, ok := strings.Cut(string(text), "\nNSpid:")
-	if !ok {
-		return 0, false
-	}
-	line, _, _ = strings.Cut(line, "\n")
-	words := strings.Fields(line)
-	if len(words) < 2 {
-		return 0, false
-	}
-	v, err := strconv.ParseUint(words[len(words)-1], 10, 32)
-	return uint32(v), err == nil
-}
-
 // scan learns the numbers of all threads. The lock is held.
 func (n *numbers) scan() {
 	n.scanned = time.Now()
-	tasks, err := os.ReadDir(n.proc + "/task")
-	if err != nil {
-		return // gone
-	}
-	for _, task := range tasks {
-		if tid, err := strconv.Atoi(task.Name()); err == nil {
-			n.look(tid)
-		}
+	tids, _ := n.proc.Threads() // none of a process that is gone
+	for _, tid := range tids {
+		n.look(tid)
 	}
 }
 
 // look learns a thread's number. The lock is held.
 func (n *numbers) look(tid int) {
-	if v, ok := innerNumber(fmt.Sprintf("%s/task/%d/status", n.proc, tid)); ok {
+	st, _ := n.proc.Thread(tid).Status()
+	if v, ok := st.InnerNumber(); ok {
 		n.here[v], n.there[tid] = tid, v
 	}
 }

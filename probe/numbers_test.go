@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"kprobe/internal/procfs"
 )
 
 // TestNumbers has a /proc/PID made of files.
@@ -23,7 +25,7 @@ func TestNumbers(t *testing.T) {
 	}
 	status(100, "NSpid:\t100\t1\n")
 	status(101, "NSpid:\t101\t30\t2\n") // three deep: the last counts
-	n := &numbers{proc: dir, here: map[uint32]int{}, there: map[int]uint32{}}
+	n := &numbers{proc: procfs.Task(dir), here: map[uint32]int{}, there: map[int]uint32{}}
 	for inner, outer := range map[uint32]int{1: 100, 2: 101} {
 		if got := n.outside(inner); got != outer {
 			t.Errorf("thread %d there is %d here, want %d", inner, got, outer)
@@ -62,7 +64,8 @@ func TestNumbers(t *testing.T) {
 	}
 	for _, line := range []string{"", "NSpid:\n", "NSpid:\t100\n", "NSpid:\t100\tx\n"} {
 		status(200, line)
-		if v, nested := innerNumber(filepath.Join(dir, "task", "200", "status")); nested {
+		st, err := procfs.Task(dir).Thread(200).Status()
+		if v, nested := st.InnerNumber(); err != nil || nested {
 			t.Errorf("%q: %d", line, v)
 		}
 	}

@@ -1,177 +1,93 @@
 package probe
 
 import (
+	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
-	"strings"
+	"slices"
+	"sort"
 
 	"golang.org/x/sys/unix"
 
-	"kprobe/probe/asm"
+	"kprobe/internal/procfs"
 	"kprobe/probe/detour"
 	"kprobe/probe/insn"
 	"kprobe/probe/plan"
 	"kprobe/probe/ring"
+	"kprobe/probe/survey"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
 
-// optimizer makes the target's optimizer, once.
-func (tg *target) optimizer() (*optimizer, error) {
-	if tg.opt != nil {
-		return tg.opt, nil
+// detourParams gives what the target's detours have in common, and lays what is
+// still missing of it: with the first jump, the first text, the first return probe.
+func (tg *target) detourParams(ctx context.Context, groups map[*function][]patchRequest, returns bool) (*detour.Params, error) {
+	p, err := tg.firstParams()
+	if err != nil {
+		return nil, err
+	}
+	clock, texts := false, false
+	for _, ws := range groups {
+		for _, w := range ws {
+			clock = clock || detour.NeedsClock(w.p.prog)
+			texts = texts || detour.HasTexts(w.p.prog)
+		}
+	}
+	if clock {
+		if err := tg.feed.calibrate(); err != nil {
+			return nil, err
+		}
+	}
+	if returns || texts && p.Shared == nil {
+		s, err := tg.share(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if texts {
+			p.Shared = s
+		}
+	}
+	return p, nil
+}
+
+// firstParams finds out how detours of the target reach what they need, once.
+func (tg *target) firstParams() (*detour.Params, error) {
+	if tg.params != nil {
+		tg.params.NoSyscall = tg.params.NoSyscall || tracee.Filtered(tg.proc.PID())
+		return tg.params, nil
 	}
 	l := tg.area.file.layout
-	o := &optimizer{tg: tg}
-	o.params = detour.Params{
+	params := &detour.Params{
 		PerCPU: uint64(tg.area.file.addr(l.PerCPU.Off)), AreaShift: l.AreaShift, CPUMask: l.CPUMask,
 		RingSize: l.RingSize, Flags: uint64(tg.area.file.addr(l.Flags.Off)),
 		Clock: uint64(tg.area.file.addr(l.Header.Off + ring.ClockOff)),
-		PID:   tg.proc.PID(), Rdpid: cpuHas("rdpid"), FSGSBase: cpuHas("fsgsbase"),
-		Nested: tg.tap.numbers != nil, NoSyscall: seccomp(tg.proc.PID()), NoProc: !ownProc(tg.proc.PID()), StackEnd: stackEndOf(tg.space.Mappings()),
+		PID:   tg.proc.PID(), Rdpid: procfs.CPUHas("rdpid"), FSGSBase: procfs.CPUHas("fsgsbase"),
+		Nested: tg.feed.numbers != nil, NoSyscall: tracee.Filtered(tg.proc.PID()), NoProc: !ownProc(tg.proc.PID()), StackEnd: stackEndOf(tg.space.Mappings()),
 	}
 	err := tg.proc.WithStopped(context.Background(), func(stopped []*tracee.Thread) error {
-		o.params.TID = findTID(tg.proc, stopped, tg.tap.numbers)
+		params.TID = findTID(tg.proc, stopped, tg.feed.numbers)
+		params.Rseq = tg.findSequences(stopped, params.TID)
 		return nil
 	})
 	if err := ignoreLate(err); err != nil {
 		return nil, err
 	}
-	tg.opt = o
-	return o, nil
-}
-
-// setClock sees that detours which look at the time find it.
-func (tg *target) setClock(groups map[*function][]want) error {
-	for _, ws := range groups {
-		for _, w := range ws {
-			if w.p != nil && detour.NeedsClock(w.p.prog) {
-				return tg.tap.calibrate()
-			}
-		}
+	tg.params, tg.renewal.filtered = params, params.NoSyscall
+	tg.setSequences()
+	how := "by locked instructions"
+	if params.Rseq != 0 {
+		how = "in restartable sequences"
 	}
-	return nil
-}
-
-// setShared sees that detours with texts find the code that they share.
-func (tg *target) setShared(ctx context.Context, groups map[*function][]want) error {
-	if tg.opt.params.Shared != nil {
-		return nil
-	}
-	for _, ws := range groups {
-		for _, w := range ws {
-			if w.p != nil && detour.HasTexts(w.p.prog) {
-				s, err := tg.share(ctx)
-				if err == nil {
-					tg.opt.params.Shared = s
-				}
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// tidOffsets are where thread control blocks keep the thread's number: glibc's
-// struct pthread (nptl/descr.h) and musl's (src/internal/pthread_impl.h).
-var tidOffsets = []int32{0x2d0, 0x30}
-
-// findTID finds where detours can read their thread's number. Every stopped
-// thread must have its own there; else detours ask the kernel.
-func findTID(p *tracee.Process, stopped []*tracee.Thread, n *numbers) detour.TID {
-	for _, off := range tidOffsets {
-		fits := 0
-		for _, t := range stopped {
-			regs, err := t.Regs()
-			if err != nil {
-				continue // gone
-			}
-			var b [4]byte
-			if regs.Fs_base == 0 {
-				fits = -1
-				break
-			}
-			if _, err := p.ReadMemory(b[:], symbols.Addr(regs.Fs_base)+symbols.Addr(off)); err != nil ||
-				binary.LittleEndian.Uint32(b[:]) != n.inside(t.TID()) {
-				fits = -1
-				break
-			}
-			fits++
-		}
-		if fits > 0 {
-			return detour.TID{Seg: asm.FS, Off: off}
-		}
-	}
-	return findGoTID(p, stopped, n)
-}
-
-// Where Go keeps a thread's number: in the m (runtime/runtime2.go, procid) of
-// the g that is in the thread's local storage. procid moves from release to
-// release, within goMSize bytes.
-const (
-	goTLS   = -8
-	goM     = 48
-	goMSize = 512
-)
-
-// findGoTID is findTID for programs of Go that don't use C's library. Threads
-// that are no m of Go's have no number there, and detours ask the kernel.
-func findGoTID(p *tracee.Process, stopped []*tracee.Thread, n *numbers) detour.TID {
-	var fits [goMSize / 8]int
-	asked := 0
-	for _, t := range stopped {
-		regs, err := t.Regs()
-		if err != nil {
-			continue // gone
-		}
-		var word [8]byte
-		m := make([]byte, goMSize)
-		if _, err := p.ReadMemory(word[:], symbols.Addr(regs.Fs_base-8)); err != nil || le64(word[:]) == 0 {
-			return detour.TID{}
-		}
-		if _, err := p.ReadMemory(word[:], symbols.Addr(le64(word[:])+goM)); err != nil {
-			return detour.TID{}
-		}
-		if _, err := p.ReadMemory(m, symbols.Addr(le64(word[:]))); err != nil {
-			return detour.TID{}
-		}
-		asked++
-		for i := range fits {
-			if le64(m[8*i:]) == uint64(n.inside(t.TID())) {
-				fits[i]++
-			}
-		}
-	}
-	for i, n := range fits {
-		if n > 0 && n == asked {
-			return detour.TID{Seg: asm.FS, Off: goTLS, Path: []int32{goM, int32(8 * i)}}
-		}
-	}
-	return detour.TID{}
-}
-
-// cpuHas reports whether the processor and the kernel have a feature, by its
-// name in /proc/cpuinfo.
-func cpuHas(flag string) bool {
-	b, err := os.ReadFile("/proc/cpuinfo")
-	if err != nil {
-		return false
-	}
-	for line := range strings.Lines(string(b)) {
-		if list, ok := strings.CutPrefix(line, "flags"); ok {
-			return strings.Contains(strings.TrimRight(list, "\n")+" ", " "+flag+" ")
-		}
-	}
-	return false
+	tg.s.logf("process %d: hits of jumps are counted and recorded %s", tg.proc.PID(), how)
+	return params, nil
 }
 
 // ownProc reports whether the process sees files by the names that kprobe sees,
 // and has a /proc to ask for them.
 func ownProc(pid int) bool {
-	root := fmt.Sprintf("/proc/%d/root", pid)
+	root := procfs.Image(pid).Path("root")
 	var fs unix.Statfs_t
 	if unix.Statfs(root+"/proc", &fs) != nil || fs.Type != unix.PROC_SUPER_MAGIC {
 		return false
@@ -180,40 +96,11 @@ func ownProc(pid int) bool {
 	return err == nil && at == "/"
 }
 
-// seccomp reports whether the process filters its system calls.
-func seccomp(pid int) bool {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	return err != nil || !strings.Contains(string(b), "\nSeccomp:\t0\n")
-}
-
-// armPatches puts jumps into the text, in one stop of the target.
-func (tg *target) armPatches(ctx context.Context, list []*patch) error {
-	if len(list) == 0 {
-		return nil
-	}
-	if err := tg.catchFor(ctx, list); err != nil {
-		return err
-	}
-	tg.patches.add(list)
-	for _, p := range list {
-		if err := tg.enter(p); err != nil {
-			return errors.Join(err, tg.restorePatches(list))
-		}
-	}
-	err := tg.withStopped(ctx, func(stopped []*tracee.Thread) error {
-		if err := tg.lateUnder(list); err != nil {
-			return errors.Join(err, tg.restorePatches(list))
-		}
-		return tg.armStopped(list, stopped)
-	})
-	return tg.ignoreLate(err)
-}
-
 // readBefore notes the bytes that a patch replaces: the file's, which prove
 // compared with the memory.
 func (tg *target) readBefore(p *patch) error {
-	if p.hole != nil {
-		if err := tg.readBefore(p.hole); err != nil {
+	if p.island != nil {
+		if err := tg.readBefore(p.island); err != nil {
 			return err
 		}
 	}
@@ -224,6 +111,9 @@ func (tg *target) readBefore(p *patch) error {
 		m := tg.space.ModuleAt(symbols.Addr(w.At))
 		if m == nil || m.File == nil {
 			return errNoFile
+		}
+		if survey.Shared(m, symbols.Addr(w.At), len(w.Bytes)) {
+			return fmt.Errorf("%v: %s", symbols.Addr(w.At), survey.SharedRule)
 		}
 		b, err := m.File.Text(m.Vaddr(symbols.Addr(w.At)), len(w.Bytes))
 		if err != nil {
@@ -239,8 +129,8 @@ func (tg *target) readBefore(p *patch) error {
 
 // enter notes in the journal what a patch is about to write.
 func (tg *target) enter(p *patch) error {
-	if p.hole != nil {
-		if err := tg.enter(p.hole); err != nil {
+	if p.island != nil {
+		if err := tg.enter(p.island); err != nil {
 			return err
 		}
 	}
@@ -262,7 +152,7 @@ func (tg *target) armStopped(list []*patch, stopped []*tracee.Thread) error {
 		err = tg.writePatches(list)
 	}
 	if err != nil {
-		return errors.Join(err, tg.restorePatches(list))
+		return errors.Join(err, tg.restorePatches(list, stopped))
 	}
 	for _, p := range list {
 		p.arm()
@@ -281,10 +171,11 @@ func (tg *target) moveUnder(list []*patch, stopped []*tracee.Thread) error {
 	}
 	var all []covered
 	for _, p := range list {
-		for q := p; q != nil; q = q.hole {
+		for q := p; q != nil; q = q.island {
 			all = append(all, covered{plan.Range{Lo: q.plan.At, Hi: q.plan.End()}, q})
 		}
 	}
+	slices.SortFunc(all, func(a, b covered) int { return cmp.Compare(a.Lo, b.Lo) })
 	for _, t := range stopped {
 		regs, err := t.Regs()
 		if err != nil {
@@ -294,9 +185,10 @@ func (tg *target) moveUnder(list []*patch, stopped []*tracee.Thread) error {
 			continue
 		}
 		pc := symbols.Addr(regs.Rip)
-		for _, c := range all {
-			if regs.Rip <= c.Lo || regs.Rip >= c.Hi {
-				continue
+		i := sort.Search(len(all), func(i int) bool { return all[i].Hi > regs.Rip })
+		for _, c := range all[i:] {
+			if regs.Rip <= c.Lo {
+				break
 			}
 			if to, ok := c.p.entry(pc); ok {
 				regs.Rip = uint64(to)
@@ -312,39 +204,33 @@ func (tg *target) moveUnder(list []*patch, stopped []*tracee.Thread) error {
 
 // arm notes that a patch is in the text.
 func (p *patch) arm() {
-	if p.hole != nil {
-		p.hole.arm()
+	if p.island != nil {
+		p.island.arm()
 	}
 	p.armed = true
 	for _, w := range p.wants {
-		if w.kind != wantExit && !(w.kind == wantLeave && w.p.leavesByTrap()) {
-			w.p.tap.setTactic(w.p, p.plan.Tactic)
+		if w.kind != wantExit && !(w.kind == requestExit && w.p.leavesByTrap()) {
+			w.p.feed.setTactic(w.p, p.plan.Tactic)
 		}
 	}
 	for _, x := range p.probes() {
 		if !x.leavesByTrap() {
-			x.tap.setFlags(x, ring.FlagOptimized, 0)
+			x.feed.setFlags(x, ring.FlagOptimized, 0)
 			x.optimized = true
 		}
 	}
 }
 
-// restorePatch gives the text its bytes back; all threads are stopped.
-func (tg *target) restorePatch(p *patch) error { return tg.restorePatches([]*patch{p}) }
-
-// retirePatch notes that a patch is not in the text any more. One whose bytes
-// could not be restored stays in the journal.
-func (tg *target) retirePatch(p *patch, failed bool) {
-	if !failed {
-		for _, n := range p.entries {
-			tg.area.journal.remove(n)
-		}
+// retirePatch notes that a patch is not in the text any more.
+func (tg *target) retirePatch(p *patch) {
+	for _, n := range p.entries {
+		tg.area.journal.remove(n)
 	}
 	p.entries = nil
 	p.armed = false
 	tg.retireGuards(p)
 	for _, x := range p.probes() {
-		x.tap.setFlags(x, 0, ring.FlagOptimized)
+		x.feed.setFlags(x, 0, ring.FlagOptimized)
 		x.optimized = false
 	}
 }
@@ -355,55 +241,42 @@ func (tg *target) retirePatch(p *patch, failed bool) {
 // All jumps of a Go function's return probe go together: breakpoints at its exits
 // know only calls that a breakpoint at its entry has seen.
 func (tg *target) unoptimize(ctx context.Context, p *patch) error {
+	tg = tg.main
 	list, goes := tg.withGo(p)
-	var ws []want
+	b := &batch{out: newOutgoing(), courses: map[*placed]*course{}, text: tg.text}
 	for _, p := range list {
+		b.out.addPatch(p)
 		for _, w := range p.wants {
 			code, inst, err := tg.prove(w.at)
 			if err != nil {
 				return err
 			}
 			w.code, w.inst, w.counted = code, inst, true
-			if w.kind == wantExit && !w.p.goABI {
+			c := b.courses[w.p]
+			if c == nil {
+				now := w.p.course
+				c = &now
+				b.courses[w.p] = c
+			}
+			if w.kind != wantExit {
+				c.tactic = plan.Breakpoint
+			} else if !w.p.goABI {
 				w.kind, w.to = wantRedirect, p.leavesAt(w.at.Addr)
 			}
-			ws = append(ws, w)
+			b.traps = append(b.traps, w)
 		}
 	}
-	err := tg.layTraps(ctx, ws, func(fresh []*site) error {
-		return tg.stoppedBetweenCalls(ctx, goes, func() error {
-			if err := tg.restorePatches(list); err != nil {
-				return err
-			}
-			if err := tg.writeAll(fresh); err != nil {
-				return err
-			}
-			for _, x := range goes {
-				tg.adoptCalls(x, x.byExits)
-				x.giveUpExits()
-			}
-			return nil
-		})
-	})
+	for _, x := range goes {
+		b.courses[x].giveUpExits(true)
+	}
+	for _, c := range b.courses {
+		c.why = "another probe is under where its jump would be"
+	}
+	built, err := tg.build(ctx, b)
 	if err != nil {
 		return err
 	}
-	r := &retired{}
-	for _, p := range list {
-		redirected := false
-		for _, w := range p.wants {
-			w.p.why = "another probe is under where its jump would be"
-			if w.kind != wantExit {
-				w.p.tactic = plan.Breakpoint
-			}
-			redirected = redirected || w.kind == wantExit && !w.p.goABI
-		}
-		if !redirected {
-			r.patches = append(r.patches, p)
-		}
-	}
-	tg.retired = append(tg.retired, r)
-	return nil
+	return tg.commit(ctx, built)
 }
 
 // overlay puts the original bytes where kprobe's own changes lie within b, the
@@ -417,7 +290,7 @@ func (tg *target) overlay(b []byte, a symbols.Addr) {
 		}
 	}
 	for _, p := range tg.patches.pages.near(uint64(a), uint64(a)+uint64(len(b))) {
-		for q := p; q != nil; q = q.hole {
+		for q := p; q != nil; q = q.island {
 			for i := range q.entries {
 				put(q.before[i].At, q.before[i].Bytes)
 			}
@@ -444,10 +317,18 @@ func (tg *target) inDetour(t *tracee.Thread, si *tracee.Siginfo) (v tracee.Verdi
 		regs.Rip = uint64(to)
 		return tg.resumed(t, regs), true
 	}
-	if to, ok := tg.patches.faults[pc]; ok && si.Synchronous() {
+	if to, ok := tg.patches.faults[pc]; ok && si.Synchronous() && !misaligned(si) {
 		regs.Rip = uint64(to)
 		tg.faulted(t, si)
 		return tg.resumed(t, regs), true
+	}
+	if caused(si) {
+		if v, done := tg.answered(t, si, regs); done {
+			return v, true
+		}
+		if v, done := tg.rolledBack(t, si, regs); done {
+			return v, true
+		}
 	}
 	if p := tg.patches.longJump(pc); p != nil && !si.Synchronous() {
 		regs.Rip = p.plan.Detour
@@ -497,7 +378,7 @@ func (tg *target) stepBack(t *tracee.Thread, st *stage, regs *unix.PtraceRegs) {
 	}
 	for _, x := range p.probes() {
 		x.why = "its instruction has faulted: a repaired fault is the same hit, which a breakpoint can tell"
-		x.pinned = x.why
+		x.breakpointOnly = x.why
 	}
 	if site := tg.sites[symbols.Addr(regs.Rip)]; site != nil {
 		tg.thread(t).fault(site, regs, true)
@@ -513,22 +394,4 @@ func (tg *target) resumed(t *tracee.Thread, regs *unix.PtraceRegs) tracee.Verdic
 		return tracee.Step
 	}
 	return tracee.Resume
-}
-
-// faulted repairs what the kernel does to a program's action for a fault that
-// its thread blocks (tracee.RepairForced): the action is as it was when kprobe
-// came, or the program's own doing since.
-func (tg *target) faulted(t *tracee.Thread, si *tracee.Siginfo) {
-	sig := si.Signal()
-	was, known := tg.actions[sig]
-	if !known || was.Handler == 0 {
-		return
-	}
-	now, err := tg.proc.Sigaction(tg.s.run, t, sig)
-	if err != nil || now.Handler != 0 {
-		return
-	}
-	if err := t.RepairForced(sig, was, true); err != nil {
-		tg.s.logf("the action of signal %d could not be put back: %v", sig, err)
-	}
 }

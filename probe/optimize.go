@@ -5,39 +5,57 @@ import (
 	"errors"
 	"slices"
 	"sort"
+	"sync"
 
 	"kprobe/probe/asm"
 	"kprobe/probe/detour"
 	"kprobe/probe/insn"
 	"kprobe/probe/plan"
-	"kprobe/probe/survey"
 	"kprobe/symbols"
 )
 
-// How probes are optimized
+// How a change is planned
 //
-// A batch's entry probes are planned function by function: for each a tactic
-// (probe/plan), and where one leads by a jump, its detours are built
-// (probe/detour). All that needs no stop. Then, in one stop of the target:
+// A batch's probes are planned function by function: for each a tactic
+// (probe/plan), and where one leads by a jump, its detours are assembled
+// (probe/detour), for the addresses at which they will lie. What can't be a jump is
+// a breakpoint, and its course says why.
 //
-//  1. threads that stand under a jump-to-be are moved to the copy of the
-//     instruction they are at;
-//  2. the journal gets each change, then the text.
-//
-// The threads run on through a return from the kernel, which serializes the
-// processor: no stale instruction is executed. What can't be optimized stays a
-// breakpoint, and its placed.why says the reason.
+// The planner writes nothing: not the process, and not what the session knows of
+// it. It reads the text and what stands there, the target's free addresses and the
+// code of its files, and gives a batch, which is built (build.go) and committed
+// (commit.go), or forgotten. While it works stops may be answered (answer.go): the
+// batch says of which state of the text it is.
 
-// optimizer is what a target needs to plan and build patches.
-type optimizer struct {
-	tg     *target
-	params detour.Params
-	around survey.Around
-	wanted []plan.Range // where the batch's probes stand, in order
+// planner plans one change.
+type planner struct {
+	tg      *target       // what stands there
+	leaving *outgoing     // what of it makes way
+	params  detour.Params // of the target's detours
+	courses map[*placed]*course
+	// unwinder names what walks the target's stacks.
+	unwinder func() string
+	space    *plan.Space  // where detours can lie
+	wanted   []plan.Range // where the batch's probes stand, in order
+	pools    *poolPlan
 	// sketches are of the stages whose size was asked for; generous says that it
 	// must do for whatever copies may take.
 	sketches map[stageKey]*detour.Sketch
 	generous bool
+}
+
+// batch is a change as it was planned. It stays as it is.
+type batch struct {
+	out     *outgoing        // what makes way
+	drop    map[*placed]bool // the probes that go
+	fresh   []*placed        // those that come
+	own     []own            // breakpoints of kprobe's own
+	traps   []patchRequest   // breakpoints
+	patches []*patch         // jumps, with the bytes of their detours
+	courses map[*placed]*course
+	memory  []plan.Range // to be mapped for detours
+	pools   *poolPlan    // for the return probes; nil: they need none
+	text    uint64       // the state of the text that it is of
 }
 
 // stageKey tells the stages of a batch apart.
@@ -48,90 +66,90 @@ type stageKey struct {
 	n    int
 }
 
-func keyOf(ws []want) stageKey {
+func keyOf(ws []patchRequest) stageKey {
 	last := ws[len(ws)-1]
 	return stageKey{last.at.Addr, last.p, last.kind, len(ws)}
 }
 
-// optimize takes the wants that can be optimized out of a batch and gives
-// their patches, built and written, not armed. What is left is for breakpoints.
-func (tg *target) optimize(ctx context.Context, ws []want) (rest []want, patches []*patch, err error) {
-	if tg.s.opts.NoOptimize || tg.borrowed {
-		return ws, nil, nil
+// course is how a probe would be armed by the plan: at first as it is armed now.
+func (o *planner) course(p *placed) *course {
+	c := o.courses[p]
+	if c == nil {
+		now := p.course
+		c = &now
+		o.courses[p] = c
+	}
+	return c
+}
+
+// occupied reports whether a breakpoint is at an address that doesn't make way.
+func (o *planner) occupied(a symbols.Addr) bool {
+	st := o.tg.sites[a]
+	return st != nil && !o.leaving.hasSite(st)
+}
+
+// plan plans a change: what comes, and what stays of what makes way for it.
+func (tg *target) plan(ctx context.Context, c *changeset) (*batch, error) {
+	ws := append(c.out.wants(tg), c.add...)
+	o := &planner{tg: tg, leaving: c.out, courses: map[*placed]*course{}, unwinder: sync.OnceValue(func() string { return tg.s.unwinds.in(tg.space) })}
+	b := &batch{out: c.out, drop: c.drop, fresh: c.fresh, own: c.own, traps: ws, courses: o.courses, text: tg.text}
+	if tg.s.opts.NoOptimize {
+		return b, nil
 	}
 	for {
-		goes := tg.goCalls(ws)
-		rest, patches, err = tg.optimizeOnce(ctx, ws)
-		if err != nil || !slices.ContainsFunc(goes, func(p *placed) bool { return p.byExits == nil }) {
-			return rest, patches, err
+		goes := o.goCalls(ws)
+		err := o.plan(ctx, c, ws, b)
+		if err != nil || !slices.ContainsFunc(goes, func(p *placed) bool { return o.course(p).byExits == nil }) {
+			return b, err
 		}
 		// One is for breakpoints, where there were to be jumps.
 	}
 }
 
-func (tg *target) optimizeOnce(ctx context.Context, ws []want) (rest []want, patches []*patch, err error) {
-	busy := map[symbols.Addr]bool{}
-	var returns []*placed
-	for _, w := range ws {
-		if w.jumps() {
-			continue
-		}
-		if w.kind == wantReturn && tg.followReturn(w) == "" {
-			returns = append(returns, w.p)
-		} else if w.kind != wantEntry && (w.kind != wantLeave || w.conditional) || w.kind == wantEntry && w.p.user.handles() {
-			busy[w.at.Addr] = true
-		}
+// plan is one try. What all detours of the target need is laid with the first.
+func (o *planner) plan(ctx context.Context, c *changeset, ws []patchRequest, b *batch) error {
+	tg := o.tg
+	returns, busy, err := o.judge(ws, c.own)
+	if err != nil {
+		return err
 	}
-	groups := map[*function][]want{}
-	for _, w := range ws {
-		if w.jumps() {
-			continue // addExits adds it
-		}
-		why := tg.unoptimizable(w, busy)
-		var f *function
-		if why == "" {
-			if f, err = tg.function(w.at); err != nil {
-				why = err.Error()
-			} else if w.at.Module.File.IsGo() {
-				w.stack, why = tg.goStack(f, w)
-			}
-		}
-		if why != "" {
-			if w.p != nil {
-				w.p.why = why
-			}
-			rest = append(rest, w)
-			continue
-		}
-		groups[f] = append(groups[f], w)
+	groups, rest, err := o.group(ws, busy)
+	b.traps, b.patches, b.memory, b.pools = rest, nil, nil, nil
+	if err != nil {
+		return err
 	}
 	if len(groups) == 0 {
-		return rest, nil, nil
+		o.addExits(ws, groups)
+		return nil
 	}
-	o, err := tg.optimizer()
+	params, err := tg.detourParams(ctx, groups, len(returns) > 0)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	if err := tg.setClock(groups); err != nil {
-		return nil, nil, err
-	}
-	if err := tg.setShared(ctx, groups); err != nil {
-		return nil, nil, err
-	}
-	if err := tg.layPools(ctx, returns); err != nil {
-		return nil, nil, err
-	}
+	o.params = *params
 	maps, err := symbols.ReadMaps(tg.proc.PID())
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	space := tg.codeSpace(maps)
-	tg.addExits(ws, groups)
+	o.space = tg.codeSpace(maps)
+	for _, r := range c.avoid {
+		o.space.Exclude(r)
+	}
+	if err := o.planPools(maps, returns, c.avoid); err != nil {
+		return err
+	}
+	o.addExits(ws, groups)
 	o.wanted, o.sketches = wantedBytes(groups), map[stageKey]*detour.Sketch{}
 	defer func() { o.sketches = nil }()
+	var patches []*patch
 	planned := pageIndex{}
-	for _, u := range units(groups) {
-		ps, left := o.unit(u, groups, space, planned)
+	list := o.units(groups)
+	for i, u := range list {
+		if err := tg.answer(); err != nil {
+			return err
+		}
+		tg.s.progress("planning jumps", i, len(list))
+		ps, left := o.unit(u, groups, planned)
 		patches = append(patches, ps...)
 		rest = append(rest, left...)
 		for _, p := range ps {
@@ -139,31 +157,100 @@ func (tg *target) optimizeOnce(ctx context.Context, ws []want) (rest []want, pat
 		}
 	}
 	sort.Slice(patches, func(i, j int) bool { return patches[i].plan.At < patches[j].plan.At })
-	patches, rest = settle(patches, ws, rest)
-	patches, rest = tg.unpatched(patches, rest)
-	if patches, err = o.lay(ctx, space, patches, &rest); err != nil {
-		return nil, nil, err
+	patches, rest = o.dropConflicting(patches, ws, rest)
+	patches, rest = o.dropOccupied(patches, rest)
+	b.patches, b.traps = o.allOrNone(patches, ws, rest)
+	if len(b.patches) > 0 {
+		b.memory, b.pools = o.space.Fresh(), o.pools
 	}
-	patches, rest = whole(patches, ws, rest)
-	return rest, patches, tg.fillPools(returns)
+	return nil
+}
+
+// judge finds the return probes whose calls need no breakpoints, and the places
+// that must have one.
+func (o *planner) judge(ws []patchRequest, list []own) (returns []*placed, busy map[symbols.Addr]bool, err error) {
+	busy = map[symbols.Addr]bool{}
+	for _, x := range list {
+		busy[x.at.Addr] = true
+	}
+	for _, w := range ws {
+		if err := o.tg.answer(); err != nil {
+			return nil, nil, err
+		}
+		if o.jumps(w) {
+			continue
+		}
+		if w.kind == requestReturn && o.followReturn(w) == "" {
+			returns = append(returns, w.p)
+		} else if w.kind != requestEntry && (w.kind != requestExit || w.conditional) || w.kind == requestEntry && w.p.user.handles() {
+			busy[w.at.Addr] = true
+		}
+	}
+	return returns, busy, nil
+}
+
+// group divides what may be jumps by functions. The rest is for breakpoints.
+func (o *planner) group(ws []patchRequest, busy map[symbols.Addr]bool) (groups map[*function][]patchRequest, rest []patchRequest, err error) {
+	tg := o.tg
+	groups = map[*function][]patchRequest{}
+	for i, w := range ws {
+		if err := tg.answer(); err != nil {
+			return nil, nil, err
+		}
+		tg.s.progress("reading functions", i, len(ws))
+		if o.jumps(w) {
+			continue // addExits adds it
+		}
+		why := o.unoptimizable(w, busy)
+		var f *function
+		if why == "" {
+			if f, err = tg.function(w.at); err != nil {
+				why = err.Error()
+			} else if f.sweep.StackStrays(uint64(w.at.Addr)) {
+				why = "the stack pointer may lead to no stack here"
+			} else if w.at.Module.File.IsGo() {
+				w.stack, why = tg.goStack(f, w)
+			}
+		}
+		if why != "" {
+			o.course(w.p).why = why
+			rest = append(rest, w)
+			continue
+		}
+		groups[f] = append(groups[f], w)
+	}
+	return groups, rest, nil
+}
+
+// giveUp makes breakpoints of what the patch was to serve, which is added to
+// rest; exits of others go with their entries.
+func (o *planner) giveUp(p *patch, rest []patchRequest, why string) []patchRequest {
+	for _, w := range p.wants {
+		c := o.course(w.p)
+		c.tactic, c.why = plan.Breakpoint, why
+		if w.kind != wantExit {
+			rest = append(rest, w)
+		}
+	}
+	return rest
 }
 
 // unoptimizable says why a probe must be a breakpoint whatever the code is; ""
 // if it may be a jump.
-func (tg *target) unoptimizable(w want, busy map[symbols.Addr]bool) string {
+func (o *planner) unoptimizable(w patchRequest, busy map[symbols.Addr]bool) string {
 	switch {
-	case w.kind == wantReturn && tg.followReturn(w) != "":
-		return tg.followReturn(w)
-	case w.kind == wantEntry && w.p.user.handles():
+	case w.kind == requestReturn && o.followReturn(w) != "":
+		return o.followReturn(w)
+	case w.kind == requestEntry && w.p.user.handles():
 		return w.p.user.whyTrap()
-	case w.kind == wantLeave && w.conditional:
+	case w.kind == requestExit && w.conditional:
 		return "it leaves the function or not, as the flags say"
-	case w.kind != wantEntry && w.kind != wantReturn && w.kind != wantLeave:
+	case w.kind != requestEntry && w.kind != requestReturn && w.kind != requestExit:
 		return "it is followed by breakpoints"
-	case busy[w.at.Addr] || tg.occupied(w.at.Addr):
+	case busy[w.at.Addr] || o.occupied(w.at.Addr):
 		return "a breakpoint of another probe is there"
-	case w.p.pinned != "":
-		return w.p.pinned
+	case w.p.breakpointOnly != "":
+		return w.p.breakpointOnly
 	}
 	if why := neverJump(w.at); why != "" {
 		return why
@@ -176,33 +263,33 @@ func (tg *target) unoptimizable(w want, busy map[symbols.Addr]bool) string {
 
 // function plans the probes of one function and builds their detours. Where copies
 // take more than nearly all do, all is planned once more.
-func (o *optimizer) function(f *function, ws []want, space *plan.Space, planned ...pageIndex) (patches []*patch, rest []want) {
+func (o *planner) function(f *function, ws []patchRequest, planned ...pageIndex) (patches []*patch, rest []patchRequest) {
 	defer func() { o.generous = false }()
 	why := make([]string, len(ws))
 	for i, w := range ws {
-		why[i] = w.p.why
+		why[i] = o.course(w.p).why
 	}
-	patches, rest, short := o.functionOnce(f, ws, space, planned...)
+	patches, rest, short := o.functionOnce(f, ws, planned...)
 	if !short {
 		return patches, rest
 	}
 	for _, p := range patches {
-		for q := p; q != nil; q = q.hole {
-			space.Release(q.plan.Detour, q.plan.Room)
+		for q := p; q != nil; q = q.island {
+			o.space.Release(q.plan.Detour, q.plan.Room)
 		}
 	}
 	for i, w := range ws {
-		w.p.why = why[i]
+		o.course(w.p).why = why[i]
 	}
 	o.generous = true
-	patches, rest, _ = o.functionOnce(f, ws, space, planned...)
+	patches, rest, _ = o.functionOnce(f, ws, planned...)
 	return patches, rest
 }
 
 // functionOnce plans and builds; short says that a detour did not fit the room that
 // was asked for.
-func (o *optimizer) functionOnce(f *function, ws []want, space *plan.Space, planned ...pageIndex) (patches []*patch, rest []want, short bool) {
-	byAddr := map[uint64][]want{}
+func (o *planner) functionOnce(f *function, ws []patchRequest, planned ...pageIndex) (patches []*patch, rest []patchRequest, short bool) {
+	byAddr := map[uint64][]patchRequest{}
 	var sites []plan.Site
 	for _, w := range ws {
 		a := uint64(w.at.Addr)
@@ -213,7 +300,7 @@ func (o *optimizer) functionOnce(f *function, ws []want, space *plan.Space, plan
 	}
 	giveUp := func(a uint64, why string) {
 		for _, w := range byAddr[a] {
-			w.p.why = why
+			o.course(w.p).why = why
 			rest = append(rest, w)
 		}
 		delete(byAddr, a)
@@ -227,13 +314,13 @@ func (o *optimizer) functionOnce(f *function, ws []want, space *plan.Space, plan
 		}
 		sites[i].Room = room
 	}
-	code, known := o.around.Of(f.code, f.fn, ws[0].at.Module)
+	code, known := o.tg.around.Of(f.code, f.fn, ws[0].at.Module)
 	taken := o.taken(f, planned...)
-	plans, err := plan.Plan(plan.FromSweep(f.sweep, code, known), sites, space, taken)
+	plans, err := plan.Plan(plan.FromSweep(f.sweep, code, known), sites, o.space, taken)
 	if err == nil && wantsMore(plans, sites) {
-		if wide := o.around.Wide(f.sweep, f.fn, ws[0].at.Module); wide != nil {
-			release(space, plans)
-			plans, err = plan.Plan(wide, sites, space, taken)
+		if wide := o.tg.around.Wide(f.sweep, f.fn, ws[0].at.Module); wide != nil {
+			release(o.space, plans)
+			plans, err = plan.Plan(wide, sites, o.space, taken)
 		}
 	}
 	if err != nil {
@@ -246,10 +333,10 @@ func (o *optimizer) functionOnce(f *function, ws []want, space *plan.Space, plan
 		built, err := o.build(p, byAddr)
 		if errors.Is(err, errRoom) {
 			short = true
-			release(space, []*plan.Patch{p})
+			release(o.space, []*plan.Patch{p})
 		}
 		if err == nil {
-			built.trim(space)
+			built.trim(o.space)
 		}
 		why := p.Why
 		if err != nil {
@@ -265,7 +352,8 @@ func (o *optimizer) functionOnce(f *function, ws []want, space *plan.Space, plan
 			for _, a := range p.Sites {
 				for _, w := range byAddr[a] {
 					if w.kind != wantExit {
-						w.p.tactic, w.p.why = p.Tactic, p.Why
+						c := o.course(w.p)
+						c.tactic, c.why = p.Tactic, p.Why
 					}
 					built.wants = append(built.wants, w)
 				}
@@ -291,7 +379,7 @@ func wantsMore(plans []*plan.Patch, sites []plan.Site) bool {
 // release gives the room of plans back that are not carried out.
 func release(space *plan.Space, plans []*plan.Patch) {
 	for _, p := range plans {
-		for q := p; q != nil && q.Tactic.Jump(); q = q.Hole {
+		for q := p; q != nil && q.Tactic.Jump(); q = q.Island {
 			space.Release(q.Detour, q.Room)
 		}
 	}
@@ -312,14 +400,14 @@ const stageRoom = 24
 const sketchTail = 32
 
 // room is how many bytes the detour of the probes at an address takes at most.
-func (o *optimizer) room(at uint64, ws []want) (int, error) {
+func (o *planner) room(at uint64, ws []patchRequest) (int, error) {
 	size := copyRoom
 	if o.generous {
 		size = maxCopyRoom
 	}
 	tail := func(c *asm.Code) error { c.Nop(sketchTail); return nil }
 	base := (at + 1<<20) &^ 15
-	for _, part := range apart(ws) {
+	for _, part := range o.apart(ws) {
 		st := &stage{base: symbols.Addr(base), sketch: &detour.Sketch{}}
 		text, err := o.probes(st, part, tail)
 		if err != nil {
@@ -333,7 +421,7 @@ func (o *optimizer) room(at uint64, ws []want) (int, error) {
 	return size, nil
 }
 
-func probesOf(ws []want) []detour.Probe {
+func probesOf(ws []patchRequest) []detour.Probe {
 	var out []detour.Probe
 	for _, w := range ws {
 		out = append(out, detour.Probe{ID: w.p.id, Program: w.p.prog, CountOnly: !w.p.target.s.records(w.p.user), IP: uint64(w.p.where.Addr)})
@@ -343,7 +431,7 @@ func probesOf(ws []want) []detour.Probe {
 
 // trim gives the room back that the patch's detours were found and didn't need.
 func (p *patch) trim(s *plan.Space) {
-	for ; p != nil && len(p.stages) > 0; p = p.hole {
+	for ; p != nil && len(p.stages) > 0; p = p.island {
 		last := p.stages[len(p.stages)-1]
 		end := (uint64(last.base) + uint64(last.size) + 15) &^ 15
 		if room := int(end - p.plan.Detour); room < p.plan.Room {
@@ -356,23 +444,23 @@ func (p *patch) trim(s *plan.Space) {
 var errRoom = errors.New("its detour does not fit the room that was found for it")
 
 // build makes the detours of a plan, to lie where the plan says.
-func (o *optimizer) build(p *plan.Patch, byAddr map[uint64][]want) (*patch, error) {
+func (o *planner) build(p *plan.Patch, byAddr map[uint64][]patchRequest) (*patch, error) {
 	out := &patch{plan: p}
 	if !p.Tactic.Jump() {
 		return out, nil
 	}
-	if p.Hole != nil {
-		hole, err := o.build(p.Hole, nil)
+	if p.Island != nil {
+		island, err := o.build(p.Island, nil)
 		if err != nil {
 			return nil, err
 		}
-		out.hole = hole
+		out.island = island
 	}
 	// Where the stages start: at each site, and at the first byte if there
 	// is none.
 	type start struct {
 		at    uint64
-		sites []want
+		sites []patchRequest
 	}
 	starts := []start{{at: p.At}}
 	for _, a := range p.Sites {
@@ -385,7 +473,7 @@ func (o *optimizer) build(p *plan.Patch, byAddr map[uint64][]want) (*patch, erro
 	}
 	for i := len(starts) - 1; i >= 0; i-- {
 		var parts []start
-		for _, ws := range apart(starts[i].sites) {
+		for _, ws := range o.apart(starts[i].sites) {
 			parts = append(parts, start{starts[i].at, ws})
 		}
 		starts = slices.Replace(starts, i, i+1, parts...)
@@ -427,7 +515,7 @@ func (o *optimizer) build(p *plan.Patch, byAddr map[uint64][]want) (*patch, erro
 
 // stage builds one stage at its base. next, if not 0, is the base of the
 // following stage: this one's copies end in a jump there.
-func (o *optimizer) stage(st *stage, ws []want, code []byte, opts insn.Options, next uint64) ([]byte, error) {
+func (o *planner) stage(st *stage, ws []patchRequest, code []byte, opts insn.Options, next uint64) ([]byte, error) {
 	tail := func(c *asm.Code) error {
 		st.copyAt = symbols.Addr(c.Here())
 		if len(code) == 0 {
@@ -441,6 +529,7 @@ func (o *optimizer) stage(st *stage, ws []want, code []byte, opts insn.Options, 
 		st.moved = m
 		c.Raw(m.Code...)
 		if next != 0 {
+			st.onward = st.at + symbols.Addr(len(code))
 			c.JmpAddr(next)
 		}
 		return nil
@@ -460,20 +549,20 @@ func (o *optimizer) stage(st *stage, ws []want, code []byte, opts insn.Options, 
 type tailFunc = func(c *asm.Code) error
 
 // probes builds the stage of probes that are not apart.
-func (o *optimizer) probes(st *stage, ws []want, tail tailFunc) ([]byte, error) {
+func (o *planner) probes(st *stage, ws []patchRequest, tail tailFunc) ([]byte, error) {
 	switch last := ws[len(ws)-1]; {
 	case last.kind == wantExit:
 		return o.leaveStage(st, last, tail)
-	case last.kind == wantReturn && last.p.byExits != nil:
+	case last.kind == requestReturn && o.course(last.p).byExits != nil:
 		return o.enterStage(st, ws, tail)
-	case last.kind == wantReturn:
+	case last.kind == requestReturn:
 		return o.returnStage(st, last, tail)
 	}
 	params := o.goParams(ws[0])
 	params.Sketch = st.sketch
 	var d *detour.Detour
 	var err error
-	if ws[0].kind == wantLeave {
+	if ws[0].kind == requestExit {
 		d, err = detour.BuildExit(uint64(st.base), &params, probesOf(ws), nil, tail)
 	} else {
 		d, err = detour.Build(uint64(st.base), &params, probesOf(ws), tail)
@@ -489,27 +578,27 @@ func (o *optimizer) probes(st *stage, ws []want, tail tailFunc) ([]byte, error) 
 // entry probes, with the first return probe if that is one of exits; those that an
 // exit is a hit of by itself, each return probe and each exit of others. There is
 // at least one part.
-func apart(ws []want) [][]want {
-	var entries, leaves []want
-	var out [][]want
+func (o *planner) apart(ws []patchRequest) [][]patchRequest {
+	var entries, leaves []patchRequest
+	var out [][]patchRequest
 	for _, w := range ws {
 		switch w.kind {
-		case wantEntry:
+		case requestEntry:
 			entries = append(entries, w)
-		case wantLeave:
+		case requestExit:
 			leaves = append(leaves, w)
 		default:
-			out = append(out, []want{w})
+			out = append(out, []patchRequest{w})
 		}
 	}
 	if len(leaves) > 0 {
-		out = append([][]want{leaves}, out...)
+		out = append([][]patchRequest{leaves}, out...)
 	}
 	switch {
-	case len(entries) > 0 && len(out) > 0 && out[0][0].kind == wantReturn && out[0][0].p.byExits != nil:
+	case len(entries) > 0 && len(out) > 0 && out[0][0].kind == requestReturn && o.course(out[0][0].p).byExits != nil:
 		out[0] = append(entries, out[0]...)
 	case len(entries) > 0 || len(out) == 0:
-		out = append([][]want{entries}, out...)
+		out = append([][]patchRequest{entries}, out...)
 	}
 	return out
 }

@@ -15,7 +15,7 @@ import (
 // A call that is left by longjmp or by its thread's end keeps its instance.
 // The thread itself takes it again when it comes to the same slot and finds
 // no other free (probe/detour). For the rest the tracer looks when nmissed
-// grows: an instance whose slot no longer holds its landing is abandoned. It
+// grows: an instance whose slot no longer holds its return trampoline is abandoned. It
 // is given back if two looks in a row, each with all threads stopped and none
 // in the probe's code, find it so: a thread that was just taking it, unseen,
 // has moved on by then.
@@ -33,7 +33,7 @@ func (tg *target) watchMissed() {
 		return
 	}
 	tg.watching = true
-	t := tg.tap
+	t := tg.feed
 	go func() {
 		pause, last := reclaimEvery, uint64(0)
 		for {
@@ -58,8 +58,8 @@ func (tg *target) watchMissed() {
 	}()
 }
 
-// missedReturns adds up nmissed of the probes that have landings.
-func (t *tap) missedReturns() (n uint64) {
+// missedReturns adds up nmissed of the probes that have return trampolines.
+func (t *feed) missedReturns() (n uint64) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	for _, p := range t.ids {
@@ -92,6 +92,8 @@ func (tg *target) reclaimReturns() error {
 				sps = append(sps, regs.Rsp)
 				if st, _ := tg.stageOf(regs); st != nil {
 					busy[st.returns], leaving[st.exits] = true, true
+				} else if tg.inShared(symbols.Addr(regs.Rip)) {
+					return errLate // whose call it is can't be read
 				}
 			}
 			for _, st := range tg.patches.stages {
@@ -157,15 +159,15 @@ func (tg *target) freeAbandoned(pool instances, at symbols.Addr, suspects *map[i
 	return tg.proc.WriteMemory(mem, at)
 }
 
-// abandoned reports whether a call won't return by its landing: whether it is
-// not among those that its slot leads to, from landing to landing where
+// abandoned reports whether a call won't return by its return trampoline: whether it is
+// not among those that its slot leads to, from return trampoline to return trampoline where
 // functions jumped to each other.
 func (tg *target) abandoned(f *followed, in detour.Instance) bool {
 	var word [8]byte
 	next := symbols.Addr(in.Slot)
 	for range detour.MaxInstances {
 		if _, err := tg.proc.ReadMemory(word[:], next); err != nil {
-			return true
+			return !errors.Is(err, symbols.ErrLatePage)
 		}
 		now, n := tg.held(symbols.Addr(le64(word[:])))
 		if now == nil {
@@ -199,12 +201,12 @@ func (tg *target) underWay(l *exitProbe, in detour.Instance, sps []uint64) bool 
 		if slot = hi - distance; sp >= lo && sp <= hi && slot < sp {
 			return false
 		}
-	} else if in.TID != 0 && tg.proc.Thread(tg.tap.numbers.outside(in.TID)) == nil {
+	} else if in.TID != 0 && tg.proc.Thread(tg.feed.numbers.outside(in.TID)) == nil {
 		return false
 	}
 	var word [8]byte
 	_, err := tg.proc.ReadMemory(word[:], symbols.Addr(slot))
-	return err == nil && le64(word[:]) == in.Return
+	return errors.Is(err, symbols.ErrLatePage) || err == nil && le64(word[:]) == in.Return
 }
 
 // reclaimCalls gives places of calls back that the look before found abandoned,

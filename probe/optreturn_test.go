@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"kprobe/internal/fixture"
 	"kprobe/symbols"
 )
@@ -15,7 +17,7 @@ import (
 func optimizedOf(l *live, name string) (jumps int, why string) {
 	_ = l.s.tracer.Do(func() error {
 		for _, tg := range l.s.targets {
-			for _, p := range tg.tap.ids {
+			for _, p := range tg.feed.ids {
 				if p.ev.Name != name {
 					continue
 				}
@@ -31,10 +33,10 @@ func optimizedOf(l *live, name string) (jumps int, why string) {
 	return jumps, why
 }
 
-// TestReturnByLanding: a function that jumps to another has one return, which
+// TestReturnByTrampoline: a function that jumps to another has one return, which
 // both probes see, with the caller's address; several probes of one function
 // follow each call.
-func TestReturnByLanding(t *testing.T) {
+func TestReturnByTrampoline(t *testing.T) {
 	prog := callsFixture(t)
 	for _, o := range []Options{{}, {NoOptimize: true}} {
 		t.Run(fmt.Sprintf("optimize %v", !o.NoOptimize), func(t *testing.T) {
@@ -157,6 +159,41 @@ func TestReturnDeep(t *testing.T) {
 	if got := sub.expect("done"); got != want {
 		t.Errorf("probed, the program printed %q, otherwise %q", got, want)
 	}
+	sub.end()
+}
+
+// TestStageIsLeftBehind: a thread that stands at the jump from a stage's copies to
+// the next stage has executed the instructions of the first, and does not again.
+func TestStageIsLeftBehind(t *testing.T) {
+	prog := fixture.Build(t, "probe_deep.c", "-O2", "-pthread")
+	// Two probes under one jump are two stages wherever the program lies.
+	second := inspectFile(t, prog, "deep")[0].Lines[1].Offset
+	sub := startSubject(t, prog, "40", "1")
+	l := attach(t, sub.pid(), Options{}, "p:in deep n=$arg1", fmt.Sprintf("p:next deep+%d", second), "r400:out deep v=$retval")
+	found := 0
+	err := l.s.tracer.Do(func() error {
+		for _, tg := range l.s.targets {
+			for _, p := range tg.patches.list {
+				for i, st := range p.stages[:max(len(p.stages)-1, 0)] {
+					next := p.stages[i+1].at
+					if next == st.at {
+						continue
+					}
+					found++
+					regs := unix.PtraceRegs{Rip: uint64(st.copyAt) + uint64(len(st.moved.Code)), Rsp: 0x1000}
+					if out, ok := st.leave(&regs, tg.proc); !ok || out.Rip != uint64(next) || out.Rsp != regs.Rsp {
+						t.Errorf("behind the copies from %v on a thread is at %#x, want %v", st.at, out.Rip, next)
+					}
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil || found == 0 {
+		t.Errorf("%d stages, %v", found, err)
+	}
+	sub.work()
+	l.finish(sub.pid())
 	sub.end()
 }
 

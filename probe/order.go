@@ -17,13 +17,13 @@ type order struct {
 	joined atomic.Uint64 // how many taps ever were
 
 	mu    sync.Mutex
-	taps  []*tap
+	feeds []*feed
 	queue hitQueue
 	spare []*queuedHit
 	seq   uint64
 }
 
-// queuedHit is a hit that waits, with copies of what the tap uses again.
+// queuedHit is a hit that waits, with copies of what the feed uses again.
 type queuedHit struct {
 	hit Hit
 	p   *placed
@@ -55,14 +55,14 @@ func (q *hitQueue) Pop() any {
 	return x
 }
 
-// join has the others wait for a tap. It is called before its process runs on.
-func (o *order) join(t *tap) {
+// join has the others wait for a feed. It is called before its process runs on.
+func (o *order) join(t *feed) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !slices.Contains(o.taps, t) {
+	if !slices.Contains(o.feeds, t) {
 		t.until.Store(0)
-		o.taps = append(o.taps, t)
-		o.count.Store(int32(len(o.taps)))
+		o.feeds = append(o.feeds, t)
+		o.count.Store(int32(len(o.feeds)))
 		o.joined.Add(1)
 	}
 }
@@ -71,9 +71,9 @@ func (o *order) join(t *tap) {
 // and be answered.
 func (o *order) tick() {
 	o.mu.Lock()
-	taps := slices.Clone(o.taps)
+	feeds := slices.Clone(o.feeds)
 	o.mu.Unlock()
-	for _, t := range taps {
+	for _, t := range feeds {
 		t.reader.LookStale()
 		t.look()
 	}
@@ -98,8 +98,8 @@ func (o *order) put(p *placed, h *Hit, tsc uint64) {
 	q.hit.Stack = append(stack[:0], h.Stack...)
 	o.seq++
 	heap.Push(&o.queue, q)
-	if p.tap.queued.Load() == 0 {
-		p.tap.queued.Store(max(tsc, 1))
+	if p.feed.queued.Load() == 0 {
+		p.feed.queued.Store(max(tsc, 1))
 	}
 }
 
@@ -116,7 +116,7 @@ func (o *order) next(all bool) *queuedHit {
 	}
 	if !all {
 		first := o.queue[0].hit.Time
-		for _, t := range o.taps {
+		for _, t := range o.feeds {
 			if t.until.Load() <= first {
 				return nil
 			}
@@ -134,17 +134,17 @@ func (o *order) done(q *queuedHit) {
 	}
 }
 
-// settle tells the taps which of their hits are the oldest that wait.
-func (o *order) settle() {
+// dropConflicting tells the taps which of their hits are the oldest that wait.
+func (o *order) dropConflicting() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	oldest := map[*tap]uint64{}
+	oldest := map[*feed]uint64{}
 	for _, q := range o.queue {
-		if at, ok := oldest[q.p.tap]; !ok || q.tsc < at {
-			oldest[q.p.tap] = max(q.tsc, 1)
+		if at, ok := oldest[q.p.feed]; !ok || q.tsc < at {
+			oldest[q.p.feed] = max(q.tsc, 1)
 		}
 	}
-	for _, t := range o.taps {
+	for _, t := range o.feeds {
 		t.queued.Store(oldest[t])
 	}
 }
@@ -153,13 +153,13 @@ func (o *order) settle() {
 func (o *order) clear() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.taps, o.queue, o.spare = nil, nil, nil
+	o.feeds, o.queue, o.spare = nil, nil, nil
 	o.count.Store(0)
 }
 
-// polled runs after each look of the tap's reader: it gives the sink what no
+// polled runs after each look of the feed's reader: it gives the sink what no
 // older hit of any process can follow.
-func (t *tap) polled() {
+func (t *feed) polled() {
 	given := t.reader.Given()
 	if cal := t.reader.Calibration(); cal != nil && given > 0 {
 		t.until.Store(uint64(cal.NS(given)))
@@ -181,14 +181,14 @@ func (s *Session) giveOrdered(all bool) {
 		n++
 	}
 	if n > 0 {
-		s.order.settle()
+		s.order.dropConflicting()
 	}
 }
 
-// given is a time stamp before which every hit of the target is with the sink,
-// but for those that come late (ring.Reader.Given).
-func (t *tap) given() uint64 {
-	given := t.reader.Given()
+// given is a time stamp before which every hit of the target that was recorded then
+// is with the sink (ring.Reader.Settled).
+func (t *feed) given() uint64 {
+	given := t.reader.Settled()
 	if at := t.queued.Load(); at != 0 {
 		return min(at, given)
 	}

@@ -16,13 +16,13 @@ func TestOrder(t *testing.T) {
 	for seed := range uint64(200) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		o := &order{}
-		taps := []*tap{{}, {}, {}}
+		feeds := []*feed{{}, {}, {}}
 		var probes []*placed
-		now := make([]uint64, len(taps))
-		for i, tp := range taps {
+		now := make([]uint64, len(feeds))
+		for i, tp := range feeds {
 			o.join(tp)
 			o.join(tp) // again: another run
-			probes = append(probes, &placed{tap: tp})
+			probes = append(probes, &placed{feed: tp})
 			now[i] = 1
 		}
 		if !o.many() {
@@ -39,7 +39,7 @@ func TestOrder(t *testing.T) {
 				if string(q.hit.Data) != fmt.Sprintf("%08d", q.hit.Time) {
 					t.Fatalf("seed %d: the data of another hit: %q at %d", seed, q.hit.Data, q.hit.Time)
 				}
-				for i, tp := range taps {
+				for i, tp := range feeds {
 					if !all && tp.until.Load() <= q.hit.Time {
 						t.Fatalf("seed %d: process %d may have an older one than %d", seed, i, q.hit.Time)
 					}
@@ -48,21 +48,21 @@ func TestOrder(t *testing.T) {
 				got++
 				o.done(q)
 			}
-			o.settle()
+			o.dropConflicting()
 		}
 		for range 300 {
-			i := rnd.IntN(len(taps))
+			i := rnd.IntN(len(feeds))
 			for range rnd.IntN(4) {
 				now[i] += rnd.Uint64N(5)
 				copy(data, fmt.Sprintf("%08d", now[i]))
 				o.put(probes[i], &Hit{Time: now[i], Data: data}, now[i])
 				put++
-				if at := taps[i].queued.Load(); at == 0 || at > now[i] {
+				if at := feeds[i].queued.Load(); at == 0 || at > now[i] {
 					t.Fatalf("seed %d: the oldest that waits is said to be %d, not %d or older", seed, at, now[i])
 				}
 			}
 			now[i]++
-			taps[i].until.Store(now[i])
+			feeds[i].until.Store(now[i])
 			take(false)
 		}
 		if waits := len(o.queue); waits == put {
@@ -72,7 +72,7 @@ func TestOrder(t *testing.T) {
 		if got != put {
 			t.Errorf("seed %d: %d of %d hits", seed, got, put)
 		}
-		for _, tp := range taps {
+		for _, tp := range feeds {
 			if tp.queued.Load() != 0 {
 				t.Errorf("seed %d: something waits still", seed)
 			}

@@ -22,12 +22,12 @@ import (
 // thread can be in them).
 type patch struct {
 	plan    *plan.Patch
-	before  []plan.Write // what its writes replace, the original bytes
-	wants   []want       // what it serves, each once
+	before  []plan.Write   // what its writes replace, the original bytes
+	wants   []patchRequest // what it serves, each once
 	stages  []*stage
 	entries []int // in the journal, one for each write
 	armed   bool
-	hole    *patch // instructions that were moved out of the way; armed first
+	island  *patch // instructions that were moved out of the way; armed first
 }
 
 // stage is one piece of a patch's detour: the probes of one address, then the
@@ -37,15 +37,20 @@ type stage struct {
 	size   int
 	at     symbols.Addr   // the first displaced instruction
 	detour *detour.Detour // nil: only copies
-	wants  []want         // what the detour serves
-	// returns is the return probe whose code this is, landings included.
+	wants  []patchRequest // what the detour serves
+	// returns is the return probe whose code this is, return trampolines included.
 	returns *followed
+	// return trampolines is its code, as of this stage; nil where returns is.
+	trampolines *detour.Return
 	// exits is the return probe of exits whose code this is; leaves says that
 	// it is an exit's.
 	exits  *exitProbe
 	leaves bool
 	moved  insn.Moved // copies, at copyAt
 	copyAt symbols.Addr
+	// onward is where a thread is in the program that stands at the jump behind the
+	// copies, to the next stage; 0 if there is none.
+	onward symbols.Addr
 	text   []byte // until it is written
 	sketch *detour.Sketch
 }
@@ -78,18 +83,6 @@ func (p *patch) probes() []*placed {
 	return out
 }
 
-// giveUp makes breakpoints of what the patch was to serve, which is added to
-// rest; exits of others go with their entries.
-func (p *patch) giveUp(rest []want, why string) []want {
-	for _, w := range p.wants {
-		w.p.tactic, w.p.why = plan.Breakpoint, why
-		if w.kind != wantExit {
-			rest = append(rest, w)
-		}
-	}
-	return rest
-}
-
 // entry is where a thread that arrives at an address of the patched window
 // must go on: at the detour of a probe there, or at the copy.
 func (p *patch) entry(a symbols.Addr) (symbols.Addr, bool) {
@@ -104,11 +97,24 @@ func (p *patch) entry(a symbols.Addr) (symbols.Addr, bool) {
 	return 0, false
 }
 
-// guards gives the guards of the patch and of its hole, and where a thread that
+// allStages are the stages of the patch and of its island.
+func (p *patch) allStages() iter.Seq[*stage] {
+	return func(yield func(*stage) bool) {
+		for q := p; q != nil; q = q.island {
+			for _, s := range q.stages {
+				if !yield(s) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// guards gives the guards of the patch and of its island, and where a thread that
 // arrives there goes on.
 func (p *patch) guards() iter.Seq2[plan.Guard, symbols.Addr] {
 	return func(yield func(plan.Guard, symbols.Addr) bool) {
-		for q := p; q != nil; q = q.hole {
+		for q := p; q != nil; q = q.island {
 			for _, g := range q.plan.Guards {
 				if to, ok := q.entry(symbols.Addr(g.At)); ok && !yield(g, to) {
 					return
@@ -127,12 +133,14 @@ type patches struct {
 	guards map[symbols.Addr]symbols.Addr // address of a guard → where to go on
 	noRoom map[symbols.Addr]*stage       // address of the int3 for stacks without room
 	faults map[symbols.Addr]symbols.Addr // load that may fault → where to go on
+	asks   map[symbols.Addr]detour.Ask
 }
 
 func newPatches() *patches {
 	return &patches{
 		pages: pageIndex{},
 		owner: map[*stage]*patch{}, noRoom: map[symbols.Addr]*stage{}, guards: map[symbols.Addr]symbols.Addr{}, faults: map[symbols.Addr]symbols.Addr{},
+		asks: map[symbols.Addr]detour.Ask{},
 	}
 }
 
@@ -140,7 +148,7 @@ func (ps *patches) add(list []*patch) {
 	for _, p := range list {
 		ps.list = append(ps.list, p)
 		ps.pages.add(p)
-		for q := p; q != nil; q = q.hole {
+		for q := p; q != nil; q = q.island {
 			for _, s := range q.stages {
 				ps.stages = append(ps.stages, s)
 				ps.owner[s] = q
@@ -152,6 +160,9 @@ func (ps *patches) add(list []*patch) {
 				}
 				for _, f := range s.detour.Faults {
 					ps.faults[symbols.Addr(f.At)] = symbols.Addr(f.To)
+				}
+				for _, a := range s.detour.Asks {
+					ps.asks[symbols.Addr(a.At)] = a
 				}
 			}
 		}
@@ -195,6 +206,11 @@ func (ps *patches) covering(a symbols.Addr, n int) *patch {
 // instructions of a stage: before or behind the one it is at.
 func (s *stage) inCopy(regs *unix.PtraceRegs, mem symbols.Memory) (*unix.PtraceRegs, insn.State, bool) {
 	off := int(symbols.Addr(regs.Rip) - s.copyAt)
+	if off == len(s.moved.Code) && s.onward != 0 {
+		out := *regs
+		out.Rip = uint64(s.onward)
+		return &out, insn.After, true
+	}
 	if symbols.Addr(regs.Rip) < s.copyAt || off >= len(s.moved.Code) {
 		return nil, 0, false
 	}

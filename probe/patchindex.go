@@ -7,7 +7,7 @@ import "slices"
 // are taken out.
 type pageIndex map[uint64][]*patch
 
-// add enters a patch, and the hole that goes with it, under its pages.
+// add enters a patch, and the island that goes with it, under its pages.
 func (x pageIndex) add(p *patch) {
 	for r := range p.plan.Owns() {
 		for page := r.Lo / pageSize; page <= (r.Hi-1)/pageSize; page++ {

@@ -12,8 +12,8 @@ func TestPageIndex(t *testing.T) {
 		return &patch{plan: &plan.Patch{At: a, Lock: a + 5, Writes: []plan.Write{{At: a, Bytes: make([]byte, 5)}}}}
 	}
 	low, across, high := at(0x1000), at(0x1ffe), at(0x3000)
-	high.hole = at(0x2f80)
-	high.plan.Hole = high.hole.plan
+	high.island = at(0x2f80)
+	high.plan.Island = high.island.plan
 	x := pageIndex{}
 	for _, p := range []*patch{low, across, high} {
 		x.add(p)
@@ -25,7 +25,7 @@ func TestPageIndex(t *testing.T) {
 	}{
 		{"the first page", 0x1000, 0x1001, []*patch{low, across}},
 		{"behind a page's end", 0x2002, 0x2003, []*patch{across, high}},
-		{"a hole's page", 0x2f80, 0x2f85, []*patch{across, high}},
+		{"an island's page", 0x2f80, 0x2f85, []*patch{across, high}},
 		{"two pages", 0x2fff, 0x3001, []*patch{across, high, high}},
 		{"nothing", 0x4000, 0x5000, nil},
 	}

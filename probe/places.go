@@ -80,7 +80,7 @@ func (e *event) byPlace() []Stats {
 		}
 		for _, p := range b.probes {
 			at := p.spot()
-			c := p.tap.counters.Probe(p.id)
+			c := p.feed.counters.Probe(p.id)
 			c.Add(counts[at])
 			counts[at] = c
 			if b != e || e.removed {
@@ -91,9 +91,9 @@ func (e *event) byPlace() []Stats {
 				st = &Stats{Disabled: true}
 				live[at] = st
 			}
-			st.Disabled = st.Disabled && p.tap.disabled(p)
+			st.Disabled = st.Disabled && p.feed.disabled(p)
 			st.Places++
-			if !p.tap.optimized(p) {
+			if !p.feed.optimized(p) {
 				st.Trapped++
 			}
 		}
@@ -109,7 +109,7 @@ func (e *event) byPlace() []Stats {
 		}
 		st.Event, st.Place, st.Module = &e.Event, at.name, at.module
 		c.Recorded = c.Hits - min(c.Hits, c.Filtered+c.Lost)
-		st.Count(c)
+		addCounts(&st, c)
 		out = append(out, st)
 	}
 	slices.SortFunc(out, func(a, b Stats) int {

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"kprobe/probe/detour"
+	"kprobe/probe/plan"
 	"kprobe/symbols"
 )
 
@@ -22,61 +23,101 @@ import (
 // of the batch before, u64 size.
 const poolsHead = 64
 
-// layPools maps the instances of the return probes of a batch.
-func (tg *target) layPools(ctx context.Context, ps []*placed) error {
-	if len(ps) == 0 {
-		return nil
-	}
+// poolPlan is where the instances of a change's return probes are to lie.
+type poolPlan struct {
+	at   symbols.Addr
+	size uint64
+}
+
+func (x *poolPlan) holds(at uint64) bool {
+	return x != nil && at >= uint64(x.at) && at < uint64(x.at)+x.size
+}
+
+// planPools finds room for the instances of return probes. Calls of before a change
+// are noted where they were.
+func (o *planner) planPools(maps []symbols.Mapping, ps []*placed, avoid []plan.Range) error {
+	o.pools = nil
 	size := uint64(poolsHead)
 	room := func(n int) (off uint64) {
 		off, size = size, size+uint64(n+63)&^63
 		return off
 	}
-	callsAt, poolAt := make([]uint64, len(ps)), make([]uint64, len(ps))
-	laidPool := func(i int, p *placed) error {
-		pool, err := detour.NewPool(0, p.prog, p.pool.max)
-		if err == nil {
-			poolAt[i] = room(pool.Size())
-		}
+	var laid []func(at uint64) error
+	calls := func(p *placed, x *exitProbe) error {
+		k, err := detour.NewCalls(0, p.prog, p.pool.max)
+		off := room(k.Size())
+		laid = append(laid, func(at uint64) (err error) {
+			x.calls, err = detour.NewCalls(at+off, p.prog, p.pool.max)
+			x.calls.Go = p.goABI
+			return err
+		})
 		return err
 	}
-	for i, p := range ps {
-		if p.byExits != nil && p.byExits.calls.Addr == 0 {
-			calls, err := detour.NewCalls(0, p.prog, p.pool.max)
-			if err != nil {
-				return err
-			}
-			callsAt[i] = room(calls.Size())
+	pool := func(p *placed, c *course) error {
+		k, err := detour.NewPool(0, p.prog, p.pool.max)
+		off := room(k.Size())
+		f := &followed{probe: p, suspects: map[int]detour.Instance{}}
+		c.followed = f
+		laid = append(laid, func(at uint64) (err error) {
+			f.pool, err = detour.NewPool(at+off, p.prog, p.pool.max)
+			return err
+		})
+		return err
+	}
+	for _, p := range ps {
+		var err error
+		if c := o.course(p); c.byExits == nil {
+			err = pool(p, c)
+		} else if c.byExits != p.byExits {
+			err = calls(p, c.byExits)
 		}
-		if p.byExits == nil {
-			if err := laidPool(i, p); err != nil {
-				return err
-			}
+		if err != nil {
+			return err
 		}
 	}
 	// Behind all that is used lies what is for probes of exits that may have to go
-	// by landings in the end: pages that nobody touches take no memory.
+	// by return trampolines in the end: pages that nobody touches take no memory.
 	size = (size + pageSize - 1) &^ (pageSize - 1)
-	for i, p := range ps {
-		if p.byExits != nil && p.landable {
-			if err := laidPool(i, p); err != nil {
+	for _, p := range ps {
+		if c := o.course(p); c.byExits != nil && c.landable {
+			if err := pool(p, c); err != nil {
 				return err
 			}
 		}
 	}
-	shared, err := tg.share(ctx)
-	if err != nil {
-		return err
+	if len(laid) == 0 {
+		return nil
 	}
 	size = (size + pageSize - 1) &^ (pageSize - 1)
-	piece, err := tg.area.code.mapNear(ctx, tg.area.file.base, size)
+	tried := map[symbols.Addr]bool{}
+	for _, r := range avoid {
+		tried[symbols.Addr(r.Lo)] = true
+	}
+	base := o.tg.area.file.base
+	at, ok := findGap(maps, base, base, size, tried)
+	if !ok {
+		return fmt.Errorf("return instances: no free addresses within 2 GiB of %v", base)
+	}
+	o.pools = &poolPlan{at, size}
+	o.space.Exclude(plan.Range{Lo: uint64(at), Hi: uint64(at) + size})
+	for _, f := range laid {
+		if err := f(uint64(at)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// layPools maps the instances that patches have in the memory of a plan.
+func (tg *target) layPools(ctx context.Context, x *poolPlan, list []*patch) error {
+	arena, err := tg.mapPlanned(ctx, plan.Range{Lo: uint64(x.at), Hi: uint64(x.at) + x.size})
 	if err == nil {
-		err = tg.area.code.writable(ctx, piece.start, size)
+		err = tg.area.code.writable(ctx, arena.start, x.size)
 	}
 	if err != nil {
+		tg.area.code.keep(arena)
 		return fmt.Errorf("return instances: %w", err)
 	}
-	at := piece.start
 	head := tg.area.file.layout.Header.Off + headerPools
 	write := func(b []byte, at uint64) error {
 		if err := tg.proc.WriteMemory(b, symbols.Addr(at)); err != nil {
@@ -85,38 +126,35 @@ func (tg *target) layPools(ctx context.Context, ps []*placed) error {
 		return nil
 	}
 	first := binary.LittleEndian.AppendUint64(nil, tg.area.file.load64(head))
-	if err := write(binary.LittleEndian.AppendUint64(first, size), uint64(at)); err != nil {
+	if err := write(binary.LittleEndian.AppendUint64(first, x.size), uint64(x.at)); err != nil {
+		tg.area.code.keep(arena)
 		return err
 	}
-	tg.area.pools = append(tg.area.pools, piece)
-	for i, p := range ps {
-		// Calls of before a change are noted where they were.
-		if callsAt[i] != 0 {
-			if p.byExits.calls, err = detour.NewCalls(uint64(at)+callsAt[i], p.prog, p.pool.max); err != nil {
+	tg.area.file.store64(head, uint64(x.at))
+	tg.area.pools = append(tg.area.pools, arena)
+	shared, err := tg.share(ctx)
+	if err != nil {
+		return err
+	}
+	seen := map[*exitProbe]bool{}
+	for _, p := range list {
+		for _, st := range p.stages {
+			if f := st.returns; f != nil {
+				if err := write(f.pool.Image(shared), f.pool.Addr); err != nil {
+					return err
+				}
+			}
+			l := st.exits
+			if l == nil || seen[l] || !x.holds(l.calls.Addr) {
+				continue
+			}
+			seen[l] = true
+			if err := write(l.calls.Head(shared), l.calls.Addr); err != nil {
 				return err
 			}
-			p.byExits.calls.Go = p.goABI
-			if err := write(p.byExits.calls.Head(shared), p.byExits.calls.Addr); err != nil {
-				return err
-			}
-			tg.exitProbes = append(tg.exitProbes, p.byExits)
-		}
-		if poolAt[i] == 0 {
-			continue
-		}
-		pool, err := detour.NewPool(uint64(at)+poolAt[i], p.prog, p.pool.max)
-		if err != nil {
-			return err
-		}
-		p.followed = &followed{probe: p, pool: pool, suspects: map[int]detour.Instance{}}
-		if p.byExits == nil {
-			if err := tg.fillPool(p.followed); err != nil {
-				return err
-			}
+			tg.exitProbes = append(tg.exitProbes, l)
 		}
 	}
-	tg.area.file.store64(head, uint64(at))
-	tg.watchMissed()
 	return nil
 }
 
@@ -127,32 +165,6 @@ func (tg *target) mainStack() uint64 {
 		return 0
 	}
 	return stackEndOf(maps)
-}
-
-// fillPool writes a pool of instances that are all free.
-func (tg *target) fillPool(f *followed) error {
-	shared, err := tg.share(tg.s.run)
-	if err != nil {
-		return err
-	}
-	if err := tg.proc.WriteMemory(f.pool.Image(shared), symbols.Addr(f.pool.Addr)); err != nil {
-		return fmt.Errorf("write return instances: %w", err)
-	}
-	f.filled = true
-	return nil
-}
-
-// fillPools writes the pools of those of a batch's probes that go by landings
-// after all.
-func (tg *target) fillPools(ps []*placed) error {
-	for _, p := range ps {
-		if f := p.followed; p.byExits == nil && f != nil && !f.filled {
-			if err := tg.fillPool(f); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // freePools unmaps the instances of batches of which neither a probe nor code is
@@ -175,7 +187,7 @@ func (tg *target) freePools(ctx context.Context) {
 			used = append(used, p.byExits.calls.Addr)
 		}
 	}
-	holds := func(m *piece, at uint64) bool { return at >= uint64(m.start) && at < uint64(m.end()) }
+	holds := func(m *arena, at uint64) bool { return at >= uint64(m.start) && at < uint64(m.end()) }
 	pools := tg.area.pools
 	for i := 0; i < len(pools); i++ {
 		m := pools[i]
@@ -191,6 +203,7 @@ func (tg *target) freePools(ctx context.Context) {
 		tg.area.pools = pools
 		i--
 		if err := tg.area.code.unmap(ctx, m); err != nil {
+			tg.area.code.keep(m)
 			tg.s.logf("return instances stay mapped: %v", err)
 		}
 	}

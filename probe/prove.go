@@ -45,46 +45,31 @@ func decodeFunction(file *symbols.File, fn symbols.Func, start symbols.Addr) (*f
 	return &function{fn: fn, start: start, code: code, sweep: sweep}, nil
 }
 
-// prove makes sure that a breakpoint at the place is safe: that an instruction
-// starts there (survey.Prove), and that the memory is what the file holds. It
-// changes nothing. The bytes returned are the file's, from the place on, the
-// instruction and what may follow.
-//
-// The errors are *RefusedError and *BoundaryError.
+// prove makes sure that a breakpoint at the place is safe. It changes nothing.
 func (tg *target) prove(w symbols.Site) (code []byte, in insn.Inst, err error) {
-	if tg.area != nil && tg.area.code.holds(w.Addr) != nil {
-		return nil, in, &RefusedError{Addr: w.Addr, Place: w.Name, Rule: "it is kprobe's own code"}
-	}
-	code, in, err = survey.Prove(w, func() (*insn.Function, error) {
-		f, err := tg.function(w)
-		if err != nil {
-			return nil, err
-		}
-		return f.sweep, nil
-	})
-	return tg.untouched(w, code, in, err)
+	p, err := tg.assessor().instruction(w)
+	return p.code, p.inst, err
 }
 
 // proveStart is prove for an address that is known to start an instruction, in a
 // module with a file.
 func (tg *target) proveStart(w symbols.Site) (code []byte, in insn.Inst, err error) {
-	code, in, err = survey.ProveStart(w)
-	return tg.untouched(w, code, in, err)
+	p, err := tg.assessor().start(w)
+	return p.code, p.inst, err
 }
 
-// untouched adds to what is proved of a place by its file that the memory is the
-// same.
-func (tg *target) untouched(w symbols.Site, code []byte, in insn.Inst, err error) ([]byte, insn.Inst, error) {
-	if err != nil {
-		return nil, in, err
-	}
+// isOwn reports whether kprobe's own code is at an address.
+func (tg *target) isOwn(a symbols.Addr) bool { return tg.area != nil && tg.area.code.holds(a) != nil }
+
+// untouched makes sure that the memory of a place is what its file holds.
+func (tg *target) untouched(w symbols.Site, code []byte, in insn.Inst) error {
 	switch err := tg.pristine(w.Addr, code[:in.Len]); {
 	case errors.Is(err, unix.EFAULT) || errors.Is(err, unix.EIO): // it is gone, maybe for a moment
-		return nil, in, fmt.Errorf("%s can't be probed: %w", w.Name, err)
+		return fmt.Errorf("%s can't be probed: %w", w.Name, err)
 	case err != nil:
-		return nil, in, &RefusedError{Addr: w.Addr, Place: w.Name, Rule: err.Error()}
+		return &RefusedError{Addr: w.Addr, Place: w.Name, Rule: err.Error()}
 	}
-	return code, in, nil
+	return nil
 }
 
 var errForeign = errors.New("the memory is not what the file holds: something else has patched it")

@@ -2,6 +2,7 @@ package probe
 
 import (
 	"context"
+	"iter"
 	"time"
 
 	"kprobe/probe/tracee"
@@ -19,19 +20,33 @@ import (
 //  3. the rings are emptied: what is in them is all that will ever be. A record
 //     that was begun by a thread that was killed is lost.
 
+// Threads that must leave code of kprobe's are given moments for it, each longer than
+// the one before: on a busy machine a thread that may run for a millisecond doesn't
+// get a processor in it.
 const (
-	quiescePause = time.Millisecond
-	quiesceTries = 500
+	firstMoment = time.Millisecond
+	lastMoment  = 40 * time.Millisecond
+	allMoments  = 3 * time.Second
 )
 
-// quiesce waits until no thread of the tap's target is in a detour, or until the
+// moments gives the lengths of the moments, until allMoments are over.
+func moments() iter.Seq[time.Duration] {
+	return func(yield func(time.Duration) bool) {
+		end := time.Now().Add(allMoments)
+		for length := firstMoment; yield(length) && time.Now().Before(end); {
+			length = min(2*length, lastMoment)
+		}
+	}
+}
+
+// quiesce waits until no thread of the feed's target is in a detour, or until the
 // target is gone.
-func (s *Session) quiesce(t *tap) {
-	for range quiesceTries {
+func (s *Session) quiesce(t *feed) {
+	for length := range moments() {
 		inside, err := false, error(nil)
 		err = s.tracer.Do(func() error {
 			tg := s.targets[t.pid]
-			if tg == nil || tg.tap != t || len(tg.patches.stages) == 0 {
+			if tg == nil || tg.feed != t || len(tg.patches.stages) == 0 {
 				return nil
 			}
 			return tg.withStopped(context.Background(), func(stopped []*tracee.Thread) error {
@@ -45,8 +60,8 @@ func (s *Session) quiesce(t *tap) {
 		if ignoreLate(err) != nil || !inside { // late threads are out of every detour
 			return
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), quiescePause)
-		_ = s.tracer.Run(ctx, (*handler)(s)) // ends with ctx
+		ctx, cancel := context.WithTimeout(context.Background(), length)
+		_ = s.tracer.Run(ctx, handler{s}) // ends with ctx
 		cancel()
 	}
 }

@@ -1,11 +1,10 @@
 package probe
 
 import (
-	"fmt"
 	"io"
 	"os"
-	"strings"
 
+	"kprobe/internal/procfs"
 	"kprobe/probe/plan"
 	"kprobe/probe/ring"
 	"kprobe/symbols"
@@ -19,20 +18,20 @@ import (
 //
 //	a thread before it   executes the program's instruction: one byte is written,
 //	                     which no processor sees half
-//	a thread that has    is led to the copy by the net, or by the stop of a
+//	a thread that has    is led to the copy by the fallback handler, or by the stop of a
 //	trapped              tracer that finds no int3
 //
 // Jumps stay: they harm nobody, and can't be written while threads run. A process
 // that somebody traces is left alone: the int3s may be those of another session.
 // What goes wrong here comes up again when the text is restored.
 func liftBreakpoints(pid int, m *symbols.Mapping) error {
-	mem, err := os.OpenFile(fmt.Sprintf("/proc/%d/mem", pid), os.O_RDWR, 0)
+	mem, err := os.OpenFile(procfs.Image(pid).Path("mem"), os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
 	defer mem.Close()
 	r := io.NewSectionReader(mem, int64(m.Start), int64(m.End-m.Start))
-	h, layout, err := ring.ReadHeader(r)
+	h, layout, err := ring.ReadHeader(r, possibleCPUs())
 	if err != nil {
 		return err
 	}
@@ -60,13 +59,13 @@ func liftBreakpoints(pid int, m *symbols.Mapping) error {
 // hasTracer reports whether a thread of the process has a tracer. It has, too,
 // where that can't be read.
 func hasTracer(pid int) bool {
-	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	tids, err := procfs.Process(pid).Threads()
 	if err != nil {
 		return true
 	}
-	for _, task := range tasks {
-		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/status", pid, task.Name()))
-		if err == nil && !strings.Contains(string(b), "\nTracerPid:\t0\n") {
+	for _, tid := range tids {
+		st, err := procfs.Thread(pid, tid).Status()
+		if err == nil && st.Field("TracerPid") != "0" {
 			return true
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -48,6 +49,10 @@ func (s *Session) add(ctx context.Context, defs []*fetch.Def, waits bool) ([]*Ev
 	if s.inHandler() {
 		return nil, ErrInHandler
 	}
+	if err := s.prepareMore(ctx, defs); err != nil {
+		return nil, err
+	}
+	defer s.heard()
 	var events []*Event
 	err := s.tracer.Do(func() error {
 		if s.closed {
@@ -81,15 +86,15 @@ func (s *Session) add(ctx context.Context, defs []*fetch.Def, waits bool) ([]*Ev
 func (s *Session) armAll(ctx context.Context, added []*defOf) (err error) {
 	type batch struct {
 		tg   *target
-		ws   []want
+		ws   []patchRequest
 		wait []*pendingDef
 	}
 	var batches []batch
 	var wait []*target
-	for _, tg := range s.targets {
+	for _, tg := range slices.Collect(maps.Values(s.targets)) {
 		switch {
-		case tg.borrowed:
-			continue // it has what its parent has
+		case !tg.isMain():
+			continue // it has what the main has
 		case tg.loads():
 			wait = append(wait, tg)
 			continue
@@ -137,35 +142,25 @@ func (tg *target) orExecuted(ctx context.Context, err error) error {
 	return err
 }
 
-// lend shows a child that shares a target's memory what the target has now.
-func (s *Session) lend(kid *target) {
-	if kid.proc.SharesMemory() == nil {
-		return
-	}
-	if owner := s.targets[kid.proc.SharesMemory().PID()]; owner != nil {
-		kid.area, kid.tap, kid.patches = owner.area, owner.tap, owner.patches
-	}
-}
-
 // takeOut takes the probes of definitions out of the target.
 func (tg *target) takeOut(ctx context.Context, list []*defOf) error {
-	tg.pending = slices.DeleteFunc(tg.pending, func(p *pendingDef) bool { return slices.Contains(list, p.defOf) })
-	drop := map[*placed]bool{}
+	drop, goes := map[*placed]bool{}, defSet(list)
+	tg.pending = slices.DeleteFunc(tg.pending, func(p *pendingDef) bool { return goes[p.key()] })
 	for p := range tg.placed {
-		if slices.ContainsFunc(list, func(x *defOf) bool { return x.def == p.def && x.ev == p.ev }) {
+		if goes[p.key()] {
 			drop[p] = true
-			p.tap.leave(p, true)
+			p.feed.leave(p, true)
 		}
 	}
 	ctx = context.WithoutCancel(ctx)
-	if err := tg.change(ctx, nil, drop); err != nil {
+	if err := tg.change(ctx, &changeset{drop: drop}); err != nil {
 		for p := range drop {
-			p.tap.leave(p, false)
+			p.feed.leave(p, false)
 		}
 		return err
 	}
 	for p := range tg.gone {
-		if slices.ContainsFunc(list, func(x *defOf) bool { return x.def == p.def && x.ev == p.ev }) {
+		if goes[p.key()] {
 			tg.forget(p)
 		}
 	}
@@ -197,6 +192,7 @@ func (s *Session) removeDefs(ctx context.Context, match func(*defOf) bool, event
 	if s.inHandler() {
 		return ErrInHandler
 	}
+	defer s.heard()
 	err := s.tracer.Do(func() error {
 		if s.closed {
 			return ErrClosed
@@ -216,7 +212,7 @@ func (s *Session) removeDefs(ctx context.Context, match func(*defOf) bool, event
 		}
 		var errs []error
 		for _, tg := range s.targets {
-			if !tg.borrowed {
+			if tg.isMain() {
 				if err := tg.takeOut(ctx, list); err != nil {
 					errs = append(errs, fmt.Errorf("process %d: %w", tg.proc.PID(), err))
 				}
@@ -244,7 +240,7 @@ func (s *Session) drained(ctx context.Context) error {
 		waiting := 0
 		err := s.tracer.Do(func() error {
 			for _, tg := range s.targets {
-				if !tg.borrowed {
+				if tg.isMain() {
 					waiting += tg.reap(context.WithoutCancel(ctx))
 				}
 			}

@@ -98,10 +98,10 @@ func TestAddRemove(t *testing.T) {
 					if n := len(tg.retired); n != 0 {
 						t.Errorf("%d removed sets are still kept", n)
 					}
-					if got := len(tg.tap.ids) - len(tg.tap.spare); got != 2 {
+					if got := len(tg.feed.ids) - len(tg.feed.spare); got != 2 {
 						t.Errorf("%d numbers in use, want 2", got)
 					}
-					for _, p := range tg.tap.ids {
+					for _, p := range tg.feed.ids {
 						if p != nil && p.ev.Name == "first" && p.where.Func.Symbol.Name == "work" && p.optimized == o.NoOptimize {
 							t.Errorf("first is %v (%s)", p.tactic, p.why)
 						}
@@ -328,7 +328,7 @@ func tacticsNow(s *Session) map[string]bool {
 	out := map[string]bool{}
 	_ = s.tracer.Do(func() error {
 		for _, tg := range s.targets {
-			for _, p := range tg.tap.ids {
+			for _, p := range tg.feed.ids {
 				if p != nil {
 					out[p.ev.Name] = p.optimized
 				}

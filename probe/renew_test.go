@@ -109,7 +109,7 @@ func (c *tidChecker) Hit(h *Hit) (err error) {
 // numbers in the process.
 func (s *Session) renewed() bool {
 	for _, tg := range s.targets {
-		if tg.opt != nil && tg.opt.params.TID.Seg != asm.DS {
+		if tg.params != nil && tg.params.TID.Seg != asm.DS {
 			return true
 		}
 	}

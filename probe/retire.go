@@ -1,8 +1,10 @@
 package probe
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 
 	"kprobe/probe/detour"
@@ -15,14 +17,14 @@ import (
 //
 // When a jump or a breakpoint is taken out, threads may be in the code that it
 // led to, records of its probes in the rings, calls under way that return by
-// its landings. So what was taken out goes through these states:
+// its return trampolines. So what was taken out goes through these states:
 //
 //	retired   nothing leads to its code any more, its probes are switched off
 //	quiet     a stop of all threads found none in its code, nor at an int3 or a
 //	          guard of it whose trap waits to be answered: whatever it was to
-//	          record is in the rings, and the net's table needs it no more
+//	          record is in the rings, and the fallback handler's table needs it no more
 //	delivered the reader has given all records up to that moment
-//	vacated   its instances are all free: no call returns by its landings
+//	vacated   its instances are all free: no call returns by its return trampolines
 //
 // A probe that is delivered and vacated gives its number back, code that is
 // vacated its memory. Both wait for as long as it takes, and cost nothing.
@@ -38,9 +40,21 @@ type retired struct {
 }
 
 // retire takes note of what a change has taken out.
-func (tg *target) retire(old *outgoing, drop map[*placed]bool) {
-	r := &retired{patches: old.patches, sites: old.sites}
-	for p := range drop {
+func (tg *target) retire(x *exchanged) {
+	led := map[*patch]bool{} // whose detours breakpoints lead into
+	for _, w := range x.traps {
+		if w.kind == wantRedirect {
+			led[tg.patches.owner[tg.patches.stageAt(w.to)]] = true
+		}
+	}
+	r := &retired{sites: x.gone}
+	for _, p := range x.out.patches {
+		if !led[p] {
+			r.patches = append(r.patches, p)
+		}
+	}
+	// The last first: they are found there where their events have them.
+	for _, p := range slices.SortedFunc(maps.Keys(x.drop), func(a, b *placed) int { return cmp.Compare(b.seq, a.seq) }) {
 		for _, w := range p.wants {
 			if st := tg.sites[w.at.Addr]; st != nil {
 				st.probes, st.returns, st.exits = remove(st.probes, p), remove(st.returns, p), remove(st.exits, p)
@@ -48,7 +62,7 @@ func (tg *target) retire(old *outgoing, drop map[*placed]bool) {
 		}
 		if p.pool != nil {
 			for in := range p.pool.active {
-				if in.landing < 0 {
+				if in.trampoline < 0 {
 					tg.calls.drop(in)
 				}
 			}
@@ -57,8 +71,8 @@ func (tg *target) retire(old *outgoing, drop map[*placed]bool) {
 		delete(tg.placed, p)
 		r.probes = append(r.probes, p)
 	}
-	tg.forgetRedirects(r, drop)
-	tg.forgetLandings()
+	tg.forgetRedirects(r, x.drop)
+	tg.forgetTrampolines()
 	if len(r.patches)+len(r.sites)+len(r.probes) > 0 {
 		tg.retired = append(tg.retired, r)
 	}
@@ -122,9 +136,9 @@ func (tg *target) forgetRedirects(r *retired, drop map[*placed]bool) {
 	}
 }
 
-// forgetLandings takes the breakpoints at return addresses out when no probe
+// forgetTrampolines takes the breakpoints at return addresses out when no probe
 // needs them any more.
-func (tg *target) forgetLandings() {
+func (tg *target) forgetTrampolines() {
 	for p := range tg.placed {
 		if p.pool != nil {
 			return
@@ -158,7 +172,7 @@ func (tg *target) reap(ctx context.Context) (waiting int) {
 	kept := tg.retired[:0]
 	var empty []*retired
 	for _, r := range tg.retired {
-		delivered := r.quiet && (len(r.probes) == 0 || tg.tap.given() > r.at)
+		delivered := r.quiet && (len(r.probes) == 0 || tg.feed.given() > r.at)
 		if !delivered {
 			waiting++
 		}
@@ -167,7 +181,7 @@ func (tg *target) reap(ctx context.Context) (waiting int) {
 			continue
 		}
 		for _, p := range r.probes {
-			tg.tap.free(p)
+			tg.feed.free(p)
 		}
 		empty = append(empty, r)
 	}
@@ -222,15 +236,15 @@ func (tg *target) vacate(ctx context.Context) error {
 func (tg *target) vacateOne(r *retired, in map[any]bool) error {
 	busy := false
 	for _, p := range r.patches {
-		for q := p; q != nil; q = q.hole {
-			busy = busy || in[q]
+		for q := p; q != nil; q = q.island {
+			busy = busy || in[q] || q.armed
 			for _, g := range q.plan.Guards {
 				busy = busy || in[symbols.Addr(g.At)]
 			}
 		}
 	}
 	for _, st := range r.sites {
-		busy = busy || in[st] || in[st.addr]
+		busy = busy || in[st] || in[st.addr] || st.armed
 	}
 	if busy {
 		return nil
@@ -247,11 +261,11 @@ func (tg *target) vacateOne(r *retired, in map[any]bool) error {
 	return nil
 }
 
-// forgetKeys gives back what the net's table still has of int3s and guards that
+// forgetKeys gives back what the fallback handler's table still has of int3s and guards that
 // were taken out: no thread has trapped there that isn't led on yet.
 func (tg *target) forgetKeys(r *retired) {
 	for _, p := range r.patches {
-		for q := p; q != nil; q = q.hole {
+		for q := p; q != nil; q = q.island {
 			for _, g := range q.plan.Guards {
 				tg.area.table.Forget(guardKey(g))
 			}
@@ -291,7 +305,7 @@ func (tg *target) instancesUsed(r *retired) (n int, err error) {
 // giveBack frees the memory of code that nobody is in.
 func (tg *target) giveBack(ctx context.Context, list []*retired) {
 	gone := map[*patch]bool{}
-	touched := map[*piece]bool{}
+	touched := map[*arena]bool{}
 	for _, r := range list {
 		for _, st := range r.sites {
 			if tg.bySlot[st.slot] == st {
@@ -301,7 +315,7 @@ func (tg *target) giveBack(ctx context.Context, list []*retired) {
 			}
 		}
 		for _, p := range r.patches {
-			for q := p; q != nil; q = q.hole {
+			for q := p; q != nil; q = q.island {
 				gone[q] = true
 				for _, s := range q.stages {
 					touched[tg.area.code.holds(s.base)] = true
@@ -321,10 +335,11 @@ func (tg *target) giveBack(ctx context.Context, list []*retired) {
 			continue
 		}
 		if err := tg.area.code.unmap(ctx, p); err != nil {
+			tg.area.code.keep(p)
 			tg.s.logf("memory of detours stays mapped: %v", err)
 			continue
 		}
-		tg.area.code.pieces = remove(tg.area.code.pieces, p)
+		tg.area.code.arenas = remove(tg.area.code.arenas, p)
 	}
 	tg.freePools(ctx)
 }
@@ -359,6 +374,10 @@ func (tg *target) forgetPatches(gone map[*patch]bool) {
 			delete(ps.faults, symbols.Addr(f.At))
 			tg.area.table.Remove(detour.FaultKey(f.At))
 		}
+		tg.forgetDetour(s)
+		for _, a := range s.detour.Asks {
+			delete(ps.asks, symbols.Addr(a.At))
+		}
 	}
 	clear(ps.stages[len(stages):])
 	ps.stages = stages
@@ -371,13 +390,13 @@ func (tg *target) forgetPatches(gone map[*patch]bool) {
 // and free addresses.
 func (tg *target) codeSpace(maps []symbols.Mapping) *plan.Space {
 	space := plan.NewSpace(freeRanges(maps))
-	used := map[*piece]uint64{}
+	used := map[*arena]uint64{}
 	for _, s := range tg.patches.stages {
 		if p := tg.area.code.holds(s.base); p != nil {
 			used[p] = max(used[p], uint64(s.base)+uint64(s.size))
 		}
 	}
-	for _, p := range tg.area.code.pieces {
+	for _, p := range tg.area.code.arenas {
 		if p.detours {
 			end := max(used[p], uint64(p.start))
 			space.Mapped(plan.Range{Lo: uint64(p.start), Hi: uint64(p.end())}, (end+15)&^15)

@@ -9,15 +9,15 @@ import (
 
 // TestReturnCounts: a call that returns is a hit, or it found all instances in
 // use and is missed; one that doesn't return is no hit. The program counts its
-// calls and returns. Each is done by exits, by landings (the function returns by
+// calls and returns. Each is done by exits, by return trampolines (the function returns by
 // a jump to another) and by breakpoints.
 func TestReturnCounts(t *testing.T) {
 	exits := fixture.Build(t, "probe_returns.c", "-O2", "-pthread")
-	landings := fixture.Build(t, "probe_returns.c", "-O2", "-pthread", "-DSHARED")
+	trampolines := fixture.Build(t, "probe_returns.c", "-O2", "-pthread", "-DSHARED")
 	ways := []struct {
 		name, prog string
 		opts       Options
-	}{{"exits", exits, Options{}}, {"landings", landings, Options{}}, {"breakpoints", landings, Options{NoOptimize: true}}}
+	}{{"exits", exits, Options{}}, {"landings", trampolines, Options{}}, {"breakpoints", trampolines, Options{NoOptimize: true}}}
 	rows := []struct {
 		mode           string
 		count, threads int
@@ -64,7 +64,7 @@ func TestReturnCounts(t *testing.T) {
 				st := l.stat("rec")
 				left := calls - returns
 				// Instances of calls that were left come back when they are needed:
-				// with landings the tracer finds those of other threads.
+				// with return trampolines the tracer finds those of other threads.
 				missed := r.missed || way.name == "landings" && r.mode == "jump" && r.threads > 1
 				switch {
 				case !missed && (st.Hits != returns || st.Missed != 0):

@@ -44,7 +44,7 @@ func givesBack(t *testing.T, l *live) {
 	}
 }
 
-// TestReturnsGiveBack places return probes of landings and of exits, in several
+// TestReturnsGiveBack places return probes of return trampolines and of exits, in several
 // batches, and removes them in any order, while their functions are called: all of
 // their memory is unmapped, and none that is still needed.
 func TestReturnsGiveBack(t *testing.T) {
@@ -56,7 +56,7 @@ func TestReturnsGiveBack(t *testing.T) {
 		{"r:text text v=$retval n=$arg1", "r64:table table v=$retval"},
 	}
 	for round, order := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 0, 2}, {0, 2, 1}} {
-		var mapped []*piece
+		var mapped []*arena
 		events := make([][]*Event, len(batches))
 		for i, b := range batches {
 			var err error
@@ -110,7 +110,7 @@ func TestRemoveRedirected(t *testing.T) {
 	turned := 0
 	onTracer(t, l, func(tg *target) error {
 		for _, p := range tg.patches.list {
-			if p.armed && slices.ContainsFunc(p.wants, func(x want) bool { return x.kind == wantExit }) {
+			if p.armed && slices.ContainsFunc(p.wants, func(x patchRequest) bool { return x.kind == wantExit }) {
 				turned++
 				if err := tg.unoptimize(t.Context(), p); err != nil {
 					return err

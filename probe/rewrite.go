@@ -19,6 +19,8 @@ type change struct {
 	new  []byte
 	from *patch
 	done bool // it is made, or was not to be
+	// wrote says that it is made: the bytes of old were there.
+	wrote bool
 }
 
 func (c *change) end() uint64 { return c.at + uint64(len(c.new)) }
@@ -59,7 +61,7 @@ func rewriteSpan(p *tracee.Process, list []change) error {
 		switch {
 		case len(list) > 1:
 			return errors.Join(rewriteSpan(p, list[:1]), rewriteSpan(p, list[1:]))
-		case list[0].old != nil && errors.Is(err, unix.EFAULT):
+		case list[0].old != nil && errors.Is(err, unix.EFAULT) && !errors.Is(err, symbols.ErrLatePage):
 			list[0].done = true // its library was unloaded
 			return nil
 		}
@@ -71,11 +73,14 @@ func rewriteSpan(p *tracee.Process, list []change) error {
 		here := span[c.at-start : c.end()-start]
 		if c.old == nil || bytes.Equal(here, c.old) {
 			copy(here, c.new)
-			changed = true
+			c.wrote, changed = true, true
 		}
 	}
 	if changed {
 		if err := p.WriteMemory(span, symbols.Addr(start)); err != nil {
+			for i := range list {
+				list[i].wrote = false
+			}
 			return err
 		}
 	}
@@ -90,7 +95,7 @@ func rewriteSpan(p *tracee.Process, list []change) error {
 // nothing leads to what is not there. Restoring takes the second out first.
 func changes(list []*patch, of func(p *patch, i int) change) (first, second []change) {
 	for _, p := range list {
-		for q := p; q != nil; q = q.hole {
+		for q := p; q != nil; q = q.island {
 			for i := range q.entries {
 				c := of(q, i)
 				c.from = q
@@ -118,13 +123,20 @@ func (tg *target) writePatches(list []*patch) error {
 }
 
 // restorePatches gives the text its bytes back where it has those of the
-// patches; all threads are stopped. What can't be restored stays in the
-// journal.
-func (tg *target) restorePatches(list []*patch) error {
+// patches; all threads are stopped, those of processes that share the memory, too.
+// What can't be restored stays armed, and in the journal.
+func (tg *target) restorePatches(list []*patch, stopped []*tracee.Thread) error {
 	first, second := changes(list, func(p *patch, i int) change {
 		return change{at: p.plan.Writes[i].At, old: p.plan.Writes[i].Bytes, new: p.before[i].Bytes}
 	})
-	err := errors.Join(tg.leaveLongJumps(list), tg.leaveGuards(list), tg.rewrite(second), tg.rewrite(first))
+	err := errors.Join(leaveLongJumps(list, stopped), leaveGuards(list, stopped))
+	if err == nil {
+		err = tg.rewrite(second)
+	}
+	if err == nil {
+		// Nothing leads to these any more.
+		err = tg.rewrite(first)
+	}
 	failed := map[*patch]bool{}
 	for _, part := range [][]change{first, second} {
 		for i := range part {
@@ -134,8 +146,16 @@ func (tg *target) restorePatches(list []*patch) error {
 		}
 	}
 	for _, p := range list {
-		for q := p; q != nil; q = q.hole {
-			tg.retirePatch(q, failed[q])
+		stays := false
+		for q := p; q != nil; q = q.island {
+			stays = stays || failed[q]
+		}
+		for q := p; q != nil; q = q.island {
+			if stays {
+				q.armed = true // as far as anybody knows: its code is needed
+			} else {
+				tg.retirePatch(q)
+			}
 		}
 	}
 	return err
@@ -143,7 +163,7 @@ func (tg *target) restorePatches(list []*patch) error {
 
 // leaveLongJumps has threads that took a short jump, and no more, go on in its
 // detour: where they are no instruction starts once the jumps are gone.
-func (tg *target) leaveLongJumps(list []*patch) error {
+func leaveLongJumps(list []*patch, stopped []*tracee.Thread) error {
 	to := map[uint64]uint64{}
 	for _, p := range list {
 		if a := p.plan.LongJump(); a != 0 && p.armed {
@@ -154,7 +174,7 @@ func (tg *target) leaveLongJumps(list []*patch) error {
 		return nil
 	}
 	var errs []error
-	for _, t := range tg.proc.Threads() {
+	for _, t := range stopped {
 		regs, err := t.Regs()
 		if err != nil || t.AtTrap() {
 			// Gone, or in the kernel; or it has met a breakpoint that stands right
@@ -175,7 +195,7 @@ func (tg *target) leaveLongJumps(list []*patch) error {
 // signal is still to be handled, go on where it leads: once the guard is gone the
 // signal would be the program's. A guard that is an int3 needs no such thing, as
 // its trap is known by the byte that isn't there any more.
-func (tg *target) leaveGuards(list []*patch) error {
+func leaveGuards(list []*patch, stopped []*tracee.Thread) error {
 	to := map[uint64]symbols.Addr{}
 	for _, p := range list {
 		for g, at := range p.guards() {
@@ -188,7 +208,7 @@ func (tg *target) leaveGuards(list []*patch) error {
 		return nil
 	}
 	var errs []error
-	for _, t := range tg.proc.Threads() {
+	for _, t := range stopped {
 		regs, err := t.Regs()
 		if err != nil {
 			continue // gone, or in the kernel
@@ -226,22 +246,4 @@ func (tg *target) restoreSites(list []*site) error {
 // removal is what takes the site's int3 out, if it is there.
 func (s *site) removal() change {
 	return change{at: uint64(s.addr), old: []byte{breakpoint}, new: s.code[:1]}
-}
-
-// cleanText takes all int3s and jumps out of a forked child's copy of the text.
-func (tg *target) cleanText(child *tracee.Process) error {
-	var list []change
-	for _, st := range tg.sites {
-		if st.armed {
-			list = append(list, st.removal())
-		}
-	}
-	for _, p := range tg.patches.list {
-		for q := p; q != nil; q = q.hole {
-			for k := range q.entries {
-				list = append(list, change{at: q.before[k].At, new: q.before[k].Bytes})
-			}
-		}
-	}
-	return rewriteIn(child, list)
 }

@@ -4,15 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
-	"strings"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"kprobe/fetch"
+	"kprobe/internal/procfs"
 	"kprobe/probe/ring"
+	"kprobe/probe/survey"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
@@ -20,11 +22,13 @@ import (
 // Session is a set of probes in a set of processes, from Attach or Start to
 // Close. Its methods may be called by any goroutine, Run by one at a time.
 type Session struct {
-	opts   Options
-	tracer *tracee.Tracer
-	files  *symbols.Cache
-	clock  clock
-	golang goPrograms
+	opts    Options
+	tracer  *tracee.Tracer
+	files   *symbols.Cache
+	clock   clock
+	golang  goPrograms
+	unwinds unwinders
+	sayer   sayer
 
 	mu     sync.Mutex // guards events and defs
 	events []*event
@@ -51,24 +55,33 @@ type Session struct {
 	started   int // pid of the command that Start started, 0: none
 	status    syscall.WaitStatus
 	hasStatus bool
-	released  bool          // it was let go
-	ctx       fetch.Context // of the hit that is being evaluated
-	regs      fetch.Regs
-	rec       []byte
-	done      []*instance
-	now, tsc  uint64 // of that hit: CLOCK_MONOTONIC in ns, and the time stamp counter
-	counter   ring.SystemClock
-	busy      atomic.Uint64 // a time stamp no later than that of a hit that is being recorded; 0 is none
-	taps      []*tap
-	order     order // of their hits
-	stopping  bool  // the run is over: hits are nobody's
-	fatal     error // ends Run: a definition of a started command that can't be armed
-	run       context.Context
-	running   bool
-	closed    bool
-	at        *thread // that the context was filled from
-	jumped    bool    // a handler has led that thread elsewhere
-	handling  bool    // a handler is running
+	killed    []Death
+	released  bool // it was let go
+	hitState
+	counter  ring.SystemClock
+	busy     atomic.Uint64 // a time stamp no later than that of a hit that is being recorded; 0 is none
+	feeds    []*feed
+	order    order // of their hits
+	stopping bool  // the run is over: hits are nobody's
+	fatal    error // ends Run: a definition of a started command that can't be armed
+	run      context.Context
+	running  bool
+	closed   bool
+	answers  answers
+	step     string    // that Options.Progress was told of last
+	stepAt   time.Time // and when
+}
+
+// hitState is what belongs to the hit that is being evaluated.
+type hitState struct {
+	ctx      fetch.Context
+	regs     fetch.Regs
+	rec      []byte
+	done     []*instance
+	now, tsc uint64  // CLOCK_MONOTONIC in ns, and the time stamp counter
+	at       *thread // that the context was filled from
+	jumped   bool    // a handler has led that thread elsewhere
+	handling bool    // a handler is running
 }
 
 // defOf is a definition that the session holds, with the event it belongs to.
@@ -77,6 +90,23 @@ type defOf struct {
 	ev  *event
 	// waits lets it wait for its library, whatever Options.Pending says.
 	waits bool
+}
+
+// defKey tells definitions apart: one definition may be of several events.
+type defKey struct {
+	def *fetch.Def
+	ev  *event
+}
+
+func (x *defOf) key() defKey  { return defKey{x.def, x.ev} }
+func (p *placed) key() defKey { return defKey{p.def, p.ev} }
+
+func defSet(list []*defOf) map[defKey]bool {
+	out := make(map[defKey]bool, len(list))
+	for _, x := range list {
+		out[x.key()] = true
+	}
+	return out
 }
 
 func newSession(o Options) (*Session, error) {
@@ -93,7 +123,7 @@ func newSession(o Options) (*Session, error) {
 		byName: map[string]*event{}, gone: map[string]*event{}, users: map[*fetch.Def]*registered{}, targets: map[int]*target{},
 		run: context.Background(),
 	}
-	return s, tr.Handle((*handler)(s))
+	return s, tr.Handle(handler{s})
 }
 
 // Attach begins a session on running processes: every thread of each is
@@ -107,16 +137,23 @@ func Attach(ctx context.Context, pids []int, o Options) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
+	ready := map[int]*prepared{}
+	for _, pid := range pids {
+		if ready[pid], err = s.prepare(ctx, pid, o.Expect); err != nil {
+			_ = s.Close(context.WithoutCancel(ctx))
+			return nil, err
+		}
+	}
 	for _, pid := range pids {
 		s.takeOver(ctx, pid)
 		p, err := s.tracer.Attach(ctx, pid)
 		if err == nil {
 			err = s.tracer.Do(func() error {
-				if err := s.adopt(p); err != nil {
+				if err := s.adopt(p, ready[pid]); err != nil {
 					return err
 				}
 				for _, q := range p.Sharers() {
-					s.targets[q.PID()] = s.targets[pid].shared(q)
+					s.targets[q.PID()] = s.targets[pid].sharing(q)
 				}
 				return nil
 			})
@@ -129,6 +166,7 @@ func Attach(ctx context.Context, pids []int, o Options) (*Session, error) {
 			return nil, err
 		}
 	}
+	s.heard()
 	return s, nil
 }
 
@@ -168,7 +206,7 @@ func Start(ctx context.Context, c Command, o Options) (*Session, error) {
 	}
 	s.started = p.PID()
 	err = s.tracer.Do(func() error {
-		err := s.adopt(p)
+		err := s.adopt(p, nil)
 		if err == nil {
 			s.targets[p.PID()].load = &loading{}
 		}
@@ -181,48 +219,30 @@ func Start(ctx context.Context, c Command, o Options) (*Session, error) {
 	return s, nil
 }
 
-// adopt makes a target of a traced process.
-func (s *Session) adopt(p *tracee.Process) error {
-	space, err := s.files.OpenProcess(p.PID(), p)
+// adopt makes a target of a traced process. ready is what is known of it; nil:
+// nothing.
+func (s *Session) adopt(p *tracee.Process, ready *prepared) (err error) {
+	if ready == nil {
+		ready = &prepared{around: new(survey.Around)}
+		ready.space, err = s.files.OpenProcess(p.PID(), p)
+	} else {
+		ready.mem.hand(p)
+		err = ready.space.Refresh()
+	}
 	if err != nil {
 		return err
 	}
-	s.targets[p.PID()] = &target{
-		s: s, proc: p, space: space, shadowStack: shadowStack(p.PID()),
-		sites: map[symbols.Addr]*site{}, bySlot: map[symbols.Addr]*site{},
-		patches: newPatches(), actions: map[syscall.Signal]tracee.Sigaction{}, faultSigs: map[syscall.Signal]bool{},
-		calls: newCalls(), threads: map[int]*thread{},
-		funcs: map[symbols.Addr]*function{}, barren: map[symbols.Addr]bool{},
-		chosen: map[symbols.Addr]symbols.Addr{}, placed: map[*placed]bool{}, gone: map[*placed]bool{},
-	}
+	tg := &target{s: s, proc: p, addressSpace: newAddressSpace(ready.space), threads: map[int]*thread{}}
+	tg.around, tg.found = ready.around, ready.places
+	tg.main, tg.shadowStack = tg, shadowStack(p.PID())
+	s.targets[p.PID()] = tg
 	return nil
 }
 
-// shadowStack reports whether the program runs with user shadow stacks, which
-// Linux 6.6 and later tell in /proc/PID/status.
+// shadowStack reports whether the program runs with user shadow stacks.
 func shadowStack(pid int) bool {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return false
-	}
-	for line := range strings.Lines(string(b)) {
-		if features, ok := strings.CutPrefix(line, "x86_Thread_features:"); ok {
-			return strings.Contains(features, "shstk")
-		}
-	}
-	return false
-}
-
-func (s *Session) logf(format string, args ...any) {
-	if s.opts.Logf != nil {
-		s.opts.Logf(format, args...)
-	}
-}
-
-func (s *Session) warnf(format string, args ...any) {
-	if s.opts.Warnf != nil {
-		s.opts.Warnf(format, args...)
-	}
+	st, _ := procfs.Process(pid).Status()
+	return st.ShadowStack()
 }
 
 // maxActive is the pool size of return probes that name none, the kernel's
@@ -268,7 +288,7 @@ func (s *Session) PlaceStats() []Stats {
 
 // look brings all events' counters up to date. mu is held.
 func (s *Session) look() {
-	looked := map[*tap]bool{}
+	looked := map[*feed]bool{}
 	for _, e := range s.events {
 		e.look(looked)
 	}
@@ -288,7 +308,7 @@ func (s *Session) Pids() []int {
 // memory, if children aren't followed.
 func (s *Session) pids() (list []int) {
 	for pid, tg := range s.targets {
-		if !tg.borrowed || s.opts.Follow {
+		if tg.isMain() || s.opts.Follow {
 			list = append(list, pid)
 		}
 	}
@@ -297,7 +317,9 @@ func (s *Session) pids() (list []int) {
 
 // Run lets the targets run and hands every hit to sink, until the targets
 // have ended, ctx is done, or sink returns an error, which Run returns unless
-// it is ErrStop. The probes stay armed: Close takes them out.
+// it is ErrStop. The probes stay armed: Close takes them out. But where ctx is done
+// and the sink takes more than a second over what it has, they are taken out, and the
+// session is closed; Run returns when the sink has had all.
 func (s *Session) Run(ctx context.Context, sink Sink) (Summary, error) {
 	if s.inHandler() {
 		return Summary{}, ErrInHandler
@@ -314,7 +336,7 @@ func (s *Session) Run(ctx context.Context, sink Sink) (Summary, error) {
 		s.cancel.Store(&cancel)
 		s.run, s.running = ctx, true
 		s.stopping, s.fatal = false, nil
-		for _, t := range s.taps {
+		for _, t := range s.feeds {
 			t.start(context.WithoutCancel(ctx))
 		}
 		return s.release()
@@ -322,42 +344,79 @@ func (s *Session) Run(ctx context.Context, sink Sink) (Summary, error) {
 	if err != nil {
 		return Summary{}, err
 	}
-	go s.watchNets(run)
-	err = s.tracer.Run(run, (*handler)(s))
+	go s.watchFallbacks(run)
+	err = s.tracer.Run(run, handler{s})
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		err = nil
 	}
 	return s.conclude(ctx, err)
 }
 
+const (
+	// sinkPatience is how long a sink may take over the last hits, when the run is
+	// to end, before the processes are left.
+	sinkPatience = time.Second
+	// leaveTime is how long that may take.
+	leaveTime = 30 * time.Second
+)
+
+// giveLast gives the sink what is in the rings. Where ctx is done and the sink takes
+// too long the processes are left meanwhile.
+func (s *Session) giveLast(ctx context.Context, feeds []*feed) error {
+	given := make(chan error, 1)
+	go func() {
+		var err error
+		for _, t := range feeds {
+			if ferr := t.finish(); ferr != nil && err == nil {
+				err = fmt.Errorf("read the last hits of process %d: %w", t.pid, ferr)
+			}
+		}
+		s.giveOrdered(true)
+		given <- err
+	}()
+	select {
+	case err := <-given:
+		return err
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-given:
+		return err
+	case <-time.After(sinkPatience):
+	}
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTime)
+	defer cancel()
+	return errors.Join(s.leave(end), <-given)
+}
+
 // conclude ends a run: no probe takes hits any more, what is in the rings
 // goes to the sink, and the counters are added up.
 func (s *Session) conclude(ctx context.Context, err error) (Summary, error) {
 	sum := Summary{Reason: EndTarget}
-	var taps []*tap
+	var feeds []*feed
 	_ = s.tracer.Do(func() error { // fails only when the tracer is closed
 		s.stopping, s.running = true, false
-		taps = s.taps
+		feeds = s.feeds
 		if len(s.targets) > 0 || ctx.Err() != nil {
 			sum.Reason = EndContext
 		}
 		sum.Status, sum.HasStatus = s.status, s.hasStatus
+		sum.Killed = slices.Clone(s.killed)
 		sum.Alive = s.pids()
 		if s.fatal != nil {
 			err = s.fatal
 		}
 		return nil
 	})
-	for _, t := range taps {
+	for _, t := range feeds {
 		t.disableAll()
 	}
-	for _, t := range taps {
+	for _, t := range feeds {
 		s.quiesce(t)
-		if ferr := t.finish(); ferr != nil && err == nil {
-			err = fmt.Errorf("read the last hits of process %d: %w", t.pid, ferr)
-		}
 	}
-	s.giveOrdered(true)
+	if lerr := s.giveLast(ctx, feeds); err == nil {
+		err = lerr
+	}
 	s.order.clear()
 	s.sinkMu.Lock()
 	if s.ended {
@@ -368,7 +427,26 @@ func (s *Session) conclude(ctx context.Context, err error) (Summary, error) {
 	}
 	s.sinkMu.Unlock()
 	sum.Stats, sum.Unarmed = s.Stats(), s.unarmed()
+	sum.Interposed = interposed(sum.Stats, feeds)
 	return sum, err
+}
+
+// interposed finds out of which events without a hit the program calls another
+// module's function by the name.
+func interposed(stats []Stats, feeds []*feed) (out []Interposed) {
+	for i := range stats {
+		st := &stats[i]
+		if st.Hits != 0 || st.Missed != 0 || st.Disabled || st.Event.Def == nil {
+			continue
+		}
+		for _, t := range feeds {
+			if by := t.space.Interposed(st.Event.Def.Place); by != nil {
+				out = append(out, Interposed{Event: st.Event, By: by.Name, Main: by.Main})
+				break
+			}
+		}
+	}
+	return out
 }
 
 // unarmed gives the events that never had a place.

@@ -15,7 +15,7 @@ import (
 //
 // It is laid with the first return probe or text (detour.Shared), and again when
 // threads' numbers can be read (renew.go): then the calls' heads lead to the new.
-// What was laid, and what the net's table has of it, stays until the session leaves
+// What was laid, and what the fallback handler's table has of it, stays until the session leaves
 // the process. A thread in it is, for whoever finds it there, in the detour that it
 // came from, where it will go on.
 
@@ -30,7 +30,7 @@ func (tg *target) share(ctx context.Context) (*detour.Shared, error) {
 
 // shareAnew lays shared code for what is known of the process by now.
 func (tg *target) shareAnew(ctx context.Context) (*detour.Shared, error) {
-	o, err := tg.optimizer()
+	p, err := tg.firstParams()
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +40,7 @@ func (tg *target) shareAnew(ctx context.Context) (*detour.Shared, error) {
 		return nil, fmt.Errorf("code that probes share: %w", err)
 	}
 	pc.used = pc.size
-	params := o.params
+	params := *p
 	params.StackEnd = tg.mainStack()
 	s, err := detour.BuildShared(uint64(pc.start), &params)
 	if err == nil && len(s.Code) > pageSize {
@@ -58,9 +58,15 @@ func (tg *target) shareAnew(ctx context.Context) (*detour.Shared, error) {
 		}
 		tg.patches.faults[symbols.Addr(f.At)] = symbols.Addr(f.To)
 	}
+	for _, k := range s.Asks {
+		if err := a.table.Insert(detour.FaultKey(k.At), k.Back); err != nil {
+			return nil, err
+		}
+		tg.patches.asks[symbols.Addr(k.At)] = k
+	}
 	a.shared = append(a.shared, s)
-	if o.params.Shared != nil {
-		o.params.Shared = s
+	if p.Shared != nil {
+		p.Shared = s
 	}
 	return s, nil
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // busyShared are return probes of which most calls find no instance: of exits, of
-// landings, and of functions in each other; and a probe with a text.
+// return trampolines, and of functions in each other; and a probe with a text.
 var busyShared = []string{"p:said work s=+0($arg2):string", "r1:work work v=$retval", "r1:recurse recurse v=$retval n=$arg1", "r1:table table v=$retval"}
 
 // sharing stops the target until threads were found in shared code, and gives how

@@ -18,7 +18,7 @@ const maxInsn = 15
 // States, in order:
 //
 //	planned   the copy is known, nothing is written
-//	armed     copy, journal and net's table are written, then the int3
+//	armed     copy, journal and fallback handler's table are written, then the int3
 //	retired   the instruction's first byte is back; the copy stays while a
 //	          thread may be in it
 type site struct {
@@ -29,13 +29,18 @@ type site struct {
 	moved  insn.Moved
 	slot   symbols.Addr // where the copy lies
 	armed  bool
-	entry  int // number in the journal
+	met    bool // its int3 was in the text: threads may be in the copy
+	entry  int  // number in the journal
+	hangings
+}
 
+// hangings is what a site is for.
+type hangings struct {
 	probes  []*placed // p probes, in order of definition
 	returns []*placed // r probes whose function starts here
 	exits   []*placed // r probes whose function is left here (exit-site probing)
 	jcc     byte      // of an exit by a conditional jump, its condition | 0x80: only a taken one leaves
-	hooks   []hook    // kprobe's own
+	hooks   []*hook   // kprobe's own
 	// lands is set when calls return here: r probes' instances are looked up.
 	lands bool
 	// redirect, if not 0, is the detour of an exit whose jump had to give way:
@@ -52,7 +57,10 @@ func (s *site) next() symbols.Addr {
 }
 
 // hook is kprobe's own use of a breakpoint.
-type hook func(t *tracee.Thread)
+type hook struct {
+	at  symbols.Addr
+	run func(t *tracee.Thread)
+}
 
 // idle reports whether nothing hangs on the site any more.
 func (s *site) idle() bool {

@@ -16,9 +16,9 @@ import (
 // that copy. So what is printed is of the moment of the hit; only what is known
 // of the code (call frame information, symbols) is looked up later.
 //
-// Return probes don't follow calls by landings in a session that records
-// stacks: a landing in a return slot would hide the caller, and the instance
-// that knows it may have been used again when the record is read. The landings
+// Return probes don't follow calls by return trampolines in a session that records
+// stacks: a return trampoline in a return slot would hide the caller, and the instance
+// that knows it may have been used again when the record is read. The return trampolines
 // that remain, where a return address can't carry a breakpoint, are looked up in
 // a log that says when each was laid.
 
@@ -26,7 +26,7 @@ import (
 // 3,900 stacks of 8 KiB.
 const stackRing = 32 << 20
 
-// stackWalk is what a tap needs to work out stacks. It belongs to the goroutine
+// stackWalk is what a feed needs to work out stacks. It belongs to the goroutine
 // that reads.
 type stackWalk struct {
 	walker *symbols.Walker
@@ -46,6 +46,9 @@ func (s *Session) noteStack(d *fetch.Def) {
 
 // ringSize is the size of a ring in a new memory file; 0 is the default.
 func (s *Session) ringSize() int {
+	if s.opts.RingSize > 0 {
+		return s.opts.RingSize
+	}
 	if s.recordsStacks() {
 		return stackRing
 	}
@@ -53,7 +56,7 @@ func (s *Session) ringSize() int {
 }
 
 // stack works out the stack of a hit.
-func (t *tap) stack(p *placed, h *Hit, data []byte) {
+func (t *feed) stack(p *placed, h *Hit, data []byte) {
 	pc := h.IP
 	if p.ev.Return {
 		pc = h.RetIP
@@ -77,7 +80,7 @@ func (t *tap) stack(p *placed, h *Hit, data []byte) {
 
 // beforeReturn tells a hit at a return instruction, whose address is still on
 // the stack, from one behind it, where it lies in the red zone.
-func (t *tap) beforeReturn(sp uint64, to symbols.Addr) bool {
+func (t *feed) beforeReturn(sp uint64, to symbols.Addr) bool {
 	if popped, ok := t.walk.mem.Word(sp - 8); ok && popped == uint64(to) {
 		return false
 	}
@@ -85,17 +88,17 @@ func (t *tap) beforeReturn(sp uint64, to symbols.Addr) bool {
 	return ok && top == uint64(to)
 }
 
-// landingLog remembers the landings that were laid into return slots, the last
+// trampolineLog remembers the return trampolines that were laid into return slots, the last
 // maxLanded of them: those of calls that are over when a record is read, too.
-type landingLog struct {
+type trampolineLog struct {
 	mu     sync.Mutex
-	first  symbols.Addr // of the landings
+	first  symbols.Addr // of the return trampolines
 	landed []landed     // a ring
 	next   int
-	hidden [][2]symbols.Addr // code of return probes with landings of their own
+	hidden [][2]symbols.Addr // code of return probes with return trampolines of their own
 }
 
-// landed is one landing in a slot, from a time on.
+// landed is one return trampoline in a slot, from a time on.
 type landed struct {
 	time     uint64 // ns of CLOCK_MONOTONIC
 	at       symbols.Addr
@@ -105,8 +108,8 @@ type landed struct {
 // maxLanded calls take over 100 ms, at a stop for each.
 const maxLanded = 4096
 
-// note remembers that a landing was laid.
-func (l *landingLog) note(first symbols.Addr, one landed) {
+// note remembers that a return trampoline was laid.
+func (l *trampolineLog) note(first symbols.Addr, one landed) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.first = first
@@ -118,17 +121,17 @@ func (l *landingLog) note(first symbols.Addr, one landed) {
 	l.next = (l.next + 1) % maxLanded
 }
 
-// hide notes the code of a return probe that follows calls by landings: it was
+// hide notes the code of a return probe that follows calls by return trampolines: it was
 // armed before the session recorded stacks, and who has called is not known.
-func (l *landingLog) hide(from, to symbols.Addr) {
+func (l *trampolineLog) hide(from, to symbols.Addr) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.hidden = append(l.hidden, [2]symbols.Addr{from, to})
 }
 
 // behind is what a return address in a slot stood for at a time: itself if it
-// is no landing, 0 if nobody knows.
-func (l *landingLog) behind(ra, slot symbols.Addr, time uint64) symbols.Addr {
+// is no return trampoline, 0 if nobody knows.
+func (l *trampolineLog) behind(ra, slot symbols.Addr, time uint64) symbols.Addr {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, h := range l.hidden {
@@ -136,7 +139,7 @@ func (l *landingLog) behind(ra, slot symbols.Addr, time uint64) symbols.Addr {
 			return 0
 		}
 	}
-	if l.first == 0 || ra < l.first || ra >= l.first+landings*landingSize {
+	if l.first == 0 || ra < l.first || ra >= l.first+trampolines*trampolineSize {
 		return ra
 	}
 	for i := range l.landed {

@@ -272,20 +272,20 @@ func sameTimes(got *stackSink, want []string) (*stackSink, []string) {
 	return out, want
 }
 
-// compareStacks compares stacks with gdb's. One that was cut must be the front
+// compareStacks compares stacks with gdb's. One that was cut must be the supervisor
 // of gdb's.
 func compareStacks(t *testing.T, got *stackSink, want []string) {
 	t.Helper()
 	if len(got.stacks) != len(want) {
 		t.Errorf("%d stacks, gdb has %d", len(got.stacks), len(want))
 	}
-	bad, whole := 0, 0
+	bad, allOrNone := 0, 0
 	for i := range min(len(want), len(got.stacks)) {
 		s, w := got.stacks[i], want[i]
 		n := strings.Count(s, " ") + 1
 		ok := s == w
 		if ok {
-			whole++
+			allOrNone++
 		} else if n == 127 || got.ends[i] == symbols.StackTruncated {
 			ok = strings.HasPrefix(w, s) && n >= 3
 		}
@@ -295,8 +295,8 @@ func compareStacks(t *testing.T, got *stackSink, want []string) {
 			}
 		}
 	}
-	t.Logf("%d stacks, %d whole and the same as gdb's, %d not", len(want), whole, bad)
-	if bad > 0 || whole < len(want)/2 {
+	t.Logf("%d stacks, %d whole and the same as gdb's, %d not", len(want), allOrNone, bad)
+	if bad > 0 || allOrNone < len(want)/2 {
 		t.Errorf("%d of %d stacks are not gdb's", bad, len(want))
 	}
 	if slices.Contains(got.ends, symbols.StackUnknown) {

@@ -88,7 +88,7 @@ func TestMovesStepped(t *testing.T) {
 				jump = p
 			}
 		}
-		return tg.proc.WithStopped(t.Context(), func([]*tracee.Thread) error { return tg.restorePatch(jump) })
+		return tg.withStopped(t.Context(), func(stopped []*tracee.Thread) error { return tg.restorePatches([]*patch{jump}, stopped) })
 	})
 	inner := &Kprobe{Symbol: "f0", Offset: 1, PostHandler: func(*Kprobe, *Regs) {}}
 	if err := l.s.Register(t.Context(), inner); err != nil {
@@ -150,7 +150,7 @@ func moveStepped(t *testing.T, tg *target, jump *patch, th *tracee.Thread, stopp
 		t.Errorf("it stands at %#x yet, and not at %v in the detour", regs.Rip, want)
 	}
 	*moved++
-	if err := tg.restorePatch(jump); err != nil {
+	if err := tg.restorePatches([]*patch{jump}, tg.proc.Threads()); err != nil {
 		return err
 	}
 	return tg.writeAll(under)

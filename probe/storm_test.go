@@ -67,7 +67,7 @@ func tactics(t *testing.T, l *live, must ...string) map[string]plan.Tactic {
 	jump := map[string]bool{}
 	err := l.s.tracer.Do(func() error {
 		for _, tg := range l.s.targets {
-			for _, p := range tg.tap.ids {
+			for _, p := range tg.feed.ids {
 				out[p.ev.Name], why[p.ev.Name], jump[p.ev.Name] = p.tactic, p.why, p.optimized
 			}
 		}
@@ -95,7 +95,7 @@ func toggle(s *Session, rng *rand.Rand, keep func(*placed) bool) error {
 						continue
 					}
 					if p.armed {
-						if err := tg.restorePatch(p); err != nil {
+						if err := tg.restorePatches([]*patch{p}, stopped); err != nil {
 							return err
 						}
 						continue

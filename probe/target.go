@@ -2,53 +2,25 @@ package probe
 
 import (
 	"context"
-	"fmt"
 	"os"
-	"syscall"
+	"strconv"
 
 	"kprobe/fetch"
+	"kprobe/internal/procfs"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
 
 // target is one traced process. Used on the tracer thread only.
 type target struct {
-	s          *Session
-	proc       *tracee.Process
-	space      *symbols.Space
-	patches    *patches
-	opt        *optimizer
-	actions    map[syscall.Signal]tracee.Sigaction // the program's, for faults in detours
-	tap        *tap                                // as area
-	area       *area                               // nil until the first probe is armed
-	sites      map[symbols.Addr]*site              // by address
-	bySlot     map[symbols.Addr]*site              // by the address of the copy
-	calls      *calls
-	threads    map[int]*thread
-	funcs      map[symbols.Addr]*function    // decoded functions, by start
-	barren     map[symbols.Addr]bool         // return addresses that can't carry a breakpoint
-	chosen     map[symbols.Addr]symbols.Addr // what IFUNC resolvers answered
-	stack      [2]symbols.Addr               // the mapping that sameStack looked up last
-	placed     map[*placed]bool              // the probes that are armed
-	leaving    *outgoing                     // what makes way in the change that is being planned
-	retired    []*retired                    // what was taken out and may still be in use
-	exitProbes []*exitProbe                  // the return probes of exits, those that were taken out too
-	gone       map[*placed]bool              // probes whose library was unloaded
-	libs       *libraries                    // the watch on the loader; nil: none
-	// pending are definitions that wait until their file is mapped.
-	pending     []*pendingDef
-	child       bool // of a process of the session, followed
-	borrowed    bool // shares the memory, sites and area of the process that made it
-	dying       bool // killed by kprobe: its command could not be probed
-	watching    bool // for calls that were missed for want of instances
-	shadowStack bool // the program runs with shadow stacks: calls must be calls
-	// faultSigs are the signals of which the net's table knows copies.
-	faultSigs  map[syscall.Signal]bool
-	openTraps  bool // its threads take SIGTRAP (tracee.Process.OpenTraps)
-	netWatch   netWatch
-	renewal    renewal
-	noRoomHits int      // hits of detours in Go code whose stack had no room for them
-	load       *loading // of an image that is new; nil for a process that was running
+	s    *Session
+	proc *tracee.Process
+	// What it shares with the processes that run in its memory.
+	*addressSpace
+	threads map[int]*thread
+	child   bool     // of a process of the session, followed
+	dying   bool     // killed by kprobe: its command could not be probed
+	load    *loading // of an image that is new; nil for a process that was running
 }
 
 // thread is what the engine knows of a thread.
@@ -63,6 +35,8 @@ type thread struct {
 	// the same registers it goes on with the same hit.
 	faulted     *site
 	faultedRegs [17]uint64
+	forced      uint64 // signals that it was seen to block when the kernel forced them
+	laid        int    // how often the fallback handler had been laid again then
 }
 
 func (tg *target) thread(t *tracee.Thread) *thread {
@@ -74,8 +48,6 @@ func (tg *target) thread(t *tracee.Thread) *thread {
 	return th
 }
 
-func (tg *target) threadOf(tid int) *thread { return tg.threads[tid] }
-
 // forgetThread drops what hangs on a thread that ended.
 func (tg *target) forgetThread(tid int) {
 	th := tg.threads[tid]
@@ -86,20 +58,16 @@ func (tg *target) forgetThread(tid int) {
 	if th != nil {
 		th.noteStep(tg.area.file, false)
 	}
-	for _, st := range tg.sites {
-		for _, p := range st.returns {
-			for in := range p.pool.active {
-				if in.tid == tid && !in.probe.goABI {
-					tg.abandon(in)
-				}
-			}
+	for _, in := range tg.calls.of(tid) {
+		if !in.probe.goABI { // a goroutine goes on in another
+			tg.abandon(in)
 		}
 	}
 }
 
 // readLink answers %pd: what a descriptor of the process stands for.
 func (tg *target) readLink(fd int) (string, error) {
-	return os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", tg.proc.PID(), fd))
+	return os.Readlink(procfs.Image(tg.proc.PID()).Path("fd/" + strconv.Itoa(fd)))
 }
 
 // sameStack reports whether two addresses lie in one mapping.
@@ -132,15 +100,15 @@ func (tg *target) ensureArea(ctx context.Context) error {
 		return err
 	}
 	tg.area = a
-	if tg.tap, err = newTap(tg.s, tg.proc.PID(), tg.space, a.file); err != nil {
+	if tg.feed, err = newFeed(tg.s, tg.proc.PID(), tg.space, a.file); err != nil {
 		return err
 	}
-	tg.s.taps = append(tg.s.taps, tg.tap)
+	tg.s.feeds = append(tg.s.feeds, tg.feed)
 	for _, t := range tg.proc.Threads() {
 		tg.noteComm(t)
 	}
 	if tg.s.running {
-		tg.tap.start(context.WithoutCancel(tg.s.run))
+		tg.feed.start(context.WithoutCancel(tg.s.run))
 	}
 	return nil
 }

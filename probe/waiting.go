@@ -14,39 +14,37 @@ import (
 // showWaiting shows what waits in the target. A definition whose library was
 // there before is seen by the places that it had.
 func (tg *target) showWaiting() {
-	if tg.tap == nil || tg.borrowed {
+	if tg.feed == nil || !tg.isMain() {
 		return
 	}
 	var list []*defOf
-	tg.tap.expects.Store(!tg.loads() && len(tg.pending) > 0)
+	tg.feed.expects.Store(!tg.loads() && len(tg.pending) > 0)
 	if !tg.loads() {
+		gone := make(map[defKey]bool, len(tg.gone))
+		for p := range tg.gone {
+			gone[p.key()] = true
+		}
 		for _, p := range tg.pending {
-			if !p.more && !tg.hasGone(p.defOf) {
+			if !p.more && !gone[p.key()] {
 				list = append(list, p.defOf)
 			}
 		}
 	}
-	if err := tg.tap.wait(list); err != nil {
+	if err := tg.feed.wait(list); err != nil {
 		tg.s.logf("what waits in process %d is not listed: %v", tg.proc.PID(), err)
 	}
 }
 
-// hasGone reports whether a definition has places that are gone.
-func (tg *target) hasGone(x *defOf) bool {
-	for p := range tg.gone {
-		if p.def == x.def && p.ev == x.ev {
-			return true
-		}
-	}
-	return false
-}
-
 // wait shows these definitions as waiting, and no others.
-func (t *tap) wait(list []*defOf) error {
+func (t *feed) wait(list []*defOf) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	stays := make(map[*defOf]bool, len(list))
+	for _, x := range list {
+		stays[x] = true
+	}
 	for x, id := range t.waiting {
-		if slices.Contains(list, x) {
+		if stays[x] {
 			continue
 		}
 		x.ev.waits(t, id, false)
@@ -83,7 +81,7 @@ func (t *tap) wait(list []*defOf) error {
 
 // waitsOff reports whether a place is of a definition that was switched off
 // while it waited. The lock is held.
-func (t *tap) waitsOff(p *placed) bool {
+func (t *feed) waitsOff(p *placed) bool {
 	for x, id := range t.waiting {
 		if x.def == p.def && x.ev == p.ev {
 			return t.file.load32(t.file.layout.Flag(id))&ring.FlagEnabled == 0
@@ -92,8 +90,18 @@ func (t *tap) waitsOff(p *placed) bool {
 	return false
 }
 
+// hasRoom reports whether there are numbers for so many places.
+func (t *feed) hasRoom(n int) error {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if room := t.file.layout.MaxProbes - len(t.ids) + len(t.spare); n > room {
+		return fmt.Errorf("%d places, and there is room for %d probes in a process: give a narrower pattern", n+t.file.layout.MaxProbes-room, t.file.layout.MaxProbes)
+	}
+	return nil
+}
+
 // number takes a free number for a place; nil is for none. The lock is held.
-func (t *tap) number(p *placed) (uint32, error) {
+func (t *feed) number(p *placed) (uint32, error) {
 	if n := len(t.spare); n > 0 {
 		id := t.spare[n-1]
 		t.spare = t.spare[:n-1]
@@ -109,7 +117,7 @@ func (t *tap) number(p *placed) (uint32, error) {
 
 // describe writes a descriptor: the number comes last, and makes it valid. The
 // lock is held.
-func (t *tap) describe(d ring.Probe, flags uint32) {
+func (t *feed) describe(d ring.Probe, flags uint32) {
 	b := d.Encode()
 	at := t.file.layout.Probe(d.ID)
 	t.file.store32(t.file.layout.Flag(d.ID), flags)
@@ -120,7 +128,7 @@ func (t *tap) describe(d ring.Probe, flags uint32) {
 
 // waits notes the number by which the event waits in a target, or that it waits
 // there no longer.
-func (e *event) waits(t *tap, id uint32, on bool) {
+func (e *event) waits(t *feed, id uint32, on bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if on {
@@ -132,15 +140,15 @@ func (e *event) waits(t *tap, id uint32, on bool) {
 
 // waitingAt is a number by which an event waits in a target.
 type waitingAt struct {
-	tap *tap
-	id  uint32
+	feed *feed
+	id   uint32
 }
 
 // turn switches what waits on or off.
 func (w waitingAt) turn(on bool) {
-	w.tap.mu.Lock()
-	defer w.tap.mu.Unlock()
-	at := &w.tap.file.mem[w.tap.file.layout.Flag(w.id)]
+	w.feed.mu.Lock()
+	defer w.feed.mu.Unlock()
+	at := &w.feed.file.mem[w.feed.file.layout.Flag(w.id)]
 	*at &^= ring.FlagEnabled
 	if on {
 		*at |= ring.FlagEnabled

@@ -1,0 +1,107 @@
+package probe
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+	"testing"
+
+	"kprobe/internal/fixture"
+	"kprobe/probe/detour"
+	"kprobe/probe/tracee"
+	"kprobe/symbols"
+)
+
+// TestAbsentPages: a breakpoint's fetch of a page that the program fills itself has
+// its value, where the program can fill it meanwhile; it is (fault) where the thread
+// that fills it stops at a breakpoint itself. The program goes on either way, and so
+// it does where the thread that fills is the one that fetches.
+func TestAbsentPages(t *testing.T) {
+	prog := fixture.Build(t, "absent_pages.c", "-pthread")
+	start := func() *subject {
+		cmd := startSubjectSaying(t, prog, "ready", "no userfaultfd")
+		if cmd == nil {
+			fixture.Missing(t, "userfaultfd is forbidden")
+		}
+		return cmd
+	}
+	for _, c := range []struct {
+		name string
+		defs []string
+		want string // in each of touch's lines
+	}{
+		{"filled", []string{"p:touch touch v=+0($arg1):u64"}, " v=10"},
+		{"filler stops", []string{"p:touch touch v=+0($arg1):u64", "p:fill fill"}, " v=(fault)"},
+		{"filler fetches", []string{"p:fill fill v=+0($arg1):u64"}, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			sub := start()
+			l := attach(t, sub.pid(), Options{NoOptimize: true}, c.defs...)
+			if got := sub.work(); got != "done 406" {
+				t.Errorf("the program printed %q", got)
+			}
+			l.finish(sub.pid())
+			sub.end()
+			touched, filled := 0, 0
+			for _, line := range l.sink.all() {
+				if strings.HasPrefix(line, "touch") {
+					touched++
+					if !strings.Contains(line, c.want) {
+						t.Errorf("%s, want %s", line, c.want)
+					}
+				} else if filled++; strings.Contains(line, "v=") && !strings.Contains(line, "v=(fault)") {
+					t.Errorf("%s: there was nothing to fetch yet", line)
+				}
+			}
+			if touched != 4 && c.want != "" || filled != 4 && c.name != "filled" {
+				t.Errorf("%d and %d hits, want 4", touched, filled)
+			}
+		})
+	}
+}
+
+// TestLatePageIsNotGone: what can't be read because its page doesn't come is not
+// taken for memory that is unmapped, when kprobe leaves and when it looks for calls
+// that were left: nothing is undone, and nothing forgotten.
+func TestLatePageIsNotGone(t *testing.T) {
+	sub := startSubjectSaying(t, fixture.Build(t, "absent_pages.c", "-pthread"), "ready", "no userfaultfd")
+	if sub == nil {
+		fixture.Missing(t, "userfaultfd is forbidden")
+	}
+	at, err := strconv.ParseUint(strings.TrimPrefix(sub.ready, "ready "), 0, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := attach(t, sub.pid(), Options{}, "r:touch touch")
+	err = l.s.tracer.Do(func() error {
+		tg := l.s.targets[sub.pid()]
+		return tg.withStopped(t.Context(), func([]*tracee.Thread) error {
+			if err := tg.area.restoreSlot(symbols.Addr(at)); !errors.Is(err, symbols.ErrLatePage) {
+				t.Errorf("a return address in it: %v", err)
+			}
+			c := []change{{at: at, old: []byte{1}, new: []byte{2}}}
+			if err := rewriteIn(tg.proc, c); !errors.Is(err, symbols.ErrLatePage) || c[0].done {
+				t.Errorf("a write of it that is to be undone: %v, done %v", err, c[0].done)
+			}
+			if !tg.holds(symbols.Addr(at), []byte{breakpoint}) {
+				t.Error("a breakpoint in it is taken for gone")
+			}
+			if !tg.underWay(&exitProbe{}, detour.Instance{Slot: at, Return: 1}, nil) {
+				t.Error("a call whose slot is in it is taken for left")
+			}
+			const none = 8 // never mapped
+			if err := tg.area.restoreSlot(none); err != nil || tg.underWay(&exitProbe{}, detour.Instance{Slot: none, Return: 1}, nil) {
+				t.Errorf("a slot without memory: %v, or its call is under way", err)
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if got := sub.work(); got != "done 406" {
+		t.Errorf("the program printed %q", got)
+	}
+	l.finish(sub.pid())
+	sub.end()
+}

@@ -1,0 +1,137 @@
+package probe
+
+import (
+	"os"
+	"syscall"
+
+	"kprobe/fetch"
+	"kprobe/probe/plan"
+	"kprobe/probe/results"
+	"kprobe/probe/ring"
+	"kprobe/symbols"
+)
+
+// Options say how a session probes. The zero value is kprobe's default.
+type Options struct {
+	// NoOptimize keeps every probe a breakpoint.
+	NoOptimize bool
+	// MaxActive is the number of instances of return probes whose definition
+	// names none; 0 is the kernel's default, max(10, 2*CPUs).
+	MaxActive int
+	// MaxText is how many bytes of a text that the program's memory holds are
+	// shown, and recorded where no filter compares them; 0 is fetch.MaxString.
+	MaxText int
+	// Follow probes the children too that the target forks.
+	Follow bool
+	// Pending says which definitions wait for their library where the process
+	// has not mapped it, and are armed when it does; nil is none: they are
+	// errors. It may be called by any goroutine.
+	Pending func(d *fetch.Def) bool
+	// Expect are the definitions that will be added first: what files tell of them
+	// is found out before a thread of a process is attached to. What can't be found
+	// is no error: adding them is.
+	Expect []*fetch.Def
+	// CountOnly evaluates filters and counts hits, and gives none to the
+	// sink (kprobe profile).
+	CountOnly bool
+	// RingSize is how large each CPU's ring is, in bytes: a power of two from
+	// MinRing to MaxRing. 0 is 2 MiB, and 32 MiB in a session that records stacks
+	// from its start.
+	RingSize int
+	// Logf gets what -v prints: one line a call, without newline. nil drops it.
+	Logf func(format string, args ...any)
+	// Warnf gets what the user should know even without -v. nil drops it.
+	Warnf func(format string, args ...any)
+	// Touched is told every process that the session attaches to, before its
+	// memory is changed. nil is none. It must not block.
+	Touched func(pid int)
+	// Armed is called when every probe of a started command is in that does not
+	// wait for a library to come: before the program's own first instruction,
+	// with the program stopped. Hits of its loader and of constructors may come
+	// before. It must not block, nor call the session; nil is none. It is not
+	// called for processes that are attached to: there Arm has done it.
+	Armed func()
+	// Signaled is told which signals of those that end a trace come to a process
+	// of the session, before it takes them. nil is none. It must not block.
+	Signaled func(pid int, sig syscall.Signal)
+	// Progress is told while places are found and jumps are planned: what is being
+	// done, and n of how many pieces of it, ten times a second at most. It must not
+	// block, nor call the session; nil is none.
+	Progress func(step string, n, of int)
+	// Files are shared with other sessions, and say where debug files are
+	// found; nil is a Cache of the session's own.
+	Files *symbols.Cache
+}
+
+// The least and the largest Options.RingSize.
+const (
+	MinRing = ring.MinRingSize
+	MaxRing = ring.MaxRingSize
+)
+
+// Command is a program that a session starts.
+type Command struct {
+	Path                  string   // file to execute, already looked up
+	Args                  []string // argv, Args[0] included
+	Env                   []string // nil is this process's environment
+	Dir                   string   // "" is this process's folder
+	Stdin, Stdout, Stderr *os.File // nil is /dev/null
+	// Group is the process group to start it in; 0 is this process's.
+	Group int
+	// Ignored are signals that this process ignores and the program is not to.
+	Ignored []syscall.Signal
+}
+
+// What a session gives, which package output prints.
+type (
+	Event      = results.Event
+	Hit        = results.Hit
+	Sink       = results.Sink
+	EndReason  = results.EndReason
+	Stats      = results.Stats
+	Summary    = results.Summary
+	Interposed = results.Interposed
+	Death      = results.Death
+	Kind       = results.Kind
+	Line       = results.Line
+	Listing    = results.Listing
+	// Tactic is how a probe is put into the text.
+	Tactic = plan.Tactic
+)
+
+// ErrStop is returned by a Sink that has seen enough.
+var ErrStop = results.ErrStop
+
+// The reasons a trace ends.
+const (
+	EndTarget  = results.EndTarget
+	EndContext = results.EndContext
+	EndSink    = results.EndSink
+)
+
+// The kinds of probe, from the dearest to the cheapest.
+const (
+	KindRefused    = results.KindRefused
+	KindBreakpoint = results.KindBreakpoint
+	KindBoosted    = results.KindBoosted
+	KindShortJump  = results.KindShortJump
+	KindGuarded    = results.KindGuarded
+	KindJump       = results.KindJump
+)
+
+// Tactics that a caller tells apart: no other is no jump.
+const (
+	TacticRefused    = plan.Refused
+	TacticBreakpoint = plan.Breakpoint
+)
+
+// addCounts adds counters of a memory file to an event's.
+func addCounts(s *Stats, c ring.Counts) {
+	s.Count(results.Counts{Hits: c.Hits, Recorded: c.Recorded, Filtered: c.Filtered, Lost: c.Lost, Unfinished: c.Unfinished, Missed: c.Missed})
+}
+
+// countsOf are an event's counters as a memory file has them.
+func countsOf(s *Stats) ring.Counts {
+	c := s.Counts()
+	return ring.Counts{Hits: c.Hits, Recorded: c.Recorded, Filtered: c.Filtered, Lost: c.Lost, Unfinished: c.Unfinished, Missed: c.Missed}
+}

@@ -1,0 +1,156 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/probe/plan"
+	"kprobe/symbols"
+)
+
+// How a plan is built
+//
+// All that a plan needs is put into the target's memory, where nothing leads yet:
+// the instances of return probes, detours, the copies of instructions that will be
+// breakpoints; and the fallback handler's table and handlers are told of them. No byte of the
+// text changes. What is left behind on an error is memory that the next plan uses, or
+// that is unmapped with the last of its kind.
+
+// built is a plan whose code is there.
+type built struct {
+	*batch
+	sites []*site // of the breakpoints that come
+}
+
+// places are where breakpoints are to be.
+func (b *batch) places() []probed {
+	out := make([]probed, 0, len(b.traps)+len(b.own))
+	for _, w := range b.traps {
+		out = append(out, w.probed)
+	}
+	for _, w := range b.own {
+		out = append(out, w.probed)
+	}
+	return out
+}
+
+// build puts what a plan needs into the target. The error is *takenError if the
+// program was there first.
+func (tg *target) build(ctx context.Context, b *batch) (*built, error) {
+	out := &built{batch: b}
+	if err := tg.layAll(ctx, out); err != nil {
+		tg.discardAll(out.sites)
+		return nil, err
+	}
+	return out, nil
+}
+
+func (tg *target) layAll(ctx context.Context, b *built) error {
+	for _, r := range b.memory {
+		pc, err := tg.mapPlanned(ctx, r)
+		if err != nil {
+			return fmt.Errorf("map memory for detours in the target: %w", err)
+		}
+		pc.used, pc.detours = pc.size, true
+		tg.area.code.put(pc)
+	}
+	if b.pools != nil {
+		if err := tg.layPools(ctx, b.pools, b.patches); err != nil {
+			return err
+		}
+	}
+	for _, p := range b.patches {
+		if err := tg.answer(); err != nil {
+			return err
+		}
+		if err := tg.writeStages(p); err != nil {
+			return err
+		}
+	}
+	if err := tg.layTraps(ctx, b); err != nil {
+		return err
+	}
+	if len(b.patches) > 0 {
+		return tg.catchFor(ctx, b.patches)
+	}
+	return nil
+}
+
+// mapPlanned maps memory where a plan wants it.
+func (tg *target) mapPlanned(ctx context.Context, r plan.Range) (*arena, error) {
+	pc, err := tg.area.code.mapAt(ctx, symbols.Addr(r.Lo), r.Hi-r.Lo)
+	if errors.Is(err, unix.EEXIST) {
+		return nil, &takenError{r}
+	}
+	return pc, err
+}
+
+func (tg *target) writeStages(p *patch) error {
+	if p.island != nil {
+		if err := tg.writeStages(p.island); err != nil {
+			return err
+		}
+	}
+	if len(p.stages) == 0 {
+		return nil
+	}
+	base := p.stages[0].base
+	last := p.stages[len(p.stages)-1]
+	text := make([]byte, int(last.base-base)+last.size)
+	for i := range text {
+		text[i] = breakpoint
+	}
+	for _, s := range p.stages {
+		copy(text[s.base-base:], s.text)
+		s.text = nil
+		if s.returns != nil {
+			tg.feed.landed.hide(s.base, s.base+symbols.Addr(s.size))
+		}
+	}
+	if err := tg.proc.WriteMemory(text, base); err != nil {
+		return fmt.Errorf("write a detour: %w", err)
+	}
+	return nil
+}
+
+// layTraps makes the sites of a plan's breakpoints and writes their copies.
+func (tg *target) layTraps(ctx context.Context, b *built) error {
+	places := b.places()
+	if len(places) == 0 {
+		return nil
+	}
+	if err := tg.reserve(ctx, places); err != nil {
+		return err
+	}
+	for _, w := range places {
+		if tg.sites[w.at.Addr] != nil {
+			continue
+		}
+		st, err := tg.lay(ctx, w)
+		if err != nil {
+			return err
+		}
+		b.sites = append(b.sites, st)
+	}
+	if err := tg.catchSites(ctx, b.sites); err != nil {
+		return err
+	}
+	if !tg.openTraps {
+		if err := tg.proc.OpenTraps(ctx); err != nil {
+			return err
+		}
+		tg.openTraps = true
+	}
+	return nil
+}
+
+// discardAll takes the sites of a change that has failed out again.
+func (tg *target) discardAll(list []*site) {
+	for _, st := range slices.Backward(list) {
+		tg.discardUnused(st)
+	}
+}

@@ -1,0 +1,238 @@
+package probe
+
+import (
+	"context"
+	"errors"
+
+	"kprobe/probe/tracee"
+	"kprobe/symbols"
+)
+
+// How a plan is committed
+//
+// What was built is put into the text: breakpoints that only come are written one by
+// one, all else in one stop, in which what makes way gets its bytes back, threads
+// under the new jumps are moved, and jumps and breakpoints are written. Then the
+// session is told what is armed, and how. If any of it fails what was done is undone
+// in reverse, and what the session knows is what it knew.
+
+// commit puts a plan that is built into the text, or leaves the target as it was.
+// The error is errText if the plan is of a text that has changed since.
+func (tg *target) commit(ctx context.Context, b *built) (err error) {
+	if tg.text != b.text {
+		tg.discardAll(b.sites)
+		return errText
+	}
+	tg.text++
+	unhang := tg.hang(b)
+	kept := map[*site]bool{}
+	for _, w := range b.places() {
+		kept[tg.sites[w.at.Addr]] = true
+	}
+	x := &exchanged{built: b, unhang: unhang, calls: tg.losesCalls(b)}
+	for _, st := range b.out.sites {
+		if !kept[st] { // else nothing changes in the text
+			x.gone = append(x.gone, st)
+		}
+	}
+	if err := tg.writeText(ctx, x); err != nil {
+		unhang()
+		tg.discardAll(b.sites)
+		return err
+	}
+	tg.take(x)
+	return nil
+}
+
+// exchanged is a plan that is being committed.
+type exchanged struct {
+	*built
+	gone   []*site   // whose breakpoints are taken out
+	calls  []*placed // of which calls are under way that will be followed by breakpoints
+	unhang func()
+}
+
+// hang has sites serve what the plan says. The function that it gives undoes that.
+func (tg *target) hang(b *built) (undo func()) {
+	before := map[*site]hangings{}
+	for _, st := range b.out.sites {
+		before[st] = st.hangings
+		st.probes, st.returns, st.exits, st.jcc = nil, nil, nil, 0
+	}
+	for _, w := range b.traps {
+		st := tg.sites[w.at.Addr]
+		if _, known := before[st]; !known {
+			before[st] = st.hangings
+		}
+		hang(st, w)
+	}
+	for _, w := range b.own {
+		st := tg.sites[w.at.Addr]
+		if _, known := before[st]; !known {
+			before[st] = st.hangings
+		}
+		st.serve(w)
+	}
+	return func() {
+		for st, h := range before {
+			st.hangings = h
+		}
+		clear(before)
+	}
+}
+
+// losesCalls lists the return probes of Go functions whose exits become breakpoints,
+// which know only calls that a breakpoint has seen.
+func (tg *target) losesCalls(b *built) (list []*placed) {
+	for p, c := range b.courses {
+		if p.goABI && p.byExits != nil && c.byExits == nil && !b.drop[p] {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// writeText changes the text, or leaves it as it was.
+func (tg *target) writeText(ctx context.Context, x *exchanged) error {
+	still := len(x.out.patches) == 0 && len(x.gone) == 0
+	if still {
+		if err := tg.writeAll(x.sites); err != nil {
+			return err
+		}
+		if len(x.patches) == 0 {
+			return nil
+		}
+	}
+	tg.patches.add(x.patches)
+	for _, p := range x.patches {
+		if err := tg.enter(p); err != nil {
+			return errors.Join(err, tg.unenter(x))
+		}
+	}
+	err := tg.stoppedBetweenCalls(ctx, x.calls, func(stopped []*tracee.Thread) error {
+		if err := errors.Join(tg.lateUnder(x.out.patches), tg.lateUnder(x.patches)); err != nil {
+			return errors.Join(err, tg.unenter(x))
+		}
+		if err := tg.restorePatches(x.out.patches, stopped); err != nil {
+			return errors.Join(err, tg.putBack(x, stopped), tg.unenter(x))
+		}
+		if err := tg.restoreSites(x.gone); err != nil {
+			return errors.Join(err, tg.putBack(x, stopped), tg.unenter(x))
+		}
+		for _, st := range x.gone {
+			delete(tg.sites, st.addr)
+		}
+		tg.guard(x.patches)
+		err := tg.armStopped(x.patches, stopped)
+		if err == nil && !still {
+			err = tg.writeAll(x.sites)
+		}
+		if err == nil {
+			for _, p := range x.calls {
+				tg.adoptCalls(p, p.byExits)
+			}
+			return nil
+		}
+		var undone []error
+		for _, st := range x.sites {
+			undone = append(undone, tg.restore(st))
+		}
+		undone = append(undone, tg.restorePatches(x.patches, stopped))
+		if uerr := errors.Join(undone...); uerr != nil {
+			// What is there now may overlap what was: neither is known for sure.
+			tg.lose(x)
+			return errors.Join(err, uerr)
+		}
+		return errors.Join(err, tg.putBack(x, stopped))
+	})
+	return tg.ignoreLate(err)
+}
+
+// take notes what is armed now, and how.
+func (tg *target) take(x *exchanged) {
+	for _, p := range x.fresh {
+		tg.placed[p] = true
+		p.ev.most.Store(max(p.ev.most.Load(), p.ev.places.Add(1)))
+	}
+	for p, c := range x.courses {
+		p.course = *c
+	}
+	clear(tg.lost)
+	if x.pools != nil {
+		tg.watchMissed()
+	}
+	tg.retire(x)
+	for _, w := range x.traps {
+		if w.kind != wantExit && w.kind != wantRedirect && w.p.why != "" {
+			tg.s.logf("%s at %s is a breakpoint: %s", w.p.ev.Name, w.at.Name, w.p.why)
+		}
+	}
+}
+
+// unenter takes patches that were not written out of the journal. The guards of
+// those that were to make way stay theirs.
+func (tg *target) unenter(x *exchanged) error {
+	err := tg.restorePatches(x.patches, nil) // none is armed
+	tg.guard(x.out.patches)
+	return err
+}
+
+// guard has threads at the guards of patches go on there, after others' guards
+// or breakpoints at the same addresses were given up.
+func (tg *target) guard(list []*patch) {
+	for _, p := range list {
+		for g, to := range p.guards() {
+			tg.patches.guards[symbols.Addr(g.At)] = to
+			// It was entered before the stop: the table has its key.
+			_ = tg.area.table.Insert(guardKey(g), uint64(to))
+		}
+	}
+}
+
+// putBack writes again what made way for a change that has failed.
+func (tg *target) putBack(x *exchanged, stopped []*tracee.Thread) error {
+	x.unhang()
+	var errs []error
+	var lost []*patch
+	for _, p := range x.out.patches {
+		if !p.armed {
+			errs = append(errs, tg.enter(p))
+			lost = append(lost, p)
+		}
+	}
+	tg.guard(lost)
+	errs = append(errs, tg.armStopped(lost, stopped))
+	for _, st := range x.gone {
+		if !st.armed {
+			tg.sites[st.addr] = st
+			errs = append(errs, tg.write(st))
+		}
+	}
+	err := errors.Join(errs...)
+	if err != nil {
+		tg.lose(x)
+	}
+	return err
+}
+
+// lose notes the probes of what made way and isn't in the text again: the next change
+// arms them anew.
+func (tg *target) lose(x *exchanged) {
+	x.unhang()
+	for p := range x.out.stay {
+		tg.lost[p] = true
+	}
+	for _, q := range x.out.patches {
+		for _, p := range q.probes() {
+			tg.lost[p] = true
+		}
+	}
+	for _, st := range x.out.sites {
+		for _, list := range [][]*placed{st.probes, st.returns, st.exits} {
+			for _, p := range list {
+				tg.lost[p] = true
+			}
+		}
+	}
+	tg.s.warnf("process %d: a change of its probes could be neither finished nor undone: some have no hits until the next one", tg.proc.PID())
+}

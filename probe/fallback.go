@@ -1,0 +1,252 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/probe/asm"
+	"kprobe/probe/detour"
+	"kprobe/probe/insn"
+	"kprobe/probe/plan"
+	"kprobe/probe/tracee"
+	"kprobe/symbols"
+)
+
+// catch has a fallback handler answer a signal, chained before what the program does on it.
+// It may be called again: a fallback handler that the program has replaced since gets
+// another one in front. t is a stopped thread of the process or nil.
+func (a *area) catch(ctx context.Context, t *tracee.Thread, sig syscall.Signal) (changed bool, err error) {
+	changed, err = a.fallbacks.Catch(ctx, t, sig)
+	if err == nil && changed && sig == unix.SIGTRAP {
+		if err = a.proc.GuardTrap(ctx, t); err == nil && !a.proc.Guarded() {
+			// The kernel has reset it in between, at another's breakpoint.
+			if _, err = a.fallbacks.Catch(ctx, t, sig); err == nil {
+				err = a.proc.GuardTrap(ctx, t)
+			}
+		}
+	}
+	return changed, err
+}
+
+// catchFor lays the fallback handler under what patches need a tracer for: loads that may
+// fault, guards, detours that can't go on, and instructions that may fault in their
+// copies.
+func (tg *target) catchFor(ctx context.Context, list []*patch) error {
+	a := tg.area
+	tg.noteIgnored(caughtSignals(tg.proc.PID()))
+	sigs := map[syscall.Signal]bool{}
+	for _, p := range list {
+		for s := range p.allStages() {
+			if err := tg.catchCopy(s.moved, s.copyAt); err != nil {
+				return err
+			}
+			if s.detour == nil {
+				continue
+			}
+			tg.detours = true
+			if s.detour.NoRoom != 0 {
+				if err := a.table.Insert(s.detour.NoRoom, uint64(s.copyAt)); err != nil {
+					return err
+				}
+			}
+			for _, f := range s.detour.Faults {
+				if err := a.table.Insert(detour.FaultKey(f.At), f.To); err != nil {
+					return err
+				}
+			}
+			if len(s.detour.Faults) > 0 || s.detour.SharedFaults {
+				sigs[unix.SIGSEGV], sigs[unix.SIGBUS] = true, true
+			}
+			tg.catchDetour(s)
+		}
+		for g, to := range p.guards() {
+			if err := a.table.Insert(guardKey(g), uint64(to)); err != nil {
+				return err
+			}
+			if g.Byte != breakpoint {
+				sigs[unix.SIGILL] = true
+			}
+		}
+	}
+	return errors.Join(tg.catchSignals(ctx, nil, sigs), tg.catchFaults(ctx))
+}
+
+// catchDetour has the fallback handler send threads on whose detours can't go on: those that ask
+// (detour.Ask), and those whose stack has no room. What the table has no room for
+// is left out.
+func (tg *target) catchDetour(s *stage) {
+	table := tg.area.table
+	for _, k := range s.detour.Asks {
+		_ = table.Insert(detour.FaultKey(k.At), k.Back)
+	}
+	for k := range s.pushes() {
+		if !table.Spare() {
+			return
+		}
+		if to, ok := detour.PushFault(k, uint64(s.copyAt)); ok {
+			_ = table.Insert(detour.FaultKey(k.At), to)
+		}
+	}
+}
+
+// forgetDetour takes from the fallback handler's table what catchDetour has put there.
+func (tg *target) forgetDetour(s *stage) {
+	for _, k := range s.detour.Asks {
+		tg.area.table.Remove(detour.FaultKey(k.At))
+	}
+	for k := range s.pushes() {
+		tg.area.table.Remove(detour.FaultKey(k.At))
+	}
+}
+
+// pushes are the instructions of the stage's detour, and of the return trampolines of its
+// return probe, at which there may be no stack.
+func (s *stage) pushes() iter.Seq[detour.Push] {
+	return func(yield func(detour.Push) bool) {
+		for _, k := range s.detour.Pushes {
+			if !yield(k) {
+				return
+			}
+		}
+		if s.trampolines == nil {
+			return
+		}
+		for n := range s.trampolines.Count() {
+			if !yield(s.trampolines.StubPush(n + 1)) {
+				return
+			}
+		}
+	}
+}
+
+// catchSites lays the fallback handler under the copies of breakpoints' instructions.
+func (tg *target) catchSites(ctx context.Context, list []*site) error {
+	for _, st := range list {
+		if err := tg.catchCopy(st.moved, st.slot); err != nil {
+			return fmt.Errorf("too many probes: %w", err)
+		}
+	}
+	return tg.catchFaults(ctx)
+}
+
+// catchFaults has fallback handlers answer faults of detours, and those in copies, of which only a
+// handler of the program's takes notice. One that it sets later is found by
+// layFallbacksAgain.
+func (tg *target) catchFaults(ctx context.Context) error {
+	err := tg.catchSignals(ctx, nil, tg.faultsCaught())
+	if errors.Is(err, tracee.ErrNoThread) {
+		return nil // later: it matters only where the tracer is killed
+	}
+	return err
+}
+
+// faultsCaught gives the signals of faults that fallback handlers are to answer, and none does:
+// those of detours, and of copies where the program has handlers.
+func (tg *target) faultsCaught() map[syscall.Signal]bool {
+	out := maps.Clone(tg.faultSigs)
+	if tg.detours {
+		out[unix.SIGSEGV], out[unix.SIGBUS] = true, true
+	}
+	maps.DeleteFunc(out, func(sig syscall.Signal, _ bool) bool { _, there := tg.actions[sig]; return there })
+	if len(out) == 0 {
+		return nil
+	}
+	caught := signalSet(caughtSignals(tg.proc.PID()), "SigCgt:")
+	maps.DeleteFunc(out, func(sig syscall.Signal, _ bool) bool {
+		return caught&(1<<(sig-1)) == 0 && !(tg.detours && (sig == unix.SIGSEGV || sig == unix.SIGBUS))
+	})
+	return out
+}
+
+// signalSet reads a set of signals from lines of /proc/PID/status.
+func signalSet(status, name string) (set uint64) {
+	for line := range strings.Lines(status) {
+		if v, ok := strings.CutPrefix(line, name); ok {
+			set, _ = strconv.ParseUint(strings.TrimSpace(v), 16, 64) // the kernel's
+		}
+	}
+	return set
+}
+
+// noteIgnored remembers which signals the program ignores, or did when that was looked
+// at before: one that was just forced it ignores no more.
+func (tg *target) noteIgnored(status string) {
+	now := signalSet(status, "SigIgn:")
+	tg.ignored = now | tg.ignoring
+	tg.ignoring = now
+}
+
+// catchCopy has the fallback handler show faults in a copy, which is at an address, as those
+// of the originals, once it answers the signals of these.
+func (tg *target) catchCopy(m insn.Moved, at symbols.Addr) error {
+	memory, division := m.Faulting(uint64(at))
+	for _, pt := range append(memory, division...) {
+		to, ok := detour.CopyFault(pt.IP, int(pt.AddSP), asm.Reg(pt.Scratch))
+		if !ok {
+			continue // a fallback handler can't undo what the copy did; there is none such
+		}
+		if err := tg.area.table.Insert(detour.FaultKey(uint64(at)+uint64(pt.Off)), to); err != nil {
+			return err
+		}
+	}
+	if len(memory) > 0 {
+		tg.faultSigs[unix.SIGSEGV], tg.faultSigs[unix.SIGBUS] = true, true
+	}
+	if len(division) > 0 {
+		tg.faultSigs[unix.SIGFPE] = true
+	}
+	return nil
+}
+
+// leaveCopy takes from the fallback handler's table what it knows of a copy that no thread can
+// be in.
+func (tg *target) leaveCopy(m insn.Moved, at symbols.Addr) {
+	memory, division := m.Faulting(uint64(at))
+	for _, pt := range append(memory, division...) {
+		tg.area.table.Remove(detour.FaultKey(uint64(at) + uint64(pt.Off)))
+	}
+}
+
+// catchSignals has fallback handlers answer signals that none answers yet.
+func (tg *target) catchSignals(ctx context.Context, t *tracee.Thread, sigs map[syscall.Signal]bool) error {
+	a := tg.area
+	for sig := range sigs {
+		if _, ok := tg.actions[sig]; ok {
+			continue
+		}
+		if _, err := a.catch(ctx, t, sig); err != nil {
+			return err
+		}
+		act, err := a.proc.Sigaction(ctx, t, sig)
+		if err != nil {
+			return err
+		}
+		tg.actions[sig] = act
+	}
+	return nil
+}
+
+// guardKey is a guard's key in the fallback handler's table.
+func guardKey(g plan.Guard) uint64 {
+	if g.Byte == breakpoint {
+		return g.At
+	}
+	return detour.FaultKey(g.At)
+}
+
+// retireGuards has threads that arrive at the guards of a patch that was
+// taken out go on at the instruction itself.
+func (tg *target) retireGuards(p *patch) {
+	for _, g := range p.plan.Guards {
+		tg.area.table.Retire(guardKey(g))
+		delete(tg.patches.guards, symbols.Addr(g.At))
+	}
+}

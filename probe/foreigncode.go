@@ -1,0 +1,38 @@
+package probe
+
+import "kprobe/symbols"
+
+// dropOccupied gives up jumps where something else has patched what they would
+// cover: the probe's own instruction, which was proved, can still be a
+// breakpoint. It notes the bytes that the others replace.
+func (o *planner) dropOccupied(patches []*patch, rest []patchRequest) ([]*patch, []patchRequest) {
+	kept := patches[:0]
+	for _, p := range patches {
+		err := o.tg.readBefore(p)
+		if err == nil {
+			kept = append(kept, p)
+			continue
+		}
+		rest = o.giveUp(p, rest, "its jump would cover "+err.Error())
+	}
+	return kept, rest
+}
+
+// covered compares the instructions that a patch displaces, and the bytes
+// behind them that are part of its jump, with the file.
+func (tg *target) covered(p *patch) error {
+	at := symbols.Addr(p.plan.At)
+	if err := tg.pristine(at, p.plan.Displaced); err != nil || p.plan.Lock <= p.plan.End() {
+		return err
+	}
+	m := tg.space.ModuleAt(at)
+	if m == nil || m.File == nil {
+		return errNoFile
+	}
+	end := symbols.Addr(p.plan.End())
+	b, err := m.File.Text(m.Vaddr(end), int(p.plan.Lock-p.plan.End()))
+	if err != nil {
+		return err
+	}
+	return tg.pristine(end, b)
+}

@@ -1,0 +1,152 @@
+package probe
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"kprobe/internal/fixture"
+	"kprobe/probe/survey"
+	"kprobe/symbols"
+)
+
+// TestHazardW13: text that is mapped shared is not probed, by name, by address, by a
+// pattern, and where the library comes later; the file on disk stays what it is.
+// Text of a memfd that is mapped private is probed, and the memfd stays what it is.
+func TestHazardW13(t *testing.T) {
+	prog := fixture.Build(t, "shared_text.c", "-O1")
+	for _, how := range []string{"shared", "memfd", "memfd-shared"} {
+		t.Run(how, func(t *testing.T) {
+			lib := filepath.Join(t.TempDir(), "libpart.so")
+			run(t, "cc", "-O1", "-fPIC", "-shared", "-Wl,-z,noseparate-code", "-o", lib, filepath.Join("..", "testdata", "library_part.c"))
+			before, err := os.ReadFile(lib)
+			if err != nil {
+				t.Fatal(err)
+			}
+			off := inspectFile(t, lib, "part_work")[0].Lines[0].Addr
+			sub := startSubject(t, prog, lib, fmt.Sprint(uint64(off)), how)
+			step := func(want string) {
+				t.Helper()
+				if _, err := fmt.Fprintln(sub.in); err != nil {
+					t.Fatal(err)
+				}
+				sub.expect(want)
+			}
+			var mu sync.Mutex
+			var warned []string
+			o := Options{Pending: always, Logf: t.Logf, Warnf: func(format string, args ...any) {
+				mu.Lock()
+				defer mu.Unlock()
+				warned = append(warned, fmt.Sprintf(format, args...))
+			}}
+			s, err := Attach(context.Background(), []int{sub.pid()}, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = s.Close(context.Background()) })
+			if how == "shared" {
+				// It waits, and is refused when it comes.
+				if err := s.Arm(context.Background(), parseDefs(t, "p:later "+lib+":part_made")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			l := &live{t: t, s: s, sink: &collector{}, done: make(chan struct{})}
+			l.run()
+			step("mapped")
+			if how == "shared" && !waitUntil(func() bool {
+				mu.Lock()
+				defer mu.Unlock()
+				return strings.Contains(strings.Join(warned, "\n"), survey.SharedRule)
+			}) {
+				t.Errorf("nobody said why it is not armed: %q", warned)
+			}
+			m := mappedText(t, sub.pid(), "part.so")
+			at := m.Start + off - symbols.Addr(m.Off)
+			err = s.Arm(context.Background(), parseDefs(t, fmt.Sprintf("p:work %#x", uint64(at))))
+			var refused *RefusedError
+			if how == "memfd" {
+				if err != nil {
+					t.Fatal(err)
+				}
+			} else if !errors.As(err, &refused) || refused.Rule != survey.SharedRule {
+				t.Errorf("armed in shared memory: %v", err)
+			}
+			step("145")
+			if how == "memfd" {
+				if st := l.stat("work"); st.Hits != 10 {
+					t.Errorf("%d hits, want 10", st.Hits)
+				}
+			} else {
+				refusedEverywhere(t, sub.pid(), m, at)
+			}
+			want, have := twoTexts(t, sub.pid(), m)
+			if !bytes.Equal(want, before[:len(want)]) {
+				t.Error("the bytes of the file that is mapped have changed")
+			}
+			if changed := !bytes.Equal(have[:len(want)], want); changed != (how == "memfd") {
+				t.Errorf("the memory differs from the file: %v", changed)
+			}
+			l.finish(sub.pid())
+			if after, err := os.ReadFile(lib); err != nil || !bytes.Equal(before, after) {
+				t.Errorf("the file on disk has changed: %v", err)
+			}
+			step("145")
+			sub.in.Close()
+		})
+	}
+}
+
+// mappedText finds the executable mapping of a file whose name ends so.
+func mappedText(t *testing.T, pid int, suffix string) symbols.Mapping {
+	t.Helper()
+	maps, err := symbols.ReadMaps(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range maps {
+		if m.Exec && strings.HasSuffix(m.Path, suffix) {
+			return m
+		}
+	}
+	t.Fatalf("%s is not mapped", suffix)
+	return symbols.Mapping{}
+}
+
+// refusedEverywhere checks that a place in shared memory is refused by a pattern, by
+// Check and by Inspect.
+func refusedEverywhere(t *testing.T, pid int, m symbols.Mapping, at symbols.Addr) {
+	t.Helper()
+	space, err := symbols.OpenProcess(pid, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	place := fmt.Sprintf("%#x", uint64(at))
+	d := parseDefs(t, "p:work "+place)[0]
+	var refused *RefusedError
+	if _, err := Check(space, d); !errors.As(err, &refused) || refused.Rule != survey.SharedRule {
+		t.Errorf("Check: %v", err)
+	}
+	err = Inspect(space, d.Place, func(l *Listing) error {
+		for _, line := range l.Lines {
+			if line.Probe != KindRefused || line.Why != survey.SharedRule {
+				t.Errorf("%v is listed as %v: %s", line.Addr, line.Probe, line.Why)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if !strings.HasPrefix(m.Path, "/memfd") {
+		d = parseDefs(t, "p:all "+m.Path+":part_*")[0]
+		if _, err := Check(space, d); !errors.As(err, &refused) || refused.Rule != survey.SharedRule {
+			t.Errorf("Check of a pattern: %v", err)
+		}
+	}
+}

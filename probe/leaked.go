@@ -1,0 +1,92 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/internal/procfs"
+	"kprobe/probe/ring"
+	"kprobe/probe/tracee"
+	"kprobe/symbols"
+)
+
+// Strays
+//
+// What kprobe makes in a process before its memory file can say so: injected
+// code in padding, put back after each call; the memory file's descriptor, closed
+// once the file is mapped. A kprobe killed in between leaves what harms nobody,
+// and what no journal knows. Each is known by what it is, the file by its name.
+
+// recoverStrays takes out what no memory file knows of.
+func recoverStrays(ctx context.Context, tr *tracee.Tracer, pid int) (found bool, err error) {
+	fds := memfileDescriptors(pid)
+	_, _, padded := tracee.Injected(pid)
+	if len(fds) == 0 && !padded {
+		return false, nil
+	}
+	p, err := tr.Attach(ctx, pid)
+	if err != nil {
+		return true, err
+	}
+	for length := range moments() {
+		var left bool
+		if left, err = takeStrays(ctx, p, fds); !left {
+			break
+		}
+		fds = nil
+		time.Sleep(length)
+	}
+	return true, errors.Join(err, p.Detach(ctx, nil))
+}
+
+// takeStrays reports whether something is left because a thread is in it.
+func takeStrays(ctx context.Context, p *tracee.Process, fds []int) (left bool, err error) {
+	err = p.WithStopped(ctx, func(stopped []*tracee.Thread) error {
+		var errs []error
+		in := func(at symbols.Addr) bool {
+			for _, t := range stopped {
+				if r, err := t.Regs(); err == nil && symbols.Addr(r.Rip) >= at && symbols.Addr(r.Rip) < at+tracee.ScratchCode {
+					return true
+				}
+			}
+			return false
+		}
+		if at, original, ok := tracee.Injected(p.PID()); ok {
+			if in(at) {
+				left = true
+				return nil
+			}
+			errs = append(errs, p.WriteMemory(original, at))
+		}
+		for _, fd := range fds {
+			if _, err := p.Syscall(ctx, nil, unix.SYS_CLOSE, uintptr(fd)); err != nil {
+				errs = append(errs, fmt.Errorf("close the memory file's descriptor: %w", err))
+			}
+		}
+		return errors.Join(errs...)
+	})
+	return left, ignoreLate(err)
+}
+
+// memfileDescriptors lists the descriptors of memory files that a process has
+// open.
+func memfileDescriptors(pid int) (fds []int) {
+	dir := procfs.Image(pid).Path("fd")
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	for _, e := range entries {
+		to, err := os.Readlink(dir + "/" + e.Name())
+		if fd, nerr := strconv.Atoi(e.Name()); err == nil && nerr == nil && to == "/memfd:"+ring.MemfdName+" (deleted)" {
+			fds = append(fds, fd)
+		}
+	}
+	return fds
+}

@@ -1,0 +1,60 @@
+package probe
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+
+	"kprobe/internal/fixture"
+)
+
+// buildOCaml compiles a program of testdata.
+func buildOCaml(t *testing.T, source, name string) string {
+	t.Helper()
+	cc := fixture.NeedTool(t, "ocamlopt")
+	dir := t.TempDir()
+	src, err := os.ReadFile("../testdata/" + source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(dir+"/"+name+".ml", src, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(cc, "-g", "-o", name, name+".ml")
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return dir + "/" + name
+}
+
+// TestOCamlCollector: OCaml's collector, which knows calls by the return addresses on
+// the stack, finds them while the returns of all of a program's functions are
+// followed, also where the file has no names.
+func TestOCamlCollector(t *testing.T) {
+	prog := buildOCaml(t, "ocaml_collect.ml", "collect")
+	stripped := prog + "_stripped"
+	if out, err := exec.Command("strip", "-o", stripped, prog).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, c := range []struct {
+		prog string
+		o    Options
+		defs []string
+	}{
+		{prog, Options{CountOnly: true}, []string{"r:c collect:caml*"}},
+		{prog, Options{CountOnly: true}, []string{"p:e collect:caml*", "r:c collect:caml*"}},
+		{prog, Options{CountOnly: true}, []string{"r:c caml_c_call"}},
+		{prog, Options{CountOnly: true, NoOptimize: true}, []string{"r:c camlCollect__fold*", "r:g caml_garbage_collection"}},
+		{stripped, Options{CountOnly: true}, []string{"r:c collect_stripped:*"}},
+	} {
+		l := unharmed(t, c.prog, c.o, c.defs)
+		hits := uint64(0)
+		for _, st := range l.sum.Stats {
+			hits += st.Hits
+		}
+		if hits == 0 {
+			t.Errorf("%v: no hits", c.defs)
+		}
+	}
+}

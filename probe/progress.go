@@ -1,0 +1,18 @@
+package probe
+
+import "time"
+
+// progressEvery is how often Options.Progress is called at most within a step.
+const progressEvery = 100 * time.Millisecond
+
+// progress tells Options.Progress that n of a step's all pieces are done. It belongs
+// to the tracer's thread.
+func (s *Session) progress(step string, n, all int) {
+	if s.opts.Progress == nil || n&63 != 0 && n != all {
+		return
+	}
+	if now := time.Now(); step != s.step || now.Sub(s.stepAt) >= progressEvery {
+		s.step, s.stepAt = step, now
+		s.opts.Progress(step, n, all)
+	}
+}

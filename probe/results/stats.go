@@ -1,0 +1,104 @@
+package results
+
+import (
+	"syscall"
+	"time"
+)
+
+// Stats are the counters of one event, summed over its places. They hold
+// Hits = Recorded + Filtered + Lost; Missed hits are not in Hits.
+type Stats struct {
+	Event *Event
+	// Places is where the event is armed now, in all processes; when none is
+	// left, how many places it had at most.
+	Places   int
+	Hits     uint64 // times a place was reached (a return probe: times the function returned)
+	Recorded uint64 // handed to the sink, or counted with CountOnly
+	Filtered uint64 // the definition's filter said no
+	Lost     uint64 // hit but not recorded
+	// Unfinished are those of Lost whose record was begun and never finished, as
+	// the thread was killed or jumped out of it. The others found the buffer full,
+	// or were in it when the trace ended.
+	Unfinished uint64
+	// Missed is nmissed: calls that no return instance was free for, counted as
+	// they are entered. Instances of calls that don't return (longjmp, an exception,
+	// a thread's end) come back when they are needed: by the thread itself or, for
+	// those of others, within two looks of the tracer, 10 ms after Missed grew or
+	// 160 ms if it hadn't for long. Calls that find none until then are in it.
+	Missed   uint64
+	Disabled bool
+	// Trapped is how many places, of those there were, are breakpoints now: their
+	// hits stop the thread. It is 0 for the sessions of others.
+	Trapped int
+	// Age is how long ago the first of the places was armed. It is 0 for one's own
+	// session.
+	Age time.Duration
+	// Place and Module are set by PlaceStats: the one place that the counters
+	// are of, as SYM, SYM+0xOFF or 0xADDR, and the base name of its file, "" for
+	// the program itself.
+	Place, Module string
+}
+
+// Counts are counters of hits alone.
+type Counts struct {
+	Hits, Recorded, Filtered, Lost, Unfinished, Missed uint64
+}
+
+// Counts are the counters alone.
+func (s *Stats) Counts() Counts {
+	return Counts{Hits: s.Hits, Recorded: s.Recorded, Filtered: s.Filtered, Lost: s.Lost, Unfinished: s.Unfinished, Missed: s.Missed}
+}
+
+// Count adds counters to those that are there.
+func (s *Stats) Count(c Counts) {
+	s.Hits += c.Hits
+	s.Recorded += c.Recorded
+	s.Filtered += c.Filtered
+	s.Lost += c.Lost
+	s.Unfinished += c.Unfinished
+	s.Missed += c.Missed
+}
+
+// Merge adds what another session or process has for the same. It is Disabled
+// when both are.
+func (s *Stats) Merge(o *Stats) {
+	s.Count(o.Counts())
+	s.Places += o.Places
+	s.Trapped += o.Trapped
+	s.Age = max(s.Age, o.Age)
+	s.Disabled = s.Disabled && o.Disabled
+}
+
+// Summary is what a trace did.
+type Summary struct {
+	Reason EndReason
+	Stats  []Stats
+	// Status is how the process that Start started ended; valid if HasStatus.
+	Status    syscall.WaitStatus
+	HasStatus bool
+	// Killed are the processes that a signal ended while they were traced, in that
+	// order; the first 16 at most.
+	Killed []Death
+	// Alive are the processes that run on after Close.
+	Alive []int
+	// Unarmed are the events that never had a place and were not removed: what
+	// they waited for did not come.
+	Unarmed []*Event
+	// Interposed are the events without a hit whose function isn't the one that
+	// the program calls by that name.
+	Interposed []Interposed
+}
+
+// Interposed is an event whose function's name means another module's to the
+// program, as that of an allocator that it is linked with.
+type Interposed struct {
+	Event *Event
+	By    string // the module's name
+	Main  bool   // it is the program itself
+}
+
+// Death is that a signal ended a process.
+type Death struct {
+	PID    int
+	Signal syscall.Signal
+}

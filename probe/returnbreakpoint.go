@@ -1,0 +1,312 @@
+package probe
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+
+	"kprobe/fetch"
+	"kprobe/probe/tracee"
+	"kprobe/symbols"
+)
+
+// How a return is seen by breakpoints
+//
+// This is for calls that neither return by return trampolines (returntrampoline.go) nor by exits
+// that take jumps (returnexits.go).
+//
+// At the entry of a probed function the return address lies at [sp]. kprobe
+// puts a breakpoint on the instruction there, the first that runs after the
+// return, and remembers the call by the stack pointer that it will return
+// with. The program's stack is not written: exceptions, backtraces, longjmp
+// and shadow stacks work as without kprobe, and nothing is left on a stack
+// when kprobe is killed.
+//
+// Where that instruction can't carry a breakpoint (code made at run time, the
+// signal trampoline, an instruction that can't run out of line) the slot gets
+// the address of a return trampoline instead, an int3 of the instance's own: the
+// kernel's way.
+//
+// A call that never returns (longjmp, an exception, a thread's end) leaves an
+// instance. It goes back to its pool when the same slot is entered again, when
+// its thread ends, or, when the pool is empty, if its slot was overwritten or
+// its thread's stack has shrunk past it.
+
+// enterCall makes an instance for each return probe of the site. The thread
+// stands at the function's entry, the session's context is filled.
+func (s *Session) enterCall(ctx context.Context, tg *target, th *thread, st *site) {
+	var word [8]byte
+	slot := symbols.Addr(s.regs.GPR[fetch.SP])
+	var ra symbols.Addr
+	known, shared := false, false
+	for _, p := range st.returns {
+		if s.stopping || !p.feed.enabled(p) {
+			continue
+		}
+		if !known {
+			if _, err := tg.proc.ReadTouched(word[:], slot); err != nil {
+				// A stack that can't be read holds no return address.
+				s.miss(p)
+				continue
+			}
+			ra = tg.behind(symbols.Addr(binary.LittleEndian.Uint64(word[:])))
+			known = true
+			if i, ok := tg.area.trampolineAt(ra); ok && tg.area.trampolineOf[i] != nil {
+				// Reached by a jump from a function whose return is
+				// followed by a return trampoline: both return there.
+				ra, shared = tg.area.trampolineOf[i].ra, true
+			}
+		}
+		if s.enterOne(ctx, tg, th, p, slot, ra, shared) {
+			shared = shared || !p.goABI && !tg.lands(ctx, ra)
+		}
+	}
+}
+
+// enterOne makes an instance for one probe. shared says that the slot holds a
+// return trampoline already, of another instance of the same call. It reports whether the
+// call is followed.
+func (s *Session) enterOne(ctx context.Context, tg *target, th *thread, p *placed, slot, ra symbols.Addr, shared bool) bool {
+	in := p.pool.get()
+	if in == nil {
+		tg.reclaim(th, p.pool)
+		if in = p.pool.get(); in == nil {
+			s.miss(p)
+			return false
+		}
+	}
+	in.probe, in.tid, in.tgid = p, th.t.TID(), tg.proc.PID()
+	in.slot, in.ra, in.time = slot, ra, s.now
+	in.key = callKey{pid: tg.proc.PID(), sp: uint64(slot) + 8 + p.pop}
+	if p.goABI {
+		key, ok := goKey(tg.proc, &s.regs)
+		if !ok {
+			p.pool.put(in)
+			s.miss(p)
+			return false
+		}
+		in.key = key
+	}
+	if p.user.handles() && s.entryHandler(p, in) {
+		p.pool.put(in)
+		return false
+	}
+	if p.never {
+		p.pool.put(in)
+		return false // what comes back to its caller with this stack is another call
+	}
+	if !p.goABI && !shared && !tg.catchReturn(ctx, in) {
+		p.pool.put(in)
+		s.miss(p)
+		return false
+	}
+	// The time of the entry is that of going on: what was done here since the
+	// stop is none of the call's time.
+	s.ctx.Time = s.clock.now()
+	if p.timeSlots != nil {
+		s.ctx.Time = s.counter.TSC()
+	}
+	in.entry = p.prog.EvalEntry(&s.ctx, in.entry[:0])
+	tg.calls.enter(in, func(old *instance) bool {
+		if old.time == in.time && old.tid == in.tid && old.probe != in.probe && old.probe.where.Addr == in.probe.where.Addr {
+			return false // another probe of the function, and of this very call
+		}
+		// The same function entered again at the same depth: the old call
+		// is over, unless functions jump to each other; then this is the
+		// same call, and it is followed once.
+		stale := old.probe == in.probe || !old.probe.tails || old.ra != in.ra
+		if stale && old.trampoline >= 0 {
+			tg.area.freeTrampoline(old.trampoline)
+		}
+		return stale
+	})
+	return true
+}
+
+// catchReturn arranges that the thread stops when it has returned to in.ra.
+func (tg *target) catchReturn(ctx context.Context, in *instance) bool {
+	if tg.lands(ctx, in.ra) {
+		return true
+	}
+	at, ok := tg.area.takeTrampoline(in)
+	if !ok {
+		return false
+	}
+	if tg.s.recordsStacks() {
+		tg.feed.landed.note(tg.area.trampoline, landed{time: tg.s.now, at: at, slot: in.slot, ra: in.ra})
+	}
+	var word [8]byte
+	binary.LittleEndian.PutUint64(word[:], uint64(at))
+	if err := tg.proc.WriteMemory(word[:], in.slot); err != nil {
+		tg.area.freeTrampoline(in.trampoline)
+		in.trampoline = -1
+		return false
+	}
+	return true
+}
+
+// leaveCall finishes the instances that return to the site with this stack
+// pointer. The context is filled.
+func (s *Session) leaveCall(tg *target, st *site) {
+	key := callKey{pid: tg.proc.PID(), sp: s.regs.GPR[fetch.SP]}
+	pid := tg.proc.PID()
+	s.done = tg.calls.take(key, func(in *instance) bool {
+		return in.ra == st.addr && in.tgid == pid && in.trampoline < 0
+	}, s.done)
+	if len(s.done) > 0 && !s.returned(tg, s.done[0]) {
+		for _, in := range s.done {
+			in.pool.put(in)
+		}
+		s.done = s.done[:0]
+	}
+	s.finish(tg)
+}
+
+// returned tells a return from a jump to where the call would have returned,
+// with the same stack pointer, as it comes behind a handler that has caught
+// what the function threw: only a return leaves the address below the stack
+// pointer. Handlers of signals keep off that place (the red zone).
+func (s *Session) returned(tg *target, in *instance) bool {
+	var word [8]byte
+	_, err := tg.proc.ReadTouched(word[:], in.slot)
+	return err != nil || symbols.Addr(binary.LittleEndian.Uint64(word[:])) == in.ra
+}
+
+// finish records the calls in s.done, the last entered first.
+func (s *Session) finish(tg *target) {
+	for _, in := range s.done {
+		if in.probe.user.handles() {
+			s.returnHandler(in)
+		} else {
+			s.record(in.probe, in.entry, in.ra)
+		}
+		if in.trampoline >= 0 {
+			tg.area.freeTrampoline(in.trampoline)
+		}
+		in.pool.put(in)
+	}
+	s.done = s.done[:0]
+}
+
+// leaveByTrampoline finishes the call whose return trampoline was hit, and returns where
+// the thread must go on. Instances that were entered by jumps on the way
+// return with it.
+func (s *Session) leaveByTrampoline(tg *target, i int) symbols.Addr {
+	in := tg.area.trampolineOf[i]
+	if in == nil {
+		// A return trampoline that was given up; its cell still tells where to.
+		return symbols.Addr(tg.area.file.load64(tg.area.cells + int64(i)*cellSize))
+	}
+	ra := in.ra
+	s.regs.IP = uint64(ra) // a return trampoline is not where the program is
+	s.done = tg.calls.take(in.key, func(x *instance) bool { return x.ra == ra }, s.done)
+	s.finish(tg)
+	return ra
+}
+
+// leaveGo finishes the call of a Go function that is left at this site.
+func (s *Session) leaveGo(tg *target, st *site) {
+	key, known := goKey(tg.proc, &s.regs)
+	var word [8]byte
+	if _, err := tg.proc.ReadTouched(word[:], symbols.Addr(s.regs.GPR[fetch.SP])); err != nil {
+		return
+	}
+	ra := symbols.Addr(binary.LittleEndian.Uint64(word[:]))
+	for _, p := range st.exits {
+		if s.jumped {
+			return
+		}
+		if p.alone {
+			s.returnAlone(p, ra)
+			continue
+		}
+		if !known {
+			continue
+		}
+		s.done = tg.calls.take(key, func(in *instance) bool { return in.probe == p }, s.done)
+		for _, in := range s.done {
+			in.ra = ra
+		}
+		s.finish(tg)
+	}
+}
+
+// goKey is the key of the call that a thread running Go code is in: its
+// goroutine, which runtime·tlsg keeps at fs:-8, and the distance of the stack
+// pointer from the upper end of the goroutine's stack, g.stack.hi, the second
+// word of a g (runtime/runtime2.go). Stacks are copied when they grow: the
+// distance stays.
+func goKey(proc *tracee.Process, regs *fetch.Regs) (callKey, bool) {
+	var b [16]byte
+	if _, err := proc.ReadTouched(b[:8], symbols.Addr(regs.FSBase-8)); err != nil {
+		return callKey{}, false
+	}
+	g := binary.LittleEndian.Uint64(b[:8])
+	if _, err := proc.ReadTouched(b[:], symbols.Addr(g)); err != nil {
+		return callKey{}, false
+	}
+	hi := binary.LittleEndian.Uint64(b[8:])
+	return callKey{pid: proc.PID(), g: g, sp: hi - regs.GPR[fetch.SP]}, true
+}
+
+// reclaim gives instances back that can't return any more. It is called when
+// a pool is empty.
+func (tg *target) reclaim(th *thread, p *pool) {
+	var word [8]byte
+	sp := uint64(0)
+	if r, err := th.t.Regs(); err == nil {
+		sp = r.Rsp
+	}
+	found := false
+	for in := range p.active {
+		if in.probe.goABI {
+			continue
+		}
+		shrunk := in.tid == th.t.TID() && uint64(in.slot) < sp && tg.sameStack(in.slot, symbols.Addr(sp))
+		if shrunk || tg.threadOf(in.tid) == nil {
+			tg.abandon(in)
+			found = true
+		}
+	}
+	// Reading the slots costs a system call each. While that finds nothing, as
+	// in a deep recursion, it is done ever less often.
+	if found || p.patience > 0 {
+		p.patience--
+		return
+	}
+	for in := range p.active {
+		if in.probe.goABI {
+			continue
+		}
+		_, err := tg.proc.ReadMemory(word[:], in.slot)
+		if errors.Is(err, symbols.ErrLatePage) {
+			continue
+		}
+		now := tg.behind(symbols.Addr(binary.LittleEndian.Uint64(word[:])))
+		if i, ok := tg.area.trampolineAt(now); ok && tg.area.trampolineOf[i] != nil {
+			now = tg.area.trampolineOf[i].ra
+		}
+		if err != nil || now != in.ra {
+			tg.abandon(in)
+			found = true
+		}
+	}
+	if found {
+		p.wait = 0
+	} else {
+		p.wait = min(2*p.wait+1, maxWait)
+	}
+	p.patience = p.wait
+}
+
+// maxWait is how many misses go by at most between two looks at what the
+// instances of an empty pool have on the stack.
+const maxWait = 1023
+
+// abandon forgets a call that won't return.
+func (tg *target) abandon(in *instance) {
+	if in.trampoline >= 0 {
+		tg.area.freeTrampoline(in.trampoline)
+	}
+	tg.calls.drop(in)
+}

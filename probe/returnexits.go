@@ -1,0 +1,410 @@
+package probe
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+
+	"kprobe/probe/detour"
+	"kprobe/probe/plan"
+	"kprobe/symbols"
+)
+
+// How a return is seen where the function returns
+//
+// Where return addresses are read (unwinders, dlsym), or would outlive kprobe
+// (shadow stacks), no return trampoline may stand in a slot. There the function is
+// patched where it returns, too; and elsewhere, if that costs less. The entry's
+// detour notes the call by its slot, the return's finds it there, records it and
+// forgets it (detour.Calls). What leaves otherwise, by an exception or longjmp,
+// is no return, and is found out when its place is needed.
+//
+// A function that ends in a jump to another returns by that one's returns: they
+// are patched as well, and those of the functions that it jumps to in turn.
+// Called by others they don't find the call, and just return (exits.go). One case
+// remains: a call that an exception or longjmp leaves before its jump to such a
+// function, and then a call of that function itself, by the same call instruction at
+// the same depth (through a pointer): its return is taken for the first one's. The
+// return address and its slot are all there is to know them by.
+//
+// All of these returns must be known, and each must take a jump; else the calls
+// go by return trampolines or, where none may stand, by breakpoints (returnbreakpoint.go).
+//
+// Functions of Go's compiler go this way, too; what is different is in gocalls.go.
+//
+// The patches of one probe are armed in one stop. When another probe comes to
+// stand under one of them, all are planned anew with it (change.go), over the
+// same table: calls that are under way are found by the new as by the old. Where
+// one must give way at once, to a return address or a fault, the entry's becomes
+// a breakpoint whose calls are followed as of a breakpoint, while the exits stay
+// for those that are under way; an exit's becomes a breakpoint that leads into
+// the exit's detour, so that nothing changes but the cost.
+
+// exitProbe is a return probe of exits.
+type exitProbe struct {
+	probe *placed
+	exits []patchRequest
+	calls detour.Calls
+	// suspects are the calls that the last look for abandoned ones found.
+	suspects map[int]detour.Instance
+}
+
+// leavable says why a function whose calls can't return by return trampolines can't be
+// probed at its exits either; "" if it may be.
+func (tg *target) leavable(w patchRequest) string {
+	if w.p.goABI || w.at.Module.File.IsGo() {
+		return "Go's stacks move"
+	}
+	if strings.HasPrefix(w.at.Module.Name, "ld-") {
+		return "the loader's functions are entered in ways of their own"
+	}
+	name := plainName(w.at.Func.Symbol.Name)
+	switch why := peculiar(name); why {
+	case "", asksCaller:
+		return ""
+	case returnsTwice:
+		if strings.HasSuffix(name, "setjmp") || name == "getcontext" {
+			return "" // it returns by its exit once; then others jump there
+		}
+		return why
+	default:
+		return why
+	}
+}
+
+// followReturn says why the calls of a return probe must be followed by
+// breakpoints; "" if by return trampolines, or by its function's exits, which are then in
+// its byExits.
+func (o *planner) followReturn(w patchRequest) string {
+	tg, c := o.tg, o.course(w.p)
+	switch {
+	case w.p.user.handles():
+		return w.p.user.whyTrap()
+	case c.byExits != nil:
+		return ""
+	case c.analysed:
+		return c.trapped
+	}
+	c.analysed = true
+	if w.p.goABI {
+		c.byExits, c.trapped = tg.followGo(w)
+		return c.trapped
+	}
+	c.trapped = o.followable(w)
+	c.landable = c.trapped == ""
+	if tg.leavable(w) != "" {
+		return c.trapped
+	}
+	l, err := tg.leavings(w)
+	if c.landable {
+		if err == nil && l.cheap(w) {
+			c.byExits = l
+		}
+		return ""
+	}
+	if err != nil {
+		c.trapped = fmt.Sprintf("%s, and its exits can't be probed: %v", c.trapped, err)
+		return c.trapped
+	}
+	c.byExits, c.trapped = l, ""
+	return ""
+}
+
+// fewExits is up to how many returns a function is probed at them though it could
+// go by return trampolines: a call costs less so, and each patch takes memory and time.
+const fewExits = 4
+
+// cheap reports whether the returns are few and the function's own.
+func (l *exitProbe) cheap(w patchRequest) bool {
+	return len(l.exits) <= fewExits &&
+		!slices.ContainsFunc(l.exits, func(e patchRequest) bool { return e.at.Module != w.at.Module || e.at.Func.Start != w.at.Func.Start })
+}
+
+// giveUpExits makes the probe a breakpoint; when it is planned again it is judged
+// anew. One of a Go function stays what it is: the calls that are under way are
+// followed so.
+func (c *course) giveUpExits(goABI bool) {
+	c.byExits, c.analysed, c.tactic = nil, goABI, plan.Breakpoint
+	if goABI {
+		if c.trapped = c.why; c.trapped == "" {
+			c.trapped = "a jump at its entry or at one of its exits could not be placed"
+		}
+	}
+}
+
+// maxShared is how many probes may look for their calls at one return.
+const maxShared = 16
+
+// addExits adds the exits of a batch's return probes to the functions that are
+// to be planned.
+func (o *planner) addExits(ws []patchRequest, groups map[*function][]patchRequest) {
+	tg, shared := o.tg, map[symbols.Addr]int{}
+	for _, w := range ws {
+		if w.kind != requestReturn || o.course(w.p).byExits == nil {
+			continue
+		}
+		f, err := tg.function(w.at)
+		if err != nil || !slices.ContainsFunc(groups[f], func(x patchRequest) bool { return x.p == w.p }) {
+			o.course(w.p).giveUpExits(w.p.goABI) // its entry is a breakpoint
+			continue
+		}
+		for _, e := range o.course(w.p).byExits.exits {
+			// Without one of its patches the probe is given up (whole).
+			g, err := tg.function(e.at)
+			if err == nil && shared[e.at.Addr] < maxShared && !o.occupied(e.at.Addr) {
+				groups[g] = append(groups[g], e)
+				shared[e.at.Addr]++
+			}
+		}
+	}
+}
+
+// units divides functions into those that are planned together, because probes
+// have exits in several; in order of address.
+func (o *planner) units(groups map[*function][]patchRequest) [][]*function {
+	first := map[*placed]*function{}
+	of := map[*function]*function{} // towards the unit's first
+	root := func(f *function) *function {
+		for of[f] != nil {
+			if next := of[of[f]]; next != nil {
+				of[f] = next
+			}
+			f = of[f]
+		}
+		return f
+	}
+	order := make([]*function, 0, len(groups))
+	for f := range groups {
+		order = append(order, f)
+	}
+	sort.Slice(order, func(i, j int) bool { return order[i].start < order[j].start })
+	for _, f := range order {
+		for _, w := range groups[f] {
+			if o.course(w.p).byExits == nil {
+				continue
+			}
+			if g := first[w.p]; g == nil {
+				first[w.p] = f
+			} else if a, b := root(g), root(f); a != b {
+				of[b] = a
+			}
+		}
+	}
+	at := map[*function]int{}
+	var out [][]*function
+	for _, f := range order {
+		r := root(f)
+		if _, ok := at[r]; !ok {
+			at[r] = len(out)
+			out = append(out, nil)
+		}
+		out[at[r]] = append(out[at[r]], f)
+	}
+	return out
+}
+
+// unit plans the probes of functions that go together. A return probe of exits
+// of which one can't be a jump is a breakpoint, and so is all that stands at its
+// entry: then the rest is planned again.
+func (o *planner) unit(u []*function, groups map[*function][]patchRequest, planned pageIndex) (patches []*patch, rest []patchRequest) {
+	var given []patchRequest
+	for {
+		patches, rest = nil, nil
+		own := pageIndex{}
+		for _, f := range u {
+			if len(groups[f]) == 0 {
+				continue // all of it was given up
+			}
+			ps, left := o.function(f, groups[f], planned, own)
+			patches, rest = append(patches, ps...), append(rest, left...)
+			for _, p := range ps {
+				own.add(p)
+			}
+		}
+		failed := map[*placed]bool{}
+		for _, w := range rest {
+			if o.course(w.p).byExits != nil {
+				failed[w.p] = true
+			}
+		}
+		if len(failed) == 0 {
+			return patches, append(rest, given...)
+		}
+		said := map[*placed]bool{}
+		for _, w := range rest {
+			if failed[w.p] && w.kind == wantExit && !said[w.p] {
+				said[w.p] = true
+				c := o.course(w.p)
+				c.why = fmt.Sprintf("%s can't be a jump: %s", w.at.Name, c.why)
+			}
+		}
+		for _, p := range patches {
+			for q := p; q != nil; q = q.island {
+				o.space.Release(q.plan.Detour, q.plan.Room)
+			}
+		}
+		given = append(given, o.giveUpExits(failed, u, groups)...)
+	}
+}
+
+// giveUpExits takes return probes out of what is planned, and the others at
+// their entries, and gives them as what is for breakpoints. Those that can do
+// with return trampolines stay.
+func (o *planner) giveUpExits(failed map[*placed]bool, u []*function, groups map[*function][]patchRequest) (given []patchRequest) {
+	at := map[symbols.Addr]bool{}
+	for more := true; more; {
+		more = false
+		for p := range failed {
+			if !o.course(p).landable {
+				at[p.where.Addr] = true
+			}
+		}
+		for _, f := range u {
+			for _, w := range groups[f] {
+				if c := o.course(w.p); at[w.at.Addr] && c.byExits != nil && (!failed[w.p] || c.landable) {
+					c.landable = false
+					failed[w.p], more = true, true
+					c.why = "a breakpoint of another probe is there"
+				}
+			}
+		}
+	}
+	for _, f := range u {
+		kept := groups[f][:0:0]
+		for _, w := range groups[f] {
+			switch {
+			case failed[w.p] && w.kind == wantExit:
+			case failed[w.p] && o.course(w.p).landable:
+				kept = append(kept, w)
+			case failed[w.p]:
+				given = append(given, w)
+			case at[w.at.Addr]:
+				o.course(w.p).why = "a breakpoint of another probe is there"
+				given = append(given, w)
+			default:
+				kept = append(kept, w)
+			}
+		}
+		groups[f] = kept
+	}
+	for p := range failed {
+		if c := o.course(p); c.landable {
+			c.byExits = nil // by a return trampoline, then
+		} else {
+			c.giveUpExits(p.goABI)
+		}
+	}
+	return given
+}
+
+// allOrNone gives up return probes of exits that have lost a patch, and with them
+// what shares their patches.
+func (o *planner) allOrNone(patches []*patch, ws, rest []patchRequest) ([]*patch, []patchRequest) {
+	given := map[*placed]bool{} // those that are in rest, or will be
+	for _, w := range rest {
+		given[w.p] = true
+	}
+	entries := map[*placed]patchRequest{}
+	for _, w := range ws {
+		if w.kind != wantExit && w.kind != requestExit {
+			entries[w.p] = w
+		}
+	}
+	giveUp := func(x *placed) {
+		o.course(x).giveUpExits(x.goABI)
+		if !given[x] {
+			given[x] = true
+			rest = append(rest, entries[x])
+		}
+	}
+	for {
+		have := map[*placed]int{}
+		for _, p := range patches {
+			for _, w := range p.wants {
+				have[w.p]++
+			}
+		}
+		broken := map[*placed]bool{}
+		for x := range entries {
+			by := o.course(x).byExits
+			broken[x] = by != nil && have[x] <= len(by.exits)
+		}
+		kept := patches[:0]
+		for _, p := range patches {
+			if !slices.ContainsFunc(p.probes(), func(x *placed) bool { return broken[x] }) {
+				kept = append(kept, p)
+				continue
+			}
+			for _, w := range p.wants {
+				if o.course(w.p).byExits != nil {
+					continue
+				}
+				o.course(w.p).why = "another probe's jumps, with which it shares one, could not all be placed"
+				if w.kind == requestExit {
+					rest = append(rest, w)
+				} else {
+					giveUp(w.p)
+				}
+			}
+		}
+		done := true
+		for x, is := range broken {
+			if is {
+				done = false
+				if !given[x] {
+					o.course(x).why = "a jump at one of its exits could not be placed"
+				}
+				giveUp(x)
+			}
+		}
+		if patches = kept; done {
+			return patches, once(rest)
+		}
+	}
+}
+
+// once leaves out what was given up twice, for want of two patches.
+func once(ws []patchRequest) []patchRequest {
+	type key struct {
+		p    *placed
+		at   symbols.Addr
+		kind wantKind
+	}
+	seen := map[key]bool{}
+	out := ws[:0]
+	for _, w := range ws {
+		k := key{w.p, w.at.Addr, w.kind}
+		if seen[k] {
+			continue
+		}
+		seen[k] = true
+		out = append(out, w)
+	}
+	return out
+}
+
+// enterStage and leaveStage build the code of the two sides as stages. The last
+// of ws is the return probe, the others are entry probes.
+func (o *planner) enterStage(st *stage, ws []patchRequest, tail tailFunc) ([]byte, error) {
+	last := ws[len(ws)-1]
+	ps, x, params := probesOf(ws), o.course(last.p).byExits, o.goParams(last)
+	params.Sketch = st.sketch
+	d, err := detour.BuildEnter(uint64(st.base), &params, ps[:len(ps)-1], ps[len(ps)-1], x.calls, tail)
+	if err != nil {
+		return nil, err
+	}
+	st.detour, st.exits, st.wants = d, x, ws
+	return d.Code, nil
+}
+
+func (o *planner) leaveStage(st *stage, w patchRequest, tail tailFunc) ([]byte, error) {
+	params, x := o.goParams(w), o.course(w.p).byExits
+	params.Sketch = st.sketch
+	d, err := detour.BuildLeave(uint64(st.base), &params, probesOf([]patchRequest{w})[0], x.calls, w.pop, tail)
+	if err != nil {
+		return nil, err
+	}
+	st.detour, st.exits, st.leaves, st.wants = d, x, true, []patchRequest{w}
+	return d.Code, nil
+}

@@ -1,0 +1,254 @@
+package probe
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/fetch"
+	"kprobe/probe/detour"
+	"kprobe/probe/ring"
+	"kprobe/probe/tracee"
+	"kprobe/symbols"
+)
+
+// Faults of detours
+//
+// A detour reads, writes and executes what the program's instruction did not: it
+// pushes registers, reads the time and the thread's control block, and writes to
+// the rings. What of that the program has made impossible faults. The tracer sees
+// the thread in its stop before any signal is delivered:
+//
+//	a load of a fetch  goes on where the value is a fault (detour.Fault)
+//	an Ask             is given the answer, and goes on behind it
+//	anything else      is rolled back: the thread gets the registers that it had at
+//	                   the site, its hits are taken as a breakpoint's, and it goes
+//	                   on at the displaced instructions, whose faults are its own
+//
+// So a program whose stack has no room for a detour's frame is shown its overflow at
+// its own instruction, if that one overflows.
+
+// Codes of SIGBUS and SIGSYS (asm-generic/siginfo.h).
+const (
+	busAdrAln  = 1
+	sysSeccomp = 1
+)
+
+// caused reports whether the thread's own instruction raised the signal, or its own
+// system call, which a filter traps.
+func caused(si *tracee.Siginfo) bool {
+	return si.Synchronous() && si.Signal() != unix.SIGTRAP || si.Signal() == unix.SIGSYS && si.Code() == sysSeccomp
+}
+
+// misaligned reports a fault of an access that is right but for its alignment, which
+// the program has checked (EFLAGS.AC).
+func misaligned(si *tracee.Siginfo) bool {
+	return si.Signal() == unix.SIGBUS && si.Code() == busAdrAln
+}
+
+// answered gives a thread what its detour asks for; done is false for one that
+// doesn't ask.
+func (tg *target) answered(t *tracee.Thread, si *tracee.Siginfo, regs *unix.PtraceRegs) (v tracee.Verdict, done bool) {
+	ask, ok := tg.patches.asks[symbols.Addr(regs.Rip)]
+	if !ok || misaligned(si) || ask.What == detour.AskHit {
+		return tracee.Deliver, false
+	}
+	switch ask.What {
+	case detour.AskTime:
+		now := tg.s.counter.TSC()
+		regs.Rax, regs.Rdx = now&0xffff_ffff, now>>32
+	case detour.AskThread:
+		regs.Rax = uint64(tg.feed.numbers.inside(t.TID()))
+	}
+	regs.Rip = ask.Back
+	tg.faulted(t, si)
+	return tg.resumed(t, regs), true
+}
+
+// rolledBack takes a thread out of a detour whose instruction faults; done is false
+// for one that is in none, or in displaced instructions.
+func (tg *target) rolledBack(t *tracee.Thread, si *tracee.Siginfo, regs *unix.PtraceRegs) (v tracee.Verdict, done bool) {
+	st, in := tg.stageOf(regs)
+	if st == nil || st.detour == nil {
+		return tracee.Deliver, false
+	}
+	if _, _, ok := st.inCopy(in, tg.proc); ok {
+		return tracee.Deliver, false
+	}
+	if st.returns != nil {
+		return tg.returnRolledBack(t, si, st, in)
+	}
+	var r fetch.Regs
+	tracee.FetchRegs(in, &r)
+	taken, ok, err := st.detour.Undo(&r, tg.proc)
+	if !ok || err != nil {
+		return tracee.Deliver, false
+	}
+	if tg.dropRecord(st, taken, symbols.Addr(in.Rcx)) {
+		taken--
+	}
+	tg.faulted(t, si)
+	out := *regs
+	fromFetch(&r, &out)
+	out.Rip = uint64(st.at)
+	if err := errors.Join(t.EndSequence(tg.inStage), t.SetRegs(&out)); err != nil {
+		return tracee.Resume, true // gone
+	}
+	tg.rollbacks++
+	if s, th := tg.s, tg.thread(t); s.fill(tg, th) == nil {
+		for _, w := range st.wants[min(taken, len(st.wants)):] {
+			s.takeInstead(tg, st, w)
+		}
+	}
+	return sendTo(tg, t, &out, st.copyAt), true
+}
+
+// inStage reports whether an address is in a detour.
+func (tg *target) inStage(a symbols.Addr) bool { return tg.patches.stageAt(a) != nil }
+
+// dropRecord makes free room of the record that a detour was writing when it had
+// taken so many hits, if it is the one at an address: then the hit is still to be
+// taken.
+func (tg *target) dropRecord(st *stage, taken int, at symbols.Addr) bool {
+	if taken == 0 || taken > len(st.wants) || st.wants[taken-1].kind == requestReturn {
+		return false
+	}
+	m := tg.area.file
+	off := int64(at - m.base)
+	if at < m.base || off&(ring.Unit-1) != 0 || off+ring.HeaderSize > int64(len(m.mem)) {
+		return false
+	}
+	id, units, committed := ring.SplitState(m.load32(off + ring.StateOff))
+	if committed || units == 0 || id != st.wants[taken-1].p.id {
+		return false
+	}
+	m.store32(off+ring.StateOff, ring.SkipWord(units)) // in one piece: the reader looks
+	return true
+}
+
+// takeInstead takes the hit of a probe whose detour can't. The session's context is
+// that of the site.
+func (s *Session) takeInstead(tg *target, st *stage, w patchRequest) {
+	switch w.kind {
+	case requestExit:
+		if ra, err := tg.word(symbols.Addr(s.regs.GPR[fetch.SP])); err == nil {
+			s.returnAlone(w.p, symbols.Addr(ra))
+		}
+	case requestReturn:
+		// A call without an instance.
+		if !s.stopping && w.p.feed.enabled(w.p) {
+			s.miss(w.p)
+		}
+	case wantExit:
+		s.exitInstead(tg, st, w)
+	default:
+		s.regs.IP = uint64(w.p.where.Addr)
+		s.record(w.p, nil, 0)
+	}
+}
+
+// exitInstead records the return of a call that is noted in the table of the stage's
+// exits, if it is, and frees its row.
+func (s *Session) exitInstead(tg *target, st *stage, w patchRequest) {
+	k := st.exits.calls
+	sp := s.regs.GPR[fetch.SP]
+	key := sp
+	if k.Go {
+		call, ok := goKey(tg.proc, &s.regs)
+		if !ok {
+			return
+		}
+		if key, ok = detour.GoKey(call.g, call.sp); !ok {
+			return
+		}
+	}
+	mem := make([]byte, k.Size())
+	if _, err := tg.proc.ReadMemory(mem, symbols.Addr(k.Addr)); err != nil {
+		return
+	}
+	in, ok := k.Find(mem, key)
+	ra, err := tg.word(symbols.Addr(sp))
+	if !ok || err != nil || ra != in.Return && !k.Go {
+		return
+	}
+	was := s.regs
+	s.regs.IP = in.Real
+	s.regs.GPR[fetch.SP] += 8 + uint64(w.pop)
+	s.record(w.p, k.Entry(mem, in.Number)[:w.p.prog.EntrySize()], symbols.Addr(in.Real))
+	s.regs = was
+	tid, slot := k.Marks(in.Number)
+	_ = tg.proc.WriteMemory(make([]byte, 4), symbols.Addr(tid)) // fails only if the process is gone
+	_ = tg.proc.WriteMemory(make([]byte, 8), symbols.Addr(slot))
+}
+
+// returnRolledBack is rolledBack for the code of a return probe by return trampolines: a call
+// that can't be noted is one without an instance, and a return that can't be
+// recorded is lost. Its instance comes back when it is needed.
+func (tg *target) returnRolledBack(t *tracee.Thread, si *tracee.Siginfo, st *stage, regs *unix.PtraceRegs) (v tracee.Verdict, done bool) {
+	var r fetch.Regs
+	tracee.FetchRegs(regs, &r)
+	taken, inFrame, _ := st.detour.Undo(&r, tg.proc)
+	out, ok := st.leaveReturn(regs, tg.proc)
+	if !ok {
+		return tracee.Deliver, false
+	}
+	tg.faulted(t, si)
+	trampoline := out.Rip != uint64(st.at)
+	if !trampoline {
+		out.Rip = uint64(st.copyAt)
+	}
+	if err := errors.Join(t.EndSequence(tg.inStage), t.SetRegs(out)); err != nil {
+		return tracee.Resume, true // gone
+	}
+	tg.rollbacks++
+	s, p := tg.s, st.returns.probe
+	if (!inFrame || taken == 0) && s.fill(tg, tg.thread(t)) == nil && !s.stopping && p.feed.enabled(p) {
+		if trampoline {
+			p.feed.producer.Count(s.ctx.CPU, p.id, ring.CounterLost, 1)
+		} else {
+			s.miss(p)
+		}
+	}
+	return tg.resumed(t, out), true
+}
+
+// faulted repairs what the kernel does to a program's action for a fault that
+// its thread blocks, or the program ignores (tracee.RepairForced): the action is as
+// it was when kprobe came, or the program's own doing since.
+func (tg *target) faulted(t *tracee.Thread, si *tracee.Siginfo) {
+	sig := si.Signal()
+	bit := uint64(1) << (sig - 1)
+	was, known := tg.actions[sig]
+	ignored := !known && tg.ignored&bit != 0
+	if ignored {
+		was.Handler = 1
+	}
+	if !ignored && (!known || was.Handler == 0) {
+		return
+	}
+	th, laid := tg.thread(t), tg.fallbackWatch.laid[sig]
+	status := caughtSignals(tg.proc.PID())
+	switch {
+	case !ignored && signalSet(status, "SigCgt:")&bit != 0:
+		if th.forced&bit == 0 || th.laid == laid {
+			return
+		}
+		// The fallback handler was laid again between the fault and this stop.
+		if err := t.BlockSignal(sig); err != nil {
+			tg.s.logf("the mask of thread %d could not be put back: %v", t.TID(), err)
+		}
+	case ignored && signalSet(status, "SigIgn:")&bit != 0:
+	default:
+		now, err := tg.proc.Sigaction(tg.s.run, t, sig)
+		if err != nil || now.Handler != 0 {
+			return
+		}
+		if err := t.RepairForced(sig, was, !ignored); err != nil {
+			tg.s.logf("the action of signal %d could not be put back: %v", sig, err)
+		}
+		if !ignored {
+			th.forced |= bit
+		}
+	}
+	th.laid = laid
+}

@@ -1,0 +1,133 @@
+package probe
+
+import (
+	"encoding/binary"
+
+	"kprobe/probe/asm"
+	"kprobe/probe/detour"
+	"kprobe/probe/ring"
+	"kprobe/probe/tracee"
+	"kprobe/symbols"
+)
+
+// Which threads take their hits in restartable sequences
+//
+// Detours count and take room without a lock where the C library says that each of its
+// threads has an rseq area at the same distance from its control block (__rseq_offset,
+// glibc 2.35), and the kernel says of every thread whether that is so. A detour asks the
+// area whether its thread is registered: it has no CPU, a negative number, if not. Two
+// kinds of task would be mistaken, and are seen at their birth:
+//
+//   - A new thread of the C library's registers its area some instructions after its
+//     first; until then the memory is zero, or what the last thread there has left. The
+//     area is made to say that it has no CPU, as the library itself has it for a thread
+//     that can't be registered.
+//   - Who shares another's control block (vfork, clone by hand) would take that one's
+//     area for its own. While such a task lives no CPU has sequences (ring.SeqCPUs): all
+//     hits go the locked way, which goes well beside a sequence that is under way, as it
+//     writes other words.
+
+// noCPU is what an area says whose thread isn't registered (RSEQ_CPU_ID_UNINITIALIZED).
+const noCPU = -1
+
+// areaCPU is the offset of cpu_id in struct rseq.
+const areaCPU = 4
+
+// glibcTID is where glibc's control blocks have the thread's number.
+const glibcTID = 0x2d0
+
+// findSequences gives detour.Params.Rseq for a process whose threads, which are stopped,
+// have their numbers where tid says; 0 if they take their hits by locked instructions.
+func (tg *target) findSequences(stopped []*tracee.Thread, tid detour.TID) int32 {
+	off, ok := tg.rseqOffset()
+	if !ok || tg.barred || tid.Seg != asm.FS || len(tid.Path) > 0 || tid.Off != glibcTID {
+		return 0
+	}
+	registered := false
+	for _, t := range stopped {
+		regs, err := t.Regs()
+		if err != nil {
+			continue // gone
+		}
+		want := regs.Fs_base + uint64(int64(off))
+		switch area, signature := t.RseqArea(); {
+		case area == want && signature == detour.RseqSignature:
+			registered = true
+		case area == 0 && tg.hideArea(want):
+		default:
+			return 0
+		}
+	}
+	if !registered {
+		return 0
+	}
+	return off
+}
+
+// rseqOffset reads how far from the thread pointer the C library has its threads' areas.
+func (tg *target) rseqOffset() (off int32, ok bool) {
+	entry, base, err := auxv(tg.proc.PID())
+	if err != nil {
+		return 0, false
+	}
+	if base == 0 {
+		base = entry // the library is in the program
+	}
+	m := tg.space.ModuleAt(base)
+	if m == nil || m.File == nil {
+		return 0, false
+	}
+	read := func(name string) (uint64, bool) {
+		syms := m.File.Lookup(name)
+		if len(syms) == 0 {
+			return 0, false
+		}
+		v, err := tg.word(m.Addr(syms[0].Vaddr))
+		return v, err == nil
+	}
+	size, ok := read("__rseq_size")
+	if !ok || uint32(size) == 0 { // of 32 bits
+		return 0, false
+	}
+	at, ok := read("__rseq_offset")
+	off = int32(at)
+	return off, ok && off > 0 && int64(at) == int64(off)
+}
+
+// hideArea has the area at an address say that it has no CPU. Its thread isn't
+// registered.
+func (tg *target) hideArea(area uint64) bool {
+	var b [4]byte
+	at := symbols.Addr(area + areaCPU)
+	if _, err := tg.proc.ReadMemory(b[:], at); err != nil {
+		return false
+	}
+	if int32(binary.LittleEndian.Uint32(b[:])) < 0 {
+		return true
+	}
+	cpu := int32(noCPU)
+	return tg.proc.WriteMemory(binary.LittleEndian.AppendUint32(nil, uint32(cpu)), at) == nil
+}
+
+// setSequences says in the memory file whether hits are taken in sequences now.
+func (tg *target) setSequences() {
+	tg = tg.main
+	if tg.area == nil || tg.params == nil {
+		return
+	}
+	l, n := tg.area.file.layout, 0
+	if tg.params.Rseq != 0 && !tg.barred && len(tg.proc.Sharers()) == 0 {
+		n = l.CPUs
+	}
+	tg.area.file.store32(l.Flags.Off+ring.SeqCPUs, uint32(n))
+}
+
+// bar ends sequences in the address space for good.
+func (tg *target) bar(why string) {
+	if tg.barred {
+		return
+	}
+	tg.barred = true
+	tg.s.logf("process %d: %s: its hits take locked instructions", tg.proc.PID(), why)
+	tg.setSequences()
+}

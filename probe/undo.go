@@ -1,0 +1,483 @@
+package probe
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/probe/detour"
+	"kprobe/probe/insn"
+	"kprobe/probe/plan"
+	"kprobe/probe/ring"
+	"kprobe/probe/tracee"
+	"kprobe/symbols"
+)
+
+// How kprobe leaves an address space
+//
+// There is one way, whether a session leaves, or a later kprobe recovers from one
+// that was killed: the journal tells what was written and mapped. With all
+// threads stopped, those of children that share the memory too:
+//
+//	restored  the text has the program's bytes, threads that stood between the
+//	          two jumps of a patch or at a trap of kprobe's are where the program
+//	          has an instruction
+//	vacated   no thread is in kprobe's memory, no return address on a stack and
+//	          no frame of a signal leads there
+//	closed    the program has its signal actions back, the memory is unmapped,
+//	          the memory file last
+//
+// A step begins only when the one before it has succeeded as a whole. Where a
+// step fails the process is left as it is then, with everything that the step
+// would have needed: what is in the text works without a tracer (the fallback
+// signal handlers answer its traps), the memory stays mapped, and the journal
+// keeps what is not undone. The header then says that no tracer lives, and the
+// next kprobe goes on with it.
+
+// leave takes the area out of its address space. stopped are the stopped threads
+// of its process, whose sharers are stopped here. After an error the area is as it
+// was as far as it could not be undone.
+func (a *area) leave(ctx context.Context, stopped []*tracee.Thread) error {
+	err := withSharers(ctx, a.proc, stopped, func(stopped []*tracee.Thread) error {
+		if err := a.restoreText(stopped); err != nil {
+			return err
+		}
+		// A fault that waits to be handled comes again, as its instruction does. Its
+		// thread may be the only one that can make the calls that are to come.
+		for _, t := range stopped {
+			if sig, ok := t.Signal(); ok && sig != unix.SIGTRAP {
+				t.DropFault(sig)
+			}
+		}
+		return a.vacate(stopped)
+	})
+	if err == nil {
+		// A thread may have to wait for its child before it can unmap.
+		err = a.close(ctx)
+	}
+	if err != nil {
+		a.proc.KeepTrapsOpen() // an int3 may have to stay
+		return errors.Join(err, a.abandon())
+	}
+	return nil
+}
+
+// abandon has the memory file say that no tracer lives, so that the next kprobe takes
+// out what it tells of.
+func (a *area) abandon() error {
+	return a.file.set64(a.file.layout.Header.Off+ring.TracerStartOff, 0)
+}
+
+// written lists the writes of the text that the journal knows, to be undone: jumps
+// that lead to other writes of their patch, and all else.
+func (a *area) written() (leading, rest []change, err error) {
+	sites, err := a.journalled()
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, l := range sites {
+		before, after := l.Before, l.After
+		if l.Tactic == uint16(plan.Breakpoint) && len(before) > 0 {
+			// The entry holds the whole instruction, the change is a byte.
+			before, after = before[:1], after[:1]
+		}
+		c := change{at: l.Addr, old: after, new: before}
+		switch {
+		case bytes.Equal(before, after):
+		case l.Tactic == uint16(plan.ShortJump) && bytes.HasPrefix(after, []byte{jmpRel8}):
+			leading = append(leading, c)
+		default:
+			rest = append(rest, c)
+		}
+	}
+	return leading, rest, nil
+}
+
+// restoreText undoes the writes of the text that the journal tells; every thread
+// is stopped. It may be called again.
+func (a *area) restoreText(stopped []*tracee.Thread) error {
+	leading, rest, err := a.written()
+	if err != nil {
+		return err
+	}
+	if err := a.leaveLongJumps(leading, stopped); err != nil {
+		return err
+	}
+	if err := a.undoAll(leading); err != nil {
+		return err
+	}
+	if err := a.undoAll(rest); err != nil {
+		return err
+	}
+	// A short jump may lie under a breakpoint that has just gone.
+	return a.undoAll(leading)
+}
+
+// mostOver bounds how many writes lie over each other. Sessions have a handful.
+const mostOver = 16
+
+// errWritesOver is that of a journal that no session writes.
+var errWritesOver = errors.New("the journal has more writes over each other than there can be")
+
+// undoAll undoes those of the writes that are in the text, each once. One that
+// another was made over is found once that one is undone.
+func (a *area) undoAll(list []change) error {
+	for range mostOver {
+		var left []change
+		overlaps, undone := false, false
+		depth := 0
+		for todo := list; len(todo) > 0; depth++ {
+			if depth == mostOver {
+				return errWritesOver
+			}
+			batch, later := disjoint(todo)
+			if err := rewriteIn(a.proc, batch); err != nil {
+				return err
+			}
+			for _, c := range batch {
+				if c.wrote {
+					a.noteLifted(&c)
+					undone = true
+				} else {
+					left = append(left, c)
+				}
+			}
+			overlaps = overlaps || len(later) > 0
+			todo = later
+		}
+		if !overlaps || !undone {
+			return nil
+		}
+		list = left
+	}
+	return errWritesOver
+}
+
+// disjoint splits changes into some that don't overlap, and the others.
+func disjoint(list []change) (some, others []change) {
+	slices.SortStableFunc(list, func(a, b change) int { return cmp.Compare(a.at, b.at) })
+	for _, c := range list {
+		if n := len(some); n > 0 && c.at < some[n-1].end() {
+			others = append(others, c)
+		} else {
+			some = append(some, c)
+		}
+	}
+	return some, others
+}
+
+// noteLifted remembers where bytes of kprobe's were, of which a thread may have
+// a trap to be answered.
+func (a *area) noteLifted(c *change) {
+	if a.lifted == nil {
+		a.lifted = map[uint64]bool{}
+	}
+	for i := range c.new {
+		if c.new[i] != c.old[i] {
+			a.lifted[c.at+uint64(i)] = true
+		}
+	}
+}
+
+// jmpRel8 is the opcode of a short jump (Intel SDM vol. 2, JMP).
+const jmpRel8 = 0xeb
+
+// leaveLongJumps has threads that took a short jump, and no more, go back to
+// where it was: once the text is restored no instruction starts at the long jump
+// that they stand at. Nothing but their instruction pointer has changed since.
+func (a *area) leaveLongJumps(leading []change, stopped []*tracee.Thread) error {
+	back := map[uint64]uint64{}
+	for _, c := range leading {
+		short := make([]byte, len(c.old))
+		if _, err := a.proc.ReadMemory(short, symbols.Addr(c.at)); err != nil || len(short) < 2 || !bytes.Equal(short, c.old) {
+			continue // its file was unmapped, or it isn't in the text
+		}
+		back[c.at+2+uint64(int8(short[1]))] = c.at
+	}
+	if len(back) == 0 {
+		return nil
+	}
+	for _, t := range stopped {
+		regs, err := t.Regs()
+		if err != nil || t.AtTrap() {
+			continue // gone, or at a breakpoint right before the long jump
+		}
+		if site, ok := back[regs.Rip]; ok {
+			regs.Rip = site
+			if err := t.SetRegs(regs); err != nil && !errors.Is(err, tracee.ErrGone) {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// vacate takes threads, and what will lead threads, out of kprobe's memory once the
+// text is restored; every thread is stopped. Without an error the memory may go.
+func (a *area) vacate(stopped []*tracee.Thread) error {
+	var errs []error
+	for _, t := range stopped {
+		err := a.moveOut(t)
+		if err == nil {
+			err = t.EndSequence(a.holds)
+		}
+		if err == nil && a.found && t.Interrupted(a.interrupted) {
+			// Nobody has put signals off since the tracer's death.
+			err = fmt.Errorf("a signal has interrupted thread %d in code of kprobe's", t.TID())
+		}
+		errs = append(errs, err)
+	}
+	errs = append(errs, a.restoreSlots(), a.restoreReturns(), a.lateIn())
+	return errors.Join(errs...)
+}
+
+// mostMoves bounds how often a thread is led from one piece of kprobe's code to
+// another: from a return trampoline to the one behind it.
+const mostMoves = 1 << 12
+
+// moveOut leads a stopped thread out of kprobe's code, to where the program has it,
+// and answers its trap or fault if that was kprobe's.
+func (a *area) moveOut(t *tracee.Thread) error {
+	now, err := t.Regs()
+	if err != nil {
+		return nil // gone
+	}
+	regs := *now
+	trapped := t.AtTrap()
+	if trapped {
+		regs.Rip-- // the int3 has had no effect
+		if a.lifted[regs.Rip] {
+			return a.lead(t, &regs)
+		}
+	} else if a.lifted[regs.Rip] && t.DropFault(unix.SIGILL) {
+		return nil // a guard: the program's instruction is there again
+	}
+	if !a.holds(symbols.Addr(regs.Rip)) {
+		return nil
+	}
+	for range mostMoves {
+		pc := symbols.Addr(regs.Rip)
+		if !a.holds(pc) {
+			return a.lead(t, &regs)
+		}
+		if a.fallbacks.Holds(pc) {
+			if !a.found {
+				// It goes on to the program's own action by itself.
+				a.fallbacks.Look(pc)
+				return nil
+			}
+			return fmt.Errorf("thread %d is in a signal handler of an earlier kprobe", t.TID())
+		}
+		out, err := a.behind(t, &regs, trapped)
+		if err != nil {
+			return err
+		}
+		if out.Rip == regs.Rip && out.Rsp == regs.Rsp {
+			break
+		}
+		regs, trapped = *out, false
+	}
+	return fmt.Errorf("thread %d can't be moved out of kprobe's code", t.TID())
+}
+
+// lead has a thread go on elsewhere. A trap that it has met was kprobe's; a fault
+// comes again, as its instruction does.
+func (a *area) lead(t *tracee.Thread, regs *unix.PtraceRegs) error {
+	err := t.SetRegs(regs)
+	if errors.Is(err, tracee.ErrGone) {
+		return nil
+	}
+	if err != nil {
+		return err // what it has met leads it on
+	}
+	if !t.DropTrap() {
+		if sig, ok := t.Signal(); ok {
+			t.DropFault(sig)
+		}
+	}
+	t.CancelStep()
+	return nil
+}
+
+// behind gives the registers that a thread in kprobe's code has where it goes on.
+func (a *area) behind(t *tracee.Thread, regs *unix.PtraceRegs, trapped bool) (*unix.PtraceRegs, error) {
+	pc := symbols.Addr(regs.Rip)
+	if cell, ok := a.cellOf(pc); ok {
+		to, err := a.file.get64(cell)
+		out := *regs
+		out.Rip = to
+		return &out, err
+	}
+	if a.outside != nil {
+		out, inside, err := a.outside(regs, trapped)
+		if err != nil {
+			return nil, fmt.Errorf("thread %d: %w", t.TID(), err)
+		}
+		if inside {
+			return out, nil
+		}
+	}
+	sites, err := a.journalled()
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range sites {
+		if symbols.Addr(l.Copy) == pc&^(slotSize-1) && l.Copy != 0 {
+			return leaveCopyOf(&l, regs, a.proc)
+		}
+	}
+	return nil, fmt.Errorf("thread %d is in code that kprobe's journal doesn't know", t.TID())
+}
+
+// leaveCopyOf is site.leave for a breakpoint of which only the journal is known.
+func leaveCopyOf(l *ring.Site, regs *unix.PtraceRegs, mem symbols.Memory) (*unix.PtraceRegs, error) {
+	m, err := insn.Relocate(l.Before, l.Addr, l.Copy, insn.Options{})
+	if err != nil {
+		return nil, err
+	}
+	in, err := insn.Decode(l.Before)
+	if err != nil {
+		return nil, err
+	}
+	st := &site{addr: symbols.Addr(l.Addr), slot: symbols.Addr(l.Copy), moved: m, length: int(in.Len)}
+	out, ok := st.leave(regs, mem)
+	if !ok {
+		return nil, fmt.Errorf("the copy of the instruction at %v can't be left", st.addr)
+	}
+	return out, nil
+}
+
+// holds reports whether pc is in memory that is about to go: in copies, detours,
+// return trampolines, the fallback handlers, injected code.
+func (a *area) holds(pc symbols.Addr) bool {
+	return a.code.holds(pc) != nil || a.fallbacks.Holds(pc) || a.scratch != nil && pc >= a.scratch.start && pc < a.scratch.end()
+}
+
+// cellOf gives the cell, in the memory file, of the return trampoline that has an instruction
+// at pc: int3; jmp [cell].
+func (a *area) cellOf(pc symbols.Addr) (cell int64, ok bool) {
+	at := pc &^ (trampolineSize - 1)
+	if a.code.holds(at) == nil || pc-at > 1 {
+		return 0, false
+	}
+	var b [trampolineSize]byte
+	if _, err := a.proc.ReadMemory(b[:], at); err != nil || b[0] != breakpoint || b[1] != 0xff || b[2] != 0x25 || b[7] != breakpoint {
+		return 0, false
+	}
+	cell = int64(at) + 7 + int64(int32(binary.LittleEndian.Uint32(b[3:]))) - int64(a.file.base)
+	first := a.file.layout.Instances.Off
+	ok = cell >= first && cell < first+min(trampolines*cellSize, a.file.layout.Instances.Size) && (cell-first)%cellSize == 0
+	return cell, ok
+}
+
+// restoreSlots puts the program's return addresses back where return trampolines of
+// breakpoints stand in their place.
+func (a *area) restoreSlots() error {
+	cells := make([]byte, min(trampolines*cellSize, a.file.layout.Instances.Size))
+	if _, err := a.file.ReadAt(cells, a.file.layout.Instances.Off); err != nil {
+		return fmt.Errorf("read the return trampolines of calls: %w", err)
+	}
+	for ; len(cells) >= cellSize; cells = cells[cellSize:] {
+		slot := symbols.Addr(le64(cells[cellSlot:]))
+		if slot == 0 {
+			continue
+		}
+		if err := a.restoreSlot(slot); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// restoreSlot puts the program's return address back into a slot if it has a
+// return trampoline's.
+func (a *area) restoreSlot(slot symbols.Addr) error {
+	var now [8]byte
+	if _, err := a.proc.ReadMemory(now[:], slot); errors.Is(err, symbols.ErrLatePage) {
+		return fmt.Errorf("put a return address back: %w", err)
+	} else if err != nil {
+		return nil // the stack is gone
+	}
+	cell, ok := a.cellOf(symbols.Addr(le64(now[:])))
+	if !ok {
+		return nil
+	}
+	to, err := a.file.get64(cell)
+	if err == nil {
+		err = a.proc.WriteMemory(put64(to), slot)
+	}
+	if err != nil {
+		return fmt.Errorf("put a return address back: %w", err)
+	}
+	return nil
+}
+
+// Bounds of what the list of return instances may say, which the program can
+// write to: bytes of one piece, of all, and how many there are.
+const (
+	mostPool  = 1 << 30
+	mostPools = 1 << 16
+	allPools  = 4 << 30
+)
+
+// restoreReturns puts the program's return addresses back for calls that would
+// return by return trampolines.
+func (a *area) restoreReturns() error {
+	first, err := a.file.get64(a.file.layout.Header.Off + headerPools)
+	if err != nil || first == 0 {
+		return err
+	}
+	maps, err := symbols.ReadMaps(a.proc.PID())
+	if err != nil {
+		return err
+	}
+	all, seen := uint64(0), map[symbols.Addr]bool{}
+	for at := symbols.Addr(first); at != 0; {
+		var head [16]byte
+		if _, err := a.proc.ReadOwn(head[:], at); err != nil {
+			return fmt.Errorf("read return instances: %w", err)
+		}
+		size := le64(head[8:])
+		if private, _ := anonymousIn(maps, at, size); size < poolsHead || size > mostPool || !private ||
+			seen[at] || len(seen) >= mostPools || all+size > allPools {
+			return errors.New("return instances are not where the journal says")
+		}
+		seen[at] = true
+		all += size
+		mem := make([]byte, size)
+		if _, err := a.proc.ReadOwn(mem, at); err != nil {
+			return fmt.Errorf("read return instances: %w", err)
+		}
+		left, late := detour.Left(mem[poolsHead:], uint64(at)+poolsHead, a.proc)
+		for _, in := range left {
+			if err := a.proc.WriteMemory(put64(in.Real), symbols.Addr(in.Slot)); err != nil {
+				return fmt.Errorf("put a return address back: %w", err)
+			}
+		}
+		if late != nil {
+			return fmt.Errorf("put a return address back: %w", late)
+		}
+		at = symbols.Addr(le64(head[:]))
+	}
+	return nil
+}
+
+// lateIn finds a thread that could not be stopped and may run on in kprobe's code.
+func (a *area) lateIn() error {
+	for _, t := range late(a.proc) {
+		pc, ok := t.WaitsAt()
+		if !ok {
+			return fmt.Errorf("thread %d did not stop: the text is restored, kprobe's memory stays mapped", t.TID())
+		}
+		if a.holds(pc) {
+			return fmt.Errorf("thread %d waits in the kernel, uninterruptibly, in code of kprobe's: the text is restored, kprobe's memory stays mapped", t.TID())
+		}
+	}
+	return nil
+}
