@@ -1,5 +1,7 @@
 package output
 
+import "kprobe/internal/quote"
+
 // Definition is a kept definition.
 type Definition struct {
 	Group, Event string
@@ -11,11 +13,11 @@ type Definition struct {
 
 // AppendDefinitionJSON appends the object of a definition.
 func AppendDefinitionJSON(dst []byte, d *Definition) []byte {
-	dst = appendString(append(dst, `{"type":"definition","group":`...), d.Group)
-	dst = appendString(append(dst, `,"event":`...), d.Event)
-	dst = appendString(append(dst, `,"kind":`...), d.Kind)
-	dst = appendString(append(dst, `,"place":`...), d.Place)
-	dst = appendString(append(dst, `,"definition":`...), d.Text)
+	dst = quote.AppendJSON(append(dst, `{"type":"definition","group":`...), d.Group)
+	dst = quote.AppendJSON(append(dst, `,"event":`...), d.Event)
+	dst = quote.AppendJSON(append(dst, `,"kind":`...), d.Kind)
+	dst = quote.AppendJSON(append(dst, `,"place":`...), d.Place)
+	dst = quote.AppendJSON(append(dst, `,"definition":`...), d.Text)
 	dst = appendBool(append(dst, `,"disabled":`...), d.Disabled)
 	return append(dst, '}', '\n')
 }

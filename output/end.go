@@ -3,8 +3,12 @@ package output
 import (
 	"fmt"
 	"strings"
+	"syscall"
 
-	"kprobe/probe"
+	"golang.org/x/sys/unix"
+
+	"kprobe/internal/quote"
+	"kprobe/probe/results"
 )
 
 // Totals are the sums over all events of a trace.
@@ -12,8 +16,11 @@ type Totals struct {
 	Hits, Recorded, Filtered, Lost, Missed uint64
 }
 
+// Passed are the hits that no filter refused.
+func (t Totals) Passed() uint64 { return t.Recorded + t.Lost }
+
 // Sum adds up the counters of events.
-func Sum(stats []probe.Stats) Totals {
+func Sum(stats []results.Stats) Totals {
 	var t Totals
 	for i := range stats {
 		t.Hits += stats[i].Hits
@@ -26,12 +33,16 @@ func Sum(stats []probe.Stats) Totals {
 }
 
 // AppendEnd appends the object that closes a stream of JSON: the number of
-// events that were written, those lost, and for each event with missed hits
+// events that were written, those lost, the share of these in per cent if there are
+// any, and for each event with missed hits
 // their number by GRP/EVENT.
-func AppendEnd(dst []byte, events uint64, stats []probe.Stats) []byte {
+func AppendEnd(dst []byte, events uint64, stats []results.Stats) []byte {
 	t := Sum(stats)
 	dst = appendCount(append(dst, `{"type":"end","events":`...), events)
 	dst = appendCount(append(dst, `,"lost":`...), t.Lost)
+	if t.Lost > 0 {
+		dst = appendPercent(append(dst, `,"lost_percent":`...), t.Lost, t.Passed())
+	}
 	dst = appendCount(append(dst, `,"filtered":`...), t.Filtered)
 	dst = append(dst, `,"missed":{`...)
 	first := true
@@ -43,7 +54,7 @@ func AppendEnd(dst []byte, events uint64, stats []probe.Stats) []byte {
 			dst = append(dst, ',')
 		}
 		first = false
-		dst = appendString(dst, stats[i].Event.Group+"/"+stats[i].Event.Name)
+		dst = quote.AppendJSON(dst, stats[i].Event.Group+"/"+stats[i].Event.Name)
 		dst = appendCount(append(dst, ':'), stats[i].Missed)
 	}
 	return append(dst, '}', '}', '\n')
@@ -51,14 +62,14 @@ func AppendEnd(dst []byte, events uint64, stats []probe.Stats) []byte {
 
 // AppendError appends the object of an error that ended a stream of JSON.
 func AppendError(dst []byte, message string) []byte {
-	dst = appendString(append(dst, `{"type":"error","message":`...), message)
+	dst = quote.AppendJSON(append(dst, `{"type":"error","message":`...), message)
 	return append(dst, '}', '\n')
 }
 
 // EndLine is what a person is told at the end of a trace, without newline: how
 // many events there were, how many were lost or missed and why, and which of
-// the processes run on.
-func EndLine(events uint64, stats []probe.Stats, alive []int) string {
+// the processes run on, or what ended the last of them.
+func EndLine(events uint64, stats []results.Stats, alive []int, killed []results.Death) string {
 	t := Sum(stats)
 	var b strings.Builder
 	b.WriteString(count(events, "event"))
@@ -67,14 +78,19 @@ func EndLine(events uint64, stats []probe.Stats, alive []int) string {
 	}
 	fmt.Fprintf(&b, ", %d lost", t.Lost)
 	if t.Lost > 0 {
-		b.WriteString(" (the buffer was full, or the trace ended before they were read)")
+		fmt.Fprintf(&b, " (the buffer was full, or the trace ended before they were read: %s of all; a larger --ring helps)", percent(t.Lost, t.Passed()))
 	}
 	if t.Missed > 0 {
 		fmt.Fprintf(&b, ", %d missed (no free return instance: a larger --maxactive helps)", t.Missed)
 	}
 	switch len(alive) {
 	case 0:
-		b.WriteString("; the target has ended")
+		if len(killed) == 0 {
+			b.WriteString("; the target has ended")
+			break
+		}
+		last := killed[len(killed)-1]
+		fmt.Fprintf(&b, "; process %d was killed by %s", last.PID, signalName(last.Signal))
 	case 1:
 		fmt.Fprintf(&b, "; process %d runs on", alive[0])
 	default:
@@ -85,7 +101,7 @@ func EndLine(events uint64, stats []probe.Stats, alive []int) string {
 
 // UnarmedLine is what a person is told at the end of a trace of events that never
 // had a place, without newline: which they are, and of some what they waited for.
-func UnarmedLine(events []*probe.Event) string {
+func UnarmedLine(events []*results.Event) string {
 	const most = 4
 	var b strings.Builder
 	for i, e := range events {
@@ -107,9 +123,53 @@ func UnarmedLine(events []*probe.Event) string {
 	return b.String() + " were never armed"
 }
 
+// saidFilters is how many events' filters are told of at most.
+const saidFilters = 16
+
+// FilteredLines are what a person is told of events with filters, without newlines:
+// how many hits passed each.
+func FilteredLines(stats []results.Stats) []string {
+	var out []string
+	more := 0
+	for i := range stats {
+		s := &stats[i]
+		switch {
+		case s.Filtered == 0 && (s.Event.Def == nil || s.Event.Def.Filter == nil):
+		case len(out) == saidFilters:
+			more++
+		default:
+			out = append(out, fmt.Sprintf("%s: %d of %s passed its filter", eventName(s), s.Hits-min(s.Hits, s.Filtered), count(s.Hits, "hit")))
+		}
+	}
+	if more > 0 {
+		out = append(out, fmt.Sprintf("and %d more events have filters", more))
+	}
+	return out
+}
+
+// InterposedLine is what a person is told of an event without hits whose function is
+// not the one that the program calls by that name, without newline.
+func InterposedLine(in *results.Interposed) string {
+	place := in.Event.Def.Place
+	whose := in.By + "'s"
+	if in.Main {
+		whose = "the program's own"
+	}
+	return fmt.Sprintf("%s/%s had no hit: %s of this program is %s, not %s's; write %s without %s:",
+		in.Event.Group, in.Event.Name, place.Symbol, whose, place.Module, place.Symbol, place.Module)
+}
+
 func count(n uint64, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
 	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// signalName is a signal's name as kill -l has it, with SIG before it.
+func signalName(s syscall.Signal) string {
+	if name := unix.SignalName(s); name != "" {
+		return name
+	}
+	return fmt.Sprintf("signal %d", int(s))
 }

@@ -2,7 +2,8 @@ package output
 
 import (
 	"kprobe/fetch"
-	"kprobe/probe"
+	"kprobe/internal/quote"
+	"kprobe/probe/results"
 	"kprobe/symbols"
 )
 
@@ -23,12 +24,15 @@ type Formatter struct {
 	// Lines adds source lines and inlined calls to the text of stacks. JSON
 	// always has them.
 	Lines bool
+	// Signatures has text name functions of C++ and Rust with their parameters
+	// and template arguments, as JSON always does.
+	Signatures bool
 
 	names  names
 	vals   []fetch.Value
-	event  *probe.Event // whose fixed text is in head
+	event  *results.Event // whose fixed text is in head
 	head   []byte
-	events map[*probe.Event][]byte
+	events map[*results.Event][]byte
 
 	frames   map[symbols.StackFrame]*frameText // of framesOf
 	framesOf *symbols.Space
@@ -37,26 +41,33 @@ type Formatter struct {
 
 // names lends a Space to fetch's printers. It lives in the Formatter so that
 // handing it on as an interface allocates nothing.
-type names struct{ space *symbols.Space }
+type names struct {
+	space *symbols.Space
+	short bool
+}
 
 // SymbolAt implements fetch.Symbolizer.
 func (n *names) SymbolAt(a symbols.Addr) (name string, off, size uint64, ok bool) {
 	if n.space == nil {
 		return "", 0, 0, false
 	}
-	name, off, size, _, ok = n.space.Symbolize(a)
+	if n.short {
+		name, off, size, _, ok = n.space.SymbolizeShort(a)
+	} else {
+		name, off, size, _, ok = n.space.Symbolize(a)
+	}
 	return name, off, size, ok
 }
 
 // Append appends the line of a hit, newline included. A record that can't be
 // decoded is an error, and then dst comes back as it was.
-func (f *Formatter) Append(dst []byte, h *probe.Hit) ([]byte, error) {
+func (f *Formatter) Append(dst []byte, h *results.Hit) ([]byte, error) {
 	vals, err := h.Program.Decode(h.Data, f.vals[:0])
 	if err != nil {
 		return dst, err
 	}
 	f.vals = vals
-	f.names.space = h.Space
+	f.names = names{h.Space, f.Form == Text && !f.Signatures}
 	if h.Event != f.event {
 		f.choose(h.Event)
 	}
@@ -66,23 +77,27 @@ func (f *Formatter) Append(dst []byte, h *probe.Hit) ([]byte, error) {
 	return f.appendText(dst, h), nil
 }
 
+// byFunction reports whether an event goes by the names of its functions in lines of
+// text: that of a pattern to which nobody gave a name.
+func byFunction(e *results.Event) bool { return e.Def != nil && !e.Def.Named && e.Def.Place.IsGlob() }
+
 // maxHeads is how many events' fixed texts are remembered at most.
 const maxHeads = 4096
 
 // choose prepares the part of the lines that is the same for all hits of an
 // event.
-func (f *Formatter) choose(e *probe.Event) {
+func (f *Formatter) choose(e *results.Event) {
 	head, ok := f.events[e]
 	if !ok {
 		if f.events == nil || len(f.events) >= maxHeads {
-			f.events = map[*probe.Event][]byte{} // events come and go while a trace runs
+			f.events = map[*results.Event][]byte{} // events come and go while a trace runs
 		}
 		if f.Form == JSON {
-			head = appendString(append(head, `,"group":`...), e.Group)
-			head = appendString(append(head, `,"event":`...), e.Name)
+			head = quote.AppendJSON(append(head, `,"group":`...), e.Group)
+			head = quote.AppendJSON(append(head, `,"event":`...), e.Name)
 			head = append(head, `,"comm":`...)
-		} else {
-			head = append(append(append(head, ':', ' '), e.Name...), ": ("...)
+		} else if !byFunction(e) {
+			head = append(quote.AppendPlain(append(head, ':', ' '), e.Name), ": ("...)
 		}
 		f.events[e] = head
 	}

@@ -1,7 +1,7 @@
 package output
 
 import (
-	"kprobe/fetch"
+	"kprobe/internal/quote"
 	"kprobe/symbols"
 )
 
@@ -18,11 +18,11 @@ type Function struct {
 
 // AppendFunctionJSON appends the object of a function.
 func AppendFunctionJSON(dst []byte, fn *Function) []byte {
-	dst = appendString(append(dst, `{"name":`...), fn.Name)
+	dst = quote.AppendJSON(append(dst, `{"name":`...), fn.Name)
 	if fn.Symbol != "" {
-		dst = appendString(append(dst, `,"symbol":`...), fn.Symbol)
+		dst = quote.AppendJSON(append(dst, `,"symbol":`...), fn.Symbol)
 	}
-	dst = appendString(append(dst, `,"module":`...), fn.Module)
+	dst = quote.AppendJSON(append(dst, `,"module":`...), fn.Module)
 	dst = appendHex(append(dst, `,"vaddr":"`...), uint64(fn.Vaddr))
 	dst = append(dst, '"')
 	if fn.Addr != 0 {
@@ -31,7 +31,7 @@ func AppendFunctionJSON(dst []byte, fn *Function) []byte {
 	}
 	dst = appendCount(append(dst, `,"size":`...), fn.Size)
 	if fn.Source != "" {
-		dst = appendString(append(dst, `,"source":`...), fn.Source)
+		dst = quote.AppendJSON(append(dst, `,"source":`...), fn.Source)
 	}
 	return append(dst, '}', '\n')
 }
@@ -54,11 +54,11 @@ func AppendFactJSON(dst []byte, f *Fact) []byte {
 	case !f.OK:
 		state = "note"
 	}
-	dst = appendString(append(dst, `{"fact":`...), f.Name)
-	dst = appendString(append(dst, `,"state":`...), state)
-	dst = appendString(append(dst, `,"text":`...), f.Text)
+	dst = quote.AppendJSON(append(dst, `{"fact":`...), f.Name)
+	dst = quote.AppendJSON(append(dst, `,"state":`...), state)
+	dst = quote.AppendJSON(append(dst, `,"text":`...), f.Text)
 	if f.Remedy != "" {
-		dst = appendString(append(dst, `,"remedy":`...), f.Remedy)
+		dst = quote.AppendJSON(append(dst, `,"remedy":`...), f.Remedy)
 	}
 	return append(dst, '}', '\n')
 }
@@ -74,9 +74,37 @@ func AppendFact(dst []byte, f *Fact) []byte {
 		state = "note    "
 	}
 	dst = append(append(dst, state...), f.Name...)
-	dst = append(fetch.AppendPlain(append(dst, ": "...), f.Text), '\n')
+	dst = append(quote.AppendPlain(append(dst, ": "...), f.Text), '\n')
 	if f.Remedy != "" {
-		dst = append(fetch.AppendPlain(append(dst, "        → "...), f.Remedy), '\n')
+		dst = append(quote.AppendPlain(append(dst, "        → "...), f.Remedy), '\n')
 	}
 	return dst
+}
+
+// USDT is a place of a statically defined probe.
+type USDT struct {
+	Module string       // the file's name
+	Place  string       // as definitions take it
+	Addr   symbols.Addr // in the process; 0 for a file
+	symbols.USDT
+}
+
+// AppendUSDTJSON appends the object of a statically defined probe.
+func AppendUSDTJSON(dst []byte, u *USDT) []byte {
+	dst = quote.AppendJSON(append(dst, `{"provider":`...), u.Provider)
+	dst = quote.AppendJSON(append(dst, `,"name":`...), u.Name)
+	dst = quote.AppendJSON(append(dst, `,"module":`...), u.Module)
+	dst = quote.AppendJSON(append(dst, `,"place":`...), u.Place)
+	dst = appendHex(append(dst, `,"vaddr":"`...), uint64(u.Vaddr))
+	dst = append(dst, '"')
+	if u.Addr != 0 {
+		dst = appendHex(append(dst, `,"addr":"`...), uint64(u.Addr))
+		dst = append(dst, '"')
+	}
+	if u.Semaphore != 0 {
+		dst = appendHex(append(dst, `,"semaphore":"`...), uint64(u.Semaphore))
+		dst = append(dst, '"')
+	}
+	dst = quote.AppendJSON(append(dst, `,"args":`...), u.Args)
+	return append(dst, '}', '\n')
 }

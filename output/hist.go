@@ -10,17 +10,17 @@ import (
 	"sync"
 
 	"kprobe/fetch"
-	"kprobe/probe"
+	"kprobe/probe/results"
 	"kprobe/symbols"
 )
 
-// Histograms is a probe.Sink that counts hits by their values: one histogram
+// Histograms is a results.Sink that counts hits by their values: one histogram
 // for each spec and each event that has the spec's values. Hit is called from
 // one goroutine, the Append methods from any.
 type Histograms struct {
 	Specs []*HistSpec
 	// Next gets the hits too; nil is none.
-	Next probe.Sink
+	Next results.Sink
 	// Limit is the number of hits after which the trace ends, where Next has
 	// none of its own; 0 is none.
 	Limit uint64
@@ -29,6 +29,8 @@ type Histograms struct {
 	hits  uint64                         // guarded by mu
 	all   []*hist                        // guarded by mu, in order of the first hit
 	byRun map[*fetch.Program][]histFetch // guarded by mu
+	last  *fetch.Program                 // guarded by mu: of the last hit
+	bound []histFetch                    // guarded by mu: of last
 	vals  []fetch.Value
 	names names
 	key   []byte
@@ -37,7 +39,7 @@ type Histograms struct {
 // hist is one histogram.
 type hist struct {
 	spec    *HistSpec
-	event   *probe.Event
+	event   *results.Event
 	hits    uint64 // that are in entries
 	dropped uint64 // that found no entry of theirs, and no room for one
 	entries map[string]*histEntry
@@ -69,8 +71,8 @@ var atStack = -1 - slices.Index(commonFields, fieldStack)
 // behind the common fields.
 var atHitcount = -1 - len(commonFields)
 
-// Hit implements probe.Sink.
-func (g *Histograms) Hit(h *probe.Hit) error {
+// Hit implements results.Sink.
+func (g *Histograms) Hit(h *results.Hit) error {
 	if err := g.count(h); err != nil {
 		return err
 	}
@@ -78,16 +80,16 @@ func (g *Histograms) Hit(h *probe.Hit) error {
 		return g.Next.Hit(h)
 	}
 	if g.hits == g.Limit && g.Limit != 0 {
-		return probe.ErrStop
+		return results.ErrStop
 	}
 	return nil
 }
 
-func (g *Histograms) count(h *probe.Hit) error {
+func (g *Histograms) count(h *results.Hit) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.Limit != 0 && g.hits >= g.Limit {
-		return probe.ErrStop
+		return results.ErrStop
 	}
 	vals, err := h.Program.Decode(h.Data, g.vals[:0])
 	if err != nil {
@@ -95,12 +97,15 @@ func (g *Histograms) count(h *probe.Hit) error {
 	}
 	g.vals = vals
 	g.hits++
-	fetches, ok := g.byRun[h.Program]
-	if !ok {
-		fetches = g.bind(h)
+	if g.last != h.Program || g.last == nil {
+		fetches, ok := g.byRun[h.Program]
+		if !ok {
+			fetches = g.bind(h)
+		}
+		g.last, g.bound = h.Program, fetches
 	}
-	for i := range fetches {
-		g.add(&fetches[i], h)
+	for i := range g.bound {
+		g.add(&g.bound[i], h)
 	}
 	return nil
 }
@@ -109,7 +114,7 @@ func (g *Histograms) count(h *probe.Hit) error {
 const maxBound = 1 << 14
 
 // bind finds the histograms that the hits of a program belong to.
-func (g *Histograms) bind(h *probe.Hit) []histFetch {
+func (g *Histograms) bind(h *results.Hit) []histFetch {
 	var out []histFetch
 	fields := h.Program.Fields()
 	find := func(list []histField, counts bool) ([]int, bool) {
@@ -148,7 +153,7 @@ func (g *Histograms) bind(h *probe.Hit) []histFetch {
 }
 
 // add counts a hit in a histogram.
-func (g *Histograms) add(f *histFetch, h *probe.Hit) {
+func (g *Histograms) add(f *histFetch, h *results.Hit) {
 	g.key = g.key[:0]
 	for i, at := range f.keys {
 		g.key = g.appendKey(g.key, &f.h.spec.keys[i], at, h)
@@ -170,8 +175,32 @@ func (g *Histograms) add(f *histFetch, h *probe.Hit) {
 	}
 }
 
+// The states of a text.
+const (
+	textWhole = iota
+	textCut   // there was more
+	textFault // it couldn't be read
+	textDone  // it is in the form in which it is printed
+)
+
+// state says what a field's text is.
+func (g *Histograms) state(at int, h *results.Hit) byte {
+	if at < 0 {
+		return textDone // a thread's name
+	}
+	switch x, t := &g.vals[at], h.Program.Fields()[at].Type; {
+	case x.Fault:
+		return textFault
+	case t.IsArray() || t.Layout != nil || t.Base == fetch.Float || t.Base == fetch.Char:
+		return textDone
+	case x.Truncated:
+		return textCut
+	}
+	return textWhole
+}
+
 // value gives a field's number, or its text.
-func (g *Histograms) value(at int, h *probe.Hit) (v uint64, text []byte, isText bool) {
+func (g *Histograms) value(at int, h *results.Hit) (v uint64, text []byte, isText bool) {
 	if at >= 0 {
 		x := &g.vals[at]
 		t := h.Program.Fields()[at].Type
@@ -217,7 +246,7 @@ func (f *histField) number(v uint64) uint64 {
 }
 
 // appendKey appends what tells a key from others.
-func (g *Histograms) appendKey(dst []byte, f *histField, at int, h *probe.Hit) []byte {
+func (g *Histograms) appendKey(dst []byte, f *histField, at int, h *results.Hit) []byte {
 	if at == atStack {
 		dst = binary.LittleEndian.AppendUint64(append(dst, 2), uint64(len(h.Stack)))
 		for _, frame := range h.Stack {
@@ -229,13 +258,13 @@ func (g *Histograms) appendKey(dst []byte, f *histField, at int, h *probe.Hit) [
 	if !isText {
 		return binary.LittleEndian.AppendUint64(append(dst, 0), f.number(v))
 	}
-	dst = binary.LittleEndian.AppendUint64(append(dst, 1), uint64(len(text)))
+	dst = binary.LittleEndian.AppendUint64(append(dst, 1, g.state(at, h)), uint64(len(text)))
 	return append(dst, text...)
 }
 
 // entry makes the entry of a hit. What its keys are called is found out now:
 // the process may be gone when they are printed.
-func (g *Histograms) entry(f *histFetch, h *probe.Hit) *histEntry {
+func (g *Histograms) entry(f *histFetch, h *results.Hit) *histEntry {
 	e := &histEntry{sums: make([]uint64, len(f.vals))}
 	e.shown, e.json = append(e.shown, '{', ' '), append(e.json, '{')
 	g.names.space = h.Space
@@ -250,7 +279,7 @@ func (g *Histograms) entry(f *histFetch, h *probe.Hit) *histEntry {
 			continue
 		}
 		v, text, isText := g.value(at, h)
-		k := histKey{spec: spec, v: spec.number(v), text: text, isText: isText, comm: h.Comm}
+		k := histKey{spec: spec, v: spec.number(v), text: text, isText: isText, state: g.state(at, h), comm: h.Comm}
 		if !isText {
 			if at >= 0 {
 				k.signed = h.Program.Fields()[at].Type.Base == fetch.Signed && spec.mod == ""

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"kprobe/fetch"
-	"kprobe/probe"
+	"kprobe/probe/results"
 	"kprobe/symbols"
 )
 
@@ -81,13 +81,13 @@ func counted(t *testing.T, texts ...string) (*Histograms, *scene, func(size uint
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &probe.Event{Def: d, Group: d.Group, Name: d.Event}
+	e := &results.Event{Def: d, Group: d.Group, Name: d.Event}
 	return g, s, func(size uint64, who string) {
 		t.Helper()
 		regs := fetch.Regs{}
 		regs.GPR[fetch.DI], regs.GPR[fetch.SI], regs.GPR[fetch.DX] = size, 0x1000, uint64(s.work.Addr)+2
 		data, _ := p.Eval(&fetch.Context{Regs: &regs, Mem: memory{0x1000: who + "\x00"}}, nil)
-		if err := g.Hit(&probe.Hit{Event: e, Program: p, Data: data, Space: s.space, TID: 43, CPU: 2, Comm: "redis"}); err != nil {
+		if err := g.Hit(&results.Hit{Event: e, Program: p, Data: data, Space: s.space, TID: 43, CPU: 2, Comm: "redis"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -111,8 +111,8 @@ func TestHistText(t *testing.T) {
 # trigger info: hist:keys=size.log2,who:vals=hitcount,size:sort=size:size=2048 [active]
 #
 
-{ size: ~ 2^5 , who: a` + blanks + ` } hitcount:          4  size:         83
-{ size: ~ 2^64, who: b?` + blanks[1:] + ` } hitcount:          1  size: 18446744073709551615
+{ size: ~ 2^5 , who: "a"` + blanks[2:] + ` } hitcount:          4  size:         83
+{ size: ~ 2^64, who: "b\n"` + blanks[4:] + ` } hitcount:          1  size: 18446744073709551615
 
 Totals:
     Hits: 5
@@ -253,7 +253,7 @@ func TestHistJSON(t *testing.T) {
 func TestHistOfNothing(t *testing.T) {
 	g, s, _ := counted(t, "size")
 	has, lacks := s.hit(t, "p:a work size=$arg1", fetch.Regs{}, nil), s.hit(t, "p:b work n=$arg1", fetch.Regs{}, nil)
-	text := string(g.AppendText(nil, []probe.Stats{{Event: has.Event}, {Event: lacks.Event}}))
+	text := string(g.AppendText(nil, []results.Stats{{Event: has.Event}, {Event: lacks.Event}}))
 	if !strings.Contains(text, "# event: kprobes/a\n") || strings.Contains(text, "kprobes/b") || !strings.Contains(text, "Entries: 0") {
 		t.Errorf("%s", text)
 	}
@@ -264,7 +264,7 @@ func TestHistLimit(t *testing.T) {
 	g, s, _ := counted(t, "size")
 	g.Limit = 2
 	h := s.hit(t, "p:a work size=$arg1", fetch.Regs{}, nil)
-	for i, want := range []error{nil, probe.ErrStop, probe.ErrStop} {
+	for i, want := range []error{nil, results.ErrStop, results.ErrStop} {
 		if err := g.Hit(h); !errors.Is(err, want) {
 			t.Errorf("hit %d: %v, want %v", i, err, want)
 		}
@@ -299,9 +299,9 @@ func TestHistPercent(t *testing.T) {
 	hit(997, "c")
 	got := string(g.AppendText(nil, nil))
 	pad := strings.Repeat(" ", 49)
-	want := "{ who: b" + pad + " } hitcount:          1  hitcount (%):  20.00  hitcount: ######                size (%):   0.00  size:                       size:          0\n" +
-		"{ who: a" + pad + " } hitcount:          3  hitcount (%):  60.00  hitcount: ####################  size (%):   0.30  size:                       size:          3\n" +
-		"{ who: c" + pad + " } hitcount:          1  hitcount (%):  20.00  hitcount: ######                size (%):  99.70  size: ####################  size:        997\n"
+	want := "{ who: \"b\"" + pad[2:] + " } hitcount:          1  hitcount (%):  20.00  hitcount: ######                size (%):   0.00  size:                       size:          0\n" +
+		"{ who: \"a\"" + pad[2:] + " } hitcount:          3  hitcount (%):  60.00  hitcount: ####################  size (%):   0.30  size:                       size:          3\n" +
+		"{ who: \"c\"" + pad[2:] + " } hitcount:          1  hitcount (%):  20.00  hitcount: ######                size (%):  99.70  size: ####################  size:        997\n"
 	if _, got, _ = strings.Cut(got, "#\n\n"); !strings.HasPrefix(got, want) {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}

@@ -7,7 +7,8 @@ import (
 	"strings"
 
 	"kprobe/fetch"
-	"kprobe/probe"
+	"kprobe/internal/quote"
+	"kprobe/probe/results"
 )
 
 // histKey is one key of an entry that is about to be shown.
@@ -16,6 +17,7 @@ type histKey struct {
 	v              uint64 // the number, modifier applied
 	text           []byte
 	isText         bool
+	state          byte   // of the text
 	signed, symbol bool   // of the number's type
 	comm           string // the thread's name
 }
@@ -30,26 +32,36 @@ const (
 )
 
 // appendText appends "NAME: VALUE" in the form of the kernel's
-// hist_trigger_print_key. Signed numbers keep their sign.
+// hist_trigger_print_key. Signed numbers keep their sign, and texts of the program are
+// quoted as in lines.
 func (k *histKey) appendText(dst []byte, sym fetch.Symbolizer) []byte {
-	dst = append(append(dst, k.spec.name...), ':', ' ')
+	dst = append(quote.AppendPlain(dst, k.spec.name), ':', ' ')
 	if k.isText {
-		return appendLeft(dst, string(appendComm(nil, string(k.text))), histText)
+		var text []byte
+		switch k.state {
+		case textWhole, textCut:
+			if text = quote.AppendText(nil, k.text); k.state == textCut {
+				text = append(text, "..."...)
+			}
+		default:
+			text = quote.AppendPlain(nil, k.text)
+		}
+		return appendLeft(dst, string(text), histText)
 	}
 	switch {
 	case k.spec.mod == "hex":
 		return strconv.AppendUint(dst, k.v, 16)
 	case k.spec.mod == "sym":
-		return appendLeft(k.appendAddress(dst), plain(symbol(sym, k.v)), histSym)
+		return appendLeft(k.appendAddress(dst), quote.Plain(symbol(sym, k.v)), histSym)
 	case k.spec.mod == "sym-offset" || k.symbol:
-		return appendLeft(k.appendAddress(dst), string(fetch.AppendSymbol(nil, k.v, sym)), histSymOff)
+		return appendLeft(k.appendAddress(dst), quote.Plain(string(fetch.AppendSymbol(nil, k.v, sym))), histSymOff)
 	case k.spec.mod == "log2":
 		return appendLeft(append(dst, "~ 2^"...), strconv.FormatUint(k.v, 10), 2)
 	case k.spec.mod == "buckets":
 		dst = appendPadded(append(dst, '~', ' '), k.v, 0, ' ')
 		return appendPadded(append(dst, '-'), k.v+k.spec.buckets-1, 0, ' ')
 	case k.spec.mod == "execname":
-		dst = appendLeft(dst, string(appendComm(nil, k.comm)), histComm)
+		dst = appendLeft(dst, quote.Plain(k.comm), histComm)
 		return append(appendPadded(append(dst, '['), k.v, histNumber, ' '), ']')
 	case k.signed:
 		return appendRight(dst, strconv.FormatInt(int64(k.v), 10), histNumber)
@@ -64,19 +76,22 @@ func (k *histKey) appendAddress(dst []byte) []byte {
 // appendJSON appends "NAME":VALUE. What stands for a range is an object with
 // its ends, a symbol or a thread's name is text.
 func (k *histKey) appendJSON(dst []byte, sym fetch.Symbolizer) []byte {
-	dst = append(appendString(dst, k.spec.name), ':')
+	dst = append(quote.AppendJSON(dst, k.spec.name), ':')
 	switch {
-	case k.isText && string(k.text) == "(fault)":
+	case k.isText && k.state == textFault:
 		return append(dst, "null"...)
+	case k.state == textCut:
+		dst = quote.AppendJSON(append(dst, `{"text":`...), k.text)
+		return append(dst, `,"cut":true}`...)
 	case k.isText:
-		return appendString(dst, k.text)
+		return quote.AppendJSON(dst, k.text)
 	case k.spec.mod == "sym":
 		if name := symbol(sym, k.v); name != "" {
-			return appendString(dst, name)
+			return quote.AppendJSON(dst, name)
 		}
 		return append(appendHex(append(dst, '"'), k.v), '"')
 	case k.spec.mod == "sym-offset" || k.symbol:
-		return appendString(dst, fetch.AppendSymbol(nil, k.v, sym))
+		return quote.AppendJSON(dst, fetch.AppendSymbol(nil, k.v, sym))
 	case k.spec.mod == "log2":
 		from, to := uint64(0), uint64(1)
 		if k.v > 0 {
@@ -89,7 +104,7 @@ func (k *histKey) appendJSON(dst []byte, sym fetch.Symbolizer) []byte {
 	case k.spec.mod == "buckets":
 		return appendRange(dst, k.v, k.v+k.spec.buckets-1)
 	case k.spec.mod == "execname":
-		dst = appendString(append(dst, `{"comm":`...), k.comm)
+		dst = quote.AppendJSON(append(dst, `{"comm":`...), k.comm)
 		return append(appendCount(append(dst, `,"pid":`...), k.v), '}')
 	}
 	t := fetch.Type{Base: fetch.Unsigned, Size: 8}
@@ -101,7 +116,7 @@ func (k *histKey) appendJSON(dst []byte, sym fetch.Symbolizer) []byte {
 
 // appendHistStack appends a stack in the form of the kernel's
 // hist_trigger_stacktrace_print: a line for each frame.
-func appendHistStack(dst []byte, h *probe.Hit, sym fetch.Symbolizer) []byte {
+func appendHistStack(dst []byte, h *results.Hit, sym fetch.Symbolizer) []byte {
 	dst = append(dst, fieldStack+":\n"...)
 	for _, at := range h.Stack {
 		dst = append(dst, "         "...)
@@ -113,7 +128,7 @@ func appendHistStack(dst []byte, h *probe.Hit, sym fetch.Symbolizer) []byte {
 		case at.Signal:
 			dst = append(dst, "<signal handler called>"...)
 		case ok:
-			dst = appendHex(append(append(dst, name...), '+'), off+uint64(at.Addr-code))
+			dst = appendHex(append(quote.AppendPlain(dst, name), '+'), off+uint64(at.Addr-code))
 			dst = appendHex(append(dst, '/'), size)
 		default:
 			dst = appendHex(dst, uint64(at.Addr))
@@ -124,9 +139,9 @@ func appendHistStack(dst []byte, h *probe.Hit, sym fetch.Symbolizer) []byte {
 }
 
 // appendHistStackJSON appends a stack as the objects of hits have it.
-func appendHistStackJSON(dst []byte, h *probe.Hit) []byte {
+func appendHistStackJSON(dst []byte, h *results.Hit) []byte {
 	f := Formatter{Form: JSON}
-	dst = append(appendString(dst, fieldStack), ":["...)
+	dst = append(quote.AppendJSON(dst, fieldStack), ":["...)
 	for i, at := range h.Stack {
 		if i > 0 {
 			dst = append(dst, ',')
@@ -142,8 +157,9 @@ func appendRange(dst []byte, from, to uint64) []byte {
 }
 
 // AppendText appends the histograms as the kernel's hist files have them, of
-// each event its own; those of stats that had no hit are empty.
-func (g *Histograms) AppendText(dst []byte, stats []probe.Stats) []byte {
+// each event its own; those of stats that had no hit are empty. Hits that were lost
+// are in no entry: a line of the totals says how many, if there are any.
+func (g *Histograms) AppendText(dst []byte, stats []results.Stats) []byte {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for i, h := range g.shown(stats) {
@@ -151,8 +167,8 @@ func (g *Histograms) AppendText(dst []byte, stats []probe.Stats) []byte {
 			dst = append(dst, '\n', '\n')
 		}
 		dst = append(dst, "# event histogram\n#\n# event: "...)
-		dst = append(append(append(dst, h.event.Group...), '/'), h.event.Name...)
-		dst = append(append(dst, "\n# trigger info: "...), h.spec.String()...)
+		dst = quote.AppendPlain(append(quote.AppendPlain(dst, h.event.Group), '/'), h.event.Name)
+		dst = quote.AppendPlain(append(dst, "\n# trigger info: "...), h.spec.String())
 		dst = append(dst, " [active]\n#\n\n"...)
 		ranges := h.ranges()
 		for _, e := range h.sorted() {
@@ -166,9 +182,24 @@ func (g *Histograms) AppendText(dst []byte, stats []probe.Stats) []byte {
 		dst = appendPadded(append(dst, "\nTotals:\n    Hits: "...), h.hits, 0, ' ')
 		dst = appendPadded(append(dst, "\n    Entries: "...), uint64(len(h.entries)), 0, ' ')
 		dst = appendPadded(append(dst, "\n    Dropped: "...), h.dropped, 0, ' ')
+		if lost, all := h.lost(stats); lost > 0 {
+			dst = appendPadded(append(dst, "\n    Lost: "...), lost, 0, ' ')
+			dst = append(append(append(dst, " ("...), percent(lost, all)...), ')')
+		}
 		dst = append(dst, '\n')
 	}
 	return dst
+}
+
+// lost gives how many hits of the histogram's event were lost before they could be
+// counted, and of how many.
+func (h *hist) lost(stats []results.Stats) (lost, all uint64) {
+	for i := range stats {
+		if stats[i].Event == h.event {
+			return stats[i].Lost, stats[i].Recorded + stats[i].Lost
+		}
+	}
+	return 0, 0
 }
 
 // histRange is what the kernel calls hist_val_stat: of a value, the sum and the
@@ -192,7 +223,7 @@ const histBar = 20
 
 // appendHistVal appends "NAME: VALUE" as the kernel's hist_trigger_print_val.
 func appendHistVal(dst []byte, f *histField, sum uint64, r histRange) []byte {
-	dst = append(dst, f.name...)
+	dst = quote.AppendPlain(dst, f.name)
 	switch f.mod {
 	case "percent":
 		part, ok := hundredths(sum, r.total)
@@ -230,7 +261,7 @@ func hundredths(v, all uint64) (part uint64, ok bool) {
 
 // AppendJSON appends one object for each histogram. seconds is when, since the
 // start; below 0 it is left out.
-func (g *Histograms) AppendJSON(dst []byte, stats []probe.Stats, seconds float64) []byte {
+func (g *Histograms) AppendJSON(dst []byte, stats []results.Stats, seconds float64) []byte {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, h := range g.shown(stats) {
@@ -238,11 +269,15 @@ func (g *Histograms) AppendJSON(dst []byte, stats []probe.Stats, seconds float64
 		if seconds >= 0 {
 			dst = append(strconv.AppendFloat(append(dst, `"time":`...), seconds, 'f', 3, 64), ',')
 		}
-		dst = appendString(append(dst, `"group":`...), h.event.Group)
-		dst = appendString(append(dst, `,"event":`...), h.event.Name)
-		dst = appendString(append(dst, `,"trigger":`...), h.spec.String())
+		dst = quote.AppendJSON(append(dst, `"group":`...), h.event.Group)
+		dst = quote.AppendJSON(append(dst, `,"event":`...), h.event.Name)
+		dst = quote.AppendJSON(append(dst, `,"trigger":`...), h.spec.String())
 		dst = appendCount(append(dst, `,"hits":`...), h.hits)
 		dst = appendCount(append(dst, `,"dropped":`...), h.dropped)
+		if lost, all := h.lost(stats); lost > 0 {
+			dst = appendCount(append(dst, `,"lost":`...), lost)
+			dst = appendPercent(append(dst, `,"lost_percent":`...), lost, all)
+		}
 		dst = append(dst, `,"entries":[`...)
 		for i, e := range h.sorted() {
 			if i > 0 {
@@ -261,7 +296,7 @@ func (g *Histograms) AppendJSON(dst []byte, stats []probe.Stats, seconds float64
 					if n++; n > 1 {
 						dst = append(dst, ',')
 					}
-					dst = appendCount(append(appendString(dst, name), ':'), sum)
+					dst = appendCount(append(quote.AppendJSON(dst, name), ':'), sum)
 				}
 				dst = append(dst, '}')
 			}
@@ -274,7 +309,7 @@ func (g *Histograms) AppendJSON(dst []byte, stats []probe.Stats, seconds float64
 
 // shown are the histograms, and empty ones where an event had no hit that
 // could tell whether it has the values. mu must be held.
-func (g *Histograms) shown(stats []probe.Stats) []*hist {
+func (g *Histograms) shown(stats []results.Stats) []*hist {
 	out := append([]*hist(nil), g.all...)
 	for _, spec := range g.Specs {
 		for i := range stats {

@@ -6,7 +6,7 @@ import (
 
 	"kprobe/fetch"
 	"kprobe/internal/fixture"
-	"kprobe/probe"
+	"kprobe/probe/results"
 	"kprobe/symbols"
 )
 
@@ -68,7 +68,7 @@ func newScene(t testing.TB) *scene {
 }
 
 // hit makes a hit of a definition over registers and memory.
-func (s *scene) hit(t testing.TB, def string, regs fetch.Regs, mem memory) *probe.Hit {
+func (s *scene) hit(t testing.TB, def string, regs fetch.Regs, mem memory) *results.Hit {
 	t.Helper()
 	d, err := fetch.Parse(def)
 	if err != nil {
@@ -86,8 +86,8 @@ func (s *scene) hit(t testing.TB, def string, regs fetch.Regs, mem memory) *prob
 	if !pass {
 		t.Fatalf("%s: its own filter refused the hit", def)
 	}
-	h := &probe.Hit{
-		Event:   &probe.Event{Def: d, Group: d.Group, Name: d.Event, Return: d.Kind == fetch.Return},
+	h := &results.Hit{
+		Event:   &results.Event{Def: d, Group: d.Group, Name: d.Event, Return: d.Kind == fetch.Return},
 		Program: p, Data: data, Space: s.space,
 		Time: 1_000_002_345, PID: 41, TID: 43, CPU: 2, Comm: "redis",
 		IP: s.work.Addr,

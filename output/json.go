@@ -4,7 +4,8 @@ import (
 	"unicode/utf8"
 
 	"kprobe/fetch"
-	"kprobe/probe"
+	"kprobe/internal/quote"
+	"kprobe/probe/results"
 )
 
 // maxExact is the largest integer up to which a JSON number that is read as a
@@ -15,14 +16,14 @@ const maxExact = 1 << 53
 // probed address; return probes add "func", the function that returned, and
 // "ret_ip" with "ret_sym" and "ret_off", where it returned to. Where no symbol
 // covers an address, its name and offset are left out.
-func (f *Formatter) appendJSON(dst []byte, h *probe.Hit) []byte {
+func (f *Formatter) appendJSON(dst []byte, h *results.Hit) []byte {
 	dst = append(dst, `{"type":"hit","time":`...)
 	us := f.Clock.at(h.Time) / 1000
 	dst = appendPadded(dst, us/1e6, 1, ' ')
 	dst = append(dst, '.')
 	dst = appendMicros(dst, us%1e6)
 	dst = append(dst, f.head...)
-	dst = appendString(dst, h.Comm)
+	dst = quote.AppendJSON(dst, h.Comm)
 	dst = append(dst, `,"pid":`...)
 	dst = appendPadded(dst, uint64(h.PID), 1, ' ')
 	dst = append(dst, `,"tid":`...)
@@ -33,17 +34,17 @@ func (f *Formatter) appendJSON(dst []byte, h *probe.Hit) []byte {
 	dst = appendHex(dst, uint64(h.IP))
 	dst = append(dst, '"')
 	if name, off, _, ok := f.names.SymbolAt(h.IP); ok {
-		dst = appendString(append(dst, `,"sym":`...), name)
+		dst = quote.AppendJSON(append(dst, `,"sym":`...), name)
 		dst = appendPadded(append(dst, `,"off":`...), off, 1, ' ')
 	}
 	if h.Event.Return {
 		dst = append(dst, `,"func":`...)
-		dst = appendString(dst, h.Func)
+		dst = quote.AppendJSON(dst, h.Func)
 		dst = append(dst, `,"ret_ip":"`...)
 		dst = appendHex(dst, uint64(h.RetIP))
 		dst = append(dst, '"')
 		if name, off, _, ok := f.names.SymbolAt(h.RetIP); ok {
-			dst = appendString(append(dst, `,"ret_sym":`...), name)
+			dst = quote.AppendJSON(append(dst, `,"ret_sym":`...), name)
 			dst = appendPadded(append(dst, `,"ret_off":`...), off, 1, ' ')
 		}
 	}
@@ -53,30 +54,53 @@ func (f *Formatter) appendJSON(dst []byte, h *probe.Hit) []byte {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = appendString(dst, fields[i].Name)
+		dst = quote.AppendJSON(dst, fields[i].Name)
 		dst = append(dst, ':')
 		dst = fetch.AppendJSON(dst, fields[i].Type, f.vals[i], &f.names)
 		dst = appendHexTwin(dst, fields[i], &f.vals[i])
 	}
 	dst = append(dst, '}')
+	dst = f.appendCut(dst, fields)
 	if h.Stack != nil {
 		dst = f.appendStackJSON(dst, h)
 	}
 	return append(dst, '}', '\n')
 }
 
+// appendCut appends "cut", the names of the texts of which there was more: the
+// strings in "args" are the beginnings.
+func (f *Formatter) appendCut(dst []byte, fields []fetch.Field) []byte {
+	first := true
+	for i := range f.vals {
+		if !f.vals[i].Cut() {
+			continue
+		}
+		from := len(dst)
+		if first {
+			dst = append(dst, `,"cut":[`...)
+		}
+		if dst, first = fetch.AppendCut(dst, fields[i].Name, fields[i].Type, &f.vals[i], first); first {
+			dst = dst[:from] // what was cut isn't printed
+		}
+	}
+	if !first {
+		dst = append(dst, ']')
+	}
+	return dst
+}
+
 // appendHexTwin appends "NAME_hex" for text that is not UTF-8 and so was
 // changed on its way into a JSON string: the bytes as they were, in
-// hexadecimal; for an array of texts all its elements.
+// hexadecimal; for an array of texts all its elements. Bytes always have it.
 func appendHexTwin(dst []byte, field fetch.Field, v *fetch.Value) []byte {
-	if !field.Type.IsText() || v.Fault || validText(v) {
+	if !field.Type.IsText() || v.Fault || v.Address || field.Type.Base == fetch.Container || field.Type.Base != fetch.Bytes && validText(v) {
 		return dst
 	}
 	dst = append(dst, ',')
-	name := appendString(dst, field.Name)
+	name := quote.AppendJSON(dst, field.Name)
 	dst = append(name[:len(name)-1], `_hex":`...)
 	if !field.Type.IsArray() {
-		return appendHexString(dst, v.Bytes)
+		return quote.AppendHex(dst, v.Bytes)
 	}
 	dst = append(dst, '[')
 	for i := range v.Elems {
@@ -86,7 +110,7 @@ func appendHexTwin(dst []byte, field fetch.Field, v *fetch.Value) []byte {
 		if v.Elems[i].Fault {
 			dst = append(dst, "null"...)
 		} else {
-			dst = appendHexString(dst, v.Elems[i].Bytes)
+			dst = quote.AppendHex(dst, v.Elems[i].Bytes)
 		}
 	}
 	return append(dst, ']')

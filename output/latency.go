@@ -8,10 +8,10 @@ import (
 	"sync"
 
 	"kprobe/fetch"
-	"kprobe/probe"
+	"kprobe/probe/results"
 )
 
-// Latency is the probe.Sink of a latency profile: how long each function's
+// Latency is the results.Sink of a latency profile: how long each function's
 // calls took, from the time of the entry that its record ends with to the time
 // of the return. Hit is called from one goroutine, Calls from any.
 type Latency struct {
@@ -19,10 +19,11 @@ type Latency struct {
 	rows map[latencyKey]*spread // guarded by mu
 	last latencyKey             // guarded by mu: of the last hit
 	row  *spread                // guarded by mu: of last
+	lost map[latencyKey]uint64  // guarded by mu
 }
 
 type latencyKey struct {
-	event *probe.Event
+	event *results.Event
 	fn    string
 }
 
@@ -30,8 +31,8 @@ type latencyKey struct {
 // for its hits to be counted by a Latency.
 const EntryTime = "entry=$entrytime"
 
-// Hit implements probe.Sink.
-func (l *Latency) Hit(h *probe.Hit) error {
+// Hit implements results.Sink.
+func (l *Latency) Hit(h *results.Hit) error {
 	args := h.Program.Args[:len(h.Program.Fields())]
 	if n := len(args); n == 0 || len(h.Data) < args[n-1].Slot+8 {
 		return fmt.Errorf("count a call of %s: its record holds no time: %w", h.Func, fetch.ErrCorrupt)
@@ -66,6 +67,7 @@ type Calls struct {
 	Group, Event string // of the probe; both "" for a total
 	Func         string
 	Count        uint64
+	Lost         uint64 // calls that returned, too, but whose times were lost
 	Total        uint64 // time in all calls together; those inside each other count each
 	Min, Max     uint64
 	Average      uint64
@@ -76,17 +78,37 @@ type Calls struct {
 // Step is how many calls took from From to To nanoseconds, both included.
 type Step = power
 
+// Lose says what was lost until now, by the counters of places.
+func (l *Latency) Lose(places []results.Stats) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lost = map[latencyKey]uint64{}
+	for i := range places {
+		if p := &places[i]; p.Lost > 0 {
+			l.lost[latencyKey{p.Event, p.Place}] += p.Lost
+		}
+	}
+}
+
 // Calls gives every function that was called, the one first that took the most
 // time in all, and behind them the events of stats that had no hit. With total
 // a last one stands for all together.
-func (l *Latency) Calls(stats []probe.Stats, total bool) []Calls {
+func (l *Latency) Calls(stats []results.Stats, total bool) []Calls {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var out []Calls
 	var all spread
+	lost := uint64(0)
 	for key, row := range l.rows {
-		out = append(out, row.calls(key.event.Group, key.event.Name, key.fn))
+		c := row.calls(key.event.Group, key.event.Name, key.fn)
+		c.Lost = l.lost[key]
+		out = append(out, c)
 		all.merge(row)
+	}
+	for key, n := range l.lost {
+		if lost += n; l.rows[key] == nil {
+			out = append(out, Calls{Group: key.event.Group, Event: key.event.Name, Func: key.fn, Lost: n})
+		}
 	}
 	slices.SortFunc(out, func(a, b Calls) int {
 		return cmp.Or(cmp.Compare(b.Total, a.Total), cmp.Compare(a.Func, b.Func), cmp.Compare(a.Group, b.Group), cmp.Compare(a.Event, b.Event))
@@ -98,13 +120,25 @@ func (l *Latency) Calls(stats []probe.Stats, total bool) []Calls {
 		}
 	}
 	if total {
-		out = append(out, all.calls("", "", "total"))
+		c := all.calls("", "", "total")
+		c.Lost = lost
+		out = append(out, c)
 	}
 	return out
 }
 
+// anyLost reports whether calls were lost.
+func anyLost(calls []Calls) bool {
+	return slices.ContainsFunc(calls, func(c Calls) bool { return c.Lost > 0 })
+}
+
+// lostShare is how many calls were lost, and which share of all that is.
+func (c *Calls) lostShare() string {
+	return fmt.Sprintf("%d (%s)", c.Lost, percent(c.Lost, c.Count+c.Lost))
+}
+
 // uncalled names what an event without hits is about.
-func uncalled(e *probe.Event) string {
+func uncalled(e *results.Event) string {
 	if e.Def == nil {
 		return e.Name
 	}

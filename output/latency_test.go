@@ -6,13 +6,13 @@ import (
 	"testing"
 
 	"kprobe/fetch"
-	"kprobe/probe"
+	"kprobe/probe/results"
 	"kprobe/symbols"
 )
 
 // called gives a Latency calls of functions that took those times, by their
 // own definition's hits.
-func called(t *testing.T, s *scene, times map[string][]uint64) (*Latency, []probe.Stats) {
+func called(t *testing.T, s *scene, times map[string][]uint64) (*Latency, []results.Stats) {
 	t.Helper()
 	l := &Latency{}
 	h := s.hit(t, "r:web/called work code=$retval "+EntryTime, fetch.Regs{}, nil)
@@ -26,7 +26,7 @@ func called(t *testing.T, s *scene, times map[string][]uint64) (*Latency, []prob
 		}
 	}
 	idle := s.hit(t, "r:web/idle idle "+EntryTime, fetch.Regs{}, nil)
-	return l, []probe.Stats{{Event: h.Event}, {Event: idle.Event}}
+	return l, []results.Stats{{Event: h.Event}, {Event: idle.Event}}
 }
 
 func TestLatencyText(t *testing.T) {
@@ -142,13 +142,52 @@ func TestLatencyRefuses(t *testing.T) {
 // TestUncalled names events that were never hit: of another kprobe's session the
 // definition isn't known.
 func TestUncalled(t *testing.T) {
-	for want, e := range map[string]*probe.Event{
+	for want, e := range map[string]*results.Event{
 		"ev":       {Name: "ev"},
 		"work":     {Name: "ev", Def: &fetch.Def{Place: symbols.Place{Symbol: "work"}}},
 		"0x401000": {Name: "ev", Def: &fetch.Def{Place: symbols.Place{Kind: symbols.PlaceAddr, Value: 0x401000}}},
 	} {
 		if got := uncalled(e); got != want {
 			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+// TestLatencyLost: calls that were lost stand beside those that were counted,
+// also of a function all of whose calls were.
+func TestLatencyLost(t *testing.T) {
+	l, stats := called(t, newScene(t), map[string][]uint64{"open": {3, 5, 7}})
+	l.Lose([]results.Stats{
+		{Event: stats[0].Event, Place: "open", Lost: 2},
+		{Event: stats[0].Event, Place: "open", Module: "libc.so.6", Lost: 4},
+		{Event: stats[0].Event, Place: "read", Lost: 1},
+	})
+	calls := l.Calls(stats, true)
+	got := string(AppendCalls(nil, calls))
+	for _, want := range []string{"max/ns          lost\n", "7             6\n", "\n  read                                                       0             0             0             0             0             0             1\n", "  total                                                      3 "} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+	lines, err := (&LatencyTable{Calls: calls}).All(100)
+	if err != nil || !strings.Contains(lines[0], "LOST  TOTAL") || !strings.Contains(lines[1], "6 (66.7 %)") {
+		t.Errorf("%v\n%s", err, strings.Join(lines, "\n"))
+	}
+	if got := string(AppendCallsJSON(nil, calls, -1)); !strings.Contains(got, `"max":7,"lost":6,"lost_percent":66.66,"histogram"`) {
+		t.Errorf("%s", got)
+	}
+}
+
+func TestPercent(t *testing.T) {
+	for _, c := range []struct {
+		part, all uint64
+		want      string
+	}{
+		{0, 0, "0.0 %"}, {0, 10, "0.0 %"}, {1, 10, "10.0 %"}, {384, 1000, "38.4 %"}, {1, 1 << 40, "below 0.1 %"},
+		{1<<40 - 1, 1 << 40, "over 99.9 %"}, {7, 7, "100.0 %"},
+	} {
+		if got := percent(c.part, c.all); got != c.want {
+			t.Errorf("%d of %d: %s, want %s", c.part, c.all, got, c.want)
 		}
 	}
 }

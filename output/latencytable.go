@@ -3,8 +3,11 @@ package output
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+
+	"kprobe/internal/quote"
 )
 
 // LatencyTable is the picture of functions' latencies for a person. Calls are
@@ -33,7 +36,7 @@ func (t *LatencyTable) Lines(width, height int) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	lines = append([]string{plain(t.Title)}, lines...)
+	lines = append([]string{quote.Plain(t.Title)}, lines...)
 	if more > 0 {
 		return append(lines, fmt.Sprintf("and %d more", more)), nil
 	}
@@ -74,10 +77,17 @@ func latencies(calls []Calls, width int) ([]string, error) {
 		{"FUNCTION", Left}, {"CALLS", Right}, {"TOTAL", Right},
 		{"MIN", Right}, {"AVG", Right}, {"P50", Right}, {"P99", Right}, {"MAX", Right},
 	}}
+	lost := anyLost(calls)
+	if lost { // beside the number that it is missing from
+		table.Columns = slices.Insert(table.Columns, 2, Column{"LOST", Right})
+	}
 	top := uint64(0)
 	for i := range calls {
 		c := &calls[i]
-		row := []string{plain(c.Func), strconv.FormatUint(c.Count, 10)}
+		row := []string{quote.Plain(c.Func), strconv.FormatUint(c.Count, 10)}
+		if lost {
+			row = append(row, c.lostShare())
+		}
 		for _, v := range [...]uint64{c.Total, c.Min, c.Average, c.P50, c.P99, c.Max} {
 			cell := "-"
 			if c.Count > 0 {
@@ -130,7 +140,7 @@ func histogram(c *Calls, width, room int) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	title := plain(c.Func)
+	title := quote.Plain(c.Func)
 	if len(steps) < len(c.Steps) {
 		title += fmt.Sprintf(" (%d of %d steps)", len(steps), len(c.Steps))
 	}

@@ -3,12 +3,13 @@ package output
 import (
 	"strconv"
 
-	"kprobe/fetch"
+	"kprobe/internal/quote"
 )
 
 // AppendCalls appends functions' latencies in columns like those of the
 // kernel's kprobe_profile: function, calls, and the shortest, the average, the
-// median, the 99th percentile and the longest in nanoseconds.
+// median, the 99th percentile and the longest in nanoseconds; where calls were
+// lost, which are in none of these, their number comes behind.
 func AppendCalls(dst []byte, calls []Calls) []byte {
 	const column = 13
 	dst = append(dst, "# "...)
@@ -17,13 +18,20 @@ func AppendCalls(dst []byte, calls []Calls) []byte {
 	for _, name := range [...]string{"min", "avg", "p50", "p99", "max/ns"} {
 		dst = appendRight(append(dst, ' '), name, column)
 	}
+	lost := anyLost(calls)
+	if lost {
+		dst = appendRight(append(dst, ' '), "lost", column)
+	}
 	dst = append(dst, '\n')
 	for i := range calls {
 		c := &calls[i]
-		dst = appendLeft(append(dst, ' ', ' '), plain(c.Func), 44)
+		dst = appendLeft(append(dst, ' ', ' '), quote.Plain(c.Func), 44)
 		dst = appendPadded(append(dst, ' '), c.Count, 15, ' ')
 		for _, v := range [...]uint64{c.Min, c.Average, c.P50, c.P99, c.Max} {
 			dst = appendPadded(append(dst, ' '), v, column, ' ')
+		}
+		if lost {
+			dst = appendPadded(append(dst, ' '), c.Lost, column, ' ')
 		}
 		dst = append(dst, '\n')
 	}
@@ -36,7 +44,7 @@ func AppendSteps(dst []byte, c *Calls) []byte {
 	if c.Count == 0 {
 		return dst
 	}
-	dst = append(fetch.AppendPlain(append(dst, "\n# latency histogram of "...), c.Func), ", nanoseconds\n\n"...)
+	dst = append(quote.AppendPlain(append(dst, "\n# latency histogram of "...), c.Func), ", nanoseconds\n\n"...)
 	for _, s := range c.Steps {
 		dst = appendPadded(append(dst, "{ latency: ~ "...), s.From, 0, ' ')
 		dst = appendPadded(append(dst, '-'), s.To, 0, ' ')
@@ -55,9 +63,9 @@ func AppendCallsJSON(dst []byte, calls []Calls, seconds float64) []byte {
 		if seconds >= 0 {
 			dst = append(strconv.AppendFloat(append(dst, `"time":`...), seconds, 'f', 3, 64), ',')
 		}
-		dst = appendString(append(dst, `"group":`...), c.Group)
-		dst = appendString(append(dst, `,"event":`...), c.Event)
-		dst = appendString(append(dst, `,"func":`...), c.Func)
+		dst = quote.AppendJSON(append(dst, `"group":`...), c.Group)
+		dst = quote.AppendJSON(append(dst, `,"event":`...), c.Event)
+		dst = quote.AppendJSON(append(dst, `,"func":`...), c.Func)
 		for _, f := range [...]struct {
 			name string
 			v    uint64
@@ -66,6 +74,10 @@ func AppendCallsJSON(dst []byte, calls []Calls, seconds float64) []byte {
 			{`,"p50":`, c.P50}, {`,"p99":`, c.P99}, {`,"max":`, c.Max},
 		} {
 			dst = appendCount(append(dst, f.name...), f.v)
+		}
+		if c.Lost > 0 {
+			dst = appendCount(append(dst, `,"lost":`...), c.Lost)
+			dst = appendPercent(append(dst, `,"lost_percent":`...), c.Lost, c.Count+c.Lost)
 		}
 		dst = append(dst, `,"histogram":[`...)
 		for j, s := range c.Steps {

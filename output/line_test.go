@@ -10,10 +10,10 @@ import (
 	"testing"
 
 	"kprobe/fetch"
-	"kprobe/probe"
+	"kprobe/probe/results"
 )
 
-func line(t testing.TB, form Form, h *probe.Hit) string {
+func line(t testing.TB, form Form, h *results.Hit) string {
 	t.Helper()
 	f := Formatter{Form: form}
 	text, err := f.Append(nil, h)
@@ -60,8 +60,8 @@ func TestTextLineColumns(t *testing.T) {
 	}{
 		{"short", "a", 1, 0, 0, "               a-1       [000]      0.000000: "},
 		{"long", "fifteen-letters", 4194304, 255, 123456_000_000_999, " fifteen-letters-4194304 [255]  123456.000000: "},
-		{"more of them", "\u009b\x9bé\xc3", 12, 7, 999_999_999, "          ??é\xc3-12      [007]      0.999999: "},
-		{"control characters", "a\nb\x1b[1m", 12, 7, 999_999_999, "         a?b?[1m-12      [007]      0.999999: "},
+		{"more of them", "\u009b\x9bé\xc3", 12, 7, 999_999_999, "\\xc2\\x9b\\x9bé\\xc3-12      [007]      0.999999: "},
+		{"control characters", "a\nb\x1b[1m", 12, 7, 999_999_999, `     a\nb\x1b[1m-12      [007]      0.999999: `},
 		{"empty", "", 12, 7, 99999_000_001_000, "                -12      [007]  99999.000001: "},
 	}
 	for _, tt := range tests {
@@ -174,7 +174,7 @@ func TestTraceStopsAtItsLimit(t *testing.T) {
 	tr := &Trace{Writer: NewWriter(sink), Limit: 3}
 	for i := range 5 {
 		err := tr.Hit(h)
-		if want := i >= 2; errors.Is(err, probe.ErrStop) != want {
+		if want := i >= 2; errors.Is(err, results.ErrStop) != want {
 			t.Errorf("hit %d: %v", i+1, err)
 		}
 	}
@@ -205,7 +205,7 @@ func TestTraceSaysThatTheReaderHasGone(t *testing.T) {
 
 // busy is the line that the guards and benchmarks print: two arguments, one of
 // them text.
-func busy(t testing.TB) (entry, back *probe.Hit) {
+func busy(t testing.TB) (entry, back *results.Hit) {
 	s := newScene(t)
 	regs := fetch.Regs{}
 	regs.GPR[fetch.DI], regs.GPR[fetch.SI], regs.GPR[fetch.AX] = 7, 0x1000, 22
@@ -219,7 +219,7 @@ func TestHitsAllocateNothing(t *testing.T) {
 	for _, form := range []Form{Text, JSON} {
 		tr := &Trace{Writer: NewWriter(discard{}), Format: Formatter{Form: form}}
 		n := testing.AllocsPerRun(200, func() {
-			for _, h := range []*probe.Hit{entry, back} {
+			for _, h := range []*results.Hit{entry, back} {
 				if err := tr.Hit(h); err != nil {
 					t.Fatal(err)
 				}

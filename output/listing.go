@@ -6,17 +6,17 @@ import (
 	"strconv"
 	"strings"
 
-	"kprobe/fetch"
-	"kprobe/probe"
+	"kprobe/internal/quote"
+	"kprobe/probe/results"
 )
 
 // ListingText prints the instructions of a function: a line with its name,
 // address and size, then a table. The instruction that was asked for is marked
 // with '>'.
-func ListingText(w io.Writer, l *probe.Listing) error {
-	head := fetch.AppendPlain(nil, l.Name)
+func ListingText(w io.Writer, l *results.Listing) error {
+	head := quote.AppendPlain(nil, l.Name)
 	if l.Module != nil && l.Module.Name != "" {
-		head = append(fetch.AppendPlain(append(head, " ("...), l.Module.Name), ')')
+		head = append(quote.AppendPlain(append(head, " ("...), l.Module.Name), ')')
 	}
 	if len(l.Lines) > 0 {
 		head = appendHex(append(head, " at "...), uint64(l.Lines[0].Addr))
@@ -29,7 +29,7 @@ func ListingText(w io.Writer, l *probe.Listing) error {
 
 // listingTable lays a listing out; the column of source lines is there only if
 // a line has one.
-func listingTable(l *probe.Listing) *Table {
+func listingTable(l *results.Listing) *Table {
 	t := &Table{Columns: []Column{{"", Left}, {"OFFSET", Right}, {"BYTES", Left}, {"INSTRUCTION", Left}}}
 	source := false
 	for i := range l.Lines {
@@ -56,8 +56,8 @@ func listingTable(l *probe.Listing) *Table {
 
 // firstReason is why an instruction can't be probed better: what stood in the
 // way of the best. The other reasons are for JSON.
-func firstReason(in *probe.Line) string {
-	if in.Probe == probe.KindJump {
+func firstReason(in *results.Line) string {
+	if in.Probe == results.KindJump {
 		return ""
 	}
 	why, _, _ := strings.Cut(in.Why, "; ")
@@ -65,25 +65,25 @@ func firstReason(in *probe.Line) string {
 }
 
 // AppendListingJSON appends one object for each instruction of a function.
-func AppendListingJSON(dst []byte, l *probe.Listing) []byte {
+func AppendListingJSON(dst []byte, l *results.Listing) []byte {
 	for i := range l.Lines {
 		in := &l.Lines[i]
 		dst = appendHex(append(dst, `{"addr":"`...), uint64(in.Addr))
 		dst = appendPadded(append(dst, `","off":`...), in.Offset, 1, ' ')
 		dst = appendPadded(append(dst, `,"size":`...), uint64(len(in.Bytes)), 1, ' ')
-		dst = appendHexString(append(dst, `,"bytes":`...), in.Bytes)
-		dst = appendString(append(dst, `,"asm":`...), in.Text)
+		dst = quote.AppendHex(append(dst, `,"bytes":`...), in.Bytes)
+		dst = quote.AppendJSON(append(dst, `,"asm":`...), in.Text)
 		if in.Source != "" {
-			dst = appendString(append(dst, `,"line":`...), in.Source)
+			dst = quote.AppendJSON(append(dst, `,"line":`...), in.Source)
 		}
-		dst = appendString(append(dst, `,"probe":`...), in.Probe.String())
+		dst = quote.AppendJSON(append(dst, `,"probe":`...), in.Probe.String())
 		if in.Tactic.Jump() {
-			dst = appendString(append(dst, `,"tactic":`...), in.Tactic.String())
+			dst = quote.AppendJSON(append(dst, `,"tactic":`...), in.Tactic.String())
 		}
 		if in.Why != "" {
-			dst = appendString(append(dst, `,"why":`...), in.Why)
+			dst = quote.AppendJSON(append(dst, `,"why":`...), in.Why)
 		}
-		dst = appendString(append(dst, `,"func":`...), l.Name)
+		dst = quote.AppendJSON(append(dst, `,"func":`...), l.Name)
 		dst = append(dst, '}', '\n')
 	}
 	return dst

@@ -5,18 +5,18 @@ import (
 	"strings"
 	"testing"
 
-	"kprobe/probe"
 	"kprobe/probe/plan"
+	"kprobe/probe/results"
 )
 
-func sampleListing() *probe.Listing {
-	l := &probe.Listing{Name: "work", Asked: 1}
+func sampleListing() *results.Listing {
+	l := &results.Listing{Name: "work", Asked: 1}
 	l.Func.Start, l.Func.End = 0x1000, 0x1009
-	l.Lines = []probe.Line{
-		{Addr: 0x1000, Bytes: []byte{0x55}, Text: "push rbp", Probe: probe.KindGuarded, Tactic: plan.Window, Why: "too short; not even that"},
-		{Addr: 0x1001, Offset: 1, Bytes: []byte{1, 2, 3, 4, 5}, Text: "add eax, 1", Source: "t.c:12", Probe: probe.KindJump, Tactic: plan.Pun, Why: "a target"},
-		{Addr: 0x1006, Offset: 6, Bytes: []byte{0x0f, 0x05}, Text: "syscall", Probe: probe.KindRefused, Why: "no; never"},
-		{Addr: 0x1008, Offset: 8, Bytes: []byte{0xc3}, Text: "ret", Probe: probe.KindBoosted, Tactic: plan.Breakpoint, Why: "no room"},
+	l.Lines = []results.Line{
+		{Addr: 0x1000, Bytes: []byte{0x55}, Text: "push rbp", Probe: results.KindGuarded, Tactic: plan.Window, Why: "too short; not even that"},
+		{Addr: 0x1001, Offset: 1, Bytes: []byte{1, 2, 3, 4, 5}, Text: "add eax, 1", Source: "t.c:12", Probe: results.KindJump, Tactic: plan.Pun, Why: "a target"},
+		{Addr: 0x1006, Offset: 6, Bytes: []byte{0x0f, 0x05}, Text: "syscall", Probe: results.KindRefused, Why: "no; never"},
+		{Addr: 0x1008, Offset: 8, Bytes: []byte{0xc3}, Text: "ret", Probe: results.KindBoosted, Tactic: plan.Breakpoint, Why: "no room"},
 	}
 	return l
 }

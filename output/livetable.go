@@ -9,19 +9,20 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"kprobe/probe"
+	"kprobe/internal/quote"
+	"kprobe/probe/results"
 )
 
 // Rate is an event's counters and how fast its hits came lately.
 type Rate struct {
-	probe.Stats
+	results.Stats
 	PerSecond float64
 }
 
 // Rates compares the counters of events with those of a moment before, seconds
 // ago. An event that was not there then, or whose counters began anew, has the
 // rate of what it has.
-func Rates(now, before []probe.Stats, seconds float64) []Rate {
+func Rates(now, before []results.Stats, seconds float64) []Rate {
 	old := map[string]uint64{}
 	for i := range before {
 		old[countersOf(&before[i])] = before[i].Hits
@@ -40,23 +41,23 @@ func Rates(now, before []probe.Stats, seconds float64) []Rate {
 	return out
 }
 
-func eventName(s *probe.Stats) string { return s.Event.Group + "/" + s.Event.Name }
+func eventName(s *results.Stats) string { return quote.Plain(s.Event.Group + "/" + s.Event.Name) }
 
 // placeName is the place of counters that are one's, with its file where it is
 // not the program's.
-func placeName(s *probe.Stats) string {
+func placeName(s *results.Stats) string {
 	if s.Module == "" {
-		return plain(s.Place)
+		return quote.Plain(s.Place)
 	}
-	return plain(s.Module + ":" + s.Place)
+	return quote.Plain(s.Module + ":" + s.Place)
 }
 
 // countersOf tells one's counters from those of others.
-func countersOf(s *probe.Stats) string { return eventName(s) + " " + placeName(s) }
+func countersOf(s *results.Stats) string { return eventName(s) + " " + placeName(s) }
 
 // Total adds up the counters of events, as one more called "total".
-func Total(stats []probe.Stats) probe.Stats {
-	t := probe.Stats{Event: &probe.Event{Name: "total"}}
+func Total(stats []results.Stats) results.Stats {
+	t := results.Stats{Event: &results.Event{Name: "total"}}
 	for i := range stats {
 		t.Count(stats[i].Counts())
 		t.Places += stats[i].Places
@@ -126,15 +127,15 @@ func (t *LiveTable) Lines(width, height int) ([]string, error) {
 	if err := table.Render(&b); err != nil {
 		return nil, err
 	}
-	lines := append([]string{plain(t.Title)}, strings.Split(strings.TrimRight(b.String(), "\n"), "\n")...)
+	lines := append([]string{quote.Plain(t.Title)}, strings.Split(strings.TrimRight(b.String(), "\n"), "\n")...)
 	if more > 0 {
 		lines = append(lines, fmt.Sprintf("and %d more", more))
 	}
 	return lines, nil
 }
 
-func statsOf(rates []Rate) []probe.Stats {
-	out := make([]probe.Stats, len(rates))
+func statsOf(rates []Rate) []results.Stats {
+	out := make([]results.Stats, len(rates))
 	for i := range rates {
 		out[i] = rates[i].Stats
 	}
@@ -154,8 +155,8 @@ func (t *LiveTable) columns(numbers ...string) []Column {
 }
 
 // called says whose counters they are, as columns has it.
-func (t *LiveTable) called(s *probe.Stats) []string {
-	name := s.Event.Name
+func (t *LiveTable) called(s *results.Stats) []string {
+	name := quote.Plain(s.Event.Name)
 	if s.Event.Group != "" {
 		name = eventName(s)
 	}

@@ -7,12 +7,12 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"kprobe/probe"
+	"kprobe/probe/results"
 )
 
 func TestRates(t *testing.T) {
-	before := []probe.Stats{stats("g", "a", 100, 0), stats("g", "b", 50, 0)}
-	now := []probe.Stats{stats("g", "a", 300, 0), stats("g", "b", 10, 0), stats("h", "a", 40, 0)}
+	before := []results.Stats{stats("g", "a", 100, 0), stats("g", "b", 50, 0)}
+	now := []results.Stats{stats("g", "a", 300, 0), stats("g", "b", 10, 0), stats("h", "a", 40, 0)}
 	got := Rates(now, before, 2)
 	for i, want := range []float64{100, 5, 20} {
 		if got[i].PerSecond != want || got[i].Hits != now[i].Hits {
@@ -27,11 +27,11 @@ func TestRates(t *testing.T) {
 func TestTotal(t *testing.T) {
 	a, b := stats("g", "a", 3, 1), stats("g", "b", 4, 2)
 	a.Lost, b.Filtered, b.Recorded = 1, 2, 2
-	got := Total([]probe.Stats{a, b})
+	got := Total([]results.Stats{a, b})
 	if got.Hits != 7 || got.Missed != 3 || got.Lost != 1 || got.Filtered != 2 || got.Recorded != 5 || got.Places != 2 || got.Event.Name != "total" {
 		t.Errorf("%+v", got)
 	}
-	if text := string(AppendProfile(nil, []probe.Stats{got})); !strings.HasPrefix(text, "  total  ") {
+	if text := string(AppendProfile(nil, []results.Stats{got})); !strings.HasPrefix(text, "  total  ") {
 		t.Errorf("%q", text)
 	}
 }
@@ -101,7 +101,7 @@ func TestLiveTableFits(t *testing.T) {
 
 // TestNarrowTable leaves whole columns out: none is cut.
 func TestNarrowTable(t *testing.T) {
-	rates := []Rate{{Stats: probe.Stats{Event: &probe.Event{Group: "kprobes", Name: "a_long_name_of_an_event"}, Hits: 123456789}, PerSecond: 1000}}
+	rates := []Rate{{Stats: results.Stats{Event: &results.Event{Group: "kprobes", Name: "a_long_name_of_an_event"}, Hits: 123456789}, PerSecond: 1000}}
 	for width := 8; width <= 120; width++ {
 		lines, err := (&LiveTable{Title: "t", Rates: rates}).Lines(width, 24)
 		if err != nil {

@@ -1,28 +1,31 @@
 package output
 
-import "kprobe/probe"
+import (
+	"kprobe/internal/quote"
+	"kprobe/probe/results"
+)
 
 // Losses notices what events lose while a trace runs. The zero value has seen
 // nothing. It is not safe for concurrent use.
 type Losses struct {
-	seen map[*probe.Event]uint64
+	seen map[*results.Event]uint64
 }
 
 // Loss is what an event lost since the last look.
 type Loss struct {
-	Event *probe.Event
+	Event *results.Event
 	New   uint64 // since the last look
 	Total uint64
 }
 
 // Since gives the events that lost hits since the last look.
-func (l *Losses) Since(stats []probe.Stats) []Loss {
+func (l *Losses) Since(stats []results.Stats) []Loss {
 	var out []Loss
 	for i := range stats {
 		e, lost := stats[i].Event, stats[i].Lost
 		if was := l.seen[e]; lost > was {
 			if l.seen == nil {
-				l.seen = map[*probe.Event]uint64{}
+				l.seen = map[*results.Event]uint64{}
 			}
 			l.seen[e] = lost
 			out = append(out, Loss{e, lost - was, lost})
@@ -37,8 +40,8 @@ func AppendLossJSON(dst []byte, l *Loss, clock Clock, now uint64) []byte {
 	us := clock.at(now) / 1000
 	dst = appendPadded(append(dst, `{"type":"lost","time":`...), us/1e6, 1, ' ')
 	dst = appendMicros(append(dst, '.'), us%1e6)
-	dst = appendString(append(dst, `,"group":`...), l.Event.Group)
-	dst = appendString(append(dst, `,"event":`...), l.Event.Name)
+	dst = quote.AppendJSON(append(dst, `,"group":`...), l.Event.Group)
+	dst = quote.AppendJSON(append(dst, `,"event":`...), l.Event.Name)
 	dst = appendCount(append(dst, `,"lost":`...), l.New)
 	dst = appendCount(append(dst, `,"total":`...), l.Total)
 	return append(dst, '}', '\n')

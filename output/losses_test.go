@@ -3,25 +3,25 @@ package output
 import (
 	"testing"
 
-	"kprobe/probe"
+	"kprobe/probe/results"
 )
 
 func TestLosses(t *testing.T) {
 	a, b := stats("g", "a", 10, 0), stats("g", "b", 10, 0)
 	var l Losses
-	if got := l.Since([]probe.Stats{a, b}); len(got) != 0 {
+	if got := l.Since([]results.Stats{a, b}); len(got) != 0 {
 		t.Errorf("%+v", got)
 	}
 	a.Lost = 3
-	if got := l.Since([]probe.Stats{a, b}); len(got) != 1 || got[0] != (Loss{a.Event, 3, 3}) {
+	if got := l.Since([]results.Stats{a, b}); len(got) != 1 || got[0] != (Loss{a.Event, 3, 3}) {
 		t.Errorf("%+v", got)
 	}
 	a.Lost, b.Lost = 5, 1
-	got := l.Since([]probe.Stats{a, b})
+	got := l.Since([]results.Stats{a, b})
 	if len(got) != 2 || got[0] != (Loss{a.Event, 2, 5}) || got[1] != (Loss{b.Event, 1, 1}) {
 		t.Errorf("%+v", got)
 	}
-	if again := l.Since([]probe.Stats{a, b}); len(again) != 0 {
+	if again := l.Since([]results.Stats{a, b}); len(again) != 0 {
 		t.Errorf("%+v", again)
 	}
 	text := string(AppendLossJSON(nil, &got[0], Clock{}, 1_500_002_999))

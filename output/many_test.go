@@ -5,16 +5,16 @@ import (
 	"strings"
 	"testing"
 
-	"kprobe/probe"
+	"kprobe/probe/results"
 )
 
 // TestManyEvents: the fixed texts of events that came and went are forgotten,
 // and made again for one that hits once more.
 func TestManyEvents(t *testing.T) {
 	f := &Formatter{}
-	first := &probe.Event{Group: "kprobes", Name: "first"}
+	first := &results.Event{Group: "kprobes", Name: "first"}
 	for i := range 3 * maxHeads {
-		f.choose(&probe.Event{Group: "kprobes", Name: fmt.Sprintf("e%d", i)})
+		f.choose(&results.Event{Group: "kprobes", Name: fmt.Sprintf("e%d", i)})
 		if i%100 == 0 {
 			f.choose(first)
 			if !strings.Contains(string(f.head), " first: ") {

@@ -6,18 +6,19 @@ import (
 	"slices"
 	"strconv"
 
-	"kprobe/probe"
+	"kprobe/internal/quote"
+	"kprobe/probe/results"
 )
 
 // AppendProfile appends the counters of events in the form of the kernel's
 // kprobe_profile file, "  %-44s %15lu %15lu": event, hits, misses. Of a place it
 // is the event, a blank and the place.
-func AppendProfile(dst []byte, stats []probe.Stats) []byte {
+func AppendProfile(dst []byte, stats []results.Stats) []byte {
 	for i := range stats {
 		s := &stats[i]
 		dst = append(dst, ' ', ' ')
 		start := len(dst)
-		dst = append(dst, s.Event.Name...)
+		dst = quote.AppendPlain(dst, s.Event.Name)
 		if s.Place != "" {
 			dst = append(append(dst, ' '), placeName(s)...)
 		}
@@ -51,7 +52,7 @@ func AppendRatesJSON(dst []byte, rates []Rate, seconds float64) []byte {
 }
 
 // AppendProfileJSON appends one object for each event.
-func AppendProfileJSON(dst []byte, stats []probe.Stats) []byte {
+func AppendProfileJSON(dst []byte, stats []results.Stats) []byte {
 	for i := range stats {
 		dst = append(appendProfile(dst, &stats[i]), '}', '\n')
 	}
@@ -59,15 +60,15 @@ func AppendProfileJSON(dst []byte, stats []probe.Stats) []byte {
 }
 
 // appendProfile appends an object without its end.
-func appendProfile(dst []byte, s *probe.Stats) []byte {
-	dst = appendString(append(dst, `{"type":"profile","group":`...), s.Event.Group)
-	dst = appendString(append(dst, `,"event":`...), s.Event.Name)
+func appendProfile(dst []byte, s *results.Stats) []byte {
+	dst = quote.AppendJSON(append(dst, `{"type":"profile","group":`...), s.Event.Group)
+	dst = quote.AppendJSON(append(dst, `,"event":`...), s.Event.Name)
 	if s.Place == "" {
 		dst = appendCount(append(dst, `,"places":`...), uint64(s.Places))
 	} else {
-		dst = appendString(append(dst, `,"place":`...), s.Place)
+		dst = quote.AppendJSON(append(dst, `,"place":`...), s.Place)
 		if s.Module != "" {
-			dst = appendString(append(dst, `,"module":`...), s.Module)
+			dst = quote.AppendJSON(append(dst, `,"module":`...), s.Module)
 		}
 	}
 	dst = appendCount(append(dst, `,"hits":`...), s.Hits)
@@ -87,8 +88,8 @@ func appendProfile(dst []byte, s *probe.Stats) []byte {
 }
 
 // ProfileTable draws the counters of events, or of places, for a person.
-func ProfileTable(w io.Writer, stats []probe.Stats) error {
-	t := LiveTable{Each: slices.ContainsFunc(stats, func(s probe.Stats) bool { return s.Place != "" })}
+func ProfileTable(w io.Writer, stats []results.Stats) error {
+	t := LiveTable{Each: slices.ContainsFunc(stats, func(s results.Stats) bool { return s.Place != "" })}
 	numbers := []string{"HITS", "FILTERED", "LOST", "NMISSED"}
 	if !t.Each {
 		numbers = append([]string{"PLACES"}, numbers...)
@@ -109,8 +110,8 @@ func ProfileTable(w io.Writer, stats []probe.Stats) error {
 }
 
 // Reached are the counters of places that were, the most hits first.
-func Reached(stats []probe.Stats) []probe.Stats {
-	out := slices.DeleteFunc(slices.Clone(stats), func(s probe.Stats) bool { return s.Hits == 0 && s.Missed == 0 })
-	slices.SortStableFunc(out, func(a, b probe.Stats) int { return cmp.Compare(b.Hits, a.Hits) })
+func Reached(stats []results.Stats) []results.Stats {
+	out := slices.DeleteFunc(slices.Clone(stats), func(s results.Stats) bool { return s.Hits == 0 && s.Missed == 0 })
+	slices.SortStableFunc(out, func(a, b results.Stats) int { return cmp.Compare(b.Hits, a.Hits) })
 	return out
 }

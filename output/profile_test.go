@@ -5,14 +5,14 @@ import (
 	"strings"
 	"testing"
 
-	"kprobe/probe"
+	"kprobe/probe/results"
 )
 
 // places are counters of places: one in the program, one in a library, one of
 // another event at the same place, one that wasn't reached.
-func places() []probe.Stats {
-	a, b := &probe.Event{Group: "g", Name: "a"}, &probe.Event{Group: "g", Name: "b"}
-	return []probe.Stats{
+func places() []results.Stats {
+	a, b := &results.Event{Group: "g", Name: "a"}, &results.Event{Group: "g", Name: "b"}
+	return []results.Stats{
 		{Event: a, Place: "work", Hits: 5},
 		{Event: a, Place: "work", Module: "libw.so", Hits: 70, Missed: 2, Disabled: true},
 		{Event: a, Place: "work+0x4"},

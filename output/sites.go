@@ -3,7 +3,7 @@ package output
 import (
 	"time"
 
-	"kprobe/fetch"
+	"kprobe/internal/quote"
 	"kprobe/symbols"
 )
 
@@ -44,18 +44,18 @@ func AppendSite(dst []byte, s *Site) []byte {
 	switch {
 	case s.Waiting:
 		// There is nothing else to know it by.
-		dst = append(append(append(dst, s.Group...), '/'), s.Event...)
+		dst = quote.AppendPlain(append(quote.AppendPlain(dst, s.Group), '/'), s.Event)
 	case s.Symbol == "":
 		dst = appendHex(dst, uint64(s.Addr))
 	default:
-		dst = append(fetch.AppendPlain(dst, s.Symbol), '+')
+		dst = append(quote.AppendPlain(dst, s.Symbol), '+')
 		dst = appendHex(dst, s.Offset)
 	}
 	dst = append(dst, ' ', ' ')
 	if s.Module == "" {
 		dst = append(dst, ' ')
 	}
-	dst = append(fetch.AppendPlain(dst, s.Module), ' ')
+	dst = append(quote.AppendPlain(dst, s.Module), ' ')
 	switch {
 	case s.Waiting && s.Disabled:
 		dst = append(dst, "[GONE][DISABLED]"...)
@@ -73,19 +73,19 @@ func AppendSite(dst []byte, s *Site) []byte {
 // AppendSiteJSON appends the object of an armed place.
 func AppendSiteJSON(dst []byte, s *Site) []byte {
 	dst = appendPadded(append(dst, `{"type":"site","pid":`...), uint64(s.PID), 1, ' ')
-	dst = appendString(append(dst, `,"group":`...), s.Group)
-	dst = appendString(append(dst, `,"event":`...), s.Event)
+	dst = quote.AppendJSON(append(dst, `,"group":`...), s.Group)
+	dst = quote.AppendJSON(append(dst, `,"event":`...), s.Event)
 	dst = appendHex(append(dst, `,"addr":"`...), uint64(s.Addr))
-	dst = appendString(append(dst, `","kind":`...), s.kind())
+	dst = quote.AppendJSON(append(dst, `","kind":`...), s.kind())
 	if s.Symbol != "" {
-		dst = appendString(append(dst, `,"sym":`...), s.Symbol)
+		dst = quote.AppendJSON(append(dst, `,"sym":`...), s.Symbol)
 		dst = appendPadded(append(dst, `,"off":`...), s.Offset, 1, ' ')
 	}
 	if s.Module != "" {
-		dst = appendString(append(dst, `,"module":`...), s.Module)
+		dst = quote.AppendJSON(append(dst, `,"module":`...), s.Module)
 	}
 	if s.Tactic != "" {
-		dst = appendString(append(dst, `,"tactic":`...), s.Tactic)
+		dst = quote.AppendJSON(append(dst, `,"tactic":`...), s.Tactic)
 	}
 	dst = appendBool(append(dst, `,"optimized":`...), s.Optimized)
 	dst = appendBool(append(dst, `,"disabled":`...), s.Disabled)

@@ -4,8 +4,8 @@ import (
 	"strconv"
 	"strings"
 
-	"kprobe/fetch"
 	"kprobe/fetch/vars"
+	"kprobe/internal/quote"
 	"kprobe/symbols"
 )
 
@@ -21,13 +21,13 @@ type Variables struct {
 // VariablesText appends the variables of a place: a line with the place, and
 // one for each with its type, its name, and where it is or why it can't be had.
 func VariablesText(dst []byte, v *Variables) []byte {
-	dst = fetch.AppendPlain(dst, v.Place)
+	dst = quote.AppendPlain(dst, v.Place)
 	if v.Module != "" {
-		dst = append(fetch.AppendPlain(append(dst, " ("...), v.Module), ')')
+		dst = append(quote.AppendPlain(append(dst, " ("...), v.Module), ')')
 	}
 	dst = appendHex(append(dst, " at "...), uint64(v.Addr))
 	if v.Source != "" {
-		dst = fetch.AppendPlain(append(dst, ", "...), v.Source)
+		dst = quote.AppendPlain(append(dst, ", "...), v.Source)
 	}
 	dst = append(dst, ":\n"...)
 	if len(v.List) == 0 {
@@ -50,14 +50,14 @@ func VariablesText(dst []byte, v *Variables) []byte {
 func AppendVariablesJSON(dst []byte, v *Variables) []byte {
 	for i := range v.List {
 		d := &v.List[i]
-		dst = appendString(append(dst, `{"place":`...), v.Place)
+		dst = quote.AppendJSON(append(dst, `{"place":`...), v.Place)
 		dst = appendHex(append(dst, `,"addr":"`...), uint64(v.Addr))
 		dst = append(dst, '"')
 		if v.Source != "" {
-			dst = appendString(append(dst, `,"line":`...), v.Source)
+			dst = quote.AppendJSON(append(dst, `,"line":`...), v.Source)
 		}
-		dst = appendString(append(dst, `,"name":`...), d.Name)
-		dst = appendString(append(dst, `,"type":`...), d.Type)
+		dst = quote.AppendJSON(append(dst, `,"name":`...), d.Name)
+		dst = quote.AppendJSON(append(dst, `,"type":`...), d.Type)
 		kind := "local"
 		switch {
 		case d.Param:
@@ -65,11 +65,11 @@ func AppendVariablesJSON(dst []byte, v *Variables) []byte {
 		case strings.HasPrefix(d.Name, "$"):
 			kind = "result"
 		}
-		dst = appendString(append(dst, `,"kind":`...), kind)
+		dst = quote.AppendJSON(append(dst, `,"kind":`...), kind)
 		if d.Where != "" {
-			dst = appendString(append(dst, `,"why":`...), d.Where)
+			dst = quote.AppendJSON(append(dst, `,"why":`...), d.Where)
 		} else {
-			dst = appendString(append(dst, `,"where":`...), d.At)
+			dst = quote.AppendJSON(append(dst, `,"where":`...), d.At)
 		}
 		dst = append(dst, '}', '\n')
 	}
@@ -94,8 +94,8 @@ type SourceLines struct {
 // SourceLinesText appends the lines as perf probe -L prints them: those that
 // can be probed with their number, which stands behind the colon in a place.
 func SourceLinesText(dst []byte, s *SourceLines) []byte {
-	dst = append(fetch.AppendPlain(append(dst, '<'), s.Name), '@')
-	dst = strconv.AppendInt(append(fetch.AppendPlain(dst, s.File), ':'), int64(s.From-s.Origin), 10)
+	dst = append(quote.AppendPlain(append(dst, '<'), s.Name), '@')
+	dst = strconv.AppendInt(append(quote.AppendPlain(dst, s.File), ':'), int64(s.From-s.Origin), 10)
 	dst = append(dst, ">\n"...)
 	s.each(func(line int, text string, code *symbols.LineCode) {
 		number := ""
@@ -123,16 +123,16 @@ func SourceLinesText(dst []byte, s *SourceLines) []byte {
 // definition takes, and is there where "probe" is true.
 func AppendSourceLinesJSON(dst []byte, s *SourceLines) []byte {
 	s.each(func(line int, text string, code *symbols.LineCode) {
-		dst = appendString(append(dst, `{"file":`...), s.File)
+		dst = quote.AppendJSON(append(dst, `{"file":`...), s.File)
 		dst = appendPadded(append(dst, `,"line":`...), uint64(line), 1, ' ')
 		dst = appendBool(append(dst, `,"probe":`...), code != nil)
 		if code != nil {
-			dst = appendString(append(dst, `,"place":`...), s.Name+":"+strconv.Itoa(line-s.Origin))
+			dst = quote.AppendJSON(append(dst, `,"place":`...), s.Name+":"+strconv.Itoa(line-s.Origin))
 			dst = appendHex(append(dst, `,"addr":"`...), uint64(code.Addr))
 			dst = append(dst, '"')
 		}
 		if !s.NoText {
-			dst = appendString(append(dst, `,"text":`...), text)
+			dst = quote.AppendJSON(append(dst, `,"text":`...), text)
 		}
 		dst = append(dst, '}', '\n')
 	})
@@ -168,7 +168,7 @@ func appendSource(dst []byte, text string) []byte {
 		if i > 0 {
 			dst = append(dst, '\t')
 		}
-		dst = fetch.AppendPlain(dst, part)
+		dst = quote.AppendPlain(dst, part)
 	}
 	return dst
 }

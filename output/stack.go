@@ -3,8 +3,8 @@ package output
 import (
 	"strconv"
 
-	"kprobe/fetch"
-	"kprobe/probe"
+	"kprobe/internal/quote"
+	"kprobe/probe/results"
 	"kprobe/symbols"
 )
 
@@ -20,7 +20,7 @@ const maxFrames = 1 << 16
 // traces (kernel/trace/trace_output.c, trace_stack_print): " => SYM+0xOFF", the
 // place itself first. With Lines, calls that were inlined have lines of their
 // own, and FILE:LINE follows.
-func (f *Formatter) appendStack(dst []byte, h *probe.Hit) []byte {
+func (f *Formatter) appendStack(dst []byte, h *results.Hit) []byte {
 	for _, at := range h.Stack {
 		dst = append(dst, f.frame(h, at).text...)
 	}
@@ -36,7 +36,7 @@ func (f *Formatter) appendStack(dst []byte, h *probe.Hit) []byte {
 // appendStackJSON appends "stack", an array of frames with the innermost first:
 // ip, and as far as they are known sym and off, module, file and line. A frame
 // with "inlined" true has the ip of the one that it was inlined into.
-func (f *Formatter) appendStackJSON(dst []byte, h *probe.Hit) []byte {
+func (f *Formatter) appendStackJSON(dst []byte, h *results.Hit) []byte {
 	dst = append(dst, `,"stack":[`...)
 	for i, at := range h.Stack {
 		if i > 0 {
@@ -46,13 +46,13 @@ func (f *Formatter) appendStackJSON(dst []byte, h *probe.Hit) []byte {
 	}
 	dst = append(dst, ']')
 	if h.StackEnd != symbols.StackWhole {
-		dst = appendString(append(dst, `,"stack_end":`...), h.StackEnd.String())
+		dst = quote.AppendJSON(append(dst, `,"stack_end":`...), h.StackEnd.String())
 	}
 	return dst
 }
 
 // frame describes an address.
-func (f *Formatter) frame(h *probe.Hit, at symbols.StackFrame) *frameText {
+func (f *Formatter) frame(h *results.Hit, at symbols.StackFrame) *frameText {
 	if f.framesOf != h.Space || len(f.frames) >= maxFrames || f.remapped() {
 		f.framesOf, f.frames = h.Space, map[symbols.StackFrame]*frameText{}
 		if h.Space != nil {
@@ -93,35 +93,39 @@ func (f *Formatter) describe(space *symbols.Space, at symbols.StackFrame) *frame
 	t := &frameText{}
 	inner := max(len(frames)-1, 0)
 	for i := range frames[:inner] {
-		t.text = appendLine(append(append(t.text, " => "...), frames[i].Func...), &frames[i])
+		t.text = appendLine(quote.AppendPlain(append(t.text, " => "...), frames[i].Func), &frames[i])
 		t.text = append(t.text, " (inlined)\n"...)
 		t.json = appendHex(append(t.json, `{"ip":"`...), uint64(a))
-		t.json = appendString(append(t.json, `","sym":`...), frames[i].Func)
+		t.json = quote.AppendJSON(append(t.json, `","sym":`...), frames[i].Func)
 		t.json = append(appendLineJSON(t.json, &frames[i]), `,"inlined":true},`...)
 	}
 	t.text = append(t.text, " => "...)
 	t.json = appendHex(append(t.json, `{"ip":"`...), uint64(a))
 	t.json = append(t.json, '"')
-	name, off, ok := "", uint64(0), false
+	name, short, off, ok := "", "", uint64(0), false
 	if space != nil {
 		name, off, _, _, ok = space.Symbolize(code)
 		off += uint64(a - code)
+		short = name
+		if ok && f.names.short {
+			short, _, _, _, _ = space.SymbolizeShort(code)
+		}
 	}
 	switch {
 	case at.Signal:
 		t.text = append(t.text, "<signal handler called>"...)
 		t.json = append(t.json, `,"signal":true`...)
 	case ok:
-		t.text = appendHex(append(fetch.AppendPlain(t.text, name), '+'), off)
-		t.json = appendString(append(t.json, `,"sym":`...), name)
+		t.text = appendHex(append(quote.AppendPlain(t.text, short), '+'), off)
+		t.json = quote.AppendJSON(append(t.json, `,"sym":`...), name)
 		t.json = appendPadded(append(t.json, `,"off":`...), off, 1, ' ')
 	case module != nil:
-		t.text = append(append(fetch.AppendPlain(t.text, module.Name), ':'), module.Vaddr(a).String()...)
+		t.text = append(append(quote.AppendPlain(t.text, module.Name), ':'), module.Vaddr(a).String()...)
 	default:
 		t.text = appendHex(t.text, uint64(a))
 	}
 	if module != nil {
-		t.json = appendString(append(t.json, `,"module":`...), module.Name)
+		t.json = quote.AppendJSON(append(t.json, `,"module":`...), module.Name)
 	}
 	if len(frames) > 0 {
 		t.text = appendLine(t.text, &frames[inner])
@@ -135,7 +139,7 @@ func appendLine(dst []byte, f *symbols.Frame) []byte {
 	if f.File == "" || f.Line == 0 {
 		return dst
 	}
-	dst = append(fetch.AppendPlain(append(dst, " at "...), f.File), ':')
+	dst = append(quote.AppendPlain(append(dst, " at "...), f.File), ':')
 	return strconv.AppendInt(dst, int64(f.Line), 10)
 }
 
@@ -143,6 +147,6 @@ func appendLineJSON(dst []byte, f *symbols.Frame) []byte {
 	if f.File == "" || f.Line == 0 {
 		return dst
 	}
-	dst = appendString(append(dst, `,"file":`...), f.File)
+	dst = quote.AppendJSON(append(dst, `,"file":`...), f.File)
 	return appendPadded(append(dst, `,"line":`...), uint64(f.Line), 1, ' ')
 }

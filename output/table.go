@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"io"
 
+	"kprobe/internal/quote"
+
 	"github.com/olekukonko/tablewriter"
 	"github.com/olekukonko/tablewriter/renderer"
 	"github.com/olekukonko/tablewriter/tw"
-
-	"kprobe/fetch"
 )
 
 // Align says on which side of its column a text stands.
@@ -40,20 +40,10 @@ func (t *Table) plain() [][]string {
 	for i, row := range t.Rows {
 		rows[i] = make([]string, len(row))
 		for j, cell := range row {
-			rows[i][j] = plain(cell)
+			rows[i][j] = quote.Plain(cell)
 		}
 	}
 	return rows
-}
-
-// plain is a text as it can be shown on a terminal; see fetch.AppendPlain.
-func plain(s string) string {
-	for i := range len(s) {
-		if s[i] < 0x20 || s[i] >= 0x7f {
-			return string(fetch.AppendPlain(nil, s))
-		}
-	}
-	return s
 }
 
 // Render draws the table on w. Cells are printed as they are: nothing is

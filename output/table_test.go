@@ -2,11 +2,13 @@ package output
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"kprobe/fetch"
-	"kprobe/probe"
+	"kprobe/probe/results"
 	"kprobe/symbols"
 )
 
@@ -42,15 +44,15 @@ func trimRight(s string) string {
 	return b.String()
 }
 
-func stats(group, name string, hits, missed uint64) probe.Stats {
-	return probe.Stats{
-		Event:  &probe.Event{Group: group, Name: name},
+func stats(group, name string, hits, missed uint64) results.Stats {
+	return results.Stats{
+		Event:  &results.Event{Group: group, Name: name},
 		Places: 1, Hits: hits, Recorded: hits, Missed: missed,
 	}
 }
 
 func TestAppendProfileIsTheKernels(t *testing.T) {
-	got := string(AppendProfile(nil, []probe.Stats{
+	got := string(AppendProfile(nil, []results.Stats{
 		stats("kprobes", "open", 12, 3),
 		stats("kprobes", strings.Repeat("n", 50), 1, 0),
 	}))
@@ -63,7 +65,7 @@ func TestAppendProfileIsTheKernels(t *testing.T) {
 }
 
 func TestProfileJSONAndEnd(t *testing.T) {
-	s := []probe.Stats{stats("g", "a", 1<<60, 0), stats("g", "b", 7, 2)}
+	s := []results.Stats{stats("g", "a", 1<<60, 0), stats("g", "b", 7, 2)}
 	s[1].Lost, s[1].Filtered, s[1].Disabled = 1, 3, true
 	text := AppendEnd(AppendProfileJSON(nil, s), 4, s)
 	var objects []map[string]any
@@ -92,7 +94,7 @@ func TestProfileJSONAndEnd(t *testing.T) {
 
 func TestProfileTable(t *testing.T) {
 	var b strings.Builder
-	s := []probe.Stats{stats("kprobes", "open", 12, 3)}
+	s := []results.Stats{stats("kprobes", "open", 12, 3)}
 	s[0].Disabled = true
 	if err := ProfileTable(&b, s); err != nil {
 		t.Fatal(err)
@@ -110,19 +112,22 @@ func TestEndLine(t *testing.T) {
 	tests := []struct {
 		name   string
 		events uint64
-		stats  []probe.Stats
+		stats  []results.Stats
 		alive  []int
+		killed []results.Death
 		want   string
 	}{
-		{"nothing", 0, nil, nil, "0 events, 0 lost; the target has ended"},
-		{"one", 1, []probe.Stats{stats("g", "e", 1, 0)}, []int{42}, "1 event, 0 lost; process 42 runs on"},
-		{"all that can be told", 5, []probe.Stats{lossy}, []int{1, 2},
-			"5 events, 3 filtered out, 2 lost (the buffer was full, or the trace ended before they were read), " +
+		{"nothing", 0, nil, nil, nil, "0 events, 0 lost; the target has ended"},
+		{"one", 1, []results.Stats{stats("g", "e", 1, 0)}, []int{42}, nil, "1 event, 0 lost; process 42 runs on"},
+		{"all that can be told", 5, []results.Stats{lossy}, []int{1, 2}, []results.Death{{PID: 3, Signal: syscall.SIGSEGV}},
+			"5 events, 3 filtered out, 2 lost (the buffer was full, or the trace ended before they were read: 28.6 % of all; a larger --ring helps), " +
 				"4 missed (no free return instance: a larger --maxactive helps); 2 processes run on"},
+		{"killed", 0, nil, nil, []results.Death{{PID: 3, Signal: syscall.SIGTERM}, {PID: 4, Signal: syscall.SIGSEGV}}, "0 events, 0 lost; process 4 was killed by SIGSEGV"},
+		{"killed by a signal without a name", 0, nil, nil, []results.Death{{PID: 3, Signal: 40}}, "0 events, 0 lost; process 3 was killed by signal 40"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := EndLine(tt.events, tt.stats, tt.alive); got != tt.want {
+			if got := EndLine(tt.events, tt.stats, tt.alive, tt.killed); got != tt.want {
 				t.Errorf("got  %s\nwant %s", got, tt.want)
 			}
 		})
@@ -130,15 +135,15 @@ func TestEndLine(t *testing.T) {
 }
 
 func TestUnarmedLine(t *testing.T) {
-	waits := &probe.Event{Group: "g", Name: "late", Def: &fetch.Def{Place: symbols.Place{Module: "libz"}}}
-	plain := &probe.Event{Group: "g", Name: "e"}
+	waits := &results.Event{Group: "g", Name: "late", Def: &fetch.Def{Place: symbols.Place{Module: "libz"}}}
+	plain := &results.Event{Group: "g", Name: "e"}
 	for _, tt := range []struct {
-		events []*probe.Event
+		events []*results.Event
 		want   string
 	}{
-		{[]*probe.Event{waits}, "g/late (libz was not loaded) was never armed"},
-		{[]*probe.Event{plain, waits}, "g/e, g/late (libz was not loaded) were never armed"},
-		{[]*probe.Event{plain, plain, plain, plain, waits, waits}, "g/e, g/e, g/e, g/e and 2 more were never armed"},
+		{[]*results.Event{waits}, "g/late (libz was not loaded) was never armed"},
+		{[]*results.Event{plain, waits}, "g/e, g/late (libz was not loaded) were never armed"},
+		{[]*results.Event{plain, plain, plain, plain, waits, waits}, "g/e, g/e, g/e, g/e and 2 more were never armed"},
 	} {
 		if got := UnarmedLine(tt.events); got != tt.want {
 			t.Errorf("got  %s\nwant %s", got, tt.want)
@@ -152,15 +157,15 @@ func TestAppendError(t *testing.T) {
 	}
 }
 
-func listing() *probe.Listing {
-	return &probe.Listing{
+func listing() *results.Listing {
+	return &results.Listing{
 		Func:   symbols.Func{Start: 0x1130, End: 0x1136},
 		Module: &symbols.Module{Name: "prog"},
 		Name:   "work", Asked: 1,
-		Lines: []probe.Line{
-			{Addr: 0x1130, Offset: 0, Bytes: []byte{0x55}, Text: "push rbp", Probe: probe.KindGuarded},
-			{Addr: 0x1131, Offset: 1, Bytes: []byte{0x48, 0x89, 0xe5}, Text: "mov rbp, rsp", Probe: probe.KindBreakpoint, Why: "no room"},
-			{Addr: 0x1134, Offset: 4, Bytes: []byte{0xf0, 0x90}, Text: "?", Probe: probe.KindRefused, Why: "undefined"},
+		Lines: []results.Line{
+			{Addr: 0x1130, Offset: 0, Bytes: []byte{0x55}, Text: "push rbp", Probe: results.KindGuarded},
+			{Addr: 0x1131, Offset: 1, Bytes: []byte{0x48, 0x89, 0xe5}, Text: "mov rbp, rsp", Probe: results.KindBreakpoint, Why: "no room"},
+			{Addr: 0x1134, Offset: 4, Bytes: []byte{0xf0, 0x90}, Text: "?", Probe: results.KindRefused, Why: "undefined"},
 		},
 	}
 }
@@ -220,5 +225,34 @@ func TestFunctionAndFactJSON(t *testing.T) {
 		if got := string(AppendFact(nil, &tt.fact)); got != tt.text {
 			t.Errorf("got %q want %q", got, tt.text)
 		}
+	}
+}
+
+func TestInterposedLine(t *testing.T) {
+	e := &results.Event{Group: "g", Name: "e", Def: &fetch.Def{Place: symbols.Place{Module: "libc", Symbol: "malloc"}}}
+	for _, c := range []struct {
+		in   results.Interposed
+		want string
+	}{
+		{results.Interposed{Event: e, By: "libjemalloc.so.2"}, "g/e had no hit: malloc of this program is libjemalloc.so.2's, not libc's; write malloc without libc:"},
+		{results.Interposed{Event: e, By: "server", Main: true}, "g/e had no hit: malloc of this program is the program's own, not libc's; write malloc without libc:"},
+	} {
+		if got := InterposedLine(&c.in); got != c.want {
+			t.Errorf("%s, want %s", got, c.want)
+		}
+	}
+}
+
+func TestFilteredLines(t *testing.T) {
+	with, without := stats("g", "e", 10, 0), stats("g", "none", 10, 0)
+	with.Filtered = 7
+	idle := stats("g", "idle", 0, 0)
+	idle.Event.Def = &fetch.Def{Filter: &fetch.Filter{}}
+	got := FilteredLines([]results.Stats{with, without, idle})
+	if want := []string{"g/e: 3 of 10 hits passed its filter", "g/idle: 0 of 0 hits passed its filter"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := FilteredLines(slices.Repeat([]results.Stats{with}, saidFilters+2)); len(got) != saidFilters+1 || got[saidFilters] != "and 2 more events have filters" {
+		t.Errorf("%q", got)
 	}
 }

@@ -1,10 +1,9 @@
 package output
 
 import (
-	"unicode/utf8"
-
 	"kprobe/fetch"
-	"kprobe/probe"
+	"kprobe/internal/quote"
+	"kprobe/probe/results"
 	"kprobe/symbols"
 )
 
@@ -16,11 +15,12 @@ const Header = "#           TASK-PID     CPU#     TIMESTAMP  EVENT\n"
 // trace_print_context (kernel/trace/trace_output.c): "%16s-%-7d [%03d] ",
 // " %5lu.%06lu", ": ", and then what print_kprobe_event and
 // print_kretprobe_event (kernel/trace/trace_kprobe.c) print.
-func (f *Formatter) appendText(dst []byte, h *probe.Hit) []byte {
-	for n := len(h.Comm); n < 16; n++ {
+func (f *Formatter) appendText(dst []byte, h *results.Hit) []byte {
+	comm := quote.Plain(h.Comm)
+	for n := len(comm); n < 16; n++ {
 		dst = append(dst, ' ')
 	}
-	dst = appendComm(dst, h.Comm)
+	dst = append(dst, comm...)
 	dst = append(dst, '-')
 	start := len(dst)
 	dst = appendPadded(dst, uint64(h.TID), 0, ' ')
@@ -34,7 +34,11 @@ func (f *Formatter) appendText(dst []byte, h *probe.Hit) []byte {
 	dst = appendPadded(dst, us/1e6, 5, ' ')
 	dst = append(dst, '.')
 	dst = appendMicros(dst, us%1e6)
-	dst = append(dst, f.head...)
+	if len(f.head) > 0 {
+		dst = append(dst, f.head...)
+	} else {
+		dst = append(f.appendFuncName(append(dst, ':', ' '), h), ": ("...)
+	}
 	if h.Event.Return {
 		dst = f.appendPlace(dst, h.RetIP)
 		dst = append(dst, " <- "...)
@@ -46,7 +50,7 @@ func (f *Formatter) appendText(dst []byte, h *probe.Hit) []byte {
 	fields := h.Program.Fields()
 	for i := range f.vals {
 		dst = append(dst, ' ')
-		dst = append(dst, fields[i].Name...)
+		dst = quote.AppendPlain(dst, fields[i].Name)
 		dst = append(dst, '=')
 		dst = fetch.AppendText(dst, fields[i].Type, f.vals[i], &f.names)
 	}
@@ -57,6 +61,18 @@ func (f *Formatter) appendText(dst []byte, h *probe.Hit) []byte {
 	return dst
 }
 
+// appendFuncName appends the name of the function that was entered, or returns, for
+// events that are named by it.
+func (f *Formatter) appendFuncName(dst []byte, h *results.Hit) []byte {
+	if h.Event.Return {
+		return f.appendFunc(dst, h)
+	}
+	if name, _, _, ok := f.names.SymbolAt(h.IP); ok {
+		return quote.AppendPlain(dst, name)
+	}
+	return quote.AppendPlain(dst, h.Event.Name)
+}
+
 // appendPlace appends SYM+0xOFF/0xSIZE as the kernel's %pS does, or the bare
 // address where no symbol covers it.
 func (f *Formatter) appendPlace(dst []byte, a symbols.Addr) []byte {
@@ -64,33 +80,21 @@ func (f *Formatter) appendPlace(dst []byte, a symbols.Addr) []byte {
 	if !ok {
 		return appendHex(dst, uint64(a))
 	}
-	dst = fetch.AppendPlain(dst, name)
+	dst = quote.AppendPlain(dst, name)
 	dst = appendHex(append(dst, '+'), off)
 	return appendHex(append(dst, '/'), size)
 }
 
 // appendFunc appends the name of the function that returns.
-func (f *Formatter) appendFunc(dst []byte, h *probe.Hit) []byte {
+func (f *Formatter) appendFunc(dst []byte, h *results.Hit) []byte {
 	if h.Func != "" {
-		return fetch.AppendPlain(dst, h.Func)
+		if f.names.short && h.Space != nil {
+			if full, _, _, _, ok := h.Space.Symbolize(h.IP); ok && full == h.Func {
+				short, _, _, _, _ := h.Space.SymbolizeShort(h.IP)
+				return quote.AppendPlain(dst, short)
+			}
+		}
+		return quote.AppendPlain(dst, h.Func)
 	}
 	return appendHex(dst, uint64(h.IP))
-}
-
-// appendComm appends a thread's name. A process may put anything in it; a
-// control character would break the line and is shown as a question mark.
-func appendComm(dst []byte, comm string) []byte {
-	for len(comm) > 0 {
-		r, n := utf8.DecodeRuneInString(comm)
-		if r == utf8.RuneError && n == 1 {
-			r = rune(comm[0])
-		}
-		if r < 0x20 || r >= 0x7f && r < 0xa0 {
-			dst = append(dst, '?')
-		} else {
-			dst = append(dst, comm[:n]...)
-		}
-		comm = comm[n:]
-	}
-	return dst
 }

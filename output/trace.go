@@ -1,8 +1,8 @@
 package output
 
-import "kprobe/probe"
+import "kprobe/probe/results"
 
-// Trace is the probe.Sink of kprobe trace: it prints each hit on a Writer. It
+// Trace is the results.Sink of kprobe trace: it prints each hit on a Writer. It
 // is not safe for concurrent use, like every Sink.
 type Trace struct {
 	Writer *Writer
@@ -14,11 +14,11 @@ type Trace struct {
 	line    []byte
 }
 
-// Hit implements probe.Sink. It returns probe.ErrStop with the last hit that
+// Hit implements results.Sink. It returns results.ErrStop with the last hit that
 // Limit allows, and ErrClosed when nobody reads the output any more.
-func (t *Trace) Hit(h *probe.Hit) error {
+func (t *Trace) Hit(h *results.Hit) error {
 	if t.Limit != 0 && t.printed >= t.Limit {
-		return probe.ErrStop
+		return results.ErrStop
 	}
 	line, err := t.Format.Append(t.line[:0], h)
 	if err != nil {
@@ -30,7 +30,7 @@ func (t *Trace) Hit(h *probe.Hit) error {
 	}
 	t.printed++
 	if t.printed == t.Limit {
-		return probe.ErrStop
+		return results.ErrStop
 	}
 	return nil
 }
