@@ -27,8 +27,8 @@ func run() int {
 	}
 	link := pair.Open()
 	if link == nil && traces(os.Args[1:]) {
-		front := &pair.Front{Args: os.Args, Stderr: os.Stderr, Recover: probe.Recover}
-		status, err := front.Run()
+		supervisor := &pair.Supervisor{Args: os.Args, Stderr: os.Stderr, Recover: probe.Recover}
+		status, err := supervisor.Run()
 		if err == nil {
 			return status
 		}
@@ -37,11 +37,12 @@ func run() int {
 	}
 	proc := facts.Live()
 	if link != nil {
-		proc.Front = os.Getppid()
+		proc.Supervisor = os.Getppid()
 	}
 	return cli.Execute(context.Background(), os.Args[1:], &cli.Deps{
 		In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
 		Terminal: term.IsTerminal(int(os.Stdout.Fd())),
+		Watched:  term.IsTerminal(int(os.Stderr.Fd())) && os.Getenv("TERM") != "dumb",
 		Size:     size,
 		Stdio:    [3]*os.File{os.Stdin, os.Stdout, os.Stderr},
 		Engine:   engine{},

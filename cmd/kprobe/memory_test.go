@@ -10,7 +10,7 @@ import (
 	"kprobe/internal/fixture"
 )
 
-// TestMemory: tracing a large program takes kprobe, its front or its tracer,
+// TestMemory: tracing a large program takes kprobe, its supervisor or its tracer,
 // at most 60 MB at its peak, also where hits come faster than they are written.
 // node's file has 90 MB, 185,000 symbols.
 func TestMemory(t *testing.T) {
@@ -44,7 +44,7 @@ func TestMemory(t *testing.T) {
 				if err := cmd.Run(); err != nil {
 					t.Fatalf("%v: %s", err, said.String())
 				}
-				// The front's peak, and that of the child it has waited for.
+				// The supervisor's peak, and that of the child it has waited for.
 				peak = min(peak, cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss)
 				t.Logf("%d KB", peak)
 			}

@@ -142,7 +142,7 @@ func (term *terminal) typed(t *testing.T, keys string) {
 // await waits until the text was shown, and forgets what was shown up to it.
 func (term *terminal) await(t *testing.T, text string) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(3 * time.Minute); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
 		term.mu.Lock()
 		ok := strings.Contains(term.seen.String(), text)
 		if ok {

@@ -125,6 +125,9 @@ func (m *meter) lanes(row *Row, numbers []int, with, bare lane, floor floorKind)
 		if i == 0 && m.has(floor) {
 			work := m.by(floor)
 			list = append(list, lane{in: work, fn: work.function("bare_work")}, lane{in: work, fn: work.function(floor.name())})
+			if k := floor.sequenced(); m.has(k) {
+				list = append(list, lane{in: work, fn: work.function(k.name())})
+			}
 		}
 		got, err := m.rounds(threads, list...)
 		if err != nil {
@@ -136,6 +139,9 @@ func (m *meter) lanes(row *Row, numbers []int, with, bare lane, floor floorKind)
 		}
 		if len(got) > 2 {
 			row.Floor = got[3] - got[2]
+		}
+		if len(got) > 4 {
+			row.Sequence = got[4] - got[2]
 		}
 	}
 	return nil
@@ -151,7 +157,7 @@ func (m *meter) by(k floorKind) *process {
 
 // has reports whether a floor can be measured here.
 func (m *meter) has(k floorKind) bool {
-	return k != noFloor && (k.stops() || rdpid())
+	return k != noFloor && (k.stops() || k == floorTime || k.inSequences() && sequences() || !k.inSequences() && rdpid())
 }
 
 // floors measures what is written by hand, against work.

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"kprobe/internal/procfs"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -170,7 +172,7 @@ func because(err error, said string) error {
 
 // until waits until a breakpoint stands at an address of the subject, or none.
 func (m *meter) until(there bool, at uint64, ended <-chan struct{}) error {
-	mem, err := os.Open(fmt.Sprintf("/proc/%d/mem", m.p.cmd.Process.Pid))
+	mem, err := os.Open(procfs.Process(m.p.cmd.Process.Pid).Path("mem"))
 	if err != nil {
 		return fmt.Errorf("look at the program to measure: %w", err)
 	}

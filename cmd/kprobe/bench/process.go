@@ -9,8 +9,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"time"
+
+	"kprobe/internal/procfs"
 
 	"golang.org/x/sys/unix"
 )
@@ -136,15 +137,9 @@ func allowed() ([]int, error) {
 }
 
 func (p *process) tids() ([]int, error) {
-	list, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", p.pid))
+	out, err := procfs.Process(p.pid).Threads()
 	if err != nil {
 		return nil, fmt.Errorf("list the threads of the program to measure: %w", err)
-	}
-	var out []int
-	for _, e := range list {
-		if tid, err := strconv.Atoi(e.Name()); err == nil {
-			out = append(out, tid)
-		}
 	}
 	slices.Sort(out)
 	return out, nil

@@ -13,6 +13,8 @@ type Row struct {
 	// Floor is the cost of what is written by hand and does the same, with one
 	// thread, measured in turns with NS; 0 is none.
 	Floor float64
+	// Sequence is as Floor, in restartable sequences and without a locked instruction.
+	Sequence float64
 	// Kernel is the cost of the kernel's probe at the same instruction in the
 	// same run, with one thread; 0 is none.
 	Kernel float64
@@ -26,6 +28,14 @@ func (r *Row) Ratio() float64 {
 		return 0
 	}
 	return r.NS[0] / r.Floor
+}
+
+// SequenceRatio is the cost with one thread by Sequence; 0 if there is none.
+func (r *Row) SequenceRatio() float64 {
+	if r.Sequence <= 0 || len(r.NS) == 0 {
+		return 0
+	}
+	return r.NS[0] / r.Sequence
 }
 
 // Cheaper is how many times the kernel's probe costs, with one thread; 0 if

@@ -19,7 +19,8 @@ const (
 	// tidAt is where glibc's thread control blocks hold the thread's number
 	// (nptl/descr.h, struct pthread): detours look for it there.
 	tidAt = 0x2d0
-	// selfAt is where they hold their own address (tcbhead_t).
+	// selfAt is where they hold their own address, besides their first word
+	// (tcbhead_t).
 	selfAt = 0x10
 )
 
@@ -37,6 +38,8 @@ const (
 	archSetFS      = 0x1002
 	// threadFlags are CLONE_VM, FS, FILES, SIGHAND, THREAD and SYSVSEM.
 	threadFlags = 0x50f00
+	// ownTLS are CLONE_SETTLS and PARENT_SETTID, as C libraries make threads.
+	ownTLS = 0x180000
 )
 
 // A request is two words: a function's address and how often to call it; or 0
@@ -71,8 +74,9 @@ type subject struct {
 // writer emits the subject.
 type writer struct {
 	*asm.Code
-	s    *subject
-	data *dataLayout
+	s       *subject
+	data    *dataLayout
+	pending []pendingSequence
 }
 
 // newSubject writes the program for CPUs numbered below cpus, with so many
@@ -88,6 +92,7 @@ func newSubject(cpus, many int, linked bool) (*subject, error) {
 	// What is never probed, to be measured beside what is.
 	w.fn("bare_work", w.work)
 	w.fn("bare_pushed", w.pushed)
+	w.exported()
 	for f := floorCount; f < floorKinds; f++ {
 		if f.stops() {
 			w.trapped(f)
@@ -192,13 +197,22 @@ func (w *writer) main(text asm.Label) {
 	w.Jmp(again)
 
 	w.Bind(spawn)
-	w.MovImm(asm.DI, threadFlags)
+	flags := uint64(threadFlags)
+	w.Op(asm.Xor, asm.W32, asm.DX, asm.DX)
+	w.Op(asm.Xor, asm.W32, asm.R8, asm.R8)
+	if !w.s.linked {
+		flags |= ownTLS
+		w.Mov(asm.W64, asm.R8, asm.R13)
+		w.ShiftImm(asm.Shl, asm.W64, asm.R8, 12)
+		w.Op(asm.Add, asm.W64, asm.R8, w.address(asm.AX, w.data.tcbs))
+		w.Store(asm.W64, asm.At(asm.R8, 0), asm.R8)
+		w.Lea(asm.DX, asm.At(asm.R8, tidAt))
+	}
+	w.MovImm(asm.DI, flags)
 	w.Mov(asm.W64, asm.SI, asm.R13)
 	w.ShiftImm(asm.Shl, asm.W64, asm.SI, 16)
 	w.Op(asm.Add, asm.W64, asm.SI, w.address(asm.AX, w.data.stacks))
-	w.Op(asm.Xor, asm.W32, asm.DX, asm.DX)
 	w.Op(asm.Xor, asm.W32, asm.R10, asm.R10)
-	w.Op(asm.Xor, asm.W32, asm.R8, asm.R8)
 	system(sysClone)
 	w.Test(asm.W64, asm.AX, asm.AX)
 	w.Jcc(asm.NE, again)
@@ -217,9 +231,11 @@ func (w *writer) control(system func(int)) {
 	w.Op(asm.Add, asm.W64, asm.SI, w.address(asm.AX, w.data.tcbs))
 	w.MovImm(asm.DI, archSetFS)
 	system(sysArchPrctl)
-	w.Store(asm.W64, asm.SegAbs(asm.FS, selfAt), asm.SI)
+	w.Store(asm.W64, asm.At(asm.SI, 0), asm.SI)
+	w.Store(asm.W64, asm.At(asm.SI, selfAt), asm.SI)
 	system(sysGettid)
 	w.Store(asm.W32, asm.SegAbs(asm.FS, tidAt), asm.AX)
+	w.register(system)
 }
 
 // address loads an address and returns the register.

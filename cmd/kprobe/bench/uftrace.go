@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"kprobe/internal/procfs"
 )
 
 const uftraceWhat = "uftrace -P, entry and exit; 2 arguments"
@@ -82,7 +84,7 @@ func (m *meter) uftrace(ctx context.Context) (err error) {
 
 // childOf finds the child of a process that runs a file.
 func childOf(pid int, path string) (int, error) {
-	list, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	kids, err := procfs.Thread(pid, pid).Children()
 	if err != nil {
 		return 0, fmt.Errorf("find the program to measure: %w", err)
 	}
@@ -90,9 +92,9 @@ func childOf(pid int, path string) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("find the program to measure: %w", err)
 	}
-	for _, field := range strings.Fields(string(list)) {
-		if info, err := os.Stat("/proc/" + field + "/exe"); err == nil && os.SameFile(info, want) {
-			return strconv.Atoi(field)
+	for _, kid := range kids {
+		if info, err := os.Stat(procfs.Process(kid).Path("exe")); err == nil && os.SameFile(info, want) {
+			return kid, nil
 		}
 	}
 	return 0, fmt.Errorf("find the program to measure: process %d has no child that runs %s", pid, path)

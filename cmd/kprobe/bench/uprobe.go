@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"kprobe/internal/procfs"
 )
 
 // tracefs is where the kernel's tracing files are.
@@ -121,15 +123,4 @@ func plainly(err error) error {
 }
 
 // rdpid reports whether the processor has the instruction.
-func rdpid() bool {
-	b, err := os.ReadFile("/proc/cpuinfo")
-	if err != nil {
-		return false
-	}
-	for line := range strings.Lines(string(b)) {
-		if list, ok := strings.CutPrefix(line, "flags"); ok {
-			return strings.Contains(strings.TrimSpace(list)+" ", " rdpid ")
-		}
-	}
-	return false
-}
+func rdpid() bool { return procfs.CPUHas("rdpid") }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/fetch"
+	"kprobe/internal/procfs"
 	"kprobe/output"
 	"kprobe/probe"
 )
@@ -206,26 +206,16 @@ func (m *meter) memory(ctx context.Context, p *process) error {
 // resident is the memory that a process has in use, in bytes, but for what it
 // shares with kprobe: the rings are as large for one probe as for many.
 func resident(p *process) (int, error) {
-	b, err := os.ReadFile(filepath.Join("/proc", fmt.Sprint(p.cmd.Process.Pid), "status"))
+	st, err := procfs.Process(p.cmd.Process.Pid).Status()
 	if err != nil {
 		return 0, fmt.Errorf("read the program's size: %w", err)
 	}
-	sum := 0
-	for line := range strings.Lines(string(b)) {
-		if f := strings.Fields(line); len(f) >= 2 && (f[0] == "RssAnon:" || f[0] == "RssFile:") {
-			var kb int
-			if _, err := fmt.Sscan(f[1], &kb); err != nil {
-				return 0, fmt.Errorf("read the program's size: %w", err)
-			}
-			sum += kb << 10
-		}
-	}
-	return sum, nil
+	return (st.Int("RssAnon") + st.Int("RssFile")) << 10, nil // they are in KiB
 }
 
 // residentCode is the part of a process's memory that is executable.
 func residentCode(p *process) (int, error) {
-	b, err := os.ReadFile(filepath.Join("/proc", fmt.Sprint(p.cmd.Process.Pid), "smaps"))
+	b, err := os.ReadFile(procfs.Process(p.cmd.Process.Pid).Path("smaps"))
 	if err != nil {
 		return 0, fmt.Errorf("read the program's size: %w", err)
 	}

@@ -37,9 +37,9 @@ two.`
 
 const addExample = `  kprobe add 'p:open libc:openat dfd=$arg1:s32 path=+0($arg2):string'
   kprobe add -x ./server 'p:web/handle handle fd=$arg1:s32' 'r:web/done handle status=$retval:s32'
-  kprobe list | kprobe add -F -
+  kprobe list >probes; kprobe del '*'; kprobe add -F probes
   kprobe add -p 4711 'p:slow work ms=$arg1:u64'
-  kprobe add 'p:open,libc:openat,dfd=$arg1:s32;p:close,libc:close,fd=$arg1:s32'`
+  kprobe add 'p:read,libc:read,fd=$arg1:s32;p:close,libc:close,fd=$arg1:s32'`
 
 type addRun func(ctx context.Context, d *Deps, m *messages, o *addOptions) error
 
@@ -62,7 +62,7 @@ func newAddCmd(d *Deps, m *messages, run addRun) *cobra.Command {
 		},
 	}
 	o.register(c, d)
-	c.Flags().StringArrayVarP(&o.files, "file", "F", nil, "read definitions from this `FILE`, - is standard input")
+	c.Flags().StringArrayVarP(&o.files, "file", "F", nil, "read definitions from `FILE`; - is standard input")
 	return c
 }
 

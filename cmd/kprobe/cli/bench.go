@@ -27,8 +27,11 @@ const benchLong = `Measures on this machine what each kind of probe costs per hi
 breakpoint (b), jump (o), jprobe (j, jb), return probe (rb, ro), both on one
 function (krb, kro, jr), and the same in a Go program. FLOOR is what the same
 takes when it is written by hand for one place only: a detour for jumps, the
-least that a tracer can do by ptrace for breakpoints; RATIO is NS by that. KERNEL
-is how many times the kernel's uprobe at the same instruction costs.
+least that a tracer can do by ptrace for breakpoints; RATIO is NS by that. RSEQ is
+the same without a locked instruction, in restartable sequences (rseq), and the
+RATIO behind it NS by that: the program has rseq areas, as those with glibc 2.35 or
+later, and its hits are taken so. KERNEL is how many times the kernel's uprobe at
+the same instruction costs.
 
 The kernel's uprobes are measured where the tracing files may be used, and
 bpftrace, perf, gdb and uftrace where they are installed (peer). What they
@@ -67,8 +70,8 @@ func newBenchCmd(d *Deps, m *messages, run benchRun) *cobra.Command {
 		},
 		RunE: func(c *cobra.Command, _ []string) error { return run(c.Context(), d, m, o) },
 	}
-	c.Flags().IntSliceVar(&o.threads, "threads", []int{1}, "so many threads hit at once: a comma list, a column each")
-	c.Flags().DurationVarP(&o.each, "duration", "t", bench.DefaultEach, "measure each row so long, for each number of threads")
+	c.Flags().IntSliceVar(&o.threads, "threads", []int{1}, "thread counts to measure, comma-separated, one column each")
+	c.Flags().DurationVarP(&o.each, "duration", "t", bench.DefaultEach, "how long to measure each row")
 	c.Flags().BoolVar(&o.all, "all", false, "measure also how fast lines are written and probes come and go")
 	addFormat(c.Flags(), &o.form)
 	return c
@@ -117,7 +120,7 @@ func benchTable(rep *bench.Report) *output.Table {
 		t.Columns = append(t.Columns, output.Column{Name: name, Align: output.Right})
 	}
 	t.Columns = append(t.Columns, output.Column{Name: "FLOOR", Align: output.Right}, output.Column{Name: "RATIO", Align: output.Right},
-		output.Column{Name: "KERNEL", Align: output.Right})
+		output.Column{Name: "RSEQ", Align: output.Right}, output.Column{Name: "RATIO", Align: output.Right}, output.Column{Name: "KERNEL", Align: output.Right})
 	for i := range rep.Rows {
 		r := &rep.Rows[i]
 		what := r.What
@@ -132,14 +135,17 @@ func benchTable(rep *bench.Report) *output.Table {
 				row = append(row, "")
 			}
 		}
-		floor, kernel := "", ""
+		floor, sequence, kernel := "", "", ""
+		if r.Sequence > 0 {
+			sequence = nanoseconds(r.Sequence)
+		}
 		if r.Floor > 0 {
 			floor = nanoseconds(r.Floor)
 		}
 		if r.Kernel > 0 {
 			kernel = times(r.Cheaper()) + " x"
 		}
-		t.Rows = append(t.Rows, append(row, floor, times(r.Ratio()), kernel))
+		t.Rows = append(t.Rows, append(row, floor, times(r.Ratio()), sequence, times(r.SequenceRatio()), kernel))
 	}
 	return t
 }
@@ -186,6 +192,9 @@ type benchLine struct {
 	BareNS  float64 `json:"bare_ns"`
 	FloorNS float64 `json:"floor_ns,omitempty"`
 	Ratio   float64 `json:"ratio,omitempty"`
+	// RseqNS is the floor in restartable sequences, and RseqRatio the time by that.
+	RseqNS    float64 `json:"rseq_ns,omitempty"`
+	RseqRatio float64 `json:"rseq_ratio,omitempty"`
 	// KernelNS is what the kernel's probe costs in one thread.
 	KernelNS float64 `json:"kernel_ns,omitempty"`
 	Lost     float64 `json:"lost,omitempty"`
@@ -212,6 +221,9 @@ func benchJSON(rep *bench.Report) ([]byte, error) {
 			}
 			if r.Floor > 0 {
 				line.Ratio = ns / r.Floor
+			}
+			if r.Sequence > 0 {
+				line.RseqNS, line.RseqRatio = r.Sequence, ns/r.Sequence
 			}
 			if err := enc.Encode(line); err != nil {
 				return nil, fmt.Errorf("print a figure: %w", err)

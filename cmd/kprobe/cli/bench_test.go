@@ -12,7 +12,7 @@ func benchReport() *bench.Report {
 		Threads: []int{1, 2},
 		Rows: []bench.Row{
 			{Kind: "floor", What: "by hand: return", NS: []float64{17.25}, Bare: 1.5},
-			{Kind: "o", What: "jump", NS: []float64{13, 14.06}, Bare: 1.5, Floor: 10, Kernel: 910},
+			{Kind: "o", What: "jump", NS: []float64{13, 14.06}, Bare: 1.5, Floor: 10, Sequence: 8, Kernel: 910},
 			{Kind: "b", What: "breakpoint", NS: []float64{13700, 28000}, Bare: 1.5, Floor: 10, Lost: 0.25},
 		},
 	}
@@ -28,9 +28,9 @@ func TestBenchTable(t *testing.T) {
 		got = append(got, strings.Join(strings.Fields(line), " "))
 	}
 	want := []string{
-		"KIND WHAT NS, 1 THREAD NS, 2 THREADS FLOOR RATIO KERNEL",
+		"KIND WHAT NS, 1 THREAD NS, 2 THREADS FLOOR RATIO RSEQ RATIO KERNEL",
 		"floor by hand: return 17.2",
-		"o jump 13.0 14.1 10.0 1.30 70.00 x",
+		"o jump 13.0 14.1 10.0 1.30 8.0 1.62 70.00 x",
 		"b breakpoint (25.0 % lost) 13700 28000 10.0 1370",
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
@@ -70,7 +70,7 @@ func TestBenchJSON(t *testing.T) {
 	if len(lines) != 5 {
 		t.Fatalf("%d lines, want a line for each figure: %q", len(lines), lines)
 	}
-	if want := `{"type":"bench","kind":"o","what":"jump","threads":1,"ns":13,"bare_ns":1.5,"floor_ns":10,"ratio":1.3,"kernel_ns":910}`; lines[1] != want {
+	if want := `{"type":"bench","kind":"o","what":"jump","threads":1,"ns":13,"bare_ns":1.5,"floor_ns":10,"ratio":1.3,"rseq_ns":8,"rseq_ratio":1.625,"kernel_ns":910}`; lines[1] != want {
 		t.Errorf("got %s\nwant %s", lines[1], want)
 	}
 	if strings.Contains(lines[0], "ratio") {

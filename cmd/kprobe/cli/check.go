@@ -36,7 +36,7 @@ func newCheckCmd(d *Deps, run checkRun) *cobra.Command {
 			for _, arg := range args {
 				pid, err := strconv.Atoi(arg)
 				if err != nil || pid <= 0 {
-					return misuse("%q is no process id", arg)
+					return misuse("%s", pidError(arg))
 				}
 				pids = append(pids, pid)
 			}

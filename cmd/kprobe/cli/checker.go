@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"kprobe/fetch"
+	"kprobe/internal/procfs"
 	"kprobe/probe"
 	"kprobe/symbols"
 	"kprobe/symbols/debuginfod"
@@ -73,7 +74,7 @@ func (c *checker) space(d *fetch.Def) (*symbols.Space, error) {
 		return nil, &probe.DefError{Def: d, Err: d.Error(fetch.BadProbeAddr,
 			"an address means something in a process only: -p PID, or FILE:0xOFFSET", nil)}
 	case module == "":
-		return nil, misuse("say where to look %s up: -x FILE for a program or a library, -p PID for a process", d.Place)
+		return nil, misuse("where is %s? give -x FILE, a program or a library, or -p PID", d.Place)
 	case strings.Contains(module, "/"):
 		path = module
 	default:
@@ -105,7 +106,7 @@ func (c *checker) space(d *fetch.Def) (*symbols.Space, error) {
 func (c *checker) unmapped(d *fetch.Def, cause error) (*symbols.Space, error) {
 	path, module := "", d.Place.Module
 	if strings.Contains(module, "/") {
-		path = fmt.Sprintf("/proc/%d/root%s", c.where.pids[0], module)
+		path = procfs.Image(c.where.pids[0]).Path("root" + module)
 	} else if path = library(module); path == "" {
 		c.m.warn("%s is not checked: process %d does not map %s, and no file is known by that name", d.Event, c.where.pids[0], module)
 		return nil, nil

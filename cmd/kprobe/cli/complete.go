@@ -10,6 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kprobe/fetch"
+	"kprobe/internal/procfs"
+	"kprobe/internal/quote"
 	"kprobe/symbols"
 )
 
@@ -52,23 +55,24 @@ func completeFlags(c *cobra.Command, d *Deps) {
 // completePIDs offers the processes with their names.
 func completePIDs(d *Deps) cobra.CompletionFunc {
 	return func(_ *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
-		entries, err := os.ReadDir(d.Proc.Root)
+		pids, err := procfs.FS(d.Proc.Root).Processes()
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}
 		var out []string
-		for _, e := range entries {
-			if _, err := strconv.Atoi(e.Name()); err != nil || !strings.HasPrefix(e.Name(), word) {
+		for _, pid := range pids {
+			name := strconv.Itoa(pid)
+			if !strings.HasPrefix(name, word) {
 				continue
 			}
-			comm, err := os.ReadFile(filepath.Join(d.Proc.Root, e.Name(), "comm"))
+			comm, err := procfs.FS(d.Proc.Root).Process(pid).Comm()
 			if err != nil {
 				continue
 			}
-			if _, err := os.Readlink(filepath.Join(d.Proc.Root, e.Name(), "exe")); errors.Is(err, fs.ErrNotExist) {
+			if _, err := os.Readlink(filepath.Join(d.Proc.Root, name, "exe")); errors.Is(err, fs.ErrNotExist) {
 				continue // a thread of the kernel
 			}
-			out = append(out, e.Name()+"\t"+strings.TrimSpace(string(comm)))
+			out = append(out, name+"\t"+quote.Plain(strings.TrimSpace(comm)))
 		}
 		return out, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -83,7 +87,7 @@ const maxCompletions = 2000
 // such a name and a colon the functions of the library.
 func completePlaces(c *cobra.Command, word string) ([]string, cobra.ShellCompDirective) {
 	const directive = cobra.ShellCompDirectiveNoFileComp
-	if path, err := c.Flags().GetString("exec"); err == nil && path != "" {
+	if path := c.Flags().Lookup("exec").Value.String(); path != "" {
 		f, err := symbols.OpenFile(path)
 		if err != nil {
 			return nil, directive
@@ -98,7 +102,7 @@ func completePlaces(c *cobra.Command, word string) ([]string, cobra.ShellCompDir
 	if err != nil {
 		return nil, directive
 	}
-	module, _ := splitModule(word)
+	module, _ := fetch.CutModule(word)
 	if module != "" {
 		for _, m := range space.FindModule(module) {
 			return functionsWith(m.File, module+":", word), directive
@@ -109,12 +113,16 @@ func completePlaces(c *cobra.Command, word string) ([]string, cobra.ShellCompDir
 	for i, m := range space.Modules() {
 		if i == 0 {
 			out = functionsWith(m.File, "", word)
-		} else if strings.HasPrefix(m.Name, word) {
+		} else if strings.HasPrefix(m.Name, word) && typable(m.Name) {
 			out = append(out, m.Name+":")
 		}
 	}
 	return out, directive | cobra.ShellCompDirectiveNoSpace
 }
+
+// typable reports whether a name can be shown and typed. What can't isn't
+// offered: a shell would show it as it is.
+func typable(name string) bool { return quote.Plain(name) == name }
 
 // functionsWith gives the functions whose names, behind a prefix of their own,
 // begin with the word. Only they are looked at: a shell waits.
@@ -136,7 +144,7 @@ func functionsWith(f *symbols.File, prefix, word string) []string {
 	}
 	var out []string
 	for _, name := range functionNames(some) {
-		if strings.HasPrefix(name, begin) {
+		if strings.HasPrefix(name, begin) && typable(name) {
 			if out = append(out, prefix+name); len(out) == maxCompletions {
 				break
 			}

@@ -48,12 +48,14 @@ type Deps struct {
 	In       io.Reader
 	Out, Err io.Writer
 	Terminal bool // Out is a terminal
+	// Watched says that Err is a terminal that can write over a line.
+	Watched bool
 	// Size is that of the terminal, in columns and lines; nil where Out is none.
 	Size   func() (width, height int)
 	Stdio  [3]*os.File // what a traced command inherits; nil is /dev/null
 	Engine Engine
 	Proc   facts.Proc
-	Link   *pair.Link // nil: no front watches
+	Link   *pair.Link // nil: no supervisor watches
 	// Getenv reads the environment; nil is an empty one.
 	Getenv func(name string) string
 	// Now is the moment: CLOCK_MONOTONIC in nanoseconds, and the time of day.

@@ -59,7 +59,7 @@ func both(a, b error) error {
 	switch {
 	case a == nil:
 		return b
-	case b == nil:
+	case b == nil, a.Error() == b.Error(): // an output that fails fails again when it is ended
 		return a
 	}
 	return several{a, b}
@@ -71,7 +71,7 @@ type statusError int
 func (s statusError) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
 // errLeftBehind is wrapped by the error of a trace that could not take its
-// probes out: the front has to try.
+// probes out: the supervisor has to try.
 var errLeftBehind = errors.New("probes are left in the process")
 
 // commandStatus gives kprobe's status for the way a traced command ended: its

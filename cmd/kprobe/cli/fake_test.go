@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,6 +27,7 @@ type fake struct {
 	// run plays the trace; nil ends at once.
 	run   func(ctx context.Context, s *fake, sink probe.Sink) (probe.Summary, error)
 	stats []probe.Stats
+	asked atomic.Int32 // how often stats were
 	// places are what PlaceStats gives.
 	places []probe.Stats
 	lives  map[int]*fakeLive
@@ -98,7 +100,10 @@ func (f *fake) Close(ctx context.Context) error {
 	return f.close
 }
 
-func (f *fake) Stats() []probe.Stats { return f.stats }
+func (f *fake) Stats() []probe.Stats {
+	f.asked.Add(1)
+	return f.stats
+}
 
 func (f *fake) PlaceStats() []probe.Stats { return f.places }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -13,15 +14,28 @@ import (
 	"kprobe/output"
 )
 
-// pidList is the value of -p: repeated, or a list with commas.
+// pidList is the value of -p: repeated, or a list with commas, blanks or line
+// feeds, as pgrep prints it.
 type pidList []int
+
+// pidError says that a word is no process ID.
+func pidError(word string) error {
+	if strings.Trim(word, "-0123456789") == "" {
+		return fmt.Errorf("%s is not a process ID", word)
+	}
+	return fmt.Errorf("%q is not a process ID; by name: -p \"$(pgrep -d, -x %s)\"", word, word)
+}
 
 // Set implements pflag.Value.
 func (l *pidList) Set(s string) error {
-	for word := range strings.SplitSeq(s, ",") {
-		pid, err := strconv.Atoi(strings.TrimSpace(word))
+	words := strings.FieldsFunc(s, func(r rune) bool { return r == ',' || unicode.IsSpace(r) })
+	if len(words) == 0 {
+		return errors.New("no process is named")
+	}
+	for _, word := range words {
+		pid, err := strconv.Atoi(word)
 		if err != nil || pid <= 0 {
-			return fmt.Errorf("%q is no process id", word)
+			return pidError(word)
 		}
 		if !slices.Contains(*l, pid) {
 			*l = append(*l, pid)
@@ -106,7 +120,7 @@ type where struct {
 
 func (w *where) register(c *cobra.Command, d *Deps) {
 	c.Flags().VarP(&w.pids, "pid", "p", "look at this process")
-	c.Flags().StringVarP(&w.exec, "exec", "x", "", "look at this `FILE`, a program or a library")
+	c.Flags().StringVarP(&w.exec, "exec", "x", "", "look at `FILE`, a program or a library")
 	w.servers.register(c.Flags())
 	completeWhere(c, d)
 }
@@ -117,7 +131,7 @@ func (w *where) check() error {
 	case len(w.pids) > 1:
 		return misuse("-p takes one process here")
 	case len(w.pids) == 1 && w.exec != "":
-		return misuse("-p and -x exclude each other")
+		return misuse("-p and -x cannot be used together")
 	}
 	return nil
 }
@@ -135,9 +149,19 @@ func flagError(_ *cobra.Command, err error) error {
 	case errors.As(err, &num) && errors.Is(num, strconv.ErrRange):
 		why = "it is too large"
 	case errors.As(err, &num):
-		why = "it is no number"
-	case bad.GetFlag().Value.Type() == "duration":
-		why = "it is no time such as 10s or 500ms"
+		why = "it is not a number"
+	case valueType(bad.GetFlag()) == "duration":
+		return misuse("invalid %s %q: %s", bad.GetFlag().Name, bad.GetValue(), durationHint(bad.GetValue()))
+	case valueType(bad.GetFlag()) == "PID":
+		return misuse("--%s: %s", bad.GetFlag().Name, why)
 	}
 	return misuse("--%s %q: %s", bad.GetFlag().Name, bad.GetValue(), why)
+}
+
+// durationHint says how a time is written.
+func durationHint(s string) string {
+	if _, err := strconv.ParseFloat(s, 64); err == nil {
+		return "give a unit, for example " + s + "s or " + s + "ms"
+	}
+	return "a time is a number and a unit, for example 10s, 500ms or 1m30s"
 }

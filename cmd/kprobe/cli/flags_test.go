@@ -14,33 +14,43 @@ func TestMisuse(t *testing.T) {
 		err  string // part of the message
 	}{
 		{"", "name a command"},
-		{"tracee", `there is no command "tracee"; the closest: trace`},
+		{"tracee", "no command tracee; did you mean trace?"},
 		{"xyzzy", "there are add, bench, check, completion"},
 		{"--no-such", "no-such"},
 		{"trace", "name a target"},
 		{"trace ev", "name a target"},
 		{"trace -p 1", "name a place"},
-		{"trace -p 1 -- true", "exclude each other"},
+		{"trace -p 1 -- true", "cannot be used together"},
 		{"trace ev --", "name the command"},
-		{"trace -p 0 ev", `"0" is no process id`},
-		{"trace -p 1,x ev", `"x" is no process id`},
+		{"trace -p 0 ev", "0 is not a process ID"},
+		{"trace -p server ev", `-p "$(pgrep -d, -x server)"`},
+		{"trce -p 1 ev", "did you mean trace?"},
+		{"record -p 1 ev", "no command record; there are "},
+		{"-p 1 ev", "name a command before -p, such as: kprobe trace -p 1 ev"},
+		{"--pid 1 ev", "name a command before --pid"},
+		{"trace -p 1 -t 10 ev", `invalid duration "10": give a unit, for example 10s or 10ms`},
+		{"trace -p 1 -t 0s ev", "give a time above 0"},
+		{"trace -p 1 -n 0 ev", "give a number above 0"},
+		{"trace -p 1 --maxactive 0 ev", "1 to 4096"},
+		{"trace -p 1,x ev", `"x" is not a process ID`},
 		{"trace -p 1 ev --format xml", `"xml" is neither text nor json`},
 		{"trace -p 1 ev --time never", "unknown time"},
 		{"trace -p 1 ev --maxactive 4097", "1 to 4096"},
-		{"trace -p 1 ev -v -q", "exclude each other"},
-		{"trace -p 1 ev -t -5s", "before now"},
+		{"trace -p 1 ev -v -q", "cannot be used together"},
+		{"trace -p 1 ev -t -5s", "give a time above 0"},
 		{"trace -p 1 ev -t soon", "soon"},
 		{"trace -p 1 ev -n -3", "-3"},
 		{"profile -p 1 ev -n 3", "-n"},
 		{"show", "name one place"},
 		{"show a b", "name one place"},
-		{"show work", "say where to look"},
-		{"show -p 1 -x /bin/true work", "exclude each other"},
+		{"show work", "where to look?"},
+		{"show -p 1 -x /bin/true work", "cannot be used together"},
 		{"show -p 1,2 work", "one process"},
 		{"functions a b", "one pattern"},
-		{"functions", "say where to look"},
+		{"functions", "where to look?"},
+		{"functions --usdt --files -x /bin/ls", "--usdt lists probes"},
 		{"check", "name one process"},
-		{"check one", `"one" is no process id`},
+		{"check one", `"one" is not a process ID`},
 		{"check 1 2", "name one process"},
 		{"bench work", "no arguments"},
 		{"completion", "name a shell"},
@@ -132,6 +142,19 @@ func TestEveryCommandExplainsItself(t *testing.T) {
 			if len([]rune(l)) > 100 {
 				t.Errorf("%s: a line of its help is too long: %q", c.Name(), l)
 			}
+		}
+	}
+}
+
+// TestSize: sizes with units, rounded up to powers of two.
+func TestSize(t *testing.T) {
+	for s, want := range map[string]string{
+		"64K": "64K", "65536": "64K", "65537": "128K", "3m": "4M", "16MiB": "16M", "1G": "1G",
+		"": "no size", "K": "no size", "-1": "no size", "1.5M": "no size", "63K": "from 64K to 1G", "2G": "from 64K to 1G", "999999G": "from 64K to 1G",
+	} {
+		var v sizeValue
+		if err := v.Set(s); err != nil && !strings.Contains(err.Error(), want) || err == nil && v.String() != want {
+			t.Errorf("%q: %s, %v, want %s", s, v.String(), err, want)
 		}
 	}
 }

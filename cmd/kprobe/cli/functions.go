@@ -8,11 +8,11 @@ import (
 	"path"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"kprobe/fetch"
+	"kprobe/internal/quote"
 	"kprobe/output"
 	"kprobe/symbols"
 )
@@ -22,6 +22,7 @@ type functionsOptions struct {
 	glob  string
 	raw   bool
 	files bool
+	usdt  bool
 	form  output.Form
 }
 
@@ -30,15 +31,22 @@ every definition accepts: with -x those of a file, with -p those of all files
 that the process has mapped, as MOD:NAME. Names of C++ and Rust are readable,
 and in double quotes where a blank would end them; --no-demangle shows them as
 they are in the file. GLOB is a shell pattern as in definitions: for either form,
-and for readable ones without parameters.
+and for readable ones without parameters. A name that is printed, or one with
+@FILE.c behind it, is taken as that name, whatever *, ? and [ are in it.
 With --files a tab and FILE:LINE follow, where debug information knows in which
-source file the function's code begins; that is a place too.`
+source file the function's code begins; that is a place too.
+With --usdt it lists the statically defined probes (sys/sdt.h) instead, one place
+on each line: the address as definitions take it, %PROVIDER:NAME, the arguments as
+the compiler noted them (8@%rdi is 8 bytes in %rdi), and the semaphore, if there is
+one: the program may skip the place while nobody has raised that. GLOB is of NAME,
+or [MOD:]%PROVIDER:NAME.`
 
 const functionsExample = `  kprobe functions -x /bin/bash 'read*'
   kprobe functions -p 4711 'str*'
   kprobe functions -p 4711 'libc:*open*'
   kprobe functions -x ./server 'ns::Server::*'
-  kprobe functions --files -x ./server 'handle_*'`
+  kprobe functions --files -x ./server 'handle_*'
+  kprobe functions --usdt -p 4711 '%postgresql:*'`
 
 type functionsRun func(ctx context.Context, d *Deps, m *messages, o *functionsOptions) error
 
@@ -63,18 +71,25 @@ func newFunctionsCmd(d *Deps, m *messages, run functionsRun) *cobra.Command {
 			if err := o.check(); err != nil {
 				return err
 			}
+			if o.usdt && (o.raw || o.files) {
+				return misuse("--usdt lists probes, not functions: it goes with neither --files nor --no-demangle")
+			}
 			return run(c.Context(), d, m, o)
 		},
 	}
 	o.register(c, d)
 	c.Flags().BoolVar(&o.raw, "no-demangle", false, "list names as they are in the file")
 	c.Flags().BoolVar(&o.files, "files", false, "say the source file and line of each function")
+	c.Flags().BoolVar(&o.usdt, "usdt", false, "list statically defined probes (sys/sdt.h)")
 	addFormat(c.Flags(), &o.form)
 	return c
 }
 
 func runFunctions(ctx context.Context, d *Deps, m *messages, o *functionsOptions) error {
-	module, glob := splitModule(o.glob)
+	if o.usdt {
+		return runUSDT(d, m, o)
+	}
+	module, glob := fetch.CutModule(unquoted(o.glob))
 	space, err := o.open(o.cache(d), module)
 	if o.files {
 		space, err = o.find(ctx, d, symbols.Place{Module: module, Symbol: "*"}, true)
@@ -107,18 +122,12 @@ func runFunctions(ctx context.Context, d *Deps, m *messages, o *functionsOptions
 	return nil
 }
 
-// splitModule takes MOD: off a pattern; C++'s :: is no module's end.
-func splitModule(s string) (module, glob string) {
-	for i := 0; i < len(s); i++ {
-		if s[i] != ':' || strings.HasSuffix(s[:i], "[abi") {
-			continue
-		}
-		if i+1 < len(s) && s[i+1] == ':' {
-			return "", s
-		}
-		return s[:i], s[i+1:]
+// unquoted takes off the double quotes in which a definition wants a name.
+func unquoted(s string) string {
+	if d, err := fetch.Parse("p " + s); err == nil && len(s) > 1 && s[0] == '"' && len(d.Args) == 0 {
+		return d.Place.String()
 	}
-	return "", s
+	return s
 }
 
 // listed is a function with the name that it is printed under.
@@ -161,8 +170,8 @@ func writeFunctions(w *output.Writer, space *symbols.Space, mod *symbols.Module,
 			source = ownSource(space, mod.Addr(fn.Start))
 		}
 		name := fn.name
-		if len(o.pids) > 0 {
-			fn.place.Module = mod.Name
+		if len(o.pids) > 0 || fn.place.Kind == symbols.PlaceVaddr {
+			fn.place.Module = mod.Name // an address alone would be one of the process
 			name = fn.place.String()
 		}
 		if text, ok := fetch.PlaceText(fn.place); ok {
@@ -216,9 +225,9 @@ func ownSource(space *symbols.Space, at symbols.Addr) string {
 }
 
 func appendNamed(dst []byte, name, source string) []byte {
-	dst = fetch.AppendPlain(dst, name)
+	dst = quote.AppendPlain(dst, name)
 	if source != "" {
-		dst = fetch.AppendPlain(append(dst, '\t'), source)
+		dst = quote.AppendPlain(append(dst, '\t'), source)
 	}
 	return append(dst, '\n')
 }

@@ -32,6 +32,10 @@ func (o *traceOptions) parseHists(c *cobra.Command) error {
 	return o.checkInterval(c)
 }
 
+// countRing is the size of a ring, in bytes, where hits are counted and not printed
+// and --ring names none: they may come in bursts of some 100,000.
+const countRing = 16 << 20
+
 // runHist counts hits by their values; lines prints them too where that is
 // asked for.
 func runHist(ctx context.Context, d *Deps, m *messages, o *traceOptions, w *output.Writer, file *os.File, done func() error, lines *output.Trace) error {
@@ -66,13 +70,17 @@ func runHist(ctx context.Context, d *Deps, m *messages, o *traceOptions, w *outp
 		})
 	}
 	o.adapt = o.checkHists
-	sum, err := o.run(ctx, d, m, o.engine(d, m), file, sink)
+	p := o.engine(d, m)
+	if p.RingSize == 0 && !slices.ContainsFunc(o.specs, (*output.HistSpec).Stack) {
+		p.RingSize = countRing
+	}
+	sum, err := o.run(ctx, d, m, p, file, sink)
 	if err == nil {
-		if err = show(sum.Stats, true); errors.Is(err, output.ErrClosed) {
+		if err = fail(show(sum.Stats, true)); errors.Is(err, output.ErrClosed) {
 			err = nil // the reader has seen enough
 		}
 	}
-	return o.conclude(m, w, done, output.Sum(sum.Stats).Recorded, sum, err)
+	return o.conclude(d, m, w, done, output.Sum(sum.Stats).Recorded, sum, err)
 }
 
 // checkHists says which values of histograms no definition has.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -87,29 +88,37 @@ func TestAddIsAllOrNothing(t *testing.T) {
 	s := newStore(t)
 	s.ok("add", "-x", s.prog, "p:ev work n=$arg1:s32")
 	before := s.ok("list")
+	keptAs := "kprobes/ev is kept as: p:kprobes/ev " + s.prog + ":work n=$arg1:s32; kprobe del kprobes/ev, or choose another name"
+	hinted := func(hint string) string {
+		if hint == "" {
+			return ""
+		}
+		return "kprobe: hint: " + hint + "\n"
+	}
 	tests := []struct {
 		name string
 		def  string
 		say  string
+		hint string // what follows the caret
 	}{
-		{"syntax", "p:x work a=$argX", "Invalid argument number"},
-		{"no such symbol", "p:x wrok", "the closest: work"},
-		{"inside an instruction", "p:x main+1", "Probe point is not an instruction boundary"},
-		{"a return from the middle", "r:x main+2", "Retprobe address must be an function entry"},
-		{"data", "p:x _IO_stdin_used", "Invalid probed address or symbol"},
-		{"an address", "p:x 0x401000", "an address means something in a process only"},
-		{"other arguments", "p:ev main m=$arg1:s32", "Argument type or name is different from existing probe"},
-		{"another kind", "r:ev main n=$arg1:s32", "Probe type is different from existing probe"},
-		{"the same", "p:ev work n=$arg1:s32", "There is already the exact same probe event"},
-		{"nothing to delete", "-:nothing", "No such event"},
-		{"no such file", "p:x /no/such/file:work", "Failed to find the given file"},
-		{"no such data", "p:x work v=@nothing", "nothing"},
+		{"syntax", "p:x work a=$argX", "Invalid argument number", ""},
+		{"no such symbol", "p:x wrok", "the closest: work", ""},
+		{"inside an instruction", "p:x main+1", "Probe point is not an instruction boundary", ""},
+		{"a return from the middle", "r:x main+2", "Retprobe address must be an function entry", ""},
+		{"data", "p:x _IO_stdin_used", "Invalid probed address or symbol", ""},
+		{"an address", "p:x 0x401000", "an address means something in a process only", ""},
+		{"other arguments", "p:ev main m=$arg1:s32", "Argument type or name is different from existing probe", keptAs},
+		{"another kind", "r:ev main n=$arg1:s32", "Probe type is different from existing probe", keptAs},
+		{"the same", "p:ev work n=$arg1:s32", "There is already the exact same probe event", "it is kept already: kprobe list kprobes/ev shows it"},
+		{"nothing to delete", "-:nothing", "No such event", ""},
+		{"no such file", "p:x /no/such/file:work", "Failed to find the given file", ""},
+		{"no such data", "p:x work v=@nothing", "nothing", ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			s.t = t
 			r := s.run(&fake{}, "", 1, tt.say, "add", "-x", s.prog, "p:good main", tt.def)
-			if !strings.Contains(r.err, "\n  "+tt.def+"\n  ") || !strings.HasSuffix(r.err, "^\n") {
+			if !strings.Contains(r.err, "\n  "+tt.def+"\n  ") || !strings.HasSuffix(r.err, "^\n"+hinted(tt.hint)) {
 				t.Errorf("no caret: %q", r.err)
 			}
 			if got := s.ok("list"); got != before {
@@ -119,11 +128,39 @@ func TestAddIsAllOrNothing(t *testing.T) {
 	}
 }
 
+// Two definitions of one command line that don't go together: nothing is kept that
+// could be deleted.
+func TestAddTwoThatDiffer(t *testing.T) {
+	s := newStore(t)
+	r := s.run(&fake{}, "", 1, "Argument type or name is different", "add", "-x", s.prog, "p:ev work n=$arg1:s32", "p:ev main m=$arg1:s32")
+	if !strings.HasSuffix(r.err, "^\n") {
+		t.Errorf("%q", r.err)
+	}
+}
+
+// A name that a stripped program doesn't have is answered with where names are.
+func TestStripped(t *testing.T) {
+	src := filepath.Join(t.TempDir(), "t.c")
+	if err := os.WriteFile(src, []byte("int work(int n) { return n; }\nint main(void) { return work(0); }\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for flag, stripped := range map[string]bool{"-s": true, "-O1": false} {
+		prog := filepath.Join(t.TempDir(), "prog")
+		if out, err := exec.Command(fixture.NeedCC(t), flag, "-o", prog, src).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		r := newStore(t).run(&fake{}, "", 1, "no symbol handle_request", "add", "-x", prog, "handle_request")
+		if strings.Contains(r.err, "hint: prog is stripped: ") != stripped {
+			t.Errorf("%s: %+v", flag, r)
+		}
+	}
+}
+
 func TestAddNeedsAFile(t *testing.T) {
 	s := newStore(t)
-	s.run(&fake{}, "", 2, "say where to look work up", "add", "work")
+	s.run(&fake{}, "", 2, "where is work?", "add", "work")
 	s.run(&fake{}, "", 2, "name a place", "add")
-	s.run(&fake{}, "", 2, "exclude each other", "add", "-x", "a", "-p", "1", "work")
+	s.run(&fake{}, "", 2, "cannot be used together", "add", "-x", "a", "-p", "1", "work")
 	s.run(&fake{}, "", 0, "is not checked", "add", "p:later libnotthere:f")
 	if got := s.ok("list"); got != "p:kprobes/later libnotthere:f\n" {
 		t.Errorf("%q", got)

@@ -36,6 +36,9 @@ func runLatency(ctx context.Context, d *Deps, m *messages, o *profileOptions) er
 	if p.MaxActive == 0 {
 		p.MaxActive = latencyActive
 	}
+	if p.RingSize == 0 {
+		p.RingSize = countRing
+	}
 	sum, err := o.run(ctx, d, m, p, file, sink)
 	if n := len(v.trapped); n > 0 {
 		names := strings.Join(v.trapped[:min(n, 5)], ", ")
@@ -50,7 +53,7 @@ func runLatency(ctx context.Context, d *Deps, m *messages, o *profileOptions) er
 	if err == nil {
 		err = v.end(sum.Stats, d.Terminal && o.outputFile == "")
 	}
-	return o.conclude(m, w, done, sum, err)
+	return o.conclude(d, m, w, done, sum, err)
 }
 
 // errNoFunction is misuse.
@@ -122,6 +125,9 @@ func (v *latencyView) seconds() float64 { return time.Since(v.start).Seconds() }
 
 func (v *latencyView) show(stats []probe.Stats) error {
 	v.stats = stats
+	if output.Sum(stats).Lost > 0 && v.o.places != nil {
+		v.sink.Lose(v.o.places())
+	}
 	calls := v.sink.Calls(stats, v.o.total)
 	switch {
 	case v.screen != nil:
@@ -161,6 +167,7 @@ func (v *latencyView) draw(calls []output.Calls) error {
 
 // end shows them for the last time.
 func (v *latencyView) end(stats []probe.Stats, terminal bool) error {
+	v.sink.Lose(v.o.atEnd)
 	calls := v.sink.Calls(stats, v.o.total)
 	var text []byte
 	switch {

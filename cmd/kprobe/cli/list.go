@@ -3,11 +3,13 @@ package cli
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"kprobe/cmd/kprobe/kept"
 	"kprobe/fetch"
+	"kprobe/internal/quote"
 	"kprobe/output"
 )
 
@@ -27,7 +29,7 @@ processes that kprobe is tracing or in those of -p, in the form of the kernel's
 kprobes/list: address, k or r for a return probe, SYM+0xOFF, the library, and
 [OPTIMIZED] where a hit takes no trap, [DISABLED], [GONE] where the code is no
 longer mapped. An event that waits for its library has address 0, its name, and
-[GONE]. Neither the traces nor the processes notice.`
+[GONE]. This does not disturb the traces or the processes.`
 
 const listExample = `  kprobe list
   kprobe list 'web/*' > web.probes
@@ -83,6 +85,9 @@ func runList(_ context.Context, d *Deps, o *listOptions) error {
 	}
 	w := output.NewWriter(d.Out)
 	text := l.Bytes()
+	if d.Terminal {
+		text = plainLines(text)
+	}
 	if o.form == output.JSON {
 		text = nil
 		for _, def := range l.Defs() {
@@ -91,6 +96,16 @@ func runList(_ context.Context, d *Deps, o *listOptions) error {
 	}
 	_, err = w.Write(text)
 	return closed(w, err)
+}
+
+// plainLines is text as a terminal may show it; a file or a pipe gets it as it
+// was kept.
+func plainLines(text []byte) []byte {
+	var out []byte
+	for line := range strings.Lines(string(text)) {
+		out = append(quote.AppendPlain(out, strings.TrimSuffix(line, "\n")), '\n')
+	}
+	return out
 }
 
 func runSites(d *Deps, o *listOptions) error {

@@ -13,8 +13,6 @@ import (
 	"kprobe/fetch"
 	"kprobe/output"
 	"kprobe/probe"
-	"kprobe/probe/plan"
-	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
 
@@ -56,7 +54,7 @@ func (o *profileOptions) lives(d *Deps) ([]Live, error) {
 func (d *Deps) live(pid int) (Live, error) {
 	l, err := d.Engine.Live(pid)
 	if errors.Is(err, fs.ErrNotExist) {
-		err = &tracee.NoProcessError{PID: pid}
+		err = &probe.NoProcessError{PID: pid}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("process %d: %w", pid, err)
@@ -73,12 +71,12 @@ func closeAll(lives []Live) {
 // ended reports whether an error of a Live means that there is nothing more to
 // see.
 func ended(err error) bool {
-	return errors.Is(err, probe.ErrNotTraced) || errors.Is(err, symbols.ErrGone) || errors.Is(err, tracee.ErrGone)
+	return errors.Is(err, probe.ErrNotTraced) || errors.Is(err, symbols.ErrGone) || errors.Is(err, probe.ErrGone)
 }
 
 // runLiveProfile shows the counters of sessions of another kprobe: once, or
 // for as long as -t, --interval or a terminal ask for.
-func runLiveProfile(ctx context.Context, d *Deps, o *profileOptions, lives []Live) error {
+func runLiveProfile(ctx context.Context, d *Deps, m *messages, o *profileOptions, lives []Live) error {
 	defer closeAll(lives)
 	w, file, done, err := o.open(d)
 	if err != nil {
@@ -114,6 +112,11 @@ func runLiveProfile(ctx context.Context, d *Deps, o *profileOptions, lives []Liv
 	}
 	if errors.Is(err, output.ErrClosed) {
 		return nil
+	}
+	if err == nil && o.form == output.Text && !o.quiet && !(d.Terminal && o.outputFile == "") {
+		for _, line := range output.FilteredLines(merged(lives)) {
+			m.say("%s", line)
+		}
 	}
 	return fail(err)
 }
@@ -191,7 +194,7 @@ func sitesOf(pid int, l Live, match func(group, event string) bool) ([]output.Si
 			PID: pid, Group: p.Group, Event: p.Event, Addr: p.Addr, Return: p.Return,
 			Optimized: p.Optimized, Disabled: p.Disabled, Gone: p.Gone, Waiting: p.Waiting, Age: p.Age,
 		}
-		if p.Tactic != plan.Refused {
+		if p.Tactic != probe.TacticRefused {
 			s.Tactic = p.Tactic.String()
 		}
 		if !p.Waiting {

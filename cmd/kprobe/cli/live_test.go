@@ -48,7 +48,7 @@ func TestProfileOfAnotherKprobe(t *testing.T) {
 		t.Error("a session is still open")
 	}
 	// One of them is traced by nobody: it is attached to, and says what is wrong.
-	if r := kprobe(t, f, "", "profile", "-p", "41,43"); r.status != 2 || !strings.Contains(r.err, "no definitions are kept") {
+	if r := kprobe(t, f, "", "profile", "-p", "41,43"); r.status != 2 || !strings.Contains(r.err, "no kprobe is tracing process 41,43") {
 		t.Errorf("%+v", r)
 	}
 	if r := kprobe(t, f, "", "profile", "-p", "41", "work"); r.status != 0 || names(f.defs) != "p_work_0" {
@@ -57,33 +57,45 @@ func TestProfileOfAnotherKprobe(t *testing.T) {
 }
 
 func TestIntervals(t *testing.T) {
-	l := live("web/a")
-	l.dies = 4
-	f := &fake{lives: map[int]*fakeLive{41: l}}
-	r := kprobe(t, f, "", "profile", "-p", "41", "--interval", "10ms", "--total")
-	got := strings.Split(strings.TrimSpace(r.out), "\n")
-	if r.status != 0 || len(got) != 4*3 {
-		t.Fatalf("%+v", r)
+	var got []string
+	for range 100 {
+		l := live("web/a")
+		l.dies = 4
+		r := kprobe(t, &fake{lives: map[int]*fakeLive{41: l}}, "", "profile", "-p", "41", "--interval", "10ms", "--total")
+		got = strings.Split(strings.TrimSpace(r.out), "\n")
+		if r.status != 0 || len(got) != 4*3 && len(got) != 3*3 {
+			t.Fatalf("%+v", r)
+		}
+		if len(got) == 4*3 {
+			break
+		} // else the last look came so late that the end's would say the same a moment after
+	}
+	if len(got) != 4*3 {
+		t.Fatalf("the end is never shown: %q", got)
 	}
 	for i, line := range got {
-		want := []string{"# 0.", "  a ", "  total "}[i%3]
-		if !strings.HasPrefix(line, want) {
+		want := []string{`^# \d+\.\d`, "^  a ", "^  total "}[i%3]
+		if !regexp.MustCompile(want).MatchString(line) {
 			t.Errorf("line %d is %q, want %q", i, line, want)
 		}
 	}
 	if !strings.Contains(got[1], " 110 ") || !strings.Contains(got[7], " 130 ") {
 		t.Errorf("%q", got)
 	}
-	if r := kprobe(t, f, "", "profile", "-p", "41", "--interval", "1ms"); r.status != 2 || !strings.Contains(r.err, "--interval 1ms: at least 10ms") {
+	if r := kprobe(t, &fake{lives: map[int]*fakeLive{41: live("web/a")}}, "", "profile", "-p", "41", "--interval", "1ms"); r.status != 2 || !strings.Contains(r.err, "--interval 1ms: at least 10ms") {
 		t.Errorf("%+v", r)
 	}
 }
 
 func TestIntervalsWhileTracing(t *testing.T) {
 	f := &fake{stats: []probe.Stats{{Event: &probe.Event{Group: "g", Name: "e"}, Hits: 7}}}
-	f.run = whileRunning(func() { time.Sleep(60 * time.Millisecond) })
+	f.run = whileRunning(func() {
+		for end := time.Now().Add(time.Minute); f.asked.Load() < 3 && time.Now().Before(end); {
+			time.Sleep(time.Millisecond)
+		}
+	})
 	r := kprobe(t, f, "", "profile", "-q", "--json", "--interval", "10ms", "e", "--", "true")
-	if r.status != 0 || !strings.Contains(r.out, `,"time":0.0`) || !strings.HasSuffix(r.out, "{\"type\":\"end\",\"events\":0,\"lost\":0,\"filtered\":0,\"missed\":{}}\n") {
+	if r.status != 0 || !regexp.MustCompile(`,"time":\d+\.\d`).MatchString(r.out) || !strings.HasSuffix(r.out, "{\"type\":\"end\",\"events\":0,\"lost\":0,\"filtered\":0,\"missed\":{}}\n") {
 		t.Errorf("%+v", r)
 	}
 }
@@ -117,7 +129,8 @@ func TestLiveTableOnATerminal(t *testing.T) {
 // What another kprobe counted before is no rate of what is seen now.
 func TestRatesOfAnotherKprobe(t *testing.T) {
 	l := live("web/a")
-	l.probes[0].Counts.Hits = 1e9 // each look adds 10
+	const before = 1e15
+	l.probes[0].Counts.Hits = before // each look adds 10
 	l.dies = 2
 	f := &fake{lives: map[int]*fakeLive{41: l}}
 	r := kprobe(t, f, "", "profile", "-p", "41", "--json", "--interval", "10ms")
@@ -128,7 +141,7 @@ func TestRatesOfAnotherKprobe(t *testing.T) {
 	if err := json.NewDecoder(strings.NewReader(r.out)).Decode(&first); err != nil || r.status != 0 {
 		t.Fatalf("%v: %+v", err, r)
 	}
-	if first.Hits != 1e9+10 || first.PerSecond <= 0 || first.PerSecond > 10/0.01 {
+	if first.Hits != before+10 || first.PerSecond <= 0 || first.PerSecond > 10/0.01 {
 		t.Errorf("10 hits in 10 ms or more: %+v", first)
 	}
 
@@ -138,7 +151,8 @@ func TestRatesOfAnotherKprobe(t *testing.T) {
 	if status != 0 || len(titles) < 2 {
 		t.Fatalf("status %d: %q", status, out)
 	}
-	if rate, err := strconv.Atoi(titles[len(titles)-1][1]); err != nil || rate > 10/0.01 {
+	// Two looks may follow each other closely on a busy machine, but not so closely.
+	if rate, err := strconv.Atoi(titles[len(titles)-1][1]); err != nil || rate > before/1e4 {
 		t.Errorf("in the end: %d hits/s, %v", rate, err)
 	}
 }

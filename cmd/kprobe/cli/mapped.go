@@ -3,12 +3,14 @@ package cli
 import (
 	"bufio"
 	"debug/elf"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"kprobe/internal/untrusted"
 	"kprobe/symbols"
 )
 
@@ -35,8 +37,12 @@ func (o *sessionOptions) mapped() func(module string) bool {
 	}
 }
 
-// maxImages bounds how many files a program's links are followed through.
-const maxImages = 1000
+// Bounds on how many files a program's links are followed through, and on a
+// script's first line.
+const (
+	maxImages    = 1000
+	maxFirstLine = 4096
+)
 
 // images are the files that a program maps when it starts.
 type images struct {
@@ -57,12 +63,12 @@ func mappedBy(command string) func(module string) bool {
 
 // program adds the file that exec maps for a path, which may be a script.
 func (im *images) program(path string, depth int) {
-	f, err := os.Open(path)
+	f, _, err := untrusted.Open(path)
 	if err != nil {
 		return
 	}
 	defer f.Close()
-	first, err := bufio.NewReader(f).ReadString('\n')
+	first, err := bufio.NewReader(io.LimitReader(f, maxFirstLine)).ReadString('\n')
 	words := strings.Fields(strings.TrimPrefix(first, "#!"))
 	if err != nil && len(first) < 2 || !strings.HasPrefix(first, "#!") || len(words) == 0 {
 		im.file(path)
@@ -86,7 +92,7 @@ func (im *images) file(path string) {
 		return
 	}
 	im.paths = append(im.paths, path)
-	f, err := elf.Open(path)
+	f, err := untrusted.OpenELF(path)
 	if err != nil {
 		return
 	}
@@ -104,7 +110,7 @@ func (im *images) file(path string) {
 		return
 	}
 	for _, name := range needed {
-		im.link(name, searchFolders(f, path))
+		im.link(name, searchFolders(f.File, path))
 	}
 }
 
@@ -185,7 +191,7 @@ func loadable(module string) bool {
 			return true // nothing is known of it
 		}
 	}
-	f, err := elf.Open(module)
+	f, err := untrusted.OpenELF(module)
 	if err != nil {
 		return false
 	}

@@ -7,9 +7,10 @@ import (
 	"strings"
 	"sync"
 
+	"kprobe/cmd/kprobe/kept"
 	"kprobe/fetch"
+	"kprobe/internal/quote"
 	"kprobe/probe"
-	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
 
@@ -30,13 +31,17 @@ import (
 // goroutines; each message is one write, so that lines stay whole beside the
 // output of a traced command.
 type messages struct {
-	mu sync.Mutex
-	w  io.Writer // guarded by mu
+	mu    sync.Mutex
+	w     io.Writer // guarded by mu
+	shown string    // guarded by mu: the line of progress that stands on the terminal
 }
 
 func (m *messages) write(text string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.shown != "" {
+		text, m.shown = eraseLine+text, ""
+	}
 	// There is nobody left to tell when standard error fails.
 	_, _ = io.WriteString(m.w, text)
 }
@@ -63,7 +68,7 @@ func (m *messages) fail(err error) {
 	fmt.Fprintf(&b, "kprobe: %s\n", oneLine(headline(err)))
 	b.WriteString(culprit(err))
 	if h := hint(err); h != "" {
-		fmt.Fprintf(&b, "kprobe: hint: %s\n", h)
+		fmt.Fprintf(&b, "kprobe: hint: %s\n", oneLine(h))
 	}
 	m.write(b.String())
 }
@@ -130,43 +135,52 @@ func (e *startedError) Unwrap() error { return e.error }
 
 // hint says what to do next where the error does not say it itself.
 func hint(err error) string {
-	var traced *tracee.TracedError
+	var traced *probe.TracedError
 	if errors.As(err, &traced) {
 		if traced.Comm == "kprobe" {
 			return fmt.Sprintf("kprobe add -p %d DEF gives that trace another probe, kprobe profile -p %d shows its counters", traced.PID, traced.PID)
 		}
 		return fmt.Sprintf("a thread has one tracer at a time: end process %d, or detach it", traced.By)
 	}
-	var none *tracee.NoProcessError
+	var none *probe.NoProcessError
 	if errors.As(err, &none) {
 		if none.Of != 0 {
 			return fmt.Sprintf("-p %d takes all threads of the process", none.Of)
 		}
 		return "pgrep -a NAME lists a program's processes"
 	}
+	var taken *kept.TakenError
+	if errors.As(err, &taken) {
+		return takenHint(taken)
+	}
 	var started *startedError
 	if errors.As(err, &started) {
 		return fmt.Sprintf("if %s executes the program that has it, --pending NAME:SYMBOL waits for that", started.comm)
 	}
+	if h := lookupHint(err); h != "" {
+		return h
+	}
 	switch {
-	case errors.Is(err, symbols.ErrNotMapped):
-		return "kprobe functions -p PID lists what the process has mapped; kprobe trace --pending waits for a library that it loads, or a program that it executes, later"
 	case errors.Is(err, symbols.ErrNoDebugInfo), errors.Is(err, fetch.ErrNoDebugInfo):
 		return "compile with -g, install the program's debug package, or name debuginfod servers in DEBUGINFOD_URLS"
-	case errors.Is(err, tracee.ErrSeccomp):
+	case errors.Is(err, probe.ErrSeccomp):
 		return "as root kprobe suspends the program's rules while it makes system calls in it"
 	case errors.Is(err, symbols.ErrBadELF):
 		return "-x takes a program or a shared library"
 	}
-	return ""
+	return textHint(err)
 }
 
-// oneLine keeps a message on its line whatever a process's names contain.
-func oneLine(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < 0x20 || r >= 0x7f && r < 0xa0 {
-			return '?'
-		}
-		return r
-	}, strings.ReplaceAll(s, "\n", "; "))
+// takenHint names the kept definition that is in the way of another.
+func takenHint(e *kept.TakenError) string {
+	name := kept.Name(e.Kept)
+	var syntax *fetch.SyntaxError
+	if errors.As(e, &syntax) && syntax.Code == fetch.SameProbe {
+		return "it is kept already: kprobe list " + name + " shows it"
+	}
+	return name + " is kept as: " + e.Kept.String() + "; kprobe del " + name + ", or choose another name"
 }
+
+// oneLine keeps a message on its line whatever a process's names contain. Joined
+// errors have a line each.
+func oneLine(s string) string { return quote.Plain(strings.ReplaceAll(s, "\n", "; ")) }

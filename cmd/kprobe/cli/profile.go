@@ -27,6 +27,12 @@ On a terminal the counters of a process are a table that is drawn anew every
 second, the fastest event first. With --interval they are printed again and
 again elsewhere too, each time below a line with the seconds since the start.
 
+Hits are all times that a place was reached, as the kernel counts them: those
+that the definition's filter refused are among them, in tables, in a pipe and in
+JSON alike. These stand beside them, under FILTERED ("filtered" in JSON); in a
+pipe, whose lines are EVENT HITS NMISSED, the summary on standard error says how
+many of each event's hits passed. With --latency what is counted has passed.
+
 With --each a line is for a place, not for an event: for each function that a
 pattern stands for, each line or inlined instance that a name stands for. Places
 that were not reached are left out, the others come in the order of their hits.
@@ -38,7 +44,9 @@ return the shortest, the average, the median, the 99th percentile and the
 longest, in nanoseconds, and how the times are spread, by powers of two. A call
 inside a call counts in both. Calls that never return (longjmp, exceptions) are
 not there; calls that found no free instance are in the missed hits, and
---maxactive, here 1024 where nothing is said, sets how many there are. The
+--maxactive, here 1024 where nothing is said, sets how many there are. Calls whose
+times were lost, as they came faster than they could be read, stand under LOST;
+a larger --ring loses fewer. The
 instances of calls that never return come back when they are needed, some at
 once, others within 0.2 s: calls that find none meanwhile are missed, too. Median
 and percentile are within 1 % of the exact value, all else is exact, in steps of
@@ -71,7 +79,7 @@ func newProfileCmd(d *Deps, m *messages, run profileRun) *cobra.Command {
 				return err
 			}
 			if o.each && o.latency {
-				return misuse("--each and --latency exclude each other: --latency has a line for each function")
+				return misuse("--each and --latency cannot be used together: --latency has a line for each function")
 			}
 			if err := o.checkInterval(c); err != nil {
 				return err
@@ -102,21 +110,25 @@ func runProfile(ctx context.Context, d *Deps, m *messages, o *profileOptions) er
 		return fail(err)
 	}
 	if lives != nil {
-		return runLiveProfile(ctx, d, o, lives)
+		return runLiveProfile(ctx, d, m, o, lives)
 	}
 	w, file, done, err := o.open(d)
 	if err != nil {
 		return err
 	}
+	o.armed = writeArmed(w)
 	v := newWatcher(d, o, w)
 	o.watch = v.watch
 	p := o.engine(d, m)
 	p.CountOnly = true
 	sum, err := o.run(ctx, d, m, p, file, nothing{})
+	if errors.Is(err, errNoDefinitions) && len(o.pids) > 0 {
+		err = misuse("no kprobe is tracing process %s, so there are no counters to show; name a place to count, such as libc:openat", o.pids.String())
+	}
 	if err == nil {
 		err = v.end(o.last(sum.Stats), d.Terminal && o.outputFile == "")
 	}
-	return o.conclude(m, w, done, sum, err)
+	return o.conclude(d, m, w, done, sum, err)
 }
 
 // last are the counters to show at the end, of those of the events.
@@ -128,7 +140,7 @@ func (o *profileOptions) last(events []probe.Stats) []probe.Stats {
 }
 
 // conclude ends a profile: its stream, its output, and the line for the person.
-func (o *profileOptions) conclude(m *messages, w *output.Writer, done func() error, sum probe.Summary, err error) error {
+func (o *profileOptions) conclude(d *Deps, m *messages, w *output.Writer, done func() error, sum probe.Summary, err error) error {
 	if o.form == output.JSON {
 		err = both(err, closeJSON(w, output.Sum(sum.Stats).Recorded, sum.Stats, err))
 	}
@@ -142,10 +154,13 @@ func (o *profileOptions) conclude(m *messages, w *output.Writer, done func() err
 		return fail(err)
 	}
 	if !o.quiet {
-		m.say("%s", output.EndLine(output.Sum(sum.Stats).Recorded, sum.Stats, sum.Alive))
-		if len(sum.Unarmed) > 0 {
-			m.say("%s", output.UnarmedLine(sum.Unarmed))
+		m.say("%s", output.EndLine(output.Sum(sum.Stats).Recorded, sum.Stats, sum.Alive, sum.Killed))
+		if o.form == output.Text && !o.latency && len(sum.Stats) > 1 { // of one the line before says it
+			for _, line := range output.FilteredLines(sum.Stats) {
+				m.say("%s", line)
+			}
 		}
+		o.sayRest(d, m, &sum)
 	}
 	return outcome(sum)
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"io"
 	"slices"
 	"strings"
 
@@ -29,7 +30,8 @@ const rootExample = `  kprobe trace 'p:dir libc:opendir path=+0($arg1):string' -
 
 // New builds the command tree.
 func New(d *Deps) *cobra.Command {
-	m := &messages{w: d.Err}
+	m := &messages{w: d.messages()}
+	var version, verbose bool
 	root := &cobra.Command{
 		Use:           "kprobe",
 		Short:         "kernel probes for processes",
@@ -39,9 +41,14 @@ func New(d *Deps) *cobra.Command {
 		SilenceUsage:  true,
 		Args:          unknownCommand,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if version {
+				return runVersion(d, verbose)
+			}
 			return misuse("name a command: %s", strings.Join(commandNames(c), ", "))
 		},
 	}
+	root.Flags().BoolVarP(&version, "version", "V", false, "print the version; with -v, also what this machine has")
+	root.Flags().BoolVarP(&verbose, "verbose", "v", false, "say more, with --version")
 	root.SetFlagErrorFunc(flagError)
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetIn(d.In)
@@ -60,8 +67,10 @@ func New(d *Deps) *cobra.Command {
 		newCheckCmd(d, runCheck),
 		newBenchCmd(d, m, runBench),
 		newCompletionCmd(d),
+		newEventsTopic(),
 	)
 	for _, c := range root.Commands() {
+		nameValues(c.Flags())
 		if c.Flags().Lookup("format") != nil {
 			// Fails only for a flag that does not exist.
 			_ = c.RegisterFlagCompletionFunc("format", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
@@ -75,20 +84,47 @@ func New(d *Deps) *cobra.Command {
 func Execute(ctx context.Context, args []string, d *Deps) int {
 	root := New(d)
 	root.SetArgs(deletions(args))
-	c, err := root.ExecuteContextC(ctx)
-	m := &messages{w: d.Err}
+	c, err := root, commandFirst(root, args)
+	if err == nil {
+		c, err = root.ExecuteContextC(ctx)
+	}
+	m := &messages{w: d.messages()}
 	var status statusError
 	if err != nil && !errors.As(err, &status) {
 		m.fail(err)
 		var failed *failure
 		if !errors.As(err, &failed) {
-			m.write("kprobe: hint: " + strings.TrimPrefix(c.CommandPath()+" --help", " ") + " says how\n")
+			m.write("kprobe: hint: see " + strings.TrimPrefix(c.CommandPath()+" --help", " ") + "\n")
 		}
 	}
 	if !errors.Is(err, errLeftBehind) {
 		d.Link.End()
 	}
+	d.Link.Drain()
 	return exitStatus(err)
+}
+
+// messages gives where messages go.
+func (d *Deps) messages() io.Writer { return d.Link.Messages(d.Err) }
+
+// commandFirst refuses what begins with no command before the flags that follow
+// it are looked at, which would be called unknown.
+func commandFirst(root *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	first := args[0]
+	if flag := strings.TrimLeft(first, "-"); flag != first {
+		if c, _, err := root.Find([]string{"trace"}); err == nil && len(flag) > 0 && root.Flags().ShorthandLookup(flag[:1]) == nil &&
+			(c.Flags().ShorthandLookup(flag[:1]) != nil && first[1] != '-' || c.Flags().Lookup(flag) != nil) {
+			return misuse("name a command before %s, such as: kprobe trace %s", first, strings.Join(args, " "))
+		}
+		return nil
+	}
+	if c, _, err := root.Find(args[:1]); (err != nil || c == root) && first != "help" && !strings.HasPrefix(first, "__") {
+		return unknownCommand(root, args)
+	}
+	return nil
 }
 
 // deletions makes the words before -- that delete an event, -:GRP/EVENT, no
@@ -113,9 +149,9 @@ func unknownCommand(c *cobra.Command, args []string) error {
 	}
 	c.SuggestionsMinimumDistance = 2
 	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
-		return misuse("there is no command %q; the closest: %s", args[0], strings.Join(near, ", "))
+		return misuse("no command %s; did you mean %s?", args[0], strings.Join(near, ", "))
 	}
-	return misuse("there is no command %q; there are %s", args[0], strings.Join(commandNames(c), ", "))
+	return misuse("no command %s; there are %s", args[0], strings.Join(commandNames(c), ", "))
 }
 
 func commandNames(c *cobra.Command) []string {

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,6 +20,9 @@ import (
 	"kprobe/probe"
 	"kprobe/symbols"
 )
+
+// errNotIn says that a signal came before the probes were in.
+var errNotIn = errors.New("interrupted before the probes were in")
 
 // closeTime bounds how long probes may take to come out.
 const closeTime = 30 * time.Second
@@ -34,9 +39,13 @@ type sessionOptions struct {
 	duration   time.Duration
 	interval   time.Duration // 0: where it wasn't given
 	follow     bool
+	kill       bool // end the command if it outlives the trace
+	started    int  // its pid, once it runs
 	noOptimize bool
 	pending    bool
 	maxActive  int
+	ring       int // bytes; 0: where it wasn't given
+	strSize    int
 	verbose    bool
 	quiet      bool
 	servers
@@ -51,6 +60,13 @@ type sessionOptions struct {
 	// after the last probe is out.
 	each  bool
 	atEnd []probe.Stats
+	// places gives the counters of places while the probes are in.
+	places func() []probe.Stats
+
+	// begun is when the command began; armed, if set, is told when the probes
+	// are in, before any hit is given to the sink.
+	begun time.Time
+	armed func(output.Armed) error
 
 	// watch is called when the probes are in, with a function that gives their
 	// counters; the function that it returns when they are about to come out.
@@ -61,18 +77,20 @@ type sessionOptions struct {
 func (o *sessionOptions) register(c *cobra.Command, d *Deps) {
 	f := c.Flags()
 	f.VarP(&o.pids, "pid", "p", "probe this running process (repeat, or a list with commas)")
-	f.StringVarP(&o.defs.exec, "exec", "x", "", "look places without a module up in this `FILE`")
-	f.StringArrayVarP(&o.defs.files, "file", "F", nil, "read definitions from this `FILE`, - is standard input")
-	f.StringVarP(&o.outputFile, "output", "o", "", "write to this `FILE`, not to standard output")
+	f.StringVarP(&o.defs.exec, "exec", "x", "", "resolve places without a module in `FILE`")
+	f.StringArrayVarP(&o.defs.files, "file", "F", nil, "read definitions from `FILE`; - is standard input")
+	f.StringVarP(&o.outputFile, "output", "o", "", "write to `FILE` instead of standard output")
 	addFormat(f, &o.form)
-	f.DurationVarP(&o.duration, "duration", "t", 0, "end after this `TIME`, such as 10s")
+	f.DurationVarP(&o.duration, "duration", "t", 0, "end this `TIME`, such as 10s, after the probes are in")
 	f.BoolVarP(&o.follow, "follow", "f", false, "probe the children of the target too")
+	f.BoolVar(&o.kill, "kill-on-exit", false, "send CMD a SIGTERM if it still runs when the trace ends")
 	f.BoolVar(&o.noOptimize, "no-optimize", false, "use breakpoints only")
 	f.BoolVar(&o.pending, "pending", false, "have definitions of libraries that are not mapped wait until the target loads them")
+	f.Var((*sizeValue)(&o.ring), "ring", "`SIZE` of the buffer of each CPU, such as 16M: from 64K to 1G, a power of two or rounded up to one")
 	f.IntVar(&o.maxActive, "maxactive", 0, "`N` calls that a return probe follows at a time, where the definition names no number")
 	o.servers.register(f)
-	f.BoolVarP(&o.verbose, "verbose", "v", false, "say on standard error what is done")
-	f.BoolVarP(&o.quiet, "quiet", "q", false, "no summary at the end")
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "report progress on standard error; whole signatures in trace lines")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "suppress the line when the probes are in, and the summary")
 	c.Flags().SortFlags = false
 	completeTarget(c, d)
 }
@@ -106,15 +124,19 @@ func (o *sessionOptions) arguments(c *cobra.Command, args []string) error {
 	case dash >= 0 && len(o.command) == 0:
 		return misuse("name the command behind --")
 	case len(o.command) > 0 && len(o.pids) > 0:
-		return misuse("-p PID and -- CMD exclude each other")
+		return misuse("-p PID and -- CMD cannot be used together")
 	case len(o.command) == 0 && len(o.pids) == 0:
 		return misuse("name a target: -p PID for a process that runs, or -- CMD ARG… for one to start")
-	case o.maxActive < 0 || o.maxActive > fetch.MaxActive:
-		return misuse("--maxactive %d: 1 to %d", o.maxActive, fetch.MaxActive)
-	case o.duration < 0:
-		return misuse("-t %v: a time before now", o.duration)
+	case c.Flags().Changed("maxactive") && o.maxActive == 0, o.maxActive < 0, o.maxActive > fetch.MaxActive:
+		return misuse("--maxactive %d: give a number from 1 to %d", o.maxActive, fetch.MaxActive)
+	case c.Flags().Changed("duration") && o.duration <= 0:
+		return misuse("-t %v: give a time above 0; without -t it goes on until the target ends", o.duration)
+	case c.Flags().Changed("events") && o.events == 0:
+		return misuse("-n 0: give a number above 0; without -n it goes on until the target ends")
+	case o.kill && len(o.command) == 0:
+		return misuse("--kill-on-exit ends the command behind --; a process that was running before runs on")
 	case o.verbose && o.quiet:
-		return misuse("-v and -q exclude each other")
+		return misuse("-v and -q cannot be used together")
 	}
 	return nil
 }
@@ -123,6 +145,8 @@ func (o *sessionOptions) engine(d *Deps, m *messages) probe.Options {
 	p := probe.Options{
 		NoOptimize: o.noOptimize,
 		MaxActive:  o.maxActive,
+		RingSize:   o.ring,
+		MaxText:    o.strSize,
 		Follow:     o.follow,
 		Warnf:      m.warn,
 		Touched:    d.Link.Touched,
@@ -139,6 +163,10 @@ func (o *sessionOptions) engine(d *Deps, m *messages) probe.Options {
 // have the hits and takes everything out again. The summary's counters are
 // those after the last probe is out.
 func (o *sessionOptions) run(ctx context.Context, d *Deps, m *messages, p probe.Options, out *os.File, sink probe.Sink) (sum probe.Summary, err error) {
+	o.begun = time.Now()
+	busy := m.busy(d.Watched && !o.quiet, "looking up places")
+	defer busy.stop()
+	p.Progress = busy.progress()
 	defs, release, err := o.choose(ctx, d, m)
 	defer release()
 	if errors.Is(err, errNoDefinitions) {
@@ -155,8 +183,17 @@ func (o *sessionOptions) run(ctx context.Context, d *Deps, m *messages, p probe.
 	run, signals, stop := watchSignals(ctx, d.Link)
 	defer stop()
 	o.fetch(run, d, m, defs)
+	o.warnOthers(d, m)
+	in := make(chan struct{})
+	p.Armed = sync.OnceFunc(func() { close(in) })
+	p.Signaled = signals.reached
+	defer context.AfterFunc(run, d.Link.Ending)()
+	p.Expect = defs
 	s, err := o.begin(run, d, p, signals)
 	if err != nil {
+		if run.Err() != nil {
+			err = errNotIn
+		}
 		return sum, fail(err)
 	}
 	defer func() {
@@ -170,24 +207,32 @@ func (o *sessionOptions) run(ctx context.Context, d *Deps, m *messages, p probe.
 			err = both(err, fail(fmt.Errorf("take the probes out: %w: %w", errLeftBehind, cerr)))
 		}
 		sum.Stats = s.Stats()
-		if o.each {
+		sum.Alive = o.endCommand(m, sum.Alive)
+		if o.each || output.Sum(sum.Stats).Lost > 0 {
 			o.atEnd = s.PlaceStats()
 		}
 	}()
 	defer debug.SetGCPercent(debug.SetGCPercent(garbage))
 	if err := s.Arm(run, defs); err != nil {
 		if run.Err() != nil {
-			err = errors.New("interrupted before the probes were in")
+			err = errNotIn
 		}
 		return sum, fail(err)
 	}
+	busy.stop()
+	told, err := o.sayArmed(m, in, s.Stats)
+	if err != nil {
+		return sum, fail(err)
+	}
+	defer told()
 	defer giveBack()()
 	if o.duration > 0 {
-		timed, cancel := context.WithTimeout(run, o.duration)
+		timed, cancel := o.timed(run, in)
 		defer cancel()
 		run = timed
 	}
 	if o.watch != nil {
+		o.places = s.PlaceStats
 		stats := s.Stats
 		if o.each {
 			stats = s.PlaceStats
@@ -200,6 +245,54 @@ func (o *sessionOptions) run(ctx context.Context, d *Deps, m *messages, p probe.
 		err = nil // the reader has seen enough
 	}
 	return sum, fail(err)
+}
+
+// sayArmed tells the person and the reader of the stream that the probes are in.
+// Those of a command are when in is closed, which is waited for beside the trace
+// until told is called.
+func (o *sessionOptions) sayArmed(m *messages, in <-chan struct{}, stats func() []probe.Stats) (told func(), err error) {
+	if o.quiet {
+		return func() {}, nil
+	}
+	if len(o.command) == 0 {
+		return func() {}, o.tellArmed(m, stats())
+	}
+	return beside(func(ctx context.Context) error {
+		select {
+		case <-in:
+			return o.tellArmed(m, stats())
+		case <-ctx.Done():
+		}
+		select {
+		case <-in:
+			return o.tellArmed(m, stats())
+		default:
+			return nil
+		}
+	}), nil
+}
+
+func (o *sessionOptions) tellArmed(m *messages, stats []probe.Stats) error {
+	a := output.CountArmed(stats, time.Since(o.begun))
+	if a.Events == 0 {
+		return nil
+	}
+	m.say("%s", a.Line())
+	if o.armed == nil || o.form != output.JSON {
+		return nil
+	}
+	if err := o.armed(a); !errors.Is(err, output.ErrClosed) {
+		return err
+	}
+	return nil // a reader that has left is noticed by the trace itself
+}
+
+// writeArmed makes armed of the stream's writer.
+func writeArmed(w *output.Writer) func(output.Armed) error {
+	return func(a output.Armed) error {
+		_, err := w.Write(a.AppendJSON(nil))
+		return err
+	}
 }
 
 // garbage is how much memory that is used no more a trace may have, in percent of
@@ -217,6 +310,7 @@ func giveBack() (stop func()) {
 }
 
 func (o *sessionOptions) begin(ctx context.Context, d *Deps, p probe.Options, signals *interrupts) (Session, error) {
+	group, ignored := d.Link.Apart()
 	if len(o.command) == 0 {
 		for _, pid := range o.pids {
 			if d.Proc.Own(pid) {
@@ -227,19 +321,37 @@ func (o *sessionOptions) begin(ctx context.Context, d *Deps, p probe.Options, si
 	}
 	path, err := exec.LookPath(o.command[0])
 	if err != nil {
-		return nil, fmt.Errorf("start %s: %w", o.command[0], errors.Unwrap(err))
+		return nil, startError(o.command[0], err)
 	}
 	s, err := d.Engine.Start(ctx, probe.Command{
 		Path: path, Args: o.command,
 		Stdin: d.Stdio[0], Stdout: d.Stdio[1], Stderr: d.Stdio[2],
+		Group: group, Ignored: ignored,
 	}, p)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", o.command[0], err)
 	}
 	if pids := s.Pids(); len(pids) == 1 {
 		signals.started(pids[0])
+		o.started = pids[0]
 	}
 	return s, nil
+}
+
+// startError says why a command can't be started: the reason alone, as its name
+// stands before it.
+func startError(name string, err error) error {
+	var path *fs.PathError
+	switch {
+	case errors.As(err, &path):
+		err = path.Err
+	case errors.Unwrap(err) != nil:
+		err = errors.Unwrap(err)
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("start %s: %w; chmod +x makes a file executable", name, err)
+	}
+	return fmt.Errorf("start %s: %w", name, err)
 }
 
 // watchReader cancels the context when nobody reads the file any more, hits or
@@ -285,7 +397,7 @@ func watchReader(ctx context.Context, f *os.File) (watched context.Context, clos
 func (o *sessionOptions) open(d *Deps) (w *output.Writer, file *os.File, done func() error, err error) {
 	if o.outputFile == "" || o.outputFile == "-" {
 		file, _ = d.Out.(*os.File)
-		w = output.NewWriter(d.Out)
+		w = output.NewWriter(d.Link.Output(d.Out))
 		return w, file, w.Close, nil
 	}
 	file, err = os.Create(o.outputFile)

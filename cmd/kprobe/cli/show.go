@@ -53,7 +53,7 @@ func newShowCmd(d *Deps, m *messages, run showRun) *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error {
 			o.place = args[0]
 			if o.vars && o.lines {
-				return misuse("--vars and --lines exclude each other")
+				return misuse("--vars and --lines cannot be used together")
 			}
 			if err := o.check(); err != nil {
 				return err

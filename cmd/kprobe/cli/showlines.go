@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"kprobe/fetch"
+	"kprobe/internal/procfs"
+	"kprobe/internal/untrusted"
 	"kprobe/output"
 	"kprobe/symbols"
 )
@@ -135,8 +137,11 @@ func functionLines(space *symbols.Space, asked symbols.Place, s *output.SourceLi
 	return nil
 }
 
-// maxSourceLine bounds a line of a source file.
-const maxSourceLine = 1 << 20
+// Bounds on a source file and on a line of it, in bytes.
+const (
+	maxSource     = 256 << 20
+	maxSourceLine = 1 << 20
+)
 
 // readText reads the lines From to to of the source: where the process sees it,
 // or as the compiler did.
@@ -146,17 +151,18 @@ func readText(space *symbols.Space, s *output.SourceLines, to int) (err error) {
 		return fmt.Errorf("%s is relative to the folder that it was compiled in", s.File)
 	}
 	var f *os.File
+	var info os.FileInfo
 	if space.PID() != 0 {
-		f, err = os.Open("/proc/" + strconv.Itoa(space.PID()) + "/root" + s.File)
+		f, info, err = untrusted.OpenIn(procfs.Image(space.PID()).Path("root"), s.File)
 	}
 	if f == nil {
-		if f, err = os.Open(s.File); err != nil {
+		if f, info, err = untrusted.Open(s.File); err != nil {
 			return err
 		}
 	}
 	defer f.Close()
-	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
-		return fmt.Errorf("%s is no regular file", s.File)
+	if info.Size() > maxSource {
+		return fmt.Errorf("%s has %d bytes, which is more than a source file has", s.File, info.Size())
 	}
 	lines := bufio.NewScanner(f)
 	lines.Buffer(nil, maxSourceLine)

@@ -49,7 +49,11 @@ func showVars(d *Deps, space *symbols.Space, at symbols.Place, o *showOptions) e
 // variablesAt describes one site; at a return there is the result as well.
 func variablesAt(space *symbols.Space, site *symbols.Site, atReturn bool) (*output.Variables, error) {
 	scope := vars.At(space, *site)
-	list, err := scope.Describe()
+	describe := scope.Describe
+	if atReturn {
+		describe = scope.DescribeAtReturn
+	}
+	list, err := describe()
 	if err != nil {
 		return nil, err
 	}
@@ -57,6 +61,7 @@ func variablesAt(space *symbols.Space, site *symbols.Site, atReturn bool) (*outp
 		if result, ok := scope.DescribeResult(); ok {
 			list = append(list, result)
 		}
+		list = append(list, scope.DescribeResults()...)
 	}
 	v := &output.Variables{Place: site.Name, Addr: site.Addr, List: list}
 	if site.Inlined != "" {

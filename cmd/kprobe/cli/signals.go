@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	// Alone is how long kprobe waits, after the front was sent a signal, for
+	// Alone is how long kprobe waits, after the supervisor was sent a signal, for
 	// the terminal's copy of it. None came: the signal was for kprobe alone.
 	alone = 100 * time.Millisecond
-	// late is how much later than the copy the front's may come on a machine that
+	// late is how much later than the copy the supervisor's may come on a machine that
 	// is busy.
 	late = time.Second
 	// grace is how long a traced command may take to end by the signal that
@@ -36,11 +36,14 @@ func ending() []os.Signal {
 // front has gone.
 //
 // With a command that kprobe started, the signal goes to the command as well:
-// ^C reaches it from the terminal, and a signal that was sent to kprobe alone
-// is passed on. The trace then goes on until the command has ended, for grace
+// ^C reaches it from the terminal, as it is in the supervisor's process group, where the
+// tracer isn't (pair.Link.Apart); a signal that was sent to kprobe alone is passed
+// on. The trace then goes on until the command has ended, for grace
 // at most; a second signal ends it at once.
 type interrupts struct {
 	cancel context.CancelFunc
+	// seen gets the signals that the command was sent.
+	seen chan syscall.Signal
 
 	mu      sync.Mutex
 	command int            // guarded by mu: pid of the command that runs, 0 is none
@@ -51,7 +54,7 @@ type interrupts struct {
 // Call stop when the trace has ended.
 func watchSignals(ctx context.Context, link *pair.Link) (run context.Context, in *interrupts, stop func()) {
 	run, cancel := context.WithCancel(ctx)
-	in = &interrupts{cancel: cancel}
+	in = &interrupts{cancel: cancel, seen: make(chan syscall.Signal, 1)}
 	own := make(chan os.Signal, 8)
 	signal.Notify(own, ending()...)
 	// A closed pipe must come back as EPIPE from the write. The signal is
@@ -69,6 +72,20 @@ func (in *interrupts) started(pid int) {
 	in.command = pid
 }
 
+// reached says that a process was sent a signal. If it is the command the
+// terminal, or whoever sent it to the group, needs no help.
+func (in *interrupts) reached(pid int, sig syscall.Signal) {
+	in.mu.Lock()
+	command := in.command
+	in.mu.Unlock()
+	if pid == command {
+		select {
+		case in.seen <- sig:
+		default: // one waits unread: it says the same
+		}
+	}
+}
+
 // ended says that the command is no more.
 func (in *interrupts) ended() { in.started(0) }
 
@@ -76,7 +93,7 @@ func (in *interrupts) loop(ctx context.Context, own <-chan os.Signal, link *pair
 	// The signals stay caught after the trace: a second ^C while probes are
 	// taken out must not kill kprobe.
 	defer in.cancel()
-	var first, direct time.Time // of the first signal, and of the last that came by itself and not by the front yet
+	var first, direct time.Time // of the first signal, and of the last that came by itself and not by the supervisor yet
 	for {
 		select {
 		case <-ctx.Done():
@@ -88,10 +105,13 @@ func (in *interrupts) loop(ctx context.Context, own <-chan os.Signal, link *pair
 			if in.note(s.(syscall.Signal), &first) {
 				return
 			}
+		case <-in.seen:
+			direct = time.Now()
 		case s := <-link.Signals():
 			if time.Since(direct) > late {
 				select {
 				case <-own: // the terminal's: the command has it too
+				case <-in.seen:
 				case <-time.After(alone):
 					in.pass(s)
 				}

@@ -12,8 +12,8 @@ import (
 	"kprobe/cmd/kprobe/pair"
 )
 
-// front gives the far end of a link, as a front holds it.
-func front(t *testing.T) (far *os.File, link *pair.Link) {
+// supervisor gives the far end of a link, as a supervisor holds it.
+func supervisor(t *testing.T) (far *os.File, link *pair.Link) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -55,8 +55,8 @@ func TestSignalEndsATrace(t *testing.T) {
 	}
 }
 
-func TestFrontsSignalEndsATrace(t *testing.T) {
-	far, link := front(t)
+func TestSupervisorsSignalEndsATrace(t *testing.T) {
+	far, link := supervisor(t)
 	ctx, _, stop := watchSignals(t.Context(), link)
 	defer stop()
 	if _, err := far.WriteString("signal 15\n"); err != nil {
@@ -65,8 +65,8 @@ func TestFrontsSignalEndsATrace(t *testing.T) {
 	<-ctx.Done()
 }
 
-func TestEndOfTheFrontEndsATrace(t *testing.T) {
-	far, link := front(t)
+func TestEndOfTheSupervisorEndsATrace(t *testing.T) {
+	far, link := supervisor(t)
 	ctx, _, stop := watchSignals(t.Context(), link)
 	defer stop()
 	far.Close()
@@ -74,7 +74,7 @@ func TestEndOfTheFrontEndsATrace(t *testing.T) {
 }
 
 func TestSignalToKprobeAloneGoesToTheCommand(t *testing.T) {
-	far, link := front(t)
+	far, link := supervisor(t)
 	ctx, in, stop := watchSignals(t.Context(), link)
 	defer stop()
 	pid, ended := child(t)
@@ -89,7 +89,7 @@ func TestSignalToKprobeAloneGoesToTheCommand(t *testing.T) {
 }
 
 func TestSignalOfTheTerminalIsNotDoubled(t *testing.T) {
-	far, link := front(t)
+	far, link := supervisor(t)
 	ctx, in, stop := watchSignals(t.Context(), link)
 	defer stop()
 	pid, ended := child(t)

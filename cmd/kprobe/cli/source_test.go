@@ -124,7 +124,7 @@ func TestShowLines(t *testing.T) {
 		t.Errorf("of a file: %+v", lines)
 	}
 	for args, want := range map[string]string{
-		"--lines work:4-2": "FROM-TO", "--lines work --vars": "exclude", "--lines wrok": "work", "--lines u.c:1-3": "t.c", "--vars work+1": "work",
+		"--lines work:4-2": "FROM-TO", "--lines work --vars": "cannot be used together", "--lines wrok": "work", "--lines u.c:1-3": "t.c", "--vars work+1": "work",
 	} {
 		r := kprobe(t, &fake{}, "", append([]string{"show", "-x", prog}, strings.Fields(args)...)...)
 		if args == "--vars work+1" {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"kprobe/fetch"
+	"kprobe/internal/procfs"
 	"kprobe/symbols"
 )
 
@@ -25,7 +26,7 @@ func (w *where) open(files *symbols.Cache, module string) (*symbols.Space, error
 	case len(w.pids) == 1:
 		var mem symbols.Memory
 		// Without its memory only the choices of IFUNCs stay unknown.
-		if f, err := os.Open(fmt.Sprintf("/proc/%d/mem", w.pids[0])); err == nil {
+		if f, err := os.Open(procfs.Image(w.pids[0]).Path("mem")); err == nil {
 			mem = procMemory{f}
 		}
 		space, err := files.OpenProcess(w.pids[0], mem)
@@ -44,7 +45,7 @@ func (w *where) open(files *symbols.Cache, module string) (*symbols.Space, error
 	if path := library(module); path != "" {
 		return openFile(files, path)
 	}
-	return nil, misuse("say where to look: -p PID for a process, -x FILE for a program or a library")
+	return nil, misuse("where to look? give -p PID, or -x FILE, a program or a library")
 }
 
 func openFile(files *symbols.Cache, path string) (*symbols.Space, error) {

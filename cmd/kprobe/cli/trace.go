@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kprobe/fetch"
 	"kprobe/output"
 	"kprobe/probe"
 )
@@ -24,7 +25,7 @@ const traceLong = `Puts probes into a running process (-p PID) or into a command
 (-- CMD ARG…), prints one line for each hit, and takes the probes out again when
 the target has ended, -n or -t is reached, or on ^C. The target runs on.
 
-Without a definition the kept events are used whose files the target maps; the
+Without a definition it uses the kept events whose files the target has mapped; the
 name of a kept event, or a shell pattern for names, stands for its definitions
 (see kprobe add). Kept events of libraries that the target has not loaded wait
 for them, as do all definitions with --pending: they are armed when the library
@@ -36,9 +37,16 @@ The line is that of the kernel's trace file:
   TASK-TID     [CPU] SECONDS.MICROS: EVENT: (SYM+0xOFF/0xSIZE) NAME=VALUE …
   TASK-TID     [CPU] SECONDS.MICROS: EVENT: (CALLER+0xOFF/0xSIZE <- FUNC) NAME=VALUE …
 
-With --format json each hit is an object on a line of its own, and an object of
-type "end" closes the stream. Values beyond 2^53 are strings; text that is not
-UTF-8 has a twin NAME_hex.
+With --format json each hit is an object on a line of its own. An object of type
+"armed" comes first, unless -q is given: all probes are in, so many by jumps and
+so many by breakpoints. An object of type "end" closes the stream. Values beyond 2^53 are
+strings; text that is not UTF-8 has a twin NAME_hex.
+
+Texts print in double quotes, with \", \\, \n, \t, \r, and \xHH for each byte of what
+can't be seen or is no UTF-8, so that they can be read back byte for byte, as
+strings of C, Go and Python are. Where there was more than is shown, the closing
+quote is followed by ... and JSON lists the value's name in "cut". -s N shows less,
+and records less in the program.
 
 With --hist KEY[,KEY…] hits are counted by their values instead, and the counts
 printed at the end in the form of the kernel's hist triggers. A KEY is the name
@@ -48,11 +56,20 @@ probe is; of a return probe __probe_func and __probe_ret_ip), with a modifier:
 .hex, .sym, .sym-offset, .log2, .buckets=N, common_pid.execname. What else a
 trigger has may follow: :vals=NAME,… to add values up, :sort=NAME[.descending],
 :size=N for the most entries, 2048 if not said; hits beyond them are counted as
-dropped. A value in vals=, hitcount too, may have a modifier: .hex, .percent, or
-.graph. --lines prints the hits too, --interval the counts again and again.
+dropped, and hits that were lost, as they came faster than they could be read, as
+lost, with their share; a larger --ring loses fewer. A value in vals=, hitcount
+too, may have a modifier: .hex, .percent, or .graph. --lines prints the hits too,
+--interval the counts again and again.
 
-What is no hit goes to standard error: at the end, how many events there were,
+With -- CMD the trace may end before the command does: by -n, -t, or when nobody
+reads its output any more. The command then runs on, as strace leaves it, and what
+to end it with is said; --kill-on-exit ends it with a SIGTERM, and takes no
+process that was running before. ^C goes to the command, too.
+
+Everything else goes to standard error: at the end, how many events there were,
 how many were lost, and whether the target runs on.
+
+kprobe help events has the language of definitions.
 
 The exit status is 0 when the trace went well, that of CMD where it has ended
 (128+N when signal N ended it), 1 when something failed, 2 for misuse.`
@@ -80,6 +97,9 @@ func newTraceCmd(d *Deps, m *messages, run traceRun) *cobra.Command {
 			if _, err := output.NewClock(o.time, 0, time.Time{}); err != nil {
 				return err
 			}
+			if o.strSize < 1 || o.strSize > fetch.MaxString {
+				return misuse("-s %d: give a number from 1 to %d", o.strSize, fetch.MaxString)
+			}
 			if err := o.parseHists(c); err != nil {
 				return err
 			}
@@ -90,8 +110,9 @@ func newTraceCmd(d *Deps, m *messages, run traceRun) *cobra.Command {
 	c.Flags().Uint64VarP(&o.events, "events", "n", 0, "end after `N` hits")
 	c.Flags().StringArrayVar(&o.hists, "hist", nil, "count hits by the values of `KEY[,KEY…]`, and print no lines")
 	c.Flags().BoolVar(&o.lines, "lines", false, "with --hist, print a line for each hit too")
+	c.Flags().IntVarP(&o.strSize, "strsize", "s", fetch.MaxString, "show no more than `N` bytes of a text; three periods follow one that is cut")
 	o.addInterval(c, "with --hist, print the counts after each `TIME` too")
-	c.Flags().StringVar(&o.time, "time", "mono", "time of a hit: `mono`, since boot; rel, since the start; wall, since 1970")
+	c.Flags().StringVar(&o.time, "time", "mono", "times of hits, `mono|rel|wall`: since boot, since the start, since 1970")
 	_ = c.RegisterFlagCompletionFunc("time", cobra.FixedCompletions([]string{"mono", "rel", "wall"}, cobra.ShellCompDirectiveNoFileComp))
 	return c
 }
@@ -111,7 +132,8 @@ func runTrace(ctx context.Context, d *Deps, m *messages, o *traceOptions) error 
 			return fail(err)
 		}
 	}
-	sink := &output.Trace{Writer: w, Format: output.Formatter{Form: o.form, Clock: clock, Lines: o.verbose}, Limit: o.events}
+	o.armed = writeArmed(w)
+	sink := &output.Trace{Writer: w, Format: output.Formatter{Form: o.form, Clock: clock, Lines: o.verbose, Signatures: o.verbose}, Limit: o.events}
 	if len(o.specs) > 0 {
 		return runHist(ctx, d, m, o, w, file, done, sink)
 	}
@@ -126,7 +148,7 @@ func runTrace(ctx context.Context, d *Deps, m *messages, o *traceOptions) error 
 		// What fails here is said by the writer when it is closed.
 		_ = look(sum.Stats)
 	}
-	return o.conclude(m, w, done, sink.Printed(), sum, err)
+	return o.conclude(d, m, w, done, sink.Printed(), sum, err)
 }
 
 // lossInterval is how often a trace looks for losses.
@@ -146,7 +168,7 @@ func (o *traceOptions) losses(d *Deps, m *messages, w *output.Writer, clock outp
 				text = output.AppendLossJSON(text, &l, clock, now)
 			} else if !said {
 				said = true
-				m.warn("hits of %s/%s are lost: they come faster than they are written; fewer values, a filter, or profile instead of trace", l.Event.Group, l.Event.Name)
+				m.warn("hits of %s/%s are lost: they come faster than they are written; fewer values, a filter, a larger --ring, or profile instead of trace", l.Event.Group, l.Event.Name)
 			}
 		}
 		if text == nil {
@@ -159,7 +181,7 @@ func (o *traceOptions) losses(d *Deps, m *messages, w *output.Writer, clock outp
 
 // conclude ends a trace of that many events: its stream, its output, and the
 // line for the person.
-func (o *traceOptions) conclude(m *messages, w *output.Writer, done func() error, events uint64, sum probe.Summary, err error) error {
+func (o *traceOptions) conclude(d *Deps, m *messages, w *output.Writer, done func() error, events uint64, sum probe.Summary, err error) error {
 	if o.form == output.JSON {
 		err = both(err, closeJSON(w, events, sum.Stats, err))
 	}
@@ -171,10 +193,10 @@ func (o *traceOptions) conclude(m *messages, w *output.Writer, done func() error
 	}
 	lost := output.Sum(sum.Stats).Lost
 	if !o.quiet || lost > 0 {
-		m.say("%s", output.EndLine(events, sum.Stats, sum.Alive))
+		m.say("%s", output.EndLine(events, sum.Stats, sum.Alive, sum.Killed))
 	}
-	if !o.quiet && len(sum.Unarmed) > 0 {
-		m.say("%s", output.UnarmedLine(sum.Unarmed))
+	if !o.quiet {
+		o.sayRest(d, m, &sum)
 	}
 	return outcome(sum)
 }

@@ -223,7 +223,8 @@ func TestProfile(t *testing.T) {
 	}
 	r = kprobe(t, f, "", "profile", "--json", "-p", "41", "ev")
 	lines := strings.Split(r.out, "\n")
-	if len(lines) != 3 || !strings.HasPrefix(lines[0], `{"type":"profile","group":"kprobes","event":"ev",`) || !strings.HasPrefix(lines[1], `{"type":"end","events":12,`) {
+	if len(lines) != 4 || !strings.HasPrefix(lines[0], `{"type":"armed","events":1,"jumps":1,`) ||
+		!strings.HasPrefix(lines[1], `{"type":"profile","group":"kprobes","event":"ev",`) || !strings.HasPrefix(lines[2], `{"type":"end","events":12,`) {
 		t.Errorf("%+v", r)
 	}
 }

@@ -63,7 +63,7 @@ func (o *profileOptions) target() string {
 func (o *profileOptions) screen(d *Deps) *output.Screen {
 	terminal := d.Terminal && d.getenv("TERM") != "dumb" && o.outputFile == "" && o.form == output.Text && d.Size != nil
 	if terminal && (len(o.command) == 0 || o.interval > 0) {
-		return &output.Screen{W: d.Out}
+		return &output.Screen{W: d.Link.Output(d.Out)}
 	}
 	return nil
 }

@@ -10,9 +10,10 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 
+	"kprobe/internal/procfs"
 	"kprobe/output"
+	"kprobe/probe/tracee/access"
 )
 
 // Proc is a /proc to look at. The zero value is not useful: take Live, or the
@@ -20,33 +21,33 @@ import (
 type Proc struct {
 	Root string // "/proc"
 	Self int    // the process that asks
-	// Front is the process that the user started, where it is another; 0 is none.
-	Front int
+	// Supervisor is the process that the user started, where it is another; 0 is none.
+	Supervisor int
 }
 
 // Live is this machine's /proc.
 func Live() Proc { return Proc{Root: "/proc", Self: os.Getpid()} }
 
 // Own reports whether the process is the one that asks.
-func (p Proc) Own(pid int) bool { return pid == p.Self || pid == p.Front }
+func (p Proc) Own(pid int) bool { return pid == p.Self || pid == p.Supervisor }
 
 // Check gathers the facts of a process, those that stand in the way marked. A
 // process that does not exist, or ends meanwhile, is a fact and no error.
 func (p Proc) Check(pid int) []output.Fact {
-	st, err := p.status(pid)
+	st, err := p.process(pid).Status()
 	if err != nil {
 		return []output.Fact{existence(pid, err)}
 	}
-	who, err := p.status(p.Self)
-	if err != nil {
+	if _, err := p.process(p.Self).Status(); err != nil {
 		return []output.Fact{blocked("proc", fmt.Sprintf("%s can't be read: %v", p.Root, err), "mount it: mount -t proc proc /proc")}
 	}
 	facts := []output.Fact{p.identity(pid, st)}
 	if facts[0].Blocks {
 		return facts
 	}
-	facts = append(facts, p.permission(pid, st, who), p.yama(pid, who), p.tracer(pid), p.program(pid))
-	facts = append(facts, seccomp(st, who), state(st), threads(st), p.namespaces(pid), shadowStack(st))
+	c := access.Look(p.Root, p.Self, pid)
+	facts = append(facts, permission(c), yama(c), p.tracer(pid), p.program(pid))
+	facts = append(facts, p.seccomp(pid), state(st), threads(st), p.namespaces(pid), shadowStack(st))
 	return append(facts, p.runtime(pid)...)
 }
 
@@ -77,46 +78,8 @@ func existence(pid int, err error) output.Fact {
 	return blocked("process", fmt.Sprintf("process %d can't be looked at: %v", pid, err), "run kprobe as root")
 }
 
-// status is a parsed /proc/PID/status (proc(5)): the text behind each name.
-type status map[string]string
-
 func (p Proc) path(pid int, name ...string) string {
 	return filepath.Join(append([]string{p.Root, strconv.Itoa(pid)}, name...)...)
 }
 
-func (p Proc) status(pid int) (status, error) {
-	return readStatus(p.path(pid, "status"))
-}
-
-func readStatus(path string) (status, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	st := status{}
-	for line := range strings.Lines(string(text)) {
-		if name, value, ok := strings.Cut(line, ":"); ok {
-			st[name] = strings.TrimSpace(value)
-		}
-	}
-	return st, nil
-}
-
-// number gives the first number of a line, 0 where there is none.
-func (s status) number(name string) int {
-	word, _, _ := strings.Cut(s[name], "\t")
-	n, err := strconv.Atoi(strings.TrimSpace(word))
-	if err != nil {
-		return 0
-	}
-	return n
-}
-
-// field gives the i-th word of a line, "" where there is none.
-func (s status) field(name string, i int) string {
-	words := strings.Fields(s[name])
-	if i < len(words) {
-		return words[i]
-	}
-	return ""
-}
+func (p Proc) process(pid int) procfs.Task { return procfs.FS(p.Root).Process(pid) }

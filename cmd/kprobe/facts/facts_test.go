@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/output"
+	"kprobe/probe/tracee/access"
 )
 
 // machine is a /proc made for a test: the asking process is 100, the one that
@@ -39,8 +40,8 @@ func newMachine(t *testing.T) *machine {
 	}
 	m.link("200/exe", exe)
 	for _, pid := range []string{"100", "200"} {
-		for _, ns := range []string{"mnt", "pid", "user"} {
-			m.link(pid+"/ns/"+ns, ns+":[1]")
+		for _, ns := range []string{"mnt:[1]", "pid:[1]", "user:[4026531837]"} { // the last is the first of its kind
+			m.link(pid+"/ns/"+ns[:strings.Index(ns, ":")], ns)
 		}
 	}
 	m.dir("200/map_files")
@@ -166,10 +167,32 @@ func TestFacts(t *testing.T) {
 			m.asker["Seccomp"], m.asker["Seccomp_filters"] = "2", "1"
 			m.asked["Seccomp"], m.asked["Seccomp_filters"] = "2", "2"
 		}, "seccomp", true, false, "2 filters", "outside"},
+		{"a seccomp filter, root of a container", func(m *machine) {
+			root(m)
+			m.link("100/ns/user", "user:[7]")
+			m.asked["Seccomp"], m.asked["Seccomp_filters"] = "2", "1"
+		}, "seccomp", true, false, "1 filter", "outside"},
 		{"a container's seccomp filter", func(m *machine) {
 			m.asker["Seccomp"], m.asker["Seccomp_filters"] = "2", "1"
 			m.asked["Seccomp"], m.asked["Seccomp_filters"] = "2", "1"
-		}, "seccomp", false, false, "no more than kprobe has itself", "outside"},
+			m.file("1/status", "PPid:\t0\nSeccomp:\t2\nSeccomp_filters:\t1\n")
+		}, "seccomp", false, false, "kprobe is under as well", "outside"},
+		{"as many seccomp filters of its own", func(m *machine) {
+			m.asker["Seccomp"], m.asker["Seccomp_filters"] = "2", "1"
+			m.asked["Seccomp"], m.asked["Seccomp_filters"] = "2", "1"
+			m.file("1/status", "PPid:\t0\nSeccomp:\t0\nSeccomp_filters:\t0\n")
+		}, "seccomp", true, false, "1 filter: its rules", "as root"},
+		{"a seccomp filter of a container and one of its own", func(m *machine) {
+			m.asker["Seccomp"], m.asker["Seccomp_filters"] = "2", "2"
+			m.asked["Seccomp"], m.asked["Seccomp_filters"] = "2", "2"
+			m.file("1/status", "PPid:\t0\nSeccomp:\t2\nSeccomp_filters:\t1\n")
+		}, "seccomp", true, false, "2 filters: its rules", "as root"},
+		{"a seccomp filter of one thread", func(m *machine) {
+			m.file("200/task/200/status", text(m.asked))
+			m.asked["Seccomp"], m.asked["Seccomp_filters"] = "2", "1"
+			m.file("200/task/201/status", text(m.asked))
+			m.asked["Seccomp"], m.asked["Seccomp_filters"] = "0", "0"
+		}, "seccomp", true, false, "in 1 of 2 threads: 1 filter", "as root"},
 		{"a program that was replaced", func(m *machine) {
 			exe := filepath.Join(m.root, "server (deleted)")
 			if err := os.Symlink("/proc/self/exe", exe); err != nil {
@@ -257,9 +280,9 @@ func TestPolicy(t *testing.T) {
 	if f := find(t, Live().Check(os.Getpid()), "process"); !f.Blocks || !strings.Contains(f.Text, "kprobe itself") {
 		t.Errorf("itself: %+v", f)
 	}
-	front := Proc{Root: "/proc", Self: os.Getpid(), Front: os.Getppid()}
-	if f := find(t, front.Check(os.Getppid()), "process"); !f.Blocks || !strings.Contains(f.Text, "kprobe itself") {
-		t.Errorf("the front: %+v", f)
+	supervisor := Proc{Root: "/proc", Self: os.Getpid(), Supervisor: os.Getppid()}
+	if f := find(t, supervisor.Check(os.Getppid()), "process"); !f.Blocks || !strings.Contains(f.Text, "kprobe itself") {
+		t.Errorf("the supervisor: %+v", f)
 	}
 	m := newMachine(t)
 	m.file("200/mem", "")
@@ -281,8 +304,8 @@ func TestPolicy(t *testing.T) {
 	}
 	defer func() { _ = unix.Setfsuid(was) }()
 	for _, asker := range []string{"0000000000000000", "000001ffffffffff"} {
-		st := map[string]string{"Uid": m.asker["Uid"], "Gid": m.asker["Gid"], "CapEff": asker}
-		f := Proc{Root: m.root, Self: 100}.permission(200, m.asked, st)
+		m.asker["CapEff"] = asker
+		f := permission(access.Look(m.root, 100, 200))
 		if !f.Blocks || !strings.Contains(f.Text, "policy") || f.Remedy == "" {
 			t.Errorf("%s: %+v", asker, f)
 		}

@@ -8,12 +8,15 @@ import (
 	"os"
 	"strings"
 
+	"kprobe/internal/procfs"
+	"kprobe/internal/untrusted"
 	"kprobe/output"
+	"kprobe/probe/tracee/access"
 )
 
 // program says what kind of code the process runs.
 func (p Proc) program(pid int) output.Fact {
-	f, err := elf.Open(p.path(pid, "exe"))
+	f, err := untrusted.OpenELF(p.path(pid, "exe"))
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		return note("program", "the program's file can't be read by this user", "run kprobe as the owner of the process, or as root")
@@ -38,25 +41,46 @@ func (p Proc) program(pid int) output.Fact {
 	return fine("program", name+", x86-64")
 }
 
-// seccomp looks at the rules for the system calls that kprobe makes in the
-// process. Whoever has CAP_SYS_ADMIN and no such rules of its own suspends them
-// for these calls (PTRACE_O_SUSPEND_SECCOMP, ptrace(2)).
-func seccomp(st, who status) output.Fact {
-	mode, n := st["Seccomp"], st.number("Seccomp_filters")
+// seccomp looks at the rules for the system calls that kprobe makes in the process,
+// by those of any of its threads: the call is made in whichever thread is fit.
+func (p Proc) seccomp(pid int) output.Fact {
+	tids, err := p.process(pid).Threads()
+	if err != nil {
+		return note("seccomp", fmt.Sprintf("the threads can't be listed: %v", err), "")
+	}
+	worst, with := fine("seccomp", "no filter"), 0
+	for _, tid := range tids {
+		st, err := p.process(pid).Thread(tid).Status()
+		if err != nil || st.Int("Seccomp") == 0 {
+			continue // it has just ended, or has none
+		}
+		with++
+		if f := p.rules(pid, st); with == 1 || f.Blocks && !worst.Blocks {
+			worst = f
+		}
+	}
+	if with > 0 && with < len(tids) {
+		worst.Text = fmt.Sprintf("in %d of %d threads: %s", with, len(tids), worst.Text)
+	}
+	return worst
+}
+
+// rules says what the seccomp rules of one thread mean for kprobe's calls, as
+// probe/tracee decides it.
+func (p Proc) rules(pid int, st procfs.Status) output.Fact {
+	n := st.Int("Seccomp_filters")
 	what := "strict mode"
-	if mode == "2" {
+	if st.Int("Seccomp") == 2 {
 		what = "filters"
 		if n > 0 {
 			what = count(n, "filter")
 		}
 	}
-	switch own := who["Seccomp"]; {
-	case mode != "1" && mode != "2":
-		return fine("seccomp", "no filter")
-	case has(who, capSysAdmin) && (own == "0" || own == ""):
+	switch {
+	case access.SuspendsSeccomp(p.Root, p.Self):
 		return fine("seccomp", what+", which kprobe suspends while it makes calls in the process")
-	case mode == "2" && n > 0 && n <= who.number("Seccomp_filters"):
-		return note("seccomp", what+", no more than kprobe has itself: those of a container that both are in, most likely",
+	case st.Int("Seccomp") == 2 && access.InheritedFilters(p.Root, p.Self, pid, n):
+		return note("seccomp", what+", which kprobe is under as well: those of the container or service that both are in",
 			"if attaching fails, run kprobe outside the container as root")
 	}
 	return blocked("seccomp", what+": its rules may forbid the system calls that kprobe makes in the process, and only root can suspend them",
@@ -71,20 +95,20 @@ func count(n int, word string) string {
 	return fmt.Sprintf("%d %ss", n, word)
 }
 
-func state(st status) output.Fact {
-	switch st.field("State", 0) {
-	case "T":
+func state(st procfs.Status) output.Fact {
+	switch st.State() {
+	case 'T':
 		return note("state", "the process is stopped; hits come once it continues", "kill -CONT the process")
-	case "t":
+	case 't':
 		return note("state", "the process is stopped by a tracer", "")
-	case "D":
+	case 'D':
 		return note("state", "the process waits in the kernel and can't be stopped now; kprobe waits for it", "")
 	}
-	return fine("state", st["State"])
+	return fine("state", st.Field("State"))
 }
 
-func threads(st status) output.Fact {
-	n := st.number("Threads")
+func threads(st procfs.Status) output.Fact {
+	n := st.Int("Threads")
 	if n == 1 {
 		return fine("threads", "1 thread")
 	}
@@ -107,10 +131,8 @@ func (p Proc) namespaces(pid int) output.Fact {
 	return fine("namespaces", "own "+strings.Join(other, ", ")+" namespace: it is in a container; its files are read through /proc, and process ids are printed as this side sees them")
 }
 
-// shadowStack reads the line that Linux 6.6 and later print for x86 threads
-// (Documentation/arch/x86/shstk.rst).
-func shadowStack(st status) output.Fact {
-	if strings.Contains(st["x86_Thread_features"], "shstk") {
+func shadowStack(st procfs.Status) output.Fact {
+	if st.ShadowStack() {
 		return note("shadow stack", "in use: a return address can't be replaced",
 			"return probes are placed at the function's exits instead; nothing is to be done")
 	}
@@ -120,7 +142,7 @@ func shadowStack(st status) output.Fact {
 // runtime notes language runtimes whose code lives by rules of its own.
 func (p Proc) runtime(pid int) []output.Fact {
 	var facts []output.Fact
-	if f, err := elf.Open(p.path(pid, "exe")); err == nil {
+	if f, err := untrusted.OpenELF(p.path(pid, "exe")); err == nil {
 		if f.Section(".gopclntab") != nil || f.Section(".go.buildinfo") != nil {
 			facts = append(facts, note("Go", "goroutines move between threads and stacks; arguments are in Go's own registers",
 				"return probes are placed at the function's exits; fetch arguments by their names, or $argN: both need debug information (no -ldflags=-w)"))

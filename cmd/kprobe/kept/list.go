@@ -113,16 +113,32 @@ func (l *List) Disabled(name string) bool { return l.disabled[name] }
 // them or none. The rules are those of fetch.Set, its errors *fetch.SyntaxError.
 func (l *List) Add(defs []*fetch.Def) error {
 	was := slices.Clone(l.lines)
+	kept := func(d *fetch.Def) bool { return slices.ContainsFunc(was, func(ln line) bool { return ln.def == d }) }
 	events := l.events()
 	for _, d := range defs {
 		if err := l.take(d, events); err != nil {
 			l.lines = was
+			var taken *TakenError
+			if errors.As(err, &taken) && !kept(taken.Kept) {
+				return taken.Err // both are of what is added
+			}
 			return err
 		}
 	}
 	l.prune()
 	return nil
 }
+
+// TakenError says that a definition can't be kept beside one of the same event.
+type TakenError struct {
+	Kept *fetch.Def
+	Err  error // the language's: *fetch.SyntaxError of the one that was given
+}
+
+func (e *TakenError) Error() string { return e.Err.Error() }
+
+// Unwrap gives Err.
+func (e *TakenError) Unwrap() error { return e.Err }
 
 // events gives the definitions of each event by its Name.
 func (l *List) events() map[string][]*fetch.Def {
@@ -141,7 +157,7 @@ func (l *List) take(d *fetch.Def, events map[string][]*fetch.Def) error {
 		name := Name(d)
 		for _, o := range events[name] {
 			if err := o.SameShape(d); err != nil {
-				return err
+				return &TakenError{Kept: o, Err: err}
 			}
 		}
 		l.lines = append(l.lines, line{def: d})

@@ -3,6 +3,7 @@ package pair
 import (
 	"bufio"
 	"os"
+	"os/signal"
 	"strconv"
 	"sync"
 	"syscall"
@@ -19,6 +20,9 @@ type Link struct {
 
 	mu      sync.Mutex
 	touched map[int]bool // guarded by mu
+	outputs []*gated     // guarded by mu
+	gate    *gate
+	group   int // the supervisor's process group
 }
 
 // Open returns the tracer's end of the socket if this process was started by a
@@ -30,7 +34,7 @@ func Open() *Link {
 		return nil
 	}
 	// The variable is only believed when the descriptor is a socket: whoever
-	// exports it by mistake gets a tracer without a front.
+	// exports it by mistake gets a tracer without a supervisor.
 	if err := os.Unsetenv(Variable); err != nil {
 		return nil
 	}
@@ -54,6 +58,8 @@ func newLink(f *os.File) *Link {
 		signals: make(chan syscall.Signal, 8),
 		gone:    make(chan struct{}),
 		touched: map[int]bool{},
+		gate:    newGate(os.Getppid()),
+		group:   syscall.Getpgrp(),
 	}
 	go l.read()
 	return l
@@ -61,7 +67,17 @@ func newLink(f *os.File) *Link {
 
 func (l *Link) read() {
 	defer close(l.gone)
+	defer l.reopen()
 	for in := bufio.NewScanner(l.f); in.Scan(); {
+		switch in.Text() {
+		case wordStop:
+			l.gate.set(true)
+			l.mu.Lock()
+			l.say(wordStop)
+			l.mu.Unlock()
+		case wordContinue:
+			l.reopen()
+		}
 		if n, ok := number(in.Text(), wordSignal); ok {
 			select {
 			case l.signals <- syscall.Signal(n):
@@ -71,7 +87,33 @@ func (l *Link) read() {
 	}
 }
 
-// Signals gives the signals that the front was sent.
+func (l *Link) reopen() {
+	l.gate.set(false)
+	go l.flushAll() // a terminal may take its time
+}
+
+// Apart takes the tracer out of the supervisor's process group, so that what stops
+// that (^Z, SIGSTOP of the job, SIGTTIN and SIGTTOU) doesn't stop the tracer, for
+// which the traced processes would wait. Signals of the terminal reach it by the
+// supervisor alone from then on. It reads from the terminal no more, and writes to it
+// whatever "stty tostop" says. It gives the group in which commands belong that the
+// tracer starts, and the signals that they must not inherit as ignored; 0 for a
+// tracer without a supervisor, or where it is to stay.
+func (l *Link) Apart() (group int, ignored []syscall.Signal) {
+	if l == nil {
+		return 0, nil
+	}
+	if !signal.Ignored(syscall.SIGTTOU) {
+		signal.Ignore(syscall.SIGTTOU)
+		ignored = append(ignored, syscall.SIGTTOU)
+	}
+	if syscall.Setpgid(0, 0) != nil {
+		return 0, ignored // the leader of a session: no job
+	}
+	return l.group, ignored
+}
+
+// Signals gives the signals that the supervisor was sent.
 func (l *Link) Signals() <-chan syscall.Signal {
 	if l == nil {
 		return nil
@@ -79,7 +121,7 @@ func (l *Link) Signals() <-chan syscall.Signal {
 	return l.signals
 }
 
-// Gone is closed when the front has ended.
+// Gone is closed when the supervisor has ended.
 func (l *Link) Gone() <-chan struct{} {
 	if l == nil {
 		return nil
@@ -87,8 +129,8 @@ func (l *Link) Gone() <-chan struct{} {
 	return l.gone
 }
 
-// Touched tells the front that the process is about to be changed. It may be
-// called from several goroutines. A front that has gone is no error: Gone says
+// Touched tells the supervisor that the process is about to be changed. It may be
+// called from several goroutines. A supervisor that has gone is no error: Gone says
 // it.
 func (l *Link) Touched(pid int) {
 	if l == nil {
@@ -103,7 +145,7 @@ func (l *Link) Touched(pid int) {
 	l.say(wordTouch + strconv.Itoa(pid))
 }
 
-// End tells the front that nothing is left to undo, whatever the exit status
+// End tells the supervisor that nothing is left to undo, whatever the exit status
 // will be.
 func (l *Link) End() {
 	if l == nil {
@@ -114,7 +156,7 @@ func (l *Link) End() {
 	l.say(wordEnd)
 }
 
-// say writes a line. A failure can only mean that the front has gone, which
+// say writes a line. A failure can only mean that the supervisor has gone, which
 // the reader notices.
 func (l *Link) say(line string) {
 	_, _ = l.f.WriteString(line + "\n")

@@ -17,21 +17,24 @@ import (
 	"time"
 )
 
-// The test binary is the front's own file, so it is what a front starts as the
+// The test binary is the supervisor's own file, so it is what a supervisor starts as the
 // tracer: its first argument says how to behave.
 func TestMain(m *testing.M) {
 	if l := Open(); l != nil {
 		os.Exit(tracer(l, os.Args[1]))
 	}
 	if len(os.Args) > 2 && os.Args[1] == "front" {
-		os.Exit(front(os.Args[2]))
+		os.Exit(supervisor(os.Args[2]))
+	}
+	if signal.Ignored(syscall.SIGHUP) { // as under nohup: it would stay so in the fronts
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	}
 	os.Exit(m.Run())
 }
 
-// front is a front in a process of its own, for tests that kill it.
-func front(how string) int {
-	f := &Front{Args: []string{"kprobe", how}, Stderr: os.Stderr, Recover: func(_ context.Context, pids []int) ([]int, error) {
+// supervisor is a supervisor in a process of its own, for tests that kill it.
+func supervisor(how string) int {
+	f := &Supervisor{Args: []string{"kprobe", how}, Stderr: os.Stderr, Recover: func(_ context.Context, pids []int) ([]int, error) {
 		fmt.Println("recover", pids)
 		return pids, nil
 	}}
@@ -85,6 +88,8 @@ func tracer(l *Link, how string) int {
 		}
 		l.End()
 		return 5
+	case "write":
+		return write(l)
 	case "hang":
 		l.Touched(45)
 		fmt.Println("tracer", os.Getpid())
@@ -93,11 +98,49 @@ func tracer(l *Link, how string) int {
 	return 0
 }
 
-// run has a front in this process run a tracer.
+// write is a tracer that writes hits, on SIGUSR1 messages, and on SIGUSR2 ends.
+func write(l *Link) int {
+	l.Apart()
+	fmt.Println("tracer", os.Getpid())
+	hits, messages := l.Output(os.Stdout), l.Messages(os.Stdout)
+	usr := make(chan os.Signal, 8)
+	signal.Notify(usr, syscall.SIGUSR1, syscall.SIGUSR2)
+	over, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for i := 0; ; i++ {
+			select {
+			case <-over:
+				return
+			default:
+			}
+			fmt.Fprintln(hits, "hit", i)
+			time.Sleep(2 * time.Millisecond)
+		}
+	}()
+	for s := range usr {
+		if s == syscall.SIGUSR2 {
+			break
+		}
+		for i := range 3 {
+			fmt.Fprintln(messages, "message", i)
+		}
+	}
+	close(over)
+	l.Ending()
+	<-ended
+	fmt.Fprintln(messages, "the end")
+	_ = os.WriteFile("/proc/self/comm", []byte("over"), 0)
+	l.End()
+	l.Drain()
+	return 6
+}
+
+// run has a supervisor in this process run a tracer.
 func run(t *testing.T, how string, recover func(context.Context, []int) ([]int, error)) (status int, stderr string) {
 	t.Helper()
 	var said bytes.Buffer
-	f := &Front{Args: []string{"kprobe", how}, Stderr: &said, Recover: recover}
+	f := &Supervisor{Args: []string{"kprobe", how}, Stderr: &said, Recover: recover}
 	status, err := f.Run()
 	if err != nil {
 		t.Fatal(err)
@@ -107,12 +150,12 @@ func run(t *testing.T, how string, recover func(context.Context, []int) ([]int, 
 
 func noRecover(t *testing.T) func(context.Context, []int) ([]int, error) {
 	return func(_ context.Context, pids []int) ([]int, error) {
-		t.Errorf("the front wanted to clean up %v", pids)
+		t.Errorf("the supervisor wanted to clean up %v", pids)
 		return nil, nil
 	}
 }
 
-func TestFrontExitsAsTheTracer(t *testing.T) {
+func TestSupervisorExitsAsTheTracer(t *testing.T) {
 	if status, said := run(t, "seven", noRecover(t)); status != 7 || said != "" {
 		t.Errorf("status %d, standard error %q", status, said)
 	}
@@ -156,18 +199,18 @@ func TestTracerDiesWithoutAWord(t *testing.T) {
 	}
 }
 
-// apart starts a front in a process of its own and returns it with the pid of
+// apart starts a supervisor in a process of its own and returns it with the pid of
 // its tracer once that runs.
-func apart(t *testing.T, how string) (front *exec.Cmd, tracer int, out *bufio.Reader) {
+func apart(t *testing.T, how string) (supervisor *exec.Cmd, tracer int, out *bufio.Reader) {
 	t.Helper()
-	front = exec.Command("/proc/self/exe", "front", how)
+	supervisor = exec.Command("/proc/self/exe", "front", how)
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	front.Stdout, front.Stderr = w, w
-	front.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := front.Start(); err != nil {
+	supervisor.Stdout, supervisor.Stderr = w, w
+	supervisor.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := supervisor.Start(); err != nil {
 		t.Fatal(err)
 	}
 	w.Close()
@@ -180,8 +223,8 @@ func apart(t *testing.T, how string) (front *exec.Cmd, tracer int, out *bufio.Re
 	if _, err := fmt.Sscanf(line, "tracer %d", &tracer); err != nil {
 		t.Fatalf("%q: %v", line, err)
 	}
-	t.Cleanup(func() { _ = syscall.Kill(-front.Process.Pid, syscall.SIGKILL) })
-	return front, tracer, out
+	t.Cleanup(func() { _ = syscall.Kill(-supervisor.Process.Pid, syscall.SIGKILL) })
+	return supervisor, tracer, out
 }
 
 func rest(t *testing.T, out io.Reader) string {
@@ -203,28 +246,28 @@ func exitOf(t *testing.T, c *exec.Cmd) syscall.WaitStatus {
 	return c.ProcessState.Sys().(syscall.WaitStatus)
 }
 
-func TestTracerSeesTheFrontDie(t *testing.T) {
-	front, _, out := apart(t, "wait")
-	if err := front.Process.Kill(); err != nil {
+func TestTracerSeesTheSupervisorDie(t *testing.T) {
+	supervisor, _, out := apart(t, "wait")
+	if err := supervisor.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	if ws := exitOf(t, front); ws.Signal() != syscall.SIGKILL {
-		t.Fatalf("the front ended with %v", ws)
+	if ws := exitOf(t, supervisor); ws.Signal() != syscall.SIGKILL {
+		t.Fatalf("the supervisor ended with %v", ws)
 	}
 	if got := rest(t, out); got != "gone\n" {
 		t.Errorf("the tracer said %q", got)
 	}
 }
 
-func TestFrontPassesSignalsOn(t *testing.T) {
+func TestSupervisorPassesSignalsOn(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGHUP} {
 		t.Run(sig.String(), func(t *testing.T) {
-			front, _, out := apart(t, "wait")
-			if err := front.Process.Signal(sig); err != nil {
+			supervisor, _, out := apart(t, "wait")
+			if err := supervisor.Process.Signal(sig); err != nil {
 				t.Fatal(err)
 			}
-			if ws := exitOf(t, front); ws.ExitStatus() != 5 {
-				t.Errorf("the front ended with %v, want the tracer's status 5", ws)
+			if ws := exitOf(t, supervisor); ws.ExitStatus() != 5 {
+				t.Errorf("the supervisor ended with %v, want the tracer's status 5", ws)
 			}
 			if got, want := rest(t, out), fmt.Sprintf("told %d\n", int(sig)); got != want {
 				t.Errorf("the tracer said %q, want %q", got, want)
@@ -233,25 +276,163 @@ func TestFrontPassesSignalsOn(t *testing.T) {
 	}
 }
 
-func TestFrontStopsAndContinuesWithTheTracer(t *testing.T) {
-	front, tracer, out := apart(t, "wait")
-	if err := front.Process.Signal(syscall.SIGTSTP); err != nil {
+// What stops the job stops the supervisor alone. The tracer's hits wait and its
+// messages are held until the supervisor is continued; hits of a trace that ends don't
+// wait.
+func TestStopsTheSupervisorAlone(t *testing.T) {
+	for _, stop := range []syscall.Signal{syscall.SIGTSTP, syscall.SIGSTOP, syscall.SIGTTIN, syscall.SIGTTOU} {
+		t.Run(stop.String(), func(t *testing.T) {
+			supervisor, tracer, out := apart(t, "write")
+			lines := make(chan string, 1000)
+			go func() {
+				defer close(lines)
+				for {
+					l, err := out.ReadString('\n')
+					if err != nil {
+						return
+					}
+					lines <- strings.TrimSpace(l)
+				}
+			}()
+			next := func() string {
+				t.Helper()
+				select {
+				case l := <-lines:
+					return l
+				case <-time.After(time.Minute):
+					t.Fatal("nothing is written")
+					return ""
+				}
+			}
+			if l := next(); l != "hit 0" {
+				t.Fatal(l)
+			}
+			// The whole group, as the terminal and a shell do.
+			late := func() int {
+				t.Helper()
+				if err := syscall.Kill(-supervisor.Process.Pid, stop); err != nil {
+					t.Fatal(err)
+				}
+				waitState(t, supervisor.Process.Pid, "T")
+				for len(lines) > 0 { // of before
+					<-lines
+				}
+				return silence(t, lines)
+			}
+			// A tracer that gets no processor may answer too late, and one that isn't
+			// told may look at the right moment: what mostly is counts.
+			for held, wrote := 0, 0; ; {
+				n := late()
+				if stop != syscall.SIGTSTP {
+					break // it is noticed later
+				}
+				if n <= 1 {
+					held++
+				} else {
+					wrote++
+				}
+				if wrote == 6 {
+					t.Errorf("lines are written after the supervisor has stopped: %d times of %d", wrote, wrote+held)
+				}
+				if held == 6 || wrote == 6 {
+					break
+				}
+				if err := syscall.Kill(-supervisor.Process.Pid, syscall.SIGCONT); err != nil {
+					t.Fatal(err)
+				}
+				next()
+			}
+			waitState(t, tracer, "SR")
+			if err := syscall.Kill(tracer, syscall.SIGUSR1); err != nil { // messages
+				t.Fatal(err)
+			}
+			time.Sleep(2 * lookEvery)
+			for len(lines) > 0 {
+				if l := <-lines; !strings.HasPrefix(l, "hit") { // one may have been on its way
+					t.Errorf("%q is written while the supervisor is stopped", l)
+				}
+			}
+			if err := syscall.Kill(-supervisor.Process.Pid, syscall.SIGCONT); err != nil {
+				t.Fatal(err)
+			}
+			said := map[string]bool{}
+			for !said["message 2"] || !said["hit"] {
+				l := next()
+				said[l] = true
+				if strings.HasPrefix(l, "hit") {
+					said["hit"] = true
+				}
+			}
+			if !said["message 0"] || !said["message 1"] {
+				t.Errorf("messages are missing: %v", said)
+			}
+
+			// A trace that ends while the supervisor is stopped ends at once, and its last
+			// words wait.
+			if err := supervisor.Process.Signal(syscall.SIGSTOP); err != nil {
+				t.Fatal(err)
+			}
+			waitState(t, supervisor.Process.Pid, "T")
+			silence(t, lines)
+			if err := syscall.Kill(tracer, syscall.SIGUSR2); err != nil {
+				t.Fatal(err)
+			}
+			path := fmt.Sprintf("/proc/%d/comm", tracer)
+			for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+				if b, err := os.ReadFile(path); err != nil || string(b) == "over\n" {
+					break
+				}
+				if time.Now().After(end) {
+					t.Fatal("it does not end")
+				}
+			}
+			for len(lines) > 0 {
+				if l := <-lines; !strings.HasPrefix(l, "hit") {
+					t.Errorf("%q is written while the supervisor is stopped", l)
+				}
+			}
+			if err := supervisor.Process.Signal(syscall.SIGCONT); err != nil {
+				t.Fatal(err)
+			}
+			for l := next(); l != "the end"; l = next() {
+			}
+			if ws := exitOf(t, supervisor); ws.ExitStatus() != 6 {
+				t.Errorf("the supervisor ended with %v, want the tracer's status 6", ws)
+			}
+		})
+	}
+}
+
+// silence waits until no more lines come, and gives how many did.
+func silence(t *testing.T, lines <-chan string) (n int) {
+	t.Helper()
+	for {
+		select {
+		case _, open := <-lines:
+			if !open {
+				t.Fatal("it has ended")
+			}
+			n++
+		case <-time.After(6 * lookEvery):
+			return n
+		}
+	}
+}
+
+// A supervisor that is killed while it is stopped is gone for the tracer, as ever.
+func TestStoppedSupervisorIsKilled(t *testing.T) {
+	supervisor, _, out := apart(t, "wait")
+	if err := supervisor.Process.Signal(syscall.SIGTSTP); err != nil {
 		t.Fatal(err)
 	}
-	waitState(t, front.Process.Pid, "T")
-	waitState(t, tracer, "T")
-	if err := front.Process.Signal(syscall.SIGCONT); err != nil {
+	waitState(t, supervisor.Process.Pid, "T")
+	if err := supervisor.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	waitState(t, front.Process.Pid, "SR")
-	waitState(t, tracer, "SR")
-	if err := front.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
+	if ws := exitOf(t, supervisor); ws.Signal() != syscall.SIGKILL {
+		t.Fatalf("the supervisor ended with %v", ws)
 	}
-	if ws := exitOf(t, front); ws.ExitStatus() != 5 {
-		t.Errorf("the front ended with %v", ws)
-	}
-	if got := rest(t, out); got != "told 15\n" {
+	if got := rest(t, out); got != "gone\n" {
 		t.Errorf("the tracer said %q", got)
 	}
 }
@@ -260,7 +441,7 @@ func TestFrontStopsAndContinuesWithTheTracer(t *testing.T) {
 func waitState(t *testing.T, pid int, states string) {
 	t.Helper()
 	var last string
-	for range 2000 {
+	for range 12000 {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if err != nil {
 			t.Fatal(err)
@@ -274,21 +455,23 @@ func waitState(t *testing.T, pid int, states string) {
 	t.Fatalf("process %d is in state %s, want one of %s", pid, last, states)
 }
 
-func TestFrontKillsATracerThatHangs(t *testing.T) {
-	front, _, out := apart(t, "hang")
-	if err := front.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
+func TestSupervisorKillsATracerThatHangs(t *testing.T) {
+	supervisor, _, out := apart(t, "hang")
+	first, over := time.Now(), make(chan struct{})
+	go func() {
+		defer close(over)
+		for supervisor.Process.Signal(syscall.SIGTERM) == nil { // until it is waited for
+			time.Sleep(100 * time.Millisecond)
+		}
+	}()
+	ws := exitOf(t, supervisor)
+	if took := time.Since(first); ws.ExitStatus() != 1 || took < Patience {
+		t.Errorf("the supervisor ended with %v after %v, want status 1 and no earlier than %v", ws, took, Patience)
 	}
-	time.Sleep(Patience + 100*time.Millisecond)
-	if err := front.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if ws := exitOf(t, front); ws.ExitStatus() != 1 {
-		t.Errorf("the front ended with %v, want status 1", ws)
-	}
+	<-over
 	got := rest(t, out)
 	if !strings.Contains(got, "recover [45]") || !strings.Contains(got, "signal 9") {
-		t.Errorf("the front said %q", got)
+		t.Errorf("the supervisor said %q", got)
 	}
 }
 
@@ -330,7 +513,7 @@ func TestNilLinkIsSilent(t *testing.T) {
 	l.End()
 	select {
 	case <-l.Gone():
-		t.Error("a front that never was has gone")
+		t.Error("a supervisor that never was has gone")
 	case <-l.Signals():
 		t.Error("a signal out of nowhere")
 	default:

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"kprobe/internal/quote"
 )
 
 // Patience is how long after the first signal that asks for the end a second
@@ -21,28 +23,33 @@ import (
 // killed, and its probes are taken out.
 const Patience = 3 * time.Second
 
-// recoverTime bounds how long the front tries to take probes out.
-const recoverTime = 10 * time.Second
+// recoverTime bounds how long the supervisor tries to take probes out.
+const recoverTime = 30 * time.Second
 
-// Front is the process that the user started.
-type Front struct {
+// Supervisor is the process that the user started.
+type Supervisor struct {
 	// Args are the arguments for the tracer, its name included.
 	Args []string
-	// Stderr takes what the front has to say; nothing in the ordinary course.
+	// Stderr takes what the supervisor has to say; nothing in the ordinary course.
 	Stderr io.Writer
 	// Recover takes the probes of a tracer that was killed out of processes.
 	// It returns those that it cleaned; processes that have ended are no error.
 	Recover func(ctx context.Context, pids []int) ([]int, error)
 }
 
-// lastWords is how long the front reads on after the tracer has ended: what it
+// stopAnswer is how long the supervisor waits, before it stops, for the tracer to hold
+// its output back.
+const stopAnswer = 200 * time.Millisecond
+
+// lastWords is how long the supervisor reads on after the tracer has ended: what it
 // said is in the socket already, unless a child of its that died in the middle
 // of being started still holds the other end.
 const lastWords = time.Second
 
 // report is what the tracer said on the socket.
 type report struct {
-	over chan struct{} // closed at the end of the socket
+	over    chan struct{} // closed at the end of the socket
+	stopped chan struct{} // one for each answer to "stop"
 
 	mu   sync.Mutex
 	pids []int // guarded by mu
@@ -52,7 +59,7 @@ type report struct {
 // Run starts the tracer, waits for its end and returns the exit status: the
 // tracer's own, or 1 after it died without having said that it is done. An
 // error means that no tracer could be started and nothing was done.
-func (f *Front) Run() (status int, err error) {
+func (f *Supervisor) Run() (status int, err error) {
 	mine, theirs, err := socket()
 	if err != nil {
 		return 0, err
@@ -73,7 +80,7 @@ func (f *Front) Run() (status int, err error) {
 		return 0, fmt.Errorf("start the tracer: %w", err)
 	}
 
-	said := &report{over: make(chan struct{})}
+	said := &report{over: make(chan struct{}), stopped: make(chan struct{}, 1)}
 	go said.listen(mine)
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
@@ -82,7 +89,7 @@ func (f *Front) Run() (status int, err error) {
 	for {
 		select {
 		case s := <-signals:
-			asked = pass(s.(syscall.Signal), asked, cmd.Process, mine)
+			asked = said.pass(s.(syscall.Signal), asked, cmd.Process, mine)
 		case err := <-ended:
 			pids, end := said.all()
 			return f.finish(cmd.ProcessState, err, pids, end), nil
@@ -90,7 +97,7 @@ func (f *Front) Run() (status int, err error) {
 	}
 }
 
-// passed are the signals that the front passes on. SIGHUP stays ignored where
+// passed are the signals that the supervisor passes on. SIGHUP stays ignored where
 // it was, so that nohup means what it says.
 func passed() []os.Signal {
 	s := []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGTSTP, syscall.SIGCONT, syscall.SIGWINCH}
@@ -103,16 +110,22 @@ func passed() []os.Signal {
 // pass hands a signal on. Those of the terminal reach the tracer by themselves
 // as well; both ways may be taken, since the tracer counts a signal once.
 //
-// Job control goes as signals: a stop that is pending when SIGCONT comes is
-// dropped by the kernel, so a doubled one does no harm. Requests to end go
-// through the socket, from which the tracer learns that the signal was sent to
-// kprobe alone.
-func pass(s syscall.Signal, asked time.Time, tracer *os.Process, link io.Writer) time.Time {
+// A stop is the supervisor's alone: the tracer is told, so that it writes nothing
+// until the supervisor is continued. Requests to end go through the socket, from which
+// the tracer learns that the signal was sent to kprobe alone.
+func (r *report) pass(s syscall.Signal, asked time.Time, tracer *os.Process, link io.Writer) time.Time {
 	switch s {
 	case syscall.SIGTSTP:
-		_ = tracer.Signal(s)
+		_, _ = io.WriteString(link, wordStop+"\n")
+		select {
+		case <-r.stopped:
+		case <-r.over:
+		case <-time.After(stopAnswer):
+		}
 		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
-	case syscall.SIGCONT, syscall.SIGWINCH:
+	case syscall.SIGCONT:
+		_, _ = io.WriteString(link, wordContinue+"\n")
+	case syscall.SIGWINCH:
 		_ = tracer.Signal(s)
 	default:
 		if asked.IsZero() {
@@ -134,6 +147,11 @@ func (r *report) listen(from io.Reader) {
 			r.pids = append(r.pids, pid)
 		} else if in.Text() == wordEnd {
 			r.end = true
+		} else if in.Text() == wordStop {
+			select {
+			case r.stopped <- struct{}{}:
+			default: // an answer that nobody has waited for
+			}
 		}
 		r.mu.Unlock()
 	}
@@ -152,7 +170,7 @@ func (r *report) all() (pids []int, end bool) {
 
 // finish returns the exit status, after having taken out the probes of a
 // tracer that did not say that it was done.
-func (f *Front) finish(state *os.ProcessState, err error, pids []int, end bool) int {
+func (f *Supervisor) finish(state *os.ProcessState, err error, pids []int, end bool) int {
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		fmt.Fprintf(f.Stderr, "kprobe: wait for the tracer: %v\n", err)
@@ -178,7 +196,7 @@ func (f *Front) finish(state *os.ProcessState, err error, pids []int, end bool) 
 	return status
 }
 
-func (f *Front) clean(how string, pids []int) {
+func (f *Supervisor) clean(how string, pids []int) {
 	if len(pids) == 0 {
 		fmt.Fprintf(f.Stderr, "kprobe: the tracer %s; it had changed no process\n", how)
 		return
@@ -188,7 +206,7 @@ func (f *Front) clean(how string, pids []int) {
 	done, err := f.Recover(ctx, pids)
 	switch {
 	case err != nil:
-		fmt.Fprintf(f.Stderr, "kprobe: the tracer %s; taking its probes out of %s: %v\n", how, processes(pids), err)
+		fmt.Fprintf(f.Stderr, "kprobe: the tracer %s; taking its probes out of %s: %v\n", how, processes(pids), quote.Plain(strings.ReplaceAll(err.Error(), "\n", "; ")))
 	case len(done) == 0:
 		fmt.Fprintf(f.Stderr, "kprobe: the tracer %s; %s: no probe of it is left\n", how, processes(pids))
 	default:

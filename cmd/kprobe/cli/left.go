@@ -1,0 +1,70 @@
+package cli
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/output"
+	"kprobe/probe"
+)
+
+// A command that outlives its trace
+//
+// -n, -t, a reader that has seen enough, or a command that takes no notice of ^C:
+// the trace is over, and the command is not. It runs on, as one runs on that was
+// attached to, and as strace leaves it; that, and how to end it, is said. With
+// --kill-on-exit, which strace has as well, it gets the signal that perf stat
+// --timeout and bpftrace -c send.
+
+// killTime is how long a command may take to end by --kill-on-exit before it is said
+// to run on.
+const killTime = time.Second
+
+// endCommand ends the command that kprobe has started, if it is among the processes
+// that run on and --kill-on-exit asks for it, and gives those that still do. The
+// probes are out.
+func (o *sessionOptions) endCommand(m *messages, alive []int) []int {
+	if !o.kill || !slices.Contains(alive, o.started) {
+		return alive
+	}
+	if err := unix.Kill(o.started, unix.SIGTERM); err != nil && !errors.Is(err, unix.ESRCH) {
+		m.warn("%s can't be ended: %v", o.commandLine(), err)
+		return alive
+	}
+	for end := time.Now().Add(killTime); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		// Its parent is who has started it.
+		if pid, err := unix.Wait4(o.started, nil, unix.WNOHANG, nil); pid == o.started || errors.Is(err, unix.ECHILD) {
+			return slices.DeleteFunc(slices.Clone(alive), func(pid int) bool { return pid == o.started })
+		}
+	}
+	return alive
+}
+
+// sayCommand says that the command that kprobe has started runs on, if it does.
+func (o *sessionOptions) sayCommand(m *messages, alive []int) {
+	switch {
+	case o.started == 0 || !slices.Contains(alive, o.started):
+	case o.kill:
+		m.say("%s takes no notice of the SIGTERM that it was sent: kill -9 %d ends it", o.commandLine(), o.started)
+	default:
+		m.say("%s was started for this trace and runs on: kill %d ends it, --kill-on-exit would have", o.commandLine(), o.started)
+	}
+}
+
+// sayRest says behind the summary what else a person should know of its numbers.
+func (o *sessionOptions) sayRest(d *Deps, m *messages, sum *probe.Summary) {
+	if len(sum.Unarmed) > 0 {
+		m.say("%s", output.UnarmedLine(sum.Unarmed))
+	}
+	for i := range sum.Interposed {
+		m.say("%s", output.InterposedLine(&sum.Interposed[i]))
+	}
+	o.sayOthers(d, m, sum)
+	o.sayCommand(m, sum.Alive)
+}
+
+func (o *sessionOptions) commandLine() string { return strings.Join(o.command, " ") }

@@ -1,0 +1,38 @@
+package cli
+
+import (
+	"context"
+	"time"
+)
+
+// latestIn is when -t begins to count at the latest, though nothing has said that
+// the probes of a started command are in.
+const latestIn = time.Minute
+
+// timed returns a context that ends -t after the probes are in: at once in a process
+// that was running before, else when in is closed. Looking up and putting in probes
+// is no part of the time.
+func (o *sessionOptions) timed(ctx context.Context, in <-chan struct{}) (context.Context, context.CancelFunc) {
+	if len(o.command) == 0 {
+		return context.WithTimeout(ctx, o.duration)
+	}
+	run, cancel := context.WithCancel(ctx)
+	go func() {
+		defer cancel()
+		late := time.NewTimer(latestIn)
+		defer late.Stop()
+		select {
+		case <-in:
+		case <-late.C:
+		case <-run.Done():
+			return
+		}
+		over := time.NewTimer(o.duration)
+		defer over.Stop()
+		select {
+		case <-over.C:
+		case <-run.Done():
+		}
+	}()
+	return run, cancel
+}

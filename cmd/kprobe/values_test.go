@@ -1,0 +1,225 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"kprobe/internal/fixture"
+)
+
+// TestValues compares what kprobe prints with what programs print of themselves:
+// a source in testdata has its definitions in lines with "probe:", where
+// FILE:WORD is the line with "// WORD", and prints "=EVENT JSON" for each hit.
+// Those with "probe-O0:" are for builds that aren't optimized.
+func TestValues(t *testing.T) {
+	for _, c := range []struct {
+		source string
+		flags  []string
+	}{
+		{"values_types.c", []string{"-g", "-O0"}},
+		{"values_types.c", []string{"-g", "-O2"}},
+		{"values_types.c", []string{"-g", "-O1", "-gdwarf-4"}},
+		{"values_returns.c", []string{"-g", "-O0"}},
+		{"values_go.go", nil},
+		{"values_go.go", []string{"-gcflags=all=-N -l"}},
+		{"values_words.go", []string{"-ldflags=-s -w"}},
+		{"values_rust.rs", []string{"-g"}},
+		{"values_rust.rs", []string{"-g", "-O"}},
+		{"values_cxx.cc", []string{"-g", "-O0"}},
+		{"values_cxx.cc", []string{"-g", "-O2", "-gdwarf-4"}},
+		{"values_returns.c", []string{"-g", "-O2"}},
+		{"values_inline.c", []string{"-g", "-O1"}},
+		{"values_inline.c", []string{"-g", "-O2", "-gdwarf-4"}},
+		{"values_rare.cc", []string{"-g", "-O0"}},
+		{"values_rare.cc", []string{"-g", "-O2"}},
+		{"values_rare.cc", []string{"-g", "-O1", "-gdwarf-4"}},
+	} {
+		t.Run(c.source+strings.Join(c.flags, ""), func(t *testing.T) {
+			t.Parallel()
+			optimized := slices.ContainsFunc(c.flags, func(s string) bool { return strings.HasPrefix(s, "-O") && s != "-O0" })
+			source := filepath.Join(fixture.Root(), "testdata", c.source)
+			compareValues(t, definitions(t, source, optimized), []string{fixture.Build(t, c.source, c.flags...)})
+		})
+	}
+}
+
+var probeLine = regexp.MustCompile(`(?m)^\s*// probe(-O0)?: (.*)$`)
+
+// definitions reads the definitions in a source.
+func definitions(t *testing.T, source string, optimized bool) []string {
+	t.Helper()
+	text, err := os.ReadFile(source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	marks := map[string]string{}
+	for i, line := range strings.Split(string(text), "\n") {
+		if _, mark, ok := strings.Cut(line, " // "); ok && mark != "" && strings.ToUpper(mark) == mark {
+			marks[filepath.Base(source)+":"+mark] = filepath.Base(source) + ":" + strconv.Itoa(i+1)
+		}
+	}
+	var defs []string
+	for _, m := range probeLine.FindAllStringSubmatch(string(text), -1) {
+		if m[1] != "" && optimized {
+			continue
+		}
+		words := strings.Fields(m[2])
+		for i := range words {
+			if at, ok := marks[words[i]]; ok {
+				words[i] = at
+			}
+		}
+		defs = append(defs, strings.Join(words, " "))
+	}
+	return defs
+}
+
+// compareValues traces a command that prints the values of its hits.
+func compareValues(t *testing.T, defs, command []string) int {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "hits")
+	cmd := exec.Command(program(t), append(append(append([]string{"trace", "--json", "-o", out}, defs...), "--"), command...)...)
+	var own, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &own, &errs
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v\n%s", err, errs.String())
+	}
+	want := map[string][]map[string]any{}
+	for s := bufio.NewScanner(&own); s.Scan(); {
+		event, text, ok := strings.Cut(strings.TrimPrefix(s.Text(), "="), " ")
+		if !ok || !strings.HasPrefix(s.Text(), "=") || !slices.ContainsFunc(defs, func(d string) bool { return eventOf(d) == event }) {
+			continue
+		}
+		want[event] = append(want[event], decodeValues(t, text))
+	}
+	have := map[string][]map[string]any{}
+	file, err := os.Open(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	s := bufio.NewScanner(file)
+	for s.Buffer(nil, 1<<24); s.Scan(); {
+		var hit struct {
+			Type, Event string
+			Args        json.RawMessage
+		}
+		if err := json.Unmarshal(s.Bytes(), &hit); err != nil {
+			t.Fatalf("%v: %s", err, s.Text())
+		}
+		if hit.Type == "hit" {
+			have[hit.Event] = append(have[hit.Event], decodeValues(t, string(hit.Args)))
+		}
+	}
+	gone := map[string]bool{} // events whose definitions ask for whatever there is
+	for _, d := range defs {
+		gone[eventOf(d)] = strings.Contains(d, "$params")
+	}
+	n := 0
+	for event, list := range want {
+		if len(have[event]) != len(list) {
+			t.Errorf("%s: %d hits, want %d\n%s", event, len(have[event]), len(list), errs.String())
+			continue
+		}
+		for i := range list {
+			n += differences(t, fmt.Sprintf("%s %d", event, i+1), have[event][i], list[i], gone[event])
+		}
+	}
+	if n == 0 {
+		t.Errorf("nothing was compared\n%s", errs.String())
+	}
+	return n
+}
+
+// hasMembers reports whether a value is there by its members: NAME.MEMBER.
+func hasMembers(have map[string]any, name string) bool {
+	for k := range have {
+		if strings.HasPrefix(k, name+".") {
+			return true
+		}
+	}
+	return false
+}
+
+// eventOf is the event that a definition names: TYPE:EVENT PLACE.
+func eventOf(def string) string {
+	word, _, _ := strings.Cut(def, " ")
+	_, event, _ := strings.Cut(word, ":")
+	return event
+}
+
+func decodeValues(t *testing.T, text string) map[string]any {
+	t.Helper()
+	d := json.NewDecoder(strings.NewReader(text))
+	d.UseNumber()
+	var v map[string]any
+	if err := d.Decode(&v); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	return v
+}
+
+// differences reports each value that isn't what the program says, and gives the
+// number of those that it says. What it doesn't say is not compared.
+func differences(t *testing.T, where string, have, want map[string]any, gone bool) int {
+	t.Helper()
+	n := 0
+	for name, w := range want {
+		n++
+		h, ok := have[name]
+		if !ok && hasMembers(have, name) || ok && h == nil && gone {
+			continue // $params tells of the members, or that it can't be had
+		}
+		switch inner, isMap := w.(map[string]any); {
+		case !ok:
+			t.Errorf("%s: no %s in %v", where, name, have)
+		case isMap:
+			if m, ok := h.(map[string]any); ok {
+				n += differences(t, where+"."+name, m, inner, gone)
+				continue
+			}
+			fallthrough
+		default:
+			if !reflect.DeepEqual(plainValue(h), plainValue(w)) {
+				t.Errorf("%s: %s is %v, the program says %v", where, name, h, w)
+			}
+		}
+	}
+	return n
+}
+
+// plainValue is a value that can be compared: integers beyond 2^53, which are
+// texts in JSON, are numbers of the same digits.
+func plainValue(v any) any {
+	switch v := v.(type) {
+	case json.Number:
+		if f, err := v.Float64(); err == nil && strings.ContainsAny(string(v), ".eE") {
+			return strconv.FormatFloat(f, 'g', -1, 64)
+		}
+		return string(v)
+	case []any:
+		out := make([]any, len(v))
+		for i := range v {
+			out[i] = plainValue(v[i])
+		}
+		return out
+	case map[string]any:
+		out := map[string]any{}
+		for k := range v {
+			out[k] = plainValue(v[k])
+		}
+		return out
+	}
+	return v
+}
