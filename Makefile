@@ -2,14 +2,18 @@
 
 GO ?= go
 PREFIX ?= /usr/local
+ZSHDIR ?= site-functions
 PURE = ./symbols/... ./fetch/... ./output/... ./probe/insn/... ./probe/asm/... ./probe/plan/... ./probe/ring/... \
 	./probe/survey
 FUZZTIME ?= 10s
+VERSION := $(shell sed -n 's/^const Version = "\(.*\)"$$/\1/p' cmd/kprobe/cli/version.go)
+REVISION := $(shell git describe --always --dirty --abbrev=12 --exclude='*' 2>/dev/null)
+DEB = kprobe_$(VERSION)_amd64.deb
 
-.PHONY: build test race lint generate check fuzz bench install clean
+.PHONY: build test race lint generate check fuzz bench install uninstall deb clean
 
 build:
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags="-s -w" -o kprobe ./cmd/kprobe
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags="-s -w -X kprobe/cmd/kprobe/cli.Revision=$(REVISION)" -o kprobe ./cmd/kprobe
 
 test:
 	$(GO) test ./...
@@ -35,12 +39,36 @@ fuzz:
 bench:
 	$(GO) test -run '^$$' -bench . -benchtime 1s ./...
 
-install: build
+# install copies what make build has made, so that root needs no Go.
+install:
+	@test -x kprobe || { echo "there is no ./kprobe yet: run make build first, as yourself"; exit 1; }
 	install -D -m 755 kprobe $(DESTDIR)$(PREFIX)/bin/kprobe
-	for m in man/*.[15]; do install -D -m 644 $$m $(DESTDIR)$(PREFIX)/share/man/man$${m##*.}/$${m##*/}; done
+	for m in man/*.[15]; do install -D -m 644 $$m $(DESTDIR)$(PREFIX)/share/man/man$${m##*.}/$${m##*/} || exit 1; done
 	install -D -m 644 completions/kprobe.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/kprobe
-	install -D -m 644 completions/_kprobe $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_kprobe
+	install -D -m 644 completions/_kprobe $(DESTDIR)$(PREFIX)/share/zsh/$(ZSHDIR)/_kprobe
 	install -D -m 644 completions/kprobe.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/kprobe.fish
 
+uninstall:
+	rm -f $(DESTDIR)$(PREFIX)/bin/kprobe
+	for m in man/*.[15]; do rm -f $(DESTDIR)$(PREFIX)/share/man/man$${m##*.}/$${m##*/}; done
+	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/kprobe
+	rm -f $(DESTDIR)$(PREFIX)/share/zsh/$(ZSHDIR)/_kprobe
+	rm -f $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/kprobe.fish
+
+# deb makes a package that apt installs: apt install ./kprobe_*.deb
+deb: build
+	rm -rf deb.tmp $(DEB)
+	$(MAKE) install DESTDIR=deb.tmp PREFIX=/usr ZSHDIR=vendor-completions
+	gzip -9n deb.tmp/usr/share/man/man*/*
+	install -d deb.tmp/DEBIAN
+	printf '%s\n' 'Package: kprobe' 'Version: $(VERSION)' 'Architecture: amd64' 'Section: utils' 'Priority: optional' \
+	  'Maintainer: the kprobe developers <kprobe@localhost>' \
+	  'Description: kernel-style kprobes for processes' \
+	  ' kprobe traces any instruction of a running x86-64 Linux process: entries,' \
+	  ' returns and lines, with arguments and variables, at about ten nanoseconds' \
+	  ' a hit. It needs only the right to trace the process.' > deb.tmp/DEBIAN/control
+	dpkg-deb --build --root-owner-group deb.tmp $(DEB)
+	rm -rf deb.tmp
+
 clean:
-	rm -f kprobe
+	rm -rf kprobe deb.tmp kprobe_*.deb

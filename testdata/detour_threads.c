@@ -44,7 +44,9 @@ static void handler(int sig) {
     __atomic_fetch_add(&handled, 1, __ATOMIC_RELAXED);
 }
 
+static sigset_t alarms;
 static void *spin(void *arg) {
+    pthread_sigmask(SIG_UNBLOCK, &alarms, 0);
     volatile unsigned long sum = 0;
     for (volatile long i = 0; i < n; i++)
         for (char **volatile a = addrs; *a; a++) {
@@ -67,15 +69,18 @@ int main(int argc, char **argv) {
     *(uint64_t *)0x10200000 = (uint64_t)between;
     int threads = atoi(argv[3]);
     if (!strcmp(how, "signal")) {
+        // A timer of the processor's own time has the scheduler's ticks only. The signals are for the threads.
         struct sigaction sa = {.sa_handler = handler, .sa_flags = SA_RESTART | SA_NODEFER};
-        sigaction(SIGPROF, &sa, 0);
-        setitimer(ITIMER_PROF, &(struct itimerval){{0, 100}, {0, 100}}, 0);
+        sigaction(SIGALRM, &sa, 0);
+        sigemptyset(&alarms);
+        sigaddset(&alarms, SIGALRM);
+        pthread_sigmask(SIG_BLOCK, &alarms, 0);
+        setitimer(ITIMER_REAL, &(struct itimerval){{0, 100}, {0, 100}}, 0);
     }
     pthread_t t[64];
     unsigned long sum[64];
     for (int i = 0; i < threads; i++) pthread_create(&t[i], 0, spin, &sum[i]);
     for (int i = 0; i < threads; i++) pthread_join(t[i], 0);
-    setitimer(ITIMER_PROF, &(struct itimerval){{0, 0}, {0, 0}}, 0);
     for (int i = 0; i < threads; i++) printf("%lu\n", sum[i]);
     if (!strcmp(how, "signal")) printf("%ld\n", handled);
     fflush(stdout);

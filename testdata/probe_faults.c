@@ -177,7 +177,7 @@ static long run(const char *mode) {
         return s + (long)faults;
     }
     if (!strcmp(mode, "same")) { // each call has the registers of the one before
-        signal(SIGSEGV, jump_segv);
+        if (!early) signal(SIGSEGV, jump_segv);
         deny(page);
         for (volatile long i = 0; i < count; i++)
             if (sigsetjmp(back, 1) == 0) load((long *)page); else s += 5;
@@ -228,7 +228,7 @@ int main(int argc, char **argv) {
     early = argc > 3;
     if (early && !strcmp(argv[1], "repair")) action(SIGSEGV, on_segv);
     if (early && !strcmp(argv[1], "skip")) action(SIGSEGV, skip_segv);
-    if (early && !strcmp(argv[1], "jump")) signal(SIGSEGV, jump_segv);
+    if (early && (!strcmp(argv[1], "jump") || !strcmp(argv[1], "same"))) signal(SIGSEGV, jump_segv);
     char line[64];
     puts("ready"); fflush(stdout);
     if (!fgets(line, sizeof line, stdin)) return 3;

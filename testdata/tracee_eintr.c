@@ -1,5 +1,5 @@
 // Waits in one system call, named by the argument, and prints what it returned.
-// Each is ended after about 300 ms by a timeout or by another process.
+// Each is ended after about 300 ms by a timeout or by another process, those of a timeout after as many as a second argument says.
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,8 +47,9 @@ int main(int argc, char **argv) {
 	const char *k = argv[1];
 	int r = -9, sv[2], p[2];
 	char b[64];
-	struct timespec ts = {0, 300000000};
-	struct timeval tv = {0, 300000};
+	long ms = argc > 2 ? atol(argv[2]) : 300;
+	struct timespec ts = {ms / 1000, ms % 1000 * 1000000};
+	struct timeval tv = {ms / 1000, ms % 1000 * 1000};
 	socketpair(AF_UNIX, SOCK_STREAM, 0, sv);
 	if (pipe(p)) return 9;
 	signal(SIGCHLD, SIG_DFL);
@@ -59,10 +60,10 @@ int main(int argc, char **argv) {
 	fflush(stdout);
 #define IS(name) else if (!strcmp(k, name))
 	if (0) {}
-	IS("epoll_wait") r = epoll_wait(ep, &ev, 1, 300);
-	IS("epoll_pwait") { sigset_t s; sigemptyset(&s); r = epoll_pwait(ep, &ev, 1, 300, &s); }
+	IS("epoll_wait") r = epoll_wait(ep, &ev, 1, ms);
+	IS("epoll_pwait") { sigset_t s; sigemptyset(&s); r = epoll_pwait(ep, &ev, 1, ms, &s); }
 	IS("epoll_pwait2") r = syscall(SYS_epoll_pwait2, ep, &ev, 1, &ts, 0, 8);
-	IS("poll") r = poll(&pf, 1, 300);
+	IS("poll") r = poll(&pf, 1, ms);
 	IS("ppoll") r = ppoll(&pf, 1, &ts, 0);
 	IS("select") { fd_set f; FD_ZERO(&f); FD_SET(sv[0], &f); r = select(sv[0] + 1, &f, 0, 0, &tv); }
 	IS("nanosleep") r = nanosleep(&ts, 0);

@@ -1,6 +1,6 @@
 // A process under the seccomp rules that its argument names: "strict",
-// "errno", "trap" and "kill", the last three for mmap and memfd_create; and
-// "hidden", without any, but not to be traced. Prints its pid first; ends with
+// "errno", "trap" and "kill", the last three for mmap and memfd_create; "plain",
+// without any; and "hidden", without any, but not to be traced. Prints its pid first; ends with
 // status 0 when standard input closes.
 #define _GNU_SOURCE
 #include <linux/audit.h>
@@ -27,7 +27,8 @@ int main(int argc, char **argv) {
 	struct sock_fprog p = {5, f};
 	printf("%d\n", getpid());
 	fflush(stdout);
-	if (!strcmp(m, "hidden"))
+	if (!strcmp(m, "plain")) {
+	} else if (!strcmp(m, "hidden"))
 		prctl(PR_SET_DUMPABLE, 0);
 	else if (!strcmp(m, "strict"))
 		prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT);

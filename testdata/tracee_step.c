@@ -1,6 +1,8 @@
 // Stores the flags again and again where a tracer steps, and checks them.
 // Modes: "flags" ends with 1 when the trap flag shows; "handler" has a handler
-// for SIGTRAP and prints, when standard input closes, how often it was called.
+// for SIGTRAP and prints, when standard input closes, how often it was called;
+// "fault" executes a forbidden instruction of one byte after each byte that it
+// reads, and prints "on" where it goes on behind it.
 // Prints its pid first.
 #include <pthread.h>
 #include <signal.h>
@@ -41,6 +43,17 @@ int main(int argc, char **argv) {
 	struct sigaction sa = {.sa_sigaction = trap, .sa_flags = SA_SIGINFO};
 	if (!strcmp(argv[1], "handler"))
 		sigaction(SIGTRAP, &sa, 0);
+	if (!strcmp(argv[1], "fault")) {
+		char c;
+		printf("%d\n", getpid());
+		fflush(stdout);
+		while (read(0, &c, 1) > 0) {
+			__asm__ volatile("hlt");
+			puts("on");
+			fflush(stdout);
+		}
+		return 0;
+	}
 	pthread_create(&t, 0, reader, 0);
 	printf("%d\n", getpid());
 	fflush(stdout);

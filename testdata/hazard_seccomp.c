@@ -1,0 +1,77 @@
+// A program that calls work() once for each line of its standard input, and
+// prints the count. At the line "main" its first thread, at the line "thread"
+// another, sets seccomp rules that kill the process for prctl, gettid and
+// readlink; from then on that thread does the work. Prints "ready" first, and
+// "set" when the rules are there. Ends with status 7 when standard input closes.
+#define _GNU_SOURCE
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static long count;
+static sem_t go, done;
+
+__attribute__((noinline, noclone)) long work(long a) { __asm__ volatile(""); return a * 3 + 1; }
+
+static int rules(void) {
+	struct sock_filter f[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ, SYS_prctl, 2, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ, SYS_gettid, 1, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ, SYS_readlink, 0, 1),
+		BPF_STMT(BPF_RET, SECCOMP_RET_KILL_PROCESS),
+		BPF_STMT(BPF_RET, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog p = {6, f};
+	// Root needs no PR_SET_NO_NEW_PRIVS, which would show before the rules do.
+	if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &p) == 0) return 0;
+	return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &p);
+}
+
+static void *other(void *a) {
+	sem_wait(&go);
+	if (rules()) _exit(3);
+	for (;;) {
+		sem_post(&done);
+		sem_wait(&go);
+		count += work(count) != count * 3 + 1 ? 1000000 : 1;
+	}
+}
+
+int main(void) {
+	char line[64];
+	int threaded = 0;
+	pthread_t t;
+	sem_init(&go, 0, 0);
+	sem_init(&done, 0, 0);
+	pthread_create(&t, 0, other, 0);
+	printf("ready\n");
+	fflush(stdout);
+	while (fgets(line, sizeof line, stdin)) {
+		if (!strcmp(line, "main\n")) {
+			if (rules()) return 3;
+			printf("set\n");
+		} else if (!strcmp(line, "thread\n")) {
+			threaded = 1;
+			sem_post(&go);
+			sem_wait(&done);
+			printf("set\n");
+		} else if (threaded) {
+			sem_post(&go);
+			sem_wait(&done);
+			printf("%ld\n", count);
+		} else {
+			count += work(count) != count * 3 + 1 ? 1000000 : 1;
+			printf("%ld\n", count);
+		}
+		fflush(stdout);
+	}
+	_exit(7);
+}
