@@ -107,7 +107,12 @@ func (s *subject) work() string {
 func (s *subject) end() {
 	s.t.Helper()
 	s.line()
+	stuck := time.AfterFunc(patient, func() {
+		s.t.Errorf("the program had not ended after %v; %s", patient, threadStates(s.pid()))
+		s.cmd.Process.Kill()
+	})
 	err := s.cmd.Wait()
+	stuck.Stop()
 	if s.cmd.ProcessState.ExitCode() != 7 {
 		s.t.Errorf("the program ended with %v, want exit status 7", err)
 	}

@@ -278,6 +278,7 @@ func TestLiveWaitsForTheHeader(t *testing.T) {
 	back := time.AfterFunc(50*time.Millisecond, func() { set(magic) })
 	defer back.Stop()
 	openedLive(t, sub.pid())
+	sub.work()
 	l.finish(sub.pid())
 	sub.end()
 }
