@@ -181,7 +181,7 @@ func TestHazardD14Leave(t *testing.T) {
 	for i := range full(20, 300) {
 		l := attach(t, sub.pid(), Options{CountOnly: true, NoOptimize: i%5 == 4}, "p:a leaf", "p:b pusher", "p:c caller+5", "r:d toucher", "r:e caller")
 		if !waitUntil(func() bool { return l.stat("a").Hits > 200 }) {
-			t.Fatal("no hits")
+			t.Fatalf("no hits; the program printed %q", sub.work())
 		}
 		l.stop()
 		<-l.done

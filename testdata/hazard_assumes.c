@@ -109,8 +109,6 @@ static void overflow(int sig, siginfo_t *si, void *p)
 {
 	ucontext_t *uc = p;
 	greg_t *g = uc->uc_mcontext.gregs;
-	if (si->si_code == SI_TKILL) // a leaving tracer's stand-in (HAZARDS P35): the fault comes again
-		return;
 	faults++;
 	mix(sig);
 	mix(si->si_code);

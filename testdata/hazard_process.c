@@ -72,7 +72,7 @@ int main(int argc, char **argv) {
             dlclose(h);
         }
     } else if (!strcmp(argv[1], "escape")) {
-        struct itimerval every = {{0, 200}, {0, 200}};
+        struct itimerval every = {{0, 1000}, {0, 1000}};
         signal(SIGALRM, on_alarm);
         sigsetjmp(back, 1);
         setitimer(ITIMER_REAL, &every, 0);

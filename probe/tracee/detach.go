@@ -47,6 +47,7 @@ func (p *Process) detach(ctx context.Context, prepare func(stopped []*Thread) er
 		p.reap()
 		return err
 	}
+	p.forgetOwedFaults()
 	for _, th := range p.Threads() {
 		if th.Stopped() && th.deferred {
 			p.tr.settle(th)

@@ -180,6 +180,7 @@ func (t *Tracer) handle(th *Thread) error {
 	defer func() { th.busy, th.doubtful = false, false }()
 	if th.p.leaving {
 		th.deferred = true
+		th.forgetOwedFault()
 		t.settle(th)
 		if !th.Stopped() {
 			return nil
@@ -296,7 +297,7 @@ func (t *Tracer) signal(th *Thread, sig syscall.Signal) error {
 			th.stepping = true
 			return th.cont(sig)
 		}
-		th.held = append(th.held, th.si)
+		th.hold()
 	}
 	return t.obey(th, v)
 }

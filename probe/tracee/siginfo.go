@@ -11,6 +11,7 @@ import (
 
 // Values of si_code (include/uapi/asm-generic/siginfo.h).
 const (
+	siUser    = 0
 	siTkill   = -6
 	siKernel  = 0x80
 	trapBrkpt = 1
