@@ -147,6 +147,9 @@ func (d *Def) parseBody(l *line, a *Arg, body string) *SyntaxError {
 	if a.Expr, e = p.parse(text, a.bodyCol, 0); e != nil {
 		return e
 	}
+	if a.AtEntry && a.Expr.Op == ExprDuration {
+		return l.err(BadVar, a.bodyCol, "at the entry no time has passed")
+	}
 	if a.Expr.Op == ExprAllArgs {
 		if a.Named || a.TypeGiven || a.AtEntry {
 			return l.err(BadVarArgs, a.bodyCol, "")
@@ -173,7 +176,7 @@ func (e *Expr) defaultType() Type {
 		return Type{Base: Signed, Size: 4}
 	case ExprCPU:
 		return Type{Base: Unsigned, Size: 4}
-	case ExprTime, ExprEntryTime:
+	case ExprTime, ExprEntryTime, ExprDuration:
 		return Type{Base: Unsigned, Size: 8}
 	}
 	return DefaultType()

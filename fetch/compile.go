@@ -34,10 +34,28 @@ func (d *Def) Compile(env Env) (*Program, error) {
 		if e != nil {
 			return nil, e
 		}
+		if e := c.timeFilter(f); e != nil {
+			return nil, e
+		}
 		c.prog.Filter = f
 	}
 	c.limitTexts()
 	return c.prog, nil
+}
+
+// timeFilter keeps the entry's time for a filter that looks at $duration.
+func (c *compiler) timeFilter(f *FilterProgram) *SyntaxError {
+	for i := range f.Preds {
+		if f.Preds[i].Field != FieldDuration {
+			continue
+		}
+		entry, e := c.capture(Chain{Source: SourceTime}, c.d.Filter.col)
+		if e != nil {
+			return e
+		}
+		f.Preds[i].Arg = entry.N
+	}
+	return nil
 }
 
 type compiler struct {
@@ -240,6 +258,9 @@ func (c *compiler) chain(x *Expr) (Chain, *SyntaxError) {
 		return Chain{Source: SourceTime}, nil
 	case ExprEntryTime:
 		return c.capture(Chain{Source: SourceTime}, x.col)
+	case ExprDuration:
+		entry, e := c.capture(Chain{Source: SourceTime}, x.col)
+		return Chain{Source: SourceComputed, From: SourceTime, Steps: []Step{{Op: StepSince, Imm: uint64(entry.N)}}}, e
 	case ExprImm:
 		return Chain{Source: SourceImm, Imm: x.Imm}, nil
 	case ExprMem, ExprFileMem, ExprSymMem:

@@ -153,6 +153,7 @@ func TestEvalReturn(t *testing.T) {
 		{"%xmm0", "arg1=(fault)"},
 		{"%di", "arg1=0x0"},
 		{"$entrytime t=$entrytime", "arg1=1234567 t=1234567"},
+		{"$duration d=$duration:s64 if $duration == 0ns && d < 1us", "arg1=0 d=0"},
 	} {
 		t.Run(c.args, func(t *testing.T) {
 			got, _ := run(t, "r work "+c.args, testEnv(), testContext())

@@ -18,6 +18,7 @@ const (
 	ExprCPU                     // $cpu
 	ExprTime                    // $time: CLOCK_MONOTONIC in nanoseconds
 	ExprEntryTime               // $entrytime: in a return probe, the time of the call
+	ExprDuration                // $duration: in a return probe, nanoseconds since the call
 	ExprImm                     // \NUM: Imm
 	ExprText                    // \"TEXT": Text
 	ExprMem                     // @ADDR: memory at Imm

@@ -113,6 +113,9 @@ func (p *exprParser) register(e *Expr, s string, col int) *SyntaxError {
 	return nil
 }
 
+// noDuration is the detail where $duration is asked of a probe that sees no return.
+const noDuration = "only a return probe knows how long the call took"
+
 func (p *exprParser) variable(e *Expr, s string, col int) *SyntaxError {
 	name := s[1:]
 	switch name {
@@ -142,6 +145,12 @@ func (p *exprParser) variable(e *Expr, s string, col int) *SyntaxError {
 			return p.l.err(BadVar, col, "only a return probe has the time of the entry")
 		}
 		e.Op = ExprEntryTime
+		return nil
+	case "duration":
+		if p.kind != Return {
+			return p.l.err(BadVar, col, noDuration)
+		}
+		e.Op = ExprDuration
 		return nil
 	case "stack":
 		e.Op = ExprStackPtr

@@ -10,6 +10,10 @@ type Filter struct {
 	input string // the definition's text, for errors
 	col   int    // of Text in input
 	root  *filterNode
+	// times are the names of arguments that are times: what they are compared with
+	// may have a unit.
+	times []string
+	calls bool // of a return probe, which has $duration
 }
 
 // filterNode is a node of a filter's tree: a predicate, or '&', '|' and '!'
@@ -44,11 +48,15 @@ func (d *Def) parseFilter(l *line) *SyntaxError {
 	if w.text == "" {
 		return l.err(NoEPFilter, l.past(), "")
 	}
-	f := &Filter{Text: w.text, input: l.input, col: w.col}
+	f := &Filter{Text: w.text, input: l.input, col: w.col, calls: d.Kind == Return}
 	p := filterParser{f: f, s: w.text}
 	for _, a := range d.Args {
 		if !isGoodName(a.Name) {
 			p.named = append(p.named, a.Name)
+		}
+		switch a.Expr.Op {
+		case ExprTime, ExprEntryTime, ExprDuration:
+			f.times = append(f.times, a.Name)
 		}
 	}
 	late := d.typedLate()

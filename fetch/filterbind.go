@@ -2,8 +2,10 @@ package fetch
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"kprobe/symbols"
 )
@@ -69,6 +71,9 @@ func (b *binder) emit(n *filterNode, when bool, label int) *SyntaxError {
 	return nil
 }
 
+// durationField is how long the call took, as filters of return probes name it.
+const durationField = "$duration"
+
 // findField finds a field by name: arguments first, then what every event has.
 func findField(fields []Field, name string) (Pred, bool) {
 	for i, f := range fields {
@@ -88,6 +93,8 @@ func findField(fields []Field, name string) (Pred, bool) {
 		return Pred{Field: FieldComm, Type: Type{Base: String, Size: 8}}, true
 	case "__probe_ip":
 		return Pred{Field: FieldIP, Type: DefaultType()}, true
+	case durationField:
+		return Pred{Field: FieldDuration, Type: Type{Base: Unsigned, Size: 8}}, true
 	}
 	return Pred{}, false
 }
@@ -176,9 +183,23 @@ func (b *binder) operand(p Pred, r *rawPred) (Pred, *SyntaxError) {
 	return b.number(p, r)
 }
 
+// isTime reports whether a field is a time.
+func (f *Filter) isTime(field string) bool {
+	return field == durationField || slices.Contains(f.times, field)
+}
+
 func (b *binder) number(p Pred, r *rawPred) (Pred, *SyntaxError) {
 	ok := false
 	switch {
+	case b.f.isTime(r.field) && p.Type.Base != Float && !isDigit(r.value[len(r.value)-1]) && !strings.HasPrefix(r.value, "0x"):
+		t, err := time.ParseDuration(r.value)
+		if err != nil || t < 0 {
+			return p, newError(FiltIllegalIntVal, b.f.input, b.f.col+r.valueAt, "a time is a number of nanoseconds, or one with ns, us, ms, s, m or h behind it")
+		}
+		p.Val, ok = uint64(t), true
+		if p.Type.Base == Signed {
+			p.Operand = OperandSigned
+		}
 	case p.Type.Base == Float:
 		var v float64
 		if u, isInt := parseUint(strings.TrimPrefix(r.value, "-")); isInt {

@@ -58,6 +58,12 @@ func (p *filterParser) expression() (n int) {
 func (p *filterParser) predicate() (*rawPred, *SyntaxError) {
 	start := p.at
 	if p.at += p.expression(); p.at == start {
+		if strings.HasPrefix(p.s[p.at:], durationField) {
+			if !p.f.calls {
+				return nil, newError(BadVar, p.f.input, p.f.col+p.at, noDuration)
+			}
+			p.at++ // the $
+		}
 		for p.at < len(p.s) && (isAlpha(p.s[p.at]) || isDigit(p.s[p.at]) || p.memberDot()) {
 			p.at++
 		}

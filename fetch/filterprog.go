@@ -33,19 +33,20 @@ type FieldKind uint8
 
 // The fields of filters.
 const (
-	FieldArg  FieldKind = iota // argument Arg
-	FieldPID                   // pid, common_tgid: the thread group
-	FieldTID                   // tid, common_pid: the thread
-	FieldCPU                   // cpu, CPU, common_cpu
-	FieldComm                  // comm, COMM
-	FieldIP                    // __probe_ip
+	FieldArg      FieldKind = iota // argument Arg
+	FieldPID                       // pid, common_tgid: the thread group
+	FieldTID                       // tid, common_pid: the thread
+	FieldCPU                       // cpu, CPU, common_cpu
+	FieldComm                      // comm, COMM
+	FieldIP                        // __probe_ip
+	FieldDuration                  // $duration: since the entry value Arg
 )
 
 // Pred is one predicate of a filter. When its result equals When, Target is
 // next, else the following predicate.
 type Pred struct {
 	Field   FieldKind
-	Arg     int // of FieldArg
+	Arg     int // of FieldArg, and of FieldDuration
 	Type    Type
 	Cmp     Cmp
 	Operand Operand

@@ -57,6 +57,8 @@ func (p *Program) test(q *Pred, c *Context, rec []byte) bool {
 		v = uint64(c.CPU)
 	case FieldIP:
 		v = c.Regs.IP
+	case FieldDuration:
+		v = c.since(c.Time, q.Arg)
 	}
 	return q.Match(v)
 }

@@ -28,11 +28,14 @@ const (
 	// StepWhen is v if the number of Size bytes at v + Imm is Imm2, or with Not if it
 	// isn't, else a fault. With FromReg the number is in Reg, from bit Imm on.
 	StepWhen
+	// StepSince is v less the entry value Imm, 0 where that is more: the clocks of
+	// two processors may differ by a little.
+	StepSince
 )
 
 // String gives the operation's name.
 func (o StepOp) String() string {
-	names := [...]string{"add", "sub", "mul", "and", "or", "xor", "shl", "shr", "sar", "neg", "not", "load", "eq", "ne", "diff", "base", "when"}
+	names := [...]string{"add", "sub", "mul", "and", "or", "xor", "shl", "shr", "sar", "neg", "not", "load", "eq", "ne", "diff", "base", "when", "since"}
 	if int(o) < len(names) {
 		return names[o]
 	}
@@ -91,6 +94,10 @@ func (e *evaluator) steps(list []Step, v uint64, scratch []byte) (uint64, bool) 
 			v += off
 			continue
 		}
+		if s.Op == StepSince {
+			v = e.c.since(v, int(s.Imm))
+			continue
+		}
 		if s.Op == StepWhen {
 			if !e.when(s, v, scratch) {
 				return 0, false
@@ -107,6 +114,11 @@ func (e *evaluator) steps(list []Step, v uint64, scratch []byte) (uint64, bool) 
 		v = s.Op.Apply(v, x)
 	}
 	return v, true
+}
+
+// since is what has passed from the entry value n, a time, to v.
+func (c *Context) since(v uint64, n int) uint64 {
+	return v - min(v, littleEndian(c.Entry[8+8*n:][:8]))
 }
 
 // when reports whether what a StepWhen is about is so.

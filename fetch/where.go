@@ -94,6 +94,9 @@ func (c *Chain) source() string {
 
 // text writes what the step makes of s.
 func (t *Step) text(s string) string {
+	if t.Op == StepSince {
+		return s + " - $entry" + strconv.FormatUint(t.Imm, 10)
+	}
 	x := strconv.FormatInt(int64(t.Imm), 10)
 	switch {
 	case t.FromReg:

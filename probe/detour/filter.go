@@ -97,6 +97,9 @@ func (b *builder) field(q *fetch.Pred, no asm.Label) {
 		b.cpu()
 	case fetch.FieldIP:
 		b.ip()
+	case fetch.FieldDuration:
+		b.Load(asm.W64, asm.AX, b.frame.temp(b.layout.now))
+		b.since(q.Arg)
 	default:
 		b.fail(unsupported("filter field %d", q.Field))
 	}

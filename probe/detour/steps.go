@@ -30,6 +30,9 @@ func (b *builder) step(s *fetch.Step, fault asm.Label) {
 	case fetch.StepWhen:
 		b.when(s, fault)
 		return
+	case fetch.StepSince:
+		b.since(int(s.Imm))
+		return
 	case fetch.StepNeg:
 		b.Neg(asm.W64, asm.AX)
 		return
@@ -95,6 +98,21 @@ func (b *builder) base(s *fetch.Step, fault asm.Label) {
 	b.Load(asm.W64, asm.DX, m)
 	b.mayFault(fault)
 	b.OpLoad(asm.Add, asm.W64, asm.AX, asm.At(asm.DX, int32(s.Imm)))
+}
+
+// since takes an entry value, a time, from AX; AX is 0 where that is later.
+// Changes DX.
+func (b *builder) since(n int) {
+	if !b.where.hasEntry || n < 0 || n >= len(b.prog.Entry) {
+		b.fail(unsupported("an entry's time where there is no entry"))
+		return
+	}
+	passed := b.NewLabel()
+	b.Load(asm.W64, asm.DX, b.frame.temp(b.where.entry))
+	b.OpLoad(asm.Sub, asm.W64, asm.AX, asm.At(asm.DX, int32(8+8*n)))
+	b.JccShort(asm.AE, passed)
+	b.Op(asm.Xor, asm.W32, asm.AX, asm.AX)
+	b.Bind(passed)
 }
 
 // when goes on at fault unless a number is what it must be. Keeps AX, changes DX.

@@ -48,7 +48,7 @@ func NeedsClock(prog *fetch.Program) bool {
 	}
 	for i := range prog.Filter.Preds {
 		q := &prog.Filter.Preds[i]
-		if q.Field == fetch.FieldArg && q.Arg >= 0 && q.Arg < len(prog.Args) && usesTime(prog, &prog.Args[q.Arg].Chain) {
+		if q.Field == fetch.FieldDuration || q.Field == fetch.FieldArg && q.Arg >= 0 && q.Arg < len(prog.Args) && usesTime(prog, &prog.Args[q.Arg].Chain) {
 			return true
 		}
 	}

@@ -186,14 +186,14 @@ func variableHint(word string) string {
 	if registers := strings.Fields("ax bx cx dx si di bp sp"); slices.Contains(registers, strings.TrimPrefix(name, "r")) {
 		return "a register has a %: %" + strings.TrimPrefix(name, "r")
 	}
-	return "there are $arg1…, $retval, $stack, $comm, $pid, $tid, $cpu, $time, $entrytime, $params, $locals, $vars; kprobe help events explains them"
+	return "there are $arg1…, $retval, $stack, $comm, $pid, $tid, $cpu, $time, $entrytime, $duration, $params, $locals, $vars; kprobe help events explains them"
 }
 
 // dollarHint is for names that mean something with a $ alone.
 func dollarHint(word string) string {
 	name, _ := body(word)
 	index, isArg := strings.CutPrefix(name, "arg")
-	if isArg && index != "" && strings.Trim(index, "0123456789") == "" || slices.Contains(strings.Fields("retval comm stack tid pid cpu time entrytime"), name) {
+	if isArg && index != "" && strings.Trim(index, "0123456789") == "" || slices.Contains(strings.Fields("retval comm stack tid pid cpu time entrytime duration"), name) {
 		return "did you mean $" + name + "?"
 	}
 	return ""
