@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -11,7 +13,6 @@ import (
 	"kprobe/probe/detour"
 	"kprobe/probe/gocode"
 	"kprobe/probe/plan"
-	"kprobe/probe/survey"
 	"kprobe/symbols"
 )
 
@@ -87,7 +88,7 @@ func (tg *target) resolve(d *fetch.Def, ev *event) ([]patchRequest, error) {
 	glob := d.Place.IsGlob()
 	var out []patchRequest
 	var refused error
-	shared := 0 // places in shared memory
+	left := map[string]int{} // places, by why they are left out
 	var without partly
 	for i, w := range places {
 		if err := tg.answer(); err != nil {
@@ -102,8 +103,8 @@ func (tg *target) resolve(d *fetch.Def, ev *event) ([]patchRequest, error) {
 			var r *RefusedError
 			if glob && errors.As(err, &r) {
 				refused = err
-				if r.Rule == survey.SharedRule {
-					shared++
+				if r.Many != "" {
+					left[r.Many]++
 				}
 				tg.s.logf("%v", err)
 				continue
@@ -121,8 +122,8 @@ func (tg *target) resolve(d *fetch.Def, ev *event) ([]patchRequest, error) {
 	if without.first != nil {
 		tg.s.warnf("%s", without.warning(d, len(places)))
 	}
-	if shared > 0 {
-		tg.s.warnf("%s: %d of %d places are not probed: %s", d.Place, shared, len(places), survey.SharedRule)
+	for _, why := range slices.Sorted(maps.Keys(left)) {
+		tg.s.warnf("%s: %d of %d places are not probed: %s", d.Place, left[why], len(places), why)
 	}
 	return append(out, tg.resolveInlined(d, ev, places)...), nil
 }

@@ -6,6 +6,7 @@ import (
 	"sort"
 
 	"kprobe/probe/plan"
+	"kprobe/probe/survey"
 	"kprobe/symbols"
 )
 
@@ -44,8 +45,8 @@ func (o *planner) dropConflicting(patches []*patch, ws, rest []patchRequest) ([]
 }
 
 // taken lists the bytes near a function that belong to armed probes, and to
-// those planned just before.
-func (o *planner) taken(f *function, planned ...pageIndex) []plan.Range {
+// those planned just before, and what no jump may cover.
+func (o *planner) taken(f *function, m *symbols.Module, planned ...pageIndex) []plan.Range {
 	lo, hi := f.start-256, f.start+symbols.Addr(len(f.code))+256
 	var out []plan.Range
 	for a := lo; a < hi && len(o.tg.sites) > 0; a++ {
@@ -67,6 +68,8 @@ func (o *planner) taken(f *function, planned ...pageIndex) []plan.Range {
 			out = append(out, r)
 		}
 	}
+	// Nor the program's own restartable sequences.
+	out = append(out, survey.Sequences(m, f.fn)...)
 	for _, x := range planned {
 		for _, p := range x.near(uint64(lo), uint64(hi)) {
 			if p.plan.Owned(uint64(lo), uint64(hi)) {

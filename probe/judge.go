@@ -88,6 +88,7 @@ type analysed struct {
 	code  *plan.Func
 	wide  func() *plan.Func // with its neighbours; nil: there are none
 	never string            // why no probe of it can be a jump
+	kept  []plan.Range      // what no jump may cover
 	rule  *assessor
 	at    symbols.Site // a place of it
 }
@@ -109,7 +110,7 @@ func (j *judge) take(w symbols.Site) (*analysed, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &analysed{function: f, shift: s.shift, at: w, rule: &assessor{function: decoded, golang: &j.golang}, reach: s.gaps, never: neverJump(w)}
+	out := &analysed{function: f, shift: s.shift, at: w, rule: &assessor{function: decoded, golang: &j.golang}, reach: s.gaps, never: neverJump(w), kept: survey.Sequences(w.Module, w.Func)}
 	out.wide = sync.OnceValue(func() *plan.Func { return s.around.Wide(f.sweep, f.fn, w.Module) })
 	text, known := f.code, plan.Known{}
 	if w.Module.File.IsGo() {
@@ -149,7 +150,7 @@ func (f *analysed) judge(l *Line, at uint64) {
 		_, never = f.golang.Stack(off)
 	}
 	site := plan.Site{Addr: at, Room: judgedRoom, Trap: never != ""}
-	plans, err := plan.Plan(f.code, []plan.Site{site}, f.reach, nil)
+	plans, err := plan.Plan(f.code, []plan.Site{site}, f.reach, f.kept)
 	if err != nil {
 		l.Probe, l.Why = KindRefused, err.Error()
 		return
@@ -157,7 +158,7 @@ func (f *analysed) judge(l *Line, at uint64) {
 	p := plans[0]
 	if p.Tactic == plan.Breakpoint && never == "" {
 		if wide := f.wide(); wide != nil {
-			if again, err := plan.Plan(wide, []plan.Site{site}, f.reach, nil); err == nil {
+			if again, err := plan.Plan(wide, []plan.Site{site}, f.reach, f.kept); err == nil {
 				p = again[0]
 			}
 		}

@@ -315,7 +315,7 @@ func (o *planner) functionOnce(f *function, ws []patchRequest, planned ...pageIn
 		sites[i].Room = room
 	}
 	code, known := o.tg.around.Of(f.code, f.fn, ws[0].at.Module)
-	taken := o.taken(f, planned...)
+	taken := o.taken(f, ws[0].at.Module, planned...)
 	plans, err := plan.Plan(plan.FromSweep(f.sweep, code, known), sites, o.space, taken)
 	if err == nil && wantsMore(plans, sites) {
 		if wide := o.tg.around.Wide(f.sweep, f.fn, ws[0].at.Module); wide != nil {

@@ -51,6 +51,7 @@ type File struct {
 	rowsAsked  atomic.Int32 // without it
 	goFrames   lazy[*goFrames]
 	ledTo      lazy[[]Leads] // of ranges
+	sequences  lazy[[]Sequence]
 }
 
 // codeRange is a run of executable bytes that the file holds.

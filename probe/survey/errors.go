@@ -11,6 +11,9 @@ type RefusedError struct {
 	Addr  symbols.Addr
 	Place string // how to name the address, SYM+0xoff
 	Rule  string // the reason: a clause that completes "PLACE can't be probed: "
+	// Many says it of several places, for patterns that leave them out and say how many
+	// they are; "" where that isn't said.
+	Many string
 }
 
 func (e *RefusedError) Error() string {

@@ -71,10 +71,13 @@ func ProveStart(w symbols.Site) (code []byte, in insn.Inst, err error) {
 		return nil, in, refuse(w, "what is there is no instruction that is known (%v)", err)
 	}
 	if Shared(w.Module, w.Addr, int(in.Len)) {
-		return nil, in, refuse(w, SharedRule)
+		return nil, in, &RefusedError{Addr: w.Addr, Place: w.Name, Rule: SharedRule, Many: SharedRule}
 	}
 	if name := w.Func.Symbol.Name; name == "__restore_rt" || name == "__restore" || IsRestorer(code) {
 		return nil, in, refuse(w, RestorerRule)
+	}
+	if why := inSequence(w, int(in.Len)); why != "" {
+		return nil, in, &RefusedError{Addr: w.Addr, Place: w.Name, Rule: why, Many: SequenceRule}
 	}
 	return code, in, nil
 }
