@@ -50,6 +50,7 @@ type File struct {
 	ehRows     lazy[*unwind.Table]
 	rowsAsked  atomic.Int32 // without it
 	goFrames   lazy[*goFrames]
+	goRows     lazy[*goLines]
 	ledTo      lazy[[]Leads] // of ranges
 	sequences  lazy[[]Sequence]
 }

@@ -49,6 +49,13 @@ func (s *Space) Lines(site Site) (list []LineCode, file string, first int, err e
 		list = site.Module.lineCodes(file, at)
 		return nil
 	})
+	if t := site.Module.File.goLineTable(); t != nil && errors.Is(err, ErrNoDebugInfo) {
+		if fn, ok := t.functionAt(site.Vaddr); ok {
+			var at map[int]uint64
+			file, first, at = t.ownLines(&fn)
+			return site.Module.lineCodes(file, at), file, first, nil
+		}
+	}
 	return list, file, first, err
 }
 
@@ -116,7 +123,7 @@ func (s *Space) FileLines(module, name string) (list []LineCode, file string, er
 						file = have
 					}
 					if have != file {
-						return fmt.Errorf("%s is %s and %s: write more of its path", name, file, have)
+						return severalFiles(name, file, have)
 					}
 					if a, ok := at[int(r.Line)]; !ok || r.Addr < a {
 						at[int(r.Line)] = r.Addr
@@ -125,6 +132,12 @@ func (s *Space) FileLines(module, name string) (list []LineCode, file string, er
 			}
 			return nil
 		})
+		if t := m.File.goLineTable(); t != nil && errors.Is(err, ErrNoDebugInfo) {
+			var of string
+			if of, err = t.fileLines(name, at); of != "" {
+				file = of
+			}
+		}
 		switch {
 		case errors.Is(err, ErrNoDebugInfo):
 			blind = cmp.Or(blind, fmt.Errorf("%s: %w", m.Name, err))
@@ -139,4 +152,8 @@ func (s *Space) FileLines(module, name string) (list []LineCode, file string, er
 		return nil, "", blind
 	}
 	return nil, "", s.noSource(Place{Kind: PlaceLine, Module: module, File: name}, modules)
+}
+
+func severalFiles(name, one, another string) error {
+	return fmt.Errorf("%s is %s and %s: write more of its path", name, one, another)
 }

@@ -37,6 +37,12 @@ func (s *Space) resolveLine(p Place) ([]Site, error) {
 			missing.near(search.before, search.after)
 			return nil
 		})
+		if t := m.File.goLineTable(); t != nil && errors.Is(err, ErrNoDebugInfo) {
+			search := lineSearch{line: p.Line, glob: p.Lines, match: func(f string) bool { return sameSource(f, p.File) }}
+			at, err = search.goFile(t), nil
+			known = known || search.known
+			missing.near(search.before, search.after)
+		}
 		switch {
 		case errors.Is(err, ErrNoDebugInfo):
 			if i == 0 {
@@ -88,16 +94,22 @@ func (s *Space) noSource(p Place, list []*Module) error {
 	seen := map[string]bool{}
 	var all []string
 	for _, m := range list {
+		add := func(name string) {
+			if n := baseName(name); n != "" && !seen[n] {
+				seen[n] = true
+				all = append(all, n)
+			}
+		}
 		// What can't be read has no names to offer.
-		_ = m.File.ReadDebug(func(d *debuginfo.Data) error {
+		err := m.File.ReadDebug(func(d *debuginfo.Data) error {
 			for _, u := range d.Units() {
-				if n := baseName(u.Name()); n != "" && !seen[n] {
-					seen[n] = true
-					all = append(all, n)
-				}
+				add(u.Name())
 			}
 			return nil
 		})
+		if t := m.File.goLineTable(); t != nil && err != nil {
+			t.eachFile(add)
+		}
 	}
 	e.Near = nearest(baseName(p.File), all, maxNear)
 	return e
@@ -144,19 +156,19 @@ func (s *Space) resolveFuncLine(p Place, list []*Module) ([]Site, error) {
 			file, first := declared(&e)
 			search := lineSearch{d: d, line: first + p.Line, glob: p.Lines, first: first, match: func(f string) bool { return f == file }, in: e.Ranges()}
 			search.units([]*debuginfo.Unit{e.Unit()})
-			at = search.places()
-			if at == nil {
-				le := &LineError{File: p.Symbol, Line: p.Line, Lines: p.Lines}
-				if search.before >= first && search.before > 0 {
-					le.Before = search.before - first
-				}
-				if search.after > 0 {
-					le.After = search.after - first
-				}
-				missing = le
+			if at = search.places(); at == nil {
+				missing = search.missing(p)
 			}
 			return nil
 		})
+		if t := site.Module.File.goLineTable(); t != nil && errors.Is(err, ErrNoDebugInfo) {
+			if fn, ok := t.functionAt(site.Vaddr); ok {
+				search := lineSearch{glob: p.Lines}
+				if at, err = search.goFunction(t, &fn, p.Line), nil; at == nil {
+					missing = search.missing(p)
+				}
+			}
+		}
 		if err != nil {
 			err = fmt.Errorf("find %s: %w", p, err)
 			if p.IsGlob() {
@@ -178,6 +190,18 @@ func (s *Space) resolveFuncLine(p Place, list []*Module) ([]Site, error) {
 		return nil, missing
 	}
 	return out, nil
+}
+
+// missing says that a function has no code of a line.
+func (s *lineSearch) missing(p Place) error {
+	le := &LineError{File: p.Symbol, Line: p.Line, Lines: p.Lines}
+	if s.before >= s.first && s.before > 0 {
+		le.Before = s.before - s.first
+	}
+	if s.after > 0 {
+		le.After = s.after - s.first
+	}
+	return le
 }
 
 // entryOf is the debug information's entry of the function, or of the inlined
@@ -265,23 +289,29 @@ func (s *lineSearch) table(t *debuginfo.LineTable, want []bool) {
 		if !r.Stmt || line == 0 || s.in != nil && !covered(s.in, r.Addr) {
 			continue
 		}
-		switch {
-		case s.wants(line):
-			if last != line {
-				s.found = append(s.found, lineStart{at: r.Addr, line: line})
-			}
-		case s.glob != "":
-			s.before = max(s.before, line)
-			if s.after == 0 || line < s.after {
-				s.after = line
-			}
-		case line < s.line:
-			s.before = max(s.before, line)
-		case s.after == 0 || line < s.after:
-			s.after = line
+		if s.take(line) && last != line {
+			s.found = append(s.found, lineStart{at: r.Addr, line: line})
 		}
 		last = line
 	}
+}
+
+// take reports whether a line with code is looked for, and keeps the nearest ones.
+func (s *lineSearch) take(line int) bool {
+	switch {
+	case s.wants(line):
+		return true
+	case s.glob != "":
+		s.before = max(s.before, line)
+		if s.after == 0 || line < s.after {
+			s.after = line
+		}
+	case line < s.line:
+		s.before = max(s.before, line)
+	case s.after == 0 || line < s.after:
+		s.after = line
+	}
+	return false
 }
 
 func covered(list []debuginfo.Range, pc uint64) bool {

@@ -8,8 +8,8 @@ import (
 )
 
 // Source gives the source file, with its directory as the compiler had it, and
-// the line of the code at an address. ok is false where no debug information
-// tells; line 0 is code of no line.
+// the line of the code at an address. ok is false where neither debug information
+// nor the table of Go's runtime tells; line 0 is code of no line.
 func (s *Space) Source(a Addr) (file string, line int, ok bool) {
 	m := s.ModuleAt(a)
 	if m == nil {
@@ -19,7 +19,13 @@ func (s *Space) Source(a Addr) (file string, line int, ok bool) {
 		file, line, ok = sourceAt(d, uint64(m.Vaddr(a)))
 		return nil
 	})
-	return file, line, ok && err == nil
+	if ok && err == nil {
+		return file, line, true
+	}
+	if t := m.File.goLineTable(); t != nil {
+		return t.source(m.Vaddr(a))
+	}
+	return file, line, false
 }
 
 func sourceAt(d *debuginfo.Data, pc uint64) (file string, line int, ok bool) {
@@ -42,8 +48,8 @@ type Frame struct {
 }
 
 // Frames gives the calls that the code at an address is in, the innermost
-// first; all but the last are inlined. It is nil where no debug information
-// tells.
+// first; all but the last are inlined. It is nil where neither debug
+// information nor the table of Go's runtime tells.
 func (s *Space) Frames(a Addr) []Frame {
 	m := s.ModuleAt(a)
 	if m == nil {
@@ -54,10 +60,13 @@ func (s *Space) Frames(a Addr) []Frame {
 		out = frames(d, uint64(m.Vaddr(a)))
 		return nil
 	})
-	if err != nil {
-		return nil
+	if err == nil && out != nil {
+		return out
 	}
-	return out
+	if t := m.File.goLineTable(); t != nil {
+		return t.frames(m.Vaddr(a))
+	}
+	return nil
 }
 
 func frames(d *debuginfo.Data, pc uint64) []Frame {
