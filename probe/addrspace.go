@@ -62,8 +62,8 @@ type addressSpace struct {
 	renewal       renewal
 	noRoomHits    int // hits of detours in Go code whose stack had no room for them
 	rollbacks     int // faults of detours whose hits were taken by the tracer
-	// barred says that no hits are taken in restartable sequences any more.
-	barred bool
+	// barred says why no hits are taken in restartable sequences any more; "": they may be.
+	barred string
 	// ignoring are the signals that the program ignored when that was looked at last,
 	// bit by number less one; ignored those and the ones of the time before.
 	ignoring, ignored uint64

@@ -66,9 +66,10 @@ func (tg *target) firstParams() (*detour.Params, error) {
 		PID:   tg.proc.PID(), Rdpid: procfs.CPUHas("rdpid"), FSGSBase: procfs.CPUHas("fsgsbase"),
 		Nested: tg.feed.numbers != nil, NoSyscall: tracee.Filtered(tg.proc.PID()), NoProc: !ownProc(tg.proc.PID()), StackEnd: stackEndOf(tg.space.Mappings()),
 	}
+	var why string
 	err := tg.proc.WithStopped(context.Background(), func(stopped []*tracee.Thread) error {
 		params.TID = findTID(tg.proc, stopped, tg.feed.numbers)
-		params.Rseq = tg.findSequences(stopped, params.TID)
+		params.Rseq, why = tg.findSequences(stopped, params.TID)
 		return nil
 	})
 	if err := ignoreLate(err); err != nil {
@@ -76,9 +77,9 @@ func (tg *target) firstParams() (*detour.Params, error) {
 	}
 	tg.params, tg.renewal.filtered = params, params.NoSyscall
 	tg.setSequences()
-	how := "by locked instructions"
-	if params.Rseq != 0 {
-		how = "in restartable sequences"
+	how := "in restartable sequences"
+	if params.Rseq == 0 {
+		how = "by locked instructions: " + why
 	}
 	tg.s.logf("process %d: hits of jumps are counted and recorded %s", tg.proc.PID(), how)
 	return params, nil

@@ -70,7 +70,7 @@ func (tg *target) renewAtTick() {
 	var rseq int32
 	err := tg.proc.WithStopped(tg.s.run, func(stopped []*tracee.Thread) error {
 		tid = findTID(tg.proc, stopped, tg.feed.numbers)
-		rseq = tg.findSequences(stopped, tid)
+		rseq, _ = tg.findSequences(stopped, tid)
 		return nil
 	})
 	if err != nil || tid.Seg == asm.DS {

@@ -2,7 +2,10 @@ package probe
 
 import (
 	"encoding/binary"
+	"fmt"
+	"os"
 
+	"kprobe/internal/procfs"
 	"kprobe/probe/asm"
 	"kprobe/probe/detour"
 	"kprobe/probe/ring"
@@ -37,11 +40,18 @@ const areaCPU = 4
 const glibcTID = 0x2d0
 
 // findSequences gives detour.Params.Rseq for a process whose threads, which are stopped,
-// have their numbers where tid says; 0 if they take their hits by locked instructions.
-func (tg *target) findSequences(stopped []*tracee.Thread, tid detour.TID) int32 {
-	off, ok := tg.rseqOffset()
-	if !ok || tg.barred || tid.Seg != asm.FS || len(tid.Path) > 0 || tid.Off != glibcTID {
-		return 0
+// have their numbers where tid says; 0 and the reason if they take their hits by locked
+// instructions.
+func (tg *target) findSequences(stopped []*tracee.Thread, tid detour.TID) (off int32, why string) {
+	if tg.barred != "" {
+		return 0, tg.barred
+	}
+	off, why = rseqOffset(tg.space, tg.proc)
+	if why != "" {
+		return 0, why
+	}
+	if tid.Seg != asm.FS || len(tid.Path) > 0 || tid.Off != glibcTID {
+		return 0, "its threads' numbers are not where glibc has them"
 	}
 	registered := false
 	for _, t := range stopped {
@@ -54,44 +64,72 @@ func (tg *target) findSequences(stopped []*tracee.Thread, tid detour.TID) int32 
 		case area == want && signature == detour.RseqSignature:
 			registered = true
 		case area == 0 && tg.hideArea(want):
+		case area == 0:
+			return 0, fmt.Sprintf("the rseq area of thread %d can't be written to", t.TID())
 		default:
-			return 0
+			return 0, fmt.Sprintf("thread %d has registered an rseq area of its own", t.TID())
 		}
 	}
 	if !registered {
-		return 0
+		return 0, "no thread has registered its rseq area"
 	}
-	return off
+	return off, ""
 }
 
-// rseqOffset reads how far from the thread pointer the C library has its threads' areas.
-func (tg *target) rseqOffset() (off int32, ok bool) {
-	entry, base, err := auxv(tg.proc.PID())
+// HitsInSequences says, as far as files and memory tell, whether the hits of jumps in a
+// process will be taken without locked instructions, and if not then why. What threads
+// have registered shows only when they are traced.
+func HitsInSequences(pid int) (why string, err error) {
+	f, err := os.Open(procfs.Image(pid).Path("mem"))
 	if err != nil {
-		return 0, false
+		return "", err
+	}
+	defer f.Close()
+	mem := liveMemory{f}
+	space, err := symbols.OpenProcess(pid, mem)
+	if err != nil {
+		return "", err
+	}
+	_, why = rseqOffset(space, mem)
+	return why, nil
+}
+
+// rseqOffset reads how far from the thread pointer the C library has its threads' areas,
+// or why it has none.
+func rseqOffset(space *symbols.Space, mem symbols.Memory) (off int32, why string) {
+	const noLibrary = "it has no C library whose threads have rseq areas (glibc 2.35 or later)"
+	entry, base, err := auxv(space.PID())
+	if err != nil {
+		return 0, err.Error()
 	}
 	if base == 0 {
 		base = entry // the library is in the program
 	}
-	m := tg.space.ModuleAt(base)
+	m := space.ModuleAt(base)
 	if m == nil || m.File == nil {
-		return 0, false
+		return 0, noLibrary
 	}
 	read := func(name string) (uint64, bool) {
+		var b [8]byte
 		syms := m.File.Lookup(name)
 		if len(syms) == 0 {
 			return 0, false
 		}
-		v, err := tg.word(m.Addr(syms[0].Vaddr))
-		return v, err == nil
+		_, err := mem.ReadMemory(b[:], m.Addr(syms[0].Vaddr))
+		return binary.LittleEndian.Uint64(b[:]), err == nil
 	}
 	size, ok := read("__rseq_size")
-	if !ok || uint32(size) == 0 { // of 32 bits
-		return 0, false
+	if !ok {
+		return 0, noLibrary
+	}
+	if uint32(size) == 0 { // of 32 bits
+		return 0, "its C library registers no rseq areas: switched off (GLIBC_TUNABLES, glibc.pthread.rseq=0), or not known to the kernel"
 	}
 	at, ok := read("__rseq_offset")
-	off = int32(at)
-	return off, ok && off > 0 && int64(at) == int64(off)
+	if off = int32(at); !ok || off <= 0 || int64(at) != int64(off) {
+		return 0, "its C library's rseq areas are in no place that is known"
+	}
+	return off, ""
 }
 
 // hideArea has the area at an address say that it has no CPU. Its thread isn't
@@ -116,7 +154,7 @@ func (tg *target) setSequences() {
 		return
 	}
 	l, n := tg.area.file.layout, 0
-	if tg.params.Rseq != 0 && !tg.barred && len(tg.proc.Sharers()) == 0 {
+	if tg.params.Rseq != 0 && tg.barred == "" && len(tg.proc.Sharers()) == 0 {
 		n = l.CPUs
 	}
 	tg.area.file.store32(l.Flags.Off+ring.SeqCPUs, uint32(n))
@@ -124,10 +162,12 @@ func (tg *target) setSequences() {
 
 // bar ends sequences in the address space for good.
 func (tg *target) bar(why string) {
-	if tg.barred {
+	if tg.barred != "" {
 		return
 	}
-	tg.barred = true
-	tg.s.logf("process %d: %s: its hits take locked instructions", tg.proc.PID(), why)
+	tg.barred = why
+	if tg.params == nil || tg.params.Rseq != 0 {
+		tg.s.logf("process %d: %s: its hits take locked instructions from now on", tg.proc.PID(), why)
+	}
 	tg.setSequences()
 }

@@ -48,6 +48,9 @@ func (p Proc) Check(pid int) []output.Fact {
 	c := access.Look(p.Root, p.Self, pid)
 	facts = append(facts, permission(c), yama(c), p.tracer(pid), p.program(pid))
 	facts = append(facts, p.seccomp(pid), state(st), threads(st), p.namespaces(pid), shadowStack(st))
+	if p.Root == Live().Root {
+		facts = append(facts, p.hits(pid))
+	}
 	return append(facts, p.runtime(pid)...)
 }
 

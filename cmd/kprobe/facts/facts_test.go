@@ -1,6 +1,7 @@
 package facts
 
 import (
+	"bufio"
 	"fmt"
 	"os"
 	"os/exec"
@@ -8,6 +9,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"kprobe/internal/fixture"
 
 	"golang.org/x/sys/unix"
 
@@ -271,6 +274,25 @@ func TestLiveProcess(t *testing.T) {
 	}
 	if f := find(t, facts, "program"); !f.OK || !strings.Contains(f.Text, "x86-64") {
 		t.Errorf("%+v", f)
+	}
+}
+
+// TestHits: which way the hits of a process will go is said, and why.
+func TestHits(t *testing.T) {
+	prog := fixture.Build(t, "probe_calls.c", "-O1", "-pthread")
+	for set, want := range map[string]string{
+		"KPROBE=":                             "taken in restartable sequences",
+		"GLIBC_TUNABLES=glibc.pthread.rseq=0": "by locked instructions: its C library registers no rseq areas",
+	} {
+		c := exec.Command(prog, "work", "1")
+		c.Env = append(os.Environ(), set)
+		_, out := fixture.Start(t, c)
+		if _, err := bufio.NewReader(out).ReadString('\n'); err != nil { // ready
+			t.Fatal(err)
+		}
+		if f := find(t, Live().Check(c.Process.Pid), "hits"); !f.OK || !strings.Contains(f.Text, want) {
+			t.Errorf("%s: %+v", set, f)
+		}
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"kprobe/internal/procfs"
 	"kprobe/internal/untrusted"
 	"kprobe/output"
+	"kprobe/probe"
 	"kprobe/probe/tracee/access"
 )
 
@@ -137,6 +138,17 @@ func shadowStack(st procfs.Status) output.Fact {
 			"return probes are placed at the function's exits instead; nothing is to be done")
 	}
 	return fine("shadow stack", "not in use")
+}
+
+// hits says which way the hits of jumps go.
+func (p Proc) hits(pid int) output.Fact {
+	switch why, err := probe.HitsInSequences(pid); {
+	case err != nil:
+		return note("hits", "which way they go can't be read: "+err.Error(), "kprobe trace -v and profile -v say it")
+	case why != "":
+		return fine("hits", "of jumps are taken by locked instructions: "+why)
+	}
+	return fine("hits", "of jumps are taken in restartable sequences, without a locked instruction")
 }
 
 // runtime notes language runtimes whose code lives by rules of its own.
