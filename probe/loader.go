@@ -35,6 +35,8 @@ type pendingDef struct {
 	// more says that it is armed, and has places yet to come, in another copy of
 	// its library.
 	more bool
+	// constructor is where it waits for the library's thread-local blocks.
+	constructor symbols.Addr
 }
 
 // loading is the state of a target whose image is new.
@@ -352,7 +354,11 @@ func (tg *target) tryPending(ctx context.Context) error {
 			batch = append(batch, ws...)
 			continue
 		}
-		tg.stillWaits(p, err)
+		if tg.waitForBlock(ctx, p, err) {
+			p.err = err
+		} else {
+			tg.stillWaits(p, err)
+		}
 		if !p.more || errors.As(err, &unbound) {
 			rest = append(rest, p)
 		}

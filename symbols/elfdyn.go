@@ -127,3 +127,10 @@ func (im *image) dynSymbolCount(dyn map[elf.DynTag]uint64) uint64 {
 	}
 	return 0
 }
+
+// Init is the library's first constructor, as far as it has one of the old form
+// (DT_INIT), as what GCC and LLVM link has.
+func (f *File) Init() (v Vaddr, ok bool) {
+	at, ok := f.dyn[elf.DT_INIT]
+	return Vaddr(at), ok && f.Executable(Vaddr(at))
+}

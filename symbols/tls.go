@@ -43,8 +43,11 @@ func (s *Space) TLS(m *Module) (TLSBlock, error) {
 	if _, ok := m.File.Segment(elf.PT_TLS); !ok {
 		return fail("it has none")
 	}
-	if out, ok := s.glibcTLS(m); ok {
+	switch out, ok, listed := s.glibcTLS(m); {
+	case ok:
 		return out, nil
+	case listed:
+		return fail("the dynamic linker is not done with loading it") // what is to be written is not there yet
 	}
 	if out, ok := s.relocatedTLS(m); ok {
 		out.Musl = s.isMusl()

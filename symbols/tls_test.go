@@ -41,7 +41,7 @@ func TestTLSWays(t *testing.T) {
 			if m.Path != lib {
 				continue
 			}
-			listed, ok := s.glibcTLS(m)
+			listed, ok, _ := s.glibcTLS(m)
 			written, ok2 := s.relocatedTLS(m)
 			if !ok || !ok2 || listed.Static != written.Static || listed.Offset != written.Offset || listed.Module != written.Module ||
 				listed.Static != c.static || !c.static && (listed.Module == 0 || listed.Generation == 0) {

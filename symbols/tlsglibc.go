@@ -46,13 +46,13 @@ type glibcLayout struct {
 	stride Addr // of the slots
 }
 
-// glibcTLS finds a module's block in the dynamic linker's list. ok is false in
-// processes of other C libraries, and where the list doesn't have the module.
-func (s *Space) glibcTLS(m *Module) (out TLSBlock, ok bool) {
+// glibcTLS finds a module's block in the dynamic linker's list. listed is false in
+// processes of other C libraries, and ok where the list doesn't have the module.
+func (s *Space) glibcTLS(m *Module) (out TLSBlock, ok, listed bool) {
 	g, ok := s.glibcLayout()
 	list, known := s.rtldGlobal()
 	if !ok || !known {
-		return out, false
+		return out, false, false
 	}
 	list, ok = g.field(list, rtldSlots)
 	for id := Addr(0); ok && list != 0 && id < maxTLSModules; {
@@ -69,14 +69,14 @@ func (s *Space) glibcTLS(m *Module) (out TLSBlock, ok bool) {
 			gen, has := g.field(slot, slotGen)
 			offset, has2 := g.field(link, mapOffset)
 			if has2 && offset > 0 && offset < maxStaticTLS {
-				return TLSBlock{Static: true, Offset: -int64(offset)}, true
+				return TLSBlock{Static: true, Offset: -int64(offset)}, true, true
 			}
-			return TLSBlock{Module: uint64(id + i), Generation: uint64(gen)}, has && has2
+			return TLSBlock{Module: uint64(id + i), Generation: uint64(gen)}, has && has2, true
 		}
 		id += n
 		list, ok = g.field(list, slotsNext)
 	}
-	return out, false
+	return out, false, true
 }
 
 // glibcLayout reads how the structures are laid out.
