@@ -24,6 +24,9 @@ type Site struct {
 	Age          time.Duration // since it was armed; 0: not known
 }
 
+// InjectGroup is the group of events whose calls kprobe changes.
+const InjectGroup = "inject"
+
 func (s *Site) kind() string {
 	if s.Return {
 		return "r"
@@ -66,6 +69,9 @@ func AppendSite(dst []byte, s *Site) []byte {
 	}
 	if s.Optimized {
 		dst = append(dst, "[OPTIMIZED]"...)
+	}
+	if s.Group == InjectGroup {
+		dst = append(dst, "[INJECT]"...)
 	}
 	return append(dst, '\n')
 }

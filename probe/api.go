@@ -58,6 +58,9 @@ type Options struct {
 	// done, and n of how many pieces of it, ten times a second at most. It must not
 	// block, nor call the session; nil is none.
 	Progress func(step string, n, of int)
+	// Inject changes the calls of functions that definitions name, instead of only
+	// recording them; nil changes none. All probes are breakpoints then.
+	Inject *Injection
 	// Files are shared with other sessions, and say where debug files are
 	// found; nil is a Cache of the session's own.
 	Files *symbols.Cache

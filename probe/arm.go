@@ -134,6 +134,11 @@ func (tg *target) place(d *fetch.Def, ev *event, w symbols.Site) ([]patchRequest
 	if err != nil {
 		return nil, err
 	}
+	if tg.s.inject != nil {
+		if err := tg.mayInject(d, w); err != nil {
+			return nil, err
+		}
+	}
 	u := tg.s.user(d)
 	env := &env{space: tg.space, text: tg.s.opts.MaxText, site: w}
 	form, err := u.form(d, env)

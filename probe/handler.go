@@ -43,7 +43,7 @@ func (h handler) Breakpoint(t *tracee.Thread) tracee.Verdict {
 		// this injects returns there, whoever lives.
 		tg.fallbacksAtStop(t)
 	}
-	return h.stepping(t, v)
+	return h.stepping(t, h.s.delayed(t, v))
 }
 
 // Stepped implements tracee.Handler: a thread has executed one instruction.
@@ -187,9 +187,15 @@ func (s *Session) hitProbes(tg *target, th *thread, st *site) {
 	}
 	for _, p := range st.probes {
 		s.regs.IP = uint64(p.where.Addr)
-		if !p.user.handles() {
+		switch {
+		case p.user.handles():
+			s.preHandler(p)
+		case s.inject != nil:
+			s.injectAt(p)
+		default:
 			s.record(p, nil, 0)
-		} else if s.preHandler(p); s.jumped {
+		}
+		if s.jumped {
 			return
 		}
 	}

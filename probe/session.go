@@ -58,6 +58,7 @@ type Session struct {
 	killed    []Death
 	released  bool // it was let go
 	hitState
+	inject   *injection // nil: calls are left as they are
 	counter  ring.SystemClock
 	busy     atomic.Uint64 // a time stamp no later than that of a hit that is being recorded; 0 is none
 	feeds    []*feed
@@ -78,10 +79,11 @@ type hitState struct {
 	regs     fetch.Regs
 	rec      []byte
 	done     []*instance
-	now, tsc uint64  // CLOCK_MONOTONIC in ns, and the time stamp counter
-	at       *thread // that the context was filled from
-	jumped   bool    // a handler has led that thread elsewhere
-	handling bool    // a handler is running
+	now, tsc uint64        // CLOCK_MONOTONIC in ns, and the time stamp counter
+	at       *thread       // that the context was filled from
+	jumped   bool          // a handler has led that thread elsewhere
+	delay    time.Duration // for which that thread is to be kept stopped
+	handling bool          // a handler is running
 }
 
 // defOf is a definition that the session holds, with the event it belongs to.
@@ -122,6 +124,10 @@ func newSession(o Options) (*Session, error) {
 		opts: o, tracer: tr, files: files, clock: newClock(),
 		byName: map[string]*event{}, gone: map[string]*event{}, users: map[*fetch.Def]*registered{}, targets: map[int]*target{},
 		run: context.Background(),
+	}
+	if o.Inject != nil {
+		s.inject = &injection{Injection: *o.Inject}
+		s.opts.NoOptimize = true
 	}
 	return s, tr.Handle(handler{s})
 }

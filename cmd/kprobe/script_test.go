@@ -38,6 +38,7 @@ func TestScripts(t *testing.T) {
 	govars := fixture.Build(t, "dwarf_vars.go")
 	rate := fixture.Build(t, "cli_rate.c", "-O2")
 	calls := fixture.Build(t, "cli_calls.c", "-O1", "-pthread")
+	inject := fixture.Build(t, "cli_inject.c", "-O1", "-pthread")
 	testscript.Run(t, testscript.Params{
 		Dir:      "testdata",
 		Deadline: time.Now().Add(deadline), // a trace that hangs fails, and is killed
@@ -46,6 +47,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("LOOP", prog)
 			e.Setenv("RATE", rate)
 			e.Setenv("CALLS", calls)
+			e.Setenv("INJECT", inject)
 			e.Setenv("GOVARS", govars)
 			e.Setenv("SOURCE", filepath.Join(fixture.Root(), "testdata", "cli_loop.c"))
 			e.Setenv("COPIES", copies)

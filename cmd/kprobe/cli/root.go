@@ -64,6 +64,7 @@ func New(d *Deps) *cobra.Command {
 		newDisableCmd(d, runEnable),
 		newShowCmd(d, m, runShow),
 		newFunctionsCmd(d, m, runFunctions),
+		newInjectCmd(d, m, runTrace),
 		newCheckCmd(d, runCheck),
 		newBenchCmd(d, m, runBench),
 		newCompletionCmd(d),

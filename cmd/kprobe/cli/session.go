@@ -36,6 +36,7 @@ type sessionOptions struct {
 	outputFile string
 	form       output.Form
 	events     uint64
+	inject     *probe.Injection // what is done to calls; nil: they are traced
 	duration   time.Duration
 	interval   time.Duration // 0: where it wasn't given
 	follow     bool
@@ -150,6 +151,7 @@ func (o *sessionOptions) engine(d *Deps, m *messages) probe.Options {
 		Follow:     o.follow,
 		Warnf:      m.warn,
 		Touched:    d.Link.Touched,
+		Inject:     o.inject,
 		Pending:    func(def *fetch.Def) bool { return o.pending || o.waits[def] },
 		Files:      o.cache(d),
 	}
@@ -174,6 +176,11 @@ func (o *sessionOptions) run(ctx context.Context, d *Deps, m *messages, p probe.
 	}
 	if err != nil {
 		return sum, fail(err)
+	}
+	if o.inject == nil {
+		if err := notInject(defs); err != nil {
+			return sum, err
+		}
 	}
 	if o.adapt != nil {
 		if err := o.adapt(defs); err != nil {
