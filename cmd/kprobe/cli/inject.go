@@ -61,7 +61,7 @@ func newInjectCmd(d *Deps, m *messages, run injectRun) *cobra.Command {
 		Long:    injectLong,
 		Example: injectExample,
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := o.arguments(c, args); err != nil {
+			if err := o.arguments(c, d, args); err != nil {
 				return err
 			}
 			if len(o.defs.args) == 0 {

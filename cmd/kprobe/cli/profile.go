@@ -75,7 +75,7 @@ func newProfileCmd(d *Deps, m *messages, run profileRun) *cobra.Command {
 		Long:    profileLong,
 		Example: profileExample,
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := o.arguments(c, args); err != nil {
+			if err := o.arguments(c, d, args); err != nil {
 				return err
 			}
 			if o.each && o.latency {

@@ -32,6 +32,8 @@ const closeTime = 30 * time.Second
 type sessionOptions struct {
 	defs       sources
 	pids       pidList
+	name       string // a pattern: of processes, instead of pids
+	named      bool   // pids were found by name, or by the file of -x
 	command    []string
 	outputFile string
 	form       output.Form
@@ -78,7 +80,8 @@ type sessionOptions struct {
 func (o *sessionOptions) register(c *cobra.Command, d *Deps) {
 	f := c.Flags()
 	f.VarP(&o.pids, "pid", "p", "probe this running process (repeat, or a list with commas)")
-	f.StringVarP(&o.defs.exec, "exec", "x", "", "resolve places without a module in `FILE`")
+	f.StringVarP(&o.defs.exec, "exec", "x", "", "resolve places without a module in `FILE`; without a target, probe every process that runs it")
+	f.StringVar(&o.name, "name", "", "probe every process whose name matches `GLOB`")
 	f.StringArrayVarP(&o.defs.files, "file", "F", nil, "read definitions from `FILE`; - is standard input")
 	f.StringVarP(&o.outputFile, "output", "o", "", "write to `FILE` instead of standard output")
 	addFormat(f, &o.form)
@@ -115,7 +118,7 @@ const minInterval = 10 * time.Millisecond
 
 // arguments splits the words of the command line into definitions and, behind
 // --, the command, and refuses what makes no sense together.
-func (o *sessionOptions) arguments(c *cobra.Command, args []string) error {
+func (o *sessionOptions) arguments(c *cobra.Command, d *Deps, args []string) error {
 	o.defs.args = args
 	dash := c.ArgsLenAtDash()
 	if dash >= 0 {
@@ -126,7 +129,9 @@ func (o *sessionOptions) arguments(c *cobra.Command, args []string) error {
 		return misuse("name the command behind --")
 	case len(o.command) > 0 && len(o.pids) > 0:
 		return misuse("-p PID and -- CMD cannot be used together")
-	case len(o.command) == 0 && len(o.pids) == 0:
+	case o.name != "" && len(o.pids)+len(o.command) > 0:
+		return misuse("--name takes all processes of a name: leave -p PID and -- CMD out")
+	case len(o.command) == 0 && len(o.pids) == 0 && o.name == "" && o.defs.exec == "":
 		return misuse("name a target: -p PID for a process that runs, or -- CMD ARG… for one to start")
 	case c.Flags().Changed("maxactive") && o.maxActive == 0, o.maxActive < 0, o.maxActive > fetch.MaxActive:
 		return misuse("--maxactive %d: give a number from 1 to %d", o.maxActive, fetch.MaxActive)
@@ -139,7 +144,7 @@ func (o *sessionOptions) arguments(c *cobra.Command, args []string) error {
 	case o.verbose && o.quiet:
 		return misuse("-v and -q cannot be used together")
 	}
-	return nil
+	return o.findTargets(d)
 }
 
 func (o *sessionOptions) engine(d *Deps, m *messages) probe.Options {
@@ -324,7 +329,7 @@ func (o *sessionOptions) begin(ctx context.Context, d *Deps, p probe.Options, si
 				return nil, fmt.Errorf("process %d is kprobe itself, which would wait for itself", pid)
 			}
 		}
-		return d.Engine.Attach(ctx, o.pids, p)
+		return o.attach(ctx, d, p)
 	}
 	path, err := exec.LookPath(o.command[0])
 	if err != nil {

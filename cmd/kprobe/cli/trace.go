@@ -25,6 +25,9 @@ const traceLong = `Puts probes into a running process (-p PID) or into a command
 (-- CMD ARG…), prints one line for each hit, and takes the probes out again when
 the target has ended, -n or -t is reached, or on ^C. The target runs on.
 
+Without -p and a command, -x FILE is about every process that runs FILE, and --name
+GLOB takes every process whose name, or whose file's, matches: those that run now.
+
 Without a definition it uses the kept events whose files the target has mapped; the
 name of a kept event, or a shell pattern for names, stands for its definitions
 (see kprobe add). Kept events of libraries that the target has not loaded wait
@@ -91,7 +94,7 @@ func newTraceCmd(d *Deps, m *messages, run traceRun) *cobra.Command {
 		Long:    traceLong,
 		Example: traceExample,
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := o.arguments(c, args); err != nil {
+			if err := o.arguments(c, d, args); err != nil {
 				return err
 			}
 			if _, err := output.NewClock(o.time, 0, time.Time{}); err != nil {

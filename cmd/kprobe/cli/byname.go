@@ -1,0 +1,89 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"kprobe/internal/procfs"
+	"kprobe/probe"
+	"kprobe/symbols/glob"
+)
+
+// findTargets fills in the processes where they are named otherwise than by -p: all
+// of a name, or all that run the file of -x, as of now.
+func (o *sessionOptions) findTargets(d *Deps) error {
+	var is func(procfs.Task) bool
+	var which string
+	switch {
+	case len(o.pids) > 0 || len(o.command) > 0:
+		return nil
+	case o.name != "":
+		which, is = "has the name "+o.name, func(t procfs.Task) bool { return called(t, o.name) }
+	case o.defs.exec != "":
+		file, err := os.Stat(o.defs.exec)
+		if err != nil {
+			return misuse("%s: %v", o.defs.exec, errors.Unwrap(err))
+		}
+		which, is = "runs "+o.defs.exec, func(t procfs.Task) bool { return runs(t, file) }
+	default:
+		return nil
+	}
+	fs := procfs.FS(d.Proc.Root)
+	list, err := fs.Processes()
+	if err != nil {
+		return fail(fmt.Errorf("list the processes: %w", err))
+	}
+	for _, pid := range list {
+		if t := fs.Process(pid); !d.Proc.Own(pid) && is(t) {
+			o.pids = append(o.pids, pid)
+		}
+	}
+	o.named = true
+	if len(o.pids) == 0 {
+		return fail(fmt.Errorf("no process %s, or none that may be looked at", which))
+	}
+	slices.Sort(o.pids)
+	return nil
+}
+
+// called reports whether a process has a name that matches: its own, which the kernel
+// cuts at 15 bytes, or that of its file.
+func called(t procfs.Task, pattern string) bool {
+	comm, err := t.Comm()
+	if err != nil {
+		return false // gone
+	}
+	if glob.Match(pattern, comm, "!^") {
+		return true
+	}
+	exe, err := os.Readlink(t.Path("exe"))
+	return err == nil && glob.Match(pattern, filepath.Base(strings.TrimSuffix(exe, " (deleted)")), "!^")
+}
+
+// runs reports whether a process executes a file.
+func runs(t procfs.Task, file os.FileInfo) bool {
+	exe, err := os.Stat(t.Path("exe"))
+	return err == nil && os.SameFile(exe, file)
+}
+
+// attach begins a session on the processes. Of those that were not named one by one,
+// one that has ended meanwhile is left out.
+func (o *sessionOptions) attach(ctx context.Context, d *Deps, p probe.Options) (Session, error) {
+	for {
+		s, err := d.Engine.Attach(ctx, o.pids, p)
+		var gone *probe.NoProcessError
+		if !o.named || !errors.As(err, &gone) || len(o.pids) == 1 {
+			return s, err
+		}
+		rest := slices.DeleteFunc(slices.Clone(o.pids), func(pid int) bool { return pid == gone.PID })
+		if len(rest) == len(o.pids) {
+			return s, err
+		}
+		o.pids = rest
+	}
+}
