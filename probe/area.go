@@ -62,8 +62,8 @@ type area struct {
 	trampolineOf   []*instance // by index
 }
 
-// newArea lays everything in the process. On an error it is taken out again.
-func newArea(ctx context.Context, p *tracee.Process, ringSize int) (a *area, err error) {
+// newArea lays everything in the process, for so many probes and as many again. On an error it is taken out again.
+func newArea(ctx context.Context, p *tracee.Process, ringSize, probes int) (a *area, err error) {
 	a = &area{proc: p, code: &code{proc: p}, fallbacks: fallbacks.New(p)}
 	defer func() {
 		if err != nil {
@@ -73,7 +73,9 @@ func newArea(ctx context.Context, p *tracee.Process, ringSize int) (a *area, err
 			a = nil
 		}
 	}()
-	layout, err := ring.New(ring.Params{CPUs: possibleCPUs(), RingSize: ringSize})
+	params := ring.ForProbes(probes)
+	params.CPUs, params.RingSize = possibleCPUs(), ringSize
+	layout, err := ring.New(params)
 	if err != nil {
 		return a, err
 	}

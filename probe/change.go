@@ -81,7 +81,7 @@ func (tg *target) change(ctx context.Context, c *changeset) error {
 // or undone, both of which take injected calls. Only while it is planned it is
 // given up when answer says so.
 func (tg *target) changeText(ctx context.Context, c *changeset) (err error) {
-	if err := tg.ensureArea(ctx); err != nil {
+	if err := tg.ensureArea(ctx, max(len(c.add), tg.mayCome())); err != nil {
 		return err
 	}
 	tg.discardStuck()

@@ -95,7 +95,8 @@ func (tg *target) losesCalls(b *built) (list []*placed) {
 // writeText changes the text, or leaves it as it was.
 func (tg *target) writeText(ctx context.Context, x *exchanged) error {
 	still := len(x.out.patches) == 0 && len(x.gone) == 0
-	if still {
+	many := still && x.inPortions()
+	if still && !many {
 		if err := tg.writeAll(x.sites); err != nil {
 			return err
 		}
@@ -108,6 +109,15 @@ func (tg *target) writeText(ctx context.Context, x *exchanged) error {
 		if err := tg.enter(p); err != nil {
 			return errors.Join(err, tg.unenter(x))
 		}
+	}
+	if many {
+		err := tg.armInPortions(ctx, x)
+		if err == nil {
+			if err = tg.writeAll(x.sites); err != nil {
+				err = errors.Join(err, tg.disarmAll(ctx, x))
+			}
+		}
+		return err
 	}
 	err := tg.stoppedBetweenCalls(ctx, x.calls, func(stopped []*tracee.Thread) error {
 		if err := errors.Join(tg.lateUnder(x.out.patches), tg.lateUnder(x.patches)); err != nil {

@@ -116,7 +116,7 @@ func (j *journal) site(s *ring.Site) (int, error) {
 	if k := len(j.free); k > 0 {
 		n = j.free[k-1]
 		j.free = j.free[:k-1]
-	} else if n > j.file.layout.MaxProbes {
+	} else if n >= int(j.file.layout.Sites.Size/ring.SiteSize) {
 		return -1, fmt.Errorf("more than %d changes in a process", n)
 	} else {
 		j.next++

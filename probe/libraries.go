@@ -86,7 +86,7 @@ func (tg *target) watchLibraries(ctx context.Context) {
 			tg.s.logf("process %d: what is loaded later is seen within a second only: %v", tg.proc.PID(), err)
 			// Without a breakpoint there is no memory file yet, by which others see
 			// what waits.
-			if err := tg.ensureArea(ctx); err != nil {
+			if err := tg.ensureArea(ctx, tg.mayCome()); err != nil {
 				tg.s.logf("process %d: what waits is not listed: %v", tg.proc.PID(), err)
 			}
 		}

@@ -3,6 +3,7 @@ package probe
 import (
 	"context"
 	"os"
+	"slices"
 	"strconv"
 
 	"kprobe/fetch"
@@ -87,15 +88,16 @@ func (tg *target) sameStack(a, b symbols.Addr) bool {
 	return in(a) && in(b)
 }
 
-// ensureArea lays kprobe's memory in the process, once.
-func (tg *target) ensureArea(ctx context.Context) error {
+// ensureArea lays kprobe's memory in the process, once: for so many probes, and as many
+// again.
+func (tg *target) ensureArea(ctx context.Context, probes int) error {
 	if tg.area != nil {
 		return nil
 	}
 	if tg.s.opts.Touched != nil {
 		tg.s.opts.Touched(tg.proc.PID())
 	}
-	a, err := newArea(ctx, tg.proc, tg.s.ringSize())
+	a, err := newArea(ctx, tg.proc, tg.s.ringSize(), probes)
 	if err != nil {
 		return err
 	}
@@ -111,6 +113,18 @@ func (tg *target) ensureArea(ctx context.Context) error {
 		tg.feed.start(context.WithoutCancel(tg.s.run))
 	}
 	return nil
+}
+
+// manyMore is how many places room is made for where a pattern waits.
+const manyMore = 1 << 17
+
+// mayCome is how many places may come that nobody has counted: a pattern waits for a
+// program's or a library's first instructions.
+func (tg *target) mayCome() int {
+	if slices.ContainsFunc(tg.pending, func(d *pendingDef) bool { return d.def.Place.IsGlob() }) {
+		return manyMore
+	}
+	return 0
 }
 
 // siteOfCopy returns the site in whose copy pc lies.

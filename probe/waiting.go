@@ -95,7 +95,7 @@ func (t *feed) hasRoom(n int) error {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	if room := t.file.layout.MaxProbes - len(t.ids) + len(t.spare); n > room {
-		return fmt.Errorf("%d places, and there is room for %d probes in a process: give a narrower pattern", n+t.file.layout.MaxProbes-room, t.file.layout.MaxProbes)
+		return fmt.Errorf("%d places, and there is room for %d probes in this process: give a narrower pattern, or all patterns when kprobe begins, which makes room for twice as many as it begins with, at most %d", n+t.file.layout.MaxProbes-room, t.file.layout.MaxProbes, ring.MaxID)
 	}
 	return nil
 }

@@ -54,7 +54,7 @@ func FuzzMemoryFile(f *testing.F) {
 		le.PutUint32(page[MapsOff:], maps)
 		file := &hostileFile{b: append(page, rest...)}
 		const most = 64 << 20
-		if s, err := ReadSnapshot(file, cpus); err == nil && len(s.Probes) > DefaultMaxProbes {
+		if s, err := ReadSnapshot(file, cpus); err == nil && len(s.Probes) > MaxID {
 			t.Errorf("%d probes", len(s.Probes))
 		}
 		h, l, err := ReadHeader(file, cpus)

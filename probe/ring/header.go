@@ -162,7 +162,7 @@ func decodeLayout(b []byte) (*Layout, error) {
 	size := func(n int) int {
 		return int(le.Uint64(b[directoryOff+(n-1)*directoryEntry+16:]) & (1<<40 - 1))
 	}
-	const maps, fallback, instances, code = 5, 7, 8, 11 // numbers in the directory
+	const sites, maps, fallback, instances, code = 4, 5, 7, 8, 11 // numbers in the directory
 	ringSize := le.Uint64(b[72:])
 	if ringSize > MaxRingSize {
 		return nil, fmt.Errorf("%w: ring of %d bytes", ErrCorrupt, ringSize)
@@ -170,6 +170,7 @@ func decodeLayout(b []byte) (*Layout, error) {
 	p := Params{
 		CPUs:      int(le.Uint32(b[64:])),
 		MaxProbes: int(le.Uint32(b[68:])),
+		Sites:     size(sites) / SiteSize,
 		RingSize:  int(ringSize),
 		MaxMaps:   size(maps) / MapSize,
 		Fallback:  size(fallback),

@@ -32,7 +32,7 @@ const MemfdName = "kprobe"
 const Magic = "KPROBE\x00\x00"
 
 // Version is the layout's version; a reader refuses any other.
-const Version = 3
+const Version = 4
 
 // PageSize is the granule of every section.
 const PageSize = 4096
@@ -186,6 +186,7 @@ const SeqCPUs = 0
 type Params struct {
 	CPUs      int // possible CPUs; 0 is 1. Rounded up to a power of two
 	MaxProbes int // highest id; 0 is 65535
+	Sites     int // entries of the table of sites; 0 is one an id
 	RingSize  int // bytes of one CPU's ring, a power of two; 0 is 2 MiB
 	Fallback  int // bytes of the fallback handler's table (probe/detour); 0 is room for 300,000 sites, 16 MiB
 	Instances int // bytes for return instances and return trampolines' cells; 0 is 16 MiB
@@ -201,6 +202,29 @@ const (
 	MaxRingSize      = 1 << 30
 	MaxCPUs          = 4096 // what rdpid's 12 bits can name
 )
+
+// ForProbes are the params for a session that begins with n probes and has room for as
+// many again: the defaults, where these have, else what they are for, in powers of two.
+// There are never more than MaxID.
+func ForProbes(n int) Params {
+	if 2*n <= DefaultMaxProbes {
+		return Params{}
+	}
+	ids := min(1<<bits.Len(uint(2*n)), MaxID+1)
+	const slot = 16      // bytes, of the fallback handler's table
+	const most = 1 << 24 // slots that it may have
+	return Params{
+		MaxProbes: ids - 1,
+		Sites:     2 * ids, // places may take several, as functions whose exits are patched
+		Fallback:  2*slot*min(16*ids, most) + PageSize,
+		MaxMaps:   1 << 16,
+	}
+}
+
+// common reports whether a session lays files out for so many probes.
+func common(maxProbes int) bool {
+	return maxProbes >= DefaultMaxProbes && maxProbes <= MaxID && maxProbes&(maxProbes+1) == 0
+}
 
 // ErrParams is wrapped by errors of Params that can't be laid out.
 var ErrParams = errors.New("ring parameters out of range")
@@ -247,7 +271,7 @@ func New(p Params) (*Layout, error) {
 	case p.RingSize < MinRingSize || p.RingSize > MaxRingSize || p.RingSize&(p.RingSize-1) != 0:
 		return nil, fmt.Errorf("%w: ring of %d bytes", ErrParams, p.RingSize)
 	case p.Fallback < 0 || p.Instances < 0 || p.Code < 0 || p.MaxMaps < 1 ||
-		p.Fallback > 1<<32 || p.Instances > 1<<36 || p.Code > 1<<36 || p.MaxMaps > 1<<24:
+		p.Sites < 1 || p.Sites > 1<<24 || p.Fallback > 1<<32 || p.Instances > 1<<36 || p.Code > 1<<36 || p.MaxMaps > 1<<24:
 		return nil, fmt.Errorf("%w: section sizes", ErrParams)
 	}
 	l := &Layout{
@@ -266,7 +290,7 @@ func New(p Params) (*Layout, error) {
 		{&l.Header, PageSize},
 		{&l.Flags, ids * 4},
 		{&l.Probes, ids * ProbeSize},
-		{&l.Sites, ids * SiteSize},
+		{&l.Sites, int64(p.Sites) * SiteSize},
 		{&l.Maps, int64(p.MaxMaps) * MapSize},
 		{&l.Mailbox, MailboxSize},
 		{&l.Fallback, int64(p.Fallback)},
@@ -291,6 +315,7 @@ func (p Params) complete() Params {
 	}
 	def(&p.CPUs, 1)
 	def(&p.MaxProbes, DefaultMaxProbes)
+	def(&p.Sites, p.MaxProbes+1)
 	def(&p.RingSize, DefaultRingSize)
 	def(&p.Fallback, 16<<20+PageSize) // two halves of 1<<19 slots
 	def(&p.Instances, 16<<20)

@@ -1,6 +1,7 @@
 package ring
 
 import (
+	"bytes"
 	"errors"
 	"testing"
 )
@@ -102,6 +103,40 @@ func TestStateWord(t *testing.T) {
 	}
 }
 
+// A session that begins with many probes has room for as many again, and a file laid out
+// so is taken for one.
+func TestForProbes(t *testing.T) {
+	for n, want := range map[int]int{0: DefaultMaxProbes, 32767: DefaultMaxProbes, 32768: 1<<17 - 1, 78_144: 1<<18 - 1, 1 << 17: MaxID, MaxID: MaxID} {
+		p := ForProbes(n)
+		p.CPUs = 2
+		l, err := New(p)
+		if err != nil || l.MaxProbes != want {
+			t.Fatalf("for %d probes: %+v (%v), want room for %d", n, l, err, want)
+		}
+		if got := l.Sites.Size / SiteSize; got < int64(want) {
+			t.Errorf("for %d probes: room for %d changes", n, got)
+		}
+		page := (&Header{Base: 0x7f0000000000, Target: 1}).Encode(l)
+		_, back, err := ReadHeader(bytes.NewReader(page), 2)
+		if err != nil || *back != *l {
+			t.Errorf("for %d probes: read back %+v (%v), want %+v", n, back, err, l)
+		}
+	}
+	page := (&Header{}).Encode(mustNew(t, Params{CPUs: 2, MaxProbes: 70_000}))
+	if _, _, err := ReadHeader(bytes.NewReader(page), 2); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("a file for 70,000 probes: %v", err)
+	}
+}
+
+func mustNew(t *testing.T, p Params) *Layout {
+	t.Helper()
+	l, err := New(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
 // Detours are compiled against these numbers, and a file outlives the kprobe
 // that made it.
 func TestFormatIsFixed(t *testing.T) {
@@ -120,7 +155,7 @@ func TestFormatIsFixed(t *testing.T) {
 		{"given", ReaderGiven, 0}, {"seen", ReaderSeen, 8}, {"given up", ReaderLost, 16},
 		{"area shift", int64(l.AreaShift), 22}, {"slack", Slack, 32768},
 		{"flags", l.Flags.Off, 0x1000}, {"probes", l.Probes.Off, 0x41000}, {"sites", l.Sites.Off, 0x1041000},
-		{"version", Version, 3},
+		{"version", Version, 4},
 	} {
 		if tt.got != tt.want {
 			t.Errorf("%s: %#x, want %#x", tt.name, tt.got, tt.want)

@@ -1,0 +1,91 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"kprobe/internal/fixture"
+	"kprobe/probe/plan"
+)
+
+// manyFunctions is how many testdata/many_functions.c has.
+const manyFunctions = 70_000
+
+// More probes than 16 bits count are in one process: each call is counted once, whatever
+// the number of its probe.
+func TestManyProbes(t *testing.T) {
+	sub := startSubject(t, fixture.Build(t, "many_functions.c", "-O2"))
+	want := sub.work()
+	l, _ := engage(t, sub.pid(), Options{CountOnly: true}, "p:all many_functions:f_*", "r:back many_functions:f_699*", "p:last f_69999 a=$arg1:u64 if a == 69999")
+	jumps, last := 0, uint32(0)
+	if err := l.s.tracer.Do(func() error {
+		for id, p := range l.s.feeds[0].ids {
+			if p.tactic == plan.Breakpoint && p.ev.Name == "all" {
+				t.Logf("%s is a breakpoint: %s", p.where.Name, p.why)
+			} else {
+				jumps++
+			}
+			last = uint32(id) + 1
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if jumps < manyFunctions || last <= 1<<16 {
+		t.Errorf("%d jumps, the last with the number %d", jumps, last)
+	}
+	for range 3 {
+		if got := sub.work(); got != want {
+			t.Errorf("it prints %q, want %q", got, want)
+		}
+	}
+	l.finish(sub.pid())
+	sub.quit()
+	for name, n := range map[string]uint64{"all": 3 * manyFunctions, "back": 3 * 111, "last": 3} {
+		if st := l.stat(name); st.Hits != n || st.Missed != 0 {
+			t.Errorf("%s: %+v, want %d hits", name, st, n)
+		}
+	}
+}
+
+// Jumps that are written in portions are taken out again if one of the portions fails.
+func TestPortionsFail(t *testing.T) {
+	sub := startSubject(t, fixture.Build(t, "many_functions.c", "-O2"))
+	want := sub.work()
+	arm := func(nth int) (made int, err error) {
+		s, err := Attach(t.Context(), []int{sub.pid()}, Options{CountOnly: true, Warnf: t.Logf})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if cerr := s.Close(context.Background()); cerr != nil {
+				t.Error(cerr)
+			}
+		}()
+		n := failing(s.tracer, nth, false)
+		err = s.Arm(t.Context(), parseDefs(t, "p:some many_functions:f_69*"))
+		_ = s.tracer.Do(func() error { s.tracer.FailWith(nil); return nil }) // fails only when it is closed
+		return *n, err
+	}
+	all, err := arm(1 << 30)
+	if err != nil {
+		t.Fatal(err)
+	}
+	failed := 0
+	for _, back := range []int{4, 11, 31, 47} {
+		if _, err := arm(all - back); errors.Is(err, errTest) {
+			failed++
+		} else if err != nil {
+			t.Errorf("request %d of %d: %v", all-back, all, err)
+		}
+		checkClean(t, sub.pid())
+		if got := sub.work(); got != want {
+			t.Errorf("it prints %q, want %q", got, want)
+		}
+	}
+	if failed == 0 {
+		t.Error("nothing has failed")
+	}
+	sub.quit()
+}
