@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"kprobe/fetch"
+	"kprobe/output/spread"
 	"kprobe/probe/results"
 )
 
@@ -16,10 +17,10 @@ import (
 // of the return. Hit is called from one goroutine, Calls from any.
 type Latency struct {
 	mu   sync.Mutex
-	rows map[latencyKey]*spread // guarded by mu
-	last latencyKey             // guarded by mu: of the last hit
-	row  *spread                // guarded by mu: of last
-	lost map[latencyKey]uint64  // guarded by mu
+	rows map[latencyKey]*spread.Spread // guarded by mu
+	last latencyKey                    // guarded by mu: of the last hit
+	row  *spread.Spread                // guarded by mu: of last
+	lost map[latencyKey]uint64         // guarded by mu
 }
 
 type latencyKey struct {
@@ -45,7 +46,7 @@ func (l *Latency) Hit(h *results.Hit) error {
 		l.choose(key)
 	}
 	// Time stamp counters of two processors differ by a few ticks.
-	l.row.add(h.Time - min(h.Time, entry))
+	l.row.Add(h.Time - min(h.Time, entry))
 	return nil
 }
 
@@ -54,9 +55,9 @@ func (l *Latency) choose(key latencyKey) {
 	row := l.rows[key]
 	if row == nil {
 		if l.rows == nil {
-			l.rows = map[latencyKey]*spread{}
+			l.rows = map[latencyKey]*spread.Spread{}
 		}
-		row = &spread{}
+		row = &spread.Spread{}
 		l.rows[key] = row
 	}
 	l.last, l.row = key, row
@@ -76,7 +77,7 @@ type Calls struct {
 }
 
 // Step is how many calls took from From to To nanoseconds, both included.
-type Step = power
+type Step = spread.Power
 
 // Lose says what was lost until now, by the counters of places.
 func (l *Latency) Lose(places []results.Stats) {
@@ -97,13 +98,13 @@ func (l *Latency) Calls(stats []results.Stats, total bool) []Calls {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var out []Calls
-	var all spread
+	var all spread.Spread
 	lost := uint64(0)
 	for key, row := range l.rows {
-		c := row.calls(key.event.Group, key.event.Name, key.fn)
+		c := callsOf(row, key.event.Group, key.event.Name, key.fn)
 		c.Lost = l.lost[key]
 		out = append(out, c)
-		all.merge(row)
+		all.Merge(row)
 	}
 	for key, n := range l.lost {
 		if lost += n; l.rows[key] == nil {
@@ -120,7 +121,7 @@ func (l *Latency) Calls(stats []results.Stats, total bool) []Calls {
 		}
 	}
 	if total {
-		c := all.calls("", "", "total")
+		c := callsOf(&all, "", "", "total")
 		c.Lost = lost
 		out = append(out, c)
 	}
@@ -148,10 +149,10 @@ func uncalled(e *results.Event) string {
 	return e.Def.Place.String()
 }
 
-func (s *spread) calls(group, event, fn string) Calls {
+func callsOf(s *spread.Spread, group, event, fn string) Calls {
 	return Calls{
 		Group: group, Event: event, Func: fn,
-		Count: s.count, Total: s.sum, Min: s.min, Max: s.max,
-		Average: s.average(), P50: s.percentile(50), P99: s.percentile(99), Steps: s.powers(),
+		Count: s.Count, Total: s.Sum, Min: s.Min, Max: s.Max,
+		Average: s.Average(), P50: s.Percentile(50), P99: s.Percentile(99), Steps: s.Powers(),
 	}
 }

@@ -1,4 +1,4 @@
-package output
+package spread
 
 import (
 	"math/rand/v2"
@@ -30,29 +30,29 @@ func TestCells(t *testing.T) {
 func TestSpread(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, n := range []int{1, 2, 3, 99, 100, 101, 5000} {
-		var all, left, right spread
+		var all, left, right Spread
 		var nums []uint64
 		sum := uint64(0)
 		for range n {
 			v := rng.Uint64() >> (12 + rng.IntN(50))
 			nums = append(nums, v)
 			sum += v
-			all.add(v)
+			all.Add(v)
 			if v&1 == 0 {
-				left.add(v)
+				left.Add(v)
 			} else {
-				right.add(v)
+				right.Add(v)
 			}
 		}
-		left.merge(&right)
+		left.Merge(&right)
 		slices.Sort(nums)
-		for _, s := range []*spread{&all, &left} {
-			if s.count != uint64(n) || s.sum != sum || s.min != nums[0] || s.max != nums[n-1] || s.average() != (sum+uint64(n)/2)/uint64(n) {
-				t.Errorf("%d numbers: %d, sum %d, %d to %d, average %d", n, s.count, s.sum, s.min, s.max, s.average())
+		for _, s := range []*Spread{&all, &left} {
+			if s.Count != uint64(n) || s.Sum != sum || s.Min != nums[0] || s.Max != nums[n-1] || s.Average() != (sum+uint64(n)/2)/uint64(n) {
+				t.Errorf("%d numbers: %d, sum %d, %d to %d, average %d", n, s.Count, s.Sum, s.Min, s.Max, s.Average())
 			}
 			for _, p := range []uint64{1, 50, 99, 100} {
 				want := nums[(n*int(p)+99)/100-1]
-				got := s.percentile(p)
+				got := s.Percentile(p)
 				if diff := max(got, want) - min(got, want); diff > want/128 {
 					t.Errorf("%d numbers: p%d is %d, want %d", n, p, got, want)
 				}
@@ -62,10 +62,10 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-func checkPowers(t *testing.T, s *spread, nums []uint64) {
+func checkPowers(t *testing.T, s *Spread, nums []uint64) {
 	t.Helper()
 	i := 0
-	steps := s.powers()
+	steps := s.Powers()
 	for j, p := range steps {
 		if j > 0 && p.From != steps[j-1].To+1 {
 			t.Fatalf("the step from %d follows that to %d", p.From, steps[j-1].To)
@@ -86,13 +86,13 @@ func checkPowers(t *testing.T, s *spread, nums []uint64) {
 }
 
 func TestEmptySpread(t *testing.T) {
-	var s, other spread
-	s.merge(&other)
-	if s.average() != 0 || s.percentile(50) != 0 || len(s.powers()) != 0 {
-		t.Errorf("%+v, p50 %d", s, s.percentile(50))
+	var s, other Spread
+	s.Merge(&other)
+	if s.Average() != 0 || s.Percentile(50) != 0 || len(s.Powers()) != 0 {
+		t.Errorf("%+v, p50 %d", s, s.Percentile(50))
 	}
-	s.add(0)
-	if p := s.powers(); s.percentile(99) != 0 || len(p) != 1 || p[0] != (power{0, 0, 1}) {
-		t.Errorf("of one zero: p99 %d, steps %v", s.percentile(99), s.powers())
+	s.Add(0)
+	if p := s.Powers(); s.Percentile(99) != 0 || len(p) != 1 || p[0] != (Power{0, 0, 1}) {
+		t.Errorf("of one zero: p99 %d, steps %v", s.Percentile(99), s.Powers())
 	}
 }

@@ -1,4 +1,5 @@
-package output
+// Package spread counts numbers so that their percentiles can be told.
+package spread
 
 import "math/bits"
 
@@ -10,22 +11,22 @@ const (
 	subCells = 1 << subBits
 )
 
-// spread counts how often numbers came, within 1 % of their value, in memory
-// that their number doesn't change. The zero spread is empty. It is not safe
+// Spread counts how often numbers came, within 1 % of their value, in memory
+// that their number doesn't change. The zero Spread is empty. It is not safe
 // for concurrent use.
-type spread struct {
-	count, sum, min, max uint64
+type Spread struct {
+	Count, Sum, Min, Max uint64
 	cells                []uint64
 }
 
-// add counts a number.
-func (s *spread) add(v uint64) {
-	if s.count == 0 || v < s.min {
-		s.min = v
+// Add counts a number.
+func (s *Spread) Add(v uint64) {
+	if s.Count == 0 || v < s.Min {
+		s.Min = v
 	}
-	s.max = max(s.max, v)
-	s.count++
-	s.sum += v
+	s.Max = max(s.Max, v)
+	s.Count++
+	s.Sum += v
 	i := cellOf(v)
 	if i >= len(s.cells) {
 		s.cells = append(s.cells, make([]uint64, i+1-len(s.cells))...)
@@ -33,17 +34,17 @@ func (s *spread) add(v uint64) {
 	s.cells[i]++
 }
 
-// merge adds what another spread has counted.
-func (s *spread) merge(o *spread) {
-	if o.count == 0 {
+// Merge adds what another spread has counted.
+func (s *Spread) Merge(o *Spread) {
+	if o.Count == 0 {
 		return
 	}
-	if s.count == 0 || o.min < s.min {
-		s.min = o.min
+	if s.Count == 0 || o.Min < s.Min {
+		s.Min = o.Min
 	}
-	s.max = max(s.max, o.max)
-	s.count += o.count
-	s.sum += o.sum
+	s.Max = max(s.Max, o.Max)
+	s.Count += o.Count
+	s.Sum += o.Sum
 	if n := len(o.cells) - len(s.cells); n > 0 {
 		s.cells = append(s.cells, make([]uint64, n)...)
 	}
@@ -52,49 +53,49 @@ func (s *spread) merge(o *spread) {
 	}
 }
 
-// average is 0 for an empty spread.
-func (s *spread) average() uint64 {
-	if s.count == 0 {
+// Average is 0 for an empty Spread.
+func (s *Spread) Average() uint64 {
+	if s.Count == 0 {
 		return 0
 	}
-	return (s.sum + s.count/2) / s.count
+	return (s.Sum + s.Count/2) / s.Count
 }
 
-// percentile is the smallest number that p percent of all are not above (the
+// Percentile is the smallest number that p percent of all are not above (the
 // nearest rank), as near as its cell tells; the ends are exact. It is 0 for an
-// empty spread.
-func (s *spread) percentile(p uint64) uint64 {
-	hi, lo := bits.Mul64(s.count, p)
+// empty Spread.
+func (s *Spread) Percentile(p uint64) uint64 {
+	hi, lo := bits.Mul64(s.Count, p)
 	rank, _ := bits.Div64(hi, lo, 100)
-	if rank*100 < s.count*p || rank == 0 {
+	if rank*100 < s.Count*p || rank == 0 {
 		rank++
 	}
 	switch rank {
 	case 1:
-		return s.min
-	case s.count:
-		return s.max
+		return s.Min
+	case s.Count:
+		return s.Max
 	}
 	seen := uint64(0)
 	for i, n := range s.cells {
 		if seen += n; seen >= rank {
 			from, to := cellRange(i)
-			return min(max(from+(to-from)/2, s.min), s.max)
+			return min(max(from+(to-from)/2, s.Min), s.Max)
 		}
 	}
 	return 0
 }
 
-// power is one step of a power-of-two histogram: how many numbers were from
+// Power is one step of a power-of-two histogram: how many numbers were from
 // From to To, both included.
-type power struct {
+type Power struct {
 	From, To uint64
 	Count    uint64
 }
 
-// powers is the histogram from the lowest step that has any to the highest.
-func (s *spread) powers() []power {
-	var out []power
+// Powers is the histogram from the lowest step that has any to the highest.
+func (s *Spread) Powers() []Power {
+	var out []Power
 	for i, n := range s.cells {
 		if n == 0 {
 			continue
@@ -106,7 +107,7 @@ func (s *spread) powers() []power {
 			if len(out) > 0 {
 				at = bits.Len64(out[len(out)-1].From) + 1
 			}
-			out = append(out, power{From: low(at), To: high(at)})
+			out = append(out, Power{From: low(at), To: high(at)})
 		}
 		out[len(out)-1].Count += n
 	}
