@@ -1,0 +1,147 @@
+package recording
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"kprobe/probe/results"
+	"kprobe/symbols"
+)
+
+// Recorder is the results.Sink that keeps hits in a file.
+type Recorder struct {
+	// Limit is the number of hits after which the trace ends; 0 is none.
+	Limit uint64
+
+	file   *os.File
+	w      *Writer
+	conv   Converter
+	mu     sync.Mutex
+	spaces map[*symbols.Space]int // guarded by mu: how many modules were recorded
+}
+
+// FileError is that a recording can't go on: what it holds until then is whole.
+type FileError struct {
+	Name string
+	Hits uint64
+	Err  error
+}
+
+// Error implements error.
+func (e *FileError) Error() string {
+	var path *os.PathError
+	cause := e.Err
+	if errors.As(cause, &path) {
+		cause = path.Err
+	}
+	return fmt.Sprintf("write %s: %v; the %d hits that it has can be read", e.Name, cause, e.Hits)
+}
+
+// Unwrap gives the cause.
+func (e *FileError) Unwrap() error { return e.Err }
+
+// Create begins a recording in a new file, or in place of what the file has.
+func Create(name string, h *Header) (*Recorder, error) {
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600) // arguments may be secrets
+	if err != nil {
+		return nil, err
+	}
+	r := &Recorder{file: f, spaces: map[*symbols.Space]int{}}
+	if r.w, err = NewWriter(f, h); err != nil {
+		_ = f.Close()
+		return nil, &FileError{Name: name, Err: err}
+	}
+	return r, nil
+}
+
+// Hit implements results.Sink.
+func (r *Recorder) Hit(h *results.Hit) error {
+	if r.Limit != 0 && r.w.Hits() >= r.Limit {
+		return results.ErrStop
+	}
+	if h.Space != nil {
+		if err := r.modules(h.Space, false); err != nil {
+			return r.failed(err)
+		}
+	}
+	hit, err := r.conv.Convert(h)
+	if err != nil {
+		return err
+	}
+	if err := r.w.Hit(hit); err != nil {
+		return r.failed(err)
+	}
+	if r.Limit != 0 && r.w.Hits() == r.Limit {
+		return results.ErrStop
+	}
+	return nil
+}
+
+// modules records what a process has mapped: at its first hit, and at the end
+// where there is more by then.
+func (r *Recorder) modules(s *symbols.Space, again bool) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n, seen := r.spaces[s]
+	if seen && !again || !seen && len(r.spaces) >= maxModules {
+		return nil
+	}
+	list := s.Modules()
+	if seen && n == len(list) {
+		return nil
+	}
+	r.spaces[s] = len(list)
+	m := Modules{PID: s.PID()}
+	for _, x := range list {
+		one := Module{Path: cut(x.Path), Main: x.Main, Bias: x.Bias}
+		if x.File != nil {
+			one.BuildID = x.File.BuildID
+		}
+		if len(x.Maps) > 0 {
+			one.Start, one.End = uint64(x.Maps[0].Start), uint64(x.Maps[len(x.Maps)-1].End)
+		}
+		if m.List = append(m.List, one); len(m.List) == 1000 {
+			break
+		}
+	}
+	return r.w.Modules(&m)
+}
+
+// failed makes the file end where its last whole block does.
+func (r *Recorder) failed(err error) error {
+	r.w.mu.Lock()
+	defer r.w.mu.Unlock()
+	// If that fails too, a reader finds the end all the same.
+	_ = r.file.Truncate(r.w.whole)
+	return &FileError{Name: r.file.Name(), Hits: r.w.sealed, Err: err}
+}
+
+// Flush writes what waits, so that a crash doesn't take it.
+func (r *Recorder) Flush() error { return r.w.Flush() }
+
+// Hits is how many hits the recording has.
+func (r *Recorder) Hits() uint64 { return r.w.Hits() }
+
+// Size is the file's size in bytes.
+func (r *Recorder) Size() int64 { return r.w.Size() }
+
+// Close ends the recording with what became of its events' hits.
+func (r *Recorder) Close(stats []results.Stats) error {
+	var err error
+	for s := range r.spaces {
+		err = errors.Join(err, r.modules(s, true))
+	}
+	e := &End{}
+	for _, s := range stats {
+		e.Events = append(e.Events, Count{s.Event.Group, s.Event.Name, s.Hits, s.Recorded, s.Filtered, s.Lost, s.Missed})
+	}
+	if werr := r.w.Close(e); werr != nil {
+		err = r.failed(werr)
+	}
+	if cerr := r.file.Close(); cerr != nil && err == nil {
+		err = &FileError{Name: r.file.Name(), Hits: r.w.Hits(), Err: cerr}
+	}
+	return err
+}

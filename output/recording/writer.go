@@ -1,0 +1,300 @@
+package recording
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"math"
+	"sync"
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// blockSize is at how many bytes a block of records is written.
+const blockSize = 64 << 10
+
+// maxCounts bounds the events of an End, so that it is no more than a block.
+const maxCounts = 2000
+
+// Writer writes a recording. Its methods may be called from several goroutines.
+// After the first failure every call returns that failure.
+type Writer struct {
+	mu     sync.Mutex
+	w      io.Writer // guarded by mu
+	err    error     // guarded by mu
+	block  []byte    // guarded by mu: a block in the making, with room for its head
+	whole  int64     // guarded by mu: bytes of the blocks that were written
+	hits   uint64    // guarded by mu
+	sealed uint64    // guarded by mu: those of them that are in whole blocks
+
+	round uint32          // guarded by mu: how often definitions were forgotten, and 1
+	count map[byte]uint32 // guarded by mu: definitions of each letter
+	size  int             // guarded by mu: bytes of definitions
+	time  uint64          // guarded by mu: of the last hit
+}
+
+// NewWriter begins a recording.
+func NewWriter(w io.Writer, h *Header) (*Writer, error) {
+	o := &Writer{w: w, round: 1, count: map[byte]uint32{}, block: make([]byte, blockHead, blockSize+4096)}
+	head := binary.LittleEndian.AppendUint32([]byte(Magic), Version)
+	if err := o.put(head); err != nil {
+		return nil, err
+	}
+	return o, o.json(blockHeader, h)
+}
+
+// Size is how many bytes of whole blocks the recording has.
+func (o *Writer) Size() int64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.whole
+}
+
+// Hits is how many hits were given.
+func (o *Writer) Hits() uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.hits
+}
+
+// put writes bytes that belong together. mu is held, or nobody else has o.
+func (o *Writer) put(b []byte) error {
+	if o.err != nil {
+		return o.err
+	}
+	if _, err := o.w.Write(b); err != nil {
+		o.err = err
+		return err
+	}
+	o.whole += int64(len(b))
+	return nil
+}
+
+// seal writes a block of a type; b has room for its head. mu is held.
+func (o *Writer) seal(typ byte, b []byte) error {
+	if len(b)-blockHead > MaxBlock {
+		return fmt.Errorf("a block of %d bytes", len(b)-blockHead)
+	}
+	b[0], b[1], b[2], b[3] = typ, 0, 0, 0
+	binary.LittleEndian.PutUint32(b[4:], uint32(len(b)-blockHead))
+	sum := crc32.Update(crc32.Checksum(b[:8], castagnoli), castagnoli, b[blockHead:])
+	binary.LittleEndian.PutUint32(b[8:], sum)
+	return o.put(b)
+}
+
+func (o *Writer) json(typ byte, v any) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return o.seal(typ, append(make([]byte, blockHead), text...))
+}
+
+// flush writes the records that wait. mu is held.
+func (o *Writer) flush() error {
+	if len(o.block) == blockHead {
+		return o.err
+	}
+	err := o.seal(blockData, o.block)
+	if err == nil {
+		o.sealed = o.hits
+	}
+	o.block = o.block[:blockHead]
+	return err
+}
+
+// Flush writes what waits: what is in the file then, a crash leaves there.
+func (o *Writer) Flush() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.flush()
+}
+
+// Modules records what a process has mapped.
+func (o *Writer) Modules(m *Modules) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if err := o.flush(); err != nil {
+		return err
+	}
+	return o.json(blockModules, m)
+}
+
+// Close ends the recording.
+func (o *Writer) Close(e *End) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if err := o.flush(); err != nil {
+		return err
+	}
+	if e.Hits = o.hits; len(e.Events) > maxCounts {
+		e.Events = e.Events[:maxCounts]
+	}
+	return o.json(blockEnd, e)
+}
+
+// Hit records a hit.
+func (o *Writer) Hit(h *Hit) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.err != nil {
+		return o.err
+	}
+	if o.size > maxMemory/2 || o.full() {
+		o.block = append(o.block, 'r')
+		o.round++
+		clear(o.count)
+		o.size = 0
+	}
+	o.event(h.Event)
+	o.thread(h.Thread)
+	o.place(h.Place)
+	if h.Event.Return {
+		o.place(h.Caller)
+	}
+	if h.Stack != nil {
+		o.stack(h.Stack)
+	}
+	b := append(o.block, 'h')
+	b = number(b, uint64(h.Event.id), uint64(h.Thread.id), uint64(h.CPU), zigzag(int64(h.Time-o.time)), uint64(h.Place.id))
+	o.time = h.Time
+	if h.Event.Return {
+		b = number(b, uint64(h.Caller.id))
+	} else if h.Event.Entry {
+		b = number(b, h.SP)
+	}
+	if h.Entry != 0 && h.Entry <= h.Time {
+		b = number(b, h.Time-h.Entry+1)
+	} else {
+		b = number(b, 0)
+	}
+	if h.Stack != nil {
+		b = number(b, uint64(h.Stack.id)+1)
+	} else {
+		b = number(b, 0)
+	}
+	for i := range h.Event.Fields {
+		b = appendValue(b, h.Event.Fields[i].Kind, &h.Values[i])
+	}
+	o.block = b
+	o.hits++
+	if len(o.block) < blockSize {
+		return nil
+	}
+	return o.flush()
+}
+
+func (o *Writer) full() bool {
+	for _, n := range o.count {
+		if n >= maxDefs-maxFrames-8 {
+			return true
+		}
+	}
+	return false
+}
+
+// define gives a definition its number; fresh says that it has to be written.
+func (o *Writer) define(d *def, letter byte) (fresh bool) {
+	if d.of == o.round {
+		return false
+	}
+	d.of, d.id = o.round, o.count[letter]
+	o.count[letter]++
+	return true
+}
+
+func (o *Writer) wrote(from int) { o.size += len(o.block) - from + 64 }
+
+func (o *Writer) place(p *Place) {
+	if !o.define(&p.def, 'p') {
+		return
+	}
+	from := len(o.block)
+	b := text(text(append(o.block, 'p'), p.Name), p.Module)
+	o.block = number(b, p.Addr, p.Off, p.Size)
+	o.wrote(from)
+}
+
+func (o *Writer) thread(t *Thread) {
+	if !o.define(&t.def, 't') {
+		return
+	}
+	from := len(o.block)
+	o.block = text(number(append(o.block, 't'), uint64(t.PID), uint64(t.TID)), t.Comm)
+	o.wrote(from)
+}
+
+func (o *Writer) event(e *Event) {
+	if !o.define(&e.def, 'e') {
+		return
+	}
+	from := len(o.block)
+	flags := uint64(0)
+	if e.Return {
+		flags |= 1
+	}
+	if e.Entry {
+		flags |= 2
+	}
+	b := number(text(text(append(o.block, 'e'), e.Group), e.Name), flags, uint64(len(e.Fields)))
+	for _, f := range e.Fields {
+		b = number(text(text(b, f.Name), f.Type), uint64(f.Kind))
+	}
+	o.block = b
+	o.wrote(from)
+}
+
+func (o *Writer) stack(s *Stack) {
+	if s.of == o.round {
+		return
+	}
+	for _, p := range s.Frames {
+		o.place(p)
+	}
+	o.define(&s.def, 's')
+	from := len(o.block)
+	b := number(text(append(o.block, 's'), s.End), uint64(len(s.Frames)))
+	for _, p := range s.Frames {
+		b = number(b, uint64(p.id))
+	}
+	o.block = b
+	o.wrote(from)
+}
+
+func number(b []byte, list ...uint64) []byte {
+	for _, v := range list {
+		b = binary.AppendUvarint(b, v)
+	}
+	return b
+}
+
+func text(b []byte, s string) []byte {
+	s = s[:min(len(s), maxText)]
+	return append(number(b, uint64(len(s))), s...)
+}
+
+func zigzag(v int64) uint64 { return uint64(v)<<1 ^ uint64(v>>63) }
+
+func unzigzag(v uint64) int64 { return int64(v>>1) ^ -int64(v&1) }
+
+func appendValue(b []byte, kind Kind, v *Value) []byte {
+	b = append(b, byte(v.State))
+	if v.State == Fault {
+		return b
+	}
+	if v.State == Printed {
+		kind = Shown
+	}
+	switch kind {
+	case Unsigned, Hex:
+		return number(b, v.Int)
+	case Signed:
+		return number(b, zigzag(int64(v.Int)))
+	case Float:
+		return binary.LittleEndian.AppendUint64(b, math.Float64bits(v.Float))
+	}
+	t := v.Text[:min(len(v.Text), maxText)]
+	return append(number(b, uint64(len(t))), t...)
+}
