@@ -1,0 +1,309 @@
+// Package calls makes calls of hits: which function called which, from when to when.
+package calls
+
+import (
+	"cmp"
+	"slices"
+
+	"kprobe/output/recording"
+)
+
+// End says how a call ended.
+type End uint8
+
+// The ends of calls.
+const (
+	Returned End = iota
+	// Left calls ended and nobody saw a return: by an exception or longjmp, or the
+	// hit of the return was lost or missed.
+	Left
+	// Open calls have not returned when the hits end.
+	Open
+)
+
+// Call is a call of a function.
+type Call struct {
+	Func   *recording.Place
+	Thread *recording.Thread
+	Parent *Call // nil: a root
+	Depth  int   // of roots 0
+	CPU    int
+	Entry  uint64 // ns
+	Leave  uint64 // ns; of Left calls when that was seen; 0: it hasn't ended
+	End    End
+	// Late says that the entry was not seen when it was, but told by the return: its
+	// hit was lost, or there is no probe.
+	Late bool
+	// Below is how long the calls took that it made, of those that were seen.
+	Below uint64
+	// Calls is how many it made itself.
+	Calls int
+	// In and Out are what Tracker.Note gave of the hits at the entry and the return.
+	In, Out any
+
+	sp uint64
+}
+
+// Time is how long the call took, or has taken until now.
+func (c *Call) Time(now uint64) uint64 {
+	end := c.Leave
+	if end == 0 {
+		end = now
+	}
+	return end - min(c.Entry, end)
+}
+
+// Self is Time less that of the calls that it made.
+func (c *Call) Self(now uint64) uint64 {
+	t := c.Time(now)
+	return t - min(t, c.Below)
+}
+
+// Sink takes calls. Of a thread they come nested, in order of time; Enter has what is
+// known of a call when it begins, Leave all. A Call is the sink's to keep.
+type Sink interface {
+	Enter(c *Call) error
+	Leave(c *Call) error
+}
+
+// maxDepth bounds how deep calls are followed, and maxHeld how many calls of all
+// threads wait for one that they are in.
+const (
+	maxDepth = 1 << 14
+	maxHeld  = 1 << 20
+	// oneStack is how far apart two addresses of one stack are at most; what is
+	// farther is another stack, as of a signal's handler.
+	oneStack = 64 << 20
+)
+
+// Tracker makes calls of hits, given in order of time. Where functions have probes at
+// their entry and their return, calls are told to the sink as they come. Where there
+// are only returns they are when Finish is called: a call's caller returns after it.
+type Tracker struct {
+	Sink Sink
+	// Note, if set, keeps what is wanted of a hit, which is gone afterwards.
+	Note func(h *recording.Hit) any
+
+	Hits  uint64 // that were calls' entries or returns
+	Lates uint64 // calls whose entry was not seen, of functions with a probe there
+	Cut   uint64 // calls that may lack a caller: too many waited for theirs
+
+	threads map[[2]int]*thread
+	order   []*thread
+	entries bool // entries are seen
+	held    int
+	last    uint64
+}
+
+type thread struct {
+	open []*Call // outermost first
+	held []*Call // that are over, in order of their returns
+}
+
+// Hit takes a hit. Those that are neither a function's entry nor a return are left
+// out.
+func (t *Tracker) Hit(h *recording.Hit) error {
+	t.last = max(t.last, h.Time)
+	if !h.Event.Return && h.SP == 0 { // an entry's is known where returns are seen, too
+		return nil
+	}
+	key := [2]int{h.Thread.PID, h.Thread.TID}
+	th := t.threads[key]
+	if th == nil {
+		if t.threads == nil {
+			t.threads = map[[2]int]*thread{}
+		}
+		th = &thread{}
+		t.threads[key] = th
+		t.order = append(t.order, th)
+	}
+	t.Hits++
+	if !h.Event.Return {
+		t.entries = true
+		return t.enter(th, h)
+	}
+	return t.leave(th, h)
+}
+
+// Now is the time of the last hit.
+func (t *Tracker) Now() uint64 { return t.last }
+
+func (t *Tracker) note(h *recording.Hit) any {
+	if t.Note == nil {
+		return nil
+	}
+	return t.Note(h)
+}
+
+func (t *Tracker) enter(th *thread, h *recording.Hit) error {
+	// A call's stack lies below its caller's: who isn't above has been left.
+	n := len(th.open)
+	for n > 0 {
+		top := th.open[n-1]
+		if top.sp == 0 || top.sp > h.SP || h.SP-top.sp > oneStack || top.sp == h.SP && top.Func.Addr != h.Place.Addr {
+			break
+		}
+		n--
+	}
+	if err := t.drop(th, n, h.Time); err != nil {
+		return err
+	}
+	c := &Call{Func: h.Place, Thread: h.Thread, CPU: h.CPU, Entry: h.Time, sp: h.SP, In: t.note(h)}
+	if len(th.open) >= maxDepth {
+		if err := t.drop(th, 0, h.Time); err != nil {
+			return err
+		}
+	}
+	t.under(th, c)
+	th.open = append(th.open, c)
+	return t.Sink.Enter(c)
+}
+
+// under makes a call one of the innermost that is open.
+func (t *Tracker) under(th *thread, c *Call) {
+	if n := len(th.open); n > 0 {
+		c.Parent, c.Depth = th.open[n-1], n
+		c.Parent.Calls++
+	}
+}
+
+// drop ends the calls from number n on, which nobody has seen return.
+func (t *Tracker) drop(th *thread, n int, now uint64) error {
+	for len(th.open) > n {
+		c := th.open[len(th.open)-1]
+		c.End = Left
+		if err := t.end(th, c, now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// end ends the innermost call.
+func (t *Tracker) end(th *thread, c *Call, now uint64) error {
+	th.open = th.open[:len(th.open)-1]
+	c.Leave = now
+	if c.Parent != nil {
+		c.Parent.Below += c.Time(now)
+	}
+	return t.Sink.Leave(c)
+}
+
+func (t *Tracker) leave(th *thread, h *recording.Hit) error {
+	best, off := -1, ^uint64(0)
+	for i := len(th.open) - 1; i >= 0; i-- {
+		c := th.open[i]
+		if c.Func.Addr != h.Place.Addr {
+			continue
+		}
+		if h.Entry == 0 {
+			best = i // nothing says which one
+			break
+		}
+		if d := max(c.Entry, h.Entry) - min(c.Entry, h.Entry); d < off {
+			best, off = i, d
+		}
+	}
+	if best >= 0 {
+		if err := t.drop(th, best+1, h.Time); err != nil {
+			return err
+		}
+		c := th.open[best]
+		c.CPU, c.Out = h.CPU, t.note(h)
+		return t.end(th, c, h.Time)
+	}
+	if h.Entry == 0 {
+		return nil // of a call of which nothing is known
+	}
+	c := &Call{Func: h.Place, Thread: h.Thread, CPU: h.CPU, Entry: h.Entry, Leave: h.Time, Late: true, Out: t.note(h)}
+	if !t.entries {
+		th.held = append(th.held, c)
+		if t.held++; t.held < maxHeld {
+			return nil
+		}
+		t.Cut += uint64(t.held)
+		return t.release()
+	}
+	t.Lates++
+	// Those that were entered later were within it, and are over.
+	n := len(th.open)
+	for n > 0 && th.open[n-1].Entry > h.Entry {
+		n--
+	}
+	if err := t.drop(th, n, h.Time); err != nil {
+		return err
+	}
+	t.under(th, c)
+	th.open = append(th.open, c)
+	if err := t.Sink.Enter(c); err != nil {
+		return err
+	}
+	return t.end(th, c, h.Time)
+}
+
+// release tells the sink of the calls that wait.
+func (t *Tracker) release() error {
+	for _, th := range t.order {
+		if err := t.nest(th); err != nil {
+			return err
+		}
+	}
+	t.held = 0
+	return nil
+}
+
+// nest tells of a thread's calls that are over, by which lies in which.
+func (t *Tracker) nest(th *thread) error {
+	list := th.held
+	th.held = nil
+	slices.SortStableFunc(list, func(a, b *Call) int {
+		return cmp.Or(cmp.Compare(a.Entry, b.Entry), cmp.Compare(b.Leave, a.Leave))
+	})
+	for _, c := range list {
+		for n := len(th.open); n > 0 && th.open[n-1].Leave < c.Leave; n-- {
+			if err := t.end(th, th.open[n-1], th.open[n-1].Leave); err != nil {
+				return err
+			}
+		}
+		t.under(th, c)
+		th.open = append(th.open, c)
+		if err := t.Sink.Enter(c); err != nil {
+			return err
+		}
+	}
+	for n := len(th.open); n > 0; n-- {
+		if err := t.end(th, th.open[n-1], th.open[n-1].Leave); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Finish tells of what is left: calls that wait, and those that haven't returned.
+func (t *Tracker) Finish() error {
+	if !t.entries {
+		return t.release()
+	}
+	for _, th := range t.order {
+		if len(th.held) > 0 { // of before the first entry was seen
+			open := th.open
+			th.open = nil
+			if err := t.nest(th); err != nil {
+				return err
+			}
+			th.open = open
+		}
+		for n := len(th.open); n > 0; n-- {
+			c := th.open[n-1]
+			th.open = th.open[:n-1]
+			c.End = Open
+			if c.Parent != nil {
+				c.Parent.Below += c.Time(t.last)
+			}
+			if err := t.Sink.Leave(c); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,100 @@
+package calls
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"kprobe/output/recording"
+)
+
+// story makes hits of lines and gives the calls as text: "THREAD in NAME TIME SP",
+// "THREAD out NAME TIME ENTRY".
+func story(t *testing.T, lines string) (string, *Tracker) {
+	t.Helper()
+	var out strings.Builder
+	places, threads := map[string]*recording.Place{}, map[int]*recording.Thread{}
+	tr := &Tracker{}
+	tr.Sink = &writer{&out, tr}
+	for _, line := range strings.Split(strings.TrimSpace(lines), "\n") {
+		var tid int
+		var what, name string
+		var time, other uint64
+		if _, err := fmt.Sscan(line, &tid, &what, &name, &time, &other); err != nil {
+			t.Fatal(line, err)
+		}
+		if places[name] == nil {
+			places[name] = &recording.Place{Name: name, Addr: uint64(len(places) + 1)}
+		}
+		if threads[tid] == nil {
+			threads[tid] = &recording.Thread{PID: 1, TID: tid}
+		}
+		h := &recording.Hit{Event: &recording.Event{Entry: what == "in", Return: what == "out"}, Thread: threads[tid], Time: time, Place: places[name]}
+		if what == "in" {
+			h.SP = other
+		} else {
+			h.Entry = other
+		}
+		if err := tr.Hit(h); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := tr.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(out.String()), tr
+}
+
+type writer struct {
+	b  *strings.Builder
+	tr *Tracker
+}
+
+func (w *writer) Enter(c *Call) error { return nil }
+
+func (w *writer) Leave(c *Call) error {
+	path := c.Func.Name
+	for p := c.Parent; p != nil; p = p.Parent {
+		path = p.Func.Name + ";" + path
+	}
+	fmt.Fprintf(w.b, "%d %s %d-%d self %d", c.Thread.TID, path, c.Entry, c.Leave, c.Self(w.tr.Now()))
+	switch {
+	case c.End == Left:
+		w.b.WriteString(" left")
+	case c.End == Open:
+		w.b.WriteString(" open")
+	case c.Late:
+		w.b.WriteString(" late")
+	}
+	w.b.WriteString("\n")
+	return nil
+}
+
+func TestCalls(t *testing.T) {
+	for _, c := range []struct{ name, hits, want string }{
+		{"recursion", "1 in f 10 900\n1 in f 20 800\n1 in g 30 700\n1 out g 35 30\n1 out f 50 20\n1 out f 90 10",
+			"1 f;f;g 30-35 self 5\n1 f;f 20-50 self 25\n1 f 10-90 self 50"},
+		{"threads", "1 in f 10 900\n2 in f 20 900\n1 out f 30 10\n2 out f 40 20",
+			"1 f 10-30 self 20\n2 f 20-40 self 20"},
+		{"open", "1 in f 10 900\n1 in g 20 800", "1 f;g 20-0 self 0 open\n1 f 10-0 self 10 open"},
+		{"left by longjmp", "1 in f 10 900\n1 in g 20 800\n1 in h 30 700\n1 out f 40 10",
+			"1 f;g;h 30-40 self 10 left\n1 f;g 20-40 self 10 left\n1 f 10-40 self 10"},
+		{"left, seen by the stack", "1 in f 10 900\n1 in g 20 800\n1 in f 30 900\n1 out f 40 30",
+			"1 f;g 20-30 self 10 left\n1 f 10-30 self 10 left\n1 f 30-40 self 10"},
+		{"a tail call", "1 in f 10 900\n1 in g 20 900\n1 out g 30 20\n1 out f 31 10",
+			"1 f;g 20-30 self 10\n1 f 10-31 self 11"},
+		{"an entry was lost", "1 in f 10 900\n1 out g 30 20\n1 out f 40 10",
+			"1 f;g 20-30 self 10 late\n1 f 10-40 self 20"},
+		{"a signal on another stack", "1 in f 10 900\n1 in g 20 990000000\n1 out g 30 20\n1 out f 40 10",
+			"1 f;g 20-30 self 10\n1 f 10-40 self 20"},
+		{"returns only", "1 out g 30 20\n1 out g 38 32\n1 out f 40 10\n2 out f 50 45\n1 out f 60 55",
+			"1 f;g 20-30 self 10 late\n1 f;g 32-38 self 6 late\n1 f 10-40 self 14 late\n1 f 55-60 self 5 late\n2 f 45-50 self 5 late"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, _ := story(t, c.hits)
+			if got != c.want {
+				t.Errorf("got\n%s\nwant\n%s", got, c.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,336 @@
+// Package report makes tables, and files for other tools, of recordings.
+package report
+
+import (
+	"cmp"
+	"errors"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"kprobe/output/calls"
+	"kprobe/output/recording"
+	"kprobe/output/spread"
+)
+
+// Row is what a table has of a function, a stack, a thread or a value.
+type Row struct {
+	Name  string
+	Hits  uint64 // that are neither a call's entry nor its return
+	Calls uint64 // that have returned, or were left
+	Open  uint64 // that haven't
+	Left  uint64 // of Calls: those whose return nobody saw
+	Self  uint64 // ns without the calls below, of those that were seen
+	Times spread.Spread
+}
+
+// Others is the name of the row of all that found none.
+const Others = "(others)"
+
+const (
+	maxRows  = 1 << 16
+	maxNodes = 1 << 20
+)
+
+// Report counts a recording in memory that its length doesn't change.
+type Report struct {
+	// By says what rows are of: func, stack, thread or the name of a value.
+	By string
+	// Also gets the calls too; nil is none.
+	Also calls.Sink
+
+	Hits   uint64
+	First  uint64 // time of the first hit, ns
+	Last   uint64
+	Tracks calls.Tracker
+	Nested bool // there are calls within calls
+	Stacks bool // hits have stacks
+
+	rows map[string]*Row
+	row  *Row
+	of   string
+	tree *node
+	size int
+	cut  uint64 // calls and hits without a node of their own
+
+}
+
+// node is a path of calls, or of a recorded stack.
+type node struct {
+	place *recording.Place // nil: the root
+	below map[string]*node
+	calls uint64
+	self  uint64
+}
+
+// Read counts all of a recording. A *recording.DamagedError is told, and what comes
+// before is counted.
+func (r *Report) Read(in *recording.Reader) error {
+	r.Begin()
+	var damaged error
+	for {
+		h, err := in.Next()
+		if err == io.EOF {
+			break
+		}
+		var d *recording.DamagedError
+		if errors.As(err, &d) {
+			damaged = err
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if err := r.Hit(h); err != nil {
+			return err
+		}
+	}
+	if err := r.Tracks.Finish(); err != nil {
+		return err
+	}
+	return damaged
+}
+
+// Begin prepares for the first hit.
+func (r *Report) Begin() {
+	r.rows, r.tree = map[string]*Row{}, &node{}
+	r.Tracks.Sink = r
+	if r.By != "func" && r.By != "stack" && r.By != "thread" {
+		r.Tracks.Note = r.value
+	}
+}
+
+// value is the text of the value that rows are by.
+func (r *Report) value(h *recording.Hit) any {
+	for i, f := range h.Event.Fields {
+		if f.Name == r.By {
+			return string(AppendValue(nil, f.Kind, &h.Values[i]))
+		}
+	}
+	return nil
+}
+
+// Hit counts a hit.
+func (r *Report) Hit(h *recording.Hit) error {
+	if r.Hits == 0 {
+		r.First = h.Time
+	}
+	r.Hits++
+	r.Last = max(r.Last, h.Time)
+	if err := r.Tracks.Hit(h); err != nil {
+		return err
+	}
+	if h.Stack != nil {
+		r.Stacks = true
+		r.add(r.stack(h.Stack), 1, 0)
+	}
+	if h.Event.Return || h.SP != 0 {
+		return nil
+	}
+	// A hit of a place, of which there is no more to know.
+	switch r.By {
+	case "func":
+		r.at(h.Place.String()).Hits++
+	case "thread":
+		r.at(threadName(h.Thread)).Hits++
+	case "stack":
+		if h.Stack != nil {
+			r.at(pathOf(h.Stack)).Hits++
+		}
+	default:
+		if v, ok := r.value(h).(string); ok {
+			r.at(v).Hits++
+		}
+	}
+	return nil
+}
+
+func threadName(t *recording.Thread) string { return t.Comm + "-" + strconv.Itoa(t.TID) }
+
+// pathOf is a stack with the outermost first.
+func pathOf(s *recording.Stack) string {
+	var b strings.Builder
+	for i := len(s.Frames) - 1; i >= 0; i-- {
+		if b.Len() > 0 {
+			b.WriteByte(';')
+		}
+		b.WriteString(frame(s.Frames[i]))
+	}
+	return b.String()
+}
+
+// frame is a function's name as it stands in a path.
+func frame(p *recording.Place) string {
+	if p.Name == "" {
+		return p.String()
+	}
+	return strings.ReplaceAll(p.Name, ";", ":")
+}
+
+func (r *Report) at(name string) *Row {
+	if r.row != nil && r.of == name {
+		return r.row
+	}
+	row := r.rows[name]
+	if row == nil {
+		if len(r.rows) >= maxRows {
+			name = Others
+		}
+		if row = r.rows[name]; row == nil {
+			row = &Row{Name: name}
+			r.rows[name] = row
+		}
+	}
+	r.row, r.of = row, name
+	return row
+}
+
+// Enter implements calls.Sink.
+func (r *Report) Enter(c *calls.Call) error {
+	r.Nested = r.Nested || c.Parent != nil
+	if r.Also != nil {
+		return r.Also.Enter(c)
+	}
+	return nil
+}
+
+// Leave implements calls.Sink.
+func (r *Report) Leave(c *calls.Call) error {
+	now := r.Tracks.Now()
+	self := c.Self(now)
+	if !r.Stacks {
+		r.add(r.path(c), 1, self)
+	}
+	var row *Row
+	switch r.By {
+	case "func":
+		row = r.at(frame(c.Func))
+	case "thread":
+		row = r.at(threadName(c.Thread))
+	case "stack":
+		row = r.at(callPath(c))
+	default:
+		name, ok := c.Out.(string)
+		if !ok {
+			name, ok = c.In.(string)
+		}
+		if !ok {
+			break
+		}
+		row = r.at(name)
+	}
+	if row != nil {
+		row.Self += self
+		switch c.End {
+		case calls.Open:
+			row.Open++
+		case calls.Left:
+			row.Left++
+			row.Times.Add(c.Time(now))
+		default:
+			row.Times.Add(c.Time(now))
+		}
+		row.Calls = row.Times.Count
+	}
+	if r.Also != nil {
+		return r.Also.Leave(c)
+	}
+	return nil
+}
+
+func callPath(c *calls.Call) string {
+	path := frame(c.Func)
+	for p := c.Parent; p != nil && len(path) < 1<<12; p = p.Parent {
+		path = frame(p.Func) + ";" + path
+	}
+	return path
+}
+
+// path is the node of a call.
+func (r *Report) path(c *calls.Call) *node {
+	var list [256]*recording.Place
+	n := 0
+	for p := c; p != nil && n < len(list); p = p.Parent {
+		list[n] = p.Func
+		n++
+	}
+	at := r.tree
+	for i := n - 1; i >= 0 && at != nil; i-- {
+		at = r.step(at, list[i])
+	}
+	return at
+}
+
+func (r *Report) stack(s *recording.Stack) *node {
+	at := r.tree
+	for i := len(s.Frames) - 1; i >= 0 && at != nil; i-- {
+		at = r.step(at, s.Frames[i])
+	}
+	return at
+}
+
+// step is the node of a place below another; nil where there is no room.
+func (r *Report) step(n *node, p *recording.Place) *node {
+	name := frame(p)
+	if next := n.below[name]; next != nil {
+		return next
+	}
+	if r.size >= maxNodes {
+		return nil
+	}
+	r.size++
+	if n.below == nil {
+		n.below = map[string]*node{}
+	}
+	next := &node{place: p}
+	n.below[name] = next
+	return next
+}
+
+func (r *Report) add(n *node, calls, self uint64) {
+	if n == nil {
+		r.cut++
+		return
+	}
+	n.calls += calls
+	n.self += self
+}
+
+// Rows gives the rows, those with the most time, or hits, first.
+func (r *Report) Rows() []*Row {
+	out := make([]*Row, 0, len(r.rows))
+	for _, row := range r.rows {
+		out = append(out, row)
+	}
+	slices.SortFunc(out, func(a, b *Row) int {
+		return cmp.Or(cmp.Compare(b.Times.Sum, a.Times.Sum), cmp.Compare(b.Calls+b.Hits, a.Calls+a.Hits), cmp.Compare(a.Name, b.Name))
+	})
+	return out
+}
+
+// walk calls each for every node that has something of its own, in order of names,
+// with the path from the outermost.
+func (r *Report) walk(each func(path []*recording.Place, n *node)) {
+	var down func(n *node, path []*recording.Place)
+	down = func(n *node, path []*recording.Place) {
+		if n.place != nil {
+			path = append(path, n.place)
+		}
+		if n.calls != 0 || n.self != 0 {
+			each(path, n)
+		}
+		names := make([]string, 0, len(n.below))
+		for name := range n.below {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		for _, name := range names {
+			down(n.below[name], path)
+		}
+	}
+	down(r.tree, nil)
+}
+
+// timed reports whether nodes have times, and not only numbers of hits.
+func (r *Report) timed() bool { return !r.Stacks && r.Tracks.Hits > 0 }
