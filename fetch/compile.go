@@ -18,7 +18,7 @@ func (d *Def) Compile(env Env) (*Program, error) {
 	}
 	var ends []int // of each argument of the definition, in the program's
 	for _, a := range d.Args {
-		if e := c.arg(a); e != nil {
+		if e := c.arg(a); e != nil && !(a.Optional && errors.Is(e.Err, ErrNoResult)) {
 			return nil, e
 		}
 		ends = append(ends, len(c.prog.Args))

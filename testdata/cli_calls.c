@@ -1,7 +1,8 @@
 /* cli_calls N [FILE]: calls top N times, in two threads one after the other. Every
  * top calls leaf and rec(3), which calls itself; every third one waits 20 ms in
  * pause_here; every fourth leaves fails by longjmp. With FILE it then writes its
- * process id there and waits in hangs for ever. */
+ * process id there and waits in hangs for ever. nothing
+ * returns nothing. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdio.h>
@@ -42,6 +43,7 @@ CALLED int top(int n) {
     KEEP;
     return r;
 }
+CALLED void nothing(void) { KEEP; }
 CALLED int hangs(void) {
     for (;;)
         pause();
@@ -60,6 +62,7 @@ int main(int argc, char **argv) {
     run(&n);
     if (pthread_create(&t, NULL, run, &n) || pthread_join(t, NULL))
         return 1;
+    nothing();
     if (argc > 2) {
         FILE *f = fopen(argv[2], "w");
         if (!f)

@@ -60,7 +60,7 @@ func traces(args []string) bool {
 		if strings.HasPrefix(arg, "-") {
 			continue
 		}
-		return arg == "trace" || arg == "profile" || arg == "inject"
+		return arg == "trace" || arg == "profile" || arg == "inject" || arg == "record" || arg == "graph"
 	}
 	return false
 }

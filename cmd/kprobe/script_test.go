@@ -37,7 +37,7 @@ func TestScripts(t *testing.T) {
 	module := fixture.Build(t, "cli_module.c", "-O1", "-shared", "-fPIC")
 	govars := fixture.Build(t, "dwarf_vars.go")
 	rate := fixture.Build(t, "cli_rate.c", "-O2")
-	calls := fixture.Build(t, "cli_calls.c", "-O1", "-pthread")
+	calls := fixture.Build(t, "cli_calls.c", "-O1", "-g", "-pthread")
 	inject := fixture.Build(t, "cli_inject.c", "-O1", "-pthread")
 	testscript.Run(t, testscript.Params{
 		Dir:      "testdata",

@@ -25,7 +25,7 @@ func TestMisuse(t *testing.T) {
 		{"trace -p 0 ev", "0 is not a process ID"},
 		{"trace -p server ev", `-p "$(pgrep -d, -x server)"`},
 		{"trce -p 1 ev", "did you mean trace?"},
-		{"record -p 1 ev", "no command record; there are "},
+		{"rewrite -p 1 ev", "no command rewrite; there are "},
 		{"-p 1 ev", "name a command before -p, such as: kprobe trace -p 1 ev"},
 		{"--pid 1 ev", "name a command before --pid"},
 		{"trace -p 1 -t 10 ev", `invalid duration "10": give a unit, for example 10s or 10ms`},

@@ -84,7 +84,7 @@ func runHist(ctx context.Context, d *Deps, m *messages, o *traceOptions, w *outp
 }
 
 // checkHists says which values of histograms no definition has.
-func (o *traceOptions) checkHists(defs []*fetch.Def) error {
+func (o *traceOptions) checkHists(defs []*fetch.Def) ([]*fetch.Def, error) {
 	var names []string
 	for _, d := range defs {
 		for _, a := range d.Args {
@@ -111,7 +111,7 @@ func (o *traceOptions) checkHists(defs []*fetch.Def) error {
 		} else {
 			known = "no one definition has all of them"
 		}
-		return fail(fmt.Errorf("histogram %s: %w; %s", o.hists[i], &output.HistError{Text: "Couldn't find field", About: strings.Join(missing, ", ")}, known))
+		return nil, fail(fmt.Errorf("histogram %s: %w; %s", o.hists[i], &output.HistError{Text: "Couldn't find field", About: strings.Join(missing, ", ")}, known))
 	}
-	return nil
+	return defs, nil
 }

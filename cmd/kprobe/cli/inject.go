@@ -201,14 +201,14 @@ func errnoOf(text string) (int32, error) {
 }
 
 // toInject makes definitions of such events.
-func toInject(defs []*fetch.Def) error {
+func toInject(defs []*fetch.Def) ([]*fetch.Def, error) {
 	for _, d := range defs {
 		if d.Kind != fetch.Entry {
-			return fail(&probe.DefError{Def: d, Err: errors.New("a call is changed at its entry: write the function alone, or p")})
+			return nil, fail(&probe.DefError{Def: d, Err: errors.New("a call is changed at its entry: write the function alone, or p")})
 		}
 		d.Group = output.InjectGroup
 	}
-	return nil
+	return defs, nil
 }
 
 // notInject refuses, where calls are only looked at, the group that says otherwise.

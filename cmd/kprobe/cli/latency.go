@@ -26,11 +26,11 @@ func runLatency(ctx context.Context, d *Deps, m *messages, o *profileOptions) er
 	sink := &output.Latency{}
 	v := &latencyView{o: o, w: w, size: d.Size, screen: o.screen(d), sink: sink, start: time.Now()}
 	o.watch = v.watch
-	o.adapt = func(defs []*fetch.Def) (err error) {
+	o.adapt = func(defs []*fetch.Def) (_ []*fetch.Def, err error) {
 		for i := 0; i < len(defs) && err == nil; i++ {
-			defs[i], err = returning(defs[i])
+			defs[i], err = returning(defs[i], output.EntryTime)
 		}
-		return err
+		return defs, err
 	}
 	p := o.engine(d, m)
 	if p.MaxActive == 0 {
@@ -60,12 +60,12 @@ func runLatency(ctx context.Context, d *Deps, m *messages, o *profileOptions) er
 var errNoFunction = errors.New("--latency takes functions and return probes")
 
 // returning makes a definition one of a return probe whose record ends with
-// the time of the entry.
-func returning(def *fetch.Def) (*fetch.Def, error) {
+// the time of the entry, an argument.
+func returning(def *fetch.Def, entry string) (*fetch.Def, error) {
 	if def.Kind == fetch.Jprobe || def.Kind == fetch.Entry && (def.Place.Offset != 0 || len(def.Args) > 0) {
 		return nil, fmt.Errorf("%w, not %s", errNoFunction, def.Text)
 	}
-	timed, err := fetch.Parse("r:kprobe/latency f " + output.EntryTime)
+	timed, err := fetch.Parse("r:kprobe/latency f " + entry)
 	if err != nil {
 		return nil, fmt.Errorf("the time of a call: %w", err)
 	}

@@ -57,6 +57,8 @@ func New(d *Deps) *cobra.Command {
 	root.AddCommand(
 		newTraceCmd(d, m, runTrace),
 		newProfileCmd(d, m, runProfile),
+		newRecordCmd(d, m, runRecord),
+		newReportCmd(d, m, runReport),
 		newAddCmd(d, m, runAdd),
 		newListCmd(d, runList),
 		newDelCmd(d, runDel),

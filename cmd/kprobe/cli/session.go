@@ -53,9 +53,9 @@ type sessionOptions struct {
 	quiet      bool
 	servers
 
-	// adapt, if set, looks at the definitions that were chosen, and may put
-	// others in their place.
-	adapt func(defs []*fetch.Def) error
+	// adapt, if set, looks at the definitions that were chosen, and gives those to
+	// be armed.
+	adapt func(defs []*fetch.Def) ([]*fetch.Def, error)
 	// waits are the kept definitions: they wait for their libraries.
 	waits map[*fetch.Def]bool
 
@@ -188,7 +188,7 @@ func (o *sessionOptions) run(ctx context.Context, d *Deps, m *messages, p probe.
 		}
 	}
 	if o.adapt != nil {
-		if err := o.adapt(defs); err != nil {
+		if defs, err = o.adapt(defs); err != nil {
 			return sum, err
 		}
 	}

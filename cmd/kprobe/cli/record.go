@@ -1,0 +1,284 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"kprobe/fetch"
+	"kprobe/internal/procfs"
+	"kprobe/output"
+	"kprobe/output/recording"
+	"kprobe/probe"
+	"kprobe/symbols"
+)
+
+type recordOptions struct {
+	sessionOptions
+	calls bool
+	args  bool
+
+	definitions []string // that are armed
+}
+
+type recordRun func(context.Context, *Deps, *messages, *recordOptions) error
+
+const recordLong = `Puts probes into a process, as kprobe trace does, and keeps their hits in a file,
+which kprobe report and kprobe graph read, here or on another machine: events, values
+with their types, names of places, stacks, threads, the files that were mapped with
+their build-ids, clocks, and what was lost.
+
+Return probes record the time of the call, too, so that reports know how long calls
+took. With --calls every function that a definition names is recorded at its entry
+and at its return: what graph needs to show calls that haven't returned.
+
+What is in the file a crash leaves there: it is written once a second at least, in
+blocks with checksums, and a file that was cut off can be read up to there. A disk
+that is full ends the recording; the program runs on.
+
+The file is readable by its owner only: arguments may be secrets.`
+
+const recordExample = `  kprobe record -o web.kprobe -t 10s -p 4711 --calls 'handle_*'
+  kprobe record -o alloc.kprobe 'r libc:malloc size=$arg1:u64' -- ls -lR /usr
+  kprobe report web.kprobe`
+
+func newRecordCmd(d *Deps, m *messages, run recordRun) *cobra.Command {
+	o := &recordOptions{}
+	c := &cobra.Command{
+		Use:     "record [flags] [DEF…|EVENT…] -o FILE [-p PID… | -- CMD ARG…]",
+		Short:   "keep the hits of probes in a file, for report and graph",
+		Long:    recordLong,
+		Example: recordExample,
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := o.arguments(c, d, args); err != nil {
+				return err
+			}
+			if o.outputFile == "" || o.outputFile == "-" {
+				return misuse("name the file to record to: -o FILE.kprobe")
+			}
+			if o.args && !o.calls {
+				return misuse("--args goes with --calls")
+			}
+			return run(c.Context(), d, m, o)
+		},
+	}
+	o.register(c, d)
+	// There is one form of recordings; the flag fails only if it does not exist.
+	_ = c.Flags().MarkHidden("format")
+	c.Flags().Lookup("output").Usage = "the `FILE` to record to"
+	c.Flags().Uint64VarP(&o.events, "events", "n", 0, "end after `N` hits")
+	o.addCalls(c)
+	return c
+}
+
+func (o *recordOptions) addCalls(c *cobra.Command) {
+	c.Flags().BoolVar(&o.calls, "calls", false, "record functions at their entry and at their return")
+	c.Flags().BoolVar(&o.args, "args", false, "with --calls, record what functions return; their arguments by definitions: 'j FUNC'")
+}
+
+func runRecord(ctx context.Context, d *Deps, m *messages, o *recordOptions) error {
+	o.adapt = o.timed
+	sink := &recordSink{}
+	o.watch = func(func() []probe.Stats) func() {
+		return beside(func(ctx context.Context) error {
+			return again(ctx, lossInterval, false, nil, sink.flush)
+		})
+	}
+	adapt := o.adapt
+	o.adapt = func(defs []*fetch.Def) ([]*fetch.Def, error) {
+		defs, err := adapt(defs)
+		if err != nil {
+			return nil, err
+		}
+		// Now that there is something to record, and before anything is armed.
+		if sink.rec, err = recording.Create(o.outputFile, o.header(d, defs)); err != nil {
+			return nil, fail(fmt.Errorf("recording: %w", err))
+		}
+		sink.rec.Limit = o.events
+		return defs, nil
+	}
+	sum, err := o.run(ctx, d, m, o.timing(d, m), nil, sink)
+	if sink.rec == nil {
+		return err
+	}
+	if cerr := sink.rec.Close(sum.Stats); cerr != nil && err == nil {
+		err = fail(cerr)
+	}
+	if err != nil {
+		return err
+	}
+	hits := sink.rec.Hits()
+	if !o.quiet || output.Sum(sum.Stats).Lost > 0 {
+		m.say("%s: %s; %s", o.outputFile, size(sink.rec.Size()), output.EndLine(hits, sum.Stats, sum.Alive, sum.Killed))
+	}
+	if !o.quiet {
+		o.sayRest(d, m, &sum)
+	}
+	return outcome(sum)
+}
+
+// recordSink is the sink of a recording that begins when the definitions are known.
+type recordSink struct{ rec *recording.Recorder }
+
+// Hit implements probe.Sink.
+func (l *recordSink) Hit(h *probe.Hit) error { return l.rec.Hit(h) }
+
+func (l *recordSink) flush() error { return l.rec.Flush() }
+
+// timing gives the engine's options for calls that are followed.
+func (o *recordOptions) timing(d *Deps, m *messages) probe.Options {
+	p := o.engine(d, m)
+	if p.MaxActive == 0 {
+		p.MaxActive = latencyActive
+	}
+	if p.RingSize == 0 {
+		p.RingSize = countRing
+	}
+	return p
+}
+
+func (o *recordOptions) header(d *Deps, defs []*fetch.Def) *recording.Header {
+	h := &recording.Header{Kprobe: Version, Command: o.command, PIDs: o.pids, Calls: o.calls}
+	var wall time.Time
+	h.Mono, wall = d.Now()
+	h.Wall = wall.UnixNano()
+	// Without them the recording is as good.
+	h.Host, _ = os.Hostname()
+	if id, err := procfs.Read("/proc/sys/kernel/random/boot_id", make([]byte, 64)); err == nil {
+		h.Boot = strings.TrimSpace(string(id))
+	}
+	for _, def := range defs[:min(len(defs), 1000)] {
+		h.Definitions = append(h.Definitions, def.Text)
+	}
+	return h
+}
+
+// timed gives the definitions with which calls are recorded with their times.
+func (o *recordOptions) timed(defs []*fetch.Def) ([]*fetch.Def, error) {
+	out := make([]*fetch.Def, 0, len(defs))
+	for _, def := range defs {
+		var err error
+		switch {
+		case o.calls && isCall(def):
+			out, err = o.both(out, def)
+		case def.Kind == fetch.Return:
+			var r *fetch.Def
+			if r, err = o.like(def, fetch.Return, recording.EntryArg); err == nil {
+				out = append(out, r)
+			}
+		default:
+			out = append(out, def)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// isCall reports whether a definition is about a function, and not a place in one.
+func isCall(def *fetch.Def) bool {
+	return def.Kind != fetch.Entry || def.Place.Kind == symbols.PlaceSymbol && def.Place.Offset == 0
+}
+
+// both appends the definitions of a function's entry and return.
+func (o *recordOptions) both(out []*fetch.Def, def *fetch.Def) ([]*fetch.Def, error) {
+	result := ""
+	if o.args {
+		result = "ret=$retval "
+	}
+	if def.Kind == fetch.Return {
+		if def.Filter == nil { // else there would be entries without a return
+			p, err := o.like(def, fetch.Entry, recording.StackArg)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, p)
+		}
+		r, err := o.like(def, fetch.Return, recording.EntryArg)
+		return append(out, r), err
+	}
+	p, err := o.like(def, def.Kind, recording.StackArg)
+	if err != nil {
+		return nil, err
+	}
+	r, err := o.like(def, fetch.Return, result+recording.EntryArg)
+	if err == nil && o.args {
+		for i, a := range r.Args {
+			if a.Name == "ret" {
+				optional := *a
+				optional.Optional = true
+				r.Args[i] = &optional
+			}
+		}
+	}
+	return append(out, p, r), err
+}
+
+// like is a definition of the same function's entry or return, with more arguments
+// at its end.
+func (o *recordOptions) like(def *fetch.Def, kind fetch.Kind, args string) (*fetch.Def, error) {
+	letter := "p"
+	if kind == fetch.Return {
+		letter = "r"
+	}
+	more, err := fetch.Parse(letter + ":kprobe/more f " + args)
+	if err != nil {
+		return nil, fmt.Errorf("the times of a call: %w", err)
+	}
+	out := *def
+	out.Kind, out.Place.Return = kind, kind == fetch.Return
+	switch {
+	case kind == def.Kind:
+	case kind == fetch.Return && def.Filter == nil:
+		out.Args, out.Filter = nil, nil
+	case kind == fetch.Entry:
+		out.Args = nil
+	}
+	if kind != def.Kind {
+		out.Event = otherEvent(def, letter)
+	}
+	out.Args = append(out.Args[:len(out.Args):len(out.Args)], more.Args...)
+	if o.waits[def] {
+		o.waits[&out] = true
+	}
+	return &out, nil
+}
+
+// otherEvent names the event of a function's other end.
+func otherEvent(def *fetch.Def, letter string) string {
+	if !def.Named && len(def.Event) > 2 && def.Event[1] == '_' {
+		return letter + def.Event[1:]
+	}
+	end := map[string]string{"p": "_entry", "r": "_return"}[letter]
+	return def.Event[:min(len(def.Event), fetch.MaxName-len(end))] + end
+}
+
+// size is a number of bytes for a person.
+func size(n int64) string {
+	switch {
+	case n < 10<<10:
+		return fmt.Sprintf("%d bytes", n)
+	case n < 10<<20:
+		return fmt.Sprintf("%d KB", n>>10)
+	}
+	return fmt.Sprintf("%d MB", n>>20)
+}
+
+// openRecording opens a recording to read.
+func openRecording(name string) (*recording.Reader, func() error, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, nil, fail(fmt.Errorf("recording: %w", err))
+	}
+	r, err := recording.NewReader(f)
+	if err != nil {
+		return nil, nil, fail(fmt.Errorf("recording %s: %w", name, errors.Join(err, f.Close())))
+	}
+	return r, f.Close, nil
+}

@@ -1,0 +1,190 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"kprobe/output"
+	"kprobe/output/recording"
+	"kprobe/output/report"
+)
+
+type reportOptions struct {
+	by       string
+	diff     string
+	folded   string
+	pprof    string
+	perfetto string
+	form     output.Form
+}
+
+type reportRun func(context.Context, *Deps, *messages, string, *reportOptions) error
+
+const reportLong = `Shows what is in a recording of kprobe record: for each function, stack, thread or
+value how many calls there were and how long they took: together, without the calls
+that they made (of those that were recorded), on average, and the time that half of
+them, and 99 of 100, did not exceed. Percentiles are within 1 %.
+
+"open" are calls that had not returned when the recording ended; "no return" those
+that were left by an exception or longjmp, or whose return's hit is missing. Times are
+wall time: a call that waits takes as long as it waits.
+
+Other tools read the exports: --folded is what makes flame graphs, a line for each
+path of calls with the nanoseconds spent there; --pprof is for go tool pprof;
+--perfetto is a timeline for ui.perfetto.dev, a track for each thread. Where hits have
+stacks (stack=N), paths are those, and counted.`
+
+const reportExample = `  kprobe report web.kprobe
+  kprobe report web.kprobe --by thread
+  kprobe report web.kprobe --folded web.folded --pprof web.pb.gz --perfetto web.perfetto
+  kprobe report after.kprobe --diff before.kprobe`
+
+func newReportCmd(d *Deps, m *messages, run reportRun) *cobra.Command {
+	o := &reportOptions{}
+	c := &cobra.Command{
+		Use:     "report [flags] FILE",
+		Short:   "show how long calls took, of a recording",
+		Long:    reportLong,
+		Example: reportExample,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return misuse("name one recording")
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			if o.by == "" {
+				return misuse("--by func, stack, thread, or the name of a value")
+			}
+			return run(c.Context(), d, m, args[0], o)
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&o.by, "by", "func", "a row for each `func|stack|thread|NAME`; NAME is a value of the hits")
+	f.StringVar(&o.diff, "diff", "", "compare with the recording `FILE`, an earlier one")
+	f.StringVar(&o.folded, "folded", "", "write paths of calls to `FILE`, for flame graphs")
+	f.StringVar(&o.pprof, "pprof", "", "write a profile to `FILE`, for go tool pprof")
+	f.StringVar(&o.perfetto, "perfetto", "", "write a timeline to `FILE`, for ui.perfetto.dev")
+	addFormat(f, &o.form)
+	f.SortFlags = false
+	_ = c.RegisterFlagCompletionFunc("by", cobra.FixedCompletions([]string{"func", "stack", "thread"}, cobra.ShellCompDirectiveNoFileComp))
+	return c
+}
+
+func runReport(_ context.Context, d *Deps, m *messages, name string, o *reportOptions) error {
+	var timeline *report.Perfetto
+	r := &report.Report{By: o.by}
+	var file *os.File
+	if o.perfetto != "" {
+		var err error
+		if file, err = os.Create(o.perfetto); err != nil {
+			return fail(fmt.Errorf("perfetto: %w", err))
+		}
+		defer file.Close()
+		timeline = report.NewPerfetto(file, r.Tracks.Now)
+		r.Also = timeline
+	}
+	in, err := readReport(m, name, r)
+	if err != nil {
+		return err
+	}
+	if timeline != nil {
+		if err := errors.Join(timeline.Close(lossesOf(in) > 0), file.Close()); err != nil {
+			return fail(fmt.Errorf("perfetto: %w", err))
+		}
+	}
+	if o.folded != "" {
+		if err := writeFile(o.folded, r.Folded); err != nil {
+			return fail(fmt.Errorf("folded: %w", err))
+		}
+	}
+	if o.pprof != "" {
+		if err := writeFile(o.pprof, func(w io.Writer) error { return r.Pprof(w, in) }); err != nil {
+			return fail(fmt.Errorf("pprof: %w", err))
+		}
+	}
+	out := bufio.NewWriter(d.Out)
+	human := d.Terminal
+	switch {
+	case o.diff != "":
+		old := &report.Report{By: o.by}
+		if _, err := readReport(m, o.diff, old); err != nil {
+			return err
+		}
+		err = r.Diff(out, old, human)
+	case o.form == output.JSON:
+		_, err = out.Write(r.AppendJSON(nil))
+	default:
+		err = r.Table(out, human)
+	}
+	if err = errors.Join(err, out.Flush()); err != nil {
+		return fail(err)
+	}
+	sayRecording(m, in, r)
+	return nil
+}
+
+func writeFile(name string, write func(io.Writer) error) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(f), f.Close())
+}
+
+// readReport counts a recording; one that is cut off is said, and counted up to there.
+func readReport(m *messages, name string, r *report.Report) (*recording.Reader, error) {
+	in, done, err := openRecording(name)
+	if err != nil {
+		return nil, err
+	}
+	err = r.Read(in)
+	var damaged *recording.DamagedError
+	switch {
+	case errors.As(err, &damaged):
+		m.warn("%s: %v; what comes before is shown", name, err)
+	case err != nil:
+		return nil, fail(errors.Join(fmt.Errorf("recording %s: %w", name, err), done()))
+	}
+	return in, done()
+}
+
+func lossesOf(in *recording.Reader) (lost uint64) {
+	if in.End != nil {
+		for _, e := range in.End.Events {
+			lost += e.Lost + e.Missed
+		}
+	}
+	return lost
+}
+
+// sayRecording says what the numbers lack.
+func sayRecording(m *messages, in *recording.Reader, r *report.Report) {
+	var lost, missed, filtered uint64
+	if in.End != nil {
+		for _, e := range in.End.Events {
+			lost, missed, filtered = lost+e.Lost, missed+e.Missed, filtered+e.Filtered
+		}
+	}
+	text := fmt.Sprintf("%d hits in %s", r.Hits, report.Time(r.Last-r.First))
+	if filtered > 0 {
+		text += fmt.Sprintf(", %d filtered out", filtered)
+	}
+	text += fmt.Sprintf(", %d lost", lost)
+	if missed > 0 {
+		text += fmt.Sprintf(", %d calls missed", missed)
+	}
+	if n := r.Tracks.Lates; n > 0 {
+		text += fmt.Sprintf("; of %d calls the entry is missing", n)
+	}
+	if n := r.Tracks.Cut; n > 0 {
+		text += fmt.Sprintf("; %d calls may lack their callers: record with --calls to follow so many", n)
+	}
+	m.say("%s", text)
+}
