@@ -33,8 +33,9 @@ and in double quotes where a blank would end them; --no-demangle shows them as
 they are in the file. GLOB is a shell pattern as in definitions: for either form,
 and for readable ones without parameters. A name that is printed, or one with
 @FILE.c behind it, is taken as that name, whatever *, ? and [ are in it.
-With --files a tab and FILE:LINE follow, where debug information, or the table of Go's runtime, knows in which
-source file the function's code begins; that is a place too.
+With --files a tab and FILE:LINE follow, where debug information, or the table of
+Go's runtime, knows in which source file the function's code begins; that is a
+place too.
 With --usdt it lists the statically defined probes (sys/sdt.h) instead, one place
 on each line: the address as definitions take it, %PROVIDER:NAME, the arguments as
 the compiler noted them (8@%rdi is 8 bytes in %rdi), and the semaphore, if there is
