@@ -158,10 +158,10 @@ func kindOf(t fetch.Type) Kind {
 	switch {
 	case t.IsArray() || t.Layout != nil:
 		return Shown
-	case t.Base == fetch.Unsigned || t.BitWidth != 0:
-		return Unsigned
 	case t.Base == fetch.Signed:
 		return Signed
+	case t.Base == fetch.Unsigned || t.BitWidth != 0:
+		return Unsigned
 	case t.Base == fetch.Hex:
 		return Hex
 	case t.Base == fetch.Float:
