@@ -59,6 +59,7 @@ func New(d *Deps) *cobra.Command {
 		newProfileCmd(d, m, runProfile),
 		newRecordCmd(d, m, runRecord),
 		newReportCmd(d, m, runReport),
+		newGraphCmd(d, m, runGraph),
 		newAddCmd(d, m, runAdd),
 		newListCmd(d, runList),
 		newDelCmd(d, runDel),

@@ -1,0 +1,225 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"kprobe/output"
+	calltree "kprobe/output/calls"
+	"kprobe/output/graph"
+	"kprobe/output/recording"
+	"kprobe/probe"
+)
+
+type graphOptions struct {
+	recordOptions
+	below  string
+	not    []string
+	depth  int
+	slower time.Duration
+	failed bool
+	from   string // a recording
+}
+
+type graphRun func(context.Context, *Deps, *messages, *graphOptions) error
+
+const graphLong = `Shows calls as a tree, of a process that runs, of a command, or of a recording
+(kprobe record --calls), in the layout of the kernel's function_graph tracer:
+
+  CPU)  TASK-TID  | DURATION |  CALLER() {
+  CPU)  TASK-TID  | DURATION |    CALLED();
+  CPU)  TASK-TID  | DURATION |  }
+
+Every function that is named, or that a pattern matches, gets a probe at its entry and
+one at its return; others don't appear. The duration is wall time, behind a mark where
+it was long: + for more than 10 us, ! 100 us, # 1 ms, * 10 ms, @ 100 ms, $ 1 s. With
+definitions (p FUNC ARG…, j FUNC) arguments stand in parentheses; with --args
+results are behind the call, by their types where there is debug information.
+
+--slower and --failed choose trees: a call that nobody called, of those that are
+shown, or one of --below's, is shown with all that it did when it has taken as long, or
+has failed: it returned a number from -4095 to -1 or a null pointer, or was left by an
+exception. What a call did until then is kept, 32768 lines at most.
+
+A call that has no return, as it was left by longjmp or an exception or as hits were
+lost, ends where that is seen and says so, as do calls that have not returned at the
+end.`
+
+const graphExample = `  kprobe graph -p 4711 'handle_*' 'db_*'
+  kprobe graph -p 4711 --slower 10ms 'handle_*' 'db_*'
+  kprobe graph --args --failed --below main 'j open_config' 'read_*' -- ./server
+  kprobe graph web.kprobe --slower 10ms`
+
+func newGraphCmd(d *Deps, m *messages, run graphRun) *cobra.Command {
+	o := &graphOptions{}
+	c := &cobra.Command{
+		Use:     "graph [flags] DEF… -p PID… | DEF… -- CMD ARG… | FILE",
+		Short:   "show calls as a tree, with how long each took",
+		Long:    graphLong,
+		Example: graphExample,
+		RunE: func(c *cobra.Command, args []string) error {
+			switch {
+			case c.Flags().Changed("slower") && o.slower <= 0:
+				return misuse("--slower %v: give a time above 0", o.slower)
+			case o.depth < 0 || c.Flags().Changed("depth") && o.depth == 0:
+				return misuse("--depth %d: give a number above 0", o.depth)
+			case len(args) == 1 && len(o.pids) == 0 && c.ArgsLenAtDash() < 0:
+				o.from = args[0]
+				return run(c.Context(), d, m, o)
+			}
+			if err := o.arguments(c, d, args); err != nil {
+				return err
+			}
+			return run(c.Context(), d, m, o)
+		},
+	}
+	o.register(c, d)
+	// There is one form; the flag fails only if it does not exist.
+	_ = c.Flags().MarkHidden("format")
+	f := c.Flags()
+	f.StringVar(&o.below, "below", "", "only what `FUNC` calls; a name or a pattern")
+	f.StringArrayVar(&o.not, "not", nil, "leave out functions that match `GLOB`, with all that they call")
+	f.IntVar(&o.depth, "depth", 0, "show `N` levels of calls")
+	f.DurationVar(&o.slower, "slower", 0, "only trees whose root took this `TIME`, such as 10ms, or longer")
+	f.BoolVar(&o.failed, "failed", false, "only trees whose root failed")
+	f.BoolVar(&o.args, "args", false, "show what functions return; arguments are shown of definitions: 'j FUNC'")
+	return c
+}
+
+// drawing is the sink of a graph.
+type drawing struct {
+	mu   sync.Mutex
+	conv recording.Converter
+	calltree.Tracker
+	print graph.Printer
+}
+
+func (o *graphOptions) drawing(w io.Writer) *drawing {
+	g := &drawing{print: graph.Printer{W: w, Below: o.below, Not: o.not, Depth: o.depth, Slower: uint64(o.slower), Failed: o.failed}}
+	g.Tracker.Sink, g.Tracker.Note = &g.print, graph.Note
+	g.print.Now = g.Tracker.Now
+	return g
+}
+
+// liveCalls is the sink of hits as they come.
+type liveCalls struct{ *drawing }
+
+// Hit implements probe.Sink.
+func (l liveCalls) Hit(h *probe.Hit) error {
+	hit, err := l.conv.Convert(h)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.Tracker.Hit(hit)
+}
+
+// flush shows calls that go on.
+func (g *drawing) flush() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.print.Flush()
+}
+
+func runGraph(ctx context.Context, d *Deps, m *messages, o *graphOptions) error {
+	if o.from != "" {
+		return o.fromFile(d, m)
+	}
+	w, file, done, err := o.open(d)
+	if err != nil {
+		return err
+	}
+	if d.Terminal && o.outputFile == "" {
+		if _, err := w.Write([]byte(graph.Header)); err != nil {
+			return fail(err)
+		}
+	}
+	o.calls, o.args = true, o.args || o.failed
+	o.adapt = o.timed
+	g := o.drawing(w)
+	o.watch = func(func() []probe.Stats) func() {
+		return beside(func(ctx context.Context) error {
+			return again(ctx, lossInterval, false, nil, g.flush)
+		})
+	}
+	sum, err := o.run(ctx, d, m, o.timing(d, m), file, liveCalls{g})
+	if err == nil {
+		err = g.Finish()
+	}
+	if werr := done(); err == nil {
+		err = werr
+	}
+	if err != nil && !errors.Is(err, output.ErrClosed) {
+		return fail(err)
+	}
+	lost := output.Sum(sum.Stats).Lost
+	if !o.quiet || lost > 0 {
+		m.say("%s%s", g.chosen(), output.EndLine(g.Hits, sum.Stats, sum.Alive, sum.Killed))
+	}
+	if !o.quiet {
+		o.sayRest(d, m, &sum)
+	}
+	return outcome(sum)
+}
+
+// chosen says how many trees were shown.
+func (g *drawing) chosen() string {
+	p := &g.print
+	if p.Slower == 0 && !p.Failed {
+		return ""
+	}
+	text := fmt.Sprintf("%d of %d trees; ", p.Shown, p.Roots)
+	if p.Cut > 0 {
+		text += fmt.Sprintf("%d of their lines are left out; ", p.Cut)
+	}
+	return text
+}
+
+// fromFile shows a recording's calls.
+func (o *graphOptions) fromFile(d *Deps, m *messages) error {
+	in, closed, err := openRecording(o.from)
+	if errors.Is(err, os.ErrNotExist) {
+		return misuse("name a target: -p PID for a process that runs, -- CMD ARG… for one to start, or a recording; there is no file %s", o.from)
+	}
+	if err != nil {
+		return err
+	}
+	w, _, done, err := o.open(d)
+	if err != nil {
+		return err
+	}
+	g := o.drawing(w)
+	var damaged *recording.DamagedError
+	for {
+		h, rerr := in.Next()
+		if err = rerr; err == nil {
+			err = g.Tracker.Hit(h)
+		}
+		if err != nil {
+			break
+		}
+	}
+	if errors.As(err, &damaged) {
+		m.warn("%s: %v; what comes before is shown", o.from, err)
+		err = io.EOF
+	}
+	if err == io.EOF {
+		err = g.Finish()
+	}
+	if err = errors.Join(err, done(), closed()); err != nil && !errors.Is(err, output.ErrClosed) {
+		return fail(err)
+	}
+	m.say("%s%d hits, %d lost", g.chosen(), g.Hits, lossesOf(in))
+	if n := g.Lates; n > 0 {
+		m.say("of %d calls the entry is missing", n)
+	}
+	return nil
+}
