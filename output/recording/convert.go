@@ -33,6 +33,7 @@ type Converter struct {
 	threads  map[[2]int]*Thread
 	stacks   map[string]*Stack
 	last     *program
+	lastAt   *Thread
 	vals     []fetch.Value
 	out      Hit
 	texts    []byte
@@ -48,6 +49,8 @@ type placeKey struct {
 type program struct {
 	of    *fetch.Program
 	event *Event
+	place *Place // of the last hit, in the process of space
+	space *symbols.Space
 	types []fetch.Type
 	timed bool // the last value is the entry's time
 	based bool // or the stack pointer
@@ -77,9 +80,12 @@ func (c *Converter) Convert(h *results.Hit) (*Hit, error) {
 	}
 	c.vals = vals
 	o := &c.out
+	if p.place == nil || p.space != h.Space || p.place.Addr != uint64(h.IP) {
+		p.place, p.space = c.place(h.Space, h.IP, h.Func), h.Space
+	}
 	*o = Hit{
 		Event: p.event, Thread: c.thread(h), CPU: h.CPU, Time: h.Time,
-		Place: c.place(h.Space, h.IP, h.Func), Values: o.Values[:0],
+		Place: p.place, Values: o.Values[:0],
 	}
 	if p.event.Return {
 		o.Caller = c.place(h.Space, h.RetIP, "")
@@ -231,8 +237,12 @@ func (c *Converter) place(space *symbols.Space, a symbols.Addr, name string) *Pl
 func cut(s string) string { return s[:min(len(s), maxText)] }
 
 func (c *Converter) thread(h *results.Hit) *Thread {
+	if t := c.lastAt; t != nil && t.TID == h.TID && t.PID == h.PID && t.Comm == h.Comm {
+		return t
+	}
 	key := [2]int{h.PID, h.TID}
 	if t := c.threads[key]; t != nil && t.Comm == h.Comm {
+		c.lastAt = t
 		return t
 	}
 	if c.threads == nil || len(c.threads) >= maxKept {
@@ -240,6 +250,7 @@ func (c *Converter) thread(h *results.Hit) *Thread {
 	}
 	t := &Thread{PID: h.PID, TID: h.TID, Comm: h.Comm}
 	c.threads[key] = t
+	c.lastAt = t
 	return t
 }
 

@@ -20,6 +20,7 @@ type Recorder struct {
 	conv   Converter
 	mu     sync.Mutex
 	spaces map[*symbols.Space]int // guarded by mu: how many modules were recorded
+	last   *symbols.Space         // of the last hit
 }
 
 // FileError is that a recording can't go on: what it holds until then is whole.
@@ -61,7 +62,8 @@ func (r *Recorder) Hit(h *results.Hit) error {
 	if r.Limit != 0 && r.w.Hits() >= r.Limit {
 		return results.ErrStop
 	}
-	if h.Space != nil {
+	if h.Space != nil && h.Space != r.last {
+		r.last = h.Space
 		if err := r.modules(h.Space, false); err != nil {
 			return r.failed(err)
 		}

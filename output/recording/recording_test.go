@@ -258,3 +258,19 @@ func FuzzRead(f *testing.F) {
 		}
 	})
 }
+
+func BenchmarkHit(b *testing.B) {
+	w, err := NewWriter(io.Discard, &Header{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	in, th, work := &Event{Name: "in", Entry: true}, &Thread{PID: 1, TID: 1}, &Place{Name: "work"}
+	h := &Hit{Event: in, Thread: th, Place: work, SP: 0x7ffe00001000}
+	b.ReportAllocs()
+	for i := range b.N {
+		h.Time = uint64(100 * i)
+		if err := w.Hit(h); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -29,15 +29,16 @@ type Writer struct {
 	hits   uint64    // guarded by mu
 	sealed uint64    // guarded by mu: those of them that are in whole blocks
 
-	round uint32          // guarded by mu: how often definitions were forgotten, and 1
-	count map[byte]uint32 // guarded by mu: definitions of each letter
-	size  int             // guarded by mu: bytes of definitions
-	time  uint64          // guarded by mu: of the last hit
+	round uint32      // guarded by mu: how often definitions were forgotten, and 1
+	count [128]uint32 // guarded by mu: definitions of each letter
+	most  uint32      // guarded by mu: of them the largest
+	size  int         // guarded by mu: bytes of definitions
+	time  uint64      // guarded by mu: of the last hit
 }
 
 // NewWriter begins a recording.
 func NewWriter(w io.Writer, h *Header) (*Writer, error) {
-	o := &Writer{w: w, round: 1, count: map[byte]uint32{}, block: make([]byte, blockHead, blockSize+4096)}
+	o := &Writer{w: w, round: 1, block: make([]byte, blockHead, blockSize+4096)}
 	head := binary.LittleEndian.AppendUint32([]byte(Magic), Version)
 	if err := o.put(head); err != nil {
 		return nil, err
@@ -142,11 +143,11 @@ func (o *Writer) Hit(h *Hit) error {
 	if o.err != nil {
 		return o.err
 	}
-	if o.size > maxMemory/2 || o.full() {
+	if o.size > maxMemory/2 || o.most >= maxDefs-maxFrames-8 {
 		o.block = append(o.block, 'r')
 		o.round++
-		clear(o.count)
-		o.size = 0
+		clear(o.count[:])
+		o.size, o.most = 0, 0
 	}
 	o.event(h.Event)
 	o.thread(h.Thread)
@@ -186,15 +187,6 @@ func (o *Writer) Hit(h *Hit) error {
 	return o.flush()
 }
 
-func (o *Writer) full() bool {
-	for _, n := range o.count {
-		if n >= maxDefs-maxFrames-8 {
-			return true
-		}
-	}
-	return false
-}
-
 // define gives a definition its number; fresh says that it has to be written.
 func (o *Writer) define(d *def, letter byte) (fresh bool) {
 	if d.of == o.round {
@@ -202,6 +194,7 @@ func (o *Writer) define(d *def, letter byte) (fresh bool) {
 	}
 	d.of, d.id = o.round, o.count[letter]
 	o.count[letter]++
+	o.most = max(o.most, o.count[letter])
 	return true
 }
 

@@ -21,6 +21,7 @@ type Row struct {
 	Calls uint64 // that have returned, or were left
 	Open  uint64 // that haven't
 	Left  uint64 // of Calls: those whose return nobody saw
+	Total uint64 // ns; calls within others of the same row are in those
 	Self  uint64 // ns without the calls below, of those that were seen
 	Times spread.Spread
 }
@@ -222,6 +223,9 @@ func (r *Report) Leave(c *calls.Call) error {
 	}
 	if row != nil {
 		row.Self += self
+		if !r.within(c) {
+			row.Total += c.Time(now)
+		}
 		switch c.End {
 		case calls.Open:
 			row.Open++
@@ -238,6 +242,24 @@ func (r *Report) Leave(c *calls.Call) error {
 	}
 	return nil
 }
+
+// within reports whether a call is within another one of its row.
+func (r *Report) within(c *calls.Call) bool {
+	switch r.By {
+	case "thread":
+		return c.Parent != nil
+	case "func":
+		for p, n := c.Parent, 0; p != nil && n < farthest; p, n = p.Parent, n+1 {
+			if p.Func == c.Func {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// farthest bounds how far up a call of the same function is looked for.
+const farthest = 1 << 10
 
 func callPath(c *calls.Call) string {
 	path := frame(c.Func)
@@ -304,7 +326,7 @@ func (r *Report) Rows() []*Row {
 		out = append(out, row)
 	}
 	slices.SortFunc(out, func(a, b *Row) int {
-		return cmp.Or(cmp.Compare(b.Times.Sum, a.Times.Sum), cmp.Compare(b.Calls+b.Hits, a.Calls+a.Hits), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(b.Total, a.Total), cmp.Compare(b.Calls+b.Hits, a.Calls+a.Hits), cmp.Compare(a.Name, b.Name))
 	})
 	return out
 }

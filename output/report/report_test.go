@@ -91,6 +91,9 @@ func TestRows(t *testing.T) {
 		total := uint64(0)
 		for _, row := range r.Rows() {
 			got = append(got, fmt.Sprintf("%s %d %d %d", row.Name, row.Calls, row.Open, row.Left))
+			if most := (r.Last - r.First) * 2; row.Total > most { // of two threads
+				t.Errorf("by %s: %s took %d ns of %d: calls within calls are counted twice", by, row.Name, row.Total, most)
+			}
 			total += row.Self
 		}
 		parts := strings.Split(want, "|")

@@ -55,7 +55,7 @@ func (r *Report) Table(w io.Writer, human bool) error {
 		}
 		if timed {
 			s := &row.Times
-			cells = append(cells, number(row.Calls), time(s.Sum))
+			cells = append(cells, number(row.Calls), time(row.Total))
 			if r.Nested {
 				cells = append(cells, time(row.Self))
 			}
@@ -104,7 +104,7 @@ func (r *Report) AppendJSON(dst []byte) []byte {
 		field("open", row.Open)
 		field("no_return", row.Left)
 		if row.Calls > 0 {
-			field("total", row.Times.Sum)
+			field("total", row.Total)
 			field("self", row.Self)
 			field("avg", row.Times.Average())
 			field("p50", row.Times.Percentile(50))
@@ -144,14 +144,14 @@ func (r *Report) Diff(w io.Writer, old *Report, human bool) error {
 			was = &Row{}
 		case row.Calls+row.Hits == 0:
 			change = "gone"
-		case was.Times.Sum > 0:
-			change = fmt.Sprintf("%+.1f%%", 100*(float64(row.Times.Sum)/float64(was.Times.Sum)-1))
+		case was.Total > 0:
+			change = fmt.Sprintf("%+.1f%%", 100*(float64(row.Total)/float64(was.Total)-1))
 		default:
 			change = ""
 		}
 		cells := []string{quote.Plain(row.Name), strconv.FormatUint(row.Calls+row.Hits, 10), strconv.FormatUint(was.Calls+was.Hits, 10)}
 		a, b := &row.Times, &was.Times
-		for _, v := range [][2]uint64{{a.Sum, b.Sum}, {a.Average(), b.Average()}, {a.Percentile(99), b.Percentile(99)}} {
+		for _, v := range [][2]uint64{{row.Total, was.Total}, {a.Average(), b.Average()}, {a.Percentile(99), b.Percentile(99)}} {
 			cells = append(cells, time(v[0]), time(v[1]))
 		}
 		t.Rows = append(t.Rows, append(cells, change))

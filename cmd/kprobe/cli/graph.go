@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"kprobe/output"
 	calltree "kprobe/output/calls"
@@ -192,6 +194,8 @@ func (o *graphOptions) fromFile(d *Deps, m *messages) error {
 	if err != nil {
 		return err
 	}
+	// A reader that has gone is no reason to be killed.
+	signal.Ignore(unix.SIGPIPE)
 	w, _, done, err := o.open(d)
 	if err != nil {
 		return err

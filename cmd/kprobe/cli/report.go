@@ -27,8 +27,8 @@ type reportOptions struct {
 type reportRun func(context.Context, *Deps, *messages, string, *reportOptions) error
 
 const reportLong = `Shows what is in a recording of kprobe record: for each function, stack, thread or
-value how many calls there were and how long they took: together, without the calls
-that they made (of those that were recorded), on average, and the time that half of
+value how many calls there were and how long they took: together (calls of a function within
+itself once), without the calls that they made (of those that were recorded), on average, and the time that half of
 them, and 99 of 100, did not exceed. Percentiles are within 1 %.
 
 "open" are calls that had not returned when the recording ended; "no return" those
@@ -177,6 +177,9 @@ func sayRecording(m *messages, in *recording.Reader, r *report.Report) {
 		text += fmt.Sprintf(", %d filtered out", filtered)
 	}
 	text += fmt.Sprintf(", %d lost", lost)
+	if lost > 0 {
+		text += fmt.Sprintf(" (%.1f %% of all: calls and times are of the others)", 100*float64(lost)/float64(lost+r.Hits))
+	}
 	if missed > 0 {
 		text += fmt.Sprintf(", %d calls missed", missed)
 	}
