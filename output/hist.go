@@ -29,6 +29,7 @@ type Histograms struct {
 	hits  uint64                         // guarded by mu
 	all   []*hist                        // guarded by mu, in order of the first hit
 	byRun map[*fetch.Program][]histFetch // guarded by mu
+	bins  []results.Bins                 // guarded by mu: what was counted elsewhere
 	last  *fetch.Program                 // guarded by mu: of the last hit
 	bound []histFetch                    // guarded by mu: of last
 	vals  []fetch.Value

@@ -310,12 +310,12 @@ func (g *Histograms) AppendJSON(dst []byte, stats []results.Stats, seconds float
 // shown are the histograms, and empty ones where an event had no hit that
 // could tell whether it has the values. mu must be held.
 func (g *Histograms) shown(stats []results.Stats) []*hist {
-	out := append([]*hist(nil), g.all...)
+	out := g.merged()
 	for _, spec := range g.Specs {
 		for i := range stats {
 			e := stats[i].Event
 			known := false
-			for _, h := range g.all {
+			for _, h := range out {
 				known = known || h.event == e && h.spec == spec
 			}
 			if !known && stats[i].Recorded == 0 && e.Def != nil && spec.For(e.Def) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -13,14 +14,15 @@ import (
 )
 
 // Latency is the results.Sink of a latency profile: how long each function's
-// calls took, from the time of the entry that its record ends with to the time
-// of the return. Hit is called from one goroutine, Calls from any.
+// calls took: the last value of their records, or what the process has counted itself.
+// Hit is called from one goroutine, Calls from any.
 type Latency struct {
 	mu   sync.Mutex
 	rows map[latencyKey]*spread.Spread // guarded by mu
 	last latencyKey                    // guarded by mu: of the last hit
 	row  *spread.Spread                // guarded by mu: of last
 	lost map[latencyKey]uint64         // guarded by mu
+	bins []results.Bins                // guarded by mu: as of the last Counted
 }
 
 type latencyKey struct {
@@ -28,9 +30,21 @@ type latencyKey struct {
 	fn    string
 }
 
-// EntryTime is the argument that a return probe's definition must end with
+// Took is the argument that a return probe's definition must end with
 // for its hits to be counted by a Latency.
-const EntryTime = "entry=$entrytime"
+const Took = "took=$duration"
+
+// Bin has calls counted in the process, by the time that they took.
+func (l *Latency) Bin(_ *results.Event, prog *fetch.Program) *results.Bin {
+	return &results.Bin{Arg: len(prog.Fields()) - 1, Form: results.FormFine}
+}
+
+// Counted says what the processes have counted until now.
+func (l *Latency) Counted(bins []results.Bins) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.bins = bins
+}
 
 // Hit implements results.Sink.
 func (l *Latency) Hit(h *results.Hit) error {
@@ -38,15 +52,14 @@ func (l *Latency) Hit(h *results.Hit) error {
 	if n := len(args); n == 0 || len(h.Data) < args[n-1].Slot+8 {
 		return fmt.Errorf("count a call of %s: its record holds no time: %w", h.Func, fetch.ErrCorrupt)
 	}
-	entry := binary.LittleEndian.Uint64(h.Data[args[len(args)-1].Slot:])
+	took := binary.LittleEndian.Uint64(h.Data[args[len(args)-1].Slot:])
 	key := latencyKey{h.Event, h.Func}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.row == nil || key != l.last {
 		l.choose(key)
 	}
-	// Time stamp counters of two processors differ by a few ticks.
-	l.row.Add(h.Time - min(h.Time, entry))
+	l.row.Add(took)
 	return nil
 }
 
@@ -100,14 +113,15 @@ func (l *Latency) Calls(stats []results.Stats, total bool) []Calls {
 	var out []Calls
 	var all spread.Spread
 	lost := uint64(0)
-	for key, row := range l.rows {
+	rows := l.all()
+	for key, row := range rows {
 		c := callsOf(row, key.event.Group, key.event.Name, key.fn)
 		c.Lost = l.lost[key]
 		out = append(out, c)
 		all.Merge(row)
 	}
 	for key, n := range l.lost {
-		if lost += n; l.rows[key] == nil {
+		if lost += n; rows[key] == nil {
 			out = append(out, Calls{Group: key.event.Group, Event: key.event.Name, Func: key.fn, Lost: n})
 		}
 	}
@@ -124,6 +138,31 @@ func (l *Latency) Calls(stats []results.Stats, total bool) []Calls {
 		c := callsOf(&all, "", "", "total")
 		c.Lost = lost
 		out = append(out, c)
+	}
+	return out
+}
+
+// all is what is known of all functions' calls: rows, and what the processes have
+// counted. mu must be held.
+func (l *Latency) all() map[latencyKey]*spread.Spread {
+	if len(l.bins) == 0 {
+		return l.rows
+	}
+	out := maps.Clone(l.rows)
+	if out == nil {
+		out = map[latencyKey]*spread.Spread{}
+	}
+	for i := range l.bins {
+		b := &l.bins[i]
+		if b.Count == 0 {
+			continue
+		}
+		key, sum := latencyKey{b.Event, b.Func}, &spread.Spread{}
+		if was := out[key]; was != nil {
+			sum.Merge(was)
+		}
+		sum.Merge(spread.Of(b.Count, b.Sum, b.Least, b.Most, b.Cells))
+		out[key] = sum
 	}
 	return out
 }

@@ -1,6 +1,7 @@
 package output
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -15,17 +16,17 @@ import (
 func called(t *testing.T, s *scene, times map[string][]uint64) (*Latency, []results.Stats) {
 	t.Helper()
 	l := &Latency{}
-	h := s.hit(t, "r:web/called work code=$retval "+EntryTime, fetch.Regs{}, nil)
-	entry := h.Time
+	h := s.hit(t, "r:web/called work code=$retval "+Took, fetch.Regs{}, nil)
 	for _, fn := range []string{"open", "close", "read"} {
 		for _, ns := range times[fn] {
-			h.Func, h.Time = fn, entry+ns
+			h.Func = fn
+			binary.LittleEndian.PutUint64(h.Data[len(h.Data)-8:], ns)
 			if err := l.Hit(h); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	idle := s.hit(t, "r:web/idle idle "+EntryTime, fetch.Regs{}, nil)
+	idle := s.hit(t, "r:web/idle idle "+Took, fetch.Regs{}, nil)
 	return l, []results.Stats{{Event: h.Event}, {Event: idle.Event}}
 }
 

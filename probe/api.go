@@ -34,6 +34,11 @@ type Options struct {
 	// CountOnly evaluates filters and counts hits, and gives none to the
 	// sink (kprobe profile).
 	CountOnly bool
+	// Bin, if any, says for a program of an event whether its hits are to be counted by a
+	// number, and how, instead of a record for each. Jumps do so, as many as there is
+	// room for; all other hits, and those whose number can't be read or has no bin, go
+	// to the sink. Bins gives what was counted. It must not block.
+	Bin func(ev *Event, prog *fetch.Program) *results.Bin
 	// RingSize is how large each CPU's ring is, in bytes: a power of two from
 	// MinRing to MaxRing. 0 is 2 MiB, and 32 MiB in a session that records stacks
 	// from its start.

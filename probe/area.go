@@ -63,7 +63,7 @@ type area struct {
 }
 
 // newArea lays everything in the process, for so many probes and as many again. On an error it is taken out again.
-func newArea(ctx context.Context, p *tracee.Process, ringSize, probes int) (a *area, err error) {
+func newArea(ctx context.Context, p *tracee.Process, ringSize, probes, rows int) (a *area, err error) {
 	a = &area{proc: p, code: &code{proc: p}, fallbacks: fallbacks.New(p)}
 	defer func() {
 		if err != nil {
@@ -74,7 +74,7 @@ func newArea(ctx context.Context, p *tracee.Process, ringSize, probes int) (a *a
 		}
 	}()
 	params := ring.ForProbes(probes)
-	params.CPUs, params.RingSize = possibleCPUs(), ringSize
+	params.CPUs, params.RingSize, params.Rows = possibleCPUs(), ringSize, rows
 	layout, err := ring.New(params)
 	if err != nil {
 		return a, err

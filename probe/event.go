@@ -28,11 +28,12 @@ type event struct {
 	removed bool        // guarded by the session's mu; its counters are kept
 	at      int         // in the session's list; guarded by its mu
 
-	mu      sync.Mutex
-	waiting []waitingAt // where it waits for its library
-	probes  []*placed   // every place whose number is its own: their counters add up
-	past    ring.Counts // of places whose numbers were given to others
-	pastAt  spotCounts
+	mu       sync.Mutex
+	waiting  []waitingAt            // where it waits for its library
+	probes   []*placed              // every place whose number is its own: their counters add up
+	past     ring.Counts            // of places whose numbers were given to others
+	pastBins map[binsKey]*ring.Bins // theirs
+	pastAt   spotCounts
 }
 
 func (e *event) join(p *placed) {
@@ -74,6 +75,9 @@ func (e *event) fold() {
 	defer e.mu.Unlock()
 	for at, c := range b.pastAt.all { // final: nobody changes it
 		e.pastAt.add(at, c)
+	}
+	for k, n := range b.pastBins {
+		addBins(&e.pastBins, k, n)
 	}
 	e.before = nil
 	e.past.Add(countsOf(&was))
@@ -141,7 +145,7 @@ func (e *event) own() Stats {
 	}
 	st.Disabled = disabled
 	// What was read counts when the sink has it.
-	all.Recorded = e.recorded.Load()
+	all.Recorded = e.recorded.Load() + all.Counted
 	all.Lost += e.lost.Load()
 	addCounts(&st, all)
 	if e.count {
@@ -175,6 +179,7 @@ type placed struct {
 	breakpointOnly string         // why it stays a breakpoint whatever is planned; "": it doesn't
 	removed        bool           // it was taken out: hits under way are nobody's
 	optimized      bool           // by a jump, now
+	bins           *placedBins    // what its detours count instead of recording; nil: they record
 	wasOff         bool           // switched off before the end of the run switched all off
 	fn             string         // readable name of the function, for returns
 	// Of return probes:

@@ -38,9 +38,11 @@ type feed struct {
 	own      *ownBox       // in kprobe's, too
 	posted   chan struct{} // something is in one of them
 
-	mu    sync.RWMutex // guards probes
-	ids   []*placed    // by id - 1; nil: the id is free
-	spare []uint32     // free ids
+	mu       sync.RWMutex // guards probes
+	ids      []*placed    // by id - 1; nil: the id is free
+	spare    []uint32     // free ids
+	usedRows int          // rows of bins that were ever in use
+	freeRows []int
 	// waiting are the definitions that wait for their library, with their ids.
 	waiting map[*defOf]uint32
 	seq     uint64 // of the place that came last
@@ -133,6 +135,7 @@ func (t *feed) add(p *placed) error {
 	p.id = id
 	t.seq++
 	p.feed, p.seq, p.removed = t, t.seq, false
+	t.giveRow(p)
 	flags := uint32(ring.FlagEnabled)
 	if p.ev.off.Load() || t.waitsOff(p) {
 		flags = 0
@@ -156,6 +159,7 @@ func (t *feed) free(p *placed) {
 	defer t.mu.Unlock()
 	p.removed = true
 	t.file.store32(t.file.layout.Probe(p.id), 0)
+	t.takeRow(p)
 	p.ev.part(p, t.counters.Probe(p.id))
 	t.counters.Clear(p.id)
 	t.ids[p.id-1] = nil

@@ -246,13 +246,11 @@ func (l *Live) tactic(p *ring.ProbeState) plan.Tactic {
 	return plan.Refused
 }
 
-// counted gives a probe's counters. A probe that leaves no records counts as
-// recorded what was neither filtered nor lost.
+// counted gives a probe's counters. What was counted without a record counts as
+// recorded.
 func counted(p *ring.ProbeState) ring.Counts {
 	c := p.Counts
-	if p.Flags&ring.FlagCountOnly != 0 {
-		c.Recorded = c.Pending()
-	}
+	c.Recorded, c.Counted = c.Recorded+c.Counted, 0
 	return c
 }
 

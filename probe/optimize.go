@@ -424,7 +424,7 @@ func (o *planner) room(at uint64, ws []patchRequest) (int, error) {
 func probesOf(ws []patchRequest) []detour.Probe {
 	var out []detour.Probe
 	for _, w := range ws {
-		out = append(out, detour.Probe{ID: w.p.id, Program: w.p.prog, CountOnly: !w.p.target.s.records(w.p.user), IP: uint64(w.p.where.Addr)})
+		out = append(out, detour.Probe{ID: w.p.id, Program: w.p.prog, CountOnly: !w.p.target.s.records(w.p.user), Bins: w.p.detourBins(), IP: uint64(w.p.where.Addr)})
 	}
 	return out
 }

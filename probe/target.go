@@ -97,7 +97,7 @@ func (tg *target) ensureArea(ctx context.Context, probes int) error {
 	if tg.s.opts.Touched != nil {
 		tg.s.opts.Touched(tg.proc.PID())
 	}
-	a, err := newArea(ctx, tg.proc, tg.s.ringSize(), probes)
+	a, err := newArea(ctx, tg.proc, tg.s.ringSize(), probes, tg.s.rows())
 	if err != nil {
 		return err
 	}

@@ -34,6 +34,11 @@ func (s *Spread) Add(v uint64) {
 	s.cells[i]++
 }
 
+// Of is what was counted elsewhere, in cells of the same bounds.
+func Of(count, sum, least, most uint64, cells []uint64) *Spread {
+	return &Spread{Count: count, Sum: sum, Min: least, Max: most, cells: cells}
+}
+
 // Merge adds what another spread has counted.
 func (s *Spread) Merge(o *Spread) {
 	if o.Count == 0 {

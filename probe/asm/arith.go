@@ -132,6 +132,9 @@ func (c *Code) ImulImm(w Width, dst, src Reg, v int32) {
 // Bsf is bsf dst, src: the number of the lowest bit set.
 func (c *Code) Bsf(w Width, dst, src Reg) { c.direct(op2(w, 0xbc), dst, src) }
 
+// Bsr is bsr dst, src: the number of the highest bit set.
+func (c *Code) Bsr(w Width, dst, src Reg) { c.direct(op2(w, 0xbd), dst, src) }
+
 // BtImm puts bit n of r into the carry flag.
 func (c *Code) BtImm(w Width, r Reg, n uint8) {
 	c.direct(op2(w, 0xba), 4, r)

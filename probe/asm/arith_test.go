@@ -51,6 +51,7 @@ func arithForms() []emitted {
 		{"486bf758", "imul rsi,rdi,0x58", func(c *Code) { c.ImulImm(W64, SI, DI, 88) }},
 		{"69c045230100", "imul eax,eax,0x12345", func(c *Code) { c.ImulImm(W32, AX, AX, 0x12345) }},
 		{"480fbcc1", "bsf rax,rcx", func(c *Code) { c.Bsf(W64, AX, CX) }},
+		{"480fbdc8", "bsr rcx,rax", func(c *Code) { c.Bsr(W64, CX, AX) }},
 		{"480fbae02f", "bt rax,0x2f", func(c *Code) { c.BtImm(W64, AX, 47) }},
 		{"480fa337", "bt QWORD PTR [rdi],rsi", func(c *Code) { c.BtMem(W64, At(DI, 0), SI) }},
 		{"490fabc8", "bts r8,rcx", func(c *Code) { c.Bts(W64, R8, CX) }},

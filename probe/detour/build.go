@@ -255,6 +255,9 @@ func (b *builder) hit(pr *Probe, first bool) {
 		b.countInSequence(pr.ID, ring.CounterHits, b.flagged(), b.frame.took)
 	} else if pr.CountOnly {
 		b.count(pr.ID, ring.CounterHits, false, b.frame.took)
+	} else if pr.Bins != nil {
+		b.ended = false
+		b.bins(pr.Bins, done, b.recordLater(done))
 	} else {
 		if b.ended = b.ending != nil && b.layout.texts && len(b.layout.times) == 0; b.ended {
 			if b.seq {

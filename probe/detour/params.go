@@ -97,6 +97,8 @@ type Probe struct {
 	Program *fetch.Program // compiled for this place
 	// CountOnly leaves no records: hits and filtered hits are counted.
 	CountOnly bool
+	// Bins, if any, counts hits by a value, instead of a record for each.
+	Bins *Bins
 	// IP is the address that $ip and __probe_ip show.
 	IP uint64
 }

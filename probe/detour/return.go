@@ -168,7 +168,7 @@ type returning struct {
 func (r *returning) entry(probe Probe) {
 	b := r.b
 	b.probe, b.prog = &probe, probe.Program
-	b.frame.under = linkTake
+	b.frame.under, b.frame.temps = linkTake, captureTemps(b.prog)
 	plain, leave, link := b.NewLabel(), b.NewLabel(), b.NewLabel()
 	// Where a function starts nothing of the program's is below SP, and a
 	// signal leaves the red zone alone.
@@ -197,6 +197,14 @@ func (r *returning) entry(probe Probe) {
 		b.Lea(asm.AX, asm.Rel(r.body))
 		b.Jmp(leave)
 	})
+}
+
+// captureTemps is how many bytes of temporaries capture takes.
+func captureTemps(prog *fetch.Program) int {
+	if NeedsClock(prog) {
+		return 8
+	}
+	return 0
 }
 
 // capture keeps the entry's values in the instance at CX.

@@ -87,7 +87,7 @@ func looksAtCPU(prog *fetch.Program) bool {
 // or 0.
 func (b *builder) flagged() uint32 {
 	l := &b.layout
-	if b.prog.Filter != nil || len(l.early) > 0 || l.bits >= 0 || l.named || l.now >= 0 || l.texts {
+	if b.prog.Filter != nil || b.probe.Bins != nil || len(l.early) > 0 || l.bits >= 0 || l.named || l.now >= 0 || l.texts {
 		return 0
 	}
 	return b.probe.ID

@@ -11,6 +11,7 @@ import (
 	"kprobe/fetch"
 	"kprobe/probe/asm"
 	"kprobe/probe/insn"
+	"kprobe/probe/ring"
 )
 
 // What a detour may touch
@@ -175,6 +176,9 @@ func (w *touching) effect(at uint64, i insn.Inst, code []byte, k known) known {
 			out.regs |= 1 << r
 		}
 	}
+	if _, ask := w.asks[at]; ask && mem && i.Prefixes&(insn.PrefixFS|insn.PrefixGS) == 0 {
+		give(base, true) // it is there: what it leads to was reached
+	}
 	if i.Map == 1 && i.Opcode == 0x31 { // rdtsc
 		_, out.clock = w.asks[at]
 	}
@@ -300,7 +304,7 @@ var touches = []string{
 
 var returnTouches = []string{
 	"r f", "r f v=$retval", "r f v=$retval a=$arg1 b=+0($arg2):u32", "r f v=$retval s=+0($retval):string", "r f s=+0($arg1):string a=$arg2 if a > 3", "r f v=$retval s=+0($arg1):string n=$comm t=$time",
-	"r f v=$retval a=$arg1 e=+0(+8($arg1)):u64 if a < 300", "r f c=$comm", "r f t=$time a=$arg1",
+	"r f v=$retval a=$arg1 e=+0(+8($arg1)):u64 if a < 300", "r f c=$comm", "r f t=$time a=$arg1", "r f d=$duration", "r f d=$duration a=+0($arg1):u64 if $duration > 3",
 }
 
 // program is must for a definition that the language may refuse by now: then it says so.
@@ -344,15 +348,21 @@ func TestHazardTouches(t *testing.T) {
 		n += w.n
 	}
 	for i, tid := range []TID{{Seg: asm.FS, Off: 0x2d0}, {Seg: asm.FS, Off: -8, Path: []int32{48, 64}}, {Seg: asm.DS}} {
-		for _, modern := range []bool{true, false} {
+		for _, how := range []string{"modern", "old", "sequences"} {
+			modern, rseq := how != "old", int32(0)
+			if how == "sequences" {
+				if rseq = 0x9a0; tid.Seg != asm.FS || len(tid.Path) > 0 {
+					continue
+				}
+			}
 			p := &Params{PerCPU: ownCPUs, Flags: ownFlag, AreaShift: 20, CPUMask: 3, RingSize: 4 << 20, StackEnd: 0x7fff_ffff_f000, Clock: ownTime,
-				TID: tid, Rdpid: modern, FSGSBase: modern, Shared: &Shared{}}
+				TID: tid, Rseq: rseq, Rdpid: modern, FSGSBase: modern, Shared: &Shared{}}
 			s, err := BuildShared(codeAt+1<<40, p)
 			if err != nil {
 				t.Fatal(err)
 			}
 			p.Shared = s
-			name := func(kind, text string) string { return fmt.Sprintf("%s %d %v %s", kind, i, modern, text) }
+			name := func(kind, text string) string { return fmt.Sprintf("%s %d %s %s", kind, i, how, text) }
 			sharedTouches(check, name, s)
 			g := &generator{rand.New(rand.NewSource(int64(i)))}
 			for range 100 {
@@ -361,8 +371,13 @@ func TestHazardTouches(t *testing.T) {
 				check(name("random", text), d, err, 0)
 			}
 			for _, text := range touches {
-				for _, count := range []bool{false, true} {
-					probe := Probe{ID: 1, Program: program(t, text), CountOnly: count}
+				for _, counts := range []string{"", "hits", "bins"} {
+					probe := Probe{ID: 1, Program: program(t, text), CountOnly: counts == "hits"}
+					if counts == "bins" {
+						if probe.Bins = binsOf(probe.Program, len(text)); probe.Bins == nil {
+							continue
+						}
+					}
 					d, err := Build(codeAt, p, []Probe{probe, {ID: 2, Program: must(t, "p f b=%di if b > 2")}}, noTail)
 					check(name("build", text), d, err, 0)
 					q := *p
@@ -371,9 +386,13 @@ func TestHazardTouches(t *testing.T) {
 					check(name("looks", text), d, err, 0)
 				}
 			}
-			for _, text := range returnTouches {
+			for n := range 2 * len(returnTouches) {
+				text := returnTouches[n/2]
 				prog := program(t, text)
 				probe := Probe{ID: 1, Program: prog}
+				if n%2 == 1 {
+					probe.Bins = binsOf(prog, n/2)
+				}
 				d, err := BuildExit(codeAt, p, []Probe{probe}, nil, noTail)
 				check(name("exit", text), d, err, 0)
 				for _, ofGo := range []bool{false, true} {
@@ -411,6 +430,14 @@ func TestHazardTouches(t *testing.T) {
 	if n < 50_000 {
 		t.Errorf("only %d instructions", n)
 	}
+}
+
+// binsOf is how a program's first argument is counted, by one of the forms; nil: it can't be.
+func binsOf(prog *fetch.Program, form int) *Bins {
+	if !CanBin(prog, 0) {
+		return nil
+	}
+	return &Bins{Form: ring.Form(form % 3), Shift: 3, Row: 1 << 19}
 }
 
 // sharedTouches has each piece of shared code followed with what its detours hand it:

@@ -3,7 +3,7 @@ package ring
 // Counts are the counters of one probe, summed over the CPUs. When all records
 // are read
 //
-//	Hits = Recorded + Filtered + Lost
+//	Hits = Recorded + Counted + Filtered + Lost
 //
 // and before that Hits is ahead by the records that were seen in the rings and
 // aren't given on yet (Pending). Of a probe with FlagCountOnly Recorded is 0.
@@ -20,12 +20,13 @@ type Counts struct {
 	Unfinished uint64
 	Missed     uint64 // nmissed; not in Hits
 	Recorded   uint64 // of Hits, read
+	Counted    uint64 // of Hits, counted without a record; not in Recorded
 }
 
-// Pending is how many hits are neither recorded nor filtered nor lost yet. It
+// Pending is how many hits are neither recorded nor counted nor filtered nor lost yet. It
 // is never below 0, though counters are read one after another.
 func (c Counts) Pending() uint64 {
-	done := c.Recorded + c.Filtered + c.Lost
+	done := c.Recorded + c.Filtered + c.Lost + c.Counted
 	if done > c.Hits {
 		return 0
 	}
@@ -40,6 +41,7 @@ func (c *Counts) Add(d Counts) {
 	c.Unfinished += d.Unfinished
 	c.Missed += d.Missed
 	c.Recorded += d.Recorded
+	c.Counted += d.Counted
 }
 
 // Counters reads and resets the counters of a mapped file. It may be used
@@ -88,7 +90,9 @@ func (n *Counts) addArea(l *Layout, cpu int, at func(off int) uint64) {
 	n.Filtered += filtered
 	n.Lost += lost
 	n.Missed += at(CounterMissed)
-	n.Hits += filtered + lost + at(CounterHits) + at(CounterHits+CounterSeq)
+	counted := at(CounterHits) + at(CounterHits+CounterSeq)
+	n.Counted += counted
+	n.Hits += filtered + lost + counted
 }
 
 // CPU gives the part of a probe's counters that one CPU counted: hits but those

@@ -31,6 +31,7 @@ var ErrVersion = errors.New("ring file of another version")
 //	+80  u32 AreaShift
 //	+84  u32 Probes, +88 u32 Sites, +92 u32 Maps
 //	+96  u64, +104 i64, +112 u64: Time, as counter, ns and ns per tick/2^32
+//	+120 u32 rows of bins
 //	+256 the directory: u32 section, u32 0, u64 offset, u64 size, each 24 bytes
 //	+ClockOff the clock of detours
 //
@@ -98,6 +99,7 @@ func (h *Header) Encode(l *Layout) []byte {
 	le.PutUint64(b[96:], h.Time.TSC)
 	le.PutUint64(b[104:], uint64(h.Time.NS))
 	le.PutUint64(b[112:], h.Rate)
+	le.PutUint32(b[120:], uint32(l.Rows))
 	for i, s := range secs {
 		e := b[directoryOff+i*directoryEntry:]
 		le.PutUint32(e, uint32(i+1))
@@ -171,6 +173,7 @@ func decodeLayout(b []byte) (*Layout, error) {
 		CPUs:      int(le.Uint32(b[64:])),
 		MaxProbes: int(le.Uint32(b[68:])),
 		Sites:     size(sites) / SiteSize,
+		Rows:      int(le.Uint32(b[120:])),
 		RingSize:  int(ringSize),
 		MaxMaps:   size(maps) / MapSize,
 		Fallback:  size(fallback),

@@ -187,6 +187,7 @@ type Params struct {
 	CPUs      int // possible CPUs; 0 is 1. Rounded up to a power of two
 	MaxProbes int // highest id; 0 is 65535
 	Sites     int // entries of the table of sites; 0 is one an id
+	Rows      int // rows of bins; 0 is none
 	RingSize  int // bytes of one CPU's ring, a power of two; 0 is 2 MiB
 	Fallback  int // bytes of the fallback handler's table (probe/detour); 0 is room for 300,000 sites, 16 MiB
 	Instances int // bytes for return instances and return trampolines' cells; 0 is 16 MiB
@@ -201,6 +202,7 @@ const (
 	MinRingSize      = 2 * Slack
 	MaxRingSize      = 1 << 30
 	MaxCPUs          = 4096 // what rdpid's 12 bits can name
+	MaxRows          = 1 << 14
 )
 
 // ForProbes are the params for a session that begins with n probes and has room for as
@@ -243,6 +245,7 @@ type Layout struct {
 	CPUs      int // areas of CPUs, a power of two
 	CPUMask   uint32
 	MaxProbes int
+	Rows      int // of bins
 	RingSize  int64
 	AreaShift uint8 // log2 of an area's size
 	Size      int64 // of the whole file. Most of it is never touched: it is sparse
@@ -268,6 +271,8 @@ func New(p Params) (*Layout, error) {
 		return nil, fmt.Errorf("%w: %d CPUs", ErrParams, p.CPUs)
 	case p.MaxProbes < 1 || p.MaxProbes > MaxID:
 		return nil, fmt.Errorf("%w: %d probes", ErrParams, p.MaxProbes)
+	case p.Rows < 0 || p.Rows > MaxRows:
+		return nil, fmt.Errorf("%w: %d rows of bins", ErrParams, p.Rows)
 	case p.RingSize < MinRingSize || p.RingSize > MaxRingSize || p.RingSize&(p.RingSize-1) != 0:
 		return nil, fmt.Errorf("%w: ring of %d bytes", ErrParams, p.RingSize)
 	case p.Fallback < 0 || p.Instances < 0 || p.Code < 0 || p.MaxMaps < 1 ||
@@ -277,11 +282,12 @@ func New(p Params) (*Layout, error) {
 	l := &Layout{
 		CPUs:      areas(p.CPUs),
 		MaxProbes: p.MaxProbes,
+		Rows:      p.Rows,
 		RingSize:  int64(p.RingSize),
 	}
 	l.CPUMask = uint32(l.CPUs - 1)
 	ids := int64(p.MaxProbes) + 1
-	l.AreaShift = uint8(bits.Len64(uint64(CountersOff + ids*CounterSize - 1)))
+	l.AreaShift = uint8(bits.Len64(uint64(l.RowOff(l.Rows) - 1)))
 	at := int64(0)
 	for _, s := range []struct {
 		sec  *Section

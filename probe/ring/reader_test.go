@@ -249,7 +249,7 @@ func TestCountersOutOfRange(t *testing.T) {
 	x.p.Count(99, 5, CounterHits, 1) // any CPU is brought into range
 	x.p.Count(0, 5, CounterMissed, 2)
 	x.p.Count(0, 5, CounterFiltered, 3)
-	if c := x.c.Probe(5); c != (Counts{Hits: 4, Missed: 2, Filtered: 3}) {
+	if c := x.c.Probe(5); c != (Counts{Hits: 4, Missed: 2, Filtered: 3, Counted: 1}) {
 		t.Errorf("counts %+v", c)
 	}
 	if c := x.c.CPU(0, 5); c.Hits != 4 {

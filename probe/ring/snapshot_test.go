@@ -53,7 +53,7 @@ func TestSnapshot(t *testing.T) {
 	if c := s.Probes[0].Counts; c != (Counts{}) {
 		t.Errorf("counts of a before anybody has looked: %+v", c)
 	}
-	if c := s.Probes[1].Counts; c != (Counts{Hits: 3, Filtered: 1, Lost: 1, Missed: 5}) {
+	if c := s.Probes[1].Counts; c != (Counts{Hits: 3, Filtered: 1, Lost: 1, Missed: 5, Counted: 1}) {
 		t.Errorf("counts of b: %+v", c)
 	}
 	x.r.Look()

@@ -16,6 +16,7 @@ import (
 	"kprobe/cmd/kprobe/pair"
 	"kprobe/fetch"
 	"kprobe/probe"
+	"kprobe/probe/results"
 	"kprobe/symbols"
 )
 
@@ -26,6 +27,7 @@ type Session interface {
 	Close(ctx context.Context) error
 	Stats() []probe.Stats
 	PlaceStats() []probe.Stats
+	Bins() []results.Bins
 	Pids() []int
 }
 

@@ -16,6 +16,7 @@ import (
 	"kprobe/cmd/kprobe/kept"
 	"kprobe/fetch"
 	"kprobe/probe"
+	"kprobe/probe/results"
 	"kprobe/symbols"
 )
 
@@ -104,6 +105,8 @@ func (f *fake) Stats() []probe.Stats {
 	f.asked.Add(1)
 	return f.stats
 }
+
+func (f *fake) Bins() []results.Bins { return nil }
 
 func (f *fake) PlaceStats() []probe.Stats { return f.places }
 

@@ -46,6 +46,11 @@ func runHist(ctx context.Context, d *Deps, m *messages, o *traceOptions, w *outp
 	start := time.Now()
 	show := func(stats []probe.Stats, last bool) error {
 		var text []byte
+		if last {
+			sink.Counted(o.binsAtEnd)
+		} else if o.bins != nil {
+			sink.Counted(o.bins())
+		}
 		switch {
 		case o.form == output.JSON && last:
 			text = sink.AppendJSON(nil, stats, -1)
@@ -74,6 +79,7 @@ func runHist(ctx context.Context, d *Deps, m *messages, o *traceOptions, w *outp
 	if p.RingSize == 0 && !slices.ContainsFunc(o.specs, (*output.HistSpec).Stack) {
 		p.RingSize = countRing
 	}
+	p.Bin = sink.Bin
 	sum, err := o.run(ctx, d, m, p, file, sink)
 	if err == nil {
 		if err = fail(show(sum.Stats, true)); errors.Is(err, output.ErrClosed) {

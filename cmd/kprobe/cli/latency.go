@@ -28,7 +28,7 @@ func runLatency(ctx context.Context, d *Deps, m *messages, o *profileOptions) er
 	o.watch = v.watch
 	o.adapt = func(defs []*fetch.Def) (_ []*fetch.Def, err error) {
 		for i := 0; i < len(defs) && err == nil; i++ {
-			defs[i], err = returning(defs[i], output.EntryTime)
+			defs[i], err = returning(defs[i], output.Took)
 		}
 		return defs, err
 	}
@@ -39,6 +39,7 @@ func runLatency(ctx context.Context, d *Deps, m *messages, o *profileOptions) er
 	if p.RingSize == 0 {
 		p.RingSize = countRing
 	}
+	p.Bin = sink.Bin
 	sum, err := o.run(ctx, d, m, p, file, sink)
 	if n := len(v.trapped); n > 0 {
 		names := strings.Join(v.trapped[:min(n, 5)], ", ")
@@ -60,7 +61,7 @@ func runLatency(ctx context.Context, d *Deps, m *messages, o *profileOptions) er
 var errNoFunction = errors.New("--latency takes functions and return probes")
 
 // returning makes a definition one of a return probe whose record ends with
-// the time of the entry, an argument.
+// a value of the time: of the entry, or that the call took.
 func returning(def *fetch.Def, entry string) (*fetch.Def, error) {
 	if def.Kind == fetch.Jprobe || def.Kind == fetch.Entry && (def.Place.Offset != 0 || len(def.Args) > 0) {
 		return nil, fmt.Errorf("%w, not %s", errNoFunction, def.Text)
@@ -128,6 +129,9 @@ func (v *latencyView) show(stats []probe.Stats) error {
 	if output.Sum(stats).Lost > 0 && v.o.places != nil {
 		v.sink.Lose(v.o.places())
 	}
+	if v.o.bins != nil {
+		v.sink.Counted(v.o.bins())
+	}
 	calls := v.sink.Calls(stats, v.o.total)
 	switch {
 	case v.screen != nil:
@@ -168,6 +172,7 @@ func (v *latencyView) draw(calls []output.Calls) error {
 // end shows them for the last time.
 func (v *latencyView) end(stats []probe.Stats, terminal bool) error {
 	v.sink.Lose(v.o.atEnd)
+	v.sink.Counted(v.o.binsAtEnd)
 	calls := v.sink.Calls(stats, v.o.total)
 	var text []byte
 	switch {

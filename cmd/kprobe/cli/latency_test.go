@@ -13,11 +13,11 @@ import (
 // TestLatencyDefinitions says what --latency makes of what it is given.
 func TestLatencyDefinitions(t *testing.T) {
 	for word, want := range map[string]string{
-		"libc:malloc":                           "r:kprobes/r_libc_malloc_0 libc:malloc entry=$entrytime",
-		"p:web/handle handle":                   "r:web/handle handle entry=$entrytime",
-		"r7:back libc:read n=$retval if n > 10": "r7:kprobes/back libc:read n=$retval entry=$entrytime if n > 10",
-		"libc:str*":                             "r:kprobes/r_libc_str__0 libc:str* entry=$entrytime",
-		"main.c:42":                             "r:kprobes/r_main_c_42 main.c:42 entry=$entrytime",
+		"libc:malloc":                           "r:kprobes/r_libc_malloc_0 libc:malloc took=$duration",
+		"p:web/handle handle":                   "r:web/handle handle took=$duration",
+		"r7:back libc:read n=$retval if n > 10": "r7:kprobes/back libc:read n=$retval took=$duration if n > 10",
+		"libc:str*":                             "r:kprobes/r_libc_str__0 libc:str* took=$duration",
+		"main.c:42":                             "r:kprobes/r_main_c_42 main.c:42 took=$duration",
 	} {
 		f := &fake{}
 		r := kprobe(t, f, "", "profile", "--latency", "-p", "41", word)
@@ -53,6 +53,7 @@ func returns(t *testing.T, times ...uint64) func(context.Context, *fake, probe.S
 		for _, ns := range times {
 			c := &fetch.Context{Regs: &fetch.Regs{}, Time: 5000}
 			c.Entry = p.EvalEntry(c, nil)
+			c.Time += ns
 			data, _ := p.Eval(c, nil)
 			if err := sink.Hit(&probe.Hit{Event: e, Program: p, Data: data, Time: 5000 + ns, Func: "work"}); err != nil {
 				t.Error(err)

@@ -44,9 +44,11 @@ return the shortest, the average, the median, the 99th percentile and the
 longest, in nanoseconds, and how the times are spread, by powers of two. A call
 inside a call counts in both. Calls that never return (longjmp, exceptions) are
 not there; calls that found no free instance are in the missed hits, and
---maxactive, here 1024 where nothing is said, sets how many there are. Calls whose
-times were lost, as they came faster than they could be read, stand under LOST;
-a larger --ring loses fewer. The
+--maxactive, here 1024 where nothing is said, sets how many there are. Calls are
+counted in the process itself, so that none is lost however fast they come. Those of
+breakpoints, of more than 1024 functions, and that took more than an hour are read as
+records: where these came faster than they could be read they stand under LOST, and a
+larger --ring loses fewer. The
 instances of calls that never return come back when they are needed, some at
 once, others within 0.2 s: calls that find none meanwhile are missed, too. Median
 and percentile are within 1 % of the exact value, all else is exact, in steps of

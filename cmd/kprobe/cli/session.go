@@ -18,6 +18,7 @@ import (
 	"kprobe/fetch"
 	"kprobe/output"
 	"kprobe/probe"
+	"kprobe/probe/results"
 	"kprobe/symbols"
 )
 
@@ -65,6 +66,10 @@ type sessionOptions struct {
 	atEnd []probe.Stats
 	// places gives the counters of places while the probes are in.
 	places func() []probe.Stats
+	// bins are what processes have counted by a number, while the probes are in and
+	// at the end.
+	bins      func() []results.Bins
+	binsAtEnd []results.Bins
 
 	// begun is when the command began; armed, if set, is told when the probes
 	// are in, before any hit is given to the sink.
@@ -219,6 +224,7 @@ func (o *sessionOptions) run(ctx context.Context, d *Deps, m *messages, p probe.
 			err = both(err, fail(fmt.Errorf("take the probes out: %w: %w", errLeftBehind, cerr)))
 		}
 		sum.Stats = s.Stats()
+		o.binsAtEnd = s.Bins()
 		sum.Alive = o.endCommand(m, sum.Alive)
 		if o.each || output.Sum(sum.Stats).Lost > 0 {
 			o.atEnd = s.PlaceStats()
@@ -244,7 +250,7 @@ func (o *sessionOptions) run(ctx context.Context, d *Deps, m *messages, p probe.
 		run = timed
 	}
 	if o.watch != nil {
-		o.places = s.PlaceStats
+		o.places, o.bins = s.PlaceStats, s.Bins
 		stats := s.Stats
 		if o.each {
 			stats = s.PlaceStats

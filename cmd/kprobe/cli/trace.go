@@ -60,7 +60,9 @@ probe is; of a return probe __probe_func and __probe_ret_ip), with a modifier:
 trigger has may follow: :vals=NAME,… to add values up, :sort=NAME[.descending],
 :size=N for the most entries, 2048 if not said; hits beyond them are counted as
 dropped, and hits that were lost, as they came faster than they could be read, as
-lost, with their share; a larger --ring loses fewer. A value in vals=, hitcount
+lost, with their share; a larger --ring loses fewer. None are lost where one key is a
+number with .log2, or with .buckets=N of a power of two, and there is no --lines, -n
+or vals=: such hits are counted in the process itself. A value in vals=, hitcount
 too, may have a modifier: .hex, .percent, or .graph. --lines prints the hits too,
 --interval the counts again and again.
 
