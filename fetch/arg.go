@@ -161,7 +161,7 @@ func (d *Def) parseBody(l *line, a *Arg, body string) *SyntaxError {
 		t = a.Expr.defaultType()
 	}
 	a.Type = t
-	return checkStore(l, a, typ)
+	return d.checkStore(l, a, typ)
 }
 
 // defaultType is the type of a value that names none. The kernel prints
@@ -184,9 +184,9 @@ func (e *Expr) defaultType() Type {
 
 // checkStore applies the rules of __store and __parse_bitfield_probe_arg in
 // kernel/trace/trace_probe.c: texts and arrays are read from memory.
-func checkStore(l *line, a *Arg, typ string) *SyntaxError {
+func (d *Def) checkStore(l *line, a *Arg, typ string) *SyntaxError {
 	x, t := a.Expr, a.Type
-	inMemory := x.isMemory() || x.Op == ExprVariable
+	inMemory := x.isMemory() || x.Op == ExprVariable || x.Op == ExprArg && d.isUSDT()
 	switch {
 	case t.Base == Bytes && !inMemory:
 		return l.err(BadString, a.typeCol, "")

@@ -107,6 +107,15 @@ func (c *compiler) arg(a *Arg) *SyntaxError {
 			return e
 		}
 		return c.addTyped(a, v)
+	case ExprArg:
+		if !c.d.isUSDT() || c.env == nil {
+			break
+		}
+		v, e := c.noted(a.Expr)
+		if e != nil {
+			return e
+		}
+		return c.addTyped(a, v)
 	case ExprRetval:
 		if a.AtEntry {
 			break
@@ -285,6 +294,10 @@ func (c *compiler) chain(x *Expr) (Chain, *SyntaxError) {
 // x86-64, 3.2.3): six general registers, then the stack above the return
 // address; eight vector registers. Return probes captured it at the entry.
 func (c *compiler) argument(x *Expr) (Chain, *SyntaxError) {
+	if c.d.isUSDT() && c.env != nil {
+		v, e := c.noted(x)
+		return v.Chain, e
+	}
 	var ch Chain
 	switch {
 	case x.Op == ExprFArg:

@@ -94,7 +94,7 @@ func (d *Def) setPlace(l *line, w word) *SyntaxError {
 		}
 	}
 	place.Return = d.Kind == Return
-	if place.Kind == symbols.PlaceSymbol && place.Offset != 0 {
+	if place.Kind == symbols.PlaceUSDT || place.Kind == symbols.PlaceSymbol && place.Offset != 0 {
 		switch d.Kind {
 		case Return:
 			return l.err(BadRetprobe, w.col, "")

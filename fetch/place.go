@@ -41,6 +41,12 @@ func (p *placeParser) parse() (symbols.Place, *SyntaxError) {
 	if quoteEnd(s) >= 0 || strings.ContainsFunc(s, neverInPlace) {
 		return p.err(BadProbeAddr, 0)
 	}
+	if bare, isReturn := strings.CutSuffix(s, "%return"); bare != "" {
+		if out, ok := cutUSDT(bare); ok {
+			out.Return = isReturn
+			return out, nil
+		}
+	}
 	if path, tail, ok := offsetForm(s); ok {
 		return p.offset(path, tail, from+len(path)+1)
 	}

@@ -77,8 +77,9 @@ func (f *Formatter) Append(dst []byte, h *results.Hit) ([]byte, error) {
 	return f.appendText(dst, h), nil
 }
 
-// byFunction reports whether an event goes by the names of its functions in lines of
-// text: that of a pattern to which nobody gave a name.
+// byFunction reports whether an event goes by the names of its functions, or of its
+// statically defined probes, in lines of text: that of a pattern to which nobody gave
+// a name.
 func byFunction(e *results.Event) bool { return e.Def != nil && !e.Def.Named && e.Def.Place.IsGlob() }
 
 // maxHeads is how many events' fixed texts are remembered at most.

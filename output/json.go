@@ -15,7 +15,8 @@ const maxExact = 1 << 53
 // appendJSON appends the object of a hit. "ip" with "sym" and "off" is the
 // probed address; return probes add "func", the function that returned, and
 // "ret_ip" with "ret_sym" and "ret_off", where it returned to. Where no symbol
-// covers an address, its name and offset are left out.
+// covers an address, its name and offset are left out. A statically defined probe
+// adds "probe", its name as %PROVIDER:NAME.
 func (f *Formatter) appendJSON(dst []byte, h *results.Hit) []byte {
 	dst = append(dst, `{"type":"hit","time":`...)
 	us := f.Clock.at(h.Time) / 1000
@@ -36,6 +37,9 @@ func (f *Formatter) appendJSON(dst []byte, h *results.Hit) []byte {
 	if name, off, _, ok := f.names.SymbolAt(h.IP); ok {
 		dst = quote.AppendJSON(append(dst, `,"sym":`...), name)
 		dst = appendPadded(append(dst, `,"off":`...), off, 1, ' ')
+	}
+	if name, ok := usdtName(h); ok {
+		dst = quote.AppendJSON(append(dst, `,"probe":`...), name)
 	}
 	if h.Event.Return {
 		dst = append(dst, `,"func":`...)

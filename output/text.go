@@ -67,10 +67,25 @@ func (f *Formatter) appendFuncName(dst []byte, h *results.Hit) []byte {
 	if h.Event.Return {
 		return f.appendFunc(dst, h)
 	}
+	if name, ok := usdtName(h); ok {
+		return quote.AppendPlain(dst, name)
+	}
 	if name, _, _, ok := f.names.SymbolAt(h.IP); ok {
 		return quote.AppendPlain(dst, name)
 	}
 	return quote.AppendPlain(dst, h.Event.Name)
+}
+
+// usdtName is %PROVIDER:NAME of a hit of a statically defined probe.
+func usdtName(h *results.Hit) (name string, ok bool) {
+	if h.Event.Def == nil || h.Event.Def.Place.Kind != symbols.PlaceUSDT || h.Space == nil {
+		return "", false
+	}
+	u, ok := h.Space.USDTAt(h.Event.Def.Place, h.IP)
+	if !ok {
+		return "", false
+	}
+	return u.String(), true
 }
 
 // appendPlace appends SYM+0xOFF/0xSIZE as the kernel's %pS does, or the bare

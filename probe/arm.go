@@ -109,6 +109,11 @@ func (tg *target) resolve(d *fetch.Def, ev *event) ([]patchRequest, error) {
 				tg.s.logf("%v", err)
 				continue
 			}
+			if w.USDT != nil && len(places) > 1 && errors.As(err, &r) {
+				refused = err
+				tg.s.warnf("%s: one of %d places is not probed: %v", d.Place, len(places), err)
+				continue
+			}
 			return nil, err
 		}
 		out = append(out, more...)

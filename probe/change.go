@@ -74,7 +74,11 @@ func (tg *target) change(ctx context.Context, c *changeset) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return tg.s.inHaste(ctx, func() error { return tg.changeText(context.WithoutCancel(ctx), c) })
+	err := tg.s.inHaste(ctx, func() error { return tg.changeText(context.WithoutCancel(ctx), c) })
+	if err == nil {
+		tg.syncSemaphores(context.WithoutCancel(ctx))
+	}
+	return err
 }
 
 // changeText is change with a context that doesn't end: what is begun is finished

@@ -52,7 +52,7 @@ func check(space *symbols.Space, d *fetch.Def) (*Checked, error) {
 	var golang goPrograms
 	for _, w := range places {
 		err := checkSite(space, &golang, d, w)
-		if errors.As(err, &refused) && d.Place.IsGlob() || len(places) > 1 && without.skip(w, err) {
+		if errors.As(err, &refused) && (d.Place.IsGlob() || w.USDT != nil && len(places) > 1) || len(places) > 1 && without.skip(w, err) {
 			continue
 		}
 		if err != nil {

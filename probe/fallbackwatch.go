@@ -90,7 +90,7 @@ func (s *Session) watchFallbacks(ctx context.Context) {
 		}
 		s.order.tick()
 		now := s.order.joined.Load()
-		if now == joined && time.Now().Before(due) && stillCaught(caught) {
+		if now == joined && time.Now().Before(due) && stillCaught(caught) && !s.semaphoresDue() {
 			continue
 		}
 		joined = now
@@ -100,6 +100,7 @@ func (s *Session) watchFallbacks(ctx context.Context) {
 			for pid, tg := range s.targets {
 				tg.fallbacksAtTick()
 				tg.renewAtTick()
+				tg.semaphoresAtTick(context.WithoutCancel(ctx))
 				if tg.watched() && tg.fallbackWatch.caught != "" {
 					caught[pid] = tg.fallbackWatch.caught
 					due = earlier(due, tg.fallbackWatch.atTick)

@@ -32,6 +32,7 @@ const (
 	headerPools        = 3096 // u64 address of the return instances laid last (poolsHead), 0: none
 	headerFallbackData = 3104 // u64 address of the fallback handlers' data
 	headerSteps        = 3112 // u64 threads that the tracer lets execute one instruction
+	headerSemaphores   = 3120 // u64 address of the page of raised semaphores that was laid last, 0: none
 )
 
 // open writes the header. The magic goes last.

@@ -158,6 +158,7 @@ func (tg *target) lookAround(ctx context.Context) {
 	}
 	tg.text++
 	tg.markGone(before)
+	tg.forgetSemaphores(before)
 	tg.expectCopies(before)
 	tg.showWaiting()
 	if err := tg.tryPending(ctx); err != nil {

@@ -203,6 +203,7 @@ func (tg *target) drop() {
 	clear(tg.lost)
 	tg.libs, tg.pending = nil, nil
 	tg.retired = nil
+	tg.semaphores = semaphores{}
 	tg.sites = map[symbols.Addr]*site{}
 	tg.bySlot = map[symbols.Addr]*site{}
 	tg.patches = newPatches()

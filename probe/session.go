@@ -49,6 +49,8 @@ type Session struct {
 	ended     bool
 
 	alone atomic.Bool // the last process has ended, or was left
+	// semaphored are the probes whose semaphores depend on whether they are on.
+	semaphored atomic.Pointer[[]semaphored]
 
 	// The rest belongs to the tracer thread.
 	targets   map[int]*target

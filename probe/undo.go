@@ -99,8 +99,8 @@ func (a *area) written() (leading, rest []change, err error) {
 	return leading, rest, nil
 }
 
-// restoreText undoes the writes of the text that the journal tells; every thread
-// is stopped. It may be called again.
+// restoreText undoes the writes of the text that the journal tells, and lowers the
+// semaphores that were raised; every thread is stopped. It may be called again.
 func (a *area) restoreText(stopped []*tracee.Thread) error {
 	leading, rest, err := a.written()
 	if err != nil {
@@ -116,7 +116,10 @@ func (a *area) restoreText(stopped []*tracee.Thread) error {
 		return err
 	}
 	// A short jump may lie under a breakpoint that has just gone.
-	return a.undoAll(leading)
+	if err := a.undoAll(leading); err != nil {
+		return err
+	}
+	return a.lowerSemaphores()
 }
 
 // mostOver bounds how many writes lie over each other. Sessions have a handful.

@@ -53,6 +53,8 @@ type File struct {
 	goRows     lazy[*goLines]
 	ledTo      lazy[[]Leads] // of ranges
 	sequences  lazy[[]Sequence]
+	usdt       lazy[[]USDT]
+	usdtAt     lazy[map[Vaddr][]*USDT]
 }
 
 // codeRange is a run of executable bytes that the file holds.

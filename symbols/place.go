@@ -23,6 +23,9 @@ const (
 	// Line set, lines counted from the function's first). LINE may be a shell
 	// glob over line numbers, and FUNC one over names.
 	PlaceLine
+	// PlaceUSDT is [MOD:]%PROVIDER:NAME, a statically defined probe: all the places
+	// of that name. Both (Provider and Symbol) may be shell globs.
+	PlaceUSDT
 )
 
 // Place is a probe place as written in a definition, parsed but not looked up.
@@ -38,6 +41,8 @@ type Place struct {
 	Value  uint64 // the Addr, Vaddr or Off of the numeric forms
 	RefCtr Off    // of PlaceOffset; 0 is none
 	Return bool   // %return was written
+	// Provider is that of PlaceUSDT, whose NAME is Symbol.
+	Provider string
 }
 
 // IsGlob reports whether the symbol, or the line, is a shell pattern that may
@@ -45,6 +50,9 @@ type Place struct {
 // A name that holds pattern characters because C++ or Rust put them there
 // ("operator*", "operator[]", "foo<int*>") is still matched literally first.
 func (p Place) IsGlob() bool {
+	if p.Kind == PlaceUSDT {
+		return strings.ContainsAny(p.Provider+p.Symbol, "*?[")
+	}
 	return p.Lines != "" || (p.Kind == PlaceSymbol || p.Kind == PlaceLine) && strings.ContainsAny(p.Symbol, "*?[")
 }
 
@@ -78,6 +86,8 @@ func (p Place) String() string {
 		} else {
 			b.WriteString(strconv.Itoa(p.Line))
 		}
+	case PlaceUSDT:
+		b.WriteString("%" + p.Provider + ":" + p.Symbol)
 	case PlaceSymbol:
 		b.WriteString(p.Symbol)
 		if p.File != "" {

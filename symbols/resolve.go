@@ -11,7 +11,8 @@ import (
 )
 
 // Resolve finds what a place means here: one site, or for a glob over names
-// one for each function that matches, by module and address.
+// one for each function that matches, by module and address; for a statically
+// defined probe one for each of its notes.
 //
 // A name without a module means the function that the process's dynamic
 // linking would take: the first module that has one. Its errors are
@@ -28,6 +29,8 @@ func (s *Space) Resolve(p Place) ([]Site, error) {
 		return s.resolveLine(p)
 	case PlaceSymbol:
 		return s.resolveSymbol(p)
+	case PlaceUSDT:
+		return s.resolveUSDT(p)
 	}
 	return nil, fmt.Errorf("find %s: unknown form of a place", p)
 }
@@ -72,6 +75,12 @@ func (s *Space) resolveNumber(p Place) ([]Site, error) {
 		}
 		if err != nil {
 			return nil, err
+		}
+		if p.RefCtr != 0 {
+			var ok bool
+			if site.Semaphore, ok = m.File.OffToVaddr(p.RefCtr); !ok {
+				return nil, &NotCodeError{Place: p.String(), Lies: fmt.Sprintf("a reference counter at %#x, which is in no loaded part of %s", uint64(p.RefCtr), m.Name)}
+			}
 		}
 		out = append(out, site)
 	}

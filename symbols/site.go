@@ -24,6 +24,12 @@ type Site struct {
 	// function or inlined instance that has the line that the place was named by;
 	// zero where neither is known.
 	Entry debuginfo.Ref
+	// USDT is the statically defined probe whose no-op the place is, where it was
+	// named by that; nil: it wasn't.
+	USDT *USDT
+	// Semaphore is a counter of 16 bits in the module's data that is to be raised
+	// while the place is probed: of USDT, or the REFCTR of PlaceOffset. 0 is none.
+	Semaphore Vaddr
 }
 
 // siteAt makes the site of an address, which must be in code. place is what

@@ -21,11 +21,16 @@ type USDT struct {
 // maxUSDTNotes bounds the bytes of notes that are read of a file.
 const maxUSDTNotes = 16 << 20
 
+// String is the probe's name as places have it, %PROVIDER:NAME.
+func (u *USDT) String() string { return "%" + u.Provider + ":" + u.Name }
+
 // USDT gives the file's statically defined probes, by the order of their notes.
 // Addresses are as they are now, though the file was prelinked. Notes about what
 // is no code of the file are left out, and so is what follows a damaged one; a
 // file without any has none.
-func (f *File) USDT() (out []USDT) {
+func (f *File) USDT() []USDT { return slices.Clone(f.usdt.get(f.readUSDT)) }
+
+func (f *File) readUSDT() (out []USDT) {
 	var err error
 	defer rescue(f.Path, &err)
 	moved := func(base Vaddr) Vaddr { return 0 }

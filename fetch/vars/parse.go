@@ -161,6 +161,9 @@ func (p *parser) primary() (value, error) {
 		return p.f.goResult(n)
 	case strings.HasPrefix(name, "$arg"):
 		n, err := strconv.Atoi(name[4:])
+		if p.f.scope.site.USDT != nil {
+			return p.f.noted(name, n)
+		}
 		params := p.f.visible(fetch.WhichParams)
 		if err != nil || n < 1 || n > len(params) {
 			return value{}, &NotFoundError{Name: name, Where: p.f.scope.site.Name, Have: p.f.names()}

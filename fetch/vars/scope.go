@@ -53,6 +53,9 @@ func (s *Scope) Parameters() ([]fetch.Variable, error) {
 // fetch.GoneVariable; locals that can't are left out, and so are those that an
 // inner block hides.
 func (s *Scope) Variables(which fetch.Which) (out []fetch.Variable, err error) {
+	if s.site.USDT != nil && which == fetch.WhichParams {
+		return s.noted(), nil
+	}
 	err = s.read(func(f *frame) error {
 		for _, d := range f.visible(which) {
 			v, err := f.declared(d)
@@ -78,8 +81,12 @@ func (s *Scope) Variables(which fetch.Which) (out []fetch.Variable, err error) {
 	return out, err
 }
 
-// Argument is the N-th formal parameter, from 1.
+// Argument is the N-th formal parameter, from 1, or of a statically defined probe
+// the N-th argument of its note.
 func (s *Scope) Argument(n int) (v fetch.Variable, err error) {
+	if s.site.USDT != nil {
+		return s.notedArgument(n)
+	}
 	err = s.read(func(f *frame) error {
 		v, err = f.argument(n)
 		return err
@@ -135,6 +142,7 @@ func (s *Scope) Describe() ([]Description, error) { return s.describe(false) }
 func (s *Scope) DescribeAtReturn() ([]Description, error) { return s.describe(true) }
 
 func (s *Scope) describe(atReturn bool) (out []Description, err error) {
+	out = s.describeNoted()
 	err = s.read(func(f *frame) error {
 		f.atReturn = atReturn
 		for _, d := range f.visible(fetch.WhichVars) {
@@ -155,6 +163,9 @@ func (s *Scope) describe(atReturn bool) (out []Description, err error) {
 		}
 		return nil
 	})
+	if len(out) > 0 && errors.Is(err, fetch.ErrNoDebugInfo) {
+		err = nil // the note tells of its arguments without any
+	}
 	return out, err
 }
 

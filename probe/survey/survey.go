@@ -44,6 +44,13 @@ func Prove(w symbols.Site, decode func() (*insn.Function, error)) (code []byte, 
 	if w.Module == nil || w.Module.File == nil {
 		return nil, in, refuse(w, "no file is mapped there, so its instructions can't be known")
 	}
+	if w.USDT != nil && w.Func.End <= w.Func.Start {
+		// The note is all that is known of the place, and it says that a no-op is there.
+		if code, in, err = ProveStart(w); err == nil && !isNop(code[:in.Len]) {
+			err = refuse(w, "no function is known there, and it isn't the no-op that its note tells of")
+		}
+		return code, in, err
+	}
 	if w.Vaddr != w.Func.Start || w.Func.End == 0 {
 		if w.Func.End <= w.Func.Start {
 			return nil, in, refuse(w, "no function is known there, so where its instructions start can't be proved")
@@ -80,6 +87,13 @@ func ProveStart(w symbols.Site) (code []byte, in insn.Inst, err error) {
 		return nil, in, &RefusedError{Addr: w.Addr, Place: w.Name, Rule: why, Many: SequenceRule}
 	}
 	return code, in, nil
+}
+
+// isNop reports one of the no-ops by which statically defined probes are marked: of
+// one byte, or a multi-byte NOP (Intel SDM vol. 2, NOP).
+func isNop(code []byte) bool {
+	code = bytes.TrimLeft(code, "\x66\x2e")
+	return len(code) == 1 && code[0] == 0x90 || len(code) > 2 && code[0] == 0x0f && code[1] == 0x1f
 }
 
 // Boundary makes sure that one of a function's instructions starts at a place.

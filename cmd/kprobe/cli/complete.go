@@ -92,6 +92,9 @@ func completePlaces(c *cobra.Command, word string) ([]string, cobra.ShellCompDir
 		if err != nil {
 			return nil, directive
 		}
+		if strings.HasPrefix(word, "%") {
+			return probesWith([]*symbols.File{f}, "", word), directive
+		}
 		return functionsWith(f, "", word), directive
 	}
 	pids, ok := c.Flags().Lookup("pid").Value.(*pidList)
@@ -101,6 +104,17 @@ func completePlaces(c *cobra.Command, word string) ([]string, cobra.ShellCompDir
 	space, err := symbols.OpenProcess((*pids)[0], nil)
 	if err != nil {
 		return nil, directive
+	}
+	if module, begin, ok := strings.Cut(word, "%"); ok {
+		modules := space.Modules()
+		if module != "" {
+			modules = space.FindModule(strings.TrimSuffix(module, ":"))
+		}
+		var files []*symbols.File
+		for _, m := range modules {
+			files = append(files, m.File)
+		}
+		return probesWith(files, module, "%"+begin), directive
 	}
 	module, _ := fetch.CutModule(word)
 	if module != "" {

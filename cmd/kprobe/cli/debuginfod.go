@@ -57,6 +57,9 @@ func (w *where) find(ctx context.Context, d *Deps, p symbols.Place, debug bool) 
 	if !ok {
 		return space, nil
 	}
+	if p.Kind == symbols.PlaceUSDT && !debug {
+		return space, nil // no debug file has more notes than the program
+	}
 	if !debug && !p.IsGlob() {
 		_, err := space.Resolve(p)
 		debug = needsDebug(err)

@@ -93,7 +93,7 @@ func placeHint(input string) string {
 		case "uretprobe", "ur":
 			return "this is bpftrace's form; here it is 'r " + cmp.Or(place, "libc:malloc") + " ret=$retval'"
 		case "usdt", "U":
-			return "this is bpftrace's form for a USDT probe, which has no name here; its address can be probed as MOD:0xVADDR"
+			return "this is bpftrace's form; here a USDT probe is 'p [MOD:]%PROVIDER:NAME'; kprobe functions --usdt lists them"
 		case "kprobe", "kretprobe", "kfunc", "fentry", "fexit", "tracepoint", "t", "k":
 			return "kprobe probes processes; the kernel's own functions and tracepoints are for perf and bpftrace"
 		}

@@ -97,3 +97,18 @@ func appendUSDT(dst []byte, mod *symbols.Module, u *symbols.USDT, o *functionsOp
 	}
 	return append(dst, '\n')
 }
+
+// probesWith gives the statically defined probes whose names begin with a word, behind
+// what the place has before them.
+func probesWith(files []*symbols.File, prefix, word string) (out []string) {
+	for _, f := range files {
+		for _, u := range f.USDT() {
+			if name := u.String(); strings.HasPrefix(name, word) && typable(name) {
+				out = append(out, prefix+name)
+			}
+		}
+	}
+	slices.Sort(out)
+	out = slices.Compact(out)
+	return out[:min(len(out), maxCompletions)]
+}

@@ -1,0 +1,52 @@
+//go:build linux && amd64
+
+package tracee
+
+import (
+	"fmt"
+	"io"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/internal/procfs"
+	"kprobe/symbols"
+)
+
+// Piece is what is to be written somewhere.
+type Piece struct {
+	At symbols.Addr
+	B  []byte
+}
+
+// WriteTogether writes small pieces of memory that the program may write to, one
+// after the other in one system call: a tracer that is killed has written all of them
+// or nothing. On an error none is written, unless it is io.ErrShortWrite.
+func (p *Process) WriteTogether(pieces ...Piece) error {
+	var local []unix.Iovec
+	var remote []unix.RemoteIovec
+	all := 0
+	for _, x := range pieces {
+		if err := p.asks(Request{Kind: RequestWrite, Addr: x.At, Len: len(x.B)}); err != nil {
+			return fmt.Errorf("write memory of process %d at %v: %w", p.pid, x.At, err)
+		}
+		v := unix.Iovec{Base: &x.B[0]}
+		v.SetLen(len(x.B))
+		local = append(local, v)
+		remote = append(remote, unix.RemoteIovec{Base: uintptr(x.At), Len: len(x.B)})
+		all += len(x.B)
+	}
+	n, err := unix.ProcessVMWritev(p.pid, local, remote, 0)
+	if err == syscall.ESRCH {
+		if tid := procfs.Living(p.pid); tid != p.pid {
+			n, err = unix.ProcessVMWritev(tid, local, remote, 0)
+		}
+	}
+	switch {
+	case err != nil:
+		return fmt.Errorf("write memory of process %d: %w", p.pid, err)
+	case n != all:
+		return fmt.Errorf("write memory of process %d: %w", p.pid, io.ErrShortWrite)
+	}
+	return nil
+}

@@ -1,0 +1,158 @@
+package symbols
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// resolveUSDT finds the places of statically defined probes: each note of the
+// name, in every module that is meant, by module and address.
+func (s *Space) resolveUSDT(p Place) ([]Site, error) {
+	list, err := s.modulesFor(p.Module)
+	if err != nil {
+		return nil, err
+	}
+	var out []Site
+	var failed error
+	for _, m := range list {
+		var here []Site
+		notes := m.File.usdt.get(m.File.readUSDT)
+		for i := range notes {
+			u := &notes[i]
+			if !MatchUSDT(p, u) {
+				continue
+			}
+			site, err := s.siteAt(m.Addr(u.Vaddr), p.String())
+			if err != nil {
+				failed = err
+				continue // of a part that isn't mapped any more
+			}
+			site.USDT, site.Name, site.Semaphore = u, u.String(), u.Semaphore
+			here = append(here, site)
+		}
+		slices.SortStableFunc(here, func(x, y Site) int { return cmp.Compare(x.Addr, y.Addr) })
+		// One instruction may have two notes of a name: it is one place.
+		out = append(out, slices.CompactFunc(here, func(x, y Site) bool { return x.Addr == y.Addr && x.Name == y.Name })...)
+	}
+	if len(out) == 0 && failed != nil {
+		return nil, failed
+	}
+	if len(out) == 0 {
+		return nil, s.noUSDT(p, list)
+	}
+	return out, nil
+}
+
+// MatchUSDT reports whether a place means a statically defined probe.
+func MatchUSDT(p Place, u *USDT) bool {
+	match := func(want, have string) bool {
+		return want == have || strings.ContainsAny(want, "*?[") && matchPattern(want, have)
+	}
+	return match(p.Provider, u.Provider) && match(p.Symbol, u.Name)
+}
+
+// USDTAt gives the statically defined probe that a place means and whose no-op is at
+// an address.
+func (s *Space) USDTAt(p Place, a Addr) (u *USDT, ok bool) {
+	m := s.ModuleAt(a)
+	if m == nil || m.File == nil {
+		return u, false
+	}
+	at := m.File.usdtAt.get(func() map[Vaddr][]*USDT {
+		at := map[Vaddr][]*USDT{}
+		notes := m.File.usdt.get(m.File.readUSDT)
+		for i := range notes {
+			at[notes[i].Vaddr] = append(at[notes[i].Vaddr], &notes[i])
+		}
+		return at
+	})
+	for _, u := range at[m.Vaddr(a)] {
+		if MatchUSDT(p, u) {
+			return u, true
+		}
+	}
+	return nil, false
+}
+
+// noUSDT makes the error of a statically defined probe that none of the modules
+// has, with the names that come near: of these modules, or the same name elsewhere.
+func (s *Space) noUSDT(p Place, list []*Module) error {
+	e := &NotFoundError{What: "%" + p.Provider + ":" + p.Symbol, Kind: "statically defined probe (USDT)", Where: s.String()}
+	if p.Module != "" && len(list) > 0 {
+		e.Where = list[0].Name
+	}
+	have := func(modules []*Module, each func(m *Module, u *USDT)) {
+		for _, m := range modules {
+			notes := m.File.usdt.get(m.File.readUSDT)
+			for i := range notes {
+				each(m, &notes[i])
+			}
+		}
+	}
+	add := func(name string) {
+		if len(e.Near) < maxNear && !slices.Contains(e.Near, name) {
+			e.Near = append(e.Near, name)
+		}
+	}
+	have(s.Modules(), func(m *Module, u *USDT) {
+		if MatchUSDT(p, u) {
+			add(m.Name + ":" + u.String())
+		}
+	})
+	var all, names []string // as PROVIDER:NAME, as NAME
+	full := map[string][]string{}
+	have(list, func(_ *Module, u *USDT) {
+		name := strings.ReplaceAll(u.Name, "__", "-") // as DTrace has it
+		for _, n := range []string{u.Name, name} {
+			if n == p.Symbol || n != u.Name && u.Provider == p.Provider && n == strings.ReplaceAll(p.Symbol, "__", "-") {
+				add(u.String())
+			}
+		}
+		all = append(all, u.Provider+":"+u.Name)
+		if full[u.Name] == nil {
+			names = append(names, u.Name)
+		}
+		full[u.Name] = append(full[u.Name], u.String())
+	})
+	slices.Sort(all)
+	for _, name := range nearest(p.Provider+":"+p.Symbol, slices.Compact(all), maxNear) {
+		add("%" + name)
+	}
+	for _, name := range nearest(p.Symbol, names, maxNear) {
+		for _, u := range full[name] {
+			add(u)
+		}
+	}
+	if len(e.Near) == 0 && len(all) > 0 && len(all) <= 4*maxNear {
+		for _, name := range all {
+			add("%" + name)
+		}
+	}
+	return e
+}
+
+// SymbolFor gives the address of what an argument of a statically defined probe
+// names: a symbol of the probe's module, as the assembler had it. Of static
+// variables that have one name, it is the one of the source file of the function
+// that the probe is in.
+func (s *Space) SymbolFor(w Site, name string) (Addr, error) {
+	p := Place{Module: w.Module.Path, Symbol: name}
+	found := slices.DeleteFunc(slices.Clone(w.Module.File.lookupRaw(name)), func(s Symbol) bool { return s.Kind == KindTLS || s.Kind == KindPLT })
+	if len(found) == 0 {
+		return 0, s.notFound(p, []*Module{w.Module})
+	}
+	if file := w.Func.Symbol.File; file != "" && len(found) > 1 {
+		if same := slices.DeleteFunc(slices.Clone(found), func(s Symbol) bool { return s.File != file }); len(same) > 0 {
+			found = same
+		}
+	}
+	sym, err := pick(p, w.Module, found)
+	if err != nil {
+		return 0, err
+	}
+	if a, ok := s.copied(w.Module, sym); ok {
+		return a, nil
+	}
+	return w.Module.Addr(sym.Vaddr), nil
+}
