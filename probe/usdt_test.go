@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"kprobe/fetch"
 	"kprobe/internal/fixture"
 	"kprobe/symbols"
 )
@@ -216,6 +217,76 @@ func TestUSDTSemaphoreKilled(t *testing.T) {
 	if said := sub.pass(); said[len(said)-1] != fmt.Sprintf("semaphore %d", killKinds) {
 		t.Errorf("the program says %q", said)
 	}
+	sub.end()
+}
+
+// TestUSDTPending: the probe of a library that comes and goes is armed and its semaphore
+// raised each time before the program can use it.
+func TestUSDTPending(t *testing.T) {
+	dir := t.TempDir()
+	prog, lib := filepath.Join(dir, "loop"), filepath.Join(dir, "libpart.so")
+	src := filepath.Join(fixture.Root(), "testdata")
+	cc := fixture.NeedCC(t)
+	run(t, cc, "-O1", "-fPIC", "-shared", "-o", lib, filepath.Join(src, "usdt_library.c"))
+	run(t, cc, "-O1", "-rdynamic", "-o", prog, filepath.Join(src, "library_loop.c"), "-ldl", "-lpthread")
+	sub := startSubject(t, prog, lib, "2", "20")
+	l := attach(t, sub.pid(), Options{Pending: always}, "p:work libpart.so:%library:work n=$arg1")
+	calls, _ := doneLine(t, sub.work())
+	if st := l.stat("work"); st.Hits != calls {
+		t.Errorf("%d hits of %d calls", st.Hits, calls)
+	}
+	l.finish(sub.pid())
+	sub.end()
+}
+
+// TestUSDTErrors says what a place could have been, and which sites are left out.
+func TestUSDTErrors(t *testing.T) {
+	sub := startForms(t, fixture.Build(t, "usdt_forms.c", "-O1"))
+	var said []string
+	s, err := Attach(t.Context(), []int{sub.pid()}, Options{Warnf: func(f string, args ...any) { said = append(said, fmt.Sprintf(f, args...)) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close(t.Context())
+	for def, want := range map[string]string{
+		"%forms:garded":                "the closest: %forms:guarded",
+		"%form:guarded":                "the closest: %forms:guarded",
+		"%nobody:nothing":              "no statically defined probe (USDT) %nobody:nothing in process",
+		"libc:%forms:guarded":          "the closest: usdt_forms:%forms:guarded",
+		"%forms:guarded $arg2":         "%forms:guarded has one argument at guarded+",
+		"%forms:many $arg3":            "%forms:many has 2 arguments at many_one",
+		"%forms:unreadable $arg1":      `the note's argument "16@%xmm0" can't be read`,
+		"%forms:unreadable $arg3":      `the note's argument "4@.LC99(%rip)" can't be had: no symbol .LC99`,
+		"%forms:unreadable $arg4":      `the note's argument "8@%st(1)" can't be`,
+		"%forms:narrow x=$arg1:string": "This type does not fit for string",
+		"%forms:guarded $farg1":        "has the arguments of its note",
+		"%forms:guarded $arg1->member": "u",
+		"r %forms:guarded":             "Retprobe address must be an function entry",
+		"j %forms:guarded":             "$arg* can be used only on function entry",
+	} {
+		d, err := fetch.Parse(def)
+		if err == nil {
+			err = s.Arm(t.Context(), []*fetch.Def{d})
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", def, err)
+		}
+	}
+	sub.wants(0)
+	if err := s.Arm(t.Context(), parseDefs(t, "%forms:many $arg2")); err != nil || len(said) != 1 || !strings.Contains(said[0], "1 of 2 places") {
+		t.Errorf("%v, %q", err, said)
+	}
+	if err := s.Arm(t.Context(), parseDefs(t, "p:all %forms:* pid=$pid")); err != nil {
+		t.Error(err)
+	}
+	if st := s.Stats()[1]; st.Places != 15 {
+		t.Errorf("a pattern has %d places", st.Places)
+	}
+	sub.wants(1)
+	if err := s.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	sub.wants(0)
 	sub.end()
 }
 

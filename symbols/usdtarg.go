@@ -67,6 +67,9 @@ func (u *USDT) Arguments() (args []USDTArg, errs []error) {
 
 // splitUSDTArgs splits at blanks that stand in no parentheses.
 func splitUSDTArgs(s string) []string {
+	if strings.Count(s, "(") != strings.Count(s, ")") {
+		return strings.Fields(s)
+	}
 	open := 0
 	return strings.FieldsFunc(s, func(r rune) bool {
 		switch r {
