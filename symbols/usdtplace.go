@@ -2,6 +2,7 @@ package symbols
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -100,33 +101,29 @@ func (s *Space) noUSDT(p Place, list []*Module) error {
 			add(m.Name + ":" + u.String())
 		}
 	})
-	var all, names []string // as PROVIDER:NAME, as NAME
-	full := map[string][]string{}
+	dashes := func(name string) string { return strings.ReplaceAll(name, "__", "-") } // as DTrace has it
+	var all []string
+	byName := map[string][]string{} // of that provider, then of others
 	have(list, func(_ *Module, u *USDT) {
-		name := strings.ReplaceAll(u.Name, "__", "-") // as DTrace has it
-		for _, n := range []string{u.Name, name} {
-			if n == p.Symbol || n != u.Name && u.Provider == p.Provider && n == strings.ReplaceAll(p.Symbol, "__", "-") {
-				add(u.String())
-			}
+		name := u.String()
+		if u.Name == p.Symbol || u.Provider == p.Provider && dashes(u.Name) == dashes(p.Symbol) {
+			add(name)
 		}
-		all = append(all, u.Provider+":"+u.Name)
-		if full[u.Name] == nil {
-			names = append(names, u.Name)
+		all = append(all, name)
+		if u.Provider == p.Provider {
+			byName[u.Name] = slices.Insert(byName[u.Name], 0, name)
+		} else {
+			byName[u.Name] = append(byName[u.Name], name)
 		}
-		full[u.Name] = append(full[u.Name], u.String())
 	})
-	slices.Sort(all)
-	for _, name := range nearest(p.Provider+":"+p.Symbol, slices.Compact(all), maxNear) {
-		add("%" + name)
-	}
-	for _, name := range nearest(p.Symbol, names, maxNear) {
-		for _, u := range full[name] {
+	for _, name := range nearest(p.Symbol, slices.Sorted(maps.Keys(byName)), maxNear) {
+		for _, u := range byName[name] {
 			add(u)
 		}
 	}
-	if len(e.Near) == 0 && len(all) > 0 && len(all) <= 4*maxNear {
+	if slices.Sort(all); len(e.Near) == 0 && len(all) <= 4*maxNear {
 		for _, name := range all {
-			add("%" + name)
+			add(name)
 		}
 	}
 	return e

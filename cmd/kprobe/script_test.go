@@ -33,6 +33,7 @@ const deadline = 6 * time.Minute
 func TestScripts(t *testing.T) {
 	bin := filepath.Dir(program(t))
 	prog := fixture.Build(t, "cli_loop.c", "-O1")
+	forms := fixture.Build(t, "usdt_forms.c", "-O1")
 	copies := fixture.Build(t, "cli_copies.c", "-O1", "-ldl")
 	module := fixture.Build(t, "cli_module.c", "-O1", "-shared", "-fPIC")
 	govars := fixture.Build(t, "dwarf_vars.go")
@@ -45,6 +46,7 @@ func TestScripts(t *testing.T) {
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("PATH", bin+":"+e.Getenv("PATH"))
 			e.Setenv("LOOP", prog)
+			e.Setenv("FORMS", forms)
 			e.Setenv("RATE", rate)
 			e.Setenv("CALLS", calls)
 			e.Setenv("INJECT", inject)

@@ -20,6 +20,10 @@ func definitionHint(e *fetch.SyntaxError) string {
 		return colonHint(e.Input)
 	case fetch.BadProbeAddr, fetch.BadProbeType:
 		return placeHint(e.Input)
+	case fetch.BadAddrSuffix:
+		if strings.HasPrefix(word, "%") || strings.Contains(word, ":%") {
+			return usdtHint
+		}
 	case fetch.BadString:
 		arg, kind := body(word)
 		return "a string is read from memory: +0(" + arg + "):" + kind + " is the text that " + arg + " points to"
@@ -82,9 +86,15 @@ func colonHint(input string) string {
 	return "a blank ends " + kind + ", a colon begins the event's name: " + kind + " " + place
 }
 
+// usdtHint is for what looks like the place of a statically defined probe.
+const usdtHint = "a statically defined probe is [MOD:]%PROVIDER:NAME; kprobe functions --usdt lists them"
+
 // placeHint answers other tools' forms of a probe, and names that can be none.
 func placeHint(input string) string {
 	first, _, _ := strings.Cut(input, " ")
+	if strings.HasPrefix(first, "%") || strings.Contains(first, ":%") {
+		return usdtHint
+	}
 	provider, place, ok := strings.Cut(first, ":")
 	if ok {
 		switch provider {

@@ -40,7 +40,8 @@ With --usdt it lists the statically defined probes (sys/sdt.h) instead, one plac
 on each line: the address as definitions take it, %PROVIDER:NAME, the arguments as
 the compiler noted them (8@%rdi is 8 bytes in %rdi), and the semaphore, if there is
 one: the program may skip the place while nobody has raised that. GLOB is of NAME,
-or [MOD:]%PROVIDER:NAME.`
+or [MOD:]%PROVIDER:NAME, which in a definition is all places of that name, with
+their arguments as $arg1 and so on, and the semaphore raised.`
 
 const functionsExample = `  kprobe functions -x /bin/bash 'read*'
   kprobe functions -p 4711 'str*'
