@@ -37,31 +37,55 @@ func TestRandomValues(t *testing.T) {
 			continue // the short form
 		}
 		for seed := first; seed < first+uint64(seeds); seed++ {
-			t.Run(fmt.Sprintf("%s seed %d", c.build, seed), func(t *testing.T) {
-				dir := t.TempDir()
-				words := strings.Fields(strings.ReplaceAll(c.build, "\\ ", "\x00"))
-				for i := range words {
-					words[i] = strings.ReplaceAll(words[i], "\x00", " ")
-				}
-				source, defs := generate(c.lang, seed+1000*uint64(k), 8)
-				file := filepath.Join(dir, "generated."+map[string]string{"c": "c", "cc": "cc", "go": "go", "rust": "rs"}[c.lang])
-				prog := filepath.Join(dir, "generated")
-				for i := range defs {
-					defs[i] = strings.ReplaceAll(defs[i], "PROGRAM", "generated")
-				}
-				if err := os.WriteFile(file, []byte(source), 0o600); err != nil {
-					t.Fatal(err)
-				}
-				build := exec.Command(fixture.NeedTool(t, words[0]), append(words[1:], "-o", prog, file)...)
-				build.Dir = dir
-				if out, err := build.CombinedOutput(); err != nil {
-					t.Fatalf("%v\n%s\n%s", err, out, source)
-				}
-				compareValues(t, defs, []string{prog})
-				if t.Failed() {
-					t.Log(source)
-				}
-			})
+			t.Run(fmt.Sprintf("%s seed %d", c.build, seed), func(t *testing.T) { compareRandom(t, c.lang, c.build, seed+1000*uint64(k)) })
 		}
+	}
+}
+
+// TestRandomValuesFound are programs that showed wrong values once.
+func TestRandomValuesFound(t *testing.T) {
+	for _, c := range []struct {
+		lang, build string
+		seed        uint64
+	}{
+		// Structures that optimized code stores behind the function's second line.
+		{"c", "gcc -g -O2", 201002}, {"c", "gcc -g -O3 -gdwarf-4", 204006}, {"c", "gcc -g -O1 -gsplit-dwarf", 205009},
+		// A parameter on the stack that counts from a frame which is made later.
+		{"c", "clang -g -O1 -gdwarf-4", 203001},
+		// Arrays of one bool.
+		{"go", "go build", 209008}, {"rust", "rustc -g", 211004},
+	} {
+		t.Run(fmt.Sprintf("%s seed %d", c.build, c.seed), func(t *testing.T) {
+			t.Parallel()
+			compareRandom(t, c.lang, c.build, c.seed)
+		})
+	}
+}
+
+// compareRandom makes a program and compares its values.
+func compareRandom(t *testing.T, lang, compiler string, seed uint64) {
+	t.Helper()
+	dir := t.TempDir()
+	words := strings.Fields(strings.ReplaceAll(compiler, "\\ ", "\x00"))
+	for i := range words {
+		words[i] = strings.ReplaceAll(words[i], "\x00", " ")
+	}
+	source, defs := generate(lang, seed, 8)
+	file := filepath.Join(dir, "generated."+map[string]string{"c": "c", "cc": "cc", "go": "go", "rust": "rs"}[lang])
+	prog := filepath.Join(dir, "generated")
+	for i := range defs {
+		defs[i] = strings.ReplaceAll(defs[i], "PROGRAM", "generated")
+	}
+	if err := os.WriteFile(file, []byte(source), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	build := exec.Command(fixture.NeedTool(t, words[0]), append(words[1:], "-o", prog, file)...)
+	build.Dir = dir
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s\n%s", err, out, source)
+	}
+	compareValues(t, defs, []string{prog})
+	if t.Failed() {
+		t.Log(source)
 	}
 }

@@ -64,6 +64,7 @@ const (
 	opGNUTLS        = 0xe0
 	opGNUImplPtr    = 0xf2
 	opGNUEntryValue = 0xf3
+	opGNUParmRef    = 0xfa
 	opGNUConstType  = 0xf4
 	opGNURegvalType = 0xf5
 	opGNUDerefType  = 0xf6
@@ -227,6 +228,8 @@ func (x *evaluator) op(op uint8, r *dwread.Reader) error {
 		return nil
 	case opEntryValue, opGNUEntryValue:
 		return x.entryValue(r.Take(r.Uleb()))
+	case opGNUParmRef:
+		return x.parameterRef(r.Uint(4))
 	case opFormTLS, opGNUTLS:
 		return x.threadLocal()
 	case opRegvalType, opGNURegvalType, opConstType, opGNUConstType, opDerefType, opGNUDerefType,
@@ -409,10 +412,13 @@ func (x *evaluator) piece(size int64) error {
 }
 
 // entryValue is what an expression was when the function was entered: known
-// only there.
+// there, and where the caller still has it.
 func (x *evaluator) entryValue(expr []byte) error {
 	if !x.f.atEntry() {
-		return fmt.Errorf("%w at this address; its value at the function's entry is available at %s", fetch.ErrNoValue, x.f.entryName())
+		if s, ok := x.f.passedBy(expr, debuginfo.Ref{}); ok {
+			return x.push(s)
+		}
+		return x.f.goneValue()
 	}
 	x.f.depth++
 	defer func() { x.f.depth-- }()

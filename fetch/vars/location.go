@@ -47,6 +47,12 @@ func (f *frame) placeOf(e *debuginfo.Entry) (place, error) {
 		return place{}, err
 	}
 	p, err := f.located(e)
+	if err == nil && f.ofFunction(e) && f.misplaced(p) {
+		if f.atEntry() && f.keepsConvention() {
+			return f.byConvention(e)
+		}
+		return place{}, fmt.Errorf("%w at this address: the place that debug information has is not filled in", fetch.ErrNoValue)
+	}
 	if f.isGoFunc() && f.atEntry() && f.ofFunction(e) && !f.hidesDictionary() && (p.kind == inPieces || errors.Is(err, fetch.ErrNoValue)) {
 		if q, cerr := f.byConvention(e); cerr == nil {
 			return q, nil // all of it, whatever the function uses
@@ -199,6 +205,9 @@ func (f *frame) inPrologue(e *debuginfo.Entry) error {
 	low, ok := f.fn.EntryPC()
 	end := f.prologueEnd(low)
 	if !ok || f.pc < low || f.pc >= end {
+		if f.ofFunction(e) && f.notStored(e) {
+			return fmt.Errorf("%w at this address: it is not stored into its frame yet", fetch.ErrNoValue)
+		}
 		return nil
 	}
 	return fmt.Errorf("%w at this address: the function is not past its prologue; available from %s on", fetch.ErrNoValue, f.at(end))

@@ -462,3 +462,14 @@ func (p *prologueCode) first(base fetch.Reg, disp, size int64) (origin, bool) {
 	}
 	return fromNowhere, false
 }
+
+// touched reports a store to some of a place of the frame.
+func (p *prologueCode) touched(base fetch.Reg, disp, size int64) bool {
+	at, known := p.fromEntry(base, disp)
+	for _, w := range p.writes {
+		if to, ok := p.fromEntry(w.base, w.disp); !known || !ok || to < at+size && at < to+w.size {
+			return true
+		}
+	}
+	return !known
+}

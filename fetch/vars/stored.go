@@ -24,8 +24,9 @@ type store struct {
 }
 
 // frameStore is the place that an expression in the frame names, when the prologue
-// is over; address says that the value's address lies there.
-func (f *frame) frameStore(e *debuginfo.Entry, end uint64) (s store, address, ok bool) {
+// is over, whose code has been followed; address says that the value's address lies
+// there.
+func (f *frame) frameStore(e *debuginfo.Entry, code *prologueCode, end uint64) (s store, address, ok bool) {
 	list := e.Locations(dwarf.AttrLocation)
 	base := f.fn.Locations(dwarf.AttrFrameBase)
 	if len(list) != 1 || len(base) != 1 || len(base[0].Expr) != 1 || len(list[0].Expr) == 0 || list[0].Expr[0] != opFbreg {
@@ -50,7 +51,11 @@ func (f *frame) frameStore(e *debuginfo.Entry, end uint64) (s store, address, ok
 		if s.base, ok = dwarfRegister(row.CFA.Reg); !ok || s.base != fetch.BP && s.base != fetch.SP {
 			return s, false, false
 		}
-		s.disp += row.CFA.Off
+		if s.disp += row.CFA.Off; s.base == fetch.SP {
+			// The code may have been followed further than to the end.
+			s.disp += 8 - row.CFA.Off - code.sp
+			return s, address, code.spKnown
+		}
 	default:
 		return s, false, false
 	}
@@ -83,7 +88,7 @@ func (f *frame) prologue() (p prologueCode, end uint64, ok bool) {
 func (f *frame) stored(e *debuginfo.Entry) (place, bool) {
 	t, err := f.typeOf(e)
 	code, end, known := f.prologue()
-	s, address, ok := f.frameStore(e, end)
+	s, address, ok := f.frameStore(e, &code, end)
 	if err != nil || !known || !ok || !address && (t.size <= 0 || t.size > 16) {
 		return place{}, false
 	}

@@ -320,7 +320,7 @@ func (v value) variable(name string) (fetch.Variable, error) {
 		if elem := out.Type.Elem(); out.Type.Count != 0 && elem.Size == 1 && v.t.kind == kindArray {
 			out.Max = int(min(v.t.count, 1<<30)) // bytes that a definition may call a text
 		}
-	case out.Type.Count == 1 && int64(out.Type.Size) == v.t.size && out.Type.Layout != nil && p.kind == isValue && p.sym.src.Source != fetch.SourceXMM:
+	case v.t.kind != kindArray && out.Type.Count == 1 && int64(out.Type.Size) == v.t.size && out.Type.Layout != nil && p.kind == isValue && p.sym.src.Source != fetch.SourceXMM:
 		// A structure in a register: one word, whose bytes are the members'.
 		out.Type.Count = 0
 		out.Chain, out.Own = p.sym.whole(), p.sym.own

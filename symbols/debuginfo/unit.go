@@ -51,6 +51,7 @@ type Unit struct {
 	top        once[*unitTop]
 	body       once[*Unit]
 	funcs      once[[]funcSpan]
+	calls      once[[]CallSite]
 	linesAsked atomic.Int32 // how many addresses' rows were looked for
 	nests      once[*nesting]
 	skel       *Unit // the skeleton of a split unit

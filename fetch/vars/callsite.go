@@ -1,0 +1,184 @@
+package vars
+
+import (
+	"debug/dwarf"
+	"fmt"
+	"slices"
+
+	"kprobe/fetch"
+	"kprobe/symbols"
+	"kprobe/symbols/debuginfo"
+	"kprobe/symbols/dwread"
+	"kprobe/symbols/unwind"
+)
+
+// Values of the entry behind it
+//
+// What a parameter was at the function's entry is gone from its register later, but
+// the caller may have it still: debug information says how what a call passes is made
+// of the caller's registers (DWARF 5, 3.4.2). That is so of one call alone, so that
+// the return address is compared when the probe is hit: called from elsewhere the
+// value is a fault. Taken are constants, and registers that calls preserve, which are
+// in the callee's registers or frame; nothing that the caller could have changed in
+// memory since. A function that leaves itself by a jump may be entered again with the
+// same return address: of such there is no value.
+
+// callersRegisters are those that calls preserve, by their DWARF numbers: bx, bp,
+// r12 to r15.
+const callersRegisters = 1<<3 | 1<<6 | 1<<12 | 1<<13 | 1<<14 | 1<<15
+
+// passedBy is what the only call that is known has passed where a location of the
+// function's entry says, or for a parameter that isn't passed any more.
+func (f *frame) passedBy(location []byte, parameter debuginfo.Ref) (s sym, ok bool) {
+	site, ok := f.onlyCall()
+	if !ok {
+		return s, false
+	}
+	expr, unit, ok := site.Passed(location, parameter)
+	if !ok {
+		return s, false
+	}
+	row, ok := f.module.File.Unwind().At(f.pc)
+	cfa, err := f.cfa()
+	if !ok || err != nil || row.CFA.Kind != unwind.InRegister || row.Regs[16].Kind != unwind.AtCFA || row.Regs[16].Off != -8 {
+		return s, false
+	}
+	back := f.module.Addr(symbols.Vaddr(site.Return))
+	c := caller{f: f, unit: unit, row: &row, site: &site}
+	c.cfa = cfa.step(fetch.Step{Op: fetch.StepWhen, Size: 8, Imm: ^uint64(7), Imm2: uint64(back)})
+	return c.value(expr)
+}
+
+// onlyCall is the call of the function, where its unit has one alone and that leads
+// straight to it.
+func (f *frame) onlyCall() (only debuginfo.CallSite, ok bool) {
+	if _, at, ok := f.fn.Chased(dwarf.AttrNoreturn); ok && at.Flag(dwarf.AttrNoreturn) {
+		return only, false // it needs not keep the caller's registers
+	}
+	if f.atReturn || f.isGoFunc() || !f.fn.TellsTailCalls() {
+		return only, false
+	}
+	own := f.fn.Same()
+	for _, c := range f.fn.Unit().CallSites() {
+		if c.Tail && c.In == f.fn.Ref() {
+			return only, false
+		}
+		if c.Return == 0 || !slices.Contains(own, c.Callee) {
+			continue
+		}
+		if only.Return != 0 {
+			return only, false
+		}
+		only = c
+	}
+	low, ok := f.fn.EntryPC()
+	if !ok || only.Return < 5 {
+		return only, false
+	}
+	text, err := f.module.File.Text(symbols.Vaddr(only.Return-5), 5)
+	if err != nil || len(text) != 5 || text[0] != 0xe8 {
+		return only, false
+	}
+	r := dwread.At(text, 1)
+	return only, only.Return+uint64(int64(int32(r.Uint(4)))) == low
+}
+
+// caller is the frame that a function was called from.
+type caller struct {
+	f    *frame
+	unit *debuginfo.Unit
+	row  *unwind.Row
+	site *debuginfo.CallSite
+	cfa  sym // of the function that was called; a fault where another call was it
+}
+
+// value computes an expression of the caller: a constant, or a register and a
+// distance.
+func (c *caller) value(expr []byte) (s sym, ok bool) {
+	r := dwread.At(expr, 0)
+	op := r.U8()
+	switch {
+	case op >= opLit0 && op <= opLit31:
+		s = c.constant(uint64(op - opLit0))
+	case op >= opConst1u && op <= opConsts:
+		s = c.constant(constOperand(op, &r))
+	case op == opAddr:
+		s = c.constant(uint64(c.f.module.Addr(symbols.Vaddr(r.Uint(8)))))
+	case op == opAddrx || op == opGNUAddrIndex:
+		at, known := c.unit.IndexedAddress(r.Uleb())
+		if !known {
+			return s, false
+		}
+		s = c.constant(uint64(c.f.module.Addr(symbols.Vaddr(at))))
+	case op >= opBreg0 && op <= opBreg31:
+		if s, ok = c.register(uint64(op - opBreg0)); !ok {
+			return s, false
+		}
+		s = s.add(r.Sleb())
+	case op == opFbreg:
+		if s, ok = c.frameBase(); !ok {
+			return s, false
+		}
+		s = s.add(r.Sleb())
+	default:
+		return s, false
+	}
+	if r.Left() > 0 && r.U8() == opPlusUconst {
+		s = s.add(int64(r.Uleb()))
+	} else if r.Bad {
+		return s, false
+	}
+	return s, r.Left() == 0 && !r.Bad
+}
+
+func (c *caller) constant(v uint64) sym { return c.cfa.fold(fetch.StepAnd, 0).fold(fetch.StepOr, v) }
+
+// register is what the caller had, and has, in a register.
+func (c *caller) register(n uint64) (s sym, ok bool) {
+	if n == spColumn {
+		return c.cfa, true
+	}
+	reg, known := dwarfRegister(n)
+	if !known || n >= 16 || callersRegisters>>n&1 == 0 {
+		return s, false
+	}
+	switch rule := c.row.Regs[n]; rule.Kind {
+	case unwind.Unspecified, unwind.SameValue:
+		return c.cfa.fold(fetch.StepAnd, 0).step(fetch.Step{Op: fetch.StepAdd, FromReg: true, Reg: reg}), true
+	case unwind.AtCFA:
+		return c.cfa.add(rule.Off).load(8), true
+	}
+	return s, false
+}
+
+// frameBase is the caller's, where that is its canonical frame address.
+func (c *caller) frameBase() (s sym, ok bool) {
+	fn, ok := c.site.In.Entry()
+	if !ok {
+		return s, false
+	}
+	base := fn.Locations(dwarf.AttrFrameBase)
+	row, has := c.f.module.File.Unwind().At(c.site.Return - 1)
+	if len(base) != 1 || len(base[0].Expr) != 1 || base[0].Expr[0] != opCallFrameCFA || !has || row.CFA.Kind != unwind.InRegister {
+		return s, false
+	}
+	if s, ok = c.register(row.CFA.Reg); !ok {
+		return s, false
+	}
+	return s.add(row.CFA.Off), true
+}
+
+// parameterRef is a parameter that GCC has taken out of a function: its callers tell
+// what they would have passed.
+func (x *evaluator) parameterRef(off uint64) error {
+	ref, ok := x.unit.RefUnit(off)
+	if s, known := x.f.passedBy(nil, ref); ok && known {
+		return x.push(s)
+	}
+	return fmt.Errorf("%w: it is not passed", fetch.ErrNoValue)
+}
+
+// goneValue says that a value of the entry isn't known at the address.
+func (f *frame) goneValue() error {
+	return fmt.Errorf("%w at this address; its value at the function's entry is available at %s", fetch.ErrNoValue, f.entryName())
+}
