@@ -46,6 +46,7 @@ func TestCPlusPlusNames(t *testing.T) {
 		{"ns::twice<double>", "_ZN2ns5twiceIdEET_S1_"},
 		{"ns::twice", ""},
 		{"(anonymous namespace)::hidden_away", "_ZN12_GLOBAL__N_111hidden_awayEi"},
+		{"(anonymous_namespace)::hidden_away", "_ZN12_GLOBAL__N_111hidden_awayEi"},
 		{"tagged", "_Z6taggedB5cxx11i"},
 		{"tagged[abi:cxx11](int)", "_Z6taggedB5cxx11i"},
 	}

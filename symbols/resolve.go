@@ -20,6 +20,7 @@ import (
 // *OutsideError, *UnboundIFuncError, *LineError and ErrNoDebugInfo. It does not check that
 // the place is the start of an instruction.
 func (s *Space) Resolve(p Place) ([]Site, error) {
+	p.Symbol = strings.ReplaceAll(p.Symbol, "(anonymous_namespace)", "(anonymous namespace)") // where no blank can be
 	switch p.Kind {
 	case PlaceAddr:
 		return one(s.siteAt(Addr(p.Value), p.String()))

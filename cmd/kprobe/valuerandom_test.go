@@ -51,7 +51,7 @@ func TestRandomValuesFound(t *testing.T) {
 		// Structures that optimized code stores behind the function's second line.
 		{"c", "gcc -g -O2", 201002}, {"c", "gcc -g -O3 -gdwarf-4", 204006}, {"c", "gcc -g -O1 -gsplit-dwarf", 205009},
 		// A parameter on the stack that counts from a frame which is made later.
-		{"c", "clang -g -O1 -gdwarf-4", 203001},
+		{"c", "clang -g -O1 -gdwarf-4", 203001}, {"c", "clang -g -O1 -gdwarf-4", 303013},
 		// Arrays of one bool.
 		{"go", "go build", 209008}, {"rust", "rustc -g", 211004},
 	} {

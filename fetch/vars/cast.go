@@ -55,7 +55,7 @@ func cutLast(s string, sep byte) (before, after string, found bool) {
 // such cast; a pointer is C's where the operand has the members, else the kernel's.
 func (p *parser) castTo(c cast) (value, error) {
 	if c.t.kind == kindUnknown {
-		return value{}, &NotFoundError{Name: "type " + c.t.name, Where: "the debug information"}
+		return value{}, p.f.noType(c.t.name)
 	}
 	from := p.at
 	if c.member == "" && c.t.kind != kindStruct {
@@ -107,7 +107,7 @@ func (p *parser) operand() (value, error) {
 func (v value) addressOf(c cast) (value, error) {
 	t := c.t
 	if t.kind == kindUnknown {
-		return v, &NotFoundError{Name: "type " + t.name, Where: "the debug information"}
+		return v, v.f.noType(t.name)
 	}
 	if t.kind == kindStruct {
 		t = ctype{kind: kindPointer, name: t.name + "*", size: 8, elem: t.entry.Ref()}
@@ -210,7 +210,7 @@ func spellings(bare string, words []string) []string {
 // as gives a value another type, as C's cast does.
 func (v value) as(t ctype) (value, error) {
 	if t.kind == kindUnknown {
-		return v, &NotFoundError{Name: "type " + t.name, Where: "the debug information"}
+		return v, v.f.noType(t.name)
 	}
 	v, err := v.unreference()
 	if err != nil {
@@ -279,4 +279,9 @@ func (v value) widened(t ctype) (value, error) {
 	}
 	v.p = place{kind: isValue, sym: s}
 	return v, nil
+}
+
+// noType says that the file of the place has no type of a name.
+func (f *frame) noType(name string) error {
+	return &NotFoundError{Name: "type " + name, Where: f.module.File.Name, Types: true}
 }

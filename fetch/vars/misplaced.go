@@ -41,29 +41,32 @@ func (f *frame) countsFromStack() bool {
 // withoutFrame reports an address at which a function has not made its frame yet, or
 // has none any more.
 func (f *frame) withoutFrame() bool {
-	depth := func(pc uint64) (int64, bool) {
-		row, ok := f.module.File.Unwind().At(pc)
-		return row.CFA.Off, ok && row.CFA.Kind == unwind.InRegister && row.CFA.Reg == spColumn
-	}
+	row, ok := f.module.File.Unwind().At(f.pc)
+	return ok && row.CFA.Kind == unwind.InRegister && row.CFA.Reg == spColumn && row.CFA.Off == 8 && f.frameDepth() > 8
+}
+
+// frameDepth is how far the stack pointer gets below the canonical frame address, at
+// the lines of a function.
+func (f *frame) frameDepth() int64 {
 	t := f.fn.Unit().Lines()
-	if n, ok := depth(f.pc); !ok || n != 8 || t == nil {
-		return false
+	if t == nil {
+		return 0
 	}
-	seen := 0
+	deepest, seen := int64(0), 0
 	for _, r := range f.fn.Ranges() {
 		for _, row := range t.Rows {
 			if row.End || row.Addr < r.Low || row.Addr >= r.High {
 				continue
 			}
-			if n, ok := depth(row.Addr); ok && n > 8 {
-				return true
+			if rule, ok := f.module.File.Unwind().At(row.Addr); ok && rule.CFA.Kind == unwind.InRegister && rule.CFA.Reg == spColumn {
+				deepest = max(deepest, rule.CFA.Off)
 			}
 			if seen++; seen == maxRowsOfFrame {
-				return true
+				return deepest
 			}
 		}
 	}
-	return false
+	return deepest
 }
 
 // maxRowsOfFrame bounds the lines of a function that are asked for its frame.

@@ -89,6 +89,9 @@ func (p place) part(off, size int64) (place, error) {
 		if p.isXMM() && off >= 8 && off+size <= 16 {
 			return vectorHalf(int(p.sym.src.Reg)).part(off-8, size)
 		}
+		if p.isXMM() && off >= 16 {
+			return p, fmt.Errorf("of its vector register 16 bytes are recorded: %w", fetch.ErrNoValue)
+		}
 		if off < 0 || off >= 8 {
 			return p, fmt.Errorf("its register holds 8 bytes of it: %w", fetch.ErrNoValue)
 		}

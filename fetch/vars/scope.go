@@ -250,10 +250,14 @@ type NotFoundError struct {
 	Name  string
 	Where string   // the function, or the type
 	Have  []string // what there is
+	Types bool     // it is a type, and Where the file of the place
 }
 
 func (e *NotFoundError) Error() string {
 	s := fmt.Sprintf("no %s in %s", e.Name, e.Where)
+	if e.Types {
+		return "no " + e.Name + " in the debug information of " + e.Where + ": types are those of the file that is probed"
+	}
 	if len(e.Have) == 0 {
 		return s + ", which has none"
 	}

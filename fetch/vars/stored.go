@@ -42,7 +42,9 @@ func (f *frame) frameStore(e *debuginfo.Entry, code *prologueCode, end uint64) (
 	case opReg0 + 6:
 		s.base = fetch.BP
 	case opReg0 + 7:
+		// Counted from the stack pointer as it is when the frame is made.
 		s.base = fetch.SP
+		return s, address, code.spKnown && 8-code.sp == f.frameDepth()
 	case opCallFrameCFA:
 		row, found := f.module.File.Unwind().At(end)
 		if !found || row.CFA.Kind != unwind.InRegister {

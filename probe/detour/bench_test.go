@@ -296,6 +296,7 @@ func benchmarkHit(t *testing.B, threads int) {
 	b.detour("filter-no", prog("p f a=%di if a == 99999999999"))
 	b.yardstick("floor-record", floorRecord)
 	b.detour("record", prog("p f a=%di b=%si"))
+	b.detour("record-typed", prog("p f a=%di:s32 b=%si:u8")) // as parameters by debug information are
 	b.detour("string", prog("p f a=%di b=%si s=+0(%si):string"))
 	b.detour("deref", prog("p f a=%di b=+0(%si):u32"))
 	pool := uint64(poolAt)
