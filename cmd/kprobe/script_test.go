@@ -39,6 +39,7 @@ func TestScripts(t *testing.T) {
 	govars := fixture.Build(t, "dwarf_vars.go")
 	rate := fixture.Build(t, "cli_rate.c", "-O2")
 	calls := fixture.Build(t, "cli_calls.c", "-O1", "-g", "-pthread")
+	goroutines := fixture.Build(t, "cli_goroutines.go")
 	inject := fixture.Build(t, "cli_inject.c", "-O1", "-pthread")
 	testscript.Run(t, testscript.Params{
 		Dir:      "testdata",
@@ -49,6 +50,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("FORMS", forms)
 			e.Setenv("RATE", rate)
 			e.Setenv("CALLS", calls)
+			e.Setenv("GOROUTINES", goroutines)
 			e.Setenv("INJECT", inject)
 			e.Setenv("GOVARS", govars)
 			e.Setenv("SOURCE", filepath.Join(fixture.Root(), "testdata", "cli_loop.c"))

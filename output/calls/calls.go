@@ -28,6 +28,7 @@ type Call struct {
 	Parent *Call // nil: a root
 	Depth  int   // of roots 0
 	CPU    int
+	G      uint64 // the goroutine, of Go's code; Thread is then one that it ran on
 	Entry  uint64 // ns
 	Leave  uint64 // ns; of Left calls when that was seen; 0: it hasn't ended
 	End    End
@@ -43,6 +44,23 @@ type Call struct {
 
 	sp uint64
 }
+
+// Track is what calls nest on: a thread, or a goroutine, which goes from thread to
+// thread.
+type Track struct {
+	PID, TID int // TID is 0 of goroutines
+	G        uint64
+}
+
+func trackOf(t *recording.Thread, g uint64) Track {
+	if g != 0 {
+		return Track{PID: t.PID, G: g}
+	}
+	return Track{PID: t.PID, TID: t.TID}
+}
+
+// Track is the call's.
+func (c *Call) Track() Track { return trackOf(c.Thread, c.G) }
 
 // Time is how long the call took, or has taken until now.
 func (c *Call) Time(now uint64) uint64 {
@@ -88,7 +106,7 @@ type Tracker struct {
 	Lates uint64 // calls whose entry was not seen, of functions with a probe there
 	Cut   uint64 // calls that may lack a caller: too many waited for theirs
 
-	threads map[[2]int]*thread
+	threads map[Track]*thread
 	order   []*thread
 	entries bool // entries are seen
 	held    int
@@ -107,11 +125,11 @@ func (t *Tracker) Hit(h *recording.Hit) error {
 	if !h.Event.Return && h.SP == 0 { // an entry's is known where returns are seen, too
 		return nil
 	}
-	key := [2]int{h.Thread.PID, h.Thread.TID}
+	key := trackOf(h.Thread, h.G)
 	th := t.threads[key]
 	if th == nil {
 		if t.threads == nil {
-			t.threads = map[[2]int]*thread{}
+			t.threads = map[Track]*thread{}
 		}
 		th = &thread{}
 		t.threads[key] = th
@@ -148,7 +166,10 @@ func (t *Tracker) enter(th *thread, h *recording.Hit) error {
 	if err := t.drop(th, n, h.Time); err != nil {
 		return err
 	}
-	c := &Call{Func: h.Place, Thread: h.Thread, CPU: h.CPU, Entry: h.Time, sp: h.SP, In: t.note(h)}
+	c := &Call{Func: h.Place, Thread: h.Thread, CPU: h.CPU, G: h.G, Entry: h.Time, sp: h.SP, In: t.note(h)}
+	if h.G != 0 {
+		c.sp = 0 // a goroutine's stack is copied to another place as it grows
+	}
 	if len(th.open) >= maxDepth {
 		if err := t.drop(th, 0, h.Time); err != nil {
 			return err
@@ -215,7 +236,7 @@ func (t *Tracker) leave(th *thread, h *recording.Hit) error {
 	if h.Entry == 0 {
 		return nil // of a call of which nothing is known
 	}
-	c := &Call{Func: h.Place, Thread: h.Thread, CPU: h.CPU, Entry: h.Entry, Leave: h.Time, Late: true, Out: t.note(h)}
+	c := &Call{Func: h.Place, Thread: h.Thread, CPU: h.CPU, G: h.G, Entry: h.Entry, Leave: h.Time, Late: true, Out: t.note(h)}
 	if !t.entries {
 		th.held = append(th.held, c)
 		if t.held++; t.held < maxHeld {

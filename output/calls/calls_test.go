@@ -29,7 +29,11 @@ func story(t *testing.T, lines string) (string, *Tracker) {
 		if threads[tid] == nil {
 			threads[tid] = &recording.Thread{PID: 1, TID: tid}
 		}
-		h := &recording.Hit{Event: &recording.Event{Entry: what == "in", Return: what == "out"}, Thread: threads[tid], Time: time, Place: places[name]}
+		g := uint64(0)
+		if tid > 100 { // a goroutine, on one thread or another
+			g, threads[tid] = uint64(tid), &recording.Thread{PID: 1, TID: int(time % 3)}
+		}
+		h := &recording.Hit{G: g, Event: &recording.Event{Entry: what == "in", Return: what == "out"}, Thread: threads[tid], Time: time, Place: places[name]}
 		if what == "in" {
 			h.SP = other
 		} else {
@@ -87,6 +91,10 @@ func TestCalls(t *testing.T) {
 			"1 f;g 20-30 self 10 late\n1 f 10-40 self 20"},
 		{"a signal on another stack", "1 in f 10 900\n1 in g 20 990000000\n1 out g 30 20\n1 out f 40 10",
 			"1 f;g 20-30 self 10\n1 f 10-40 self 20"},
+		{"goroutines", "101 in f 10 900\n102 in f 20 950\n102 in g 30 940\n101 out f 31 10\n102 out g 41 30\n102 out f 50 20",
+			"1 f 10-31 self 21\n0 f;g 30-41 self 11\n2 f 20-50 self 19"},
+		{"a goroutine's stack moves", "101 in f 10 900\n101 in g 20 990\n101 out g 30 20\n101 out f 40 10",
+			"2 f;g 20-30 self 10\n1 f 10-40 self 20"},
 		{"returns only", "1 out g 30 20\n1 out g 38 32\n1 out f 40 10\n2 out f 50 45\n1 out f 60 55",
 			"1 f;g 20-30 self 10 late\n1 f;g 32-38 self 6 late\n1 f 10-40 self 14 late\n1 f 55-60 self 5 late\n2 f 45-50 self 5 late"},
 	} {

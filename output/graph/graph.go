@@ -38,7 +38,7 @@ type Printer struct {
 	Roots, Shown uint64 // trees that there were, and that were shown
 	Cut          uint64 // lines of trees that had more than maxLines
 
-	threads map[[2]int]*thread
+	threads map[calls.Track]*thread
 	last    *thread // whose line was the last
 }
 
@@ -89,11 +89,11 @@ func Note(h *recording.Hit) any {
 const Result = "ret"
 
 func (p *Printer) thread(c *calls.Call) *thread {
-	key := [2]int{c.Thread.PID, c.Thread.TID}
+	key := c.Track()
 	t := p.threads[key]
 	if t == nil {
 		if p.threads == nil {
-			p.threads = map[[2]int]*thread{}
+			p.threads = map[calls.Track]*thread{}
 		}
 		t = &thread{}
 		p.threads[key] = t

@@ -13,14 +13,17 @@ import (
 // time of the call. It must be the last one.
 const EntryName = "__kprobe_entry"
 
-// EntryArg is that argument as definitions have it.
-const EntryArg = EntryName + "=$entrytime"
+// EntryArg is that argument as definitions have it, with the one before it.
+const EntryArg = goName + "=%r14 " + EntryName + "=$entrytime"
 
 // StackName is likewise, of probes of functions' entries, the stack pointer.
 const StackName = "__kprobe_sp"
 
-// StackArg is that argument as definitions have it.
-const StackArg = StackName + "=$stack"
+// StackArg is that argument as definitions have it, with the one before it.
+const StackArg = goName + "=%r14 " + StackName + "=$stack"
+
+// goName stands before either: in Go's code the register is the goroutine's.
+const goName = "__kprobe_g"
 
 // maxKept bounds what a Converter remembers of each sort.
 const maxKept = 1 << 16
@@ -94,8 +97,11 @@ func (c *Converter) Convert(h *results.Hit) (*Hit, error) {
 		o.Stack = c.stack(h)
 	}
 	if p.timed || p.based {
-		last := &vals[len(vals)-1]
-		vals = vals[:len(vals)-1]
+		g, last := &vals[len(vals)-2], &vals[len(vals)-1]
+		vals = vals[:len(vals)-2]
+		if p.event.Go && !g.Fault {
+			o.G = g.Int
+		}
 		switch {
 		case last.Fault:
 		case p.timed:
@@ -125,12 +131,12 @@ func (c *Converter) program(h *results.Hit) *program {
 	}
 	p := &program{of: h.Program, event: e}
 	fields := h.Program.Fields()
-	if n := len(fields); e.Return && n > 0 && fields[n-1].Name == EntryName {
-		p.timed = true
-		fields = fields[:n-1]
-	} else if !e.Return && n > 0 && fields[n-1].Name == StackName {
-		p.based = true
-		fields = fields[:n-1]
+	if n := len(fields); n > 1 && fields[n-2].Name == goName {
+		p.timed, p.based = e.Return && fields[n-1].Name == EntryName, !e.Return && fields[n-1].Name == StackName
+		fields = fields[:n-2]
+		if m := moduleOf(h); m != nil && m.File != nil {
+			e.Go = m.File.IsGo()
+		}
 	}
 	for _, f := range fields {
 		p.types = append(p.types, f.Type)
@@ -146,7 +152,7 @@ func (c *Converter) program(h *results.Hit) *program {
 func (c *Converter) same(e *Event) *Event {
 	for _, p := range c.programs {
 		o := p.event
-		if o.Group != e.Group || o.Name != e.Name || o.Return != e.Return || o.Entry != e.Entry || len(o.Fields) != len(e.Fields) {
+		if o.Group != e.Group || o.Name != e.Name || o.Return != e.Return || o.Entry != e.Entry || o.Go != e.Go || len(o.Fields) != len(e.Fields) {
 			continue
 		}
 		equal := true
@@ -158,6 +164,13 @@ func (c *Converter) same(e *Event) *Event {
 		}
 	}
 	return e
+}
+
+func moduleOf(h *results.Hit) *symbols.Module {
+	if h.Space == nil {
+		return nil
+	}
+	return h.Space.ModuleAt(h.IP)
 }
 
 func kindOf(t fetch.Type) Kind {

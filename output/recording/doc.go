@@ -25,12 +25,12 @@
 //	r  all definitions are forgotten
 //	p  a place: name, module, address, offset, size
 //	t  a thread: process, thread, name
-//	e  an event: group, name, flags (1: of returns; 2: at functions' entries), number of fields, and of each
+//	e  an event: group, name, flags (1: of returns; 2: at functions' entries; 4: of Go), number of fields, and of each
 //	   its name, its type as definitions have it, its kind
 //	s  a stack: end, number of frames, the places, innermost first
 //	h  a hit: event, thread, CPU, time since the hit before (zigzag), place, then
 //	   of returns the caller's place, of functions' entries the stack pointer, or 0;
-//	   time since the call and 1, or 0; stack and 1, or 0; and the values of its
+//	   of Go the goroutine's address; time since the call and 1, or 0; stack and 1, or 0; and the values of its
 //	   fields, each a state and what the kind says
 package recording
 

@@ -93,6 +93,7 @@ type Event struct {
 	Group, Name string
 	Return      bool // hits are returns
 	Entry       bool // hits are entries of functions
+	Go          bool // the code is Go's: hits have the goroutine
 	Fields      []Field
 
 	def
@@ -154,7 +155,9 @@ type Hit struct {
 	Entry uint64
 	// SP is the stack pointer at the entry of a function whose return is recorded,
 	// too; else 0.
-	SP     uint64
+	SP uint64
+	// G is the address of the goroutine; 0 is none, or not known.
+	G      uint64
 	Place  *Place // of a return the function's start
 	Caller *Place // where a function returns to; nil at others
 	Stack  *Stack // nil: none was asked for

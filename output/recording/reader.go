@@ -235,6 +235,9 @@ func (o *Reader) readHit(d *decoder) {
 	} else if h.Event.Entry {
 		h.SP = d.number()
 	}
+	if h.Event.Go {
+		h.G = d.number()
+	}
 	if n := d.number(); n != 0 {
 		h.Entry = h.Time - min(n-1, h.Time)
 	}
@@ -299,7 +302,7 @@ func (d *decoder) text() string { return string(d.bytes()) }
 func (d *decoder) event() *Event {
 	e := &Event{Group: d.text(), Name: d.text()}
 	flags := d.number()
-	e.Return, e.Entry = flags&1 != 0, flags&2 != 0
+	e.Return, e.Entry, e.Go = flags&1 != 0, flags&2 != 0, flags&4 != 0
 	n := d.int()
 	if n > maxFields {
 		d.bad = true

@@ -21,13 +21,13 @@ func sample(t testing.TB, n int) (file []byte, want []string) {
 	}
 	work, caller := &Place{Name: "work", Module: "x", Addr: 0x1000, Size: 16}, &Place{Name: "main", Addr: 0x2004, Off: 4, Size: 64}
 	in := &Event{Group: "kprobes", Name: "in", Entry: true, Fields: []Field{{"n", "s32", Signed}, {"text", "string", Text}}}
-	out := &Event{Group: "kprobes", Name: "out", Return: true, Fields: []Field{{"u", "u64", Unsigned}, {"x", "", Hex}, {"f", "f64", Float}, {"s", "conn", Shown}}}
+	out := &Event{Group: "kprobes", Name: "out", Return: true, Go: true, Fields: []Field{{"u", "u64", Unsigned}, {"x", "", Hex}, {"f", "f64", Float}, {"s", "conn", Shown}}}
 	threads := []*Thread{{41, 42, "a", def{}}, {41, 43, "b", def{}}}
 	stack := &Stack{Frames: []*Place{work, caller}, End: "truncated"}
 	for i := range n {
 		h := &Hit{Event: in, Thread: threads[i%2], CPU: i % 3, Time: uint64(1000 * i), Place: work, SP: 0x7ffe0000}
 		if i%2 == 1 {
-			h.SP = 0
+			h.SP, h.G = 0, 0xc000001a40
 		}
 		if i%2 == 0 {
 			h.Values = []Value{{Int: uint64(-i)}, {State: Cut, Text: []byte("hel\x00lo")}}
@@ -53,7 +53,7 @@ func sample(t testing.TB, n int) (file []byte, want []string) {
 }
 
 func describe(h *Hit) string {
-	s := fmt.Sprintf("%s %s %v %d %d %d %s %#x", h.Event.Name, h.Thread.Comm, h.Event.Return, h.CPU, h.Time, h.Entry, h.Place, h.SP)
+	s := fmt.Sprintf("%s %s %v %d %d %d %s %#x %#x", h.Event.Name, h.Thread.Comm, h.Event.Return, h.CPU, h.Time, h.Entry, h.Place, h.SP, h.G)
 	if h.Caller != nil {
 		s += " <- " + h.Caller.String()
 	}

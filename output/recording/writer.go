@@ -166,6 +166,9 @@ func (o *Writer) Hit(h *Hit) error {
 	} else if h.Event.Entry {
 		b = number(b, h.SP)
 	}
+	if h.Event.Go {
+		b = number(b, h.G)
+	}
 	if h.Entry != 0 && h.Entry <= h.Time {
 		b = number(b, h.Time-h.Entry+1)
 	} else {
@@ -230,6 +233,9 @@ func (o *Writer) event(e *Event) {
 	}
 	if e.Entry {
 		flags |= 2
+	}
+	if e.Go {
+		flags |= 4
 	}
 	b := number(text(text(append(o.block, 'e'), e.Group), e.Name), flags, uint64(len(e.Fields)))
 	for _, f := range e.Fields {

@@ -4,18 +4,18 @@ import (
 	"bufio"
 	"encoding/binary"
 	"io"
+	"strconv"
 
 	"kprobe/output/calls"
-	"kprobe/output/recording"
 )
 
 // Perfetto is the calls.Sink that writes a trace for Perfetto's viewer, ui.perfetto.dev:
-// a track for each thread, on which calls are slices (protos/perfetto/trace, the
+// a track for each thread or goroutine, on which calls are slices (protos/perfetto/trace, the
 // messages Trace, TracePacket, TrackDescriptor, TrackEvent). Numbers of fields are
 // those of the schema.
 type Perfetto struct {
 	w       *bufio.Writer
-	threads map[[2]int]uint64 // the tracks
+	threads map[calls.Track]uint64
 	procs   map[int]uint64
 	last    map[uint64]uint64 // the time of a track's last event
 	now     func() uint64
@@ -23,7 +23,7 @@ type Perfetto struct {
 
 // NewPerfetto begins a trace. now gives the time at which calls that are open end.
 func NewPerfetto(w io.Writer, now func() uint64) *Perfetto {
-	return &Perfetto{w: bufio.NewWriter(w), threads: map[[2]int]uint64{}, procs: map[int]uint64{}, last: map[uint64]uint64{}, now: now}
+	return &Perfetto{w: bufio.NewWriter(w), threads: map[calls.Track]uint64{}, procs: map[int]uint64{}, last: map[uint64]uint64{}, now: now}
 }
 
 // message appends fields of protocol buffers.
@@ -56,6 +56,7 @@ const (
 	droppedLoss    = 1
 
 	descriptorUUID    = 1
+	descriptorName    = 2
 	descriptorProcess = 3
 	descriptorThread  = 4
 	descriptorParent  = 5
@@ -87,8 +88,8 @@ func (p *Perfetto) put(m message) error {
 }
 
 // track is the thread's track, which is described at its first use.
-func (p *Perfetto) track(t *recording.Thread) (uint64, error) {
-	key := [2]int{t.PID, t.TID}
+func (p *Perfetto) track(c *calls.Call) (uint64, error) {
+	t, key := c.Thread, c.Track()
 	if id := p.threads[key]; id != 0 {
 		return id, nil
 	}
@@ -108,6 +109,10 @@ func (p *Perfetto) track(t *recording.Thread) (uint64, error) {
 	}
 	id := uint64(len(p.procs)+len(p.threads)) + 1
 	p.threads[key] = id
+	if key.G != 0 {
+		d := message(nil).number(descriptorUUID, id).number(descriptorParent, parent).text(descriptorName, "goroutine 0x"+strconv.FormatUint(key.G, 16))
+		return id, p.put(message(nil).bytes(packetDescriptor, d))
+	}
 	thread := message(nil).number(threadPID, uint64(t.PID)).number(threadTID, uint64(t.TID)).text(threadComm, t.Comm)
 	d := message(nil).number(descriptorUUID, id).number(descriptorParent, parent).bytes(descriptorThread, thread)
 	return id, p.put(message(nil).bytes(packetDescriptor, d))
@@ -115,7 +120,7 @@ func (p *Perfetto) track(t *recording.Thread) (uint64, error) {
 
 // Enter implements calls.Sink.
 func (p *Perfetto) Enter(c *calls.Call) error {
-	id, err := p.track(c.Thread)
+	id, err := p.track(c)
 	if err != nil {
 		return err
 	}
@@ -128,7 +133,7 @@ func (p *Perfetto) Enter(c *calls.Call) error {
 
 // Leave implements calls.Sink.
 func (p *Perfetto) Leave(c *calls.Call) error {
-	id, err := p.track(c.Thread)
+	id, err := p.track(c)
 	if err != nil {
 		return err
 	}

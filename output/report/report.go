@@ -147,6 +147,13 @@ func (r *Report) Hit(h *recording.Hit) error {
 	return nil
 }
 
+func trackName(c *calls.Call) string {
+	if c.G != 0 {
+		return "goroutine 0x" + strconv.FormatUint(c.G, 16)
+	}
+	return threadName(c.Thread)
+}
+
 func threadName(t *recording.Thread) string { return t.Comm + "-" + strconv.Itoa(t.TID) }
 
 // pathOf is a stack with the outermost first.
@@ -208,7 +215,7 @@ func (r *Report) Leave(c *calls.Call) error {
 	case "func":
 		row = r.at(frame(c.Func))
 	case "thread":
-		row = r.at(threadName(c.Thread))
+		row = r.at(trackName(c))
 	case "stack":
 		row = r.at(callPath(c))
 	default:

@@ -52,7 +52,7 @@ exception. What a call did until then is kept, 32768 lines at most.
 
 A call that has no return, as it was left by longjmp or an exception or as hits were
 lost, ends where that is seen and says so, as do calls that have not returned at the
-end.`
+end. Calls of Go functions nest by goroutine, whichever thread it runs on.`
 
 const graphExample = `  kprobe graph -p 4711 'handle_*' 'db_*'
   kprobe graph -p 4711 --slower 10ms 'handle_*' 'db_*'
