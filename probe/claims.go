@@ -47,7 +47,7 @@ func (o *planner) dropConflicting(patches []*patch, ws, rest []patchRequest) ([]
 // taken lists the bytes near a function that belong to armed probes, and to
 // those planned just before, and what no jump may cover.
 func (o *planner) taken(f *function, m *symbols.Module, planned ...pageIndex) []plan.Range {
-	lo, hi := f.start-256, f.start+symbols.Addr(len(f.code))+256
+	lo, hi := f.start-256, f.start+symbols.Addr(f.size)+256
 	var out []plan.Range
 	for a := lo; a < hi && len(o.tg.sites) > 0; a++ {
 		if st := o.tg.sites[a]; st != nil && !o.leaving.hasSite(st) {
@@ -61,7 +61,7 @@ func (o *planner) taken(f *function, m *symbols.Module, planned ...pageIndex) []
 	}
 	// Nor the places of probes that are still to be planned: entries need room
 	// for a jump.
-	own := plan.Range{Lo: uint64(f.start), Hi: uint64(f.start) + uint64(len(f.code))}
+	own := plan.Range{Lo: uint64(f.start), Hi: uint64(f.start) + uint64(f.size)}
 	i := sort.Search(len(o.wanted), func(i int) bool { return o.wanted[i].Lo >= uint64(lo) })
 	for ; i < len(o.wanted) && o.wanted[i].Lo < uint64(hi); i++ {
 		if r := o.wanted[i]; r.Lo < own.Lo || r.Lo >= own.Hi {
@@ -88,7 +88,7 @@ func wantedBytes(groups map[*function][]patchRequest) []plan.Range {
 		for _, w := range ws {
 			r := plan.Range{Lo: uint64(w.at.Addr), Hi: uint64(w.at.Addr) + uint64(w.inst.Len)}
 			if w.kind != wantExit {
-				r.Hi = max(r.Hi, min(r.Lo+plan.JumpLen, uint64(f.start)+uint64(len(f.code))))
+				r.Hi = max(r.Hi, min(r.Lo+plan.JumpLen, uint64(f.start)+uint64(f.size)))
 			}
 			out = append(out, r)
 		}

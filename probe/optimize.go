@@ -38,6 +38,8 @@ type planner struct {
 	space    *plan.Space  // where detours can lie
 	wanted   []plan.Range // where the batch's probes stand, in order
 	pools    *poolPlan
+	prepared map[*function]preparedFunction
+	shared   []*detour.Detour // the latest that are no others' like
 	// sketches are of the stages whose size was asked for; generous says that it
 	// must do for whatever copies may take.
 	sketches map[stageKey]*detour.Sketch
@@ -90,7 +92,10 @@ func (o *planner) occupied(a symbols.Addr) bool {
 
 // plan plans a change: what comes, and what stays of what makes way for it.
 func (tg *target) plan(ctx context.Context, c *changeset) (*batch, error) {
-	ws := append(c.out.wants(tg), c.add...)
+	ws := slices.Clip(c.add)
+	if stay := c.out.wants(tg); len(stay) > 0 {
+		ws = append(stay, c.add...)
+	}
 	o := &planner{tg: tg, leaving: c.out, courses: map[*placed]*course{}, unwinder: sync.OnceValue(func() string { return tg.s.unwinds.in(tg.space) })}
 	b := &batch{out: c.out, drop: c.drop, fresh: c.fresh, own: c.own, traps: ws, courses: o.courses, text: tg.text}
 	if tg.s.opts.NoOptimize {
@@ -139,17 +144,27 @@ func (o *planner) plan(ctx context.Context, c *changeset, ws []patchRequest, b *
 		return err
 	}
 	o.addExits(ws, groups)
-	o.wanted, o.sketches = wantedBytes(groups), map[stageKey]*detour.Sketch{}
+	o.wanted, o.sketches, o.prepared = wantedBytes(groups), map[stageKey]*detour.Sketch{}, map[*function]preparedFunction{}
 	defer func() { o.sketches = nil }()
 	var patches []*patch
 	planned := pageIndex{}
 	list := o.units(groups)
+	next, stop := o.preparedAhead(slices.Concat(list...), groups)
+	defer stop()
 	for i, u := range list {
 		if err := tg.answer(); err != nil {
 			return err
 		}
 		tg.s.progress("planning jumps", i, len(list))
+		for _, f := range u {
+			o.take(f, next())
+		}
 		ps, left := o.unit(u, groups, planned)
+		for _, f := range u {
+			if delete(o.prepared, f); len(ws) >= letGo {
+				f.release()
+			}
+		}
 		patches = append(patches, ps...)
 		rest = append(rest, left...)
 		for _, p := range ps {
@@ -193,6 +208,8 @@ func (o *planner) judge(ws []patchRequest, list []own) (returns []*placed, busy 
 func (o *planner) group(ws []patchRequest, busy map[symbols.Addr]bool) (groups map[*function][]patchRequest, rest []patchRequest, err error) {
 	tg := o.tg
 	groups = map[*function][]patchRequest{}
+	functionOf, stop := tg.decodedAhead(ws)
+	defer stop()
 	for i, w := range ws {
 		if err := tg.answer(); err != nil {
 			return nil, nil, err
@@ -204,7 +221,7 @@ func (o *planner) group(ws []patchRequest, busy map[symbols.Addr]bool) (groups m
 		why := o.unoptimizable(w, busy)
 		var f *function
 		if why == "" {
-			if f, err = tg.function(w.at); err != nil {
+			if f, err = functionOf(w.at); err != nil {
 				why = err.Error()
 			} else if f.sweep.StackStrays(uint64(w.at.Addr)) {
 				why = "the stack pointer may lead to no stack here"
@@ -215,11 +232,22 @@ func (o *planner) group(ws []patchRequest, busy map[symbols.Addr]bool) (groups m
 		if why != "" {
 			o.course(w.p).why = why
 			rest = append(rest, w)
-			continue
+		} else {
+			groups[f] = append(groups[f], w)
 		}
-		groups[f] = append(groups[f], w)
+		if f != nil && len(ws) >= letGo {
+			f.release()
+		}
 	}
 	return groups, rest, nil
+}
+
+// take notes what files tell of a function that is planned next.
+func (o *planner) take(f *function, got preparedFunction) {
+	if got.f != nil {
+		f.code, f.sweep = got.f.code, got.f.sweep
+	}
+	o.prepared[f] = got
 }
 
 // giveUp makes breakpoints of what the patch was to serve, which is added to
@@ -314,9 +342,14 @@ func (o *planner) functionOnce(f *function, ws []patchRequest, planned ...pageIn
 		}
 		sites[i].Room = room
 	}
-	code, known := o.tg.around.Of(f.code, f.fn, ws[0].at.Module)
+	if err := o.prepared[f].err; err != nil {
+		for a := range byAddr {
+			giveUp(a, err.Error())
+		}
+		return nil, rest, false
+	}
 	taken := o.taken(f, ws[0].at.Module, planned...)
-	plans, err := plan.Plan(plan.FromSweep(f.sweep, code, known), sites, o.space, taken)
+	plans, err := plan.Plan(o.prepared[f].plan, sites, o.space, taken)
 	if err == nil && wantsMore(plans, sites) {
 		if wide := o.tg.around.Wide(f.sweep, f.fn, ws[0].at.Module); wide != nil {
 			release(o.space, plans)
@@ -502,6 +535,7 @@ func (o *planner) build(p *plan.Patch, byAddr map[uint64][]patchRequest) (*patch
 		if err != nil {
 			return nil, err
 		}
+		o.share(st.detour)
 		st.size = len(text)
 		if base+uint64(len(text)) > end {
 			return nil, errRoom
@@ -511,6 +545,19 @@ func (o *planner) build(p *plan.Patch, byAddr map[uint64][]patchRequest) (*patch
 		base = (base + uint64(len(text)) + 15) &^ 15
 	}
 	return out, nil
+}
+
+// alike is how many detours others are compared with.
+const alike = 8
+
+// share has a detour use what an earlier one has.
+func (o *planner) share(d *detour.Detour) {
+	if d == nil || slices.ContainsFunc(o.shared, d.Share) {
+		return
+	}
+	if o.shared = append(o.shared, d); len(o.shared) > alike {
+		o.shared = o.shared[1:]
+	}
 }
 
 // stage builds one stage at its base. next, if not 0, is the base of the

@@ -17,7 +17,8 @@ import (
 type function struct {
 	fn    symbols.Func
 	start symbols.Addr
-	code  []byte // original bytes, from the file
+	size  int    // of code
+	code  []byte // original bytes, from the file; nil: let go
 	sweep *insn.Function
 	// golang is what is known of it as code of Go's; nil until it is asked for.
 	golang *gocode.Func
@@ -26,15 +27,14 @@ type function struct {
 // function decodes the function that contains the site, once.
 func (tg *target) function(w symbols.Site) (*function, error) {
 	start := survey.Start(w)
-	if f := tg.funcs[start]; f != nil {
+	if f := tg.funcs[start]; f.loaded() {
 		return f, nil
 	}
 	f, err := decodeFunction(w.Module.File, w.Func, start)
 	if err != nil {
 		return nil, err
 	}
-	tg.funcs[start] = f
-	return f, nil
+	return tg.keep(f), nil
 }
 
 func decodeFunction(file *symbols.File, fn symbols.Func, start symbols.Addr) (*function, error) {
@@ -42,7 +42,7 @@ func decodeFunction(file *symbols.File, fn symbols.Func, start symbols.Addr) (*f
 	if err != nil {
 		return nil, err
 	}
-	return &function{fn: fn, start: start, code: code, sweep: sweep}, nil
+	return &function{fn: fn, start: start, size: len(code), code: code, sweep: sweep}, nil
 }
 
 // prove makes sure that a breakpoint at the place is safe. It changes nothing.

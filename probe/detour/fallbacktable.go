@@ -96,7 +96,7 @@ type Table struct {
 	cleared [2]int // log2 of the slots of each half that were ever used, 0: none
 	keys    []uint64
 	vals    []uint64
-	where   map[uint64]int
+	used    int // slots with a key
 	live    int // keys whose value isn't 0
 }
 
@@ -129,11 +129,11 @@ func (t *Table) Insert(site, to uint64) error {
 	if site == 0 || to == 0 {
 		return fmt.Errorf("site %#x to %#x: %w", site, to, ErrTable)
 	}
-	if i, ok := t.where[site]; ok {
+	if i, ok := t.find(site); ok {
 		t.set(i, to)
 		return nil
 	}
-	if len(t.where) >= len(t.keys)/4*3 {
+	if t.used >= len(t.keys)/4*3 {
 		if t.live >= 1<<t.most/16*11 {
 			return ErrTableFull
 		}
@@ -146,8 +146,8 @@ func (t *Table) Insert(site, to uint64) error {
 // other fills the other half, of 1<<bits slots, and puts it into force.
 func (t *Table) other(bits int) {
 	keys, vals := t.keys, t.vals
-	t.half, t.bits, t.live = 1-t.half, bits, 0
-	t.keys, t.vals, t.where = make([]uint64, 1<<bits), make([]uint64, 1<<bits), map[uint64]int{}
+	t.half, t.bits, t.live, t.used = 1-t.half, bits, 0, 0
+	t.keys, t.vals = make([]uint64, 1<<bits), make([]uint64, 1<<bits)
 	if used := t.cleared[t.half]; used != 0 {
 		t.w.Put(t.at(0), make([]byte, halfSize(used)))
 	}
@@ -170,8 +170,21 @@ func (t *Table) put(site, to uint64) {
 	}
 	t.set(i, to)
 	t.keys[i] = site
-	t.where[site] = i
+	t.used++
 	t.put64(t.at(tableSlots+slotSize*i), site)
+}
+
+// find gives the slot of a site that has one. At least a quarter of the slots are free.
+func (t *Table) find(site uint64) (i int, ok bool) {
+	if site == 0 {
+		return 0, false
+	}
+	for i = t.slot(site); t.keys[i] != 0; i = (i + 1) & (len(t.keys) - 1) {
+		if t.keys[i] == site {
+			return i, true
+		}
+	}
+	return 0, false
 }
 
 // Retire says that the site's breakpoint is gone and the instruction back. A
@@ -182,7 +195,7 @@ func (t *Table) Retire(site uint64) { t.change(site, site) }
 // Forget removes the site if it is retired: no thread can have trapped there
 // that doesn't know where to go on.
 func (t *Table) Forget(site uint64) {
-	if i, ok := t.where[site]; ok && t.vals[i] == site {
+	if i, ok := t.find(site); ok && t.vals[i] == site {
 		t.set(i, 0)
 	}
 }
@@ -194,7 +207,7 @@ func (t *Table) Remove(site uint64) { t.change(site, 0) }
 // Lookup is where traps at the site go on; ok is false for one removed or
 // never there.
 func (t *Table) Lookup(site uint64) (to uint64, ok bool) {
-	i, ok := t.where[site]
+	i, ok := t.find(site)
 	if !ok || t.vals[i] == 0 {
 		return 0, false
 	}
@@ -202,7 +215,7 @@ func (t *Table) Lookup(site uint64) (to uint64, ok bool) {
 }
 
 func (t *Table) change(site, to uint64) {
-	if i, ok := t.where[site]; ok && t.vals[i] != 0 {
+	if i, ok := t.find(site); ok && t.vals[i] != 0 {
 		t.set(i, to)
 	}
 }

@@ -3,6 +3,7 @@ package detour
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"sort"
 
 	"kprobe/fetch"
@@ -79,6 +80,24 @@ func (d *Detour) mark(ip uint64) *mark {
 		return nil
 	}
 	return &d.marks[i-1]
+}
+
+// Share has the detour use what another has, where that is the same: those of thousands
+// of places differ by little. It reports whether that is so.
+func (d *Detour) Share(of *Detour) bool {
+	same := slices.EqualFunc(d.marks, of.marks, func(a, b mark) bool {
+		return slices.Equal(a.saved, b.saved) && a.same(&b)
+	})
+	if same {
+		d.marks = of.marks
+	}
+	return same
+}
+
+// same compares all but saved.
+func (m *mark) same(o *mark) bool {
+	return m.off == o.off && m.depth == o.depth && m.word == o.word && m.flags == o.flags &&
+		m.keep == o.keep && m.axKept == o.axKept && m.taken == o.taken && m.trampoline == o.trampoline
 }
 
 func word(mem symbols.Memory, at uint64) (uint64, error) {

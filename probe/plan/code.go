@@ -78,6 +78,7 @@ func Join(list []*insn.Function, code []byte, known Known) *Func {
 // add adds a function that was swept.
 func (f *Func) add(s *insn.Function) {
 	f.entries = append(f.entries, int(s.Start()-f.start))
+	f.insts = slices.Grow(f.insts, s.Len())
 	for at, i := range s.All() {
 		if off := int(at - f.start); off+int(i.Len) <= f.size {
 			f.insts = append(f.insts, inst{i, off})

@@ -1,0 +1,153 @@
+package probe
+
+import (
+	"runtime"
+	"sync"
+
+	"kprobe/probe/plan"
+	"kprobe/probe/survey"
+	"kprobe/symbols"
+)
+
+// What a plan takes from files, the functions' code taken apart, is worked out on all
+// CPUs a little ahead of the planner, which is one, and let go behind it: the functions
+// of a large program together would take more memory than all the rest.
+
+// aheadOf is how many pieces of work are begun before they are asked for.
+const aheadOf = 64
+
+// letGo is from how many places on functions are let go.
+const letGo = 4096
+
+// ahead has work done for 0 to n-1 on all CPUs. next gives the results in order and is
+// called at most n times; stop must be called in the end, and waits for those that work.
+func ahead[T any](n int, work func(i int) T) (next func() T, stop func()) {
+	type piece struct {
+		i    int
+		done chan T
+	}
+	jobs, inOrder, over := make(chan piece), make(chan chan T, aheadOf), make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		defer close(jobs)
+		for i := range n {
+			p := piece{i, make(chan T, 1)}
+			select {
+			case inOrder <- p.done:
+			case <-over:
+				return
+			}
+			select {
+			case jobs <- p:
+			case <-over:
+				return
+			}
+		}
+	})
+	for range min(runtime.GOMAXPROCS(0), n) {
+		wg.Go(func() {
+			for p := range jobs {
+				p.done <- work(p.i)
+			}
+		})
+	}
+	return func() T { return <-<-inOrder }, func() { close(over); wg.Wait() }
+}
+
+// decodedAhead gives the functions of places, in the order of the places, as
+// target.function does; those that it doesn't know are decoded ahead.
+func (tg *target) decodedAhead(ws []patchRequest) (of func(w symbols.Site) (*function, error), stop func()) {
+	type found struct {
+		f   *function
+		err error
+	}
+	var list []symbols.Site
+	seen := map[symbols.Addr]bool{}
+	for _, w := range ws {
+		if start := survey.Start(w.at); w.at.Module != nil && w.at.Module.File != nil && !seen[start] && !tg.funcs[start].loaded() {
+			seen[start] = true
+			list = append(list, w.at)
+		}
+	}
+	next, stop := ahead(len(list), func(i int) found {
+		w := list[i]
+		f, err := decodeFunction(w.Module.File, w.Func, survey.Start(w))
+		return found{f, err}
+	})
+	rest := list // which the workers don't look at
+	return func(w symbols.Site) (*function, error) {
+		start := survey.Start(w)
+		for seen[start] && len(rest) > 0 {
+			is := survey.Start(rest[0]) == start
+			got := next()
+			if rest = rest[1:]; !is {
+				continue // nobody has asked for it
+			}
+			if got.err != nil {
+				return nil, got.err
+			}
+			return tg.keep(got.f), nil
+		}
+		return tg.function(w)
+	}, stop
+}
+
+// keep makes a function that was decoded the one that the target knows.
+func (tg *target) keep(f *function) *function {
+	if old := tg.funcs[f.start]; old != nil { // it was let go
+		old.code, old.sweep = f.code, f.sweep
+		return old
+	}
+	tg.funcs[f.start] = f
+	return f
+}
+
+// loaded reports whether a function's instructions are at hand.
+func (f *function) loaded() bool { return f != nil && f.sweep != nil }
+
+// release lets a function's instructions go.
+func (f *function) release() { f.code, f.sweep, f.golang = nil, nil, nil }
+
+// preparedFunction is what the planner takes from files for a function.
+type preparedFunction struct {
+	f    *function
+	plan *plan.Func
+	err  error
+}
+
+// preparedAhead gives what files tell of functions, in order.
+func (o *planner) preparedAhead(list []*function, groups map[*function][]patchRequest) (next func() preparedFunction, stop func()) {
+	type job struct {
+		f  *function // of which only what never changes is looked at, or a copy
+		at *symbols.Site
+		// loaded: f is a copy, whose instructions are at hand.
+		loaded bool
+	}
+	jobs := make([]job, len(list))
+	for i, f := range list {
+		ws := groups[f]
+		if len(ws) == 0 {
+			continue
+		}
+		if jobs[i] = (job{f: f, at: &ws[0].at}); f.loaded() {
+			now := *f
+			jobs[i].f, jobs[i].loaded = &now, true
+		}
+	}
+	around := o.tg.around
+	return ahead(len(list), func(i int) (out preparedFunction) {
+		j := &jobs[i]
+		if j.at == nil {
+			return out
+		}
+		f := j.f
+		if !j.loaded {
+			if f, out.err = decodeFunction(j.at.Module.File, j.f.fn, j.f.start); out.err != nil {
+				return out
+			}
+		}
+		code, known := around.Of(f.code, f.fn, j.at.Module)
+		out.f, out.plan = f, plan.FromSweep(f.sweep, code, known)
+		return out
+	})
+}
