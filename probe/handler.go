@@ -251,6 +251,11 @@ func (h handler) signal(t *tracee.Thread, si *tracee.Siginfo) tracee.Verdict {
 		return tracee.Deliver
 	}
 	pc := symbols.Addr(regs.Rip)
+	if si.Stepped() && tg.ownCode(pc) {
+		// A program that steps itself: its trap flag stays, and the next trap that it
+		// sees is behind kprobe's code.
+		return tracee.Resume
+	}
 	if si.Synchronous() {
 		tg.thread(t).post = nil // its instruction has had no effect
 	} else if tg.area != nil {
@@ -291,6 +296,11 @@ func (h handler) signal(t *tracee.Thread, si *tracee.Siginfo) tracee.Verdict {
 		tg.thread(t).fault(st, before, true)
 	}
 	return tracee.Deliver
+}
+
+// ownCode reports whether an address is in kprobe's code.
+func (tg *target) ownCode(pc symbols.Addr) bool {
+	return tg.area != nil && (tg.area.code.holds(pc) != nil || tg.area.fallbacks.Holds(pc))
 }
 
 // targetOf finds the target of a thread; nil if it is none's.

@@ -53,6 +53,10 @@ func (s *Siginfo) Synchronous() bool {
 	return false
 }
 
+// Stepped reports whether an instruction was executed with the trap flag set: here, by
+// the program itself.
+func (s *Siginfo) Stepped() bool { return s.Signal() == syscall.SIGTRAP && s.Code() == trapTrace }
+
 // comesAgain reports whether the signal is that of a fault which the instruction
 // raises again when it is executed again: not one of broken memory.
 func (s *Siginfo) comesAgain() bool {
