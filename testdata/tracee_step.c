@@ -3,6 +3,8 @@
 // for SIGTRAP and prints, when standard input closes, how often it was called;
 // "fault" executes a forbidden instruction of one byte after each byte that it
 // reads, and prints "on" where it goes on behind it.
+// "blocked" has a handler for SIGTRAP, blocks all signals, and ends with 3 if it has
+// another action or mask when standard input closes.
 // Prints its pid first.
 #include <pthread.h>
 #include <signal.h>
@@ -41,7 +43,7 @@ __attribute__((noinline)) unsigned flags16(void) {
 int main(int argc, char **argv) {
 	pthread_t t;
 	struct sigaction sa = {.sa_sigaction = trap, .sa_flags = SA_SIGINFO};
-	if (!strcmp(argv[1], "handler"))
+	if (!strcmp(argv[1], "handler") || !strcmp(argv[1], "blocked"))
 		sigaction(SIGTRAP, &sa, 0);
 	if (!strcmp(argv[1], "fault")) {
 		char c;
@@ -55,11 +57,19 @@ int main(int argc, char **argv) {
 		return 0;
 	}
 	pthread_create(&t, 0, reader, 0);
+	sigset_t all, mask;
+	sigfillset(&all);
+	if (!strcmp(argv[1], "blocked"))
+		sigprocmask(SIG_BLOCK, &all, 0);
 	printf("%d\n", getpid());
 	fflush(stdout);
 	while (!stop)
 		if (((flags() | flags16()) & 0x100) && *argv[1] == 'f')
 			return 1;
+	sigaction(SIGTRAP, 0, &sa);
+	sigprocmask(SIG_BLOCK, 0, &mask);
+	if (!strcmp(argv[1], "blocked") && (sa.sa_sigaction != trap || !sigismember(&mask, SIGTRAP)))
+		return 3;
 	if (traps)
 		printf("%ld traps", traps);
 	return wrong ? 2 : 0;

@@ -186,6 +186,7 @@ func (t *Tracer) leave(th *Thread, pending bool) error {
 	}
 	err := th.lead(sig)
 	if err == nil {
+		th.closeStep()
 		th.closeTrap(sig)
 		err = th.request(unix.PTRACE_DETACH, uintptr(sig))
 	}

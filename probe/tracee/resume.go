@@ -62,6 +62,12 @@ func (t *Thread) cont(sig syscall.Signal) error {
 	case t.stepping:
 		op = unix.PTRACE_SINGLESTEP
 		t.beginStep()
+		if sig != 0 {
+			t.stepOpen = false // its handler has a mask of its own
+		}
+	}
+	if !t.stepping && !t.groupStop {
+		t.closeStep()
 	}
 	if t.rejoin {
 		t.interrupt() // it stops before it executes anything

@@ -12,17 +12,24 @@ import (
 // hides it from everything but an instruction that stores the flags.
 const trapFlag = 1 << 8
 
-// beginStep notes whether the instruction about to be stepped is a pushf, which
-// would store our trap flag for the program to load again.
+// beginStep makes the thread ready for a step, and notes whether the instruction about
+// to be stepped is a pushf, which would store our trap flag for the program to load
+// again.
 func (t *Thread) beginStep() {
 	t.pushesFlags = false
+	t.openStep()
 	r, err := t.Regs()
-	if err != nil || r.Eflags&trapFlag != 0 {
-		return // gone, or the flag is the program's own
+	if err != nil {
+		return // gone
 	}
 	var b [4]byte
 	n, _ := t.p.ReadMemory(b[:], symbols.Addr(r.Rip))
-	t.pushesFlags, t.stepFrom = storesFlags(b[:n]), r.Rip
+	if setsMask(b[:n]) {
+		t.stepOpen = false
+	}
+	if r.Eflags&trapFlag == 0 { // else the flag is the program's own
+		t.pushesFlags, t.stepFrom = storesFlags(b[:n]), r.Rip
+	}
 }
 
 // storesFlags reports whether code begins with a pushf.

@@ -184,3 +184,45 @@ func TestStepsEnd(t *testing.T) {
 		t.Errorf("it was told %d times, in a stop: %v", h.ended, h.early)
 	}
 }
+
+// A thread that blocks SIGTRAP is stepped, to an end or until it is left: the process
+// keeps its action, and the thread its mask.
+func TestStepBlocked(t *testing.T) {
+	for _, most := range []int{300, 1 << 30} {
+		g := spawn(t, fixture.Build(t, "tracee_step.c", "-O1"), "blocked")
+		tr := newTracer(t)
+		p := attach(t, tr, g.pid)
+		eventually(t, "the thread blocks SIGTRAP", func() bool {
+			var m uint64
+			do(t, tr, func() error {
+				return p.WithStopped(context.Background(), func([]*Thread) (err error) {
+					m, err = p.Thread(g.pid).SigMask()
+					return err
+				})
+			})
+			return m&sigBit(syscall.SIGTRAP) != 0
+		})
+		steps := 0
+		stop := running(t, tr, &recorder{t: t, step: func(*Thread) Verdict {
+			if steps++; steps >= most {
+				return Resume
+			}
+			return Step
+		}})
+		if err := stepForever(tr, p); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "300 steps", func() bool {
+			n := 0
+			do(t, tr, func() error { n = steps; return nil })
+			return n >= 300
+		})
+		do(t, tr, func() error { return p.Detach(context.Background(), nil) })
+		if out, status := g.rest(); status != 0 || out != "" {
+			t.Errorf("%d steps at most: status %d, %q", most, status, out)
+		}
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -42,6 +42,8 @@ type Thread struct {
 
 	pushesFlags bool   // the instruction that is stepped is a pushf
 	stepFrom    uint64 // its address
+	stepOpen    bool   // SIGTRAP is not in the thread's mask, for its steps
+	stepMask    uint64 // the program's mask, of which SIGTRAP was taken out; 0: nothing was
 
 	debt        *injection  // the call that it is still in, given up
 	resumePoint resumePoint // what is known of its return from a signal handler
