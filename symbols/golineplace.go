@@ -4,11 +4,10 @@ package symbols
 // inlined call.
 func (s *lineSearch) goFile(t *goLines) (out []lineStart) {
 	wanted := t.matching(s.match)
-	for i := range t.n {
-		if fn, ok := t.function(i); ok {
-			out = append(out, s.goRows(t, &fn, wanted)...)
-		}
-	}
+	_ = t.each(func(fn *goFunc) error {
+		out = append(out, s.goRows(t, fn, wanted)...)
+		return nil
+	})
 	return out
 }
 
@@ -76,12 +75,8 @@ func (t *goLines) ownLines(fn *goFunc) (file string, first int, at map[int]uint6
 // "" is: there are none. Several files of one name are an error.
 func (t *goLines) fileLines(name string, at map[int]uint64) (file string, err error) {
 	wanted := t.matching(func(f string) bool { return sameSource(f, name) })
-	for i := range t.n {
-		fn, ok := t.function(i)
-		if !ok {
-			continue
-		}
-		for _, r := range t.rows(&fn, wanted) {
+	err = t.each(func(fn *goFunc) error {
+		for _, r := range t.rows(fn, wanted) {
 			if r.line == 0 || !wanted(r.file) {
 				continue
 			}
@@ -90,31 +85,29 @@ func (t *goLines) fileLines(name string, at map[int]uint64) (file string, err er
 				file = have
 			}
 			if have != file {
-				return "", severalFiles(name, file, have)
+				return severalFiles(name, file, have)
 			}
 			start := uint64(t.text) + uint64(r.at)
 			if a, ok := at[r.line]; !ok || start < a {
 				at[r.line] = start
 			}
 		}
-	}
-	return file, nil
+		return nil
+	})
+	return file, err
 }
 
 // eachFile gives the names of all files of which there is code.
 func (t *goLines) eachFile(do func(name string)) {
 	seen := map[uint32]bool{}
-	for i := range t.n {
-		fn, ok := t.function(i)
-		if !ok {
-			continue
-		}
-		t.rows(&fn, func(file uint32) bool {
+	_ = t.each(func(fn *goFunc) error {
+		t.rows(fn, func(file uint32) bool {
 			if file != goNoFile && !seen[file] {
 				seen[file] = true
 				do(t.file(file))
 			}
 			return false
 		})
-	}
+		return nil
+	})
 }

@@ -13,6 +13,7 @@ import (
 type goLines struct {
 	goFuncs
 	files, units, pcs, quant uint64 // offsets in b: names of files, units' lists of them, tables by address; and what these count in
+	size                     uint64 // of the code behind text
 	trees                    []byte // what the runtime calls go:func.*, where inlined calls are; nil: not found
 }
 
@@ -55,8 +56,30 @@ func (im *image) goLines() *goLines {
 	if size := uint64(len(t.b)); t.units > size || t.files > size || t.pcs > size || t.quant == 0 {
 		return nil
 	}
+	seg := im.load(t.text)
+	if seg == nil {
+		return nil
+	}
+	t.size = uint64(seg.vaddr) + seg.filesz - uint64(t.text)
 	t.trees = im.goTrees(t)
 	return t
+}
+
+// each goes through the functions in the order of their code. What overlaps one before,
+// or lies behind the code, no linker made: there are no more rows than bytes of code.
+func (t *goLines) each(do func(fn *goFunc) error) error {
+	last := uint32(0)
+	for i := range t.n {
+		fn, ok := t.function(i)
+		if !ok || fn.start < last {
+			continue
+		}
+		last = fn.end
+		if err := do(&fn); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // goFunc is one function of the table.
@@ -69,7 +92,7 @@ type goFunc struct {
 func (t *goLines) function(i uint64) (fn goFunc, ok bool) {
 	start, end, rest := t.at(i)
 	fn = goFunc{uint32(start - t.text), uint32(end - t.text), rest}
-	return fn, fn.start <= fn.end && rest+uint64(t.flags)+3 <= uint64(len(t.tab))
+	return fn, fn.start <= fn.end && uint64(fn.end) <= t.size && rest+uint64(t.flags)+3 <= uint64(len(t.tab))
 }
 
 // functionAt finds the function that holds an address.
@@ -140,7 +163,7 @@ func (t *goLines) rows(fn *goFunc, want func(file uint32) bool) []goRow {
 	}
 	if want != nil {
 		any, files := false, t.values(fn, t.u32(fn, goFuncFiles))
-		for files.next() && !any {
+		for files.end < fn.end && files.next() && !any {
 			any = want(fileOf(files.value))
 		}
 		if !any {

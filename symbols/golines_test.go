@@ -2,6 +2,7 @@ package symbols
 
 import (
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -93,6 +94,36 @@ func checkGoPlaces(t *testing.T, whole, bare *Space, p Place) {
 	for _, l := range a {
 		if !slices.ContainsFunc(b, func(have LineCode) bool { return have.Line == l.Line }) {
 			t.Errorf("%v: line %d is missing", p, l.Line)
+		}
+	}
+}
+
+// TestGoLinesHostile: a damaged table is answered in bounded time, without a panic.
+func TestGoLinesHostile(t *testing.T) {
+	_, f := openFixture(t, "sym_go.go", "-ldflags=-s -w")
+	good := f.goLineTable()
+	if good == nil {
+		t.Fatal("no table")
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 20 {
+		bad := *good
+		bad.b = slices.Clone(good.b)
+		for range 1 << r.IntN(16) {
+			bad.b[64+r.IntN(len(bad.b)-64)] = byte(r.Uint32())
+		}
+		bad.tab = bad.b[len(good.b)-len(good.tab):]
+		search := lineSearch{line: 100, match: func(name string) bool { return sameSource(name, "proc.go") }}
+		search.goFile(&bad)
+		_, _ = bad.fileLines("proc.go", map[int]uint64{})
+		bad.eachFile(func(string) {})
+		for range 50 {
+			v := bad.text + Vaddr(r.Uint64N(good.size))
+			bad.source(v)
+			bad.frames(v)
+			if fn, ok := bad.functionAt(v); ok {
+				bad.ownLines(&fn)
+			}
 		}
 	}
 }
