@@ -22,8 +22,6 @@ type recordOptions struct {
 	sessionOptions
 	calls bool
 	args  bool
-
-	definitions []string // that are armed
 }
 
 type recordRun func(context.Context, *Deps, *messages, *recordOptions) error

@@ -27,9 +27,10 @@ type reportOptions struct {
 type reportRun func(context.Context, *Deps, *messages, string, *reportOptions) error
 
 const reportLong = `Shows what is in a recording of kprobe record: for each function, stack, thread or
-value how many calls there were and how long they took: together (calls of a function within
-itself once), without the calls that they made (of those that were recorded), on average, and the time that half of
-them, and 99 of 100, did not exceed. Percentiles are within 1 %.
+value how many calls there were and how long they took: together (calls of a function
+within itself once), without the calls that they made, of those that were recorded, on
+average, and the time that half of them, and 99 of 100, did not exceed. Percentiles are
+within 1 %.
 
 "open" are calls that had not returned when the recording ended; "no return" those
 that were left by an exception or longjmp, or whose return's hit is missing. Times are
