@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"kprobe/probe/tracee"
@@ -62,6 +61,7 @@ type semaphores struct {
 	raised map[symbols.Addr]symbols.Addr // counter → entry
 	free   []symbols.Addr                // entries
 	failed map[symbols.Addr]bool         // counters that could not be raised: it was said
+	seen   []semaphored                  // the probes that there were
 }
 
 // semaphored is a probe with a semaphore, and whether it was on when that was looked
@@ -87,12 +87,19 @@ func (tg *target) syncSemaphores(ctx context.Context) {
 		return
 	}
 	want := map[symbols.Addr]*placed{}
+	tg.semaphores.seen = nil
 	for p := range tg.placed {
-		if at := p.semaphore(); at != 0 && !p.feed.disabled(p) {
+		at := p.semaphore()
+		if at == 0 {
+			continue
+		}
+		off := p.feed.disabled(p)
+		tg.semaphores.seen = append(tg.semaphores.seen, semaphored{p, off})
+		if !off {
 			want[at] = p
 		}
 	}
-	defer tg.s.listSemaphored()
+	tg.s.listSemaphored()
 	var up, down []symbols.Addr
 	for at := range want {
 		if _, is := tg.semaphores.raised[at]; !is && !tg.semaphores.failed[at] {
@@ -197,17 +204,13 @@ func (tg *target) forgetSemaphores(before []*symbols.Module) {
 	}
 }
 
-// listSemaphored notes which probes are looked at for being switched on and off.
+// listSemaphored lists the probes of all targets of which it is to be seen when they
+// are switched on and off.
 func (s *Session) listSemaphored() {
 	var list []semaphored
 	for _, tg := range s.targets {
-		if !tg.isMain() || tg.area == nil {
-			continue
-		}
-		for p := range maps.Keys(tg.placed) {
-			if p.semaphore() != 0 {
-				list = append(list, semaphored{p, p.feed.disabled(p)})
-			}
+		if tg.isMain() && tg.area != nil {
+			list = append(list, tg.semaphores.seen...)
 		}
 	}
 	s.semaphored.Store(&list)
@@ -217,15 +220,18 @@ func (s *Session) listSemaphored() {
 // looked at. Any goroutine may call it.
 func (s *Session) semaphoresDue() bool {
 	list := s.semaphored.Load()
-	return list != nil && slices.ContainsFunc(*list, func(x semaphored) bool { return x.p.feed.disabled(x.p) != x.off })
+	return list != nil && slices.ContainsFunc(*list, semaphored.switched)
 }
 
 // semaphoresAtTick raises and lowers semaphores of probes that were switched.
 func (tg *target) semaphoresAtTick(ctx context.Context) {
-	if tg.isMain() && tg.s.semaphoresDue() {
+	if tg.isMain() && slices.ContainsFunc(tg.semaphores.seen, semaphored.switched) {
 		tg.syncSemaphores(ctx)
 	}
 }
+
+// switched reports whether the probe was switched since.
+func (x semaphored) switched() bool { return x.p.feed.disabled(x.p) != x.off }
 
 // counterAt reads the counter at an address. An error says that it can't be one: it is
 // in no private memory that the program may write to and doesn't execute.

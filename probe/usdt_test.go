@@ -163,6 +163,39 @@ func TestUSDTSemaphores(t *testing.T) {
 	sub.end()
 }
 
+// TestUSDTSemaphoresOfSeveral switches a probe of several processes off and on.
+func TestUSDTSemaphoresOfSeveral(t *testing.T) {
+	prog := fixture.Build(t, "usdt_forms.c", "-O1")
+	subs := []*forms{startForms(t, prog), startForms(t, prog), startForms(t, prog)}
+	var pids []int
+	for _, sub := range subs {
+		pids = append(pids, sub.pid())
+	}
+	s, err := Attach(t.Context(), pids, Options{Warnf: t.Errorf})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close(t.Context()) })
+	if err := s.Arm(t.Context(), parseDefs(t, "p:guarded %forms:guarded")); err != nil {
+		t.Fatal(err)
+	}
+	l := &live{t: t, s: s, sink: &collector{}, done: make(chan struct{})}
+	l.run()
+	for _, on := range []bool{true, false, true} {
+		if err := s.Enable(on, s.Events()...); err != nil {
+			t.Error(err)
+		}
+		for _, sub := range subs {
+			sub.wants(map[bool]uint16{true: 1}[on])
+		}
+	}
+	l.finish(pids[0])
+	for _, sub := range subs {
+		sub.wants(0)
+		sub.end()
+	}
+}
+
 // TestUSDTSemaphoreChildren: a child of fork has a copy of the semaphore. Without Follow
 // it is lowered there, with Follow it is raised for the probes that the child has.
 func TestUSDTSemaphoreChildren(t *testing.T) {
