@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"kprobe/internal/fixture"
+	"kprobe/internal/procfs"
 	"kprobe/symbols"
 )
 
@@ -31,7 +32,8 @@ func cpuTime(pid int) (ticks int) {
 func runsOn(t *testing.T, pid int) {
 	t.Helper()
 	start := cpuTime(pid)
-	if !waitUntil(func() bool { return cpuTime(pid) > start+3 }) {
+	gone := func() bool { _, err := os.Stat(procfs.Process(pid).Path("stat")); return err != nil }
+	if !waitUntil(func() bool { return cpuTime(pid) > start+3 || gone() }) || gone() {
 		t.Fatalf("it does not run on:\n%s", threadStates(pid))
 	}
 }

@@ -5,6 +5,8 @@
 // reads, and prints "on" where it goes on behind it.
 // "blocked" has a handler for SIGTRAP, blocks all signals, and ends with 3 if it has
 // another action or mask when standard input closes.
+// "masks" has the handler, sets and asks for masks all the time, within a handler and
+// outside, and ends with 2 if one isn't what it set.
 // Prints its pid first.
 #include <pthread.h>
 #include <signal.h>
@@ -40,11 +42,44 @@ __attribute__((noinline)) unsigned flags16(void) {
 	return f;
 }
 
+static void is(int trap) {
+	sigset_t m;
+	sigprocmask(SIG_BLOCK, 0, &m);
+	if (sigismember(&m, SIGTRAP) != trap)
+		wrong++;
+}
+
+static void usr1(int s) { is(1); }
+
+static void masks(void) {
+	sigset_t all, none, was;
+	sigfillset(&all);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &all, &was);
+	if (sigismember(&was, SIGTRAP))
+		wrong++;
+	is(1);
+	sigdelset(&all, SIGUSR1);
+	sigprocmask(SIG_SETMASK, &all, 0);
+	raise(SIGUSR1);
+	is(1);
+	sigprocmask(SIG_UNBLOCK, &all, &was);
+	if (!sigismember(&was, SIGTRAP))
+		wrong++;
+	is(0);
+	raise(SIGUSR1);
+	is(0);
+	sigprocmask(SIG_SETMASK, &none, 0);
+}
+
 int main(int argc, char **argv) {
 	pthread_t t;
 	struct sigaction sa = {.sa_sigaction = trap, .sa_flags = SA_SIGINFO};
-	if (!strcmp(argv[1], "handler") || !strcmp(argv[1], "blocked"))
+	if (!strcmp(argv[1], "handler") || !strcmp(argv[1], "blocked") || !strcmp(argv[1], "masks"))
 		sigaction(SIGTRAP, &sa, 0);
+	struct sigaction on = {.sa_handler = usr1};
+	sigfillset(&on.sa_mask);
+	sigaction(SIGUSR1, &on, 0);
 	if (!strcmp(argv[1], "fault")) {
 		char c;
 		printf("%d\n", getpid());
@@ -63,11 +98,15 @@ int main(int argc, char **argv) {
 		sigprocmask(SIG_BLOCK, &all, 0);
 	printf("%d\n", getpid());
 	fflush(stdout);
+	while (!stop && *argv[1] == 'm')
+		masks();
 	while (!stop)
 		if (((flags() | flags16()) & 0x100) && *argv[1] == 'f')
 			return 1;
 	sigaction(SIGTRAP, 0, &sa);
 	sigprocmask(SIG_BLOCK, 0, &mask);
+	if (*argv[1] == 'm' && sa.sa_sigaction != trap)
+		return 3;
 	if (!strcmp(argv[1], "blocked") && (sa.sa_sigaction != trap || !sigismember(&mask, SIGTRAP)))
 		return 3;
 	if (traps)

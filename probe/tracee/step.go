@@ -24,8 +24,11 @@ func (t *Thread) beginStep() {
 	}
 	var b [4]byte
 	n, _ := t.p.ReadMemory(b[:], symbols.Addr(r.Rip))
-	if setsMask(b[:n]) {
-		t.stepOpen = false
+	for isSyscall(b[:n]) && t.stepMasks(r) {
+		if r, err = t.Regs(); err != nil {
+			return
+		}
+		n, _ = t.p.ReadMemory(b[:], symbols.Addr(r.Rip))
 	}
 	if r.Eflags&trapFlag == 0 { // else the flag is the program's own
 		t.pushesFlags, t.stepFrom = storesFlags(b[:n]), r.Rip

@@ -226,3 +226,32 @@ func TestStepBlocked(t *testing.T) {
 		}
 	}
 }
+
+// A program that sets masks under steps finds those that it has set, and keeps its
+// action.
+func TestStepMasks(t *testing.T) {
+	g := spawn(t, fixture.Build(t, "tracee_step.c", "-O1"), "masks")
+	tr := newTracer(t)
+	p := attach(t, tr, g.pid)
+	steps := 0
+	stop := running(t, tr, stepper(t, &steps))
+	seen := 0
+	eventually(t, "8000 steps", func() bool {
+		n := 0
+		do(t, tr, func() error { n = steps; return nil })
+		if n == seen { // a signal that was delivered has ended them
+			if err := stepForever(tr, p); err != nil {
+				t.Fatal(err)
+			}
+		}
+		seen = n
+		return n > 8000
+	})
+	do(t, tr, func() error { return p.Detach(context.Background(), nil) })
+	if out, status := g.rest(); status != 0 || out != "" {
+		t.Errorf("status %d, %q", status, out)
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+}

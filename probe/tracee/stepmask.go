@@ -2,7 +2,14 @@
 
 package tracee
 
-import "syscall"
+import (
+	"encoding/binary"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/symbols"
+)
 
 // Steps of threads that block SIGTRAP
 //
@@ -14,8 +21,11 @@ import "syscall"
 //	closed  the mask is the program's
 //	open    a step is about to be made, or was: stepMask is the program's mask where
 //	        that has SIGTRAP, which the thread's own hasn't then
-//	stale   the instruction, a system call, may have set another mask, or a signal was
-//	        delivered: it is looked at again before the next step
+//	stale   a signal was delivered: it is looked at again before the next step
+//
+// The trap behind a system call that sets the mask is forced, too, when the mask is
+// the new one. So rt_sigprocmask is done for the thread, and rt_sigreturn finds a
+// frame whose mask lacks SIGTRAP.
 //
 // Whoever kills the tracer in between leaves the thread a mask without SIGTRAP.
 
@@ -52,5 +62,85 @@ func (t *Thread) closeStep() {
 	t.stepMask = 0
 }
 
-// setsMask reports whether code begins with a system call, which may set a mask.
-func setsMask(code []byte) bool { return len(code) > 1 && code[0] == 0x0f && code[1] == 0x05 }
+// stepMasks deals with a system call that sets the mask, at which the thread is about
+// to be stepped. It reports whether the call is done: the thread is behind it.
+func (t *Thread) stepMasks(r *unix.PtraceRegs) bool {
+	switch int64(r.Rax) {
+	case unix.SYS_RT_SIGPROCMASK:
+		return t.stepSigprocmask(r)
+	case unix.SYS_RT_SIGRETURN:
+		t.stepSigreturn(symbols.Addr(r.Rsp))
+	}
+	return false
+}
+
+// sigsetSize is the size of the kernel's sigset_t.
+const sigsetSize = 8
+
+// stepSigprocmask does rt_sigprocmask(2) for the thread. Where the kernel would refuse
+// it, that is left to the kernel.
+func (t *Thread) stepSigprocmask(r *unix.PtraceRegs) bool {
+	m, err := t.SigMask()
+	if err != nil || r.R10 != sigsetSize {
+		return false
+	}
+	const trap = 1 << (syscall.SIGTRAP - 1)
+	is := m | t.stepMask&trap
+	now := is
+	if at := symbols.Addr(r.Rsi); at != 0 {
+		var b [sigsetSize]byte
+		if n, err := t.p.ReadMemory(b[:], at); err != nil || n != len(b) {
+			return false
+		}
+		set := binary.LittleEndian.Uint64(b[:])
+		switch int32(r.Rdi) {
+		case 0: // SIG_BLOCK
+			now |= set
+		case 1: // SIG_UNBLOCK
+			now &^= set
+		case 2: // SIG_SETMASK
+			now = set
+		default:
+			return false
+		}
+		now &^= sigBit(syscall.SIGKILL) | sigBit(syscall.SIGSTOP)
+	}
+	if at := symbols.Addr(r.Rdx); at != 0 && t.p.WriteMemory(binary.LittleEndian.AppendUint64(nil, is), at) != nil {
+		return false
+	}
+	if now != is && t.SetSigMask(now&^trap) != nil {
+		return false
+	}
+	if t.stepMask = 0; now&trap != 0 {
+		t.stepMask = now
+	}
+	to := *r
+	to.Rip += syscallSize
+	to.Rax, to.Rcx, to.R11 = 0, to.Rip, r.Eflags
+	return t.SetRegs(&to) == nil
+}
+
+// syscallSize is the length of syscall, 0f 05.
+const syscallSize = 2
+
+// frameMask is the offset of uc_sigmask in struct ucontext, at which the stack pointer
+// is when a handler returns (arch/x86/include/uapi/asm/sigcontext.h, include/uapi/
+// asm-generic/ucontext.h).
+const frameMask = 296
+
+// stepSigreturn takes SIGTRAP out of the mask of the frame that rt_sigreturn(2) is
+// about to restore.
+func (t *Thread) stepSigreturn(frame symbols.Addr) {
+	var b [sigsetSize]byte
+	if n, err := t.p.ReadMemory(b[:], frame+frameMask); err != nil || n != len(b) {
+		return
+	}
+	m := binary.LittleEndian.Uint64(b[:])
+	t.stepMask = 0
+	if trap := sigBit(syscall.SIGTRAP); m&trap != 0 && t.p.WriteMemory(binary.LittleEndian.AppendUint64(nil, m&^trap), frame+frameMask) == nil {
+		t.stepMask = m
+	}
+}
+
+// isSyscall reports whether code begins with syscall.
+func isSyscall(code []byte) bool { return len(code) > 1 && code[0] == 0x0f && code[1] == 0x05 }
