@@ -3,6 +3,7 @@
 package tracee
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -33,6 +34,48 @@ func TestSyscall(t *testing.T) {
 		}
 		return nil
 	})
+	if out, status := g.rest(); status != 0 {
+		t.Errorf("status %d, output %q", status, out)
+	}
+}
+
+// A program has no byte to spare behind its text: the call runs at the end of the vDSO,
+// which is as it was afterwards.
+func TestSyscallOfFullText(t *testing.T) {
+	g := spawn(t, fixture.Build(t, "tracee_full.s", "-nostdlib", "-static"))
+	vdso := func() []byte {
+		maps, err := readMaps(g.pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range maps {
+			if m.Path == "[vdso]" {
+				b := make([]byte, m.End-m.Start)
+				if _, err := (&Process{pid: g.pid}).ReadMemory(b, m.Start); err != nil {
+					t.Fatal(err)
+				}
+				return b
+			}
+		}
+		t.Fatal("the program has no vDSO")
+		return nil
+	}
+	before := vdso()
+	tr := newTracer(t)
+	p := attach(t, tr, g.pid)
+	running(t, tr, &recorder{t: t})
+	do(t, tr, func() error {
+		for range 20 {
+			n, err := p.Syscall(context.Background(), nil, unix.SYS_GETPID)
+			if err != nil || int(n) != g.pid {
+				return fmt.Errorf("getpid gave %d, %v; want %d", n, err, g.pid)
+			}
+		}
+		return p.Detach(context.Background(), nil)
+	})
+	if !bytes.Equal(vdso(), before) {
+		t.Error("the vDSO is changed")
+	}
 	if out, status := g.rest(); status != 0 {
 		t.Errorf("status %d, output %q", status, out)
 	}

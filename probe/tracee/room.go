@@ -3,6 +3,7 @@
 package tracee
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 
@@ -193,7 +194,8 @@ func allZero(b []byte) bool {
 }
 
 // findPadding places the code behind the last byte of a loaded executable
-// segment, in what is left of its page.
+// segment, in what is left of its page; where every text fills its last page, behind
+// the vDSO's.
 func (p *Process) findPadding(r *room, maps []symbols.Mapping) bool {
 	for i := range maps {
 		m := &maps[i]
@@ -217,6 +219,28 @@ func (p *Process) findPadding(r *room, maps []symbols.Mapping) bool {
 			continue
 		}
 		r.code, r.saved = at, saved
+		return true
+	}
+	return p.findVDSO(r, maps)
+}
+
+// findVDSO places the code at the end of the vDSO, where that has zeros: the kernel maps
+// whole pages of it. Code that a killed tracer left there is as good.
+func (p *Process) findVDSO(r *room, maps []symbols.Mapping) bool {
+	for i := range maps {
+		m := &maps[i]
+		if m.Path != "[vdso]" || !m.Exec {
+			continue
+		}
+		at := uint64(m.End) - ScratchCode
+		have, none := make([]byte, ScratchCode), make([]byte, len(InjectedCode()))
+		if _, err := p.ReadMemory(have, symbols.Addr(at)); err != nil {
+			return false
+		}
+		if !allZero(have) && !bytes.HasPrefix(have, InjectedCode()) {
+			return false
+		}
+		r.code, r.saved = at, none
 		return true
 	}
 	return false
