@@ -37,7 +37,7 @@ CALLED int fails(int n) {
 CALLED int top(int n) {
     int r = leaf(n) + rec(3);
     if (n % 3 == 2)
-        r += pause_here(20000);
+        r += pause_here(200000);
     if (n % 4 == 3 && !setjmp(out))
         r += fails(n);
     KEEP;
