@@ -40,7 +40,11 @@ func (s *Session) enterCall(ctx context.Context, tg *target, th *thread, st *sit
 	var ra symbols.Addr
 	known, shared := false, false
 	for _, p := range st.returns {
-		if s.stopping || !p.feed.enabled(p) {
+		if s.stopping {
+			continue
+		}
+		if !p.feed.enabled(p) {
+			s.enterUnseen(tg, p, slot)
 			continue
 		}
 		if !known {
@@ -61,6 +65,24 @@ func (s *Session) enterCall(ctx context.Context, tg *target, th *thread, st *sit
 			shared = shared || !p.goABI && !tg.lands(ctx, ra)
 		}
 	}
+}
+
+// enterUnseen forgets the call of a probe that is disabled whose place this one
+// takes, that is entered now: it was left without a return, and would take this
+// one's. Where a return trampoline was in its slot the program has written over it.
+func (s *Session) enterUnseen(tg *target, p *placed, slot symbols.Addr) {
+	key := callKey{pid: tg.proc.PID(), sp: uint64(slot) + 8 + p.pop}
+	if p.goABI {
+		var ok bool
+		if key, ok = goKey(tg.proc, &s.regs); !ok {
+			return
+		}
+	}
+	s.done = tg.calls.take(key, func(in *instance) bool { return in.probe == p && in.trampoline < 0 }, s.done)
+	for _, in := range s.done {
+		in.pool.put(in)
+	}
+	s.done = s.done[:0]
 }
 
 // enterOne makes an instance for one probe. shared says that the slot holds a

@@ -138,11 +138,13 @@ func (e *calling) returned() {
 	e.b.Load(asm.W64, asm.AX, asm.At(asm.DI, 0)) // its slot
 }
 
-// enter notes a call, or counts it as missed. It runs in the frame.
+// enter notes a call, or counts it as missed; while the probe is disabled the shared
+// code forgets the one whose place it takes (forgetRow). It runs in the frame.
 func (e *calling) enter() {
 	b := e.b
 	done, link, keyless := b.NewLabel(), b.NewLabel(), b.NewLabel()
-	b.unless(b.probe.ID, false, done)
+	b.MovAbs(asm.R11, b.p.Flags+4*uint64(b.probe.ID))
+	b.Load(asm.W32, asm.R11, asm.At(asm.R11, 0))
 	e.key(keyless)
 	b.MovAbs(asm.SI, e.k.Addr)
 	b.lead(asm.At(asm.SI, headNote), link, b.probe)
@@ -159,6 +161,8 @@ func (e *calling) enter() {
 	if e.k.Go {
 		b.later(func() {
 			b.Bind(keyless)
+			b.TestImm(asm.W8, asm.R11, ring.FlagEnabled)
+			b.Jcc(asm.E, done)
 			b.area()
 			b.countLocked(b.probe.ID, ring.CounterMissed)
 			b.Jmp(done)

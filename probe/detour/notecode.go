@@ -2,6 +2,7 @@ package detour
 
 import (
 	"kprobe/probe/asm"
+	"kprobe/probe/ring"
 )
 
 // How calls are noted, and found elsewhere than where they are looked for first, in
@@ -19,11 +20,13 @@ func (b *builder) nextRow() {
 	b.Bind(on)
 }
 
-// note notes the call DI, or counts it as missed. SI is the head of the calls. It
-// goes back with the call's row in CX; those of Go have nothing in it yet but the
-// key, the others all but the entry's values. Changes AX, DX, SI, R11.
+// note notes the call DI, or counts it as missed. SI is the head of the calls, R11
+// the probe's flags. It goes back with the call's row in CX; those of Go have nothing
+// in it yet but the key, the others all but the entry's values. Changes AX, DX, SI, R11.
 func (b *builder) note(ofGo bool) {
-	look, taken := b.NewLabel(), b.NewLabel()
+	look, taken, unseen := b.NewLabel(), b.NewLabel(), b.NewLabel()
+	b.TestImm(asm.W8, asm.R11, ring.FlagEnabled)
+	b.Jcc(asm.E, unseen)
 	b.hash(ofGo)
 	b.Op(asm.Xor, asm.W32, asm.AX, asm.AX)
 	b.Lock()
@@ -41,6 +44,34 @@ func (b *builder) note(ofGo bool) {
 	b.backWith()
 	b.Bind(look)
 	b.noteRow(ofGo, taken)
+	b.Bind(unseen)
+	b.forgetRow(ofGo)
+}
+
+// forgetRow is for a call that is entered while its probe is disabled: those that
+// were noted and have its key were left without an exit, and their rows would take
+// this one's return. They are freed, and it goes back with ZF set. SI is the head of
+// the calls. Changes AX, CX, DX.
+func (b *builder) forgetRow(ofGo bool) {
+	on, none := b.NewLabel(), b.NewLabel()
+	again := b.Mark()
+	b.hash(ofGo)
+	b.Load(asm.W32, asm.DX, asm.At(asm.CX, callReach))
+	search := b.Mark()
+	b.OpLoad(asm.Cmp, asm.W64, asm.DI, asm.At(asm.CX, callSlot))
+	b.Jcc(asm.NE, on)
+	b.Op(asm.Xor, asm.W32, asm.AX, asm.AX)
+	b.Store(asm.W32, asm.At(asm.CX, callTID), asm.AX)
+	b.Store(asm.W64, asm.At(asm.CX, callSlot), asm.AX)
+	b.Jmp(again)
+	b.Bind(on)
+	b.Test(asm.W32, asm.DX, asm.DX)
+	b.Jcc(asm.E, none)
+	b.nextRow()
+	b.OpImm(asm.Sub, asm.W32, asm.DX, 1)
+	b.Jmp(search)
+	b.Bind(none) // ZF is set
+	b.back()
 }
 
 // hash makes CX the row that calling.hash gives.
