@@ -115,7 +115,7 @@ func TestOutputPrintsData(t *testing.T) {
 		for _, imp := range p.Imports {
 			inProbe := imp == "kprobe/probe" || strings.HasPrefix(imp, "kprobe/probe/")
 			switch p.ImportPath {
-			case "kprobe/output", "kprobe/output/recording", "kprobe/output/calls", "kprobe/output/report", "kprobe/output/graph":
+			case "kprobe/output", "kprobe/output/recording", "kprobe/output/calls", "kprobe/output/report", "kprobe/output/graph", "kprobe/output/html":
 				if seen = seen || imp == results; inProbe && imp != results {
 					t.Errorf("%s imports %s: it prints what is in %s", p.ImportPath, imp, results)
 				}

@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"kprobe/output"
+	"kprobe/output/html"
 	"kprobe/output/recording"
 	"kprobe/output/report"
 )
@@ -21,6 +23,7 @@ type reportOptions struct {
 	folded   string
 	pprof    string
 	perfetto string
+	html     string
 	form     output.Form
 }
 
@@ -39,12 +42,20 @@ wall time: a call that waits takes as long as it waits.
 Other tools read the exports: --folded is what makes flame graphs, a line for each
 path of calls with the nanoseconds spent there; --pprof is for go tool pprof;
 --perfetto is a timeline for ui.perfetto.dev, a track for each thread. Where hits have
-stacks (stack=N), paths are those, and counted.`
+stacks (stack=N), paths are those, and counted.
+
+--html is one page for a browser that needs no network: a flame graph, a timeline of
+threads, a heat map of how long calls took when, and the table of --by. With --diff the
+flame graph's colours show what has become a larger part of all, and what a smaller
+one. However long the recording, the page stays small: paths of less than 0.05 % are
+merged, and of each thread the 2000 longest calls are drawn at most. The page says
+what it leaves out.`
 
 const reportExample = `  kprobe report web.kprobe
   kprobe report web.kprobe --by thread
   kprobe report web.kprobe --folded web.folded --pprof web.pb.gz --perfetto web.perfetto
-  kprobe report after.kprobe --diff before.kprobe`
+  kprobe report after.kprobe --diff before.kprobe
+  kprobe report web.kprobe --html web.html`
 
 func newReportCmd(d *Deps, m *messages, run reportRun) *cobra.Command {
 	o := &reportOptions{}
@@ -72,6 +83,7 @@ func newReportCmd(d *Deps, m *messages, run reportRun) *cobra.Command {
 	f.StringVar(&o.folded, "folded", "", "write paths of calls to `FILE`, for flame graphs")
 	f.StringVar(&o.pprof, "pprof", "", "write a profile to `FILE`, for go tool pprof")
 	f.StringVar(&o.perfetto, "perfetto", "", "write a timeline to `FILE`, for ui.perfetto.dev")
+	f.StringVar(&o.html, "html", "", "write a page with graphs to `FILE`, for a browser")
 	addFormat(f, &o.form)
 	f.SortFlags = false
 	_ = c.RegisterFlagCompletionFunc("by", cobra.FixedCompletions([]string{"func", "stack", "thread"}, cobra.ShellCompDirectiveNoFileComp))
@@ -91,6 +103,7 @@ func runReport(_ context.Context, d *Deps, m *messages, name string, o *reportOp
 		timeline = report.NewPerfetto(file, r.Tracks.Now)
 		r.Also = timeline
 	}
+	page := o.page(name, r)
 	in, err := readReport(m, name, r)
 	if err != nil {
 		return err
@@ -110,14 +123,23 @@ func runReport(_ context.Context, d *Deps, m *messages, name string, o *reportOp
 			return fail(fmt.Errorf("pprof: %w", err))
 		}
 	}
-	out := bufio.NewWriter(d.Out)
-	human := d.Terminal
-	switch {
-	case o.diff != "":
-		old := &report.Report{By: o.by}
+	var old *report.Report
+	if o.diff != "" {
+		old = &report.Report{By: o.by}
 		if _, err := readReport(m, o.diff, old); err != nil {
 			return err
 		}
+	}
+	if page != nil {
+		page.In, page.Old = in, old
+		if err := writeFile(o.html, page.Write); err != nil {
+			return fail(fmt.Errorf("html: %w", err))
+		}
+	}
+	out := bufio.NewWriter(d.Out)
+	human := d.Terminal
+	switch {
+	case old != nil:
 		err = r.Diff(out, old, human)
 	case o.form == output.JSON:
 		_, err = out.Write(r.AppendJSON(nil))
@@ -129,6 +151,16 @@ func runReport(_ context.Context, d *Deps, m *messages, name string, o *reportOp
 	}
 	sayRecording(m, in, r)
 	return nil
+}
+
+// page is what --html makes, for which the report gathers; nil without the flag.
+func (o *reportOptions) page(name string, r *report.Report) *html.Page {
+	if o.html == "" {
+		return nil
+	}
+	all := &html.Collector{Report: r, Also: r.Also}
+	r.Also = all
+	return &html.Page{Name: filepath.Base(name), Report: r, Calls: all, OldName: filepath.Base(o.diff)}
 }
 
 func writeFile(name string, write func(io.Writer) error) error {
