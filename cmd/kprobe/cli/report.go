@@ -90,7 +90,26 @@ func newReportCmd(d *Deps, m *messages, run reportRun) *cobra.Command {
 	return c
 }
 
+// apart refuses to write over a recording that is read.
+func (o *reportOptions) apart(recordings ...string) error {
+	for _, out := range []string{o.folded, o.pprof, o.perfetto, o.html} {
+		there, err := os.Stat(out)
+		if out == "" || err != nil {
+			continue
+		}
+		for _, name := range recordings {
+			if read, err := os.Stat(name); err == nil && os.SameFile(read, there) {
+				return misuse("%s is the recording: write to another file", out)
+			}
+		}
+	}
+	return nil
+}
+
 func runReport(_ context.Context, d *Deps, m *messages, name string, o *reportOptions) error {
+	if err := o.apart(name, o.diff); err != nil {
+		return err
+	}
 	var timeline *report.Perfetto
 	r := &report.Report{By: o.by}
 	var file *os.File
