@@ -469,6 +469,15 @@ func (s *Session) unarmed() (out []*Event) {
 	return out
 }
 
+// CommandStatus tells how the command that Start started has ended, if it did before
+// Close has returned, behind which it is to be called.
+func (s *Session) CommandStatus() (status syscall.WaitStatus, ended bool) {
+	if s.hasStatus || s.started == 0 {
+		return s.status, s.hasStatus
+	}
+	return s.tracer.Reaped(s.started)
+}
+
 // release lets the command go that Start started; it was held until now.
 func (s *Session) release() error {
 	tg := s.targets[s.started]

@@ -53,6 +53,7 @@ type state struct {
 	kept     []*Thread                  // stopped, not collected yet
 	queue    []*Thread                  // stopped, their event is still to be handled
 	children map[int]bool               // processes that Start started and nobody reaped
+	reaped   map[int]syscall.WaitStatus // of those, what Close has reaped
 	handler  Handler
 	running  bool
 	place    placement
@@ -267,8 +268,19 @@ func (t *Tracer) reapChildren() {
 		var st uint32
 		if n, _ := wait(pid, &st, unix.WNOHANG); n == pid && syscall.WaitStatus(st).Exited() || syscall.WaitStatus(st).Signaled() {
 			delete(t.children, pid)
+			if t.reaped == nil {
+				t.reaped = map[int]syscall.WaitStatus{}
+			}
+			t.reaped[pid] = syscall.WaitStatus(st)
 		}
 	}
+}
+
+// Reaped tells how a process that Start started ended, if it did after it was let go
+// and Close has taken its status. It is to be called behind Close.
+func (t *Tracer) Reaped(pid int) (st syscall.WaitStatus, ok bool) {
+	st, ok = t.reaped[pid]
+	return st, ok
 }
 
 // processes returns a copy, since handling them changes the map.

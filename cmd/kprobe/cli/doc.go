@@ -10,6 +10,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"syscall"
 	"time"
 
 	"kprobe/cmd/kprobe/facts"
@@ -29,6 +30,8 @@ type Session interface {
 	PlaceStats() []probe.Stats
 	Bins() []results.Bins
 	Pids() []int
+	// CommandStatus tells, behind Close, how a started command ended, if it has.
+	CommandStatus() (status syscall.WaitStatus, ended bool)
 }
 
 // Engine is package probe.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -90,6 +91,8 @@ func (f *fake) Run(ctx context.Context, sink probe.Sink) (probe.Summary, error) 
 	}
 	return f.run(ctx, f, sink)
 }
+
+func (f *fake) CommandStatus() (syscall.WaitStatus, bool) { return 0, false }
 
 func (f *fake) Close(ctx context.Context) error {
 	if ctx.Err() != nil {

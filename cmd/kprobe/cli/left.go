@@ -4,10 +4,12 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"kprobe/internal/procfs"
 	"kprobe/output"
 	"kprobe/probe"
 )
@@ -42,6 +44,49 @@ func (o *sessionOptions) endCommand(m *messages, alive []int) []int {
 		}
 	}
 	return alive
+}
+
+// dyingTime is how long is waited for a command that a signal ends.
+const dyingTime = 5 * time.Second
+
+// endInterrupted waits for the end of the command where the signal that has ended the
+// trace ends it too: while places are looked up it stands still, and the signal waits
+// for it. One that catches, ignores or blocks the signal runs on.
+func (o *sessionOptions) endInterrupted(s Session, sum *probe.Summary, sig syscall.Signal) {
+	if sig == 0 || !slices.Contains(sum.Alive, o.started) {
+		return
+	}
+	status, ended := s.CommandStatus()
+	for end := time.Now().Add(dyingTime); !ended; time.Sleep(time.Millisecond) {
+		var ws unix.WaitStatus
+		pid, err := unix.Wait4(o.started, &ws, unix.WNOHANG, nil)
+		switch {
+		case pid == o.started:
+			status, ended = syscall.WaitStatus(ws), true
+		case err != nil && !errors.Is(err, unix.EINTR), survives(o.started, sig), time.Now().After(end):
+			return
+		}
+	}
+	sum.Alive = slices.DeleteFunc(slices.Clone(sum.Alive), func(pid int) bool { return pid == o.started })
+	sum.Status, sum.HasStatus = status, true
+	if status.Signaled() {
+		sum.Killed = append(sum.Killed, probe.Death{PID: o.started, Signal: status.Signal()})
+	}
+}
+
+// survives reports whether a process does anything but end by a signal.
+func survives(pid int, sig syscall.Signal) bool {
+
+	st, err := procfs.Process(pid).Status()
+	if err != nil {
+		return false // Wait4 says more
+	}
+	for _, name := range [...]string{"SigBlk", "SigIgn", "SigCgt"} {
+		if set, ok := st.Set(name); ok && set>>(sig-1)&1 != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // sayCommand says that the command that kprobe has started runs on, if it does.

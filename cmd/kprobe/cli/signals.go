@@ -142,6 +142,13 @@ func (in *interrupts) note(s syscall.Signal, first *time.Time) bool {
 	return true
 }
 
+// signal gives the signal that ended the trace, 0 if none did.
+func (in *interrupts) signal() syscall.Signal {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.got
+}
+
 // pass sends the command a signal that only kprobe was sent.
 func (in *interrupts) pass(s syscall.Signal) {
 	in.mu.Lock()
