@@ -213,6 +213,10 @@ func TestChromium(t *testing.T) {
 	b.eval(`document.querySelector("#flame [tabindex='0']").focus()`)
 	b.key("ArrowDown")
 	b.want("down", at, "main")
+	b.eval(`void (window.before = document.activeElement)`)
+	b.call("Emulation.setDeviceMetricsOverride", object{"width": 700, "height": 900, "deviceScaleFactor": 2, "mobile": false}, nil)
+	// It is drawn anew, and what has the focus keeps it.
+	b.want("resized", `new Promise(done => { const look = () => !before.isConnected ? done(document.activeElement.getAttribute("aria-label").split(":")[0]) : requestAnimationFrame(look); look(); })`, "main")
 	b.key("ArrowDown", "Enter")
 	if zoomed := b.eval(at); zoomed == "main" || zoomed == "all" {
 		t.Errorf("Enter zoomed to %s", zoomed)

@@ -62,7 +62,7 @@ function flameGraph() {
     return e;
   }
   function draw() {
-    const width = box.clientWidth, list = [];
+    const width = box.clientWidth, list = [], focused = box.contains(document.activeElement);
     if (width === 0) return;
     elements.clear();
     for (let n = zoomed.up; n; n = n.up) {
@@ -86,6 +86,7 @@ function flameGraph() {
     box.replaceChildren(...list);
     if (!elements.has(chosen)) chosen = zoomed;
     elements.get(chosen).tabIndex = 0;
+    if (focused) elements.get(chosen).focus({ preventScroll: true });
     box.classList.toggle("searching", query !== "");
   }
   function choose(n) {
