@@ -37,6 +37,7 @@ type Formatter struct {
 	frames   map[symbols.StackFrame]*frameText // of framesOf
 	framesOf *symbols.Space
 	mapped   []symbols.Mapping // what framesOf had mapped
+	renamed  uint64            // and how often its names had changed
 }
 
 // names lends a Space to fetch's printers. It lives in the Formatter so that
@@ -51,11 +52,7 @@ func (n *names) SymbolAt(a symbols.Addr) (name string, off, size uint64, ok bool
 	if n.space == nil {
 		return "", 0, 0, false
 	}
-	if n.short {
-		name, off, size, _, ok = n.space.SymbolizeShort(a)
-	} else {
-		name, off, size, _, ok = n.space.Symbolize(a)
-	}
+	name, off, size, _, ok = n.space.NameAt(a, n.short)
 	return name, off, size, ok
 }
 

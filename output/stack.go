@@ -56,7 +56,7 @@ func (f *Formatter) frame(h *results.Hit, at symbols.StackFrame) *frameText {
 	if f.framesOf != h.Space || len(f.frames) >= maxFrames || f.remapped() {
 		f.framesOf, f.frames = h.Space, map[symbols.StackFrame]*frameText{}
 		if h.Space != nil {
-			f.mapped = h.Space.Mappings()
+			f.mapped, f.renamed = h.Space.Mappings(), h.Space.Renamed()
 		}
 	}
 	t := f.frames[at]
@@ -68,13 +68,13 @@ func (f *Formatter) frame(h *results.Hit, at symbols.StackFrame) *frameText {
 }
 
 // remapped reports whether the process has other files mapped than when frames
-// were described.
+// were described, or says that other code is where it has no file.
 func (f *Formatter) remapped() bool {
 	if f.framesOf == nil {
 		return false
 	}
 	now := f.framesOf.Mappings()
-	return len(now) != len(f.mapped) || len(now) > 0 && &now[0] != &f.mapped[0]
+	return len(now) != len(f.mapped) || len(now) > 0 && &now[0] != &f.mapped[0] || f.framesOf.Renamed() != f.renamed
 }
 
 func (f *Formatter) describe(space *symbols.Space, at symbols.StackFrame) *frameText {
@@ -104,11 +104,11 @@ func (f *Formatter) describe(space *symbols.Space, at symbols.StackFrame) *frame
 	t.json = append(t.json, '"')
 	name, short, off, ok := "", "", uint64(0), false
 	if space != nil {
-		name, off, _, _, ok = space.Symbolize(code)
+		name, off, _, _, ok = space.NameAt(code, false)
 		off += uint64(a - code)
 		short = name
 		if ok && f.names.short {
-			short, _, _, _, _ = space.SymbolizeShort(code)
+			short, _, _, _, _ = space.NameAt(code, true)
 		}
 	}
 	switch {

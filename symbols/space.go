@@ -20,6 +20,7 @@ type Space struct {
 	cache *Cache
 	mu    sync.Mutex // held by Refresh
 	now   atomic.Pointer[view]
+	perf  perfMap // names of code that has no file
 }
 
 // view is what was mapped at one time. It is immutable but for its memo.

@@ -19,7 +19,8 @@ import (
 //  2. call frame information (.eh_frame, .debug_frame);
 //  3. Go's own table of frame sizes (.gopclntab), also in stripped files;
 //  4. the first instructions of a function, where nothing is pushed yet;
-//  5. the frame pointer: what JIT compilers keep, and hand-written code.
+//  5. the frame pointer: what JIT compilers keep, and hand-written code;
+//     but for CPython's trampolines, known by the instructions behind their call.
 //
 // A frame lies above the one before it, except across a signal, which may have
 // a stack of its own: a walk is finite.
@@ -86,6 +87,7 @@ type step struct {
 	kind stepKind
 	row  unwind.Row
 	size uint64 // of stepFixed: the caller's stack pointer is this above
+	bare bool   // of stepFixed: %rbp is the caller's still
 }
 
 type stepKind uint8
@@ -198,10 +200,13 @@ func (w *Walker) step(pc Addr, exact bool) *step {
 // that of the call.
 func (w *Walker) learn(pc Addr, exact bool) *step {
 	m := w.seen.moduleAt(pc)
-	if m == nil {
-		return &step{}
-	}
 	st := &step{}
+	if m == nil {
+		if !exact && w.space.returnsAt(pc) {
+			st.kind, st.size, st.bare = stepFixed, 16, true
+		}
+		return st
+	}
 	if code, err := m.File.Text(m.Vaddr(pc), len(signalReturn)); err == nil && bytes.Equal(code, signalReturn) {
 		st.kind = stepSignal
 		return st
@@ -227,6 +232,18 @@ func (w *Walker) learn(pc Addr, exact bool) *step {
 // signalReturn is mov $15,%rax; syscall, to which the kernel has every signal
 // handler return.
 var signalReturn = []byte{0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05}
+
+// returnsAt reports whether add $8,%rsp; ret stands at an address: CPython's
+// trampolines for perf (Python/asm_trampoline.S, 3.12), which keep no frame pointer.
+func (s *Space) returnsAt(a Addr) bool {
+	want := []byte{0x48, 0x83, 0xc4, 0x08, 0xc3}
+	if s.mem == nil {
+		return false
+	}
+	code := make([]byte, len(want))
+	n, err := s.mem.ReadMemory(code, a)
+	return err == nil && n == len(want) && bytes.Equal(code, want)
+}
 
 // prologue knows push %rbp and what stands before it, in functions that nothing
 // else describes.
@@ -264,7 +281,7 @@ func (st *step) caller(r *unwind.Regs, mem unwind.Memory) unwind.End {
 		if !ok {
 			return unwind.Missing
 		}
-		if st.size > 8 { // Go and %rbp: saved below the return address
+		if st.size > 8 && !st.bare { // Go and %rbp: saved below the return address
 			if bp, ok := mem.Word(sp - 16); ok {
 				r.Set(regnum.AMD64_Rbp, bp)
 			}

@@ -44,8 +44,9 @@ type Converter struct {
 }
 
 type placeKey struct {
-	space *symbols.Space
-	addr  symbols.Addr
+	space   *symbols.Space
+	addr    symbols.Addr
+	renamed uint64 // Space.Renamed: other code may be there since
 }
 
 // program is what the hits of one place have in common.
@@ -67,7 +68,7 @@ func (n namer) SymbolAt(a symbols.Addr) (name string, off, size uint64, ok bool)
 	if n.space == nil {
 		return "", 0, 0, false
 	}
-	name, off, size, _, ok = n.space.SymbolizeShort(a)
+	name, off, size, _, ok = n.space.NameAt(a, true)
 	return name, off, size, ok
 }
 
@@ -223,7 +224,10 @@ func (c *Converter) value(p *program, i int, v *fetch.Value, h *results.Hit) Val
 }
 
 func (c *Converter) place(space *symbols.Space, a symbols.Addr, name string) *Place {
-	key := placeKey{space, a}
+	key := placeKey{space: space, addr: a}
+	if space != nil {
+		key.renamed = space.Renamed()
+	}
 	if p := c.places[key]; p != nil && (name == "" || p.Off == 0) {
 		return p
 	}
@@ -232,7 +236,7 @@ func (c *Converter) place(space *symbols.Space, a symbols.Addr, name string) *Pl
 	}
 	p := &Place{Addr: uint64(a)}
 	if space != nil {
-		n, off, size, m, ok := space.SymbolizeShort(a)
+		n, off, size, m, ok := space.NameAt(a, true)
 		if ok {
 			p.Name, p.Off, p.Size = cut(n), off, size
 		}
@@ -270,6 +274,9 @@ func (c *Converter) thread(h *results.Hit) *Thread {
 func (c *Converter) stack(h *results.Hit) *Stack {
 	c.key = append(c.key[:0], byte(h.StackEnd))
 	c.key = binary.LittleEndian.AppendUint32(c.key, uint32(h.PID))
+	if h.Space != nil {
+		c.key = binary.LittleEndian.AppendUint64(c.key, h.Space.Renamed())
+	}
 	for _, f := range h.Stack {
 		c.key = binary.LittleEndian.AppendUint64(c.key, uint64(f.Addr))
 	}
