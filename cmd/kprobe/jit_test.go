@@ -106,6 +106,7 @@ func TestStackOfNode(t *testing.T) {
 function outerWork() { for (let i = 0; i < 3; i++) innerWork() }
 console.log("ready"); setInterval(outerWork, 5)`
 	node := exec.Command(fixture.NeedTool(t, "node"), "--perf-basic-prof", "--interpreted-frames-native-stack", "-e", script)
+	node.Dir = t.TempDir() // V8 leaves a log where it runs
 	_, out := fixture.Start(t, node)
 	pid := node.Process.Pid
 	mapOf(t, pid)
