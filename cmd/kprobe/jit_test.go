@@ -104,8 +104,9 @@ func TestStackWithoutFiles(t *testing.T) {
 func TestStackOfNode(t *testing.T) {
 	const script = `function innerWork() { process.umask() }
 function outerWork() { for (let i = 0; i < 3; i++) innerWork() }
+%NeverOptimizeFunction(innerWork); %NeverOptimizeFunction(outerWork) // else the one is inlined
 console.log("ready"); setInterval(outerWork, 5)`
-	node := exec.Command(fixture.NeedTool(t, "node"), "--perf-basic-prof", "--interpreted-frames-native-stack", "-e", script)
+	node := exec.Command(fixture.NeedTool(t, "node"), "--perf-basic-prof", "--interpreted-frames-native-stack", "--allow-natives-syntax", "-e", script)
 	node.Dir = t.TempDir() // V8 leaves a log where it runs
 	_, out := fixture.Start(t, node)
 	pid := node.Process.Pid
