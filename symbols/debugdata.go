@@ -42,22 +42,11 @@ func (f *File) debugData() *debugState {
 	f.debug.get(func() (out debugState) {
 		out.err = fmt.Errorf("%s: %w", f.Name, ErrNoDebugInfo)
 		defer rescue(f.Path, &out.err)
-		im := f.im
-		if !im.hasDebug() {
-			separate, r := f.openDebugImage()
-			if separate == nil {
-				if other := f.otherBuild.Load(); other != nil {
-					out.err = fmt.Errorf("%s: %w", f.Name, other)
-				}
-				return out
-			}
-			defer r.Close() // what is read of it is mapped or copied
-			if !separate.hasDebug() {
-				return out
-			}
-			im = separate
+		im, err := f.debugImage()
+		if err != nil {
+			out.err = err
+			return out
 		}
-		im.cache = f.found.cacheDir()
 		sec, err := im.debugSections("")
 		if err != nil {
 			out.err = err
@@ -71,7 +60,46 @@ func (f *File) debugData() *debugState {
 		out.err = nil
 		return out
 	})
+	f.debugRead.Store(true)
 	return &f.debug.value
+}
+
+// debugFile is the image that has a file's debug information, or why there is none.
+type debugFile struct {
+	im  *image
+	err error
+}
+
+// debugImage is the image that has the file's debug information: its own, or
+// that of its separate debug file, of which what is read is mapped or copied.
+// Without any, the error wraps ErrNoDebugInfo.
+func (f *File) debugImage() (*image, error) {
+	found := f.debugIn.get(func() (out debugFile) {
+		out.err = fmt.Errorf("%s: %w", f.Name, ErrNoDebugInfo)
+		defer rescue(f.Path, &out.err)
+		im := f.im
+		if !im.hasDebug() {
+			separate, r := f.openDebugImage()
+			if separate == nil {
+				if other := f.otherBuild.Load(); other != nil {
+					out.err = fmt.Errorf("%s: %w", f.Name, other)
+				}
+				return out
+			}
+			defer r.Close()
+			if !separate.hasDebug() {
+				return out
+			}
+			im = separate
+		}
+		if _, err := im.mapped(); err != nil {
+			out.err = err
+			return out
+		}
+		im.cache = f.found.cacheDir()
+		return debugFile{im: im}
+	})
+	return found.im, found.err
 }
 
 // hasDebug reports whether an image has debug information of its own.
@@ -155,14 +183,23 @@ func (im *image) debugSection(all []byte, name string) ([]byte, error) {
 	if s.typ == elf.SHT_NOBITS || s.size == 0 {
 		return nil, nil
 	}
-	if s.flags&elf.SHF_COMPRESSED == 0 && s.name[1] != 'z' {
+	if !s.packed() {
 		if uint64(s.off) > uint64(len(all)) || s.size > uint64(len(all))-uint64(s.off) {
 			return nil, im.bad("section "+s.name, "reaches past the end of the file")
 		}
 		return all[s.off : uint64(s.off)+s.size : uint64(s.off)+s.size], nil
 	}
+	im.mu.Lock()
+	early := im.early[s.name]
+	im.mu.Unlock()
+	if early != nil {
+		return early, nil
+	}
 	return im.unpack(s.name)
 }
+
+// packed reports a compressed section.
+func (s *section) packed() bool { return s.flags&elf.SHF_COMPRESSED != 0 || s.name[1] == 'z' }
 
 // mapped is the whole file as bytes.
 func (im *image) mapped() ([]byte, error) {

@@ -39,9 +39,10 @@ type image struct {
 	sections []section
 	whole    []byte // the mapped file, once mapped was asked for
 	mu       sync.Mutex
-	unpacked []unpacked // under mu
-	grown    int64      // under mu: bytes that its sections were unpacked to
-	cache    string     // the folder where unpacked sections are kept; "" is none
+	unpacked []unpacked        // under mu
+	early    map[string][]byte // under mu: sections that were unpacked before the others
+	grown    int64             // under mu: bytes that its sections were unpacked to
+	cache    string            // the folder where unpacked sections are kept; "" is none
 }
 
 // segment is a program header.

@@ -43,7 +43,11 @@ type File struct {
 	lookups  counter
 	readable lazy[[]atomic.Pointer[string]]
 	short    lazy[[]atomic.Pointer[string]]
+	debugIn  lazy[debugFile]
 	debug    lazy[debugState]
+	// debugRead says that debug has its value.
+	debugRead atomic.Bool
+	sources   lazy[[][]byte] // what names source files; nil: not told without debug
 	// otherBuild is a debug file that was found and not used.
 	otherBuild atomic.Pointer[OtherBuildError]
 	cfi        lazy[*unwind.Table]

@@ -28,6 +28,9 @@ func (s *Space) resolveLine(p Place) ([]Site, error) {
 	known := false
 	var blind error // of the first module, where it has no debug information
 	for i, m := range list {
+		if !m.File.mayHaveSource(baseWithoutPattern(p.File)) {
+			continue
+		}
 		var at []lineStart
 		err := m.File.ReadDebug(func(d *debuginfo.Data) error {
 			search := lineSearch{d: d, line: p.Line, glob: p.Lines, match: func(f string) bool { return sameSource(f, p.File) }}
