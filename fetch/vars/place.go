@@ -42,6 +42,9 @@ type piece struct {
 // errPieces says what can't be recorded as one value.
 var errPieces = errors.New("lies in several places: ask for its members")
 
+// errWide says what of a wide vector register can't be had.
+var errWide = errors.New("lies in a vector register, of which the first 16 bytes are recorded: ask for an element in these")
+
 // pieced is part for what lies across several pieces, or their ends: the pieces
 // of it, with offsets of its own. All of it must be there.
 func (p place) pieced(off, size int64) (place, error) {
@@ -90,10 +93,10 @@ func (p place) part(off, size int64) (place, error) {
 			return vectorHalf(int(p.sym.src.Reg)).part(off-8, size)
 		}
 		if p.isXMM() && off >= 16 {
-			return p, fmt.Errorf("of its vector register 16 bytes are recorded: %w", fetch.ErrNoValue)
+			return p, p.tooWide()
 		}
 		if off < 0 || off >= 8 {
-			return p, fmt.Errorf("its register holds 8 bytes of it: %w", fetch.ErrNoValue)
+			return p, p.tooWide()
 		}
 		p.sym = p.sym.step(fetch.Step{Op: fetch.StepShr, Imm: uint64(off) * 8})
 		return p, nil
@@ -112,6 +115,15 @@ func (p place) part(off, size int64) (place, error) {
 		return p.pieced(off, size)
 	}
 	return p, fmt.Errorf("that part is %w", fetch.ErrNoValue)
+}
+
+// tooWide says why more of a register can't be had: of those of vectors (AVX,
+// AVX-512) the lower 16 bytes are recorded.
+func (p place) tooWide() error {
+	if p.isXMM() {
+		return errWide
+	}
+	return fmt.Errorf("its register holds 8 bytes of it: %w", fetch.ErrNoValue)
 }
 
 // value is the 64 bits, of which size bytes count, that are at the place.

@@ -50,8 +50,8 @@ func (s *Scope) Parameters() ([]fetch.Variable, error) {
 
 // Variables lists what is visible at the place; what lies in several places, as
 // Go's slices in registers do, by its members. Parameters that can't be had are
-// fetch.GoneVariable; locals that can't are left out, and so are those that an
-// inner block hides.
+// fetch.GoneVariable, and so are locals that are there but can't be recorded;
+// locals that have no value are left out, and those that an inner block hides.
 func (s *Scope) Variables(which fetch.Which) (out []fetch.Variable, err error) {
 	if s.site.USDT != nil && which == fetch.WhichParams {
 		return s.noted(), nil
@@ -69,9 +69,10 @@ func (s *Scope) Variables(which fetch.Which) (out []fetch.Variable, err error) {
 			switch {
 			case err == nil:
 				out = append(out, v)
-			case d.Tag() != dwarf.TagFormalParameter:
 			case errors.Is(err, fetch.ErrNoValue):
-				out = append(out, fetch.GoneVariable(d.Name(), fetch.OptimizedOut))
+				if d.Tag() == dwarf.TagFormalParameter {
+					out = append(out, fetch.GoneVariable(d.Name(), fetch.OptimizedOut))
+				}
 			default:
 				out = append(out, fetch.GoneVariable(d.Name(), fetch.NotRecorded))
 			}

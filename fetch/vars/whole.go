@@ -45,7 +45,7 @@ func (l *pieceList) add(p place, off, size int64) error {
 		return nil
 	case isValue:
 		if size > 8 && !(p.isXMM() && size <= 16) {
-			return fmt.Errorf("its register holds 8 bytes of it: %w", fetch.ErrNoValue)
+			return p.tooWide()
 		}
 	case isBytes:
 		if int64(len(p.bytes)) < size {
