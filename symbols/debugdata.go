@@ -42,9 +42,10 @@ func (f *File) debugData() *debugState {
 	f.debug.get(func() (out debugState) {
 		out.err = fmt.Errorf("%s: %w", f.Name, ErrNoDebugInfo)
 		defer rescue(f.Path, &out.err)
-		im, err := f.debugImage()
-		if err != nil {
-			out.err = err
+		found := f.debugImage()
+		im := found.im
+		if found.err != nil {
+			out.err = found.err
 			return out
 		}
 		sec, err := im.debugSections("")
@@ -52,7 +53,7 @@ func (f *File) debugData() *debugState {
 			out.err = err
 			return out
 		}
-		alt, missing := f.openAlt(im)
+		alt, missing := f.openAlt(im, found.alt)
 		out.data, out.alt = debuginfo.New(sec, debuginfo.Options{
 			Alt: alt, Open: f.splitOpener(), Later: im.later, Store: f.indexStore(im),
 			Release: im.releaser(".debug_info"), ReleaseStr: im.releaser(".debug_str"), IndexFrom: f.found.indexFrom,
@@ -67,14 +68,15 @@ func (f *File) debugData() *debugState {
 // debugFile is the image that has a file's debug information, or why there is none.
 type debugFile struct {
 	im  *image
+	alt []byte // its .gnu_debugaltlink
 	err error
 }
 
 // debugImage is the image that has the file's debug information: its own, or
 // that of its separate debug file, of which what is read is mapped or copied.
 // Without any, the error wraps ErrNoDebugInfo.
-func (f *File) debugImage() (*image, error) {
-	found := f.debugIn.get(func() (out debugFile) {
+func (f *File) debugImage() debugFile {
+	return f.debugIn.get(func() (out debugFile) {
 		out.err = fmt.Errorf("%s: %w", f.Name, ErrNoDebugInfo)
 		defer rescue(f.Path, &out.err)
 		im := f.im
@@ -97,9 +99,15 @@ func (f *File) debugImage() (*image, error) {
 			return out
 		}
 		im.cache = f.found.cacheDir()
-		return debugFile{im: im}
+		return debugFile{im: im, alt: im.altLink()}
 	})
-	return found.im, found.err
+}
+
+// altLink is the section that names the shared part of an image's debug information;
+// nil is none.
+func (im *image) altLink() []byte {
+	link, _ := im.data(im.section(".gnu_debugaltlink")) // what can't be read names none
+	return link
 }
 
 // hasDebug reports whether an image has debug information of its own.
@@ -228,9 +236,8 @@ func (im *image) mapped() ([]byte, error) {
 // openAlt opens the file to which dwz moved what several files share: by its
 // name in .gnu_debugaltlink, or by the build-id behind it, which is missing
 // when it can't be found.
-func (f *File) openAlt(of *image) (data *debuginfo.Data, missing string) {
-	link, err := of.data(of.section(".gnu_debugaltlink"))
-	if err != nil || link == nil {
+func (f *File) openAlt(of *image, link []byte) (data *debuginfo.Data, missing string) {
+	if link == nil {
 		return nil, ""
 	}
 	name := cString(link, 0)

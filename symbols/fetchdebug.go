@@ -58,7 +58,7 @@ func (f *File) fetchDebug(ctx context.Context, c *debuginfod.Client) (got bool, 
 		}
 		got = true
 		if im, r := openImage("", path); im != nil {
-			_, missing = f.openAlt(im)
+			_, missing = f.openAlt(im, im.altLink())
 			r.Close()
 		}
 	}

@@ -37,8 +37,9 @@ func (f *File) readSources() (out [][]byte) {
 		}
 	}()
 	defer rescue(f.Path, &broke)
-	im, err := f.debugImage()
-	if err != nil || im.section(".gnu_debugaltlink") != nil {
+	in := f.debugImage()
+	im := in.im
+	if in.err != nil || im.section(".gnu_debugaltlink") != nil {
 		return nil
 	}
 	info := im.section(".debug_info")
