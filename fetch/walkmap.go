@@ -2,14 +2,47 @@ package fetch
 
 import "math/bits"
 
+// entryWalk records the entries of one map or set, in whatever order they are found.
+type entryWalk struct {
+	w        *walker
+	key, val *Content // val is nil in a set
+	left     uint64   // entries that are still to come
+	done     int      // entries that are recorded
+	depth    int
+	why      byte // contentThere, or why there are no more
+}
+
+func (g *entryWalk) stop() bool { return g.left == 0 || g.why != contentThere || g.w.full() }
+
+// pair records an entry whose key and value lie there.
+func (g *entryWalk) pair(key, val uint64) {
+	if g.val != nil {
+		g.w.put(contentThere)
+	}
+	g.w.value(g.key, key, g.depth+1)
+	if g.val != nil {
+		g.w.value(g.val, val, g.depth+1)
+	}
+	g.left--
+	g.done++
+}
+
+// end ends what began at start, of n entries in all.
+func (g *entryWalk) end(start int, n uint64) {
+	switch {
+	case g.why != contentThere:
+		g.w.undo(start, g.why)
+	case g.left > 0 && !g.w.full():
+		g.w.undo(start, contentInvalid)
+	default:
+		g.w.count(start, g.done, uint64(g.done) < n)
+	}
+}
+
 // mapWalk goes through one of Go's maps.
 type mapWalk struct {
-	w     *walker
-	m     *MapContent
-	left  uint64
-	done  int
-	depth int
-	why   byte
+	entryWalk
+	m *MapContent
 }
 
 // goMap records Go's maps. The map may be changing while it is looked at, by
@@ -29,7 +62,7 @@ func (w *walker) goMap(c *Content, at uint64, depth int) {
 		return
 	}
 	start := w.number()
-	g := mapWalk{w: w, m: c.Map, left: min(n, uint64(w.elements)), depth: depth}
+	g := mapWalk{entryWalk{w: w, key: c.Map.KeyElem, val: c.Map.ValElem, left: min(n, uint64(w.elements)), depth: depth}, c.Map}
 	if g.left > 0 {
 		if c.Map.Swiss {
 			g.swiss(p)
@@ -37,17 +70,8 @@ func (w *walker) goMap(c *Content, at uint64, depth int) {
 			g.buckets(p)
 		}
 	}
-	switch {
-	case g.why != contentThere:
-		w.undo(start, g.why)
-	case g.left > 0 && !w.full():
-		w.undo(start, contentInvalid)
-	default:
-		w.count(start, g.done, uint64(g.done) < n)
-	}
+	g.end(start, n)
 }
-
-func (g *mapWalk) stop() bool { return g.left == 0 || g.why != contentThere || g.w.full() }
 
 // paths follows several paths from one address.
 func (g *mapWalk) paths(at uint64, list ...Trail) (out [3]uint64, ok bool) {
@@ -58,19 +82,6 @@ func (g *mapWalk) paths(at uint64, list ...Trail) (out [3]uint64, ok bool) {
 		}
 	}
 	return out, true
-}
-
-func (g *mapWalk) pair(key, val uint64) {
-	w := g.w
-	if g.m.ValElem != nil {
-		w.put(contentThere)
-	}
-	w.value(g.m.KeyElem, key, g.depth+1)
-	if g.m.ValElem != nil {
-		w.value(g.m.ValElem, val, g.depth+1)
-	}
-	g.left--
-	g.done++
 }
 
 // swiss goes through the tables of a map's directory, each of which may be there

@@ -299,31 +299,20 @@ func (w *walker) btree(c *Content, at uint64, depth int) {
 		return
 	}
 	start := w.number()
-	g := btreeWalk{w: w, c: c, left: min(n, uint64(w.elements)), depth: depth}
+	g := btreeWalk{entryWalk{w: w, key: b.Key, val: b.Val, left: min(n, uint64(w.elements)), depth: depth}, b}
 	if g.left > 0 {
 		g.node(root, height)
 	}
-	switch {
-	case g.why != contentThere:
-		w.undo(start, g.why)
-	case g.left > 0 && !w.full():
-		w.undo(start, contentInvalid)
-	default:
-		w.count(start, g.done, uint64(g.done) < n)
-	}
+	g.end(start, n)
 }
 
 type btreeWalk struct {
-	w     *walker
-	c     *Content
-	left  uint64
-	done  int
-	depth int
-	why   byte
+	entryWalk
+	b *BTreeContent
 }
 
 func (g *btreeWalk) node(at, height uint64) {
-	b, w := g.c.BTree, g.w
+	b, w := g.b, g.w
 	n, ok := w.path(b.Len, at)
 	switch {
 	case !ok:
@@ -348,14 +337,6 @@ func (g *btreeWalk) node(at, height uint64) {
 		if w.full() {
 			return
 		}
-		if b.Val != nil {
-			w.put(contentThere)
-		}
-		w.value(b.Key, at+uint64(b.Keys)+i*uint64(b.KeyStride), g.depth+1)
-		if b.Val != nil {
-			w.value(b.Val, at+uint64(b.Vals)+i*uint64(b.ValStride), g.depth+1)
-		}
-		g.left--
-		g.done++
+		g.pair(at+uint64(b.Keys)+i*uint64(b.KeyStride), at+uint64(b.Vals)+i*uint64(b.ValStride))
 	}
 }

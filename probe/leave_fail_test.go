@@ -61,6 +61,24 @@ func step(n int) int {
 	return 2 + n/8
 }
 
+var failModes = map[string]Options{"jumps": {}, "breakpoints": {NoOptimize: true}}
+
+// inEachMode runs fn as eachFailure does, over a program that must have done its work
+// at the end, with jumps and with breakpoints.
+func inEachMode(t *testing.T, fn func(t *testing.T, sub *subject, o Options, nth int, all bool) (over bool)) {
+	prog := fixture.Build(t, "leave_signals.c", "-O2", "-lpthread")
+	for name, o := range failModes {
+		t.Run(name, func(t *testing.T) {
+			sub := startSubject(t, prog, "nested", "alt", "deep")
+			eachFailure(t, func(t *testing.T, nth int, all bool) bool { return fn(t, sub, o, nth, all) })
+			if got := sub.work(); got != "done 0" {
+				t.Errorf("the program printed %q, want done 0", got)
+			}
+			sub.end()
+		})
+	}
+}
+
 // eachFailure calls fn for each of the requests, and for each and all behind it, until
 // fn reports that no request was left to fail.
 func eachFailure(t *testing.T, fn func(t *testing.T, nth int, all bool) (over bool)) {
@@ -103,168 +121,126 @@ func recovered(t *testing.T, pid int) {
 	checkClean(t, pid)
 }
 
-var failModes = map[string]Options{"jumps": {}, "breakpoints": {NoOptimize: true}}
-
 // TestLeaveFails has each request fail that kprobe makes when it leaves a program: the
 // program lives, what could not be undone is there and known, and the next kprobe
 // finishes it.
 func TestLeaveFails(t *testing.T) {
-	prog := fixture.Build(t, "leave_signals.c", "-O2", "-lpthread")
-	for name, o := range failModes {
-		t.Run(name, func(t *testing.T) {
-			sub := startSubject(t, prog, "nested", "alt", "deep")
-			eachFailure(t, func(t *testing.T, nth int, all bool) bool {
-				s := begun(t, sub.pid(), o)
-				made := failing(s.tracer, nth, all)
-				err := s.Close(t.Context())
-				lives(t, sub.pid())
-				over := *made <= nth
-				if (err == nil) && leftBehind(sub.pid()) != "" || over && err != nil {
-					t.Errorf("close: %v, but %s", err, leftBehind(sub.pid()))
-				}
-				recovered(t, sub.pid())
-				return over
-			})
-			if got := sub.work(); got != "done 0" {
-				t.Errorf("the program printed %q, want done 0", got)
-			}
-			sub.end()
-		})
-	}
+	inEachMode(t, func(t *testing.T, sub *subject, o Options, nth int, all bool) bool {
+		s := begun(t, sub.pid(), o)
+		made := failing(s.tracer, nth, all)
+		err := s.Close(t.Context())
+		lives(t, sub.pid())
+		over := *made <= nth
+		if (err == nil) && leftBehind(sub.pid()) != "" || over && err != nil {
+			t.Errorf("close: %v, but %s", err, leftBehind(sub.pid()))
+		}
+		recovered(t, sub.pid())
+		return over
+	})
 }
 
 // TestRecoveryFails has each request fail by which a later kprobe takes out what was
 // left; the one after that finishes it.
 func TestRecoveryFails(t *testing.T) {
-	prog := fixture.Build(t, "leave_signals.c", "-O2", "-lpthread")
-	for name, o := range failModes {
-		t.Run(name, func(t *testing.T) {
-			sub := startSubject(t, prog, "nested", "alt", "deep")
-			eachFailure(t, func(t *testing.T, nth int, all bool) bool {
-				s := begun(t, sub.pid(), o)
-				failing(s.tracer, 0, true)
-				if err := s.Close(t.Context()); !errors.Is(err, errTest) {
-					t.Fatalf("close: %v", err)
-				}
-				lives(t, sub.pid())
-				tr, err := tracee.New()
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer tr.Close()
-				made := failing(tr, nth, all)
-				_, err = recoverWith(t.Context(), tr, []int{sub.pid()})
-				lives(t, sub.pid())
-				if err == nil && *made > nth && leftBehind(sub.pid()) != "" {
-					t.Errorf("no error, but %s", leftBehind(sub.pid()))
-				}
-				recovered(t, sub.pid())
-				return *made <= nth
-			})
-			if got := sub.work(); got != "done 0" {
-				t.Errorf("the program printed %q, want done 0", got)
-			}
-			sub.end()
-		})
-	}
+	inEachMode(t, func(t *testing.T, sub *subject, o Options, nth int, all bool) bool {
+		s := begun(t, sub.pid(), o)
+		failing(s.tracer, 0, true)
+		if err := s.Close(t.Context()); !errors.Is(err, errTest) {
+			t.Fatalf("close: %v", err)
+		}
+		lives(t, sub.pid())
+		tr, err := tracee.New()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tr.Close()
+		made := failing(tr, nth, all)
+		_, err = recoverWith(t.Context(), tr, []int{sub.pid()})
+		lives(t, sub.pid())
+		if err == nil && *made > nth && leftBehind(sub.pid()) != "" {
+			t.Errorf("no error, but %s", leftBehind(sub.pid()))
+		}
+		recovered(t, sub.pid())
+		return *made <= nth
+	})
 }
 
 // TestChangeFails has each request fail by which probes come and go while the program
 // runs: what was there goes on, the same change succeeds afterwards, and kprobe leaves
 // nothing behind.
 func TestChangeFails(t *testing.T) {
-	prog := fixture.Build(t, "leave_signals.c", "-O2", "-lpthread")
-	for name, o := range failModes {
-		t.Run(name, func(t *testing.T) {
-			sub := startSubject(t, prog, "nested", "alt", "deep")
-			eachFailure(t, func(t *testing.T, nth int, all bool) bool {
-				l := attach(t, sub.pid(), o, "p:in work a=$arg1", "r:two on_usr2")
-				more := func() ([]*Event, error) {
-					return l.s.Add(t.Context(), parseDefs(t, "r:one on_usr1", "p:mid work+4", "r:out work v=$retval", "r:down down v=$retval"))
-				}
-				change := func() error {
-					evs, err := more()
-					if err != nil {
-						return fmt.Errorf("add: %w", err)
-					}
-					if err := l.s.Remove(t.Context(), evs...); err != nil {
-						// It has not succeeded: they are there.
-						return errors.Join(err, l.s.Remove(context.WithoutCancel(t.Context()), evs...))
-					}
-					return nil
-				}
-				made := failing(l.s.tracer, nth, all)
-				_ = change()
-				over := *made <= nth
-				failing(l.s.tracer, -1, false)
-				for _, ev := range l.s.Events() {
-					if ev.Name != "in" && ev.Name != "two" {
-						if err := l.s.Remove(t.Context(), ev); err != nil {
-							t.Errorf("remove what could not be removed: %v", err)
-						}
-					}
-				}
-				if err := change(); err != nil {
-					t.Errorf("the change fails for good: %v", err)
-				}
-				had := l.stat("in").Hits
-				if !waitUntil(func() bool { return l.stat("in").Hits > had }) {
-					t.Error("what was there has no hits any more")
-				}
-				l.finish(sub.pid())
-				lives(t, sub.pid())
-				return over
-			})
-			if got := sub.work(); got != "done 0" {
-				t.Errorf("the program printed %q, want done 0", got)
+	inEachMode(t, func(t *testing.T, sub *subject, o Options, nth int, all bool) bool {
+		l := attach(t, sub.pid(), o, "p:in work a=$arg1", "r:two on_usr2")
+		more := func() ([]*Event, error) {
+			return l.s.Add(t.Context(), parseDefs(t, "r:one on_usr1", "p:mid work+4", "r:out work v=$retval", "r:down down v=$retval"))
+		}
+		change := func() error {
+			evs, err := more()
+			if err != nil {
+				return fmt.Errorf("add: %w", err)
 			}
-			sub.end()
-		})
-	}
+			if err := l.s.Remove(t.Context(), evs...); err != nil {
+				// It has not succeeded: they are there.
+				return errors.Join(err, l.s.Remove(context.WithoutCancel(t.Context()), evs...))
+			}
+			return nil
+		}
+		made := failing(l.s.tracer, nth, all)
+		_ = change()
+		over := *made <= nth
+		failing(l.s.tracer, -1, false)
+		for _, ev := range l.s.Events() {
+			if ev.Name != "in" && ev.Name != "two" {
+				if err := l.s.Remove(t.Context(), ev); err != nil {
+					t.Errorf("remove what could not be removed: %v", err)
+				}
+			}
+		}
+		if err := change(); err != nil {
+			t.Errorf("the change fails for good: %v", err)
+		}
+		had := l.stat("in").Hits
+		if !waitUntil(func() bool { return l.stat("in").Hits > had }) {
+			t.Error("what was there has no hits any more")
+		}
+		l.finish(sub.pid())
+		lives(t, sub.pid())
+		return over
+	})
 }
 
 // TestArmFails has each request fail by which the first probes of a session come: the
 // program lives, the same session can arm them after, and what could not be undone the
 // next kprobe finds.
 func TestArmFails(t *testing.T) {
-	prog := fixture.Build(t, "leave_signals.c", "-O2", "-lpthread")
-	for name, o := range failModes {
-		t.Run(name, func(t *testing.T) {
-			sub := startSubject(t, prog, "nested", "alt", "deep")
-			eachFailure(t, func(t *testing.T, nth int, all bool) bool {
-				o.Logf = t.Logf
-				s, err := Attach(t.Context(), []int{sub.pid()}, o)
-				if err != nil {
-					t.Fatalf("%v; the program: %s", err, endOf(sub.pid()))
-				}
-				defer s.Close(context.Background())
-				made := failing(s.tracer, nth, all)
-				err = s.Arm(t.Context(), parseDefs(t, failDefs...))
-				over := *made <= nth
-				failing(s.tracer, -1, false)
-				if err != nil {
-					if err := s.Arm(t.Context(), parseDefs(t, failDefs...)); err != nil {
-						t.Errorf("armed anew: %v", err)
-					}
-				}
-				l := &live{t: t, s: s, sink: &collector{}, done: make(chan struct{})}
-				l.run()
-				if !waitUntil(func() bool { return l.stat("in").Hits > 0 }) {
-					t.Error("no hits")
-				}
-				l.stop()
-				<-l.done
-				if err := s.Close(t.Context()); err != nil {
-					t.Errorf("close: %v", err)
-				}
-				lives(t, sub.pid())
-				recovered(t, sub.pid())
-				return over
-			})
-			if got := sub.work(); got != "done 0" {
-				t.Errorf("the program printed %q, want done 0", got)
+	inEachMode(t, func(t *testing.T, sub *subject, o Options, nth int, all bool) bool {
+		o.Logf = t.Logf
+		s, err := Attach(t.Context(), []int{sub.pid()}, o)
+		if err != nil {
+			t.Fatalf("%v; the program: %s", err, endOf(sub.pid()))
+		}
+		defer s.Close(context.Background())
+		made := failing(s.tracer, nth, all)
+		err = s.Arm(t.Context(), parseDefs(t, failDefs...))
+		over := *made <= nth
+		failing(s.tracer, -1, false)
+		if err != nil {
+			if err := s.Arm(t.Context(), parseDefs(t, failDefs...)); err != nil {
+				t.Errorf("armed anew: %v", err)
 			}
-			sub.end()
-		})
-	}
+		}
+		l := &live{t: t, s: s, sink: &collector{}, done: make(chan struct{})}
+		l.run()
+		if !waitUntil(func() bool { return l.stat("in").Hits > 0 }) {
+			t.Error("no hits")
+		}
+		l.stop()
+		<-l.done
+		if err := s.Close(t.Context()); err != nil {
+			t.Errorf("close: %v", err)
+		}
+		lives(t, sub.pid())
+		recovered(t, sub.pid())
+		return over
+	})
 }

@@ -310,19 +310,25 @@ func leavesOut(scope *Scope, text string) (some bool) {
 	return some
 }
 
-// compare checks all variables of one stop. want may be of a later stop, where
-// gdb knows what it can't know at a function's entry.
-func compare(t *testing.T, space *symbols.Space, s *stop, want map[string]*seen, complain *int) (c tally) {
+// siteOf is where a stop is. The Space is of the file; the process has it elsewhere.
+func siteOf(t *testing.T, space *symbols.Space, s *stop) symbols.Site {
+	t.Helper()
 	at := symbols.Addr(number(s.PC) - number(s.Bias))
 	sites, err := space.Resolve(symbols.Place{Kind: symbols.PlaceAddr, Value: uint64(at)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	site := sites[0]
-	// The Space is of the file; the process has it elsewhere.
 	live := *site.Module
 	live.Bias = number(s.Bias)
 	site.Module = &live
+	return site
+}
+
+// compare checks all variables of one stop. want may be of a later stop, where
+// gdb knows what it can't know at a function's entry.
+func compare(t *testing.T, space *symbols.Space, s *stop, want map[string]*seen, complain *int) (c tally) {
+	site := siteOf(t, space, s)
 	scope := At(space, site)
 	if fn, err := scope.Function(); err != nil || fn != bareName(s.Func) {
 		return c
@@ -330,7 +336,7 @@ func compare(t *testing.T, space *symbols.Space, s *stop, want map[string]*seen,
 	say := func(name, format string, args ...any) {
 		c.differ++
 		if *complain--; *complain >= 0 {
-			t.Errorf("%s %s at %v of %s: %s", filepath.Base(site.Module.Path), name, at, s.Func, fmt.Sprintf(format, args...))
+			t.Errorf("%s %s at %v of %s: %s", filepath.Base(site.Module.Path), name, site.Addr, s.Func, fmt.Sprintf(format, args...))
 		}
 	}
 	for name, w := range want {

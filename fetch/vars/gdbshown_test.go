@@ -285,15 +285,7 @@ func againstPrinters(t *testing.T, prog string, unoptimized bool, rounds int, fu
 		if unoptimized && isEntry(space, s) {
 			continue // what gdb says before the prologue is not so
 		}
-		at := symbols.Addr(number(s.PC) - number(s.Bias))
-		sites, err := space.Resolve(symbols.Place{Kind: symbols.PlaceAddr, Value: uint64(at)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		site := sites[0]
-		live := *site.Module
-		live.Bias = number(s.Bias)
-		site.Module = &live
+		site := siteOf(t, space, s)
 		scope := At(space, site)
 		for name, w := range s.Vars {
 			if w.Error != "" || w.Gone || len(w.Shown) == 0 {
@@ -316,13 +308,13 @@ func againstPrinters(t *testing.T, prog string, unoptimized bool, rounds int, fu
 			}
 			if perr != nil {
 				gone++
-				t.Logf("%s at %v of %s: %v", name, at, s.Func, perr)
+				t.Logf("%s at %v of %s: %v", name, site.Addr, s.Func, perr)
 				continue
 			}
 			skipped := 0
 			if why := agrees(have, want, &skipped); why != "" {
 				if complain--; complain >= 0 {
-					t.Errorf("%s %s at %v of %s: %s", filepath.Base(prog), name, at, s.Func, why)
+					t.Errorf("%s %s at %v of %s: %s", filepath.Base(prog), name, site.Addr, s.Func, why)
 				}
 				continue
 			}

@@ -5,7 +5,6 @@ package tracee
 import (
 	"context"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"syscall"
@@ -49,18 +48,8 @@ func leaderMain() {
 func TestKilledLeadingOn(t *testing.T) {
 	g := spawn(t, fixture.Build(t, "tracee_step.c", "-O1"), "fault")
 	for range 5 {
-		cmd := exec.Command("/proc/self/exe")
-		cmd.Env = append(os.Environ(), "TRACEE_TEST_LEADER="+strconv.Itoa(g.pid))
-		cmd.Stderr = os.Stderr
-		out, err := cmd.StdoutPipe()
+		cmd, err := otherTracer(t, "TRACEE_TEST_LEADER="+strconv.Itoa(g.pid))
 		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		var b [8]byte
-		if _, err := out.Read(b[:]); err != nil {
 			t.Fatalf("the tracer failed: %v", err)
 		}
 		if _, err := g.in.Write([]byte{'!'}); err != nil {

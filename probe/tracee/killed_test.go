@@ -158,11 +158,12 @@ func TestKilledInCallAtSignal(t *testing.T) {
 	}
 }
 
-// killInjector starts an injector into the target, and kills it.
-func killInjector(t *testing.T, g *target, round int, env string) {
+// otherTracer starts this test's program as another tracer, which env tells what to
+// do, and waits for its first word.
+func otherTracer(t *testing.T, env ...string) (*exec.Cmd, error) {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), env, "TRACEE_TEST_INJECTOR="+strconv.Itoa(g.pid))
+	cmd.Env = append(os.Environ(), env...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -172,7 +173,15 @@ func killInjector(t *testing.T, g *target, round int, env string) {
 		t.Fatal(err)
 	}
 	var b [8]byte
-	if _, err := out.Read(b[:]); err != nil {
+	_, err = out.Read(b[:])
+	return cmd, err
+}
+
+// killInjector starts an injector into the target, and kills it.
+func killInjector(t *testing.T, g *target, round int, env string) {
+	t.Helper()
+	cmd, err := otherTracer(t, env, "TRACEE_TEST_INJECTOR="+strconv.Itoa(g.pid))
+	if err != nil {
 		_ = cmd.Wait() // it has said why
 		out, status := g.rest()
 		t.Fatalf("round %d: the injector failed: %v; the target ended with status %d, %q", round, err, status, out)

@@ -5,7 +5,6 @@ package tracee
 import (
 	"context"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"syscall"
@@ -42,6 +41,13 @@ func stepper(t testing.TB, steps *int) *recorder {
 	return &recorder{t: t, step: func(*Thread) Verdict { *steps++; return Step }}
 }
 
+// counted reads what the tracer's thread counts.
+func counted(t *testing.T, tr *Tracer, n *int) (now int) {
+	t.Helper()
+	do(t, tr, func() error { now = *n; return nil })
+	return now
+}
+
 // stepForever makes a thread of the process step from its next stop on.
 func stepForever(tr *Tracer, p *Process) error {
 	return tr.Do(func() error {
@@ -63,9 +69,7 @@ func TestStepHidesTrapFlag(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "2000 steps", func() bool {
-		n := 0
-		do(t, tr, func() error { n = steps; return nil })
-		return n > 2000
+		return counted(t, tr, &steps) > 2000
 	})
 	do(t, tr, func() error { return p.Detach(context.Background(), nil) })
 	if out, status := g.rest(); status != 0 || out != "" {
@@ -107,18 +111,8 @@ func TestKilledWhileStepping(t *testing.T) {
 	g := spawn(t, fixture.Build(t, "tracee_step.c", "-O1"), "handler")
 	const rounds = 12
 	for i := range rounds {
-		cmd := exec.Command("/proc/self/exe")
-		cmd.Env = append(os.Environ(), "TRACEE_TEST_STEPPER="+strconv.Itoa(g.pid))
-		cmd.Stderr = os.Stderr
-		out, err := cmd.StdoutPipe()
+		cmd, err := otherTracer(t, "TRACEE_TEST_STEPPER="+strconv.Itoa(g.pid))
 		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		var b [8]byte
-		if _, err := out.Read(b[:]); err != nil {
 			t.Fatalf("round %d: the stepper failed: %v", i, err)
 		}
 		time.Sleep(time.Duration(i) * time.Millisecond / 4)
@@ -213,9 +207,7 @@ func TestStepBlocked(t *testing.T) {
 			t.Fatal(err)
 		}
 		eventually(t, "300 steps", func() bool {
-			n := 0
-			do(t, tr, func() error { n = steps; return nil })
-			return n >= 300
+			return counted(t, tr, &steps) >= 300
 		})
 		do(t, tr, func() error { return p.Detach(context.Background(), nil) })
 		if out, status := g.rest(); status != 0 || out != "" {
@@ -237,8 +229,7 @@ func TestStepMasks(t *testing.T) {
 	stop := running(t, tr, stepper(t, &steps))
 	seen := 0
 	eventually(t, "8000 steps", func() bool {
-		n := 0
-		do(t, tr, func() error { n = steps; return nil })
+		n := counted(t, tr, &steps)
 		if n == seen { // a signal that was delivered has ended them
 			if err := stepForever(tr, p); err != nil {
 				t.Fatal(err)

@@ -99,11 +99,9 @@ func runFunctions(ctx context.Context, d *Deps, m *messages, o *functionsOptions
 	if err != nil {
 		return err
 	}
-	modules := space.Modules()
-	if module != "" && len(o.pids) > 0 {
-		if modules = space.FindModule(module); len(modules) == 0 {
-			return fail(fmt.Errorf("process %d has not mapped %s: %w", o.pids[0], module, symbols.ErrNotMapped))
-		}
+	modules, err := o.modulesOf(space, module)
+	if err != nil {
+		return err
 	}
 	w := output.NewWriter(d.Out)
 	found := 0
@@ -122,6 +120,18 @@ func runFunctions(ctx context.Context, d *Deps, m *messages, o *functionsOptions
 		return statusError(ExitFailure)
 	}
 	return nil
+}
+
+// modulesOf gives the modules of a space that module names; "" is all.
+func (o *functionsOptions) modulesOf(space *symbols.Space, module string) ([]*symbols.Module, error) {
+	if module == "" || len(o.pids) == 0 {
+		return space.Modules(), nil
+	}
+	list := space.FindModule(module)
+	if len(list) == 0 {
+		return nil, fail(fmt.Errorf("process %d has not mapped %s: %w", o.pids[0], module, symbols.ErrNotMapped))
+	}
+	return list, nil
 }
 
 // unquoted takes off the double quotes in which a definition wants a name.

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -29,11 +28,9 @@ func runUSDT(d *Deps, m *messages, o *functionsOptions) error {
 	if err != nil {
 		return err
 	}
-	modules := space.Modules()
-	if module != "" && len(o.pids) > 0 {
-		if modules = space.FindModule(module); len(modules) == 0 {
-			return fail(fmt.Errorf("process %d has not mapped %s: %w", o.pids[0], module, symbols.ErrNotMapped))
-		}
+	modules, err := o.modulesOf(space, module)
+	if err != nil {
+		return err
 	}
 	w := output.NewWriter(d.Out)
 	found := 0
