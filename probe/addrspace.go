@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"kprobe/probe/detour"
+	"kprobe/probe/memory"
 	"kprobe/probe/survey"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
@@ -130,11 +131,13 @@ func (tg *target) takeOver(old *target) error {
 // moveTo has the area be reached by another process of its address space, whose
 // signal actions are its own.
 func (a *area) moveTo(p *tracee.Process) error {
-	a.proc, a.file.proc, a.code.proc, a.fallbacks = p, p, p, a.fallbacks.Inherited(p)
+	a.proc, a.fallbacks = p, a.fallbacks.Inherited(p)
+	a.file.MoveTo(p)
+	a.code.MoveTo(p)
 	if a.scratch == nil {
 		return nil
 	}
-	return p.SetScratch(a.scratch.start, a.scratch.start+pageSize)
+	return p.SetScratch(a.scratch.Start, a.scratch.Start+memory.PageSize)
 }
 
 // threadOf gives what is known of a thread that runs in the address space; nil if

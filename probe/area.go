@@ -10,6 +10,7 @@ import (
 
 	"kprobe/probe/detour"
 	"kprobe/probe/fallbacks"
+	"kprobe/probe/memory"
 	"kprobe/probe/ring"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
@@ -18,7 +19,7 @@ import (
 const (
 	// scratchSize is that of the memory that injected calls use: a page of code,
 	// and the frame behind it.
-	scratchSize = pageSize + tracee.ScratchFrame
+	scratchSize = memory.PageSize + tracee.ScratchFrame
 	// return trampolines is how many calls at once may have a return trampoline for a return
 	// address: those whose own return address can't carry a breakpoint.
 	trampolines = 1024
@@ -37,17 +38,17 @@ const (
 type area struct {
 	proc    *tracee.Process
 	found   bool // by its journal: signals were not held, and detours aren't known
-	file    *memfile
-	code    *code
+	file    *memory.File
+	code    *memory.Arenas
 	table   *detour.Table
 	tableAt int64 // in the file
-	journal journal
+	journal *memory.Journal
 
-	scratch *arena // what injected calls run from; nil: none yet
+	scratch *memory.Arena // what injected calls run from; nil: none yet
 
 	fallbacks *fallbacks.Fallbacks
 
-	pools  []*arena         // return probes' instances, writable
+	pools  []*memory.Arena  // return probes' instances, writable
 	shared []*detour.Shared // what detours share, the latest last
 
 	// outside gives the registers that a thread in a detour or copy has in the
@@ -64,7 +65,7 @@ type area struct {
 
 // newArea lays everything in the process, for so many probes and as many again. On an error it is taken out again.
 func newArea(ctx context.Context, p *tracee.Process, ringSize, probes, rows int) (a *area, err error) {
-	a = &area{proc: p, code: &code{proc: p}, fallbacks: fallbacks.New(p)}
+	a = &area{proc: p, fallbacks: fallbacks.New(p)}
 	defer func() {
 		if err != nil {
 			if cerr := a.close(ctx); cerr != nil && a.file != nil {
@@ -79,17 +80,17 @@ func newArea(ctx context.Context, p *tracee.Process, ringSize, probes, rows int)
 	if err != nil {
 		return a, err
 	}
-	if a.file, err = newMemfile(ctx, p, layout); err != nil {
+	if a.file, err = memory.New(ctx, p, layout); err != nil {
 		return a, err
 	}
-	a.journal = journal{file: a.file}
-	a.code.journal = &a.journal
-	a.journal.open(p.PID())
+	a.journal = memory.NewJournal(a.file)
+	a.code = memory.NewArenas(p, a.journal)
+	a.journal.Open(p.PID(), newClock().now())
 	if err = a.mapScratch(ctx); err != nil {
 		return a, err
 	}
 	a.tableAt = layout.Fallback.Off
-	if a.table, err = detour.NewTable(fileAt{a.file, a.tableAt}, uint64(a.file.addr(a.tableAt)), int(layout.Fallback.Size)); err != nil {
+	if a.table, err = detour.NewTable(fileAt{a.file, a.tableAt}, uint64(a.file.Addr(a.tableAt)), int(layout.Fallback.Size)); err != nil {
 		return a, err
 	}
 	if err = a.layFallback(ctx); err != nil {
@@ -101,7 +102,7 @@ func newArea(ctx context.Context, p *tracee.Process, ringSize, probes, rows int)
 
 // fileAt is a place in the memory file as the fallback handler's data and table want it.
 type fileAt struct {
-	m   *memfile
+	m   *memory.File
 	off int64
 }
 
@@ -109,55 +110,55 @@ type fileAt struct {
 func (f fileAt) Put(off int, b []byte) {
 	at := f.off + int64(off)
 	if len(b) == 8 && at&7 == 0 {
-		f.m.store64(at, binary.LittleEndian.Uint64(b))
+		f.m.Store64(at, binary.LittleEndian.Uint64(b))
 		return
 	}
-	copy(f.m.mem[at:], b)
+	copy(f.m.Mem[at:], b)
 }
 
 // mapScratch maps the memory that injected system calls run from.
 func (a *area) mapScratch(ctx context.Context) (err error) {
-	if a.scratch, err = a.code.mapNear(ctx, a.file.base, scratchSize); err != nil {
+	if a.scratch, err = a.code.MapNear(ctx, a.file.Base, scratchSize); err != nil {
 		return fmt.Errorf("scratch memory: %w", err)
 	}
-	frame := a.scratch.start + pageSize
-	if err := a.code.writable(ctx, frame, tracee.ScratchFrame); err != nil {
+	frame := a.scratch.Start + memory.PageSize
+	if err := a.code.Writable(ctx, frame, tracee.ScratchFrame); err != nil {
 		return err
 	}
-	if err := a.proc.SetScratch(a.scratch.start, frame); err != nil {
+	if err := a.proc.SetScratch(a.scratch.Start, frame); err != nil {
 		return err
 	}
-	return a.file.set64(a.file.layout.Header.Off+headerScratch, uint64(a.scratch.start))
+	return a.file.Set64(a.file.Layout.Header.Off+memory.HeaderScratch, uint64(a.scratch.Start))
 }
 
 // layFallback writes the fallback handler, in a piece with its data, and the return trampolines, in one that
 // can reach the memory file.
 func (a *area) layFallback(ctx context.Context) error {
-	const size = (trampolines*trampolineSize + pageSize - 1) &^ (pageSize - 1)
-	layout := a.file.layout
+	const size = (trampolines*trampolineSize + memory.PageSize - 1) &^ (memory.PageSize - 1)
+	layout := a.file.Layout
 	a.cells = layout.Instances.Off
-	p, err := a.code.add(ctx, a.file.addr(a.cells), size)
+	p, err := a.code.Add(ctx, a.file.Addr(a.cells), size)
 	if err != nil {
 		return err
 	}
-	p.used = p.size
-	a.trampoline = p.start
-	if p, err = a.code.add(ctx, a.file.base, 2*fallbacks.Size); err != nil {
+	p.Used = p.Size
+	a.trampoline = p.Start
+	if p, err = a.code.Add(ctx, a.file.Base, 2*fallbacks.Size); err != nil {
 		return err
 	}
-	p.used = p.size
-	data := p.start + fallbacks.Size
-	if err := a.code.writable(ctx, data, fallbacks.Size); err != nil {
+	p.Used = p.Size
+	data := p.Start + fallbacks.Size
+	if err := a.code.Writable(ctx, data, fallbacks.Size); err != nil {
 		return err
 	}
-	text, err := a.fallbacks.Lay(p.start, data, fallbacks.Links{
-		Table: a.file.addr(a.tableAt), Steps: a.file.addr(layout.Header.Off + headerSteps),
+	text, err := a.fallbacks.Lay(p.Start, data, fallbacks.Links{
+		Table: a.file.Addr(a.tableAt), Steps: a.file.Addr(layout.Header.Off + memory.HeaderSteps),
 		Trampolines: a.trampoline, TrampolinesSize: trampolines * trampolineSize,
 	})
 	if err != nil {
 		return err
 	}
-	if err := a.proc.WriteMemory(text, p.start); err != nil {
+	if err := a.proc.WriteMemory(text, p.Start); err != nil {
 		return fmt.Errorf("write the fallback handler: %w", err)
 	}
 	text = text[:0]
@@ -165,7 +166,7 @@ func (a *area) layFallback(ctx context.Context) error {
 		at := a.trampoline + symbols.Addr(i*trampolineSize)
 		b := make([]byte, trampolineSize)
 		b[0], b[1], b[2] = 0xcc, 0xff, 0x25 // int3; jmp [rip+disp]
-		disp := int64(a.file.addr(a.cells+int64(i)*cellSize)) - int64(at+7)
+		disp := int64(a.file.Addr(a.cells+int64(i)*cellSize)) - int64(at+7)
 		binary.LittleEndian.PutUint32(b[3:], uint32(int32(disp)))
 		b[7] = 0xcc
 		text = append(text, b...)
@@ -176,8 +177,8 @@ func (a *area) layFallback(ctx context.Context) error {
 		return fmt.Errorf("write the return trampolines: %w", err)
 	}
 	h := layout.Header.Off
-	a.file.store64(h+headerFallbackData, uint64(a.fallbacks.Data()))
-	a.file.store64(h+headerFallback, uint64(a.fallbacks.Code()))
+	a.file.Store64(h+memory.HeaderFallbackData, uint64(a.fallbacks.Data()))
+	a.file.Store64(h+memory.HeaderFallback, uint64(a.fallbacks.Code()))
 	return nil
 }
 
@@ -196,7 +197,7 @@ const (
 // whoever finds it what is left.
 func (a *area) close(ctx context.Context) error {
 	if a.found && a.scratch != nil {
-		if err := a.proc.SetScratch(a.scratch.start, a.scratch.start+pageSize); err != nil {
+		if err := a.proc.SetScratch(a.scratch.Start, a.scratch.Start+memory.PageSize); err != nil {
 			return err
 		}
 	}
@@ -207,19 +208,19 @@ func (a *area) close(ctx context.Context) error {
 	if err != nil || a.file == nil {
 		return err
 	}
-	h := a.file.layout.Header.Off
+	h := a.file.Layout.Header.Off
 	if chained {
 		// They are the program's from here on.
-		if p := a.code.holds(a.fallbacks.Code()); p != nil {
-			err = a.code.release(p)
+		if p := a.code.Holds(a.fallbacks.Code()); p != nil {
+			err = a.code.Release(p)
 		}
 	}
-	if err = errors.Join(err, a.file.set64(h+headerFallback, 0), a.file.set64(h+headerPools, 0)); err != nil {
+	if err = errors.Join(err, a.file.Set64(h+memory.HeaderFallback, 0), a.file.Set64(h+memory.HeaderPools, 0)); err != nil {
 		return err
 	}
-	errs := []error{a.code.unmapAll(ctx)}
+	errs := []error{a.code.UnmapAll(ctx)}
 	for len(a.pools) > 0 {
-		if err := a.code.unmap(ctx, a.pools[0]); err != nil {
+		if err := a.code.Unmap(ctx, a.pools[0]); err != nil {
 			errs = append(errs, err)
 			break
 		}
@@ -230,15 +231,15 @@ func (a *area) close(ctx context.Context) error {
 	}
 	if a.scratch != nil {
 		a.proc.DropScratch()
-		if err := a.file.set64(h+headerScratch, 0); err != nil {
+		if err := a.file.Set64(h+memory.HeaderScratch, 0); err != nil {
 			return err
 		}
-		if err := a.code.unmap(ctx, a.scratch); err != nil {
+		if err := a.code.Unmap(ctx, a.scratch); err != nil {
 			return err
 		}
 		a.scratch = nil
 	}
-	return munmap(ctx, a.proc, a.file.base, a.file.size)
+	return a.file.Unmap(ctx)
 }
 
 // takeTrampoline gives an instance a return trampoline that goes on at its return address.
@@ -253,15 +254,15 @@ func (a *area) takeTrampoline(in *instance) (at symbols.Addr, ok bool) {
 	a.trampolineOf[i] = in
 	in.trampoline = i
 	off := a.cells + int64(i)*cellSize
-	a.file.store64(off+cellSlot, uint64(in.slot))
-	a.file.store64(off, uint64(in.ra))
+	a.file.Store64(off+cellSlot, uint64(in.slot))
+	a.file.Store64(off, uint64(in.ra))
 	return a.trampoline + symbols.Addr(i*trampolineSize), true
 }
 
 // freeTrampoline takes the return trampoline back. The cell keeps its address: a thread may
 // still be about to jump through it.
 func (a *area) freeTrampoline(i int) {
-	a.file.store64(a.cells+int64(i)*cellSize+cellSlot, 0)
+	a.file.Store64(a.cells+int64(i)*cellSize+cellSlot, 0)
 	a.trampolineOf[i] = nil
 	a.trampolineFree = append(a.trampolineFree, i)
 }

@@ -41,12 +41,12 @@ func (t *feed) giveRow(p *placed) {
 	row := t.usedRows
 	if n := len(t.freeRows); n > 0 {
 		row, t.freeRows = t.freeRows[n-1], t.freeRows[:n-1]
-	} else if row == t.file.layout.Rows {
+	} else if row == t.file.Layout.Rows {
 		return
 	} else {
 		t.usedRows++
 	}
-	p.bins = &placedBins{*bin, row, t.file.layout.RowOff(row)}
+	p.bins = &placedBins{*bin, row, t.file.Layout.RowOff(row)}
 }
 
 // takeRow has the event keep what a probe has counted, and takes its row back. No detour

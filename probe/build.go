@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kprobe/probe/memory"
 	"kprobe/probe/plan"
 	"kprobe/symbols"
 )
@@ -55,8 +56,8 @@ func (tg *target) layAll(ctx context.Context, b *built) error {
 		if err != nil {
 			return fmt.Errorf("map memory for detours in the target: %w", err)
 		}
-		pc.used, pc.detours = pc.size, true
-		tg.area.code.put(pc)
+		pc.Used, pc.Detours = pc.Size, true
+		tg.area.code.Put(pc)
 	}
 	if b.pools != nil {
 		if err := tg.layPools(ctx, b.pools, b.patches); err != nil {
@@ -81,8 +82,8 @@ func (tg *target) layAll(ctx context.Context, b *built) error {
 }
 
 // mapPlanned maps memory where a plan wants it.
-func (tg *target) mapPlanned(ctx context.Context, r plan.Range) (*arena, error) {
-	pc, err := tg.area.code.mapAt(ctx, symbols.Addr(r.Lo), r.Hi-r.Lo)
+func (tg *target) mapPlanned(ctx context.Context, r plan.Range) (*memory.Arena, error) {
+	pc, err := tg.area.code.MapAt(ctx, symbols.Addr(r.Lo), r.Hi-r.Lo)
 	if errors.Is(err, unix.EEXIST) {
 		return nil, &takenError{r}
 	}

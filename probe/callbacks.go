@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kprobe/probe/memory"
 	"kprobe/probe/ring"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
@@ -139,7 +140,7 @@ func (s *Session) faultHandlers(tg *target, th *thread, st *site, before *unix.P
 			}
 			r.r = *before
 			f := &Fault{Signal: int(si.Signal()), Code: si.Code(), Addr: si.Addr()}
-			if f.Addr >= st.slot && f.Addr < st.slot+slotSize {
+			if f.Addr >= st.slot && f.Addr < st.slot+memory.SlotSize {
 				f.Addr = st.addr
 			}
 			done := false

@@ -14,6 +14,7 @@ import (
 
 	"kprobe/internal/procfs"
 	"kprobe/probe/detour"
+	"kprobe/probe/memory"
 	"kprobe/probe/plan"
 	"kprobe/probe/ring"
 	"kprobe/symbols"
@@ -30,7 +31,7 @@ type feed struct {
 	pid      int
 	numbers  *numbers // of its threads; in records they are those of its namespace
 	space    *symbols.Space
-	file     *memfile
+	file     *memory.File
 	producer *ring.Producer
 	counters *ring.Counters
 	reader   *ring.Reader
@@ -90,27 +91,27 @@ const (
 	fewComms = 1024
 )
 
-func newFeed(s *Session, pid int, space *symbols.Space, m *memfile) (*feed, error) {
+func newFeed(s *Session, pid int, space *symbols.Space, m *memory.File) (*feed, error) {
 	t := &feed{s: s, pid: pid, numbers: numbersOf(pid), space: space, file: m, comms: map[uint32]comm{}, posted: make(chan struct{}, 1)}
 	var err error
-	if t.producer, err = ring.NewProducer(m.mem, m.layout); err != nil {
+	if t.producer, err = ring.NewProducer(m.Mem, m.Layout); err != nil {
 		return nil, err
 	}
-	if t.counters, err = ring.NewCounters(m.mem, m.layout); err != nil {
+	if t.counters, err = ring.NewCounters(m.Mem, m.Layout); err != nil {
 		return nil, err
 	}
-	if t.reader, err = ring.NewReader(m.mem, m.layout, ring.Options{Abandoned: t.abandoned, Busy: s.busy.Load, Polled: t.polled}); err != nil {
+	if t.reader, err = ring.NewReader(m.Mem, m.Layout, ring.Options{Abandoned: t.abandoned, Busy: s.busy.Load, Polled: t.polled}); err != nil {
 		return nil, err
 	}
-	if t.box, err = ring.NewMailbox(m.mem, m.layout); err != nil {
+	if t.box, err = ring.NewMailbox(m.Mem, m.Layout); err != nil {
 		return nil, err
 	}
 	if t.own, err = newOwnBox(pid); err != nil {
 		return nil, err
 	}
-	for n := range m.layout.NumRings() {
-		m.store64(m.layout.RingWord(n, ring.DataPtr), uint64(m.addr(m.layout.RingData(n))))
-		m.store64(m.layout.RingWord(n, ring.MaskOff), uint64(m.layout.RingSize-1))
+	for n := range m.Layout.NumRings() {
+		m.Store64(m.Layout.RingWord(n, ring.DataPtr), uint64(m.Addr(m.Layout.RingData(n))))
+		m.Store64(m.Layout.RingWord(n, ring.MaskOff), uint64(m.Layout.RingSize-1))
 	}
 	return t, nil
 }
@@ -158,7 +159,7 @@ func (t *feed) free(p *placed) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p.removed = true
-	t.file.store32(t.file.layout.Probe(p.id), 0)
+	t.file.Store32(t.file.Layout.Probe(p.id), 0)
 	t.takeRow(p)
 	p.ev.part(p, t.counters.Probe(p.id))
 	t.counters.Clear(p.id)
@@ -179,12 +180,12 @@ func (t *feed) leave(p *placed, gone bool) {
 	if gone {
 		p.wasOff = t.disabled(p)
 		t.setFlags(p, 0, ring.FlagEnabled)
-		t.file.store32(t.file.layout.Probe(p.id), 0)
+		t.file.Store32(t.file.Layout.Probe(p.id), 0)
 	} else {
 		if !p.wasOff && !t.ended.Load() {
 			t.setFlags(p, ring.FlagEnabled, 0)
 		}
-		t.file.store32(t.file.layout.Probe(p.id), p.id)
+		t.file.Store32(t.file.Layout.Probe(p.id), p.id)
 	}
 	t.changed()
 }
@@ -206,19 +207,19 @@ func (t *feed) turn(p *placed, on bool) {
 
 // changed tells those who look that probes have come or gone.
 func (t *feed) changed() {
-	h := t.file.layout.Header.Off
-	t.file.store32(h+ring.ProbesOff, uint32(len(t.ids)))
-	t.file.store64(h+ring.GenerationOff, t.file.load64(h+ring.GenerationOff)+1)
+	h := t.file.Layout.Header.Off
+	t.file.Store32(h+ring.ProbesOff, uint32(len(t.ids)))
+	t.file.Store64(h+ring.GenerationOff, t.file.Load64(h+ring.GenerationOff)+1)
 }
 
 // enabled reports whether hits of the probe are taken.
 func (t *feed) enabled(p *placed) bool {
-	return t.file.load32(t.file.layout.Flag(p.id))&ring.FlagEnabled != 0
+	return t.file.Load32(t.file.Layout.Flag(p.id))&ring.FlagEnabled != 0
 }
 
 // optimized reports whether the probe is a jump.
 func (t *feed) optimized(p *placed) bool {
-	return t.file.load32(t.file.layout.Flag(p.id))&ring.FlagOptimized != 0
+	return t.file.Load32(t.file.Layout.Flag(p.id))&ring.FlagOptimized != 0
 }
 
 // enableAgain undoes disableAll for another run.
@@ -248,10 +249,10 @@ func (t *feed) disabled(p *placed) bool {
 // setFlags sets and clears flags of a probe.
 func (t *feed) setFlags(p *placed, set, clear uint32) {
 	// Others write the first byte at any time, and only it.
-	at := t.file.layout.Flag(p.id)
+	at := t.file.Layout.Flag(p.id)
 	for i := range 4 {
 		on, off := byte(set>>(8*i)), byte(clear>>(8*i))
-		if b := &t.file.mem[at+int64(i)]; on|off != 0 {
+		if b := &t.file.Mem[at+int64(i)]; on|off != 0 {
 			*b = *b&^off | on
 		}
 	}
@@ -259,8 +260,8 @@ func (t *feed) setFlags(p *placed, set, clear uint32) {
 
 // setTactic tells other kprobes how the probe's place is patched.
 func (t *feed) setTactic(p *placed, tactic plan.Tactic) {
-	at := t.file.layout.Probe(p.id) + ring.TacticOff
-	binary.LittleEndian.PutUint16(t.file.mem[at:], uint16(tactic))
+	at := t.file.Layout.Probe(p.id) + ring.TacticOff
+	binary.LittleEndian.PutUint16(t.file.Mem[at:], uint16(tactic))
 }
 
 // disableAll has no probe take a hit any more.
@@ -314,8 +315,8 @@ func (t *feed) calibrate() error {
 	if t.done == nil {
 		return t.reader.Calibrate()
 	}
-	at := t.file.layout.Header.Off + ring.ClockOff
-	for deadline := time.Now().Add(time.Second); t.file.load64(at) == 0; {
+	at := t.file.Layout.Header.Off + ring.ClockOff
+	for deadline := time.Now().Add(time.Second); t.file.Load64(at) == 0; {
 		if time.Now().After(deadline) {
 			return ring.ErrClock
 		}

@@ -25,11 +25,11 @@ func heldBy(t *testing.T, s *Session) (h held, arenas int) {
 				shared += len(s.Faults) + len(s.Asks)
 			}
 			h = held{
-				table: a.table.Len() - shared - asking(tg), journal: a.journal.next - len(a.journal.free),
+				table: a.table.Len() - shared - asking(tg), journal: a.journal.Pending(),
 				sites: len(tg.sites), slots: len(tg.bySlot), patches: len(tg.patches.list), stages: len(tg.patches.stages),
 				guards: len(tg.patches.guards), pools: len(a.pools), retired: len(tg.retired),
 			}
-			arenas = len(a.code.arenas)
+			arenas = len(a.code.All())
 		}
 		return nil
 	})

@@ -3,6 +3,7 @@ package probe
 import (
 	"golang.org/x/sys/unix"
 
+	"kprobe/probe/memory"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
@@ -88,16 +89,16 @@ func (h handler) Resumed(t *tracee.Thread) {
 }
 
 // noteStep counts the thread as one that steps, or no more.
-func (th *thread) noteStep(m *memfile, on bool) {
+func (th *thread) noteStep(m *memory.File, on bool) {
 	if th.steps == on {
 		return
 	}
 	th.steps = on
-	at, n := m.layout.Header.Off+headerSteps, uint64(1)
+	at, n := m.Layout.Header.Off+memory.HeaderSteps, uint64(1)
 	if !on {
 		n = ^uint64(0)
 	}
-	m.add64(at, n)
+	m.Add64(at, n)
 }
 
 func (h handler) breakpoint(t *tracee.Thread) tracee.Verdict {
@@ -300,7 +301,7 @@ func (h handler) signal(t *tracee.Thread, si *tracee.Siginfo) tracee.Verdict {
 
 // ownCode reports whether an address is in kprobe's code.
 func (tg *target) ownCode(pc symbols.Addr) bool {
-	return tg.area != nil && (tg.area.code.holds(pc) != nil || tg.area.fallbacks.Holds(pc))
+	return tg.area != nil && (tg.area.code.Holds(pc) != nil || tg.area.fallbacks.Holds(pc))
 }
 
 // targetOf finds the target of a thread; nil if it is none's.

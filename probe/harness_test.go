@@ -16,6 +16,7 @@ import (
 	"kprobe/fetch"
 	"kprobe/internal/fixture"
 	"kprobe/probe/fallbacks"
+	"kprobe/probe/memory"
 	"kprobe/symbols"
 )
 
@@ -325,7 +326,7 @@ func checkLeft(t *testing.T, pid int, fallbacks bool) {
 		if strings.Contains(m.Path, "memfd:kprobe") {
 			t.Errorf("%v-%v %s is still mapped", m.Start, m.End, m.Path)
 		}
-		if m.Path == "" && m.Exec && fallbacks && m.End-m.Start == pageSize {
+		if m.Path == "" && m.Exec && fallbacks && m.End-m.Start == memory.PageSize {
 			fallbacks = false
 		} else if m.Path == "" && m.Exec {
 			t.Errorf("%v-%v: executable memory without a file is still mapped", m.Start, m.End)

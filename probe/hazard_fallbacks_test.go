@@ -13,6 +13,7 @@ import (
 
 	"kprobe/internal/fixture"
 	"kprobe/internal/procfs"
+	"kprobe/probe/memory"
 	"kprobe/symbols"
 )
 
@@ -163,7 +164,7 @@ func fallbacksLeft(t *testing.T, pid int) {
 			compareText(t, pid, m)
 		}
 		if m.Exec && m.Path == "" {
-			pages += int(m.End-m.Start) / pageSize
+			pages += int(m.End-m.Start) / memory.PageSize
 		}
 	}
 	if pages > 1 {

@@ -14,6 +14,7 @@ import (
 
 	"kprobe/internal/fixture"
 	"kprobe/internal/procfs"
+	"kprobe/probe/memory"
 	"kprobe/probe/plan"
 	"kprobe/probe/ring"
 )
@@ -116,14 +117,14 @@ func TestHazardH3(t *testing.T) {
 		}},
 		{"a list that leads to itself", func(uint64) []byte {
 			page, _ := header(here, func(*ring.Header) {})
-			binary.LittleEndian.PutUint64(page[headerPools:], forgedLoop)
+			binary.LittleEndian.PutUint64(page[memory.HeaderPools:], forgedLoop)
 			return page
 		}},
 		{"no other process's nets", func(victim uint64) []byte {
 			page, _ := header(here, func(*ring.Header) {})
-			binary.LittleEndian.PutUint64(page[headerFallback:], victim)
-			binary.LittleEndian.PutUint64(page[headerFallbackData:], forgedLoop)
-			binary.LittleEndian.PutUint64(page[headerScratch:], victim)
+			binary.LittleEndian.PutUint64(page[memory.HeaderFallback:], victim)
+			binary.LittleEndian.PutUint64(page[memory.HeaderFallbackData:], forgedLoop)
+			binary.LittleEndian.PutUint64(page[memory.HeaderScratch:], victim)
 			return page
 		}},
 	} {

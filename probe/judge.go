@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 
+	"kprobe/probe/memory"
 	"kprobe/probe/plan"
 	"kprobe/probe/survey"
 	"kprobe/symbols"
@@ -67,13 +68,13 @@ func surroundings(m *symbols.Module, maps []symbols.Mapping) *surveyed {
 	if len(maps) == 0 {
 		last := hi
 		if s.shift == 0 {
-			last += heapRoom
+			last += memory.HeapRoom
 		}
-		s.gaps = plan.Gaps{{Lo: lowest, Hi: max(lo, lowest) &^ (pageSize - 1)}, {Lo: (last + pageSize - 1) &^ (pageSize - 1), Hi: highest}}
+		s.gaps = plan.Gaps{{Lo: memory.Lowest, Hi: max(lo, memory.Lowest) &^ (memory.PageSize - 1)}, {Lo: (last + memory.PageSize - 1) &^ (memory.PageSize - 1), Hi: memory.Highest}}
 		return s
 	}
-	for _, g := range freeRanges(maps) {
-		if g.Hi+reach > lo && g.Lo < hi+reach {
+	for _, g := range memory.FreeRanges(maps) {
+		if g.Hi+memory.Reach > lo && g.Lo < hi+memory.Reach {
 			s.gaps = append(s.gaps, g)
 		}
 	}

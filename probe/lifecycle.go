@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kprobe/probe/memory"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
@@ -95,7 +96,7 @@ func (tg *target) cleanChild(ctx context.Context, child *tracee.Process) {
 	if err := errors.Join(kid.restoreSlots(), kid.restoreReturns()); err != nil {
 		tg.s.warnf("child %d returns through kprobe's code: %v", child.PID(), err)
 	}
-	if err := child.SetScratch(kid.scratch.start, kid.scratch.start+pageSize); err != nil {
+	if err := child.SetScratch(kid.scratch.Start, kid.scratch.Start+memory.PageSize); err != nil {
 		tg.s.logf("child %d: %v", child.PID(), err)
 		return
 	}
@@ -107,9 +108,8 @@ func (tg *target) cleanChild(ctx context.Context, child *tracee.Process) {
 // copied is the area in a forked child's copy of the address space. The memory file
 // is the parent's, too: nothing is unmapped by it.
 func (a *area) copied(child *tracee.Process) *area {
-	file := &memfile{proc: child, layout: a.file.layout, base: a.file.base, size: a.file.size, mem: a.file.mem, own: a.file.own}
 	return &area{
-		proc: child, file: file, code: &code{proc: child, arenas: a.code.arenas}, scratch: a.scratch, fallbacks: a.fallbacks.Inherited(child),
+		proc: child, file: a.file.In(child), code: a.code.In(child), scratch: a.scratch, fallbacks: a.fallbacks.Inherited(child),
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"kprobe/internal/procfs"
 	"kprobe/internal/untrusted"
+	"kprobe/probe/memory"
 	"kprobe/probe/plan"
 	"kprobe/probe/ring"
 	"kprobe/symbols"
@@ -66,7 +67,7 @@ func findLive(pid int) (*Live, error) {
 	}
 	var failed error
 	for _, m := range maps {
-		if !isMemfile(&m) {
+		if !memory.IsMemfile(&m) {
 			continue
 		}
 		l, err := untrusted.Within(func() (*Live, error) { return openLive(pid, m.Start) })
@@ -176,7 +177,7 @@ func (l *Live) ended(err error) error {
 		return merr
 	}
 	for _, m := range maps {
-		if m.Start == l.base && isMemfile(&m) {
+		if m.Start == l.base && memory.IsMemfile(&m) {
 			return err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/internal/fixture"
+	"kprobe/probe/memory"
 	"kprobe/probe/ring"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
@@ -29,34 +30,34 @@ func anonymousSize(t *testing.T, pid int) (n uint64) {
 }
 
 // TestRecoverPieces recovers from a kprobe that was killed in each of the states
-// of an arena of memory (mapping.go): what is kprobe's is unmapped, and what the
+// of an arena of memory (memory/mapping.go): what is kprobe's is unmapped, and what the
 // program has mapped there is not.
 func TestRecoverPieces(t *testing.T) {
-	const size = 3 * pageSize
+	const size = 3 * memory.PageSize
 	sub := startSubject(t, fixture.Build(t, "probe_forever.c", "-O2"), "1")
 	before := anonymousSize(t, sub.pid())
-	mmap := func(t *testing.T, a *area, p *arena, prot uintptr) {
+	mmap := func(t *testing.T, a *area, p *memory.Arena, prot uintptr) {
 		t.Helper()
-		if _, err := a.proc.Syscall(t.Context(), nil, unix.SYS_MMAP, uintptr(p.start), uintptr(p.size), prot,
+		if _, err := a.proc.Syscall(t.Context(), nil, unix.SYS_MMAP, uintptr(p.Start), uintptr(p.Size), prot,
 			unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED_NOREPLACE, ^uintptr(0), 0); err != nil {
 			t.Fatal(err)
 		}
 	}
-	munmapped := func(t *testing.T, a *area, p *arena) {
+	munmapped := func(t *testing.T, a *area, p *memory.Arena) {
 		t.Helper()
-		if err := munmap(t.Context(), a.proc, p.start, p.size); err != nil {
+		if err := memory.Munmap(t.Context(), a.proc, p.Start, p.Size); err != nil {
 			t.Fatal(err)
 		}
 	}
-	write := func(t *testing.T, a *area, p *arena, b []byte) {
+	write := func(t *testing.T, a *area, p *memory.Arena, b []byte) {
 		t.Helper()
-		if err := a.proc.WriteMemory(b, p.start+pageSize); err != nil {
+		if err := a.proc.WriteMemory(b, p.Start+memory.PageSize); err != nil {
 			t.Fatal(err)
 		}
 	}
-	mark := func(t *testing.T, a *area, p *arena) {
+	mark := func(t *testing.T, a *area, p *memory.Arena) {
 		t.Helper()
-		if err := a.proc.WriteMemory(leavingMark(p.start), p.start); err != nil {
+		if err := a.proc.WriteMemory(memory.LeavingMark(p.Start), p.Start); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -64,55 +65,55 @@ func TestRecoverPieces(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		program bool // what is there in the end is the program's
-		do      func(t *testing.T, a *area, p *arena) error
+		do      func(t *testing.T, a *area, p *memory.Arena) error
 	}{
-		{"coming", false, func(t *testing.T, a *area, p *arena) error { return a.journal.coming(p) }},
-		{"mapped", false, func(t *testing.T, a *area, p *arena) error {
-			err := a.journal.coming(p)
+		{"coming", false, func(t *testing.T, a *area, p *memory.Arena) error { return a.journal.Coming(p) }},
+		{"mapped", false, func(t *testing.T, a *area, p *memory.Arena) error {
+			err := a.journal.Coming(p)
 			mmap(t, a, p, rx)
 			return err
 		}},
-		{"there", false, func(t *testing.T, a *area, p *arena) error {
-			err := a.journal.coming(p)
+		{"there", false, func(t *testing.T, a *area, p *memory.Arena) error {
+			err := a.journal.Coming(p)
 			mmap(t, a, p, rx)
 			write(t, a, p, []byte{1})
-			return errors.Join(err, a.journal.there(p))
+			return errors.Join(err, a.journal.There(p))
 		}},
-		{"marked", false, func(t *testing.T, a *area, p *arena) error {
-			err := a.journal.coming(p)
+		{"marked", false, func(t *testing.T, a *area, p *memory.Arena) error {
+			err := a.journal.Coming(p)
 			mmap(t, a, p, rw)
 			mark(t, a, p)
-			return errors.Join(err, a.journal.there(p))
+			return errors.Join(err, a.journal.There(p))
 		}},
-		{"going", false, func(t *testing.T, a *area, p *arena) error {
-			err := a.journal.coming(p)
+		{"going", false, func(t *testing.T, a *area, p *memory.Arena) error {
+			err := a.journal.Coming(p)
 			mmap(t, a, p, rw)
 			write(t, a, p, []byte{1})
 			mark(t, a, p)
-			return errors.Join(err, a.journal.going(p))
+			return errors.Join(err, a.journal.Going(p))
 		}},
-		{"unmapped", false, func(t *testing.T, a *area, p *arena) error {
-			err := a.journal.coming(p)
+		{"unmapped", false, func(t *testing.T, a *area, p *memory.Arena) error {
+			err := a.journal.Coming(p)
 			mmap(t, a, p, rx)
 			munmapped(t, a, p)
 			return err
 		}},
-		{"the program was first", true, func(t *testing.T, a *area, p *arena) error {
+		{"the program was first", true, func(t *testing.T, a *area, p *memory.Arena) error {
 			mmap(t, a, p, rw)
-			return a.journal.coming(p)
+			return a.journal.Coming(p)
 		}},
-		{"the program's code was first", true, func(t *testing.T, a *area, p *arena) error {
+		{"the program's code was first", true, func(t *testing.T, a *area, p *memory.Arena) error {
 			mmap(t, a, p, rx)
 			write(t, a, p, []byte{0xc3})
-			return a.journal.coming(p)
+			return a.journal.Coming(p)
 		}},
-		{"the program came after", true, func(t *testing.T, a *area, p *arena) error {
-			err := a.journal.coming(p)
+		{"the program came after", true, func(t *testing.T, a *area, p *memory.Arena) error {
+			err := a.journal.Coming(p)
 			mmap(t, a, p, rw)
 			mark(t, a, p)
 			munmapped(t, a, p)
 			mmap(t, a, p, rw)
-			return errors.Join(err, a.journal.going(p))
+			return errors.Join(err, a.journal.Going(p))
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -131,21 +132,21 @@ func TestRecoverPieces(t *testing.T) {
 					return err
 				}
 				a := &area{proc: p}
-				if a.file, err = newMemfile(t.Context(), p, layout); err != nil {
+				if a.file, err = memory.New(t.Context(), p, layout); err != nil {
 					return err
 				}
-				a.journal = journal{file: a.file}
-				a.code = &code{proc: p, journal: &a.journal}
-				a.journal.open(p.PID())
-				free, err := a.code.mapNear(t.Context(), a.file.base, size)
+				a.journal = memory.NewJournal(a.file)
+				a.code = memory.NewArenas(p, a.journal)
+				a.journal.Open(p.PID(), newClock().now())
+				free, err := a.code.MapNear(t.Context(), a.file.Base, size)
 				if err != nil {
 					return err
 				}
-				at = free.start
-				if err := a.code.unmap(t.Context(), free); err != nil {
+				at = free.Start
+				if err := a.code.Unmap(t.Context(), free); err != nil {
 					return err
 				}
-				return c.do(t, a, &arena{start: at, size: size})
+				return c.do(t, a, &memory.Arena{Start: at, Size: size})
 			})
 			if err != nil {
 				t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"kprobe/probe/asm"
 	"kprobe/probe/detour"
 	"kprobe/probe/insn"
+	"kprobe/probe/memory"
 	"kprobe/probe/plan"
 	"kprobe/symbols"
 )
@@ -525,7 +526,7 @@ func (o *planner) build(p *plan.Patch, byAddr map[uint64][]patchRequest) (*patch
 		var next uint64
 		if i+1 < len(starts) {
 			// The size doesn't depend on where the next stage lies.
-			trial, err := o.stage(st, s.sites, code, opts, base+pageSize)
+			trial, err := o.stage(st, s.sites, code, opts, base+memory.PageSize)
 			if err != nil {
 				return nil, err
 			}

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/internal/procfs"
+	"kprobe/probe/memory"
 	"kprobe/probe/ring"
 	"kprobe/symbols"
 )
@@ -33,7 +34,7 @@ var ownLayout = &ring.Layout{Mailbox: ring.Section{Size: ring.MailboxSize}}
 // ownBox is a mailbox in kprobe's memory.
 type ownBox struct {
 	*ring.Mailbox
-	own *mapped
+	own *memory.Mapped
 }
 
 // newOwnBox makes the mailbox for requests about a target.
@@ -55,7 +56,7 @@ func newOwnBox(pid int) (*ownBox, error) {
 		_ = unix.Munmap(mem)
 		return nil, err
 	}
-	return &ownBox{box, newMapped(mem)}, nil
+	return &ownBox{box, memory.NewMapped(mem)}, nil
 }
 
 // openOwn opens the mailbox that the session's kprobe has for requests about the

@@ -1,6 +1,10 @@
 package probe
 
-import "slices"
+import (
+	"slices"
+
+	"kprobe/probe/memory"
+)
 
 // pageIndex finds patches by the pages that they change: there may be ten
 // thousand, and every place that is armed asks. Patches stay in it when they
@@ -10,7 +14,7 @@ type pageIndex map[uint64][]*patch
 // add enters a patch, and the island that goes with it, under its pages.
 func (x pageIndex) add(p *patch) {
 	for r := range p.plan.Owns() {
-		for page := r.Lo / pageSize; page <= (r.Hi-1)/pageSize; page++ {
+		for page := r.Lo / memory.PageSize; page <= (r.Hi-1)/memory.PageSize; page++ {
 			if !slices.Contains(x[page], p) {
 				x[page] = append(x[page], p)
 			}
@@ -21,7 +25,7 @@ func (x pageIndex) add(p *patch) {
 // near gives the patches that may change something in [lo, hi), and others of
 // the same pages; one may come twice.
 func (x pageIndex) near(lo, hi uint64) []*patch {
-	first, last := lo/pageSize, (hi-1)/pageSize
+	first, last := lo/memory.PageSize, (hi-1)/memory.PageSize
 	if first == last {
 		return x[first]
 	}
@@ -35,7 +39,7 @@ func (x pageIndex) near(lo, hi uint64) []*patch {
 // drop takes a patch out.
 func (x pageIndex) drop(p *patch) {
 	for r := range p.plan.Owns() {
-		for page := r.Lo / pageSize; page <= (r.Hi-1)/pageSize; page++ {
+		for page := r.Lo / memory.PageSize; page <= (r.Hi-1)/memory.PageSize; page++ {
 			if x[page] = remove(x[page], p); len(x[page]) == 0 {
 				delete(x, page)
 			}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"kprobe/probe/detour"
+	"kprobe/probe/memory"
 	"kprobe/probe/plan"
 	"kprobe/symbols"
 )
@@ -77,7 +78,7 @@ func (o *planner) planPools(maps []symbols.Mapping, ps []*placed, avoid []plan.R
 	}
 	// Behind all that is used lies what is for probes of exits that may have to go
 	// by return trampolines in the end: pages that nobody touches take no memory.
-	size = (size + pageSize - 1) &^ (pageSize - 1)
+	size = (size + memory.PageSize - 1) &^ (memory.PageSize - 1)
 	for _, p := range ps {
 		if c := o.course(p); c.byExits != nil && c.landable {
 			if err := pool(p, c); err != nil {
@@ -88,13 +89,13 @@ func (o *planner) planPools(maps []symbols.Mapping, ps []*placed, avoid []plan.R
 	if len(laid) == 0 {
 		return nil
 	}
-	size = (size + pageSize - 1) &^ (pageSize - 1)
+	size = (size + memory.PageSize - 1) &^ (memory.PageSize - 1)
 	tried := map[symbols.Addr]bool{}
 	for _, r := range avoid {
 		tried[symbols.Addr(r.Lo)] = true
 	}
-	base := o.tg.area.file.base
-	at, ok := findGap(maps, base, base, size, tried)
+	base := o.tg.area.file.Base
+	at, ok := memory.FindGap(maps, base, base, size, tried)
 	if !ok {
 		return fmt.Errorf("return instances: no free addresses within 2 GiB of %v", base)
 	}
@@ -112,25 +113,25 @@ func (o *planner) planPools(maps []symbols.Mapping, ps []*placed, avoid []plan.R
 func (tg *target) layPools(ctx context.Context, x *poolPlan, list []*patch) error {
 	arena, err := tg.mapPlanned(ctx, plan.Range{Lo: uint64(x.at), Hi: uint64(x.at) + x.size})
 	if err == nil {
-		err = tg.area.code.writable(ctx, arena.start, x.size)
+		err = tg.area.code.Writable(ctx, arena.Start, x.size)
 	}
 	if err != nil {
-		tg.area.code.keep(arena)
+		tg.area.code.Keep(arena)
 		return fmt.Errorf("return instances: %w", err)
 	}
-	head := tg.area.file.layout.Header.Off + headerPools
+	head := tg.area.file.Layout.Header.Off + memory.HeaderPools
 	write := func(b []byte, at uint64) error {
 		if err := tg.proc.WriteMemory(b, symbols.Addr(at)); err != nil {
 			return fmt.Errorf("write return instances: %w", err)
 		}
 		return nil
 	}
-	first := binary.LittleEndian.AppendUint64(nil, tg.area.file.load64(head))
+	first := binary.LittleEndian.AppendUint64(nil, tg.area.file.Load64(head))
 	if err := write(binary.LittleEndian.AppendUint64(first, x.size), uint64(x.at)); err != nil {
-		tg.area.code.keep(arena)
+		tg.area.code.Keep(arena)
 		return err
 	}
-	tg.area.file.store64(head, uint64(x.at))
+	tg.area.file.Store64(head, uint64(x.at))
 	tg.area.pools = append(tg.area.pools, arena)
 	shared, err := tg.share(ctx)
 	if err != nil {
@@ -187,7 +188,7 @@ func (tg *target) freePools(ctx context.Context) {
 			used = append(used, p.byExits.calls.Addr)
 		}
 	}
-	holds := func(m *arena, at uint64) bool { return at >= uint64(m.start) && at < uint64(m.end()) }
+	holds := func(m *memory.Arena, at uint64) bool { return at >= uint64(m.Start) && at < uint64(m.End()) }
 	pools := tg.area.pools
 	for i := 0; i < len(pools); i++ {
 		m := pools[i]
@@ -202,8 +203,8 @@ func (tg *target) freePools(ctx context.Context) {
 		pools = slices.Delete(pools, i, i+1)
 		tg.area.pools = pools
 		i--
-		if err := tg.area.code.unmap(ctx, m); err != nil {
-			tg.area.code.keep(m)
+		if err := tg.area.code.Unmap(ctx, m); err != nil {
+			tg.area.code.Keep(m)
 			tg.s.logf("return instances stay mapped: %v", err)
 		}
 	}
@@ -214,11 +215,11 @@ func (tg *target) unlinkPools(i int) error {
 	pools := tg.area.pools
 	before := uint64(0)
 	if i > 0 {
-		before = uint64(pools[i-1].start)
+		before = uint64(pools[i-1].Start)
 	}
 	if i+1 < len(pools) {
-		return tg.proc.WriteMemory(binary.LittleEndian.AppendUint64(nil, before), pools[i+1].start)
+		return tg.proc.WriteMemory(binary.LittleEndian.AppendUint64(nil, before), pools[i+1].Start)
 	}
-	tg.area.file.store64(tg.area.file.layout.Header.Off+headerPools, before)
+	tg.area.file.Store64(tg.area.file.Layout.Header.Off+memory.HeaderPools, before)
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"kprobe/probe/gocode"
 	"kprobe/probe/insn"
+	"kprobe/probe/memory"
 	"kprobe/probe/survey"
 	"kprobe/symbols"
 )
@@ -59,7 +60,7 @@ func (tg *target) proveStart(w symbols.Site) (code []byte, in insn.Inst, err err
 }
 
 // isOwn reports whether kprobe's own code is at an address.
-func (tg *target) isOwn(a symbols.Addr) bool { return tg.area != nil && tg.area.code.holds(a) != nil }
+func (tg *target) isOwn(a symbols.Addr) bool { return tg.area != nil && tg.area.code.Holds(a) != nil }
 
 // untouched makes sure that the memory of a place is what its file holds.
 func (tg *target) untouched(w symbols.Site, code []byte, in insn.Inst) error {
@@ -93,5 +94,5 @@ func (tg *target) pristine(a symbols.Addr, want []byte) error {
 
 // planCopy finds how the instruction of a proved place runs out of line at slot.
 func planCopy(w symbols.Site, code []byte, slot symbols.Addr, keepCall bool) (insn.Moved, error) {
-	return survey.Copy(w, code, slot, slotSize, insn.Options{KeepCall: keepCall})
+	return survey.Copy(w, code, slot, memory.SlotSize, insn.Options{KeepCall: keepCall})
 }

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"syscall"
 
 	"kprobe/internal/untrusted"
 	"kprobe/probe/fallbacks"
+	"kprobe/probe/memory"
 	"kprobe/probe/ring"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
@@ -76,7 +76,7 @@ func findMemfiles(pid int) (files []*symbols.Mapping, err error) {
 		return nil, err
 	}
 	for i := range maps {
-		if len(files) < mostFiles && isMemfile(&maps[i]) {
+		if len(files) < mostFiles && memory.IsMemfile(&maps[i]) {
 			files = append(files, &maps[i])
 		}
 	}
@@ -119,13 +119,13 @@ func recoverFile(ctx context.Context, tr *tracee.Tracer, pid int, m *symbols.Map
 	err = ignoreLate(err)
 	if a == nil && err == nil {
 		// Killed before it wrote the first word: nothing else is there.
-		return true, p.Detach(ctx, func([]*tracee.Thread) error { return munmap(ctx, p, m.Start, uint64(m.End-m.Start)) })
+		return true, p.Detach(ctx, func([]*tracee.Thread) error { return memory.Munmap(ctx, p, m.Start, uint64(m.End-m.Start)) })
 	}
 	if err != nil {
 		p.KeepTrapsOpen()
 		return true, errors.Join(err, p.Detach(ctx, nil))
 	}
-	steps, err := a.file.get64(a.file.layout.Header.Off + headerSteps)
+	steps, err := a.file.Get64(a.file.Layout.Header.Off + memory.HeaderSteps)
 	if n := int64(steps); err == nil && n > 0 {
 		p.DropSteps(int(min(n, 1<<20)))
 	}
@@ -197,22 +197,16 @@ func (passing) Exited(*tracee.Process, syscall.WaitStatus)                 {}
 // file, which it reads through the target's memory; nil where nothing was written
 // to it yet. known is as for recoverOne.
 func openArea(p *tracee.Process, m *symbols.Mapping, known []ring.Map) (*area, error) {
-	file := &memfile{proc: p, base: m.Start, size: uint64(m.End - m.Start)}
-	if magic, err := file.get64(0); err == nil && magic == 0 {
-		return nil, nil
+	file, h, err := memory.Open(p, m, possibleCPUs())
+	if err != nil || file == nil {
+		return nil, err
 	}
-	h, layout, err := ring.ReadHeader(file, possibleCPUs())
-	if err != nil {
-		return nil, fmt.Errorf("what an earlier kprobe left can't be read: %w", err)
-	}
-	file.layout = layout
-	a := &area{proc: p, found: true, file: file, code: &code{proc: p}, fallbacks: fallbacks.New(p)}
-	a.journal = journal{file: file, head: *h}
-	a.code.journal = &a.journal
+	a := &area{proc: p, found: true, file: file, journal: memory.OpenJournal(file, h), fallbacks: fallbacks.New(p)}
+	a.code = memory.NewArenas(p, a.journal)
 	if _, err := a.journalled(); err != nil {
 		return nil, fmt.Errorf("read the sites of an earlier kprobe: %w", err)
 	}
-	listed, err := ring.ReadMaps(file, h, layout)
+	listed, err := ring.ReadMaps(file, h, file.Layout)
 	if err != nil {
 		return nil, fmt.Errorf("read the mappings of an earlier kprobe: %w", err)
 	}
@@ -222,9 +216,9 @@ func openArea(p *tracee.Process, m *symbols.Mapping, known []ring.Map) (*area, e
 	}
 	there := map[uint64]bool{}
 	for _, c := range append(listed, known...) {
-		if !there[c.Addr] && isArena(c, maps, p) {
+		if !there[c.Addr] && memory.IsArena(c, maps, p) {
 			there[c.Addr] = true
-			a.code.put(&arena{start: symbols.Addr(c.Addr), size: c.Size, used: c.Used, entry: c.Entry})
+			a.code.Find(c)
 		}
 	}
 	if err := a.findScratch(); err != nil {
@@ -235,32 +229,27 @@ func openArea(p *tracee.Process, m *symbols.Mapping, known []ring.Map) (*area, e
 
 // findScratch takes the scratch memory that the header tells of into use.
 func (a *area) findScratch() error {
-	at, err := a.file.get64(a.file.layout.Header.Off + headerScratch)
+	at, err := a.file.Get64(a.file.Layout.Header.Off + memory.HeaderScratch)
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(a.code.arenas, func(p *arena) bool { return uint64(p.start) == at && p.size == scratchSize })
-	if i < 0 {
-		return nil
-	}
-	a.scratch = a.code.arenas[i]
-	a.code.arenas = slices.Delete(a.code.arenas, i, i+1)
+	a.scratch = a.code.Take(symbols.Addr(at), scratchSize)
 	return nil
 }
 
 // findFallbacks finds the fallback handlers that the header tells of.
 func (a *area) findFallbacks(maps []symbols.Mapping) error {
-	h := a.file.layout.Header.Off
-	code, err := a.file.get64(h + headerFallback)
+	h := a.file.Layout.Header.Off
+	code, err := a.file.Get64(h + memory.HeaderFallback)
 	if err != nil || code == 0 {
 		return err
 	}
-	data, err := a.file.get64(h + headerFallbackData)
+	data, err := a.file.Get64(h + memory.HeaderFallbackData)
 	if err != nil {
 		return err
 	}
-	codeThere, _ := anonymousIn(maps, symbols.Addr(code), pageSize)
-	dataThere, _ := anonymousIn(maps, symbols.Addr(data), pageSize)
+	codeThere, _ := memory.AnonymousIn(maps, symbols.Addr(code), memory.PageSize)
+	dataThere, _ := memory.AnonymousIn(maps, symbols.Addr(data), memory.PageSize)
 	if !codeThere || !dataThere {
 		return errors.New("the fallback handlers of the earlier kprobe are not where it says")
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"kprobe/probe/detour"
+	"kprobe/probe/memory"
 	"kprobe/probe/plan"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
@@ -305,20 +306,20 @@ func (tg *target) instancesUsed(r *retired) (n int, err error) {
 // giveBack frees the memory of code that nobody is in.
 func (tg *target) giveBack(ctx context.Context, list []*retired) {
 	gone := map[*patch]bool{}
-	touched := map[*arena]bool{}
+	touched := map[*memory.Arena]bool{}
 	for _, r := range list {
 		for _, st := range r.sites {
 			if tg.bySlot[st.slot] == st {
 				delete(tg.bySlot, st.slot)
 				tg.leaveCopy(st.moved, st.slot)
-				tg.area.code.giveBack(st.slot)
+				tg.area.code.GiveBack(st.slot)
 			}
 		}
 		for _, p := range r.patches {
 			for q := p; q != nil; q = q.island {
 				gone[q] = true
 				for _, s := range q.stages {
-					touched[tg.area.code.holds(s.base)] = true
+					touched[tg.area.code.Holds(s.base)] = true
 				}
 			}
 		}
@@ -328,18 +329,18 @@ func (tg *target) giveBack(ctx context.Context, list []*retired) {
 	}
 	tg.forgetPatches(gone)
 	for _, st := range tg.patches.stages {
-		delete(touched, tg.area.code.holds(st.base))
+		delete(touched, tg.area.code.Holds(st.base))
 	}
 	for p := range touched {
-		if p == nil || !p.detours {
+		if p == nil || !p.Detours {
 			continue
 		}
-		if err := tg.area.code.unmap(ctx, p); err != nil {
-			tg.area.code.keep(p)
+		if err := tg.area.code.Unmap(ctx, p); err != nil {
+			tg.area.code.Keep(p)
 			tg.s.logf("memory of detours stays mapped: %v", err)
 			continue
 		}
-		tg.area.code.arenas = remove(tg.area.code.arenas, p)
+		tg.area.code.Drop(p)
 	}
 	tg.freePools(ctx)
 }
@@ -389,17 +390,17 @@ func (tg *target) forgetPatches(gone map[*patch]bool) {
 // codeSpace is where detours can lie: what is mapped for them and not in use,
 // and free addresses.
 func (tg *target) codeSpace(maps []symbols.Mapping) *plan.Space {
-	space := plan.NewSpace(freeRanges(maps))
-	used := map[*arena]uint64{}
+	space := plan.NewSpace(memory.FreeRanges(maps))
+	used := map[*memory.Arena]uint64{}
 	for _, s := range tg.patches.stages {
-		if p := tg.area.code.holds(s.base); p != nil {
+		if p := tg.area.code.Holds(s.base); p != nil {
 			used[p] = max(used[p], uint64(s.base)+uint64(s.size))
 		}
 	}
-	for _, p := range tg.area.code.arenas {
-		if p.detours {
-			end := max(used[p], uint64(p.start))
-			space.Mapped(plan.Range{Lo: uint64(p.start), Hi: uint64(p.end())}, (end+15)&^15)
+	for _, p := range tg.area.code.All() {
+		if p.Detours {
+			end := max(used[p], uint64(p.Start))
+			space.Mapped(plan.Range{Lo: uint64(p.Start), Hi: uint64(p.End())}, (end+15)&^15)
 		}
 	}
 	return space

@@ -217,7 +217,7 @@ func (s *Session) leaveByTrampoline(tg *target, i int) symbols.Addr {
 	in := tg.area.trampolineOf[i]
 	if in == nil {
 		// A return trampoline that was given up; its cell still tells where to.
-		return symbols.Addr(tg.area.file.load64(tg.area.cells + int64(i)*cellSize))
+		return symbols.Addr(tg.area.file.Load64(tg.area.cells + int64(i)*cellSize))
 	}
 	ra := in.ra
 	s.regs.IP = uint64(ra) // a return trampoline is not where the program is

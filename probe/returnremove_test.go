@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"kprobe/internal/fixture"
+	"kprobe/probe/memory"
 	"kprobe/symbols"
 )
 
@@ -56,7 +57,7 @@ func TestReturnsGiveBack(t *testing.T) {
 		{"r:text text v=$retval n=$arg1", "r64:table table v=$retval"},
 	}
 	for round, order := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 0, 2}, {0, 2, 1}} {
-		var mapped []*arena
+		var mapped []*memory.Arena
 		events := make([][]*Event, len(batches))
 		for i, b := range batches {
 			var err error
@@ -86,8 +87,8 @@ func TestReturnsGiveBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, p := range mapped {
-			if slices.ContainsFunc(maps, func(m symbols.Mapping) bool { return m.Start < p.end() && p.start < m.End }) {
-				t.Errorf("round %d: %v-%v is still mapped", round, p.start, p.end())
+			if slices.ContainsFunc(maps, func(m symbols.Mapping) bool { return m.Start < p.End() && p.Start < m.End }) {
+				t.Errorf("round %d: %v-%v is still mapped", round, p.Start, p.End())
 			}
 		}
 	}

@@ -114,15 +114,15 @@ func (tg *target) dropRecord(st *stage, taken int, at symbols.Addr) bool {
 		return false
 	}
 	m := tg.area.file
-	off := int64(at - m.base)
-	if at < m.base || off&(ring.Unit-1) != 0 || off+ring.HeaderSize > int64(len(m.mem)) {
+	off := int64(at - m.Base)
+	if at < m.Base || off&(ring.Unit-1) != 0 || off+ring.HeaderSize > int64(len(m.Mem)) {
 		return false
 	}
-	id, units, committed := ring.SplitState(m.load32(off + ring.StateOff))
+	id, units, committed := ring.SplitState(m.Load32(off + ring.StateOff))
 	if committed || units == 0 || id != st.wants[taken-1].p.id {
 		return false
 	}
-	m.store32(off+ring.StateOff, ring.SkipWord(units)) // in one piece: the reader looks
+	m.Store32(off+ring.StateOff, ring.SkipWord(units)) // in one piece: the reader looks
 	return true
 }
 

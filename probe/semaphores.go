@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"kprobe/probe/memory"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
@@ -161,29 +162,29 @@ func (tg *target) roomForSemaphores(ctx context.Context, n int) error {
 		return nil
 	}
 	a := tg.area
-	size := (uint64(semaphoreHead+n*semaphoreEntry) + pageSize - 1) &^ (pageSize - 1)
-	p, err := a.code.mapNear(ctx, a.file.base, size)
+	size := (uint64(semaphoreHead+n*semaphoreEntry) + memory.PageSize - 1) &^ (memory.PageSize - 1)
+	p, err := a.code.MapNear(ctx, a.file.Base, size)
 	if err != nil {
 		return err
 	}
-	p.used = p.size
-	a.code.put(p)
-	if err := a.code.writable(ctx, p.start, size); err != nil {
+	p.Used = p.Size
+	a.code.Put(p)
+	if err := a.code.Writable(ctx, p.Start, size); err != nil {
 		return err
 	}
-	link := a.file.layout.Header.Off + headerSemaphores
-	before, err := a.file.get64(link)
+	link := a.file.Layout.Header.Off + memory.HeaderSemaphores
+	before, err := a.file.Get64(link)
 	if err != nil {
 		return err
 	}
 	head := append([]byte(semaphoreMagic), put64(before)...)
-	if err := a.proc.WriteMemory(append(head, put64(size)...), p.start); err != nil {
+	if err := a.proc.WriteMemory(append(head, put64(size)...), p.Start); err != nil {
 		return err
 	}
-	for at := p.start + semaphoreHead; at+semaphoreEntry <= p.end(); at += semaphoreEntry {
+	for at := p.Start + semaphoreHead; at+semaphoreEntry <= p.End(); at += semaphoreEntry {
 		s.free = append(s.free, at)
 	}
-	return a.file.set64(link, uint64(p.start))
+	return a.file.Set64(link, uint64(p.Start))
 }
 
 // forgetSemaphores forgets those whose library is gone, with the counter. before are
@@ -332,7 +333,7 @@ func lowerSemaphore(p *tracee.Process, entry symbols.Addr, maps []symbols.Mappin
 // of a session or in one that it has left; threads stand still. It may be called
 // again.
 func (a *area) lowerSemaphores() error {
-	first, err := a.file.get64(a.file.layout.Header.Off + headerSemaphores)
+	first, err := a.file.Get64(a.file.Layout.Header.Off + memory.HeaderSemaphores)
 	if err != nil || first == 0 {
 		return err
 	}
@@ -343,7 +344,7 @@ func (a *area) lowerSemaphores() error {
 	seen := map[symbols.Addr]bool{}
 	for at := symbols.Addr(first); at != 0 && !seen[at] && len(seen) < mostSemaphorePages; {
 		seen[at] = true
-		if there, _ := anonymousIn(maps, at, pageSize); !there {
+		if there, _ := memory.AnonymousIn(maps, at, memory.PageSize); !there {
 			return nil // unmapped, with nothing left in it
 		}
 		head := make([]byte, semaphoreHead)
@@ -354,7 +355,7 @@ func (a *area) lowerSemaphores() error {
 			return nil
 		}
 		size := le64(head[semaphoreSize:])
-		if there, _ := anonymousIn(maps, at, size); !there || size > mostPool {
+		if there, _ := memory.AnonymousIn(maps, at, size); !there || size > mostPool {
 			return errors.New("the raised semaphores are not where the journal says")
 		}
 		for entry := at + semaphoreHead; entry+semaphoreEntry <= at+symbols.Addr(size); entry += semaphoreEntry {

@@ -42,10 +42,10 @@ func (l *live) filtered(name string) (inSequences, locked uint64) {
 			if p.ev.Name != name {
 				continue
 			}
-			for cpu := range t.file.layout.CPUs {
-				at := t.file.layout.Counter(cpu, uint32(id)+1, ring.CounterFiltered)
-				locked += t.file.load64(at)
-				inSequences += t.file.load64(at + ring.CounterSeq)
+			for cpu := range t.file.Layout.CPUs {
+				at := t.file.Layout.Counter(cpu, uint32(id)+1, ring.CounterFiltered)
+				locked += t.file.Load64(at)
+				inSequences += t.file.Load64(at + ring.CounterSeq)
 			}
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/probe/detour"
+	"kprobe/probe/memory"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
@@ -35,19 +36,19 @@ func (tg *target) shareAnew(ctx context.Context) (*detour.Shared, error) {
 		return nil, err
 	}
 	a := tg.area
-	pc, err := a.code.add(ctx, a.file.base, pageSize)
+	pc, err := a.code.Add(ctx, a.file.Base, memory.PageSize)
 	if err != nil {
 		return nil, fmt.Errorf("code that probes share: %w", err)
 	}
-	pc.used = pc.size
+	pc.Used = pc.Size
 	params := *p
 	params.StackEnd = tg.mainStack()
-	s, err := detour.BuildShared(uint64(pc.start), &params)
-	if err == nil && len(s.Code) > pageSize {
+	s, err := detour.BuildShared(uint64(pc.Start), &params)
+	if err == nil && len(s.Code) > memory.PageSize {
 		err = fmt.Errorf("it has %d bytes", len(s.Code))
 	}
 	if err == nil {
-		err = tg.proc.WriteMemory(s.Code, pc.start)
+		err = tg.proc.WriteMemory(s.Code, pc.Start)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("write code that probes share: %w", err)

@@ -8,6 +8,7 @@ import (
 
 	"kprobe/fetch"
 	"kprobe/internal/procfs"
+	"kprobe/probe/memory"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
@@ -129,8 +130,8 @@ func (tg *target) mayCome() int {
 
 // siteOfCopy returns the site in whose copy pc lies.
 func (tg *target) siteOfCopy(pc symbols.Addr) *site {
-	if tg.area == nil || tg.area.code.holds(pc) == nil {
+	if tg.area == nil || tg.area.code.Holds(pc) == nil {
 		return nil
 	}
-	return tg.bySlot[pc&^(slotSize-1)]
+	return tg.bySlot[pc&^(memory.SlotSize-1)]
 }

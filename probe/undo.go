@@ -13,6 +13,7 @@ import (
 
 	"kprobe/probe/detour"
 	"kprobe/probe/insn"
+	"kprobe/probe/memory"
 	"kprobe/probe/plan"
 	"kprobe/probe/ring"
 	"kprobe/probe/tracee"
@@ -71,7 +72,7 @@ func (a *area) leave(ctx context.Context, stopped []*tracee.Thread) error {
 // abandon has the memory file say that no tracer lives, so that the next kprobe takes
 // out what it tells of.
 func (a *area) abandon() error {
-	return a.file.set64(a.file.layout.Header.Off+ring.TracerStartOff, 0)
+	return a.file.Set64(a.file.Layout.Header.Off+ring.TracerStartOff, 0)
 }
 
 // written lists the writes of the text that the journal knows, to be undone: jumps
@@ -312,7 +313,7 @@ func (a *area) lead(t *tracee.Thread, regs *unix.PtraceRegs) error {
 func (a *area) behind(t *tracee.Thread, regs *unix.PtraceRegs, trapped bool) (*unix.PtraceRegs, error) {
 	pc := symbols.Addr(regs.Rip)
 	if cell, ok := a.cellOf(pc); ok {
-		to, err := a.file.get64(cell)
+		to, err := a.file.Get64(cell)
 		out := *regs
 		out.Rip = to
 		return &out, err
@@ -331,7 +332,7 @@ func (a *area) behind(t *tracee.Thread, regs *unix.PtraceRegs, trapped bool) (*u
 		return nil, err
 	}
 	for _, l := range sites {
-		if symbols.Addr(l.Copy) == pc&^(slotSize-1) && l.Copy != 0 {
+		if symbols.Addr(l.Copy) == pc&^(memory.SlotSize-1) && l.Copy != 0 {
 			return leaveCopyOf(&l, regs, a.proc)
 		}
 	}
@@ -359,31 +360,31 @@ func leaveCopyOf(l *ring.Site, regs *unix.PtraceRegs, mem symbols.Memory) (*unix
 // holds reports whether pc is in memory that is about to go: in copies, detours,
 // return trampolines, the fallback handlers, injected code.
 func (a *area) holds(pc symbols.Addr) bool {
-	return a.code.holds(pc) != nil || a.fallbacks.Holds(pc) || a.scratch != nil && pc >= a.scratch.start && pc < a.scratch.end()
+	return a.code.Holds(pc) != nil || a.fallbacks.Holds(pc) || a.scratch != nil && pc >= a.scratch.Start && pc < a.scratch.End()
 }
 
 // cellOf gives the cell, in the memory file, of the return trampoline that has an instruction
 // at pc: int3; jmp [cell].
 func (a *area) cellOf(pc symbols.Addr) (cell int64, ok bool) {
 	at := pc &^ (trampolineSize - 1)
-	if a.code.holds(at) == nil || pc-at > 1 {
+	if a.code.Holds(at) == nil || pc-at > 1 {
 		return 0, false
 	}
 	var b [trampolineSize]byte
 	if _, err := a.proc.ReadMemory(b[:], at); err != nil || b[0] != breakpoint || b[1] != 0xff || b[2] != 0x25 || b[7] != breakpoint {
 		return 0, false
 	}
-	cell = int64(at) + 7 + int64(int32(binary.LittleEndian.Uint32(b[3:]))) - int64(a.file.base)
-	first := a.file.layout.Instances.Off
-	ok = cell >= first && cell < first+min(trampolines*cellSize, a.file.layout.Instances.Size) && (cell-first)%cellSize == 0
+	cell = int64(at) + 7 + int64(int32(binary.LittleEndian.Uint32(b[3:]))) - int64(a.file.Base)
+	first := a.file.Layout.Instances.Off
+	ok = cell >= first && cell < first+min(trampolines*cellSize, a.file.Layout.Instances.Size) && (cell-first)%cellSize == 0
 	return cell, ok
 }
 
 // restoreSlots puts the program's return addresses back where return trampolines of
 // breakpoints stand in their place.
 func (a *area) restoreSlots() error {
-	cells := make([]byte, min(trampolines*cellSize, a.file.layout.Instances.Size))
-	if _, err := a.file.ReadAt(cells, a.file.layout.Instances.Off); err != nil {
+	cells := make([]byte, min(trampolines*cellSize, a.file.Layout.Instances.Size))
+	if _, err := a.file.ReadAt(cells, a.file.Layout.Instances.Off); err != nil {
 		return fmt.Errorf("read the return trampolines of calls: %w", err)
 	}
 	for ; len(cells) >= cellSize; cells = cells[cellSize:] {
@@ -411,7 +412,7 @@ func (a *area) restoreSlot(slot symbols.Addr) error {
 	if !ok {
 		return nil
 	}
-	to, err := a.file.get64(cell)
+	to, err := a.file.Get64(cell)
 	if err == nil {
 		err = a.proc.WriteMemory(put64(to), slot)
 	}
@@ -432,7 +433,7 @@ const (
 // restoreReturns puts the program's return addresses back for calls that would
 // return by return trampolines.
 func (a *area) restoreReturns() error {
-	first, err := a.file.get64(a.file.layout.Header.Off + headerPools)
+	first, err := a.file.Get64(a.file.Layout.Header.Off + memory.HeaderPools)
 	if err != nil || first == 0 {
 		return err
 	}
@@ -447,7 +448,7 @@ func (a *area) restoreReturns() error {
 			return fmt.Errorf("read return instances: %w", err)
 		}
 		size := le64(head[8:])
-		if private, _ := anonymousIn(maps, at, size); size < poolsHead || size > mostPool || !private ||
+		if private, _ := memory.AnonymousIn(maps, at, size); size < poolsHead || size > mostPool || !private ||
 			seen[at] || len(seen) >= mostPools || all+size > allPools {
 			return errors.New("return instances are not where the journal says")
 		}

@@ -48,7 +48,7 @@ func (t *feed) wait(list []*defOf) error {
 			continue
 		}
 		x.ev.waits(t, id, false)
-		t.file.store32(t.file.layout.Probe(id), 0)
+		t.file.Store32(t.file.Layout.Probe(id), 0)
 		t.ids[id-1] = nil
 		t.spare = append(t.spare, id)
 		delete(t.waiting, x)
@@ -84,7 +84,7 @@ func (t *feed) wait(list []*defOf) error {
 func (t *feed) waitsOff(p *placed) bool {
 	for x, id := range t.waiting {
 		if x.def == p.def && x.ev == p.ev {
-			return t.file.load32(t.file.layout.Flag(id))&ring.FlagEnabled == 0
+			return t.file.Load32(t.file.Layout.Flag(id))&ring.FlagEnabled == 0
 		}
 	}
 	return false
@@ -94,8 +94,8 @@ func (t *feed) waitsOff(p *placed) bool {
 func (t *feed) hasRoom(n int) error {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	if room := t.file.layout.MaxProbes - len(t.ids) + len(t.spare); n > room {
-		return fmt.Errorf("%d places, and there is room for %d probes in this process: give a narrower pattern, or all patterns when kprobe begins, which makes room for twice as many as it begins with, at most %d", n+t.file.layout.MaxProbes-room, t.file.layout.MaxProbes, ring.MaxID)
+	if room := t.file.Layout.MaxProbes - len(t.ids) + len(t.spare); n > room {
+		return fmt.Errorf("%d places, and there is room for %d probes in this process: give a narrower pattern, or all patterns when kprobe begins, which makes room for twice as many as it begins with, at most %d", n+t.file.Layout.MaxProbes-room, t.file.Layout.MaxProbes, ring.MaxID)
 	}
 	return nil
 }
@@ -108,7 +108,7 @@ func (t *feed) number(p *placed) (uint32, error) {
 		t.ids[id-1] = p
 		return id, nil
 	}
-	if len(t.ids) >= t.file.layout.MaxProbes {
+	if len(t.ids) >= t.file.Layout.MaxProbes {
 		return 0, fmt.Errorf("more than %d probes in a process", len(t.ids))
 	}
 	t.ids = append(t.ids, p)
@@ -119,10 +119,10 @@ func (t *feed) number(p *placed) (uint32, error) {
 // lock is held.
 func (t *feed) describe(d ring.Probe, flags uint32) {
 	b := d.Encode()
-	at := t.file.layout.Probe(d.ID)
-	t.file.store32(t.file.layout.Flag(d.ID), flags)
-	copy(t.file.mem[at+4:], b[4:])
-	t.file.store32(at, d.ID)
+	at := t.file.Layout.Probe(d.ID)
+	t.file.Store32(t.file.Layout.Flag(d.ID), flags)
+	copy(t.file.Mem[at+4:], b[4:])
+	t.file.Store32(at, d.ID)
 	t.changed()
 }
 
@@ -148,7 +148,7 @@ type waitingAt struct {
 func (w waitingAt) turn(on bool) {
 	w.feed.mu.Lock()
 	defer w.feed.mu.Unlock()
-	at := &w.feed.file.mem[w.feed.file.layout.Flag(w.id)]
+	at := &w.feed.file.Mem[w.feed.file.Layout.Flag(w.id)]
 	*at &^= ring.FlagEnabled
 	if on {
 		*at |= ring.FlagEnabled

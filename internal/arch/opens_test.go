@@ -38,7 +38,7 @@ var ownFiles = map[string][]string{
 	"output/recording/recorder.go":  {"os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)"},            // -o FILE
 	"cmd/kprobe/cli/session.go":     {"os.Create(o.outputFile)"},                                               // -o FILE
 	"cmd/kprobe/facts/machine.go":   {`os.OpenFile(filepath.Join(dir, "uprobe_events")`},                       // of tracefs
-	"probe/memfile.go":              {`"fd/"+strconv.Itoa(int(fd))), os.O_RDWR`},                               // made by kprobe the moment before
+	"probe/memory/file.go":          {`"fd/"+strconv.Itoa(int(fd))), os.O_RDWR`},                               // made by kprobe the moment before
 	"internal/procfs/procfs.go":     {"unix.Open(path, ", "os.Open(dir)", `os.ReadFile(t.Path("children"))`},   // of /proc
 	"probe/tracee/start.go":         {"os.OpenFile(os.DevNull, "},                                              // standard input of a command
 	"symbols/debuginfod/store.go":   {"os.OpenFile(path, os.O_CREATE"},                                         // the cache folder

@@ -1,4 +1,4 @@
-package probe
+package memory
 
 import (
 	"testing"
@@ -20,15 +20,15 @@ func TestFindGap(t *testing.T) {
 	tried := map[symbols.Addr]bool{}
 	var got []symbols.Addr
 	for range 20 {
-		a, ok := findGap(maps, at, at, size, tried)
+		a, ok := FindGap(maps, at, at, size, tried)
 		if !ok {
 			break
 		}
-		if tried[a] || !within(at, a) || !within(at, a+size) || a%pageSize != 0 {
+		if tried[a] || !within(at, a) || !within(at, a+size) || a%PageSize != 0 {
 			t.Errorf("%v is offered", a)
 		}
 		for _, m := range maps {
-			if a < m.End && a+size > m.Start || m.Path == "[heap]" && a >= m.Start && a < m.End+heapRoom {
+			if a < m.End && a+size > m.Start || m.Path == "[heap]" && a >= m.Start && a < m.End+HeapRoom {
 				t.Errorf("%v is offered, in %v-%v", a, m.Start, m.End)
 			}
 		}
@@ -38,7 +38,7 @@ func TestFindGap(t *testing.T) {
 	want := []symbols.Addr{
 		0x3f0000, 0x278000, 0x100000, // below the program
 		0x5700000, 0x5738000, 0x5770000, // before the heap
-		0x6000000 + heapRoom, // behind its room
+		0x6000000 + HeapRoom, // behind its room
 	}
 	if len(got) != len(want)+2 {
 		t.Fatalf("offered %v", got)
@@ -58,13 +58,13 @@ func TestFreeRangesEnd(t *testing.T) {
 		{Start: 0x7ffffffde000, End: 0x7ffffffff000, Path: "[stack]"},
 		{Start: 0xffffffffff600000, End: 0xffffffffff601000, Path: "[vsyscall]"},
 	}
-	ranges := freeRanges(maps)
+	ranges := FreeRanges(maps)
 	if len(ranges) == 0 {
 		t.Fatal("nothing is free")
 	}
 	for _, r := range ranges {
-		if r.Hi > highest {
-			t.Errorf("%#x-%#x is offered, user space ends at %#x", r.Lo, r.Hi, uint64(highest))
+		if r.Hi > Highest {
+			t.Errorf("%#x-%#x is offered, user space ends at %#x", r.Lo, r.Hi, uint64(Highest))
 		}
 	}
 }

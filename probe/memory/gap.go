@@ -1,4 +1,4 @@
-package probe
+package memory
 
 import (
 	"slices"
@@ -8,41 +8,42 @@ import (
 )
 
 const (
-	pageSize = 4096
-	// reach is how far a 32-bit displacement may be trusted to go in either
+	// PageSize is that of the processor, in bytes.
+	PageSize = 4096
+	// Reach is how far a 32-bit displacement may be trusted to go in either
 	// direction, less what a copy and its operands may add.
-	reach = 1<<31 - 1<<20
-	// heapRoom is left free behind the main program, where brk grows.
-	heapRoom = 1 << 30
+	Reach = 1<<31 - 1<<20
+	// HeapRoom is left free behind the main program, where brk grows.
+	HeapRoom = 1 << 30
 	// stackRoom is left free below the main stack, which grows down.
 	stackRoom = 256 << 20
-	// lowest is above vm.mmap_min_addr's usual 64 KiB.
-	lowest = 1 << 20
-	// highest is the end of user space with four-level page tables
+	// Lowest is above vm.mmap_min_addr's usual 64 KiB.
+	Lowest = 1 << 20
+	// Highest is the end of user space with four-level page tables
 	// (Documentation/arch/x86/x86_64/mm.rst).
-	highest = 1<<47 - pageSize
+	Highest = 1<<47 - PageSize
 )
 
-// findGap returns the start of size free bytes from which every address in
+// FindGap returns the start of size free bytes from which every address in
 // [lo, hi] is within reach, as near to them as can be, or ok = false. maps
 // must be sorted by address, as /proc/PID/maps is. tried are starts that were
 // refused; they are passed over.
-func findGap(maps []symbols.Mapping, lo, hi symbols.Addr, size uint64, tried map[symbols.Addr]bool) (at symbols.Addr, ok bool) {
-	from, to := uint64(lowest), min(uint64(highest), uint64(lo)+reach)
-	if uint64(hi) > reach {
-		from = max(from, uint64(hi)-reach)
+func FindGap(maps []symbols.Mapping, lo, hi symbols.Addr, size uint64, tried map[symbols.Addr]bool) (at symbols.Addr, ok bool) {
+	from, to := uint64(Lowest), min(uint64(Highest), uint64(lo)+Reach)
+	if uint64(hi) > Reach {
+		from = max(from, uint64(hi)-Reach)
 	}
 	var best, bestDist uint64
 	consider := func(start, end uint64) {
-		start = (max(start, from) + pageSize - 1) &^ (pageSize - 1)
+		start = (max(start, from) + PageSize - 1) &^ (PageSize - 1)
 		if end > to {
-			end = to &^ (pageSize - 1)
+			end = to &^ (PageSize - 1)
 		}
 		if end < start || end-start < size {
 			return
 		}
 		// The others serve where the nearer end was refused.
-		for _, c := range [3]uint64{start, end - size, (start + (end-size-start)/2) &^ (pageSize - 1)} {
+		for _, c := range [3]uint64{start, end - size, (start + (end-size-start)/2) &^ (PageSize - 1)} {
 			d := uint64(lo) - c
 			if c > uint64(lo) {
 				d = c - uint64(lo)
@@ -60,14 +61,14 @@ func findGap(maps []symbols.Mapping, lo, hi symbols.Addr, size uint64, tried map
 // and the main stack may grow is left out: the heap starts behind the main
 // program, at a random distance that is known once there is one.
 func eachGap(maps []symbols.Mapping, f func(lo, hi uint64)) {
-	prev := uint64(lowest)
+	prev := uint64(Lowest)
 	var main string
 	heap := slices.ContainsFunc(maps, func(m symbols.Mapping) bool { return m.Path == "[heap]" })
 	for i, m := range maps {
 		if i == 0 {
 			main = m.Path
 		}
-		end := min(uint64(m.Start), highest) // the vsyscall page lies above
+		end := min(uint64(m.Start), Highest) // the vsyscall page lies above
 		if m.Path == "[stack]" && end > stackRoom {
 			end -= stackRoom
 		}
@@ -76,19 +77,19 @@ func eachGap(maps []symbols.Mapping, f func(lo, hi uint64)) {
 		}
 		next := uint64(m.End)
 		if m.Path == "[heap]" || (!heap && m.Path == main && i+1 < len(maps) && maps[i+1].Path != main) {
-			next += heapRoom
+			next += HeapRoom
 		}
 		if next > prev {
 			prev = next
 		}
 	}
-	if prev < highest {
-		f(prev, highest)
+	if prev < Highest {
+		f(prev, Highest)
 	}
 }
 
-// freeRanges lists the addresses at which code may be mapped.
-func freeRanges(maps []symbols.Mapping) []plan.Range {
+// FreeRanges lists the addresses at which code may be mapped.
+func FreeRanges(maps []symbols.Mapping) []plan.Range {
 	var out []plan.Range
 	eachGap(maps, func(lo, hi uint64) { out = append(out, plan.Range{Lo: lo, Hi: hi}) })
 	return out

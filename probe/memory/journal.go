@@ -1,0 +1,151 @@
+package memory
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+
+	"kprobe/internal/procfs"
+	"kprobe/probe/insn"
+	"kprobe/probe/plan"
+	"kprobe/probe/ring"
+	"kprobe/symbols"
+)
+
+// int3 is a breakpoint's byte.
+const int3 = 0xcc
+
+// Journal is the list of patched sites and of mapped code in the memory file,
+// from which a later kprobe takes the patches out when this one was killed. An
+// entry is whole before the site is written, and goes after it was restored:
+// the address is stored last when an entry is made, first when it goes.
+type Journal struct {
+	file *File
+	head ring.Header
+	free []int
+	next int
+	maps int
+	// mapsFree are entries of maps that can be used anew.
+	mapsFree []int
+}
+
+// Words that the session keeps in the header's page behind ring's directory.
+const (
+	HeaderScratch      = 3072 // u64 address of the scratch memory, a page of code first; 0: none is ready
+	HeaderFallback     = 3088 // u64 address of the fallback handlers' code, 0: none was laid
+	HeaderPools        = 3096 // u64 address of the return instances laid last, 0: none
+	HeaderFallbackData = 3104 // u64 address of the fallback handlers' data
+	HeaderSteps        = 3112 // u64 threads that the tracer lets execute one instruction
+	HeaderSemaphores   = 3120 // u64 address of the page of raised semaphores that was laid last, 0: none
+)
+
+// NewJournal is the journal of a session, in its memory file.
+func NewJournal(file *File) *Journal { return &Journal{file: file} }
+
+// OpenJournal is that of another kprobe.
+func OpenJournal(file *File, h *ring.Header) *Journal { return &Journal{file: file, head: *h} }
+
+// Pending is how many changes of the text it holds.
+func (j *Journal) Pending() int { return j.next - len(j.free) }
+
+// Open writes the header: for a process, at a time in ns of CLOCK_MONOTONIC. The magic
+// goes last.
+func (j *Journal) Open(target int, now uint64) {
+	j.head = ring.Header{
+		Generation: 1, Base: uint64(j.file.Base),
+		Tracer: uint32(os.Getpid()), TracerStart: procfs.StartTime(os.Getpid()),
+		Target: uint32(target), Created: now,
+	}
+	page := j.head.Encode(j.file.Layout)
+	h := j.file.Layout.Header.Off
+	copy(j.file.Mem[h+8:], page[8:])
+	j.file.Store64(h, binary.LittleEndian.Uint64(page))
+}
+
+// counts stores how many entries are in use.
+func (j *Journal) counts() {
+	h := j.file.Layout.Header.Off
+	j.head.Sites, j.head.Maps = uint32(j.next), uint32(j.maps)
+	j.file.Store32(h+ring.SitesOff, j.head.Sites)
+	j.file.Store32(h+ring.MapsOff, j.head.Maps)
+}
+
+// Coming notes an arena that is about to be mapped, in the states of mapping.go.
+func (j *Journal) Coming(p *Arena) error {
+	if len(j.mapsFree) == 0 && j.maps >= int(j.file.Layout.Maps.Size/ring.MapSize) {
+		return fmt.Errorf("more than %d pieces of memory", j.maps)
+	}
+	m := ring.Map{Addr: uint64(p.Start), Size: p.Size}
+	p.entry = j.maps
+	if k := len(j.mapsFree); k > 0 {
+		p.entry = j.mapsFree[k-1]
+		j.mapsFree = j.mapsFree[:k-1]
+	} else {
+		j.maps++
+	}
+	j.put(j.file.Layout.Map(p.entry), m.Encode())
+	j.counts()
+	return nil
+}
+
+// There notes that an arena is mapped.
+func (j *Journal) There(p *Arena) error {
+	return j.file.Set64(j.file.Layout.Map(p.entry)+ring.MapUsed, p.Size)
+}
+
+// Going notes that an arena is about to be unmapped.
+func (j *Journal) Going(p *Arena) error {
+	return j.file.Set64(j.file.Layout.Map(p.entry)+ring.MapUsed, 0)
+}
+
+// gone forgets an arena.
+func (j *Journal) gone(p *Arena) error {
+	j.mapsFree = append(j.mapsFree, p.entry)
+	return j.file.Set64(j.file.Layout.Map(p.entry), 0)
+}
+
+// put stores an entry, its first word last.
+func (j *Journal) put(at int64, b []byte) {
+	copy(j.file.Mem[at+8:], b[8:])
+	j.file.Store64(at, binary.LittleEndian.Uint64(b))
+}
+
+// Add notes a breakpoint that is about to be written, and returns its number.
+func (j *Journal) Add(site, slot symbols.Addr, code []byte) (int, error) {
+	before := code[:min(len(code), insn.MaxLen)]
+	after := append([]byte{int3}, before[1:]...)
+	return j.site(&ring.Site{Addr: uint64(site), Tactic: uint16(plan.Breakpoint), Copy: uint64(slot), Before: before, After: after})
+}
+
+// Change notes a write of a jump that is about to be made.
+func (j *Journal) Change(w plan.Write, before []byte, detour uint64, tactic uint16) (int, error) {
+	return j.site(&ring.Site{Addr: w.At, Tactic: tactic, Detour: detour, Before: before, After: w.Bytes})
+}
+
+func (j *Journal) site(s *ring.Site) (int, error) {
+	b, err := s.Encode()
+	if err != nil {
+		return -1, err
+	}
+	n := j.next
+	if k := len(j.free); k > 0 {
+		n = j.free[k-1]
+		j.free = j.free[:k-1]
+	} else if n >= int(j.file.Layout.Sites.Size/ring.SiteSize) {
+		return -1, fmt.Errorf("more than %d changes in a process", n)
+	} else {
+		j.next++
+	}
+	j.put(j.file.Layout.Site(n), b)
+	j.counts()
+	return n, nil
+}
+
+// Remove forgets a site that was restored.
+func (j *Journal) Remove(n int) {
+	if n < 0 {
+		return
+	}
+	j.file.Store64(j.file.Layout.Site(n), 0)
+	j.free = append(j.free, n)
+}
