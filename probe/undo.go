@@ -16,6 +16,7 @@ import (
 	"kprobe/probe/memory"
 	"kprobe/probe/plan"
 	"kprobe/probe/ring"
+	"kprobe/probe/semaphore"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
@@ -120,7 +121,7 @@ func (a *area) restoreText(stopped []*tracee.Thread) error {
 	if err := a.undoAll(leading); err != nil {
 		return err
 	}
-	return a.lowerSemaphores()
+	return semaphore.LowerAll(a.proc, a.file)
 }
 
 // mostOver bounds how many writes lie over each other. Sessions have a handful.

@@ -12,6 +12,7 @@ import (
 
 	"kprobe/fetch"
 	"kprobe/internal/fixture"
+	"kprobe/probe/semaphore"
 	"kprobe/symbols"
 )
 
@@ -327,18 +328,19 @@ func TestUSDTErrors(t *testing.T) {
 // leave a counter and its entry.
 func TestUSDTSemaphoreStates(t *testing.T) {
 	for _, c := range []struct {
-		state, before, now, want uint16
-		inode                    uint64 // besides the file's own
+		state             semaphore.State
+		before, now, want uint16
+		inode             uint64 // besides the file's own
 	}{
-		{semaphoreRaising, 4, 4, 4, 0},  // not written yet
-		{semaphoreRaising, 4, 5, 4, 0},  // written
-		{semaphoreRaised, 4, 9, 8, 0},   // others have raised it since
-		{semaphoreRaised, 4, 0, 0, 0},   // somebody has set it
-		{semaphoreLowering, 5, 5, 4, 0}, // not written yet
-		{semaphoreLowering, 5, 4, 4, 0}, // written
-		{semaphoreRaised, 4, 5, 5, 1},   // another file is mapped there by now
-		{semaphoreFree, 4, 5, 5, 0},     // nothing
-		{0xffff, 4, 5, 5, 0},            // no session writes that
+		{semaphore.Raising, 4, 4, 4, 0},  // not written yet
+		{semaphore.Raising, 4, 5, 4, 0},  // written
+		{semaphore.Raised, 4, 9, 8, 0},   // others have raised it since
+		{semaphore.Raised, 4, 0, 0, 0},   // somebody has set it
+		{semaphore.Lowering, 5, 5, 4, 0}, // not written yet
+		{semaphore.Lowering, 5, 4, 4, 0}, // written
+		{semaphore.Raised, 4, 5, 5, 1},   // another file is mapped there by now
+		{semaphore.Free, 4, 5, 5, 0},     // nothing
+		{0xffff, 4, 5, 5, 0},             // no session writes that
 	} {
 		sub := startForms(t, fixture.Build(t, "usdt_forms.c", "-O1"))
 		l := attach(t, sub.pid(), Options{}, "p:guarded %forms:guarded")
@@ -346,16 +348,14 @@ func TestUSDTSemaphoreStates(t *testing.T) {
 		var tg *target
 		err := l.s.tracer.Do(func() error {
 			tg = l.s.targets[sub.pid()]
-			entry := tg.semaphores.raised[symbols.Addr(sub.counter)]
-			b := make([]byte, semaphoreEntry)
+			entry := tg.semaphores.EntryOf(symbols.Addr(sub.counter))
+			b := make([]byte, semaphore.EntrySize)
 			if _, err := tg.proc.ReadMemory(b, entry); err != nil {
 				return err
 			}
-			le := binary.LittleEndian
-			le.PutUint64(b[semaphoreInode:], le.Uint64(b[semaphoreInode:])+c.inode)
-			le.PutUint16(b[semaphoreState:], c.state)
-			le.PutUint16(b[semaphoreBefore:], c.before)
-			return tg.proc.WriteMemory(b, entry)
+			e := semaphore.Decode(b)
+			e.Inode, e.State, e.Before = e.Inode+c.inode, c.state, c.before
+			return tg.proc.WriteMemory(e.Encode(), entry)
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -27,6 +27,7 @@ var floors = []string{
 	"kprobe/probe",
 	"kprobe/probe/results",
 	"kprobe/probe/fallbacks",
+	"kprobe/probe/semaphore",
 	"kprobe/probe/memory",
 	"kprobe/probe/tracee",
 	"kprobe/probe/signature",
