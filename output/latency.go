@@ -34,6 +34,15 @@ type latencyKey struct {
 // for its hits to be counted by a Latency.
 const Took = "took=$duration"
 
+// TookOf is how many nanoseconds the call took that a hit of such a definition is of.
+func TookOf(h *results.Hit) (uint64, error) {
+	args := h.Program.Args[:len(h.Program.Fields())]
+	if n := len(args); n == 0 || len(h.Data) < args[n-1].Slot+8 {
+		return 0, fmt.Errorf("count a call of %s: its record holds no time: %w", h.Func, fetch.ErrCorrupt)
+	}
+	return binary.LittleEndian.Uint64(h.Data[args[len(args)-1].Slot:]), nil
+}
+
 // Bin has calls counted in the process, by the time that they took.
 func (l *Latency) Bin(_ *results.Event, prog *fetch.Program) *results.Bin {
 	return &results.Bin{Arg: len(prog.Fields()) - 1, Form: results.FormFine}
@@ -48,11 +57,10 @@ func (l *Latency) Counted(bins []results.Bins) {
 
 // Hit implements results.Sink.
 func (l *Latency) Hit(h *results.Hit) error {
-	args := h.Program.Args[:len(h.Program.Fields())]
-	if n := len(args); n == 0 || len(h.Data) < args[n-1].Slot+8 {
-		return fmt.Errorf("count a call of %s: its record holds no time: %w", h.Func, fetch.ErrCorrupt)
+	took, err := TookOf(h)
+	if err != nil {
+		return err
 	}
-	took := binary.LittleEndian.Uint64(h.Data[args[len(args)-1].Slot:])
 	key := latencyKey{h.Event, h.Func}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -165,6 +173,16 @@ func (l *Latency) all() map[latencyKey]*spread.Spread {
 		out[key] = sum
 	}
 	return out
+}
+
+// Each gives, for each function that was called, how long its calls took. What yield is
+// given it must not keep.
+func (l *Latency) Each(yield func(event *results.Event, fn string, took *spread.Spread)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for key, row := range l.all() {
+		yield(key.event, key.fn, row)
+	}
 }
 
 // anyLost reports whether calls were lost.

@@ -92,17 +92,19 @@ type Command struct {
 
 // What a session gives, which package output prints.
 type (
-	Event      = results.Event
-	Hit        = results.Hit
-	Sink       = results.Sink
-	EndReason  = results.EndReason
-	Stats      = results.Stats
-	Summary    = results.Summary
-	Interposed = results.Interposed
-	Death      = results.Death
-	Kind       = results.Kind
-	Line       = results.Line
-	Listing    = results.Listing
+	Event     = results.Event
+	Hit       = results.Hit
+	Sink      = results.Sink
+	EndReason = results.EndReason
+	Stats     = results.Stats
+	// ProcessStats are counters of one process.
+	ProcessStats = results.ProcessStats
+	Summary      = results.Summary
+	Interposed   = results.Interposed
+	Death        = results.Death
+	Kind         = results.Kind
+	Line         = results.Line
+	Listing      = results.Listing
 	// Tactic is how a probe is put into the text.
 	Tactic = plan.Tactic
 )

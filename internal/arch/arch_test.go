@@ -117,7 +117,7 @@ func TestOutputPrintsData(t *testing.T) {
 		for _, imp := range p.Imports {
 			inProbe := imp == "kprobe/probe" || strings.HasPrefix(imp, "kprobe/probe/")
 			switch p.ImportPath {
-			case "kprobe/output", "kprobe/output/recording", "kprobe/output/calls", "kprobe/output/report", "kprobe/output/graph", "kprobe/output/html":
+			case "kprobe/output", "kprobe/output/recording", "kprobe/output/calls", "kprobe/output/report", "kprobe/output/graph", "kprobe/output/html", "kprobe/output/metrics":
 				if seen = seen || imp == results; inProbe && imp != results {
 					t.Errorf("%s imports %s: it prints what is in %s", p.ImportPath, imp, results)
 				}
@@ -140,6 +140,8 @@ func TestGuestsStayInTheirRooms(t *testing.T) {
 		"golang.org/x/arch/x86/x86asm":       {"kprobe/probe/insn"},
 		"github.com/ianlancetaylor/demangle": {"kprobe/symbols"},
 		"github.com/google/pprof":            {"kprobe/output/report"},
+		"github.com/prometheus":              {"kprobe/output/metrics"},
+		"google.golang.org/protobuf":         {"kprobe/output/metrics"},
 	}
 	for _, p := range packages(t) {
 		for _, imp := range p.Imports {

@@ -147,3 +147,19 @@ func cellRange(i int) (from, to uint64) {
 	from = uint64(i%subCells+subCells) << e
 	return from, from + 1<<e - 1
 }
+
+// Cell is how many numbers were from From to To, both included: the bounds are less than
+// 1/64 apart.
+type Cell struct {
+	From, To uint64
+	Count    uint64
+}
+
+// Cells gives the cells that have any, from the lowest on.
+func (s *Spread) Cells(yield func(Cell) bool) {
+	for i, n := range s.cells {
+		if from, to := cellRange(i); n > 0 && !yield(Cell{from, to, n}) {
+			return
+		}
+	}
+}

@@ -69,6 +69,14 @@ func (s *Stats) Merge(o *Stats) {
 	s.Disabled = s.Disabled && o.Disabled
 }
 
+// ProcessStats are the counters of an event in one process that lives.
+type ProcessStats struct {
+	Event *Event
+	PID   int
+	Comm  string // of its first thread; "" where it isn't known
+	Counts
+}
+
 // Summary is what a trace did.
 type Summary struct {
 	Reason EndReason

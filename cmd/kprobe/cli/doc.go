@@ -28,6 +28,7 @@ type Session interface {
 	Close(ctx context.Context) error
 	Stats() []probe.Stats
 	PlaceStats() []probe.Stats
+	ProcessStats() []probe.ProcessStats
 	Bins() []results.Bins
 	Pids() []int
 	// CommandStatus tells, behind Close, how a started command ended, if it has.

@@ -32,7 +32,9 @@ type fake struct {
 	asked atomic.Int32 // how often stats were
 	// places are what PlaceStats gives.
 	places []probe.Stats
-	lives  map[int]*fakeLive
+	// processes are what ProcessStats gives.
+	processes []probe.ProcessStats
+	lives     map[int]*fakeLive
 
 	mu      sync.Mutex
 	pids    []int
@@ -112,6 +114,8 @@ func (f *fake) Stats() []probe.Stats {
 func (f *fake) Bins() []results.Bins { return nil }
 
 func (f *fake) PlaceStats() []probe.Stats { return f.places }
+
+func (f *fake) ProcessStats() []probe.ProcessStats { return f.processes }
 
 func (f *fake) Pids() []int { return f.pids }
 

@@ -18,7 +18,7 @@ import (
 const latencyActive = 1024
 
 // runLatency shows how long functions' calls take.
-func runLatency(ctx context.Context, d *Deps, m *messages, o *profileOptions) error {
+func runLatency(ctx context.Context, d *Deps, m *messages, o *profileOptions, x *exporter) error {
 	w, file, done, err := o.open(d)
 	if err != nil {
 		return err
@@ -26,6 +26,7 @@ func runLatency(ctx context.Context, d *Deps, m *messages, o *profileOptions) er
 	sink := &output.Latency{}
 	v := &latencyView{o: o, w: w, size: d.Size, screen: o.screen(d), sink: sink, start: time.Now()}
 	o.watch = v.watch
+	x.watch(o)
 	o.adapt = func(defs []*fetch.Def) (_ []*fetch.Def, err error) {
 		for i := 0; i < len(defs) && err == nil; i++ {
 			defs[i], err = returning(defs[i], output.Took)
@@ -40,7 +41,8 @@ func runLatency(ctx context.Context, d *Deps, m *messages, o *profileOptions) er
 		p.RingSize = countRing
 	}
 	p.Bin = sink.Bin
-	sum, err := o.run(ctx, d, m, p, file, sink)
+	to := x.times(d, o, &p, sink)
+	sum, err := o.run(ctx, d, m, p, file, to)
 	if n := len(v.trapped); n > 0 {
 		names := strings.Join(v.trapped[:min(n, 5)], ", ")
 		if n > 5 {

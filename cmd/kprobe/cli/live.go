@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"kprobe/fetch"
@@ -76,7 +77,7 @@ func ended(err error) bool {
 
 // runLiveProfile shows the counters of sessions of another kprobe: once, or
 // for as long as -t, --interval or a terminal ask for.
-func runLiveProfile(ctx context.Context, d *Deps, m *messages, o *profileOptions, lives []Live) error {
+func runLiveProfile(ctx context.Context, d *Deps, m *messages, o *profileOptions, lives []Live, x *exporter) error {
 	defer closeAll(lives)
 	w, file, done, err := o.open(d)
 	if err != nil {
@@ -84,17 +85,22 @@ func runLiveProfile(ctx context.Context, d *Deps, m *messages, o *profileOptions
 	}
 	v := newWatcher(d, o, w)
 	o.names = map[placeAt]placeCalled{}
-	stats := func() ([]probe.Stats, error) {
+	var mu sync.Mutex // one looks at the sessions at a time
+	look := func(counters func([]Live) ([]probe.Stats, error)) ([]probe.Stats, error) {
+		mu.Lock()
+		defer mu.Unlock()
 		for _, l := range lives {
 			if err := l.Refresh(); err != nil {
 				return nil, err
 			}
 		}
-		return o.counters(lives)
+		return counters(lives)
 	}
-	if v.first, err = o.counters(lives); err == nil && (v.shows() || o.duration > 0) {
+	stats := func() ([]probe.Stats, error) { return look(o.counters) }
+	if v.first, err = o.counters(lives); err == nil && (v.shows() || o.duration > 0 || x != nil) {
 		v.begin()
 		v.before = v.first
+		defer x.live(func() ([]probe.Stats, error) { return look(o.placesOf) })()
 		err = v.follow(ctx, d, o.duration, file, stats)
 	}
 	if err == nil {
@@ -132,6 +138,12 @@ func (v *watcher) follow(ctx context.Context, d *Deps, duration time.Duration, f
 		run = timed
 	}
 	run, _ = watchReader(run, file)
+	if !v.shows() && v.o.metrics != "" {
+		return unlessEnded(again(run, 0, false, nil, func() error { // to see the sessions end
+			_, err := stats()
+			return err
+		}))
+	}
 	if !v.shows() {
 		<-run.Done()
 		_, err := stats()

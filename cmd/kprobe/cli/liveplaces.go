@@ -21,6 +21,11 @@ func (o *profileOptions) counters(lives []Live) ([]probe.Stats, error) {
 	if !o.each {
 		return merged(lives), nil
 	}
+	return o.placesOf(lives)
+}
+
+// placesOf are the counters of places.
+func (o *profileOptions) placesOf(lives []Live) ([]probe.Stats, error) {
 	var out []probe.Stats
 	at := map[string]int{}
 	for _, l := range lives {

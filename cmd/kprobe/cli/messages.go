@@ -160,6 +160,9 @@ func hint(err error) string {
 	if h := lookupHint(err); h != "" {
 		return h
 	}
+	if h := metricsHint(err); h != "" {
+		return h
+	}
 	switch {
 	case errors.Is(err, symbols.ErrNoDebugInfo), errors.Is(err, fetch.ErrNoDebugInfo):
 		return "compile with -g, install the program's debug package, or name debuginfod servers in DEBUGINFOD_URLS"

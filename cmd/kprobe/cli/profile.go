@@ -55,6 +55,18 @@ and percentile are within 1 % of the exact value, all else is exact, in steps of
 the processor's clock: on AMD's processors they are 10 ns, and a call that takes
 less reads as 0 or 10 ns. The average of many such calls is right.
 
+With --metrics the counters are there for Prometheus, as OpenMetrics: at
+http://ADDR:PORT/metrics, or in a FILE that is replaced as a whole every 15 s, or as
+--interval says, and at the end. A FILE that ends with .prom is in the format that
+node_exporter reads in the folder of its textfile collector. Counters are
+kprobe_hits_total, _filtered_total, _lost_total and _missed_total, by event, function
+and module (at most 1000, the rest is added up under "(other)"), and
+kprobe_process_hits_total, by event, pid and process, of those that are traced now.
+With --latency, kprobe_call_duration_seconds is a histogram, classic and native, of at
+most 100 functions; definitions that have an argument trace_id, and maybe span_id, give
+exemplars, and have their calls recorded for that. A reader that is slow or hangs is cut
+off; the trace never waits for it.
+
 Without a definition and with -p PID of a process that another kprobe is tracing,
 that one's counters are shown; neither it nor the process notices. Otherwise the
 kept events are counted whose files the target maps.`
@@ -65,6 +77,7 @@ const profileExample = `  kprobe profile -t 10s -p 4711 libc:malloc libc:free
   kprobe profile --each -t 10s -p 4711 'libc:pthread_*'
   kprobe profile --latency -p 4711 libc:malloc 'libc:pthread_mutex_*'
   kprobe profile --latency 'r:big libc:malloc size=$arg1:u64 if size > 65536' -- ls -lR /usr
+  kprobe profile --latency --metrics :9464 -p 4711 libc:malloc 'libc:pthread_*'
   kprobe profile --interval 1s --total -p 4711 libc:malloc libc:free > counts.txt`
 
 type profileRun func(ctx context.Context, d *Deps, m *messages, o *profileOptions) error
@@ -93,6 +106,7 @@ func newProfileCmd(d *Deps, m *messages, run profileRun) *cobra.Command {
 	o.addInterval(c, "show the counters after each `TIME`, such as 1s")
 	c.Flags().BoolVar(&o.total, "total", false, "add a line with the sums over all events")
 	c.Flags().BoolVar(&o.each, "each", false, "count each place by itself: the functions of a pattern, the most hits first")
+	c.Flags().StringVar(&o.metrics, "metrics", "", "give the counters to Prometheus, at `ADDR:PORT|FILE`")
 	c.Flags().BoolVar(&o.latency, "latency", false, "show how long the functions' calls take")
 	return c
 }
@@ -104,15 +118,20 @@ type nothing struct{}
 func (nothing) Hit(*probe.Hit) error { return nil }
 
 func runProfile(ctx context.Context, d *Deps, m *messages, o *profileOptions) error {
+	x, err := o.export(m)
+	if err != nil {
+		return err
+	}
+	defer x.end(o)
 	if o.latency {
-		return runLatency(ctx, d, m, o)
+		return runLatency(ctx, d, m, o, x)
 	}
 	lives, err := o.lives(d)
 	if err != nil {
 		return fail(err)
 	}
 	if lives != nil {
-		return runLiveProfile(ctx, d, m, o, lives)
+		return runLiveProfile(ctx, d, m, o, lives, x)
 	}
 	w, file, done, err := o.open(d)
 	if err != nil {
@@ -121,6 +140,7 @@ func runProfile(ctx context.Context, d *Deps, m *messages, o *profileOptions) er
 	o.armed = writeArmed(w)
 	v := newWatcher(d, o, w)
 	o.watch = v.watch
+	x.watch(o)
 	p := o.engine(d, m)
 	p.CountOnly = true
 	sum, err := o.run(ctx, d, m, p, file, nothing{})

@@ -62,10 +62,13 @@ type sessionOptions struct {
 
 	// each asks for the counters of places: watch gets them, and atEnd are those
 	// after the last probe is out.
-	each  bool
-	atEnd []probe.Stats
-	// places gives the counters of places while the probes are in.
-	places func() []probe.Stats
+	each    bool
+	metrics string // address or file of --metrics
+	atEnd   []probe.Stats
+	// places gives the counters of places while the probes are in, processes those of
+	// processes.
+	places    func() []probe.Stats
+	processes func() []probe.ProcessStats
 	// bins are what processes have counted by a number, while the probes are in and
 	// at the end.
 	bins      func() []results.Bins
@@ -227,7 +230,7 @@ func (o *sessionOptions) run(ctx context.Context, d *Deps, m *messages, p probe.
 		o.binsAtEnd = s.Bins()
 		o.endInterrupted(s, &sum, signals.signal())
 		sum.Alive = o.endCommand(m, sum.Alive)
-		if o.each || output.Sum(sum.Stats).Lost > 0 {
+		if o.each || o.metrics != "" || output.Sum(sum.Stats).Lost > 0 {
 			o.atEnd = s.PlaceStats()
 		}
 	}()
@@ -251,7 +254,7 @@ func (o *sessionOptions) run(ctx context.Context, d *Deps, m *messages, p probe.
 		run = timed
 	}
 	if o.watch != nil {
-		o.places, o.bins = s.PlaceStats, s.Bins
+		o.places, o.processes, o.bins = s.PlaceStats, s.ProcessStats, s.Bins
 		stats := s.Stats
 		if o.each {
 			stats = s.PlaceStats
