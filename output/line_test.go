@@ -235,15 +235,23 @@ type discard struct{}
 
 func (discard) Write(p []byte) (int, error) { return len(p), nil }
 
+// What a hit takes of the time that passes, formatted by one CPU and by two.
 func benchmarkHit(b *testing.B, form Form) {
 	entry, _ := busy(b)
-	tr := &Trace{Writer: NewWriter(discard{}), Format: Formatter{Form: form}}
-	for b.Loop() {
-		if err := tr.Hit(entry); err != nil {
-			b.Fatal(err)
-		}
+	for _, workers := range []int{1, 2} {
+		b.Run(fmt.Sprintf("%dcpu", workers), func(b *testing.B) {
+			tr := &Trace{Writer: NewWriter(discard{}), Format: Formatter{Form: form}, Workers: workers}
+			for b.Loop() {
+				if err := tr.Hit(entry); err != nil {
+					b.Fatal(err)
+				}
+			}
+			if err := tr.Close(); err != nil {
+				b.Fatal(err)
+			}
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds()/1e6, "Mlines/s")
+		})
 	}
-	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds()/1e6, "Mlines/s")
 }
 
 func BenchmarkTextLine(b *testing.B) { benchmarkHit(b, Text) }

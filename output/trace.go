@@ -3,15 +3,20 @@ package output
 import "kprobe/probe/results"
 
 // Trace is the results.Sink of kprobe trace: it prints each hit on a Writer. It
-// is not safe for concurrent use, like every Sink.
+// is not safe for concurrent use, like every Sink. Close it before the Writer.
 type Trace struct {
 	Writer *Writer
 	Format Formatter
 	// Limit is the number of hits after which the trace ends; 0 is none.
 	Limit uint64
+	// Workers is how many CPUs format hits that come fast. With 0 or 1 Hit does so
+	// itself, and Close has nothing to do.
+	Workers int
 
 	printed uint64
 	line    []byte
+	last    uint64       // the time of the hit before
+	lines   *lineWorkers // nil until it is needed
 }
 
 // Hit implements results.Sink. It returns results.ErrStop with the last hit that
@@ -20,12 +25,7 @@ func (t *Trace) Hit(h *results.Hit) error {
 	if t.Limit != 0 && t.printed >= t.Limit {
 		return results.ErrStop
 	}
-	line, err := t.Format.Append(t.line[:0], h)
-	if err != nil {
-		return err
-	}
-	t.line = line
-	if _, err := t.Writer.Write(line); err != nil {
+	if err := t.print(h); err != nil {
 		return err
 	}
 	t.printed++
@@ -35,5 +35,37 @@ func (t *Trace) Hit(h *results.Hit) error {
 	return nil
 }
 
-// Printed is the number of hits that were written.
+// print writes the line of a hit, or has it written in its turn.
+func (t *Trace) print(h *results.Hit) error {
+	fast := h.Time < t.last+calm
+	t.last = h.Time
+	if t.lines == nil && fast && t.Workers > 1 {
+		t.lines = newLineWorkers(t.Writer, &t.Format, t.Workers)
+	}
+	if t.lines != nil {
+		if taken, err := t.lines.take(h, fast); taken || err != nil {
+			return err
+		}
+	}
+	line, err := t.Format.Append(t.line[:0], h)
+	if err != nil {
+		return err
+	}
+	t.line = line
+	_, err = t.Writer.Write(line)
+	return err
+}
+
+// Close writes the lines of the hits that are still on their way. It returns the
+// first failure that Hit has not returned, and does not close Writer.
+func (t *Trace) Close() error {
+	if t.lines == nil {
+		return nil
+	}
+	l := t.lines
+	t.lines, t.Workers = nil, 0
+	return l.close()
+}
+
+// Printed is the number of hits that were taken to be written.
 func (t *Trace) Printed() uint64 { return t.printed }

@@ -81,7 +81,7 @@ func runHist(ctx context.Context, d *Deps, m *messages, o *traceOptions, w *outp
 	}
 	p.Bin = sink.Bin
 	sum, err := o.run(ctx, d, m, p, file, sink)
-	if err == nil {
+	if err = both(err, printed(lines)); err == nil {
 		if err = fail(show(sum.Stats, true)); errors.Is(err, output.ErrClosed) {
 			err = nil // the reader has seen enough
 		}

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"runtime"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -138,7 +139,7 @@ func runTrace(ctx context.Context, d *Deps, m *messages, o *traceOptions) error 
 		}
 	}
 	o.armed = writeArmed(w)
-	sink := &output.Trace{Writer: w, Format: output.Formatter{Form: o.form, Clock: clock, Lines: o.verbose, Signatures: o.verbose}, Limit: o.events}
+	sink := &output.Trace{Writer: w, Format: output.Formatter{Form: o.form, Clock: clock, Lines: o.verbose, Signatures: o.verbose}, Limit: o.events, Workers: runtime.GOMAXPROCS(0)}
 	if len(o.specs) > 0 {
 		return runHist(ctx, d, m, o, w, file, done, sink)
 	}
@@ -149,11 +150,21 @@ func runTrace(ctx context.Context, d *Deps, m *messages, o *traceOptions) error 
 		})
 	}
 	sum, err := o.run(ctx, d, m, o.engine(d, m), file, sink)
+	err = both(err, printed(sink))
 	if o.form == output.JSON {
 		// What fails here is said by the writer when it is closed.
 		_ = look(sum.Stats)
 	}
 	return o.conclude(d, m, w, done, sink.Printed(), sum, err)
+}
+
+// printed has the lines of a trace written that are still on their way. That nobody
+// reads them is no failure.
+func printed(sink *output.Trace) error {
+	if err := sink.Close(); err != nil && !errors.Is(err, output.ErrClosed) {
+		return fail(err)
+	}
+	return nil
 }
 
 // lossInterval is how often a trace looks for losses.
