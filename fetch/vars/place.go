@@ -86,16 +86,14 @@ func (p place) part(off, size int64) (place, error) {
 		p.sym = p.sym.add(off)
 		return p, nil
 	case isValue:
-		if off == 0 {
+		switch {
+		case off == 0:
 			return p, nil
-		}
-		if p.isXMM() && off >= 8 && off+size <= 16 {
+		case p.isXMM() && off >= 8 && off+size <= 16:
 			return vectorHalf(int(p.sym.src.Reg)).part(off-8, size)
-		}
-		if p.isXMM() && off >= 16 {
-			return p, p.tooWide()
-		}
-		if off < 0 || off >= 8 {
+		case p.isXMM() && off > 0 && off < 8 && off+size > 8:
+			return p.halves().pieced(off, size)
+		case off < 0 || off >= 8 || off+size > 8:
 			return p, p.tooWide()
 		}
 		p.sym = p.sym.step(fetch.Step{Op: fetch.StepShr, Imm: uint64(off) * 8})
@@ -115,6 +113,11 @@ func (p place) part(off, size int64) (place, error) {
 		return p.pieced(off, size)
 	}
 	return p, fmt.Errorf("that part is %w", fetch.ErrNoValue)
+}
+
+// halves are the two words of an xmm register.
+func (p place) halves() place {
+	return place{kind: inPieces, pieces: []piece{{0, 8, p}, {8, 8, vectorHalf(int(p.sym.src.Reg))}}}
 }
 
 // tooWide says why more of a register can't be had: of those of vectors (AVX,

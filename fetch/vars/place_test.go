@@ -34,6 +34,9 @@ func placeText(p place) string {
 func text(s sym) string {
 	c := s.whole()
 	v := fetch.Variable{Chain: c}
+	if s.src.Source == fetch.SourceVector {
+		return fmt.Sprintf("%s, byte %d on", v.Where(), s.src.Off)
+	}
 	return v.Where()
 }
 
@@ -158,4 +161,45 @@ func FuzzLocation(f *testing.F) {
 			t.Fatalf("depth %d, %d", b.f.depth, b.f.nested)
 		}
 	})
+}
+
+// TestPartsOfRegisters: what lies across a register's words is of both, and what
+// reaches past its end is an error.
+func TestPartsOfRegisters(t *testing.T) {
+	low, general := xmm(3), place{kind: isValue, sym: register(fetch.DI)}
+	shifted := func(p place, bits uint64) string {
+		p.sym = p.sym.step(fetch.Step{Op: fetch.StepShr, Imm: bits})
+		return placeText(p)
+	}
+	for _, c := range []struct {
+		p         place
+		off, size int64
+		want      string // "" is an error
+	}{
+		{low, 0, 8, placeText(low)},
+		{low, 0, 16, placeText(low)},
+		{low, 4, 4, shifted(low, 32)},
+		{low, 8, 8, placeText(vectorHalf(3))},
+		{low, 12, 4, shifted(vectorHalf(3), 32)},
+		{low, 4, 8, "[0+4 " + shifted(low, 32) + "][4+4 " + placeText(vectorHalf(3)) + "]"},
+		{low, 6, 4, "[0+2 " + shifted(low, 48) + "][2+2 " + placeText(vectorHalf(3)) + "]"},
+		{low, 4, 12, "[0+4 " + shifted(low, 32) + "][4+8 " + placeText(vectorHalf(3)) + "]"},
+		{low, 4, 16, ""},
+		{low, 16, 4, ""},
+		{low, -4, 8, ""},
+		{general, 4, 4, shifted(general, 32)},
+		{general, 4, 8, ""},
+		{general, 8, 1, ""},
+		{general, -1, 1, ""},
+		{vectorHalf(3), 4, 8, ""},
+	} {
+		p, err := c.p.part(c.off, c.size)
+		have := ""
+		if err == nil {
+			have = placeText(p)
+		}
+		if have != c.want {
+			t.Errorf("%d bytes at %d of %s: %s, %v, want %s", c.size, c.off, placeText(c.p), have, err, c.want)
+		}
+	}
 }
