@@ -64,6 +64,10 @@ type Data struct {
 	tables     sync.Map // offset in .debug_line → *LineTable
 	files      filesIndex
 	gnu        once[bool]
+	alone      once[bool]
+	cross      once[bool]
+	strTables  once[[]Range]
+	searches   atomic.Int32 // how many names are searched for before an index is made
 }
 
 // Options are what a file's debug information refers to.
@@ -84,9 +88,9 @@ type Options struct {
 	Release func(from, to uint64)
 	// ReleaseStr is Release for Str.
 	ReleaseStr func(from, to uint64)
-	// IndexFrom is from what size of Info on an index is made, in bytes; 0 is
-	// where that pays.
-	IndexFrom int
+	// IndexFrom is from what size of Info on an index is made, in bytes, when so
+	// many names were asked for as Searches says; 0 is where and when that pays.
+	IndexFrom, Searches int
 }
 
 // New makes Data of sections, whose bytes must not change. It reads the unit
@@ -94,6 +98,10 @@ type Options struct {
 func New(sec Sections, o Options) *Data {
 	d := &Data{sec: sec, split: o.Split, alt: o.Alt, open: o.Open, later: o.Later, sigs: map[uint64]*Unit{},
 		store: o.Store, release: o.Release, releaseStr: o.ReleaseStr, indexFrom: cmp.Or(o.IndexFrom, indexFrom)}
+	d.searches.Store(int32(o.Searches))
+	if o.IndexFrom == 0 {
+		d.searches.Store(fewSearches)
+	}
 	d.readUnits(sec.Info, false)
 	d.info = len(d.units)
 	d.readUnits(sec.Types, true)

@@ -69,8 +69,7 @@ func (m *bitmap) has(i uint64) bool { return m.words[i/64]&(1<<(i%64)) != 0 }
 // unit goes through a unit.
 func (g *gathered) unit(whole *Unit, i uint32) {
 	// What is made of the unit on the way is not kept.
-	u := &Unit{data: whole.data, off: whole.off, end: whole.end, first: whole.first, version: whole.version,
-		dwarf64: whole.dwarf64, addrSize: whole.addrSize, kind: whole.kind, abbrev: whole.abbrev, id: whole.id}
+	u := whole.copied()
 	table := readAbbrevs(g.d.sec.Abbrev, u.abbrev)
 	u.abbrevs.get(func() *abbrevTable { return table })
 	g.planner.reset(table, u.format())

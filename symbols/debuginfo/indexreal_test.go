@@ -2,6 +2,7 @@ package debuginfo
 
 import (
 	"debug/dwarf"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -84,6 +85,7 @@ func TestIndexOfPrograms(t *testing.T) {
 			made := New(sec, Options{IndexFrom: 1, Store: store})
 			made.index()
 			kept := New(sec, Options{IndexFrom: 1, Store: store})
+			searched := New(sec, Options{IndexFrom: 1, Searches: math.MaxInt32})
 			want := places(plain)
 			names := make([]string, 0, len(want))
 			for n := range want {
@@ -93,7 +95,7 @@ func TestIndexOfPrograms(t *testing.T) {
 			count, step := 0, len(names)/120+1
 			for i := 0; i < len(names); i += step {
 				n := names[i]
-				for k, d := range []*Data{plain, made, kept} {
+				for k, d := range []*Data{plain, made, kept, searched} {
 					var got []uint64
 					for _, e := range d.FindFunctions(n) {
 						for _, x := range slices.Concat(d.Instances(e), d.Bodies(e)) {

@@ -124,8 +124,15 @@ func (d *Data) relatives(home *Unit, off uint64) []*Unit {
 	if home.data != d {
 		return out // split units refer to no others
 	}
+	if !d.crosses() {
+		return out
+	}
 	units := d.Units()
-	if x := d.index(); x != nil {
+	x := d.ready()
+	if x == nil && d.indexes() && d.searches.Add(-1) < 0 {
+		x = d.index()
+	}
+	if x != nil {
 		units = nil
 		at, _ := slices.BinarySearchFunc(d.Units(), home.off, func(u *Unit, off uint64) int { return cmp.Compare(u.off, off) })
 		for _, i := range append(x.linked(uint32(at)), x.blind...) {

@@ -87,6 +87,7 @@ func (t *hashTable) lookup(name string) (cells []uint32, every bool) {
 type part struct {
 	u        *Unit
 	from, to uint64
+	searched bool // its bytes were found to have the name
 }
 
 // cell gives the parts of units that a cell has.
@@ -105,7 +106,7 @@ func (d *Data) cell(x *nameIndex, out []part, c uint32) []part {
 			from = x.cells.at64(2 * int(c))
 		}
 		if from >= u.first && from >= start && from < min(u.end, end) {
-			out = append(out, part{u, from, min(u.end, end)})
+			out = append(out, part{u: u, from: from, to: min(u.end, end)})
 		}
 	}
 	return out

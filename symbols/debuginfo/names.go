@@ -35,9 +35,9 @@ func (d *Data) FindFunctions(name string) []Entry {
 		case full.data != d:
 			sub, sublink := full.data.newNameFilter(last), full.data.newNameFilter(name)
 			if sub.in(full) || sublink.in(full) {
-				out = full.findFunctions(out, want, last, name, part{full, full.first, full.end})
+				out = full.findFunctions(out, want, last, name, part{u: full, from: full.first, to: full.end})
 			}
-		case p.from == p.u.first && p.to == p.u.end:
+		case p.from == p.u.first && p.to == p.u.end && !p.searched:
 			ff := f.get(func() nameFilter { return d.newNameFilter(last) })
 			lf := link.get(func() nameFilter { return d.newNameFilter(name) })
 			if ff.in(full) || lf.in(full) {
@@ -71,8 +71,14 @@ func (d *Data) partsWith(table int, names ...string) iter.Seq[part] {
 
 func (d *Data) partsOf(table int, names []string) (out []part) {
 	units := d.Units()
-	whole := func(u *Unit) part { return part{u, u.first, u.end} }
-	x := d.index()
+	whole := func(u *Unit) part { return part{u: u, from: u.first, to: u.end} }
+	x := d.ready()
+	if x == nil && d.indexes() {
+		if found, ok := d.searched(slices.Clone(names)); ok {
+			return found
+		}
+		x = d.index()
+	}
 	var cells []uint32
 	for _, n := range names {
 		if x == nil {
@@ -260,13 +266,10 @@ func (f *nameFilter) inStrings(d *Data, str []byte) {
 
 func (f *nameFilter) in(u *Unit) bool {
 	b := u.bytes()[u.first:]
-	if f.indexed || len(f.offsets) == maxPlaces || bytes.Contains(b, f.inline) {
-		return true
-	}
-	for _, p := range f.offsets {
-		if bytes.Contains(b, p) {
-			return true
-		}
-	}
-	return false
+	return f.indexed || len(f.offsets) == maxPlaces || bytes.Contains(b, f.inline) || f.refers(b)
+}
+
+// refers reports whether the bytes hold the offset of one of the name's places.
+func (f *nameFilter) refers(b []byte) bool {
+	return slices.ContainsFunc(f.offsets, func(p []byte) bool { return bytes.Contains(b, p) })
 }

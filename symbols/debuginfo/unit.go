@@ -191,6 +191,12 @@ func (u *Unit) bases() (str, addr, rng, loc uint64) {
 	return str, addr, rng, loc
 }
 
+// copied is the unit without what was read of it.
+func (u *Unit) copied() *Unit {
+	return &Unit{data: u.data, off: u.off, end: u.end, first: u.first, version: u.version,
+		dwarf64: u.dwarf64, addrSize: u.addrSize, kind: u.kind, abbrev: u.abbrev, id: u.id}
+}
+
 // full is the unit itself, or for a skeleton the split unit, if it can be had.
 func (u *Unit) full() *Unit {
 	if u.kind != utSkeleton && !u.data.gnuSplit() {
