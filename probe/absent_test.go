@@ -76,12 +76,12 @@ func TestLatePageIsNotGone(t *testing.T) {
 	err = l.s.tracer.Do(func() error {
 		tg := l.s.targets[sub.pid()]
 		return tg.withStopped(t.Context(), func([]*tracee.Thread) error {
-			if err := tg.area.restoreSlot(symbols.Addr(at)); !errors.Is(err, symbols.ErrLatePage) {
+			if err := tg.area.RestoreSlot(symbols.Addr(at)); !errors.Is(err, symbols.ErrLatePage) {
 				t.Errorf("a return address in it: %v", err)
 			}
-			c := []change{{at: at, old: []byte{1}, new: []byte{2}}}
-			if err := rewriteIn(tg.proc, c); !errors.Is(err, symbols.ErrLatePage) || c[0].done {
-				t.Errorf("a write of it that is to be undone: %v, done %v", err, c[0].done)
+			c := []change{{At: at, Old: []byte{1}, New: []byte{2}}}
+			if err := tg.rewrite(c); !errors.Is(err, symbols.ErrLatePage) || c[0].Done {
+				t.Errorf("a write of it that is to be undone: %v, done %v", err, c[0].Done)
 			}
 			if !tg.holds(symbols.Addr(at), []byte{breakpoint}) {
 				t.Error("a breakpoint in it is taken for gone")
@@ -90,7 +90,7 @@ func TestLatePageIsNotGone(t *testing.T) {
 				t.Error("a call whose slot is in it is taken for left")
 			}
 			const none = 8 // never mapped
-			if err := tg.area.restoreSlot(none); err != nil || tg.underWay(&exitProbe{}, detour.Instance{Slot: none, Return: 1}, nil) {
+			if err := tg.area.RestoreSlot(none); err != nil || tg.underWay(&exitProbe{}, detour.Instance{Slot: none, Return: 1}, nil) {
 				t.Errorf("a slot without memory: %v, or its call is under way", err)
 			}
 			return nil

@@ -2,12 +2,11 @@ package probe
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"syscall"
 
+	"kprobe/probe/area"
 	"kprobe/probe/detour"
-	"kprobe/probe/memory"
 	"kprobe/probe/survey"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
@@ -32,7 +31,7 @@ type addressSpace struct {
 	params      *detour.Params                      // of its detours; nil until the first is planned
 	actions     map[syscall.Signal]tracee.Sigaction // the program's, for faults in detours
 	feed        *feed                               // as area
-	area        *area                               // nil until the first probe is armed
+	area        *area.Area                          // nil until the first probe is armed
 	sites       map[symbols.Addr]*site              // by address
 	bySlot      map[symbols.Addr]*site              // by the address of the copy
 	calls       *calls
@@ -125,19 +124,7 @@ func (tg *target) takeOver(old *target) error {
 		return nil
 	}
 	tg.bar("its threads may have the areas of those that are gone")
-	return tg.area.moveTo(tg.proc)
-}
-
-// moveTo has the area be reached by another process of its address space, whose
-// signal actions are its own.
-func (a *area) moveTo(p *tracee.Process) error {
-	a.proc, a.fallbacks = p, a.fallbacks.Inherited(p)
-	a.file.MoveTo(p)
-	a.code.MoveTo(p)
-	if a.scratch == nil {
-		return nil
-	}
-	return p.SetScratch(a.scratch.Start, a.scratch.Start+memory.PageSize)
+	return tg.area.MoveTo(tg.proc)
 }
 
 // threadOf gives what is known of a thread that runs in the address space; nil if
@@ -156,27 +143,8 @@ func (tg *target) threadOf(tid int) *thread {
 func (tg *target) withStopped(ctx context.Context, fn func([]*tracee.Thread) error) error {
 	p := tg.main.proc
 	return p.WithStopped(ctx, func(stopped []*tracee.Thread) error {
-		return withSharers(ctx, p, stopped, fn)
+		return p.WithSharers(ctx, stopped, fn)
 	})
-}
-
-// withSharers calls fn with the stopped threads of a process and of the children
-// that share its memory, which are stopped for it. Threads of children that
-// can't be stopped are among those of late.
-func withSharers(ctx context.Context, p *tracee.Process, stopped []*tracee.Thread, fn func([]*tracee.Thread) error) error {
-	for _, q := range p.Sharers() {
-		err := q.StopAll(ctx)
-		defer func() { _ = q.ResumeAll() }() // fails only for threads that are gone
-		if err := ignoreLate(err); err != nil && !errors.Is(err, tracee.ErrGone) {
-			return err
-		}
-		for _, t := range q.Threads() {
-			if t.Stopped() {
-				stopped = append(stopped, t)
-			}
-		}
-	}
-	return fn(stopped)
 }
 
 // allStopped reports whether the threads that are stopped are all that run in
@@ -189,20 +157,11 @@ func (tg *target) allStopped(stopped []*tracee.Thread) bool {
 	return len(stopped) == n
 }
 
-// late lists the threads in a process's memory that could not be stopped.
-func late(p *tracee.Process) []*tracee.Thread {
-	all := p.Late()
-	for _, q := range p.Sharers() {
-		all = append(all, q.Late()...)
-	}
-	return all
-}
-
 // lateUnder finds a thread that could not be stopped and may go on under a jump
 // that is about to be written or taken out: one that waits there, or of which
 // nobody knows where it is as it gets no processor.
 func (tg *target) lateUnder(list []*patch) error {
-	for _, t := range late(tg.main.proc) {
+	for _, t := range tg.main.proc.AllLate() {
 		pc, ok := t.WaitsAt()
 		if !ok {
 			return fmt.Errorf("thread %d could not be stopped: is the machine overloaded?", t.TID())

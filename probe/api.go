@@ -1,10 +1,12 @@
 package probe
 
 import (
+	"context"
 	"os"
 	"syscall"
 
 	"kprobe/fetch"
+	"kprobe/probe/area"
 	"kprobe/probe/plan"
 	"kprobe/probe/results"
 	"kprobe/probe/ring"
@@ -144,4 +146,14 @@ func addCounts(s *Stats, c ring.Counts) {
 func countsOf(s *Stats) ring.Counts {
 	c := s.Counts()
 	return ring.Counts{Hits: c.Hits, Recorded: c.Recorded, Filtered: c.Filtered, Lost: c.Lost, Unfinished: c.Unfinished, Missed: c.Missed}
+}
+
+// Recover removes what a killed kprobe left in processes: breakpoints, jumps, return
+// trampolines, the fallback handler and mapped memory. It also looks into the processes
+// that these have made since, which have copies of it all. It returns the processes in
+// which it found something. A process that is still traced is left alone, and is a
+// *TracedError; a process that has ended is no error. It attaches to the processes, as a
+// session does, and so needs the right to trace them.
+func Recover(ctx context.Context, pids []int) (recovered []int, err error) {
+	return area.Recover(ctx, pids)
 }

@@ -247,7 +247,7 @@ func (tg *target) reserve(ctx context.Context, list []probed) error {
 		byModule[m].n++
 	}
 	for _, n := range byModule {
-		if err := tg.area.code.Reserve(ctx, n.at, n.n); err != nil {
+		if err := tg.area.Code.Reserve(ctx, n.at, n.n); err != nil {
 			return err
 		}
 	}
@@ -257,17 +257,17 @@ func (tg *target) reserve(ctx context.Context, list []probed) error {
 // lay makes a site and writes its copy; the text is not touched.
 func (tg *target) lay(ctx context.Context, wt probed) (*site, error) {
 	w, code := wt.at, wt.code
-	slot, err := tg.area.code.Slot(ctx, w.Addr)
+	slot, err := tg.area.Code.Slot(ctx, w.Addr)
 	if err != nil {
 		return nil, err
 	}
 	m, err := planCopy(w, code, slot, tg.shadowStack)
 	if err != nil {
-		tg.area.code.GiveBack(slot)
+		tg.area.Code.GiveBack(slot)
 		return nil, err
 	}
 	if err := tg.proc.WriteMemory(m.Code, slot); err != nil {
-		tg.area.code.GiveBack(slot)
+		tg.area.Code.GiveBack(slot)
 		return nil, fmt.Errorf("write the copy of %s: %w", w.Name, err)
 	}
 	st := &site{addr: w.Addr, name: w.Name, code: code, length: int(wt.inst.Len), moved: m, slot: slot, entry: -1}
@@ -279,11 +279,11 @@ func (tg *target) lay(ctx context.Context, wt probed) (*site, error) {
 // write arms a site: journal, table, int3.
 func (tg *target) write(st *site) error {
 	var err error
-	if st.entry, err = tg.area.journal.Add(st.addr, st.slot, st.code); err != nil {
+	if st.entry, err = tg.area.Journal.Add(st.addr, st.slot, st.code); err != nil {
 		return err
 	}
-	if err := tg.area.table.Insert(uint64(st.addr), uint64(st.next())); err != nil {
-		tg.area.journal.Remove(st.entry)
+	if err := tg.area.Table.Insert(uint64(st.addr), uint64(st.next())); err != nil {
+		tg.area.Journal.Remove(st.entry)
 		st.entry = -1
 		return fmt.Errorf("too many probes: %w", err)
 	}
@@ -321,8 +321,8 @@ func (tg *target) restore(st *site) error {
 // disarmed notes that the site's int3 is out, or gone with its text.
 func (tg *target) disarmed(st *site) {
 	st.armed = false
-	tg.area.table.Retire(uint64(st.addr))
-	tg.area.journal.Remove(st.entry)
+	tg.area.Table.Retire(uint64(st.addr))
+	tg.area.Journal.Remove(st.entry)
 	st.entry = -1
 }
 
@@ -353,7 +353,7 @@ func (tg *target) discardUnused(st *site) {
 	}
 	delete(tg.bySlot, st.slot)
 	tg.leaveCopy(st.moved, st.slot)
-	tg.area.code.GiveBack(st.slot)
+	tg.area.Code.GiveBack(st.slot)
 }
 
 // discardStuck tries again to take out the int3s that could not be taken out.

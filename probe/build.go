@@ -57,7 +57,7 @@ func (tg *target) layAll(ctx context.Context, b *built) error {
 			return fmt.Errorf("map memory for detours in the target: %w", err)
 		}
 		pc.Used, pc.Detours = pc.Size, true
-		tg.area.code.Put(pc)
+		tg.area.Code.Put(pc)
 	}
 	if b.pools != nil {
 		if err := tg.layPools(ctx, b.pools, b.patches); err != nil {
@@ -83,7 +83,7 @@ func (tg *target) layAll(ctx context.Context, b *built) error {
 
 // mapPlanned maps memory where a plan wants it.
 func (tg *target) mapPlanned(ctx context.Context, r plan.Range) (*memory.Arena, error) {
-	pc, err := tg.area.code.MapAt(ctx, symbols.Addr(r.Lo), r.Hi-r.Lo)
+	pc, err := tg.area.Code.MapAt(ctx, symbols.Addr(r.Lo), r.Hi-r.Lo)
 	if errors.Is(err, unix.EEXIST) {
 		return nil, &takenError{r}
 	}

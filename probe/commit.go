@@ -194,7 +194,7 @@ func (tg *target) guard(list []*patch) {
 		for g, to := range p.guards() {
 			tg.patches.guards[symbols.Addr(g.At)] = to
 			// It was entered before the stop: the table has its key.
-			_ = tg.area.table.Insert(guardKey(g), uint64(to))
+			_ = tg.area.Table.Insert(guardKey(g), uint64(to))
 		}
 	}
 }

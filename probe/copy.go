@@ -1,10 +1,9 @@
 package probe
 
 import (
-	"encoding/binary"
-
 	"golang.org/x/sys/unix"
 
+	"kprobe/probe/area"
 	"kprobe/probe/insn"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
@@ -18,28 +17,13 @@ func (s *site) rewind(regs *unix.PtraceRegs, mem symbols.Memory) (*unix.PtraceRe
 	if pt.State == insn.After {
 		return nil, false
 	}
-	return atPoint(pt, regs, mem)
+	return area.AtPoint(pt, regs, mem)
 }
 
 // leave is rewind, or where the instruction had its effect the registers that
 // the thread has behind it.
 func (s *site) leave(regs *unix.PtraceRegs, mem symbols.Memory) (*unix.PtraceRegs, bool) {
-	return atPoint(s.moved.Where(int(symbols.Addr(regs.Rip)-s.slot)), regs, mem)
-}
-
-// atPoint undoes what the copy does around its instruction.
-func atPoint(pt insn.Point, regs *unix.PtraceRegs, mem symbols.Memory) (*unix.PtraceRegs, bool) {
-	out := *regs
-	if pt.Scratch != insn.NoReg {
-		var b [8]byte
-		if _, err := mem.ReadMemory(b[:], symbols.Addr(regs.Rsp)+symbols.Addr(pt.ScratchAt)); err != nil {
-			return nil, false
-		}
-		setGPR(&out, pt.Scratch, binary.LittleEndian.Uint64(b[:]))
-	}
-	out.Rsp += uint64(pt.AddSP)
-	out.Rip = pt.IP
-	return &out, true
+	return area.AtPoint(s.moved.Where(int(symbols.Addr(regs.Rip)-s.slot)), regs, mem)
 }
 
 // fault notes that the program is shown a fault in a copy as one at the site:
@@ -73,16 +57,5 @@ func general(r *unix.PtraceRegs) [17]uint64 {
 		r.R8, r.R9, r.R10, r.R11, r.R12, r.R13, r.R14, r.R15,
 		// RF is set and cleared by the processor as it likes.
 		r.Eflags &^ (1 << 16),
-	}
-}
-
-func setGPR(r *unix.PtraceRegs, reg insn.Reg, v uint64) {
-	switch reg {
-	case insn.RSI:
-		r.Rsi = v
-	case insn.RDI:
-		r.Rdi = v
-	case insn.RBX:
-		r.Rbx = v
 	}
 }

@@ -12,21 +12,9 @@ import (
 // ErrClosed is returned by the methods of a session that was closed.
 var ErrClosed = errors.New("the session is closed")
 
-// ignoreLate takes out of a stop's error what is none to the caller: threads
-// that didn't stop (*tracee.NotStoppedError). They wait in the kernel, and execute
-// no code before they have stopped; where that matters, nothing is written over
-// the place that they go on at (lateUnder).
-func ignoreLate(err error) error {
-	var late *tracee.NotStoppedError
-	if errors.As(err, &late) {
-		return nil
-	}
-	return err
-}
-
-// ignoreLate is the function of that name, with a word about what it ignores.
+// ignoreLate is tracee.IgnoreLate, with a word about what it ignores.
 func (tg *target) ignoreLate(err error) error {
-	if err != nil && ignoreLate(err) == nil {
+	if err != nil && tracee.IgnoreLate(err) == nil {
 		tg.s.logf("%v", err)
 		return nil
 	}

@@ -20,22 +20,6 @@ import (
 	"kprobe/symbols"
 )
 
-// catch has a fallback handler answer a signal, chained before what the program does on it.
-// It may be called again: a fallback handler that the program has replaced since gets
-// another one in front. t is a stopped thread of the process or nil.
-func (a *area) catch(ctx context.Context, t *tracee.Thread, sig syscall.Signal) (changed bool, err error) {
-	changed, err = a.fallbacks.Catch(ctx, t, sig)
-	if err == nil && changed && sig == unix.SIGTRAP {
-		if err = a.proc.GuardTrap(ctx, t); err == nil && !a.proc.Guarded() {
-			// The kernel has reset it in between, at another's breakpoint.
-			if _, err = a.fallbacks.Catch(ctx, t, sig); err == nil {
-				err = a.proc.GuardTrap(ctx, t)
-			}
-		}
-	}
-	return changed, err
-}
-
 // catchFor lays the fallback handler under what patches need a tracer for: loads that may
 // fault, guards, detours that can't go on, and instructions that may fault in their
 // copies.
@@ -53,12 +37,12 @@ func (tg *target) catchFor(ctx context.Context, list []*patch) error {
 			}
 			tg.detours = true
 			if s.detour.NoRoom != 0 {
-				if err := a.table.Insert(s.detour.NoRoom, uint64(s.copyAt)); err != nil {
+				if err := a.Table.Insert(s.detour.NoRoom, uint64(s.copyAt)); err != nil {
 					return err
 				}
 			}
 			for _, f := range s.detour.Faults {
-				if err := a.table.Insert(detour.FaultKey(f.At), f.To); err != nil {
+				if err := a.Table.Insert(detour.FaultKey(f.At), f.To); err != nil {
 					return err
 				}
 			}
@@ -68,7 +52,7 @@ func (tg *target) catchFor(ctx context.Context, list []*patch) error {
 			tg.catchDetour(s)
 		}
 		for g, to := range p.guards() {
-			if err := a.table.Insert(guardKey(g), uint64(to)); err != nil {
+			if err := a.Table.Insert(guardKey(g), uint64(to)); err != nil {
 				return err
 			}
 			if g.Byte != breakpoint {
@@ -83,7 +67,7 @@ func (tg *target) catchFor(ctx context.Context, list []*patch) error {
 // (detour.Ask), and those whose stack has no room. What the table has no room for
 // is left out.
 func (tg *target) catchDetour(s *stage) {
-	table := tg.area.table
+	table := tg.area.Table
 	for _, k := range s.detour.Asks {
 		_ = table.Insert(detour.FaultKey(k.At), k.Back)
 	}
@@ -100,10 +84,10 @@ func (tg *target) catchDetour(s *stage) {
 // forgetDetour takes from the fallback handler's table what catchDetour has put there.
 func (tg *target) forgetDetour(s *stage) {
 	for _, k := range s.detour.Asks {
-		tg.area.table.Remove(detour.FaultKey(k.At))
+		tg.area.Table.Remove(detour.FaultKey(k.At))
 	}
 	for k := range s.pushes() {
-		tg.area.table.Remove(detour.FaultKey(k.At))
+		tg.area.Table.Remove(detour.FaultKey(k.At))
 	}
 }
 
@@ -193,7 +177,7 @@ func (tg *target) catchCopy(m insn.Moved, at symbols.Addr) error {
 		if !ok {
 			continue // a fallback handler can't undo what the copy did; there is none such
 		}
-		if err := tg.area.table.Insert(detour.FaultKey(uint64(at)+uint64(pt.Off)), to); err != nil {
+		if err := tg.area.Table.Insert(detour.FaultKey(uint64(at)+uint64(pt.Off)), to); err != nil {
 			return err
 		}
 	}
@@ -211,7 +195,7 @@ func (tg *target) catchCopy(m insn.Moved, at symbols.Addr) error {
 func (tg *target) leaveCopy(m insn.Moved, at symbols.Addr) {
 	memory, division := m.Faulting(uint64(at))
 	for _, pt := range append(memory, division...) {
-		tg.area.table.Remove(detour.FaultKey(uint64(at) + uint64(pt.Off)))
+		tg.area.Table.Remove(detour.FaultKey(uint64(at) + uint64(pt.Off)))
 	}
 }
 
@@ -222,10 +206,10 @@ func (tg *target) catchSignals(ctx context.Context, t *tracee.Thread, sigs map[s
 		if _, ok := tg.actions[sig]; ok {
 			continue
 		}
-		if _, err := a.catch(ctx, t, sig); err != nil {
+		if _, err := a.Catch(ctx, t, sig); err != nil {
 			return err
 		}
-		act, err := a.proc.Sigaction(ctx, t, sig)
+		act, err := a.Proc.Sigaction(ctx, t, sig)
 		if err != nil {
 			return err
 		}
@@ -246,7 +230,7 @@ func guardKey(g plan.Guard) uint64 {
 // taken out go on at the instruction itself.
 func (tg *target) retireGuards(p *patch) {
 	for _, g := range p.plan.Guards {
-		tg.area.table.Retire(guardKey(g))
+		tg.area.Table.Retire(guardKey(g))
 		delete(tg.patches.guards, symbols.Addr(g.At))
 	}
 }

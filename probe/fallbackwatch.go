@@ -201,15 +201,15 @@ func (tg *target) layFallbacksAgain(t *tracee.Thread) bool {
 			tg.s.logf("process %d: faults are not answered by a fallback handler: %v", tg.proc.PID(), err)
 		}
 	}
-	for sig := range a.fallbacks.Signals() {
-		changed, err := a.catch(ctx, t, sig)
+	for sig := range a.Fallbacks.Signals() {
+		changed, err := a.Catch(ctx, t, sig)
 		if changed {
 			w.stopPause, w.tickPause = fallbacksSoon, fallbacksTick
 			w.tell(tg, sig)
 		}
 		if err == nil && changed {
 			if _, ok := tg.actions[sig]; ok {
-				tg.actions[sig], err = a.proc.Sigaction(ctx, t, sig)
+				tg.actions[sig], err = a.Proc.Sigaction(ctx, t, sig)
 			}
 		}
 		if errors.Is(err, tracee.ErrNoThread) {

@@ -10,8 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"kprobe/internal/procfs"
 	"kprobe/probe/detour"
 	"kprobe/probe/memory"
@@ -494,19 +492,4 @@ func (t *feed) put(p *placed, rec []byte, ret symbols.Addr) {
 		}
 	}
 	t.producer.Count(s.ctx.CPU, p.id, ring.CounterLost, 1)
-}
-
-// possibleCPUs is how many CPUs the target may ever run on.
-func possibleCPUs() int {
-	b, err := os.ReadFile("/sys/devices/system/cpu/possible")
-	if err == nil {
-		if n, err := ring.ParseCPUs(string(b)); err == nil {
-			return n
-		}
-	}
-	var set unix.CPUSet
-	if unix.SchedGetaffinity(0, &set) == nil {
-		return max(set.Count(), 1)
-	}
-	return ring.MaxCPUs
 }

@@ -113,7 +113,7 @@ func (tg *target) stoppedBetweenCalls(ctx context.Context, goes []*placed, fn fu
 			return fn(stopped)
 		})
 		if !wait {
-			return ignoreLate(err)
+			return tracee.IgnoreLate(err)
 		}
 		time.Sleep(entersPause)
 	}

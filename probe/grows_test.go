@@ -21,15 +21,15 @@ func heldBy(t *testing.T, s *Session) (h held, arenas int) {
 			tg.reap(t.Context())
 			a := tg.area
 			shared := 0 // of code that is laid once and stays
-			for _, s := range a.shared {
+			for _, s := range a.Shared {
 				shared += len(s.Faults) + len(s.Asks)
 			}
 			h = held{
-				table: a.table.Len() - shared - asking(tg), journal: a.journal.Pending(),
+				table: a.Table.Len() - shared - asking(tg), journal: a.Journal.Pending(),
 				sites: len(tg.sites), slots: len(tg.bySlot), patches: len(tg.patches.list), stages: len(tg.patches.stages),
-				guards: len(tg.patches.guards), pools: len(a.pools), retired: len(tg.retired),
+				guards: len(tg.patches.guards), pools: len(a.Pools), retired: len(tg.retired),
 			}
-			arenas = len(a.code.All())
+			arenas = len(a.Code.All())
 		}
 		return nil
 	})

@@ -72,7 +72,7 @@ func (h handler) stepping(t *tracee.Thread, v tracee.Verdict) tracee.Verdict {
 		return v
 	}
 	if v == tracee.Step {
-		tg.thread(t).noteStep(tg.area.file, true)
+		tg.thread(t).noteStep(tg.area.File, true)
 	}
 	return v
 }
@@ -84,7 +84,7 @@ func (h handler) Resumed(t *tracee.Thread) {
 		return
 	}
 	if th := tg.threads[t.TID()]; th != nil {
-		th.noteStep(tg.area.file, false)
+		th.noteStep(tg.area.File, false)
 	}
 }
 
@@ -113,7 +113,7 @@ func (h handler) breakpoint(t *tracee.Thread) tracee.Verdict {
 	}
 	pc := symbols.Addr(regs.Rip - 1)
 	th := tg.thread(t)
-	if i, ok := tg.area.trampolineAt(pc); ok {
+	if i, ok := tg.area.Trampolines.At(pc); ok {
 		s.returnedTo(tg, t, regs, i)
 		return tracee.Resume
 	}
@@ -236,7 +236,7 @@ func (h handler) stepped(t *tracee.Thread) tracee.Verdict {
 	if err != nil {
 		return tracee.Resume
 	}
-	if pc := symbols.Addr(regs.Rip); tg.siteOfCopy(pc) != nil || tg.patches.stageAt(pc) != nil || tg.inShared(pc) || tg.area != nil && tg.area.fallbacks.Holds(pc) {
+	if pc := symbols.Addr(regs.Rip); tg.siteOfCopy(pc) != nil || tg.patches.stageAt(pc) != nil || tg.inShared(pc) || tg.area != nil && tg.area.Fallbacks.Holds(pc) {
 		return tracee.Step
 	}
 	return h.s.left(tg, t)
@@ -260,13 +260,13 @@ func (h handler) signal(t *tracee.Thread, si *tracee.Siginfo) tracee.Verdict {
 	if si.Synchronous() {
 		tg.thread(t).post = nil // its instruction has had no effect
 	} else if tg.area != nil {
-		if i, ok := tg.area.trampolineAt(pc); ok {
+		if i, ok := tg.area.Trampolines.At(pc); ok {
 			// It has returned, and not met the int3 yet: no frame of a signal may lead
 			// there, which may outlive the session.
 			h.s.returnedTo(tg, t, regs, i)
 			return tracee.Deliver
 		}
-		if tg.area.fallbacks.Holds(pc) {
+		if tg.area.Fallbacks.Holds(pc) {
 			return tracee.Step
 		}
 	}
@@ -301,7 +301,7 @@ func (h handler) signal(t *tracee.Thread, si *tracee.Siginfo) tracee.Verdict {
 
 // ownCode reports whether an address is in kprobe's code.
 func (tg *target) ownCode(pc symbols.Addr) bool {
-	return tg.area != nil && (tg.area.code.Holds(pc) != nil || tg.area.fallbacks.Holds(pc))
+	return tg.area != nil && (tg.area.Code.Holds(pc) != nil || tg.area.Fallbacks.Holds(pc))
 }
 
 // targetOf finds the target of a thread; nil if it is none's.

@@ -71,7 +71,7 @@ func TestHazardH3(t *testing.T) {
 		change(h)
 		return h.Encode(l), l
 	}
-	here := ring.Params{CPUs: possibleCPUs()}
+	here := ring.Params{CPUs: memory.PossibleCPUs()}
 	// table puts entries behind a header.
 	table := func(page []byte, off int64, entries ...[]byte) []byte {
 		out := append(page, make([]byte, off-int64(len(page)))...)

@@ -84,9 +84,36 @@ func (p *pool) put(in *instance) {
 type calls struct {
 	byKey map[callKey][]*instance
 	spare [][]*instance
+	// byTrampoline are those in whose slots a return trampoline stands, by its number.
+	byTrampoline map[int]*instance
 }
 
-func newCalls() *calls { return &calls{byKey: map[callKey][]*instance{}} }
+func newCalls() *calls {
+	return &calls{byKey: map[callKey][]*instance{}, byTrampoline: map[int]*instance{}}
+}
+
+// trap notes that a return trampoline stands in a call's slot.
+func (c *calls) trap(in *instance, i int) {
+	in.trampoline = i
+	c.byTrampoline[i] = in
+}
+
+// callAt gives the call that returns to an address by a return trampoline; nil: none
+// does.
+func (tg *target) callAt(ra symbols.Addr) *instance {
+	i, ok := tg.area.Trampolines.At(ra)
+	if !ok {
+		return nil
+	}
+	return tg.calls.byTrampoline[i]
+}
+
+// freeTrampoline takes a call's return trampoline back.
+func (tg *target) freeTrampoline(in *instance) {
+	tg.area.Trampolines.Release(in.trampoline)
+	delete(tg.calls.byTrampoline, in.trampoline)
+	in.trampoline = -1
+}
 
 // enter adds an instance. Instances with the same key were either left by
 // tail calls and are still to return with this one, or were abandoned

@@ -79,7 +79,7 @@ func TestSharedMemory(t *testing.T) {
 					t.Errorf("%d times a thread ran while the text was rewritten", *wrong)
 				}
 				l.s.tracer.FailWith(nil)
-				l.fallbacks = l.s.targets[sub.pid()].area.fallbacks // a thread that faults may be in one when kprobe leaves
+				l.fallbacks = l.s.targets[sub.pid()].area.Fallbacks // a thread that faults may be in one when kprobe leaves
 				return nil
 			})
 			l.finish(sub.pid())

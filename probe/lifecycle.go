@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kprobe/probe/area"
 	"kprobe/probe/memory"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
@@ -89,27 +90,19 @@ func (s *Session) definitions() []*defOf {
 // return trampolines on its stack, the fallback handler's signal action. What is mapped stays: it is
 // inherited, unused and gone at exec.
 func (tg *target) cleanChild(ctx context.Context, child *tracee.Process) {
-	kid := tg.area.copied(child)
-	if err := kid.restoreText(child.Threads()); err != nil {
+	kid := tg.area.Copied(child)
+	if err := kid.RestoreText(child.Threads()); err != nil {
 		tg.s.warnf("child %d keeps probes in its text: %v", child.PID(), err)
 	}
-	if err := errors.Join(kid.restoreSlots(), kid.restoreReturns()); err != nil {
+	if err := errors.Join(kid.RestoreSlots(), kid.RestoreReturns()); err != nil {
 		tg.s.warnf("child %d returns through kprobe's code: %v", child.PID(), err)
 	}
-	if err := child.SetScratch(kid.scratch.Start, kid.scratch.Start+memory.PageSize); err != nil {
+	if err := child.SetScratch(kid.Scratch.Start, kid.Scratch.Start+memory.PageSize); err != nil {
 		tg.s.logf("child %d: %v", child.PID(), err)
 		return
 	}
-	if _, err := kid.fallbacks.Remove(ctx); err != nil {
+	if _, err := kid.Fallbacks.Remove(ctx); err != nil {
 		tg.s.logf("child %d: %v", child.PID(), err)
-	}
-}
-
-// copied is the area in a forked child's copy of the address space. The memory file
-// is the parent's, too: nothing is unmapped by it.
-func (a *area) copied(child *tracee.Process) *area {
-	return &area{
-		proc: child, file: a.file.In(child), code: a.code.In(child), scratch: a.scratch, fallbacks: a.fallbacks.Inherited(child),
 	}
 }
 
@@ -162,15 +155,15 @@ func (h handler) Orphan(child *tracee.Process) {
 }
 
 func cleanOrphan(ctx context.Context, child *tracee.Process) error {
-	m, err := findMemfile(child.PID())
+	m, err := area.FindMemfile(child.PID())
 	if err != nil || m == nil {
 		return err
 	}
-	a, err := openArea(child, m, nil)
+	a, err := area.Open(child, m, nil)
 	if err != nil || a == nil {
 		return err
 	}
-	return a.leave(ctx, child.Threads())
+	return a.Leave(ctx, child.Threads())
 }
 
 // Exited implements tracee.Handler.
@@ -281,8 +274,8 @@ func (tg *target) detach(ctx context.Context) error {
 		if tg.feed != nil {
 			tg.feed.over.Store(true)
 		}
-		tg.area.outside = tg.outside
-		err := tg.area.leave(ctx, stopped)
+		tg.area.Outside = tg.outside
+		err := tg.area.Leave(ctx, stopped)
 		tg.area = nil
 		if err != nil {
 			// What has to stay works without a tracer, and records nothing.

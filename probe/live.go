@@ -12,6 +12,7 @@ import (
 
 	"kprobe/internal/procfs"
 	"kprobe/internal/untrusted"
+	"kprobe/probe/area"
 	"kprobe/probe/memory"
 	"kprobe/probe/plan"
 	"kprobe/probe/ring"
@@ -142,9 +143,9 @@ func (f liveFile) WriteAt(b []byte, off int64) (int, error) { return f.mem.Write
 // Refresh reads the probes and counters anew. It fails with ErrNotTraced when
 // the session has ended, and with symbols.ErrGone when the process has.
 func (l *Live) Refresh() error {
-	s, err := ring.ReadSnapshot(l.file(), possibleCPUs())
+	s, err := ring.ReadSnapshot(l.file(), memory.PossibleCPUs())
 	if errors.Is(err, ring.ErrNotReady) {
-		if err = ErrStarting; !hasTracer(l.PID) {
+		if err = ErrStarting; !area.HasTracer(l.PID) {
 			err = ErrNotTraced // whoever began has been killed
 		}
 	}

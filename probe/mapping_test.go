@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/internal/fixture"
+	"kprobe/probe/area"
 	"kprobe/probe/memory"
 	"kprobe/probe/ring"
 	"kprobe/probe/tracee"
@@ -36,28 +37,28 @@ func TestRecoverPieces(t *testing.T) {
 	const size = 3 * memory.PageSize
 	sub := startSubject(t, fixture.Build(t, "probe_forever.c", "-O2"), "1")
 	before := anonymousSize(t, sub.pid())
-	mmap := func(t *testing.T, a *area, p *memory.Arena, prot uintptr) {
+	mmap := func(t *testing.T, a *area.Area, p *memory.Arena, prot uintptr) {
 		t.Helper()
-		if _, err := a.proc.Syscall(t.Context(), nil, unix.SYS_MMAP, uintptr(p.Start), uintptr(p.Size), prot,
+		if _, err := a.Proc.Syscall(t.Context(), nil, unix.SYS_MMAP, uintptr(p.Start), uintptr(p.Size), prot,
 			unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED_NOREPLACE, ^uintptr(0), 0); err != nil {
 			t.Fatal(err)
 		}
 	}
-	munmapped := func(t *testing.T, a *area, p *memory.Arena) {
+	munmapped := func(t *testing.T, a *area.Area, p *memory.Arena) {
 		t.Helper()
-		if err := memory.Munmap(t.Context(), a.proc, p.Start, p.Size); err != nil {
+		if err := memory.Munmap(t.Context(), a.Proc, p.Start, p.Size); err != nil {
 			t.Fatal(err)
 		}
 	}
-	write := func(t *testing.T, a *area, p *memory.Arena, b []byte) {
+	write := func(t *testing.T, a *area.Area, p *memory.Arena, b []byte) {
 		t.Helper()
-		if err := a.proc.WriteMemory(b, p.Start+memory.PageSize); err != nil {
+		if err := a.Proc.WriteMemory(b, p.Start+memory.PageSize); err != nil {
 			t.Fatal(err)
 		}
 	}
-	mark := func(t *testing.T, a *area, p *memory.Arena) {
+	mark := func(t *testing.T, a *area.Area, p *memory.Arena) {
 		t.Helper()
-		if err := a.proc.WriteMemory(memory.LeavingMark(p.Start), p.Start); err != nil {
+		if err := a.Proc.WriteMemory(memory.LeavingMark(p.Start), p.Start); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -65,55 +66,55 @@ func TestRecoverPieces(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		program bool // what is there in the end is the program's
-		do      func(t *testing.T, a *area, p *memory.Arena) error
+		do      func(t *testing.T, a *area.Area, p *memory.Arena) error
 	}{
-		{"coming", false, func(t *testing.T, a *area, p *memory.Arena) error { return a.journal.Coming(p) }},
-		{"mapped", false, func(t *testing.T, a *area, p *memory.Arena) error {
-			err := a.journal.Coming(p)
+		{"coming", false, func(t *testing.T, a *area.Area, p *memory.Arena) error { return a.Journal.Coming(p) }},
+		{"mapped", false, func(t *testing.T, a *area.Area, p *memory.Arena) error {
+			err := a.Journal.Coming(p)
 			mmap(t, a, p, rx)
 			return err
 		}},
-		{"there", false, func(t *testing.T, a *area, p *memory.Arena) error {
-			err := a.journal.Coming(p)
+		{"there", false, func(t *testing.T, a *area.Area, p *memory.Arena) error {
+			err := a.Journal.Coming(p)
 			mmap(t, a, p, rx)
 			write(t, a, p, []byte{1})
-			return errors.Join(err, a.journal.There(p))
+			return errors.Join(err, a.Journal.There(p))
 		}},
-		{"marked", false, func(t *testing.T, a *area, p *memory.Arena) error {
-			err := a.journal.Coming(p)
+		{"marked", false, func(t *testing.T, a *area.Area, p *memory.Arena) error {
+			err := a.Journal.Coming(p)
 			mmap(t, a, p, rw)
 			mark(t, a, p)
-			return errors.Join(err, a.journal.There(p))
+			return errors.Join(err, a.Journal.There(p))
 		}},
-		{"going", false, func(t *testing.T, a *area, p *memory.Arena) error {
-			err := a.journal.Coming(p)
+		{"going", false, func(t *testing.T, a *area.Area, p *memory.Arena) error {
+			err := a.Journal.Coming(p)
 			mmap(t, a, p, rw)
 			write(t, a, p, []byte{1})
 			mark(t, a, p)
-			return errors.Join(err, a.journal.Going(p))
+			return errors.Join(err, a.Journal.Going(p))
 		}},
-		{"unmapped", false, func(t *testing.T, a *area, p *memory.Arena) error {
-			err := a.journal.Coming(p)
+		{"unmapped", false, func(t *testing.T, a *area.Area, p *memory.Arena) error {
+			err := a.Journal.Coming(p)
 			mmap(t, a, p, rx)
 			munmapped(t, a, p)
 			return err
 		}},
-		{"the program was first", true, func(t *testing.T, a *area, p *memory.Arena) error {
+		{"the program was first", true, func(t *testing.T, a *area.Area, p *memory.Arena) error {
 			mmap(t, a, p, rw)
-			return a.journal.Coming(p)
+			return a.Journal.Coming(p)
 		}},
-		{"the program's code was first", true, func(t *testing.T, a *area, p *memory.Arena) error {
+		{"the program's code was first", true, func(t *testing.T, a *area.Area, p *memory.Arena) error {
 			mmap(t, a, p, rx)
 			write(t, a, p, []byte{0xc3})
-			return a.journal.Coming(p)
+			return a.Journal.Coming(p)
 		}},
-		{"the program came after", true, func(t *testing.T, a *area, p *memory.Arena) error {
-			err := a.journal.Coming(p)
+		{"the program came after", true, func(t *testing.T, a *area.Area, p *memory.Arena) error {
+			err := a.Journal.Coming(p)
 			mmap(t, a, p, rw)
 			mark(t, a, p)
 			munmapped(t, a, p)
 			mmap(t, a, p, rw)
-			return errors.Join(err, a.journal.Going(p))
+			return errors.Join(err, a.Journal.Going(p))
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -127,23 +128,23 @@ func TestRecoverPieces(t *testing.T) {
 			}
 			var at symbols.Addr
 			err = tr.Do(func() error {
-				layout, err := ring.New(ring.Params{CPUs: possibleCPUs()})
+				layout, err := ring.New(ring.Params{CPUs: memory.PossibleCPUs()})
 				if err != nil {
 					return err
 				}
-				a := &area{proc: p}
-				if a.file, err = memory.New(t.Context(), p, layout); err != nil {
+				a := &area.Area{Proc: p}
+				if a.File, err = memory.New(t.Context(), p, layout); err != nil {
 					return err
 				}
-				a.journal = memory.NewJournal(a.file)
-				a.code = memory.NewArenas(p, a.journal)
-				a.journal.Open(p.PID(), newClock().now())
-				free, err := a.code.MapNear(t.Context(), a.file.Base, size)
+				a.Journal = memory.NewJournal(a.File)
+				a.Code = memory.NewArenas(p, a.Journal)
+				a.Journal.Open(p.PID())
+				free, err := a.Code.MapNear(t.Context(), a.File.Base, size)
 				if err != nil {
 					return err
 				}
 				at = free.Start
-				if err := a.code.Unmap(t.Context(), free); err != nil {
+				if err := a.Code.Unmap(t.Context(), free); err != nil {
 					return err
 				}
 				return c.do(t, a, &memory.Arena{Start: at, Size: size})

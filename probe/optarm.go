@@ -58,11 +58,11 @@ func (tg *target) firstParams() (*detour.Params, error) {
 		tg.params.NoSyscall = tg.params.NoSyscall || tracee.Filtered(tg.proc.PID())
 		return tg.params, nil
 	}
-	l := tg.area.file.Layout
+	l := tg.area.File.Layout
 	params := &detour.Params{
-		PerCPU: uint64(tg.area.file.Addr(l.PerCPU.Off)), AreaShift: l.AreaShift, CPUMask: l.CPUMask,
-		RingSize: l.RingSize, Flags: uint64(tg.area.file.Addr(l.Flags.Off)),
-		Clock: uint64(tg.area.file.Addr(l.Header.Off + ring.ClockOff)),
+		PerCPU: uint64(tg.area.File.Addr(l.PerCPU.Off)), AreaShift: l.AreaShift, CPUMask: l.CPUMask,
+		RingSize: l.RingSize, Flags: uint64(tg.area.File.Addr(l.Flags.Off)),
+		Clock: uint64(tg.area.File.Addr(l.Header.Off + ring.ClockOff)),
 		PID:   tg.proc.PID(), Rdpid: procfs.CPUHas("rdpid"), FSGSBase: procfs.CPUHas("fsgsbase"),
 		Nested: tg.feed.numbers != nil, NoSyscall: tracee.Filtered(tg.proc.PID()), NoProc: !ownProc(tg.proc.PID()), StackEnd: stackEndOf(tg.space.Mappings()),
 	}
@@ -72,7 +72,7 @@ func (tg *target) firstParams() (*detour.Params, error) {
 		params.Rseq, why = tg.findSequences(stopped, params.TID)
 		return nil
 	})
-	if err := ignoreLate(err); err != nil {
+	if err := tracee.IgnoreLate(err); err != nil {
 		return nil, err
 	}
 	tg.params, tg.renewal.filtered = params, params.NoSyscall
@@ -136,7 +136,7 @@ func (tg *target) enter(p *patch) error {
 		}
 	}
 	for i, w := range p.plan.Writes {
-		n, err := tg.area.journal.Change(w, p.before[i].Bytes, p.plan.Detour, uint16(p.plan.Tactic))
+		n, err := tg.area.Journal.Change(w, p.before[i].Bytes, p.plan.Detour, uint16(p.plan.Tactic))
 		if err != nil {
 			return err
 		}
@@ -225,7 +225,7 @@ func (p *patch) arm() {
 // retirePatch notes that a patch is not in the text any more.
 func (tg *target) retirePatch(p *patch) {
 	for _, n := range p.entries {
-		tg.area.journal.Remove(n)
+		tg.area.Journal.Remove(n)
 	}
 	p.entries = nil
 	p.armed = false

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/fetch"
+	"kprobe/probe/area"
 	"kprobe/probe/detour"
 	"kprobe/probe/insn"
 	"kprobe/probe/plan"
@@ -215,7 +216,7 @@ func (s *stage) inCopy(regs *unix.PtraceRegs, mem symbols.Memory) (*unix.PtraceR
 		return nil, 0, false
 	}
 	pt := s.moved.Where(off)
-	out, ok := atPoint(pt, regs, mem)
+	out, ok := area.AtPoint(pt, regs, mem)
 	return out, pt.State, ok
 }
 

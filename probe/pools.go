@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"kprobe/probe/area"
 	"kprobe/probe/detour"
 	"kprobe/probe/memory"
 	"kprobe/probe/plan"
@@ -19,10 +20,6 @@ import (
 // address of the one before, and so on. They are unmapped when the probes are
 // removed and their code has been given back (retire.go): until then a call may
 // still return by them.
-
-// poolsHead is what stands before the pools of a batch: u64 address of those
-// of the batch before, u64 size.
-const poolsHead = 64
 
 // poolPlan is where the instances of a change's return probes are to lie.
 type poolPlan struct {
@@ -38,7 +35,7 @@ func (x *poolPlan) holds(at uint64) bool {
 // are noted where they were.
 func (o *planner) planPools(maps []symbols.Mapping, ps []*placed, avoid []plan.Range) error {
 	o.pools = nil
-	size := uint64(poolsHead)
+	size := uint64(area.PoolsHead)
 	room := func(n int) (off uint64) {
 		off, size = size, size+uint64(n+63)&^63
 		return off
@@ -94,7 +91,7 @@ func (o *planner) planPools(maps []symbols.Mapping, ps []*placed, avoid []plan.R
 	for _, r := range avoid {
 		tried[symbols.Addr(r.Lo)] = true
 	}
-	base := o.tg.area.file.Base
+	base := o.tg.area.File.Base
 	at, ok := memory.FindGap(maps, base, base, size, tried)
 	if !ok {
 		return fmt.Errorf("return instances: no free addresses within 2 GiB of %v", base)
@@ -113,26 +110,26 @@ func (o *planner) planPools(maps []symbols.Mapping, ps []*placed, avoid []plan.R
 func (tg *target) layPools(ctx context.Context, x *poolPlan, list []*patch) error {
 	arena, err := tg.mapPlanned(ctx, plan.Range{Lo: uint64(x.at), Hi: uint64(x.at) + x.size})
 	if err == nil {
-		err = tg.area.code.Writable(ctx, arena.Start, x.size)
+		err = tg.area.Code.Writable(ctx, arena.Start, x.size)
 	}
 	if err != nil {
-		tg.area.code.Keep(arena)
+		tg.area.Code.Keep(arena)
 		return fmt.Errorf("return instances: %w", err)
 	}
-	head := tg.area.file.Layout.Header.Off + memory.HeaderPools
+	head := tg.area.File.Layout.Header.Off + memory.HeaderPools
 	write := func(b []byte, at uint64) error {
 		if err := tg.proc.WriteMemory(b, symbols.Addr(at)); err != nil {
 			return fmt.Errorf("write return instances: %w", err)
 		}
 		return nil
 	}
-	first := binary.LittleEndian.AppendUint64(nil, tg.area.file.Load64(head))
+	first := binary.LittleEndian.AppendUint64(nil, tg.area.File.Load64(head))
 	if err := write(binary.LittleEndian.AppendUint64(first, x.size), uint64(x.at)); err != nil {
-		tg.area.code.Keep(arena)
+		tg.area.Code.Keep(arena)
 		return err
 	}
-	tg.area.file.Store64(head, uint64(x.at))
-	tg.area.pools = append(tg.area.pools, arena)
+	tg.area.File.Store64(head, uint64(x.at))
+	tg.area.Pools = append(tg.area.Pools, arena)
 	shared, err := tg.share(ctx)
 	if err != nil {
 		return err
@@ -189,7 +186,7 @@ func (tg *target) freePools(ctx context.Context) {
 		}
 	}
 	holds := func(m *memory.Arena, at uint64) bool { return at >= uint64(m.Start) && at < uint64(m.End()) }
-	pools := tg.area.pools
+	pools := tg.area.Pools
 	for i := 0; i < len(pools); i++ {
 		m := pools[i]
 		if slices.ContainsFunc(used, func(at uint64) bool { return holds(m, at) }) {
@@ -201,10 +198,10 @@ func (tg *target) freePools(ctx context.Context) {
 		}
 		tg.exitProbes = slices.DeleteFunc(tg.exitProbes, func(l *exitProbe) bool { return holds(m, l.calls.Addr) })
 		pools = slices.Delete(pools, i, i+1)
-		tg.area.pools = pools
+		tg.area.Pools = pools
 		i--
-		if err := tg.area.code.Unmap(ctx, m); err != nil {
-			tg.area.code.Keep(m)
+		if err := tg.area.Code.Unmap(ctx, m); err != nil {
+			tg.area.Code.Keep(m)
 			tg.s.logf("return instances stay mapped: %v", err)
 		}
 	}
@@ -212,7 +209,7 @@ func (tg *target) freePools(ctx context.Context) {
 
 // unlinkPools takes a batch's instances out of the list that leads to them.
 func (tg *target) unlinkPools(i int) error {
-	pools := tg.area.pools
+	pools := tg.area.Pools
 	before := uint64(0)
 	if i > 0 {
 		before = uint64(pools[i-1].Start)
@@ -220,6 +217,6 @@ func (tg *target) unlinkPools(i int) error {
 	if i+1 < len(pools) {
 		return tg.proc.WriteMemory(binary.LittleEndian.AppendUint64(nil, before), pools[i+1].Start)
 	}
-	tg.area.file.Store64(tg.area.file.Layout.Header.Off+memory.HeaderPools, before)
+	tg.area.File.Store64(tg.area.File.Layout.Header.Off+memory.HeaderPools, before)
 	return nil
 }

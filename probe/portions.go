@@ -55,7 +55,7 @@ func (tg *target) armInPortions(ctx context.Context, x *exchanged) error {
 			return nil
 		})
 		stops, longest = stops+1, max(longest, time.Since(stop))
-		if err = ignoreLate(err); err != nil {
+		if err = tracee.IgnoreLate(err); err != nil {
 			return errors.Join(err, tg.disarmAll(ctx, x))
 		}
 	}
@@ -66,7 +66,7 @@ func (tg *target) armInPortions(ctx context.Context, x *exchanged) error {
 // disarmAll takes the jumps of a plan out again, whichever are in the text.
 func (tg *target) disarmAll(ctx context.Context, x *exchanged) error {
 	err := tg.withStopped(ctx, func(stopped []*tracee.Thread) error { return tg.restorePatches(x.patches, stopped) })
-	if err = ignoreLate(err); err != nil {
+	if err = tracee.IgnoreLate(err); err != nil {
 		tg.lose(x)
 	}
 	return err

@@ -60,7 +60,7 @@ func (tg *target) proveStart(w symbols.Site) (code []byte, in insn.Inst, err err
 }
 
 // isOwn reports whether kprobe's own code is at an address.
-func (tg *target) isOwn(a symbols.Addr) bool { return tg.area != nil && tg.area.code.Holds(a) != nil }
+func (tg *target) isOwn(a symbols.Addr) bool { return tg.area != nil && tg.area.Code.Holds(a) != nil }
 
 // untouched makes sure that the memory of a place is what its file holds.
 func (tg *target) untouched(w symbols.Site, code []byte, in insn.Inst) error {

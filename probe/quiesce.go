@@ -2,9 +2,8 @@ package probe
 
 import (
 	"context"
-	"iter"
-	"time"
 
+	"kprobe/probe/area"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
@@ -20,29 +19,10 @@ import (
 //  3. the rings are emptied: what is in them is all that will ever be. A record
 //     that was begun by a thread that was killed is lost.
 
-// Threads that must leave code of kprobe's are given moments for it, each longer than
-// the one before: on a busy machine a thread that may run for a millisecond doesn't
-// get a processor in it.
-const (
-	firstMoment = time.Millisecond
-	lastMoment  = 40 * time.Millisecond
-	allMoments  = 3 * time.Second
-)
-
-// moments gives the lengths of the moments, until allMoments are over.
-func moments() iter.Seq[time.Duration] {
-	return func(yield func(time.Duration) bool) {
-		end := time.Now().Add(allMoments)
-		for length := firstMoment; yield(length) && time.Now().Before(end); {
-			length = min(2*length, lastMoment)
-		}
-	}
-}
-
 // quiesce waits until no thread of the feed's target is in a detour, or until the
 // target is gone.
 func (s *Session) quiesce(t *feed) {
-	for length := range moments() {
+	for length := range area.Moments() {
 		inside, err := false, error(nil)
 		err = s.tracer.Do(func() error {
 			tg := s.targets[t.pid]
@@ -57,7 +37,7 @@ func (s *Session) quiesce(t *feed) {
 				return nil
 			})
 		})
-		if ignoreLate(err) != nil || !inside { // late threads are out of every detour
+		if tracee.IgnoreLate(err) != nil || !inside { // late threads are out of every detour
 			return
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), length)

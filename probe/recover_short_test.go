@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/internal/fixture"
+	"kprobe/probe/area"
 	"kprobe/probe/plan"
 	"kprobe/symbols"
 )
@@ -68,7 +69,7 @@ func longJumpOf(t *testing.T, pid int, at symbols.Addr) symbols.Addr {
 	}
 	defer mem.Close()
 	var b [2]byte
-	if _, err := mem.ReadAt(b[:], int64(at)); err != nil || b[0] != jmpRel8 {
+	if _, err := mem.ReadAt(b[:], int64(at)); err != nil || b[0] != area.JmpRel8 {
 		t.Fatalf("no short jump at %v: %x, %v", at, b, err)
 	}
 	return at + 2 + symbols.Addr(int8(b[1]))

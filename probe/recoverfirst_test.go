@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"kprobe/internal/fixture"
+	"kprobe/probe/area"
 	"kprobe/symbols"
 )
 
@@ -24,12 +25,12 @@ func TestLiftBreakpoints(t *testing.T) {
 		k := startKprobe(t, bin, append([]string{"trace", "-q", "-o", trace, "-p", strconv.Itoa(sub.pid())}, c.args...)...)
 		prints(t, trace)
 		changed := changedText(t, sub.pid())
-		m, err := findMemfile(sub.pid())
+		m, err := area.FindMemfile(sub.pid())
 		if err != nil || m == nil {
 			t.Fatalf("no memory file: %v", err)
 		}
 		// Its kprobe lives.
-		if err := liftBreakpoints(sub.pid(), m); err != nil {
+		if err := area.LiftBreakpoints(sub.pid(), m); err != nil {
 			t.Error(err)
 		}
 		if now := changedText(t, sub.pid()); now == 0 || now != changed {
@@ -40,7 +41,7 @@ func TestLiftBreakpoints(t *testing.T) {
 		if !waitUntil(func() bool { return !traced(sub.pid()) }) {
 			t.Fatal("it is still traced")
 		}
-		if err := liftBreakpoints(sub.pid(), m); err != nil {
+		if err := area.LiftBreakpoints(sub.pid(), m); err != nil {
 			t.Error(err)
 		}
 		if now := changedText(t, sub.pid()); c.left && now != changed || !c.left && now != 0 {

@@ -167,7 +167,7 @@ func (tg *target) reap(ctx context.Context) (waiting int) {
 		return 0
 	}
 	err := tg.vacate(ctx)
-	if ignoreLate(err) != nil && !errors.Is(err, errLate) {
+	if tracee.IgnoreLate(err) != nil && !errors.Is(err, errLate) {
 		tg.s.logf("what was taken out keeps its memory: %v", err)
 	}
 	kept := tg.retired[:0]
@@ -268,12 +268,12 @@ func (tg *target) forgetKeys(r *retired) {
 	for _, p := range r.patches {
 		for q := p; q != nil; q = q.island {
 			for _, g := range q.plan.Guards {
-				tg.area.table.Forget(guardKey(g))
+				tg.area.Table.Forget(guardKey(g))
 			}
 		}
 	}
 	for _, st := range r.sites {
-		tg.area.table.Forget(uint64(st.addr))
+		tg.area.Table.Forget(uint64(st.addr))
 	}
 }
 
@@ -312,14 +312,14 @@ func (tg *target) giveBack(ctx context.Context, list []*retired) {
 			if tg.bySlot[st.slot] == st {
 				delete(tg.bySlot, st.slot)
 				tg.leaveCopy(st.moved, st.slot)
-				tg.area.code.GiveBack(st.slot)
+				tg.area.Code.GiveBack(st.slot)
 			}
 		}
 		for _, p := range r.patches {
 			for q := p; q != nil; q = q.island {
 				gone[q] = true
 				for _, s := range q.stages {
-					touched[tg.area.code.Holds(s.base)] = true
+					touched[tg.area.Code.Holds(s.base)] = true
 				}
 			}
 		}
@@ -329,18 +329,18 @@ func (tg *target) giveBack(ctx context.Context, list []*retired) {
 	}
 	tg.forgetPatches(gone)
 	for _, st := range tg.patches.stages {
-		delete(touched, tg.area.code.Holds(st.base))
+		delete(touched, tg.area.Code.Holds(st.base))
 	}
 	for p := range touched {
 		if p == nil || !p.Detours {
 			continue
 		}
-		if err := tg.area.code.Unmap(ctx, p); err != nil {
-			tg.area.code.Keep(p)
+		if err := tg.area.Code.Unmap(ctx, p); err != nil {
+			tg.area.Code.Keep(p)
 			tg.s.logf("memory of detours stays mapped: %v", err)
 			continue
 		}
-		tg.area.code.Drop(p)
+		tg.area.Code.Drop(p)
 	}
 	tg.freePools(ctx)
 }
@@ -369,11 +369,11 @@ func (tg *target) forgetPatches(gone map[*patch]bool) {
 		}
 		if a := s.detour.NoRoom; a != 0 {
 			delete(ps.noRoom, symbols.Addr(a))
-			tg.area.table.Remove(a)
+			tg.area.Table.Remove(a)
 		}
 		for _, f := range s.detour.Faults {
 			delete(ps.faults, symbols.Addr(f.At))
-			tg.area.table.Remove(detour.FaultKey(f.At))
+			tg.area.Table.Remove(detour.FaultKey(f.At))
 		}
 		tg.forgetDetour(s)
 		for _, a := range s.detour.Asks {
@@ -393,11 +393,11 @@ func (tg *target) codeSpace(maps []symbols.Mapping) *plan.Space {
 	space := plan.NewSpace(memory.FreeRanges(maps))
 	used := map[*memory.Arena]uint64{}
 	for _, s := range tg.patches.stages {
-		if p := tg.area.code.Holds(s.base); p != nil {
+		if p := tg.area.Code.Holds(s.base); p != nil {
 			used[p] = max(used[p], uint64(s.base)+uint64(s.size))
 		}
 	}
-	for _, p := range tg.area.code.All() {
+	for _, p := range tg.area.Code.All() {
 		if p.Detours {
 			end := max(used[p], uint64(p.Start))
 			space.Mapped(plan.Range{Lo: uint64(p.Start), Hi: uint64(p.End())}, (end+15)&^15)

@@ -55,10 +55,10 @@ func (s *Session) enterCall(ctx context.Context, tg *target, th *thread, st *sit
 			}
 			ra = tg.behind(symbols.Addr(binary.LittleEndian.Uint64(word[:])))
 			known = true
-			if i, ok := tg.area.trampolineAt(ra); ok && tg.area.trampolineOf[i] != nil {
+			if in := tg.callAt(ra); in != nil {
 				// Reached by a jump from a function whose return is
 				// followed by a return trampoline: both return there.
-				ra, shared = tg.area.trampolineOf[i].ra, true
+				ra, shared = in.ra, true
 			}
 		}
 		if s.enterOne(ctx, tg, th, p, slot, ra, shared) {
@@ -138,7 +138,7 @@ func (s *Session) enterOne(ctx context.Context, tg *target, th *thread, p *place
 		// same call, and it is followed once.
 		stale := old.probe == in.probe || !old.probe.tails || old.ra != in.ra
 		if stale && old.trampoline >= 0 {
-			tg.area.freeTrampoline(old.trampoline)
+			tg.freeTrampoline(old)
 		}
 		return stale
 	})
@@ -150,18 +150,18 @@ func (tg *target) catchReturn(ctx context.Context, in *instance) bool {
 	if tg.lands(ctx, in.ra) {
 		return true
 	}
-	at, ok := tg.area.takeTrampoline(in)
+	i, at, ok := tg.area.Trampolines.Take(in.slot, in.ra)
 	if !ok {
 		return false
 	}
+	tg.calls.trap(in, i)
 	if tg.s.recordsStacks() {
-		tg.feed.landed.note(tg.area.trampoline, landed{time: tg.s.now, at: at, slot: in.slot, ra: in.ra})
+		tg.feed.landed.note(tg.area.Trampolines.First, landed{time: tg.s.now, at: at, slot: in.slot, ra: in.ra})
 	}
 	var word [8]byte
 	binary.LittleEndian.PutUint64(word[:], uint64(at))
 	if err := tg.proc.WriteMemory(word[:], in.slot); err != nil {
-		tg.area.freeTrampoline(in.trampoline)
-		in.trampoline = -1
+		tg.freeTrampoline(in)
 		return false
 	}
 	return true
@@ -203,7 +203,7 @@ func (s *Session) finish(tg *target) {
 			s.record(in.probe, in.entry, in.ra)
 		}
 		if in.trampoline >= 0 {
-			tg.area.freeTrampoline(in.trampoline)
+			tg.freeTrampoline(in)
 		}
 		in.pool.put(in)
 	}
@@ -214,10 +214,10 @@ func (s *Session) finish(tg *target) {
 // the thread must go on. Instances that were entered by jumps on the way
 // return with it.
 func (s *Session) leaveByTrampoline(tg *target, i int) symbols.Addr {
-	in := tg.area.trampolineOf[i]
+	in := tg.calls.byTrampoline[i]
 	if in == nil {
 		// A return trampoline that was given up; its cell still tells where to.
-		return symbols.Addr(tg.area.file.Load64(tg.area.cells + int64(i)*cellSize))
+		return tg.area.Trampolines.Target(i)
 	}
 	ra := in.ra
 	s.regs.IP = uint64(ra) // a return trampoline is not where the program is
@@ -305,8 +305,8 @@ func (tg *target) reclaim(th *thread, p *pool) {
 			continue
 		}
 		now := tg.behind(symbols.Addr(binary.LittleEndian.Uint64(word[:])))
-		if i, ok := tg.area.trampolineAt(now); ok && tg.area.trampolineOf[i] != nil {
-			now = tg.area.trampolineOf[i].ra
+		if by := tg.callAt(now); by != nil {
+			now = by.ra
 		}
 		if err != nil || now != in.ra {
 			tg.abandon(in)
@@ -328,7 +328,7 @@ const maxWait = 1023
 // abandon forgets a call that won't return.
 func (tg *target) abandon(in *instance) {
 	if in.trampoline >= 0 {
-		tg.area.freeTrampoline(in.trampoline)
+		tg.freeTrampoline(in)
 	}
 	tg.calls.drop(in)
 }

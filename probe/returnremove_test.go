@@ -31,7 +31,7 @@ func givesBack(t *testing.T, l *live) {
 	if !waitUntil(func() bool {
 		onTracer(t, l, func(tg *target) error {
 			tg.reap(t.Context())
-			left = fmt.Sprintf("%d changes, %d patches, %d batches of instances, %d tables of calls", len(tg.retired), len(tg.patches.list), len(tg.area.pools), len(tg.exitProbes))
+			left = fmt.Sprintf("%d changes, %d patches, %d batches of instances, %d tables of calls", len(tg.retired), len(tg.patches.list), len(tg.area.Pools), len(tg.exitProbes))
 			for _, st := range tg.sites {
 				if st.redirect != 0 {
 					left += fmt.Sprintf(", a breakpoint at %v", st.addr)
@@ -65,7 +65,7 @@ func TestReturnsGiveBack(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		onTracer(t, l, func(tg *target) error { mapped = slices.Clone(tg.area.pools); return nil })
+		onTracer(t, l, func(tg *target) error { mapped = slices.Clone(tg.area.Pools); return nil })
 		if len(mapped) < len(batches) {
 			t.Fatalf("%d batches of instances", len(mapped))
 		}

@@ -1,94 +1,20 @@
 package probe
 
 import (
-	"bytes"
-	"cmp"
 	"errors"
-	"slices"
 
 	"golang.org/x/sys/unix"
 
+	"kprobe/probe/memory"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
 
 // change is bytes of the text to be replaced.
-type change struct {
-	at   uint64
-	old  []byte // what must be there, or nothing is changed; nil: whatever is
-	new  []byte
-	from *patch
-	done bool // it is made, or was not to be
-	// wrote says that it is made: the bytes of old were there.
-	wrote bool
-}
+type change = memory.Change
 
-func (c *change) end() uint64 { return c.at + uint64(len(c.new)) }
-
-const (
-	// rewriteGap is how many bytes that stay may lie between two changes that
-	// are written at once. It is less than a page, so that no page is written
-	// in which nothing changes.
-	rewriteGap = 1024
-	// rewriteMost bounds what is written at once.
-	rewriteMost = 64 << 10
-)
-
-// rewrite makes changes that don't overlap, neighbours in one write: a write of
-// its own for each of ten thousand would stop the target for many milliseconds.
-// The threads must be stopped, for the bytes between changes are written too,
-// as they are. The changes come back in order of address.
-func (tg *target) rewrite(list []change) error { return rewriteIn(tg.proc, list) }
-
-func rewriteIn(p *tracee.Process, list []change) error {
-	slices.SortFunc(list, func(a, b change) int { return cmp.Compare(a.at, b.at) })
-	var errs []error
-	for len(list) > 0 {
-		n := 1
-		for n < len(list) && list[n].at < list[n-1].end()+rewriteGap && list[n].end()-list[0].at <= rewriteMost {
-			n++
-		}
-		errs = append(errs, rewriteSpan(p, list[:n]))
-		list = list[n:]
-	}
-	return errors.Join(errs...)
-}
-
-func rewriteSpan(p *tracee.Process, list []change) error {
-	start := list[0].at
-	span := make([]byte, list[len(list)-1].end()-start)
-	if _, err := p.ReadMemory(span, symbols.Addr(start)); err != nil {
-		switch {
-		case len(list) > 1:
-			return errors.Join(rewriteSpan(p, list[:1]), rewriteSpan(p, list[1:]))
-		case list[0].old != nil && errors.Is(err, unix.EFAULT) && !errors.Is(err, symbols.ErrLatePage):
-			list[0].done = true // its library was unloaded
-			return nil
-		}
-		return err
-	}
-	changed := false
-	for i := range list {
-		c := &list[i]
-		here := span[c.at-start : c.end()-start]
-		if c.old == nil || bytes.Equal(here, c.old) {
-			copy(here, c.new)
-			c.wrote, changed = true, true
-		}
-	}
-	if changed {
-		if err := p.WriteMemory(span, symbols.Addr(start)); err != nil {
-			for i := range list {
-				list[i].wrote = false
-			}
-			return err
-		}
-	}
-	for i := range list {
-		list[i].done = true
-	}
-	return nil
-}
+// rewrite makes changes of the text, for which the threads are stopped (memory.Rewrite).
+func (tg *target) rewrite(list []change) error { return memory.Rewrite(tg.proc, list) }
 
 // changes lists what arms patches, in two parts. The first is where no thread
 // arrives before the second is made: should kprobe be killed between them,
@@ -98,7 +24,6 @@ func changes(list []*patch, of func(p *patch, i int) change) (first, second []ch
 		for q := p; q != nil; q = q.island {
 			for i := range q.entries {
 				c := of(q, i)
-				c.from = q
 				if q == p && i == len(q.plan.Writes)-1 {
 					second = append(second, c)
 				} else {
@@ -114,7 +39,7 @@ func changes(list []*patch, of func(p *patch, i int) change) (first, second []ch
 // journal already; all threads are stopped.
 func (tg *target) writePatches(list []*patch) error {
 	first, second := changes(list, func(p *patch, i int) change {
-		return change{at: p.plan.Writes[i].At, new: p.plan.Writes[i].Bytes}
+		return change{At: p.plan.Writes[i].At, New: p.plan.Writes[i].Bytes}
 	})
 	if err := tg.rewrite(first); err != nil {
 		return err
@@ -127,7 +52,7 @@ func (tg *target) writePatches(list []*patch) error {
 // What can't be restored stays armed, and in the journal.
 func (tg *target) restorePatches(list []*patch, stopped []*tracee.Thread) error {
 	first, second := changes(list, func(p *patch, i int) change {
-		return change{at: p.plan.Writes[i].At, old: p.plan.Writes[i].Bytes, new: p.before[i].Bytes}
+		return change{At: p.plan.Writes[i].At, Old: p.plan.Writes[i].Bytes, New: p.before[i].Bytes}
 	})
 	err := errors.Join(leaveLongJumps(list, stopped), leaveGuards(list, stopped))
 	if err == nil {
@@ -137,18 +62,20 @@ func (tg *target) restorePatches(list []*patch, stopped []*tracee.Thread) error 
 		// Nothing leads to these any more.
 		err = tg.rewrite(first)
 	}
-	failed := map[*patch]bool{}
+	failed := map[uint64]bool{} // by address: patches don't overlap
 	for _, part := range [][]change{first, second} {
 		for i := range part {
-			if !part[i].done {
-				failed[part[i].from] = true
+			if !part[i].Done {
+				failed[part[i].At] = true
 			}
 		}
 	}
 	for _, p := range list {
 		stays := false
 		for q := p; q != nil; q = q.island {
-			stays = stays || failed[q]
+			for i := range q.entries {
+				stays = stays || failed[q.plan.Writes[i].At]
+			}
 		}
 		for q := p; q != nil; q = q.island {
 			if stays {
@@ -236,8 +163,8 @@ func (tg *target) restoreSites(list []*site) error {
 	}
 	err := tg.rewrite(changes)
 	for _, c := range changes {
-		if c.done {
-			tg.disarmed(at[c.at])
+		if c.Done {
+			tg.disarmed(at[c.At])
 		}
 	}
 	return err
@@ -245,5 +172,5 @@ func (tg *target) restoreSites(list []*site) error {
 
 // removal is what takes the site's int3 out, if it is there.
 func (s *site) removal() change {
-	return change{at: uint64(s.addr), old: []byte{breakpoint}, new: s.code[:1]}
+	return change{At: uint64(s.addr), Old: []byte{breakpoint}, New: s.code[:1]}
 }

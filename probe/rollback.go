@@ -113,7 +113,7 @@ func (tg *target) dropRecord(st *stage, taken int, at symbols.Addr) bool {
 	if taken == 0 || taken > len(st.wants) || st.wants[taken-1].kind == requestReturn {
 		return false
 	}
-	m := tg.area.file
+	m := tg.area.File
 	off := int64(at - m.Base)
 	if at < m.Base || off&(ring.Unit-1) != 0 || off+ring.HeaderSize > int64(len(m.Mem)) {
 		return false

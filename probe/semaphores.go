@@ -63,24 +63,12 @@ func (tg *target) syncSemaphores(ctx context.Context) {
 	failed := func(at symbols.Addr, err error) {
 		tg.s.warnf("%s: the program may skip it, as its semaphore at %v could not be raised: %v", want[at].where.Name, at, err)
 	}
-	err := s.Prepare(len(up), semaphore.Layer{Proc: tg.proc, File: tg.area.file, Map: tg.area.mapData(ctx)})
+	err := s.Prepare(len(up), semaphore.Layer{Proc: tg.proc, File: tg.area.File, Map: tg.area.MapData(ctx)})
 	if err == nil {
 		err = tg.withStopped(ctx, func([]*tracee.Thread) error { return s.Change(tg.proc, up, down, failed) })
 	}
-	if err = ignoreLate(err); err != nil && !errors.Is(err, tracee.ErrGone) {
+	if err = tracee.IgnoreLate(err); err != nil && !errors.Is(err, tracee.ErrGone) {
 		tg.s.warnf("process %d: semaphores of statically defined probes: %v", tg.proc.PID(), err)
-	}
-}
-
-// mapData maps memory that the process may write to, and that stays until it is left.
-func (a *area) mapData(ctx context.Context) func(size uint64) (symbols.Addr, error) {
-	return func(size uint64) (symbols.Addr, error) {
-		p, err := a.code.MapNear(ctx, a.file.Base, size)
-		if err != nil {
-			return 0, err
-		}
-		a.code.Keep(p)
-		return p.Start, a.code.Writable(ctx, p.Start, size)
 	}
 }
 

@@ -153,11 +153,11 @@ func (tg *target) setSequences() {
 	if tg.area == nil || tg.params == nil {
 		return
 	}
-	l, n := tg.area.file.Layout, 0
+	l, n := tg.area.File.Layout, 0
 	if tg.params.Rseq != 0 && tg.barred == "" && len(tg.proc.Sharers()) == 0 {
 		n = l.CPUs
 	}
-	tg.area.file.Store32(l.Flags.Off+ring.SeqCPUs, uint32(n))
+	tg.area.File.Store32(l.Flags.Off+ring.SeqCPUs, uint32(n))
 }
 
 // bar ends sequences in the address space for good.

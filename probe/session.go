@@ -13,6 +13,7 @@ import (
 
 	"kprobe/fetch"
 	"kprobe/internal/procfs"
+	"kprobe/probe/area"
 	"kprobe/probe/ring"
 	"kprobe/probe/survey"
 	"kprobe/probe/tracee"
@@ -181,7 +182,7 @@ func Attach(ctx context.Context, pids []int, o Options) (*Session, error) {
 // takeOver takes out of a process what a kprobe left there that was killed. What
 // goes wrong is a warning: attaching says what it means.
 func (s *Session) takeOver(ctx context.Context, pid int) {
-	if left, err := findMemfile(pid); err != nil || left == nil {
+	if left, err := area.FindMemfile(pid); err != nil || left == nil {
 		return
 	}
 	if l, err := OpenLive(pid); err == nil {

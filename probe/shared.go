@@ -23,8 +23,8 @@ import (
 // share lays the shared code if that isn't done, and gives it.
 func (tg *target) share(ctx context.Context) (*detour.Shared, error) {
 	a := tg.area
-	if n := len(a.shared); n > 0 {
-		return a.shared[n-1], nil
+	if n := len(a.Shared); n > 0 {
+		return a.Shared[n-1], nil
 	}
 	return tg.shareAnew(ctx)
 }
@@ -36,7 +36,7 @@ func (tg *target) shareAnew(ctx context.Context) (*detour.Shared, error) {
 		return nil, err
 	}
 	a := tg.area
-	pc, err := a.code.Add(ctx, a.file.Base, memory.PageSize)
+	pc, err := a.Code.Add(ctx, a.File.Base, memory.PageSize)
 	if err != nil {
 		return nil, fmt.Errorf("code that probes share: %w", err)
 	}
@@ -54,18 +54,18 @@ func (tg *target) shareAnew(ctx context.Context) (*detour.Shared, error) {
 		return nil, fmt.Errorf("write code that probes share: %w", err)
 	}
 	for _, f := range s.Faults {
-		if err := a.table.Insert(detour.FaultKey(f.At), f.To); err != nil {
+		if err := a.Table.Insert(detour.FaultKey(f.At), f.To); err != nil {
 			return nil, err
 		}
 		tg.patches.faults[symbols.Addr(f.At)] = symbols.Addr(f.To)
 	}
 	for _, k := range s.Asks {
-		if err := a.table.Insert(detour.FaultKey(k.At), k.Back); err != nil {
+		if err := a.Table.Insert(detour.FaultKey(k.At), k.Back); err != nil {
 			return nil, err
 		}
 		tg.patches.asks[symbols.Addr(k.At)] = k
 	}
-	a.shared = append(a.shared, s)
+	a.Shared = append(a.Shared, s)
 	if p.Shared != nil {
 		p.Shared = s
 	}
@@ -75,14 +75,14 @@ func (tg *target) shareAnew(ctx context.Context) (*detour.Shared, error) {
 // shareRenewed lays shared code that reads threads' numbers as detours do now, if
 // there is any, and has the calls' heads lead there.
 func (tg *target) shareRenewed(ctx context.Context) error {
-	if len(tg.area.shared) == 0 {
+	if len(tg.area.Shared) == 0 {
 		return nil
 	}
 	s, err := tg.shareAnew(ctx)
 	if err != nil {
 		return err
 	}
-	return ignoreLate(tg.withStopped(ctx, func([]*tracee.Thread) error {
+	return tracee.IgnoreLate(tg.withStopped(ctx, func([]*tracee.Thread) error {
 		for _, l := range tg.exitProbes {
 			if err := tg.proc.WriteMemory(l.calls.Head(s), symbols.Addr(l.calls.Addr)); err != nil {
 				return err
@@ -97,7 +97,7 @@ func (tg *target) inShared(pc symbols.Addr) bool {
 	if tg.area == nil {
 		return false
 	}
-	for _, s := range tg.area.shared {
+	for _, s := range tg.area.Shared {
 		if uint64(pc) >= s.Base && uint64(pc) < s.Base+uint64(len(s.Code)) {
 			return true
 		}
@@ -111,7 +111,7 @@ func (tg *target) stageOf(regs *unix.PtraceRegs) (*stage, *unix.PtraceRegs) {
 	if st := tg.patches.stageAt(symbols.Addr(regs.Rip)); st != nil || tg.area == nil {
 		return st, regs
 	}
-	for _, s := range tg.area.shared {
+	for _, s := range tg.area.Shared {
 		at, ok, err := s.Caller(regs.Rip, regs.Rsp, tg.proc)
 		if !ok || err != nil {
 			continue

@@ -20,7 +20,7 @@ var busyShared = []string{"p:said work s=+0($arg2):string", "r1:work work v=$ret
 func sharing(t *testing.T, l *live, pid int) (found, left int) {
 	t.Helper()
 	onTracer(t, l, func(tg *target) error {
-		return ignoreLate(tg.withStopped(t.Context(), func(stopped []*tracee.Thread) error {
+		return tracee.IgnoreLate(tg.withStopped(t.Context(), func(stopped []*tracee.Thread) error {
 			for _, th := range stopped {
 				regs, err := th.Regs()
 				if err != nil || !tg.inShared(symbols.Addr(regs.Rip)) {
@@ -82,7 +82,7 @@ func TestSharedCode(t *testing.T) {
 		}
 		var laid []symbols.Addr
 		onTracer(t, l, func(tg *target) error {
-			for _, s := range tg.area.shared {
+			for _, s := range tg.area.Shared {
 				laid = append(laid, symbols.Addr(s.Base))
 			}
 			return nil
@@ -119,7 +119,7 @@ func TestSharedRenewed(t *testing.T) {
 		onTracer(t, l, func(tg *target) error { return tg.shareRenewed(t.Context()) })
 	}
 	onTracer(t, l, func(tg *target) error {
-		s := tg.area.shared
+		s := tg.area.Shared
 		if len(s) != 6 || len(tg.exitProbes) == 0 {
 			t.Fatalf("%d times laid, %d tables", len(s), len(tg.exitProbes))
 		}
@@ -154,7 +154,7 @@ func TestSharedSignals(t *testing.T) {
 	met := 0
 	if !waitUntil(func() bool {
 		onTracer(t, l, func(tg *target) error {
-			return ignoreLate(tg.withStopped(t.Context(), func(stopped []*tracee.Thread) error {
+			return tracee.IgnoreLate(tg.withStopped(t.Context(), func(stopped []*tracee.Thread) error {
 				for _, th := range stopped {
 					// A stop and the way on; its default action is nothing.
 					if regs, err := th.Regs(); err == nil && tg.inShared(symbols.Addr(regs.Rip)) {

@@ -2,12 +2,13 @@ package probe
 
 import (
 	"kprobe/probe/insn"
+	"kprobe/probe/memory"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
 
 // breakpoint is the encoding of int3.
-const breakpoint = 0xcc
+const breakpoint = memory.Int3
 
 // maxInsn is the length of the longest instruction (Intel SDM vol. 2, 2.3.11).
 const maxInsn = 15

@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"kprobe/fetch"
+	"kprobe/probe/area"
 	"kprobe/symbols"
 	"kprobe/symbols/unwind"
 )
@@ -139,7 +140,7 @@ func (l *trampolineLog) behind(ra, slot symbols.Addr, time uint64) symbols.Addr 
 			return 0
 		}
 	}
-	if l.first == 0 || ra < l.first || ra >= l.first+trampolines*trampolineSize {
+	if l.first == 0 || ra < l.first || ra >= l.first+area.MostTrampolines*area.TrampolineSize {
 		return ra
 	}
 	for i := range l.landed {

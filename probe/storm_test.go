@@ -119,7 +119,7 @@ func toggle(s *Session, rng *rand.Rand, keep func(*placed) bool) error {
 
 func rearm(tg *target, p *patch, stopped []*tracee.Thread) error {
 	for g, to := range p.guards() {
-		if err := tg.area.table.Insert(guardKey(g), uint64(to)); err != nil {
+		if err := tg.area.Table.Insert(guardKey(g), uint64(to)); err != nil {
 			return err
 		}
 		tg.patches.guards[symbols.Addr(g.At)] = to

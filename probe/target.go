@@ -8,6 +8,7 @@ import (
 
 	"kprobe/fetch"
 	"kprobe/internal/procfs"
+	"kprobe/probe/area"
 	"kprobe/probe/memory"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
@@ -58,7 +59,7 @@ func (tg *target) forgetThread(tid int) {
 		return
 	}
 	if th != nil {
-		th.noteStep(tg.area.file, false)
+		th.noteStep(tg.area.File, false)
 	}
 	for _, in := range tg.calls.of(tid) {
 		if !in.probe.goABI { // a goroutine goes on in another
@@ -98,12 +99,12 @@ func (tg *target) ensureArea(ctx context.Context, probes int) error {
 	if tg.s.opts.Touched != nil {
 		tg.s.opts.Touched(tg.proc.PID())
 	}
-	a, err := newArea(ctx, tg.proc, tg.s.ringSize(), probes, tg.s.rows())
+	a, err := area.New(ctx, tg.proc, tg.s.ringSize(), probes, tg.s.rows())
 	if err != nil {
 		return err
 	}
 	tg.area = a
-	if tg.feed, err = newFeed(tg.s, tg.proc.PID(), tg.space, a.file); err != nil {
+	if tg.feed, err = newFeed(tg.s, tg.proc.PID(), tg.space, a.File); err != nil {
 		return err
 	}
 	tg.s.feeds = append(tg.s.feeds, tg.feed)
@@ -130,7 +131,7 @@ func (tg *target) mayCome() int {
 
 // siteOfCopy returns the site in whose copy pc lies.
 func (tg *target) siteOfCopy(pc symbols.Addr) *site {
-	if tg.area == nil || tg.area.code.Holds(pc) == nil {
+	if tg.area == nil || tg.area.Code.Holds(pc) == nil {
 		return nil
 	}
 	return tg.bySlot[pc&^(memory.SlotSize-1)]

@@ -36,7 +36,7 @@ func (tg *target) forgetGone(ctx context.Context, c *changeset) error {
 		if p := tg.patches.covering(w.at.Addr, int(w.inst.Len)); p != nil && !tg.holds(symbols.Addr(p.plan.Writes[0].At), p.plan.Writes[0].Bytes) {
 			// Its bytes differ, so restoring writes none.
 			err := tg.withStopped(ctx, func(stopped []*tracee.Thread) error { return tg.restorePatches([]*patch{p}, stopped) })
-			if err := ignoreLate(err); err != nil {
+			if err := tracee.IgnoreLate(err); err != nil {
 				return err
 			}
 		}

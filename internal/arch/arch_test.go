@@ -26,6 +26,7 @@ var floors = []string{
 	"kprobe/output",
 	"kprobe/probe",
 	"kprobe/probe/results",
+	"kprobe/probe/area",
 	"kprobe/probe/fallbacks",
 	"kprobe/probe/semaphore",
 	"kprobe/probe/memory",

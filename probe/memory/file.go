@@ -170,12 +170,12 @@ func (m *File) Store32(off int64, v uint32) { atomic.StoreUint32(m.half(off), v)
 
 // Open finds the file of another kprobe where it is mapped in a process, and reads
 // it through the process's memory. It is nil if nothing was written to it yet.
-func Open(p *tracee.Process, at *symbols.Mapping, cpus int) (*File, *ring.Header, error) {
+func Open(p *tracee.Process, at *symbols.Mapping) (*File, *ring.Header, error) {
 	m := &File{proc: p, Base: at.Start, size: uint64(at.End - at.Start)}
 	if magic, err := m.Get64(0); err == nil && magic == 0 {
 		return nil, nil, nil
 	}
-	h, layout, err := ring.ReadHeader(m, cpus)
+	h, layout, err := ring.ReadHeader(m, PossibleCPUs())
 	if err != nil {
 		return nil, nil, fmt.Errorf("what an earlier kprobe left can't be read: %w", err)
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 
+	"golang.org/x/sys/unix"
+
 	"kprobe/internal/procfs"
 	"kprobe/probe/insn"
 	"kprobe/probe/plan"
@@ -12,8 +14,8 @@ import (
 	"kprobe/symbols"
 )
 
-// int3 is a breakpoint's byte.
-const int3 = 0xcc
+// Int3 is a breakpoint's byte.
+const Int3 = 0xcc
 
 // Journal is the list of patched sites and of mapped code in the memory file,
 // from which a later kprobe takes the patches out when this one was killed. An
@@ -48,13 +50,14 @@ func OpenJournal(file *File, h *ring.Header) *Journal { return &Journal{file: fi
 // Pending is how many changes of the text it holds.
 func (j *Journal) Pending() int { return j.next - len(j.free) }
 
-// Open writes the header: for a process, at a time in ns of CLOCK_MONOTONIC. The magic
-// goes last.
-func (j *Journal) Open(target int, now uint64) {
+// Open writes the header, for a process. The magic goes last.
+func (j *Journal) Open(target int) {
+	var now unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // every kernel has it
 	j.head = ring.Header{
 		Generation: 1, Base: uint64(j.file.Base),
 		Tracer: uint32(os.Getpid()), TracerStart: procfs.StartTime(os.Getpid()),
-		Target: uint32(target), Created: now,
+		Target: uint32(target), Created: uint64(now.Nano()),
 	}
 	page := j.head.Encode(j.file.Layout)
 	h := j.file.Layout.Header.Off
@@ -113,7 +116,7 @@ func (j *Journal) put(at int64, b []byte) {
 // Add notes a breakpoint that is about to be written, and returns its number.
 func (j *Journal) Add(site, slot symbols.Addr, code []byte) (int, error) {
 	before := code[:min(len(code), insn.MaxLen)]
-	after := append([]byte{int3}, before[1:]...)
+	after := append([]byte{Int3}, before[1:]...)
 	return j.site(&ring.Site{Addr: uint64(site), Tactic: uint16(plan.Breakpoint), Copy: uint64(slot), Before: before, After: after})
 }
 

@@ -63,3 +63,42 @@ func (p *Process) seizeSharers(ctx context.Context) error {
 	}
 	return nil
 }
+
+// WithSharers calls fn with the stopped threads of the process and of the children
+// that share its memory, which are stopped for it. Threads of children that can't be
+// stopped are among those of AllLate.
+func (p *Process) WithSharers(ctx context.Context, stopped []*Thread, fn func([]*Thread) error) error {
+	for _, q := range p.Sharers() {
+		err := q.StopAll(ctx)
+		defer func() { _ = q.ResumeAll() }() // fails only for threads that are gone
+		if err := IgnoreLate(err); err != nil && !errors.Is(err, ErrGone) {
+			return err
+		}
+		for _, t := range q.Threads() {
+			if t.Stopped() {
+				stopped = append(stopped, t)
+			}
+		}
+	}
+	return fn(stopped)
+}
+
+// AllLate lists the threads in the process's memory that could not be stopped.
+func (p *Process) AllLate() []*Thread {
+	all := p.Late()
+	for _, q := range p.Sharers() {
+		all = append(all, q.Late()...)
+	}
+	return all
+}
+
+// IgnoreLate takes out of a stop's error what is none to the caller: threads that
+// didn't stop (*NotStoppedError). They wait in the kernel, and execute no code before
+// they have stopped; who writes over the place that they go on at asks AllLate.
+func IgnoreLate(err error) error {
+	var late *NotStoppedError
+	if errors.As(err, &late) {
+		return nil
+	}
+	return err
+}

@@ -1,4 +1,4 @@
-package probe
+package area
 
 import (
 	"context"
@@ -34,7 +34,7 @@ func recoverStrays(ctx context.Context, tr *tracee.Tracer, pid int) (found bool,
 	if err != nil {
 		return true, err
 	}
-	for length := range moments() {
+	for length := range Moments() {
 		var left bool
 		if left, err = takeStrays(ctx, p, fds); !left {
 			break
@@ -71,7 +71,7 @@ func takeStrays(ctx context.Context, p *tracee.Process, fds []int) (left bool, e
 		}
 		return errors.Join(errs...)
 	})
-	return left, ignoreLate(err)
+	return left, tracee.IgnoreLate(err)
 }
 
 // memfileDescriptors lists the descriptors of memory files that a process has

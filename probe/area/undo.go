@@ -1,4 +1,4 @@
-package probe
+package area
 
 import (
 	"bytes"
@@ -42,12 +42,12 @@ import (
 // keeps what is not undone. The header then says that no tracer lives, and the
 // next kprobe goes on with it.
 
-// leave takes the area out of its address space. stopped are the stopped threads
+// Leave takes the area out of its address space. stopped are the stopped threads
 // of its process, whose sharers are stopped here. After an error the area is as it
 // was as far as it could not be undone.
-func (a *area) leave(ctx context.Context, stopped []*tracee.Thread) error {
-	err := withSharers(ctx, a.proc, stopped, func(stopped []*tracee.Thread) error {
-		if err := a.restoreText(stopped); err != nil {
+func (a *Area) Leave(ctx context.Context, stopped []*tracee.Thread) error {
+	err := a.Proc.WithSharers(ctx, stopped, func(stopped []*tracee.Thread) error {
+		if err := a.RestoreText(stopped); err != nil {
 			return err
 		}
 		// A fault that waits to be handled comes again, as its instruction does. Its
@@ -64,7 +64,7 @@ func (a *area) leave(ctx context.Context, stopped []*tracee.Thread) error {
 		err = a.close(ctx)
 	}
 	if err != nil {
-		a.proc.KeepTrapsOpen() // an int3 may have to stay
+		a.Proc.KeepTrapsOpen() // an int3 may have to stay
 		return errors.Join(err, a.abandon())
 	}
 	return nil
@@ -72,13 +72,13 @@ func (a *area) leave(ctx context.Context, stopped []*tracee.Thread) error {
 
 // abandon has the memory file say that no tracer lives, so that the next kprobe takes
 // out what it tells of.
-func (a *area) abandon() error {
-	return a.file.Set64(a.file.Layout.Header.Off+ring.TracerStartOff, 0)
+func (a *Area) abandon() error {
+	return a.File.Set64(a.File.Layout.Header.Off+ring.TracerStartOff, 0)
 }
 
 // written lists the writes of the text that the journal knows, to be undone: jumps
 // that lead to other writes of their patch, and all else.
-func (a *area) written() (leading, rest []change, err error) {
+func (a *Area) written() (leading, rest []memory.Change, err error) {
 	sites, err := a.journalled()
 	if err != nil {
 		return nil, nil, err
@@ -89,10 +89,10 @@ func (a *area) written() (leading, rest []change, err error) {
 			// The entry holds the whole instruction, the change is a byte.
 			before, after = before[:1], after[:1]
 		}
-		c := change{at: l.Addr, old: after, new: before}
+		c := memory.Change{At: l.Addr, Old: after, New: before}
 		switch {
 		case bytes.Equal(before, after):
-		case l.Tactic == uint16(plan.ShortJump) && bytes.HasPrefix(after, []byte{jmpRel8}):
+		case l.Tactic == uint16(plan.ShortJump) && bytes.HasPrefix(after, []byte{JmpRel8}):
 			leading = append(leading, c)
 		default:
 			rest = append(rest, c)
@@ -101,9 +101,9 @@ func (a *area) written() (leading, rest []change, err error) {
 	return leading, rest, nil
 }
 
-// restoreText undoes the writes of the text that the journal tells, and lowers the
+// RestoreText undoes the writes of the text that the journal tells, and lowers the
 // semaphores that were raised; every thread is stopped. It may be called again.
-func (a *area) restoreText(stopped []*tracee.Thread) error {
+func (a *Area) RestoreText(stopped []*tracee.Thread) error {
 	leading, rest, err := a.written()
 	if err != nil {
 		return err
@@ -121,7 +121,7 @@ func (a *area) restoreText(stopped []*tracee.Thread) error {
 	if err := a.undoAll(leading); err != nil {
 		return err
 	}
-	return semaphore.LowerAll(a.proc, a.file)
+	return semaphore.LowerAll(a.Proc, a.File)
 }
 
 // mostOver bounds how many writes lie over each other. Sessions have a handful.
@@ -132,9 +132,9 @@ var errWritesOver = errors.New("the journal has more writes over each other than
 
 // undoAll undoes those of the writes that are in the text, each once. One that
 // another was made over is found once that one is undone.
-func (a *area) undoAll(list []change) error {
+func (a *Area) undoAll(list []memory.Change) error {
 	for range mostOver {
-		var left []change
+		var left []memory.Change
 		overlaps, undone := false, false
 		depth := 0
 		for todo := list; len(todo) > 0; depth++ {
@@ -142,11 +142,11 @@ func (a *area) undoAll(list []change) error {
 				return errWritesOver
 			}
 			batch, later := disjoint(todo)
-			if err := rewriteIn(a.proc, batch); err != nil {
+			if err := memory.Rewrite(a.Proc, batch); err != nil {
 				return err
 			}
 			for _, c := range batch {
-				if c.wrote {
+				if c.Wrote {
 					a.noteLifted(&c)
 					undone = true
 				} else {
@@ -165,10 +165,10 @@ func (a *area) undoAll(list []change) error {
 }
 
 // disjoint splits changes into some that don't overlap, and the others.
-func disjoint(list []change) (some, others []change) {
-	slices.SortStableFunc(list, func(a, b change) int { return cmp.Compare(a.at, b.at) })
+func disjoint(list []memory.Change) (some, others []memory.Change) {
+	slices.SortStableFunc(list, func(a, b memory.Change) int { return cmp.Compare(a.At, b.At) })
 	for _, c := range list {
-		if n := len(some); n > 0 && c.at < some[n-1].end() {
+		if n := len(some); n > 0 && c.At < some[n-1].End() {
 			others = append(others, c)
 		} else {
 			some = append(some, c)
@@ -179,31 +179,31 @@ func disjoint(list []change) (some, others []change) {
 
 // noteLifted remembers where bytes of kprobe's were, of which a thread may have
 // a trap to be answered.
-func (a *area) noteLifted(c *change) {
+func (a *Area) noteLifted(c *memory.Change) {
 	if a.lifted == nil {
 		a.lifted = map[uint64]bool{}
 	}
-	for i := range c.new {
-		if c.new[i] != c.old[i] {
-			a.lifted[c.at+uint64(i)] = true
+	for i := range c.New {
+		if c.New[i] != c.Old[i] {
+			a.lifted[c.At+uint64(i)] = true
 		}
 	}
 }
 
-// jmpRel8 is the opcode of a short jump (Intel SDM vol. 2, JMP).
-const jmpRel8 = 0xeb
+// JmpRel8 is the opcode of a short jump (Intel SDM vol. 2, JMP).
+const JmpRel8 = 0xeb
 
 // leaveLongJumps has threads that took a short jump, and no more, go back to
 // where it was: once the text is restored no instruction starts at the long jump
 // that they stand at. Nothing but their instruction pointer has changed since.
-func (a *area) leaveLongJumps(leading []change, stopped []*tracee.Thread) error {
+func (a *Area) leaveLongJumps(leading []memory.Change, stopped []*tracee.Thread) error {
 	back := map[uint64]uint64{}
 	for _, c := range leading {
-		short := make([]byte, len(c.old))
-		if _, err := a.proc.ReadMemory(short, symbols.Addr(c.at)); err != nil || len(short) < 2 || !bytes.Equal(short, c.old) {
+		short := make([]byte, len(c.Old))
+		if _, err := a.Proc.ReadMemory(short, symbols.Addr(c.At)); err != nil || len(short) < 2 || !bytes.Equal(short, c.Old) {
 			continue // its file was unmapped, or it isn't in the text
 		}
-		back[c.at+2+uint64(int8(short[1]))] = c.at
+		back[c.At+2+uint64(int8(short[1]))] = c.At
 	}
 	if len(back) == 0 {
 		return nil
@@ -225,7 +225,7 @@ func (a *area) leaveLongJumps(leading []change, stopped []*tracee.Thread) error 
 
 // vacate takes threads, and what will lead threads, out of kprobe's memory once the
 // text is restored; every thread is stopped. Without an error the memory may go.
-func (a *area) vacate(stopped []*tracee.Thread) error {
+func (a *Area) vacate(stopped []*tracee.Thread) error {
 	var errs []error
 	for _, t := range stopped {
 		err := a.moveOut(t)
@@ -238,7 +238,7 @@ func (a *area) vacate(stopped []*tracee.Thread) error {
 		}
 		errs = append(errs, err)
 	}
-	errs = append(errs, a.restoreSlots(), a.restoreReturns(), a.lateIn())
+	errs = append(errs, a.RestoreSlots(), a.RestoreReturns(), a.lateIn())
 	return errors.Join(errs...)
 }
 
@@ -248,7 +248,7 @@ const mostMoves = 1 << 12
 
 // moveOut leads a stopped thread out of kprobe's code, to where the program has it,
 // and answers its trap or fault if that was kprobe's.
-func (a *area) moveOut(t *tracee.Thread) error {
+func (a *Area) moveOut(t *tracee.Thread) error {
 	now, err := t.Regs()
 	if err != nil {
 		return nil // gone
@@ -271,10 +271,10 @@ func (a *area) moveOut(t *tracee.Thread) error {
 		if !a.holds(pc) {
 			return a.lead(t, &regs)
 		}
-		if a.fallbacks.Holds(pc) {
+		if a.Fallbacks.Holds(pc) {
 			if !a.found {
 				// It goes on to the program's own action by itself.
-				a.fallbacks.Look(pc)
+				a.Fallbacks.Look(pc)
 				return nil
 			}
 			return fmt.Errorf("thread %d is in a signal handler of an earlier kprobe", t.TID())
@@ -293,7 +293,7 @@ func (a *area) moveOut(t *tracee.Thread) error {
 
 // lead has a thread go on elsewhere. A trap that it has met was kprobe's; a fault
 // comes again, as its instruction does.
-func (a *area) lead(t *tracee.Thread, regs *unix.PtraceRegs) error {
+func (a *Area) lead(t *tracee.Thread, regs *unix.PtraceRegs) error {
 	err := t.SetRegs(regs)
 	if errors.Is(err, tracee.ErrGone) {
 		return nil
@@ -311,16 +311,16 @@ func (a *area) lead(t *tracee.Thread, regs *unix.PtraceRegs) error {
 }
 
 // behind gives the registers that a thread in kprobe's code has where it goes on.
-func (a *area) behind(t *tracee.Thread, regs *unix.PtraceRegs, trapped bool) (*unix.PtraceRegs, error) {
+func (a *Area) behind(t *tracee.Thread, regs *unix.PtraceRegs, trapped bool) (*unix.PtraceRegs, error) {
 	pc := symbols.Addr(regs.Rip)
 	if cell, ok := a.cellOf(pc); ok {
-		to, err := a.file.Get64(cell)
+		to, err := a.File.Get64(cell)
 		out := *regs
 		out.Rip = to
 		return &out, err
 	}
-	if a.outside != nil {
-		out, inside, err := a.outside(regs, trapped)
+	if a.Outside != nil {
+		out, inside, err := a.Outside(regs, trapped)
 		if err != nil {
 			return nil, fmt.Errorf("thread %d: %w", t.TID(), err)
 		}
@@ -334,88 +334,84 @@ func (a *area) behind(t *tracee.Thread, regs *unix.PtraceRegs, trapped bool) (*u
 	}
 	for _, l := range sites {
 		if symbols.Addr(l.Copy) == pc&^(memory.SlotSize-1) && l.Copy != 0 {
-			return leaveCopyOf(&l, regs, a.proc)
+			return leaveCopyOf(&l, regs, a.Proc)
 		}
 	}
 	return nil, fmt.Errorf("thread %d is in code that kprobe's journal doesn't know", t.TID())
 }
 
-// leaveCopyOf is site.leave for a breakpoint of which only the journal is known.
+// leaveCopyOf gives the registers that a thread in the copy of a breakpoint, of which only
+// the journal is known, has where it goes on.
 func leaveCopyOf(l *ring.Site, regs *unix.PtraceRegs, mem symbols.Memory) (*unix.PtraceRegs, error) {
 	m, err := insn.Relocate(l.Before, l.Addr, l.Copy, insn.Options{})
 	if err != nil {
 		return nil, err
 	}
-	in, err := insn.Decode(l.Before)
-	if err != nil {
-		return nil, err
-	}
-	st := &site{addr: symbols.Addr(l.Addr), slot: symbols.Addr(l.Copy), moved: m, length: int(in.Len)}
-	out, ok := st.leave(regs, mem)
+	out, ok := AtPoint(m.Where(int(regs.Rip-l.Copy)), regs, mem)
 	if !ok {
-		return nil, fmt.Errorf("the copy of the instruction at %v can't be left", st.addr)
+		return nil, fmt.Errorf("the copy of the instruction at %#x can't be left", l.Addr)
 	}
 	return out, nil
 }
 
 // holds reports whether pc is in memory that is about to go: in copies, detours,
 // return trampolines, the fallback handlers, injected code.
-func (a *area) holds(pc symbols.Addr) bool {
-	return a.code.Holds(pc) != nil || a.fallbacks.Holds(pc) || a.scratch != nil && pc >= a.scratch.Start && pc < a.scratch.End()
+func (a *Area) holds(pc symbols.Addr) bool {
+	return a.Code.Holds(pc) != nil || a.Fallbacks.Holds(pc) || a.Scratch != nil && pc >= a.Scratch.Start && pc < a.Scratch.End()
 }
 
 // cellOf gives the cell, in the memory file, of the return trampoline that has an instruction
 // at pc: int3; jmp [cell].
-func (a *area) cellOf(pc symbols.Addr) (cell int64, ok bool) {
-	at := pc &^ (trampolineSize - 1)
-	if a.code.Holds(at) == nil || pc-at > 1 {
+func (a *Area) cellOf(pc symbols.Addr) (cell int64, ok bool) {
+	at := pc &^ (TrampolineSize - 1)
+	if a.Code.Holds(at) == nil || pc-at > 1 {
 		return 0, false
 	}
-	var b [trampolineSize]byte
-	if _, err := a.proc.ReadMemory(b[:], at); err != nil || b[0] != breakpoint || b[1] != 0xff || b[2] != 0x25 || b[7] != breakpoint {
+	var b [TrampolineSize]byte
+	if _, err := a.Proc.ReadMemory(b[:], at); err != nil || b[0] != memory.Int3 || b[1] != 0xff || b[2] != 0x25 || b[7] != memory.Int3 {
 		return 0, false
 	}
-	cell = int64(at) + 7 + int64(int32(binary.LittleEndian.Uint32(b[3:]))) - int64(a.file.Base)
-	first := a.file.Layout.Instances.Off
-	ok = cell >= first && cell < first+min(trampolines*cellSize, a.file.Layout.Instances.Size) && (cell-first)%cellSize == 0
+	cell = int64(at) + 7 + int64(int32(binary.LittleEndian.Uint32(b[3:]))) - int64(a.File.Base)
+	first := a.File.Layout.Instances.Off
+	ok = cell >= first && cell < first+min(MostTrampolines*cellSize, a.File.Layout.Instances.Size) && (cell-first)%cellSize == 0
 	return cell, ok
 }
 
-// restoreSlots puts the program's return addresses back where return trampolines of
+// RestoreSlots puts the program's return addresses back where return trampolines of
 // breakpoints stand in their place.
-func (a *area) restoreSlots() error {
-	cells := make([]byte, min(trampolines*cellSize, a.file.Layout.Instances.Size))
-	if _, err := a.file.ReadAt(cells, a.file.Layout.Instances.Off); err != nil {
+func (a *Area) RestoreSlots() error {
+	cells := make([]byte, min(MostTrampolines*cellSize, a.File.Layout.Instances.Size))
+	if _, err := a.File.ReadAt(cells, a.File.Layout.Instances.Off); err != nil {
 		return fmt.Errorf("read the return trampolines of calls: %w", err)
 	}
 	for ; len(cells) >= cellSize; cells = cells[cellSize:] {
-		slot := symbols.Addr(le64(cells[cellSlot:]))
+		slot := symbols.Addr(binary.LittleEndian.Uint64(cells[cellSlot:]))
 		if slot == 0 {
 			continue
 		}
-		if err := a.restoreSlot(slot); err != nil {
+		if err := a.RestoreSlot(slot); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// restoreSlot puts the program's return address back into a slot if it has a
+// RestoreSlot puts the program's return address back into a slot if it has a
 // return trampoline's.
-func (a *area) restoreSlot(slot symbols.Addr) error {
+func (a *Area) RestoreSlot(slot symbols.Addr) error {
 	var now [8]byte
-	if _, err := a.proc.ReadMemory(now[:], slot); errors.Is(err, symbols.ErrLatePage) {
+	if _, err := a.Proc.ReadMemory(now[:], slot); errors.Is(err, symbols.ErrLatePage) {
 		return fmt.Errorf("put a return address back: %w", err)
 	} else if err != nil {
 		return nil // the stack is gone
 	}
-	cell, ok := a.cellOf(symbols.Addr(le64(now[:])))
+	cell, ok := a.cellOf(symbols.Addr(binary.LittleEndian.Uint64(now[:])))
 	if !ok {
 		return nil
 	}
-	to, err := a.file.Get64(cell)
+	to, err := a.File.Get64(cell)
 	if err == nil {
-		err = a.proc.WriteMemory(put64(to), slot)
+		err = a.Proc.WriteMemory(binary.LittleEndian.AppendUint64(nil, to), slot)
 	}
 	if err != nil {
 		return fmt.Errorf("put a return address back: %w", err)
@@ -431,51 +427,55 @@ const (
 	allPools  = 4 << 30
 )
 
-// restoreReturns puts the program's return addresses back for calls that would
+// PoolsHead is what stands before the pools of a batch: u64 address of those
+// of the batch before, u64 size.
+const PoolsHead = 64
+
+// RestoreReturns puts the program's return addresses back for calls that would
 // return by return trampolines.
-func (a *area) restoreReturns() error {
-	first, err := a.file.Get64(a.file.Layout.Header.Off + memory.HeaderPools)
+func (a *Area) RestoreReturns() error {
+	first, err := a.File.Get64(a.File.Layout.Header.Off + memory.HeaderPools)
 	if err != nil || first == 0 {
 		return err
 	}
-	maps, err := symbols.ReadMaps(a.proc.PID())
+	maps, err := symbols.ReadMaps(a.Proc.PID())
 	if err != nil {
 		return err
 	}
 	all, seen := uint64(0), map[symbols.Addr]bool{}
 	for at := symbols.Addr(first); at != 0; {
 		var head [16]byte
-		if _, err := a.proc.ReadOwn(head[:], at); err != nil {
+		if _, err := a.Proc.ReadOwn(head[:], at); err != nil {
 			return fmt.Errorf("read return instances: %w", err)
 		}
-		size := le64(head[8:])
-		if private, _ := memory.AnonymousIn(maps, at, size); size < poolsHead || size > mostPool || !private ||
+		size := binary.LittleEndian.Uint64(head[8:])
+		if private, _ := memory.AnonymousIn(maps, at, size); size < PoolsHead || size > mostPool || !private ||
 			seen[at] || len(seen) >= mostPools || all+size > allPools {
 			return errors.New("return instances are not where the journal says")
 		}
 		seen[at] = true
 		all += size
 		mem := make([]byte, size)
-		if _, err := a.proc.ReadOwn(mem, at); err != nil {
+		if _, err := a.Proc.ReadOwn(mem, at); err != nil {
 			return fmt.Errorf("read return instances: %w", err)
 		}
-		left, late := detour.Left(mem[poolsHead:], uint64(at)+poolsHead, a.proc)
+		left, late := detour.Left(mem[PoolsHead:], uint64(at)+PoolsHead, a.Proc)
 		for _, in := range left {
-			if err := a.proc.WriteMemory(put64(in.Real), symbols.Addr(in.Slot)); err != nil {
+			if err := a.Proc.WriteMemory(binary.LittleEndian.AppendUint64(nil, in.Real), symbols.Addr(in.Slot)); err != nil {
 				return fmt.Errorf("put a return address back: %w", err)
 			}
 		}
 		if late != nil {
 			return fmt.Errorf("put a return address back: %w", late)
 		}
-		at = symbols.Addr(le64(head[:]))
+		at = symbols.Addr(binary.LittleEndian.Uint64(head[:]))
 	}
 	return nil
 }
 
 // lateIn finds a thread that could not be stopped and may run on in kprobe's code.
-func (a *area) lateIn() error {
-	for _, t := range late(a.proc) {
+func (a *Area) lateIn() error {
+	for _, t := range a.Proc.AllLate() {
 		pc, ok := t.WaitsAt()
 		if !ok {
 			return fmt.Errorf("thread %d did not stop: the text is restored, kprobe's memory stays mapped", t.TID())

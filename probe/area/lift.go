@@ -1,16 +1,17 @@
-package probe
+package area
 
 import (
 	"io"
 	"os"
 
 	"kprobe/internal/procfs"
+	"kprobe/probe/memory"
 	"kprobe/probe/plan"
 	"kprobe/probe/ring"
 	"kprobe/symbols"
 )
 
-// liftBreakpoints writes the program's bytes over the int3s of a memory file
+// LiftBreakpoints writes the program's bytes over the int3s of a memory file
 // whose tracer was killed, while its threads run. Recover does it before
 // anything else: a thread that blocks SIGTRAP, or a child of posix_spawn, whose
 // actions are the default ones, dies of an int3 that nobody answers, and to stop
@@ -24,14 +25,14 @@ import (
 // Jumps stay: they harm nobody, and can't be written while threads run. A process
 // that somebody traces is left alone: the int3s may be those of another session.
 // What goes wrong here comes up again when the text is restored.
-func liftBreakpoints(pid int, m *symbols.Mapping) error {
+func LiftBreakpoints(pid int, m *symbols.Mapping) error {
 	mem, err := os.OpenFile(procfs.Image(pid).Path("mem"), os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
 	defer mem.Close()
 	r := io.NewSectionReader(mem, int64(m.Start), int64(m.End-m.Start))
-	h, layout, err := ring.ReadHeader(r, possibleCPUs())
+	h, layout, err := ring.ReadHeader(r, memory.PossibleCPUs())
 	if err != nil {
 		return err
 	}
@@ -39,15 +40,15 @@ func liftBreakpoints(pid int, m *symbols.Mapping) error {
 	if err != nil {
 		return err
 	}
-	if hasTracer(pid) {
+	if HasTracer(pid) {
 		return nil
 	}
 	for _, l := range sites {
-		if l.Tactic != uint16(plan.Breakpoint) || l.Before[0] == breakpoint {
+		if l.Tactic != uint16(plan.Breakpoint) || l.Before[0] == memory.Int3 {
 			continue
 		}
 		var now [1]byte
-		if _, err := mem.ReadAt(now[:], int64(l.Addr)); err == nil && now[0] == breakpoint {
+		if _, err := mem.ReadAt(now[:], int64(l.Addr)); err == nil && now[0] == memory.Int3 {
 			if _, err := mem.WriteAt(l.Before[:1], int64(l.Addr)); err != nil {
 				return err
 			}
@@ -56,9 +57,9 @@ func liftBreakpoints(pid int, m *symbols.Mapping) error {
 	return nil
 }
 
-// hasTracer reports whether a thread of the process has a tracer. It has, too,
+// HasTracer reports whether a thread of the process has a tracer. It has, too,
 // where that can't be read.
-func hasTracer(pid int) bool {
+func HasTracer(pid int) bool {
 	tids, err := procfs.Process(pid).Threads()
 	if err != nil {
 		return true

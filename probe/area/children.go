@@ -1,10 +1,11 @@
-package probe
+package area
 
 import (
 	"io"
 	"os"
 
 	"kprobe/internal/procfs"
+	"kprobe/probe/memory"
 	"kprobe/probe/ring"
 )
 
@@ -13,7 +14,7 @@ import (
 // is a copy of its own. Processes whose parent has ended in between aren't found.
 func leftChildren(pid int) (out []int) {
 	for _, kid := range procfs.Process(pid).AllChildren() {
-		if m, err := findMemfile(kid); err == nil && m != nil && !hasTracer(kid) {
+		if m, err := FindMemfile(kid); err == nil && m != nil && !HasTracer(kid) {
 			out = append(out, kid)
 		}
 		out = append(out, leftChildren(kid)...)
@@ -25,7 +26,7 @@ func leftChildren(pid int) (out []int) {
 // are taken out: the file is the same in the processes that it has made, whose own
 // copies of the mappings stay. Nil where there is no file that can be read.
 func journaled(pid int) []ring.Map {
-	m, err := findMemfile(pid)
+	m, err := FindMemfile(pid)
 	if err != nil || m == nil {
 		return nil
 	}
@@ -35,7 +36,7 @@ func journaled(pid int) []ring.Map {
 	}
 	defer mem.Close()
 	r := io.NewSectionReader(mem, int64(m.Start), int64(m.End-m.Start))
-	h, layout, err := ring.ReadHeader(r, possibleCPUs())
+	h, layout, err := ring.ReadHeader(r, memory.PossibleCPUs())
 	if err != nil {
 		return nil
 	}

@@ -1,10 +1,12 @@
-package probe
+package area
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"syscall"
+	"time"
 
 	"kprobe/internal/untrusted"
 	"kprobe/probe/fallbacks"
@@ -25,11 +27,11 @@ func Recover(ctx context.Context, pids []int) (recovered []int, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, tr.Close()) }()
-	return recoverWith(ctx, tr, pids)
+	return RecoverWith(ctx, tr, pids)
 }
 
-// recoverWith is Recover by a tracer that does nothing else.
-func recoverWith(ctx context.Context, tr *tracee.Tracer, pids []int) (recovered []int, err error) {
+// RecoverWith is Recover by a tracer that does nothing else.
+func RecoverWith(ctx context.Context, tr *tracee.Tracer, pids []int) (recovered []int, err error) {
 	if err := tr.Handle(passing{}); err != nil {
 		return nil, err
 	}
@@ -46,7 +48,7 @@ func recoverWith(ctx context.Context, tr *tracee.Tracer, pids []int) (recovered 
 	for _, pid := range pids {
 		known, _ := untrusted.Within(func() ([]ring.Map, error) { return journaled(pid), nil }) // nil where nobody answers
 		one(pid, nil)
-		if m, err := findMemfile(pid); m != nil || err != nil {
+		if m, err := FindMemfile(pid); m != nil || err != nil {
 			continue // it stays for a thread, or for a child that runs in the same memory
 		}
 		for _, kid := range leftChildren(pid) {
@@ -56,8 +58,8 @@ func recoverWith(ctx context.Context, tr *tracee.Tracer, pids []int) (recovered 
 	return recovered, errors.Join(errs...)
 }
 
-// findMemfile finds the mapping of a memory file; nil: there is none.
-func findMemfile(pid int) (*symbols.Mapping, error) {
+// FindMemfile finds the mapping of a memory file; nil: there is none.
+func FindMemfile(pid int) (*symbols.Mapping, error) {
 	files, err := findMemfiles(pid)
 	if err != nil || len(files) == 0 {
 		return nil, err
@@ -92,7 +94,7 @@ func recoverOne(ctx context.Context, tr *tracee.Tracer, pid int, known []ring.Ma
 	}
 	for _, m := range files {
 		// What its memory doesn't give now isn't asked for while it stands still.
-		if _, err := untrusted.Within(func() (any, error) { return nil, liftBreakpoints(pid, m) }); errors.Is(err, untrusted.ErrNoAnswer) {
+		if _, err := untrusted.Within(func() (any, error) { return nil, LiftBreakpoints(pid, m) }); errors.Is(err, untrusted.ErrNoAnswer) {
 			return true, fmt.Errorf("what an earlier kprobe left can't be read: %w", err)
 		}
 		if found, err = recoverFile(ctx, tr, pid, m, known); err != nil {
@@ -109,14 +111,14 @@ func recoverFile(ctx context.Context, tr *tracee.Tracer, pid int, m *symbols.Map
 	if err != nil {
 		return true, err
 	}
-	var a *area
+	var a *Area
 	err = p.WithStopped(ctx, func(stopped []*tracee.Thread) error {
-		if a, err = openArea(p, m, known); err != nil || a == nil {
+		if a, err = Open(p, m, known); err != nil || a == nil {
 			return err
 		}
-		return withSharers(ctx, p, stopped, a.restoreText)
+		return p.WithSharers(ctx, stopped, a.RestoreText)
 	})
-	err = ignoreLate(err)
+	err = tracee.IgnoreLate(err)
 	if a == nil && err == nil {
 		// Killed before it wrote the first word: nothing else is there.
 		return true, p.Detach(ctx, func([]*tracee.Thread) error { return memory.Munmap(ctx, p, m.Start, uint64(m.End-m.Start)) })
@@ -125,7 +127,7 @@ func recoverFile(ctx context.Context, tr *tracee.Tracer, pid int, m *symbols.Map
 		p.KeepTrapsOpen()
 		return true, errors.Join(err, p.Detach(ctx, nil))
 	}
-	steps, err := a.file.Get64(a.file.Layout.Header.Off + memory.HeaderSteps)
+	steps, err := a.File.Get64(a.File.Layout.Header.Off + memory.HeaderSteps)
 	if n := int64(steps); err == nil && n > 0 {
 		p.DropSteps(int(min(n, 1<<20)))
 	}
@@ -135,7 +137,7 @@ func recoverFile(ctx context.Context, tr *tracee.Tracer, pid int, m *symbols.Map
 			// It leads back to the program by itself; the memory stays for it.
 			return nil
 		}
-		return a.leave(ctx, stopped)
+		return a.Leave(ctx, stopped)
 	})
 }
 
@@ -145,11 +147,11 @@ func recoverFile(ctx context.Context, tr *tracee.Tracer, pid int, m *symbols.Map
 // that none enters one any more, and each leads back to the program by itself,
 // or by the fallback handler for what faults there. It gives up after a time: a handler may
 // never return.
-func (a *area) drain(ctx context.Context) {
-	for length := range moments() {
+func (a *Area) drain(ctx context.Context) {
+	for length := range Moments() {
 		outside := false
 		// An error means that threads are gone or wait in the kernel.
-		_ = a.proc.WithStopped(ctx, func(stopped []*tracee.Thread) error {
+		_ = a.Proc.WithStopped(ctx, func(stopped []*tracee.Thread) error {
 			outside = a.drained(stopped)
 			return nil
 		})
@@ -157,13 +159,13 @@ func (a *area) drain(ctx context.Context) {
 			return
 		}
 		moment, cancel := context.WithTimeout(ctx, length)
-		_ = a.proc.Tracer().Run(moment, passing{}) // ends with the moment
+		_ = a.Proc.Tracer().Run(moment, passing{}) // ends with the moment
 		cancel()
 	}
 }
 
 // drained reports whether each thread is, or can be moved, out of kprobe's code.
-func (a *area) drained(stopped []*tracee.Thread) bool {
+func (a *Area) drained(stopped []*tracee.Thread) bool {
 	for _, t := range stopped {
 		if a.moveOut(t) != nil || t.Interrupted(a.interrupted) {
 			return false
@@ -176,8 +178,8 @@ func (a *area) drained(stopped []*tracee.Thread) bool {
 // to be gone on with. By a trap of its own it isn't: the fallback handler has led that thread on,
 // and is left; what is on the stack was left behind, in a buffer that nobody has
 // written to since.
-func (a *area) interrupted(pc symbols.Addr, trapped bool) bool {
-	return a.holds(pc) && (!trapped || a.fallbacks.Holds(pc))
+func (a *Area) interrupted(pc symbols.Addr, trapped bool) bool {
+	return a.holds(pc) && (!trapped || a.Fallbacks.Holds(pc))
 }
 
 // passing is a tracee.Handler that leaves everything to the program and its
@@ -193,16 +195,16 @@ func (passing) Exec(*tracee.Process)                                       {}
 func (passing) ThreadExit(*tracee.Thread)                                  {}
 func (passing) Exited(*tracee.Process, syscall.WaitStatus)                 {}
 
-// openArea finds what another session has laid in an address space, by its memory
+// Open finds what another session has laid in an address space, by its memory
 // file, which it reads through the target's memory; nil where nothing was written
 // to it yet. known is as for recoverOne.
-func openArea(p *tracee.Process, m *symbols.Mapping, known []ring.Map) (*area, error) {
-	file, h, err := memory.Open(p, m, possibleCPUs())
+func Open(p *tracee.Process, m *symbols.Mapping, known []ring.Map) (*Area, error) {
+	file, h, err := memory.Open(p, m)
 	if err != nil || file == nil {
 		return nil, err
 	}
-	a := &area{proc: p, found: true, file: file, journal: memory.OpenJournal(file, h), fallbacks: fallbacks.New(p)}
-	a.code = memory.NewArenas(p, a.journal)
+	a := &Area{Proc: p, found: true, File: file, Journal: memory.OpenJournal(file, h), Fallbacks: fallbacks.New(p)}
+	a.Code = memory.NewArenas(p, a.Journal)
 	if _, err := a.journalled(); err != nil {
 		return nil, fmt.Errorf("read the sites of an earlier kprobe: %w", err)
 	}
@@ -218,7 +220,7 @@ func openArea(p *tracee.Process, m *symbols.Mapping, known []ring.Map) (*area, e
 	for _, c := range append(listed, known...) {
 		if !there[c.Addr] && memory.IsArena(c, maps, p) {
 			there[c.Addr] = true
-			a.code.Find(c)
+			a.Code.Find(c)
 		}
 	}
 	if err := a.findScratch(); err != nil {
@@ -228,23 +230,23 @@ func openArea(p *tracee.Process, m *symbols.Mapping, known []ring.Map) (*area, e
 }
 
 // findScratch takes the scratch memory that the header tells of into use.
-func (a *area) findScratch() error {
-	at, err := a.file.Get64(a.file.Layout.Header.Off + memory.HeaderScratch)
+func (a *Area) findScratch() error {
+	at, err := a.File.Get64(a.File.Layout.Header.Off + memory.HeaderScratch)
 	if err != nil {
 		return err
 	}
-	a.scratch = a.code.Take(symbols.Addr(at), scratchSize)
+	a.Scratch = a.Code.Take(symbols.Addr(at), scratchSize)
 	return nil
 }
 
 // findFallbacks finds the fallback handlers that the header tells of.
-func (a *area) findFallbacks(maps []symbols.Mapping) error {
-	h := a.file.Layout.Header.Off
-	code, err := a.file.Get64(h + memory.HeaderFallback)
+func (a *Area) findFallbacks(maps []symbols.Mapping) error {
+	h := a.File.Layout.Header.Off
+	code, err := a.File.Get64(h + memory.HeaderFallback)
 	if err != nil || code == 0 {
 		return err
 	}
-	data, err := a.file.Get64(h + memory.HeaderFallbackData)
+	data, err := a.File.Get64(h + memory.HeaderFallbackData)
 	if err != nil {
 		return err
 	}
@@ -253,14 +255,33 @@ func (a *area) findFallbacks(maps []symbols.Mapping) error {
 	if !codeThere || !dataThere {
 		return errors.New("the fallback handlers of the earlier kprobe are not where it says")
 	}
-	return a.fallbacks.Find(symbols.Addr(code), symbols.Addr(data))
+	return a.Fallbacks.Find(symbols.Addr(code), symbols.Addr(data))
 }
 
 // journalled reads the writes of the text that the journal knows.
-func (a *area) journalled() ([]ring.Site, error) {
-	h, layout, err := ring.ReadHeader(a.file, possibleCPUs())
+func (a *Area) journalled() ([]ring.Site, error) {
+	h, layout, err := ring.ReadHeader(a.File, memory.PossibleCPUs())
 	if err != nil {
 		return nil, err
 	}
-	return ring.ReadSites(a.file, h, layout)
+	return ring.ReadSites(a.File, h, layout)
+}
+
+// Threads that must leave code of kprobe's are given moments for it, each longer than
+// the one before: on a busy machine a thread that may run for a millisecond doesn't
+// get a processor in it.
+const (
+	firstMoment = time.Millisecond
+	lastMoment  = 40 * time.Millisecond
+	allMoments  = 3 * time.Second
+)
+
+// Moments gives the lengths of the moments, until allMoments are over.
+func Moments() iter.Seq[time.Duration] {
+	return func(yield func(time.Duration) bool) {
+		end := time.Now().Add(allMoments)
+		for length := firstMoment; yield(length) && time.Now().Before(end); {
+			length = min(2*length, lastMoment)
+		}
+	}
 }

@@ -1,0 +1,264 @@
+package area
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/probe/detour"
+	"kprobe/probe/fallbacks"
+	"kprobe/probe/memory"
+	"kprobe/probe/ring"
+	"kprobe/probe/tracee"
+	"kprobe/symbols"
+)
+
+// scratchSize is that of the memory that injected calls use: a page of code, and the
+// frame behind it.
+const scratchSize = memory.PageSize + tracee.ScratchFrame
+
+// Area is all that kprobe has in an address space: the memory file, with the journal of
+// patched sites and the fallback handler's table; arenas with copies of instructions, the
+// fallback handler and the return trampolines; and scratch memory for injected system
+// calls. A session makes one (New), a later kprobe finds it by its journal (Open). Both
+// take it out in the same way (Leave, undo.go).
+//
+// The order of construction is the order of need; close takes down in reverse.
+type Area struct {
+	Proc    *tracee.Process
+	found   bool // by its journal: signals were not held, and detours aren't known
+	File    *memory.File
+	Code    *memory.Arenas
+	Table   *detour.Table
+	tableAt int64 // in the file
+	Journal *memory.Journal
+
+	Scratch *memory.Arena // what injected calls run from; nil: none yet
+
+	Fallbacks *fallbacks.Fallbacks
+
+	Pools  []*memory.Arena  // return probes' instances, writable
+	Shared []*detour.Shared // what detours share, the latest last
+
+	// Outside gives the registers that a thread in a detour or copy has in the
+	// program. Nil, or inside is false, where only the journal can tell.
+	Outside func(regs *unix.PtraceRegs, trapped bool) (out *unix.PtraceRegs, inside bool, err error)
+	// lifted are the addresses of bytes that RestoreText has undone.
+	lifted map[uint64]bool
+
+	Trampolines Trampolines
+}
+
+// New lays the area in a process. ringSize is each CPU's, in bytes, 0 the default; there
+// is room for so many probes and as many again, and for rows of bins (ring.Bins). On an
+// error everything is taken out again, as far as that can be done.
+func New(ctx context.Context, p *tracee.Process, ringSize, probes, rows int) (a *Area, err error) {
+	a = &Area{Proc: p, Fallbacks: fallbacks.New(p)}
+	defer func() {
+		if err != nil {
+			if cerr := a.close(ctx); cerr != nil && a.File != nil {
+				err = errors.Join(err, cerr, a.abandon())
+			}
+			a = nil
+		}
+	}()
+	params := ring.ForProbes(probes)
+	params.CPUs, params.RingSize, params.Rows = memory.PossibleCPUs(), ringSize, rows
+	layout, err := ring.New(params)
+	if err != nil {
+		return a, err
+	}
+	if a.File, err = memory.New(ctx, p, layout); err != nil {
+		return a, err
+	}
+	a.Journal = memory.NewJournal(a.File)
+	a.Code = memory.NewArenas(p, a.Journal)
+	a.Journal.Open(p.PID())
+	if err = a.mapScratch(ctx); err != nil {
+		return a, err
+	}
+	a.tableAt = layout.Fallback.Off
+	if a.Table, err = detour.NewTable(fileAt{a.File, a.tableAt}, uint64(a.File.Addr(a.tableAt)), int(layout.Fallback.Size)); err != nil {
+		return a, err
+	}
+	if err = a.layFallback(ctx); err != nil {
+		return a, err
+	}
+	_, err = a.Catch(ctx, nil, unix.SIGTRAP)
+	return a, err
+}
+
+// fileAt is a place in the memory file as the fallback handler's data and table want it.
+type fileAt struct {
+	m   *memory.File
+	off int64
+}
+
+// Put implements detour.Putter.
+func (f fileAt) Put(off int, b []byte) {
+	at := f.off + int64(off)
+	if len(b) == 8 && at&7 == 0 {
+		f.m.Store64(at, binary.LittleEndian.Uint64(b))
+		return
+	}
+	copy(f.m.Mem[at:], b)
+}
+
+// mapScratch maps the memory that injected system calls run from.
+func (a *Area) mapScratch(ctx context.Context) (err error) {
+	if a.Scratch, err = a.Code.MapNear(ctx, a.File.Base, scratchSize); err != nil {
+		return fmt.Errorf("scratch memory: %w", err)
+	}
+	frame := a.Scratch.Start + memory.PageSize
+	if err := a.Code.Writable(ctx, frame, tracee.ScratchFrame); err != nil {
+		return err
+	}
+	if err := a.Proc.SetScratch(a.Scratch.Start, frame); err != nil {
+		return err
+	}
+	return a.File.Set64(a.File.Layout.Header.Off+memory.HeaderScratch, uint64(a.Scratch.Start))
+}
+
+// layFallback writes the fallback handler, in a piece with its data, and the return trampolines, in one that
+// can reach the memory file.
+func (a *Area) layFallback(ctx context.Context) error {
+	const size = (MostTrampolines*TrampolineSize + memory.PageSize - 1) &^ (memory.PageSize - 1)
+	layout := a.File.Layout
+	cells := layout.Instances.Off
+	p, err := a.Code.Add(ctx, a.File.Addr(cells), size)
+	if err != nil {
+		return err
+	}
+	p.Used = p.Size
+	a.Trampolines = newTrampolineSet(a.File, p.Start, cells)
+	if p, err = a.Code.Add(ctx, a.File.Base, 2*fallbacks.Size); err != nil {
+		return err
+	}
+	p.Used = p.Size
+	data := p.Start + fallbacks.Size
+	if err := a.Code.Writable(ctx, data, fallbacks.Size); err != nil {
+		return err
+	}
+	text, err := a.Fallbacks.Lay(p.Start, data, fallbacks.Links{
+		Table: a.File.Addr(a.tableAt), Steps: a.File.Addr(layout.Header.Off + memory.HeaderSteps),
+		Trampolines: a.Trampolines.First, TrampolinesSize: MostTrampolines * TrampolineSize,
+	})
+	if err != nil {
+		return err
+	}
+	if err := a.Proc.WriteMemory(text, p.Start); err != nil {
+		return fmt.Errorf("write the fallback handler: %w", err)
+	}
+	if err := a.Proc.WriteMemory(a.Trampolines.code(), a.Trampolines.First); err != nil {
+		return fmt.Errorf("write the return trampolines: %w", err)
+	}
+	h := layout.Header.Off
+	a.File.Store64(h+memory.HeaderFallbackData, uint64(a.Fallbacks.Data()))
+	a.File.Store64(h+memory.HeaderFallback, uint64(a.Fallbacks.Code()))
+	return nil
+}
+
+// close takes out of the process what the area holds. No site may be armed
+// and no thread in a piece. Where the program may still call a fallback handler, the fallback handlers
+// stay, two pages that lead to the program's own actions.
+//
+// The memory file goes last, and only if all else has gone: until then it tells
+// whoever finds it what is left.
+func (a *Area) close(ctx context.Context) error {
+	if a.found && a.Scratch != nil {
+		if err := a.Proc.SetScratch(a.Scratch.Start, a.Scratch.Start+memory.PageSize); err != nil {
+			return err
+		}
+	}
+	chained, err := a.Fallbacks.Remove(ctx)
+	if err == nil && chained {
+		err = a.Fallbacks.Disconnect()
+	}
+	if err != nil || a.File == nil {
+		return err
+	}
+	h := a.File.Layout.Header.Off
+	if chained {
+		// They are the program's from here on.
+		if p := a.Code.Holds(a.Fallbacks.Code()); p != nil {
+			err = a.Code.Release(p)
+		}
+	}
+	if err = errors.Join(err, a.File.Set64(h+memory.HeaderFallback, 0), a.File.Set64(h+memory.HeaderPools, 0)); err != nil {
+		return err
+	}
+	errs := []error{a.Code.UnmapAll(ctx)}
+	for len(a.Pools) > 0 {
+		if err := a.Code.Unmap(ctx, a.Pools[0]); err != nil {
+			errs = append(errs, err)
+			break
+		}
+		a.Pools = a.Pools[1:]
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	if a.Scratch != nil {
+		a.Proc.DropScratch()
+		if err := a.File.Set64(h+memory.HeaderScratch, 0); err != nil {
+			return err
+		}
+		if err := a.Code.Unmap(ctx, a.Scratch); err != nil {
+			return err
+		}
+		a.Scratch = nil
+	}
+	return a.File.Unmap(ctx)
+}
+
+// Catch has a fallback handler answer a signal, chained before what the program does on it.
+// It may be called again: a fallback handler that the program has replaced since gets
+// another one in front. t is a stopped thread of the process or nil.
+func (a *Area) Catch(ctx context.Context, t *tracee.Thread, sig syscall.Signal) (changed bool, err error) {
+	changed, err = a.Fallbacks.Catch(ctx, t, sig)
+	if err == nil && changed && sig == unix.SIGTRAP {
+		if err = a.Proc.GuardTrap(ctx, t); err == nil && !a.Proc.Guarded() {
+			// The kernel has reset it in between, at another's breakpoint.
+			if _, err = a.Fallbacks.Catch(ctx, t, sig); err == nil {
+				err = a.Proc.GuardTrap(ctx, t)
+			}
+		}
+	}
+	return changed, err
+}
+
+// MoveTo has the area be reached by another process of its address space, whose
+// signal actions are its own.
+func (a *Area) MoveTo(p *tracee.Process) error {
+	a.Proc, a.Fallbacks = p, a.Fallbacks.Inherited(p)
+	a.File.MoveTo(p)
+	a.Code.MoveTo(p)
+	if a.Scratch == nil {
+		return nil
+	}
+	return p.SetScratch(a.Scratch.Start, a.Scratch.Start+memory.PageSize)
+}
+
+// Copied is the area in a forked child's copy of the address space. The memory file
+// is the parent's, too: nothing is unmapped by it.
+func (a *Area) Copied(child *tracee.Process) *Area {
+	return &Area{
+		Proc: child, File: a.File.In(child), Code: a.Code.In(child), Scratch: a.Scratch, Fallbacks: a.Fallbacks.Inherited(child),
+	}
+}
+
+// MapData maps memory that the process may write to, and that stays until it is left.
+func (a *Area) MapData(ctx context.Context) func(size uint64) (symbols.Addr, error) {
+	return func(size uint64) (symbols.Addr, error) {
+		p, err := a.Code.MapNear(ctx, a.File.Base, size)
+		if err != nil {
+			return 0, err
+		}
+		a.Code.Keep(p)
+		return p.Start, a.Code.Writable(ctx, p.Start, size)
+	}
+}
