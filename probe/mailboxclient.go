@@ -61,8 +61,13 @@ func (l *Live) Delete(ctx context.Context, deletions []*fetch.Def) error {
 	return l.ask(ctx, remoteRequest{Op: "remove", Defs: packDefs(deletions)}, deletions)
 }
 
-// ask posts a request and waits for its answer.
+// ask posts a request and waits until it is done.
 func (l *Live) ask(ctx context.Context, q remoteRequest, defs []*fetch.Def) error {
+	return l.askFor(ctx, q, defs, &remoteAnswer{})
+}
+
+// askFor posts a request and waits for its answer.
+func (l *Live) askFor(ctx context.Context, q remoteRequest, defs []*fetch.Def, into *remoteAnswer) error {
 	body, err := json.Marshal(q)
 	if err != nil {
 		return fmt.Errorf("write the request: %w", err)
@@ -93,7 +98,7 @@ func (l *Live) ask(ctx context.Context, q remoteRequest, defs []*fetch.Def) erro
 			return l.ended(err)
 		}
 		if done {
-			if err := unpackAnswer(answer, defs); err != nil {
+			if err := unpackAnswer(answer, defs, into); err != nil {
 				return err
 			}
 			return l.Refresh()

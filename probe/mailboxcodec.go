@@ -15,10 +15,13 @@ import (
 
 // remoteRequest is what one kprobe asks of another.
 type remoteRequest struct {
-	Op   string      `json:"op"` // "add" or "remove"
+	Op   string      `json:"op"` // "add", "remove" or "open"
 	Defs []remoteDef `json:"defs,omitempty"`
 	// Events are GRP/EVENT, to be removed, where Defs has no deletions.
 	Events []string `json:"events,omitempty"`
+	// PID and From are of "open": calls of a process, from one on.
+	PID  int `json:"pid,omitempty"`
+	From int `json:"from,omitempty"`
 }
 
 type remoteDef struct {
@@ -29,6 +32,7 @@ type remoteDef struct {
 // remoteAnswer says what became of it.
 type remoteAnswer struct {
 	Error *remoteFailure `json:"error,omitempty"`
+	Open  []OpenCall     `json:"open,omitempty"` // calls that are under way
 }
 
 // remoteFailure is an error, taken apart so that the one who asked can say it
@@ -185,9 +189,8 @@ func packAnswer(err error, defs []*fetch.Def) []byte {
 	return b
 }
 
-func unpackAnswer(body []byte, defs []*fetch.Def) error {
-	var a remoteAnswer
-	if err := json.Unmarshal(body, &a); err != nil {
+func unpackAnswer(body []byte, defs []*fetch.Def, a *remoteAnswer) error {
+	if err := json.Unmarshal(body, a); err != nil {
 		return fmt.Errorf("the answer of the other kprobe is not understood: %w", err)
 	}
 	if a.Error != nil {

@@ -78,24 +78,35 @@ func (t *feed) serveFrom(ctx context.Context, box *ring.Mailbox, may func() erro
 	if r == nil {
 		return
 	}
-	var defs []*fetch.Def
+	var answer []byte
 	if err == nil {
 		err = may()
 	}
 	if err == nil {
-		defs, err = t.s.asked(ctx, r)
+		answer = t.s.reply(ctx, r)
+	} else {
+		answer = packAnswer(err, nil)
 	}
-	if err := box.Answer(r.ID, packAnswer(err, defs)); err != nil {
+	if err := box.Answer(r.ID, answer); err != nil {
 		t.s.logf("a request of process %d: %v", r.PID, err)
 	}
 }
 
-// asked does what a request asks for. defs are its definitions.
-func (s *Session) asked(ctx context.Context, r *ring.Request) (defs []*fetch.Def, err error) {
+// reply does what a request asks for, and says what became of it.
+func (s *Session) reply(ctx context.Context, r *ring.Request) []byte {
 	var q remoteRequest
 	if err := json.Unmarshal(r.Body, &q); err != nil {
-		return nil, fmt.Errorf("the request is not understood: %w", err)
+		return packAnswer(fmt.Errorf("the request is not understood: %w", err), nil)
 	}
+	if q.Op == "open" {
+		return s.openAnswer(&q)
+	}
+	defs, err := s.asked(ctx, &q, r)
+	return packAnswer(err, defs)
+}
+
+// asked changes what a request asks to be changed. defs are its definitions.
+func (s *Session) asked(ctx context.Context, q *remoteRequest, r *ring.Request) (defs []*fetch.Def, err error) {
 	switch q.Op {
 	case "add":
 		if defs, err = unpackDefs(q.Defs, false); err != nil {

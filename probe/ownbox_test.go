@@ -82,7 +82,7 @@ func TestOwnMailbox(t *testing.T) {
 	}) {
 		t.Fatal("no answer")
 	}
-	if err := errors.Join(err, unpackAnswer(answer, nil)); err == nil || !strings.Contains(err.Error(), "takes no requests") {
+	if err := errors.Join(err, unpackAnswer(answer, nil, &remoteAnswer{})); err == nil || !strings.Contains(err.Error(), "takes no requests") {
 		t.Errorf("one of the processes asked, and was answered: %v", err)
 	}
 	if n := len(s.Events()); n != 1 {

@@ -56,6 +56,9 @@ type StackFrame struct {
 	// Signal says that the frame is the kernel's, between a signal handler and
 	// what it interrupted.
 	Signal bool
+	// Guess says that the frame was found by a look through the stack (Walker.Guess),
+	// as was one that it was found by: nothing says that it is right.
+	Guess bool
 }
 
 // Walker walks stacks of one process. It remembers what it has learned of
@@ -69,6 +72,10 @@ type Walker struct {
 	// a landing of kprobe's returns to, at 0 nobody knows. slot is where on the
 	// stack the address was.
 	Behind func(ra, slot Addr) Addr
+	// Guess has a walk look through the stack for the frame pointer, where that is
+	// wanted and isn't known: of a thread that isn't stopped only the stack pointer
+	// is. The frames from there on say so.
+	Guess bool
 }
 
 // NewWalker makes a Walker of a process.
@@ -104,13 +111,17 @@ const (
 // addresses of the calls that lead there, max at most.
 func (w *Walker) Walk(dst []StackFrame, r unwind.Regs, mem unwind.Memory, max int) ([]StackFrame, StackEnd) {
 	w.current()
-	exact := true
+	exact, guess := true, false
 	for range max {
 		pc := Addr(r.V[unwind.PC])
 		st := w.step(pc, exact)
-		dst = append(dst, StackFrame{Addr: pc, Call: !exact && st.kind != stepSignal, Signal: st.kind == stepSignal})
+		dst = append(dst, StackFrame{Addr: pc, Call: !exact && st.kind != stepSignal, Signal: st.kind == stepSignal, Guess: guess})
 		before := r.V[unwind.SP]
 		end := st.caller(&r, mem)
+		if end == unwind.Unknown && w.Guess && w.guess(&r, mem, pc) {
+			guess = true
+			end = st.caller(&r, mem)
+		}
 		if end == unwind.Going && w.Behind != nil {
 			ra := w.Behind(Addr(r.V[unwind.PC]), Addr(r.V[unwind.SP]-8))
 			if r.V[unwind.PC] = uint64(ra); ra == 0 {

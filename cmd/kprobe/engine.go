@@ -51,3 +51,8 @@ func (engine) Live(pid int) (cli.Live, error) {
 
 // LivePIDs implements cli.Engine.
 func (engine) LivePIDs() ([]int, error) { return probe.LivePIDs() }
+
+// Inside implements cli.Engine.
+func (engine) Inside(ctx context.Context, pid int, o probe.InsideOptions) (*probe.Inside, error) {
+	return probe.LookInside(ctx, pid, o)
+}

@@ -128,3 +128,29 @@ func Read(path string, b []byte) ([]byte, error) {
 		b = append(b, make([]byte, len(b)+64)...)
 	}
 }
+
+// maxTable bounds what Table reads.
+const maxTable = 8 << 20
+
+// Table reads a table of the kernel's that comes in pieces, such as that of sockets or
+// of locks; what can't be read of it isn't there.
+func Table(path string) []byte {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	defer unix.Close(fd)
+	b := make([]byte, 64<<10)
+	for have := 0; ; {
+		n, err := unix.Read(fd, b[have:])
+		if err == unix.EINTR {
+			continue
+		}
+		if have += max(n, 0); n <= 0 || have >= maxTable {
+			return b[:have]
+		}
+		if have == len(b) {
+			b = append(b, make([]byte, len(b))...)
+		}
+	}
+}

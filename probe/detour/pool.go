@@ -141,6 +141,11 @@ type Instance struct {
 	Real   uint64 // where the program returns to: Return, unless that is a return trampoline
 }
 
+// Entry is what the entry has left in an instance, from the pool's memory.
+func (p Pool) Entry(mem []byte, number int) []byte {
+	return mem[p.offset(number)+instEntry : p.offset(number+1)]
+}
+
 // Used lists the instances in use, from the pool's memory.
 func (p Pool) Used(mem []byte) []Instance {
 	var used []Instance

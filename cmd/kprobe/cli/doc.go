@@ -47,6 +47,8 @@ type Engine interface {
 	Live(pid int) (Live, error)
 	// LivePIDs lists the processes that have one, as probe.LivePIDs does.
 	LivePIDs() ([]int, error)
+	// Inside says what a process is inside of, as probe.LookInside does.
+	Inside(ctx context.Context, pid int, o probe.InsideOptions) (*probe.Inside, error)
 }
 
 // Deps are what commands touch of the world.

@@ -53,6 +53,16 @@ func (f *fake) Attach(_ context.Context, pids []int, o probe.Options) (Session, 
 	return f, nil
 }
 
+func (f *fake) Inside(_ context.Context, pid int, o probe.InsideOptions) (*probe.Inside, error) {
+	if f.begin != nil {
+		return nil, f.begin
+	}
+	return &results.Inside{PID: pid, Comm: "prog", Threads: []*results.InsideThread{{
+		TID: pid, Comm: "prog", State: 'S', Since: 5e9, Call: &results.SystemCall{Name: "read", Args: "fd=0"},
+		Frames: []results.InsideFrame{{Name: "inner"}, {Name: "main"}},
+	}}}, nil
+}
+
 func (f *fake) Start(_ context.Context, c probe.Command, o probe.Options) (Session, error) {
 	if f.begin != nil {
 		return nil, f.begin

@@ -20,6 +20,7 @@ type fakeLive struct {
 	closed  int
 	added   []*fetch.Def
 	refuses error
+	open    []probe.OpenCall
 }
 
 func (l *fakeLive) Add(_ context.Context, defs []*fetch.Def) error {
@@ -95,6 +96,8 @@ func (l *fakeLive) Enable(match func(group, event string) bool, on bool) ([]stri
 }
 
 func (l *fakeLive) Space() (*symbols.Space, error) { return symbols.OpenProcess(os.Getpid(), nil) }
+
+func (l *fakeLive) OpenCalls(context.Context) ([]probe.OpenCall, error) { return l.open, nil }
 
 func (l *fakeLive) Close() error {
 	l.closed++

@@ -27,8 +27,12 @@ type graphOptions struct {
 	depth  int
 	slower time.Duration
 	failed bool
+	now    bool
 	from   string // a recording
 }
+
+// failing reports whether only trees are shown whose root failed.
+func (o *graphOptions) failing() bool { return o.failed }
 
 type graphRun func(context.Context, *Deps, *messages, *graphOptions) error
 
@@ -50,6 +54,13 @@ shown, or one of --below's, is shown with all that it did when it has taken as l
 has failed: it returned a number from -4095 to -1 or a null pointer, or was left by an
 exception. What a call did until then is kept, 32768 lines at most.
 
+--now shows what every thread of a process is inside of at this moment: why it hangs. No
+probe is needed and nothing is stopped. The stack is read from a copy, of threads that
+run from samples; a ? marks calls that were found by a look through the stack and may be
+wrong. The time beside a system call is how long the thread hasn't run, beside a function
+how long ago a return probe of another kprobe, such as a graph that is going on, saw it
+begin. Of Go programs goroutines follow. -q leaves source lines out.
+
 A call that has no return, as it was left by longjmp or an exception or as hits were
 lost, ends where that is seen and says so, as do calls that have not returned at the
 end. Calls of Go functions nest by goroutine, whichever thread it runs on.`
@@ -57,12 +68,13 @@ end. Calls of Go functions nest by goroutine, whichever thread it runs on.`
 const graphExample = `  kprobe graph -p 4711 'handle_*' 'db_*'
   kprobe graph -p 4711 --slower 10ms 'handle_*' 'db_*'
   kprobe graph --args --failed --below main 'j open_config' 'read_*' -- ./server
-  kprobe graph web.kprobe --slower 10ms`
+  kprobe graph web.kprobe --slower 10ms
+  kprobe graph --now -p 4711`
 
 func newGraphCmd(d *Deps, m *messages, run graphRun) *cobra.Command {
 	o := &graphOptions{}
 	c := &cobra.Command{
-		Use:     "graph [flags] DEF… -p PID… | DEF… -- CMD ARG… | FILE",
+		Use:     "graph [flags] DEF… -p PID… | DEF… -- CMD ARG… | FILE | --now -p PID…",
 		Short:   "show calls as a tree, with how long each took",
 		Long:    graphLong,
 		Example: graphExample,
@@ -72,6 +84,11 @@ func newGraphCmd(d *Deps, m *messages, run graphRun) *cobra.Command {
 				return misuse("--slower %v: give a time above 0", o.slower)
 			case o.depth < 0 || c.Flags().Changed("depth") && o.depth == 0:
 				return misuse("--depth %d: give a number above 0", o.depth)
+			case o.now:
+				if err := o.checkNow(args); err != nil {
+					return err
+				}
+				return run(c.Context(), d, m, o)
 			case len(args) == 1 && len(o.pids) == 0 && c.ArgsLenAtDash() < 0:
 				o.from = args[0]
 				return run(c.Context(), d, m, o)
@@ -91,6 +108,7 @@ func newGraphCmd(d *Deps, m *messages, run graphRun) *cobra.Command {
 	f.IntVar(&o.depth, "depth", 0, "show `N` levels of calls")
 	f.DurationVar(&o.slower, "slower", 0, "only trees whose root took this `TIME`, such as 10ms, or longer")
 	f.BoolVar(&o.failed, "failed", false, "only trees whose root failed")
+	f.BoolVar(&o.now, "now", false, "what every thread is inside of, and since when: nothing is stopped")
 	f.BoolVar(&o.args, "args", false, "show what functions return; arguments are shown of definitions: 'j FUNC'")
 	return c
 }
@@ -132,6 +150,9 @@ func (g *drawing) flush() error {
 }
 
 func runGraph(ctx context.Context, d *Deps, m *messages, o *graphOptions) error {
+	if o.now {
+		return o.runNow(ctx, d, m)
+	}
 	if o.from != "" {
 		return o.fromFile(d, m)
 	}

@@ -1,0 +1,176 @@
+package inside
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"kprobe/probe/results"
+	"kprobe/symbols"
+)
+
+// is reports whether a call is one of some.
+func is(c *results.SystemCall, names ...string) bool {
+	return c != nil && slices.Contains(names, c.Name)
+}
+
+// maxText bounds the text of an argument.
+const maxText = 256
+
+// call says what a system call is and of what.
+func (l *looker) call(at *position) *results.SystemCall {
+	c := &results.SystemCall{Nr: at.nr, Name: callName(at.nr), Values: at.args}
+	if c.Name == "" {
+		c.Name = "syscall_" + strconv.FormatUint(at.nr, 10)
+	}
+	params := strings.Fields(callParams[c.Name])
+	if is(c, "futex") && !futexWaits(at.args[1]) {
+		params = params[:min(len(params), 3)]
+	}
+	var parts []string
+	for i, p := range params {
+		name, kind, _ := strings.Cut(p, ":")
+		parts = append(parts, name+"="+l.argument(kind, at.args[i]))
+	}
+	c.Args = strings.Join(parts, ", ")
+	return c
+}
+
+// argument is the text of an argument.
+func (l *looker) argument(kind string, v uint64) string {
+	switch kind {
+	case "fd":
+		n := int32(v)
+		if n == -100 { // AT_FDCWD
+			return "."
+		}
+		text := strconv.Itoa(int(n))
+		if what := l.files.describe(int(n)); what != "" {
+			text += " " + what
+		}
+		return text
+	case "num":
+		return strconv.FormatInt(int64(int32(v)), 10)
+	case "uint":
+		return strconv.FormatUint(v, 10)
+	case "ms":
+		if int32(v) < 0 {
+			return "none"
+		}
+		return (time.Duration(int32(v)) * time.Millisecond).String()
+	case "time":
+		return l.timespec(v)
+	case "text":
+		return l.text(v)
+	case "sockaddr":
+		return l.sockaddr(v)
+	case "futex":
+		return futexOp(v)
+	case "flock":
+		return flag(v&^4, map[uint64]string{1: "LOCK_SH", 2: "LOCK_EX", 8: "LOCK_UN"})
+	case "fcntl":
+		return flag(v, map[uint64]string{7: "F_SETLKW", 38: "F_OFD_SETLKW"})
+	}
+	return "0x" + strconv.FormatUint(v, 16)
+}
+
+func flag(v uint64, names map[uint64]string) string {
+	if n := names[v]; n != "" {
+		return n
+	}
+	return strconv.FormatUint(v, 10)
+}
+
+func (l *looker) read(at uint64, n int) []byte {
+	b := make([]byte, n)
+	got, _ := Memory(l.pid).ReadMemory(b, symbols.Addr(at))
+	return b[:got]
+}
+
+func (l *looker) timespec(at uint64) string {
+	if at == 0 {
+		return "none"
+	}
+	b := l.read(at, 16)
+	if len(b) < 16 {
+		return "(fault)"
+	}
+	sec, nsec := int64(binary.LittleEndian.Uint64(b)), int64(binary.LittleEndian.Uint64(b[8:]))
+	if sec < 0 || sec > 1<<32 || nsec < 0 || nsec >= 1e9 {
+		return fmt.Sprintf("{%d, %d}", sec, nsec)
+	}
+	return (time.Duration(sec)*time.Second + time.Duration(nsec)).String()
+}
+
+// text is the text at an address, quoted; what was read is of the program's making.
+func (l *looker) text(at uint64) string {
+	if at == 0 {
+		return "NULL"
+	}
+	var b []byte
+	for len(b) < maxText {
+		part := l.read(at+uint64(len(b)), min(maxText-len(b), int(4096-(at+uint64(len(b)))&4095)))
+		if len(part) == 0 {
+			break
+		}
+		b = append(b, part...)
+		if i := strings.IndexByte(string(b), 0); i >= 0 {
+			return strconv.Quote(string(b[:i]))
+		}
+	}
+	if len(b) == 0 {
+		return "(fault)"
+	}
+	return strconv.Quote(string(b)) + "…"
+}
+
+// sockaddr is where a connection goes to (sockaddr(3type)).
+func (l *looker) sockaddr(at uint64) string {
+	b := l.read(at, 28)
+	if len(b) < 8 {
+		return "(fault)"
+	}
+	port := binary.BigEndian.Uint16(b[2:])
+	switch family := binary.LittleEndian.Uint16(b); {
+	case family == 2:
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(b[4:8])), port).String()
+	case family == 10 && len(b) >= 24:
+		return netip.AddrPortFrom(netip.AddrFrom16([16]byte(b[8:24])), port).String()
+	case family == 1:
+		if b[2] == 0 {
+			return "unix @" + strings.Trim(l.text(at+3), `"`)
+		}
+		return "unix " + l.text(at+2)
+	default:
+		return "family " + strconv.Itoa(int(family))
+	}
+}
+
+// The operations of futex(2).
+const (
+	futexWait       = 0
+	futexLockPI     = 6
+	futexWaitBitset = 9
+	futexLockPI2    = 13
+	futexFlags      = 128 | 256 // private, by the real-time clock
+)
+
+func futexWaits(op uint64) bool {
+	switch op &^ futexFlags {
+	case futexWait, futexLockPI, futexWaitBitset, futexLockPI2, 11:
+		return true
+	}
+	return false
+}
+
+func futexOp(op uint64) string {
+	names := map[uint64]string{
+		0: "FUTEX_WAIT", 1: "FUTEX_WAKE", 3: "FUTEX_REQUEUE", 4: "FUTEX_CMP_REQUEUE", 5: "FUTEX_WAKE_OP", 6: "FUTEX_LOCK_PI",
+		7: "FUTEX_UNLOCK_PI", 8: "FUTEX_TRYLOCK_PI", 9: "FUTEX_WAIT_BITSET", 10: "FUTEX_WAKE_BITSET", 11: "FUTEX_WAIT_REQUEUE_PI", 13: "FUTEX_LOCK_PI2",
+	}
+	return flag(op&^futexFlags, names)
+}
