@@ -1,6 +1,7 @@
 package symbols
 
 import (
+	"cmp"
 	"debug/elf"
 	"encoding/hex"
 	"fmt"
@@ -8,9 +9,12 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"kprobe/symbols/debuginfo"
@@ -128,8 +132,12 @@ func (im *image) debugSections(suffix string) (debuginfo.Sections, error) {
 	if err != nil {
 		return out, err
 	}
-	var wait sync.WaitGroup
-	var mu sync.Mutex // of err
+	type wanted struct {
+		name string
+		to   *[]byte
+		size uint64
+	}
+	var list []wanted
 	for name, to := range map[string]*[]byte{
 		"info": &out.Info, "types": &out.Types, "abbrev": &out.Abbrev, "aranges": &out.Aranges,
 		"str": &out.Str, "line_str": &out.LineStr, "str_offsets": &out.StrOffsets, "addr": &out.Addr,
@@ -139,17 +147,31 @@ func (im *image) debugSections(suffix string) (debuginfo.Sections, error) {
 		if suffix == "" && isLater(name) {
 			continue
 		}
-		wait.Go(func() { // each may have to be unpacked
-			var broke error
-			func() {
-				defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-				defer rescue(im.path, &broke)
-				*to, broke = im.debugSection(all, name+suffix)
-			}()
-			if broke != nil {
-				mu.Lock()
-				err = broke
-				mu.Unlock()
+		w := wanted{name: name + suffix, to: to}
+		if s := im.debugHeader(w.name); s != nil {
+			w.size = s.size
+		}
+		list = append(list, w)
+	}
+	// Each may have to be unpacked: the largest, which takes longest, comes first.
+	slices.SortFunc(list, func(a, b wanted) int { return cmp.Or(cmp.Compare(b.size, a.size), cmp.Compare(a.name, b.name)) })
+	var wait sync.WaitGroup
+	var mu sync.Mutex // of err
+	var next atomic.Int32
+	for range min(runtime.GOMAXPROCS(0), len(list)) {
+		wait.Go(func() {
+			for i := int(next.Add(1)) - 1; i < len(list); i = int(next.Add(1)) - 1 {
+				var broke error
+				func() {
+					defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+					defer rescue(im.path, &broke)
+					*list[i].to, broke = im.debugSection(all, list[i].name)
+				}()
+				if broke != nil {
+					mu.Lock()
+					err = broke
+					mu.Unlock()
+				}
 			}
 		})
 	}
@@ -181,12 +203,15 @@ func (im *image) later(name string) []byte {
 	return b
 }
 
+// debugHeader is the header of a section of debug information, or nil.
+func (im *image) debugHeader(name string) *section {
+	return cmp.Or(im.section(".debug_"+name), im.section(".zdebug_"+name))
+}
+
 func (im *image) debugSection(all []byte, name string) ([]byte, error) {
-	s := im.section(".debug_" + name)
+	s := im.debugHeader(name)
 	if s == nil {
-		if s = im.section(".zdebug_" + name); s == nil {
-			return nil, nil
-		}
+		return nil, nil
 	}
 	if s.typ == elf.SHT_NOBITS || s.size == 0 {
 		return nil, nil

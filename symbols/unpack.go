@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"kprobe/internal/untrusted"
+	"kprobe/symbols/inflate"
 )
 
 // Bounds on compressed sections of debug information, in bytes: what one may
@@ -56,7 +57,7 @@ func (im *image) unpack(name string) ([]byte, error) {
 	}
 	size := s.Size
 	if s.Flags&elf.SHF_COMPRESSED == 0 { // .zdebug_*: "ZLIB" and the size, the most significant byte first
-		var h [12]byte
+		var h [zdebugHeader]byte
 		if _, err := r.ReadAt(h[:], int64(s.Offset)); err != nil || string(h[:4]) != "ZLIB" {
 			return nil, im.bad("section "+name, "is not packed as its name says")
 		}
@@ -76,13 +77,13 @@ func (im *image) unpack(name string) ([]byte, error) {
 	}
 	if size < toFileFrom {
 		small := bytes.NewBuffer(make([]byte, 0, size+bytes.MinRead))
-		if _, err := small.ReadFrom(&sourceReader{r: s.Open(), left: most}); err != nil {
+		if _, err := small.ReadFrom(&sourceReader{r: im.packed(s), left: most}); err != nil {
 			return nil, damaged(err)
 		}
 		return small.Bytes(), nil
 	}
 	for _, to := range [...]func(io.Reader) ([]byte, error){kept.save, unpackToFile} {
-		src := &sourceReader{r: s.Open(), left: most}
+		src := &sourceReader{r: im.packed(s), left: most}
 		b, err := to(src)
 		if err == nil {
 			im.keep(unpacked{name, b})
@@ -92,12 +93,37 @@ func (im *image) unpack(name string) ([]byte, error) {
 			return nil, damaged(src.err)
 		}
 	}
-	b, err := io.ReadAll(&sourceReader{r: s.Open(), left: most})
+	b, err := io.ReadAll(&sourceReader{r: im.packed(s), left: most})
 	if err != nil {
 		return nil, damaged(err)
 	}
 	return b, nil
 }
+
+// packed reads what is in a compressed section: zlib's format, if the file is mapped,
+// from there.
+func (im *image) packed(s *elf.Section) io.Reader {
+	from, end := s.Offset, s.Offset+s.FileSize
+	if im.whole == nil || end < from || end > uint64(len(im.whole)) {
+		return s.Open()
+	}
+	if s.Flags&elf.SHF_COMPRESSED == 0 {
+		from += zdebugHeader
+	} else {
+		const zlib, header = 1, 24 // ch_type of ELFCOMPRESS_ZLIB; an Elf64_Chdr
+		if end-from < header || binary.LittleEndian.Uint32(im.whole[from:]) != zlib {
+			return s.Open()
+		}
+		from += header
+	}
+	if from > end {
+		return s.Open()
+	}
+	return inflate.NewReader(im.whole[from:end])
+}
+
+// zdebugHeader is how many bytes are in front of what .zdebug_* sections hold.
+const zdebugHeader = 12
 
 // sourceReader reads as many bytes as a section has by its header, and remembers
 // what went wrong in reading, not in writing.
@@ -109,6 +135,12 @@ type sourceReader struct {
 
 func (s *sourceReader) Read(b []byte) (int, error) {
 	if s.left == 0 {
+		// A checksum that is wrong is told behind the last byte.
+		var more [1]byte
+		if n, err := s.r.Read(more[:]); n == 0 && err != nil && err != io.EOF {
+			s.err = err
+			return 0, err
+		}
 		return 0, io.EOF
 	}
 	n, err := s.r.Read(b[:min(int64(len(b)), s.left)])
