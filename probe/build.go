@@ -16,7 +16,7 @@ import (
 // How a plan is built
 //
 // All that a plan needs is put into the target's memory, where nothing leads yet:
-// the instances of return probes, detours, the copies of instructions that will be
+// code that detours share, the instances of return probes, detours, the copies of instructions that will be
 // breakpoints; and the fallback handler's table and handlers are told of them. No byte of the
 // text changes. What is left behind on an error is memory that the next plan uses, or
 // that is unmapped with the last of its kind.
@@ -51,6 +51,14 @@ func (tg *target) build(ctx context.Context, b *batch) (*built, error) {
 }
 
 func (tg *target) layAll(ctx context.Context, b *built) error {
+	if tg.text != b.text {
+		return errText
+	}
+	if b.common != nil {
+		if err := tg.layShared(ctx, b.common); err != nil {
+			return err
+		}
+	}
 	for _, r := range b.memory {
 		pc, err := tg.mapPlanned(ctx, r)
 		if err != nil {

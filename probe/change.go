@@ -136,7 +136,10 @@ const disturbed = 3
 
 // exchange carries a change out. On an error the target is as it was before.
 func (tg *target) exchange(ctx context.Context, c *changeset) error {
-	planned, err := tg.plan(ctx, c)
+	if err := tg.learn(c); err != nil {
+		return err
+	}
+	planned, err := tg.plan(c)
 	if err != nil {
 		return err
 	}
@@ -288,6 +291,14 @@ func (f *finder) site(st *site) {
 			f.probe(p)
 		}
 	}
+}
+
+// requests lists what is to be armed: what stays of what makes way, and what comes.
+func (c *changeset) requests(tg *target) []patchRequest {
+	if stay := c.out.wants(tg); len(stay) > 0 {
+		return append(stay, c.add...)
+	}
+	return slices.Clip(c.add)
 }
 
 // wants lists what is to be armed anew, in the order in which it was added:

@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/internal/procfs"
-	"kprobe/probe/detour"
 	"kprobe/probe/insn"
 	"kprobe/probe/plan"
 	"kprobe/probe/ring"
@@ -20,70 +19,6 @@ import (
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
-
-// detourParams gives what the target's detours have in common, and lays what is
-// still missing of it: with the first jump, the first text, the first return probe.
-func (tg *target) detourParams(ctx context.Context, groups map[*function][]patchRequest, returns bool) (*detour.Params, error) {
-	p, err := tg.firstParams()
-	if err != nil {
-		return nil, err
-	}
-	clock, texts := false, false
-	for _, ws := range groups {
-		for _, w := range ws {
-			clock = clock || detour.NeedsClock(w.p.prog)
-			texts = texts || detour.HasTexts(w.p.prog)
-		}
-	}
-	if clock {
-		if err := tg.feed.calibrate(); err != nil {
-			return nil, err
-		}
-	}
-	if returns || texts && p.Shared == nil {
-		s, err := tg.share(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if texts {
-			p.Shared = s
-		}
-	}
-	return p, nil
-}
-
-// firstParams finds out how detours of the target reach what they need, once.
-func (tg *target) firstParams() (*detour.Params, error) {
-	if tg.params != nil {
-		tg.params.NoSyscall = tg.params.NoSyscall || tracee.Filtered(tg.proc.PID())
-		return tg.params, nil
-	}
-	l := tg.area.File.Layout
-	params := &detour.Params{
-		PerCPU: uint64(tg.area.File.Addr(l.PerCPU.Off)), AreaShift: l.AreaShift, CPUMask: l.CPUMask,
-		RingSize: l.RingSize, Flags: uint64(tg.area.File.Addr(l.Flags.Off)),
-		Clock: uint64(tg.area.File.Addr(l.Header.Off + ring.ClockOff)),
-		PID:   tg.proc.PID(), Rdpid: procfs.CPUHas("rdpid"), FSGSBase: procfs.CPUHas("fsgsbase"),
-		Nested: tg.feed.numbers != nil, NoSyscall: tracee.Filtered(tg.proc.PID()), NoProc: !ownProc(tg.proc.PID()), StackEnd: stackEndOf(tg.space.Mappings()),
-	}
-	var why string
-	err := tg.proc.WithStopped(context.Background(), func(stopped []*tracee.Thread) error {
-		params.TID = findTID(tg.proc, stopped, tg.feed.numbers)
-		params.Rseq, why = tg.findSequences(stopped, params.TID)
-		return nil
-	})
-	if err := tracee.IgnoreLate(err); err != nil {
-		return nil, err
-	}
-	tg.params, tg.renewal.filtered = params, params.NoSyscall
-	tg.setSequences()
-	how := "in restartable sequences"
-	if params.Rseq == 0 {
-		how = "by locked instructions: " + why
-	}
-	tg.s.logf("process %d: hits of jumps are counted and recorded %s", tg.proc.PID(), how)
-	return params, nil
-}
 
 // ownProc reports whether the process sees files by the names that kprobe sees,
 // and has a /proc to ask for them.

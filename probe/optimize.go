@@ -1,7 +1,6 @@
 package probe
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"sort"
@@ -39,6 +38,7 @@ type planner struct {
 	space    *plan.Space  // where detours can lie
 	wanted   []plan.Range // where the batch's probes stand, in order
 	pools    *poolPlan
+	common   *sharedPlan
 	prepared map[*function]preparedFunction
 	shared   []*detour.Detour // the latest that are no others' like
 	// sketches are of the stages whose size was asked for; generous says that it
@@ -58,6 +58,7 @@ type batch struct {
 	courses map[*placed]*course
 	memory  []plan.Range // to be mapped for detours
 	pools   *poolPlan    // for the return probes; nil: they need none
+	common  *sharedPlan  // code that detours share; nil: they need none
 	text    uint64       // the state of the text that it is of
 }
 
@@ -92,11 +93,8 @@ func (o *planner) occupied(a symbols.Addr) bool {
 }
 
 // plan plans a change: what comes, and what stays of what makes way for it.
-func (tg *target) plan(ctx context.Context, c *changeset) (*batch, error) {
-	ws := slices.Clip(c.add)
-	if stay := c.out.wants(tg); len(stay) > 0 {
-		ws = append(stay, c.add...)
-	}
+func (tg *target) plan(c *changeset) (*batch, error) {
+	ws := c.requests(tg)
 	o := &planner{tg: tg, leaving: c.out, courses: map[*placed]*course{}, unwinder: sync.OnceValue(func() string { return tg.s.unwinds.in(tg.space) })}
 	b := &batch{out: c.out, drop: c.drop, fresh: c.fresh, own: c.own, traps: ws, courses: o.courses, text: tg.text}
 	if tg.s.opts.NoOptimize {
@@ -104,7 +102,7 @@ func (tg *target) plan(ctx context.Context, c *changeset) (*batch, error) {
 	}
 	for {
 		goes := o.goCalls(ws)
-		err := o.plan(ctx, c, ws, b)
+		err := o.plan(c, ws, b)
 		if err != nil || !slices.ContainsFunc(goes, func(p *placed) bool { return o.course(p).byExits == nil }) {
 			return b, err
 		}
@@ -112,15 +110,15 @@ func (tg *target) plan(ctx context.Context, c *changeset) (*batch, error) {
 	}
 }
 
-// plan is one try. What all detours of the target need is laid with the first.
-func (o *planner) plan(ctx context.Context, c *changeset, ws []patchRequest, b *batch) error {
+// plan is one try.
+func (o *planner) plan(c *changeset, ws []patchRequest, b *batch) error {
 	tg := o.tg
 	returns, busy, err := o.judge(ws, c.own)
 	if err != nil {
 		return err
 	}
 	groups, rest, err := o.group(ws, busy)
-	b.traps, b.patches, b.memory, b.pools = rest, nil, nil, nil
+	b.traps, b.patches, b.memory, b.pools, b.common = rest, nil, nil, nil, nil
 	if err != nil {
 		return err
 	}
@@ -128,11 +126,7 @@ func (o *planner) plan(ctx context.Context, c *changeset, ws []patchRequest, b *
 		o.addExits(ws, groups)
 		return nil
 	}
-	params, err := tg.detourParams(ctx, groups, len(returns) > 0)
-	if err != nil {
-		return err
-	}
-	o.params = *params
+	o.params = *tg.params // learn has found them
 	maps, err := symbols.ReadMaps(tg.proc.PID())
 	if err != nil {
 		return err
@@ -140,6 +134,9 @@ func (o *planner) plan(ctx context.Context, c *changeset, ws []patchRequest, b *
 	o.space = tg.codeSpace(maps)
 	for _, r := range c.avoid {
 		o.space.Exclude(r)
+	}
+	if maps, err = o.planShared(maps, groups, len(returns) > 0, c.avoid); err != nil {
+		return err
 	}
 	if err := o.planPools(maps, returns, c.avoid); err != nil {
 		return err
@@ -177,7 +174,7 @@ func (o *planner) plan(ctx context.Context, c *changeset, ws []patchRequest, b *
 	patches, rest = o.dropOccupied(patches, rest)
 	b.patches, b.traps = o.allOrNone(patches, ws, rest)
 	if len(b.patches) > 0 {
-		b.memory, b.pools = o.space.Fresh(), o.pools
+		b.memory, b.pools, b.common = o.space.Fresh(), o.pools, o.common
 	}
 	return nil
 }
@@ -267,18 +264,38 @@ func (o *planner) giveUp(p *patch, rest []patchRequest, why string) []patchReque
 // unoptimizable says why a probe must be a breakpoint whatever the code is; ""
 // if it may be a jump.
 func (o *planner) unoptimizable(w patchRequest, busy map[symbols.Addr]bool) string {
+	if w.kind == requestReturn {
+		if why := o.followReturn(w); why != "" {
+			return why
+		}
+	}
+	if why := w.trapsByKind(); why != "" {
+		return why
+	}
+	if busy[w.at.Addr] || o.occupied(w.at.Addr) {
+		return "a breakpoint of another probe is there"
+	}
+	return w.trapsByPlace()
+}
+
+// trapsByKind says why a request is for a breakpoint by what it is; "" if it may be for
+// a jump.
+func (w *patchRequest) trapsByKind() string {
 	switch {
-	case w.kind == requestReturn && o.followReturn(w) != "":
-		return o.followReturn(w)
 	case w.kind == requestEntry && w.p.user.handles():
 		return w.p.user.whyTrap()
 	case w.kind == requestExit && w.conditional:
 		return "it leaves the function or not, as the flags say"
 	case w.kind != requestEntry && w.kind != requestReturn && w.kind != requestExit:
 		return "it is followed by breakpoints"
-	case busy[w.at.Addr] || o.occupied(w.at.Addr):
-		return "a breakpoint of another probe is there"
-	case w.p.breakpointOnly != "":
+	}
+	return ""
+}
+
+// trapsByPlace says why a request is for a breakpoint by what is at its place, or by what
+// it records there; "" if it may be for a jump.
+func (w *patchRequest) trapsByPlace() string {
+	if w.p.breakpointOnly != "" {
 		return w.p.breakpointOnly
 	}
 	if why := neverJump(w.at); why != "" {

@@ -130,10 +130,7 @@ func (tg *target) layPools(ctx context.Context, x *poolPlan, list []*patch) erro
 	}
 	tg.area.File.Store64(head, uint64(x.at))
 	tg.area.Pools = append(tg.area.Pools, arena)
-	shared, err := tg.share(ctx)
-	if err != nil {
-		return err
-	}
+	shared := tg.newestShared()
 	seen := map[*exitProbe]bool{}
 	for _, p := range list {
 		for _, st := range p.stages {
@@ -154,15 +151,6 @@ func (tg *target) layPools(ctx context.Context, x *poolPlan, list []*patch) erro
 		}
 	}
 	return nil
-}
-
-// mainStack is stackEndOf the process as it is now.
-func (tg *target) mainStack() uint64 {
-	maps, err := symbols.ReadMaps(tg.proc.PID())
-	if err != nil {
-		return 0
-	}
-	return stackEndOf(maps)
 }
 
 // freePools unmaps the instances of batches of which neither a probe nor code is

@@ -1,13 +1,16 @@
 package probe
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
 	"kprobe/probe/detour"
 	"kprobe/probe/memory"
+	"kprobe/probe/plan"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
@@ -20,54 +23,136 @@ import (
 // the process. A thread in it is, for whoever finds it there, in the detour that it
 // came from, where it will go on.
 
-// share lays the shared code if that isn't done, and gives it.
-func (tg *target) share(ctx context.Context) (*detour.Shared, error) {
-	a := tg.area
-	if n := len(a.Shared); n > 0 {
-		return a.Shared[n-1], nil
-	}
-	return tg.shareAnew(ctx)
+// sharedPlan is the shared code that a plan's detours and instances lead to.
+type sharedPlan struct {
+	code  *detour.Shared
+	fresh bool // it isn't there yet
+	texts bool // detours with texts lead to it from now on
 }
 
-// shareAnew lays shared code for what is known of the process by now.
-func (tg *target) shareAnew(ctx context.Context) (*detour.Shared, error) {
-	p, err := tg.firstParams()
-	if err != nil {
-		return nil, err
+// newestShared is the shared code that was laid last; nil: there is none.
+func (tg *target) newestShared() *detour.Shared {
+	if n := len(tg.area.Shared); n > 0 {
+		return tg.area.Shared[n-1]
 	}
-	a := tg.area
-	pc, err := a.Code.Add(ctx, a.File.Base, memory.PageSize)
-	if err != nil {
-		return nil, fmt.Errorf("code that probes share: %w", err)
+	return nil
+}
+
+// planShared finds what code the jumps of a plan share, and where it can lie if it isn't
+// there. The mappings that it gives have its place.
+func (o *planner) planShared(maps []symbols.Mapping, groups map[*function][]patchRequest, returns bool, avoid []plan.Range) ([]symbols.Mapping, error) {
+	o.common = nil
+	texts := false
+	for _, ws := range groups {
+		texts = texts || slices.ContainsFunc(ws, func(w patchRequest) bool { return detour.HasTexts(w.p.prog) })
 	}
-	pc.Used = pc.Size
-	params := *p
-	params.StackEnd = tg.mainStack()
-	s, err := detour.BuildShared(uint64(pc.Start), &params)
+	texts = texts && o.params.Shared == nil
+	if !returns && !texts {
+		return maps, nil
+	}
+	x := &sharedPlan{code: o.tg.newestShared(), texts: texts}
+	if x.code == nil {
+		tried := map[symbols.Addr]bool{}
+		for _, r := range avoid {
+			tried[symbols.Addr(r.Lo)] = true
+		}
+		base := o.tg.area.File.Base
+		at, ok := memory.FindGap(maps, base, base, memory.PageSize, tried)
+		if !ok {
+			return nil, fmt.Errorf("code that probes share: no free addresses within 2 GiB of %v", base)
+		}
+		var err error
+		if x.code, err = buildShared(uint64(at), o.params, maps); err != nil {
+			return nil, err
+		}
+		x.fresh = true
+		o.space.Exclude(x.memory())
+		next, _ := slices.BinarySearchFunc(maps, at, func(m symbols.Mapping, at symbols.Addr) int { return cmp.Compare(m.Start, at) })
+		maps = slices.Insert(maps, next, symbols.Mapping{Start: at, End: at + memory.PageSize})
+	}
+	if o.common = x; texts {
+		o.params.Shared = x.code
+	}
+	return maps, nil
+}
+
+// memory is where it lies.
+func (x *sharedPlan) memory() plan.Range {
+	return plan.Range{Lo: x.code.Base, Hi: x.code.Base + memory.PageSize}
+}
+
+// buildShared makes the code for an address, for what is known of the process.
+func buildShared(at uint64, p detour.Params, maps []symbols.Mapping) (*detour.Shared, error) {
+	p.StackEnd = stackEndOf(maps)
+	s, err := detour.BuildShared(at, &p)
 	if err == nil && len(s.Code) > memory.PageSize {
 		err = fmt.Errorf("it has %d bytes", len(s.Code))
 	}
-	if err == nil {
-		err = tg.proc.WriteMemory(s.Code, pc.Start)
-	}
 	if err != nil {
-		return nil, fmt.Errorf("write code that probes share: %w", err)
+		return nil, fmt.Errorf("code that probes share: %w", err)
+	}
+	return s, nil
+}
+
+// layShared lays the code that a plan wants.
+func (tg *target) layShared(ctx context.Context, x *sharedPlan) error {
+	if x.fresh && tg.newestShared() == nil {
+		pc, err := tg.mapPlanned(ctx, x.memory())
+		if err != nil {
+			return fmt.Errorf("code that probes share: %w", err)
+		}
+		tg.area.Code.Keep(pc)
+		if err := tg.putShared(x.code); err != nil {
+			return err
+		}
+	}
+	if x.texts {
+		tg.params.Shared = x.code
+	}
+	return nil
+}
+
+// putShared writes the code into memory that is mapped for it.
+func (tg *target) putShared(s *detour.Shared) error {
+	if err := tg.proc.WriteMemory(s.Code, symbols.Addr(s.Base)); err != nil {
+		return fmt.Errorf("write code that probes share: %w", err)
 	}
 	for _, f := range s.Faults {
-		if err := a.Table.Insert(detour.FaultKey(f.At), f.To); err != nil {
-			return nil, err
+		if err := tg.area.Table.Insert(detour.FaultKey(f.At), f.To); err != nil {
+			return err
 		}
 		tg.patches.faults[symbols.Addr(f.At)] = symbols.Addr(f.To)
 	}
 	for _, k := range s.Asks {
-		if err := a.Table.Insert(detour.FaultKey(k.At), k.Back); err != nil {
-			return nil, err
+		if err := tg.area.Table.Insert(detour.FaultKey(k.At), k.Back); err != nil {
+			return err
 		}
 		tg.patches.asks[symbols.Addr(k.At)] = k
 	}
-	a.Shared = append(a.Shared, s)
-	if p.Shared != nil {
-		p.Shared = s
+	tg.area.Shared = append(tg.area.Shared, s)
+	return nil
+}
+
+// shareAnew lays shared code for what is known of the process by now.
+func (tg *target) shareAnew(ctx context.Context) (*detour.Shared, error) {
+	pc, err := tg.area.Code.Add(ctx, tg.area.File.Base, memory.PageSize)
+	if err != nil {
+		return nil, fmt.Errorf("code that probes share: %w", err)
+	}
+	pc.Used = pc.Size
+	maps, err := symbols.ReadMaps(tg.proc.PID())
+	if err != nil {
+		return nil, err
+	}
+	s, err := buildShared(uint64(pc.Start), *tg.params, maps)
+	if err == nil {
+		err = tg.putShared(s)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if tg.params.Shared != nil {
+		tg.params.Shared = s
 	}
 	return s, nil
 }

@@ -1,0 +1,66 @@
+package probe
+
+import (
+	"context"
+
+	"kprobe/internal/procfs"
+	"kprobe/probe/detour"
+	"kprobe/probe/ring"
+	"kprobe/probe/tracee"
+)
+
+// learn finds out what a plan of a change needs to know of the process that takes more
+// than reading: where its threads have their numbers, and what its clock says.
+func (tg *target) learn(c *changeset) error {
+	if tg.s.opts.NoOptimize {
+		return nil
+	}
+	jumps, clock := false, false
+	for _, w := range c.requests(tg) {
+		needs := !clock && detour.NeedsClock(w.p.prog)
+		if (!jumps || needs) && w.trapsByKind() == "" && w.trapsByPlace() == "" {
+			jumps, clock = true, clock || needs
+		}
+	}
+	if !jumps {
+		return nil
+	}
+	if err := tg.findParams(); err != nil || !clock {
+		return err
+	}
+	return tg.feed.calibrate()
+}
+
+// findParams finds out how detours of the target reach what they need, once: its
+// threads are stopped for it.
+func (tg *target) findParams() error {
+	if tg.params != nil {
+		tg.params.NoSyscall = tg.params.NoSyscall || tracee.Filtered(tg.proc.PID())
+		return nil
+	}
+	l := tg.area.File.Layout
+	params := &detour.Params{
+		PerCPU: uint64(tg.area.File.Addr(l.PerCPU.Off)), AreaShift: l.AreaShift, CPUMask: l.CPUMask,
+		RingSize: l.RingSize, Flags: uint64(tg.area.File.Addr(l.Flags.Off)),
+		Clock: uint64(tg.area.File.Addr(l.Header.Off + ring.ClockOff)),
+		PID:   tg.proc.PID(), Rdpid: procfs.CPUHas("rdpid"), FSGSBase: procfs.CPUHas("fsgsbase"),
+		Nested: tg.feed.numbers != nil, NoSyscall: tracee.Filtered(tg.proc.PID()), NoProc: !ownProc(tg.proc.PID()), StackEnd: stackEndOf(tg.space.Mappings()),
+	}
+	var why string
+	err := tg.proc.WithStopped(context.Background(), func(stopped []*tracee.Thread) error {
+		params.TID = findTID(tg.proc, stopped, tg.feed.numbers)
+		params.Rseq, why = tg.findSequences(stopped, params.TID)
+		return nil
+	})
+	if err := tracee.IgnoreLate(err); err != nil {
+		return err
+	}
+	tg.params, tg.renewal.filtered = params, params.NoSyscall
+	tg.setSequences()
+	how := "in restartable sequences"
+	if params.Rseq == 0 {
+		how = "by locked instructions: " + why
+	}
+	tg.s.logf("process %d: hits of jumps are counted and recorded %s", tg.proc.PID(), how)
+	return nil
+}
