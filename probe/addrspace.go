@@ -52,6 +52,7 @@ type addressSpace struct {
 	libs        *libraries                    // the watch on the loader; nil: none
 	// pending are definitions that wait until their file is mapped.
 	pending     []*pendingDef
+	unwatching  bool // breakpoints where functions are left are being taken away
 	watching    bool // for calls that were missed for want of instances
 	shadowStack bool // the program runs with shadow stacks: calls must be calls
 	// faultSigs are the signals of which the fallback handler's table knows copies.

@@ -96,7 +96,9 @@ func TestReturnOfPieces(t *testing.T) {
 }
 
 // TestReturnNeverTaken: what never returns, or doesn't this time, has no hits: not
-// those of another call that returns to the same place with the same stack.
+// those of another call that returns to the same place with the same stack, whether
+// that is of a function that the one that was left could have jumped to, or of one
+// that nobody probes.
 func TestReturnNeverTaken(t *testing.T) {
 	fixture.NeedTool(t, "g++")
 	prog := fixture.Build(t, "left_calls.cc", "-O2")
@@ -105,7 +107,8 @@ func TestReturnNeverTaken(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Arm(t.Context(), parseDefs(t, "r:thrower thrower", "r:jumper jumper", "r:plain plain", "r:finish finish", "r:chooser chooser", "r:sometimes sometimes")); err != nil {
+		if err := s.Arm(t.Context(), parseDefs(t, "r:thrower thrower", "r:jumper jumper", "r:plain plain", "r:finish finish", "r:chooser chooser", "r:sometimes sometimes",
+			"r:passer passer", "r:unsure unsure", "r:leaver leaver", "r:jumps jumps", "r:either either")); err != nil {
 			t.Fatal(err)
 		}
 		sum, err := s.Run(t.Context(), &counter{})
@@ -113,7 +116,7 @@ func TestReturnNeverTaken(t *testing.T) {
 			t.Errorf("status %d, %v; want 42", sum.Status, err)
 		}
 		for _, st := range s.Stats() {
-			want := map[string]uint64{"plain": 200, "finish": 150, "chooser": 75}[st.Event.Name]
+			want := map[string]uint64{"plain": 200, "finish": 275, "either": 75, "chooser": 75, "sometimes": 250, "passer": 50, "unsure": 50, "leaver": 50, "jumps": 50}[st.Event.Name]
 			if st.Hits != want || st.Missed != 0 {
 				t.Errorf("%+v: %s has %d hits, %d missed, want %d", o, st.Event.Name, st.Hits, st.Missed, want)
 			}

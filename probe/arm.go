@@ -39,8 +39,9 @@ import (
 type patchRequest struct {
 	probed
 	p           *placed
-	counted     bool // it was armed before: only how it is armed changes
-	conditional bool // an exit by a conditional jump
+	counted     bool           // it was armed before: only how it is armed changes
+	conditional bool           // an exit by a conditional jump
+	passing     detour.Passing // of an exit that takes a jump and isn't a return
 	stack       gocode.Stack
 	kind        wantKind
 	pop         uint16       // of an exit that takes a jump: what it takes off the stack besides
@@ -62,6 +63,13 @@ const (
 type own struct {
 	probed
 	hook *hook
+	// calls: calls are made there that return where another one lands. Without
+	// a hook and this calls return there.
+	calls bool
+	// leaves is the return probe whose function is left there: outwards, by a jump
+	// to another function, where the jump is conditional if it is taken.
+	leaves                *placed
+	outwards, conditional bool
 }
 
 // resolve finds the places of a definition in the target and proves them.
@@ -208,7 +216,7 @@ func (tg *target) makeWay(ctx context.Context, list []own) error {
 		if p == nil {
 			continue
 		}
-		if w.hook == nil && tg.s.unwinds.in(tg.space) == "" {
+		if w.hook == nil && !w.calls && w.leaves == nil && tg.s.unwinds.in(tg.space) == "" {
 			return errors.New("a probe's jump is there")
 		}
 		if err := tg.unoptimize(ctx, p); err != nil {
@@ -374,10 +382,18 @@ func (tg *target) discardStuck() {
 
 // serve has a site serve kprobe itself.
 func (st *site) serve(x own) {
-	if x.hook == nil {
-		st.lands = true
-	} else {
+	switch {
+	case x.hook != nil:
 		st.hooks = append(st.hooks, x.hook)
+	case x.calls:
+		st.calls = true
+	case x.leaves != nil:
+		st.leaves = append(st.leaves, x.leaves)
+		if st.outwards = x.outwards; x.conditional {
+			st.jcc = x.inst.Opcode | 0x80
+		}
+	default:
+		st.lands = true
 	}
 }
 

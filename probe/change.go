@@ -103,6 +103,7 @@ func (tg *target) changeText(ctx context.Context, c *changeset) (err error) {
 	if err := tg.makeWay(ctx, c.own); err != nil {
 		return err
 	}
+	tg.unwatch(ctx, c)
 	for try := 0; ; try++ {
 		c.out = tg.affected(c)
 		err := tg.exchange(ctx, c)
@@ -283,7 +284,7 @@ func (f *finder) site(st *site) {
 	if st == nil || !st.armed || f.out.hasSite(st) {
 		return
 	}
-	if len(st.hooks) == 0 && !st.lands && st.redirect == 0 {
+	if !st.own() {
 		f.out.addSite(st)
 	}
 	for _, list := range [][]*placed{st.probes, st.returns, st.exits} {

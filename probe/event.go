@@ -183,8 +183,9 @@ type placed struct {
 	wasOff         bool           // switched off before the end of the run switched all off
 	fn             string         // readable name of the function, for returns
 	// Of return probes:
-	pool *pool
-	pop  uint64 // bytes that its return instruction pops beyond the address (ret imm16)
+	pool  *pool
+	watch watch
+	pop   uint64 // bytes that its return instruction pops beyond the address (ret imm16)
 	// tails says that the function may leave by a jump to another function:
 	// then a call with the same slot may be the same call, jumped on.
 	tails bool

@@ -91,6 +91,7 @@ const (
 type part struct {
 	*function
 	site symbols.Site // of its start
+	to   symbols.Addr // where the jump leads by which it was found
 }
 
 // leavings finds the return instructions by which a function may return, as what
@@ -101,7 +102,7 @@ func (tg *target) leavings(w patchRequest) (*exitProbe, error) {
 	if err != nil {
 		return nil, err
 	}
-	parts := []part{{f, w.at}}
+	parts := []part{{function: f, site: w.at}}
 	for i := 0; i < len(parts); i++ { // grows
 		from := parts[i]
 		for _, x := range from.sweep.Exits() {
@@ -118,6 +119,9 @@ func (tg *target) leavings(w patchRequest) (*exitProbe, error) {
 				}
 				if err != nil {
 					return nil, fmt.Errorf("at %s+%#x it jumps %w", from.fn.Symbol.Name, x.Addr-uint64(from.start), err)
+				}
+				if err := l.passes(tg, w, from, x, to, parts); err != nil {
+					return nil, err
 				}
 				if !contains(parts, to.start) {
 					parts = append(parts, to)
@@ -210,7 +214,7 @@ func (tg *target) jumpsTo(from part, x insn.Exit) (part, error) {
 			return part{}, fmt.Errorf("to %s: %s", fn.Symbol.Name, why)
 		}
 		w.Addr, w.Vaddr = f.start, fn.Start
-		return part{f, w}, nil
+		return part{f, w, to}, nil
 	}
 	return part{}, errors.New("through stubs")
 }
@@ -308,6 +312,46 @@ func siteIn(p part, addr uint64) symbols.Site {
 	w.Name = fmt.Sprintf("%s+%#x", p.fn.Symbol.Name, off)
 	return w
 }
+
+// passes makes a site of a jump to a function that may be called, too, and of that
+// one's entry, unless it is a part already (detour.Passing).
+func (l *exitProbe) passes(tg *target, w patchRequest, from part, x insn.Exit, to part, parts []part) error {
+	if tg.belongs(to, parts[0].function) {
+		return nil
+	}
+	add := func(at symbols.Site, way detour.Passing, conditional bool) error {
+		code, inst, err := tg.prove(at)
+		if err != nil {
+			return err
+		}
+		if conditional && inst.Opcode&^0xf != 0x70 && inst.Opcode&^0xf != 0x80 {
+			return fmt.Errorf("%s jumps by a condition that is no flag's", at.Name)
+		}
+		l.exits = append(l.exits, patchRequest{probed: probed{at, code, inst}, p: w.p, kind: wantExit, passing: way, conditional: conditional})
+		return nil
+	}
+	entry := siteIn(to, uint64(to.start))
+	switch d := to.to - to.start; {
+	case d == 0:
+		if err := add(siteIn(from, x.Addr), detour.PassesOn, x.Kind == insn.ExitCondTail); err != nil {
+			return err
+		}
+	case d <= endbrLen:
+		return fmt.Errorf("a jump leads to %s, behind its start", to.site.Name)
+	}
+	if contains(parts, to.start) {
+		return nil
+	}
+	for _, t := range to.sweep.Targets() {
+		if t.To == uint64(to.start) && !t.Call {
+			return fmt.Errorf("%s jumps to its own entry", to.site.Name)
+		}
+	}
+	return add(entry, detour.Arrives, false)
+}
+
+// endbrLen is the length of endbr64.
+const endbrLen = 4
 
 // add makes a site of a return instruction.
 func (l *exitProbe) add(tg *target, w patchRequest, from part, x insn.Exit) error {

@@ -186,6 +186,9 @@ func (s *Session) hitProbes(tg *target, th *thread, st *site) {
 			return
 		}
 	}
+	if st.calls {
+		s.leftBehind(tg)
+	}
 	for _, p := range st.probes {
 		s.regs.IP = uint64(p.where.Addr)
 		switch {
@@ -203,6 +206,11 @@ func (s *Session) hitProbes(tg *target, th *thread, st *site) {
 	s.regs.IP = uint64(st.addr)
 	if len(st.exits) > 0 && (st.jcc == 0 || jccTaken(st.jcc, s.regs.Flags)) {
 		if s.leaveGo(tg, st); s.jumped {
+			return
+		}
+	}
+	if len(st.leaves) > 0 && (st.jcc == 0 || jccTaken(st.jcc, s.regs.Flags)) {
+		if s.leaveFunction(s.run, tg, th, st); s.jumped {
 			return
 		}
 	}

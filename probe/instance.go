@@ -1,6 +1,10 @@
 package probe
 
-import "kprobe/symbols"
+import (
+	"slices"
+
+	"kprobe/symbols"
+)
 
 // instance is one call of a function that a return probe follows, from its
 // entry to its return: the kernel's kretprobe_instance.
@@ -17,6 +21,7 @@ type instance struct {
 	key        callKey      // how its return is recognised
 	ra         symbols.Addr // where it returns to
 	trampoline int          // index of the return trampoline that stands in slot; -1: none
+	inside     bool         // it returns by its function's own returns (returnwatch.go)
 	entry      []byte       // what the program captured at entry
 	time       uint64       // of the entry, CLOCK_MONOTONIC ns
 	pool       *pool
@@ -62,7 +67,7 @@ func (p *pool) get() *instance {
 	} else {
 		in = new(instance)
 	}
-	in.next, in.pool, in.trampoline, in.entry = nil, p, -1, in.entry[:0]
+	in.next, in.pool, in.trampoline, in.inside, in.entry = nil, p, -1, false, in.entry[:0]
 	p.active[in] = struct{}{}
 	return in
 }
@@ -86,6 +91,7 @@ type calls struct {
 	spare [][]*instance
 	// byTrampoline are those in whose slots a return trampoline stands, by its number.
 	byTrampoline map[int]*instance
+	pops         []uint64 // what the functions of all instances so far take off the stack
 }
 
 func newCalls() *calls {
@@ -135,7 +141,16 @@ func (c *calls) enter(in *instance, stale func(old *instance) bool) {
 			break
 		}
 	}
-	c.byKey[in.key] = append(list, in)
+	c.byKey[in.key] = list
+	c.add(in)
+}
+
+// add adds an instance to those with its key, as the last that was entered.
+func (c *calls) add(in *instance) {
+	c.byKey[in.key] = append(c.byKey[in.key], in)
+	if !slices.Contains(c.pops, in.probe.pop) {
+		c.pops = append(c.pops, in.probe.pop)
+	}
 }
 
 // take removes and returns the instances with that key that ok accepts, the

@@ -248,7 +248,7 @@ func (tg *target) hookAt(ctx context.Context, at symbols.Addr, run func(*tracee.
 		return nil, err
 	}
 	h := &hook{at, run}
-	return h, tg.armOwn(ctx, own{probed{w, code, inst}, h})
+	return h, tg.armOwn(ctx, own{probed: probed{w, code, inst}, hook: h})
 }
 
 // atLoader runs when the loader says that its list has changed.

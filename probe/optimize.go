@@ -67,12 +67,13 @@ type stageKey struct {
 	at   symbols.Addr
 	last *placed
 	kind wantKind
+	way  detour.Passing
 	n    int
 }
 
 func keyOf(ws []patchRequest) stageKey {
 	last := ws[len(ws)-1]
-	return stageKey{last.at.Addr, last.p, last.kind, len(ws)}
+	return stageKey{last.at.Addr, last.p, last.kind, last.passing, len(ws)}
 }
 
 // course is how a probe would be armed by the plan: at first as it is armed now.

@@ -140,6 +140,7 @@ func (tg *target) forgetRedirects(r *retired, drop map[*placed]bool) {
 // forgetTrampolines takes the breakpoints at return addresses out when no probe
 // needs them any more.
 func (tg *target) forgetTrampolines() {
+	tg.forgetWays(func(p *placed) bool { _, is := tg.placed[p]; return !is })
 	for p := range tg.placed {
 		if p.pool != nil {
 			return
@@ -147,8 +148,8 @@ func (tg *target) forgetTrampolines() {
 	}
 	var idle []*site
 	for _, st := range tg.sites {
-		if st.lands {
-			st.lands = false
+		if st.lands || st.calls {
+			st.lands, st.calls = false, false
 			if st.idle() {
 				tg.discard(st)
 				idle = append(idle, st)

@@ -16,9 +16,10 @@ import (
 // that take jumps (returnexits.go).
 //
 // At the entry of a probed function the return address lies at [sp]. kprobe
-// puts a breakpoint on the instruction there, the first that runs after the
-// return, and remembers the call by the stack pointer that it will return
-// with. The program's stack is not written: exceptions, backtraces, longjmp
+// remembers the call by the stack pointer that it will return with, and puts
+// breakpoints on the function's returns (returnwatch.go). Where it returns by another
+// function's, as it has jumped there, the breakpoint is on the instruction at the
+// return address, the first that runs after the return. The program's stack is not written: exceptions, backtraces, longjmp
 // and shadow stacks work as without kprobe, and nothing is left on a stack
 // when kprobe is killed.
 //
@@ -38,7 +39,7 @@ func (s *Session) enterCall(ctx context.Context, tg *target, th *thread, st *sit
 	var word [8]byte
 	slot := symbols.Addr(s.regs.GPR[fetch.SP])
 	var ra symbols.Addr
-	known, shared := false, false
+	known, shared, plain := false, false, false
 	for _, p := range st.returns {
 		if s.stopping {
 			continue
@@ -53,16 +54,17 @@ func (s *Session) enterCall(ctx context.Context, tg *target, th *thread, st *sit
 				s.miss(p)
 				continue
 			}
-			ra = tg.behind(symbols.Addr(binary.LittleEndian.Uint64(word[:])))
-			known = true
+			raw := symbols.Addr(binary.LittleEndian.Uint64(word[:]))
+			ra = tg.behind(raw)
+			known, plain = true, ra == raw
 			if in := tg.callAt(ra); in != nil {
 				// Reached by a jump from a function whose return is
 				// followed by a return trampoline: both return there.
-				ra, shared = in.ra, true
+				ra, shared, plain = in.ra, true, false
 			}
 		}
-		if s.enterOne(ctx, tg, th, p, slot, ra, shared) {
-			shared = shared || !p.goABI && !tg.lands(ctx, ra)
+		if in := s.enterOne(ctx, tg, th, p, slot, ra, shared, plain); in != nil && in.trampoline >= 0 {
+			shared, plain = true, false
 		}
 	}
 }
@@ -86,15 +88,15 @@ func (s *Session) enterUnseen(tg *target, p *placed, slot symbols.Addr) {
 }
 
 // enterOne makes an instance for one probe. shared says that the slot holds a
-// return trampoline already, of another instance of the same call. It reports whether the
-// call is followed.
-func (s *Session) enterOne(ctx context.Context, tg *target, th *thread, p *placed, slot, ra symbols.Addr, shared bool) bool {
+// return trampoline already, of another instance of the same call, plain that it holds
+// ra itself. It is nil if the call is not followed.
+func (s *Session) enterOne(ctx context.Context, tg *target, th *thread, p *placed, slot, ra symbols.Addr, shared, plain bool) *instance {
 	in := p.pool.get()
 	if in == nil {
 		tg.reclaim(th, p.pool)
 		if in = p.pool.get(); in == nil {
 			s.miss(p)
-			return false
+			return nil
 		}
 	}
 	in.probe, in.tid, in.tgid = p, th.t.TID(), tg.proc.PID()
@@ -105,22 +107,23 @@ func (s *Session) enterOne(ctx context.Context, tg *target, th *thread, p *place
 		if !ok {
 			p.pool.put(in)
 			s.miss(p)
-			return false
+			return nil
 		}
 		in.key = key
 	}
 	if p.user.handles() && s.entryHandler(p, in) {
 		p.pool.put(in)
-		return false
+		return nil
 	}
 	if p.never {
 		p.pool.put(in)
-		return false // what comes back to its caller with this stack is another call
+		return nil // what comes back to its caller with this stack is another call
 	}
-	if !p.goABI && !shared && !tg.catchReturn(ctx, in) {
+	in.inside = plain && !p.goABI && tg.watches(ctx, p)
+	if !p.goABI && !in.inside && !shared && !tg.catchReturn(ctx, in) {
 		p.pool.put(in)
 		s.miss(p)
-		return false
+		return nil
 	}
 	// The time of the entry is that of going on: what was done here since the
 	// stop is none of the call's time.
@@ -136,13 +139,13 @@ func (s *Session) enterOne(ctx context.Context, tg *target, th *thread, p *place
 		// The same function entered again at the same depth: the old call
 		// is over, unless functions jump to each other; then this is the
 		// same call, and it is followed once.
-		stale := old.probe == in.probe || !old.probe.tails || old.ra != in.ra
+		stale := old.probe == in.probe || old.inside || !old.probe.tails || old.ra != in.ra
 		if stale && old.trampoline >= 0 {
 			tg.freeTrampoline(old)
 		}
 		return stale
 	})
-	return true
+	return in
 }
 
 // catchReturn arranges that the thread stops when it has returned to in.ra.
@@ -173,7 +176,7 @@ func (s *Session) leaveCall(tg *target, st *site) {
 	key := callKey{pid: tg.proc.PID(), sp: s.regs.GPR[fetch.SP]}
 	pid := tg.proc.PID()
 	s.done = tg.calls.take(key, func(in *instance) bool {
-		return in.ra == st.addr && in.tgid == pid && in.trampoline < 0
+		return in.ra == st.addr && in.tgid == pid && in.trampoline < 0 && !in.inside
 	}, s.done)
 	if len(s.done) > 0 && !s.returned(tg, s.done[0]) {
 		for _, in := range s.done {
@@ -221,7 +224,7 @@ func (s *Session) leaveByTrampoline(tg *target, i int) symbols.Addr {
 	}
 	ra := in.ra
 	s.regs.IP = uint64(ra) // a return trampoline is not where the program is
-	s.done = tg.calls.take(in.key, func(x *instance) bool { return x.ra == ra }, s.done)
+	s.done = tg.calls.take(in.key, func(x *instance) bool { return x.ra == ra && !x.inside }, s.done)
 	s.finish(tg)
 	return ra
 }

@@ -6,6 +6,7 @@ import (
 	"sort"
 	"strings"
 
+	"kprobe/probe/asm"
 	"kprobe/probe/detour"
 	"kprobe/probe/plan"
 	"kprobe/symbols"
@@ -22,13 +23,13 @@ import (
 //
 // A function that ends in a jump to another returns by that one's returns: they
 // are patched as well, and those of the functions that it jumps to in turn.
-// Called by others they don't find the call, and just return (exits.go). One case
-// remains: a call that an exception or longjmp leaves before its jump to such a
-// function, and then a call of that function itself, by the same call instruction at
-// the same depth (through a pointer): its return is taken for the first one's. The
-// return address and its slot are all there is to know them by.
+// Called by others they don't find the call, and just return (exits.go). A call that
+// an exception or longjmp has left is not taken for a later one of such a function
+// either, though return address and slot may be the same: the jumps are patched,
+// which say in the call's row that it passes on, and those functions' entries, which
+// free the row of a call that doesn't (detour.Passing).
 //
-// All of these returns must be known, and each must take a jump; else the calls
+// All of these instructions must be known, and each must take a jump; else the calls
 // go by return trampolines or, where none may stand, by breakpoints (returnbreakpoint.go).
 //
 // Functions of Go's compiler go this way, too; what is different is in gocalls.go.
@@ -370,11 +371,12 @@ func once(ws []patchRequest) []patchRequest {
 		p    *placed
 		at   symbols.Addr
 		kind wantKind
+		way  detour.Passing
 	}
 	seen := map[key]bool{}
 	out := ws[:0]
 	for _, w := range ws {
-		k := key{w.p, w.at.Addr, w.kind}
+		k := key{w.p, w.at.Addr, w.kind, w.passing}
 		if seen[k] {
 			continue
 		}
@@ -401,7 +403,13 @@ func (o *planner) enterStage(st *stage, ws []patchRequest, tail tailFunc) ([]byt
 func (o *planner) leaveStage(st *stage, w patchRequest, tail tailFunc) ([]byte, error) {
 	params, x := o.goParams(w), o.course(w.p).byExits
 	params.Sketch = st.sketch
-	d, err := detour.BuildLeave(uint64(st.base), &params, probesOf([]patchRequest{w})[0], x.calls, w.pop, tail)
+	var d *detour.Detour
+	var err error
+	if w.passing == detour.NotPassing {
+		d, err = detour.BuildLeave(uint64(st.base), &params, probesOf([]patchRequest{w})[0], x.calls, w.pop, tail)
+	} else {
+		d, err = detour.BuildPassing(uint64(st.base), &params, x.calls, w.passing, asm.Cond(w.inst.Opcode&15), !w.conditional, tail)
+	}
 	if err != nil {
 		return nil, err
 	}

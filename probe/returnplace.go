@@ -3,24 +3,41 @@ package probe
 import (
 	"context"
 	"errors"
+	"slices"
 
+	"kprobe/fetch"
+	"kprobe/probe/insn"
 	"kprobe/symbols"
 )
 
 var errNoFile = errors.New("no file is mapped there")
 
 // lands makes sure that a thread that returns to ra stops there, and reports
-// whether it does. The breakpoint stays until the end of the session: a caller
+// whether it does. The breakpoints stay until the end of the session: a caller
 // that called once calls again.
+//
+// The call instruction before ra gets one, too. A call that is left by longjmp or
+// an exception is over at the latest when another is made with the same stack
+// pointer: what then returns to ra is not the one that was left. Where no call
+// instruction is known, or it can't carry a breakpoint, that is not told.
 func (tg *target) lands(ctx context.Context, ra symbols.Addr) bool {
-	if st := tg.sites[ra]; st != nil && st.armed {
-		st.lands = true
+	st := tg.sites[ra]
+	if st != nil && st.armed && st.lands {
 		return true
 	}
 	if tg.unpatchable[ra] {
 		return false
 	}
-	if err := tg.armReturn(ctx, ra); err != nil {
+	var list []own
+	if call, ok := tg.callBefore(ra); ok {
+		list = append(list, own{probed: call, calls: true})
+	}
+	err := tg.armReturn(ctx, ra, list)
+	if err != nil && len(list) > 0 {
+		tg.s.logf("who calls before %v is not seen: %v", ra, err)
+		err = tg.armReturn(ctx, ra, nil)
+	}
+	if err != nil {
 		tg.s.logf("calls that return to %v get a return trampoline: %v", ra, err)
 		tg.unpatchable[ra] = true
 		return false
@@ -28,25 +45,108 @@ func (tg *target) lands(ctx context.Context, ra symbols.Addr) bool {
 	return true
 }
 
-func (tg *target) armReturn(ctx context.Context, ra symbols.Addr) error {
-	m := tg.space.ModuleAt(ra)
-	if m == nil {
-		if err := tg.space.Refresh(); err != nil {
+// armReturn has threads stop at ra, and at what else is in list.
+func (tg *target) armReturn(ctx context.Context, ra symbols.Addr, list []own) error {
+	kept := list[:0:0]
+	for _, x := range list {
+		if st := tg.sites[x.at.Addr]; st != nil && st.armed {
+			st.serve(x)
+			continue
+		}
+		kept = append(kept, x)
+	}
+	list = kept
+	if st := tg.sites[ra]; st != nil && st.armed {
+		st.lands = true
+	} else {
+		w, err := tg.placeOf(ra)
+		if err != nil {
 			return err
 		}
-		m = tg.space.ModuleAt(ra)
+		code, inst, err := tg.proveStart(w)
+		if err != nil {
+			return err
+		}
+		list = append(list, own{probed: probed{w, code, inst}})
+	}
+	return tg.change(ctx, &changeset{own: list})
+}
+
+// placeOf names an address in a file's text.
+func (tg *target) placeOf(a symbols.Addr) (symbols.Site, error) {
+	m := tg.space.ModuleAt(a)
+	if m == nil {
+		if err := tg.space.Refresh(); err != nil {
+			return symbols.Site{}, err
+		}
+		m = tg.space.ModuleAt(a)
 	}
 	if m == nil || m.File == nil {
-		return errNoFile
+		return symbols.Site{}, errNoFile
 	}
-	w := symbols.Site{Addr: ra, Module: m, Vaddr: symbols.Vaddr(uint64(ra) - m.Bias), Name: ra.String()}
-	if name, off, _, _, ok := tg.space.Symbolize(ra); ok {
+	w := symbols.Site{Addr: a, Module: m, Vaddr: m.Vaddr(a), Name: a.String()}
+	if name, off, _, _, ok := tg.space.Symbolize(a); ok {
 		w.Name = symbols.Place{Symbol: name, Offset: int64(off)}.String()
 		w.Func.Symbol.Name = name
 	}
-	code, inst, err := tg.proveStart(w)
-	if err != nil {
-		return err
+	return w, nil
+}
+
+// callBefore finds the call instruction that ends at ra, if it can have a breakpoint.
+func (tg *target) callBefore(ra symbols.Addr) (probed, bool) {
+	w, err := tg.placeOf(ra - 1)
+	if err != nil || tg.shadowStack {
+		return probed{}, false // with a shadow stack a copy's call returns to the copy
 	}
-	return tg.armOwn(ctx, own{probed: probed{w, code, inst}})
+	fn, ok := w.Module.File.FuncAt(w.Vaddr)
+	if !ok || w.Module.File.IsGo() {
+		return probed{}, false
+	}
+	w.Func, w.Offset = fn, uint64(w.Vaddr-fn.Start)
+	f, err := tg.function(w)
+	if err != nil {
+		return probed{}, false
+	}
+	at, _ := f.sweep.Around(uint64(ra))
+	i, _, ok := f.sweep.At(at)
+	if !ok || !i.Flags.Has(insn.Call) || at+uint64(i.Len) != uint64(ra) {
+		return probed{}, false
+	}
+	if w, err = tg.placeOf(symbols.Addr(at)); err != nil {
+		return probed{}, false
+	}
+	w.Func, w.Offset = fn, uint64(w.Vaddr-fn.Start)
+	code, inst, err := tg.prove(w)
+	return probed{w, code, inst}, err == nil
+}
+
+// leftBehind forgets the calls in whose slot a call instruction is just about to
+// write: they were left without a return. The context is filled.
+func (s *Session) leftBehind(tg *target) {
+	sp := s.regs.GPR[fetch.SP]
+	s.done = tg.calls.under(tg.proc.PID(), sp, s.done)
+	for _, in := range s.done {
+		if in.trampoline >= 0 {
+			tg.freeTrampoline(in)
+		}
+		in.pool.put(in)
+	}
+	s.done = s.done[:0]
+}
+
+// under removes and returns the instances of a process whose slot is the word below
+// the stack pointer. The result is valid until the next call of any method.
+func (c *calls) under(pid int, sp uint64, into []*instance) []*instance {
+	into = into[:0]
+	for _, pop := range c.pops {
+		k := callKey{pid: pid, sp: sp + pop}
+		c.set(k, slices.DeleteFunc(c.byKey[k], func(in *instance) bool {
+			if uint64(in.slot)+8 != sp {
+				return false
+			}
+			into = append(into, in)
+			return true
+		}))
+	}
+	return into
 }

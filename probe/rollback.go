@@ -140,10 +140,34 @@ func (s *Session) takeInstead(tg *target, st *stage, w patchRequest) {
 			s.miss(w.p)
 		}
 	case wantExit:
+		if w.passing != detour.NotPassing {
+			s.passInstead(tg, st, w)
+			return
+		}
 		s.exitInstead(tg, st, w)
 	default:
 		s.regs.IP = uint64(w.p.where.Addr)
 		s.record(w.p, nil, 0)
+	}
+}
+
+// passInstead notes that a call passes, or forgets one that was left.
+func (s *Session) passInstead(tg *target, st *stage, w patchRequest) {
+	if w.conditional && !jccTaken(w.inst.Opcode, s.regs.Flags) {
+		return
+	}
+	k, sp := st.exits.calls, s.regs.GPR[fetch.SP]
+	mem := make([]byte, k.Size())
+	if _, err := tg.proc.ReadMemory(mem, symbols.Addr(k.Addr)); err != nil {
+		return
+	}
+	ra, err := tg.word(symbols.Addr(sp))
+	if err != nil {
+		return
+	}
+	if row, ok := k.Pass(mem, sp, ra, w.passing); ok {
+		b, at := k.Row(mem, row)
+		_ = tg.proc.WriteMemory(b, symbols.Addr(at)) // fails only if the process is gone
 	}
 }
 

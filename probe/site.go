@@ -44,6 +44,12 @@ type hangings struct {
 	hooks   []*hook   // kprobe's own
 	// lands is set when calls return here: r probes' instances are looked up.
 	lands bool
+	// calls is set when calls are made here that return where another site lands.
+	calls bool
+	// leaves are the return probes whose function is left here (returnwatch.go),
+	// outwards: by a jump to another.
+	leaves   []*placed
+	outwards bool
 	// redirect, if not 0, is the detour of an exit whose jump had to give way:
 	// threads go on there, instead of at the copy.
 	redirect symbols.Addr
@@ -65,5 +71,10 @@ type hook struct {
 
 // idle reports whether nothing hangs on the site any more.
 func (s *site) idle() bool {
-	return len(s.probes) == 0 && len(s.returns) == 0 && len(s.exits) == 0 && len(s.hooks) == 0 && !s.lands && s.redirect == 0
+	return len(s.probes) == 0 && len(s.returns) == 0 && len(s.exits) == 0 && !s.own()
+}
+
+// own reports whether kprobe itself needs the site, or it leads into an exit's detour.
+func (s *site) own() bool {
+	return len(s.hooks) > 0 || s.lands || s.calls || len(s.leaves) > 0 || s.redirect != 0
 }

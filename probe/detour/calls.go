@@ -17,7 +17,8 @@ import (
 //	64  Count rows of 1 << Shift bytes each:
 //	      0  u64 slot; 0: free
 //	      8  u64 what the slot held at the entry
-//	     16  u32 thread that entered; 0: free, or just being taken
+//	     16  u32 thread that entered; 0: free, or just being taken; the highest bit is
+//	         passedOn
 //	     20  u32 reach: how many rows behind this one calls have come to lie whose
 //	         hash says this one; it never becomes less
 //	     24  u64 where the program returns to: the same, or behind the return trampolines
@@ -103,7 +104,7 @@ func (k Calls) Used(mem []byte) []Instance {
 	for n := 0; n < k.Count && k.offset(n)+1<<k.Shift <= len(mem); n++ {
 		b := mem[k.offset(n):]
 		if slot := le.Uint64(b[callSlot:]); slot != 0 {
-			used = append(used, Instance{n, le.Uint32(b[callTID:]), slot, le.Uint64(b[callReturn:]), le.Uint64(b[callReal:])})
+			used = append(used, Instance{n, le.Uint32(b[callTID:]) &^ passedOn, slot, le.Uint64(b[callReturn:]), le.Uint64(b[callReal:])})
 		}
 	}
 	return used

@@ -160,6 +160,7 @@ func (b *builder) reclaim(again, none asm.Label) {
 	b.Load(asm.W32, asm.DX, asm.At(asm.SI, headCount))
 	b.Bind(scan)
 	b.Load(asm.W32, asm.AX, asm.At(asm.CX, callTID))
+	b.OpImm(asm.And, asm.W32, asm.AX, passedOn-1)
 	b.OpLoad(asm.Cmp, asm.W32, asm.AX, tid)
 	b.Jcc(asm.NE, on)
 	b.Load(asm.W64, asm.R11, asm.At(asm.CX, callSlot))

@@ -405,6 +405,13 @@ func TestHazardTouches(t *testing.T) {
 					check(name("enter", text), d, err, 0)
 					d, err = BuildLeave(codeAt, p, probe, k, 0, noTail)
 					check(name("leave", text), d, err, 0)
+					for _, way := range []Passing{PassesOn, Arrives} {
+						for _, always := range []bool{false, true} {
+							if d, err = BuildPassing(codeAt, p, k, way, asm.E, always, noTail); !ofGo {
+								check(name("pass", text), d, err, 0)
+							}
+						}
+					}
 				}
 				pool, err := NewPool(ownPool, prog, 10)
 				if err != nil {

@@ -1,0 +1,117 @@
+package detour
+
+import (
+	"kprobe/probe/asm"
+)
+
+// Passing is what happens to a call that is noted in Calls, besides its return. A
+// function that ends in a jump to another returns by that one's returns. They can't
+// tell its call from a call of the other function that was made by the same
+// instruction, with the same stack pointer, after the first was left by an exception
+// or longjmp. So the row says that a jump leads there, and the other function's
+// entry takes that for an answer, once.
+type Passing uint8
+
+// Ways of passing.
+const (
+	NotPassing Passing = iota
+	PassesOn           // a jump to another function
+	Arrives            // an entry that such jumps lead to: without one the noted call was left
+)
+
+// passedOn is the bit of a row's thread number that says that the call is on its
+// way to another function. Numbers of threads are below 1 << 22.
+const passedOn = 1 << 31
+
+// BuildPassing makes the detour of a jump, or an entry, by which calls of k pass.
+// PassesOn is for a jump that is taken if the condition is met, or always. tail emits
+// the instructions.
+func BuildPassing(base uint64, p *Params, k Calls, way Passing, cond asm.Cond, always bool, tail func(c *asm.Code) error) (*Detour, error) {
+	return tight(base, p, func(c *asm.Code) (*Detour, error) { return buildPassing(c, p, k, way, cond, always, tail) })
+}
+
+func buildPassing(c *asm.Code, p *Params, k Calls, way Passing, cond asm.Cond, always bool, tail func(c *asm.Code) error) (*Detour, error) {
+	b := newBuilder(c, p)
+	if err := k.check(); err != nil {
+		return nil, err
+	}
+	if k.Go {
+		return nil, unsupported("calls of Go don't pass on")
+	}
+	if !p.NoRedZone {
+		b.frame.skip = redZone
+	}
+	b.frame.regs = append(baseRegs(), asm.DI)
+	b.frame.under = linkFind
+	if err := b.stack(); err != nil {
+		return nil, err
+	}
+	e := &calling{returning{b: b}, k}
+	on, same, look, out, left := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
+	if !always {
+		b.frame.code = c
+		b.frame.mark()
+		b.Jcc(cond^1, on)
+	}
+	b.frame.save(c)
+	e.key(out)
+	e.hash()
+	b.OpLoad(asm.Cmp, asm.W64, asm.DI, asm.At(asm.CX, callSlot))
+	b.Jcc(asm.NE, look)
+	b.Bind(same)
+	e.returned()
+	b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.CX, callReturn))
+	b.Load(asm.W32, asm.AX, asm.At(asm.CX, callTID))
+	if way == PassesOn {
+		b.Jcc(asm.NE, out) // not the call that was noted
+		b.OpImm(asm.Or, asm.W32, asm.AX, -passedOn)
+	} else {
+		b.Jcc(asm.NE, left)
+		b.Test(asm.W32, asm.AX, asm.AX)
+		b.Jcc(asm.NS, left)
+		b.OpImm(asm.And, asm.W32, asm.AX, passedOn-1)
+	}
+	b.Store(asm.W32, asm.At(asm.CX, callTID), asm.AX)
+	b.Bind(out)
+	b.frame.restore()
+	b.later(func() {
+		b.Bind(look)
+		link := b.NewLabel()
+		b.lead(asm.At(asm.SI, headFind), link, nil)
+		b.Jcc(asm.NE, same)
+		b.Jmp(out)
+		b.Bind(left)
+		b.StoreImm(asm.W32, asm.At(asm.CX, callTID), 0)
+		b.StoreImm(asm.W64, asm.At(asm.CX, callSlot), 0)
+		b.Jmp(out)
+	})
+	b.Bind(on)
+	return b.leave(b.Here(), tail)
+}
+
+// Pass does what the code of BuildPassing does, to a copy of the calls' memory, and gives
+// the row that is to go back; ok is false if none changes.
+func (k Calls) Pass(mem []byte, slot, ra uint64, way Passing) (row int, ok bool) {
+	in, ok := k.Find(mem, slot)
+	if !ok {
+		return 0, false
+	}
+	tid := mem[k.offset(in.Number)+callTID:]
+	switch on := tid[3]&(passedOn>>24) != 0; {
+	case way == PassesOn && in.Return != ra:
+		return 0, false
+	case way == PassesOn:
+		tid[3] |= passedOn >> 24
+	case in.Return == ra && on:
+		tid[3] &^= passedOn >> 24
+	default:
+		k.Free(mem, in.Number)
+	}
+	return in.Number, true
+}
+
+// Row gives a row's bytes from the calls' memory, and their address.
+func (k Calls) Row(mem []byte, row int) ([]byte, uint64) {
+	off := k.offset(row)
+	return mem[off : off+1<<k.Shift], k.Addr + uint64(off)
+}

@@ -1,0 +1,269 @@
+package probe
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"kprobe/fetch"
+	"kprobe/probe/insn"
+	"kprobe/probe/survey"
+	"kprobe/symbols"
+)
+
+// How a call that is followed by breakpoints is seen to leave its function
+//
+// What comes to where a call would have returned, with the stack pointer that it
+// would have, need not be its return: an exception or longjmp has left it, and what
+// returns there is the next call, or a jump leads there. So the function's own
+// returns have breakpoints, and its jumps to other functions. A call is in states:
+//
+//	inside   it has not left the function: it returns at one of the function's
+//	         returns, with its return address at the stack pointer. Another call
+//	         with its slot says that it was left.
+//	outside  the function has jumped to another: the call is followed to where it
+//	         returns to (lands, which sees the next call of that place, too).
+//
+// Parts of the function that are jumped to (f.cold) belong to it. Where the
+// returns aren't known, or can't have breakpoints, calls are outside at once. The
+// breakpoints are put in with the first call.
+
+// watch is whether there are breakpoints where a probe's function is left.
+type watch uint8
+
+const (
+	unwatched watch = iota // no call has come yet
+	watched
+	unwatchable
+)
+
+// maxWatched is at how many returns and jumps a function is watched.
+const maxWatched = 64
+
+var errManyWays = errors.New("it can be left in too many ways")
+
+// watches makes sure that threads stop where they leave the probe's function, and
+// reports whether they do.
+func (tg *target) watches(ctx context.Context, p *placed) bool {
+	if p.watch == unwatched {
+		list, err := tg.waysOut(p)
+		if err == nil && len(list) == 0 {
+			err = errors.New("none is known")
+		}
+		if err == nil {
+			err = tg.armWays(ctx, list)
+		}
+		if p.watch = watched; err != nil {
+			p.watch = unwatchable
+			tg.s.logf("%s: its returns have no breakpoints, but what it returns to: %v", p.where.Name, err)
+		}
+	}
+	return p.watch == watched
+}
+
+// armWays puts the breakpoints in that aren't there.
+func (tg *target) armWays(ctx context.Context, list []own) error {
+	for _, x := range list {
+		if tg.patches.covering(x.at.Addr, int(x.inst.Len)) != nil {
+			return fmt.Errorf("at %s there is a jump", x.at.Name)
+		}
+	}
+	var fresh []own
+	for _, x := range list {
+		if st := tg.sites[x.at.Addr]; st == nil || !st.armed {
+			fresh = append(fresh, x)
+		}
+	}
+	if err := tg.change(ctx, &changeset{own: fresh}); err != nil {
+		return err
+	}
+	for _, x := range list {
+		if st := tg.sites[x.at.Addr]; !slices.Contains(st.leaves, x.leaves) {
+			st.serve(x)
+		}
+	}
+	return nil
+}
+
+// waysOut finds the returns of a probe's function and its jumps to others, and
+// gives them as what is to be armed, but for those that have a breakpoint.
+func (tg *target) waysOut(p *placed) ([]own, error) {
+	switch why := peculiar(plainName(p.where.Func.Symbol.Name)); {
+	case tg.shadowStack:
+		return nil, errors.New("there is a shadow stack")
+	case why != "" && why != asksCaller && why != returnsTwice:
+		return nil, errors.New(why)
+	}
+	f, err := tg.function(p.where)
+	if err != nil {
+		return nil, err
+	}
+	var list []own
+	parts := []part{{function: f, site: p.where}}
+	for i := 0; i < len(parts); i++ { // grows
+		from := parts[i]
+		for _, x := range from.sweep.Exits() {
+			if x.Kind == insn.ExitTrap || x.Kind == insn.ExitNoReturn {
+				continue
+			}
+			if x.Kind != insn.ExitRet {
+				to, err := tg.jumpsTo(from, x)
+				if errors.Is(err, errNowhere) {
+					continue
+				}
+				if err == nil && tg.belongs(to, f) {
+					if !contains(parts, to.start) {
+						parts = append(parts, to)
+					}
+					continue
+				}
+			} else if x.Indirect || uint64(x.Pop) != p.pop {
+				return nil, errors.New("its returns differ")
+			}
+			at := siteIn(from, x.Addr)
+			code, inst, err := tg.prove(at)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, own{probed: probed{at, code, inst}, leaves: p, outwards: x.Kind != insn.ExitRet, conditional: x.Kind == insn.ExitCondTail})
+		}
+		if len(list) > maxWatched || len(parts) > maxParts {
+			return nil, errManyWays
+		}
+	}
+	return list, nil
+}
+
+// belongs reports whether a part is the function's own: jumped to, never called.
+func (tg *target) belongs(to part, f *function) bool {
+	return to.start == f.start || survey.NotCalled(to.site, func() (*insn.Function, error) { return to.sweep, nil }) != ""
+}
+
+// leaveFunction deals with a thread that is about to leave the functions of the
+// site's return probes, by a return or a jump. The context is filled.
+func (s *Session) leaveFunction(ctx context.Context, tg *target, th *thread, st *site) {
+	sp := s.regs.GPR[fetch.SP]
+	var word [8]byte
+	if _, err := tg.proc.ReadTouched(word[:], symbols.Addr(sp)); err != nil {
+		return // there is no return address: it faults
+	}
+	to := symbols.Addr(binary.LittleEndian.Uint64(word[:]))
+	ra := tg.behind(to)
+	s.done = s.done[:0]
+	for _, p := range st.leaves {
+		key := callKey{pid: tg.proc.PID(), sp: sp + 8 + p.pop}
+		found := tg.calls.take(key, func(in *instance) bool { return in.inside && in.probe == p && uint64(in.slot) == sp }, nil)
+		s.done = append(s.done, found...)
+	}
+	if len(s.done) == 0 {
+		return
+	}
+	if st.outwards || len(s.due(st)) > 0 {
+		s.followOutside(ctx, tg)
+		return
+	}
+	live, err := th.t.Regs()
+	if err != nil {
+		return // gone
+	}
+	// Whoever looks sees the thread where it has returned to. The instruction
+	// itself does that, unless a handler wants something else.
+	back := sp + 8 + st.leaves[0].pop
+	live.Rsp, live.Rip = back, uint64(to)
+	s.regs.GPR[fetch.SP], s.regs.IP = back, uint64(ra)
+	kept := s.done[:0]
+	for _, in := range s.done {
+		if in.ra == ra {
+			kept = append(kept, in)
+		} else {
+			in.pool.put(in) // it was left, and this is a call that nobody saw
+		}
+	}
+	s.done = kept
+	s.finish(tg)
+	switch {
+	case s.jumped:
+	case live.Rsp != back:
+		live.Rip = uint64(to)
+		s.jumped = true
+	default:
+		live.Rsp = sp
+		s.regs.GPR[fetch.SP], s.regs.IP = sp, uint64(st.addr)
+	}
+}
+
+// followOutside has the calls in s.done seen where they return to: their functions
+// are left by a jump.
+func (s *Session) followOutside(ctx context.Context, tg *target) {
+	list := slices.Clone(s.done)
+	s.done = s.done[:0]
+	slices.Reverse(list) // the first entered comes first
+	shared := false
+	for _, in := range list {
+		in.inside = false
+		if !shared && !tg.catchReturn(ctx, in) {
+			in.pool.put(in)
+			s.miss(in.probe)
+			continue
+		}
+		shared = shared || in.trampoline >= 0
+		tg.calls.add(in)
+	}
+}
+
+// unwatch takes the breakpoints away at which probes' functions are left that may
+// become jumps by a change. Calls that are under way are followed to where they
+// return to. Whether there are to be such breakpoints is found out anew at the next
+// call that needs them.
+func (tg *target) unwatch(ctx context.Context, c *changeset) {
+	if tg.s.opts.NoOptimize || tg.unwatching {
+		return
+	}
+	gone := map[*placed]bool{}
+	for p := range tg.affected(c).stay {
+		if p.watch == watched && !p.user.handles() {
+			gone[p] = true
+		}
+	}
+	if len(gone) == 0 {
+		return
+	}
+	tg.unwatching = true // what follows are changes, too
+	defer func() { tg.unwatching = false }()
+	for p := range gone {
+		p.watch = unwatchable // until it is planned
+		for in := range p.pool.active {
+			if !in.inside {
+				continue
+			}
+			if in.inside = false; !tg.lands(ctx, in.ra) {
+				tg.calls.drop(in)
+				tg.s.miss(p)
+			}
+		}
+	}
+	tg.forgetWays(func(p *placed) bool { return gone[p] })
+	for p := range gone {
+		p.watch = unwatched
+	}
+}
+
+// forgetWays takes out the breakpoints at which only functions of such probes
+// are left.
+func (tg *target) forgetWays(of func(*placed) bool) {
+	var idle []*site
+	for _, st := range tg.sites {
+		if len(st.leaves) == 0 {
+			continue
+		}
+		if st.leaves = slices.DeleteFunc(st.leaves, of); len(st.leaves) == 0 && st.idle() {
+			tg.discard(st)
+			idle = append(idle, st)
+		}
+	}
+	if len(idle) > 0 {
+		tg.retired = append(tg.retired, &retired{sites: idle})
+	}
+}
