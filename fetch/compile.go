@@ -18,8 +18,12 @@ func (d *Def) Compile(env Env) (*Program, error) {
 	}
 	var ends []int // of each argument of the definition, in the program's
 	for _, a := range d.Args {
-		if e := c.arg(a); e != nil && !(a.Optional && errors.Is(e.Err, ErrNoResult)) {
-			return nil, e
+		had := len(c.prog.Args)
+		if e := c.arg(a); e != nil {
+			if !c.mayLack(a, e) {
+				return nil, e
+			}
+			c.prog.Args, c.prog.fields = c.prog.Args[:had], c.prog.fields[:had]
 		}
 		ends = append(ends, len(c.prog.Args))
 	}
@@ -80,6 +84,12 @@ func (c *compiler) function(name string) (symbols.Addr, uint64, error) {
 		return 0, 0, errNoProcess
 	}
 	return c.env.Data("", name)
+}
+
+// mayLack reports whether an optional argument is left out for an error: the result of a
+// function that has none, parameters that nothing tells of.
+func (c *compiler) mayLack(a *Arg, e *SyntaxError) bool {
+	return a.Optional && (errors.Is(e.Err, ErrNoResult) || a.Expr.Op == ExprAllArgs && (e.Code == NoSupBTFArg || e.Code == NoBTFEntry))
 }
 
 func (c *compiler) add(name string, ap ArgProgram) {

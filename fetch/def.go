@@ -88,7 +88,8 @@ type Arg struct {
 	TypeGiven bool
 	// AtEntry says that a return probe reads it at the function's entry.
 	AtEntry bool
-	// Optional has a function's result left out where it has none.
+	// Optional has a function's result left out where it has none, and parameters where
+	// there is no debug information of them.
 	Optional bool
 	// Len is the length of Bytes; nil of all others. It is an argument without a name.
 	Len *Arg

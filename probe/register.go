@@ -285,6 +285,28 @@ func (s *Session) Enable(on bool, events ...*Event) error {
 	return nil
 }
 
+// EnablePlaces switches the probes at places on or off, of all events: those that pick
+// names, by the function or place and the base name of its file, as in PlaceStats. It
+// gives how many there were.
+func (s *Session) EnablePlaces(on bool, pick func(place, module string) bool) int {
+	s.mu.Lock()
+	events := slices.Clone(s.events)
+	s.mu.Unlock()
+	n := 0
+	for _, e := range events {
+		e.mu.Lock()
+		list := slices.Clone(e.probes)
+		e.mu.Unlock()
+		for _, p := range list {
+			if at := p.spot(); pick(at.name, at.module) {
+				p.feed.turn(p, on)
+				n++
+			}
+		}
+	}
+	return n
+}
+
 // Events lists the events that the session has now, in the order in which they
 // were added.
 func (s *Session) Events() []*Event {

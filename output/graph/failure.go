@@ -1,7 +1,6 @@
 package graph
 
 import (
-	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -23,15 +22,13 @@ func failure(f recording.Field, v *recording.Value) (errno string, failed bool) 
 	switch f.Kind {
 	case recording.Signed:
 	case recording.Hex, recording.Unsigned:
-		if strings.HasSuffix(f.Type, "*") || strings.HasSuffix(f.Type, "symbol") {
+		if isPointer(f) {
 			return "", n == 0 || n < 0 && n >= -lastErrno
 		}
 		if f.Kind == recording.Unsigned {
 			return "", false
 		}
-		if n == int64(uint32(n)) { // an int in a register
-			n = int64(int32(n))
-		}
+		n = int64(extended(v.Int))
 	default:
 		return "", false
 	}

@@ -9,8 +9,6 @@ import (
 
 	"kprobe/internal/quote"
 	"kprobe/output/calls"
-	"kprobe/output/recording"
-	"kprobe/output/report"
 	"kprobe/symbols/glob"
 )
 
@@ -34,9 +32,15 @@ type Printer struct {
 	// it is over.
 	Slower uint64
 	Failed bool
+	// LeftFails says that a call that was left by an exception or longjmp failed, too.
+	LeftFails bool
 
 	Roots, Shown uint64 // trees that there were, and that were shown
 	Cut          uint64 // lines of trees that had more than maxLines
+
+	// LeftOut are functions of which hits aren't given any more: a call of one that has
+	// no return hasn't failed for that.
+	LeftOut map[string]bool
 
 	threads map[calls.Track]*thread
 	last    *thread // whose line was the last
@@ -59,30 +63,6 @@ type thread struct {
 type Out struct {
 	Text   string
 	Failed bool
-}
-
-// Note is what a calls.Tracker is to keep of hits for a Printer.
-func Note(h *recording.Hit) any {
-	var b []byte
-	failed := false
-	for i, f := range h.Event.Fields {
-		if len(b) > 0 {
-			b = append(b, ", "...)
-		}
-		v := &h.Values[i]
-		b = report.AppendValue(append(quote.AppendPlain(b, f.Name), '='), f.Kind, v)
-		if h.Event.Return && f.Name == Result {
-			errno, bad := failure(f, v)
-			failed = bad
-			if errno != "" {
-				b = append(append(append(b, " ("...), errno...), ')')
-			}
-		}
-	}
-	if h.Event.Return {
-		return Out{string(b), failed}
-	}
-	return string(b)
 }
 
 // Result is the name of the value that a function returns.
@@ -188,6 +168,10 @@ func (p *Printer) remark(t *thread, c *calls.Call, closing bool) string {
 	}
 	switch c.End {
 	case calls.Left:
+		if p.LeftOut[c.Func.Name] {
+			parts = append(parts, "left out from here on")
+			break
+		}
 		parts = append(parts, "no return was seen: an exception, longjmp, or a lost hit")
 	case calls.Open:
 		parts = append(parts, "has not returned")
@@ -212,7 +196,7 @@ func (p *Printer) over(t *thread) error {
 	if cap(t.lines) > 1<<20 {
 		t.lines = nil
 	}
-	if !(p.Slower > 0 && c.Time(p.Now()) >= p.Slower || p.Failed && (out.Failed || c.End == calls.Left)) {
+	if !(p.Slower > 0 && c.Time(p.Now()) >= p.Slower || p.Failed && (out.Failed || p.LeftFails && c.End == calls.Left && !p.LeftOut[c.Func.Name])) {
 		return nil
 	}
 	p.Shown++
@@ -244,8 +228,11 @@ func (p *Printer) line(t *thread, c *calls.Call, took, text string) error {
 	return err
 }
 
-// Flush writes the first lines of calls that go on.
+// Flush writes the first lines of calls that go on, of trees that are shown as they come.
 func (p *Printer) Flush() error {
+	if p.chooses() {
+		return nil
+	}
 	for _, t := range p.threads {
 		if t.root == nil {
 			continue

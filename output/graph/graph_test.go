@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"kprobe/fetch"
 	"kprobe/output/calls"
 	"kprobe/output/recording"
 )
@@ -14,8 +15,14 @@ import (
 // of the thread whose number comes first.
 func draw(t *testing.T, p *Printer, lines string) string {
 	t.Helper()
+	return drawFailed(t, p, nil, lines)
+}
+
+// drawFailed is draw with a condition for what has failed.
+func drawFailed(t *testing.T, p *Printer, failed *fetch.Condition, lines string) string {
+	t.Helper()
 	var out bytes.Buffer
-	tr := &calls.Tracker{Sink: p, Note: Note}
+	tr := &calls.Tracker{Sink: p, Note: (&Notes{Failed: failed}).Note}
 	p.W, p.Now = &out, tr.Now
 	places, threads := map[string]*recording.Place{}, map[int]*recording.Thread{}
 	for _, line := range strings.Split(strings.TrimSpace(lines), "\n") {
@@ -117,6 +124,23 @@ func TestChoices(t *testing.T) {
 				t.Errorf("%d roots, got\n%s\nwant\n%s", c.p.Roots, got, c.want)
 			}
 		})
+	}
+}
+
+// TestFailedBy: a filter says what has failed, by results and by the time.
+func TestFailedBy(t *testing.T) {
+	for text, want := range map[string]string{
+		"$retval > 2":       "top() {\n  quick(); /* ret=1 */\n} /* ret=3 */\n\n",
+		"$duration >= 15us": "top() {\n  open() {\n    read(); /* ret=5 */\n  } /* ret=-2 (ENOENT) */\n  quick(); /* ret=1 */\n} /* ret=-2 (ENOENT) */\n\n",
+		"$retval == 77":     "",
+	} {
+		c, err := fetch.ParseCondition(text, Result)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := trees(drawFailed(t, &Printer{Failed: true}, c, story)); got != want {
+			t.Errorf("%s: got\n%s\nwant\n%s", text, got, want)
+		}
 	}
 }
 

@@ -7,12 +7,15 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"kprobe/fetch"
 	"kprobe/output"
 	calltree "kprobe/output/calls"
 	"kprobe/output/graph"
@@ -26,13 +29,36 @@ type graphOptions struct {
 	not    []string
 	depth  int
 	slower time.Duration
-	failed bool
+	failed string // a filter; anyFailure; "" is not asked for
+	when   *fetch.Condition
+	auto   bool
 	now    bool
 	from   string // a recording
 }
 
 // failing reports whether only trees are shown whose root failed.
-func (o *graphOptions) failing() bool { return o.failed }
+func (o *graphOptions) failing() bool { return o.failed != "" }
+
+// anyFailure is --failed without a filter.
+const anyFailure = "any"
+
+// failedFilter parses --failed's filter. It may be an argument of its own: none of those
+// that name something begins with a $.
+func (o *graphOptions) failedFilter(args []string) ([]string, error) {
+	if o.failed == anyFailure {
+		if i := slices.IndexFunc(args, func(a string) bool { return strings.HasPrefix(a, "$") }); i >= 0 {
+			o.failed, args = args[i], slices.Delete(slices.Clone(args), i, i+1)
+		}
+	}
+	if o.failed == "" || o.failed == anyFailure {
+		return args, nil
+	}
+	var err error
+	if o.when, err = fetch.ParseCondition(o.failed, graph.Result); err != nil {
+		return nil, misuse("--failed %q: %v", o.failed, err)
+	}
+	return args, nil
+}
 
 type graphRun func(context.Context, *Deps, *messages, *graphOptions) error
 
@@ -46,13 +72,18 @@ const graphLong = `Shows calls as a tree, of a process that runs, of a command, 
 Every function that is named, or that a pattern matches, gets a probe at its entry and
 one at its return; others don't appear. The duration is wall time, behind a mark where
 it was long: + for more than 10 us, ! 100 us, # 1 ms, * 10 ms, @ 100 ms, $ 1 s. With
-definitions (p FUNC ARG…, j FUNC) arguments stand in parentheses; with --args
-results are behind the call, by their types where there is debug information.
+definitions (p FUNC ARG…, j FUNC) arguments stand in parentheses; with --args those of
+every function are, and results stand behind the call, by their types where there is
+debug information. Functions that return nothing have no result.
+
+A function of some nanoseconds that is called all the time drowns the others: --auto
+leaves out those that make up more than half of the hits, and says which.
 
 --slower and --failed choose trees: a call that nobody called, of those that are
 shown, or one of --below's, is shown with all that it did when it has taken as long, or
 has failed: it returned a number from -4095 to -1 or a null pointer, or was left by an
-exception. What a call did until then is kept, 32768 lines at most.
+exception. --failed FILTER says by itself what a failure is, with $retval, $duration and
+the names of values of the return. What a call did until then is kept, 32768 lines at most.
 
 --now shows what every thread of a process is inside of at this moment: why it hangs. No
 probe is needed and nothing is stopped. The stack is read from a copy, of threads that
@@ -79,23 +110,32 @@ func newGraphCmd(d *Deps, m *messages, run graphRun) *cobra.Command {
 		Long:    graphLong,
 		Example: graphExample,
 		RunE: func(c *cobra.Command, args []string) error {
+			own := args // those that are no command
+			if at := c.ArgsLenAtDash(); at >= 0 {
+				own = args[:at]
+			}
+			own, err := o.failedFilter(own)
+			if err != nil {
+				return err
+			}
 			switch {
 			case c.Flags().Changed("slower") && o.slower <= 0:
 				return misuse("--slower %v: give a time above 0", o.slower)
 			case o.depth < 0 || c.Flags().Changed("depth") && o.depth == 0:
 				return misuse("--depth %d: give a number above 0", o.depth)
 			case o.now:
-				if err := o.checkNow(args); err != nil {
+				if err := o.checkNow(own); err != nil {
 					return err
 				}
 				return run(c.Context(), d, m, o)
-			case len(args) == 1 && len(o.pids) == 0 && c.ArgsLenAtDash() < 0:
-				o.from = args[0]
+			case len(own) == 1 && len(o.pids) == 0 && o.name == "" && c.ArgsLenAtDash() < 0:
+				o.from = own[0]
 				return run(c.Context(), d, m, o)
 			}
 			if err := o.arguments(c, d, args); err != nil {
 				return err
 			}
+			o.defs.args = own
 			return run(c.Context(), d, m, o)
 		},
 	}
@@ -107,9 +147,11 @@ func newGraphCmd(d *Deps, m *messages, run graphRun) *cobra.Command {
 	f.StringArrayVar(&o.not, "not", nil, "leave out functions that match `GLOB`, with all that they call")
 	f.IntVar(&o.depth, "depth", 0, "show `N` levels of calls")
 	f.DurationVar(&o.slower, "slower", 0, "only trees whose root took this `TIME`, such as 10ms, or longer")
-	f.BoolVar(&o.failed, "failed", false, "only trees whose root failed")
+	f.StringVar(&o.failed, "failed", "", "only trees whose root failed, or fulfils a `FILTER`: '$retval < 0'")
+	f.Lookup("failed").NoOptDefVal = anyFailure
+	f.BoolVar(&o.auto, "auto", false, "leave out functions that make up most of the hits, and name them")
 	f.BoolVar(&o.now, "now", false, "what every thread is inside of, and since when: nothing is stopped")
-	f.BoolVar(&o.args, "args", false, "show what functions return; arguments are shown of definitions: 'j FUNC'")
+	f.BoolVar(&o.args, "args", false, "show what functions return, and their arguments where there is debug information")
 	return c
 }
 
@@ -119,11 +161,13 @@ type drawing struct {
 	conv recording.Converter
 	calltree.Tracker
 	print graph.Printer
+	notes graph.Notes
 }
 
 func (o *graphOptions) drawing(w io.Writer) *drawing {
-	g := &drawing{print: graph.Printer{W: w, Below: o.below, Not: o.not, Depth: o.depth, Slower: uint64(o.slower), Failed: o.failed}}
-	g.Tracker.Sink, g.Tracker.Note = &g.print, graph.Note
+	g := &drawing{print: graph.Printer{W: w, Below: o.below, Not: o.not, Depth: o.depth, Slower: uint64(o.slower), Failed: o.failing(), LeftFails: o.when == nil}}
+	g.notes.Failed = o.when
+	g.Tracker.Sink, g.Tracker.Note = &g.print, g.notes.Note
 	g.print.Now = g.Tracker.Now
 	return g
 }
@@ -139,7 +183,15 @@ func (l liveCalls) Hit(h *probe.Hit) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.Tracker.Hit(hit)
+	return l.hit(hit)
+}
+
+// hit takes a hit of a function that isn't left out. mu is held.
+func (g *drawing) hit(h *recording.Hit) error {
+	if g.print.LeftOut[h.Place.Name] {
+		return nil
+	}
+	return g.Tracker.Hit(h)
 }
 
 // flush shows calls that go on.
@@ -165,13 +217,21 @@ func runGraph(ctx context.Context, d *Deps, m *messages, o *graphOptions) error 
 			return fail(err)
 		}
 	}
-	o.calls, o.args = true, o.args || o.failed
+	o.calls, o.results = true, o.failing()
 	o.adapt = o.timed
 	g := o.drawing(w)
 	o.watch = func(func() []probe.Stats) func() {
-		return beside(func(ctx context.Context) error {
+		stop := beside(func(ctx context.Context) error {
 			return again(ctx, lossInterval, false, nil, g.flush)
 		})
+		if !o.auto {
+			return stop
+		}
+		auto := beside(func(ctx context.Context) error {
+			b := &busiest{}
+			return again(ctx, autoInterval, false, nil, func() error { g.leaveOut(m, b.live(o.places()), o.enablePlaces); return nil })
+		})
+		return func() { auto(); stop() }
 	}
 	sum, err := o.run(ctx, d, m, o.timing(d, m), file, liveCalls{g})
 	if err == nil {
@@ -187,10 +247,18 @@ func runGraph(ctx context.Context, d *Deps, m *messages, o *graphOptions) error 
 	if !o.quiet || lost > 0 {
 		m.say("%s%s", g.chosen(), output.EndLine(g.Hits, sum.Stats, sum.Alive, sum.Killed))
 	}
+	o.sayUnbound(g, m)
 	if !o.quiet {
 		o.sayRest(d, m, &sum)
 	}
 	return outcome(sum)
+}
+
+// sayUnbound says that nothing that was seen has what --failed asks for.
+func (o *graphOptions) sayUnbound(g *drawing, m *messages) {
+	if g.notes.Unbound != nil {
+		m.warn("--failed %q: no function that returned has what it asks for: %v", o.failed, g.notes.Unbound)
+	}
 }
 
 // chosen says how many trees were shown.
@@ -222,11 +290,16 @@ func (o *graphOptions) fromFile(d *Deps, m *messages) error {
 		return err
 	}
 	g := o.drawing(w)
+	if o.auto {
+		if err := o.autoFromFile(g, m); err != nil {
+			return fail(errors.Join(err, done(), closed()))
+		}
+	}
 	var damaged *recording.DamagedError
 	for {
 		h, rerr := in.Next()
 		if err = rerr; err == nil {
-			err = g.Tracker.Hit(h)
+			err = g.hit(h)
 		}
 		if err != nil {
 			break
@@ -242,6 +315,7 @@ func (o *graphOptions) fromFile(d *Deps, m *messages) error {
 	if err = errors.Join(err, done(), closed()); err != nil && !errors.Is(err, output.ErrClosed) {
 		return fail(err)
 	}
+	o.sayUnbound(g, m)
 	m.say("%s%d hits, %d lost", g.chosen(), g.Hits, lossesOf(in))
 	if n := g.Lates; n > 0 {
 		m.say("of %d calls the entry is missing", n)

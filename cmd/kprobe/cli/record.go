@@ -22,6 +22,8 @@ type recordOptions struct {
 	sessionOptions
 	calls bool
 	args  bool
+	// results says that results are recorded, whether arguments are or not.
+	results bool
 }
 
 type recordRun func(context.Context, *Deps, *messages, *recordOptions) error
@@ -76,7 +78,7 @@ func newRecordCmd(d *Deps, m *messages, run recordRun) *cobra.Command {
 
 func (o *recordOptions) addCalls(c *cobra.Command) {
 	c.Flags().BoolVar(&o.calls, "calls", false, "record functions at their entry and at their return")
-	c.Flags().BoolVar(&o.args, "args", false, "with --calls, record what functions return; their arguments by definitions: 'j FUNC'")
+	c.Flags().BoolVar(&o.args, "args", false, "with --calls, record what functions return, and their arguments where there is debug information")
 }
 
 func runRecord(ctx context.Context, d *Deps, m *messages, o *recordOptions) error {
@@ -187,7 +189,7 @@ func isCall(def *fetch.Def) bool {
 // both appends the definitions of a function's entry and return.
 func (o *recordOptions) both(out []*fetch.Def, def *fetch.Def) ([]*fetch.Def, error) {
 	result := ""
-	if o.args {
+	if o.args || o.results {
 		result = "ret=$retval "
 	}
 	if def.Kind == fetch.Return {
@@ -201,21 +203,31 @@ func (o *recordOptions) both(out []*fetch.Def, def *fetch.Def) ([]*fetch.Def, er
 		r, err := o.like(def, fetch.Return, recording.EntryArg)
 		return append(out, r), err
 	}
-	p, err := o.like(def, def.Kind, recording.StackArg)
+	stack := recording.StackArg
+	if o.args && def.Kind == fetch.Entry && len(def.Args) == 0 {
+		stack = "$arg* " + stack
+	}
+	p, err := o.like(def, def.Kind, stack)
 	if err != nil {
 		return nil, err
 	}
+	optional(p, "arg1")
 	r, err := o.like(def, fetch.Return, result+recording.EntryArg)
-	if err == nil && o.args {
-		for i, a := range r.Args {
-			if a.Name == "ret" {
-				optional := *a
-				optional.Optional = true
-				r.Args[i] = &optional
-			}
-		}
+	if err == nil {
+		optional(r, "ret")
 	}
 	return append(out, p, r), err
+}
+
+// optional has an argument that this command added left out where it can't be had.
+func optional(def *fetch.Def, name string) {
+	for i, a := range def.Args {
+		if a.Name == name && (a.Expr.Op == fetch.ExprRetval || a.Expr.Op == fetch.ExprAllArgs) {
+			lenient := *a
+			lenient.Optional = true
+			def.Args[i] = &lenient
+		}
+	}
 }
 
 // like is a definition of the same function's entry or return, with more arguments
