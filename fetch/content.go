@@ -41,7 +41,7 @@ type Content struct {
 	BTree *BTreeContent
 	Map   *MapContent
 	// Dynamic, of an interface, finds the Content of a type by its address.
-	Dynamic func(at uint64) *Content
+	Dynamic func(at uint64) *Content `json:"-"`
 
 	Style ContentStyle
 	// Word says that the value is one pointer, which Go keeps in interfaces itself.

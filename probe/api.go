@@ -68,6 +68,9 @@ type Options struct {
 	// Inject changes the calls of functions that definitions name, instead of only
 	// recording them; nil changes none. All probes are breakpoints then.
 	Inject *Injection
+	// Detach prepares the session for Detach: its rings are overwritten where they are
+	// full, no definition waits for a library, and Run gives no hits.
+	Detach bool
 	// Files are shared with other sessions, and say where debug files are
 	// found; nil is a Cache of the session's own.
 	Files *symbols.Cache

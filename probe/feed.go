@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -107,7 +108,12 @@ func newFeed(s *Session, pid int, space *symbols.Space, m *memory.File) (*feed, 
 	if t.own, err = newOwnBox(pid); err != nil {
 		return nil, err
 	}
+	random := rand.Uint64()
 	for n := range m.Layout.NumRings() {
+		if m.Layout.Overwrite {
+			m.Store64(m.Layout.RingWord(n, ring.TailOff), m.Layout.FirstPosition(random))
+			m.Store64(m.Layout.RingWord(n, ring.HeadOff), m.Layout.FirstPosition(random))
+		}
 		m.Store64(m.Layout.RingWord(n, ring.DataPtr), uint64(m.Addr(m.Layout.RingData(n))))
 		m.Store64(m.Layout.RingWord(n, ring.MaskOff), uint64(m.Layout.RingSize-1))
 	}

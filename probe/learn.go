@@ -49,6 +49,11 @@ func (tg *target) findParams() error {
 	var why string
 	err := tg.proc.WithStopped(context.Background(), func(stopped []*tracee.Thread) error {
 		params.TID = findTID(tg.proc, stopped, tg.feed.numbers)
+		if tg.s.opts.Detach {
+			params.Overwrite, params.Gate = true, uint64(tg.area.Gate)
+			// Nobody would see those who could be mistaken (sequences.go).
+			tg.bar("nobody will look after them")
+		}
 		params.Rseq, why = tg.findSequences(stopped, params.TID)
 		return nil
 	})

@@ -156,7 +156,7 @@ func TestRecoveryFails(t *testing.T) {
 		}
 		defer tr.Close()
 		made := failing(tr, nth, all)
-		_, err = area.RecoverWith(t.Context(), tr, []int{sub.pid()})
+		_, err = area.RecoverWith(t.Context(), tr, []int{sub.pid()}, nil)
 		lives(t, sub.pid())
 		if err == nil && *made > nth && leftBehind(sub.pid()) != "" {
 			t.Errorf("no error, but %s", leftBehind(sub.pid()))

@@ -117,8 +117,12 @@ func (tg *target) hookLoader(ctx context.Context) error {
 }
 
 // dependsOnLoader reports whether a definition waits, or a probe is in a library:
-// it may be unloaded, or be loaded once more (dlmopen, or from another folder).
+// it may be unloaded, or be loaded once more (dlmopen, or from another folder). Who is
+// about to leave the probes alone can't watch.
 func (tg *target) dependsOnLoader() bool {
+	if tg.s.opts.Detach {
+		return false
+	}
 	if len(tg.pending) > 0 {
 		return true
 	}

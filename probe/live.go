@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -31,19 +30,26 @@ var ErrStarting = errors.New("a kprobe is just beginning to trace this process: 
 // it. It is not safe for concurrent use.
 type Live struct {
 	PID    int // the process that is traced
-	Tracer int // the kprobe that traces it
+	Tracer int // the kprobe that traces it; 0 where it is Detached
+	// Detached says that its probes were left alone (Session.Detach).
+	Detached bool
 
 	mem   *os.File // its memory
 	base  symbols.Addr
 	snap  *ring.Snapshot
 	sites []ring.Site
+	more  []*Live // others that are Detached, with memory files of their own
 }
+
+// mostLeft bounds how many recorders of a process are looked at.
+const mostLeft = 64
 
 // startPatience is how long OpenLive waits for a session that is being set up.
 var startPatience = 2 * time.Second
 
-// OpenLive finds the session that traces a process. Close it. One that is just being
-// set up is waited for, for a moment.
+// OpenLive finds the session that traces a process, or, where none does, the probes that
+// were left alone in it. Close it. One that is just being set up is waited for, for a
+// moment.
 //
 // Errors are ErrNotTraced, ErrStarting, and symbols.ErrGone and
 // symbols.ErrPermission of reading the process: that takes the right to trace it
@@ -67,17 +73,30 @@ func findLive(pid int) (*Live, error) {
 		return nil, fmt.Errorf("%w: it has ended, or is a thread of the kernel", symbols.ErrGone)
 	}
 	var failed error
+	var left *Live
 	for _, m := range maps {
 		if !memory.IsMemfile(&m) {
 			continue
 		}
 		l, err := untrusted.Within(func() (*Live, error) { return openLive(pid, m.Start) })
-		if err == nil {
+		switch {
+		case err == nil && !l.Detached:
+			if left != nil {
+				left.Close()
+			}
 			return l, nil
-		}
-		if !errors.Is(err, ErrNotTraced) {
+		case err == nil && left == nil:
+			left = l
+		case err == nil && len(left.more) < mostLeft:
+			left.more = append(left.more, l)
+		case err == nil:
+			l.Close()
+		case !errors.Is(err, ErrNotTraced):
 			failed = err
 		}
+	}
+	if left != nil {
+		return left, nil
 	}
 	if failed != nil {
 		return nil, failed
@@ -86,14 +105,9 @@ func findLive(pid int) (*Live, error) {
 }
 
 func openLive(pid int, base symbols.Addr) (*Live, error) {
-	mem, err := os.OpenFile(procfs.Image(pid).Path("mem"), os.O_RDWR, 0)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, symbols.ErrGone
-	case errors.Is(err, fs.ErrPermission):
-		return nil, symbols.ErrPermission
-	case err != nil:
-		return nil, fmt.Errorf("open the memory of process %d: %w", pid, err)
+	mem, err := openMemory(pid)
+	if err != nil {
+		return nil, err
 	}
 	l := &Live{PID: pid, mem: mem, base: base}
 	if err := l.Refresh(); err != nil {
@@ -103,7 +117,8 @@ func openLive(pid int, base symbols.Addr) (*Live, error) {
 	return l, nil
 }
 
-// LivePIDs lists the processes that a living kprobe traces, as far as this
+// LivePIDs lists the processes that a living kprobe traces, or in which probes were left
+// alone, as far as this
 // user may look.
 func LivePIDs() ([]int, error) {
 	all, err := procfs.Processes()
@@ -124,7 +139,13 @@ func LivePIDs() ([]int, error) {
 }
 
 // Close lets go of the process's memory.
-func (l *Live) Close() error { return l.mem.Close() }
+func (l *Live) Close() error {
+	err := l.mem.Close()
+	for _, x := range l.more {
+		err = errors.Join(err, x.Close())
+	}
+	return err
+}
 
 // file is the memory file, through the process's mapping of it.
 func (l *Live) file() liveFile { return liveFile{l.mem, int64(l.base)} }
@@ -143,6 +164,27 @@ func (f liveFile) WriteAt(b []byte, off int64) (int, error) { return f.mem.Write
 // Refresh reads the probes and counters anew. It fails with ErrNotTraced when
 // the session has ended, and with symbols.ErrGone when the process has.
 func (l *Live) Refresh() error {
+	for _, x := range slices.Clone(l.more) {
+		if err := x.refresh(); err != nil && !errors.Is(err, ErrNotTraced) {
+			return err
+		} else if err != nil {
+			x.Close()
+			l.more = slices.DeleteFunc(l.more, func(y *Live) bool { return y == x })
+		}
+	}
+	err := l.refresh()
+	if errors.Is(err, ErrNotTraced) && len(l.more) > 0 {
+		// It has been taken out, the others have not.
+		next := l.more[0]
+		l.mem.Close()
+		next.more = l.more[1:]
+		*l = *next
+		return nil
+	}
+	return err
+}
+
+func (l *Live) refresh() error {
 	s, err := ring.ReadSnapshot(l.file(), memory.PossibleCPUs())
 	if errors.Is(err, ring.ErrNotReady) {
 		if err = ErrStarting; !area.HasTracer(l.PID) {
@@ -156,7 +198,13 @@ func (l *Live) Refresh() error {
 		return fmt.Errorf("%w: it says that it is mapped elsewhere", ring.ErrCorrupt)
 	}
 	tracer := int(s.Header.Tracer)
-	if tracer == 0 || s.Header.TracerStart == 0 || procfs.StartTime(tracer) != s.Header.TracerStart {
+	l.Detached = s.Header.Mode&ring.ModeDetached != 0
+	if l.Detached {
+		if err := s.CountHeld(l.file()); err != nil {
+			return l.ended(err)
+		}
+		tracer = 0
+	} else if tracer == 0 || s.Header.TracerStart == 0 || procfs.StartTime(tracer) != s.Header.TracerStart {
 		return ErrNotTraced
 	}
 	sites, err := ring.ReadSites(l.file(), &s.Header, s.Layout)
@@ -207,6 +255,14 @@ type LiveProbe struct {
 // Probes lists the probes as of the last Refresh, in the order in which they
 // were armed.
 func (l *Live) Probes() []LiveProbe {
+	out := l.probes()
+	for _, x := range l.more {
+		out = append(out, x.probes()...)
+	}
+	return out
+}
+
+func (l *Live) probes() []LiveProbe {
 	var out []LiveProbe
 	now := newClock().now()
 	for i := range l.snap.Probes {
@@ -289,7 +345,19 @@ func (p *LiveProbe) Stats() Stats {
 // Enable switches the probes of the events that match on or off, from the next
 // hit on, and returns the names of the events, GRP/EVENT, each once.
 func (l *Live) Enable(match func(group, event string) bool, on bool) ([]string, error) {
-	var names []string
+	names, err := l.enable(nil, match, on)
+	for _, x := range l.more {
+		if err == nil {
+			names, err = x.enable(names, match, on)
+		}
+	}
+	if err != nil {
+		return names, err
+	}
+	return names, l.Refresh()
+}
+
+func (l *Live) enable(names []string, match func(group, event string) bool, on bool) ([]string, error) {
 	for i := range l.snap.Probes {
 		p := &l.snap.Probes[i]
 		group, event, _ := strings.Cut(p.Name, "/")
@@ -303,7 +371,7 @@ func (l *Live) Enable(match func(group, event string) bool, on bool) ([]string, 
 			names = append(names, p.Name)
 		}
 	}
-	return names, l.Refresh()
+	return names, nil
 }
 
 // Space names the process's addresses.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -37,6 +38,9 @@ func (l *Live) Add(ctx context.Context, defs []*fetch.Def) error {
 	if len(defs) == 0 {
 		return nil
 	}
+	if l.Detached {
+		return l.leaveMore(ctx, defs)
+	}
 	return l.ask(ctx, remoteRequest{Op: "add", Defs: packDefs(defs)}, defs)
 }
 
@@ -46,6 +50,9 @@ func (l *Live) Add(ctx context.Context, defs []*fetch.Def) error {
 func (l *Live) Remove(ctx context.Context, events []string) error {
 	if len(events) == 0 {
 		return nil
+	}
+	if l.Detached {
+		return l.takeOut(ctx, func(p *ring.ProbeState) bool { return slices.Contains(events, p.Name) })
 	}
 	return l.ask(ctx, remoteRequest{Op: "remove", Events: events}, nil)
 }
@@ -57,6 +64,9 @@ func (l *Live) Remove(ctx context.Context, events []string) error {
 func (l *Live) Delete(ctx context.Context, deletions []*fetch.Def) error {
 	if len(deletions) == 0 {
 		return nil
+	}
+	if l.Detached {
+		return l.deleteLeft(ctx, deletions)
 	}
 	return l.ask(ctx, remoteRequest{Op: "remove", Defs: packDefs(deletions)}, deletions)
 }

@@ -187,7 +187,9 @@ func (s *Session) takeOver(ctx context.Context, pid int) {
 	}
 	if l, err := OpenLive(pid); err == nil {
 		l.Close()
-		return // its kprobe lives
+		if !l.Detached {
+			return // its kprobe lives
+		}
 	}
 	if s.opts.Touched != nil {
 		s.opts.Touched(pid)

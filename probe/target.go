@@ -10,6 +10,7 @@ import (
 	"kprobe/internal/procfs"
 	"kprobe/probe/area"
 	"kprobe/probe/memory"
+	"kprobe/probe/ring"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
@@ -99,11 +100,16 @@ func (tg *target) ensureArea(ctx context.Context, probes int) error {
 	if tg.s.opts.Touched != nil {
 		tg.s.opts.Touched(tg.proc.PID())
 	}
-	a, err := area.New(ctx, tg.proc, tg.s.ringSize(), probes, tg.s.rows())
+	a, err := area.New(ctx, tg.proc, tg.s.layoutFor(probes))
 	if err != nil {
 		return err
 	}
 	tg.area = a
+	if tg.s.opts.Detach {
+		if err := a.LayGate(ctx); err != nil {
+			return err
+		}
+	}
 	if tg.feed, err = newFeed(tg.s, tg.proc.PID(), tg.space, a.File); err != nil {
 		return err
 	}
@@ -115,6 +121,19 @@ func (tg *target) ensureArea(ctx context.Context, probes int) error {
 		tg.feed.start(context.WithoutCancel(tg.s.run))
 	}
 	return nil
+}
+
+// layoutFor is what a memory file is laid out for: so many probes, and as many again.
+func (s *Session) layoutFor(probes int) ring.Params {
+	p := ring.ForProbes(probes)
+	p.RingSize, p.Rows = s.ringSize(), s.rows()
+	if s.opts.Detach {
+		p.Overwrite, p.Book = true, bookRoom
+		if p.RingSize != 0 {
+			p.RingSize = max(p.RingSize, ring.MinOverwrite)
+		}
+	}
+	return p
 }
 
 // manyMore is how many places room is made for where a pattern waits.

@@ -56,3 +56,12 @@ func (engine) LivePIDs() ([]int, error) { return probe.LivePIDs() }
 func (engine) Inside(ctx context.Context, pid int, o probe.InsideOptions) (*probe.Inside, error) {
 	return probe.LookInside(ctx, pid, o)
 }
+
+// Recorder implements cli.Engine.
+func (engine) Recorder(pid int) (cli.Recorder, error) {
+	r, err := probe.OpenRecorder(pid)
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}

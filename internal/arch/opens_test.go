@@ -37,6 +37,7 @@ var ownFiles = map[string][]string{
 	"cmd/kprobe/cli/report.go":      {"os.Create(o.perfetto)", "os.Create(name)"},                              // --perfetto FILE …
 	"output/recording/recorder.go":  {"os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)"},            // -o FILE
 	"cmd/kprobe/cli/session.go":     {"os.Create(o.outputFile)"},                                               // -o FILE
+	"cmd/kprobe/cli/snapshot.go":    {"os.Create(o.output)"},                                                   // -o FILE
 	"cmd/kprobe/facts/machine.go":   {`os.OpenFile(filepath.Join(dir, "uprobe_events")`},                       // of tracefs
 	"probe/memory/file.go":          {`"fd/"+strconv.Itoa(int(fd))), os.O_RDWR`},                               // made by kprobe the moment before
 	"internal/procfs/procfs.go":     {"unix.Open(path, ", "os.Open(dir)", `os.ReadFile(t.Path("children"))`},   // of /proc

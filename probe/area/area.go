@@ -51,12 +51,13 @@ type Area struct {
 	lifted map[uint64]bool
 
 	Trampolines Trampolines
+
+	Gate symbols.Addr // of the byte without which no detour of a recorder takes hits
 }
 
-// New lays the area in a process. ringSize is each CPU's, in bytes, 0 the default; there
-// is room for so many probes and as many again, and for rows of bins (ring.Bins). On an
+// New lays the area in a process, with a memory file for the machine's CPUs. On an
 // error everything is taken out again, as far as that can be done.
-func New(ctx context.Context, p *tracee.Process, ringSize, probes, rows int) (a *Area, err error) {
+func New(ctx context.Context, p *tracee.Process, params ring.Params) (a *Area, err error) {
 	a = &Area{Proc: p, Fallbacks: fallbacks.New(p)}
 	defer func() {
 		if err != nil {
@@ -66,8 +67,7 @@ func New(ctx context.Context, p *tracee.Process, ringSize, probes, rows int) (a 
 			a = nil
 		}
 	}()
-	params := ring.ForProbes(probes)
-	params.CPUs, params.RingSize, params.Rows = memory.PossibleCPUs(), ringSize, rows
+	params.CPUs = memory.PossibleCPUs()
 	layout, err := ring.New(params)
 	if err != nil {
 		return a, err

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
+	"os"
 	"syscall"
 	"time"
 
+	"kprobe/internal/procfs"
 	"kprobe/internal/untrusted"
 	"kprobe/probe/fallbacks"
 	"kprobe/probe/memory"
@@ -18,26 +21,32 @@ import (
 
 // Recover takes out of processes the probes that a kprobe left there which
 // was killed: breakpoints, return trampolines, the fallback handler, mapped memory. Processes that these
-// have made since, with copies of it all, are looked after too. It returns the
+// have made since, with copies of it all, are looked after too. Probes that were left
+// alone on purpose (Session.Detach) stay. It returns the
 // processes in which it found some. A process that is still traced, by that
 // kprobe or another, is an error and left alone; one that is gone is none.
 func Recover(ctx context.Context, pids []int) (recovered []int, err error) {
+	return RecoverAll(ctx, pids, nil)
+}
+
+// RecoverAll is Recover, of those files, too, that were left alone and are among also.
+func RecoverAll(ctx context.Context, pids []int, also map[symbols.Addr]bool) (recovered []int, err error) {
 	tr, err := tracee.New()
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, tr.Close()) }()
-	return RecoverWith(ctx, tr, pids)
+	return RecoverWith(ctx, tr, pids, also)
 }
 
-// RecoverWith is Recover by a tracer that does nothing else.
-func RecoverWith(ctx context.Context, tr *tracee.Tracer, pids []int) (recovered []int, err error) {
+// RecoverWith is RecoverAll by a tracer that does nothing else.
+func RecoverWith(ctx context.Context, tr *tracee.Tracer, pids []int, also map[symbols.Addr]bool) (recovered []int, err error) {
 	if err := tr.Handle(passing{}); err != nil {
 		return nil, err
 	}
 	var errs []error
 	one := func(pid int, known []ring.Map) {
-		found, err := recoverOne(ctx, tr, pid, known)
+		found, err := recoverOne(ctx, tr, pid, known, also)
 		if found {
 			recovered = append(recovered, pid)
 		}
@@ -49,7 +58,7 @@ func RecoverWith(ctx context.Context, tr *tracee.Tracer, pids []int) (recovered 
 		known, _ := untrusted.Within(func() ([]ring.Map, error) { return journaled(pid), nil }) // nil where nobody answers
 		one(pid, nil)
 		if m, err := FindMemfile(pid); m != nil || err != nil {
-			continue // it stays for a thread, or for a child that runs in the same memory
+			continue // it is to stay, or it stays for a thread, or for a child that runs in the same memory
 		}
 		for _, kid := range leftChildren(pid) {
 			one(kid, known)
@@ -60,7 +69,7 @@ func RecoverWith(ctx context.Context, tr *tracee.Tracer, pids []int) (recovered 
 
 // FindMemfile finds the mapping of a memory file; nil: there is none.
 func FindMemfile(pid int) (*symbols.Mapping, error) {
-	files, err := findMemfiles(pid)
+	files, err := FindMemfiles(pid)
 	if err != nil || len(files) == 0 {
 		return nil, err
 	}
@@ -70,9 +79,9 @@ func FindMemfile(pid int) (*symbols.Mapping, error) {
 // mostFiles bounds the memory files of a process: sessions leave one each.
 const mostFiles = 64
 
-// findMemfiles finds the mappings of memory files: a kprobe that could not lay
+// FindMemfiles finds the mappings of memory files: a kprobe that could not lay
 // another may have left one.
-func findMemfiles(pid int) (files []*symbols.Mapping, err error) {
+func FindMemfiles(pid int) (files []*symbols.Mapping, err error) {
 	maps, err := symbols.ReadMaps(pid)
 	if err != nil {
 		return nil, err
@@ -86,18 +95,22 @@ func findMemfiles(pid int) (files []*symbols.Mapping, err error) {
 }
 
 // recoverOne recovers a process. known are mappings that may be there besides those
-// of which its memory file tells.
-func recoverOne(ctx context.Context, tr *tracee.Tracer, pid int, known []ring.Map) (found bool, err error) {
-	files, err := findMemfiles(pid)
+// of which its memory file tells. Of those that were left alone the ones in also go.
+func recoverOne(ctx context.Context, tr *tracee.Tracer, pid int, known []ring.Map, also map[symbols.Addr]bool) (found bool, err error) {
+	files, err := FindMemfiles(pid)
 	if err != nil {
 		return false, err
 	}
 	for _, m := range files {
+		if !also[m.Start] && LeftAlone(pid, m) {
+			continue
+		}
 		// What its memory doesn't give now isn't asked for while it stands still.
 		if _, err := untrusted.Within(func() (any, error) { return nil, LiftBreakpoints(pid, m) }); errors.Is(err, untrusted.ErrNoAnswer) {
 			return true, fmt.Errorf("what an earlier kprobe left can't be read: %w", err)
 		}
-		if found, err = recoverFile(ctx, tr, pid, m, known); err != nil {
+		f, err := recoverFile(ctx, tr, pid, m, known)
+		if found = found || f; err != nil {
 			return found, err
 		}
 	}
@@ -284,4 +297,19 @@ func Moments() iter.Seq[time.Duration] {
 			length = min(2*length, lastMoment)
 		}
 	}
+}
+
+// LeftAlone reports whether a memory file is of probes that are to stay where no kprobe
+// is.
+func LeftAlone(pid int, m *symbols.Mapping) bool {
+	alone, err := untrusted.Within(func() (bool, error) {
+		mem, err := os.Open(procfs.Image(pid).Path("mem"))
+		if err != nil {
+			return false, err
+		}
+		defer mem.Close()
+		h, _, err := ring.ReadHeader(io.NewSectionReader(mem, int64(m.Start), int64(m.End-m.Start)), memory.PossibleCPUs())
+		return err == nil && h.Mode&ring.ModeDetached != 0, err
+	})
+	return err == nil && alone
 }

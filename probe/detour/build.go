@@ -259,7 +259,7 @@ func (b *builder) hit(pr *Probe, first bool) {
 		b.ended = false
 		b.bins(pr.Bins, done, b.recordLater(done))
 	} else {
-		if b.ended = b.ending != nil && b.layout.texts && len(b.layout.times) == 0; b.ended {
+		if b.ended = b.ending != nil && b.layout.texts && len(b.layout.times) == 0 && !b.p.Overwrite; b.ended {
 			if b.seq {
 				b.area()
 			}

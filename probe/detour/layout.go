@@ -27,7 +27,8 @@ type layout struct {
 	early map[int]int
 	// now is the offset of two words if the program needs nanoseconds at the hit:
 	// the time, and what reading the clock needs. -1: it doesn't.
-	now int
+	now   int
+	evict int // offset of the temporaries for making room
 	// times are offsets in the data that are filled with the record's rdtsc.
 	times []int
 }
@@ -133,6 +134,9 @@ func planProgram(pr *Probe, p *Params) (layout, error) {
 	}
 	if faults {
 		l.bits = room(prog.Bitmap)
+	}
+	if p.Overwrite && !pr.CountOnly {
+		l.evict = room(evictTemp)
 	}
 	return l, nil
 }

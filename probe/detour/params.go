@@ -20,8 +20,14 @@ type Params struct {
 	CPUMask   uint32 // ring.Layout.CPUMask
 	RingSize  int64  // ring.Layout.RingSize
 	Flags     uint64 // where the flags are mapped (ring.Layout.Flags)
-	PID       int    // thread group, as the record shows it
-	TID       TID
+	// Overwrite says that the newest records take the place of the oldest
+	// (ring.Layout.Overwrite).
+	Overwrite bool
+	// Gate is the address of a byte that is 0 where no probe takes hits; 0: there is
+	// none.
+	Gate uint64
+	PID  int // thread group, as the record shows it
+	TID  TID
 	// Rdpid says that the CPU has rdpid (CPUID.7.0:ECX bit 22); without it lsl
 	// tells the CPU's number.
 	Rdpid bool

@@ -36,16 +36,27 @@ func (b *builder) areaOf() {
 // address of the probe's flags.
 func (b *builder) unless(id uint32, perCPU bool, off asm.Label) {
 	at := b.p.Flags + 4*uint64(id)
-	m := asm.At(asm.AX, 0)
+	m, near := asm.At(asm.AX, 0), false
 	if b.seq {
 		m = asm.At(asm.CX, 0)
 		b.MovAbs(asm.CX, at)
 	} else if far := int64(at - b.p.PerCPU); perCPU && fits(far) {
-		m = asm.At(asm.AX, int32(far))
+		m, near = asm.At(asm.AX, int32(far)), true
 	} else {
 		b.MovAbs(asm.AX, at)
 	}
 	b.TestMemImm(asm.W8, m, ring.FlagEnabled)
+	b.Jcc(asm.E, off)
+	if b.p.Gate == 0 {
+		return
+	}
+	if far := int64(b.p.Gate - b.p.PerCPU); near && fits(far) {
+		m = asm.At(asm.AX, int32(far))
+	} else {
+		b.MovAbs(asm.AX, b.p.Gate)
+		m = asm.At(asm.AX, 0)
+	}
+	b.OpMemImm(asm.Cmp, asm.W8, m, 0)
 	b.Jcc(asm.E, off)
 }
 
@@ -102,10 +113,10 @@ func (b *builder) reserve(done asm.Label) {
 			b.Store(asm.W32, b.frame.temp(b.layout.state), asm.R9)
 		}
 	}
-	behind := asm.At(asm.AX, int32(fixed*ring.Unit))
+	behind := asm.At(asm.AX, int32(fixed*ring.Unit)+b.stampSize())
 	texts := b.layout.texts
 	if texts {
-		behind = asm.Indexed(asm.AX, asm.R8, 1, 0)
+		behind = asm.Indexed(asm.AX, asm.R8, 1, b.stampSize())
 	}
 	state := func() {
 		if texts {
@@ -114,6 +125,7 @@ func (b *builder) reserve(done asm.Label) {
 			b.StoreImm(asm.W32, asm.At(asm.CX, ring.StateOff), int32(ring.StateWord(id, fixed)))
 		}
 	}
+	temps := b.layout.evict
 	locked := func() {
 		retry := b.claim(behind, lost)
 		b.later(func() {
@@ -121,24 +133,53 @@ func (b *builder) reserve(done asm.Label) {
 			// A head of long ago lies behind the tail of now: no sign of a full ring.
 			b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.SI, ring.HeadOff))
 			b.Jcc(asm.NE, retry)
+			if b.p.Overwrite {
+				full := b.NewLabel()
+				b.evict(0, temps, retry, full)
+				b.Bind(full)
+			}
 			b.countLocked(id, ring.CounterLost)
 			b.Jmp(done)
 		})
 		b.frame.took()
 		state()
+		b.stampRecord()
 		b.tid()
 	}
 	if b.seq {
-		b.reserveInSequence(id, room{texts, int32(fixed * ring.Unit)}, b.flagged(), state, locked, done)
+		b.reserveInSequence(id, room{texts, int32(fixed*ring.Unit) + b.stampSize()}, b.flagged(), state, locked, done)
 	} else {
 		locked()
 	}
 	b.Store(asm.W32, asm.At(asm.CX, ring.TIDOff), asm.AX)
 }
 
+// stampSize is how many bytes stand before a record.
+func (b *builder) stampSize() int32 {
+	if b.p.Overwrite {
+		return ring.StampSize
+	}
+	return 0
+}
+
+// stampRecord writes the stamp of the record at CX, whose position is in DX.
+func (b *builder) stampRecord() {
+	if b.p.Overwrite {
+		b.Store(asm.W64, asm.At(asm.CX, -ring.StampSize), asm.DX)
+	}
+}
+
+// behindStamp makes CX the address of the record of the address of its stamp.
+func (b *builder) behindStamp() {
+	if b.p.Overwrite {
+		b.OpImm(asm.Add, asm.W64, asm.CX, ring.StampSize)
+	}
+}
+
 // claim moves the ring's head, in AX, to behind and makes CX the address of the
 // record between; with no room left it goes on at lost. Whoever finds there that the
-// head has moved goes back to retry. Changes DX.
+// head has moved goes back to retry. DX becomes the position if records have stamps, and else
+// anything.
 func (b *builder) claim(behind asm.Mem, lost asm.Label) (retry asm.Label) {
 	retry = b.Mark()
 	b.Load(asm.W64, asm.AX, asm.At(asm.SI, ring.HeadOff))
@@ -150,9 +191,13 @@ func (b *builder) claim(behind asm.Mem, lost asm.Label) (retry asm.Label) {
 	b.Lock()
 	b.Cmpxchg(asm.W64, asm.At(asm.SI, ring.HeadOff), asm.CX)
 	b.Jcc(asm.NE, retry)
+	if b.p.Overwrite {
+		b.Mov(asm.W64, asm.DX, asm.AX)
+	}
 	b.OpLoad(asm.And, asm.W64, asm.AX, asm.At(asm.SI, ring.MaskOff))
 	b.Mov(asm.W64, asm.CX, asm.AX)
 	b.OpLoad(asm.Add, asm.W64, asm.CX, asm.At(asm.SI, ring.DataPtr))
+	b.behindStamp()
 	return retry
 }
 

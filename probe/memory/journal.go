@@ -38,6 +38,7 @@ const (
 	HeaderPools        = 3096 // u64 address of the return instances laid last, 0: none
 	HeaderFallbackData = 3104 // u64 address of the fallback handlers' data
 	HeaderSteps        = 3112 // u64 threads that the tracer lets execute one instruction
+	HeaderGate         = 3128 // u64 address of the byte that is 0 where a recorder takes no hits, 0: there is none
 	HeaderSemaphores   = 3120 // u64 address of the page of raised semaphores that was laid last, 0: none
 )
 

@@ -32,6 +32,7 @@ var ErrVersion = errors.New("ring file of another version")
 //	+84  u32 Probes, +88 u32 Sites, +92 u32 Maps
 //	+96  u64, +104 i64, +112 u64: Time, as counter, ns and ns per tick/2^32
 //	+120 u32 rows of bins
+//	+124 u32 Mode
 //	+256 the directory: u32 section, u32 0, u64 offset, u64 size, each 24 bytes
 //	+ClockOff the clock of detours
 //
@@ -50,7 +51,18 @@ type Header struct {
 	// Rate is 0 until the tracer knows it.
 	Time Sample
 	Rate uint64
+	Mode uint32 // ModeOverwrite, ModeDetached
 }
+
+// The bits of a file's mode.
+const (
+	// ModeOverwrite says that the newest records take the place of the oldest. It is
+	// set once.
+	ModeOverwrite = 1 << 0
+	// ModeDetached says that the probes are to stay where no kprobe is: nobody takes
+	// them out because their tracer is gone.
+	ModeDetached = 1 << 1
+)
 
 // Offsets of the header's words that are changed in place.
 const (
@@ -60,6 +72,8 @@ const (
 	ProbesOff      = 84
 	SitesOff       = 88
 	MapsOff        = 92
+	TimeAt         = 96
+	ModeOff        = 124
 	directoryOff   = 256
 	directoryEntry = 24
 )
@@ -69,7 +83,7 @@ const (
 func (l *Layout) sections() []*Section {
 	return []*Section{
 		&l.Header, &l.Flags, &l.Probes, &l.Sites, &l.Maps, &l.Mailbox,
-		&l.Fallback, &l.Instances, &l.PerCPU, &l.Rings, &l.Code,
+		&l.Fallback, &l.Instances, &l.PerCPU, &l.Rings, &l.Book, &l.Code,
 	}
 }
 
@@ -100,6 +114,11 @@ func (h *Header) Encode(l *Layout) []byte {
 	le.PutUint64(b[104:], uint64(h.Time.NS))
 	le.PutUint64(b[112:], h.Rate)
 	le.PutUint32(b[120:], uint32(l.Rows))
+	mode := h.Mode &^ ModeOverwrite
+	if l.Overwrite {
+		mode |= ModeOverwrite
+	}
+	le.PutUint32(b[ModeOff:], mode)
 	for i, s := range secs {
 		e := b[directoryOff+i*directoryEntry:]
 		le.PutUint32(e, uint32(i+1))
@@ -138,6 +157,7 @@ func DecodeHeader(b []byte) (*Header, *Layout, error) {
 		Maps:        le.Uint32(b[MapsOff:]),
 		Time:        Sample{le.Uint64(b[96:]), int64(le.Uint64(b[104:]))},
 		Rate:        le.Uint64(b[112:]),
+		Mode:        le.Uint32(b[ModeOff:]),
 	}
 	l, err := decodeLayout(b)
 	if err != nil {
@@ -164,7 +184,7 @@ func decodeLayout(b []byte) (*Layout, error) {
 	size := func(n int) int {
 		return int(le.Uint64(b[directoryOff+(n-1)*directoryEntry+16:]) & (1<<40 - 1))
 	}
-	const sites, maps, fallback, instances, code = 4, 5, 7, 8, 11 // numbers in the directory
+	const sites, maps, fallback, instances, book, code = 4, 5, 7, 8, 11, 12 // numbers in the directory
 	ringSize := le.Uint64(b[72:])
 	if ringSize > MaxRingSize {
 		return nil, fmt.Errorf("%w: ring of %d bytes", ErrCorrupt, ringSize)
@@ -179,6 +199,8 @@ func decodeLayout(b []byte) (*Layout, error) {
 		Fallback:  size(fallback),
 		Instances: size(instances),
 		Code:      size(code),
+		Book:      size(book),
+		Overwrite: le.Uint32(b[ModeOff:])&ModeOverwrite != 0,
 	}
 	l, err := New(p)
 	if err != nil {

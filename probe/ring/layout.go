@@ -32,7 +32,7 @@ const MemfdName = "kprobe"
 const Magic = "KPROBE\x00\x00"
 
 // Version is the layout's version; a reader refuses any other.
-const Version = 4
+const Version = 5
 
 // PageSize is the granule of every section.
 const PageSize = 4096
@@ -192,7 +192,10 @@ type Params struct {
 	Fallback  int // bytes of the fallback handler's table (probe/detour); 0 is room for 300,000 sites, 16 MiB
 	Instances int // bytes for return instances and return trampolines' cells; 0 is 16 MiB
 	Code      int // bytes for code that is mapped executable; 0 is 64 MiB
+	Book      int // bytes for what a reader must know besides; 0 is a page
 	MaxMaps   int // most mappings of code; 0 is 16384
+	// Overwrite has the newest records take the place of the oldest (overwrite.go).
+	Overwrite bool
 }
 
 // The defaults and bounds of Params.
@@ -200,9 +203,11 @@ const (
 	DefaultMaxProbes = 1<<16 - 1
 	DefaultRingSize  = 2 << 20
 	MinRingSize      = 2 * Slack
+	MinOverwrite     = 4 * Slack // of rings whose records are overwritten
 	MaxRingSize      = 1 << 30
 	MaxCPUs          = 4096 // what rdpid's 12 bits can name
 	MaxRows          = 1 << 14
+	MaxBook          = 1 << 30
 )
 
 // ForProbes are the params for a session that begins with n probes and has room for as
@@ -248,6 +253,7 @@ type Layout struct {
 	Rows      int // of bins
 	RingSize  int64
 	AreaShift uint8 // log2 of an area's size
+	Overwrite bool
 	Size      int64 // of the whole file. Most of it is never touched: it is sparse
 
 	Header    Section // the header and the directory
@@ -260,6 +266,7 @@ type Layout struct {
 	Instances Section // return instances, the format is probe/detour's
 	PerCPU    Section // CPUs+1 areas of 1<<AreaShift; the last is the reader's
 	Rings     Section // data of each CPU's first ring, then of each one's second, at a distance of RingSize+Slack
+	Book      Section // what a reader must know of probes and process, the format is probe/book's
 	Code      Section // code; mapped in pieces where Maps says
 }
 
@@ -275,8 +282,10 @@ func New(p Params) (*Layout, error) {
 		return nil, fmt.Errorf("%w: %d rows of bins", ErrParams, p.Rows)
 	case p.RingSize < MinRingSize || p.RingSize > MaxRingSize || p.RingSize&(p.RingSize-1) != 0:
 		return nil, fmt.Errorf("%w: ring of %d bytes", ErrParams, p.RingSize)
+	case p.Overwrite && p.RingSize < MinOverwrite:
+		return nil, fmt.Errorf("%w: ring of %d bytes, to be overwritten", ErrParams, p.RingSize)
 	case p.Fallback < 0 || p.Instances < 0 || p.Code < 0 || p.MaxMaps < 1 ||
-		p.Sites < 1 || p.Sites > 1<<24 || p.Fallback > 1<<32 || p.Instances > 1<<36 || p.Code > 1<<36 || p.MaxMaps > 1<<24:
+		p.Sites < 1 || p.Sites > 1<<24 || p.Book < 0 || p.Book > MaxBook || p.Fallback > 1<<32 || p.Instances > 1<<36 || p.Code > 1<<36 || p.MaxMaps > 1<<24:
 		return nil, fmt.Errorf("%w: section sizes", ErrParams)
 	}
 	l := &Layout{
@@ -284,6 +293,7 @@ func New(p Params) (*Layout, error) {
 		MaxProbes: p.MaxProbes,
 		Rows:      p.Rows,
 		RingSize:  int64(p.RingSize),
+		Overwrite: p.Overwrite,
 	}
 	l.CPUMask = uint32(l.CPUs - 1)
 	ids := int64(p.MaxProbes) + 1
@@ -303,6 +313,7 @@ func New(p Params) (*Layout, error) {
 		{&l.Instances, int64(p.Instances)},
 		{&l.PerCPU, int64(l.CPUs+1) << l.AreaShift},
 		{&l.Rings, int64(l.NumRings()) * l.RingStride()},
+		{&l.Book, int64(p.Book)},
 		{&l.Code, int64(p.Code)},
 	} {
 		size := (s.size + PageSize - 1) &^ (PageSize - 1)
@@ -327,6 +338,7 @@ func (p Params) complete() Params {
 	def(&p.Instances, 16<<20)
 	def(&p.Code, 64<<20)
 	def(&p.MaxMaps, 1<<14)
+	def(&p.Book, PageSize)
 	return p
 }
 

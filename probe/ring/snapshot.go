@@ -159,3 +159,14 @@ func readFull(r io.ReaderAt, b []byte, off int64) error {
 	}
 	return err
 }
+
+// Hide turns a probe off for good and takes it off the list: its jump stays.
+func Hide(w io.WriterAt, l *Layout, id uint32) error {
+	if err := Enable(w, l, id, false); err != nil {
+		return err
+	}
+	if _, err := w.WriteAt(make([]byte, 4), l.Probe(id)); err != nil {
+		return fmt.Errorf("write the descriptor of probe %d: %w", id, err)
+	}
+	return nil
+}

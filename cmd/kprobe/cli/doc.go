@@ -32,6 +32,8 @@ type Session interface {
 	ProcessStats() []probe.ProcessStats
 	Bins() []results.Bins
 	Pids() []int
+	// Detach leaves the processes with the probes in them.
+	Detach(ctx context.Context) ([]probe.LeftOut, error)
 	// CommandStatus tells, behind Close, how a started command ended, if it has.
 	CommandStatus() (status syscall.WaitStatus, ended bool)
 }
@@ -50,6 +52,9 @@ type Engine interface {
 	LivePIDs() ([]int, error)
 	// Inside says what a process is inside of, as probe.LookInside does.
 	Inside(ctx context.Context, pid int, o probe.InsideOptions) (*probe.Inside, error)
+	// Recorder opens what probes that were left alone have recorded, as
+	// probe.OpenRecorder does.
+	Recorder(pid int) (Recorder, error)
 }
 
 // Deps are what commands touch of the world.

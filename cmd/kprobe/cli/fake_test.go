@@ -35,6 +35,8 @@ type fake struct {
 	// processes are what ProcessStats gives.
 	processes []probe.ProcessStats
 	lives     map[int]*fakeLive
+	// leftOut is what Detach gives.
+	leftOut []probe.LeftOut
 
 	mu      sync.Mutex
 	pids    []int
@@ -130,6 +132,10 @@ func (f *fake) PlaceStats() []probe.Stats { return f.places }
 func (f *fake) ProcessStats() []probe.ProcessStats { return f.processes }
 
 func (f *fake) Pids() []int { return f.pids }
+
+func (f *fake) Detach(context.Context) ([]probe.LeftOut, error) { return f.leftOut, nil }
+
+func (f *fake) Recorder(int) (Recorder, error) { return nil, probe.ErrNoRecorder }
 
 // hits gives n hits of the session's first definition to the sink.
 func (f *fake) hits(sink probe.Sink, n int) error {

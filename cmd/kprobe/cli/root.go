@@ -58,6 +58,7 @@ func New(d *Deps) *cobra.Command {
 		newTraceCmd(d, m, runTrace),
 		newProfileCmd(d, m, runProfile),
 		newRecordCmd(d, m, runRecord),
+		newSnapshotCmd(d, m, runSnapshot),
 		newReportCmd(d, m, runReport),
 		newGraphCmd(d, m, runGraph),
 		newAddCmd(d, m, runAdd),

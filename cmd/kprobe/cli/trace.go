@@ -18,6 +18,8 @@ type traceOptions struct {
 	time  string
 	hists []string
 	lines bool
+	// detach leaves the probes in the process.
+	detach bool
 
 	specs []*output.HistSpec // of hists
 }
@@ -109,6 +111,9 @@ func newTraceCmd(d *Deps, m *messages, run traceRun) *cobra.Command {
 			if err := o.parseHists(c); err != nil {
 				return err
 			}
+			if err := o.checkDetach(c); err != nil {
+				return err
+			}
 			return run(c.Context(), d, m, o)
 		},
 	}
@@ -117,6 +122,7 @@ func newTraceCmd(d *Deps, m *messages, run traceRun) *cobra.Command {
 	c.Flags().StringArrayVar(&o.hists, "hist", nil, "count hits by the values of `KEY[,KEY…]`, and print no lines")
 	c.Flags().BoolVar(&o.lines, "lines", false, "with --hist, print a line for each hit too")
 	c.Flags().IntVarP(&o.strSize, "strsize", "s", fetch.MaxString, "show no more than `N` bytes of a text; three periods follow one that is cut")
+	o.addDetach(c)
 	o.addInterval(c, "with --hist, print the counts after each `TIME` too")
 	c.Flags().StringVar(&o.time, "time", "mono", "times of hits, `mono|rel|wall`: since boot, since the start, since 1970")
 	_ = c.RegisterFlagCompletionFunc("time", cobra.FixedCompletions([]string{"mono", "rel", "wall"}, cobra.ShellCompDirectiveNoFileComp))
@@ -124,6 +130,9 @@ func newTraceCmd(d *Deps, m *messages, run traceRun) *cobra.Command {
 }
 
 func runTrace(ctx context.Context, d *Deps, m *messages, o *traceOptions) error {
+	if o.detach {
+		return runDetach(ctx, d, m, o)
+	}
 	mono, wall := d.Now()
 	clock, err := output.NewClock(o.time, mono, wall)
 	if err != nil {

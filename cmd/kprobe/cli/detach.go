@@ -1,0 +1,129 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"kprobe/output"
+	"kprobe/probe"
+)
+
+// addDetach adds the flag of commands that leave their probes alone.
+func (o *traceOptions) addDetach(c *cobra.Command) {
+	c.Flags().BoolVar(&o.detach, "detach", false, "leave the probes in the process, which records its hits itself; see kprobe snapshot")
+}
+
+// checkDetach refuses what makes no sense where nobody stays.
+func (o *traceOptions) checkDetach(c *cobra.Command) error {
+	if !o.detach {
+		return nil
+	}
+	if len(o.command) > 0 {
+		return misuse("--detach leaves a process that runs: start the command, and name it with -p PID")
+	}
+	for _, name := range []string{"events", "hist", "lines", "interval", "duration", "follow", "no-optimize", "pending", "output", "time"} {
+		if c.Flags().Changed(name) {
+			return misuse("--detach and --%s cannot be used together: nobody stays to do it", name)
+		}
+	}
+	return nil
+}
+
+// runDetach arms the probes and leaves them.
+func runDetach(ctx context.Context, d *Deps, m *messages, o *traceOptions) (err error) {
+	o.begun = time.Now()
+	busy := m.busy(d.Watched && !o.quiet, "looking up places")
+	defer busy.stop()
+	defs, release, err := o.choose(ctx, d, m)
+	defer release()
+	if errors.Is(err, errNoDefinitions) {
+		return err
+	}
+	if err != nil {
+		return fail(err)
+	}
+	if err := notInject(defs); err != nil {
+		return err
+	}
+	run, signals, stop := watchSignals(ctx, d.Link)
+	defer stop()
+	o.fetch(run, d, m, defs)
+	p := o.engine(d, m)
+	p.Progress, p.Detach, p.Expect = busy.progress(), true, defs
+	s, err := o.begin(run, d, p, signals)
+	if err != nil {
+		if run.Err() != nil {
+			err = errNotIn
+		}
+		return fail(err)
+	}
+	defer func() {
+		signals.ended()
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
+		defer cancel()
+		if cerr := s.Close(end); cerr != nil {
+			err = both(err, fail(fmt.Errorf("take the probes out: %w: %w", errLeftBehind, cerr)))
+		}
+	}()
+	if err := s.Arm(run, defs); err != nil {
+		if run.Err() != nil {
+			err = errNotIn
+		}
+		return fail(err)
+	}
+	pids := s.Pids()
+	out, err := s.Detach(run)
+	busy.stop()
+	o.sayLeftOut(m, out)
+	if err != nil {
+		return fail(err)
+	}
+	return fail(o.sayDetached(d, m, pids, s.Stats()))
+}
+
+// mostLeftOut is how many places are named that were left out.
+const mostLeftOut = 8
+
+func (o *traceOptions) sayLeftOut(m *messages, out []probe.LeftOut) {
+	for i, x := range out {
+		if i == mostLeftOut && !o.verbose {
+			m.warn("%d more places were left out; -v names them", len(out)-i)
+			break
+		}
+		at := ""
+		if x.Place != "" {
+			at = " at " + x.Place
+		}
+		m.warn("process %d: %s/%s%s is left out: %s", x.PID, x.Event.Group, x.Event.Name, at, x.Why)
+	}
+}
+
+func (o *traceOptions) sayDetached(d *Deps, m *messages, pids []int, stats []probe.Stats) error {
+	if o.form == output.JSON && !o.quiet {
+		w := output.NewWriter(d.Out)
+		a := output.CountArmed(stats, time.Since(o.begun))
+		_, err := w.Write(a.AppendJSON(nil))
+		if err := both(err, w.Close()); err != nil && !errors.Is(err, output.ErrClosed) {
+			return err
+		}
+	}
+	if o.quiet {
+		return nil
+	}
+	if a := output.CountArmed(stats, time.Since(o.begun)); a.Events > 0 {
+		m.say("%s", a.Line())
+	}
+	words := make([]string, len(pids))
+	for i, pid := range pids {
+		words[i] = strconv.Itoa(pid)
+	}
+	list := strings.Join(words, ",")
+	m.say("nothing traces process %s; kprobe snapshot -p %[1]s shows its last hits, kprobe del -p %[1]s '*' takes the probes out", list)
+	return nil
+}

@@ -1,0 +1,197 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"kprobe/cmd/kprobe/kept"
+	"kprobe/output"
+	"kprobe/output/recording"
+	"kprobe/probe"
+)
+
+// Recorder is what the commands need of a probe.Recorder.
+type Recorder interface {
+	// Snapshot gives a sink what the rings hold.
+	Snapshot(ctx context.Context, since time.Duration, sink probe.Sink) error
+	// Follow gives it what comes, too.
+	Follow(ctx context.Context, sink probe.Sink) error
+	// Held tells of the probes and of what isn't there any more.
+	Held() (probe.Held, error)
+	Close() error
+}
+
+type snapshotOptions struct {
+	pids     pidList
+	file     string
+	patterns []kept.Pattern
+	form     output.Form
+	output   string
+	time     string
+	duration time.Duration
+	quiet    bool
+}
+
+type snapshotRun func(context.Context, *Deps, *messages, *snapshotOptions) error
+
+const snapshotLong = `Prints the hits that a recorder holds: the last ones of probes that kprobe trace
+--detach has left in a process, oldest first. The process runs on, and keeps what
+is printed: the next snapshot has it again, as long as it isn't overwritten.
+
+-t 10s prints those of the last ten seconds only, GLOB… those of events whose names
+match. -o FILE.kprobe keeps them as a recording, for kprobe report and kprobe graph;
+-o with any other name writes what would be printed.
+
+Standard error says at the end how many hits were overwritten before. Hits that are
+overwritten while they are copied are left out, and counted there, too.`
+
+const snapshotExample = `  kprobe trace -p 4711 --detach 'libc:malloc size=$arg1:u64'
+  kprobe snapshot -p 4711 -t 10s
+  kprobe snapshot -p 4711 -o last.kprobe 'kprobes/*' && kprobe report last.kprobe`
+
+func newSnapshotCmd(d *Deps, m *messages, run snapshotRun) *cobra.Command {
+	o := &snapshotOptions{}
+	c := &cobra.Command{
+		Use:     "snapshot [flags] -p PID [GLOB…]",
+		Short:   "print what probes that were left alone have recorded",
+		Long:    snapshotLong,
+		Example: snapshotExample,
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(o.pids) == 0 {
+				return misuse("name the process: -p PID")
+			}
+			var err error
+			if o.patterns, err = patterns(args); err != nil {
+				return err
+			}
+			if c.Flags().Changed("duration") && o.duration <= 0 {
+				return misuse("-t %v: give a time, such as 10s", o.duration)
+			}
+			if _, err := output.NewClock(o.time, 0, time.Time{}); err != nil {
+				return err
+			}
+			return run(c.Context(), d, m, o)
+		},
+	}
+	f := c.Flags()
+	f.VarP(&o.pids, "pid", "p", "the process that records (repeat, or a list with commas)")
+	f.StringVarP(&o.output, "output", "o", "", "write to `FILE`; FILE.kprobe is a recording")
+	addFormat(f, &o.form)
+	f.DurationVarP(&o.duration, "duration", "t", 0, "only the hits of the last `TIME`, such as 10s")
+	f.StringVar(&o.time, "time", "mono", "times of hits, `mono|rel|wall`: since boot, since the start, since 1970")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "suppress the summary")
+	f.SortFlags = false
+	_ = c.RegisterFlagCompletionFunc("pid", completePIDs(d))
+	_ = c.RegisterFlagCompletionFunc("time", cobra.FixedCompletions([]string{"mono", "rel", "wall"}, cobra.ShellCompDirectiveNoFileComp))
+	return c
+}
+
+func runSnapshot(ctx context.Context, d *Deps, m *messages, o *snapshotOptions) error {
+	for _, pid := range o.pids {
+		if err := o.process(ctx, d, m, pid); err != nil {
+			return fail(err)
+		}
+	}
+	return nil
+}
+
+func (o *snapshotOptions) process(ctx context.Context, d *Deps, m *messages, pid int) error {
+	r, err := d.Engine.Recorder(pid)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = &probe.NoProcessError{PID: pid}
+	}
+	if err != nil {
+		return fmt.Errorf("process %d: %w", pid, err)
+	}
+	defer r.Close()
+	held, err := r.Held()
+	if err != nil {
+		return fmt.Errorf("process %d: %w", pid, err)
+	}
+	n, err := o.write(ctx, d, r, &held)
+	if err != nil {
+		return err
+	}
+	if held, err = r.Held(); err == nil && !o.quiet {
+		m.say("%s", held.Line(n))
+	}
+	return nil
+}
+
+// write writes what a recorder holds.
+func (o *snapshotOptions) write(ctx context.Context, d *Deps, r Recorder, held *probe.Held) (uint64, error) {
+	if strings.HasSuffix(o.output, recordingSuffix) {
+		return o.record(ctx, d, r, held)
+	}
+	mono, wall := d.Now()
+	clock, err := output.NewClock(o.time, mono, wall)
+	if err != nil {
+		return 0, err
+	}
+	var to io.Writer = d.Link.Output(d.Out)
+	done := func() error { return nil }
+	if o.output != "" && o.output != "-" {
+		f, err := os.Create(o.output)
+		if err != nil {
+			return 0, fmt.Errorf("output: %w", err)
+		}
+		to, done = f, f.Close
+	}
+	w := output.NewWriter(to)
+	sink := &output.Trace{Writer: w, Format: output.Formatter{Form: o.form, Clock: clock}}
+	err = r.Snapshot(ctx, o.duration, o.only(sink))
+	if o.form == output.JSON {
+		err = both(err, closeJSON(w, sink.Printed(), held.Stats, err))
+	}
+	err = both(err, both(w.Close(), done()))
+	if errors.Is(err, output.ErrClosed) {
+		err = nil
+	}
+	return sink.Printed(), err
+}
+
+// recordingSuffix is that of recordings.
+const recordingSuffix = ".kprobe"
+
+// record keeps what a recorder holds in a recording.
+func (o *snapshotOptions) record(ctx context.Context, d *Deps, r Recorder, held *probe.Held) (uint64, error) {
+	h := &recording.Header{Kprobe: Version, PIDs: []int{held.PID}, Command: held.Command, Host: held.Host, Boot: held.Boot, Definitions: held.Definitions}
+	var wall time.Time
+	h.Mono, wall = d.Now()
+	h.Wall = wall.UnixNano()
+	rec, err := recording.Create(o.output, h)
+	if err != nil {
+		return 0, fmt.Errorf("recording: %w", err)
+	}
+	err = r.Snapshot(ctx, o.duration, o.only(rec))
+	return rec.Hits(), both(err, rec.Close(held.Stats))
+}
+
+// only lets the hits of the events that were asked for through.
+func (o *snapshotOptions) only(sink probe.Sink) probe.Sink {
+	if len(o.patterns) == 0 {
+		return sink
+	}
+	return &onlyEvents{sink, anyOf(o.patterns)}
+}
+
+type onlyEvents struct {
+	probe.Sink
+	match func(group, event string) bool
+}
+
+// Hit implements probe.Sink.
+func (e *onlyEvents) Hit(h *probe.Hit) error {
+	if !e.match(h.Event.Group, h.Event.Name) {
+		return nil
+	}
+	return e.Sink.Hit(h)
+}

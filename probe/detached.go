@@ -1,0 +1,297 @@
+package probe
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"kprobe/internal/procfs"
+	"kprobe/probe/book"
+	"kprobe/probe/detour"
+	"kprobe/probe/plan"
+	"kprobe/probe/ring"
+	"kprobe/probe/tracee"
+)
+
+// How probes are left alone
+//
+// A session with Options.Detach can leave its processes with the probes in them: a
+// recorder. Nobody traces the process then; detours write into rings whose newest
+// records take the place of the oldest (probe/ring, overwrite.go), and whoever may trace
+// the process reads them, switches probes on and off and takes them out.
+//
+//	armed     as any session's; what needs a tracer is taken out again, with its reason
+//	written   the book says what the records are, the header has a moment by both clocks
+//	left      the header says that the probes are to stay (ring.ModeDetached): from here
+//	          on nobody takes them out because their tracer is gone
+//	open      the gate is: detours take hits
+//	alone     no thread is traced any more
+//
+// A kprobe that is killed before left is recovered from as ever; after it, the probes are
+// there, and at most the gate is closed, which a reader opens.
+//
+// The gate is a byte in a page that forked children find zeroed (MADV_WIPEONFORK): they
+// have the jumps, and record nothing.
+
+// bookRoom is the room for the book in the memory file, of which only what is written
+// takes memory.
+const bookRoom = 64 << 20
+
+// LeftOut is a probe that can't be left alone.
+type LeftOut struct {
+	PID   int
+	Event *Event
+	Place string // SYM, SYM+0xOFF or 0xADDR; "" is the whole event
+	Why   string
+}
+
+// ErrNothingLeft says that no probe of a session can be left alone.
+var ErrNothingLeft = errors.New("none of the probes can be left alone")
+
+// Detach leaves the processes with the probes that need no tracer, whose hits go into the
+// rings from then on, the newest over the oldest; the session is closed. Probes that need
+// one are taken out, and given with the reason. With ErrNothingLeft the session goes on
+// with what is left of it. It is for sessions with Options.Detach.
+//
+// Other errors are of what was not done: where it can't be known whether a process was
+// left, its probes are found there, or were taken out (Recover).
+func (s *Session) Detach(ctx context.Context) (out []LeftOut, err error) {
+	if s.inHandler() {
+		return nil, ErrInHandler
+	}
+	defer s.heard()
+	err = s.tracer.Do(func() error {
+		if s.closed {
+			return ErrClosed
+		}
+		for _, tg := range s.targets {
+			if !tg.isMain() {
+				continue
+			}
+			some, err := tg.leaveOut(ctx)
+			out = append(out, some...)
+			if err != nil {
+				return fmt.Errorf("process %d: %w", tg.proc.PID(), err)
+			}
+		}
+		for _, tg := range s.targets {
+			if tg.isMain() && len(tg.placed) == 0 {
+				return fmt.Errorf("process %d: %w", tg.proc.PID(), ErrNothingLeft)
+			}
+		}
+		return s.leaveAlone(ctx)
+	})
+	return out, err
+}
+
+// leaveAlone leaves every process.
+func (s *Session) leaveAlone(ctx context.Context) error {
+	var errs []error
+	for _, main := range []bool{true, false} {
+		for pid, tg := range s.targets {
+			if tg.isMain() != main {
+				continue
+			}
+			if err := tg.leaveAlone(ctx); err != nil && !errors.Is(err, tracee.ErrGone) {
+				errs = append(errs, fmt.Errorf("process %d: %w", pid, err))
+				continue
+			}
+			delete(s.targets, pid)
+		}
+	}
+	if len(s.targets) == 0 {
+		s.closed, s.stopping = true, true
+		s.alone.Store(true)
+	}
+	return errors.Join(errs...)
+}
+
+// leaveOut takes out what can't be left alone.
+func (tg *target) leaveOut(ctx context.Context) (out []LeftOut, err error) {
+	out = tg.leftOut()
+	tg.pending = nil
+	tg.watchLibraries(ctx)
+	drop := map[*placed]bool{}
+	for p := range tg.placed {
+		if p.needsTracer() != "" {
+			drop[p] = true
+		}
+	}
+	if len(drop) > 0 {
+		for p := range drop {
+			p.feed.leave(p, true)
+		}
+		if err := tg.change(context.WithoutCancel(ctx), &changeset{drop: drop}); err != nil {
+			return out, err
+		}
+	}
+	for _, st := range tg.sites {
+		if st.armed {
+			return out, fmt.Errorf("a breakpoint stays at %v", st.addr)
+		}
+	}
+	return out, nil
+}
+
+// leftOut lists what can't be left alone.
+func (tg *target) leftOut() (out []LeftOut) {
+	pid := tg.proc.PID()
+	for _, d := range tg.pending {
+		out = append(out, LeftOut{PID: pid, Event: &d.ev.Event, Why: "its library is not mapped, and nobody will see it come"})
+	}
+	for p := range tg.placed {
+		if why := p.needsTracer(); why != "" {
+			out = append(out, LeftOut{PID: pid, Event: &p.ev.Event, Place: p.where.Name, Why: why})
+		}
+	}
+	slices.SortStableFunc(out, func(a, b LeftOut) int { return strings.Compare(a.Event.Name+a.Place, b.Event.Name+b.Place) })
+	return out
+}
+
+// needsTracer says why a probe takes no hits where nobody traces; "": it does.
+func (p *placed) needsTracer() string {
+	switch {
+	case p.user.handles():
+		return "its handlers are kprobe's"
+	case !p.optimized || !p.tactic.Jump():
+		if p.why != "" {
+			return "it is a breakpoint: " + p.why
+		}
+		return "it is a breakpoint"
+	case p.leavesByTrap():
+		return "its function is left at an instruction that has a breakpoint"
+	case p.tactic == plan.Refused:
+		return "it is not armed"
+	}
+	return ""
+}
+
+// leaveAlone writes down what a reader must know, and leaves the process.
+func (tg *target) leaveAlone(ctx context.Context) error {
+	if !tg.isMain() || tg.area == nil {
+		return tg.ignoreLate(tg.proc.Detach(ctx, nil))
+	}
+	if err := tg.writeBook(); err != nil {
+		return err
+	}
+	if err := tg.writeClock(); err != nil {
+		return err
+	}
+	f, h := tg.area.File, tg.area.File.Layout.Header.Off
+	err := tg.proc.Detach(ctx, func([]*tracee.Thread) error {
+		tg.feed.over.Store(true)
+		f.Store32(h+ring.ModeOff, f.Load32(h+ring.ModeOff)|ring.ModeDetached)
+		if err := tg.proc.WriteMemory([]byte{1}, tg.area.Gate); err != nil {
+			f.Store32(h+ring.ModeOff, f.Load32(h+ring.ModeOff)&^ring.ModeDetached)
+			return err
+		}
+		f.Store64(h+ring.TracerStartOff, 0)
+		f.Store32(h+ring.TracerOff, 0)
+		return nil
+	})
+	return tg.ignoreLate(err)
+}
+
+// writeClock has the header say how time stamps become times.
+func (tg *target) writeClock() error {
+	if err := tg.feed.calibrate(); err != nil {
+		return err
+	}
+	now := ring.TakeSample(ring.SystemClock{})
+	rate, ok := tg.feed.reader.Rate(now)
+	if !ok {
+		return ring.ErrClock
+	}
+	f, h := tg.area.File, tg.area.File.Layout.Header.Off
+	f.Store64(h+ring.TimeAt, now.TSC)
+	f.Store64(h+ring.TimeAt+8, uint64(now.NS))
+	f.Store64(h+ring.TimeAt+16, rate)
+	return nil
+}
+
+// writeBook writes the book.
+func (tg *target) writeBook() error {
+	b, err := tg.book()
+	if err != nil {
+		return err
+	}
+	text, err := b.Encode()
+	if err != nil {
+		return err
+	}
+	f := tg.area.File
+	at := f.Layout.Book
+	if int64(len(text)) > at.Size {
+		return fmt.Errorf("the description of %d probes takes %d MB, more than there is room for", len(b.Probes), len(text)>>20)
+	}
+	dst := f.Mem[at.Off:][:len(text)]
+	clear(dst[:book.HeadSize])
+	copy(dst[book.HeadSize:], text[book.HeadSize:])
+	copy(dst, text[:8])
+	f.Store32(at.Off+8, 1)
+	return nil
+}
+
+// book describes the target and its probes.
+func (tg *target) book() (*book.Book, error) {
+	pid := tg.proc.PID()
+	proc := procfs.Process(pid)
+	now, wall := tg.s.clock.now(), time.Now()
+	b := &book.Book{PID: pid, Start: procfs.StartTime(pid), Mono: now, Wall: wall.UnixNano(), Boot: bootID()}
+	b.Comm, _ = proc.Thread(pid).Comm() // of a process that is gone
+	b.Host, _ = os.Hostname()
+	for _, m := range tg.space.Modules() {
+		one := book.Module{Path: m.Path, Main: m.Main, Maps: m.Maps}
+		if m.File != nil {
+			one.BuildID = m.File.BuildID
+		}
+		b.Modules = append(b.Modules, one)
+	}
+	layouts := map[string]int{}
+	for _, p := range tg.feed.all() {
+		text, err := p.prog.Portable()
+		if err != nil {
+			return nil, err
+		}
+		n, known := layouts[string(text)]
+		if !known {
+			n = len(b.Layouts)
+			layouts[string(text)] = n
+			b.Layouts = append(b.Layouts, json.RawMessage(bytes.Clone(text)))
+		}
+		one := book.Probe{
+			ID: p.id, Group: p.ev.Group, Event: p.ev.Name, Return: p.ev.Return, Def: p.def.Text, Module: p.def.Place.Module,
+			Layout: n, Times: detour.TimeSlots(p.prog), Addr: uint64(p.where.Addr), Func: p.fn, How: p.tactic.String(),
+		}
+		one.Symbol, one.Off, one.Size, _, _ = tg.space.SymbolizeShort(p.where.Addr)
+		b.Probes = append(b.Probes, one)
+	}
+	return b, nil
+}
+
+// all lists the probes that are armed, by number.
+func (t *feed) all() (out []*placed) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	for _, p := range t.ids {
+		if p != nil && !p.removed {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// bootID is what the kernel calls this boot; "" is unknown.
+func bootID() string {
+	id, err := procfs.Read("/proc/sys/kernel/random/boot_id", make([]byte, 64))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(id))
+}

@@ -1,0 +1,127 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"kprobe/fetch"
+	"kprobe/probe/area"
+	"kprobe/probe/ring"
+	"kprobe/symbols"
+)
+
+// How probes that were left alone change
+//
+// To add some kprobe attaches, arms them beside those that are there, with a memory
+// file of their own, and leaves again. To take out all of a memory file it attaches and
+// does what recovery does. Of a part of them the jumps stay: they are switched off for
+// good, and listed no more, until the last of the file goes.
+
+// LeaveError says why definitions can't be left alone.
+type LeaveError struct{ Out []LeftOut }
+
+// Error implements error.
+func (e *LeaveError) Error() string {
+	var b strings.Builder
+	for i, x := range e.Out {
+		if i > 0 {
+			b.WriteString("; ")
+		}
+		fmt.Fprintf(&b, "%s/%s", x.Event.Group, x.Event.Name)
+		if x.Place != "" {
+			b.WriteString(" at " + x.Place)
+		}
+		b.WriteString(": " + x.Why)
+		if i == 4 {
+			fmt.Fprintf(&b, "; and %d more", len(e.Out)-i-1)
+			break
+		}
+	}
+	return b.String()
+}
+
+// Unwrap gives ErrNothingLeft.
+func (e *LeaveError) Unwrap() error { return ErrNothingLeft }
+
+// leaveMore adds definitions to probes that were left alone: all, or none.
+func (l *Live) leaveMore(ctx context.Context, defs []*fetch.Def) error {
+	s, err := Attach(ctx, []int{l.PID}, Options{Detach: true, Expect: defs})
+	if err != nil {
+		return err
+	}
+	err = s.Arm(ctx, defs)
+	if err == nil {
+		err = s.tracer.Do(func() error { return s.wouldLeaveOut() })
+	}
+	if err == nil {
+		_, err = s.Detach(ctx)
+	}
+	return errors.Join(err, s.Close(context.WithoutCancel(ctx)))
+}
+
+// wouldLeaveOut is the error of a session some of whose probes can't be left alone.
+func (s *Session) wouldLeaveOut() error {
+	var out []LeftOut
+	for _, tg := range s.targets {
+		if tg.isMain() {
+			out = append(out, tg.leftOut()...)
+		}
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	return &LeaveError{out}
+}
+
+// takeOut takes probes that were left alone out of the process.
+func (l *Live) takeOut(ctx context.Context, goes func(*ring.ProbeState) bool) error {
+	if err := l.Refresh(); err != nil {
+		return err
+	}
+	whole := map[symbols.Addr]bool{}
+	for _, x := range append([]*Live{l}, l.more...) {
+		if !slices.ContainsFunc(x.snap.Probes, func(p ring.ProbeState) bool { return !goes(&p) }) {
+			whole[x.base] = true
+			continue
+		}
+		for i := range x.snap.Probes {
+			if p := &x.snap.Probes[i]; goes(p) {
+				if err := ring.Hide(x.file(), x.snap.Layout, p.ID); err != nil {
+					return l.ended(err)
+				}
+			}
+		}
+	}
+	if len(whole) > 0 {
+		if _, err := area.RecoverAll(ctx, []int{l.PID}, whole); err != nil {
+			return err
+		}
+	}
+	if err := l.Refresh(); err != nil && !errors.Is(err, ErrNotTraced) && !errors.Is(err, symbols.ErrGone) {
+		return err
+	}
+	return nil
+}
+
+// deleteLeft carries deletions out.
+func (l *Live) deleteLeft(ctx context.Context, deletions []*fetch.Def) error {
+	names := map[string]bool{}
+	for _, d := range deletions {
+		if d.HasPlace {
+			return &DefError{Def: d, Err: errors.New("of probes that were left alone whole events are taken out: leave the place out")}
+		}
+		found := false
+		for _, p := range l.Probes() {
+			if p.Event == d.Event && (d.Group == "" || p.Group == d.Group) {
+				names[p.Group+"/"+p.Event], found = true, true
+			}
+		}
+		if !found {
+			return &DefError{Def: d, Err: ErrNoEvent}
+		}
+	}
+	return l.takeOut(ctx, func(p *ring.ProbeState) bool { return names[p.Name] })
+}

@@ -1,0 +1,215 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	"kprobe/internal/procfs"
+	"kprobe/internal/untrusted"
+	"kprobe/probe/area"
+	"kprobe/probe/flight"
+	"kprobe/probe/memory"
+	"kprobe/probe/ring"
+	"kprobe/symbols"
+)
+
+// ErrNoRecorder says that nobody has left probes alone in a process.
+var ErrNoRecorder = errors.New("no probes were left in this process (kprobe trace --detach)")
+
+// Recorder is what reads the rings of probes that were left alone in a process
+// (Session.Detach). The process notices nothing of it. It is not safe for concurrent
+// use.
+type Recorder struct {
+	PID int
+
+	set     flight.Set
+	mem     *os.File
+	bases   []symbols.Addr
+	numbers *numbers
+	names   map[int]string
+}
+
+// OpenRecorder opens the rings of the probes that were left alone in a process. Close
+// it. Errors are ErrNoRecorder, symbols.ErrGone, symbols.ErrPermission, and those of
+// flight.New.
+func OpenRecorder(pid int) (*Recorder, error) {
+	return untrusted.Within(func() (*Recorder, error) { return openRecorder(pid) })
+}
+
+func openRecorder(pid int) (r *Recorder, err error) {
+	files, err := area.FindMemfiles(pid)
+	if err != nil {
+		return nil, err
+	}
+	mem, err := openMemory(pid)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			mem.Close()
+		}
+	}()
+	r = &Recorder{PID: pid, mem: mem, numbers: numbersOf(pid), names: map[int]string{}}
+	failed := ErrNoRecorder
+	for _, m := range files {
+		f, err := flight.New(liveFile{mem, int64(m.Start)}, flight.Options{CPUs: memory.PossibleCPUs(), Clock: ring.SystemClock{}, Thread: r.thread})
+		if err == nil && f.Header.Base != uint64(m.Start) {
+			err = fmt.Errorf("%w: it says that it is mapped elsewhere", ring.ErrCorrupt)
+		}
+		switch {
+		case err == nil:
+			f.Book.PID = pid // in another namespace it has another number
+			r.set, r.bases = append(r.set, f), append(r.bases, m.Start)
+		case !errors.Is(err, flight.ErrNoRecorder) && !errors.Is(err, ring.ErrNotReady):
+			failed = err
+		}
+	}
+	if len(r.set) == 0 {
+		return nil, failed
+	}
+	space, err := symbols.OpenProcess(pid, liveMemory{mem})
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range r.set {
+		f.Name(space)
+	}
+	return r, nil
+}
+
+// openMemory opens the memory of a process.
+func openMemory(pid int) (*os.File, error) {
+	mem, err := os.OpenFile(procfs.Image(pid).Path("mem"), os.O_RDWR, 0)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, symbols.ErrGone
+	case errors.Is(err, fs.ErrPermission):
+		return nil, symbols.ErrPermission
+	case err != nil:
+		return nil, fmt.Errorf("open the memory of process %d: %w", pid, err)
+	}
+	return mem, nil
+}
+
+// Close lets go of the process's memory.
+func (r *Recorder) Close() error { return r.mem.Close() }
+
+// Snapshot is flight.Set's.
+func (r *Recorder) Snapshot(ctx context.Context, since time.Duration, sink Sink) error {
+	return r.set.Snapshot(ctx, since, sink)
+}
+
+// Follow gives a sink what the rings hold, and then what comes, until ctx is done, the
+// sink ends it, or the probes or the process are gone.
+func (r *Recorder) Follow(ctx context.Context, sink Sink) error {
+	return r.set.Follow(ctx, sink, r.alive)
+}
+
+// alive reports whether the process has a memory file still: it has not ended, nor
+// executed another program, and the probes are there.
+func (r *Recorder) alive() bool {
+	for i, base := range r.bases {
+		h, _, err := ring.ReadHeader(liveFile{r.mem, int64(base)}, 0)
+		if err == nil && h.Created == r.set[i].Header.Created && h.Mode&ring.ModeDetached != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// thread gives a thread's number here and its name.
+func (r *Recorder) thread(tid uint32) (number int, comm string) {
+	n := r.numbers.outside(tid)
+	if name, known := r.names[n]; known {
+		return n, name
+	}
+	name, _ := procfs.Thread(r.PID, n).Comm() // of one that has ended nobody knows
+	if len(r.names) >= fewComms {
+		clear(r.names)
+	}
+	r.names[n] = name
+	return n, name
+}
+
+// Held tells of what a recorder holds.
+type Held struct {
+	PID         int
+	Command     []string
+	Host, Boot  string
+	Definitions []string
+	Stats       []Stats
+	// Before are the hits that were overwritten before the first look at the rings,
+	// Since those that were overwritten while they were read.
+	Before, Since uint64
+	Unfinished    uint64        // records that were begun and never finished
+	Age           time.Duration // since the probes were left
+	Gone          bool          // the process has ended
+}
+
+// Held counts what there is, and what isn't there any more.
+func (r *Recorder) Held() (Held, error) { return heldIn(r.set, r.PID) }
+
+func heldIn(set flight.Set, pid int) (Held, error) {
+	b := set[0].Book
+	h := Held{PID: pid, Command: b.Command, Host: b.Host, Boot: b.Boot}
+	for _, f := range set {
+		stats, err := f.Count()
+		if err != nil {
+			return h, err
+		}
+		h.Stats = append(h.Stats, stats...)
+		before, since := f.Overwritten()
+		h.Before, h.Since, h.Unfinished = h.Before+before, h.Since+since, h.Unfinished+f.Unfinished()
+		for i := range f.Book.Probes {
+			if def := f.Book.Probes[i].Def; len(h.Definitions) < 1000 && (i == 0 || def != f.Book.Probes[i-1].Def) {
+				h.Definitions = append(h.Definitions, def)
+			}
+		}
+	}
+	if now := newClock().now(); b.Mono < now {
+		h.Age = time.Duration(now - b.Mono)
+	}
+	return h, nil
+}
+
+// Line is what a person is told behind so many hits of a snapshot, without newline.
+func (h *Held) Line(n uint64) string {
+	var s strings.Builder
+	fmt.Fprintf(&s, "%d events", n)
+	if n == 1 {
+		s.Reset()
+		s.WriteString("1 event")
+	}
+	if h.Before > 0 {
+		fmt.Fprintf(&s, "; %d older ones were overwritten before", h.Before)
+	}
+	if h.Since > 0 {
+		fmt.Fprintf(&s, "; %d were overwritten while they were copied", h.Since)
+	}
+	lost, missed := uint64(0), uint64(0)
+	for i := range h.Stats {
+		lost += h.Stats[i].Lost
+		missed += h.Stats[i].Missed
+	}
+	if lost > 0 {
+		fmt.Fprintf(&s, "; %d lost, for which there was no room", lost)
+	}
+	if missed > 0 {
+		fmt.Fprintf(&s, "; %d missed (no free return instance: a larger --maxactive helps)", missed)
+	}
+	if h.Unfinished > 0 {
+		fmt.Fprintf(&s, "; %d not finished", h.Unfinished)
+	}
+	if h.Gone {
+		fmt.Fprintf(&s, "; process %d has ended", h.PID)
+	} else {
+		fmt.Fprintf(&s, "; process %d runs on", h.PID)
+	}
+	return s.String()
+}
