@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"kprobe/probe/area"
+	"kprobe/probe/assess"
 	"kprobe/probe/detour"
 	"kprobe/probe/survey"
 	"kprobe/probe/tracee"
@@ -35,21 +36,21 @@ type addressSpace struct {
 	sites       map[symbols.Addr]*site              // by address
 	bySlot      map[symbols.Addr]*site              // by the address of the copy
 	calls       *calls
-	funcs       map[symbols.Addr]*function    // decoded functions, by start
-	unpatchable map[symbols.Addr]bool         // return addresses that can't carry a breakpoint
-	chosen      map[symbols.Addr]symbols.Addr // what IFUNC resolvers answered
-	stack       [2]symbols.Addr               // the mapping that sameStack looked up last
-	placed      map[*placed]bool              // the probes that are armed
-	over        bool                          // its last process has ended
-	text        uint64                        // how often the text has been changed: a plan is of one such state
-	around      *survey.Around                // what lies around functions
-	found       foundPlaces                   // of definitions that are about to be added
-	retired     []*retired                    // what was taken out and may still be in use
-	exitProbes  []*exitProbe                  // the return probes of exits, those that were taken out too
-	stuck       []*site                       // sites without a use whose int3 could not be taken out
-	lost        map[*placed]bool              // probes that a change has taken out and could not put back
-	gone        map[*placed]bool              // probes whose library was unloaded
-	libs        *libraries                    // the watch on the loader; nil: none
+	funcs       map[symbols.Addr]*assess.Function // decoded functions, by start
+	unpatchable map[symbols.Addr]bool             // return addresses that can't carry a breakpoint
+	chosen      map[symbols.Addr]symbols.Addr     // what IFUNC resolvers answered
+	stack       [2]symbols.Addr                   // the mapping that sameStack looked up last
+	placed      map[*placed]bool                  // the probes that are armed
+	over        bool                              // its last process has ended
+	text        uint64                            // how often the text has been changed: a plan is of one such state
+	around      *survey.Around                    // what lies around functions
+	found       foundPlaces                       // of definitions that are about to be added
+	retired     []*retired                        // what was taken out and may still be in use
+	exitProbes  []*exitProbe                      // the return probes of exits, those that were taken out too
+	stuck       []*site                           // sites without a use whose int3 could not be taken out
+	lost        map[*placed]bool                  // probes that a change has taken out and could not put back
+	gone        map[*placed]bool                  // probes whose library was unloaded
+	libs        *libraries                        // the watch on the loader; nil: none
 	// pending are definitions that wait until their file is mapped.
 	pending     []*pendingDef
 	unwatching  bool // breakpoints where functions are left are being taken away
@@ -76,7 +77,7 @@ func newAddressSpace(space *symbols.Space) *addressSpace {
 		space: space, around: new(survey.Around), patches: newPatches(), calls: newCalls(),
 		actions: map[syscall.Signal]tracee.Sigaction{}, faultSigs: map[syscall.Signal]bool{},
 		sites: map[symbols.Addr]*site{}, bySlot: map[symbols.Addr]*site{},
-		funcs: map[symbols.Addr]*function{}, unpatchable: map[symbols.Addr]bool{}, chosen: map[symbols.Addr]symbols.Addr{},
+		funcs: map[symbols.Addr]*assess.Function{}, unpatchable: map[symbols.Addr]bool{}, chosen: map[symbols.Addr]symbols.Addr{},
 		placed: map[*placed]bool{}, gone: map[*placed]bool{}, lost: map[*placed]bool{},
 	}
 }

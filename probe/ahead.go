@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"sync"
 
+	"kprobe/probe/assess"
 	"kprobe/probe/plan"
 	"kprobe/probe/survey"
 	"kprobe/symbols"
@@ -56,26 +57,26 @@ func ahead[T any](n int, work func(i int) T) (next func() T, stop func()) {
 
 // decodedAhead gives the functions of places, in the order of the places, as
 // target.function does; those that it doesn't know are decoded ahead.
-func (tg *target) decodedAhead(ws []patchRequest) (of func(w symbols.Site) (*function, error), stop func()) {
+func (tg *target) decodedAhead(ws []patchRequest) (of func(w symbols.Site) (*assess.Function, error), stop func()) {
 	type found struct {
-		f   *function
+		f   *assess.Function
 		err error
 	}
 	var list []symbols.Site
 	seen := map[symbols.Addr]bool{}
 	for _, w := range ws {
-		if start := survey.Start(w.at); w.at.Module != nil && w.at.Module.File != nil && !seen[start] && !tg.funcs[start].loaded() {
+		if start := survey.Start(w.at); w.at.Module != nil && w.at.Module.File != nil && !seen[start] && !tg.funcs[start].Loaded() {
 			seen[start] = true
 			list = append(list, w.at)
 		}
 	}
 	next, stop := ahead(len(list), func(i int) found {
 		w := list[i]
-		f, err := decodeFunction(w.Module.File, w.Func, survey.Start(w))
+		f, err := assess.Decode(w.Module.File, w.Func, survey.Start(w))
 		return found{f, err}
 	})
 	rest := list // which the workers don't look at
-	return func(w symbols.Site) (*function, error) {
+	return func(w symbols.Site) (*assess.Function, error) {
 		start := survey.Start(w)
 		for seen[start] && len(rest) > 0 {
 			is := survey.Start(rest[0]) == start
@@ -93,32 +94,26 @@ func (tg *target) decodedAhead(ws []patchRequest) (of func(w symbols.Site) (*fun
 }
 
 // keep makes a function that was decoded the one that the target knows.
-func (tg *target) keep(f *function) *function {
-	if old := tg.funcs[f.start]; old != nil { // it was let go
-		old.code, old.sweep = f.code, f.sweep
+func (tg *target) keep(f *assess.Function) *assess.Function {
+	if old := tg.funcs[f.Start]; old != nil { // it was let go
+		old.Code, old.Sweep = f.Code, f.Sweep
 		return old
 	}
-	tg.funcs[f.start] = f
+	tg.funcs[f.Start] = f
 	return f
 }
 
-// loaded reports whether a function's instructions are at hand.
-func (f *function) loaded() bool { return f != nil && f.sweep != nil }
-
-// release lets a function's instructions go.
-func (f *function) release() { f.code, f.sweep, f.golang = nil, nil, nil }
-
 // preparedFunction is what the planner takes from files for a function.
 type preparedFunction struct {
-	f    *function
+	f    *assess.Function
 	plan *plan.Func
 	err  error
 }
 
 // preparedAhead gives what files tell of functions, in order.
-func (o *planner) preparedAhead(list []*function, groups map[*function][]patchRequest) (next func() preparedFunction, stop func()) {
+func (o *planner) preparedAhead(list []*assess.Function, groups map[*assess.Function][]patchRequest) (next func() preparedFunction, stop func()) {
 	type job struct {
-		f  *function // of which only what never changes is looked at, or a copy
+		f  *assess.Function // of which only what never changes is looked at, or a copy
 		at *symbols.Site
 		// loaded: f is a copy, whose instructions are at hand.
 		loaded bool
@@ -129,7 +124,7 @@ func (o *planner) preparedAhead(list []*function, groups map[*function][]patchRe
 		if len(ws) == 0 {
 			continue
 		}
-		if jobs[i] = (job{f: f, at: &ws[0].at}); f.loaded() {
+		if jobs[i] = (job{f: f, at: &ws[0].at}); f.Loaded() {
 			now := *f
 			jobs[i].f, jobs[i].loaded = &now, true
 		}
@@ -142,12 +137,12 @@ func (o *planner) preparedAhead(list []*function, groups map[*function][]patchRe
 		}
 		f := j.f
 		if !j.loaded {
-			if f, out.err = decodeFunction(j.at.Module.File, j.f.fn, j.f.start); out.err != nil {
+			if f, out.err = assess.Decode(j.at.Module.File, j.f.Fn, j.f.Start); out.err != nil {
 				return out
 			}
 		}
-		code, known := around.Of(f.code, f.fn, j.at.Module)
-		out.f, out.plan = f, plan.FromSweep(f.sweep, code, known)
+		code, known := around.Of(f.Code, f.Fn, j.at.Module)
+		out.f, out.plan = f, plan.FromSweep(f.Sweep, code, known)
 		return out
 	})
 }

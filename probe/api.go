@@ -7,6 +7,7 @@ import (
 
 	"kprobe/fetch"
 	"kprobe/probe/area"
+	"kprobe/probe/assess"
 	"kprobe/probe/plan"
 	"kprobe/probe/results"
 	"kprobe/probe/ring"
@@ -159,4 +160,29 @@ func countsOf(s *Stats) ring.Counts {
 // session does, and so needs the right to trace them.
 func Recover(ctx context.Context, pids []int) (recovered []int, err error) {
 	return area.Recover(ctx, pids)
+}
+
+// Checked is what Check found out about a definition.
+type Checked = assess.Checked
+
+// Check says whether a definition can be armed, as far as files tell: its
+// places exist and start instructions that can run out of line, its arguments
+// can be fetched there. It works on files as on processes and touches neither;
+// memory that differs from its file shows only when the probe is armed.
+//
+// Errors are *DefError around those of Space.Resolve, *BoundaryError,
+// *RefusedError and *fetch.SyntaxError.
+func Check(space *symbols.Space, d *fetch.Def) (*Checked, error) { return assess.Check(space, d) }
+
+// Inspect lists the instructions of the function at a place, and for each how
+// it would be probed or why it can't be, as if it were the only one. A glob
+// lists every function that it matches. It works on files as on processes and
+// touches neither. A file's surroundings are taken to be free.
+//
+// each is called with one function after the other, in order of the places, on the
+// caller's goroutine; the listing is its to keep. An error of each ends Inspect,
+// which returns it. Other errors are those of Space.Resolve, and *BoundaryError for an
+// offset inside an instruction.
+func Inspect(space *symbols.Space, p symbols.Place, each func(*Listing) error) error {
+	return assess.Inspect(space, p, each)
 }

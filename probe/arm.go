@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/fetch"
+	"kprobe/probe/assess"
 	"kprobe/probe/detour"
 	"kprobe/probe/gocode"
 	"kprobe/probe/plan"
@@ -97,7 +98,7 @@ func (tg *target) resolve(d *fetch.Def, ev *event) ([]patchRequest, error) {
 	var out []patchRequest
 	var refused error
 	left := map[string]int{} // places, by why they are left out
-	var without partly
+	var without assess.Partly
 	for i, w := range places {
 		if err := tg.answer(); err != nil {
 			return nil, err
@@ -105,7 +106,7 @@ func (tg *target) resolve(d *fetch.Def, ev *event) ([]patchRequest, error) {
 		tg.s.progress("checking places", i, len(places))
 		more, err := tg.place(d, ev, w)
 		if err != nil {
-			if len(places) > 1 && without.skip(w, err) {
+			if len(places) > 1 && without.Skip(w, err) {
 				continue
 			}
 			var r *RefusedError
@@ -126,14 +127,14 @@ func (tg *target) resolve(d *fetch.Def, ev *event) ([]patchRequest, error) {
 		}
 		out = append(out, more...)
 	}
-	if len(out) == 0 && without.first != nil {
-		return nil, without.first
+	if len(out) == 0 && without.First != nil {
+		return nil, without.First
 	}
 	if len(out) == 0 && refused != nil {
 		return nil, refused
 	}
-	if without.first != nil {
-		tg.s.warnf("%s", without.warning(d, len(places)))
+	if without.First != nil {
+		tg.s.warnf("%s", without.Warning(d, len(places)))
 	}
 	for _, why := range slices.Sorted(maps.Keys(left)) {
 		tg.s.warnf("%s: %d of %d places are not probed: %s", d.Place, left[why], len(places), why)
@@ -143,7 +144,7 @@ func (tg *target) resolve(d *fetch.Def, ev *event) ([]patchRequest, error) {
 
 // place makes what is to be armed for a definition at one place.
 func (tg *target) place(d *fetch.Def, ev *event, w symbols.Site) ([]patchRequest, error) {
-	found, err := tg.assessor().definition(d, w)
+	found, err := tg.assessor().Definition(d, w)
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +154,7 @@ func (tg *target) place(d *fetch.Def, ev *event, w symbols.Site) ([]patchRequest
 		}
 	}
 	u := tg.s.user(d)
-	env := &env{space: tg.space, text: tg.s.opts.MaxText, site: w}
+	env := &assess.Env{Space: tg.space, Text: tg.s.opts.MaxText, Site: w}
 	form, err := u.form(d, env)
 	if err != nil {
 		return nil, err
@@ -164,14 +165,14 @@ func (tg *target) place(d *fetch.Def, ev *event, w symbols.Site) ([]patchRequest
 	}
 	p := &placed{ev: ev, def: d, user: u, prog: prog, target: tg, where: w, timeSlots: detour.TimeSlots(prog)}
 	if d.Kind != fetch.Return {
-		return []patchRequest{{probed: found, p: p, kind: requestEntry}}, nil
+		return []patchRequest{{probed: probed{found.Site, found.Code, found.Inst}, p: p, kind: requestEntry}}, nil
 	}
 	n := d.MaxActive
 	if n == 0 {
 		n = tg.s.maxActive()
 	}
 	p.pool, p.fn = newPool(n), w.Func.Symbol.Demangled()
-	out := []patchRequest{{probed: found, p: p, kind: requestReturn}}
+	out := []patchRequest{{probed: probed{found.Site, found.Code, found.Inst}, p: p, kind: requestReturn}}
 	f, err := tg.function(w)
 	if w.Module.File.IsGo() {
 		p.goABI = true
@@ -192,7 +193,7 @@ func (tg *target) place(d *fetch.Def, ev *event, w symbols.Site) ([]patchRequest
 	}
 	if err == nil {
 		p.describeExits(f)
-		p.never = !f.sweep.Returns()
+		p.never = !f.Sweep.Returns()
 	}
 	return out, nil
 }
@@ -216,7 +217,7 @@ func (tg *target) makeWay(ctx context.Context, list []own) error {
 		if p == nil {
 			continue
 		}
-		if w.hook == nil && !w.calls && w.leaves == nil && tg.s.unwinds.in(tg.space) == "" {
+		if w.hook == nil && !w.calls && w.leaves == nil && tg.s.unwinds.In(tg.space) == "" {
 			return errors.New("a probe's jump is there")
 		}
 		if err := tg.unoptimize(ctx, p); err != nil {
@@ -269,7 +270,7 @@ func (tg *target) lay(ctx context.Context, wt probed) (*site, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := planCopy(w, code, slot, tg.shadowStack)
+	m, err := assess.Copy(w, code, slot, tg.shadowStack)
 	if err != nil {
 		tg.area.Code.GiveBack(slot)
 		return nil, err

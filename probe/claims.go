@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sort"
 
+	"kprobe/probe/assess"
 	"kprobe/probe/plan"
 	"kprobe/probe/survey"
 	"kprobe/symbols"
@@ -46,8 +47,8 @@ func (o *planner) dropConflicting(patches []*patch, ws, rest []patchRequest) ([]
 
 // taken lists the bytes near a function that belong to armed probes, and to
 // those planned just before, and what no jump may cover.
-func (o *planner) taken(f *function, m *symbols.Module, planned ...pageIndex) []plan.Range {
-	lo, hi := f.start-256, f.start+symbols.Addr(f.size)+256
+func (o *planner) taken(f *assess.Function, m *symbols.Module, planned ...pageIndex) []plan.Range {
+	lo, hi := f.Start-256, f.Start+symbols.Addr(f.Size)+256
 	var out []plan.Range
 	for a := lo; a < hi && len(o.tg.sites) > 0; a++ {
 		if st := o.tg.sites[a]; st != nil && !o.leaving.hasSite(st) {
@@ -61,7 +62,7 @@ func (o *planner) taken(f *function, m *symbols.Module, planned ...pageIndex) []
 	}
 	// Nor the places of probes that are still to be planned: entries need room
 	// for a jump.
-	own := plan.Range{Lo: uint64(f.start), Hi: uint64(f.start) + uint64(f.size)}
+	own := plan.Range{Lo: uint64(f.Start), Hi: uint64(f.Start) + uint64(f.Size)}
 	i := sort.Search(len(o.wanted), func(i int) bool { return o.wanted[i].Lo >= uint64(lo) })
 	for ; i < len(o.wanted) && o.wanted[i].Lo < uint64(hi); i++ {
 		if r := o.wanted[i]; r.Lo < own.Lo || r.Lo >= own.Hi {
@@ -69,7 +70,7 @@ func (o *planner) taken(f *function, m *symbols.Module, planned ...pageIndex) []
 		}
 	}
 	// Nor the program's own restartable sequences.
-	out = append(out, survey.Sequences(m, f.fn)...)
+	out = append(out, survey.Sequences(m, f.Fn)...)
 	for _, x := range planned {
 		for _, p := range x.near(uint64(lo), uint64(hi)) {
 			if p.plan.Owned(uint64(lo), uint64(hi)) {
@@ -82,13 +83,13 @@ func (o *planner) taken(f *function, m *symbols.Module, planned ...pageIndex) []
 }
 
 // wantedBytes lists the places of probes, in order.
-func wantedBytes(groups map[*function][]patchRequest) []plan.Range {
+func wantedBytes(groups map[*assess.Function][]patchRequest) []plan.Range {
 	var out []plan.Range
 	for f, ws := range groups {
 		for _, w := range ws {
 			r := plan.Range{Lo: uint64(w.at.Addr), Hi: uint64(w.at.Addr) + uint64(w.inst.Len)}
 			if w.kind != wantExit {
-				r.Hi = max(r.Hi, min(r.Lo+plan.JumpLen, uint64(f.start)+uint64(f.size)))
+				r.Hi = max(r.Hi, min(r.Lo+plan.JumpLen, uint64(f.Start)+uint64(f.Size)))
 			}
 			out = append(out, r)
 		}

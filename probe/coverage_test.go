@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"kprobe/internal/fixture"
+	"kprobe/probe/assess"
 	"kprobe/symbols"
 )
 
@@ -66,13 +67,13 @@ func TestCoverage(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			j, err := newJudge(space, sites)
+			j, err := assess.NewJudge(space, sites)
 			if err != nil {
 				t.Fatal(err)
 			}
 			var entries, returns, all share
 			for _, w := range sites {
-				l, err := j.inspect(w)
+				l, err := j.Inspect(w)
 				if err != nil {
 					continue // what can't be taken apart is left out by show, too
 				}

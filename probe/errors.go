@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"kprobe/fetch"
+	"kprobe/probe/assess"
 	"kprobe/probe/survey"
 	"kprobe/probe/tracee"
 )
@@ -23,15 +23,7 @@ func (tg *target) ignoreLate(err error) error {
 
 // DefError says which definition could not be armed. Its cause is one of
 // symbols', fetch's or this package's errors.
-type DefError struct {
-	Def *fetch.Def
-	Err error
-}
-
-func (e *DefError) Error() string { return fmt.Sprintf("%s: %v", e.Def.Text, e.Err) }
-
-// Unwrap returns the cause.
-func (e *DefError) Unwrap() error { return e.Err }
+type DefError = assess.DefError
 
 // RefusedError says that an address can't be probed, and by which rule.
 type RefusedError = survey.RefusedError

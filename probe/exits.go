@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"kprobe/probe/assess"
 	"kprobe/probe/detour"
 	"kprobe/probe/insn"
 	"kprobe/symbols"
@@ -13,20 +14,20 @@ import (
 // exits makes a site of each instruction by which a Go function is left. A
 // jump into another function leaves it too: its hit is recorded before that
 // function runs.
-func (tg *target) exits(f *function, w symbols.Site, p *placed) ([]patchRequest, error) {
+func (tg *target) exits(f *assess.Function, w symbols.Site, p *placed) ([]patchRequest, error) {
 	var out []patchRequest
-	for _, x := range f.sweep.Exits() {
+	for _, x := range f.Sweep.Exits() {
 		if x.Kind != insn.ExitRet && x.Kind != insn.ExitTail && x.Kind != insn.ExitCondTail {
 			continue
 		}
 		at := w
 		at.Addr = symbols.Addr(x.Addr)
-		at.Offset = x.Addr - uint64(f.start)
-		at.Vaddr = f.fn.Start + symbols.Vaddr(at.Offset)
+		at.Offset = x.Addr - uint64(f.Start)
+		at.Vaddr = f.Fn.Start + symbols.Vaddr(at.Offset)
 		at.Name = fmt.Sprintf("%s+%#x", w.Name, at.Offset)
 		code, inst, err := tg.prove(at)
 		if err == nil {
-			_, err = planCopy(at, code, at.Addr+trialSlot, tg.shadowStack)
+			_, err = assess.Copy(at, code, at.Addr+assess.TrialSlot, tg.shadowStack)
 		}
 		if err != nil {
 			return nil, err
@@ -41,8 +42,8 @@ func (tg *target) exits(f *function, w symbols.Site, p *placed) ([]patchRequest,
 
 // describeExits notes how the function is left: what its returns pop, and
 // whether it may jump on to other functions.
-func (p *placed) describeExits(f *function) {
-	for _, x := range f.sweep.Exits() {
+func (p *placed) describeExits(f *assess.Function) {
+	for _, x := range f.Sweep.Exits() {
 		switch x.Kind {
 		case insn.ExitRet:
 			p.pop = uint64(x.Pop)
@@ -89,7 +90,7 @@ const (
 // part is code by which a function may return: its own, or of a function that
 // it jumps to.
 type part struct {
-	*function
+	*assess.Function
 	site symbols.Site // of its start
 	to   symbols.Addr // where the jump leads by which it was found
 }
@@ -102,10 +103,10 @@ func (tg *target) leavings(w patchRequest) (*exitProbe, error) {
 	if err != nil {
 		return nil, err
 	}
-	parts := []part{{function: f, site: w.at}}
+	parts := []part{{Function: f, site: w.at}}
 	for i := 0; i < len(parts); i++ { // grows
 		from := parts[i]
-		for _, x := range from.sweep.Exits() {
+		for _, x := range from.Sweep.Exits() {
 			switch {
 			case x.Kind == insn.ExitTrap || x.Kind == insn.ExitNoReturn:
 			case x.Kind == insn.ExitRet:
@@ -118,12 +119,12 @@ func (tg *target) leavings(w patchRequest) (*exitProbe, error) {
 					continue
 				}
 				if err != nil {
-					return nil, fmt.Errorf("at %s+%#x it jumps %w", from.fn.Symbol.Name, x.Addr-uint64(from.start), err)
+					return nil, fmt.Errorf("at %s+%#x it jumps %w", from.Fn.Symbol.Name, x.Addr-uint64(from.Start), err)
 				}
 				if err := l.passes(tg, w, from, x, to, parts); err != nil {
 					return nil, err
 				}
-				if !contains(parts, to.start) {
+				if !contains(parts, to.Start) {
 					parts = append(parts, to)
 				}
 			}
@@ -140,7 +141,7 @@ func (tg *target) leavings(w patchRequest) (*exitProbe, error) {
 
 func contains(parts []part, start symbols.Addr) bool {
 	for _, p := range parts {
-		if p.start == start {
+		if p.Start == start {
 			return true
 		}
 	}
@@ -175,7 +176,7 @@ func (tg *target) jumpsTo(from part, x insn.Exit) (part, error) {
 	to := symbols.Addr(x.To)
 	if x.Indirect {
 		_, inst, _ := tg.proveStart(siteIn(from, x.Addr))
-		a, ok := inst.RIPTarget(x.Addr, from.code[x.Addr-uint64(from.start):])
+		a, ok := inst.RIPTarget(x.Addr, from.Code[x.Addr-uint64(from.Start):])
 		if !ok {
 			return part{}, errors.New("where a register says")
 		}
@@ -213,7 +214,7 @@ func (tg *target) jumpsTo(from part, x insn.Exit) (part, error) {
 		if why := peculiar(plainName(fn.Symbol.Name)); why != "" && why != asksCaller {
 			return part{}, fmt.Errorf("to %s: %s", fn.Symbol.Name, why)
 		}
-		w.Addr, w.Vaddr = f.start, fn.Start
+		w.Addr, w.Vaddr = f.Start, fn.Start
 		return part{f, w, to}, nil
 	}
 	return part{}, errors.New("through stubs")
@@ -305,18 +306,18 @@ func (tg *target) fixedPointer(a symbols.Addr) (symbols.Addr, error) {
 
 // siteIn is the site of an instruction of a part.
 func siteIn(p part, addr uint64) symbols.Site {
-	off := addr - uint64(p.start)
+	off := addr - uint64(p.Start)
 	w := p.site
-	w.Addr, w.Offset, w.Func = symbols.Addr(addr), off, p.fn
-	w.Vaddr = p.fn.Start + symbols.Vaddr(off)
-	w.Name = fmt.Sprintf("%s+%#x", p.fn.Symbol.Name, off)
+	w.Addr, w.Offset, w.Func = symbols.Addr(addr), off, p.Fn
+	w.Vaddr = p.Fn.Start + symbols.Vaddr(off)
+	w.Name = fmt.Sprintf("%s+%#x", p.Fn.Symbol.Name, off)
 	return w
 }
 
 // passes makes a site of a jump to a function that may be called, too, and of that
 // one's entry, unless it is a part already (detour.Passing).
 func (l *exitProbe) passes(tg *target, w patchRequest, from part, x insn.Exit, to part, parts []part) error {
-	if tg.belongs(to, parts[0].function) {
+	if tg.belongs(to, parts[0].Function) {
 		return nil
 	}
 	add := func(at symbols.Site, way detour.Passing, conditional bool) error {
@@ -330,8 +331,8 @@ func (l *exitProbe) passes(tg *target, w patchRequest, from part, x insn.Exit, t
 		l.exits = append(l.exits, patchRequest{probed: probed{at, code, inst}, p: w.p, kind: wantExit, passing: way, conditional: conditional})
 		return nil
 	}
-	entry := siteIn(to, uint64(to.start))
-	switch d := to.to - to.start; {
+	entry := siteIn(to, uint64(to.Start))
+	switch d := to.to - to.Start; {
 	case d == 0:
 		if err := add(siteIn(from, x.Addr), detour.PassesOn, x.Kind == insn.ExitCondTail); err != nil {
 			return err
@@ -339,11 +340,11 @@ func (l *exitProbe) passes(tg *target, w patchRequest, from part, x insn.Exit, t
 	case d <= endbrLen:
 		return fmt.Errorf("a jump leads to %s, behind its start", to.site.Name)
 	}
-	if contains(parts, to.start) {
+	if contains(parts, to.Start) {
 		return nil
 	}
-	for _, t := range to.sweep.Targets() {
-		if t.To == uint64(to.start) && !t.Call {
+	for _, t := range to.Sweep.Targets() {
+		if t.To == uint64(to.Start) && !t.Call {
 			return fmt.Errorf("%s jumps to its own entry", to.site.Name)
 		}
 	}

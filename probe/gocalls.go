@@ -51,7 +51,7 @@ func (tg *target) followGo(w patchRequest) (*exitProbe, string) {
 	if need := w.p.prog.NeedsTracer(); need != "" {
 		return nil, need + " can be had by the tracer only"
 	}
-	if !f.goCode(tg.s.golang.of(w.at.Module.File)).KeepsG() {
+	if !f.GoCode(tg.s.golang.Of(w.at.Module.File)).KeepsG() {
 		return nil, "it is not of Go's compiler or doesn't check its stack: its goroutine isn't known, or there may be no room for a detour"
 	}
 	exits, err := tg.exits(f, w.p.where, w.p)

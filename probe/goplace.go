@@ -1,49 +1,20 @@
 package probe
 
 import (
-	"sync"
-
 	"golang.org/x/sys/unix"
 
 	"kprobe/fetch"
+	"kprobe/probe/assess"
 	"kprobe/probe/detour"
 	"kprobe/probe/gocode"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
 
-// goPrograms are the files of Go's linker that are looked at.
-type goPrograms struct {
-	mu   sync.Mutex
-	list map[*symbols.File]*gocode.Program
-}
-
-func (g *goPrograms) of(file *symbols.File) *gocode.Program {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	p := g.list[file]
-	if p == nil {
-		if g.list == nil {
-			g.list = map[*symbols.File]*gocode.Program{}
-		}
-		p = gocode.NewProgram(file)
-		g.list[file] = p
-	}
-	return p
-}
-
-// goCode is what is known of a function of a file that Go's linker made.
-func (f *function) goCode(p *gocode.Program) *gocode.Func {
-	if f.golang == nil {
-		f.golang = gocode.Of(p, f.fn.Start, f.code, uint64(f.start), f.sweep)
-	}
-	return f.golang
-}
-
 // goStack says how the detour of a probe in Go code gets its stack, or why it
 // can have none.
-func (tg *target) goStack(f *function, w patchRequest) (gocode.Stack, string) {
-	return f.goCode(tg.s.golang.of(w.at.Module.File)).Stack(uint64(w.at.Addr - f.start))
+func (tg *target) goStack(f *assess.Function, w patchRequest) (gocode.Stack, string) {
+	return f.GoCode(tg.s.golang.Of(w.at.Module.File)).Stack(uint64(w.at.Addr - f.Start))
 }
 
 // goParams are the parameters of the detour of a probe: in Go code those of its

@@ -5,6 +5,7 @@ import (
 	"reflect"
 
 	"kprobe/fetch"
+	"kprobe/probe/assess"
 	"kprobe/probe/signature"
 )
 
@@ -74,12 +75,12 @@ func (p *Jprobe) register() (*registered, error) {
 
 // form chooses the definition that fetches the parameters at a place. u may be
 // nil.
-func (u *registered) form(d *fetch.Def, e *env) (*fetch.Def, error) {
+func (u *registered) form(d *fetch.Def, e *assess.Env) (*fetch.Def, error) {
 	if u == nil || u.call == nil {
 		return d, nil
 	}
 	if !e.AtEntry() {
-		return nil, &RefusedError{Addr: e.site.Addr, Place: e.site.Name, Rule: "a jprobe needs a function's entry"}
+		return nil, &RefusedError{Addr: e.Site.Addr, Place: e.Site.Name, Rule: "a jprobe needs a function's entry"}
 	}
 	if u.abi == nil {
 		return d, nil

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"kprobe/probe/asm"
+	"kprobe/probe/assess"
 	"kprobe/probe/detour"
 	"kprobe/probe/insn"
 	"kprobe/probe/memory"
@@ -39,7 +40,7 @@ type planner struct {
 	wanted   []plan.Range // where the batch's probes stand, in order
 	pools    *poolPlan
 	common   *sharedPlan
-	prepared map[*function]preparedFunction
+	prepared map[*assess.Function]preparedFunction
 	shared   []*detour.Detour // the latest that are no others' like
 	// sketches are of the stages whose size was asked for; generous says that it
 	// must do for whatever copies may take.
@@ -96,7 +97,7 @@ func (o *planner) occupied(a symbols.Addr) bool {
 // plan plans a change: what comes, and what stays of what makes way for it.
 func (tg *target) plan(c *changeset) (*batch, error) {
 	ws := c.requests(tg)
-	o := &planner{tg: tg, leaving: c.out, courses: map[*placed]*course{}, unwinder: sync.OnceValue(func() string { return tg.s.unwinds.in(tg.space) })}
+	o := &planner{tg: tg, leaving: c.out, courses: map[*placed]*course{}, unwinder: sync.OnceValue(func() string { return tg.s.unwinds.In(tg.space) })}
 	b := &batch{out: c.out, drop: c.drop, fresh: c.fresh, own: c.own, traps: ws, courses: o.courses, text: tg.text}
 	if tg.s.opts.NoOptimize {
 		return b, nil
@@ -143,7 +144,7 @@ func (o *planner) plan(c *changeset, ws []patchRequest, b *batch) error {
 		return err
 	}
 	o.addExits(ws, groups)
-	o.wanted, o.sketches, o.prepared = wantedBytes(groups), map[stageKey]*detour.Sketch{}, map[*function]preparedFunction{}
+	o.wanted, o.sketches, o.prepared = wantedBytes(groups), map[stageKey]*detour.Sketch{}, map[*assess.Function]preparedFunction{}
 	defer func() { o.sketches = nil }()
 	var patches []*patch
 	planned := pageIndex{}
@@ -161,7 +162,7 @@ func (o *planner) plan(c *changeset, ws []patchRequest, b *batch) error {
 		ps, left := o.unit(u, groups, planned)
 		for _, f := range u {
 			if delete(o.prepared, f); len(ws) >= letGo {
-				f.release()
+				f.Release()
 			}
 		}
 		patches = append(patches, ps...)
@@ -204,9 +205,9 @@ func (o *planner) judge(ws []patchRequest, list []own) (returns []*placed, busy 
 }
 
 // group divides what may be jumps by functions. The rest is for breakpoints.
-func (o *planner) group(ws []patchRequest, busy map[symbols.Addr]bool) (groups map[*function][]patchRequest, rest []patchRequest, err error) {
+func (o *planner) group(ws []patchRequest, busy map[symbols.Addr]bool) (groups map[*assess.Function][]patchRequest, rest []patchRequest, err error) {
 	tg := o.tg
-	groups = map[*function][]patchRequest{}
+	groups = map[*assess.Function][]patchRequest{}
 	functionOf, stop := tg.decodedAhead(ws)
 	defer stop()
 	for i, w := range ws {
@@ -218,11 +219,11 @@ func (o *planner) group(ws []patchRequest, busy map[symbols.Addr]bool) (groups m
 			continue // addExits adds it
 		}
 		why := o.unoptimizable(w, busy)
-		var f *function
+		var f *assess.Function
 		if why == "" {
 			if f, err = functionOf(w.at); err != nil {
 				why = err.Error()
-			} else if f.sweep.StackStrays(uint64(w.at.Addr)) {
+			} else if f.Sweep.StackStrays(uint64(w.at.Addr)) {
 				why = "the stack pointer may lead to no stack here"
 			} else if w.at.Module.File.IsGo() {
 				w.stack, why = tg.goStack(f, w)
@@ -235,16 +236,16 @@ func (o *planner) group(ws []patchRequest, busy map[symbols.Addr]bool) (groups m
 			groups[f] = append(groups[f], w)
 		}
 		if f != nil && len(ws) >= letGo {
-			f.release()
+			f.Release()
 		}
 	}
 	return groups, rest, nil
 }
 
 // take notes what files tell of a function that is planned next.
-func (o *planner) take(f *function, got preparedFunction) {
+func (o *planner) take(f *assess.Function, got preparedFunction) {
 	if got.f != nil {
-		f.code, f.sweep = got.f.code, got.f.sweep
+		f.Code, f.Sweep = got.f.Code, got.f.Sweep
 	}
 	o.prepared[f] = got
 }
@@ -299,7 +300,7 @@ func (w *patchRequest) trapsByPlace() string {
 	if w.p.breakpointOnly != "" {
 		return w.p.breakpointOnly
 	}
-	if why := neverJump(w.at); why != "" {
+	if why := assess.NeverJump(w.at); why != "" {
 		return why
 	}
 	if need := w.p.prog.NeedsTracer(); need != "" {
@@ -310,7 +311,7 @@ func (w *patchRequest) trapsByPlace() string {
 
 // function plans the probes of one function and builds their detours. Where copies
 // take more than nearly all do, all is planned once more.
-func (o *planner) function(f *function, ws []patchRequest, planned ...pageIndex) (patches []*patch, rest []patchRequest) {
+func (o *planner) function(f *assess.Function, ws []patchRequest, planned ...pageIndex) (patches []*patch, rest []patchRequest) {
 	defer func() { o.generous = false }()
 	why := make([]string, len(ws))
 	for i, w := range ws {
@@ -335,7 +336,7 @@ func (o *planner) function(f *function, ws []patchRequest, planned ...pageIndex)
 
 // functionOnce plans and builds; short says that a detour did not fit the room that
 // was asked for.
-func (o *planner) functionOnce(f *function, ws []patchRequest, planned ...pageIndex) (patches []*patch, rest []patchRequest, short bool) {
+func (o *planner) functionOnce(f *assess.Function, ws []patchRequest, planned ...pageIndex) (patches []*patch, rest []patchRequest, short bool) {
 	byAddr := map[uint64][]patchRequest{}
 	var sites []plan.Site
 	for _, w := range ws {
@@ -370,7 +371,7 @@ func (o *planner) functionOnce(f *function, ws []patchRequest, planned ...pageIn
 	taken := o.taken(f, ws[0].at.Module, planned...)
 	plans, err := plan.Plan(o.prepared[f].plan, sites, o.space, taken)
 	if err == nil && wantsMore(plans, sites) {
-		if wide := o.tg.around.Wide(f.sweep, f.fn, ws[0].at.Module); wide != nil {
+		if wide := o.tg.around.Wide(f.Sweep, f.Fn, ws[0].at.Module); wide != nil {
 			release(o.space, plans)
 			plans, err = plan.Plan(wide, sites, o.space, taken)
 		}

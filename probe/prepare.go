@@ -9,6 +9,7 @@ import (
 
 	"kprobe/fetch"
 	"kprobe/internal/procfs"
+	"kprobe/probe/assess"
 	"kprobe/probe/survey"
 	"kprobe/symbols"
 )
@@ -169,20 +170,20 @@ func (s *Session) lookUp(ctx context.Context, space *symbols.Space, around *surv
 				continue
 			}
 			if i < fewPlaces {
-				_, _ = d.Compile(&env{space: space, text: s.opts.MaxText, site: w})
+				_, _ = d.Compile(&assess.Env{Space: space, Text: s.opts.MaxText, Site: w})
 			}
 			if seen[w.Module] {
 				continue
 			}
 			seen[w.Module] = true
 			around.Scan(w.Module)
-			if f, err := decodeFunction(w.Module.File, w.Func, survey.Start(w)); err == nil && w.Module.File.IsGo() {
-				golang := f.goCode(s.golang.of(w.Module.File))
+			if f, err := assess.Decode(w.Module.File, w.Func, survey.Start(w)); err == nil && w.Module.File.IsGo() {
+				golang := f.GoCode(s.golang.Of(w.Module.File))
 				_, _ = golang.Stack(0)
 			}
 		}
 		if d.Kind == fetch.Return {
-			_ = s.unwinds.in(space)
+			_ = s.unwinds.In(space)
 		}
 	}
 	return out

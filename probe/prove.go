@@ -7,56 +7,41 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"kprobe/probe/gocode"
+	"kprobe/probe/assess"
 	"kprobe/probe/insn"
-	"kprobe/probe/memory"
 	"kprobe/probe/survey"
 	"kprobe/symbols"
 )
 
-// function is a decoded function of a target.
-type function struct {
-	fn    symbols.Func
-	start symbols.Addr
-	size  int    // of code
-	code  []byte // original bytes, from the file; nil: let go
-	sweep *insn.Function
-	// golang is what is known of it as code of Go's; nil until it is asked for.
-	golang *gocode.Func
-}
-
 // function decodes the function that contains the site, once.
-func (tg *target) function(w symbols.Site) (*function, error) {
+func (tg *target) function(w symbols.Site) (*assess.Function, error) {
 	start := survey.Start(w)
-	if f := tg.funcs[start]; f.loaded() {
+	if f := tg.funcs[start]; f.Loaded() {
 		return f, nil
 	}
-	f, err := decodeFunction(w.Module.File, w.Func, start)
+	f, err := assess.Decode(w.Module.File, w.Func, start)
 	if err != nil {
 		return nil, err
 	}
 	return tg.keep(f), nil
 }
 
-func decodeFunction(file *symbols.File, fn symbols.Func, start symbols.Addr) (*function, error) {
-	code, sweep, err := survey.Decode(file, fn, start)
-	if err != nil {
-		return nil, err
-	}
-	return &function{fn: fn, start: start, size: len(code), code: code, sweep: sweep}, nil
+// assessor assesses places of the target.
+func (tg *target) assessor() *assess.Assessor {
+	return &assess.Assessor{Function: tg.function, Golang: &tg.s.golang, Own: tg.isOwn, Memory: tg.untouched, KeepCall: tg.shadowStack}
 }
 
 // prove makes sure that a breakpoint at the place is safe. It changes nothing.
 func (tg *target) prove(w symbols.Site) (code []byte, in insn.Inst, err error) {
-	p, err := tg.assessor().instruction(w)
-	return p.code, p.inst, err
+	p, err := tg.assessor().Instruction(w)
+	return p.Code, p.Inst, err
 }
 
 // proveStart is prove for an address that is known to start an instruction, in a
 // module with a file.
 func (tg *target) proveStart(w symbols.Site) (code []byte, in insn.Inst, err error) {
-	p, err := tg.assessor().start(w)
-	return p.code, p.inst, err
+	p, err := tg.assessor().Start(w)
+	return p.Code, p.Inst, err
 }
 
 // isOwn reports whether kprobe's own code is at an address.
@@ -90,9 +75,4 @@ func (tg *target) pristine(a symbols.Addr, want []byte) error {
 		return errors.New("another tracer's breakpoint is there (gdb, or a uprobe of the kernel)")
 	}
 	return errForeign
-}
-
-// planCopy finds how the instruction of a proved place runs out of line at slot.
-func planCopy(w symbols.Site, code []byte, slot symbols.Addr, keepCall bool) (insn.Moved, error) {
-	return survey.Copy(w, code, slot, memory.SlotSize, insn.Options{KeepCall: keepCall})
 }

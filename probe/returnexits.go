@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"kprobe/probe/asm"
+	"kprobe/probe/assess"
 	"kprobe/probe/detour"
 	"kprobe/probe/plan"
 	"kprobe/symbols"
@@ -139,7 +140,7 @@ const maxShared = 16
 
 // addExits adds the exits of a batch's return probes to the functions that are
 // to be planned.
-func (o *planner) addExits(ws []patchRequest, groups map[*function][]patchRequest) {
+func (o *planner) addExits(ws []patchRequest, groups map[*assess.Function][]patchRequest) {
 	tg, shared := o.tg, map[symbols.Addr]int{}
 	for _, w := range ws {
 		if w.kind != requestReturn || o.course(w.p).byExits == nil {
@@ -163,10 +164,10 @@ func (o *planner) addExits(ws []patchRequest, groups map[*function][]patchReques
 
 // units divides functions into those that are planned together, because probes
 // have exits in several; in order of address.
-func (o *planner) units(groups map[*function][]patchRequest) [][]*function {
-	first := map[*placed]*function{}
-	of := map[*function]*function{} // towards the unit's first
-	root := func(f *function) *function {
+func (o *planner) units(groups map[*assess.Function][]patchRequest) [][]*assess.Function {
+	first := map[*placed]*assess.Function{}
+	of := map[*assess.Function]*assess.Function{} // towards the unit's first
+	root := func(f *assess.Function) *assess.Function {
 		for of[f] != nil {
 			if next := of[of[f]]; next != nil {
 				of[f] = next
@@ -175,11 +176,11 @@ func (o *planner) units(groups map[*function][]patchRequest) [][]*function {
 		}
 		return f
 	}
-	order := make([]*function, 0, len(groups))
+	order := make([]*assess.Function, 0, len(groups))
 	for f := range groups {
 		order = append(order, f)
 	}
-	sort.Slice(order, func(i, j int) bool { return order[i].start < order[j].start })
+	sort.Slice(order, func(i, j int) bool { return order[i].Start < order[j].Start })
 	for _, f := range order {
 		for _, w := range groups[f] {
 			if o.course(w.p).byExits == nil {
@@ -192,8 +193,8 @@ func (o *planner) units(groups map[*function][]patchRequest) [][]*function {
 			}
 		}
 	}
-	at := map[*function]int{}
-	var out [][]*function
+	at := map[*assess.Function]int{}
+	var out [][]*assess.Function
 	for _, f := range order {
 		r := root(f)
 		if _, ok := at[r]; !ok {
@@ -208,7 +209,7 @@ func (o *planner) units(groups map[*function][]patchRequest) [][]*function {
 // unit plans the probes of functions that go together. A return probe of exits
 // of which one can't be a jump is a breakpoint, and so is all that stands at its
 // entry: then the rest is planned again.
-func (o *planner) unit(u []*function, groups map[*function][]patchRequest, planned pageIndex) (patches []*patch, rest []patchRequest) {
+func (o *planner) unit(u []*assess.Function, groups map[*assess.Function][]patchRequest, planned pageIndex) (patches []*patch, rest []patchRequest) {
 	var given []patchRequest
 	for {
 		patches, rest = nil, nil
@@ -252,7 +253,7 @@ func (o *planner) unit(u []*function, groups map[*function][]patchRequest, plann
 // giveUpExits takes return probes out of what is planned, and the others at
 // their entries, and gives them as what is for breakpoints. Those that can do
 // with return trampolines stay.
-func (o *planner) giveUpExits(failed map[*placed]bool, u []*function, groups map[*function][]patchRequest) (given []patchRequest) {
+func (o *planner) giveUpExits(failed map[*placed]bool, u []*assess.Function, groups map[*assess.Function][]patchRequest) (given []patchRequest) {
 	at := map[symbols.Addr]bool{}
 	for more := true; more; {
 		more = false

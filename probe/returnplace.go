@@ -107,8 +107,8 @@ func (tg *target) callBefore(ra symbols.Addr) (probed, bool) {
 	if err != nil {
 		return probed{}, false
 	}
-	at, _ := f.sweep.Around(uint64(ra))
-	i, _, ok := f.sweep.At(at)
+	at, _ := f.Sweep.Around(uint64(ra))
+	i, _, ok := f.Sweep.At(at)
 	if !ok || !i.Flags.Has(insn.Call) || at+uint64(i.Len) != uint64(ra) {
 		return probed{}, false
 	}

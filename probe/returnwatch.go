@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"kprobe/fetch"
+	"kprobe/probe/assess"
 	"kprobe/probe/insn"
 	"kprobe/probe/survey"
 	"kprobe/symbols"
@@ -101,10 +102,10 @@ func (tg *target) waysOut(p *placed) ([]own, error) {
 		return nil, err
 	}
 	var list []own
-	parts := []part{{function: f, site: p.where}}
+	parts := []part{{Function: f, site: p.where}}
 	for i := 0; i < len(parts); i++ { // grows
 		from := parts[i]
-		for _, x := range from.sweep.Exits() {
+		for _, x := range from.Sweep.Exits() {
 			if x.Kind == insn.ExitTrap || x.Kind == insn.ExitNoReturn {
 				continue
 			}
@@ -114,7 +115,7 @@ func (tg *target) waysOut(p *placed) ([]own, error) {
 					continue
 				}
 				if err == nil && tg.belongs(to, f) {
-					if !contains(parts, to.start) {
+					if !contains(parts, to.Start) {
 						parts = append(parts, to)
 					}
 					continue
@@ -137,8 +138,8 @@ func (tg *target) waysOut(p *placed) ([]own, error) {
 }
 
 // belongs reports whether a part is the function's own: jumped to, never called.
-func (tg *target) belongs(to part, f *function) bool {
-	return to.start == f.start || survey.NotCalled(to.site, func() (*insn.Function, error) { return to.sweep, nil }) != ""
+func (tg *target) belongs(to part, f *assess.Function) bool {
+	return to.Start == f.Start || survey.NotCalled(to.site, func() (*insn.Function, error) { return to.Sweep, nil }) != ""
 }
 
 // leaveFunction deals with a thread that is about to leave the functions of the

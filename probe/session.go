@@ -14,6 +14,7 @@ import (
 	"kprobe/fetch"
 	"kprobe/internal/procfs"
 	"kprobe/probe/area"
+	"kprobe/probe/assess"
 	"kprobe/probe/ring"
 	"kprobe/probe/survey"
 	"kprobe/probe/tracee"
@@ -27,8 +28,8 @@ type Session struct {
 	tracer  *tracee.Tracer
 	files   *symbols.Cache
 	clock   clock
-	golang  goPrograms
-	unwinds unwinders
+	golang  assess.Programs
+	unwinds assess.Unwinders
 	sayer   sayer
 
 	mu     sync.Mutex // guards events and defs

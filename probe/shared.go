@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kprobe/probe/assess"
 	"kprobe/probe/detour"
 	"kprobe/probe/memory"
 	"kprobe/probe/plan"
@@ -40,7 +41,7 @@ func (tg *target) newestShared() *detour.Shared {
 
 // planShared finds what code the jumps of a plan share, and where it can lie if it isn't
 // there. The mappings that it gives have its place.
-func (o *planner) planShared(maps []symbols.Mapping, groups map[*function][]patchRequest, returns bool, avoid []plan.Range) ([]symbols.Mapping, error) {
+func (o *planner) planShared(maps []symbols.Mapping, groups map[*assess.Function][]patchRequest, returns bool, avoid []plan.Range) ([]symbols.Mapping, error) {
 	o.common = nil
 	texts := false
 	for _, ws := range groups {

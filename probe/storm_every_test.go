@@ -12,6 +12,7 @@ import (
 
 	"kprobe/fetch"
 	"kprobe/internal/fixture"
+	"kprobe/probe/assess"
 	"kprobe/symbols"
 )
 
@@ -106,13 +107,13 @@ func instructionsOf(t *testing.T, pid int, funcs []symbols.Place) (out [][]strin
 		}
 		sites = append(sites, at...)
 	}
-	j, err := newJudge(space, sites)
+	j, err := assess.NewJudge(space, sites)
 	if err != nil {
 		t.Fatal(err)
 	}
 	n := 0
 	for i, w := range sites {
-		l, err := j.inspect(w)
+		l, err := j.Inspect(w)
 		if err != nil {
 			t.Errorf("%v: %v", funcs[i], err)
 			continue

@@ -25,6 +25,7 @@ var floors = []string{
 	"kprobe/cmd/kprobe",
 	"kprobe/output",
 	"kprobe/probe",
+	"kprobe/probe/assess",
 	"kprobe/probe/results",
 	"kprobe/probe/area",
 	"kprobe/probe/fallbacks",

@@ -11,7 +11,7 @@ import (
 // value knows nothing.
 type Known struct {
 	// Target reports whether something outside of the function is known to
-	// lead to an address: a branch, a return trampoline pad, a symbol. nil knows none.
+	// lead to an address: a branch, a landing pad, a symbol. nil knows none.
 	Target func(addr uint64) bool
 	// Next is the offset at which the next function starts, or other bytes
 	// that belong to somebody; less than the size is the size. No-ops and

@@ -59,7 +59,7 @@ func (t *Targets) scan(text []byte, base uint64, funcs []Range) {
 	t.compact()
 }
 
-// Add puts further addresses into the set: return trampoline pads, entries of tables.
+// Add puts further addresses into the set: landing pads, entries of tables.
 func (t *Targets) Add(addrs ...uint64) {
 	t.addrs = append(t.addrs, addrs...)
 	t.compact()

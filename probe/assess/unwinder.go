@@ -1,4 +1,4 @@
-package probe
+package assess
 
 import (
 	"bytes"
@@ -8,12 +8,12 @@ import (
 	"kprobe/symbols"
 )
 
-// in names what may walk a process's stacks by the return addresses on them,
+// In names what may walk a process's stacks by the return addresses on them,
 // to unwind or to collect garbage; "" if nothing can. The module that a program loads later is not foreseen:
 // glibc's pthread_exit and pthread_cancel load libgcc_s, and where it finds no
 // way past a return trampoline they end the thread as if its stack ended there, which
 // is right in a program that had no handlers to call.
-func (u *unwinders) in(space *symbols.Space) string {
+func (u *Unwinders) In(space *symbols.Space) string {
 	for _, m := range space.Modules() {
 		for _, lib := range [...]string{"libgcc_s.", "libunwind", "libstdc++", "libc++", "libasan", "libtsan"} {
 			if strings.HasPrefix(m.Name, lib) {
@@ -30,10 +30,10 @@ func (u *unwinders) in(space *symbols.Space) string {
 	return ""
 }
 
-// unwinders remembers of files whether they unwind stacks: a name that isn't
+// Unwinders remembers of files whether they unwind stacks: a name that isn't
 // there takes the longer to find the more names there are. The zero value is
 // ready. It is safe for concurrent use.
-type unwinders struct {
+type Unwinders struct {
 	mu    sync.Mutex
 	files map[*symbols.File]bool
 }
@@ -43,9 +43,9 @@ type unwinders struct {
 // (runtime/stack_nat.c, backtrace_nat.c), and follows null where it isn't there.
 const ocamlRuntime = "CAMLRUNPARAM"
 
-// file reports whether a file has an unwinder, return trampoline pads of exceptions (some
+// file reports whether a file has an unwinder, landing pads of exceptions (some
 // unwinder must be there for them), or OCaml's runtime.
-func (u *unwinders) file(f *symbols.File) bool {
+func (u *Unwinders) file(f *symbols.File) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	has, known := u.files[f]

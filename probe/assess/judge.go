@@ -1,4 +1,4 @@
-package probe
+package assess
 
 import (
 	"debug/elf"
@@ -7,6 +7,7 @@ import (
 
 	"kprobe/probe/memory"
 	"kprobe/probe/plan"
+	"kprobe/probe/results"
 	"kprobe/probe/survey"
 	"kprobe/symbols"
 )
@@ -15,7 +16,7 @@ import (
 type judge struct {
 	space   *symbols.Space
 	modules map[*symbols.Module]*surveyed
-	golang  goPrograms
+	golang  Programs
 }
 
 // surveyed is a module with what judging needs to know about it.
@@ -33,7 +34,7 @@ const fileShift = 1 << 40
 // judgedRoom is what a detour with a few arguments takes, in bytes.
 const judgedRoom = 512
 
-func newJudge(space *symbols.Space, places []symbols.Site) (*judge, error) {
+func NewJudge(space *symbols.Space, places []symbols.Site) (*judge, error) {
 	j := &judge{space: space, modules: map[*symbols.Module]*surveyed{}}
 	var maps []symbols.Mapping
 	if pid := space.PID(); pid != 0 {
@@ -83,21 +84,21 @@ func surroundings(m *symbols.Module, maps []symbols.Mapping) *surveyed {
 
 // analysed is a function as the planner sees it.
 type analysed struct {
-	*function
+	*Function
 	shift uint64
 	reach plan.Reach
 	code  *plan.Func
 	wide  func() *plan.Func // with its neighbours; nil: there are none
 	never string            // why no probe of it can be a jump
 	kept  []plan.Range      // what no jump may cover
-	rule  *assessor
+	rule  *Assessor
 	at    symbols.Site // a place of it
 }
 
 // site is one of its instructions.
 func (f *analysed) site(at uint64) symbols.Site {
 	w := f.at
-	w.Addr, w.Offset = symbols.Addr(at), at-uint64(f.start)
+	w.Addr, w.Offset = symbols.Addr(at), at-uint64(f.Start)
 	w.Vaddr = w.Func.Start + symbols.Vaddr(w.Offset)
 	return w
 }
@@ -107,26 +108,26 @@ func (j *judge) take(w symbols.Site) (*analysed, error) {
 	s := j.modules[w.Module]
 	w.Module = s.module
 	w.Addr += symbols.Addr(s.shift)
-	f, err := decodeFunction(w.Module.File, w.Func, survey.Start(w))
+	f, err := Decode(w.Module.File, w.Func, survey.Start(w))
 	if err != nil {
 		return nil, err
 	}
-	out := &analysed{function: f, shift: s.shift, at: w, rule: &assessor{function: decoded, golang: &j.golang}, reach: s.gaps, never: neverJump(w), kept: survey.Sequences(w.Module, w.Func)}
-	out.wide = sync.OnceValue(func() *plan.Func { return s.around.Wide(f.sweep, f.fn, w.Module) })
-	text, known := f.code, plan.Known{}
+	out := &analysed{Function: f, shift: s.shift, at: w, rule: &Assessor{Function: decoded, Golang: &j.golang}, reach: s.gaps, never: NeverJump(w), kept: survey.Sequences(w.Module, w.Func)}
+	out.wide = sync.OnceValue(func() *plan.Func { return s.around.Wide(f.Sweep, f.Fn, w.Module) })
+	text, known := f.Code, plan.Known{}
 	if w.Module.File.IsGo() {
-		f.goCode(j.golang.of(w.Module.File))
+		f.GoCode(j.golang.Of(w.Module.File))
 	}
 	if out.never == "" {
-		text, known = s.around.Of(f.code, f.fn, w.Module)
+		text, known = s.around.Of(f.Code, f.Fn, w.Module)
 	}
-	out.code = plan.FromSweep(f.sweep, text, known)
+	out.code = plan.FromSweep(f.Sweep, text, known)
 	return out, nil
 }
 
-// neverJump says why no probe at a site can be a jump, whatever its
+// NeverJump says why no probe at a site can be a jump, whatever its
 // instruction is; "" if one may be.
-func neverJump(w symbols.Site) string {
+func NeverJump(w symbols.Site) string {
 	if w.Func.End <= w.Func.Start {
 		return "its function's size is not known"
 	}
@@ -135,15 +136,15 @@ func neverJump(w symbols.Site) string {
 
 // judge says how the instruction of a line, which the planner knows at an
 // address, would be probed.
-func (f *analysed) judge(l *Line, at uint64) {
-	var refused *RefusedError
-	if _, err := f.rule.start(f.site(at)); errors.As(err, &refused) {
-		l.Probe, l.Why = KindRefused, refused.Rule
+func (f *analysed) judge(l *results.Line, at uint64) {
+	var refused *survey.RefusedError
+	if _, err := f.rule.Start(f.site(at)); errors.As(err, &refused) {
+		l.Probe, l.Why = results.KindRefused, refused.Rule
 		return
 	}
 	never := f.never
 	if f.golang != nil && never == "" {
-		off := at - uint64(f.start)
+		off := at - uint64(f.Start)
 		if off == 0 {
 			off = f.golang.Entry()
 			at += off
@@ -153,7 +154,7 @@ func (f *analysed) judge(l *Line, at uint64) {
 	site := plan.Site{Addr: at, Room: judgedRoom, Trap: never != ""}
 	plans, err := plan.Plan(f.code, []plan.Site{site}, f.reach, f.kept)
 	if err != nil {
-		l.Probe, l.Why = KindRefused, err.Error()
+		l.Probe, l.Why = results.KindRefused, err.Error()
 		return
 	}
 	p := plans[0]
@@ -167,17 +168,17 @@ func (f *analysed) judge(l *Line, at uint64) {
 	l.Tactic, l.Why = p.Tactic, p.Why
 	switch p.Tactic {
 	case plan.Refused:
-		l.Probe = KindRefused
+		l.Probe = results.KindRefused
 	case plan.Breakpoint:
-		l.Probe = KindBoosted
+		l.Probe = results.KindBoosted
 		if never != "" {
 			l.Why = never
 		}
 	case plan.Window:
-		l.Probe = KindGuarded
+		l.Probe = results.KindGuarded
 	case plan.ShortJump:
-		l.Probe = KindShortJump
+		l.Probe = results.KindShortJump
 	default:
-		l.Probe = KindJump
+		l.Probe = results.KindJump
 	}
 }

@@ -1,4 +1,4 @@
-package probe
+package assess
 
 import (
 	"errors"
@@ -27,20 +27,20 @@ func lacking(err error) bool {
 	return false
 }
 
-// partly collects the places that lack something.
-type partly struct {
+// Partly collects the places that lack something.
+type Partly struct {
 	names []string
-	first error
+	First error
 }
 
-// skip takes note of a place and reports whether it can be left out.
-func (p *partly) skip(w symbols.Site, err error) bool {
+// Skip takes note of a place and reports whether it can be left out.
+func (p *Partly) Skip(w symbols.Site, err error) bool {
 	if !lacking(err) {
 		return false
 	}
 	p.names = append(p.names, w.Name)
-	if p.first == nil {
-		p.first = err
+	if p.First == nil {
+		p.First = err
 	}
 	return true
 }
@@ -48,11 +48,11 @@ func (p *partly) skip(w symbols.Site, err error) bool {
 // saidNames is how many places a warning names.
 const saidNames = 8
 
-// warning says which of all places are left out.
-func (p *partly) warning(d *fetch.Def, all int) string {
+// Warning says which of all places are left out.
+func (p *Partly) Warning(d *fetch.Def, all int) string {
 	names, more := p.names, ""
 	if n := len(names) - saidNames; n > 0 {
 		names, more = names[:saidNames], fmt.Sprintf(" and %d more", n)
 	}
-	return fmt.Sprintf("%s: %d of %d places are not probed, they don't have what it asks for: %s%s (%v)", d.Place, len(p.names), all, strings.Join(names, ", "), more, p.first)
+	return fmt.Sprintf("%s: %d of %d places are not probed, they don't have what it asks for: %s%s (%v)", d.Place, len(p.names), all, strings.Join(names, ", "), more, p.First)
 }

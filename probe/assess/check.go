@@ -1,9 +1,11 @@
-package probe
+package assess
 
 import (
 	"errors"
+	"fmt"
 
 	"kprobe/fetch"
+	"kprobe/probe/survey"
 	"kprobe/symbols"
 )
 
@@ -47,12 +49,12 @@ func check(space *symbols.Space, d *fetch.Def) (*Checked, error) {
 		return nil, err
 	}
 	c := &Checked{}
-	var refused *RefusedError
-	var without partly
-	var golang goPrograms
+	var refused *survey.RefusedError
+	var without Partly
+	var golang Programs
 	for _, w := range places {
 		err := checkSite(space, &golang, d, w)
-		if errors.As(err, &refused) && (d.Place.IsGlob() || w.USDT != nil && len(places) > 1) || len(places) > 1 && without.skip(w, err) {
+		if errors.As(err, &refused) && (d.Place.IsGlob() || w.USDT != nil && len(places) > 1) || len(places) > 1 && without.Skip(w, err) {
 			continue
 		}
 		if err != nil {
@@ -65,8 +67,8 @@ func check(space *symbols.Space, d *fetch.Def) (*Checked, error) {
 			c.Module = nil
 		}
 	}
-	if len(c.Sites) == 0 && without.first != nil {
-		return nil, without.first
+	if len(c.Sites) == 0 && without.First != nil {
+		return nil, without.First
 	}
 	if len(c.Sites) == 0 && refused != nil {
 		return nil, refused
@@ -74,14 +76,26 @@ func check(space *symbols.Space, d *fetch.Def) (*Checked, error) {
 	return c, nil
 }
 
-func checkSite(space *symbols.Space, golang *goPrograms, d *fetch.Def, w symbols.Site) error {
-	a := &assessor{function: decoded, golang: golang}
-	if _, err := a.definition(d, w); err != nil {
+func checkSite(space *symbols.Space, golang *Programs, d *fetch.Def, w symbols.Site) error {
+	a := &Assessor{Function: decoded, Golang: golang}
+	if _, err := a.Definition(d, w); err != nil {
 		return err
 	}
-	_, err := d.Compile(&env{space: space, site: w})
+	_, err := d.Compile(&Env{Space: space, Site: w})
 	if space.PID() == 0 && errors.Is(err, symbols.ErrNotMapped) {
 		return nil // data of another file, which a process may well have
 	}
 	return err
 }
+
+// DefError says which definition could not be armed. Its cause is one of
+// symbols', fetch's or this package's errors.
+type DefError struct {
+	Def *fetch.Def
+	Err error
+}
+
+func (e *DefError) Error() string { return fmt.Sprintf("%s: %v", e.Def.Text, e.Err) }
+
+// Unwrap returns the cause.
+func (e *DefError) Unwrap() error { return e.Err }

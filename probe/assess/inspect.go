@@ -1,4 +1,4 @@
-package probe
+package assess
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"kprobe/probe/insn"
+	"kprobe/probe/results"
 	"kprobe/probe/survey"
 	"kprobe/symbols"
 )
@@ -26,17 +27,17 @@ const inspectAhead = 64
 //
 // Other errors are those of Space.Resolve, and *BoundaryError for an offset inside
 // an instruction.
-func Inspect(space *symbols.Space, p symbols.Place, each func(*Listing) error) error {
+func Inspect(space *symbols.Space, p symbols.Place, each func(*results.Listing) error) error {
 	places, err := space.Resolve(p)
 	if err != nil {
 		return err
 	}
-	j, err := newJudge(space, places)
+	j, err := NewJudge(space, places)
 	if err != nil {
 		return err
 	}
 	if len(places) == 1 {
-		l, err := j.inspect(places[0])
+		l, err := j.Inspect(places[0])
 		if err != nil {
 			return err
 		}
@@ -44,9 +45,9 @@ func Inspect(space *symbols.Space, p symbols.Place, each func(*Listing) error) e
 	}
 	type job struct {
 		at    symbols.Site
-		found chan *Listing
+		found chan *results.Listing
 	}
-	jobs, inOrder := make(chan job), make(chan chan *Listing, inspectAhead)
+	jobs, inOrder := make(chan job), make(chan chan *results.Listing, inspectAhead)
 	done := make(chan struct{})
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -55,7 +56,7 @@ func Inspect(space *symbols.Space, p symbols.Place, each func(*Listing) error) e
 		defer close(jobs)
 		defer close(inOrder)
 		for _, w := range places {
-			next := job{w, make(chan *Listing, 1)}
+			next := job{w, make(chan *results.Listing, 1)}
 			select {
 			case inOrder <- next.found:
 			case <-done:
@@ -72,7 +73,7 @@ func Inspect(space *symbols.Space, p symbols.Place, each func(*Listing) error) e
 		wg.Go(func() {
 			for w := range jobs {
 				// What can't be taken apart is left out, as when a glob is armed.
-				l, _ := j.inspect(w.at)
+				l, _ := j.Inspect(w.at)
 				w.found <- l
 			}
 		})
@@ -87,33 +88,33 @@ func Inspect(space *symbols.Space, p symbols.Place, each func(*Listing) error) e
 	return nil
 }
 
-func (j *judge) inspect(w symbols.Site) (*Listing, error) {
+func (j *judge) Inspect(w symbols.Site) (*results.Listing, error) {
 	if w.Module == nil || w.Module.File == nil {
-		return nil, &RefusedError{Addr: w.Addr, Place: w.Name, Rule: "no file is mapped there"}
+		return nil, &survey.RefusedError{Addr: w.Addr, Place: w.Name, Rule: "no file is mapped there"}
 	}
 	f, err := j.take(w)
 	if err != nil {
-		return nil, &RefusedError{Addr: w.Addr, Place: w.Name, Rule: err.Error()}
+		return nil, &survey.RefusedError{Addr: w.Addr, Place: w.Name, Rule: err.Error()}
 	}
 	asked := w
 	asked.Addr += symbols.Addr(f.shift)
-	if err := survey.Boundary(asked, f.sweep); err != nil {
-		var inside *BoundaryError
+	if err := survey.Boundary(asked, f.Sweep); err != nil {
+		var inside *survey.BoundaryError
 		if errors.As(err, &inside) {
 			inside.Addr = w.Addr
 		}
 		return nil, err
 	}
-	l := &Listing{Func: w.Func, Module: w.Module, Name: w.Func.Symbol.Demangled(), Asked: w.Offset,
-		Lines: make([]Line, 0, f.sweep.Len())}
+	l := &results.Listing{Func: w.Func, Module: w.Module, Name: w.Func.Symbol.Demangled(), Asked: w.Offset,
+		Lines: make([]results.Line, 0, f.Sweep.Len())}
 	name := func(a uint64) (string, uint64, bool) {
 		n, off, _, _, ok := j.space.Symbolize(symbols.Addr(a))
 		return n, off, ok
 	}
-	for at, in := range f.sweep.All() {
-		off := at - uint64(f.start)
-		code := f.function.code[off : off+uint64(in.Len)]
-		line := Line{
+	for at, in := range f.Sweep.All() {
+		off := at - uint64(f.Start)
+		code := f.Function.Code[off : off+uint64(in.Len)]
+		line := results.Line{
 			Addr: symbols.Addr(at - f.shift), Offset: off,
 			Bytes: code, Text: insn.Text(code, at-f.shift, name),
 		}
