@@ -109,6 +109,10 @@ const (
 	NoSuchEvent
 	NoMemAddr
 
+	BadAccessAddr
+	BadAccessFmt
+	BadAccessLen
+	BadAccessType
 	codeCount
 )
 

@@ -145,6 +145,9 @@ func (c *compiler) arg(a *Arg) *SyntaxError {
 		return c.err(NoSupBTFArg, a.bodyCol, ErrNoDebugInfo)
 	}
 	ap := ArgProgram{Type: a.Type}
+	if a.Expr.Op == ExprWatch && !a.TypeGiven {
+		ap.Type = c.watchType(a.Expr)
+	}
 	if a.Len != nil {
 		var e *SyntaxError
 		if ap.Len, e = c.length(a.Len); e != nil {
@@ -155,7 +158,7 @@ func (c *compiler) arg(a *Arg) *SyntaxError {
 	if e != nil {
 		return e
 	}
-	ap.Store = storeOf(a.Expr, a.Type, inMemory)
+	ap.Store = storeOf(a.Expr, ap.Type, inMemory)
 	if a.AtEntry {
 		if e := c.keepArg(a, &ap); e != nil {
 			return e
@@ -280,6 +283,8 @@ func (c *compiler) chain(x *Expr) (Chain, *SyntaxError) {
 	case ExprDuration:
 		entry, e := c.capture(Chain{Source: SourceTime}, x.col)
 		return Chain{Source: SourceComputed, From: SourceTime, Steps: []Step{{Op: StepSince, Imm: uint64(entry.N)}}}, e
+	case ExprWatch:
+		return Chain{Source: SourceWatch, N: x.N}, nil
 	case ExprImm:
 		return Chain{Source: SourceImm, Imm: x.Imm}, nil
 	case ExprMem, ExprFileMem, ExprSymMem:

@@ -63,6 +63,8 @@ type Context struct {
 	// ReadLink answers %pd and %pD: the path behind a file descriptor of the
 	// process. nil makes such a value a fault.
 	ReadLink func(fd int) (string, error)
+	// Watched is the access, of a watchpoint; nil of all else.
+	Watched *Watched
 	// Entry is what EvalEntry captured at a return probe's entry; nil at
 	// entry probes.
 	Entry []byte

@@ -16,6 +16,7 @@ const (
 	Return             // r and %return: when a function returns
 	Jprobe             // j: at entry, every formal parameter
 	Delete             // -: and !: forget a definition
+	Watch              // w: when memory is read or written
 )
 
 // String gives the letter of the definition language.
@@ -27,6 +28,8 @@ func (k Kind) String() string {
 		return "j"
 	case Delete:
 		return "-"
+	case Watch:
+		return "w"
 	}
 	return "p"
 }

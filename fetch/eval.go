@@ -130,6 +130,8 @@ func (e *evaluator) source(ch *Chain, scratch []byte) (uint64, bool) {
 		return uint64(e.c.CPU), true
 	case SourceTime:
 		return e.c.Time, true
+	case SourceWatch:
+		return e.c.Watched.value(ch.N)
 	}
 	return 0, false
 }

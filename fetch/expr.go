@@ -26,6 +26,7 @@ const (
 	ExprSymMem                  // @[MOD:]SYM[+offs]: Module, Text, Off
 	ExprDeref                   // +|-[u]OFFS(Inner): Off
 	ExprVariable                // NAME and what follows it: Text, for debug information to answer
+	ExprWatch                   // $addr, $value, $old of a watchpoint: N is a WatchAddr …
 	ExprAllArgs                 // $arg*, $params, $locals, $vars: every variable of a kind (Which), by debug information
 )
 

@@ -120,6 +120,9 @@ func (p *exprParser) variable(e *Expr, s string, col int) *SyntaxError {
 	name := s[1:]
 	switch name {
 	case "retval":
+		if p.kind == Watch {
+			return p.ofWatch(e, name, col)
+		}
 		if p.kind != Return {
 			return p.l.err(RetvalOnProbe, col, "")
 		}
@@ -155,6 +158,11 @@ func (p *exprParser) variable(e *Expr, s string, col int) *SyntaxError {
 	case "stack":
 		e.Op = ExprStackPtr
 		return nil
+	}
+	if p.kind == Watch {
+		return p.ofWatch(e, name, col)
+	}
+	switch name {
 	case "arg*", "params":
 		e.Op = ExprAllArgs
 		return nil

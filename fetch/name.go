@@ -60,6 +60,8 @@ func generatedName(kind Kind, p symbols.Place) string {
 		s = fmt.Sprintf("p_%s_0x%x", base, p.Value)
 	case symbols.PlaceLine:
 		s = fmt.Sprintf("%s_%s", kind, p.String())
+	case symbols.PlaceData:
+		s = watchName(p)
 	case symbols.PlaceUSDT:
 		s = fmt.Sprintf("%s_%s_%s", kind, p.Provider, p.Symbol)
 	case symbols.PlaceSymbol:

@@ -38,6 +38,8 @@ func parseLine(l *line) (*Def, *SyntaxError) {
 		d.Kind = Return
 	case 'j':
 		d.Kind = Jprobe
+	case 'w':
+		d.Kind = Watch
 	}
 	number, name, hasName := strings.Cut(head.text[1:], ":")
 	if e := d.setMaxActive(l, number, head.col+1); e != nil {
@@ -79,6 +81,12 @@ func (d *Def) setMaxActive(l *line, s string, col int) *SyntaxError {
 
 func (d *Def) setPlace(l *line, w word) *SyntaxError {
 	p := placeParser{l, w}
+	if d.Kind == Watch {
+		var e *SyntaxError
+		d.Place, e = p.watched()
+		d.placeCol, d.HasPlace = w.col, true
+		return e
+	}
 	place, e := p.parse()
 	if e != nil {
 		return e
@@ -126,7 +134,12 @@ func (d *Def) parseDelete(l *line, head word) *SyntaxError {
 		return nil
 	}
 	p := placeParser{l, l.words[1]}
-	if d.Place, e = p.parse(); e != nil {
+	if access, _, is := strings.Cut(l.words[1].text, "@"); is && isAccess(access) {
+		d.Place, e = p.watched()
+	} else {
+		d.Place, e = p.parse()
+	}
+	if e != nil {
 		return e
 	}
 	d.HasPlace, d.placeCol = true, l.words[1].col

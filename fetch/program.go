@@ -88,6 +88,8 @@ const (
 	SourceTime // CLOCK_MONOTONIC, ns
 	SourceText // Text: an immediate string
 	SourceComm // the thread's name
+	// SourceWatch is what a watchpoint knows of the access: Context.Watched, by N.
+	SourceWatch
 	// SourceComputed is what the source From gives, put through Steps.
 	SourceComputed
 )
@@ -100,7 +102,7 @@ type Load struct{ Off int64 }
 type Chain struct {
 	Source Source
 	Reg    Reg // of SourceReg; the number of SourceXMM and SourceVector
-	N      int // of SourceEntry
+	N      int // of SourceEntry and SourceWatch
 	Off    int64
 	Imm    uint64
 	Text   string
@@ -126,7 +128,7 @@ func (c *Chain) MayFault(entry []Capture) bool {
 		}
 	}
 	switch c.root() {
-	case SourceStack, SourceXMM, SourceVector:
+	case SourceStack, SourceXMM, SourceVector, SourceWatch:
 		return true
 	case SourceEntry:
 		return len(c.Loads) > 0 || entry[c.N].MayFault(nil)

@@ -154,6 +154,8 @@ func isCommandWord(w string) bool {
 		return true
 	case 'p', 'r', 'j':
 		return len(w) == 1 || w[1] == ':' || w[1] >= '0' && w[1] <= '9'
+	case 'w':
+		return len(w) == 1 || w[1] == ':' && !strings.HasPrefix(w[1:], "::")
 	}
 	return false
 }

@@ -12,10 +12,12 @@ import (
 // Armed counts the probes of a trace when they have just been put in.
 type Armed struct {
 	Events int // definitions' events
-	// Jumps and Breakpoints are the places that are armed, by how they are.
-	Jumps, Breakpoints int
-	Waiting            int           // events without a place: they wait for a library or a program
-	After              time.Duration // from the start of the command until now
+	// Jumps, Breakpoints and Watchpoints are the places that are armed, by how they
+	// are.
+	Jumps, Breakpoints, Watchpoints int
+
+	Waiting int           // events without a place: they wait for a library or a program
+	After   time.Duration // from the start of the command until now
 }
 
 // CountArmed sums up the counters of a session's events.
@@ -23,7 +25,8 @@ func CountArmed(stats []results.Stats, after time.Duration) Armed {
 	a := Armed{Events: len(stats), After: after}
 	for i := range stats {
 		a.Breakpoints += stats[i].Trapped
-		a.Jumps += stats[i].Places - stats[i].Trapped
+		a.Watchpoints += stats[i].Watched
+		a.Jumps += stats[i].Places - stats[i].Trapped - stats[i].Watched
 		if stats[i].Places == 0 {
 			a.Waiting++
 		}
@@ -35,7 +38,7 @@ func CountArmed(stats []results.Stats, after time.Duration) Armed {
 // is to be seen.
 func (a Armed) Line() string {
 	var b strings.Builder
-	n := a.Jumps + a.Breakpoints
+	n := a.Jumps + a.Breakpoints + a.Watchpoints
 	if n == 0 {
 		return fmt.Sprintf("no probe is in yet: %s for the file that has %s", number(a.Waiting, "event waits", "events wait"), it(a.Waiting))
 	}
@@ -46,6 +49,9 @@ func (a Armed) Line() string {
 	}
 	if a.Breakpoints > 0 {
 		ways = append(ways, number(a.Breakpoints, "breakpoint", "breakpoints"))
+	}
+	if a.Watchpoints > 0 {
+		ways = append(ways, number(a.Watchpoints, "watchpoint", "watchpoints"))
 	}
 	b.WriteString(strings.Join(ways, ", "))
 	if a.Waiting > 0 {
@@ -74,6 +80,9 @@ func (a Armed) AppendJSON(dst []byte) []byte {
 	dst = strconv.AppendInt(append(dst, `{"type":"armed","events":`...), int64(a.Events), 10)
 	dst = strconv.AppendInt(append(dst, `,"jumps":`...), int64(a.Jumps), 10)
 	dst = strconv.AppendInt(append(dst, `,"breakpoints":`...), int64(a.Breakpoints), 10)
+	if a.Watchpoints > 0 {
+		dst = strconv.AppendInt(append(dst, `,"watchpoints":`...), int64(a.Watchpoints), 10)
+	}
 	dst = strconv.AppendInt(append(dst, `,"waiting":`...), int64(a.Waiting), 10)
 	dst = strconv.AppendFloat(append(dst, `,"seconds":`...), a.After.Seconds(), 'f', 3, 64)
 	return append(dst, '}', '\n')

@@ -13,6 +13,7 @@ type Site struct {
 	Group, Event string
 	Addr         symbols.Addr
 	Return       bool
+	Watch        bool   // it is memory that is watched
 	Symbol       string // "" where none covers the address
 	Offset       uint64 // from Symbol
 	Module       string // "" for the program itself
@@ -28,14 +29,17 @@ type Site struct {
 const InjectGroup = "inject"
 
 func (s *Site) kind() string {
-	if s.Return {
+	switch {
+	case s.Watch:
+		return "w"
+	case s.Return:
 		return "r"
 	}
 	return "k"
 }
 
 // AppendSite appends a line in the form of the kernel's kprobes/list
-// (report_probe in kernel/kprobes.c): address, k or r, SYM+0xOFF, the module,
+// (report_probe in kernel/kprobes.c): address, k, r or w, SYM+0xOFF, the module,
 // and what is to be said about the probe. One that waits for its library has
 // address 0 and GRP/EVENT instead of a place.
 func AppendSite(dst []byte, s *Site) []byte {

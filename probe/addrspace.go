@@ -63,6 +63,7 @@ type addressSpace struct {
 	fallbackWatch fallbackWatch
 	renewal       renewal
 	semaphores    semaphores
+	registers     registers
 	noRoomHits    int // hits of detours in Go code whose stack had no room for them
 	rollbacks     int // faults of detours whose hits were taken by the tracer
 	// barred says why no hits are taken in restartable sequences any more; "": they may be.

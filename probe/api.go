@@ -137,8 +137,10 @@ const (
 
 // Tactics that a caller tells apart: no other is no jump.
 const (
-	TacticRefused    = plan.Refused
-	TacticBreakpoint = plan.Breakpoint
+	TacticRefused = plan.Refused
+	// TacticDebugRegister is of what is watched, by w definitions.
+	TacticDebugRegister = plan.DebugRegister
+	TacticBreakpoint    = plan.Breakpoint
 )
 
 // addCounts adds counters of a memory file to an event's.

@@ -57,6 +57,7 @@ const (
 	wantExit
 	requestExit  // an exit that is a hit by itself
 	wantRedirect // a breakpoint that only leads into a detour
+	requestWatch // memory, by a debug register: nothing is written
 )
 
 // own is a breakpoint of kprobe's own that is to be written: for a hook, or, where
@@ -75,6 +76,9 @@ type own struct {
 
 // resolve finds the places of a definition in the target and proves them.
 func (tg *target) resolve(d *fetch.Def, ev *event) ([]patchRequest, error) {
+	if d.Kind == fetch.Watch {
+		return tg.resolveWatch(d, ev)
+	}
 	places, known := tg.found.take(d, tg.space)
 	var err error
 	if !known {

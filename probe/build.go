@@ -148,12 +148,18 @@ func (tg *target) layTraps(ctx context.Context, b *built) error {
 	if err := tg.catchSites(ctx, b.sites); err != nil {
 		return err
 	}
-	if !tg.openTraps {
-		if err := tg.proc.OpenTraps(ctx); err != nil {
-			return err
-		}
-		tg.openTraps = true
+	return tg.takeTraps(ctx)
+}
+
+// takeTraps sees that the target's threads take SIGTRAP.
+func (tg *target) takeTraps(ctx context.Context) error {
+	if tg.openTraps {
+		return nil
 	}
+	if err := tg.proc.OpenTraps(ctx); err != nil {
+		return err
+	}
+	tg.openTraps = true
 	return nil
 }
 

@@ -104,6 +104,16 @@ func (tg *target) changeText(ctx context.Context, c *changeset) (err error) {
 		return err
 	}
 	tg.unwatch(ctx, c)
+	c.add = slices.DeleteFunc(slices.Clone(c.add), func(w patchRequest) bool { return w.kind == requestWatch })
+	giveBack, err := tg.changeWatches(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			giveBack()
+		}
+	}()
 	for try := 0; ; try++ {
 		c.out = tg.affected(c)
 		err := tg.exchange(ctx, c)
@@ -174,7 +184,7 @@ func (tg *target) enroll(ws []patchRequest) (fresh []*placed, err error) {
 		fresh = append(fresh, w.p)
 	}
 	for _, w := range ws {
-		if is[w.p] {
+		if is[w.p] && w.kind != requestWatch {
 			w.p.wants = append(w.p.wants, w)
 		}
 	}

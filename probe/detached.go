@@ -159,6 +159,8 @@ func (p *placed) needsTracer() string {
 	switch {
 	case p.user.handles():
 		return "its handlers are kprobe's"
+	case p.data != nil:
+		return "it watches memory, whose traps a tracer takes"
 	case !p.optimized || !p.tactic.Jump():
 		if p.why != "" {
 			return "it is a breakpoint: " + p.why

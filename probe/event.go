@@ -139,7 +139,9 @@ func (e *event) own() Stats {
 	for _, p := range e.probes {
 		all.Add(p.feed.counters.Probe(p.id))
 		disabled = disabled && p.feed.disabled(p)
-		if !p.feed.optimized(p) {
+		if p.data != nil {
+			st.Watched++
+		} else if !p.feed.optimized(p) {
 			st.Trapped++
 		}
 	}
@@ -174,6 +176,7 @@ type placed struct {
 	timeSlots []int
 	where     symbols.Site
 	course
+	data           *watchpoint    // what it watches; nil: it is at code
 	wants          []patchRequest // what it takes to arm it
 	seq            uint64         // order in which the target's places came
 	breakpointOnly string         // why it stays a breakpoint whatever is planned; "": it doesn't

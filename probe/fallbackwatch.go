@@ -90,7 +90,7 @@ func (s *Session) watchFallbacks(ctx context.Context) {
 		}
 		s.order.tick()
 		now := s.order.joined.Load()
-		if now == joined && time.Now().Before(due) && stillCaught(caught) && !s.semaphoresDue() {
+		if now == joined && time.Now().Before(due) && stillCaught(caught) && !s.semaphoresDue() && !s.watchesDue() {
 			continue
 		}
 		joined = now
@@ -101,6 +101,7 @@ func (s *Session) watchFallbacks(ctx context.Context) {
 				tg.fallbacksAtTick()
 				tg.renewAtTick()
 				tg.semaphoresAtTick(context.WithoutCancel(ctx))
+				tg.watchesAtTick(context.WithoutCancel(ctx))
 				if tg.watched() && tg.fallbackWatch.caught != "" {
 					caught[pid] = tg.fallbackWatch.caught
 					due = earlier(due, tg.fallbackWatch.atTick)

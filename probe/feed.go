@@ -372,8 +372,16 @@ func (t *feed) emit(r *ring.Record) error {
 		h.Func = p.fn
 		data = data[:len(data)-detour.ReturnTail]
 	}
+	behind := h.IP
+	if p.data != nil {
+		var ok bool
+		if h.IP, behind, data, ok = cutTail(data); !ok {
+			p.ev.lost.Add(1)
+			return nil
+		}
+	}
 	if p.prog.Stack != nil {
-		t.stack(p, h, data)
+		t.stack(p, h, data, behind)
 	}
 	h.Data = t.times(p, data)
 	if p.user != nil {
@@ -483,6 +491,9 @@ func (t *feed) put(p *placed, rec []byte, ret symbols.Addr) {
 	}
 	if p.ev.Return {
 		rec = append(rec, put64(uint64(ret))...)
+	}
+	if p.data != nil {
+		rec = s.accessed.appendTail(rec)
 	}
 	s.rec = rec
 	tid := t.numbers.inside(s.ctx.TID)

@@ -29,7 +29,7 @@ func (s *Session) fill(tg *target, th *thread) error {
 	s.now, s.tsc = s.clock.now(), s.counter.TSC()
 	c.Time = s.now
 	c.ReadLink = tg.readLink
-	c.Entry = nil
+	c.Entry, c.Watched = nil, &s.watched
 	return nil
 }
 

@@ -237,6 +237,7 @@ func (tg *target) markGone(before []*symbols.Module) {
 	if len(out.patches)+len(out.sites) > 0 {
 		tg.retired = append(tg.retired, out)
 	}
+	tg.watchesGone(gone)
 	for resolver, impl := range tg.chosen {
 		if tg.space.ModuleAt(resolver) == nil || tg.space.ModuleAt(impl) == nil {
 			delete(tg.chosen, resolver)

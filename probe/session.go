@@ -53,6 +53,8 @@ type Session struct {
 	alone atomic.Bool // the last process has ended, or was left
 	// semaphored are the probes whose semaphores depend on whether they are on.
 	semaphored atomic.Pointer[[]semaphored]
+	// watching are the watchpoints, which have registers only while they are on.
+	watching atomic.Pointer[[]watchState]
 
 	// The rest belongs to the tracer thread.
 	targets   map[int]*target
@@ -86,6 +88,8 @@ type hitState struct {
 	now, tsc uint64        // CLOCK_MONOTONIC in ns, and the time stamp counter
 	at       *thread       // that the context was filled from
 	jumped   bool          // a handler has led that thread elsewhere
+	accessed access        // of memory that is watched
+	watched  fetch.Watched // what is known of it
 	delay    time.Duration // for which that thread is to be kept stopped
 	handling bool          // a handler is running
 }

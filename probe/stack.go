@@ -56,9 +56,8 @@ func (s *Session) ringSize() int {
 	return 0
 }
 
-// stack works out the stack of a hit.
-func (t *feed) stack(p *placed, h *Hit, data []byte) {
-	pc := h.IP
+// stack works out the stack of a hit, whose registers are those at pc.
+func (t *feed) stack(p *placed, h *Hit, data []byte, pc symbols.Addr) {
 	if p.ev.Return {
 		pc = h.RetIP
 	}
@@ -76,6 +75,9 @@ func (t *feed) stack(p *placed, h *Hit, data []byte) {
 	}
 	w.time = h.Time
 	w.frames, h.StackEnd = w.walker.Walk(w.frames[:0], regs, &w.mem, p.prog.Stack.Frames)
+	if len(w.frames) > 0 && p.data != nil {
+		w.frames[0].Addr = h.IP
+	}
 	h.Stack = w.frames
 }
 

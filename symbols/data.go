@@ -58,3 +58,17 @@ func (s *Space) copied(m *Module, sym Symbol) (Addr, bool) {
 	}
 	return 0, false
 }
+
+// DataAt names the data object that holds an address: its name, and how far from its
+// start the address is, in bytes.
+func (s *Space) DataAt(a Addr) (name string, off uint64, m *Module, ok bool) {
+	m = s.ModuleAt(a)
+	if m == nil || m.File == nil {
+		return "", 0, m, false
+	}
+	sym, ok := m.File.dataAt(m.Vaddr(a))
+	if !ok {
+		return "", 0, m, false
+	}
+	return sym.Demangled(), uint64(m.Vaddr(a) - sym.Vaddr), m, true
+}

@@ -26,6 +26,9 @@ const (
 	// PlaceUSDT is [MOD:]%PROVIDER:NAME, a statically defined probe: all the places
 	// of that name. Both (Provider and Symbol) may be shell globs.
 	PlaceUSDT
+	// PlaceData is [r|w|rw]@ADDR|[MOD:]SYM[+offs]|VARIABLE[:LEN], memory that is
+	// watched, not code: Resolve knows none.
+	PlaceData
 )
 
 // Place is a probe place as written in a definition, parsed but not looked up.
@@ -43,7 +46,15 @@ type Place struct {
 	Return bool   // %return was written
 	// Provider is that of PlaceUSDT, whose NAME is Symbol.
 	Provider string
+	// Access is r, w or rw, of PlaceData, and Length the bytes that are watched, 0
+	// where none was written. Symbol is then a name, or a variable with members; ""
+	// for the address Value, which is NoData where it is set later.
+	Access string
+	Length int
 }
+
+// NoData is the Value of a PlaceData that watches nothing yet: -1.
+const NoData = ^uint64(0)
 
 // IsGlob reports whether the symbol, or the line, is a shell pattern that may
 // name several.
@@ -60,6 +71,9 @@ func (p Place) IsGlob() bool {
 // without %return.
 func (p Place) String() string {
 	var b strings.Builder
+	if p.Kind == PlaceData {
+		b.WriteString(p.Access + "@")
+	}
 	if p.Module != "" {
 		b.WriteString(p.Module)
 		b.WriteByte(':')
@@ -88,6 +102,8 @@ func (p Place) String() string {
 		}
 	case PlaceUSDT:
 		b.WriteString("%" + p.Provider + ":" + p.Symbol)
+	case PlaceData:
+		p.writeData(&b)
 	case PlaceSymbol:
 		b.WriteString(p.Symbol)
 		if p.File != "" {
@@ -100,4 +116,25 @@ func (p Place) String() string {
 		}
 	}
 	return b.String()
+}
+
+// writeData writes what is behind the @ and the module of a PlaceData.
+func (p Place) writeData(b *strings.Builder) {
+	switch {
+	case p.Symbol != "":
+		b.WriteString(p.Symbol)
+		if p.Offset > 0 {
+			b.WriteByte('+')
+		}
+		if p.Offset != 0 {
+			b.WriteString(strconv.FormatInt(p.Offset, 10))
+		}
+	case p.Value == NoData:
+		b.WriteString("-1")
+	default:
+		b.WriteString("0x" + strconv.FormatUint(p.Value, 16))
+	}
+	if p.Length != 0 {
+		b.WriteString(":" + strconv.Itoa(p.Length))
+	}
 }

@@ -34,6 +34,7 @@ var floors = []string{
 	"kprobe/probe/tracee",
 	"kprobe/probe/signature",
 	"kprobe/probe/gocode",
+	"kprobe/probe/debugreg",
 	"kprobe/probe/survey",
 	"kprobe/probe/detour",
 	"kprobe/probe/plan",
@@ -47,7 +48,7 @@ var floors = []string{
 // pure names the rooms that touch no process: no system calls in them.
 var pure = []string{
 	"kprobe/fetch", "kprobe/probe/insn", "kprobe/probe/asm", "kprobe/probe/plan",
-	"kprobe/probe/detour", "kprobe/probe/signature", "kprobe/probe/gocode", "kprobe/probe/survey",
+	"kprobe/probe/detour", "kprobe/probe/signature", "kprobe/probe/gocode", "kprobe/probe/survey", "kprobe/probe/debugreg",
 }
 
 type goPackage struct {

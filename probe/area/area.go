@@ -144,7 +144,7 @@ func (a *Area) layFallback(ctx context.Context) error {
 		return err
 	}
 	text, err := a.Fallbacks.Lay(p.Start, data, fallbacks.Links{
-		Table: a.File.Addr(a.tableAt), Steps: a.File.Addr(layout.Header.Off + memory.HeaderSteps),
+		Table: a.File.Addr(a.tableAt), Steps: a.File.Addr(layout.Header.Off + memory.HeaderSteps), Watched: a.File.Addr(layout.Header.Off + memory.HeaderWatched),
 		Trampolines: a.Trampolines.First, TrampolinesSize: MostTrampolines * TrampolineSize,
 	})
 	if err != nil {

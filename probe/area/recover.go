@@ -129,7 +129,9 @@ func recoverFile(ctx context.Context, tr *tracee.Tracer, pid int, m *symbols.Map
 		if a, err = Open(p, m, known); err != nil || a == nil {
 			return err
 		}
-		return p.WithSharers(ctx, stopped, a.RestoreText)
+		return p.WithSharers(ctx, stopped, func(stopped []*tracee.Thread) error {
+			return errors.Join(a.Unwatch(stopped), a.RestoreText(stopped))
+		})
 	})
 	err = tracee.IgnoreLate(err)
 	if a == nil && err == nil {

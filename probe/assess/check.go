@@ -40,6 +40,9 @@ func Check(space *symbols.Space, d *fetch.Def) (*Checked, error) {
 }
 
 func check(space *symbols.Space, d *fetch.Def) (*Checked, error) {
+	if d.Kind == fetch.Watch {
+		return checkWatch(space, d)
+	}
 	places, err := space.Resolve(d.Place)
 	var unbound *symbols.UnboundIFuncError
 	if errors.As(err, &unbound) {

@@ -47,6 +47,7 @@ const (
 	siKernel   = 0x80 // si_code of int3
 	trapBrkpt  = 1    // of a single step over a system call
 	trapTrace  = 2    // and over anything else
+	trapHwbkpt = 4    // of a debug register
 	saSiginfo  = 0x4
 	saRestorer = 0x04000000
 	saOnstack  = 0x08000000
@@ -67,6 +68,8 @@ const (
 //     the thread goes on at the copy. In a return trampoline range it goes on behind the
 //     int3, where the return trampoline jumps to the caller.
 //   - SIGTRAP with PromiseCode: the thread goes on at si_addr.
+//   - SIGTRAP by a debug register, while the tracer has noted that memory is watched:
+//     the thread goes on.
 //   - SIGTRAP by a single step, while the tracer has noted that it lets threads
 //     step: the thread goes on.
 //   - SIGSEGV, SIGBUS, SIGILL: the faulting instruction is looked up; found (a
@@ -129,7 +132,7 @@ type fallback struct {
 // lookup answers the signals that are ours, and falls into chain with r8 = data.
 func (n *fallback) lookup(data uint64) {
 	look, probe, next, hit := n.NewLabel(), n.NewLabel(), n.NewLabel(), n.NewLabel()
-	trap := n.NewLabel()
+	trap, step := n.NewLabel(), n.NewLabel()
 	ranges, trampoline := n.NewLabel(), n.NewLabel()
 	resume, retired, fault := n.NewLabel(), n.NewLabel(), n.NewLabel()
 
@@ -147,7 +150,22 @@ func (n *fallback) lookup(data uint64) {
 	n.Load(asm.W64, asm.CX, asm.At(asm.SI, siAddr))
 	n.OpImm(asm.Cmp, asm.W32, asm.AX, PromiseCode)
 	n.Jcc(asm.E, resume)
+	// A debug register that a tracer which was killed has set. In virtual machines
+	// it may not have said that it is one: trapBrkpt.
+	n.OpImm(asm.Cmp, asm.W32, asm.AX, trapTrace)
+	n.JccShort(asm.E, step)
+	n.OpImm(asm.Cmp, asm.W32, asm.AX, trapHwbkpt)
+	n.JccShort(asm.A, step)
+	n.Load(asm.W64, asm.R9, asm.At(asm.R8, fallbackWatched))
+	n.Test(asm.W64, asm.R9, asm.R9)
+	n.JccShort(asm.E, step)
+	n.OpMemImm(asm.Cmp, asm.W64, asm.At(asm.R9, 0), 0)
+	n.JccShort(asm.E, step)
+	n.Lock()
+	n.IncMem(asm.W64, asm.At(asm.R8, fallbackTaken))
+	n.Ret()
 	// The step of a tracer that was killed in the middle.
+	n.Bind(step)
 	n.OpImm(asm.Cmp, asm.W32, asm.AX, trapTrace)
 	n.Jcc(asm.A, n.chain) // trapBrkpt is below
 	n.Load(asm.W64, asm.R9, asm.At(asm.R8, fallbackSteps))

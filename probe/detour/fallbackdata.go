@@ -16,6 +16,7 @@ type Putter interface {
 //	  8  u64 signals that the fallback handler answered (hits that nobody recorded)
 //	 16  4 × {u64 start, u64 length} ranges of return trampolines; length 0 is none
 //	 80  u64 address of a u64 that counts the threads that are being stepped, 0
+//	 88  u64 address of a u64 that isn't 0 while memory is watched, 0
 //	 96  u64 the signals whose action was set, bit by number
 //	128  16 × action, indexed by the signal's number: what the program had
 //
@@ -29,6 +30,7 @@ const (
 	fallbackLandings = 16
 	fallbackRanges   = 4
 	fallbackSteps    = 80
+	fallbackWatched  = 88
 	fallbackCaught   = 96
 	fallbackActions  = 128
 	fallbackSignals  = 16
@@ -82,6 +84,10 @@ func (d FallbackData) SetAction(signal int, old Action) {
 // execute a single instruction; 0 is nowhere. The fallback handler takes one off for each
 // trap of such a step that it answers.
 func (d FallbackData) SetSteps(addr uint64) { d.put64(fallbackSteps, addr) }
+
+// SetWatched says where in the target the tracer notes that memory is watched, by a
+// number that isn't 0; 0 is nowhere.
+func (d FallbackData) SetWatched(addr uint64) { d.put64(fallbackWatched, addr) }
 
 // SetCaught notes the signals whose actions were set, bit by number, for who
 // takes the fallback handler out. The fallback handler doesn't look at it.

@@ -85,6 +85,7 @@ func (n *Fallbacks) Signals() iter.Seq[syscall.Signal] { return maps.Keys(n.caug
 type Links struct {
 	Table       symbols.Addr // detour.Table
 	Steps       symbols.Addr // u64, how many threads execute a single instruction for the tracer
+	Watched     symbols.Addr // u64, not 0 while debug registers are set
 	Trampolines symbols.Addr // code whose int3s are return trampolines, of TrampolinesSize bytes
 	// TrampolinesSize is 0 where there are none.
 	TrampolinesSize uint64
@@ -124,6 +125,7 @@ func (n *Fallbacks) connect(to Links) error {
 		d := detour.FallbackData{W: w, Off: i * dataStride}
 		d.SetTable(uint64(to.Table))
 		d.SetSteps(uint64(to.Steps))
+		d.SetWatched(uint64(to.Watched))
 		d.SetTrampolines(0, uint64(to.Trampolines), to.TrampolinesSize)
 		if w.err != nil {
 			return fmt.Errorf("write the fallback handler's data: %w", w.err)

@@ -39,6 +39,7 @@ const (
 	HeaderFallbackData = 3104 // u64 address of the fallback handlers' data
 	HeaderSteps        = 3112 // u64 threads that the tracer lets execute one instruction
 	HeaderGate         = 3128 // u64 address of the byte that is 0 where a recorder takes no hits, 0: there is none
+	HeaderWatched      = 3152 // u64 1 while debug registers of threads may be set
 	HeaderSemaphores   = 3120 // u64 address of the page of raised semaphores that was laid last, 0: none
 )
 

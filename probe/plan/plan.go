@@ -46,12 +46,15 @@ const (
 	// ShortJump is a two-byte jump to a jump nearby, in padding or in an island
 	// that instructions are moved out of.
 	ShortJump
+	// DebugRegister is no patch: memory that the processor watches.
+	DebugRegister
 )
 
 // String gives the tactic in words.
 func (t Tactic) String() string {
 	names := [...]string{
 		"refused", "breakpoint", "no-op pad", "single instruction", "guarded window", "punned jump", "tail and padding", "short jump",
+		"debug register",
 	}
 	if int(t) < len(names) {
 		return names[t]

@@ -30,6 +30,9 @@ type Stats struct {
 	// Trapped is how many places, of those there were, are breakpoints now: their
 	// hits stop the thread. It is 0 for the sessions of others.
 	Trapped int
+	// Watched is how many places are memory that is watched: their accesses stop the
+	// thread, too. It is 0 for the sessions of others.
+	Watched int
 	// Age is how long ago the first of the places was armed. It is 0 for one's own
 	// session.
 	Age time.Duration
@@ -65,6 +68,7 @@ func (s *Stats) Merge(o *Stats) {
 	s.Count(o.Counts())
 	s.Places += o.Places
 	s.Trapped += o.Trapped
+	s.Watched += o.Watched
 	s.Age = max(s.Age, o.Age)
 	s.Disabled = s.Disabled && o.Disabled
 }

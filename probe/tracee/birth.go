@@ -58,6 +58,7 @@ func (t *Tracer) born(th *Thread, tid int, st syscall.WaitStatus, event int) err
 	kind := Fork
 	if sharesMemory(th.tid, tid) {
 		child.shares = cmp.Or(p.shares, p)
+		child.watches = p.watches
 		kind = CloneVM
 		if event == unix.PTRACE_EVENT_VFORK {
 			kind = VFork
@@ -139,6 +140,7 @@ func (t *Tracer) executed(th *Thread) error {
 	th.commAt = th.commAt.Add(-commFor)
 	p.closeMem()
 	p.code, p.frame = 0, 0
+	p.watches, th.watches = nil, nil // the kernel has cleared them
 	p.trap.close()
 	th.closeTrap(0)
 	if p.silent {

@@ -259,7 +259,7 @@ func (t *Thread) fit() bool {
 		// for us, and goes to the program only where the int3 is the program's
 		// own.
 		return t.status.StopSignal() == syscall.SIGTRAP && t.readSiginfo() == nil &&
-			(t.si.Code() == siKernel || t.stepping && t.endsStep())
+			(t.si.Code() == siKernel || t.isWatched() || t.stepping && t.endsStep())
 	case unix.PTRACE_EVENT_STOP:
 		return true
 	}

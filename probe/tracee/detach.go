@@ -166,6 +166,8 @@ func (t *Tracer) leave(th *Thread, pending bool) error {
 				sig = 0
 			case th.endsStep() && (th.stepping || p.strayStep()):
 				sig = 0
+			case th.isWatched():
+				sig = 0
 			}
 		}
 	}
@@ -184,7 +186,10 @@ func (t *Tracer) leave(th *Thread, pending bool) error {
 	for i := range th.held {
 		_ = unix.Tgkill(th.p.pid, th.tid, th.held[i].Signal())
 	}
-	err := th.lead(sig)
+	err := th.setDebug(nil)
+	if err == nil {
+		err = th.lead(sig)
+	}
 	if err == nil {
 		th.closeStep()
 		th.closeTrap(sig)
@@ -207,6 +212,10 @@ func (t *Tracer) leave(th *Thread, pending bool) error {
 // execute a single instruction: as many traps of steps are dropped when the
 // process is left, instead of being delivered.
 func (p *Process) DropSteps(n int) { p.strays = n }
+
+// DropWatched says that an earlier tracer, killed since, had threads watch memory:
+// traps of that are dropped when the process is left, instead of being delivered.
+func (p *Process) DropWatched() { p.strayWatches = true }
 
 func (p *Process) strayStep() bool {
 	p.strays--

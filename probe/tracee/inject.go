@@ -396,6 +396,9 @@ func (in *injection) keepSignal(sig syscall.Signal) error {
 	if sig == syscall.SIGSYS && si.Code() > 0 {
 		return ErrSeccomp // SYS_SECCOMP, or SYS_USER_DISPATCH of prctl
 	}
+	if sig == syscall.SIGTRAP && (si.Code() == trapHwbkpt || si.Code() == trapBrkpt && in.t.watches != nil) {
+		return nil // what is called has accessed memory that is watched
+	}
 	if si.Synchronous() {
 		if !in.raised && sig != syscall.SIGTRAP && in.t.stoppedAt(in.first) {
 			// The program's own fault, not yet delivered when the thread was

@@ -34,6 +34,8 @@ type Process struct {
 	decisions []decision // on signals that come again
 
 	strays int // traps of another tracer's steps that are to be dropped
+	// strayWatches drops those of another tracer's debug registers.
+	strayWatches bool
 	// keepsTraps leaves SIGTRAP out of the masks of threads (KeepTrapsOpen).
 	keepsTraps bool
 	threaded   bool // it has had more than one thread
@@ -44,6 +46,7 @@ type Process struct {
 	noPagemap bool     // it can't be opened
 	absent    absentees
 
+	watches     *WatchSet    // what its threads are to watch; nil: nothing
 	code, frame symbols.Addr // the scratch areas; 0 is none yet
 	trap        trapGuard
 }

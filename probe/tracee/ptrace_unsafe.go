@@ -161,6 +161,13 @@ func poke(tid int, at, w uint64) syscall.Errno {
 	return ptrace(unix.PTRACE_POKEDATA, tid, uintptr(at), uintptr(w))
 }
 
+// peekUser reads a word of struct user.
+func peekUser(tid int, off uintptr) (uint64, syscall.Errno) {
+	var w uint64
+	_, _, e := syscall.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_PEEKUSR, uintptr(tid), off, uintptr(unsafe.Pointer(&w)), 0, 0)
+	return w, e
+}
+
 // trapPending reports whether a SIGTRAP waits in the thread's own queue. It may
 // be behind any number of signals that the thread blocks.
 func trapPending(tid int) bool {

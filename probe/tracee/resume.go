@@ -19,6 +19,7 @@ func (t *Thread) note(st syscall.WaitStatus) {
 	t.requeued = false
 	t.stay = false
 	t.trapIP = 0
+	t.noteWatched()
 	t.stepped()
 }
 
@@ -69,6 +70,7 @@ func (t *Thread) cont(sig syscall.Signal) error {
 	if !t.stepping && !t.groupStop {
 		t.closeStep()
 	}
+	t.debugOrTell()
 	if t.rejoin {
 		t.interrupt() // it stops before it executes anything
 	}

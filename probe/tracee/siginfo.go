@@ -16,6 +16,8 @@ const (
 	siKernel  = 0x80
 	trapBrkpt = 1
 	trapTrace = 2
+	// trapHwbkpt is of a debug register.
+	trapHwbkpt = 4
 )
 
 // Siginfo is a siginfo_t as the kernel lays it out.

@@ -55,10 +55,14 @@ type Thread struct {
 
 	comm     string
 	commAt   time.Time
-	rseq     uint64 // address of the rseq area; 0 is none
-	checks   uint32 // breakpoint stops, for the schedule of checkForced
-	doubtful bool   // its present trap may have cost its mask SIGTRAP (trapGuard)
-	trapMask uint64 // what it blocked before OpenTraps; 0: nothing was changed
+	rseq     uint64    // address of the rseq area; 0 is none
+	checks   uint32    // breakpoint stops, for the schedule of checkForced
+	doubtful bool      // its present trap may have cost its mask SIGTRAP (trapGuard)
+	trapMask uint64    // what it blocked before OpenTraps; 0: nothing was changed
+	watches  *WatchSet // what its debug registers watch; nil: nothing
+	hits     uint8     // those that saw the access behind which it has stopped
+	watching *WatchSet // what they watched then
+	told     bool      // the handler has been told of it
 	si       Siginfo
 }
 

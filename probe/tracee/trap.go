@@ -21,6 +21,16 @@ func (t *Tracer) trap(th *Thread) error {
 	if err := th.readSiginfo(); err != nil {
 		return err
 	}
+	hit, alone := th.wasWatched()
+	if alone && !(th.stepping && th.endsStep()) {
+		return t.watched(th)
+	}
+	if hit {
+		t.tellWatched(th) // a step was over the access
+		if th.gone || !th.stopped {
+			return nil
+		}
+	}
 	switch {
 	case th.si.Code() == siKernel:
 		return t.breakpoint(th)

@@ -192,6 +192,15 @@ func symbolized(space *symbols.Space, at symbols.Addr) (name string, off uint64,
 	return name, off, module
 }
 
+// dataNamed is symbolized for data.
+func dataNamed(space *symbols.Space, at symbols.Addr) (name string, off uint64, module string) {
+	name, off, m, _ := space.DataAt(at)
+	if m != nil && !m.Main {
+		module = m.Name
+	}
+	return name, off, module
+}
+
 // sitesOf lists the armed places of a session, by address.
 func sitesOf(pid int, l Live, match func(group, event string) bool) ([]output.Site, error) {
 	space, err := l.Space()
@@ -209,8 +218,13 @@ func sitesOf(pid int, l Live, match func(group, event string) bool) ([]output.Si
 		}
 		if p.Tactic != probe.TacticRefused {
 			s.Tactic = p.Tactic.String()
+			s.Watch = p.Tactic == probe.TacticDebugRegister
 		}
-		if !p.Waiting {
+		switch {
+		case p.Waiting:
+		case s.Watch:
+			s.Symbol, s.Offset, s.Module = dataNamed(space, p.Addr)
+		default:
 			s.Symbol, s.Offset, s.Module = symbolized(space, p.Addr)
 		}
 		out = append(out, s)

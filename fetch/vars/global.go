@@ -1,0 +1,84 @@
+package vars
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"kprobe/fetch"
+	"kprobe/symbols"
+	"kprobe/symbols/debuginfo"
+)
+
+// Global answers an expression whose variable is of the whole program, whatever
+// code runs: NAME, with what Scope.Variable takes behind and before it. An empty
+// module is any, in the order of dynamic linking.
+//
+// Its errors wrap fetch.ErrNoDebugInfo, where none of the modules has any, or
+// fetch.ErrNoValue, or are a *NotFoundError.
+func Global(space *symbols.Space, module, text string) (v fetch.Variable, in *symbols.Module, err error) {
+	list := space.Modules()
+	if module != "" {
+		if list = space.FindModule(module); list == nil {
+			return v, nil, fmt.Errorf("%s: %w", module, symbols.ErrNotMapped)
+		}
+	}
+	err = fmt.Errorf("%s: %w", text, fetch.ErrNoDebugInfo)
+	for _, m := range list {
+		if m.File == nil {
+			continue
+		}
+		found := false
+		rerr := m.File.ReadDebug(func(d *debuginfo.Data) error {
+			e, ok := first(d, text)
+			if !ok {
+				return &NotFoundError{Name: "variable " + firstName(text), Where: "the debug information of " + m.Name}
+			}
+			found = true
+			site := symbols.Site{Module: m, Name: m.Name}
+			f := &frame{scope: At(space, site), data: d, module: m, fn: e}
+			v, err = f.variable(text)
+			return nil
+		})
+		if found {
+			return v, m, err
+		}
+		var missing *NotFoundError
+		if errors.As(rerr, &missing) && (module != "" || m.Main || errors.Is(err, fetch.ErrNoDebugInfo)) {
+			err = missing
+		}
+	}
+	return v, nil, err
+}
+
+// firstName is the name in front of members, elements and what stands before it.
+func firstName(text string) string {
+	for text != "" && strings.IndexByte("*(", text[0]) >= 0 {
+		end := strings.IndexByte(text, ')')
+		if text[0] == '(' && end > 0 && end+1 < len(text) && strings.IndexByte(".-[)", text[end+1]) < 0 {
+			text = text[end+1:] // behind a cast
+			continue
+		}
+		text = text[1:]
+	}
+	p := parser{s: text}
+	return p.word()
+}
+
+// first finds the variable that an expression begins with. Go's have their package
+// in front of their name.
+func first(d *debuginfo.Data, text string) (debuginfo.Entry, bool) {
+	name := firstName(text)
+	if name == "" {
+		return debuginfo.Entry{}, false
+	}
+	if e, ok := d.FindVariable(name, nil); ok {
+		return e, true
+	}
+	_, rest, ok := strings.Cut(text, name+".")
+	if !ok {
+		return debuginfo.Entry{}, false
+	}
+	p := parser{s: rest}
+	return d.FindVariable(name+"."+p.word(), nil)
+}
