@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -25,7 +26,7 @@ func startStill(t *testing.T, args ...string) *subject {
 // attached attaches to the program and does no more.
 func (s *subject) attached(o Options) *Session {
 	s.t.Helper()
-	o.Logf, o.Warnf = s.t.Logf, s.t.Logf
+	o.Log = testLog(s.t)
 	k, err := Attach(context.Background(), []int{s.pid()}, o)
 	if err != nil {
 		s.t.Fatal(err)
@@ -296,10 +297,10 @@ func TestStuckTerminal(t *testing.T) {
 	sub := startStill(t)
 	held := make(chan struct{})
 	var said atomic.Int32
-	o := Options{NoOptimize: true, Logf: func(string, ...any) {
+	o := Options{NoOptimize: true, Log: logTo(slog.LevelInfo, func(string) {
 		<-held
 		said.Add(1)
-	}}
+	})}
 	s, err := Attach(context.Background(), []int{sub.pid()}, o)
 	if err != nil {
 		t.Fatal(err)

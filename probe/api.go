@@ -2,6 +2,7 @@ package probe
 
 import (
 	"context"
+	"log/slog"
 	"os"
 	"syscall"
 
@@ -46,10 +47,11 @@ type Options struct {
 	// MinRing to MaxRing. 0 is 2 MiB, and 32 MiB in a session that records stacks
 	// from its start.
 	RingSize int
-	// Logf gets what -v prints: one line a call, without newline. nil drops it.
-	Logf func(format string, args ...any)
-	// Warnf gets what the user should know even without -v. nil drops it.
-	Warnf func(format string, args ...any)
+	// Log gets what the session says: what the user should know at slog.LevelWarn, what
+	// the session does at slog.LevelInfo. Messages are whole sentences, without
+	// attributes. nil drops all. It is called by a goroutine of its own, one message
+	// after the other: a log that takes its time holds nobody up, and loses messages.
+	Log *slog.Logger
 	// Touched is told every process that the session attaches to, before its
 	// memory is changed. nil is none. It must not block.
 	Touched func(pid int)

@@ -92,7 +92,7 @@ func TestBatch(t *testing.T) {
 	sub := startSubject(t, path)
 	want := sub.work()
 	ctx := context.Background()
-	s, err := Attach(ctx, []int{sub.pid()}, Options{CountOnly: true, Logf: t.Logf})
+	s, err := Attach(ctx, []int{sub.pid()}, Options{CountOnly: true, Log: testLog(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

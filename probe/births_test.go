@@ -2,6 +2,7 @@ package probe
 
 import (
 	"fmt"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -94,9 +95,9 @@ func TestEndDuringBirths(t *testing.T) {
 	prog := fixture.Build(t, "storm_births.c", "-O2", "-lpthread")
 	sub := startSubject(t, prog, "deep")
 	for i := range full(12, 200) {
-		s, err := Attach(t.Context(), []int{sub.pid()}, Options{Follow: true, Warnf: func(f string, args ...any) {
-			t.Errorf("a warning: "+f, args...)
-		}})
+		s, err := Attach(t.Context(), []int{sub.pid()}, Options{Follow: true, Log: logTo(slog.LevelWarn, func(text string) {
+			t.Errorf("a warning: %s", text)
+		})})
 		if err != nil {
 			t.Fatal(err)
 		}

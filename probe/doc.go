@@ -34,6 +34,33 @@
 // A probe without handlers counts. Stats and NMissed tell the counts, which are
 // exact: what was hit was recorded, filtered or lost.
 //
+// # What blocks
+//
+// Methods with a context wait for the program: until its threads stand still where its
+// text is changed. They end with the context, but what has begun is finished or undone.
+// Methods without one wait for the thread that traces, for as long as it takes over one
+// event; Stats and Events take a lock, and wait for nobody else. Sinks, handlers and the
+// functions of Options may hold hits up, and never the program, but for handlers of a
+// Kprobe or Kretprobe.
+//
+// # What it does to the process that it is in
+//
+// A session traces from a thread of its own, which it moves to the CPU of the thread that
+// stops most. The process gets no SIGCHLD for children that stop (SA_NOCLDSTOP), and
+// signal 51 interrupts system calls of the thread that traces; both stay so. No other
+// thread is touched.
+//
+// Where a traced process is a child of this one, two things hold. Nobody else may wait for
+// it while it is traced, as exec.Cmd.Wait does: that would take the session's stops. And
+// the session reaps it if it ends meanwhile; how a command of Start has ended,
+// Session.CommandStatus tells.
+//
+// # Errors
+//
+// Each error that a caller can tell apart is a type or a variable of this package, of
+// package fetch (a definition's text) or of package symbols (names, files). Methods name
+// theirs. Close is to be called also after an error.
+//
 // ARCHITECTURE.md says how all this works, and holds the kernel's document of
 // kprobes against it, line by line.
 package probe

@@ -245,7 +245,7 @@ func attach(t *testing.T, pid int, o Options, defs ...string) *live {
 // the session's collector.
 func engageInto(t *testing.T, pid int, o Options, sink Sink, defs ...string) *live {
 	t.Helper()
-	o.Logf, o.Warnf = t.Logf, t.Logf
+	o.Log = testLog(t)
 	s, err := Attach(context.Background(), []int{pid}, o)
 	if err != nil {
 		t.Fatalf("%v; the program: %s", err, endOf(pid))

@@ -118,7 +118,7 @@ static long rounds(void) { long s = 0; for (long i = 0; i < 1000; i++) s += work
 `+workLoop, "-O2")
 	want := plain(t, prog)
 	sub := startSubject(t, prog)
-	s, err := Attach(t.Context(), []int{sub.pid()}, Options{Logf: t.Logf})
+	s, err := Attach(t.Context(), []int{sub.pid()}, Options{Log: testLog(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"strings"
 	"testing"
@@ -60,7 +61,7 @@ func TestHazardR10(t *testing.T) {
 		l.finish(sub.pid())
 	}
 	var warned []string
-	s, err := Attach(t.Context(), []int{sub.pid()}, Options{Warnf: func(format string, args ...any) { warned = append(warned, fmt.Sprintf(format, args...)) }})
+	s, err := Attach(t.Context(), []int{sub.pid()}, Options{Log: logTo(slog.LevelWarn, func(text string) { warned = append(warned, text) })})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -40,11 +41,11 @@ func TestHazardW13(t *testing.T) {
 			}
 			var mu sync.Mutex
 			var warned []string
-			o := Options{Pending: always, Logf: t.Logf, Warnf: func(format string, args ...any) {
+			o := Options{Pending: always, Log: logTo(slog.LevelWarn, func(text string) {
 				mu.Lock()
 				defer mu.Unlock()
-				warned = append(warned, fmt.Sprintf(format, args...))
-			}}
+				warned = append(warned, text)
+			})}
 			s, err := Attach(context.Background(), []int{sub.pid()}, o)
 			if err != nil {
 				t.Fatal(err)

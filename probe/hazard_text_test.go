@@ -164,7 +164,7 @@ func TestHazardW8(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer mem.Close()
-	s, err := Attach(t.Context(), []int{sub.pid()}, Options{Logf: t.Logf})
+	s, err := Attach(t.Context(), []int{sub.pid()}, Options{Log: testLog(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

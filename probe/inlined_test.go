@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -47,7 +48,7 @@ func TestInlinedInstances(t *testing.T) {
 	for _, o := range []Options{{}, {NoOptimize: true}} {
 		sink := &collector{}
 		var warned []string
-		o.Warnf = func(format string, args ...any) { warned = append(warned, format) }
+		o.Log = logTo(slog.LevelWarn, func(text string) { warned = append(warned, text) })
 		sum := traceCommand(t, o, sink, []string{prog}, "p:e mix a b", "r:x mix v=$retval:s32", "p:first mix a=%ax b=$arg2:s32")
 		want := []string{"e a=0 b=1", "e a=7 b=0", "e a=0 b=2", "e a=1 b=1", "e a=8 b=1", "e a=1 b=2", "e a=2 b=1", "e a=9 b=2", "e a=2 b=2"}
 		var got []string

@@ -340,7 +340,7 @@ func endOfInput(t *testing.T, sub *subject) {
 
 func runOurs(t *testing.T, sub *subject, o Options, defs []string) hitLines {
 	t.Helper()
-	o.Warnf = t.Logf
+	o.Log = testLog(t)
 	s, err := Attach(t.Context(), []int{sub.pid()}, o)
 	if err != nil {
 		t.Fatal(err)

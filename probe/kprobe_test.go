@@ -15,7 +15,7 @@ import (
 // handled begins a session on a program, with probes, and runs it.
 func handled(t *testing.T, sub *subject, o Options, probes ...Probe) *live {
 	t.Helper()
-	o.Logf, o.Warnf = t.Logf, t.Logf
+	o.Log = testLog(t)
 	s, err := Attach(t.Context(), []int{sub.pid()}, o)
 	if err != nil {
 		t.Fatal(err)

@@ -37,7 +37,7 @@ var failDefs = []string{"r:one on_usr1", "r:two on_usr2", "p:in work a=$arg1", "
 // begun is a session that has run for a moment.
 func begun(t *testing.T, pid int, o Options) *Session {
 	t.Helper()
-	o.Logf = t.Logf
+	o.Log = testLog(t)
 	s, err := Attach(t.Context(), []int{pid}, o)
 	if err != nil {
 		t.Fatalf("%v; the program: %s", err, endOf(pid))
@@ -215,7 +215,7 @@ func TestChangeFails(t *testing.T) {
 // next kprobe finds.
 func TestArmFails(t *testing.T) {
 	inEachMode(t, func(t *testing.T, sub *subject, o Options, nth int, all bool) bool {
-		o.Logf = t.Logf
+		o.Log = testLog(t)
 		s, err := Attach(t.Context(), []int{sub.pid()}, o)
 		if err != nil {
 			t.Fatalf("%v; the program: %s", err, endOf(sub.pid()))

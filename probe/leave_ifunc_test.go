@@ -23,7 +23,7 @@ func TestStartIFunc(t *testing.T) {
 		for name, o := range failModes {
 			t.Run(c.name+"/"+name, func(t *testing.T) {
 				prog := fixture.Build(t, "leave_ifunc.c", c.flags...)
-				o.Logf, o.Warnf = t.Logf, t.Logf
+				o.Log = testLog(t)
 				s, err := Start(t.Context(), Command{Path: prog, Args: []string{prog}, Env: append(os.Environ(), "LD_BIND_NOW=")}, o)
 				if err != nil {
 					t.Fatal(err)

@@ -40,8 +40,7 @@ func TestLeaveUnderSignals(t *testing.T) {
 
 func leaveOnce(t *testing.T, sub *subject, o Options, round int, defs []string) {
 	t.Helper()
-	o.Logf = t.Logf
-	o.Warnf = t.Logf
+	o.Log = testLog(t)
 	s, err := Attach(context.Background(), []int{sub.pid()}, o)
 	if err != nil {
 		t.Fatalf("%v; the program: %s", err, endOf(sub.pid()))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -131,7 +132,7 @@ func TestPendingStart(t *testing.T) {
 	if _, err := in.Seek(0, 0); err != nil {
 		t.Fatal(err)
 	}
-	s, err := Start(t.Context(), Command{Path: prog, Args: []string{prog, lib, "2", "10"}, Stdin: in}, Options{Logf: t.Logf, Pending: always})
+	s, err := Start(t.Context(), Command{Path: prog, Args: []string{prog, lib, "2", "10"}, Stdin: in}, Options{Log: testLog(t), Pending: always})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +185,7 @@ func TestPendingWrong(t *testing.T) {
 	prog, lib := loaderFixture(t, "cc")
 	sub := startSubject(t, prog, lib, "1", "5")
 	var said []string
-	s, err := Attach(t.Context(), []int{sub.pid()}, Options{Pending: always, Logf: t.Logf, Warnf: func(f string, a ...any) { said = append(said, fmt.Sprintf(f, a...)) }})
+	s, err := Attach(t.Context(), []int{sub.pid()}, Options{Pending: always, Log: logTo(slog.LevelWarn, func(text string) { said = append(said, text) })})
 	if err != nil {
 		t.Fatal(err)
 	}

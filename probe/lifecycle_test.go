@@ -91,7 +91,7 @@ func TestStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer out.Close()
-	s, err := Start(context.Background(), Command{Path: ls, Args: []string{"ls", dir}, Stdout: out}, Options{Logf: t.Logf, Warnf: t.Logf})
+	s, err := Start(context.Background(), Command{Path: ls, Args: []string{"ls", dir}, Stdout: out}, Options{Log: testLog(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +127,7 @@ func TestStartUnknownPlace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := Start(context.Background(), Command{Path: touch, Args: []string{"touch", marker}}, Options{Logf: t.Logf})
+	s, err := Start(context.Background(), Command{Path: touch, Args: []string{"touch", marker}}, Options{Log: testLog(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

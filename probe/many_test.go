@@ -54,7 +54,7 @@ func TestPortionsFail(t *testing.T) {
 	sub := startSubject(t, fixture.Build(t, "many_functions.c", "-O2"))
 	want := sub.work()
 	arm := func(nth int) (made int, err error) {
-		s, err := Attach(t.Context(), []int{sub.pid()}, Options{CountOnly: true, Warnf: t.Logf})
+		s, err := Attach(t.Context(), []int{sub.pid()}, Options{CountOnly: true, Log: testLog(t)})
 		if err != nil {
 			t.Fatal(err)
 		}

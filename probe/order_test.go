@@ -112,7 +112,7 @@ func TestOrderOfBreakpoints(t *testing.T) {
 		text += fmt.Sprintf(" s%d=@global_text:string", i)
 	}
 	s, err := Attach(t.Context(), []int{slow.pid(), fast.pid()}, Options{
-		Logf: t.Logf, Warnf: t.Logf,
+		Log:     testLog(t),
 		Pending: func(*fetch.Def) bool { return true }, // each is in one of them
 	})
 	if err != nil {

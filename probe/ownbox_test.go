@@ -50,7 +50,7 @@ func foreignSubject(t *testing.T) (pid int) {
 // may ask for.
 func TestOwnMailbox(t *testing.T) {
 	pids := []int{foreignSubject(t), foreignSubject(t)}
-	s, err := Attach(t.Context(), pids, Options{Logf: t.Logf, Warnf: t.Logf})
+	s, err := Attach(t.Context(), pids, Options{Log: testLog(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 
@@ -26,7 +27,7 @@ func TestPlacesWithoutVariable(t *testing.T) {
 	for _, o := range []Options{{}, {NoOptimize: true}} {
 		sub := startSubject(t, prog, "tail", "5")
 		var warned []string
-		o.Warnf = func(format string, args ...any) { warned = append(warned, fmt.Sprintf(format, args...)) }
+		o.Log = logTo(slog.LevelWarn, func(text string) { warned = append(warned, text) })
 		s, err := Attach(context.Background(), []int{sub.pid()}, o)
 		if err != nil {
 			t.Fatal(err)

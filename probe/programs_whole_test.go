@@ -168,7 +168,7 @@ func TestProgramsLs(t *testing.T) {
 	}
 	for _, o := range []Options{{}, {NoOptimize: true}} {
 		out := newFile(t)
-		o.CountOnly, o.Logf = true, t.Logf
+		o.CountOnly, o.Log = true, testLog(t)
 		s, err := Start(t.Context(), Command{Path: ls, Args: args, Stdout: out}, o)
 		if err != nil {
 			t.Fatal(err)

@@ -41,7 +41,7 @@ func TestAddRemove(t *testing.T) {
 	prog := fixture.Build(t, "probe_calls.c", "-O1", "-pthread")
 	for _, o := range []Options{{}, {NoOptimize: true}, {CountOnly: true}} {
 		t.Run(fmt.Sprintf("%+v", o), func(t *testing.T) {
-			o.Logf = t.Logf
+			o.Log = testLog(t)
 			sub := startSubject(t, prog, "work", "1000")
 			ctx := context.Background()
 			s, err := Attach(ctx, []int{sub.pid()}, o)
@@ -179,7 +179,7 @@ func TestAddAllOrNone(t *testing.T) {
 	prog := fixture.Build(t, "probe_calls.c", "-O1", "-pthread")
 	a, b := startSubject(t, prog, "work", "10"), startSubject(t, prog, "work", "10")
 	ctx := context.Background()
-	s, err := Attach(ctx, []int{a.pid(), b.pid()}, Options{Logf: t.Logf})
+	s, err := Attach(ctx, []int{a.pid(), b.pid()}, Options{Log: testLog(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

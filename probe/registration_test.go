@@ -21,7 +21,7 @@ func TestRegisterAllOrNone(t *testing.T) {
 	prog := callsFixture(t, "-O1", "-pthread")
 	sub := startSubject(t, prog, "work", "100")
 	ctx := t.Context()
-	s, err := Attach(ctx, []int{sub.pid()}, Options{Logf: t.Logf})
+	s, err := Attach(ctx, []int{sub.pid()}, Options{Log: testLog(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func textBytes(t *testing.T, pid int, prog string) string {
 // program counts right.
 func TestUnregisterUnderLoad(t *testing.T) {
 	sub := startStorm(t, "8")
-	s, err := Attach(t.Context(), []int{sub.pid()}, Options{Warnf: t.Logf})
+	s, err := Attach(t.Context(), []int{sub.pid()}, Options{Log: testLog(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

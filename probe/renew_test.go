@@ -78,7 +78,7 @@ func started(t *testing.T, path string, defs ...string) (s *Session, in, out *os
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = out.Close() })
-	s, err = Start(t.Context(), Command{Path: path, Args: []string{path}, Stdin: stdin, Stdout: stdout, Stderr: os.Stderr}, Options{Logf: t.Logf})
+	s, err = Start(t.Context(), Command{Path: path, Args: []string{path}, Stdin: stdin, Stdout: stdout, Stderr: os.Stderr}, Options{Log: testLog(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,9 @@
 package probe
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 )
@@ -78,16 +80,17 @@ func (s *sayer) takeDropped() int {
 	return n
 }
 
-func (s *Session) logf(format string, args ...any) { s.speak(s.opts.Logf, format, args) }
+func (s *Session) logf(format string, args ...any) { s.speak(slog.LevelInfo, format, args) }
 
-func (s *Session) warnf(format string, args ...any) { s.speak(s.opts.Warnf, format, args) }
+func (s *Session) warnf(format string, args ...any) { s.speak(slog.LevelWarn, format, args) }
 
-func (s *Session) speak(to func(string, ...any), format string, args []any) {
-	if to == nil {
+func (s *Session) speak(level slog.Level, format string, args []any) {
+	log := s.opts.Log
+	if log == nil || !log.Enabled(context.Background(), level) {
 		return
 	}
 	text := fmt.Sprintf(format, args...) // now: the arguments may change
-	s.sayer.say(func() { to("%s", text) })
+	s.sayer.say(func() { log.Log(context.Background(), level, text) })
 }
 
 // heard waits until all is said, or sayTime has passed, where that keeps nobody but

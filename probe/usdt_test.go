@@ -3,6 +3,7 @@ package probe
 import (
 	"encoding/binary"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -172,7 +173,7 @@ func TestUSDTSemaphoresOfSeveral(t *testing.T) {
 	for _, sub := range subs {
 		pids = append(pids, sub.pid())
 	}
-	s, err := Attach(t.Context(), pids, Options{Warnf: t.Errorf})
+	s, err := Attach(t.Context(), pids, Options{Log: logTo(slog.LevelWarn, func(text string) { t.Error(text) })})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -277,7 +278,7 @@ func TestUSDTPending(t *testing.T) {
 func TestUSDTErrors(t *testing.T) {
 	sub := startForms(t, fixture.Build(t, "usdt_forms.c", "-O1"))
 	var said []string
-	s, err := Attach(t.Context(), []int{sub.pid()}, Options{Warnf: func(f string, args ...any) { said = append(said, fmt.Sprintf(f, args...)) }})
+	s, err := Attach(t.Context(), []int{sub.pid()}, Options{Log: logTo(slog.LevelWarn, func(text string) { said = append(said, text) })})
 	if err != nil {
 		t.Fatal(err)
 	}

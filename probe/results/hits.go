@@ -46,6 +46,33 @@ type Hit struct {
 	StackEnd symbols.StackEnd
 }
 
+// AppendArgs appends the values of the hit, each as its name, = and the value as the
+// kernel's trace line has it (fetch.AppendText), with a space between. An error wraps
+// fetch.ErrCorrupt.
+func (h *Hit) AppendArgs(dst []byte) ([]byte, error) {
+	vals, err := h.Program.Decode(h.Data, nil)
+	if err != nil {
+		return dst, err
+	}
+	for i, f := range h.Program.Fields() {
+		if i > 0 {
+			dst = append(dst, ' ')
+		}
+		dst = append(append(dst, f.Name...), '=')
+		dst = fetch.AppendText(dst, f.Type, vals[i], names{h.Space})
+	}
+	return dst, nil
+}
+
+// names names addresses of a process.
+type names struct{ space *symbols.Space }
+
+// SymbolAt implements fetch.Symbolizer.
+func (n names) SymbolAt(a symbols.Addr) (name string, off, size uint64, ok bool) {
+	name, off, size, _, ok = n.space.Symbolize(a)
+	return name, off, size, ok
+}
+
 // Sink takes hits. It is called by one goroutine at a time, in order of time
 // over all processes, but for a hit that was written too late (ring.Options). An error ends the trace and comes back from Run; ErrStop ends it
 // without one.

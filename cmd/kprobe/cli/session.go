@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -158,22 +159,18 @@ func (o *sessionOptions) arguments(c *cobra.Command, d *Deps, args []string) err
 }
 
 func (o *sessionOptions) engine(d *Deps, m *messages) probe.Options {
-	p := probe.Options{
+	return probe.Options{
 		NoOptimize: o.noOptimize,
 		MaxActive:  o.maxActive,
 		RingSize:   o.ring,
 		MaxText:    o.strSize,
 		Follow:     o.follow,
-		Warnf:      m.warn,
+		Log:        slog.New(engineLog{m, o.verbose}),
 		Touched:    d.Link.Touched,
 		Inject:     o.inject,
 		Pending:    func(def *fetch.Def) bool { return o.pending || o.waits[def] },
 		Files:      o.cache(d),
 	}
-	if o.verbose {
-		p.Logf = m.say
-	}
-	return p
 }
 
 // run attaches to the target, or starts it, arms the definitions, lets sink

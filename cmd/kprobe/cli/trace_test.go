@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -42,7 +43,7 @@ func TestTracePrintsHits(t *testing.T) {
 func TestTraceOptionsReachTheEngine(t *testing.T) {
 	f := &fake{}
 	kprobe(t, f, "", "trace", "a", "-f", "--no-optimize", "--maxactive", "7", "-v", "--", "true", "-n", "x")
-	if !f.opts.Follow || !f.opts.NoOptimize || f.opts.MaxActive != 7 || f.opts.CountOnly || f.opts.Logf == nil || f.opts.Warnf == nil || f.opts.Touched == nil {
+	if !f.opts.Follow || !f.opts.NoOptimize || f.opts.MaxActive != 7 || f.opts.CountOnly || !f.opts.Log.Enabled(t.Context(), slog.LevelInfo) || !f.opts.Log.Enabled(t.Context(), slog.LevelWarn) || f.opts.Touched == nil {
 		t.Errorf("options: %+v", f.opts)
 	}
 	if f.command == nil || !filepath.IsAbs(f.command.Path) || fmt.Sprint(f.command.Args) != "[true -n x]" {
@@ -50,7 +51,7 @@ func TestTraceOptionsReachTheEngine(t *testing.T) {
 	}
 	f = &fake{}
 	kprobe(t, f, "", "profile", "a", "-p", "5,6", "-p", "6", "--pid=7")
-	if fmt.Sprint(f.pids) != "[5 6 7]" || !f.opts.CountOnly || f.opts.Logf != nil {
+	if fmt.Sprint(f.pids) != "[5 6 7]" || !f.opts.CountOnly || f.opts.Log.Enabled(t.Context(), slog.LevelInfo) {
 		t.Errorf("pids %v, options %+v", f.pids, f.opts)
 	}
 }
