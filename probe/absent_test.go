@@ -105,3 +105,44 @@ func TestLatePageIsNotGone(t *testing.T) {
 	l.finish(sub.pid())
 	sub.end()
 }
+
+// TestAbsentFile: TestAbsentPages with pages of a file whose file system the program
+// serves itself (FUSE), by breakpoints and by jumps.
+func TestAbsentFile(t *testing.T) {
+	fixture.NeedFile(t, "/dev/fuse")
+	fixture.NeedFile(t, "/usr/include/fuse3/fuse.h")
+	prog := fixture.Build(t, "fuse_pages.c", "-O2", "-pthread", "-I/usr/include/fuse3", "-lfuse3")
+	for _, c := range []struct {
+		name string
+		o    Options
+		defs []string
+		want string // in each of touch's lines
+	}{
+		{"filled", Options{NoOptimize: true}, []string{"p:touch touch v=+0($arg1):u64"}, " v=1"},
+		{"filled by jumps", Options{}, []string{"p:touch touch v=+0($arg1):u64", "p:fill fill", "r:filled fill"}, " v=1"},
+		{"filler stops", Options{NoOptimize: true}, []string{"p:touch touch v=+0($arg1):u64", "p:fill fill", "r:filled fill"}, " v="},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			sub := startSubjectSaying(t, prog, "ready", "no fuse")
+			if sub == nil {
+				fixture.Missing(t, "a file system can't be mounted")
+			}
+			l := attach(t, sub.pid(), c.o, c.defs...)
+			if got := sub.work(); got != "done 46" {
+				t.Errorf("the program printed %q", got)
+			}
+			l.finish(sub.pid())
+			sub.end()
+			hits := map[string]int{}
+			for _, line := range l.sink.all() {
+				name, _, _ := strings.Cut(line, " ")
+				if hits[name]++; name == "touch" && !strings.Contains(line, c.want) {
+					t.Errorf("%s, want %s", line, c.want)
+				}
+			}
+			if hits["touch"] != 4 || len(c.defs) > 1 && (hits["fill"] < 4 || hits["filled"] != hits["fill"]) {
+				t.Errorf("hits %v", hits)
+			}
+		})
+	}
+}

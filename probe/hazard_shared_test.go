@@ -103,6 +103,71 @@ func TestHazardW13(t *testing.T) {
 	}
 }
 
+// hugePages makes sure that the machine has that many huge pages to give.
+func hugePages(t *testing.T, n int) {
+	t.Helper()
+	const file = "/proc/sys/vm/nr_hugepages"
+	free := func() (n int) {
+		b, _ := os.ReadFile("/proc/meminfo")
+		_, rest, _ := strings.Cut(string(b), "HugePages_Free:")
+		_, _ = fmt.Sscan(rest, &n)
+		return n
+	}
+	if free() >= n {
+		return
+	}
+	was, err := os.ReadFile(file)
+	if err == nil {
+		_ = os.WriteFile(file, []byte(fmt.Sprint(n)), 0)
+		t.Cleanup(func() { _ = os.WriteFile(file, was, 0) })
+	}
+	if free() < n {
+		fixture.Missing(t, "huge pages (vm.nr_hugepages)")
+	}
+}
+
+// TestHazardW11: text in a huge page (hugetlbfs) is probed, or the error says that it
+// can't be written; the program goes on in either case, and nothing is left.
+func TestHazardW11(t *testing.T) {
+	hugePages(t, 2)
+	prog := fixture.Build(t, "shared_text.c", "-O1")
+	lib := filepath.Join(t.TempDir(), "libpart.so")
+	run(t, "cc", "-O1", "-fPIC", "-shared", "-Wl,-z,noseparate-code", "-o", lib, filepath.Join("..", "testdata", "library_part.c"))
+	off := inspectFile(t, lib, "part_work")[0].Lines[0].Addr
+	for _, o := range []Options{{}, {NoOptimize: true}} {
+		for _, kind := range []string{"p", "r"} {
+			sub := startSubject(t, prog, lib, fmt.Sprint(uint64(off)), "memfd-huge")
+			step := func(want string) {
+				t.Helper()
+				sub.line()
+				sub.expect(want)
+			}
+			step("mapped")
+			step("145")
+			m := mappedText(t, sub.pid(), "part.so")
+			_, before := twoTexts(t, sub.pid(), m)
+			s, err := Attach(t.Context(), []int{sub.pid()}, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l := &live{t: t, s: s, sink: &collector{}, done: make(chan struct{})}
+			l.run()
+			err = s.Arm(t.Context(), parseDefs(t, fmt.Sprintf("%s:work %#x", kind, uint64(m.Start+off-symbols.Addr(m.Off)))))
+			t.Logf("%s: %v", kind, err)
+			step("145")
+			if err == nil && l.stat("work").Hits != 10 {
+				t.Errorf("%d hits, want 10", l.stat("work").Hits)
+			}
+			l.finish(sub.pid())
+			if _, after := twoTexts(t, sub.pid(), m); !bytes.Equal(before, after) {
+				t.Error("the text is not what it was")
+			}
+			step("145")
+			sub.in.Close()
+		}
+	}
+}
+
 // mappedText finds the executable mapping of a file whose name ends so.
 func mappedText(t *testing.T, pid int, suffix string) symbols.Mapping {
 	t.Helper()

@@ -3,6 +3,7 @@ package probe
 import (
 	"os"
 	"os/exec"
+	"syscall"
 	"testing"
 
 	"kprobe/internal/fixture"
@@ -57,4 +58,24 @@ func TestOCamlCollector(t *testing.T) {
 			t.Errorf("%v: no hits", c.defs)
 		}
 	}
+}
+
+// TestOCamlUsedStack: kprobe comes and goes while every byte of the only thread's stack
+// has been used, and its stack pointer is anywhere on it, at its end too.
+func TestOCamlUsedStack(t *testing.T) {
+	sub := startSubject(t, buildOCaml(t, "ocaml_limit.ml", "limit"))
+	sub.line()
+	for range full(25, 200) {
+		l := attach(t, sub.pid(), Options{CountOnly: true}, "p:a camlLimit__stops_*")
+		l.stop()
+		<-l.done
+		if err := l.s.Close(t.Context()); err != nil || l.err != nil {
+			t.Fatal(err, l.err)
+		}
+	}
+	if err := syscall.Kill(sub.pid(), syscall.SIGUSR1); err != nil {
+		t.Fatal(err)
+	}
+	sub.expect("done")
+	sub.end()
 }

@@ -181,6 +181,9 @@ func (a *Area) close(ctx context.Context) error {
 	if err != nil || a.File == nil {
 		return err
 	}
+	if a.Code == nil {
+		return a.File.Unmap(ctx)
+	}
 	h := a.File.Layout.Header.Off
 	if chained {
 		// They are the program's from here on.

@@ -28,16 +28,30 @@ const (
 func (p *Process) chooseThread(ctx context.Context, fn func(*Thread) error) error {
 	c := &choice{p: p, fn: fn, err: ErrNoThread}
 	defer c.letGo()
-	if c.stopped() || c.running(ctx) {
+	for begun := time.Now(); ; time.Sleep(time.Millisecond) {
+		over := c.stopped() || c.running(ctx) || c.each(p.withSignals())
+		switch {
+		case !errors.Is(c.err, ErrNoRoom):
+		case p.held > 0 || p.tr.handler == nil || ctx.Err() != nil || time.Since(begun) > choosePatience:
+		default:
+			// A thread that has met the end of its stack has room a moment later.
+			p.serveSignals()
+			continue
+		}
+		if !over && errors.Is(c.err, ErrNoThread) {
+			return fmt.Errorf("%w: %s", ErrNoThread, p.occupations())
+		}
 		return c.err
 	}
-	if c.each(p.withSignals()) {
-		return c.err
+}
+
+// serveSignals handles the signals that threads wait with.
+func (p *Process) serveSignals() {
+	for _, t := range p.Threads() {
+		if t.Stopped() && t.waitsWithSignal() {
+			_ = p.tr.handle(t) // it fails only if the thread is gone, or beyond help
+		}
 	}
-	if errors.Is(c.err, ErrNoThread) {
-		return fmt.Errorf("%w: %s", ErrNoThread, p.occupations())
-	}
-	return c.err
 }
 
 // choice is the search for a thread. Its steps report whether it is over: fn has

@@ -79,7 +79,7 @@ func (p *Process) syscallWith(ctx context.Context, t *Thread, nr uintptr, args f
 
 // makeSyscall is syscallWith in a thread that is fit for it.
 func (t *Thread) makeSyscall(ctx context.Context, nr uintptr, args func(*room) []uintptr) (uint64, error) {
-	in, err := t.prepareInjection(codeReturn)
+	in, err := t.prepareInjection(codeReturn, false)
 	if err != nil {
 		return 0, err
 	}
@@ -104,7 +104,7 @@ func (t *Thread) makeSyscall(ctx context.Context, nr uintptr, args func(*room) [
 func (p *Process) Call(ctx context.Context, t *Thread, fn symbols.Addr, args ...uint64) (uint64, error) {
 	var result uint64
 	err := p.withThread(ctx, t, func(t *Thread) error {
-		in, err := t.prepareInjection(codeReturn)
+		in, err := t.prepareInjection(codeReturn, true)
 		if err != nil {
 			return err
 		}
@@ -150,7 +150,7 @@ type injection struct {
 }
 
 // prepareInjection saves the context of t, in the tracer and in the process.
-func (t *Thread) prepareInjection(ret uint64) (in *injection, err error) {
+func (t *Thread) prepareInjection(ret uint64, stack bool) (in *injection, err error) {
 	if t.status>>16 == 0 && t.inDelivery() && !t.busy {
 		// It can only be done where the kernel restarts what it makes restart,
 		// and the thread may be left elsewhere.
@@ -194,7 +194,7 @@ func (t *Thread) prepareInjection(ret uint64) (in *injection, err error) {
 	}
 	in.begun = begun.Rip
 	image, _ := buildFrame(0, &begun, in.mask, in.xstate, 0)
-	if in.room, err = t.p.findRoom(&in.saved, len(image)); err != nil {
+	if in.room, err = t.p.findRoom(&in.saved, len(image), stack); err != nil {
 		return nil, err
 	}
 	in.image, in.frame = buildFrame(in.room.base, &begun, in.mask, in.xstate, in.room.code+ret)
@@ -477,7 +477,9 @@ func (in *injection) putBack() error {
 		}
 	}
 	if in.room.wipe {
-		return t.p.WriteMemory(make([]byte, len(in.image)+bufferSize), symbols.Addr(in.room.base))
+		under := make([]byte, in.room.buffer+bufferSize-in.room.base)
+		copy(under, in.room.under)
+		return t.p.WriteMemory(under, symbols.Addr(in.room.base))
 	}
 	return nil
 }

@@ -187,7 +187,7 @@ func TestModuleBase(t *testing.T) {
 // TestPlaceOnStack: what an injected call leaves alone of a thread's stack, and
 // when it takes another place.
 func TestPlaceOnStack(t *testing.T) {
-	p, _, base := ownMemory(t, 64*pageSize)
+	p, b, base := ownMemory(t, 64*pageSize)
 	const size = 2900
 	stack := []symbols.Mapping{{Start: symbols.Addr(base), End: symbols.Addr(base + 64*pageSize), Read: true, Write: true, Path: "[stack]"}}
 	for _, c := range []struct {
@@ -211,6 +211,20 @@ func TestPlaceOnStack(t *testing.T) {
 			t.Errorf("%s: %#x to %#x is used, far from %#x or in its red zone", c.name, r.base-base, end-base, c.rsp-base)
 		case !c.own && (!r.wipe || end > borrowed(&stack[0]) || r.base < base+stackBelow):
 			t.Errorf("%s: %#x to %#x is used", c.name, r.base-base, end-base)
+		}
+	}
+	// A stack without a byte that was never used.
+	for off := 0; off < len(b); off += pageSize {
+		b[off] = 1
+	}
+	for _, c := range []struct {
+		rsp uint64
+		ok  bool
+	}{{base + 60*pageSize, true}, {base + 20*pageSize, true}, {base + 4*pageSize, true}, {base + pageSize, false}, {base - 8, false}} {
+		var r room
+		ok := p.findStack(&r, stack, &unix.PtraceRegs{Rsp: c.rsp}, size)
+		if ok != c.ok || ok && (r.wipe || r.base < base || r.buffer+bufferSize > c.rsp-redZone) {
+			t.Errorf("on a stack that is used up, at %#x: %v, the image at %#x", c.rsp-base, ok, r.base-base)
 		}
 	}
 	for name, change := range map[string]func(m *symbols.Mapping){

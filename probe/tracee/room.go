@@ -5,10 +5,17 @@ package tracee
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"kprobe/internal/procfs"
 	"kprobe/symbols"
 )
 
@@ -75,7 +82,8 @@ type room struct {
 	code   uint64
 	saved  []byte       // what was at code; nil if it belongs there
 	base   uint64       // where the frame image lies, a multiple of frameAlign
-	wipe   bool         // the image was zeros before
+	wipe   bool         // the image was zeros before,
+	under  []byte       // or this
 	buffer uint64       // bufferSize bytes for an argument
 	after  func() error // reads results from the buffer before the room is left
 }
@@ -90,8 +98,9 @@ const (
 	stackBelow = 16 << 10
 )
 
-// findRoom finds where to put an image of size bytes for a thread.
-func (p *Process) findRoom(regs *unix.PtraceRegs, size int) (*room, error) {
+// findRoom finds where to put an image of size bytes for a thread, with room for a
+// function's stack below it if there is to be one.
+func (p *Process) findRoom(regs *unix.PtraceRegs, size int, stack bool) (*room, error) {
 	if p.code != 0 {
 		r := &room{code: uint64(p.code)}
 		r.base = (uint64(p.frame) + ScratchFrame - uint64(size)) &^ (frameAlign - 1)
@@ -103,7 +112,7 @@ func (p *Process) findRoom(regs *unix.PtraceRegs, size int) (*room, error) {
 		return nil, err
 	}
 	r := &room{}
-	if !p.findStack(r, maps, regs, size) {
+	if !p.findStack(r, maps, regs, size) && (stack || !p.findTail(r, maps, size)) {
 		return nil, ErrNoRoom
 	}
 	if !p.findPadding(r, maps) {
@@ -116,7 +125,8 @@ func (p *Process) findRoom(regs *unix.PtraceRegs, size int) (*room, error) {
 // zone, if it is one that the system or a thread library made: a coroutine or
 // goroutine may have no room there. Else it takes a place at the far end of the
 // process's first stack where nothing has ever been, nor the image of a tracer
-// that was killed.
+// that was killed. Where that stack has been used up, as by a recursion without an
+// end, a thread that is far down on it has its own place after all.
 func (p *Process) findStack(r *room, maps []symbols.Mapping, regs *unix.PtraceRegs, size int) bool {
 	for i := range maps {
 		m := &maps[i]
@@ -136,6 +146,64 @@ func (p *Process) findStack(r *room, maps []symbols.Mapping, regs *unix.PtraceRe
 		r.place(base, size)
 		return true
 	}
+	return p.findLent(r, maps, size) || p.findFarDown(r, maps, regs, size)
+}
+
+// findFarDown places the image on the first stack below a thread that is in the part
+// of it that is lent, if no other thread waits in a call there.
+func (p *Process) findFarDown(r *room, maps []symbols.Mapping, regs *unix.PtraceRegs, size int) bool {
+	for i := range maps {
+		m := &maps[i]
+		if m.Path != "[stack]" || !m.Read || !m.Write || !m.Contains(symbols.Addr(regs.Rsp)) {
+			continue
+		}
+		top := regs.Rsp - redZone
+		base := (top - bufferSize - 512 - uint64(size)) &^ (frameAlign - 1)
+		if base > top || base < uint64(m.Start)+farDownBelow || p.waitsIn(base-farDownBelow, top) {
+			return false
+		}
+		r.place(base, size)
+		return true
+	}
+	return false
+}
+
+// farDownBelow is the least room below a place far down: a system call needs none, and
+// where the program would overflow its stack the call of a function may.
+const farDownBelow = pageSize
+
+// waitsIn reports whether a thread of the process waits in a system call with its stack
+// pointer in [lo, hi), as one does in a call of a tracer that was killed. Where that
+// can't be read one may.
+func (p *Process) waitsIn(lo, hi uint64) bool {
+	tids, err := procfs.Process(p.pid).Threads()
+	if err != nil {
+		return true
+	}
+	buf := make([]byte, 256)
+	for _, tid := range tids {
+		text, err := procfs.Read(procfs.Thread(p.pid, tid).Path("syscall"), buf)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+			continue // it has ended
+		}
+		if err != nil {
+			return true
+		}
+		// The number, six arguments, the stack pointer and the instruction pointer; -1 and
+		// the latter where it is in no call.
+		if f := bytes.Fields(text); len(f) == 9 {
+			sp, err := strconv.ParseUint(string(f[7]), 0, 64)
+			if err != nil || sp >= lo && sp < hi {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// findLent places the image in the far half of the first stack, where that was never
+// used.
+func (p *Process) findLent(r *room, maps []symbols.Mapping, size int) bool {
 	for i := range maps {
 		m := &maps[i]
 		if m.Path != "[stack]" || !m.Read || !m.Write || m.End-m.Start < 4*stackBelow {
@@ -260,21 +328,38 @@ func moduleBase(maps []symbols.Mapping, m *symbols.Mapping) (uint64, bool) {
 // segmentEnd reads from the program headers in memory where the segment that m
 // maps ends.
 func (p *Process) segmentEnd(base uint64, m *symbols.Mapping) (uint64, bool) {
+	for _, g := range p.segments(base) {
+		if g.start&^(pageSize-1) == uint64(m.Start) && (g.end+pageSize-1)&^(pageSize-1) == uint64(m.End) {
+			return g.end, true
+		}
+	}
+	return 0, false
+}
+
+// segment is a loaded one of a module.
+type segment struct {
+	start, end uint64
+	writable   bool
+}
+
+// segments reads from the program headers in memory, of the ELF header at base, what
+// is loaded.
+func (p *Process) segments(base uint64) (out []segment) {
 	var h [64]byte
 	if _, err := p.ReadMemory(h[:], symbols.Addr(base)); err != nil || string(h[:5]) != "\x7fELF\x02" {
-		return 0, false
+		return nil
 	}
 	le := binary.LittleEndian
 	off, size, n := le.Uint64(h[32:]), int(le.Uint16(h[54:])), int(le.Uint16(h[56:]))
 	const phdrSize, maxPhdrs = 56, 64
 	if size != phdrSize || n == 0 || n > maxPhdrs || off > pageSize {
-		return 0, false
+		return nil
 	}
 	ph := make([]byte, size*n)
 	if _, err := p.ReadMemory(ph, symbols.Addr(base+off)); err != nil {
-		return 0, false
+		return nil
 	}
-	const ptLoad = 1
+	const ptLoad, pfW = 1, 2
 	bias, found := uint64(0), false
 	for i := range n {
 		e := ph[i*size:]
@@ -282,19 +367,47 @@ func (p *Process) segmentEnd(base uint64, m *symbols.Mapping) (uint64, bool) {
 			bias, found = base-le.Uint64(e[16:])&^(pageSize-1), true
 		}
 	}
-	if !found {
-		return 0, false
-	}
 	for i := range n {
-		e := ph[i*size:]
-		if le.Uint32(e) != ptLoad {
+		if e := ph[i*size:]; found && le.Uint32(e) == ptLoad {
+			start := bias + le.Uint64(e[16:])
+			out = append(out, segment{start, start + le.Uint64(e[40:]), le.Uint32(e[4:])&pfW != 0})
+		}
+	}
+	return out
+}
+
+// findTail places the image behind a module's data, in what is left of its last page:
+// zeros, or more of the file. It is for system calls, which need no stack. The loader uses
+// what is left behind its own data, and musl's gives it to malloc for all.
+func (p *Process) findTail(r *room, maps []symbols.Mapping, size int) bool {
+	if slices.ContainsFunc(maps, func(m symbols.Mapping) bool { return strings.Contains(m.Path, "musl") }) {
+		return false
+	}
+	for i := range maps {
+		m := &maps[i]
+		if m.Inode == 0 || m.Off != 0 || strings.HasPrefix(path.Base(m.Path), "ld-") {
 			continue
 		}
-		start := bias + le.Uint64(e[16:])
-		end := start + le.Uint64(e[40:])
-		if start&^(pageSize-1) == uint64(m.Start) && (end+pageSize-1)&^(pageSize-1) == uint64(m.End) {
-			return end, true
+		for _, g := range p.segments(uint64(m.Start)) {
+			base := (g.end + frameAlign - 1) &^ (frameAlign - 1)
+			last := (g.end + pageSize - 1) &^ (pageSize - 1)
+			b := make([]byte, size+2*bufferSize)
+			if !g.writable || base+uint64(len(b)) > last || !writableAt(maps, base, last) {
+				continue
+			}
+			if _, err := p.ReadMemory(b, symbols.Addr(base)); err == nil && !p.waitsIn(base-bufferSize, last) {
+				r.place(base, size)
+				r.wipe, r.under = true, b
+				return true
+			}
 		}
 	}
-	return 0, false
+	return false
+}
+
+// writableAt reports whether private writable memory is mapped at [lo, hi).
+func writableAt(maps []symbols.Mapping, lo, hi uint64) bool {
+	return slices.ContainsFunc(maps, func(m symbols.Mapping) bool {
+		return m.Contains(symbols.Addr(lo)) && hi <= uint64(m.End) && strings.HasPrefix(m.Perms(), "rw-p")
+	})
 }

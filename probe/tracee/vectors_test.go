@@ -18,7 +18,7 @@ import (
 // through the saved frame, by itself. features are the components of the XSAVE
 // image that the frame is to hold.
 func abandon(th *Thread, features byte) error {
-	in, err := th.prepareInjection(codeReturn)
+	in, err := th.prepareInjection(codeReturn, false)
 	if err != nil {
 		return err
 	}
