@@ -3,6 +3,7 @@ package probe
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"kprobe/probe/assess"
@@ -96,7 +97,8 @@ type part struct {
 }
 
 // leavings finds the return instructions by which a function may return, as what
-// is to be armed. The error says why they are not all known.
+// is to be armed: none of one that never does. The error says why they are not all
+// known.
 func (tg *target) leavings(w patchRequest) (*exitProbe, error) {
 	l := &exitProbe{probe: w.p, suspects: map[int]detour.Instance{}}
 	f, err := tg.function(w.at)
@@ -133,10 +135,10 @@ func (tg *target) leavings(w patchRequest) (*exitProbe, error) {
 			return nil, errors.New("it jumps to too many functions")
 		}
 	}
-	if len(l.exits) == 0 {
+	if len(l.exits) == 0 && slices.ContainsFunc(parts, func(p part) bool { return !p.sweep.Closed() }) {
 		return nil, errors.New("it has no exit")
 	}
-	return l, nil
+	return l, nil // without any it never returns
 }
 
 func contains(parts []part, start symbols.Addr) bool {

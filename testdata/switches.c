@@ -1,5 +1,6 @@
 /* Switches that compilers make jump tables of: dense, with holes, from an offset,
-   of a byte, of 64 bits, without a default, nested. */
+   of a byte, of 64 bits, without a default, nested, in a loop with calls,
+   where the address of the table is kept in a register. */
 volatile long sink;
 
 __attribute__((noinline)) long dense(int x)
@@ -230,6 +231,38 @@ __attribute__((noinline)) long nested(int x, int y)
 		break;
 	}
 	return sink;
+}
+
+__attribute__((noinline)) long called(int x)
+{
+	sink = x;
+	return sink;
+}
+
+__attribute__((noinline)) long looped(int x)
+{
+	long n = 0;
+	for (; x > 0; x -= called(x) & 3) {
+		switch (called(x) & 15) {
+		case 0: n += sink; break;
+		case 1: n += 7; break;
+		case 2: n = called(n); break;
+		case 3: n -= sink; break;
+		case 4: n *= 5; break;
+		case 5: n ^= called(3); break;
+		case 6: n += 11; break;
+		}
+		called(n);
+		switch (called(x + 1) & 15) {
+		case 0: n -= 3; break;
+		case 1: n += sink; break;
+		case 2: n = called(n + 1); break;
+		case 3: n ^= sink; break;
+		case 4: n *= 3; break;
+		case 5: n += called(5); break;
+		}
+	}
+	return n;
 }
 
 int main(int argc, char **argv)

@@ -61,7 +61,7 @@ func (f *Function) Exits() []Exit {
 // return, a jump out of it, or its end is reached. It is true, too, where its
 // instructions are not all known.
 func (f *Function) Returns() bool {
-	if len(f.desyncs) > 0 || len(f.starts) == 0 {
+	if !f.Closed() {
 		return true
 	}
 	for _, x := range f.Exits() {
@@ -69,11 +69,20 @@ func (f *Function) Returns() bool {
 			return true
 		}
 	}
+	return false
+}
+
+// Closed reports whether Exits has every way out: the instructions are all known, and
+// the last doesn't run into what follows.
+func (f *Function) Closed() bool {
+	if len(f.desyncs) > 0 || len(f.starts) == 0 {
+		return false
+	}
 	last := len(f.starts) - 1
 	for last > 0 && f.onlyPadding(last) {
 		last--
 	}
-	return !f.flags[last].Any(Stops | Call)
+	return f.flags[last].Any(Stops | Call)
 }
 
 func (f *Function) exit(k int, fl Flags) (Exit, bool) {

@@ -39,6 +39,11 @@ func (f *Function) findTables() {
 		if l, ok := f.lookup(k, i); ok {
 			if t, ok := f.read(l); ok {
 				t.Jump = f.at(k)
+				for _, at := range l.others {
+					more, _ := f.read(lookup{table: at, size: l.size, entries: l.entries})
+					t.Targets = append(t.Targets, more.Targets...)
+				}
+				f.distinct(&t)
 				f.tables = append(f.tables, t)
 			}
 		}
@@ -50,6 +55,9 @@ type lookup struct {
 	table   uint64
 	size    int // of an entry: 4, relative to the table, or 8
 	entries int // 0: not known
+	// others are further tables that it may be instead, where the register that holds
+	// the address is set far away, in several places.
+	others []uint64
 }
 
 // lookup recognises
@@ -58,7 +66,8 @@ type lookup struct {
 //	cmp i, n; ja default; jmp [i*8+T]     or     mov i, [i*8+T]; jmp i
 //	cmp i, n; ja default; lea b, [rip+T]; jmp [b+i*8]     (Go)
 //
-// with anything between that doesn't leave the order.
+// with anything between that doesn't leave the order. The first one's lea may stand
+// anywhere: compilers take it out of loops (hoisted).
 func (f *Function) lookup(k int, jump Inst) (lookup, bool) {
 	_, code := f.inst(k)
 	if l, ok := absolute(jump, code); ok {
@@ -89,7 +98,42 @@ func (f *Function) lookup(k int, jump Inst) (lookup, bool) {
 			break
 		}
 	}
+	if base != NoReg {
+		return f.hoisted(k, base)
+	}
 	return lookup{}, false
+}
+
+// hoisted is the lookup of a jump behind "movsxd i, [b+i*4]; add i, b" whose b is set
+// far away: the tables at the addresses that anything in the function puts into b, as
+// far as they hold nothing but instructions of the function up to the switch's bound.
+// Without a bound that would say little.
+func (f *Function) hoisted(k int, base Reg) (lookup, bool) {
+	entries := f.bound(k)
+	if entries == 0 {
+		return lookup{}, false
+	}
+	var tables []uint64
+	for n := range f.starts {
+		if f.code[f.starts[n]]&0xf8 != 0x48 { // REX.W, as addresses have
+			continue
+		}
+		i, code := f.inst(n)
+		if i.Encoding != Legacy || i.Map != 0 || i.Opcode != 0x8d || i.reg() != base {
+			continue
+		}
+		t, ok := i.RIPTarget(f.at(n), code)
+		if !ok || slices.Contains(tables, t) {
+			continue
+		}
+		if _, ok := f.read(lookup{table: t, size: 4, entries: entries}); ok {
+			tables = append(tables, t)
+		}
+	}
+	if len(tables) == 0 {
+		return lookup{}, false
+	}
+	return lookup{table: tables[0], size: 4, entries: entries, others: tables[1:]}, true
 }
 
 // based recognises a jump by [b+i*8] behind lea b, [rip+T].

@@ -46,6 +46,9 @@ func TestTablesAgainstRelocations(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
+				if s.Name == "looped" && len(sw.Tables()) != 2 {
+					t.Errorf("of the two switches in a loop %d are found: %+v", len(sw.Tables()), sw.Tables())
+				}
 				for _, table := range sw.Tables() {
 					starts[table.At] = true
 					tables = append(tables, table)
