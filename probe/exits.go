@@ -135,7 +135,7 @@ func (tg *target) leavings(w patchRequest) (*exitProbe, error) {
 			return nil, errors.New("it jumps to too many functions")
 		}
 	}
-	if len(l.exits) == 0 && slices.ContainsFunc(parts, func(p part) bool { return !p.sweep.Closed() }) {
+	if len(l.exits) == 0 && slices.ContainsFunc(parts, func(p part) bool { return !p.Sweep.Closed() }) {
 		return nil, errors.New("it has no exit")
 	}
 	return l, nil // without any it never returns

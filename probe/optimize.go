@@ -125,7 +125,7 @@ func (o *planner) plan(c *changeset, ws []patchRequest, b *batch) error {
 		return err
 	}
 	if len(groups) == 0 {
-		o.addExits(ws, groups)
+		o.addExits(ws, groups, nil)
 		return nil
 	}
 	o.params = *tg.params // learn has found them
@@ -143,7 +143,7 @@ func (o *planner) plan(c *changeset, ws []patchRequest, b *batch) error {
 	if err := o.planPools(maps, returns, c.avoid); err != nil {
 		return err
 	}
-	o.addExits(ws, groups)
+	rest = o.addExits(ws, groups, rest)
 	o.wanted, o.sketches, o.prepared = wantedBytes(groups), map[stageKey]*detour.Sketch{}, map[*assess.Function]preparedFunction{}
 	defer func() { o.sketches = nil }()
 	var patches []*patch
@@ -619,7 +619,7 @@ type tailFunc = func(c *asm.Code) error
 func (o *planner) probes(st *stage, ws []patchRequest, tail tailFunc) ([]byte, error) {
 	switch last := ws[len(ws)-1]; {
 	case last.kind == wantExit:
-		return o.leaveStage(st, last, tail)
+		return o.leaveStage(st, ws, tail)
 	case last.kind == requestReturn && o.course(last.p).byExits != nil:
 		return o.enterStage(st, ws, tail)
 	case last.kind == requestReturn:
@@ -641,19 +641,46 @@ func (o *planner) probes(st *stage, ws []patchRequest, tail tailFunc) ([]byte, e
 	return d.Code, nil
 }
 
+// noted reports whether the calls of a function are noted in a table in common where its
+// entry's probes are: then nothing else is to be done for those that arrive there.
+func (o *planner) noted(ws []patchRequest, table uint64) bool {
+	return slices.ContainsFunc(ws, func(w patchRequest) bool {
+		by := o.course(w.p).byExits
+		return w.kind == requestReturn && by != nil && by.calls.Common && by.calls.Addr == table
+	})
+}
+
 // apart divides the probes of one address into those that share a stage: the
 // entry probes, with the first return probe if that is one of exits; those that an
-// exit is a hit of by itself, each return probe and each exit of others. There is
-// at least one part.
+// exit is a hit of by itself, each return probe, those exits of others that have a
+// table in common, and each other exit. There is at least one part.
 func (o *planner) apart(ws []patchRequest) [][]patchRequest {
 	var entries, leaves []patchRequest
 	var out [][]patchRequest
+	type way struct {
+		table   uint64
+		passing detour.Passing
+	}
+	tables := map[way]int{}
 	for _, w := range ws {
-		switch w.kind {
-		case requestEntry:
+		switch {
+		case w.kind == requestEntry:
 			entries = append(entries, w)
-		case requestExit:
+		case w.kind == requestExit:
 			leaves = append(leaves, w)
+		case w.kind == wantExit && o.course(w.p).byExits.calls.Common:
+			at := way{o.course(w.p).byExits.calls.Addr, w.passing}
+			if w.passing == detour.Arrives && o.noted(ws, at.table) {
+				continue
+			}
+			n, ok := tables[at]
+			if !ok {
+				n, tables[at], out = len(out), len(out), append(out, nil)
+			}
+			out[n] = append(out[n], w)
+			if w.at.Module == w.p.where.Module && w.at.Func.Start == w.p.where.Func.Start {
+				out[n][0], out[n][len(out[n])-1] = w, out[n][0] // who returns here most
+			}
 		default:
 			out = append(out, []patchRequest{w})
 		}

@@ -82,7 +82,7 @@ func (tg *target) reclaimReturns() error {
 			if !tg.allStopped(stopped) {
 				return errLate
 			}
-			busy, leaving := map[*followed]bool{}, map[*exitProbe]bool{}
+			busy, leaving := map[*followed]bool{}, map[uint64]bool{}
 			var sps []uint64
 			for _, t := range stopped {
 				regs, err := t.Regs()
@@ -91,7 +91,10 @@ func (tg *target) reclaimReturns() error {
 				}
 				sps = append(sps, regs.Rsp)
 				if st, _ := tg.stageOf(regs); st != nil {
-					busy[st.returns], leaving[st.exits] = true, true
+					busy[st.returns] = true
+					if st.exits != nil {
+						leaving[st.exits.calls.Addr] = true
+					}
 				} else if tg.inShared(symbols.Addr(regs.Rip)) {
 					return errLate // whose call it is can't be read
 				}
@@ -104,7 +107,7 @@ func (tg *target) reclaimReturns() error {
 				}
 			}
 			for _, l := range tg.exitProbes {
-				if !leaving[l] {
+				if !leaving[l.calls.Addr] {
 					if err := tg.reclaimCalls(l, sps); err != nil {
 						return err
 					}

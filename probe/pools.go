@@ -62,16 +62,36 @@ func (o *planner) planPools(maps []symbols.Mapping, ps []*placed, avoid []plan.R
 		})
 		return err
 	}
+	common := o.inCommon(ps)
 	for _, p := range ps {
 		var err error
 		if c := o.course(p); c.byExits == nil {
 			err = pool(p, c)
-		} else if c.byExits != p.byExits {
+		} else if c.byExits != p.byExits && !common[p] {
 			err = calls(p, c.byExits)
 		}
 		if err != nil {
 			return err
 		}
+	}
+	if len(common) > 0 {
+		entry, count := 0, 0
+		for p := range common {
+			entry, count = max(entry, p.prog.EntrySize()), count+p.pool.max
+		}
+		count = detour.CommonRows(count)
+		k, err := detour.NewCommonCalls(0, entry, count)
+		if err != nil {
+			return err
+		}
+		off := room(k.Size())
+		laid = append(laid, func(at uint64) (err error) {
+			k, err := detour.NewCommonCalls(at+off, entry, count)
+			for p := range common {
+				o.course(p).byExits.calls = k
+			}
+			return err
+		})
 	}
 	// Behind all that is used lies what is for probes of exits that may have to go
 	// by return trampolines in the end: pages that nobody touches take no memory.
@@ -106,6 +126,30 @@ func (o *planner) planPools(maps []symbols.Mapping, ps []*placed, avoid []plan.R
 	return nil
 }
 
+// commonFrom is from how many return probes of a batch on those that go by exits
+// note their calls in one table.
+const commonFrom = 32
+
+// inCommon is the return probes of a batch that note their calls in one table: where
+// there are many. Any of them may have all of it, so it is not for those that were
+// given a number of calls.
+func (o *planner) inCommon(ps []*placed) map[*placed]bool {
+	common := map[*placed]bool{}
+	for _, p := range ps {
+		c := o.course(p)
+		if c.byExits != nil && c.byExits != p.byExits && !p.goABI && !p.limited() && detour.CanBeCommon(p.prog) {
+			common[p] = true
+		}
+	}
+	if len(common) < commonFrom {
+		return nil
+	}
+	return common
+}
+
+// limited reports whether somebody said how many calls are to be followed at once.
+func (p *placed) limited() bool { return p.def.MaxActive != 0 || p.target.s.opts.MaxActive != 0 }
+
 // layPools maps the instances that patches have in the memory of a plan.
 func (tg *target) layPools(ctx context.Context, x *poolPlan, list []*patch) error {
 	arena, err := tg.mapPlanned(ctx, plan.Range{Lo: uint64(x.at), Hi: uint64(x.at) + x.size})
@@ -131,7 +175,7 @@ func (tg *target) layPools(ctx context.Context, x *poolPlan, list []*patch) erro
 	tg.area.File.Store64(head, uint64(x.at))
 	tg.area.Pools = append(tg.area.Pools, arena)
 	shared := tg.newestShared()
-	seen := map[*exitProbe]bool{}
+	seen := map[uint64]bool{}
 	for _, p := range list {
 		for _, st := range p.stages {
 			if f := st.returns; f != nil {
@@ -140,10 +184,10 @@ func (tg *target) layPools(ctx context.Context, x *poolPlan, list []*patch) erro
 				}
 			}
 			l := st.exits
-			if l == nil || seen[l] || !x.holds(l.calls.Addr) {
+			if l == nil || seen[l.calls.Addr] || !x.holds(l.calls.Addr) {
 				continue
 			}
-			seen[l] = true
+			seen[l.calls.Addr] = true
 			if err := write(l.calls.Head(shared), l.calls.Addr); err != nil {
 				return err
 			}

@@ -2,6 +2,7 @@ package probe
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"sort"
 	"strings"
@@ -24,7 +25,9 @@ import (
 //
 // A function that ends in a jump to another returns by that one's returns: they
 // are patched as well, and those of the functions that it jumps to in turn.
-// Called by others they don't find the call, and just return (exits.go). A call that
+// Called by others they don't find the call, and just return (exits.go). Where many
+// functions are probed hundreds may return by the same instruction: they have one table
+// of calls in common (detour/common.go). A call that
 // an exception or longjmp has left is not taken for a later one of such a function
 // either, though return address and slot may be the same: the jumps are patched,
 // which say in the call's row that it passes on, and those functions' entries, which
@@ -135,13 +138,20 @@ func (c *course) giveUpExits(goABI bool) {
 	}
 }
 
-// maxShared is how many probes may look for their calls at one return.
-const maxShared = 16
+// maxShared is how many tables of calls may be looked into at one return, maxOwners
+// how many probes may have their calls there in one table.
+const (
+	maxShared = 16
+	maxOwners = 1024
+)
 
 // addExits adds the exits of a batch's return probes to the functions that are
-// to be planned.
-func (o *planner) addExits(ws []patchRequest, groups map[*assess.Function][]patchRequest) {
-	tg, shared := o.tg, map[symbols.Addr]int{}
+// to be planned. A probe of which one can't be a jump isn't one of exits: what then
+// stands for breakpoints is added to rest.
+func (o *planner) addExits(ws []patchRequest, groups map[*assess.Function][]patchRequest, rest []patchRequest) []patchRequest {
+	tg := o.tg
+	sharing := map[symbols.Addr]*sharers{}
+	failed := map[*placed]bool{}
 	for _, w := range ws {
 		if w.kind != requestReturn || o.course(w.p).byExits == nil {
 			continue
@@ -151,14 +161,56 @@ func (o *planner) addExits(ws []patchRequest, groups map[*assess.Function][]patc
 			o.course(w.p).giveUpExits(w.p.goABI) // its entry is a breakpoint
 			continue
 		}
-		for _, e := range o.course(w.p).byExits.exits {
-			// Without one of its patches the probe is given up (whole).
-			g, err := tg.function(e.at)
-			if err == nil && shared[e.at.Addr] < maxShared && !o.occupied(e.at.Addr) {
-				groups[g] = append(groups[g], e)
-				shared[e.at.Addr]++
+		x := o.course(w.p).byExits
+		for _, e := range x.exits {
+			if o.occupied(e.at.Addr) {
+				failed[w.p], o.course(w.p).why = true, "a breakpoint is at one of its exits, "+e.at.Name
+			} else if !sharing[e.at.Addr].fits(x.calls, e) {
+				failed[w.p], o.course(w.p).why = true, "too many functions return by "+e.at.Name
 			}
 		}
+		if failed[w.p] {
+			continue
+		}
+		for _, e := range x.exits {
+			if sharing[e.at.Addr] == nil {
+				sharing[e.at.Addr] = &sharers{}
+			}
+			sharing[e.at.Addr].add(x.calls, e)
+			// Without one of its patches the probe is given up (whole).
+			if g, err := tg.function(e.at); err == nil {
+				groups[g] = append(groups[g], e)
+			}
+		}
+	}
+	if len(failed) == 0 {
+		return rest
+	}
+	return append(rest, o.giveUpExits(failed, slices.Collect(maps.Keys(groups)), groups)...)
+}
+
+// sharers are the calls that are looked for at one return.
+type sharers struct {
+	tables []uint64
+	owners int // of tables in common
+}
+
+func (s *sharers) fits(k detour.Calls, e patchRequest) bool {
+	switch {
+	case s == nil:
+		return true
+	case k.Common && e.passing == detour.NotPassing && s.owners >= maxOwners:
+		return false
+	}
+	return len(s.tables) < maxShared || slices.Contains(s.tables, k.Addr)
+}
+
+func (s *sharers) add(k detour.Calls, e patchRequest) {
+	if !slices.Contains(s.tables, k.Addr) {
+		s.tables = append(s.tables, k.Addr)
+	}
+	if k.Common && e.passing == detour.NotPassing {
+		s.owners++
 	}
 }
 
@@ -401,19 +453,23 @@ func (o *planner) enterStage(st *stage, ws []patchRequest, tail tailFunc) ([]byt
 	return d.Code, nil
 }
 
-func (o *planner) leaveStage(st *stage, w patchRequest, tail tailFunc) ([]byte, error) {
+func (o *planner) leaveStage(st *stage, ws []patchRequest, tail tailFunc) ([]byte, error) {
+	w := ws[0]
 	params, x := o.goParams(w), o.course(w.p).byExits
 	params.Sketch = st.sketch
 	var d *detour.Detour
 	var err error
-	if w.passing == detour.NotPassing {
-		d, err = detour.BuildLeave(uint64(st.base), &params, probesOf([]patchRequest{w})[0], x.calls, w.pop, tail)
-	} else {
+	switch {
+	case w.passing != detour.NotPassing:
 		d, err = detour.BuildPassing(uint64(st.base), &params, x.calls, w.passing, asm.Cond(w.inst.Opcode&15), !w.conditional, tail)
+	case x.calls.Common:
+		d, err = detour.BuildLeaves(uint64(st.base), &params, probesOf(ws), x.calls, w.pop, tail)
+	default:
+		d, err = detour.BuildLeave(uint64(st.base), &params, probesOf(ws)[0], x.calls, w.pop, tail)
 	}
 	if err != nil {
 		return nil, err
 	}
-	st.detour, st.exits, st.leaves, st.wants = d, x, true, []patchRequest{w}
+	st.detour, st.exits, st.leaves, st.wants = d, x, true, ws
 	return d.Code, nil
 }

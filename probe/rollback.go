@@ -96,6 +96,10 @@ func (tg *target) rolledBack(t *tracee.Thread, si *tracee.Siginfo, regs *unix.Pt
 	}
 	tg.rollbacks++
 	if s, th := tg.s, tg.thread(t); s.fill(tg, th) == nil {
+		if st.leaves && st.exits.calls.Common {
+			s.commonInstead(tg, st, taken)
+			return sendTo(tg, t, &out, st.copyAt), true
+		}
 		for _, w := range st.wants[min(taken, len(st.wants)):] {
 			s.takeInstead(tg, st, w)
 		}
@@ -139,41 +143,71 @@ func (s *Session) takeInstead(tg *target, st *stage, w patchRequest) {
 		if !s.stopping && w.p.feed.enabled(w.p) {
 			s.miss(w.p)
 		}
+		if st.exits != nil && st.exits.calls.Common {
+			s.passInstead(tg, st, w, detour.Arrives)
+		}
 	case wantExit:
 		if w.passing != detour.NotPassing {
-			s.passInstead(tg, st, w)
+			s.passInstead(tg, st, w, w.passing)
 			return
 		}
-		s.exitInstead(tg, st, w)
+		if mem := tg.callsOf(st.exits.calls, s.regs.GPR[fetch.SP]); mem != nil {
+			s.exitInstead(tg, st, w, mem, true)
+		}
 	default:
 		s.regs.IP = uint64(w.p.where.Addr)
 		s.record(w.p, nil, 0)
 	}
 }
 
+// callsOf reads a table of calls, or what of it may have calls with that slot; nil: it
+// can't be read.
+func (tg *target) callsOf(k detour.Calls, slot uint64) []byte {
+	mem := make([]byte, k.Size())
+	for from, end := range k.Near(slot) {
+		if _, err := tg.proc.ReadMemory(mem[from:end], symbols.Addr(k.Addr+uint64(from))); err != nil {
+			return nil
+		}
+	}
+	return mem
+}
+
 // passInstead notes that a call passes, or forgets one that was left.
-func (s *Session) passInstead(tg *target, st *stage, w patchRequest) {
+func (s *Session) passInstead(tg *target, st *stage, w patchRequest, way detour.Passing) {
 	if w.conditional && !jccTaken(w.inst.Opcode, s.regs.Flags) {
 		return
 	}
 	k, sp := st.exits.calls, s.regs.GPR[fetch.SP]
-	mem := make([]byte, k.Size())
-	if _, err := tg.proc.ReadMemory(mem, symbols.Addr(k.Addr)); err != nil {
-		return
-	}
+	mem := tg.callsOf(k, sp)
 	ra, err := tg.word(symbols.Addr(sp))
-	if err != nil {
+	if mem == nil || err != nil {
 		return
 	}
-	if row, ok := k.Pass(mem, sp, ra, w.passing); ok {
+	for _, row := range k.Pass(mem, sp, ra, way) {
 		b, at := k.Row(mem, row)
 		_ = tg.proc.WriteMemory(b, symbols.Addr(at)) // fails only if the process is gone
 	}
 }
 
-// exitInstead records the return of a call that is noted in the table of the stage's
-// exits, if it is, and frees its row.
-func (s *Session) exitInstead(tg *target, st *stage, w patchRequest) {
+// commonInstead does what a stage of a table in common has not done yet: the table
+// tells which calls are left. The hit of the taken-th was taken, and its row not yet
+// freed.
+func (s *Session) commonInstead(tg *target, st *stage, taken int) {
+	if w := st.wants[0]; w.passing != detour.NotPassing {
+		s.passInstead(tg, st, w, w.passing) // for all of them
+		return
+	}
+	mem := tg.callsOf(st.exits.calls, s.regs.GPR[fetch.SP])
+	for i, w := range st.wants {
+		if mem != nil {
+			s.exitInstead(tg, st, w, mem, i != taken-1)
+		}
+	}
+}
+
+// exitInstead records the return of a call that is noted in mem, the table of the
+// stage's exits, if it is, unless record is false, and frees its row.
+func (s *Session) exitInstead(tg *target, st *stage, w patchRequest, mem []byte, record bool) {
 	k := st.exits.calls
 	sp := s.regs.GPR[fetch.SP]
 	key := sp
@@ -186,20 +220,17 @@ func (s *Session) exitInstead(tg *target, st *stage, w patchRequest) {
 			return
 		}
 	}
-	mem := make([]byte, k.Size())
-	if _, err := tg.proc.ReadMemory(mem, symbols.Addr(k.Addr)); err != nil {
-		return
-	}
-	in, ok := k.Find(mem, key)
+	in, ok := k.Find(mem, w.p.id, key)
 	ra, err := tg.word(symbols.Addr(sp))
 	if !ok || err != nil || ra != in.Return && !k.Go {
 		return
 	}
-	was := s.regs
-	s.regs.IP = in.Real
-	s.regs.GPR[fetch.SP] += 8 + uint64(w.pop)
-	s.record(w.p, k.Entry(mem, in.Number)[:w.p.prog.EntrySize()], symbols.Addr(in.Real))
-	s.regs = was
+	if was := s.regs; record {
+		s.regs.IP = in.Real
+		s.regs.GPR[fetch.SP] += 8 + uint64(w.pop)
+		s.record(w.p, k.Entry(mem, in.Number)[:w.p.prog.EntrySize()], symbols.Addr(in.Real))
+		s.regs = was
+	}
 	tid, slot := k.Marks(in.Number)
 	_ = tg.proc.WriteMemory(make([]byte, 4), symbols.Addr(tid)) // fails only if the process is gone
 	_ = tg.proc.WriteMemory(make([]byte, 8), symbols.Addr(slot))

@@ -41,6 +41,9 @@ type Calls struct {
 	// Go says that calls are known by GoKey in the place of their slots: stacks
 	// are copied when they grow. Rows are the tracer's to free only.
 	Go bool
+	// Common says that they are calls of several probes: the last eight bytes of a row
+	// begin with u32, whose call it is (common.go).
+	Common bool
 }
 
 const (
@@ -81,8 +84,11 @@ func (k Calls) Head(s *Shared) []byte {
 	b := make([]byte, callsHead)
 	le := binary.LittleEndian
 	note := s.note
-	if k.Go {
+	switch {
+	case k.Go:
 		note = s.noteGo
+	case k.Common:
+		note = s.noteCommon
 	}
 	le.PutUint64(b[headNote:], note)
 	le.PutUint64(b[headFind:], s.find)
@@ -115,10 +121,11 @@ func (k Calls) Entry(mem []byte, row int) []byte {
 	return mem[k.offset(row)+callEntry : k.offset(row+1)]
 }
 
-// Find gives the row of a call, from the table's memory, by its slot or its GoKey.
-func (k Calls) Find(mem []byte, key uint64) (in Instance, ok bool) {
+// Find gives the row of a probe's call, from the table's memory, by its slot or its
+// GoKey.
+func (k Calls) Find(mem []byte, id uint32, key uint64) (in Instance, ok bool) {
 	for _, in := range k.Used(mem) {
-		if in.Slot == key {
+		if in.Slot == key && k.Owner(mem, in.Number, id) {
 			return in, true
 		}
 	}

@@ -124,7 +124,7 @@ func (b *builder) noteRow(ofGo bool, taken asm.Label) {
 	b.OpImm(asm.Sub, asm.W32, asm.DX, 1)
 	b.Jcc(asm.NE, search)
 	if !ofGo {
-		b.reclaim(again, missed)
+		b.reclaim(again, missed, false)
 	}
 	b.Bind(missed)
 	b.missed()
@@ -147,7 +147,9 @@ const (
 // within 128 MB below that stack's end (mmap_base, arch/x86/mm/mmap.c). The other
 // rows are the tracer's to free. Changes AX, CX, DX, R11; SI is the head again at
 // the end.
-func (b *builder) reclaim(again, none asm.Label) {
+//
+// In a table in common it looks at the rows that the call may have.
+func (b *builder) reclaim(again, none asm.Label, common bool) {
 	scan, below, alien, near, look, dead, on := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
 	tried, freed := asm.At(asm.SP, linkTried), asm.At(asm.SP, linkFreed)
 	tid := asm.At(asm.SP, linkTID)
@@ -156,8 +158,13 @@ func (b *builder) reclaim(again, none asm.Label) {
 	b.StoreImm(asm.W8, tried, 1)
 	b.ownTID()
 	b.Store(asm.W32, tid, asm.AX)
-	b.Lea(asm.CX, asm.At(asm.SI, callsHead))
-	b.Load(asm.W32, asm.DX, asm.At(asm.SI, headCount))
+	if common {
+		b.Load(asm.W64, asm.CX, asm.At(asm.SP, linkFrom))
+		b.MovImm(asm.DX, commonReach)
+	} else {
+		b.Lea(asm.CX, asm.At(asm.SI, callsHead))
+		b.Load(asm.W32, asm.DX, asm.At(asm.SI, headCount))
+	}
 	b.Bind(scan)
 	b.Load(asm.W32, asm.AX, asm.At(asm.CX, callTID))
 	b.OpImm(asm.And, asm.W32, asm.AX, passedOn-1)
@@ -191,8 +198,12 @@ func (b *builder) reclaim(again, none asm.Label) {
 	b.StoreImm(asm.W64, asm.At(asm.CX, callSlot), 0)
 	b.StoreImm(asm.W8, freed, 1)
 	b.Bind(on)
-	b.Load(asm.W32, asm.AX, asm.At(asm.SI, headSize))
-	b.Op(asm.Add, asm.W64, asm.CX, asm.AX)
+	if common {
+		b.nextRow()
+	} else {
+		b.Load(asm.W32, asm.AX, asm.At(asm.SI, headSize))
+		b.Op(asm.Add, asm.W64, asm.CX, asm.AX)
+	}
 	b.OpImm(asm.Sub, asm.W32, asm.DX, 1)
 	b.Jcc(asm.NE, scan)
 	b.OpMemImm(asm.Cmp, asm.W8, freed, 0)

@@ -38,6 +38,9 @@ func buildPassing(c *asm.Code, p *Params, k Calls, way Passing, cond asm.Cond, a
 	if k.Go {
 		return nil, unsupported("calls of Go don't pass on")
 	}
+	if k.Common {
+		return b.passCommon(k, way, cond, always, tail)
+	}
 	if !p.NoRedZone {
 		b.frame.skip = redZone
 	}
@@ -90,24 +93,26 @@ func buildPassing(c *asm.Code, p *Params, k Calls, way Passing, cond asm.Cond, a
 }
 
 // Pass does what the code of BuildPassing does, to a copy of the calls' memory, and gives
-// the row that is to go back; ok is false if none changes.
-func (k Calls) Pass(mem []byte, slot, ra uint64, way Passing) (row int, ok bool) {
-	in, ok := k.Find(mem, slot)
-	if !ok {
-		return 0, false
+// the rows that are to go back.
+func (k Calls) Pass(mem []byte, slot, ra uint64, way Passing) (rows []int) {
+	for _, in := range k.Used(mem) {
+		if in.Slot != slot {
+			continue
+		}
+		tid := mem[k.offset(in.Number)+callTID:]
+		switch on := tid[3]&(passedOn>>24) != 0; {
+		case way == PassesOn && in.Return != ra:
+			continue
+		case way == PassesOn:
+			tid[3] |= passedOn >> 24
+		case in.Return == ra && on:
+			tid[3] &^= passedOn >> 24
+		default:
+			k.Free(mem, in.Number)
+		}
+		rows = append(rows, in.Number)
 	}
-	tid := mem[k.offset(in.Number)+callTID:]
-	switch on := tid[3]&(passedOn>>24) != 0; {
-	case way == PassesOn && in.Return != ra:
-		return 0, false
-	case way == PassesOn:
-		tid[3] |= passedOn >> 24
-	case in.Return == ra && on:
-		tid[3] &^= passedOn >> 24
-	default:
-		k.Free(mem, in.Number)
-	}
-	return in.Number, true
+	return rows
 }
 
 // Row gives a row's bytes from the calls' memory, and their address.

@@ -28,6 +28,7 @@ type Shared struct {
 	Faults                   []Fault
 	Asks                     []Ask
 	note, noteGo, find, take uint64
+	noteCommon               uint64
 	scan, name, copy         uint64
 	reserve                  uint64
 	endCall, endInstance     uint64
@@ -72,6 +73,8 @@ func BuildShared(base uint64, p *Params) (*Shared, error) {
 		b.copyOut()
 		s.note = hot()
 		b.note(false)
+		s.noteCommon = hot()
+		b.noteCommon()
 		s.take = hot()
 		b.take()
 		s.reserve = hot()

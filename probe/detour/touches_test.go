@@ -413,6 +413,18 @@ func TestHazardTouches(t *testing.T) {
 						}
 					}
 				}
+				k, err := NewCommonCalls(ownPool, prog.EntrySize(), 128)
+				if err != nil {
+					t.Fatal(err)
+				}
+				d, err = BuildEnter(codeAt, p, nil, probe, k, noTail)
+				check(name("enter", text), d, err, 0)
+				d, err = BuildLeaves(codeAt, p, []Probe{probe, {ID: 3, Program: must(t, "r f v=$retval")}}, k, 0, noTail)
+				check(name("leaves", text), d, err, 0)
+				for _, way := range []Passing{PassesOn, Arrives} {
+					d, err = BuildPassing(codeAt, p, k, way, asm.E, false, noTail)
+					check(name("pass", text), d, err, 0)
+				}
 				pool, err := NewPool(ownPool, prog, 10)
 				if err != nil {
 					t.Fatal(err)
@@ -458,7 +470,7 @@ func sharedTouches(check func(string, *Detour, error, uint16, ...uint64), name f
 		regs uint16
 	}{
 		{"scan", s.scan, si}, {"name", s.name, si | di}, {"copy", s.copy, cx | si | di | r9}, {"reserve", s.reserve, si},
-		{"note", s.note, si | di}, {"noteGo", s.noteGo, si}, {"find", s.find, cx | si}, {"take", s.take, di | r11},
+		{"note", s.note, si | di}, {"noteCommon", s.noteCommon, si | di}, {"noteGo", s.noteGo, si}, {"find", s.find, cx | si}, {"take", s.take, di | r11},
 		{"endCall", s.endCall, cx | di | si}, {"endInstance", s.endInstance, cx | di | si},
 	} {
 		d := &Detour{Base: p.at, Code: s.Code[p.at-s.Base:], Faults: s.Faults, Asks: s.Asks}

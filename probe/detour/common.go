@@ -1,0 +1,414 @@
+package detour
+
+import (
+	"cmp"
+	"fmt"
+	"iter"
+	"math/bits"
+	"slices"
+
+	"kprobe/fetch"
+	"kprobe/probe/asm"
+	"kprobe/probe/ring"
+)
+
+// A table of calls that many probes have in common
+//
+// Where all functions of a program are probed, hundreds of them end in a jump to the
+// same few, whose returns are theirs too. Each of those returns would look into
+// hundreds of tables, and each probe would have a table of its own that is empty
+// nearly always. So they have one table in common, whose rows say whose call it is,
+// and a return is one look: a row with its slot that belongs to a probe which may
+// return here is recorded as that probe's, and so is the next, until there is none. A
+// function that jumped to another has a row with the same slot as that one's.
+//
+// What enters a probed function at a slot is one of those, or the rows with it are of
+// calls that were left: the entry frees all that don't say that they pass on (Passing),
+// and its own. So a function that notes its calls here needs no detour to be arrived at.
+//
+// A row belongs to the probe whose owner's word is at its end. Rows with a call's
+// slot lie near where its hash says, as many as its reach tells at most; a call for
+// which none of commonReach rows is free is missed. Slots that lie close together
+// have rows that do, so that a stack's calls are in few lines of the cache.
+
+const (
+	// commonReach is how many rows a call may lie in.
+	commonReach = 128
+	// ownerBefore is where the owner's word stands before a row's end.
+	ownerBefore = 8
+)
+
+// NewCommonCalls lays out a table for the calls of any of the probes of programs with
+// so many bytes of the entry's values at most (fetch.Program.EntrySize). count is a
+// power of two, from commonReach to MaxInstances.
+func NewCommonCalls(addr uint64, entry, count int) (Calls, error) {
+	if count < commonReach || count > MaxInstances || count&(count-1) != 0 {
+		return Calls{}, fmt.Errorf("a common table of %d calls", count)
+	}
+	k := Calls{Addr: addr, Count: count, Shift: 6, Common: true}
+	for callEntry+entry+ownerBefore > 1<<k.Shift {
+		k.Shift++
+	}
+	return k, nil
+}
+
+// CanBeCommon reports whether the program's calls fit into a table with others'.
+func CanBeCommon(prog *fetch.Program) bool { return callEntry+prog.EntrySize()+ownerBefore <= 128 }
+
+// owner is the word of a probe's rows: what its entry has behind its way to the shared
+// code (builder.lead).
+func owner(id uint32) uint32 { return uint32(counterOff(id, ring.CounterMissed)) }
+
+// Owner reports whether a row is a probe's, from the table's memory.
+func (k Calls) Owner(mem []byte, row int, id uint32) bool {
+	return !k.Common || le32(mem[k.offset(row+1)-ownerBefore:]) == owner(id)
+}
+
+func le32(b []byte) uint32 {
+	return uint32(b[0]) | uint32(b[1])<<8 | uint32(b[2])<<16 | uint32(b[3])<<24
+}
+
+// spreadCommon makes AX what the slot DI is looked for by: its low bits are those of
+// the slot, and stacks that lie alike are apart. Changes DX.
+func (b *builder) spreadCommon() {
+	b.Mov(asm.W64, asm.AX, asm.DI)
+	b.ShiftImm(asm.Shr, asm.W64, asm.AX, 20)
+	b.ImulImm(asm.W32, asm.AX, asm.AX, golden32)
+	b.ShiftImm(asm.Shr, asm.W32, asm.AX, 12)
+	b.Mov(asm.W64, asm.DX, asm.DI)
+	b.ShiftImm(asm.Shr, asm.W64, asm.DX, 4)
+	b.Op(asm.Add, asm.W32, asm.AX, asm.DX)
+}
+
+// hashCommon makes CX the row that the call DI is looked for at first. SI is the head of
+// the calls. Changes AX, DX.
+func (b *builder) hashCommon() {
+	b.spreadCommon()
+	b.Load(asm.W32, asm.DX, asm.At(asm.SI, headCount))
+	b.OpImm(asm.Sub, asm.W32, asm.DX, 1)
+	b.Op(asm.And, asm.W32, asm.AX, asm.DX)
+	b.Load(asm.W32, asm.DX, asm.At(asm.SI, headSize))
+	b.Imul(asm.W32, asm.AX, asm.DX)
+	b.Lea(asm.CX, asm.Indexed(asm.SI, asm.AX, 1, callsHead))
+}
+
+// noteCommon is note for a table in common.
+func (b *builder) noteCommon() {
+	slow, taken, unseen, again, search, next, reach, missed := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
+	b.TestImm(asm.W8, asm.R11, ring.FlagEnabled)
+	b.Jcc(asm.E, unseen)
+	b.hashCommon()
+	b.OpMemImm(asm.Cmp, asm.W32, asm.At(asm.CX, callReach), 0)
+	b.Jcc(asm.NE, slow)
+	b.Op(asm.Xor, asm.W32, asm.AX, asm.AX)
+	b.Lock()
+	b.Cmpxchg(asm.W64, asm.At(asm.CX, callSlot), asm.DI)
+	b.Jcc(asm.NE, slow)
+	b.Bind(taken)
+	b.Load(asm.W64, asm.AX, asm.At(asm.DI, 0))
+	b.Store(asm.W64, asm.At(asm.CX, callReturn), asm.AX)
+	b.behind()
+	b.Store(asm.W64, asm.At(asm.CX, callReal), asm.AX)
+	b.owned()
+	b.Load(asm.W32, asm.AX, asm.At(asm.SI, headSize))
+	b.Store(asm.W32, asm.Indexed(asm.CX, asm.AX, 1, -ownerBefore), asm.R11)
+	b.ownTID()
+	b.Store(asm.W32, asm.At(asm.CX, callTID), asm.AX)
+	b.backWith()
+
+	b.Bind(slow)
+	b.StoreImm(asm.W16, asm.At(asm.SP, linkFreed), 0) // and linkTried
+	b.Store(asm.W64, asm.At(asm.SP, linkFrom), asm.CX)
+	b.Bind(again)
+	b.Load(asm.W64, asm.CX, asm.At(asm.SP, linkFrom))
+	b.owned()
+	b.arrive(true)
+	b.Load(asm.W64, asm.CX, asm.At(asm.SP, linkFrom))
+	b.MovImm(asm.DX, commonReach)
+	b.Bind(search)
+	b.Op(asm.Xor, asm.W32, asm.AX, asm.AX)
+	b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.CX, callSlot))
+	b.Jcc(asm.NE, next)
+	b.Lock()
+	b.Cmpxchg(asm.W64, asm.At(asm.CX, callSlot), asm.DI)
+	b.Jcc(asm.NE, next)
+	// It is so many rows behind the first: only this call's return needs that.
+	b.MovImm(asm.R11, commonReach)
+	b.Op(asm.Sub, asm.W32, asm.R11, asm.DX)
+	b.Load(asm.W64, asm.DX, asm.At(asm.SP, linkFrom))
+	b.Bind(reach)
+	b.Load(asm.W32, asm.AX, asm.At(asm.DX, callReach))
+	b.Op(asm.Cmp, asm.W32, asm.AX, asm.R11)
+	b.Jcc(asm.AE, taken)
+	b.Lock()
+	b.Cmpxchg(asm.W32, asm.At(asm.DX, callReach), asm.R11)
+	b.Jcc(asm.NE, reach)
+	b.Jmp(taken)
+	b.Bind(next)
+	b.nextRow()
+	b.OpImm(asm.Sub, asm.W32, asm.DX, 1)
+	b.Jcc(asm.NE, search)
+	b.reclaim(again, missed, true)
+	b.Bind(missed)
+	b.missed()
+
+	b.Bind(unseen)
+	b.hashCommon()
+	b.owned()
+	b.arrive(true)
+	b.Op(asm.Xor, asm.W32, asm.AX, asm.AX) // ZF is set
+	b.back()
+}
+
+// owned makes R11 the owner's word of the probe whose entry led here.
+func (b *builder) owned() {
+	b.Load(asm.W64, asm.DX, asm.At(asm.SP, linkWord))
+	b.Load(asm.W32, asm.R11, asm.At(asm.DX, -missedBefore))
+}
+
+// arrive frees the rows with the slot DI whose calls were left without an exit: those of
+// the probe itself, whose owner's word is R11, and those that don't pass on. CX is the
+// row that they are looked for at first, SI the head of the calls. Changes AX, CX, DX.
+func (b *builder) arrive(own bool) {
+	on, left, none := b.NewLabel(), b.NewLabel(), b.NewLabel()
+	b.Load(asm.W32, asm.DX, asm.At(asm.CX, callReach))
+	search := b.Mark()
+	b.OpLoad(asm.Cmp, asm.W64, asm.DI, asm.At(asm.CX, callSlot))
+	b.Jcc(asm.NE, on)
+	if own {
+		b.Load(asm.W32, asm.AX, asm.At(asm.SI, headSize))
+		b.OpLoad(asm.Cmp, asm.W32, asm.R11, asm.Indexed(asm.CX, asm.AX, 1, -ownerBefore))
+		b.Jcc(asm.E, left)
+	}
+	b.Load(asm.W64, asm.AX, asm.At(asm.DI, 0))
+	b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.CX, callReturn))
+	b.Jcc(asm.NE, left)
+	b.Load(asm.W32, asm.AX, asm.At(asm.CX, callTID))
+	b.Test(asm.W32, asm.AX, asm.AX)
+	b.Jcc(asm.NS, left)
+	b.OpImm(asm.And, asm.W32, asm.AX, passedOn-1)
+	b.Store(asm.W32, asm.At(asm.CX, callTID), asm.AX)
+	b.Jmp(on)
+	b.Bind(left)
+	b.StoreImm(asm.W32, asm.At(asm.CX, callTID), 0)
+	b.StoreImm(asm.W64, asm.At(asm.CX, callSlot), 0)
+	b.Bind(on)
+	b.Test(asm.W32, asm.DX, asm.DX)
+	b.Jcc(asm.E, none)
+	b.nextRow()
+	b.OpImm(asm.Sub, asm.W32, asm.DX, 1)
+	b.Jmp(search)
+	b.Bind(none)
+}
+
+// passOn has all rows of the call DI say that it passes on. CX is the row that they are
+// looked for at first, SI the head of the calls. Changes AX, CX, DX.
+func (b *builder) passOn() {
+	on, none := b.NewLabel(), b.NewLabel()
+	b.Load(asm.W32, asm.DX, asm.At(asm.CX, callReach))
+	search := b.Mark()
+	b.OpLoad(asm.Cmp, asm.W64, asm.DI, asm.At(asm.CX, callSlot))
+	b.Jcc(asm.NE, on)
+	b.Load(asm.W64, asm.AX, asm.At(asm.DI, 0))
+	b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.CX, callReturn))
+	b.Jcc(asm.NE, on)
+	b.Load(asm.W32, asm.AX, asm.At(asm.CX, callTID))
+	b.OpImm(asm.Or, asm.W32, asm.AX, -passedOn)
+	b.Store(asm.W32, asm.At(asm.CX, callTID), asm.AX)
+	b.Bind(on)
+	b.Test(asm.W32, asm.DX, asm.DX)
+	b.Jcc(asm.E, none)
+	b.nextRow()
+	b.OpImm(asm.Sub, asm.W32, asm.DX, 1)
+	b.Jmp(search)
+	b.Bind(none)
+}
+
+// passCommon is what BuildPassing does for a table in common, for all of its calls at
+// once: whoever jumps or arrives with a slot has all rows with it that were not left.
+func (b *builder) passCommon(k Calls, way Passing, cond asm.Cond, always bool, tail func(c *asm.Code) error) (*Detour, error) {
+	if !b.p.NoRedZone {
+		b.frame.skip = redZone
+	}
+	b.frame.regs = append(baseRegs(), asm.DI)
+	if err := b.stack(); err != nil {
+		return nil, err
+	}
+	on := b.NewLabel()
+	if !always {
+		b.frame.code = b.Code
+		b.frame.mark()
+		b.Jcc(cond^1, on)
+	}
+	b.frame.save(b.Code)
+	(&calling{returning{b: b}, k}).first()
+	if way == PassesOn {
+		b.passOn()
+	} else {
+		b.arrive(false)
+	}
+	b.frame.restore()
+	b.Bind(on)
+	return b.leave(b.Here(), tail)
+}
+
+// first makes DI the slot of the call at the end of which the code is, SI the head of
+// the calls and CX the row that it is looked for at first. Changes AX, DX.
+func (e *calling) first() {
+	b := e.b
+	b.Lea(asm.DI, b.frame.above(0))
+	b.spreadCommon()
+	b.OpImm(asm.And, asm.W32, asm.AX, int32(e.k.Count-1))
+	b.ShiftImm(asm.Shl, asm.W32, asm.AX, e.k.Shift)
+	b.MovAbs(asm.SI, e.k.Addr)
+	b.Lea(asm.CX, asm.Indexed(asm.SI, asm.AX, 1, callsHead))
+}
+
+// Near gives the parts of the table's memory, from and end, that may have calls with a
+// slot: of a table that isn't in common all of it.
+func (k Calls) Near(slot uint64) iter.Seq2[int, int] {
+	return func(yield func(from, end int) bool) {
+		if !k.Common {
+			yield(0, k.Size())
+			return
+		}
+		const mult = uint32(golden32 & (1<<32 - 1))
+		first := int((uint32(slot>>20)*mult>>12 + uint32(slot>>4)) & uint32(k.Count-1))
+		end := first + commonReach
+		if yield(k.offset(first), k.offset(min(end, k.Count))) && end > k.Count {
+			yield(k.offset(0), k.offset(end-k.Count))
+		}
+	}
+}
+
+// BuildLeaves is BuildLeave for a return instruction by which the functions of all of
+// these probes may return, whose calls are noted in a table in common. What is asked
+// for first is probes[0].
+func BuildLeaves(base uint64, p *Params, probes []Probe, k Calls, pop uint16, tail func(c *asm.Code) error) (*Detour, error) {
+	return tight(base, p, func(c *asm.Code) (*Detour, error) { return buildLeaves(c, p, probes, k, pop, tail) })
+}
+
+func buildLeaves(c *asm.Code, p *Params, probes []Probe, k Calls, pop uint16, tail func(c *asm.Code) error) (*Detour, error) {
+	b := newBuilder(c, p)
+	if err := k.check(); err != nil {
+		return nil, err
+	}
+	if !k.Common || len(probes) == 0 {
+		return nil, fmt.Errorf("%d probes of calls %+v in common", len(probes), k)
+	}
+	if !p.NoRedZone {
+		b.frame.skip = redZone
+	}
+	if err := b.plan(probes); err != nil {
+		return nil, err
+	}
+	b.frame.regs = append(b.frame.regs, missing(b.frame.regs, asm.DI)...)
+	found := b.frame.temps
+	b.frame.temps += 8
+	b.frame.under = max(b.frame.under, linkFind)
+	if err := b.stack(); err != nil {
+		return nil, err
+	}
+	(&calling{returning{b: b}, k}).leaveOf(probes, pop, found)
+	return b.leave(b.Here(), tail)
+}
+
+// leaveOf is leave for the calls of several probes. While the call of the n-th is
+// recorded the frame's marks say that the hits of n were taken; which calls are still
+// to be recorded the table tells.
+func (e *calling) leaveOf(probes []Probe, pop uint16, found int) {
+	b, f, k := e.b, &e.b.frame, e.k
+	same, look, others, out := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
+	start := make([]asm.Label, len(probes))
+	for i := range start {
+		start[i] = b.NewLabel()
+	}
+	f.save(b.Code)
+	again := b.Mark()
+	e.first()
+	b.Load(asm.W32, asm.DX, asm.At(asm.CX, callReach))
+	b.OpLoad(asm.Cmp, asm.W64, asm.DI, asm.At(asm.CX, callSlot))
+	b.Jcc(asm.NE, look)
+	b.Bind(same)
+	b.Load(asm.W64, asm.AX, asm.At(asm.DI, 0))
+	b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.CX, callReturn))
+	b.Jcc(asm.NE, look) // a call that was entered unseen, over one that was left
+	b.Load(asm.W32, asm.AX, asm.At(asm.CX, 1<<k.Shift-ownerBefore))
+	b.OpImm(asm.Cmp, asm.W32, asm.AX, int32(owner(probes[0].ID)))
+	if len(probes) > 1 {
+		b.Jcc(asm.NE, others)
+	} else {
+		b.Jcc(asm.NE, look)
+	}
+	for i := range probes {
+		b.Bind(start[i])
+		f.body.taken, f.cur.taken = i, i
+		f.mark()
+		b.OpImm(asm.Add, asm.W64, asm.CX, callEntry)
+		b.Store(asm.W64, f.temp(found), asm.CX)
+		b.where = origin{sp: 8 + int64(pop), entry: found, hasEntry: true}
+		b.returnTail, b.ended = true, false
+		b.ending = func(done asm.Label) {
+			b.endBy(done, func() { b.Load(asm.W64, asm.DI, f.temp(found)) }, func(s *Shared) uint64 { return s.endCall })
+		}
+		if b.hit(&probes[i], true); !b.ended {
+			b.Load(asm.W64, asm.DI, f.temp(found))
+			b.freeCall()
+		}
+		b.Jmp(again)
+	}
+	f.body.taken, f.cur.taken = 0, 0
+	f.mark()
+	b.Bind(out)
+	f.restore()
+	b.later(func() {
+		b.Bind(look)
+		b.Test(asm.W32, asm.DX, asm.DX)
+		b.Jcc(asm.E, out)
+		b.nextRow()
+		b.OpImm(asm.Sub, asm.W32, asm.DX, 1)
+		b.OpLoad(asm.Cmp, asm.W64, asm.DI, asm.At(asm.CX, callSlot))
+		b.Jcc(asm.NE, look)
+		b.Jmp(same)
+	})
+	if len(probes) > 1 {
+		b.later(func() {
+			b.Bind(others)
+			b.ownerAmong(probes, start, look)
+		})
+	}
+}
+
+// ownerAmong goes on where the owner's word AX says, or at none.
+func (b *builder) ownerAmong(probes []Probe, to []asm.Label, none asm.Label) {
+	order := make([]int, len(probes))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(x, y int) int { return cmp.Compare(probes[x].ID, probes[y].ID) })
+	var search func(list []int)
+	search = func(list []int) {
+		if len(list) <= 3 {
+			for _, i := range list {
+				b.OpImm(asm.Cmp, asm.W32, asm.AX, int32(owner(probes[i].ID)))
+				b.Jcc(asm.E, to[i])
+			}
+			b.Jmp(none)
+			return
+		}
+		upper := b.NewLabel()
+		mid := len(list) / 2
+		b.OpImm(asm.Cmp, asm.W32, asm.AX, int32(owner(probes[list[mid]].ID)))
+		b.Jcc(asm.AE, upper)
+		search(list[:mid])
+		b.Bind(upper)
+		search(list[mid:])
+	}
+	search(order)
+}
+
+// CommonRows is how many rows a table in common should have for so many calls at a
+// time.
+func CommonRows(calls int) int {
+	return min(max(1<<bits.Len(uint(max(calls-1, 0))), 4096), MaxInstances)
+}
