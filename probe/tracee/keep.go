@@ -27,6 +27,11 @@ import (
 //	           leads the thread there.
 //	resumed    PTRACE_CONT has replaced the signal.
 //
+// The fallback handler knows of nothing but where to go on. So where more registers
+// are changed than that one, as by who has a call return at once, the thread is set
+// back to its int3, the stop collected, and then all are written in one piece: until
+// then it would meet the int3 anew.
+//
 // At a fault that isn't delivered, which the program's instruction, or one of ours,
 // raises again unless the registers are changed:
 //
@@ -138,6 +143,15 @@ func (t *Thread) promise() error {
 		return t.failed("setsiginfo", e)
 	}
 	return nil
+}
+
+// collectAtTrap collects the kept stop of an int3, at which the kernel has the thread
+// then, before its registers. What they are to be is still to be written.
+func (t *Thread) collectAtTrap() {
+	to := t.cur
+	t.cur = t.orig
+	t.collect()
+	t.cur = to
 }
 
 // collectKept collects the stops of the threads that were left stopped.

@@ -25,7 +25,21 @@ func leaderMain() {
 	if _, err := tr.Attach(context.Background(), pid); err != nil {
 		panic(err)
 	}
-	h := &recorder{sig: func(th *Thread, si *Siginfo) Verdict {
+	h := &recorder{brk: func(th *Thread) Verdict {
+		r, err := th.Regs()
+		if err != nil {
+			return Resume
+		}
+		r.Rip++
+		r.Rax = 7
+		if at := os.Getenv("TRACEE_TEST_LEADER_AT"); at == "set back" {
+			th.collectAtTrap()
+		} else if err := th.lead(0); err != nil {
+			panic(err)
+		}
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		select {}
+	}, sig: func(th *Thread, si *Siginfo) Verdict {
 		r, err := th.Regs()
 		if err != nil || si.Signal() != syscall.SIGSEGV {
 			return Deliver
@@ -60,6 +74,31 @@ func TestKilledLeadingOn(t *testing.T) {
 		}
 		if s, err := g.out.ReadString('\n'); s != "on\n" {
 			t.Fatalf("the program says %q: %v", s, err)
+		}
+	}
+	if out, status := g.rest(); status != 0 || out != "" {
+		t.Errorf("status %d, %q", status, out)
+	}
+}
+
+// A tracer that changes more registers at an int3 than the instruction pointer is
+// killed in the midst of it, or behind it: the thread has all of them, or meets the
+// int3 anew with its own.
+func TestKilledChanging(t *testing.T) {
+	g := spawn(t, fixture.Build(t, "tracee_int3.c", "-O1"))
+	for _, c := range []struct{ at, want string }{{"set back", "trapped"}, {"", "went on"}, {"set back", "trapped"}} {
+		cmd, err := otherTracer(t, "TRACEE_TEST_LEADER="+strconv.Itoa(g.pid), "TRACEE_TEST_LEADER_AT="+c.at)
+		if err != nil {
+			t.Fatalf("the tracer failed: %v", err)
+		}
+		if _, err := g.in.Write([]byte{'!'}); err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
+			t.Errorf("the tracer ended otherwise than killed: %v", err)
+		}
+		if s, err := g.out.ReadString('\n'); s != c.want+"\n" {
+			t.Fatalf("killed at %q, the program says %q: %v", c.at, s, err)
 		}
 	}
 	if out, status := g.rest(); status != 0 || out != "" {

@@ -103,8 +103,10 @@ func (t *Thread) request(op int, data uintptr) error {
 func (t *Thread) lead(sig syscall.Signal) error {
 	if t.kept && sig == 0 {
 		switch {
-		case t.haveRegs && t.cur.Rip != t.orig.Rip && t.atTrap():
-			if err := t.promise(); err != nil {
+		case t.haveRegs && t.cur != t.orig && t.atTrap():
+			if moved := t.orig; t.changesMore(&moved) {
+				t.collectAtTrap()
+			} else if err := t.promise(); err != nil {
 				return err
 			}
 		case t.atFault():
@@ -112,6 +114,13 @@ func (t *Thread) lead(sig syscall.Signal) error {
 		}
 	}
 	return t.writeBack()
+}
+
+// changesMore reports whether more than the instruction pointer is changed of the
+// registers r, those of the stop.
+func (t *Thread) changesMore(r *unix.PtraceRegs) bool {
+	r.Rip = t.cur.Rip
+	return *r != t.cur
 }
 
 // ran records that the thread left its stop.
