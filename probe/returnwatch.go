@@ -53,6 +53,9 @@ func (tg *target) watches(ctx context.Context, p *placed) bool {
 		if err == nil && len(list) == 0 {
 			err = errors.New("none is known")
 		}
+		if err == nil && slices.ContainsFunc(list, func(x own) bool { return x.at.Addr == p.where.Addr }) {
+			err = errors.New("its entry is a return: a call is entered and left in one stop")
+		}
 		if err == nil {
 			err = tg.armWays(ctx, list)
 		}

@@ -24,7 +24,7 @@ type flat struct {
 }
 
 func (p *Page) flame(all *names, note func(string, ...any)) []uint64 {
-	timed := p.Report.Timed()
+	timed := p.Report.Timed() || p.Report.Weight != "" // nodes have more than a number of hits
 	tree, cut := p.Report.Tree()
 	root := &flat{}
 	root.take(tree, timed, false)
@@ -33,7 +33,7 @@ func (p *Page) flame(all *names, note func(string, ...any)) []uint64 {
 	}
 	if p.Old != nil {
 		tree, cut := p.Old.Tree()
-		if p.Old.Timed() == timed {
+		if (p.Old.Timed() || p.Old.Weight != "") == timed {
 			root.take(tree, timed, true)
 		} else {
 			note("Flame graph: one recording has times of calls and the other only numbers of hits: they aren't compared.")

@@ -41,7 +41,9 @@ type Page struct {
 
 // content is what the page's scripts get.
 type content struct {
-	Timed   bool      `json:"timed"` // flame graph's values are nanoseconds
+	Timed   bool      `json:"timed"`            // flame graph's values are nanoseconds
+	Weight  string    `json:"weight,omitempty"` // or the sums of this value
+	Bytes   bool      `json:"bytes,omitempty"`  // which are bytes
 	Diff    bool      `json:"diff"`
 	Names   []string  `json:"names"`
 	Flame   []uint64  `json:"flame"` // flameNumbers of each node, callers first
@@ -90,7 +92,7 @@ func (p *Page) Write(w io.Writer) error {
 	note := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
 	p.losses(note)
 	var all names
-	c := content{Timed: p.Report.Timed(), Diff: p.Old != nil}
+	c := content{Timed: p.Report.Timed(), Weight: p.Report.Weight, Bytes: report.Bytes(p.Report.Weight), Diff: p.Old != nil}
 	c.Flame = p.flame(&all, note)
 	c.Threads, c.Span = p.Calls.timeline(&all, note)
 	c.Heat = p.Calls.heat.data(p.Calls, note)
@@ -201,6 +203,12 @@ func (p *Page) losses(note func(string, ...any)) {
 	}
 	if n := p.Report.Tracks.Lates; n > 0 {
 		note("Of %s calls the entry is missing.", grouped(n))
+	}
+	if n := p.Report.Deep; n > 0 {
+		note("%s calls lie deeper than 256: their paths in the flame graph begin with the innermost 256.", grouped(n))
+	}
+	if n := p.Report.Weightless; n > 0 {
+		note("%s hits have a %q that is negative, unreadable or no number: they weigh nothing.", grouped(n), p.Report.Weight)
 	}
 	if n := p.Report.Tracks.Cut; n > 0 {
 		note("%s calls may lack their callers: record with --calls to follow so many.", grouped(n))

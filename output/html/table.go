@@ -67,6 +67,9 @@ func (p *Page) columns(rows []*report.Row) (out []column) {
 			out = append(out, before(c))
 		}
 	}
+	if w := p.Report.Weight; w != "" {
+		add(column{quotePlain(w), number(func(r *report.Row) uint64 { return r.Weight })}, true)
+	}
 	if hits {
 		add(column{"hits", number(func(r *report.Row) uint64 { return r.Hits })}, true)
 	}

@@ -130,6 +130,7 @@ func (c *Converter) program(h *results.Hit) *program {
 	if _, off, _, ok := (namer{h.Space}).SymbolAt(h.IP); ok && off == 0 && !e.Return {
 		e.Entry = true
 	}
+	e.Static = h.Event.Def != nil && h.Event.Def.Place.Kind == symbols.PlaceUSDT
 	p := &program{of: h.Program, event: e}
 	fields := h.Program.Fields()
 	if n := len(fields); n > 1 && fields[n-2].Name == goName {
@@ -153,7 +154,7 @@ func (c *Converter) program(h *results.Hit) *program {
 func (c *Converter) same(e *Event) *Event {
 	for _, p := range c.programs {
 		o := p.event
-		if o.Group != e.Group || o.Name != e.Name || o.Return != e.Return || o.Entry != e.Entry || o.Go != e.Go || len(o.Fields) != len(e.Fields) {
+		if o.Group != e.Group || o.Name != e.Name || o.Return != e.Return || o.Entry != e.Entry || o.Go != e.Go || o.Static != e.Static || len(o.Fields) != len(e.Fields) {
 			continue
 		}
 		equal := true

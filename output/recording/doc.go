@@ -25,7 +25,7 @@
 //	r  all definitions are forgotten
 //	p  a place: name, module, address, offset, size
 //	t  a thread: process, thread, name
-//	e  an event: group, name, flags (1: of returns; 2: at functions' entries; 4: of Go), number of fields, and of each
+//	e  an event: group, name, flags (1: of returns; 2: at functions' entries; 4: of Go; 8: a statically defined probe), number of fields, and of each
 //	   its name, its type as definitions have it, its kind
 //	s  a stack: end, number of frames, the places, innermost first
 //	h  a hit: event, thread, CPU, time since the hit before (zigzag), place, then

@@ -94,6 +94,7 @@ type Event struct {
 	Return      bool // hits are returns
 	Entry       bool // hits are entries of functions
 	Go          bool // the code is Go's: hits have the goroutine
+	Static      bool // it is a statically defined probe: its name says what was hit
 	Fields      []Field
 
 	def
@@ -138,8 +139,10 @@ type Stack struct {
 	def
 }
 
-// def is a definition's number in a file; of which is the writer's count of r.
+// def is a definition's number in the file of the last writer that it was given to; of is
+// that one's count of r.
 type def struct {
+	by *Writer
 	id uint32
 	of uint32
 }

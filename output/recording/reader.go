@@ -302,7 +302,7 @@ func (d *decoder) text() string { return string(d.bytes()) }
 func (d *decoder) event() *Event {
 	e := &Event{Group: d.text(), Name: d.text()}
 	flags := d.number()
-	e.Return, e.Entry, e.Go = flags&1 != 0, flags&2 != 0, flags&4 != 0
+	e.Return, e.Entry, e.Go, e.Static = flags&1 != 0, flags&2 != 0, flags&4 != 0, flags&8 != 0
 	n := d.int()
 	if n > maxFields {
 		d.bad = true

@@ -80,9 +80,14 @@ func (o *Writer) seal(typ byte, b []byte) error {
 	}
 	b[0], b[1], b[2], b[3] = typ, 0, 0, 0
 	binary.LittleEndian.PutUint32(b[4:], uint32(len(b)-blockHead))
+	putSum(b)
+	return o.put(b)
+}
+
+// putSum puts the checksum into a block's head.
+func putSum(b []byte) {
 	sum := crc32.Update(crc32.Checksum(b[:8], castagnoli), castagnoli, b[blockHead:])
 	binary.LittleEndian.PutUint32(b[8:], sum)
-	return o.put(b)
 }
 
 func (o *Writer) json(typ byte, v any) error {
@@ -190,12 +195,15 @@ func (o *Writer) Hit(h *Hit) error {
 	return o.flush()
 }
 
+// has reports whether a definition has its number in this file.
+func (o *Writer) has(d *def) bool { return d.by == o && d.of == o.round }
+
 // define gives a definition its number; fresh says that it has to be written.
 func (o *Writer) define(d *def, letter byte) (fresh bool) {
-	if d.of == o.round {
+	if o.has(d) {
 		return false
 	}
-	d.of, d.id = o.round, o.count[letter]
+	d.by, d.of, d.id = o, o.round, o.count[letter]
 	o.count[letter]++
 	o.most = max(o.most, o.count[letter])
 	return true
@@ -237,6 +245,9 @@ func (o *Writer) event(e *Event) {
 	if e.Go {
 		flags |= 4
 	}
+	if e.Static {
+		flags |= 8
+	}
 	b := number(text(text(append(o.block, 'e'), e.Group), e.Name), flags, uint64(len(e.Fields)))
 	for _, f := range e.Fields {
 		b = number(text(text(b, f.Name), f.Type), uint64(f.Kind))
@@ -246,7 +257,7 @@ func (o *Writer) event(e *Event) {
 }
 
 func (o *Writer) stack(s *Stack) {
-	if s.of == o.round {
+	if o.has(&s.def) {
 		return
 	}
 	for _, p := range s.Frames {

@@ -3,6 +3,7 @@ package report
 import (
 	"bufio"
 	"io"
+	"math"
 	"strconv"
 
 	"github.com/google/pprof/profile"
@@ -12,7 +13,7 @@ import (
 
 // Folded writes a line for each path of calls, the outermost first: names with
 // semicolons between them, a blank, and the nanoseconds that were spent there and
-// not below, or of stacks how often they came. It is what flame graph tools take.
+// not below, or of stacks how often they came, or the sum of Weight. It is what flame graph tools take.
 func (r *Report) Folded(w io.Writer) error {
 	b := bufio.NewWriter(w)
 	var line []byte
@@ -24,11 +25,7 @@ func (r *Report) Folded(w io.Writer) error {
 			}
 			line = append(line, frame(p)...)
 		}
-		v := n.calls
-		if r.timed() {
-			v = n.self
-		}
-		line = append(strconv.AppendUint(append(line, ' '), v, 10), '\n')
+		line = append(strconv.AppendUint(append(line, ' '), r.measure(n), 10), '\n')
 		// A bufio.Writer keeps its first error for Flush.
 		_, _ = b.Write(line)
 	})
@@ -47,6 +44,14 @@ func (r *Report) Pprof(w io.Writer, in *recording.Reader) error {
 	if r.timed() {
 		p.SampleType = append(p.SampleType, &profile.ValueType{Type: "wall", Unit: "nanoseconds"})
 		p.DefaultSampleType = "wall"
+	}
+	if r.Weight != "" {
+		unit := "count"
+		if Bytes(r.Weight) {
+			unit = "bytes"
+		}
+		p.SampleType = append(p.SampleType, &profile.ValueType{Type: r.Weight, Unit: unit})
+		p.DefaultSampleType = r.Weight
 	}
 	for _, m := range in.Modules[:min(len(in.Modules), 1)] {
 		for _, x := range m.List {
@@ -75,8 +80,8 @@ func (r *Report) Pprof(w io.Writer, in *recording.Reader) error {
 	}
 	r.walk(func(path []*recording.Place, n *node) {
 		s := &profile.Sample{Value: []int64{int64(n.calls)}}
-		if r.timed() {
-			s.Value = append(s.Value, int64(n.self))
+		if len(p.SampleType) > 1 {
+			s.Value = append(s.Value, int64(min(n.self, math.MaxInt64)))
 		}
 		for i := len(path) - 1; i >= 0; i-- {
 			s.Location = append(s.Location, location(path[i]))

@@ -125,8 +125,8 @@ func (p *Perfetto) Enter(c *calls.Call) error {
 		return err
 	}
 	e := message(nil).number(eventType, sliceBegin).number(eventTrack, id).text(eventCategory, "kprobe").text(eventName, frame(c.Func))
-	if text, ok := c.In.(string); ok && text != "" {
-		e = e.bytes(eventAnnotation, message(nil).text(annotationName, "args").text(annotationString, text))
+	if n, ok := c.In.(note); ok && n.text != "" {
+		e = e.bytes(eventAnnotation, message(nil).text(annotationName, "args").text(annotationString, n.text))
 	}
 	return p.event(id, c.Entry, e)
 }
@@ -142,18 +142,18 @@ func (p *Perfetto) Leave(c *calls.Call) error {
 		end = max(p.now(), c.Entry)
 	}
 	e := message(nil).number(eventType, sliceEnd).number(eventTrack, id)
-	note := ""
+	how := ""
 	switch c.End {
 	case calls.Left:
-		note = "no return was seen"
+		how = "no return was seen"
 	case calls.Open:
-		note = "has not returned"
+		how = "has not returned"
 	}
-	if note != "" {
-		e = e.bytes(eventAnnotation, message(nil).text(annotationName, "end").text(annotationString, note))
+	if how != "" {
+		e = e.bytes(eventAnnotation, message(nil).text(annotationName, "end").text(annotationString, how))
 	}
-	if text, ok := c.Out.(string); ok && text != "" {
-		e = e.bytes(eventAnnotation, message(nil).text(annotationName, "result").text(annotationString, text))
+	if n, ok := c.Out.(note); ok && n.text != "" {
+		e = e.bytes(eventAnnotation, message(nil).text(annotationName, "result").text(annotationString, n.text))
 	}
 	return p.event(id, end, e)
 }

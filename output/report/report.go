@@ -5,6 +5,8 @@ import (
 	"cmp"
 	"errors"
 	"io"
+	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,23 +25,31 @@ type Row struct {
 	Left  uint64 // of Calls: those whose return nobody saw
 	Total uint64 // ns; calls within others of the same row are in those
 	Self  uint64 // ns without the calls below, of those that were seen
-	Times spread.Spread
+	// Weight is the sum of the value that the report weighs by.
+	Weight uint64
+	Times  spread.Spread
 }
 
 // Others is the name of the row of all that found none.
 const Others = "(others)"
 
 const (
-	maxRows  = 1 << 16
-	maxNodes = 1 << 20
+	maxRows = 1 << 16
+	// MaxPaths bounds the paths.
+	MaxPaths = 1 << 20
+	maxNames = 1000
 )
 
 // Report counts a recording in memory that its length doesn't change.
 type Report struct {
 	// By says what rows are of: func, stack, thread or the name of a value.
 	By string
-	// Also gets the calls too; nil is none.
-	Also calls.Sink
+	// Weight is the name of a value by which paths are weighed, in the place of time or
+	// of how often they came; "" is none.
+	Weight string
+	// Also gets the calls too; nil is none. With Texts it can tell their values.
+	Also  calls.Sink
+	Texts bool
 
 	Hits   uint64
 	First  uint64 // time of the first hit, ns
@@ -48,13 +58,30 @@ type Report struct {
 	Nested bool // there are calls within calls
 	Stacks bool // hits have stacks
 
-	rows map[string]*Row
-	row  *Row
-	of   string
-	tree *node
-	size int
-	cut  uint64 // calls and hits without a node of their own
+	Weighed    uint64 // hits with the value of Weight
+	Weightless uint64 // hits with that value where it can't be a weight: negative, unreadable, no number
+	Cut        uint64 // calls and hits without a path of their own: there was no room
+	Deep       uint64 // calls that lie deeper than MaxDepth: their paths lack the outermost
 
+	events  map[*recording.Event]bool
+	numbers map[string]bool // values that could be weights
+	rows    map[string]*Row
+	row     *Row
+	of      string
+	tree    *node
+	size    int
+}
+
+// MaxDepth bounds how many calls a path has, from the innermost.
+const MaxDepth = 256
+
+// note is what is kept of a hit of a call.
+type note struct {
+	by     string // of the value that rows are by
+	hasBy  bool
+	weight uint64
+	weighs bool
+	text   string // all values
 }
 
 // node is a path of calls, or of a recorded stack.
@@ -97,20 +124,85 @@ func (r *Report) Read(in *recording.Reader) error {
 func (r *Report) Begin() {
 	r.rows, r.tree = map[string]*Row{}, &node{}
 	r.Tracks.Sink = r
-	if r.By != "func" && r.By != "stack" && r.By != "thread" {
-		r.Tracks.Note = r.value
+	if r.byValue() || r.Weight != "" || r.Texts {
+		r.Tracks.Note = r.note
 	}
 }
 
+func (r *Report) byValue() bool { return r.By != "func" && r.By != "stack" && r.By != "thread" }
+
+// note keeps of a call's hit what the report counts.
+func (r *Report) note(h *recording.Hit) any {
+	var n note
+	if r.byValue() {
+		n.by, n.hasBy = r.value(h)
+	}
+	n.weight, n.weighs = r.weight(h)
+	if r.Texts && len(h.Event.Fields) > 0 {
+		n.text = string(AppendValues(nil, h))
+	}
+	return n
+}
+
 // value is the text of the value that rows are by.
-func (r *Report) value(h *recording.Hit) any {
+func (r *Report) value(h *recording.Hit) (text string, ok bool) {
 	for i, f := range h.Event.Fields {
 		if f.Name == r.By {
-			return string(AppendValue(nil, f.Kind, &h.Values[i]))
+			return string(AppendValue(nil, f.Kind, &h.Values[i])), true
 		}
 	}
-	return nil
+	return "", false
 }
+
+// weight is the value that a hit is weighed by.
+func (r *Report) weight(h *recording.Hit) (w uint64, ok bool) {
+	if r.Weight == "" {
+		return 0, false
+	}
+	if !r.events[h.Event] && len(r.numbers) < maxNames {
+		r.learn(h.Event)
+	}
+	for i, f := range h.Event.Fields {
+		if f.Name != r.Weight {
+			continue
+		}
+		v := &h.Values[i]
+		switch {
+		case v.State != recording.Whole, f.Kind == recording.Signed && int64(v.Int) < 0, f.Kind == recording.Float && !(v.Float >= 0 && v.Float < 1<<63):
+			r.Weightless++
+			return 0, false
+		case f.Kind == recording.Float:
+			w = uint64(v.Float)
+		case f.Kind == recording.Unsigned, f.Kind == recording.Signed, f.Kind == recording.Hex:
+			w = v.Int
+		default:
+			r.Weightless++
+			return 0, false
+		}
+		r.Weighed++
+		return w, true
+	}
+	return 0, false
+}
+
+// learn notes which values of an event could be weights.
+func (r *Report) learn(e *recording.Event) {
+	if r.events == nil || len(r.events) >= maxNames {
+		r.events = map[*recording.Event]bool{}
+	}
+	if r.numbers == nil {
+		r.numbers = map[string]bool{}
+	}
+	r.events[e] = true
+	for _, f := range e.Fields {
+		if f.Kind < recording.Text {
+			r.numbers[f.Name] = true
+		}
+	}
+}
+
+// Numbers are the names of values that could be weights, of a report with Weight.
+func (r *Report) Numbers() []string { return slices.Sorted(maps.Keys(r.numbers)) }
 
 // Hit counts a hit.
 func (r *Report) Hit(h *recording.Hit) error {
@@ -122,29 +214,63 @@ func (r *Report) Hit(h *recording.Hit) error {
 	if err := r.Tracks.Hit(h); err != nil {
 		return err
 	}
-	if h.Stack != nil {
-		r.Stacks = true
-		r.add(r.stack(h.Stack), 1, 0)
+	call := h.Event.Return || h.SP != 0
+	weight, weighs := uint64(0), false
+	if !call || h.Stack != nil {
+		if weight, weighs = r.weight(h); call && weighs {
+			r.Weighed-- // the call counts it
+		}
 	}
-	if h.Event.Return || h.SP != 0 {
+	switch {
+	case h.Stack != nil:
+		r.Stacks = true
+		if r.Weight == "" || weighs {
+			r.add(r.stack(h.Stack), 1, weight)
+		}
+	case weighs:
+		r.add(r.step(r.tree, h.Place), 1, weight)
+	}
+	if call {
 		return nil
 	}
 	// A hit of a place, of which there is no more to know.
+	var row *Row
 	switch r.By {
 	case "func":
-		r.at(h.Place.String()).Hits++
+		row = r.at(placeName(h))
 	case "thread":
-		r.at(threadName(h.Thread)).Hits++
+		row = r.at(threadName(h.Thread))
 	case "stack":
 		if h.Stack != nil {
-			r.at(pathOf(h.Stack)).Hits++
+			row = r.at(pathOf(h.Stack))
 		}
 	default:
-		if v, ok := r.value(h).(string); ok {
-			r.at(v).Hits++
+		if v, ok := r.value(h); ok {
+			row = r.at(v)
 		}
 	}
+	if row != nil {
+		row.Hits++
+		row.Weight = sum(row.Weight, weight)
+	}
 	return nil
+}
+
+// sum adds without running over.
+func sum(a, b uint64) uint64 {
+	if a+b < a {
+		return math.MaxUint64
+	}
+	return a + b
+}
+
+// placeName is what a place that was hit is called: a statically defined probe by its own
+// name, as several stand in one function.
+func placeName(h *recording.Hit) string {
+	if h.Event.Static {
+		return h.Event.Name
+	}
+	return h.Place.String()
 }
 
 func trackName(c *calls.Call) string {
@@ -207,7 +333,17 @@ func (r *Report) Enter(c *calls.Call) error {
 func (r *Report) Leave(c *calls.Call) error {
 	now := r.Tracks.Now()
 	self := c.Self(now)
-	if !r.Stacks {
+	in, _ := c.In.(note)
+	out, _ := c.Out.(note)
+	weight := in
+	if out.weighs {
+		weight = out
+	}
+	switch {
+	case r.Stacks || r.Weight != "" && !weight.weighs:
+	case r.Weight != "":
+		r.add(r.path(c), 1, weight.weight)
+	default:
 		r.add(r.path(c), 1, self)
 	}
 	var row *Row
@@ -219,16 +355,17 @@ func (r *Report) Leave(c *calls.Call) error {
 	case "stack":
 		row = r.at(callPath(c))
 	default:
-		name, ok := c.Out.(string)
-		if !ok {
-			name, ok = c.In.(string)
+		by := in
+		if out.hasBy {
+			by = out
 		}
-		if !ok {
+		if !by.hasBy {
 			break
 		}
-		row = r.at(name)
+		row = r.at(by.by)
 	}
 	if row != nil {
+		row.Weight = sum(row.Weight, weight.weight)
 		row.Self += self
 		if !r.within(c) {
 			row.Total += c.Time(now)
@@ -278,9 +415,13 @@ func callPath(c *calls.Call) string {
 
 // path is the node of a call.
 func (r *Report) path(c *calls.Call) *node {
-	var list [256]*recording.Place
+	var list [MaxDepth]*recording.Place
 	n := 0
-	for p := c; p != nil && n < len(list); p = p.Parent {
+	for p := c; p != nil; p = p.Parent {
+		if n == len(list) {
+			r.Deep++
+			break
+		}
 		list[n] = p.Func
 		n++
 	}
@@ -305,7 +446,7 @@ func (r *Report) step(n *node, p *recording.Place) *node {
 	if next := n.below[name]; next != nil {
 		return next
 	}
-	if r.size >= maxNodes {
+	if r.size >= MaxPaths {
 		return nil
 	}
 	r.size++
@@ -319,11 +460,11 @@ func (r *Report) step(n *node, p *recording.Place) *node {
 
 func (r *Report) add(n *node, calls, self uint64) {
 	if n == nil {
-		r.cut++
+		r.Cut++
 		return
 	}
 	n.calls += calls
-	n.self += self
+	n.self = sum(n.self, self)
 }
 
 // Rows gives the rows, those with the most time, or hits, first.
@@ -333,7 +474,7 @@ func (r *Report) Rows() []*Row {
 		out = append(out, row)
 	}
 	slices.SortFunc(out, func(a, b *Row) int {
-		return cmp.Or(cmp.Compare(b.Total, a.Total), cmp.Compare(b.Calls+b.Hits, a.Calls+a.Hits), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(b.Weight, a.Weight), cmp.Compare(b.Total, a.Total), cmp.Compare(b.Calls+b.Hits, a.Calls+a.Hits), cmp.Compare(a.Name, b.Name))
 	})
 	return out
 }
@@ -361,5 +502,22 @@ func (r *Report) walk(each func(path []*recording.Place, n *node)) {
 	down(r.tree, nil)
 }
 
-// timed reports whether nodes have times, and not only numbers of hits.
-func (r *Report) timed() bool { return !r.Stacks && r.Tracks.Hits > 0 }
+// timed reports whether nodes have times, and not only numbers of hits, or weights.
+func (r *Report) timed() bool { return r.Weight == "" && !r.Stacks && r.Tracks.Hits > 0 }
+
+// measure is what a node itself counts for: time, weight, or how often it came.
+func (r *Report) measure(n *node) uint64 {
+	if r.Weight != "" || r.timed() {
+		return n.self
+	}
+	return n.calls
+}
+
+// Bytes reports whether a value's name says that it counts bytes.
+func Bytes(name string) bool {
+	switch strings.ToLower(name) {
+	case "size", "bytes", "nbytes", "len", "length", "n_bytes", "sz":
+		return true
+	}
+	return false
+}

@@ -25,6 +25,9 @@ func (r *Report) Table(w io.Writer, human bool) error {
 		unit, first = "", r.By
 	}
 	t := output.Table{Columns: []output.Column{{Name: first, Align: output.Left}}}
+	if r.Weight != "" {
+		t.Columns = append(t.Columns, head(quote.Plain(r.Weight)))
+	}
 	if hits {
 		t.Columns = append(t.Columns, head("hits"))
 	}
@@ -50,6 +53,9 @@ func (r *Report) Table(w io.Writer, human bool) error {
 	}
 	for _, row := range rows {
 		cells := []string{quote.Plain(row.Name)}
+		if r.Weight != "" {
+			cells = append(cells, number(row.Weight))
+		}
 		if hits {
 			cells = append(cells, number(row.Hits))
 		}
@@ -100,6 +106,9 @@ func (r *Report) AppendJSON(dst []byte) []byte {
 		dst = quote.AppendJSON(append(dst, `{"type":"row","by":`...), r.By)
 		dst = quote.AppendJSON(append(dst, `,"name":`...), row.Name)
 		field("hits", row.Hits)
+		if r.Weight != "" {
+			field("weight", row.Weight)
+		}
 		field("calls", row.Calls)
 		field("open", row.Open)
 		field("no_return", row.Left)

@@ -11,7 +11,7 @@ import (
 type Node struct {
 	Name  string // of the innermost; the root's is empty
 	Calls uint64 // that end here; or hits
-	Self  uint64 // ns, without what is below
+	Self  uint64 // ns without what is below; with Report.Weight the sum of that value
 	Below []*Node
 }
 
@@ -31,7 +31,7 @@ func (r *Report) Tree() (root *Node, cut uint64) {
 		}
 		return out
 	}
-	return copied("", r.tree), r.cut
+	return copied("", r.tree), r.Cut
 }
 
 // Timed reports whether paths have times, and not only numbers of hits.

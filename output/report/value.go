@@ -33,3 +33,14 @@ func AppendValue(dst []byte, kind recording.Kind, v *recording.Value) []byte {
 	}
 	return dst
 }
+
+// AppendValues appends the values of a hit with their names, as those of a call.
+func AppendValues(dst []byte, h *recording.Hit) []byte {
+	for i, f := range h.Event.Fields {
+		if i > 0 {
+			dst = append(dst, ", "...)
+		}
+		dst = AppendValue(append(quote.AppendPlain(dst, f.Name), '='), f.Kind, &h.Values[i])
+	}
+	return dst
+}

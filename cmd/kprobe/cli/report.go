@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -19,6 +20,7 @@ import (
 
 type reportOptions struct {
 	by       string
+	weight   string
 	diff     string
 	folded   string
 	pprof    string
@@ -44,6 +46,10 @@ path of calls with the nanoseconds spent there; --pprof is for go tool pprof;
 --perfetto is a timeline for ui.perfetto.dev, a track for each thread. Where hits have
 stacks (stack=N), paths are those, and counted.
 
+--weight NAME weighs paths by a value of the hits: with the sizes that malloc is asked
+for, and stacks, the flame graph is a profile of the heap by bytes. The table has the sum
+for each row, and the rows with the largest first.
+
 --html is one page for a browser that needs no network: a flame graph, a timeline of
 threads, a heat map of how long calls took when, and the table of --by. With --diff the
 flame graph's colours show what has become a larger part of all, and what a smaller
@@ -55,6 +61,7 @@ const reportExample = `  kprobe report web.kprobe
   kprobe report web.kprobe --by thread
   kprobe report web.kprobe --folded web.folded --pprof web.pb.gz --perfetto web.perfetto
   kprobe report after.kprobe --diff before.kprobe
+  kprobe report heap.kprobe --weight size --html heap.html --folded heap.folded
   kprobe report web.kprobe --html web.html`
 
 func newReportCmd(d *Deps, m *messages, run reportRun) *cobra.Command {
@@ -79,6 +86,7 @@ func newReportCmd(d *Deps, m *messages, run reportRun) *cobra.Command {
 	}
 	f := c.Flags()
 	f.StringVar(&o.by, "by", "func", "a row for each `func|stack|thread|NAME`; NAME is a value of the hits")
+	f.StringVar(&o.weight, "weight", "", "weigh paths by the sum of the value `NAME`, not by time or number")
 	f.StringVar(&o.diff, "diff", "", "compare with the recording `FILE`, an earlier one")
 	f.StringVar(&o.folded, "folded", "", "write paths of calls to `FILE`, for flame graphs")
 	f.StringVar(&o.pprof, "pprof", "", "write a profile to `FILE`, for go tool pprof")
@@ -111,7 +119,7 @@ func runReport(_ context.Context, d *Deps, m *messages, name string, o *reportOp
 		return err
 	}
 	var timeline *report.Perfetto
-	r := &report.Report{By: o.by}
+	r := &report.Report{By: o.by, Weight: o.weight, Texts: o.perfetto != ""}
 	var file *os.File
 	if o.perfetto != "" {
 		var err error
@@ -127,6 +135,10 @@ func runReport(_ context.Context, d *Deps, m *messages, name string, o *reportOp
 	if err != nil {
 		return err
 	}
+	if o.weight != "" && r.Weighed == 0 {
+		return fail(fmt.Errorf("%s: no hit has a number called %q to weigh by; there are: %s", name, o.weight, strings.Join(r.Numbers(), ", ")))
+	}
+	o.sayPaths(m, r)
 	if timeline != nil {
 		if err := errors.Join(timeline.Close(lossesOf(in) > 0), file.Close()); err != nil {
 			return fail(fmt.Errorf("perfetto: %w", err))
@@ -144,7 +156,7 @@ func runReport(_ context.Context, d *Deps, m *messages, name string, o *reportOp
 	}
 	var old *report.Report
 	if o.diff != "" {
-		old = &report.Report{By: o.by}
+		old = &report.Report{By: o.by, Weight: o.weight}
 		if _, err := readReport(m, o.diff, old); err != nil {
 			return err
 		}
@@ -170,6 +182,22 @@ func runReport(_ context.Context, d *Deps, m *messages, name string, o *reportOp
 	}
 	sayRecording(m, in, r)
 	return nil
+}
+
+// sayPaths says which calls and hits the paths of exports lack.
+func (o *reportOptions) sayPaths(m *messages, r *report.Report) {
+	if n := r.Weightless; n > 0 {
+		m.warn("%d hits have a %s that is negative, unreadable or no number: they weigh nothing", n, o.weight)
+	}
+	if o.folded == "" && o.pprof == "" {
+		return // the page says it itself
+	}
+	if n := r.Cut; n > 0 {
+		m.warn("%d calls or hits are in no path of --folded and --pprof: there are more than %d paths", n, report.MaxPaths)
+	}
+	if n := r.Deep; n > 0 {
+		m.warn("%d calls lie deeper than %d: their paths have the innermost only", n, report.MaxDepth)
+	}
 }
 
 // page is what --html makes, for which the report gathers; nil without the flag.

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -198,6 +199,9 @@ func (o *sessionOptions) run(ctx context.Context, d *Deps, m *messages, p probe.
 		if defs, err = o.adapt(defs); err != nil {
 			return sum, err
 		}
+	}
+	if o.ring == 0 && slices.ContainsFunc(defs, func(def *fetch.Def) bool { return def.Stack > 0 }) {
+		p.RingSize = 0 // the engine's, for stacks
 	}
 	run, signals, stop := watchSignals(ctx, d.Link)
 	defer stop()

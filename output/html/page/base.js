@@ -18,6 +18,15 @@ function time(ns) {
   return less + Number(ns.toPrecision(3)) + " ns";
 }
 
+// weight is a sum of the value that paths are weighed by.
+function weight(v) {
+  if (!data.bytes) return count(v) + " " + data.weight;
+  for (const [unit, size] of [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]]) {
+    if (v >= size) return Number((v / size).toPrecision(3)) + " " + unit;
+  }
+  return plural(v, "byte");
+}
+
 const count = n => n.toLocaleString("en-US");
 const plural = (n, word) => count(n) + " " + word + (n === 1 ? "" : "s");
 

@@ -25,11 +25,11 @@ function flameGraph() {
     return a + b === 0 ? 0 : (a - b) / Math.max(a, b);
   }
   function text(n) {
-    const amount = v => data.timed ? time(v) : plural(v, "hit");
+    const amount = v => data.weight ? weight(v) : data.timed ? time(v) : plural(v, "hit");
     let s = (n.merged ? plural(n.merged, "path") + " too small to show" : n.name) + ": " + amount(n.value);
     s += ", " + (100 * part(n.value, root.value)).toFixed(2) + " % of all";
     if (zoomed !== root) s += ", " + (100 * part(n.value, zoomed.value)).toFixed(2) + " % of " + zoomed.name;
-    if (data.timed && n.calls > 0) s += "; " + plural(n.calls, "call");
+    if ((data.timed || data.weight) && n.calls > 0) s += "; " + plural(n.calls, data.timed ? "call" : "hit");
     if (data.diff) s += "; before " + amount(n.was) + ", " + (100 * part(n.was, root.was)).toFixed(2) + " % of all then";
     return s;
   }
@@ -141,7 +141,7 @@ function flameGraph() {
     down(root);
     return plural(many, "path") + ", " + (100 * sum / root.value).toFixed(1) + " % of all";
   });
-  $("flame-unit").textContent = data.timed ? "time that was spent there" : "number of hits there";
+  $("flame-unit").textContent = data.weight ? "sum of " + data.weight + " there" : data.timed ? "time that was spent there" : "number of hits there";
   if (data.diff) {
     const legend = (kind, what) => {
       const key = document.createElement("span");
