@@ -28,10 +28,15 @@ const killTime = time.Second
 
 // endCommand ends the command that kprobe has started, if it is among the processes
 // that run on and --kill-on-exit asks for it, and gives those that still do. The
-// probes are out.
-func (o *sessionOptions) endCommand(m *messages, alive []int) []int {
+// probes are out. One that has ended meanwhile is sent nothing: its number may be
+// another process's.
+func (o *sessionOptions) endCommand(s Session, m *messages, alive []int) []int {
 	if !o.kill || !slices.Contains(alive, o.started) {
 		return alive
+	}
+	rest := slices.DeleteFunc(slices.Clone(alive), func(pid int) bool { return pid == o.started })
+	if _, ended := s.CommandStatus(); ended {
+		return rest
 	}
 	if err := unix.Kill(o.started, unix.SIGTERM); err != nil && !errors.Is(err, unix.ESRCH) {
 		m.warn("%s can't be ended: %v", o.commandLine(), err)
@@ -40,7 +45,7 @@ func (o *sessionOptions) endCommand(m *messages, alive []int) []int {
 	for end := time.Now().Add(killTime); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		// Its parent is who has started it.
 		if pid, err := unix.Wait4(o.started, nil, unix.WNOHANG, nil); pid == o.started || errors.Is(err, unix.ECHILD) {
-			return slices.DeleteFunc(slices.Clone(alive), func(pid int) bool { return pid == o.started })
+			return rest
 		}
 	}
 	return alive

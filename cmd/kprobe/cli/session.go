@@ -232,7 +232,7 @@ func (o *sessionOptions) run(ctx context.Context, d *Deps, m *messages, p probe.
 		sum.Stats = s.Stats()
 		o.binsAtEnd = s.Bins()
 		o.endInterrupted(s, &sum, signals.signal())
-		sum.Alive = o.endCommand(m, sum.Alive)
+		sum.Alive = o.endCommand(s, m, sum.Alive)
 		if o.each || o.metrics != "" || output.Sum(sum.Stats).Lost > 0 {
 			o.atEnd = s.PlaceStats()
 		}
