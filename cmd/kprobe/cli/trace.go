@@ -43,6 +43,13 @@ The line is that of the kernel's trace file:
   TASK-TID     [CPU] SECONDS.MICROS: EVENT: (SYM+0xOFF/0xSIZE) NAME=VALUE …
   TASK-TID     [CPU] SECONDS.MICROS: EVENT: (CALLER+0xOFF/0xSIZE <- FUNC) NAME=VALUE …
 
+With --detach the probes are left in the process, and kprobe ends: nothing traces the
+process, and its hits go into a buffer that keeps the newest (--ring is the size of
+each CPU's). kprobe snapshot -p PID prints it; kprobe trace -p PID without a
+definition prints it and then what comes, and leaves the probes; kprobe del -p PID
+'*' takes them out. What needs a tracer is left out and said: breakpoints, handlers,
+definitions that wait. Children that the process forks record nothing.
+
 With --format json each hit is an object on a line of its own. An object of type
 "armed" comes first, unless -q is given: all probes are in, so many by jumps and
 so many by breakpoints. An object of type "end" closes the stream. Values beyond 2^53 are
@@ -132,6 +139,9 @@ func newTraceCmd(d *Deps, m *messages, run traceRun) *cobra.Command {
 func runTrace(ctx context.Context, d *Deps, m *messages, o *traceOptions) error {
 	if o.detach {
 		return runDetach(ctx, d, m, o)
+	}
+	if r := o.recorder(d); r != nil {
+		return runFollow(ctx, d, m, o, r)
 	}
 	mono, wall := d.Now()
 	clock, err := output.NewClock(o.time, mono, wall)
