@@ -74,6 +74,9 @@ type Options struct {
 	// Detach prepares the session for Detach: its rings are overwritten where they are
 	// full, no definition waits for a library, and Run gives no hits.
 	Detach bool
+	// Keep is the name of a file for the memory file of a session that leaves its probes
+	// alone, of one process; "" is none, and it goes with the process.
+	Keep string
 	// Files are shared with other sessions, and say where debug files are
 	// found; nil is a Cache of the session's own.
 	Files *symbols.Cache

@@ -249,7 +249,7 @@ func (tg *target) book() (*book.Book, error) {
 	b.Comm, _ = proc.Thread(pid).Comm() // of a process that is gone
 	b.Host, _ = os.Hostname()
 	for _, m := range tg.space.Modules() {
-		one := book.Module{Path: m.Path, Main: m.Main, Maps: m.Maps}
+		one := book.Module{Path: m.Path, Main: m.Main, Bias: m.Bias, Maps: m.Maps}
 		if m.File != nil {
 			one.BuildID = m.File.BuildID
 		}

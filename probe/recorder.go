@@ -32,6 +32,7 @@ type Recorder struct {
 	bases   []symbols.Addr
 	numbers *numbers
 	names   map[int]string
+	gone    bool // the process has ended
 }
 
 // OpenRecorder opens the rings of the probes that were left alone in a process. Close
@@ -153,7 +154,11 @@ type Held struct {
 }
 
 // Held counts what there is, and what isn't there any more.
-func (r *Recorder) Held() (Held, error) { return heldIn(r.set, r.PID) }
+func (r *Recorder) Held() (Held, error) {
+	h, err := heldIn(r.set, r.PID)
+	h.Gone = r.gone
+	return h, err
+}
 
 func heldIn(set flight.Set, pid int) (Held, error) {
 	b := set[0].Book

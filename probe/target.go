@@ -100,7 +100,7 @@ func (tg *target) ensureArea(ctx context.Context, probes int) error {
 	if tg.s.opts.Touched != nil {
 		tg.s.opts.Touched(tg.proc.PID())
 	}
-	a, err := area.New(ctx, tg.proc, tg.s.layoutFor(probes))
+	a, err := area.New(ctx, tg.proc, tg.s.layoutFor(probes), tg.s.opts.Keep)
 	if err != nil {
 		return err
 	}
@@ -129,6 +129,9 @@ func (s *Session) layoutFor(probes int) ring.Params {
 	p.RingSize, p.Rows = s.ringSize(), s.rows()
 	if s.opts.Detach {
 		p.Overwrite, p.Book = true, bookRoom
+		if s.opts.Keep != "" {
+			p.Compact(probes)
+		}
 		if p.RingSize != 0 {
 			p.RingSize = max(p.RingSize, ring.MinOverwrite)
 		}

@@ -70,6 +70,9 @@ func (s *Space) NameAt(a Addr, short bool) (name string, off, size uint64, m *Mo
 	} else {
 		name, off, size, m, ok = s.Symbolize(a)
 	}
+	if t, noted := s.toldAt(a); !ok && m == nil && noted {
+		return t.Name, uint64(a - t.Start), t.Size, nil, true
+	}
 	if ok || m != nil || s.pid == 0 || a < 1<<16 {
 		return name, off, size, m, ok
 	}

@@ -21,6 +21,7 @@ type Space struct {
 	mu    sync.Mutex // held by Refresh
 	now   atomic.Pointer[view]
 	perf  perfMap // names of code that has no file
+	told  []Told  // names that were noted, by address
 }
 
 // view is what was mapped at one time. It is immutable but for its memo.

@@ -1,9 +1,10 @@
-/* recorder_calls THREADS FILE [storm]: prints "ready", and from a line on has THREADS
+/* recorder_calls THREADS FILE [storm|paced]: prints "ready", and from a line on has THREADS
  * threads call hit(N, N * K, THREAD) for N = 1, 2, …, as fast as they can, until the next
  * line; then it prints "done CALLS" and waits for another. FILE, which it maps shared,
  * has for each thread how many calls it has begun and how many have returned. With storm
  * each thread gets SIGPROF all the time, whose handler calls hit2, some of them leave it
- * by siglongjmp, and the first thread forks, vforks and spawns; children call hit. */
+ * by siglongjmp, and one more thread forks and spawns; children call hit. With paced
+ * threads sleep between some calls. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -24,7 +25,7 @@
 
 struct count { volatile uint64_t begun, returned, pad[6]; };
 static struct count *counts;
-static volatile int stop;
+static volatile int stop, paced;
 static volatile uint64_t handled;
 static __thread sigjmp_buf out;
 static __thread volatile int jumps, inside;
@@ -61,6 +62,8 @@ static void *run(void *p) {
             hit(n, n * K, t);
         }
         counts[t].returned = n;
+        if (paced && n % 16 == 0)
+            usleep(1);
     }
     return NULL;
 }
@@ -85,7 +88,8 @@ static void *births(void *p) {
 }
 
 int main(int argc, char **argv) {
-    int threads = atoi(argv[1]), storm = argc > 3;
+    int threads = atoi(argv[1]), storm = argc > 3 && strcmp(argv[3], "storm") == 0;
+    paced = argc > 3 && strcmp(argv[3], "paced") == 0;
     int fd = open(argv[2], O_RDWR | O_CREAT, 0600);
     if (threads > MOST || fd < 0 || ftruncate(fd, MOST * sizeof *counts) != 0)
         return 2;

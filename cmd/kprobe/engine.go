@@ -65,3 +65,12 @@ func (engine) Recorder(pid int) (cli.Recorder, error) {
 	}
 	return r, nil
 }
+
+// BlackBox implements cli.Engine.
+func (engine) BlackBox(name string) (cli.Recorder, []string, error) {
+	r, missing, err := probe.OpenBlackBox(name, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	return r, missing, nil
+}

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -55,9 +56,10 @@ type Area struct {
 	Gate symbols.Addr // of the byte without which no detour of a recorder takes hits
 }
 
-// New lays the area in a process, with a memory file for the machine's CPUs. On an
-// error everything is taken out again, as far as that can be done.
-func New(ctx context.Context, p *tracee.Process, params ring.Params) (a *Area, err error) {
+// New lays the area in a process, with a memory file for the machine's CPUs, which has
+// the name keep unless that is "". On an error everything is taken out again, as far as
+// that can be done.
+func New(ctx context.Context, p *tracee.Process, params ring.Params, keep string) (a *Area, err error) {
 	a = &Area{Proc: p, Fallbacks: fallbacks.New(p)}
 	defer func() {
 		if err != nil {
@@ -72,7 +74,22 @@ func New(ctx context.Context, p *tracee.Process, params ring.Params) (a *Area, e
 	if err != nil {
 		return a, err
 	}
-	if a.File, err = memory.New(ctx, p, layout); err != nil {
+	if keep == "" {
+		a.File, err = memory.New(ctx, p, layout)
+	} else {
+		var f *os.File
+		if f, err = memory.Keep(keep, layout); err != nil {
+			return a, err
+		}
+		defer f.Close()
+		defer func() {
+			if err != nil {
+				err = errors.Join(err, os.Remove(keep))
+			}
+		}()
+		a.File, err = memory.NewKept(ctx, p, layout, f)
+	}
+	if err != nil {
 		return a, err
 	}
 	a.Journal = memory.NewJournal(a.File)

@@ -87,7 +87,7 @@ func FindMemfiles(pid int) (files []*symbols.Mapping, err error) {
 		return nil, err
 	}
 	for i := range maps {
-		if len(files) < mostFiles && memory.IsMemfile(&maps[i]) {
+		if len(files) < mostFiles && (memory.IsMemfile(&maps[i]) || memory.IsKept(pid, &maps[i])) {
 			files = append(files, &maps[i])
 		}
 	}

@@ -46,6 +46,7 @@ type Module struct {
 	Path    string            `json:"path"`
 	BuildID string            `json:"buildID,omitempty"`
 	Main    bool              `json:"main,omitempty"`
+	Bias    uint64            `json:"bias"`
 	Maps    []symbols.Mapping `json:"maps"`
 }
 

@@ -79,7 +79,7 @@ func New(r io.ReaderAt, o Options) (*Reader, error) {
 	if h.Mode&ring.ModeDetached == 0 {
 		return nil, ErrNoRecorder
 	}
-	b, err := readBook(r, l)
+	b, err := ReadBook(r, l)
 	if err != nil {
 		return nil, err
 	}
@@ -87,8 +87,8 @@ func New(r io.ReaderAt, o Options) (*Reader, error) {
 	return f, f.index()
 }
 
-// readBook reads the book of a file.
-func readBook(r io.ReaderAt, l *ring.Layout) (*book.Book, error) {
+// ReadBook reads the book of a file.
+func ReadBook(r io.ReaderAt, l *ring.Layout) (*book.Book, error) {
 	head := make([]byte, book.HeadSize)
 	if l.Book.Size < book.HeadSize {
 		return nil, book.ErrNone

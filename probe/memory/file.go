@@ -50,7 +50,6 @@ func NewMapped(mem []byte) *Mapped {
 // New creates the file in the process and maps it on both sides. On an
 // error nothing stays mapped or open.
 func New(ctx context.Context, p *tracee.Process, layout *ring.Layout) (m *File, err error) {
-	size := uint64(layout.Code.Off)
 	fd, err := p.SyscallString(ctx, nil, unix.SYS_MEMFD_CREATE, ring.MemfdName, unix.MFD_CLOEXEC)
 	if errors.Is(err, unix.EMFILE) {
 		return nil, fmt.Errorf("create the memory file: process %d has as many files open as it may: %w; prlimit --pid %[1]d --nofile=N raises its limit", p.PID(), err)
@@ -58,19 +57,32 @@ func New(ctx context.Context, p *tracee.Process, layout *ring.Layout) (m *File, 
 	if err != nil {
 		return nil, fmt.Errorf("create the memory file: %w", err)
 	}
-	defer func() {
-		if _, cerr := p.Syscall(ctx, nil, unix.SYS_CLOSE, fd); cerr != nil && err == nil {
-			err = fmt.Errorf("close the memory file in the target: %w", cerr)
-		}
-	}()
 	f, err := os.OpenFile(procfs.Image(p.PID()).Path("fd/"+strconv.Itoa(int(fd))), os.O_RDWR, 0)
 	if err != nil {
-		return nil, fmt.Errorf("open the memory file: %w", err)
+		return nil, errors.Join(fmt.Errorf("open the memory file: %w", err), closeIn(ctx, p, fd))
 	}
 	defer f.Close()
-	if err := f.Truncate(int64(size)); err != nil {
-		return nil, fmt.Errorf("size the memory file: %w", err)
+	if err := f.Truncate(layout.Code.Off); err != nil {
+		return nil, errors.Join(fmt.Errorf("size the memory file: %w", err), closeIn(ctx, p, fd))
 	}
+	return mapped(ctx, p, layout, f, fd)
+}
+
+func closeIn(ctx context.Context, p *tracee.Process, fd uintptr) error {
+	if _, err := p.Syscall(ctx, nil, unix.SYS_CLOSE, fd); err != nil {
+		return fmt.Errorf("close the memory file in the target: %w", err)
+	}
+	return nil
+}
+
+// mapped maps a file on both sides, which the process has open as fd and closes.
+func mapped(ctx context.Context, p *tracee.Process, layout *ring.Layout, f *os.File, fd uintptr) (m *File, err error) {
+	defer func() {
+		if cerr := closeIn(ctx, p, fd); cerr != nil && err == nil {
+			err = cerr
+		}
+	}()
+	size := uint64(layout.Code.Off)
 	mem, err := unix.Mmap(int(f.Fd()), 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return nil, fmt.Errorf("map the memory file: %w", err)

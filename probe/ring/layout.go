@@ -228,9 +228,21 @@ func ForProbes(n int) Params {
 	}
 }
 
+// Compact makes the params of a file for n probes that takes little room besides its
+// rings, as all of it is allocated.
+func (p *Params) Compact(n int) {
+	ids := max(1<<bits.Len(uint(2*n)), minProbes+1)
+	p.MaxProbes, p.Sites, p.Rows = ids-1, 4*ids, 0
+	p.Fallback, p.Instances, p.MaxMaps = 2*16*min(16*ids, 1<<24)+PageSize, 64<<10, 1<<12
+	p.Book = 256<<10 + 4096*ids
+}
+
+// minProbes is the least that a file is laid out for.
+const minProbes = 1<<8 - 1
+
 // common reports whether a session lays files out for so many probes.
 func common(maxProbes int) bool {
-	return maxProbes >= DefaultMaxProbes && maxProbes <= MaxID && maxProbes&(maxProbes+1) == 0
+	return maxProbes >= minProbes && maxProbes <= MaxID && maxProbes&(maxProbes+1) == 0
 }
 
 // ErrParams is wrapped by errors of Params that can't be laid out.

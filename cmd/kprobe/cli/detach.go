@@ -17,12 +17,19 @@ import (
 // addDetach adds the flag of commands that leave their probes alone.
 func (o *traceOptions) addDetach(c *cobra.Command) {
 	c.Flags().BoolVar(&o.detach, "detach", false, "leave the probes in the process, which records its hits itself; see kprobe snapshot")
+	c.Flags().StringVar(&o.keep, "keep", "", "with --detach, have the hits in `FILE`, on a tmpfs, which outlives the process")
+	_ = c.MarkFlagFilename("keep")
 }
 
 // checkDetach refuses what makes no sense where nobody stays.
 func (o *traceOptions) checkDetach(c *cobra.Command) error {
-	if !o.detach {
+	switch {
+	case !o.detach && c.Flags().Changed("keep"):
+		return misuse("--keep goes with --detach")
+	case !o.detach:
 		return nil
+	case c.Flags().Changed("keep") && (o.keep == "" || len(o.pids) > 1 || o.named):
+		return misuse("--keep FILE is for one process: -p PID")
 	}
 	if len(o.command) > 0 {
 		return misuse("--detach leaves a process that runs: start the command, and name it with -p PID")
@@ -55,7 +62,7 @@ func runDetach(ctx context.Context, d *Deps, m *messages, o *traceOptions) (err 
 	defer stop()
 	o.fetch(run, d, m, defs)
 	p := o.engine(d, m)
-	p.Progress, p.Detach, p.Expect = busy.progress(), true, defs
+	p.Progress, p.Detach, p.Expect, p.Keep = busy.progress(), true, defs, o.keep
 	s, err := o.begin(run, d, p, signals)
 	if err != nil {
 		if run.Err() != nil {
@@ -124,6 +131,9 @@ func (o *traceOptions) sayDetached(d *Deps, m *messages, pids []int, stats []pro
 		words[i] = strconv.Itoa(pid)
 	}
 	list := strings.Join(words, ",")
+	if o.keep != "" {
+		m.say("%s has the hits, after the process too; kprobe snapshot %[1]s shows them", o.keep)
+	}
 	m.say("nothing traces process %s; kprobe snapshot -p %[1]s shows its last hits, kprobe del -p %[1]s '*' takes the probes out", list)
 	return nil
 }

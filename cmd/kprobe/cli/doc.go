@@ -55,6 +55,8 @@ type Engine interface {
 	// Recorder opens what probes that were left alone have recorded, as
 	// probe.OpenRecorder does.
 	Recorder(pid int) (Recorder, error)
+	// BlackBox opens a kept memory file or a core dump, as probe.OpenBlackBox does.
+	BlackBox(name string) (r Recorder, missing []string, err error)
 }
 
 // Deps are what commands touch of the world.

@@ -135,6 +135,8 @@ func (f *fake) Pids() []int { return f.pids }
 
 func (f *fake) Detach(context.Context) ([]probe.LeftOut, error) { return f.leftOut, nil }
 
+func (f *fake) BlackBox(string) (Recorder, []string, error) { return nil, nil, probe.ErrNoRings }
+
 func (f *fake) Recorder(int) (Recorder, error) { return nil, probe.ErrNoRecorder }
 
 // hits gives n hits of the session's first definition to the sink.

@@ -46,6 +46,11 @@ const snapshotLong = `Prints the hits that a recorder holds: the last ones of pr
 --detach has left in a process, oldest first. The process runs on, and keeps what
 is printed: the next snapshot has it again, as long as it isn't overwritten.
 
+FILE is one that trace --detach --keep FILE has made: it has the hits up to the last
+before the process ended, by whatever signal. It says which files were mapped, so that
+it can be read on another machine that has them. CORE is a core dump of a process with
+such probes, which holds their hits without any preparation.
+
 -t 10s prints those of the last ten seconds only, GLOB… those of events whose names
 match. -o FILE.kprobe keeps them as a recording, for kprobe report and kprobe graph;
 -o with any other name writes what would be printed.
@@ -55,18 +60,23 @@ overwritten while they are copied are left out, and counted there, too.`
 
 const snapshotExample = `  kprobe trace -p 4711 --detach 'libc:malloc size=$arg1:u64'
   kprobe snapshot -p 4711 -t 10s
+  kprobe trace -p 4711 --detach --keep /dev/shm/web.ring 'p:req handle_request'
+  kprobe snapshot /dev/shm/web.ring -t 1s
   kprobe snapshot -p 4711 -o last.kprobe 'kprobes/*' && kprobe report last.kprobe`
 
 func newSnapshotCmd(d *Deps, m *messages, run snapshotRun) *cobra.Command {
 	o := &snapshotOptions{}
 	c := &cobra.Command{
-		Use:     "snapshot [flags] -p PID [GLOB…]",
+		Use:     "snapshot [flags] -p PID|FILE|CORE [GLOB…]",
 		Short:   "print what probes that were left alone have recorded",
 		Long:    snapshotLong,
 		Example: snapshotExample,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(o.pids) == 0 {
-				return misuse("name the process: -p PID")
+				if len(args) == 0 {
+					return misuse("name the process, -p PID, or a file: that of --keep, or a core dump")
+				}
+				o.file, args = args[0], args[1:]
 			}
 			var err error
 			if o.patterns, err = patterns(args); err != nil {
@@ -95,6 +105,20 @@ func newSnapshotCmd(d *Deps, m *messages, run snapshotRun) *cobra.Command {
 }
 
 func runSnapshot(ctx context.Context, d *Deps, m *messages, o *snapshotOptions) error {
+	if o.file != "" {
+		r, missing, err := d.Engine.BlackBox(o.file)
+		if err != nil {
+			return fail(fmt.Errorf("%s: %w", o.file, err))
+		}
+		for i, name := range missing {
+			if i == mostMissing {
+				m.warn("%d more files are not what they were", len(missing)-i)
+				break
+			}
+			m.warn("%s is not here, or is not what it was when it was mapped: its code is named as far as it was probed", name)
+		}
+		return fail(o.snapshot(ctx, d, m, r))
+	}
 	for _, pid := range o.pids {
 		if err := o.process(ctx, d, m, pid); err != nil {
 			return fail(err)
@@ -111,10 +135,20 @@ func (o *snapshotOptions) process(ctx context.Context, d *Deps, m *messages, pid
 	if err != nil {
 		return fmt.Errorf("process %d: %w", pid, err)
 	}
+	if err := o.snapshot(ctx, d, m, r); err != nil {
+		return fmt.Errorf("process %d: %w", pid, err)
+	}
+	return nil
+}
+
+// mostMissing is how many files are named that are missing.
+const mostMissing = 4
+
+func (o *snapshotOptions) snapshot(ctx context.Context, d *Deps, m *messages, r Recorder) error {
 	defer r.Close()
 	held, err := r.Held()
 	if err != nil {
-		return fmt.Errorf("process %d: %w", pid, err)
+		return err
 	}
 	n, err := o.write(ctx, d, r, &held)
 	if err != nil {

@@ -20,6 +20,7 @@ type traceOptions struct {
 	lines bool
 	// detach leaves the probes in the process.
 	detach bool
+	keep   string // the file that has the hits then
 
 	specs []*output.HistSpec // of hists
 }
@@ -48,7 +49,8 @@ process, and its hits go into a buffer that keeps the newest (--ring is the size
 each CPU's). kprobe snapshot -p PID prints it; kprobe trace -p PID without a
 definition prints it and then what comes, and leaves the probes; kprobe del -p PID
 '*' takes them out. What needs a tracer is left out and said: breakpoints, handlers,
-definitions that wait. Children that the process forks record nothing.
+definitions that wait. Children that the process forks record nothing. With --keep
+FILE the hits are in that file, and there when the process has ended, however it did.
 
 With --format json each hit is an object on a line of its own. An object of type
 "armed" comes first, unless -q is given: all probes are in, so many by jumps and

@@ -1,0 +1,132 @@
+package probe
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"kprobe/internal/procfs"
+	"kprobe/probe/book"
+	"kprobe/probe/flight"
+	"kprobe/probe/ring"
+	"kprobe/symbols"
+)
+
+// ErrNoRings says that a file holds no rings: it is no memory file that was kept
+// (--keep), nor a core dump of a process with probes that were left alone.
+var ErrNoRings = errors.New("it holds no hits of probes that were left in a process")
+
+// OpenBlackBox opens the rings in a memory file that was kept (Options.Keep), or in a core
+// dump, whose process may be gone, or was another machine's. files finds the files that
+// it had mapped; nil: here. missing are those that are not here, or are others by now:
+// their addresses are named as far as the book does. Close it.
+//
+// Errors are ErrNoRings, and those of flight.New.
+func OpenBlackBox(name string, files *symbols.Cache) (r *Recorder, missing []string, err error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() {
+		if err != nil {
+			f.Close()
+		}
+	}()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, nil, err
+	}
+	parts, err := ringsIn(f, info.Size())
+	if err != nil {
+		return nil, nil, err
+	}
+	r = &Recorder{mem: f}
+	failed := ErrNoRings
+	for _, p := range parts {
+		one, err := openDead(p)
+		if err != nil {
+			if !errors.Is(err, flight.ErrNoRecorder) {
+				failed = err
+			}
+			continue
+		}
+		r.set = append(r.set, one)
+	}
+	if len(r.set) == 0 {
+		return nil, nil, failed
+	}
+	b := r.set[0].Book
+	r.PID, r.gone = b.PID, !runs(b)
+	if files == nil {
+		files = new(symbols.Cache)
+	}
+	var told []symbols.Told
+	for _, one := range r.set {
+		told = append(told, toldBy(one.Book)...)
+	}
+	space, missing := files.OpenRecorded(recordedModules(b), told)
+	for _, one := range r.set {
+		one.Name(space)
+	}
+	return r, missing, nil
+}
+
+// ringsIn finds the memory files in a file.
+func ringsIn(f *os.File, size int64) ([]*io.SectionReader, error) {
+	var magic [len(ring.Magic)]byte
+	if _, err := f.ReadAt(magic[:], 0); err != nil {
+		return nil, ErrNoRings
+	}
+	if string(magic[:]) == ring.Magic {
+		return []*io.SectionReader{io.NewSectionReader(f, 0, size)}, nil
+	}
+	list, err := flight.InCore(f, size)
+	if errors.Is(err, flight.ErrNotCore) {
+		return nil, ErrNoRings
+	}
+	return list, err
+}
+
+// openDead opens a memory file, to which nobody may write any more.
+func openDead(p *io.SectionReader) (*flight.Reader, error) {
+	_, l, err := ring.ReadHeader(p, 0)
+	if err != nil {
+		return nil, err
+	}
+	if l.Code.Off > p.Size() {
+		return nil, fmt.Errorf("%w: it has %d bytes of %d", ring.ErrCorrupt, p.Size(), l.Code.Off)
+	}
+	o := flight.Options{}
+	b, err := flight.ReadBook(p, l)
+	if err != nil {
+		return nil, err
+	}
+	if b.Boot == bootID() && b.Boot != "" {
+		o.Clock = ring.SystemClock{}
+	}
+	o.Dead = !runs(b)
+	return flight.New(p, o)
+}
+
+// runs reports whether the process of a book runs here.
+func runs(b *book.Book) bool {
+	return b.Boot != "" && b.Boot == bootID() && b.Start != 0 && procfs.StartTime(b.PID) == b.Start
+}
+
+func recordedModules(b *book.Book) (out []symbols.Recorded) {
+	for i := range b.Modules {
+		m := &b.Modules[i]
+		out = append(out, symbols.Recorded{Path: m.Path, BuildID: m.BuildID, Main: m.Main, Bias: m.Bias, Maps: m.Maps})
+	}
+	return out
+}
+
+func toldBy(b *book.Book) (out []symbols.Told) {
+	for i := range b.Probes {
+		if p := &b.Probes[i]; p.Symbol != "" && p.Off <= p.Addr {
+			out = append(out, symbols.Told{Start: symbols.Addr(p.Addr - p.Off), Size: p.Size, Name: p.Symbol})
+		}
+	}
+	return out
+}
