@@ -149,7 +149,7 @@ func (h handler) Early(t *tracee.Thread) bool {
 	case tracee.StopExec:
 		return false
 	case tracee.StopFork:
-		return !s.opts.Follow || s.stopping
+		return !s.opts.Follow && s.opts.Wait == nil || s.stopping
 	case tracee.StopTrap:
 		tg := s.targetOf(t)
 		regs, err := t.Regs()

@@ -77,6 +77,9 @@ type Options struct {
 	// Keep is the name of a file for the memory file of a session that leaves its probes
 	// alone, of one process; "" is none, and it goes with the process.
 	Keep string
+	// Wait has the session take processes that begin while it runs; nil is none. Run
+	// doesn't end when no process is left.
+	Wait *Wait
 	// Files are shared with other sessions, and say where debug files are
 	// found; nil is a Cache of the session's own.
 	Files *symbols.Cache

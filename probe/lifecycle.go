@@ -65,7 +65,7 @@ func (h handler) Fork(parent *tracee.Thread, child *tracee.Process, kind tracee.
 	if tg.area != nil {
 		tg.cleanChild(context.WithoutCancel(s.run), child)
 	}
-	if !s.opts.Follow || s.run.Err() != nil {
+	if !s.follows(child) || s.run.Err() != nil {
 		return false
 	}
 	if err := s.adopt(child, nil); err != nil {
@@ -112,7 +112,7 @@ func (tg *target) cleanChild(ctx context.Context, child *tracee.Process) {
 func (h handler) Exec(p *tracee.Process) {
 	s := h.s
 	old := s.targets[p.PID()]
-	if old == nil {
+	if s.arrived(p, old) || old == nil {
 		return
 	}
 	wasMain := old.isMain()
@@ -121,7 +121,7 @@ func (h handler) Exec(p *tracee.Process) {
 		delete(s.targets, p.PID())
 		return // it is being left
 	}
-	if !wasMain && !s.opts.Follow || s.run.Err() != nil && old.child {
+	if !s.keeps(p, wasMain) || s.run.Err() != nil && old.child {
 		delete(s.targets, p.PID())
 		s.letGo(p)
 		return
@@ -178,6 +178,7 @@ func (h handler) Exited(p *tracee.Process, status syscall.WaitStatus) {
 	if status.Signaled() && len(s.killed) < maxKilled {
 		s.killed = append(s.killed, Death{PID: p.PID(), Signal: status.Signal()})
 	}
+	delete(s.expected, p.PID())
 	if tg := s.targets[p.PID()]; tg != nil {
 		tg.leaveSpace()
 		delete(s.targets, p.PID())
@@ -202,9 +203,8 @@ func (tg *target) drop() {
 	tg.patches = newPatches()
 	if tg.feed != nil {
 		tg.feed.over.Store(true)
+		tg.s.retireFeed(tg.feed)
 	}
-	// The memory file stays mapped here until the session is closed: its
-	// hits are still to be read, its counters to be added up.
 	tg.area = nil
 }
 

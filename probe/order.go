@@ -67,6 +67,16 @@ func (o *order) join(t *feed) {
 	}
 }
 
+// part has nobody wait for a feed any more that has given all it had. What is queued stays
+// in order, so there are still many.
+func (o *order) part(t *feed) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if i := slices.Index(o.feeds, t); i >= 0 {
+		o.feeds = slices.Delete(o.feeds, i, i+1)
+	}
+}
+
 // tick has other terminals see the hits of taps whose reader is kept by the sink,
 // and be answered.
 func (o *order) tick() {

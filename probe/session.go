@@ -58,6 +58,8 @@ type Session struct {
 
 	// The rest belongs to the tracer thread.
 	targets   map[int]*target
+	expected  map[int]*expectedStart // processes in execve of what is waited for
+	starts    *startCounts
 	started   int // pid of the command that Start started, 0: none
 	status    syscall.WaitStatus
 	hasStatus bool
@@ -68,9 +70,10 @@ type Session struct {
 	counter  ring.SystemClock
 	busy     atomic.Uint64 // a time stamp no later than that of a hit that is being recorded; 0 is none
 	feeds    []*feed
-	order    order // of their hits
-	stopping bool  // the run is over: hits are nobody's
-	fatal    error // ends Run: a definition of a started command that can't be armed
+	order    order          // of their hits
+	retiring sync.WaitGroup // feeds whose targets are over
+	stopping bool           // the run is over: hits are nobody's
+	fatal    error          // ends Run: a definition of a started command that can't be armed
 	run      context.Context
 	running  bool
 	closed   bool
@@ -130,7 +133,7 @@ func newSession(o Options) (*Session, error) {
 	}
 	s := &Session{
 		opts: o, tracer: tr, files: files, clock: newClock(),
-		byName: map[string]*event{}, gone: map[string]*event{}, users: map[*fetch.Def]*registered{}, targets: map[int]*target{},
+		byName: map[string]*event{}, gone: map[string]*event{}, users: map[*fetch.Def]*registered{}, targets: map[int]*target{}, expected: map[int]*expectedStart{},
 		run: context.Background(),
 	}
 	if o.Inject != nil {
@@ -361,7 +364,9 @@ func (s *Session) Run(ctx context.Context, sink Sink) (Summary, error) {
 		return Summary{}, err
 	}
 	go s.watchFallbacks(run)
+	waited := s.await(run)
 	err = s.tracer.Run(run, handler{s})
+	waited()
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		err = nil
 	}
@@ -382,6 +387,7 @@ func (s *Session) giveLast(ctx context.Context, feeds []*feed) error {
 	given := make(chan error, 1)
 	go func() {
 		var err error
+		s.retiring.Wait()
 		for _, t := range feeds {
 			if ferr := t.finish(); ferr != nil && err == nil {
 				err = fmt.Errorf("read the last hits of process %d: %w", t.pid, ferr)

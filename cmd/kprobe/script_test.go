@@ -41,6 +41,7 @@ func TestScripts(t *testing.T) {
 	calls := fixture.Build(t, "cli_calls.c", "-O1", "-g", "-pthread")
 	goroutines := fixture.Build(t, "cli_goroutines.go")
 	inject := fixture.Build(t, "cli_inject.c", "-O1", "-pthread")
+	starting := fixture.Build(t, "starting.c", "-O1")
 	testscript.Run(t, testscript.Params{
 		Dir:      "testdata",
 		Deadline: time.Now().Add(deadline), // a trace that hangs fails, and is killed
@@ -52,6 +53,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("CALLS", calls)
 			e.Setenv("GOROUTINES", goroutines)
 			e.Setenv("INJECT", inject)
+			e.Setenv("STARTING", starting)
 			e.Setenv("GOVARS", govars)
 			e.Setenv("SOURCE", filepath.Join(fixture.Root(), "testdata", "cli_loop.c"))
 			e.Setenv("COPIES", copies)

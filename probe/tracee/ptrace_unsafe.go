@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The raw calls. None of them blocks for long, so they go without telling the
+// The raw calls. None of them but seize blocks for long, so they go without telling the
 // scheduler; all run on the tracer's thread.
 
 func ptrace(op, tid int, addr, data uintptr) syscall.Errno {
@@ -17,8 +17,12 @@ func ptrace(op, tid int, addr, data uintptr) syscall.Errno {
 	return e
 }
 
+// seize waits while the thread's process is in execve, as long as that takes: behind a
+// file system that doesn't answer, or for somebody who is asked whether it may be. The
+// scheduler must know: nothing else of this process would run before.
 func seize(tid, options int) syscall.Errno {
-	return ptrace(unix.PTRACE_SEIZE, tid, 0, uintptr(options))
+	_, _, e := syscall.Syscall6(unix.SYS_PTRACE, unix.PTRACE_SEIZE, uintptr(tid), 0, uintptr(options), 0, 0)
+	return e
 }
 
 func getRegs(tid int, r *unix.PtraceRegs) syscall.Errno {

@@ -50,6 +50,14 @@ func (t *Tracer) Run(ctx context.Context, h Handler) error {
 	})
 }
 
+// Stay has Run go on when no process is attached: others are going to be.
+func (t *Tracer) Stay() error {
+	return t.Do(func() error {
+		t.stays = true
+		return nil
+	})
+}
+
 func (t *Tracer) loop(ctx context.Context) error {
 	for {
 		if t.queued.Load() > 0 {
@@ -59,7 +67,14 @@ func (t *Tracer) loop(ctx context.Context) error {
 			return err
 		}
 		if len(t.procs) == 0 {
-			return nil
+			if !t.stays {
+				return nil
+			}
+			select {
+			case <-t.notify:
+			case <-ctx.Done():
+			}
+			continue
 		}
 		if _, err := t.once(0, nil); err != nil {
 			return err

@@ -56,6 +56,7 @@ type state struct {
 	reaped   map[int]syscall.WaitStatus // of those, what Close has reaped
 	handler  Handler
 	running  bool
+	stays    bool // Run goes on without processes
 	place    placement
 	cpus     cpuFiles
 	// fails is FailWith's; injecting says that it isn't asked.

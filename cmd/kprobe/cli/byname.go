@@ -43,8 +43,8 @@ func (o *sessionOptions) findTargets(d *Deps) error {
 			o.pids = append(o.pids, pid)
 		}
 	}
-	o.named = true
-	if len(o.pids) == 0 {
+	o.named, o.is = true, is
+	if len(o.pids) == 0 && !o.wait {
 		return fail(fmt.Errorf("no process %s, or none that may be looked at", which))
 	}
 	slices.Sort(o.pids)
@@ -77,7 +77,7 @@ func (o *sessionOptions) attach(ctx context.Context, d *Deps, p probe.Options) (
 	for {
 		s, err := d.Engine.Attach(ctx, o.pids, p)
 		var gone *probe.NoProcessError
-		if !o.named || !errors.As(err, &gone) || len(o.pids) == 1 {
+		if !o.named || !errors.As(err, &gone) || len(o.pids) == 1 && !o.wait {
 			return s, err
 		}
 		rest := slices.DeleteFunc(slices.Clone(o.pids), func(pid int) bool { return pid == gone.PID })

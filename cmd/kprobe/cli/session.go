@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/fetch"
+	"kprobe/internal/procfs"
 	"kprobe/output"
 	"kprobe/probe"
 	"kprobe/probe/results"
@@ -35,8 +36,10 @@ const closeTime = 30 * time.Second
 type sessionOptions struct {
 	defs       sources
 	pids       pidList
-	name       string // a pattern: of processes, instead of pids
-	named      bool   // pids were found by name, or by the file of -x
+	name       string                 // a pattern: of processes, instead of pids
+	named      bool                   // pids were found by name, or by the file of -x
+	wait       bool                   // those that begin later are taken, too
+	is         func(procfs.Task) bool // which processes are, where they are named so
 	command    []string
 	outputFile string
 	form       output.Form
@@ -94,6 +97,7 @@ func (o *sessionOptions) register(c *cobra.Command, d *Deps) {
 	f.VarP(&o.pids, "pid", "p", "probe this running process (repeat, or a list with commas)")
 	f.StringVarP(&o.defs.exec, "exec", "x", "", "resolve places without a module in `FILE`; without a target, probe every process that runs it")
 	f.StringVar(&o.name, "name", "", "probe every process whose name matches `GLOB`")
+	f.BoolVar(&o.wait, "wait", false, "with -x FILE or --name: probe those that start later, too")
 	f.StringArrayVarP(&o.defs.files, "file", "F", nil, "read definitions from `FILE`; - is standard input")
 	f.StringVarP(&o.outputFile, "output", "o", "", "write to `FILE` instead of standard output")
 	addFormat(f, &o.form)
@@ -143,6 +147,8 @@ func (o *sessionOptions) arguments(c *cobra.Command, d *Deps, args []string) err
 		return misuse("-p PID and -- CMD cannot be used together")
 	case o.name != "" && len(o.pids)+len(o.command) > 0:
 		return misuse("--name takes all processes of a name: leave -p PID and -- CMD out")
+	case o.wait && (len(o.pids)+len(o.command) > 0 || o.name == "" && o.defs.exec == ""):
+		return misuse("--wait goes with -x FILE or --name GLOB, and without -p PID and -- CMD")
 	case len(o.command) == 0 && len(o.pids) == 0 && o.name == "" && o.defs.exec == "":
 		return misuse("name a target: -p PID for a process that runs, or -- CMD ARG… for one to start")
 	case c.Flags().Changed("maxactive") && o.maxActive == 0, o.maxActive < 0, o.maxActive > fetch.MaxActive:
@@ -160,7 +166,7 @@ func (o *sessionOptions) arguments(c *cobra.Command, d *Deps, args []string) err
 }
 
 func (o *sessionOptions) engine(d *Deps, m *messages) probe.Options {
-	return probe.Options{
+	p := probe.Options{
 		NoOptimize: o.noOptimize,
 		MaxActive:  o.maxActive,
 		RingSize:   o.ring,
@@ -172,6 +178,8 @@ func (o *sessionOptions) engine(d *Deps, m *messages) probe.Options {
 		Pending:    func(def *fetch.Def) bool { return o.pending || o.waits[def] },
 		Files:      o.cache(d),
 	}
+	o.waitFor(d, m, &p)
+	return p
 }
 
 // run attaches to the target, or starts it, arms the definitions, lets sink

@@ -30,7 +30,12 @@ const traceLong = `Puts probes into a running process (-p PID) or into a command
 the target has ended, -n or -t is reached, or on ^C. The target runs on.
 
 Without -p and a command, -x FILE is about every process that runs FILE, and --name
-GLOB takes every process whose name, or whose file's, matches: those that run now.
+GLOB takes every process whose name, or whose file's, matches: those that run now,
+and with --wait those that start later, until ^C. As root they are taken before their
+first instruction: the kernel has a process that is about to execute FILE wait for
+kprobe, a second at most; no other program waits. Interpreters of scripts may be taken
+a moment later, as is a file that --name sees for the first time, and all without
+root; kprobe says so when it begins. Forked children that run FILE are among them.
 
 Without a definition it uses the kept events whose files the target has mapped; the
 name of a kept event, or a shell pattern for names, stands for its definitions

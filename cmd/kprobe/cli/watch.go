@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -49,6 +50,9 @@ func sameCounts(a, b probe.Stats) bool {
 
 // target names what is profiled.
 func (o *profileOptions) target() string {
+	if o.wait {
+		return "processes of " + cmp.Or(o.sessionOptions.name, o.defs.exec)
+	}
 	if len(o.pids) > 0 {
 		if len(o.pids) > 1 {
 			return "processes " + o.pids.String()

@@ -1,0 +1,308 @@
+package probe
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io/fs"
+	"sync/atomic"
+	"time"
+
+	"kprobe/probe/starts"
+	"kprobe/probe/tracee"
+)
+
+// Processes that begin while a session runs
+//
+// Where the rights allow, the kernel holds a process that is about to execute a wanted
+// file in execve (package starts). It is seized there, in its old image, and let go: the
+// next that it shows is the stop behind execve, before the first instruction of the new
+// image, where it is armed as one that the session has started. The seizure needs a lock
+// of the process that execve takes at some point (cred_guard_mutex): the main file is
+// opened before that, an interpreter's behind it. There the tracer's thread waits for the
+// lock, so the process is let go after seizeTime whatever has become of it.
+//
+// What could not be held is attached to while it runs.
+
+// Wait says which processes a session takes that begin while it runs.
+type Wait struct {
+	// Files are executed by processes that are wanted. Where the rights allow, these
+	// are armed before they execute an instruction of the program.
+	Files []string
+	// Hold is how long a process may be kept in execve; 0 is starts.HoldTime.
+	Hold time.Duration
+	// Names says that processes of other files may be wanted, too.
+	Names bool
+	// Is reports whether a process runs what is wanted. Any goroutine calls it.
+	Is func(pid int) bool
+	// Begun is told how processes are seen to begin, as soon as they are; nil is none.
+	Begun func(files, others StartMeans)
+}
+
+// StartMeans is how processes are seen to begin.
+type StartMeans = starts.Means
+
+// The means, from the worst to the best.
+const (
+	StartLooks = starts.Looks // by looks at /proc
+	StartNews  = starts.News  // by the kernel, once they have
+	StartGate  = starts.Gate  // by the kernel, before they do
+)
+
+// StartLookEvery is how often /proc is looked at.
+const StartLookEvery = starts.LookEvery
+
+const (
+	// seizeTime is how long a process may keep the tracer's thread from seizing it, where
+	// it isn't known that its lock is free.
+	seizeTime = 20 * time.Millisecond
+	// lockedTime is the same where the lock is known to be taken: who waits for it gets it
+	// when execve goes on, mostly before the stop behind it.
+	lockedTime = time.Millisecond
+	// execTime is how long an execve may take behind that.
+	execTime = 2 * time.Second
+	// maxWarnedStarts is of how many processes that could not be taken it is said why.
+	maxWarnedStarts = 5
+)
+
+// expectedStart is a process in execve.
+type expectedStart struct {
+	p *tracee.Process // nil: it was traced before
+}
+
+// startCounts count processes that began.
+type startCounts struct{ held, late, missed atomic.Int64 }
+
+// follows reports whether a child with memory of its own is probed.
+func (s *Session) follows(child *tracee.Process) bool {
+	return s.opts.Follow || s.opts.Wait != nil && s.opts.Wait.Is(child.PID())
+}
+
+// keeps reports whether a process of the session that has executed a program stays in it.
+func (s *Session) keeps(p *tracee.Process, wasMain bool) bool {
+	if s.opts.Wait != nil && !s.opts.Follow {
+		return s.opts.Wait.Is(p.PID())
+	}
+	return wasMain || s.opts.Follow
+}
+
+// await takes processes as they begin, until stop is called.
+func (s *Session) await(ctx context.Context) (stop func()) {
+	want := s.opts.Wait
+	if want == nil {
+		return func() {}
+	}
+	if err := s.tracer.Stay(); err != nil {
+		return func() {}
+	}
+	a := &awaiting{s: s, ctx: ctx}
+	s.starts = &a.counts
+	ready := make(chan struct{})
+	a.watch = starts.Begin(starts.Want{
+		Files: want.Files, Learn: want.Names, Hold: want.Hold, Is: want.Is,
+		Held: func(list []*starts.Held) {
+			<-ready
+			a.held(list)
+		},
+		Began: func(pid int) {
+			<-ready
+			a.began(pid)
+		},
+	})
+	close(ready)
+	if want.Begun != nil {
+		want.Begun(a.watch.Means())
+	}
+	return func() {
+		a.watch.Close()
+		held, late, missed := a.counts.held.Load(), a.counts.late.Load(), a.counts.missed.Load()
+		s.logf("%d processes were taken as they began, %d when they ran already", held, late)
+		if missed > 0 {
+			s.warnf("%d processes that began were not taken, or ended before", missed)
+		}
+		if n := a.watch.Released(); n > 0 {
+			s.warnf("%d processes were let go before their probes were in: they began faster than they could be taken", n)
+		}
+	}
+}
+
+// awaiting is await under way.
+type awaiting struct {
+	s      *Session
+	ctx    context.Context
+	watch  *starts.Watch
+	counts startCounts
+	warned atomic.Int32
+}
+
+// held seizes processes that wait in execve, and lets them go.
+func (a *awaiting) held(list []*starts.Held) {
+	_ = a.s.tracer.Do(func() error { // fails only at the end
+		for _, h := range list {
+			if h.Waits() {
+				a.hold(h)
+			}
+		}
+		return nil
+	})
+	for _, h := range list {
+		h.Let()
+	}
+}
+
+// hold seizes a process, on the tracer's thread.
+func (a *awaiting) hold(h *starts.Held) {
+	s := a.s
+	if s.closed || s.stopping || a.ctx.Err() != nil {
+		h.Let()
+		return
+	}
+	e, patience := &expectedStart{}, seizeTime
+	if s.targets[h.PID] == nil {
+		var err error
+		switch locked, known := h.InInterpreter(); {
+		case locked:
+			patience = lockedTime
+		case known:
+			patience = cmp.Or(s.opts.Wait.Hold, starts.HoldTime)
+		}
+		letGo := time.AfterFunc(patience, h.Let)
+		e.p, err = s.tracer.Attach(a.ctx, h.PID)
+		letGo.Stop()
+		if err != nil && !errors.Is(err, tracee.ErrAttached) {
+			h.Let()
+			a.miss(h.PID, err)
+			return
+		}
+	}
+	s.expected[h.PID] = e
+	h.Let()
+	if e.p != nil {
+		time.AfterFunc(min(patience, seizeTime), func() { a.check(h.PID, e, execTime) })
+	}
+}
+
+// check looks what has become of an execve: it may have failed, or have been over when its
+// process was seized.
+func (a *awaiting) check(pid int, e *expectedStart, more time.Duration) {
+	s := a.s
+	_ = s.tracer.Do(func() error {
+		if s.expected[pid] != e || s.closed {
+			return nil
+		}
+		if s.opts.Wait.Is(pid) {
+			// A stop behind execve, if there is one, waits for this thread: it comes first.
+			stop, cancel := context.WithTimeout(a.ctx, seizeTime)
+			defer cancel()
+			if e.p.Executed(stop) {
+				return nil
+			}
+			delete(s.expected, pid)
+			a.take(e.p)
+			return nil
+		}
+		if more > 0 {
+			time.AfterFunc(more, func() { a.check(pid, e, 0) })
+			return nil
+		}
+		delete(s.expected, pid)
+		s.letGo(e.p)
+		a.watch.Again(pid)
+		return nil
+	})
+}
+
+// arrived arms a process that was expected to execute what is wanted, and reports whether
+// it was. old is what it was before; nil: nothing.
+func (s *Session) arrived(p *tracee.Process, old *target) bool {
+	if s.expected[p.PID()] == nil {
+		return false
+	}
+	delete(s.expected, p.PID())
+	if old != nil {
+		old.leaveSpace()
+		delete(s.targets, p.PID())
+	}
+	if s.closed || s.stopping || !s.opts.Wait.Is(p.PID()) {
+		s.letGo(p)
+		return true
+	}
+	if err := s.adopt(p, nil); err != nil {
+		s.warnf("process %d: %v", p.PID(), err)
+		s.letGo(p)
+		return true
+	}
+	tg := s.targets[p.PID()]
+	tg.load = &loading{replaced: true}
+	s.starts.held.Add(1)
+	if err := tg.armDefs(s.run, s.definitions()); err != nil && s.run.Err() == nil {
+		s.warnf("process %d: %v", p.PID(), err)
+	}
+	s.alone.Store(false)
+	return true
+}
+
+// began attaches to a process that runs.
+func (a *awaiting) began(pid int) {
+	s := a.s
+	there := false
+	err := s.tracer.Do(func() error {
+		there = s.closed || s.stopping || s.targets[pid] != nil || s.expected[pid] != nil
+		return nil
+	})
+	if there || err != nil || a.ctx.Err() != nil {
+		return
+	}
+	s.takeOver(a.ctx, pid)
+	ready, err := s.prepare(a.ctx, pid, s.opts.Expect)
+	if err != nil {
+		return // the end
+	}
+	err = s.tracer.Do(func() error {
+		if s.closed || s.stopping || s.targets[pid] != nil || s.expected[pid] != nil {
+			return nil
+		}
+		p, err := s.tracer.Attach(a.ctx, pid)
+		if err != nil {
+			return err
+		}
+		return a.adopt(p, ready)
+	})
+	if err != nil {
+		a.miss(pid, err)
+	}
+}
+
+// take adopts a process that was seized in its new image.
+func (a *awaiting) take(p *tracee.Process) {
+	if err := a.adopt(p, nil); err != nil {
+		a.miss(p.PID(), err)
+	}
+}
+
+func (a *awaiting) adopt(p *tracee.Process, ready *prepared) error {
+	s := a.s
+	if err := s.adopt(p, ready); err != nil {
+		s.letGo(p)
+		return err
+	}
+	tg := s.targets[p.PID()]
+	for _, q := range p.Sharers() {
+		s.targets[q.PID()] = tg.sharing(q)
+	}
+	s.alone.Store(false)
+	a.counts.late.Add(1)
+	return tg.armDefs(s.run, s.definitions())
+}
+
+// miss counts a process that was not taken, and says why of the first few. One that has
+// ended has nothing to be said of.
+func (a *awaiting) miss(pid int, err error) {
+	a.counts.missed.Add(1)
+	if a.ctx.Err() != nil || errors.Is(err, tracee.ErrGone) || errors.Is(err, tracee.ErrZombie) || errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	if n := a.warned.Add(1); n <= maxWarnedStarts {
+		a.s.warnf("process %d is not taken: %v", pid, err)
+	}
+}
