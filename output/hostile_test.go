@@ -154,10 +154,12 @@ func TestEveryOutput(t *testing.T) {
 			f.Name = "tracer" // kprobe's own
 			return AppendFact(nil, f)
 		},
-		"AppendCalls":       func(s string) []byte { return AppendCalls(nil, calls(s)) },
-		"AppendSteps":       func(s string) []byte { return AppendSteps(nil, &calls(s)[0]) },
-		"AppendCallsJSON":   func(s string) []byte { return AppendCallsJSON(nil, calls(s), 1) },
-		"ListingText":       func(s string) []byte { return drawn(func(b *bytes.Buffer) error { return ListingText(b, listing(s)) }) },
+		"AppendCalls":     func(s string) []byte { return AppendCalls(nil, calls(s)) },
+		"AppendSteps":     func(s string) []byte { return AppendSteps(nil, &calls(s)[0]) },
+		"AppendCallsJSON": func(s string) []byte { return AppendCallsJSON(nil, calls(s), 1) },
+		"ListingText": func(s string) []byte {
+			return drawn(func(b *bytes.Buffer) error { return ListingText(b, listing(s), 0) })
+		},
 		"AppendListingJSON": func(s string) []byte { return AppendListingJSON(nil, listing(s)) },
 		"LiveTable": func(s string) []byte {
 			return joined((&LiveTable{Title: s, Rates: each(stats(s)), Total: true, Each: true}).Lines(400, 50))
@@ -176,6 +178,7 @@ func TestEveryOutput(t *testing.T) {
 		"ProfileTable":        func(s string) []byte { return drawn(func(b *bytes.Buffer) error { return ProfileTable(b, stats(s)) }) },
 		"AppendSite":          func(s string) []byte { return AppendSite(nil, filled[Site](s)) },
 		"AppendSite, waiting": func(s string) []byte { w := filled[Site](s); w.Waiting = true; return AppendSite(nil, w) },
+		"AppendSiteWithin":    func(s string) []byte { return AppendSiteWithin(nil, filled[Site](s), 40) },
 		"AppendSiteJSON":      func(s string) []byte { return AppendSiteJSON(nil, filled[Site](s)) },
 		"VariablesText":       func(s string) []byte { return VariablesText(nil, variables(s)) },
 		"AppendVariablesJSON": func(s string) []byte { return AppendVariablesJSON(nil, variables(s)) },

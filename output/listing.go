@@ -12,8 +12,9 @@ import (
 
 // ListingText prints the instructions of a function: a line with its name,
 // address and size, then a table. The instruction that was asked for is marked
-// with '>'.
-func ListingText(w io.Writer, l *results.Listing) error {
+// with '>'. On a terminal of a width, 0: there is none, no instruction takes more than
+// half of it: one may name a function of C++ with a thousand characters.
+func ListingText(w io.Writer, l *results.Listing, width int) error {
 	head := quote.AppendPlain(nil, l.Name)
 	if l.Module != nil && l.Module.Name != "" {
 		head = append(quote.AppendPlain(append(head, " ("...), l.Module.Name), ')')
@@ -23,9 +24,18 @@ func ListingText(w io.Writer, l *results.Listing) error {
 	}
 	head = appendHex(append(head, ", "...), l.Func.Size())
 	head = append(head, " bytes:\n"...)
-	_, err := w.Write(listingTable(l).appendColumns(head))
+	t := listingTable(l)
+	if width > 0 {
+		for _, row := range t.Rows {
+			row[3] = ellipsis(row[3], max(width/2, minInstruction))
+		}
+	}
+	_, err := w.Write(t.appendColumns(head))
 	return err
 }
+
+// minInstruction is how many characters of an instruction are shown on any terminal.
+const minInstruction = 32
 
 // listingTable lays a listing out; the column of source lines is there only if
 // a line has one.

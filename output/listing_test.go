@@ -23,7 +23,7 @@ func sampleListing() *results.Listing {
 
 func TestListingReasons(t *testing.T) {
 	var b strings.Builder
-	if err := ListingText(&b, sampleListing()); err != nil {
+	if err := ListingText(&b, sampleListing(), 0); err != nil {
 		t.Fatal(err)
 	}
 	want := `work at 0x1000, 0x9 bytes:

@@ -205,7 +205,7 @@ func fit(t *Table, width int) int {
 	}
 	name := max(min(widest[0], width-numbers), minName)
 	for i := range t.Rows {
-		t.Rows[i][0] = ellipsis(t.Rows[i][0], name)
+		t.Rows[i][0] = middle(t.Rows[i][0], name)
 	}
 	return width - name - numbers - gap
 }

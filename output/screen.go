@@ -75,3 +75,14 @@ func ellipsis(s string, n int) string {
 	}
 	return cut(s, max(n-1, 0)) + "…"
 }
+
+// middle shortens a name to n characters where it is longer: to its start and, as names
+// of one program begin alike, more of its end.
+func middle(s string, n int) string {
+	runes := []rune(s)
+	if len(runes) <= n {
+		return s
+	}
+	head := max(n-1, 0) / 3
+	return ellipsis(s, head+1) + string(runes[len(runes)-max(n-1-head, 0):])
+}

@@ -2,6 +2,7 @@ package output
 
 import (
 	"time"
+	"unicode/utf8"
 
 	"kprobe/internal/quote"
 	"kprobe/symbols"
@@ -36,6 +37,21 @@ func (s *Site) kind() string {
 		return "r"
 	}
 	return "k"
+}
+
+// AppendSiteWithin is AppendSite for a terminal of a width, 0: of none: a symbol that makes
+// the line wider is shortened.
+func AppendSiteWithin(dst []byte, s *Site, width int) []byte {
+	n := len(dst)
+	dst = AppendSite(dst, s)
+	over := utf8.RuneCount(dst[n:]) - 1 - width
+	if width <= 0 || over <= 0 || s.Symbol == "" {
+		return dst
+	}
+	short := *s
+	short.Symbol = quote.Plain(s.Symbol)
+	short.Symbol = middle(short.Symbol, max(utf8.RuneCountInString(short.Symbol)-over, minName))
+	return AppendSite(dst[:n], &short)
 }
 
 // AppendSite appends a line in the form of the kernel's kprobes/list

@@ -3,6 +3,7 @@ package output
 import (
 	"fmt"
 	"io"
+	"unicode/utf8"
 
 	"kprobe/internal/quote"
 
@@ -44,6 +45,35 @@ func (t *Table) plain() [][]string {
 		}
 	}
 	return rows
+}
+
+// Fit shortens the cells of one column, but not below a dozen characters, so that
+// the table is no wider than a terminal. A width of 0 is that of no terminal: nothing is
+// shortened.
+func (t *Table) Fit(column, width int) {
+	if width <= 0 {
+		return
+	}
+	others, widest := 0, 0
+	for i, c := range t.Columns {
+		wide := utf8.RuneCountInString(c.Name)
+		for _, row := range t.Rows {
+			wide = max(wide, utf8.RuneCountInString(row[i]))
+		}
+		if i == column {
+			widest = wide
+		} else {
+			others += wide
+		}
+	}
+	// Behind the last column is a gap, too.
+	room := max(width-others-len(t.Columns)*gap, minName)
+	if widest <= room {
+		return
+	}
+	for _, row := range t.Rows {
+		row[column] = middle(row[column], room)
+	}
 }
 
 // Render draws the table on w. Cells are printed as they are: nothing is

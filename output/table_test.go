@@ -1,11 +1,13 @@
 package output
 
 import (
+	"bytes"
 	"encoding/json"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"unicode/utf8"
 
 	"kprobe/fetch"
 	"kprobe/probe/results"
@@ -172,7 +174,7 @@ func listing() *results.Listing {
 
 func TestListingText(t *testing.T) {
 	var b strings.Builder
-	if err := ListingText(&b, listing()); err != nil {
+	if err := ListingText(&b, listing(), 0); err != nil {
 		t.Fatal(err)
 	}
 	want := "work (prog) at 0x1130, 0x6 bytes:\n" +
@@ -254,5 +256,47 @@ func TestFilteredLines(t *testing.T) {
 	}
 	if got := FilteredLines(slices.Repeat([]results.Stats{with}, saidFilters+2)); len(got) != saidFilters+1 || got[saidFilters] != "and 2 more events have filters" {
 		t.Errorf("%q", got)
+	}
+}
+
+// Names of C++ are shortened to what a terminal has room for, and only there.
+func TestTerminalFits(t *testing.T) {
+	long := strings.Repeat("a_namespace::", 20) + "f(int)"
+	table := func() *Table {
+		return &Table{Columns: []Column{{"func", Left}, {"calls", Right}}, Rows: [][]string{{long, "123456789"}, {"main", "1"}}}
+	}
+	site := &Site{Addr: 0x1000, Symbol: long, Module: "prog", Optimized: true}
+	lines := &results.Listing{Lines: []results.Line{{Text: "call " + long}}}
+	var last string
+	for _, width := range []int{0, 80, 60} {
+		var b bytes.Buffer
+		tb := table()
+		tb.Fit(0, width)
+		if err := tb.Render(&b); err != nil {
+			t.Fatal(err)
+		}
+		b.Write(AppendSiteWithin(nil, site, width))
+		if err := ListingText(&b, lines, width); err != nil {
+			t.Fatal(err)
+		}
+		last = b.String()
+		if width == 0 {
+			if n := strings.Count(last, long); n != 3 {
+				t.Errorf("the name is whole %d times where there is no terminal:\n%s", n, last)
+			}
+			continue
+		}
+		for line := range strings.Lines(last) {
+			most := width
+			if strings.Contains(line, "call ") || strings.Contains(line, "INSTRUCTION") {
+				most = max(width/2, minInstruction) + 40 // what stands before and behind it
+			}
+			if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > most {
+				t.Errorf("at %d columns a line has %d:\n%s", width, n, line)
+			}
+		}
+		if !strings.Contains(last, "123456789") || !strings.Contains(last, "[OPTIMIZED]") || !strings.Contains(last, "…") {
+			t.Errorf("at %d columns:\n%s", width, last)
+		}
 	}
 }

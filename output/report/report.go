@@ -47,6 +47,9 @@ type Report struct {
 	// Weight is the name of a value by which paths are weighed, in the place of time or
 	// of how often they came; "" is none.
 	Weight string
+	// Width is that of the terminal, in columns, to which Table and Diff shorten names;
+	// 0: there is none.
+	Width int
 	// Also gets the calls too; nil is none. With Texts it can tell their values.
 	Also  calls.Sink
 	Texts bool

@@ -75,6 +75,7 @@ func (r *Report) Table(w io.Writer, human bool) error {
 		}
 		t.Rows = append(t.Rows, cells)
 	}
+	t.Fit(0, r.Width)
 	return t.Render(w)
 }
 
@@ -165,5 +166,6 @@ func (r *Report) Diff(w io.Writer, old *Report, human bool) error {
 		}
 		t.Rows = append(t.Rows, append(cells, change))
 	}
+	t.Fit(0, r.Width)
 	return t.Render(w)
 }

@@ -77,3 +77,12 @@ type Deps struct {
 	// Now is the moment: CLOCK_MONOTONIC in nanoseconds, and the time of day.
 	Now func() (mono uint64, wall time.Time)
 }
+
+// width is that of the terminal that Out is, in columns; 0 where it is none.
+func (d *Deps) width() int {
+	if !d.Terminal || d.Size == nil {
+		return 0
+	}
+	width, _ := d.Size()
+	return width
+}

@@ -134,7 +134,7 @@ func runSites(d *Deps, o *listOptions) error {
 			continue // it has ended since
 		}
 		if err == nil {
-			_, err = w.Write(appendSites(nil, sites, o, len(pids) > 1))
+			_, err = w.Write(appendSites(nil, sites, o, len(pids) > 1, d.width()))
 		}
 		if err != nil {
 			return closed(w, err)
@@ -144,8 +144,8 @@ func runSites(d *Deps, o *listOptions) error {
 }
 
 // appendSites appends the places of a process; titled puts a comment above
-// them that names it.
-func appendSites(dst []byte, sites []output.Site, o *listOptions, titled bool) []byte {
+// them that names it. width is the terminal's, 0 where there is none.
+func appendSites(dst []byte, sites []output.Site, o *listOptions, titled bool, width int) []byte {
 	if titled && o.form == output.Text && len(sites) > 0 {
 		dst = fmt.Appendf(dst, "# process %d\n", sites[0].PID)
 	}
@@ -153,7 +153,7 @@ func appendSites(dst []byte, sites []output.Site, o *listOptions, titled bool) [
 		if o.form == output.JSON {
 			dst = output.AppendSiteJSON(dst, &sites[i])
 		} else {
-			dst = output.AppendSite(dst, &sites[i])
+			dst = output.AppendSiteWithin(dst, &sites[i], width)
 		}
 	}
 	return dst

@@ -169,6 +169,7 @@ func runReport(_ context.Context, d *Deps, m *messages, name string, o *reportOp
 	}
 	out := bufio.NewWriter(d.Out)
 	human := d.Terminal
+	r.Width = d.width()
 	switch {
 	case old != nil:
 		err = r.Diff(out, old, human)

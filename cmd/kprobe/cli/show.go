@@ -95,7 +95,7 @@ func runShow(ctx context.Context, d *Deps, m *messages, o *showOptions) error {
 			if n++; n > 1 {
 				_, _ = w.Write([]byte("\n")) // the next write tells of a failure
 			}
-			failed = output.ListingText(w, l)
+			failed = output.ListingText(w, l, d.width())
 		}
 		return failed
 	})

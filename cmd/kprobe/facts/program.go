@@ -148,7 +148,7 @@ func (p Proc) hits(pid int) output.Fact {
 	case why != "":
 		return fine("hits", "of jumps are taken by locked instructions: "+why)
 	}
-	return fine("hits", "of jumps are taken in restartable sequences, without a locked instruction")
+	return fine("hits", "of jumps are taken in restartable sequences, without locks")
 }
 
 // runtime notes language runtimes whose code lives by rules of its own.
