@@ -54,6 +54,7 @@ type perfMap struct {
 	// right from that bound to the next; -1 is none.
 	bounds []Addr
 	owner  []int32
+	dump   *jitDump // it is not a map but a dump (jitdump.go); nil: a map
 }
 
 type perfLine struct {
@@ -62,7 +63,8 @@ type perfLine struct {
 }
 
 // NameAt names an address as Symbolize does (SymbolizeShort, if short), and code of
-// which no file knows by what the process itself says of it in /tmp/perf-PID.map.
+// which no file knows by what the process itself says of it in /tmp/perf-PID.map, or in a
+// dump that it has mapped.
 // It may read that file: it isn't for the goroutine that traces.
 func (s *Space) NameAt(a Addr, short bool) (name string, off, size uint64, m *Module, ok bool) {
 	if short {
@@ -76,26 +78,29 @@ func (s *Space) NameAt(a Addr, short bool) (name string, off, size uint64, m *Mo
 	if ok || m != nil || s.pid == 0 || a < 1<<16 {
 		return name, off, size, m, ok
 	}
-	p := &s.perf
-	p.look(s.pid, &p.next)
-	l, ok := p.at(a)
-	if !ok { // perhaps compiled just now
-		p.look(s.pid, &p.soon)
-		l, ok = p.at(a)
+	for _, p := range []*perfMap{&s.perf, &s.jit} {
+		p.look(s.pid, &p.next)
+		l, ok := p.at(a)
+		if !ok { // perhaps compiled just now
+			p.look(s.pid, &p.soon)
+			l, ok = p.at(a)
+		}
+		if ok {
+			return l.name, uint64(a - l.start), uint64(l.end - l.start), nil, true
+		}
 	}
-	if !ok {
-		return "", 0, 0, nil, false
-	}
-	return l.name, uint64(a - l.start), uint64(l.end - l.start), nil, true
+	return "", 0, 0, nil, false
 }
 
 // Renamed counts how often the names have changed that NameAt gives for code of
 // which no file knows: who remembers names asks for them again then.
 func (s *Space) Renamed() uint64 {
-	if s.perf.next.Load() != 0 {
-		s.perf.look(s.pid, &s.perf.next)
+	for _, p := range []*perfMap{&s.perf, &s.jit} {
+		if p.next.Load() != 0 {
+			p.look(s.pid, &p.next)
+		}
 	}
-	return s.perf.names.Load()
+	return s.perf.names.Load() + s.jit.names.Load()
 }
 
 // look reads what is new, if a look is due.
@@ -109,7 +114,11 @@ func (p *perfMap) look(pid int, due *atomic.Int64) {
 	if began.UnixNano() < due.Load() {
 		return
 	}
-	if p.refresh(pid) {
+	refresh := p.refresh
+	if p.dump != nil {
+		refresh = p.refreshDump
+	}
+	if refresh(pid) {
 		p.names.Add(1)
 	}
 	// A large map that grows costs a twentieth of the time at most.
@@ -252,7 +261,13 @@ func openPerfMap(pid int) (*os.File, fs.FileInfo, error) {
 	if n, nested := status.InnerNumber(); nested {
 		inner = strconv.FormatUint(uint64(n), 10)
 	}
-	root, path := proc.Path("root"), "/tmp/perf-"+inner+".map"
+	return openForeign(pid, "/tmp/perf-"+inner+".map", status)
+}
+
+// openForeign opens a file that names a process's code, by its path in the process's own
+// root, if it is believed.
+func openForeign(pid int, path string, status procfs.Status) (*os.File, fs.FileInfo, error) {
+	root := procfs.Image(pid).Path("root")
 	// A link of that name would lead to what its maker chose.
 	named, err := untrusted.Within(func() (fs.FileInfo, error) { return os.Lstat(root + path) })
 	if err != nil {

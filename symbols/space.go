@@ -21,6 +21,7 @@ type Space struct {
 	mu    sync.Mutex // held by Refresh
 	now   atomic.Pointer[view]
 	perf  perfMap // names of code that has no file
+	jit   perfMap // and those of a dump
 	told  []Told  // names that were noted, by address
 }
 
@@ -50,6 +51,7 @@ func OpenProcess(pid int, mem Memory) (*Space, error) { return new(Cache).OpenPr
 // OpenProcess is the function OpenProcess with the cache.
 func (c *Cache) OpenProcess(pid int, mem Memory) (*Space, error) {
 	s := &Space{pid: pid, mem: mem, cache: c}
+	s.jit.dump = &jitDump{}
 	if err := s.Refresh(); err != nil {
 		return nil, err
 	}

@@ -76,6 +76,9 @@ type Reader struct {
 	taken bool // what was finished has been taken out since LookStale was called
 	more  bool // the last look left records in the rings
 	gave  bool // records were given after the last look: queues become shorter
+	// Of the last LookStale that looked: when it was, by CLOCK_MONOTONIC, and how long it
+	// took, in ns.
+	staleAt, staleTook int64
 
 	stats ReaderStats
 
