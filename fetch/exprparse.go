@@ -158,6 +158,9 @@ func (p *exprParser) variable(e *Expr, s string, col int) *SyntaxError {
 	case "stack":
 		e.Op = ExprStackPtr
 		return nil
+	case "goid", "trace_id", "span_id":
+		e.Op, e.Text = ExprVariable, s
+		return nil
 	}
 	if p.kind == Watch {
 		return p.ofWatch(e, name, col)

@@ -113,12 +113,12 @@ func (b *binder) predicate(r *rawPred) (Pred, *SyntaxError) {
 
 // check refuses operators and kinds of operand that don't fit the field.
 func (f *Filter) check(p Pred, r *rawPred) *SyntaxError {
-	text, float := p.Type.IsText() || p.Type.isTextArray(), p.Type.Base == Float
+	text, float := p.Type.IsText() || p.Type.isTextArray() || p.Type.isWideID(), p.Type.Base == Float
 	equality := r.cmp == CmpEq || r.cmp == CmpNe
 	switch {
 	case p.Type.Base == Container:
 		return f.err(FiltIllegalFieldOp, r.fieldEnd)
-	case p.Type.IsArray() && !p.Type.isTextArray():
+	case p.Type.IsArray() && !text:
 		return f.err(FiltIllegalFieldOp, r.fieldEnd)
 	case r.function:
 		if !equality || text || float || r.kind == valueCPUs {
@@ -134,6 +134,8 @@ func (f *Filter) check(p Pred, r *rawPred) *SyntaxError {
 	case r.kind == valueText:
 		switch {
 		case !text && p.Type.isNamed() && r.cmp != CmpGlob:
+			return nil
+		case p.Type.Base == ID && !text && equality:
 			return nil
 		case r.bare && !text:
 			return f.err(FiltInvalidValue, r.valueAt)
@@ -172,6 +174,13 @@ func (b *binder) operand(p Pred, r *rawPred) (Pred, *SyntaxError) {
 		if p.Type.Base == Signed {
 			p.Operand = OperandSigned
 		}
+		return p, nil
+	case r.kind == valueText && p.Type.Base == ID && !p.Type.isWideID():
+		v, err := strconv.ParseUint(r.value, 16, 64)
+		if err != nil || len(r.value) != 16 {
+			return p, newError(FiltInvalidValue, b.f.input, b.f.col+r.valueAt, "it has 16 hexadecimal digits")
+		}
+		p.Val = v
 		return p, nil
 	case r.kind == valueText:
 		if len(r.value) >= MaxFilterText {
@@ -217,6 +226,9 @@ func (b *binder) number(p Pred, r *rawPred) (Pred, *SyntaxError) {
 		var v int64
 		v, ok = parseInt(r.value)
 		p.Operand, p.Val = OperandSigned, uint64(v)
+	case p.Type.Base == ID && len(r.value) == 16:
+		v, err := strconv.ParseUint(r.value, 16, 64)
+		p.Val, ok = v, err == nil
 	default:
 		p.Val, ok = parseUint(r.value)
 	}

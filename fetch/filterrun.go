@@ -38,6 +38,9 @@ func (p *Program) test(q *Pred, c *Context, rec []byte) bool {
 		if a.Type.isTextArray() {
 			return (a.FaultBit < 0 || !hasBit(rec, a.FaultBit)) && testText(q, cutNUL(rec[a.Slot:a.Slot+int(a.Type.Count)]))
 		}
+		if a.Type.isWideID() {
+			return (a.FaultBit < 0 || !hasBit(rec, a.FaultBit)) && testID(q, rec[a.Slot:a.Slot+8*int(a.Type.Count)])
+		}
 		text, w := textAt(rec, a.Slot)
 		return w&TextFault == 0 && text != nil && testText(q, text)
 	}
@@ -141,4 +144,14 @@ func testComm(q *Pred, s string) bool {
 func (p *Program) testSymbol(q *Pred, addr uint64) bool {
 	var buf [256]byte
 	return testText(q, AppendSymbol(buf[:0], addr, p.Symbols))
+}
+
+// testID compares the digits of an ID, whose words are given.
+func testID(q *Pred, words []byte) bool {
+	var digits [64]byte
+	out := digits[:0]
+	for ; len(words) >= 8 && len(out) < len(digits); words = words[8:] {
+		out = appendWord(out, binary.LittleEndian.Uint64(words))
+	}
+	return testText(q, out)
 }

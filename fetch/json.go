@@ -28,6 +28,9 @@ func AppendJSON(dst []byte, t Type, v Value, sym Symbolizer) []byte {
 			return out
 		}
 	}
+	if t.Base == ID {
+		return append(appendID(append(dst, '"'), &v), '"')
+	}
 	if t.Count != 0 {
 		elem := t.Elem()
 		dst = append(dst, '[')

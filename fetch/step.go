@@ -1,6 +1,9 @@
 package fetch
 
-import "strconv"
+import (
+	"math/bits"
+	"strconv"
+)
 
 // StepOp is an operation of a computed chain.
 type StepOp uint8
@@ -31,11 +34,12 @@ const (
 	// StepSince is v less the entry value Imm, 0 where that is more: the clocks of
 	// two processors may differ by a little.
 	StepSince
+	StepSwap // v with its bytes in the other order
 )
 
 // String gives the operation's name.
 func (o StepOp) String() string {
-	names := [...]string{"add", "sub", "mul", "and", "or", "xor", "shl", "shr", "sar", "neg", "not", "load", "eq", "ne", "diff", "base", "when", "since"}
+	names := [...]string{"add", "sub", "mul", "and", "or", "xor", "shl", "shr", "sar", "neg", "not", "load", "eq", "ne", "diff", "base", "when", "since", "swap"}
 	if int(o) < len(names) {
 		return names[o]
 	}
@@ -68,6 +72,10 @@ func (e *evaluator) steps(list []Step, v uint64, scratch []byte) (uint64, bool) 
 			for j := int(s.Size) - 1; j >= 0; j-- {
 				v = v<<8 | uint64(scratch[j])
 			}
+			continue
+		}
+		if s.Op == StepSwap {
+			v = bits.ReverseBytes64(v)
 			continue
 		}
 		if s.Op == StepDiff {

@@ -26,6 +26,9 @@ func AppendText(dst []byte, t Type, v Value, sym Symbolizer) []byte {
 			return out
 		}
 	}
+	if t.Base == ID {
+		return appendID(dst, &v)
+	}
 	if t.Count != 0 {
 		elem := t.Elem()
 		dst = append(dst, '{')
@@ -102,4 +105,23 @@ func AppendSymbol(dst []byte, addr uint64, sym Symbolizer) []byte {
 	dst = appendHex(dst, off)
 	dst = append(dst, '/')
 	return appendHex(dst, size)
+}
+
+// appendID appends the digits of an ID.
+func appendID(dst []byte, v *Value) []byte {
+	for i := range v.Elems {
+		dst = appendWord(dst, v.Elems[i].Int)
+	}
+	if len(v.Elems) == 0 {
+		dst = appendWord(dst, v.Int)
+	}
+	return dst
+}
+
+// appendWord appends the 16 hexadecimal digits of a word.
+func appendWord(dst []byte, v uint64) []byte {
+	for shift := 60; shift >= 0; shift -= 4 {
+		dst = append(dst, quote.HexDigits[v>>shift&15])
+	}
+	return dst
 }

@@ -21,6 +21,9 @@ const (
 	Bytes                  // bytes[LENGTH]: as many bytes at an address as another fetch says
 	// Container has a Layout with a Content.
 	Container
+	// ID is a number that is known by its digits, 16 hexadecimal ones for each element
+	// of 8 bytes: a trace's has two.
+	ID
 	// Struct asks for all of a variable's structure, or of the one that a pointer
 	// points to. Compile puts its members in place of it.
 	Struct
@@ -59,6 +62,10 @@ func (t Type) IsText() bool {
 // isTextArray reports whether values are characters in place, which a filter
 // compares as the text up to the first NUL.
 func (t Type) isTextArray() bool { return t.Base == Char && t.Size == 1 && t.Count != 0 }
+
+// isWideID reports whether values are numbers of several words that are known by their
+// digits, which a filter compares as text.
+func (t Type) isWideID() bool { return t.Base == ID && t.Count != 0 }
 
 // IsArray reports whether values have elements.
 func (t Type) IsArray() bool { return t.Count != 0 }
@@ -103,6 +110,8 @@ func (t Type) String() string {
 
 func (b Base) name() string {
 	switch b {
+	case ID:
+		return "id"
 	case Char:
 		return "char"
 	case String:

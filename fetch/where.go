@@ -120,6 +120,8 @@ func (t *Step) text(s string) string {
 	switch t.Op {
 	case StepBase:
 		return "virtual(" + s + ")"
+	case StepSwap:
+		return "swapped(" + s + ")"
 	case StepWhen: // what it depends on is not where it is
 		return s
 	}

@@ -48,7 +48,12 @@ func (e *Env) scope() *vars.Scope {
 }
 
 // Variable implements fetch.Env.
-func (e *Env) Variable(text string) (fetch.Variable, error) { return e.scope().Variable(text) }
+func (e *Env) Variable(text string) (fetch.Variable, error) {
+	if v, ok, err := vars.OfThread(e.Space, e.Site.Module, text); ok {
+		return v, err
+	}
+	return e.scope().Variable(text)
+}
 
 // Parameters implements fetch.Env.
 func (e *Env) Parameters() ([]fetch.Variable, error) { return e.scope().Parameters() }

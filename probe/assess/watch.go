@@ -165,6 +165,9 @@ func (e *watchEnv) FileOffset(off symbols.Off) (symbols.Addr, error) {
 
 // Variable implements fetch.Env: those of the whole program.
 func (e *watchEnv) Variable(text string) (fetch.Variable, error) {
+	if v, ok, err := vars.OfThread(e.Space, nil, text); ok {
+		return v, err
+	}
 	if e.module != "" {
 		if v, _, err := vars.Global(e.Space, e.module, text); err == nil {
 			return v, nil

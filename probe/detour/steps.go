@@ -33,6 +33,9 @@ func (b *builder) step(s *fetch.Step, fault asm.Label) {
 	case fetch.StepSince:
 		b.since(int(s.Imm))
 		return
+	case fetch.StepSwap:
+		b.Bswap(asm.W64, asm.AX)
+		return
 	case fetch.StepNeg:
 		b.Neg(asm.W64, asm.AX)
 		return

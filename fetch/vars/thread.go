@@ -1,0 +1,144 @@
+package vars
+
+import (
+	"debug/dwarf"
+	"debug/elf"
+	"errors"
+	"fmt"
+
+	"kprobe/fetch"
+	"kprobe/symbols"
+	"kprobe/symbols/debuginfo"
+)
+
+// contextVariable is the thread-local variable by which a program publishes the trace
+// and the span that a thread works for (OpenTelemetry, OTEP 4947): the address of a
+// record, or 0.
+const contextVariable = "otel_thread_ctx_v1"
+
+// Offsets in the record.
+const (
+	contextTrace = 0  // 16 bytes, most significant first
+	contextSpan  = 16 // 8 bytes
+	contextValid = 24 // 1
+)
+
+// OfThread answers a variable that each thread, or goroutine, has: $goid, $trace_id,
+// $span_id. m is the module of the place; nil: none. It is a fault in a thread that has
+// none. ok is false for another name.
+func OfThread(space *symbols.Space, m *symbols.Module, name string) (v fetch.Variable, ok bool, err error) {
+	switch name {
+	case "$goid":
+		v, err = goroutineID(space, m)
+	case "$trace_id", "$span_id":
+		v, err = traceContext(space, name)
+	default:
+		return v, false, nil
+	}
+	v.Name, v.Behind = name, true
+	return v, true, err
+}
+
+// IsOfThread reports whether OfThread answers a name.
+func IsOfThread(name string) bool {
+	return name == "$goid" || name == "$trace_id" || name == "$span_id"
+}
+
+// goroutineID reads the number of the goroutine that a thread runs: Go's linker puts
+// its address where the thread's own memory ends.
+func goroutineID(space *symbols.Space, m *symbols.Module) (v fetch.Variable, err error) {
+	if m == nil || m.File == nil || !m.File.IsGo() {
+		m = nil
+		for _, x := range space.Modules() {
+			if x.File != nil && x.File.IsGo() {
+				m = x
+				break
+			}
+		}
+	}
+	if m == nil {
+		return v, errors.New("the program has no goroutines: it is not Go's")
+	}
+	_, dynamic := m.File.Segment(elf.PT_INTERP)
+	if memory, has := m.File.Segment(elf.PT_TLS); m.File.Type != elf.ET_EXEC && !dynamic || has && memory.MemSize > 8 || !m.Main {
+		return v, errors.New("where threads keep their goroutine in this program is not known")
+	}
+	var off int64
+	err = m.File.ReadDebug(func(d *debuginfo.Data) error {
+		f := &frame{scope: At(space, symbols.Site{Module: m, Name: m.Name}), data: d, module: m}
+		e, ok := d.FindType("runtime.g", nil)
+		if !ok {
+			return fmt.Errorf("runtime.g: %w", fetch.ErrNoDebugInfo)
+		}
+		f.fn = e
+		member, ok := memberOffset(&e, "goid")
+		if !ok {
+			return fmt.Errorf("runtime.g has no goid: %w", fetch.ErrNoDebugInfo)
+		}
+		off = member
+		return nil
+	})
+	if errors.Is(err, symbols.ErrNoDebugInfo) || errors.Is(err, fetch.ErrNoDebugInfo) {
+		return v, fmt.Errorf("$goid: %s has %w", m.Name, fetch.ErrNoDebugInfo)
+	}
+	if err != nil {
+		return v, err
+	}
+	const below = -8
+	v.Chain = register(fetch.RegFSBase).add(below).load(8).add(off).load(8).whole()
+	v.Type = fetch.Type{Base: fetch.Unsigned, Size: 8}
+	return v, nil
+}
+
+// traceContext reads the thread's trace or span.
+func traceContext(space *symbols.Space, name string) (v fetch.Variable, err error) {
+	for _, m := range space.Modules() {
+		if m.File == nil {
+			continue
+		}
+		for _, s := range m.File.Lookup(contextVariable) {
+			if s.Kind != symbols.KindTLS {
+				continue
+			}
+			f := &frame{scope: At(space, symbols.Site{Module: m, Name: m.Name}), module: m}
+			x := evaluator{f: f, stack: []sym{constant(uint64(s.Vaddr))}}
+			if err := x.threadLocal(); err != nil {
+				return v, fmt.Errorf("%s of %s: %w", contextVariable, m.Name, err)
+			}
+			at, err := x.pop()
+			if err != nil {
+				return v, err
+			}
+			return contextValue(at.load(8), name), nil
+		}
+	}
+	return v, fmt.Errorf("no file of the process has a thread-local variable %s, by which a program publishes its traces (OpenTelemetry's thread context)", contextVariable)
+}
+
+// contextValue is a part of the record at an address.
+func contextValue(record sym, name string) (v fetch.Variable) {
+	part := func(off int64) fetch.Chain {
+		valid := record.step(fetch.Step{Op: fetch.StepWhen, Imm: contextValid, Size: 1, Imm2: 1})
+		return valid.add(off).load(8).step(fetch.Step{Op: fetch.StepSwap}).whole()
+	}
+	v.Type = fetch.Type{Base: fetch.ID, Size: 8}
+	if name == "$span_id" {
+		v.Chain = part(contextSpan)
+		return v
+	}
+	v.Type.Count = 2
+	v.Parts = []fetch.Part{{Chain: part(contextTrace), Size: 8}, {Chain: part(contextTrace + 8), Off: 8, Size: 8}}
+	return v
+}
+
+// memberOffset is where a member lies in a structure.
+func memberOffset(e *debuginfo.Entry, name string) (int64, bool) {
+	for c := range e.Children() {
+		if c.Tag() == dwarf.TagMember && c.Name() == name {
+			v, ok := c.Val(dwarf.AttrDataMemberLoc)
+			off, is := v.Int()
+			return off, ok && is
+		}
+	}
+	return 0, false
+}

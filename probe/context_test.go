@@ -1,0 +1,143 @@
+package probe
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"kprobe/internal/fixture"
+)
+
+// TestTraceContext: the trace and the span of the thread are values, of entries and
+// returns, by jumps and by breakpoints; a thread without any has faults. Filters
+// compare them by their digits.
+func TestTraceContext(t *testing.T) {
+	for _, flags := range [][]string{{"-O2", "-rdynamic", "-lpthread"}, {"-O2", "-rdynamic", "-lpthread", "-fPIC", "-ftls-model=global-dynamic"}} {
+		prog := fixture.Build(t, "probe_context.c", flags...)
+		var want, returns []string
+		for n := range 3 {
+			n++
+			trace, span := "", ""
+			for i := range 16 {
+				trace += fmt.Sprintf("%02x", 16*n+i)
+			}
+			for i := range 8 {
+				span += fmt.Sprintf("%02x", byte(0xf0-16*i+n))
+			}
+			for i := range 4 {
+				tr, sp := trace, span
+				if i&1 == 0 {
+					tr, sp = "(fault)", "(fault)"
+				}
+				want = append(want, fmt.Sprintf("e n=%d trace=%s span=%s", 100*n+i, tr, sp))
+				returns = append(returns, fmt.Sprintf("r trace=%s", tr))
+			}
+		}
+		for _, o := range []Options{{}, {NoOptimize: true}} {
+			l := unharmed(t, prog, o, []string{
+				"p:e work n=$arg1:s32 trace=$trace_id span=$span_id", "r:r work trace=$trace_id",
+				"p:number work n=$arg1:s32 span=$span_id if span == f3e3d3c3b3a39383",
+			}, "3")
+			var got, ret, text, number []string
+			for _, line := range l.sink.all() {
+				switch line[:2] {
+				case "e ":
+					got = append(got, line)
+				case "r ":
+					line, _, _ = strings.Cut(line, " (work")
+					line, _, _ = strings.Cut(line, " (main")
+					line, _, _ = strings.Cut(line, " (request")
+					ret = append(ret, line)
+				case "nu":
+					number = append(number, line)
+				}
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%v %v: entries\n%s\nwant\n%s", flags, o.NoOptimize, strings.Join(got, "\n"), strings.Join(want, "\n"))
+			}
+			if !slices.Equal(ret, returns) {
+				t.Errorf("%v %v: returns\n%s\nwant\n%s", flags, o.NoOptimize, strings.Join(ret, "\n"), strings.Join(returns, "\n"))
+			}
+			text = unharmed(t, prog, o, []string{`p:text work n=$arg1:s32 trace=$trace_id if trace == "202122232425262728292a2b2c2d2e2f"`}, "3").sink.all()
+			if len(text) != 2 || !strings.Contains(text[0], "n=201") || !strings.Contains(text[1], "n=203") {
+				t.Errorf("filtered by trace: %q", text)
+			}
+			if len(number) != 2 || !strings.Contains(number[0], "n=301") {
+				t.Errorf("filtered by span: %q", number)
+			}
+			for _, st := range l.sum.Stats {
+				if name := st.Event.Name; !o.NoOptimize && (name == "e" || name == "number") && l.optimizedOf(name) == 0 {
+					t.Errorf("%s was no jump", name)
+				}
+			}
+		}
+	}
+}
+
+// optimizedOf is how many places of an event are jumps.
+func (l *live) optimizedOf(name string) (n int) {
+	for _, st := range l.sum.Stats {
+		if st.Event.Name == name {
+			n += st.Places - st.Trapped
+		}
+	}
+	return n
+}
+
+// TestTraceContextNone: where nothing is published, or there are no goroutines, that is
+// an error.
+func TestTraceContextNone(t *testing.T) {
+	sub := startSubject(t, callsFixture(t), "work", "1")
+	s, err := Attach(context.Background(), []int{sub.pid()}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"$trace_id": "otel_thread_ctx_v1", "$span_id": "otel_thread_ctx_v1", "$goid": "no goroutines"} {
+		if err := s.Arm(context.Background(), parseDefs(t, "p work v="+name)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", name, err, want)
+		}
+	}
+	if err := s.Close(context.Background()); err != nil {
+		t.Error(err)
+	}
+	sub.work()
+	sub.end()
+}
+
+// TestGoroutineID: $goid is the number that the goroutine has in its own tracebacks, by
+// jumps and by breakpoints, and filters compare it.
+func TestGoroutineID(t *testing.T) {
+	prog := fixture.Build(t, "goid/probe_goid.go")
+	for _, o := range []Options{{}, {NoOptimize: true}} {
+		sub := startSubject(t, prog)
+		l := attach(t, sub.pid(), o, "p:e main.work id=id goid=$goid", "r:r main.work goid=$goid", "p:none main.work goid=$goid if goid == 0")
+		sub.work()
+		l.finish(sub.pid())
+		sub.end()
+		n, ids := 0, map[string]bool{}
+		for _, line := range l.sink.all() {
+			if !strings.HasPrefix(line, "e ") {
+				continue
+			}
+			n++
+			var id, goid int
+			if _, err := fmt.Sscanf(line, "e id=%d goid=%d", &id, &goid); err != nil || id != goid || id == 0 {
+				t.Errorf("%s, %v", line, err)
+			}
+			ids[fmt.Sprint(goid)] = true
+		}
+		if n != 80 || len(ids) != 8 {
+			t.Errorf("%d hits of %d goroutines, want 80 of 8", n, len(ids))
+		}
+		for _, st := range l.sum.Stats {
+			switch name := st.Event.Name; {
+			case name == "none" && st.Filtered != 80, name == "r" && st.Recorded != 80:
+				t.Errorf("%s: %+v", name, st)
+			case !o.NoOptimize && l.optimizedOf(name) == 0:
+				t.Errorf("%s was no jump", name)
+			}
+		}
+	}
+}
