@@ -171,7 +171,7 @@ func (v *View) ring(n int, wait bool) error {
 		x.pos = head // the ring was laid anew, or its words are the program's
 		v.Corrupt++
 	}
-	for x.pos != head {
+	for x.pos != head && head-x.pos <= size {
 		from := x.pos
 		if err := v.chunk(n, x, head, wait); err != nil {
 			return err
@@ -201,9 +201,12 @@ func (v *View) chunk(n int, x *viewed, head uint64, wait bool) error {
 		return err
 	}
 	v.overtaken(x, tail, over)
+	if head-x.pos > size {
+		return nil // the writers have come round since head was read
+	}
 	for pos := x.pos; pos != head; x.pos = pos {
 		off := pos - from
-		if off > 0 && inRing+off >= size || length-off < v.stamp()+HeaderSize && length < head-from {
+		if off >= length || off > 0 && inRing+off >= size || length-off < v.stamp()+HeaderSize && length < head-from {
 			return nil // the next chunk's
 		}
 		units, state := v.header(pos, off, length, head)
