@@ -239,7 +239,31 @@ func (o *planner) group(ws []patchRequest, busy map[symbols.Addr]bool) (groups m
 			f.Release()
 		}
 	}
-	return groups, rest, nil
+	return groups, o.together(groups, rest), nil
+}
+
+// together makes breakpoints of what would be jumps at places of which rest has
+// others: a jump there would hide their breakpoint.
+func (o *planner) together(groups map[*assess.Function][]patchRequest, rest []patchRequest) []patchRequest {
+	trapped := make(map[symbols.Addr]bool, len(rest))
+	for _, w := range rest {
+		trapped[w.at.Addr] = true
+	}
+	for f, ws := range groups {
+		kept := ws[:0]
+		for _, w := range ws {
+			if !trapped[w.at.Addr] {
+				kept = append(kept, w)
+				continue
+			}
+			o.course(w.p).why = "a breakpoint of another probe is there"
+			rest = append(rest, w)
+		}
+		if groups[f] = kept; len(kept) == 0 {
+			delete(groups, f)
+		}
+	}
+	return rest
 }
 
 // take notes what files tell of a function that is planned next.
