@@ -60,7 +60,17 @@ func (f *frame) classifyParts(t ctype, off int64, out []class, depth int) bool {
 	switch t.kind {
 	case kindStruct:
 		for _, m := range f.members(t) {
-			if m.static.Unit() == nil && !f.classifyParts(m.typ, off+m.off, out, depth+1) {
+			switch {
+			case m.static.Unit() != nil:
+			case m.width != 0: // wherever it lies
+				first := (off+m.off)*8 + int64(m.bit)
+				for i := first / 64; i <= (first+int64(m.width)-1)/64; i++ {
+					if i < 0 || i >= int64(len(out)) {
+						return false
+					}
+					out[i] = classInteger
+				}
+			case !f.classifyParts(m.typ, off+m.off, out, depth+1):
 				return false
 			}
 		}
@@ -145,7 +155,7 @@ func (a *allocator) assign(t ctype, classes []class) place {
 	}
 	if isMemory(classes) || a.nextInt+ints > len(a.ints) || a.nextXMM+xmms > a.vectors {
 		if t.align > 8 {
-			a.stack += (8 - a.stack) & 15 // the first word is at 8, and above it is aligned to 16
+			a.stack += (8 - a.stack) & (t.align - 1) // the first word is at 8, and aligned as the largest is
 		}
 		p := place{kind: inMemory, sym: register(fetch.SP).add(a.stack)}
 		a.stack += (max(t.size, 8) + 7) &^ 7

@@ -176,7 +176,14 @@ func constantOf(e *debuginfo.Entry) (place, bool) {
 // canonical frame address the caller has filled in, and other expressions tell
 // of registers as they are.
 func (f *frame) inFrame(expr []byte) bool {
-	if len(expr) == 0 || expr[0] != opFbreg && expr[0] != opCallFrameCFA {
+	if len(expr) == 0 {
+		return false
+	}
+	switch expr[0] {
+	case opFbreg, opCallFrameCFA:
+	case opBreg0 + 3, opBreg0 + 6, opBreg0 + 7: // rbx, rbp, rsp: LLVM's, in a frame that is aligned
+		return true
+	default:
 		return false
 	}
 	r := dwread.At(expr[1:], 0)

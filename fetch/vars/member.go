@@ -70,10 +70,27 @@ func (f *frame) members(t ctype) []member {
 			continue
 		}
 		if m, ok := f.member(c); ok {
+			m.within(t.size)
 			out = append(out, m)
 		}
 	}
 	return out
+}
+
+// within makes the container of a bitfield one that the structure, of size bytes,
+// has all of: of a packed one the last may be smaller than the bitfield's type.
+func (m *member) within(size int64) {
+	if m.width == 0 || m.off+m.typ.size <= size {
+		return
+	}
+	at := m.off*8 + int64(m.bit)
+	n := int64(1)
+	for at%8+int64(m.width) > n*8 {
+		n *= 2
+	}
+	if off := min(at/8, size-n); n <= 8 && off >= 0 && at+int64(m.width) <= size*8 {
+		m.off, m.bit, m.typ.size = off, uint8(at-off*8), n
+	}
 }
 
 // tagVariantPart holds the variants of Rust's enums.

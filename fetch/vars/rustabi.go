@@ -3,6 +3,7 @@ package vars
 import (
 	"debug/dwarf"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"kprobe/fetch"
@@ -13,13 +14,23 @@ import (
 // How Rust passes values
 //
 // Rust's own convention is not C's, and is no promise. What rustc does on x86-64
-// (rustc_ty_utils, abi.rs, fn_abi_adjust_for_abi): a value that is one number or
-// two, whatever is around them, is passed as these numbers are, each in a
-// register of its own; what is larger is passed by its address. Which of the two
-// is known where the location of a parameter says that its address lies in the
-// frame, and of a value that is a number. Structures of two numbers may be laid
-// out as C's (repr(C)), which debug information doesn't tell; tuples, Option and
-// Result never are. What is not known so has no value at a function's entry.
+// (rustc_ty_utils, abi.rs, fn_abi_adjust_for_abi; rustc_abi, layout.rs), as compilers
+// from oldestRust to newestRust do it: a value that is one number or two is passed as
+// these numbers are, each in a register of its own, repr(C) or not; another of up to
+// 8 bytes as one whole number; what is larger by its address. Whether a value is two
+// numbers is known by where they are, and of an enum by its variants: all of them have
+// the same one number beside the tag, or one has two, of which one is the tag, and the
+// others nothing. What is not known so has no value at a function's entry or return.
+
+// The minor versions of rustc 1 whose convention is known; from pairsOfKinds on numbers
+// of different kinds, as an integer and a pointer, in different variants are the same
+// number, as they were not up to singleKinds.
+const (
+	oldestRust   = 63
+	singleKinds  = 77
+	pairsOfKinds = 80
+	newestRust   = 97
+)
 
 // leaf is a number inside of a value.
 type leaf struct {
@@ -27,44 +38,144 @@ type leaf struct {
 	float     bool
 }
 
+func (l leaf) overlaps(o leaf) bool { return l.off < o.off+o.size && o.off < l.off+l.size }
+
+// leafList are the numbers that a value is made of.
+type leafList struct {
+	list  []leaf
+	kinds []typeKind // of each
+	mixed bool        // variants have numbers of different kinds in one place
+}
+
 // maxLeaves is one more than what is passed in registers.
 const maxLeaves = 3
 
-// leaves lists the numbers that a value is made of; variants of an enumeration
-// share theirs. ok is false for what is not made of numbers alone, or of
-// different ones at one place.
-func (f *frame) leaves(t ctype, off int64, list []leaf, depth int) (out []leaf, ok bool) {
-	if depth > maxNested || len(list) >= maxLeaves {
-		return list, false
+// made is what a value is made of.
+type made uint8
+
+const (
+	ofNumbers made = iota
+	ofMore         // of what isn't a number, or of too many
+	ofUnknown      // debug information doesn't tell
+)
+
+// leaves lists the numbers that a value is made of.
+func (f *frame) leaves(t ctype, off int64, out *leafList, depth int) made {
+	if depth > maxNested {
+		return ofUnknown
 	}
 	switch t.kind {
 	case kindStruct:
-		if t.entry.Tag() == dwarf.TagUnionType {
-			return list, false
-		}
-		for _, m := range f.members(t) {
-			if m.static.Unit() != nil {
-				continue
-			}
-			if list, ok = f.leaves(m.typ, off+m.off, list, depth+1); !ok {
-				return list, false
-			}
-		}
-		return list, true
+		return f.structLeaves(t, off, out, depth)
 	case kindInt, kindUint, kindChar, kindBool, kindFloat, kindPointer, kindReference, kindEnum:
-	default:
-		return list, t.size == 0 // (), PhantomData, !
-	}
-	one := leaf{off, t.size, t.kind == kindFloat}
-	for _, l := range list {
 		switch {
-		case l == one:
-			return list, true
-		case l.off < one.off+one.size && one.off < l.off+l.size:
-			return list, false
+		case t.size <= 0 || t.size > 8:
+			return ofUnknown
+		case len(out.list) == maxLeaves:
+			return ofMore
+		}
+		kind := t.kind
+		switch {
+		case kind == kindReference:
+			kind = kindPointer
+		case kind == kindInt || kind == kindEnum && t.signed:
+			kind = kindInt
+		case kind != kindPointer && kind != kindFloat:
+			kind = kindUint
+		}
+		out.list = append(out.list, leaf{off, t.size, t.kind == kindFloat})
+		out.kinds = append(out.kinds, kind)
+		return ofNumbers
+	case kindArray:
+		switch {
+		case isVector(t):
+			return ofUnknown
+		case t.size > 0:
+			return ofMore
 		}
 	}
-	return append(list, one), t.size > 0 && t.size <= 8
+	if t.size == 0 { // (), PhantomData, !
+		return ofNumbers
+	}
+	return ofUnknown
+}
+
+func (f *frame) structLeaves(t ctype, off int64, out *leafList, depth int) made {
+	t = f.whole(t)
+	name := t.entry.Name()
+	if t.entry.Tag() == dwarf.TagUnionType || t.entry.Flag(dwarf.AttrDeclaration) || strings.HasPrefix(name, "__m") || strings.HasPrefix(name, "Simd<") {
+		return ofUnknown // of unions their numbers, or bytes; vectors
+	}
+	var tag *leaf
+	var variants []leafList
+	is := ofNumbers
+	for _, m := range f.members(t) {
+		if m.static.Unit() != nil {
+			continue
+		}
+		to := out
+		if m.variant && !m.tag {
+			to = &leafList{}
+		}
+		if is = max(is, f.leaves(m.typ, off+m.off, to, depth+1)); is == ofUnknown {
+			return is
+		}
+		switch {
+		case m.tag && len(out.list) > 0:
+			tag = &out.list[len(out.list)-1]
+		case m.variant && !m.tag:
+			variants = append(variants, *to)
+		}
+	}
+	if is == ofMore || len(variants) == 0 {
+		return is
+	}
+	if tag == nil { // the only variant that there can be
+		if len(variants) > 1 || len(out.list) > 0 {
+			return ofUnknown
+		}
+		*out = variants[0]
+		return ofNumbers
+	}
+	return out.join(*tag, variants)
+}
+
+// join adds what variants have to the tag, which is the last one of the list.
+func (l *leafList) join(tag leaf, variants []leafList) made {
+	var with []leafList
+	for _, v := range variants {
+		if len(v.list) > 0 {
+			with = append(with, v)
+		}
+		l.mixed = l.mixed || v.mixed
+	}
+	if len(with) == 0 {
+		return ofNumbers
+	}
+	for _, v := range with {
+		for _, x := range v.list {
+			switch {
+			case !x.overlaps(tag):
+			case len(with) > 1:
+				return ofMore
+			case x.off != tag.off || x.size != tag.size:
+				return ofUnknown
+			default: // the tag is a value that the number can't have otherwise
+				n := len(l.list) - 1
+				l.list, l.kinds = append(l.list[:n], v.list...), append(l.kinds[:n], v.kinds...)
+				return ofNumbers
+			}
+		}
+	}
+	one := with[0]
+	for _, v := range with {
+		if len(v.list) > 1 || v.list[0] != one.list[0] {
+			return ofMore
+		}
+		l.mixed = l.mixed || v.kinds[0] != one.kinds[0]
+	}
+	l.list, l.kinds = append(l.list, one.list...), append(l.kinds, one.kinds...)
+	return ofNumbers
 }
 
 // shape is how a value is passed.
@@ -84,24 +195,61 @@ func (f *frame) rustShape(t ctype, e *debuginfo.Entry) (shape, []leaf) {
 		return shapeNothing, nil
 	case e != nil && f.addressed(e):
 		return shapeAddress, nil
+	case e == nil && t.kind == kindWideInt:
+		return shapeNumbers, []leaf{{0, 8, false}, {8, 8, false}}
 	}
-	list, ok := f.leaves(t, 0, nil, 0)
+	var l leafList
+	is := f.leaves(t, 0, &l, 0)
+	if is == ofNumbers && len(l.list) == 1 && l.list[0].off == 0 && l.list[0].size == t.size {
+		return shapeNumbers, l.list
+	}
+	minor := f.rustVersion()
+	if is == ofUnknown || minor < oldestRust || minor > newestRust {
+		if e == nil && t.size > 16 && is != ofUnknown {
+			return shapeAddress, nil
+		}
+		return shapeUnknown, nil
+	}
+	if is == ofNumbers && len(l.list) == 2 {
+		pair := inOrder(l.list)
+		switch {
+		case !f.isPair(t, pair):
+		case !l.mixed || minor >= pairsOfKinds:
+			return shapeNumbers, pair
+		case minor > singleKinds:
+			return shapeUnknown, nil
+		}
+	}
 	switch {
-	case ok && len(list) == 1 && list[0].off == 0 && list[0].size == t.size:
-		return shapeNumbers, list
-	case ok && len(list) == 2 && t.size <= 16:
-		for _, p := range [...]string{"(", "&", "Option<", "Result<"} {
-			if strings.HasPrefix(t.name, p) {
-				return shapeNumbers, inOrder(list)
-			}
-		}
-		if list[0].size == 8 && list[1].size == 8 && !list[0].float && !list[1].float {
-			return shapeNumbers, inOrder(list)
-		}
-	case t.size > 16 && e == nil:
+	case t.size <= 8:
+		return shapeNumbers, []leaf{{0, t.size, false}}
+	case e == nil:
 		return shapeAddress, nil
 	}
 	return shapeUnknown, nil
+}
+
+// isPair reports two numbers that lie as rustc lays a pair out: each at a multiple of
+// its size, and nothing behind that the larger one doesn't need.
+func (f *frame) isPair(t ctype, l []leaf) bool {
+	align := max(l[0].size, l[1].size)
+	if n, ok := t.entry.Int(attrAlignment); ok && n != align {
+		return false
+	}
+	second := (l[0].size + l[1].size - 1) &^ (l[1].size - 1)
+	return l[0].off == 0 && l[1].off == second && t.size == (second+l[1].size+align-1)&^(align-1)
+}
+
+// rustVersion is the minor version of the rustc 1 that made the function's unit; 0 is
+// another compiler.
+func (f *frame) rustVersion() int {
+	_, version, ok := strings.Cut(f.fn.Unit().Producer(), "rustc version 1.")
+	version, _, _ = strings.Cut(version, ".")
+	n, err := strconv.Atoi(version)
+	if !ok || err != nil {
+		return 0
+	}
+	return n
 }
 
 func inOrder(l []leaf) []leaf {
