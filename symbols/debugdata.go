@@ -213,6 +213,9 @@ func (im *image) debugSection(all []byte, name string) ([]byte, error) {
 	if s == nil {
 		return nil, nil
 	}
+	if b := im.severally(all, s.name); b != nil {
+		return b, nil
+	}
 	if s.typ == elf.SHT_NOBITS || s.size == 0 {
 		return nil, nil
 	}
@@ -229,6 +232,32 @@ func (im *image) debugSection(all []byte, name string) ([]byte, error) {
 		return early, nil
 	}
 	return im.unpack(s.name)
+}
+
+// severally is what the sections of a name hold, one behind another, where there are
+// several: a .dwo file, which no linker has seen, has one for each type unit. nil
+// where there is one, or one is compressed.
+func (im *image) severally(all []byte, name string) []byte {
+	if !strings.HasSuffix(name, ".dwo") {
+		return nil
+	}
+	var out []byte
+	n := 0
+	for i := range im.sections {
+		s := &im.sections[i]
+		if s.name != name || s.typ == elf.SHT_NOBITS {
+			continue
+		}
+		if s.packed() || s.off < 0 || uint64(s.off) > uint64(len(all)) || s.size > uint64(len(all))-uint64(s.off) || uint64(len(out))+s.size > uint64(len(all)) {
+			return nil
+		}
+		out = append(out, all[s.off:uint64(s.off)+s.size]...)
+		n++
+	}
+	if n < 2 {
+		return nil
+	}
+	return out
 }
 
 // packed reports a compressed section.

@@ -14,6 +14,8 @@ type genType struct {
 	name   string // of enums, structures and unions
 	fields []genField
 	elem   *genType
+
+	attribute string // of a structure
 }
 
 type genField struct {
@@ -46,11 +48,12 @@ type generator struct {
 	main  strings.Builder
 	defs  []string
 	n     int
+	more  bool // with what generators of other programs hadn't yet: results, texts, slices, packed structures
 }
 
 // generate makes a program of so many functions, and the definitions for it.
-func generate(lang string, seed uint64, functions int) (source string, defs []string) {
-	g := &generator{Rand: rand.New(rand.NewPCG(seed, 12)), lang: genLangs[lang]}
+func generate(lang string, seed uint64, functions int, more bool) (source string, defs []string) {
+	g := &generator{Rand: rand.New(rand.NewPCG(seed, 12)), lang: genLangs[lang], more: more}
 	for i := range functions {
 		g.function(i)
 	}
@@ -88,6 +91,11 @@ func (g *generator) typ(depth int) *genType {
 	switch {
 	case depth == 0 || k < 5:
 		return g.scalar()
+	case k == 5 && g.more && !g.isC():
+		if g.IntN(2) == 0 {
+			return &genType{kind: "string"}
+		}
+		return &genType{kind: "slice", size: g.IntN(5), elem: g.typ(depth - 1)}
 	case k == 5 && g.lang.texts:
 		return &genType{kind: "text", size: 1 + g.IntN(20)}
 	case k == 6:
@@ -103,6 +111,9 @@ func (g *generator) typ(depth int) *genType {
 	t := &genType{kind: "struct", name: g.name("s")}
 	for i := range 1 + g.IntN(4) {
 		f := genField{name: fmt.Sprintf("m%d", i), typ: g.typ(depth - 1)}
+		if g.more && g.lang.bitfields && f.typ.kind == "enum" && g.IntN(3) == 0 {
+			f.width = 18 + g.IntN(15)
+		}
 		if k := f.typ.kind; g.lang.bitfields && (k == "int" || k == "bool") && g.IntN(3) == 0 {
 			f.width = 1
 			if k == "int" {
@@ -110,6 +121,9 @@ func (g *generator) typ(depth int) *genType {
 			}
 		}
 		t.fields = append(t.fields, f)
+	}
+	if g.more && g.isC() {
+		t.attribute = []string{"", "", "", "__attribute__((packed)) ", "__attribute__((packed, aligned(4))) ", "__attribute__((aligned(32))) "}[g.IntN(6)]
 	}
 	g.declare(t)
 	return t
@@ -127,6 +141,10 @@ func (g *generator) of(t *genType, name string) string {
 			return name + ": f" + fmt.Sprint(t.size*8)
 		case "bool":
 			return name + ": bool"
+		case "string":
+			return name + ": &'static str"
+		case "slice":
+			return name + ": &'static [" + strings.TrimPrefix(g.of(t.elem, ""), ": ") + "]"
 		case "array":
 			return name + ": [" + strings.TrimPrefix(g.of(t.elem, ""), ": ") + fmt.Sprintf("; %d]", t.size)
 		}
@@ -139,6 +157,10 @@ func (g *generator) of(t *genType, name string) string {
 			return name + " float" + fmt.Sprint(t.size*8)
 		case "bool":
 			return name + " bool"
+		case "string":
+			return name + " string"
+		case "slice":
+			return name + " []" + strings.TrimSpace(g.of(t.elem, ""))
 		case "array":
 			return name + fmt.Sprintf(" [%d]", t.size) + strings.TrimSpace(g.of(t.elem, ""))
 		}
@@ -200,7 +222,7 @@ func (g *generator) declare(t *genType) {
 		}
 		fmt.Fprintf(w, "}\n\n")
 	default:
-		fmt.Fprintf(w, "%s %s {\n", t.kind, t.name)
+		fmt.Fprintf(w, "%s %s%s {\n", t.kind, t.attribute, t.name)
 		for _, f := range t.fields {
 			if f.width > 0 {
 				fmt.Fprintf(w, "\t%s: %d;\n", g.of(f.typ, f.name), f.width)
@@ -241,10 +263,15 @@ func (g *generator) value(t *genType, width int) string {
 		return t.name + "_" + e.name
 	case "text":
 		return `"` + strings.Repeat("abcdefghij", 2)[:g.IntN(t.size+1)%t.size] + `"`
-	case "array":
+	case "string":
+		return `"` + strings.Repeat("klmnopqrst", 2)[:g.IntN(20)] + `"`
+	case "array", "slice":
 		var list []string
 		for range t.size {
 			list = append(list, g.value(t.elem, 0))
+		}
+		if t.kind == "slice" && g.lang.name == "rust" {
+			return "&[" + strings.Join(list, ", ") + "]"
 		}
 		switch g.lang.name {
 		case "rust":
@@ -303,9 +330,12 @@ func (g *generator) print(t *genType, x string) (format string, args []string) {
 	case "enum":
 		f, a := leaf("%s", t.name+"_name("+x+")", t.name+"_name("+x+")")
 		return `\"` + f + `\"`, a
+	case "string":
+		f, a := leaf("", x, "")
+		return `\"` + f + `\"`, a
 	case "text":
 		return `\"%.*s\"`, []string{fmt.Sprint(t.size), x}
-	case "array":
+	case "array", "slice":
 		var list []string
 		for i := range t.size {
 			f, a := g.print(t.elem, fmt.Sprintf("%s[%d]", x, i))
@@ -353,7 +383,11 @@ func (g *generator) function(i int) {
 			} else {
 				params, names = append(params, name+": "+typ), append(names, v)
 			}
-			fmt.Fprintf(&setup, "\tlet %s = black_box(%s);\n", v, values[k])
+			of := ""
+			if g.more {
+				of = "::<" + typ + ">"
+			}
+			fmt.Fprintf(&setup, "\tlet %s = black_box%s(%s);\n", v, of, values[k])
 		case "go":
 			typ := strings.TrimSpace(g.of(t, ""))
 			if pointer {
@@ -385,14 +419,28 @@ func (g *generator) function(i int) {
 	g.main.WriteString(setup.String())
 	switch g.lang.name {
 	case "rust":
-		fmt.Fprintf(&g.funcs, "#[inline(never)]\nfn %s(%s) -> %s {\n\tlet r = black_box(%s);\n\tprintln!(\"=e%d {{%s}}\"%s);\n\tprintln!(\"=r%d {{\\\"r\\\":%s}}\", %s);\n\tr\n}\n", fn, strings.Join(params, ", "), strings.TrimPrefix(g.of(result, ""), ": "), rv, i, format, list, i, rformat, last)
+		turbo := ""
+		if g.more {
+			turbo = "::<" + strings.TrimPrefix(g.of(result, ""), ": ") + ">"
+			g.funcs.WriteString("#[no_mangle]\n#[inline(never)]\npub ")
+		} else {
+			g.funcs.WriteString("#[inline(never)]\n")
+		}
+		fmt.Fprintf(&g.funcs, "fn %s(%s) -> %s {\n\tlet r = black_box%s(%s);\n\tprintln!(\"=e%d {{%s}}\"%s);\n\tprintln!(\"=r%d {{\\\"r\\\":%s}}\", %s);\n\tr\n}\n", fn, strings.Join(params, ", "), strings.TrimPrefix(g.of(result, ""), ": "), turbo, rv, i, format, list, i, rformat, last)
 		fmt.Fprintf(&g.main, "\tblack_box(%s(%s));\n", fn, strings.Join(names, ", "))
 		g.defs = append(g.defs, fmt.Sprintf("p:e%d PROGRAM::%s $params", i, fn))
+		if g.more {
+			g.defs[len(g.defs)-1] = fmt.Sprintf("p:e%d %s $params", i, fn)
+			g.defs = append(g.defs, fmt.Sprintf("r:r%d %s r=$retval", i, fn))
+		}
 		return
 	case "go":
 		fmt.Fprintf(&g.funcs, "//go:noinline\nfunc %s(%s) %s {\n\tvar r %s = %s\n\tfmt.Printf(\"=e%d {%s}\\n\"%s)\n\tfmt.Printf(\"=r%d {\\\"r\\\":%s}\\n\", %s)\n\treturn r\n}\n\n", fn, strings.Join(params, ", "), strings.TrimSpace(g.of(result, "")), strings.TrimSpace(g.of(result, "")), rv, i, format, list, i, rformat, last)
 		fmt.Fprintf(&g.main, "\t%s(%s)\n", fn, strings.Join(names, ", "))
 		g.defs = append(g.defs, fmt.Sprintf("p:e%d main.%s %s", i, fn, strings.Join(fetch, " ")))
+		if g.more {
+			g.defs = append(g.defs, fmt.Sprintf("r:r%d main.%s r=$retval", i, fn))
+		}
 		return
 	}
 	fmt.Fprintf(&g.funcs, "__attribute__((noinline, noclone)) %s(%s)\n{\n\tstatic %s = %s;\n\tprintf(\"=e%d {%s}\\n\"%s);\n\tprintf(\"=r%d {\\\"r\\\":%s}\\n\", %s);\n\t__asm__ volatile(\"\" ::: \"memory\");\n\treturn r;\n}\n", g.of(result, fn), strings.Join(params, ", "), g.of(result, "r"), rv, i, format, list, i, rformat, last)

@@ -29,7 +29,7 @@ func (f *frame) placeOf(e *debuginfo.Entry) (place, error) {
 		case f.isResult(e):
 			return place{}, fmt.Errorf("%w at the function's entry: it is a result", fetch.ErrNoValue)
 		case f.unstored(e) && !f.isGoFunc():
-			if p, ok := f.stored(e); ok {
+			if p, ok := f.stored(e); ok && !f.byStack(e) {
 				return p, nil
 			}
 			if f.keepsConvention() {
@@ -47,6 +47,9 @@ func (f *frame) placeOf(e *debuginfo.Entry) (place, error) {
 		return place{}, err
 	}
 	p, err := f.located(e)
+	if err == nil && f.byStack(e) && f.callers(p) {
+		p.sym = p.sym.load(8)
+	}
 	if err == nil && f.ofFunction(e) && f.misplaced(p) {
 		if f.atEntry() && f.keepsConvention() {
 			return f.byConvention(e)

@@ -9,6 +9,7 @@ import (
 	"kprobe/fetch"
 	"kprobe/symbols/debuginfo"
 	"kprobe/symbols/dwread"
+	"kprobe/symbols/unwind"
 )
 
 // How Rust passes values
@@ -44,7 +45,7 @@ func (l leaf) overlaps(o leaf) bool { return l.off < o.off+o.size && o.off < l.o
 type leafList struct {
 	list  []leaf
 	kinds []typeKind // of each
-	mixed bool        // variants have numbers of different kinds in one place
+	mixed bool       // variants have numbers of different kinds in one place
 }
 
 // maxLeaves is one more than what is passed in registers.
@@ -220,13 +221,34 @@ func (f *frame) rustShape(t ctype, e *debuginfo.Entry) (shape, []leaf) {
 			return shapeUnknown, nil
 		}
 	}
-	switch {
-	case t.size <= 8:
+	if t.size <= 8 {
 		return shapeNumbers, []leaf{{0, t.size, false}}
-	case e == nil:
-		return shapeAddress, nil
 	}
-	return shapeUnknown, nil
+	return shapeAddress, nil
+}
+
+// byStack reports a parameter that is passed by its address, which is among what the
+// caller has put on the stack: LLVM gives that place for the parameter's own.
+func (f *frame) byStack(e *debuginfo.Entry) bool {
+	if !f.isRustFunc() || !f.ofFunction(e) || f.addressed(e) || !f.unstored(e) {
+		return false
+	}
+	t, err := f.typeOf(e)
+	if err != nil {
+		return false
+	}
+	s, _ := f.rustShape(t, e)
+	return s == shapeAddress
+}
+
+// callers reports a place that the function's caller has filled in.
+func (f *frame) callers(p place) bool {
+	row, ok := f.module.File.Unwind().At(f.pc)
+	if !ok || row.CFA.Kind != unwind.InRegister || !f.inStack(p) || len(p.sym.steps) != 1 {
+		return false
+	}
+	r, ok := dwarfRegister(row.CFA.Reg)
+	return ok && r == p.sym.src.Reg && int64(p.sym.steps[0].Imm) >= row.CFA.Off
 }
 
 // isPair reports two numbers that lie as rustc lays a pair out: each at a multiple of
