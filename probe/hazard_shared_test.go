@@ -129,7 +129,7 @@ func hugePages(t *testing.T, n int) {
 // TestHazardW11: text in a huge page (hugetlbfs) is probed, or the error says that it
 // can't be written; the program goes on in either case, and nothing is left.
 func TestHazardW11(t *testing.T) {
-	hugePages(t, 2)
+	hugePages(t, 4) // the file's, one that is set aside for a copy of it, and those of who ends
 	prog := fixture.Build(t, "shared_text.c", "-O1")
 	lib := filepath.Join(t.TempDir(), "libpart.so")
 	run(t, "cc", "-O1", "-fPIC", "-shared", "-Wl,-z,noseparate-code", "-o", lib, filepath.Join("..", "testdata", "library_part.c"))
@@ -164,6 +164,9 @@ func TestHazardW11(t *testing.T) {
 			}
 			step("145")
 			sub.in.Close()
+			if _ = sub.cmd.Wait(); sub.cmd.ProcessState.ExitCode() != 7 {
+				t.Errorf("the program ended with %v", sub.cmd.ProcessState)
+			}
 		}
 	}
 }
