@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"syscall"
+	"time"
 
 	"kprobe/probe/area"
 	"kprobe/probe/assess"
@@ -52,10 +53,12 @@ type addressSpace struct {
 	gone        map[*placed]bool                  // probes whose library was unloaded
 	libs        *libraries                        // the watch on the loader; nil: none
 	// pending are definitions that wait until their file is mapped.
-	pending     []*pendingDef
-	unwatching  bool // breakpoints where functions are left are being taken away
-	watching    bool // for calls that were missed for want of instances
-	shadowStack bool // the program runs with shadow stacks: calls must be calls
+	pending    []*pendingDef
+	unwatching bool // breakpoints where functions are left are being taken away
+	watching   bool // for calls that were missed for want of instances
+	// commonLooked is when calls that were left were looked for in tables in common.
+	commonLooked time.Time
+	shadowStack  bool // the program runs with shadow stacks: calls must be calls
 	// faultSigs are the signals of which the fallback handler's table knows copies.
 	faultSigs     map[syscall.Signal]bool
 	detours       bool // jumps have been there, whose detours may fault

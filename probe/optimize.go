@@ -674,6 +674,12 @@ func (o *planner) noted(ws []patchRequest, table uint64) bool {
 	})
 }
 
+// sameTable reports whether the calls of two return probes are in one table.
+func (o *planner) sameTable(a, b patchRequest) bool {
+	x, y := o.course(a.p).byExits, o.course(b.p).byExits
+	return x != nil && y != nil && x.calls.Common && x.calls.Addr == y.calls.Addr
+}
+
 // apart divides the probes of one address into those that share a stage: the
 // entry probes, with the first return probe if that is one of exits; those that an
 // exit is a hit of by itself, each return probe, those exits of others that have a
@@ -705,6 +711,11 @@ func (o *planner) apart(ws []patchRequest) [][]patchRequest {
 			if w.at.Module == w.p.where.Module && w.at.Func.Start == w.p.where.Func.Start {
 				out[n][0], out[n][len(out[n])-1] = w, out[n][0] // who returns here most
 			}
+		case w.kind == requestReturn:
+			w.joins = slices.ContainsFunc(out, func(before []patchRequest) bool {
+				return before[0].kind == requestReturn && o.sameTable(before[0], w)
+			})
+			out = append(out, []patchRequest{w})
 		default:
 			out = append(out, []patchRequest{w})
 		}

@@ -77,6 +77,11 @@ func (tg *target) reclaimReturns() error {
 	if tg.area == nil || tg.dying {
 		return nil
 	}
+	// A table in common is large: it isn't looked into more often than this.
+	common := time.Since(tg.commonLooked) >= time.Second
+	if common {
+		defer func() { tg.commonLooked = time.Now() }()
+	}
 	look := func() error {
 		return tg.withStopped(context.Background(), func(stopped []*tracee.Thread) error {
 			if !tg.allStopped(stopped) {
@@ -107,7 +112,7 @@ func (tg *target) reclaimReturns() error {
 				}
 			}
 			for _, l := range tg.exitProbes {
-				if !leaving[l.calls.Addr] {
+				if !leaving[l.calls.Addr] && (common || !l.calls.Common) {
 					if err := tg.reclaimCalls(l, sps); err != nil {
 						return err
 					}
@@ -206,6 +211,8 @@ func (tg *target) underWay(l *exitProbe, in detour.Instance, sps []uint64) bool 
 		}
 	} else if in.TID != 0 && tg.proc.Thread(tg.feed.numbers.outside(in.TID)) == nil {
 		return false
+	} else if l.calls.Common {
+		return true // threads free their own, near the calls that need their rows
 	}
 	var word [8]byte
 	_, err := tg.proc.ReadMemory(word[:], symbols.Addr(slot))

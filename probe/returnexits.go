@@ -445,7 +445,9 @@ func (o *planner) enterStage(st *stage, ws []patchRequest, tail tailFunc) ([]byt
 	last := ws[len(ws)-1]
 	ps, x, params := probesOf(ws), o.course(last.p).byExits, o.goParams(last)
 	params.Sketch = st.sketch
-	d, err := detour.BuildEnter(uint64(st.base), &params, ps[:len(ps)-1], ps[len(ps)-1], x.calls, tail)
+	calls := x.calls
+	calls.Joined = last.joins
+	d, err := detour.BuildEnter(uint64(st.base), &params, ps[:len(ps)-1], ps[len(ps)-1], calls, tail)
 	if err != nil {
 		return nil, err
 	}

@@ -143,7 +143,7 @@ func (s *Session) takeInstead(tg *target, st *stage, w patchRequest) {
 		if !s.stopping && w.p.feed.enabled(w.p) {
 			s.miss(w.p)
 		}
-		if st.exits != nil && st.exits.calls.Common {
+		if st.exits != nil && st.exits.calls.Common && !w.joins {
 			s.passInstead(tg, st, w, detour.Arrives)
 		}
 	case wantExit:
@@ -197,12 +197,27 @@ func (s *Session) commonInstead(tg *target, st *stage, taken int) {
 		s.passInstead(tg, st, w, w.passing) // for all of them
 		return
 	}
-	mem := tg.callsOf(st.exits.calls, s.regs.GPR[fetch.SP])
-	for i, w := range st.wants {
-		if mem != nil {
-			s.exitInstead(tg, st, w, mem, i != taken-1)
+	k, sp := st.exits.calls, s.regs.GPR[fetch.SP]
+	mem := tg.callsOf(k, sp)
+	if mem == nil {
+		return
+	}
+	if ra, err := tg.word(symbols.Addr(sp)); err == nil && taken > len(st.wants) {
+		if in, ok := k.First(mem, sp, ra); ok { // it was counted
+			k.Free(mem, in.Number)
+			tg.freeCall(k, in.Number)
 		}
 	}
+	for i, w := range st.wants {
+		s.exitInstead(tg, st, w, mem, i != taken-1)
+	}
+}
+
+// freeCall frees a row in the target.
+func (tg *target) freeCall(k detour.Calls, row int) {
+	tid, slot := k.Marks(row)
+	_ = tg.proc.WriteMemory(make([]byte, 4), symbols.Addr(tid)) // fails only if the process is gone
+	_ = tg.proc.WriteMemory(make([]byte, 8), symbols.Addr(slot))
 }
 
 // exitInstead records the return of a call that is noted in mem, the table of the
@@ -231,9 +246,7 @@ func (s *Session) exitInstead(tg *target, st *stage, w patchRequest, mem []byte,
 		s.record(w.p, k.Entry(mem, in.Number)[:w.p.prog.EntrySize()], symbols.Addr(in.Real))
 		s.regs = was
 	}
-	tid, slot := k.Marks(in.Number)
-	_ = tg.proc.WriteMemory(make([]byte, 4), symbols.Addr(tid)) // fails only if the process is gone
-	_ = tg.proc.WriteMemory(make([]byte, 8), symbols.Addr(slot))
+	tg.freeCall(k, in.Number)
 }
 
 // returnRolledBack is rolledBack for the code of a return probe by return trampolines: a call

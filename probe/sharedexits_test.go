@@ -38,17 +38,18 @@ func TestSharedExits(t *testing.T) {
 	args := []string{fmt.Sprint(rounds), fmt.Sprint(threads)}
 	want := plain(t, prog, args...)
 	defs := []string{"r:s probe_shares:s_* v=$retval x=$arg1", "r:last last v=$retval x=$arg1", "r:between between v=$retval x=$arg1",
-		"r:throws throws v=$retval x=$arg1", "r:never never", "p:entry probe_shares:s_1?? x=$arg1"}
+		"r:throws throws v=$retval x=$arg1", "r:never never", "r:twice probe_shares:s_2?? v=$retval x=$arg1", "p:entry probe_shares:s_1?? x=$arg1"}
 	events := map[string]uint64{"s": 300 * rounds * threads, "last": 300 * rounds * threads, "between": 100 * rounds * threads}
+	events["twice"] = 100 * rounds * threads
 	events["throws"] = rounds / 5 * 4 * threads
 	events["last"] += events["throws"]
-	places := map[string]int{"s": 300, "last": 1, "between": 1, "throws": 1, "never": 1}
+	places := map[string]int{"s": 300, "last": 1, "between": 1, "throws": 1, "never": 1, "twice": 100}
 	for _, o := range []Options{{}, {CountOnly: true}} {
 		sub := startSubject(t, prog, args...)
 		sink := &returned{n: map[string]uint64{}}
 		use := defs
 		if !o.CountOnly {
-			use = defs[:5]
+			use = defs[:6]
 		}
 		l := engageInto(t, sub.pid(), o, sink, use...)
 		for name, n := range places {

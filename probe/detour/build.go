@@ -155,6 +155,10 @@ type builder struct {
 	returnTail bool
 	// shared says that it is the shared code that is emitted.
 	shared bool
+	// owns says that calls are noted in a table in common.
+	owns bool
+	// joined is joinedOwner where another probe's are noted before, else 0.
+	joined uint32
 	// seq says that the probe takes its hits in sequences.
 	seq bool
 	err error

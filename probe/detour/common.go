@@ -26,7 +26,7 @@ import (
 // calls that were left: the entry frees all that don't say that they pass on (Passing),
 // and its own. So a function that notes its calls here needs no detour to be arrived at.
 //
-// A row belongs to the probe whose owner's word is at its end. Rows with a call's
+// A row belongs to the probe whose number, its owner, is at its end. Rows with a call's
 // slot lie near where its hash says, as many as its reach tells at most; a call for
 // which none of commonReach rows is free is missed. Slots that lie close together
 // have rows that do, so that a stack's calls are in few lines of the cache.
@@ -34,8 +34,11 @@ import (
 const (
 	// commonReach is how many rows a call may lie in.
 	commonReach = 128
-	// ownerBefore is where the owner's word stands before a row's end.
+	// ownerBefore is where the owner stands before a row's end.
 	ownerBefore = 8
+	// joinedOwner is the bit of the number behind an entry's way to the shared code that
+	// says Calls.Joined.
+	joinedOwner = 1 << 31
 )
 
 // NewCommonCalls lays out a table for the calls of any of the probes of programs with
@@ -55,13 +58,9 @@ func NewCommonCalls(addr uint64, entry, count int) (Calls, error) {
 // CanBeCommon reports whether the program's calls fit into a table with others'.
 func CanBeCommon(prog *fetch.Program) bool { return callEntry+prog.EntrySize()+ownerBefore <= 128 }
 
-// owner is the word of a probe's rows: what its entry has behind its way to the shared
-// code (builder.lead).
-func owner(id uint32) uint32 { return uint32(counterOff(id, ring.CounterMissed)) }
-
 // Owner reports whether a row is a probe's, from the table's memory.
 func (k Calls) Owner(mem []byte, row int, id uint32) bool {
-	return !k.Common || le32(mem[k.offset(row+1)-ownerBefore:]) == owner(id)
+	return !k.Common || le32(mem[k.offset(row+1)-ownerBefore:]) == id
 }
 
 func le32(b []byte) uint32 {
@@ -110,6 +109,7 @@ func (b *builder) noteCommon() {
 	b.behind()
 	b.Store(asm.W64, asm.At(asm.CX, callReal), asm.AX)
 	b.owned()
+	b.OpImm(asm.And, asm.W32, asm.R11, joinedOwner-1)
 	b.Load(asm.W32, asm.AX, asm.At(asm.SI, headSize))
 	b.Store(asm.W32, asm.Indexed(asm.CX, asm.AX, 1, -ownerBefore), asm.R11)
 	b.ownTID()
@@ -160,14 +160,15 @@ func (b *builder) noteCommon() {
 	b.back()
 }
 
-// owned makes R11 the owner's word of the probe whose entry led here.
+// owned makes R11 the number of the probe whose entry led here.
 func (b *builder) owned() {
 	b.Load(asm.W64, asm.DX, asm.At(asm.SP, linkWord))
-	b.Load(asm.W32, asm.R11, asm.At(asm.DX, -missedBefore))
+	b.Load(asm.W32, asm.R11, asm.At(asm.DX, -ownerIs))
 }
 
 // arrive frees the rows with the slot DI whose calls were left without an exit: those of
-// the probe itself, whose owner's word is R11, and those that don't pass on. CX is the
+// the probe itself, whose number is R11, and, unless it has joined others, those that
+// don't pass on. CX is the
 // row that they are looked for at first, SI the head of the calls. Changes AX, CX, DX.
 func (b *builder) arrive(own bool) {
 	on, left, none := b.NewLabel(), b.NewLabel(), b.NewLabel()
@@ -177,8 +178,12 @@ func (b *builder) arrive(own bool) {
 	b.Jcc(asm.NE, on)
 	if own {
 		b.Load(asm.W32, asm.AX, asm.At(asm.SI, headSize))
-		b.OpLoad(asm.Cmp, asm.W32, asm.R11, asm.Indexed(asm.CX, asm.AX, 1, -ownerBefore))
+		b.Load(asm.W32, asm.AX, asm.Indexed(asm.CX, asm.AX, 1, -ownerBefore))
+		b.Op(asm.Xor, asm.W32, asm.AX, asm.R11)
+		b.ShiftImm(asm.Shl, asm.W32, asm.AX, 1)
 		b.Jcc(asm.E, left)
+		b.Test(asm.W32, asm.R11, asm.R11)
+		b.Jcc(asm.S, on) // joined
 	}
 	b.Load(asm.W64, asm.AX, asm.At(asm.DI, 0))
 	b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.CX, callReturn))
@@ -299,12 +304,18 @@ func buildLeaves(c *asm.Code, p *Params, probes []Probe, k Calls, pop uint16, ta
 	if !p.NoRedZone {
 		b.frame.skip = redZone
 	}
-	if err := b.plan(probes); err != nil {
+	var others []Probe
+	for i := range probes {
+		if !probes[i].counts() {
+			others = append(others, probes[i])
+		}
+	}
+	if err := b.plan(others); err != nil {
 		return nil, err
 	}
 	b.frame.regs = append(b.frame.regs, missing(b.frame.regs, asm.DI)...)
 	found := b.frame.temps
-	b.frame.temps += 8
+	b.frame.temps += 16 // the owner, too
 	b.frame.under = max(b.frame.under, linkFind)
 	if err := b.stack(); err != nil {
 		return nil, err
@@ -313,15 +324,22 @@ func buildLeaves(c *asm.Code, p *Params, probes []Probe, k Calls, pop uint16, ta
 	return b.leave(b.Here(), tail)
 }
 
+// counts reports whether a hit of the probe is nothing but one more: then one piece of
+// code counts it for all such probes.
+func (p *Probe) counts() bool { return p.CountOnly && p.Program.Filter == nil && p.Bins == nil }
+
 // leaveOf is leave for the calls of several probes. While the call of the n-th is
-// recorded the frame's marks say that the hits of n were taken; which calls are still
-// to be recorded the table tells.
+// recorded the frame's marks say that the hits of n were taken, or one more than there are
+// probes, where it is of any that counts; which calls are still to be recorded the
+// table tells.
 func (e *calling) leaveOf(probes []Probe, pop uint16, found int) {
 	b, f, k := e.b, &e.b.frame, e.k
 	same, look, others, out := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
-	start := make([]asm.Label, len(probes))
+	start, counted := make([]asm.Label, len(probes)), b.NewLabel()
 	for i := range start {
-		start[i] = b.NewLabel()
+		if start[i] = counted; !probes[i].counts() {
+			start[i] = b.NewLabel()
+		}
 	}
 	f.save(b.Code)
 	again := b.Mark()
@@ -334,13 +352,26 @@ func (e *calling) leaveOf(probes []Probe, pop uint16, found int) {
 	b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.CX, callReturn))
 	b.Jcc(asm.NE, look) // a call that was entered unseen, over one that was left
 	b.Load(asm.W32, asm.AX, asm.At(asm.CX, 1<<k.Shift-ownerBefore))
-	b.OpImm(asm.Cmp, asm.W32, asm.AX, int32(owner(probes[0].ID)))
+	b.OpImm(asm.Cmp, asm.W32, asm.AX, int32(probes[0].ID))
 	if len(probes) > 1 {
 		b.Jcc(asm.NE, others)
 	} else {
 		b.Jcc(asm.NE, look)
 	}
+	if first := start[0]; first != counted && slices.Contains(start, counted) {
+		b.Jmp(first)
+	}
+	if slices.Contains(start, counted) {
+		b.Bind(counted)
+		f.body.taken, f.cur.taken = len(probes), len(probes)
+		f.mark()
+		e.countOwner(found)
+		b.Jmp(again)
+	}
 	for i := range probes {
+		if start[i] == counted {
+			continue
+		}
 		b.Bind(start[i])
 		f.body.taken, f.cur.taken = i, i
 		f.mark()
@@ -379,7 +410,57 @@ func (e *calling) leaveOf(probes []Probe, pop uint16, found int) {
 	}
 }
 
-// ownerAmong goes on where the owner's word AX says, or at none.
+// countOwner counts the hit of the owner AX, if it is switched on, and frees the row
+// at CX.
+func (e *calling) countOwner(found int) {
+	b, f := e.b, &e.b.frame
+	done, back := b.NewLabel(), b.NewLabel()
+	owner := f.temp(found + 8)
+	b.OpImm(asm.Add, asm.W64, asm.CX, callEntry)
+	b.Store(asm.W64, f.temp(found), asm.CX)
+	b.MovAbs(asm.DX, b.p.Flags)
+	b.TestMemImm(asm.W8, asm.Indexed(asm.DX, asm.AX, 4, 0), ring.FlagEnabled)
+	b.Jcc(asm.E, done)
+	b.ImulImm(asm.W32, asm.AX, asm.AX, ring.CounterSize)
+	b.Store(asm.W64, owner, asm.AX)
+	locked := func() {
+		b.area()
+		b.Load(asm.W64, asm.DX, owner)
+		b.Lock()
+		b.IncMem(asm.W64, asm.Indexed(asm.SI, asm.DX, 1, int32(counterOff(0, ring.CounterHits))))
+		f.took()
+	}
+	if b.p.Rseq != 0 && b.p.TID.Seg == asm.FS && len(b.p.TID.Path) == 0 {
+		b.sequence(0, func(none asm.Mem) {
+			b.OpLoad(asm.Add, asm.W64, asm.SI, owner)
+			b.IncMem(asm.W64, b.inSequence(none, counterOff(0, ring.CounterHits+ring.CounterSeq)))
+		}, f.took, func() {
+			locked()
+			b.Jmp(back)
+		})
+	} else {
+		locked()
+	}
+	b.Bind(back)
+	b.Bind(done)
+	b.Load(asm.W64, asm.DI, f.temp(found))
+	b.freeCall()
+}
+
+// First is the first of the calls with a slot that return to an address, from the
+// table's memory, in the order in which returns look at them.
+func (k Calls) First(mem []byte, slot, ra uint64) (in Instance, ok bool) {
+	for from, end := range k.Near(slot) {
+		for _, x := range k.Used(mem) {
+			if off := k.offset(x.Number); off >= from && off < end && x.Slot == slot && x.Return == ra {
+				return x, true
+			}
+		}
+	}
+	return Instance{}, false
+}
+
+// ownerAmong goes on where the owner AX says, or at none.
 func (b *builder) ownerAmong(probes []Probe, to []asm.Label, none asm.Label) {
 	order := make([]int, len(probes))
 	for i := range order {
@@ -390,7 +471,7 @@ func (b *builder) ownerAmong(probes []Probe, to []asm.Label, none asm.Label) {
 	search = func(list []int) {
 		if len(list) <= 3 {
 			for _, i := range list {
-				b.OpImm(asm.Cmp, asm.W32, asm.AX, int32(owner(probes[i].ID)))
+				b.OpImm(asm.Cmp, asm.W32, asm.AX, int32(probes[i].ID))
 				b.Jcc(asm.E, to[i])
 			}
 			b.Jmp(none)
@@ -398,7 +479,7 @@ func (b *builder) ownerAmong(probes []Probe, to []asm.Label, none asm.Label) {
 		}
 		upper := b.NewLabel()
 		mid := len(list) / 2
-		b.OpImm(asm.Cmp, asm.W32, asm.AX, int32(owner(probes[list[mid]].ID)))
+		b.OpImm(asm.Cmp, asm.W32, asm.AX, int32(probes[list[mid]].ID))
 		b.Jcc(asm.AE, upper)
 		search(list[:mid])
 		b.Bind(upper)

@@ -147,6 +147,9 @@ func (e *calling) enter() {
 	b.Load(asm.W32, asm.R11, asm.At(asm.R11, 0))
 	e.key(keyless)
 	b.MovAbs(asm.SI, e.k.Addr)
+	if b.owns = e.k.Common; e.k.Joined {
+		b.joined = joinedOwner
+	}
 	b.lead(asm.At(asm.SI, headNote), link, b.probe)
 	b.Jcc(asm.E, done)
 	b.frame.took()

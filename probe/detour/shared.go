@@ -124,13 +124,20 @@ func (b *builder) lead(m asm.Mem, link asm.Label, missed *Probe) {
 	b.Raw(0x3e) // notrack
 	b.JmpMem(m)
 	if missed != nil {
+		if b.owns {
+			b.Data32(missed.ID | b.joined)
+		}
 		b.Data32(uint32(ring.CountersOff + int(missed.ID)*ring.CounterSize + ring.CounterMissed))
 	}
 	b.Bind(link)
 }
 
-// missedBefore is how many bytes before a link its counter's offset stands.
-const missedBefore = 4
+// missedBefore is how many bytes before a link its counter's offset stands, ownerIs how
+// many the probe's number, where its calls are noted in a table in common.
+const (
+	missedBefore = 4
+	ownerIs      = 8
+)
 
 func (b *builder) back() {
 	b.Raw(0x3e) // notrack
