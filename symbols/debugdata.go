@@ -248,7 +248,7 @@ func (im *image) severally(all []byte, name string) []byte {
 		if s.name != name || s.typ == elf.SHT_NOBITS {
 			continue
 		}
-		if s.packed() || s.off < 0 || uint64(s.off) > uint64(len(all)) || s.size > uint64(len(all))-uint64(s.off) || uint64(len(out))+s.size > uint64(len(all)) {
+		if s.packed() || uint64(s.off) > uint64(len(all)) || s.size > uint64(len(all))-uint64(s.off) || uint64(len(out))+s.size > uint64(len(all)) {
 			return nil
 		}
 		out = append(out, all[s.off:uint64(s.off)+s.size]...)
