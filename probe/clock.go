@@ -27,10 +27,9 @@ func newClock() clock {
 // now is CLOCK_MONOTONIC in nanoseconds.
 func (c clock) now() uint64 { return c.offset + uint64(time.Since(c.base)) }
 
-// TimeStep is in what steps, in ns and rounded, the times of hits go on: those of
-// the processor's time stamp counter, which on AMD's are some 10 ns. A call that
-// takes less reads as none or as one step. 0 is less than half a nanosecond, or
-// not known. It takes some milliseconds.
+// TimeStep is the resolution of hit times, rounded to ns: that of the processor's time
+// stamp counter, some 10 ns on AMD's. A shorter call reads as 0 ns or as one step. 0 is
+// less than half a nanosecond, or not known. Measuring takes some milliseconds.
 func TimeStep() uint64 {
 	c := ring.SystemClock{}
 	a := ring.TakeSample(c)

@@ -99,7 +99,7 @@ func (e *event) turn(on bool) {
 }
 
 // look brings the counters of the event's places up to date with what lies in
-// the rings. done are the taps where that is done.
+// the rings. done are the feeds where that is done.
 func (e *event) look(done map[*feed]bool) {
 	e.mu.Lock()
 	before := e.before

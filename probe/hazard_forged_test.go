@@ -120,7 +120,7 @@ func TestHazardH3(t *testing.T) {
 			binary.LittleEndian.PutUint64(page[memory.HeaderPools:], forgedLoop)
 			return page
 		}},
-		{"no other process's nets", func(victim uint64) []byte {
+		{"no other process's fallback handlers", func(victim uint64) []byte {
 			page, _ := header(here, func(*ring.Header) {})
 			binary.LittleEndian.PutUint64(page[memory.HeaderFallback:], victim)
 			binary.LittleEndian.PutUint64(page[memory.HeaderFallbackData:], forgedLoop)

@@ -176,7 +176,7 @@ func (p *Kprobe) place() (string, error) {
 	case p.Symbol == "" && p.Offset != 0:
 		return "", &InvalidProbeError{"Offset", "it needs a symbol"}
 	case p.Flags&^FlagDisabled != 0:
-		return "", &InvalidProbeError{"Flags", fmt.Sprintf("%#x is no flag", uint8(p.Flags&^FlagDisabled))}
+		return "", &InvalidProbeError{"Flags", fmt.Sprintf("unknown flag %#x", uint8(p.Flags&^FlagDisabled))}
 	case p.Addr != 0:
 		return "0x" + strconv.FormatUint(uint64(p.Addr), 16), nil
 	}

@@ -313,7 +313,7 @@ func (tg *target) stepBack(t *tracee.Thread, st *stage, regs *unix.PtraceRegs) {
 		return
 	}
 	for _, x := range p.probes() {
-		x.why = "its instruction has faulted: a repaired fault is the same hit, which a breakpoint can tell"
+		x.why = "its instruction has faulted: only a breakpoint can tell a repaired fault from another hit"
 		x.breakpointOnly = x.why
 	}
 	if site := tg.sites[symbols.Addr(regs.Rip)]; site != nil {

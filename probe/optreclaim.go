@@ -27,7 +27,7 @@ const (
 	reclaimRest  = 160 * time.Millisecond
 )
 
-// watchMissed looks for abandoned instances while the target's tap lives.
+// watchMissed looks for abandoned instances while the target's feed lives.
 func (tg *target) watchMissed() {
 	if tg.watching {
 		return

@@ -13,8 +13,8 @@ import (
 //
 // A hit waits for the slowest reader, which looks every few milliseconds.
 type order struct {
-	count  atomic.Int32  // of taps
-	joined atomic.Uint64 // how many taps ever were
+	count  atomic.Int32  // of feeds
+	joined atomic.Uint64 // how many feeds ever were
 
 	mu    sync.Mutex
 	feeds []*feed
@@ -77,7 +77,7 @@ func (o *order) part(t *feed) {
 	}
 }
 
-// tick has other terminals see the hits of taps whose reader is kept by the sink,
+// tick has other terminals see the hits of feeds whose reader is kept by the sink,
 // and be answered.
 func (o *order) tick() {
 	o.mu.Lock()
@@ -144,8 +144,8 @@ func (o *order) done(q *queuedHit) {
 	}
 }
 
-// dropConflicting tells the taps which of their hits are the oldest that wait.
-func (o *order) dropConflicting() {
+// tellOldest tells the feeds which of their hits are the oldest that wait.
+func (o *order) tellOldest() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	oldest := map[*feed]uint64{}
@@ -159,7 +159,7 @@ func (o *order) dropConflicting() {
 	}
 }
 
-// clear forgets the taps, at the end of a run.
+// clear forgets the feeds, at the end of a run.
 func (o *order) clear() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -191,7 +191,7 @@ func (s *Session) giveOrdered(all bool) {
 		n++
 	}
 	if n > 0 {
-		s.order.dropConflicting()
+		s.order.tellOldest()
 	}
 }
 

@@ -48,7 +48,7 @@ func TestOrder(t *testing.T) {
 				got++
 				o.done(q)
 			}
-			o.dropConflicting()
+			o.tellOldest()
 		}
 		for range 300 {
 			i := rnd.IntN(len(feeds))

@@ -17,7 +17,7 @@ func TestReturnCounts(t *testing.T) {
 	ways := []struct {
 		name, prog string
 		opts       Options
-	}{{"exits", exits, Options{}}, {"landings", trampolines, Options{}}, {"breakpoints", trampolines, Options{NoOptimize: true}}}
+	}{{"exits", exits, Options{}}, {"trampolines", trampolines, Options{}}, {"breakpoints", trampolines, Options{NoOptimize: true}}}
 	rows := []struct {
 		mode           string
 		count, threads int
@@ -65,7 +65,7 @@ func TestReturnCounts(t *testing.T) {
 				left := calls - returns
 				// Instances of calls that were left come back when they are needed:
 				// with return trampolines the tracer finds those of other threads.
-				missed := r.missed || way.name == "landings" && r.mode == "jump" && r.threads > 1
+				missed := r.missed || way.name == "trampolines" && r.mode == "jump" && r.threads > 1
 				switch {
 				case !missed && (st.Hits != returns || st.Missed != 0):
 					t.Errorf("%d hits, %d missed of %d calls, %d of which returned", st.Hits, st.Missed, calls, returns)

@@ -394,7 +394,7 @@ func (o *planner) allOrNone(patches []*patch, ws, rest []patchRequest) ([]*patch
 				if o.course(w.p).byExits != nil {
 					continue
 				}
-				o.course(w.p).why = "another probe's jumps, with which it shares one, could not all be placed"
+				o.course(w.p).why = "it shares a jump with another probe, whose jumps could not all be placed"
 				if w.kind == requestExit {
 					rest = append(rest, w)
 				} else {

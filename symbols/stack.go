@@ -69,7 +69,7 @@ type Walker struct {
 	steps  map[stepKey]*step
 	looked time.Time // at the mappings
 	// Behind, if set, gives what a return address stands for: itself, or where
-	// a landing of kprobe's returns to, at 0 nobody knows. slot is where on the
+	// a return trampoline of kprobe's returns to, at 0 nobody knows. slot is where on the
 	// stack the address was.
 	Behind func(ra, slot Addr) Addr
 	// Guess has a walk look through the stack for the frame pointer, where that is

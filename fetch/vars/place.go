@@ -153,7 +153,7 @@ func (p place) value(size int64) (sym, error) {
 		}
 		return q.value(size)
 	case isPointer:
-		return sym{}, fmt.Errorf("the pointer is %w, what it points to is not: ask for that", fetch.ErrNoValue)
+		return sym{}, fmt.Errorf("the pointer is %w, but what it points to is known: ask for that", fetch.ErrNoValue)
 	}
 	return sym{}, fetch.ErrNoValue
 }

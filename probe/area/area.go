@@ -140,8 +140,8 @@ func (a *Area) mapScratch(ctx context.Context) (err error) {
 	return a.File.Set64(a.File.Layout.Header.Off+memory.HeaderScratch, uint64(a.Scratch.Start))
 }
 
-// layFallback writes the fallback handler, in a piece with its data, and the return trampolines, in one that
-// can reach the memory file.
+// layFallback writes the fallback handler, in an arena with its data, and the return
+// trampolines, in one that can reach the memory file.
 func (a *Area) layFallback(ctx context.Context) error {
 	const size = (MostTrampolines*TrampolineSize + memory.PageSize - 1) &^ (memory.PageSize - 1)
 	layout := a.File.Layout
@@ -180,8 +180,8 @@ func (a *Area) layFallback(ctx context.Context) error {
 }
 
 // close takes out of the process what the area holds. No site may be armed
-// and no thread in a piece. Where the program may still call a fallback handler, the fallback handlers
-// stay, two pages that lead to the program's own actions.
+// and no thread in an arena. Where the program may still call a fallback handler they
+// stay: two pages that lead to the program's own actions.
 //
 // The memory file goes last, and only if all else has gone: until then it tells
 // whoever finds it what is left.

@@ -90,7 +90,7 @@ const (
 //
 // What differs: the handler runs on the alternate stack where the thread has
 // one, even if the program's action lacks SA_ONSTACK, and the program sees the
-// net where it asks for its action.
+// fallback handler where it asks for its action.
 //
 // The handler uses at most 64 bytes of stack, no vector register, no lock and
 // no memory but the data; it may be interrupted by and entered from anything,
@@ -114,7 +114,7 @@ func Fallback(base uint64, p FallbackParams) ([]byte, FallbackLabels) {
 	l.End = n.Here()
 	b, err := n.Bytes()
 	if err != nil {
-		panic("detour: net doesn't assemble: " + err.Error()) // no input can cause it: a test emits it
+		panic("detour: the fallback handler doesn't assemble: " + err.Error()) // no input can cause it: a test emits it
 	}
 	return b, l
 }

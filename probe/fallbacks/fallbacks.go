@@ -1,6 +1,6 @@
-// Package fallback handlers keeps the fallback handlers of a process: signal handlers, chained before the
-// program's own, that send a thread which trapped or faulted at one of kprobe's
-// places on its way when no tracer does (probe/detour, Net).
+// Package fallbacks keeps the fallback handlers of a process: signal handlers, chained
+// before the program's own. They lead a thread on that trapped or faulted at one of
+// kprobe's places, where no tracer does (probe/detour, Fallback).
 //
 // It knows which fallback handler leads to which action of the program, and calls the process
 // for it. What the fallback handlers find in their table is its owner's affair.
@@ -213,7 +213,7 @@ func (n *Fallbacks) lead(sig syscall.Signal, to detour.Action) (int, error) {
 	return i, n.tell(i, sig, to)
 }
 
-// tell writes what net i leads to on a signal.
+// tell writes what fallback handler i leads to on a signal.
 func (n *Fallbacks) tell(i int, sig syscall.Signal, act detour.Action) error {
 	set := uint64(0)
 	for s, list := range n.caught {
@@ -301,7 +301,7 @@ func (n *Fallbacks) Find(code, data symbols.Addr) error {
 	return nil
 }
 
-// leadsTo reads what net i leads to: SA_RESETHAND may have changed it.
+// leadsTo reads what fallback handler i leads to: SA_RESETHAND may have changed it.
 func (n *Fallbacks) leadsTo(i int, sig syscall.Signal) (detour.Action, error) {
 	b := make([]byte, detour.FallbackDataSize)
 	if _, err := n.proc.ReadMemory(b, n.data+symbols.Addr(i*dataStride)); err != nil {

@@ -87,7 +87,7 @@ func catch(t *testing.T, n *Fallbacks, want bool) {
 	}
 }
 
-// led is what net i leads to, as its data say.
+// led is what fallback handler i leads to, as its data say.
 func (p *process) led(i int) detour.Action {
 	return detour.FallbackAction(p.data[i*dataStride:], int(trap))
 }
@@ -98,7 +98,7 @@ func TestLay(t *testing.T) {
 	for i, l := range n.labels {
 		at := uint64(codeAt) + uint64(i*stride)
 		if l.Handler != at || l.End > at+stride || l.End <= l.Restorer || l.Restorer <= l.Handler {
-			t.Errorf("net %d: %+v, in [%#x, %#x)", i, l, at, at+stride)
+			t.Errorf("fallback handler %d: %+v, in [%#x, %#x)", i, l, at, at+stride)
 		}
 	}
 	if Size != 4096 || Count*dataStride > Size {
@@ -119,10 +119,10 @@ func TestChain(t *testing.T) {
 	}
 	for i := range Count {
 		if got, want := p.led(i), fallbackAction(handler(i)); got != want {
-			t.Errorf("net %d leads to %+v, want %+v", i, got, want)
+			t.Errorf("fallback handler %d leads to %+v, want %+v", i, got, want)
 		}
 		if detour.FallbackCaught(p.data[i*dataStride:]) != 1<<trap {
-			t.Errorf("net %d answers %#x", i, detour.FallbackCaught(p.data[i*dataStride:]))
+			t.Errorf("fallback handler %d answers %#x", i, detour.FallbackCaught(p.data[i*dataStride:]))
 		}
 	}
 	if p.actions[trap].Handler != symbols.Addr(n.labels[Count-1].Handler) {

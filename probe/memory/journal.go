@@ -78,7 +78,7 @@ func (j *Journal) counts() {
 // Coming notes an arena that is about to be mapped, in the states of mapping.go.
 func (j *Journal) Coming(p *Arena) error {
 	if len(j.mapsFree) == 0 && j.maps >= int(j.file.Layout.Maps.Size/ring.MapSize) {
-		return fmt.Errorf("more than %d pieces of memory", j.maps)
+		return fmt.Errorf("more than %d arenas in a process", j.maps)
 	}
 	m := ring.Map{Addr: uint64(p.Start), Size: p.Size}
 	p.entry = j.maps

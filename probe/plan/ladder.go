@@ -307,7 +307,7 @@ func (t *try) guarded(tactic Tactic, k, end int) *Patch {
 		}
 		return p
 	}
-	return t.fail("no free address whose bytes trap at the old boundaries")
+	return t.fail("no free jump target whose bytes trap at the original instructions' boundaries")
 }
 
 func int3Only() ByteSet { return OneByte(0xcc) }

@@ -66,7 +66,7 @@ func TestParamsRefused(t *testing.T) {
 		{"ring not a power of two", Params{RingSize: 3 << 20}},
 		{"ring too small", Params{RingSize: MinRingSize / 2}},
 		{"ring too big", Params{RingSize: 2 * MaxRingSize}},
-		{"negative net", Params{Fallback: -1}},
+		{"negative fallback table", Params{Fallback: -1}},
 		{"negative maps", Params{MaxMaps: -1}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

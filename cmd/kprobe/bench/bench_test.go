@@ -114,8 +114,8 @@ func checkWork(t *testing.T, work []Work) {
 		}
 		limit := 640.0 // with a sequence, and the locked way beside it
 		switch {
-		case strings.Contains(f.What, "by landings"):
-			limit += 10*32 + 192 // the instances' own landings, and what lies between
+		case strings.Contains(f.What, "by return trampolines"):
+			limit += 10*32 + 192 // the instances' own return trampolines, and what lies between
 		case strings.Contains(f.What, "return probes"):
 			limit += 256 // two detours, and what lies between
 		}

@@ -171,7 +171,7 @@ func (m *meter) memory(ctx context.Context, p *process) error {
 	for _, k := range []struct{ places, args, what string }{
 		{"p:many many_", fetched + " s=+0(%si):string", "probes with a string"},
 		{"r:many many_", " v=$retval", "return probes, by the function's exit"},
-		{"r:many forked_", " v=$retval", "return probes, by landings"},
+		{"r:many forked_", " v=$retval", "return probes, by return trampolines"},
 	} {
 		var grown [2]int
 		for i, glob := range []string{"00000", "00*"} {

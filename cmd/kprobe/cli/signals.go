@@ -33,7 +33,7 @@ func ending() []os.Signal {
 }
 
 // interrupts ends a trace by cancelling its context: on a signal, or when the
-// front has gone.
+// supervisor has gone.
 //
 // With a command that kprobe started, the signal goes to the command as well:
 // ^C reaches it from the terminal, as it is in the supervisor's process group, where the

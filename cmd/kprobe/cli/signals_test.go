@@ -94,7 +94,7 @@ func TestSignalOfTheTerminalIsNotDoubled(t *testing.T) {
 	defer stop()
 	pid, ended := child(t)
 	in.started(pid)
-	// The terminal signals the whole group: front, tracer and command. Here the
+	// The terminal signals the whole group: supervisor, tracer and command. Here the
 	// command is left out, so that a second copy would show.
 	if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
 		t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 )
 
 // Link is the tracer's end of the socket. A nil *Link is a tracer without a
-// front: it can be told everything and never says anything.
+// supervisor: it can be told everything and never says anything.
 type Link struct {
 	f       *os.File
 	signals chan syscall.Signal
@@ -26,7 +26,7 @@ type Link struct {
 }
 
 // Open returns the tracer's end of the socket if this process was started by a
-// front, else nil. It removes Variable from the environment and keeps the
+// supervisor, else nil. It removes Variable from the environment and keeps the
 // socket from the programs that the tracer starts.
 func Open() *Link {
 	text, ok := os.LookupEnv(Variable)

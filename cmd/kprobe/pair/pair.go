@@ -10,7 +10,7 @@
 //     processes that the tracer had named, and says so.
 //
 // Only when both are killed in the same moment is the process that is probed
-// left to the net that the probes themselves lay.
+// left to the fallback handler, which the probes have laid in it.
 //
 // On the socket go lines: up, from the tracer, "touch PID" before a process is
 // changed and "end" when nothing is left to undo; down, from the supervisor,
