@@ -28,13 +28,13 @@ import (
 //
 //	armed     as any session's; what needs a tracer is taken out again, with its reason
 //	written   the book says what the records are, the header has a moment by both clocks
+//	open      the gate is: detours take hits
 //	left      the header says that the probes are to stay (ring.ModeDetached): from here
 //	          on nobody takes them out because their tracer is gone
-//	open      the gate is: detours take hits
 //	alone     no thread is traced any more
 //
 // A kprobe that is killed before left is recovered from as ever; after it, the probes are
-// there, and at most the gate is closed, which a reader opens.
+// there.
 //
 // The gate is a byte in a page that forked children find zeroed (MADV_WIPEONFORK): they
 // have the jumps, and record nothing.
@@ -188,11 +188,10 @@ func (tg *target) leaveAlone(ctx context.Context) error {
 	f, h := tg.area.File, tg.area.File.Layout.Header.Off
 	err := tg.proc.Detach(ctx, func([]*tracee.Thread) error {
 		tg.feed.over.Store(true)
-		f.Store32(h+ring.ModeOff, f.Load32(h+ring.ModeOff)|ring.ModeDetached)
 		if err := tg.proc.WriteMemory([]byte{1}, tg.area.Gate); err != nil {
-			f.Store32(h+ring.ModeOff, f.Load32(h+ring.ModeOff)&^ring.ModeDetached)
 			return err
 		}
+		f.Store32(h+ring.ModeOff, f.Load32(h+ring.ModeOff)|ring.ModeDetached)
 		f.Store64(h+ring.TracerStartOff, 0)
 		f.Store32(h+ring.TracerOff, 0)
 		return nil
