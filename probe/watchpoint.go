@@ -47,7 +47,6 @@ type watchpoint struct {
 // registers are the debug registers of an address space.
 type registers struct {
 	slots [debugreg.MaxRegisters]*placed
-	fail  error // why a probe that is on has none
 }
 
 // resolveWatch finds what a definition watches in the target.
