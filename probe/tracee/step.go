@@ -16,7 +16,7 @@ const trapFlag = 1 << 8
 // to be stepped is a pushf, which would store our trap flag for the program to load
 // again.
 func (t *Thread) beginStep() {
-	t.pushesFlags = false
+	t.pushesFlags, t.stepPlain = false, false
 	t.openStep()
 	r, err := t.Regs()
 	if err != nil {
@@ -30,9 +30,26 @@ func (t *Thread) beginStep() {
 		}
 		n, _ = t.p.ReadMemory(b[:], symbols.Addr(r.Rip))
 	}
+	t.stepFrom, t.stepPlain = r.Rip, n > 0 && !trapsItself(b[:n])
 	if r.Eflags&trapFlag == 0 { // else the flag is the program's own
-		t.pushesFlags, t.stepFrom = storesFlags(b[:n]), r.Rip
+		t.pushesFlags = storesFlags(b[:n])
 	}
+}
+
+// trapsItself reports whether code begins with an instruction whose step says
+// TRAP_BRKPT: an int1, or a system call.
+func trapsItself(code []byte) bool {
+	const int1, firstPrefix, rexMask, rex = 0xf1, 0x64, 0xf0, 0x40
+	for i, c := range code {
+		switch {
+		case c == int1 || isSyscall(code[i:]):
+			return true
+		case c >= firstPrefix && c <= 0x67 || c == 0x26 || c == 0x2e || c == 0x36 || c == 0x3e || c == 0xf2 || c == 0xf3 || c&rexMask == rex:
+		default:
+			return false
+		}
+	}
+	return true // nothing but prefixes: unknown
 }
 
 // storesFlags reports whether code begins with a pushf.

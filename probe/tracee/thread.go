@@ -41,7 +41,8 @@ type Thread struct {
 	cur, orig unix.PtraceRegs // as the handler left them, as the kernel has them
 
 	pushesFlags bool   // the instruction that is stepped is a pushf
-	stepFrom    uint64 // its address
+	stepFrom    uint64 // address of the instruction that is stepped
+	stepPlain   bool   // it is neither an int1 nor a system call
 	stepOpen    bool   // SIGTRAP is not in the thread's mask, for its steps
 	stepMask    uint64 // the program's mask, of which SIGTRAP was taken out; 0: nothing was
 

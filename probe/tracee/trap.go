@@ -42,15 +42,26 @@ func (t *Tracer) trap(th *Thread) error {
 
 // endsStep reports whether the present stop is the end of a single step, its
 // siginfo being read. That of a system call says TRAP_BRKPT (arch/x86/kernel/
-// ptrace.c, user_single_step_report).
+// ptrace.c, user_single_step_report). So does any other now and then in a virtual
+// machine that loses the status register: the kernel takes it for an int1's
+// (arch/x86/kernel/traps.c, exc_debug_user).
 func (t *Thread) endsStep() bool {
 	switch t.si.Code() {
 	case trapTrace:
 		return true
 	case trapBrkpt:
-		return t.behindSyscall()
+		return t.behindSyscall() || t.stepping && t.untoldStep()
 	}
 	return false
+}
+
+// untoldStep reports whether the trap of the present stop, which says TRAP_BRKPT, is
+// that of the thread's step. An int1's that the program has queued to itself comes
+// before the step.
+func (t *Thread) untoldStep() bool {
+	r, err := t.Regs()
+	return err == nil && t.stepPlain && uint64(t.si.Addr()) == t.orig.Rip &&
+		(r.Rip != t.stepFrom || !t.behindIcebp())
 }
 
 // behindSyscall reports whether the instruction before the thread's next one

@@ -22,6 +22,8 @@ import (
 //	lost      a thread that blocked SIGTRAP stands at an int3: the action is
 //	          SIG_DFL, its flags, mask and restorer are those of before, and
 //	          SIGTRAP isn't in that thread's mask
+//	given up  the program, or a fallback handler that is to end it, has made
+//	          SIG_DFL the action: it keeps that until GuardTrap is called again
 //	guarded   again, before the thread runs on, and before any SIGTRAP is
 //	          delivered to the program. A thread that hit an int3 in between
 //	          may have blocked the signal, too, without a trace: it is doubtful.
@@ -32,7 +34,11 @@ type trapGuard struct {
 	eager bool
 	// blocked are the masks, less SIGTRAP, that threads had which blocked it.
 	blocked map[uint64]bool
-	stat    int // descriptor of the leader's stat file, 0: not open
+	// unclear is the action that was lost last without a sign of who did it, and
+	// unclearSi the signal that was about to be delivered then.
+	unclear   Sigaction
+	unclearSi Siginfo
+	stat      int // descriptor of the leader's stat file, 0: not open
 }
 
 // guardEvery is how many breakpoint stops of a thread that blocks no signal now
@@ -97,6 +103,8 @@ func (p *Process) checkForced(th *Thread) error {
 	switch {
 	case err != nil:
 		return nil // unreadable: the process is gone
+	case lost && p.ownDefault(th):
+		return nil
 	case lost:
 		blocked := g.act.Handler != 1 && (g.likelyBlocked(mask) || !doubtful && p.onlyOne(th))
 		if blocked {
@@ -196,8 +204,39 @@ func (p *Process) beforeTrap(th *Thread) error {
 	if th.si.Code() == siKernel && p.noneTrapped(th) {
 		return nil
 	}
+	if p.ownDefault(th) {
+		return nil
+	}
 	return th.repairTrap(false)
 }
+
+// ownDefault reports whether SIG_DFL, which is the action, was set by the program
+// itself, and gives the guard up then. The kernel's reset leaves the flags, the
+// restorer and the mask of a handler, and no handler is without a restorer. Where the
+// program may have set another handler since, it isn't known: the action is laid once,
+// and SIG_DFL is the program's own if the same signal meets it again.
+func (p *Process) ownDefault(th *Thread) bool {
+	g := &p.trap
+	now, err := p.Sigaction(context.Background(), th, syscall.SIGTRAP)
+	if err != nil || now.Handler != 0 || g.act.Handler == 1 {
+		return false
+	}
+	forced := g.act
+	forced.Handler = 0
+	switch {
+	case now == forced:
+		return false
+	case now.Flags&saRestorer == 0:
+	case g.unclear != now || g.unclearSi != th.si:
+		g.unclear, g.unclearSi = now, th.si
+		return false
+	}
+	g.armed = false
+	return true
+}
+
+// saRestorer is SA_RESTORER of x86-64.
+const saRestorer = 0x04000000
 
 // repairTrap is RepairForced for SIGTRAP, after which every other thread is
 // doubtful until its next stop.

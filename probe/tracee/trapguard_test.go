@@ -47,3 +47,25 @@ func TestBlockedTrapOwnTraps(t *testing.T) {
 		})
 	}
 }
+
+// A program whose handler of SIGTRAP makes SIG_DFL the action, and sends the signal
+// again, dies of it: its handler isn't given back for ever.
+func TestTrapOwnDefault(t *testing.T) {
+	exe := fixture.Build(t, "tracee_owndefault.c", "-O1")
+	for _, how := range []string{"raw", "libc"} {
+		t.Run(how, func(t *testing.T) {
+			g := spawn(t, exe, how)
+			if l := g.line(); l != "ready" {
+				t.Fatal(l)
+			}
+			tr := newTracer(t)
+			p := attach(t, tr, g.pid)
+			running(t, tr, &recorder{t: t})
+			do(t, tr, func() error { return p.GuardTrap(context.Background(), nil) })
+			g.in.Write([]byte{'\n'})
+			if out, status := g.rest(); status != 128+5 {
+				t.Errorf("status %d, %q, want that of a SIGTRAP", status, out)
+			}
+		})
+	}
+}
