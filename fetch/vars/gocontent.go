@@ -2,6 +2,7 @@ package vars
 
 import (
 	"debug/dwarf"
+	"reflect"
 	"strings"
 	"sync"
 
@@ -39,7 +40,7 @@ func (f *frame) goContent(t ctype, c *fetch.Content) bool {
 		return false
 	}
 	switch name := t.entry.Name(); {
-	case strings.HasPrefix(name, "[]"):
+	case strings.HasPrefix(name, "[]"), f.goKind(t) == reflect.Slice:
 		p, ok := v.follow("array")
 		if !ok || p.t.kind != kindPointer || p.t.elem.IsZero() {
 			return false

@@ -4,6 +4,7 @@ import (
 	"debug/dwarf"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 
 	"kprobe/fetch"
@@ -120,6 +121,18 @@ func (v value) field(name string) (value, error) {
 	}
 	v.t, v.width, v.bit = m.typ, m.width, m.bit
 	return v, nil
+}
+
+// attrGoKind is the reflect.Kind of a type of Go's, whatever its name is.
+const attrGoKind dwarf.Attr = 0x2900
+
+// goKind is the kind of a type of Go's; Invalid for other languages' types.
+func (f *frame) goKind(t ctype) reflect.Kind {
+	if !f.languageOf(t).IsGo() {
+		return reflect.Invalid
+	}
+	n, _ := t.entry.Int(attrGoKind)
+	return reflect.Kind(max(0, n))
 }
 
 // attrGoEmbedded marks the embedded fields of Go's structures.
@@ -362,7 +375,7 @@ func ownsText(name string) bool {
 func (v value) text() (ptr, length sym, ok bool) {
 	var data, count []string
 	switch name := v.t.entry.Name(); {
-	case name == "string" || name == "&str" || name == "&mut str" || strings.HasPrefix(name, "basic_string_view<char,"):
+	case name == "string" || v.f.goKind(v.t) == reflect.String || name == "&str" || name == "&mut str" || strings.HasPrefix(name, "basic_string_view<char,"):
 		switch l := v.f.language(v.t.entry); {
 		case l.IsGo():
 			data, count = []string{"str"}, []string{"len"}
