@@ -1,0 +1,72 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"kprobe/internal/fixture"
+)
+
+// badShown is what may be printed of a corrupted container, by its event: an error, or
+// what its words still lead to.
+var badShown = map[string]*regexp.Regexp{
+	"text":  regexp.MustCompile(`^("a.*|""|\(fault\)|\(invalid\))$`),
+	"ints":  regexp.MustCompile(`^(\{1,2,3[-0-9,]*(\.\.\.)?\}|\{\}|\(fault\)|\(invalid\))$`),
+	"texts": regexp.MustCompile(`^(\{("one"|\(fault\)|\(invalid\)),"two"\}|\{\}|\(fault\)|\(invalid\))$`),
+	"tree":  regexp.MustCompile(`^(\{\[1\]=2(,\[3\]=4,\[5\]=6)?\}|\{\}|\(fault\)|\(invalid\))$`),
+	"hash":  regexp.MustCompile(`^(\{(\[3\]=4|\[1\]=2)(,\[3\]=4|,\[1\]=2){0,7}(,\.\.\.)?\}|\{\}|\(fault\)|\(invalid\))$`),
+	"chain": regexp.MustCompile(`^(\{1,2,3\}|\{1\}|\{(1,){8}\.\.\.\}|\{\}|\(fault\)|\(invalid\))$`),
+}
+
+// TestContainersCorrupted: of containers that are moved from, empty, or have a word
+// that is wrong, kprobe prints an error or what is there, and ends; nothing harms
+// the program.
+func TestContainersCorrupted(t *testing.T) {
+	for _, level := range []string{"-O0", "-O1"} {
+		prog := fixture.Build(t, "containers_bad.cc", "-std=c++20", "-g", level)
+		out := filepath.Join(t.TempDir(), "hits")
+		argv := []string{"trace", "-q", "-o", out}
+		for name := range badShown {
+			argv = append(argv, "p:"+name+" see_"+name+" x")
+		}
+		cmd := exec.Command(program(t), append(argv, "--", prog)...)
+		var own, errs bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &own, &errs
+		if err := cmd.Run(); err != nil || own.String() != "unharmed\n" {
+			t.Fatalf("%s: %v\n%s%s", level, err, own.String(), errs.String())
+		}
+		text, err := os.ReadFile(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		have := map[string][]string{}
+		for _, m := range seenLine.FindAllSubmatch(text, -1) {
+			name, value := string(m[1]), strings.TrimPrefix(string(m[2]), "x=")
+			have[name] = append(have[name], value)
+			if !badShown[name].MatchString(value) {
+				t.Errorf("%s: %s %d: %.200s", level, name, len(have[name]), value)
+			}
+		}
+		// The sound ones come first; the loops last.
+		for name, want := range map[string]struct {
+			hits        int
+			first, last string
+		}{
+			"text":  {16, `""`, ""},
+			"ints":  {25, "{}", "(fault)"},
+			"texts": {28, "(invalid)", `{(fault),"two"}`},
+			"tree":  {37, "{}", "(fault)"},
+			"hash":  {30, "{}", "{[3]=4" + strings.Repeat(",[3]=4", 7) + ",...}"},
+			"chain": {23, "{}", "{" + strings.Repeat("1,", 8) + "...}"},
+		} {
+			if h := have[name]; len(h) != want.hits || h[0] != want.first || want.last != "" && h[len(h)-1] != want.last {
+				t.Errorf("%s: %s: %d hits, want %d: %.300q", level, name, len(h), want.hits, h)
+			}
+		}
+	}
+}
