@@ -70,3 +70,45 @@ func TestContainersCorrupted(t *testing.T) {
 		}
 	}
 }
+
+// TestGoCorrupted is TestContainersCorrupted for Go. A slice is as long as it says, also
+// beyond its capacity.
+func TestGoCorrupted(t *testing.T) {
+	prog := fixture.BuildFile(t, filepath.Join(fixture.Root(), "cmd/kprobe/testdata/bad/containers_bad.go"))
+	out := filepath.Join(t.TempDir(), "hits")
+	argv := []string{"trace", "-q", "-o", out}
+	cases := map[string]struct {
+		hits  int
+		shown *regexp.Regexp
+	}{
+		"ints":    {3, regexp.MustCompile(`^(\{\}|\{1,2,3(,-?\d+){5},\.\.\.\})$`)},
+		"text":    {5, regexp.MustCompile(`^(\(fault\)|\(invalid\)|"\\x01\\x00.*)$`)},
+		"strings": {5, regexp.MustCompile(`^(\{(\(fault\)|\(invalid\)|").*\}|\(fault\)|\(invalid\))$`)},
+		"map":     {27, regexp.MustCompile(`^(nil|\{\}|\{\["a"\]=1(,\["b"\]=2)?\}|\{(\["\d+"\]=\d+,){8}\.\.\.\}|\(fault\)|\(invalid\))$`)},
+		"any":     {4, regexp.MustCompile(`^(nil|\(fault\)|\(invalid\))$`)},
+		"err":     {4, regexp.MustCompile(`^(nil|\(fault\)|\(invalid\))$`)},
+	}
+	for name := range cases {
+		argv = append(argv, "p:"+name+" main.see_"+name+" x")
+	}
+	said, err := exec.Command(program(t), append(argv, "--", prog)...).CombinedOutput()
+	if err != nil || !bytes.Contains(said, []byte("unharmed\n")) {
+		t.Fatalf("%v\n%s", err, said)
+	}
+	text, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hits := map[string]int{}
+	for _, m := range seenLine.FindAllSubmatch(text, -1) {
+		name, value := string(m[1]), strings.TrimPrefix(string(m[2]), "x=")
+		if hits[name]++; !cases[name].shown.MatchString(value) {
+			t.Errorf("%s %d: %.200s", name, hits[name], value)
+		}
+	}
+	for name, c := range cases {
+		if hits[name] != c.hits {
+			t.Errorf("%s: %d hits, want %d", name, hits[name], c.hits)
+		}
+	}
+}

@@ -328,6 +328,7 @@ func benchmarkHit(t *testing.B, threads int) {
 	for _, n := range b.names {
 		t.ReportMetric(res[n], n+"-ns")
 	}
+	t.ReportMetric(res["record-typed"]/res["record"], "typed-ratio")
 	t.ReportMetric(0, "ns/op")
 }
 
