@@ -118,7 +118,7 @@ func (f *Filter) check(p Pred, r *rawPred) *SyntaxError {
 	switch {
 	case p.Type.Base == Container:
 		return f.err(FiltIllegalFieldOp, r.fieldEnd)
-	case p.Type.IsArray() && !text:
+	case p.Type.IsArray() && !p.Type.isTextArray() && !p.Type.isWideID():
 		return f.err(FiltIllegalFieldOp, r.fieldEnd)
 	case r.function:
 		if !equality || text || float || r.kind == valueCPUs {

@@ -87,7 +87,7 @@ func TestCheckInAProcess(t *testing.T) {
 	if _, err := Check(space, parseDefs(t, "p 0x10")[0]); !errors.Is(err, symbols.ErrNotExecutable) {
 		t.Errorf("%v", err)
 	}
-	got, err := Check(space, parseDefs(t, "p kprobe/probe.Check")[0])
+	got, err := Check(space, parseDefs(t, "p kprobe/probe.TestCheckInAProcess")[0])
 	if err != nil || len(got.Sites) != 1 || !got.Module.Main {
 		t.Errorf("%+v, %v", got, err)
 	}
