@@ -277,7 +277,14 @@ func (a *Area) moveOut(t *tracee.Thread) error {
 		if a.Fallbacks.Holds(pc) {
 			if !a.found {
 				// It goes on to the program's own action by itself.
-				a.Fallbacks.Look(pc)
+				to := a.Fallbacks.Look(pc)
+				if to == pc {
+					return nil
+				}
+				regs.Rip = uint64(to)
+				if err := t.SetRegs(&regs); err != nil && !errors.Is(err, tracee.ErrGone) {
+					return err
+				}
 				return nil
 			}
 			return fmt.Errorf("thread %d is in a signal handler of an earlier kprobe", t.TID())

@@ -20,6 +20,10 @@ type FallbackLabels struct {
 	Handler  uint64 // sa_sigaction
 	Restorer uint64 // sa_restorer
 	End      uint64 // the first address behind the fallback handler
+	// Looks are where a thread reads, or is about to read, memory that the data lead
+	// to: from each first address up to the second. It has had no effect yet, and its
+	// arguments are those of Handler: sent back there it begins anew.
+	Looks [3][2]uint64
 }
 
 // Offsets in the frame that the kernel hands to a handler (struct siginfo and
@@ -101,6 +105,7 @@ func Fallback(base uint64, p FallbackParams) ([]byte, FallbackLabels) {
 	var l FallbackLabels
 	l.Handler = n.Here()
 	n.lookup(p.Data)
+	l.Looks = n.looks
 	n.foreign()
 	n.asOriginal()
 	n.Align(16, 0xcc)
@@ -127,6 +132,7 @@ type fallback struct {
 	chain  asm.Label // the signal isn't ours
 	copied asm.Label // it isn't, but is of a copy
 	zeros  asm.Label // an action of zeros
+	looks  [3][2]uint64
 }
 
 // lookup answers the signals that are ours, and falls into chain with r8 = data.
@@ -156,10 +162,12 @@ func (n *fallback) lookup(data uint64) {
 	n.JccShort(asm.E, step)
 	n.OpImm(asm.Cmp, asm.W32, asm.AX, trapHwbkpt)
 	n.JccShort(asm.A, step)
+	n.looks[0][0] = n.Here()
 	n.Load(asm.W64, asm.R9, asm.At(asm.R8, fallbackWatched))
 	n.Test(asm.W64, asm.R9, asm.R9)
 	n.JccShort(asm.E, step)
 	n.OpMemImm(asm.Cmp, asm.W64, asm.At(asm.R9, 0), 0)
+	n.looks[0][1] = n.Here()
 	n.JccShort(asm.E, step)
 	n.Lock()
 	n.IncMem(asm.W64, asm.At(asm.R8, fallbackTaken))
@@ -168,6 +176,7 @@ func (n *fallback) lookup(data uint64) {
 	n.Bind(step)
 	n.OpImm(asm.Cmp, asm.W32, asm.AX, trapTrace)
 	n.Jcc(asm.A, n.chain) // trapBrkpt is below
+	n.looks[1][0] = n.Here()
 	n.Load(asm.W64, asm.R9, asm.At(asm.R8, fallbackSteps))
 	n.Test(asm.W64, asm.R9, asm.R9)
 	n.Jcc(asm.E, n.chain)
@@ -175,6 +184,7 @@ func (n *fallback) lookup(data uint64) {
 	n.Jcc(asm.LE, n.chain)
 	n.Lock()
 	n.DecMem(asm.W64, asm.At(asm.R9, 0))
+	n.looks[1][1] = n.Here()
 	n.Ret()
 	n.Bind(trap)
 	n.OpImm(asm.Sub, asm.W64, asm.R10, 1)
@@ -187,6 +197,7 @@ func (n *fallback) lookup(data uint64) {
 
 	// r9 = table's half in force, r10 = key, rax = slot, r11 = slots left to look at
 	n.Bind(look)
+	n.looks[2][0] = n.Here()
 	n.Load(asm.W64, asm.R9, asm.At(asm.R8, fallbackTable))
 	n.Test(asm.W64, asm.R9, asm.R9)
 	n.Jcc(asm.E, ranges)
@@ -214,6 +225,7 @@ func (n *fallback) lookup(data uint64) {
 
 	n.Bind(hit)
 	n.Load(asm.W64, asm.CX, key.Plus(8))
+	n.looks[2][1] = n.Here()
 	n.Test(asm.W64, asm.CX, asm.CX)
 	n.JccShort(asm.E, ranges)
 	n.Op(asm.Cmp, asm.W64, asm.CX, asm.R10)

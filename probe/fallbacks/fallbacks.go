@@ -273,8 +273,19 @@ func (n *Fallbacks) Holds(pc symbols.Addr) bool {
 	return n.code != 0 && pc >= n.code && pc < n.code+Size
 }
 
-// Look notes where a thread is that is about to be left.
-func (n *Fallbacks) Look(pc symbols.Addr) { n.inUse = n.inUse || n.Holds(pc) }
+// Look notes where a thread is that is about to be left, and gives where it has to go on
+// once the fallback handlers are disconnected: what it is reading goes with kprobe's memory.
+func (n *Fallbacks) Look(pc symbols.Addr) (to symbols.Addr) {
+	n.inUse = n.inUse || n.Holds(pc)
+	for _, l := range n.labels {
+		for _, look := range l.Looks {
+			if uint64(pc) >= look[0] && uint64(pc) < look[1] {
+				return symbols.Addr(l.Handler)
+			}
+		}
+	}
+	return pc
+}
 
 // Find makes these the fallback handlers that a killed kprobe laid, of which it reads what
 // they lead to.

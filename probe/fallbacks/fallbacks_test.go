@@ -247,6 +247,33 @@ func TestRemove(t *testing.T) {
 	}
 }
 
+// TestLook: a thread that is about to read what the data lead to begins anew, one that is
+// elsewhere stays there.
+func TestLook(t *testing.T) {
+	_, n := laid(t)
+	again := 0
+	for i, l := range n.labels {
+		for pc := l.Handler - 1; pc <= l.End; pc++ {
+			want := pc
+			for _, look := range l.Looks {
+				if look[0] <= l.Handler || look[1] <= look[0] || look[1] >= l.Restorer {
+					t.Fatalf("fallback handler %d: %+v", i, l)
+				}
+				if pc >= look[0] && pc < look[1] {
+					want = l.Handler
+					again++
+				}
+			}
+			if got := n.Look(symbols.Addr(pc)); got != symbols.Addr(want) {
+				t.Errorf("fallback handler %d: from %#x on at %#x, want %#x", i, pc, got, want)
+			}
+		}
+	}
+	if again == 0 {
+		t.Error("no fallback handler reads anything")
+	}
+}
+
 // TestFind takes over the fallback handlers of another kprobe, and a child's those of its
 // parent.
 func TestFind(t *testing.T) {
