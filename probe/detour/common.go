@@ -1,11 +1,10 @@
 package detour
 
 import (
-	"cmp"
+	"encoding/binary"
 	"fmt"
 	"iter"
 	"math/bits"
-	"slices"
 
 	"kprobe/fetch"
 	"kprobe/probe/asm"
@@ -60,11 +59,7 @@ func CanBeCommon(prog *fetch.Program) bool { return callEntry+prog.EntrySize()+o
 
 // Owner reports whether a row is a probe's, from the table's memory.
 func (k Calls) Owner(mem []byte, row int, id uint32) bool {
-	return !k.Common || le32(mem[k.offset(row+1)-ownerBefore:]) == id
-}
-
-func le32(b []byte) uint32 {
-	return uint32(b[0]) | uint32(b[1])<<8 | uint32(b[2])<<16 | uint32(b[3])<<24
+	return !k.Common || binary.LittleEndian.Uint32(mem[k.offset(row+1)-ownerBefore:]) == id
 }
 
 // spreadCommon makes AX what the slot DI is looked for by: its low bits are those of
@@ -93,7 +88,7 @@ func (b *builder) hashCommon() {
 
 // noteCommon is note for a table in common.
 func (b *builder) noteCommon() {
-	slow, taken, unseen, again, search, next, reach, missed := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
+	slow, taken, unseen, again, search, next, missed := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
 	b.TestImm(asm.W8, asm.R11, ring.FlagEnabled)
 	b.Jcc(asm.E, unseen)
 	b.hashCommon()
@@ -132,18 +127,8 @@ func (b *builder) noteCommon() {
 	b.Lock()
 	b.Cmpxchg(asm.W64, asm.At(asm.CX, callSlot), asm.DI)
 	b.Jcc(asm.NE, next)
-	// It is so many rows behind the first: only this call's return needs that.
 	b.MovImm(asm.R11, commonReach)
-	b.Op(asm.Sub, asm.W32, asm.R11, asm.DX)
-	b.Load(asm.W64, asm.DX, asm.At(asm.SP, linkFrom))
-	b.Bind(reach)
-	b.Load(asm.W32, asm.AX, asm.At(asm.DX, callReach))
-	b.Op(asm.Cmp, asm.W32, asm.AX, asm.R11)
-	b.Jcc(asm.AE, taken)
-	b.Lock()
-	b.Cmpxchg(asm.W32, asm.At(asm.DX, callReach), asm.R11)
-	b.Jcc(asm.NE, reach)
-	b.Jmp(taken)
+	b.reaches(taken)
 	b.Bind(next)
 	b.nextRow()
 	b.OpImm(asm.Sub, asm.W32, asm.DX, 1)
@@ -168,65 +153,46 @@ func (b *builder) owned() {
 
 // arrive frees the rows with the slot DI whose calls were left without an exit: those of
 // the probe itself, whose number is R11, and, unless it has joined others, those that
-// don't pass on. CX is the
-// row that they are looked for at first, SI the head of the calls. Changes AX, CX, DX.
+// don't pass on. CX is the row that they are looked for at first, SI the head of the
+// calls. Changes AX, CX, DX.
 func (b *builder) arrive(own bool) {
-	on, left, none := b.NewLabel(), b.NewLabel(), b.NewLabel()
-	b.Load(asm.W32, asm.DX, asm.At(asm.CX, callReach))
-	search := b.Mark()
-	b.OpLoad(asm.Cmp, asm.W64, asm.DI, asm.At(asm.CX, callSlot))
-	b.Jcc(asm.NE, on)
-	if own {
-		b.Load(asm.W32, asm.AX, asm.At(asm.SI, headSize))
-		b.Load(asm.W32, asm.AX, asm.Indexed(asm.CX, asm.AX, 1, -ownerBefore))
-		b.Op(asm.Xor, asm.W32, asm.AX, asm.R11)
-		b.ShiftImm(asm.Shl, asm.W32, asm.AX, 1)
-		b.Jcc(asm.E, left)
-		b.Test(asm.W32, asm.R11, asm.R11)
-		b.Jcc(asm.S, on) // joined
-	}
-	b.Load(asm.W64, asm.AX, asm.At(asm.DI, 0))
-	b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.CX, callReturn))
-	b.Jcc(asm.NE, left)
-	b.Load(asm.W32, asm.AX, asm.At(asm.CX, callTID))
-	b.Test(asm.W32, asm.AX, asm.AX)
-	b.Jcc(asm.NS, left)
-	b.OpImm(asm.And, asm.W32, asm.AX, passedOn-1)
-	b.Store(asm.W32, asm.At(asm.CX, callTID), asm.AX)
-	b.Jmp(on)
-	b.Bind(left)
-	b.StoreImm(asm.W32, asm.At(asm.CX, callTID), 0)
-	b.StoreImm(asm.W64, asm.At(asm.CX, callSlot), 0)
-	b.Bind(on)
-	b.Test(asm.W32, asm.DX, asm.DX)
-	b.Jcc(asm.E, none)
-	b.nextRow()
-	b.OpImm(asm.Sub, asm.W32, asm.DX, 1)
-	b.Jmp(search)
-	b.Bind(none)
+	b.eachRow(func(on asm.Label) {
+		left := b.NewLabel()
+		if own {
+			b.Load(asm.W32, asm.AX, asm.At(asm.SI, headSize))
+			b.Load(asm.W32, asm.AX, asm.Indexed(asm.CX, asm.AX, 1, -ownerBefore))
+			b.Op(asm.Xor, asm.W32, asm.AX, asm.R11)
+			b.ShiftImm(asm.Shl, asm.W32, asm.AX, 1)
+			b.Jcc(asm.E, left)
+			b.Test(asm.W32, asm.R11, asm.R11)
+			b.Jcc(asm.S, on) // joined
+		}
+		b.Load(asm.W64, asm.AX, asm.At(asm.DI, 0))
+		b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.CX, callReturn))
+		b.Jcc(asm.NE, left)
+		b.Load(asm.W32, asm.AX, asm.At(asm.CX, callTID))
+		b.Test(asm.W32, asm.AX, asm.AX)
+		b.Jcc(asm.NS, left)
+		b.OpImm(asm.And, asm.W32, asm.AX, passedOn-1)
+		b.Store(asm.W32, asm.At(asm.CX, callTID), asm.AX)
+		b.Jmp(on)
+		b.Bind(left)
+		b.StoreImm(asm.W32, asm.At(asm.CX, callTID), 0)
+		b.StoreImm(asm.W64, asm.At(asm.CX, callSlot), 0)
+	})
 }
 
 // passOn has all rows of the call DI say that it passes on. CX is the row that they are
 // looked for at first, SI the head of the calls. Changes AX, CX, DX.
 func (b *builder) passOn() {
-	on, none := b.NewLabel(), b.NewLabel()
-	b.Load(asm.W32, asm.DX, asm.At(asm.CX, callReach))
-	search := b.Mark()
-	b.OpLoad(asm.Cmp, asm.W64, asm.DI, asm.At(asm.CX, callSlot))
-	b.Jcc(asm.NE, on)
-	b.Load(asm.W64, asm.AX, asm.At(asm.DI, 0))
-	b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.CX, callReturn))
-	b.Jcc(asm.NE, on)
-	b.Load(asm.W32, asm.AX, asm.At(asm.CX, callTID))
-	b.OpImm(asm.Or, asm.W32, asm.AX, -passedOn)
-	b.Store(asm.W32, asm.At(asm.CX, callTID), asm.AX)
-	b.Bind(on)
-	b.Test(asm.W32, asm.DX, asm.DX)
-	b.Jcc(asm.E, none)
-	b.nextRow()
-	b.OpImm(asm.Sub, asm.W32, asm.DX, 1)
-	b.Jmp(search)
-	b.Bind(none)
+	b.eachRow(func(on asm.Label) {
+		b.Load(asm.W64, asm.AX, asm.At(asm.DI, 0))
+		b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.CX, callReturn))
+		b.Jcc(asm.NE, on)
+		b.Load(asm.W32, asm.AX, asm.At(asm.CX, callTID))
+		b.OpImm(asm.Or, asm.W32, asm.AX, -passedOn)
+		b.Store(asm.W32, asm.At(asm.CX, callTID), asm.AX)
+	})
 }
 
 // passCommon is what BuildPassing does for a table in common, for all of its calls at
@@ -286,167 +252,6 @@ func (k Calls) Near(slot uint64) iter.Seq2[int, int] {
 	}
 }
 
-// BuildLeaves is BuildLeave for a return instruction by which the functions of all of
-// these probes may return, whose calls are noted in a table in common. What is asked
-// for first is probes[0].
-func BuildLeaves(base uint64, p *Params, probes []Probe, k Calls, pop uint16, tail func(c *asm.Code) error) (*Detour, error) {
-	return tight(base, p, func(c *asm.Code) (*Detour, error) { return buildLeaves(c, p, probes, k, pop, tail) })
-}
-
-func buildLeaves(c *asm.Code, p *Params, probes []Probe, k Calls, pop uint16, tail func(c *asm.Code) error) (*Detour, error) {
-	b := newBuilder(c, p)
-	if err := k.check(); err != nil {
-		return nil, err
-	}
-	if !k.Common || len(probes) == 0 {
-		return nil, fmt.Errorf("%d probes of calls %+v in common", len(probes), k)
-	}
-	if !p.NoRedZone {
-		b.frame.skip = redZone
-	}
-	var others []Probe
-	for i := range probes {
-		if !probes[i].counts() {
-			others = append(others, probes[i])
-		}
-	}
-	if err := b.plan(others); err != nil {
-		return nil, err
-	}
-	b.frame.regs = append(b.frame.regs, missing(b.frame.regs, asm.DI)...)
-	found := b.frame.temps
-	b.frame.temps += 16 // the owner, too
-	b.frame.under = max(b.frame.under, linkFind)
-	if err := b.stack(); err != nil {
-		return nil, err
-	}
-	(&calling{returning{b: b}, k}).leaveOf(probes, pop, found)
-	return b.leave(b.Here(), tail)
-}
-
-// counts reports whether a hit of the probe is nothing but one more: then one piece of
-// code counts it for all such probes.
-func (p *Probe) counts() bool { return p.CountOnly && p.Program.Filter == nil && p.Bins == nil }
-
-// leaveOf is leave for the calls of several probes. While the call of the n-th is
-// recorded the frame's marks say that the hits of n were taken, or one more than there are
-// probes, where it is of any that counts; which calls are still to be recorded the
-// table tells.
-func (e *calling) leaveOf(probes []Probe, pop uint16, found int) {
-	b, f, k := e.b, &e.b.frame, e.k
-	same, look, others, out := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
-	start, counted := make([]asm.Label, len(probes)), b.NewLabel()
-	for i := range start {
-		if start[i] = counted; !probes[i].counts() {
-			start[i] = b.NewLabel()
-		}
-	}
-	f.save(b.Code)
-	again := b.Mark()
-	e.first()
-	b.Load(asm.W32, asm.DX, asm.At(asm.CX, callReach))
-	b.OpLoad(asm.Cmp, asm.W64, asm.DI, asm.At(asm.CX, callSlot))
-	b.Jcc(asm.NE, look)
-	b.Bind(same)
-	b.Load(asm.W64, asm.AX, asm.At(asm.DI, 0))
-	b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.CX, callReturn))
-	b.Jcc(asm.NE, look) // a call that was entered unseen, over one that was left
-	b.Load(asm.W32, asm.AX, asm.At(asm.CX, 1<<k.Shift-ownerBefore))
-	b.OpImm(asm.Cmp, asm.W32, asm.AX, int32(probes[0].ID))
-	if len(probes) > 1 {
-		b.Jcc(asm.NE, others)
-	} else {
-		b.Jcc(asm.NE, look)
-	}
-	if first := start[0]; first != counted && slices.Contains(start, counted) {
-		b.Jmp(first)
-	}
-	if slices.Contains(start, counted) {
-		b.Bind(counted)
-		f.body.taken, f.cur.taken = len(probes), len(probes)
-		f.mark()
-		e.countOwner(found)
-		b.Jmp(again)
-	}
-	for i := range probes {
-		if start[i] == counted {
-			continue
-		}
-		b.Bind(start[i])
-		f.body.taken, f.cur.taken = i, i
-		f.mark()
-		b.OpImm(asm.Add, asm.W64, asm.CX, callEntry)
-		b.Store(asm.W64, f.temp(found), asm.CX)
-		b.where = origin{sp: 8 + int64(pop), entry: found, hasEntry: true}
-		b.returnTail, b.ended = true, false
-		b.ending = func(done asm.Label) {
-			b.endBy(done, func() { b.Load(asm.W64, asm.DI, f.temp(found)) }, func(s *Shared) uint64 { return s.endCall })
-		}
-		if b.hit(&probes[i], true); !b.ended {
-			b.Load(asm.W64, asm.DI, f.temp(found))
-			b.freeCall()
-		}
-		b.Jmp(again)
-	}
-	f.body.taken, f.cur.taken = 0, 0
-	f.mark()
-	b.Bind(out)
-	f.restore()
-	b.later(func() {
-		b.Bind(look)
-		b.Test(asm.W32, asm.DX, asm.DX)
-		b.Jcc(asm.E, out)
-		b.nextRow()
-		b.OpImm(asm.Sub, asm.W32, asm.DX, 1)
-		b.OpLoad(asm.Cmp, asm.W64, asm.DI, asm.At(asm.CX, callSlot))
-		b.Jcc(asm.NE, look)
-		b.Jmp(same)
-	})
-	if len(probes) > 1 {
-		b.later(func() {
-			b.Bind(others)
-			b.ownerAmong(probes, start, look)
-		})
-	}
-}
-
-// countOwner counts the hit of the owner AX, if it is switched on, and frees the row
-// at CX.
-func (e *calling) countOwner(found int) {
-	b, f := e.b, &e.b.frame
-	done, back := b.NewLabel(), b.NewLabel()
-	owner := f.temp(found + 8)
-	b.OpImm(asm.Add, asm.W64, asm.CX, callEntry)
-	b.Store(asm.W64, f.temp(found), asm.CX)
-	b.MovAbs(asm.DX, b.p.Flags)
-	b.TestMemImm(asm.W8, asm.Indexed(asm.DX, asm.AX, 4, 0), ring.FlagEnabled)
-	b.Jcc(asm.E, done)
-	b.ImulImm(asm.W32, asm.AX, asm.AX, ring.CounterSize)
-	b.Store(asm.W64, owner, asm.AX)
-	locked := func() {
-		b.area()
-		b.Load(asm.W64, asm.DX, owner)
-		b.Lock()
-		b.IncMem(asm.W64, asm.Indexed(asm.SI, asm.DX, 1, int32(counterOff(0, ring.CounterHits))))
-		f.took()
-	}
-	if b.p.Rseq != 0 && b.p.TID.Seg == asm.FS && len(b.p.TID.Path) == 0 {
-		b.sequence(0, func(none asm.Mem) {
-			b.OpLoad(asm.Add, asm.W64, asm.SI, owner)
-			b.IncMem(asm.W64, b.inSequence(none, counterOff(0, ring.CounterHits+ring.CounterSeq)))
-		}, f.took, func() {
-			locked()
-			b.Jmp(back)
-		})
-	} else {
-		locked()
-	}
-	b.Bind(back)
-	b.Bind(done)
-	b.Load(asm.W64, asm.DI, f.temp(found))
-	b.freeCall()
-}
-
 // First is the first of the calls with a slot that return to an address, from the
 // table's memory, in the order in which returns look at them.
 func (k Calls) First(mem []byte, slot, ra uint64) (in Instance, ok bool) {
@@ -458,34 +263,6 @@ func (k Calls) First(mem []byte, slot, ra uint64) (in Instance, ok bool) {
 		}
 	}
 	return Instance{}, false
-}
-
-// ownerAmong goes on where the owner AX says, or at none.
-func (b *builder) ownerAmong(probes []Probe, to []asm.Label, none asm.Label) {
-	order := make([]int, len(probes))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortFunc(order, func(x, y int) int { return cmp.Compare(probes[x].ID, probes[y].ID) })
-	var search func(list []int)
-	search = func(list []int) {
-		if len(list) <= 3 {
-			for _, i := range list {
-				b.OpImm(asm.Cmp, asm.W32, asm.AX, int32(probes[i].ID))
-				b.Jcc(asm.E, to[i])
-			}
-			b.Jmp(none)
-			return
-		}
-		upper := b.NewLabel()
-		mid := len(list) / 2
-		b.OpImm(asm.Cmp, asm.W32, asm.AX, int32(probes[list[mid]].ID))
-		b.Jcc(asm.AE, upper)
-		search(list[:mid])
-		b.Bind(upper)
-		search(list[mid:])
-	}
-	search(order)
 }
 
 // CommonRows is how many rows a table in common should have for so many calls at a

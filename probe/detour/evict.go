@@ -19,21 +19,23 @@ const (
 	evictTemp  = evictCount + 8*evictKinds
 )
 
-// evict makes room in the ring whose words lie at SI+words, the CPU's area being at SI,
-// and goes on at retry; with none to be made it goes on at lost. at is where its
-// temporaries are. Changes AX, CX and DX.
-func (b *builder) evict(words int32, at int, retry, lost asm.Label) {
-	word := func(off int32) asm.Mem { return asm.At(asm.SI, words+off) }
+// ringWord is a word of the ring of the CPU whose area is at SI.
+func ringWord(off int32) asm.Mem { return asm.At(asm.SI, off) }
+
+// evict makes room in the ring of the CPU whose area is at SI, and goes on at retry; with
+// none to be made it goes on at lost. at is where its temporaries are. Changes AX, CX and
+// DX.
+func (b *builder) evict(at int, retry, lost asm.Label) {
 	temp := func(off int) asm.Mem { return b.frame.temp(at + off) }
 	loop, next, claim, stuck := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
-	b.Load(asm.W64, asm.CX, word(ring.TailOff))
+	b.Load(asm.W64, asm.CX, ringWord(ring.TailOff))
 	b.Store(asm.W64, temp(evictTail), asm.CX)
 	for i := range evictKinds {
 		b.StoreImm(asm.W64, temp(evictCount+8*i), 0)
 	}
 
 	b.Bind(loop)
-	b.recordAt(word, stuck)
+	b.recordAt(stuck)
 	b.Test(asm.W32, asm.AX, asm.AX)
 	b.Jcc(asm.NS, stuck)
 	b.recordSize(stuck)
@@ -60,7 +62,7 @@ func (b *builder) evict(words int32, at int, retry, lost asm.Label) {
 	b.Bind(claim)
 	b.Load(asm.W64, asm.AX, temp(evictTail))
 	b.Lock()
-	b.Cmpxchg(asm.W64, word(ring.TailOff), asm.CX)
+	b.Cmpxchg(asm.W64, ringWord(ring.TailOff), asm.CX)
 	b.Jcc(asm.NE, retry) // another has
 	b.Op(asm.Xor, asm.W32, asm.CX, asm.CX)
 	for i := range evictKinds {
@@ -74,28 +76,28 @@ func (b *builder) evict(words int32, at int, retry, lost asm.Label) {
 		b.Bind(none)
 	}
 	b.Lock()
-	b.OpStore(asm.Add, asm.W64, word(ring.OverOff), asm.CX)
+	b.OpStore(asm.Add, asm.W64, ringWord(ring.OverOff), asm.CX)
 	b.Jmp(retry)
 
 	b.Bind(stuck)
 	b.OpLoad(asm.Cmp, asm.W64, asm.CX, temp(evictTail))
 	b.Jcc(asm.NE, claim)
-	b.stuck(word, temp(evictTail), retry, lost)
+	b.stuck(temp(evictTail), retry, lost)
 }
 
 // recordAt makes AX the state word of the record at position CX, or goes on at none
 // where none has that stamp.
-func (b *builder) recordAt(word func(int32) asm.Mem, none asm.Label) {
+func (b *builder) recordAt(none asm.Label) {
 	b.Mov(asm.W64, asm.AX, asm.CX)
-	b.OpLoad(asm.And, asm.W64, asm.AX, word(ring.MaskOff))
-	b.OpLoad(asm.Add, asm.W64, asm.AX, word(ring.DataPtr))
+	b.OpLoad(asm.And, asm.W64, asm.AX, ringWord(ring.MaskOff))
+	b.OpLoad(asm.Add, asm.W64, asm.AX, ringWord(ring.DataPtr))
 	b.OpLoad(asm.Cmp, asm.W64, asm.CX, asm.At(asm.AX, 0))
 	b.Jcc(asm.NE, none)
 	b.Load(asm.W32, asm.AX, asm.At(asm.AX, ring.StampSize+ring.StateOff))
 }
 
-// recordSize makes DX the bytes, with the stamp, and AX the probe of the state word in AX, or goes on at
-// none where no record has such a one.
+// recordSize makes DX the bytes, with the stamp, and AX the probe of the state word in AX,
+// or goes on at none where no record has such a one.
 func (b *builder) recordSize(none asm.Label) {
 	b.Mov(asm.W32, asm.DX, asm.AX)
 	b.ShiftImm(asm.Shr, asm.W32, asm.DX, stateShift)
@@ -115,38 +117,38 @@ func (b *builder) counterOf(counter int32, n asm.Reg) {
 }
 
 // stuck is evict for an unfinished record at the tail, which is in CX and in tail.
-func (b *builder) stuck(word func(int32) asm.Mem, tail asm.Mem, retry, lost asm.Label) {
+func (b *builder) stuck(tail asm.Mem, retry, lost asm.Label) {
 	same, all, move := b.NewLabel(), b.NewLabel(), b.NewLabel()
-	b.OpLoad(asm.Cmp, asm.W64, asm.CX, word(ring.TailOff))
+	b.OpLoad(asm.Cmp, asm.W64, asm.CX, ringWord(ring.TailOff))
 	b.Jcc(asm.NE, retry)             // others have been here
 	b.Lea(asm.DX, asm.At(asm.CX, 1)) // 0 is none
-	b.OpLoad(asm.Cmp, asm.W64, asm.DX, word(ring.StuckOff))
+	b.OpLoad(asm.Cmp, asm.W64, asm.DX, ringWord(ring.StuckOff))
 	b.Jcc(asm.E, same)
 	b.tsc()
-	b.Store(asm.W64, word(ring.StuckSince), asm.AX)
-	b.StoreImm(asm.W64, word(ring.StuckTry), 0)
+	b.Store(asm.W64, ringWord(ring.StuckSince), asm.AX)
+	b.StoreImm(asm.W64, ringWord(ring.StuckTry), 0)
 	b.Lea(asm.DX, asm.At(asm.CX, 1))
-	b.Store(asm.W64, word(ring.StuckOff), asm.DX) // last: others believe the rest by it
+	b.Store(asm.W64, ringWord(ring.StuckOff), asm.DX) // last: others believe the rest by it
 	b.Jmp(lost)
 
 	b.Bind(same)
-	b.IncMem(asm.W64, word(ring.StuckTry))
-	b.OpMemImm(asm.Cmp, asm.W64, word(ring.StuckTry), ring.StuckTries)
+	b.IncMem(asm.W64, ringWord(ring.StuckTry))
+	b.OpMemImm(asm.Cmp, asm.W64, ringWord(ring.StuckTry), ring.StuckTries)
 	b.Jcc(asm.B, lost)
 	b.tsc()
-	b.OpLoad(asm.Sub, asm.W64, asm.AX, word(ring.StuckSince))
+	b.OpLoad(asm.Sub, asm.W64, asm.AX, ringWord(ring.StuckSince))
 	b.ShiftImm(asm.Shr, asm.W64, asm.AX, ring.StuckTicks)
 	b.Jcc(asm.E, lost)
 
-	b.recordAt(word, all)
+	b.recordAt(all)
 	b.recordSize(all)
 	b.Op(asm.Add, asm.W64, asm.CX, asm.DX)
 	b.Jmp(move)
 	b.Bind(all) // not even its length is known
-	b.Load(asm.W64, asm.CX, word(ring.HeadOff))
+	b.Load(asm.W64, asm.CX, ringWord(ring.HeadOff))
 	b.Bind(move)
 	b.Load(asm.W64, asm.AX, tail)
 	b.Lock()
-	b.Cmpxchg(asm.W64, word(ring.TailOff), asm.CX)
+	b.Cmpxchg(asm.W64, ringWord(ring.TailOff), asm.CX)
 	b.Jmp(retry)
 }

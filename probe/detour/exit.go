@@ -178,6 +178,20 @@ func (e *calling) leave(probe *Probe, pop uint16, found int) {
 	b, f := e.b, &e.b.frame
 	same, look, out := b.NewLabel(), b.NewLabel(), b.NewLabel()
 	f.save(b.Code)
+	e.find(same, look, out)
+	b.Jcc(asm.NE, out) // a call that was entered unseen, over one that was left
+	e.record(probe, pop, found)
+	b.Bind(out)
+	f.restore()
+	b.later(func() { e.findFurther(same, look, out) })
+}
+
+// find makes CX the row of the call at the end of which the code is, and compares the
+// address that it returns to: ZF says that it is the call that was noted. It goes on at
+// look, to come back at same, where the row isn't the first that it may be, and at out
+// where there is none.
+func (e *calling) find(same, look, out asm.Label) {
+	b := e.b
 	e.key(out)
 	e.hash()
 	b.OpLoad(asm.Cmp, asm.W64, asm.DI, asm.At(asm.CX, callSlot))
@@ -185,11 +199,25 @@ func (e *calling) leave(probe *Probe, pop uint16, found int) {
 	b.Bind(same)
 	e.returned()
 	b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.CX, callReturn))
-	b.Jcc(asm.NE, out) // a call that was entered unseen, over one that was left
+}
+
+// findFurther is what find leads to at look.
+func (e *calling) findFurther(same, look, out asm.Label) {
+	b := e.b
+	b.Bind(look)
+	b.lead(asm.At(asm.SI, headFind), b.NewLabel(), nil)
+	b.Jcc(asm.NE, same)
+	b.Jmp(out)
+}
+
+// record records the call whose row is in CX, and frees the row. found is where the
+// address of the entry's values is kept.
+func (e *calling) record(probe *Probe, pop uint16, found int) {
+	b, f := e.b, &e.b.frame
 	b.OpImm(asm.Add, asm.W64, asm.CX, callEntry)
 	b.Store(asm.W64, f.temp(found), asm.CX)
 	b.where = origin{sp: 8 + int64(pop), entry: found, hasEntry: true}
-	b.returnTail = true
+	b.returnTail, b.ended = true, false
 	b.ending = func(done asm.Label) {
 		b.endBy(done, func() { b.Load(asm.W64, asm.DI, f.temp(found)) }, func(s *Shared) uint64 { return s.endCall })
 	}
@@ -197,13 +225,4 @@ func (e *calling) leave(probe *Probe, pop uint16, found int) {
 		b.Load(asm.W64, asm.DI, f.temp(found))
 		b.freeCall()
 	}
-	b.Bind(out)
-	f.restore()
-	b.later(func() {
-		b.Bind(look)
-		link := b.NewLabel()
-		b.lead(asm.At(asm.SI, headFind), link, nil)
-		b.Jcc(asm.NE, same)
-		b.Jmp(out)
-	})
 }

@@ -53,25 +53,34 @@ func (b *builder) note(ofGo bool) {
 // this one's return. They are freed, and it goes back with ZF set. SI is the head of
 // the calls. Changes AX, CX, DX.
 func (b *builder) forgetRow(ofGo bool) {
-	on, none := b.NewLabel(), b.NewLabel()
 	again := b.Mark()
 	b.hash(ofGo)
+	b.eachRow(func(asm.Label) {
+		b.Op(asm.Xor, asm.W32, asm.AX, asm.AX)
+		b.Store(asm.W32, asm.At(asm.CX, callTID), asm.AX)
+		b.Store(asm.W64, asm.At(asm.CX, callSlot), asm.AX)
+		b.Jmp(again)
+	})
+	b.back() // ZF is set
+}
+
+// eachRow has the rows with the slot DI visited, one after the other in CX, which is the
+// one that they are looked for at first; a visit may go to on when it is done. It changes
+// neither CX nor DX. ZF is set at the end. Changes CX, DX.
+func (b *builder) eachRow(visit func(on asm.Label)) {
+	on, none := b.NewLabel(), b.NewLabel()
 	b.Load(asm.W32, asm.DX, asm.At(asm.CX, callReach))
 	search := b.Mark()
 	b.OpLoad(asm.Cmp, asm.W64, asm.DI, asm.At(asm.CX, callSlot))
 	b.Jcc(asm.NE, on)
-	b.Op(asm.Xor, asm.W32, asm.AX, asm.AX)
-	b.Store(asm.W32, asm.At(asm.CX, callTID), asm.AX)
-	b.Store(asm.W64, asm.At(asm.CX, callSlot), asm.AX)
-	b.Jmp(again)
+	visit(on)
 	b.Bind(on)
 	b.Test(asm.W32, asm.DX, asm.DX)
 	b.Jcc(asm.E, none)
 	b.nextRow()
 	b.OpImm(asm.Sub, asm.W32, asm.DX, 1)
 	b.Jmp(search)
-	b.Bind(none) // ZF is set
-	b.back()
+	b.Bind(none)
 }
 
 // hash makes CX the row that calling.hash gives.
@@ -92,7 +101,7 @@ func (b *builder) hash(ofGo bool) {
 // It looks at all rows from that one on for a free one, or for the call's own,
 // which was left without an exit.
 func (b *builder) noteRow(ofGo bool, taken asm.Label) {
-	again, search, next, reach, missed := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
+	again, search, next, missed := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
 	b.StoreImm(asm.W16, asm.At(asm.SP, linkFreed), 0) // and linkTried
 	b.Store(asm.W64, asm.At(asm.SP, linkFrom), asm.CX)
 	b.Bind(again)
@@ -107,18 +116,8 @@ func (b *builder) noteRow(ofGo bool, taken asm.Label) {
 	b.Lock()
 	b.Cmpxchg(asm.W64, asm.At(asm.CX, callSlot), asm.DI) // AX is 0
 	b.Jcc(asm.NE, next)
-	// It is so many rows behind the first: only this call's return needs that.
 	b.Load(asm.W32, asm.R11, asm.At(asm.SI, headCount))
-	b.Op(asm.Sub, asm.W32, asm.R11, asm.DX)
-	b.Load(asm.W64, asm.DX, asm.At(asm.SP, linkFrom))
-	b.Bind(reach)
-	b.Load(asm.W32, asm.AX, asm.At(asm.DX, callReach))
-	b.Op(asm.Cmp, asm.W32, asm.AX, asm.R11)
-	b.Jcc(asm.AE, taken)
-	b.Lock()
-	b.Cmpxchg(asm.W32, asm.At(asm.DX, callReach), asm.R11)
-	b.Jcc(asm.NE, reach)
-	b.Jmp(taken)
+	b.reaches(taken)
 	b.Bind(next)
 	b.nextRow()
 	b.OpImm(asm.Sub, asm.W32, asm.DX, 1)
@@ -128,6 +127,23 @@ func (b *builder) noteRow(ofGo bool, taken asm.Label) {
 	}
 	b.Bind(missed)
 	b.missed()
+}
+
+// reaches goes on at taken when the row that a call is looked for at first (linkFrom)
+// says that it may lie as far behind it as it does: of R11 rows the last DX weren't
+// looked at. Only that call's return needs it. Changes AX, DX, R11.
+func (b *builder) reaches(taken asm.Label) {
+	raise := b.NewLabel()
+	b.Op(asm.Sub, asm.W32, asm.R11, asm.DX)
+	b.Load(asm.W64, asm.DX, asm.At(asm.SP, linkFrom))
+	b.Bind(raise)
+	b.Load(asm.W32, asm.AX, asm.At(asm.DX, callReach))
+	b.Op(asm.Cmp, asm.W32, asm.AX, asm.R11)
+	b.Jcc(asm.AE, taken)
+	b.Lock()
+	b.Cmpxchg(asm.W32, asm.At(asm.DX, callReach), asm.R11)
+	b.Jcc(asm.NE, raise)
+	b.Jmp(taken)
 }
 
 const (

@@ -57,13 +57,7 @@ func buildPassing(c *asm.Code, p *Params, k Calls, way Passing, cond asm.Cond, a
 		b.Jcc(cond^1, on)
 	}
 	b.frame.save(c)
-	e.key(out)
-	e.hash()
-	b.OpLoad(asm.Cmp, asm.W64, asm.DI, asm.At(asm.CX, callSlot))
-	b.Jcc(asm.NE, look)
-	b.Bind(same)
-	e.returned()
-	b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.CX, callReturn))
+	e.find(same, look, out)
 	b.Load(asm.W32, asm.AX, asm.At(asm.CX, callTID))
 	if way == PassesOn {
 		b.Jcc(asm.NE, out) // not the call that was noted
@@ -78,11 +72,7 @@ func buildPassing(c *asm.Code, p *Params, k Calls, way Passing, cond asm.Cond, a
 	b.Bind(out)
 	b.frame.restore()
 	b.later(func() {
-		b.Bind(look)
-		link := b.NewLabel()
-		b.lead(asm.At(asm.SI, headFind), link, nil)
-		b.Jcc(asm.NE, same)
-		b.Jmp(out)
+		e.findFurther(same, look, out)
 		b.Bind(left)
 		b.StoreImm(asm.W32, asm.At(asm.CX, callTID), 0)
 		b.StoreImm(asm.W64, asm.At(asm.CX, callSlot), 0)

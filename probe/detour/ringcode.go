@@ -135,7 +135,7 @@ func (b *builder) reserve(done asm.Label) {
 			b.Jcc(asm.NE, retry)
 			if b.p.Overwrite {
 				full := b.NewLabel()
-				b.evict(0, temps, retry, full)
+				b.evict(temps, retry, full)
 				b.Bind(full)
 			}
 			b.countLocked(id, ring.CounterLost)
@@ -147,7 +147,7 @@ func (b *builder) reserve(done asm.Label) {
 		b.tid()
 	}
 	if b.seq {
-		b.reserveInSequence(id, room{texts, int32(fixed*ring.Unit) + b.stampSize()}, b.flagged(), state, locked, done)
+		b.reserveInSequence(id, room{texts, int32(fixed * ring.Unit)}, b.flagged(), state, locked, done)
 	} else {
 		locked()
 	}

@@ -69,9 +69,15 @@ const (
 const blockSelf = 16
 
 // sequences reports whether the current probe takes its hits in sequences. A program
-// that looks at the CPU looks at it once, before there is room.
+// that looks at the CPU looks at it once, before there is room. Records that take the
+// place of others are written by locked instructions alone.
 func (b *builder) sequences() bool {
-	return b.p.Rseq != 0 && b.p.TID.Seg == asm.FS && len(b.p.TID.Path) == 0 && !looksAtCPU(b.prog)
+	return b.p.countsInSequences() && !b.p.Overwrite && !looksAtCPU(b.prog)
+}
+
+// countsInSequences reports whether threads may have the area that sequences need.
+func (p *Params) countsInSequences() bool {
+	return p.Rseq != 0 && p.TID.Seg == asm.FS && len(p.TID.Path) == 0
 }
 
 func looksAtCPU(prog *fetch.Program) bool {
@@ -198,19 +204,11 @@ type room struct {
 // locked instructions, with the area in SI. Changes DX.
 func (b *builder) reserveInSequence(id uint32, n room, flagged uint32, state, locked func(), done asm.Label) {
 	full, unknown, back := b.NewLabel(), b.NewLabel(), b.NewLabel()
-	again := b.Mark()
-	if b.p.Overwrite {
-		flagged = 0 // CX leads elsewhere when it begins again
-	}
-	temps := b.layout.evict
 	b.sequence(flagged, func(none asm.Mem) {
 		b.Lea(asm.SI, b.inSequence(none, 0))
 		b.Load(asm.W64, asm.DX, asm.At(asm.SI, ring.SeqOff+ring.HeadOff))
 		if n.inR8 {
 			b.Op(asm.Add, asm.W64, asm.DX, asm.R8)
-			if n := b.stampSize(); n != 0 {
-				b.OpImm(asm.Add, asm.W64, asm.DX, n)
-			}
 		} else {
 			b.OpImm(asm.Add, asm.W64, asm.DX, n.bytes)
 		}
@@ -227,21 +225,13 @@ func (b *builder) reserveInSequence(id uint32, n room, flagged uint32, state, lo
 	if n.inR8 {
 		b.Mov(asm.W64, asm.CX, asm.DX)
 		b.Op(asm.Sub, asm.W64, asm.CX, asm.R8)
-		if n := b.stampSize(); n != 0 {
-			b.OpImm(asm.Sub, asm.W64, asm.CX, n)
-		}
 	} else {
 		b.Lea(asm.CX, asm.At(asm.DX, -n.bytes))
 	}
-	if b.p.Overwrite {
-		b.Mov(asm.W64, asm.DX, asm.CX)
-	}
 	b.OpLoad(asm.And, asm.W64, asm.CX, asm.At(asm.SI, ring.SeqOff+ring.MaskOff))
 	b.OpLoad(asm.Add, asm.W64, asm.CX, asm.At(asm.SI, ring.SeqOff+ring.DataPtr))
-	b.behindStamp()
 	b.frame.took()
 	state()
-	b.stampRecord()
 	b.Load(asm.W32, asm.AX, asm.At(asm.AX, b.p.TID.Off)) // of the block that was looked at
 	b.Test(asm.W32, asm.AX, asm.AX)
 	b.Jcc(asm.E, unknown)
@@ -249,11 +239,6 @@ func (b *builder) reserveInSequence(id uint32, n room, flagged uint32, state, lo
 	b.later(func() {
 		b.Bind(full)
 		b.endSequence()
-		if b.p.Overwrite {
-			none := b.NewLabel()
-			b.evict(ring.SeqOff, temps, again, none)
-			b.Bind(none)
-		}
 		b.countLocked(id, ring.CounterLost)
 		b.Jmp(done)
 	})

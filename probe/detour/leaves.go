@@ -1,0 +1,189 @@
+package detour
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"kprobe/probe/asm"
+	"kprobe/probe/ring"
+)
+
+// BuildLeaves is BuildLeave for a return instruction by which the functions of all of
+// these probes may return, whose calls are noted in a table in common. What is asked
+// for first is probes[0].
+func BuildLeaves(base uint64, p *Params, probes []Probe, k Calls, pop uint16, tail func(c *asm.Code) error) (*Detour, error) {
+	return tight(base, p, func(c *asm.Code) (*Detour, error) { return buildLeaves(c, p, probes, k, pop, tail) })
+}
+
+func buildLeaves(c *asm.Code, p *Params, probes []Probe, k Calls, pop uint16, tail func(c *asm.Code) error) (*Detour, error) {
+	b := newBuilder(c, p)
+	if err := k.check(); err != nil {
+		return nil, err
+	}
+	if !k.Common || len(probes) == 0 {
+		return nil, fmt.Errorf("%d probes of calls %+v in common", len(probes), k)
+	}
+	if !p.NoRedZone {
+		b.frame.skip = redZone
+	}
+	var others []Probe
+	for i := range probes {
+		if !probes[i].counts() {
+			others = append(others, probes[i])
+		}
+	}
+	if err := b.plan(others); err != nil {
+		return nil, err
+	}
+	b.frame.regs = append(b.frame.regs, missing(b.frame.regs, asm.DI)...)
+	found := b.frame.temps
+	b.frame.temps += 16 // the owner, too
+	b.frame.under = max(b.frame.under, linkFind)
+	if err := b.stack(); err != nil {
+		return nil, err
+	}
+	(&calling{returning{b: b}, k}).leaveOf(probes, pop, found)
+	return b.leave(b.Here(), tail)
+}
+
+// counts reports whether a hit of the probe is nothing but one more: then one piece of
+// code counts it for all such probes.
+func (p *Probe) counts() bool { return p.CountOnly && p.Program.Filter == nil && p.Bins == nil }
+
+// leaveOf is leave for the calls of several probes. While the call of the n-th is
+// recorded the frame's marks say that the hits of n were taken, or one more than there are
+// probes, where it is of any that counts; which calls are still to be recorded the
+// table tells.
+func (e *calling) leaveOf(probes []Probe, pop uint16, found int) {
+	b, f, k := e.b, &e.b.frame, e.k
+	same, look, others, out := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
+	start, counted := make([]asm.Label, len(probes)), b.NewLabel()
+	for i := range start {
+		if start[i] = counted; !probes[i].counts() {
+			start[i] = b.NewLabel()
+		}
+	}
+	f.save(b.Code)
+	again := b.Mark()
+	e.first()
+	b.Load(asm.W32, asm.DX, asm.At(asm.CX, callReach))
+	b.OpLoad(asm.Cmp, asm.W64, asm.DI, asm.At(asm.CX, callSlot))
+	b.Jcc(asm.NE, look)
+	b.Bind(same)
+	b.Load(asm.W64, asm.AX, asm.At(asm.DI, 0))
+	b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.CX, callReturn))
+	b.Jcc(asm.NE, look) // a call that was entered unseen, over one that was left
+	b.Load(asm.W32, asm.AX, asm.At(asm.CX, 1<<k.Shift-ownerBefore))
+	b.OpImm(asm.Cmp, asm.W32, asm.AX, int32(probes[0].ID))
+	if len(probes) > 1 {
+		b.Jcc(asm.NE, others)
+	} else {
+		b.Jcc(asm.NE, look)
+	}
+	if first := start[0]; first != counted && slices.Contains(start, counted) {
+		b.Jmp(first)
+	}
+	if slices.Contains(start, counted) {
+		b.Bind(counted)
+		f.body.taken, f.cur.taken = len(probes), len(probes)
+		f.mark()
+		e.countOwner(found)
+		b.Jmp(again)
+	}
+	for i := range probes {
+		if start[i] == counted {
+			continue
+		}
+		b.Bind(start[i])
+		f.body.taken, f.cur.taken = i, i
+		f.mark()
+		e.record(&probes[i], pop, found)
+		b.Jmp(again)
+	}
+	f.body.taken, f.cur.taken = 0, 0
+	f.mark()
+	b.Bind(out)
+	f.restore()
+	b.later(func() {
+		b.Bind(look)
+		b.Test(asm.W32, asm.DX, asm.DX)
+		b.Jcc(asm.E, out)
+		b.nextRow()
+		b.OpImm(asm.Sub, asm.W32, asm.DX, 1)
+		b.OpLoad(asm.Cmp, asm.W64, asm.DI, asm.At(asm.CX, callSlot))
+		b.Jcc(asm.NE, look)
+		b.Jmp(same)
+	})
+	if len(probes) > 1 {
+		b.later(func() {
+			b.Bind(others)
+			b.ownerAmong(probes, start, look)
+		})
+	}
+}
+
+// countOwner counts the hit of the owner AX, if it is switched on, and frees the row
+// at CX.
+func (e *calling) countOwner(found int) {
+	b, f := e.b, &e.b.frame
+	done, back := b.NewLabel(), b.NewLabel()
+	owner := f.temp(found + 8)
+	b.OpImm(asm.Add, asm.W64, asm.CX, callEntry)
+	b.Store(asm.W64, f.temp(found), asm.CX)
+	b.MovAbs(asm.DX, b.p.Flags)
+	b.TestMemImm(asm.W8, asm.Indexed(asm.DX, asm.AX, 4, 0), ring.FlagEnabled)
+	b.Jcc(asm.E, done)
+	b.ImulImm(asm.W32, asm.AX, asm.AX, ring.CounterSize)
+	b.Store(asm.W64, owner, asm.AX)
+	locked := func() {
+		b.area()
+		b.Load(asm.W64, asm.DX, owner)
+		b.Lock()
+		b.IncMem(asm.W64, asm.Indexed(asm.SI, asm.DX, 1, int32(counterOff(0, ring.CounterHits))))
+		f.took()
+	}
+	if b.p.countsInSequences() {
+		b.sequence(0, func(none asm.Mem) {
+			b.OpLoad(asm.Add, asm.W64, asm.SI, owner)
+			b.IncMem(asm.W64, b.inSequence(none, counterOff(0, ring.CounterHits+ring.CounterSeq)))
+		}, f.took, func() {
+			locked()
+			b.Jmp(back)
+		})
+	} else {
+		locked()
+	}
+	b.Bind(back)
+	b.Bind(done)
+	b.Load(asm.W64, asm.DI, f.temp(found))
+	b.freeCall()
+}
+
+// ownerAmong goes on where the owner AX says, or at none.
+func (b *builder) ownerAmong(probes []Probe, to []asm.Label, none asm.Label) {
+	order := make([]int, len(probes))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(x, y int) int { return cmp.Compare(probes[x].ID, probes[y].ID) })
+	var search func(list []int)
+	search = func(list []int) {
+		if len(list) <= 3 {
+			for _, i := range list {
+				b.OpImm(asm.Cmp, asm.W32, asm.AX, int32(probes[i].ID))
+				b.Jcc(asm.E, to[i])
+			}
+			b.Jmp(none)
+			return
+		}
+		upper := b.NewLabel()
+		mid := len(list) / 2
+		b.OpImm(asm.Cmp, asm.W32, asm.AX, int32(probes[list[mid]].ID))
+		b.Jcc(asm.AE, upper)
+		search(list[:mid])
+		b.Bind(upper)
+		search(list[mid:])
+	}
+	search(order)
+}
