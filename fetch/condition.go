@@ -1,9 +1,6 @@
 package fetch
 
-import (
-	"math"
-	"strings"
-)
+import "strings"
 
 // Condition is a filter over values that somebody has recorded, and not over those of a
 // definition: $retval < 0 && size > 4096. Fields are found by their names; $retval is
@@ -74,13 +71,6 @@ type ConditionValue struct {
 	Text  []byte
 }
 
-// Float makes it that number, if is says so.
-func (v *ConditionValue) Float(is bool, f float64) {
-	if is {
-		v.Int = math.Float64bits(f)
-	}
-}
-
 // ConditionHit is what a condition is asked about, besides values.
 type ConditionHit struct {
 	PID, TID, CPU int
@@ -91,19 +81,11 @@ type ConditionHit struct {
 // Match reports whether values, one for each field that was bound, fulfil the condition.
 // A value that faulted fulfils nothing.
 func (b *BoundCondition) Match(h *ConditionHit, values []ConditionValue) bool {
-	preds := b.prog.Preds
-	for i := 0; i < len(preds); {
-		q := &preds[i]
-		if b.test(q, h, values) != q.When {
-			i++
-			continue
-		}
-		if q.Target <= i || q.Target > len(preds) {
-			return false
-		}
-		i = q.Target
+	f, i := b.prog, 0
+	for i < len(f.Preds) {
+		i = f.after(i, b.test(&f.Preds[i], h, values))
 	}
-	return true
+	return i == f.Accept()
 }
 
 func (b *BoundCondition) test(q *Pred, h *ConditionHit, values []ConditionValue) bool {

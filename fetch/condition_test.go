@@ -51,6 +51,7 @@ func TestCondition(t *testing.T) {
 	for _, text := range []string{"none == 1", "ret == text", "name < 5"} {
 		cond, err := ParseCondition(text, "ret")
 		if err != nil {
+			t.Errorf("%s: %v", text, err)
 			continue
 		}
 		var e *SyntaxError

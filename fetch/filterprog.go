@@ -72,3 +72,15 @@ func (f *FilterProgram) Accept() int { return len(f.Preds) }
 
 // Reject is the target that drops the hit.
 func (f *FilterProgram) Reject() int { return len(f.Preds) + 1 }
+
+// after is where the i-th predicate leads that was found true, or false.
+func (f *FilterProgram) after(i int, is bool) int {
+	q := &f.Preds[i]
+	switch {
+	case is != q.When:
+		return i + 1
+	case q.Target <= i: // it would never end: no program of bind's
+		return f.Reject()
+	}
+	return q.Target
+}

@@ -9,20 +9,11 @@ import (
 
 // runFilter evaluates the filter over the record's argument data.
 func (p *Program) runFilter(c *Context, rec []byte) bool {
-	preds := p.Filter.Preds
-	for i := 0; i < len(preds); {
-		q := &preds[i]
-		if p.test(q, c, rec) != q.When {
-			i++
-			continue
-		}
-		// Targets lead forward; anything else would be no program of bind's.
-		if q.Target <= i || q.Target > len(preds) {
-			return false
-		}
-		i = q.Target
+	f, i := p.Filter, 0
+	for i < len(f.Preds) {
+		i = f.after(i, p.test(&f.Preds[i], c, rec))
 	}
-	return true
+	return i == f.Accept()
 }
 
 // test evaluates one predicate. A fault is false.

@@ -100,7 +100,7 @@ func (t Type) sound(a *ArgProgram, depth int) bool {
 			return false
 		}
 	}
-	if a != nil && t.IsText() && a.Slot+8*max(int(t.Count), 1) > a.Slot+max(a.Size, 8) {
+	if a != nil && t.IsText() && 8*max(int(t.Count), 1) > max(a.Size, 8) {
 		return false
 	}
 	l := t.Layout

@@ -47,12 +47,9 @@ func (p *placeParser) watched() (symbols.Place, *SyntaxError) {
 		out.Value = v
 		return out, nil
 	}
+	from := at + 1
 	if i := moduleEnd(body); i > 0 {
-		out.Module, body = body[:i], body[i+1:]
-	}
-	from := len(s) - len(body)
-	if out.Length != 0 {
-		from = strings.LastIndex(s, ":") - len(body)
+		out.Module, body, from = body[:i], body[i+1:], from+i+1
 	}
 	if i := offsetAt(body); i > 0 {
 		v, ok := parseInt(strings.TrimPrefix(body[i:], "+"))

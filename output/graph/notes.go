@@ -1,6 +1,7 @@
 package graph
 
 import (
+	"math"
 	"strings"
 
 	"kprobe/fetch"
@@ -77,10 +78,12 @@ func (n *Notes) fails(h *recording.Hit) bool {
 	for i, f := range h.Event.Fields {
 		v := &h.Values[i]
 		out := fetch.ConditionValue{Fault: v.State == recording.Fault, Int: v.Int, Text: v.Text}
-		if f.Kind == recording.Hex && !isPointer(f) {
+		switch {
+		case f.Kind == recording.Float:
+			out.Int = math.Float64bits(v.Float)
+		case f.Kind == recording.Hex && !isPointer(f):
 			out.Int = extended(v.Int)
 		}
-		out.Float(f.Kind == recording.Float, v.Float)
 		// What is printed as an address in place of a number can't be compared.
 		out.Fault = out.Fault || v.State == recording.Printed && f.Kind < recording.Text
 		n.vals = append(n.vals, out)
