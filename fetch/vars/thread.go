@@ -39,11 +39,6 @@ func OfThread(space *symbols.Space, m *symbols.Module, name string) (v fetch.Var
 	return v, true, err
 }
 
-// IsOfThread reports whether OfThread answers a name.
-func IsOfThread(name string) bool {
-	return name == "$goid" || name == "$trace_id" || name == "$span_id"
-}
-
 // goroutineID reads the number of the goroutine that a thread runs: Go's linker puts
 // its address where the thread's own memory ends.
 func goroutineID(space *symbols.Space, m *symbols.Module) (v fetch.Variable, err error) {
@@ -135,9 +130,7 @@ func contextValue(record sym, name string) (v fetch.Variable) {
 func memberOffset(e *debuginfo.Entry, name string) (int64, bool) {
 	for c := range e.Children() {
 		if c.Tag() == dwarf.TagMember && c.Name() == name {
-			v, ok := c.Val(dwarf.AttrDataMemberLoc)
-			off, is := v.Int()
-			return off, ok && is
+			return c.Int(dwarf.AttrDataMemberLoc)
 		}
 	}
 	return 0, false
