@@ -15,7 +15,6 @@ import (
 
 	"kprobe/fetch"
 	"kprobe/internal/fixture"
-	"kprobe/probe/assess"
 	"kprobe/probe/fallbacks"
 	"kprobe/probe/memory"
 	"kprobe/symbols"
@@ -181,7 +180,7 @@ func (c *collector) Hit(h *Hit) error {
 		b = append(b, ' ')
 		b = append(b, f.Name...)
 		b = append(b, '=')
-		b = fetch.AppendText(b, f.Type, c.vals[i], assess.Symbolizer{Space: h.Space})
+		b = fetch.AppendText(b, f.Type, c.vals[i], h.Space)
 	}
 	if h.RetIP != 0 {
 		name, off, _, _, _ := h.Space.Symbolize(h.RetIP)

@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"path"
-	"strconv"
 	"strings"
 
 	"kprobe/internal/procfs"
@@ -43,12 +42,12 @@ type jitDump struct {
 
 // refreshDump is refresh of a dump.
 func (p *perfMap) refreshDump(pid int) bool {
-	name := dumpOf(pid)
-	if name == "" {
-		return false
-	}
 	status, err := procfs.Image(pid).Status()
 	if err != nil {
+		return false
+	}
+	name := dumpOf(pid, status)
+	if name == "" {
 		return false
 	}
 	f, info, err := openForeign(pid, name, status)
@@ -70,19 +69,14 @@ func (p *perfMap) refreshDump(pid int) bool {
 }
 
 // dumpOf is the dump that a process has mapped, of its own number; "" is none.
-func dumpOf(pid int) string {
+func dumpOf(pid int, status procfs.Status) string {
 	maps, err := ReadMaps(pid)
 	if err != nil {
 		return ""
 	}
-	inner := strconv.Itoa(pid)
-	if st, err := procfs.Image(pid).Status(); err == nil {
-		if n, nested := st.InnerNumber(); nested {
-			inner = strconv.FormatUint(uint64(n), 10)
-		}
-	}
+	name := "jit-" + ownNumber(pid, status) + ".dump"
 	for i := range maps {
-		if m := &maps[i]; m.Exec && m.IsFile() && !m.Deleted && path.Base(m.Path) == "jit-"+inner+".dump" {
+		if m := &maps[i]; m.Exec && m.IsFile() && !m.Deleted && path.Base(m.Path) == name {
 			return m.Path
 		}
 	}

@@ -252,16 +252,20 @@ var errForeignMap = errors.New("is of another user, of an earlier process, or a 
 
 // openPerfMap opens a process's map.
 func openPerfMap(pid int) (*os.File, fs.FileInfo, error) {
-	proc := procfs.Image(pid)
-	status, err := proc.Status()
+	status, err := procfs.Image(pid).Status()
 	if err != nil {
 		return nil, nil, procError(err)
 	}
-	inner := strconv.Itoa(pid)
+	return openForeign(pid, "/tmp/perf-"+ownNumber(pid, status)+".map", status)
+}
+
+// ownNumber is the number that a process has for itself, which files are named by that it
+// writes.
+func ownNumber(pid int, status procfs.Status) string {
 	if n, nested := status.InnerNumber(); nested {
-		inner = strconv.FormatUint(uint64(n), 10)
+		return strconv.FormatUint(uint64(n), 10)
 	}
-	return openForeign(pid, "/tmp/perf-"+inner+".map", status)
+	return strconv.Itoa(pid)
 }
 
 // openForeign opens a file that names a process's code, by its path in the process's own

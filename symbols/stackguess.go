@@ -1,6 +1,8 @@
 package symbols
 
 import (
+	"encoding/binary"
+
 	"github.com/go-delve/delve/pkg/dwarf/regnum"
 
 	"kprobe/symbols/unwind"
@@ -70,8 +72,7 @@ func (w *Walker) callBefore(ra Addr) (target Addr, ok bool) {
 		return 0, false
 	}
 	if code[2] == 0xe8 {
-		rel := int32(uint32(code[3]) | uint32(code[4])<<8 | uint32(code[5])<<16 | uint32(code[6])<<24)
-		target = ra + Addr(int64(rel))
+		target = ra + Addr(int64(int32(binary.LittleEndian.Uint32(code[3:]))))
 		if fn, ok := m.File.FuncAt(m.Vaddr(target)); ok && m.Addr(fn.Start) == target {
 			return target, true
 		}

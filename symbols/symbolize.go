@@ -38,6 +38,12 @@ func (s *Space) Symbolize(a Addr) (name string, off, size uint64, m *Module, ok 
 	return n.name, n.off, n.size, n.module, n.ok
 }
 
+// SymbolAt is Symbolize for printers of values (fetch.Symbolizer).
+func (s *Space) SymbolAt(a Addr) (name string, off, size uint64, ok bool) {
+	name, off, size, _, ok = s.Symbolize(a)
+	return name, off, size, ok
+}
+
 // SymbolizeShort names an address as Symbolize does, by the short name of the
 // function (Symbol.Short).
 func (s *Space) SymbolizeShort(a Addr) (name string, off, size uint64, m *Module, ok bool) {

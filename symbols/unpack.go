@@ -111,8 +111,8 @@ func (im *image) packed(s *elf.Section) io.Reader {
 	if s.Flags&elf.SHF_COMPRESSED == 0 {
 		from += zdebugHeader
 	} else {
-		const zlib, header = 1, 24 // ch_type of ELFCOMPRESS_ZLIB; an Elf64_Chdr
-		if end-from < header || binary.LittleEndian.Uint32(im.whole[from:]) != zlib {
+		const header = 24 // an Elf64_Chdr, which begins with ch_type
+		if end-from < header || elf.CompressionType(binary.LittleEndian.Uint32(im.whole[from:])) != elf.COMPRESS_ZLIB {
 			return s.Open()
 		}
 		from += header

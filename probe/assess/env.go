@@ -71,17 +71,8 @@ func (e *Env) Result() (fetch.Variable, error) { return e.scope().Result() }
 
 // SymbolAt implements fetch.Symbolizer, for symstr.
 func (e *Env) SymbolAt(a symbols.Addr) (name string, off, size uint64, ok bool) {
-	return Symbolizer{e.Space}.SymbolAt(a)
+	return e.Space.SymbolAt(a)
 }
 
 // MaxText implements fetch.TextLimiter.
 func (e *Env) MaxText() int { return e.Text }
-
-// Symbolizer names the target's addresses.
-type Symbolizer struct{ Space *symbols.Space }
-
-// SymbolAt implements fetch.Symbolizer.
-func (s Symbolizer) SymbolAt(a symbols.Addr) (name string, off, size uint64, ok bool) {
-	name, off, size, _, ok = s.Space.Symbolize(a)
-	return name, off, size, ok
-}

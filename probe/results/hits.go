@@ -59,18 +59,9 @@ func (h *Hit) AppendArgs(dst []byte) ([]byte, error) {
 			dst = append(dst, ' ')
 		}
 		dst = append(append(dst, f.Name...), '=')
-		dst = fetch.AppendText(dst, f.Type, vals[i], names{h.Space})
+		dst = fetch.AppendText(dst, f.Type, vals[i], h.Space)
 	}
 	return dst, nil
-}
-
-// names names addresses of a process.
-type names struct{ space *symbols.Space }
-
-// SymbolAt implements fetch.Symbolizer.
-func (n names) SymbolAt(a symbols.Addr) (name string, off, size uint64, ok bool) {
-	name, off, size, _, ok = n.space.Symbolize(a)
-	return name, off, size, ok
 }
 
 // Sink takes hits. It is called by one goroutine at a time, in order of time

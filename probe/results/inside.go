@@ -14,7 +14,7 @@ type Inside struct {
 	PID     int
 	Comm    string
 	Threads []*InsideThread // by number, the first one first
-	More    int             // threads that were left out: there were more than maxThreads
+	More    int             // threads that were left out: there were too many
 	// Deadlock are threads of which each waits for what the next has, and the last for
 	// what the first has; nil: none was seen.
 	Deadlock []int
@@ -51,7 +51,7 @@ type InsideThread struct {
 	// moments.
 	Moved bool
 	Waits *Waiting // for whom it waits; nil is not known
-	// Stopped says who stopped it; 0 is nobody, or a signal in state T.
+	// Tracer is who traces it, of threads in t; 0 is not known.
 	Tracer int
 }
 

@@ -3,6 +3,7 @@ package debuginfo
 import (
 	"bytes"
 	"cmp"
+	"debug/dwarf"
 	"runtime"
 	"slices"
 	"sync/atomic"
@@ -127,9 +128,9 @@ func (d *Data) searchable() bool {
 // units: an abbreviation has the form for that.
 func (d *Data) crosses() bool {
 	return d.cross.get(func() bool {
-		for _, a := range [...]byte{attrOrigin, attrSpecification} {
+		for _, a := range [...]dwarf.Attr{dwarf.AttrAbstractOrigin, dwarf.AttrSpecification} {
 			for _, f := range [...]byte{byte(formRefAddr), byte(formIndirect)} {
-				if bytes.Contains(d.sec.Abbrev, []byte{a, f}) {
+				if bytes.Contains(d.sec.Abbrev, []byte{byte(a), f}) { // each is one byte of an abbreviation
 					return true
 				}
 			}
@@ -137,6 +138,3 @@ func (d *Data) crosses() bool {
 		return false
 	})
 }
-
-// DW_AT_abstract_origin and DW_AT_specification, each one byte of an abbreviation.
-const attrOrigin, attrSpecification = 0x31, 0x47
