@@ -1,7 +1,7 @@
 //go:build linux
 
 // Package procfs reads what the kernel tells of processes and the machine in
-// /proc (proc(5)). It is the one reader of status, stat, comm, children and
+// /proc (proc(5)). It is the one reader of status, stat, comm, syscall, children and
 // cpuinfo; mappings are symbols.ReadMaps.
 //
 // A process may end at any moment between two calls. The errors are those of

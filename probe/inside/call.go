@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"kprobe/internal/procfs"
 	"kprobe/probe/results"
 	"kprobe/symbols"
 )
@@ -22,19 +23,19 @@ func is(c *results.SystemCall, names ...string) bool {
 const maxText = 256
 
 // call says what a system call is and of what.
-func (l *looker) call(at *position) *results.SystemCall {
-	c := &results.SystemCall{Nr: at.nr, Name: callName(at.nr), Values: at.args}
+func (l *looker) call(at *procfs.Position) *results.SystemCall {
+	c := &results.SystemCall{Nr: uint64(at.Nr), Name: callName(uint64(at.Nr)), Values: at.Args}
 	if c.Name == "" {
-		c.Name = "syscall_" + strconv.FormatUint(at.nr, 10)
+		c.Name = "syscall_" + strconv.FormatInt(at.Nr, 10)
 	}
 	params := strings.Fields(callParams[c.Name])
-	if is(c, "futex") && !futexWaits(at.args[1]) {
+	if is(c, "futex") && !futexWaits(at.Args[1]) {
 		params = params[:min(len(params), 3)]
 	}
 	var parts []string
 	for i, p := range params {
 		name, kind, _ := strings.Cut(p, ":")
-		parts = append(parts, name+"="+l.argument(kind, at.args[i]))
+		parts = append(parts, name+"="+l.argument(kind, at.Args[i]))
 	}
 	c.Args = strings.Join(parts, ", ")
 	return c

@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"slices"
 	"syscall"
-	"time"
 
 	"kprobe/internal/procfs"
 	"kprobe/internal/untrusted"
@@ -73,7 +72,6 @@ func Look(ctx context.Context, pid int, o Options) (*results.Inside, error) {
 		}
 		return ra
 	}
-	defer l.clock.close()
 	tids, err := procfs.Process(pid).Threads()
 	if err != nil {
 		return nil, gone(err)
@@ -161,19 +159,19 @@ func (l *looker) thread(tid int) (*results.InsideThread, error) {
 		cpu, _ := st.Uint(procfs.FieldCPU)
 		t.CPU = int(cpu)
 		t.Comm, _ = task.Comm()
-		at, err := readPosition(task)
+		at, err := task.Position()
 		if err != nil {
 			return nil, gone(err)
 		}
-		if at.running {
+		if at.Running {
 			return t, nil
 		}
 		began := l.clock.lastRan(task)
-		if at.inCall {
+		if at.InCall {
 			t.Call = l.call(&at)
 		}
 		l.stack(t, &at)
-		after, err := readPosition(task)
+		after, err := task.Position()
 		if err != nil {
 			return nil, gone(err)
 		}
@@ -182,7 +180,7 @@ func (l *looker) thread(tid int) (*results.InsideThread, error) {
 			continue
 		}
 		if t.State != 'R' && !t.Moved {
-			t.Since = l.clock.since(began, t.CPU, st)
+			t.Since = l.clock.since(began, t.CPU)
 		}
 		l.standing(t, task)
 		return t, nil
@@ -231,6 +229,3 @@ func (m Memory) ReadMemory(b []byte, at symbols.Addr) (int, error) {
 	}
 	return n, fmt.Errorf("read memory of process %d at %v: %w", int(m), at, err)
 }
-
-// patience is how long threads that run are waited for, until each has been sampled.
-const patience = 300 * time.Millisecond

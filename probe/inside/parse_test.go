@@ -4,27 +4,9 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
 	"kprobe/probe/results"
 )
-
-func TestParsePosition(t *testing.T) {
-	for _, c := range []struct {
-		text string
-		want position
-		bad  bool
-	}{
-		{"running\n", position{running: true}, false},
-		{"-1 0x7ffe10 0x401000\n", position{sp: 0x7ffe10, pc: 0x401000}, false},
-		{"202 0x1 0x80 0x2 0x0 0x5 0x6 0x7ffe 0x40\n", position{inCall: true, nr: 202, args: [6]uint64{1, 0x80, 2, 0, 5, 6}, sp: 0x7ffe, pc: 0x40}, false},
-		{"", position{}, true},
-		{"202 0x1\n", position{}, true},
-		{"a b c\n", position{}, true},
-	} {
-		if got, err := parsePosition([]byte(c.text)); got != c.want || err != nil != c.bad {
-			t.Errorf("%q: %+v, %v", c.text, got, err)
-		}
-	}
-}
 
 func TestExecStart(t *testing.T) {
 	for text, want := range map[string]uint64{

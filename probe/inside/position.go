@@ -1,9 +1,7 @@
 package inside
 
 import (
-	"bytes"
 	"errors"
-	"fmt"
 	"strconv"
 	"syscall"
 
@@ -14,51 +12,6 @@ import (
 	"kprobe/symbols"
 	"kprobe/symbols/unwind"
 )
-
-// position is where a thread stands that doesn't run (proc_pid_syscall(5)).
-type position struct {
-	running bool
-	inCall  bool
-	nr      uint64
-	args    [6]uint64
-	sp, pc  uint64
-}
-
-// readPosition reads it.
-func readPosition(task procfs.Task) (position, error) {
-	b, err := procfs.Read(task.Path("syscall"), make([]byte, 256))
-	if err != nil {
-		return position{}, err
-	}
-	return parsePosition(b)
-}
-
-var errPosition = errors.New("a line of /proc that can't be read")
-
-func parsePosition(b []byte) (p position, err error) {
-	words := bytes.Fields(b)
-	if len(words) == 1 && string(words[0]) == "running" {
-		return position{running: true}, nil
-	}
-	var v [9]uint64
-	if len(words) != 9 && len(words) != 3 {
-		return p, fmt.Errorf("%w: %q", errPosition, b)
-	}
-	for i, w := range words {
-		if i == 0 && string(w) == "-1" {
-			continue
-		}
-		if v[i], err = strconv.ParseUint(string(w), 0, 64); err != nil {
-			return p, fmt.Errorf("%w: %q", errPosition, b)
-		}
-	}
-	if len(words) == 3 {
-		return position{sp: v[1], pc: v[2]}, nil
-	}
-	p = position{inCall: true, nr: v[0], sp: v[7], pc: v[8]}
-	copy(p.args[:], v[1:7])
-	return p, nil
-}
 
 // vmRead reads memory by process_vm_readv, what there is from its start.
 func vmRead(pid int, b []byte, at uint64) (int, error) {
@@ -83,11 +36,11 @@ func iovec(b []byte) (v unix.Iovec) {
 }
 
 // stack walks the stack of a thread that stands still.
-func (l *looker) stack(t *results.InsideThread, at *position) {
+func (l *looker) stack(t *results.InsideThread, at *procfs.Position) {
 	var r unwind.Regs
-	r.Set(unwind.SP, at.sp)
-	r.Set(unwind.PC, at.pc)
-	t.Frames, t.End = l.walk(r, l.copyStack(at.sp))
+	r.Set(unwind.SP, at.SP)
+	r.Set(unwind.PC, at.PC)
+	t.Frames, t.End = l.walk(r, l.copyStack(at.SP))
 	l.mark(t)
 }
 
@@ -103,10 +56,7 @@ func (l *looker) copyStack(sp uint64) *unwind.Stack {
 		}
 	}
 	b := make([]byte, min(uint64(m.End)-sp, maxCopy))
-	n, err := Memory(l.pid).ReadMemory(b, symbols.Addr(sp))
-	if err != nil && n == 0 {
-		n = 0
-	}
+	n, _ := Memory(l.pid).ReadMemory(b, symbols.Addr(sp))
 	return &unwind.Stack{Base: sp, Bytes: b[:n]}
 }
 

@@ -41,6 +41,9 @@ var sampleOrder = [...]int{
 	regnum.AMD64_R8, regnum.AMD64_R9, regnum.AMD64_R10, regnum.AMD64_R11, regnum.AMD64_R12, regnum.AMD64_R13, regnum.AMD64_R14, regnum.AMD64_R15,
 }
 
+// patience is how long threads that run are waited for, until each has been sampled.
+const patience = 300 * time.Millisecond
+
 // sampleAll samples threads that run, some at a time. The error says why none can be.
 func (l *looker) sampleAll(ctx context.Context, list []*results.InsideThread) error {
 	for len(list) > 0 && ctx.Err() == nil {

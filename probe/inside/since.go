@@ -16,8 +16,7 @@ import (
 // which of one that sleeps is when it went to sleep. The same file of a thread of
 // kprobe's that has just come to that CPU says what time it is there.
 type clock struct {
-	now    map[int]reading
-	failed bool
+	now map[int]reading // by CPU
 }
 
 // reading is what a CPU's clock showed, and when that was.
@@ -55,8 +54,8 @@ func execStart(b []byte) uint64 {
 }
 
 // since is how long ago a time of a CPU's clock was; 0 is not known.
-func (c *clock) since(ran uint64, cpu int, st procfs.Stat) uint64 {
-	if ran == 0 || c.failed {
+func (c *clock) since(ran uint64, cpu int) uint64 {
+	if ran == 0 {
 		return 0
 	}
 	r, ok := c.now[cpu]
@@ -76,8 +75,6 @@ func (c *clock) since(ran uint64, cpu int, st procfs.Stat) uint64 {
 	}
 	return now - ran
 }
-
-func (c *clock) close() { c.now, c.failed = nil, true }
 
 // read reads a CPU's clock. The goroutine's thread, which was bound to that CPU, ends
 // with it.

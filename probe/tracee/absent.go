@@ -121,7 +121,7 @@ func runs(tid int) bool {
 	if tid == 0 {
 		return true
 	}
-	if b, waits := blockedAt(os.Getpid(), tid); waits && b.nr == unix.SYS_FUTEX {
+	if b, waits := blockedAt(os.Getpid(), tid); waits && b.Nr == unix.SYS_FUTEX {
 		return true
 	}
 	return taskState(os.Getpid(), tid) == 'R'

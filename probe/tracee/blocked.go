@@ -3,10 +3,7 @@
 package tracee
 
 import (
-	"bytes"
 	"encoding/binary"
-	"os"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -14,35 +11,11 @@ import (
 	"kprobe/symbols"
 )
 
-// blocked is where a thread waits in the kernel, as /proc/PID/task/TID/syscall
-// tells it (Documentation/filesystems/proc.rst).
-type blocked struct {
-	nr   int64 // the system call; -1 is a fault, or another exception
-	args [6]uint64
-	pc   uint64 // of the program: behind the system call, or the instruction that faulted
-}
-
 // blockedAt reads where a thread waits. ok is false if it runs, has ended, or
 // the kernel doesn't tell.
-func blockedAt(pid, tid int) (b blocked, ok bool) {
-	text, err := os.ReadFile(procfs.Thread(pid, tid).Path("syscall"))
-	if err != nil {
-		return b, false
-	}
-	f := bytes.Fields(text)
-	if len(f) != 3 && len(f) != 9 { // NR [ARG…] SP PC, or "running"
-		return b, false
-	}
-	if b.nr, err = strconv.ParseInt(string(f[0]), 10, 64); err != nil {
-		return b, false
-	}
-	for i := range len(f) - 3 {
-		if b.args[i], err = strconv.ParseUint(string(f[1+i]), 0, 64); err != nil {
-			return b, false
-		}
-	}
-	b.pc, err = strconv.ParseUint(string(f[len(f)-1]), 0, 64)
-	return b, err == nil
+func blockedAt(pid, tid int) (at procfs.Position, ok bool) {
+	at, err := procfs.Thread(pid, tid).Position()
+	return at, err == nil && !at.Running
 }
 
 // awaitsChild reports whether a thread waits for a child that uses its memory
@@ -52,14 +25,14 @@ func (t *Thread) awaitsChild() bool {
 	if !ok {
 		return false
 	}
-	switch b.nr {
+	switch b.Nr {
 	case unix.SYS_VFORK:
 		return true
 	case unix.SYS_CLONE:
-		return b.args[0]&unix.CLONE_VFORK != 0
+		return b.Args[0]&unix.CLONE_VFORK != 0
 	case unix.SYS_CLONE3:
 		var flags [8]byte // the first member of struct clone_args
-		_, err := t.p.ReadMemory(flags[:], symbols.Addr(b.args[0]))
+		_, err := t.p.ReadMemory(flags[:], symbols.Addr(b.Args[0]))
 		return err == nil && binary.LittleEndian.Uint64(flags[:])&unix.CLONE_VFORK != 0
 	}
 	return false
@@ -69,7 +42,7 @@ func (t *Thread) awaitsChild() bool {
 // program: the process's other threads must end first.
 func (t *Thread) executes() bool {
 	b, ok := blockedAt(t.p.pid, t.tid)
-	return ok && (b.nr == unix.SYS_EXECVE || b.nr == unix.SYS_EXECVEAT)
+	return ok && (b.Nr == unix.SYS_EXECVE || b.Nr == unix.SYS_EXECVEAT)
 }
 
 // inExec reports whether a thread of the process is executing a program.
@@ -93,7 +66,7 @@ func (t *Thread) WaitsAt() (pc symbols.Addr, ok bool) {
 		return 0, false
 	}
 	b, ok := blockedAt(t.p.pid, t.tid)
-	return symbols.Addr(b.pc), ok
+	return symbols.Addr(b.PC), ok
 }
 
 // Late gives the threads that are not stopped while others are: in the prepare

@@ -207,7 +207,7 @@ func TestBlockedAt(t *testing.T) {
 	g := spawn(t, events(t), "idle")
 	eventually(t, "it sleeps as is told", func() bool {
 		b, ok := blockedAt(g.pid, g.pid)
-		return ok && b.nr == unix.SYS_CLOCK_NANOSLEEP && b.args[0] == 0 && b.args[2] != 0 && b.pc != 0
+		return ok && b.Nr == unix.SYS_CLOCK_NANOSLEEP && b.Args[0] == 0 && b.Args[2] != 0 && b.PC != 0
 	})
 	if _, status := g.rest(); status != 0 {
 		t.Errorf("status %d", status)
@@ -231,7 +231,7 @@ func TestDetachInExec(t *testing.T) {
 		g.in.Write([]byte{'\n'})
 		eventually(t, "it waits for its thread", func() bool {
 			b, ok := blockedAt(g.pid, g.pid)
-			return ok && b.nr == unix.SYS_EXECVE && taskState(g.pid, g.pid) == 'D'
+			return ok && b.Nr == unix.SYS_EXECVE && taskState(g.pid, g.pid) == 'D'
 		})
 		ctx, cancel := context.WithTimeout(context.Background(), patient)
 		start := time.Now()

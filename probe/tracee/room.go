@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -139,7 +138,7 @@ func (p *Process) findStack(r *room, maps []symbols.Mapping, regs *unix.PtraceRe
 		if m.Path == "[stack]" && regs.Rsp < borrowed(m) {
 			break // the place may have been lent: others may wait in the next
 		}
-		base := (regs.Rsp - redZone - bufferSize - 512 - uint64(size)) &^ (frameAlign - 1)
+		base := belowStack(regs.Rsp, size)
 		if base > regs.Rsp || base < uint64(m.Start)+stackBelow {
 			break
 		}
@@ -147,6 +146,12 @@ func (p *Process) findStack(r *room, maps []symbols.Mapping, regs *unix.PtraceRe
 		return true
 	}
 	return p.findLent(r, maps, size) || p.findFarDown(r, maps, regs, size)
+}
+
+// belowStack gives where an image of size bytes lies below the red zone of a stack
+// pointer, with the buffer behind it.
+func belowStack(sp uint64, size int) uint64 {
+	return (sp - redZone - bufferSize - 512 - uint64(size)) &^ (frameAlign - 1)
 }
 
 // findFarDown places the image on the first stack below a thread that is in the part
@@ -157,9 +162,8 @@ func (p *Process) findFarDown(r *room, maps []symbols.Mapping, regs *unix.Ptrace
 		if m.Path != "[stack]" || !m.Read || !m.Write || !m.Contains(symbols.Addr(regs.Rsp)) {
 			continue
 		}
-		top := regs.Rsp - redZone
-		base := (top - bufferSize - 512 - uint64(size)) &^ (frameAlign - 1)
-		if base > top || base < uint64(m.Start)+farDownBelow || p.waitsIn(base-farDownBelow, top) {
+		base := belowStack(regs.Rsp, size)
+		if base > regs.Rsp || base < uint64(m.Start)+farDownBelow || p.waitsIn(base-farDownBelow, regs.Rsp-redZone) {
 			return false
 		}
 		r.place(base, size)
@@ -180,22 +184,12 @@ func (p *Process) waitsIn(lo, hi uint64) bool {
 	if err != nil {
 		return true
 	}
-	buf := make([]byte, 256)
 	for _, tid := range tids {
-		text, err := procfs.Read(procfs.Thread(p.pid, tid).Path("syscall"), buf)
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
-			continue // it has ended
-		}
-		if err != nil {
+		at, err := procfs.Thread(p.pid, tid).Position()
+		switch {
+		case errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH): // it has ended
+		case err != nil || at.InCall && at.SP >= lo && at.SP < hi:
 			return true
-		}
-		// The number, six arguments, the stack pointer and the instruction pointer; -1 and
-		// the latter where it is in no call.
-		if f := bytes.Fields(text); len(f) == 9 {
-			sp, err := strconv.ParseUint(string(f[7]), 0, 64)
-			if err != nil || sp >= lo && sp < hi {
-				return true
-			}
 		}
 	}
 	return false
