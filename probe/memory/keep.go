@@ -105,7 +105,7 @@ func give(ctx context.Context, p *tracee.Process, f *os.File) (fd uintptr, err e
 		}
 	}()
 	// The kernel finds an abstract name for it.
-	_, err = p.SyscallBuilt(ctx, unix.SYS_BIND, func(at uint64) ([]byte, []uintptr) {
+	_, err = p.SyscallBuilt(ctx, nil, unix.SYS_BIND, func(at uint64) ([]byte, []uintptr) {
 		return binary.LittleEndian.AppendUint16(nil, unix.AF_UNIX), []uintptr{sock, uintptr(at), 2}
 	})
 	if err != nil {
@@ -114,7 +114,7 @@ func give(ctx context.Context, p *tracee.Process, f *os.File) (fd uintptr, err e
 	if err := sendTo(p.PID(), int(sock), int(f.Fd())); err != nil {
 		return 0, err
 	}
-	_, err = p.SyscallBuilt(ctx, unix.SYS_RECVMSG, func(at uint64) ([]byte, []uintptr) {
+	_, err = p.SyscallBuilt(ctx, nil, unix.SYS_RECVMSG, func(at uint64) ([]byte, []uintptr) {
 		return message(at), []uintptr{sock, uintptr(at), unix.MSG_CMSG_CLOEXEC}
 	})
 	if err != nil {

@@ -235,13 +235,7 @@ func (t *Thread) wasWatched() (hit, alone bool) {
 // int1, whose trap says the same as that of a debug register that hasn't told its
 // number. Virtual machines lose it now and then: the status register is zero.
 func (t *Thread) behindIcebp() bool {
-	r, err := t.Regs()
-	if err != nil {
-		return false
-	}
-	var b [1]byte
-	_, err = t.p.ReadMemory(b[:], symbols.Addr(r.Rip-1))
-	return err == nil && b[0] == 0xf1
+	return t.behind("\xf1")
 }
 
 // watched handles the stop behind an access to watched memory, which is for nothing

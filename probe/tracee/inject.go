@@ -48,10 +48,24 @@ func (p *Process) SyscallString(ctx context.Context, t *Thread, nr uintptr, s st
 	if len(b) > bufferSize {
 		return 0, fmt.Errorf("string of %d bytes: %w", len(s), syscall.EINVAL)
 	}
+	return p.SyscallBuilt(ctx, t, nr, func(at uint64) ([]byte, []uintptr) {
+		return b, append([]uintptr{uintptr(at)}, args...)
+	})
+}
+
+// SyscallBuilt is Syscall with memory for its arguments: build gives what is written
+// there, of at most 256 bytes, and the arguments, for the address that it has. The
+// memory isn't the call's any more when it has returned.
+func (p *Process) SyscallBuilt(ctx context.Context, t *Thread, nr uintptr, build func(at uint64) (b []byte, args []uintptr)) (uintptr, error) {
 	var werr error
 	v, err := p.syscallWith(ctx, t, nr, func(r *room) []uintptr {
+		b, args := build(r.buffer)
+		if len(b) > bufferSize {
+			werr = syscall.EINVAL
+			return args
+		}
 		werr = p.WriteMemory(b, symbols.Addr(r.buffer))
-		return append([]uintptr{uintptr(r.buffer)}, args...)
+		return args
 	})
 	return v, errors.Join(err, werr)
 }
@@ -536,21 +550,4 @@ func (p *Process) onThread(ctx context.Context, t *Thread, fn func(*Thread) erro
 		return p.inStop(t, fn)
 	}
 	return p.chooseThread(ctx, fn)
-}
-
-// SyscallBuilt is Syscall with memory for its arguments: build gives what is written
-// there, of at most 256 bytes, and the arguments, for the address that it has. The
-// memory isn't the call's any more when it has returned.
-func (p *Process) SyscallBuilt(ctx context.Context, nr uintptr, build func(at uint64) (b []byte, args []uintptr)) (uintptr, error) {
-	var werr error
-	v, err := p.syscallWith(ctx, nil, nr, func(r *room) []uintptr {
-		b, args := build(r.buffer)
-		if len(b) > bufferSize {
-			werr = syscall.EINVAL
-			return args
-		}
-		werr = p.WriteMemory(b, symbols.Addr(r.buffer))
-		return args
-	})
-	return v, errors.Join(err, werr)
 }

@@ -67,13 +67,20 @@ func (t *Thread) untoldStep() bool {
 // behindSyscall reports whether the instruction before the thread's next one
 // is a system call.
 func (t *Thread) behindSyscall() bool {
+	return t.behind("\x0f\x05")
+}
+
+// behind reports whether code, of two bytes at most, stands before the thread's next
+// instruction.
+func (t *Thread) behind(code string) bool {
 	r, err := t.Regs()
 	if err != nil {
 		return false
 	}
-	var b [2]byte
-	_, err = t.p.ReadMemory(b[:], symbols.Addr(r.Rip-2))
-	return err == nil && b == [2]byte{0x0f, 0x05}
+	var buf [2]byte
+	b := buf[:len(code)]
+	_, err = t.p.ReadMemory(b, symbols.Addr(r.Rip-uint64(len(code))))
+	return err == nil && string(b) == code
 }
 
 func (t *Tracer) breakpoint(th *Thread) error {
