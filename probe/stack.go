@@ -66,7 +66,7 @@ func (t *feed) stack(p *placed, h *Hit, data []byte, pc symbols.Addr) {
 	if !ok {
 		return
 	}
-	if p.ev.Return && t.beforeReturn(regs.V[unwind.SP], h.RetIP) {
+	if p.ev.Return && w.mem.AtReturn(regs.V[unwind.SP], uint64(h.RetIP)) {
 		regs.V[unwind.SP] += 8
 	}
 	if w.walker == nil {
@@ -79,16 +79,6 @@ func (t *feed) stack(p *placed, h *Hit, data []byte, pc symbols.Addr) {
 		w.frames[0].Addr = h.IP
 	}
 	h.Stack = w.frames
-}
-
-// beforeReturn tells a hit at a return instruction, whose address is still on
-// the stack, from one behind it, where it lies in the red zone.
-func (t *feed) beforeReturn(sp uint64, to symbols.Addr) bool {
-	if popped, ok := t.walk.mem.Word(sp - 8); ok && popped == uint64(to) {
-		return false
-	}
-	top, ok := t.walk.mem.Word(sp)
-	return ok && top == uint64(to)
 }
 
 // trampolineLog remembers the return trampolines that were laid into return slots, the last

@@ -267,7 +267,7 @@ func (f *Reader) walk(p *probe, h *results.Hit, data []byte) {
 	if !ok {
 		return
 	}
-	if sp := regs.V[unwind.SP]; p.Return && beforeReturn(&w.mem, sp, h.RetIP) {
+	if p.Return && w.mem.AtReturn(regs.V[unwind.SP], uint64(h.RetIP)) {
 		regs.V[unwind.SP] += 8
 	}
 	if w.walker == nil {
@@ -277,15 +277,6 @@ func (f *Reader) walk(p *probe, h *results.Hit, data []byte) {
 	h.Stack = w.frames
 }
 
-// beforeReturn tells a hit at a return instruction from one behind it.
-func beforeReturn(mem *unwind.Stack, sp uint64, to symbols.Addr) bool {
-	if popped, ok := mem.Word(sp - 8); ok && popped == uint64(to) {
-		return false
-	}
-	top, ok := mem.Word(sp)
-	return ok && top == uint64(to)
-}
-
 // Count adds up what the rings hold, and the counters beside them, by event in the order
 // of the book.
 func (f *Reader) Count() ([]results.Stats, error) {
@@ -293,13 +284,8 @@ func (f *Reader) Count() ([]results.Stats, error) {
 	if err != nil {
 		return nil, err
 	}
-	held := map[uint32]uint64{}
-	list, err := ring.NewView(f.r, f.Layout).Take(^uint64(0), false)
-	if err != nil {
+	if err := s.CountHeld(f.r); err != nil {
 		return nil, err
-	}
-	for i := range list {
-		held[list[i].ID]++
 	}
 	var out []results.Stats
 	at := map[string]int{}
@@ -317,8 +303,8 @@ func (f *Reader) Count() ([]results.Stats, error) {
 		}
 		st, c := &out[n], p.Counts
 		st.Places++
-		st.Hits += c.Hits + held[p.ID]
-		st.Recorded += c.Counted + held[p.ID] // what was overwritten, too
+		st.Hits += c.Hits
+		st.Recorded += c.Recorded + c.Counted // what was overwritten, too
 		st.Filtered += c.Filtered
 		st.Lost += c.Lost
 		st.Missed += c.Missed

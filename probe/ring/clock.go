@@ -83,6 +83,19 @@ func Calibrate(a, b Sample) (c *Calibration, ok bool) {
 	return &Calibration{first: a, cur: l, prev: l, rate: rate}, true
 }
 
+// CalibrationOf gives the conversion of time stamps by a header's moment and a later one;
+// with the zero Sample by the header's own rate. ok is false where neither can be.
+func (h *Header) CalibrationOf(now Sample) (*Calibration, bool) {
+	if c, ok := Calibrate(h.Time, now); ok {
+		return c, true
+	}
+	if h.Rate == 0 || bits.Len64(h.Rate) > 62 {
+		return nil, false
+	}
+	l := line{at: h.Time, mult: h.Rate}
+	return &Calibration{first: h.Time, cur: l, prev: l, rate: h.Rate}, true
+}
+
 // slope is ns per tick in 1/2^32 between the samples.
 func slope(a, b Sample) (uint64, bool) {
 	if b.TSC <= a.TSC || b.NS-a.NS < MinSpan {

@@ -94,6 +94,25 @@ func (s *Snapshot) Refresh(r io.ReaderAt) error {
 	return nil
 }
 
+// CountHeld adds the records that the rings of a file hold to the counters of their
+// probes, for rings that nobody empties: as Recorded.
+func (s *Snapshot) CountHeld(r io.ReaderAt) error {
+	list, err := NewView(r, s.Layout).Take(^uint64(0), false)
+	if err != nil {
+		return err
+	}
+	held := map[uint32]uint64{}
+	for i := range list {
+		held[list[i].ID]++
+	}
+	for i := range s.Probes {
+		n := held[s.Probes[i].ID]
+		s.Probes[i].Counts.Hits += n
+		s.Probes[i].Counts.Recorded += n
+	}
+	return nil
+}
+
 // ReadSites reads the table of sites; free slots are left out.
 func ReadSites(r io.ReaderAt, h *Header, l *Layout) ([]Site, error) {
 	b := make([]byte, int64(h.Sites)*SiteSize)

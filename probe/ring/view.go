@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
-	"math/bits"
 	"slices"
 )
 
@@ -119,14 +118,14 @@ func (v *View) bounds(n int) (tail, over, head uint64, err error) {
 	// between the two is behind for so long; the tail alone says what is safe.
 	for range 8 {
 		if tail, err = v.word(v.l.RingWord(n, TailOff)); err != nil {
-			return
+			return 0, 0, 0, err
 		}
 		if over, err = v.word(v.l.RingWord(n, OverOff)); err != nil {
-			return
+			return 0, 0, 0, err
 		}
 		var again uint64
 		if again, err = v.word(v.l.RingWord(n, TailOff)); err != nil {
-			return
+			return 0, 0, 0, err
 		}
 		if again == tail {
 			break
@@ -310,39 +309,4 @@ func (v *View) resync(pos, off, length, head uint64) uint64 {
 		}
 	}
 	return head
-}
-
-// NanosecondsPerTick is the rate of a header as a number, 0 where it isn't known.
-func (h *Header) NanosecondsPerTick() float64 { return float64(h.Rate) / (1 << 32) }
-
-// CalibrationOf gives the conversion of time stamps by a header's moment and a later one;
-// with the zero Sample by the header's own rate. ok is false where neither can be.
-func (h *Header) CalibrationOf(now Sample) (*Calibration, bool) {
-	if c, ok := Calibrate(h.Time, now); ok {
-		return c, true
-	}
-	if h.Rate == 0 || bits.Len64(h.Rate) > 62 {
-		return nil, false
-	}
-	l := line{at: h.Time, mult: h.Rate}
-	return &Calibration{first: h.Time, cur: l, prev: l, rate: h.Rate}, true
-}
-
-// CountHeld adds the records that the rings of a file hold to the counters of their
-// probes, for rings that nobody empties: as Recorded.
-func (s *Snapshot) CountHeld(r io.ReaderAt) error {
-	list, err := NewView(r, s.Layout).Take(^uint64(0), false)
-	if err != nil {
-		return err
-	}
-	held := map[uint32]uint64{}
-	for i := range list {
-		held[list[i].ID]++
-	}
-	for i := range s.Probes {
-		n := held[s.Probes[i].ID]
-		s.Probes[i].Counts.Hits += n
-		s.Probes[i].Counts.Recorded += n
-	}
-	return nil
 }

@@ -83,7 +83,6 @@ type gate struct {
 
 	mu      sync.Mutex
 	closing bool           // guarded by mu: nobody is held any more
-	closed  bool           // guarded by mu
 	waiting map[int32]bool // guarded by mu: the kernel's files that aren't answered
 }
 
@@ -132,9 +131,6 @@ func (g *gate) close() {
 	g.mu.Unlock()
 	_ = g.f.SetReadDeadline(time.Now()) // what was asked meanwhile is answered by the reader
 	<-g.read
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.closed = true
 	_ = g.f.Close()
 }
 
@@ -241,9 +237,7 @@ func (g *gate) tell(w *Watch) {
 			}
 		}
 		for _, h := range list {
-			w.mu.Lock()
-			w.seen[h.PID] = started(h.PID)
-			w.mu.Unlock()
+			w.first(h.PID)
 		}
 		w.want.Held(list)
 	}

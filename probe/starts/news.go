@@ -16,14 +16,13 @@ import (
 // 16 bytes, a connector's of 20, then struct proc_event: u32 what, u32 cpu, u64 time, and for
 // exec s32 thread, s32 process.
 const (
-	cnIdxProc    = 1
-	cnValProc    = 1
-	mcastListen  = 1
-	eventExec    = 2
-	netlinkSize  = 16
-	connSize     = 20
-	eventHeader  = 16
-	connectorNet = unix.NETLINK_CONNECTOR
+	cnIdxProc   = 1
+	cnValProc   = 1
+	mcastListen = 1
+	eventExec   = 2
+	netlinkSize = 16
+	connSize    = 20
+	eventHeader = 16
 )
 
 // news tells of each execve.
@@ -37,7 +36,7 @@ func openNews() (*news, error) {
 	if ns, err := os.Readlink("/proc/self/ns/pid"); err != nil || ns != firstPIDNamespace {
 		return nil, errNone
 	}
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, connectorNet)
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_CONNECTOR)
 	if err != nil {
 		return nil, fmt.Errorf("proc connector: %w", err)
 	}

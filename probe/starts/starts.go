@@ -232,9 +232,9 @@ func (w *Watch) tell(pid int) {
 	}
 }
 
-// first reports whether a process is new.
+// first notes a process, and reports whether it is new.
 func (w *Watch) first(pid int) bool {
-	at := started(pid)
+	at := procfs.StartTime(pid)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if was, ok := w.seen[pid]; ok && was == at {
@@ -250,16 +250,6 @@ func (w *Watch) Again(pid int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.seen, pid)
-}
-
-// started is when a process began, in ticks since the machine did; 0 where it is gone.
-func started(pid int) uint64 {
-	st, err := procfs.Process(pid).Stat()
-	if err != nil {
-		return 0
-	}
-	at, _ := st.Uint(procfs.FieldStart)
-	return at
 }
 
 // errNone says that there is no such means here.

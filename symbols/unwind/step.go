@@ -53,6 +53,16 @@ func (s *Stack) Word(at uint64) (uint64, bool) {
 	return word(s.More, at-s.MoreBase)
 }
 
+// AtReturn tells a stack pointer at a return instruction, whose address to is still on
+// the stack, from one behind it, where that lies in the red zone.
+func (s *Stack) AtReturn(sp, to uint64) bool {
+	if popped, ok := s.Word(sp - 8); ok && popped == to {
+		return false
+	}
+	top, ok := s.Word(sp)
+	return ok && top == to
+}
+
 func word(b []byte, off uint64) (uint64, bool) {
 	if n := uint64(len(b)); n < 8 || off > n-8 {
 		return 0, false
