@@ -26,6 +26,9 @@ var floors = []string{
 	"kprobe/output",
 	"kprobe/probe",
 	"kprobe/probe/assess",
+	"kprobe/probe/flight",
+	"kprobe/probe/inside",
+	"kprobe/probe/starts",
 	"kprobe/probe/results",
 	"kprobe/probe/area",
 	"kprobe/probe/fallbacks",
@@ -38,6 +41,7 @@ var floors = []string{
 	"kprobe/probe/survey",
 	"kprobe/probe/detour",
 	"kprobe/probe/plan",
+	"kprobe/probe/book",
 	"kprobe/probe/ring",
 	"kprobe/probe/asm",
 	"kprobe/probe/insn",
@@ -49,6 +53,7 @@ var floors = []string{
 var pure = []string{
 	"kprobe/fetch", "kprobe/probe/insn", "kprobe/probe/asm", "kprobe/probe/plan",
 	"kprobe/probe/detour", "kprobe/probe/signature", "kprobe/probe/gocode", "kprobe/probe/survey", "kprobe/probe/debugreg",
+	"kprobe/probe/book", "kprobe/probe/flight",
 }
 
 type goPackage struct {
