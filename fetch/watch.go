@@ -45,17 +45,14 @@ func (p *exprParser) ofWatch(e *Expr, name string, col int) *SyntaxError {
 	switch name {
 	case "addr":
 		e.N = WatchAddr
-		return nil
 	case "value":
 		e.N = WatchValue
-		return nil
 	case "old":
 		e.N = WatchOld
-		return nil
-	}
-	e.Op = ExprReg
-	if err := p.numbered(e, name, col); err != nil || e.Op != ExprStack {
-		return p.l.err(BadVar, col, "a watchpoint has $addr, $value, $old, $stackN")
+	default:
+		if err := p.numbered(e, name, col); err != nil || e.Op != ExprStack {
+			return p.l.err(BadVar, col, "a watchpoint has $addr, $value, $old, $stackN")
+		}
 	}
 	return nil
 }

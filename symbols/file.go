@@ -260,6 +260,15 @@ func (f *File) IsGo() bool {
 	return false
 }
 
+// GoTLS is where a thread of a program of Go's keeps its goroutine (runtime·tlsg), as an
+// offset in the segment fs. Go's linker puts it where the thread's own memory ends; behind
+// it lies that of libraries. ok is false where that isn't known.
+func (f *File) GoTLS() (off int64, ok bool) {
+	_, dynamic := f.Segment(elf.PT_INTERP)
+	memory, _ := f.Segment(elf.PT_TLS)
+	return -8, (f.Type == elf.ET_EXEC || dynamic) && memory.MemSize <= 8
+}
+
 func (f *File) fdes() []fde {
 	return f.ranges.get(func() (out []fde) {
 		var err error

@@ -2,7 +2,6 @@ package vars
 
 import (
 	"debug/dwarf"
-	"debug/elf"
 	"errors"
 	"fmt"
 
@@ -39,8 +38,7 @@ func OfThread(space *symbols.Space, m *symbols.Module, name string) (v fetch.Var
 	return v, true, err
 }
 
-// goroutineID reads the number of the goroutine that a thread runs: Go's linker puts
-// its address where the thread's own memory ends.
+// goroutineID reads the number of the goroutine that a thread runs.
 func goroutineID(space *symbols.Space, m *symbols.Module) (v fetch.Variable, err error) {
 	if m == nil || m.File == nil || !m.File.IsGo() {
 		m = nil
@@ -54,8 +52,8 @@ func goroutineID(space *symbols.Space, m *symbols.Module) (v fetch.Variable, err
 	if m == nil {
 		return v, errors.New("the program has no goroutines: it is not Go's")
 	}
-	_, dynamic := m.File.Segment(elf.PT_INTERP)
-	if memory, has := m.File.Segment(elf.PT_TLS); m.File.Type != elf.ET_EXEC && !dynamic || has && memory.MemSize > 8 || !m.Main {
+	tls, ok := m.File.GoTLS()
+	if !ok || !m.Main {
 		return v, errors.New("where threads keep their goroutine in this program is not known")
 	}
 	var off int64
@@ -66,11 +64,9 @@ func goroutineID(space *symbols.Space, m *symbols.Module) (v fetch.Variable, err
 			return fmt.Errorf("runtime.g: %w", fetch.ErrNoDebugInfo)
 		}
 		f.fn = e
-		member, ok := memberOffset(&e, "goid")
-		if !ok {
+		if off, ok = memberOffset(&e, "goid"); !ok {
 			return fmt.Errorf("runtime.g has no goid: %w", fetch.ErrNoDebugInfo)
 		}
-		off = member
 		return nil
 	})
 	if errors.Is(err, symbols.ErrNoDebugInfo) || errors.Is(err, fetch.ErrNoDebugInfo) {
@@ -79,8 +75,7 @@ func goroutineID(space *symbols.Space, m *symbols.Module) (v fetch.Variable, err
 	if err != nil {
 		return v, err
 	}
-	const below = -8
-	v.Chain = register(fetch.RegFSBase).add(below).load(8).add(off).load(8).whole()
+	v.Chain = register(fetch.RegFSBase).add(tls).load(8).add(off).load(8).whole()
 	v.Type = fetch.Type{Base: fetch.Unsigned, Size: 8}
 	return v, nil
 }

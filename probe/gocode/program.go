@@ -2,7 +2,6 @@ package gocode
 
 import (
 	"cmp"
-	"debug/elf"
 	"encoding/binary"
 	"slices"
 	"sync"
@@ -45,14 +44,12 @@ func (p *Program) trace(f *function, vaddr symbols.Vaddr, kind symbols.GoKind) a
 }
 
 // tls is where a thread's goroutine is noted, as an offset in the segment fs; 0 is
-// unknown. Go's linker puts it where the thread's own memory ends; behind it lies
-// that of libraries.
+// unknown.
 func (p *Program) tls() int32 {
-	_, dynamic := p.file.Segment(elf.PT_INTERP)
-	if memory, ok := p.file.Segment(elf.PT_TLS); p.file.Type != elf.ET_EXEC && !dynamic || ok && memory.MemSize > 8 {
-		return 0
+	if off, ok := p.file.GoTLS(); ok {
+		return int32(off)
 	}
-	return -8
+	return 0
 }
 
 func (p *Program) kind(v symbols.Vaddr) symbols.GoKind { return p.file.GoKind(v) }
