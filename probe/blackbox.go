@@ -102,7 +102,7 @@ func openDead(p *io.SectionReader) (*flight.Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	if b.Boot == bootID() && b.Boot != "" {
+	if b.Boot == procfs.BootID() && b.Boot != "" {
 		o.Clock = ring.SystemClock{}
 	}
 	o.Dead = !runs(b)
@@ -111,7 +111,7 @@ func openDead(p *io.SectionReader) (*flight.Reader, error) {
 
 // runs reports whether the process of a book runs here.
 func runs(b *book.Book) bool {
-	return b.Boot != "" && b.Boot == bootID() && b.Start != 0 && procfs.StartTime(b.PID) == b.Start
+	return b.Boot != "" && b.Boot == procfs.BootID() && b.Start != 0 && procfs.StartTime(b.PID) == b.Start
 }
 
 func recordedModules(b *book.Book) (out []symbols.Recorded) {

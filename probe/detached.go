@@ -244,7 +244,7 @@ func (tg *target) book() (*book.Book, error) {
 	pid := tg.proc.PID()
 	proc := procfs.Process(pid)
 	now, wall := tg.s.clock.now(), time.Now()
-	b := &book.Book{PID: pid, Start: procfs.StartTime(pid), Mono: now, Wall: wall.UnixNano(), Boot: bootID()}
+	b := &book.Book{PID: pid, Start: procfs.StartTime(pid), Mono: now, Wall: wall.UnixNano(), Boot: procfs.BootID()}
 	b.Comm, _ = proc.Thread(pid).Comm() // of a process that is gone
 	b.Host, _ = os.Hostname()
 	for _, m := range tg.space.Modules() {
@@ -286,13 +286,4 @@ func (t *feed) all() (out []*placed) {
 		}
 	}
 	return out
-}
-
-// bootID is what the kernel calls this boot; "" is unknown.
-func bootID() string {
-	id, err := procfs.Read("/proc/sys/kernel/random/boot_id", make([]byte, 64))
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(id))
 }

@@ -49,6 +49,9 @@ func Processes() ([]int, error) { return proc.Processes() }
 // Threads lists the threads of a process, in no order.
 func (t Task) Threads() ([]int, error) { return numbers(t.Path("task")) }
 
+// Descriptors lists what a process has open, by number and in no order.
+func (t Task) Descriptors() ([]int, error) { return numbers(t.Path("fd")) }
+
 // numbers lists the entries of a folder that are numbers.
 func numbers(dir string) ([]int, error) {
 	d, err := os.Open(dir)
@@ -95,6 +98,15 @@ func (t Task) AllChildren() []int {
 		list = append(list, kids...)
 	}
 	return list
+}
+
+// BootID is what the kernel calls this boot; "" is unknown.
+func BootID() string {
+	id, err := Read("/proc/sys/kernel/random/boot_id", make([]byte, 64))
+	if err != nil {
+		return ""
+	}
+	return string(bytes.TrimSpace(id))
 }
 
 // Comm gives the command name of a process or thread; it may hold any byte.

@@ -186,3 +186,31 @@ func waitUntil(t *testing.T, what string, is func() bool) {
 		}
 	}
 }
+
+// TestDescriptors: files are among a process's descriptors while they are open.
+func TestDescriptors(t *testing.T) {
+	first, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd := int(last.Fd())
+	for _, open := range []bool{true, false} {
+		list, err := Process(os.Getpid()).Descriptors()
+		if err != nil || slices.Contains(list, fd) != open {
+			t.Errorf("%d is open: %v, and listed are %v; %v", fd, open, list, err)
+		}
+		first.Close() // whose number the folder gets that is read next
+		last.Close()
+	}
+}
+
+// TestBootID: it is one identifier, of one line.
+func TestBootID(t *testing.T) {
+	if id := BootID(); len(id) != 36 || strings.Count(id, "-") != 4 {
+		t.Errorf("%q", id)
+	}
+}

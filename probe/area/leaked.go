@@ -77,14 +77,10 @@ func takeStrays(ctx context.Context, p *tracee.Process, fds []int) (left bool, e
 // memfileDescriptors lists the descriptors of memory files that a process has
 // open.
 func memfileDescriptors(pid int) (fds []int) {
-	dir := procfs.Image(pid).Path("fd")
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil
-	}
-	for _, e := range entries {
-		to, err := os.Readlink(dir + "/" + e.Name())
-		if fd, nerr := strconv.Atoi(e.Name()); err == nil && nerr == nil && to == "/memfd:"+ring.MemfdName+" (deleted)" {
+	task := procfs.Image(pid)
+	open, _ := task.Descriptors() // none where they can't be read
+	for _, fd := range open {
+		if to, err := os.Readlink(task.Path("fd/" + strconv.Itoa(fd))); err == nil && to == "/memfd:"+ring.MemfdName+" (deleted)" {
 			fds = append(fds, fd)
 		}
 	}

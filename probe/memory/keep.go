@@ -167,17 +167,13 @@ func received(pid int, f *os.File) (uintptr, error) {
 	if err != nil {
 		return 0, err
 	}
-	dir := procfs.Image(pid).Path("fd")
-	list, err := os.ReadDir(dir)
+	task := procfs.Image(pid)
+	list, err := task.Descriptors()
 	if err != nil {
 		return 0, err
 	}
-	for _, e := range list {
-		fd, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
-		if info, err := os.Stat(dir + "/" + e.Name()); err == nil && os.SameFile(info, own) {
+	for _, fd := range list {
+		if info, err := os.Stat(task.Path("fd/" + strconv.Itoa(fd))); err == nil && os.SameFile(info, own) {
 			return uintptr(fd), nil
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -149,9 +148,7 @@ func (o *recordOptions) header(d *Deps, defs []*fetch.Def) *recording.Header {
 	h.Wall = wall.UnixNano()
 	// Without them the recording is as good.
 	h.Host, _ = os.Hostname()
-	if id, err := procfs.Read("/proc/sys/kernel/random/boot_id", make([]byte, 64)); err == nil {
-		h.Boot = strings.TrimSpace(string(id))
-	}
+	h.Boot = procfs.BootID()
 	for _, def := range defs[:min(len(defs), 1000)] {
 		h.Definitions = append(h.Definitions, def.Text)
 	}
