@@ -75,7 +75,7 @@ func findLive(pid int) (*Live, error) {
 	var failed error
 	var left *Live
 	for _, m := range maps {
-		if !memory.IsMemfile(&m) && !memory.IsKept(pid, &m) {
+		if !memory.IsFile(pid, &m) {
 			continue
 		}
 		l, err := untrusted.Within(func() (*Live, error) { return openLive(pid, m.Start) })
@@ -226,7 +226,7 @@ func (l *Live) ended(err error) error {
 		return merr
 	}
 	for _, m := range maps {
-		if m.Start == l.base && (memory.IsMemfile(&m) || memory.IsKept(l.PID, &m)) {
+		if m.Start == l.base && memory.IsFile(l.PID, &m) {
 			return err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"kprobe/internal/procfs"
 	"kprobe/probe/memory"
 	"kprobe/probe/ring"
+	"kprobe/symbols"
 )
 
 // leftChildren lists the processes that descend from one and have a memory file that
@@ -35,8 +36,7 @@ func journaled(pid int) []ring.Map {
 		return nil
 	}
 	defer mem.Close()
-	r := io.NewSectionReader(mem, int64(m.Start), int64(m.End-m.Start))
-	h, layout, err := ring.ReadHeader(r, memory.PossibleCPUs())
+	r, h, layout, err := readHeader(mem, m)
 	if err != nil {
 		return nil
 	}
@@ -45,4 +45,12 @@ func journaled(pid int) []ring.Map {
 		return nil
 	}
 	return maps
+}
+
+// readHeader reads the header of a memory file, which r reads, through the memory of a
+// process that has it mapped.
+func readHeader(mem io.ReaderAt, m *symbols.Mapping) (r io.ReaderAt, h *ring.Header, l *ring.Layout, err error) {
+	r = io.NewSectionReader(mem, int64(m.Start), int64(m.End-m.Start))
+	h, l, err = ring.ReadHeader(r, memory.PossibleCPUs())
+	return r, h, l, err
 }

@@ -1,7 +1,6 @@
 package area
 
 import (
-	"io"
 	"os"
 
 	"kprobe/internal/procfs"
@@ -31,8 +30,7 @@ func LiftBreakpoints(pid int, m *symbols.Mapping) error {
 		return err
 	}
 	defer mem.Close()
-	r := io.NewSectionReader(mem, int64(m.Start), int64(m.End-m.Start))
-	h, layout, err := ring.ReadHeader(r, memory.PossibleCPUs())
+	r, h, layout, err := readHeader(mem, m)
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"os"
 	"syscall"
@@ -87,7 +86,7 @@ func FindMemfiles(pid int) (files []*symbols.Mapping, err error) {
 		return nil, err
 	}
 	for i := range maps {
-		if len(files) < mostFiles && (memory.IsMemfile(&maps[i]) || memory.IsKept(pid, &maps[i])) {
+		if len(files) < mostFiles && memory.IsFile(pid, &maps[i]) {
 			files = append(files, &maps[i])
 		}
 	}
@@ -102,7 +101,7 @@ func recoverOne(ctx context.Context, tr *tracee.Tracer, pid int, known []ring.Ma
 		return false, err
 	}
 	for _, m := range files {
-		if !also[m.Start] && LeftAlone(pid, m) {
+		if !also[m.Start] && leftAlone(pid, m) {
 			continue
 		}
 		// What its memory doesn't give now isn't asked for while it stands still.
@@ -130,7 +129,7 @@ func recoverFile(ctx context.Context, tr *tracee.Tracer, pid int, m *symbols.Map
 			return err
 		}
 		return p.WithSharers(ctx, stopped, func(stopped []*tracee.Thread) error {
-			return errors.Join(a.Unwatch(stopped), a.RestoreText(stopped))
+			return errors.Join(a.unwatch(stopped), a.RestoreText(stopped))
 		})
 	})
 	err = tracee.IgnoreLate(err)
@@ -301,16 +300,16 @@ func Moments() iter.Seq[time.Duration] {
 	}
 }
 
-// LeftAlone reports whether a memory file is of probes that are to stay where no kprobe
+// leftAlone reports whether a memory file is of probes that are to stay where no kprobe
 // is.
-func LeftAlone(pid int, m *symbols.Mapping) bool {
+func leftAlone(pid int, m *symbols.Mapping) bool {
 	alone, err := untrusted.Within(func() (bool, error) {
 		mem, err := os.Open(procfs.Image(pid).Path("mem"))
 		if err != nil {
 			return false, err
 		}
 		defer mem.Close()
-		h, _, err := ring.ReadHeader(io.NewSectionReader(mem, int64(m.Start), int64(m.End-m.Start)), memory.PossibleCPUs())
+		_, h, _, err := readHeader(mem, m)
 		return err == nil && h.Mode&ring.ModeDetached != 0, err
 	})
 	return err == nil && alone

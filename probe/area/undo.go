@@ -47,7 +47,7 @@ import (
 // was as far as it could not be undone.
 func (a *Area) Leave(ctx context.Context, stopped []*tracee.Thread) error {
 	err := a.Proc.WithSharers(ctx, stopped, func(stopped []*tracee.Thread) error {
-		if err := a.Unwatch(stopped); err != nil {
+		if err := a.unwatch(stopped); err != nil {
 			return err
 		}
 		if err := a.RestoreText(stopped); err != nil {

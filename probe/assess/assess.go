@@ -81,7 +81,7 @@ func (a *Assessor) Instruction(w symbols.Site) (p Place, err error) {
 	return a.movable(p, err)
 }
 
-// Start is instruction for an address that is known to start one, in a module with a
+// Start is Instruction for an address that is known to start one, in a module with a
 // file.
 func (a *Assessor) Start(w symbols.Site) (p Place, err error) {
 	p.Site = w

@@ -88,7 +88,9 @@ func Inspect(space *symbols.Space, p symbols.Place, each func(*results.Listing) 
 	return nil
 }
 
-func (j *judge) Inspect(w symbols.Site) (*results.Listing, error) {
+// Inspect lists the instructions of the function at a place. Errors are *RefusedError
+// and *BoundaryError.
+func (j *Judge) Inspect(w symbols.Site) (*results.Listing, error) {
 	if w.Module == nil || w.Module.File == nil {
 		return nil, &survey.RefusedError{Addr: w.Addr, Place: w.Name, Rule: "no file is mapped there"}
 	}

@@ -12,8 +12,8 @@ import (
 	"kprobe/symbols"
 )
 
-// judge says how instructions would be probed. It is safe for concurrent use.
-type judge struct {
+// Judge says how instructions would be probed. It is safe for concurrent use.
+type Judge struct {
 	space   *symbols.Space
 	modules map[*symbols.Module]*surveyed
 	golang  Programs
@@ -34,8 +34,9 @@ const fileShift = 1 << 40
 // judgedRoom is what a detour with a few arguments takes, in bytes.
 const judgedRoom = 512
 
-func NewJudge(space *symbols.Space, places []symbols.Site) (*judge, error) {
-	j := &judge{space: space, modules: map[*symbols.Module]*surveyed{}}
+// NewJudge is the judge of what is in the modules of places.
+func NewJudge(space *symbols.Space, places []symbols.Site) (*Judge, error) {
+	j := &Judge{space: space, modules: map[*symbols.Module]*surveyed{}}
 	var maps []symbols.Mapping
 	if pid := space.PID(); pid != 0 {
 		var err error
@@ -104,7 +105,7 @@ func (f *analysed) site(at uint64) symbols.Site {
 }
 
 // take takes the function of a site apart.
-func (j *judge) take(w symbols.Site) (*analysed, error) {
+func (j *Judge) take(w symbols.Site) (*analysed, error) {
 	s := j.modules[w.Module]
 	w.Module = s.module
 	w.Addr += symbols.Addr(s.shift)

@@ -224,8 +224,7 @@ func Watch(space *symbols.Space, d *fetch.Def, mem symbols.Memory, text int) (*M
 		}
 	}
 	if err := debugreg.Check(at.at, w.Length); err != nil && at.at != symbols.Addr(symbols.NoData) {
-		code := fetch.BadAccessAddr
-		return nil, nil, d.Error(code, err.Error(), err)
+		return nil, nil, d.Error(fetch.BadAccessAddr, err.Error(), err)
 	}
 	e := &watchEnv{Env: Env{Space: space, Text: text, Site: site}, typ: at.typ}
 	if at.module != nil {

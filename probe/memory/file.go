@@ -111,9 +111,13 @@ var memfdDevice = sync.OnceValues(func() (major, minor uint32) {
 	return unix.Major(st.Dev), unix.Minor(st.Dev)
 })
 
-// IsMemfile reports whether a mapping is that of a memory file, as far as its
-// name, its device and its start tell: the program can make such a one.
-func IsMemfile(m *symbols.Mapping) bool {
+// IsFile reports whether a mapping of a process may be that of a memory file, with a
+// name or without: the program can make such a one.
+func IsFile(pid int, m *symbols.Mapping) bool { return isMemfd(m) || isKept(pid, m) }
+
+// isMemfd reports whether a mapping is that of a memory file without a name, as far as
+// its name, its device and its start tell.
+func isMemfd(m *symbols.Mapping) bool {
 	if m.Path != "/memfd:"+ring.MemfdName || m.Off != 0 {
 		return false
 	}

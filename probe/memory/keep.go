@@ -180,9 +180,9 @@ func received(pid int, f *os.File) (uintptr, error) {
 	return 0, errors.New("the process has not received it")
 }
 
-// IsKept reports whether a mapping may be that of a memory file with a name, as far as
+// isKept reports whether a mapping may be that of a memory file with a name, as far as
 // its kind tells: a shared one of a file in memory, whose first bytes say it.
-func IsKept(pid int, m *symbols.Mapping) bool {
+func isKept(pid int, m *symbols.Mapping) bool {
 	if !m.Shared || !m.Read || !m.Write || m.Exec || m.Off != 0 || m.Inode == 0 || m.Major != 0 || m.End-m.Start < PageSize {
 		return false
 	}

@@ -22,6 +22,7 @@ type Change struct {
 	Wrote bool
 }
 
+// End is the address behind the last byte.
 func (c *Change) End() uint64 { return c.At + uint64(len(c.New)) }
 
 const (
