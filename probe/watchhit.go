@@ -46,13 +46,11 @@ func (h handler) Watched(t *tracee.Thread, hits uint8, sure bool) {
 		return
 	}
 	// It may be told in the midst of another's hit, whose record is in the making.
-	was := s.hitState
+	was, busy := s.hitState, s.busy.Load()
 	s.rec, s.done = nil, nil
 	defer func() {
-		busy := was.rec
 		s.hitState = was
-		s.rec = busy
-		s.busy.Store(0)
+		s.busy.Store(busy)
 	}()
 	th := tg.thread(t)
 	if s.fill(tg, th) != nil {
