@@ -35,8 +35,8 @@ func (e *LeaveError) Error() string {
 			b.WriteString(" at " + x.Place)
 		}
 		b.WriteString(": " + x.Why)
-		if i == 4 {
-			fmt.Fprintf(&b, "; and %d more", len(e.Out)-i-1)
+		if n := len(e.Out) - i - 1; i == 4 && n > 0 {
+			fmt.Fprintf(&b, "; and %d more", n)
 			break
 		}
 	}
