@@ -68,22 +68,12 @@ func TestTraceContext(t *testing.T) {
 				t.Errorf("filtered by span: %q", number)
 			}
 			for _, st := range l.sum.Stats {
-				if name := st.Event.Name; !o.NoOptimize && (name == "e" || name == "number") && l.optimizedOf(name) == 0 {
+				if name := st.Event.Name; !o.NoOptimize && (name == "e" || name == "number") && st.Trapped == st.Places {
 					t.Errorf("%s was no jump", name)
 				}
 			}
 		}
 	}
-}
-
-// optimizedOf is how many places of an event are jumps.
-func (l *live) optimizedOf(name string) (n int) {
-	for _, st := range l.sum.Stats {
-		if st.Event.Name == name {
-			n += st.Places - st.Trapped
-		}
-	}
-	return n
 }
 
 // TestTraceContextNone: where nothing is published, or there are no goroutines, that is
@@ -135,7 +125,7 @@ func TestGoroutineID(t *testing.T) {
 			switch name := st.Event.Name; {
 			case name == "none" && st.Filtered != 80, name == "r" && st.Recorded != 80:
 				t.Errorf("%s: %+v", name, st)
-			case !o.NoOptimize && l.optimizedOf(name) == 0:
+			case !o.NoOptimize && st.Trapped == st.Places:
 				t.Errorf("%s was no jump", name)
 			}
 		}

@@ -60,11 +60,11 @@ func leaveIn(t *testing.T, pid int, o Options, defs ...string) {
 // recordedSink checks hits of recorder_calls: none is torn, none invented, they come in
 // order of time.
 type recordedSink struct {
-	t        *testing.T
-	vals     []fetch.Value
-	time     uint64
-	n, other uint64
-	last     map[uint64]uint64 // call, by thread
+	t    *testing.T
+	vals []fetch.Value
+	time uint64
+	n    uint64
+	last map[uint64]uint64 // call, by thread
 }
 
 // factor is K in recorder_calls.c.
@@ -76,7 +76,6 @@ func (r *recordedSink) Hit(h *Hit) error {
 	}
 	r.time = h.Time
 	if h.Event.Name != "hit" {
-		r.other++
 		return nil
 	}
 	var err error
