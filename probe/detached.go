@@ -14,7 +14,6 @@ import (
 	"kprobe/internal/procfs"
 	"kprobe/probe/book"
 	"kprobe/probe/detour"
-	"kprobe/probe/plan"
 	"kprobe/probe/ring"
 	"kprobe/probe/tracee"
 )
@@ -168,8 +167,6 @@ func (p *placed) needsTracer() string {
 		return "it is a breakpoint"
 	case p.leavesByTrap():
 		return "its function is left at an instruction that has a breakpoint"
-	case p.tactic == plan.Refused:
-		return "it is not armed"
 	}
 	return ""
 }

@@ -345,12 +345,15 @@ func (l *exitProbe) passes(tg *target, w patchRequest, from part, x insn.Exit, t
 	if contains(parts, to.Start) {
 		return nil
 	}
-	for _, t := range to.Sweep.Targets() {
-		if t.To == uint64(to.Start) && !t.Call {
-			return fmt.Errorf("%s jumps to its own entry", to.site.Name)
-		}
+	if startsOver(to.Function) {
+		return fmt.Errorf("%s jumps to its own entry", to.site.Name)
 	}
 	return add(entry, detour.Arrives, false)
+}
+
+// startsOver reports whether a function jumps to its own entry.
+func startsOver(f *assess.Function) bool {
+	return slices.ContainsFunc(f.Sweep.Targets(), func(t insn.Target) bool { return t.To == uint64(f.Start) && !t.Call })
 }
 
 // endbrLen is the length of endbr64.

@@ -107,14 +107,9 @@ func (o *planner) planPools(maps []symbols.Mapping, ps []*placed, avoid []plan.R
 		return nil
 	}
 	size = (size + memory.PageSize - 1) &^ (memory.PageSize - 1)
-	tried := map[symbols.Addr]bool{}
-	for _, r := range avoid {
-		tried[symbols.Addr(r.Lo)] = true
-	}
-	base := o.tg.area.File.Base
-	at, ok := memory.FindGap(maps, base, base, size, tried)
-	if !ok {
-		return fmt.Errorf("return instances: no free addresses within 2 GiB of %v", base)
+	at, err := o.gapNearFile(maps, size, avoid)
+	if err != nil {
+		return fmt.Errorf("return instances: %w", err)
 	}
 	o.pools = &poolPlan{at, size}
 	o.space.Exclude(plan.Range{Lo: uint64(at), Hi: uint64(at) + size})
@@ -124,6 +119,21 @@ func (o *planner) planPools(maps []symbols.Mapping, ps []*placed, avoid []plan.R
 		}
 	}
 	return nil
+}
+
+// gapNearFile finds free addresses that the memory file can be reached from. avoid are
+// places that turned out to be taken.
+func (o *planner) gapNearFile(maps []symbols.Mapping, size uint64, avoid []plan.Range) (symbols.Addr, error) {
+	tried := map[symbols.Addr]bool{}
+	for _, r := range avoid {
+		tried[symbols.Addr(r.Lo)] = true
+	}
+	base := o.tg.area.File.Base
+	at, ok := memory.FindGap(maps, base, base, size, tried)
+	if !ok {
+		return 0, fmt.Errorf("no free addresses within 2 GiB of %v", base)
+	}
+	return at, nil
 }
 
 // commonFrom is from how many return probes of a batch on those that go by exits

@@ -3,7 +3,6 @@ package probe
 import (
 	"cmp"
 	"slices"
-	"strings"
 
 	"kprobe/internal/procfs"
 	"kprobe/probe/ring"
@@ -22,8 +21,7 @@ func (s *Session) ProcessStats() []ProcessStats {
 		for pid, c := range e.byProcess() {
 			name, ok := names[pid]
 			if !ok {
-				comm, _ := procfs.Process(pid).Comm()
-				name = strings.TrimSpace(comm)
+				name, _ = procfs.Process(pid).Comm() // "" of one that has just ended
 				names[pid] = name
 			}
 			var st Stats

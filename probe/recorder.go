@@ -155,15 +155,9 @@ type Held struct {
 
 // Held counts what there is, and what isn't there any more.
 func (r *Recorder) Held() (Held, error) {
-	h, err := heldIn(r.set, r.PID)
-	h.Gone = r.gone
-	return h, err
-}
-
-func heldIn(set flight.Set, pid int) (Held, error) {
-	b := set[0].Book
-	h := Held{PID: pid, Command: b.Command, Host: b.Host, Boot: b.Boot}
-	for _, f := range set {
+	b := r.set[0].Book
+	h := Held{PID: r.PID, Command: b.Command, Host: b.Host, Boot: b.Boot, Gone: r.gone}
+	for _, f := range r.set {
 		stats, err := f.Count()
 		if err != nil {
 			return h, err
@@ -186,10 +180,10 @@ func heldIn(set flight.Set, pid int) (Held, error) {
 // Line is what a person is told behind so many hits of a snapshot, without newline.
 func (h *Held) Line(n uint64) string {
 	var s strings.Builder
-	fmt.Fprintf(&s, "%d events", n)
 	if n == 1 {
-		s.Reset()
 		s.WriteString("1 event")
+	} else {
+		fmt.Fprintf(&s, "%d events", n)
 	}
 	if h.Before > 0 {
 		fmt.Fprintf(&s, "; %d older ones were overwritten before", h.Before)

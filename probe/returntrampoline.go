@@ -59,10 +59,8 @@ func (o *planner) followable(w patchRequest) string {
 	if by := o.unwinder(); by != "" {
 		return "exceptions and backtraces by " + by + " would find no way past a return trampoline"
 	}
-	for _, t := range f.Sweep.Targets() {
-		if t.To == uint64(f.Start) && !t.Call {
-			return "the function jumps to its own entry"
-		}
+	if startsOver(f) {
+		return "the function jumps to its own entry"
 	}
 	return ""
 }

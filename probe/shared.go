@@ -53,16 +53,10 @@ func (o *planner) planShared(maps []symbols.Mapping, groups map[*assess.Function
 	}
 	x := &sharedPlan{code: o.tg.newestShared(), texts: texts}
 	if x.code == nil {
-		tried := map[symbols.Addr]bool{}
-		for _, r := range avoid {
-			tried[symbols.Addr(r.Lo)] = true
+		at, err := o.gapNearFile(maps, memory.PageSize, avoid)
+		if err != nil {
+			return nil, fmt.Errorf("code that probes share: %w", err)
 		}
-		base := o.tg.area.File.Base
-		at, ok := memory.FindGap(maps, base, base, memory.PageSize, tried)
-		if !ok {
-			return nil, fmt.Errorf("code that probes share: no free addresses within 2 GiB of %v", base)
-		}
-		var err error
 		if x.code, err = buildShared(uint64(at), o.params, maps); err != nil {
 			return nil, err
 		}

@@ -194,8 +194,8 @@ type watchState struct {
 func (x watchState) switched() bool { return x.p.feed.disabled(x.p) != x.off }
 
 // listWatched lists the watchpoints of all targets of which it is to be seen when they
-// are switched on and off, after a change of tg.
-func (s *Session) listWatched(tg *target, c *changeset) {
+// are switched on and off, after a change; nil: there is none.
+func (s *Session) listWatched(c *changeset) {
 	var list []watchState
 	note := func(p *placed) {
 		if p.data != nil && (c == nil || !c.drop[p]) {
@@ -232,7 +232,7 @@ func (tg *target) watchesAtTick(ctx context.Context) {
 		return
 	}
 	tg.syncWatches(ctx)
-	tg.s.listWatched(tg, nil)
+	tg.s.listWatched(nil)
 }
 
 // syncWatches gives registers to the watchpoints that are on, as far as there are.

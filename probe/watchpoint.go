@@ -63,7 +63,7 @@ func (tg *target) resolveWatch(d *fetch.Def, ev *event) ([]patchRequest, error) 
 	return []patchRequest{{probed: probed{at: m.Site}, p: p, kind: requestWatch}}, nil
 }
 
-// on lists the watchpoints that want a register, those first that came first.
+// watchers lists the watchpoints that want a register, those first that came first.
 func (tg *target) watchers(fresh []*placed, drop map[*placed]bool) (list []*placed) {
 	for _, p := range slices.Concat(slices.Collect(maps.Keys(tg.placed)), fresh) {
 		if p.data != nil && !drop[p] && p.data.at != symbols.Addr(symbols.NoData) && !p.feed.disabled(p) && !slices.Contains(list, p) {
@@ -85,7 +85,7 @@ func (tg *target) changeWatches(ctx context.Context, c *changeset) (undo func(),
 	if err := tg.setWatches(ctx, next); err != nil {
 		return nil, err
 	}
-	tg.s.listWatched(tg, c)
+	tg.s.listWatched(c)
 	return func() {
 		if err := tg.setWatches(ctx, was); err != nil {
 			tg.s.warnf("watchpoints of process %d: %v", tg.proc.PID(), err)
