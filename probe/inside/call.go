@@ -1,6 +1,7 @@
 package inside
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"kprobe/internal/procfs"
+	"kprobe/internal/quote"
 	"kprobe/probe/results"
 	"kprobe/symbols"
 )
@@ -119,14 +121,14 @@ func (l *looker) text(at uint64) string {
 			break
 		}
 		b = append(b, part...)
-		if i := strings.IndexByte(string(b), 0); i >= 0 {
-			return strconv.Quote(string(b[:i]))
+		if i := bytes.IndexByte(b, 0); i >= 0 {
+			return string(quote.AppendText(nil, b[:i]))
 		}
 	}
 	if len(b) == 0 {
 		return "(fault)"
 	}
-	return strconv.Quote(string(b)) + "…"
+	return string(quote.AppendText(nil, b)) + "…"
 }
 
 // sockaddr is where a connection goes to (sockaddr(3type)).
@@ -153,16 +155,17 @@ func (l *looker) sockaddr(at uint64) string {
 
 // The operations of futex(2).
 const (
-	futexWait       = 0
-	futexLockPI     = 6
-	futexWaitBitset = 9
-	futexLockPI2    = 13
-	futexFlags      = 128 | 256 // private, by the real-time clock
+	futexWait          = 0
+	futexLockPI        = 6
+	futexWaitBitset    = 9
+	futexWaitRequeuePI = 11
+	futexLockPI2       = 13
+	futexFlags         = 128 | 256 // private, by the real-time clock
 )
 
 func futexWaits(op uint64) bool {
 	switch op &^ futexFlags {
-	case futexWait, futexLockPI, futexWaitBitset, futexLockPI2, 11:
+	case futexWait, futexLockPI, futexWaitBitset, futexWaitRequeuePI, futexLockPI2:
 		return true
 	}
 	return false
