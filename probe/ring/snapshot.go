@@ -24,8 +24,8 @@ type Snapshot struct {
 // ReadHeader reads and checks the first page of a file. r's offset 0 is the
 // file's start: of a target's /proc/PID/mem that is
 // io.NewSectionReader(mem, base, size). cpus are the machine's (ParseCPUs): a file
-// that a session laid out here has areas for them and as many probes as ForProbes says, and
-// any other, whose tables may take forever to read, is ErrCorrupt. 0 takes any.
+// that a session laid out here has areas for them and as many probes as ForProbes or
+// Compact says, and any other, whose tables may take forever to read, is ErrCorrupt. 0 takes any.
 func ReadHeader(r io.ReaderAt, cpus int) (*Header, *Layout, error) {
 	b := make([]byte, PageSize)
 	if err := readFull(r, b, 0); err != nil {
@@ -33,7 +33,7 @@ func ReadHeader(r io.ReaderAt, cpus int) (*Header, *Layout, error) {
 	}
 	h, l, err := DecodeHeader(b)
 	if err == nil && cpus > 0 && (l.CPUs != areas(cpus) || !common(l.MaxProbes)) {
-		err = fmt.Errorf("%w: for %d CPUs and %d probes, a session here has %d and %d or a power of two more", ErrCorrupt, l.CPUs, l.MaxProbes, areas(cpus), DefaultMaxProbes)
+		err = fmt.Errorf("%w: for %d CPUs and %d probes, a session here has %d and %d or a power of two more", ErrCorrupt, l.CPUs, l.MaxProbes, areas(cpus), minProbes)
 	}
 	if err != nil {
 		return nil, nil, err

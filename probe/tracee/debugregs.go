@@ -71,7 +71,7 @@ func (p *Process) watch(ctx context.Context, set *WatchSet) error {
 	return p.withStopped(ctx, func(stopped []*Thread) error {
 		for _, t := range stopped {
 			// Its registers get other meanings.
-			if hit, _ := t.waitsWatched(); hit {
+			if t.waitsWatched() {
 				p.tr.tellWatched(t)
 			}
 		}
@@ -275,13 +275,15 @@ func (t *Tracer) tellWatched(th *Thread) {
 	w.Watched(th, hits, false)
 }
 
-// waitsWatched is wasWatched of a stopped thread whose event isn't handled yet.
-func (t *Thread) waitsWatched() (hit, alone bool) {
+// waitsWatched reports whether a stopped thread whose event isn't handled yet is behind
+// an access to watched memory.
+func (t *Thread) waitsWatched() bool {
 	if t.watching == nil && !t.p.strayWatches || !t.deferred || t.status>>16 != 0 ||
 		t.status.StopSignal() != syscall.SIGTRAP || t.readSiginfo() != nil {
-		return false, false
+		return false
 	}
-	return t.wasWatched()
+	hit, _ := t.wasWatched()
+	return hit
 }
 
 // isWatched reports whether the present stop, whose siginfo is read, is for nothing
