@@ -81,11 +81,7 @@ type ConditionHit struct {
 // Match reports whether values, one for each field that was bound, fulfil the condition.
 // A value that faulted fulfils nothing.
 func (b *BoundCondition) Match(h *ConditionHit, values []ConditionValue) bool {
-	f, i := b.prog, 0
-	for i < len(f.Preds) {
-		i = f.after(i, b.test(&f.Preds[i], h, values))
-	}
-	return i == f.Accept()
+	return b.prog.passes(func(q *Pred) bool { return b.test(q, h, values) })
 }
 
 func (b *BoundCondition) test(q *Pred, h *ConditionHit, values []ConditionValue) bool {

@@ -73,14 +73,19 @@ func (f *FilterProgram) Accept() int { return len(f.Preds) }
 // Reject is the target that drops the hit.
 func (f *FilterProgram) Reject() int { return len(f.Preds) + 1 }
 
-// after is where the i-th predicate leads that was found true, or false.
-func (f *FilterProgram) after(i int, is bool) int {
-	q := &f.Preds[i]
-	switch {
-	case is != q.When:
-		return i + 1
-	case q.Target <= i: // it would never end: no program of bind's
-		return f.Reject()
+// passes evaluates the filter with what each predicate is found to be.
+func (f *FilterProgram) passes(test func(*Pred) bool) bool {
+	for i := 0; i < len(f.Preds); {
+		q := &f.Preds[i]
+		if test(q) != q.When {
+			i++
+			continue
+		}
+		// Targets lead forward; anything else would be no program of bind's.
+		if q.Target <= i || q.Target > len(f.Preds) {
+			return false
+		}
+		i = q.Target
 	}
-	return q.Target
+	return true
 }

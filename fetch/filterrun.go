@@ -9,11 +9,7 @@ import (
 
 // runFilter evaluates the filter over the record's argument data.
 func (p *Program) runFilter(c *Context, rec []byte) bool {
-	f, i := p.Filter, 0
-	for i < len(f.Preds) {
-		i = f.after(i, p.test(&f.Preds[i], c, rec))
-	}
-	return i == f.Accept()
+	return p.Filter.passes(func(q *Pred) bool { return p.test(q, c, rec) })
 }
 
 // test evaluates one predicate. A fault is false.
