@@ -6,22 +6,31 @@ import "unicode/utf8"
 // apart, no blanks at the ends of lines. It is for tables of any length: a row
 // costs less than a microsecond.
 func (t *Table) appendColumns(dst []byte) []byte {
-	width := make([]int, len(t.Columns))
 	head := make([]string, len(t.Columns))
 	for i, c := range t.Columns {
-		head[i], width[i] = c.Name, utf8.RuneCountInString(c.Name)
+		head[i] = c.Name
 	}
 	rows := t.plain()
-	for _, row := range rows {
-		for i, cell := range row {
-			width[i] = max(width[i], utf8.RuneCountInString(cell))
-		}
-	}
+	width := t.widths(rows)
 	dst = t.appendRow(dst, head, width)
 	for _, row := range rows {
 		dst = t.appendRow(dst, row, width)
 	}
 	return dst
+}
+
+// widths is how many characters each column takes for its heading and its cells in rows.
+func (t *Table) widths(rows [][]string) []int {
+	width := make([]int, len(t.Columns))
+	for i, c := range t.Columns {
+		width[i] = utf8.RuneCountInString(c.Name)
+	}
+	for _, row := range rows {
+		for i, cell := range row {
+			width[i] = max(width[i], utf8.RuneCountInString(cell))
+		}
+	}
+	return width
 }
 
 func (t *Table) appendRow(dst []byte, row []string, width []int) []byte {

@@ -167,12 +167,10 @@ func (l *lineWorkers) tick() {
 	}
 }
 
-// close writes what is left and ends the workers. It returns the first failure.
+// close writes what is left and ends the workers. It returns the first failure, which
+// take may have returned already.
 func (l *lineWorkers) close() error {
 	l.tick()
-	l.mu.Lock()
-	l.timer.Stop()
-	l.mu.Unlock()
 	close(l.work)
 	close(l.queue)
 	l.ended.Wait()

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"kprobe/internal/quote"
 	"kprobe/probe/results"
@@ -184,13 +183,7 @@ func (t *LiveTable) row(r *Rate) []string {
 // out the last columns where that is not enough, and returns the columns that are
 // left at its right.
 func fit(t *Table, width int) int {
-	widest := make([]int, len(t.Columns))
-	for i, c := range t.Columns {
-		widest[i] = len(c.Name)
-		for _, row := range t.Rows {
-			widest[i] = max(widest[i], utf8.RuneCountInString(row[i]))
-		}
-	}
+	widest := t.widths(t.Rows)
 	numbers := 0
 	for _, w := range widest[1:] {
 		numbers += w + gap

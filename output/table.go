@@ -3,7 +3,6 @@ package output
 import (
 	"fmt"
 	"io"
-	"unicode/utf8"
 
 	"kprobe/internal/quote"
 
@@ -54,21 +53,15 @@ func (t *Table) Fit(column, width int) {
 	if width <= 0 {
 		return
 	}
-	others, widest := 0, 0
-	for i, c := range t.Columns {
-		wide := utf8.RuneCountInString(c.Name)
-		for _, row := range t.Rows {
-			wide = max(wide, utf8.RuneCountInString(row[i]))
-		}
-		if i == column {
-			widest = wide
-		} else {
-			others += wide
+	widest := t.widths(t.Rows)
+	room := width
+	for i, wide := range widest {
+		room -= gap // behind the last column is one, too
+		if i != column {
+			room -= wide
 		}
 	}
-	// Behind the last column is a gap, too.
-	room := max(width-others-len(t.Columns)*gap, minName)
-	if widest <= room {
+	if room = max(room, minName); widest[column] <= room {
 		return
 	}
 	for _, row := range t.Rows {

@@ -57,7 +57,8 @@ func (t *Trace) print(h *results.Hit) error {
 }
 
 // Close writes the lines of the hits that are still on their way. It returns the
-// first failure that Hit has not returned, and does not close Writer.
+// first failure of one that was handed on, also where Hit has returned it already, and
+// does not close Writer.
 func (t *Trace) Close() error {
 	if t.lines == nil {
 		return nil

@@ -205,7 +205,7 @@ func (p *Page) losses(note func(string, ...any)) {
 		note("Of %s calls the entry is missing.", grouped(n))
 	}
 	if n := p.Report.Deep; n > 0 {
-		note("%s calls lie deeper than 256: their paths in the flame graph begin with the innermost 256.", grouped(n))
+		note("%s calls lie deeper than %d: their paths in the flame graph begin with the innermost %[2]d.", grouped(n), report.MaxDepth)
 	}
 	if n := p.Report.Weightless; n > 0 {
 		note("%s hits have a %q that is negative, unreadable or no number: they weigh nothing.", grouped(n), p.Report.Weight)
