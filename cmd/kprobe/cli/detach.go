@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -126,14 +124,9 @@ func (o *traceOptions) sayDetached(d *Deps, m *messages, pids []int, stats []pro
 	if a := output.CountArmed(stats, time.Since(o.begun)); a.Events > 0 {
 		m.say("%s", a.Line())
 	}
-	words := make([]string, len(pids))
-	for i, pid := range pids {
-		words[i] = strconv.Itoa(pid)
-	}
-	list := strings.Join(words, ",")
 	if o.keep != "" {
 		m.say("%s has the hits, after the process too; kprobe snapshot %[1]s shows them", o.keep)
 	}
-	m.say("nothing traces process %s; kprobe snapshot -p %[1]s shows its last hits, kprobe del -p %[1]s '*' takes the probes out", list)
+	m.say("nothing traces process %s; kprobe snapshot -p %[1]s shows its last hits, kprobe del -p %[1]s '*' takes the probes out", (*pidList)(&pids))
 	return nil
 }

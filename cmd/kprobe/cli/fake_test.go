@@ -59,9 +59,13 @@ func (f *fake) Inside(_ context.Context, pid int, o probe.InsideOptions) (*probe
 	if f.begin != nil {
 		return nil, f.begin
 	}
+	frames := []results.InsideFrame{{Name: "inner"}, {Name: "main"}}
+	for i := range o.Open {
+		frames[1].Open = &o.Open[i]
+	}
 	return &results.Inside{PID: pid, Comm: "prog", Threads: []*results.InsideThread{{
 		TID: pid, Comm: "prog", State: 'S', Since: 5e9, Call: &results.SystemCall{Name: "read", Args: "fd=0"},
-		Frames: []results.InsideFrame{{Name: "inner"}, {Name: "main"}},
+		Frames: frames,
 	}}}, nil
 }
 

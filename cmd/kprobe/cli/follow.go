@@ -25,21 +25,10 @@ func (o *traceOptions) recorder(d *Deps) Recorder {
 // their hits as they come. It leaves them where they are.
 func runFollow(ctx context.Context, d *Deps, m *messages, o *traceOptions, r Recorder) error {
 	defer r.Close()
-	mono, wall := d.Now()
-	clock, err := output.NewClock(o.time, mono, wall)
+	sink, file, done, err := o.printer(d)
 	if err != nil {
 		return err
 	}
-	w, file, done, err := o.open(d)
-	if err != nil {
-		return err
-	}
-	if d.Terminal && o.outputFile == "" && o.form == output.Text {
-		if _, err := w.Write([]byte(output.Header)); err != nil {
-			return fail(err)
-		}
-	}
-	sink := &output.Trace{Writer: w, Format: output.Formatter{Form: o.form, Clock: clock, Lines: o.verbose, Signatures: o.verbose}, Limit: o.events}
 	run, _, stop := watchSignals(ctx, d.Link)
 	defer stop()
 	if o.duration > 0 {
@@ -54,7 +43,7 @@ func runFollow(ctx context.Context, d *Deps, m *messages, o *traceOptions, r Rec
 	}
 	held, herr := r.Held()
 	if o.form == output.JSON {
-		err = both(err, closeJSON(w, sink.Printed(), held.Stats, err))
+		err = both(err, closeJSON(sink.Writer, sink.Printed(), held.Stats, err))
 	}
 	if derr := done(); derr != nil && !errors.Is(derr, output.ErrClosed) && err == nil {
 		err = derr

@@ -86,13 +86,10 @@ func (g *drawing) leaveOut(m *messages, list []share, enable func(on bool, pick 
 		enable(false, func(place, module string) bool { return place == s.function && module == s.module })
 		m.say("%s makes up %d %% of the hits: it is left out from here on", s.function, s.percent)
 		g.mu.Lock()
-		// The printer may be reading the map it has.
-		left := maps.Clone(g.print.LeftOut)
-		if left == nil {
-			left = map[string]bool{}
+		if g.print.LeftOut == nil {
+			g.print.LeftOut = map[string]bool{}
 		}
-		left[s.function] = true
-		g.print.LeftOut = left
+		g.print.LeftOut[s.function] = true
 		g.mu.Unlock()
 	}
 }

@@ -33,7 +33,6 @@ type exporter struct {
 	interval time.Duration
 	quiet    bool
 	source   metrics.Source
-	kept     *metrics.Exemplars // nil: none
 	warned   sync.Once
 }
 
@@ -107,16 +106,14 @@ func (x *exporter) times(d *Deps, o *profileOptions, p *probe.Options, calls *ou
 		return calls
 	}
 	x.source.Calls = func(yield func(event *results.Event, fn string, took *spread.Spread)) {
-		if o.bins != nil {
-			calls.Counted(o.bins())
-		}
+		calls.Counted(o.bins())
 		calls.Each(yield)
 	}
-	x.kept = &metrics.Exemplars{Next: calls, Took: output.TookOf, Now: func(mono uint64) time.Time {
+	kept := &metrics.Exemplars{Next: calls, Took: output.TookOf, Now: func(mono uint64) time.Time {
 		now, wall := d.Now()
 		return wall.Add(time.Duration(mono) - time.Duration(now))
 	}}
-	x.source.Exemplars = x.kept
+	x.source.Exemplars = kept
 	// Calls that have a trace's id come as records: the id is in them.
 	p.Bin = func(ev *probe.Event, prog *fetch.Program) *results.Bin {
 		if metrics.Wanted(prog) {
@@ -124,7 +121,7 @@ func (x *exporter) times(d *Deps, o *profileOptions, p *probe.Options, calls *ou
 		}
 		return calls.Bin(ev, prog)
 	}
-	return x.kept
+	return kept
 }
 
 // live gives out the counters of sessions of others, until stop is called. When one of

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -27,10 +28,16 @@ func TestIsAddress(t *testing.T) {
 func counting(do func()) *fake {
 	ev := &probe.Event{Group: "kprobes", Name: "p_work_0"}
 	st := probe.Stats{Event: ev, Hits: 3, Recorded: 3, Places: 1, Place: "work"}
-	return &fake{stats: []probe.Stats{st}, places: []probe.Stats{st}, run: whileRunning(do)}
+	process := probe.ProcessStats{Event: ev, PID: 1, Comm: "prog", Counts: st.Counts()}
+	return &fake{
+		stats: []probe.Stats{st}, places: []probe.Stats{st}, processes: []probe.ProcessStats{process}, run: whileRunning(do),
+	}
 }
 
-const threeCounted = `kprobe_hits_total{event="kprobes/p_work_0",function="work",module=""} 3`
+const (
+	threeCounted   = `kprobe_hits_total{event="kprobes/p_work_0",function="work",module=""} 3`
+	threeOfProcess = `kprobe_process_hits_total{event="kprobes/p_work_0",pid="1",process="prog"} 3`
+)
 
 // TestMetricsByHTTP: while the trace runs, and not behind it.
 func TestMetricsByHTTP(t *testing.T) {
@@ -52,7 +59,7 @@ func TestMetricsByHTTP(t *testing.T) {
 		got = string(b)
 	})
 	r := kprobe(t, e, "", "profile", "--metrics", at, "-p", "1", "work")
-	if r.status != 0 || !strings.Contains(got, threeCounted) || !strings.Contains(r.err, "kprobe: metrics at http://"+at+"/metrics\n") {
+	if r.status != 0 || !strings.Contains(got, threeCounted) || !strings.Contains(got, threeOfProcess) || !strings.Contains(r.err, "kprobe: metrics at http://"+at+"/metrics\n") {
 		t.Errorf("status %d\n%s\n%s", r.status, got, r.err)
 	}
 	if c, err := net.Dial("tcp", at); err == nil {
@@ -65,7 +72,8 @@ func TestMetricsFile(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "k.prom")
 	r := kprobe(t, counting(func() {}), "", "profile", "--metrics", name, "-p", "1", "work")
 	text, _ := os.ReadFile(name)
-	if r.status != 0 || !strings.Contains(string(text), threeCounted) {
+	// Behind the end there are no processes any more.
+	if r.status != 0 || !strings.Contains(string(text), threeCounted) || strings.Contains(string(text), threeOfProcess) {
 		t.Errorf("status %d\n%s\n%s", r.status, text, r.err)
 	}
 }
@@ -96,10 +104,11 @@ func TestMetricsRefused(t *testing.T) {
 // TestMetricsOfLives: the counters of another kprobe's session are given out until it ends.
 func TestMetricsOfLives(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "k.prom")
-	e := &fake{lives: map[int]*fakeLive{1: {}}}
-	r := kprobe(t, e, "", "profile", "--metrics", name, "-t", "10ms", "-p", "1")
+	l := live("web/a")
+	l.dies = 3
+	r := kprobe(t, &fake{lives: map[int]*fakeLive{1: l}}, "", "profile", "--metrics", name, "-t", "1m", "-p", "1")
 	text, _ := os.ReadFile(name)
-	if r.status != 0 || !strings.Contains(string(text), "kprobe_build_info") {
+	if r.status != 0 || !regexp.MustCompile(`(?m)^kprobe_hits_total\{event="web/a",.*\} 1[12]0$`).Match(text) {
 		t.Errorf("status %d\n%s\n%s", r.status, text, r.err)
 	}
 }

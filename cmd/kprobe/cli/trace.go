@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"os"
 	"runtime"
 	"time"
 
@@ -153,26 +154,17 @@ func runTrace(ctx context.Context, d *Deps, m *messages, o *traceOptions) error 
 	if r := o.recorder(d); r != nil {
 		return runFollow(ctx, d, m, o, r)
 	}
-	mono, wall := d.Now()
-	clock, err := output.NewClock(o.time, mono, wall)
+	sink, file, done, err := o.printer(d)
 	if err != nil {
 		return err
 	}
-	w, file, done, err := o.open(d)
-	if err != nil {
-		return err
-	}
-	if d.Terminal && o.outputFile == "" && o.form == output.Text && (len(o.specs) == 0 || o.lines) {
-		if _, err := w.Write([]byte(output.Header)); err != nil {
-			return fail(err)
-		}
-	}
+	w := sink.Writer
+	sink.Workers = runtime.GOMAXPROCS(0)
 	o.armed = writeArmed(w)
-	sink := &output.Trace{Writer: w, Format: output.Formatter{Form: o.form, Clock: clock, Lines: o.verbose, Signatures: o.verbose}, Limit: o.events, Workers: runtime.GOMAXPROCS(0)}
 	if len(o.specs) > 0 {
 		return runHist(ctx, d, m, o, w, file, done, sink)
 	}
-	look := o.losses(d, m, w, clock)
+	look := o.losses(d, m, w, sink.Format.Clock)
 	o.watch = func(stats func() []probe.Stats) func() {
 		return beside(func(ctx context.Context) error {
 			return again(ctx, lossInterval, false, nil, func() error { return look(stats()) })
@@ -185,6 +177,26 @@ func runTrace(ctx context.Context, d *Deps, m *messages, o *traceOptions) error 
 		_ = look(sum.Stats)
 	}
 	return o.conclude(d, m, w, done, sink.Printed(), sum, err)
+}
+
+// printer opens the output and makes what prints hits on it.
+func (o *traceOptions) printer(d *Deps) (sink *output.Trace, file *os.File, done func() error, err error) {
+	mono, wall := d.Now()
+	clock, err := output.NewClock(o.time, mono, wall)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	w, file, done, err := o.open(d)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if d.Terminal && o.outputFile == "" && o.form == output.Text && (len(o.specs) == 0 || o.lines) {
+		if _, err := w.Write([]byte(output.Header)); err != nil {
+			return nil, nil, nil, fail(err)
+		}
+	}
+	format := output.Formatter{Form: o.form, Clock: clock, Lines: o.verbose, Signatures: o.verbose}
+	return &output.Trace{Writer: w, Format: format, Limit: o.events}, file, done, nil
 }
 
 // printed has the lines of a trace written that are still on their way. That nobody
