@@ -104,7 +104,7 @@ func (t *Thread) lead(sig syscall.Signal) error {
 	if t.kept && sig == 0 {
 		switch {
 		case t.haveRegs && t.cur != t.orig && t.atTrap():
-			if moved := t.orig; t.changesMore(&moved) {
+			if t.changesMore() {
 				t.collectAtTrap()
 			} else if err := t.promise(); err != nil {
 				return err
@@ -117,10 +117,11 @@ func (t *Thread) lead(sig syscall.Signal) error {
 }
 
 // changesMore reports whether more than the instruction pointer is changed of the
-// registers r, those of the stop.
-func (t *Thread) changesMore(r *unix.PtraceRegs) bool {
-	r.Rip = t.cur.Rip
-	return *r != t.cur
+// registers of the stop.
+func (t *Thread) changesMore() bool {
+	moved := t.orig
+	moved.Rip = t.cur.Rip
+	return moved != t.cur
 }
 
 // ran records that the thread left its stop.

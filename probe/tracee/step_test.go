@@ -278,10 +278,7 @@ func TestStepUntold(t *testing.T) {
 	if err := stepForever(tr, p); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "500 steps", func() (done bool) {
-		do(t, tr, func() error { done = n >= 500; return nil })
-		return done
-	})
+	eventually(t, "500 steps", func() bool { return counted(t, tr, &n) >= 500 })
 	do(t, tr, func() error { return p.Detach(context.Background(), nil) })
 	if out, status := g.rest(); status != 0 || wrong > 0 || int1 > 0 {
 		t.Errorf("status %d, %q; of %d steps %d were none, %d were an int1's", status, out, n, wrong, int1)
