@@ -127,11 +127,10 @@ func (s *sampler) close() {
 	_ = unix.Close(s.fd)
 }
 
-// take reads the samples that have come (struct perf_event_mmap_page).
+// take reads the samples that have come.
 func (s *sampler) take(l *looker) {
-	const headOff, tailOff = 1024, 1032
-	head := atomic.LoadUint64((*uint64)(unsafe.Pointer(&s.mem[headOff])))
-	tail := binary.LittleEndian.Uint64(s.mem[tailOff:])
+	page := (*unix.PerfEventMmapPage)(unsafe.Pointer(&s.mem[0]))
+	head, tail := atomic.LoadUint64(&page.Data_head), page.Data_tail
 	data := s.mem[4096:]
 	at := func(pos uint64, n int) []byte {
 		b := make([]byte, n)
@@ -151,7 +150,7 @@ func (s *sampler) take(l *looker) {
 		}
 		tail += uint64(size)
 	}
-	atomic.StoreUint64((*uint64)(unsafe.Pointer(&s.mem[tailOff])), tail)
+	atomic.StoreUint64(&page.Data_tail, tail)
 }
 
 // sample takes one sample: u64 abi, registers, u64 size, the stack, u64 what of it is
