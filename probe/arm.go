@@ -40,7 +40,6 @@ import (
 type patchRequest struct {
 	probed
 	p           *placed
-	counted     bool           // it was armed before: only how it is armed changes
 	conditional bool           // an exit by a conditional jump
 	passing     detour.Passing // of an exit that takes a jump and isn't a return
 	joins       bool           // another probe's calls are noted before at the same entry, in the same table

@@ -319,7 +319,6 @@ func (o *outgoing) wants(tg *target) []patchRequest {
 	for p := range o.stay {
 		for _, w := range p.wants {
 			if !tg.hangsOn(tg.sites[w.at.Addr], p, o) {
-				w.counted = true
 				out = append(out, w)
 			}
 		}

@@ -3,6 +3,7 @@ package probe
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"kprobe/fetch"
@@ -13,24 +14,33 @@ import (
 // recorderSubject is recorder_calls.
 type recorderSubject struct {
 	*subject
-	counts string // its file
+	threads int
+	counts  string // its file
 }
 
 func startRecorded(t *testing.T, threads int, more ...string) *recorderSubject {
 	t.Helper()
 	counts := filepath.Join(t.TempDir(), "counts")
 	args := append([]string{fmt.Sprint(threads), counts}, more...)
-	return &recorderSubject{startSubject(t, fixture.Build(t, "recorder_calls.c", "-O2", "-pthread"), args...), counts}
+	return &recorderSubject{startSubject(t, fixture.Build(t, "recorder_calls.c", "-O2", "-pthread"), args...), threads, counts}
 }
 
 const recordedHit = "p:rec/hit hit n=$arg1:u64 check=$arg2:u64 thread=$arg3:u64"
 
-// left leaves definitions in the subject and has it work.
+// left leaves definitions in the subject, and has it work until each thread has made a
+// call.
 func (s *recorderSubject) left(o Options, defs ...string) {
 	s.t.Helper()
 	o.Detach = true
 	leaveIn(s.t, s.pid(), o, defs...)
 	s.line()
+	begun := func() bool {
+		_, returned := s.counted()
+		return !slices.Contains(returned[:s.threads], 0)
+	}
+	if !waitUntil(begun) {
+		s.t.Fatal("a thread makes no calls")
+	}
 }
 
 // leaveIn leaves definitions in a process.
