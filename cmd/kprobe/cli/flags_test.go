@@ -46,6 +46,7 @@ func TestMisuse(t *testing.T) {
 		{"show work", "where to look?"},
 		{"show -p 1 -x /bin/true work", "cannot be used together"},
 		{"show -p 1,2 work", "one process"},
+		{"snapshot -p 1,2 -o hits", "-o FILE is for one process"},
 		{"graph --now", "processes that run: -p PID"},
 		{"graph --now -p 1 main", "processes that run: -p PID"},
 		{"graph --now -p 1 --slower 1ms", "takes none of"},

@@ -85,6 +85,9 @@ func newSnapshotCmd(d *Deps, m *messages, run snapshotRun) *cobra.Command {
 			if c.Flags().Changed("duration") && o.duration <= 0 {
 				return misuse("-t %v: give a time, such as 10s", o.duration)
 			}
+			if len(o.pids) > 1 && o.output != "" && o.output != "-" {
+				return misuse("-o FILE is for one process: -p PID") // each would replace the file of the one before
+			}
 			if _, err := output.NewClock(o.time, 0, time.Time{}); err != nil {
 				return err
 			}
