@@ -9,6 +9,7 @@ import (
 
 	"kprobe/internal/quote"
 	"kprobe/output/calls"
+	"kprobe/probe/results"
 	"kprobe/symbols/glob"
 )
 
@@ -32,6 +33,8 @@ type Printer struct {
 	// it is over.
 	Slower uint64
 	Failed bool
+	// Limit, if not 0, is how many trees are shown. With the last results.ErrStop is returned.
+	Limit uint64
 	// LeftFails says that a call that was left by an exception or longjmp failed, too.
 	LeftFails bool
 
@@ -102,6 +105,9 @@ func (p *Printer) Enter(c *calls.Call) error {
 	}
 	if t.root == nil {
 		if p.Below != "" && !p.matches(p.Below, c) {
+			return nil
+		}
+		if p.Limit > 0 && !p.chooses() && p.Roots == p.Limit {
 			return nil
 		}
 		t.root = c
@@ -187,8 +193,7 @@ func (p *Printer) over(t *thread) error {
 	c := t.root
 	t.root, t.broken = nil, false
 	if !p.chooses() {
-		p.Shown++
-		return nil
+		return p.shown()
 	}
 	out, _ := c.Out.(Out)
 	lines, count := t.lines, t.count
@@ -199,15 +204,31 @@ func (p *Printer) over(t *thread) error {
 	if !(p.Slower > 0 && c.Time(p.Now()) >= p.Slower || p.Failed && (out.Failed || p.LeftFails && c.End == calls.Left && !p.LeftOut[c.Func.Name])) {
 		return nil
 	}
-	p.Shown++
+	if p.full() {
+		return results.ErrStop
+	}
 	if n := count - maxLines - 1; n > 0 { // its end is there
 		p.Cut += uint64(n)
 		lines = fmt.Appendf(lines, "# %d more lines of this tree are left out\n", n)
 	}
 	lines = append(lines, '\n')
-	_, err := p.W.Write(lines)
-	return err
+	if _, err := p.W.Write(lines); err != nil {
+		return err
+	}
+	return p.shown()
 }
+
+// shown counts a tree.
+func (p *Printer) shown() error {
+	p.Shown++
+	if p.full() {
+		return results.ErrStop
+	}
+	return nil
+}
+
+// full reports whether as many trees as are wanted have been shown.
+func (p *Printer) full() bool { return p.Limit > 0 && p.Shown >= p.Limit }
 
 // line writes a line of a call, or keeps it until its tree is over.
 func (p *Printer) line(t *thread, c *calls.Call, took, text string) error {

@@ -2,6 +2,7 @@ package graph
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"kprobe/fetch"
 	"kprobe/output/calls"
 	"kprobe/output/recording"
+	"kprobe/probe/results"
 )
 
 // draw prints a story: "in NAME TIME SP", "out NAME TIME ENTRY RESULT", of thread 7, or
@@ -49,11 +51,13 @@ func drawFailed(t *testing.T, p *Printer, failed *fetch.Condition, lines string)
 			h.Event = &recording.Event{Return: true, Fields: []recording.Field{{Name: Result, Type: "int", Kind: recording.Signed}}}
 			h.Values = []recording.Value{{Int: uint64(ret)}}
 		}
-		if err := tr.Hit(h); err != nil {
+		if err := tr.Hit(h); errors.Is(err, results.ErrStop) && p.Shown == p.Limit {
+			break
+		} else if err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := tr.Finish(); err != nil {
+	if err := tr.Finish(); err != nil && !errors.Is(err, results.ErrStop) {
 		t.Fatal(err)
 	}
 	return out.String()
@@ -145,6 +149,38 @@ func TestFailedBy(t *testing.T) {
 }
 
 // TestThreads: lines of two threads; what was torn apart is named at its end.
+// No more trees are shown than Limit, whole ones, whoever else is in the midst of one.
+func TestLimit(t *testing.T) {
+	const two = `1 in top 1000 900
+2 in top 1100 900
+1 in read 1200 800
+2 in other 1300 800
+1 out read 1400 1200 1
+1 out top 1500 1000 2
+2 out other 1600 1300 1
+2 out top 1700 1100 2`
+	for _, test := range []struct {
+		p        Printer
+		story    string
+		trees    uint64
+		contains string
+		lines    int
+	}{
+		{Printer{Limit: 1}, story, 1, "quick();", 6},
+		{Printer{Limit: 2}, story, 2, "quick();", 9},
+		{Printer{Limit: 1, Slower: 500}, story, 1, "quick();", 7},
+		{Printer{Limit: 1}, two, 1, "read();", 3},
+		{Printer{Limit: 1, Slower: 1}, two, 1, "read();", 4},
+		{Printer{Limit: 9}, two, 2, "other();", 6},
+	} {
+		p := test.p
+		got := draw(t, &p, test.story)
+		if p.Shown != test.trees || !strings.Contains(got, test.contains) || strings.Count(got, "\n") != test.lines {
+			t.Errorf("limit %d, slower %d: %d trees, %d lines, want %d and %d:\n%s", p.Limit, p.Slower, p.Shown, strings.Count(got, "\n"), test.trees, test.lines, got)
+		}
+	}
+}
+
 func TestThreads(t *testing.T) {
 	got := trees(draw(t, &Printer{}, "1 in a 10 900\n1 in b 20 800\n2 in c 30 900\n2 out c 40 30 0\n1 out b 50 20 0\n1 out a 60 10 0\n1 in d 70 900\n1 out d 80 70 0"))
 	if want := "a() {\nc(); /* ret=0 */\n  b(); /* ret=0 */\n} /* a; ret=0 */\nd(); /* ret=0 */\n"; got != want {

@@ -123,6 +123,8 @@ func newGraphCmd(d *Deps, m *messages, run graphRun) *cobra.Command {
 				return misuse("--slower %v: give a time above 0", o.slower)
 			case o.depth < 0 || c.Flags().Changed("depth") && o.depth == 0:
 				return misuse("--depth %d: give a number above 0", o.depth)
+			case c.Flags().Changed("events") && o.events == 0:
+				return misuse("-n 0: give a number above 0; without -n all trees are shown")
 			case o.now:
 				if err := o.checkNow(own); err != nil {
 					return err
@@ -146,6 +148,7 @@ func newGraphCmd(d *Deps, m *messages, run graphRun) *cobra.Command {
 	f.StringVar(&o.below, "below", "", "only what `FUNC` calls; a name or a pattern")
 	f.StringArrayVar(&o.not, "not", nil, "leave out functions that match `GLOB`, with all that they call")
 	f.IntVar(&o.depth, "depth", 0, "show `N` levels of calls")
+	f.Uint64VarP(&o.events, "events", "n", 0, "end after `N` trees")
 	f.DurationVar(&o.slower, "slower", 0, "only trees whose root took this `TIME`, such as 10ms, or longer")
 	f.StringVar(&o.failed, "failed", "", "only trees whose root failed, or fulfils a `FILTER`: '$retval < 0'")
 	f.Lookup("failed").NoOptDefVal = anyFailure
@@ -165,7 +168,7 @@ type drawing struct {
 }
 
 func (o *graphOptions) drawing(w io.Writer) *drawing {
-	g := &drawing{print: graph.Printer{W: w, Below: o.below, Not: o.not, Depth: o.depth, Slower: uint64(o.slower), Failed: o.failing(), LeftFails: o.when == nil}}
+	g := &drawing{print: graph.Printer{W: w, Below: o.below, Not: o.not, Depth: o.depth, Slower: uint64(o.slower), Failed: o.failing(), Limit: o.events, LeftFails: o.when == nil}}
 	g.notes.Failed = o.when
 	g.Tracker.Sink, g.Tracker.Note = &g.print, g.notes.Note
 	g.print.Now = g.Tracker.Now
@@ -192,6 +195,14 @@ func (g *drawing) hit(h *recording.Hit) error {
 		return nil
 	}
 	return g.Tracker.Hit(h)
+}
+
+// finish shows calls that have not returned, of as many trees as are wanted.
+func (g *drawing) finish() error {
+	if err := g.Finish(); !errors.Is(err, probe.ErrStop) {
+		return err
+	}
+	return nil
 }
 
 // flush shows calls that go on.
@@ -235,7 +246,7 @@ func runGraph(ctx context.Context, d *Deps, m *messages, o *graphOptions) error 
 	}
 	sum, err := o.run(ctx, d, m, o.timing(d, m), file, liveCalls{g})
 	if err == nil {
-		err = g.Finish()
+		err = g.finish()
 	}
 	if werr := done(); err == nil {
 		err = werr
@@ -309,8 +320,8 @@ func (o *graphOptions) fromFile(d *Deps, m *messages) error {
 		m.warn("%s: %v; what comes before is shown", o.from, err)
 		err = io.EOF
 	}
-	if err == io.EOF {
-		err = g.Finish()
+	if err == io.EOF || errors.Is(err, probe.ErrStop) {
+		err = g.finish()
 	}
 	if err = errors.Join(err, done(), closed()); err != nil && !errors.Is(err, output.ErrClosed) {
 		return fail(err)
