@@ -1,10 +1,10 @@
-/* recorder_calls THREADS FILE [storm|paced]: prints "ready", and from a line on has THREADS
+/* recorder_calls THREADS FILE [storm|jumps|paced]: prints "ready", and from a line on has THREADS
  * threads call hit(N, N * K, THREAD) for N = 1, 2, …, as fast as they can, until the next
- * line; then it prints "done CALLS" and waits for another. FILE, which it maps shared,
+ * line; then it prints "done CALLS JUMPS" and waits for another. FILE, which it maps shared,
  * has for each thread how many calls it has begun and how many have returned. With storm
- * each thread gets SIGPROF all the time, whose handler calls hit2, some of them leave it
- * by siglongjmp, and one more thread forks and spawns; children call hit. With paced
- * threads sleep between some calls. */
+ * each thread gets SIGPROF all the time, whose handler calls hit2, and one more thread
+ * forks and spawns; children call hit. With jumps the handlers leave some calls of hit by
+ * siglongjmp, too, JUMPS in all. With paced threads sleep between some calls. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -28,7 +28,9 @@ static struct count *counts;
 static volatile int stop, paced;
 static volatile uint64_t handled;
 static __thread sigjmp_buf out;
-static __thread volatile int jumps, inside;
+static volatile int jumps;
+static volatile uint64_t jumped;
+static __thread volatile int inside;
 
 __attribute__((noinline)) uint64_t hit(uint64_t n, uint64_t check, uint64_t thread) {
     __asm__ volatile("" : "+r"(n), "+r"(check), "+r"(thread) : : "memory");
@@ -42,6 +44,7 @@ static void prof(int sig) {
     hit2(n);
     if (jumps && inside && n % 7 == 0) {
         inside = 0;
+        __atomic_add_fetch(&jumped, 1, __ATOMIC_RELAXED);
         siglongjmp(out, 1);
     }
 }
@@ -88,7 +91,8 @@ static void *births(void *p) {
 }
 
 int main(int argc, char **argv) {
-    int threads = atoi(argv[1]), storm = argc > 3 && strcmp(argv[3], "storm") == 0;
+    int threads = atoi(argv[1]), storm = argc > 3 && strcmp(argv[3], "paced") != 0;
+    jumps = argc > 3 && strcmp(argv[3], "jumps") == 0;
     paced = argc > 3 && strcmp(argv[3], "paced") == 0;
     int fd = open(argv[2], O_RDWR | O_CREAT, 0600);
     if (threads > MOST || fd < 0 || ftruncate(fd, MOST * sizeof *counts) != 0)
@@ -125,7 +129,7 @@ int main(int argc, char **argv) {
         struct itimerval none = {{0, 0}, {0, 0}};
         setitimer(ITIMER_PROF, &none, NULL);
     }
-    printf("done %llu\n", (unsigned long long)sum);
+    printf("done %llu %llu\n", (unsigned long long)sum, (unsigned long long)jumped);
     fflush(stdout);
     return fgets(line, sizeof line, stdin) ? 7 : 5;
 }

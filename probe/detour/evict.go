@@ -82,7 +82,7 @@ func (b *builder) evict(at int, retry, lost asm.Label) {
 	b.Bind(stuck)
 	b.OpLoad(asm.Cmp, asm.W64, asm.CX, temp(evictTail))
 	b.Jcc(asm.NE, claim)
-	b.stuck(temp(evictTail), retry, lost)
+	b.stuck(temp(evictTail), temp(evictCount), retry, lost)
 }
 
 // recordAt makes AX the state word of the record at position CX, or goes on at none
@@ -116,39 +116,71 @@ func (b *builder) counterOf(counter int32, n asm.Reg) {
 	b.OpStore(asm.Add, asm.W64, asm.Indexed(asm.SI, asm.AX, 1, ring.CountersOff+counter), n)
 }
 
-// stuck is evict for an unfinished record at the tail, which is in CX and in tail.
-func (b *builder) stuck(tail asm.Mem, retry, lost asm.Label) {
-	same, all, move := b.NewLabel(), b.NewLabel(), b.NewLabel()
+// stuck is evict for an unfinished record at the tail, which is in CX and in tail. given
+// is a temporary.
+func (b *builder) stuck(tail, given asm.Mem, retry, lost asm.Label) {
+	same, unknown, next, move := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
 	b.OpLoad(asm.Cmp, asm.W64, asm.CX, ringWord(ring.TailOff))
-	b.Jcc(asm.NE, retry)             // others have been here
+	b.Jcc(asm.NE, retry) // others have been here
+	b.tsc()
+	b.ShiftImm(asm.Shr, asm.W64, asm.AX, ring.StuckShift)
 	b.Lea(asm.DX, asm.At(asm.CX, 1)) // 0 is none
 	b.OpLoad(asm.Cmp, asm.W64, asm.DX, ringWord(ring.StuckOff))
 	b.Jcc(asm.E, same)
-	b.tsc()
-	b.Store(asm.W64, ringWord(ring.StuckSince), asm.AX)
 	b.StoreImm(asm.W64, ringWord(ring.StuckTry), 0)
-	b.Lea(asm.DX, asm.At(asm.CX, 1))
+	b.Store(asm.W64, ringWord(ring.StuckLast), asm.AX)
 	b.Store(asm.W64, ringWord(ring.StuckOff), asm.DX) // last: others believe the rest by it
 	b.Jmp(lost)
 
+	// Each period counts once, whoever meets it first. Whoever comes late to the words
+	// of another tail takes off what was counted, and adds no more than one.
 	b.Bind(same)
+	b.Mov(asm.W64, asm.DX, asm.AX)
+	b.Load(asm.W64, asm.AX, ringWord(ring.StuckLast))
+	b.Op(asm.Cmp, asm.W64, asm.DX, asm.AX)
+	b.Jcc(asm.BE, lost) // the counters of two CPUs may differ
+	b.Lock()
+	b.Cmpxchg(asm.W64, ringWord(ring.StuckLast), asm.DX)
+	b.Jcc(asm.NE, lost)
 	b.IncMem(asm.W64, ringWord(ring.StuckTry))
-	b.OpMemImm(asm.Cmp, asm.W64, ringWord(ring.StuckTry), ring.StuckTries)
+	b.OpMemImm(asm.Cmp, asm.W64, ringWord(ring.StuckTry), ring.StuckPeriods)
 	b.Jcc(asm.B, lost)
-	b.tsc()
-	b.OpLoad(asm.Sub, asm.W64, asm.AX, ringWord(ring.StuckSince))
-	b.ShiftImm(asm.Shr, asm.W64, asm.AX, ring.StuckTicks)
-	b.Jcc(asm.E, lost)
 
-	b.recordAt(all)
-	b.recordSize(all)
+	b.recordAt(unknown)
+	b.recordSize(unknown)
+	b.Store(asm.W32, given, asm.AX)
 	b.Op(asm.Add, asm.W64, asm.CX, asm.DX)
-	b.Jmp(move)
-	b.Bind(all) // not even its length is known
-	b.Load(asm.W64, asm.CX, ringWord(ring.HeadOff))
 	b.Bind(move)
 	b.Load(asm.W64, asm.AX, tail)
 	b.Lock()
 	b.Cmpxchg(asm.W64, ringWord(ring.TailOff), asm.CX)
+	b.Jcc(asm.NE, retry)
+	b.Load(asm.W32, asm.AX, given)
+	b.Test(asm.W32, asm.AX, asm.AX)
+	b.Jcc(asm.E, retry)
+	b.ImulImm(asm.W32, asm.AX, asm.AX, ring.CounterSize)
+	b.MovAbs(asm.DX, b.p.PerCPU+(uint64(b.p.CPUMask)+1)<<b.p.AreaShift+ring.CountersOff+ring.ReaderLost)
+	b.Lock()
+	b.IncMem(asm.W64, asm.Indexed(asm.DX, asm.AX, 1, 0))
 	b.Jmp(retry)
+
+	// Not even its length is known: the next record is where one says that it is, or
+	// else all are given up.
+	b.Bind(unknown)
+	b.StoreImm(asm.W32, given, 0)
+	all := b.NewLabel()
+	b.Bind(next)
+	b.OpImm(asm.Add, asm.W64, asm.CX, ring.Unit)
+	b.OpLoad(asm.Cmp, asm.W64, asm.CX, ringWord(ring.HeadOff))
+	b.Jcc(asm.E, move)
+	b.Mov(asm.W64, asm.DX, asm.CX)
+	b.OpLoad(asm.Sub, asm.W64, asm.DX, tail)
+	b.OpImm(asm.Cmp, asm.W64, asm.DX, ring.MaxRecord+ring.StampSize)
+	b.Jcc(asm.A, all)
+	b.recordAt(next)
+	b.recordSize(next)
+	b.Jmp(move)
+	b.Bind(all)
+	b.Load(asm.W64, asm.CX, ringWord(ring.HeadOff))
+	b.Jmp(move)
 }

@@ -18,9 +18,21 @@ package ring
 //	         a stamp.
 //	late     The tail isn't moved over an unfinished record: its writer may be asleep,
 //	         and would write into those of others. While one is at the tail hits are
-//	         lost. One that stays there for some 2^35 ticks of the time stamp counter
-//	         and StuckTries hits is of a thread that was killed or jumped out of it
-//	         (siglongjmp), and is passed over.
+//	         lost. One at which hits are lost in StuckPeriods periods of 1<<StuckShift
+//	         ticks of the time stamp counter, some ten seconds, is of a thread that was
+//	         killed or jumped out of it (siglongjmp): it is counted as lost
+//	         (ReaderLost), and passed over. Periods are counted, not the time between
+//	         two: a machine that stood still meanwhile, or counters that differ, make
+//	         one more of them at most.
+//
+// So each hit is at any moment in one place, but for the instructions between a word's
+// change and its counters': a whole record between tail and head; CounterHits, once the
+// tail was moved over it; CounterLost or CounterFiltered; ReaderLost; or an unfinished
+// record. Each change of place is one instruction, which one thread does: lock cmpxchg
+// of the head begins a record, the store of its state word ends it, lock cmpxchg of the
+// tail, from where the records that are counted then were read, takes them. A thread that
+// ends between that and its counters, some ten instructions in about sixty hits, leaves
+// what it took uncounted.
 //
 // A reader needs no part in this: it copies what lies between tail and head, reads the
 // tail again, and drops what was overtaken. The tail always is where a record starts.
@@ -30,16 +42,16 @@ const (
 	// ChunkSize is how many bytes of records a writer makes room of at once. A hit
 	// takes a fraction of a microsecond longer for it.
 	ChunkSize = 4096
-	// StuckTries is how many hits are lost before an unfinished record is given up, and
-	// StuckTicks the logarithm of the ticks.
-	StuckTries = 1 << 12
-	StuckTicks = 35
+	// StuckPeriods is in how many periods hits are lost before an unfinished record is
+	// given up, and StuckShift the logarithm of the ticks of one.
+	StuckPeriods = 1 << 10
+	StuckShift   = 25
 
 	// Words of a ring, in the line of TailOff.
-	OverOff    = 72 // u64, records that were overwritten
-	StuckOff   = 80 // u64, 1 + the tail at which an unfinished record was met
-	StuckTry   = 88 // u64, how often since
-	StuckSince = 96 // u64, rdtsc then
+	OverOff   = 72 // u64, records that were overwritten
+	StuckOff  = 80 // u64, 1 + the tail at which an unfinished record was met
+	StuckTry  = 88 // u64, in how many periods since
+	StuckLast = 96 // u64, the last one
 )
 
 // FirstPosition is where the positions of rings that are overwritten begin, of a random
