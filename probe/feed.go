@@ -38,18 +38,20 @@ type feed struct {
 	own      *ownBox       // in kprobe's, too
 	posted   chan struct{} // something is in one of them
 
-	mu       sync.RWMutex // guards probes
-	ids      []*placed    // by id - 1; nil: the id is free
-	spare    []uint32     // free ids
-	usedRows int          // rows of bins that were ever in use
+	mu       sync.RWMutex  // guards probes
+	changes  atomic.Uint64 // how often ids were freed, and more
+	ids      []*placed     // by id - 1; nil: the id is free
+	spare    []uint32      // free ids
+	usedRows int           // rows of bins that were ever in use
 	freeRows []int
 	// waiting are the definitions that wait for their library, with their ids.
 	waiting map[*defOf]uint32
 	seq     uint64 // of the place that came last
 	commMu  sync.Mutex
 	comms   map[uint32]comm
-	crowd   int // as many comms as there are before old ones are forgotten
-	latest  latestComm
+	crowd   int           // as many comms as there are before old ones are forgotten
+	named   atomic.Uint64 // how often names were noted
+	recent  recent
 	hit     Hit
 	vals    []byte
 	walk    stackWalk
@@ -70,14 +72,6 @@ type feed struct {
 type comm struct {
 	name string
 	at   time.Time
-}
-
-// latestComm is the name of the thread whose hit was read last: most hits come one
-// behind the other. It belongs to commMu.
-type latestComm struct {
-	tid  uint32
-	name string
-	from uint64 // the time of that hit
 }
 
 // commAge is how long a thread's name is believed.
@@ -212,6 +206,7 @@ func (t *feed) turn(p *placed, on bool) {
 // changed tells those who look that probes have come or gone.
 func (t *feed) changed() {
 	h := t.file.Layout.Header.Off
+	t.changes.Add(1)
 	t.file.Store32(h+ring.ProbesOff, uint32(len(t.ids)))
 	t.file.Store64(h+ring.GenerationOff, t.file.Load64(h+ring.GenerationOff)+1)
 }
@@ -344,7 +339,7 @@ func (t *feed) finish() error {
 
 // emit turns a record into a hit.
 func (t *feed) emit(r *ring.Record) error {
-	p := t.probe(r.ID)
+	p := t.recentProbe(r.ID)
 	if p == nil {
 		return nil
 	}
@@ -439,6 +434,7 @@ func (t *feed) note(tid int, name string) {
 	t.commMu.Lock()
 	defer t.commMu.Unlock()
 	t.setComm(uint32(tid), comm{name: name, at: time.Now()})
+	t.named.Add(1)
 }
 
 // setComm remembers a name. commMu is held.
@@ -448,23 +444,6 @@ func (t *feed) setComm(tid uint32, c comm) {
 		t.crowd = 2 * len(t.comms)
 	}
 	t.comms[tid] = c
-	t.latest = latestComm{}
-}
-
-// commAt is comm for a hit of a time: the name of the hit before is believed for
-// half of commAge.
-func (t *feed) commAt(tid uint32, time uint64) string {
-	t.commMu.Lock()
-	last := t.latest
-	t.commMu.Unlock()
-	if last.tid == tid && tid != 0 && time-last.from < uint64(commAge/2) {
-		return last.name
-	}
-	name := t.comm(tid)
-	t.commMu.Lock()
-	defer t.commMu.Unlock()
-	t.latest = latestComm{tid, name, time}
-	return name
 }
 
 // comm is a thread's name, as it was within commAge, or when it ended.

@@ -44,4 +44,5 @@ func (s *Session) endFeed(t *feed) {
 		p.ev.part(p, t.counters.Probe(p.id))
 		t.ids[id] = nil
 	}
+	t.changes.Add(1)
 }
