@@ -97,12 +97,15 @@ func TestTraceContextNone(t *testing.T) {
 }
 
 // TestGoroutineID: $goid is the number that the goroutine has in its own tracebacks, by
-// jumps and by breakpoints, and filters compare it.
+// jumps and by breakpoints, and filters compare it; in stripped programs, too.
 func TestGoroutineID(t *testing.T) {
-	prog := fixture.Build(t, "goid/probe_goid.go")
-	for _, o := range []Options{{}, {NoOptimize: true}} {
-		sub := startSubject(t, prog)
-		l := attach(t, sub.pid(), o, "p:e main.work id=id goid=$goid", "r:r main.work goid=$goid", "p:none main.work goid=$goid if goid == 0")
+	for _, c := range []struct {
+		flags []string
+		Options
+	}{{}, {Options: Options{NoOptimize: true}}, {flags: []string{"-ldflags=-s -w"}}, {flags: []string{"-ldflags=-s -w", "-buildmode=pie"}}} {
+		o := c.Options
+		sub := startSubject(t, fixture.Build(t, "goid/probe_goid.go", c.flags...))
+		l := attach(t, sub.pid(), o, "p:e main.work id=%ax:u64 goid=$goid", "r:r main.work goid=$goid", "p:none main.work goid=$goid if goid == 0")
 		sub.work()
 		l.finish(sub.pid())
 		sub.end()

@@ -23,12 +23,13 @@ const (
 )
 
 // OfThread answers a variable that each thread, or goroutine, has: $goid, $trace_id,
-// $span_id. m is the module of the place; nil: none. It is a fault in a thread that has
+// $span_id. m is the module of the place; nil: none. byCode tells where a runtime.g has a
+// member in a program without debug information. It is a fault in a thread that has
 // none. ok is false for another name.
-func OfThread(space *symbols.Space, m *symbols.Module, name string) (v fetch.Variable, ok bool, err error) {
+func OfThread(space *symbols.Space, m *symbols.Module, name string, byCode GMember) (v fetch.Variable, ok bool, err error) {
 	switch name {
 	case "$goid":
-		v, err = goroutineID(space, m)
+		v, err = goroutineID(space, m, byCode)
 	case "$trace_id", "$span_id":
 		v, err = traceContext(space, name)
 	default:
@@ -38,8 +39,22 @@ func OfThread(space *symbols.Space, m *symbols.Module, name string) (v fetch.Var
 	return v, true, err
 }
 
+// GMember is the offset of a member of Go's runtime.g in a file.
+type GMember func(f *symbols.File, name string) (int64, error)
+
 // goroutineID reads the number of the goroutine that a thread runs.
-func goroutineID(space *symbols.Space, m *symbols.Module) (v fetch.Variable, err error) {
+func goroutineID(space *symbols.Space, m *symbols.Module, byCode GMember) (v fetch.Variable, err error) {
+	id, err := ofGoroutine(space, m, "goid", byCode)
+	if err != nil {
+		return v, err
+	}
+	v.Chain = id.whole()
+	v.Type = fetch.Type{Base: fetch.Unsigned, Size: 8}
+	return v, nil
+}
+
+// ofGoroutine is a word of the goroutine that a thread runs.
+func ofGoroutine(space *symbols.Space, m *symbols.Module, member string, byCode GMember) (w sym, err error) {
 	if m == nil || m.File == nil || !m.File.IsGo() {
 		m = nil
 		for _, x := range space.Modules() {
@@ -50,34 +65,37 @@ func goroutineID(space *symbols.Space, m *symbols.Module) (v fetch.Variable, err
 		}
 	}
 	if m == nil {
-		return v, errors.New("the program has no goroutines: it is not Go's")
+		return w, errors.New("the program has no goroutines: it is not Go's")
 	}
 	tls, ok := m.File.GoTLS()
 	if !ok || !m.Main {
-		return v, errors.New("where threads keep their goroutine in this program is not known")
+		return w, errors.New("where threads keep their goroutine in this program is not known")
 	}
-	var off int64
-	err = m.File.ReadDebug(func(d *debuginfo.Data) error {
-		f := &frame{scope: At(space, symbols.Site{Module: m, Name: m.Name}), data: d, module: m}
+	off, err := inGoroutine(m.File, member)
+	if errors.Is(err, symbols.ErrNoDebugInfo) || errors.Is(err, fetch.ErrNoDebugInfo) {
+		if off, err = byCode(m.File, member); err != nil {
+			return w, fmt.Errorf("%s has %w, and %w", m.Name, fetch.ErrNoDebugInfo, err)
+		}
+	}
+	if err != nil {
+		return w, err
+	}
+	return register(fetch.RegFSBase).add(tls).load(8).add(off).load(8), nil
+}
+
+// inGoroutine is where a runtime.g has a member, by debug information.
+func inGoroutine(file *symbols.File, member string) (off int64, err error) {
+	err = file.ReadDebug(func(d *debuginfo.Data) error {
 		e, ok := d.FindType("runtime.g", nil)
 		if !ok {
 			return fmt.Errorf("runtime.g: %w", fetch.ErrNoDebugInfo)
 		}
-		f.fn = e
-		if off, ok = memberOffset(&e, "goid"); !ok {
-			return fmt.Errorf("runtime.g has no goid: %w", fetch.ErrNoDebugInfo)
+		if off, ok = memberOffset(&e, member); !ok {
+			return fmt.Errorf("runtime.g has no %s: %w", member, fetch.ErrNoDebugInfo)
 		}
 		return nil
 	})
-	if errors.Is(err, symbols.ErrNoDebugInfo) || errors.Is(err, fetch.ErrNoDebugInfo) {
-		return v, fmt.Errorf("$goid: %s has %w", m.Name, fetch.ErrNoDebugInfo)
-	}
-	if err != nil {
-		return v, err
-	}
-	v.Chain = register(fetch.RegFSBase).add(tls).load(8).add(off).load(8).whole()
-	v.Type = fetch.Type{Base: fetch.Unsigned, Size: 8}
-	return v, nil
+	return off, err
 }
 
 // traceContext reads the thread's trace or span.

@@ -5,6 +5,7 @@ import (
 
 	"kprobe/fetch"
 	"kprobe/fetch/vars"
+	"kprobe/probe/gocode"
 	"kprobe/symbols"
 )
 
@@ -49,7 +50,7 @@ func (e *Env) scope() *vars.Scope {
 
 // Variable implements fetch.Env.
 func (e *Env) Variable(text string) (fetch.Variable, error) {
-	if v, ok, err := vars.OfThread(e.Space, e.Site.Module, text); ok {
+	if v, ok, err := vars.OfThread(e.Space, e.Site.Module, text, gocode.GMember); ok {
 		return v, err
 	}
 	return e.scope().Variable(text)

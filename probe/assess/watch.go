@@ -8,6 +8,7 @@ import (
 	"kprobe/fetch"
 	"kprobe/fetch/vars"
 	"kprobe/probe/debugreg"
+	"kprobe/probe/gocode"
 	"kprobe/symbols"
 )
 
@@ -165,7 +166,7 @@ func (e *watchEnv) FileOffset(off symbols.Off) (symbols.Addr, error) {
 
 // Variable implements fetch.Env: those of the whole program.
 func (e *watchEnv) Variable(text string) (fetch.Variable, error) {
-	if v, ok, err := vars.OfThread(e.Space, nil, text); ok {
+	if v, ok, err := vars.OfThread(e.Space, nil, text, gocode.GMember); ok {
 		return v, err
 	}
 	if e.module != "" {

@@ -1,5 +1,5 @@
 // Package gocode says where in the code of Go's compiler a detour has stack, and
-// how much: pure, from a function's bytes.
+// how much, and where Go's runtime keeps what: pure, from functions' bytes.
 package gocode
 
 import (

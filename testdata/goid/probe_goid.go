@@ -4,9 +4,11 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"runtime"
+	"runtime/pprof"
 	"strconv"
 	"sync"
 )
@@ -23,6 +25,7 @@ func number() int {
 }
 
 func main() {
+	pprof.SetGoroutineLabels(pprof.WithLabels(context.Background(), pprof.Labels("role", "main")))
 	in := bufio.NewReader(os.Stdin)
 	fmt.Println("ready")
 	_, _ = in.ReadString('\n')
