@@ -146,7 +146,7 @@ func TestLiveAskedByMany(t *testing.T) {
 	}
 	rogue := openedLive(t, sub.pid())
 	for i := range 20 {
-		unlock, err := rogue.lock(t.Context())
+		unlock, err := rogue.peer().Lock(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

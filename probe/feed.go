@@ -13,6 +13,7 @@ import (
 
 	"kprobe/internal/procfs"
 	"kprobe/probe/detour"
+	"kprobe/probe/mailbox"
 	"kprobe/probe/memory"
 	"kprobe/probe/plan"
 	"kprobe/probe/ring"
@@ -35,7 +36,7 @@ type feed struct {
 	counters *ring.Counters
 	reader   *ring.Reader
 	box      *ring.Mailbox // in the target's memory, of the goroutine that serves
-	own      *ownBox       // in kprobe's, too
+	own      *mailbox.Own  // in kprobe's, too
 	posted   chan struct{} // something is in one of them
 
 	mu       sync.RWMutex  // guards probes
@@ -99,7 +100,7 @@ func newFeed(s *Session, pid int, space *symbols.Space, m *memory.File) (*feed, 
 	if t.box, err = ring.NewMailbox(m.Mem, m.Layout); err != nil {
 		return nil, err
 	}
-	if t.own, err = newOwnBox(pid); err != nil {
+	if t.own, err = mailbox.NewOwn(pid); err != nil {
 		return nil, err
 	}
 	random := rand.Uint64()

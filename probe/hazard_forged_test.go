@@ -178,26 +178,3 @@ func waitState(t *testing.T, pid int) {
 		}
 	}
 }
-
-// TestHazardH4: a process can't have a kprobe with more rights probe others.
-func TestHazardH4(t *testing.T) {
-	for _, tt := range []struct {
-		owners []uint32
-		self   uint32
-		ok     bool
-	}{
-		{nil, 0, true},
-		{[]uint32{1000}, 0, true},
-		{[]uint32{1000}, 1000, true},
-		{[]uint32{0, 0}, 0, true},
-		{[]uint32{1000, 1000}, 1000, true},
-		{[]uint32{1000, 1000}, 0, false},
-		{[]uint32{1000, 0}, 0, false}, // of several users, or one that isn't dumpable
-		{[]uint32{1000, 1001}, 1000, false},
-		{[]uint32{0, 1000}, 0, false},
-	} {
-		if err := mayAsk(tt.owners, tt.self); (err == nil) != tt.ok {
-			t.Errorf("processes of %v, kprobe of %d: %v", tt.owners, tt.self, err)
-		}
-	}
-}

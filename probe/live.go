@@ -148,18 +148,7 @@ func (l *Live) Close() error {
 }
 
 // file is the memory file, through the process's mapping of it.
-func (l *Live) file() liveFile { return liveFile{l.mem, int64(l.base)} }
-
-type liveFile struct {
-	mem  *os.File
-	base int64
-}
-
-// ReadAt implements io.ReaderAt.
-func (f liveFile) ReadAt(b []byte, off int64) (int, error) { return f.mem.ReadAt(b, f.base+off) }
-
-// WriteAt implements io.WriterAt.
-func (f liveFile) WriteAt(b []byte, off int64) (int, error) { return f.mem.WriteAt(b, f.base+off) }
+func (l *Live) file() memory.Window { return memory.Window{Mem: l.mem, At: l.base} }
 
 // Refresh reads the probes and counters anew. It fails with ErrNotTraced when
 // the session has ended, and with symbols.ErrGone when the process has.

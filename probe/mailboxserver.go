@@ -2,8 +2,6 @@ package probe
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -13,6 +11,7 @@ import (
 
 	"kprobe/fetch"
 	"kprobe/internal/procfs"
+	"kprobe/probe/mailbox"
 	"kprobe/probe/ring"
 	"kprobe/symbols"
 )
@@ -48,7 +47,7 @@ func (t *feed) peek(ctx context.Context) {
 }
 
 // serve does what other kprobes ask for in the mailboxes of a target, until ctx
-// is done: in that of kprobe's own, anything (ownbox.go).
+// is done: in that of kprobe's own, anything (mailbox.Own).
 //
 // Who can write to the one in the target's memory may trace the target, or is the
 // target. So a request there can change this session's probes, which it could do by tracing the process
@@ -74,75 +73,60 @@ func (t *feed) serve(ctx context.Context) {
 
 // serveFrom does what the request in a mailbox asks for, if there is one that may.
 func (t *feed) serveFrom(ctx context.Context, box *ring.Mailbox, may func() error) {
-	r, err := box.Next()
-	if r == nil {
-		return
-	}
-	var answer []byte
-	if err == nil {
-		err = may()
-	}
-	if err == nil {
-		answer = t.s.reply(ctx, r)
-	} else {
-		answer = packAnswer(err, nil)
-	}
-	if err := box.Answer(r.ID, answer); err != nil {
+	r, err := mailbox.Serve(box, may,
+		func(r *ring.Request) []byte { return t.s.reply(ctx, r) },
+		func(err error) []byte { return errorClasses.Answer(err, nil) })
+	if err != nil {
 		t.s.logf("a request of process %d: %v", r.PID, err)
 	}
 }
 
 // reply does what a request asks for, and says what became of it.
 func (s *Session) reply(ctx context.Context, r *ring.Request) []byte {
-	var q remoteRequest
-	if err := json.Unmarshal(r.Body, &q); err != nil {
-		return packAnswer(fmt.Errorf("the request is not understood: %w", err), nil)
+	q, err := mailbox.ReadRequest(r.Body)
+	if err != nil {
+		return errorClasses.Answer(err, nil)
 	}
-	if q.Op == "open" {
-		return s.openAnswer(&q)
+	if q.Op == mailbox.Open {
+		return s.openAnswer(q)
 	}
-	defs, err := s.asked(ctx, &q, r)
-	return packAnswer(err, defs)
+	defs, err := s.asked(ctx, q, r)
+	return errorClasses.Answer(err, defs)
 }
 
 // asked changes what a request asks to be changed. defs are its definitions.
-func (s *Session) asked(ctx context.Context, q *remoteRequest, r *ring.Request) (defs []*fetch.Def, err error) {
-	switch q.Op {
-	case "add":
-		if defs, err = unpackDefs(q.Defs, false); err != nil {
-			return nil, err
-		}
-		_, err = s.add(ctx, defs, true)
-		s.logf("process %d asks to add %s: %s", r.PID, eventList(defs), outcome(err))
-		return defs, err
-	case "remove":
-		if len(q.Defs) > 0 {
-			return s.removeAsked(ctx, q.Defs, r.PID)
-		}
-		var list []*Event
-		for _, ev := range s.Events() {
-			if slices.Contains(q.Events, ev.Group+"/"+ev.Name) {
-				list = append(list, ev)
-			}
-		}
-		if len(list) != len(q.Events) {
-			return nil, fmt.Errorf("%s: %w", strings.Join(q.Events, ", "), ErrNoEvent)
-		}
-		err := s.Remove(ctx, list...)
-		s.logf("process %d asks to remove %s: %s", r.PID, strings.Join(q.Events, ", "), outcome(err))
+func (s *Session) asked(ctx context.Context, q *mailbox.Request, r *ring.Request) (defs []*fetch.Def, err error) {
+	if q.Op != mailbox.Add && q.Op != mailbox.Remove {
+		return nil, fmt.Errorf("this kprobe does not know how to %q", q.Op)
+	}
+	if defs, err = q.Definitions(); err != nil {
 		return nil, err
 	}
-	return nil, fmt.Errorf("this kprobe does not know how to %q", q.Op)
+	what := eventList(defs)
+	switch {
+	case q.Op == mailbox.Add:
+		_, err = s.add(ctx, defs, true)
+	case len(defs) > 0:
+		err = s.removeNamed(ctx, defs)
+	default:
+		what, err = strings.Join(q.Events, ", "), s.removeEvents(ctx, q.Events)
+	}
+	s.logf("process %d asks to %s %s: %s", r.PID, q.Op, what, outcome(err))
+	return defs, err
 }
 
-// removeAsked removes what deletions name. defs are the deletions.
-func (s *Session) removeAsked(ctx context.Context, list []remoteDef, pid uint32) (defs []*fetch.Def, err error) {
-	if defs, err = unpackDefs(list, true); err != nil {
-		return nil, err
+// removeEvents removes events, named GRP/EVENT: all, or none and ErrNoEvent.
+func (s *Session) removeEvents(ctx context.Context, names []string) error {
+	var list []*Event
+	for _, ev := range s.Events() {
+		if slices.Contains(names, ev.Group+"/"+ev.Name) {
+			list = append(list, ev)
+		}
 	}
-	err = s.removeNamed(ctx, defs)
-	s.logf("process %d asks to remove %s: %s", pid, eventList(defs), outcome(err))
-	return defs, err
+	if len(list) != len(names) {
+		return fmt.Errorf("%s: %w", strings.Join(names, ", "), ErrNoEvent)
+	}
+	return s.Remove(ctx, list...)
 }
 
 // removeNamed removes the definitions that deletions name. A deletion that
@@ -228,20 +212,5 @@ func (s *Session) oneUser() error {
 			owners = append(owners, sys.Uid) // root, where the process isn't dumpable
 		}
 	}
-	return mayAsk(owners, uint32(os.Geteuid()))
-}
-
-// mayAsk says why a session of processes of these owners takes no requests. One
-// process alone could do to itself all that it can ask for; of several, one could
-// have the others probed with rights that it hasn't, unless kprobe has no more.
-func mayAsk(owners []uint32, self uint32) error {
-	for _, o := range owners {
-		switch {
-		case o != owners[0]:
-			return errors.New("the trace has processes of several users: it takes no requests")
-		case o != self && len(owners) > 1:
-			return errors.New("the trace has several processes, of another user than kprobe's own, and one of them could ask for probes in the others: it takes no requests")
-		}
-	}
-	return nil
+	return mailbox.MayAsk(owners, uint32(os.Geteuid()))
 }

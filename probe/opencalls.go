@@ -3,12 +3,12 @@ package probe
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"slices"
 	"time"
 
 	"kprobe/fetch"
 	"kprobe/probe/detour"
+	"kprobe/probe/mailbox"
 	"kprobe/probe/results"
 	"kprobe/probe/ring"
 	"kprobe/symbols"
@@ -25,9 +25,6 @@ type OpenCall = results.OpenCall
 // longjmp or an exception stays among them until its place is needed: the asker takes
 // it for open only if its slot is one of the stack's.
 
-// maxOpenPage bounds the answer to one request; the rest is asked for by further ones.
-const maxOpenPage = ring.MaxAnswer - 1024
-
 // maxOpenPages bounds how often is asked.
 const maxOpenPages = 100
 
@@ -37,12 +34,11 @@ const maxOpenPages = 100
 func (l *Live) OpenCalls(ctx context.Context) ([]OpenCall, error) {
 	var out []OpenCall
 	for range maxOpenPages {
-		var page remoteAnswer
-		err := l.askFor(ctx, remoteRequest{Op: "open", PID: l.PID, From: len(out)}, nil, &page)
+		page, err := l.askFor(ctx, &mailbox.Request{Op: mailbox.Open, PID: l.PID, From: len(out)}, nil)
 		if err != nil {
 			return nil, err
 		}
-		if out = append(out, page.Open...); len(page.Open) == 0 {
+		if out = append(out, page...); len(page) == 0 {
 			break
 		}
 	}
@@ -50,7 +46,7 @@ func (l *Live) OpenCalls(ctx context.Context) ([]OpenCall, error) {
 }
 
 // openAnswer is the answer to a request for calls from one on.
-func (s *Session) openAnswer(q *remoteRequest) []byte {
+func (s *Session) openAnswer(q *mailbox.Request) []byte {
 	var list []OpenCall
 	err := s.tracer.Do(func() error {
 		if tg := s.targets[q.PID]; tg != nil && !s.closed {
@@ -59,26 +55,14 @@ func (s *Session) openAnswer(q *remoteRequest) []byte {
 		return nil
 	})
 	if err != nil {
-		return packAnswer(err, nil)
+		return errorClasses.Answer(err, nil)
 	}
 	slices.SortFunc(list, func(a, b OpenCall) int {
 		return cmp.Or(cmp.Compare(a.TID, b.TID), cmp.Compare(b.Slot, a.Slot), cmp.Compare(a.Entry, b.Entry))
 	})
-	a := remoteAnswer{}
-	size := 0
-	for _, c := range list[min(max(q.From, 0), len(list)):] {
-		b, err := json.Marshal(&c)
-		if err != nil {
-			continue
-		}
-		if size += len(b) + 1; size > maxOpenPage {
-			break
-		}
-		a.Open = append(a.Open, c)
-	}
-	b, err := json.Marshal(a)
+	b, err := q.OpenAnswer(list)
 	if err != nil {
-		return packAnswer(err, nil)
+		return errorClasses.Answer(err, nil)
 	}
 	return b
 }

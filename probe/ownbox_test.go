@@ -82,7 +82,8 @@ func TestOwnMailbox(t *testing.T) {
 	}) {
 		t.Fatal("no answer")
 	}
-	if err := errors.Join(err, unpackAnswer(answer, nil, &remoteAnswer{})); err == nil || !strings.Contains(err.Error(), "takes no requests") {
+	_, refused := errorClasses.ReadAnswer(answer, nil)
+	if err := errors.Join(err, refused); err == nil || !strings.Contains(err.Error(), "takes no requests") {
 		t.Errorf("one of the processes asked, and was answered: %v", err)
 	}
 	if n := len(s.Events()); n != 1 {

@@ -59,7 +59,7 @@ func openRecorder(pid int) (r *Recorder, err error) {
 	r = &Recorder{PID: pid, mem: mem, numbers: numbersOf(pid), names: map[int]string{}}
 	failed := ErrNoRecorder
 	for _, m := range files {
-		f, err := flight.New(liveFile{mem, int64(m.Start)}, flight.Options{CPUs: memory.PossibleCPUs(), Clock: ring.SystemClock{}, Thread: r.thread})
+		f, err := flight.New(memory.Window{Mem: mem, At: m.Start}, flight.Options{CPUs: memory.PossibleCPUs(), Clock: ring.SystemClock{}, Thread: r.thread})
 		if err == nil && f.Header.Base != uint64(m.Start) {
 			err = fmt.Errorf("%w: it says that it is mapped elsewhere", ring.ErrCorrupt)
 		}
@@ -116,7 +116,7 @@ func (r *Recorder) Follow(ctx context.Context, sink Sink) error {
 // executed another program, and the probes are there.
 func (r *Recorder) alive() bool {
 	for i, base := range r.bases {
-		h, _, err := ring.ReadHeader(liveFile{r.mem, int64(base)}, 0)
+		h, _, err := ring.ReadHeader(memory.Window{Mem: r.mem, At: base}, 0)
 		if err == nil && h.Created == r.set[i].Header.Created && h.Mode&ring.ModeDetached != 0 {
 			return true
 		}

@@ -25,6 +25,7 @@ var floors = []string{
 	"kprobe/cmd/kprobe",
 	"kprobe/output",
 	"kprobe/probe",
+	"kprobe/probe/mailbox",
 	"kprobe/probe/assess",
 	"kprobe/probe/flight",
 	"kprobe/probe/inside",

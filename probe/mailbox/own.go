@@ -1,4 +1,4 @@
-package probe
+package mailbox
 
 import (
 	"errors"
@@ -24,22 +24,22 @@ import (
 // there may have kprobe do anything, and needs no leave. Where another kprobe may not,
 // it asks by the first.
 
-// ownBoxName is the name of the memory file of a target's own mailbox, up to the
+// ownName is the name of the memory file of a target's own mailbox, up to the
 // target's process id.
-const ownBoxName = "kprobe-requests-"
+const ownName = "kprobe-requests-"
 
 // ownLayout is that of a file that is a mailbox and nothing else.
 var ownLayout = &ring.Layout{Mailbox: ring.Section{Size: ring.MailboxSize}}
 
-// ownBox is a mailbox in kprobe's memory.
-type ownBox struct {
+// Own is a mailbox in kprobe's memory.
+type Own struct {
 	*ring.Mailbox
 	own *memory.Mapped
 }
 
-// newOwnBox makes the mailbox for requests about a target.
-func newOwnBox(pid int) (*ownBox, error) {
-	fd, err := unix.MemfdCreate(fmt.Sprint(ownBoxName, pid), unix.MFD_CLOEXEC)
+// NewOwn makes the mailbox for requests about a target.
+func NewOwn(pid int) (*Own, error) {
+	fd, err := unix.MemfdCreate(fmt.Sprint(ownName, pid), unix.MFD_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("make a mailbox: %w", err)
 	}
@@ -56,42 +56,30 @@ func newOwnBox(pid int) (*ownBox, error) {
 		_ = unix.Munmap(mem)
 		return nil, err
 	}
-	return &ownBox{box, memory.NewMapped(mem)}, nil
+	return &Own{box, memory.NewMapped(mem)}, nil
 }
 
-// openOwn opens the mailbox that the session's kprobe has for requests about the
-// process, nil where there is none that this kprobe may write to.
-func (l *Live) openOwn() (*liveFile, error) {
-	maps, err := symbols.ReadMaps(l.Tracer)
+// openOwn opens the mailbox that a kprobe has for requests about a process, nil where
+// there is none that this kprobe may write to.
+func openOwn(tracer, pid int) (*memory.Window, error) {
+	maps, err := symbols.ReadMaps(tracer)
 	if errors.Is(err, symbols.ErrPermission) || errors.Is(err, symbols.ErrGone) {
 		return nil, nil
 	} else if err != nil {
 		return nil, err
 	}
-	name := fmt.Sprint("/memfd:", ownBoxName, l.PID)
+	name := fmt.Sprint("/memfd:", ownName, pid)
 	for _, m := range maps {
 		if strings.TrimSuffix(m.Path, " (deleted)") != name || m.Off != 0 {
 			continue
 		}
-		mem, err := os.OpenFile(procfs.Image(l.Tracer).Path("mem"), os.O_RDWR, 0)
+		mem, err := os.OpenFile(procfs.Image(tracer).Path("mem"), os.O_RDWR, 0)
 		if errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) {
 			return nil, nil
 		} else if err != nil {
-			return nil, fmt.Errorf("open the memory of process %d: %w", l.Tracer, err)
+			return nil, fmt.Errorf("open the memory of process %d: %w", tracer, err)
 		}
-		return &liveFile{mem, int64(m.Start)}, nil
+		return &memory.Window{Mem: mem, At: m.Start}, nil
 	}
 	return nil, nil
-}
-
-// mailbox gives the mailbox to ask by, and closes it.
-func (l *Live) mailbox() (box liveFile, layout *ring.Layout, closeBox func(), err error) {
-	own, err := l.openOwn()
-	if err != nil {
-		return liveFile{}, nil, nil, err
-	}
-	if own == nil {
-		return l.file(), l.snap.Layout, func() {}, nil
-	}
-	return *own, ownLayout, func() { own.mem.Close() }, nil
 }
