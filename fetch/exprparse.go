@@ -1,6 +1,9 @@
 package fetch
 
-import "strings"
+import (
+	"strconv"
+	"strings"
+)
 
 // exprParser parses fetch expressions with the columns of parse_probe_arg in
 // kernel/trace/trace_probe.c.
@@ -158,7 +161,14 @@ func (p *exprParser) variable(e *Expr, s string, col int) *SyntaxError {
 	case "stack":
 		e.Op = ExprStackPtr
 		return nil
-	case "goid", "trace_id", "span_id":
+	case "goid", "trace_id", "span_id", "labels":
+		e.Op, e.Text = ExprVariable, s
+		return nil
+	}
+	if label, ok := strings.CutPrefix(name, "label."); ok && label != "" {
+		if len(label) > MaxLabelName {
+			return p.l.err(ArgTooLong, col, "a label's name has at most "+strconv.Itoa(MaxLabelName)+" bytes here")
+		}
 		e.Op, e.Text = ExprVariable, s
 		return nil
 	}

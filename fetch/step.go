@@ -35,11 +35,14 @@ const (
 	// two processors may differ by a little.
 	StepSince
 	StepSwap // v with its bytes in the other order
+	// StepLabel is the address of the text that the label Text has, of a goroutine's that
+	// lie as Imm says (LabelList, LabelMap) where v leads; without one a fault.
+	StepLabel
 )
 
 // String gives the operation's name.
 func (o StepOp) String() string {
-	names := [...]string{"add", "sub", "mul", "and", "or", "xor", "shl", "shr", "sar", "neg", "not", "load", "eq", "ne", "diff", "base", "when", "since", "swap"}
+	names := [...]string{"add", "sub", "mul", "and", "or", "xor", "shl", "shr", "sar", "neg", "not", "load", "eq", "ne", "diff", "base", "when", "since", "swap", "label"}
 	if int(o) < len(names) {
 		return names[o]
 	}
@@ -58,6 +61,7 @@ type Step struct {
 	Size    uint8 // of StepLoad and StepWhen: 1, 2, 4 or 8
 	Imm2    uint64
 	Not     bool
+	Text    string
 }
 
 // steps runs the steps of a computed chain on v.
@@ -104,6 +108,13 @@ func (e *evaluator) steps(list []Step, v uint64, scratch []byte) (uint64, bool) 
 		}
 		if s.Op == StepSince {
 			v = e.c.since(v, int(s.Imm))
+			continue
+		}
+		if s.Op == StepLabel {
+			var ok bool
+			if v, ok = e.label(s, v); !ok {
+				return 0, false
+			}
 			continue
 		}
 		if s.Op == StepWhen {

@@ -122,7 +122,7 @@ func (w *walker) path(p Trail, v uint64) (uint64, bool) {
 				return 0, false
 			}
 			v += littleEndian(w.buf[:8])
-		case StepWhen:
+		case StepWhen, StepLabel:
 			return 0, false // no container has one
 		default:
 			v = s.Op.Apply(v, s.Imm)

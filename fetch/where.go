@@ -122,6 +122,8 @@ func (t *Step) text(s string) string {
 		return "virtual(" + s + ")"
 	case StepSwap:
 		return "swapped(" + s + ")"
+	case StepLabel:
+		return "label(" + s + ", " + strconv.Quote(t.Text) + ")"
 	case StepWhen: // what it depends on is not where it is
 		return s
 	}

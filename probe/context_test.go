@@ -134,3 +134,55 @@ func TestGoroutineID(t *testing.T) {
 		}
 	}
 }
+
+// TestGoroutineLabels: labels that a program gives its goroutines (runtime/pprof) are
+// texts, by jumps and by breakpoints, at entries and returns, in filters, alone and all
+// together.
+func TestGoroutineLabels(t *testing.T) {
+	for _, c := range []struct {
+		flags []string
+		Options
+	}{{}, {Options: Options{NoOptimize: true}}, {flags: []string{"-ldflags=-s -w"}}} {
+		sub := startSubject(t, fixture.Build(t, "goid/probe_goid.go", c.flags...))
+		defs := []string{
+			"p:e main.work goid=$goid id=$label.id odd=$label.odd long=$label.a.longer/name-of-20",
+			"r:r main.work goid=$goid id=$label.id", "p:none main.work v=$label.a.longer/name-of-22", `p:few main.work id=$label.id odd=$label.odd if odd == "x"`,
+		}
+		if c.NoOptimize {
+			defs = append(defs, "p:all main.work goid=$goid all=$labels")
+		}
+		l := attach(t, sub.pid(), c.Options, defs...)
+		sub.work()
+		l.finish(sub.pid())
+		sub.end()
+		n := map[string]int{}
+		for _, line := range l.sink.all() {
+			line, _, _ = strings.Cut(line, " (main.")
+			name, rest, _ := strings.Cut(line, " ")
+			n[name]++
+			var goid int
+			_, _ = fmt.Sscanf(rest, "goid=%d", &goid)
+			odd := strings.Repeat("x", goid%2)
+			want := map[string]string{
+				"e":    fmt.Sprintf(`goid=%d id="%d" odd="%s" long="long %d"`, goid, goid, odd, goid),
+				"r":    fmt.Sprintf(`goid=%d id="%d"`, goid, goid),
+				"none": "v=(fault)",
+				"all":  fmt.Sprintf(`goid=%d all={["a.longer/name-of-20"]="long %d",["a.longer/name-of-21"]="other",["id"]="%d",["odd"]="%s"}`, goid, goid, goid, odd),
+			}[name]
+			if name != "few" && rest != want || name == "few" && !strings.HasSuffix(rest, ` odd="x"`) {
+				t.Errorf("%v: %s, want %s", c.flags, line, want)
+			}
+		}
+		if n["e"] != 80 || n["r"] != 80 || n["none"] != 80 || n["all"] != 80 && c.NoOptimize {
+			t.Errorf("%v: hits %v", c.flags, n)
+		}
+		for _, st := range l.sum.Stats {
+			switch name := st.Event.Name; {
+			case name == "few" && (int(st.Recorded) != n["few"] || st.Recorded+st.Filtered != 80):
+				t.Errorf("few: %+v", st)
+			case !c.NoOptimize && st.Trapped == st.Places:
+				t.Errorf("%s was no jump", name)
+			}
+		}
+	}
+}

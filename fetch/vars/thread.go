@@ -4,6 +4,7 @@ import (
 	"debug/dwarf"
 	"errors"
 	"fmt"
+	"strings"
 
 	"kprobe/fetch"
 	"kprobe/symbols"
@@ -15,6 +16,9 @@ import (
 // record, or 0.
 const contextVariable = "otel_thread_ctx_v1"
 
+// newestGo is the last of Go's versions (1.N) of which it is known how labels lie.
+const newestGo = 26
+
 // Offsets in the record.
 const (
 	contextTrace = 0  // 16 bytes, most significant first
@@ -22,8 +26,8 @@ const (
 	contextValid = 24 // 1
 )
 
-// OfThread answers a variable that each thread, or goroutine, has: $goid, $trace_id,
-// $span_id. m is the module of the place; nil: none. byCode tells where a runtime.g has a
+// OfThread answers a variable that each thread, or goroutine, has: $goid, $labels,
+// $label.NAME, $trace_id, $span_id. m is the module of the place; nil: none. byCode tells where a runtime.g has a
 // member in a program without debug information. It is a fault in a thread that has
 // none. ok is false for another name.
 func OfThread(space *symbols.Space, m *symbols.Module, name string, byCode GMember) (v fetch.Variable, ok bool, err error) {
@@ -32,8 +36,14 @@ func OfThread(space *symbols.Space, m *symbols.Module, name string, byCode GMemb
 		v, err = goroutineID(space, m, byCode)
 	case "$trace_id", "$span_id":
 		v, err = traceContext(space, name)
+	case "$labels":
+		v, err = goroutineLabels(space, m, byCode)
 	default:
-		return v, false, nil
+		label, ok := strings.CutPrefix(name, "$label.")
+		if !ok {
+			return v, false, nil
+		}
+		v, err = goroutineLabel(space, m, label, byCode)
 	}
 	v.Name, v.Behind = name, true
 	return v, true, err
@@ -44,17 +54,60 @@ type GMember func(f *symbols.File, name string) (int64, error)
 
 // goroutineID reads the number of the goroutine that a thread runs.
 func goroutineID(space *symbols.Space, m *symbols.Module, byCode GMember) (v fetch.Variable, err error) {
-	id, err := ofGoroutine(space, m, "goid", byCode)
+	id, _, err := ofGoroutine(space, m, "goid", byCode)
 	if err != nil {
 		return v, err
 	}
-	v.Chain = id.whole()
+	v.Chain = id.load(8).whole()
 	v.Type = fetch.Type{Base: fetch.Unsigned, Size: 8}
 	return v, nil
 }
 
-// ofGoroutine is a word of the goroutine that a thread runs.
-func ofGoroutine(space *symbols.Space, m *symbols.Module, member string, byCode GMember) (w sym, err error) {
+// goroutineLabel is the text that a label of the goroutine has (runtime/pprof).
+func goroutineLabel(space *symbols.Space, m *symbols.Module, name string, byCode GMember) (v fetch.Variable, err error) {
+	at, form, err := labels(space, m, byCode)
+	if err != nil {
+		return v, err
+	}
+	text := at.load(8).step(fetch.Step{Op: fetch.StepLabel, Imm: form, Text: name})
+	return textVariable(v, text.load(8), text.add(8).load(8)), nil
+}
+
+// goroutineLabels are all labels of the goroutine.
+func goroutineLabels(space *symbols.Space, m *symbols.Module, byCode GMember) (v fetch.Variable, err error) {
+	at, form, err := labels(space, m, byCode)
+	if err != nil {
+		return v, err
+	}
+	v.InMemory = true
+	v.Chain, v.Off = at.chain()
+	v.Type = fetch.Type{Base: fetch.Container, Size: 8, Layout: &fetch.Layout{Name: "labels", Content: fetch.LabelsContent(form)}}
+	return v, nil
+}
+
+// labels is where a goroutine has its labels, and in which form.
+func labels(space *symbols.Space, m *symbols.Module, byCode GMember) (at sym, form uint64, err error) {
+	at, m, err = ofGoroutine(space, m, "labels", byCode)
+	if err != nil {
+		return at, 0, err
+	}
+	major, minor, ok := m.File.GoVersion()
+	switch {
+	case !ok:
+		return at, 0, fmt.Errorf("%s doesn't say which version of Go made it, so that how its labels lie is not known", m.Name)
+	case major != 1 || minor > newestGo:
+		return at, 0, fmt.Errorf("how labels lie is known up to Go 1.%d; %s is of Go %d.%d", newestGo, m.Name, major, minor)
+	case minor < 24:
+		form = fetch.LabelMap
+	default:
+		form = fetch.LabelList
+	}
+	return at, form, nil
+}
+
+// ofGoroutine is where a member of the goroutine is that a thread runs, and the program
+// that the goroutine is of.
+func ofGoroutine(space *symbols.Space, m *symbols.Module, member string, byCode GMember) (w sym, _ *symbols.Module, err error) {
 	if m == nil || m.File == nil || !m.File.IsGo() {
 		m = nil
 		for _, x := range space.Modules() {
@@ -65,22 +118,22 @@ func ofGoroutine(space *symbols.Space, m *symbols.Module, member string, byCode 
 		}
 	}
 	if m == nil {
-		return w, errors.New("the program has no goroutines: it is not Go's")
+		return w, nil, errors.New("the program has no goroutines: it is not Go's")
 	}
 	tls, ok := m.File.GoTLS()
 	if !ok || !m.Main {
-		return w, errors.New("where threads keep their goroutine in this program is not known")
+		return w, nil, errors.New("where threads keep their goroutine in this program is not known")
 	}
 	off, err := inGoroutine(m.File, member)
 	if errors.Is(err, symbols.ErrNoDebugInfo) || errors.Is(err, fetch.ErrNoDebugInfo) {
 		if off, err = byCode(m.File, member); err != nil {
-			return w, fmt.Errorf("%s has %w, and %w", m.Name, fetch.ErrNoDebugInfo, err)
+			return w, nil, fmt.Errorf("%s has %w, and %w", m.Name, fetch.ErrNoDebugInfo, err)
 		}
 	}
 	if err != nil {
-		return w, err
+		return w, nil, err
 	}
-	return register(fetch.RegFSBase).add(tls).load(8).add(off).load(8), nil
+	return register(fetch.RegFSBase).add(tls).load(8).add(off), m, nil
 }
 
 // inGoroutine is where a runtime.g has a member, by debug information.

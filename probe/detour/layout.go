@@ -202,9 +202,11 @@ func checkArg(a *fetch.ArgProgram, params *Params) error {
 		if a.Len.Source == fetch.SourceComm {
 			return unsupported("a length from source %d", a.Len.Source)
 		}
-		if err := checkArg(&n, params); err != nil {
+		if err := checkArg(&n, params); err != nil && !(hasLabel(&n.Chain) && checkSteps(&n.Chain, params) == nil) {
 			return err
 		}
+	} else if hasLabel(&a.Chain) {
+		return unsupported("a label that is no text")
 	}
 	if a.Source == fetch.SourceReg {
 		return checkRegister(a.Reg, params)

@@ -30,6 +30,9 @@ func (b *builder) step(s *fetch.Step, fault asm.Label) {
 	case fetch.StepWhen:
 		b.when(s, fault)
 		return
+	case fetch.StepLabel:
+		b.label(s, fault)
+		return
 	case fetch.StepSince:
 		b.since(int(s.Imm))
 		return
@@ -213,6 +216,8 @@ func checkSteps(c *fetch.Chain, p *Params) error {
 	for i := range c.Steps {
 		s := &c.Steps[i]
 		switch {
+		case s.Op == fetch.StepLabel && (s.Imm != fetch.LabelList || s.Text == "" || len(s.Text) > fetch.MaxLabelName):
+			return unsupported("a label of a program of before Go 1.24")
 		case s.FromReg && s.Reg == fetch.RegFlags:
 			return unsupported("arithmetic with %s", s.Reg)
 		case s.Op == fetch.StepDiff && (!fits(int64(s.Imm)) || !fits(int64(s.Imm2)) || !fits(int64(s.Imm2-s.Imm))):

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"runtime/pprof"
 	"strconv"
+	"strings"
 	"sync"
 )
 
@@ -34,6 +35,9 @@ func main() {
 		all.Add(1)
 		go func() {
 			defer all.Done()
+			id := strconv.Itoa(number())
+			pprof.SetGoroutineLabels(pprof.WithLabels(context.Background(), pprof.Labels(
+				"id", id, "odd", strings.Repeat("x", number()%2), "a.longer/name-of-20", "long "+id, "a.longer/name-of-21", "other")))
 			for range 10 {
 				work(number())
 				runtime.Gosched()
