@@ -3,6 +3,7 @@ package report
 import (
 	"bufio"
 	"encoding/binary"
+	"hash/fnv"
 	"io"
 	"strconv"
 
@@ -12,7 +13,8 @@ import (
 // Perfetto is the calls.Sink that writes a trace for Perfetto's viewer, ui.perfetto.dev:
 // a track for each thread or goroutine, on which calls are slices (protos/perfetto/trace, the
 // messages Trace, TracePacket, TrackDescriptor, TrackEvent). Numbers of fields are
-// those of the schema.
+// those of the schema. Calls that work for a trace have its id, and arrows lead from one
+// to the next of other threads.
 type Perfetto struct {
 	w       *bufio.Writer
 	threads map[calls.Track]uint64
@@ -35,6 +37,10 @@ func (m message) number(field int, v uint64) message {
 
 func (m message) bytes(field int, b []byte) message {
 	return append(binary.AppendUvarint(binary.AppendUvarint(m, uint64(field)<<3|2), uint64(len(b))), b...)
+}
+
+func (m message) fixed(field int, v uint64) message {
+	return binary.LittleEndian.AppendUint64(binary.AppendUvarint(m, uint64(field)<<3|1), v)
 }
 
 func (m message) text(field int, s string) message { return m.bytes(field, []byte(s)) }
@@ -72,6 +78,8 @@ const (
 	eventTrack      = 11
 	eventName       = 23
 	eventCategory   = 22
+	eventFlow       = 47
+	eventRequest    = 53
 
 	sliceBegin = 1
 	sliceEnd   = 2
@@ -128,7 +136,31 @@ func (p *Perfetto) Enter(c *calls.Call) error {
 	if n, ok := c.In.(note); ok && n.text != "" {
 		e = e.bytes(eventAnnotation, message(nil).text(annotationName, "args").text(annotationString, n.text))
 	}
+	if trace := traceOfCall(c); trace != "" {
+		e = e.text(eventRequest, trace)
+		if c.Parent == nil || traceOfCall(c.Parent) != trace {
+			e = e.fixed(eventFlow, flow(trace))
+		}
+	}
 	return p.event(id, c.Entry, e)
+}
+
+// traceOfCall is the trace that a call works for, as its entry says, or, where only its
+// return is seen, that.
+func traceOfCall(c *calls.Call) string {
+	for _, x := range [...]any{c.In, c.Out} {
+		if n, ok := x.(note); ok && n.trace != "" {
+			return n.trace
+		}
+	}
+	return ""
+}
+
+// flow is the number of a trace's arrows.
+func flow(trace string) uint64 {
+	h := fnv.New64a()
+	_, _ = io.WriteString(h, trace) // a hash takes all
+	return h.Sum64()
 }
 
 // Leave implements calls.Sink.

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"kprobe/internal/quote"
 	"kprobe/output/calls"
 	"kprobe/output/recording"
 	"kprobe/output/spread"
@@ -85,6 +86,7 @@ type note struct {
 	weight uint64
 	weighs bool
 	text   string // all values
+	trace  string // that the call works for
 }
 
 // node is a path of calls, or of a recorded stack.
@@ -142,9 +144,26 @@ func (r *Report) note(h *recording.Hit) any {
 	}
 	n.weight, n.weighs = r.weight(h)
 	if r.Texts && len(h.Event.Fields) > 0 {
-		n.text = string(AppendValues(nil, h))
+		n.text, n.trace = string(AppendValues(nil, h)), traceOf(h)
 	}
 	return n
+}
+
+// traceValue is the name of the value that says for which trace a call works.
+const traceValue = "trace_id"
+
+// traceOf is the trace that a hit's call works for; "" is: none is told.
+func traceOf(h *recording.Hit) string {
+	for i, f := range h.Event.Fields {
+		switch v := &h.Values[i]; {
+		case f.Name != traceValue || v.State == recording.Fault:
+		case f.Kind == recording.Text:
+			return string(quote.AppendPlain(nil, string(v.Text)))
+		default:
+			return string(AppendValue(nil, f.Kind, v))
+		}
+	}
+	return ""
 }
 
 // value is the text of the value that rows are by.

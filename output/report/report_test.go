@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -171,6 +172,10 @@ func wire(t *testing.T, b []byte) (out []field) {
 			t.Fatal("a tag is cut off")
 		}
 		b = b[n:]
+		if tag&7 == 1 && len(b) >= 8 {
+			out, b = append(out, field{number: int(tag >> 3), v: binary.LittleEndian.Uint64(b)}), b[8:]
+			continue
+		}
 		v, n := binary.Uvarint(b)
 		if n <= 0 {
 			t.Fatal("a number is cut off")
@@ -271,5 +276,92 @@ func TestPerfetto(t *testing.T) {
 	}
 	if slices != 72 || len(tracks) != 2 || !lost {
 		t.Errorf("%d slices on %d tracks, losses told: %v", slices, len(tracks), lost)
+	}
+}
+
+// TestPerfettoFlows: the calls of a trace have its id, and a flow of their own leads
+// through those whose caller isn't of it; whether entries say so or returns.
+func TestPerfettoFlows(t *testing.T) {
+	for _, returns := range []bool{false, true} {
+		var b bytes.Buffer
+		w, err := recording.NewWriter(&b, &recording.Header{Calls: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fields := []recording.Field{{Name: "trace_id", Type: "string", Kind: recording.Text}}
+		in, out := &recording.Event{Name: "in", Entry: true, Fields: fields}, &recording.Event{Name: "out", Return: true}
+		if returns {
+			out.Fields = fields
+		}
+		now := uint64(1000)
+		threads := []*recording.Thread{{PID: 1, TID: 1, Comm: "a"}, {PID: 1, TID: 2, Comm: "b"}}
+		var call func(tid int, sp uint64, trace, name string, below func())
+		call = func(tid int, sp uint64, trace, name string, below func()) {
+			v := []recording.Value{{Text: []byte(trace)}}
+			if trace == "" {
+				v[0].State = recording.Fault
+			}
+			place := &recording.Place{Name: name, Addr: 0x1000}
+			now += 10
+			entry := now
+			if !returns {
+				if err := w.Hit(&recording.Hit{Thread: threads[tid], Time: now, Event: in, Place: place, SP: sp, Values: v}); err != nil {
+					t.Fatal(err)
+				}
+				v = nil
+			}
+			if below != nil {
+				below()
+			}
+			now += 10
+			if err := w.Hit(&recording.Hit{Thread: threads[tid], Time: now, Event: out, Place: place, Caller: place, Entry: entry, SP: sp, Values: v}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		call(0, 900, "A", "handle", func() {
+			call(0, 800, "A", "inner", nil)
+			call(0, 800, "B", "other", nil)
+		})
+		call(1, 900, "A", "job", nil)
+		call(1, 900, "", "idle", func() { call(1, 800, "A", "late", nil) })
+		if err := w.Close(&recording.End{}); err != nil {
+			t.Fatal(err)
+		}
+		rec, err := recording.NewReader(&b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &Report{By: "func", Texts: true}
+		var trace bytes.Buffer
+		p := NewPerfetto(&trace, r.Tracks.Now)
+		r.Also = p
+		if err := r.Read(rec); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Close(false); err != nil {
+			t.Fatal(err)
+		}
+		got, ids := map[string]string{}, map[uint64]string{}
+		for _, packet := range wire(t, trace.Bytes()) {
+			e, ok := get(wire(t, packet.b), 11)
+			ev := wire(t, e.b)
+			if kind, _ := get(ev, 9); !ok || kind.v != 1 {
+				continue
+			}
+			name, _ := get(ev, 23)
+			request, _ := get(ev, 53)
+			got[string(name.b)] = string(request.b)
+			if id, ok := get(ev, 47); ok {
+				got[string(name.b)] += " flow"
+				if was := ids[id.v]; was != "" && was != string(request.b) || id.v == 0 {
+					t.Errorf("flow %#x is of %s and %s", id.v, was, request.b)
+				}
+				ids[id.v] = string(request.b)
+			}
+		}
+		want := map[string]string{"handle": "A flow", "inner": "A", "other": "B flow", "job": "A flow", "idle": "", "late": "A flow"}
+		if !maps.Equal(got, want) || len(ids) != 2 {
+			t.Errorf("told by returns: %v: %v with flows %v, want %v", returns, got, ids, want)
+		}
 	}
 }
