@@ -3,9 +3,9 @@ package probe
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"slices"
 
+	"kprobe/probe/loader"
 	"kprobe/probe/ring"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
@@ -34,38 +34,8 @@ import (
 
 // libraries is the watch on a running target's loader.
 type libraries struct {
-	state symbols.Addr // of r_debug.r_state
-	hook  *hook        // where it tells
-}
-
-// Offsets in struct r_debug, and a value of r_state, <link.h>.
-const (
-	debugBrk     = 16
-	debugState   = 24
-	rtConsistent = 0
-)
-
-var errNoLoader = errors.New("it has no loader that tells what it loads")
-
-// debugRecord finds the loader's r_debug.
-func (tg *target) debugRecord() (symbols.Addr, error) {
-	_, base, err := auxv(tg.proc.PID())
-	if err != nil {
-		return 0, err
-	}
-	ld := tg.space.ModuleAt(base)
-	if base == 0 || ld == nil || ld.File == nil {
-		return 0, errNoLoader
-	}
-	if syms := ld.File.Lookup("_r_debug"); len(syms) > 0 {
-		return ld.Addr(syms[0].Vaddr), nil
-	}
-	// musl has a pointer to it.
-	if syms := ld.File.Lookup("_dl_debug_addr"); len(syms) > 0 {
-		r, err := tg.word(ld.Addr(syms[0].Vaddr))
-		return symbols.Addr(r), err
-	}
-	return 0, errNoLoader
+	loader.Loader
+	hook *hook // where it tells
 }
 
 // word reads eight bytes of the target.
@@ -97,19 +67,12 @@ func (tg *target) watchLibraries(ctx context.Context) {
 }
 
 func (tg *target) hookLoader(ctx context.Context) error {
-	r, err := tg.debugRecord()
+	l, err := loader.Running(tg.space, tg.proc)
 	if err != nil {
 		return err
 	}
-	brk, err := tg.word(r + debugBrk)
-	if err != nil {
-		return err
-	}
-	if brk == 0 {
-		return errNoLoader
-	}
-	libs := &libraries{state: r + debugState}
-	if libs.hook, err = tg.hookAt(ctx, symbols.Addr(brk), func(*tracee.Thread) { tg.atList(libs) }); err != nil {
+	libs := &libraries{Loader: l}
+	if libs.hook, err = tg.hookAt(ctx, l.At, func(*tracee.Thread) { tg.atList(libs) }); err != nil {
 		return err
 	}
 	tg.libs = libs
@@ -134,18 +97,10 @@ func (tg *target) dependsOnLoader() bool {
 	return false
 }
 
-// listWhole reports whether r_debug.r_state, at state, says that the loader's
-// list of libraries is whole.
-func (tg *target) listWhole(state symbols.Addr) bool {
-	var b [4]byte
-	_, err := tg.proc.ReadMemory(b[:], state)
-	return err == nil && binary.LittleEndian.Uint32(b[:]) == rtConsistent
-}
-
 // atList runs when the loader says that its list begins to change or has
 // changed.
 func (tg *target) atList(libs *libraries) {
-	if tg.listWhole(libs.state) {
+	if libs.Whole(tg.proc) {
 		tg.lookAround(tg.s.run)
 	}
 }
@@ -170,25 +125,10 @@ func (tg *target) lookAround(ctx context.Context) {
 	}
 }
 
-// expectCopies has definitions that are armed wait for the places that they have
-// in a further copy of their library. before are the modules that there were.
-func (tg *target) expectCopies(before []*symbols.Module) {
-	fresh := func(m *symbols.Module) bool { return !slices.Contains(before, m) }
-	if !slices.ContainsFunc(tg.space.Modules(), fresh) {
-		return
-	}
-	waits := tg.waiting()
-	for _, x := range tg.s.definitions() {
-		if name := x.def.Place.Module; name != "" && !waits[x.key()] && slices.ContainsFunc(tg.space.FindModule(name), fresh) {
-			tg.pending = append(tg.pending, &pendingDef{defOf: x, more: true})
-		}
-	}
-}
-
 // peek does, for definitions that wait, what the loader's breakpoint does: for
 // programs without a loader, and files that are mapped by others than the loader.
 func (tg *target) peek(ctx context.Context) {
-	if tg.loads() || !tg.isMain() || len(tg.pending) == 0 || tg.libs != nil && !tg.listWhole(tg.libs.state) {
+	if tg.loads() || !tg.isMain() || len(tg.pending) == 0 || tg.libs != nil && !tg.libs.Whole(tg.proc) {
 		return
 	}
 	tg.lookAround(ctx)
@@ -267,65 +207,4 @@ func (tg *target) markGone(before []*symbols.Module) {
 		}
 		tg.s.logf("%s/%s: %s is unloaded from process %d", p.ev.Group, p.ev.Name, p.where.Module.Name, tg.proc.PID())
 	}
-}
-
-// waiting is the set of the definitions that wait.
-func (tg *target) waiting() map[defKey]bool {
-	out := make(map[defKey]bool, len(tg.pending))
-	for _, p := range tg.pending {
-		out[p.key()] = true
-	}
-	return out
-}
-
-// placedByDef gives the places that definitions have.
-func placedByDef(all map[*placed]bool) map[defKey][]*placed {
-	out := map[defKey][]*placed{}
-	for p := range all {
-		out[p.key()] = append(out[p.key()], p)
-	}
-	return out
-}
-
-// unarmed leaves out what is armed already: a definition may have places in
-// several libraries, of which one came.
-func unarmed(armed []*placed, ws []patchRequest) []patchRequest {
-	at := map[symbols.Addr]bool{}
-	for _, p := range armed {
-		at[p.where.Addr] = true
-	}
-	return slices.DeleteFunc(ws, func(w patchRequest) bool { return at[w.p.where.Addr] })
-}
-
-// returned gives up the places of a definition that were gone, since it is armed
-// anew. A definition all of whose places were switched off stays off.
-func (tg *target) returned(ws []patchRequest, armed, gone []*placed) {
-	off, n := true, 0
-	was := func(p *placed) {
-		n++
-		off = off && p.feed.disabled(p)
-	}
-	for _, p := range gone {
-		if tg.gone[p] {
-			was(p)
-			tg.forget(p)
-		}
-	}
-	for _, p := range armed {
-		if tg.placed[p] {
-			was(p)
-		}
-	}
-	if n > 0 && off {
-		for _, w := range ws {
-			w.p.feed.turn(w.p, false)
-		}
-	}
-}
-
-// forget gives up a place that was gone.
-func (tg *target) forget(p *placed) {
-	delete(tg.gone, p)
-	p.feed.leave(p, true)
-	tg.retired = append(tg.retired, &retired{probes: []*placed{p}})
 }

@@ -8,6 +8,7 @@ import (
 	"kprobe/internal/procfs"
 	"kprobe/probe/asm"
 	"kprobe/probe/detour"
+	"kprobe/probe/loader"
 	"kprobe/probe/ring"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
@@ -46,7 +47,7 @@ func (tg *target) findSequences(stopped []*tracee.Thread, tid detour.TID) (off i
 	if tg.barred != "" {
 		return 0, tg.barred
 	}
-	off, why = rseqOffset(tg.space, tg.proc)
+	off, why = loader.RseqOffset(tg.space, tg.proc)
 	if why != "" {
 		return 0, why
 	}
@@ -90,46 +91,8 @@ func HitsInSequences(pid int) (why string, err error) {
 	if err != nil {
 		return "", err
 	}
-	_, why = rseqOffset(space, mem)
+	_, why = loader.RseqOffset(space, mem)
 	return why, nil
-}
-
-// rseqOffset reads how far from the thread pointer the C library has its threads' areas,
-// or why it has none.
-func rseqOffset(space *symbols.Space, mem symbols.Memory) (off int32, why string) {
-	const noLibrary = "it has no C library whose threads have rseq areas (glibc 2.35 or later)"
-	entry, base, err := auxv(space.PID())
-	if err != nil {
-		return 0, err.Error()
-	}
-	if base == 0 {
-		base = entry // the library is in the program
-	}
-	m := space.ModuleAt(base)
-	if m == nil || m.File == nil {
-		return 0, noLibrary
-	}
-	read := func(name string) (uint64, bool) {
-		var b [8]byte
-		syms := m.File.Lookup(name)
-		if len(syms) == 0 {
-			return 0, false
-		}
-		_, err := mem.ReadMemory(b[:], m.Addr(syms[0].Vaddr))
-		return binary.LittleEndian.Uint64(b[:]), err == nil
-	}
-	size, ok := read("__rseq_size")
-	if !ok {
-		return 0, noLibrary
-	}
-	if uint32(size) == 0 { // of 32 bits
-		return 0, "its C library registers no rseq areas: switched off (GLIBC_TUNABLES, glibc.pthread.rseq=0), or not known to the kernel"
-	}
-	at, ok := read("__rseq_offset")
-	if off = int32(at); !ok || off <= 0 || int64(at) != int64(off) {
-		return 0, "its C library's rseq areas are in no place that is known"
-	}
-	return off, ""
 }
 
 // hideArea has the area at an address say that it has no CPU. Its thread isn't

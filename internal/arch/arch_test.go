@@ -26,6 +26,7 @@ var floors = []string{
 	"kprobe/output",
 	"kprobe/probe",
 	"kprobe/probe/mailbox",
+	"kprobe/probe/loader",
 	"kprobe/probe/assess",
 	"kprobe/probe/flight",
 	"kprobe/probe/inside",

@@ -1,0 +1,132 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/symbols"
+)
+
+// armDefs arms definitions in the target, or has them wait for its loader: all
+// or none.
+func (tg *target) armDefs(ctx context.Context, defs []*defOf) error {
+	if tg.loads() {
+		for _, d := range defs {
+			tg.pending = append(tg.pending, &pendingDef{defOf: d})
+		}
+		return tg.watchLoader(ctx)
+	}
+	ws, wait, err := tg.resolveAll(ctx, defs)
+	if err != nil {
+		return err
+	}
+	if tg.s.recordsStacks() {
+		tg.space.Warm()
+	}
+	return tg.armFound(ctx, defs, ws, wait)
+}
+
+// elsewhere is how often places are looked for again that were there no longer
+// when they were to be read or written.
+const elsewhere = 10
+
+// armFound arms the places that were found for definitions. Where the process has
+// unloaded a library meanwhile they are looked for once more: they may have to
+// wait for it.
+func (tg *target) armFound(ctx context.Context, defs []*defOf, ws []patchRequest, wait []*pendingDef) error {
+	for again := 0; ; again++ {
+		err := tg.armResolved(ctx, ws, wait)
+		if err == nil {
+			return nil
+		}
+		if again == elsewhere || !tg.moved(ctx, err) {
+			return &DefError{Def: defs[0].def, Err: err}
+		}
+		if ws, wait, err = tg.resolveAll(ctx, defs); err != nil {
+			return err
+		}
+	}
+}
+
+// moved reports whether an error may come of a file that the process has unmapped
+// since its places were looked for, and maybe mapped again at the same addresses.
+// A program that was executed meanwhile is another matter.
+func (tg *target) moved(ctx context.Context, err error) bool {
+	moved := errors.Is(err, unix.EIO) || errors.Is(err, unix.EFAULT)
+	if !moved {
+		before := tg.space.Modules()
+		moved = tg.refresh() == nil && !slices.Equal(before, tg.space.Modules())
+	}
+	return moved && !tg.proc.Executed(ctx)
+}
+
+// armResolved arms places, and has the definitions wait that have none yet.
+func (tg *target) armResolved(ctx context.Context, ws []patchRequest, wait []*pendingDef) error {
+	if err := tg.arm(ctx, ws); err != nil {
+		return err
+	}
+	for _, p := range wait {
+		tg.pending = append(tg.pending, p)
+		tg.s.logf("%s/%s waits until process %d loads %s", p.ev.Group, p.ev.Name, tg.proc.PID(), p.def.Place.Module)
+	}
+	tg.watchLibraries(ctx)
+	if len(wait) > 0 && tg.libs != nil {
+		tg.atList(tg.libs) // it may have come meanwhile
+	}
+	return nil
+}
+
+// resolveAll finds and proves the places of definitions, and tells which have to
+// wait for their library. One that goes while its code is read is looked for once
+// more.
+func (tg *target) resolveAll(ctx context.Context, defs []*defOf) (all []patchRequest, wait []*pendingDef, err error) {
+	for again := 0; ; again++ {
+		all, wait, err = tg.resolveEach(ctx, defs)
+		if err == nil || again == elsewhere || !tg.moved(ctx, err) {
+			return all, wait, err
+		}
+	}
+}
+
+func (tg *target) resolveEach(ctx context.Context, defs []*defOf) (all []patchRequest, wait []*pendingDef, err error) {
+	if err := tg.refresh(); err != nil {
+		return nil, nil, err
+	}
+	was := tg.s.answers.haste
+	tg.s.answers.haste = ctx
+	defer func() { tg.s.answers.haste = was }()
+	for _, d := range defs {
+		ws, err := tg.resolveNow(ctx, d)
+		if err != nil && tg.mayWait(d, err) {
+			wait = append(wait, &pendingDef{defOf: d, err: err})
+			continue
+		}
+		if err != nil {
+			return nil, nil, &DefError{Def: d.def, Err: err}
+		}
+		all = append(all, ws...)
+	}
+	return all, wait, nil
+}
+
+// resolveNow resolves a definition, asking the resolvers of IFUNCs that the
+// process has not used yet.
+func (tg *target) resolveNow(ctx context.Context, d *defOf) ([]patchRequest, error) {
+	for range 1024 {
+		ws, err := tg.resolve(d.def, d.ev)
+		var unbound *symbols.UnboundIFuncError
+		if !errors.As(err, &unbound) {
+			return ws, err
+		}
+		impl, cerr := tg.proc.Call(ctx, nil, unbound.Resolver)
+		if cerr != nil {
+			return nil, fmt.Errorf("%w (its resolver could not be asked: %v)", err, cerr)
+		}
+		tg.chosen[unbound.Resolver] = symbols.Addr(impl)
+	}
+	return nil, errors.New("too many functions whose implementation is not chosen yet")
+}
