@@ -106,11 +106,16 @@ type Command struct {
 
 // What a session gives, which package output prints.
 type (
-	Event     = results.Event
-	Hit       = results.Hit
-	Sink      = results.Sink
-	EndReason = results.EndReason
-	Stats     = results.Stats
+	Event = results.Event
+	Hit   = results.Hit
+	Sink  = results.Sink
+	// Keeper is a Sink that can take records as they are.
+	Keeper       = results.Keeper
+	KeptProbe    = results.KeptProbe
+	RecordSource = results.RecordSource
+	RecordKeeper = results.RecordKeeper
+	EndReason    = results.EndReason
+	Stats        = results.Stats
 	// ProcessStats are counters of one process.
 	ProcessStats = results.ProcessStats
 	Summary      = results.Summary

@@ -185,6 +185,8 @@ type placed struct {
 	bins           *placedBins    // what its detours count instead of recording; nil: they record
 	wasOff         bool           // switched off before the end of the run switched all off
 	fn             string         // readable name of the function, for returns
+	// keepAs is what who keeps its records must know; nil: they become hits at once.
+	keepAs *KeptProbe
 	// Of return probes:
 	pool  *pool
 	watch watch

@@ -59,6 +59,10 @@ type feed struct {
 	landed  trampolineLog
 	// patience is for full rings.
 	patience patience
+	// keep takes records as they are, while none is unkept; nil: the sink wants hits.
+	keep       *keeping
+	unkept     atomic.Int64  // probes whose records can't be kept
+	generation atomic.Uint64 // changes when a number becomes a probe's
 
 	until  atomic.Uint64 // in ns of CLOCK_MONOTONIC: no older hit comes
 	queued atomic.Uint64 // time stamp of the oldest hit that waits in the session's order; 0 is none
@@ -94,7 +98,7 @@ func newFeed(s *Session, pid int, space *symbols.Space, m *memory.File) (*feed, 
 	if t.counters, err = ring.NewCounters(m.Mem, m.Layout); err != nil {
 		return nil, err
 	}
-	if t.reader, err = ring.NewReader(m.Mem, m.Layout, ring.Options{Abandoned: t.abandoned, Busy: s.busy.Load, Polled: t.polled}); err != nil {
+	if t.reader, err = ring.NewReader(m.Mem, m.Layout, ring.Options{Abandoned: t.abandoned, Busy: s.busy.Load, Polled: t.polled, Taker: t.taker}); err != nil {
 		return nil, err
 	}
 	if t.box, err = ring.NewMailbox(m.Mem, m.Layout); err != nil {
@@ -136,6 +140,10 @@ func (t *feed) add(p *placed) error {
 	t.seq++
 	p.feed, p.seq, p.removed = t, t.seq, false
 	t.giveRow(p)
+	if p.keepAs = p.kept(); p.keepAs == nil {
+		t.unkept.Add(1)
+	}
+	t.generation.Add(1)
 	flags := uint32(ring.FlagEnabled)
 	if p.ev.off.Load() || t.waitsOff(p) {
 		flags = 0
@@ -162,6 +170,9 @@ func (t *feed) free(p *placed) {
 	t.takeRow(p)
 	p.ev.part(p, t.counters.Probe(p.id))
 	t.counters.Clear(p.id)
+	if p.keepAs == nil {
+		t.unkept.Add(-1)
+	}
 	t.ids[p.id-1] = nil
 	t.spare = append(t.spare, p.id)
 	t.changed()
@@ -295,6 +306,10 @@ func (t *feed) start(ctx context.Context) {
 		return
 	}
 	t.enableAgain()
+	t.s.sinkMu.Lock()
+	sink := t.s.sink
+	t.s.sinkMu.Unlock()
+	t.keepBy(sink)
 	t.s.order.join(t)
 	ctx, t.cancel = context.WithCancel(ctx)
 	t.done = make(chan struct{})
@@ -335,6 +350,9 @@ func (t *feed) finish() error {
 	<-t.done
 	t.done = nil
 	_, err := t.reader.Finish(t.emit)
+	if t.keep != nil {
+		t.keep.to.Over()
+	}
 	return err
 }
 

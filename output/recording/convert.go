@@ -97,6 +97,12 @@ func (c *Converter) Convert(h *results.Hit) (*Hit, error) {
 	if h.Stack != nil {
 		o.Stack = c.stack(h)
 	}
+	c.fill(o, p, vals, namer{h.Space})
+	return o, nil
+}
+
+// fill gives a hit what its record says.
+func (c *Converter) fill(o *Hit, p *program, vals []fetch.Value, sym fetch.Symbolizer) {
 	if p.timed || p.based {
 		g, last := &vals[len(vals)-2], &vals[len(vals)-1]
 		vals = vals[:len(vals)-2]
@@ -106,16 +112,15 @@ func (c *Converter) Convert(h *results.Hit) (*Hit, error) {
 		switch {
 		case last.Fault:
 		case p.timed:
-			o.Entry = min(last.Int, h.Time)
+			o.Entry = min(last.Int, o.Time)
 		default:
 			o.SP = last.Int
 		}
 	}
 	c.texts = c.texts[:0]
 	for i := range vals {
-		o.Values = append(o.Values, c.value(p, i, &vals[i], h))
+		o.Values = append(o.Values, c.value(p, i, &vals[i], sym))
 	}
-	return o, nil
 }
 
 func (c *Converter) program(h *results.Hit) *program {
@@ -126,27 +131,41 @@ func (c *Converter) program(h *results.Hit) *program {
 	if c.programs == nil || len(c.programs) >= maxKept {
 		c.programs = map[*fetch.Program]*program{} // probes come and go while a trace runs
 	}
-	e := &Event{Group: h.Event.Group, Name: h.Event.Name, Return: h.Event.Return}
-	if _, off, _, ok := (namer{h.Space}).SymbolAt(h.IP); ok && off == 0 && !e.Return {
+	p := programOf(eventOf(h.Event, h.Space, h.IP), h.Program)
+	p.event = c.same(p.event)
+	c.programs[h.Program] = p
+	c.last = p
+	return p
+}
+
+// eventOf is an event as it is at a place.
+func eventOf(ev *results.Event, space *symbols.Space, at symbols.Addr) *Event {
+	e := &Event{Group: ev.Group, Name: ev.Name, Return: ev.Return}
+	if _, off, _, ok := (namer{space}).SymbolAt(at); ok && off == 0 && !e.Return {
 		e.Entry = true
 	}
-	e.Static = h.Event.Def != nil && h.Event.Def.Place.Kind == symbols.PlaceUSDT
-	p := &program{of: h.Program, event: e}
-	fields := h.Program.Fields()
-	if n := len(fields); n > 1 && fields[n-2].Name == goName {
-		p.timed, p.based = e.Return && fields[n-1].Name == EntryName, !e.Return && fields[n-1].Name == StackName
-		fields = fields[:n-2]
-		if m := moduleOf(h); m != nil && m.File != nil {
+	e.Static = ev.Def != nil && ev.Def.Place.Kind == symbols.PlaceUSDT
+	if space != nil {
+		if m := space.ModuleAt(at); m != nil && m.File != nil {
 			e.Go = m.File.IsGo()
 		}
+	}
+	return e
+}
+
+// programOf is what the hits of an event have in common whose records a program decodes.
+func programOf(e *Event, of *fetch.Program) *program {
+	p := &program{of: of, event: e}
+	fields, inGo := of.Fields(), e.Go
+	e.Go = false
+	if n := len(fields); n > 1 && fields[n-2].Name == goName {
+		p.timed, p.based = e.Return && fields[n-1].Name == EntryName, !e.Return && fields[n-1].Name == StackName
+		fields, e.Go = fields[:n-2], inGo
 	}
 	for _, f := range fields {
 		p.types = append(p.types, f.Type)
 		e.Fields = append(e.Fields, Field{Name: f.Name, Type: f.Type.String(), Kind: kindOf(f.Type)})
 	}
-	p.event = c.same(e)
-	c.programs[h.Program] = p
-	c.last = p
 	return p
 }
 
@@ -166,13 +185,6 @@ func (c *Converter) same(e *Event) *Event {
 		}
 	}
 	return e
-}
-
-func moduleOf(h *results.Hit) *symbols.Module {
-	if h.Space == nil {
-		return nil
-	}
-	return h.Space.ModuleAt(h.IP)
 }
 
 func kindOf(t fetch.Type) Kind {
@@ -195,7 +207,7 @@ func kindOf(t fetch.Type) Kind {
 	return Shown
 }
 
-func (c *Converter) value(p *program, i int, v *fetch.Value, h *results.Hit) Value {
+func (c *Converter) value(p *program, i int, v *fetch.Value, sym fetch.Symbolizer) Value {
 	kind := p.event.Fields[i].Kind
 	switch {
 	case v.Fault:
@@ -219,7 +231,7 @@ func (c *Converter) value(p *program, i int, v *fetch.Value, h *results.Hit) Val
 		return Value{State: state, Text: v.Bytes[:min(len(v.Bytes), maxText)]}
 	}
 	start := len(c.texts)
-	c.texts = fetch.AppendText(c.texts, p.types[i], *v, namer{h.Space})
+	c.texts = fetch.AppendText(c.texts, p.types[i], *v, sym)
 	text := c.texts[start:len(c.texts):len(c.texts)]
 	return Value{State: Printed, Text: text[:min(len(text), maxText)]}
 }

@@ -15,10 +15,34 @@
 //	12  payload
 //
 // H, the first block, is the Header, M a Modules and E, the last, an End, all as
-// JSON. D holds records. A block is written whole or not at all, as far as the
+// JSON. A block is written whole or not at all, as far as the
 // system lets; a file that was cut off is good up to the block that isn't whole.
 //
-// A record is a letter and unsigned varints (as in protocol buffers), texts are a
+// # Records as they lie in rings
+//
+// R holds the records of processes' rings, byte for byte (probe/ring has their layout):
+//
+//	0   u64, i64: a moment, as the counter that time stamps are of, and in ns of CLOCK_MONOTONIC
+//	16  u64: of all records with older time stamps none follows in later blocks, but for
+//	    those that a program was interrupted in writing
+//	24  parts: u32 process, u32 CPU, u32 length, and so many bytes of records
+//
+// Records of a ring are nearly in order, those of two are not: a reader brings into order
+// what it has up to the time that a block says. Z is R compressed: its length, u32, and a
+// frame of zstd.
+//
+// What is needed to make hits of records stands before the block that has the first of
+// them. F, JSON: a process, with a moment on both clocks. P, JSON: probes by the number in
+// their records, and how the records look (fetch.Program.Portable); a number may become
+// another probe's. N: a process, and then as below p, a place of which the whole address
+// is in a record, and t, a thread with the number by which it is in records before.
+//
+// # Hits
+//
+// D holds hits that were worked out before they were written: those of files of version
+// 1, of snapshots, and such as need the process for that, as of stacks.
+//
+// A hit is a record of a letter and unsigned varints (as in protocol buffers), texts are a
 // length and bytes. What hits have in common is defined before them, numbered from
 // 0 in the order of definitions, one count for each letter:
 //
@@ -38,7 +62,10 @@ package recording
 const Magic = "\x89KPROBE\n"
 
 // Version is that of files which are written.
-const Version = 1
+const Version = 2
+
+// oldest is the version that a reader knows, too: of files that have no records.
+const oldest = 1
 
 // The bounds of a file, which writer and reader keep.
 const (
@@ -55,6 +82,11 @@ const (
 	blockHeader  = 'H'
 	blockModules = 'M'
 	blockData    = 'D'
+	blockProcess = 'F'
+	blockProbes  = 'P'
+	blockNames   = 'N'
+	blockRecords = 'R'
+	blockPacked  = 'Z'
 	blockEnd     = 'E'
 )
 

@@ -13,6 +13,8 @@ func FuzzReader(f *testing.F) {
 	file, _ := sample(f, 30)
 	f.Add(file)
 	f.Add(file[:len(file)/2])
+	f.Add(someRecords(f, false))
+	f.Add(someRecords(f, true))
 	f.Add([]byte(Magic + "\x01\x00\x00\x00"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		mended := mend(b)

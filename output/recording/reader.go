@@ -19,7 +19,7 @@ type VersionError struct{ Version uint32 }
 
 // Error implements error.
 func (e *VersionError) Error() string {
-	return fmt.Sprintf("a recording of version %d; this kprobe reads version %d: use the kprobe that wrote it, or a later one", e.Version, Version)
+	return fmt.Sprintf("a recording of version %d; this kprobe reads versions up to %d: use the kprobe that wrote it, or a later one", e.Version, Version)
 }
 
 // DamagedError says that a file is good up to an offset, and not from there on.
@@ -48,6 +48,10 @@ type Reader struct {
 	left  []byte // of the block
 	hits  uint64
 	err   error
+	rec   rawReader
+	after error // what follows the records that wait
+
+	unpacked []byte
 
 	places  []*Place
 	threads []*Thread
@@ -65,12 +69,12 @@ const maxModules = 1 << 12
 func NewReader(r io.Reader) (*Reader, error) {
 	o := &Reader{r: bufio.NewReaderSize(r, 1<<16)}
 	var head [len(Magic) + 4]byte
-	if _, err := io.ReadFull(o.r, head[:]); err != nil && !ended(err) {
+	if _, err := io.ReadFull(o.r, head[:]); err != nil && !isEnd(err) {
 		return nil, err
 	} else if err != nil || string(head[:len(Magic)]) != Magic {
 		return nil, ErrNotRecording
 	}
-	if v := binary.LittleEndian.Uint32(head[len(Magic):]); v != Version {
+	if v := binary.LittleEndian.Uint32(head[len(Magic):]); v < oldest || v > Version {
 		return nil, &VersionError{v}
 	}
 	o.at = int64(len(head))
@@ -89,7 +93,7 @@ func NewReader(r io.Reader) (*Reader, error) {
 	return o, nil
 }
 
-func ended(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
+func isEnd(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
 
 func (o *Reader) damaged(why string) error {
 	return &DamagedError{Offset: o.at, Hits: o.hits, Why: why}
@@ -98,9 +102,9 @@ func (o *Reader) damaged(why string) error {
 // next reads a block. io.EOF says that there is none.
 func (o *Reader) next() (typ byte, err error) {
 	var head [blockHead]byte
-	if n, err := io.ReadFull(o.r, head[:]); n == 0 && ended(err) {
+	if n, err := io.ReadFull(o.r, head[:]); n == 0 && isEnd(err) {
 		return 0, io.EOF
-	} else if ended(err) {
+	} else if isEnd(err) {
 		return 0, o.damaged("it was cut off in a block's head")
 	} else if err != nil {
 		return 0, err
@@ -113,7 +117,7 @@ func (o *Reader) next() (typ byte, err error) {
 		o.block = make([]byte, n)
 	}
 	o.block = o.block[:n]
-	if _, err := io.ReadFull(o.r, o.block); ended(err) {
+	if _, err := io.ReadFull(o.r, o.block); isEnd(err) {
 		return 0, o.damaged("it was cut off in a block")
 	} else if err != nil {
 		return 0, err
@@ -129,6 +133,18 @@ func (o *Reader) next() (typ byte, err error) {
 // a *DamagedError that it is cut off, or damaged, behind the hits that were given.
 func (o *Reader) Next() (*Hit, error) {
 	for o.err == nil {
+		if o.rec.ready() {
+			if !o.rec.hit(&o.hit) {
+				o.err = o.damaged(errRecord.Error())
+				break
+			}
+			o.hits++
+			return &o.hit, nil
+		}
+		if o.after != nil {
+			o.err = o.ended()
+			break
+		}
 		if len(o.left) > 0 {
 			h, err := o.record()
 			if err != nil {
@@ -141,9 +157,20 @@ func (o *Reader) Next() (*Hit, error) {
 			}
 			continue
 		}
-		o.err = o.more()
+		if err := o.more(); err != nil {
+			o.after = err
+			o.rec.drain()
+		}
 	}
 	return nil, o.err
+}
+
+// ended is the error at the end, which comes behind all hits.
+func (o *Reader) ended() error {
+	if d, ok := o.after.(*DamagedError); ok {
+		d.Hits = o.hits
+	}
+	return o.after
 }
 
 // more goes to the next block of records.
@@ -155,9 +182,16 @@ func (o *Reader) more() error {
 	if err != nil {
 		return err
 	}
+	if isRaw(typ) {
+		if o.raw(typ) != nil {
+			return o.damaged(errRecord.Error())
+		}
+		return nil
+	}
 	switch typ {
 	case blockData:
 		o.left = o.block
+		o.rec.drain()
 	case blockModules:
 		var m Modules
 		if err := json.Unmarshal(o.block, &m); err != nil {
@@ -186,9 +220,7 @@ func (o *Reader) record() (hit bool, err error) {
 	case 'r':
 		o.places, o.threads, o.events, o.stacks, o.memory = nil, nil, nil, nil, 0
 	case 'p':
-		p := &Place{Name: d.text(), Module: d.text()}
-		p.Addr, p.Off, p.Size = d.number(), d.number(), d.number()
-		o.places = append(o.places, p)
+		o.places = append(o.places, d.place())
 	case 't':
 		t := &Thread{PID: d.int(), TID: d.int()}
 		t.Comm = d.text()
@@ -298,6 +330,12 @@ func (d *decoder) bytes() []byte {
 }
 
 func (d *decoder) text() string { return string(d.bytes()) }
+
+func (d *decoder) place() *Place {
+	p := &Place{Name: d.text(), Module: d.text()}
+	p.Addr, p.Off, p.Size = d.number(), d.number(), d.number()
+	return p
+}
 
 func (d *decoder) event() *Event {
 	e := &Event{Group: d.text(), Name: d.text()}

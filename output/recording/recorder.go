@@ -6,6 +6,8 @@ import (
 	"os"
 	"sync"
 
+	"github.com/klauspost/compress/zstd"
+
 	"kprobe/probe/results"
 	"kprobe/symbols"
 )
@@ -43,8 +45,9 @@ func (e *FileError) Error() string {
 // Unwrap gives the cause.
 func (e *FileError) Unwrap() error { return e.Err }
 
-// Create begins a recording in a new file, or in place of what the file has.
-func Create(name string, h *Header) (*Recorder, error) {
+// Create begins a recording in a new file, or in place of what the file has; pack says that
+// records are to be compressed.
+func Create(name string, h *Header, pack bool) (*Recorder, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600) // arguments may be secrets
 	if err != nil {
 		return nil, err
@@ -54,6 +57,11 @@ func Create(name string, h *Header) (*Recorder, error) {
 		_ = f.Close()
 		return nil, &FileError{Name: name, Err: err}
 	}
+	if pack {
+		// It fails only with options that don't exist.
+		r.w.out.pack, _ = zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(MaxBlock))
+	}
+	r.w.out.begin()
 	return r, nil
 }
 
@@ -113,11 +121,10 @@ func (r *Recorder) modules(s *symbols.Space, again bool) error {
 
 // failed makes the file end where its last whole block does.
 func (r *Recorder) failed(err error) error {
-	r.w.mu.Lock()
-	defer r.w.mu.Unlock()
+	bytes, hits := r.w.out.written()
 	// If that fails too, a reader finds the end all the same.
-	_ = r.file.Truncate(r.w.whole)
-	return &FileError{Name: r.file.Name(), Hits: r.w.sealed, Err: err}
+	_ = r.file.Truncate(bytes)
+	return &FileError{Name: r.file.Name(), Hits: hits, Err: err}
 }
 
 // Flush writes what waits, so that a crash doesn't take it.
@@ -139,7 +146,9 @@ func (r *Recorder) Close(stats []results.Stats) error {
 	for _, s := range stats {
 		e.Events = append(e.Events, Count{s.Event.Group, s.Event.Name, s.Hits, s.Recorded, s.Filtered, s.Lost, s.Missed})
 	}
-	if werr := r.w.Close(e); werr != nil {
+	werr := r.w.Close(e)
+	r.w.out.end()
+	if werr != nil {
 		err = r.failed(werr)
 	}
 	if cerr := r.file.Close(); cerr != nil && err == nil {

@@ -235,7 +235,7 @@ func FuzzRead(f *testing.F) {
 			if len(b) > MaxBlock {
 				return
 			}
-			if err := w.seal(blockData, append(make([]byte, blockHead), b...)); err != nil {
+			if err := w.out.put(blockData, append(make([]byte, blockHead), b...), 0); err != nil {
 				t.Fatal(err)
 			}
 			b = out.Bytes()

@@ -3,7 +3,6 @@ package recording
 import (
 	"encoding/binary"
 	"encoding/json"
-	"fmt"
 	"hash/crc32"
 	"io"
 	"math"
@@ -12,7 +11,7 @@ import (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// blockSize is at how many bytes a block of records is written.
+// blockSize is at how many bytes a block of hits is written.
 const blockSize = 64 << 10
 
 // maxCounts bounds the events of an End, so that it is no more than a block.
@@ -21,13 +20,12 @@ const maxCounts = 2000
 // Writer writes a recording. Its methods may be called from several goroutines.
 // After the first failure every call returns that failure.
 type Writer struct {
-	mu     sync.Mutex
-	w      io.Writer // guarded by mu
-	err    error     // guarded by mu
-	block  []byte    // guarded by mu: a block in the making, with room for its head
-	whole  int64     // guarded by mu: bytes of the blocks that were written
-	hits   uint64    // guarded by mu
-	sealed uint64    // guarded by mu: those of them that are in whole blocks
+	mu    sync.Mutex
+	out   outlet
+	block []byte // guarded by mu: a block of hits in the making, with room for its head
+	hits  uint64 // guarded by mu
+	fresh uint64 // guarded by mu: of hits those that are in block
+	raw   rawBlock
 
 	round uint32      // guarded by mu: how often definitions were forgotten, and 1
 	count [128]uint32 // guarded by mu: definitions of each letter
@@ -38,19 +36,19 @@ type Writer struct {
 
 // NewWriter begins a recording.
 func NewWriter(w io.Writer, h *Header) (*Writer, error) {
-	o := &Writer{w: w, round: 1, block: make([]byte, blockHead, blockSize+4096)}
+	o := &Writer{out: outlet{w: w}, round: 1}
+	o.block = o.out.room()
 	head := binary.LittleEndian.AppendUint32([]byte(Magic), Version)
-	if err := o.put(head); err != nil {
+	if err := o.out.put(0, head, 0); err != nil {
 		return nil, err
 	}
 	return o, o.json(blockHeader, h)
 }
 
-// Size is how many bytes of whole blocks the recording has.
+// Size is how many bytes of whole blocks the file has.
 func (o *Writer) Size() int64 {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.whole
+	n, _ := o.out.written()
+	return n
 }
 
 // Hits is how many hits were given.
@@ -58,30 +56,6 @@ func (o *Writer) Hits() uint64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.hits
-}
-
-// put writes bytes that belong together. mu is held, or nobody else has o.
-func (o *Writer) put(b []byte) error {
-	if o.err != nil {
-		return o.err
-	}
-	if _, err := o.w.Write(b); err != nil {
-		o.err = err
-		return err
-	}
-	o.whole += int64(len(b))
-	return nil
-}
-
-// seal writes a block of a type; b has room for its head. mu is held.
-func (o *Writer) seal(typ byte, b []byte) error {
-	if len(b)-blockHead > MaxBlock {
-		return fmt.Errorf("a block of %d bytes", len(b)-blockHead)
-	}
-	b[0], b[1], b[2], b[3] = typ, 0, 0, 0
-	binary.LittleEndian.PutUint32(b[4:], uint32(len(b)-blockHead))
-	putSum(b)
-	return o.put(b)
 }
 
 // putSum puts the checksum into a block's head.
@@ -95,20 +69,25 @@ func (o *Writer) json(typ byte, v any) error {
 	if err != nil {
 		return err
 	}
-	return o.seal(typ, append(make([]byte, blockHead), text...))
+	return o.out.put(typ, append(o.out.room(), text...), 0)
 }
 
-// flush writes the records that wait. mu is held.
+// flush writes the hits and records that wait. mu is held.
 func (o *Writer) flush() error {
+	if err := o.sealRaw(); err != nil {
+		return err
+	}
+	return o.flushHits()
+}
+
+// flushHits writes the hits that wait. mu is held.
+func (o *Writer) flushHits() error {
 	if len(o.block) == blockHead {
-		return o.err
+		return o.out.failed()
 	}
-	err := o.seal(blockData, o.block)
-	if err == nil {
-		o.sealed = o.hits
-	}
-	o.block = o.block[:blockHead]
-	return err
+	b, n := o.block, o.fresh
+	o.block, o.fresh = o.out.room(), 0
+	return o.out.put(blockData, b, n)
 }
 
 // Flush writes what waits: what is in the file then, a crash leaves there.
@@ -138,15 +117,22 @@ func (o *Writer) Close(e *End) error {
 	if e.Hits = o.hits; len(e.Events) > maxCounts {
 		e.Events = e.Events[:maxCounts]
 	}
-	return o.json(blockEnd, e)
+	if err := o.json(blockEnd, e); err != nil {
+		return err
+	}
+	o.out.end()
+	return o.out.failed()
 }
 
 // Hit records a hit.
 func (o *Writer) Hit(h *Hit) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.err != nil {
-		return o.err
+	if err := o.out.failed(); err != nil {
+		return err
+	}
+	if err := o.sealRaw(); err != nil {
+		return err
 	}
 	if o.size > maxMemory/2 || o.most >= maxDefs-maxFrames-8 {
 		o.block = append(o.block, 'r')
@@ -189,6 +175,7 @@ func (o *Writer) Hit(h *Hit) error {
 	}
 	o.block = b
 	o.hits++
+	o.fresh++
 	if len(o.block) < blockSize {
 		return nil
 	}
@@ -216,9 +203,12 @@ func (o *Writer) place(p *Place) {
 		return
 	}
 	from := len(o.block)
-	b := text(text(append(o.block, 'p'), p.Name), p.Module)
-	o.block = number(b, p.Addr, p.Off, p.Size)
+	o.block = appendPlace(o.block, p)
 	o.wrote(from)
+}
+
+func appendPlace(b []byte, p *Place) []byte {
+	return number(text(text(append(b, 'p'), p.Name), p.Module), p.Addr, p.Off, p.Size)
 }
 
 func (o *Writer) thread(t *Thread) {
@@ -226,8 +216,12 @@ func (o *Writer) thread(t *Thread) {
 		return
 	}
 	from := len(o.block)
-	o.block = text(number(append(o.block, 't'), uint64(t.PID), uint64(t.TID)), t.Comm)
+	o.block = appendThread(o.block, t)
 	o.wrote(from)
+}
+
+func appendThread(b []byte, t *Thread) []byte {
+	return text(number(append(b, 't'), uint64(t.PID), uint64(t.TID)), t.Comm)
 }
 
 func (o *Writer) event(e *Event) {

@@ -32,6 +32,8 @@ type lane struct {
 	qh     int
 	buf    []byte // their data
 	sorted bool
+	// whole has take leave records in buf as they lie in the ring, and not queue them.
+	whole bool
 }
 
 // hole is room that was reserved and isn't committed.
@@ -150,7 +152,9 @@ func (ln *lane) walk(from, end, most uint64, since int64, floor uint64) (to uint
 			run = pos
 			continue
 		}
-		if id != 0 {
+		if id != 0 && ln.whole {
+			ln.seen.add(id)
+		} else if id != 0 {
 			b := ln.m.b[at : at+HeaderSize]
 			ln.push(entry{
 				tsc: binary.LittleEndian.Uint64(b[TimeOff:]),

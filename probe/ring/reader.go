@@ -47,6 +47,9 @@ type Options struct {
 	// Polled, if set, is called by Run after each look at the rings, by its
 	// goroutine.
 	Polled func()
+	// Taker, if set, is asked at each look who takes the records as they lie in the
+	// rings; while it gives nil they go one by one to the callback, in order of time.
+	Taker func() Taker
 	// MaxSleep bounds Run's sleep between two looks while records come; 0 is
 	// 5 ms.
 	MaxSleep time.Duration
@@ -76,6 +79,7 @@ type Reader struct {
 	taken bool // what was finished has been taken out since LookStale was called
 	more  bool // the last look left records in the rings
 	gave  bool // records were given after the last look: queues become shorter
+	whole bool // this look's records are handed to a Taker
 	// Of the last LookStale that looked: when it was, by CLOCK_MONOTONIC, and how long it
 	// took, in ns.
 	staleAt, staleTook int64
@@ -139,7 +143,7 @@ func NewReader(b []byte, l *Layout, opts Options) (*Reader, error) {
 // emit every record taken that no older one can follow any more, in order of time.
 // It never waits. An error from
 // emit ends it and comes back as it is; the record counts as given.
-// The result is the number of records given.
+// The result is the number of records given to it.
 func (r *Reader) Poll(emit func(*Record) error) (int, error) {
 	return r.poll(emit, false)
 }
@@ -172,15 +176,24 @@ func (r *Reader) poll(emit func(*Record) error, final bool) (given int, err erro
 		looks = 4 * len(r.lanes) * int(r.l.RingSize/mostTaken+1)
 	}
 	for ; ; looks-- {
+		taker, err := r.taker(emit)
+		if err != nil {
+			return given, err
+		}
 		start, horizon := r.take(now, final)
-		if r.cal == nil {
-			return 0, nil
+		if r.cal == nil && taker == nil {
+			return given, nil
 		}
 		last := !r.more || looks <= 1
 		if horizon -= min(horizon, slop); final && last {
 			horizon = ^uint64(0)
 		}
-		n, err := r.merge(horizon, emit)
+		var n int
+		if taker != nil {
+			err = r.hand(taker, horizon)
+		} else {
+			n, err = r.merge(horizon, emit)
+		}
 		given, r.gave = given+n, n > 0
 		r.tally.publishGiven()
 		if err == nil {
@@ -205,6 +218,7 @@ func (r *Reader) take(now int64, final bool) (start, horizon uint64) {
 	r.floor = ^uint64(0)
 	for i := range r.lanes {
 		ln := &r.lanes[i]
+		ln.whole = r.whole
 		ln.take(now, r.gave)
 		r.settle(ln, now, final)
 		for _, h := range ln.holes {
@@ -226,6 +240,9 @@ func (r *Reader) take(now int64, final bool) (start, horizon uint64) {
 		r.stats.Bytes += ln.publish()
 		r.stats.Corrupt += ln.corrupt
 		ln.corrupt = 0
+	}
+	if r.whole {
+		r.tally.giveSeen()
 	}
 	r.tally.publishSeen(r.more)
 	r.taken = r.taken || !r.more

@@ -78,3 +78,10 @@ func (t *tally) publishGiven() {
 		t.m.add64(t.l.Counter(t.l.CPUs, id, ReaderGiven), uint64(n))
 	})
 }
+
+// giveSeen counts the records copied out since the last publish as given, too.
+func (t *tally) giveSeen() {
+	for _, id := range t.seen.dirty {
+		t.given.set(id, t.given.n[id]+t.seen.n[id])
+	}
+}

@@ -23,6 +23,7 @@ type recordOptions struct {
 	args  bool
 	// results says that results are recorded, whether arguments are or not.
 	results bool
+	pack    bool
 }
 
 type recordRun func(context.Context, *Deps, *messages, *recordOptions) error
@@ -35,6 +36,11 @@ their build-ids, clocks, and what was lost.
 Return probes record the time of the call, too, so that reports know how long calls
 took. With --calls every function that a definition names is recorded at its entry
 and at its return: what graph needs to show calls that haven't returned.
+
+Hits are kept as they lie in the program's ring, 16 bytes and what is fetched: two CPUs
+record ten million and more a second. --compress makes a tenth of that, at the cost of
+another CPU at such rates. Hits with stacks, or with values that are names of symbols,
+are worked out before they are kept, as -n needs them, too: a million a second.
 
 What is in the file a crash leaves there: it is written once a second at least, in
 blocks with checksums, and a file that was cut off can be read up to there. A disk
@@ -72,6 +78,7 @@ func newRecordCmd(d *Deps, m *messages, run recordRun) *cobra.Command {
 	c.Flags().Lookup("output").Usage = "the `FILE` to record to"
 	c.Flags().Uint64VarP(&o.events, "events", "n", 0, "end after `N` hits")
 	o.addCalls(c)
+	c.Flags().BoolVar(&o.pack, "compress", false, "compress the records: a fraction of the size, for more time of a CPU")
 	return c
 }
 
@@ -83,10 +90,18 @@ func (o *recordOptions) addCalls(c *cobra.Command) {
 func runRecord(ctx context.Context, d *Deps, m *messages, o *recordOptions) error {
 	o.adapt = o.timed
 	sink := &recordSink{}
-	o.watch = func(func() []probe.Stats) func() {
-		return beside(func(ctx context.Context) error {
-			return again(ctx, lossInterval, false, nil, sink.flush)
+	o.watch = func(stats func() []probe.Stats) func() {
+		// A command writes to the same terminal.
+		show := d.Watched && !o.quiet && len(o.command) == 0
+		stop := beside(func(ctx context.Context) error {
+			return again(ctx, lossInterval, false, nil, func() error {
+				if show {
+					m.show(fmt.Sprintf("kprobe: recording: %s hits, %s, %s lost", grouped(int(sink.rec.Hits())), size(sink.rec.Size()), grouped(int(output.Sum(stats()).Lost))))
+				}
+				return sink.flush()
+			})
 		})
+		return func() { stop(); m.show("") }
 	}
 	adapt := o.adapt
 	o.adapt = func(defs []*fetch.Def) ([]*fetch.Def, error) {
@@ -95,7 +110,7 @@ func runRecord(ctx context.Context, d *Deps, m *messages, o *recordOptions) erro
 			return nil, err
 		}
 		// Now that there is something to record, and before anything is armed.
-		if sink.rec, err = recording.Create(o.outputFile, o.header(d, defs)); err != nil {
+		if sink.rec, err = recording.Create(o.outputFile, o.header(d, defs), o.pack); err != nil {
 			return nil, fail(fmt.Errorf("recording: %w", err))
 		}
 		sink.rec.Limit = o.events
@@ -126,6 +141,9 @@ type recordSink struct{ rec *recording.Recorder }
 
 // Hit implements probe.Sink.
 func (l *recordSink) Hit(h *probe.Hit) error { return l.rec.Hit(h) }
+
+// Keep implements probe.Keeper.
+func (l *recordSink) Keep(src probe.RecordSource) probe.RecordKeeper { return l.rec.Keep(src) }
 
 func (l *recordSink) flush() error { return l.rec.Flush() }
 

@@ -204,7 +204,7 @@ func (o *snapshotOptions) record(ctx context.Context, d *Deps, r Recorder, held 
 	var wall time.Time
 	h.Mono, wall = d.Now()
 	h.Wall = wall.UnixNano()
-	rec, err := recording.Create(o.output, h)
+	rec, err := recording.Create(o.output, h, false)
 	if err != nil {
 		return 0, fmt.Errorf("recording: %w", err)
 	}

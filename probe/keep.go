@@ -1,0 +1,84 @@
+package probe
+
+import (
+	"kprobe/probe/results"
+	"kprobe/probe/ring"
+	"kprobe/symbols"
+)
+
+// Records that are kept as they are
+//
+// A sink that is a results.Keeper takes the records of a process as they lie in its
+// rings, with what is needed to make hits of them later. It does as long as all of the
+// process's probes allow that; while one doesn't, as its stacks are worked out, its
+// values are names of symbols, or a handler wants its hits, all of the process's hits
+// come one by one.
+
+// kept gives what is to be known of a probe whose records are kept; nil: they can't be.
+func (p *placed) kept() *results.KeptProbe {
+	if p.user != nil || p.data != nil || !p.prog.Standalone() {
+		return nil
+	}
+	return &results.KeptProbe{Event: &p.ev.Event, Program: p.prog, Addr: p.where.Addr, Func: p.fn, Times: p.timeSlots}
+}
+
+// keeping is a process's side of a Keeper.
+type keeping struct {
+	t  *feed
+	to results.RecordKeeper
+}
+
+// keepBy has a sink take records if it wants to. The feed isn't read yet.
+func (t *feed) keepBy(sink Sink) {
+	t.keep = nil
+	if k, ok := sink.(results.Keeper); ok {
+		if to := k.Keep(keeping{t: t}); to != nil {
+			t.keep = &keeping{t, to}
+		}
+	}
+}
+
+// taker is who takes the records of a look, nil: they become hits.
+func (t *feed) taker() ring.Taker {
+	if t.keep == nil || t.unkept.Load() > 0 {
+		return nil
+	}
+	return t.keep.to
+}
+
+// PID implements results.RecordSource.
+func (k keeping) PID() int { return k.t.pid }
+
+// Space implements results.RecordSource.
+func (k keeping) Space() *symbols.Space { return k.t.space }
+
+// Generation implements results.RecordSource.
+func (k keeping) Generation() uint64 { return k.t.generation.Load() }
+
+// Probe implements results.RecordSource.
+func (k keeping) Probe(id uint32) *results.KeptProbe {
+	p := k.t.probe(id)
+	if p == nil {
+		return nil
+	}
+	return p.keepAs
+}
+
+// Thread implements results.RecordSource.
+func (k keeping) Thread(tid uint32) (number int, comm string) {
+	number = k.t.numbers.outside(tid)
+	return number, k.t.comm(uint32(number))
+}
+
+// Took implements results.RecordSource.
+func (k keeping) Took(id uint32, n uint64, kept bool) {
+	p := k.t.probe(id)
+	if p == nil {
+		return
+	}
+	if kept {
+		p.ev.recorded.Add(n)
+	} else {
+		p.ev.lost.Add(n)
+	}
+}

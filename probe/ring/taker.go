@@ -1,0 +1,84 @@
+package ring
+
+import "encoding/binary"
+
+// Taker takes records as they lie in rings, many at a time: what is kept so costs a
+// fraction of what it costs to give each by itself, in order.
+type Taker interface {
+	// Take takes records of a CPU, which lie one behind the other; b is valid until it
+	// returns. Of one ring they are nearly in order of time. What they say is the
+	// program's: Next takes them apart.
+	Take(cpu int, b []byte) error
+	// Until says that no record with an older time stamp will be taken any more, but for
+	// those that are written too late (Options.Lateness).
+	Until(tsc uint64) error
+}
+
+// taker is who takes the records of the look that begins. Those that wait for their
+// turn in the other way go first.
+func (r *Reader) taker(emit func(*Record) error) (Taker, error) {
+	var t Taker
+	if r.opts.Taker != nil {
+		t = r.opts.Taker()
+	}
+	r.whole = false
+	if t == nil {
+		return nil, nil
+	}
+	for i := range r.lanes {
+		if ln := &r.lanes[i]; ln.qh < len(ln.q) && r.cal == nil {
+			return nil, nil // their times aren't known yet
+		}
+	}
+	if _, err := r.merge(^uint64(0), emit); err != nil {
+		return nil, err
+	}
+	r.whole = true
+	return t, nil
+}
+
+// hand gives a Taker what the look has copied out.
+func (r *Reader) hand(t Taker, horizon uint64) (err error) {
+	for i := range r.lanes {
+		ln := &r.lanes[i]
+		if len(ln.buf) == 0 {
+			continue
+		}
+		terr := t.Take(i%r.l.CPUs, ln.buf)
+		ln.buf = ln.buf[:0]
+		if err == nil {
+			err = terr
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return t.Until(horizon)
+}
+
+// Raw is a record as it lies in a ring.
+type Raw struct {
+	ID, TID uint32
+	TSC     uint64
+	Data    []byte // argument data, padded to 8 bytes
+}
+
+// Next takes the first of records apart that lie one behind the other, and gives those
+// behind it. ok is false where there is none, or what is there is none. Room that holds
+// no record has ID 0.
+func Next(b []byte) (r Raw, rest []byte, ok bool) {
+	if len(b) < Unit {
+		return r, nil, false
+	}
+	id, units, committed := SplitState(binary.LittleEndian.Uint32(b))
+	n := units * Unit
+	if !committed || n == 0 || n > len(b) || id != 0 && n < HeaderSize {
+		return r, nil, false
+	}
+	if r.ID = id; id != 0 {
+		r.TID = binary.LittleEndian.Uint32(b[TIDOff:])
+		r.TSC = binary.LittleEndian.Uint64(b[TimeOff:])
+		r.Data = b[DataOff:n:n]
+	}
+	return r, b[n:], true
+}
