@@ -93,10 +93,43 @@ func (tg *target) decodedAhead(ws []patchRequest) (of func(w symbols.Site) (*ass
 	}, stop
 }
 
+// leavingAhead has all CPUs find out how the functions of places are left. known, which
+// is called with the places in order, has target.leaving know it.
+func (tg *target) leavingAhead(places []symbols.Site) (known func(symbols.Site), stop func()) {
+	var list []symbols.Site
+	seen := map[symbols.Addr]bool{}
+	for _, w := range places {
+		if start := survey.Start(w); w.Module != nil && w.Module.File != nil && !w.Module.File.IsGo() && !seen[start] && !tg.funcs[start].KnowsLeaving() {
+			seen[start] = true
+			list = append(list, w)
+		}
+	}
+	of := list // list is the caller's
+	next, stop := ahead(len(of), func(i int) *assess.Function {
+		w := of[i]
+		f, err := assess.Decode(w.Module.File, w.Func, survey.Start(w))
+		if err != nil {
+			return nil // who asks is told
+		}
+		f.Leaving()
+		f.Release()
+		return f
+	})
+	return func(w symbols.Site) {
+		for seen[survey.Start(w)] {
+			got := next()
+			delete(seen, survey.Start(list[0]))
+			if list = list[1:]; got != nil {
+				tg.keep(got)
+			}
+		}
+	}, stop
+}
+
 // keep makes a function that was decoded the one that the target knows.
 func (tg *target) keep(f *assess.Function) *assess.Function {
 	if old := tg.funcs[f.Start]; old != nil { // it was let go
-		old.Code, old.Sweep = f.Code, f.Sweep
+		old.Load(f)
 		return old
 	}
 	tg.funcs[f.Start] = f

@@ -14,6 +14,7 @@ import (
 	"kprobe/probe/detour"
 	"kprobe/probe/gocode"
 	"kprobe/probe/plan"
+	"kprobe/probe/survey"
 	"kprobe/symbols"
 )
 
@@ -38,7 +39,7 @@ import (
 
 // patchRequest is one place of one definition that is to be armed.
 type patchRequest struct {
-	probed
+	*probed
 	p           *placed
 	conditional bool           // an exit by a conditional jump
 	passing     detour.Passing // of an exit that takes a jump and isn't a return
@@ -99,6 +100,13 @@ func (tg *target) resolve(d *fetch.Def, ev *event) ([]patchRequest, error) {
 		return nil, err
 	}
 	glob := d.Place.IsGlob()
+	letIn, letOut := func(symbols.Site) {}, func(symbols.Site) {}
+	if d.Kind == fetch.Return && len(places) >= letGo {
+		var stop func()
+		letIn, stop = tg.leavingAhead(places)
+		defer stop()
+		letOut = func(w symbols.Site) { tg.funcs[survey.Start(w)].Release() }
+	}
 	var out []patchRequest
 	var refused error
 	left := map[string]int{} // places, by why they are left out
@@ -108,7 +116,9 @@ func (tg *target) resolve(d *fetch.Def, ev *event) ([]patchRequest, error) {
 			return nil, err
 		}
 		tg.s.progress("checking places", i, len(places))
+		letIn(w)
 		more, err := tg.place(d, ev, w)
+		letOut(w)
 		if err != nil {
 			if len(places) > 1 && without.Skip(w, err) {
 				continue
@@ -169,17 +179,17 @@ func (tg *target) place(d *fetch.Def, ev *event, w symbols.Site) ([]patchRequest
 	}
 	p := &placed{ev: ev, def: d, user: u, prog: prog, target: tg, where: w, timeSlots: detour.TimeSlots(prog)}
 	if d.Kind != fetch.Return {
-		return []patchRequest{{probed: probed{found.Site, found.Code, found.Inst}, p: p, kind: requestEntry}}, nil
+		return []patchRequest{{probed: &probed{found.Site, found.Code, found.Inst}, p: p, kind: requestEntry}}, nil
 	}
 	n := d.MaxActive
 	if n == 0 {
 		n = tg.s.maxActive()
 	}
 	p.pool, p.fn = newPool(n), w.Func.Symbol.Demangled()
-	out := []patchRequest{{probed: probed{found.Site, found.Code, found.Inst}, p: p, kind: requestReturn}}
-	f, err := tg.function(w)
+	out := []patchRequest{{probed: &probed{found.Site, found.Code, found.Inst}, p: p, kind: requestReturn}}
 	if w.Module.File.IsGo() {
 		p.goABI = true
+		f, err := tg.function(w)
 		if err != nil {
 			return nil, &RefusedError{Addr: w.Addr, Place: w.Name, Rule: fmt.Sprintf("its exits can't be found: %v", err)}
 		}
@@ -195,9 +205,9 @@ func (tg *target) place(d *fetch.Def, ev *event, w symbols.Site) ([]patchRequest
 		}
 		return append(out, exits...), nil
 	}
-	if err == nil {
+	if f, err := tg.leaving(w); err == nil {
 		p.describeExits(f)
-		p.never = !f.Sweep.Returns()
+		p.never = !f.Leaving().Returns
 	}
 	return out, nil
 }
@@ -242,7 +252,7 @@ func (tg *target) writeAll(fresh []*site) error {
 }
 
 // reserve maps memory for the copies of a batch, near each of its places.
-func (tg *target) reserve(ctx context.Context, list []probed) error {
+func (tg *target) reserve(ctx context.Context, list []*probed) error {
 	type need struct {
 		at symbols.Addr
 		n  int
@@ -268,7 +278,7 @@ func (tg *target) reserve(ctx context.Context, list []probed) error {
 }
 
 // lay makes a site and writes its copy; the text is not touched.
-func (tg *target) lay(ctx context.Context, wt probed) (*site, error) {
+func (tg *target) lay(ctx context.Context, wt *probed) (*site, error) {
 	w, code := wt.at, wt.code
 	slot, err := tg.area.Code.Slot(ctx, w.Addr)
 	if err != nil {

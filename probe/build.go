@@ -28,13 +28,13 @@ type built struct {
 }
 
 // places are where breakpoints are to be.
-func (b *batch) places() []probed {
-	out := make([]probed, 0, len(b.traps)+len(b.own))
+func (b *batch) places() []*probed {
+	out := make([]*probed, 0, len(b.traps)+len(b.own))
 	for _, w := range b.traps {
 		out = append(out, w.probed)
 	}
-	for _, w := range b.own {
-		out = append(out, w.probed)
+	for i := range b.own {
+		out = append(out, &b.own[i].probed)
 	}
 	return out
 }

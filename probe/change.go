@@ -253,7 +253,7 @@ func (tg *target) newFinder() *finder {
 }
 
 // place adds what is at a place.
-func (f *finder) place(w probed) {
+func (f *finder) place(w *probed) {
 	lo := uint64(w.at.Addr)
 	for _, p := range f.tg.patches.pages.near(lo, lo+uint64(w.inst.Len)) {
 		if p.armed && p.covers(w.at.Addr, int(w.inst.Len)) {

@@ -47,7 +47,7 @@ func (o *planner) dropConflicting(patches []*patch, ws, rest []patchRequest) ([]
 
 // taken lists the bytes near a function that belong to armed probes, and to
 // those planned just before, and what no jump may cover.
-func (o *planner) taken(f *assess.Function, m *symbols.Module, planned ...pageIndex) []plan.Range {
+func (o *planner) taken(f *assess.Function, m *symbols.Module, planned pageIndex) []plan.Range {
 	lo, hi := f.Start-256, f.Start+symbols.Addr(f.Size)+256
 	var out []plan.Range
 	for a := lo; a < hi && len(o.tg.sites) > 0; a++ {
@@ -71,11 +71,9 @@ func (o *planner) taken(f *assess.Function, m *symbols.Module, planned ...pageIn
 	}
 	// Nor the program's own restartable sequences.
 	out = append(out, survey.Sequences(m, f.Fn)...)
-	for _, x := range planned {
-		for _, p := range x.near(uint64(lo), uint64(hi)) {
-			if p.plan.Owned(uint64(lo), uint64(hi)) {
-				out = slices.AppendSeq(out, p.plan.Owns())
-			}
+	for _, p := range planned.near(uint64(lo), uint64(hi)) {
+		if p.plan.Owned(uint64(lo), uint64(hi)) {
+			out = slices.AppendSeq(out, p.plan.Owns())
 		}
 	}
 	slices.SortFunc(out, func(a, b plan.Range) int { return cmp.Compare(a.Lo, b.Lo) })

@@ -33,7 +33,7 @@ func (tg *target) exits(f *assess.Function, w symbols.Site, p *placed) ([]patchR
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, patchRequest{probed: probed{at, code, inst}, p: p, kind: wantExit, conditional: x.Kind == insn.ExitCondTail})
+		out = append(out, patchRequest{probed: &probed{at, code, inst}, p: p, kind: wantExit, conditional: x.Kind == insn.ExitCondTail})
 	}
 	if len(out) == 0 {
 		return nil, &RefusedError{Addr: w.Addr, Place: w.Name, Rule: "the function never returns"}
@@ -44,7 +44,7 @@ func (tg *target) exits(f *assess.Function, w symbols.Site, p *placed) ([]patchR
 // describeExits notes how the function is left: what its returns pop, and
 // whether it may jump on to other functions.
 func (p *placed) describeExits(f *assess.Function) {
-	for _, x := range f.Sweep.Exits() {
+	for _, x := range f.Leaving().Exits {
 		switch x.Kind {
 		case insn.ExitRet:
 			p.pop = uint64(x.Pop)
@@ -96,38 +96,89 @@ type part struct {
 	to   symbols.Addr // where the jump leads by which it was found
 }
 
+// leaver finds the exits of functions, in one state of the process: what it has found of
+// an instruction, and of where a jump leads, it knows for the next function that comes
+// there. Hundreds of functions may end in a jump to the same one.
+type leaver struct {
+	tg     *target
+	proven map[symbols.Addr]*probed
+	ends   map[symbols.Addr]jumpEnd // by where direct jumps lead
+}
+
+// jumpEnd is where a direct jump leads.
+type jumpEnd struct {
+	part
+	called bool // it may be called, too
+	err    error
+}
+
+func newLeaver(tg *target) *leaver {
+	return &leaver{tg: tg, proven: map[symbols.Addr]*probed{}, ends: map[symbols.Addr]jumpEnd{}}
+}
+
+// prove is target.prove.
+func (v *leaver) prove(from part, addr uint64) (*probed, error) {
+	if x := v.proven[symbols.Addr(addr)]; x != nil {
+		return x, nil
+	}
+	at := siteIn(from, addr)
+	code, inst, err := v.tg.proveStart(at) // the sweep has it
+	if err != nil {
+		return nil, err
+	}
+	x := &probed{at, code, inst}
+	v.proven[symbols.Addr(addr)] = x
+	return x, nil
+}
+
+// end is where an exit of a part leads.
+func (v *leaver) end(from part, x insn.Exit) jumpEnd {
+	to := symbols.Addr(x.To)
+	if e, ok := v.ends[to]; ok && !x.Indirect {
+		return e
+	}
+	var e jumpEnd
+	if e.part, e.err = v.tg.jumpsTo(from, x); e.err == nil {
+		e.called = !v.tg.jumpedTo(e.part)
+	}
+	if !x.Indirect {
+		v.ends[to] = e
+	}
+	return e
+}
+
 // leavings finds the return instructions by which a function may return, as what
 // is to be armed: none of one that never does. The error says why they are not all
 // known.
-func (tg *target) leavings(w patchRequest) (*exitProbe, error) {
+func (v *leaver) leavings(w patchRequest) (*exitProbe, error) {
 	l := &exitProbe{probe: w.p, suspects: map[int]detour.Instance{}}
-	f, err := tg.function(w.at)
+	f, err := v.tg.leaving(w.at)
 	if err != nil {
 		return nil, err
 	}
 	parts := []part{{Function: f, site: w.at}}
 	for i := 0; i < len(parts); i++ { // grows
 		from := parts[i]
-		for _, x := range from.Sweep.Exits() {
+		for _, x := range from.Leaving().Exits {
 			switch {
 			case x.Kind == insn.ExitTrap || x.Kind == insn.ExitNoReturn:
 			case x.Kind == insn.ExitRet:
-				if err := l.add(tg, w, from, x); err != nil {
+				if err := l.add(v, w, from, x); err != nil {
 					return nil, err
 				}
 			default:
-				to, err := tg.jumpsTo(from, x)
-				if errors.Is(err, errNowhere) {
+				to := v.end(from, x)
+				if errors.Is(to.err, errNowhere) {
 					continue
 				}
-				if err != nil {
-					return nil, fmt.Errorf("at %s+%#x it jumps %w", from.Fn.Symbol.Name, x.Addr-uint64(from.Start), err)
+				if to.err != nil {
+					return nil, fmt.Errorf("at %s+%#x it jumps %w", from.Fn.Symbol.Name, x.Addr-uint64(from.Start), to.err)
 				}
-				if err := l.passes(tg, w, from, x, to, parts); err != nil {
+				if err := l.passes(v, w, from, x, to, parts); err != nil {
 					return nil, err
 				}
 				if !contains(parts, to.Start) {
-					parts = append(parts, to)
+					parts = append(parts, to.part)
 				}
 			}
 		}
@@ -135,7 +186,7 @@ func (tg *target) leavings(w patchRequest) (*exitProbe, error) {
 			return nil, errors.New("it jumps to too many functions")
 		}
 	}
-	if len(l.exits) == 0 && slices.ContainsFunc(parts, func(p part) bool { return !p.Sweep.Closed() }) {
+	if len(l.exits) == 0 && slices.ContainsFunc(parts, func(p part) bool { return !p.Leaving().Closed }) {
 		return nil, errors.New("it has no exit")
 	}
 	return l, nil // without any it never returns
@@ -177,8 +228,8 @@ const maxPadding = 64
 func (tg *target) jumpsTo(from part, x insn.Exit) (part, error) {
 	to := symbols.Addr(x.To)
 	if x.Indirect {
-		_, inst, _ := tg.proveStart(siteIn(from, x.Addr))
-		a, ok := inst.RIPTarget(x.Addr, from.Code[x.Addr-uint64(from.Start):])
+		code, inst, _ := tg.proveStart(siteIn(from, x.Addr))
+		a, ok := inst.RIPTarget(x.Addr, code)
 		if !ok {
 			return part{}, errors.New("where a register says")
 		}
@@ -209,7 +260,7 @@ func (tg *target) jumpsTo(from part, x insn.Exit) (part, error) {
 			to = next
 			continue
 		}
-		f, err := tg.function(w)
+		f, err := tg.leaving(w)
 		if err != nil {
 			return part{}, err
 		}
@@ -318,25 +369,24 @@ func siteIn(p part, addr uint64) symbols.Site {
 
 // passes makes a site of a jump to a function that may be called, too, and of that
 // one's entry, unless it is a part already (detour.Passing).
-func (l *exitProbe) passes(tg *target, w patchRequest, from part, x insn.Exit, to part, parts []part) error {
-	if tg.belongs(to, parts[0].Function) {
+func (l *exitProbe) passes(v *leaver, w patchRequest, from part, x insn.Exit, to jumpEnd, parts []part) error {
+	if !to.called || to.Start == parts[0].Start {
 		return nil
 	}
-	add := func(at symbols.Site, way detour.Passing, conditional bool) error {
-		code, inst, err := tg.prove(at)
+	add := func(in part, addr uint64, way detour.Passing, conditional bool) error {
+		at, err := v.prove(in, addr)
 		if err != nil {
 			return err
 		}
-		if conditional && inst.Opcode&^0xf != 0x70 && inst.Opcode&^0xf != 0x80 {
-			return fmt.Errorf("%s jumps by a condition that is no flag's", at.Name)
+		if conditional && at.inst.Opcode&^0xf != 0x70 && at.inst.Opcode&^0xf != 0x80 {
+			return fmt.Errorf("%s jumps by a condition that is no flag's", at.at.Name)
 		}
-		l.exits = append(l.exits, patchRequest{probed: probed{at, code, inst}, p: w.p, kind: wantExit, passing: way, conditional: conditional})
+		l.exits = append(l.exits, patchRequest{probed: at, p: w.p, kind: wantExit, passing: way, conditional: conditional})
 		return nil
 	}
-	entry := siteIn(to, uint64(to.Start))
 	switch d := to.to - to.Start; {
 	case d == 0:
-		if err := add(siteIn(from, x.Addr), detour.PassesOn, x.Kind == insn.ExitCondTail); err != nil {
+		if err := add(from, x.Addr, detour.PassesOn, x.Kind == insn.ExitCondTail); err != nil {
 			return err
 		}
 	case d <= endbrLen:
@@ -345,30 +395,24 @@ func (l *exitProbe) passes(tg *target, w patchRequest, from part, x insn.Exit, t
 	if contains(parts, to.Start) {
 		return nil
 	}
-	if startsOver(to.Function) {
+	if to.Leaving().StartsOver {
 		return fmt.Errorf("%s jumps to its own entry", to.site.Name)
 	}
-	return add(entry, detour.Arrives, false)
-}
-
-// startsOver reports whether a function jumps to its own entry.
-func startsOver(f *assess.Function) bool {
-	return slices.ContainsFunc(f.Sweep.Targets(), func(t insn.Target) bool { return t.To == uint64(f.Start) && !t.Call })
+	return add(to.part, uint64(to.Start), detour.Arrives, false)
 }
 
 // endbrLen is the length of endbr64.
 const endbrLen = 4
 
 // add makes a site of a return instruction.
-func (l *exitProbe) add(tg *target, w patchRequest, from part, x insn.Exit) error {
-	at := siteIn(from, x.Addr)
+func (l *exitProbe) add(v *leaver, w patchRequest, from part, x insn.Exit) error {
 	if x.Indirect {
-		return fmt.Errorf("%s is a far return", at.Name)
+		return fmt.Errorf("%s is a far return", siteIn(from, x.Addr).Name)
 	}
-	code, inst, err := tg.prove(at)
+	at, err := v.prove(from, x.Addr)
 	if err != nil {
 		return err
 	}
-	l.exits = append(l.exits, patchRequest{probed: probed{at, code, inst}, p: w.p, kind: wantExit, pop: x.Pop})
+	l.exits = append(l.exits, patchRequest{probed: at, p: w.p, kind: wantExit, pop: x.Pop})
 	return nil
 }

@@ -187,7 +187,7 @@ func (tg *target) unoptimize(ctx context.Context, p *patch) error {
 			if err != nil {
 				return err
 			}
-			w.code, w.inst = code, inst
+			w.probed = &probed{w.at, code, inst}
 			c := b.courses[w.p]
 			if c == nil {
 				now := w.p.course

@@ -42,6 +42,7 @@ type planner struct {
 	common   *sharedPlan
 	prepared map[*assess.Function]preparedFunction
 	shared   []*detour.Detour // the latest that are no others' like
+	leaver   *leaver
 	// sketches are of the stages whose size was asked for; generous says that it
 	// must do for whatever copies may take.
 	sketches map[stageKey]*detour.Sketch
@@ -97,7 +98,7 @@ func (o *planner) occupied(a symbols.Addr) bool {
 // plan plans a change: what comes, and what stays of what makes way for it.
 func (tg *target) plan(c *changeset) (*batch, error) {
 	ws := c.requests(tg)
-	o := &planner{tg: tg, leaving: c.out, courses: map[*placed]*course{}, unwinder: sync.OnceValue(func() string { return tg.s.unwinds.In(tg.space) })}
+	o := &planner{tg: tg, leaving: c.out, courses: map[*placed]*course{}, leaver: newLeaver(tg), unwinder: sync.OnceValue(func() string { return tg.s.unwinds.In(tg.space) })}
 	b := &batch{out: c.out, drop: c.drop, fresh: c.fresh, own: c.own, traps: ws, courses: o.courses, text: tg.text}
 	if tg.s.opts.NoOptimize {
 		return b, nil
@@ -137,6 +138,7 @@ func (o *planner) plan(c *changeset, ws []patchRequest, b *batch) error {
 	for _, r := range c.avoid {
 		o.space.Exclude(r)
 	}
+	o.leaveForCopies(maps, ws)
 	if maps, err = o.planShared(maps, groups, len(returns) > 0, c.avoid); err != nil {
 		return err
 	}
@@ -146,31 +148,11 @@ func (o *planner) plan(c *changeset, ws []patchRequest, b *batch) error {
 	rest = o.addExits(ws, groups, rest)
 	o.wanted, o.sketches, o.prepared = wantedBytes(groups), map[stageKey]*detour.Sketch{}, map[*assess.Function]preparedFunction{}
 	defer func() { o.sketches = nil }()
-	var patches []*patch
-	planned := pageIndex{}
-	list := o.units(groups)
-	next, stop := o.preparedAhead(slices.Concat(list...), groups)
-	defer stop()
-	for i, u := range list {
-		if err := tg.answer(); err != nil {
-			return err
-		}
-		tg.s.progress("planning jumps", i, len(list))
-		for _, f := range u {
-			o.take(f, next())
-		}
-		ps, left := o.unit(u, groups, planned)
-		for _, f := range u {
-			if delete(o.prepared, f); len(ws) >= letGo {
-				f.Release()
-			}
-		}
-		patches = append(patches, ps...)
-		rest = append(rest, left...)
-		for _, p := range ps {
-			planned.add(p)
-		}
+	patches, left, err := o.functions(groups, len(ws) >= letGo)
+	if err != nil {
+		return err
 	}
+	rest = append(rest, left...)
 	sort.Slice(patches, func(i, j int) bool { return patches[i].plan.At < patches[j].plan.At })
 	patches, rest = o.dropConflicting(patches, ws, rest)
 	patches, rest = o.dropOccupied(patches, rest)
@@ -179,6 +161,33 @@ func (o *planner) plan(c *changeset, ws []patchRequest, b *batch) error {
 		b.memory, b.pools, b.common = o.space.Fresh(), o.pools, o.common
 	}
 	return nil
+}
+
+// leaveForCopies keeps detours away from addresses that the copies of the probed
+// instructions of each module would take: which of them will be breakpoints isn't known
+// before all detours have their places, and those are chosen all over what is in reach.
+func (o *planner) leaveForCopies(maps []symbols.Mapping, ws []patchRequest) {
+	type need struct {
+		lo, hi symbols.Addr
+		n      int
+	}
+	byModule := map[*symbols.Module]*need{}
+	for i := range ws {
+		a := ws[i].at.Addr
+		x := byModule[ws[i].at.Module]
+		if x == nil {
+			x = &need{lo: a}
+			byModule[ws[i].at.Module] = x
+		}
+		x.lo, x.hi, x.n = min(x.lo, a), max(x.hi, a), x.n+1
+	}
+	for _, x := range byModule {
+		size := memory.CopiesSize(x.n)
+		if at, ok := memory.FindGap(maps, x.lo, x.hi, size, nil); ok {
+			o.space.Exclude(plan.Range{Lo: uint64(at), Hi: uint64(at) + size})
+			maps = withMapping(maps, at, size)
+		}
+	}
 }
 
 // judge finds the return probes whose calls need no breakpoints, and the places
@@ -269,7 +278,7 @@ func (o *planner) together(groups map[*assess.Function][]patchRequest, rest []pa
 // take notes what files tell of a function that is planned next.
 func (o *planner) take(f *assess.Function, got preparedFunction) {
 	if got.f != nil {
-		f.Code, f.Sweep = got.f.Code, got.f.Sweep
+		f.Load(got.f)
 	}
 	o.prepared[f] = got
 }
@@ -335,32 +344,31 @@ func (w *patchRequest) trapsByPlace() string {
 
 // function plans the probes of one function and builds their detours. Where copies
 // take more than nearly all do, all is planned once more.
-func (o *planner) function(f *assess.Function, ws []patchRequest, planned ...pageIndex) (patches []*patch, rest []patchRequest) {
-	defer func() { o.generous = false }()
+func (o *planner) function(f *assess.Function, ws []patchRequest, planned pageIndex) (patches []*patch, rest []patchRequest) {
+	defer func() {
+		o.generous = false
+		clear(o.sketches)
+	}()
 	why := make([]string, len(ws))
 	for i, w := range ws {
 		why[i] = o.course(w.p).why
 	}
-	patches, rest, short := o.functionOnce(f, ws, planned...)
+	patches, rest, short := o.functionOnce(f, ws, planned)
 	if !short {
 		return patches, rest
 	}
-	for _, p := range patches {
-		for q := p; q != nil; q = q.island {
-			o.space.Release(q.plan.Detour, q.plan.Room)
-		}
-	}
+	o.release(patches)
 	for i, w := range ws {
 		o.course(w.p).why = why[i]
 	}
 	o.generous = true
-	patches, rest, _ = o.functionOnce(f, ws, planned...)
+	patches, rest, _ = o.functionOnce(f, ws, planned)
 	return patches, rest
 }
 
 // functionOnce plans and builds; short says that a detour did not fit the room that
 // was asked for.
-func (o *planner) functionOnce(f *assess.Function, ws []patchRequest, planned ...pageIndex) (patches []*patch, rest []patchRequest, short bool) {
+func (o *planner) functionOnce(f *assess.Function, ws []patchRequest, planned pageIndex) (patches []*patch, rest []patchRequest, short bool) {
 	byAddr := map[uint64][]patchRequest{}
 	var sites []plan.Site
 	for _, w := range ws {
@@ -392,7 +400,7 @@ func (o *planner) functionOnce(f *assess.Function, ws []patchRequest, planned ..
 		}
 		return nil, rest, false
 	}
-	taken := o.taken(f, ws[0].at.Module, planned...)
+	taken := o.taken(f, ws[0].at.Module, planned)
 	plans, err := plan.Plan(o.prepared[f].plan, sites, o.space, taken)
 	if err == nil && wantsMore(plans, sites) {
 		if wide := o.tg.around.Wide(f.Sweep, f.Fn, ws[0].at.Module); wide != nil {
@@ -451,6 +459,15 @@ func wantsMore(plans []*plan.Patch, sites []plan.Site) bool {
 			return s.Addr == p.Sites[0] && !s.Trap
 		})
 	})
+}
+
+// release gives the room of patches back that are not carried out.
+func (o *planner) release(patches []*patch) {
+	for _, p := range patches {
+		for q := p; q != nil; q = q.island {
+			o.space.Release(q.plan.Detour, q.plan.Room)
+		}
+	}
 }
 
 // release gives the room of plans back that are not carried out.

@@ -26,6 +26,20 @@ func (tg *target) function(w symbols.Site) (*assess.Function, error) {
 	return tg.keep(f), nil
 }
 
+// leaving tells how the function that contains the site is left. Its instructions are
+// not kept for that.
+func (tg *target) leaving(w symbols.Site) (*assess.Function, error) {
+	if f := tg.funcs[survey.Start(w)]; f.KnowsLeaving() {
+		return f, nil
+	}
+	f, err := tg.function(w)
+	if err == nil {
+		f.Leaving()
+		f.Release()
+	}
+	return f, err
+}
+
 // assessor assesses places of the target.
 func (tg *target) assessor() *assess.Assessor {
 	return &assess.Assessor{Function: tg.function, Golang: &tg.s.golang, Own: tg.isOwn, Memory: tg.untouched, KeepCall: tg.shadowStack}

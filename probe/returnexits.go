@@ -1,10 +1,10 @@
 package probe
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
-	"sort"
 	"strings"
 
 	"kprobe/probe/asm"
@@ -101,7 +101,7 @@ func (o *planner) followReturn(w patchRequest) string {
 	if tg.leavable(w) != "" {
 		return c.trapped
 	}
-	l, err := tg.leavings(w)
+	l, err := o.leaver.leavings(w)
 	if c.landable {
 		if err == nil && l.cheap(w) {
 			c.byExits = l
@@ -186,7 +186,8 @@ func (o *planner) addExits(ws []patchRequest, groups map[*assess.Function][]patc
 	if len(failed) == 0 {
 		return rest
 	}
-	return append(rest, o.giveUpExits(failed, slices.Collect(maps.Keys(groups)), groups)...)
+	given, _ := o.giveUpExits(failed, slices.Collect(maps.Keys(groups)), groups)
+	return append(rest, given...)
 }
 
 // sharers are the calls that are looked for at one return.
@@ -214,98 +215,94 @@ func (s *sharers) add(k detour.Calls, e patchRequest) {
 	}
 }
 
-// units divides functions into those that are planned together, because probes
-// have exits in several; in order of address.
-func (o *planner) units(groups map[*assess.Function][]patchRequest) [][]*assess.Function {
-	first := map[*placed]*assess.Function{}
-	of := map[*assess.Function]*assess.Function{} // towards the unit's first
-	root := func(f *assess.Function) *assess.Function {
-		for of[f] != nil {
-			if next := of[of[f]]; next != nil {
-				of[f] = next
-			}
-			f = of[f]
-		}
-		return f
-	}
-	order := make([]*assess.Function, 0, len(groups))
-	for f := range groups {
-		order = append(order, f)
-	}
-	sort.Slice(order, func(i, j int) bool { return order[i].Start < order[j].Start })
-	for _, f := range order {
-		for _, w := range groups[f] {
-			if o.course(w.p).byExits == nil {
-				continue
-			}
-			if g := first[w.p]; g == nil {
-				first[w.p] = f
-			} else if a, b := root(g), root(f); a != b {
-				of[b] = a
-			}
-		}
-	}
-	at := map[*assess.Function]int{}
-	var out [][]*assess.Function
-	for _, f := range order {
-		r := root(f)
-		if _, ok := at[r]; !ok {
-			at[r] = len(out)
-			out = append(out, nil)
-		}
-		out[at[r]] = append(out[at[r]], f)
-	}
-	return out
+// functionPlan is what became of a function's probes.
+type functionPlan struct {
+	patches []*patch
+	rest    []patchRequest
 }
 
-// unit plans the probes of functions that go together. A return probe of exits
-// of which one can't be a jump is a breakpoint, and so is all that stands at its
-// entry: then the rest is planned again.
-func (o *planner) unit(u []*assess.Function, groups map[*assess.Function][]patchRequest, planned pageIndex) (patches []*patch, rest []patchRequest) {
+// functions plans the probes of all functions, in order of address. A return probe of
+// exits of which one can't be a jump is a breakpoint, and so is all that stands at its
+// entry: then the functions that are touched by that are planned again. many says that
+// functions are let go behind the planner.
+func (o *planner) functions(groups map[*assess.Function][]patchRequest, many bool) (patches []*patch, rest []patchRequest, err error) {
+	list := slices.SortedFunc(maps.Keys(groups), func(a, b *assess.Function) int { return cmp.Compare(a.Start, b.Start) })
+	plans := make(map[*assess.Function]*functionPlan, len(list))
+	planned := pageIndex{}
 	var given []patchRequest
-	for {
-		patches, rest = nil, nil
-		own := pageIndex{}
-		for _, f := range u {
-			if len(groups[f]) == 0 {
-				continue // all of it was given up
-			}
-			ps, left := o.function(f, groups[f], planned, own)
-			patches, rest = append(patches, ps...), append(rest, left...)
-			for _, p := range ps {
-				own.add(p)
-			}
+	for todo := list; len(todo) > 0; {
+		if err := o.planEach(todo, groups, plans, planned, many); err != nil {
+			return nil, nil, err
 		}
-		failed := map[*placed]bool{}
-		for _, w := range rest {
-			if o.course(w.p).byExits != nil {
-				failed[w.p] = true
-			}
-		}
+		failed := o.failedExits(todo, plans)
 		if len(failed) == 0 {
-			return patches, append(rest, given...)
+			break
 		}
-		said := map[*placed]bool{}
-		for _, w := range rest {
-			if failed[w.p] && w.kind == wantExit && !said[w.p] {
+		var more []patchRequest
+		more, todo = o.giveUpExits(failed, list, groups)
+		given = append(given, more...)
+		for _, f := range todo {
+			o.release(plans[f].patches)
+			for _, p := range plans[f].patches {
+				planned.drop(p)
+			}
+			plans[f] = &functionPlan{}
+		}
+	}
+	for _, f := range list {
+		patches, rest = append(patches, plans[f].patches...), append(rest, plans[f].rest...)
+	}
+	return patches, append(rest, given...), nil
+}
+
+// planEach plans the probes of functions, each by itself.
+func (o *planner) planEach(todo []*assess.Function, groups map[*assess.Function][]patchRequest, plans map[*assess.Function]*functionPlan, planned pageIndex, many bool) error {
+	next, stop := o.preparedAhead(todo, groups)
+	defer stop()
+	for i, f := range todo {
+		if err := o.tg.answer(); err != nil {
+			return err
+		}
+		o.tg.s.progress("planning jumps", i, len(todo))
+		o.take(f, next())
+		x := &functionPlan{}
+		if plans[f] = x; len(groups[f]) > 0 { // else all of it was given up
+			x.patches, x.rest = o.function(f, groups[f], planned)
+		}
+		if delete(o.prepared, f); many {
+			f.Release()
+		}
+		for _, p := range x.patches {
+			planned.add(p)
+		}
+	}
+	return nil
+}
+
+// failedExits finds the return probes of exits of which a jump could not be placed in
+// the functions that were planned last, and notes which.
+func (o *planner) failedExits(todo []*assess.Function, plans map[*assess.Function]*functionPlan) map[*placed]bool {
+	failed, said := map[*placed]bool{}, map[*placed]bool{}
+	for _, f := range todo {
+		for _, w := range plans[f].rest {
+			c := o.course(w.p)
+			if c.byExits == nil {
+				continue
+			}
+			if failed[w.p] = true; w.kind == wantExit && !said[w.p] {
 				said[w.p] = true
-				c := o.course(w.p)
 				c.why = fmt.Sprintf("%s can't be a jump: %s", w.at.Name, c.why)
 			}
 		}
-		for _, p := range patches {
-			for q := p; q != nil; q = q.island {
-				o.space.Release(q.plan.Detour, q.plan.Room)
-			}
-		}
-		given = append(given, o.giveUpExits(failed, u, groups)...)
 	}
+	return failed
 }
 
 // giveUpExits takes return probes out of what is planned, and the others at
 // their entries, and gives them as what is for breakpoints. Those that can do
-// with return trampolines stay.
-func (o *planner) giveUpExits(failed map[*placed]bool, u []*assess.Function, groups map[*assess.Function][]patchRequest) (given []patchRequest) {
+// with return trampolines stay. changed are the functions of which something is planned
+// otherwise now.
+func (o *planner) giveUpExits(failed map[*placed]bool, list []*assess.Function, groups map[*assess.Function][]patchRequest) (given []patchRequest, changed []*assess.Function) {
 	at := map[symbols.Addr]bool{}
 	for more := true; more; {
 		more = false
@@ -314,9 +311,13 @@ func (o *planner) giveUpExits(failed map[*placed]bool, u []*assess.Function, gro
 				at[p.where.Addr] = true
 			}
 		}
-		for _, f := range u {
-			for _, w := range groups[f] {
-				if c := o.course(w.p); at[w.at.Addr] && c.byExits != nil && (!failed[w.p] || c.landable) {
+		for _, f := range list {
+			for i := range groups[f] {
+				w := &groups[f][i]
+				if !at[w.at.Addr] {
+					continue
+				}
+				if c := o.course(w.p); c.byExits != nil && (!failed[w.p] || c.landable) {
 					c.landable = false
 					failed[w.p], more = true, true
 					c.why = "a breakpoint of another probe is there"
@@ -324,7 +325,11 @@ func (o *planner) giveUpExits(failed map[*placed]bool, u []*assess.Function, gro
 			}
 		}
 	}
-	for _, f := range u {
+	for _, f := range list {
+		if !slices.ContainsFunc(groups[f], func(w patchRequest) bool { return failed[w.p] || at[w.at.Addr] }) {
+			continue
+		}
+		changed = append(changed, f)
 		kept := groups[f][:0:0]
 		for _, w := range groups[f] {
 			switch {
@@ -349,7 +354,7 @@ func (o *planner) giveUpExits(failed map[*placed]bool, u []*assess.Function, gro
 			c.giveUpExits(p.goABI)
 		}
 	}
-	return given
+	return given, changed
 }
 
 // allOrNone gives up return probes of exits that have lost a patch, and with them

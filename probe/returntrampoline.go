@@ -40,7 +40,7 @@ type followed struct {
 // they can.
 func (o *planner) followable(w patchRequest) string {
 	tg := o.tg
-	f, err := tg.function(w.at)
+	f, err := tg.leaving(w.at)
 	switch {
 	case w.p.goABI || w.at.Module.File.IsGo():
 		return "Go's runtime looks for return addresses on its stacks"
@@ -59,7 +59,7 @@ func (o *planner) followable(w patchRequest) string {
 	if by := o.unwinder(); by != "" {
 		return "exceptions and backtraces by " + by + " would find no way past a return trampoline"
 	}
-	if startsOver(f) {
+	if f.Leaving().StartsOver {
 		return "the function jumps to its own entry"
 	}
 	return ""

@@ -100,7 +100,7 @@ func (tg *target) waysOut(p *placed) ([]own, error) {
 	case why != "" && why != asksCaller && why != returnsTwice:
 		return nil, errors.New(why)
 	}
-	f, err := tg.function(p.where)
+	f, err := tg.leaving(p.where)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +108,7 @@ func (tg *target) waysOut(p *placed) ([]own, error) {
 	parts := []part{{Function: f, site: p.where}}
 	for i := 0; i < len(parts); i++ { // grows
 		from := parts[i]
-		for _, x := range from.Sweep.Exits() {
+		for _, x := range from.Leaving().Exits {
 			if x.Kind == insn.ExitTrap || x.Kind == insn.ExitNoReturn {
 				continue
 			}
@@ -142,7 +142,18 @@ func (tg *target) waysOut(p *placed) ([]own, error) {
 
 // belongs reports whether a part is the function's own: jumped to, never called.
 func (tg *target) belongs(to part, f *assess.Function) bool {
-	return to.Start == f.Start || survey.NotCalled(to.site, func() (*insn.Function, error) { return to.Sweep, nil }) != ""
+	return to.Start == f.Start || tg.jumpedTo(to)
+}
+
+// jumpedTo reports whether a part is never called.
+func (tg *target) jumpedTo(to part) bool {
+	return survey.NotCalled(to.site, func() (*insn.Function, error) {
+		f, err := tg.function(to.site)
+		if err != nil {
+			return nil, err
+		}
+		return f.Sweep, nil
+	}) != ""
 }
 
 // leaveFunction deals with a thread that is about to leave the functions of the

@@ -62,13 +62,18 @@ func (o *planner) planShared(maps []symbols.Mapping, groups map[*assess.Function
 		}
 		x.fresh = true
 		o.space.Exclude(x.memory())
-		next, _ := slices.BinarySearchFunc(maps, at, func(m symbols.Mapping, at symbols.Addr) int { return cmp.Compare(m.Start, at) })
-		maps = slices.Insert(maps, next, symbols.Mapping{Start: at, End: at + memory.PageSize})
+		maps = withMapping(maps, at, memory.PageSize)
 	}
 	if o.common = x; texts {
 		o.params.Shared = x.code
 	}
 	return maps, nil
+}
+
+// withMapping is mappings with one more, which is still to come.
+func withMapping(maps []symbols.Mapping, at symbols.Addr, size uint64) []symbols.Mapping {
+	next, _ := slices.BinarySearchFunc(maps, at, func(m symbols.Mapping, at symbols.Addr) int { return cmp.Compare(m.Start, at) })
+	return slices.Insert(slices.Clip(maps), next, symbols.Mapping{Start: at, End: at + symbols.Addr(size)})
 }
 
 // memory is where it lies.

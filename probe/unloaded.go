@@ -25,12 +25,12 @@ func (tg *target) refresh() error {
 // batch and what isn't there any more: their library was unloaded, and loaded
 // again at the same address.
 func (tg *target) forgetGone(ctx context.Context, c *changeset) error {
-	places := make([]probed, 0, len(c.add)+len(c.own))
+	places := make([]*probed, 0, len(c.add)+len(c.own))
 	for _, w := range c.add {
 		places = append(places, w.probed)
 	}
-	for _, w := range c.own {
-		places = append(places, w.probed)
+	for i := range c.own {
+		places = append(places, &c.own[i].probed)
 	}
 	for _, w := range places {
 		if p := tg.patches.covering(w.at.Addr, int(w.inst.Len)); p != nil && !tg.holds(symbols.Addr(p.plan.Writes[0].At), p.plan.Writes[0].Bytes) {

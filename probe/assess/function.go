@@ -1,6 +1,7 @@
 package assess
 
 import (
+	"slices"
 	"sync"
 
 	"kprobe/probe/gocode"
@@ -18,6 +19,16 @@ type Function struct {
 	Sweep *insn.Function
 	// golang is what is known of it as code of Go's; nil until it is asked for.
 	golang *gocode.Func
+	left   *Leaving
+}
+
+// Leaving is how a function is left.
+type Leaving struct {
+	Exits   []insn.Exit
+	Closed  bool // these are all
+	Returns bool // one of them returns, or may
+	// StartsOver says that the function jumps to its own entry.
+	StartsOver bool
 }
 
 // Decode decodes a function of a file whose first instruction lies at start.
@@ -32,8 +43,34 @@ func Decode(file *symbols.File, fn symbols.Func, start symbols.Addr) (*Function,
 // Loaded reports whether a function's instructions are at hand.
 func (f *Function) Loaded() bool { return f != nil && f.Sweep != nil }
 
+// Leaving tells how the function is left. Once asked for it stays known when the
+// instructions are let go; before, they must be at hand.
+func (f *Function) Leaving() *Leaving {
+	if f.left == nil {
+		f.left = &Leaving{
+			Exits: slices.Clip(f.Sweep.Exits()), Closed: f.Sweep.Closed(), Returns: f.Sweep.Returns(),
+			StartsOver: slices.ContainsFunc(f.Sweep.Targets(), func(t insn.Target) bool { return t.To == uint64(f.Start) && !t.Call }),
+		}
+	}
+	return f.left
+}
+
+// KnowsLeaving reports whether Leaving needs no instructions.
+func (f *Function) KnowsLeaving() bool { return f != nil && (f.left != nil || f.Sweep != nil) }
+
+// Load gives a function its instructions back, from one that was decoded anew.
+func (f *Function) Load(from *Function) {
+	if f.Code, f.Sweep = from.Code, from.Sweep; f.left == nil {
+		f.left = from.left
+	}
+}
+
 // Release lets a function's instructions go.
-func (f *Function) Release() { f.Code, f.Sweep, f.golang = nil, nil, nil }
+func (f *Function) Release() {
+	if f != nil {
+		f.Code, f.Sweep, f.golang = nil, nil, nil
+	}
+}
 
 // GoCode is what is known of a function of a file that Go's linker made.
 func (f *Function) GoCode(p *gocode.Program) *gocode.Func {

@@ -126,9 +126,13 @@ func (c *Arenas) Reserve(ctx context.Context, a symbols.Addr, n int) error {
 	if have >= uint64(n) {
 		return nil
 	}
-	size := max(arenaSize, (uint64(n)-have)*SlotSize)
-	_, err := c.Add(ctx, a, (size+PageSize-1)&^uint64(PageSize-1))
+	_, err := c.Add(ctx, a, CopiesSize(n-int(have)))
 	return err
+}
+
+// CopiesSize is how many bytes are mapped at once for n copies.
+func CopiesSize(n int) uint64 {
+	return max(arenaSize, (uint64(n)*SlotSize+PageSize-1)&^uint64(PageSize-1))
 }
 
 // Slot returns SlotSize free bytes near a, mapping more if there are none.
