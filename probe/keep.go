@@ -32,8 +32,9 @@ type keeping struct {
 func (t *feed) keepBy(sink Sink) {
 	t.keep = nil
 	if k, ok := sink.(results.Keeper); ok {
-		if to := k.Keep(keeping{t: t}); to != nil {
-			t.keep = &keeping{t, to}
+		keep := &keeping{t: t}
+		if keep.to = k.Keep(keep); keep.to != nil {
+			t.keep = keep
 		}
 	}
 }
@@ -43,20 +44,43 @@ func (t *feed) taker() ring.Taker {
 	if t.keep == nil || t.unkept.Load() > 0 {
 		return nil
 	}
-	return t.keep.to
+	return t.keep
+}
+
+// Take implements ring.Taker. A failure ends the run; what is left in the rings goes the
+// same way, and is lost.
+func (k *keeping) Take(cpu int, b []byte) error {
+	k.failed(k.to.Take(cpu, b))
+	return nil
+}
+
+// Until implements ring.Taker.
+func (k *keeping) Until(tsc uint64) error {
+	k.failed(k.to.Until(tsc))
+	return nil
+}
+
+func (k *keeping) failed(err error) {
+	if err == nil {
+		return
+	}
+	s := k.t.s
+	s.sinkMu.Lock()
+	defer s.sinkMu.Unlock()
+	s.endFrom(err)
 }
 
 // PID implements results.RecordSource.
-func (k keeping) PID() int { return k.t.pid }
+func (k *keeping) PID() int { return k.t.pid }
 
 // Space implements results.RecordSource.
-func (k keeping) Space() *symbols.Space { return k.t.space }
+func (k *keeping) Space() *symbols.Space { return k.t.space }
 
 // Generation implements results.RecordSource.
-func (k keeping) Generation() uint64 { return k.t.generation.Load() }
+func (k *keeping) Generation() uint64 { return k.t.generation.Load() }
 
 // Probe implements results.RecordSource.
-func (k keeping) Probe(id uint32) *results.KeptProbe {
+func (k *keeping) Probe(id uint32) *results.KeptProbe {
 	p := k.t.probe(id)
 	if p == nil {
 		return nil
@@ -65,13 +89,13 @@ func (k keeping) Probe(id uint32) *results.KeptProbe {
 }
 
 // Thread implements results.RecordSource.
-func (k keeping) Thread(tid uint32) (number int, comm string) {
+func (k *keeping) Thread(tid uint32) (number int, comm string) {
 	number = k.t.numbers.outside(tid)
 	return number, k.t.comm(uint32(number))
 }
 
 // Took implements results.RecordSource.
-func (k keeping) Took(id uint32, n uint64, kept bool) {
+func (k *keeping) Took(id uint32, n uint64, kept bool) {
 	p := k.t.probe(id)
 	if p == nil {
 		return
