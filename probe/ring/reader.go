@@ -80,6 +80,7 @@ type Reader struct {
 	more  bool // the last look left records in the rings
 	gave  bool // records were given after the last look: queues become shorter
 	whole bool // this look's records are handed to a Taker
+	brief bool // and the next takes what it leaves, before anybody asks how far it is
 	// Of the last LookStale that looked: when it was, by CLOCK_MONOTONIC, and how long it
 	// took, in ns.
 	staleAt, staleTook int64
@@ -175,14 +176,22 @@ func (r *Reader) poll(emit func(*Record) error, final bool) (given int, err erro
 	if final {
 		looks = 4 * len(r.lanes) * int(r.l.RingSize/mostTaken+1)
 	}
-	for ; ; looks-- {
+	for parts := 0; ; looks-- {
 		taker, err := r.taker(emit)
 		if err != nil {
 			return given, err
 		}
+		parts++
+		r.brief = taker != nil && !final && parts < mostParts
 		start, horizon := r.take(now, final)
 		if r.cal == nil && taker == nil {
 			return given, nil
+		}
+		if r.brief && r.more {
+			if err := r.hand(taker); err != nil {
+				return given, err
+			}
+			continue
 		}
 		last := !r.more || looks <= 1
 		if horizon -= min(horizon, slop); final && last {
@@ -190,7 +199,9 @@ func (r *Reader) poll(emit func(*Record) error, final bool) (given int, err erro
 		}
 		var n int
 		if taker != nil {
-			err = r.hand(taker, horizon)
+			if err = r.hand(taker); err == nil {
+				err = taker.Until(horizon)
+			}
 		} else {
 			n, err = r.merge(horizon, emit)
 		}
@@ -231,7 +242,9 @@ func (r *Reader) take(now int64, final bool) (start, horizon uint64) {
 			}
 			r.floor = min(r.floor, h.floor)
 		}
-		if ln.more {
+		if ln.more && r.brief {
+			r.more = true // soon there is none
+		} else if ln.more {
 			r.more = true
 			horizon = min(horizon, ln.oldestLeft())
 		} else {

@@ -37,8 +37,11 @@ func (r *Reader) taker(emit func(*Record) error) (Taker, error) {
 	return t, nil
 }
 
+// mostParts is how many parts of the rings a Taker gets before it is told how far it is.
+const mostParts = 64
+
 // hand gives a Taker what the look has copied out.
-func (r *Reader) hand(t Taker, horizon uint64) (err error) {
+func (r *Reader) hand(t Taker) (err error) {
 	for i := range r.lanes {
 		ln := &r.lanes[i]
 		if len(ln.buf) == 0 {
@@ -50,10 +53,8 @@ func (r *Reader) hand(t Taker, horizon uint64) (err error) {
 			err = terr
 		}
 	}
-	if err != nil {
-		return err
-	}
-	return t.Until(horizon)
+	r.tally.publishGiven()
+	return err
 }
 
 // Raw is a record as it lies in a ring.

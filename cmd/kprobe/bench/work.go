@@ -24,6 +24,9 @@ func (m *meter) work(ctx context.Context) error {
 			return fmt.Errorf("measure how fast lines are written: %w", err)
 		}
 	}
+	if err := m.recording(ctx); err != nil {
+		return fmt.Errorf("measure how fast hits are recorded: %w", err)
+	}
 	if err := m.arming(ctx); err != nil {
 		return fmt.Errorf("measure how fast probes are armed: %w", err)
 	}
