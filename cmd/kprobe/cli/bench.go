@@ -45,8 +45,9 @@ is probed is a small program that kprobe writes itself and pins to CPUs, and for
 Go kprobe itself.
 
 With --all a second table says what kprobe takes for its work: how many lines a
-core writes, how long 1, 1,000 and 10,000 probes take to be armed and taken out,
-for how long the program stands still meanwhile, and what memory it lends.`
+core writes, what a recorded hit takes, how long 1, 1,000 and 10,000 probes take to be
+armed and taken out, for how long the program stands still meanwhile, and what memory it
+lends.`
 
 const benchExample = `  kprobe bench
   kprobe bench --threads 1,2,4
