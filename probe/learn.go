@@ -2,6 +2,9 @@ package probe
 
 import (
 	"context"
+	"slices"
+
+	"golang.org/x/sys/unix"
 
 	"kprobe/internal/procfs"
 	"kprobe/probe/detour"
@@ -36,7 +39,14 @@ func (tg *target) learn(c *changeset) error {
 func (tg *target) findParams() error {
 	if tg.params != nil {
 		tg.params.NoSyscall = tg.params.NoSyscall || tracee.Filtered(tg.proc.PID())
-		return nil
+		if !tg.params.Careful || tg.params.NoReads || !tg.params.NoSyscall {
+			return nil
+		}
+		err := tg.proc.WithStopped(context.Background(), func(stopped []*tracee.Thread) error {
+			tg.params.NoReads = judged(stopped)
+			return nil
+		})
+		return tracee.IgnoreLate(err)
 	}
 	l := tg.area.File.Layout
 	params := &detour.Params{
@@ -51,6 +61,7 @@ func (tg *target) findParams() error {
 		params.TID = findTID(tg.proc, stopped, tg.feed.numbers)
 		if tg.s.opts.Detach {
 			params.Overwrite, params.Gate = true, uint64(tg.area.Gate)
+			params.Careful, params.NoReads = true, judged(stopped)
 			// Nobody would see those who could be mistaken (sequences.go).
 			tg.bar("nobody will look after them")
 		}
@@ -68,4 +79,12 @@ func (tg *target) findParams() error {
 	}
 	tg.s.logf("process %d: hits of jumps are counted and recorded %s", tg.proc.PID(), how)
 	return nil
+}
+
+// judged reports whether rules of seccomp that threads are under may stand in the way of
+// what detours ask the kernel by (detour.Params.Careful).
+func judged(stopped []*tracee.Thread) bool {
+	none, no, set := ^uint64(0), uint64(0), uint64(8)
+	question := &tracee.Call{Number: unix.SYS_RT_SIGPROCMASK, Args: [6]*uint64{&none, nil, &no, &set}}
+	return slices.ContainsFunc(stopped, func(t *tracee.Thread) bool { return !t.Allows(question, true) })
 }

@@ -89,6 +89,7 @@ func (tg *target) filtersAtTick() {
 		return
 	}
 	tg.params.NoSyscall, tg.renewal.filtered = true, true
+	tg.params.NoReads = tg.params.Careful // it is left soon: the next one looks at the rules
 	if len(tg.patches.list) == 0 {
 		return
 	}

@@ -45,7 +45,7 @@ func (o *planner) planShared(maps []symbols.Mapping, groups map[*assess.Function
 	o.common = nil
 	texts := false
 	for _, ws := range groups {
-		texts = texts || slices.ContainsFunc(ws, func(w patchRequest) bool { return detour.HasTexts(w.p.prog) })
+		texts = texts || slices.ContainsFunc(ws, func(w patchRequest) bool { return o.params.NeedsShared(w.p.prog) })
 	}
 	texts = texts && o.params.Shared == nil
 	if !returns && !texts {

@@ -26,6 +26,7 @@ func (b *builder) earlyArray(a *fetch.ArgProgram, off int) {
 		undo := b.NewLabel()
 		b.value(&a.Chain, fault)
 		m := b.guard(a.StoreOff, fault)
+		b.canRead(m, n, fault)
 		for i := 0; i < n; {
 			w := asm.W64
 			for int(w) > n-i {

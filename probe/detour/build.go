@@ -155,6 +155,8 @@ type builder struct {
 	returnTail bool
 	// shared says that it is the shared code that is emitted.
 	shared bool
+	// reading is the shared code of canRead, in the shared code.
+	reading asm.Label
 	// owns says that calls are noted in a table in common.
 	owns bool
 	// joined is joinedOwner where another probe's are noted before, else 0.
@@ -216,6 +218,9 @@ func (b *builder) plan(probes []Probe) error {
 		regs = append(regs, asm.R11)
 	}
 	b.frame.regs = regs
+	for i := range probes {
+		b.careful(probes[i].Program)
+	}
 	if err := b.planLook(probes); err != nil {
 		return err
 	}

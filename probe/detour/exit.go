@@ -39,6 +39,7 @@ func buildEnter(c *asm.Code, p *Params, entries []Probe, probe Probe, k Calls, t
 	b.frame.regs = append(b.frame.regs, missing(b.frame.regs, asm.DI, asm.R11)...)
 	b.frame.under = max(b.frame.under, linkNote)
 	b.frame.temps = max(b.frame.temps, captureTemps(probe.Program))
+	b.careful(probe.Program)
 	if err := b.stack(); err != nil {
 		return nil, err
 	}

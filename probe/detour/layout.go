@@ -61,6 +61,9 @@ func planProgram(pr *Probe, p *Params) (layout, error) {
 	if why := prog.NeedsTracer(); why != "" {
 		return l, unsupported("%s", why)
 	}
+	if err := p.noReads(prog); err != nil {
+		return l, err
+	}
 	room := func(n int) int {
 		off := l.size
 		l.size += n
@@ -141,7 +144,7 @@ func planProgram(pr *Probe, p *Params) (layout, error) {
 	return l, nil
 }
 
-// HasTexts reports whether a program's detours need Params.Shared.
+// HasTexts reports whether a program's detours measure or copy texts.
 func HasTexts(prog *fetch.Program) bool {
 	for i := range prog.Args {
 		if texts(&prog.Args[i]) > 0 {

@@ -20,6 +20,10 @@ type Params struct {
 	CPUMask   uint32 // ring.Layout.CPUMask
 	RingSize  int64  // ring.Layout.RingSize
 	Flags     uint64 // where the flags are mapped (ring.Layout.Flags)
+	// Careful has the kernel asked before each load of the program's memory that may
+	// fault: nobody is there who takes the fault (reads.go). NoReads says that it can't be
+	// asked: a program that loads such memory is refused.
+	Careful, NoReads bool
 	// Overwrite says that the newest records take the place of the oldest
 	// (ring.Layout.Overwrite).
 	Overwrite bool

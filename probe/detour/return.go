@@ -169,6 +169,7 @@ func (r *returning) entry(probe Probe) {
 	b := r.b
 	b.probe, b.prog = &probe, probe.Program
 	b.frame.under, b.frame.temps = linkTake, captureTemps(b.prog)
+	b.careful(b.prog)
 	plain, leave, link := b.NewLabel(), b.NewLabel(), b.NewLabel()
 	// Where a function starts nothing of the program's is below SP, and a
 	// signal leaves the red zone alone.

@@ -30,6 +30,7 @@ type Shared struct {
 	note, noteGo, find, take uint64
 	noteCommon               uint64
 	scan, name, copy         uint64
+	read, readEnd            uint64
 	reserve                  uint64
 	endCall, endInstance     uint64
 }
@@ -64,6 +65,12 @@ func BuildShared(base uint64, p *Params) (*Shared, error) {
 		hot := func() uint64 {
 			b.Align(hotAlign, 0xcc)
 			return b.Here()
+		}
+		if b.reading = b.NewLabel(); p.Careful {
+			s.read = hot()
+			b.Bind(b.reading)
+			b.readable()
+			s.readEnd = b.Here()
 		}
 		s.scan = hot()
 		b.scanText()
@@ -109,8 +116,18 @@ func (s *Shared) Caller(ip, sp uint64, mem symbols.Memory) (at uint64, ok bool, 
 	if ip < s.Base || ip >= s.Base+uint64(len(s.Code)) {
 		return 0, false, nil
 	}
-	if at, err = word(mem, sp+linkWord); err != nil {
+	link := uint64(linkWord)
+	if ip >= s.read && ip < s.readEnd {
+		link = readLink
+	}
+	if at, err = word(mem, sp+link); err != nil {
 		return 0, false, fmt.Errorf("read a detour's link: %w", err)
+	}
+	if link == readLink {
+		// A text's question is asked in the shared code.
+		if from, in, err := s.Caller(at, sp, mem); (in || err != nil) && (at < s.read || at >= s.readEnd) {
+			return from, in, err
+		}
 	}
 	return at, true, nil
 }

@@ -69,6 +69,15 @@ func TestUnwindShared(t *testing.T) {
 				return Build(base, &p, []Probe{probe}, tail)
 			}
 		}},
+		{"what may not be there", 100, 0, func(m *machine, s *Shared) built {
+			m.careful = true
+			m.texts = m.common(m.params())
+			copy(m.at(dataAt+4000), "a text of a page and another, which has to be asked for as well as the first, since it lies in both of them\x00")
+			probe := Probe{ID: 1, Program: must(t, "p f a=+0(%si):u64 b=+4093(%si):u32 c=+4000(%si):string d=+0(%di):u8")}
+			return func(base uint64, tail func(*asm.Code) error) (*Detour, error) {
+				return Build(base, m.params(), []Probe{probe}, tail)
+			}
+		}},
 		{"no instance", 60, 1, func(m *machine, s *Shared) built {
 			pool, err := NewPool(poolAt, prog, 9)
 			if err != nil {
@@ -118,7 +127,11 @@ func TestUnwindShared(t *testing.T) {
 			regs.GPR[fetch.SP], regs.GPR[fetch.SI] = slot, dataAt
 			m.setCase(0, d.Base, &regs, &fetch.Vector{})
 			inside := 0
-			for _, st := range m.step(&Detour{Base: s.Base, Code: make([]byte, d.Base+uint64(len(d.Code))-s.Base)}) {
+			from := s.Base
+			if m.careful {
+				s = m.texts
+			}
+			for _, st := range m.step(&Detour{Base: from, Code: make([]byte, d.Base+uint64(len(d.Code))-from)}) {
 				now := st.regs
 				at, ok, err := s.Caller(now.IP, now.GPR[fetch.SP], st.mem)
 				if err != nil {

@@ -79,12 +79,23 @@ func (b *builder) copyPiece(s *fetch.StackCopy, t int) {
 	b.Op(asm.Sub, asm.W64, asm.SI, asm.DX)
 	done := b.NewLabel()
 	b.Jcc(asm.E, done)
+	from := asm.At(asm.AX, 0).By(asm.SI, 1)
+	b.canRead(from, 8, done)
 	loop := b.Mark()
 	b.mayFault(done)
-	b.Load(asm.W64, asm.DX, asm.At(asm.AX, 0).By(asm.SI, 1))
+	b.Load(asm.W64, asm.DX, from)
 	b.Store(asm.W64, data(s.Slot+fetch.StackData).By(asm.SI, 1), asm.DX)
 	b.OpImm(asm.Add, asm.W64, asm.SI, 8)
-	b.Jcc(asm.NE, loop)
+	if b.p.Careful {
+		b.Jcc(asm.E, done)
+		b.Lea(asm.DX, from.Plus(7))
+		b.TestImm(asm.W32, asm.DX, 1<<pageShift-8)
+		b.Jcc(asm.NE, loop)
+		b.canRead(from, 8, done) // the first word that reaches into a page
+		b.Jmp(loop)
+	} else {
+		b.Jcc(asm.NE, loop)
+	}
 	b.Bind(done)
 	b.Load(asm.W64, asm.AX, size)
 	b.Op(asm.Sub, asm.W64, asm.CX, asm.AX)
@@ -128,6 +139,8 @@ func (b *builder) findSignal(sp int64, t int, none asm.Label) {
 // DX.
 func (b *builder) signalFrame(sp int64, t int, no asm.Label) {
 	at := func(off int32) asm.Mem { return asm.At(asm.AX, off-fetch.SigFrameCS) }
+	const low, high = fetch.SigFrameCode, fetch.SigFrameRSP // of what is looked at
+	b.canRead(at(low), high+8-low, no)
 	b.mayFault(no)
 	b.OpMemImm(asm.Cmp, asm.W64, at(fetch.SigFrameFlags), fetch.SigFlagsMax)
 	b.Jcc(asm.A, no)
@@ -153,6 +166,7 @@ func (b *builder) signalFrame(sp int64, t int, no asm.Label) {
 	b.mayFault(no)
 	b.Load(asm.W64, asm.DX, at(fetch.SigFrameCode))
 	code := uint64(fetch.SigReturn)
+	b.canRead(asm.At(asm.DX, 0), 8, no)
 	b.mayFault(no)
 	b.OpMemImm(asm.Cmp, asm.W32, asm.At(asm.DX, 0), int32(uint32(code)))
 	b.Jcc(asm.NE, no)

@@ -15,8 +15,16 @@ import (
 // TestStackCopyEnds copies stacks that go on, that end where it is known, and
 // that end without notice, by a fault.
 func TestStackCopyEnds(t *testing.T) {
+	t.Run("repaired", func(t *testing.T) { stackCopyEnds(t, newMachine(t, 3, 3*8192)) })
+	t.Run("asked", func(t *testing.T) {
+		m := newMachine(t, 3, 3*8192)
+		m.carefully()
+		stackCopyEnds(t, m)
+	})
+}
+
+func stackCopyEnds(t *testing.T, m *machine) {
 	const n = 3
-	m := newMachine(t, n, n*8192)
 	rand.New(rand.NewSource(1)).Read(m.at(stackAt))
 	prog, err := compile("p f a=%di stack=4")
 	if err != nil {
@@ -69,39 +77,53 @@ func TestStackCopyEnds(t *testing.T) {
 	}
 }
 
+// signalFrame is above the stack pointer by at, and says that saved was the one before.
+type signalFrame struct{ at, saved uint64 }
+
+type signalCase struct {
+	name   string
+	frames []signalFrame
+	spoil  func(put func(off, v uint64)) // of the first frame
+	first  uint64                        // bytes of the first piece
+	more   uint64
+}
+
 // TestStackCopySignal copies stacks with the frames of signals on them, and with
 // what only looks like one: the pieces are the interpreter's.
 func TestStackCopySignal(t *testing.T) {
 	const outer, code = dataAt + 8192, dataAt
-	type frame struct{ at, saved uint64 } // at is above the stack pointer
 	last := uint64(dataAt + dataSize - 512)
-	cases := []struct {
-		name   string
-		frames []frame
-		spoil  func(put func(off, v uint64)) // of the first frame
-		first  uint64                        // bytes of the first piece
-		more   uint64
-	}{
+	cases := []signalCase{
 		{name: "none", first: 2048},
-		{name: "one", frames: []frame{{440, outer}}, first: 128 + 440 + fetch.SigFrameEnd},
-		{name: "at once", frames: []frame{{56, outer}}, first: 128 + 56 + fetch.SigFrameEnd},
-		{name: "nested", frames: []frame{{184, 900}, {824, outer}}, first: 128 + 824 + fetch.SigFrameEnd},
-		{name: "near the end of the other", frames: []frame{{440, last}}, first: 128 + 440 + fetch.SigFrameEnd, more: 128 + 512},
-		{name: "of a stack that is gone", frames: []frame{{440, dataAt + dataSize + 4096}}, first: 128 + 440 + fetch.SigFrameEnd, more: 1 << 40},
-		{name: "below the stack pointer", frames: []frame{{^uint64(0) - 7, outer}}, first: 2048},
-		{name: "cut by the copy's end", frames: []frame{{1784, outer}}, first: 2048},
-		{name: "other code", frames: []frame{{440, outer}}, spoil: func(put func(off, v uint64)) { put(0, code+64) }, first: 2048},
-		{name: "no code", frames: []frame{{440, outer}}, spoil: func(put func(off, v uint64)) { put(0, 1<<44) }, first: 2048},
-		{name: "half a code", frames: []frame{{440, outer}}, spoil: func(put func(off, v uint64)) { put(0, dataAt+dataSize-4) }, first: 2048},
-		{name: "a link", frames: []frame{{440, outer}}, spoil: func(put func(off, v uint64)) { put(fetch.SigFrameLink, 8) }, first: 2048},
-		{name: "flags", frames: []frame{{440, outer}}, spoil: func(put func(off, v uint64)) { put(fetch.SigFrameFlags, 8) }, first: 2048},
-		{name: "another stack", frames: []frame{{440, outer}}, spoil: func(put func(off, v uint64)) { put(fetch.SigFrameStack, dataAt) }, first: 2048},
-		{name: "the same stack", frames: []frame{{440, 16}}, first: 2048},
-		{name: "no stack pointer", frames: []frame{{440, 0}}, first: 2048},
-		{name: "no segments", frames: []frame{{440, outer}}, spoil: func(put func(off, v uint64)) { put(fetch.SigFrameCS, 0x23) }, first: 2048},
+		{name: "one", frames: []signalFrame{{440, outer}}, first: 128 + 440 + fetch.SigFrameEnd},
+		{name: "at once", frames: []signalFrame{{56, outer}}, first: 128 + 56 + fetch.SigFrameEnd},
+		{name: "nested", frames: []signalFrame{{184, 900}, {824, outer}}, first: 128 + 824 + fetch.SigFrameEnd},
+		{name: "near the end of the other", frames: []signalFrame{{440, last}}, first: 128 + 440 + fetch.SigFrameEnd, more: 128 + 512},
+		{name: "of a stack that is gone", frames: []signalFrame{{440, dataAt + dataSize + 4096}}, first: 128 + 440 + fetch.SigFrameEnd, more: 1 << 40},
+		{name: "below the stack pointer", frames: []signalFrame{{^uint64(0) - 7, outer}}, first: 2048},
+		{name: "cut by the copy's end", frames: []signalFrame{{1784, outer}}, first: 2048},
+		{name: "other code", frames: []signalFrame{{440, outer}}, spoil: func(put func(off, v uint64)) { put(0, code+64) }, first: 2048},
+		{name: "no code", frames: []signalFrame{{440, outer}}, spoil: func(put func(off, v uint64)) { put(0, 1<<44) }, first: 2048},
+		{name: "half a code", frames: []signalFrame{{440, outer}}, spoil: func(put func(off, v uint64)) { put(0, dataAt+dataSize-4) }, first: 2048},
+		{name: "a link", frames: []signalFrame{{440, outer}}, spoil: func(put func(off, v uint64)) { put(fetch.SigFrameLink, 8) }, first: 2048},
+		{name: "flags", frames: []signalFrame{{440, outer}}, spoil: func(put func(off, v uint64)) { put(fetch.SigFrameFlags, 8) }, first: 2048},
+		{name: "another stack", frames: []signalFrame{{440, outer}}, spoil: func(put func(off, v uint64)) { put(fetch.SigFrameStack, dataAt) }, first: 2048},
+		{name: "the same stack", frames: []signalFrame{{440, 16}}, first: 2048},
+		{name: "no stack pointer", frames: []signalFrame{{440, 0}}, first: 2048},
+		{name: "no segments", frames: []signalFrame{{440, outer}}, spoil: func(put func(off, v uint64)) { put(fetch.SigFrameCS, 0x23) }, first: 2048},
 	}
+	for _, careful := range []bool{false, true} {
+		stackCopySignal(t, cases, careful)
+	}
+}
+
+func stackCopySignal(t *testing.T, cases []signalCase, careful bool) {
+	const outer, code = dataAt + 8192, dataAt
 	n := len(cases)
 	m := newMachine(t, n, n*8192)
+	if careful {
+		m.carefully()
+	}
 	rand.New(rand.NewSource(1)).Read(m.at(stackAt))
 	rand.New(rand.NewSource(2)).Read(m.at(dataAt))
 	m.put64(code, fetch.SigReturn)

@@ -90,19 +90,20 @@ func (b *builder) step(s *fetch.Step, fault asm.Label) {
 // diff makes AX the difference of two words at AX. Changes DX.
 func (b *builder) diff(s *fetch.Step, fault asm.Label) {
 	high := b.guard(int64(s.Imm), fault)
-	b.mayFault(fault)
+	low := high.Plus(int32(s.Imm2 - s.Imm))
+	b.mayRead(high, 8, fault)
 	b.Load(asm.W64, asm.DX, high)
-	b.mayFault(fault)
-	b.OpLoad(asm.Sub, asm.W64, asm.DX, high.Plus(int32(s.Imm2-s.Imm)))
+	b.mayRead(low, 8, fault)
+	b.OpLoad(asm.Sub, asm.W64, asm.DX, low)
 	b.Mov(asm.W64, asm.AX, asm.DX)
 }
 
 // base adds to AX the word at an offset from where AX leads. Changes DX.
 func (b *builder) base(s *fetch.Step, fault asm.Label) {
 	m := b.guard(0, fault)
-	b.mayFault(fault)
+	b.mayRead(m, 8, fault)
 	b.Load(asm.W64, asm.DX, m)
-	b.mayFault(fault)
+	b.mayRead(asm.At(asm.DX, int32(s.Imm)), 8, fault)
 	b.OpLoad(asm.Add, asm.W64, asm.AX, asm.At(asm.DX, int32(s.Imm)))
 }
 
@@ -135,7 +136,7 @@ func (b *builder) when(s *fetch.Step, fault asm.Label) {
 		}
 	} else {
 		m := b.guard(int64(s.Imm), fault)
-		b.mayFault(fault)
+		b.mayRead(m, int(s.Size), fault)
 		b.LoadZX(asm.Width(s.Size), asm.DX, m)
 	}
 	other := b.NewLabel()

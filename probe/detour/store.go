@@ -152,6 +152,7 @@ func (b *builder) array(a *fetch.ArgProgram, fault asm.Label) {
 	undo := b.NewLabel()
 	b.value(&a.Chain, fault)
 	m := b.guard(a.StoreOff, fault)
+	b.canRead(m, n, fault)
 	if n > 8 || n&(n-1) != 0 { // more than one load
 		b.later(func() {
 			b.Bind(undo)

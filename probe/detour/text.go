@@ -118,9 +118,9 @@ func (b *builder) counted(a *fetch.ArgProgram, off int) {
 	b.Lea(asm.AX, asm.At(asm.DI, -lowest))
 	b.ShiftImm(asm.Shr, asm.W64, asm.AX, 47)
 	b.Jcc(asm.NE, bad)
-	b.mayFault(bad)
+	b.mayRead(asm.At(asm.DI, 0), 1, bad)
 	b.LoadZX(asm.W8, asm.AX, asm.At(asm.DI, 0))
-	b.mayFault(bad)
+	b.mayRead(asm.Indexed(asm.DI, asm.R9, 1, -1), 1, bad)
 	b.LoadZX(asm.W8, asm.AX, asm.Indexed(asm.DI, asm.R9, 1, -1))
 	b.Bind(read)
 	word := b.NewLabel()
@@ -151,6 +151,7 @@ func (b *builder) element(a *fetch.ArgProgram, off, i, n int, all asm.Label) {
 	if i == 0 {
 		// All addresses first: one that can't be read faults the whole.
 		m := b.guard(0, all)
+		b.canRead(m, 8*n, all)
 		for k := range n {
 			b.mayFault(all)
 			b.Load(asm.W64, asm.DX, m.Plus(int32(8*k)))

@@ -73,7 +73,7 @@ func (b *builder) scanText() {
 	b.OpImm(asm.Or, asm.W64, asm.R9, -1)
 	b.ShiftCL(asm.Shl, asm.W64, asm.R9)
 	b.Not(asm.W64, asm.R9)
-	b.mayFault(fault)
+	b.mayRead(asm.At(asm.R8, 0), 8, fault)
 	b.Load(asm.W64, asm.AX, asm.At(asm.R8, 0))
 	b.Op(asm.Or, asm.W64, asm.AX, asm.R9)
 	b.Op(asm.Add, asm.W64, asm.DX, asm.DI) // the end at the latest
@@ -85,10 +85,17 @@ func (b *builder) scanText() {
 	b.Op(asm.Sub, asm.W64, asm.AX, asm.R10)
 	b.Op(asm.And, asm.W64, asm.AX, asm.R9)
 	b.Op(asm.And, asm.W64, asm.AX, asm.R11)
-	b.JccShort(asm.NE, found)
+	b.Jcc(asm.NE, found)
 	b.OpImm(asm.Add, asm.W64, asm.R8, 8)
 	b.Op(asm.Cmp, asm.W64, asm.R8, asm.DX)
-	b.JccShort(asm.AE, long)
+	b.Jcc(asm.AE, long)
+	if b.p.Careful {
+		within := b.NewLabel()
+		b.TestImm(asm.W32, asm.R8, 1<<pageShift-1)
+		b.Jcc(asm.NE, within)
+		b.canRead(asm.At(asm.R8, 0), 8, fault)
+		b.Bind(within)
+	}
 	b.mayFault(fault)
 	b.Load(asm.W64, asm.AX, asm.At(asm.R8, 0))
 	b.Jmp(loop)

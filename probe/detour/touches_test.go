@@ -35,6 +35,7 @@ const (
 	ownPool = ownLow + 2<<32
 	ownFlag = ownLow + 3<<32
 	ownTime = ownLow + 4<<32
+	ownGate = ownLow + 5<<32
 )
 
 // known is what is known of a thread at an instruction.
@@ -75,6 +76,7 @@ type touching struct {
 	n, told        int
 	kinds          map[string]int
 	linkRegs, keep uint16
+	careful        bool
 }
 
 func (w *touching) come(at uint64, k known) {
@@ -148,10 +150,13 @@ func (w *touching) step(at uint64) {
 	if i.Flags&(insn.LEA|insn.RIPRel) == insn.LEA|insn.RIPRel && at+uint64(i.Len) < w.base+uint64(len(w.code)) {
 		j, next := w.decode(at + uint64(i.Len))
 		base, index, _, disp, mem := j.Mem(next)
-		if to, ok := i.RIPTarget(at, code); ok && mem && j.Opcode == 0x89 && base == insn.RSP && index == insn.NoReg && disp == 0 {
+		to, ok := i.RIPTarget(at, code)
+		if ok = ok && mem && j.Opcode == 0x89 && base == insn.RSP && index == insn.NoReg; ok && disp == linkWord {
 			back := out
 			back.regs = back.regs&^w.linkRegs | w.keep
 			w.come(to, back)
+		} else if ok && disp == readLink && w.careful { // which changes no register
+			w.come(to, out)
 		}
 	}
 }
@@ -321,7 +326,7 @@ func program(t *testing.T, text string) *fetch.Program {
 // Every instruction of every kind of detour.
 func TestHazardTouches(t *testing.T) {
 	kinds := map[string]int{}
-	n, refused := 0, 0
+	n, refused, alone := 0, 0, false
 	check := func(name string, d *Detour, err error, entry uint16, at ...uint64) {
 		t.Helper()
 		if err != nil {
@@ -330,7 +335,7 @@ func TestHazardTouches(t *testing.T) {
 		}
 		w := &touching{t: t, name: name, base: d.Base, code: d.Code, faults: map[uint64]uint64{}, asks: map[uint64]uint64{}, pushes: map[uint64]bool{},
 			outside: map[uint64]bool{d.Copy: true}, at: map[uint64]known{}, kinds: kinds,
-			linkRegs: 1<<asm.AX | 1<<asm.DX, keep: 1 << asm.CX}
+			linkRegs: 1<<asm.AX | 1<<asm.DX, keep: 1 << asm.CX, careful: alone}
 		for _, f := range d.Faults {
 			w.faults[f.At] = f.To
 		}
@@ -348,8 +353,11 @@ func TestHazardTouches(t *testing.T) {
 		n += w.n
 	}
 	for i, tid := range []TID{{Seg: asm.FS, Off: 0x2d0}, {Seg: asm.FS, Off: -8, Path: []int32{48, 64}}, {Seg: asm.DS}} {
-		for _, how := range []string{"modern", "old", "sequences"} {
+		for _, how := range []string{"modern", "old", "sequences", "left alone"} {
 			modern, rseq := how != "old", int32(0)
+			if alone = how == "left alone"; alone && i > 0 {
+				continue
+			}
 			if how == "sequences" {
 				if rseq = 0x9a0; tid.Seg != asm.FS || len(tid.Path) > 0 {
 					continue
@@ -357,6 +365,9 @@ func TestHazardTouches(t *testing.T) {
 			}
 			p := &Params{PerCPU: ownCPUs, Flags: ownFlag, AreaShift: 20, CPUMask: 3, RingSize: 4 << 20, StackEnd: 0x7fff_ffff_f000, Clock: ownTime,
 				TID: tid, Rseq: rseq, Rdpid: modern, FSGSBase: modern, Shared: &Shared{}}
+			if alone {
+				p.Careful, p.Overwrite, p.Gate = true, true, ownGate
+			}
 			s, err := BuildShared(codeAt+1<<40, p)
 			if err != nil {
 				t.Fatal(err)
@@ -469,10 +480,13 @@ func sharedTouches(check func(string, *Detour, error, uint16, ...uint64), name f
 		at   uint64
 		regs uint16
 	}{
-		{"scan", s.scan, si}, {"name", s.name, si | di}, {"copy", s.copy, cx | si | di | r9}, {"reserve", s.reserve, si},
+		{"read", s.read, 0}, {"scan", s.scan, si}, {"name", s.name, si | di}, {"copy", s.copy, cx | si | di | r9}, {"reserve", s.reserve, si},
 		{"note", s.note, si | di}, {"noteCommon", s.noteCommon, si | di}, {"noteGo", s.noteGo, si}, {"find", s.find, cx | si}, {"take", s.take, di | r11},
 		{"endCall", s.endCall, cx | di | si}, {"endInstance", s.endInstance, cx | di | si},
 	} {
+		if p.at == 0 {
+			continue // nobody asks
+		}
 		d := &Detour{Base: p.at, Code: s.Code[p.at-s.Base:], Faults: s.Faults, Asks: s.Asks}
 		check(name("shared", p.name), d, nil, p.regs)
 	}

@@ -83,19 +83,24 @@ func TestUnwindEveryInstruction(t *testing.T) {
 	for _, tt := range []struct {
 		name, text string
 		rseq       int32
+		careful    bool
 	}{
-		{"scalars", "p f a=%di b=+8(%si):u32", 0},
-		{"text and fault", "p f a=%di s=+0(%r12):string b=+8(%r13):u32 if a != 3", 0},
-		{"flags, arrays, name", "p f a=%flags b=+0(%si):u32[64] c=+0(%r13):u32[64] d=$comm", 0},
-		{"filtered", "p f a=%di if a == 3", 0},
-		{"sequence", "p f a=%di b=+8(%si):u32", rseqArea(t)}, // aborted, as all that are stepped
-		{"sequence and text", "p f a=%di s=+0(%r12):string b=+8(%r13):u32 if a != 3", rseqArea(t)},
-		{"filtered in a sequence", "p f a=%di if a == 3", rseqArea(t)},
+		{"scalars", "p f a=%di b=+8(%si):u32", 0, false},
+		{"text and fault", "p f a=%di s=+0(%r12):string b=+8(%r13):u32 if a != 3", 0, false},
+		{"flags, arrays, name", "p f a=%flags b=+0(%si):u32[64] c=+0(%r13):u32[64] d=$comm", 0, false},
+		{"filtered", "p f a=%di if a == 3", 0, false},
+		{"sequence", "p f a=%di b=+8(%si):u32", rseqArea(t), false}, // aborted, as all that are stepped
+		{"sequence and text", "p f a=%di s=+0(%r12):string b=+8(%r13):u32 if a != 3", rseqArea(t), false},
+		{"filtered in a sequence", "p f a=%di if a == 3", rseqArea(t), false},
+		{"asked before", "p f a=%di s=+0(%r12):string b=+8(%r13):u32 c=+4(%si):u64", 0, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := rand.New(rand.NewSource(1))
-			m := newMachine(t, 1, 4096, shared{logAt, 0, 4 << 20, protRW})
+			m := newMachine(t, 1, 8192, shared{logAt, 0, 4 << 20, protRW})
 			m.rseq = tt.rseq
+			if tt.careful {
+				m.carefully()
+			}
 			prog, err := compile(tt.text)
 			if err != nil {
 				t.Fatal(err)

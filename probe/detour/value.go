@@ -32,7 +32,7 @@ func (b *builder) value(c *fetch.Chain, fault asm.Label) {
 	case fetch.SourceImm:
 		b.MovImm(asm.AX, c.Imm)
 	case fetch.SourceStack:
-		b.mayFault(fault)
+		b.mayRead(b.frame.above(b.where.sp+c.Off), 8, fault)
 		b.Load(asm.W64, asm.AX, b.frame.above(b.where.sp+c.Off))
 	case fetch.SourceXMM:
 		b.MovFromXMM(asm.W64, asm.AX, uint8(c.Reg))
@@ -61,7 +61,7 @@ func (b *builder) value(c *fetch.Chain, fault asm.Label) {
 // load makes AX what lies at AX + off. Changes DX.
 func (b *builder) load(w asm.Width, signed bool, off int64, fault asm.Label) {
 	m := b.guard(off, fault)
-	b.mayFault(fault)
+	b.mayRead(m, int(w), fault)
 	if signed {
 		b.LoadSX(w, asm.AX, m)
 	} else {

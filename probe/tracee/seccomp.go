@@ -36,10 +36,15 @@ func (t *Thread) suspendSeccomp() (suspended bool, err error) {
 		return false, fmt.Errorf("mode strict: %w", ErrSeccomp)
 	}
 	n := st.Int("Seccomp_filters") // 0 on kernels before 5.9, which don't tell
-	if n > 0 && access.InheritedFilters("/proc", os.Getpid(), t.p.pid, n) {
+	if t.inherits(n) {
 		return false, nil
 	}
 	return false, fmt.Errorf("%d filters, which only root may suspend: %w", n, ErrSeccomp)
+}
+
+// inherits reports whether the thread's n filters are those that the tracer is under.
+func (t *Thread) inherits(n int) bool {
+	return n > 0 && access.InheritedFilters("/proc", os.Getpid(), t.p.pid, n)
 }
 
 // Filtered reports whether rules of seccomp may judge the system calls of a

@@ -57,9 +57,9 @@ definition prints it and then what comes, and leaves the probes; kprobe del -p P
 '*' takes them out. What needs a tracer is left out and said: breakpoints, handlers,
 definitions that wait. Children that the process forks record nothing. With --keep
 FILE the hits are in that file, and there when the process has ended, however it did.
-A program that sets a handler of SIGSEGV or SIGBUS later is not protected any more
-from a bad pointer in +OFFS(FETCHARG): have such a probe only where its pointers are
-good, or where the program sets no handlers after its start.
+Each +OFFS(FETCHARG) takes a tenth of a microsecond then, as the kernel is asked
+whether it can be read: nobody is there to take a fault. Where seccomp rules may
+judge that question, which root can find out, such a probe is not left.
 
 With --format json each hit is an object on a line of its own. An object of type
 "armed" comes first, unless -q is given: all probes are in, so many by jumps and

@@ -1,0 +1,180 @@
+package detour
+
+import (
+	"slices"
+
+	"kprobe/fetch"
+	"kprobe/probe/asm"
+)
+
+// Reading what may not be there
+//
+// A load that faults raises a signal. Where a tracer lives it takes the signal before the
+// program does. Probes that were left alone have only the fallback handler, and that
+// doesn't help where the program has put a handler over it, or blocks the signal. So
+// with Params.Careful the kernel is asked before each load of the program's memory
+// whether it would fault: by an rt_sigprocmask that reads eight bytes of the same page, finds
+// that it is to do nothing that it knows (EINVAL), and has changed nothing; or can't read them
+// (EFAULT). The page of the frame needs no question.
+//
+// It is the call that programs need most after read and write: threads are made with it,
+// and signals raised. Rules of seccomp that are in force already were looked at before such
+// a detour is built (Params.NoReads).
+//
+// What is left is a page that another thread unmaps between the question and the load.
+// Such loads are in the exception table as all are.
+
+// What the shared code uses of the frame for it, from the stack pointer up.
+const (
+	readLink = 8 + 8*iota
+	readAX   // the registers at the question
+	readFrom // the first byte that is to be read
+	readLast // the last one
+	readDX
+	readSI
+	readDI
+	readCX
+	readR10
+	readR11
+	linkRead // bytes of a frame whose detour reads so
+)
+
+const (
+	sysSigprocmask = 14
+	errInvalid     = -22 // EINVAL
+	pageShift      = 12
+)
+
+// Reads reports whether a program's detours load what may not be there.
+func Reads(prog *fetch.Program) bool {
+	if prog.Stack != nil || slices.ContainsFunc(prog.Entry, func(c fetch.Capture) bool { return c.MayFault(nil) }) {
+		return true
+	}
+	return slices.ContainsFunc(prog.Args, func(a fetch.ArgProgram) bool {
+		switch a.Store {
+		case fetch.StoreValue, fetch.StoreSymbol, fetch.StoreText, fetch.StoreParts:
+		case fetch.StorePath:
+			if a.Type.Base == fetch.FilePath {
+				return true
+			}
+		default:
+			return a.Source != fetch.SourceComm
+		}
+		return a.MayFault(prog.Entry) || a.Len != nil && a.Len.MayFault(prog.Entry) ||
+			slices.ContainsFunc(a.Parts, func(p fetch.Part) bool { return p.MayFault(prog.Entry) })
+	})
+}
+
+// NeedsShared reports whether a program's detours need Params.Shared.
+func (p *Params) NeedsShared(prog *fetch.Program) bool {
+	return HasTexts(prog) || p.Careful && Reads(prog)
+}
+
+// careful makes room in the frame for a program's questions.
+func (b *builder) careful(prog *fetch.Program) {
+	if !b.p.NeedsShared(prog) || !b.p.Careful {
+		return // a text may be the frame's own: it is measured by the same code
+	}
+	b.frame.regs = append(b.frame.regs, missing(b.frame.regs, asm.DI, asm.R10, asm.R11)...)
+	b.frame.under = max(b.frame.under, linkRead)
+}
+
+// mayRead is mayFault for the next instruction, which reads n bytes at m. Where that has
+// to be asked before, it goes on at fault without a load if they can't be read. It
+// changes the flags, and no register.
+func (b *builder) mayRead(m asm.Mem, n int, fault asm.Label) {
+	b.canRead(m, n, fault)
+	b.mayFault(fault)
+}
+
+// canRead goes on at fault if n bytes at m can't be read, where that has to be asked.
+// It changes the flags, and no register.
+func (b *builder) canRead(m asm.Mem, n int, fault asm.Label) {
+	if !b.p.Careful {
+		return
+	}
+	if !b.shared && b.p.Shared == nil {
+		b.fail(errNoShared)
+		return
+	}
+	const page = 1 << pageShift
+	b.mayFail++
+	word := func(off int32) asm.Mem { return asm.At(asm.SP, off) }
+	for from := 0; from < n; from += page {
+		link := b.NewLabel()
+		b.Store(asm.W64, word(readAX), asm.AX)
+		b.Lea(asm.AX, m.Plus(int32(from)))
+		b.Store(asm.W64, word(readFrom), asm.AX)
+		if last := min(n-from, page) - 1; last > 0 {
+			b.Lea(asm.AX, asm.At(asm.AX, int32(last)))
+		}
+		b.Store(asm.W64, word(readLast), asm.AX)
+		b.Lea(asm.AX, asm.Rel(link))
+		b.Store(asm.W64, word(readLink), asm.AX)
+		if b.shared {
+			b.Jmp(b.reading)
+		} else {
+			b.MovAbs(asm.AX, b.p.Shared.read)
+			b.JmpRegNoTrack(asm.AX)
+		}
+		b.Bind(link)
+		b.Jcc(asm.S, fault)
+	}
+}
+
+// readable is the shared code of canRead. It goes back with SF set if what is asked about
+// can't be read. All registers stay.
+func (b *builder) readable() {
+	word := func(off int32) asm.Mem { return asm.At(asm.SP, off) }
+	kept := []struct {
+		reg asm.Reg
+		at  int32
+	}{{asm.DX, readDX}, {asm.SI, readSI}, {asm.DI, readDI}, {asm.CX, readCX}, {asm.R10, readR10}, {asm.R11, readR11}}
+	for _, k := range kept {
+		b.Store(asm.W64, word(k.at), k.reg)
+	}
+	again, next, done, bad := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
+	b.Load(asm.W64, asm.SI, word(readFrom))
+	b.Bind(again)
+	b.Mov(asm.W64, asm.AX, asm.SI)
+	b.Op(asm.Xor, asm.W64, asm.AX, asm.SP)
+	b.ShiftImm(asm.Shr, asm.W64, asm.AX, pageShift)
+	b.Jcc(asm.E, next)
+	b.OpImm(asm.And, asm.W64, asm.SI, -8)
+	b.mayAsk(AskHit, bad)
+	b.strict()
+	b.MovImm(asm.AX, sysSigprocmask)
+	b.OpImm(asm.Or, asm.W64, asm.DI, -1) // how: no such way
+	b.Op(asm.Xor, asm.W32, asm.DX, asm.DX)
+	b.MovImm(asm.R10, 8)
+	b.Syscall()
+	b.OpImm(asm.Cmp, asm.W64, asm.AX, errInvalid)
+	b.Jcc(asm.NE, bad)
+	b.Bind(next)
+	b.Mov(asm.W64, asm.AX, asm.SI)
+	b.Load(asm.W64, asm.SI, word(readLast))
+	b.Op(asm.Xor, asm.W64, asm.AX, asm.SI)
+	b.ShiftImm(asm.Shr, asm.W64, asm.AX, pageShift)
+	b.Jcc(asm.NE, again)
+	b.Op(asm.Xor, asm.W32, asm.AX, asm.AX)
+	b.Bind(done)
+	b.Test(asm.W32, asm.AX, asm.AX)
+	for _, k := range kept {
+		b.Load(asm.W64, k.reg, word(k.at))
+	}
+	b.Load(asm.W64, asm.AX, word(readAX))
+	b.Raw(0x3e) // notrack
+	b.JmpMem(word(readLink))
+	b.Bind(bad)
+	b.OpImm(asm.Or, asm.W32, asm.AX, -1)
+	b.Jmp(done)
+}
+
+// noReads says why a program that loads what may not be there can't be done in the
+// target.
+func (p *Params) noReads(prog *fetch.Program) error {
+	if p.Careful && p.NoReads && Reads(prog) {
+		return unsupported("what it reads may fault, and to ask for that takes a system call, which seccomp rules may judge")
+	}
+	return nil
+}
