@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"sync"
@@ -17,6 +16,7 @@ import (
 	"kprobe/probe/memory"
 	"kprobe/probe/plan"
 	"kprobe/probe/ring"
+	"kprobe/probe/threads"
 	"kprobe/symbols"
 )
 
@@ -29,7 +29,7 @@ import (
 type feed struct {
 	s        *Session
 	pid      int
-	numbers  *numbers // of its threads; in records they are those of its namespace
+	numbers  *threads.Numbers // of its threads; in records they are those of its namespace
 	space    *symbols.Space
 	file     *memory.File
 	producer *ring.Producer
@@ -48,10 +48,7 @@ type feed struct {
 	// waiting are the definitions that wait for their library, with their ids.
 	waiting map[*defOf]uint32
 	seq     uint64 // of the place that came last
-	commMu  sync.Mutex
-	comms   map[uint32]comm
-	crowd   int           // as many comms as there are before old ones are forgotten
-	named   atomic.Uint64 // how often names were noted
+	names   *threads.Names
 	recent  recent
 	hit     Hit
 	vals    []byte
@@ -74,23 +71,9 @@ type feed struct {
 	ended   atomic.Bool // every probe was switched off for the end of the run
 }
 
-type comm struct {
-	name string
-	at   time.Time
-}
-
-// commAge is how long a thread's name is believed.
-const commAge = 200 * time.Millisecond
-
-// Names are forgotten a minute after they were asked for last, when their hits have
-// been read, once there are a thousand and twice as many as were left last time.
-const (
-	commKeep = time.Minute
-	fewComms = 1024
-)
-
 func newFeed(s *Session, pid int, space *symbols.Space, m *memory.File) (*feed, error) {
-	t := &feed{s: s, pid: pid, numbers: numbersOf(pid), space: space, file: m, comms: map[uint32]comm{}, posted: make(chan struct{}, 1)}
+	t := &feed{s: s, pid: pid, numbers: threads.NumbersOf(pid), space: space, file: m, names: threads.NewNames(pid), posted: make(chan struct{}, 1)}
+	t.recent.names = threads.NewRecent(t.names)
 	var err error
 	if t.producer, err = ring.NewProducer(m.Mem, m.Layout); err != nil {
 		return nil, err
@@ -124,7 +107,7 @@ func (t *feed) abandoned(tid uint32) bool {
 	if tid == 0 {
 		return false
 	}
-	_, err := os.Stat(string(procfs.Thread(t.pid, t.numbers.outside(tid))))
+	_, err := os.Stat(string(procfs.Thread(t.pid, t.numbers.Outside(tid))))
 	return errors.Is(err, os.ErrNotExist)
 }
 
@@ -370,11 +353,11 @@ func (t *feed) emit(r *ring.Record) error {
 		return nil
 	}
 	data := r.Data
-	tid := t.numbers.outside(r.TID)
+	tid := t.numbers.Outside(r.TID)
 	h := &t.hit
 	*h = Hit{
 		Event: &p.ev.Event, Program: p.prog, Space: t.space,
-		Time: uint64(r.Time), PID: t.pid, TID: tid, CPU: r.CPU, Comm: t.commAt(uint32(tid), uint64(r.Time)),
+		Time: uint64(r.Time), PID: t.pid, TID: tid, CPU: r.CPU, Comm: t.recent.names.At(uint32(tid), uint64(r.Time)),
 		IP: p.where.Addr,
 	}
 	if p.ev.Return {
@@ -445,42 +428,6 @@ func (t *feed) times(p *placed, data []byte) []byte {
 	return t.vals
 }
 
-// note remembers the name of a thread that may be gone when its hits are read.
-func (t *feed) note(tid int, name string) {
-	if name == "" {
-		return
-	}
-	t.commMu.Lock()
-	defer t.commMu.Unlock()
-	t.setComm(uint32(tid), comm{name: name, at: time.Now()})
-	t.named.Add(1)
-}
-
-// setComm remembers a name. commMu is held.
-func (t *feed) setComm(tid uint32, c comm) {
-	if len(t.comms) >= max(t.crowd, fewComms) {
-		maps.DeleteFunc(t.comms, func(_ uint32, old comm) bool { return c.at.Sub(old.at) > commKeep })
-		t.crowd = 2 * len(t.comms)
-	}
-	t.comms[tid] = c
-}
-
-// comm is a thread's name, as it was within commAge, or when it ended.
-func (t *feed) comm(tid uint32) string {
-	t.commMu.Lock()
-	defer t.commMu.Unlock()
-	c, ok := t.comms[tid]
-	if ok && time.Since(c.at) < commAge {
-		return c.name
-	}
-	if name, err := procfs.Thread(t.pid, int(tid)).Comm(); err == nil && name != "" {
-		c.name = name
-	}
-	c.at = time.Now()
-	t.setComm(tid, c)
-	return c.name
-}
-
 // put records a hit of a breakpoint. The session's context is filled.
 func (t *feed) put(p *placed, rec []byte, ret symbols.Addr) {
 	s := t.s
@@ -494,7 +441,7 @@ func (t *feed) put(p *placed, rec []byte, ret symbols.Addr) {
 		rec = s.accessed.appendTail(rec)
 	}
 	s.rec = rec
-	tid := t.numbers.inside(s.ctx.TID)
+	tid := t.numbers.Inside(s.ctx.TID)
 	for {
 		r, ok := t.producer.Reserve(s.ctx.CPU, p.id, len(rec))
 		if ok {

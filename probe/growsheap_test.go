@@ -1,12 +1,10 @@
 package probe
 
 import (
-	"fmt"
 	"runtime"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"kprobe/internal/fixture"
 )
@@ -73,25 +71,5 @@ func TestRemovedEventsAreSmall(t *testing.T) {
 				t.Errorf("%d hits in all, want %d", hits, want)
 			}
 		})
-	}
-}
-
-// TestCommsAreForgotten: the names of threads that are gone don't grow for ever;
-// those of the last minute stay.
-func TestCommsAreForgotten(t *testing.T) {
-	feed := &feed{comms: map[uint32]comm{}}
-	const each, minutes = 3000, 40
-	start := time.Now()
-	for i := range uint32(each * minutes) {
-		at := start.Add(time.Duration(i) * time.Minute / each)
-		feed.setComm(i, comm{fmt.Sprint("t", i), at})
-		if len(feed.comms) > 4*each {
-			t.Fatalf("%d names after %d threads, %d a minute", len(feed.comms), i, each)
-		}
-		for _, ago := range []uint32{0, 1, each / 2, each - 1} {
-			if ago <= i && feed.comms[i-ago].name != fmt.Sprint("t", i-ago) {
-				t.Fatalf("the name of thread %d, of %d threads ago, is %q", i-ago, ago, feed.comms[i-ago].name)
-			}
-		}
 	}
 }

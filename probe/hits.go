@@ -53,7 +53,7 @@ func (s *Session) record(p *placed, entry []byte, ret symbols.Addr) {
 	case !s.records(p.user):
 		t.producer.Count(s.ctx.CPU, p.id, ring.CounterHits, 1)
 	default:
-		t.note(s.ctx.TID, s.ctx.Comm)
+		t.names.Note(s.ctx.TID, s.ctx.Comm)
 		t.put(p, rec, ret)
 	}
 }

@@ -119,7 +119,7 @@ func (s *Session) injectAt(p *placed) {
 		p.feed.producer.Count(s.ctx.CPU, p.id, ring.CounterFiltered, 1)
 		return
 	}
-	p.feed.note(s.ctx.TID, s.ctx.Comm)
+	p.feed.names.Note(s.ctx.TID, s.ctx.Comm)
 	p.feed.put(p, rec, 0)
 }
 

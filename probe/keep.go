@@ -90,8 +90,8 @@ func (k *keeping) Probe(id uint32) *results.KeptProbe {
 
 // Thread implements results.RecordSource.
 func (k *keeping) Thread(tid uint32) (number int, comm string) {
-	number = k.t.numbers.outside(tid)
-	return number, k.t.comm(uint32(number))
+	number = k.t.numbers.Outside(tid)
+	return number, k.t.names.Of(uint32(number))
 }
 
 // Took implements results.RecordSource.

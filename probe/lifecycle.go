@@ -27,8 +27,8 @@ func (h handler) NewThread(t *tracee.Thread) {
 // noteComm remembers a thread's name for hits that are read after its end.
 func (tg *target) noteComm(t *tracee.Thread) {
 	if tg.feed != nil {
-		tg.feed.numbers.learn(t.TID())
-		tg.feed.note(t.TID(), t.Comm())
+		tg.feed.numbers.Learn(t.TID())
+		tg.feed.names.Note(t.TID(), t.Comm())
 	}
 }
 

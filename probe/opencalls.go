@@ -76,7 +76,7 @@ func (tg *target) openCalls() []OpenCall {
 			continue
 		}
 		one := func(in detour.Instance, entry []byte, isGo bool) {
-			c := OpenCall{TID: p.feed.numbers.outside(in.TID), Func: p.fn, Event: p.ev.Group + "/" + p.ev.Name, Slot: symbols.Addr(in.Slot), Return: symbols.Addr(in.Real)}
+			c := OpenCall{TID: p.feed.numbers.Outside(in.TID), Func: p.fn, Event: p.ev.Group + "/" + p.ev.Name, Slot: symbols.Addr(in.Slot), Return: symbols.Addr(in.Real)}
 			if isGo {
 				c.G, _ = detour.GoCall(in.Slot)
 				c.TID, c.Slot = 0, 0

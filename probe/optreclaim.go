@@ -209,7 +209,7 @@ func (tg *target) underWay(l *exitProbe, in detour.Instance, sps []uint64) bool 
 		if slot = hi - distance; sp >= lo && sp <= hi && slot < sp {
 			return false
 		}
-	} else if in.TID != 0 && tg.proc.Thread(tg.feed.numbers.outside(in.TID)) == nil {
+	} else if in.TID != 0 && tg.proc.Thread(tg.feed.numbers.Outside(in.TID)) == nil {
 		return false
 	} else if l.calls.Common {
 		return true // threads free their own, near the calls that need their rows

@@ -15,6 +15,7 @@ import (
 	"kprobe/probe/flight"
 	"kprobe/probe/memory"
 	"kprobe/probe/ring"
+	"kprobe/probe/threads"
 	"kprobe/symbols"
 )
 
@@ -30,7 +31,7 @@ type Recorder struct {
 	set     flight.Set
 	mem     *os.File
 	bases   []symbols.Addr
-	numbers *numbers
+	numbers *threads.Numbers
 	names   map[int]string
 	gone    bool // the process has ended
 }
@@ -56,7 +57,7 @@ func openRecorder(pid int) (r *Recorder, err error) {
 			mem.Close()
 		}
 	}()
-	r = &Recorder{PID: pid, mem: mem, numbers: numbersOf(pid), names: map[int]string{}}
+	r = &Recorder{PID: pid, mem: mem, numbers: threads.NumbersOf(pid), names: map[int]string{}}
 	failed := ErrNoRecorder
 	for _, m := range files {
 		f, err := flight.New(memory.Window{Mem: mem, At: m.Start}, flight.Options{CPUs: memory.PossibleCPUs(), Clock: ring.SystemClock{}, Thread: r.thread})
@@ -124,14 +125,17 @@ func (r *Recorder) alive() bool {
 	return false
 }
 
+// mostNames is how many names of threads are remembered.
+const mostNames = 1024
+
 // thread gives a thread's number here and its name.
 func (r *Recorder) thread(tid uint32) (number int, comm string) {
-	n := r.numbers.outside(tid)
+	n := r.numbers.Outside(tid)
 	if name, known := r.names[n]; known {
 		return n, name
 	}
 	name, _ := procfs.Thread(r.PID, n).Comm() // of one that has ended nobody knows
-	if len(r.names) >= fewComms {
+	if len(r.names) >= mostNames {
 		clear(r.names)
 	}
 	r.names[n] = name

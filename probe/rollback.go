@@ -58,7 +58,7 @@ func (tg *target) answered(t *tracee.Thread, si *tracee.Siginfo, regs *unix.Ptra
 		now := tg.s.counter.TSC()
 		regs.Rax, regs.Rdx = now&0xffff_ffff, now>>32
 	case detour.AskThread:
-		regs.Rax = uint64(tg.feed.numbers.inside(t.TID()))
+		regs.Rax = uint64(tg.feed.numbers.Inside(t.TID()))
 	}
 	regs.Rip = ask.Back
 	tg.faulted(t, si)

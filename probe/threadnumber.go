@@ -5,6 +5,7 @@ import (
 
 	"kprobe/probe/asm"
 	"kprobe/probe/detour"
+	"kprobe/probe/threads"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
@@ -15,7 +16,7 @@ var tidOffsets = []int32{0x2d0, 0x30}
 
 // findTID finds where detours can read their thread's number. Every stopped
 // thread must have its own there; else detours ask the kernel.
-func findTID(p *tracee.Process, stopped []*tracee.Thread, n *numbers) detour.TID {
+func findTID(p *tracee.Process, stopped []*tracee.Thread, n *threads.Numbers) detour.TID {
 	for _, off := range tidOffsets {
 		fits := 0
 		for _, t := range stopped {
@@ -38,7 +39,7 @@ func findTID(p *tracee.Process, stopped []*tracee.Thread, n *numbers) detour.TID
 
 // ownNumber reports whether a stopped thread has a control block that keeps its
 // number at an offset. The error is that of a thread that is gone.
-func ownNumber(p *tracee.Process, t *tracee.Thread, off int32, n *numbers) (bool, error) {
+func ownNumber(p *tracee.Process, t *tracee.Thread, off int32, n *threads.Numbers) (bool, error) {
 	regs, err := t.Regs()
 	if err != nil {
 		return false, err
@@ -51,7 +52,7 @@ func ownNumber(p *tracee.Process, t *tracee.Thread, off int32, n *numbers) (bool
 	if _, err := p.ReadMemory(number[:], symbols.Addr(regs.Fs_base)+symbols.Addr(off)); err != nil {
 		return false, nil
 	}
-	return binary.LittleEndian.Uint32(number[:]) == n.inside(t.TID()), nil
+	return binary.LittleEndian.Uint32(number[:]) == n.Inside(t.TID()), nil
 }
 
 // checkNumber looks whether a thread that is born has its number where detours read
@@ -124,7 +125,7 @@ const (
 
 // findGoTID is findTID for programs of Go that don't use C's library. Threads
 // that are no m of Go's have no number there, and detours ask the kernel.
-func findGoTID(p *tracee.Process, stopped []*tracee.Thread, n *numbers) detour.TID {
+func findGoTID(p *tracee.Process, stopped []*tracee.Thread, n *threads.Numbers) detour.TID {
 	var fits [goMSize / 8]int
 	asked := 0
 	for _, t := range stopped {
@@ -145,7 +146,7 @@ func findGoTID(p *tracee.Process, stopped []*tracee.Thread, n *numbers) detour.T
 		}
 		asked++
 		for i := range fits {
-			if le64(m[8*i:]) == uint64(n.inside(t.TID())) {
+			if le64(m[8*i:]) == uint64(n.Inside(t.TID())) {
 				fits[i]++
 			}
 		}

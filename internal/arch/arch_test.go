@@ -25,6 +25,7 @@ var floors = []string{
 	"kprobe/cmd/kprobe",
 	"kprobe/output",
 	"kprobe/probe",
+	"kprobe/probe/threads",
 	"kprobe/probe/mailbox",
 	"kprobe/probe/loader",
 	"kprobe/probe/assess",

@@ -1,4 +1,4 @@
-package probe
+package threads
 
 import (
 	"fmt"
@@ -25,41 +25,41 @@ func TestNumbers(t *testing.T) {
 	}
 	status(100, "NSpid:\t100\t1\n")
 	status(101, "NSpid:\t101\t30\t2\n") // three deep: the last counts
-	n := &numbers{proc: procfs.Task(dir), here: map[uint32]int{}, there: map[int]uint32{}}
+	n := &Numbers{proc: procfs.Task(dir), here: map[uint32]int{}, there: map[int]uint32{}}
 	for inner, outer := range map[uint32]int{1: 100, 2: 101} {
-		if got := n.outside(inner); got != outer {
+		if got := n.Outside(inner); got != outer {
 			t.Errorf("thread %d there is %d here, want %d", inner, got, outer)
 		}
-		if got := n.inside(outer); got != inner {
+		if got := n.Inside(outer); got != inner {
 			t.Errorf("thread %d here is %d there, want %d", outer, got, inner)
 		}
 	}
 
 	// A thread that nobody has seen keeps its number, and is looked for again.
-	if got := n.outside(3); got != 3 {
+	if got := n.Outside(3); got != 3 {
 		t.Errorf("unknown: %d", got)
 	}
 	status(102, "NSpid:\t102\t3\n")
 	n.scanned = time.Now().Add(-2 * scanAgain)
-	if got := n.outside(3); got != 102 {
+	if got := n.Outside(3); got != 102 {
 		t.Errorf("found late: %d", got)
 	}
 	// Its number is taken by another, which is learned at its birth.
 	status(103, "NSpid:\t103\t3\n")
-	n.learn(103)
-	if got := n.outside(3); got != 103 {
+	n.Learn(103)
+	if got := n.Outside(3); got != 103 {
 		t.Errorf("taken over: %d", got)
 	}
-	if got := n.inside(104); got != 104 {
+	if got := n.Inside(104); got != 104 {
 		t.Errorf("no such thread: %d", got)
 	}
 
-	var same *numbers
-	same.learn(5)
-	if same.inside(5) != 5 || same.outside(5) != 5 {
+	var same *Numbers
+	same.Learn(5)
+	if same.Inside(5) != 5 || same.Outside(5) != 5 {
 		t.Error("in one namespace numbers stay")
 	}
-	if numbersOf(os.Getpid()) != nil {
+	if NumbersOf(os.Getpid()) != nil {
 		t.Error("this process is in its own namespace")
 	}
 	for _, line := range []string{"", "NSpid:\n", "NSpid:\t100\n", "NSpid:\t100\tx\n"} {

@@ -1,4 +1,7 @@
-package probe
+// Package threads tells of a process's threads what their hits need: their numbers here and
+// in their own pid namespace, and their names, of threads that have ended too. It reads
+// /proc.
+package threads
 
 import (
 	"sync"
@@ -7,14 +10,14 @@ import (
 	"kprobe/internal/procfs"
 )
 
-// numbers translates between the numbers that the threads of a process have on
+// Numbers translates between the numbers that the threads of a process have on
 // this side and those in its own pid namespace (pid_namespaces(7)): what a
 // thread's control block holds and gettid answers is the latter, what is printed
-// and what /proc and ptrace take is the former. A nil *numbers is of a process
+// and what /proc and ptrace take is the former. A nil *Numbers is of a process
 // in the namespace of this side's /proc, where both are the same.
 //
 // It may be used by several goroutines.
-type numbers struct {
+type Numbers struct {
 	proc procfs.Task
 
 	mu      sync.Mutex
@@ -26,14 +29,14 @@ type numbers struct {
 // scanAgain is how long a number that no thread has isn't looked for again.
 const scanAgain = 100 * time.Millisecond
 
-// numbersOf gives the numbers of a process, nil if they need no translation.
-func numbersOf(pid int) *numbers {
+// NumbersOf gives the numbers of a process, nil if they need no translation.
+func NumbersOf(pid int) *Numbers {
 	proc := procfs.Process(pid)
 	st, _ := proc.Status()
 	if _, nested := st.InnerNumber(); !nested {
 		return nil
 	}
-	n := &numbers{proc: proc, here: map[uint32]int{}, there: map[int]uint32{}}
+	n := &Numbers{proc: proc, here: map[uint32]int{}, there: map[int]uint32{}}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.scan()
@@ -41,7 +44,7 @@ func numbersOf(pid int) *numbers {
 }
 
 // scan learns the numbers of all threads. The lock is held.
-func (n *numbers) scan() {
+func (n *Numbers) scan() {
 	n.scanned = time.Now()
 	tids, _ := n.proc.Threads() // none of a process that is gone
 	for _, tid := range tids {
@@ -50,15 +53,15 @@ func (n *numbers) scan() {
 }
 
 // look learns a thread's number. The lock is held.
-func (n *numbers) look(tid int) {
+func (n *Numbers) look(tid int) {
 	st, _ := n.proc.Thread(tid).Status()
 	if v, ok := st.InnerNumber(); ok {
 		n.here[v], n.there[tid] = tid, v
 	}
 }
 
-// learn takes note of a thread that has just been born, or is not known yet.
-func (n *numbers) learn(tid int) {
+// Learn takes note of a thread that has just been born, or is not known yet.
+func (n *Numbers) Learn(tid int) {
 	if n == nil {
 		return
 	}
@@ -67,9 +70,9 @@ func (n *numbers) learn(tid int) {
 	n.look(tid)
 }
 
-// outside gives the number on this side of the thread whose number there is
+// Outside gives the number on this side of the thread whose number there is
 // tid; a thread that nobody has seen keeps that one.
-func (n *numbers) outside(tid uint32) int {
+func (n *Numbers) Outside(tid uint32) int {
 	if n == nil {
 		return int(tid)
 	}
@@ -84,8 +87,8 @@ func (n *numbers) outside(tid uint32) int {
 	return int(tid)
 }
 
-// inside gives the number there of a thread of this side.
-func (n *numbers) inside(tid int) uint32 {
+// Inside gives the number there of a thread of this side.
+func (n *Numbers) Inside(tid int) uint32 {
 	if n == nil {
 		return uint32(tid)
 	}
