@@ -126,6 +126,9 @@ func (l *Layout) appendFlags(dst []byte, v uint64) (out []byte, ok bool) {
 	return out, true
 }
 
+// bitfieldBytes is how many bytes of its container a bitfield reaches into.
+func (t Type) bitfieldBytes() int { return (int(t.BitOff) + int(t.BitWidth) + 7) / 8 }
+
 // decode takes a value of type t, as memory holds it, apart. ok is false when
 // b is too short for it.
 func (t Type) decode(b []byte, v *Value) (ok bool) {
@@ -170,7 +173,10 @@ func (t Type) decode(b []byte, v *Value) (ok bool) {
 		return true
 	}
 	if len(b) < int(t.Size) {
-		return false
+		if t.BitWidth == 0 || len(b) < t.bitfieldBytes() {
+			return false
+		}
+		b = append(make([]byte, 0, t.Size), b...)[:t.Size] // a packed structure ends before the container
 	}
 	v.Int, v.Address = t.element(b, 0), t.Base == String
 	return true

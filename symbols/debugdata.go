@@ -182,6 +182,9 @@ func (im *image) debugSections(suffix string) (debuginfo.Sections, error) {
 	if out.CUIndex, err = im.debugSection(all, "cu_index"); err != nil {
 		return out, err
 	}
+	if out.TUIndex, err = im.debugSection(all, "tu_index"); err != nil {
+		return out, err
+	}
 	return out, nil
 }
 
@@ -355,8 +358,8 @@ func (f *File) splitOpener() func(debuginfo.SplitRef) *debuginfo.Data {
 			return nil
 		})
 		if p != nil {
-			if sec, ok := p.Sections(ref.ID); ok {
-				return debuginfo.New(sec, debuginfo.Options{Split: true})
+			if d := p.Unit(ref.ID); d != nil {
+				return d
 			}
 		}
 		name := ref.Name

@@ -18,13 +18,7 @@ import (
 // themselves. KPROBE_TEST_SEEDS is how many programs of each compiler and flags
 // are made; with KPROBE_TEST_SEED the first has another number.
 func TestRandomValues(t *testing.T) {
-	seeds, first := 1, uint64(1)
-	if n, err := strconv.Atoi(os.Getenv("KPROBE_TEST_SEEDS")); err == nil {
-		seeds = n
-	}
-	if n, err := strconv.ParseUint(os.Getenv("KPROBE_TEST_SEED"), 10, 64); err == nil {
-		first = n
-	}
+	seeds, first := randomSeeds(t)
 	for k, c := range []struct {
 		lang  string
 		build string
@@ -56,6 +50,13 @@ func TestRandomValuesFound(t *testing.T) {
 		{"c", "gcc -g -O2", 201002}, {"c", "gcc -g -O3 -gdwarf-4", 204006}, {"c", "gcc -g -O1 -gsplit-dwarf", 205009},
 		// A parameter on the stack that counts from a frame which is made later.
 		{"c", "clang -g -O1 -gdwarf-4", 203001}, {"c", "clang -g -O1 -gdwarf-4", 303013},
+		// A bitfield of a packed structure that is smaller than the bitfield's type.
+		{"c", "gcc -gdwarf-4 -O0", 507100},
+		// A packed structure with a member that its source aligns, and one that LLVM
+		// passes in memory because of that.
+		{"cc", "clang++ -gdwarf-4 -O1", 510200}, {"cc", "clang++ -gdwarf-4 -O1", 510203},
+		// An argument that isn't used, in whose registers LLVM passes anything.
+		{"rust", "rustc -g -O", 505200},
 		// Arrays of one bool.
 		{"go", "go build", 209008}, {"rust", "rustc -g", 211004},
 	} {
@@ -64,6 +65,19 @@ func TestRandomValuesFound(t *testing.T) {
 			compareRandom(t, c.lang, c.build, c.seed, false)
 		})
 	}
+}
+
+// randomSeeds is how many programs of a kind are made, and the first one's number.
+func randomSeeds(t *testing.T) (seeds int, first uint64) {
+	t.Helper()
+	seeds, first = 1, 1
+	if n, err := strconv.Atoi(os.Getenv("KPROBE_TEST_SEEDS")); err == nil {
+		seeds = n
+	}
+	if n, err := strconv.ParseUint(os.Getenv("KPROBE_TEST_SEED"), 10, 64); err == nil {
+		first = n
+	}
+	return seeds, first
 }
 
 var refusedResult = regexp.MustCompile(`(?m)^  (r:r\d+ .*)$`)
@@ -83,8 +97,8 @@ func withKnownResults(t *testing.T, defs []string, prog string) []string {
 	}
 }
 
-// compareRandom makes a program and compares its values.
-func compareRandom(t *testing.T, lang, compiler string, seed uint64, more bool) {
+// compareRandom makes a program, packs its debug information, and compares its values.
+func compareRandom(t *testing.T, lang, compiler string, seed uint64, more bool, pack ...packing) {
 	t.Helper()
 	dir := t.TempDir()
 	words := strings.Fields(strings.ReplaceAll(compiler, "\\ ", "\x00"))
@@ -104,6 +118,9 @@ func compareRandom(t *testing.T, lang, compiler string, seed uint64, more bool) 
 	build.Dir = dir
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s\n%s", err, out, source)
+	}
+	for _, p := range pack {
+		p.pack(t, prog)
 	}
 	if lang == "go" || lang == "rust" {
 		defs = withKnownResults(t, defs, prog)

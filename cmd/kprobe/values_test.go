@@ -54,6 +54,19 @@ func TestValues(t *testing.T) {
 	}
 }
 
+// TestValuesPacked compares the values beside arguments that compilers pass
+// differently.
+func TestValuesPacked(t *testing.T) {
+	for _, cc := range []string{"gcc", "clang"} {
+		t.Setenv("CC", fixture.NeedTool(t, cc))
+		for _, flags := range []string{"-O0", "-O2"} {
+			const source = "values_packed.c"
+			compareValues(t, definitions(t, filepath.Join(fixture.Root(), "testdata", source), false),
+				[]string{fixture.Build(t, source, "-gdwarf-4", flags)})
+		}
+	}
+}
+
 var probeLine = regexp.MustCompile(`(?m)^\s*// probe(-O0)?: (.*)$`)
 
 // definitions reads the definitions in a source.

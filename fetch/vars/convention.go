@@ -17,10 +17,11 @@ const (
 	classSSE
 	classSSEUp // the upper half of the register before
 	classMemory
+	classUnknown // debug information doesn't tell
 )
 
 // classify gives the classes of a value's eightbytes: one or two, or
-// classMemory alone.
+// classMemory or classUnknown alone.
 func (f *frame) classify(t ctype) []class {
 	memory := []class{classMemory}
 	switch t.kind {
@@ -43,8 +44,12 @@ func (f *frame) classify(t ctype) []class {
 			return memory
 		}
 		out := make([]class, (t.size+7)/8)
+		f.doubtful = false
 		if !f.classifyParts(t, 0, out, 0) {
 			return memory
+		}
+		if f.doubtful {
+			return []class{classUnknown}
 		}
 		return out
 	}
@@ -70,7 +75,7 @@ func (f *frame) classifyParts(t ctype, off int64, out []class, depth int) bool {
 					}
 					out[i] = classInteger
 				}
-			case !f.classifyParts(m.typ, off+m.off, out, depth+1):
+			case !f.classifyParts(m.typ, off+m.off, out, depth+1) || !m.inherited && f.misaligned(m.typ, off+m.off):
 				return false
 			}
 		}
@@ -88,6 +93,9 @@ func (f *frame) classifyParts(t ctype, off int64, out []class, depth int) bool {
 				return false
 			}
 		}
+		if f.isGNU() {
+			replicate(out, off, t.size, elem.size)
+		}
 		return true
 	case kindWideFloat:
 		return !isX87(t) && classifyVector(t, off, out)
@@ -104,7 +112,7 @@ func (f *frame) classifyParts(t ctype, off int64, out []class, depth int) bool {
 		}
 		return off%(t.size/2) == 0
 	}
-	if t.size > 0 && off%t.size != 0 { // packed
+	if t.size > 0 && off%f.scalarAlign(t) != 0 { // packed
 		return false
 	}
 	c := classInteger
@@ -178,11 +186,13 @@ func (a *allocator) assign(t ctype, classes []class) place {
 		}
 		list = append(list, piece{int64(8 * i), 8, p})
 	}
-	if len(list) == 1 && list[0].off == 0 {
+	if len(list) == 1 && list[0].off == 0 && len(classes) == 1 {
 		return list[0].place
 	}
 	return place{kind: inPieces, pieces: list}
 }
+
+func isUnknown(classes []class) bool { return len(classes) > 0 && classes[0] == classUnknown }
 
 func isMemory(classes []class) bool { return len(classes) > 0 && classes[0] == classMemory }
 
@@ -208,7 +218,9 @@ func (f *frame) byConvention(e *debuginfo.Entry) (place, error) {
 		return f.rustPlace(e)
 	}
 	a := systemV()
-	if t, ok := f.resultType(); ok && isMemory(f.classify(t)) && t.kind == kindStruct {
+	if t, ok := f.resultType(); ok && t.kind == kindStruct && isUnknown(f.classify(t)) {
+		return place{}, fmt.Errorf("how a %s is returned, and what is passed with that, is not known: %w", t, fetch.ErrNoValue)
+	} else if ok && isMemory(f.classify(t)) && t.kind == kindStruct {
 		a.nextInt++ // the address for the result
 	} else if ok && f.byReference(t) {
 		a.nextInt++
@@ -224,27 +236,21 @@ func (f *frame) byConvention(e *debuginfo.Entry) (place, error) {
 		case f.isWideVector(t, 0):
 			return place{}, fmt.Errorf("how a %s is passed depends on what the function was compiled for: %w", t, fetch.ErrNoValue)
 		}
-		return a.assign(t, f.classify(t)), nil
-	})
-}
-
-// alignment is what a value on the stack is aligned to, if that is more than a
-// word; a structure is as its members are.
-func (f *frame) alignment(t ctype, depth int) int64 {
-	n := t.align
-	switch {
-	case depth > maxNested:
-	case t.kind == kindArray:
-		elem, _ := f.element(t)
-		n = max(n, f.alignment(elem, depth+1))
-	case t.kind == kindStruct:
-		for _, m := range f.members(t) {
-			if m.static.Unit() == nil {
-				n = max(n, f.alignment(m.typ, depth+1))
-			}
+		classes := f.classify(t)
+		before, p := a, a.assign(t, classes)
+		if at, ok := f.inCallers(c); ok { // the compiler knows best what it aligns and what it puts there
+			a = before
+			a.stack = at
+			return a.assign(t, []class{classMemory}), nil
 		}
-	}
-	return n
+		if isUnknown(classes) {
+			return place{}, fmt.Errorf("how a %s is passed is not known, as whether it is packed is not: %w", t, fetch.ErrNoValue)
+		}
+		if r, ok := f.entryRegister(c); ok && t.kind != kindWideInt && !p.beginsIn(r) {
+			return place{}, fmt.Errorf("debug information and the calling convention differ in where %s is: %w", c.Name(), fetch.ErrNoValue)
+		}
+		return p, nil
+	})
 }
 
 // undefined reports a class that is only declared, or has a part that is: how it
@@ -320,7 +326,7 @@ func (f *frame) result() (value, error) {
 	}
 	classes := f.classify(t)
 	switch {
-	case t.kind == kindUnknown:
+	case t.kind == kindUnknown || isUnknown(classes):
 		return v, fmt.Errorf("how a %s is returned is not known: %w", t, fetch.ErrNoValue)
 	case t.kind == kindComplex && t.size == 32:
 		v.p = place{kind: inPieces, pieces: append(x87(0, 0), x87(1, 16)...)}

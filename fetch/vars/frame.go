@@ -27,6 +27,7 @@ type frame struct {
 	depth    int               // of expressions within expressions
 	nested   int               // of types within types
 	atReturn bool              // what is described is what a return probe records
+	doubtful bool              // what was classified may be passed in several ways
 	work     int               // structures looked into, which hostile types nest without end
 
 	contents map[debuginfo.Ref]*fetch.Content // of types, as far as they are known; nil: no container

@@ -39,7 +39,7 @@ func (f *frame) structType(t ctype, depth int) fetch.Type {
 		if m.static.Unit() != nil {
 			continue
 		}
-		if len(l.Members) == maxFields || m.off < 0 || m.off+m.typ.size > have {
+		if len(l.Members) == maxFields || m.off < 0 || m.off+m.reach() > have {
 			l.More = true
 			continue
 		}

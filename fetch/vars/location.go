@@ -4,6 +4,7 @@ import (
 	"debug/dwarf"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"kprobe/fetch"
@@ -69,7 +70,7 @@ func (f *frame) placeOf(e *debuginfo.Entry) (place, error) {
 	}
 	lost := err == nil && f.incomplete(e, p) || errors.Is(err, fetch.ErrNoValue)
 	if lost && f.ofFunction(e) && f.passedAnyway() {
-		if q, cerr := f.byConvention(e); cerr == nil {
+		if q, cerr := f.byConvention(e); cerr == nil && (f.isGNU() || p.tellsOf(q)) {
 			return q, nil
 		}
 	}
@@ -87,9 +88,27 @@ func (f *frame) swapped(e *debuginfo.Entry) bool {
 	return err == nil && t.kind == kindWideInt
 }
 
+// tellsOf reports whether some of each register of q is in the place's pieces. LLVM
+// has callers in the same file pass anything in a register that a function doesn't
+// use, also where other files may call it.
+func (p place) tellsOf(q place) bool {
+	list := q.pieces
+	if q.kind == isValue {
+		list = []piece{{0, 8, q}}
+	}
+	for _, reg := range list {
+		if reg.place.kind != isValue || !slices.ContainsFunc(p.pieces, func(have piece) bool {
+			return have.place.kind == isValue && have.off < reg.off+reg.size && reg.off < have.off+have.size
+		}) {
+			return q.kind == inMemory
+		}
+	}
+	return true
+}
+
 // passedAnyway reports whether the place is the entry of a function that other
-// files may call: its parameters are passed by the convention even if it uses
-// none of them. Of others compilers leave some out.
+// files may call: its parameters are passed by the convention. Of others compilers
+// leave some out.
 func (f *frame) passedAnyway() bool {
 	_, at, ok := f.fn.Chased(dwarf.AttrExternal)
 	return ok && at.Flag(dwarf.AttrExternal) && f.atEntry() && f.called()
@@ -112,8 +131,13 @@ func (f *frame) unstored(e *debuginfo.Entry) bool {
 // convention. GCC gives functions that are called otherwise names with a dot. LLVM
 // leaves parameters out of functions that no other file calls, without a word.
 func (f *frame) keepsConvention() bool {
+	return f.called() || f.isGNU()
+}
+
+// isGNU reports a function that GCC compiled.
+func (f *frame) isGNU() bool {
 	u := f.fn.Unit()
-	return f.called() || strings.HasPrefix(u.Producer(), "GNU ")
+	return strings.HasPrefix(u.Producer(), "GNU ")
 }
 
 // located finds the place that the entry's location names.

@@ -93,6 +93,14 @@ func (m *member) within(size int64) {
 	}
 }
 
+// reach is how many bytes from its place on the member needs.
+func (m *member) reach() int64 {
+	if m.width != 0 {
+		return (int64(m.bit) + int64(m.width) + 7) / 8
+	}
+	return m.typ.size
+}
+
 // tagVariantPart holds the variants of Rust's enums.
 const tagVariantPart dwarf.Tag = 0x33
 
@@ -147,6 +155,9 @@ func (f *frame) member(c debuginfo.Entry) (member, bool) {
 	m := member{name: c.Str(dwarf.AttrName), typ: f.resolve(r)}
 	m.inherited = c.Tag() == dwarf.TagInheritance
 	m.base = m.inherited || m.name == ""
+	if n, ok := c.Int(attrAlignment); ok && n > 0 && m.typ.kind != kindStruct && m.typ.kind != kindArray && !f.isGNU() {
+		m.typ.align = n // that of a typedef
+	}
 	if v, ok := c.Val(dwarf.AttrDataMemberLoc); ok {
 		n, isInt := v.Int()
 		if !isInt {

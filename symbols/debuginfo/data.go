@@ -41,6 +41,7 @@ type Data struct {
 	split bool // of a .dwo or .dwp
 	alt   *Data
 	open  func(SplitRef) *Data
+	typ   func(uint64) *Data
 
 	units   []*Unit // by offset, those of .debug_types behind
 	info    int     // how many of units are of .debug_info
@@ -76,6 +77,9 @@ type Options struct {
 	Alt *Data
 	// Open finds split units; nil, or a nil answer, is none.
 	Open func(SplitRef) *Data
+	// Type finds the type unit of a signature that the sections have none of: the
+	// same at each call. nil, or a nil answer, is none.
+	Type func(signature uint64) *Data
 	// Later reads a section that New wasn't given when it is first needed: "loc",
 	// "loclists" or "frame". nil, or a nil answer, is none.
 	Later func(name string) []byte
@@ -96,7 +100,7 @@ type Options struct {
 // New makes Data of sections, whose bytes must not change. It reads the unit
 // headers. Damage ends the list of units: what comes before it can be used.
 func New(sec Sections, o Options) *Data {
-	d := &Data{sec: sec, split: o.Split, alt: o.Alt, open: o.Open, later: o.Later, sigs: map[uint64]*Unit{},
+	d := &Data{sec: sec, split: o.Split, alt: o.Alt, open: o.Open, typ: o.Type, later: o.Later, sigs: map[uint64]*Unit{},
 		store: o.Store, release: o.Release, releaseStr: o.ReleaseStr, indexFrom: cmp.Or(o.IndexFrom, indexFrom)}
 	d.searches.Store(int32(o.Searches))
 	if o.IndexFrom == 0 {
@@ -164,6 +168,17 @@ func (d *Data) readUnits(b []byte, types bool) {
 			d.sigs[u.id] = u
 		}
 	}
+}
+
+// typeUnit is the unit of the type with a signature, nil where there is none.
+func (d *Data) typeUnit(sig uint64) *Unit {
+	if u := d.sigs[sig]; u != nil || d.typ == nil {
+		return u
+	}
+	if o := d.typ(sig); o != nil {
+		return o.sigs[sig]
+	}
+	return nil
 }
 
 // unitAt finds the unit of .debug_info that holds an offset.

@@ -47,7 +47,7 @@ func (r Ref) Entry() (Entry, bool) {
 	}
 	e, _, ok := r.unit.entryAt(r.off)
 	if v, has := e.Val(dwarf.AttrSignature); ok && has && v.form == formRefSig8 {
-		if o := r.unit.data.sigs[v.U]; o != nil {
+		if o := r.unit.data.typeUnit(v.U); o != nil {
 			if whole, _, ok := o.entryAt(o.off + o.typeOff); ok {
 				return whole, true
 			}
@@ -329,7 +329,7 @@ func (u *Unit) ref(v Val) (Ref, bool) {
 			return Ref{o, v.U}, true
 		}
 	case formRefSig8:
-		if o := u.data.sigs[v.U]; o != nil {
+		if o := u.data.typeUnit(v.U); o != nil {
 			return Ref{o, o.off + o.typeOff}, true
 		}
 	case formRefSup4, formRefSup8, formGNURefAlt:

@@ -179,8 +179,9 @@ func FuzzLines(f *testing.F) {
 func FuzzPackage(f *testing.F) {
 	f.Add([]byte{5, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0}, uint64(1))
 	f.Fuzz(func(t *testing.T, index []byte, id uint64) {
-		if p, ok := NewPackage(Sections{CUIndex: index, Info: make([]byte, 64)}); ok {
-			p.Sections(id)
+		if p, ok := NewPackage(Sections{CUIndex: index, TUIndex: index, Info: make([]byte, 64), Types: make([]byte, 64)}); ok {
+			p.Unit(id)
+			p.typeUnit(id)
 		}
 	})
 }

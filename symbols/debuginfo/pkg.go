@@ -1,19 +1,26 @@
 package debuginfo
 
-import "kprobe/symbols/dwread"
+import (
+	"sync"
+
+	"kprobe/symbols/dwread"
+)
 
 // Package reads a DWARF package file (.dwp): many .dwo files in one, with an
 // index from a unit's id to its part of each section (DWARF 5, 7.3.5; before
-// it GNU's version 2 of the same).
+// it GNU's version 2 of the same), and one from types' signatures. It is safe for
+// concurrent use.
 type Package struct {
-	sec   Sections
-	index unitTable
+	sec          Sections
+	units, types unitTable
+	made         sync.Map // signature → *Data, of types
 }
 
-// Columns of the index. Of version 2 types are column 2 and locations are in
+// Columns of the indexes. Of version 2 types are column 2 and locations are in
 // .debug_loc.
 const (
 	sectInfo       = 1
+	sectTypes      = 2
 	sectAbbrev     = 3
 	sectLine       = 4
 	sectLoc        = 5
@@ -30,10 +37,19 @@ type unitTable struct {
 	offsets, lengths dwread.Reader
 }
 
-// NewPackage reads the package's index; ok is false when there is none.
+// NewPackage reads the package's indexes; ok is false when there is none of units.
 func NewPackage(sec Sections) (p *Package, ok bool) {
-	r := dwread.At(sec.CUIndex, 0)
-	t := unitTable{version: r.U32()}
+	p = &Package{sec: sec}
+	if p.units, ok = readTable(sec.CUIndex); !ok {
+		return nil, false
+	}
+	p.types, _ = readTable(sec.TUIndex) // most have no types by signature
+	return p, true
+}
+
+func readTable(index []byte) (t unitTable, ok bool) {
+	r := dwread.At(index, 0)
+	t.version = r.U32()
 	if t.version != 2 {
 		r.At = 0
 		t.version = r.U16()
@@ -42,7 +58,7 @@ func NewPackage(sec Sections) (p *Package, ok bool) {
 	cols := r.U32()
 	t.units, t.slots = r.U32(), r.U32()
 	if r.Bad || t.version != 2 && t.version != 5 || cols > 16 || t.slots&(t.slots-1) != 0 {
-		return nil, false
+		return unitTable{}, false
 	}
 	t.ids = dwread.At(r.Take(8*t.slots), 0)
 	t.rows = dwread.At(r.Take(4*t.slots), 0)
@@ -51,10 +67,7 @@ func NewPackage(sec Sections) (p *Package, ok bool) {
 	}
 	t.offsets = dwread.At(r.Take(4*t.units*cols), 0)
 	t.lengths = dwread.At(r.Take(4*t.units*cols), 0)
-	if r.Bad {
-		return nil, false
-	}
-	return &Package{sec: sec, index: t}, true
+	return t, !r.Bad
 }
 
 // row finds the row of a unit, from 0.
@@ -77,9 +90,31 @@ func (t *unitTable) row(id uint64) (uint64, bool) {
 	return 0, false
 }
 
-// Sections are the parts of the sections that belong to the unit with an id.
-func (p *Package) Sections(id uint64) (Sections, bool) {
-	t := &p.index
+// Unit is the debug information of the unit with an id, nil where the package has
+// none.
+func (p *Package) Unit(id uint64) *Data {
+	sec, ok := p.sections(&p.units, id)
+	if !ok || sec.Info == nil {
+		return nil
+	}
+	return New(sec, Options{Split: true, Type: p.typeUnit})
+}
+
+// typeUnit is that of the type with a signature: the same at each call.
+func (p *Package) typeUnit(sig uint64) *Data {
+	if d, ok := p.made.Load(sig); ok {
+		return d.(*Data)
+	}
+	sec, ok := p.sections(&p.types, sig)
+	if !ok {
+		return nil
+	}
+	d, _ := p.made.LoadOrStore(sig, New(sec, Options{Split: true, Type: p.typeUnit}))
+	return d.(*Data)
+}
+
+// sections are the parts of the sections that belong to a unit.
+func (p *Package) sections(t *unitTable, id uint64) (Sections, bool) {
 	row, ok := t.row(id)
 	if !ok {
 		return Sections{}, false
@@ -98,6 +133,10 @@ func (p *Package) Sections(id uint64) (Sections, bool) {
 		switch c {
 		case sectInfo:
 			out.Info = part(p.sec.Info)
+		case sectTypes:
+			if t.version == 2 {
+				out.Types = part(p.sec.Types)
+			}
 		case sectAbbrev:
 			out.Abbrev = part(p.sec.Abbrev)
 		case sectLine:
@@ -112,5 +151,5 @@ func (p *Package) Sections(id uint64) (Sections, bool) {
 			}
 		}
 	}
-	return out, out.Info != nil
+	return out, true
 }

@@ -1,0 +1,160 @@
+package vars
+
+import (
+	"debug/dwarf"
+
+	"kprobe/fetch"
+	"kprobe/symbols/debuginfo"
+	"kprobe/symbols/dwread"
+)
+
+// alignment is what a value on the stack is aligned to, if that is more than a
+// word; a structure is as its members are, unless it is packed.
+func (f *frame) alignment(t ctype, depth int) int64 {
+	n := t.align
+	switch {
+	case depth > maxNested:
+	case t.kind == kindArray:
+		elem, _ := f.element(t)
+		n = max(n, f.alignment(elem, depth+1))
+	case t.kind == kindStruct && !f.packed(t, depth):
+		for _, m := range f.members(t) {
+			if m.static.Unit() == nil {
+				n = max(n, f.alignment(m.typ, depth+1))
+			}
+		}
+	}
+	return n
+}
+
+// natural is what a type is aligned to. Where debug information doesn't say that a
+// structure is packed, and its members fit both ways, it is taken for one that isn't.
+func (f *frame) natural(t ctype, depth int) int64 {
+	switch {
+	case depth > maxNested:
+		return 1
+	case t.kind == kindArray:
+		elem, _ := f.element(t)
+		return f.natural(elem, depth+1)
+	case t.kind == kindStruct:
+		n := max(t.align, 1)
+		if f.packed(t, depth) {
+			return n
+		}
+		for _, m := range f.members(t) {
+			if m.static.Unit() == nil {
+				n = max(n, f.natural(m.typ, depth+1))
+			}
+		}
+		return n
+	case t.align > 0:
+		return t.align
+	case t.kind == kindComplex:
+		return max(t.size/2, 1)
+	}
+	return max(t.size, 1)
+}
+
+// packed reports a structure with members that aren't aligned as their types are, or
+// whose size isn't. GCC says of a type that its source aligns, or packs, to what.
+func (f *frame) packed(t ctype, depth int) bool {
+	if t.align > 0 && f.isGNU() {
+		return true
+	}
+	most := int64(1)
+	for _, m := range f.members(t) {
+		if m.static.Unit() != nil || depth > maxNested {
+			continue
+		}
+		n := f.natural(m.typ, depth+1)
+		if m.width == 0 && m.off%n != 0 {
+			return true
+		}
+		most = max(most, n)
+	}
+	return t.size%most != 0
+}
+
+// misaligned reports a member, at an offset in a structure, because of which LLVM
+// passes the structure in memory: GCC asks only of numbers. Where the member may be
+// packed, which LLVM doesn't tell, it is in doubt.
+func (f *frame) misaligned(t ctype, off int64) bool {
+	if f.isGNU() || t.kind != kindStruct && t.kind != kindArray || off%f.natural(t, 0) == 0 {
+		return false
+	}
+	for i := 0; t.kind == kindArray && i < maxDimensions; i++ {
+		t, _ = f.element(t)
+	}
+	if off%max(t.align, 1) != 0 {
+		return true
+	}
+	f.doubtful = true
+	return false
+}
+
+// replicate gives an array the classes of its first element, padding too, as GCC does.
+func replicate(out []class, off, size, elem int64) {
+	first, n := off/8, max((elem+off%8+7)/8, 1)
+	for i := first + n; i <= (off+size-1)/8 && i < int64(len(out)); i++ {
+		if out[i] == noClass {
+			out[i] = out[first+(i-first)%n]
+		}
+	}
+}
+
+// scalarAlign is the alignment without which a number makes its structure one that
+// is passed in memory.
+func (f *frame) scalarAlign(t ctype) int64 {
+	if t.align > 0 && !f.isGNU() {
+		return t.align
+	}
+	return t.size
+}
+
+// inCallers is where in its caller's frame debug information has a parameter, from
+// the stack pointer at the function's entry on. Only the caller can have put it there.
+func (f *frame) inCallers(e *debuginfo.Entry) (at int64, ok bool) {
+	list, base := e.Locations(dwarf.AttrLocation), f.fn.Locations(dwarf.AttrFrameBase)
+	if len(list) != 1 || !list[0].Everywhere() || len(list[0].Expr) == 0 || list[0].Expr[0] != opFbreg || len(base) != 1 || len(base[0].Expr) != 1 {
+		return 0, false
+	}
+	r := dwread.At(list[0].Expr, 1)
+	off := r.Sleb()
+	if r.Bad || r.Left() > 0 {
+		return 0, false
+	}
+	switch base[0].Expr[0] {
+	case opCallFrameCFA:
+		at = off + 8
+	case opReg0 + spColumn:
+		at = off + 8 - f.frameDepth()
+	case opReg0 + 6: // rbp, when it is pushed
+		at = off - 8
+	default:
+		return 0, false
+	}
+	return at, at >= 8 && at%8 == 0
+}
+
+// entryRegister is the register that debug information says a parameter is in, or
+// begins in, at the function's entry.
+func (f *frame) entryRegister(e *debuginfo.Entry) (place, bool) {
+	expr, _, ok := e.LocationAt(dwarf.AttrLocation, f.pc)
+	if !ok {
+		return place{}, false
+	}
+	x := evaluator{f: f, unit: e.Unit()}
+	p, err := x.location(expr)
+	if err == nil && p.kind == inPieces && len(p.pieces) > 0 && p.pieces[0].off == 0 {
+		p = p.pieces[0].place
+	}
+	return p, err == nil && p.kind == isValue && (p.sym.src.Source == fetch.SourceReg || p.isXMM())
+}
+
+// beginsIn reports whether a place is, or begins with, a register.
+func (p place) beginsIn(r place) bool {
+	if p.kind == inPieces && len(p.pieces) > 0 {
+		p = p.pieces[0].place
+	}
+	return p.kind == isValue && p.sym.src.Source == r.sym.src.Source && p.sym.src.Reg == r.sym.src.Reg
+}
