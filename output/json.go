@@ -55,6 +55,9 @@ func (f *Formatter) appendJSON(dst []byte, h *results.Hit) []byte {
 	dst = append(dst, `,"args":{`...)
 	fields := h.Program.Fields()
 	for i := range f.vals {
+		if results.Hidden(fields[i].Name) {
+			continue
+		}
 		if i > 0 {
 			dst = append(dst, ',')
 		}

@@ -49,6 +49,9 @@ func (f *Formatter) appendText(dst []byte, h *results.Hit) []byte {
 	dst = append(dst, ')')
 	fields := h.Program.Fields()
 	for i := range f.vals {
+		if results.Hidden(fields[i].Name) {
+			continue
+		}
 		dst = append(dst, ' ')
 		dst = quote.AppendPlain(dst, fields[i].Name)
 		dst = append(dst, '=')

@@ -80,6 +80,9 @@ type Options struct {
 	// Wait has the session take processes that begin while it runs; nil is none. Run
 	// doesn't end when no process is left.
 	Wait *Wait
+	// Version is that of the program that uses the package, for the book of probes that
+	// are left alone.
+	Version string
 	// Files are shared with other sessions, and say where debug files are
 	// found; nil is a Cache of the session's own.
 	Files *symbols.Cache

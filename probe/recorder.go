@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -146,9 +147,15 @@ func (r *Recorder) thread(tid uint32) (number int, comm string) {
 type Held struct {
 	PID         int
 	Command     []string
+	Kprobe      string // the version that has left the probes
 	Host, Boot  string
+	Mono        uint64 // a moment by the process's CLOCK_MONOTONIC, ns
+	Wall        int64  // the same, in ns since 1970
 	Definitions []string
-	Stats       []Stats
+	// Paired are the addresses of functions that have one probe at the entry and one at
+	// the return.
+	Paired []uint64
+	Stats  []Stats
 	// Before are the hits that were overwritten before the first look at the rings,
 	// Since those that were overwritten while they were read.
 	Before, Since uint64
@@ -160,7 +167,8 @@ type Held struct {
 // Held counts what there is, and what isn't there any more.
 func (r *Recorder) Held() (Held, error) {
 	b := r.set[0].Book
-	h := Held{PID: r.PID, Command: b.Command, Host: b.Host, Boot: b.Boot, Gone: r.gone}
+	h := Held{PID: r.PID, Command: b.Command, Kprobe: b.Kprobe, Host: b.Host, Boot: b.Boot, Mono: b.Mono, Wall: b.Wall, Gone: r.gone}
+	ends := map[uint64][2]int{} // probes at the entry, and at the return
 	for _, f := range r.set {
 		stats, err := f.Count()
 		if err != nil {
@@ -170,16 +178,33 @@ func (r *Recorder) Held() (Held, error) {
 		before, since := f.Overwritten()
 		h.Before, h.Since, h.Unfinished = h.Before+before, h.Since+since, h.Unfinished+f.Unfinished()
 		for i := range f.Book.Probes {
+			p := &f.Book.Probes[i]
+			n := ends[p.Addr]
+			if p.Return {
+				n[1]++
+			} else {
+				n[0]++
+			}
+			ends[p.Addr] = n
 			if def := f.Book.Probes[i].Def; len(h.Definitions) < 1000 && (i == 0 || def != f.Book.Probes[i-1].Def) {
 				h.Definitions = append(h.Definitions, def)
 			}
 		}
 	}
+	for at, n := range ends {
+		if n == [2]int{1, 1} && len(h.Paired) < mostPaired {
+			h.Paired = append(h.Paired, at)
+		}
+	}
+	slices.Sort(h.Paired)
 	if now := newClock().now(); b.Mono < now {
 		h.Age = time.Duration(now - b.Mono)
 	}
 	return h, nil
 }
+
+// mostPaired bounds Held.Paired: a list in a recording's header.
+const mostPaired = 1 << 14
 
 // Line is what a person is told behind so many hits of a snapshot, without newline.
 func (h *Held) Line(n uint64) string {

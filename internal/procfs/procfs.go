@@ -12,6 +12,7 @@ import (
 	"bytes"
 	"os"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -114,6 +115,20 @@ func (t Task) Comm() (string, error) {
 	var buf [64]byte // TASK_COMM_LEN, of kernel threads a little more
 	text, err := Read(t.Path("comm"), buf[:])
 	return string(bytes.TrimSuffix(text, []byte{'\n'})), err
+}
+
+// mostArgs bounds the arguments of a process that are read, in bytes.
+const mostArgs = 16 << 10
+
+// Command is a process's arguments, the first of which is its program's name as it was
+// called: as the process says, which may have changed them. nil: there are none, or it is
+// gone.
+func (t Task) Command() []string {
+	b, err := Read(t.Path("cmdline"), make([]byte, mostArgs))
+	if err != nil || len(b) == 0 {
+		return nil
+	}
+	return strings.Split(strings.TrimSuffix(string(b), "\x00"), "\x00")
 }
 
 // Read reads a file that the kernel makes up in one piece when it is read, such as

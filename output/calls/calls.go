@@ -106,6 +106,10 @@ type Tracker struct {
 	Lates uint64 // calls whose entry was not seen, of functions with a probe there
 	Cut   uint64 // calls that may lack a caller: too many waited for theirs
 
+	// Paired are addresses of functions whose entries are seen without a stack pointer, and
+	// whose returns are seen, too.
+	Paired map[uint64]bool
+
 	threads map[Track]*thread
 	order   []*thread
 	entries bool // entries are seen
@@ -122,7 +126,7 @@ type thread struct {
 // out.
 func (t *Tracker) Hit(h *recording.Hit) error {
 	t.last = max(t.last, h.Time)
-	if !h.Event.Return && h.SP == 0 { // an entry's is known where returns are seen, too
+	if !t.IsCall(h) {
 		return nil
 	}
 	key := trackOf(h.Thread, h.G)
@@ -141,6 +145,20 @@ func (t *Tracker) Hit(h *recording.Hit) error {
 		return t.enter(th, h)
 	}
 	return t.leave(th, h)
+}
+
+// Pair has entries of functions at these addresses be calls.
+func (t *Tracker) Pair(at []uint64) {
+	t.Paired = map[uint64]bool{}
+	for _, a := range at {
+		t.Paired[a] = true
+	}
+}
+
+// IsCall reports whether a hit is of a call: a function's entry whose return is seen, too,
+// or a return.
+func (t *Tracker) IsCall(h *recording.Hit) bool {
+	return h.Event.Return || h.SP != 0 || h.Event.Entry && t.Paired[h.Place.Addr]
 }
 
 // Now is the time of the last hit.

@@ -336,7 +336,7 @@ func TestRecordsFullDisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &Recorder{file: file, w: w, spaces: map[*symbols.Space]int{}}
+	r := &Recorder{file: file, name: file.Name(), w: w, spaces: map[*symbols.Space]int{}}
 	w.out.begin()
 	s := newSource()
 	s.define(t, 1, "p:in work a=%di:u64", 0x1000)

@@ -14,6 +14,9 @@ type Header struct {
 	Definitions []string `json:"definitions,omitempty"`
 	// Calls says that functions are recorded at their entry and at their return.
 	Calls bool `json:"calls,omitempty"`
+	// Paired are the addresses of functions that have a probe at the entry and one at the
+	// return, and whose hits don't say which of them are of the same call: they nest.
+	Paired []uint64 `json:"paired,omitempty"`
 }
 
 // Modules are the files that a process has mapped.
@@ -36,6 +39,8 @@ type Module struct {
 type End struct {
 	Hits   uint64  `json:"hits"` // that are in the file
 	Events []Count `json:"events"`
+	// Overwritten are hits that were older than the first, and made room for later ones.
+	Overwritten uint64 `json:"overwritten,omitempty"`
 }
 
 // Count is what became of an event's hits.

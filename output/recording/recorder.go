@@ -3,6 +3,7 @@ package recording
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"sync"
 
@@ -17,7 +18,8 @@ type Recorder struct {
 	// Limit is the number of hits after which the trace ends; 0 is none.
 	Limit uint64
 
-	file   *os.File
+	name   string
+	file   *os.File // nil: what is written goes elsewhere
 	w      *Writer
 	conv   Converter
 	mu     sync.Mutex
@@ -52,7 +54,7 @@ func Create(name string, h *Header, pack bool) (*Recorder, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Recorder{file: f, spaces: map[*symbols.Space]int{}}
+	r := &Recorder{name: name, file: f, spaces: map[*symbols.Space]int{}}
 	if r.w, err = NewWriter(f, h); err != nil {
 		_ = f.Close()
 		return nil, &FileError{Name: name, Err: err}
@@ -63,6 +65,15 @@ func Create(name string, h *Header, pack bool) (*Recorder, error) {
 	}
 	r.w.out.begin()
 	return r, nil
+}
+
+// To begins a recording that goes to w.
+func To(w io.Writer, h *Header) (*Recorder, error) {
+	out, err := NewWriter(w, h)
+	if err != nil {
+		return nil, err
+	}
+	return &Recorder{w: out, spaces: map[*symbols.Space]int{}}, nil
 }
 
 // Hit implements results.Sink.
@@ -123,8 +134,10 @@ func (r *Recorder) modules(s *symbols.Space, again bool) error {
 func (r *Recorder) failed(err error) error {
 	bytes, hits := r.w.out.written()
 	// If that fails too, a reader finds the end all the same.
-	_ = r.file.Truncate(bytes)
-	return &FileError{Name: r.file.Name(), Hits: hits, Err: err}
+	if r.file != nil {
+		_ = r.file.Truncate(bytes)
+	}
+	return &FileError{Name: r.name, Hits: hits, Err: err}
 }
 
 // Flush writes what waits, so that a crash doesn't take it.
@@ -137,12 +150,15 @@ func (r *Recorder) Hits() uint64 { return r.w.Hits() }
 func (r *Recorder) Size() int64 { return r.w.Size() }
 
 // Close ends the recording with what became of its events' hits.
-func (r *Recorder) Close(stats []results.Stats) error {
+func (r *Recorder) Close(stats []results.Stats) error { return r.CloseAfter(stats, 0) }
+
+// CloseAfter is Close of hits of which so many older ones were overwritten.
+func (r *Recorder) CloseAfter(stats []results.Stats, overwritten uint64) error {
 	var err error
 	for s := range r.spaces {
 		err = errors.Join(err, r.modules(s, true))
 	}
-	e := &End{}
+	e := &End{Overwritten: overwritten}
 	for _, s := range stats {
 		e.Events = append(e.Events, Count{s.Event.Group, s.Event.Name, s.Hits, s.Recorded, s.Filtered, s.Lost, s.Missed})
 	}
@@ -151,8 +167,11 @@ func (r *Recorder) Close(stats []results.Stats) error {
 	if werr != nil {
 		err = r.failed(werr)
 	}
+	if r.file == nil {
+		return err
+	}
 	if cerr := r.file.Close(); cerr != nil && err == nil {
-		err = &FileError{Name: r.file.Name(), Hits: r.w.Hits(), Err: cerr}
+		err = &FileError{Name: r.name, Hits: r.w.Hits(), Err: cerr}
 	}
 	return err
 }

@@ -101,6 +101,7 @@ type node struct {
 // before is counted.
 func (r *Report) Read(in *recording.Reader) error {
 	r.Begin()
+	r.Tracks.Pair(in.Header.Paired)
 	var damaged error
 	for {
 		h, err := in.Next()
@@ -236,7 +237,7 @@ func (r *Report) Hit(h *recording.Hit) error {
 	if err := r.Tracks.Hit(h); err != nil {
 		return err
 	}
-	call := h.Event.Return || h.SP != 0
+	call := r.Tracks.IsCall(h)
 	weight, weighs := uint64(0), false
 	if !call || h.Stack != nil {
 		if weight, weighs = r.weight(h); call && weighs {

@@ -83,3 +83,9 @@ const (
 	EndContext                  // the context was cancelled or timed out
 	EndSink                     // the sink returned an error or ErrStop
 )
+
+// hidden begins the names of values that commands add to definitions for themselves.
+const hidden = "__kprobe_"
+
+// Hidden reports whether a value of that name isn't for people: lines leave it out.
+func Hidden(name string) bool { return len(name) > len(hidden) && name[:len(hidden)] == hidden }

@@ -15,6 +15,7 @@ import (
 // addDetach adds the flag of commands that leave their probes alone.
 func (o *traceOptions) addDetach(c *cobra.Command) {
 	c.Flags().BoolVar(&o.detach, "detach", false, "leave the probes in the process, which records its hits itself; see kprobe snapshot")
+	c.Flags().BoolVar(&o.calls, "calls", false, "with --detach, record functions at their entry and at their return, for graph and report")
 	c.Flags().StringVar(&o.keep, "keep", "", "with --detach, have the hits in `FILE`, on a tmpfs, which outlives the process")
 	_ = c.MarkFlagFilename("keep")
 }
@@ -24,6 +25,8 @@ func (o *traceOptions) checkDetach(c *cobra.Command) error {
 	switch {
 	case !o.detach && c.Flags().Changed("keep"):
 		return misuse("--keep goes with --detach")
+	case !o.detach && o.calls:
+		return misuse("--calls goes with --detach; kprobe record --calls and kprobe graph follow calls while they run")
 	case !o.detach:
 		return nil
 	case c.Flags().Changed("keep") && (o.keep == "" || len(o.pids) > 1 || o.named):
@@ -56,11 +59,20 @@ func runDetach(ctx context.Context, d *Deps, m *messages, o *traceOptions) (err 
 	if err := notInject(defs); err != nil {
 		return err
 	}
+	if o.calls {
+		both := recordOptions{sessionOptions: o.sessionOptions, calls: true}
+		if defs, err = both.timed(defs); err != nil {
+			return fail(err)
+		}
+	}
 	run, signals, stop := watchSignals(ctx, d.Link)
 	defer stop()
 	o.fetch(run, d, m, defs)
 	p := o.engine(d, m)
 	p.Progress, p.Detach, p.Expect, p.Keep = busy.progress(), true, defs, o.keep
+	if o.calls && p.MaxActive == 0 {
+		p.MaxActive = latencyActive
+	}
 	s, err := o.begin(run, d, p, signals)
 	if err != nil {
 		if run.Err() != nil {
@@ -126,6 +138,9 @@ func (o *traceOptions) sayDetached(d *Deps, m *messages, pids []int, stats []pro
 	}
 	if o.keep != "" {
 		m.say("%s has the hits, after the process too; kprobe snapshot %[1]s shows them", o.keep)
+	}
+	if o.calls {
+		m.say("kprobe graph -p %s shows its last calls, kprobe report -p %[1]s how long they took", (*pidList)(&pids))
 	}
 	m.say("nothing traces process %s; kprobe snapshot -p %[1]s shows its last hits, kprobe del -p %[1]s '*' takes the probes out", (*pidList)(&pids))
 	return nil

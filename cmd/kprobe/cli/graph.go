@@ -21,6 +21,7 @@ import (
 	"kprobe/output/graph"
 	"kprobe/output/recording"
 	"kprobe/probe"
+	"kprobe/symbols/glob"
 )
 
 type graphOptions struct {
@@ -33,7 +34,8 @@ type graphOptions struct {
 	when   *fetch.Condition
 	auto   bool
 	now    bool
-	from   string // a recording
+	from   hitsFile
+	only   []string // patterns of the functions that are shown of it; nil: all
 }
 
 // failing reports whether only trees are shown whose root failed.
@@ -63,7 +65,10 @@ func (o *graphOptions) failedFilter(args []string) ([]string, error) {
 type graphRun func(context.Context, *Deps, *messages, *graphOptions) error
 
 const graphLong = `Shows calls as a tree, of a process that runs, of a command, or of a recording
-(kprobe record --calls), in the layout of the kernel's function_graph tracer:
+(kprobe record --calls), in the layout of the kernel's function_graph tracer. Without
+definitions it shows what probes that were left in a process have recorded (trace
+--detach --calls): of the process, -p PID, of the file of --keep, or of a core dump. Of
+files patterns choose the functions:
 
   CPU)  TASK-TID  | DURATION |  CALLER() {
   CPU)  TASK-TID  | DURATION |    CALLED();
@@ -100,12 +105,13 @@ const graphExample = `  kprobe graph -p 4711 'handle_*' 'db_*'
   kprobe graph -p 4711 --slower 10ms 'handle_*' 'db_*'
   kprobe graph --args --failed --below main 'j open_config' 'read_*' -- ./server
   kprobe graph web.kprobe --slower 10ms
+  kprobe graph 'db_*' core.4711
   kprobe graph --now -p 4711`
 
 func newGraphCmd(d *Deps, m *messages, run graphRun) *cobra.Command {
 	o := &graphOptions{}
 	c := &cobra.Command{
-		Use:     "graph [flags] DEF… -p PID… | DEF… -- CMD ARG… | FILE | --now -p PID…",
+		Use:     "graph [flags] DEF… -p PID… | DEF… -- CMD ARG… | [GLOB…] FILE|CORE | --now -p PID…",
 		Short:   "show calls as a tree, with how long each took",
 		Long:    graphLong,
 		Example: graphExample,
@@ -130,8 +136,11 @@ func newGraphCmd(d *Deps, m *messages, run graphRun) *cobra.Command {
 					return err
 				}
 				return run(c.Context(), d, m, o)
-			case len(own) == 1 && len(o.pids) == 0 && o.name == "" && c.ArgsLenAtDash() < 0:
-				o.from = own[0]
+			case len(own) > 0 && len(o.pids) == 0 && o.name == "" && c.ArgsLenAtDash() < 0:
+				o.from.name, o.only = own[len(own)-1], own[:len(own)-1]
+				return run(c.Context(), d, m, o)
+			case len(own) == 0 && len(o.pids) == 1 && d.records(o.pids[0]):
+				o.from.pid = o.pids[0]
 				return run(c.Context(), d, m, o)
 			}
 			if err := o.arguments(c, d, args); err != nil {
@@ -165,6 +174,8 @@ type drawing struct {
 	calltree.Tracker
 	print graph.Printer
 	notes graph.Notes
+	only  []string        // patterns of functions; nil: all
+	is    map[string]bool // whether one fits a name
 }
 
 func (o *graphOptions) drawing(w io.Writer) *drawing {
@@ -191,7 +202,7 @@ func (l liveCalls) Hit(h *probe.Hit) error {
 
 // hit takes a hit of a function that isn't left out. mu is held.
 func (g *drawing) hit(h *recording.Hit) error {
-	if g.print.LeftOut[h.Place.Name] {
+	if g.print.LeftOut[h.Place.Name] || len(g.only) > 0 && !g.chosenOf(h.Place.Name) {
 		return nil
 	}
 	return g.Tracker.Hit(h)
@@ -205,6 +216,22 @@ func (g *drawing) finish() error {
 	return nil
 }
 
+// chosenOf reports whether a pattern fits a function's name.
+func (g *drawing) chosenOf(name string) bool {
+	fits, known := g.is[name]
+	if !known {
+		fits = slices.ContainsFunc(g.only, func(p string) bool { return glob.Match(p, name, "!") })
+		if g.is == nil || len(g.is) >= maxNames {
+			g.is = map[string]bool{}
+		}
+		g.is[name] = fits
+	}
+	return fits
+}
+
+// maxNames bounds the names that are remembered.
+const maxNames = 1 << 16
+
 // flush shows calls that go on.
 func (g *drawing) flush() error {
 	g.mu.Lock()
@@ -216,8 +243,8 @@ func runGraph(ctx context.Context, d *Deps, m *messages, o *graphOptions) error 
 	if o.now {
 		return o.runNow(ctx, d, m)
 	}
-	if o.from != "" {
-		return o.fromFile(d, m)
+	if o.from != (hitsFile{}) {
+		return o.fromFile(ctx, d, m)
 	}
 	w, file, done, err := o.open(d)
 	if err != nil {
@@ -285,11 +312,11 @@ func (g *drawing) chosen() string {
 	return text
 }
 
-// fromFile shows a recording's calls.
-func (o *graphOptions) fromFile(d *Deps, m *messages) error {
-	in, closed, err := openRecording(o.from)
+// fromFile shows the calls of a recording, or of what a recorder holds.
+func (o *graphOptions) fromFile(ctx context.Context, d *Deps, m *messages) error {
+	in, closed, err := d.openHits(ctx, m, o.from)
 	if errors.Is(err, os.ErrNotExist) {
-		return misuse("name a target: -p PID for a process that runs, -- CMD ARG… for one to start, or a recording; there is no file %s", o.from)
+		return misuse("name a target: -p PID for a process that runs, -- CMD ARG… for one to start, or a recording; there is no file %v", o.from)
 	}
 	if err != nil {
 		return err
@@ -301,8 +328,10 @@ func (o *graphOptions) fromFile(d *Deps, m *messages) error {
 		return err
 	}
 	g := o.drawing(w)
+	g.Pair(in.Header.Paired)
+	g.only = o.only
 	if o.auto {
-		if err := o.autoFromFile(g, m); err != nil {
+		if err := o.autoFromFile(ctx, d, g, m); err != nil {
 			return fail(errors.Join(err, done(), closed()))
 		}
 	}
@@ -317,7 +346,7 @@ func (o *graphOptions) fromFile(d *Deps, m *messages) error {
 		}
 	}
 	if errors.As(err, &damaged) {
-		m.warn("%s: %v; what comes before is shown", o.from, err)
+		m.warn("%v: %v; what comes before is shown", o.from, err)
 		err = io.EOF
 	}
 	if err == io.EOF || errors.Is(err, probe.ErrStop) {
@@ -327,7 +356,11 @@ func (o *graphOptions) fromFile(d *Deps, m *messages) error {
 		return fail(err)
 	}
 	o.sayUnbound(g, m)
-	m.say("%s%d hits, %d lost", g.chosen(), g.Hits, lossesOf(in))
+	over := ""
+	if in.End != nil && in.End.Overwritten > 0 {
+		over = fmt.Sprintf("; %d older ones were overwritten before", in.End.Overwritten)
+	}
+	m.say("%s%d hits, %d lost%s", g.chosen(), g.Hits, lossesOf(in), over)
 	if n := g.Lates; n > 0 {
 		m.say("of %d calls the entry is missing", n)
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"io"
 	"maps"
@@ -95,8 +96,8 @@ func (g *drawing) leaveOut(m *messages, list []share, enable func(on bool, pick 
 }
 
 // autoFromFile reads a recording once to find what to leave out of it.
-func (o *graphOptions) autoFromFile(g *drawing, m *messages) error {
-	in, closed, err := openRecording(o.from)
+func (o *graphOptions) autoFromFile(ctx context.Context, d *Deps, g *drawing, m *messages) error {
+	in, closed, err := d.openHits(ctx, m, o.from)
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -161,6 +160,9 @@ func (o *recordOptions) timing(d *Deps, m *messages) probe.Options {
 
 func (o *recordOptions) header(d *Deps, defs []*fetch.Def) *recording.Header {
 	h := &recording.Header{Kprobe: Version, Command: o.command, PIDs: o.pids, Calls: o.calls}
+	if len(h.Command) == 0 && len(o.pids) == 1 {
+		h.Command = procfs.Process(o.pids[0]).Command()
+	}
 	var wall time.Time
 	h.Mono, wall = d.Now()
 	h.Wall = wall.UnixNano()
@@ -293,17 +295,4 @@ func size(n int64) string {
 		return fmt.Sprintf("%d KB", n>>10)
 	}
 	return fmt.Sprintf("%d MB", n>>20)
-}
-
-// openRecording opens a recording to read.
-func openRecording(name string) (*recording.Reader, func() error, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, nil, fail(fmt.Errorf("recording: %w", err))
-	}
-	r, err := recording.NewReader(f)
-	if err != nil {
-		return nil, nil, fail(fmt.Errorf("recording %s: %w", name, errors.Join(err, f.Close())))
-	}
-	return r, f.Close, nil
 }

@@ -19,6 +19,7 @@ import (
 )
 
 type reportOptions struct {
+	pids     pidList
 	by       string
 	weight   string
 	diff     string
@@ -29,9 +30,11 @@ type reportOptions struct {
 	form     output.Form
 }
 
-type reportRun func(context.Context, *Deps, *messages, string, *reportOptions) error
+type reportRun func(context.Context, *Deps, *messages, hitsFile, *reportOptions) error
 
-const reportLong = `Shows what is in a recording of kprobe record: for each function, stack, thread or
+const reportLong = `Shows what is in a recording of kprobe record, in the file of trace --detach --keep, in
+a core dump of a process with probes that were left alone, or, with -p PID, in such a
+process, which isn't stopped. For each function, stack, thread or
 value how many calls there were and how long they took: together (calls of a function
 within itself once), without the calls that they made, of those that were recorded, on
 average, and the time that half of them, and 99 of 100, did not exceed. Percentiles are
@@ -62,18 +65,19 @@ const reportExample = `  kprobe report web.kprobe
   kprobe report web.kprobe --folded web.folded --pprof web.pb.gz --perfetto web.perfetto
   kprobe report after.kprobe --diff before.kprobe
   kprobe report heap.kprobe --weight size --html heap.html --folded heap.folded
-  kprobe report web.kprobe --html web.html`
+  kprobe report web.kprobe --html web.html
+  kprobe report -p 4711`
 
 func newReportCmd(d *Deps, m *messages, run reportRun) *cobra.Command {
 	o := &reportOptions{}
 	c := &cobra.Command{
-		Use:     "report [flags] FILE",
-		Short:   "show how long calls took, of a recording",
+		Use:     "report [flags] FILE|CORE|-p PID",
+		Short:   "show how long calls took, of a recording or a core dump",
 		Long:    reportLong,
 		Example: reportExample,
 		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return misuse("name one recording")
+			if len(args)+len(o.pids) != 1 {
+				return misuse("name one recording, or one process: -p PID")
 			}
 			return nil
 		},
@@ -81,10 +85,17 @@ func newReportCmd(d *Deps, m *messages, run reportRun) *cobra.Command {
 			if o.by == "" {
 				return misuse("--by func, stack, thread, or the name of a value")
 			}
-			return run(c.Context(), d, m, args[0], o)
+			var from hitsFile
+			if len(o.pids) > 0 {
+				from.pid = o.pids[0]
+			} else {
+				from.name = args[0]
+			}
+			return run(c.Context(), d, m, from, o)
 		},
 	}
 	f := c.Flags()
+	f.VarP(&o.pids, "pid", "p", "what probes that were left in this process have recorded")
 	f.StringVar(&o.by, "by", "func", "a row for each `func|stack|thread|NAME`; NAME is a value of the hits")
 	f.StringVar(&o.weight, "weight", "", "weigh paths by the sum of the value `NAME`, not by time or number")
 	f.StringVar(&o.diff, "diff", "", "compare with the recording `FILE`, an earlier one")
@@ -114,8 +125,8 @@ func (o *reportOptions) apart(recordings ...string) error {
 	return nil
 }
 
-func runReport(_ context.Context, d *Deps, m *messages, name string, o *reportOptions) error {
-	if err := o.apart(name, o.diff); err != nil {
+func runReport(ctx context.Context, d *Deps, m *messages, from hitsFile, o *reportOptions) error {
+	if err := o.apart(from.name, o.diff); err != nil {
 		return err
 	}
 	var timeline *report.Perfetto
@@ -130,13 +141,13 @@ func runReport(_ context.Context, d *Deps, m *messages, name string, o *reportOp
 		timeline = report.NewPerfetto(file, r.Tracks.Now)
 		r.Also = timeline
 	}
-	page := o.page(name, r)
-	in, err := readReport(m, name, r)
+	page := o.page(from.String(), r)
+	in, err := readReport(ctx, d, m, from, r)
 	if err != nil {
 		return err
 	}
 	if o.weight != "" && r.Weighed == 0 {
-		return fail(fmt.Errorf("%s: no hit has a number called %q to weigh by; there are: %s", name, o.weight, strings.Join(r.Numbers(), ", ")))
+		return fail(fmt.Errorf("%v: no hit has a number called %q to weigh by; there are: %s", from, o.weight, strings.Join(r.Numbers(), ", ")))
 	}
 	o.sayPaths(m, r)
 	if timeline != nil {
@@ -157,7 +168,7 @@ func runReport(_ context.Context, d *Deps, m *messages, name string, o *reportOp
 	var old *report.Report
 	if o.diff != "" {
 		old = &report.Report{By: o.by, Weight: o.weight}
-		if _, err := readReport(m, o.diff, old); err != nil {
+		if _, err := readReport(ctx, d, m, hitsFile{name: o.diff}, old); err != nil {
 			return err
 		}
 	}
@@ -220,8 +231,8 @@ func writeFile(name string, write func(io.Writer) error) error {
 }
 
 // readReport counts a recording; one that is cut off is said, and counted up to there.
-func readReport(m *messages, name string, r *report.Report) (*recording.Reader, error) {
-	in, done, err := openRecording(name)
+func readReport(ctx context.Context, d *Deps, m *messages, from hitsFile, r *report.Report) (*recording.Reader, error) {
+	in, done, err := d.openHits(ctx, m, from)
 	if err != nil {
 		return nil, err
 	}
@@ -229,9 +240,9 @@ func readReport(m *messages, name string, r *report.Report) (*recording.Reader, 
 	var damaged *recording.DamagedError
 	switch {
 	case errors.As(err, &damaged):
-		m.warn("%s: %v; what comes before is shown", name, err)
+		m.warn("%v: %v; what comes before is shown", from, err)
 	case err != nil:
-		return nil, fail(errors.Join(fmt.Errorf("recording %s: %w", name, err), done()))
+		return nil, fail(errors.Join(fmt.Errorf("read %v: %w", from, err), done()))
 	}
 	return in, done()
 }
@@ -260,6 +271,9 @@ func sayRecording(m *messages, in *recording.Reader, r *report.Report) {
 	text += fmt.Sprintf(", %d lost", lost)
 	if lost > 0 {
 		text += fmt.Sprintf(" (%.1f %% of all: calls and times are of the others)", 100*float64(lost)/float64(lost+r.Hits))
+	}
+	if in.End != nil && in.End.Overwritten > 0 {
+		text += fmt.Sprintf("; %d older ones were overwritten before", in.End.Overwritten)
 	}
 	if missed > 0 {
 		text += fmt.Sprintf(", %d calls missed", missed)

@@ -171,6 +171,7 @@ func (o *sessionOptions) engine(d *Deps, m *messages) probe.Options {
 		MaxActive:  o.maxActive,
 		RingSize:   o.ring,
 		MaxText:    o.strSize,
+		Version:    Version,
 		Follow:     o.follow,
 		Log:        slog.New(engineLog{m, o.verbose}),
 		Touched:    d.Link.Touched,

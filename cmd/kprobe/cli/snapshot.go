@@ -109,16 +109,9 @@ func newSnapshotCmd(d *Deps, m *messages, run snapshotRun) *cobra.Command {
 
 func runSnapshot(ctx context.Context, d *Deps, m *messages, o *snapshotOptions) error {
 	if o.file != "" {
-		r, missing, err := d.Engine.BlackBox(o.file)
+		r, err := d.blackBox(m, o.file)
 		if err != nil {
 			return fail(fmt.Errorf("%s: %w", o.file, err))
-		}
-		for i, name := range missing {
-			if i == mostMissing {
-				m.warn("%d more files are not what they were", len(missing)-i)
-				break
-			}
-			m.warn("%s is not here, or is not what it was when it was mapped: its code is named as far as it was probed", name)
 		}
 		return fail(o.snapshot(ctx, d, m, r))
 	}
@@ -130,13 +123,38 @@ func runSnapshot(ctx context.Context, d *Deps, m *messages, o *snapshotOptions) 
 	return nil
 }
 
-func (o *snapshotOptions) process(ctx context.Context, d *Deps, m *messages, pid int) error {
+// blackBox opens a kept memory file or a core dump.
+func (d *Deps) blackBox(m *messages, name string) (Recorder, error) {
+	r, missing, err := d.Engine.BlackBox(name)
+	if err != nil {
+		return nil, err
+	}
+	for i, name := range missing {
+		if i == mostMissing {
+			m.warn("%d more files are not what they were", len(missing)-i)
+			break
+		}
+		m.warn("%s is not here, or is not what it was when it was mapped: its code is named as far as it was probed", name)
+	}
+	return r, nil
+}
+
+// recorder opens the rings that were left in a process.
+func (d *Deps) recorder(pid int) (Recorder, error) {
 	r, err := d.Engine.Recorder(pid)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = &probe.NoProcessError{PID: pid}
 	}
 	if err != nil {
-		return fmt.Errorf("process %d: %w", pid, err)
+		return nil, fmt.Errorf("process %d: %w", pid, err)
+	}
+	return r, nil
+}
+
+func (o *snapshotOptions) process(ctx context.Context, d *Deps, m *messages, pid int) error {
+	r, err := d.recorder(pid)
+	if err != nil {
+		return err
 	}
 	if err := o.snapshot(ctx, d, m, r); err != nil {
 		return fmt.Errorf("process %d: %w", pid, err)
@@ -200,16 +218,31 @@ const recordingSuffix = ".kprobe"
 
 // record keeps what a recorder holds in a recording.
 func (o *snapshotOptions) record(ctx context.Context, d *Deps, r Recorder, held *probe.Held) (uint64, error) {
-	h := &recording.Header{Kprobe: Version, PIDs: []int{held.PID}, Command: held.Command, Host: held.Host, Boot: held.Boot, Definitions: held.Definitions}
-	var wall time.Time
-	h.Mono, wall = d.Now()
-	h.Wall = wall.UnixNano()
-	rec, err := recording.Create(o.output, h, false)
+	rec, err := recording.Create(o.output, heldHeader(held), false)
 	if err != nil {
 		return 0, fmt.Errorf("recording: %w", err)
 	}
-	err = r.Snapshot(ctx, o.duration, o.only(rec))
-	return rec.Hits(), both(err, rec.Close(held.Stats))
+	err = keepHeld(ctx, rec, r, o.duration, o.only(rec))
+	return rec.Hits(), err
+}
+
+// heldHeader begins a recording of what a recorder holds.
+func heldHeader(held *probe.Held) *recording.Header {
+	return &recording.Header{
+		Kprobe: Version, PIDs: []int{held.PID}, Command: held.Command, Host: held.Host, Boot: held.Boot,
+		Mono: held.Mono, Wall: held.Wall, Definitions: held.Definitions, Paired: held.Paired,
+	}
+}
+
+// keepHeld has a recording take what a recorder holds, by way of sink, and ends it.
+func keepHeld(ctx context.Context, rec *recording.Recorder, r Recorder, since time.Duration, sink probe.Sink) error {
+	return both(r.Snapshot(ctx, since, sink), endHeld(rec, r))
+}
+
+// endHeld ends a recording of what a recorder holds.
+func endHeld(rec *recording.Recorder, r Recorder) error {
+	held, err := r.Held()
+	return both(err, rec.CloseAfter(held.Stats, held.Before+held.Since))
 }
 
 // only lets the hits of the events that were asked for through.

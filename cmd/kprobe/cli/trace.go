@@ -20,6 +20,7 @@ type traceOptions struct {
 	hists []string
 	lines bool
 	// detach leaves the probes in the process.
+	calls  bool
 	detach bool
 	keep   string // the file that has the hits then
 

@@ -1,0 +1,105 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"kprobe/output/recording"
+	"kprobe/probe"
+)
+
+// hitsFile names what hits are read from: a recording, a file with rings, or a process.
+type hitsFile struct {
+	name string // of a file
+	pid  int    // whose rings are read; 0: a file's are
+}
+
+// String names it to a person.
+func (h hitsFile) String() string {
+	if h.pid != 0 {
+		return fmt.Sprintf("process %d", h.pid)
+	}
+	return h.name
+}
+
+// openHits opens a recording to read, or what a recorder holds as if it had been recorded.
+func (d *Deps) openHits(ctx context.Context, m *messages, h hitsFile) (*recording.Reader, func() error, error) {
+	if h.pid == 0 {
+		in, done, err := openRecording(h.name)
+		if !errors.Is(err, recording.ErrNotRecording) {
+			return in, done, err
+		}
+		r, berr := d.blackBox(m, h.name)
+		if errors.Is(berr, probe.ErrNoRings) {
+			return nil, nil, fail(fmt.Errorf("%s: %w, and %w", h.name, recording.ErrNotRecording, berr))
+		}
+		if berr != nil {
+			return nil, nil, fail(fmt.Errorf("%s: %w", h.name, berr))
+		}
+		return readHeld(ctx, r)
+	}
+	r, err := d.recorder(h.pid)
+	if err != nil {
+		return nil, nil, fail(err)
+	}
+	return readHeld(ctx, r)
+}
+
+// readHeld reads what a recorder holds. It is recorded as it is read.
+func readHeld(ctx context.Context, r Recorder) (*recording.Reader, func() error, error) {
+	held, err := r.Held()
+	if err != nil {
+		return nil, nil, fail(both(err, r.Close()))
+	}
+	ctx, stop := context.WithCancel(ctx)
+	from, to := io.Pipe()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		rec, err := recording.To(to, heldHeader(&held))
+		if err == nil {
+			err = r.Snapshot(ctx, 0, rec)
+		}
+		if err == nil {
+			err = endHeld(rec, r)
+		}
+		to.CloseWithError(err) // nil is the end
+	}()
+	over := func() error {
+		stop()
+		err := from.Close()
+		<-done
+		return both(err, r.Close())
+	}
+	in, err := recording.NewReader(from)
+	if err != nil {
+		return nil, nil, fail(both(err, over()))
+	}
+	return in, over, nil
+}
+
+// openRecording opens a recording to read.
+func openRecording(name string) (*recording.Reader, func() error, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, nil, fail(fmt.Errorf("recording: %w", err))
+	}
+	r, err := recording.NewReader(f)
+	if err != nil {
+		return nil, nil, fail(fmt.Errorf("recording %s: %w", name, errors.Join(err, f.Close())))
+	}
+	return r, f.Close, nil
+}
+
+// records reports whether probes were left in a process.
+func (d *Deps) records(pid int) bool {
+	r, err := d.Engine.Recorder(pid)
+	if err != nil {
+		return false
+	}
+	_ = r.Close() // it was read only
+	return true
+}
