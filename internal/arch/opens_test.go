@@ -33,7 +33,7 @@ var (
 // user names.
 var ownFiles = map[string][]string{
 	"cmd/kprobe/cli/definitions.go": {"os.Open(name)"},                                                         // -F FILE
-	"cmd/kprobe/cli/record.go":      {"os.Open(name)"},                                                         // FILE of report
+	"cmd/kprobe/cli/hits.go":        {"os.Open(name)"},                                                         // FILE of report
 	"cmd/kprobe/cli/report.go":      {"os.Create(o.perfetto)", "os.Create(name)"},                              // --perfetto FILE …
 	"output/recording/recorder.go":  {"os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)"},            // -o FILE
 	"cmd/kprobe/cli/session.go":     {"os.Create(o.outputFile)"},                                               // -o FILE

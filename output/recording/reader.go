@@ -41,6 +41,8 @@ type Reader struct {
 	Header  Header
 	Modules []Modules // those that were read until now
 	End     *End      // nil: not read yet
+	// Progress, if set, is told after each block how many bytes of the file were read.
+	Progress func(at int64)
 
 	r     *bufio.Reader
 	at    int64 // where the next block begins
@@ -126,6 +128,9 @@ func (o *Reader) next() (typ byte, err error) {
 		return 0, o.damaged("a block isn't what was written")
 	}
 	o.at += int64(blockHead) + int64(n)
+	if o.Progress != nil {
+		o.Progress(o.at)
+	}
 	return head[0], nil
 }
 

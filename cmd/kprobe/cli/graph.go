@@ -335,6 +335,11 @@ func (o *graphOptions) fromFile(ctx context.Context, d *Deps, m *messages) error
 			return fail(errors.Join(err, done(), closed()))
 		}
 	}
+	stop := func() {}
+	if !d.Terminal || o.outputFile != "" { // else it would be among the calls
+		stop = d.reading(m, o.from, in)
+	}
+	defer stop()
 	var damaged *recording.DamagedError
 	for {
 		h, rerr := in.Next()
@@ -352,6 +357,7 @@ func (o *graphOptions) fromFile(ctx context.Context, d *Deps, m *messages) error
 	if err == io.EOF || errors.Is(err, probe.ErrStop) {
 		err = g.finish()
 	}
+	stop()
 	if err = errors.Join(err, done(), closed()); err != nil && !errors.Is(err, output.ErrClosed) {
 		return fail(err)
 	}

@@ -81,6 +81,19 @@ func readHeld(ctx context.Context, r Recorder) (*recording.Reader, func() error,
 	return in, over, nil
 }
 
+// reading shows on a terminal how far a file was read, until stop is called.
+func (d *Deps) reading(m *messages, from hitsFile, in *recording.Reader) (stop func()) {
+	info, err := os.Stat(from.name)
+	if err != nil || !info.Mode().IsRegular() {
+		return func() {}
+	}
+	b := m.busy(d.Watched, "reading "+from.name)
+	if tell := b.progress(); tell != nil {
+		in.Progress = func(at int64) { tell("reading "+from.name+", MB", int(at>>20), int(info.Size()>>20)) }
+	}
+	return b.stop
+}
+
 // openRecording opens a recording to read.
 func openRecording(name string) (*recording.Reader, func() error, error) {
 	f, err := os.Open(name)

@@ -236,7 +236,9 @@ func readReport(ctx context.Context, d *Deps, m *messages, from hitsFile, r *rep
 	if err != nil {
 		return nil, err
 	}
+	stop := d.reading(m, from, in)
 	err = r.Read(in)
+	stop()
 	var damaged *recording.DamagedError
 	switch {
 	case errors.As(err, &damaged):
