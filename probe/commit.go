@@ -168,6 +168,7 @@ func (tg *target) take(x *exchanged) {
 		p.course = *c
 	}
 	clear(tg.lost)
+	tg.noteEntries(x.patches)
 	if x.pools != nil {
 		tg.watchMissed()
 	}

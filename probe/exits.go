@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"kprobe/fetch"
 	"kprobe/probe/assess"
 	"kprobe/probe/detour"
 	"kprobe/probe/insn"
@@ -171,6 +172,9 @@ func (v *leaver) leavings(w patchRequest) (*exitProbe, error) {
 				if errors.Is(to.err, errNowhere) {
 					continue
 				}
+				if l.opens(v, w, from, x, to.err) {
+					continue
+				}
 				if to.err != nil {
 					return nil, fmt.Errorf("at %s+%#x it jumps %w", from.Fn.Symbol.Name, x.Addr-uint64(from.Start), to.err)
 				}
@@ -205,6 +209,12 @@ func contains(parts []part, start symbols.Addr) bool {
 // a function behind a call that doesn't return (__builtin_unreachable).
 var errNowhere = errors.New("to the padding behind a function")
 
+// openJumpError says of a jump that only the program knows where it leads.
+type openJumpError struct{ how string }
+
+// Error implements error.
+func (e *openJumpError) Error() string { return e.how }
+
 // behind reports whether an address is that of the padding behind a function.
 func behind(f *symbols.File, v symbols.Vaddr) bool {
 	before, ok := f.FuncAt(v - 1)
@@ -231,7 +241,7 @@ func (tg *target) jumpsTo(from part, x insn.Exit) (part, error) {
 		code, inst, _ := tg.proveStart(siteIn(from, x.Addr))
 		a, ok := inst.RIPTarget(x.Addr, code)
 		if !ok {
-			return part{}, errors.New("where a register says")
+			return part{}, &openJumpError{"where a register says"}
 		}
 		var err error
 		if to, err = tg.fixedPointer(symbols.Addr(a)); err != nil {
@@ -343,7 +353,7 @@ func (tg *target) boundPointer(a symbols.Addr, stub symbols.Site) (symbols.Addr,
 func (tg *target) fixedPointer(a symbols.Addr) (symbols.Addr, error) {
 	in := tg.space.ModuleAt(a)
 	if in == nil {
-		return 0, errors.New("through a pointer in no file")
+		return 0, &openJumpError{"through a pointer in no file"}
 	}
 	for _, m := range in.Maps {
 		if a >= m.Start && a+8 <= m.End && !m.Write {
@@ -354,7 +364,7 @@ func (tg *target) fixedPointer(a symbols.Addr) (symbols.Addr, error) {
 			return symbols.Addr(le64(word[:])), nil
 		}
 	}
-	return 0, errors.New("through a pointer that may change")
+	return 0, &openJumpError{"through a pointer that may change"}
 }
 
 // siteIn is the site of an instruction of a part.
@@ -399,6 +409,60 @@ func (l *exitProbe) passes(v *leaver, w patchRequest, from part, x insn.Exit, to
 		return fmt.Errorf("%s jumps to its own entry", to.site.Name)
 	}
 	return add(to.part, uint64(to.Start), detour.Arrives, false)
+}
+
+// opens makes a site of a jump of which only the program knows where it leads, if that
+// can be asked when it is taken (detour.BuildOnward); err is why it isn't known.
+func (l *exitProbe) opens(v *leaver, w patchRequest, from part, x insn.Exit, err error) bool {
+	var open *openJumpError
+	if !errors.As(err, &open) || x.Kind != insn.ExitTail || !v.tg.countsAnywhere(w.p) {
+		return false
+	}
+	at, perr := v.prove(from, x.Addr)
+	if perr != nil {
+		return false
+	}
+	to := jumpChain(at.inst, at.code, x.Addr)
+	if to == nil {
+		return false
+	}
+	if l.open == "" {
+		l.open = fmt.Sprintf("at %s it jumps %v", at.at.Name, err)
+	}
+	l.exits = append(l.exits, patchRequest{probed: at, p: w.p, kind: wantExit, passing: detour.PassesOn, open: to})
+	return true
+}
+
+// counts reports whether a hit of the probe is nothing but one more.
+func (p *placed) counts() bool {
+	return !p.target.s.records(p.user) && p.prog.Filter == nil && p.bins == nil
+}
+
+// countsAnywhere reports whether returns of a probe are counted only, and a tracer is
+// there, so that any return may be theirs.
+func (tg *target) countsAnywhere(p *placed) bool {
+	return p.counts() && !p.goABI && !tg.s.opts.Detach
+}
+
+// jumpChain is the address that a jump through a register or memory leads to; nil where
+// that can't be told by a register's value.
+func jumpChain(i insn.Inst, code []byte, at uint64) *fetch.Chain {
+	if i.Prefixes&(insn.PrefixAddrSize|insn.PrefixOpSize|insn.PrefixFS|insn.PrefixGS) != 0 {
+		return nil
+	}
+	if a, ok := i.RIPTarget(at, code); ok {
+		return &fetch.Chain{Source: fetch.SourceImm, Imm: a, Loads: []fetch.Load{{}}}
+	}
+	base, index, _, disp, memory := i.Mem(code)
+	switch {
+	case memory && index == insn.NoReg && base < 16:
+		return &fetch.Chain{Source: fetch.SourceReg, Reg: fetch.Reg(base), Loads: []fetch.Load{{Off: disp}}}
+	case !memory:
+		if r, ok := i.RegOperand(); ok {
+			return &fetch.Chain{Source: fetch.SourceReg, Reg: fetch.Reg(r)}
+		}
+	}
+	return nil
 }
 
 // endbrLen is the length of endbr64.

@@ -49,10 +49,14 @@ func (s *Session) hitStage(tg *target, th *thread, st *stage) tracee.Verdict {
 	if err != nil {
 		return tracee.Resume
 	}
-	tg.noRoomHits++
 	if err := s.fill(tg, th); err != nil {
 		return tracee.Resume
 	}
+	if st.jumpsOn() != nil {
+		s.followOnward(tg, th, st)
+		return sendTo(tg, th.t, regs, st.copyAt)
+	}
+	tg.noRoomHits++
 	for _, w := range st.wants {
 		if w.kind == requestExit {
 			var word [8]byte

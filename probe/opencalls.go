@@ -92,6 +92,9 @@ func (tg *target) openCalls() []OpenCall {
 		if x := p.byExits; x != nil && x.calls.Addr != 0 {
 			if mem, err := tg.ownMemory(x.calls.Size(), x.calls.Addr); err == nil {
 				for _, in := range x.calls.Used(mem) {
+					if !x.calls.Owner(mem, in.Number, p.id) {
+						continue
+					}
 					one(in, x.calls.Entry(mem, in.Number), x.calls.Go)
 				}
 			}

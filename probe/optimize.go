@@ -515,10 +515,14 @@ func (o *planner) room(at uint64, ws []patchRequest) (int, error) {
 	return size, nil
 }
 
-func probesOf(ws []patchRequest) []detour.Probe {
-	var out []detour.Probe
+func (o *planner) probesOf(ws []patchRequest) []detour.Probe {
+	out := make([]detour.Probe, 0, len(ws))
 	for _, w := range ws {
-		out = append(out, detour.Probe{ID: w.p.id, Program: w.p.prog, CountOnly: !w.p.target.s.records(w.p.user), Bins: w.p.detourBins(), IP: uint64(w.p.where.Addr)})
+		by := o.course(w.p).byExits
+		out = append(out, detour.Probe{
+			ID: w.p.id, Program: w.p.prog, CountOnly: !w.p.target.s.records(w.p.user), Bins: w.p.detourBins(), IP: uint64(w.p.where.Addr),
+			Anywhere: by != nil && by.anywhere,
+		})
 	}
 	return out
 }
@@ -671,9 +675,9 @@ func (o *planner) probes(st *stage, ws []patchRequest, tail tailFunc) ([]byte, e
 	var d *detour.Detour
 	var err error
 	if ws[0].kind == requestExit {
-		d, err = detour.BuildExit(uint64(st.base), &params, probesOf(ws), nil, tail)
+		d, err = detour.BuildExit(uint64(st.base), &params, o.probesOf(ws), nil, tail)
 	} else {
-		d, err = detour.Build(uint64(st.base), &params, probesOf(ws), tail)
+		d, err = detour.Build(uint64(st.base), &params, o.probesOf(ws), tail)
 	}
 	if err != nil {
 		return nil, err

@@ -88,10 +88,16 @@ func (o *planner) planPools(maps []symbols.Mapping, ps []*placed, avoid []plan.R
 		laid = append(laid, func(at uint64) (err error) {
 			k, err := detour.NewCommonCalls(at+off, entry, count)
 			for p := range common {
+				x := o.course(p).byExits
+				x.anywhere = o.tg.countsAnywhere(p)
+				k.Anywhere = k.Anywhere || x.anywhere
+			}
+			for p := range common {
 				o.course(p).byExits.calls = k
 			}
 			return err
 		})
+		laid = append(laid, o.layNoting(common, room))
 	}
 	// Behind all that is used lies what is for probes of exits that may have to go
 	// by return trampolines in the end: pages that nobody touches take no memory.
@@ -119,6 +125,27 @@ func (o *planner) planPools(maps []symbols.Mapping, ps []*placed, avoid []plan.R
 		}
 	}
 	return nil
+}
+
+// layNoting makes room for the set of entries that jumps of probes in common ask for, if
+// there are such jumps.
+func (o *planner) layNoting(common map[*placed]bool, room func(n int) uint64) (lay func(at uint64) error) {
+	open := false
+	for p := range common {
+		open = open || o.course(p).byExits.open != ""
+	}
+	if !open {
+		return func(uint64) error { return nil }
+	}
+	noting := detour.NewNoting(len(common))
+	off := room(noting.Size())
+	return func(at uint64) error {
+		noting.Addr = at + off
+		for p := range common {
+			o.course(p).byExits.noting = noting
+		}
+		return nil
+	}
 }
 
 // gapNearFile finds free addresses that the memory file can be reached from. avoid are

@@ -252,6 +252,9 @@ func (tg *target) vacateOne(r *retired, in map[any]bool) error {
 		return nil
 	}
 	if !r.quiet {
+		if err := tg.forgetRows(r); err != nil {
+			return err
+		}
 		r.quiet, r.at = true, tg.s.counter.TSC()
 		tg.forgetKeys(r)
 	}

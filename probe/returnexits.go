@@ -53,6 +53,12 @@ type exitProbe struct {
 	calls detour.Calls
 	// suspects are the calls that the last look for abandoned ones found.
 	suspects map[int]detour.Instance
+	// anywhere says that any return which looks into the table in common may be one of its
+	// calls'. noting is set where one of that table's functions ends in a jump of which
+	// only the program knows where it leads; open says which jump, and why.
+	anywhere bool
+	noting   *detour.Noting
+	open     string
 }
 
 // leavable says why a function whose calls can't return by return trampolines can't be
@@ -122,7 +128,7 @@ const fewExits = 4
 
 // cheap reports whether the returns are few and the function's own.
 func (l *exitProbe) cheap(w patchRequest) bool {
-	return len(l.exits) <= fewExits &&
+	return len(l.exits) <= fewExits && l.open == "" &&
 		!slices.ContainsFunc(l.exits, func(e patchRequest) bool { return e.at.Module != w.at.Module || e.at.Func.Start != w.at.Func.Start })
 }
 
@@ -162,10 +168,13 @@ func (o *planner) addExits(ws []patchRequest, groups map[*assess.Function][]patc
 			continue
 		}
 		x := o.course(w.p).byExits
+		if x.open != "" && x.noting == nil {
+			failed[w.p], o.course(w.p).why = true, x.open
+		}
 		for _, e := range x.exits {
 			if o.occupied(e.at.Addr) {
 				failed[w.p], o.course(w.p).why = true, "a breakpoint is at one of its exits, "+e.at.Name
-			} else if !sharing[e.at.Addr].fits(x.calls, e) {
+			} else if !sharing[e.at.Addr].fits(x, e) {
 				failed[w.p], o.course(w.p).why = true, "too many functions return by "+e.at.Name
 			}
 		}
@@ -176,7 +185,7 @@ func (o *planner) addExits(ws []patchRequest, groups map[*assess.Function][]patc
 			if sharing[e.at.Addr] == nil {
 				sharing[e.at.Addr] = &sharers{}
 			}
-			sharing[e.at.Addr].add(x.calls, e)
+			sharing[e.at.Addr].add(x, e)
 			// Without one of its patches the probe is given up (whole).
 			if g, err := tg.function(e.at); err == nil {
 				groups[g] = append(groups[g], e)
@@ -196,23 +205,29 @@ type sharers struct {
 	owners int // of tables in common
 }
 
-func (s *sharers) fits(k detour.Calls, e patchRequest) bool {
+func (s *sharers) fits(x *exitProbe, e patchRequest) bool {
 	switch {
 	case s == nil:
 		return true
-	case k.Common && e.passing == detour.NotPassing && s.owners >= maxOwners:
+	case x.owns(e) && s.owners >= maxOwners:
 		return false
 	}
-	return len(s.tables) < maxShared || slices.Contains(s.tables, k.Addr)
+	return len(s.tables) < maxShared || slices.Contains(s.tables, x.calls.Addr)
 }
 
-func (s *sharers) add(k detour.Calls, e patchRequest) {
-	if !slices.Contains(s.tables, k.Addr) {
-		s.tables = append(s.tables, k.Addr)
+func (s *sharers) add(x *exitProbe, e patchRequest) {
+	if !slices.Contains(s.tables, x.calls.Addr) {
+		s.tables = append(s.tables, x.calls.Addr)
 	}
-	if k.Common && e.passing == detour.NotPassing {
+	if x.owns(e) {
 		s.owners++
 	}
+}
+
+// owns reports whether a return must tell the probe's calls from others of the table in
+// common.
+func (l *exitProbe) owns(e patchRequest) bool {
+	return l.calls.Common && !l.anywhere && e.passing == detour.NotPassing
 }
 
 // functionPlan is what became of a function's probes.
@@ -448,7 +463,7 @@ func once(ws []patchRequest) []patchRequest {
 // of ws is the return probe, the others are entry probes.
 func (o *planner) enterStage(st *stage, ws []patchRequest, tail tailFunc) ([]byte, error) {
 	last := ws[len(ws)-1]
-	ps, x, params := probesOf(ws), o.course(last.p).byExits, o.goParams(last)
+	ps, x, params := o.probesOf(ws), o.course(last.p).byExits, o.goParams(last)
 	params.Sketch = st.sketch
 	calls := x.calls
 	calls.Joined = last.joins
@@ -467,12 +482,14 @@ func (o *planner) leaveStage(st *stage, ws []patchRequest, tail tailFunc) ([]byt
 	var d *detour.Detour
 	var err error
 	switch {
+	case w.open != nil:
+		d, err = detour.BuildOnward(uint64(st.base), &params, x.calls, w.open, x.noting, tail)
 	case w.passing != detour.NotPassing:
 		d, err = detour.BuildPassing(uint64(st.base), &params, x.calls, w.passing, asm.Cond(w.inst.Opcode&15), !w.conditional, tail)
 	case x.calls.Common:
-		d, err = detour.BuildLeaves(uint64(st.base), &params, probesOf(ws), x.calls, w.pop, tail)
+		d, err = detour.BuildLeaves(uint64(st.base), &params, o.probesOf(ws), x.calls, w.pop, tail)
 	default:
-		d, err = detour.BuildLeave(uint64(st.base), &params, probesOf(ws)[0], x.calls, w.pop, tail)
+		d, err = detour.BuildLeave(uint64(st.base), &params, o.probesOf(ws)[0], x.calls, w.pop, tail)
 	}
 	if err != nil {
 		return nil, err

@@ -100,7 +100,7 @@ func peculiar(name string) string {
 func (o *planner) returnStage(st *stage, w patchRequest, tail tailFunc) ([]byte, error) {
 	params, f := o.params, o.course(w.p).followed
 	params.Sketch = st.sketch
-	r, err := detour.BuildReturn(uint64(st.base), &params, probesOf([]patchRequest{w})[0], f.pool, tail)
+	r, err := detour.BuildReturn(uint64(st.base), &params, o.probesOf([]patchRequest{w})[0], f.pool, tail)
 	if err != nil {
 		return nil, err
 	}

@@ -54,6 +54,7 @@ func (tg *target) restorePatches(list []*patch, stopped []*tracee.Thread) error 
 	first, second := changes(list, func(p *patch, i int) change {
 		return change{At: p.plan.Writes[i].At, Old: p.plan.Writes[i].Bytes, New: p.before[i].Bytes}
 	})
+	tg.unnoteEntries(list)
 	err := errors.Join(leaveLongJumps(list, stopped), leaveGuards(list, stopped))
 	if err == nil {
 		err = tg.rewrite(second)

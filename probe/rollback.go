@@ -97,11 +97,11 @@ func (tg *target) rolledBack(t *tracee.Thread, si *tracee.Siginfo, regs *unix.Pt
 	tg.rollbacks++
 	if s, th := tg.s, tg.thread(t); s.fill(tg, th) == nil {
 		if st.leaves && st.exits.calls.Common {
-			s.commonInstead(tg, st, taken)
+			s.commonInstead(tg, th, st, taken)
 			return sendTo(tg, t, &out, st.copyAt), true
 		}
 		for _, w := range st.wants[min(taken, len(st.wants)):] {
-			s.takeInstead(tg, st, w)
+			s.takeInstead(tg, th, st, w)
 		}
 	}
 	return sendTo(tg, t, &out, st.copyAt), true
@@ -132,7 +132,7 @@ func (tg *target) dropRecord(st *stage, taken int, at symbols.Addr) bool {
 
 // takeInstead takes the hit of a probe whose detour can't. The session's context is
 // that of the site.
-func (s *Session) takeInstead(tg *target, st *stage, w patchRequest) {
+func (s *Session) takeInstead(tg *target, th *thread, st *stage, w patchRequest) {
 	switch w.kind {
 	case requestExit:
 		if ra, err := tg.word(symbols.Addr(s.regs.GPR[fetch.SP])); err == nil {
@@ -144,11 +144,11 @@ func (s *Session) takeInstead(tg *target, st *stage, w patchRequest) {
 			s.miss(w.p)
 		}
 		if st.exits != nil && st.exits.calls.Common && !w.joins {
-			s.passInstead(tg, st, w, detour.Arrives)
+			s.passInstead(tg, th, st, w, detour.Arrives)
 		}
 	case wantExit:
 		if w.passing != detour.NotPassing {
-			s.passInstead(tg, st, w, w.passing)
+			s.passInstead(tg, th, st, w, w.passing)
 			return
 		}
 		if mem := tg.callsOf(st.exits.calls, s.regs.GPR[fetch.SP]); mem != nil {
@@ -173,11 +173,18 @@ func (tg *target) callsOf(k detour.Calls, slot uint64) []byte {
 }
 
 // passInstead notes that a call passes, or forgets one that was left.
-func (s *Session) passInstead(tg *target, st *stage, w patchRequest, way detour.Passing) {
+func (s *Session) passInstead(tg *target, th *thread, st *stage, w patchRequest, way detour.Passing) {
 	if w.conditional && !jccTaken(w.inst.Opcode, s.regs.Flags) {
 		return
 	}
 	k, sp := st.exits.calls, s.regs.GPR[fetch.SP]
+	if w.open != nil {
+		to, ok := tg.chainWord(w.open, &s.regs)
+		if ok && !st.exits.noting.Has(to) {
+			s.followOnward(tg, th, st)
+			return
+		}
+	}
 	mem := tg.callsOf(k, sp)
 	ra, err := tg.word(symbols.Addr(sp))
 	if mem == nil || err != nil {
@@ -192,9 +199,9 @@ func (s *Session) passInstead(tg *target, st *stage, w patchRequest, way detour.
 // commonInstead does what a stage of a table in common has not done yet: the table
 // tells which calls are left. The hit of the taken-th was taken, and its row not yet
 // freed.
-func (s *Session) commonInstead(tg *target, st *stage, taken int) {
+func (s *Session) commonInstead(tg *target, th *thread, st *stage, taken int) {
 	if w := st.wants[0]; w.passing != detour.NotPassing {
-		s.passInstead(tg, st, w, w.passing) // for all of them
+		s.passInstead(tg, th, st, w, w.passing) // for all of them
 		return
 	}
 	k, sp := st.exits.calls, s.regs.GPR[fetch.SP]
@@ -208,8 +215,24 @@ func (s *Session) commonInstead(tg *target, st *stage, taken int) {
 			tg.freeCall(k, in.Number)
 		}
 	}
+	done := map[uint32]bool{}
 	for i, w := range st.wants {
+		done[w.p.id] = true
 		s.exitInstead(tg, st, w, mem, i != taken-1)
+	}
+	if !k.Anywhere {
+		return
+	}
+	for _, in := range k.Used(mem) {
+		id := k.OwnerOf(mem, in.Number)
+		if in.Slot != sp || done[id] {
+			continue
+		}
+		if p := tg.probeOf(id); p != nil && p.byExits != nil && p.byExits.anywhere {
+			w := st.wants[0]
+			w.p = p
+			s.exitInstead(tg, st, w, mem, true)
+		}
 	}
 }
 

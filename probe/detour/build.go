@@ -159,8 +159,9 @@ type builder struct {
 	reading asm.Label
 	// owns says that calls are noted in a table in common.
 	owns bool
-	// joined is joinedOwner where another probe's are noted before, else 0.
-	joined uint32
+	// ownerBits stand beside the owner's number: joinedOwner where another probe's calls
+	// are noted before, anywhere.
+	ownerBits uint32
 	// seq says that the probe takes its hits in sequences.
 	seq bool
 	err error

@@ -44,6 +44,9 @@ type Calls struct {
 	// Common says that they are calls of several probes: the last eight bytes of a row
 	// begin with u32, whose call it is (common.go).
 	Common bool
+	// Anywhere says that calls of some probes, those with Probe.Anywhere, may return by
+	// any return that looks into a table in common (onward.go).
+	Anywhere bool
 	// Joined, for the entry's side of a table in common, says that another probe's calls
 	// of the same function are noted before: who arrives has been asked.
 	Joined bool

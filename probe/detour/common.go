@@ -59,7 +59,12 @@ func CanBeCommon(prog *fetch.Program) bool { return callEntry+prog.EntrySize()+o
 
 // Owner reports whether a row is a probe's, from the table's memory.
 func (k Calls) Owner(mem []byte, row int, id uint32) bool {
-	return !k.Common || binary.LittleEndian.Uint32(mem[k.offset(row+1)-ownerBefore:]) == id
+	return !k.Common || k.OwnerOf(mem, row) == id
+}
+
+// OwnerOf is the probe that a row of a table in common is of, from the table's memory.
+func (k Calls) OwnerOf(mem []byte, row int) (id uint32) {
+	return binary.LittleEndian.Uint32(mem[k.offset(row+1)-ownerBefore:]) & ownerID
 }
 
 // spreadCommon makes AX what the slot DI is looked for by: its low bits are those of

@@ -149,7 +149,10 @@ func (e *calling) enter() {
 	e.key(keyless)
 	b.MovAbs(asm.SI, e.k.Addr)
 	if b.owns = e.k.Common; e.k.Joined {
-		b.joined = joinedOwner
+		b.ownerBits |= joinedOwner
+	}
+	if b.probe.Anywhere {
+		b.ownerBits |= anywhere
 	}
 	b.lead(asm.At(asm.SI, headNote), link, b.probe)
 	b.Jcc(asm.E, done)

@@ -58,10 +58,13 @@ func (p *Probe) counts() bool { return p.CountOnly && p.Program.Filter == nil &&
 func (e *calling) leaveOf(probes []Probe, pop uint16, found int) {
 	b, f, k := e.b, &e.b.frame, e.k
 	same, look, others, out := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
+	counts := k.Anywhere
 	start, counted := make([]asm.Label, len(probes)), b.NewLabel()
 	for i := range start {
 		if start[i] = counted; !probes[i].counts() {
 			start[i] = b.NewLabel()
+		} else {
+			counts = true
 		}
 	}
 	f.save(b.Code)
@@ -75,16 +78,22 @@ func (e *calling) leaveOf(probes []Probe, pop uint16, found int) {
 	b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.CX, callReturn))
 	b.Jcc(asm.NE, look) // a call that was entered unseen, over one that was left
 	b.Load(asm.W32, asm.AX, asm.At(asm.CX, 1<<k.Shift-ownerBefore))
-	b.OpImm(asm.Cmp, asm.W32, asm.AX, int32(probes[0].ID))
-	if len(probes) > 1 {
+	own := slices.ContainsFunc(probes, func(p Probe) bool { return !p.Anywhere })
+	switch {
+	case k.Anywhere && !own:
+		b.OpImm(asm.Cmp, asm.W32, asm.AX, anywhere)
+		b.Jcc(asm.B, look)
+	case k.Anywhere || len(probes) > 1:
+		b.OpImm(asm.Cmp, asm.W32, asm.AX, probes[0].owner())
 		b.Jcc(asm.NE, others)
-	} else {
+	default:
+		b.OpImm(asm.Cmp, asm.W32, asm.AX, probes[0].owner())
 		b.Jcc(asm.NE, look)
 	}
-	if first := start[0]; first != counted && slices.Contains(start, counted) {
+	if first := start[0]; first != counted && counts {
 		b.Jmp(first)
 	}
-	if slices.Contains(start, counted) {
+	if counts {
 		b.Bind(counted)
 		f.body.taken, f.cur.taken = len(probes), len(probes)
 		f.mark()
@@ -115,12 +124,31 @@ func (e *calling) leaveOf(probes []Probe, pop uint16, found int) {
 		b.Jcc(asm.NE, look)
 		b.Jmp(same)
 	})
-	if len(probes) > 1 {
+	switch {
+	case k.Anywhere && own:
+		b.later(func() {
+			b.Bind(others)
+			none := b.NewLabel()
+			b.ownerAmong(probes, start, none)
+			b.Bind(none)
+			b.OpImm(asm.Cmp, asm.W32, asm.AX, anywhere)
+			b.Jcc(asm.AE, counted)
+			b.Jmp(look)
+		})
+	case len(probes) > 1 && own:
 		b.later(func() {
 			b.Bind(others)
 			b.ownerAmong(probes, start, look)
 		})
 	}
+}
+
+// owner is what says in a row that it is a probe's.
+func (p *Probe) owner() int32 {
+	if p.Anywhere {
+		return int32(p.ID | anywhere)
+	}
+	return int32(p.ID)
 }
 
 // countOwner counts the hit of the owner AX, if it is switched on, and frees the row
@@ -131,6 +159,9 @@ func (e *calling) countOwner(found int) {
 	owner := f.temp(found + 8)
 	b.OpImm(asm.Add, asm.W64, asm.CX, callEntry)
 	b.Store(asm.W64, f.temp(found), asm.CX)
+	if e.k.Anywhere {
+		b.OpImm(asm.And, asm.W32, asm.AX, ownerID)
+	}
 	b.MovAbs(asm.DX, b.p.Flags)
 	b.TestMemImm(asm.W8, asm.Indexed(asm.DX, asm.AX, 4, 0), ring.FlagEnabled)
 	b.Jcc(asm.E, done)
@@ -162,16 +193,18 @@ func (e *calling) countOwner(found int) {
 
 // ownerAmong goes on where the owner AX says, or at none.
 func (b *builder) ownerAmong(probes []Probe, to []asm.Label, none asm.Label) {
-	order := make([]int, len(probes))
-	for i := range order {
-		order[i] = i
+	var order []int
+	for i := range probes {
+		if !probes[i].Anywhere {
+			order = append(order, i)
+		}
 	}
-	slices.SortFunc(order, func(x, y int) int { return cmp.Compare(probes[x].ID, probes[y].ID) })
+	slices.SortFunc(order, func(x, y int) int { return cmp.Compare(probes[x].owner(), probes[y].owner()) })
 	var search func(list []int)
 	search = func(list []int) {
 		if len(list) <= 3 {
 			for _, i := range list {
-				b.OpImm(asm.Cmp, asm.W32, asm.AX, int32(probes[i].ID))
+				b.OpImm(asm.Cmp, asm.W32, asm.AX, probes[i].owner())
 				b.Jcc(asm.E, to[i])
 			}
 			b.Jmp(none)
@@ -179,7 +212,7 @@ func (b *builder) ownerAmong(probes []Probe, to []asm.Label, none asm.Label) {
 		}
 		upper := b.NewLabel()
 		mid := len(list) / 2
-		b.OpImm(asm.Cmp, asm.W32, asm.AX, int32(probes[list[mid]].ID))
+		b.OpImm(asm.Cmp, asm.W32, asm.AX, probes[list[mid]].owner())
 		b.Jcc(asm.AE, upper)
 		search(list[:mid])
 		b.Bind(upper)

@@ -111,6 +111,9 @@ type Probe struct {
 	Bins *Bins
 	// IP is the address that $ip and __probe_ip show.
 	IP uint64
+	// Anywhere says that calls of a return probe that counts may return by any return that
+	// looks into their table in common.
+	Anywhere bool
 }
 
 // Fault is one entry of the exception table: a thread that faults (SIGSEGV,

@@ -142,7 +142,7 @@ func (b *builder) lead(m asm.Mem, link asm.Label, missed *Probe) {
 	b.JmpMem(m)
 	if missed != nil {
 		if b.owns {
-			b.Data32(missed.ID | b.joined)
+			b.Data32(missed.ID | b.ownerBits)
 		}
 		b.Data32(uint32(ring.CountersOff + int(missed.ID)*ring.CounterSize + ring.CounterMissed))
 	}

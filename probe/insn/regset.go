@@ -148,6 +148,15 @@ func (i Inst) addrRegs() RegSet {
 	return s
 }
 
+// RegOperand returns the register that stands where a memory operand could. ok is false
+// if none does.
+func (i Inst) RegOperand() (r Reg, ok bool) {
+	if i.ModRMOff == 0 || !i.registerForm() {
+		return NoReg, false
+	}
+	return i.rm(), true
+}
+
 // Mem returns the parts of a memory operand's address: base and index (NoReg
 // where there is none), the factor of the index, and the displacement as it is
 // in the bytes. ok is false if there is no memory operand; one that is

@@ -1,0 +1,178 @@
+package detour
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+
+	"kprobe/fetch"
+	"kprobe/probe/asm"
+)
+
+// Jumps to functions that only the program knows
+//
+// A function may end in a jump through a register or memory. If what it leads to notes
+// its calls in the same table in common, the call passes on as any other: the row says
+// so, and that function's entry takes it for an answer. Which those are the detour of
+// the jump asks Noting, a set in the target's memory. Where such a call comes to its end
+// isn't known when returns are planned: so its row says that any return which looks into
+// the table may be its own (anywhere), and such calls are counted only.
+//
+// Where the jump leads to any other function, and a call is noted that ends there, the
+// code traps at Detour.NoRoom, with the program's registers: who traces follows the call
+// to where it returns to.
+
+// anywhere is the bit of an owner whose calls may return by any of the returns that look
+// into the table.
+const anywhere = 1 << 30
+
+// ownerID is the number of an owner.
+const ownerID = anywhere - 1
+
+// Noting is a set of entries of functions that note their calls in a table: as it is in
+// the target's memory, at Addr, and here. The zero Noting is of none and has no place.
+type Noting struct {
+	Addr  uint64
+	words []uint64 // 0: free, 1: was in use; a power of two of them
+	used  int      // of them that aren't 0
+}
+
+// NewNoting makes room for so many entries.
+func NewNoting(n int) *Noting { return &Noting{words: make([]uint64, 1<<bits.Len(uint(2*n)|63))} }
+
+// Size is how many bytes of memory it takes, which are all zero without entries.
+func (s *Noting) Size() int { return 8 * len(s.words) }
+
+// Put enters an entry, and gives the word that has changed; it is negative where none
+// has: the entry is in it, or the set is full. One word is always free, and ends searches.
+func (s *Noting) Put(at uint64) int {
+	if s.Has(at) || at <= 1 {
+		return -1
+	}
+	for i := s.first(at); ; i = (i + 1) & (len(s.words) - 1) {
+		switch w := s.words[i]; {
+		case w == 0 && s.used+1 == len(s.words):
+			return -1
+		case w == 0:
+			s.used++
+		case w != 1:
+			continue
+		}
+		s.words[i] = at
+		return i
+	}
+}
+
+// Drop takes an entry out, and gives the word that has changed, or a negative number.
+func (s *Noting) Drop(at uint64) int {
+	i := s.find(at)
+	if i >= 0 {
+		s.words[i] = 1
+	}
+	return i
+}
+
+// Has reports whether an entry is in it.
+func (s *Noting) Has(at uint64) bool { return s.find(at) >= 0 }
+
+func (s *Noting) find(at uint64) int {
+	for i := s.first(at); s.words[i] != 0; i = (i + 1) & (len(s.words) - 1) {
+		if s.words[i] == at {
+			return i
+		}
+	}
+	return -1
+}
+
+// Word gives a word's address and bytes.
+func (s *Noting) Word(i int) (at uint64, b []byte) {
+	return s.Addr + 8*uint64(i), binary.LittleEndian.AppendUint64(nil, s.words[i])
+}
+
+// Bytes is all of it.
+func (s *Noting) Bytes() []byte {
+	b := make([]byte, 0, s.Size())
+	for _, w := range s.words {
+		b = binary.LittleEndian.AppendUint64(b, w)
+	}
+	return b
+}
+
+// shift is by how much a hash is shifted to be a word's number.
+func (s *Noting) shift() uint8 { return uint8(32 - bits.TrailingZeros(uint(len(s.words)))) }
+
+func (s *Noting) first(at uint64) int {
+	const mult = uint32(golden32 & (1<<32 - 1))
+	return int(uint32(at) * mult >> s.shift())
+}
+
+// BuildOnward makes the detour of a jump to an address that the chain gives. tail emits
+// the jump.
+func BuildOnward(base uint64, p *Params, k Calls, to *fetch.Chain, noting *Noting, tail func(c *asm.Code) error) (*Detour, error) {
+	return tight(base, p, func(c *asm.Code) (*Detour, error) { return buildOnward(c, p, k, to, noting, tail) })
+}
+
+func buildOnward(c *asm.Code, p *Params, k Calls, to *fetch.Chain, noting *Noting, tail func(c *asm.Code) error) (*Detour, error) {
+	b := newBuilder(c, p)
+	if err := k.check(); err != nil {
+		return nil, err
+	}
+	if !k.Common || noting == nil {
+		return nil, fmt.Errorf("calls %+v that go anywhere are in no table in common", k)
+	}
+	if !p.NoRedZone {
+		b.frame.skip = redZone
+	}
+	b.frame.regs = append(baseRegs(), asm.DI)
+	if err := b.stack(); err != nil {
+		return nil, err
+	}
+	f := &b.frame
+	out, none, unseen, trap := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
+	f.save(b.Code)
+	b.value(to, out) // what can't be read faults where the program reads it
+	b.Mov(asm.W64, asm.DI, asm.AX)
+	b.ImulImm(asm.W32, asm.AX, asm.AX, golden32)
+	b.ShiftImm(asm.Shr, asm.W32, asm.AX, noting.shift())
+	b.MovAbs(asm.SI, noting.Addr)
+	search, found := b.Mark(), b.NewLabel()
+	b.Load(asm.W64, asm.DX, asm.Indexed(asm.SI, asm.AX, 8, 0))
+	b.Op(asm.Cmp, asm.W64, asm.DX, asm.DI)
+	b.Jcc(asm.E, found)
+	b.Test(asm.W64, asm.DX, asm.DX)
+	b.Jcc(asm.E, none)
+	b.OpImm(asm.Add, asm.W32, asm.AX, 1)
+	b.OpImm(asm.And, asm.W32, asm.AX, int32(len(noting.words)-1))
+	b.Jmp(search)
+	b.Bind(found)
+	e := &calling{returning{b: b}, k}
+	e.first()
+	b.passOn()
+	b.Bind(out)
+	f.restore()
+	b.later(func() {
+		b.Bind(none)
+		e.first()
+		b.eachRow(func(on asm.Label) {
+			b.Load(asm.W64, asm.AX, asm.At(asm.DI, 0))
+			b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.CX, callReturn))
+			b.Jcc(asm.E, unseen)
+		})
+		b.Jmp(out)
+	})
+	b.later(func() {
+		b.Bind(unseen)
+		f.restore()
+		f.outside(b.Code)
+		b.Bind(trap)
+		b.Int3()
+		b.Int3() // who is led on goes to the copy
+	})
+	d, err := b.leave(b.Here(), tail)
+	if err != nil {
+		return nil, err
+	}
+	off, _ := b.Offset(trap)
+	d.NoRoom = b.Base() + uint64(off)
+	return d, nil
+}

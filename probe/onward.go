@@ -1,0 +1,182 @@
+package probe
+
+import (
+	"kprobe/fetch"
+	"kprobe/probe/detour"
+	"kprobe/symbols"
+)
+
+// Calls that end in a jump to who knows where
+//
+// Where a function ends in a jump through a register or memory, its detour asks whether
+// what it leads to notes its calls in the same table (detour.BuildOnward). For those that
+// do, the set that it asks has their entries from when their jumps are in the text
+// (noteEntries) until they are to be taken out (unnoteEntries). For any other the thread
+// traps here, and the call goes on as one that is followed by breakpoints.
+//
+// If the probe of the function that the jump led to is removed while it runs, the return
+// of the one that jumped is not seen: its row goes with the call that takes its slot.
+
+// jumpsOn is where the jump of the stage leads; nil for a stage of anything else.
+func (s *stage) jumpsOn() *fetch.Chain {
+	if !s.leaves || len(s.wants) == 0 {
+		return nil
+	}
+	return s.wants[0].open
+}
+
+// fewEntries is up to how many entries are written one by one.
+const fewEntries = 64
+
+// noteEntries says of functions that they note their calls.
+func (tg *target) noteEntries(list []*patch) {
+	fresh := map[*detour.Noting][]int{}
+	for _, p := range list {
+		for st := range p.allStages() {
+			if x := st.exits; x != nil && !st.leaves && x.noting != nil {
+				if i := x.noting.Put(uint64(x.probe.where.Addr)); i >= 0 {
+					fresh[x.noting] = append(fresh[x.noting], i)
+				}
+			}
+		}
+	}
+	for n, words := range fresh {
+		if len(words) > fewEntries {
+			_ = tg.proc.WriteMemory(n.Bytes(), symbols.Addr(n.Addr)) // fails only if the process is gone
+			continue
+		}
+		tg.writeEntries(n, words)
+	}
+}
+
+// unnoteEntries is what comes before the jumps of functions are taken out.
+func (tg *target) unnoteEntries(list []*patch) {
+	for _, p := range list {
+		for st := range p.allStages() {
+			if x := st.exits; x != nil && !st.leaves && x.noting != nil {
+				if i := x.noting.Drop(uint64(x.probe.where.Addr)); i >= 0 {
+					tg.writeEntries(x.noting, []int{i})
+				}
+			}
+		}
+	}
+}
+
+func (tg *target) writeEntries(n *detour.Noting, words []int) {
+	for _, i := range words {
+		at, b := n.Word(i)
+		_ = tg.proc.WriteMemory(b, symbols.Addr(at)) // fails only if the process is gone
+	}
+}
+
+// followOnward has the calls that are noted with the thread's stack pointer followed to
+// where they return to: the thread is at a jump that leaves them. The session's context
+// is filled.
+func (s *Session) followOnward(tg *target, th *thread, st *stage) {
+	k, slot := st.exits.calls, s.regs.GPR[fetch.SP]
+	mem := tg.callsOf(k, slot)
+	raw, err := tg.word(symbols.Addr(slot))
+	if mem == nil || err != nil {
+		return
+	}
+	for _, row := range k.Used(mem) {
+		if row.Slot != slot {
+			continue
+		}
+		tg.freeCall(k, row.Number)
+		p := tg.probeOf(k.OwnerOf(mem, row.Number))
+		if row.Return != raw || p == nil || s.stopping {
+			continue // left before, or nobody wants it
+		}
+		s.followRow(tg, th, p, symbols.Addr(slot), symbols.Addr(raw), k.Entry(mem, row.Number))
+	}
+}
+
+// followRow is enterOne for a call that was noted: it has left its function.
+func (s *Session) followRow(tg *target, th *thread, p *placed, slot, raw symbols.Addr, entry []byte) {
+	in := p.pool.get()
+	if in == nil {
+		tg.reclaim(th, p.pool)
+		if in = p.pool.get(); in == nil {
+			s.miss(p)
+			return
+		}
+	}
+	ra, shared := tg.behind(raw), false
+	if by := tg.callAt(ra); by != nil {
+		ra, shared = by.ra, true
+	}
+	in.probe, in.tid, in.tgid = p, th.t.TID(), tg.proc.PID()
+	in.slot, in.ra, in.time = slot, ra, s.now
+	in.key = callKey{pid: tg.proc.PID(), sp: uint64(slot) + 8 + p.pop}
+	in.inside = false
+	if !shared && !tg.catchReturn(s.run, in) {
+		p.pool.put(in)
+		s.miss(p)
+		return
+	}
+	in.entry = append(in.entry[:0], entry[:p.prog.EntrySize()]...)
+	tg.calls.enter(in, func(old *instance) bool {
+		if old.time == in.time && old.tid == in.tid && old.probe != in.probe {
+			return false // of this very call, too
+		}
+		stale := old.probe == in.probe || old.inside || !old.probe.tails || old.ra != in.ra
+		if stale && old.trampoline >= 0 {
+			tg.freeTrampoline(old)
+		}
+		return stale
+	})
+}
+
+// probeOf is the probe of a number that is armed; nil: there is none.
+func (tg *target) probeOf(id uint32) *placed {
+	for p := range tg.placed {
+		if p.id == id {
+			return p
+		}
+	}
+	return nil
+}
+
+// chainWord is the value of a chain of a register and loads; ok is false where a load
+// fails.
+func (tg *target) chainWord(c *fetch.Chain, regs *fetch.Regs) (v uint64, ok bool) {
+	if v = c.Imm; c.Source == fetch.SourceReg {
+		v = regs.GPR[c.Reg]
+	}
+	for _, l := range c.Loads {
+		w, err := tg.word(symbols.Addr(v + uint64(l.Off)))
+		if err != nil {
+			return 0, false
+		}
+		v = w
+	}
+	return v, true
+}
+
+// forgetRows frees the rows of calls of probes that were taken out, in tables where any
+// return may be theirs: their numbers will be others'.
+func (tg *target) forgetRows(r *retired) error {
+	gone, tables := map[uint64]map[uint32]bool{}, map[uint64]detour.Calls{}
+	for _, p := range r.probes {
+		if x := p.byExits; x != nil && x.calls.Anywhere {
+			if gone[x.calls.Addr] == nil {
+				gone[x.calls.Addr], tables[x.calls.Addr] = map[uint32]bool{}, x.calls
+			}
+			gone[x.calls.Addr][p.id] = true
+		}
+	}
+	for at, ids := range gone {
+		k := tables[at]
+		mem, err := tg.ownMemory(k.Size(), at)
+		if err != nil {
+			return err
+		}
+		for _, in := range k.Used(mem) {
+			if ids[k.OwnerOf(mem, in.Number)] {
+				tg.freeCall(k, in.Number)
+			}
+		}
+	}
+	return nil
+}
