@@ -69,7 +69,8 @@ type Options struct {
 	// block, nor call the session; nil is none.
 	Progress func(step string, n, of int)
 	// Inject changes the calls of functions that definitions name, instead of only
-	// recording them; nil changes none. All probes are breakpoints then.
+	// recording them; nil changes none. Where calls wait, and where those of several processes
+	// are counted together, all probes are breakpoints.
 	Inject *Injection
 	// Detach prepares the session for Detach: its rings are overwritten where they are
 	// full, no definition waits for a library, and Run gives no hits.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"kprobe/fetch"
+	"kprobe/probe/detour"
 	"kprobe/probe/ring"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
@@ -39,19 +40,63 @@ type InjectionError struct {
 func (e *InjectionError) Error() string { return fmt.Sprintf("%s: %s", e.Def.Place, e.Why) }
 
 // injection is an Injection and what it has done. It is the tracer's thread's.
+//
+// Calls that end at once are changed by detours where jumps can be. What they count lies in
+// the memory file, and what the tracer does at breakpoints of the same session, too. Calls
+// that wait are threads that the tracer keeps stopped.
 type injection struct {
 	Injection
-	seen, changed uint64
+	seen, changed uint64 // where no detour counts
+}
+
+// needsTracer reports whether detours can't do it: in several processes each would
+// count by itself.
+func (x *injection) needsTracer(several bool) bool {
+	return x.Delay > 0 || x.Result == nil || several && (x.Every > 1 || x.Limit > 0)
 }
 
 // due counts a call that the filter has passed, and reports whether it is changed.
-func (x *injection) due() bool {
+func (x *injection) due(tg *target) bool {
+	if !tg.s.opts.NoOptimize {
+		f := tg.area.File
+		at := f.Layout.Injection()
+		passed := func(was uint64) uint64 { return (was + 1) % x.Every }
+		if x.Every > 1 && passed(f.Update64(at+ring.InjectPassed, passed)) != 0 {
+			return false
+		}
+		changed := func(was uint64) uint64 { return min(was+1, x.Limit) }
+		return x.Limit == 0 || f.Update64(at+ring.InjectChanged, changed) < x.Limit
+	}
 	x.seen++
 	if x.Every > 1 && x.seen%x.Every != 0 || x.Limit > 0 && x.changed == x.Limit {
 		return false
 	}
 	x.changed++
 	return true
+}
+
+// undue takes back that a call is changed, which can't be.
+func (x *injection) undue(tg *target) {
+	if tg.s.opts.NoOptimize {
+		x.changed--
+	} else if x.Limit > 0 {
+		f := tg.area.File
+		f.Add64(f.Layout.Injection()+ring.InjectChanged, ^uint64(0))
+	}
+}
+
+// injection is what the probe's detours do to calls; nil is nothing.
+func (p *placed) injection() *detour.Injection {
+	tg := p.target
+	x := tg.s.inject
+	if x == nil || x.Result == nil {
+		return nil
+	}
+	f := tg.area.File
+	return &detour.Injection{
+		Counters: uint64(f.Addr(f.Layout.Injection())), Every: x.Every, Limit: x.Limit,
+		Result: *x.Result, Errno: x.Errno, ErrnoOff: tg.errnoOff,
+	}
 }
 
 // mayInject reports whether the calls at a place can be changed as asked.
@@ -72,9 +117,14 @@ func (tg *target) mayInject(def *fetch.Def, at symbols.Site) error {
 		return fail("the program has a shadow stack, which only a return instruction leaves whole")
 	}
 	if x.Errno != 0 {
-		if _, err := tg.errnoOffset(); err != nil {
+		off, err := tg.errnoOffset()
+		if err == nil && int64(int32(off)) != off {
+			err = errErrno
+		}
+		if err != nil {
 			return fail(err.Error())
 		}
+		tg.errnoOff = int32(off)
 	}
 	return nil
 }
@@ -109,13 +159,13 @@ func (s *Session) injectAt(p *placed) {
 	}
 	rec, pass := p.prog.Eval(&s.ctx, s.rec[:0])
 	s.rec = rec[:0]
-	if !pass || !s.inject.due() {
+	if !pass || !s.inject.due(p.target) {
 		p.feed.producer.Count(s.ctx.CPU, p.id, ring.CounterFiltered, 1)
 		return
 	}
 	if err := s.change(p); err != nil {
 		s.warnf("thread %d: %v: the call is left as it is", s.ctx.TID, err)
-		s.inject.changed--
+		s.inject.undue(p.target)
 		p.feed.producer.Count(s.ctx.CPU, p.id, ring.CounterFiltered, 1)
 		return
 	}
@@ -135,11 +185,7 @@ func (s *Session) change(p *placed) error {
 			return err
 		}
 		if x.Errno != 0 {
-			off, err := p.target.errnoOffset()
-			if err != nil {
-				return err
-			}
-			at := symbols.Addr(r.r.Fs_base + uint64(off))
+			at := symbols.Addr(r.r.Fs_base + uint64(int64(p.target.errnoOff)))
 			if err := r.WriteMemory(binary.LittleEndian.AppendUint32(nil, uint32(x.Errno)), at); err != nil {
 				return fmt.Errorf("write errno: %w", err)
 			}

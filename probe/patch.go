@@ -241,11 +241,31 @@ func (s *stage) leave(regs *unix.PtraceRegs, mem symbols.Memory) (*unix.PtraceRe
 	if err != nil {
 		return nil, false
 	}
-	if ok {
-		fromFetch(&r, &out)
-		out.Rip = uint64(s.at)
+	if !ok {
+		return &out, true
 	}
+	if x := s.injects(); x != nil {
+		if skipped, err := s.detour.Skips(regs.Rip, *x.Result, &r, mem); err != nil {
+			return nil, false
+		} else if skipped {
+			fromFetch(&r, &out)
+			out.Rip = r.IP
+			return &out, true
+		}
+	}
+	fromFetch(&r, &out)
+	out.Rip = uint64(s.at)
 	return &out, true
+}
+
+// injects is what the stage does to calls; nil is nothing.
+func (s *stage) injects() *injection {
+	for _, w := range s.wants {
+		if x := w.p.target.s.inject; x != nil && x.Result != nil {
+			return x
+		}
+	}
+	return nil
 }
 
 func fromFetch(r *fetch.Regs, out *unix.PtraceRegs) {

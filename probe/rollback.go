@@ -156,6 +156,12 @@ func (s *Session) takeInstead(tg *target, th *thread, st *stage, w patchRequest)
 		}
 	default:
 		s.regs.IP = uint64(w.p.where.Addr)
+		if s.inject != nil { // the call is left as it is
+			if !s.stopping && w.p.feed.enabled(w.p) {
+				w.p.feed.producer.Count(s.ctx.CPU, w.p.id, ring.CounterFiltered, 1)
+			}
+			return
+		}
 		s.record(w.p, nil, 0)
 	}
 }

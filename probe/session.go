@@ -138,7 +138,7 @@ func newSession(o Options) (*Session, error) {
 	}
 	if o.Inject != nil {
 		s.inject = &injection{Injection: *o.Inject}
-		s.opts.NoOptimize = true
+		s.opts.NoOptimize = o.NoOptimize || s.inject.needsTracer(o.Follow || o.Wait != nil)
 	}
 	return s, tr.Handle(handler{s})
 }
@@ -153,6 +153,9 @@ func Attach(ctx context.Context, pids []int, o Options) (*Session, error) {
 	s, err := newSession(o)
 	if err != nil {
 		return nil, err
+	}
+	if s.inject != nil && s.inject.needsTracer(len(pids) > 1) {
+		s.opts.NoOptimize = true
 	}
 	ready := map[int]*prepared{}
 	for _, pid := range pids {

@@ -25,6 +25,8 @@ type target struct {
 	child   bool     // of a process of the session, followed
 	dying   bool     // killed by kprobe: its command could not be probed
 	load    *loading // of an image that is new; nil for a process that was running
+	// errnoOff is how far from a thread's pointer its errno is, in sessions that inject errors.
+	errnoOff int32
 }
 
 // thread is what the engine knows of a thread.

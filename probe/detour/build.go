@@ -253,15 +253,19 @@ func (b *builder) hit(pr *Probe, first bool) {
 	done, reject := b.NewLabel(), b.NewLabel()
 	b.unless(pr.ID, first && !b.seq, done)
 	b.early()
-	if seq := b.seq; b.prog.Filter != nil {
-		b.filter(reject)
+	if seq := b.seq; b.prog.Filter != nil || pr.Inject != nil {
+		if b.prog.Filter != nil {
+			b.filter(reject)
+		}
 		b.later(func() {
 			b.Bind(reject)
 			b.count(pr.ID, ring.CounterFiltered, seq, func() {})
 			b.Jmp(done)
 		})
 	}
-	if pr.CountOnly && b.seq {
+	if pr.Inject != nil {
+		b.inject(pr.Inject, reject)
+	} else if pr.CountOnly && b.seq {
 		b.countInSequence(pr.ID, ring.CounterHits, b.flagged(), b.frame.took)
 	} else if pr.CountOnly {
 		b.count(pr.ID, ring.CounterHits, false, b.frame.took)

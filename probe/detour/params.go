@@ -114,6 +114,9 @@ type Probe struct {
 	// Anywhere says that calls of a return probe that counts may return by any return that
 	// looks into their table in common.
 	Anywhere bool
+	// Inject, if any, ends calls at their function's entry. Such a probe takes no hits in
+	// sequences.
+	Inject *Injection
 }
 
 // Fault is one entry of the exception table: a thread that faults (SIGSEGV,
@@ -153,6 +156,8 @@ type mark struct {
 	// taken is how many of the site's probes have taken their hits: recorded,
 	// counted, or lost should the thread get no further.
 	taken int
+	// skips says that the call is being ended: nothing is left but to return.
+	skips bool
 	// return trampoline says that it is the frame of a return probe's return trampolines.
 	trampoline bool
 }

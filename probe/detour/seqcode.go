@@ -72,7 +72,7 @@ const blockSelf = 16
 // that looks at the CPU looks at it once, before there is room. Records that take the
 // place of others are written by locked instructions alone.
 func (b *builder) sequences() bool {
-	return b.p.countsInSequences() && !b.p.Overwrite && !looksAtCPU(b.prog)
+	return b.p.countsInSequences() && b.probe.Inject == nil && !b.p.Overwrite && !looksAtCPU(b.prog)
 }
 
 // countsInSequences reports whether threads may have the area that sequences need.

@@ -97,7 +97,7 @@ func (d *Detour) Share(of *Detour) bool {
 // same compares all but saved.
 func (m *mark) same(o *mark) bool {
 	return m.off == o.off && m.depth == o.depth && m.word == o.word && m.flags == o.flags &&
-		m.keep == o.keep && m.axKept == o.axKept && m.taken == o.taken && m.trampoline == o.trampoline
+		m.keep == o.keep && m.axKept == o.axKept && m.taken == o.taken && m.trampoline == o.trampoline && m.skips == o.skips
 }
 
 func word(mem symbols.Memory, at uint64) (uint64, error) {

@@ -178,6 +178,18 @@ func (m *File) ReadAt(b []byte, off int64) (n int, err error) {
 // Add64 adds to a word that others may be changing.
 func (m *File) Add64(off int64, n uint64) { atomic.AddUint64(m.word(off), n) }
 
+// Update64 makes a word that others may be changing what next gives for it, and gives what
+// it was.
+func (m *File) Update64(off int64, next func(was uint64) uint64) (was uint64) {
+	w := m.word(off)
+	for {
+		was = atomic.LoadUint64(w)
+		if atomic.CompareAndSwapUint64(w, was, next(was)) {
+			return was
+		}
+	}
+}
+
 // Load32 reads a word of 4 bytes that others may be writing.
 func (m *File) Load32(off int64) uint32 { return atomic.LoadUint32(m.half(off)) }
 

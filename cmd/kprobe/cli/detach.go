@@ -56,8 +56,15 @@ func runDetach(ctx context.Context, d *Deps, m *messages, o *traceOptions) (err 
 	if err != nil {
 		return fail(err)
 	}
-	if err := notInject(defs); err != nil {
-		return err
+	if o.inject == nil {
+		if err := notInject(defs); err != nil {
+			return err
+		}
+	}
+	if o.adapt != nil {
+		if defs, err = o.adapt(defs); err != nil {
+			return err
+		}
 	}
 	if o.calls {
 		both := recordOptions{sessionOptions: o.sessionOptions, calls: true}
@@ -141,6 +148,9 @@ func (o *traceOptions) sayDetached(d *Deps, m *messages, pids []int, stats []pro
 	}
 	if o.calls {
 		m.say("kprobe graph -p %s shows its last calls, kprobe report -p %[1]s how long they took", (*pidList)(&pids))
+	}
+	if o.inject != nil {
+		m.warn("process %s has its calls changed until kprobe del -p %[1]s '*'", (*pidList)(&pids))
 	}
 	m.say("nothing traces process %s; kprobe snapshot -p %[1]s shows its last hits, kprobe del -p %[1]s '*' takes the probes out", (*pidList)(&pids))
 	return nil

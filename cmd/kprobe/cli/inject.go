@@ -39,8 +39,15 @@ changes each Nth of these calls, --limit N no more than N in all.
 
 Each call that was changed is a line, as kprobe trace prints it, of an event in the
 group inject: kprobe list shows it while it lasts. Calls that were left alone count
-as filtered. Each hit is a breakpoint, some ten microseconds. The program is as it
-was when kprobe ends, however it ends; a call that waits goes on.
+as filtered. The program itself ends calls, by a jump at the function's entry, some
+ten nanoseconds each. A delay is a breakpoint, some ten microseconds, as is what
+counts calls of several processes together. The program is as it was when kprobe
+ends, however it ends; a call that waits goes on.
+
+With --detach kprobe leaves at once, and the calls stay changed: by --every and
+--limit as asked, each the process's own, until kprobe del -p PID '*'. kprobe list
+--sites -p PID shows it, kprobe snapshot -p PID the last calls that were changed. A
+delay takes a kprobe, and can't be left.
 
 --return gives an integer or a pointer, which is what %ax holds when a function
 returns. Functions of Go can be delayed only. --errno needs a C library whose errno
@@ -49,7 +56,8 @@ is a thread-local variable, as glibc's is.`
 const injectExample = `  kprobe inject -p 4711 libc:malloc --return 0 --every 1000
   kprobe inject -p 4711 'libc:write fd=$arg1:s32' 'if fd > 2' --errno ENOSPC --limit 1
   kprobe inject -p 4711 libc:fsync --delay 200ms -t 10s
-  kprobe inject libc:openat --errno EMFILE --every 3 -- ls -l /usr`
+  kprobe inject libc:openat --errno EMFILE --every 3 -- ls -l /usr
+  kprobe inject -p 4711 libc:malloc --return 0 --every 100000 --limit 5 --detach`
 
 type injectRun func(ctx context.Context, d *Deps, m *messages, o *traceOptions) error
 
@@ -72,6 +80,9 @@ func newInjectCmd(d *Deps, m *messages, run injectRun) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if err := o.checkDetached(c); err != nil {
+				return err
+			}
 			o.inject, o.time, o.strSize, o.adapt = i, "mono", fetch.MaxString, toInject
 			if !o.quiet {
 				m.say("%s", o.says(o.defs.args[0]))
@@ -85,6 +96,9 @@ func newInjectCmd(d *Deps, m *messages, run injectRun) *cobra.Command {
 		_ = c.Flags().MarkHidden(name)
 	}
 	f := c.Flags()
+	f.BoolVar(&o.detach, "detach", false, "leave the process with its calls changed, until kprobe del")
+	f.StringVar(&o.keep, "keep", "", "with --detach, have the calls that were changed in `FILE`, on a tmpfs")
+	_ = c.MarkFlagFilename("keep")
 	f.StringVar(&o.result, "return", "", "have calls return `VALUE`, a number")
 	f.StringVar(&o.errno, "errno", "", "have calls return -1 and set errno to `ENAME`, such as ENOSPC")
 	f.DurationVar(&o.delay, "delay", 0, "have calls wait for `TIME`, such as 10ms")
@@ -92,6 +106,20 @@ func newInjectCmd(d *Deps, m *messages, run injectRun) *cobra.Command {
 	f.Uint64Var(&o.limit, "limit", 0, "change no more than `N` calls")
 	f.Uint64VarP(&o.events, "events", "n", 0, "end after `N` calls were changed")
 	return c
+}
+
+// checkDetached refuses what nobody stays to do.
+func (o *injectOptions) checkDetached(c *cobra.Command) error {
+	if err := o.checkDetach(c); err != nil || !o.detach {
+		return err
+	}
+	switch {
+	case o.delay > 0:
+		return misuse("--detach and --delay cannot be used together: a call that waits takes a kprobe that has it go on")
+	case len(o.pids) > 1 && (o.every > 1 || o.limit > 0):
+		return misuse("--detach with --every or --limit is for one process: each would count by itself")
+	}
+	return nil
 }
 
 // injection makes what the flags say of them.
