@@ -88,8 +88,8 @@ func (s *Session) watchFallbacks(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		s.order.tick()
-		now := s.order.joined.Load()
+		s.order.Tick()
+		now := s.order.Joined()
 		if now == joined && time.Now().Before(due) && stillCaught(caught) && !s.semaphoresDue() && !s.watchesDue() {
 			continue
 		}

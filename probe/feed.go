@@ -14,6 +14,7 @@ import (
 	"kprobe/probe/detour"
 	"kprobe/probe/mailbox"
 	"kprobe/probe/memory"
+	"kprobe/probe/order"
 	"kprobe/probe/plan"
 	"kprobe/probe/ring"
 	"kprobe/probe/threads"
@@ -55,15 +56,14 @@ type feed struct {
 	walk    stackWalk
 	landed  trampolineLog
 	// patience is for full rings.
-	patience patience
+	patience ring.Patience
 	// keep takes records as they are, while none is unkept; nil: the sink wants hits.
 	keep       *keeping
 	unkept     atomic.Int64  // probes whose records can't be kept
 	generation atomic.Uint64 // changes when a number becomes a probe's
 
-	until  atomic.Uint64 // in ns of CLOCK_MONOTONIC: no older hit comes
-	queued atomic.Uint64 // time stamp of the oldest hit that waits in the session's order; 0 is none
-	over   atomic.Bool   // the target is left, or its image gone
+	stream order.Stream // of its hits, in the session's order
+	over   atomic.Bool  // the target is left, or its image gone
 	cancel context.CancelFunc
 	done   chan struct{}
 	// expects says that something in the target waits for its library.
@@ -74,6 +74,7 @@ type feed struct {
 func newFeed(s *Session, pid int, space *symbols.Space, m *memory.File) (*feed, error) {
 	t := &feed{s: s, pid: pid, numbers: threads.NumbersOf(pid), space: space, file: m, names: threads.NewNames(pid), posted: make(chan struct{}, 1)}
 	t.recent.names = threads.NewRecent(t.names)
+	t.stream.Tick = t.tick
 	var err error
 	if t.producer, err = ring.NewProducer(m.Mem, m.Layout); err != nil {
 		return nil, err
@@ -293,7 +294,7 @@ func (t *feed) start(ctx context.Context) {
 	sink := t.s.sink
 	t.s.sinkMu.Unlock()
 	t.keepBy(sink)
-	t.s.order.join(t)
+	t.s.order.Join(&t.stream)
 	ctx, t.cancel = context.WithCancel(ctx)
 	t.done = make(chan struct{})
 	go t.serve(ctx)
@@ -387,8 +388,8 @@ func (t *feed) emit(r *ring.Record) error {
 		}
 		return nil
 	}
-	if s.order.many() {
-		s.order.put(p, h, r.TSC)
+	if s.order.Many() {
+		s.order.Put(&t.stream, p, h, r.TSC)
 	} else {
 		s.give(p, h)
 	}
@@ -449,7 +450,7 @@ func (t *feed) put(p *placed, rec []byte, ret symbols.Addr) {
 			r.Commit()
 			return
 		}
-		if t.done == nil || !t.patience.wait(time.Now(), t.producer.Taken(s.ctx.CPU)) {
+		if t.done == nil || !t.patience.Wait(time.Now(), t.producer.Taken(s.ctx.CPU)) {
 			break
 		}
 	}

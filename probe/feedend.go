@@ -29,7 +29,7 @@ func (s *Session) endFeed(t *feed) {
 	if err := t.finish(); err != nil {
 		s.logf("read the last hits of process %d: %v", t.pid, err)
 	}
-	s.order.part(t)
+	s.order.Part(&t.stream)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for x, id := range t.waiting {

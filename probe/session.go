@@ -15,6 +15,7 @@ import (
 	"kprobe/internal/procfs"
 	"kprobe/probe/area"
 	"kprobe/probe/assess"
+	"kprobe/probe/order"
 	"kprobe/probe/ring"
 	"kprobe/probe/survey"
 	"kprobe/probe/tracee"
@@ -70,10 +71,10 @@ type Session struct {
 	counter  ring.SystemClock
 	busy     atomic.Uint64 // a time stamp no later than that of a hit that is being recorded; 0 is none
 	feeds    []*feed
-	order    order          // of their hits
-	retiring sync.WaitGroup // feeds whose targets are over
-	stopping bool           // the run is over: hits are nobody's
-	fatal    error          // ends Run: a definition of a started command that can't be armed
+	order    order.Order[*placed] // of their hits
+	retiring sync.WaitGroup       // feeds whose targets are over
+	stopping bool                 // the run is over: hits are nobody's
+	fatal    error                // ends Run: a definition of a started command that can't be armed
 	run      context.Context
 	running  bool
 	closed   bool
@@ -442,7 +443,7 @@ func (s *Session) conclude(ctx context.Context, err error) (Summary, error) {
 	if lerr := s.giveLast(ctx, feeds); err == nil {
 		err = lerr
 	}
-	s.order.clear()
+	s.order.Clear()
 	s.sinkMu.Lock()
 	if s.ended {
 		sum.Reason = EndSink

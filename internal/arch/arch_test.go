@@ -27,6 +27,7 @@ var floors = []string{
 	"kprobe/probe",
 	"kprobe/probe/threads",
 	"kprobe/probe/mailbox",
+	"kprobe/probe/order",
 	"kprobe/probe/loader",
 	"kprobe/probe/assess",
 	"kprobe/probe/flight",
@@ -56,7 +57,7 @@ var floors = []string{
 var pure = []string{
 	"kprobe/fetch", "kprobe/probe/insn", "kprobe/probe/asm", "kprobe/probe/plan",
 	"kprobe/probe/detour", "kprobe/probe/signature", "kprobe/probe/gocode", "kprobe/probe/survey", "kprobe/probe/debugreg",
-	"kprobe/probe/book", "kprobe/probe/flight",
+	"kprobe/probe/book", "kprobe/probe/flight", "kprobe/probe/order",
 }
 
 type goPackage struct {

@@ -1,4 +1,4 @@
-package probe
+package ring
 
 import "time"
 
@@ -17,8 +17,8 @@ const (
 	patienceStep = 200 * time.Microsecond
 )
 
-// patience is what is left of the time for waiting. The zero value is all of it.
-type patience struct {
+// Patience is what is left of the time for waiting. The zero value is all of it.
+type Patience struct {
 	spent time.Duration
 	at    time.Time // when that was brought up to date
 	// stuck says that the last wait was in vain, with the ring read up to there.
@@ -27,9 +27,9 @@ type patience struct {
 	sleep func(time.Duration) // time.Sleep, if nil
 }
 
-// wait waits for room in a ring that is read up to taken, or says that it isn't to
+// Wait waits for room in a ring that is read up to taken, or says that it isn't to
 // be waited for any more.
-func (p *patience) wait(now time.Time, taken uint64) bool {
+func (p *Patience) Wait(now time.Time, taken uint64) bool {
 	if !p.at.IsZero() {
 		p.spent = max(p.spent-now.Sub(p.at)/patienceShare, 0)
 	}
