@@ -112,6 +112,8 @@ type Tracker struct {
 
 	threads map[Track]*thread
 	order   []*thread
+	track   Track // of the last hit
+	latest  *thread
 	entries bool // entries are seen
 	held    int
 	last    uint64
@@ -129,15 +131,17 @@ func (t *Tracker) Hit(h *recording.Hit) error {
 	if !t.IsCall(h) {
 		return nil
 	}
-	key := trackOf(h.Thread, h.G)
-	th := t.threads[key]
-	if th == nil {
-		if t.threads == nil {
-			t.threads = map[Track]*thread{}
+	th := t.latest
+	if key := trackOf(h.Thread, h.G); th == nil || key != t.track {
+		if th = t.threads[key]; th == nil {
+			if t.threads == nil {
+				t.threads = map[Track]*thread{}
+			}
+			th = &thread{}
+			t.threads[key] = th
+			t.order = append(t.order, th)
 		}
-		th = &thread{}
-		t.threads[key] = th
-		t.order = append(t.order, th)
+		t.track, t.latest = key, th
 	}
 	t.Hits++
 	if !h.Event.Return {

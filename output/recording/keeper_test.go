@@ -242,6 +242,45 @@ func TestNumberOfAnother(t *testing.T) {
 	}
 }
 
+// TestRecordsAmongHits: while a process has a probe whose records can't be kept its hits
+// come one by one. What comes next is given before all is read.
+func TestRecordsAmongHits(t *testing.T) {
+	const rounds = 50
+	file := kept(t, false, func(r *Recorder, s *source, k results.RecordKeeper, now uint64) {
+		p := s.define(t, 1, "p:in work a=%di:u64", 0x1000)
+		for i := range uint64(rounds) {
+			take(t, k, 0, record(1, 5, now+10*i, words(3*i)), record(1, 5, now+10*i+1, words(3*i+1)))
+			if err := errors.Join(k.Until(now+10*i+2), r.Flush()); err != nil {
+				t.Fatal(err)
+			}
+			if i%2 == 0 {
+				err := r.Hit(&results.Hit{Event: p.Event, Program: p.Program, Data: words(3*i + 2), Time: 1, TID: 1005, Comm: "t5"})
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	})
+	r, err := NewReader(bytes.NewReader(file))
+	last, n := uint64(0), 0
+	for ; err == nil; n++ {
+		var h *Hit
+		if h, err = r.Next(); err != nil {
+			break
+		}
+		if v := h.Values[0].Int; n > 0 && v <= last {
+			t.Fatalf("hit %d is %d, behind %d", n, v, last)
+		}
+		last = h.Values[0].Int
+		if waits := len(r.rec.queue) - r.rec.head; waits > 4 {
+			t.Fatalf("%d records wait", waits)
+		}
+	}
+	if err != io.EOF || n != 2*rounds+rounds/2 {
+		t.Errorf("%d hits, %v", n, err)
+	}
+}
+
 // TestRecordTimes: time stamps in values are times, on the same clock as the hits.
 func TestRecordTimes(t *testing.T) {
 	file := kept(t, false, func(_ *Recorder, s *source, k results.RecordKeeper, now uint64) {

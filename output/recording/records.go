@@ -3,6 +3,7 @@ package recording
 import (
 	"encoding/binary"
 	"encoding/json"
+	"slices"
 
 	"github.com/klauspost/compress/zstd"
 
@@ -284,7 +285,9 @@ func (o *Reader) records(b []byte) bool {
 	le := binary.LittleEndian
 	now := ring.Sample{TSC: le.Uint64(b), NS: int64(le.Uint64(b[8:]))}
 	until := le.Uint64(b[16:])
-	r.keep()
+	if r.head > 0 || len(r.queue) == 0 {
+		r.keep()
+	}
 	for b = b[rawHead:]; len(b) > 0; {
 		if len(b) < partHead {
 			return false
@@ -299,20 +302,27 @@ func (o *Reader) records(b []byte) bool {
 		}
 		b = b[size:]
 	}
-	r.order()
-	r.until = until
 	if len(r.buf) > mostPending {
-		r.until = ^uint64(0)
+		until = ^uint64(0)
 	}
-	return r.calibrate(now)
+	ok := r.calibrate(now)
+	if until > r.until { // else all that is new waits, too
+		r.until = until
+		r.order()
+	}
+	return ok
 }
 
-// keep makes room for a block behind the records that wait.
+// keep makes room for a block behind the records that wait. They are in order.
 func (r *rawReader) keep() {
+	if slices.ContainsFunc(r.lanes, func(ln *lane) bool { return len(ln.q) > 0 }) {
+		return // of blocks before, which nothing was given of
+	}
 	r.begin = append(r.begin[:0], 0)
 	left := r.queue[r.head:]
 	if len(left) == 0 {
-		r.buf, r.queue, r.head = r.buf[:0], r.queue[:0], 0
+		// It may have been drained, before more came.
+		r.buf, r.queue, r.head, r.until = r.buf[:0], r.queue[:0], 0, 0
 		return
 	}
 	// They are moved to the front, in their order.
@@ -425,7 +435,7 @@ func (r *rawReader) calibrate(now ring.Sample) bool {
 		r.line = now.TSC
 		return ok
 	}
-	if now.NS < r.next || len(r.queue) > 0 && r.queue[0].tsc < r.line { // head is 0
+	if now.NS < r.next || r.oldest() < r.line {
 		return true
 	}
 	r.cal.Update(now)
@@ -434,11 +444,28 @@ func (r *rawReader) calibrate(now ring.Sample) bool {
 	return true
 }
 
+// oldest is the least time stamp of what waits, as far as that is in order.
+func (r *rawReader) oldest() uint64 {
+	t := ^uint64(0)
+	if r.head < len(r.queue) {
+		t = r.queue[r.head].tsc
+	}
+	for _, ln := range r.lanes {
+		if len(ln.q) > 0 {
+			t = min(t, ln.q[0].tsc)
+		}
+	}
+	return t
+}
+
 // ready reports whether there is a record that nothing older follows.
 func (r *rawReader) ready() bool { return r.head < len(r.queue) && r.queue[r.head].tsc < r.until }
 
 // drain has all that waits be ready: records of later blocks are later.
-func (r *rawReader) drain() { r.until = ^uint64(0) }
+func (r *rawReader) drain() {
+	r.until = ^uint64(0)
+	r.order()
+}
 
 // hit makes a hit of the next record. It is false where the record isn't what the probe's
 // layout says.

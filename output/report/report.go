@@ -70,6 +70,7 @@ type Report struct {
 	events  map[*recording.Event]bool
 	numbers map[string]bool // values that could be weights
 	rows    map[string]*Row
+	byFunc  map[*recording.Place]*Row
 	row     *Row
 	of      string
 	tree    *node
@@ -93,8 +94,11 @@ type note struct {
 type node struct {
 	place *recording.Place // nil: the root
 	below map[string]*node
-	calls uint64
-	self  uint64
+	// recent are some of below: what was looked for last.
+	recent [4]*node
+	turn   int
+	calls  uint64
+	self   uint64
 }
 
 // Read counts all of a recording. A *recording.DamagedError is told, and what comes
@@ -343,6 +347,18 @@ func (r *Report) at(name string) *Row {
 	return row
 }
 
+// atFunc is the row of a function.
+func (r *Report) atFunc(p *recording.Place) *Row {
+	row := r.byFunc[p]
+	if row == nil {
+		if row = r.at(frame(p)); len(r.byFunc) >= maxRows || r.byFunc == nil {
+			r.byFunc = map[*recording.Place]*Row{}
+		}
+		r.byFunc[p] = row
+	}
+	return row
+}
+
 // Enter implements calls.Sink.
 func (r *Report) Enter(c *calls.Call) error {
 	r.Nested = r.Nested || c.Parent != nil
@@ -372,7 +388,7 @@ func (r *Report) Leave(c *calls.Call) error {
 	var row *Row
 	switch r.By {
 	case "func":
-		row = r.at(frame(c.Func))
+		row = r.atFunc(c.Func)
 	case "thread":
 		row = r.at(trackName(c))
 	case "stack":
@@ -465,8 +481,15 @@ func (r *Report) stack(s *recording.Stack) *node {
 
 // step is the node of a place below another; nil where there is no room.
 func (r *Report) step(n *node, p *recording.Place) *node {
+	for _, next := range n.recent {
+		if next != nil && next.place == p {
+			return next
+		}
+	}
 	name := frame(p)
 	if next := n.below[name]; next != nil {
+		n.recent[n.turn%len(n.recent)] = next
+		n.turn++
 		return next
 	}
 	if r.size >= MaxPaths {
