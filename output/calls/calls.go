@@ -88,7 +88,7 @@ type Sink interface {
 // threads wait for one that they are in.
 const (
 	maxDepth = 1 << 14
-	maxHeld  = 1 << 20
+	maxHeld  = 1 << 19
 	// oneStack is how far apart two addresses of one stack are at most; what is
 	// farther is another stack, as of a signal's handler.
 	oneStack = 64 << 20
@@ -264,8 +264,7 @@ func (t *Tracker) leave(th *thread, h *recording.Hit) error {
 		if t.held++; t.held < maxHeld {
 			return nil
 		}
-		t.Cut += uint64(t.held)
-		return t.release()
+		return t.release(true)
 	}
 	t.Lates++
 	// Those that were entered later were within it, and are over.
@@ -284,19 +283,25 @@ func (t *Tracker) leave(th *thread, h *recording.Hit) error {
 	return t.end(th, c, h.Time)
 }
 
-// release tells the sink of the calls that wait.
-func (t *Tracker) release() error {
+// release tells the sink of the calls that wait; early says that their callers may be to
+// come.
+func (t *Tracker) release(early bool) error {
 	for _, th := range t.order {
-		if err := t.nest(th); err != nil {
+		roots, err := t.nest(th)
+		if err != nil {
 			return err
+		}
+		if early {
+			t.Cut += roots
 		}
 	}
 	t.held = 0
 	return nil
 }
 
-// nest tells of a thread's calls that are over, by which lies in which.
-func (t *Tracker) nest(th *thread) error {
+// nest tells of a thread's calls that are over, by which lies in which. roots are those
+// that lie in none.
+func (t *Tracker) nest(th *thread) (roots uint64, err error) {
 	list := th.held
 	th.held = nil
 	slices.SortStableFunc(list, func(a, b *Call) int {
@@ -305,33 +310,35 @@ func (t *Tracker) nest(th *thread) error {
 	for _, c := range list {
 		for n := len(th.open); n > 0 && th.open[n-1].Leave < c.Leave; n-- {
 			if err := t.end(th, th.open[n-1], th.open[n-1].Leave); err != nil {
-				return err
+				return roots, err
 			}
 		}
-		t.under(th, c)
+		if t.under(th, c); c.Parent == nil {
+			roots++
+		}
 		th.open = append(th.open, c)
 		if err := t.Sink.Enter(c); err != nil {
-			return err
+			return roots, err
 		}
 	}
 	for n := len(th.open); n > 0; n-- {
 		if err := t.end(th, th.open[n-1], th.open[n-1].Leave); err != nil {
-			return err
+			return roots, err
 		}
 	}
-	return nil
+	return roots, nil
 }
 
 // Finish tells of what is left: calls that wait, and those that haven't returned.
 func (t *Tracker) Finish() error {
 	if !t.entries {
-		return t.release()
+		return t.release(false)
 	}
 	for _, th := range t.order {
 		if len(th.held) > 0 { // of before the first entry was seen
 			open := th.open
 			th.open = nil
-			if err := t.nest(th); err != nil {
+			if _, err := t.nest(th); err != nil {
 				return err
 			}
 			th.open = open

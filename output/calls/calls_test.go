@@ -106,3 +106,47 @@ func TestCalls(t *testing.T) {
 		})
 	}
 }
+
+// counting counts calls.
+type counting struct{ entered, left, roots int }
+
+func (c *counting) Enter(*Call) error {
+	c.entered++
+	return nil
+}
+
+func (c *counting) Leave(x *Call) error {
+	if c.left++; x.Parent == nil {
+		c.roots++
+	}
+	return nil
+}
+
+// TestManyReturns: where only returns are seen, no more than a bounded number of calls waits
+// for callers that may come; those that have none then are counted.
+func TestManyReturns(t *testing.T) {
+	event, thread := &recording.Event{Name: "r", Return: true}, &recording.Thread{PID: 1, TID: 1}
+	outer, inner := &recording.Place{Name: "outer", Addr: 1}, &recording.Place{Name: "inner", Addr: 2}
+	sink := &counting{}
+	tr := &Tracker{Sink: sink}
+	const n = 3 * maxHeld / 2
+	for i := range uint64(n / 2) {
+		for _, h := range []recording.Hit{
+			{Event: event, Thread: thread, Place: inner, Caller: outer, Entry: 100*i + 20, Time: 100*i + 30},
+			{Event: event, Thread: thread, Place: outer, Caller: outer, Entry: 100*i + 10, Time: 100*i + 40},
+		} {
+			if err := tr.Hit(&h); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if waiting := n - sink.left; waiting > maxHeld || sink.left == 0 {
+		t.Errorf("%d calls wait", waiting)
+	}
+	if err := tr.Finish(); err != nil || sink.entered != n || sink.left != n || sink.roots != n/2 {
+		t.Errorf("%+v, %v", sink, err)
+	}
+	if tr.Cut != maxHeld/2 {
+		t.Errorf("%d may lack a caller, want %d", tr.Cut, maxHeld/2)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime/debug"
 
 	"kprobe/output/recording"
 	"kprobe/probe"
@@ -25,8 +26,12 @@ func (h hitsFile) String() string {
 	return h.name
 }
 
+// memoryGoal is how much memory reading a recording of any length is to take.
+const memoryGoal = 400 << 20
+
 // openHits opens a recording to read, or what a recorder holds as if it had been recorded.
 func (d *Deps) openHits(ctx context.Context, m *messages, h hitsFile) (*recording.Reader, func() error, error) {
+	debug.SetMemoryLimit(memoryGoal) // garbage is collected more often rather than more is taken
 	if h.pid == 0 {
 		in, done, err := openRecording(h.name)
 		if !errors.Is(err, recording.ErrNotRecording) {
