@@ -70,6 +70,9 @@ func (h handler) Watched(t *tracee.Thread, hits uint8, sure bool) {
 	}
 }
 
+// trapFlag is TF of RFLAGS, in a program that steps itself.
+const trapFlag = 1 << 8
+
 // likeliest are those of the registers that can have seen the access which the
 // processor told no number of: what the instruction accesses for sure, else what has
 // changed, else all, if that is one. The session's context is filled.
@@ -93,7 +96,7 @@ func (tg *target) likeliest(hits uint8) uint8 {
 		return sure
 	case changed != 0:
 		return changed
-	case hits&(hits-1) == 0:
+	case hits&(hits-1) == 0 && tg.s.regs.Flags&trapFlag == 0: // else it is a step of the program's own
 		return hits
 	}
 	return 0

@@ -271,9 +271,9 @@ func (t *Thread) fit() bool {
 		}
 		// A breakpoint, or a step's end, that waits to be handled: its signal is
 		// for us, and goes to the program only where the int3 is the program's
-		// own.
+		// own. Of a program that steps itself each stop is a trap's: it is owed that one.
 		return t.status.StopSignal() == syscall.SIGTRAP && t.readSiginfo() == nil &&
-			(t.si.Code() == siKernel || t.isWatched() || t.stepping && t.endsStep())
+			(t.si.Code() == siKernel || t.isWatched() || t.stepping && t.endsStep() || t.ownStep())
 	case unix.PTRACE_EVENT_STOP:
 		return true
 	}

@@ -226,7 +226,7 @@ func (t *Thread) wasWatched() (hit, alone bool) {
 		return t.hits != 0, false
 	case trapBrkpt:
 		untold := !t.behindSyscall() && !t.behindIcebp()
-		return untold, untold
+		return untold, untold && !t.stepsItself()
 	}
 	return false, false
 }

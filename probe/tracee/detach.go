@@ -47,7 +47,7 @@ func (p *Process) detach(ctx context.Context, prepare func(stopped []*Thread) er
 		p.reap()
 		return err
 	}
-	p.forgetOwedFaults()
+	p.settleOwed()
 	for _, th := range p.Threads() {
 		if th.Stopped() && th.deferred {
 			p.tr.settle(th)
@@ -164,14 +164,14 @@ func (t *Tracer) leave(th *Thread, pending bool) error {
 			switch {
 			case th.si.Code() == siKernel && th.staleBreakpoint():
 				sig = 0
-			case th.endsStep() && (th.stepping || p.strayStep()):
+			case th.stepping && th.endsStep() || th.strayStep() && p.strayStep():
 				sig = 0
 			case th.isWatched():
 				sig = 0
 			}
 		}
 	}
-	if sig != 0 && !th.inDelivery() {
+	if sig != 0 && !th.inDelivery() && !th.backToDelivery(sig) {
 		// An injected call has passed since the stop: the kernel takes no
 		// signal from here any more, so it is sent anew.
 		_ = unix.Tgkill(th.p.pid, th.tid, sig) // fails only if the thread is gone

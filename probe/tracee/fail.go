@@ -29,6 +29,11 @@ const (
 // called on the tracer's thread, or before there is a process.
 func (t *Tracer) FailWith(f func(Request) error) { t.fails = f }
 
+// LoseStatus is for tests of what virtual machines do now and then: each step is reported
+// as the kernel does that finds the debug status register empty. It is to be called as
+// FailWith is.
+func (t *Tracer) LoseStatus() { t.untold = true }
+
 // asks is the error that a test has for a request.
 func (p *Process) asks(r Request) error {
 	if p.tr.fails == nil || p.tr.injecting {

@@ -177,6 +177,7 @@ func (t *Thread) prepareInjection(ret uint64, stack bool) (in *injection, err er
 	in = &injection{t: t, saved: *regs}
 	in.start = in.saved
 	in.start.Orig_rax = negative(-1)
+	in.start.Eflags &^= trapFlag // of a program that steps itself
 	if in.mask, err = t.SigMask(); err != nil {
 		return nil, err
 	}

@@ -67,12 +67,18 @@ func (t *Thread) isStandIn(si *Siginfo) bool {
 	return si.Code() == siTkill && (si.PID() == t.p.tr.pid || si.PID() == 0)
 }
 
-// forgetOwedFaults takes back, in a process that is about to be left, the stand-ins of
-// faults: the instruction raises each again, from wherever the thread is led to, and
-// nobody will be there to exchange the stand-in.
-func (p *Process) forgetOwedFaults() {
+// settleOwed sees, in a process that is about to be left, to the stand-ins, as nobody will
+// be there to exchange them. Those of faults are taken back: the instruction raises each
+// again, from wherever the thread is led to. To the next of the others the thread is led,
+// which leave exchanges.
+func (p *Process) settleOwed() {
 	for _, th := range p.Threads() {
-		for th.stopped && !th.forgetOwedFault() && th.leadToOwed() {
+		for th.stopped && !th.forgetOwedFault() && th.leadToOwed(th.owed[th.owedFault()].Signal()) {
+		}
+		for i := 0; th.stopped && i < len(th.owed); i++ {
+			if th.leadToOwed(th.owed[i].Signal()) {
+				break
+			}
 		}
 	}
 }
@@ -98,21 +104,41 @@ func (t *Thread) forgetOwedFault() bool {
 }
 
 // leadToOwed has a thread whose stop needs no answer go on to the stop of the next
-// signal that is pending, if the stand-in of a fault is among them: it executes
+// signal that is pending, if a stand-in of sig is among them: it executes
 // nothing on the way. It reports whether the thread has come to another stop.
-func (t *Thread) leadToOwed() bool {
+func (t *Thread) leadToOwed(sig syscall.Signal) bool {
 	if t.deferred || t.groupStop || t.busy || t.debt != nil {
 		return false
 	}
 	st, _ := procfs.Thread(t.p.pid, t.tid).Status()
 	pending, ok := st.Set("SigPnd")
 	blocked, ok2 := st.Set("SigBlk")
-	if !ok || !ok2 || pending&^blocked&sigBit(t.owed[t.owedFault()].Signal()) == 0 {
+	if !ok || !ok2 || pending&^blocked&sigBit(sig) == 0 {
 		return false
 	}
+	return t.leadOn()
+}
+
+// leadOn has a thread for which a signal is pending go on to its stop.
+func (t *Thread) leadOn() bool {
 	if t.lead(0) != nil || t.request(unix.PTRACE_CONT, 0) != nil {
 		return false // gone: its end will be reported
 	}
 	t.ran()
 	return t.p.tr.pollFor(t, stopGrace)
+}
+
+// backToDelivery leads a thread that is to leave its stop with sig, and has made a call
+// since, to the stop of a stand-in: from there the signal goes with what it says of its
+// sender. It is false where no stand-in came, or would come.
+func (t *Thread) backToDelivery(sig syscall.Signal) bool {
+	if blocked, err := t.Blocked(sig); err != nil || blocked || t.groupStop || t.readSiginfo() != nil {
+		return false
+	}
+	si := t.si
+	if unix.Tgkill(t.p.pid, t.tid, sig) != nil || !t.leadOn() || !t.Stopped() ||
+		!t.inDelivery() || t.status.StopSignal() != sig || t.readSiginfo() != nil || !t.isStandIn(&t.si) {
+		return false
+	}
+	return t.SetSiginfo(&si) == nil
 }

@@ -56,8 +56,12 @@ func (s *Siginfo) Synchronous() bool {
 }
 
 // Stepped reports whether an instruction was executed with the trap flag set: here, by
-// the program itself.
-func (s *Siginfo) Stepped() bool { return s.Signal() == syscall.SIGTRAP && s.Code() == trapTrace }
+// the program itself. The trap of an int1 looks the same where the instruction is one, as a
+// step's says TRAP_BRKPT behind a system call, and now and then in virtual machines
+// (Thread.endsStep).
+func (s *Siginfo) Stepped() bool {
+	return s.Signal() == syscall.SIGTRAP && (s.Code() == trapTrace || s.Code() == trapBrkpt)
+}
 
 // comesAgain reports whether the signal is that of a fault which the instruction
 // raises again when it is executed again: not one of broken memory.

@@ -31,7 +31,7 @@ func (t *Thread) beginStep() {
 		n, _ = t.p.ReadMemory(b[:], symbols.Addr(r.Rip))
 	}
 	t.stepFrom, t.stepPlain = r.Rip, n > 0 && !trapsItself(b[:n])
-	if r.Eflags&trapFlag == 0 { // else the flag is the program's own
+	if !t.stepsItself() { // else the flag is the program's own
 		t.pushesFlags = storesFlags(b[:n])
 	}
 }
@@ -50,6 +50,19 @@ func trapsItself(code []byte) bool {
 		}
 	}
 	return true // nothing but prefixes: unknown
+}
+
+// stepsItself reports whether the program has set the stopped thread's trap flag.
+func (t *Thread) stepsItself() bool {
+	r, err := t.Regs()
+	return err == nil && r.Eflags&trapFlag != 0
+}
+
+// ownStep reports whether the present stop, whose siginfo is read, is behind a step that
+// the program has asked for itself.
+// It is that, too, where the tracer has sent what stands for its signal.
+func (t *Thread) ownStep() bool {
+	return !t.stepping && (t.si.Stepped() || len(t.owed) > 0 && t.isStandIn(&t.si)) && t.stepsItself()
 }
 
 // storesFlags reports whether code begins with a pushf.

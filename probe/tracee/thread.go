@@ -3,6 +3,7 @@
 package tracee
 
 import (
+	"encoding/binary"
 	"fmt"
 	"syscall"
 	"time"
@@ -196,6 +197,9 @@ func (t *Thread) readSiginfo() error {
 	}
 	if e := getSiginfo(t.tid, &t.si); e != 0 {
 		return t.failed("getsiginfo", e)
+	}
+	if t.p.tr.untold && t.si.Code() == trapTrace {
+		binary.LittleEndian.PutUint32(t.si[8:], trapBrkpt)
 	}
 	t.haveSi = true
 	return nil

@@ -62,6 +62,7 @@ type state struct {
 	// fails is FailWith's; injecting says that it isn't asked.
 	fails     func(Request) error
 	injecting bool
+	untold    bool // LoseStatus's
 	// answering says that Answer is under way; broken, that it has failed.
 	answering, broken bool
 }

@@ -55,6 +55,12 @@ func (t *Thread) endsStep() bool {
 	return false
 }
 
+// strayStep reports whether the present stop, whose siginfo is read, can be the end of a
+// step that somebody has asked for of whom nothing is known but that.
+func (t *Thread) strayStep() bool {
+	return t.si.Code() == trapTrace || t.si.Code() == trapBrkpt && !t.behindIcebp()
+}
+
 // untoldStep reports whether the trap of the present stop, which says TRAP_BRKPT, is
 // that of the thread's step. An int1's that the program has queued to itself comes
 // before the step.

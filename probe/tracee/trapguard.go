@@ -187,7 +187,7 @@ func (t *Thread) enterHandler(si Siginfo) error {
 		return nil
 	}
 	if t.status>>16 == 0 && t.status.StopSignal() == syscall.SIGTRAP && t.readSiginfo() == nil &&
-		(t.si.Code() == int(syscall.SIGTRAP) || t.si.Code() == trapTrace) {
+		(t.si.Code() == int(syscall.SIGTRAP) || t.strayStep()) {
 		t.status, t.deferred, t.haveSi = stopStatus, false, false // of the step
 	}
 	return nil
