@@ -21,6 +21,7 @@ func (t *Thread) note(st syscall.WaitStatus) {
 	t.trapIP = 0
 	t.noteWatched()
 	t.stepped()
+	t.steppedSigreturn()
 }
 
 // writeBack gives the registers to the kernel if they were changed.

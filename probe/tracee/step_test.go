@@ -220,14 +220,20 @@ func TestStepBlocked(t *testing.T) {
 	}
 }
 
-// A program that sets masks under steps finds those that it has set, and keeps its
-// action.
+// A program that sets masks under steps, each of which is begun anew as if the thread had
+// been stopped before it, finds those that it has set, and keeps its action.
 func TestStepMasks(t *testing.T) {
 	g := spawn(t, fixture.Build(t, "tracee_step.c", "-O1"), "masks")
 	tr := newTracer(t)
 	p := attach(t, tr, g.pid)
 	steps := 0
-	stop := running(t, tr, stepper(t, &steps))
+	again := stepper(t, &steps)
+	once := again.step
+	again.step = func(th *Thread) Verdict {
+		th.beginStep()
+		return once(th)
+	}
+	stop := running(t, tr, again)
 	seen := 0
 	eventually(t, "8000 steps", func() bool {
 		n := counted(t, tr, &steps)

@@ -25,7 +25,8 @@ import (
 //
 // The trap behind a system call that sets the mask is forced, too, when the mask is
 // the new one. So rt_sigprocmask is done for the thread, and rt_sigreturn finds a
-// frame whose mask lacks SIGTRAP.
+// frame whose mask lacks SIGTRAP. The frame has its mask back if the thread is stopped
+// before it executes that, and isn't stepped then.
 //
 // Whoever kills the tracer in between leaves the thread a mask without SIGTRAP.
 
@@ -53,6 +54,12 @@ func (t *Thread) openStep() {
 // closeStep gives the stopped thread the mask that it had, if it has set no other.
 func (t *Thread) closeStep() {
 	t.stepOpen = false
+	if t.frameAt != 0 {
+		if t.frameMask != 0 {
+			_ = t.p.WriteMemory(binary.LittleEndian.AppendUint64(nil, t.frameMask), t.frameAt) // fails only if the thread is gone
+		}
+		t.frameAt = 0
+	}
 	if t.stepMask == 0 {
 		return
 	}
@@ -131,14 +138,28 @@ const frameMask = 296
 // stepSigreturn takes SIGTRAP out of the mask of the frame that rt_sigreturn(2) is
 // about to restore.
 func (t *Thread) stepSigreturn(frame symbols.Addr) {
+	at := frame + frameMask
+	if t.frameAt == at {
+		return // it was stopped before it executed that
+	}
 	var b [sigsetSize]byte
-	if n, err := t.p.ReadMemory(b[:], frame+frameMask); err != nil || n != len(b) {
+	if n, err := t.p.ReadMemory(b[:], at); err != nil || n != len(b) {
 		return
 	}
 	m := binary.LittleEndian.Uint64(b[:])
-	t.stepMask = 0
-	if trap := sigBit(syscall.SIGTRAP); m&trap != 0 && t.p.WriteMemory(binary.LittleEndian.AppendUint64(nil, m&^trap), frame+frameMask) == nil {
-		t.stepMask = m
+	t.frameAt, t.frameMask = at, 0
+	if trap := sigBit(syscall.SIGTRAP); m&trap != 0 && t.p.WriteMemory(binary.LittleEndian.AppendUint64(nil, m&^trap), at) == nil {
+		t.frameMask = m
+	}
+}
+
+// steppedSigreturn makes the frame's mask, at the stop that follows, the program's.
+func (t *Thread) steppedSigreturn() {
+	if t.frameAt == 0 {
+		return
+	}
+	if r, err := t.Regs(); err == nil && r.Rip != t.stepFrom {
+		t.stepMask, t.frameAt = t.frameMask, 0
 	}
 }
 

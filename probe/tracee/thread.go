@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/fetch"
+	"kprobe/symbols"
 )
 
 // Thread is one traced thread. It is used on the tracer's thread only.
@@ -41,11 +42,13 @@ type Thread struct {
 	haveRegs  bool
 	cur, orig unix.PtraceRegs // as the handler left them, as the kernel has them
 
-	pushesFlags bool   // the instruction that is stepped is a pushf
-	stepFrom    uint64 // address of the instruction that is stepped
-	stepPlain   bool   // it is neither an int1 nor a system call
-	stepOpen    bool   // SIGTRAP is not in the thread's mask, for its steps
-	stepMask    uint64 // the program's mask, of which SIGTRAP was taken out; 0: nothing was
+	pushesFlags bool         // the instruction that is stepped is a pushf
+	stepFrom    uint64       // address of the instruction that is stepped
+	stepPlain   bool         // it is neither an int1 nor a system call
+	stepOpen    bool         // SIGTRAP is not in the thread's mask, for its steps
+	stepMask    uint64       // the program's mask, of which SIGTRAP was taken out; 0: nothing was
+	frameAt     symbols.Addr // of the mask of the frame that rt_sigreturn is about to restore; 0: of none
+	frameMask   uint64       // what was there, where SIGTRAP was taken out of it; 0: nothing was
 
 	debt        *injection  // the call that it is still in, given up
 	resumePoint resumePoint // what is known of its return from a signal handler
