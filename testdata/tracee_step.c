@@ -7,6 +7,8 @@
 // another action or mask when standard input closes.
 // "masks" has the handler, sets and asks for masks all the time, within a handler and
 // outside, and ends with 2 if one isn't what it set.
+// "returns" is in a handler of SIGTRAP when it prints its pid, returns from there when it
+// has read a byte, and ends with 2 if SIGTRAP is blocked when standard input closes.
 // Prints its pid first.
 #include <pthread.h>
 #include <signal.h>
@@ -49,6 +51,13 @@ static void is(int trap) {
 		wrong++;
 }
 
+static void waits(int s) {
+	char c;
+	printf("%d\n", getpid());
+	fflush(stdout);
+	(void)!read(0, &c, 1);
+}
+
 static void usr1(int s) { is(1); }
 
 static void masks(void) {
@@ -80,6 +89,18 @@ int main(int argc, char **argv) {
 	struct sigaction on = {.sa_handler = usr1};
 	sigfillset(&on.sa_mask);
 	sigaction(SIGUSR1, &on, 0);
+	if (!strcmp(argv[1], "returns")) {
+		char c;
+		on.sa_handler = waits;
+		sigemptyset(&on.sa_mask);
+		sigaction(SIGTRAP, &on, 0);
+		raise(SIGTRAP);
+		puts("returned");
+		fflush(stdout);
+		(void)!read(0, &c, 1);
+		is(0);
+		return wrong ? 2 : 0;
+	}
 	if (!strcmp(argv[1], "fault")) {
 		char c;
 		printf("%d\n", getpid());

@@ -152,23 +152,20 @@ func (a *Area) layFallback(ctx context.Context) error {
 	}
 	p.Used = p.Size
 	a.Trampolines = newTrampolineSet(a.File, p.Start, cells)
-	if p, err = a.Code.Add(ctx, a.File.Base, 2*fallbacks.Size); err != nil {
-		return err
-	}
-	p.Used = p.Size
-	data := p.Start + fallbacks.Size
-	if err := a.Code.Writable(ctx, data, fallbacks.Size); err != nil {
-		return err
-	}
-	text, err := a.Fallbacks.Lay(p.Start, data, fallbacks.Links{
+	links := fallbacks.Links{
 		Table: a.File.Addr(a.tableAt), Steps: a.File.Addr(layout.Header.Off + memory.HeaderSteps), Watched: a.File.Addr(layout.Header.Off + memory.HeaderWatched),
 		Trampolines: a.Trampolines.First, TrampolinesSize: MostTrampolines * TrampolineSize,
-	})
+	}
+	maps, err := symbols.ReadMaps(a.Proc.PID())
 	if err != nil {
 		return err
 	}
-	if err := a.Proc.WriteMemory(text, p.Start); err != nil {
-		return fmt.Errorf("write the fallback handler: %w", err)
+	adopted, err := a.Fallbacks.Adopt(maps, links)
+	if err == nil && !adopted {
+		err = a.newFallback(ctx, links)
+	}
+	if err != nil {
+		return err
 	}
 	if err := a.Proc.WriteMemory(a.Trampolines.code(), a.Trampolines.First); err != nil {
 		return fmt.Errorf("write the return trampolines: %w", err)
@@ -176,6 +173,27 @@ func (a *Area) layFallback(ctx context.Context) error {
 	h := layout.Header.Off
 	a.File.Store64(h+memory.HeaderFallbackData, uint64(a.Fallbacks.Data()))
 	a.File.Store64(h+memory.HeaderFallback, uint64(a.Fallbacks.Code()))
+	return nil
+}
+
+// newFallback maps and writes the fallback handler.
+func (a *Area) newFallback(ctx context.Context, to fallbacks.Links) error {
+	p, err := a.Code.Add(ctx, a.File.Base, 2*fallbacks.Size)
+	if err != nil {
+		return err
+	}
+	p.Used = p.Size
+	data := p.Start + fallbacks.Size
+	if err := a.Code.Writable(ctx, data, fallbacks.Size); err != nil {
+		return err
+	}
+	text, err := a.Fallbacks.Lay(p.Start, data, to)
+	if err == nil {
+		err = a.Proc.WriteMemory(text, p.Start)
+	}
+	if err != nil {
+		return fmt.Errorf("write the fallback handler: %w", err)
+	}
 	return nil
 }
 

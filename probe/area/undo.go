@@ -275,6 +275,13 @@ func (a *Area) moveOut(t *tracee.Thread) error {
 			return a.lead(t, &regs)
 		}
 		if a.Fallbacks.Holds(pc) {
+			if !a.found && a.stepOut(t) {
+				if now, err = t.Regs(); err != nil {
+					return nil // gone
+				}
+				regs, trapped = *now, false
+				continue
+			}
 			if !a.found {
 				// It goes on to the program's own action by itself.
 				to := a.Fallbacks.Look(pc)
@@ -299,6 +306,20 @@ func (a *Area) moveOut(t *tracee.Thread) error {
 		regs, trapped = *out, false
 	}
 	return fmt.Errorf("thread %d can't be moved out of kprobe's code", t.TID())
+}
+
+// mostInFallback bounds how many instructions of a fallback handler a thread executes.
+const mostInFallback = 400
+
+// stepOut has a stopped thread leave the fallback handler that it is in, and reports
+// whether it could. Should the tracer be killed meanwhile, the thread's trap is answered.
+func (a *Area) stepOut(t *tracee.Thread) bool {
+	if r, err := t.Regs(); err == nil && r.Rdi != uint64(unix.SIGTRAP) { // else it may take the program's own for that
+		at := a.File.Layout.Header.Off + memory.HeaderSteps
+		a.File.Add64(at, 1)
+		defer a.File.Add64(at, ^uint64(0))
+	}
+	return t.StepOut(a.Fallbacks.Holds, mostInFallback)
 }
 
 // lead has a thread go on elsewhere. A trap that it has met was kprobe's; a fault

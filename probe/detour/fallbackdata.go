@@ -96,6 +96,22 @@ func (d FallbackData) SetCaught(set uint64) { d.put64(fallbackCaught, set) }
 // FallbackCaught reads what SetCaught wrote.
 func FallbackCaught(data []byte) uint64 { return binary.LittleEndian.Uint64(data[fallbackCaught:]) }
 
+// FallbackConnected reports whether the data lead a fallback handler to anything but the
+// program's actions.
+func FallbackConnected(data []byte) bool {
+	for _, off := range []int{fallbackTable, fallbackSteps, fallbackWatched} {
+		if binary.LittleEndian.Uint64(data[off:]) != 0 {
+			return true
+		}
+	}
+	for i := range fallbackRanges {
+		if binary.LittleEndian.Uint64(data[fallbackLandings+16*i+8:]) != 0 {
+			return true
+		}
+	}
+	return false
+}
+
 func (d FallbackData) put64(off int, v uint64) {
 	d.W.Put(d.Off+off, binary.LittleEndian.AppendUint64(nil, v))
 }

@@ -7,6 +7,7 @@
 package fallbacks
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -58,6 +59,7 @@ type Fallbacks struct {
 	// order in which they were laid.
 	caught map[syscall.Signal][]detour.Action
 	inUse  bool // a thread is in one
+	taken  bool // Adopt has found them: they stay
 	stays  bool // the program may call one still: Remove has said so
 }
 
@@ -99,6 +101,66 @@ func (n *Fallbacks) Lay(code, data symbols.Addr, to Links) ([]byte, error) {
 	n.caught = map[syscall.Signal][]detour.Action{}
 	text := n.assemble()
 	return text, n.connect(to)
+}
+
+// mostLeft bounds how many mappings Adopt looks at.
+const mostLeft = 4096
+
+// Adopt takes fallback handlers that an earlier kprobe has left to the program, as that
+// may still call them, into use again: a program that changes its actions under each
+// kprobe would have two pages more of each. It reports whether there were some that lead
+// nowhere but to the program's actions, of this very code, with room for other actions.
+// They stay: a thread may have been interrupted in one.
+func (n *Fallbacks) Adopt(maps []symbols.Mapping, to Links) (bool, error) {
+	looked := 0
+	for i := range maps[:max(len(maps)-1, 0)] {
+		m, next := &maps[i], &maps[i+1]
+		if m.Path != "" || !m.Exec || m.Write || next.Path != "" || !next.Write || next.Exec || next.Start != m.End {
+			continue
+		}
+		if looked++; looked > mostLeft {
+			break
+		}
+		left := Fallbacks{proc: n.proc, code: m.End - Size, data: next.Start, taken: true}
+		if left.free() && left.Find(left.code, left.data) == nil && left.room() {
+			*n = left
+			return true, n.connect(to)
+		}
+	}
+	return false, nil
+}
+
+// free reports whether the code of fallback handlers lies where they should be, and
+// nothing is connected to them.
+func (n *Fallbacks) free() bool {
+	now, want := make([]byte, Size), n.assemble()
+	const head = 32 // enough to tell what else it is
+	if m, err := n.proc.ReadMemory(now[:head], n.code); err != nil || m != head || !bytes.Equal(now[:head], want[:head]) {
+		return false
+	}
+	if m, err := n.proc.ReadMemory(now, n.code); err != nil || m != Size || !bytes.Equal(now, want) {
+		return false
+	}
+	data := make([]byte, Count*dataStride)
+	if m, err := n.proc.ReadMemory(data, n.data); err != nil || m != len(data) {
+		return false
+	}
+	for i := range Count {
+		if detour.FallbackConnected(data[i*dataStride:]) {
+			return false
+		}
+	}
+	return true
+}
+
+// room reports whether each signal can be led to one more action.
+func (n *Fallbacks) room() bool {
+	for _, list := range n.caught {
+		if len(list) == Count {
+			return false
+		}
+	}
+	return true
 }
 
 // assemble makes the page of code and the labels.
@@ -234,7 +296,7 @@ func (n *Fallbacks) tell(i int, sig syscall.Signal, act detour.Action) error {
 func (n *Fallbacks) Remove(ctx context.Context) (chained bool, err error) {
 	defer func() { n.stays = chained }()
 	var errs []error
-	chained = n.inUse
+	chained = n.inUse || n.taken
 	for sig, list := range n.caught {
 		now, err := n.action(ctx, nil, sig)
 		if err != nil {

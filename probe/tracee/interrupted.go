@@ -28,11 +28,13 @@ const (
 // still to be returned to; one deeper than a mebibyte is not seen.
 func (t *Thread) Interrupted(in func(pc symbols.Addr, trapped bool) bool) bool {
 	r, err := t.Regs()
-	return err == nil && interrupted(t.p, symbols.Addr(r.Rsp), in)
+	return err == nil && interrupted(t.p, symbols.Addr(r.Rsp), func(f *signalFrame) bool { return in(f.pc, f.trapped) })
 }
 
 // signalFrame is what the kernel's frame of a signal tells.
 type signalFrame struct {
+	at          symbols.Addr // where it lies
+	mask        uint64       // that the handler's return sets
 	pc, sp      symbols.Addr // of the interrupted code
 	stack       symbols.Addr // the alternate stack when the signal came
 	stackSize   uint64
@@ -40,8 +42,8 @@ type signalFrame struct {
 	trapped     bool // by an int3
 }
 
-// interrupted is Interrupted for a stack pointer.
-func interrupted(mem symbols.Memory, sp symbols.Addr, in func(pc symbols.Addr, trapped bool) bool) bool {
+// interrupted is Interrupted for a stack pointer, by whole frames.
+func interrupted(mem symbols.Memory, sp symbols.Addr, in func(*signalFrame) bool) bool {
 	type span struct{ from, to symbols.Addr }
 	var seen []span
 	todo := []symbols.Addr{sp}
@@ -67,7 +69,7 @@ next:
 				end = off // another thread's stack
 				break
 			}
-			if in(f.pc, f.trapped) {
+			if in(&f) {
 				return true
 			}
 			if f.onAlternate {
@@ -110,6 +112,7 @@ func parseSignalFrame(b []byte, at symbols.Addr) (f signalFrame, ok bool) {
 	if le.Uint32(b[ucStackFlags:])&disabled == 0 {
 		f.stack, f.stackSize = symbols.Addr(le.Uint64(b[ucOffset+16:])), le.Uint64(b[ucOffset+32:])
 	}
+	f.at, f.mask = at, le.Uint64(b[sigmaskOffset:])
 	f.onAlternate = f.holds(at)
 	// The kernel alone gives this code (arch/x86/kernel/traps.c, do_int3_user).
 	const siKernel = 0x80

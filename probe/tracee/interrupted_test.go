@@ -88,7 +88,7 @@ func TestInterrupted(t *testing.T) {
 	} {
 		m := &stackMemory{base, make([]byte, 0xa000)}
 		c.put(m)
-		got := interrupted(m, low, func(pc symbols.Addr, trapped bool) bool { return pc == copyAt && !trapped })
+		got := interrupted(m, low, func(f *signalFrame) bool { return f.pc == copyAt && !f.trapped })
 		if got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}

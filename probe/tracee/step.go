@@ -16,7 +16,7 @@ const trapFlag = 1 << 8
 // to be stepped is a pushf, which would store our trap flag for the program to load
 // again.
 func (t *Thread) beginStep() {
-	t.pushesFlags, t.stepPlain = false, false
+	t.pushesFlags, t.stepPlain, t.stepCall = false, false, false
 	t.openStep()
 	r, err := t.Regs()
 	if err != nil {
@@ -30,7 +30,7 @@ func (t *Thread) beginStep() {
 		}
 		n, _ = t.p.ReadMemory(b[:], symbols.Addr(r.Rip))
 	}
-	t.stepFrom, t.stepPlain = r.Rip, n > 0 && !trapsItself(b[:n])
+	t.stepFrom, t.stepPlain, t.stepCall = r.Rip, n > 0 && !trapsItself(b[:n]), isSyscall(b[:n])
 	if !t.stepsItself() { // else the flag is the program's own
 		t.pushesFlags = storesFlags(b[:n])
 	}

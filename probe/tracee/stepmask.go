@@ -135,6 +135,9 @@ const syscallSize = 2
 // asm-generic/ucontext.h).
 const frameMask = 296
 
+// frameFlags is that of the flags in uc_mcontext (REG_EFL of sys/ucontext.h).
+const frameFlags = 40 + 17*8
+
 // stepSigreturn takes SIGTRAP out of the mask of the frame that rt_sigreturn(2) is
 // about to restore.
 func (t *Thread) stepSigreturn(frame symbols.Addr) {
@@ -147,19 +150,28 @@ func (t *Thread) stepSigreturn(frame symbols.Addr) {
 		return
 	}
 	m := binary.LittleEndian.Uint64(b[:])
-	t.frameAt, t.frameMask = at, 0
+	t.frameAt, t.frameMask, t.frameSteps = at, 0, false
+	var flags [2]byte
+	if n, err := t.p.ReadMemory(flags[:], frame+frameFlags); err == nil && n == len(flags) {
+		t.frameSteps = binary.LittleEndian.Uint16(flags[:])&trapFlag != 0
+	}
 	if trap := sigBit(syscall.SIGTRAP); m&trap != 0 && t.p.WriteMemory(binary.LittleEndian.AppendUint64(nil, m&^trap), at) == nil {
 		t.frameMask = m
 	}
 }
 
-// steppedSigreturn makes the frame's mask, at the stop that follows, the program's.
+// steppedSigreturn makes the frame's mask, at the stop that follows, the program's, and
+// its trap flag, which the kernel takes for the step's (set_flags and
+// user_disable_single_step in arch/x86/kernel).
 func (t *Thread) steppedSigreturn() {
 	if t.frameAt == 0 {
 		return
 	}
 	if r, err := t.Regs(); err == nil && r.Rip != t.stepFrom {
 		t.stepMask, t.frameAt = t.frameMask, 0
+		if t.frameSteps {
+			r.Eflags |= trapFlag
+		}
 	}
 }
 

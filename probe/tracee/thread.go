@@ -45,9 +45,11 @@ type Thread struct {
 	pushesFlags bool         // the instruction that is stepped is a pushf
 	stepFrom    uint64       // address of the instruction that is stepped
 	stepPlain   bool         // it is neither an int1 nor a system call
+	stepCall    bool         // it is a system call
 	stepOpen    bool         // SIGTRAP is not in the thread's mask, for its steps
 	stepMask    uint64       // the program's mask, of which SIGTRAP was taken out; 0: nothing was
 	frameAt     symbols.Addr // of the mask of the frame that rt_sigreturn is about to restore; 0: of none
+	frameSteps  bool         // its flags have the trap flag
 	frameMask   uint64       // what was there, where SIGTRAP was taken out of it; 0: nothing was
 
 	debt        *injection  // the call that it is still in, given up
@@ -58,17 +60,18 @@ type Thread struct {
 
 	waitsIn, waitsIP uint64 // the last wait with a restart block, and its instruction
 
-	comm     string
-	commAt   time.Time
-	rseq     uint64    // address of the rseq area; 0 is none
-	checks   uint32    // breakpoint stops, for the schedule of checkForced
-	doubtful bool      // its present trap may have cost its mask SIGTRAP (trapGuard)
-	trapMask uint64    // what it blocked before OpenTraps; 0: nothing was changed
-	watches  *WatchSet // what its debug registers watch; nil: nothing
-	hits     uint8     // those that saw the access behind which it has stopped
-	watching *WatchSet // what they watched then
-	told     bool      // the handler has been told of it
-	si       Siginfo
+	comm      string
+	commAt    time.Time
+	rseq      uint64       // address of the rseq area; 0 is none
+	checks    uint32       // breakpoint stops, for the schedule of checkForced
+	doubtful  bool         // its present trap may have cost its mask SIGTRAP (trapGuard)
+	trapMask  uint64       // what it blocked before OpenTraps; 0: nothing was changed
+	trapFrame symbols.Addr // of the signal whose handler it was in then, which blocked SIGTRAP; 0: in none
+	watches   *WatchSet    // what its debug registers watch; nil: nothing
+	hits      uint8        // those that saw the access behind which it has stopped
+	watching  *WatchSet    // what they watched then
+	told      bool         // the handler has been told of it
+	si        Siginfo
 }
 
 // TID gives the thread's id as the tracer's PID namespace numbers it.

@@ -50,7 +50,7 @@ func (t *Thread) endsStep() bool {
 	case trapTrace:
 		return true
 	case trapBrkpt:
-		return t.behindSyscall() || t.stepping && t.untoldStep()
+		return t.behindSyscall() || t.stepping && (t.steppedCall() || t.untoldStep())
 	}
 	return false
 }
@@ -68,6 +68,13 @@ func (t *Thread) untoldStep() bool {
 	r, err := t.Regs()
 	return err == nil && t.stepPlain && uint64(t.si.Addr()) == t.orig.Rip &&
 		(r.Rip != t.stepFrom || !t.behindIcebp())
+}
+
+// steppedCall reports whether the instruction that was stepped is a system call, from
+// which the thread may have come anywhere: rt_sigreturn.
+func (t *Thread) steppedCall() bool {
+	r, err := t.Regs()
+	return err == nil && t.stepCall && r.Rip != t.stepFrom
 }
 
 // behindSyscall reports whether the instruction before the thread's next one

@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"kprobe/internal/procfs"
+	"kprobe/symbols"
 )
 
 // OpenTraps has the threads that block SIGTRAP take it until they are left. A
@@ -15,7 +16,8 @@ import (
 // (kernel/signal.c, force_sig_info_to_task). The states of such a thread:
 //
 //	open    SIGTRAP is not in its mask; what the mask was is remembered
-//	left    the mask is as it was, unless the program has set another since
+//	left    the mask is as it was, unless the program has set another since, or the
+//	        thread has returned from the signal handler for which the kernel blocked it
 //
 // The program finds SIGTRAP unblocked if it asks meanwhile, and so do its
 // threads if the tracer is killed. Threads that block it later are not looked
@@ -59,8 +61,31 @@ func (t *Thread) openTrap() {
 		return
 	}
 	if t.SetSigMask(m&^sigBit(syscall.SIGTRAP)) == nil {
-		t.trapMask = m
+		t.trapMask, t.trapFrame = m, t.unblockingFrame()
 	}
+}
+
+// unblockingFrame is where the frame lies of the innermost signal whose handler's return
+// takes SIGTRAP out of the stopped thread's mask; 0: there is none.
+func (t *Thread) unblockingFrame() (at symbols.Addr) {
+	r, err := t.Regs()
+	if err != nil {
+		return 0 // gone
+	}
+	interrupted(t.p, symbols.Addr(r.Rsp), func(f *signalFrame) bool {
+		if f.mask&sigBit(syscall.SIGTRAP) == 0 {
+			at = f.at
+		}
+		return at != 0
+	})
+	return at
+}
+
+// hasReturned reports whether the stopped thread has returned from the handler of a
+// signal whose frame lay at an address.
+func (t *Thread) hasReturned(frame symbols.Addr) bool {
+	r, err := t.Regs()
+	return err == nil && frame != 0 && (symbols.Addr(r.Rsp) > frame || frame-symbols.Addr(r.Rsp) > interruptedReach)
 }
 
 // closeTrap gives the stopped thread its mask back if it is still the one that
@@ -70,7 +95,7 @@ func (t *Thread) closeTrap(sig syscall.Signal) {
 	if t.trapMask == 0 || sig == syscall.SIGTRAP || t.p.keepsTraps {
 		return
 	}
-	if m, err := t.SigMask(); err == nil && m == t.trapMask&^sigBit(syscall.SIGTRAP) {
+	if m, err := t.SigMask(); err == nil && m == t.trapMask&^sigBit(syscall.SIGTRAP) && !t.hasReturned(t.trapFrame) {
 		_ = t.SetSigMask(t.trapMask) // fails only if the thread is gone
 	}
 	t.trapMask = 0

@@ -100,3 +100,26 @@ func TestOpenTraps(t *testing.T) {
 		t.Errorf("masks are %v, and were %v", after, before)
 	}
 }
+
+// A thread that is in a handler of SIGTRAP when its mask is opened, and returns from there,
+// doesn't block it afterwards.
+func TestOpenTrapsInHandler(t *testing.T) {
+	g := spawn(t, fixture.Build(t, "tracee_step.c", "-O1"), "returns")
+	tr := newTracer(t)
+	p := attach(t, tr, g.pid)
+	stop := running(t, tr, newBreakpoint(t, 0))
+	if err := p.OpenTraps(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	g.in.Write([]byte{'\n'})
+	if l := g.line(); l != "returned" {
+		t.Fatalf("it printed %q", l)
+	}
+	do(t, tr, func() error { return p.Detach(context.Background(), nil) })
+	if out, status := g.rest(); status != 0 || out != "" {
+		t.Errorf("status %d, %q", status, out)
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+}
