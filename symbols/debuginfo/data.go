@@ -68,6 +68,8 @@ type Data struct {
 	alone      once[bool]
 	cross      once[bool]
 	strTables  once[[]Range]
+	typesAsked sync.Map // typeQuestion → typeAnswer
+	typesKept  atomic.Int32
 	searches   atomic.Int32 // how many names are searched for before an index is made
 }
 

@@ -21,8 +21,35 @@ func (d *Data) FindVariable(name string, near *Unit) (Entry, bool) {
 }
 
 // FindType finds a complete type by its name, alone or with namespaces, in the
-// unit near first.
+// unit near first. What was found, or not, is kept.
 func (d *Data) FindType(name string, near *Unit) (Entry, bool) {
+	key := typeQuestion{name, near}
+	if v, ok := d.typesAsked.Load(key); ok {
+		a := v.(typeAnswer)
+		return a.e, a.ok
+	}
+	e, ok := d.findType(name, near)
+	if d.typesKept.Add(1) <= maxTypesKept {
+		d.typesAsked.Store(key, typeAnswer{e, ok})
+	}
+	return e, ok
+}
+
+// typeQuestion and typeAnswer are what is kept of FindType, so many at most.
+type (
+	typeQuestion struct {
+		name string
+		near *Unit
+	}
+	typeAnswer struct {
+		e  Entry
+		ok bool
+	}
+)
+
+const maxTypesKept = 1 << 14
+
+func (d *Data) findType(name string, near *Unit) (Entry, bool) {
 	last := lastWord(name)
 	find := func(u *Unit) (Entry, bool) {
 		return u.findTop(func(e *Entry) bool {
