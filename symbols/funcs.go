@@ -19,9 +19,10 @@ type funcIndex struct {
 // funcEntry is a function; end is the first address behind it.
 type funcEntry struct {
 	start, end Vaddr
-	reach      Vaddr // the largest end of this entry and all before it
-	table      uint16
+	reach      Vaddr  // the largest end of this entry and all before it
 	symbol     uint32 // in the table
+	table      uint16
+	several    bool // the address has several names
 }
 
 // functions builds the index.
@@ -65,11 +66,15 @@ func (f *File) buildIndex() []funcEntry {
 		typed := false
 		j := i
 		for ; j < len(all) && all[j].start == e.start; j++ {
-			_, s := at(&all[j])
+			t, s := at(&all[j])
 			if size == 0 {
 				size = s.size
 			}
 			typed = typed || s.typ() != elf.STT_NOTYPE
+			if j > i && !e.several {
+				first, one := at(&all[i])
+				e.several = t.name(s) != first.name(one)
+			}
 		}
 		i = j
 		if !typed && size == 0 && e.start < covered {

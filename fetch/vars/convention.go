@@ -312,6 +312,9 @@ func (f *frame) result() (value, error) {
 	if f.isGoFunc() {
 		return f.goResult(1)
 	}
+	if f.merged != nil {
+		return value{}, fmt.Errorf("%s has %w of its result: %v", nameOf(f.fn, f.scope.site.Name), fetch.ErrNoDebugInfo, f.merged)
+	}
 	t, ok := f.resultType()
 	if !ok || t.kind == kindVoid {
 		return value{}, fmt.Errorf("%s: %w", nameOf(f.fn, f.scope.site.Name), fetch.ErrNoResult)

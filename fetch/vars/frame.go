@@ -27,6 +27,7 @@ type frame struct {
 	depth    int               // of expressions within expressions
 	nested   int               // of types within types
 	atReturn bool              // what is described is what a return probe records
+	merged   error             // says with what other function its code is one
 	doubtful bool              // what was classified may be passed in several ways
 	work     int               // structures looked into, which hostile types nest without end
 
@@ -191,6 +192,9 @@ func (f *frame) load(e debuginfo.Entry) (value, error) {
 	if err != nil {
 		return value{}, fmt.Errorf("%s: %w", e.Name(), err)
 	}
+	if f.merged != nil && f.ofCall(&e) {
+		return value{}, fmt.Errorf("%s: %w", e.Name(), f.merged)
+	}
 	if f.isResult(&e) && f.atEntry() && f.ofFunction(&e) {
 		v, err := f.loadResult(&e)
 		if err != nil {
@@ -228,6 +232,9 @@ func (f *frame) argument(n int) (fetch.Variable, error) {
 	t, err := f.typeOf(&params[n-1])
 	if err != nil {
 		return fetch.Variable{}, err
+	}
+	if f.merged != nil {
+		return fetch.Variable{}, errNoSuchArgument
 	}
 	p, err := f.placeOf(&params[n-1])
 	if errors.Is(err, fetch.ErrNoValue) && !f.isGoFunc() {

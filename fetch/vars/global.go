@@ -1,8 +1,10 @@
 package vars
 
 import (
+	"debug/dwarf"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"kprobe/fetch"
@@ -32,7 +34,10 @@ func Global(space *symbols.Space, module, text string) (v fetch.Variable, in *sy
 		rerr := m.File.ReadDebug(func(d *debuginfo.Data) error {
 			e, ok := first(d, text)
 			if !ok {
-				return &NotFoundError{Name: "variable " + firstName(text), Where: "the debug information of " + m.Name}
+				return &NotFoundError{Name: "variable " + firstName(text), Where: "the debug information of " + m.Name + ", outside of functions", Global: true}
+			}
+			if other := hides(list, m, e); module == "" && other != nil {
+				return fmt.Errorf("%s has a variable %s, and %w about it", other.Name, e.Name(), fetch.ErrNoDebugInfo)
 			}
 			found = true
 			site := symbols.Site{Module: m, Name: m.Name}
@@ -43,12 +48,34 @@ func Global(space *symbols.Space, module, text string) (v fetch.Variable, in *sy
 		if found {
 			return v, m, err
 		}
+		if errors.Is(rerr, fetch.ErrNoDebugInfo) && !errors.Is(rerr, symbols.ErrNoDebugInfo) {
+			return v, nil, rerr
+		}
 		var missing *NotFoundError
 		if errors.As(rerr, &missing) && (module != "" || m.Main || errors.Is(err, fetch.ErrNoDebugInfo)) {
 			err = missing
 		}
 	}
 	return v, nil, err
+}
+
+// hides gives the module whose variable a name means rather than another module's own
+// (static) one: it comes before that one, and has a symbol of the name.
+func hides(list []*symbols.Module, m *symbols.Module, e debuginfo.Entry) *symbols.Module {
+	if _, at, ok := e.Chased(dwarf.AttrExternal); ok && at.Flag(dwarf.AttrExternal) {
+		return nil
+	}
+	for _, before := range list {
+		if before == m {
+			return nil
+		}
+		if before.File != nil && slices.ContainsFunc(before.File.Lookup(e.Name()), func(s symbols.Symbol) bool {
+			return s.Kind == symbols.KindObject || s.Kind == symbols.KindTLS
+		}) {
+			return before
+		}
+	}
+	return nil
 }
 
 // firstName is the name in front of members, elements and what stands before it.

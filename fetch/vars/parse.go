@@ -217,6 +217,9 @@ func (f *frame) named(name string) (value, error) {
 	if e, ok := f.nameIn(f.inlined, name); ok {
 		return f.load(e)
 	}
+	if f.merged != nil {
+		return value{}, f.merged
+	}
 	where := f.scope.site.Name
 	if f.home < len(f.scopes) {
 		where = nameOf(f.scopes[f.home], where)

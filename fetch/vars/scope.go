@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 
 	"kprobe/fetch"
 	"kprobe/symbols"
@@ -24,10 +25,13 @@ import (
 type Scope struct {
 	space *symbols.Space
 	site  symbols.Site
+
+	asked  sync.Once // for merged
+	merged error
 }
 
 // At makes the Scope of a site. It reads nothing yet.
-func At(space *symbols.Space, site symbols.Site) *Scope { return &Scope{space, site} }
+func At(space *symbols.Space, site symbols.Site) *Scope { return &Scope{space: space, site: site} }
 
 // Variable answers a name with what follows it: NAME, with ->FIELD, .FIELD and
 // [N] behind it, * and (TYPE) or (TYPE*) before it; $retval and $argN take the
@@ -57,6 +61,9 @@ func (s *Scope) Variables(which fetch.Which) (out []fetch.Variable, err error) {
 		return s.noted(), nil
 	}
 	err = s.read(func(f *frame) error {
+		if f.merged != nil {
+			return f.merged
+		}
 		for _, d := range f.visible(which) {
 			v, err := f.declared(d)
 			if errors.Is(err, errPieces) {
@@ -233,6 +240,8 @@ func (s *Scope) read(do func(*frame) error) error {
 		if err := f.find(); err != nil {
 			return err
 		}
+		s.asked.Do(func() { s.merged = f.mergedWith() })
+		f.merged = s.merged
 		return do(f)
 	})
 	if errors.Is(err, symbols.ErrNoDebugInfo) && !errors.Is(err, fetch.ErrNoDebugInfo) {
@@ -252,6 +261,8 @@ type NotFoundError struct {
 	Where string   // the function, or the type
 	Have  []string // what there is
 	Types bool     // it is a type, and Where the file of the place
+	// Global says that variables outside of functions were looked for.
+	Global bool
 }
 
 func (e *NotFoundError) Error() string {
@@ -259,7 +270,13 @@ func (e *NotFoundError) Error() string {
 	if e.Types {
 		return "no " + e.Name + " in the debug information of " + e.Where + ": types are those of the file that is probed"
 	}
-	if len(e.Have) == 0 {
+	switch {
+	case len(e.Have) > 0:
+	case e.Global:
+		return s + ": those of functions are known while the function runs, at its probes"
+	case strings.HasPrefix(e.Name, "variable "):
+		return s + ", which has none at this place"
+	default:
 		return s + ", which has none"
 	}
 	s += " (there are: "

@@ -36,6 +36,9 @@ func definitionHint(e *fetch.SyntaxError) string {
 	case fetch.BadType:
 		return typeHint(word)
 	case fetch.BadVar:
+		if strings.HasPrefix(e.Input, "w:") || strings.HasPrefix(e.Input, "w ") {
+			return "" // the error says what a watchpoint has
+		}
 		return variableHint(word)
 	case fetch.NoBTFArg:
 		return dollarHint(word)
