@@ -113,6 +113,10 @@ const (
 	BadAccessFmt
 	BadAccessLen
 	BadAccessType
+
+	BadTrigger
+	BadAction
+	BadTrigCount
 	codeCount
 )
 

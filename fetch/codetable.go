@@ -109,5 +109,9 @@ func codeTable() *[codeCount]codeFacts {
 		BadProbeType: {"BAD_PROBE_TYPE", "Unknown type of definition", inval},
 		NoSuchEvent:  {"NO_EVENT", "No such event", syscall.ENOENT},
 		NoMemAddr:    {"NO_MEM_ADDR", "Memory of this name is not found", syscall.ENOENT},
+
+		BadTrigger:   {"BAD_TRIGGER", "Invalid trigger", inval},
+		BadAction:    {"BAD_ACTION", "Unknown trigger action", inval},
+		BadTrigCount: {"BAD_TRIG_COUNT", "Invalid trigger count", inval},
 	}
 }

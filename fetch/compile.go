@@ -11,7 +11,11 @@ import (
 // knows no symbol, no debug information, and calls every place an entry.
 // Errors are a *SyntaxError with the caret under what can't be had. Where env
 // is a Symbolizer too, the program uses it for symstr.
-func (d *Def) Compile(env Env) (*Program, error) {
+func (d *Def) Compile(env Env) (*Program, error) { return d.CompileWith(env, nil) }
+
+// CompileWith is Compile for a definition at whose hits other things are done, each
+// under a condition (Trigger.Condition); nil is none.
+func (d *Def) CompileWith(env Env, conditions []*Filter) (*Program, error) {
 	c := compiler{d: d, env: env, prog: &Program{}}
 	if s, ok := env.(Symbolizer); ok {
 		c.prog.Symbols = s
@@ -34,26 +38,42 @@ func (d *Def) Compile(env Env) (*Program, error) {
 		return nil, e
 	}
 	if d.Filter != nil {
-		f, e := d.Filter.bind(c.prog.fields, c.function)
+		f, e := c.bind(d.Filter)
 		if e != nil {
 			return nil, e
 		}
-		if e := c.timeFilter(f); e != nil {
-			return nil, e
-		}
 		c.prog.Filter = f
+	}
+	for _, cond := range conditions {
+		var f *FilterProgram
+		if cond != nil {
+			var e *SyntaxError
+			if f, e = c.bind(cond); e != nil {
+				return nil, e
+			}
+		}
+		c.prog.Conditions = append(c.prog.Conditions, f)
 	}
 	c.limitTexts()
 	return c.prog, nil
 }
 
+// bind compiles a filter over the values of the record.
+func (c *compiler) bind(f *Filter) (*FilterProgram, *SyntaxError) {
+	prog, e := f.bind(c.prog.fields, c.function)
+	if e == nil {
+		e = c.timeFilter(f, prog)
+	}
+	return prog, e
+}
+
 // timeFilter keeps the entry's time for a filter that looks at $duration.
-func (c *compiler) timeFilter(f *FilterProgram) *SyntaxError {
+func (c *compiler) timeFilter(of *Filter, f *FilterProgram) *SyntaxError {
 	for i := range f.Preds {
 		if f.Preds[i].Field != FieldDuration {
 			continue
 		}
-		entry, e := c.capture(Chain{Source: SourceTime}, c.d.Filter.col)
+		entry, e := c.capture(Chain{Source: SourceTime}, of.col)
 		if e != nil {
 			return e
 		}

@@ -48,8 +48,18 @@ func (d *Def) parseFilter(l *line) *SyntaxError {
 	if w.text == "" {
 		return l.err(NoEPFilter, l.past(), "")
 	}
-	f := &Filter{Text: w.text, input: l.input, col: w.col, calls: d.Kind == Return}
-	p := filterParser{f: f, s: w.text}
+	f, e := d.filter(w.text, l.input, w.col)
+	if e == nil {
+		d.Filter = f
+	}
+	return e
+}
+
+// filter parses a filter over what the definition fetches, which stands at a column of
+// input.
+func (d *Def) filter(text, input string, col int) (*Filter, *SyntaxError) {
+	f := &Filter{Text: text, input: input, col: col, calls: d.Kind == Return}
+	p := filterParser{f: f, s: text}
 	for _, a := range d.Args {
 		if !isGoodName(a.Name) {
 			p.named = append(p.named, a.Name)
@@ -63,23 +73,22 @@ func (d *Def) parseFilter(l *line) *SyntaxError {
 	if !late {
 		p.fields = d.fields()
 	}
-	if code, at := unbalanced(w.text); code != 0 {
-		return f.err(code, at)
+	if code, at := unbalanced(text); code != 0 {
+		return nil, f.err(code, at)
 	}
 	root, e := p.any(0)
 	if e != nil {
-		return e
+		return nil, e
 	}
 	if p.at < len(p.s) {
-		return f.err(FiltTooManyPreds, p.at)
+		return nil, f.err(FiltTooManyPreds, p.at)
 	}
 	f.root = root
-	d.Filter = f
 	if late {
-		return nil
+		return f, nil
 	}
 	_, e = f.bind(p.fields, nil)
-	return e
+	return f, e
 }
 
 // typedLate reports whether debug information has a say in the names or types

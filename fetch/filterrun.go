@@ -12,6 +12,13 @@ func (p *Program) runFilter(c *Context, rec []byte) bool {
 	return p.Filter.passes(func(q *Pred) bool { return p.test(q, c, rec) })
 }
 
+// Holds reports whether a condition of the program is true of a record that Eval has
+// made, with the context that it was made of.
+func (p *Program) Holds(condition int, c *Context, rec []byte) bool {
+	f := p.Conditions[condition]
+	return f == nil || f.passes(func(q *Pred) bool { return p.test(q, c, rec) })
+}
+
 // test evaluates one predicate. A fault is false.
 func (p *Program) test(q *Pred, c *Context, rec []byte) bool {
 	if q.Operand == OperandText {

@@ -28,11 +28,8 @@ func (c *compiler) limitTexts() {
 			a.Limit = c.prog.MaxText + 1
 		}
 	}
-	if c.prog.Filter == nil {
-		return
-	}
-	for i := range c.prog.Filter.Preds {
-		if q := &c.prog.Filter.Preds[i]; q.Field == FieldArg {
+	for q := range c.prog.Preds() {
+		if q.Field == FieldArg {
 			c.prog.Args[q.Arg].Limit = 0
 		}
 	}

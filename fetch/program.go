@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"iter"
 	"strings"
 
 	"kprobe/symbols"
@@ -43,8 +44,11 @@ type Program struct {
 	Args  []ArgProgram
 	// Filter decides whether a hit is recorded; nil: always.
 	Filter *FilterProgram
-	Bitmap int // bytes of fault bits
-	Fixed  int // bytes of fault bits and fixed part
+	// Conditions are those of what else is done at a hit, by the numbers that
+	// CompileWith was given; nil: always.
+	Conditions []*FilterProgram
+	Bitmap     int // bytes of fault bits
+	Fixed      int // bytes of fault bits and fixed part
 	// Symbols answers symstr, in filters at the hit and for the record when it is
 	// decoded; nil: addresses are printed as numbers.
 	Symbols Symbolizer
@@ -230,15 +234,29 @@ func (p *Program) NeedsTracer() string {
 			return p.nameOf(i) + ", a " + strings.TrimPrefix(name, "const ") + " " + a.Type.Layout.Content.tracer() + ","
 		}
 	}
-	if p.Filter == nil {
-		return ""
-	}
-	for i := range p.Filter.Preds {
-		if q := &p.Filter.Preds[i]; q.Field == FieldArg && q.Arg < len(p.fields) && p.Args[q.Arg].Store == StoreSymbol {
+	for q := range p.Preds() {
+		if q.Field == FieldArg && q.Arg < len(p.fields) && p.Args[q.Arg].Store == StoreSymbol {
 			return p.fields[q.Arg].Name + ", which the filter compares, is a symbol's text: its lookup"
 		}
 	}
 	return ""
+}
+
+// Preds gives the predicates of the filter and of all conditions.
+func (p *Program) Preds() iter.Seq[*Pred] {
+	return func(yield func(*Pred) bool) {
+		for i := -1; i < len(p.Conditions); i++ {
+			f := p.Filter
+			if i >= 0 {
+				f = p.Conditions[i]
+			}
+			for k := 0; f != nil && k < len(f.Preds); k++ {
+				if !yield(&f.Preds[k]) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // nameOf is the name of the value that an argument belongs to.

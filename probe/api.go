@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"syscall"
+	"time"
 
 	"kprobe/fetch"
 	"kprobe/probe/area"
@@ -72,6 +73,14 @@ type Options struct {
 	// recording them; nil changes none. Where calls wait, and where those of several processes
 	// are counted together, all probes are breakpoints.
 	Inject *Injection
+	// Limit is how many hits of an event are recorded in each second, in each address
+	// space; 0 is all. More are dropped where they are hit, and counted.
+	Limit uint32
+	// Expire is how long after they are in the probes switch themselves off, whether
+	// this process lives or not; 0 is never.
+	Expire time.Duration
+	// Triggers are what is done at hits besides recording them.
+	Triggers []*fetch.Trigger
 	// Detach prepares the session for Detach: its rings are overwritten where they are
 	// full, no definition waits for a library, and Run gives no hits.
 	Detach bool
@@ -162,13 +171,13 @@ const (
 
 // addCounts adds counters of a memory file to an event's.
 func addCounts(s *Stats, c ring.Counts) {
-	s.Count(results.Counts{Hits: c.Hits, Recorded: c.Recorded, Filtered: c.Filtered, Lost: c.Lost, Unfinished: c.Unfinished, Missed: c.Missed})
+	s.Count(results.Counts{Hits: c.Hits, Recorded: c.Recorded, Filtered: c.Filtered, Lost: c.Lost, Limited: c.Limited, Unfinished: c.Unfinished, Missed: c.Missed})
 }
 
 // countsOf are an event's counters as a memory file has them.
 func countsOf(s *Stats) ring.Counts {
 	c := s.Counts()
-	return ring.Counts{Hits: c.Hits, Recorded: c.Recorded, Filtered: c.Filtered, Lost: c.Lost, Unfinished: c.Unfinished, Missed: c.Missed}
+	return ring.Counts{Hits: c.Hits, Recorded: c.Recorded, Filtered: c.Filtered, Lost: c.Lost, Limited: c.Limited, Unfinished: c.Unfinished, Missed: c.Missed}
 }
 
 // Recover removes what a killed kprobe left in processes: breakpoints, jumps, return

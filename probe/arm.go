@@ -174,11 +174,11 @@ func (tg *target) place(d *fetch.Def, ev *event, w symbols.Site) ([]patchRequest
 	if err != nil {
 		return nil, err
 	}
-	prog, err := form.Compile(env)
+	prog, triggers, err := tg.s.compile(form, ev, env)
 	if err != nil {
 		return nil, err
 	}
-	p := &placed{ev: ev, def: d, user: u, prog: prog, target: tg, where: w, timeSlots: detour.TimeSlots(prog)}
+	p := &placed{ev: ev, def: d, user: u, prog: prog, target: tg, where: w, timeSlots: detour.TimeSlots(prog), triggers: triggers, breakpointOnly: needTracer(triggers)}
 	if d.Kind != fetch.Return {
 		return []patchRequest{{probed: &probed{found.Site, found.Code, found.Inst}, p: p, kind: requestEntry}}, nil
 	}

@@ -31,7 +31,7 @@ type placedBins struct {
 // giveRow gives a probe that is to have one a row. t.mu is held.
 func (t *feed) giveRow(p *placed) {
 	p.bins = nil
-	if t.s.opts.Bin == nil || p.user != nil || !t.s.records(p.user) {
+	if t.s.opts.Bin == nil || p.user != nil || !t.s.records(p.user) || t.s.timed() || len(p.triggers) > 0 {
 		return
 	}
 	bin := t.s.opts.Bin(&p.ev.Event, p.prog)

@@ -73,6 +73,9 @@ func (s *Session) Detach(ctx context.Context) (out []LeftOut, err error) {
 			if !tg.isMain() {
 				continue
 			}
+			if err := tg.mayLeaveTriggers(tg.leftOut()); err != nil {
+				return err
+			}
 			some, err := tg.leaveOut(ctx)
 			out = append(out, some...)
 			if err != nil {
@@ -182,10 +185,15 @@ func (tg *target) leaveAlone(ctx context.Context) error {
 	if err := tg.writeClock(); err != nil {
 		return err
 	}
+	if tg.s.timed() {
+		if err := tg.layTimes(); err != nil {
+			return err
+		}
+	}
 	f, h := tg.area.File, tg.area.File.Layout.Header.Off
 	err := tg.proc.Detach(ctx, func([]*tracee.Thread) error {
 		tg.feed.over.Store(true)
-		if err := tg.proc.WriteMemory([]byte{1}, tg.area.Gate); err != nil {
+		if err := tg.openGate(); err != nil {
 			return err
 		}
 		f.Store32(h+ring.ModeOff, f.Load32(h+ring.ModeOff)|ring.ModeDetached)

@@ -27,6 +27,7 @@ type event struct {
 	off     atomic.Bool // switched off: places that come are off, too
 	removed bool        // guarded by the session's mu; its counters are kept
 	at      int         // in the session's list; guarded by its mu
+	bucket  int         // number of its bucket, of hits in a second
 
 	mu       sync.Mutex
 	waiting  []waitingAt            // where it waits for its library
@@ -151,7 +152,7 @@ func (e *event) own() Stats {
 	all.Lost += e.lost.Load()
 	addCounts(&st, all)
 	if e.count {
-		st.Recorded = st.Hits - min(st.Hits, st.Filtered+st.Lost)
+		st.Recorded = st.Hits - min(st.Hits, st.Filtered+st.Lost+st.Limited)
 	}
 	st.Hits -= min(st.Hits, e.dropped.Load())
 	if e.removed {
@@ -177,6 +178,7 @@ type placed struct {
 	where     symbols.Site
 	course
 	data           *watchpoint    // what it watches; nil: it is at code
+	triggers       []*trigger     // by the numbers of its program's conditions
 	wants          []patchRequest // what it takes to arm it
 	seq            uint64         // order in which the target's places came
 	breakpointOnly string         // why it stays a breakpoint whatever is planned; "": it doesn't

@@ -139,6 +139,7 @@ func (t *feed) add(p *placed) error {
 		flags |= ring.FlagCountOnly
 	}
 	d := ring.Probe{ID: p.id, Name: p.ev.Group + "/" + p.ev.Name, Addr: uint64(p.where.Addr), Armed: t.s.clock.now()}
+	t.file.Mem[t.file.Layout.Kind(p.id)] = t.s.control.kinds[d.Name]
 	t.describe(d, flags)
 	p.ev.join(p)
 	return nil
@@ -151,6 +152,7 @@ func (t *feed) free(p *placed) {
 	defer t.mu.Unlock()
 	p.removed = true
 	t.file.Store32(t.file.Layout.Probe(p.id), 0)
+	t.file.Mem[t.file.Layout.Kind(p.id)] = 0
 	t.takeRow(p)
 	p.ev.part(p, t.counters.Probe(p.id))
 	t.counters.Clear(p.id)

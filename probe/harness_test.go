@@ -290,8 +290,8 @@ func (l *live) finish(pid int) Summary {
 	}
 	checkLeft(l.t, pid, l.fallbacks != nil && l.fallbacks.Stay())
 	for _, st := range l.sum.Stats {
-		if st.Hits != st.Recorded+st.Filtered+st.Lost {
-			l.t.Errorf("%s: %d hits are not %d recorded + %d filtered + %d lost", st.Event.Name, st.Hits, st.Recorded, st.Filtered, st.Lost)
+		if st.Hits != st.Recorded+st.Filtered+st.Lost+st.Limited {
+			l.t.Errorf("%s: %d hits are not %d recorded + %d filtered + %d lost + %d limited", st.Event.Name, st.Hits, st.Recorded, st.Filtered, st.Lost, st.Limited)
 		}
 	}
 	return l.sum

@@ -45,17 +45,29 @@ func (s *Session) record(p *placed, entry []byte, ret symbols.Addr) {
 	if p.timeSlots != nil {
 		s.ctx.Time = s.tsc
 	}
+	if on := t.on(); !on && len(p.triggers) == 0 || t.expired(s.tsc) {
+		return
+	}
 	rec, pass := p.prog.Eval(&s.ctx, s.rec[:0])
 	s.rec = rec[:0]
+	if !pass {
+		if t.on() {
+			t.producer.Count(s.ctx.CPU, p.id, ring.CounterFiltered, 1)
+		}
+		return
+	}
+	s.before(p, rec)
 	switch {
-	case !pass:
-		t.producer.Count(s.ctx.CPU, p.id, ring.CounterFiltered, 1)
+	case !t.on():
 	case !s.records(p.user):
 		t.producer.Count(s.ctx.CPU, p.id, ring.CounterHits, 1)
+	case t.limited(p, s.tsc):
+		t.producer.Count(s.ctx.CPU, p.id, ring.CounterLimited, 1)
 	default:
 		t.names.Note(s.ctx.TID, s.ctx.Comm)
 		t.put(p, rec, ret)
 	}
+	s.after(p, rec)
 }
 
 // miss counts a hit that the probe could not take: nmissed.

@@ -52,15 +52,16 @@ func (tg *target) findParams() error {
 	params := &detour.Params{
 		PerCPU: uint64(tg.area.File.Addr(l.PerCPU.Off)), AreaShift: l.AreaShift, CPUMask: l.CPUMask,
 		RingSize: l.RingSize, Flags: uint64(tg.area.File.Addr(l.Flags.Off)),
-		Clock: uint64(tg.area.File.Addr(l.Header.Off + ring.ClockOff)),
-		PID:   tg.proc.PID(), Rdpid: procfs.CPUHas("rdpid"), FSGSBase: procfs.CPUHas("fsgsbase"),
+		Clock: uint64(tg.area.File.Addr(l.Header.Off + ring.ClockOff)), Probes: uint64(tg.area.File.Addr(l.Header.Off + ring.ProbesOff)),
+		Control: uint64(tg.area.File.Addr(l.Control.Off)), Kinds: uint64(tg.area.File.Addr(l.Kind(0))), Gate: uint64(tg.gate()),
+		PID: tg.proc.PID(), Rdpid: procfs.CPUHas("rdpid"), FSGSBase: procfs.CPUHas("fsgsbase"),
 		Nested: tg.feed.numbers != nil, NoSyscall: tracee.Filtered(tg.proc.PID()), NoProc: !ownProc(tg.proc.PID()), StackEnd: stackEndOf(tg.space.Mappings()),
 	}
 	var why string
 	err := tg.proc.WithStopped(context.Background(), func(stopped []*tracee.Thread) error {
 		params.TID = findTID(tg.proc, stopped, tg.feed.numbers)
 		if tg.s.opts.Detach {
-			params.Overwrite, params.Gate = true, uint64(tg.area.Gate)
+			params.Overwrite, params.Alive = true, params.Gate+1
 			params.Careful, params.NoReads = true, judged(stopped)
 			// Nobody would see those who could be mistaken (sequences.go).
 			tg.bar("nobody will look after them")

@@ -521,7 +521,7 @@ func (o *planner) probesOf(ws []patchRequest) []detour.Probe {
 		by := o.course(w.p).byExits
 		out = append(out, detour.Probe{
 			ID: w.p.id, Program: w.p.prog, CountOnly: !w.p.target.s.records(w.p.user), Bins: w.p.detourBins(), IP: uint64(w.p.where.Addr),
-			Anywhere: by != nil && by.anywhere, Inject: w.p.injection(),
+			Anywhere: by != nil && by.anywhere, Inject: w.p.injection(), Control: w.p.detourControl(),
 		})
 	}
 	return out

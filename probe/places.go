@@ -108,7 +108,7 @@ func (e *event) byPlace() []Stats {
 			st = *l
 		}
 		st.Event, st.Place, st.Module = &e.Event, at.name, at.module
-		c.Recorded = c.Hits - min(c.Hits, c.Filtered+c.Lost)
+		c.Recorded = c.Hits - min(c.Hits, c.Filtered+c.Lost+c.Limited)
 		addCounts(&st, c)
 		out = append(out, st)
 	}

@@ -25,7 +25,7 @@ func (s *Session) ProcessStats() []ProcessStats {
 				names[pid] = name
 			}
 			var st Stats
-			c.Recorded = c.Hits - min(c.Hits, c.Filtered+c.Lost)
+			c.Recorded = c.Hits - min(c.Hits, c.Filtered+c.Lost+c.Limited)
 			addCounts(&st, c)
 			out = append(out, ProcessStats{Event: &e.Event, PID: pid, Comm: name, Counts: st.Counts()})
 		}

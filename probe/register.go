@@ -62,6 +62,10 @@ func (s *Session) add(ctx context.Context, defs []*fetch.Def, waits bool) ([]*Ev
 		if err != nil {
 			return err
 		}
+		if err := s.bindTriggers(added); err != nil {
+			s.dropEvents(added)
+			return err
+		}
 		for _, x := range added {
 			x.waits = waits
 		}
@@ -367,11 +371,13 @@ func (s *Session) newEvent(d *fetch.Def) *event {
 	ev.before = s.gone[name]
 	if ev.before == nil {
 		ev.at = len(s.events)
+		ev.bucket = ev.at
 		s.events = append(s.events, ev)
 		return ev
 	}
 	delete(s.gone, name)
 	ev.before.fold()
+	ev.bucket = ev.before.bucket
 	s.replace(ev.before, ev)
 	return ev
 }

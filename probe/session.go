@@ -68,6 +68,7 @@ type Session struct {
 	released  bool // it was let go
 	hitState
 	inject   *injection // nil: calls are left as they are
+	control  controls
 	counter  ring.SystemClock
 	busy     atomic.Uint64 // a time stamp no later than that of a hit that is being recorded; 0 is none
 	feeds    []*feed
@@ -136,6 +137,9 @@ func newSession(o Options) (*Session, error) {
 		opts: o, tracer: tr, files: files, clock: newClock(),
 		byName: map[string]*event{}, gone: map[string]*event{}, users: map[*fetch.Def]*registered{}, targets: map[int]*target{}, expected: map[int]*expectedStart{},
 		run: context.Background(),
+	}
+	if s.control, err = newControls(&o); err != nil {
+		return nil, err
 	}
 	if o.Inject != nil {
 		s.inject = &injection{Injection: *o.Inject}

@@ -115,6 +115,9 @@ func (tg *target) ensureArea(ctx context.Context, probes int) error {
 	if tg.feed, err = newFeed(tg.s, tg.proc.PID(), tg.space, a.File); err != nil {
 		return err
 	}
+	if err := tg.layControl(); err != nil {
+		return err
+	}
 	tg.s.feeds = append(tg.s.feeds, tg.feed)
 	for _, t := range tg.proc.Threads() {
 		tg.noteComm(t)

@@ -163,7 +163,7 @@ func (s *Session) hitWatch(tg *target, p *placed, own symbols.Addr) {
 	s.ctx.Watched.Value, s.ctx.Watched.HasValue = tg.readWatched(w)
 	w.last, w.known = s.ctx.Watched.Value, s.ctx.Watched.HasValue
 	if w.only && did.Known && !did.Reads {
-		if t := p.feed; !s.stopping && !p.removed && t.enabled(p) {
+		if t := p.feed; !s.stopping && !p.removed && t.enabled(p) && t.on() {
 			t.producer.Count(s.ctx.CPU, p.id, ring.CounterFiltered, 1)
 		}
 		return

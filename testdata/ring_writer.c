@@ -44,7 +44,7 @@ static void interrupt(uint32_t id, uint64_t n, uint64_t place) {
 static void hit(uint32_t id, uint64_t n, int extra) {
     unsigned cpu = (unsigned)sched_getcpu() & mask;
     char *a = file + area + ((uint64_t)cpu << shift);
-    uint64_t *counters = (uint64_t *)(a + 4096 + id * 48);
+    uint64_t *counters = (uint64_t *)(a + 4096 + id * 56);
     __atomic_add_fetch(&counters[3], 1, __ATOMIC_SEQ_CST);
     uint64_t units = 3 + extra, h = __atomic_load_n((uint64_t *)a, __ATOMIC_RELAXED);
     do {

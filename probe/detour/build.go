@@ -164,7 +164,9 @@ type builder struct {
 	ownerBits uint32
 	// seq says that the probe takes its hits in sequences.
 	seq bool
-	err error
+	// over is where a hit goes on behind which there are no more.
+	over asm.Label
+	err  error
 }
 
 // pending is an entry of the exception table whose target isn't known yet.
@@ -255,17 +257,33 @@ func (b *builder) hit(pr *Probe, first bool) {
 	b.early()
 	if seq := b.seq; b.prog.Filter != nil || pr.Inject != nil {
 		if b.prog.Filter != nil {
-			b.filter(reject)
+			b.filter(b.prog.Filter, reject)
 		}
 		b.later(func() {
 			b.Bind(reject)
+			b.mayCount(pr, done)
 			b.count(pr.ID, ring.CounterFiltered, seq, func() {})
 			b.Jmp(done)
 		})
 	}
-	if pr.Inject != nil {
+	switch {
+	case pr.Inject != nil:
 		b.inject(pr.Inject, reject)
-	} else if pr.CountOnly && b.seq {
+	case pr.Control != nil:
+		b.controlled(pr, done)
+		return
+	default:
+		if b.account(pr, done); b.ended {
+			return
+		}
+	}
+	b.Bind(done)
+}
+
+// account emits what becomes of a hit that passed the filter, and goes on at done if it
+// leaves no record. Where it ends in shared code (ended) that is bound there.
+func (b *builder) account(pr *Probe, done asm.Label) {
+	if pr.CountOnly && b.seq {
 		b.countInSequence(pr.ID, ring.CounterHits, b.flagged(), b.frame.took)
 	} else if pr.CountOnly {
 		b.count(pr.ID, ring.CounterHits, false, b.frame.took)
@@ -273,7 +291,7 @@ func (b *builder) hit(pr *Probe, first bool) {
 		b.ended = false
 		b.bins(pr.Bins, done, b.recordLater(done))
 	} else {
-		if b.ended = b.ending != nil && b.layout.texts && len(b.layout.times) == 0 && !b.p.Overwrite; b.ended {
+		if b.ended = b.ending != nil && b.layout.texts && len(b.layout.times) == 0 && !b.p.Overwrite && pr.Control == nil; b.ended {
 			if b.seq {
 				b.area()
 			}
@@ -291,7 +309,6 @@ func (b *builder) hit(pr *Probe, first bool) {
 		}
 		b.commit()
 	}
-	b.Bind(done)
 }
 
 // finish emits what lies out of the way, also of another builder with the same

@@ -8,10 +8,9 @@ import (
 	"kprobe/probe/asm"
 )
 
-// filter goes on behind itself if the current program's filter lets the hit
+// filter goes on behind itself if a filter of the current program lets the hit
 // pass, else at reject.
-func (b *builder) filter(reject asm.Label) {
-	f := b.prog.Filter
+func (b *builder) filter(f *fetch.FilterProgram, reject asm.Label) {
 	at := make([]asm.Label, len(f.Preds)+2)
 	for i := range at {
 		at[i] = b.NewLabel()

@@ -29,6 +29,7 @@ type layout struct {
 	// the time, and what reading the clock needs. -1: it doesn't.
 	now   int
 	evict int // offset of the temporaries for making room
+	work  int // offset of the temporary of triggers
 	// times are offsets in the data that are filled with the record's rdtsc.
 	times []int
 }
@@ -43,20 +44,17 @@ func planProgram(pr *Probe, p *Params) (layout, error) {
 	filtered := map[int]bool{}
 	value := false // the thread's number is one
 	named := false
-	if prog.Filter != nil {
-		for i := range prog.Filter.Preds {
-			q := &prog.Filter.Preds[i]
-			if err := checkPred(prog, q, p); err != nil {
-				return l, err
-			}
-			if q.Field == fetch.FieldTID {
-				value = true
-			}
-			if q.Field == fetch.FieldArg {
-				filtered[q.Arg] = true
-			}
-			named = named || q.Field == fetch.FieldComm
+	for q := range prog.Preds() {
+		if err := checkPred(prog, q, p); err != nil {
+			return l, err
 		}
+		if q.Field == fetch.FieldTID {
+			value = true
+		}
+		if q.Field == fetch.FieldArg {
+			filtered[q.Arg] = true
+		}
+		named = named || q.Field == fetch.FieldComm
 	}
 	if why := prog.NeedsTracer(); why != "" {
 		return l, unsupported("%s", why)
@@ -138,6 +136,9 @@ func planProgram(pr *Probe, p *Params) (layout, error) {
 	if faults {
 		l.bits = room(prog.Bitmap)
 	}
+	if pr.Control != nil {
+		l.work = room(8)
+	}
 	if p.Overwrite && !pr.CountOnly {
 		l.evict = room(evictTemp)
 	}
@@ -151,11 +152,9 @@ func HasTexts(prog *fetch.Program) bool {
 			return true
 		}
 	}
-	if prog.Filter != nil {
-		for i := range prog.Filter.Preds {
-			if prog.Filter.Preds[i].Operand == fetch.OperandText {
-				return true
-			}
+	for q := range prog.Preds() {
+		if q.Operand == fetch.OperandText {
+			return true
 		}
 	}
 	return false

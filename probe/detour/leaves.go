@@ -49,7 +49,9 @@ func buildLeaves(c *asm.Code, p *Params, probes []Probe, k Calls, pop uint16, ta
 
 // counts reports whether a hit of the probe is nothing but one more: then one piece of
 // code counts it for all such probes.
-func (p *Probe) counts() bool { return p.CountOnly && p.Program.Filter == nil && p.Bins == nil }
+func (p *Probe) counts() bool {
+	return p.CountOnly && p.Program.Filter == nil && p.Bins == nil && p.Control == nil
+}
 
 // leaveOf is leave for the calls of several probes. While the call of the n-th is
 // recorded the frame's marks say that the hits of n were taken, or one more than there are

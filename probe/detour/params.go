@@ -30,8 +30,15 @@ type Params struct {
 	// Gate is the address of a byte that is 0 where no probe takes hits; 0: there is
 	// none.
 	Gate uint64
-	PID  int // thread group, as the record shows it
-	TID  TID
+	// Alive is that of a byte that is 0 where no trigger is looked at, either; 0: there
+	// is none.
+	Alive uint64
+	// Control is where ring's section of that name is mapped, Kinds its first Kind.
+	Control, Kinds uint64
+	// Probes is where the number of probes is mapped (ring.ProbesOff).
+	Probes uint64
+	PID    int // thread group, as the record shows it
+	TID    TID
 	// Rdpid says that the CPU has rdpid (CPUID.7.0:ECX bit 22); without it lsl
 	// tells the CPU's number.
 	Rdpid bool
@@ -117,6 +124,8 @@ type Probe struct {
 	// Inject, if any, ends calls at their function's entry. Such a probe takes no hits in
 	// sequences.
 	Inject *Injection
+	// Control is what else is done at hits; nil is nothing.
+	Control *Control
 }
 
 // Fault is one entry of the exception table: a thread that faults (SIGSEGV,

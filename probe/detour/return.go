@@ -175,7 +175,7 @@ func (r *returning) entry(probe Probe) {
 	// signal leaves the red zone alone.
 	const on = -16
 	b.frame.save(b.Code)
-	b.unless(probe.ID, false, plain)
+	b.unlessLeft(probe.ID, plain)
 	b.Lea(asm.DI, b.frame.above(0))
 	b.MovAbs(asm.R11, r.pool.Addr)
 	b.lead(asm.At(asm.R11, poolTake), link, &probe)

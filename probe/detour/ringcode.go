@@ -35,6 +35,18 @@ func (b *builder) areaOf() {
 // area leaves it. Changes AX, or, where hits are taken in sequences, makes CX the
 // address of the probe's flags.
 func (b *builder) unless(id uint32, perCPU bool, off asm.Label) {
+	gate := b.p.Gate
+	if b.triggers() {
+		gate = b.p.Alive
+	}
+	b.unlessBy(id, gate, perCPU, off)
+}
+
+// unlessLeft is unless for the entry of a call whose return is the hit: what the gate is
+// then decides.
+func (b *builder) unlessLeft(id uint32, off asm.Label) { b.unlessBy(id, b.p.Alive, false, off) }
+
+func (b *builder) unlessBy(id uint32, gate uint64, perCPU bool, off asm.Label) {
 	at := b.p.Flags + 4*uint64(id)
 	m, near := asm.At(asm.AX, 0), false
 	if b.seq {
@@ -47,13 +59,13 @@ func (b *builder) unless(id uint32, perCPU bool, off asm.Label) {
 	}
 	b.TestMemImm(asm.W8, m, ring.FlagEnabled)
 	b.Jcc(asm.E, off)
-	if b.p.Gate == 0 {
+	if gate == 0 {
 		return
 	}
-	if far := int64(b.p.Gate - b.p.PerCPU); near && fits(far) {
+	if far := int64(gate - b.p.PerCPU); near && fits(far) {
 		m = asm.At(asm.AX, int32(far))
 	} else {
-		b.MovAbs(asm.AX, b.p.Gate)
+		b.MovAbs(asm.AX, gate)
 		m = asm.At(asm.AX, 0)
 	}
 	b.OpMemImm(asm.Cmp, asm.W8, m, 0)
@@ -228,6 +240,7 @@ func (b *builder) commit() {
 		times = append(times, data(off))
 	}
 	b.stamp(times...)
+	b.endsAtStamp(len(times) > 1)
 	if b.layout.texts {
 		// The state word's highest bit commits; nobody else writes the word.
 		b.OpMemImm(asm.Or, asm.W8, asm.At(asm.CX, ring.StateOff+3), -1<<7)

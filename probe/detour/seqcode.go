@@ -81,19 +81,24 @@ func (p *Params) countsInSequences() bool {
 }
 
 func looksAtCPU(prog *fetch.Program) bool {
+	for q := range prog.Preds() {
+		if q.Field == fetch.FieldCPU {
+			return true
+		}
+	}
 	of := func(c *fetch.Chain) bool {
 		return c != nil && (c.Source == fetch.SourceCPU || c.Source == fetch.SourceComputed && c.From == fetch.SourceCPU)
 	}
 	return slices.ContainsFunc(prog.Args, func(a fetch.ArgProgram) bool {
 		return of(&a.Chain) || of(a.Len) || slices.ContainsFunc(a.Parts, func(p fetch.Part) bool { return of(&p.Chain) })
-	}) || prog.Filter != nil && slices.ContainsFunc(prog.Filter.Preds, func(q fetch.Pred) bool { return q.Field == fetch.FieldCPU })
+	})
 }
 
 // flagged is the current probe, if CX still points at its flags where the hit is taken,
 // or 0.
 func (b *builder) flagged() uint32 {
 	l := &b.layout
-	if b.prog.Filter != nil || b.probe.Bins != nil || len(l.early) > 0 || l.bits >= 0 || l.named || l.now >= 0 || l.texts {
+	if b.prog.Filter != nil || b.probe.Control != nil || b.probe.Bins != nil || len(l.early) > 0 || l.bits >= 0 || l.named || l.now >= 0 || l.texts {
 		return 0
 	}
 	return b.probe.ID

@@ -43,11 +43,7 @@ func NeedsClock(prog *fetch.Program) bool {
 			return true
 		}
 	}
-	if prog.Filter == nil {
-		return false
-	}
-	for i := range prog.Filter.Preds {
-		q := &prog.Filter.Preds[i]
+	for q := range prog.Preds() {
 		if q.Field == fetch.FieldDuration || q.Field == fetch.FieldArg && q.Arg >= 0 && q.Arg < len(prog.Args) && usesTime(prog, &prog.Args[q.Arg].Chain) {
 			return true
 		}

@@ -307,6 +307,7 @@ func (f *Reader) Count() ([]results.Stats, error) {
 		st.Recorded += c.Recorded + c.Counted // what was overwritten, too
 		st.Filtered += c.Filtered
 		st.Lost += c.Lost
+		st.Limited += c.Limited
 		st.Missed += c.Missed
 		st.Disabled = st.Disabled && p.Flags&ring.FlagEnabled == 0
 	}

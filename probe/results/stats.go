@@ -6,7 +6,7 @@ import (
 )
 
 // Stats are the counters of one event, summed over its places. They hold
-// Hits = Recorded + Filtered + Lost; Missed hits are not in Hits.
+// Hits = Recorded + Filtered + Lost + Limited; Missed hits are not in Hits.
 type Stats struct {
 	Event *Event
 	// Places is where the event is armed now, in all processes; when none is
@@ -16,6 +16,7 @@ type Stats struct {
 	Recorded uint64 // handed to the sink, or counted with CountOnly
 	Filtered uint64 // the definition's filter said no
 	Lost     uint64 // hit but not recorded
+	Limited  uint64 // left out, as the event had as many as it may have in that second
 	// Unfinished are those of Lost whose record was begun and never finished, as
 	// the thread was killed or jumped out of it. The others found the buffer full,
 	// or were in it when the trace ended.
@@ -44,12 +45,12 @@ type Stats struct {
 
 // Counts are counters of hits alone.
 type Counts struct {
-	Hits, Recorded, Filtered, Lost, Unfinished, Missed uint64
+	Hits, Recorded, Filtered, Lost, Limited, Unfinished, Missed uint64
 }
 
 // Counts are the counters alone.
 func (s *Stats) Counts() Counts {
-	return Counts{Hits: s.Hits, Recorded: s.Recorded, Filtered: s.Filtered, Lost: s.Lost, Unfinished: s.Unfinished, Missed: s.Missed}
+	return Counts{Hits: s.Hits, Recorded: s.Recorded, Filtered: s.Filtered, Lost: s.Lost, Limited: s.Limited, Unfinished: s.Unfinished, Missed: s.Missed}
 }
 
 // Count adds counters to those that are there.
@@ -58,6 +59,7 @@ func (s *Stats) Count(c Counts) {
 	s.Recorded += c.Recorded
 	s.Filtered += c.Filtered
 	s.Lost += c.Lost
+	s.Limited += c.Limited
 	s.Unfinished += c.Unfinished
 	s.Missed += c.Missed
 }

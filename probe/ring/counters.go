@@ -3,7 +3,7 @@ package ring
 // Counts are the counters of one probe, summed over the CPUs. When all records
 // are read
 //
-//	Hits = Recorded + Counted + Filtered + Lost
+//	Hits = Recorded + Counted + Filtered + Lost + Limited
 //
 // and before that Hits is ahead by the records that were seen in the rings and
 // aren't given on yet (Pending). Of a probe with FlagCountOnly Recorded is 0.
@@ -18,15 +18,16 @@ type Counts struct {
 	// Unfinished are those of Lost whose record was begun and never finished: the
 	// thread was killed, or jumped out of it. The others found the ring full.
 	Unfinished uint64
+	Limited    uint64 // of them, their event had as many as it may have in that second
 	Missed     uint64 // nmissed; not in Hits
 	Recorded   uint64 // of Hits, read
 	Counted    uint64 // of Hits, counted without a record; not in Recorded
 }
 
-// Pending is how many hits are neither recorded nor counted nor filtered nor lost yet. It
+// Pending is how many hits are neither recorded nor counted nor filtered nor limited nor lost yet. It
 // is never below 0, though counters are read one after another.
 func (c Counts) Pending() uint64 {
-	done := c.Recorded + c.Filtered + c.Lost + c.Counted
+	done := c.Recorded + c.Filtered + c.Lost + c.Limited + c.Counted
 	if done > c.Hits {
 		return 0
 	}
@@ -39,6 +40,7 @@ func (c *Counts) Add(d Counts) {
 	c.Filtered += d.Filtered
 	c.Lost += d.Lost
 	c.Unfinished += d.Unfinished
+	c.Limited += d.Limited
 	c.Missed += d.Missed
 	c.Recorded += d.Recorded
 	c.Counted += d.Counted
@@ -89,10 +91,12 @@ func (n *Counts) addArea(l *Layout, cpu int, at func(off int) uint64) {
 	filtered, lost := at(CounterFiltered)+at(CounterFiltered+CounterSeq), at(CounterLost)
 	n.Filtered += filtered
 	n.Lost += lost
+	limited := at(CounterLimited)
+	n.Limited += limited
 	n.Missed += at(CounterMissed)
 	counted := at(CounterHits) + at(CounterHits+CounterSeq)
 	n.Counted += counted
-	n.Hits += filtered + lost + counted
+	n.Hits += filtered + lost + limited + counted
 }
 
 // CPU gives the part of a probe's counters that one CPU counted: hits but those

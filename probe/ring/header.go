@@ -83,7 +83,7 @@ const (
 func (l *Layout) sections() []*Section {
 	return []*Section{
 		&l.Header, &l.Flags, &l.Probes, &l.Sites, &l.Maps, &l.Mailbox,
-		&l.Fallback, &l.Instances, &l.PerCPU, &l.Rings, &l.Book, &l.Code,
+		&l.Fallback, &l.Instances, &l.PerCPU, &l.Rings, &l.Book, &l.Control, &l.Code,
 	}
 }
 
@@ -184,7 +184,7 @@ func decodeLayout(b []byte) (*Layout, error) {
 	size := func(n int) int {
 		return int(le.Uint64(b[directoryOff+(n-1)*directoryEntry+16:]) & (1<<40 - 1))
 	}
-	const sites, maps, fallback, instances, book, code = 4, 5, 7, 8, 11, 12 // numbers in the directory
+	const sites, maps, fallback, instances, book, code = 4, 5, 7, 8, 11, 13 // numbers in the directory
 	ringSize := le.Uint64(b[72:])
 	if ringSize > MaxRingSize {
 		return nil, fmt.Errorf("%w: ring of %d bytes", ErrCorrupt, ringSize)

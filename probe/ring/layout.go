@@ -32,7 +32,7 @@ const MemfdName = "kprobe"
 const Magic = "KPROBE\x00\x00"
 
 // Version is the layout's version; a reader refuses any other.
-const Version = 5
+const Version = 6
 
 // PageSize is the granule of every section.
 const PageSize = 4096
@@ -132,14 +132,15 @@ const (
 	// CountersOff is where the counters start: slot of probe id at
 	// CountersOff + id*CounterSize.
 	CountersOff = 4096
-	CounterSize = 48
+	CounterSize = 56
 
 	// The counters in a slot, u64 each, changed by lock inc or lock add (a
-	// thread may migrate between reading its CPU and counting), but the last two:
+	// thread may migrate between reading its CPU and counting), but the two at CounterSeq:
 	// those are of restartable sequences, which count as they reserve.
 	//
-	// A hit of an enabled probe is a record, or is counted under one of three:
+	// A hit of an enabled probe is a record, or is counted under one of four:
 	// CounterFiltered, the filter said no; CounterLost, the ring was full;
+	// CounterLimited, its event had as many as it may have in that second (control.go);
 	// CounterHits, the probe leaves no records. So it costs one operation,
 	// in the ring or here, never two. CounterMissed (nmissed): no free return
 	// instance, or reentered; such a call is no hit.
@@ -150,6 +151,8 @@ const (
 
 	// What is to be added to CounterHits and CounterFiltered for those of sequences.
 	CounterSeq = 32
+
+	CounterLimited = 48
 )
 
 // The area after the last CPU's belongs to the reader, who counts the records
@@ -279,6 +282,7 @@ type Layout struct {
 	PerCPU    Section // CPUs+1 areas of 1<<AreaShift; the last is the reader's
 	Rings     Section // data of each CPU's first ring, then of each one's second, at a distance of RingSize+Slack
 	Book      Section // what a reader must know of probes and process, the format is probe/book's
+	Control   Section // what detours look at besides flags (control.go)
 	Code      Section // code; mapped in pieces where Maps says
 }
 
@@ -326,6 +330,7 @@ func New(p Params) (*Layout, error) {
 		{&l.PerCPU, int64(l.CPUs+1) << l.AreaShift},
 		{&l.Rings, int64(l.NumRings()) * l.RingStride()},
 		{&l.Book, int64(p.Book)},
+		{&l.Control, l.controlSize()},
 		{&l.Code, int64(p.Code)},
 	} {
 		size := (s.size + PageSize - 1) &^ (PageSize - 1)

@@ -150,13 +150,13 @@ func TestFormatIsFixed(t *testing.T) {
 	}{
 		{"tid", TIDOff, 4}, {"time", TimeOff, 8}, {"data", DataOff, 16},
 		{"head", HeadOff, 0}, {"data pointer", DataPtr, 16}, {"mask", MaskOff, 24}, {"tail", TailOff, 64},
-		{"counters", CountersOff, 4096}, {"counter", CounterSize, 48}, {"sequences' words", SeqOff, 128}, {"sequences' counters", CounterSeq, 32},
-		{"lost", CounterLost, 16}, {"missed", CounterMissed, 24},
+		{"counters", CountersOff, 4096}, {"counter", CounterSize, 56}, {"sequences' words", SeqOff, 128}, {"sequences' counters", CounterSeq, 32},
+		{"lost", CounterLost, 16}, {"missed", CounterMissed, 24}, {"limited", CounterLimited, 48},
 		{"given", ReaderGiven, 0}, {"seen", ReaderSeen, 8}, {"given up", ReaderLost, 16},
 		{"area shift", int64(l.AreaShift), 22}, {"slack", Slack, 32768},
 		{"flags", l.Flags.Off, 0x1000}, {"probes", l.Probes.Off, 0x41000}, {"sites", l.Sites.Off, 0x1041000},
 		{"stamp", StampSize, 8}, {"overwritten", OverOff, 72}, {"mode", ModeOff, 124},
-		{"version", Version, 5},
+		{"version", Version, 6},
 	} {
 		if tt.got != tt.want {
 			t.Errorf("%s: %#x, want %#x", tt.name, tt.got, tt.want)

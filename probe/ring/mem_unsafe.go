@@ -36,6 +36,11 @@ func (m mem) load64(off int64) uint64     { return atomic.LoadUint64(m.p64(off))
 func (m mem) store32(off int64, v uint32) { atomic.StoreUint32(m.p32(off), v) }
 func (m mem) store64(off int64, v uint64) { atomic.StoreUint64(m.p64(off), v) }
 func (m mem) add64(off int64, v uint64)   { atomic.AddUint64(m.p64(off), v) }
+
+// or32 and and32 give what there was.
+func (m mem) or32(off int64, v uint32) uint32  { return atomic.OrUint32(m.p32(off), v) }
+func (m mem) and32(off int64, v uint32) uint32 { return atomic.AndUint32(m.p32(off), v) }
+
 func (m mem) cas64(off int64, old, v uint64) bool {
 	return atomic.CompareAndSwapUint64(m.p64(off), old, v)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"kprobe/fetch"
 	"kprobe/output"
 )
 
@@ -141,11 +142,14 @@ func (w *where) check() error {
 func flagError(_ *cobra.Command, err error) error {
 	var num *strconv.NumError
 	var bad *pflag.InvalidValueError
+	var syntax *fetch.SyntaxError
 	if !errors.As(err, &bad) {
 		return err
 	}
 	why := bad.Unwrap().Error()
 	switch {
+	case errors.As(err, &syntax):
+		return err
 	case errors.As(err, &num) && errors.Is(num, strconv.ErrRange):
 		why = "it is too large"
 	case errors.As(err, &num):

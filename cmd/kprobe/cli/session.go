@@ -58,6 +58,7 @@ type sessionOptions struct {
 	verbose    bool
 	quiet      bool
 	servers
+	controlOptions
 
 	// adapt, if set, looks at the definitions that were chosen, and gives those to
 	// be armed.
@@ -162,6 +163,9 @@ func (o *sessionOptions) arguments(c *cobra.Command, d *Deps, args []string) err
 	case o.verbose && o.quiet:
 		return misuse("-v and -q cannot be used together")
 	}
+	if err := o.checkControl(c); err != nil {
+		return err
+	}
 	return o.findTargets(d)
 }
 
@@ -179,6 +183,7 @@ func (o *sessionOptions) engine(d *Deps, m *messages) probe.Options {
 		Pending:    func(def *fetch.Def) bool { return o.pending || o.waits[def] },
 		Files:      o.cache(d),
 	}
+	o.control(&p)
 	o.waitFor(d, m, &p)
 	return p
 }

@@ -141,6 +141,7 @@ func newTraceCmd(d *Deps, m *messages, run traceRun) *cobra.Command {
 	c.Flags().StringArrayVar(&o.hists, "hist", nil, "count hits by the values of `KEY[,KEY…]`, and print no lines")
 	c.Flags().BoolVar(&o.lines, "lines", false, "with --hist, print a line for each hit too")
 	c.Flags().IntVarP(&o.strSize, "strsize", "s", fetch.MaxString, "show no more than `N` bytes of a text; three periods follow one that is cut")
+	o.addControl(c.Flags())
 	o.addDetach(c)
 	o.addInterval(c, "with --hist, print the counts after each `TIME` too")
 	c.Flags().StringVar(&o.time, "time", "mono", "times of hits, `mono|rel|wall`: since boot, since the start, since 1970")

@@ -1,0 +1,448 @@
+package probe
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"kprobe/fetch"
+	"kprobe/probe/detour"
+	"kprobe/probe/ring"
+	"kprobe/symbols"
+)
+
+// What is done at hits besides recording them
+//
+// A session's limit, its end and its triggers are looked at where a hit is taken: by
+// detours in the program (probe/detour, control.go), by the tracer for breakpoints and
+// watchpoints, over the same words of the memory file (probe/ring, control.go). Each
+// address space has words of its own.
+
+// controls is what of it the session knows.
+type controls struct {
+	triggers []*trigger
+	kinds    map[string]uint8 // the events that triggers switch, GRP/EVENT, by number
+	// startsOff says that hits are recorded only once a trigger has said so.
+	startsOff bool
+	gated     bool // some trigger switches recording
+	bound     bool // their events were found
+	events    int  // how many have a bucket
+}
+
+// trigger is one of a session's, with its number.
+type trigger struct {
+	*fetch.Trigger
+	n     int
+	first bool // of those that switch the same event
+}
+
+// TriggerError says what is wrong with a trigger. Its cause is a *fetch.SyntaxError, or
+// says why the trigger can't be had.
+type TriggerError struct {
+	Trigger *fetch.Trigger
+	Err     error
+}
+
+// Error implements error.
+func (e *TriggerError) Error() string { return e.Err.Error() }
+
+// Unwrap gives the cause.
+func (e *TriggerError) Unwrap() error { return e.Err }
+
+// ErrManyTriggers says that a session has more triggers than there can be.
+var ErrManyTriggers = fmt.Errorf("more than %d triggers", ring.MaxTriggers)
+
+func newControls(o *Options) (c controls, err error) {
+	if len(o.Triggers) > ring.MaxTriggers {
+		return c, ErrManyTriggers
+	}
+	c.kinds = map[string]uint8{}
+	for i, t := range o.Triggers {
+		x := &trigger{Trigger: t, n: i}
+		switch t.Action {
+		case fetch.TraceOn, fetch.TraceOff:
+			if !c.gated {
+				c.gated, c.startsOff = true, t.Action == fetch.TraceOn
+			}
+		case fetch.EnableEvent, fetch.DisableEvent:
+			x.first = !slices.ContainsFunc(c.triggers, func(y *trigger) bool { return y.switches() && y.Target == t.Target })
+		}
+		c.triggers = append(c.triggers, x)
+	}
+	return c, nil
+}
+
+// switches reports whether the trigger switches an event.
+func (t *trigger) switches() bool {
+	return t.Action == fetch.EnableEvent || t.Action == fetch.DisableEvent
+}
+
+// timed reports whether time stamps decide about hits.
+func (s *Session) timed() bool { return s.opts.Limit > 0 || s.opts.Expire > 0 }
+
+// CheckTriggers says whether triggers can be had with definitions: their events are
+// there, and what their filters compare is. Errors are *TriggerError.
+func CheckTriggers(triggers []*fetch.Trigger, defs []*fetch.Def) error {
+	if len(triggers) > ring.MaxTriggers {
+		return ErrManyTriggers
+	}
+	for _, t := range triggers {
+		if err := checkTrigger(t, defs); err != nil {
+			return &TriggerError{t, err}
+		}
+	}
+	return nil
+}
+
+func checkTrigger(t *fetch.Trigger, defs []*fetch.Def) error {
+	if !detour.CanTrigger(t.Action) {
+		return t.Refused("it is not had at hits of a program")
+	}
+	of, on := map[string]bool{}, map[string]bool{}
+	for _, d := range defs {
+		name := d.Group + "/" + d.Event
+		if t.Of(d.Group, d.Event) {
+			of[name] = true
+			if _, err := t.Condition(d); err != nil {
+				return err
+			}
+		}
+		if t.On(d.Group, d.Event) {
+			on[name] = true
+		}
+	}
+	switch {
+	case len(of) == 0:
+		return t.NoEvent(eventsAre(defs))
+	case len(of) > 1:
+		return t.NoEvent("it may be one of " + eventNames(of) + ": name its group, too")
+	case t.Target == "":
+		return nil
+	case len(on) == 0:
+		return t.NoTarget(eventsAre(defs))
+	case len(on) > 1:
+		return t.NoTarget("it may be one of " + eventNames(on) + ": name its group, too")
+	}
+	return nil
+}
+
+// mostNamed is how many events a message names.
+const mostNamed = 8
+
+func eventsAre(defs []*fetch.Def) string {
+	all := map[string]bool{}
+	for _, d := range defs {
+		all[d.Group+"/"+d.Event] = true
+	}
+	switch n := eventNames(all); len(all) {
+	case 0:
+		return "there are no events"
+	case 1:
+		return "the only event is " + n
+	default:
+		return "the events are " + n
+	}
+}
+
+func eventNames(set map[string]bool) string {
+	var list []string
+	for n := range set {
+		list = append(list, n)
+	}
+	slices.Sort(list)
+	if more := len(list) - mostNamed; more > 0 {
+		list = append(list[:mostNamed], fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(list, ", ")
+}
+
+// bindTriggers finds the events of triggers among those that the session has now. An
+// event that is to be switched on before it is switched off begins switched off.
+func (s *Session) bindTriggers(added []*defOf) error {
+	if len(s.control.triggers) == 0 {
+		return nil
+	}
+	if !s.control.bound {
+		var defs []*fetch.Def
+		for _, x := range s.definitions() {
+			defs = append(defs, x.def)
+		}
+		if err := CheckTriggers(s.opts.Triggers, defs); err != nil {
+			return err
+		}
+		s.control.bound = true
+	}
+	for _, x := range added {
+		for _, t := range s.control.triggers {
+			if !t.switches() || !t.On(x.ev.Group, x.ev.Name) {
+				continue
+			}
+			name := x.ev.Group + "/" + x.ev.Name
+			if s.control.kinds[name] == 0 {
+				s.control.kinds[name] = uint8(len(s.control.kinds) + 1) // fewer than triggers
+			}
+			if t.first && t.Action == fetch.EnableEvent {
+				x.ev.off.Store(true)
+			}
+		}
+	}
+	return nil
+}
+
+// triggersOf lists the triggers of an event.
+func (s *Session) triggersOf(ev *event) (list []*trigger) {
+	for _, t := range s.control.triggers {
+		if t.Of(ev.Group, ev.Name) {
+			list = append(list, t)
+		}
+	}
+	return list
+}
+
+// compile compiles a definition, and the conditions of its event's triggers.
+func (s *Session) compile(d *fetch.Def, ev *event, env fetch.Env) (*fetch.Program, []*trigger, error) {
+	list := s.triggersOf(ev)
+	var conds []*fetch.Filter
+	for _, t := range list {
+		c, err := t.Condition(d)
+		if err != nil {
+			return nil, nil, err
+		}
+		conds = append(conds, c)
+	}
+	prog, err := d.CompileWith(env, conds)
+	return prog, list, err
+}
+
+// needTracer says why a probe with triggers must be a breakpoint; "": it needn't.
+func needTracer(list []*trigger) string {
+	for _, t := range list {
+		if t.Action == fetch.SetWprobe || t.Action == fetch.ClearWprobe {
+			return "its trigger moves a watchpoint"
+		}
+	}
+	return ""
+}
+
+// layControl lays the words down that decide about hits, before there is any.
+func (tg *target) layControl() error {
+	s, f := tg.s, tg.area.File
+	l := f.Layout
+	tg.feed.producer.TurnGate(!s.control.startsOff)
+	f.Store64(l.Control.Off+ring.ControlEnd, ^uint64(0))
+	for _, t := range s.control.triggers {
+		left := t.Count
+		if left == 0 {
+			left = ^uint64(0)
+		}
+		f.Store64(l.Trigger(t.n), left)
+	}
+	if !s.timed() {
+		return nil
+	}
+	return tg.layTimes()
+}
+
+// layTimes says in time stamps what a second is, and when the end is, from now on.
+func (tg *target) layTimes() error {
+	if err := tg.feed.calibrate(); err != nil {
+		return err
+	}
+	now := ring.TakeSample(ring.SystemClock{})
+	rate, ok := tg.feed.reader.Rate(now)
+	if !ok {
+		return ring.ErrClock
+	}
+	f := tg.area.File
+	at := f.Layout.Control.Off
+	f.Store64(at+ring.ControlRate, ring.RateOf(rate))
+	if end := tg.s.opts.Expire; end > 0 {
+		f.Store64(at+ring.ControlEnd, now.TSC+ring.TicksIn(uint64(end), rate))
+	}
+	return nil
+}
+
+// gate is the address of the byte that triggers switch recording by; 0: there is none.
+func (tg *target) gate() symbols.Addr {
+	switch {
+	case tg.s.opts.Detach:
+		return tg.area.Gate
+	case tg.s.control.gated:
+		l := tg.area.File.Layout
+		return tg.area.File.Addr(l.Control.Off + ring.ControlOn)
+	}
+	return 0
+}
+
+// detourControl is what a probe's detours do besides recording; nil: nothing.
+func (p *placed) detourControl() *detour.Control {
+	s := p.target.s
+	if s.opts.Limit == 0 && s.opts.Expire == 0 && len(p.triggers) == 0 || p.user != nil {
+		return nil
+	}
+	f := p.feed.file
+	c := &detour.Control{Ends: s.opts.Expire > 0}
+	if s.opts.Limit > 0 && s.records(p.user) {
+		c.Most, c.Bucket = s.opts.Limit, uint64(f.Addr(p.bucket()))
+	}
+	for i, t := range p.triggers {
+		if !detour.CanTrigger(t.Action) {
+			continue
+		}
+		x := detour.Trigger{Action: t.Action, Condition: i, Kind: s.kindOf(t)}
+		if t.Count > 0 {
+			x.Left = uint64(f.Addr(f.Layout.Trigger(t.n)))
+		}
+		c.Triggers = append(c.Triggers, x)
+	}
+	return c
+}
+
+// kindOf is the number of the event that a trigger switches.
+func (s *Session) kindOf(t *trigger) uint8 {
+	for name, n := range s.control.kinds {
+		if group, event, _ := strings.Cut(name, "/"); t.On(group, event) {
+			return n
+		}
+	}
+	return 0
+}
+
+// bucket is where the hits of the probe's event in a second are counted.
+func (p *placed) bucket() int64 {
+	l := p.feed.file.Layout
+	return l.Bucket(p.ev.bucket % (l.MaxProbes + 1))
+}
+
+// on reports whether hits are recorded: no trigger has switched that off.
+func (t *feed) on() bool {
+	return !t.s.control.gated || t.producer.Gate()
+}
+
+// expired reports whether the end is over at a time stamp. Then all probes are switched
+// off.
+func (t *feed) expired(tsc uint64) bool {
+	if t.s.opts.Expire == 0 || tsc < t.file.Load64(t.file.Layout.Control.Off+ring.ControlEnd) {
+		return false
+	}
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	for _, p := range t.ids {
+		if p != nil {
+			t.setFlags(p, 0, ring.FlagEnabled)
+		}
+	}
+	return true
+}
+
+// limited reports whether the event of a probe has had its hits in the second of a time
+// stamp.
+func (t *feed) limited(p *placed, tsc uint64) bool {
+	rate := t.file.Load64(t.file.Layout.Control.Off + ring.ControlRate)
+	return t.s.opts.Limit > 0 && p.user == nil && t.s.records(p.user) && !t.producer.Take(p.bucket(), tsc, rate, t.s.opts.Limit)
+}
+
+// before does what triggers do in front of a hit, which the session's context is of.
+func (s *Session) before(p *placed, rec []byte) {
+	for i, t := range p.triggers {
+		if t.Action == fetch.TraceOn && p.prog.Holds(i, &s.ctx, rec) {
+			p.feed.turnGate(t, true)
+		}
+	}
+}
+
+// after does what triggers do behind a hit.
+func (s *Session) after(p *placed, rec []byte) {
+	for i, t := range p.triggers {
+		if t.Action == fetch.TraceOn || !p.prog.Holds(i, &s.ctx, rec) {
+			continue
+		}
+		switch t.Action {
+		case fetch.TraceOff:
+			p.feed.turnGate(t, false)
+		case fetch.EnableEvent, fetch.DisableEvent:
+			p.feed.turnEvent(t, s.kindOf(t), t.Action == fetch.EnableEvent)
+		}
+	}
+}
+
+// turnGate opens or shuts the gate, if it isn't.
+func (t *feed) turnGate(x *trigger, on bool) {
+	if t.producer.Gate() != on && t.spend(x) && !t.producer.TurnGate(on) {
+		t.giveBack(x)
+	}
+}
+
+// turnEvent switches the probes of an event, if one of them isn't as it is to be.
+func (t *feed) turnEvent(x *trigger, kind uint8, on bool) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	var list []*placed
+	for _, p := range t.ids {
+		if p != nil && !p.removed && t.enabled(p) != on && t.file.Mem[t.file.Layout.Kind(p.id)] == kind {
+			list = append(list, p)
+		}
+	}
+	if len(list) == 0 || !t.spend(x) {
+		return
+	}
+	turned := false
+	for _, p := range list {
+		turned = t.producer.Turn(p.id, on) || turned
+	}
+	if !turned {
+		t.giveBack(x)
+	}
+}
+
+func (t *feed) giveBack(x *trigger) {
+	if x.Count > 0 {
+		t.producer.GiveBack(x.n)
+	}
+}
+
+// spend takes one of what is left of a trigger.
+func (t *feed) spend(x *trigger) bool { return x.Count == 0 || t.producer.Spend(x.n) }
+
+// mayLeaveTriggers says which trigger can't be left alone with its probes.
+func (tg *target) mayLeaveTriggers(out []LeftOut) error {
+	for _, t := range tg.s.control.triggers {
+		why := ""
+		switch {
+		case t.Action == fetch.Snapshot:
+			why = "nobody is there to keep it: traceoff leaves what led to the hit in the buffer"
+		case t.Action == fetch.SetWprobe || t.Action == fetch.ClearWprobe:
+			why = "a watchpoint needs a tracer: leave --detach out"
+		}
+		for i := range out {
+			x := &out[i]
+			switch {
+			case why != "":
+			case t.Of(x.Event.Group, x.Event.Name):
+				why = fmt.Sprintf("it needs a tracer at %s, where %s: leave --detach out", placeOf(x), x.Why)
+			case t.On(x.Event.Group, x.Event.Name):
+				why = fmt.Sprintf("%s/%s needs a tracer at %s, where %s: leave --detach out", x.Event.Group, x.Event.Name, placeOf(x), x.Why)
+			}
+		}
+		if why != "" {
+			return &TriggerError{t.Trigger, t.Refused(why)}
+		}
+	}
+	return nil
+}
+
+func placeOf(x *LeftOut) string {
+	if x.Place == "" {
+		return "each of its places"
+	}
+	return x.Place
+}
+
+// openGate has detours take hits that nobody traces any more, and look at triggers.
+func (tg *target) openGate() error {
+	gate := []byte{1, 1} // the gate, and Params.Alive
+	if tg.s.control.startsOff {
+		gate[0] = 0
+	}
+	return tg.proc.WriteMemory(gate, tg.area.Gate)
+}

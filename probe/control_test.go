@@ -1,0 +1,330 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"kprobe/fetch"
+	"kprobe/internal/fixture"
+)
+
+func (s *subject) says(format string, args ...any) {
+	s.t.Helper()
+	if _, err := fmt.Fprintf(s.in, format+"\n", args...); err != nil {
+		s.t.Fatalf("%v; the program has ended: %v", err, s.cmd.Wait())
+	}
+	s.expect("done")
+}
+
+// jumps fails the test if one of the events isn't a jump where it can be one.
+func jumps(t *testing.T, l *live, o Options, events ...string) {
+	t.Helper()
+	if !o.NoOptimize {
+		tactics(t, l, events...)
+	}
+}
+
+func triggersOf(t *testing.T, texts ...string) (out []*fetch.Trigger) {
+	t.Helper()
+	for _, text := range texts {
+		x, err := fetch.ParseTrigger(text)
+		if err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		out = append(out, x)
+	}
+	return out
+}
+
+// controlWays are the ways in which hits are taken: in sequences and by locked
+// instructions, in a program of musl, by breakpoints.
+func controlWays(t *testing.T, each func(t *testing.T, prog string, o Options)) {
+	glibc := fixture.Build(t, "trigger_calls.c", "-O1", "-pthread")
+	t.Run("sequences", func(t *testing.T) { each(t, glibc, Options{}) })
+	t.Run("locked", func(t *testing.T) {
+		t.Setenv("GLIBC_TUNABLES", "glibc.pthread.rseq=0")
+		each(t, glibc, Options{})
+	})
+	t.Run("musl", func(t *testing.T) {
+		out := filepath.Join(t.TempDir(), "musl")
+		src := filepath.Join(fixture.Root(), "testdata", "trigger_calls.c")
+		if text, err := exec.Command(fixture.NeedTool(t, "musl-gcc"), "-static", "-O1", "-pthread", "-o", out, src).CombinedOutput(); err != nil {
+			t.Fatalf("musl-gcc: %v\n%s", err, text)
+		}
+		each(t, out, Options{})
+	})
+	t.Run("breakpoints", func(t *testing.T) { each(t, glibc, Options{NoOptimize: true}) })
+}
+
+// What triggers switch is switched, for entries and returns, by every way in which hits
+// are taken; the hit that does it is recorded.
+func TestTriggersSwitch(t *testing.T) {
+	controlWays(t, func(t *testing.T, prog string, o Options) {
+		o.Triggers = triggersOf(t, "m:traceoff if k == 1", "m:traceon if k == 2", "m:disable_event:a if k == 3 || k == 9", "m:enable_event:a if k == 4", "r:traceoff:1 if v == 777", "s:traceoff if s ~ \"stop*\"")
+		sub := startSubject(t, prog, "4")
+		l, _ := engage(t, sub.pid(), o, "p:a hit n=$arg1", "r:r back v=$retval:u64", "p:m mark k=$arg1", "p:s named s=+0($arg1):string if s != \"unseen\"")
+		jumps(t, l, o, "a", "r", "m", "s")
+		a, r, m, s := uint64(0), uint64(0), uint64(0), uint64(0)
+		check := func(step string) {
+			t.Helper()
+			for name, want := range map[string]uint64{"a": a, "r": r, "m": m, "s": s} {
+				if st := l.stat(name); st.Hits-st.Filtered != want {
+					t.Errorf("%s: %s has %d hits, want %d", step, name, st.Hits-st.Filtered, want)
+				}
+			}
+		}
+		pass := func(step string, hits, returns bool) {
+			t.Helper()
+			sub.says("go 50")
+			if hits {
+				a += 200
+			}
+			if returns {
+				r += 200
+			}
+			check(step)
+		}
+		pass("at first", true, true)
+		sub.says("mark 1")
+		m++
+		pass("traceoff", false, false)
+		sub.says("mark 7")
+		pass("a hit without recording", false, false)
+		sub.says("mark 2")
+		m++
+		pass("traceon", true, true)
+		sub.says("mark 3")
+		m++
+		pass("disable_event", false, true)
+		sub.says("mark 4")
+		m++
+		pass("enable_event", true, true)
+		sub.says("ret 777")
+		r++
+		pass("traceoff at a return", false, false)
+		sub.says("mark 2")
+		m++
+		sub.says("ret 777")
+		r++
+		pass("a trigger that may do nothing any more", true, true)
+		sub.says("name unseen-stop")
+		s++
+		sub.says("name unseen")
+		sub.says("name stop-here")
+		s++
+		pass("traceoff by a text", false, false)
+		sub.says("name unseen")
+		if st := l.stat("s"); st.Filtered != 1 {
+			t.Errorf("%d hits of s were filtered, want 1: what the filter refuses while nothing is recorded isn't counted", st.Filtered)
+		}
+		sum := l.finish(sub.pid())
+		for _, st := range sum.Stats {
+			if st.Lost > 0 || st.Limited > 0 {
+				t.Errorf("%s: %d lost, %d limited", st.Event.Name, st.Lost, st.Limited)
+			}
+		}
+		sub.end()
+	})
+}
+
+// A trigger that may act N times does so exactly N times, however many threads hit it at
+// once.
+func TestTriggersCountExactly(t *testing.T) {
+	const most = 5000
+	controlWays(t, func(t *testing.T, prog string, o Options) {
+		n, times := uint64(most), 50_000
+		if o.NoOptimize {
+			n, times = 20, 200
+		}
+		o.Triggers = triggersOf(t, fmt.Sprintf("u:enable_event:a:%d", n), fmt.Sprintf("d:disable_event:a:%d", n), "r:traceoff:3", "m:traceon")
+		sub := startSubject(t, prog, "4")
+		l, _ := engage(t, sub.pid(), o, "p:a hit", "p:u up", "p:d down", "r:r back", "p:m mark")
+		jumps(t, l, o, "a", "u", "d", "r", "m")
+		left := func(k int) (n uint64) {
+			_ = l.s.tracer.Do(func() error {
+				f := l.s.targets[sub.pid()].area.File
+				n = f.Load64(f.Layout.Trigger(k))
+				return nil
+			})
+			return n
+		}
+		for i := 0; left(0)+left(1) > 0; i++ {
+			before := [2]uint64{left(0), left(1)}
+			sub.says("turn %d", times)
+			for k := range before {
+				if now := left(k); now > before[k] {
+					t.Fatalf("trigger %d: %d left of %d", k, now, before[k])
+				}
+			}
+			if d := int64(left(1)) - int64(left(0)); d < 0 || d > 1 || i > 10_000 {
+				t.Fatalf("it was switched on with %d left, and off with %d", left(0), left(1))
+			}
+		}
+		sub.says("go 10")
+		if st := l.stat("a"); st.Hits != 0 || !st.Disabled {
+			t.Errorf("as often off as on: %d hits, switched off: %v", st.Hits, st.Disabled)
+		}
+		for want := uint64(3); want > 0; want-- { // a return has just shut it
+			if got := left(2); got != want-1 {
+				t.Fatalf("traceoff may act %d times more, want %d", got, want-1)
+			}
+			sub.says("mark 1")
+			sub.says("go 100")
+		}
+		before := l.stat("r").Hits
+		sub.says("go 100")
+		if got := l.stat("r").Hits - before; got != 400 || left(2) != 0 {
+			t.Errorf("traceoff, which may not act any more: %d hits of 400", got)
+		}
+		l.finish(sub.pid())
+		sub.end()
+	})
+}
+
+// Of each second so many hits of an event are recorded, of all its places and threads
+// together, and the others are counted.
+func TestLimit(t *testing.T) {
+	const most = 500
+	controlWays(t, func(t *testing.T, prog string, o Options) {
+		o.Limit = most
+		times := uint64(20_000)
+		if o.NoOptimize {
+			times = 1000
+		}
+		sub := startSubject(t, prog, "4")
+		l, c := engage(t, sub.pid(), o, "p:a hit", "p:a up", "r:r back", "p:f down n=$arg1 if n & 1")
+		jumps(t, l, o, "r", "f")
+		begun := time.Now()
+		sub.says("go %d", times)
+		sub.says("turn %d", times)
+		seconds := uint64(time.Since(begun)/time.Second) + 2
+		l.finish(sub.pid())
+		calls := 4 * times
+		for name, want := range map[string]uint64{"a": 2 * calls, "r": calls, "f": calls} {
+			st := l.stat(name)
+			if st.Hits != want || st.Lost > 0 || st.Missed > 0 {
+				t.Errorf("%s: %d hits of %d calls, %d lost, %d missed", name, st.Hits, want, st.Lost, st.Missed)
+			}
+			if st.Recorded < most || st.Recorded > seconds*most {
+				t.Errorf("%s: %d hits recorded in %d seconds", name, st.Recorded, seconds)
+			}
+			if name == "f" && st.Filtered != calls/2 {
+				t.Errorf("%d of %d hits filtered", st.Filtered, calls)
+			}
+		}
+		if n := c.hits.Load(); n != l.stat("a").Recorded+l.stat("r").Recorded+l.stat("f").Recorded {
+			t.Errorf("%d hits came out", n)
+		}
+		sub.end()
+	})
+}
+
+// Behind the end nothing is recorded or counted, and the probes are off.
+func TestExpire(t *testing.T) {
+	controlWays(t, func(t *testing.T, prog string, o Options) {
+		o.Expire = time.Hour
+		sub := startSubject(t, prog, "4")
+		l, c := engage(t, sub.pid(), o, "p:a hit n=$arg1", "r:r back v=$retval", "p:s named s=+0($arg1):string", "p:f up n=$arg1 if n > 1000000")
+		jumps(t, l, o, "a", "r", "s", "f")
+		sub.says("go 100")
+		sub.says("name x")
+		sub.says("turn 10")
+		before := map[string]uint64{"a": 400, "r": 400, "s": 1, "f": 40}
+		expire := func() {
+			_ = l.s.tracer.Do(func() error {
+				f := l.s.targets[sub.pid()].area.File
+				f.Store64(f.Layout.Control.Off+8, 1) // ring.ControlEnd
+				return nil
+			})
+		}
+		for _, step := range []string{"name y", "turn 10", "go 100", "ret 5"} {
+			for name, want := range before {
+				if st := l.stat(name); st.Hits != want || st.Disabled {
+					t.Errorf("before %s: %s has %d hits, want %d; off: %v", step, name, st.Hits, want, st.Disabled)
+				}
+			}
+			expire()
+			sub.says(step)
+			for name, want := range before {
+				if st := l.stat(name); st.Hits != want || !st.Disabled {
+					t.Errorf("%s: %s has %d hits, want %d; off: %v", step, name, st.Hits, want, st.Disabled)
+				}
+			}
+			// Whoever switches one on again has it switch itself off at its next hit.
+			if err := l.s.Enable(true, l.s.Events()...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l.finish(sub.pid())
+		if n := c.hits.Load(); n != 801 {
+			t.Errorf("%d hits came out, want 801", n)
+		}
+		sub.end()
+	})
+}
+
+// An event that is to be switched on first begins off, and so does recording.
+func TestTriggersBeginOff(t *testing.T) {
+	sub := startSubject(t, fixture.Build(t, "trigger_calls.c", "-O1", "-pthread"), "2")
+	o := Options{Triggers: triggersOf(t, "m:traceon if k == 1", "m:traceoff if k == 2", "m:enable_event:kprobes:a:1 if k == 3", "m:disable_event:kprobes/a if k == 4")}
+	l, _ := engage(t, sub.pid(), o, "p:a hit", "p:m mark k=$arg1", "r:r back")
+	want := func(step string, a, r, m uint64) {
+		t.Helper()
+		if got := [3]uint64{l.stat("a").Hits, l.stat("r").Hits, l.stat("m").Hits}; got != [3]uint64{a, r, m} {
+			t.Errorf("%s: %v hits of a, r, m, want %d, %d, %d", step, got, a, r, m)
+		}
+	}
+	sub.says("go 10")
+	sub.says("mark 3")
+	want("off", 0, 0, 0)
+	sub.says("mark 1")
+	sub.says("go 10")
+	want("on, and a too", 20, 20, 1)
+	sub.says("mark 4")
+	sub.says("mark 3")
+	sub.says("go 10")
+	want("a is off for good", 20, 40, 3)
+	l.finish(sub.pid())
+	sub.end()
+}
+
+// What is wrong with a trigger is said, with the place in it.
+func TestTriggerErrors(t *testing.T) {
+	defs := parseDefs(t, "p:a hit n=$arg1", "p:one/b up", "p:two/b down")
+	for _, c := range []struct{ text, want string }{
+		{"x:traceoff", "No such event: the events are kprobes/a, one/b, two/b"},
+		{"b:traceoff", "No such event: it may be one of one/b, two/b: name its group, too"},
+		{"a:enable_event:c", "No such event: the events are kprobes/a, one/b, two/b"},
+		{"a:enable_event:b", "No such event: it may be one of one/b, two/b: name its group, too"},
+		{"a:traceoff if m > 1", "Field not found"},
+	} {
+		err := CheckTriggers(triggersOf(t, c.text), defs)
+		var te *TriggerError
+		var se *fetch.SyntaxError
+		if !errors.As(err, &te) || !errors.As(err, &se) || err.Error() != c.want {
+			t.Errorf("%s: %v, want %s", c.text, err, c.want)
+		}
+	}
+	if err := CheckTriggers(make([]*fetch.Trigger, 65), defs); !errors.Is(err, ErrManyTriggers) {
+		t.Errorf("65 triggers: %v", err)
+	}
+	sub := startSubject(t, fixture.Build(t, "trigger_calls.c", "-O1", "-pthread"), "1")
+	s, err := Attach(context.Background(), []int{sub.pid()}, Options{Triggers: triggersOf(t, "a:traceoff", "z:traceoff")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var te *TriggerError
+	if err := s.Arm(context.Background(), defs); !errors.As(err, &te) || te.Trigger.Event != "z" {
+		t.Errorf("armed with a trigger of no event: %v", err)
+	}
+	if err := s.Close(context.Background()); err != nil {
+		t.Error(err)
+	}
+	checkClean(t, sub.pid())
+	sub.end()
+}

@@ -1,0 +1,329 @@
+package detour
+
+import (
+	"kprobe/fetch"
+	"kprobe/probe/asm"
+	"kprobe/probe/ring"
+)
+
+// What else is done at hits
+//
+// Probes of sessions with limits, an end, or triggers have more than a flag to look at
+// (probe/ring, control.go), and a probe without them no byte of it. In the order in which
+// it is done, for a hit that the filter lets through:
+//
+//	traceon       the hit is recorded, too
+//	gate          closed: nothing is recorded, and what follows is looked at all the same
+//	limit         the event has had its hits in this second: counted (CounterLimited)
+//	record        with its time stamp it is known whether the end is over: then its room
+//	              is made free, and all probes are switched off
+//	the others    traceoff, enable_event, disable_event: the hit itself is recorded
+//
+// A hit that is limited or lost triggers as any other.
+
+// Control is what else is done at a probe's hits.
+type Control struct {
+	// Most is how many hits of the event are recorded in a second, 0: all. Bucket is
+	// where they are counted (ring.Layout.Bucket).
+	Most   uint32
+	Bucket uint64
+	// Ends says that no hit is taken from ring.ControlEnd on.
+	Ends     bool
+	Triggers []Trigger
+}
+
+// Trigger is what is done at some hits of a probe.
+type Trigger struct {
+	Action fetch.Action
+	// Condition is the number of the program's condition.
+	Condition int
+	// Left is where it says how often it is done yet (ring.Layout.Trigger); 0: always.
+	Left uint64
+	// Kind is, of EnableEvent and DisableEvent, which probes are switched
+	// (ring.Layout.Kind).
+	Kind uint8
+}
+
+// CanTrigger reports whether a detour can do what a trigger says.
+func CanTrigger(a fetch.Action) bool {
+	switch a {
+	case fetch.TraceOn, fetch.TraceOff, fetch.EnableEvent, fetch.DisableEvent:
+		return true
+	}
+	return false
+}
+
+// triggers reports whether the current probe has triggers.
+func (b *builder) triggers() bool {
+	return b.probe != nil && b.probe.Control != nil && len(b.probe.Control.Triggers) > 0
+}
+
+// controlled takes a hit of a probe with a Control, which passed the filter, and goes on
+// at done.
+func (b *builder) controlled(pr *Probe, done asm.Label) {
+	k := pr.Control
+	after := b.NewLabel()
+	b.over, b.ended = done, false
+	for i := range k.Triggers {
+		if k.Triggers[i].Action == fetch.TraceOn {
+			b.trigger(&k.Triggers[i])
+		}
+	}
+	b.gate(pr, after)
+	if k.Most > 0 {
+		b.limit(k, after)
+	}
+	if pr.CountOnly {
+		b.ends(pr, done)
+	}
+	b.account(pr, after)
+	b.Bind(after)
+	for i := range k.Triggers {
+		if k.Triggers[i].Action != fetch.TraceOn {
+			b.trigger(&k.Triggers[i])
+		}
+	}
+	b.Bind(done)
+}
+
+// mayCount goes on if a hit of a probe that isn't recorded is to be counted, else at
+// done. Changes AX, CX and DX.
+func (b *builder) mayCount(pr *Probe, done asm.Label) {
+	if pr.Control == nil {
+		return
+	}
+	b.gate(pr, done)
+	b.ends(pr, done)
+}
+
+// gate goes on at shut if the gate is, where a probe with triggers has come past it.
+// Changes AX.
+func (b *builder) gate(pr *Probe, shut asm.Label) {
+	if b.p.Gate == 0 || len(pr.Control.Triggers) == 0 {
+		return
+	}
+	b.MovAbs(asm.AX, b.p.Gate)
+	b.OpMemImm(asm.Cmp, asm.W8, asm.At(asm.AX, 0), 0)
+	b.Jcc(asm.E, shut)
+}
+
+// limit goes on if the event may have one more hit in this second, else counts it and
+// goes on at after. Changes AX, CX and DX.
+func (b *builder) limit(k *Control, after asm.Label) {
+	fresh, swap, full := b.NewLabel(), b.NewLabel(), b.NewLabel()
+	bucket := asm.At(asm.CX, int32(int64(k.Bucket)-int64(b.p.Control)))
+	again := b.Mark()
+	b.tsc()
+	b.MovAbs(asm.CX, b.p.Control)
+	b.MulMem(asm.W64, asm.At(asm.CX, ring.ControlRate))
+	b.ShiftImm(asm.Shl, asm.W64, asm.DX, 32)
+	b.Load(asm.W64, asm.AX, bucket)
+	b.Op(asm.Cmp, asm.W64, asm.AX, asm.DX)
+	b.Jcc(asm.B, fresh)
+	b.OpImm(asm.Cmp, asm.W32, asm.AX, int32(k.Most))
+	b.Jcc(asm.AE, full)
+	b.Lea(asm.DX, asm.At(asm.AX, 1))
+	b.Bind(swap)
+	b.Lock()
+	b.Cmpxchg(asm.W64, bucket, asm.DX)
+	b.Jcc(asm.NE, again)
+	id, seq := b.probe.ID, b.seq
+	b.later(func() {
+		b.Bind(fresh)
+		b.OpImm(asm.Or, asm.W64, asm.DX, 1)
+		b.Jmp(swap)
+		b.Bind(full)
+		if seq {
+			b.area()
+		}
+		b.countLocked(id, ring.CounterLimited)
+		b.Jmp(after)
+	})
+}
+
+// ends goes on if it is not over yet, else at over. Changes AX, CX and DX.
+func (b *builder) ends(pr *Probe, over asm.Label) {
+	if !pr.Control.Ends {
+		return
+	}
+	late := b.NewLabel()
+	b.tsc()
+	b.MovAbs(asm.CX, b.p.Control)
+	b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.CX, ring.ControlEnd))
+	b.Jcc(asm.AE, late)
+	b.later(func() {
+		b.Bind(late)
+		b.switchAll(over)
+	})
+}
+
+// endsAtStamp makes free room of the record at CX, which has its time stamp, if that is
+// of after the end, and goes on where the hit is over. AX and DX are as stamp leaves
+// them: halves says that they are halves. Changes AX and DX.
+func (b *builder) endsAtStamp(halves bool) {
+	if b.probe.Control == nil || !b.probe.Control.Ends {
+		return
+	}
+	if halves {
+		b.ShiftImm(asm.Shl, asm.W64, asm.DX, 32)
+		b.Op(asm.Or, asm.W64, asm.AX, asm.DX)
+	}
+	late, over := b.NewLabel(), b.over
+	b.MovAbs(asm.DX, b.p.Control)
+	b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.DX, ring.ControlEnd))
+	b.Jcc(asm.AE, late)
+	texts, units := b.layout.texts, ring.Units(b.prog.Fixed+b.tailSize())
+	b.later(func() {
+		b.Bind(late)
+		state := asm.At(asm.CX, ring.StateOff)
+		if texts { // in one piece: the reader looks
+			b.Load(asm.W32, asm.AX, state)
+			b.OpImm(asm.And, asm.W32, asm.AX, ^ring.MaxID)
+			b.OpImm(asm.Or, asm.W32, asm.AX, -1<<31)
+			b.Store(asm.W32, state, asm.AX)
+		} else {
+			b.StoreImm(asm.W32, state, int32(ring.SkipWord(units)))
+		}
+		b.switchAll(over)
+	})
+}
+
+// switchAll switches all probes off and goes on at over. Changes AX and CX.
+func (b *builder) switchAll(over asm.Label) {
+	b.MovAbs(asm.AX, b.p.Probes)
+	b.Load(asm.W32, asm.CX, asm.At(asm.AX, 0))
+	b.MovAbs(asm.AX, b.p.Flags)
+	loop := b.Mark()
+	b.Test(asm.W32, asm.CX, asm.CX)
+	b.Jcc(asm.E, over)
+	b.StoreImm(asm.W8, asm.Indexed(asm.AX, asm.CX, 4, 0), 0)
+	b.OpImm(asm.Sub, asm.W32, asm.CX, 1)
+	b.Jmp(loop)
+}
+
+// trigger does what a trigger says if its condition holds. Changes AX, CX and DX, and
+// what conditions change.
+func (b *builder) trigger(t *Trigger) {
+	no, act := b.NewLabel(), b.NewLabel()
+	if f := b.prog.Conditions[t.Condition]; f != nil {
+		b.filter(f, no)
+	}
+	b.Jmp(act)
+	b.Bind(no)
+	ends, over, work := b.probe.Control.Ends, b.over, b.frame.temp(b.layout.work)
+	b.later(func() {
+		b.Bind(act)
+		switch t.Action {
+		case fetch.TraceOn, fetch.TraceOff:
+			b.turnGate(t, ends, over, no)
+		default:
+			b.turnEvent(t, work, no)
+		}
+	})
+}
+
+// turnGate opens or shuts the gate, if it isn't, and goes on at no. What it spent for
+// what others have done meanwhile it gives back.
+func (b *builder) turnGate(t *Trigger, ends bool, over, no asm.Label) {
+	to, is := int32(1), asm.NE
+	if t.Action == fetch.TraceOff {
+		to, is = 0, asm.E
+	}
+	b.MovAbs(asm.AX, b.p.Gate)
+	b.OpMemImm(asm.Cmp, asm.W8, asm.At(asm.AX, 0), 0)
+	b.Jcc(is, no)
+	if ends && to == 1 {
+		late := b.NewLabel()
+		b.tsc()
+		b.MovAbs(asm.CX, b.p.Control)
+		b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.CX, ring.ControlEnd))
+		b.Jcc(asm.AE, late)
+		b.later(func() {
+			b.Bind(late)
+			b.switchAll(over)
+		})
+	}
+	b.spend(t, no)
+	b.MovAbs(asm.CX, b.p.Gate)
+	b.MovImm(asm.AX, uint64(to))
+	b.Xchg(asm.W8, asm.At(asm.CX, 0), asm.AX) // locked
+	if t.Left != 0 {
+		b.OpImm(asm.Cmp, asm.W8, asm.AX, to)
+		b.Jcc(asm.NE, no)
+		b.giveBack(t)
+	}
+	b.Jmp(no)
+}
+
+// turnEvent switches the probes of a kind, if one of them isn't as it is to be, and goes
+// on at no. work is a temporary.
+func (b *builder) turnEvent(t *Trigger, work asm.Mem, no asm.Label) {
+	to := int32(0)
+	if t.Action == fetch.EnableEvent {
+		to = ring.FlagEnabled
+	}
+	turn, none := b.NewLabel(), b.NewLabel()
+	b.eachOfKind(t.Kind, no, func(flag asm.Mem) {
+		b.OpMemImm(asm.Cmp, asm.W8, flag, to)
+		b.Jcc(asm.NE, turn)
+	})
+	b.Bind(turn)
+	b.spend(t, no)
+	b.StoreImm(asm.W64, work, 0)
+	b.eachOfKind(t.Kind, none, func(flag asm.Mem) {
+		b.MovImm(asm.DX, uint64(to))
+		b.Xchg(asm.W8, flag, asm.DX)
+		b.OpImm(asm.Xor, asm.W32, asm.DX, to)
+		b.OpStore(asm.Or, asm.W64, work, asm.DX)
+	})
+	b.Bind(none)
+	if t.Left != 0 {
+		b.OpMemImm(asm.Cmp, asm.W64, work, 0)
+		b.Jcc(asm.NE, no)
+		b.giveBack(t)
+	}
+	b.Jmp(no)
+}
+
+// eachOfKind has the flags of the probes of a kind visited, one after the other, and
+// goes on at end. A visit changes neither CX nor AX. Changes AX and CX.
+func (b *builder) eachOfKind(kind uint8, end asm.Label, visit func(flag asm.Mem)) {
+	next := b.NewLabel()
+	b.MovAbs(asm.AX, b.p.Probes)
+	b.Load(asm.W32, asm.CX, asm.At(asm.AX, 0))
+	loop := b.Mark()
+	b.Test(asm.W32, asm.CX, asm.CX)
+	b.Jcc(asm.E, end)
+	b.MovAbs(asm.AX, b.p.Kinds)
+	b.OpMemImm(asm.Cmp, asm.W8, asm.Indexed(asm.AX, asm.CX, 1, 0), int32(int8(kind)))
+	b.Jcc(asm.NE, next)
+	b.MovAbs(asm.AX, b.p.Flags)
+	visit(asm.Indexed(asm.AX, asm.CX, 4, 0))
+	b.Bind(next)
+	b.OpImm(asm.Sub, asm.W32, asm.CX, 1)
+	b.Jmp(loop)
+}
+
+// spend takes one of what is left of a trigger, or goes on at none. Changes AX, CX and
+// DX.
+func (b *builder) spend(t *Trigger, none asm.Label) {
+	if t.Left == 0 {
+		return
+	}
+	b.MovAbs(asm.DX, t.Left)
+	again := b.Mark()
+	b.Load(asm.W64, asm.AX, asm.At(asm.DX, 0))
+	b.Test(asm.W64, asm.AX, asm.AX)
+	b.Jcc(asm.E, none)
+	b.Lea(asm.CX, asm.At(asm.AX, -1))
+	b.Lock()
+	b.Cmpxchg(asm.W64, asm.At(asm.DX, 0), asm.CX)
+	b.Jcc(asm.NE, again)
+}
+
+// giveBack undoes spend. Changes DX.
+func (b *builder) giveBack(t *Trigger) {
+	b.MovAbs(asm.DX, t.Left)
+	b.Lock()
+	b.IncMem(asm.W64, asm.At(asm.DX, 0))
+}

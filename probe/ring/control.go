@@ -1,0 +1,145 @@
+package ring
+
+import "math/bits"
+
+// What detours look at besides flags
+//
+// The section Control holds what all detours of a session share that do more than
+// record: whether hits are taken, until when, how many of an event in a second, and what
+// triggers have left to do. It is written by detours and by the tracer on the same
+// terms: counts go down and buckets fill by locked instructions.
+//
+//	ControlOn     u8: 0 and no hit is taken (traceoff). Sessions whose probes are left
+//	              alone have this byte elsewhere, where children of fork have it zeroed.
+//	ControlEnd    u64: from this time stamp on no hit is taken. Whoever sees one later
+//	              clears FlagEnabled of all probes.
+//	ControlRate   u64: 2^64 through the ticks of the time stamp counter in a second; a time
+//	              stamp times that has the number of its second in the upper 64 bits
+//	Trigger(n)    u64: how often trigger n may act yet
+//	Kind(id)      u8: which event that triggers switch the probe is of; 0: none
+//	Bucket(n)     u64: the number of the second (upper half) and of the hits that the event
+//	              has had in it
+const (
+	ControlOn   = 0
+	ControlEnd  = 8
+	ControlRate = 16
+
+	// MaxTriggers is how many triggers a session may have, MaxKinds how many events they
+	// may switch.
+	MaxTriggers = 64
+	MaxKinds    = 255
+
+	controlTriggers = 64
+	triggerSize     = 64 // a line for each: those of different events are no neighbours
+)
+
+func (l *Layout) controlSize() int64 { return l.buckets() + 8*(int64(l.MaxProbes)+1) }
+
+func (l *Layout) buckets() int64 {
+	return (controlTriggers + MaxTriggers*triggerSize + int64(l.MaxProbes) + 1 + 7) &^ 7
+}
+
+// Trigger is the offset of what is left of a trigger, from 0 to MaxTriggers-1.
+func (l *Layout) Trigger(n int) int64 { return l.Control.Off + controlTriggers + int64(n)*triggerSize }
+
+// Kind is the offset of the byte that says which event of those that triggers switch a
+// probe is of.
+func (l *Layout) Kind(id uint32) int64 {
+	return l.Control.Off + controlTriggers + MaxTriggers*triggerSize + int64(id)
+}
+
+// Bucket is the offset of an event's bucket; there are as many as probes.
+func (l *Layout) Bucket(n int) int64 { return l.Control.Off + l.buckets() + 8*int64(n) }
+
+// SecondOf is the number of the second that a time stamp is in, by ControlRate.
+func SecondOf(tsc, rate uint64) uint32 {
+	hi, _ := bits.Mul64(tsc, rate)
+	return uint32(hi)
+}
+
+// RateOf is what ControlRate holds where a tick takes so many ns, in 1/2^32
+// (Header.Rate).
+func RateOf(rate uint64) uint64 {
+	// 2^64 / (10^9 * 2^32 / rate)
+	hi, lo := bits.Mul64(rate, 1<<32)
+	if hi >= 1e9 {
+		return ^uint64(0)
+	}
+	q, _ := bits.Div64(hi, lo, 1e9)
+	return q
+}
+
+// TicksIn is how many ticks so many ns are, by a rate as RateOf takes it.
+func TicksIn(ns, rate uint64) uint64 {
+	hi, lo := bits.Mul64(ns, 1<<32)
+	if hi >= rate {
+		return 1 << 62
+	}
+	q, _ := bits.Div64(hi, lo, rate)
+	return min(q, 1<<62)
+}
+
+// Take takes one of the hits that an event may have in the second of a time stamp, of
+// most; false: it has had them. off is its bucket's. It is what detours do.
+func (p *Producer) Take(off int64, tsc, rate uint64, most uint32) bool {
+	now := uint64(SecondOf(tsc, rate)) << 32
+	for {
+		was := p.m.load64(off)
+		next := was + 1
+		switch {
+		case was < now:
+			next = now | 1
+		case uint32(was) >= most:
+			return false
+		}
+		if p.m.cas64(off, was, next) {
+			return true
+		}
+	}
+}
+
+// Spend takes one of what is left of a trigger; false: nothing is.
+func (p *Producer) Spend(n int) bool {
+	off := p.l.Trigger(n)
+	for {
+		left := p.m.load64(off)
+		if left == 0 {
+			return false
+		}
+		if p.m.cas64(off, left, left-1) {
+			return true
+		}
+	}
+}
+
+// GiveBack undoes Spend: what was to be done had been done.
+func (p *Producer) GiveBack(n int) { p.m.add64(p.l.Trigger(n), 1) }
+
+// Gate reports whether hits are recorded, by ControlOn.
+func (p *Producer) Gate() bool { return p.m.load64(p.l.Control.Off+ControlOn)&0xff != 0 }
+
+// TurnGate opens or shuts the gate at ControlOn; false: it was so.
+func (p *Producer) TurnGate(on bool) bool {
+	off, to := p.l.Control.Off+ControlOn, uint64(0)
+	if on {
+		to = 1
+	}
+	for {
+		was := p.m.load64(off)
+		if was&0xff == to {
+			return false
+		}
+		if p.m.cas64(off, was, was&^0xff|to) {
+			return true
+		}
+	}
+}
+
+// Turn switches a probe; false: it was so.
+func (p *Producer) Turn(id uint32, on bool) bool {
+	off := p.l.Flag(p.id(id))
+	if on {
+		return p.m.or32(off, FlagEnabled)&FlagEnabled == 0
+	}
+	return p.m.and32(off, ^uint32(FlagEnabled))&FlagEnabled != 0
+}
