@@ -13,11 +13,11 @@ import (
 
 // Totals are the sums over all events of a trace.
 type Totals struct {
-	Hits, Recorded, Filtered, Lost, Missed uint64
+	Hits, Recorded, Filtered, Lost, Limited, Missed uint64
 }
 
 // Passed are the hits that no filter refused.
-func (t Totals) Passed() uint64 { return t.Recorded + t.Lost }
+func (t Totals) Passed() uint64 { return t.Recorded + t.Lost + t.Limited }
 
 // Sum adds up the counters of events.
 func Sum(stats []results.Stats) Totals {
@@ -27,6 +27,7 @@ func Sum(stats []results.Stats) Totals {
 		t.Recorded += stats[i].Recorded
 		t.Filtered += stats[i].Filtered
 		t.Lost += stats[i].Lost
+		t.Limited += stats[i].Limited
 		t.Missed += stats[i].Missed
 	}
 	return t
@@ -34,7 +35,7 @@ func Sum(stats []results.Stats) Totals {
 
 // AppendEnd appends the object that closes a stream of JSON: the number of
 // events that were written, those lost, the share of these in per cent if there are
-// any, and for each event with missed hits
+// any, those beyond a limit if there are any, and for each event with missed hits
 // their number by GRP/EVENT.
 func AppendEnd(dst []byte, events uint64, stats []results.Stats) []byte {
 	t := Sum(stats)
@@ -44,6 +45,9 @@ func AppendEnd(dst []byte, events uint64, stats []results.Stats) []byte {
 		dst = appendPercent(append(dst, `,"lost_percent":`...), t.Lost, t.Passed())
 	}
 	dst = appendCount(append(dst, `,"filtered":`...), t.Filtered)
+	if t.Limited > 0 {
+		dst = appendCount(append(dst, `,"limited":`...), t.Limited)
+	}
 	dst = append(dst, `,"missed":{`...)
 	first := true
 	for i := range stats {
@@ -79,6 +83,9 @@ func EndLine(events uint64, stats []results.Stats, alive []int, killed []results
 	fmt.Fprintf(&b, ", %d lost", t.Lost)
 	if t.Lost > 0 {
 		fmt.Fprintf(&b, " (the buffer was full, or the trace ended before they were read: %s of all; a larger --ring helps)", percent(t.Lost, t.Passed()))
+	}
+	if t.Limited > 0 {
+		fmt.Fprintf(&b, ", %d beyond --limit", t.Limited)
 	}
 	if t.Missed > 0 {
 		fmt.Fprintf(&b, ", %d missed (no free return instance: a larger --maxactive helps)", t.Missed)

@@ -72,6 +72,8 @@ type LiveTable struct {
 	Total bool
 	// Each says that the counters are those of places.
 	Each bool
+
+	limited bool // an event has hits beyond its limit: there is a column for them
 }
 
 // The narrowest bar and event name that are worth their columns, and the
@@ -100,7 +102,12 @@ func (t *LiveTable) Lines(width, height int) ([]string, error) {
 		more = len(rates) - room
 		rates = rates[:room]
 	}
-	table := Table{Columns: t.columns("HITS", "HITS/S", "FILTERED", "LOST", "NMISSED")}
+	numbers := []string{"HITS", "HITS/S", "FILTERED", "LOST", "NMISSED"}
+	t.limited = slices.ContainsFunc(t.Rates, func(r Rate) bool { return r.Limited > 0 })
+	if t.limited {
+		numbers = slices.Insert(numbers, 3, "LIMITED")
+	}
+	table := Table{Columns: t.columns(numbers...)}
 	for i := range rates {
 		table.Rows = append(table.Rows, t.row(&rates[i]))
 	}
@@ -174,9 +181,11 @@ func (t *LiveTable) called(s *results.Stats) []string {
 
 func (t *LiveTable) row(r *Rate) []string {
 	number := func(v uint64) string { return strconv.FormatUint(v, 10) }
-	return append(t.called(&r.Stats),
-		number(r.Hits), strconv.FormatFloat(r.PerSecond, 'f', 0, 64),
-		number(r.Filtered), number(r.Lost), number(r.Missed))
+	row := append(t.called(&r.Stats), number(r.Hits), strconv.FormatFloat(r.PerSecond, 'f', 0, 64), number(r.Filtered))
+	if t.limited {
+		row = append(row, number(r.Limited))
+	}
+	return append(row, number(r.Lost), number(r.Missed))
 }
 
 // fit shortens the names so that the table is no wider than the terminal, leaves

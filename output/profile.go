@@ -75,6 +75,9 @@ func appendProfile(dst []byte, s *results.Stats) []byte {
 	dst = appendCount(append(dst, `,"nmissed":`...), s.Missed)
 	dst = appendCount(append(dst, `,"filtered":`...), s.Filtered)
 	dst = appendCount(append(dst, `,"lost":`...), s.Lost)
+	if s.Limited > 0 {
+		dst = appendCount(append(dst, `,"limited":`...), s.Limited)
+	}
 	if s.Unfinished > 0 {
 		dst = appendCount(append(dst, `,"unfinished":`...), s.Unfinished)
 	}
@@ -90,7 +93,11 @@ func appendProfile(dst []byte, s *results.Stats) []byte {
 // ProfileTable draws the counters of events, or of places, for a person.
 func ProfileTable(w io.Writer, stats []results.Stats) error {
 	t := LiveTable{Each: slices.ContainsFunc(stats, func(s results.Stats) bool { return s.Place != "" })}
+	limited := slices.ContainsFunc(stats, func(s results.Stats) bool { return s.Limited > 0 })
 	numbers := []string{"HITS", "FILTERED", "LOST", "NMISSED"}
+	if limited {
+		numbers = slices.Insert(numbers, 2, "LIMITED")
+	}
 	if !t.Each {
 		numbers = append([]string{"PLACES"}, numbers...)
 	}
@@ -101,7 +108,11 @@ func ProfileTable(w io.Writer, stats []results.Stats) error {
 		if !t.Each {
 			row = append(row, strconv.Itoa(s.Places))
 		}
-		for _, v := range []uint64{s.Hits, s.Filtered, s.Lost, s.Missed} {
+		values := []uint64{s.Hits, s.Filtered, s.Lost, s.Missed}
+		if limited {
+			values = slices.Insert(values, 2, s.Limited)
+		}
+		for _, v := range values {
 			row = append(row, strconv.FormatUint(v, 10))
 		}
 		table.Rows = append(table.Rows, row)

@@ -274,10 +274,17 @@ func (tg *target) gate() symbols.Addr {
 	return 0
 }
 
+// controlled reports whether more is to be done at a probe's hits than to record or to
+// count them. Where a gate is looked at, counting is.
+func (p *placed) controlled() bool {
+	s := p.target.s
+	return p.user == nil && (s.timed() || len(p.triggers) > 0 || s.control.gated && !s.records(p.user))
+}
+
 // detourControl is what a probe's detours do besides recording; nil: nothing.
 func (p *placed) detourControl() *detour.Control {
 	s := p.target.s
-	if s.opts.Limit == 0 && s.opts.Expire == 0 && len(p.triggers) == 0 || p.user != nil {
+	if !p.controlled() {
 		return nil
 	}
 	f := p.feed.file
@@ -325,6 +332,7 @@ func (t *feed) expired(tsc uint64) bool {
 	if t.s.opts.Expire == 0 || tsc < t.file.Load64(t.file.Layout.Control.Off+ring.ControlEnd) {
 		return false
 	}
+	t.file.Store64(t.file.Layout.Control.Off+ring.ControlOver, 1)
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	for _, p := range t.ids {

@@ -435,7 +435,7 @@ func (l *exitProbe) opens(v *leaver, w patchRequest, from part, x insn.Exit, err
 
 // counts reports whether a hit of the probe is nothing but one more.
 func (p *placed) counts() bool {
-	return !p.target.s.records(p.user) && p.prog.Filter == nil && p.bins == nil
+	return !p.target.s.records(p.user) && p.prog.Filter == nil && p.bins == nil && !p.controlled()
 }
 
 // countsAnywhere reports whether returns of a probe are counted only, and a tracer is

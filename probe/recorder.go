@@ -162,6 +162,8 @@ type Held struct {
 	Unfinished    uint64        // records that were begun and never finished
 	Age           time.Duration // since the probes were left
 	Gone          bool          // the process has ended
+	Off           bool          // a trigger has switched recording off (traceoff)
+	Expired       bool          // the probes have switched themselves off
 }
 
 // Held counts what there is, and what isn't there any more.
@@ -175,6 +177,11 @@ func (r *Recorder) Held() (Held, error) {
 			return h, err
 		}
 		h.Stats = append(h.Stats, stats...)
+		state, err := f.Control()
+		if err != nil {
+			return h, err
+		}
+		h.Off, h.Expired = h.Off || state.Off, h.Expired || state.Expired
 		before, since := f.Overwritten()
 		h.Before, h.Since, h.Unfinished = h.Before+before, h.Since+since, h.Unfinished+f.Unfinished()
 		for i := range f.Book.Probes {
@@ -220,19 +227,29 @@ func (h *Held) Line(n uint64) string {
 	if h.Since > 0 {
 		fmt.Fprintf(&s, "; %d were overwritten while they were copied", h.Since)
 	}
-	lost, missed := uint64(0), uint64(0)
+	lost, missed, limited := uint64(0), uint64(0), uint64(0)
 	for i := range h.Stats {
 		lost += h.Stats[i].Lost
 		missed += h.Stats[i].Missed
+		limited += h.Stats[i].Limited
 	}
 	if lost > 0 {
 		fmt.Fprintf(&s, "; %d lost, for which there was no room", lost)
+	}
+	if limited > 0 {
+		fmt.Fprintf(&s, "; %d beyond --limit", limited)
 	}
 	if missed > 0 {
 		fmt.Fprintf(&s, "; %d missed (no free return instance: a larger --maxactive helps)", missed)
 	}
 	if h.Unfinished > 0 {
 		fmt.Fprintf(&s, "; %d not finished", h.Unfinished)
+	}
+	if h.Off {
+		s.WriteString("; a trigger has switched recording off")
+	}
+	if h.Expired {
+		s.WriteString("; the probes have switched themselves off, as --expire says")
 	}
 	if h.Gone {
 		fmt.Fprintf(&s, "; process %d has ended", h.PID)

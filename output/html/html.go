@@ -187,12 +187,16 @@ func (p *Page) losses(note func(string, ...any)) {
 	if end == nil {
 		note("The recording was cut off: what comes before is shown.")
 	} else {
-		var lost, missed, filtered uint64
+		var lost, missed, filtered, limited uint64
 		for _, e := range end.Events {
 			lost, missed, filtered = lost+e.Lost, missed+e.Missed, filtered+e.Filtered
+			limited += e.Limited
 		}
 		if lost > 0 {
 			note("%s hits were lost, %.1f %% of all: calls and times are of the others.", grouped(lost), 100*float64(lost)/float64(lost+p.Report.Hits))
+		}
+		if limited > 0 {
+			note("%s hits were beyond --limit, and not recorded: calls and times are of the others.", grouped(limited))
 		}
 		if missed > 0 {
 			note("%s calls were missed: no instance was free for them.", grouped(missed))

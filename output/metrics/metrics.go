@@ -69,6 +69,7 @@ var (
 	hitsDesc      = prometheus.NewDesc("kprobe_hits_total", "Times that a place was reached, or that a function returned.", placeLabels, nil)
 	filteredDesc  = prometheus.NewDesc("kprobe_filtered_total", "Hits that the filter of the definition refused.", placeLabels, nil)
 	lostDesc      = prometheus.NewDesc("kprobe_lost_total", "Hits that were not recorded.", placeLabels, nil)
+	limitedDesc   = prometheus.NewDesc("kprobe_limited_total", "Hits beyond as many as are recorded of an event in a second (--limit).", placeLabels, nil)
 	missedDesc    = prometheus.NewDesc("kprobe_missed_total", "Calls that no instance was free for, which are no hits.", placeLabels, nil)
 	inProcessDesc = prometheus.NewDesc("kprobe_process_hits_total", "Hits in a process that is traced now.", processLabels, nil)
 	placesDesc    = prometheus.NewDesc("kprobe_places", "Places where the event is armed now, in all processes.", []string{"event"}, nil)
@@ -79,7 +80,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{hitsDesc, filteredDesc, lostDesc, missedDesc, inProcessDesc, placesDesc, trappedDesc, callsDesc, buildDesc} {
+	for _, d := range []*prometheus.Desc{hitsDesc, filteredDesc, lostDesc, limitedDesc, missedDesc, inProcessDesc, placesDesc, trappedDesc, callsDesc, buildDesc} {
 		to <- d
 	}
 }
@@ -146,6 +147,9 @@ func (c *Collector) collectPlaces(to chan<- prometheus.Metric) {
 		c.counter(to, hitsDesc, n.Hits, labels)
 		c.counter(to, filteredDesc, n.Filtered, labels)
 		c.counter(to, lostDesc, n.Lost, labels)
+		if n.Limited > 0 {
+			c.counter(to, limitedDesc, n.Limited, labels)
+		}
 		c.counter(to, missedDesc, n.Missed, labels)
 	}
 	for event, a := range events {

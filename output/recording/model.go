@@ -51,6 +51,7 @@ type Count struct {
 	Recorded uint64 `json:"recorded"`
 	Filtered uint64 `json:"filtered"`
 	Lost     uint64 `json:"lost"`
+	Limited  uint64 `json:"limited,omitempty"`
 	Missed   uint64 `json:"missed"`
 }
 

@@ -160,7 +160,7 @@ func (r *Recorder) CloseAfter(stats []results.Stats, overwritten uint64) error {
 	}
 	e := &End{Overwritten: overwritten}
 	for _, s := range stats {
-		e.Events = append(e.Events, Count{s.Event.Group, s.Event.Name, s.Hits, s.Recorded, s.Filtered, s.Lost, s.Missed})
+		e.Events = append(e.Events, Count{s.Event.Group, s.Event.Name, s.Hits, s.Recorded, s.Filtered, s.Lost, s.Limited, s.Missed})
 	}
 	werr := r.w.Close(e)
 	r.w.out.end()

@@ -190,6 +190,8 @@ func (b *builder) endsAtStamp(halves bool) {
 
 // switchAll switches all probes off and goes on at over. Changes AX and CX.
 func (b *builder) switchAll(over asm.Label) {
+	b.MovAbs(asm.AX, b.p.Control)
+	b.StoreImm(asm.W8, asm.At(asm.AX, ring.ControlOver), 1)
 	b.MovAbs(asm.AX, b.p.Probes)
 	b.Load(asm.W32, asm.CX, asm.At(asm.AX, 0))
 	b.MovAbs(asm.AX, b.p.Flags)
@@ -246,7 +248,11 @@ func (b *builder) turnGate(t *Trigger, ends bool, over, no asm.Label) {
 	b.spend(t, no)
 	b.MovAbs(asm.CX, b.p.Gate)
 	b.MovImm(asm.AX, uint64(to))
-	b.Xchg(asm.W8, asm.At(asm.CX, 0), asm.AX) // locked
+	b.Xchg(asm.W8, asm.At(asm.CX, 0), asm.AX)               // locked
+	if on := b.p.Control + ring.ControlOn; on != b.p.Gate { // for who reads the file
+		b.MovAbs(asm.CX, on)
+		b.StoreImm(asm.W8, asm.At(asm.CX, 0), to)
+	}
 	if t.Left != 0 {
 		b.OpImm(asm.Cmp, asm.W8, asm.AX, to)
 		b.Jcc(asm.NE, no)

@@ -156,6 +156,15 @@ func (f *Reader) Overwritten() (before, since uint64) {
 	return f.view.Before, f.view.Overwritten - f.view.Before
 }
 
+// Control is what the file says of whether hits are recorded.
+func (f *Reader) Control() (ring.ControlState, error) {
+	now := uint64(0)
+	if f.o.Clock != nil && !f.o.Dead {
+		now = ring.TakeSample(f.o.Clock).TSC
+	}
+	return ring.ReadControl(f.r, f.Layout, now)
+}
+
 // Unfinished is how many records were begun and never finished, as far as they were met.
 func (f *Reader) Unfinished() uint64 { return f.view.Unfinished }
 

@@ -1,6 +1,11 @@
 package ring
 
-import "math/bits"
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math/bits"
+)
 
 // What detours look at besides flags
 //
@@ -13,6 +18,7 @@ import "math/bits"
 //	              alone have this byte elsewhere, where children of fork have it zeroed.
 //	ControlEnd    u64: from this time stamp on no hit is taken. Whoever sees one later
 //	              clears FlagEnabled of all probes.
+//	ControlOver   u64: 1 once somebody has
 //	ControlRate   u64: 2^64 through the ticks of the time stamp counter in a second; a time
 //	              stamp times that has the number of its second in the upper 64 bits
 //	Trigger(n)    u64: how often trigger n may act yet
@@ -23,6 +29,7 @@ const (
 	ControlOn   = 0
 	ControlEnd  = 8
 	ControlRate = 16
+	ControlOver = 24
 
 	// MaxTriggers is how many triggers a session may have, MaxKinds how many events they
 	// may switch.
@@ -32,6 +39,23 @@ const (
 	controlTriggers = 64
 	triggerSize     = 64 // a line for each: those of different events are no neighbours
 )
+
+// ControlState is what the section says of a session as a whole.
+type ControlState struct {
+	Off     bool // a trigger has switched recording off
+	Expired bool // the end is over
+}
+
+// ReadControl reads it of a file, at a time stamp; 0: of a file that nobody writes to any
+// more.
+func ReadControl(r io.ReaderAt, l *Layout, now uint64) (ControlState, error) {
+	b := make([]byte, 32)
+	if err := readFull(r, b, l.Control.Off); err != nil {
+		return ControlState{}, fmt.Errorf("read what switches the probes: %w", err)
+	}
+	end := binary.LittleEndian.Uint64(b[ControlEnd:])
+	return ControlState{Off: b[ControlOn] == 0, Expired: end != 0 && end <= now || b[ControlOver] != 0}, nil
+}
 
 func (l *Layout) controlSize() int64 { return l.buckets() + 8*(int64(l.MaxProbes)+1) }
 

@@ -40,6 +40,11 @@ func (o *controlOptions) checkControl(c *cobra.Command) error {
 	return nil
 }
 
+// controls reports whether there is any.
+func (o *controlOptions) controls() bool {
+	return o.limit > 0 || o.expire > 0 || len(o.triggers) > 0
+}
+
 // control puts the options into those of a session.
 func (o *controlOptions) control(p *probe.Options) {
 	p.Limit, p.Expire, p.Triggers = o.limit, o.expire, o.triggers

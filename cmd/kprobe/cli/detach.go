@@ -72,6 +72,9 @@ func runDetach(ctx context.Context, d *Deps, m *messages, o *traceOptions) (err 
 			return fail(err)
 		}
 	}
+	if err := probe.CheckTriggers(o.triggers, defs); err != nil {
+		return fail(err)
+	}
 	run, signals, stop := watchSignals(ctx, d.Link)
 	defer stop()
 	o.fetch(run, d, m, defs)

@@ -149,7 +149,7 @@ func flagError(_ *cobra.Command, err error) error {
 	why := bad.Unwrap().Error()
 	switch {
 	case errors.As(err, &syntax):
-		return err
+		return fail(syntax)
 	case errors.As(err, &num) && errors.Is(num, strconv.ErrRange):
 		why = "it is too large"
 	case errors.As(err, &num):

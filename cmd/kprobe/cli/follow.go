@@ -11,7 +11,7 @@ import (
 // recorder gives the recorder in the process of -p, where no definition is given and
 // there is one; nil is none.
 func (o *traceOptions) recorder(d *Deps) Recorder {
-	if len(o.pids) != 1 || len(o.defs.args) > 0 || len(o.defs.files) > 0 || len(o.specs) > 0 || o.named {
+	if len(o.pids) != 1 || len(o.defs.args) > 0 || len(o.defs.files) > 0 || len(o.specs) > 0 || o.named || o.controls() {
 		return nil
 	}
 	r, err := d.Engine.Recorder(o.pids[0])

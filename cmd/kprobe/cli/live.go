@@ -34,7 +34,7 @@ type Live interface {
 // lives gives the sessions of another kprobe that profile shows: no definition
 // is given, and every process is traced by one. nil is none.
 func (o *profileOptions) lives(d *Deps) ([]Live, error) {
-	if len(o.pids) == 0 || len(o.defs.args) > 0 || len(o.defs.files) > 0 {
+	if len(o.pids) == 0 || len(o.defs.args) > 0 || len(o.defs.files) > 0 || o.controls() {
 		return nil, nil
 	}
 	var out []Live

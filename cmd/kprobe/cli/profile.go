@@ -104,6 +104,7 @@ func newProfileCmd(d *Deps, m *messages, run profileRun) *cobra.Command {
 	}
 	o.register(c, d)
 	o.addInterval(c, "show the counters after each `TIME`, such as 1s")
+	o.addSwitches(c.Flags())
 	c.Flags().BoolVar(&o.total, "total", false, "add a line with the sums over all events")
 	c.Flags().BoolVar(&o.each, "each", false, "count each place by itself: the functions of a pattern, the most hits first")
 	c.Flags().StringVar(&o.metrics, "metrics", "", "give the counters to Prometheus, at `ADDR:PORT|FILE`")

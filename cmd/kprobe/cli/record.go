@@ -77,6 +77,7 @@ func newRecordCmd(d *Deps, m *messages, run recordRun) *cobra.Command {
 	c.Flags().Lookup("output").Usage = "the `FILE` to record to"
 	c.Flags().Uint64VarP(&o.events, "events", "n", 0, "end after `N` hits")
 	o.addCalls(c)
+	o.addControl(c.Flags())
 	c.Flags().BoolVar(&o.pack, "compress", false, "compress the records: a fraction of the size, for more time of a CPU")
 	return c
 }

@@ -252,7 +252,7 @@ func readReport(ctx context.Context, d *Deps, m *messages, from hitsFile, r *rep
 func lossesOf(in *recording.Reader) (lost uint64) {
 	if in.End != nil {
 		for _, e := range in.End.Events {
-			lost += e.Lost + e.Missed
+			lost += e.Lost + e.Limited + e.Missed
 		}
 	}
 	return lost
@@ -260,10 +260,11 @@ func lossesOf(in *recording.Reader) (lost uint64) {
 
 // sayRecording says what the numbers lack.
 func sayRecording(m *messages, in *recording.Reader, r *report.Report) {
-	var lost, missed, filtered uint64
+	var lost, missed, filtered, limited uint64
 	if in.End != nil {
 		for _, e := range in.End.Events {
 			lost, missed, filtered = lost+e.Lost, missed+e.Missed, filtered+e.Filtered
+			limited += e.Limited
 		}
 	}
 	text := fmt.Sprintf("%d hits in %s", r.Hits, report.Time(r.Last-r.First))
@@ -276,6 +277,9 @@ func sayRecording(m *messages, in *recording.Reader, r *report.Report) {
 	}
 	if in.End != nil && in.End.Overwritten > 0 {
 		text += fmt.Sprintf("; %d older ones were overwritten before", in.End.Overwritten)
+	}
+	if limited > 0 {
+		text += fmt.Sprintf(", %d beyond --limit", limited)
 	}
 	if missed > 0 {
 		text += fmt.Sprintf(", %d calls missed", missed)

@@ -217,6 +217,9 @@ func (o *sessionOptions) run(ctx context.Context, d *Deps, m *messages, p probe.
 	if o.ring == 0 && slices.ContainsFunc(defs, func(def *fetch.Def) bool { return def.Stack > 0 }) {
 		p.RingSize = 0 // the engine's, for stacks
 	}
+	if err := probe.CheckTriggers(o.triggers, defs); err != nil {
+		return sum, fail(err)
+	}
 	run, signals, stop := watchSignals(ctx, d.Link)
 	defer stop()
 	o.fetch(run, d, m, defs)
@@ -265,7 +268,7 @@ func (o *sessionOptions) run(ctx context.Context, d *Deps, m *messages, p probe.
 	}
 	defer told()
 	defer giveBack()()
-	if o.duration > 0 {
+	if o.lasts() > 0 {
 		timed, cancel := o.timed(run, in)
 		defer cancel()
 		run = timed

@@ -14,7 +14,7 @@ const latestIn = time.Minute
 // is no part of the time.
 func (o *sessionOptions) timed(ctx context.Context, in <-chan struct{}) (context.Context, context.CancelFunc) {
 	if len(o.command) == 0 {
-		return context.WithTimeout(ctx, o.duration)
+		return context.WithTimeout(ctx, o.lasts())
 	}
 	run, cancel := context.WithCancel(ctx)
 	go func() {
@@ -27,7 +27,7 @@ func (o *sessionOptions) timed(ctx context.Context, in <-chan struct{}) (context
 		case <-run.Done():
 			return
 		}
-		over := time.NewTimer(o.duration)
+		over := time.NewTimer(o.lasts())
 		defer over.Stop()
 		select {
 		case <-over.C:
@@ -35,4 +35,13 @@ func (o *sessionOptions) timed(ctx context.Context, in <-chan struct{}) (context
 		}
 	}()
 	return run, cancel
+}
+
+// lasts is how long the trace goes on once the probes are in; 0: until something else
+// ends it. Probes that have switched themselves off have no more hits.
+func (o *sessionOptions) lasts() time.Duration {
+	if o.expire > 0 && (o.duration == 0 || o.expire < o.duration) {
+		return o.expire
+	}
+	return o.duration
 }

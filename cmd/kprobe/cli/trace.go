@@ -62,6 +62,12 @@ Each +OFFS(FETCHARG) takes a tenth of a microsecond then, as the kernel is asked
 whether it can be read: nobody is there to take a fault. Where seccomp rules may
 judge that question, which root can find out, such a probe is not left.
 
+With --limit N/s the first N hits of each event in each second are recorded, and the
+others counted and dropped in the program. With --expire TIME the probes switch
+themselves off, even where kprobe was killed or has left; a trace that is still there
+ends then, as by -t. --trigger does something at hits of an event: kprobe help events
+has the actions.
+
 With --format json each hit is an object on a line of its own. An object of type
 "armed" comes first, unless -q is given: all probes are in, so many by jumps and
 so many by breakpoints. An object of type "end" closes the stream. Values beyond 2^53 are
