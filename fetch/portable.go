@@ -63,7 +63,7 @@ func (p *Program) sound() bool {
 	}
 	for i := range p.Args {
 		a := &p.Args[i]
-		if a.Slot < 0 || a.Size < 0 || a.Slot+max(a.Size, 8) > p.Fixed || a.FaultBit >= 8*p.Fixed || !a.Type.sound(a, 0) {
+		if a.Slot < 0 || a.Size < 0 || a.Slot > p.Fixed-max(a.Size, 8) || a.FaultBit >= 8*p.Fixed || !a.Type.sound(a, 0) {
 			return false
 		}
 	}
@@ -79,7 +79,7 @@ func (p *Program) sound() bool {
 		}
 	}
 	s := p.Stack
-	return s == nil || s.Slot >= 0 && s.Bytes >= 0 && s.Frames >= 0 && s.Slot+s.Size() <= p.Fixed
+	return s == nil || s.Slot >= 0 && s.Bytes >= 0 && s.Bytes <= MaxData && s.Frames >= 0 && s.Slot <= p.Fixed-s.Size()
 }
 
 // mostNested bounds how deep types lie in types.

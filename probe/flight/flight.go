@@ -250,7 +250,7 @@ func (f *Reader) times(p *probe, data []byte) []byte {
 	}
 	f.vals = append(f.vals[:0], data...)
 	for _, off := range p.Times {
-		if off >= 0 && off+8 <= len(f.vals) {
+		if off >= 0 && off <= len(f.vals)-8 {
 			b := f.vals[off:]
 			binary.LittleEndian.PutUint64(b, uint64(f.cal.NS(binary.LittleEndian.Uint64(b))))
 		}

@@ -11,7 +11,11 @@ import (
 // TestOrder has the readers of three processes look in any order, at any pace:
 // what comes out is in order of time, complete, and a copy.
 func TestOrder(t *testing.T) {
-	for seed := range uint64(200) {
+	seeds := uint64(200)
+	if testing.Short() {
+		seeds = 20
+	}
+	for seed := range seeds {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		o := &Order[int]{}
 		streams := []*Stream{{}, {}, {}}
