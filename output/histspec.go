@@ -53,7 +53,9 @@ type HistSpec struct {
 	keys  []histField
 	vals  []histField // besides the hit count
 	sorts []histSort
-	size  int
+	// ordered says that sorts were asked for.
+	ordered bool
+	size    int
 }
 
 type histField struct {
@@ -107,7 +109,7 @@ func ParseHist(text string) (*HistSpec, error) {
 			return nil, fmt.Errorf("histogram %s: %w", text, &HistError{"Sort field must be a key or a val", s.name})
 		}
 	}
-	if len(h.sorts) == 0 {
+	if h.ordered = len(h.sorts) > 0; !h.ordered {
 		h.sorts = []histSort{{name: hitcount}}
 	}
 	return h, nil

@@ -32,6 +32,7 @@ var (
 // ownFiles are the other calls that may be: those of files that kprobe or its
 // user names.
 var ownFiles = map[string][]string{
+	"cmd/kprobe/cli/counts.go":      {"os.Create(p.name)"},                                                     // --html FILE
 	"cmd/kprobe/cli/definitions.go": {"os.Open(name)"},                                                         // -F FILE
 	"cmd/kprobe/cli/hits.go":        {"os.Open(name)"},                                                         // FILE of report
 	"cmd/kprobe/cli/report.go":      {"os.Create(o.perfetto)", "os.Create(name)"},                              // --perfetto FILE …

@@ -271,6 +271,16 @@ func TestChromium(t *testing.T) {
 	b.open(made(t, recorded(t, func(func(recording.Hit)) {}), nil))
 	b.want("empty", `document.querySelector("#flame-part p").textContent`, "Nothing is in it: the recording has no calls, and no stacks.")
 
+	// A page of counts, which has no scripts.
+	b.open(countsPage(t))
+	for theme, color := range map[string]string{"light": "rgb(217, 115, 26)", "dark": "rgb(224, 138, 60)"} {
+		b.call("Emulation.setEmulatedMedia", object{"features": []object{{"name": "prefers-color-scheme", "value": theme}}}, nil)
+		b.want(theme, `getComputedStyle(document.querySelector("figure .bar")).fill`, color)
+	}
+	b.want("names are text", `document.querySelector("h1").textContent`, hostile[2])
+	b.want("bars lie in the figure", `[...document.querySelectorAll("figure .bar")].every(r => r.getBBox().x >= 0 && r.getBBox().x + r.getBBox().width <= 1100 && r.getBBox().y >= 0)`, "true")
+	b.want("widths", `document.querySelectorAll("td.part").length > 100 && document.querySelector("td.part svg").clientWidth > 100`, "true")
+
 	if len(b.trouble) > 0 {
 		t.Errorf("the console has: %s", strings.Join(b.trouble, "\n"))
 	}

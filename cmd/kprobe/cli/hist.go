@@ -14,6 +14,7 @@ import (
 
 	"kprobe/fetch"
 	"kprobe/output"
+	"kprobe/output/html"
 	"kprobe/probe"
 )
 
@@ -28,6 +29,9 @@ func (o *traceOptions) parseHists(c *cobra.Command) error {
 	}
 	if len(o.specs) == 0 && (o.lines || c.Flags().Changed("interval")) {
 		return misuse("--lines and --interval go with --hist")
+	}
+	if len(o.specs) == 0 && o.page.name != "" {
+		return misuse("--html goes with --hist; kprobe record keeps hits, and kprobe report --html draws them")
 	}
 	return o.checkInterval(c)
 }
@@ -74,7 +78,10 @@ func runHist(ctx context.Context, d *Deps, m *messages, o *traceOptions, w *outp
 			return again(ctx, o.interval, false, nil, func() error { return show(stats(), false) })
 		})
 	}
-	o.adapt = o.checkHists
+	o.adapt = func(defs []*fetch.Def) ([]*fetch.Def, error) {
+		o.page.begin(d, defs)
+		return o.checkHists(defs)
+	}
 	p := o.engine(d, m)
 	if p.RingSize == 0 && !slices.ContainsFunc(o.specs, (*output.HistSpec).Stack) {
 		p.RingSize = countRing
@@ -85,6 +92,9 @@ func runHist(ctx context.Context, d *Deps, m *messages, o *traceOptions, w *outp
 		if err = fail(show(sum.Stats, true)); errors.Is(err, output.ErrClosed) {
 			err = nil // the reader has seen enough
 		}
+	}
+	if err == nil {
+		err = o.page.write(d, "Histograms of "+o.target(), sum.Stats, func(page *html.Counts) { page.Tables = sink.Tables(sum.Stats) })
 	}
 	return o.conclude(d, m, w, done, output.Sum(sum.Stats).Recorded, sum, err)
 }

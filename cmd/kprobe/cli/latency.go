@@ -9,6 +9,7 @@ import (
 
 	"kprobe/fetch"
 	"kprobe/output"
+	"kprobe/output/html"
 	"kprobe/probe"
 )
 
@@ -19,6 +20,9 @@ const latencyActive = 1024
 
 // runLatency shows how long functions' calls take.
 func runLatency(ctx context.Context, d *Deps, m *messages, o *profileOptions, x *exporter) error {
+	if err := o.page.create(); err != nil {
+		return err
+	}
 	w, file, done, err := o.open(d)
 	if err != nil {
 		return err
@@ -28,6 +32,7 @@ func runLatency(ctx context.Context, d *Deps, m *messages, o *profileOptions, x 
 	o.watch = v.watch
 	x.watch(o)
 	o.adapt = func(defs []*fetch.Def) (_ []*fetch.Def, err error) {
+		o.page.begin(d, defs)
 		for i := 0; i < len(defs) && err == nil; i++ {
 			defs[i], err = returning(defs[i], output.Took)
 		}
@@ -55,6 +60,14 @@ func runLatency(ctx context.Context, d *Deps, m *messages, o *profileOptions, x 
 	}
 	if err == nil {
 		err = v.end(sum.Stats, d.Terminal && o.outputFile == "")
+	}
+	if err == nil {
+		err = o.page.write(d, "How long calls took: "+o.target(), sum.Stats, func(page *html.Counts) {
+			if len(v.trapped) > 0 {
+				page.Notes = append(page.Notes, "The times hold kprobe's own stops, as breakpoints follow "+strings.Join(v.trapped, ", ")+".")
+			}
+			page.Times = timesOf(sink, sum.Stats)
+		})
 	}
 	return o.conclude(d, m, w, done, sum, err)
 }

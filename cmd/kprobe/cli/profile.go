@@ -53,7 +53,8 @@ instances of calls that never return come back when they are needed, some at
 once, others within 0.2 s: calls that find none meanwhile are missed, too. Median
 and percentile are within 1 % of the exact value, all else is exact, in steps of
 the processor's clock: on AMD's processors they are 10 ns, and a call that takes
-less reads as 0 or 10 ns. The average of many such calls is right.
+less reads as 0 or 10 ns. The average of many such calls is right. --html FILE draws
+the times of every function on the same scale, on a page that needs no network.
 
 With --metrics the counters are there for Prometheus, as OpenMetrics: at
 http://ADDR:PORT/metrics, or in a FILE that is replaced as a whole every 15 s, or as
@@ -93,6 +94,9 @@ func newProfileCmd(d *Deps, m *messages, run profileRun) *cobra.Command {
 			if err := o.arguments(c, d, args); err != nil {
 				return err
 			}
+			if o.page.name != "" && !o.latency {
+				return misuse("--html goes with --latency; kprobe record keeps hits, and kprobe report --html draws them")
+			}
 			if o.each && o.latency {
 				return misuse("--each and --latency cannot be used together: --latency has a line for each function")
 			}
@@ -109,6 +113,7 @@ func newProfileCmd(d *Deps, m *messages, run profileRun) *cobra.Command {
 	c.Flags().BoolVar(&o.each, "each", false, "count each place by itself: the functions of a pattern, the most hits first")
 	c.Flags().StringVar(&o.metrics, "metrics", "", "give the counters to Prometheus, at `ADDR:PORT|FILE`")
 	c.Flags().BoolVar(&o.latency, "latency", false, "show how long the functions' calls take")
+	o.page.register(c.Flags(), "--latency")
 	return c
 }
 

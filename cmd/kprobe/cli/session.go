@@ -34,6 +34,7 @@ const closeTime = 30 * time.Second
 // sessionOptions are what trace and profile have in common: definitions, a
 // target, and how long to go on.
 type sessionOptions struct {
+	page       countsPage // of commands that count
 	defs       sources
 	pids       pidList
 	name       string                 // a pattern: of processes, instead of pids

@@ -58,6 +58,8 @@ definition prints it and then what comes, and leaves the probes; kprobe del -p P
 '*' takes them out. What needs a tracer is left out and said: breakpoints, handlers,
 definitions that wait. Children that the process forks record nothing. With --keep
 FILE the hits are in that file, and there when the process has ended, however it did.
+With --calls functions are followed from their entry to their return, and kprobe graph
+and kprobe report show the calls of the process, of the FILE or of a core dump.
 Each +OFFS(FETCHARG) takes a tenth of a microsecond then, as the kernel is asked
 whether it can be read: nobody is there to take a fault. Where seccomp rules may
 judge that question, which root can find out, such a probe is not left.
@@ -148,6 +150,7 @@ func newTraceCmd(d *Deps, m *messages, run traceRun) *cobra.Command {
 	c.Flags().BoolVar(&o.lines, "lines", false, "with --hist, print a line for each hit too")
 	c.Flags().IntVarP(&o.strSize, "strsize", "s", fetch.MaxString, "show no more than `N` bytes of a text; three periods follow one that is cut")
 	o.addControl(c.Flags())
+	o.page.register(c.Flags(), "--hist")
 	o.addDetach(c)
 	o.addInterval(c, "with --hist, print the counts after each `TIME` too")
 	c.Flags().StringVar(&o.time, "time", "mono", "times of hits, `mono|rel|wall`: since boot, since the start, since 1970")
@@ -161,6 +164,9 @@ func runTrace(ctx context.Context, d *Deps, m *messages, o *traceOptions) error 
 	}
 	if r := o.recorder(d); r != nil {
 		return runFollow(ctx, d, m, o, r)
+	}
+	if err := o.page.create(); err != nil {
+		return err
 	}
 	sink, file, done, err := o.printer(d)
 	if err != nil {

@@ -48,10 +48,10 @@ func sameCounts(a, b probe.Stats) bool {
 	return a.Event.Name == b.Event.Name && a.Event.Group == b.Event.Group && a.Place == b.Place && a.Module == b.Module && a.Hits == b.Hits && a.Missed == b.Missed
 }
 
-// target names what is profiled.
-func (o *profileOptions) target() string {
+// target names what is probed.
+func (o *sessionOptions) target() string {
 	if o.wait {
-		return "processes of " + cmp.Or(o.sessionOptions.name, o.defs.exec)
+		return "processes of " + cmp.Or(o.name, o.defs.exec)
 	}
 	if len(o.pids) > 0 {
 		if len(o.pids) > 1 {
