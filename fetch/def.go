@@ -57,19 +57,19 @@ const (
 // Def is one definition, checked as far as its text goes. A Def is not changed
 // after Parse and may be used by several goroutines.
 type Def struct {
-	Kind  Kind
+	Kind     Kind
+	Named    bool // the event's name was written
+	HasPlace bool // false only for a Delete of every place
+	// Limit bounds what is recorded of containers; zero is the default.
+	Limit Limit
 	Group string // as written, or DefaultGroup; a Delete's may be "": any group
 	Event string // as written, or made from the place
-	Named bool   // the event's name was written
 	// MaxActive is the number of instances of a return probe, 0: the default.
 	MaxActive int
 	Place     symbols.Place
-	HasPlace  bool // false only for a Delete of every place
 	Args      []*Arg
 	// Stack is how many frames of the user stack are recorded; 0 is no stack.
-	Stack int
-	// Limit bounds what is recorded of containers; zero is the default.
-	Limit  Limit
+	Stack  int
 	Filter *Filter // nil: every hit passes
 	// Text is the definition as written, its words joined by one blank.
 	Text string
@@ -81,11 +81,13 @@ type Def struct {
 
 // Arg is one fetch argument of a definition.
 type Arg struct {
-	Name  string // as written, or arg1, arg2 …
-	Named bool   // the name was written
-	Text  string // the expression with its type, as written
-	Expr  *Expr
-	Type  Type
+	Name string // as written, or arg1, arg2 …
+	Text string // the expression with its type, as written
+	Expr *Expr
+	Type Type
+	// Len is the length of Bytes; nil of all others. It is an argument without a name.
+	Len   *Arg
+	Named bool // the name was written
 	// TypeGiven reports whether the type was written or follows from the
 	// expression; if not, debug information may choose a better one.
 	TypeGiven bool
@@ -94,8 +96,6 @@ type Arg struct {
 	// Optional has a function's result left out where it has none, and parameters where
 	// there is no debug information of them.
 	Optional bool
-	// Len is the length of Bytes; nil of all others. It is an argument without a name.
-	Len *Arg
 
 	col, bodyCol, typeCol int // in Def.Text
 }

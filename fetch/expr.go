@@ -34,13 +34,13 @@ const (
 type Expr struct {
 	Op     ExprOp
 	Reg    Reg
+	Which  Which // of ExprAllArgs
+	User   bool  // +u and -u; a process has one memory
 	N      int
 	Imm    uint64
 	Off    int64
 	Module string
 	Text   string
-	Which  Which // of ExprAllArgs
-	User   bool  // +u and -u; a process has one memory
 	Inner  *Expr // of ExprDeref
 
 	col int // in Def.Text

@@ -35,6 +35,7 @@ const (
 // The zero Place is an empty symbol and resolves to nothing.
 type Place struct {
 	Kind   PlaceKind
+	Return bool   // %return was written
 	Module string // MOD or PATH; "" is any module
 	Symbol string // SYM as written: raw, demangled, versioned (open@GLIBC_2.2.5 as SYM@@VER is not a File), or a glob
 	File   string // of SYM@FILE.c or FILE.c:LINE
@@ -43,7 +44,6 @@ type Place struct {
 	Offset int64  // +offs of PlaceSymbol, in bytes from the symbol
 	Value  uint64 // the Addr, Vaddr or Off of the numeric forms
 	RefCtr Off    // of PlaceOffset; 0 is none
-	Return bool   // %return was written
 	// Provider is that of PlaceUSDT, whose NAME is Symbol.
 	Provider string
 	// Access is r, w or rw, of PlaceData, and Length the bytes that are watched, 0
