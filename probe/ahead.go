@@ -2,6 +2,7 @@ package probe
 
 import (
 	"runtime"
+	"runtime/debug"
 	"sync"
 
 	"kprobe/probe/assess"
@@ -19,6 +20,21 @@ const aheadOf = 64
 
 // letGo is from how many places on functions are let go.
 const letGo = 4096
+
+// litter lets more memory that is used no more lie around while many places are looked
+// at, where little may: to find it again and again would take as long as all the rest.
+// It returns how to have it as before.
+func litter(places int) (tidy func()) {
+	if places < letGo {
+		return func() {}
+	}
+	was := debug.SetGCPercent(100)
+	if was < 0 || was > 100 {
+		debug.SetGCPercent(was)
+		return func() {}
+	}
+	return func() { debug.SetGCPercent(was) }
+}
 
 // ahead has work done for 0 to n-1 on all CPUs. next gives the results in order and is
 // called at most n times; stop must be called in the end, and waits for those that work.

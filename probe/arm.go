@@ -101,6 +101,7 @@ func (tg *target) resolve(d *fetch.Def, ev *event) ([]patchRequest, error) {
 		return nil, err
 	}
 	glob := d.Place.IsGlob()
+	defer litter(len(places))()
 	letIn, letOut := func(symbols.Site) {}, func(symbols.Site) {}
 	if d.Kind == fetch.Return && len(places) >= letGo {
 		var stop func()

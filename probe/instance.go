@@ -52,7 +52,7 @@ type pool struct {
 }
 
 func newPool(maxactive int) *pool {
-	return &pool{max: maxactive, active: make(map[*instance]struct{}, min(maxactive, 64))}
+	return &pool{max: maxactive}
 }
 
 // get takes an instance, or nil when all are in use (nmissed).
@@ -68,6 +68,9 @@ func (p *pool) get() *instance {
 		in = new(instance)
 	}
 	in.next, in.pool, in.trampoline, in.inside, in.entry = nil, p, -1, false, in.entry[:0]
+	if p.active == nil {
+		p.active = make(map[*instance]struct{}, min(p.max, 64))
+	}
 	p.active[in] = struct{}{}
 	return in
 }

@@ -46,6 +46,7 @@ type planner struct {
 	// sketches are of the stages whose size was asked for; generous says that it
 	// must do for whatever copies may take.
 	sketches map[stageKey]*detour.Sketch
+	shapes   map[shape]sized
 	generous bool
 }
 
@@ -130,6 +131,7 @@ func (o *planner) plan(c *changeset, ws []patchRequest, b *batch) error {
 		return nil
 	}
 	o.params = *tg.params // learn has found them
+	o.params.Scratch = &detour.Scratch{}
 	maps, err := symbols.ReadMaps(tg.proc.PID())
 	if err != nil {
 		return err
@@ -146,6 +148,7 @@ func (o *planner) plan(c *changeset, ws []patchRequest, b *batch) error {
 		return err
 	}
 	rest = o.addExits(ws, groups, rest)
+	o.shapes = map[shape]sized{}
 	o.wanted, o.sketches, o.prepared = wantedBytes(groups), map[stageKey]*detour.Sketch{}, map[*assess.Function]preparedFunction{}
 	defer func() { o.sketches = nil }()
 	patches, left, err := o.functions(groups, len(ws) >= letGo)
@@ -502,6 +505,12 @@ func (o *planner) room(at uint64, ws []patchRequest) (int, error) {
 	tail := func(c *asm.Code) error { c.Nop(sketchTail); return nil }
 	base := (at + 1<<20) &^ 15
 	for _, part := range o.apart(ws) {
+		like, simple := o.shapeOf(part)
+		if known, ok := o.shapes[like]; simple && ok {
+			size += known.room
+			o.sketches[keyOf(part)] = known.sketch
+			continue
+		}
 		st := &stage{base: symbols.Addr(base), sketch: &detour.Sketch{}}
 		text, err := o.probes(st, part, tail)
 		if err != nil {
@@ -510,9 +519,67 @@ func (o *planner) room(at uint64, ws []patchRequest) (int, error) {
 		if len(part) > 0 && o.sketches != nil {
 			o.sketches[keyOf(part)] = st.sketch
 		}
-		size += (len(text)-sketchTail-st.sketch.Shorter()+15)&^15 + stageRoom
+		n := (len(text)-sketchTail-st.sketch.Shorter()+15)&^15 + stageRoom
+		size += n
+		if simple {
+			o.shapes[like] = sized{n, st.sketch}
+		}
 	}
 	return size, nil
+}
+
+// shape is what the code of a stage whose probes only count depends on, besides
+// addresses and numbers.
+type shape struct {
+	kind    wantKind
+	passing detour.Passing
+	always  bool
+	cond    byte
+	pop     uint16
+	joins   bool
+	table   uint64
+}
+
+// sized is how much room a stage takes, and how it is built so that it does.
+type sized struct {
+	room   int
+	sketch *detour.Sketch
+}
+
+// shapeOf is the shape of a stage; ok is false for one that is none of those that
+// thousands are like.
+func (o *planner) shapeOf(part []patchRequest) (s shape, ok bool) {
+	if len(part) == 0 || o.sketches == nil {
+		return s, false
+	}
+	w := part[len(part)-1]
+	by := o.course(w.p).byExits
+	common, anywhere := by != nil && by.calls.Common, true
+	for _, x := range part {
+		if !x.p.counts() || x.p.goABI || x.at.Module.File.IsGo() || len(x.p.prog.Entry) > 0 {
+			return s, false
+		}
+		by := o.course(x.p).byExits
+		anywhere = anywhere && by != nil && by.anywhere
+	}
+	switch s.kind = w.kind; {
+	case w.kind == requestEntry && len(part) == 1:
+		return s, true
+	case !common || w.open != nil:
+	case w.kind == requestReturn && len(part) == 1:
+		s.table, s.joins = by.calls.Addr, w.joins
+		return s, true
+	case w.kind == wantExit && w.passing != detour.NotPassing:
+		s.table, s.passing, s.always = by.calls.Addr, w.passing, !w.conditional
+		if w.conditional {
+			s.cond = w.inst.Opcode & 15
+		}
+		return s, true
+	case w.kind == wantExit && anywhere:
+		s.table, s.pop = by.calls.Addr, w.pop
+		return s, true
+	}
+	return s, false
 }
 
 func (o *planner) probesOf(ws []patchRequest) []detour.Probe {

@@ -162,7 +162,7 @@ func (o *planner) addExits(ws []patchRequest, groups map[*assess.Function][]patc
 		if w.kind != requestReturn || o.course(w.p).byExits == nil {
 			continue
 		}
-		f, err := tg.function(w.at)
+		f, err := tg.leaving(w.at)
 		if err != nil || !slices.ContainsFunc(groups[f], func(x patchRequest) bool { return x.p == w.p }) {
 			o.course(w.p).giveUpExits(w.p.goABI) // its entry is a breakpoint
 			continue
@@ -187,7 +187,7 @@ func (o *planner) addExits(ws []patchRequest, groups map[*assess.Function][]patc
 			}
 			sharing[e.at.Addr].add(x, e)
 			// Without one of its patches the probe is given up (whole).
-			if g, err := tg.function(e.at); err == nil {
+			if g, err := tg.leaving(e.at); err == nil {
 				groups[g] = append(groups[g], e)
 			}
 		}

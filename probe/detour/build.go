@@ -182,7 +182,7 @@ type constant struct {
 }
 
 func newBuilder(c *asm.Code, p *Params) *builder {
-	return &builder{Code: c, p: p}
+	return &builder{Code: c, p: p, frame: frame{scratch: p.Scratch}}
 }
 
 func (b *builder) fail(err error) {
@@ -343,6 +343,8 @@ func (b *builder) finish(others ...*builder) (*Detour, error) {
 		return nil, fmt.Errorf("assemble detour at %#x: %w", b.Base(), err)
 	}
 	d := &Detour{Base: b.Base(), Code: code, SharedFaults: b.sharedFaults, Pushes: b.frame.steps, marks: slices.Clone(b.frame.marks)}
+	b.frame.scratch.giveMarks(b.frame.marks)
+	b.frame.marks = nil
 	slices.SortStableFunc(d.marks, func(a, b mark) int { return cmp.Compare(a.off, b.off) })
 	for _, f := range b.faults {
 		off, ok := b.Offset(f.to)

@@ -29,7 +29,7 @@ func buildEnter(c *asm.Code, p *Params, entries []Probe, probe Probe, k Calls, t
 	if err := b.plan([]Probe{probe}); err != nil {
 		return nil, err
 	}
-	b.frame = frame{}
+	b.frame = frame{scratch: p.Scratch}
 	if err := b.plan(entries); err != nil {
 		return nil, err
 	}

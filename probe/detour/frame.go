@@ -25,6 +25,30 @@ type frame struct {
 	body  mark      // what it is between prologue and epilogue
 	code  *asm.Code
 	steps []Push // of the prologue
+	// scratch may be nil.
+	scratch *Scratch
+}
+
+// Scratch is memory that builds use one after the other. The zero Scratch is ready; it is
+// not safe for concurrent use.
+type Scratch struct{ marks []mark }
+
+// takeMarks gives room for marks, which a build that fails may keep.
+func (s *Scratch) takeMarks() []mark {
+	if s == nil || s.marks == nil {
+		return make([]mark, 0, usualMarks)
+	}
+	m := s.marks[:0]
+	s.marks = nil
+	return m
+}
+
+// giveMarks takes that room back.
+func (s *Scratch) giveMarks(m []mark) {
+	if s != nil {
+		clear(m) // what they hold on to
+		s.marks = m
+	}
 }
 
 // Push is an instruction of a prologue that writes to the stack, where there may be
@@ -50,7 +74,7 @@ const usualMarks = 32
 func (f *frame) mark() {
 	f.cur.off = int32(f.code.Len())
 	if f.marks == nil {
-		f.marks = make([]mark, 0, usualMarks)
+		f.marks = f.scratch.takeMarks()
 	}
 	f.marks = append(f.marks, f.cur) // saved is shared: it only grows and shrinks
 }

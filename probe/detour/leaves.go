@@ -97,7 +97,7 @@ func (e *calling) leaveOf(probes []Probe, pop uint16, found int) {
 	}
 	if counts {
 		b.Bind(counted)
-		f.body.taken, f.cur.taken = len(probes), len(probes)
+		f.body.taken, f.cur.taken = int32(len(probes)), int32(len(probes))
 		f.mark()
 		e.countOwner(found)
 		b.Jmp(again)
@@ -107,7 +107,7 @@ func (e *calling) leaveOf(probes []Probe, pop uint16, found int) {
 			continue
 		}
 		b.Bind(start[i])
-		f.body.taken, f.cur.taken = i, i
+		f.body.taken, f.cur.taken = int32(i), int32(i)
 		f.mark()
 		e.record(&probes[i], pop, found)
 		b.Jmp(again)

@@ -73,6 +73,8 @@ type Params struct {
 	// Sketch, if any, has a detour built in two steps: the first gives a longer one,
 	// and fills the sketch, with which another is built as it is to be.
 	Sketch *Sketch
+	// Scratch, if any, is what one build after the other may use.
+	Scratch *Scratch
 	// Shared is the code that detours with texts go through; nil fails for them.
 	Shared *Shared
 	// NoProc says that /proc is not what it is elsewhere: paths of descriptors
@@ -164,7 +166,7 @@ type mark struct {
 	axKept bool
 	// taken is how many of the site's probes have taken their hits: recorded,
 	// counted, or lost should the thread get no further.
-	taken int
+	taken int32
 	// skips says that the call is being ended: nothing is left but to return.
 	skips bool
 	// return trampoline says that it is the frame of a return probe's return trampolines.

@@ -66,7 +66,7 @@ func (d *Detour) Undo(r *fetch.Regs, mem symbols.Memory) (taken int, ok bool, er
 		return 0, false, nil
 	}
 	ok, err = d.Unwind(r, mem)
-	return m.taken, ok, err
+	return int(m.taken), ok, err
 }
 
 // mark is what the frame is at an address, or nil outside of it.
