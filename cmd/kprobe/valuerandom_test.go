@@ -52,9 +52,9 @@ func TestRandomValuesFound(t *testing.T) {
 		{"c", "clang -g -O1 -gdwarf-4", 203001}, {"c", "clang -g -O1 -gdwarf-4", 303013},
 		// A bitfield of a packed structure that is smaller than the bitfield's type.
 		{"c", "gcc -gdwarf-4 -O0", 507100},
-		// A packed structure with a member that its source aligns, and one that LLVM
+		// A packed structure with a member that its source aligns, which LLVM
 		// passes in memory because of that.
-		{"cc", "clang++ -gdwarf-4 -O1", 510200}, {"cc", "clang++ -gdwarf-4 -O1", 510203},
+		{"cc", "clang++ -gdwarf-4 -O1", 510203},
 		// An argument that isn't used, in whose registers LLVM passes anything.
 		{"rust", "rustc -g -O", 505200},
 		// Arrays of one bool.
@@ -62,7 +62,7 @@ func TestRandomValuesFound(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%s seed %d", c.build, c.seed), func(t *testing.T) {
 			t.Parallel()
-			compareRandom(t, c.lang, c.build, c.seed, false)
+			compareRandom(t, c.lang, c.build, c.seed, c.seed >= 500000) // later ones have all that is generated
 		})
 	}
 }
