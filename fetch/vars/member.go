@@ -50,6 +50,7 @@ func (f *frame) members(t ctype) []member {
 	if f.work++; t.kind != kindStruct || f.work > maxWork {
 		return nil
 	}
+	bits := int64(0) // where the last bitfield ends
 	for c := range t.entry.Children() {
 		if len(out) == maxMembers {
 			break
@@ -70,6 +71,12 @@ func (f *frame) members(t ctype) []member {
 			continue
 		}
 		if m, ok := f.member(c); ok {
+			if m.width != 0 {
+				bits = m.off*8 + int64(m.bit) + int64(m.width)
+			} else if !m.base && bits > m.off*8 && t.entry.Tag() != dwarf.TagUnionType {
+				// LLVM leaves the bits out of the place of a bitfield that is as wide as its type.
+				m.typ = ctype{name: m.typ.name, size: m.typ.size}
+			}
 			m.within(t.size)
 			out = append(out, m)
 		}
