@@ -49,7 +49,8 @@ func (p Proc) Check(pid int) []output.Fact {
 	facts = append(facts, permission(c), yama(c), p.tracer(pid), p.program(pid))
 	facts = append(facts, p.seccomp(pid), state(st), threads(st), p.namespaces(pid), shadowStack(st))
 	if p.Root == Live().Root {
-		facts = append(facts, p.hits(pid))
+		facts = append(facts, p.hits(pid), p.watchpoints(pid))
+		facts = append(facts, p.static(pid)...)
 	}
 	return append(facts, p.runtime(pid)...)
 }
