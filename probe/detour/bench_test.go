@@ -13,8 +13,13 @@ import (
 	"kprobe/probe/ring"
 )
 
-// ring1At is the second CPU's ring.
-const ring1At = 0x2900_3217_6000
+// ring1At is the second CPU's ring. At leftAt is memory of probes that were left alone, as
+// large, whose ring of each CPU nobody empties, at leftRingAt and 16 MiB behind it.
+const (
+	ring1At    = 0x2900_3217_6000
+	leftAt     = 0x2a00_5432_1000
+	leftRingAt = 0x2b00_1765_2000
+)
 
 // bench lays functions out that are alike but for their first instruction, of
 // seven bytes, which a detour displaces.
@@ -25,7 +30,17 @@ type bench struct {
 }
 
 func newBench(t testing.TB) *bench {
-	b := &bench{machine: newMachine(t, 1, 1<<20, shared{cpusAt + 1<<20, 0, 1 << 20, protRW}, shared{ring1At, 0, testRing + ring.Slack, protRW})}
+	b := &bench{machine: newMachine(t, 1, 1<<20, shared{cpusAt + 1<<20, 0, 1 << 20, protRW}, shared{ring1At, 0, testRing + ring.Slack, protRW},
+		shared{leftAt, 0, 3 << 20, protRW}, shared{leftRingAt, 0, 32 << 20, protRW})}
+	for cpu := range uint64(2) {
+		for n := range uint64(2) {
+			at := leftAt + cpu<<20 + n*ring.SeqOff
+			b.put64(at+ring.DataPtr, leftRingAt+cpu<<24+n<<23)
+			b.put64(at+ring.MaskOff, testRing-1)
+			b.put64(at+ring.HeadOff, fullFrom)
+			b.put64(at+ring.TailOff, fullFrom)
+		}
+	}
 	b.put64(cpusAt+1<<20+ring.DataPtr, ring1At)
 	b.put64(cpusAt+1<<20+ring.MaskOff, testRing-1)
 	b.put64(cpusAt+1<<20+ring.SeqOff+ring.DataPtr, ring1At)
@@ -296,6 +311,22 @@ func benchmarkHit(t *testing.B, threads int) {
 	b.detour("filter-no", prog("p f a=%di if a == 99999999999"))
 	b.yardstick("floor-record", floorRecord)
 	b.detour("record", prog("p f a=%di b=%si"))
+	leftAlone := func(name string, probe Probe, emptied bool) {
+		b.add(name, func(base uint64, tail func(c *asm.Code) error) ([]byte, error) {
+			p := b.both()
+			p.Overwrite = true
+			if !emptied {
+				p.PerCPU = leftAt
+			}
+			d, err := Build(base, p, []Probe{probe}, tail)
+			if err != nil {
+				return nil, err
+			}
+			return d.Code, nil
+		})
+	}
+	leftAlone("left-emptied", prog("p f a=%di b=%si"), true)
+	leftAlone("left", prog("p f a=%di b=%si"), false)
 	b.detour("record-typed", prog("p f a=%di:s32 b=%si:u8")) // as parameters by debug information are
 	b.detour("string", prog("p f a=%di b=%si s=+0(%si):string"))
 	b.detour("deref", prog("p f a=%di b=+0(%si):u32"))
