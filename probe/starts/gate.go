@@ -84,6 +84,8 @@ type gate struct {
 	mu      sync.Mutex
 	closing bool           // guarded by mu: nobody is held any more
 	waiting map[int32]bool // guarded by mu: the kernel's files that aren't answered
+
+	marked map[string]os.FileInfo // what the files were when they were marked
 }
 
 // openGate marks files. All must be marked.
@@ -93,9 +95,10 @@ func openGate(files []string) (*gate, error) {
 	if err != nil {
 		return nil, fmt.Errorf("fanotify_init: %w", err)
 	}
-	g := &gate{fd: fd, f: os.NewFile(uintptr(fd), "fanotify"), held: make(chan *Held, maxHeld), read: make(chan struct{}), waiting: map[int32]bool{}}
+	g := &gate{fd: fd, f: os.NewFile(uintptr(fd), "fanotify"), held: make(chan *Held, maxHeld), read: make(chan struct{}), waiting: map[int32]bool{}, marked: map[string]os.FileInfo{}}
 	for _, name := range files {
-		if err := g.add(name); err != nil {
+		g.marked[name], err = os.Stat(name)
+		if err := errors.Join(err, g.add(name)); err != nil {
 			_ = g.f.Close()
 			return nil, err
 		}
@@ -114,6 +117,16 @@ func (g *gate) add(name string) error {
 		return fmt.Errorf("fanotify_mark %s: %w", name, err)
 	}
 	return nil
+}
+
+// renew marks files that others have taken the place of, as of a program that is upgraded;
+// those that were there stay marked. It is for one goroutine.
+func (g *gate) renew() {
+	for name, was := range g.marked {
+		if now, err := os.Stat(name); err == nil && !os.SameFile(was, now) && g.add(name) == nil {
+			g.marked[name] = now
+		}
+	}
 }
 
 // close lets all go that are held.

@@ -162,6 +162,9 @@ func (w *Watch) looks(ctx context.Context) {
 		all := now.Sub(whole) >= lookSlow
 		if all {
 			whole = now
+			if w.gate != nil {
+				w.gate.renew()
+			}
 		}
 		w.look(now, all)
 		select {

@@ -311,3 +311,38 @@ func TestManyStarts(t *testing.T) {
 		t.Errorf("%v: %s", err, out)
 	}
 }
+
+// TestGateRenewed: where another file has taken the place of one that is gated, as of a
+// program that is upgraded, processes that run it are held, too.
+func TestGateRenewed(t *testing.T) {
+	file, other := sleeper(t), sleeper(t)
+	var l log
+	w := Begin(Want{Files: []string{file}, Is: func(int) bool { return false }, Began: func(int) {}, Held: func(list []*Held) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for _, h := range list {
+			l.held = append(l.held, h.PID)
+			h.Let()
+		}
+	}})
+	defer w.Close()
+	needGate(t, w)
+	count := func() int {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return len(l.held)
+	}
+	start(t, file)
+	if count() != 1 {
+		t.Fatalf("%d processes were held", count())
+	}
+	if err := os.Rename(other, file); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(time.Minute); count() < 2; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("who runs the new file isn't held")
+		}
+		start(t, file)
+	}
+}

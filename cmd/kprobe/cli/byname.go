@@ -29,7 +29,13 @@ func (o *sessionOptions) findTargets(d *Deps) error {
 		if err != nil {
 			return misuse("%s: %v", o.defs.exec, errors.Unwrap(err))
 		}
-		which, is = "runs "+o.defs.exec, func(t procfs.Task) bool { return runs(t, file) }
+		which, is = "runs "+o.defs.exec, func(t procfs.Task) bool {
+			if runs(t, file) {
+				return true
+			}
+			now, err := os.Stat(o.defs.exec) // another may have taken its place
+			return err == nil && !os.SameFile(now, file) && runs(t, now)
+		}
 	default:
 		return nil
 	}
