@@ -4,10 +4,15 @@ import "kprobe/symbols"
 
 // dropOccupied gives up jumps where something else has patched what they would
 // cover: the probe's own instruction, which was proved, can still be a
-// breakpoint. It notes the bytes that the others replace.
-func (o *planner) dropOccupied(patches []*patch, rest []patchRequest) ([]*patch, []patchRequest) {
+// breakpoint. It notes the bytes that the others replace. The error is that of who
+// should give up.
+func (o *planner) dropOccupied(patches []*patch, rest []patchRequest) ([]*patch, []patchRequest, error) {
 	kept := patches[:0]
-	for _, p := range patches {
+	for i, p := range patches {
+		if err := o.tg.answer(); err != nil {
+			return nil, nil, err
+		}
+		o.tg.s.progress("comparing the text", i, len(patches))
 		err := o.tg.readBefore(p)
 		if err == nil {
 			kept = append(kept, p)
@@ -15,7 +20,7 @@ func (o *planner) dropOccupied(patches []*patch, rest []patchRequest) ([]*patch,
 		}
 		rest = o.giveUp(p, rest, "its jump would cover "+err.Error())
 	}
-	return kept, rest
+	return kept, rest, nil
 }
 
 // covered compares the instructions that a patch displaces, and the bytes

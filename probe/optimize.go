@@ -158,7 +158,9 @@ func (o *planner) plan(c *changeset, ws []patchRequest, b *batch) error {
 	rest = append(rest, left...)
 	sort.Slice(patches, func(i, j int) bool { return patches[i].plan.At < patches[j].plan.At })
 	patches, rest = o.dropConflicting(patches, ws, rest)
-	patches, rest = o.dropOccupied(patches, rest)
+	if patches, rest, err = o.dropOccupied(patches, rest); err != nil {
+		return err
+	}
 	b.patches, b.traps = o.allOrNone(patches, ws, rest)
 	if len(b.patches) > 0 {
 		b.memory, b.pools, b.common = o.space.Fresh(), o.pools, o.common
