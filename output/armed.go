@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"kprobe/internal/plural"
 	"kprobe/probe/results"
 )
 
@@ -40,31 +41,24 @@ func (a Armed) Line() string {
 	var b strings.Builder
 	n := a.Jumps + a.Breakpoints + a.Watchpoints
 	if n == 0 {
-		return fmt.Sprintf("no probe is in yet: %s for the file that has %s", number(a.Waiting, "event waits", "events wait"), it(a.Waiting))
+		return fmt.Sprintf("no probe is in yet: %s for the file that has %s", plural.Of(a.Waiting, "event waits", "events wait"), it(a.Waiting))
 	}
-	fmt.Fprintf(&b, "%s in after %.2f s: ", number(n, "probe is", "probes are"), a.After.Seconds())
+	fmt.Fprintf(&b, "%s in after %.2f s: ", plural.Of(n, "probe is", "probes are"), a.After.Seconds())
 	var ways []string
 	if a.Jumps > 0 {
-		ways = append(ways, number(a.Jumps, "jump", "jumps"))
+		ways = append(ways, plural.Of(a.Jumps, "jump", "jumps"))
 	}
 	if a.Breakpoints > 0 {
-		ways = append(ways, number(a.Breakpoints, "breakpoint", "breakpoints"))
+		ways = append(ways, plural.Of(a.Breakpoints, "breakpoint", "breakpoints"))
 	}
 	if a.Watchpoints > 0 {
-		ways = append(ways, number(a.Watchpoints, "watchpoint", "watchpoints"))
+		ways = append(ways, plural.Of(a.Watchpoints, "watchpoint", "watchpoints"))
 	}
 	b.WriteString(strings.Join(ways, ", "))
 	if a.Waiting > 0 {
-		fmt.Fprintf(&b, "; %s for the file that has %s", number(a.Waiting, "event waits", "events wait"), it(a.Waiting))
+		fmt.Fprintf(&b, "; %s for the file that has %s", plural.Of(a.Waiting, "event waits", "events wait"), it(a.Waiting))
 	}
 	return b.String()
-}
-
-func number(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return strconv.Itoa(n) + " " + many
 }
 
 func it(n int) string {

@@ -18,12 +18,12 @@ import (
 var ErrNoRings = errors.New("it holds no hits of probes that were left in a process")
 
 // OpenBlackBox opens the rings in a memory file that was kept (Options.Keep), or in a core
-// dump, whose process may be gone, or was another machine's. files finds the files that
-// it had mapped; nil: here. missing are those that are not here, or are others by now:
-// their addresses are named as far as the book does. Close it.
+// dump, whose process may be gone, or was another machine's. missing are the files that it
+// had mapped and that are not here, or are others by now: their addresses are named as far
+// as the book does. Close it.
 //
 // Errors are ErrNoRings, and those of flight.New.
-func OpenBlackBox(name string, files *symbols.Cache) (r *Recorder, missing []string, err error) {
+func OpenBlackBox(name string) (r *Recorder, missing []string, err error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, nil, err
@@ -58,14 +58,11 @@ func OpenBlackBox(name string, files *symbols.Cache) (r *Recorder, missing []str
 	}
 	b := r.set[0].Book
 	r.PID, r.gone = b.PID, !runs(b)
-	if files == nil {
-		files = new(symbols.Cache)
-	}
 	var told []symbols.Told
 	for _, one := range r.set {
 		told = append(told, toldBy(one.Book)...)
 	}
-	space, missing := files.OpenRecorded(recordedModules(b), told)
+	space, missing := new(symbols.Cache).OpenRecorded(recordedModules(b), told)
 	for _, one := range r.set {
 		one.Name(space)
 	}

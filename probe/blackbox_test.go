@@ -50,7 +50,7 @@ func TestBlackBox(t *testing.T) {
 		}
 		_ = s.cmd.Wait()
 		begun, returned := s.counted()
-		r, missing, err := OpenBlackBox(name, nil)
+		r, missing, err := OpenBlackBox(name)
 		if err != nil || len(missing) > 0 {
 			t.Fatal(err, missing)
 		}

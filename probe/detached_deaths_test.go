@@ -52,7 +52,7 @@ func TestDeaths(t *testing.T) {
 				}
 				_ = s.cmd.Wait() // by that signal
 				begun, returned := s.counted()
-				r, _, err := OpenBlackBox(name, nil)
+				r, _, err := OpenBlackBox(name)
 				if err != nil {
 					t.Fatal(err)
 				}

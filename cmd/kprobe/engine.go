@@ -68,7 +68,7 @@ func (engine) Recorder(pid int) (cli.Recorder, error) {
 
 // BlackBox implements cli.Engine.
 func (engine) BlackBox(name string) (cli.Recorder, []string, error) {
-	r, missing, err := probe.OpenBlackBox(name, nil)
+	r, missing, err := probe.OpenBlackBox(name)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"kprobe/internal/plural"
 	"kprobe/internal/quote"
 	"kprobe/probe/results"
 	"kprobe/symbols"
@@ -30,7 +31,7 @@ func Now(w io.Writer, p *results.Inside, mono uint64, lines bool) error {
 		}
 		return strconv.Itoa(tid)
 	}
-	b = fmt.Appendf(b, "# %s-%d: %s, %s\n", quote.Plain(p.Comm), p.PID, plural(len(p.Threads), "thread"), states(p))
+	b = fmt.Appendf(b, "# %s-%d: %s, %s\n", quote.Plain(p.Comm), p.PID, plural.Of(len(p.Threads), "thread", "threads"), states(p))
 	if len(p.Deadlock) > 0 {
 		b = append(b, "# deadlock: "...)
 		for _, tid := range p.Deadlock {
@@ -44,18 +45,11 @@ func Now(w io.Writer, p *results.Inside, mono uint64, lines bool) error {
 		b = g.tree(b, mono, lines, name)
 	}
 	if p.More > 0 {
-		b = fmt.Appendf(b, "\n# %s more aren't shown\n", plural(p.More, "thread"))
+		b = fmt.Appendf(b, "\n# %s more aren't shown\n", plural.Of(p.More, "thread", "threads"))
 	}
 	b = goroutines(b, p, mono, lines)
 	_, err := w.Write(b)
 	return err
-}
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return strconv.Itoa(n) + " " + what + "s"
 }
 
 func task(t *results.InsideThread) string { return quote.Plain(t.Comm) + "-" + strconv.Itoa(t.TID) }

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"kprobe/internal/plural"
 	"kprobe/internal/quote"
 	"kprobe/probe/results"
 )
@@ -56,10 +57,10 @@ func goroutines(b []byte, p *results.Inside, mono uint64, lines bool) []byte {
 		b = at.b
 	}
 	if p.GoOwn > 0 {
-		b = fmt.Appendf(b, "\n# %s of the runtime itself wait besides\n", plural(p.GoOwn, "goroutine"))
+		b = fmt.Appendf(b, "\n# %s of the runtime itself wait besides\n", plural.Of(p.GoOwn, "goroutine", "goroutines"))
 	}
 	if p.GoMore > 0 {
-		b = fmt.Appendf(b, "# %s more aren't shown\n", plural(p.GoMore, "goroutine"))
+		b = fmt.Appendf(b, "# %s more aren't shown\n", plural.Of(p.GoMore, "goroutine", "goroutines"))
 	}
 	return b
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kprobe/internal/plural"
 	"kprobe/output"
 	"kprobe/probe"
 )
@@ -120,7 +121,7 @@ const mostLeftOut = 8
 func (o *traceOptions) sayLeftOut(m *messages, out []probe.LeftOut) {
 	for i, x := range out {
 		if i == mostLeftOut && !o.verbose {
-			m.warn("%d more places were left out; -v names them", len(out)-i)
+			m.warn("%s left out; -v names them all", plural.Of(len(out)-i, "more place was", "more places were"))
 			break
 		}
 		at := ""

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -19,7 +20,7 @@ func TestDetachSays(t *testing.T) {
 	for _, want := range []string{
 		"warning: process 1: kprobes/p_work_0 is left out: it waits\n",
 		"warning: process 1: kprobes/p_work_0 at work+4 is left out: it is a breakpoint\n",
-		"warning: 1 more places were left out; -v names them\n",
+		"warning: 1 more place was left out; -v names them all\n",
 		"nothing traces process 1; kprobe snapshot -p 1 shows its last hits, kprobe del -p 1 '*' takes the probes out\n",
 	} {
 		if !strings.Contains(r.err, want) {
@@ -28,5 +29,19 @@ func TestDetachSays(t *testing.T) {
 	}
 	if r.status != 0 || !f.opts.Detach || f.closed != 1 {
 		t.Errorf("%+v, closed %d times", r, f.closed)
+	}
+}
+
+// TestOfFile: an error names the file once.
+func TestOfFile(t *testing.T) {
+	_, err := os.Open("/no/such/file")
+	for want, err := range map[string]error{
+		"/no/such/file: no such file or directory":                       ofFile("/no/such/file", err),
+		"/other: open /no/such/file: no such file or directory":          ofFile("/other", err),
+		"/other: it holds no hits of probes that were left in a process": ofFile("/other", probe.ErrNoRings),
+	} {
+		if err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
 	}
 }

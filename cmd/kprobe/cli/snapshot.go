@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"kprobe/cmd/kprobe/kept"
+	"kprobe/internal/plural"
 	"kprobe/output"
 	"kprobe/output/recording"
 	"kprobe/probe"
@@ -111,7 +112,7 @@ func runSnapshot(ctx context.Context, d *Deps, m *messages, o *snapshotOptions) 
 	if o.file != "" {
 		r, err := d.blackBox(m, o.file)
 		if err != nil {
-			return fail(fmt.Errorf("%s: %w", o.file, err))
+			return fail(ofFile(o.file, err))
 		}
 		return fail(o.snapshot(ctx, d, m, r))
 	}
@@ -123,6 +124,15 @@ func runSnapshot(ctx context.Context, d *Deps, m *messages, o *snapshotOptions) 
 	return nil
 }
 
+// ofFile is an error with the file's name before it, once.
+func ofFile(name string, err error) error {
+	var path *fs.PathError
+	if errors.As(err, &path) && path.Path == name {
+		err = path.Err
+	}
+	return fmt.Errorf("%s: %w", name, err)
+}
+
 // blackBox opens a kept memory file or a core dump.
 func (d *Deps) blackBox(m *messages, name string) (Recorder, error) {
 	r, missing, err := d.Engine.BlackBox(name)
@@ -131,7 +141,7 @@ func (d *Deps) blackBox(m *messages, name string) (Recorder, error) {
 	}
 	for i, name := range missing {
 		if i == mostMissing {
-			m.warn("%d more files are not what they were", len(missing)-i)
+			m.warn("%s", plural.Of(len(missing)-i, "more file is not what it was", "more files are not what they were"))
 			break
 		}
 		m.warn("%s is not here, or is not what it was when it was mapped: its code is named as far as it was probed", name)

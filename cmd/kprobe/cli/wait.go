@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 
+	"kprobe/internal/plural"
 	"kprobe/internal/procfs"
 	"kprobe/probe"
 	"kprobe/symbols/glob"
@@ -82,14 +83,7 @@ func (o *sessionOptions) waitingLine(named int, files, others probe.StartMeans) 
 	case o.name == "":
 		return fmt.Sprintf("waiting for %s: they %s", what, begin)
 	}
-	return fmt.Sprintf("waiting for %s: those of %s %s; those of others %s, the first time", what, fileCount(named), begin, late[others])
-}
-
-func fileCount(n int) string {
-	if n == 1 {
-		return "1 file"
-	}
-	return fmt.Sprintf("%d files", n)
+	return fmt.Sprintf("waiting for %s: those of %s %s; those of others %s, the first time", what, plural.Of(named, "file", "files"), begin, late[others])
 }
 
 // namedFiles are the files that processes of the name run, or will if somebody starts them

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"kprobe/internal/plural"
 	"kprobe/output"
 	"kprobe/probe"
 )
@@ -53,7 +54,7 @@ func (o *sessionOptions) warnOthers(d *Deps, m *messages) {
 		return
 	}
 	if list := o.others(d); len(list) > 0 {
-		m.warn("%s %s already, and -f takes those to come; %s", o.of(), children(len(list)), o.taking(list))
+		m.warn("%s %s already, and -f takes those to come; %s", o.of(), plural.Of(len(list), "child", "children"), o.taking(list))
 	}
 }
 
@@ -63,13 +64,6 @@ func (o *sessionOptions) sayOthers(d *Deps, m *messages, sum *probe.Summary) {
 		return
 	}
 	if list := o.others(d); len(list) > 0 {
-		m.say("%s %s that -p didn't name; %s", o.of(), children(len(list)), o.taking(list))
+		m.say("%s %s that -p didn't name; %s", o.of(), plural.Of(len(list), "child", "children"), o.taking(list))
 	}
-}
-
-func children(n int) string {
-	if n == 1 {
-		return "1 child"
-	}
-	return fmt.Sprintf("%d children", n)
 }
