@@ -1,7 +1,6 @@
 package probe
 
 import (
-	"fmt"
 	"slices"
 
 	"kprobe/probe/ring"
@@ -88,42 +87,6 @@ func (t *feed) waitsOff(p *placed) bool {
 		}
 	}
 	return false
-}
-
-// hasRoom reports whether there are numbers for so many places.
-func (t *feed) hasRoom(n int) error {
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	if room := t.file.Layout.MaxProbes - len(t.ids) + len(t.spare); n > room {
-		return fmt.Errorf("%d places, and there is room for %d probes in this process: give a narrower pattern, or all patterns when kprobe begins, which makes room for twice as many as it begins with, at most %d", n+t.file.Layout.MaxProbes-room, t.file.Layout.MaxProbes, ring.MaxID)
-	}
-	return nil
-}
-
-// number takes a free number for a place; nil is for none. The lock is held.
-func (t *feed) number(p *placed) (uint32, error) {
-	if n := len(t.spare); n > 0 {
-		id := t.spare[n-1]
-		t.spare = t.spare[:n-1]
-		t.ids[id-1] = p
-		return id, nil
-	}
-	if len(t.ids) >= t.file.Layout.MaxProbes {
-		return 0, fmt.Errorf("more than %d probes in a process", len(t.ids))
-	}
-	t.ids = append(t.ids, p)
-	return uint32(len(t.ids)), nil
-}
-
-// describe writes a descriptor: the number comes last, and makes it valid. The
-// lock is held.
-func (t *feed) describe(d ring.Probe, flags uint32) {
-	b := d.Encode()
-	at := t.file.Layout.Probe(d.ID)
-	t.file.Store32(t.file.Layout.Flag(d.ID), flags)
-	copy(t.file.Mem[at+4:], b[4:])
-	t.file.Store32(at, d.ID)
-	t.changed()
 }
 
 // waits notes the number by which the event waits in a target, or that it waits
