@@ -3,6 +3,7 @@ package fetch
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 
 	"kprobe/symbols/glob"
 )
@@ -17,6 +18,21 @@ func (p *Program) runFilter(c *Context, rec []byte) bool {
 func (p *Program) Holds(condition int, c *Context, rec []byte) bool {
 	f := p.Conditions[condition]
 	return f == nil || f.passes(func(q *Pred) bool { return p.test(q, c, rec) })
+}
+
+// Scalar is the number of a program's value of a name that is a single number; -1: there
+// is none.
+func (p *Program) Scalar(name string) int {
+	return slices.IndexFunc(p.fields, func(f Field) bool {
+		return f.Name == name && !f.Type.IsArray() && !f.Type.IsText() && f.Type.Layout == nil
+	})
+}
+
+// Number is a value that is a Scalar, of a record that Eval has made; false: it can't be
+// read.
+func (p *Program) Number(value int, rec []byte) (uint64, bool) {
+	a := &p.Args[value]
+	return binary.LittleEndian.Uint64(rec[a.Slot:]), a.FaultBit < 0 || !hasBit(rec, a.FaultBit)
 }
 
 // test evaluates one predicate. A fault is false.

@@ -51,6 +51,9 @@ type Trigger struct {
 	fieldCol, actionCol int
 }
 
+// Switches reports whether a trigger switches an event.
+func (t *Trigger) Switches() bool { return t.Action == EnableEvent || t.Action == DisableEvent }
+
 // Of reports whether a trigger is at hits of an event.
 func (t *Trigger) Of(group, event string) bool {
 	return t.Event == event && (t.Group == "" || t.Group == group)

@@ -65,16 +65,11 @@ func newControls(o *Options) (c controls, err error) {
 				c.gated, c.startsOff = true, t.Action == fetch.TraceOn
 			}
 		case fetch.EnableEvent, fetch.DisableEvent:
-			x.first = !slices.ContainsFunc(c.triggers, func(y *trigger) bool { return y.switches() && y.Target == t.Target })
+			x.first = !slices.ContainsFunc(c.triggers, func(y *trigger) bool { return y.Switches() && y.Target == t.Target })
 		}
 		c.triggers = append(c.triggers, x)
 	}
 	return c, nil
-}
-
-// switches reports whether the trigger switches an event.
-func (t *trigger) switches() bool {
-	return t.Action == fetch.EnableEvent || t.Action == fetch.DisableEvent
 }
 
 // timed reports whether time stamps decide about hits.
@@ -95,7 +90,7 @@ func CheckTriggers(triggers []*fetch.Trigger, defs []*fetch.Def) error {
 }
 
 func checkTrigger(t *fetch.Trigger, defs []*fetch.Def) error {
-	if !detour.CanTrigger(t.Action) {
+	if t.Action == fetch.Snapshot || t.Action == fetch.Stacktrace {
 		return t.Refused("it is not had at hits of a program")
 	}
 	of, on := map[string]bool{}, map[string]bool{}
@@ -107,7 +102,7 @@ func checkTrigger(t *fetch.Trigger, defs []*fetch.Def) error {
 				return err
 			}
 		}
-		if t.On(d.Group, d.Event) {
+		if t.On(d.Group, d.Event) && (t.Switches() || d.Kind == fetch.Watch) {
 			on[name] = true
 		}
 	}
@@ -118,6 +113,8 @@ func checkTrigger(t *fetch.Trigger, defs []*fetch.Def) error {
 		return t.NoEvent("it may be one of " + eventNames(of) + ": name its group, too")
 	case t.Target == "":
 		return nil
+	case len(on) == 0 && !t.Switches():
+		return t.NoTarget("it is to be a watchpoint, such as w:" + t.Target + " rw@-1:8, which watches nothing until then")
 	case len(on) == 0:
 		return t.NoTarget(eventsAre(defs))
 	case len(on) > 1:
@@ -174,7 +171,7 @@ func (s *Session) bindTriggers(added []*defOf) error {
 	}
 	for _, x := range added {
 		for _, t := range s.control.triggers {
-			if !t.switches() || !t.On(x.ev.Group, x.ev.Name) {
+			if !t.Switches() || !t.On(x.ev.Group, x.ev.Name) {
 				continue
 			}
 			name := x.ev.Group + "/" + x.ev.Name
@@ -211,7 +208,15 @@ func (s *Session) compile(d *fetch.Def, ev *event, env fetch.Env) (*fetch.Progra
 		conds = append(conds, c)
 	}
 	prog, err := d.CompileWith(env, conds)
-	return prog, list, err
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, t := range list {
+		if t.Field != "" && prog.Scalar(t.Field) < 0 {
+			return nil, nil, t.NoField("it is to be a number that the definition fetches")
+		}
+	}
+	return prog, list, nil
 }
 
 // needTracer says why a probe with triggers must be a breakpoint; "": it needn't.
@@ -370,6 +375,8 @@ func (s *Session) after(p *placed, rec []byte) {
 			p.feed.turnGate(t, false)
 		case fetch.EnableEvent, fetch.DisableEvent:
 			p.feed.turnEvent(t, s.kindOf(t), t.Action == fetch.EnableEvent)
+		case fetch.SetWprobe, fetch.ClearWprobe:
+			p.target.moveWatch(p, t, rec)
 		}
 	}
 }

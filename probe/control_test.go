@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -327,4 +328,140 @@ func TestTriggerErrors(t *testing.T) {
 	}
 	checkClean(t, sub.pid())
 	sub.end()
+}
+
+// Probes that were left alone do what triggers, limits and ends say, and children that
+// the process forks switch nothing. What led to the hit stays when the process is killed.
+func TestControlsLeft(t *testing.T) {
+	sub := startSubject(t, fixture.Build(t, "trigger_calls.c", "-O1", "-pthread"), "4")
+	o := Options{Detach: true, Limit: 1000, Expire: time.Hour, Triggers: triggersOf(t, "m:traceoff if k == 1", "m:traceon if k == 2", "m:disable_event:a:1 if k == 3", "m:enable_event:a if k == 4")}
+	leaveIn(t, sub.pid(), o, "p:a hit n=$arg1", "p:m mark k=$arg1", "r:r back v=$retval")
+	held := func() (h Held, stats map[string]Stats, printed map[string]uint64) {
+		t.Helper()
+		r, err := OpenRecorder(sub.pid())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		printed = map[string]uint64{}
+		if err := r.Snapshot(t.Context(), 0, sinkFunc(func(h *Hit) error { printed[h.Event.Name]++; return nil })); err != nil {
+			t.Fatal(err)
+		}
+		if h, err = r.Held(); err != nil {
+			t.Fatal(err)
+		}
+		stats = map[string]Stats{}
+		for _, st := range h.Stats {
+			stats[st.Event.Name] = st
+			if st.Hits != st.Recorded+st.Filtered+st.Lost+st.Limited {
+				t.Errorf("%s: %+v aren't conserved", st.Event.Name, st)
+			}
+		}
+		return h, stats, printed
+	}
+	want := func(step string, a, r, m uint64, off bool) {
+		t.Helper()
+		h, stats, printed := held()
+		if got := [3]uint64{stats["a"].Hits, stats["r"].Hits, stats["m"].Hits}; got != [3]uint64{a, r, m} || h.Off != off || h.Expired {
+			t.Errorf("%s: %v hits of a, r, m, want %d, %d, %d; off %v, expired %v", step, got, a, r, m, h.Off, h.Expired)
+		}
+		for name, st := range stats {
+			if printed[name] != st.Recorded {
+				t.Errorf("%s: %d hits of %s printed, %d recorded", step, printed[name], name, st.Recorded)
+			}
+		}
+	}
+	sub.says("go 10")
+	want("at first", 40, 40, 0, false)
+	sub.says("fork 1")
+	want("a child's traceoff", 40, 40, 0, false)
+	sub.says("mark 1")
+	sub.says("go 10")
+	want("traceoff", 40, 40, 1, true)
+	sub.says("fork 2")
+	sub.says("go 10")
+	want("a child's traceon", 40, 40, 1, true)
+	sub.says("mark 2")
+	sub.says("mark 3")
+	sub.says("go 10")
+	want("disable_event", 40, 80, 3, false)
+	sub.says("mark 4")
+	sub.says("mark 3") // which it may not any more
+	sub.says("go 10")
+	want("enable_event", 80, 120, 5, false)
+	begun := time.Now()
+	sub.says("go 5000")
+	_, stats, _ := held()
+	a, seconds := stats["a"], uint64(time.Since(begun)/time.Second)+3
+	if a.Hits != 20_080 || a.Limited == 0 || a.Recorded > seconds*1000 {
+		t.Errorf("%d hits of a, %d of them limited, %d recorded in %d seconds", a.Hits, a.Limited, a.Recorded, seconds)
+	}
+	sub.says("mark 1")
+	h, _, printed := held()
+	if !h.Off || printed["m"] != 6 {
+		t.Errorf("off %v, %d hits of m", h.Off, printed["m"])
+	}
+	l := openedLive(t, sub.pid())
+	if err := l.Remove(t.Context(), []string{"kprobes/a", "kprobes/m", "kprobes/r"}); err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	checkClean(t, sub.pid())
+	sub.end()
+}
+
+// sinkFunc is a sink.
+type sinkFunc func(h *Hit) error
+
+func (f sinkFunc) Hit(h *Hit) error { return f(h) }
+
+// A trigger that needs a tracer isn't left alone without one.
+func TestTriggersNotLeft(t *testing.T) {
+	sub := startSubject(t, fixture.Build(t, "trigger_calls.c", "-O1", "-pthread"), "1")
+	s, err := Attach(t.Context(), []int{sub.pid()}, Options{Detach: true, NoOptimize: true, Triggers: triggersOf(t, "a:disable_event:b")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Arm(t.Context(), parseDefs(t, "p:a hit", "p:b up")); err != nil {
+		t.Fatal(err)
+	}
+	var te *TriggerError
+	if _, err := s.Detach(t.Context()); !errors.As(err, &te) || te.Trigger.Event != "a" {
+		t.Errorf("left alone: %v", err)
+	}
+	if err := s.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	checkClean(t, sub.pid())
+	sub.end()
+}
+
+// A watchpoint watches a field of an object from its constructor's return until its
+// destructor, in all threads, and nothing before and behind.
+func TestTriggersMoveWatchpoint(t *testing.T) {
+	sub := startSubject(t, fixture.Build(t, "trigger_calls.c", "-O1", "-pthread"), "1")
+	o := Options{Triggers: triggersOf(t, "make:set_wprobe:field:o+8:5", "kill:clear_wprobe:field:o+8 if o != 0", "kill:clear_wprobe:other:o", "make:set_wprobe:odd:o+1")}
+	l := attach(t, sub.pid(), o, "r:make make_obj o=$retval:x64", "p:kill kill_obj o=$arg1:x64", "w:field w@-1:8 v=$value:u64", "w:other w@-1:8", "w:odd w@-1:8")
+	sub.says("obj 8")
+	l.finish(sub.pid())
+	sub.end()
+	var got []string
+	for _, line := range l.sink.all() {
+		if strings.Contains(line, "field") {
+			got = append(got, line[strings.LastIndex(line, " ")+1:])
+		}
+	}
+	want := strings.TrimSpace(strings.Repeat("v=1 v=2 ", 5))
+	if s := strings.Join(got, " "); s != want {
+		t.Errorf("written: %s, want %s", s, want)
+	}
+	for name, want := range map[string]uint64{"make": 8, "kill": 8, "field": 10, "other": 0, "odd": 0} {
+		if st := l.stat(name); st.Hits != want {
+			t.Errorf("%s: %d hits, want %d", name, st.Hits, want)
+		}
+	}
+	err := CheckTriggers(triggersOf(t, "a:set_wprobe:b:n"), parseDefs(t, "p:a hit n=$arg1", "p:b up"))
+	if err == nil || !strings.Contains(err.Error(), "watchpoint") {
+		t.Errorf("set_wprobe of what isn't one: %v", err)
+	}
 }

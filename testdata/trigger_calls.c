@@ -5,6 +5,8 @@
  *   ret V     this thread calls back(V), which returns V
  *   name S    this thread calls named(S)
  *   fork K    a child calls mark(K) and hit(1) … hit(10), and ends
+ *   obj N     N times: an object is made, written to by this thread and by another that is new,
+ *             destroyed, and written to once more
  *   die       it kills itself by SIGSEGV
  * An empty line ends it, with status 7. */
 #include <pthread.h>
@@ -25,6 +27,28 @@ FN void up(uint64_t n) { KEEP(n); }
 FN void down(uint64_t n) { KEEP(n); }
 FN void mark(uint64_t k) { KEEP(k); }
 FN void named(const char *s) { KEEP(s); }
+
+struct obj { uint64_t head, field; };
+
+FN struct obj *make_obj(struct obj *o) { KEEP(o); return o; }
+FN void store(struct obj *o, uint64_t v) { o->head = v; o->field = v; KEEP(o); }
+FN void kill_obj(struct obj *o) { KEEP(o); }
+
+static void *writer(void *p) { store(p, 2); return p; }
+
+static void objects(long n) {
+    static struct obj all[2];
+    for (long i = 0; i < n; i++) {
+        struct obj *o = make_obj(&all[i % 2]), *other = &all[(i + 1) % 2];
+        pthread_t t;
+        store(o, 1);
+        store(other, 77);
+        pthread_create(&t, NULL, writer, o);
+        pthread_join(t, NULL);
+        kill_obj(o);
+        store(o, 99);
+    }
+}
 
 static pthread_barrier_t begin, end;
 static volatile long todo;
@@ -81,6 +105,8 @@ int main(int argc, char **argv) {
             back(n);
         else if (!strcmp(word, "name"))
             named(rest);
+        else if (!strcmp(word, "obj"))
+            objects(n);
         else if (!strcmp(word, "fork")) {
             pid_t kid = fork();
             if (kid == 0) {
