@@ -11,11 +11,12 @@ import (
 // knows no symbol, no debug information, and calls every place an entry.
 // Errors are a *SyntaxError with the caret under what can't be had. Where env
 // is a Symbolizer too, the program uses it for symstr.
-func (d *Def) Compile(env Env) (*Program, error) { return d.CompileWith(env, nil) }
+func (d *Def) Compile(env Env) (*Program, error) { return d.CompileWith(env, nil, false) }
 
 // CompileWith is Compile for a definition at whose hits other things are done, each
-// under a condition (Trigger.Condition); nil is none.
-func (d *Def) CompileWith(env Env, conditions []*Filter) (*Program, error) {
+// under a condition (Trigger.Condition); nil is none. stacks has some of its records have
+// the stack, if not all have it.
+func (d *Def) CompileWith(env Env, conditions []*Filter, stacks bool) (*Program, error) {
 	c := compiler{d: d, env: env, prog: &Program{}}
 	if s, ok := env.(Symbolizer); ok {
 		c.prog.Symbols = s
@@ -33,7 +34,7 @@ func (d *Def) CompileWith(env Env, conditions []*Filter) (*Program, error) {
 	}
 	c.addTexts()
 	c.layout()
-	c.layoutStack()
+	c.layoutStack(stacks)
 	if e := c.tooBig(ends); e != nil {
 		return nil, e
 	}

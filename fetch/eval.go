@@ -47,8 +47,8 @@ func (p *Program) Eval(c *Context, dst []byte) (rec []byte, pass bool) {
 	if p.Filter != nil && !p.runFilter(c, e.dst[e.base:]) {
 		return e.dst[:e.base], false
 	}
-	if p.Stack != nil {
-		e.copyStack(p.Stack)
+	if p.Stack != nil && p.Stack.Mark == 0 {
+		e.copyStack(p.Stack, p.Stack.Slot)
 	}
 	return e.dst, true
 }

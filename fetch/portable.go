@@ -79,7 +79,8 @@ func (p *Program) sound() bool {
 		}
 	}
 	s := p.Stack
-	return s == nil || s.Slot >= 0 && s.Bytes >= 0 && s.Bytes <= MaxData && s.Frames >= 0 && s.Slot <= p.Fixed-s.Size()
+	return s == nil || s.Slot >= 0 && s.Bytes >= 0 && s.Bytes <= MaxData && s.Frames >= 0 &&
+		(s.Mark == 0 && s.Slot <= p.Fixed-s.Size() || s.Mark > 0 && s.Mark <= s.Slot-8 && s.Slot <= p.Fixed)
 }
 
 // mostNested bounds how deep types lie in types.

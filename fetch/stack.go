@@ -78,10 +78,16 @@ func (d *Def) stackSuffix() string {
 //	+136  u64: bytes of another stack behind them, which a signal interrupted
 //	+144  u64: where those were
 //	+152  Bytes bytes from StackBelow below the stack pointer on
+//
+// Where only some records have one (Mark), it lies behind all that others have: at Slot or
+// further on.
 type StackCopy struct {
 	Frames int // at most
 	Slot   int
 	Bytes  int // a multiple of 8
+	// Mark is, where only some records have a copy, the offset of the u64 that says where
+	// it is in a record, 0: it has none. 0: all have one, at Slot.
+	Mark int `json:",omitempty"`
 }
 
 // Offsets in a StackCopy, and its Size without the bytes of the stack.
@@ -98,18 +104,42 @@ const (
 func (s *StackCopy) Size() int { return StackData + s.Bytes }
 
 // layoutStack gives the copy its place behind the values.
-func (c *compiler) layoutStack() {
+func (c *compiler) layoutStack(sometimes bool) {
+	p := c.prog
+	if c.d.Stack == 0 && sometimes {
+		p.Stack = &StackCopy{Frames: DefaultStack, Mark: p.Fixed, Slot: p.Fixed + 8, Bytes: stackBytes(DefaultStack)}
+		if p.Fixed == 0 { // a mark at 0 would be none
+			p.Stack.Mark, p.Stack.Slot = 8, 16
+		}
+		p.Fixed = p.Stack.Slot
+		return
+	}
 	if c.d.Stack == 0 {
 		return
 	}
-	p := c.prog
 	p.Stack = &StackCopy{Frames: c.d.Stack, Slot: p.Fixed, Bytes: stackBytes(c.d.Stack)}
 	p.Fixed += p.Stack.Size()
 }
 
+// AppendStack appends the copy of the stack to a record that Eval has made, of a program
+// that has one in some of its records only (StackCopy.Mark). Where there is no room for it
+// the record stays as it is.
+func (p *Program) AppendStack(c *Context, rec []byte) []byte {
+	s := p.Stack
+	at := (len(rec) + 7) &^ 7
+	if s == nil || s.Mark == 0 || at+s.Size() > MaxData {
+		return rec
+	}
+	rec = appendZero(rec, at-len(rec)+s.Size())
+	binary.LittleEndian.PutUint64(rec[s.Mark:], uint64(at))
+	e := evaluator{c: c, dst: rec}
+	e.copyStack(s, at)
+	return rec
+}
+
 // copyStack is Eval's part: it comes behind the filter.
-func (e *evaluator) copyStack(s *StackCopy) {
-	at := e.dst[e.base+s.Slot:][:s.Size()]
+func (e *evaluator) copyStack(s *StackCopy, slot int) {
+	at := e.dst[e.base+slot:][:s.Size()]
 	le := binary.LittleEndian
 	for i, v := range e.c.Regs.GPR {
 		le.PutUint64(at[8*i:], v)
@@ -148,10 +178,24 @@ func (e *evaluator) readUpTo(b []byte, from uint64) (n int) {
 // thread was. ok is false for a record that has none.
 func (p *Program) Unwind(rec []byte, pc symbols.Addr, mem *unwind.Stack) (regs unwind.Regs, ok bool) {
 	s := p.Stack
-	if s == nil || len(rec) < s.Slot+s.Size() {
+	if s == nil {
 		return regs, false
 	}
-	at := rec[s.Slot:][:s.Size()]
+	slot := s.Slot
+	if s.Mark > 0 {
+		if len(rec) < s.Mark+8 {
+			return regs, false
+		}
+		at := binary.LittleEndian.Uint64(rec[s.Mark:])
+		if at < uint64(s.Slot) || at > MaxData {
+			return regs, false
+		}
+		slot = int(at)
+	}
+	if len(rec) < slot+s.Size() {
+		return regs, false
+	}
+	at := rec[slot:][:s.Size()]
 	var gpr [16]uint64
 	for i := range gpr {
 		gpr[i] = binary.LittleEndian.Uint64(at[8*i:])

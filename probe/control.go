@@ -90,7 +90,7 @@ func CheckTriggers(triggers []*fetch.Trigger, defs []*fetch.Def) error {
 }
 
 func checkTrigger(t *fetch.Trigger, defs []*fetch.Def) error {
-	if t.Action == fetch.Snapshot || t.Action == fetch.Stacktrace {
+	if t.Action == fetch.Snapshot {
 		return t.Refused("it is not had at hits of a program")
 	}
 	of, on := map[string]bool{}, map[string]bool{}
@@ -207,7 +207,8 @@ func (s *Session) compile(d *fetch.Def, ev *event, env fetch.Env) (*fetch.Progra
 		}
 		conds = append(conds, c)
 	}
-	prog, err := d.CompileWith(env, conds)
+	stacks := slices.ContainsFunc(list, func(t *trigger) bool { return t.Action == fetch.Stacktrace })
+	prog, err := d.CompileWith(env, conds, stacks)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -362,6 +363,19 @@ func (s *Session) before(p *placed, rec []byte) {
 			p.feed.turnGate(t, true)
 		}
 	}
+}
+
+// withStack gives the record of a hit the stack, if a trigger says so.
+func (s *Session) withStack(p *placed, rec []byte) []byte {
+	if p.prog.Stack == nil || p.prog.Stack.Mark == 0 {
+		return rec
+	}
+	for i, t := range p.triggers {
+		if t.Action == fetch.Stacktrace && p.prog.Holds(i, &s.ctx, rec) && p.feed.spend(t) {
+			return p.prog.AppendStack(&s.ctx, rec)
+		}
+	}
+	return rec
 }
 
 // after does what triggers do behind a hit.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -464,4 +465,48 @@ func TestTriggersMoveWatchpoint(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "watchpoint") {
 		t.Errorf("set_wprobe of what isn't one: %v", err)
 	}
+}
+
+// The hits that a trigger gives their stack have it, as often as it may, and the others
+// have none; what else is recorded is the same.
+func TestTriggersStacktrace(t *testing.T) {
+	controlWays(t, func(t *testing.T, prog string, o Options) {
+		o.Triggers = triggersOf(t, "a:stacktrace:70 if n & 1", "r:stacktrace if v == 5", "s:stacktrace if s == \"deep\"", "none:stacktrace")
+		sub := startSubject(t, prog, "4")
+		stacks, hits, wrong := map[string]int{}, map[string]int{}, 0
+		var vals []fetch.Value
+		sink := sinkFunc(func(h *Hit) error {
+			name := h.Event.Name
+			hits[name]++
+			var err error
+			if vals, err = h.Program.Decode(h.Data, vals); err != nil {
+				return err
+			}
+			if name == "s" && string(vals[1].Bytes) != "deep" && string(vals[1].Bytes) != "flat" || name == "a" && (vals[0].Int < 1 || vals[0].Int > 50) {
+				wrong++
+			}
+			if len(h.Stack) == 0 {
+				return nil
+			}
+			stacks[name]++
+			if at, _, _, _, _ := h.Space.Symbolize(h.Stack[min(1, len(h.Stack)-1)].Addr); len(h.Stack) < 2 || name == "a" && (at != "run" || vals[0].Int&1 == 0) {
+				wrong++
+				t.Errorf("%s has a stack of %d frames, called by %s", name, len(h.Stack), at)
+			}
+			return nil
+		})
+		l := engageInto(t, sub.pid(), o, sink, "p:a hit n=$arg1", "r:r back v=$retval:u64", "p:s named p=$arg1 s=+0($arg1):string t=+0($arg1):string", "p:none mark")
+		sub.says("go 50")
+		sub.says("name deep")
+		sub.says("name flat")
+		sub.says("mark 5")
+		l.finish(sub.pid())
+		sub.end()
+		if want := (map[string]int{"a": 70, "r": 4, "s": 1, "none": 1}); !maps.Equal(stacks, want) {
+			t.Errorf("hits with stacks: %v, want %v", stacks, want)
+		}
+		if want := (map[string]int{"a": 200, "r": 200, "s": 2, "none": 1}); !maps.Equal(hits, want) || wrong > 0 {
+			t.Errorf("hits: %v, want %v; %d are wrong", hits, want, wrong)
+		}
+	})
 }

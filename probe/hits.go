@@ -65,7 +65,7 @@ func (s *Session) record(p *placed, entry []byte, ret symbols.Addr) {
 		t.producer.Count(s.ctx.CPU, p.id, ring.CounterLimited, 1)
 	default:
 		t.names.Note(s.ctx.TID, s.ctx.Comm)
-		t.put(p, rec, ret)
+		t.put(p, s.withStack(p, rec), ret)
 	}
 	s.after(p, rec)
 }

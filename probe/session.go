@@ -141,6 +141,9 @@ func newSession(o Options) (*Session, error) {
 	if s.control, err = newControls(&o); err != nil {
 		return nil, err
 	}
+	if slices.ContainsFunc(o.Triggers, func(t *fetch.Trigger) bool { return t.Action == fetch.Stacktrace }) {
+		s.stacks.Store(true)
+	}
 	if o.Inject != nil {
 		s.inject = &injection{Injection: *o.Inject}
 		s.opts.NoOptimize = o.NoOptimize || s.inject.needsTracer(o.Follow || o.Wait != nil)

@@ -300,9 +300,7 @@ func (b *builder) account(pr *Probe, done asm.Label) {
 			b.reserve(done)
 		}
 		b.late()
-		if s := b.prog.Stack; s != nil {
-			b.stackCopy(s)
-		}
+		b.copyOfStack()
 		if b.ended {
 			b.ending(done)
 			return

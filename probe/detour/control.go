@@ -15,6 +15,7 @@ import (
 //	traceon       the hit is recorded, too
 //	gate          closed: nothing is recorded, and what follows is looked at all the same
 //	limit         the event has had its hits in this second: counted (CounterLimited)
+//	stacktrace    the record has the stack, if there is room for it
 //	record        with its time stamp it is known whether the end is over: then its room
 //	              is made free, and all probes are switched off
 //	the others    traceoff, enable_event, disable_event: the hit itself is recorded
@@ -47,7 +48,7 @@ type Trigger struct {
 // CanTrigger reports whether a detour can do what a trigger says.
 func CanTrigger(a fetch.Action) bool {
 	switch a {
-	case fetch.TraceOn, fetch.TraceOff, fetch.EnableEvent, fetch.DisableEvent:
+	case fetch.TraceOn, fetch.TraceOff, fetch.EnableEvent, fetch.DisableEvent, fetch.Stacktrace:
 		return true
 	}
 	return false
@@ -76,10 +77,15 @@ func (b *builder) controlled(pr *Probe, done asm.Label) {
 	if pr.CountOnly {
 		b.ends(pr, done)
 	}
+	for i := range k.Triggers {
+		if k.Triggers[i].Action == fetch.Stacktrace && pr.Program.Stack.Mark > 0 && !pr.CountOnly {
+			b.trigger(&k.Triggers[i])
+		}
+	}
 	b.account(pr, after)
 	b.Bind(after)
 	for i := range k.Triggers {
-		if k.Triggers[i].Action != fetch.TraceOn {
+		if a := k.Triggers[i].Action; a != fetch.TraceOn && a != fetch.Stacktrace {
 			b.trigger(&k.Triggers[i])
 		}
 	}
@@ -212,16 +218,51 @@ func (b *builder) trigger(t *Trigger) {
 	}
 	b.Jmp(act)
 	b.Bind(no)
-	ends, over, work := b.probe.Control.Ends, b.over, b.frame.temp(b.layout.work)
+	ends, over, work, layout, stack := b.probe.Control.Ends, b.over, b.frame.temp(b.layout.work), b.layout, b.prog.Stack
 	b.later(func() {
 		b.Bind(act)
 		switch t.Action {
 		case fetch.TraceOn, fetch.TraceOff:
 			b.turnGate(t, ends, over, no)
+		case fetch.Stacktrace:
+			b.wantStack(t, &layout, stack, no)
 		default:
 			b.turnEvent(t, work, no)
 		}
 	})
+}
+
+// wantStack has the record have the stack, and goes on at no.
+func (b *builder) wantStack(t *Trigger, l *layout, s *fetch.StackCopy, no asm.Label) {
+	want, total := b.frame.temp(l.want), b.frame.temp(l.total)
+	b.OpMemImm(asm.Cmp, asm.W64, want, 0)
+	b.Jcc(asm.NE, no)
+	b.OpMemImm(asm.Cmp, asm.W64, total, int32(fetch.MaxData-s.Size()))
+	b.Jcc(asm.A, no)
+	b.spend(t, no)
+	b.StoreImm(asm.W64, want, int32(s.Size()))
+	b.OpMemImm(asm.Add, asm.W64, total, int32(s.Size()))
+	b.Jmp(no)
+}
+
+// copyOfStack copies the stack into the record, if it is to have one.
+func (b *builder) copyOfStack() {
+	s := b.prog.Stack
+	if s == nil {
+		return
+	}
+	if s.Mark == 0 {
+		b.stackCopy(s)
+		return
+	}
+	none := b.NewLabel()
+	b.Load(asm.W64, asm.AX, b.frame.temp(b.layout.want))
+	b.Test(asm.W64, asm.AX, asm.AX)
+	b.Store(asm.W64, data(s.Mark), asm.AX)
+	b.Jcc(asm.E, none)
+	b.StoreImm(asm.W64, data(s.Mark), int32(s.Slot))
+	b.stackCopy(s)
+	b.Bind(none)
 }
 
 // turnGate opens or shuts the gate, if it isn't, and goes on at no. What it spent for

@@ -30,6 +30,7 @@ type layout struct {
 	now   int
 	evict int // offset of the temporaries for making room
 	work  int // offset of the temporary of triggers
+	want  int // offset of the one with the bytes of the stack, where only some records have it
 	// times are offsets in the data that are filled with the record's rdtsc.
 	times []int
 }
@@ -118,14 +119,18 @@ func planProgram(pr *Probe, p *Params) (layout, error) {
 		return l, unsupported("the thread's number is another one in the process's pid namespace")
 	}
 	l.tid = l.tid || value
+	l.texts = l.texts || prog.Stack != nil && prog.Stack.Mark > 0 // records have different sizes
 	if l.texts {
 		l.total, l.state = room(8), room(8)
 	}
-	if kept == 1 && !mayOverflow(prog) {
+	if kept == 1 && !mayOverflow(prog) && (prog.Stack == nil || prog.Stack.Mark == 0) {
 		l.only = last
 	}
 	if large || prog.Stack != nil {
 		l.area = room(8)
+	}
+	if prog.Stack != nil && prog.Stack.Mark > 0 {
+		l.want = room(8)
 	}
 	if prog.Stack != nil {
 		l.stack = room(stackTemps)
