@@ -3,6 +3,7 @@ package recording
 import (
 	"encoding/binary"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"kprobe/probe/results"
@@ -35,6 +36,7 @@ type keeper struct {
 	src   results.RecordSource
 	id    uint32 // in the file
 	until uint64 // its older records have all come
+	begun ring.Sample
 
 	generation uint64
 	probes     []keptProbe // by number
@@ -113,25 +115,38 @@ func (r *Recorder) Keep(src results.RecordSource) results.RecordKeeper {
 	}
 	k := &keeper{
 		r: r, src: src, layouts: map[string]int{}, seen: map[uint64]struct{}{}, threads: map[uint32]threadName{},
+		begun: ring.TakeSample(ring.SystemClock{}),
 	}
-	w := r.w
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	k.id, w.raw.count = w.raw.count, w.raw.count+1
-	k.rows.Process = k.id
-	now := ring.TakeSample(ring.SystemClock{})
-	if w.raw.first.NS == 0 {
-		w.raw.first = now
+	k.until = k.begun.TSC
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.w == nil {
+		r.early = append(r.early, k)
+		return k
 	}
-	k.until = now.TSC
-	// A failure is told when there are records.
-	_ = w.json(blockProcess, processBlock{k.id, src.PID(), now.TSC, now.NS})
-	w.raw.live = append(w.raw.live, k)
+	r.w.register(k)
 	return k
+}
+
+// register gives a process its number in the file.
+func (o *Writer) register(k *keeper) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	k.id, o.raw.count = o.raw.count, o.raw.count+1
+	k.rows.Process = k.id
+	if o.raw.first.NS == 0 {
+		o.raw.first = k.begun
+	}
+	// A failure is told when there are records.
+	_ = o.json(blockProcess, processBlock{k.id, k.src.PID(), k.begun.TSC, k.begun.NS})
+	o.raw.live = append(o.raw.live, k)
 }
 
 // Take implements results.RecordKeeper.
 func (k *keeper) Take(cpu int, b []byte) error {
+	if err := k.r.begin(); err != nil {
+		return err
+	}
 	if s := k.src.Space(); s != nil && len(k.probes) == 0 {
 		if err := k.r.modules(s, false); err != nil {
 			return k.r.failed(err)
@@ -349,7 +364,10 @@ func (k *keeper) thread(tid uint32) {
 
 // Until implements results.RecordKeeper.
 func (k *keeper) Until(tsc uint64) error {
-	w := k.r.w
+	w := k.r.writer()
+	if w == nil { // nobody has had a record yet
+		return nil
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	k.until = max(k.until, tsc)
@@ -364,14 +382,15 @@ func (k *keeper) Until(tsc uint64) error {
 
 // Over implements results.RecordKeeper.
 func (k *keeper) Over() {
+	is := func(x *keeper) bool { return x == k }
+	k.r.mu.Lock()
+	k.r.early = slices.DeleteFunc(k.r.early, is)
 	w := k.r.w
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for i, x := range w.raw.live {
-		if x == k {
-			w.raw.live = append(w.raw.live[:i:i], w.raw.live[i+1:]...)
-			return
-		}
+	k.r.mu.Unlock()
+	if w != nil {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.raw.live = slices.DeleteFunc(w.raw.live, is)
 	}
 }
 

@@ -361,9 +361,12 @@ func TestHostileRecords(t *testing.T) {
 
 // TestRecordsFullDisk: a disk that is full ends the recording, which can be read up to there.
 func TestRecordsFullDisk(t *testing.T) {
-	_, err := Create("/dev/full", &Header{}, false)
+	full0, err := Create("/dev/full", &Header{}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
 	var failed *FileError
-	if !errors.As(err, &failed) {
+	if err = full0.Close(nil); !errors.As(err, &failed) {
 		t.Fatalf("got %v", err)
 	}
 	f := &full{room: 200 << 10}
@@ -375,7 +378,7 @@ func TestRecordsFullDisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &Recorder{file: file, name: file.Name(), w: w, spaces: map[*symbols.Space]int{}}
+	r := &Recorder{name: file.Name(), w: w, spaces: map[*symbols.Space]int{}}
 	w.out.begin()
 	s := newSource()
 	s.define(t, 1, "p:in work a=%di:u64", 0x1000)

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sys/unix"
 
 	"kprobe/probe/results"
 	"kprobe/symbols"
@@ -18,13 +19,19 @@ type Recorder struct {
 	// Limit is the number of hits after which the trace ends; 0 is none.
 	Limit uint64
 
-	name   string
-	file   *os.File // nil: what is written goes elsewhere
-	w      *Writer
-	conv   Converter
-	mu     sync.Mutex
-	spaces map[*symbols.Space]int // guarded by mu: how many modules were recorded
-	last   *symbols.Space         // of the last hit
+	name    string
+	file    *os.File // nil: what is written goes elsewhere
+	created bool     // file wasn't there
+	header  *Header
+	pack    bool
+	once    sync.Once
+	early   []*keeper // guarded by mu: of before the beginning
+	err     error     // why it couldn't begin
+	w       *Writer   // guarded by mu until the recording has begun
+	conv    Converter
+	mu      sync.Mutex
+	spaces  map[*symbols.Space]int // guarded by mu: how many modules were recorded
+	last    *symbols.Space         // of the last hit
 }
 
 // FileError is that a recording can't go on: what it holds until then is whole.
@@ -47,24 +54,71 @@ func (e *FileError) Error() string {
 // Unwrap gives the cause.
 func (e *FileError) Unwrap() error { return e.Err }
 
-// Create begins a recording in a new file, or in place of what the file has; pack says that
-// records are to be compressed.
+// Create opens a file for a recording, whose header h is; pack says that records are to be
+// compressed. A file that is there keeps what it has until the recording begins: with the
+// first process or hit, or when it is closed.
 func Create(name string, h *Header, pack bool) (*Recorder, error) {
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600) // arguments may be secrets
-	if err != nil {
+	r := &Recorder{name: name, header: h, pack: pack, spaces: map[*symbols.Space]int{}}
+	const mode = 0o600 // arguments may be secrets
+	var err error
+	if r.file, err = os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode); err == nil {
+		r.created = true
+	} else if r.file, err = os.OpenFile(name, os.O_RDWR|os.O_CREATE, mode); err != nil {
 		return nil, err
 	}
-	r := &Recorder{name: name, file: f, spaces: map[*symbols.Space]int{}}
-	if r.w, err = NewWriter(f, h); err != nil {
-		_ = f.Close()
-		return nil, &FileError{Name: name, Err: err}
-	}
-	if pack {
-		// It fails only with options that don't exist.
-		r.w.out.pack, _ = zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(MaxBlock))
-	}
-	r.w.out.begin()
 	return r, nil
+}
+
+// begin begins the recording, if that wasn't done.
+func (r *Recorder) begin() error {
+	r.once.Do(func() {
+		if r.file == nil {
+			return
+		}
+		err := r.file.Truncate(0)
+		if errors.Is(err, unix.EINVAL) {
+			err = nil // a device, or a pipe
+		}
+		w, werr := NewWriter(r.file, r.header)
+		if err == nil {
+			err = werr
+		}
+		if err != nil {
+			r.err = &FileError{Name: r.name, Err: err}
+			return
+		}
+		if r.pack {
+			// It fails only with options that don't exist.
+			w.out.pack, _ = zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(MaxBlock))
+		}
+		w.out.begin()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for _, k := range r.early {
+			w.register(k)
+		}
+		r.w, r.early = w, nil
+	})
+	return r.err
+}
+
+// Begun reports whether the recording has begun.
+func (r *Recorder) Begun() bool { return r.writer() != nil || r.err != nil }
+
+// Abandon gives a recording up that hasn't begun: the file is what it was.
+func (r *Recorder) Abandon() error {
+	err := r.file.Close()
+	if r.created {
+		err = errors.Join(err, os.Remove(r.name))
+	}
+	return err
+}
+
+// writer is what writes, nil before the recording begins.
+func (r *Recorder) writer() *Writer {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.w
 }
 
 // To begins a recording that goes to w.
@@ -78,6 +132,9 @@ func To(w io.Writer, h *Header) (*Recorder, error) {
 
 // Hit implements results.Sink.
 func (r *Recorder) Hit(h *results.Hit) error {
+	if err := r.begin(); err != nil {
+		return err
+	}
 	if r.Limit != 0 && r.w.Hits() >= r.Limit {
 		return results.ErrStop
 	}
@@ -141,19 +198,37 @@ func (r *Recorder) failed(err error) error {
 }
 
 // Flush writes what waits, so that a crash doesn't take it.
-func (r *Recorder) Flush() error { return r.w.Flush() }
+func (r *Recorder) Flush() error {
+	if w := r.writer(); w != nil {
+		return w.Flush()
+	}
+	return r.err
+}
 
 // Hits is how many hits the recording has.
-func (r *Recorder) Hits() uint64 { return r.w.Hits() }
+func (r *Recorder) Hits() uint64 {
+	if w := r.writer(); w != nil {
+		return w.Hits()
+	}
+	return 0
+}
 
 // Size is the file's size in bytes.
-func (r *Recorder) Size() int64 { return r.w.Size() }
+func (r *Recorder) Size() int64 {
+	if w := r.writer(); w != nil {
+		return w.Size()
+	}
+	return 0
+}
 
 // Close ends the recording with what became of its events' hits.
 func (r *Recorder) Close(stats []results.Stats) error { return r.CloseAfter(stats, 0) }
 
 // CloseAfter is Close of hits of which so many older ones were overwritten.
 func (r *Recorder) CloseAfter(stats []results.Stats, overwritten uint64) error {
+	if err := r.begin(); err != nil {
+		return errors.Join(err, r.file.Close())
+	}
 	var err error
 	for s := range r.spaces {
 		err = errors.Join(err, r.modules(s, true))

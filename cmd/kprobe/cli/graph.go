@@ -138,6 +138,11 @@ func newGraphCmd(d *Deps, m *messages, run graphRun) *cobra.Command {
 				return run(c.Context(), d, m, o)
 			case len(own) > 0 && len(o.pids) == 0 && o.name == "" && c.ArgsLenAtDash() < 0:
 				o.from.name, o.only = own[len(own)-1], own[:len(own)-1]
+				if _, err := os.Stat(o.from.name); err != nil && len(own) > 1 {
+					if _, err := os.Stat(own[0]); err == nil { // the other way round
+						o.from.name, o.only = own[0], own[1:]
+					}
+				}
 				return run(c.Context(), d, m, o)
 			case len(own) == 0 && len(o.pids) == 1 && d.records(o.pids[0]):
 				o.from.pid = o.pids[0]

@@ -109,7 +109,7 @@ func runRecord(ctx context.Context, d *Deps, m *messages, o *recordOptions) erro
 		if err != nil {
 			return nil, err
 		}
-		// Now that there is something to record, and before anything is armed.
+		// Before anything is armed: a file that can't be written is known of at once.
 		if sink.rec, err = recording.Create(o.outputFile, o.header(d, defs), o.pack); err != nil {
 			return nil, fail(fmt.Errorf("recording: %w", err))
 		}
@@ -119,6 +119,9 @@ func runRecord(ctx context.Context, d *Deps, m *messages, o *recordOptions) erro
 	sum, err := o.run(ctx, d, m, o.timing(d, m), nil, sink)
 	if sink.rec == nil {
 		return err
+	}
+	if err != nil && !sink.rec.Begun() { // what is in the file stays there
+		return both(err, sink.rec.Abandon())
 	}
 	if cerr := sink.rec.Close(sum.Stats); cerr != nil && err == nil {
 		err = fail(cerr)
