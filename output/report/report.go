@@ -29,6 +29,8 @@ type Row struct {
 	// Weight is the sum of the value that the report weighs by.
 	Weight uint64
 	Times  spread.Spread
+
+	named uint64 // of a thread, since when it has the name
 }
 
 // Others is the name of the row of all that found none.
@@ -67,14 +69,15 @@ type Report struct {
 	Cut        uint64 // calls and hits without a path of their own: there was no room
 	Deep       uint64 // calls that lie deeper than MaxDepth: their paths lack the outermost
 
-	events  map[*recording.Event]bool
-	numbers map[string]bool // values that could be weights
-	rows    map[string]*Row
-	byFunc  map[*recording.Place]*Row
-	row     *Row
-	of      string
-	tree    *node
-	size    int
+	events   map[*recording.Event]bool
+	numbers  map[string]bool // values that could be weights
+	rows     map[string]*Row
+	byFunc   map[*recording.Place]*Row
+	byThread map[*recording.Thread]*Row
+	row      *Row
+	of       string
+	tree     *node
+	size     int
 }
 
 // MaxDepth bounds how many calls a path has, from the innermost.
@@ -266,7 +269,7 @@ func (r *Report) Hit(h *recording.Hit) error {
 	case "func":
 		row = r.at(placeName(h))
 	case "thread":
-		row = r.at(threadName(h.Thread))
+		row = r.atThread(h.Thread, h.Time)
 	case "stack":
 		if h.Stack != nil {
 			row = r.at(pathOf(h.Stack))
@@ -359,6 +362,23 @@ func (r *Report) atFunc(p *recording.Place) *Row {
 	return row
 }
 
+// atThread is the row of a thread, whatever it is called at the moment: many get their
+// names a moment after they begin. The row has the last one.
+func (r *Report) atThread(t *recording.Thread, time uint64) *Row {
+	row := r.byThread[t]
+	if row == nil {
+		row = r.at("\x00" + strconv.Itoa(t.PID) + "/" + strconv.Itoa(t.TID))
+		if len(r.byThread) >= maxRows || r.byThread == nil {
+			r.byThread = map[*recording.Thread]*Row{}
+		}
+		r.byThread[t] = row
+		if row.Name != Others && time >= row.named {
+			row.Name, row.named = threadName(t), time
+		}
+	}
+	return row
+}
+
 // Enter implements calls.Sink.
 func (r *Report) Enter(c *calls.Call) error {
 	r.Nested = r.Nested || c.Parent != nil
@@ -390,7 +410,11 @@ func (r *Report) Leave(c *calls.Call) error {
 	case "func":
 		row = r.atFunc(c.Func)
 	case "thread":
-		row = r.at(trackName(c))
+		if c.G != 0 {
+			row = r.at(trackName(c))
+		} else {
+			row = r.atThread(c.Thread, c.Entry)
+		}
 	case "stack":
 		row = r.at(callPath(c))
 	default:

@@ -126,6 +126,15 @@ func (r *Report) AppendJSON(dst []byte) []byte {
 	return dst
 }
 
+// named are rows by their names.
+func named(list []*Row) map[string]*Row {
+	out := map[string]*Row{}
+	for _, row := range list {
+		out[row.Name] = row
+	}
+	return out
+}
+
 // Diff writes how this report's rows differ from those of an earlier one.
 func (r *Report) Diff(w io.Writer, old *Report, human bool) error {
 	unit, first := "/ns", "# "+r.By
@@ -137,8 +146,9 @@ func (r *Report) Diff(w io.Writer, old *Report, human bool) error {
 		t.Columns = append(t.Columns, output.Column{Name: name, Align: output.Right})
 	}
 	rows := r.Rows()
+	now, before := named(rows), named(old.Rows())
 	for _, o := range old.Rows() {
-		if r.rows[o.Name] == nil {
+		if now[o.Name] == nil {
 			rows = append(rows, &Row{Name: o.Name})
 		}
 	}
@@ -147,7 +157,7 @@ func (r *Report) Diff(w io.Writer, old *Report, human bool) error {
 		time = Time
 	}
 	for _, row := range rows {
-		was := old.rows[row.Name]
+		was := before[row.Name]
 		change := "new"
 		switch {
 		case was == nil:
