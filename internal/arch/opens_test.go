@@ -32,21 +32,21 @@ var (
 // ownFiles are the other calls that may be: those of files that kprobe or its
 // user names.
 var ownFiles = map[string][]string{
-	"cmd/kprobe/cli/counts.go":      {"os.Create(p.name)"},                                                     // --html FILE
-	"cmd/kprobe/cli/definitions.go": {"os.Open(name)"},                                                         // -F FILE
-	"cmd/kprobe/cli/hits.go":        {"os.Open(name)"},                                                         // FILE of report
-	"cmd/kprobe/cli/report.go":      {"os.Create(o.perfetto)", "os.Create(name)"},                              // --perfetto FILE …
-	"output/recording/recorder.go":  {"os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)"},            // -o FILE
-	"cmd/kprobe/cli/session.go":     {"os.Create(o.outputFile)"},                                               // -o FILE
-	"cmd/kprobe/cli/snapshot.go":    {"os.Create(o.output)"},                                                   // -o FILE
-	"cmd/kprobe/facts/machine.go":   {`os.OpenFile(filepath.Join(dir, "uprobe_events")`},                       // of tracefs
-	"probe/blackbox.go":             {"os.Open(name)"},                                                         // FILE of snapshot
-	"probe/memory/keep.go":          {"os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)"},             // --keep FILE
-	"probe/memory/file.go":          {`"fd/"+strconv.Itoa(int(fd))), os.O_RDWR`},                               // made by kprobe the moment before
-	"internal/procfs/procfs.go":     {"unix.Open(path, ", "os.Open(dir)", `os.ReadFile(t.Path("children"))`},   // of /proc
-	"probe/tracee/start.go":         {"os.OpenFile(os.DevNull, "},                                              // standard input of a command
-	"symbols/debuginfod/store.go":   {"os.OpenFile(path, os.O_CREATE"},                                         // the cache folder
-	"symbols/indexcache.go":         {"os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, "}, // the cache folder, which others than its user don't write to
+	"cmd/kprobe/cli/counts.go":      {"os.Create(p.name)"},                                                                                          // --html FILE
+	"cmd/kprobe/cli/definitions.go": {"os.Open(name)"},                                                                                              // -F FILE
+	"cmd/kprobe/cli/hits.go":        {"os.Open(name)"},                                                                                              // FILE of report
+	"cmd/kprobe/cli/report.go":      {"os.Create(o.perfetto)", "os.Create(name)"},                                                                   // --perfetto FILE …
+	"output/recording/recorder.go":  {"os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)", "os.OpenFile(name, os.O_RDWR|os.O_CREATE, mode)"}, // -o FILE
+	"cmd/kprobe/cli/session.go":     {"os.Create(o.outputFile)"},                                                                                    // -o FILE
+	"cmd/kprobe/cli/snapshot.go":    {"os.Create(o.output)"},                                                                                        // -o FILE
+	"cmd/kprobe/facts/machine.go":   {`os.OpenFile(filepath.Join(dir, "uprobe_events")`},                                                            // of tracefs
+	"probe/blackbox.go":             {"os.Open(name)"},                                                                                              // FILE of snapshot
+	"probe/memory/keep.go":          {"os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)"},                                                  // --keep FILE
+	"probe/memory/file.go":          {`"fd/"+strconv.Itoa(int(fd))), os.O_RDWR`},                                                                    // made by kprobe the moment before
+	"internal/procfs/procfs.go":     {"unix.Open(path, ", "os.Open(dir)", `os.ReadFile(t.Path("children"))`},                                        // of /proc
+	"probe/tracee/start.go":         {"os.OpenFile(os.DevNull, "},                                                                                   // standard input of a command
+	"symbols/debuginfod/store.go":   {"os.OpenFile(path, os.O_CREATE"},                                                                              // the cache folder
+	"symbols/indexcache.go":         {"os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, "},                                      // the cache folder, which others than its user don't write to
 	"internal/untrusted/open.go":    {"unix.Open(", "unix.Openat2("},
 }
 
