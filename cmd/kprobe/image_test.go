@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -14,7 +15,7 @@ import (
 )
 
 // TestImage: the program alone in a root folder, as root whose one capability is CAP_SYS_PTRACE,
-// traces a process, as in an ephemeral container.
+// traces a process with a mount namespace of its own, as in an ephemeral container.
 func TestImage(t *testing.T) {
 	if os.Getuid() != 0 {
 		fixture.Missing(t, "root, to change the root folder")
@@ -37,6 +38,7 @@ func TestImage(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = unix.Unmount(filepath.Join(root, "proc"), unix.MNT_DETACH) })
 	target := exec.Command(fixture.Build(t, "starting.c", "-O1"), "1000000", "1000")
+	target.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 	if err := target.Start(); err != nil {
 		t.Fatal(err)
 	}
