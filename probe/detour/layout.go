@@ -104,7 +104,7 @@ func planProgram(pr *Probe, p *Params) (layout, error) {
 		} else if filtered[i] && a.Type.IsArray() {
 			l.early[i] = room(arrayText + a.Size + 8)
 			l.texts = true // for their registers
-		} else if filtered[i] {
+		} else if filtered[i] || p.Careful && !pr.CountOnly && a.Store != fetch.StoreParts && !a.Type.IsArray() && reads(prog, a) {
 			l.early[i] = room(8)
 		}
 		if _, ok := l.early[i]; ok && a.FaultBit >= 0 {

@@ -21,6 +21,9 @@ import (
 // and signals raised. Rules of seccomp that are in force already were looked at before such
 // a detour is built (Params.NoReads).
 //
+// Values are asked for before there is room for the record: in a system call the thread
+// may be kept from running for long, and records that are not finished cost others.
+//
 // What is left is a page that another thread unmaps between the question and the load.
 // Such loads are in the exception table as all are.
 
@@ -50,19 +53,22 @@ func Reads(prog *fetch.Program) bool {
 	if prog.Stack != nil || slices.ContainsFunc(prog.Entry, func(c fetch.Capture) bool { return c.MayFault(nil) }) {
 		return true
 	}
-	return slices.ContainsFunc(prog.Args, func(a fetch.ArgProgram) bool {
-		switch a.Store {
-		case fetch.StoreValue, fetch.StoreSymbol, fetch.StoreText, fetch.StoreParts:
-		case fetch.StorePath:
-			if a.Type.Base == fetch.FilePath {
-				return true
-			}
-		default:
-			return a.Source != fetch.SourceComm
+	return slices.ContainsFunc(prog.Args, func(a fetch.ArgProgram) bool { return reads(prog, &a) })
+}
+
+// reads is Reads for an argument.
+func reads(prog *fetch.Program, a *fetch.ArgProgram) bool {
+	switch a.Store {
+	case fetch.StoreValue, fetch.StoreSymbol, fetch.StoreText, fetch.StoreParts:
+	case fetch.StorePath:
+		if a.Type.Base == fetch.FilePath {
+			return true
 		}
-		return a.MayFault(prog.Entry) || a.Len != nil && a.Len.MayFault(prog.Entry) ||
-			slices.ContainsFunc(a.Parts, func(p fetch.Part) bool { return p.MayFault(prog.Entry) })
-	})
+	default:
+		return a.Source != fetch.SourceComm
+	}
+	return a.MayFault(prog.Entry) || a.Len != nil && a.Len.MayFault(prog.Entry) ||
+		slices.ContainsFunc(a.Parts, func(p fetch.Part) bool { return p.MayFault(prog.Entry) })
 }
 
 // NeedsShared reports whether a program's detours need Params.Shared.

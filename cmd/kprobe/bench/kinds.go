@@ -19,6 +19,7 @@ type kind struct {
 	floor      floorKind
 	defs       []string
 	opts       probe.Options
+	left       bool // with nobody who traces the program
 }
 
 const fetched = " a=%di b=%si"
@@ -36,6 +37,8 @@ func kinds() []kind {
 		{name: "o", what: "jump; 2 arguments, a string of 12 bytes", fn: "work", floor: floorEntry, defs: []string{entry + " s=+0(%si):string"}},
 		{name: "o", what: "jump; a filter that says no", fn: "work", floor: floorCount, defs: []string{"p:o work a=%di if a > 0x7fffffffffff"}},
 		{name: "o", what: "jump; counted only", fn: "work", floor: floorCount, defs: []string{"p:o work"}, opts: probe.Options{CountOnly: true}},
+		{name: "ol", what: "jump that was left (--detach); 2 arguments", fn: "work", floor: floorEntry, defs: []string{entry}, left: true},
+		{name: "ol", what: "jump that was left; 2 arguments, a string of 12 bytes", fn: "work", floor: floorEntry, defs: []string{entry + " s=+0(%si):string"}, left: true},
 		{name: "jb", what: "jprobe (2 parameters), breakpoint", fn: "work", floor: floorStop, defs: []string{"j:j work"}, opts: traps},
 		{name: "j", what: "jprobe (2 parameters), jump", fn: "work", floor: floorEntry, defs: []string{"j:j work"}},
 		{name: "rb", what: "return, breakpoints", fn: "work", floor: floorStops, defs: []string{ret}, opts: traps},
@@ -101,14 +104,18 @@ func armFor(ctx context.Context, pid int, texts []string, o probe.Options, row *
 // kind measures a row of kprobe's own.
 func (m *meter) kind(ctx context.Context, k *kind) error {
 	row := Row{Kind: k.name, What: k.what}
-	if err := m.cost(&row, k.fn, k.floor, arm(ctx, m.p.cmd.Process.Pid, k.defs, k.opts, &row)); err != nil {
+	put := arm(ctx, m.p.cmd.Process.Pid, k.defs, k.opts, &row)
+	if k.left {
+		put = armLeft(ctx, m.p.cmd.Process.Pid, k.defs, &row)
+	}
+	if err := m.cost(&row, k.fn, k.floor, put); err != nil {
 		return err
 	}
 	side := "p"
 	if k.defs[len(k.defs)-1][0] == 'r' {
 		side = "r"
 	}
-	if len(k.defs) == 1 {
+	if len(k.defs) == 1 && !k.left {
 		row.Kernel = m.kernel[side+" "+k.fn]
 	}
 	m.report.Rows = append(m.report.Rows, row)

@@ -24,8 +24,9 @@ type benchOptions struct {
 }
 
 const benchLong = `Measures on this machine what each kind of probe costs per hit, in nanoseconds:
-breakpoint (b), jump (o), jprobe (j, jb), return probe (rb, ro), both on one
-function (krb, kro, jr), and the same in a Go program. FLOOR is what the same
+breakpoint (b), jump (o), one that was left in the program (ol), jprobe (j, jb),
+return probe (rb, ro), both on one function (krb, kro, jr), and the same in a Go
+program. FLOOR is what the same
 takes when it is written by hand for one place only: a detour for jumps, the
 least that a tracer can do by ptrace for breakpoints; RATIO is NS by that. RSEQ is
 the same without a locked instruction, in restartable sequences (rseq), and the

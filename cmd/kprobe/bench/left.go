@@ -1,0 +1,60 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"kprobe/fetch"
+	"kprobe/probe"
+)
+
+// armLeft gives what leaves definitions in a process that nobody traces (--detach); row
+// learns what was lost.
+func armLeft(ctx context.Context, pid int, texts []string, row *Row) armed {
+	return func() (between, out func() error, err error) {
+		var defs []*fetch.Def
+		for _, text := range texts {
+			d, err := fetch.Parse(text)
+			if err != nil {
+				return nil, nil, err
+			}
+			defs = append(defs, d)
+		}
+		s, err := probe.Attach(ctx, []int{pid}, probe.Options{Detach: true})
+		if err != nil {
+			return nil, nil, err
+		}
+		if err = s.Arm(ctx, defs); err == nil {
+			var without []probe.LeftOut
+			if without, err = s.Detach(ctx); err == nil && len(without) > 0 {
+				err = errors.New(without[0].Why)
+			}
+		}
+		if err = errors.Join(err, s.Close(context.WithoutCancel(ctx))); err != nil {
+			return nil, nil, err
+		}
+		return nil, func() error { return takeLeft(context.WithoutCancel(ctx), pid, row) }, nil
+	}
+}
+
+// takeLeft takes what was left out of a process.
+func takeLeft(ctx context.Context, pid int, row *Row) error {
+	l, err := probe.OpenLive(pid)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	var names []string
+	hits, lost := uint64(0), uint64(0)
+	for _, st := range l.Stats() {
+		names = append(names, st.Event.Group+"/"+st.Event.Name)
+		hits, lost = hits+st.Hits, lost+st.Lost
+	}
+	if hits < fewest*least {
+		err = fmt.Errorf("there were %d hits only", hits)
+	} else {
+		row.Lost = float64(lost) / float64(hits)
+	}
+	return errors.Join(err, l.Remove(ctx, names))
+}
