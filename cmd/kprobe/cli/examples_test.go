@@ -52,6 +52,7 @@ func TestExamplesAreRight(t *testing.T) {
 		text += "\n" + c.Example
 	}
 	s := newStore(t)
+	t.Chdir(t.TempDir())                   // some write files
 	s.ok("add", "p:web/handle libc:close") // what the README adds from a program of its own
 	seen := 0
 	for line := range strings.Lines(text) {
