@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kprobe/internal/procfs"
 	"kprobe/probe/area"
 	"kprobe/probe/memory"
 	"kprobe/probe/tracee"
@@ -28,14 +29,18 @@ func (h handler) NewThread(t *tracee.Thread) {
 func (tg *target) noteComm(t *tracee.Thread) {
 	if tg.feed != nil {
 		tg.feed.numbers.Learn(t.TID())
-		tg.feed.names.Note(t.TID(), t.Comm())
+		tg.feed.names.Born(t.TID(), t.Comm())
 	}
 }
 
 // ThreadExit implements tracee.Handler.
 func (h handler) ThreadExit(t *tracee.Thread) {
 	if tg := h.s.targets[t.Process().PID()]; tg != nil {
-		tg.noteComm(t)
+		// Of one that is gone the name that was noted at its birth may be another than its
+		// last: what is known since stays.
+		if comm, err := procfs.Thread(t.Process().PID(), t.TID()).Comm(); err == nil && tg.feed != nil {
+			tg.feed.names.Note(t.TID(), comm)
+		}
 		tg.forgetThread(t.TID())
 	}
 }

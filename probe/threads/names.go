@@ -49,6 +49,18 @@ func (n *Names) Note(tid int, comm string) {
 	n.noted.Add(1)
 }
 
+// Born is Note of a thread that has just begun, with the name of who made it: many give
+// themselves another at once, so it is asked for again when it is needed.
+func (n *Names) Born(tid int, comm string) {
+	if comm == "" {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.set(uint32(tid), name{comm, time.Now().Add(-nameAge)})
+	n.noted.Add(1)
+}
+
 // set remembers a name. The lock is held.
 func (n *Names) set(tid uint32, c name) {
 	if len(n.names) >= max(n.many, fewNames) {

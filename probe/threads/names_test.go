@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"kprobe/internal/procfs"
 )
 
 // TestNamesAreForgotten: the names of threads that are gone don't grow for ever;
@@ -91,5 +93,25 @@ func TestRecentNames(t *testing.T) {
 	n.mu.Unlock()
 	if got := r.At(gone, at+uint64(nameAge)); got != "gone" {
 		t.Errorf("a thread that has ended is %q later", got)
+	}
+}
+
+// TestBorn: the name of a thread that has just begun is its maker's, and isn't believed
+// once it can be asked for.
+func TestBorn(t *testing.T) {
+	pid := os.Getpid()
+	n := NewNames(pid)
+	n.Born(pid, "maker")
+	own, err := procfs.Thread(pid, pid).Comm()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := n.Of(uint32(pid)); got != own {
+		t.Errorf("got %q, want %q", got, own)
+	}
+	const gone = 1 << 30
+	n.Born(gone, "maker")
+	if got := n.Of(gone); got != "maker" {
+		t.Errorf("of one that is gone: %q", got)
 	}
 }
