@@ -21,6 +21,9 @@ const aheadOf = 64
 // letGo is from how many places on functions are let go.
 const letGo = 4096
 
+// litterPercent is how much of that there may be, in percent of what is used.
+const litterPercent = 50
+
 // litter lets more memory that is used no more lie around while many places are looked
 // at, where little may: to find it again and again would take as long as all the rest.
 // It returns how to have it as before.
@@ -28,8 +31,8 @@ func litter(places int) (tidy func()) {
 	if places < letGo {
 		return func() {}
 	}
-	was := debug.SetGCPercent(100)
-	if was < 0 || was > 100 {
+	was := debug.SetGCPercent(litterPercent)
+	if was < 0 || was > litterPercent {
 		debug.SetGCPercent(was)
 		return func() {}
 	}
