@@ -216,7 +216,9 @@ func isAction(s string) bool {
 func actionWords() string {
 	var words []string
 	for a := range actionCount {
-		words = append(words, a.String())
+		if a != Snapshot { // which is understood, and refused
+			words = append(words, a.String())
+		}
 	}
 	return strings.Join(words[:len(words)-1], ", ") + " and " + words[len(words)-1]
 }

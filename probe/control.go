@@ -91,7 +91,7 @@ func CheckTriggers(triggers []*fetch.Trigger, defs []*fetch.Def) error {
 
 func checkTrigger(t *fetch.Trigger, defs []*fetch.Def) error {
 	if t.Action == fetch.Snapshot {
-		return t.Refused("it is not had at hits of a program")
+		return t.Refused("kprobe keeps no snapshots at hits: traceoff has the buffer keep what led to this one")
 	}
 	of, on := map[string]bool{}, map[string]bool{}
 	for _, d := range defs {

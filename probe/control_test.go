@@ -510,3 +510,35 @@ func TestTriggersStacktrace(t *testing.T) {
 		}
 	})
 }
+
+// Behind the end nothing is counted, either, where nobody empties a full ring, but for the
+// hit of each thread that finds it over.
+func TestExpireFullRing(t *testing.T) {
+	sub := startSubject(t, fixture.Build(t, "trigger_calls.c", "-O1", "-pthread"), "4")
+	s, err := Attach(t.Context(), []int{sub.pid()}, Options{RingSize: MinRing, Expire: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Arm(t.Context(), parseDefs(t, "p:a hit n=$arg1")); err != nil {
+		t.Fatal(err)
+	}
+	sub.says("go 20000")
+	before := s.Stats()[0]
+	if before.Hits != 80_000 || before.Lost == 0 {
+		t.Errorf("%+v of 80000 calls", before.Counts())
+	}
+	_ = s.tracer.Do(func() error {
+		f := s.targets[sub.pid()].area.File
+		f.Store64(f.Layout.Control.Off+8, 1) // ring.ControlEnd
+		return nil
+	})
+	sub.says("go 100")
+	if st := s.Stats()[0]; st.Hits > before.Hits+4 || !st.Disabled {
+		t.Errorf("%d hits more, off: %v", st.Hits-before.Hits, st.Disabled)
+	}
+	if err := s.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	checkClean(t, sub.pid())
+	sub.end()
+}

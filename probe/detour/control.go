@@ -82,7 +82,16 @@ func (b *builder) controlled(pr *Probe, done asm.Label) {
 			b.trigger(&k.Triggers[i])
 		}
 	}
-	b.account(pr, after)
+	lost := after
+	if k.Ends {
+		lost = b.NewLabel()
+		b.later(func() { // nobody may empty the ring any more
+			b.Bind(lost)
+			b.ends(pr, done)
+			b.Jmp(after)
+		})
+	}
+	b.account(pr, lost)
 	b.Bind(after)
 	for i := range k.Triggers {
 		if a := k.Triggers[i].Action; a != fetch.TraceOn && a != fetch.Stacktrace {

@@ -214,6 +214,9 @@ func dollarHint(word string) string {
 
 // fieldHint lists what a filter can name.
 func fieldHint(input string) string {
+	if t, err := fetch.ParseTrigger(input); err == nil {
+		return "a trigger's filter compares what " + t.Event + " fetches, by name, and pid, tid, cpu, comm"
+	}
 	before, filter, _ := strings.Cut(input, " if ")
 	if f := strings.TrimLeft(filter, "(! "); f != "" && strings.ContainsRune("$%@+-", rune(f[0])) {
 		arg, _, _ := strings.Cut(f, " ")
