@@ -162,9 +162,6 @@ type group struct {
 	count    uint64
 }
 
-// parts is into how many bars an octave is cut.
-const parts = 8
-
 // bars joins cells into groups of an eighth of an octave.
 func bars(cells []spread.Cell) (out []group) {
 	for _, c := range cells {
