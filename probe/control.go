@@ -26,7 +26,6 @@ type controls struct {
 	startsOff bool
 	gated     bool // some trigger switches recording
 	bound     bool // their events were found
-	events    int  // how many have a bucket
 }
 
 // trigger is one of a session's, with its number.
