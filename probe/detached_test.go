@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
-	"time"
 
 	"kprobe/fetch"
 	"kprobe/internal/fixture"
@@ -179,9 +178,6 @@ func TestDetachedStorm(t *testing.T) {
 			s.left(Options{RingSize: MinRing}, recordedHit, "p:rec/hit2 hit2 n=$arg1:u64")
 			for range 4 {
 				s.look()
-			}
-			if how == "jumps" {
-				time.Sleep(300 * time.Millisecond) // for some
 			}
 			var calls, jumps uint64
 			if _, err := fmt.Sscanf(s.work(), "done %d %d", &calls, &jumps); err != nil {

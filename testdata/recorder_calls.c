@@ -4,7 +4,7 @@
  * has for each thread how many calls it has begun and how many have returned. With storm
  * each thread gets SIGPROF all the time, whose handler calls hit2, and one more thread
  * forks and spawns; children call hit. With jumps the handlers leave some calls of hit by
- * siglongjmp, too, JUMPS in all. With paced threads sleep between some calls. */
+ * siglongjmp, too, JUMPS in all, at least one. With paced threads sleep between some calls. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -117,6 +117,8 @@ int main(int argc, char **argv) {
     while (!fgets(line, sizeof line, stdin))
         if (feof(stdin))
             return 4;
+    for (int ms = 0; jumps && !jumped && ms < 20000; ms++)
+        usleep(1000);
     stop = 1;
     uint64_t sum = 0;
     if (storm)
