@@ -519,3 +519,16 @@ func TestNilLinkIsSilent(t *testing.T) {
 	default:
 	}
 }
+
+// TestWakesTheTracer: a tracer that a signal has stopped goes on, as programs wait for it.
+func TestWakesTheTracer(t *testing.T) {
+	_, tracer, out := apart(t, "write")
+	if err := syscall.Kill(tracer, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	waitState(t, tracer, "T")
+	waitState(t, tracer, "SR")
+	if l, err := out.ReadString('\n'); err != nil || !strings.HasPrefix(l, "hit ") {
+		t.Errorf("%q, %v", l, err)
+	}
+}

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"kprobe/internal/procfs"
 	"kprobe/internal/quote"
 )
 
@@ -85,15 +86,31 @@ func (f *Supervisor) Run() (status int, err error) {
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 
+	look := time.NewTicker(wakeEvery)
+	defer look.Stop()
 	var asked time.Time // when the end was first asked for
 	for {
 		select {
+		case <-look.C:
+			wake(cmd.Process.Pid)
 		case s := <-signals:
 			asked = said.pass(s.(syscall.Signal), asked, cmd.Process, mine)
 		case err := <-ended:
 			pids, end := said.all()
 			return f.finish(cmd.ProcessState, err, pids, end), nil
 		}
+	}
+}
+
+// wakeEvery is how often the supervisor looks whether the tracer is stopped.
+const wakeEvery = time.Second
+
+// wake has the tracer go on if a signal has stopped it: the program would stand still at
+// its next breakpoint, and processes that are about to run one wait for its answer. Who
+// wants hits to wait stops the supervisor, as ^Z does.
+func wake(tracer int) {
+	if st, err := procfs.Process(tracer).Stat(); err == nil && st.State() == 'T' {
+		_ = syscall.Kill(tracer, syscall.SIGCONT)
 	}
 }
 
