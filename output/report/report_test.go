@@ -295,8 +295,7 @@ func TestPerfettoFlows(t *testing.T) {
 		}
 		now := uint64(1000)
 		threads := []*recording.Thread{{PID: 1, TID: 1, Comm: "a"}, {PID: 1, TID: 2, Comm: "b"}}
-		var call func(tid int, sp uint64, trace, name string, below func())
-		call = func(tid int, sp uint64, trace, name string, below func()) {
+		call := func(tid int, sp uint64, trace, name string, below func()) {
 			v := []recording.Value{{Text: []byte(trace)}}
 			if trace == "" {
 				v[0].State = recording.Fault
