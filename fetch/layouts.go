@@ -63,6 +63,12 @@ type Member struct {
 	Cases []uint64 // as many bits as the deciding member has
 }
 
+// empty reports a variant without anything in it.
+func (m *Member) empty() bool {
+	l := m.Type.Layout
+	return m.Case && l != nil && len(l.Members) == 0 && !l.More
+}
+
 // shown reports whether a member is printed of a value.
 func (l *Layout) shown(i int, v *Value) bool {
 	if l.Switch == 0 || l.Switch > len(v.Elems) || !l.Members[i].Case && i != l.Switch-1 {

@@ -75,6 +75,8 @@ func TestLayouts(t *testing.T) {
 		"s":     {Chain: reg(BX), Type: Type{Base: String, Size: 8}, Len: &length},
 		"list": {Chain: reg(DI), Off: 16, InMemory: true, Type: Type{Base: Hex, Size: 8, Count: 1, Layout: &Layout{Array: true, More: true,
 			Members: []Member{{Type: Type{Base: Signed, Size: 4}}, {Off: 4, Type: Type{Base: Signed, Size: 4}}}}}},
+		"unit": {Chain: reg(DI), Off: 16, InMemory: true, Type: Type{Base: Hex, Size: 8, Count: 1, Layout: &Layout{Switch: 1,
+			Members: []Member{{Type: Type{Base: Unsigned, Size: 4}}, {Name: "Unit", Case: true, Cases: []uint64{11}, Type: Type{Base: Hex, Size: 1, Count: 1, Layout: &Layout{}}}}}}},
 	}
 	ctx := &Context{Regs: &Regs{}, Mem: mem}
 	for r, v := range map[int]uint64{DI: 0x5000, SI: 5, DX: 0x49, AX: 5, CX: 4, BX: 0x6000, R8: 0xe9} {
@@ -92,6 +94,7 @@ func TestLayouts(t *testing.T) {
 		{"rune", "'é'", `"é"`},
 		{"s", `"text"`, `"text"`},
 		{"list", "{11,-22,...}", "[11,-22]"},
+		{"unit", "{Unit}", `{"Unit":{}}`},
 		{"flags:x32", "0x5", "5"},
 		{"c:string", `"\xd6\xff\xff\xff\x01\x19"`, `"\ufffd\ufffd\ufffd\ufffd\u0001\u0019"`},
 	} {

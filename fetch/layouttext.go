@@ -50,8 +50,8 @@ func (t Type) appendLayout(dst []byte, v Value, sym Symbolizer) (out []byte, don
 			sep = true
 			m := &l.Members[i]
 			dst = quote.AppendPlain(dst, m.Name)
-			if t := m.Type.Layout; m.Case && t != nil && len(t.Members) == 0 && !t.More {
-				continue // a variant without anything in it
+			if m.empty() {
+				continue
 			}
 			if m.Name != "" {
 				dst = append(dst, '=')
@@ -134,6 +134,10 @@ func (l *Layout) appendMembers(dst []byte, v Value, sym Symbolizer, sep bool) ([
 		if !l.Array {
 			dst = quote.AppendJSON(dst, m.Name)
 			dst = append(dst, ':')
+		}
+		if m.empty() {
+			dst = append(dst, "{}"...)
+			continue
 		}
 		dst = AppendJSON(dst, m.Type, v.Elems[i], sym)
 	}

@@ -127,7 +127,7 @@ func (c *Chain) root() Source {
 func (c *Chain) MayFault(entry []Capture) bool {
 	for i := range c.Steps {
 		switch c.Steps[i].Op {
-		case StepLoad, StepDiff, StepBase, StepWhen, StepLabel:
+		case StepLoad, StepDiff, StepBase, StepWhen, StepLabel, StepAtMost:
 			return true
 		}
 	}

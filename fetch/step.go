@@ -38,11 +38,14 @@ const (
 	// StepLabel is the address of the text that the label Text has, of a goroutine's that
 	// lie as Imm says (LabelList, LabelMap) where v leads; without one a fault.
 	StepLabel
+	// StepAtMost is the u64 at v + Imm, or with FromReg v itself, if it is at most the
+	// u64 at v + Imm2, or what is in Reg; else a fault. It may fault.
+	StepAtMost
 )
 
 // String gives the operation's name.
 func (o StepOp) String() string {
-	names := [...]string{"add", "sub", "mul", "and", "or", "xor", "shl", "shr", "sar", "neg", "not", "load", "eq", "ne", "diff", "base", "when", "since", "swap", "label"}
+	names := [...]string{"add", "sub", "mul", "and", "or", "xor", "shl", "shr", "sar", "neg", "not", "load", "eq", "ne", "diff", "base", "when", "since", "swap", "label", "atmost"}
 	if int(o) < len(names) {
 		return names[o]
 	}
@@ -117,6 +120,13 @@ func (e *evaluator) steps(list []Step, v uint64, scratch []byte) (uint64, bool) 
 			}
 			continue
 		}
+		if s.Op == StepAtMost {
+			var ok bool
+			if v, ok = e.atMost(s, v, scratch); !ok {
+				return 0, false
+			}
+			continue
+		}
 		if s.Op == StepWhen {
 			if !e.when(s, v, scratch) {
 				return 0, false
@@ -133,6 +143,20 @@ func (e *evaluator) steps(list []Step, v uint64, scratch []byte) (uint64, bool) 
 		v = s.Op.Apply(v, x)
 	}
 	return v, true
+}
+
+// atMost is what a StepAtMost gives.
+func (e *evaluator) atMost(s *Step, v uint64, scratch []byte) (uint64, bool) {
+	if s.FromReg {
+		most, ok := e.c.Regs.Get(s.Reg)
+		return v, ok && v <= most
+	}
+	n, ok := e.load(scratch, v+s.Imm)
+	if !ok {
+		return 0, false
+	}
+	most, ok := e.load(scratch, v+s.Imm2)
+	return n, ok && n <= most
 }
 
 // since is what has passed from the entry value n, a time, to v.

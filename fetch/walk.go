@@ -117,6 +117,15 @@ func (w *walker) path(p Trail, v uint64) (uint64, bool) {
 				return 0, false
 			}
 			v = high - littleEndian(w.buf[:8])
+		case StepAtMost:
+			if !w.read(w.buf[:8], v+s.Imm2) {
+				return 0, false
+			}
+			most := littleEndian(w.buf[:8])
+			if !w.read(w.buf[:8], v+s.Imm) || littleEndian(w.buf[:8]) > most {
+				return 0, false
+			}
+			v = littleEndian(w.buf[:8])
 		case StepBase:
 			if !w.read(w.buf[:8], v) || !w.read(w.buf[:8], littleEndian(w.buf[:8])+s.Imm) {
 				return 0, false

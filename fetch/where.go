@@ -127,6 +127,12 @@ func (t *Step) text(s string) string {
 	case StepWhen: // what it depends on is not where it is
 		return s
 	}
+	if t.Op == StepAtMost {
+		if t.FromReg {
+			return s
+		}
+		return memoryAt(s, int64(t.Imm), false, 0)
+	}
 	if t.Op == StepDiff {
 		return "(" + memoryAt(s, int64(t.Imm), false, 0) + " - " + memoryAt(s, int64(t.Imm2), false, 0) + ")"
 	}

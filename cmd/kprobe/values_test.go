@@ -30,6 +30,8 @@ func TestValues(t *testing.T) {
 		{"values_types.c", []string{"-g", "-O0"}},
 		{"values_types.c", []string{"-g", "-O2"}},
 		{"values_types.c", []string{"-g", "-O1", "-gdwarf-4"}},
+		{"values_oldstyle.c", []string{"-g", "-O0"}},
+		{"values_oldstyle.c", []string{"-g", "-O2"}},
 		{"values_returns.c", []string{"-g", "-O0"}},
 		{"values_go.go", nil},
 		{"values_go.go", []string{"-gcflags=all=-N -l"}},

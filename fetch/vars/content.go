@@ -384,6 +384,9 @@ func (v value) contained(out fetch.Variable) (_ fetch.Variable, ok bool) {
 		if !ok {
 			return out, false
 		}
+		if c.Count[0].Op == fetch.StepAtMost {
+			n, own = v.atMost(n, own, int64(c.Count[0].Imm2))
+		}
 		out.Len, out.LenOwn, out.Unit = &n, own, int(c.Stride)
 		out.Chain, out.Own, ok = word(int64(c.Ptr[0].Imm))
 		return out, ok
@@ -401,6 +404,22 @@ func (v value) contained(out fetch.Variable) (_ fetch.Variable, ok bool) {
 		out.Parts = append(out.Parts, fetch.Part{Off: int(off), Size: uint8(size), Chain: s.whole()})
 	}
 	return out, len(out.Parts) > 0
+}
+
+// atMost is a length that is known to be no more than a word of the value, if that is
+// in a register: the compiler needs it for nothing but to pass it on.
+func (v value) atMost(n fetch.Chain, own int, off int64) (fetch.Chain, int) {
+	p, err := v.p.part(off, 8)
+	if err != nil {
+		return n, own
+	}
+	most, err := p.value(8)
+	reg, ok := most.isReg()
+	if err != nil || !ok || n.Source != fetch.SourceReg || len(n.Loads) != 0 || len(n.Steps) != 0 {
+		return n, own
+	}
+	s := sym{src: fetch.Chain{Source: fetch.SourceReg, Reg: n.Reg}}.step(fetch.Step{Op: fetch.StepAtMost, FromReg: true, Reg: reg})
+	return s.whole(), own + 1
 }
 
 // asMembers reports whether a structure is recorded by its members, each container

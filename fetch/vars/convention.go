@@ -249,6 +249,7 @@ func (f *frame) byConvention(e *debuginfo.Entry) (place, error) {
 		if r, ok := f.entryRegister(c); ok && t.kind != kindWideInt && !p.beginsIn(r) {
 			return place{}, fmt.Errorf("debug information and the calling convention differ in where %s is: %w", c.Name(), fetch.ErrNoValue)
 		}
+		p.promoted = f.promoted(t)
 		return p, nil
 	})
 }

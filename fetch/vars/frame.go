@@ -206,6 +206,9 @@ func (f *frame) load(e debuginfo.Entry) (value, error) {
 	if err != nil {
 		return value{}, fmt.Errorf("%s: %w", e.Name(), err)
 	}
+	if p.promoted {
+		t = ctype{name: "double", kind: kindFloat, size: 8}
+	}
 	v := value{f: f, t: t, p: p, behind: f.lasts(&e, p)}
 	return v.unreference()
 }

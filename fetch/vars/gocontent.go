@@ -49,6 +49,10 @@ func (f *frame) goContent(t ctype, c *fetch.Content) bool {
 		ok2 := false
 		c.Ptr, ok = load(p)
 		c.Count, ok2 = v.loaded("len")
+		if room, known := v.loaded("cap"); known && ok2 && isWord(c.Count) && isWord(room) {
+			// One that is longer than there is room for was never made by Go.
+			c.Count[0].Op, c.Count[0].Imm2 = fetch.StepAtMost, room[0].Imm
+		}
 		c.Kind, c.Stride, c.Elem = fetch.ContentSequence, elem.size, f.elem(elem)
 		return ok && ok2 && elem.size > 0 && c.Elem != nil
 	case name == "runtime.iface" || name == "runtime.eface":
@@ -61,6 +65,11 @@ func (f *frame) goContent(t ctype, c *fetch.Content) bool {
 		return ok && ok2
 	}
 	return false
+}
+
+// isWord reports a trail that loads one word.
+func isWord(t fetch.Trail) bool {
+	return len(t) == 1 && t[0].Op == fetch.StepLoad && t[0].Size == 8
 }
 
 // goChan is what waits in a channel's buffer.

@@ -65,6 +65,9 @@ func (f *frame) placeOf(e *debuginfo.Entry) (place, error) {
 	if err == nil && p.kind == inPieces && f.swapped(e) {
 		return f.byConvention(e)
 	}
+	if err == nil && f.ofFunction(e) {
+		p, err = f.doubled(e, p)
+	}
 	if err == nil {
 		p, err = f.respaced(e, p)
 	}

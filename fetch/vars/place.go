@@ -20,6 +20,8 @@ type place struct {
 	pieces []piece
 	target debuginfo.Ref // of what an implicit pointer points to
 	off    int64         // from the target's start, in bytes
+	// promoted says that a double lies there, of a float.
+	promoted bool
 }
 
 type placeKind uint8

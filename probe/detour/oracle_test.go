@@ -225,7 +225,7 @@ func (g *generator) compute(prog *fetch.Program) (note string) {
 			if g.Intn(3) == 0 {
 				a.Len = &fetch.Chain{Source: fetch.SourceComputed, From: fetch.SourceReg, Reg: fetch.Reg(g.Intn(16)), Steps: []fetch.Step{
 					{Op: fetch.StepWhen, Imm: uint64(g.Intn(9)), Size: uint8(1 << g.Intn(4)), Imm2: []uint64{0, 1, ^uint64(0), 1 << 63}[g.Intn(4)], Not: g.Intn(2) == 0, FromReg: g.Intn(2) == 0, Reg: fetch.Reg(g.Intn(16))},
-					{Op: []fetch.StepOp{fetch.StepAdd, fetch.StepBase}[g.Intn(2)], Imm: uint64(8 * g.Intn(8))}, {Op: fetch.StepDiff, Imm: uint64(8 * g.Intn(8)), Imm2: uint64(8 * g.Intn(8))}, {Op: fetch.StepSar, Imm: uint64(g.Intn(64))},
+					{Op: []fetch.StepOp{fetch.StepAdd, fetch.StepBase}[g.Intn(2)], Imm: uint64(8 * g.Intn(8))}, {Op: fetch.StepDiff, Imm: uint64(8 * g.Intn(8)), Imm2: uint64(8 * g.Intn(8))}, {Op: fetch.StepAtMost, Imm: uint64(8 * g.Intn(8)), Imm2: uint64(8 * g.Intn(8)), FromReg: g.Intn(2) == 0, Reg: fetch.Reg(g.Intn(16))}, {Op: fetch.StepSar, Imm: uint64(g.Intn(64))},
 				}}
 			}
 			note += fmt.Sprintf(" with a%d of %+v times %d, %d at most", i, *a.Len, a.Unit, a.Max)

@@ -33,6 +33,9 @@ func (b *builder) step(s *fetch.Step, fault asm.Label) {
 	case fetch.StepLabel:
 		b.label(s, fault)
 		return
+	case fetch.StepAtMost:
+		b.atMost(s, fault)
+		return
 	case fetch.StepSince:
 		b.since(int(s.Imm))
 		return
@@ -95,6 +98,26 @@ func (b *builder) diff(s *fetch.Step, fault asm.Label) {
 	b.Load(asm.W64, asm.DX, high)
 	b.mayRead(low, 8, fault)
 	b.OpLoad(asm.Sub, asm.W64, asm.DX, low)
+	b.Mov(asm.W64, asm.AX, asm.DX)
+}
+
+// atMost makes AX the word at AX, or leaves it, if another word, or a register, isn't
+// less. Changes DX.
+func (b *builder) atMost(s *fetch.Step, fault asm.Label) {
+	if s.FromReg {
+		b.mayFail++
+		b.Mov(asm.W64, asm.DX, asm.AX)
+		b.register(s.Reg)
+		b.Op(asm.Cmp, asm.W64, asm.DX, asm.AX)
+	} else {
+		n := b.guard(int64(s.Imm), fault)
+		most := n.Plus(int32(s.Imm2 - s.Imm))
+		b.mayRead(n, 8, fault)
+		b.Load(asm.W64, asm.DX, n)
+		b.mayRead(most, 8, fault)
+		b.OpLoad(asm.Cmp, asm.W64, asm.DX, most)
+	}
+	b.Jcc(asm.A, fault)
 	b.Mov(asm.W64, asm.AX, asm.DX)
 }
 
@@ -221,7 +244,7 @@ func checkSteps(c *fetch.Chain, p *Params) error {
 			return unsupported("a label of a program of before Go 1.24")
 		case s.FromReg && s.Reg == fetch.RegFlags:
 			return unsupported("arithmetic with %s", s.Reg)
-		case s.Op == fetch.StepDiff && (!fits(int64(s.Imm)) || !fits(int64(s.Imm2)) || !fits(int64(s.Imm2-s.Imm))):
+		case (s.Op == fetch.StepDiff || s.Op == fetch.StepAtMost) && (!fits(int64(s.Imm)) || !fits(int64(s.Imm2)) || !fits(int64(s.Imm2-s.Imm))):
 			return unsupported("words that far apart")
 		case s.Op == fetch.StepBase && !fits(int64(s.Imm)), s.Op == fetch.StepWhen && (!fits(int64(s.Imm)) || s.FromReg && s.Imm > 63):
 			return unsupported("a number that large")

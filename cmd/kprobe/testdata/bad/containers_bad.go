@@ -15,6 +15,17 @@ type hdr struct{ p, n, c uintptr }
 func see_ints(x []int) { fmt.Print("") }
 
 //go:noinline
+func see_bytes(a int, x []byte) { fmt.Print("") }
+
+type holds struct {
+	n int
+	x []uint16
+}
+
+//go:noinline
+func see_held(x *holds) { fmt.Print("") }
+
+//go:noinline
 func see_text(x string) { fmt.Print("") }
 
 //go:noinline
@@ -36,6 +47,13 @@ func main() {
 	see_ints([]int{})
 	var fine = hdr{uintptr(unsafe.Pointer(&l[0])), 100, 3}
 	see_ints(*(*[]int)(unsafe.Pointer(&fine)))
+	h := holds{1, []uint16{1, 2, 3, 4}[:3]}
+	for _, c := range []uintptr{4, 3, 2, 0, 1 << 63} { // of three elements
+		(*hdr)(unsafe.Pointer(&h.x)).c = c
+		see_held(&h)
+		b := hdr{uintptr(unsafe.Pointer(&l[0])), 3, c}
+		see_bytes(1, *(*[]byte)(unsafe.Pointer(&b)))
+	}
 	for _, h := range []hdr{{8, 5, 5}, {0, 3, 3}, {uintptr(unsafe.Pointer(&l[0])), 1 << 62, 0}, {^uintptr(0), 5, 5}, {uintptr(unsafe.Pointer(&l[0])), ^uintptr(0), 3}} {
 		see_strings(*(*[]string)(unsafe.Pointer(&h)))
 		see_text(*(*string)(unsafe.Pointer(&h)))
