@@ -55,6 +55,8 @@ func TestRandomValuesFound(t *testing.T) {
 		// A packed structure with a member that its source aligns, which LLVM
 		// passes in memory because of that.
 		{"cc", "clang++ -gdwarf-4 -O1", 510203},
+		// A function that pushes arguments of its calls, below the frame that its own count from.
+		{"c", "clang -g -O2 -gsplit-dwarf", 1272313},
 		// An argument that isn't used, in whose registers LLVM passes anything.
 		{"rust", "rustc -g -O", 505200},
 		// Arrays of one bool.

@@ -127,7 +127,11 @@ func (f *frame) inCallers(e *debuginfo.Entry) (at int64, ok bool) {
 	case opCallFrameCFA:
 		at = off + 8
 	case opReg0 + spColumn:
-		at = off + 8 - f.frameDepth()
+		depth := f.frameDepth()
+		if code, _, known := f.prologue(); known && code.spKnown && 8-code.sp != depth {
+			return 0, false // calls with arguments on the stack go deeper than what the place counts from
+		}
+		at = off + 8 - depth
 	case opReg0 + 6: // rbp, when it is pushed
 		at = off - 8
 	default:
