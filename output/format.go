@@ -30,6 +30,7 @@ type Formatter struct {
 
 	names  names
 	vals   []fetch.Value
+	before uint64         // the time of the hit before
 	event  *results.Event // whose fixed text is in head
 	head   []byte
 	events map[*results.Event][]byte
@@ -69,9 +70,12 @@ func (f *Formatter) Append(dst []byte, h *results.Hit) ([]byte, error) {
 		f.choose(h.Event)
 	}
 	if f.Form == JSON {
-		return f.appendJSON(dst, h), nil
+		dst = f.appendJSON(dst, h)
+	} else {
+		dst = f.appendText(dst, h)
 	}
-	return f.appendText(dst, h), nil
+	f.before = h.Time
+	return dst, nil
 }
 
 // byFunction reports whether an event goes by the names of its functions, or of its

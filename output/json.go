@@ -19,7 +19,7 @@ const maxExact = 1 << 53
 // adds "probe", its name as %PROVIDER:NAME.
 func (f *Formatter) appendJSON(dst []byte, h *results.Hit) []byte {
 	dst = append(dst, `{"type":"hit","time":`...)
-	us := f.Clock.at(h.Time) / 1000
+	us := f.Clock.micros(h.Time, f.before)
 	dst = appendPadded(dst, us/1e6, 1, ' ')
 	dst = append(dst, '.')
 	dst = appendMicros(dst, us%1e6)

@@ -3,12 +3,15 @@ package output
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"kprobe/fetch"
 	"kprobe/probe/results"
 	"kprobe/symbols"
 )
@@ -140,6 +143,36 @@ func TestWorkersFail(t *testing.T) {
 	}
 	if err := w.Close(); err != nil || bytes.Count(got.Bytes(), []byte{'\n'}) != 10 {
 		t.Errorf("%v; written were:\n%s", err, &got)
+	}
+}
+
+// Distances are from one line to the next, though there are workers.
+func TestDistances(t *testing.T) {
+	s := newScene(t)
+	clock, err := NewClock("delta", 0, time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, form := range []Form{Text, JSON} {
+		var got bytes.Buffer
+		w := NewWriter(&got)
+		tr := &Trace{Writer: w, Format: Formatter{Form: form, Clock: clock}, Workers: 2}
+		h := s.hit(t, "p:ev work", fetch.Regs{}, nil)
+		for i := range uint64(500) {
+			h.Time = 1_000_000_000 + i*i*1000
+			if err := tr.Hit(h); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := errors.Join(tr.Close(), w.Close()); err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(strings.TrimSpace(got.String()), "\n")
+		for i, line := range lines {
+			if want := fmt.Sprintf("0.%06d", max(2*i-1, 0)); !strings.Contains(line, want) || len(lines) != 500 {
+				t.Fatalf("line %d of %d is %q, want %s", i, len(lines), line, want)
+			}
+		}
 	}
 }
 

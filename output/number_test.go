@@ -68,6 +68,29 @@ func TestClock(t *testing.T) {
 			t.Errorf("%s: %d is printed as %d, want %d", tt.name, tt.at, got, tt.want)
 		}
 	}
+	for _, tt := range []struct {
+		name   string
+		zone   int
+		at     uint64
+		before uint64
+		want   string
+	}{
+		{"mono", 0, 7_000_001_000, 0, "    7.000001"},
+		{"clock", 0, 7_000_001_999, 0, "22:13:22.000002"},             // of 1,700,000,002.000002 s
+		{"clock", 5*3600 + 1800, 7_000_001_999, 0, "03:43:22.000002"}, // the day after
+		{"clock", -23 * 3600, 7_000_001_999, 0, "23:13:22.000002"},
+		{"delta", 0, 7_000_001_000, 0, "    0.000000"},
+		{"delta", 0, 7_000_001_000, 6_000_000_000, "    1.000001"},
+		{"delta", 0, 7_000_001_000, 8_000_000_000, "    0.000000"},
+	} {
+		c, err := NewClock(tt.name, start, wall.In(time.FixedZone("there", tt.zone)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := string(c.appendText(nil, c.micros(tt.at, tt.before))); got != tt.want {
+			t.Errorf("%s, zone %d: %d is printed as %q, want %q", tt.name, tt.zone, tt.at, got, tt.want)
+		}
+	}
 	if _, err := NewClock("utc", 0, wall); err == nil {
 		t.Error("an unknown clock was accepted")
 	}

@@ -30,10 +30,7 @@ func (f *Formatter) appendText(dst []byte, h *results.Hit) []byte {
 	dst = append(dst, ' ', '[')
 	dst = appendPadded(dst, uint64(h.CPU), 3, '0')
 	dst = append(dst, ']', ' ', ' ')
-	us := f.Clock.at(h.Time) / 1000
-	dst = appendPadded(dst, us/1e6, 5, ' ')
-	dst = append(dst, '.')
-	dst = appendMicros(dst, us%1e6)
+	dst = f.Clock.appendText(dst, f.Clock.micros(h.Time, f.before))
 	if len(f.head) > 0 {
 		dst = append(dst, f.head...)
 	} else {

@@ -45,6 +45,7 @@ type sessionOptions struct {
 	outputFile string
 	form       output.Form
 	events     uint64
+	rotate     rotation
 	inject     *probe.Injection // what is done to calls; nil: they are traced
 	duration   time.Duration
 	interval   time.Duration // 0: where it wasn't given
@@ -442,6 +443,14 @@ func (o *sessionOptions) open(d *Deps) (w *output.Writer, file *os.File, done fu
 		file, _ = d.Out.(*os.File)
 		w = output.NewWriter(d.Link.Output(d.Out))
 		return w, file, w.Close, nil
+	}
+	if o.rotate.size > 0 {
+		r, err := output.NewRotating(o.outputFile, o.rotate.size, o.rotate.keep)
+		if err != nil {
+			return nil, nil, nil, fail(fmt.Errorf("output: %w", err))
+		}
+		w = output.NewWriter(r)
+		return w, nil, func() error { return errors.Join(w.Close(), r.Close()) }, nil
 	}
 	file, err = os.Create(o.outputFile)
 	if err != nil {

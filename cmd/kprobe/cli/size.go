@@ -18,23 +18,32 @@ var errSize = errors.New("it is no size such as 512K, 16M or 1G")
 
 // Set implements pflag.Value.
 func (v *sizeValue) Set(s string) error {
-	number, unit := strings.ToUpper(s), 1
+	n, err := parseSize(s)
+	if err != nil {
+		return err
+	}
+	if n < probe.MinRing || n > probe.MaxRing {
+		return fmt.Errorf("a ring has from %s to %s", sizeText(probe.MinRing), sizeText(probe.MaxRing))
+	}
+	*v = sizeValue(1 << bits.Len64(n-1))
+	return nil
+}
+
+// parseSize reads bytes, or with K, M or G behind them KiB, MiB or GiB.
+func parseSize(s string) (uint64, error) {
+	number, shift := strings.ToUpper(s), 0
 	for i, suffix := range []string{"K", "M", "G"} {
 		for _, long := range []string{suffix + "IB", suffix} {
-			if rest, ok := strings.CutSuffix(number, long); ok && unit == 1 {
-				number, unit = rest, 1<<(10*(i+1))
+			if rest, ok := strings.CutSuffix(number, long); ok && shift == 0 {
+				number, shift = rest, 10*(i+1)
 			}
 		}
 	}
-	n, err := strconv.ParseUint(number, 10, 40)
+	n, err := strconv.ParseUint(number, 10, 33)
 	if err != nil {
-		return errSize
+		return 0, errSize
 	}
-	if n > probe.MaxRing || n*uint64(unit) < probe.MinRing || n*uint64(unit) > probe.MaxRing {
-		return fmt.Errorf("a ring has from %s to %s", sizeText(probe.MinRing), sizeText(probe.MaxRing))
-	}
-	*v = sizeValue(1 << bits.Len64(n*uint64(unit)-1))
-	return nil
+	return n << shift, nil
 }
 
 // Type implements pflag.Value.

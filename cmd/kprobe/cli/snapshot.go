@@ -100,11 +100,10 @@ func newSnapshotCmd(d *Deps, m *messages, run snapshotRun) *cobra.Command {
 	f.StringVarP(&o.output, "output", "o", "", "write to `FILE`; FILE.kprobe is a recording")
 	addFormat(f, &o.form)
 	f.DurationVarP(&o.duration, "duration", "t", 0, "only the hits of the last `TIME`, such as 10s")
-	f.StringVar(&o.time, "time", "mono", "times of hits, `mono|rel|wall`: since boot, since the start, since 1970")
+	timeFlag(c, &o.time)
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "suppress the summary")
 	f.SortFlags = false
 	_ = c.RegisterFlagCompletionFunc("pid", completePIDs(d))
-	_ = c.RegisterFlagCompletionFunc("time", cobra.FixedCompletions([]string{"mono", "rel", "wall"}, cobra.ShellCompDirectiveNoFileComp))
 	return c
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -116,6 +117,12 @@ const traceExample = `  kprobe trace 'p:dir libc:opendir path=+0($arg1):string' 
   kprobe trace -p 4711 --hist from.sym:vals=n:sort=n 'libc:malloc n=$arg1:u64 from=$stack0'
   kprobe trace -x ./server -F probes.txt --format json -p 4711 | jq .args`
 
+// timeFlag adds --time.
+func timeFlag(c *cobra.Command, name *string) {
+	c.Flags().StringVar(name, "time", output.Clocks[0], "times of hits, `"+strings.Join(output.Clocks, "|")+"`: since boot, since the start, since 1970, of day, since the hit before")
+	_ = c.RegisterFlagCompletionFunc("time", cobra.FixedCompletions(output.Clocks, cobra.ShellCompDirectiveNoFileComp))
+}
+
 type traceRun func(ctx context.Context, d *Deps, m *messages, o *traceOptions) error
 
 func newTraceCmd(d *Deps, m *messages, run traceRun) *cobra.Command {
@@ -135,6 +142,9 @@ func newTraceCmd(d *Deps, m *messages, run traceRun) *cobra.Command {
 			if o.strSize < 1 || o.strSize > fetch.MaxString {
 				return misuse("-s %d: give a number from 1 to %d", o.strSize, fetch.MaxString)
 			}
+			if c.Flags().Changed("rotate") && (o.outputFile == "" || o.outputFile == "-") {
+				return misuse("--rotate goes with -o FILE")
+			}
 			if err := o.parseHists(c); err != nil {
 				return err
 			}
@@ -153,8 +163,8 @@ func newTraceCmd(d *Deps, m *messages, run traceRun) *cobra.Command {
 	o.page.register(c.Flags(), "--hist")
 	o.addDetach(c)
 	o.addInterval(c, "with --hist, print the counts after each `TIME` too")
-	c.Flags().StringVar(&o.time, "time", "mono", "times of hits, `mono|rel|wall`: since boot, since the start, since 1970")
-	_ = c.RegisterFlagCompletionFunc("time", cobra.FixedCompletions([]string{"mono", "rel", "wall"}, cobra.ShellCompDirectiveNoFileComp))
+	timeFlag(c, &o.time)
+	c.Flags().Var(&o.rotate, "rotate", "with -o FILE, begin it anew at `SIZE[,N]`, and keep N (9) older ones: FILE.1 …")
 	return c
 }
 

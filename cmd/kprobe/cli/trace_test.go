@@ -131,6 +131,17 @@ func TestTraceToFile(t *testing.T) {
 	if r.out != "" || strings.Count(string(text), "\n") != 3 {
 		t.Errorf("standard output %q, file %q", r.out, text)
 	}
+	if r = kprobe(t, &fake{run: threeHits}, "", "trace", "-p", "41", "-o", name, "--rotate", "1M,2", "ev"); r.status != 0 {
+		t.Errorf("%+v", r)
+	}
+	if again, err := os.ReadFile(name); err != nil || string(again) != string(text) {
+		t.Errorf("with --rotate %q, %v, want %q", again, err, text)
+	}
+	for _, wrong := range [][]string{{"--rotate", "1M"}, {"-o", "-", "--rotate", "1M"}, {"-o", name, "--rotate", "1"}, {"-o", name, "--rotate", "1M,0"}, {"-o", name, "--rotate", "x"}} {
+		if r := kprobe(t, &fake{run: threeHits}, "", append([]string{"trace", "-p", "41", "ev"}, wrong...)...); r.status != 2 || !strings.Contains(r.err, "--rotate") {
+			t.Errorf("%v: %+v", wrong, r)
+		}
+	}
 	r = kprobe(t, &fake{run: threeHits}, "", "trace", "-p", "41", "-o", name+"/no/such", "ev")
 	if r.status != 1 || !strings.HasPrefix(r.err, "kprobe: output: ") {
 		t.Errorf("%+v", r)
