@@ -61,7 +61,7 @@ definitions that wait. Children that the process forks record nothing. With --ke
 FILE the hits are in that file, and there when the process has ended, however it did.
 With --calls functions are followed from their entry to their return, and kprobe graph
 and kprobe report show the calls of the process, of the FILE or of a core dump.
-Each +OFFS(FETCHARG) takes a tenth of a microsecond then, as the kernel is asked
+Each +OFFS(FETCHARG) takes some 150 ns then, as the kernel is asked
 whether it can be read: nobody is there to take a fault. Where seccomp rules may
 judge that question, which root can find out, such a probe is not left.
 
