@@ -247,20 +247,27 @@ func (c *Converter) place(space *symbols.Space, a symbols.Addr, name string) *Pl
 	if c.places == nil || len(c.places) >= maxKept {
 		c.places = map[placeKey]*Place{}
 	}
-	p := &Place{Addr: uint64(a)}
-	if space != nil {
-		n, off, size, m, ok := space.NameAt(a, true)
-		if ok {
-			p.Name, p.Off, p.Size = cut(n), off, size
-		}
-		if m != nil {
-			p.Module = cut(m.Name)
-		}
-	}
+	p := placeAt(space, a)
 	if p.Name == "" && name != "" {
 		p.Name = cut(name)
 	}
 	c.places[key] = p
+	return p
+}
+
+// placeAt names an address of a process; space is nil where none is known.
+func placeAt(space *symbols.Space, a symbols.Addr) *Place {
+	p := &Place{Addr: uint64(a)}
+	if space == nil {
+		return p
+	}
+	n, off, size, m, ok := space.NameAt(a, true)
+	if ok {
+		p.Name, p.Off, p.Size = cut(n), off, size
+	}
+	if m != nil {
+		p.Module = cut(m.Name)
+	}
 	return p
 }
 

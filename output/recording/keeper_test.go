@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,22 +18,10 @@ import (
 	"kprobe/symbols"
 )
 
-// noEnv answers nothing: the definitions here name no symbols.
-type noEnv struct{}
+// atEntry is a function's entry. The definitions here ask nothing else.
+type atEntry struct{ fetch.Env }
 
-func (noEnv) AtEntry() bool { return true }
-
-func (noEnv) Data(string, string) (symbols.Addr, uint64, error) {
-	return 0, 0, symbols.ErrNoSymbol
-}
-
-func (noEnv) FileOffset(symbols.Off) (symbols.Addr, error) { return 0, symbols.ErrNotMapped }
-
-func (noEnv) Variable(string) (fetch.Variable, error) {
-	return fetch.Variable{}, fetch.ErrNoDebugInfo
-}
-
-func (noEnv) Parameters() ([]fetch.Variable, error) { return nil, fetch.ErrNoDebugInfo }
+func (atEntry) AtEntry() bool { return true }
 
 // source is a process that records.
 type source struct {
@@ -61,20 +50,20 @@ func (s *source) Took(id uint32, n uint64, kept bool) {
 }
 
 // define gives a number to a definition.
-func (s *source) define(t testing.TB, id uint32, def string, addr uint64, times ...int) *results.KeptProbe {
+func (s *source) define(t testing.TB, id uint32, def string, addr uint64) *results.KeptProbe {
 	t.Helper()
 	d, err := fetch.Parse(def)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := d.Compile(noEnv{})
+	p, err := d.Compile(atEntry{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.generation++
 	k := &results.KeptProbe{
 		Event:   &results.Event{Def: d, Group: d.Group, Name: d.Event, Return: d.Kind == fetch.Return},
-		Program: p, Addr: symbols.Addr(addr), Func: "work", Times: times,
+		Program: p, Addr: symbols.Addr(addr), Func: "work",
 	}
 	s.probes[id] = k
 	return k
@@ -132,8 +121,8 @@ func take(t testing.TB, k results.RecordKeeper, cpu int, records ...[]byte) {
 	}
 }
 
-// hits reads a recording; each hit as its event, thread, CPU, values, caller and distance
-// in time from the one before.
+// hits reads a recording; each hit as its event, thread, CPU, values and caller, and the
+// times of them.
 func hits(file []byte) (list []string, times []uint64, r *Reader, err error) {
 	if r, err = NewReader(bytes.NewReader(file)); err != nil {
 		return nil, nil, nil, err
@@ -192,9 +181,8 @@ func TestRecords(t *testing.T) {
 // TestRecordsHeldBack: what is younger than a block says to be complete waits for the
 // blocks behind.
 func TestRecordsHeldBack(t *testing.T) {
-	var file []byte
 	const n = 20000
-	file = kept(t, false, func(r *Recorder, s *source, k results.RecordKeeper, now uint64) {
+	file := kept(t, false, func(r *Recorder, s *source, k results.RecordKeeper, now uint64) {
 		s.define(t, 1, "p:in work a=%di:u64", 0x1000)
 		for i := uint64(0); i < n; i += 10 {
 			var lanes [2][][]byte
@@ -287,9 +275,10 @@ func TestRecordTimes(t *testing.T) {
 		def := "r:out work " + EntryArg
 		p := s.define(t, 1, def, 0x1000)
 		fields := len(p.Program.Fields())
-		p.Times = []int{p.Program.Args[fields-1].Slot}
+		slot := p.Program.Args[fields-1].Slot
+		p.Times = []int{math.MaxInt, -1, slot} // what lies outside is none
 		data := make([]byte, p.Program.Fixed)
-		binary.LittleEndian.PutUint64(data[p.Times[0]:], now)
+		binary.LittleEndian.PutUint64(data[slot:], now)
 		take(t, k, 0, record(1, 5, now+1_000_000, append(data, words(0x2005)...)))
 	})
 	r, err := NewReader(bytes.NewReader(file))
