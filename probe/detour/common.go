@@ -248,8 +248,7 @@ func (k Calls) Near(slot uint64) iter.Seq2[int, int] {
 			yield(0, k.Size())
 			return
 		}
-		const mult = uint32(golden32 & (1<<32 - 1))
-		first := int((uint32(slot>>20)*mult>>12 + uint32(slot>>4)) & uint32(k.Count-1))
+		first := int((uint32(slot>>20)*golden32u>>12 + uint32(slot>>4)) & uint32(k.Count-1))
 		end := first + commonReach
 		if yield(k.offset(first), k.offset(min(end, k.Count))) && end > k.Count {
 			yield(k.offset(0), k.offset(end-k.Count))

@@ -156,11 +156,17 @@ func (b *builder) limit(k *Control, after asm.Label) {
 	})
 }
 
-// ends goes on if it is not over yet, else at over. Changes AX, CX and DX.
+// ends goes on if the probe has no end or it is not over yet, else at over. Changes AX,
+// CX and DX.
 func (b *builder) ends(pr *Probe, over asm.Label) {
-	if !pr.Control.Ends {
-		return
+	if pr.Control.Ends {
+		b.unlessOver(over)
 	}
+}
+
+// unlessOver goes on if it is not over yet, else switches all probes off and goes on at
+// over. Changes AX, CX and DX.
+func (b *builder) unlessOver(over asm.Label) {
 	late := b.NewLabel()
 	b.tsc()
 	b.MovAbs(asm.CX, b.p.Control)
@@ -285,15 +291,7 @@ func (b *builder) turnGate(t *Trigger, ends bool, over, no asm.Label) {
 	b.OpMemImm(asm.Cmp, asm.W8, asm.At(asm.AX, 0), 0)
 	b.Jcc(is, no)
 	if ends && to == 1 {
-		late := b.NewLabel()
-		b.tsc()
-		b.MovAbs(asm.CX, b.p.Control)
-		b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.CX, ring.ControlEnd))
-		b.Jcc(asm.AE, late)
-		b.later(func() {
-			b.Bind(late)
-			b.switchAll(over)
-		})
+		b.unlessOver(over)
 	}
 	b.spend(t, no)
 	b.MovAbs(asm.CX, b.p.Gate)

@@ -100,10 +100,12 @@ type calling struct {
 }
 
 // golden and golden32 spread slots, which are alike in most bits, over the rows
-// (Knuth, The Art of Computer Programming, vol. 3, 6.4).
+// (Knuth, The Art of Computer Programming, vol. 3, 6.4); golden32u is the same without
+// a sign.
 const (
-	golden   = 0x9e3779b97f4a7c15
-	golden32 = 0x9e3779b1 - 1<<32
+	golden    = 0x9e3779b97f4a7c15
+	golden32  = 0x9e3779b1 - 1<<32
+	golden32u = uint32(golden32 & (1<<32 - 1))
 )
 
 // hash makes SI the head of the calls and CX the row that the call DI is looked

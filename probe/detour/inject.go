@@ -33,9 +33,7 @@ func (b *builder) inject(x *Injection, reject asm.Label) {
 	ends := b.NewLabel() // also without a record, where rings are full
 	b.reserve(ends)
 	b.late()
-	if s := b.prog.Stack; s != nil {
-		b.stackCopy(s)
-	}
+	b.copyOfStack()
 	b.commit()
 	b.Bind(ends)
 	f := &b.frame

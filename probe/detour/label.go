@@ -2,6 +2,7 @@ package detour
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"kprobe/fetch"
 	"kprobe/probe/asm"
@@ -10,12 +11,7 @@ import (
 // hasLabel reports whether a chain looks for a label, for which it needs registers that
 // only texts have.
 func hasLabel(c *fetch.Chain) bool {
-	for i := range c.Steps {
-		if c.Steps[i].Op == fetch.StepLabel {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.Steps, func(s fetch.Step) bool { return s.Op == fetch.StepLabel })
 }
 
 // label makes AX, the address of a list of labels, that of the text that one of them has.

@@ -101,10 +101,7 @@ func (s *Noting) Bytes() []byte {
 // shift is by how much a hash is shifted to be a word's number.
 func (s *Noting) shift() uint8 { return uint8(32 - bits.TrailingZeros(uint(len(s.words)))) }
 
-func (s *Noting) first(at uint64) int {
-	const mult = uint32(golden32 & (1<<32 - 1))
-	return int(uint32(at) * mult >> s.shift())
-}
+func (s *Noting) first(at uint64) int { return int(uint32(at) * golden32u >> s.shift()) }
 
 // BuildOnward makes the detour of a jump to an address that the chain gives. tail emits
 // the jump.

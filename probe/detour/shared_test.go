@@ -168,8 +168,7 @@ func (m *machine) calls(prog *fetch.Program, s *Shared, count int) Calls {
 
 // firstRow is the row that a slot is looked for at first.
 func firstRow(k Calls, slot uint64) int {
-	spread := int64(golden32)
-	return int(uint64(uint32(slot)*uint32(spread)) * uint64(k.Count) >> 32)
+	return int(uint64(uint32(slot)*golden32u) * uint64(k.Count) >> 32)
 }
 
 // What can't be read of a stack is an error; other code isn't the shared one's.
