@@ -22,7 +22,6 @@ import (
 // passer is a running usdt_peers.
 type passer struct {
 	t   *testing.T
-	cmd *exec.Cmd
 	in  io.WriteCloser
 	out io.Reader
 }
@@ -79,7 +78,7 @@ func TestUSDTAgainstPeers(t *testing.T) {
 	kprobe, prog, dir := program(t), fixture.Build(t, "usdt_peers.c", "-O1"), t.TempDir()
 	cmd := exec.Command(prog)
 	in, out := fixture.Start(t, cmd)
-	p := &passer{t, cmd, in, out}
+	p := &passer{t, in, out}
 	if _, err := io.ReadFull(out, make([]byte, len("ready\n"))); err != nil {
 		t.Fatal(err)
 	}

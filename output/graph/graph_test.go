@@ -148,7 +148,6 @@ func TestFailedBy(t *testing.T) {
 	}
 }
 
-// TestThreads: lines of two threads; what was torn apart is named at its end.
 // No more trees are shown than Limit, whole ones, whoever else is in the midst of one.
 func TestLimit(t *testing.T) {
 	const two = `1 in top 1000 900
@@ -181,6 +180,7 @@ func TestLimit(t *testing.T) {
 	}
 }
 
+// TestThreads: lines of two threads; what was torn apart is named at its end.
 func TestThreads(t *testing.T) {
 	got := trees(draw(t, &Printer{}, "1 in a 10 900\n1 in b 20 800\n2 in c 30 900\n2 out c 40 30 0\n1 out b 50 20 0\n1 out a 60 10 0\n1 in d 70 900\n1 out d 80 70 0"))
 	if want := "a() {\nc(); /* ret=0 */\n  b(); /* ret=0 */\n} /* a; ret=0 */\nd(); /* ret=0 */\n"; got != want {

@@ -62,16 +62,23 @@ func arm(ctx context.Context, pid int, texts []string, o probe.Options, row *Row
 	return armFor(ctx, pid, texts, o, row, drained{})
 }
 
+func parsed(texts []string) (defs []*fetch.Def, err error) {
+	for _, text := range texts {
+		d, err := fetch.Parse(text)
+		if err != nil {
+			return nil, err
+		}
+		defs = append(defs, d)
+	}
+	return defs, nil
+}
+
 // armFor is arm with the hits given to sink.
 func armFor(ctx context.Context, pid int, texts []string, o probe.Options, row *Row, sink probe.Sink) armed {
 	return func() (between, out func() error, err error) {
-		var defs []*fetch.Def
-		for _, text := range texts {
-			d, err := fetch.Parse(text)
-			if err != nil {
-				return nil, nil, err
-			}
-			defs = append(defs, d)
+		defs, err := parsed(texts)
+		if err != nil {
+			return nil, nil, err
 		}
 		s, err := probe.Attach(ctx, []int{pid}, o)
 		if err != nil {

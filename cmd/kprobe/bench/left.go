@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"kprobe/fetch"
 	"kprobe/probe"
 )
 
@@ -13,13 +12,9 @@ import (
 // learns what was lost.
 func armLeft(ctx context.Context, pid int, texts []string, row *Row) armed {
 	return func() (between, out func() error, err error) {
-		var defs []*fetch.Def
-		for _, text := range texts {
-			d, err := fetch.Parse(text)
-			if err != nil {
-				return nil, nil, err
-			}
-			defs = append(defs, d)
+		defs, err := parsed(texts)
+		if err != nil {
+			return nil, nil, err
 		}
 		s, err := probe.Attach(ctx, []int{pid}, probe.Options{Detach: true})
 		if err != nil {

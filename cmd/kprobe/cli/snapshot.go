@@ -231,7 +231,8 @@ func (o *snapshotOptions) record(ctx context.Context, d *Deps, r Recorder, held 
 	if err != nil {
 		return 0, fmt.Errorf("recording: %w", err)
 	}
-	err = keepHeld(ctx, rec, r, o.duration, o.only(rec))
+	err = r.Snapshot(ctx, o.duration, o.only(rec))
+	err = both(err, endHeld(rec, r))
 	return rec.Hits(), err
 }
 
@@ -241,11 +242,6 @@ func heldHeader(held *probe.Held) *recording.Header {
 		Kprobe: Version, PIDs: []int{held.PID}, Command: held.Command, Host: held.Host, Boot: held.Boot,
 		Mono: held.Mono, Wall: held.Wall, Definitions: held.Definitions, Paired: held.Paired,
 	}
-}
-
-// keepHeld has a recording take what a recorder holds, by way of sink, and ends it.
-func keepHeld(ctx context.Context, rec *recording.Recorder, r Recorder, since time.Duration, sink probe.Sink) error {
-	return both(r.Snapshot(ctx, since, sink), endHeld(rec, r))
 }
 
 // endHeld ends a recording of what a recorder holds.

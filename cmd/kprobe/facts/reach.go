@@ -9,17 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/output"
+	"kprobe/probe/debugreg"
 	"kprobe/symbols"
 )
 
-// debugRegisters is how many watchpoints a thread can have, and mostThreads of how many
-// threads it is asked.
-const (
-	debugRegisters = 4
-	mostThreads    = 64
+// mostThreads is of how many threads it is asked how many watchpoints they can have.
+const mostThreads = 64
 
-	breakWrite = 2 // HW_BREAKPOINT_W (linux/hw_breakpoint.h)
-)
+const breakWrite = 2 // HW_BREAKPOINT_W (linux/hw_breakpoint.h)
 
 // watchpoints says how many of the debug registers can be had that watchpoints take.
 func (p Proc) watchpoints(pid int) output.Fact {
@@ -27,7 +24,7 @@ func (p Proc) watchpoints(pid int) output.Fact {
 	if err != nil || len(tids) == 0 {
 		return note("watchpoints", fmt.Sprintf("the process's threads can't be listed: %v", err), "")
 	}
-	free := debugRegisters
+	free := debugreg.MaxRegisters
 	for _, tid := range tids[:min(len(tids), mostThreads)] {
 		n, err := freeDebugRegisters(tid)
 		if err != nil && !errors.Is(err, unix.ESRCH) {
@@ -47,10 +44,10 @@ func watchpointsFact(free int, err error) output.Fact {
 		return fine("watchpoints", fmt.Sprintf("which debug registers are free is for those to know who may use perf events (%v)", err))
 	case err != nil:
 		return note("watchpoints", fmt.Sprintf("this machine gives out no debug registers (%v)", err), "w@PLACE needs them; probe the functions that change the memory")
-	case free == debugRegisters:
+	case free == debugreg.MaxRegisters:
 		return fine("watchpoints", fmt.Sprintf("all %d debug registers are free", free))
 	}
-	return note("watchpoints", fmt.Sprintf("%d of %d debug registers are free: the program, a profiler or a debugger has the others", free, debugRegisters),
+	return note("watchpoints", fmt.Sprintf("%d of %d debug registers are free: the program, a profiler or a debugger has the others", free, debugreg.MaxRegisters),
 		"as many memory places can be watched (w@PLACE); the rest is free when their user ends")
 }
 
@@ -63,7 +60,7 @@ func freeDebugRegisters(tid int) (n int, err error) {
 		Bits: unix.PerfBitDisabled | unix.PerfBitExcludeKernel | unix.PerfBitExcludeHv,
 	}
 	attr.Size = uint32(binary.Size(attr))
-	for range debugRegisters {
+	for range debugreg.MaxRegisters {
 		fd, err := unix.PerfEventOpen(&attr, tid, -1, -1, unix.PERF_FLAG_FD_CLOEXEC)
 		if errors.Is(err, unix.ENOSPC) {
 			return n, nil
