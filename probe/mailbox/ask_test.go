@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -113,6 +114,7 @@ func TestAskOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { runtime.KeepAlive(own) }) // until nobody serves it any more
 	other, err := NewOwn(p.PID + 1)
 	if err != nil {
 		t.Fatal(err)

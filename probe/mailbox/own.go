@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -31,10 +30,10 @@ const ownName = "kprobe-requests-"
 // ownLayout is that of a file that is a mailbox and nothing else.
 var ownLayout = &ring.Layout{Mailbox: ring.Section{Size: ring.MailboxSize}}
 
-// Own is a mailbox in kprobe's memory.
+// Own is a mailbox in kprobe's memory, as long as it is referred to.
 type Own struct {
 	*ring.Mailbox
-	own *memory.Mapped
+	own *memory.Mapped // keeps it mapped
 }
 
 // NewOwn makes the mailbox for requests about a target.
@@ -70,7 +69,7 @@ func openOwn(tracer, pid int) (*memory.Window, error) {
 	}
 	name := fmt.Sprint("/memfd:", ownName, pid)
 	for _, m := range maps {
-		if strings.TrimSuffix(m.Path, " (deleted)") != name || m.Off != 0 {
+		if m.Path != name || m.Off != 0 {
 			continue
 		}
 		mem, err := os.OpenFile(procfs.Image(tracer).Path("mem"), os.O_RDWR, 0)

@@ -5,6 +5,7 @@ package results
 
 import (
 	"errors"
+	"strings"
 
 	"kprobe/fetch"
 	"kprobe/symbols"
@@ -88,4 +89,4 @@ const (
 const hidden = "__kprobe_"
 
 // Hidden reports whether a value of that name isn't for people: lines leave it out.
-func Hidden(name string) bool { return len(name) > len(hidden) && name[:len(hidden)] == hidden }
+func Hidden(name string) bool { return len(name) > len(hidden) && strings.HasPrefix(name, hidden) }

@@ -75,8 +75,8 @@ func (l *Layout) Kind(id uint32) int64 {
 // Bucket is the offset of an event's bucket; there are as many as probes.
 func (l *Layout) Bucket(n int) int64 { return l.Control.Off + l.buckets() + 8*int64(n) }
 
-// SecondOf is the number of the second that a time stamp is in, by ControlRate.
-func SecondOf(tsc, rate uint64) uint32 {
+// secondOf is the number of the second that a time stamp is in, by ControlRate.
+func secondOf(tsc, rate uint64) uint32 {
 	hi, _ := bits.Mul64(tsc, rate)
 	return uint32(hi)
 }
@@ -106,7 +106,7 @@ func TicksIn(ns, rate uint64) uint64 {
 // Take takes one of the hits that an event may have in the second of a time stamp, of
 // most; false: it has had them. off is its bucket's. It is what detours do.
 func (p *Producer) Take(off int64, tsc, rate uint64, most uint32) bool {
-	now := uint64(SecondOf(tsc, rate)) << 32
+	now := uint64(secondOf(tsc, rate)) << 32
 	for {
 		was := p.m.load64(off)
 		next := was + 1

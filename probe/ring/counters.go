@@ -18,14 +18,14 @@ type Counts struct {
 	// Unfinished are those of Lost whose record was begun and never finished: the
 	// thread was killed, or jumped out of it. The others found the ring full.
 	Unfinished uint64
-	Limited    uint64 // of them, their event had as many as it may have in that second
+	Limited    uint64 // of Hits, the event had as many as it may have in that second
 	Missed     uint64 // nmissed; not in Hits
 	Recorded   uint64 // of Hits, read
 	Counted    uint64 // of Hits, counted without a record; not in Recorded
 }
 
-// Pending is how many hits are neither recorded nor counted nor filtered nor limited nor lost yet. It
-// is never below 0, though counters are read one after another.
+// Pending is how many hits are neither recorded nor counted nor filtered nor limited nor
+// lost yet. It is never below 0, though counters are read one after another.
 func (c Counts) Pending() uint64 {
 	done := c.Recorded + c.Filtered + c.Lost + c.Limited + c.Counted
 	if done > c.Hits {

@@ -104,6 +104,9 @@ func TestTaker(t *testing.T) {
 func TestNextHostile(t *testing.T) {
 	good := make([]byte, 24)
 	copy(good[:4], u64(uint64(CommitWord(3, 3))))
+	if r, rest, ok := Next(good); !ok || r.ID != 3 || len(rest) != 0 {
+		t.Fatalf("a whole one is %+v, %v", r, ok)
+	}
 	for n := range good {
 		if _, _, ok := Next(good[:n]); ok {
 			t.Errorf("%d bytes of 24 are a record", n)

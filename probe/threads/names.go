@@ -39,25 +39,19 @@ type name struct {
 func NewNames(pid int) *Names { return &Names{pid: pid, names: map[uint32]name{}} }
 
 // Note remembers the name of a thread that may be gone when its hits are read.
-func (n *Names) Note(tid int, comm string) {
-	if comm == "" {
-		return
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.set(uint32(tid), name{comm, time.Now()})
-	n.noted.Add(1)
-}
+func (n *Names) Note(tid int, comm string) { n.note(tid, comm, 0) }
 
 // Born is Note of a thread that has just begun, with the name of who made it: many give
 // themselves another at once, so it is asked for again when it is needed.
-func (n *Names) Born(tid int, comm string) {
+func (n *Names) Born(tid int, comm string) { n.note(tid, comm, nameAge) }
+
+func (n *Names) note(tid int, comm string, age time.Duration) {
 	if comm == "" {
 		return
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.set(uint32(tid), name{comm, time.Now().Add(-nameAge)})
+	n.set(uint32(tid), name{comm, time.Now().Add(-age)})
 	n.noted.Add(1)
 }
 
