@@ -13,8 +13,8 @@ type Rotating struct {
 	path string
 	size int64
 	keep int
-	file *os.File
-	n    int64
+	file *os.File // nil: closed
+	n    int64    // bytes in file
 }
 
 // NewRotating makes the file, or empties it; older ones stay until their number comes.
@@ -49,7 +49,7 @@ func (r *Rotating) Write(p []byte) (int, error) {
 
 // rotate gives each file the name of the next older one. The last one goes.
 func (r *Rotating) rotate() error {
-	err := r.file.Close()
+	err := r.Close()
 	for i := r.keep; i > 0 && err == nil; i-- {
 		if err = os.Rename(r.old(i-1), r.old(i)); errors.Is(err, os.ErrNotExist) {
 			err = nil // there have not been so many yet
@@ -69,5 +69,12 @@ func (r *Rotating) old(i int) string {
 	return r.path + "." + strconv.Itoa(i)
 }
 
-// Close closes the file.
-func (r *Rotating) Close() error { return r.file.Close() }
+// Close closes the file, if a failure of Write hasn't left it closed.
+func (r *Rotating) Close() error {
+	if r.file == nil {
+		return nil
+	}
+	err := r.file.Close()
+	r.file = nil
+	return err
+}

@@ -2,10 +2,12 @@ package output
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
 )
 
@@ -63,5 +65,31 @@ func TestRotatingRefused(t *testing.T) {
 		if _, err := NewRotating(path, 1000, 3); err == nil {
 			t.Errorf("%s was taken", path)
 		}
+	}
+}
+
+// A file that can't be renamed is the one failure, and what it has stays.
+func TestRotatingFails(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "out")
+	if err := os.Mkdir(path+".1", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	r, err := NewRotating(path, 10, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := NewWriter(r)
+	if _, err := w.Write([]byte("first line\n")); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = w.Write([]byte("second\n")) // it may wait
+	if err := w.Close(); !errors.Is(err, os.ErrExist) && !errors.Is(err, syscall.EISDIR) {
+		t.Errorf("got %v", err)
+	}
+	if err := r.Close(); err != nil {
+		t.Errorf("a second failure: %v", err)
+	}
+	if text, err := os.ReadFile(path); string(text) != "first line\n" {
+		t.Errorf("%q, %v", text, err)
 	}
 }

@@ -38,7 +38,7 @@ var ownFiles = map[string][]string{
 	"cmd/kprobe/cli/report.go":      {"os.Create(o.perfetto)", "os.Create(name)"},                                                                   // --perfetto FILE …
 	"output/rotate.go":              {"os.Create(r.path)"},                                                                                          // -o FILE with --rotate
 	"output/recording/recorder.go":  {"os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)", "os.OpenFile(name, os.O_RDWR|os.O_CREATE, mode)"}, // -o FILE
-	"cmd/kprobe/cli/session.go":     {"os.Create(o.outputFile)"},                                                                                    // -o FILE
+	"cmd/kprobe/cli/outfile.go":     {"os.Create(o.outputFile)"},                                                                                    // -o FILE
 	"cmd/kprobe/cli/snapshot.go":    {"os.Create(o.output)"},                                                                                        // -o FILE
 	"cmd/kprobe/facts/machine.go":   {`os.OpenFile(filepath.Join(dir, "uprobe_events")`},                                                            // of tracefs
 	"probe/blackbox.go":             {"os.Open(name)"},                                                                                              // FILE of snapshot
