@@ -1,8 +1,6 @@
 package fetch
 
-import (
-	"strings"
-)
+import "strings"
 
 // Action is what a trigger does at a hit.
 type Action uint8
@@ -45,10 +43,9 @@ type Trigger struct {
 	// Text is the trigger as it was written.
 	Text string
 
-	filter              string // "" is none
-	filterCol           int
-	eventCol, targetCol int
-	fieldCol, actionCol int
+	filter               string // "" is none
+	filterCol, actionCol int
+	targetCol, fieldCol  int
 }
 
 // Switches reports whether a trigger switches an event.
@@ -107,7 +104,7 @@ func (t *Trigger) parseHead(head string) *SyntaxError {
 	if t.Group, t.Event, e = t.name(parts[0]); e != nil {
 		return e
 	}
-	if parts = parts[1:]; len(parts) > 1 && !isAction(parts[0].text) && isAction(parts[1].text) && t.Group == "" {
+	if parts = parts[1:]; len(parts) > 1 && actionOf(parts[0].text) == actionCount && actionOf(parts[1].text) != actionCount && t.Group == "" {
 		// GRP:EVENT:ACTION, as the kernel has it in enable_event.
 		t.Group = t.Event
 		if _, t.Event, e = t.name(parts[0]); e != nil {
@@ -119,13 +116,7 @@ func (t *Trigger) parseHead(head string) *SyntaxError {
 		return newError(BadAction, t.Text, len(head), "behind the event stands a colon and what is to be done: "+actionWords())
 	}
 	t.actionCol = parts[0].col
-	found := false
-	for a := range actionCount {
-		if a.String() == parts[0].text {
-			t.Action, found = a, true
-		}
-	}
-	if !found {
+	if t.Action = actionOf(parts[0].text); t.Action == actionCount {
 		return newError(BadAction, t.Text, parts[0].col, "there are "+actionWords())
 	}
 	if parts = parts[1:]; t.Action.targeted() {
@@ -160,8 +151,7 @@ func (t *Trigger) target(head string, parts []part) (rest []part, e *SyntaxError
 	if t.TargetGroup, t.Target, e = t.name(parts[0]); e != nil {
 		return nil, e
 	}
-	switches := t.Action == EnableEvent || t.Action == DisableEvent
-	if parts = parts[1:]; switches && len(parts) > 0 && t.TargetGroup == "" && !isDecimalLike(parts[0].text) && parts[0].text != "" {
+	if parts = parts[1:]; t.Switches() && len(parts) > 0 && t.TargetGroup == "" && !isDecimalLike(parts[0].text) && parts[0].text != "" {
 		t.TargetGroup, t.targetCol = t.Target, parts[0].col
 		if _, t.Target, e = t.name(parts[0]); e != nil {
 			return nil, e
@@ -204,13 +194,14 @@ func (t *Trigger) count(parts []part) *SyntaxError {
 	return nil
 }
 
-func isAction(s string) bool {
+// actionOf is the action of a word; actionCount: there is none.
+func actionOf(word string) Action {
 	for a := range actionCount {
-		if a.String() == s {
-			return true
+		if a.String() == word {
+			return a
 		}
 	}
-	return false
+	return actionCount
 }
 
 func actionWords() string {
@@ -236,9 +227,9 @@ func (t *Trigger) Condition(d *Def) (*Filter, error) {
 	return f, nil
 }
 
-// NoEvent is the error of a trigger whose event isn't there.
+// NoEvent is the error of a trigger whose event, which its text starts with, isn't there.
 func (t *Trigger) NoEvent(detail string) error {
-	return newError(NoSuchEvent, t.Text, t.eventCol, detail)
+	return newError(NoSuchEvent, t.Text, 0, detail)
 }
 
 // NoTarget is that of one whose other event isn't.
