@@ -26,13 +26,12 @@ type benchOptions struct {
 const benchLong = `Measures on this machine what each kind of probe costs per hit, in nanoseconds:
 breakpoint (b), jump (o), one that was left in the program (ol), jprobe (j, jb),
 return probe (rb, ro), both on one function (krb, kro, jr), and the same in a Go
-program. FLOOR is what the same
-takes when it is written by hand for one place only: a detour for jumps, the
-least that a tracer can do by ptrace for breakpoints; RATIO is NS by that. RSEQ is
-the same without a locked instruction, in restartable sequences (rseq), and the
-RATIO behind it NS by that: the program has rseq areas, as those with glibc 2.35 or
-later, and its hits are taken so. KERNEL is how many times the kernel's uprobe at
-the same instruction costs.
+program. FLOOR is what the same takes when it is written by hand for one place only:
+a detour for jumps, the least that a tracer can do by ptrace for breakpoints; RATIO
+is NS by that. RSEQ is the same without a locked instruction, in restartable
+sequences (rseq), and the RATIO behind it NS by that: the program has rseq areas, as
+those with glibc 2.35 or later, and its hits are taken so. KERNEL is how many times
+the kernel's uprobe at the same instruction costs.
 
 The kernel's uprobes are measured where the tracing files may be used, and
 bpftrace, perf, gdb and uftrace where they are installed (peer). What they

@@ -67,8 +67,8 @@ type graphRun func(context.Context, *Deps, *messages, *graphOptions) error
 const graphLong = `Shows calls as a tree, of a process that runs, of a command, or of a recording
 (kprobe record --calls), in the layout of the kernel's function_graph tracer. Without
 definitions it shows what probes that were left in a process have recorded (trace
---detach --calls): of the process, -p PID, of the file of --keep, or of a core dump. Of
-files patterns choose the functions:
+--detach --calls): of the process (-p PID), of the file of --keep, or of a core dump.
+GLOBs choose functions of a file. A tree looks like this:
 
   CPU)  TASK-TID  | DURATION |  CALLER() {
   CPU)  TASK-TID  | DURATION |    CALLED();

@@ -44,10 +44,10 @@ ten nanoseconds each. A delay is a breakpoint, some ten microseconds, as is what
 counts calls of several processes together. The program is as it was when kprobe
 ends, however it ends; a call that waits goes on.
 
-With --detach kprobe leaves at once, and the calls stay changed: by --every and
---limit as asked, each the process's own, until kprobe del -p PID '*'. kprobe list
---sites -p PID shows it, kprobe snapshot -p PID the last calls that were changed. A
-delay takes a kprobe, and can't be left.
+With --detach kprobe leaves at once, and calls go on being changed, as --every and
+--limit say, until kprobe del -p PID '*'. kprobe list --sites -p PID shows the probe,
+kprobe snapshot -p PID the last calls that were changed. A delay can't be left: it
+needs a kprobe that ends it.
 
 --return gives an integer or a pointer, which is what %ax holds when a function
 returns. Functions of Go can be delayed only. --errno needs a C library whose errno

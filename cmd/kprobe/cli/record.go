@@ -38,8 +38,9 @@ and at its return: what graph needs to show calls that haven't returned.
 
 Hits are kept as they lie in the program's ring, 16 bytes and what is fetched: two CPUs
 record ten million and more a second. --compress makes a tenth of that, at the cost of
-another CPU at such rates. Hits with stacks, or with values that are names of symbols,
-are worked out before they are kept, as -n needs them, too: a million a second.
+another CPU at such rates. Hits with stacks or with values that are names of symbols,
+and all hits where -n counts them, are worked out before they are kept: a million a
+second.
 
 What is in the file a crash leaves there: it is written once a second at least, in
 blocks with checksums, and a file that was cut off can be read up to there. A disk

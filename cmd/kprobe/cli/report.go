@@ -34,9 +34,9 @@ type reportRun func(context.Context, *Deps, *messages, hitsFile, *reportOptions)
 
 const reportLong = `Shows what is in a recording of kprobe record, in the file of trace --detach --keep, in
 a core dump of a process with probes that were left alone, or, with -p PID, in such a
-process, which isn't stopped. For each function, stack, thread or
-value how many calls there were and how long they took: together (calls of a function
-within itself once), without the calls that they made, of those that were recorded, on
+process, which isn't stopped. It says for each function, stack, thread or value how
+many calls there were and how long they took: together (calls of a function within
+itself once), without the calls that they made, of those that were recorded, on
 average, and the time that half of them, and 99 of 100, did not exceed. Percentiles are
 within 1 %.
 

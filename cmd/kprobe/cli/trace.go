@@ -61,9 +61,9 @@ definitions that wait. Children that the process forks record nothing. With --ke
 FILE the hits are in that file, and there when the process has ended, however it did.
 With --calls functions are followed from their entry to their return, and kprobe graph
 and kprobe report show the calls of the process, of the FILE or of a core dump.
-Each +OFFS(FETCHARG) takes some 150 ns then, as the kernel is asked
-whether it can be read: nobody is there to take a fault. Where seccomp rules may
-judge that question, which root can find out, such a probe is not left.
+Nobody is there to take a fault: the kernel is asked before each +OFFS(FETCHARG) is
+read, which takes some 150 ns. Where seccomp rules may judge that question, which root
+can find out, such a probe is not left.
 
 With --limit N/s the first N hits of each event in each second are recorded, and the
 others counted and dropped in the program. With --expire TIME the probes switch
