@@ -24,7 +24,7 @@ func (l *looker) waits(t *results.InsideThread) {
 	case is(c, "waitid") && c.Values[0] == unix.P_PID:
 		t.Waits = child(int(int32(c.Values[1])))
 	case is(c, "flock"), is(c, "fcntl"):
-		t.Waits = l.lockOf(t, int(int32(c.Values[0])))
+		t.Waits = l.lockOf(int(int32(c.Values[0])))
 	}
 }
 
@@ -83,7 +83,7 @@ func child(pid int) *results.Waiting {
 }
 
 // lockOf is who has a lock of a file that is waited for (proc_locks(5)).
-func (l *looker) lockOf(t *results.InsideThread, fd int) *results.Waiting {
+func (l *looker) lockOf(fd int) *results.Waiting {
 	var st unix.Stat_t
 	if unix.Stat(procfs.Image(l.pid).Path("fd/"+strconv.Itoa(fd)), &st) != nil {
 		return nil

@@ -60,7 +60,7 @@ func repair(x *x86asm.Inst, i Inst, code []byte) {
 // ownText renders the forms that x86asm gets wrong or that name an address.
 func (i Inst) ownText(code []byte, at uint64, sym Symbolize) (string, bool) {
 	if t, ok := i.Target(at, code); ok {
-		return i.branchName(code) + " " + addrText(t, sym), true
+		return i.branchName() + " " + addrText(t, sym), true
 	}
 	if i.Flags&CET != 0 {
 		if i.ModRM == 0xfa {
@@ -82,7 +82,7 @@ func condition(op byte) string {
 	return strings.TrimRight(conditions[c:c+3], " ")
 }
 
-func (i Inst) branchName(code []byte) string {
+func (i Inst) branchName() string {
 	prefix := ""
 	if i.Prefixes&PrefixRepne != 0 && i.Flags&Loop == 0 {
 		prefix = "bnd "
