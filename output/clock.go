@@ -85,6 +85,6 @@ func (c Clock) appendText(dst []byte, us uint64) []byte {
 	return appendMicros(append(dst, '.'), us%1e6)
 }
 
-// Ordered reports whether a line's time depends on the line before, so that lines can't
+// ordered reports whether a line's time depends on the line before, so that lines can't
 // be written in any order.
-func (c Clock) Ordered() bool { return c.form == distance }
+func (c Clock) ordered() bool { return c.form == distance }

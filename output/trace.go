@@ -39,7 +39,7 @@ func (t *Trace) Hit(h *results.Hit) error {
 func (t *Trace) print(h *results.Hit) error {
 	fast := h.Time < t.last+calm
 	t.last = h.Time
-	if t.lines == nil && fast && t.Workers > 1 && !t.Format.Clock.Ordered() {
+	if t.lines == nil && fast && t.Workers > 1 && !t.Format.Clock.ordered() {
 		t.lines = newLineWorkers(t.Writer, &t.Format, t.Workers)
 	}
 	if t.lines != nil {

@@ -106,10 +106,9 @@ type Tracker struct {
 	Lates uint64 // calls whose entry was not seen, of functions with a probe there
 	Cut   uint64 // calls that may lack a caller: too many waited for theirs
 
-	// Paired are addresses of functions whose entries are seen without a stack pointer, and
+	// paired are addresses of functions whose entries are seen without a stack pointer, and
 	// whose returns are seen, too.
-	Paired map[uint64]bool
-
+	paired  map[uint64]bool
 	threads map[Track]*thread
 	order   []*thread
 	track   Track // of the last hit
@@ -153,16 +152,16 @@ func (t *Tracker) Hit(h *recording.Hit) error {
 
 // Pair has entries of functions at these addresses be calls.
 func (t *Tracker) Pair(at []uint64) {
-	t.Paired = map[uint64]bool{}
+	t.paired = map[uint64]bool{}
 	for _, a := range at {
-		t.Paired[a] = true
+		t.paired[a] = true
 	}
 }
 
 // IsCall reports whether a hit is of a call: a function's entry whose return is seen, too,
 // or a return.
 func (t *Tracker) IsCall(h *recording.Hit) bool {
-	return h.Event.Return || h.SP != 0 || h.Event.Entry && t.Paired[h.Place.Addr]
+	return h.Event.Return || h.SP != 0 || h.Event.Entry && t.paired[h.Place.Addr]
 }
 
 // Now is the time of the last hit.

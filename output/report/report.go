@@ -2,7 +2,6 @@
 package report
 
 import (
-	"cmp"
 	"errors"
 	"io"
 	"maps"
@@ -14,27 +13,7 @@ import (
 	"kprobe/internal/quote"
 	"kprobe/output/calls"
 	"kprobe/output/recording"
-	"kprobe/output/spread"
 )
-
-// Row is what a table has of a function, a stack, a thread or a value.
-type Row struct {
-	Name  string
-	Hits  uint64 // that are neither a call's entry nor its return
-	Calls uint64 // that have returned, or were left
-	Open  uint64 // that haven't
-	Left  uint64 // of Calls: those whose return nobody saw
-	Total uint64 // ns; calls within others of the same row are in those
-	Self  uint64 // ns without the calls below, of those that were seen
-	// Weight is the sum of the value that the report weighs by.
-	Weight uint64
-	Times  spread.Spread
-
-	named uint64 // of a thread, since when it has the name
-}
-
-// Others is the name of the row of all that found none.
-const Others = "(others)"
 
 const (
 	maxRows = 1 << 16
@@ -91,17 +70,6 @@ type note struct {
 	weighs bool
 	text   string // all values
 	trace  string // that the call works for
-}
-
-// node is a path of calls, or of a recorded stack.
-type node struct {
-	place *recording.Place // nil: the root
-	below map[string]*node
-	// recent are some of below: what was looked for last.
-	recent [4]*node
-	turn   int
-	calls  uint64
-	self   uint64
 }
 
 // Read counts all of a recording. A *recording.DamagedError is told, and what comes
@@ -312,73 +280,6 @@ func trackName(c *calls.Call) string {
 
 func threadName(t *recording.Thread) string { return t.Comm + "-" + strconv.Itoa(t.TID) }
 
-// pathOf is a stack with the outermost first.
-func pathOf(s *recording.Stack) string {
-	var b strings.Builder
-	for i := len(s.Frames) - 1; i >= 0; i-- {
-		if b.Len() > 0 {
-			b.WriteByte(';')
-		}
-		b.WriteString(frame(s.Frames[i]))
-	}
-	return b.String()
-}
-
-// frame is a function's name as it stands in a path.
-func frame(p *recording.Place) string {
-	if p.Name == "" {
-		return p.String()
-	}
-	return strings.ReplaceAll(p.Name, ";", ":")
-}
-
-func (r *Report) at(name string) *Row {
-	if r.row != nil && r.of == name {
-		return r.row
-	}
-	row := r.rows[name]
-	if row == nil {
-		if len(r.rows) >= maxRows {
-			name = Others
-		}
-		if row = r.rows[name]; row == nil {
-			row = &Row{Name: name}
-			r.rows[name] = row
-		}
-	}
-	r.row, r.of = row, name
-	return row
-}
-
-// atFunc is the row of a function.
-func (r *Report) atFunc(p *recording.Place) *Row {
-	row := r.byFunc[p]
-	if row == nil {
-		if row = r.at(frame(p)); len(r.byFunc) >= maxRows || r.byFunc == nil {
-			r.byFunc = map[*recording.Place]*Row{}
-		}
-		r.byFunc[p] = row
-	}
-	return row
-}
-
-// atThread is the row of a thread, whatever it is called at the moment: many get their
-// names a moment after they begin. The row has the last one.
-func (r *Report) atThread(t *recording.Thread, time uint64) *Row {
-	row := r.byThread[t]
-	if row == nil {
-		row = r.at("\x00" + strconv.Itoa(t.PID) + "/" + strconv.Itoa(t.TID))
-		if len(r.byThread) >= maxRows || r.byThread == nil {
-			r.byThread = map[*recording.Thread]*Row{}
-		}
-		r.byThread[t] = row
-		if row.Name != Others && time >= row.named {
-			row.Name, row.named = threadName(t), time
-		}
-	}
-	return row
-}
-
 // Enter implements calls.Sink.
 func (r *Report) Enter(c *calls.Call) error {
 	r.Nested = r.Nested || c.Parent != nil
@@ -467,110 +368,6 @@ func (r *Report) within(c *calls.Call) bool {
 
 // farthest bounds how far up a call of the same function is looked for.
 const farthest = 1 << 10
-
-func callPath(c *calls.Call) string {
-	path := frame(c.Func)
-	for p := c.Parent; p != nil && len(path) < 1<<12; p = p.Parent {
-		path = frame(p.Func) + ";" + path
-	}
-	return path
-}
-
-// path is the node of a call.
-func (r *Report) path(c *calls.Call) *node {
-	var list [MaxDepth]*recording.Place
-	n := 0
-	for p := c; p != nil; p = p.Parent {
-		if n == len(list) {
-			r.Deep++
-			break
-		}
-		list[n] = p.Func
-		n++
-	}
-	at := r.tree
-	for i := n - 1; i >= 0 && at != nil; i-- {
-		at = r.step(at, list[i])
-	}
-	return at
-}
-
-func (r *Report) stack(s *recording.Stack) *node {
-	at := r.tree
-	for i := len(s.Frames) - 1; i >= 0 && at != nil; i-- {
-		at = r.step(at, s.Frames[i])
-	}
-	return at
-}
-
-// step is the node of a place below another; nil where there is no room.
-func (r *Report) step(n *node, p *recording.Place) *node {
-	for _, next := range n.recent {
-		if next != nil && next.place == p {
-			return next
-		}
-	}
-	name := frame(p)
-	if next := n.below[name]; next != nil {
-		n.recent[n.turn%len(n.recent)] = next
-		n.turn++
-		return next
-	}
-	if r.size >= MaxPaths {
-		return nil
-	}
-	r.size++
-	if n.below == nil {
-		n.below = map[string]*node{}
-	}
-	next := &node{place: p}
-	n.below[name] = next
-	return next
-}
-
-func (r *Report) add(n *node, calls, self uint64) {
-	if n == nil {
-		r.Cut++
-		return
-	}
-	n.calls += calls
-	n.self = sum(n.self, self)
-}
-
-// Rows gives the rows, those with the most time, or hits, first.
-func (r *Report) Rows() []*Row {
-	out := make([]*Row, 0, len(r.rows))
-	for _, row := range r.rows {
-		out = append(out, row)
-	}
-	slices.SortFunc(out, func(a, b *Row) int {
-		return cmp.Or(cmp.Compare(b.Weight, a.Weight), cmp.Compare(b.Total, a.Total), cmp.Compare(b.Calls+b.Hits, a.Calls+a.Hits), cmp.Compare(a.Name, b.Name))
-	})
-	return out
-}
-
-// walk calls each for every node that has something of its own, in order of names,
-// with the path from the outermost.
-func (r *Report) walk(each func(path []*recording.Place, n *node)) {
-	var down func(n *node, path []*recording.Place)
-	down = func(n *node, path []*recording.Place) {
-		if n.place != nil {
-			path = append(path, n.place)
-		}
-		if n.calls != 0 || n.self != 0 {
-			each(path, n)
-		}
-		names := make([]string, 0, len(n.below))
-		for name := range n.below {
-			names = append(names, name)
-		}
-		slices.Sort(names)
-		for _, name := range names {
-			down(n.below[name], path)
-		}
-	}
-	down(r.tree, nil)
-}
 
 // timed reports whether nodes have times, and not only numbers of hits, or weights.
 func (r *Report) timed() bool { return r.Weight == "" && !r.Stacks && r.Tracks.Hits > 0 }
