@@ -4,14 +4,20 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"reflect"
 	"testing"
 
 	"kprobe/symbols"
 	"kprobe/symbols/unwind"
 )
 
-// layoutsAndRecords are layouts of records as they are written down, each with a record.
-func layoutsAndRecords(t testing.TB) (out [][2][]byte) {
+// written is the layout of a program's records as it is written down, with a record.
+type written struct {
+	prog        *Program
+	layout, rec []byte
+}
+
+func layoutsAndRecords(t testing.TB) (out []written) {
 	t.Helper()
 	for _, text := range []string{
 		"p f", "p f n=$arg1 m=$arg2:u8 s=@S:string b=%bx:b3@4/32", "r f v=$retval:symbol c=$comm", "p f a=@S:x16[3] l=+8(%sp):ustring x=%ax:char",
@@ -31,7 +37,7 @@ func layoutsAndRecords(t testing.TB) (out [][2][]byte) {
 		if err != nil || !pass {
 			t.Fatal(err, pass)
 		}
-		out = append(out, [2][]byte{b, rec})
+		out = append(out, written{p, b, rec})
 	}
 	return out
 }
@@ -39,12 +45,20 @@ func layoutsAndRecords(t testing.TB) (out [][2][]byte) {
 // TestPortable: a record says the same by its layout as by the program that made it.
 func TestPortable(t *testing.T) {
 	for _, x := range layoutsAndRecords(t) {
-		p, err := FromPortable(x[0])
+		p, err := FromPortable(x.layout)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if vals, err := p.Decode(x[1], nil); err != nil || len(vals) != len(p.Fields()) {
-			t.Errorf("%s: %d values, %v", x[0], len(vals), err)
+		want, err := x.prog.Decode(x.rec, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		have, err := p.Decode(x.rec, nil)
+		if err != nil || !reflect.DeepEqual(have, want) {
+			t.Errorf("%s: %+v, %v, want %+v", x.layout, have, err, want)
+		}
+		if !reflect.DeepEqual(p.Fields(), x.prog.Fields()) {
+			t.Errorf("%s: fields %+v, want %+v", x.layout, p.Fields(), x.prog.Fields())
 		}
 	}
 }
@@ -93,7 +107,7 @@ func TestPortableForged(t *testing.T) {
 // check lets through decodes, or is an error, and nothing is read outside the record.
 func FuzzPortable(f *testing.F) {
 	for _, x := range layoutsAndRecords(f) {
-		f.Add(x[0], x[1])
+		f.Add(x.layout, x.rec)
 	}
 	f.Add([]byte(`{"fixed":1000,"fields":[],"args":[],"stack":{"Slot":8,"Bytes":256,"Frames":9}}`), make([]byte, 1000))
 	f.Fuzz(func(t *testing.T, layout, rec []byte) {

@@ -61,6 +61,10 @@ func TestParseTrigger(t *testing.T) {
 	if err != nil || x.Event != "a" || x.Action != SetWprobe || x.Target != "b" || x.Field != "c->d" || x.Offset != -16 || x.Count != 5 {
 		t.Errorf("%+v, %v", x, err)
 	}
+	x, err = ParseTrigger("grp:ev:enable_event:to:other")
+	if err != nil || x.Group != "grp" || x.Event != "ev" || x.Action != EnableEvent || x.TargetGroup != "to" || x.Target != "other" {
+		t.Errorf("%+v, %v", x, err)
+	}
 }
 
 // A trigger's filter is parsed with the values of its event, and its errors point into
