@@ -31,8 +31,8 @@ type controls struct {
 // trigger is one of a session's, with its number.
 type trigger struct {
 	*fetch.Trigger
-	n     int
-	first bool // of those that switch the same event
+	n    int
+	kind uint8 // of the event that it switches; 0: that isn't there yet
 }
 
 // TriggerError says what is wrong with a trigger. Its cause is a *fetch.SyntaxError, or
@@ -57,16 +57,10 @@ func newControls(o *Options) (c controls, err error) {
 	}
 	c.kinds = map[string]uint8{}
 	for i, t := range o.Triggers {
-		x := &trigger{Trigger: t, n: i}
-		switch t.Action {
-		case fetch.TraceOn, fetch.TraceOff:
-			if !c.gated {
-				c.gated, c.startsOff = true, t.Action == fetch.TraceOn
-			}
-		case fetch.EnableEvent, fetch.DisableEvent:
-			x.first = !slices.ContainsFunc(c.triggers, func(y *trigger) bool { return y.Switches() && y.Target == t.Target })
+		if (t.Action == fetch.TraceOn || t.Action == fetch.TraceOff) && !c.gated {
+			c.gated, c.startsOff = true, t.Action == fetch.TraceOn
 		}
-		c.triggers = append(c.triggers, x)
+		c.triggers = append(c.triggers, &trigger{Trigger: t, n: i})
 	}
 	return c, nil
 }
@@ -169,20 +163,33 @@ func (s *Session) bindTriggers(added []*defOf) error {
 		s.control.bound = true
 	}
 	for _, x := range added {
-		for _, t := range s.control.triggers {
-			if !t.Switches() || !t.On(x.ev.Group, x.ev.Name) {
-				continue
-			}
-			name := x.ev.Group + "/" + x.ev.Name
-			if s.control.kinds[name] == 0 {
-				s.control.kinds[name] = uint8(len(s.control.kinds) + 1) // fewer than triggers
-			}
-			if t.first && t.Action == fetch.EnableEvent {
-				x.ev.off.Store(true)
-			}
-		}
+		s.control.bind(x.ev)
 	}
 	return nil
+}
+
+// bind finds the triggers that switch an event. One that names no group switches the event
+// that it was found to, and none of that name which comes later.
+func (c *controls) bind(ev *event) {
+	name, first := ev.Group+"/"+ev.Name, true
+	for _, t := range c.triggers {
+		if !t.Switches() || !t.On(ev.Group, ev.Name) {
+			continue
+		}
+		if t.kind == 0 {
+			if c.kinds[name] == 0 {
+				c.kinds[name] = uint8(len(c.kinds) + 1) // no more than triggers
+			}
+			t.kind = c.kinds[name]
+		}
+		if t.kind != c.kinds[name] {
+			continue
+		}
+		if first && t.Action == fetch.EnableEvent {
+			ev.off.Store(true)
+		}
+		first = false
+	}
 }
 
 // triggersOf lists the triggers of an event.
@@ -250,13 +257,9 @@ func (tg *target) layControl() error {
 
 // layTimes says in time stamps what a second is, and when the end is, from now on.
 func (tg *target) layTimes() error {
-	if err := tg.feed.calibrate(); err != nil {
+	now, rate, err := tg.feed.rate()
+	if err != nil {
 		return err
-	}
-	now := ring.TakeSample(ring.SystemClock{})
-	rate, ok := tg.feed.reader.Rate(now)
-	if !ok {
-		return ring.ErrClock
 	}
 	f := tg.area.File
 	at := f.Layout.Control.Off
@@ -301,23 +304,13 @@ func (p *placed) detourControl() *detour.Control {
 		if !detour.CanTrigger(t.Action) {
 			continue
 		}
-		x := detour.Trigger{Action: t.Action, Condition: i, Kind: s.kindOf(t)}
+		x := detour.Trigger{Action: t.Action, Condition: i, Kind: t.kind}
 		if t.Count > 0 {
 			x.Left = uint64(f.Addr(f.Layout.Trigger(t.n)))
 		}
 		c.Triggers = append(c.Triggers, x)
 	}
 	return c
-}
-
-// kindOf is the number of the event that a trigger switches.
-func (s *Session) kindOf(t *trigger) uint8 {
-	for name, n := range s.control.kinds {
-		if group, event, _ := strings.Cut(name, "/"); t.On(group, event) {
-			return n
-		}
-	}
-	return 0
 }
 
 // bucket is where the hits of the probe's event in a second are counted.
@@ -387,7 +380,7 @@ func (s *Session) after(p *placed, rec []byte) {
 		case fetch.TraceOff:
 			p.feed.turnGate(t, false)
 		case fetch.EnableEvent, fetch.DisableEvent:
-			p.feed.turnEvent(t, s.kindOf(t), t.Action == fetch.EnableEvent)
+			p.feed.turnEvent(t, t.Action == fetch.EnableEvent)
 		case fetch.SetWprobe, fetch.ClearWprobe:
 			p.target.moveWatch(p, t, rec)
 		}
@@ -402,12 +395,12 @@ func (t *feed) turnGate(x *trigger, on bool) {
 }
 
 // turnEvent switches the probes of an event, if one of them isn't as it is to be.
-func (t *feed) turnEvent(x *trigger, kind uint8, on bool) {
+func (t *feed) turnEvent(x *trigger, on bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	var list []*placed
 	for _, p := range t.ids {
-		if p != nil && !p.removed && t.enabled(p) != on && t.file.Mem[t.file.Layout.Kind(p.id)] == kind {
+		if p != nil && !p.removed && t.enabled(p) != on && t.file.Mem[t.file.Layout.Kind(p.id)] == x.kind {
 			list = append(list, p)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"kprobe/fetch"
 	"kprobe/internal/fixture"
+	"kprobe/probe/ring"
 )
 
 func (s *subject) says(format string, args ...any) {
@@ -226,6 +227,15 @@ func TestLimit(t *testing.T) {
 	})
 }
 
+// expire has the end of a process's probes be over.
+func expire(s *Session, pid int) {
+	_ = s.tracer.Do(func() error {
+		f := s.targets[pid].area.File
+		f.Store64(f.Layout.Control.Off+ring.ControlEnd, 1)
+		return nil
+	})
+}
+
 // Behind the end nothing is recorded or counted, and the probes are off.
 func TestExpire(t *testing.T) {
 	controlWays(t, func(t *testing.T, prog string, o Options) {
@@ -237,20 +247,13 @@ func TestExpire(t *testing.T) {
 		sub.says("name x")
 		sub.says("turn 10")
 		before := map[string]uint64{"a": 400, "r": 400, "s": 1, "f": 40}
-		expire := func() {
-			_ = l.s.tracer.Do(func() error {
-				f := l.s.targets[sub.pid()].area.File
-				f.Store64(f.Layout.Control.Off+8, 1) // ring.ControlEnd
-				return nil
-			})
-		}
 		for _, step := range []string{"name y", "turn 10", "go 100", "ret 5"} {
 			for name, want := range before {
 				if st := l.stat(name); st.Hits != want || st.Disabled {
 					t.Errorf("before %s: %s has %d hits, want %d; off: %v", step, name, st.Hits, want, st.Disabled)
 				}
 			}
-			expire()
+			expire(l.s, sub.pid())
 			sub.says(step)
 			for name, want := range before {
 				if st := l.stat(name); st.Hits != want || !st.Disabled {
@@ -293,6 +296,29 @@ func TestTriggersBeginOff(t *testing.T) {
 	want("a is off for good", 20, 40, 3)
 	l.finish(sub.pid())
 	sub.end()
+}
+
+// A trigger switches the event that it was found to, however many come later of that name,
+// and how an event begins is said by the first that switches it, however it is named.
+func TestTriggersBind(t *testing.T) {
+	c, err := newControls(&Options{Triggers: triggersOf(t, "m:disable_event:one/a", "m:enable_event:a", "m:enable_event:two/a")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, w := range []struct {
+		group string
+		off   bool
+		kinds [3]uint8 // of the triggers
+	}{{"one", false, [3]uint8{1, 1, 0}}, {"three", false, [3]uint8{1, 1, 0}}, {"two", true, [3]uint8{1, 1, 2}}, {"one", false, [3]uint8{1, 1, 2}}} {
+		ev := &event{Event: Event{Group: w.group, Name: "a"}}
+		c.bind(ev)
+		if got := [3]uint8{c.triggers[0].kind, c.triggers[1].kind, c.triggers[2].kind}; got != w.kinds || ev.off.Load() != w.off {
+			t.Errorf("%d, %s/a: triggers of %v, off %v", i, w.group, got, ev.off.Load())
+		}
+	}
+	if len(c.kinds) != 2 {
+		t.Errorf("numbers %v", c.kinds)
+	}
 }
 
 // What is wrong with a trigger is said, with the place in it.
@@ -345,7 +371,7 @@ func TestControlsLeft(t *testing.T) {
 		}
 		defer r.Close()
 		printed = map[string]uint64{}
-		if err := r.Snapshot(t.Context(), 0, sinkFunc(func(h *Hit) error { printed[h.Event.Name]++; return nil })); err != nil {
+		if err := r.Snapshot(t.Context(), 0, sinkOf(func(h *Hit) error { printed[h.Event.Name]++; return nil })); err != nil {
 			t.Fatal(err)
 		}
 		if h, err = r.Held(); err != nil {
@@ -411,11 +437,6 @@ func TestControlsLeft(t *testing.T) {
 	sub.end()
 }
 
-// sinkFunc is a sink.
-type sinkFunc func(h *Hit) error
-
-func (f sinkFunc) Hit(h *Hit) error { return f(h) }
-
 // A trigger that needs a tracer isn't left alone without one.
 func TestTriggersNotLeft(t *testing.T) {
 	sub := startSubject(t, fixture.Build(t, "trigger_calls.c", "-O1", "-pthread"), "1")
@@ -475,7 +496,7 @@ func TestTriggersStacktrace(t *testing.T) {
 		sub := startSubject(t, prog, "4")
 		stacks, hits, wrong := map[string]int{}, map[string]int{}, 0
 		var vals []fetch.Value
-		sink := sinkFunc(func(h *Hit) error {
+		sink := sinkOf(func(h *Hit) error {
 			name := h.Event.Name
 			hits[name]++
 			var err error
@@ -527,11 +548,7 @@ func TestExpireFullRing(t *testing.T) {
 	if before.Hits != 80_000 || before.Lost == 0 {
 		t.Errorf("%+v of 80000 calls", before.Counts())
 	}
-	_ = s.tracer.Do(func() error {
-		f := s.targets[sub.pid()].area.File
-		f.Store64(f.Layout.Control.Off+8, 1) // ring.ControlEnd
-		return nil
-	})
+	expire(s, sub.pid())
 	sub.says("go 100")
 	if st := s.Stats()[0]; st.Hits > before.Hits+4 || !st.Disabled {
 		t.Errorf("%d hits more, off: %v", st.Hits-before.Hits, st.Disabled)

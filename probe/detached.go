@@ -206,13 +206,9 @@ func (tg *target) leaveAlone(ctx context.Context) error {
 
 // writeClock has the header say how time stamps become times.
 func (tg *target) writeClock() error {
-	if err := tg.feed.calibrate(); err != nil {
+	now, rate, err := tg.feed.rate()
+	if err != nil {
 		return err
-	}
-	now := ring.TakeSample(ring.SystemClock{})
-	rate, ok := tg.feed.reader.Rate(now)
-	if !ok {
-		return ring.ErrClock
 	}
 	f, h := tg.area.File, tg.area.File.Layout.Header.Off
 	f.Store64(h+ring.TimeAt, now.TSC)

@@ -150,6 +150,19 @@ func (t *feed) calibrate() error {
 	return nil
 }
 
+// rate is how time stamps become times, by a sample of now (ring.Reader.Rate).
+func (t *feed) rate() (now ring.Sample, rate uint64, err error) {
+	if err := t.calibrate(); err != nil {
+		return now, 0, err
+	}
+	now = ring.TakeSample(ring.SystemClock{})
+	rate, ok := t.reader.Rate(now)
+	if !ok {
+		return now, 0, ring.ErrClock
+	}
+	return now, rate, nil
+}
+
 // finish ends reading and takes what is left in the rings; the probes are
 // disabled.
 func (t *feed) finish() error {
