@@ -201,10 +201,10 @@ func trapPending(tid int) bool {
 
 // seccompFilter reads the n-th filter of a stopped thread. ENOENT: there are fewer.
 func seccompFilter(tid, n int) ([]unix.SockFilter, syscall.Errno) {
-	rules := make([]unix.SockFilter, mostRules)
+	rules := make([]unix.SockFilter, unix.BPF_MAXINSNS)
 	got, _, e := syscall.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_SECCOMP_GET_FILTER, uintptr(tid), uintptr(n), uintptr(unsafe.Pointer(&rules[0])), 0, 0)
 	if e != 0 {
 		return nil, e
 	}
-	return rules[:min(int(got), mostRules)], 0
+	return rules[:min(int(got), unix.BPF_MAXINSNS)], 0
 }

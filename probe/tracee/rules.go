@@ -48,23 +48,11 @@ func (t *Thread) Allows(c *Call, ours bool) bool {
 	}
 }
 
-// mostRules is how many instructions a filter has at most (BPF_MAXINSNS).
-const mostRules = 4096
-
-// Actions of filters that let a call through (include/uapi/linux/seccomp.h).
-const (
-	actionMask  = 0xffff0000
-	actionAllow = 0x7fff0000
-	actionLog   = 0x7ffc0000
-)
-
-const auditArch = 0xc000003e // AUDIT_ARCH_X86_64
-
 // data is struct seccomp_data, and which words of it are known.
 func (c *Call) data() (b [64]byte, known [16]bool) {
 	le := binary.LittleEndian
 	le.PutUint32(b[0:], c.Number)
-	le.PutUint32(b[4:], auditArch)
+	le.PutUint32(b[4:], unix.AUDIT_ARCH_X86_64)
 	known[0], known[1] = true, true
 	for i, a := range c.Args {
 		if a != nil {
@@ -137,7 +125,8 @@ func (c *Call) passes(rules []unix.SockFilter) bool {
 			if r.Code&0x18 == unix.BPF_A {
 				action = a
 			}
-			return action&actionMask == actionAllow || action&actionMask == actionLog
+			action &= unix.SECCOMP_RET_ACTION_FULL
+			return action == unix.SECCOMP_RET_ALLOW || action == unix.SECCOMP_RET_LOG
 		case unix.BPF_MISC:
 			if r.Code&0xf8 == unix.BPF_TXA {
 				a = x

@@ -23,7 +23,7 @@ func TestRulesPass(t *testing.T) {
 		return unix.SockFilter{Code: unix.BPF_JMP | op, K: k, Jt: yes, Jf: no}
 	}
 	stmt := func(code uint16, k uint32) unix.SockFilter { return unix.SockFilter{Code: code, K: k} }
-	allow, kill := stmt(unix.BPF_RET, actionAllow), stmt(unix.BPF_RET, 0x80000000)
+	allow, kill := stmt(unix.BPF_RET, unix.SECCOMP_RET_ALLOW), stmt(unix.BPF_RET, 0x80000000)
 	const nr, arch, ip, arg0, arg1, arg3 = 0, 4, 8, 16, 24, 40
 	call := &Call{Number: 14, Args: [6]*uint64{known(1<<64 - 1), nil, known(0), known(8)}}
 	for _, tt := range []struct {
@@ -33,9 +33,9 @@ func TestRulesPass(t *testing.T) {
 	}{
 		{"all", []unix.SockFilter{allow}, true},
 		{"none", []unix.SockFilter{kill}, false},
-		{"noted", []unix.SockFilter{stmt(unix.BPF_RET, actionLog)}, true},
+		{"noted", []unix.SockFilter{stmt(unix.BPF_RET, unix.SECCOMP_RET_LOG)}, true},
 		{"an error", []unix.SockFilter{stmt(unix.BPF_RET, 0x50001)}, false},
-		{"this one", []unix.SockFilter{ld(arch), jump(unix.BPF_JEQ, auditArch, 0, 2), ld(nr), jump(unix.BPF_JEQ, 14, 1, 0), kill, allow}, true},
+		{"this one", []unix.SockFilter{ld(arch), jump(unix.BPF_JEQ, unix.AUDIT_ARCH_X86_64, 0, 2), ld(nr), jump(unix.BPF_JEQ, 14, 1, 0), kill, allow}, true},
 		{"others", []unix.SockFilter{ld(nr), jump(unix.BPF_JEQ, 14, 0, 1), kill, allow}, false},
 		{"a range", []unix.SockFilter{ld(nr), jump(unix.BPF_JGE, 15, 2, 0), jump(unix.BPF_JGT, 13, 0, 1), allow, kill}, true},
 		{"by an argument that is known", []unix.SockFilter{ld(arg0), jump(unix.BPF_JEQ, 0xffffffff, 0, 1), allow, kill}, true},
@@ -46,7 +46,7 @@ func TestRulesPass(t *testing.T) {
 		{"masked", []unix.SockFilter{ld(nr), stmt(unix.BPF_ALU|unix.BPF_AND, 0xf0), stmt(unix.BPF_ST, 3), stmt(unix.BPF_LDX|unix.BPF_MEM, 3), stmt(unix.BPF_MISC|unix.BPF_TXA, 0), jump(unix.BPF_JEQ, 0, 0, 1), allow, kill}, true},
 		{"by a register", []unix.SockFilter{stmt(unix.BPF_LDX|unix.BPF_IMM, 14), ld(nr), jump(unix.BPF_JEQ|unix.BPF_X, 0, 0, 1), allow, kill}, true},
 		{"far", []unix.SockFilter{stmt(unix.BPF_JMP|unix.BPF_JA, 1), kill, allow}, true},
-		{"by a result", []unix.SockFilter{stmt(unix.BPF_LD|unix.BPF_IMM, actionAllow), stmt(unix.BPF_RET|unix.BPF_A, 0)}, true},
+		{"by a result", []unix.SockFilter{stmt(unix.BPF_LD|unix.BPF_IMM, unix.SECCOMP_RET_ALLOW), stmt(unix.BPF_RET|unix.BPF_A, 0)}, true},
 		{"beyond the end", []unix.SockFilter{stmt(unix.BPF_JMP|unix.BPF_JA, 1<<31), allow}, false},
 		{"no end", []unix.SockFilter{ld(nr)}, false},
 		{"no such word", []unix.SockFilter{ld(62), allow}, false},
