@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"kprobe/internal/untrusted"
-	"kprobe/symbols"
 )
 
 // detachCalls are what is asked of probes that are left, with those that are there and
@@ -184,9 +183,6 @@ func (s *recorderSubject) looksWhole() (left bool, err error) {
 	first, on := hits()
 	if on && !waitUntil(func() bool { n, _ := hits(); return err != nil || n > first }) {
 		return true, errors.New("probes that are left record nothing")
-	}
-	if errors.Is(err, symbols.ErrGone) {
-		return true, err
 	}
 	return true, err
 }

@@ -19,7 +19,8 @@ import (
 // moveWatch gives a watchpoint an address, or takes it away, at a hit of p.
 func (tg *target) moveWatch(p *placed, t *trigger, rec []byte) {
 	tg = tg.main
-	at := symbols.Addr(symbols.NoData)
+	const nothing = symbols.Addr(symbols.NoData)
+	at := nothing
 	if t.Field != "" {
 		v, ok := p.prog.Number(p.prog.Scalar(t.Field), rec)
 		if !ok {
@@ -31,8 +32,7 @@ func (tg *target) moveWatch(p *placed, t *trigger, rec []byte) {
 		if w.data == nil || !t.On(w.ev.Group, w.ev.Name) {
 			continue
 		}
-		const nothing = symbols.Addr(symbols.NoData)
-		now := w.data.at
+		now, next := w.data.at, at
 		switch {
 		case t.Action == fetch.SetWprobe && now != nothing,
 			t.Action == fetch.ClearWprobe && (now == nothing || t.Field != "" && now != at):
@@ -43,9 +43,9 @@ func (tg *target) moveWatch(p *placed, t *trigger, rec []byte) {
 		case !p.feed.spend(t):
 			continue
 		case t.Action == fetch.ClearWprobe:
-			at = nothing
+			next = nothing
 		}
-		if err := tg.watchAt(w, at); err != nil {
+		if err := tg.watchAt(w, next); err != nil {
 			tg.s.warnf("%s/%s watches nothing: %v", w.ev.Group, w.ev.Name, err)
 		}
 	}

@@ -130,10 +130,8 @@ func (s *Session) followRow(tg *target, th *thread, p *placed, slot, raw symbols
 
 // probeOf is the probe of a number that is armed; nil: there is none.
 func (tg *target) probeOf(id uint32) *placed {
-	for p := range tg.placed {
-		if p.id == id {
-			return p
-		}
+	if p := tg.feed.probe(id); tg.placed[p] {
+		return p
 	}
 	return nil
 }

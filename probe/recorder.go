@@ -193,8 +193,8 @@ func (r *Recorder) Held() (Held, error) {
 				n[0]++
 			}
 			ends[p.Addr] = n
-			if def := f.Book.Probes[i].Def; len(h.Definitions) < 1000 && (i == 0 || def != f.Book.Probes[i-1].Def) {
-				h.Definitions = append(h.Definitions, def)
+			if len(h.Definitions) < 1000 && (i == 0 || p.Def != f.Book.Probes[i-1].Def) {
+				h.Definitions = append(h.Definitions, p.Def)
 			}
 		}
 	}

@@ -2,7 +2,6 @@ package probe
 
 import (
 	"context"
-	"encoding/binary"
 
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
@@ -29,14 +28,13 @@ func (tg *target) watchResolver(ctx context.Context, resolver symbols.Addr) erro
 		if err != nil {
 			return
 		}
-		var b [8]byte
-		if _, err := tg.proc.ReadMemory(b[:], symbols.Addr(regs.Rsp)); err != nil {
+		back, err := tg.word(symbols.Addr(regs.Rsp))
+		if err != nil {
 			return
 		}
 		sp := regs.Rsp + 8
-		back := symbols.Addr(binary.LittleEndian.Uint64(b[:]))
 		var answered *hook
-		answered, err = tg.hookAt(tg.s.run, back, func(t *tracee.Thread) {
+		answered, err = tg.hookAt(tg.s.run, symbols.Addr(back), func(t *tracee.Thread) {
 			regs, err := t.Regs()
 			if err != nil || regs.Rsp != sp {
 				return

@@ -242,8 +242,8 @@ func (tg *target) watchesAtTick(ctx context.Context) {
 func (tg *target) syncWatches(ctx context.Context) {
 	list := tg.watchers(nil, nil)
 	next, err := assign(tg.registers.slots, list)
-	if err != nil {
-		tg.s.warnf("process %d: %s watches nothing: %v", tg.proc.PID(), fullFor(err), err)
+	if full := (*debugreg.FullError)(nil); errors.As(err, &full) {
+		tg.s.warnf("process %d: %s watches nothing: %v", tg.proc.PID(), full.Wanted, full)
 		if next, err = assign(tg.registers.slots, list[:debugreg.MaxRegisters]); err != nil {
 			return
 		}
@@ -251,14 +251,6 @@ func (tg *target) syncWatches(ctx context.Context) {
 	if err := tg.setWatches(ctx, next); err != nil && !errors.Is(err, tracee.ErrGone) {
 		tg.s.warnf("watchpoints of process %d: %v", tg.proc.PID(), err)
 	}
-}
-
-func fullFor(err error) string {
-	var full *debugreg.FullError
-	if errors.As(err, &full) {
-		return full.Wanted
-	}
-	return "a watchpoint"
 }
 
 // watchesGone marks the watchpoints gone whose library was unloaded.
