@@ -27,9 +27,9 @@ const (
 )
 
 // OfThread answers a variable that each thread, or goroutine, has: $goid, $labels,
-// $label.NAME, $trace_id, $span_id. m is the module of the place; nil: none. byCode tells where a runtime.g has a
-// member in a program without debug information. It is a fault in a thread that has
-// none. ok is false for another name.
+// $label.NAME, $trace_id, $span_id. m is the module of the place; nil: none. byCode
+// tells where a runtime.g has a member in a program without debug information. The
+// variable is a fault in a thread that has none. ok is false for another name.
 func OfThread(space *symbols.Space, m *symbols.Module, name string, byCode GMember) (v fetch.Variable, ok bool, err error) {
 	switch name {
 	case "$goid":
