@@ -78,7 +78,7 @@ func (b *builder) controlled(pr *Probe, done asm.Label) {
 		b.ends(pr, done)
 	}
 	for i := range k.Triggers {
-		if k.Triggers[i].Action == fetch.Stacktrace && pr.Program.Stack.Mark > 0 && !pr.CountOnly {
+		if k.Triggers[i].Action == fetch.Stacktrace && sometimes(pr.Program) && !pr.CountOnly {
 			b.trigger(&k.Triggers[i])
 		}
 	}
@@ -260,13 +260,16 @@ func (b *builder) wantStack(t *Trigger, l *layout, s *fetch.StackCopy, no asm.La
 	b.Jmp(no)
 }
 
+// sometimes reports whether only some records of a program have the stack.
+func sometimes(prog *fetch.Program) bool { return prog.Stack != nil && prog.Stack.Mark > 0 }
+
 // copyOfStack copies the stack into the record, if it is to have one.
 func (b *builder) copyOfStack() {
 	s := b.prog.Stack
 	if s == nil {
 		return
 	}
-	if s.Mark == 0 {
+	if !sometimes(b.prog) {
 		b.stackCopy(s)
 		return
 	}

@@ -119,17 +119,17 @@ func planProgram(pr *Probe, p *Params) (layout, error) {
 		return l, unsupported("the thread's number is another one in the process's pid namespace")
 	}
 	l.tid = l.tid || value
-	l.texts = l.texts || prog.Stack != nil && prog.Stack.Mark > 0 // records have different sizes
+	l.texts = l.texts || sometimes(prog) // records have different sizes
 	if l.texts {
 		l.total, l.state = room(8), room(8)
 	}
-	if kept == 1 && !mayOverflow(prog) && (prog.Stack == nil || prog.Stack.Mark == 0) {
+	if kept == 1 && !mayOverflow(prog) && !sometimes(prog) {
 		l.only = last
 	}
 	if large || prog.Stack != nil {
 		l.area = room(8)
 	}
-	if prog.Stack != nil && prog.Stack.Mark > 0 {
+	if sometimes(prog) {
 		l.want = room(8)
 	}
 	if prog.Stack != nil {

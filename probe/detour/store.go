@@ -19,7 +19,7 @@ func (b *builder) early() {
 	if l.texts && l.only < 0 && !b.probe.CountOnly {
 		b.StoreImm(asm.W64, b.frame.temp(l.total), int32(b.prog.Fixed))
 	}
-	if s := b.prog.Stack; s != nil && s.Mark > 0 {
+	if sometimes(b.prog) {
 		b.StoreImm(asm.W64, b.frame.temp(l.want), 0)
 	}
 	if l.named {
@@ -65,7 +65,7 @@ func (b *builder) late() {
 	if l.texts && l.only < 0 {
 		b.MovImm(asm.R8, uint64(b.prog.Fixed)) // offset of the next text
 	}
-	if s := b.prog.Stack; s != nil && s.Mark > 0 {
+	if sometimes(b.prog) {
 		b.OpLoad(asm.Add, asm.W64, asm.R8, b.frame.temp(l.want))
 	}
 	for i := range b.prog.Args {
