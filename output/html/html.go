@@ -187,22 +187,18 @@ func (p *Page) losses(note func(string, ...any)) {
 	if end == nil {
 		note("The recording was cut off: what comes before is shown.")
 	} else {
-		var lost, missed, filtered, limited uint64
-		for _, e := range end.Events {
-			lost, missed, filtered = lost+e.Lost, missed+e.Missed, filtered+e.Filtered
-			limited += e.Limited
+		sum := end.Sum()
+		if sum.Lost > 0 {
+			note("%s hits were lost, %.1f %% of all: calls and times are of the others.", grouped(sum.Lost), 100*float64(sum.Lost)/float64(sum.Lost+p.Report.Hits))
 		}
-		if lost > 0 {
-			note("%s hits were lost, %.1f %% of all: calls and times are of the others.", grouped(lost), 100*float64(lost)/float64(lost+p.Report.Hits))
+		if sum.Limited > 0 {
+			note("%s hits were beyond --limit, and not recorded: calls and times are of the others.", grouped(sum.Limited))
 		}
-		if limited > 0 {
-			note("%s hits were beyond --limit, and not recorded: calls and times are of the others.", grouped(limited))
+		if sum.Missed > 0 {
+			note("%s calls were missed: no instance was free for them.", grouped(sum.Missed))
 		}
-		if missed > 0 {
-			note("%s calls were missed: no instance was free for them.", grouped(missed))
-		}
-		if filtered > 0 {
-			note("%s hits were refused by filters.", grouped(filtered))
+		if sum.Filtered > 0 {
+			note("%s hits were refused by filters.", grouped(sum.Filtered))
 		}
 	}
 	if n := p.Report.Tracks.Lates; n > 0 {

@@ -43,6 +43,22 @@ type End struct {
 	Overwritten uint64 `json:"overwritten,omitempty"`
 }
 
+// Sum is what became of the hits of all events. Of no End it is zero.
+func (e *End) Sum() (c Count) {
+	if e == nil {
+		return c
+	}
+	for _, x := range e.Events {
+		c.Hits += x.Hits
+		c.Recorded += x.Recorded
+		c.Filtered += x.Filtered
+		c.Lost += x.Lost
+		c.Limited += x.Limited
+		c.Missed += x.Missed
+	}
+	return c
+}
+
 // Count is what became of an event's hits.
 type Count struct {
 	Group    string `json:"group"`

@@ -249,40 +249,30 @@ func readReport(ctx context.Context, d *Deps, m *messages, from hitsFile, r *rep
 	return in, done()
 }
 
-func lossesOf(in *recording.Reader) (lost uint64) {
-	if in.End != nil {
-		for _, e := range in.End.Events {
-			lost += e.Lost + e.Limited + e.Missed
-		}
-	}
-	return lost
+func lossesOf(in *recording.Reader) uint64 {
+	sum := in.End.Sum()
+	return sum.Lost + sum.Limited + sum.Missed
 }
 
 // sayRecording says what the numbers lack.
 func sayRecording(m *messages, in *recording.Reader, r *report.Report) {
-	var lost, missed, filtered, limited uint64
-	if in.End != nil {
-		for _, e := range in.End.Events {
-			lost, missed, filtered = lost+e.Lost, missed+e.Missed, filtered+e.Filtered
-			limited += e.Limited
-		}
-	}
+	sum := in.End.Sum()
 	text := fmt.Sprintf("%d hits in %s", r.Hits, report.Time(r.Last-r.First))
-	if filtered > 0 {
-		text += fmt.Sprintf(", %d filtered out", filtered)
+	if sum.Filtered > 0 {
+		text += fmt.Sprintf(", %d filtered out", sum.Filtered)
 	}
-	text += fmt.Sprintf(", %d lost", lost)
-	if lost > 0 {
-		text += fmt.Sprintf(" (%.1f %% of all: calls and times are of the others)", 100*float64(lost)/float64(lost+r.Hits))
+	text += fmt.Sprintf(", %d lost", sum.Lost)
+	if sum.Lost > 0 {
+		text += fmt.Sprintf(" (%.1f %% of all: calls and times are of the others)", 100*float64(sum.Lost)/float64(sum.Lost+r.Hits))
 	}
 	if in.End != nil && in.End.Overwritten > 0 {
 		text += fmt.Sprintf("; %d older ones were overwritten before", in.End.Overwritten)
 	}
-	if limited > 0 {
-		text += fmt.Sprintf(", %d beyond --limit", limited)
+	if sum.Limited > 0 {
+		text += fmt.Sprintf(", %d beyond --limit", sum.Limited)
 	}
-	if missed > 0 {
-		text += fmt.Sprintf(", %d calls missed", missed)
+	if sum.Missed > 0 {
+		text += fmt.Sprintf(", %d calls missed", sum.Missed)
 	}
 	if n := r.Tracks.Lates; n > 0 {
 		text += fmt.Sprintf("; of %d calls the entry is missing", n)
