@@ -169,7 +169,7 @@ func (s *Session) leaveFunction(ctx context.Context, tg *target, th *thread, st 
 	s.done = s.done[:0]
 	for _, p := range st.leaves {
 		key := callKey{pid: tg.proc.PID(), sp: sp + 8 + p.pop}
-		found := tg.calls.take(key, func(in *instance) bool { return in.inside && in.probe == p && uint64(in.slot) == sp }, nil)
+		found := tg.calls.take(key, func(in *instance) bool { return in.inside && in.probe == p && uint64(in.slot) == sp }, s.done[len(s.done):])
 		s.done = append(s.done, found...)
 	}
 	if len(s.done) == 0 {
