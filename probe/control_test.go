@@ -462,13 +462,16 @@ func TestTriggersNotLeft(t *testing.T) {
 // destructor, in all threads, and nothing before and behind.
 func TestTriggersMoveWatchpoint(t *testing.T) {
 	sub := startSubject(t, fixture.Build(t, "trigger_calls.c", "-O1", "-pthread"), "1")
-	o := Options{Triggers: triggersOf(t, "make:set_wprobe:field:o+8:5", "kill:clear_wprobe:field:o+8 if o != 0", "kill:clear_wprobe:other:o", "make:set_wprobe:odd:o+1")}
-	l := attach(t, sub.pid(), o, "r:make make_obj o=$retval:x64", "p:kill kill_obj o=$arg1:x64", "w:field w@-1:8 v=$value:u64", "w:other w@-1:8", "w:odd w@-1:8")
+	o := Options{Triggers: triggersOf(t, "make:set_wprobe:field:o+8:5", "kill:clear_wprobe:field:o+8 if o != 0", "kill:clear_wprobe:other:o", "make:set_wprobe:odd:o+1", "make:set_wprobe:two:o+8", "kill:clear_wprobe:two:o+8")}
+	l := attach(t, sub.pid(), o, "r:make make_obj o=$retval:x64", "p:kill kill_obj o=$arg1:x64", "w:field w@-1:8 v=$value:u64", "w:other w@-1:8", "w:odd w@-1:8", "w:two w@-1:8 v=$value:u64", "w:two w@-1:4 v=$value:u64")
 	sub.says("obj 8")
 	l.finish(sub.pid())
 	sub.end()
 	var got []string
 	for _, line := range l.sink.all() {
+		if strings.HasSuffix(line, "v=77") || strings.HasSuffix(line, "v=99") {
+			t.Errorf("seen of an object that isn't there: %s", line)
+		}
 		if strings.Contains(line, "field") {
 			got = append(got, line[strings.LastIndex(line, " ")+1:])
 		}
@@ -477,7 +480,7 @@ func TestTriggersMoveWatchpoint(t *testing.T) {
 	if s := strings.Join(got, " "); s != want {
 		t.Errorf("written: %s, want %s", s, want)
 	}
-	for name, want := range map[string]uint64{"make": 8, "kill": 8, "field": 10, "other": 0, "odd": 0} {
+	for name, want := range map[string]uint64{"make": 8, "kill": 8, "field": 10, "other": 0, "odd": 0, "two": 32} {
 		if st := l.stat(name); st.Hits != want {
 			t.Errorf("%s: %d hits, want %d", name, st.Hits, want)
 		}
