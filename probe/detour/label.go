@@ -18,9 +18,9 @@ func hasLabel(c *fetch.Chain) bool {
 // Changes DX, DI and R8 to R10.
 func (b *builder) label(s *fetch.Step, fault asm.Label) {
 	m := b.guard(0, fault)
-	b.mayFault(fault)
+	b.mayRead(m.Plus(8), 8, fault)
 	b.Load(asm.W64, asm.R8, m.Plus(8))
-	b.mayFault(fault)
+	b.mayRead(m, 8, fault)
 	b.Load(asm.W64, asm.DI, m)
 	b.Test(asm.W64, asm.R8, asm.R8)
 	b.Jcc(asm.E, fault)
@@ -33,10 +33,10 @@ func (b *builder) label(s *fetch.Step, fault asm.Label) {
 	b.guard(0, fault)
 	next := b.NewLabel()
 	again := b.Mark()
-	b.mayFault(fault)
+	b.mayRead(asm.At(asm.DI, 8), 8, fault)
 	b.OpMemImm(asm.Cmp, asm.W64, asm.At(asm.DI, 8), int32(len(s.Text)))
 	b.Jcc(asm.NE, next)
-	b.mayFault(fault)
+	b.mayRead(asm.At(asm.DI, 0), 8, fault)
 	b.Load(asm.W64, asm.R9, asm.At(asm.DI, 0))
 	b.sameText(s.Text, next, fault)
 	b.Lea(asm.AX, asm.At(asm.DI, fetch.LabelValue))
@@ -57,18 +57,23 @@ func (b *builder) sameText(text string, other, fault asm.Label) {
 		if len(rest) >= 8 {
 			b.MovImm(asm.R10, binary.LittleEndian.Uint64(rest))
 		}
-		b.mayFault(fault)
+		size := 1
 		switch {
 		case len(rest) >= 8:
-			b.OpLoad(asm.Cmp, asm.W64, asm.R10, at)
-			off += 8
+			size = 8
 		case len(rest) >= 4:
+			size = 4
+		}
+		b.mayRead(at, size, fault)
+		switch size {
+		case 8:
+			b.OpLoad(asm.Cmp, asm.W64, asm.R10, at)
+		case 4:
 			b.OpMemImm(asm.Cmp, asm.W32, at, int32(binary.LittleEndian.Uint32(rest)))
-			off += 4
 		default:
 			b.OpMemImm(asm.Cmp, asm.W8, at, int32(int8(rest[0])))
-			off++
 		}
+		off += size
 		b.Jcc(asm.NE, other)
 	}
 }
