@@ -4,7 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
+
+	"golang.org/x/sys/unix"
 )
 
 // Rotating is a file that begins anew at a size: FILE becomes FILE.1, that FILE.2, and
@@ -19,10 +22,14 @@ type Rotating struct {
 
 // NewRotating makes the file, or empties it; older ones stay until their number comes.
 // Write begins a new one where this one would get larger than size bytes, and keeps so
-// many of the old ones. A path that is there and no regular file is an error.
+// many of the old ones. A path that is there and no regular file is an error, and so is
+// a folder in which no file can be made.
 func NewRotating(path string, size int64, keep int) (*Rotating, error) {
 	if st, err := os.Lstat(path); err == nil && !st.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s is no regular file: nothing can take its place", path)
+	}
+	if dir := filepath.Dir(path); unix.Access(dir, unix.W_OK) != nil {
+		return nil, fmt.Errorf("no new file can be made in %s", dir)
 	}
 	r := &Rotating{path: path, size: size, keep: keep}
 	return r, r.begin()

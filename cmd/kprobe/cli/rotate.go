@@ -16,8 +16,8 @@ type rotation struct {
 // keptFiles is how many older files there are if it isn't said.
 const keptFiles = 9
 
-// smallestFile is the least size at which files begin anew: a few lines.
-const smallestFile = 4 << 10
+// smallestFile is the least size at which files begin anew: more than is written at once.
+const smallestFile = 128 << 10
 
 // Set implements pflag.Value.
 func (r *rotation) Set(s string) error {
