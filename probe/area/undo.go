@@ -202,8 +202,10 @@ const JmpRel8 = 0xeb
 func (a *Area) leaveLongJumps(leading []memory.Change, stopped []*tracee.Thread) error {
 	back := map[uint64]uint64{}
 	for _, c := range leading {
-		short := make([]byte, len(c.Old))
-		if _, err := a.Proc.ReadMemory(short, symbols.Addr(c.At)); err != nil || len(short) < 2 || !bytes.Equal(short, c.Old) {
+		// The journal has the opcode alone of a jump whose displacement is the byte
+		// that was there.
+		var short [2]byte
+		if _, err := a.Proc.ReadMemory(short[:], symbols.Addr(c.At)); err != nil || !bytes.HasPrefix(short[:], c.Old) {
 			continue // its file was unmapped, or it isn't in the text
 		}
 		back[c.At+2+uint64(int8(short[1]))] = c.At
