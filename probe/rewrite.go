@@ -1,13 +1,11 @@
 package probe
 
 import (
-	"errors"
+	"slices"
 
-	"golang.org/x/sys/unix"
-
+	"kprobe/probe/area"
 	"kprobe/probe/memory"
 	"kprobe/probe/tracee"
-	"kprobe/symbols"
 )
 
 // change is bytes of the text to be replaced.
@@ -16,31 +14,20 @@ type change = memory.Change
 // rewrite makes changes of the text, for which the threads are stopped (memory.Rewrite).
 func (tg *target) rewrite(list []change) error { return memory.Rewrite(tg.proc, list) }
 
-// changes lists what arms patches, in two parts. The first is where no thread
-// arrives before the second is made: should kprobe be killed between them,
-// nothing leads to what is not there. Restoring takes the second out first.
-func changes(list []*patch, of func(p *patch, i int) change) (first, second []change) {
+// writePatches puts the jumps of patches into the text. They are in the
+// journal already; all threads are stopped. Nothing leads to the first part of them
+// before the second is there, should kprobe be killed in between.
+func (tg *target) writePatches(list []*patch) error {
+	var first, second []change
 	for _, p := range list {
-		for q := p; q != nil; q = q.island {
-			for i := range q.entries {
-				c := of(q, i)
-				if q == p && i == len(q.plan.Writes)-1 {
-					second = append(second, c)
-				} else {
-					first = append(first, c)
-				}
+		for _, w := range p.writes() {
+			if c := (change{At: w.At, New: w.Old}); w.Leads {
+				second = append(second, c)
+			} else {
+				first = append(first, c)
 			}
 		}
 	}
-	return first, second
-}
-
-// writePatches puts the jumps of patches into the text. They are in the
-// journal already; all threads are stopped.
-func (tg *target) writePatches(list []*patch) error {
-	first, second := changes(list, func(p *patch, i int) change {
-		return change{At: p.plan.Writes[i].At, New: p.plan.Writes[i].Bytes}
-	})
 	if err := tg.rewrite(first); err != nil {
 		return err
 	}
@@ -48,36 +35,19 @@ func (tg *target) writePatches(list []*patch) error {
 }
 
 // restorePatches gives the text its bytes back where it has those of the
-// patches; all threads are stopped, those of processes that share the memory, too.
-// What can't be restored stays armed, and in the journal.
+// patches (area.Restore); all threads are stopped, those of processes that share the
+// memory, too. What can't be restored stays armed, and in the journal.
 func (tg *target) restorePatches(list []*patch, stopped []*tracee.Thread) error {
-	first, second := changes(list, func(p *patch, i int) change {
-		return change{At: p.plan.Writes[i].At, Old: p.plan.Writes[i].Bytes, New: p.before[i].Bytes}
-	})
+	var all []*area.Write
+	of := make([][]*area.Write, len(list))
+	for i, p := range list {
+		of[i] = p.writes()
+		all = append(all, of[i]...)
+	}
 	tg.unnoteEntries(list)
-	err := errors.Join(leaveLongJumps(list, stopped), leaveGuards(list, stopped))
-	if err == nil {
-		err = tg.rewrite(second)
-	}
-	if err == nil {
-		// Nothing leads to these any more.
-		err = tg.rewrite(first)
-	}
-	failed := map[uint64]bool{} // by address: patches don't overlap
-	for _, part := range [][]change{first, second} {
-		for i := range part {
-			if !part[i].Done {
-				failed[part[i].At] = true
-			}
-		}
-	}
-	for _, p := range list {
-		stays := false
-		for q := p; q != nil; q = q.island {
-			for i := range q.entries {
-				stays = stays || failed[q.plan.Writes[i].At]
-			}
-		}
+	err := area.Restore(tg.proc, all, stopped)
+	for i, p := range list {
+		stays := slices.ContainsFunc(of[i], func(w *area.Write) bool { return !w.Done })
 		for q := p; q != nil; q = q.island {
 			if stays {
 				q.armed = true // as far as anybody knows: its code is needed
@@ -89,66 +59,18 @@ func (tg *target) restorePatches(list []*patch, stopped []*tracee.Thread) error 
 	return err
 }
 
-// leaveLongJumps has threads that took a short jump, and no more, go on in its
-// detour: where they are no instruction starts once the jumps are gone.
-func leaveLongJumps(list []*patch, stopped []*tracee.Thread) error {
-	to := map[uint64]uint64{}
-	for _, p := range list {
-		if a := p.plan.LongJump(); a != 0 && p.armed {
-			to[a] = p.plan.Detour
+// writes lists what the patch has written, or is about to, as far as it is in the journal.
+func (p *patch) writes() (list []*area.Write) {
+	for q := p; q != nil; q = q.island {
+		for i := range q.entries {
+			w := q.plan.Writes[i]
+			list = append(list, &area.Write{
+				Change: change{At: w.At, Old: w.Bytes, New: q.before[i].Bytes},
+				Leads:  q == p && i == len(q.plan.Writes)-1,
+			})
 		}
 	}
-	if len(to) == 0 {
-		return nil
-	}
-	var errs []error
-	for _, t := range stopped {
-		regs, err := t.Regs()
-		if err != nil || t.AtTrap() {
-			// Gone, or in the kernel; or it has met a breakpoint that stands right
-			// before the long jump, and goes back to that.
-			continue
-		}
-		if d, ok := to[regs.Rip]; ok {
-			regs.Rip = d
-			if err := t.SetRegs(regs); err != nil && !errors.Is(err, tracee.ErrGone) {
-				errs = append(errs, err)
-			}
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// leaveGuards has threads that have met a guard which raises SIGILL, and whose
-// signal is still to be handled, go on where it leads: once the guard is gone the
-// signal would be the program's. A guard that is an int3 needs no such thing, as
-// its trap is known by the byte that isn't there any more.
-func leaveGuards(list []*patch, stopped []*tracee.Thread) error {
-	to := map[uint64]symbols.Addr{}
-	for _, p := range list {
-		for g, at := range p.guards() {
-			if p.armed && g.Byte != breakpoint {
-				to[g.At] = at
-			}
-		}
-	}
-	if len(to) == 0 {
-		return nil
-	}
-	var errs []error
-	for _, t := range stopped {
-		regs, err := t.Regs()
-		if err != nil {
-			continue // gone, or in the kernel
-		}
-		if at, ok := to[regs.Rip]; ok && t.DropFault(unix.SIGILL) {
-			regs.Rip = uint64(at)
-			if err := t.SetRegs(regs); err != nil && !errors.Is(err, tracee.ErrGone) {
-				errs = append(errs, err)
-			}
-		}
-	}
-	return errors.Join(errs...)
+	return list
 }
 
 // restoreSites takes the int3s of sites out; all threads are stopped. The

@@ -2,12 +2,10 @@ package area
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -79,12 +77,11 @@ func (a *Area) abandon() error {
 	return a.File.Set64(a.File.Layout.Header.Off+ring.TracerStartOff, 0)
 }
 
-// written lists the writes of the text that the journal knows, to be undone: jumps
-// that lead to other writes of their patch, and all else.
-func (a *Area) written() (leading, rest []memory.Change, err error) {
+// written lists the writes of the text that the journal knows.
+func (a *Area) written() (list []*Write, err error) {
 	sites, err := a.journalled()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	for _, l := range sites {
 		before, after := l.Before, l.After
@@ -92,140 +89,44 @@ func (a *Area) written() (leading, rest []memory.Change, err error) {
 			// The entry holds the whole instruction, the change is a byte.
 			before, after = before[:1], after[:1]
 		}
-		c := memory.Change{At: l.Addr, Old: after, New: before}
-		switch {
-		case bytes.Equal(before, after):
-		case l.Tactic == uint16(plan.ShortJump) && bytes.HasPrefix(after, []byte{JmpRel8}):
-			leading = append(leading, c)
-		default:
-			rest = append(rest, c)
+		if bytes.Equal(before, after) {
+			continue
 		}
+		w := &Write{Change: memory.Change{At: l.Addr, Old: after, New: before}}
+		w.Leads = l.Tactic == uint16(plan.ShortJump) && w.short()
+		list = append(list, w)
 	}
-	return leading, rest, nil
+	return list, nil
 }
 
 // RestoreText undoes the writes of the text that the journal tells, and lowers the
 // semaphores that were raised; every thread is stopped. It may be called again.
 func (a *Area) RestoreText(stopped []*tracee.Thread) error {
-	leading, rest, err := a.written()
+	list, err := a.written()
 	if err != nil {
 		return err
 	}
-	if err := a.leaveLongJumps(leading, stopped); err != nil {
-		return err
+	err = Restore(a.Proc, list, stopped)
+	for _, w := range list {
+		a.noteLifted(w)
 	}
-	if err := a.undoAll(leading); err != nil {
-		return err
-	}
-	if err := a.undoAll(rest); err != nil {
-		return err
-	}
-	// A short jump may lie under a breakpoint that has just gone.
-	if err := a.undoAll(leading); err != nil {
+	if err != nil {
 		return err
 	}
 	return semaphore.LowerAll(a.Proc, a.File)
 }
 
-// mostOver bounds how many writes lie over each other. Sessions have a handful.
-const mostOver = 16
-
-// errWritesOver is that of a journal that no session writes.
-var errWritesOver = errors.New("the journal has more writes over each other than there can be")
-
-// undoAll undoes those of the writes that are in the text, each once. One that
-// another was made over is found once that one is undone.
-func (a *Area) undoAll(list []memory.Change) error {
-	for range mostOver {
-		var left []memory.Change
-		overlaps, undone := false, false
-		depth := 0
-		for todo := list; len(todo) > 0; depth++ {
-			if depth == mostOver {
-				return errWritesOver
-			}
-			batch, later := disjoint(todo)
-			if err := memory.Rewrite(a.Proc, batch); err != nil {
-				return err
-			}
-			for _, c := range batch {
-				if c.Wrote {
-					a.noteLifted(&c)
-					undone = true
-				} else {
-					left = append(left, c)
-				}
-			}
-			overlaps = overlaps || len(later) > 0
-			todo = later
-		}
-		if !overlaps || !undone {
-			return nil
-		}
-		list = left
-	}
-	return errWritesOver
-}
-
-// disjoint splits changes into some that don't overlap, and the others.
-func disjoint(list []memory.Change) (some, others []memory.Change) {
-	slices.SortStableFunc(list, func(a, b memory.Change) int { return cmp.Compare(a.At, b.At) })
-	for _, c := range list {
-		if n := len(some); n > 0 && c.At < some[n-1].End() {
-			others = append(others, c)
-		} else {
-			some = append(some, c)
-		}
-	}
-	return some, others
-}
-
 // noteLifted remembers where bytes of kprobe's were, of which a thread may have
 // a trap to be answered.
-func (a *Area) noteLifted(c *memory.Change) {
+func (a *Area) noteLifted(w *Write) {
 	if a.lifted == nil {
 		a.lifted = map[uint64]bool{}
 	}
-	for i := range c.New {
-		if c.New[i] != c.Old[i] {
-			a.lifted[c.At+uint64(i)] = true
+	for at := w.At; at < w.End(); at++ {
+		if w.lifted(at) {
+			a.lifted[at] = true
 		}
 	}
-}
-
-// JmpRel8 is the opcode of a short jump (Intel SDM vol. 2, JMP).
-const JmpRel8 = 0xeb
-
-// leaveLongJumps has threads that took a short jump, and no more, go back to
-// where it was: once the text is restored no instruction starts at the long jump
-// that they stand at. Nothing but their instruction pointer has changed since.
-func (a *Area) leaveLongJumps(leading []memory.Change, stopped []*tracee.Thread) error {
-	back := map[uint64]uint64{}
-	for _, c := range leading {
-		// The journal has the opcode alone of a jump whose displacement is the byte
-		// that was there.
-		var short [2]byte
-		if _, err := a.Proc.ReadMemory(short[:], symbols.Addr(c.At)); err != nil || !bytes.HasPrefix(short[:], c.Old) {
-			continue // its file was unmapped, or it isn't in the text
-		}
-		back[c.At+2+uint64(int8(short[1]))] = c.At
-	}
-	if len(back) == 0 {
-		return nil
-	}
-	for _, t := range stopped {
-		regs, err := t.Regs()
-		if err != nil || t.AtTrap() {
-			continue // gone, or at a breakpoint right before the long jump
-		}
-		if site, ok := back[regs.Rip]; ok {
-			regs.Rip = site
-			if err := t.SetRegs(regs); err != nil && !errors.Is(err, tracee.ErrGone) {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // vacate takes threads, and what will lead threads, out of kprobe's memory once the
