@@ -2,6 +2,7 @@ package probe
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -28,11 +29,15 @@ type controls struct {
 	bound     bool // their events were found
 }
 
-// trigger is one of a session's, with its number.
+// trigger is one of a session's, with its number and the events, GRP/EVENT, that it was
+// found to be of; "": that isn't there yet. One that names no group is of no event of
+// another group that comes later.
 type trigger struct {
 	*fetch.Trigger
-	n    int
-	kind uint8 // of the event that it switches; 0: that isn't there yet
+	n       int
+	of      string // at whose hits it is
+	watches string // the watchpoint that it moves
+	kind    uint8  // of the event that it switches; 0: that isn't there yet
 }
 
 // TriggerError says what is wrong with a trigger. Its cause is a *fetch.SyntaxError, or
@@ -147,10 +152,11 @@ func eventNames(set map[string]bool) string {
 }
 
 // bindTriggers finds the events of triggers among those that the session has now. An
-// event that is to be switched on before it is switched off begins switched off.
-func (s *Session) bindTriggers(added []*defOf) error {
+// event that is to be switched on before it is switched off begins switched off. undo
+// has them be as they were, for events that don't come to be.
+func (s *Session) bindTriggers(added []*defOf) (undo func(), err error) {
 	if len(s.control.triggers) == 0 {
-		return nil
+		return func() {}, nil
 	}
 	if !s.control.bound {
 		var defs []*fetch.Def
@@ -158,22 +164,46 @@ func (s *Session) bindTriggers(added []*defOf) error {
 			defs = append(defs, x.def)
 		}
 		if err := CheckTriggers(s.opts.Triggers, defs); err != nil {
-			return err
+			return func() {}, err
 		}
-		s.control.bound = true
 	}
+	undo = s.control.remember()
+	s.control.bound = true
 	for _, x := range added {
-		s.control.bind(x.ev)
+		s.control.bind(x.ev, x.def.Kind == fetch.Watch)
 	}
-	return nil
+	return undo, nil
 }
 
-// bind finds the triggers that switch an event. One that names no group switches the event
-// that it was found to, and none of that name which comes later.
-func (c *controls) bind(ev *event) {
+// remember gives what has the triggers be bound as they are now.
+func (c *controls) remember() (undo func()) {
+	kinds, bound := maps.Clone(c.kinds), c.bound
+	var were []trigger
+	for _, t := range c.triggers {
+		were = append(were, *t)
+	}
+	return func() {
+		c.kinds, c.bound = kinds, bound
+		for i, t := range c.triggers {
+			*t = were[i]
+		}
+	}
+}
+
+// bind finds the triggers of an event, which may watch memory, and those that act on it.
+func (c *controls) bind(ev *event, watch bool) {
 	name, first := ev.Group+"/"+ev.Name, true
 	for _, t := range c.triggers {
-		if !t.Switches() || !t.On(ev.Group, ev.Name) {
+		if t.of == "" && t.Of(ev.Group, ev.Name) {
+			t.of = name
+		}
+		if !t.On(ev.Group, ev.Name) {
+			continue
+		}
+		if !t.Switches() {
+			if t.watches == "" && watch {
+				t.watches = name
+			}
 			continue
 		}
 		if t.kind == 0 {
@@ -195,7 +225,7 @@ func (c *controls) bind(ev *event) {
 // triggersOf lists the triggers of an event.
 func (s *Session) triggersOf(ev *event) (list []*trigger) {
 	for _, t := range s.control.triggers {
-		if t.Of(ev.Group, ev.Name) {
+		if t.of == ev.Group+"/"+ev.Name {
 			list = append(list, t)
 		}
 	}
@@ -439,7 +469,7 @@ func (tg *target) mayLeaveTriggers(out []LeftOut) error {
 			x := &out[i]
 			switch {
 			case why != "":
-			case t.Of(x.Event.Group, x.Event.Name):
+			case t.of == x.Event.Group+"/"+x.Event.Name:
 				why = fmt.Sprintf("it needs a tracer at %s, where %s: leave --detach out", placeOf(x), x.Why)
 			case t.On(x.Event.Group, x.Event.Name):
 				why = fmt.Sprintf("%s/%s needs a tracer at %s, where %s: leave --detach out", x.Event.Group, x.Event.Name, placeOf(x), x.Why)

@@ -311,7 +311,7 @@ func TestTriggersBind(t *testing.T) {
 		kinds [3]uint8 // of the triggers
 	}{{"one", false, [3]uint8{1, 1, 0}}, {"three", false, [3]uint8{1, 1, 0}}, {"two", true, [3]uint8{1, 1, 2}}, {"one", false, [3]uint8{1, 1, 2}}} {
 		ev := &event{Event: Event{Group: w.group, Name: "a"}}
-		c.bind(ev)
+		c.bind(ev, false)
 		if got := [3]uint8{c.triggers[0].kind, c.triggers[1].kind, c.triggers[2].kind}; got != w.kinds || ev.off.Load() != w.off {
 			t.Errorf("%d, %s/a: triggers of %v, off %v", i, w.group, got, ev.off.Load())
 		}

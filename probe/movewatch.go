@@ -29,7 +29,7 @@ func (tg *target) moveWatch(p *placed, t *trigger, rec []byte) {
 		at = symbols.Addr(v + uint64(t.Offset))
 	}
 	for w := range tg.placed {
-		if w.data == nil || !t.On(w.ev.Group, w.ev.Name) {
+		if w.data == nil || t.watches != w.ev.Group+"/"+w.ev.Name {
 			continue
 		}
 		now, next := w.data.at, at

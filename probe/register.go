@@ -62,7 +62,8 @@ func (s *Session) add(ctx context.Context, defs []*fetch.Def, waits bool) ([]*Ev
 		if err != nil {
 			return err
 		}
-		if err := s.bindTriggers(added); err != nil {
+		unbind, err := s.bindTriggers(added)
+		if err != nil {
 			s.dropEvents(added)
 			return err
 		}
@@ -70,6 +71,7 @@ func (s *Session) add(ctx context.Context, defs []*fetch.Def, waits bool) ([]*Ev
 			x.waits = waits
 		}
 		if err := s.armAll(ctx, added); err != nil {
+			unbind()
 			s.dropEvents(added)
 			return err
 		}
