@@ -71,7 +71,8 @@ type Options struct {
 	Progress func(step string, n, of int)
 	// Inject changes the calls of functions that definitions name, instead of only
 	// recording them; nil changes none. Where calls wait, and where those of several processes
-	// are counted together, all probes are breakpoints.
+	// are counted together, all probes are breakpoints. It doesn't go with Limit, Expire or
+	// Triggers: ErrInjectControls.
 	Inject *Injection
 	// Limit is how many hits of an event are recorded in each second, in each address
 	// space; 0 is all. More are dropped where they are hit, and counted.

@@ -124,6 +124,9 @@ func defSet(list []*defOf) map[defKey]bool {
 }
 
 func newSession(o Options) (*Session, error) {
+	if o.Inject != nil && (o.Limit > 0 || o.Expire > 0 || len(o.Triggers) > 0) {
+		return nil, ErrInjectControls
+	}
 	tr, err := tracee.New()
 	if err != nil {
 		return nil, err
