@@ -33,6 +33,9 @@ func (o *traceOptions) parseHists(c *cobra.Command) error {
 	if len(o.specs) == 0 && o.page.name != "" {
 		return misuse("--html goes with --hist; kprobe record keeps hits, and kprobe report --html draws them")
 	}
+	if err := o.page.apart(o.outputFile); err != nil {
+		return err
+	}
 	return o.checkInterval(c)
 }
 

@@ -97,6 +97,9 @@ func newProfileCmd(d *Deps, m *messages, run profileRun) *cobra.Command {
 			if o.page.name != "" && !o.latency {
 				return misuse("--html goes with --latency; kprobe record keeps hits, and kprobe report --html draws them")
 			}
+			if err := o.page.apart(o.outputFile); err != nil {
+				return err
+			}
 			if o.each && o.latency {
 				return misuse("--each and --latency cannot be used together: --latency has a line for each function")
 			}

@@ -129,6 +129,9 @@ func runReport(ctx context.Context, d *Deps, m *messages, from hitsFile, o *repo
 	if err := o.apart(from.name, o.diff); err != nil {
 		return err
 	}
+	if err := eachItsFile(written{"--folded", o.folded}, written{"--pprof", o.pprof}, written{"--perfetto", o.perfetto}, written{"--html", o.html}); err != nil {
+		return err
+	}
 	var timeline *report.Perfetto
 	r := &report.Report{By: o.by, Weight: o.weight, Texts: o.perfetto != ""}
 	var file *os.File
