@@ -35,11 +35,15 @@ func (l *Losses) Since(stats []results.Stats) []Loss {
 }
 
 // AppendLossJSON appends the object of a loss that was seen at now,
-// CLOCK_MONOTONIC in nanoseconds.
+// CLOCK_MONOTONIC in nanoseconds. By a clock of distances it has no time: no hit is
+// known to be the one before.
 func AppendLossJSON(dst []byte, l *Loss, clock Clock, now uint64) []byte {
-	us := clock.at(now) / 1000
-	dst = appendPadded(append(dst, `{"type":"lost","time":`...), us/1e6, 1, ' ')
-	dst = appendMicros(append(dst, '.'), us%1e6)
+	dst = append(dst, `{"type":"lost"`...)
+	if clock.form != distance {
+		us := clock.at(now) / 1000
+		dst = appendPadded(append(dst, `,"time":`...), us/1e6, 1, ' ')
+		dst = appendMicros(append(dst, '.'), us%1e6)
+	}
 	dst = quote.AppendJSON(append(dst, `,"group":`...), l.Event.Group)
 	dst = quote.AppendJSON(append(dst, `,"event":`...), l.Event.Name)
 	dst = appendCount(append(dst, `,"lost":`...), l.New)

@@ -2,6 +2,7 @@ package output
 
 import (
 	"testing"
+	"time"
 
 	"kprobe/probe/results"
 )
@@ -27,5 +28,13 @@ func TestLosses(t *testing.T) {
 	text := string(AppendLossJSON(nil, &got[0], Clock{}, 1_500_002_999))
 	if want := `{"type":"lost","time":1.500002,"group":"g","event":"a","lost":2,"total":5}` + "\n"; text != want {
 		t.Errorf("got %s, want %s", text, want)
+	}
+	delta, err := NewClock("delta", 0, time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = string(AppendLossJSON(nil, &got[0], delta, 1_500_002_999))
+	if want := `{"type":"lost","group":"g","event":"a","lost":2,"total":5}` + "\n"; text != want {
+		t.Errorf("by distances: got %s, want %s", text, want)
 	}
 }

@@ -188,6 +188,9 @@ func (p *Page) losses(note func(string, ...any)) {
 		note("The recording was cut off: what comes before is shown.")
 	} else {
 		sum := end.Sum()
+		if end.Overwritten > 0 {
+			note("%s older hits were overwritten before.", grouped(end.Overwritten))
+		}
 		if sum.Lost > 0 {
 			note("%s hits were lost, %.1f %% of all: calls and times are of the others.", grouped(sum.Lost), 100*float64(sum.Lost)/float64(sum.Lost+p.Report.Hits))
 		}

@@ -30,7 +30,7 @@ func recorded(t testing.TB, write func(hit func(recording.Hit))) *recording.Read
 			t.Fatal(err)
 		}
 	})
-	if err := w.Close(&recording.End{Events: []recording.Count{{Event: "in", Lost: 1}}}); err != nil {
+	if err := w.Close(&recording.End{Events: []recording.Count{{Event: "in", Lost: 1}}, Overwritten: 12345}); err != nil {
 		t.Fatal(err)
 	}
 	r, err := recording.NewReader(&b)
@@ -157,7 +157,7 @@ func TestHostileNames(t *testing.T) {
 			t.Errorf("no %q among %q", name, c.Names)
 		}
 	}
-	if !strings.Contains(page, "1 hits were lost") {
+	if !strings.Contains(page, "1 hits were lost") || !strings.Contains(page, "12,345 older hits were overwritten before") {
 		t.Error("losses aren't told")
 	}
 }
