@@ -181,7 +181,7 @@ func (t *Thread) prepareInjection(ret uint64, stack bool) (in *injection, err er
 	if in.mask, err = t.SigMask(); err != nil {
 		return nil, err
 	}
-	in.blocks, in.pass = t.p.callMask(in.mask), t.requeues()
+	in.blocks, in.pass = t.callMask(in.mask), t.requeues()
 	buf := make([]byte, maxXState)
 	n, e := getXState(t.tid, buf)
 	if e != 0 {

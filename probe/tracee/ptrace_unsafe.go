@@ -172,9 +172,10 @@ func peekUser(tid int, off uintptr) (uint64, syscall.Errno) {
 	return w, e
 }
 
-// trapPending reports whether a SIGTRAP waits in the thread's own queue. It may
-// be behind any number of signals that the thread blocks.
-func trapPending(tid int) bool {
+// ownPending reports whether a SIGTRAP, or the signal of a fault or of a system call that
+// a filter traps, waits in the thread's own queue and is not blocked: the thread has
+// raised it, and the kernel tells of it next. It may be behind any number of others.
+func ownPending(tid int) bool {
 	args := struct {
 		Off   uint64
 		Flags uint32
@@ -188,8 +189,11 @@ func trapPending(tid int) bool {
 			return false
 		}
 		for i := range queue[:n] {
-			if queue[i].Signal() == syscall.SIGTRAP {
-				return true
+			if own := &queue[i]; own.Signal() == syscall.SIGTRAP || own.Synchronous() || own.filtered() {
+				mask, e := getSigmask(tid)
+				if e != 0 || mask&sigBit(own.Signal()) == 0 {
+					return e == 0
+				}
 			}
 		}
 		if n < uintptr(len(queue)) {

@@ -31,18 +31,25 @@ import (
 // other kind has come meanwhile, and a thread that is stopped so makes its call
 // in its stop.
 //
-// Faults, and what has their numbers, are never blocked. A fault that nobody has
-// been asked about is dropped, as its instruction raises it again; what kill sent
-// is kept by the tracer (Thread.held).
+// Faults, and what has their numbers, are blocked only where such a signal waits that
+// the thread blocks itself. A fault that nobody has been asked about is dropped, as its
+// instruction raises it again; what kill sent is kept by the tracer (Thread.held).
 
 // jobSignals are those of job control that can be blocked.
 const jobSignals = 1<<(syscall.SIGTSTP-1) | 1<<(syscall.SIGTTIN-1) | 1<<(syscall.SIGTTOU-1) | 1<<(syscall.SIGCONT-1)
 
 // callMask gives the signals that a call blocks in a thread that blocks own
 // itself.
-func (p *Process) callMask(own uint64) uint64 {
-	free := jobSignals &^ own &^ p.caught(jobSignals)
-	return ^(synchronous | sigBit(syscall.SIGSTOP) | free)
+func (t *Thread) callMask(own uint64) uint64 {
+	free := jobSignals&^own&^t.p.caught(jobSignals) | synchronous
+	if own&synchronous != 0 {
+		st, _ := procfs.Thread(t.p.pid, t.tid).Status()
+		for _, queue := range []string{"SigPnd", "ShdPnd"} {
+			waiting, _ := st.Set(queue)
+			free &^= waiting & own & synchronous
+		}
+	}
+	return ^(sigBit(syscall.SIGSTOP) | free)
 }
 
 // caught gives the signals among set for which the process has handlers; all,

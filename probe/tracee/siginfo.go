@@ -55,6 +55,12 @@ func (s *Siginfo) Synchronous() bool {
 	return false
 }
 
+// filtered reports whether a filter has trapped the thread's own system call.
+func (s *Siginfo) filtered() bool {
+	const sysSeccomp = 1
+	return s.Signal() == syscall.SIGSYS && s.Code() == sysSeccomp
+}
+
 // Stepped reports whether an instruction was executed with the trap flag set: here, by
 // the program itself. The trap of an int1 looks the same where the instruction is one, as a
 // step's says TRAP_BRKPT behind a system call, and now and then in virtual machines

@@ -225,9 +225,10 @@ func (t *Thread) take(st syscall.WaitStatus) {
 	t.interrupts = false
 }
 
-// finishStep completes the step, or takes the int3, that an interrupt
-// overtook: the trap is under way already, and must not reach the program when
-// the thread is left. A step that waits in a system call has no trap yet.
+// finishStep completes the step, or takes the trap or fault, that an interrupt
+// overtook: its signal is under way already, and must not reach the program when what
+// has raised it is taken out, or the thread is left. A step that waits in a system call
+// has no trap yet.
 func (t *Thread) finishStep() {
 	// Each signal of job control may come before the trap.
 	for end := time.Now().Add(stopPatience); t.unfinished() && time.Now().Before(end); {
@@ -244,13 +245,13 @@ func (t *Thread) finishStep() {
 	}
 }
 
-// unfinished reports whether a trap is still to come of a thread that an
+// unfinished reports whether a trap or fault is still to come of a thread that an
 // interrupt, or job control, has stopped.
 func (t *Thread) unfinished() bool {
 	if !t.Stopped() || t.status>>16 != unix.PTRACE_EVENT_STOP {
 		return false
 	}
-	if trapPending(t.tid) {
+	if ownPending(t.tid) {
 		return true
 	}
 	if !t.stepping {

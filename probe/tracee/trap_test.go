@@ -98,13 +98,13 @@ func TestTrapPendingBehindOthers(t *testing.T) {
 					return err
 				}
 			}
-			if trapPending(th.tid) {
+			if ownPending(th.tid) {
 				t.Error("a trap is seen that isn't there")
 			}
 			if err := raise(th, unix.SIGTRAP, siKernel); err != nil {
 				return err
 			}
-			if !trapPending(th.tid) {
+			if !ownPending(th.tid) {
 				t.Error("the trap behind 32 signals isn't seen")
 			}
 			return p.Kill()
