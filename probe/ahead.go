@@ -84,9 +84,9 @@ func (tg *target) decodedAhead(ws []patchRequest) (of func(w symbols.Site) (*ass
 	var list []symbols.Site
 	seen := map[symbols.Addr]bool{}
 	for _, w := range ws {
-		if start := survey.Start(w.at); w.at.Module != nil && w.at.Module.File != nil && !seen[start] && !tg.funcs[start].Loaded() {
+		if start := survey.Start(w.Site); w.Site.Module != nil && w.Site.Module.File != nil && !seen[start] && !tg.funcs[start].Loaded() {
 			seen[start] = true
-			list = append(list, w.at)
+			list = append(list, w.Site)
 		}
 	}
 	next, stop := ahead(len(list), func(i int) found {
@@ -176,7 +176,7 @@ func (o *planner) preparedAhead(list []*assess.Function, groups map[*assess.Func
 		if len(ws) == 0 {
 			continue
 		}
-		if jobs[i] = (job{f: f, at: &ws[0].at}); f.Loaded() {
+		if jobs[i] = (job{f: f, at: &ws[0].Site}); f.Loaded() {
 			now := *f
 			jobs[i].f, jobs[i].loaded = &now, true
 		}

@@ -39,7 +39,7 @@ import (
 
 // patchRequest is one place of one definition that is to be armed.
 type patchRequest struct {
-	*probed
+	*assess.Place
 	p           *placed
 	conditional bool           // an exit by a conditional jump
 	passing     detour.Passing // of an exit that takes a jump and isn't a return
@@ -65,7 +65,7 @@ const (
 // own is a breakpoint of kprobe's own that is to be written: for a hook, or, where
 // that is nil, for calls that return there.
 type own struct {
-	probed
+	assess.Place
 	hook *hook
 	// calls: calls are made there that return where another one lands. Without
 	// a hook and this calls return there.
@@ -181,14 +181,14 @@ func (tg *target) place(d *fetch.Def, ev *event, w symbols.Site) ([]patchRequest
 	}
 	p := &placed{ev: ev, def: d, user: u, prog: prog, target: tg, where: w, timeSlots: detour.TimeSlots(prog), triggers: triggers, breakpointOnly: needTracer(triggers)}
 	if d.Kind != fetch.Return {
-		return []patchRequest{{probed: &probed{found.Site, found.Code, found.Inst}, p: p, kind: requestEntry}}, nil
+		return []patchRequest{{Place: &found, p: p, kind: requestEntry}}, nil
 	}
 	n := d.MaxActive
 	if n == 0 {
 		n = tg.s.maxActive()
 	}
 	p.pool, p.fn = newPool(n), w.Func.Symbol.Demangled()
-	out := []patchRequest{{probed: &probed{found.Site, found.Code, found.Inst}, p: p, kind: requestReturn}}
+	out := []patchRequest{{Place: &found, p: p, kind: requestReturn}}
 	if w.Module.File.IsGo() {
 		p.goABI = true
 		f, err := tg.function(w)
@@ -229,7 +229,7 @@ func (tg *target) armOwn(ctx context.Context, x own) error {
 // would find no way past one.
 func (tg *target) makeWay(ctx context.Context, list []own) error {
 	for _, w := range list {
-		p := tg.patches.covering(w.at.Addr, int(w.inst.Len))
+		p := tg.patches.covering(w.Site.Addr, int(w.Inst.Len))
 		if p == nil {
 			continue
 		}
@@ -254,18 +254,18 @@ func (tg *target) writeAll(fresh []*site) error {
 }
 
 // reserve maps memory for the copies of a batch, near each of its places.
-func (tg *target) reserve(ctx context.Context, list []*probed) error {
+func (tg *target) reserve(ctx context.Context, list []*assess.Place) error {
 	type need struct {
 		at symbols.Addr
 		n  int
 	}
 	byModule := map[*symbols.Module]*need{}
 	for _, w := range list {
-		a := w.at.Addr
+		a := w.Site.Addr
 		if tg.sites[a] != nil {
 			continue
 		}
-		m := w.at.Module
+		m := w.Site.Module
 		if byModule[m] == nil {
 			byModule[m] = &need{at: a}
 		}
@@ -280,8 +280,8 @@ func (tg *target) reserve(ctx context.Context, list []*probed) error {
 }
 
 // lay makes a site and writes its copy; the text is not touched.
-func (tg *target) lay(ctx context.Context, wt *probed) (*site, error) {
-	w, code := wt.at, wt.code
+func (tg *target) lay(ctx context.Context, wt *assess.Place) (*site, error) {
+	w, code := wt.Site, wt.Code
 	slot, err := tg.area.Code.Slot(ctx, w.Addr)
 	if err != nil {
 		return nil, err
@@ -295,7 +295,7 @@ func (tg *target) lay(ctx context.Context, wt *probed) (*site, error) {
 		tg.area.Code.GiveBack(slot)
 		return nil, fmt.Errorf("write the copy of %s: %w", w.Name, err)
 	}
-	st := &site{addr: w.Addr, name: w.Name, code: code, length: int(wt.inst.Len), moved: m, slot: slot, entry: -1}
+	st := &site{addr: w.Addr, name: w.Name, code: code, length: int(wt.Inst.Len), moved: m, slot: slot, entry: -1}
 	tg.sites[w.Addr] = st
 	tg.bySlot[slot] = st
 	return st, nil
@@ -407,7 +407,7 @@ func (st *site) serve(x own) {
 	case x.leaves != nil:
 		st.leaves = append(st.leaves, x.leaves)
 		if st.outwards = x.outwards; x.conditional {
-			st.jcc = x.inst.Opcode | 0x80
+			st.jcc = x.Inst.Opcode | 0x80
 		}
 	default:
 		st.lands = true
@@ -423,7 +423,7 @@ func hang(st *site, w patchRequest) {
 	case wantExit, requestExit:
 		st.exits = append(st.exits, w.p)
 		if w.conditional {
-			st.jcc = w.inst.Opcode | 0x80 // never 0
+			st.jcc = w.Inst.Opcode | 0x80 // never 0
 		}
 	case wantRedirect:
 		st.redirect = w.to

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kprobe/probe/assess"
 	"kprobe/probe/memory"
 	"kprobe/probe/plan"
 	"kprobe/symbols"
@@ -28,13 +29,13 @@ type built struct {
 }
 
 // places are where breakpoints are to be.
-func (b *batch) places() []*probed {
-	out := make([]*probed, 0, len(b.traps)+len(b.own))
+func (b *batch) places() []*assess.Place {
+	out := make([]*assess.Place, 0, len(b.traps)+len(b.own))
 	for _, w := range b.traps {
-		out = append(out, w.probed)
+		out = append(out, w.Place)
 	}
 	for i := range b.own {
-		out = append(out, &b.own[i].probed)
+		out = append(out, &b.own[i].Place)
 	}
 	return out
 }
@@ -136,7 +137,7 @@ func (tg *target) layTraps(ctx context.Context, b *built) error {
 		return err
 	}
 	for _, w := range places {
-		if tg.sites[w.at.Addr] != nil {
+		if tg.sites[w.Site.Addr] != nil {
 			continue
 		}
 		st, err := tg.lay(ctx, w)

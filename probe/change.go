@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"kprobe/probe/assess"
 	"kprobe/probe/plan"
 	"kprobe/symbols"
 )
@@ -221,7 +222,7 @@ func (tg *target) affected(c *changeset) *outgoing {
 	for p := range c.drop {
 		f.probe(p)
 		for _, w := range p.wants {
-			for a := w.at.Addr - nearby; a <= w.at.Addr+nearby && len(tg.sites) > 0; a++ {
+			for a := w.Site.Addr - nearby; a <= w.Site.Addr+nearby && len(tg.sites) > 0; a++ {
 				f.site(tg.sites[a])
 			}
 		}
@@ -232,7 +233,7 @@ func (tg *target) affected(c *changeset) *outgoing {
 		}
 	}
 	for _, w := range c.add {
-		f.place(w.probed)
+		f.place(w.Place)
 	}
 	for p := range f.seen {
 		if !c.drop[p] {
@@ -254,14 +255,14 @@ func (tg *target) newFinder() *finder {
 }
 
 // place adds what is at a place.
-func (f *finder) place(w *probed) {
-	lo := uint64(w.at.Addr)
-	for _, p := range f.tg.patches.pages.near(lo, lo+uint64(w.inst.Len)) {
-		if p.armed && p.covers(w.at.Addr, int(w.inst.Len)) {
+func (f *finder) place(w *assess.Place) {
+	lo := uint64(w.Site.Addr)
+	for _, p := range f.tg.patches.pages.near(lo, lo+uint64(w.Inst.Len)) {
+		if p.armed && p.covers(w.Site.Addr, int(w.Inst.Len)) {
 			f.patch(p)
 		}
 	}
-	f.site(f.tg.sites[w.at.Addr])
+	f.site(f.tg.sites[w.Site.Addr])
 }
 
 func (f *finder) probe(p *placed) {
@@ -270,11 +271,11 @@ func (f *finder) probe(p *placed) {
 	}
 	f.seen[p] = true
 	for _, w := range p.wants {
-		f.place(w.probed)
+		f.place(w.Place)
 	}
 	if p.byExits != nil {
 		for _, w := range p.byExits.exits {
-			f.place(w.probed)
+			f.place(w.Place)
 		}
 	}
 }
@@ -319,7 +320,7 @@ func (o *outgoing) wants(tg *target) []patchRequest {
 	var out []patchRequest
 	for p := range o.stay {
 		for _, w := range p.wants {
-			if !tg.hangsOn(tg.sites[w.at.Addr], p, o) {
+			if !tg.hangsOn(tg.sites[w.Site.Addr], p, o) {
 				out = append(out, w)
 			}
 		}

@@ -20,7 +20,7 @@ import (
 func (o *planner) dropConflicting(patches []*patch, ws, rest []patchRequest) ([]*patch, []patchRequest) {
 	all := make([]symbols.Addr, 0, len(ws))
 	for _, w := range ws {
-		all = append(all, w.at.Addr)
+		all = append(all, w.Site.Addr)
 	}
 	sort.Slice(all, func(i, j int) bool { return all[i] < all[j] })
 	kept := patches[:0]
@@ -85,7 +85,7 @@ func wantedBytes(groups map[*assess.Function][]patchRequest) []plan.Range {
 	var out []plan.Range
 	for f, ws := range groups {
 		for _, w := range ws {
-			r := plan.Range{Lo: uint64(w.at.Addr), Hi: uint64(w.at.Addr) + uint64(w.inst.Len)}
+			r := plan.Range{Lo: uint64(w.Site.Addr), Hi: uint64(w.Site.Addr) + uint64(w.Inst.Len)}
 			if w.kind != wantExit {
 				r.Hi = max(r.Hi, min(r.Lo+plan.JumpLen, uint64(f.Start)+uint64(f.Size)))
 			}

@@ -27,7 +27,7 @@ func (tg *target) commit(ctx context.Context, b *built) (err error) {
 	unhang := tg.hang(b)
 	kept := map[*site]bool{}
 	for _, w := range b.places() {
-		kept[tg.sites[w.at.Addr]] = true
+		kept[tg.sites[w.Site.Addr]] = true
 	}
 	x := &exchanged{built: b, unhang: unhang, calls: tg.losesCalls(b)}
 	for _, st := range b.out.sites {
@@ -60,14 +60,14 @@ func (tg *target) hang(b *built) (undo func()) {
 		st.probes, st.returns, st.exits, st.jcc = nil, nil, nil, 0
 	}
 	for _, w := range b.traps {
-		st := tg.sites[w.at.Addr]
+		st := tg.sites[w.Site.Addr]
 		if _, known := before[st]; !known {
 			before[st] = st.hangings
 		}
 		hang(st, w)
 	}
 	for _, w := range b.own {
-		st := tg.sites[w.at.Addr]
+		st := tg.sites[w.Site.Addr]
 		if _, known := before[st]; !known {
 			before[st] = st.hangings
 		}
@@ -175,7 +175,7 @@ func (tg *target) take(x *exchanged) {
 	tg.retire(x)
 	for _, w := range x.traps {
 		if w.kind != wantExit && w.kind != wantRedirect && w.p.why != "" {
-			tg.s.logf("%s at %s is a breakpoint: %s", w.p.ev.Name, w.at.Name, w.p.why)
+			tg.s.logf("%s at %s is a breakpoint: %s", w.p.ev.Name, w.Site.Name, w.p.why)
 		}
 	}
 }

@@ -224,7 +224,7 @@ type course struct {
 // leavesByTrap reports whether some of its exits are breakpoints.
 func (p *placed) leavesByTrap() bool {
 	for _, w := range p.wants {
-		if st := p.target.sites[w.at.Addr]; st != nil && slices.Contains(st.exits, p) {
+		if st := p.target.sites[w.Site.Addr]; st != nil && slices.Contains(st.exits, p) {
 			return true
 		}
 	}

@@ -27,14 +27,11 @@ func (tg *target) exits(f *assess.Function, w symbols.Site, p *placed) ([]patchR
 		at.Offset = x.Addr - uint64(f.Start)
 		at.Vaddr = f.Fn.Start + symbols.Vaddr(at.Offset)
 		at.Name = fmt.Sprintf("%s+%#x", w.Name, at.Offset)
-		code, inst, err := tg.prove(at)
-		if err == nil {
-			_, err = assess.Copy(at, code, at.Addr+assess.TrialSlot, tg.shadowStack)
-		}
+		found, err := tg.prove(at)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, patchRequest{probed: &probed{at, code, inst}, p: p, kind: wantExit, conditional: x.Kind == insn.ExitCondTail})
+		out = append(out, patchRequest{Place: &found, p: p, kind: wantExit, conditional: x.Kind == insn.ExitCondTail})
 	}
 	if len(out) == 0 {
 		return nil, &RefusedError{Addr: w.Addr, Place: w.Name, Rule: "the function never returns"}
@@ -102,7 +99,7 @@ type part struct {
 // there. Hundreds of functions may end in a jump to the same one.
 type leaver struct {
 	tg     *target
-	proven map[symbols.Addr]*probed
+	proven map[symbols.Addr]*assess.Place
 	ends   map[symbols.Addr]jumpEnd // by where direct jumps lead
 }
 
@@ -114,22 +111,20 @@ type jumpEnd struct {
 }
 
 func newLeaver(tg *target) *leaver {
-	return &leaver{tg: tg, proven: map[symbols.Addr]*probed{}, ends: map[symbols.Addr]jumpEnd{}}
+	return &leaver{tg: tg, proven: map[symbols.Addr]*assess.Place{}, ends: map[symbols.Addr]jumpEnd{}}
 }
 
 // prove is target.prove.
-func (v *leaver) prove(from part, addr uint64) (*probed, error) {
+func (v *leaver) prove(from part, addr uint64) (*assess.Place, error) {
 	if x := v.proven[symbols.Addr(addr)]; x != nil {
 		return x, nil
 	}
-	at := siteIn(from, addr)
-	code, inst, err := v.tg.proveStart(at) // the sweep has it
+	x, err := v.tg.proveStart(siteIn(from, addr)) // the sweep has it
 	if err != nil {
 		return nil, err
 	}
-	x := &probed{at, code, inst}
-	v.proven[symbols.Addr(addr)] = x
-	return x, nil
+	v.proven[symbols.Addr(addr)] = &x
+	return &x, nil
 }
 
 // end is where an exit of a part leads.
@@ -153,11 +148,11 @@ func (v *leaver) end(from part, x insn.Exit) jumpEnd {
 // known.
 func (v *leaver) leavings(w patchRequest) (*exitProbe, error) {
 	l := &exitProbe{probe: w.p, suspects: map[int]detour.Instance{}}
-	f, err := v.tg.leaving(w.at)
+	f, err := v.tg.leaving(w.Site)
 	if err != nil {
 		return nil, err
 	}
-	parts := []part{{Function: f, site: w.at}}
+	parts := []part{{Function: f, site: w.Site}}
 	for i := 0; i < len(parts); i++ { // grows
 		from := parts[i]
 		for _, x := range from.Leaving().Exits {
@@ -238,8 +233,8 @@ const maxPadding = 64
 func (tg *target) jumpsTo(from part, x insn.Exit) (part, error) {
 	to := symbols.Addr(x.To)
 	if x.Indirect {
-		code, inst, _ := tg.proveStart(siteIn(from, x.Addr))
-		a, ok := inst.RIPTarget(x.Addr, code)
+		jump, _ := tg.proveStart(siteIn(from, x.Addr))
+		a, ok := jump.Inst.RIPTarget(x.Addr, jump.Code)
 		if !ok {
 			return part{}, &openJumpError{"where a register says"}
 		}
@@ -388,10 +383,10 @@ func (l *exitProbe) passes(v *leaver, w patchRequest, from part, x insn.Exit, to
 		if err != nil {
 			return err
 		}
-		if conditional && at.inst.Opcode&^0xf != 0x70 && at.inst.Opcode&^0xf != 0x80 {
-			return fmt.Errorf("%s jumps by a condition that is no flag's", at.at.Name)
+		if conditional && at.Inst.Opcode&^0xf != 0x70 && at.Inst.Opcode&^0xf != 0x80 {
+			return fmt.Errorf("%s jumps by a condition that is no flag's", at.Site.Name)
 		}
-		l.exits = append(l.exits, patchRequest{probed: at, p: w.p, kind: wantExit, passing: way, conditional: conditional})
+		l.exits = append(l.exits, patchRequest{Place: at, p: w.p, kind: wantExit, passing: way, conditional: conditional})
 		return nil
 	}
 	switch d := to.to - to.Start; {
@@ -422,14 +417,14 @@ func (l *exitProbe) opens(v *leaver, w patchRequest, from part, x insn.Exit, err
 	if perr != nil {
 		return false
 	}
-	to := jumpChain(at.inst, at.code, x.Addr)
+	to := jumpChain(at.Inst, at.Code, x.Addr)
 	if to == nil {
 		return false
 	}
 	if l.open == "" {
-		l.open = fmt.Sprintf("at %s it jumps %v", at.at.Name, err)
+		l.open = fmt.Sprintf("at %s it jumps %v", at.Site.Name, err)
 	}
-	l.exits = append(l.exits, patchRequest{probed: at, p: w.p, kind: wantExit, passing: detour.PassesOn, open: to})
+	l.exits = append(l.exits, patchRequest{Place: at, p: w.p, kind: wantExit, passing: detour.PassesOn, open: to})
 	return true
 }
 
@@ -477,6 +472,6 @@ func (l *exitProbe) add(v *leaver, w patchRequest, from part, x insn.Exit) error
 	if err != nil {
 		return err
 	}
-	l.exits = append(l.exits, patchRequest{probed: at, p: w.p, kind: wantExit, pop: x.Pop})
+	l.exits = append(l.exits, patchRequest{Place: at, p: w.p, kind: wantExit, pop: x.Pop})
 	return nil
 }

@@ -153,7 +153,7 @@ func exitPlaces(t *testing.T, l *live) (places []string) {
 					continue
 				}
 				for _, w := range p.byExits.exits {
-					if name := w.at.Name; !seen[name] && !strings.Contains(name, ".cold") {
+					if name := w.Site.Name; !seen[name] && !strings.Contains(name, ".cold") {
 						seen[name] = true
 						places = append(places, name)
 					}
@@ -195,7 +195,7 @@ func TestExitGivesWay(t *testing.T) {
 				err := l.s.tracer.Do(func() error {
 					for _, tg := range l.s.targets {
 						for _, p := range tg.patches.list {
-							if p.armed && slices.ContainsFunc(p.wants, func(x patchRequest) bool { return x.kind == wantExit && x.at.Name == place }) {
+							if p.armed && slices.ContainsFunc(p.wants, func(x patchRequest) bool { return x.kind == wantExit && x.Site.Name == place }) {
 								return tg.unoptimize(t.Context(), p)
 							}
 						}

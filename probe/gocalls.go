@@ -44,14 +44,14 @@ func (o *planner) goCalls(ws []patchRequest) (goes []*placed) {
 // followGo says why the calls of a Go function must be followed by breakpoints; ""
 // if by its exits.
 func (tg *target) followGo(w patchRequest) (*exitProbe, string) {
-	f, err := tg.function(w.at)
+	f, err := tg.function(w.Site)
 	if err != nil {
 		return nil, err.Error()
 	}
 	if need := w.p.prog.NeedsTracer(); need != "" {
 		return nil, need + " can be had by the tracer only"
 	}
-	if !f.GoCode(tg.s.golang.Of(w.at.Module.File)).KeepsG() {
+	if !f.GoCode(tg.s.golang.Of(w.Site.Module.File)).KeepsG() {
 		return nil, "it is not of Go's compiler or doesn't check its stack: its goroutine isn't known, or there may be no room for a detour"
 	}
 	exits, err := tg.exits(f, w.p.where, w.p)
@@ -64,10 +64,10 @@ func (tg *target) followGo(w patchRequest) (*exitProbe, string) {
 	for i := range exits {
 		e := &exits[i]
 		if e.conditional {
-			return nil, "it leaves the function or not at " + e.at.Name + ", as the flags say"
+			return nil, "it leaves the function or not at " + e.Site.Name + ", as the flags say"
 		}
 		if e.stack, _ = tg.goStack(f, *e); e.stack.Room != gocode.Checked {
-			return nil, "there may be no room for a detour at " + e.at.Name
+			return nil, "there may be no room for a detour at " + e.Site.Name
 		}
 	}
 	return &exitProbe{probe: w.p, exits: exits, suspects: map[int]detour.Instance{}}, ""

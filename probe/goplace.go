@@ -14,7 +14,7 @@ import (
 // goStack says how the detour of a probe in Go code gets its stack, or why it
 // can have none.
 func (tg *target) goStack(f *assess.Function, w patchRequest) (gocode.Stack, string) {
-	return f.GoCode(tg.s.golang.Of(w.at.Module.File)).Stack(uint64(w.at.Addr - f.Start))
+	return f.GoCode(tg.s.golang.Of(w.Site.Module.File)).Stack(uint64(w.Site.Addr - f.Start))
 }
 
 // goParams are the parameters of the detour of a probe: in Go code those of its

@@ -72,13 +72,12 @@ func (tg *target) hookAt(ctx context.Context, at symbols.Addr, run func(*tracee.
 	if err != nil {
 		return nil, err
 	}
-	w := places[0]
-	code, inst, err := tg.proveStart(w)
+	found, err := tg.proveStart(places[0])
 	if err != nil {
 		return nil, err
 	}
 	h := &hook{at, run}
-	return h, tg.armOwn(ctx, own{probed: probed{w, code, inst}, hook: h})
+	return h, tg.armOwn(ctx, own{Place: found, hook: h})
 }
 
 // atLoader runs when the loader says that its list has changed.

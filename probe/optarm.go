@@ -183,11 +183,11 @@ func (tg *target) unoptimize(ctx context.Context, p *patch) error {
 	for _, p := range list {
 		b.out.addPatch(p)
 		for _, w := range p.wants {
-			code, inst, err := tg.prove(w.at)
+			found, err := tg.prove(w.Site)
 			if err != nil {
 				return err
 			}
-			w.probed = &probed{w.at, code, inst}
+			w.Place = &found
 			c := b.courses[w.p]
 			if c == nil {
 				now := w.p.course
@@ -197,7 +197,7 @@ func (tg *target) unoptimize(ctx context.Context, p *patch) error {
 			if w.kind != wantExit {
 				c.tactic = plan.Breakpoint
 			} else if !w.p.goABI {
-				w.kind, w.to = wantRedirect, p.leavesAt(w.at.Addr)
+				w.kind, w.to = wantRedirect, p.leavesAt(w.Site.Addr)
 			}
 			b.traps = append(b.traps, w)
 		}

@@ -76,7 +76,7 @@ type stageKey struct {
 
 func keyOf(ws []patchRequest) stageKey {
 	last := ws[len(ws)-1]
-	return stageKey{last.at.Addr, last.p, last.kind, last.passing, len(ws)}
+	return stageKey{last.Site.Addr, last.p, last.kind, last.passing, len(ws)}
 }
 
 // course is how a probe would be armed by the plan: at first as it is armed now.
@@ -178,11 +178,11 @@ func (o *planner) leaveForCopies(maps []symbols.Mapping, ws []patchRequest) {
 	}
 	byModule := map[*symbols.Module]*need{}
 	for i := range ws {
-		a := ws[i].at.Addr
-		x := byModule[ws[i].at.Module]
+		a := ws[i].Site.Addr
+		x := byModule[ws[i].Site.Module]
 		if x == nil {
 			x = &need{lo: a}
-			byModule[ws[i].at.Module] = x
+			byModule[ws[i].Site.Module] = x
 		}
 		x.lo, x.hi, x.n = min(x.lo, a), max(x.hi, a), x.n+1
 	}
@@ -200,7 +200,7 @@ func (o *planner) leaveForCopies(maps []symbols.Mapping, ws []patchRequest) {
 func (o *planner) judge(ws []patchRequest, list []own) (returns []*placed, busy map[symbols.Addr]bool, err error) {
 	busy = map[symbols.Addr]bool{}
 	for _, x := range list {
-		busy[x.at.Addr] = true
+		busy[x.Site.Addr] = true
 	}
 	for _, w := range ws {
 		if err := o.tg.answer(); err != nil {
@@ -212,7 +212,7 @@ func (o *planner) judge(ws []patchRequest, list []own) (returns []*placed, busy 
 		if w.kind == requestReturn && o.followReturn(w) == "" {
 			returns = append(returns, w.p)
 		} else if w.kind != requestEntry && (w.kind != requestExit || w.conditional) || w.kind == requestEntry && w.p.user.handles() {
-			busy[w.at.Addr] = true
+			busy[w.Site.Addr] = true
 		}
 	}
 	return returns, busy, nil
@@ -235,11 +235,11 @@ func (o *planner) group(ws []patchRequest, busy map[symbols.Addr]bool) (groups m
 		why := o.unoptimizable(w, busy)
 		var f *assess.Function
 		if why == "" {
-			if f, err = functionOf(w.at); err != nil {
+			if f, err = functionOf(w.Site); err != nil {
 				why = err.Error()
-			} else if f.Sweep.StackStrays(uint64(w.at.Addr)) {
+			} else if f.Sweep.StackStrays(uint64(w.Site.Addr)) {
 				why = "the stack pointer may lead to no stack here"
-			} else if w.at.Module.File.IsGo() {
+			} else if w.Site.Module.File.IsGo() {
 				w.stack, why = tg.goStack(f, w)
 			}
 		}
@@ -261,12 +261,12 @@ func (o *planner) group(ws []patchRequest, busy map[symbols.Addr]bool) (groups m
 func (o *planner) together(groups map[*assess.Function][]patchRequest, rest []patchRequest) []patchRequest {
 	trapped := make(map[symbols.Addr]bool, len(rest))
 	for _, w := range rest {
-		trapped[w.at.Addr] = true
+		trapped[w.Site.Addr] = true
 	}
 	for f, ws := range groups {
 		kept := ws[:0]
 		for _, w := range ws {
-			if !trapped[w.at.Addr] {
+			if !trapped[w.Site.Addr] {
 				kept = append(kept, w)
 				continue
 			}
@@ -312,7 +312,7 @@ func (o *planner) unoptimizable(w patchRequest, busy map[symbols.Addr]bool) stri
 	if why := w.trapsByKind(); why != "" {
 		return why
 	}
-	if busy[w.at.Addr] || o.occupied(w.at.Addr) {
+	if busy[w.Site.Addr] || o.occupied(w.Site.Addr) {
 		return "a breakpoint of another probe is there"
 	}
 	return w.trapsByPlace()
@@ -338,7 +338,7 @@ func (w *patchRequest) trapsByPlace() string {
 	if w.p.breakpointOnly != "" {
 		return w.p.breakpointOnly
 	}
-	if why := assess.NeverJump(w.at); why != "" {
+	if why := assess.NeverJump(w.Site); why != "" {
 		return why
 	}
 	if need := w.p.prog.NeedsTracer(); need != "" {
@@ -377,7 +377,7 @@ func (o *planner) functionOnce(f *assess.Function, ws []patchRequest, planned pa
 	byAddr := map[uint64][]patchRequest{}
 	var sites []plan.Site
 	for _, w := range ws {
-		a := uint64(w.at.Addr)
+		a := uint64(w.Site.Addr)
 		if byAddr[a] == nil {
 			sites = append(sites, plan.Site{Addr: a})
 		}
@@ -405,10 +405,10 @@ func (o *planner) functionOnce(f *assess.Function, ws []patchRequest, planned pa
 		}
 		return nil, rest, false
 	}
-	taken := o.taken(f, ws[0].at.Module, planned)
+	taken := o.taken(f, ws[0].Site.Module, planned)
 	plans, err := plan.Plan(o.prepared[f].plan, sites, o.space, taken)
 	if err == nil && wantsMore(plans, sites) {
-		if wide := o.tg.around.Wide(f.Sweep, f.Fn, ws[0].at.Module); wide != nil {
+		if wide := o.tg.around.Wide(f.Sweep, f.Fn, ws[0].Site.Module); wide != nil {
 			release(o.space, plans)
 			plans, err = plan.Plan(wide, sites, o.space, taken)
 		}
@@ -558,7 +558,7 @@ func (o *planner) shapeOf(part []patchRequest) (s shape, ok bool) {
 	by := o.course(w.p).byExits
 	common, anywhere := by != nil && by.calls.Common, true
 	for _, x := range part {
-		if !x.p.counts() || x.p.goABI || x.at.Module.File.IsGo() || len(x.p.prog.Entry) > 0 {
+		if !x.p.counts() || x.p.goABI || x.Site.Module.File.IsGo() || len(x.p.prog.Entry) > 0 {
 			return s, false
 		}
 		by := o.course(x.p).byExits
@@ -574,7 +574,7 @@ func (o *planner) shapeOf(part []patchRequest) (s shape, ok bool) {
 	case w.kind == wantExit && w.passing != detour.NotPassing:
 		s.table, s.passing, s.always = by.calls.Addr, w.passing, !w.conditional
 		if w.conditional {
-			s.cond = w.inst.Opcode & 15
+			s.cond = w.Inst.Opcode & 15
 		}
 		return s, true
 	case w.kind == wantExit && anywhere:
@@ -798,7 +798,7 @@ func (o *planner) apart(ws []patchRequest) [][]patchRequest {
 				n, tables[at], out = len(out), len(out), append(out, nil)
 			}
 			out[n] = append(out[n], w)
-			if w.at.Module == w.p.where.Module && w.at.Func.Start == w.p.where.Func.Start {
+			if w.Site.Module == w.p.where.Module && w.Site.Func.Start == w.p.where.Func.Start {
 				out[n][0], out[n][len(out[n])-1] = w, out[n][0] // who returns here most
 			}
 		case w.kind == requestReturn:

@@ -46,17 +46,11 @@ func (tg *target) assessor() *assess.Assessor {
 }
 
 // prove makes sure that a breakpoint at the place is safe. It changes nothing.
-func (tg *target) prove(w symbols.Site) (code []byte, in insn.Inst, err error) {
-	p, err := tg.assessor().Instruction(w)
-	return p.Code, p.Inst, err
-}
+func (tg *target) prove(w symbols.Site) (assess.Place, error) { return tg.assessor().Instruction(w) }
 
 // proveStart is prove for an address that is known to start an instruction, in a
 // module with a file.
-func (tg *target) proveStart(w symbols.Site) (code []byte, in insn.Inst, err error) {
-	p, err := tg.assessor().Start(w)
-	return p.Code, p.Inst, err
-}
+func (tg *target) proveStart(w symbols.Site) (assess.Place, error) { return tg.assessor().Start(w) }
 
 // isOwn reports whether kprobe's own code is at an address.
 func (tg *target) isOwn(a symbols.Addr) bool { return tg.area != nil && tg.area.Code.Holds(a) != nil }

@@ -57,7 +57,7 @@ func (tg *target) retire(x *exchanged) {
 	// The last first: they are found there where their events have them.
 	for _, p := range slices.SortedFunc(maps.Keys(x.drop), func(a, b *placed) int { return cmp.Compare(b.seq, a.seq) }) {
 		for _, w := range p.wants {
-			if st := tg.sites[w.at.Addr]; st != nil {
+			if st := tg.sites[w.Site.Addr]; st != nil {
 				st.probes, st.returns, st.exits = remove(st.probes, p), remove(st.returns, p), remove(st.exits, p)
 			}
 		}
@@ -101,7 +101,7 @@ func (tg *target) forgetRedirects(r *retired, drop map[*placed]bool) {
 		var gone []*placed
 		stays := false
 		for _, w := range p.wants {
-			if w.kind != wantExit || w.at.Addr != st.addr {
+			if w.kind != wantExit || w.Site.Addr != st.addr {
 				continue
 			}
 			if _, is := tg.placed[w.p]; is {

@@ -64,13 +64,13 @@ type exitProbe struct {
 // leavable says why a function whose calls can't return by return trampolines can't be
 // probed at its exits either; "" if it may be.
 func (tg *target) leavable(w patchRequest) string {
-	if w.p.goABI || w.at.Module.File.IsGo() {
+	if w.p.goABI || w.Site.Module.File.IsGo() {
 		return "Go's stacks move"
 	}
-	if strings.HasPrefix(w.at.Module.Name, "ld-") {
+	if strings.HasPrefix(w.Site.Module.Name, "ld-") {
 		return "the loader's functions are entered in ways of their own"
 	}
-	name := plainName(w.at.Func.Symbol.Name)
+	name := plainName(w.Site.Func.Symbol.Name)
 	switch why := peculiar(name); why {
 	case "", asksCaller:
 		return ""
@@ -129,7 +129,9 @@ const fewExits = 4
 // cheap reports whether the returns are few and the function's own.
 func (l *exitProbe) cheap(w patchRequest) bool {
 	return len(l.exits) <= fewExits && l.open == "" &&
-		!slices.ContainsFunc(l.exits, func(e patchRequest) bool { return e.at.Module != w.at.Module || e.at.Func.Start != w.at.Func.Start })
+		!slices.ContainsFunc(l.exits, func(e patchRequest) bool {
+			return e.Site.Module != w.Site.Module || e.Site.Func.Start != w.Site.Func.Start
+		})
 }
 
 // giveUpExits makes the probe a breakpoint; when it is planned again it is judged
@@ -162,7 +164,7 @@ func (o *planner) addExits(ws []patchRequest, groups map[*assess.Function][]patc
 		if w.kind != requestReturn || o.course(w.p).byExits == nil {
 			continue
 		}
-		f, err := tg.leaving(w.at)
+		f, err := tg.leaving(w.Site)
 		if err != nil || !slices.ContainsFunc(groups[f], func(x patchRequest) bool { return x.p == w.p }) {
 			o.course(w.p).giveUpExits(w.p.goABI) // its entry is a breakpoint
 			continue
@@ -172,22 +174,22 @@ func (o *planner) addExits(ws []patchRequest, groups map[*assess.Function][]patc
 			failed[w.p], o.course(w.p).why = true, x.open
 		}
 		for _, e := range x.exits {
-			if o.occupied(e.at.Addr) {
-				failed[w.p], o.course(w.p).why = true, "a breakpoint is at one of its exits, "+e.at.Name
-			} else if !sharing[e.at.Addr].fits(x, e) {
-				failed[w.p], o.course(w.p).why = true, "too many functions return by "+e.at.Name
+			if o.occupied(e.Site.Addr) {
+				failed[w.p], o.course(w.p).why = true, "a breakpoint is at one of its exits, "+e.Site.Name
+			} else if !sharing[e.Site.Addr].fits(x, e) {
+				failed[w.p], o.course(w.p).why = true, "too many functions return by "+e.Site.Name
 			}
 		}
 		if failed[w.p] {
 			continue
 		}
 		for _, e := range x.exits {
-			if sharing[e.at.Addr] == nil {
-				sharing[e.at.Addr] = &sharers{}
+			if sharing[e.Site.Addr] == nil {
+				sharing[e.Site.Addr] = &sharers{}
 			}
-			sharing[e.at.Addr].add(x, e)
+			sharing[e.Site.Addr].add(x, e)
 			// Without one of its patches the probe is given up (whole).
-			if g, err := tg.leaving(e.at); err == nil {
+			if g, err := tg.leaving(e.Site); err == nil {
 				groups[g] = append(groups[g], e)
 			}
 		}
@@ -306,7 +308,7 @@ func (o *planner) failedExits(todo []*assess.Function, plans map[*assess.Functio
 			}
 			if failed[w.p] = true; w.kind == wantExit && !said[w.p] {
 				said[w.p] = true
-				c.why = fmt.Sprintf("%s can't be a jump: %s", w.at.Name, c.why)
+				c.why = fmt.Sprintf("%s can't be a jump: %s", w.Site.Name, c.why)
 			}
 		}
 	}
@@ -329,7 +331,7 @@ func (o *planner) giveUpExits(failed map[*placed]bool, list []*assess.Function, 
 		for _, f := range list {
 			for i := range groups[f] {
 				w := &groups[f][i]
-				if !at[w.at.Addr] {
+				if !at[w.Site.Addr] {
 					continue
 				}
 				if c := o.course(w.p); c.byExits != nil && (!failed[w.p] || c.landable) {
@@ -341,7 +343,7 @@ func (o *planner) giveUpExits(failed map[*placed]bool, list []*assess.Function, 
 		}
 	}
 	for _, f := range list {
-		if !slices.ContainsFunc(groups[f], func(w patchRequest) bool { return failed[w.p] || at[w.at.Addr] }) {
+		if !slices.ContainsFunc(groups[f], func(w patchRequest) bool { return failed[w.p] || at[w.Site.Addr] }) {
 			continue
 		}
 		changed = append(changed, f)
@@ -353,7 +355,7 @@ func (o *planner) giveUpExits(failed map[*placed]bool, list []*assess.Function, 
 				kept = append(kept, w)
 			case failed[w.p]:
 				given = append(given, w)
-			case at[w.at.Addr]:
+			case at[w.Site.Addr]:
 				o.course(w.p).why = "a breakpoint of another probe is there"
 				given = append(given, w)
 			default:
@@ -449,7 +451,7 @@ func once(ws []patchRequest) []patchRequest {
 	seen := map[key]bool{}
 	out := ws[:0]
 	for _, w := range ws {
-		k := key{w.p, w.at.Addr, w.kind, w.passing}
+		k := key{w.p, w.Site.Addr, w.kind, w.passing}
 		if seen[k] {
 			continue
 		}
@@ -485,7 +487,7 @@ func (o *planner) leaveStage(st *stage, ws []patchRequest, tail tailFunc) ([]byt
 	case w.open != nil:
 		d, err = detour.BuildOnward(uint64(st.base), &params, x.calls, w.open, x.noting, tail)
 	case w.passing != detour.NotPassing:
-		d, err = detour.BuildPassing(uint64(st.base), &params, x.calls, w.passing, asm.Cond(w.inst.Opcode&15), !w.conditional, tail)
+		d, err = detour.BuildPassing(uint64(st.base), &params, x.calls, w.passing, asm.Cond(w.Inst.Opcode&15), !w.conditional, tail)
 	case x.calls.Common:
 		d, err = detour.BuildLeaves(uint64(st.base), &params, o.probesOf(ws), x.calls, w.pop, tail)
 	default:

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"kprobe/fetch"
+	"kprobe/probe/assess"
 	"kprobe/probe/insn"
 	"kprobe/symbols"
 )
@@ -30,7 +31,7 @@ func (tg *target) lands(ctx context.Context, ra symbols.Addr) bool {
 	}
 	var list []own
 	if call, ok := tg.callBefore(ra); ok {
-		list = append(list, own{probed: call, calls: true})
+		list = append(list, own{Place: call, calls: true})
 	}
 	err := tg.armReturn(ctx, ra, list)
 	if err != nil && len(list) > 0 {
@@ -49,7 +50,7 @@ func (tg *target) lands(ctx context.Context, ra symbols.Addr) bool {
 func (tg *target) armReturn(ctx context.Context, ra symbols.Addr, list []own) error {
 	kept := list[:0:0]
 	for _, x := range list {
-		if st := tg.sites[x.at.Addr]; st != nil && st.armed {
+		if st := tg.sites[x.Site.Addr]; st != nil && st.armed {
 			st.serve(x)
 			continue
 		}
@@ -63,11 +64,11 @@ func (tg *target) armReturn(ctx context.Context, ra symbols.Addr, list []own) er
 		if err != nil {
 			return err
 		}
-		code, inst, err := tg.proveStart(w)
+		found, err := tg.proveStart(w)
 		if err != nil {
 			return err
 		}
-		list = append(list, own{probed: probed{w, code, inst}})
+		list = append(list, own{Place: found})
 	}
 	return tg.change(ctx, &changeset{own: list})
 }
@@ -93,31 +94,31 @@ func (tg *target) placeOf(a symbols.Addr) (symbols.Site, error) {
 }
 
 // callBefore finds the call instruction that ends at ra, if it can have a breakpoint.
-func (tg *target) callBefore(ra symbols.Addr) (probed, bool) {
+func (tg *target) callBefore(ra symbols.Addr) (assess.Place, bool) {
 	w, err := tg.placeOf(ra - 1)
 	if err != nil || tg.shadowStack {
-		return probed{}, false // with a shadow stack a copy's call returns to the copy
+		return assess.Place{}, false // with a shadow stack a copy's call returns to the copy
 	}
 	fn, ok := w.Module.File.FuncAt(w.Vaddr)
 	if !ok || w.Module.File.IsGo() {
-		return probed{}, false
+		return assess.Place{}, false
 	}
 	w.Func, w.Offset = fn, uint64(w.Vaddr-fn.Start)
 	f, err := tg.function(w)
 	if err != nil {
-		return probed{}, false
+		return assess.Place{}, false
 	}
 	at, _ := f.Sweep.Around(uint64(ra))
 	i, _, ok := f.Sweep.At(at)
 	if !ok || !i.Flags.Has(insn.Call) || at+uint64(i.Len) != uint64(ra) {
-		return probed{}, false
+		return assess.Place{}, false
 	}
 	if w, err = tg.placeOf(symbols.Addr(at)); err != nil {
-		return probed{}, false
+		return assess.Place{}, false
 	}
 	w.Func, w.Offset = fn, uint64(w.Vaddr-fn.Start)
-	code, inst, err := tg.prove(w)
-	return probed{w, code, inst}, err == nil
+	found, err := tg.prove(w)
+	return found, err == nil
 }
 
 // leftBehind forgets the calls in whose slot a call instruction is just about to

@@ -40,9 +40,9 @@ type followed struct {
 // they can.
 func (o *planner) followable(w patchRequest) string {
 	tg := o.tg
-	f, err := tg.leaving(w.at)
+	f, err := tg.leaving(w.Site)
 	switch {
-	case w.p.goABI || w.at.Module.File.IsGo():
+	case w.p.goABI || w.Site.Module.File.IsGo():
 		return "Go's runtime looks for return addresses on its stacks"
 	case tg.s.recordsStacks():
 		return "stacks are recorded, and a return trampoline would hide the caller"
@@ -50,10 +50,10 @@ func (o *planner) followable(w patchRequest) string {
 		return "a shadow stack would keep the return trampoline's address when kprobe has left"
 	case err != nil:
 		return err.Error()
-	case strings.HasPrefix(w.at.Module.Name, "ld-"):
+	case strings.HasPrefix(w.Site.Module.Name, "ld-"):
 		return "the loader's functions are entered in ways of their own"
 	}
-	if why := peculiar(plainName(w.at.Func.Symbol.Name)); why != "" {
+	if why := peculiar(plainName(w.Site.Func.Symbol.Name)); why != "" {
 		return why
 	}
 	if by := o.unwinder(); by != "" {

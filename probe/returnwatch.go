@@ -53,7 +53,7 @@ func (tg *target) watches(ctx context.Context, p *placed) bool {
 		if err == nil && len(list) == 0 {
 			err = errors.New("none is known")
 		}
-		if err == nil && slices.ContainsFunc(list, func(x own) bool { return x.at.Addr == p.where.Addr }) {
+		if err == nil && slices.ContainsFunc(list, func(x own) bool { return x.Site.Addr == p.where.Addr }) {
 			err = errors.New("its entry is a return: a call is entered and left in one stop")
 		}
 		if err == nil {
@@ -70,13 +70,13 @@ func (tg *target) watches(ctx context.Context, p *placed) bool {
 // armWays puts the breakpoints in that aren't there.
 func (tg *target) armWays(ctx context.Context, list []own) error {
 	for _, x := range list {
-		if tg.patches.covering(x.at.Addr, int(x.inst.Len)) != nil {
-			return fmt.Errorf("at %s there is a jump", x.at.Name)
+		if tg.patches.covering(x.Site.Addr, int(x.Inst.Len)) != nil {
+			return fmt.Errorf("at %s there is a jump", x.Site.Name)
 		}
 	}
 	var fresh []own
 	for _, x := range list {
-		if st := tg.sites[x.at.Addr]; st == nil || !st.armed {
+		if st := tg.sites[x.Site.Addr]; st == nil || !st.armed {
 			fresh = append(fresh, x)
 		}
 	}
@@ -84,7 +84,7 @@ func (tg *target) armWays(ctx context.Context, list []own) error {
 		return err
 	}
 	for _, x := range list {
-		if st := tg.sites[x.at.Addr]; !slices.Contains(st.leaves, x.leaves) {
+		if st := tg.sites[x.Site.Addr]; !slices.Contains(st.leaves, x.leaves) {
 			st.serve(x)
 		}
 	}
@@ -126,12 +126,11 @@ func (tg *target) waysOut(p *placed) ([]own, error) {
 			} else if x.Indirect || uint64(x.Pop) != p.pop {
 				return nil, errors.New("its returns differ")
 			}
-			at := siteIn(from, x.Addr)
-			code, inst, err := tg.prove(at)
+			found, err := tg.prove(siteIn(from, x.Addr))
 			if err != nil {
 				return nil, err
 			}
-			list = append(list, own{probed: probed{at, code, inst}, leaves: p, outwards: x.Kind != insn.ExitRet, conditional: x.Kind == insn.ExitCondTail})
+			list = append(list, own{Place: found, leaves: p, outwards: x.Kind != insn.ExitRet, conditional: x.Kind == insn.ExitCondTail})
 		}
 		if len(list) > maxWatched || len(parts) > maxParts {
 			return nil, errManyWays

@@ -180,7 +180,7 @@ func (tg *target) callsOf(k detour.Calls, slot uint64) []byte {
 
 // passInstead notes that a call passes, or forgets one that was left.
 func (s *Session) passInstead(tg *target, th *thread, st *stage, w patchRequest, way detour.Passing) {
-	if w.conditional && !jccTaken(w.inst.Opcode, s.regs.Flags) {
+	if w.conditional && !jccTaken(w.Inst.Opcode, s.regs.Flags) {
 		return
 	}
 	k, sp := st.exits.calls, s.regs.GPR[fetch.SP]

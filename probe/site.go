@@ -78,10 +78,3 @@ func (s *site) idle() bool {
 func (s *site) own() bool {
 	return len(s.hooks) > 0 || s.lands || s.calls || len(s.leaves) > 0 || s.redirect != 0
 }
-
-// probed is a place where a breakpoint is safe.
-type probed struct {
-	at   symbols.Site
-	code []byte // the file's, from the place on
-	inst insn.Inst
-}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	"kprobe/probe/assess"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
@@ -25,22 +26,22 @@ func (tg *target) refresh() error {
 // batch and what isn't there any more: their library was unloaded, and loaded
 // again at the same address.
 func (tg *target) forgetGone(ctx context.Context, c *changeset) error {
-	places := make([]*probed, 0, len(c.add)+len(c.own))
+	places := make([]*assess.Place, 0, len(c.add)+len(c.own))
 	for _, w := range c.add {
-		places = append(places, w.probed)
+		places = append(places, w.Place)
 	}
 	for i := range c.own {
-		places = append(places, &c.own[i].probed)
+		places = append(places, &c.own[i].Place)
 	}
 	for _, w := range places {
-		if p := tg.patches.covering(w.at.Addr, int(w.inst.Len)); p != nil && !tg.holds(symbols.Addr(p.plan.Writes[0].At), p.plan.Writes[0].Bytes) {
+		if p := tg.patches.covering(w.Site.Addr, int(w.Inst.Len)); p != nil && !tg.holds(symbols.Addr(p.plan.Writes[0].At), p.plan.Writes[0].Bytes) {
 			// Its bytes differ, so restoring writes none.
 			err := tg.withStopped(ctx, func(stopped []*tracee.Thread) error { return tg.restorePatches([]*patch{p}, stopped) })
 			if err := tracee.IgnoreLate(err); err != nil {
 				return err
 			}
 		}
-		if st := tg.sites[w.at.Addr]; st != nil && st.armed && !tg.holds(st.addr, []byte{breakpoint}) {
+		if st := tg.sites[w.Site.Addr]; st != nil && st.armed && !tg.holds(st.addr, []byte{breakpoint}) {
 			tg.discard(st)
 			tg.retired = append(tg.retired, &retired{sites: []*site{st}})
 		}
