@@ -195,7 +195,7 @@ func (tg *target) place(d *fetch.Def, ev *event, w symbols.Site) ([]patchRequest
 		if err != nil {
 			return nil, &RefusedError{Addr: w.Addr, Place: w.Name, Rule: fmt.Sprintf("its exits can't be found: %v", err)}
 		}
-		exits, err := tg.exits(f, w, p)
+		exits, err := tg.ownExits(f, w, p)
 		if err != nil {
 			return nil, err
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"kprobe/probe/detour"
+	"kprobe/probe/exits"
 	"kprobe/probe/gocode"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
@@ -54,15 +55,15 @@ func (tg *target) followGo(w patchRequest) (*exitProbe, string) {
 	if !f.GoCode(tg.s.golang.Of(w.Site.Module.File)).KeepsG() {
 		return nil, "it is not of Go's compiler or doesn't check its stack: its goroutine isn't known, or there may be no room for a detour"
 	}
-	exits, err := tg.exits(f, w.p.where, w.p)
+	list, err := tg.ownExits(f, w.p.where, w.p)
 	if err != nil {
 		return nil, err.Error()
 	}
-	if len(exits) > maxReturns {
+	if len(list) > exits.Most {
 		return nil, "it has too many exits"
 	}
-	for i := range exits {
-		e := &exits[i]
+	for i := range list {
+		e := &list[i]
 		if e.conditional {
 			return nil, "it leaves the function or not at " + e.Site.Name + ", as the flags say"
 		}
@@ -70,7 +71,7 @@ func (tg *target) followGo(w patchRequest) (*exitProbe, string) {
 			return nil, "there may be no room for a detour at " + e.Site.Name
 		}
 	}
-	return &exitProbe{probe: w.p, exits: exits, suspects: map[int]detour.Instance{}}, ""
+	return &exitProbe{probe: w.p, exits: list, suspects: map[int]detour.Instance{}}, ""
 }
 
 // withGo is a patch with all that goes with it when it makes way: the other patches

@@ -9,6 +9,7 @@ import (
 	"kprobe/probe/asm"
 	"kprobe/probe/assess"
 	"kprobe/probe/detour"
+	"kprobe/probe/exits"
 	"kprobe/probe/insn"
 	"kprobe/probe/memory"
 	"kprobe/probe/plan"
@@ -42,7 +43,7 @@ type planner struct {
 	common   *sharedPlan
 	prepared map[*assess.Function]preparedFunction
 	shared   []*detour.Detour // the latest that are no others' like
-	leaver   *leaver
+	exits    *exits.Finder
 	// sketches are of the stages whose size was asked for; generous says that it
 	// must do for whatever copies may take.
 	sketches map[stageKey]*detour.Sketch
@@ -99,7 +100,7 @@ func (o *planner) occupied(a symbols.Addr) bool {
 // plan plans a change: what comes, and what stays of what makes way for it.
 func (tg *target) plan(c *changeset) (*batch, error) {
 	ws := c.requests(tg)
-	o := &planner{tg: tg, leaving: c.out, courses: map[*placed]*course{}, leaver: newLeaver(tg), unwinder: sync.OnceValue(func() string { return tg.s.unwinds.In(tg.space) })}
+	o := &planner{tg: tg, leaving: c.out, courses: map[*placed]*course{}, exits: tg.exitFinder(), unwinder: sync.OnceValue(func() string { return tg.s.unwinds.In(tg.space) })}
 	b := &batch{out: c.out, drop: c.drop, fresh: c.fresh, own: c.own, traps: ws, courses: o.courses, text: tg.text}
 	if tg.s.opts.NoOptimize {
 		return b, nil

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/internal/fixture"
+	"kprobe/probe/exits"
 	"kprobe/symbols"
 )
 
@@ -134,7 +135,7 @@ func TestReturnRefused(t *testing.T) {
 	prog := callsFixture(t)
 	sub := startSubject(t, prog, "work", "5")
 	l := attach(t, sub.pid(), Options{}, "r:a work", "r:b libc:dladdr", "r:c libc:vfork", "r:d libc:getcontext")
-	for name, want := range map[string]string{"a": "", "b": "", "c": returnsTwice, "d": ""} {
+	for name, want := range map[string]string{"a": "", "b": "", "c": exits.ReturnsTwice, "d": ""} {
 		n, why := optimizedOf(l, name)
 		if (n == 1) != (want == "") || want != "" && why != want {
 			t.Errorf("%s: %d places by a jump, the others because %q", name, n, why)

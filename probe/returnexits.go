@@ -10,6 +10,7 @@ import (
 	"kprobe/probe/asm"
 	"kprobe/probe/assess"
 	"kprobe/probe/detour"
+	"kprobe/probe/exits"
 	"kprobe/probe/plan"
 	"kprobe/symbols"
 )
@@ -70,18 +71,7 @@ func (tg *target) leavable(w patchRequest) string {
 	if strings.HasPrefix(w.Site.Module.Name, "ld-") {
 		return "the loader's functions are entered in ways of their own"
 	}
-	name := plainName(w.Site.Func.Symbol.Name)
-	switch why := peculiar(name); why {
-	case "", asksCaller:
-		return ""
-	case returnsTwice:
-		if strings.HasSuffix(name, "setjmp") || name == "getcontext" {
-			return "" // it returns by its exit once; then others jump there
-		}
-		return why
-	default:
-		return why
-	}
+	return exits.Patchable(w.Site.Func.Symbol.Name)
 }
 
 // followReturn says why the calls of a return probe must be followed by
@@ -107,7 +97,7 @@ func (o *planner) followReturn(w patchRequest) string {
 	if tg.leavable(w) != "" {
 		return c.trapped
 	}
-	l, err := o.leaver.leavings(w)
+	l, err := o.leavings(w)
 	if c.landable {
 		if err == nil && l.cheap(w) {
 			c.byExits = l

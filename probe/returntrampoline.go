@@ -8,6 +8,7 @@ import (
 
 	"kprobe/fetch"
 	"kprobe/probe/detour"
+	"kprobe/probe/exits"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
@@ -53,7 +54,7 @@ func (o *planner) followable(w patchRequest) string {
 	case strings.HasPrefix(w.Site.Module.Name, "ld-"):
 		return "the loader's functions are entered in ways of their own"
 	}
-	if why := peculiar(plainName(w.Site.Func.Symbol.Name)); why != "" {
+	if why := exits.Peculiar(w.Site.Func.Symbol.Name); why != "" {
 		return why
 	}
 	if by := o.unwinder(); by != "" {
@@ -61,37 +62,6 @@ func (o *planner) followable(w patchRequest) string {
 	}
 	if f.Leaving().StartsOver {
 		return "the function jumps to its own entry"
-	}
-	return ""
-}
-
-// plainName is a symbol's name without leading underscores and version.
-func plainName(name string) string {
-	name, _, _ = strings.Cut(strings.TrimLeft(name, "_"), "@")
-	return name
-}
-
-// Reasons of peculiar that probes at exits tell apart.
-const (
-	returnsTwice = "it may return twice"
-	asksCaller   = "it asks who its caller is"
-)
-
-// peculiar says why a function of that name, without leading underscores,
-// needs its own return address; "" if it is like any other.
-func peculiar(name string) string {
-	switch name {
-	case "start":
-		return "it is entered without a return address"
-	case "setjmp", "sigsetjmp", "getcontext", "swapcontext", "vfork", "clone", "clone2", "clone3", "syscall":
-		return returnsTwice
-	case "dlopen", "dlsym", "dlvsym", "dlmopen", "libc_dlopen_mode", "libc_dlsym":
-		return asksCaller
-	case "fentry", "mcount", "morestack":
-		return "it works on its caller's return address"
-	}
-	if strings.HasPrefix(name, "x86_") && strings.Contains(name, "thunk") {
-		return "it works on its own return address"
 	}
 	return ""
 }

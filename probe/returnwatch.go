@@ -8,9 +8,7 @@ import (
 	"slices"
 
 	"kprobe/fetch"
-	"kprobe/probe/assess"
-	"kprobe/probe/insn"
-	"kprobe/probe/survey"
+	"kprobe/probe/exits"
 	"kprobe/symbols"
 )
 
@@ -39,11 +37,6 @@ const (
 	watched
 	unwatchable
 )
-
-// maxWatched is at how many returns and jumps a function is watched.
-const maxWatched = 64
-
-var errManyWays = errors.New("it can be left in too many ways")
 
 // watches makes sure that threads stop where they leave the probe's function, and
 // reports whether they do.
@@ -92,67 +85,19 @@ func (tg *target) armWays(ctx context.Context, list []own) error {
 }
 
 // waysOut finds the returns of a probe's function and its jumps to others, and
-// gives them as what is to be armed, but for those that have a breakpoint.
-func (tg *target) waysOut(p *placed) ([]own, error) {
-	switch why := peculiar(plainName(p.where.Func.Symbol.Name)); {
+// gives them as what is to be armed.
+func (tg *target) waysOut(p *placed) (list []own, err error) {
+	switch why := exits.Peculiar(p.where.Func.Symbol.Name); {
 	case tg.shadowStack:
 		return nil, errors.New("there is a shadow stack")
-	case why != "" && why != asksCaller && why != returnsTwice:
+	case why != "" && why != exits.AsksCaller && why != exits.ReturnsTwice:
 		return nil, errors.New(why)
 	}
-	f, err := tg.leaving(p.where)
-	if err != nil {
-		return nil, err
+	ways, err := tg.exitFinder().Outwards(p.where, p.pop)
+	for _, x := range ways {
+		list = append(list, own{Place: *x.Place, leaves: p, outwards: x.Jumps, conditional: x.Conditional})
 	}
-	var list []own
-	parts := []part{{Function: f, site: p.where}}
-	for i := 0; i < len(parts); i++ { // grows
-		from := parts[i]
-		for _, x := range from.Leaving().Exits {
-			if x.Kind == insn.ExitTrap || x.Kind == insn.ExitNoReturn {
-				continue
-			}
-			if x.Kind != insn.ExitRet {
-				to, err := tg.jumpsTo(from, x)
-				if errors.Is(err, errNowhere) {
-					continue
-				}
-				if err == nil && tg.belongs(to, f) {
-					if !contains(parts, to.Start) {
-						parts = append(parts, to)
-					}
-					continue
-				}
-			} else if x.Indirect || uint64(x.Pop) != p.pop {
-				return nil, errors.New("its returns differ")
-			}
-			found, err := tg.prove(siteIn(from, x.Addr))
-			if err != nil {
-				return nil, err
-			}
-			list = append(list, own{Place: found, leaves: p, outwards: x.Kind != insn.ExitRet, conditional: x.Kind == insn.ExitCondTail})
-		}
-		if len(list) > maxWatched || len(parts) > maxParts {
-			return nil, errManyWays
-		}
-	}
-	return list, nil
-}
-
-// belongs reports whether a part is the function's own: jumped to, never called.
-func (tg *target) belongs(to part, f *assess.Function) bool {
-	return to.Start == f.Start || tg.jumpedTo(to)
-}
-
-// jumpedTo reports whether a part is never called.
-func (tg *target) jumpedTo(to part) bool {
-	return survey.NotCalled(to.site, func() (*insn.Function, error) {
-		f, err := tg.function(to.site)
-		if err != nil {
-			return nil, err
-		}
-		return f.Sweep, nil
-	}) != ""
+	return list, err
 }
 
 // leaveFunction deals with a thread that is about to leave the functions of the

@@ -29,6 +29,7 @@ var floors = []string{
 	"kprobe/probe/mailbox",
 	"kprobe/probe/order",
 	"kprobe/probe/loader",
+	"kprobe/probe/exits",
 	"kprobe/probe/assess",
 	"kprobe/probe/flight",
 	"kprobe/probe/inside",
@@ -57,7 +58,7 @@ var floors = []string{
 var pure = []string{
 	"kprobe/fetch", "kprobe/probe/insn", "kprobe/probe/asm", "kprobe/probe/plan",
 	"kprobe/probe/detour", "kprobe/probe/signature", "kprobe/probe/gocode", "kprobe/probe/survey", "kprobe/probe/debugreg",
-	"kprobe/probe/book", "kprobe/probe/flight", "kprobe/probe/order",
+	"kprobe/probe/book", "kprobe/probe/flight", "kprobe/probe/order", "kprobe/probe/exits",
 }
 
 type goPackage struct {

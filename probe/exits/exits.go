@@ -1,0 +1,263 @@
+// Package exits finds by which instructions functions are left, for probes of their
+// returns: the function's own returns, where its jumps to other functions lead, and the
+// returns of those. Nothing is written; of the process only pointers are read by which
+// jumps go.
+package exits
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"kprobe/fetch"
+	"kprobe/probe/assess"
+	"kprobe/probe/detour"
+	"kprobe/probe/insn"
+	"kprobe/probe/survey"
+	"kprobe/symbols"
+)
+
+const (
+	// Most is how many return instructions of a function and of those that it jumps
+	// to there may be, mostParts of how many functions and parts.
+	Most      = 128
+	mostParts = 48
+	// mostOutwards is by how many returns and jumps a function may be left.
+	mostOutwards = 64
+)
+
+// Finder finds exits, in one state of the process: what it has found of an instruction,
+// and of where a jump leads, it knows for the next function that comes there. Hundreds of
+// functions may end in a jump to the same one.
+type Finder struct {
+	Space  *symbols.Space
+	Memory symbols.Memory
+	// Rule says whether an instruction can be probed.
+	Rule *assess.Assessor
+	// Leaving gives the function that contains a place, which knows how it is left; its
+	// instructions may be gone.
+	Leaving func(symbols.Site) (*assess.Function, error)
+	proven  map[uint64]*assess.Place
+	ends    map[symbols.Addr]jumpEnd // by where direct jumps lead
+}
+
+// New makes a finder.
+func New(space *symbols.Space, mem symbols.Memory, rule *assess.Assessor, leaving func(symbols.Site) (*assess.Function, error)) *Finder {
+	return &Finder{space, mem, rule, leaving, map[uint64]*assess.Place{}, map[symbols.Addr]jumpEnd{}}
+}
+
+// Exit is an instruction by which a function is left, or that tells calls which are left
+// from others.
+type Exit struct {
+	*assess.Place
+	Pop         uint16         // what a return takes off the stack besides its address
+	Jumps       bool           // it leads to another function
+	Conditional bool           // if a condition is met
+	Passing     detour.Passing // what it tells of a call that isn't left by it
+	Open        *fetch.Chain   // where it leads, if only the program knows; nil: that is known
+}
+
+// Exits are those of one function.
+type Exits struct {
+	List []Exit
+	Open string // which jump only the program knows the end of, and why; "": there is none
+}
+
+// Own lists each instruction by which a Go function is left, which is at w. A jump into
+// another function leaves it too.
+//
+// It is a *survey.RefusedError if one can't be probed, or there is none.
+func (f *Finder) Own(fn *assess.Function, w symbols.Site) (list []Exit, err error) {
+	for _, x := range fn.Sweep.Exits() {
+		if x.Kind != insn.ExitRet && x.Kind != insn.ExitTail && x.Kind != insn.ExitCondTail {
+			continue
+		}
+		at := w
+		at.Addr = symbols.Addr(x.Addr)
+		at.Offset = x.Addr - uint64(fn.Start)
+		at.Vaddr = fn.Fn.Start + symbols.Vaddr(at.Offset)
+		at.Name = fmt.Sprintf("%s+%#x", w.Name, at.Offset)
+		found, err := f.Rule.Instruction(at)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, Exit{Place: &found, Jumps: x.Kind != insn.ExitRet, Conditional: x.Kind == insn.ExitCondTail})
+	}
+	if len(list) == 0 {
+		return nil, &survey.RefusedError{Addr: w.Addr, Place: w.Name, Rule: "the function never returns"}
+	}
+	return list, nil
+}
+
+// Outwards lists the returns of the function at w, each of which must take pop bytes off
+// the stack, and its jumps to other functions. Parts of it that are only jumped to
+// belong to it.
+func (f *Finder) Outwards(w symbols.Site, pop uint64) (list []Exit, err error) {
+	fn, err := f.Leaving(w)
+	if err != nil {
+		return nil, err
+	}
+	parts := []part{{Function: fn, site: w}}
+	for i := 0; i < len(parts); i++ { // grows
+		from := parts[i]
+		for _, x := range from.Leaving().Exits {
+			if x.Kind == insn.ExitTrap || x.Kind == insn.ExitNoReturn {
+				continue
+			}
+			if x.Kind != insn.ExitRet {
+				to, err := f.jumpsTo(from, x)
+				if errors.Is(err, errNowhere) {
+					continue
+				}
+				if err == nil && (to.Start == fn.Start || f.jumpedTo(to)) {
+					if !contains(parts, to.Start) {
+						parts = append(parts, to)
+					}
+					continue
+				}
+			} else if x.Indirect || uint64(x.Pop) != pop {
+				return nil, errors.New("its returns differ")
+			}
+			found, err := f.Rule.Instruction(from.at(x.Addr))
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, Exit{Place: &found, Pop: x.Pop, Jumps: x.Kind != insn.ExitRet, Conditional: x.Kind == insn.ExitCondTail})
+		}
+		if len(list) > mostOutwards || len(parts) > mostParts {
+			return nil, errors.New("it can be left in too many ways")
+		}
+	}
+	return list, nil
+}
+
+// Of finds the return instructions by which the function at w may return, with those
+// that tell its calls from others': none of one that never does. open says that a
+// jump of which only the program knows where it leads can be asked when it is taken
+// (detour.BuildOnward). The error says why they are not all known.
+func (f *Finder) Of(w symbols.Site, open bool) (*Exits, error) {
+	l := new(Exits)
+	fn, err := f.Leaving(w)
+	if err != nil {
+		return nil, err
+	}
+	parts := []part{{Function: fn, site: w}}
+	for i := 0; i < len(parts); i++ { // grows
+		from := parts[i]
+		for _, x := range from.Leaving().Exits {
+			switch {
+			case x.Kind == insn.ExitTrap || x.Kind == insn.ExitNoReturn:
+			case x.Kind == insn.ExitRet:
+				if err := l.add(f, from, x); err != nil {
+					return nil, err
+				}
+			default:
+				to := f.end(from, x)
+				if errors.Is(to.err, errNowhere) || open && l.opens(f, from, x, to.err) {
+					continue
+				}
+				if to.err != nil {
+					return nil, fmt.Errorf("at %s+%#x it jumps %w", from.Fn.Symbol.Name, x.Addr-uint64(from.Start), to.err)
+				}
+				if err := l.passes(f, from, x, to, parts); err != nil {
+					return nil, err
+				}
+				if !contains(parts, to.Start) {
+					parts = append(parts, to.part)
+				}
+			}
+		}
+		if len(l.List) > Most || len(parts) > mostParts {
+			return nil, errors.New("it jumps to too many functions")
+		}
+	}
+	if len(l.List) == 0 && slices.ContainsFunc(parts, func(p part) bool { return !p.Leaving().Closed }) {
+		return nil, errors.New("it has no exit")
+	}
+	return l, nil // without any it never returns
+}
+
+// prove assesses an instruction of a part.
+func (f *Finder) prove(from part, addr uint64) (*assess.Place, error) {
+	if x := f.proven[addr]; x != nil {
+		return x, nil
+	}
+	x, err := f.Rule.Start(from.at(addr)) // the sweep has it
+	if err != nil {
+		return nil, err
+	}
+	f.proven[addr] = &x
+	return &x, nil
+}
+
+// add adds a return instruction.
+func (l *Exits) add(f *Finder, from part, x insn.Exit) error {
+	if x.Indirect {
+		return fmt.Errorf("%s is a far return", from.at(x.Addr).Name)
+	}
+	at, err := f.prove(from, x.Addr)
+	if err != nil {
+		return err
+	}
+	l.List = append(l.List, Exit{Place: at, Pop: x.Pop})
+	return nil
+}
+
+// endbrLen is the length of endbr64.
+const endbrLen = 4
+
+// passes adds a jump to a function that may be called, too, and that one's entry, unless
+// it is a part already (detour.Passing).
+func (l *Exits) passes(f *Finder, from part, x insn.Exit, to jumpEnd, parts []part) error {
+	if !to.called || to.Start == parts[0].Start {
+		return nil
+	}
+	add := func(in part, addr uint64, way detour.Passing, conditional bool) error {
+		at, err := f.prove(in, addr)
+		if err != nil {
+			return err
+		}
+		if conditional && at.Inst.Opcode&^0xf != 0x70 && at.Inst.Opcode&^0xf != 0x80 {
+			return fmt.Errorf("%s jumps by a condition that is no flag's", at.Site.Name)
+		}
+		l.List = append(l.List, Exit{Place: at, Passing: way, Conditional: conditional})
+		return nil
+	}
+	switch d := to.to - to.Start; {
+	case d == 0:
+		if err := add(from, x.Addr, detour.PassesOn, x.Kind == insn.ExitCondTail); err != nil {
+			return err
+		}
+	case d <= endbrLen:
+		return fmt.Errorf("a jump leads to %s, behind its start", to.site.Name)
+	}
+	if contains(parts, to.Start) {
+		return nil
+	}
+	if to.Leaving().StartsOver {
+		return fmt.Errorf("%s jumps to its own entry", to.site.Name)
+	}
+	return add(to.part, uint64(to.Start), detour.Arrives, false)
+}
+
+// opens adds a jump of which only the program knows where it leads, if that can be
+// asked; err is why it isn't known.
+func (l *Exits) opens(f *Finder, from part, x insn.Exit, err error) bool {
+	var open *openJumpError
+	if !errors.As(err, &open) || x.Kind != insn.ExitTail {
+		return false
+	}
+	at, perr := f.prove(from, x.Addr)
+	if perr != nil {
+		return false
+	}
+	to := jumpChain(at.Inst, at.Code, x.Addr)
+	if to == nil {
+		return false
+	}
+	if l.Open == "" {
+		l.Open = fmt.Sprintf("at %s it jumps %v", at.Site.Name, err)
+	}
+	l.List = append(l.List, Exit{Place: at, Passing: detour.PassesOn, Open: to})
+	return true
+}

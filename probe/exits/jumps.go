@@ -1,0 +1,258 @@
+package exits
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+
+	"kprobe/fetch"
+	"kprobe/probe/assess"
+	"kprobe/probe/insn"
+	"kprobe/probe/survey"
+	"kprobe/symbols"
+)
+
+// part is code by which a function may return: its own, or of a function that
+// it jumps to.
+type part struct {
+	*assess.Function
+	site symbols.Site // of its start
+	to   symbols.Addr // where the jump leads by which it was found
+}
+
+// at is the site of an instruction of the part.
+func (p *part) at(addr uint64) symbols.Site {
+	off := addr - uint64(p.Start)
+	w := p.site
+	w.Addr, w.Offset, w.Func = symbols.Addr(addr), off, p.Fn
+	w.Vaddr = p.Fn.Start + symbols.Vaddr(off)
+	w.Name = fmt.Sprintf("%s+%#x", p.Fn.Symbol.Name, off)
+	return w
+}
+
+func contains(parts []part, start symbols.Addr) bool {
+	for i := range parts {
+		if parts[i].Start == start {
+			return true
+		}
+	}
+	return false
+}
+
+// jumpEnd is where a direct jump leads.
+type jumpEnd struct {
+	part
+	called bool // it may be called, too
+	err    error
+}
+
+// end is where an exit of a part leads.
+func (f *Finder) end(from part, x insn.Exit) jumpEnd {
+	to := symbols.Addr(x.To)
+	if e, ok := f.ends[to]; ok && !x.Indirect {
+		return e
+	}
+	var e jumpEnd
+	if e.part, e.err = f.jumpsTo(from, x); e.err == nil {
+		e.called = !f.jumpedTo(e.part)
+	}
+	if !x.Indirect {
+		f.ends[to] = e
+	}
+	return e
+}
+
+// jumpedTo reports whether a part is never called.
+func (f *Finder) jumpedTo(to part) bool {
+	return survey.NotCalled(to.site, func() (*insn.Function, error) {
+		in, err := f.Rule.Function(to.site)
+		if err != nil {
+			return nil, err
+		}
+		return in.Sweep, nil
+	}) != ""
+}
+
+// errNowhere is for a jump that is never taken: compilers write one to the end of
+// a function behind a call that doesn't return (__builtin_unreachable).
+var errNowhere = errors.New("to the padding behind a function")
+
+// openJumpError says of a jump that only the program knows where it leads.
+type openJumpError struct{ how string }
+
+// Error implements error.
+func (e *openJumpError) Error() string { return e.how }
+
+// behind reports whether an address is that of the padding behind a function.
+func behind(file *symbols.File, v symbols.Vaddr) bool {
+	before, ok := file.FuncAt(v - 1)
+	if !ok || before.End != v {
+		return false
+	}
+	for at := v; at < v+maxPadding; at++ {
+		if _, ok := file.FuncAt(at); ok {
+			code, err := file.Text(v, int(at-v))
+			return err == nil && insn.OnlyPadding(code)
+		}
+	}
+	return false
+}
+
+// maxPadding is more than compilers align functions by.
+const maxPadding = 64
+
+// jumpsTo is the part that an exit leads to: another part of the function, as
+// the compiler puts what is rarely run somewhere else, or another function.
+func (f *Finder) jumpsTo(from part, x insn.Exit) (part, error) {
+	to := symbols.Addr(x.To)
+	if x.Indirect {
+		jump, _ := f.Rule.Start(from.at(x.Addr))
+		a, ok := jump.Inst.RIPTarget(x.Addr, jump.Code)
+		if !ok {
+			return part{}, &openJumpError{"where a register says"}
+		}
+		var err error
+		if to, err = f.fixedPointer(symbols.Addr(a)); err != nil {
+			return part{}, err
+		}
+	}
+	for range 2 { // through a PLT stub
+		m := f.Space.ModuleAt(to)
+		if m == nil || m.File == nil {
+			return part{}, errors.New("to code that no file backs")
+		}
+		v := m.Vaddr(to)
+		fn, ok := m.File.FuncAt(v)
+		switch {
+		case !ok && behind(m.File, v):
+			return part{}, errNowhere
+		case !ok || fn.End <= fn.Start:
+			return part{}, errors.New("to code that no function is known at")
+		case m.File.IsGo() || strings.HasPrefix(m.Name, "ld-"):
+			return part{}, fmt.Errorf("into %s", m.Name)
+		}
+		w := symbols.Site{Addr: to, Module: m, Vaddr: v, Func: fn, Name: fn.Symbol.Name}
+		if next, stub, err := f.behindStub(w); err != nil {
+			return part{}, err
+		} else if stub {
+			to = next
+			continue
+		}
+		in, err := f.Leaving(w)
+		if err != nil {
+			return part{}, err
+		}
+		if why := Peculiar(fn.Symbol.Name); why != "" && why != AsksCaller {
+			return part{}, fmt.Errorf("to %s: %s", fn.Symbol.Name, why)
+		}
+		w.Addr, w.Vaddr = in.Start, fn.Start
+		return part{in, w, to}, nil
+	}
+	return part{}, errors.New("through stubs")
+}
+
+// behindStub is where a stub of a procedure linkage table leads to; stub is
+// false for other code.
+func (f *Finder) behindStub(w symbols.Site) (to symbols.Addr, stub bool, err error) {
+	if !strings.HasPrefix(w.Module.File.Section(w.Vaddr), ".plt") {
+		return 0, false, nil
+	}
+	code, err := w.Module.File.Text(w.Vaddr, 16)
+	if err != nil {
+		return 0, true, err
+	}
+	for off := 0; off < len(code); {
+		i, err := insn.Decode(code[off:])
+		if err != nil {
+			break
+		}
+		at := uint64(w.Addr) + uint64(off)
+		if a, ok := i.RIPTarget(at, code[off:]); ok && i.Is(insn.IndirectJmp) {
+			to, err := f.boundPointer(symbols.Addr(a), w)
+			return to, true, err
+		}
+		if !i.Is(insn.CET) && !i.Is(insn.Nop) {
+			break
+		}
+		off += int(i.Len)
+	}
+	return 0, true, errors.New("through a stub that is not understood")
+}
+
+// boundPointer reads the pointer that a stub goes by. The loader binds it once:
+// until then it leads back into the table, and the function will be the one of
+// the stub's name, if there is one only.
+func (f *Finder) boundPointer(a symbols.Addr, stub symbols.Site) (symbols.Addr, error) {
+	var word [8]byte
+	if _, err := f.Memory.ReadMemory(word[:], a); err != nil {
+		return 0, err
+	}
+	to := symbols.Addr(binary.LittleEndian.Uint64(word[:]))
+	m := f.Space.ModuleAt(to)
+	if m != stub.Module || !strings.HasPrefix(m.File.Section(m.Vaddr(to)), ".plt") {
+		return to, nil
+	}
+	name, _ := strings.CutSuffix(stub.Func.Symbol.Name, "@plt")
+	found := symbols.Addr(0)
+	for _, m := range f.Space.Modules() {
+		if m.File == nil {
+			continue
+		}
+		for _, s := range m.File.Lookup(name) {
+			if s.Binding == symbols.Local {
+				continue
+			}
+			if s.Kind == symbols.KindPLT {
+				continue
+			}
+			if s.Kind != symbols.KindFunc || found != 0 && found != m.Addr(s.Vaddr) {
+				return 0, fmt.Errorf("to %s, which is not bound yet", name)
+			}
+			found = m.Addr(s.Vaddr)
+		}
+	}
+	if found == 0 {
+		return 0, fmt.Errorf("to %s, which nothing defines yet", name)
+	}
+	return found, nil
+}
+
+// fixedPointer reads a pointer that the program can't change any more.
+func (f *Finder) fixedPointer(a symbols.Addr) (symbols.Addr, error) {
+	in := f.Space.ModuleAt(a)
+	if in == nil {
+		return 0, &openJumpError{"through a pointer in no file"}
+	}
+	for _, m := range in.Maps {
+		if a >= m.Start && a+8 <= m.End && !m.Write {
+			var word [8]byte
+			if _, err := f.Memory.ReadMemory(word[:], a); err != nil {
+				return 0, err
+			}
+			return symbols.Addr(binary.LittleEndian.Uint64(word[:])), nil
+		}
+	}
+	return 0, &openJumpError{"through a pointer that may change"}
+}
+
+// jumpChain is the address that a jump through a register or memory leads to; nil where
+// that can't be told by a register's value.
+func jumpChain(i insn.Inst, code []byte, at uint64) *fetch.Chain {
+	if i.Prefixes&(insn.PrefixAddrSize|insn.PrefixOpSize|insn.PrefixFS|insn.PrefixGS) != 0 {
+		return nil
+	}
+	if a, ok := i.RIPTarget(at, code); ok {
+		return &fetch.Chain{Source: fetch.SourceImm, Imm: a, Loads: []fetch.Load{{}}}
+	}
+	base, index, _, disp, memory := i.Mem(code)
+	switch {
+	case memory && index == insn.NoReg && base < 16:
+		return &fetch.Chain{Source: fetch.SourceReg, Reg: fetch.Reg(base), Loads: []fetch.Load{{Off: disp}}}
+	case !memory:
+		if r, ok := i.RegOperand(); ok {
+			return &fetch.Chain{Source: fetch.SourceReg, Reg: fetch.Reg(r)}
+		}
+	}
+	return nil
+}
