@@ -1,4 +1,4 @@
-package probe
+package assess
 
 import (
 	"errors"
@@ -9,8 +9,18 @@ import (
 
 	"kprobe/fetch"
 	"kprobe/internal/fixture"
+	"kprobe/probe/survey"
 	"kprobe/symbols"
 )
+
+func parsed(t *testing.T, line string) *fetch.Def {
+	t.Helper()
+	d, err := fetch.Parse(line)
+	if err != nil {
+		t.Fatalf("%s: %v", line, err)
+	}
+	return d
+}
 
 func TestCheck(t *testing.T) {
 	prog := fixture.Build(t, "probe_calls.c", "-O1", "-pthread")
@@ -18,7 +28,7 @@ func TestCheck(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var boundary *BoundaryError
+	var boundary *survey.BoundaryError
 	var syntax *fetch.SyntaxError
 	tests := []struct {
 		def   string
@@ -41,7 +51,7 @@ func TestCheck(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.def, func(t *testing.T) {
-			got, err := Check(space, parseDefs(t, tt.def)[0])
+			got, err := Check(space, parsed(t, tt.def))
 			if tt.sites > 0 {
 				if err != nil || len(got.Sites) != tt.sites || got.Module == nil || filepath.Base(got.Module.Path) != filepath.Base(prog) {
 					t.Errorf("%+v, %v", got, err)
@@ -68,13 +78,13 @@ func TestCheckOfWhatIsChosenLater(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := Check(space, parseDefs(t, "p strlen")[0])
+	got, err := Check(space, parsed(t, "p strlen"))
 	if err != nil || !got.Unbound || got.Module == nil || len(got.Sites) != 0 {
 		t.Errorf("%+v, %v", got, err)
 	}
 	// The signal trampoline is refused, and a glob goes around it.
-	var refused *RefusedError
-	if _, err := Check(space, parseDefs(t, "p __restore_rt")[0]); !errors.As(err, &refused) && !errors.Is(err, symbols.ErrNoSymbol) {
+	var refused *survey.RefusedError
+	if _, err := Check(space, parsed(t, "p __restore_rt")); !errors.As(err, &refused) && !errors.Is(err, symbols.ErrNoSymbol) {
 		t.Errorf("%v", err)
 	}
 }
@@ -84,10 +94,10 @@ func TestCheckInAProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Check(space, parseDefs(t, "p 0x10")[0]); !errors.Is(err, symbols.ErrNotExecutable) {
+	if _, err := Check(space, parsed(t, "p 0x10")); !errors.Is(err, symbols.ErrNotExecutable) {
 		t.Errorf("%v", err)
 	}
-	got, err := Check(space, parseDefs(t, "p kprobe/probe.TestCheckInAProcess")[0])
+	got, err := Check(space, parsed(t, "p kprobe/probe/assess.TestCheckInAProcess"))
 	if err != nil || len(got.Sites) != 1 || !got.Module.Main {
 		t.Errorf("%+v, %v", got, err)
 	}
