@@ -76,7 +76,13 @@ func Address(ch *Chain, mem symbols.Memory) (v uint64, ok bool) {
 			return 0, false
 		}
 	}
-	e := evaluator{c: &Context{Mem: mem, Regs: &Regs{}}}
+	return ValueOf(ch, &Regs{}, mem)
+}
+
+// ValueOf computes what a chain gives that needs no more of a thread than its registers.
+// ok is false where a load fails.
+func ValueOf(ch *Chain, regs *Regs, mem symbols.Memory) (v uint64, ok bool) {
+	e := evaluator{c: &Context{Mem: mem, Regs: regs}}
 	var scratch [8]byte
 	return e.chain(ch, scratch[:])
 }

@@ -39,7 +39,7 @@ type feed struct {
 	posted   chan struct{} // something is in one of them
 
 	mu       sync.RWMutex  // guards probes
-	changes  atomic.Uint64 // how often ids were freed, and more
+	changes  atomic.Uint64 // how often a number stopped being a probe's, or its probe went
 	ids      []*placed     // by id - 1; nil: the id is free
 	spare    []uint32      // free ids
 	usedRows int           // rows of bins that were ever in use
@@ -58,7 +58,7 @@ type feed struct {
 	// keep takes records as they are, while none is unkept; nil: the sink wants hits.
 	keep       *keeping
 	unkept     atomic.Int64  // probes whose records can't be kept
-	generation atomic.Uint64 // changes when a number becomes a probe's
+	generation atomic.Uint64 // how often a number became a probe's: a recording has to describe it
 
 	stream order.Stream // of its hits, in the session's order
 	over   atomic.Bool  // the target is left, or its image gone

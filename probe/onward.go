@@ -136,22 +136,6 @@ func (tg *target) probeOf(id uint32) *placed {
 	return nil
 }
 
-// chainWord is the value of a chain of a register and loads; ok is false where a load
-// fails.
-func (tg *target) chainWord(c *fetch.Chain, regs *fetch.Regs) (v uint64, ok bool) {
-	if v = c.Imm; c.Source == fetch.SourceReg {
-		v = regs.GPR[c.Reg]
-	}
-	for _, l := range c.Loads {
-		w, err := tg.word(symbols.Addr(v + uint64(l.Off)))
-		if err != nil {
-			return 0, false
-		}
-		v = w
-	}
-	return v, true
-}
-
 // forgetRows frees the rows of calls of probes that were taken out, in tables where any
 // return may be theirs: their numbers will be others'.
 func (tg *target) forgetRows(r *retired) error {

@@ -33,7 +33,7 @@ type Recorder struct {
 	mem     *os.File
 	bases   []symbols.Addr
 	numbers *threads.Numbers
-	names   map[int]string
+	names   *threads.Names
 	gone    bool // the process has ended
 }
 
@@ -58,7 +58,7 @@ func openRecorder(pid int) (r *Recorder, err error) {
 			mem.Close()
 		}
 	}()
-	r = &Recorder{PID: pid, mem: mem, numbers: threads.NumbersOf(pid), names: map[int]string{}}
+	r = &Recorder{PID: pid, mem: mem, numbers: threads.NumbersOf(pid), names: threads.NewNames(pid)}
 	failed := ErrNoRecorder
 	for _, m := range files {
 		f, err := flight.New(memory.Window{Mem: mem, At: m.Start}, flight.Options{CPUs: memory.PossibleCPUs(), Clock: ring.SystemClock{}, Thread: r.thread})
@@ -126,21 +126,11 @@ func (r *Recorder) alive() bool {
 	return false
 }
 
-// mostNames is how many names of threads are remembered.
-const mostNames = 1024
-
-// thread gives a thread's number here and its name.
+// thread gives a thread's number here and its name; of one that had ended before it was
+// asked for nobody knows it.
 func (r *Recorder) thread(tid uint32) (number int, comm string) {
 	n := r.numbers.Outside(tid)
-	if name, known := r.names[n]; known {
-		return n, name
-	}
-	name, _ := procfs.Thread(r.PID, n).Comm() // of one that has ended nobody knows
-	if len(r.names) >= mostNames {
-		clear(r.names)
-	}
-	r.names[n] = name
-	return n, name
+	return n, r.names.Of(uint32(n))
 }
 
 // Held tells of what a recorder holds.

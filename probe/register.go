@@ -292,10 +292,10 @@ func (s *Session) Enable(on bool, events ...*Event) error {
 	return nil
 }
 
-// EnablePlaces switches the probes at places on or off, of all events: those that pick
+// DisablePlaces switches the probes at places off, of all events: those that pick
 // names, by the function or place and the base name of its file, as in PlaceStats. It
 // gives how many there were.
-func (s *Session) EnablePlaces(on bool, pick func(place, module string) bool) int {
+func (s *Session) DisablePlaces(pick func(place, module string) bool) int {
 	s.mu.Lock()
 	events := slices.Clone(s.events)
 	s.mu.Unlock()
@@ -306,7 +306,7 @@ func (s *Session) EnablePlaces(on bool, pick func(place, module string) bool) in
 		e.mu.Unlock()
 		for _, p := range list {
 			if at := p.spot(); pick(at.name, at.module) {
-				p.feed.turn(p, on)
+				p.feed.turn(p, false)
 				n++
 			}
 		}

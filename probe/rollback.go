@@ -185,7 +185,7 @@ func (s *Session) passInstead(tg *target, th *thread, st *stage, w patchRequest,
 	}
 	k, sp := st.exits.calls, s.regs.GPR[fetch.SP]
 	if w.open != nil {
-		to, ok := tg.chainWord(w.open, &s.regs)
+		to, ok := fetch.ValueOf(w.open, &s.regs, tg.proc)
 		if ok && !st.exits.noting.Has(to) {
 			s.followOnward(tg, th, st)
 			return

@@ -108,9 +108,9 @@ func recoverOne(ctx context.Context, tr *tracee.Tracer, pid int, known []ring.Ma
 		if _, err := untrusted.Within(func() (any, error) { return nil, LiftBreakpoints(pid, m) }); errors.Is(err, untrusted.ErrNoAnswer) {
 			return true, fmt.Errorf("what an earlier kprobe left can't be read: %w", err)
 		}
-		f, err := recoverFile(ctx, tr, pid, m, known)
-		if found = found || f; err != nil {
-			return found, err
+		found = true
+		if err := recoverFile(ctx, tr, pid, m, known); err != nil {
+			return true, err
 		}
 	}
 	more, err := recoverStrays(ctx, tr, pid)
@@ -118,10 +118,10 @@ func recoverOne(ctx context.Context, tr *tracee.Tracer, pid int, known []ring.Ma
 }
 
 // recoverFile takes out what a memory file knows of.
-func recoverFile(ctx context.Context, tr *tracee.Tracer, pid int, m *symbols.Mapping, known []ring.Map) (found bool, err error) {
+func recoverFile(ctx context.Context, tr *tracee.Tracer, pid int, m *symbols.Mapping, known []ring.Map) error {
 	p, err := tr.Attach(ctx, pid)
 	if err != nil {
-		return true, err
+		return err
 	}
 	var a *Area
 	err = p.WithStopped(ctx, func(stopped []*tracee.Thread) error {
@@ -135,18 +135,18 @@ func recoverFile(ctx context.Context, tr *tracee.Tracer, pid int, m *symbols.Map
 	err = tracee.IgnoreLate(err)
 	if a == nil && err == nil {
 		// Killed before it wrote the first word: nothing else is there.
-		return true, p.Detach(ctx, func([]*tracee.Thread) error { return memory.Munmap(ctx, p, m.Start, uint64(m.End-m.Start)) })
+		return p.Detach(ctx, func([]*tracee.Thread) error { return memory.Munmap(ctx, p, m.Start, uint64(m.End-m.Start)) })
 	}
 	if err != nil {
 		p.KeepTrapsOpen()
-		return true, errors.Join(err, p.Detach(ctx, nil))
+		return errors.Join(err, p.Detach(ctx, nil))
 	}
 	steps, err := a.File.Get64(a.File.Layout.Header.Off + memory.HeaderSteps)
 	if n := int64(steps); err == nil && n > 0 {
 		p.DropSteps(int(min(n, 1<<20)))
 	}
 	a.drain(ctx)
-	return true, p.Detach(ctx, func(stopped []*tracee.Thread) error {
+	return p.Detach(ctx, func(stopped []*tracee.Thread) error {
 		if !a.drained(stopped) {
 			// It leads back to the program by itself; the memory stays for it.
 			return nil

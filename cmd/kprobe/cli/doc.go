@@ -28,7 +28,7 @@ type Session interface {
 	Close(ctx context.Context) error
 	Stats() []probe.Stats
 	PlaceStats() []probe.Stats
-	EnablePlaces(on bool, pick func(place, module string) bool) int
+	DisablePlaces(pick func(place, module string) bool) int
 	ProcessStats() []probe.ProcessStats
 	Bins() []results.Bins
 	Pids() []int

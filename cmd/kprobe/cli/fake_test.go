@@ -69,7 +69,7 @@ func (f *fake) Inside(_ context.Context, pid int, o probe.InsideOptions) (*probe
 	}}}, nil
 }
 
-func (f *fake) EnablePlaces(bool, func(place, module string) bool) int { return 0 }
+func (f *fake) DisablePlaces(func(place, module string) bool) int { return 0 }
 
 func (f *fake) Start(_ context.Context, c probe.Command, o probe.Options) (Session, error) {
 	if f.begin != nil {

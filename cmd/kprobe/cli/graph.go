@@ -272,7 +272,7 @@ func runGraph(ctx context.Context, d *Deps, m *messages, o *graphOptions) error 
 		}
 		auto := beside(func(ctx context.Context) error {
 			b := &busiest{}
-			return again(ctx, autoInterval, false, nil, func() error { g.leaveOut(m, b.live(o.places()), o.enablePlaces); return nil })
+			return again(ctx, autoInterval, false, nil, func() error { g.leaveOut(m, b.live(o.places()), o.disablePlaces); return nil })
 		})
 		return func() { auto(); stop() }
 	}

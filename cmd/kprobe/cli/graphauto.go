@@ -82,9 +82,9 @@ func (b *busiest) most(hits map[[2]string]uint64) (out []share) {
 }
 
 // leaveOut leaves functions out from now on.
-func (g *drawing) leaveOut(m *messages, list []share, enable func(on bool, pick func(place, module string) bool) int) {
+func (g *drawing) leaveOut(m *messages, list []share, disable func(pick func(place, module string) bool) int) {
 	for _, s := range list {
-		enable(false, func(place, module string) bool { return place == s.function && module == s.module })
+		disable(func(place, module string) bool { return place == s.function && module == s.module })
 		m.say("%s makes up %d %% of the hits: it is left out from here on", s.function, s.percent)
 		g.mu.Lock()
 		if g.print.LeftOut == nil {
@@ -124,6 +124,6 @@ func (o *graphOptions) autoFromFile(ctx context.Context, d *Deps, g *drawing, m 
 	if count != nil {
 		hits[[2]string{last.Name, last.Module}] += *count
 	}
-	g.leaveOut(m, (&busiest{}).most(hits), func(bool, func(string, string) bool) int { return 0 })
+	g.leaveOut(m, (&busiest{}).most(hits), func(func(string, string) bool) int { return 0 })
 	return closed()
 }

@@ -76,8 +76,8 @@ type sessionOptions struct {
 	// processes.
 	places    func() []probe.Stats
 	processes func() []probe.ProcessStats
-	// enablePlaces switches the probes at places, meanwhile.
-	enablePlaces func(on bool, pick func(place, module string) bool) int
+	// disablePlaces switches the probes at places off, meanwhile.
+	disablePlaces func(pick func(place, module string) bool) int
 	// bins are what processes have counted by a number, while the probes are in and
 	// at the end.
 	bins      func() []results.Bins
@@ -275,7 +275,7 @@ func (o *sessionOptions) run(ctx context.Context, d *Deps, m *messages, p probe.
 		run = timed
 	}
 	if o.watch != nil {
-		o.places, o.processes, o.bins, o.enablePlaces = s.PlaceStats, s.ProcessStats, s.Bins, s.EnablePlaces
+		o.places, o.processes, o.bins, o.disablePlaces = s.PlaceStats, s.ProcessStats, s.Bins, s.DisablePlaces
 		stats := s.Stats
 		if o.each {
 			stats = s.PlaceStats
