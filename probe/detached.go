@@ -14,6 +14,7 @@ import (
 	"kprobe/internal/procfs"
 	"kprobe/probe/book"
 	"kprobe/probe/detour"
+	"kprobe/probe/plan"
 	"kprobe/probe/ring"
 	"kprobe/probe/tracee"
 )
@@ -116,16 +117,22 @@ func (s *Session) leaveAlone(ctx context.Context) error {
 
 // leaveOut takes out what can't be left alone.
 func (tg *target) leaveOut(ctx context.Context) (out []LeftOut, err error) {
-	out = tg.leftOut()
-	tg.pending = nil
-	tg.watchLibraries(ctx)
-	drop := map[*placed]bool{}
-	for p := range tg.placed {
-		if p.needsTracer() != "" {
-			drop[p] = true
+	// What stays may be planned anew, and need a tracer then.
+	for first := true; ; first = false {
+		some := tg.leftOut()
+		if out = append(out, some...); first {
+			tg.pending = nil
+			tg.watchLibraries(ctx)
 		}
-	}
-	if len(drop) > 0 {
+		drop := map[*placed]bool{}
+		for p := range tg.placed {
+			if p.needsTracer() != "" {
+				drop[p] = true
+			}
+		}
+		if len(drop) == 0 {
+			break
+		}
 		for p := range drop {
 			p.feed.leave(p, true)
 		}
@@ -170,8 +177,26 @@ func (p *placed) needsTracer() string {
 		return "it is a breakpoint"
 	case p.leavesByTrap():
 		return "its function is left at an instruction that has a breakpoint"
+	case p.target.between(p):
+		return "it is a short jump in Go's code: a goroutine may be taken off its thread between the two jumps, for as long as the probe stays and longer"
 	}
 	return ""
+}
+
+// between reports whether a probe has a short jump in code that Go's runtime preempts by
+// signals, anywhere but in kprobe's own.
+func (tg *target) between(p *placed) bool {
+	if !p.where.Module.File.IsGo() {
+		return false
+	}
+	wants := p.wants
+	if p.byExits != nil {
+		wants = slices.Concat(wants, p.byExits.exits)
+	}
+	return slices.ContainsFunc(wants, func(w patchRequest) bool {
+		q := tg.patches.covering(w.Site.Addr, 1)
+		return q != nil && q.plan.Tactic == plan.ShortJump
+	})
 }
 
 // leaveAlone writes down what a reader must know, and leaves the process.

@@ -98,28 +98,11 @@ func leaveStoppedAt(t *testing.T, pid int, at symbols.Addr) {
 }
 
 func stopAt(pid int, at symbols.Addr) error {
-	wait := func() error {
-		var status unix.WaitStatus
-		_, err := unix.Wait4(pid, &status, unix.WALL, nil)
-		if err == nil && !status.Stopped() {
-			err = fmt.Errorf("it ended with %#x", uint32(status))
-		}
+	if err := attachRaw(pid); err != nil {
 		return err
 	}
-	if err := errors.Join(unix.PtraceSeize(pid), unix.PtraceInterrupt(pid), wait()); err != nil {
-		return err
+	if _, err := stepRaw(pid, 1_000_000, func(rip uint64) bool { return rip == uint64(at) }); err != nil {
+		return errors.Join(err, unix.PtraceDetach(pid))
 	}
-	for range 1_000_000 {
-		var regs unix.PtraceRegs
-		if err := unix.PtraceGetRegs(pid, &regs); err != nil {
-			return err
-		}
-		if regs.Rip == uint64(at) {
-			return errors.Join(unix.Kill(pid, unix.SIGSTOP), unix.PtraceDetach(pid))
-		}
-		if err := errors.Join(unix.PtraceSingleStep(pid), wait()); err != nil {
-			return err
-		}
-	}
-	return errors.Join(fmt.Errorf("it never comes to %v", at), unix.PtraceDetach(pid))
+	return errors.Join(unix.Kill(pid, unix.SIGSTOP), unix.PtraceDetach(pid))
 }

@@ -22,7 +22,9 @@ import (
 // written there next:
 //
 //	at a long jump        that a short one has led it to: back at the short one. Nothing
-//	                      but its instruction pointer has changed since
+//	                      but its instruction pointer has changed since. So it is for one
+//	                      that a signal has interrupted there while no tracer lived, when
+//	                      the handler returns
 //	at a byte that traps  with the signal still to be handled: at that byte, where the
 //	                      program's is again. A SIGILL is forgotten here. An int3's
 //	                      trap is known by the byte that isn't there any more, to the
@@ -86,16 +88,10 @@ func Restore(p *tracee.Process, list []*Write, stopped []*tracee.Thread) error {
 // leaveLongJumps has threads that took a short jump, and no more, go back to it:
 // no instruction starts at the long one once the text is restored.
 func leaveLongJumps(p *tracee.Process, leading []*Write, stopped []*tracee.Thread) error {
-	var shorts []*Write
-	for _, w := range leading {
-		if w.short() {
-			shorts = append(shorts, w)
-		}
-	}
+	shorts := shortsOf(leading)
 	if len(shorts) == 0 {
 		return nil
 	}
-	slices.SortFunc(shorts, func(a, b *Write) int { return cmp.Compare(a.At, b.At) })
 	targets := map[*Write]uint64{} // of those that were asked for
 	for _, t := range stopped {
 		regs, err := t.Regs()
@@ -108,6 +104,36 @@ func leaveLongJumps(p *tracee.Process, leading []*Write, stopped []*tracee.Threa
 		}
 		regs.Rip = from
 		if err := t.SetRegs(regs); err != nil && !errors.Is(err, tracee.ErrGone) {
+			return err
+		}
+	}
+	return nil
+}
+
+// shortsOf gives those of the writes that are short jumps, in order of address.
+func shortsOf(list []*Write) (shorts []*Write) {
+	for _, w := range list {
+		if w.Leads && w.short() {
+			shorts = append(shorts, w)
+		}
+	}
+	slices.SortFunc(shorts, func(a, b *Write) int { return cmp.Compare(a.At, b.At) })
+	return shorts
+}
+
+// leadInterrupted has threads that a signal has interrupted at a long jump, and whose
+// handler is still to return, go back to the short one then. Nobody has kept signals from
+// interrupting them there since the tracer's death, or since the probes were left alone.
+func leadInterrupted(p *tracee.Process, list []*Write, stopped []*tracee.Thread) error {
+	shorts, targets := shortsOf(list), map[*Write]uint64{}
+	if len(shorts) == 0 {
+		return nil
+	}
+	for _, t := range stopped {
+		if err := t.LeadInterrupted(func(pc symbols.Addr) (symbols.Addr, bool) {
+			from, ok := shortTo(p, shorts, targets, uint64(pc))
+			return symbols.Addr(from), ok
+		}); err != nil {
 			return err
 		}
 	}

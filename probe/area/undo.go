@@ -106,6 +106,11 @@ func (a *Area) RestoreText(stopped []*tracee.Thread) error {
 	if err != nil {
 		return err
 	}
+	if a.found {
+		if err := leadInterrupted(a.Proc, list, stopped); err != nil {
+			return err
+		}
+	}
 	err = Restore(a.Proc, list, stopped)
 	for _, w := range list {
 		a.noteLifted(w)

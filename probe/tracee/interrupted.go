@@ -4,11 +4,16 @@ package tracee
 
 import (
 	"encoding/binary"
+	"errors"
+	"fmt"
 
 	"golang.org/x/sys/unix"
 
 	"kprobe/symbols"
 )
+
+// mcontextIP is where a frame's registers have rip (struct sigcontext_64).
+const mcontextIP = 128
 
 // Limits of Interrupted.
 const (
@@ -29,6 +34,26 @@ const (
 func (t *Thread) Interrupted(in func(pc symbols.Addr, trapped bool) bool) bool {
 	r, err := t.Regs()
 	return err == nil && interrupted(t.p, symbols.Addr(r.Rsp), func(f *signalFrame) bool { return in(f.pc, f.trapped) })
+}
+
+// LeadInterrupted changes where the stopped thread goes on when handlers of signals have
+// returned, for each that has interrupted it at an address for which to knows another.
+// What Interrupted says of frames holds here: one that was left long ago is changed, too.
+func (t *Thread) LeadInterrupted(to func(pc symbols.Addr) (symbols.Addr, bool)) error {
+	r, err := t.Regs()
+	if err != nil {
+		return nil // gone
+	}
+	interrupted(t.p, symbols.Addr(r.Rsp), func(f *signalFrame) bool {
+		if pc, ok := to(f.pc); ok && !f.trapped {
+			err = errors.Join(err, t.p.WriteMemory(binary.LittleEndian.AppendUint64(nil, uint64(pc)), f.at+mcontextOffset+mcontextIP))
+		}
+		return false
+	})
+	if err != nil {
+		return fmt.Errorf("change where a signal's handler returns to in thread %d: %w", t.tid, err)
+	}
+	return nil
 }
 
 // signalFrame is what the kernel's frame of a signal tells.
@@ -108,7 +133,7 @@ func parseSignalFrame(b []byte, at symbols.Addr) (f signalFrame, ok bool) {
 	if le.Uint64(b[ucOffset:])&^known != 0 || le.Uint64(b[ucOffset+8:]) != 0 {
 		return f, false
 	}
-	f.pc, f.sp = symbols.Addr(le.Uint64(m[128:])), symbols.Addr(le.Uint64(m[120:]))
+	f.pc, f.sp = symbols.Addr(le.Uint64(m[mcontextIP:])), symbols.Addr(le.Uint64(m[120:]))
 	if le.Uint32(b[ucStackFlags:])&disabled == 0 {
 		f.stack, f.stackSize = symbols.Addr(le.Uint64(b[ucOffset+16:])), le.Uint64(b[ucOffset+32:])
 	}
