@@ -10,7 +10,7 @@ type Action uint8
 const (
 	TraceOn      Action = iota // hits are recorded, this one too
 	TraceOff                   // hits behind this one are not recorded
-	Snapshot                   // what is recorded up to this hit is kept
+	Snapshot                   // what is recorded up to this hit is kept, in spare buffers
 	Stacktrace                 // the hit has its stack
 	EnableEvent                // the event Target is switched on
 	DisableEvent               // and off
@@ -207,9 +207,7 @@ func actionOf(word string) Action {
 func actionWords() string {
 	var words []string
 	for a := range actionCount {
-		if a != Snapshot { // which is understood, and refused
-			words = append(words, a.String())
-		}
+		words = append(words, a.String())
 	}
 	return strings.Join(words[:len(words)-1], ", ") + " and " + words[len(words)-1]
 }

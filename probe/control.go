@@ -26,6 +26,7 @@ type controls struct {
 	// startsOff says that hits are recorded only once a trigger has said so.
 	startsOff bool
 	gated     bool // some trigger switches recording
+	snapshots bool // some trigger takes snapshots
 	bound     bool // their events were found
 }
 
@@ -65,6 +66,11 @@ func newControls(o *Options) (c controls, err error) {
 		if (t.Action == fetch.TraceOn || t.Action == fetch.TraceOff) && !c.gated {
 			c.gated, c.startsOff = true, t.Action == fetch.TraceOn
 		}
+		if t.Action == fetch.Snapshot {
+			if c.snapshots = true; !o.Detach {
+				return c, &TriggerError{t, t.Refused("what led to the hit was given to whoever traces: a snapshot is of probes that are left alone, by --detach")}
+			}
+		}
 		c.triggers = append(c.triggers, &trigger{Trigger: t, n: i})
 	}
 	return c, nil
@@ -88,9 +94,6 @@ func CheckTriggers(triggers []*fetch.Trigger, defs []*fetch.Def) error {
 }
 
 func checkTrigger(t *fetch.Trigger, defs []*fetch.Def) error {
-	if t.Action == fetch.Snapshot {
-		return t.Refused("kprobe keeps no snapshots at hits: traceoff has the buffer keep what led to this one")
-	}
 	of, on := map[string]bool{}, map[string]bool{}
 	for _, d := range defs {
 		name := d.Group + "/" + d.Event
@@ -460,8 +463,6 @@ func (tg *target) mayLeaveTriggers(out []LeftOut) error {
 	for _, t := range tg.s.control.triggers {
 		why := ""
 		switch {
-		case t.Action == fetch.Snapshot:
-			why = "nobody is there to keep it: traceoff leaves what led to the hit in the buffer"
 		case t.Action == fetch.SetWprobe || t.Action == fetch.ClearWprobe:
 			why = "a watchpoint needs a tracer: leave --detach out"
 		}

@@ -61,7 +61,7 @@ func (tg *target) findParams() error {
 	err := tg.proc.WithStopped(context.Background(), func(stopped []*tracee.Thread) error {
 		params.TID = findTID(tg.proc, stopped, tg.feed.numbers)
 		if tg.s.opts.Detach {
-			params.Overwrite, params.Alive = true, params.Gate+1
+			params.Overwrite, params.Spare, params.Alive = true, l.Spare, params.Gate+1
 			params.Careful, params.NoReads = true, judged(stopped)
 			// Nobody would see those who could be mistaken (sequences.go).
 			tg.bar("nobody will look after them")

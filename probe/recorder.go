@@ -103,12 +103,21 @@ func openMemory(pid int) (*os.File, error) {
 // Close lets go of the process's memory.
 func (r *Recorder) Close() error { return r.mem.Close() }
 
-// Snapshot is flight.Set's.
+// Snapshot gives a sink the last snapshot that a trigger has taken, in order of time: what
+// the rings held at that hit. Where none was taken it is Live. Where since isn't 0 it
+// leaves out what is older than that, than its last hit.
 func (r *Recorder) Snapshot(ctx context.Context, since time.Duration, sink Sink) error {
 	return r.set.Snapshot(ctx, since, sink)
 }
 
-// Follow gives a sink what the rings hold, and then what comes, until ctx is done, the
+// Live gives a sink what the rings hold now, in order of time, of what came behind the
+// last snapshot, if there is one. Where since isn't 0 it leaves out what is older than
+// that.
+func (r *Recorder) Live(ctx context.Context, since time.Duration, sink Sink) error {
+	return r.set.Live(ctx, since, sink)
+}
+
+// Follow gives a sink what Live does, and then what comes, until ctx is done, the
 // sink ends it, or the probes or the process are gone.
 func (r *Recorder) Follow(ctx context.Context, sink Sink) error {
 	return r.set.Follow(ctx, sink, r.alive)
@@ -153,7 +162,11 @@ type Held struct {
 	Age           time.Duration // since the probes were left
 	Gone          bool          // the process has ended
 	Off           bool          // a trigger has switched recording off (traceoff)
-	Expired       bool          // the probes have switched themselves off
+	// Takes says that triggers take snapshots, Taken is how many they have taken, and TakenAt
+	// when the last was, CLOCK_MONOTONIC in ns; 0 is not known.
+	Takes          bool
+	Taken, TakenAt uint64
+	Expired        bool // the probes have switched themselves off
 }
 
 // Held counts what there is, and what isn't there any more.
@@ -172,6 +185,11 @@ func (r *Recorder) Held() (Held, error) {
 			return h, err
 		}
 		h.Off, h.Expired = h.Off || state.Off, h.Expired || state.Expired
+		taken, at, err := f.Taken()
+		if err != nil {
+			return h, err
+		}
+		h.Takes, h.Taken, h.TakenAt = h.Takes || f.Layout.Spare, h.Taken+taken, max(h.TakenAt, at)
 		before, since := f.Overwritten()
 		h.Before, h.Since, h.Unfinished = h.Before+before, h.Since+since, h.Unfinished+f.Unfinished()
 		for i := range f.Book.Probes {
@@ -198,6 +216,26 @@ func (r *Recorder) Held() (Held, error) {
 		h.Age = time.Duration(now - b.Mono)
 	}
 	return h, nil
+}
+
+// SnapshotLine is what a person is told of which hits Recorder.Snapshot gives, where
+// triggers take snapshots; "": none does.
+func (h *Held) SnapshotLine() string {
+	switch {
+	case !h.Takes:
+		return ""
+	case h.Taken == 0:
+		return "no trigger has taken a snapshot yet: these are the newest hits"
+	}
+	s := "these are the hits up to the one at which a trigger took a snapshot"
+	if h.Taken > 1 {
+		s = fmt.Sprintf("these are the hits up to the one at which a trigger took its snapshot number %d, since the one before", h.Taken)
+	}
+	if now := newClock().now(); h.TakenAt > 0 && h.TakenAt < now && h.Boot == procfs.BootID() {
+		ago := time.Duration(now - h.TakenAt)
+		s += fmt.Sprintf(", %v ago", ago.Round(max(ago/100, time.Microsecond).Truncate(time.Microsecond)))
+	}
+	return s + "; kprobe snapshot --live shows those since"
 }
 
 // mostPaired bounds Held.Paired: a list in a recording's header.

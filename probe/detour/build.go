@@ -248,7 +248,7 @@ func (b *builder) stack() error {
 func (b *builder) hit(pr *Probe, first bool) {
 	b.probe, b.prog = pr, pr.Program
 	b.layout, _ = planProgram(pr, b.p)
-	if b.seq = b.sequences(); !b.seq && (first || b.p.Rseq != 0) {
+	if b.seq = b.sequences(); !b.seq && (first || b.p.Rseq != 0 || b.p.Spare) {
 		b.area()
 		first = true
 	}

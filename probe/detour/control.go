@@ -18,7 +18,8 @@ import (
 //	stacktrace    the record has the stack, if there is room for it
 //	record        with its time stamp it is known whether the end is over: then its room
 //	              is made free, and all probes are switched off
-//	the others    traceoff, enable_event, disable_event: the hit itself is recorded
+//	the others    traceoff, snapshot, enable_event, disable_event: the hit itself is
+//	              recorded before
 //
 // A hit that is limited or lost triggers as any other.
 
@@ -48,7 +49,7 @@ type Trigger struct {
 // CanTrigger reports whether a detour can do what a trigger says.
 func CanTrigger(a fetch.Action) bool {
 	switch a {
-	case fetch.TraceOn, fetch.TraceOff, fetch.EnableEvent, fetch.DisableEvent, fetch.Stacktrace:
+	case fetch.TraceOn, fetch.TraceOff, fetch.EnableEvent, fetch.DisableEvent, fetch.Stacktrace, fetch.Snapshot:
 		return true
 	}
 	return false
@@ -65,6 +66,9 @@ func (b *builder) controlled(pr *Probe, done asm.Label) {
 	k := pr.Control
 	after := b.NewLabel()
 	b.over, b.ended = done, false
+	if b.layout.where >= 0 {
+		b.StoreImm(asm.W64, b.frame.temp(b.layout.where), 0)
+	}
 	for i := range k.Triggers {
 		if k.Triggers[i].Action == fetch.TraceOn {
 			b.trigger(&k.Triggers[i])
@@ -241,6 +245,8 @@ func (b *builder) trigger(t *Trigger) {
 			b.turnGate(t, ends, over, no)
 		case fetch.Stacktrace:
 			b.wantStack(t, &layout, stack, no)
+		case fetch.Snapshot:
+			b.swap(t, b.frame.temp(layout.where), work, ends, over, no)
 		default:
 			b.turnEvent(t, work, no)
 		}

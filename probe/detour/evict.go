@@ -159,7 +159,7 @@ func (b *builder) stuck(tail, given asm.Mem, retry, lost asm.Label) {
 	b.Test(asm.W32, asm.AX, asm.AX)
 	b.Jcc(asm.E, retry)
 	b.ImulImm(asm.W32, asm.AX, asm.AX, ring.CounterSize)
-	b.MovAbs(asm.DX, b.p.PerCPU+(uint64(b.p.CPUMask)+1)<<b.p.AreaShift+ring.CountersOff+ring.ReaderLost)
+	b.MovAbs(asm.DX, b.p.PerCPU+uint64(b.p.areas())<<b.p.AreaShift+ring.CountersOff+ring.ReaderLost)
 	b.Lock()
 	b.IncMem(asm.W64, asm.Indexed(asm.DX, asm.AX, 1, 0))
 	b.Jmp(retry)

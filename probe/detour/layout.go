@@ -1,6 +1,8 @@
 package detour
 
 import (
+	"slices"
+
 	"kprobe/fetch"
 )
 
@@ -30,6 +32,7 @@ type layout struct {
 	now   int
 	evict int // offset of the temporaries for making room
 	work  int // offset of the temporary of triggers
+	where int // offset of the one with the area in which the hit is recorded, 0: in none; -1: no trigger asks
 	want  int // offset of the one with the bytes of the stack, where only some records have it
 	// times are offsets in the data that are filled with the record's rdtsc.
 	times []int
@@ -38,7 +41,7 @@ type layout struct {
 // planProgram lays a program's temporaries out, or says what it can't do.
 func planProgram(pr *Probe, p *Params) (layout, error) {
 	prog := pr.Program
-	l := layout{early: map[int]int{}, bits: -1, now: -1, only: -1, tid: !pr.CountOnly}
+	l := layout{early: map[int]int{}, bits: -1, now: -1, only: -1, where: -1, tid: !pr.CountOnly}
 	if prog.Fixed < 0 || prog.Fixed > fetch.MaxData {
 		return l, unsupported("a record of %d bytes", prog.Fixed)
 	}
@@ -143,6 +146,9 @@ func planProgram(pr *Probe, p *Params) (layout, error) {
 	}
 	if pr.Control != nil {
 		l.work = room(8)
+		if slices.ContainsFunc(pr.Control.Triggers, func(t Trigger) bool { return t.Action == fetch.Snapshot }) {
+			l.where = room(8)
+		}
 	}
 	if p.Overwrite && !pr.CountOnly {
 		l.evict = room(evictTemp)

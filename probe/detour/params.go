@@ -25,8 +25,9 @@ type Params struct {
 	// asked: a program that loads such memory is refused.
 	Careful, NoReads bool
 	// Overwrite says that the newest records take the place of the oldest
-	// (ring.Layout.Overwrite).
-	Overwrite bool
+	// (ring.Layout.Overwrite), Spare that there are rings for snapshots
+	// (ring.Layout.Spare).
+	Overwrite, Spare bool
 	// Gate is the address of a byte that is 0 where no probe takes hits; 0: there is
 	// none.
 	Gate uint64

@@ -22,13 +22,32 @@ func (b *builder) area() {
 // areaOf is area for the CPU whose number is in SI.
 func (b *builder) areaOf() {
 	b.OpImm(asm.And, asm.W32, asm.SI, int32(b.p.CPUMask))
+	b.writtenHalf(asm.AX)
 	w := asm.W64
-	if bits.Len32(b.p.CPUMask)+int(b.p.AreaShift) <= 32 {
+	if bits.Len32(b.p.areas()-1)+int(b.p.AreaShift) <= 32 {
 		w = asm.W32
 	}
 	b.ShiftImm(asm.Shl, w, asm.SI, b.p.AreaShift)
 	b.MovAbs(asm.AX, b.p.PerCPU)
 	b.Op(asm.Add, asm.W64, asm.SI, asm.AX)
+}
+
+// writtenHalf makes SI, a CPU's number, that of its area that is written. Changes tmp.
+func (b *builder) writtenHalf(tmp asm.Reg) {
+	if !b.p.Spare {
+		return
+	}
+	b.MovAbs(tmp, b.p.Control+ring.ControlSwaps)
+	b.OpLoad(asm.Add, asm.W32, asm.SI, asm.At(tmp, 0))
+	b.OpImm(asm.And, asm.W32, asm.SI, int32(b.p.areas()-1))
+}
+
+// areas is how many areas of CPUs there are, a power of two.
+func (p *Params) areas() uint32 {
+	if p.Spare {
+		return 2 * (p.CPUMask + 1)
+	}
+	return p.CPUMask + 1
 }
 
 // unless goes on at off if the probe is switched off. perCPU says that AX is as
@@ -164,6 +183,9 @@ func (b *builder) reserve(done asm.Label) {
 		locked()
 	}
 	b.Store(asm.W32, asm.At(asm.CX, ring.TIDOff), asm.AX)
+	if b.layout.where >= 0 {
+		b.Store(asm.W64, b.frame.temp(b.layout.where), asm.SI)
+	}
 }
 
 // stampSize is how many bytes stand before a record.

@@ -134,6 +134,7 @@ func (b *builder) sequence(flagged uint32, body func(none asm.Mem), took, locked
 	b.Load(asm.W32, asm.SI, b.inArea(rseqCPU))
 	b.OpLoad(asm.Cmp, asm.W32, asm.SI, none)
 	b.Jcc(asm.AE, out) // a thread that has no area has a negative number there
+	b.writtenHalf(asm.DX)
 	b.ShiftImm(asm.Shl, asm.W64, asm.SI, b.p.AreaShift)
 	body(none)
 	b.Bind(end)

@@ -171,6 +171,9 @@ func (b *builder) cpu() {
 	b.Mov(asm.W64, asm.AX, asm.SI)
 	b.Op(asm.Sub, asm.W64, asm.AX, asm.DX)
 	b.ShiftImm(asm.Shr, asm.W64, asm.AX, b.p.AreaShift)
+	if b.p.Spare {
+		b.OpImm(asm.And, asm.W32, asm.AX, int32(b.p.CPUMask))
+	}
 }
 
 // entryValue makes AX the value N of the instance, as fetch.EvalEntry lays

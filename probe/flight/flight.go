@@ -53,6 +53,7 @@ type Reader struct {
 	r      io.ReaderAt
 	o      Options
 	view   *ring.View
+	swaps  ring.Swaps // of which view is
 	probes map[uint32]*probe
 	space  *symbols.Space
 	cal    *ring.Calibration
@@ -163,6 +164,19 @@ func (f *Reader) Control() (ring.ControlState, error) {
 		now = ring.TakeSample(f.o.Clock).TSC
 	}
 	return ring.ReadControl(f.r, f.Layout, now)
+}
+
+// Taken is how many snapshots triggers have taken, and when the last one was,
+// CLOCK_MONOTONIC in ns; 0 is not known.
+func (f *Reader) Taken() (n, at uint64, err error) {
+	s, err := f.readSwaps()
+	if err != nil || s.At == 0 {
+		return s.Taken, 0, err
+	}
+	if err := f.calibrate(); err != nil {
+		return 0, 0, err
+	}
+	return s.Taken, uint64(max(f.cal.NS(s.At), 0)), nil
 }
 
 // Unfinished is how many records were begun and never finished, as far as they were met.

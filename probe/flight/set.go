@@ -21,38 +21,133 @@ type record struct {
 	ring.ViewRecord
 }
 
-// Snapshot gives a sink what the rings hold now, in order of time: all of it, or, where
-// since isn't 0, what isn't older than that; of a file whose process is gone, than its
-// last hit. Records that are just being written are waited for, a moment.
+// mostTries is how often a snapshot is looked at anew while triggers take others.
+const mostTries = 8
+
+// Snapshot gives a sink the last snapshot that triggers have taken, in order of time; of
+// files without one what Live does. Where since isn't 0 it leaves out what is older than
+// that, than its last hit.
 func (s Set) Snapshot(ctx context.Context, since time.Duration, sink results.Sink) error {
+	if err := s.calibrate(); err != nil {
+		return err
+	}
+	for try := 1; ; try++ {
+		taken, err := s.taken()
+		if err != nil {
+			return err
+		}
+		if len(taken) == 0 {
+			return s.Live(ctx, since, sink)
+		}
+		for _, f := range taken {
+			f.view.Snapshot(f.swaps)
+		}
+		list, err := taken.held(ctx)
+		if err != nil {
+			return err
+		}
+		again := false
+		for _, f := range taken {
+			now, err := ring.ReadSwaps(f.r, f.Layout)
+			if err != nil {
+				return err
+			}
+			again = again || now.Taken != f.swaps.Taken
+		}
+		if again && try < mostTries {
+			continue // the rings may have been written anew
+		}
+		if again {
+			list = slices.DeleteFunc(list, func(r record) bool { return r.of.swaps.At != 0 && r.TSC > r.of.swaps.At })
+		}
+		return taken.give(taken.young(list, since, true), sink)
+	}
+}
+
+// taken gives the files with a snapshot, ready to be looked at from the beginning.
+func (s Set) taken() (out Set, err error) {
+	for _, f := range s {
+		if f.swaps, err = f.readSwaps(); err != nil {
+			return nil, err
+		}
+		f.view = ring.NewView(f.r, f.Layout)
+		if f.swaps.Taken > 0 {
+			out = append(out, f)
+		}
+	}
+	return out, nil
+}
+
+// readSwaps tells of the snapshots, when the last one is whole.
+func (f *Reader) readSwaps() (s ring.Swaps, err error) {
+	for pause := 10 * time.Microsecond; ; pause *= 2 {
+		if s, err = ring.ReadSwaps(f.r, f.Layout); err != nil || s.Taken == 0 || s.At != 0 || f.o.Dead || pause > 10*time.Millisecond {
+			return s, err
+		}
+		time.Sleep(pause)
+	}
+}
+
+func (s Set) calibrate() error {
 	for _, f := range s {
 		if err := f.calibrate(); err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// Live gives a sink what the rings hold now, in order of time, of what came behind the
+// last snapshot, if there is one: all of it, or, where since isn't 0, what isn't older
+// than that; of a file whose process is gone, than its last hit.
+func (s Set) Live(ctx context.Context, since time.Duration, sink results.Sink) error {
+	if err := s.live(); err != nil {
+		return err
+	}
+	list, err := s.held(ctx)
+	if err != nil {
+		return err
+	}
+	return s.give(s.young(list, since, false), sink)
+}
+
+// live readies all files for what came behind the last snapshots.
+func (s Set) live() error {
+	if err := s.calibrate(); err != nil {
+		return err
+	}
+	if _, err := s.taken(); err != nil {
+		return err
+	}
+	for _, f := range s {
+		f.view.Live(f.swaps)
+	}
+	return nil
+}
+
+// held takes what the rings hold. Records that are just being written are waited for, a
+// moment.
+func (s Set) held(ctx context.Context) ([]record, error) {
 	for pause := 100 * time.Microsecond; pause < 10*time.Millisecond && !s.dead(); pause *= 2 {
 		if _, err := s.take(0, true); err != nil {
-			return err
+			return nil, err
 		}
 		if !s.waiting() || ctx.Err() != nil {
 			break
 		}
 		time.Sleep(pause)
 	}
-	list, err := s.take(^uint64(0), false)
-	if err != nil {
-		return err
-	}
-	return s.give(s.young(list, since), sink)
+	return s.take(^uint64(0), false)
 }
 
-// young leaves out what is older than that.
-func (s Set) young(list []record, since time.Duration) []record {
+// young leaves out what is older than that: than now, or, where nothing comes any more,
+// than the last.
+func (s Set) young(list []record, since time.Duration, last bool) []record {
 	if since == 0 || len(list) == 0 {
 		return list
 	}
 	end := list[len(list)-1].time()
-	if f := s[0]; f.o.Clock != nil && !f.o.Dead {
+	if f := s[0]; f.o.Clock != nil && !f.o.Dead && !last {
 		end = f.o.Clock.Mono()
 	}
 	from := end - int64(since)
@@ -110,14 +205,12 @@ const lateness = 50 * time.Millisecond
 // slop is by how many ticks counters of two CPUs may differ.
 const slop = 4096
 
-// Follow gives a sink what the rings hold, and then what comes, until ctx is done, the
+// Follow gives a sink what Live does, and then what comes, until ctx is done, the
 // sink ends it, or alive says that there is no more to come; then it gives the rest. The
 // process must run on this machine.
 func (s Set) Follow(ctx context.Context, sink results.Sink, alive func() bool) error {
-	for _, f := range s {
-		if err := f.calibrate(); err != nil {
-			return err
-		}
+	if err := s.live(); err != nil {
+		return err
 	}
 	whole := time.Now() // when nobody was waited for last
 	for last := false; ; {

@@ -71,7 +71,7 @@ func reserve(f *os.File, l *ring.Layout) error {
 	if err := f.Truncate(l.Code.Off); err != nil {
 		return err
 	}
-	used := l.RingData(l.CPUs)
+	used := l.RingData(l.Areas())
 	for _, s := range [...]ring.Section{{Off: 0, Size: used}, {Off: l.Rings.End(), Size: l.Code.Off - l.Rings.End()}} {
 		err := unix.Fallocate(int(f.Fd()), 0, s.Off, s.Size)
 		if errors.Is(err, unix.ENOSPC) {

@@ -106,7 +106,7 @@ func (c *Counters) Bins(row int) Bins {
 	}
 	cells := make([]uint64, BinCells)
 	least, used := uint64(0), 0
-	for cpu := range c.l.CPUs {
+	for cpu := range c.l.Areas() {
 		at := c.l.Area(cpu) + c.l.RowOff(row)
 		for i := range cells {
 			n := c.m.load64(at + BinsOff + int64(8*i))
@@ -128,7 +128,7 @@ func (c *Counters) Bins(row int) Bins {
 
 // ClearBins empties a row that is to be used anew. No detour may count in it any more.
 func (c *Counters) ClearBins(row int) {
-	for cpu := range c.l.CPUs {
+	for cpu := range c.l.Areas() {
 		for off := int64(0); off < BinRow; off += 8 {
 			if at := c.l.Area(cpu) + c.l.RowOff(row) + off; c.m.load64(at) != 0 {
 				c.m.store64(at, 0) // a page that nobody has touched stays away

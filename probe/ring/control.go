@@ -21,6 +21,7 @@ import (
 //	ControlOver   u64: 1 once somebody has
 //	ControlRate   u64: 2^64 through the ticks of the time stamp counter in a second; a time
 //	              stamp times that has the number of its second in the upper 64 bits
+//	ControlSwaps  u64, and what follows: snapshots (swap.go)
 //	Trigger(n)    u64: how often trigger n may act yet
 //	Kind(id)      u8: which event that triggers switch the probe is of; 0: none
 //	Bucket(n)     u64: the number of the second (upper half) and of the hits that the event

@@ -69,7 +69,7 @@ func (c *Counters) Probe(id uint32) Counts {
 	if int64(id) > int64(c.l.MaxProbes) {
 		return n
 	}
-	for cpu := c.l.CPUs; cpu >= 0; cpu-- {
+	for cpu := c.l.Areas(); cpu >= 0; cpu-- {
 		n.addArea(c.l, cpu, func(off int) uint64 { return c.m.load64(c.l.Counter(cpu, id, off)) })
 	}
 	return n
@@ -78,7 +78,7 @@ func (c *Counters) Probe(id uint32) Counts {
 // addArea adds the counters of a CPU's area, or of the reader's; at gives a
 // counter of the probe's slot there.
 func (n *Counts) addArea(l *Layout, cpu int, at func(off int) uint64) {
-	if cpu == l.CPUs {
+	if cpu == l.Areas() {
 		// A record is seen before it is given: read in the opposite order, the
 		// parts are never more than the whole.
 		n.Recorded += at(ReaderGiven)
@@ -99,11 +99,11 @@ func (n *Counts) addArea(l *Layout, cpu int, at func(off int) uint64) {
 	n.Hits += filtered + lost + limited + counted
 }
 
-// CPU gives the part of a probe's counters that one CPU counted: hits but those
+// CPU gives the part of a probe's counters that one area of a CPU has: hits but those
 // that are records.
 func (c *Counters) CPU(cpu int, id uint32) Counts {
 	var n Counts
-	if cpu < 0 || cpu >= c.l.CPUs || int64(id) > int64(c.l.MaxProbes) {
+	if cpu < 0 || cpu >= c.l.Areas() || int64(id) > int64(c.l.MaxProbes) {
 		return n
 	}
 	n.addArea(c.l, cpu, func(off int) uint64 { return c.m.load64(c.l.Counter(cpu, id, off)) })
@@ -116,7 +116,7 @@ func (c *Counters) Clear(id uint32) {
 	if int64(id) > int64(c.l.MaxProbes) {
 		return
 	}
-	for cpu := range c.l.CPUs + 1 {
+	for cpu := range c.l.Areas() + 1 {
 		for off := int64(0); off < CounterSize; off += 8 {
 			c.m.store64(c.l.Counter(cpu, id, 0)+off, 0)
 		}

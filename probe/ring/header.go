@@ -51,7 +51,7 @@ type Header struct {
 	// Rate is 0 until the tracer knows it.
 	Time Sample
 	Rate uint64
-	Mode uint32 // ModeOverwrite, ModeDetached
+	Mode uint32 // ModeOverwrite, ModeDetached, ModeSpare
 }
 
 // The bits of a file's mode.
@@ -62,6 +62,9 @@ const (
 	// ModeDetached says that the probes are to stay where no kprobe is: nobody takes
 	// them out because their tracer is gone.
 	ModeDetached = 1 << 1
+	// ModeSpare says that there are areas and rings for snapshots (swap.go). It is set
+	// once.
+	ModeSpare = 1 << 2
 )
 
 // Offsets of the header's words that are changed in place.
@@ -114,9 +117,12 @@ func (h *Header) Encode(l *Layout) []byte {
 	le.PutUint64(b[104:], uint64(h.Time.NS))
 	le.PutUint64(b[112:], h.Rate)
 	le.PutUint32(b[120:], uint32(l.Rows))
-	mode := h.Mode &^ ModeOverwrite
+	mode := h.Mode &^ (ModeOverwrite | ModeSpare)
 	if l.Overwrite {
 		mode |= ModeOverwrite
+	}
+	if l.Spare {
+		mode |= ModeSpare
 	}
 	le.PutUint32(b[ModeOff:], mode)
 	for i, s := range secs {
@@ -201,6 +207,7 @@ func decodeLayout(b []byte) (*Layout, error) {
 		Code:      size(code),
 		Book:      size(book),
 		Overwrite: le.Uint32(b[ModeOff:])&ModeOverwrite != 0,
+		Spare:     le.Uint32(b[ModeOff:])&ModeSpare != 0,
 	}
 	l, err := New(p)
 	if err != nil {

@@ -10,4 +10,4 @@ const (
 )
 
 // Injection is where those counters start, for InjectPassed and InjectChanged.
-func (l *Layout) Injection() int64 { return l.Area(l.CPUs) }
+func (l *Layout) Injection() int64 { return l.Area(l.Areas()) }

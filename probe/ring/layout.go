@@ -199,6 +199,8 @@ type Params struct {
 	MaxMaps   int // most mappings of code; 0 is 16384
 	// Overwrite has the newest records take the place of the oldest (overwrite.go).
 	Overwrite bool
+	// Spare has each CPU have another area and other rings, for snapshots (swap.go).
+	Spare bool
 }
 
 // The defaults and bounds of Params.
@@ -269,6 +271,7 @@ type Layout struct {
 	RingSize  int64
 	AreaShift uint8 // log2 of an area's size
 	Overwrite bool
+	Spare     bool
 	Size      int64 // of the whole file. Most of it is never touched: it is sparse
 
 	Header    Section // the header and the directory
@@ -279,7 +282,7 @@ type Layout struct {
 	Mailbox   Section // requests of other kprobes to the session's
 	Fallback  Section // site → copy, the format is probe/detour's
 	Instances Section // return instances, the format is probe/detour's
-	PerCPU    Section // CPUs+1 areas of 1<<AreaShift; the last is the reader's
+	PerCPU    Section // Areas()+1 areas of 1<<AreaShift; the last is the reader's
 	Rings     Section // data of each CPU's first ring, then of each one's second, at a distance of RingSize+Slack
 	Book      Section // what a reader must know of probes and process, the format is probe/book's
 	Control   Section // what detours look at besides flags (control.go)
@@ -310,6 +313,7 @@ func New(p Params) (*Layout, error) {
 		Rows:      p.Rows,
 		RingSize:  int64(p.RingSize),
 		Overwrite: p.Overwrite,
+		Spare:     p.Spare,
 	}
 	l.CPUMask = uint32(l.CPUs - 1)
 	ids := int64(p.MaxProbes) + 1
@@ -327,7 +331,7 @@ func New(p Params) (*Layout, error) {
 		{&l.Mailbox, MailboxSize},
 		{&l.Fallback, int64(p.Fallback)},
 		{&l.Instances, int64(p.Instances)},
-		{&l.PerCPU, int64(l.CPUs+1) << l.AreaShift},
+		{&l.PerCPU, int64(l.Areas()+1) << l.AreaShift},
 		{&l.Rings, int64(l.NumRings()) * l.RingStride()},
 		{&l.Book, int64(p.Book)},
 		{&l.Control, l.controlSize()},
@@ -362,23 +366,32 @@ func (p Params) complete() Params {
 // areas is how many areas there are for CPUs: a power of two.
 func areas(cpus int) int { return 1 << bits.Len(uint(cpus-1)) }
 
-// NumRings is how many rings there are: number n is the first of CPU n, or, from
-// CPUs on, the second of CPU n-CPUs.
-func (l *Layout) NumRings() int { return 2 * l.CPUs }
+// Areas is how many areas of CPUs there are: number n is of CPU n, or, from CPUs on, the
+// other one of CPU n-CPUs.
+func (l *Layout) Areas() int {
+	if l.Spare {
+		return 2 * l.CPUs
+	}
+	return l.CPUs
+}
+
+// NumRings is how many rings there are: number n is the first of area n, or, from
+// Areas() on, the second of area n-Areas().
+func (l *Layout) NumRings() int { return 2 * l.Areas() }
 
 // RingWord is the offset of a word (HeadOff …) of a ring.
 func (l *Layout) RingWord(n int, word int64) int64 {
-	return l.Area(n%l.CPUs) + int64(n/l.CPUs)*SeqOff + word
+	return l.Area(n%l.Areas()) + int64(n/l.Areas())*SeqOff + word
 }
 
 // RingStride is the distance between the data of two rings.
 func (l *Layout) RingStride() int64 { return l.RingSize + Slack }
 
-// Area is the offset of a CPU's area; Area(l.CPUs) is the reader's.
+// Area is the offset of a CPU's area; Area(l.Areas()) is the reader's.
 func (l *Layout) Area(cpu int) int64 { return l.PerCPU.Off + int64(cpu)<<l.AreaShift }
 
 // Counter is the offset of a counter (CounterHits …) of a probe on a CPU;
-// cpu = l.CPUs is the reader's (ReaderSeen …).
+// cpu = l.Areas() is the reader's (ReaderSeen …).
 func (l *Layout) Counter(cpu int, id uint32, counter int) int64 {
 	return l.Area(cpu) + CountersOff + int64(id)*CounterSize + int64(counter)
 }

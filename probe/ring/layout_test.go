@@ -15,6 +15,8 @@ func TestSectionsDoNotOverlap(t *testing.T) {
 		{"two CPUs", Params{CPUs: 2}},
 		{"three CPUs", Params{CPUs: 3}},
 		{"most", Params{CPUs: MaxCPUs, MaxProbes: MaxID, RingSize: 4 << 20}},
+		{"spare", Params{CPUs: 3, RingSize: MinOverwrite, Overwrite: true, Spare: true}},
+		{"most, spare", Params{CPUs: MaxCPUs, MaxProbes: MaxID, RingSize: 4 << 20, Overwrite: true, Spare: true}},
 		{"least", Params{CPUs: 1, MaxProbes: 1, RingSize: MinRingSize, Fallback: 1, Instances: 1, Code: 1, MaxMaps: 1}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -37,7 +39,7 @@ func TestSectionsDoNotOverlap(t *testing.T) {
 				t.Errorf("%d areas, mask %#x for %d CPUs", l.CPUs, l.CPUMask, p.CPUs)
 			}
 			last := uint32(l.MaxProbes)
-			if end := l.Counter(l.CPUs, last, 0) + CounterSize; end > l.PerCPU.End() {
+			if end := l.Counter(l.Areas(), last, 0) + CounterSize; end > l.PerCPU.End() {
 				t.Errorf("the reader's last counter ends at %#x, its section at %#x", end, l.PerCPU.End())
 			}
 			if l.Counter(0, last, 0)+CounterSize > l.Area(1) {

@@ -81,7 +81,7 @@ func (s *Snapshot) Refresh(r io.ReaderAt) error {
 	for i := range s.Probes {
 		s.Probes[i].Counts = Counts{}
 	}
-	for cpu := l.CPUs; cpu >= 0; cpu-- {
+	for cpu := l.Areas(); cpu >= 0; cpu-- {
 		if err := readFull(r, b, l.Counter(cpu, 0, 0)); err != nil {
 			return fmt.Errorf("read the counters of CPU %d: %w", cpu, err)
 		}

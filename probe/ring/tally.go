@@ -42,7 +42,7 @@ func newTally(m mem, l *Layout) tally {
 	return tally{m: m, l: l, seen: n(), given: n(), ahead: n()}
 }
 
-func (t *tally) lost(id uint32) { t.m.add64(t.l.Counter(t.l.CPUs, id, ReaderLost), 1) }
+func (t *tally) lost(id uint32) { t.m.add64(t.l.Counter(t.l.Areas(), id, ReaderLost), 1) }
 
 // look makes ReaderSeen what it was at the last publish, plus the records in
 // the rings, for each of which records calls add. It never goes down.
@@ -51,7 +51,7 @@ func (t *tally) look(records func(add func(id uint32))) {
 	t.seen.reset(func(id, n uint32) {
 		if before := t.ahead.n[id]; n > before {
 			t.ahead.set(id, n)
-			t.m.add64(t.l.Counter(t.l.CPUs, id, ReaderSeen), uint64(n-before))
+			t.m.add64(t.l.Counter(t.l.Areas(), id, ReaderSeen), uint64(n-before))
 		}
 	})
 }
@@ -63,7 +63,7 @@ func (t *tally) publishSeen(more bool) {
 	t.seen.reset(func(id, n uint32) {
 		before := min(n, t.ahead.n[id])
 		t.ahead.n[id] -= before
-		t.m.add64(t.l.Counter(t.l.CPUs, id, ReaderSeen), uint64(n-before))
+		t.m.add64(t.l.Counter(t.l.Areas(), id, ReaderSeen), uint64(n-before))
 	})
 	if !more {
 		t.ahead.reset(func(uint32, uint32) {})
@@ -75,7 +75,7 @@ func (t *tally) publishSeen(more bool) {
 // publishGiven brings the records given on to the file.
 func (t *tally) publishGiven() {
 	t.given.reset(func(id, n uint32) {
-		t.m.add64(t.l.Counter(t.l.CPUs, id, ReaderGiven), uint64(n))
+		t.m.add64(t.l.Counter(t.l.Areas(), id, ReaderGiven), uint64(n))
 	})
 }
 

@@ -21,6 +21,9 @@ type View struct {
 	l     *Layout
 	rings []viewed
 
+	half int    // that is looked at; -1: all
+	from uint64 // the time stamp before which records are passed over
+
 	states, bytes []byte
 	pending       []ViewRecord
 	data          []byte
@@ -56,8 +59,14 @@ const viewChunk = 1 << 20
 
 // NewView reads the file that r holds, as ReadHeader does.
 func NewView(r io.ReaderAt, l *Layout) *View {
-	return &View{r: r, l: l, rings: make([]viewed, l.NumRings())}
+	return &View{r: r, l: l, rings: make([]viewed, l.NumRings()), half: -1}
 }
+
+// Snapshot has the View look at the last snapshot alone.
+func (v *View) Snapshot(s Swaps) { v.half, v.from = s.Half, s.Since }
+
+// Live has the View look at what came behind the last snapshot, and is still to come.
+func (v *View) Live(s Swaps) { v.from = s.At }
 
 // Take copies what has come since the last Take, and gives the records with time stamps
 // up to until, in their order; the others wait for the next. wait leaves what is behind
@@ -65,6 +74,9 @@ func NewView(r io.ReaderAt, l *Layout) *View {
 func (v *View) Take(until uint64, wait bool) ([]ViewRecord, error) {
 	v.settle()
 	for n := range v.rings {
+		if v.half >= 0 && v.half != v.l.half(n) {
+			continue
+		}
 		if err := v.ring(n, wait); err != nil {
 			return nil, err
 		}
@@ -283,6 +295,9 @@ func (v *View) put(n int, off, bytes uint64) {
 	r := ViewRecord{ID: id, TID: le.Uint32(b[TIDOff:]), CPU: n % v.l.CPUs, TSC: le.Uint64(b[TimeOff:]), off: len(v.data), n: int(bytes) - DataOff}
 	if r.n < 0 {
 		v.Corrupt++
+		return
+	}
+	if r.TSC < v.from {
 		return
 	}
 	v.data = append(v.data, b[DataOff:]...)

@@ -319,7 +319,9 @@ func (g *drawing) chosen() string {
 
 // fromFile shows the calls of a recording, or of what a recorder holds.
 func (o *graphOptions) fromFile(ctx context.Context, d *Deps, m *messages) error {
-	in, closed, err := d.openHits(ctx, m, o.from)
+	from := o.from
+	from.again = o.auto
+	in, closed, err := d.openHits(ctx, m, from)
 	if errors.Is(err, os.ErrNotExist) {
 		return misuse("name a target: -p PID for a process that runs, -- CMD ARG… for one to start, or a recording; there is no file %v", o.from)
 	}

@@ -16,6 +16,8 @@ import (
 type hitsFile struct {
 	name string // of a file
 	pid  int    // whose rings are read; 0: a file's are
+	// again says that the user was told of it before.
+	again bool
 }
 
 // String names it to a person.
@@ -44,20 +46,23 @@ func (d *Deps) openHits(ctx context.Context, m *messages, h hitsFile) (*recordin
 		if berr != nil {
 			return nil, nil, fail(fmt.Errorf("%s: %w", h.name, berr))
 		}
-		return readHeld(ctx, r)
+		return readHeld(ctx, m, h, r)
 	}
 	r, err := d.recorder(h.pid)
 	if err != nil {
 		return nil, nil, fail(err)
 	}
-	return readHeld(ctx, r)
+	return readHeld(ctx, m, h, r)
 }
 
 // readHeld reads what a recorder holds. It is recorded as it is read.
-func readHeld(ctx context.Context, r Recorder) (*recording.Reader, func() error, error) {
+func readHeld(ctx context.Context, m *messages, h hitsFile, r Recorder) (*recording.Reader, func() error, error) {
 	held, err := r.Held()
 	if err != nil {
 		return nil, nil, fail(both(err, r.Close()))
+	}
+	if line := held.SnapshotLine(); line != "" && !h.again {
+		m.say("%s", line)
 	}
 	ctx, stop := context.WithCancel(ctx)
 	from, to := io.Pipe()

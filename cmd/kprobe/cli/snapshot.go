@@ -21,8 +21,10 @@ import (
 
 // Recorder is what the commands need of a probe.Recorder.
 type Recorder interface {
-	// Snapshot gives a sink what the rings hold.
+	// Snapshot gives a sink the last snapshot that a trigger took, or what Live does.
 	Snapshot(ctx context.Context, since time.Duration, sink probe.Sink) error
+	// Live gives it what the rings hold since.
+	Live(ctx context.Context, since time.Duration, sink probe.Sink) error
 	// Follow gives it what comes, too.
 	Follow(ctx context.Context, sink probe.Sink) error
 	// Held tells of the probes and of what isn't there any more.
@@ -38,6 +40,7 @@ type snapshotOptions struct {
 	output   string
 	time     string
 	duration time.Duration
+	live     bool
 	quiet    bool
 }
 
@@ -56,6 +59,10 @@ such probes, which holds their hits without any preparation.
 match. -o FILE.kprobe keeps them as a recording, for kprobe report and kprobe graph;
 -o with any other name writes what would be printed.
 
+Where a trigger (kprobe help events) has taken a snapshot, its hits are printed: those
+up to the hit at which it did, back to the snapshot before. It stays until the next one
+is taken. --live prints the hits since, and kprobe trace -p PID those to come, too.
+
 Standard error says at the end how many hits were overwritten before. Hits that are
 overwritten while they are copied are left out, and counted there, too.`
 
@@ -63,6 +70,7 @@ const snapshotExample = `  kprobe trace -p 4711 --detach 'libc:malloc size=$arg1
   kprobe snapshot -p 4711 -t 10s
   kprobe trace -p 4711 --detach --keep /dev/shm/web.ring 'p:req handle_request'
   kprobe snapshot /dev/shm/web.ring -t 1s
+  kprobe trace -p 4711 --detach --trigger 'late:snapshot' 'p:late on_timeout'
   kprobe snapshot -p 4711 -o last.kprobe 'kprobes/*' && kprobe report last.kprobe`
 
 func newSnapshotCmd(d *Deps, m *messages, run snapshotRun) *cobra.Command {
@@ -101,6 +109,7 @@ func newSnapshotCmd(d *Deps, m *messages, run snapshotRun) *cobra.Command {
 	addFormat(f, &o.form)
 	f.DurationVarP(&o.duration, "duration", "t", 0, "only the hits of the last `TIME`, such as 10s")
 	timeFlag(c, &o.time)
+	f.BoolVar(&o.live, "live", false, "what was recorded since a trigger took a snapshot, not that snapshot")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "suppress the summary")
 	f.SortFlags = false
 	_ = c.RegisterFlagCompletionFunc("pid", completePIDs(d))
@@ -185,6 +194,9 @@ func (o *snapshotOptions) snapshot(ctx context.Context, d *Deps, m *messages, r 
 		return err
 	}
 	if held, err = r.Held(); err == nil && !o.quiet {
+		if line := held.SnapshotLine(); line != "" && !o.live {
+			m.say("%s", line)
+		}
 		m.say("%s", held.Line(n))
 	}
 	return nil
@@ -211,7 +223,7 @@ func (o *snapshotOptions) write(ctx context.Context, d *Deps, r Recorder, held *
 	}
 	w := output.NewWriter(to)
 	sink := &output.Trace{Writer: w, Format: output.Formatter{Form: o.form, Clock: clock}}
-	err = r.Snapshot(ctx, o.duration, o.only(sink))
+	err = o.read(ctx, r, o.only(sink))
 	if o.form == output.JSON {
 		err = both(err, closeJSON(w, sink.Printed(), held.Stats, err))
 	}
@@ -220,6 +232,14 @@ func (o *snapshotOptions) write(ctx context.Context, d *Deps, r Recorder, held *
 		err = nil
 	}
 	return sink.Printed(), err
+}
+
+// read gives a sink the hits that were asked for.
+func (o *snapshotOptions) read(ctx context.Context, r Recorder, sink probe.Sink) error {
+	if o.live {
+		return r.Live(ctx, o.duration, sink)
+	}
+	return r.Snapshot(ctx, o.duration, sink)
 }
 
 // recordingSuffix is that of recordings.
@@ -231,7 +251,7 @@ func (o *snapshotOptions) record(ctx context.Context, d *Deps, r Recorder, held 
 	if err != nil {
 		return 0, fmt.Errorf("recording: %w", err)
 	}
-	err = r.Snapshot(ctx, o.duration, o.only(rec))
+	err = o.read(ctx, r, o.only(rec))
 	err = both(err, endHeld(rec, r))
 	return rec.Hits(), err
 }
