@@ -71,6 +71,7 @@ type addressSpace struct {
 	rollbacks     int // faults of detours whose hits were taken by the tracer
 	// barred says why no hits are taken in restartable sequences any more; "": they may be.
 	barred string
+	births births
 	// ignoring are the signals that the program ignored when that was looked at last,
 	// bit by number less one; ignored those and the ones of the time before.
 	ignoring, ignored uint64

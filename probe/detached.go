@@ -155,7 +155,7 @@ func (tg *target) leftOut() (out []LeftOut) {
 		out = append(out, LeftOut{PID: pid, Event: &d.ev.Event, Why: "its library is not mapped, and nobody will see it come"})
 	}
 	for p := range tg.placed {
-		if why := p.needsTracer(); why != "" {
+		if why := p.needsTracer(); why != "" && p.birth == nil {
 			out = append(out, LeftOut{PID: pid, Event: &p.ev.Event, Place: p.where.Name, Why: why})
 		}
 	}
@@ -204,6 +204,7 @@ func (tg *target) leaveAlone(ctx context.Context) error {
 	if !tg.isMain() || tg.area == nil {
 		return tg.ignoreLate(tg.proc.Detach(ctx, nil))
 	}
+	tg.watchBirths(ctx)
 	if err := tg.writeBook(); err != nil {
 		return err
 	}
@@ -216,8 +217,9 @@ func (tg *target) leaveAlone(ctx context.Context) error {
 		}
 	}
 	f, h := tg.area.File, tg.area.File.Layout.Header.Off
-	err := tg.proc.Detach(ctx, func([]*tracee.Thread) error {
+	err := tg.proc.Detach(ctx, func(stopped []*tracee.Thread) error {
 		tg.feed.over.Store(true)
+		tg.useSequences(stopped)
 		if err := tg.openGate(); err != nil {
 			return err
 		}
@@ -308,7 +310,7 @@ func (t *feed) all() (out []*placed) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	for _, p := range t.ids {
-		if p != nil && !p.removed {
+		if p != nil && !p.removed && p.birth == nil {
 			out = append(out, p)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"kprobe/fetch"
+	"kprobe/probe/detour"
 	"kprobe/probe/plan"
 	"kprobe/probe/ring"
 	"kprobe/symbols"
@@ -178,6 +179,7 @@ type placed struct {
 	where     symbols.Site
 	course
 	data           *watchpoint    // what it watches; nil: it is at code
+	birth          *detour.Birth  // what is all that it does: it is kprobe's own
 	triggers       []*trigger     // by the numbers of its program's conditions
 	wants          []patchRequest // what it takes to arm it
 	seq            uint64         // order in which the target's places came

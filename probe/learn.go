@@ -58,13 +58,20 @@ func (tg *target) findParams() error {
 		Nested: tg.feed.numbers != nil, NoSyscall: tracee.Filtered(tg.proc.PID()), NoProc: !ownProc(tg.proc.PID()), StackEnd: stackEndOf(tg.space.Mappings()),
 	}
 	var why string
+	switch {
+	case l.Spare:
+		tg.bar("a trigger takes snapshots")
+	case tg.s.opts.Detach:
+		if why := tg.mayWatchBirths(); why != "" {
+			tg.bar(why)
+		}
+	}
 	err := tg.proc.WithStopped(context.Background(), func(stopped []*tracee.Thread) error {
 		params.TID = findTID(tg.proc, stopped, tg.feed.numbers)
 		if tg.s.opts.Detach {
 			params.Overwrite, params.Spare, params.Alive = true, l.Spare, params.Gate+1
 			params.Careful, params.NoReads = true, judged(stopped)
-			// Nobody would see those who could be mistaken (sequences.go).
-			tg.bar("nobody will look after them")
+			params.Births = params.Gate + birthsOff
 		}
 		params.Rseq, why = tg.findSequences(stopped, params.TID)
 		return nil

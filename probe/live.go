@@ -3,6 +3,7 @@ package probe
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -104,7 +105,7 @@ func findLive(pid int) (*Live, error) {
 }
 
 func openLive(pid int, base symbols.Addr) (*Live, error) {
-	mem, err := memory.OpenProcess(pid)
+	mem, err := openMemory(pid)
 	if err != nil {
 		return nil, err
 	}
@@ -363,6 +364,11 @@ func (l *Live) enable(names []string, match func(group, event string) bool, on b
 }
 
 // Space names the process's addresses.
-func (l *Live) Space() (*symbols.Space, error) {
-	return symbols.OpenProcess(l.PID, memory.Whole{Mem: l.mem})
+func (l *Live) Space() (*symbols.Space, error) { return symbols.OpenProcess(l.PID, liveMemory{l.mem}) }
+
+type liveMemory struct{ mem io.ReaderAt }
+
+// ReadMemory implements symbols.Memory.
+func (m liveMemory) ReadMemory(b []byte, at symbols.Addr) (int, error) {
+	return m.mem.ReadAt(b, int64(at))
 }

@@ -44,8 +44,6 @@ type planner struct {
 	prepared map[*assess.Function]preparedFunction
 	shared   []*detour.Detour // the latest that are no others' like
 	exits    *exits.Finder
-	// manyCounted says that the returns of many functions are counted and nothing else.
-	manyCounted bool
 	// sketches are of the stages whose size was asked for; generous says that it
 	// must do for whatever copies may take.
 	sketches map[stageKey]*detour.Sketch
@@ -205,7 +203,6 @@ func (o *planner) judge(ws []patchRequest, list []own) (returns []*placed, busy 
 	for _, x := range list {
 		busy[x.Site.Addr] = true
 	}
-	o.countsMany(ws)
 	for _, w := range ws {
 		if err := o.tg.answer(); err != nil {
 			return nil, nil, err
@@ -219,7 +216,6 @@ func (o *planner) judge(ws []patchRequest, list []own) (returns []*placed, busy 
 			busy[w.Site.Addr] = true
 		}
 	}
-	o.leaveAlone(returns)
 	return returns, busy, nil
 }
 
@@ -379,9 +375,6 @@ func (o *planner) function(f *assess.Function, ws []patchRequest, planned pageIn
 // functionOnce plans and builds; short says that a detour did not fit the room that
 // was asked for.
 func (o *planner) functionOnce(f *assess.Function, ws []patchRequest, planned pageIndex) (patches []*patch, rest []patchRequest, short bool) {
-	if len(ws) == 0 {
-		return nil, nil, false
-	}
 	byAddr := map[uint64][]patchRequest{}
 	var sites []plan.Site
 	for _, w := range ws {
@@ -449,7 +442,7 @@ func (o *planner) functionOnce(f *assess.Function, ws []patchRequest, planned pa
 			patches = append(patches, built)
 			for _, a := range p.Sites {
 				for _, w := range byAddr[a] {
-					if w.kind != wantExit || w.alone {
+					if w.kind != wantExit {
 						c := o.course(w.p)
 						c.tactic, c.why = p.Tactic, p.Why
 					}
@@ -566,7 +559,7 @@ func (o *planner) shapeOf(part []patchRequest) (s shape, ok bool) {
 	by := o.course(w.p).byExits
 	common, anywhere := by != nil && by.calls.Common, true
 	for _, x := range part {
-		if !x.p.counts() || x.p.goABI || x.Site.Module.File.IsGo() || len(x.p.prog.Entry) > 0 {
+		if !x.p.counts() || x.p.birth != nil || x.p.goABI || x.Site.Module.File.IsGo() || len(x.p.prog.Entry) > 0 {
 			return s, false
 		}
 		by := o.course(x.p).byExits
@@ -575,8 +568,6 @@ func (o *planner) shapeOf(part []patchRequest) (s shape, ok bool) {
 	switch s.kind = w.kind; {
 	case w.kind == requestEntry && len(part) == 1:
 		return s, true
-	case by != nil && by.alone:
-		return s, len(part) == 1
 	case !common || w.open != nil:
 	case w.kind == requestReturn && len(part) == 1:
 		s.table, s.joins = by.calls.Addr, w.joins
@@ -600,7 +591,7 @@ func (o *planner) probesOf(ws []patchRequest) []detour.Probe {
 		by := o.course(w.p).byExits
 		out = append(out, detour.Probe{
 			ID: w.p.id, Program: w.p.prog, CountOnly: !w.p.target.s.records(w.p.user), Bins: w.p.detourBins(), IP: uint64(w.p.where.Addr),
-			Anywhere: by != nil && by.anywhere, Inject: w.p.injection(), Control: w.p.detourControl(),
+			Anywhere: by != nil && by.anywhere, Inject: w.p.injection(), Control: w.p.detourControl(), Birth: w.p.birth,
 		})
 	}
 	return out
@@ -796,7 +787,7 @@ func (o *planner) apart(ws []patchRequest) [][]patchRequest {
 		switch {
 		case w.kind == requestEntry:
 			entries = append(entries, w)
-		case w.kind == requestExit || w.kind == wantExit && w.alone:
+		case w.kind == requestExit:
 			leaves = append(leaves, w)
 		case w.kind == wantExit && o.course(w.p).byExits.calls.Common:
 			at := way{o.course(w.p).byExits.calls.Addr, w.passing}

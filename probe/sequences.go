@@ -9,7 +9,6 @@ import (
 	"kprobe/probe/asm"
 	"kprobe/probe/detour"
 	"kprobe/probe/loader"
-	"kprobe/probe/memory"
 	"kprobe/probe/ring"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
@@ -87,7 +86,7 @@ func HitsInSequences(pid int) (why string, err error) {
 		return "", err
 	}
 	defer f.Close()
-	mem := memory.Whole{Mem: f}
+	mem := liveMemory{f}
 	space, err := symbols.OpenProcess(pid, mem)
 	if err != nil {
 		return "", err
@@ -114,11 +113,11 @@ func (tg *target) hideArea(area uint64) bool {
 // setSequences says in the memory file whether hits are taken in sequences now.
 func (tg *target) setSequences() {
 	tg = tg.main
-	if tg.area == nil || tg.params == nil {
+	if tg.area == nil || tg.params == nil || tg.births.used {
 		return
 	}
 	l, n := tg.area.File.Layout, 0
-	if tg.params.Rseq != 0 && tg.barred == "" && len(tg.proc.Sharers()) == 0 {
+	if tg.params.Rseq != 0 && tg.barred == "" && (!tg.s.opts.Detach || tg.births.trusted) && len(tg.proc.Sharers()) == 0 {
 		n = l.CPUs
 	}
 	tg.area.File.Store32(l.Flags.Off+ring.SeqCPUs, uint32(n))

@@ -5,8 +5,8 @@
 // often one of its sequences was aborted. mark is given the number of its call by the thread, that in the upper half, and its
 // complement. It ends with status 7 after another line. Exits with 77 where the C library has no rseq areas.
 // HOW: letters. s: signals, whose handler ticks; m: threads are moved between CPUs; b: threads come and go, ticking; v: vfork
-// children tick; f: forks; c: a thread of raw clone, with the control block of its parent, ticks; u: half of the threads have
-// unregistered their areas.
+// children tick; w: children that share the memory as those of posix_spawn do tick; f: forks; c: a thread of raw clone, with the
+// control block of its parent, ticks; u: half of the threads have unregistered their areas.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
@@ -96,6 +96,11 @@ static int raw(void *arg) {
     return 0;
 }
 
+static int shares(void *arg) {
+    for (int i = 0; i < 20; i++) tick(i);
+    return 0;
+}
+
 static pthread_t threads[256];
 static long count;
 
@@ -125,6 +130,12 @@ static void *disturb(void *arg) {
             if (pid > 0) waitpid(pid, 0, 0), add(&ticks, 20);
             usleep(1000);
         }
+        if (kind == 'w') {
+            static char stack[1 << 16];
+            pid_t pid = clone(shares, stack + sizeof stack, CLONE_VM | CLONE_VFORK | SIGCHLD, 0);
+            if (pid > 0) waitpid(pid, 0, 0), add(&ticks, 20);
+            usleep(500);
+        }
         if (kind == 'f') {
             pid_t pid = fork();
             if (pid == 0) _exit(0);
@@ -151,7 +162,7 @@ int main(int argc, char **argv) {
     static char stack[1 << 16];
     if (strchr(how, 'c')) clone(raw, stack + sizeof stack, CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM, &rawTicks);
     for (const char *h = how; *h; h++)
-        if (strchr("smbvf", *h)) pthread_create(&d[n++], 0, disturb, (void *)h);
+        if (strchr("smbvwf", *h)) pthread_create(&d[n++], 0, disturb, (void *)h);
     // A thread that has ended can't be signalled: they are joined behind the disturbers.
     while (__atomic_load_n(&ticks, __ATOMIC_RELAXED) < 2 * calls * count) usleep(1000);
     stop = 1;

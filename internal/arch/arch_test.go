@@ -25,7 +25,6 @@ var floors = []string{
 	"kprobe/cmd/kprobe",
 	"kprobe/output",
 	"kprobe/probe",
-	"kprobe/probe/recorder",
 	"kprobe/probe/threads",
 	"kprobe/probe/mailbox",
 	"kprobe/probe/order",

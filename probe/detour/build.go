@@ -164,6 +164,8 @@ type builder struct {
 	ownerBits uint32
 	// seq says that the probe takes its hits in sequences.
 	seq bool
+	// evicted is where the words of the ring are in which room is made.
+	evicted int32
 	// over is where a hit goes on behind which there are no more.
 	over asm.Label
 	err  error
@@ -248,6 +250,10 @@ func (b *builder) stack() error {
 func (b *builder) hit(pr *Probe, first bool) {
 	b.probe, b.prog = pr, pr.Program
 	b.layout, _ = planProgram(pr, b.p)
+	if pr.Birth != nil {
+		b.birth(pr.Birth)
+		return
+	}
 	if b.seq = b.sequences(); !b.seq && (first || b.p.Rseq != 0 || b.p.Spare) {
 		b.area()
 		first = true

@@ -19,16 +19,17 @@ const (
 	evictTemp  = evictCount + 8*evictKinds
 )
 
-// ringWord is a word of the ring of the CPU whose area is at SI.
-func ringWord(off int32) asm.Mem { return asm.At(asm.SI, off) }
+// ringWord is a word of the ring of the CPU whose area is at SI in which room is made.
+func (b *builder) ringWord(off int32) asm.Mem { return asm.At(asm.SI, b.evicted+off) }
 
-// evict makes room in the ring of the CPU whose area is at SI, and goes on at retry; with
-// none to be made it goes on at lost. at is where its temporaries are. Changes AX, CX and
-// DX.
-func (b *builder) evict(at int, retry, lost asm.Label) {
+// evict makes room in a ring of the CPU whose area is at SI, its first or, with
+// ring.SeqOff, its second, and goes on at retry; with none to be made it goes on at lost.
+// at is where its temporaries are. Changes AX, CX and DX.
+func (b *builder) evict(which int32, at int, retry, lost asm.Label) {
+	b.evicted = which
 	temp := func(off int) asm.Mem { return b.frame.temp(at + off) }
 	loop, next, claim, stuck := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
-	b.Load(asm.W64, asm.CX, ringWord(ring.TailOff))
+	b.Load(asm.W64, asm.CX, b.ringWord(ring.TailOff))
 	b.Store(asm.W64, temp(evictTail), asm.CX)
 	for i := range evictKinds {
 		b.StoreImm(asm.W64, temp(evictCount+8*i), 0)
@@ -62,7 +63,7 @@ func (b *builder) evict(at int, retry, lost asm.Label) {
 	b.Bind(claim)
 	b.Load(asm.W64, asm.AX, temp(evictTail))
 	b.Lock()
-	b.Cmpxchg(asm.W64, ringWord(ring.TailOff), asm.CX)
+	b.Cmpxchg(asm.W64, b.ringWord(ring.TailOff), asm.CX)
 	b.Jcc(asm.NE, retry) // another has
 	b.Op(asm.Xor, asm.W32, asm.CX, asm.CX)
 	for i := range evictKinds {
@@ -76,7 +77,7 @@ func (b *builder) evict(at int, retry, lost asm.Label) {
 		b.Bind(none)
 	}
 	b.Lock()
-	b.OpStore(asm.Add, asm.W64, ringWord(ring.OverOff), asm.CX)
+	b.OpStore(asm.Add, asm.W64, b.ringWord(ring.OverOff), asm.CX)
 	b.Jmp(retry)
 
 	b.Bind(stuck)
@@ -89,8 +90,8 @@ func (b *builder) evict(at int, retry, lost asm.Label) {
 // where none has that stamp.
 func (b *builder) recordAt(none asm.Label) {
 	b.Mov(asm.W64, asm.AX, asm.CX)
-	b.OpLoad(asm.And, asm.W64, asm.AX, ringWord(ring.MaskOff))
-	b.OpLoad(asm.Add, asm.W64, asm.AX, ringWord(ring.DataPtr))
+	b.OpLoad(asm.And, asm.W64, asm.AX, b.ringWord(ring.MaskOff))
+	b.OpLoad(asm.Add, asm.W64, asm.AX, b.ringWord(ring.DataPtr))
 	b.OpLoad(asm.Cmp, asm.W64, asm.CX, asm.At(asm.AX, 0))
 	b.Jcc(asm.NE, none)
 	b.Load(asm.W32, asm.AX, asm.At(asm.AX, ring.StampSize+ring.StateOff))
@@ -120,30 +121,30 @@ func (b *builder) counterOf(counter int32, n asm.Reg) {
 // is a temporary.
 func (b *builder) stuck(tail, given asm.Mem, retry, lost asm.Label) {
 	same, unknown, next, move := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
-	b.OpLoad(asm.Cmp, asm.W64, asm.CX, ringWord(ring.TailOff))
+	b.OpLoad(asm.Cmp, asm.W64, asm.CX, b.ringWord(ring.TailOff))
 	b.Jcc(asm.NE, retry) // others have been here
 	b.tsc()
 	b.ShiftImm(asm.Shr, asm.W64, asm.AX, ring.StuckShift)
 	b.Lea(asm.DX, asm.At(asm.CX, 1)) // 0 is none
-	b.OpLoad(asm.Cmp, asm.W64, asm.DX, ringWord(ring.StuckOff))
+	b.OpLoad(asm.Cmp, asm.W64, asm.DX, b.ringWord(ring.StuckOff))
 	b.Jcc(asm.E, same)
-	b.StoreImm(asm.W64, ringWord(ring.StuckTry), 0)
-	b.Store(asm.W64, ringWord(ring.StuckLast), asm.AX)
-	b.Store(asm.W64, ringWord(ring.StuckOff), asm.DX) // last: others believe the rest by it
+	b.StoreImm(asm.W64, b.ringWord(ring.StuckTry), 0)
+	b.Store(asm.W64, b.ringWord(ring.StuckLast), asm.AX)
+	b.Store(asm.W64, b.ringWord(ring.StuckOff), asm.DX) // last: others believe the rest by it
 	b.Jmp(lost)
 
 	// Each period counts once, whoever meets it first. Whoever comes late to the words
 	// of another tail takes off what was counted, and adds no more than one.
 	b.Bind(same)
 	b.Mov(asm.W64, asm.DX, asm.AX)
-	b.Load(asm.W64, asm.AX, ringWord(ring.StuckLast))
+	b.Load(asm.W64, asm.AX, b.ringWord(ring.StuckLast))
 	b.Op(asm.Cmp, asm.W64, asm.DX, asm.AX)
 	b.Jcc(asm.BE, lost) // the counters of two CPUs may differ
 	b.Lock()
-	b.Cmpxchg(asm.W64, ringWord(ring.StuckLast), asm.DX)
+	b.Cmpxchg(asm.W64, b.ringWord(ring.StuckLast), asm.DX)
 	b.Jcc(asm.NE, lost)
-	b.IncMem(asm.W64, ringWord(ring.StuckTry))
-	b.OpMemImm(asm.Cmp, asm.W64, ringWord(ring.StuckTry), ring.StuckPeriods)
+	b.IncMem(asm.W64, b.ringWord(ring.StuckTry))
+	b.OpMemImm(asm.Cmp, asm.W64, b.ringWord(ring.StuckTry), ring.StuckPeriods)
 	b.Jcc(asm.B, lost)
 
 	b.recordAt(unknown)
@@ -153,7 +154,7 @@ func (b *builder) stuck(tail, given asm.Mem, retry, lost asm.Label) {
 	b.Bind(move)
 	b.Load(asm.W64, asm.AX, tail)
 	b.Lock()
-	b.Cmpxchg(asm.W64, ringWord(ring.TailOff), asm.CX)
+	b.Cmpxchg(asm.W64, b.ringWord(ring.TailOff), asm.CX)
 	b.Jcc(asm.NE, retry)
 	b.Load(asm.W32, asm.AX, given)
 	b.Test(asm.W32, asm.AX, asm.AX)
@@ -171,7 +172,7 @@ func (b *builder) stuck(tail, given asm.Mem, retry, lost asm.Label) {
 	all := b.NewLabel()
 	b.Bind(next)
 	b.OpImm(asm.Add, asm.W64, asm.CX, ring.Unit)
-	b.OpLoad(asm.Cmp, asm.W64, asm.CX, ringWord(ring.HeadOff))
+	b.OpLoad(asm.Cmp, asm.W64, asm.CX, b.ringWord(ring.HeadOff))
 	b.Jcc(asm.E, move)
 	b.Mov(asm.W64, asm.DX, asm.CX)
 	b.OpLoad(asm.Sub, asm.W64, asm.DX, tail)
@@ -181,6 +182,6 @@ func (b *builder) stuck(tail, given asm.Mem, retry, lost asm.Label) {
 	b.recordSize(next)
 	b.Jmp(move)
 	b.Bind(all)
-	b.Load(asm.W64, asm.CX, ringWord(ring.HeadOff))
+	b.Load(asm.W64, asm.CX, b.ringWord(ring.HeadOff))
 	b.Jmp(move)
 }

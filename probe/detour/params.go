@@ -50,6 +50,10 @@ type Params struct {
 	// takes hits in restartable sequences. It needs a TID in fs without
 	// a Path.
 	Rseq int32
+	// Births is the address of a number (u32) of tasks that could be mistaken for others:
+	// while it isn't 0 no hit is taken in a sequence. Behind it is another, which isn't 0
+	// once they are counted. 0: a tracer sees to that.
+	Births uint64
 	// NoRedZone says that the code has nothing below its stack pointer, as Go's:
 	// a detour then takes 128 bytes less of a small stack.
 	NoRedZone bool
@@ -129,6 +133,8 @@ type Probe struct {
 	Inject *Injection
 	// Control is what else is done at hits; nil is nothing.
 	Control *Control
+	// Birth, if any, is all that is done: no hit is taken.
+	Birth *Birth
 }
 
 // Fault is one entry of the exception table: a thread that faults (SIGSEGV,

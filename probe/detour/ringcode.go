@@ -166,7 +166,7 @@ func (b *builder) reserve(done asm.Label) {
 			b.Jcc(asm.NE, retry)
 			if b.p.Overwrite {
 				full := b.NewLabel()
-				b.evict(temps, retry, full)
+				b.evict(0, temps, retry, full)
 				b.Bind(full)
 			}
 			b.countLocked(id, ring.CounterLost)

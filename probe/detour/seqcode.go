@@ -50,7 +50,8 @@ import (
 //     that it is on a CPU. A thread that has none yet, and one that has another's block
 //     (vfork, raw clone), could be mistaken: the tracer sees both before their first
 //     instruction, and says that the area has no CPU, or that no CPU has sequences
-//     (ring.SeqCPUs).
+//     (ring.SeqCPUs). Where no tracer is left, detours beside the system calls see them
+//     (births.go).
 //   - A thread whose registers the tracer changes in the midst: the kernel, or where the
 //     memory is to go the tracer (tracee.EndSequence), clears rseq_cs.
 
@@ -69,10 +70,9 @@ const (
 const blockSelf = 16
 
 // sequences reports whether the current probe takes its hits in sequences. A program
-// that looks at the CPU looks at it once, before there is room. Records that take the
-// place of others are written by locked instructions alone.
+// that looks at the CPU looks at it once, before there is room.
 func (b *builder) sequences() bool {
-	return b.p.countsInSequences() && b.probe.Inject == nil && !b.p.Overwrite && !looksAtCPU(b.prog)
+	return b.p.countsInSequences() && b.probe.Inject == nil && !looksAtCPU(b.prog)
 }
 
 // countsInSequences reports whether threads may have the area that sequences need.
@@ -116,6 +116,11 @@ func (b *builder) sequence(flagged uint32, body func(none asm.Mem), took, locked
 	none := asm.At(asm.CX, -4*int32(flagged))
 	if flagged == 0 {
 		b.MovAbs(asm.CX, b.p.Flags)
+	}
+	if b.p.Births != 0 {
+		b.MovAbs(asm.DX, b.p.Births)
+		b.OpMemImm(asm.Cmp, asm.W32, asm.At(asm.DX, 0), 0)
+		b.Jcc(asm.NE, aborted)
 	}
 	b.mayAsk(AskNothing, aborted)
 	b.Load(asm.W64, asm.AX, asm.SegAbs(asm.FS, 0))
@@ -210,13 +215,17 @@ type room struct {
 // locked instructions, with the area in SI. Changes DX.
 func (b *builder) reserveInSequence(id uint32, n room, flagged uint32, state, locked func(), done asm.Label) {
 	full, unknown, back := b.NewLabel(), b.NewLabel(), b.NewLabel()
+	again := b.Mark()
 	b.sequence(flagged, func(none asm.Mem) {
 		b.Lea(asm.SI, b.inSequence(none, 0))
 		b.Load(asm.W64, asm.DX, asm.At(asm.SI, ring.SeqOff+ring.HeadOff))
 		if n.inR8 {
 			b.Op(asm.Add, asm.W64, asm.DX, asm.R8)
+			if b.p.Overwrite {
+				b.OpImm(asm.Add, asm.W64, asm.DX, ring.StampSize)
+			}
 		} else {
-			b.OpImm(asm.Add, asm.W64, asm.DX, n.bytes)
+			b.OpImm(asm.Add, asm.W64, asm.DX, n.bytes+b.stampSize())
 		}
 		b.Lea(asm.CX, asm.At(asm.DX, -1)) // as in claim
 		b.OpLoad(asm.Sub, asm.W64, asm.CX, asm.At(asm.SI, ring.SeqOff+ring.TailOff))
@@ -231,20 +240,39 @@ func (b *builder) reserveInSequence(id uint32, n room, flagged uint32, state, lo
 	if n.inR8 {
 		b.Mov(asm.W64, asm.CX, asm.DX)
 		b.Op(asm.Sub, asm.W64, asm.CX, asm.R8)
+		if b.p.Overwrite {
+			b.OpImm(asm.Sub, asm.W64, asm.CX, ring.StampSize)
+		}
 	} else {
-		b.Lea(asm.CX, asm.At(asm.DX, -n.bytes))
+		b.Lea(asm.CX, asm.At(asm.DX, -n.bytes-b.stampSize()))
+	}
+	if b.p.Overwrite {
+		b.Mov(asm.W64, asm.DX, asm.CX)
 	}
 	b.OpLoad(asm.And, asm.W64, asm.CX, asm.At(asm.SI, ring.SeqOff+ring.MaskOff))
 	b.OpLoad(asm.Add, asm.W64, asm.CX, asm.At(asm.SI, ring.SeqOff+ring.DataPtr))
+	b.behindStamp()
 	b.frame.took()
 	state()
+	b.stampRecord()
 	b.Load(asm.W32, asm.AX, asm.At(asm.AX, b.p.TID.Off)) // of the block that was looked at
 	b.Test(asm.W32, asm.AX, asm.AX)
 	b.Jcc(asm.E, unknown)
 	b.Bind(back)
+	temps, overwrite := b.layout.evict, b.p.Overwrite
 	b.later(func() {
 		b.Bind(full)
 		b.endSequence()
+		if overwrite {
+			retry, none := b.NewLabel(), b.NewLabel()
+			b.evict(ring.SeqOff, temps, retry, none)
+			b.Bind(retry)
+			if flagged != 0 {
+				b.MovAbs(asm.CX, b.p.Flags+4*uint64(flagged))
+			}
+			b.Jmp(again)
+			b.Bind(none)
+		}
 		b.countLocked(id, ring.CounterLost)
 		b.Jmp(done)
 	})

@@ -25,7 +25,7 @@ func (t *Thread) advance() bool {
 	deadline := time.Now().Add(stopPatience)
 	for !t.stopped && !t.gone && time.Now().Before(deadline) {
 		cancel := t.p.tr.wakeAt(stopGrace)
-		if !t.p.tr.poll(t, 0) && t.awaitsChild() {
+		if !t.p.tr.poll(t, 0) && t.AwaitsChild() {
 			t.p.serveSharers()
 		}
 		cancel()

@@ -117,9 +117,16 @@ func isThread(pid, tid int) bool {
 
 // sharesMemory reports whether two processes have the same memory.
 func sharesMemory(a, b int) bool {
+	order, known := compareMemory(a, b)
+	return known && order == 0
+}
+
+// compareMemory gives 0 for two processes that have the same memory; known is false where
+// the kernel doesn't tell.
+func compareMemory(a, b int) (order int, known bool) {
 	const kcmpVM = 1 // KCMP_VM of include/uapi/linux/kcmp.h
 	n, _, e := syscall.RawSyscall6(unix.SYS_KCMP, uintptr(a), uintptr(b), kcmpVM, 0, 0, 0)
-	return e == 0 && n == 0
+	return int(n), e == 0
 }
 
 // executed handles the stop of a thread that has executed a new program. It

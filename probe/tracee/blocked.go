@@ -18,9 +18,9 @@ func blockedAt(pid, tid int) (at procfs.Position, ok bool) {
 	return at, err == nil && !at.Running
 }
 
-// awaitsChild reports whether a thread waits for a child that uses its memory
+// AwaitsChild reports whether a thread waits for a child that uses its memory
 // to end or execute a program: it can't be stopped before that.
-func (t *Thread) awaitsChild() bool {
+func (t *Thread) AwaitsChild() bool {
 	b, ok := blockedAt(t.p.pid, t.tid)
 	if !ok {
 		return false

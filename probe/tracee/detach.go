@@ -107,7 +107,7 @@ func (p *Process) passVfork(deadline time.Time) error {
 // process's memory, and no event is being handled.
 func (p *Process) inVfork() bool {
 	for _, th := range p.threads {
-		if th.stopped || taskState(p.pid, th.tid) != 'D' || !th.awaitsChild() {
+		if th.stopped || taskState(p.pid, th.tid) != 'D' || !th.AwaitsChild() {
 			return false
 		}
 	}

@@ -23,6 +23,15 @@ func (p *Process) Sharers() []*Process {
 	return out
 }
 
+// StillSharers are Sharers without those that are known to have memory of their own by
+// now, as they have executed a program that nobody was told of yet.
+func (p *Process) StillSharers() []*Process {
+	return slices.DeleteFunc(p.Sharers(), func(q *Process) bool {
+		order, known := compareMemory(p.pid, q.pid)
+		return known && order != 0
+	})
+}
+
 // bequeath makes one of the children that share the memory of a process, which has
 // none any more, the one whose memory the others share.
 func (p *Process) bequeath() {

@@ -145,7 +145,7 @@ func (p *Process) collect(deadline time.Time, stall time.Duration) (missing []*T
 			if state == 'D' && th.executes() && p.letExit() {
 				continue
 			}
-			if now.After(deadline) || state == 'D' && (now.After(stalled) || th.awaitsChild()) {
+			if now.After(deadline) || state == 'D' && (now.After(stalled) || th.AwaitsChild()) {
 				missing = append(missing, th)
 				break
 			}

@@ -1,0 +1,171 @@
+package detour
+
+import (
+	"kprobe/fetch"
+	"kprobe/probe/asm"
+)
+
+// Tasks that are born where nobody sees it
+//
+// Where nobody traces a process that takes hits in sequences, detours beside the system
+// calls that make tasks see to it that none is mistaken for another (seqcode.go):
+//
+//	before  a task with a control block of its own (CLONE_SETTLS): the area in that block
+//	        is made to say that it has no CPU. A task that shares its maker's: it is
+//	        counted at Params.Births
+//	behind  its maker, which has waited until the task was gone (CLONE_VFORK) or has made
+//	        none: it is counted no more
+//
+// While the word behind Params.Births is 0 they do nothing: who watches the births
+// himself says when they are to begin, and how many tasks there are then whose makers
+// will come by (behind).
+//
+// While any is counted no hit in that memory is taken in a sequence. A task whose maker
+// doesn't wait stays counted for good, and so does one that is made by a system call whose
+// number isn't known before. A maker that was not counted when it went in, as the detours
+// came only then, ends sequences for good, too.
+//
+// The area of the maker itself is not made to say anything: from Linux 6.19 on the kernel
+// writes it again only once the thread goes to another CPU.
+
+// Numbers of system calls, and flags of theirs.
+const (
+	sysClone  = 56
+	sysVfork  = 58
+	sysClone3 = 435
+
+	cloneVM     = 0x100
+	cloneVfork  = 0x4000
+	cloneSetTLS = 0x80000
+
+	// clone3TLS is where struct clone_args has the address of the control block; what it
+	// begins with are the flags.
+	clone3TLS = 56
+)
+
+// birthsBegun is where, from Params.Births on, it says whether tasks are counted (u32).
+const birthsBegun = 4
+
+// uncounted is what Params.Births has once it can't be right any more.
+const uncounted = 1 << 30
+
+// Birth is what a detour does beside a system call instruction.
+type Birth struct {
+	// Number is that of the system call, clone, clone3 or vfork; 0: it is at From.
+	Number int
+	// From is where a number is that isn't known: a register, and what it leads to.
+	From fetch.Chain
+	// Args says that the argument of clone3 is the C library's own, and may be read.
+	Args bool
+	// Behind says that the instruction has been executed.
+	Behind bool
+}
+
+// birth emits what is done beside a system call. Changes AX, CX and DX.
+func (b *builder) birth(x *Birth) {
+	done, shares := b.NewLabel(), b.NewLabel()
+	b.MovAbs(asm.CX, b.p.Births)
+	b.OpMemImm(asm.Cmp, asm.W32, asm.At(asm.CX, birthsBegun), 0)
+	b.Jcc(asm.E, done)
+	if x.Behind {
+		b.bornBehind(x, done)
+		b.Bind(done)
+		return
+	}
+	switch {
+	case x.Number == 0:
+		b.anyNumber(x, shares, done)
+	case x.Number == sysClone:
+		b.flagsOf(x, done)
+		b.TestImm(asm.W32, asm.AX, cloneVM)
+		b.Jcc(asm.E, done)
+		b.TestImm(asm.W32, asm.AX, cloneSetTLS)
+		b.Jcc(asm.E, shares)
+		b.register(fetch.R8)
+		b.hideArea(done)
+		b.Jmp(done)
+	case x.Number == sysClone3 && x.Args:
+		b.flagsOf(x, done)
+		b.TestImm(asm.W32, asm.AX, cloneVM)
+		b.Jcc(asm.E, done)
+		b.TestImm(asm.W32, asm.AX, cloneSetTLS)
+		b.Jcc(asm.E, shares)
+		b.register(fetch.DI)
+		b.mayFault(done)
+		b.Load(asm.W64, asm.AX, asm.At(asm.AX, clone3TLS))
+		b.hideArea(done)
+		b.Jmp(done)
+	}
+	b.Bind(shares)
+	b.MovAbs(asm.CX, b.p.Births)
+	b.Lock()
+	b.IncMem(asm.W32, asm.At(asm.CX, 0))
+	b.Bind(done)
+}
+
+// anyNumber goes on at shares for a system call that may make a task that shares memory,
+// else at done.
+func (b *builder) anyNumber(x *Birth, shares, done asm.Label) {
+	b.register(x.From.Reg)
+	for _, l := range x.From.Loads { // which the program does next
+		b.mayFault(done)
+		b.Load(asm.W32, asm.AX, asm.At(asm.AX, int32(l.Off)))
+	}
+	b.OpImm(asm.Cmp, asm.W32, asm.AX, sysVfork)
+	b.Jcc(asm.E, shares)
+	b.OpImm(asm.Cmp, asm.W32, asm.AX, sysClone3)
+	b.Jcc(asm.E, shares)
+	b.OpImm(asm.Cmp, asm.W32, asm.AX, sysClone)
+	b.Jcc(asm.NE, done)
+	b.register(fetch.DI)
+	b.TestImm(asm.W32, asm.AX, cloneVM)
+	b.Jcc(asm.E, done)
+}
+
+// flagsOf makes AX the flags of clone, or of clone3 whose arguments may be read.
+func (b *builder) flagsOf(x *Birth, done asm.Label) {
+	b.register(fetch.DI)
+	if x.Number == sysClone3 {
+		b.mayFault(done)
+		b.Load(asm.W64, asm.AX, asm.At(asm.AX, 0))
+	}
+}
+
+// hideArea has the area of the control block at AX say that it has no CPU, if that is one
+// of the C library's.
+func (b *builder) hideArea(done asm.Label) {
+	b.mayAsk(AskNothing, done)
+	b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.AX, 0))
+	b.Jcc(asm.NE, done)
+	b.mayAsk(AskNothing, done)
+	b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.AX, blockSelf))
+	b.Jcc(asm.NE, done)
+	b.mayAsk(AskNothing, done)
+	b.StoreImm(asm.W32, b.inArea(rseqCPU), -1)
+}
+
+// bornBehind is birth for a system call that has been made.
+func (b *builder) bornBehind(x *Birth, done asm.Label) {
+	b.register(fetch.AX)
+	b.Mov(asm.W64, asm.CX, asm.AX)
+	b.Test(asm.W64, asm.CX, asm.CX)
+	b.Jcc(asm.E, done) // the task itself
+	if x.Number != sysVfork {
+		over := b.NewLabel()
+		b.flagsOf(x, done)
+		b.TestImm(asm.W32, asm.AX, cloneVM)
+		b.Jcc(asm.E, done)
+		b.TestImm(asm.W32, asm.AX, cloneSetTLS)
+		b.Jcc(asm.NE, done)
+		b.Test(asm.W64, asm.CX, asm.CX)
+		b.Jcc(asm.S, over)
+		b.TestImm(asm.W32, asm.AX, cloneVfork)
+		b.Jcc(asm.E, done)
+		b.Bind(over)
+	}
+	b.MovAbs(asm.CX, b.p.Births)
+	b.Lock()
+	b.DecMem(asm.W32, asm.At(asm.CX, 0))
+	b.Jcc(asm.NS, done)
+	b.StoreImm(asm.W32, asm.At(asm.CX, 0), uncounted)
+}
