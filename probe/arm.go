@@ -44,6 +44,7 @@ type patchRequest struct {
 	conditional bool           // an exit by a conditional jump
 	passing     detour.Passing // of an exit that takes a jump and isn't a return
 	open        *fetch.Chain   // of one that passes on: where it leads, if only the program knows
+	alone       bool           // an exit that is a hit by itself, of a probe of exits (alonereturns.go)
 	joins       bool           // another probe's calls are noted before at the same entry, in the same table
 	stack       gocode.Stack
 	kind        wantKind

@@ -159,10 +159,10 @@ func (s *recorderSubject) looksWhole() (left bool, err error) {
 	if err := r.Snapshot(s.t.Context(), 0, sink); err != nil {
 		return true, err
 	}
-	for _, f := range r.set {
-		if f.Odd > 0 {
-			return true, errors.New("there are records that are not what the book says")
-		}
+	if h, err := r.Held(); err != nil {
+		return true, err
+	} else if h.Odd > 0 {
+		return true, errors.New("there are records that are not what the book says")
 	}
 	l, err := OpenLive(s.pid())
 	if err != nil {

@@ -1,6 +1,8 @@
 package probe
 
 import (
+	"slices"
+
 	"kprobe/probe/assess"
 	"kprobe/probe/detour"
 	"kprobe/probe/exits"
@@ -40,6 +42,9 @@ func (o *planner) leavings(w patchRequest) (*exitProbe, error) {
 	for _, x := range found.List {
 		l.exits = append(l.exits, exitRequest(w.p, x))
 	}
+	l.own = len(l.exits) > 0 && !slices.ContainsFunc(l.exits, func(e patchRequest) bool {
+		return e.passing != detour.NotPassing || e.Site.Module != w.Site.Module || e.Site.Func.Start != w.Site.Func.Start
+	})
 	return l, nil
 }
 

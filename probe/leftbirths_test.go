@@ -9,35 +9,29 @@ import (
 
 	"kprobe/fetch"
 	"kprobe/internal/fixture"
-	"kprobe/probe/memory"
 	"kprobe/probe/ring"
 )
 
 // leftCounter adds up a counter of an event that was left, over all CPUs: in sequences,
 // and by locked instructions.
-func leftCounter(t *testing.T, r *Recorder, name string, counter int) (inSequences, locked uint64) {
+func leftCounter(t *testing.T, l *Live, name string, counter int) (inSequences, locked uint64) {
 	t.Helper()
-	for i, base := range r.bases {
-		w := memory.Window{Mem: r.mem, At: base}
-		_, l, err := ring.ReadHeader(w, 0)
-		if err != nil {
+	word := func(off int64) uint64 {
+		var b [8]byte
+		if _, err := l.file().ReadAt(b[:], off); err != nil {
 			t.Fatal(err)
 		}
-		word := func(off int64) uint64 {
-			var b [8]byte
-			if _, err := w.ReadAt(b[:], off); err != nil {
-				t.Fatal(err)
-			}
-			return binary.LittleEndian.Uint64(b[:])
+		return binary.LittleEndian.Uint64(b[:])
+	}
+	for i := range l.snap.Probes {
+		p := &l.snap.Probes[i]
+		if p.Name != "kprobes/"+name {
+			continue
 		}
-		for _, p := range r.set[i].Book.Probes {
-			if p.Event != name {
-				continue
-			}
-			for cpu := range l.CPUs {
-				locked += word(l.Counter(cpu, p.ID, counter))
-				inSequences += word(l.Counter(cpu, p.ID, counter) + ring.CounterSeq)
-			}
+		for cpu := range l.snap.Layout.CPUs {
+			at := l.snap.Layout.Counter(cpu, p.ID, counter)
+			locked += word(at)
+			inSequences += word(at + ring.CounterSeq)
 		}
 	}
 	return inSequences, locked
@@ -75,7 +69,8 @@ func TestLeftSequences(t *testing.T) {
 			if err := r.Snapshot(t.Context(), 0, sink); err != nil {
 				t.Error(err)
 			}
-			inSequences, locked := leftCounter(t, r, "tick", ring.CounterFiltered)
+			l := openedLive(t, sub.pid())
+			inSequences, locked := leftCounter(t, l, "tick", ring.CounterFiltered)
 			t.Logf("%d in sequences, %d not; %d marks held", inSequences, locked, sink.n)
 			if inSequences+locked != ticks || inSequences == 0 && !tt.few || tt.few && inSequences > locked {
 				t.Errorf("of %d ticks %d are counted in sequences, %d by locked instructions", ticks, inSequences, locked)
@@ -93,7 +88,6 @@ func TestLeftSequences(t *testing.T) {
 					t.Errorf("%s: %+v, called %d times", st.Event.Name, st, want)
 				}
 			}
-			l := openedLive(t, sub.pid())
 			var names []string
 			for _, st := range l.Stats() {
 				names = append(names, st.Event.Group+"/"+st.Event.Name)
@@ -116,11 +110,7 @@ func TestLeftBirths(t *testing.T) {
 	const calls, most, none = 1000, "most", "none"
 	sub := startSubject(t, fixture.Build(t, "births.c", "-O2", "-pthread"))
 	leaveIn(t, sub.pid(), Options{Detach: true}, "p:tick tick a=$arg1:u64 if a == 0x123456789")
-	r, err := OpenRecorder(sub.pid())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
+	l := openedLive(t, sub.pid())
 	var inBefore, outBefore uint64
 	for i, step := range []struct{ how, inSequences string }{
 		{"t", most},
@@ -134,7 +124,7 @@ func TestLeftBirths(t *testing.T) {
 		{"x", none}, {"t", none},
 	} {
 		sub.says("%s", step.how)
-		in, out := leftCounter(t, r, "tick", ring.CounterFiltered)
+		in, out := leftCounter(t, l, "tick", ring.CounterFiltered)
 		got := in - inBefore
 		if sum := got + out - outBefore; step.how == "f" && sum != 0 || step.how != "f" && sum != calls {
 			t.Errorf("%d, %s: %d hits of %d calls", i, step.how, sum, calls)
@@ -144,7 +134,7 @@ func TestLeftBirths(t *testing.T) {
 		}
 		inBefore, outBefore = in, out
 	}
-	if err := openedLive(t, sub.pid()).Remove(t.Context(), []string{"kprobes/tick"}); err != nil {
+	if err := l.Remove(t.Context(), []string{"kprobes/tick"}); err != nil {
 		t.Error(err)
 	}
 	checkClean(t, sub.pid())

@@ -3,7 +3,6 @@ package probe
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -105,7 +104,7 @@ func findLive(pid int) (*Live, error) {
 }
 
 func openLive(pid int, base symbols.Addr) (*Live, error) {
-	mem, err := openMemory(pid)
+	mem, err := memory.OpenProcess(pid)
 	if err != nil {
 		return nil, err
 	}
@@ -364,11 +363,6 @@ func (l *Live) enable(names []string, match func(group, event string) bool, on b
 }
 
 // Space names the process's addresses.
-func (l *Live) Space() (*symbols.Space, error) { return symbols.OpenProcess(l.PID, liveMemory{l.mem}) }
-
-type liveMemory struct{ mem io.ReaderAt }
-
-// ReadMemory implements symbols.Memory.
-func (m liveMemory) ReadMemory(b []byte, at symbols.Addr) (int, error) {
-	return m.mem.ReadAt(b, int64(at))
+func (l *Live) Space() (*symbols.Space, error) {
+	return symbols.OpenProcess(l.PID, memory.Whole{Mem: l.mem})
 }

@@ -44,6 +44,8 @@ type planner struct {
 	prepared map[*assess.Function]preparedFunction
 	shared   []*detour.Detour // the latest that are no others' like
 	exits    *exits.Finder
+	// manyCounted says that the returns of many functions are counted and nothing else.
+	manyCounted bool
 	// sketches are of the stages whose size was asked for; generous says that it
 	// must do for whatever copies may take.
 	sketches map[stageKey]*detour.Sketch
@@ -203,6 +205,7 @@ func (o *planner) judge(ws []patchRequest, list []own) (returns []*placed, busy 
 	for _, x := range list {
 		busy[x.Site.Addr] = true
 	}
+	o.countsMany(ws)
 	for _, w := range ws {
 		if err := o.tg.answer(); err != nil {
 			return nil, nil, err
@@ -216,6 +219,7 @@ func (o *planner) judge(ws []patchRequest, list []own) (returns []*placed, busy 
 			busy[w.Site.Addr] = true
 		}
 	}
+	o.leaveAlone(returns)
 	return returns, busy, nil
 }
 
@@ -375,6 +379,9 @@ func (o *planner) function(f *assess.Function, ws []patchRequest, planned pageIn
 // functionOnce plans and builds; short says that a detour did not fit the room that
 // was asked for.
 func (o *planner) functionOnce(f *assess.Function, ws []patchRequest, planned pageIndex) (patches []*patch, rest []patchRequest, short bool) {
+	if len(ws) == 0 {
+		return nil, nil, false
+	}
 	byAddr := map[uint64][]patchRequest{}
 	var sites []plan.Site
 	for _, w := range ws {
@@ -442,7 +449,7 @@ func (o *planner) functionOnce(f *assess.Function, ws []patchRequest, planned pa
 			patches = append(patches, built)
 			for _, a := range p.Sites {
 				for _, w := range byAddr[a] {
-					if w.kind != wantExit {
+					if w.kind != wantExit || w.alone {
 						c := o.course(w.p)
 						c.tactic, c.why = p.Tactic, p.Why
 					}
@@ -568,6 +575,8 @@ func (o *planner) shapeOf(part []patchRequest) (s shape, ok bool) {
 	switch s.kind = w.kind; {
 	case w.kind == requestEntry && len(part) == 1:
 		return s, true
+	case by != nil && by.alone:
+		return s, len(part) == 1
 	case !common || w.open != nil:
 	case w.kind == requestReturn && len(part) == 1:
 		s.table, s.joins = by.calls.Addr, w.joins
@@ -787,7 +796,7 @@ func (o *planner) apart(ws []patchRequest) [][]patchRequest {
 		switch {
 		case w.kind == requestEntry:
 			entries = append(entries, w)
-		case w.kind == requestExit:
+		case w.kind == requestExit || w.kind == wantExit && w.alone:
 			leaves = append(leaves, w)
 		case w.kind == wantExit && o.course(w.p).byExits.calls.Common:
 			at := way{o.course(w.p).byExits.calls.Addr, w.passing}

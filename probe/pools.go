@@ -67,7 +67,7 @@ func (o *planner) planPools(maps []symbols.Mapping, ps []*placed, avoid []plan.R
 		var err error
 		if c := o.course(p); c.byExits == nil {
 			err = pool(p, c)
-		} else if c.byExits != p.byExits && !common[p] {
+		} else if c.byExits != p.byExits && !common[p] && !c.byExits.alone {
 			err = calls(p, c.byExits)
 		}
 		if err != nil {
@@ -171,14 +171,18 @@ const commonFrom = 32
 // there are many. Any of them may have all of it, so it is not for those that were
 // given a number of calls.
 func (o *planner) inCommon(ps []*placed) map[*placed]bool {
-	common := map[*placed]bool{}
+	common, alone := map[*placed]bool{}, 0
 	for _, p := range ps {
 		c := o.course(p)
-		if c.byExits != nil && c.byExits != p.byExits && !p.goABI && !p.limited() && detour.CanBeCommon(p.prog) {
+		switch {
+		case c.byExits == nil || c.byExits == p.byExits || p.goABI || p.limited() || !detour.CanBeCommon(p.prog):
+		case c.byExits.alone:
+			alone++
+		default:
 			common[p] = true
 		}
 	}
-	if len(common) < commonFrom {
+	if len(common)+alone < commonFrom {
 		return nil
 	}
 	return common

@@ -2,7 +2,6 @@ package probe
 
 import (
 	"context"
-	"io"
 	"os"
 	"slices"
 	"sync"
@@ -10,6 +9,7 @@ import (
 	"kprobe/fetch"
 	"kprobe/internal/procfs"
 	"kprobe/probe/assess"
+	"kprobe/probe/memory"
 	"kprobe/probe/survey"
 	"kprobe/symbols"
 )
@@ -82,7 +82,7 @@ func (s *Session) prepare(ctx context.Context, pid int, defs []*fetch.Def) (*pre
 	}
 	got := make(chan *prepared, 1)
 	go func() {
-		p := &prepared{mem: &handedMemory{now: liveMemory{mem: io.ReaderAt(f)}}, around: new(survey.Around)}
+		p := &prepared{mem: &handedMemory{now: memory.Whole{Mem: f}}, around: new(survey.Around)}
 		var err error
 		if p.space, err = s.files.OpenProcess(pid, p.mem); err == nil {
 			p.places = s.lookUp(ctx, p.space, p.around, defs)

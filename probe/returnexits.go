@@ -60,6 +60,9 @@ type exitProbe struct {
 	anywhere bool
 	noting   *detour.Noting
 	open     string
+	// own says that the function's own return instructions are all of its exits; alone
+	// that each is a hit by itself, and the entry isn't patched (alonereturns.go).
+	own, alone bool
 }
 
 // leavable says why a function whose calls can't return by return trampolines can't be
@@ -99,7 +102,7 @@ func (o *planner) followReturn(w patchRequest) string {
 	}
 	l, err := o.leavings(w)
 	if c.landable {
-		if err == nil && l.cheap(w) {
+		if err == nil && (l.cheap(w.Site) || o.mayBeAlone(w.p, l)) {
 			c.byExits = l
 		}
 		return ""
@@ -116,11 +119,19 @@ func (o *planner) followReturn(w patchRequest) string {
 // go by return trampolines: a call costs less so, and each patch takes memory and time.
 const fewExits = 4
 
+// places is how many places are patched for the probe.
+func (l *exitProbe) places() int {
+	if l.alone {
+		return len(l.exits)
+	}
+	return len(l.exits) + 1
+}
+
 // cheap reports whether the returns are few and the function's own.
-func (l *exitProbe) cheap(w patchRequest) bool {
+func (l *exitProbe) cheap(w symbols.Site) bool {
 	return len(l.exits) <= fewExits && l.open == "" &&
 		!slices.ContainsFunc(l.exits, func(e patchRequest) bool {
-			return e.Site.Module != w.Site.Module || e.Site.Func.Start != w.Site.Func.Start
+			return e.Site.Module != w.Module || e.Site.Func.Start != w.Func.Start
 		})
 }
 
@@ -274,7 +285,7 @@ func (o *planner) planEach(todo []*assess.Function, groups map[*assess.Function]
 		o.take(f, next())
 		x := &functionPlan{}
 		if plans[f] = x; len(groups[f]) > 0 { // else all of it was given up
-			x.patches, x.rest = o.function(f, groups[f], planned)
+			x.patches, x.rest = o.function(f, o.patched(groups[f]), planned)
 		}
 		if delete(o.prepared, f); many {
 			f.Release()
@@ -394,7 +405,7 @@ func (o *planner) allOrNone(patches []*patch, ws, rest []patchRequest) ([]*patch
 		broken := map[*placed]bool{}
 		for x := range entries {
 			by := o.course(x).byExits
-			broken[x] = by != nil && have[x] <= len(by.exits)
+			broken[x] = by != nil && have[x] < by.places()
 		}
 		kept := patches[:0]
 		for _, p := range patches {
@@ -474,6 +485,8 @@ func (o *planner) leaveStage(st *stage, ws []patchRequest, tail tailFunc) ([]byt
 	var d *detour.Detour
 	var err error
 	switch {
+	case x.alone:
+		d, err = detour.BuildExit(uint64(st.base), &params, o.probesOf(ws), nil, tail)
 	case w.open != nil:
 		d, err = detour.BuildOnward(uint64(st.base), &params, x.calls, w.open, x.noting, tail)
 	case w.passing != detour.NotPassing:

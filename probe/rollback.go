@@ -147,6 +147,12 @@ func (s *Session) takeInstead(tg *target, th *thread, st *stage, w patchRequest)
 			s.passInstead(tg, th, st, w, detour.Arrives)
 		}
 	case wantExit:
+		if w.alone {
+			if ra, err := tg.word(symbols.Addr(s.regs.GPR[fetch.SP])); err == nil {
+				s.returnAlone(w.p, symbols.Addr(ra))
+			}
+			return
+		}
 		if w.passing != detour.NotPassing {
 			s.passInstead(tg, th, st, w, w.passing)
 			return

@@ -9,6 +9,7 @@ import (
 	"kprobe/probe/asm"
 	"kprobe/probe/detour"
 	"kprobe/probe/loader"
+	"kprobe/probe/memory"
 	"kprobe/probe/ring"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
@@ -86,7 +87,7 @@ func HitsInSequences(pid int) (why string, err error) {
 		return "", err
 	}
 	defer f.Close()
-	mem := liveMemory{f}
+	mem := memory.Whole{Mem: f}
 	space, err := symbols.OpenProcess(pid, mem)
 	if err != nil {
 		return "", err

@@ -13,10 +13,11 @@ type Leads uint8
 
 // Ways.
 const (
-	LeadCall   Leads = 1 << iota // a call instruction
-	LeadJump                     // an unconditional jump from elsewhere
-	LeadBranch                   // a conditional jump from elsewhere
-	LeadTaken                    // its address stands in data, or is an operand: anything may call it
+	LeadCall     Leads = 1 << iota // a call instruction
+	LeadJump                       // an unconditional jump from elsewhere
+	LeadBranch                     // a conditional jump from elsewhere
+	LeadTaken                      // its address stands in data, or is an operand: anything may call it
+	LeadExported                   // the dynamic symbols have its address: who looks for its name may call it
 )
 
 // Leads says what leads to an address at which a range of unwinding information
@@ -57,7 +58,7 @@ func (f *File) findLeads() (out []Leads) {
 	for _, s := range f.im.segments {
 		if s.typ == elf.PT_LOAD && s.flags&elf.PF_X == 0 && s.filesz > 0 {
 			if b, err := f.im.at(s.vaddr, s.filesz, "data"); err == nil {
-				l.data(b, s.vaddr)
+				l.data(b, s.vaddr, f.im.section(".dynsym"))
 			}
 		}
 	}
@@ -112,9 +113,13 @@ func (l *leadFinder) code(b []byte, base Vaddr) {
 }
 
 // data finds addresses in data: pointers, what relocations add, dynamic symbols.
-func (l *leadFinder) data(b []byte, base Vaddr) {
+func (l *leadFinder) data(b []byte, base Vaddr, dynsym *section) {
 	for i := int(-base & 7); i+8 <= len(b); i += 8 {
-		l.mark(Vaddr(binary.LittleEndian.Uint64(b[i:])), LeadTaken)
+		how := LeadTaken
+		if at := base + Vaddr(i); dynsym != nil && at >= dynsym.addr && at-dynsym.addr < Vaddr(dynsym.size) {
+			how = LeadExported
+		}
+		l.mark(Vaddr(binary.LittleEndian.Uint64(b[i:])), how)
 	}
 }
 

@@ -25,6 +25,7 @@ var floors = []string{
 	"kprobe/cmd/kprobe",
 	"kprobe/output",
 	"kprobe/probe",
+	"kprobe/probe/recorder",
 	"kprobe/probe/threads",
 	"kprobe/probe/mailbox",
 	"kprobe/probe/order",

@@ -16,6 +16,7 @@ import (
 type Around struct {
 	mu      sync.Mutex
 	targets map[*symbols.File]*plan.Targets // nil: too large
+	entered map[*symbols.File]midst
 }
 
 // maxScan is how many bytes of text are searched for branches between functions.

@@ -43,7 +43,7 @@ func NotCalled(w symbols.Site, decode func() (*insn.Function, error)) string {
 func onlyJumpedTo(w symbols.Site, decode func() (*insn.Function, error)) bool {
 	leads := w.Module.File.Leads(w.Vaddr)
 	switch {
-	case leads&(symbols.LeadCall|symbols.LeadTaken) != 0:
+	case leads&(symbols.LeadCall|symbols.LeadTaken|symbols.LeadExported) != 0:
 		return false
 	case leads&symbols.LeadBranch != 0:
 		return true

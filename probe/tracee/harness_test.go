@@ -34,6 +34,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv("TRACEE_TEST_STEPPER") != "" {
 		stepperMain()
 	}
+	if os.Getenv("TRACEE_TEST_HOLDER") != "" {
+		holderMain()
+	}
 	if os.Getenv("TRACEE_TEST_LEADER") != "" {
 		leaderMain()
 	}

@@ -23,7 +23,8 @@ const (
 // hideInterrupt makes a system call restart that a stop of ours interrupted.
 // Most calls do so by themselves; some answer EINTR to the program even when
 // no handler ran. For these the result is exchanged for ERESTARTNOHAND: the
-// kernel then restarts the call, or makes it EINTR again if a handler runs.
+// kernel then restarts the call, or makes it EINTR again if a handler runs. It is
+// so at once: should the tracer be killed while it holds the stop, the call goes on.
 // Timeouts that count from the call's start are counted anew.
 func (t *Thread) hideInterrupt() {
 	r, err := t.Regs()
@@ -34,6 +35,9 @@ func (t *Thread) hideInterrupt() {
 		return
 	}
 	r.Rax = negative(erestartNoHand)
+	if e := setRegs(t.tid, r); e == 0 {
+		t.orig = *r
+	}
 }
 
 // hideSignal is hideInterrupt for the stop of a signal: traced threads are

@@ -1,4 +1,4 @@
-package probe
+package recorder
 
 import (
 	"errors"
@@ -17,13 +17,13 @@ import (
 // (--keep), nor a core dump of a process with probes that were left alone.
 var ErrNoRings = errors.New("it holds no hits of probes that were left in a process")
 
-// OpenBlackBox opens the rings in a memory file that was kept (Options.Keep), or in a core
+// OpenFile opens the rings in a memory file that was kept (Options.Keep), or in a core
 // dump, whose process may be gone, or was another machine's. missing are the files that it
 // had mapped and that are not here, or are others by now: their addresses are named as far
 // as the book does. Close it.
 //
 // Errors are ErrNoRings, and those of flight.New.
-func OpenBlackBox(name string) (r *Recorder, missing []string, err error) {
+func OpenFile(name string) (r *Recorder, missing []string, err error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, nil, err

@@ -1,10 +1,12 @@
-package probe
+// Package recorder reads the rings of probes that were left alone: those of a process that
+// runs, which notices nothing of it, and those in a memory file that was kept, or in a core
+// dump.
+package recorder
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -15,13 +17,14 @@ import (
 	"kprobe/probe/area"
 	"kprobe/probe/flight"
 	"kprobe/probe/memory"
+	"kprobe/probe/results"
 	"kprobe/probe/ring"
 	"kprobe/probe/threads"
 	"kprobe/symbols"
 )
 
-// ErrNoRecorder says that nobody has left probes alone in a process.
-var ErrNoRecorder = errors.New("no probes were left in this process (kprobe trace --detach)")
+// ErrNone says that nobody has left probes alone in a process.
+var ErrNone = errors.New("no probes were left in this process (kprobe trace --detach)")
 
 // Recorder is what reads the rings of probes that were left alone in a process
 // (Session.Detach). The process notices nothing of it. It is not safe for concurrent
@@ -37,19 +40,19 @@ type Recorder struct {
 	gone    bool // the process has ended
 }
 
-// OpenRecorder opens the rings of the probes that were left alone in a process. Close
-// it. Errors are ErrNoRecorder, symbols.ErrGone, symbols.ErrPermission, and those of
+// Open opens the rings of the probes that were left alone in a process. Close
+// it. Errors are ErrNone, symbols.ErrGone, symbols.ErrPermission, and those of
 // flight.New.
-func OpenRecorder(pid int) (*Recorder, error) {
-	return untrusted.Within(func() (*Recorder, error) { return openRecorder(pid) })
+func Open(pid int) (*Recorder, error) {
+	return untrusted.Within(func() (*Recorder, error) { return open(pid) })
 }
 
-func openRecorder(pid int) (r *Recorder, err error) {
+func open(pid int) (r *Recorder, err error) {
 	files, err := area.FindMemfiles(pid)
 	if err != nil {
 		return nil, err
 	}
-	mem, err := openMemory(pid)
+	mem, err := memory.OpenProcess(pid)
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +62,7 @@ func openRecorder(pid int) (r *Recorder, err error) {
 		}
 	}()
 	r = &Recorder{PID: pid, mem: mem, numbers: threads.NumbersOf(pid), names: threads.NewNames(pid)}
-	failed := ErrNoRecorder
+	failed := ErrNone
 	for _, m := range files {
 		f, err := flight.New(memory.Window{Mem: mem, At: m.Start}, flight.Options{CPUs: memory.PossibleCPUs(), Clock: ring.SystemClock{}, Thread: r.thread})
 		if err == nil && f.Header.Base != uint64(m.Start) {
@@ -76,7 +79,7 @@ func openRecorder(pid int) (r *Recorder, err error) {
 	if len(r.set) == 0 {
 		return nil, failed
 	}
-	space, err := symbols.OpenProcess(pid, liveMemory{mem})
+	space, err := symbols.OpenProcess(pid, memory.Whole{Mem: mem})
 	if err != nil {
 		return nil, err
 	}
@@ -86,40 +89,26 @@ func openRecorder(pid int) (r *Recorder, err error) {
 	return r, nil
 }
 
-// openMemory opens the memory of a process.
-func openMemory(pid int) (*os.File, error) {
-	mem, err := os.OpenFile(procfs.Image(pid).Path("mem"), os.O_RDWR, 0)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, symbols.ErrGone
-	case errors.Is(err, fs.ErrPermission):
-		return nil, symbols.ErrPermission
-	case err != nil:
-		return nil, fmt.Errorf("open the memory of process %d: %w", pid, err)
-	}
-	return mem, nil
-}
-
 // Close lets go of the process's memory.
 func (r *Recorder) Close() error { return r.mem.Close() }
 
 // Snapshot gives a sink the last snapshot that a trigger has taken, in order of time: what
 // the rings held at that hit. Where none was taken it is Live. Where since isn't 0 it
 // leaves out what is older than that, than its last hit.
-func (r *Recorder) Snapshot(ctx context.Context, since time.Duration, sink Sink) error {
+func (r *Recorder) Snapshot(ctx context.Context, since time.Duration, sink results.Sink) error {
 	return r.set.Snapshot(ctx, since, sink)
 }
 
 // Live gives a sink what the rings hold now, in order of time, of what came behind the
 // last snapshot, if there is one. Where since isn't 0 it leaves out what is older than
 // that.
-func (r *Recorder) Live(ctx context.Context, since time.Duration, sink Sink) error {
+func (r *Recorder) Live(ctx context.Context, since time.Duration, sink results.Sink) error {
 	return r.set.Live(ctx, since, sink)
 }
 
 // Follow gives a sink what Live does, and then what comes, until ctx is done, the
 // sink ends it, or the probes or the process are gone.
-func (r *Recorder) Follow(ctx context.Context, sink Sink) error {
+func (r *Recorder) Follow(ctx context.Context, sink results.Sink) error {
 	return r.set.Follow(ctx, sink, r.alive)
 }
 
@@ -154,11 +143,12 @@ type Held struct {
 	// Paired are the addresses of functions that have one probe at the entry and one at
 	// the return.
 	Paired []uint64
-	Stats  []Stats
+	Stats  []results.Stats
 	// Before are the hits that were overwritten before the first look at the rings,
 	// Since those that were overwritten while they were read.
 	Before, Since uint64
 	Unfinished    uint64        // records that were begun and never finished
+	Odd           uint64        // records that are not what the book says, and were left out
 	Age           time.Duration // since the probes were left
 	Gone          bool          // the process has ended
 	Off           bool          // a trigger has switched recording off (traceoff)
@@ -192,6 +182,7 @@ func (r *Recorder) Held() (Held, error) {
 		h.Takes, h.Taken, h.TakenAt = h.Takes || f.Layout.Spare, h.Taken+taken, max(h.TakenAt, at)
 		before, since := f.Overwritten()
 		h.Before, h.Since, h.Unfinished = h.Before+before, h.Since+since, h.Unfinished+f.Unfinished()
+		h.Odd += f.Odd
 		for i := range f.Book.Probes {
 			p := &f.Book.Probes[i]
 			n := ends[p.Addr]
@@ -212,7 +203,7 @@ func (r *Recorder) Held() (Held, error) {
 		}
 	}
 	slices.Sort(h.Paired)
-	if now := newClock().now(); b.Mono < now {
+	if now := uint64(ring.SystemClock{}.Mono()); b.Mono < now {
 		h.Age = time.Duration(now - b.Mono)
 	}
 	return h, nil
@@ -231,7 +222,7 @@ func (h *Held) SnapshotLine() string {
 	if h.Taken > 1 {
 		s = fmt.Sprintf("these are the hits up to the one at which a trigger took its snapshot number %d, since the one before", h.Taken)
 	}
-	if now := newClock().now(); h.TakenAt > 0 && h.TakenAt < now && h.Boot == procfs.BootID() {
+	if now := uint64(ring.SystemClock{}.Mono()); h.TakenAt > 0 && h.TakenAt < now && h.Boot == procfs.BootID() {
 		ago := time.Duration(now - h.TakenAt)
 		s += fmt.Sprintf(", %v ago", ago.Round(max(ago/100, time.Microsecond).Truncate(time.Microsecond)))
 	}
@@ -272,6 +263,9 @@ func (h *Held) Line(n uint64) string {
 	}
 	if h.Unfinished > 0 {
 		fmt.Fprintf(&s, "; %d not finished", h.Unfinished)
+	}
+	if h.Odd > 0 {
+		fmt.Fprintf(&s, "; %d not what their description says", h.Odd)
 	}
 	if h.Off {
 		s.WriteString("; a trigger has switched recording off")

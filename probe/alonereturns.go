@@ -1,0 +1,84 @@
+package probe
+
+import (
+	"slices"
+
+	"kprobe/symbols"
+)
+
+// Returns that are counted where they happen
+//
+// Where many functions' returns are counted and nothing else is asked of them, most of
+// the calls needn't be noted. A function that is entered at its start only, and left by
+// its own return instructions only, returns whenever one of them runs: each is a hit by
+// itself, and the entry isn't patched. So a call costs one detour that adds to a number,
+// no row of a table, and half of the memory. Calls that were under way when the probes
+// came, or were entered while these were off, are hits when they return.
+//
+// Functions that jump on to others note their calls, and so do those whose address is
+// known to data where some of the batch jump to where a register says: such a jump is
+// answered by the table (onward.go).
+
+// maxAlone is how many returns of a function are patched at most, where those are all
+// that is.
+const maxAlone = 16
+
+// countsMany notes whether a batch counts the returns of so many functions that each
+// needn't be noted.
+func (o *planner) countsMany(ws []patchRequest) {
+	n := 0
+	for i := range ws {
+		if ws[i].kind == requestReturn && o.countable(ws[i].p) {
+			n++
+		}
+	}
+	o.manyCounted = n >= commonFrom
+}
+
+// countable reports whether any return of the probe's function may be a hit.
+func (o *planner) countable(p *placed) bool { return o.tg.countsAnywhere(p) && !p.limited() }
+
+// mayBeAlone reports whether a function may be probed at its returns alone, as far as
+// its own instructions say.
+func (o *planner) mayBeAlone(p *placed, l *exitProbe) bool {
+	return o.manyCounted && l.own && len(l.exits) <= maxAlone && o.countable(p)
+}
+
+// leaveAlone finds the return probes that are counted where the functions return. Those
+// whose exits were to be probed for that only go by return trampolines otherwise.
+func (o *planner) leaveAlone(ps []*placed) {
+	fresh := func(p *placed) *exitProbe {
+		if x := o.course(p).byExits; x != nil && x != p.byExits {
+			return x
+		}
+		return nil
+	}
+	open := slices.ContainsFunc(ps, func(p *placed) bool { x := fresh(p); return x != nil && x.open != "" })
+	for _, p := range ps {
+		x := fresh(p)
+		if x == nil || !o.mayBeAlone(p, x) {
+			continue
+		}
+		w := p.where
+		x.alone = !o.tg.around.EnteredInside(w.Module, w.Vaddr) && !(open && w.Module.File.Leads(w.Vaddr)&symbols.LeadTaken != 0)
+		for i := range x.exits {
+			x.exits[i].alone = x.alone
+		}
+		if c := o.course(p); !x.alone && c.landable && !x.cheap(w) {
+			c.byExits = nil
+		}
+	}
+}
+
+// patched are the requests of a function at which something is to be written: not the
+// entries whose exits are all that is needed.
+func (o *planner) patched(ws []patchRequest) []patchRequest {
+	skip := func(w patchRequest) bool {
+		x := o.course(w.p).byExits
+		return w.kind == requestReturn && x != nil && x.alone
+	}
+	if !slices.ContainsFunc(ws, skip) {
+		return ws
+	}
+	return slices.DeleteFunc(slices.Clone(ws), skip)
+}
