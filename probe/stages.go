@@ -1,0 +1,283 @@
+package probe
+
+import (
+	"slices"
+
+	"kprobe/probe/asm"
+	"kprobe/probe/detour"
+	"kprobe/probe/insn"
+	"kprobe/probe/memory"
+	"kprobe/probe/plan"
+	"kprobe/symbols"
+)
+
+// How detours are put together
+//
+// A patch's detour consists of stages: the code of the probes of one address, and the
+// displaced instructions up to the next. Probes that can't share code are stages of
+// their own at the same address, one behind the other (apart).
+
+// tailFunc emits what a stage ends in.
+type tailFunc = func(c *asm.Code) error
+
+// build makes the detours of a plan, to lie where the plan says.
+func (o *planner) build(p *plan.Patch, byAddr map[uint64][]patchRequest) (*patch, error) {
+	out := &patch{plan: p}
+	if !p.Tactic.Jump() {
+		return out, nil
+	}
+	if p.Island != nil {
+		island, err := o.build(p.Island, nil)
+		if err != nil {
+			return nil, err
+		}
+		out.island = island
+	}
+	// Where the stages start: at each site, and at the first byte if there
+	// is none.
+	type start struct {
+		at    uint64
+		sites []patchRequest
+	}
+	starts := []start{{at: p.At}}
+	for _, a := range p.Sites {
+		pos := max(a, p.At)
+		if last := &starts[len(starts)-1]; last.at == pos {
+			last.sites = append(last.sites, byAddr[a]...)
+		} else {
+			starts = append(starts, start{pos, byAddr[a]})
+		}
+	}
+	for i := len(starts) - 1; i >= 0; i-- {
+		var parts []start
+		for _, ws := range o.apart(starts[i].sites) {
+			parts = append(parts, start{starts[i].at, ws})
+		}
+		starts = slices.Replace(starts, i, i+1, parts...)
+	}
+	base := p.Detour
+	end := p.Detour + uint64(p.Room)
+	for i, s := range starts {
+		from := s.at - p.At
+		code := p.Displaced[from:]
+		opts := insn.Options{}
+		if i+1 < len(starts) {
+			code = p.Displaced[from : starts[i+1].at-p.At]
+			opts.NoJumpBack = true
+		}
+		st := &stage{base: symbols.Addr(base), at: symbols.Addr(s.at)}
+		var next uint64
+		if i+1 < len(starts) {
+			// The size doesn't depend on where the next stage lies.
+			trial, err := o.stage(st, s.sites, code, opts, base+memory.PageSize)
+			if err != nil {
+				return nil, err
+			}
+			next = (base + uint64(len(trial)) + 15) &^ 15
+		}
+		text, err := o.stage(st, s.sites, code, opts, next)
+		if err != nil {
+			return nil, err
+		}
+		o.share(st.detour)
+		st.size = len(text)
+		if base+uint64(len(text)) > end {
+			return nil, errRoom
+		}
+		st.text = text
+		out.stages = append(out.stages, st)
+		base = (base + uint64(len(text)) + 15) &^ 15
+	}
+	return out, nil
+}
+
+// alike is how many detours others are compared with.
+const alike = 8
+
+// share has a detour use what an earlier one has.
+func (o *planner) share(d *detour.Detour) {
+	if d == nil || slices.ContainsFunc(o.shared, d.Share) {
+		return
+	}
+	if o.shared = append(o.shared, d); len(o.shared) > alike {
+		o.shared = o.shared[1:]
+	}
+}
+
+// stage builds one stage at its base. next, if not 0, is the base of the
+// following stage: this one's copies end in a jump there.
+func (o *planner) stage(st *stage, ws []patchRequest, code []byte, opts insn.Options, next uint64) ([]byte, error) {
+	tail := func(c *asm.Code) error {
+		st.copyAt = symbols.Addr(c.Here())
+		if len(code) == 0 {
+			c.JmpAddr(next)
+			return nil
+		}
+		m, err := insn.RelocateWindow(code, uint64(st.at), c.Here(), opts)
+		if err != nil {
+			return err
+		}
+		st.moved = m
+		c.Raw(m.Code...)
+		if next != 0 {
+			st.onward = st.at + symbols.Addr(len(code))
+			c.JmpAddr(next)
+		}
+		return nil
+	}
+	if len(ws) == 0 {
+		c := asm.New(uint64(st.base))
+		if err := tail(c); err != nil {
+			return nil, err
+		}
+		return c.Bytes()
+	}
+	st.sketch = o.sketches[keyOf(ws)]
+	return o.probes(st, ws, tail)
+}
+
+// probes builds the stage of probes that are not apart.
+func (o *planner) probes(st *stage, ws []patchRequest, tail tailFunc) ([]byte, error) {
+	switch last := ws[len(ws)-1]; {
+	case last.kind == wantExit:
+		return o.leaveStage(st, ws, tail)
+	case last.kind == requestReturn && o.course(last.p).byExits != nil:
+		return o.enterStage(st, ws, tail)
+	case last.kind == requestReturn:
+		return o.returnStage(st, last, tail)
+	}
+	params := o.goParams(ws[0])
+	params.Sketch = st.sketch
+	var d *detour.Detour
+	var err error
+	if ws[0].kind == requestExit {
+		d, err = detour.BuildExit(uint64(st.base), &params, o.probesOf(ws), nil, tail)
+	} else {
+		d, err = detour.Build(uint64(st.base), &params, o.probesOf(ws), tail)
+	}
+	if err != nil {
+		return nil, err
+	}
+	st.detour, st.wants = d, ws
+	return d.Code, nil
+}
+
+func (o *planner) probesOf(ws []patchRequest) []detour.Probe {
+	out := make([]detour.Probe, 0, len(ws))
+	for _, w := range ws {
+		by := o.course(w.p).byExits
+		out = append(out, detour.Probe{
+			ID: w.p.id, Program: w.p.prog, CountOnly: !w.p.target.s.records(w.p.user), Bins: w.p.detourBins(), IP: uint64(w.p.where.Addr),
+			Anywhere: by != nil && by.anywhere, Inject: w.p.injection(), Control: w.p.detourControl(), Birth: w.p.birth,
+		})
+	}
+	return out
+}
+
+// noted reports whether the calls of a function are noted in a table in common where its
+// entry's probes are: then nothing else is to be done for those that arrive there.
+func (o *planner) noted(ws []patchRequest, table uint64) bool {
+	return slices.ContainsFunc(ws, func(w patchRequest) bool {
+		by := o.course(w.p).byExits
+		return w.kind == requestReturn && by != nil && by.calls.Common && by.calls.Addr == table
+	})
+}
+
+// sameTable reports whether the calls of two return probes are in one table.
+func (o *planner) sameTable(a, b patchRequest) bool {
+	x, y := o.course(a.p).byExits, o.course(b.p).byExits
+	return x != nil && y != nil && x.calls.Common && x.calls.Addr == y.calls.Addr
+}
+
+// apart divides the probes of one address into those that share a stage: the
+// entry probes, with the first return probe if that is one of exits; those that an
+// exit is a hit of by itself, each return probe, those exits of others that have a
+// table in common, and each other exit. There is at least one part.
+func (o *planner) apart(ws []patchRequest) [][]patchRequest {
+	var entries, leaves []patchRequest
+	var out [][]patchRequest
+	type way struct {
+		table   uint64
+		passing detour.Passing
+	}
+	tables := map[way]int{}
+	for _, w := range ws {
+		switch {
+		case w.kind == requestEntry:
+			entries = append(entries, w)
+		case w.kind == requestExit || w.kind == wantExit && w.alone:
+			leaves = append(leaves, w)
+		case w.kind == wantExit && o.course(w.p).byExits.calls.Common:
+			at := way{o.course(w.p).byExits.calls.Addr, w.passing}
+			if w.passing == detour.Arrives && o.noted(ws, at.table) {
+				continue
+			}
+			n, ok := tables[at]
+			if !ok {
+				n, tables[at], out = len(out), len(out), append(out, nil)
+			}
+			out[n] = append(out[n], w)
+			if w.Site.Module == w.p.where.Module && w.Site.Func.Start == w.p.where.Func.Start {
+				out[n][0], out[n][len(out[n])-1] = w, out[n][0] // who returns here most
+			}
+		case w.kind == requestReturn:
+			w.joins = slices.ContainsFunc(out, func(before []patchRequest) bool {
+				return before[0].kind == requestReturn && o.sameTable(before[0], w)
+			})
+			out = append(out, []patchRequest{w})
+		default:
+			out = append(out, []patchRequest{w})
+		}
+	}
+	if len(leaves) > 0 {
+		out = append([][]patchRequest{leaves}, out...)
+	}
+	switch {
+	case len(entries) > 0 && len(out) > 0 && out[0][0].kind == requestReturn && o.course(out[0][0].p).byExits != nil:
+		out[0] = append(entries, out[0]...)
+	case len(entries) > 0 || len(out) == 0:
+		out = append([][]patchRequest{entries}, out...)
+	}
+	return out
+}
+
+// enterStage and leaveStage build the code of the two sides as stages. The last
+// of ws is the return probe, the others are entry probes.
+func (o *planner) enterStage(st *stage, ws []patchRequest, tail tailFunc) ([]byte, error) {
+	last := ws[len(ws)-1]
+	ps, x, params := o.probesOf(ws), o.course(last.p).byExits, o.goParams(last)
+	params.Sketch = st.sketch
+	calls := x.calls
+	calls.Joined = last.joins
+	d, err := detour.BuildEnter(uint64(st.base), &params, ps[:len(ps)-1], ps[len(ps)-1], calls, tail)
+	if err != nil {
+		return nil, err
+	}
+	st.detour, st.exits, st.wants = d, x, ws
+	return d.Code, nil
+}
+
+func (o *planner) leaveStage(st *stage, ws []patchRequest, tail tailFunc) ([]byte, error) {
+	w := ws[0]
+	params, x := o.goParams(w), o.course(w.p).byExits
+	params.Sketch = st.sketch
+	var d *detour.Detour
+	var err error
+	switch {
+	case x.alone:
+		d, err = detour.BuildExit(uint64(st.base), &params, o.probesOf(ws), nil, tail)
+	case w.open != nil:
+		d, err = detour.BuildOnward(uint64(st.base), &params, x.calls, w.open, x.noting, tail)
+	case w.passing != detour.NotPassing:
+		d, err = detour.BuildPassing(uint64(st.base), &params, x.calls, w.passing, asm.Cond(w.Inst.Opcode&15), !w.conditional, tail)
+	case x.calls.Common:
+		d, err = detour.BuildLeaves(uint64(st.base), &params, o.probesOf(ws), x.calls, w.pop, tail)
+	default:
+		d, err = detour.BuildLeave(uint64(st.base), &params, o.probesOf(ws)[0], x.calls, w.pop, tail)
+	}
+	if err != nil {
+		return nil, err
+	}
+	st.detour, st.exits, st.leaves, st.wants = d, x, true, ws
+	return d.Code, nil
+}
