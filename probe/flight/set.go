@@ -101,7 +101,7 @@ func (s Set) calibrate() error {
 // last snapshot, if there is one: all of it, or, where since isn't 0, what isn't older
 // than that; of a file whose process is gone, than its last hit.
 func (s Set) Live(ctx context.Context, since time.Duration, sink results.Sink) error {
-	if err := s.live(); err != nil {
+	if err := s.from((*ring.View).Live); err != nil {
 		return err
 	}
 	list, err := s.held(ctx)
@@ -111,8 +111,8 @@ func (s Set) Live(ctx context.Context, since time.Duration, sink results.Sink) e
 	return s.give(s.young(list, since, false), sink)
 }
 
-// live readies all files for what came behind the last snapshots.
-func (s Set) live() error {
+// from readies all files for what came behind the last snapshots.
+func (s Set) from(look func(*ring.View, ring.Swaps)) error {
 	if err := s.calibrate(); err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (s Set) live() error {
 		return err
 	}
 	for _, f := range s {
-		f.view.Live(f.swaps)
+		look(f.view, f.swaps)
 	}
 	return nil
 }
@@ -209,7 +209,7 @@ const slop = 4096
 // sink ends it, or alive says that there is no more to come; then it gives the rest. The
 // process must run on this machine.
 func (s Set) Follow(ctx context.Context, sink results.Sink, alive func() bool) error {
-	if err := s.live(); err != nil {
+	if err := s.from((*ring.View).Follow); err != nil {
 		return err
 	}
 	whole := time.Now() // when nobody was waited for last

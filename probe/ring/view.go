@@ -65,8 +65,16 @@ func NewView(r io.ReaderAt, l *Layout) *View {
 // Snapshot has the View look at the last snapshot alone.
 func (v *View) Snapshot(s Swaps) { v.half, v.from = s.Half, s.Since }
 
-// Live has the View look at what came behind the last snapshot, and is still to come.
-func (v *View) Live(s Swaps) { v.from = s.At }
+// Live has the View look at what came behind the last snapshot and is in no other.
+func (v *View) Live(s Swaps) {
+	if v.from = s.At; s.Taken > 0 {
+		v.half = 1 - s.Half
+	}
+}
+
+// Follow has the View look at what came behind the last snapshot and is still to come,
+// whatever snapshots are taken meanwhile.
+func (v *View) Follow(s Swaps) { v.from = s.At }
 
 // Take copies what has come since the last Take, and gives the records with time stamps
 // up to until, in their order; the others wait for the next. wait leaves what is behind
