@@ -25,7 +25,7 @@ func Peculiar(symbol string) string {
 		return ReturnsTwice
 	case "dlopen", "dlsym", "dlvsym", "dlmopen", "libc_dlopen_mode", "libc_dlsym":
 		return AsksCaller
-	case "fentry", "mcount", "morestack":
+	case "fentry__", "fentry", "mcount", "morestack":
 		return "it works on its caller's return address"
 	}
 	if strings.HasPrefix(name, "x86_") && strings.Contains(name, "thunk") {
