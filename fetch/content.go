@@ -29,7 +29,8 @@ type Content struct {
 	// Next leads from a node of a list to the next one, Left, Right and Parent from one
 	// of a tree. At leads from a node to its element.
 	Next, Left, Right, Parent, At Trail
-	// Stride is the distance of elements in bytes.
+	// Stride is the distance of elements in bytes; of texts the size of their units, which
+	// are bytes (0), UTF-16 (2) or UTF-32 (4).
 	Stride int64
 	Elem   *Content
 
@@ -58,7 +59,7 @@ type ContentKind uint8
 // The kinds of containers.
 const (
 	ContentPlain     ContentKind = iota // Type, in place
-	ContentText                         // Count bytes at Ptr, or up to NUL
+	ContentText                         // Count bytes or units at Ptr, or up to NUL
 	ContentSequence                     // elements side by side from Ptr on
 	ContentList                         // nodes, from Ptr by Next
 	ContentTree                         // nodes of a binary tree, from Ptr, the leftmost, on

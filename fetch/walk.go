@@ -1,6 +1,9 @@
 package fetch
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"math"
+)
 
 // How the content of a container is written into a record, and read back. Each
 // value is a byte that says what became of it, and, if it is there:
@@ -260,6 +263,10 @@ func (w *walker) text(c *Content, at uint64) {
 		w.put(contentFault)
 		return
 	}
+	if c.Count == nil && c.Stride > 1 {
+		w.wide(p, math.MaxUint64, int(c.Stride))
+		return
+	}
 	if c.Count == nil {
 		w.untilNUL(p)
 		return
@@ -271,6 +278,9 @@ func (w *walker) text(c *Content, at uint64) {
 		return
 	case int64(n) < 0:
 		w.put(contentInvalid)
+		return
+	case c.Stride > 1:
+		w.wide(p, n, int(c.Stride))
 		return
 	}
 	size := int(min(n, maxContentText))

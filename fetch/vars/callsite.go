@@ -123,10 +123,11 @@ func (c *caller) value(expr []byte) (s sym, ok bool) {
 	default:
 		return s, false
 	}
-	if r.Left() > 0 && r.U8() == opPlusUconst {
+	if r.Left() > 0 {
+		if r.U8() != opPlusUconst { // such as DW_OP_deref: the caller's memory may be another by now
+			return s, false
+		}
 		s = s.add(int64(r.Uleb()))
-	} else if r.Bad {
-		return s, false
 	}
 	return s, r.Left() == 0 && !r.Bad
 }

@@ -38,8 +38,8 @@ func (f *frame) container(t ctype) *fetch.Content {
 	return c
 }
 
-// maxContents bounds the types that one container may lead to.
-const maxContents = 500
+// maxContents bounds the types that the containers of one place may lead to.
+const maxContents = 5000
 
 // recipe fills in a type's content; false if there is no recipe for it.
 func (f *frame) recipe(t ctype, c *fetch.Content) bool {
@@ -49,7 +49,7 @@ func (f *frame) recipe(t ctype, c *fetch.Content) bool {
 	case l.IsRust():
 		return f.rustContent(t, c)
 	case l.IsCXX():
-		return t.kind == kindStruct && f.cxxContent(t, c)
+		return t.kind == kindStruct && f.cxxContent(t, c) || t.kind == kindPointer && f.wideText(t, c)
 	}
 	return false
 }

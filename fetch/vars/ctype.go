@@ -309,6 +309,9 @@ func (f *frame) base(t ctype) ctype {
 	case ateUnsigned, ateAddress:
 		t.kind = kindUint
 	}
+	if t.kind == kindUint && t.size == 1 && t.entry.Name() == "char8_t" {
+		t.kind = kindChar // GCC calls it a number
+	}
 	if t.kind == kindChar && t.size == 1 && enc != ateUTF && f.isByte(t) {
 		t.kind = kindUint
 		if t.signed {

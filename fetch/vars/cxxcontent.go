@@ -26,7 +26,7 @@ func (f *frame) cxxContent(t ctype, c *fetch.Content) bool {
 	case "initializer_list":
 		return f.cxxInitializers(v, c)
 	case "atomic":
-		return f.within(v, "_M_i|_M_base._M_i|_M_b._M_p|__a_.__a_value|__a_", c)
+		return f.within(v, "_M_i|_M_base._M_i|_M_b._M_p|_M_fp|__a_.__a_value|__a_", c)
 	case "complex":
 		return f.within(v, "_M_value", c)
 	case "path":
@@ -56,7 +56,7 @@ func (f *frame) cxxContent(t ctype, c *fetch.Content) bool {
 	case "duration", "time_point":
 		return f.cxxTime(v, c)
 	case "basic_string", "basic_string_view":
-		return strings.HasPrefix(args, "char") && f.cxxString(v, c)
+		return f.cxxText(v, c)
 	}
 	for _, r := range f.cxx() {
 		if r.name == name && f.cook(v, &r, c) {
@@ -483,67 +483,4 @@ func (f *frame) cxxTime(v value, c *fetch.Content) bool {
 	c.Type.Layout = &fetch.Layout{Name: c.Name, Unit: unit}
 	c.Size = n.t.size
 	return true
-}
-
-// cxxString is a string of libc++, which has short ones in itself, or one of
-// libstdc++ of before C++11's ABI, whose length lies before its bytes.
-func (f *frame) cxxString(v value, c *fetch.Content) bool {
-	if p, ok := v.loaded("__data_|__data"); ok { // a view
-		n, ok := v.loaded("__size_|__size")
-		c.Kind, c.Ptr, c.Count = fetch.ContentText, p, n
-		return ok
-	}
-	rep, ok := v.follow("__r_.__value_|__rep_")
-	if !ok {
-		return f.sharedString(v, c)
-	}
-	long, ok := rep.loaded("__l.__data_")
-	size, ok2 := rep.loaded("__l.__size_")
-	short, ok3 := rep.follow("__s.__data_")
-	at, ok4 := address(short)
-	n, ok5 := rep.loaded("__s.__size_")
-	if !ok || !ok2 || !ok3 || !ok4 || !ok5 {
-		return false
-	}
-	tag, isBit := rep.loaded("__s.__is_long_")
-	if !isBit { // the lowest bit of the short one's length
-		tag = append(append(fetch.Trail{}, n...), fetch.Step{Op: fetch.StepAnd, Imm: 1})
-		n = append(append(fetch.Trail{}, n...), fetch.Step{Op: fetch.StepShr, Imm: 1})
-	}
-	text := func(p, n fetch.Trail) *fetch.Content {
-		return &fetch.Content{Kind: fetch.ContentText, Name: c.Name, Size: c.Size, Ptr: append(fetch.Trail{}, p...), Count: n}
-	}
-	c.Kind, c.Tag, c.Style = fetch.ContentVariant, tag, fetch.StyleHidden
-	c.Members = []fetch.ContentMember{
-		{Elem: text(at, n), Cases: []uint64{0}},
-		{Elem: text(long, size), Cases: []uint64{1}},
-	}
-	return true
-}
-
-// sharedString is libstdc++'s string of before: its class says how large the part is
-// that lies before the bytes (_Rep), and where in it the length is.
-func (f *frame) sharedString(v value, c *fetch.Content) bool {
-	p, ok := v.loaded("_M_dataplus._M_p")
-	if !ok {
-		return false
-	}
-	if _, ok := v.follow("_M_string_length"); ok {
-		return false // the other ABI's, which value.text knows
-	}
-	for e := range v.t.entry.Children() {
-		if e.Tag() != dwarf.TagStructType || e.Name() != "_Rep" {
-			continue
-		}
-		rep := f.whole(f.resolve(e.Ref()))
-		n, ok := f.start(rep).follow("_M_length")
-		off, isConst := n.p.sym.isConst()
-		if !ok || !isConst || rep.size <= 0 {
-			return false
-		}
-		c.Kind, c.Ptr = fetch.ContentText, p
-		c.Count = append(append(fetch.Trail{}, p...), fetch.Step{Op: fetch.StepLoad, Imm: off - uint64(rep.size), Size: 8})
-		return true
-	}
-	return false
 }

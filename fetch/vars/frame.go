@@ -29,8 +29,9 @@ type frame struct {
 	atReturn bool              // what is described is what a return probe records
 	merged   error             // says with what other function its code is one
 	doubtful bool              // what was classified may be passed in several ways
-	work     int               // structures looked into, which hostile types nest without end
+	work     int               // structures looked into for a variable, which hostile types nest without end
 
+	lists    map[debuginfo.Ref][]member       // members of structures
 	contents map[debuginfo.Ref]*fetch.Content // of types, as far as they are known; nil: no container
 	recipes  []cxxRecipe
 	types    *goTypes
@@ -175,6 +176,7 @@ func (f *frame) nameIn(scopes []debuginfo.Entry, name string) (debuginfo.Entry, 
 
 // declared makes the variable of an entry.
 func (f *frame) declared(e debuginfo.Entry) (fetch.Variable, error) {
+	f.work = 0
 	v, err := f.load(e)
 	if err != nil {
 		return fetch.Variable{}, err

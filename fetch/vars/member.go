@@ -2,6 +2,7 @@ package vars
 
 import (
 	"debug/dwarf"
+	"errors"
 	"strings"
 
 	"kprobe/fetch"
@@ -40,16 +41,33 @@ func (m *member) shown() string {
 // for one answer.
 const (
 	maxMembers = 4096
-	maxWork    = 2000
+	maxWork    = 20000
 )
 
+// errTooManyTypes says that an answer was given up: what it has of structures isn't all.
+var errTooManyTypes = errors.New("its type is made of more structures than are looked into")
+
 // members lists a structure's data members. Static ones have no offset, and
-// are only those that debug information defines.
+// are only those that debug information defines. The list is kept: it isn't to be changed.
 func (f *frame) members(t ctype) []member {
-	var out []member
 	if f.work++; t.kind != kindStruct || f.work > maxWork {
 		return nil
 	}
+	key := t.entry.Ref()
+	list, ok := f.lists[key]
+	if !ok {
+		if f.lists == nil {
+			f.lists = map[debuginfo.Ref][]member{}
+		}
+		list = f.readMembers(t)
+		f.lists[key] = list
+	}
+	return list
+}
+
+// readMembers reads what members lists.
+func (f *frame) readMembers(t ctype) []member {
+	var out []member
 	bits := int64(0) // where the last bitfield ends
 	for c := range t.entry.Children() {
 		if len(out) == maxMembers {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	"kprobe/fetch"
@@ -262,6 +263,15 @@ func (v value) vector() (value, bool) {
 
 // variable is the value as a definition can record it.
 func (v value) variable(name string) (fetch.Variable, error) {
+	out, err := v.recorded(name)
+	if err == nil && v.f.work > maxWork {
+		v.f.contents = nil // some may lack what was not looked into
+		return out, errTooManyTypes
+	}
+	return out, err
+}
+
+func (v value) recorded(name string) (fetch.Variable, error) {
 	v, err := v.unreference()
 	if err != nil {
 		return fetch.Variable{}, err
@@ -371,11 +381,15 @@ func ownsText(name string) bool {
 	return name == "String" || strings.HasPrefix(name, "basic_string<")
 }
 
+func hasAnyPrefix(s string, prefixes ...string) bool {
+	return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(s, p) })
+}
+
 // text finds where a string of Go, Rust or C++ has its bytes and their number.
 func (v value) text() (ptr, length sym, ok bool) {
 	var data, count []string
 	switch name := v.t.entry.Name(); {
-	case name == "string" || v.f.goKind(v.t) == reflect.String || name == "&str" || name == "&mut str" || strings.HasPrefix(name, "basic_string_view<char,"):
+	case name == "string" || v.f.goKind(v.t) == reflect.String || name == "&str" || name == "&mut str" || hasAnyPrefix(name, "basic_string_view<char,", "basic_string_view<char8_t,"):
 		switch l := v.f.language(v.t.entry); {
 		case l.IsGo():
 			data, count = []string{"str"}, []string{"len"}
@@ -384,7 +398,7 @@ func (v value) text() (ptr, length sym, ok bool) {
 		default:
 			data, count = []string{"_M_str"}, []string{"_M_len"}
 		}
-	case strings.HasPrefix(name, "basic_string<char,"):
+	case hasAnyPrefix(name, "basic_string<char,", "basic_string<char8_t,"):
 		data, count = []string{"_M_dataplus", "_M_p"}, []string{"_M_string_length"}
 	case name == "String":
 		data, count = []string{"vec", "buf"}, []string{"vec", "len"}
