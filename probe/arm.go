@@ -38,15 +38,15 @@ import (
 type patchRequest struct {
 	*assess.Place
 	p           *placed
-	conditional bool           // an exit by a conditional jump
+	open        *fetch.Chain // of an exit that passes on: where it leads, if only the program knows
+	to          symbols.Addr // of a redirection: the detour
+	stack       gocode.Stack
+	pop         uint16 // of an exit that takes a jump: what it takes off the stack besides
+	kind        wantKind
 	passing     detour.Passing // of an exit that takes a jump and isn't a return
-	open        *fetch.Chain   // of one that passes on: where it leads, if only the program knows
+	conditional bool           // an exit by a conditional jump
 	alone       bool           // an exit that is a hit by itself, of a probe of exits (alonereturns.go)
 	joins       bool           // another probe's calls are noted before at the same entry, in the same table
-	stack       gocode.Stack
-	kind        wantKind
-	pop         uint16       // of an exit that takes a jump: what it takes off the stack besides
-	to          symbols.Addr // of a redirection: the detour
 }
 
 type wantKind uint8
@@ -185,7 +185,9 @@ func (tg *target) place(d *fetch.Def, ev *event, w symbols.Site) ([]patchRequest
 	if n == 0 {
 		n = tg.s.maxActive()
 	}
-	p.pool, p.fn = newPool(n), w.Func.Symbol.Demangled()
+	if p.pool, p.fn = newPool(n), w.Func.Symbol.Demangled(); p.fn == w.Name {
+		p.fn = w.Name // one text for both
+	}
 	out := []patchRequest{{Place: &found, p: p, kind: requestReturn}}
 	if w.Module.File.IsGo() {
 		p.goABI = true

@@ -95,7 +95,7 @@ func (tg *target) forgetDetour(s *stage) {
 // return probe, at which there may be no stack.
 func (s *stage) pushes() iter.Seq[detour.Push] {
 	return func(yield func(detour.Push) bool) {
-		for _, k := range s.detour.Pushes {
+		for k := range s.detour.Pushes() {
 			if !yield(k) {
 				return
 			}

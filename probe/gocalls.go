@@ -71,7 +71,7 @@ func (tg *target) followGo(w patchRequest) (*exitProbe, string) {
 			return nil, "there may be no room for a detour at " + e.Site.Name
 		}
 	}
-	return &exitProbe{probe: w.p, exits: list, suspects: map[int]detour.Instance{}}, ""
+	return &exitProbe{probe: w.p, exits: list}, ""
 }
 
 // withGo is a patch with all that goes with it when it makes way: the other patches

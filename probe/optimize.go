@@ -39,7 +39,8 @@ type planner struct {
 	pools    *poolPlan
 	common   *sharedPlan
 	prepared map[*assess.Function]preparedFunction
-	shared   []*detour.Detour // the latest that are no others' like
+	shared   map[uint64]*detour.Detour // those that are no others' like, by what they look like
+	texts    []byte                    // code of stages
 	exits    *exits.Finder
 	// manyCounted says that the returns of many functions are counted and nothing else.
 	manyCounted bool

@@ -54,7 +54,7 @@ func (o *planner) planPools(maps []symbols.Mapping, ps []*placed, avoid []plan.R
 	pool := func(p *placed, c *course) error {
 		k, err := detour.NewPool(0, p.prog, p.pool.max)
 		off := room(k.Size())
-		f := &followed{probe: p, suspects: map[int]detour.Instance{}}
+		f := &followed{probe: p}
 		c.followed = f
 		laid = append(laid, func(at uint64) (err error) {
 			f.pool, err = detour.NewPool(at+off, p.prog, p.pool.max)

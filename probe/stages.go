@@ -84,24 +84,11 @@ func (o *planner) build(p *plan.Patch, byAddr map[uint64][]patchRequest) (*patch
 		if base+uint64(len(text)) > end {
 			return nil, errRoom
 		}
-		st.text = text
+		o.keepText(st, text)
 		out.stages = append(out.stages, st)
 		base = (base + uint64(len(text)) + 15) &^ 15
 	}
 	return out, nil
-}
-
-// alike is how many detours others are compared with.
-const alike = 8
-
-// share has a detour use what an earlier one has.
-func (o *planner) share(d *detour.Detour) {
-	if d == nil || slices.ContainsFunc(o.shared, d.Share) {
-		return
-	}
-	if o.shared = append(o.shared, d); len(o.shared) > alike {
-		o.shared = o.shared[1:]
-	}
 }
 
 // stage builds one stage at its base. next, if not 0, is the base of the
@@ -201,6 +188,7 @@ func (o *planner) apart(ws []patchRequest) [][]patchRequest {
 		passing detour.Passing
 	}
 	tables := map[way]int{}
+	var noted map[uint64]bool // by table
 	for _, w := range ws {
 		switch {
 		case w.kind == requestEntry:
@@ -209,8 +197,18 @@ func (o *planner) apart(ws []patchRequest) [][]patchRequest {
 			leaves = append(leaves, w)
 		case w.kind == wantExit && o.course(w.p).byExits.calls.Common:
 			at := way{o.course(w.p).byExits.calls.Addr, w.passing}
-			if w.passing == detour.Arrives && o.noted(ws, at.table) {
-				continue
+			if w.passing == detour.Arrives {
+				is, known := noted[at.table]
+				if !known {
+					if noted == nil {
+						noted = map[uint64]bool{}
+					}
+					is = o.noted(ws, at.table)
+					noted[at.table] = is
+				}
+				if is {
+					continue
+				}
 			}
 			n, ok := tables[at]
 			if !ok {

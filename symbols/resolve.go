@@ -396,6 +396,9 @@ func (s *Space) siteOf(p Place, m *Module, sym Symbol) (Site, error) {
 	if err != nil {
 		return Site{}, err
 	}
+	if p.Offset == 0 && start.Offset == 0 && start.Func.Symbol.Name == sym.Name {
+		return start, nil // it has the name already: to find that takes long for thousands
+	}
 	name := sym.Demangled()
 	if p.Offset == 0 {
 		start.Name = OffsetName(name, 0)

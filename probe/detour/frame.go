@@ -24,7 +24,7 @@ type frame struct {
 	start mark      // what it is before the prologue
 	body  mark      // what it is between prologue and epilogue
 	code  *asm.Code
-	steps []Push // of the prologue
+	steps []step // pushes of the prologue
 	// scratch may be nil.
 	scratch *Scratch
 }
@@ -60,6 +60,12 @@ type Push struct {
 	Depth      int
 	AX         bool
 	Trampoline bool
+}
+
+// step is a Push of a detour, off from its base.
+type step struct {
+	off, depth     int32
+	ax, trampoline bool
 }
 
 // baseRegs are the registers that every detour uses.
@@ -139,7 +145,7 @@ func (f *frame) step() {
 	if f.skip == 0 {
 		return // where there is no red zone stacks are checked
 	}
-	f.steps = append(f.steps, Push{f.code.Here(), int(f.cur.depth), f.cur.flags != flagsLive, f.cur.trampoline})
+	f.steps = append(f.steps, step{int32(f.code.Here() - f.code.Base()), f.cur.depth, f.cur.flags != flagsLive, f.cur.trampoline})
 }
 
 // lower makes room for n bytes, or takes it back if n is negative.

@@ -3,6 +3,7 @@ package detour
 import (
 	"errors"
 	"fmt"
+	"iter"
 
 	"kprobe/fetch"
 	"kprobe/probe/asm"
@@ -144,7 +145,7 @@ type Fault struct{ At, To uint64 }
 // Detour is finished code.
 type Detour struct {
 	Base uint64 // where it must lie
-	Code []byte
+	Code []byte // who has written it may let it go
 	// Copy is where the displaced instructions start: a thread that is sent
 	// there, from Build's and BuildReturn's detours, takes no record.
 	Copy uint64
@@ -154,10 +155,22 @@ type Detour struct {
 	NoRoom uint64
 	Faults []Fault
 	Asks   []Ask
-	Pushes []Push
 	// SharedFaults says that its threads may fault in the shared code, too.
 	SharedFaults bool
 	marks        []mark
+	steps        []step
+	size         int // of Code
+}
+
+// Pushes gives the instructions of prologues that write to the stack.
+func (d *Detour) Pushes() iter.Seq[Push] {
+	return func(yield func(Push) bool) {
+		for _, s := range d.steps {
+			if !yield(Push{d.Base + uint64(s.off), int(s.depth), s.ax, s.trampoline}) {
+				return
+			}
+		}
+	}
 }
 
 // mark says what the frame is from an instruction on.
