@@ -25,13 +25,20 @@ const (
 // no handler ran. For these the result is exchanged for ERESTARTNOHAND: the
 // kernel then restarts the call, or makes it EINTR again if a handler runs. It is
 // so at once: should the tracer be killed while it holds the stop, the call goes on.
-// Timeouts that count from the call's start are counted anew.
+// Timeouts that count from the call's start are counted anew. So are those of waits that
+// the kernel would end by restart_syscall, where the program's rules of seccomp may not
+// let it make that, and kill it.
 func (t *Thread) hideInterrupt() {
 	r, err := t.Regs()
 	if err == nil && int64(r.Rax) == erestartRestartblock && r.Orig_rax != unix.SYS_RESTART_SYSCALL {
 		t.waitsIn, t.waitsIP = r.Orig_rax, r.Rip-syscallLength
 	}
-	if err != nil || int64(r.Rax) != eintr || !restartable(int64(r.Orig_rax)) {
+	switch {
+	case err != nil:
+		return
+	case int64(r.Rax) == eintr && restartable(int64(r.Orig_rax)):
+	case int64(r.Rax) == erestartRestartblock && blocksRestart(r.Orig_rax) && !t.mayRestart():
+	default:
 		return
 	}
 	r.Rax = negative(erestartNoHand)

@@ -48,6 +48,15 @@ func (t *Thread) Allows(c *Call, ours bool) bool {
 	}
 }
 
+// mayRestart reports whether rules of seccomp are known to let the thread make
+// restart_syscall.
+func (t *Thread) mayRestart() bool {
+	if _, e := seccompFilter(t.tid, 0); e == syscall.EINVAL {
+		return true // there are no rules
+	}
+	return t.Allows(&Call{Number: unix.SYS_RESTART_SYSCALL}, true)
+}
+
 // data is struct seccomp_data, and which words of it are known.
 func (c *Call) data() (b [64]byte, known [16]bool) {
 	le := binary.LittleEndian
