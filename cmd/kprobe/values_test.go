@@ -47,6 +47,8 @@ func TestValues(t *testing.T) {
 		{"values_rare.cc", []string{"-g", "-O0"}},
 		{"values_rare.cc", []string{"-g", "-O2"}},
 		{"values_rare.cc", []string{"-g", "-O1", "-gdwarf-4"}},
+		{"values_passed.cc", []string{"-g", "-O1", "-stdlib=libc++"}},
+		{"values_passed.cc", []string{"-g", "-O2"}},
 		{"values_wide.cc", []string{"-std=c++20", "-g", "-O0"}},
 		{"values_wide.cc", []string{"-std=c++20", "-g", "-O2", "-gdwarf-4"}},
 		{"values_wide.cc", []string{"-std=c++20", "-g", "-O0", "-stdlib=libc++"}},

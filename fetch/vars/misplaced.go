@@ -23,6 +23,29 @@ func (f *frame) misplaced(p place) bool {
 	return f.countsFromStack() && f.withoutFrame()
 }
 
+// byStack reports a parameter that is passed by its address, which is among what the
+// caller has put on the stack: LLVM gives that place for the parameter's own. Of C++
+// it says itself that a class is passed so.
+func (f *frame) byStack(e *debuginfo.Entry) bool {
+	if f.isGoFunc() || !f.ofFunction(e) || f.addressed(e) || !f.unstored(e) {
+		return false
+	}
+	t, err := f.typeOf(e)
+	if err != nil {
+		return false
+	}
+	if f.isRustFunc() {
+		s, _ := f.rustShape(t, e)
+		return s == shapeAddress
+	}
+	t = f.whole(t)
+	how, told := t.entry.Int(dwarf.AttrCalling)
+	return t.kind == kindStruct && told && how == passedByReference
+}
+
+// passedByReference is DW_CC_pass_by_reference.
+const passedByReference = 4
+
 // inStack reports a place at a distance from the stack pointer or the frame's.
 func (f *frame) inStack(p place) bool {
 	r := p.sym.src

@@ -227,20 +227,6 @@ func (f *frame) rustShape(t ctype, e *debuginfo.Entry) (shape, []leaf) {
 	return shapeAddress, nil
 }
 
-// byStack reports a parameter that is passed by its address, which is among what the
-// caller has put on the stack: LLVM gives that place for the parameter's own.
-func (f *frame) byStack(e *debuginfo.Entry) bool {
-	if !f.isRustFunc() || !f.ofFunction(e) || f.addressed(e) || !f.unstored(e) {
-		return false
-	}
-	t, err := f.typeOf(e)
-	if err != nil {
-		return false
-	}
-	s, _ := f.rustShape(t, e)
-	return s == shapeAddress
-}
-
 // callers reports a place that the function's caller has filled in.
 func (f *frame) callers(p place) bool {
 	row, ok := f.module.File.Unwind().At(f.pc)

@@ -26,7 +26,7 @@ func (f *frame) notTrivial(t ctype, depth int) bool {
 	}
 	t = f.whole(t)
 	if cc, ok := t.entry.Int(dwarf.AttrCalling); ok {
-		return cc == 4
+		return cc == passedByReference
 	}
 	if !f.language(t.entry).IsCXX() {
 		return false
