@@ -106,8 +106,35 @@ func (o *planner) giveUpExits(failed map[*placed]bool, list []*assess.Function, 
 	return given, changed
 }
 
+// trapped gives the places of which rest, or kprobe itself, has a breakpoint.
+func (o *planner) trapped(rest []patchRequest) map[symbols.Addr]bool {
+	at := make(map[symbols.Addr]bool, len(rest))
+	for _, w := range rest {
+		if w.kind != wantExit {
+			at[w.Site.Addr] = true
+		}
+	}
+	for _, x := range o.own {
+		at[x.Site.Addr] = true
+	}
+	return at
+}
+
+// hides reports whether a jump would lie under one of the breakpoints: neither could be
+// undone then without the other.
+func (p *patch) hides(trapped map[symbols.Addr]bool) bool {
+	for r := range p.plan.Owns() {
+		for a := r.Lo; a < r.Hi; a++ {
+			if trapped[symbols.Addr(a)] {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // allOrNone gives up return probes of exits that have lost a patch, and with them
-// what shares their patches.
+// what shares their patches, and jumps where there are to be breakpoints.
 func (o *planner) allOrNone(patches []*patch, ws, rest []patchRequest) ([]*patch, []patchRequest) {
 	given := map[*placed]bool{} // those that are in rest, or will be
 	for _, w := range rest {
@@ -138,9 +165,22 @@ func (o *planner) allOrNone(patches []*patch, ws, rest []patchRequest) ([]*patch
 			by := o.course(x).byExits
 			broken[x] = by != nil && have[x] < by.places()
 		}
+		trapped := o.trapped(rest)
+		hidden := map[*patch]bool{}
+		for _, p := range patches {
+			if !p.hides(trapped) {
+				continue
+			}
+			hidden[p] = true
+			for _, w := range p.wants {
+				if o.course(w.p).byExits != nil {
+					broken[w.p] = true
+				}
+			}
+		}
 		kept := patches[:0]
 		for _, p := range patches {
-			if !slices.ContainsFunc(p.probes(), func(x *placed) bool { return broken[x] }) {
+			if !hidden[p] && !slices.ContainsFunc(p.probes(), func(x *placed) bool { return broken[x] }) {
 				kept = append(kept, p)
 				continue
 			}
@@ -156,7 +196,7 @@ func (o *planner) allOrNone(patches []*patch, ws, rest []patchRequest) ([]*patch
 				}
 			}
 		}
-		done := true
+		done := len(hidden) == 0
 		for x, is := range broken {
 			if is {
 				done = false

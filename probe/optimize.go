@@ -30,6 +30,7 @@ import (
 type planner struct {
 	tg      *target       // what stands there
 	leaving *outgoing     // what of it makes way
+	own     []own         // breakpoints of kprobe's own that come
 	params  detour.Params // of the target's detours
 	courses map[*placed]*course
 	// unwinder names what walks the target's stacks.
@@ -100,7 +101,7 @@ func (o *planner) occupied(a symbols.Addr) bool {
 // plan plans a change: what comes, and what stays of what makes way for it.
 func (tg *target) plan(c *changeset) (*batch, error) {
 	ws := c.requests(tg)
-	o := &planner{tg: tg, leaving: c.out, courses: map[*placed]*course{}, exits: tg.exitFinder(), unwinder: sync.OnceValue(func() string { return tg.s.unwinds.In(tg.space) })}
+	o := &planner{tg: tg, leaving: c.out, own: c.own, courses: map[*placed]*course{}, exits: tg.exitFinder(), unwinder: sync.OnceValue(func() string { return tg.s.unwinds.In(tg.space) })}
 	b := &batch{out: c.out, drop: c.drop, fresh: c.fresh, own: c.own, traps: ws, courses: o.courses, text: tg.text}
 	if tg.s.opts.NoOptimize {
 		return b, nil

@@ -157,7 +157,7 @@ const (
 // stands for breakpoints is added to rest.
 func (o *planner) addExits(ws []patchRequest, groups map[*assess.Function][]patchRequest, rest []patchRequest) []patchRequest {
 	tg := o.tg
-	sharing := map[symbols.Addr]*sharers{}
+	sharing, trapped := map[symbols.Addr]*sharers{}, o.trapped(rest)
 	failed := map[*placed]bool{}
 	for _, w := range ws {
 		if w.kind != requestReturn || o.course(w.p).byExits == nil {
@@ -173,7 +173,7 @@ func (o *planner) addExits(ws []patchRequest, groups map[*assess.Function][]patc
 			failed[w.p], o.course(w.p).why = true, x.open
 		}
 		for _, e := range x.exits {
-			if o.occupied(e.Site.Addr) {
+			if o.occupied(e.Site.Addr) || trapped[e.Site.Addr] {
 				failed[w.p], o.course(w.p).why = true, "a breakpoint is at one of its exits, "+e.Site.Name
 			} else if !sharing[e.Site.Addr].fits(x, e) {
 				failed[w.p], o.course(w.p).why = true, "too many functions return by "+e.Site.Name
