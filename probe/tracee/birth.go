@@ -21,6 +21,7 @@ func (t *Tracer) created(th *Thread, event int) error {
 	if e != 0 {
 		return th.failed("geteventmsg", e)
 	}
+	defer t.unborn.born(th, tid)
 	p := th.p
 	if event == unix.PTRACE_EVENT_CLONE && isThread(p.pid, tid) {
 		if t.threads[tid] == nil {
@@ -64,6 +65,7 @@ func (t *Tracer) born(th *Thread, tid int, st syscall.WaitStatus, event int) err
 			kind = VFork
 		}
 	}
+	t.unborn.born(th, tid)
 	first.busy = true // a ResumeAll in the handler doesn't let it go
 	follow := t.handler != nil && t.handler.Fork(th, child, kind)
 	first.busy = false

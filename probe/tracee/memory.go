@@ -193,7 +193,8 @@ func (p *Process) memFile() (*os.File, error) {
 // memory becomes a private copy of the page, as a debugger's breakpoint makes
 // it. It reads back what it wrote and fails if that differs. The fallback,
 // where the kernel forbids forced writes through /proc, needs a stopped thread.
-// On an error some of b may have been written.
+// On an error some of b may have been written. Forked children that nobody was told of
+// yet (Handler.Fork) get the same bytes.
 func (p *Process) WriteMemory(b []byte, at symbols.Addr) error {
 	if len(b) == 0 {
 		return nil
@@ -223,6 +224,7 @@ func (p *Process) WriteMemory(b []byte, at symbols.Addr) error {
 	if !bytes.Equal(back, b) {
 		return fmt.Errorf("write %d bytes of process %d at %v: memory reads differently: %w", len(b), p.pid, at, syscall.EIO)
 	}
+	p.tr.unborn.write(p, b, at)
 	return nil
 }
 

@@ -19,6 +19,7 @@ func (t *Thread) note(st syscall.WaitStatus) {
 	t.requeued = false
 	t.stay = false
 	t.trapIP = 0
+	t.noteBirth()
 	t.noteWatched()
 	t.stepped()
 	t.steppedSigreturn()

@@ -48,5 +48,8 @@ func (p *Process) WriteTogether(pieces ...Piece) error {
 	case n != all:
 		return fmt.Errorf("write memory of process %d: %w", p.pid, io.ErrShortWrite)
 	}
+	for _, x := range pieces {
+		p.tr.unborn.write(p, x.B, x.At)
+	}
 	return nil
 }

@@ -41,6 +41,7 @@ type Tracer struct {
 	closed bool          // under mu
 	done   chan struct{} // closed when the thread has ended
 	pauses pauses
+	unborn unborn
 	_      [0]func() // not comparable
 	state            // touched by the tracer's thread alone
 }
