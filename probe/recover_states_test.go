@@ -36,7 +36,7 @@ func TestHazardP52(t *testing.T) {
 			sub, states := startSubject(t, prog), 0
 			for _, interrupted := range []bool{false, true} {
 				for k := 0; k <= most; k++ {
-					more := recoverAt(t, sub, c.o, c.place, k, interrupted)
+					more := recoverAt(t, sub, c.place, k, interrupted)
 					if s := endOf(sub.pid()); t.Failed() || strings.Contains(s, "signalled true") {
 						t.Fatalf("interrupted: %v, after %d instructions: %s", interrupted, k, s)
 					}
@@ -57,10 +57,10 @@ func TestHazardP52(t *testing.T) {
 
 // recoverAt leaves a probe with a thread k instructions behind its site, and recovers. There
 // is no more where the thread is behind the patch by then.
-func recoverAt(t *testing.T, sub *subject, o Options, place string, k int, interrupted bool) (more bool) {
+func recoverAt(t *testing.T, sub *subject, place string, k int, interrupted bool) (more bool) {
 	t.Helper()
 	pid := sub.pid()
-	l := attach(t, pid, o, "p:s "+place)
+	l := attach(t, pid, Options{}, "p:s "+place)
 	var site, long symbols.Addr
 	onTracer(t, l, func(tg *target) error {
 		for p := range tg.placed {
