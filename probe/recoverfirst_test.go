@@ -2,6 +2,7 @@ package probe
 
 import (
 	"strconv"
+	"strings"
 	"testing"
 
 	"kprobe/internal/fixture"
@@ -22,8 +23,12 @@ func TestLiftBreakpoints(t *testing.T) {
 		{[]string{"p:in work"}, true},
 	} {
 		trace := newFile(t).Name()
-		k := startKprobe(t, bin, append([]string{"trace", "-q", "-o", trace, "-p", strconv.Itoa(sub.pid())}, c.args...)...)
+		k := startKprobe(t, bin, append([]string{"trace", "-o", trace, "-p", strconv.Itoa(sub.pid())}, c.args...)...)
 		prints(t, trace)
+		// They are put in one after the other.
+		if !waitUntil(func() bool { return strings.Contains(k.stderr.String(), "in after") }) {
+			t.Fatal(k.stderr.String())
+		}
 		changed := changedText(t, sub.pid())
 		m, err := area.FindMemfile(sub.pid())
 		if err != nil || m == nil {

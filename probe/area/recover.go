@@ -2,6 +2,7 @@ package area
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"iter"
@@ -128,6 +129,9 @@ func recoverFile(ctx context.Context, tr *tracee.Tracer, pid int, m *symbols.Map
 		if a, err = Open(p, m, known); err != nil || a == nil {
 			return err
 		}
+		if err := a.disown(); err != nil {
+			return err
+		}
 		return p.WithSharers(ctx, stopped, func(stopped []*tracee.Thread) error {
 			return errors.Join(a.unwatch(stopped), a.RestoreText(stopped))
 		})
@@ -153,6 +157,22 @@ func recoverFile(ctx context.Context, tr *tracee.Tracer, pid int, m *symbols.Map
 		}
 		return a.Leave(ctx, stopped)
 	})
+}
+
+// disown has the memory file say that its probes are not to stay: whoever comes after a
+// kprobe that was killed while it took them out goes on with it.
+func (a *Area) disown() error {
+	at := a.File.Addr(a.File.Layout.Header.Off + ring.ModeOff)
+	var mode [4]byte
+	if _, err := a.Proc.ReadMemory(mode[:], at); err != nil {
+		return err
+	}
+	was := binary.LittleEndian.Uint32(mode[:])
+	if was&ring.ModeDetached == 0 {
+		return nil
+	}
+	binary.LittleEndian.PutUint32(mode[:], was&^ring.ModeDetached)
+	return a.Proc.WriteMemory(mode[:], at)
 }
 
 // drain waits until no thread is in a detour or in the fallback handler, which leads to one
