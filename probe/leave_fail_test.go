@@ -11,6 +11,7 @@ import (
 	"kprobe/internal/fixture"
 	"kprobe/probe/area"
 	"kprobe/probe/tracee"
+	"kprobe/symbols"
 )
 
 var errTest = errors.New("the test has this fail")
@@ -164,6 +165,61 @@ func TestRecoveryFails(t *testing.T) {
 		recovered(t, sub.pid())
 		return *made <= nth
 	})
+}
+
+// TestDeletionFails has each request fail, and all behind it, by which probes that were left
+// alone are taken out: they are there, or a later kprobe takes out the rest.
+func TestDeletionFails(t *testing.T) {
+	sub := startRecorded(t, 2)
+	sub.line()
+	for nth := 0; ; nth += step(nth) {
+		leaveIn(t, sub.pid(), Options{Detach: true}, recordedHit)
+		m, err := area.FindMemfile(sub.pid())
+		if err != nil || m == nil {
+			t.Fatalf("no memory file: %v", err)
+		}
+		changed := changedText(t, sub.pid())
+		made, err := deletedUpTo(t, sub.pid(), m, nth)
+		lives(t, sub.pid())
+		if _, err := Recover(t.Context(), []int{sub.pid()}); err != nil {
+			t.Errorf("recover: %v", err)
+		}
+		if now := changedText(t, sub.pid()); leftBehind(sub.pid()) != "" && now != changed {
+			t.Errorf("%d bytes of the text were changed, %d are, and %s", changed, now, leftBehind(sub.pid()))
+		}
+		if made <= nth && err != nil {
+			t.Errorf("no request failed, but %v", err)
+		}
+		if _, err := deletedUpTo(t, sub.pid(), m, -1); err != nil {
+			t.Errorf("a further deletion: %v", err)
+		}
+		checkLeft(t, sub.pid(), true)
+		if t.Failed() {
+			t.Fatalf("request %d", nth)
+		}
+		if made <= nth {
+			t.Logf("%d requests", nth)
+			break
+		}
+	}
+	if got := sub.work(); !strings.HasPrefix(got, "done ") {
+		t.Errorf("the program printed %q", got)
+	}
+	sub.end()
+}
+
+// deletedUpTo takes out what a memory file tells of, probes that are to stay, too, and has
+// the nth request and all behind it fail; -1: none. It gives how many were made.
+func deletedUpTo(t *testing.T, pid int, m *symbols.Mapping, nth int) (made int, err error) {
+	t.Helper()
+	tr, err := tracee.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tr.Close()
+	n := failing(tr, nth, nth >= 0)
+	_, err = area.RecoverWith(t.Context(), tr, []int{pid}, map[symbols.Addr]bool{m.Start: true})
+	return *n, err
 }
 
 // TestChangeFails has each request fail by which probes come and go while the program

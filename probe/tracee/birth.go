@@ -21,7 +21,7 @@ func (t *Tracer) created(th *Thread, event int) error {
 	if e != 0 {
 		return th.failed("geteventmsg", e)
 	}
-	defer t.unborn.born(th, tid)
+	defer t.unborn.born(tid)
 	p := th.p
 	if event == unix.PTRACE_EVENT_CLONE && isThread(p.pid, tid) {
 		if t.threads[tid] == nil {
@@ -65,7 +65,7 @@ func (t *Tracer) born(th *Thread, tid int, st syscall.WaitStatus, event int) err
 			kind = VFork
 		}
 	}
-	t.unborn.born(th, tid)
+	t.unborn.born(tid)
 	first.busy = true // a ResumeAll in the handler doesn't let it go
 	follow := t.handler != nil && t.handler.Fork(th, child, kind)
 	first.busy = false
@@ -119,16 +119,16 @@ func isThread(pid, tid int) bool {
 
 // sharesMemory reports whether two processes have the same memory.
 func sharesMemory(a, b int) bool {
-	order, known := compareMemory(a, b)
-	return known && order == 0
+	same, known := compareMemory(a, b)
+	return known && same
 }
 
-// compareMemory gives 0 for two processes that have the same memory; known is false where
+// compareMemory reports whether two processes have the same memory; known is false where
 // the kernel doesn't tell.
-func compareMemory(a, b int) (order int, known bool) {
+func compareMemory(a, b int) (same, known bool) {
 	const kcmpVM = 1 // KCMP_VM of include/uapi/linux/kcmp.h
 	n, _, e := syscall.RawSyscall6(unix.SYS_KCMP, uintptr(a), uintptr(b), kcmpVM, 0, 0, 0)
-	return int(n), e == 0
+	return n == 0, e == 0
 }
 
 // executed handles the stop of a thread that has executed a new program. It

@@ -95,7 +95,7 @@ func (p *Process) newThread(tid int) *Thread {
 func (t *Tracer) forget(th *Thread) {
 	th.kept = false
 	th.gone = true
-	t.unborn.born(th, 0)
+	t.unborn.forget(th)
 	th.stopped = false
 	delete(th.p.threads, th.tid)
 	if t.threads[th.tid] == th {

@@ -27,8 +27,8 @@ func (p *Process) Sharers() []*Process {
 // now, as they have executed a program that nobody was told of yet.
 func (p *Process) StillSharers() []*Process {
 	return slices.DeleteFunc(p.Sharers(), func(q *Process) bool {
-		order, known := compareMemory(p.pid, q.pid)
-		return known && order != 0
+		same, known := compareMemory(p.pid, q.pid)
+		return known && !same
 	})
 }
 

@@ -3,6 +3,7 @@
 package tracee
 
 import (
+	"cmp"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -26,14 +27,14 @@ import (
 type unborn struct {
 	some atomic.Int32 // len(list), read without mu at each write
 	mu   sync.Mutex
-	list map[*Thread]*copied
+	list map[int]*copied // by the child's id
 }
 
 // copied is the memory of a child that a thread has made.
 type copied struct {
-	child int
-	mem   *os.File // nil until something is written
-	not   bool     // it is no copy, or can't be written to
+	by  *Thread
+	mem *os.File // nil until something is written
+	not bool     // it is no copy, or can't be written to
 }
 
 // noteBirth records the child that the present stop of a thread tells of, if it does.
@@ -51,26 +52,34 @@ func (t *Thread) noteBirth() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.list == nil {
-		u.list = map[*Thread]*copied{}
+		u.list = map[int]*copied{}
 	}
-	u.list[t] = &copied{child: child}
+	u.list[child] = &copied{by: t}
 	u.some.Store(int32(len(u.list)))
 }
 
-// born ends what noteBirth began, as the child is handled from here on; 0 is all
-// that a thread has made.
-func (u *unborn) born(th *Thread, child int) {
+// born ends what noteBirth began, as the child is handled from here on.
+func (u *unborn) born(child int) {
+	u.drop(func(id int, _ *copied) bool { return id == child })
+}
+
+// forget ends what noteBirth began for a thread that is gone.
+func (u *unborn) forget(th *Thread) {
+	u.drop(func(_ int, c *copied) bool { return c.by == th })
+}
+
+func (u *unborn) drop(goes func(id int, c *copied) bool) {
 	if u.some.Load() == 0 {
 		return
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for by, c := range u.list {
-		if c.child == child && child != 0 || by == th && child == 0 {
+	for id, c := range u.list {
+		if goes(id, c) {
 			if c.mem != nil {
-				_ = c.mem.Close() // it was open for writes that are done
+				_ = c.mem.Close() // the writes are done
 			}
-			delete(u.list, by)
+			delete(u.list, id)
 		}
 	}
 	u.some.Store(int32(len(u.list)))
@@ -84,12 +93,12 @@ func (u *unborn) write(p *Process, b []byte, at symbols.Addr) {
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for by, c := range u.list {
-		if by.p != p && by.p.shares != p && p.shares != by.p && (p.shares == nil || by.p.shares != p.shares) {
+	for child, c := range u.list {
+		if cmp.Or(c.by.p.shares, c.by.p) != cmp.Or(p.shares, p) {
 			continue
 		}
 		if c.mem == nil && !c.not {
-			c.open(by)
+			c.open(child)
 		}
 		if c.mem != nil {
 			_, _ = c.mem.WriteAt(b, int64(at)) // fails where the copy has nothing, or it was killed
@@ -97,12 +106,13 @@ func (u *unborn) write(p *Process, b []byte, at symbols.Addr) {
 	}
 }
 
-func (c *copied) open(by *Thread) {
+// open opens the memory of a child that has a copy.
+func (c *copied) open(child int) {
 	c.not = true
-	if isThread(by.p.pid, c.child) || sharesMemory(by.tid, c.child) {
+	if isThread(c.by.p.pid, child) || sharesMemory(c.by.tid, child) {
 		return
 	}
-	f, err := os.OpenFile(procfs.Image(c.child).Path("mem"), syscall.O_RDWR, 0)
+	f, err := os.OpenFile(procfs.Image(child).Path("mem"), syscall.O_RDWR, 0)
 	if err != nil {
 		return
 	}
