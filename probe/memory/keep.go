@@ -59,7 +59,7 @@ func Keep(name string, layout *ring.Layout) (f *os.File, err error) {
 }
 
 // reserve takes the space of a file, but for the rings that nobody writes: those of
-// sequences, which a recorder doesn't take.
+// sequences, where triggers take snapshots.
 func reserve(f *os.File, l *ring.Layout) error {
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(int(f.Fd()), &fs); err != nil {
@@ -71,7 +71,10 @@ func reserve(f *os.File, l *ring.Layout) error {
 	if err := f.Truncate(l.Code.Off); err != nil {
 		return err
 	}
-	used := l.RingData(l.Areas())
+	used := l.Rings.End()
+	if l.Spare {
+		used = l.RingData(l.Areas())
+	}
 	for _, s := range [...]ring.Section{{Off: 0, Size: used}, {Off: l.Rings.End(), Size: l.Code.Off - l.Rings.End()}} {
 		err := unix.Fallocate(int(f.Fd()), 0, s.Off, s.Size)
 		if errors.Is(err, unix.ENOSPC) {
