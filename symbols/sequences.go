@@ -1,7 +1,6 @@
 package symbols
 
 import (
-	"bytes"
 	"cmp"
 	"debug/elf"
 	"encoding/binary"
@@ -107,26 +106,13 @@ func (s *sequenceFinder) inSections() {
 	}
 }
 
-// scanned is how much of a file's code is looked through at once.
-const scanned = 1 << 20
-
 // bySignature finds data that leads behind a signature.
 func (s *sequenceFinder) bySignature() {
 	im := s.f.im
 	behind := map[Vaddr]bool{}
 	sig := binary.LittleEndian.AppendUint32(nil, SequenceSignature)
-	for _, c := range s.f.code {
-		for from := c.start; from < c.end; from += scanned {
-			b, err := im.at(from, uint64(min(c.end-from, scanned+Vaddr(len(sig)-1))), "code")
-			for off := 0; err == nil; off++ {
-				n := bytes.Index(b[off:], sig)
-				if n < 0 {
-					break
-				}
-				off += n
-				behind[from+Vaddr(off+len(sig))] = true
-			}
-		}
+	for v := range s.f.inCode(sig) {
+		behind[v+Vaddr(len(sig))] = true
 	}
 	if len(behind) == 0 {
 		return
