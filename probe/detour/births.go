@@ -75,24 +75,13 @@ func (b *builder) birth(x *Birth) {
 	switch {
 	case x.Number == 0:
 		b.anyNumber(x, shares, done)
-	case x.Number == sysClone:
+	case x.Number == sysClone, x.Number == sysClone3 && x.Args:
 		b.flagsOf(x, done)
 		b.TestImm(asm.W32, asm.AX, cloneVM)
 		b.Jcc(asm.E, done)
 		b.TestImm(asm.W32, asm.AX, cloneSetTLS)
 		b.Jcc(asm.E, shares)
-		b.register(fetch.R8)
-		b.hideArea(done)
-		b.Jmp(done)
-	case x.Number == sysClone3 && x.Args:
-		b.flagsOf(x, done)
-		b.TestImm(asm.W32, asm.AX, cloneVM)
-		b.Jcc(asm.E, done)
-		b.TestImm(asm.W32, asm.AX, cloneSetTLS)
-		b.Jcc(asm.E, shares)
-		b.register(fetch.DI)
-		b.mayFault(done)
-		b.Load(asm.W64, asm.AX, asm.At(asm.AX, clone3TLS))
+		b.blockOf(x, done)
 		b.hideArea(done)
 		b.Jmp(done)
 	}
@@ -129,6 +118,18 @@ func (b *builder) flagsOf(x *Birth, done asm.Label) {
 		b.mayFault(done)
 		b.Load(asm.W64, asm.AX, asm.At(asm.AX, 0))
 	}
+}
+
+// blockOf makes AX the address of the control block that clone, or clone3 whose arguments
+// may be read, gives the task.
+func (b *builder) blockOf(x *Birth, done asm.Label) {
+	if x.Number == sysClone {
+		b.register(fetch.R8)
+		return
+	}
+	b.register(fetch.DI)
+	b.mayFault(done)
+	b.Load(asm.W64, asm.AX, asm.At(asm.AX, clone3TLS))
 }
 
 // hideArea has the area of the control block at AX say that it has no CPU, if that is one

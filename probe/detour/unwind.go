@@ -99,15 +99,14 @@ func (d *Detour) Looks() uint64 {
 }
 
 // Share has the detour use what another has, where that is the same: those of thousands
-// of places differ by little. It reports whether that is so.
-func (d *Detour) Share(of *Detour) bool {
+// of places differ by little.
+func (d *Detour) Share(of *Detour) {
 	same := slices.EqualFunc(d.marks, of.marks, func(a, b mark) bool {
 		return slices.Equal(a.saved, b.saved) && a.same(&b)
 	})
-	if same = same && slices.Equal(d.steps, of.steps); same {
+	if same && slices.Equal(d.steps, of.steps) {
 		d.marks, d.steps = of.marks, of.steps
 	}
-	return same
 }
 
 // same compares all but saved.
