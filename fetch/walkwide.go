@@ -27,9 +27,8 @@ func (w *walker) wide(p, n uint64, unit int) {
 			w.undo(start, contentFault)
 			return
 		}
-		units := w.buf
 		for at := 0; at < chunk; at += unit {
-			u := rune(littleEndian(units[at : at+unit]))
+			u := rune(littleEndian(w.buf[at : at+unit]))
 			switch {
 			case untilNUL && u == 0:
 				n = done
