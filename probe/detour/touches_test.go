@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand"
+	"strings"
 	"testing"
 
 	"kprobe/fetch"
@@ -36,6 +37,7 @@ const (
 	ownFlag = ownLow + 3<<32
 	ownTime = ownLow + 4<<32
 	ownGate = ownLow + 5<<32
+	ownHeld = ownLow + 6<<32
 )
 
 // known is what is known of a thread at an instruction.
@@ -357,12 +359,12 @@ func TestHazardTouches(t *testing.T) {
 		n += w.n
 	}
 	for i, tid := range []TID{{Seg: asm.FS, Off: 0x2d0}, {Seg: asm.FS, Off: -8, Path: []int32{48, 64}}, {Seg: asm.DS}} {
-		for _, how := range []string{"modern", "old", "sequences", "left alone"} {
+		for _, how := range []string{"modern", "old", "sequences", "left alone", "left with snapshots", "left in sequences"} {
 			modern, rseq := how != "old", int32(0)
-			if alone = how == "left alone"; alone && i > 0 {
+			if alone = strings.HasPrefix(how, "left"); alone && i > 0 {
 				continue
 			}
-			if how == "sequences" {
+			if strings.HasSuffix(how, "sequences") {
 				if rseq = 0x9a0; tid.Seg != asm.FS || len(tid.Path) > 0 {
 					continue
 				}
@@ -370,7 +372,11 @@ func TestHazardTouches(t *testing.T) {
 			p := &Params{PerCPU: ownCPUs, Flags: ownFlag, AreaShift: 20, CPUMask: 3, RingSize: 4 << 20, StackEnd: 0x7fff_ffff_f000, Clock: ownTime,
 				TID: tid, Rseq: rseq, Rdpid: modern, FSGSBase: modern, Shared: &Shared{}}
 			if alone {
-				p.Careful, p.Overwrite, p.Gate = true, true, ownGate
+				p.Careful, p.Overwrite, p.Gate, p.Control, p.Probes = true, true, ownGate, ownHeld, ownHeld
+				p.Spare = how == "left with snapshots"
+			}
+			if alone && rseq != 0 {
+				p.Births = ownGate + 8
 			}
 			s, err := BuildShared(codeAt+1<<40, p)
 			if err != nil {
@@ -395,10 +401,27 @@ func TestHazardTouches(t *testing.T) {
 					}
 					d, err := Build(codeAt, p, []Probe{probe, {ID: 2, Program: must(t, "p f b=%di if b > 2")}}, noTail)
 					check(name("build", text), d, err, 0)
+					if p.Spare {
+						takes, prog := probe, *probe.Program
+						prog.Conditions = make([]*fetch.FilterProgram, 1) // always
+						takes.Program, takes.Control = &prog, &Control{Ends: true, Triggers: []Trigger{{Action: fetch.Snapshot, Left: ownHeld + 64}}}
+						d, err = Build(codeAt, p, []Probe{takes}, noTail)
+						check(name("takes", text), d, err, 0)
+					}
 					q := *p
 					q.NoRedZone, q.MaxStack, q.Look = true, 512, &Look{Free: 1<<asm.R12 | 1<<asm.R13, TLS: -8}
 					d, err = Build(codeAt, &q, []Probe{probe}, noTail)
 					check(name("looks", text), d, err, 0)
+				}
+			}
+			for _, number := range []int{0, sysClone, sysVfork, sysClone3} {
+				for n := range 4 {
+					b := &Birth{Number: number, Args: n&1 != 0, Behind: n&2 != 0, From: fetch.Chain{Source: fetch.SourceReg, Reg: fetch.SI, Loads: []fetch.Load{{Off: 8}}}}
+					if p.Births == 0 || b.Behind && (number == 0 || number == sysClone3 && !b.Args) {
+						continue
+					}
+					d, err := Build(codeAt, p, []Probe{{ID: 1, Program: must(t, "p f"), Birth: b}}, noTail)
+					check(name("birth", fmt.Sprint(number, n)), d, err, 0)
 				}
 			}
 			for n := range 2 * len(returnTouches) {
