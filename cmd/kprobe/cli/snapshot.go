@@ -60,8 +60,9 @@ match. -o FILE.kprobe keeps them as a recording, for kprobe report and kprobe gr
 -o with any other name writes what would be printed.
 
 Where a trigger (kprobe help events) has taken a snapshot, its hits are printed: those
-up to the hit at which it did, back to the snapshot before. It stays until the next one
-is taken. --live prints the hits since, and kprobe trace -p PID those to come, too.
+up to the hit at which it did, back to the snapshot before; -t counts back from that
+hit. It stays until the next one is taken. --live prints the hits since, and kprobe trace
+-p PID those to come, too.
 
 Standard error says at the end how many hits were overwritten before. Hits that are
 overwritten while they are copied are left out, and counted there, too.`
