@@ -152,7 +152,7 @@ func accessOf(i insn.Inst, code []byte) access {
 	if i.Encoding != insn.Legacy || i.Prefixes&^(insn.PrefixREX|insn.PrefixLock) != 0 {
 		return access{}
 	}
-	reg := insn.Reg(i.ModRM>>3&7 | i.REX&insn.REXR<<1)
+	reg := i.RegField()
 	if n, ok := i.Signed(code); ok && i.Map == 0 && i.Opcode&^7 == 0xb8 {
 		return access{op: constants, reg: insn.Reg(i.Opcode&7 | i.REX&insn.REXB<<3), disp: n}
 	}

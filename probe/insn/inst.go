@@ -134,9 +134,11 @@ func (f Flags) Any(members Flags) bool { return f&members != 0 }
 // Is reports whether all of the given flags are set.
 func (i Inst) Is(members Flags) bool { return i.Flags&members == members }
 
-// mod, reg and rm give the fields of ModRM with their REX bits.
+// RegField is the field reg of ModRM with its REX bit: a register, or a part of the opcode.
+func (i Inst) RegField() Reg { return Reg(i.ModRM>>3&7 | i.REX&REXR<<1) }
+
+// mod and rm give the other fields of ModRM with their REX bits.
 func (i Inst) mod() byte { return i.ModRM >> 6 }
-func (i Inst) reg() Reg  { return Reg(i.ModRM>>3&7 | i.REX&REXR<<1) }
 func (i Inst) rm() Reg   { return Reg(i.ModRM&7 | i.REX&REXB<<3) }
 
 // WritesFlags reports whether the instruction changes a status flag, or may.

@@ -21,7 +21,7 @@ func (i Inst) ReadsFlags() bool { return i.attr&opcode.FRead != 0 }
 func (i Inst) clears() bool {
 	switch i.Opcode {
 	case 0x31, 0x33, 0x29, 0x2b:
-		return i.Encoding == Legacy && i.Map == 0 && i.whole() && i.mod() == 3 && i.rm() == i.reg()
+		return i.Encoding == Legacy && i.Map == 0 && i.whole() && i.mod() == 3 && i.rm() == i.RegField()
 	}
 	return false
 }
@@ -34,7 +34,7 @@ func (i Inst) whole() bool { return i.Prefixes&PrefixOpSize == 0 || i.REX&REXW !
 // instruction, whatever they held: all that code behind it sees of them is new. It
 // may name fewer than that, never more; only the usual instructions are known.
 func (i Inst) Overwrites() RegSet {
-	g, e, o := Set(i.reg()), RegSet(0), Set(Reg(i.Opcode&7|i.REX&REXB<<3))
+	g, e, o := Set(i.RegField()), RegSet(0), Set(Reg(i.Opcode&7|i.REX&REXB<<3))
 	if i.ModRMOff != 0 && i.mod() == 3 {
 		e = Set(i.rm())
 	}

@@ -39,7 +39,7 @@ func (m *mover) ripRelative() error {
 	switch {
 	case i.Flags.Has(LEA) && i.REX&REXW != 0:
 		m.point(Main, 0)
-		m.movabs(i.reg(), t)
+		m.movabs(i.RegField(), t)
 		return nil
 	case i.Flags.Any(Jmp|Call|Push|Pop) && segment:
 		return m.refuse("it uses the stack and a thread-local operand that is out of reach")

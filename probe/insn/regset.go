@@ -107,7 +107,7 @@ func (i Inst) operands(e, g, v, o opcode.Attr) RegSet {
 		s |= 1 << i.byteReg(i.rm(), a&opcode.EByte)
 	}
 	if a&g != 0 && i.ModRMOff != 0 {
-		s |= 1 << i.byteReg(i.reg(), a&opcode.GByte)
+		s |= 1 << i.byteReg(i.RegField(), a&opcode.GByte)
 	}
 	if a&v != 0 {
 		s |= 1 << (i.Vvvv & 15)

@@ -82,7 +82,7 @@ func (f *Function) lookup(k int, jump Inst) (lookup, bool) {
 		i, code := f.inst(n)
 		switch {
 		case i.Encoding != Legacy || i.Map != 0:
-		case i.Opcode == 0x8b && i.reg() == jump.rm() && base == NoReg:
+		case i.Opcode == 0x8b && i.RegField() == jump.rm() && base == NoReg:
 			l, ok := absolute(i, code)
 			l.entries = f.bound(n)
 			return l, ok
@@ -90,7 +90,7 @@ func (f *Function) lookup(k int, jump Inst) (lookup, bool) {
 			if b, x, scale, disp, ok := i.Mem(code); ok && b != NoReg && x != NoReg && scale == 4 && disp == 0 {
 				base = b
 			}
-		case i.Opcode == 0x8d && base != NoReg && i.reg() == base:
+		case i.Opcode == 0x8d && base != NoReg && i.RegField() == base:
 			t, ok := i.RIPTarget(f.at(n), code)
 			return lookup{table: t, size: 4, entries: f.bound(k)}, ok
 		}
@@ -119,7 +119,7 @@ func (f *Function) hoisted(k int, base Reg) (lookup, bool) {
 			continue
 		}
 		i, code := f.inst(n)
-		if i.Encoding != Legacy || i.Map != 0 || i.Opcode != 0x8d || i.reg() != base {
+		if i.Encoding != Legacy || i.Map != 0 || i.Opcode != 0x8d || i.RegField() != base {
 			continue
 		}
 		t, ok := i.RIPTarget(f.at(n), code)
@@ -145,7 +145,7 @@ func (f *Function) based(k int, jump Inst) (lookup, bool) {
 	}
 	for n := k - 1; n >= max(k-lookback, 0); n-- {
 		i, code := f.inst(n)
-		if i.Encoding == Legacy && i.Map == 0 && i.Opcode == 0x8d && i.reg() == base {
+		if i.Encoding == Legacy && i.Map == 0 && i.Opcode == 0x8d && i.RegField() == base {
 			t, ok := i.RIPTarget(f.at(n), code)
 			return lookup{table: t, size: 8, entries: f.bound(k)}, ok
 		}

@@ -159,7 +159,7 @@ func (k *knower) numberBefore(i int) (Number, bool) {
 	if in.Encoding != insn.Legacy || in.Map != 0 || in.Prefixes&^insn.PrefixREX != 0 {
 		return Number{}, false
 	}
-	reg := insn.Reg(in.ModRM>>3&7 | in.REX&insn.REXR<<1)
+	reg := in.RegField()
 	rm, direct := in.RegOperand()
 	switch {
 	case in.Opcode == 0x89 && direct && rm == insn.RAX:
@@ -279,7 +279,7 @@ func newKnower(f *insn.Function) *knower {
 
 // next reports whether control may go on behind an instruction.
 func (k *knower) next(i int) bool {
-	return !k.inst[i].Flags.Any(insn.Ret|insn.Stops|insn.Halt) && !(k.inst[i].Is(insn.Jmp))
+	return !k.inst[i].Flags.Any(insn.Ret|insn.Stops|insn.Halt) && !k.inst[i].Is(insn.Jmp)
 }
 
 // clobbered are the registers that have a called function's result. What else it may
@@ -306,7 +306,7 @@ func (k *knower) behind(i int) values {
 		}
 	case op == 0x89 || op == 0x8b || op == 0x31 || op == 0x33:
 		if rm, isReg := in.RegOperand(); isReg {
-			reg := insn.Reg(in.ModRM>>3&7 | in.REX&insn.REXR<<1)
+			reg := in.RegField()
 			from := rm
 			if to = reg; op == 0x89 || op == 0x31 {
 				to, from = rm, reg
