@@ -47,9 +47,9 @@ type edge struct{ from, to int32 }
 
 // ways are those that lead out of functions.
 type ways struct {
-	into   []edge         // into midsts
-	from   map[int32]edge // to starts, by jumps: where they lead, and from where; from is mixed where there are several
-	called map[int32]bool // starts that calls lead to
+	into   []edge          // into midsts
+	from   map[int32]int32 // from where jumps lead to a start; mixed where there are several
+	called map[int32]bool  // starts that calls lead to
 }
 
 // mixed stands for more than one function.
@@ -73,8 +73,8 @@ func findEntered(file *symbols.File) midst {
 	all := &found[0]
 	for _, w := range found[1:] {
 		all.into = append(all.into, w.into...)
-		for to, e := range w.from {
-			all.jump(e.from, to)
+		for to, from := range w.from {
+			all.jump(from, to)
 		}
 		for to := range w.called {
 			all.called[to] = true
@@ -91,7 +91,7 @@ func findEntered(file *symbols.File) midst {
 
 // look goes through the instructions of some of the spans.
 func (w *ways) look(file *symbols.File, spans []span, first, last int) {
-	w.from, w.called = map[int32]edge{}, map[int32]bool{}
+	w.from, w.called = map[int32]int32{}, map[int32]bool{}
 	for n := first; n < last; n++ {
 		s := spans[n]
 		code, err := file.Text(s.lo, int(s.hi-s.lo))
@@ -128,10 +128,10 @@ func (w *ways) leads(spans []span, from int32, v symbols.Vaddr, call bool) {
 }
 
 func (w *ways) jump(from, to int32) {
-	if e, ok := w.from[to]; ok && e.from != from {
+	if other, ok := w.from[to]; ok && other != from {
 		from = mixed
 	}
-	w.from[to] = edge{from, to}
+	w.from[to] = from
 }
 
 // pieceOf reports whether what leads into a function's midst is a part of it.
@@ -146,5 +146,5 @@ func (w *ways) pieceOf(file *symbols.File, spans []span, e edge) bool {
 	}
 	// One without a name: what jumps to it, and nothing calls, nor takes its address.
 	by, ok := w.from[e.from]
-	return ok && by.from == e.to && !w.called[e.from] && file.Leads(from.Start)&(symbols.LeadCall|symbols.LeadTaken|symbols.LeadExported) == 0
+	return ok && by == e.to && !w.called[e.from] && file.Leads(from.Start)&(symbols.LeadCall|symbols.LeadTaken|symbols.LeadExported) == 0
 }
