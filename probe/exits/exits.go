@@ -30,18 +30,16 @@ const (
 // and of where a jump leads, it knows for the next function that comes there. Hundreds of
 // functions may end in a jump to the same one.
 type Finder struct {
-	Space  *symbols.Space
-	Memory symbols.Memory
-	// Rule says whether an instruction can be probed.
-	Rule *assess.Assessor
-	// Leaving gives the function that contains a place, which knows how it is left; its
-	// instructions may be gone.
-	Leaving func(symbols.Site) (*assess.Function, error)
+	space   *symbols.Space
+	memory  symbols.Memory
+	rule    *assess.Assessor
+	leaving func(symbols.Site) (*assess.Function, error)
 	proven  map[uint64]*assess.Place
 	ends    map[symbols.Addr]jumpEnd // by where direct jumps lead
 }
 
-// New makes a finder.
+// New makes a finder. rule says whether an instruction can be probed; leaving gives the
+// function that contains a place, which knows how it is left: its instructions may be gone.
 func New(space *symbols.Space, mem symbols.Memory, rule *assess.Assessor, leaving func(symbols.Site) (*assess.Function, error)) *Finder {
 	return &Finder{space, mem, rule, leaving, map[uint64]*assess.Place{}, map[symbols.Addr]jumpEnd{}}
 }
@@ -77,7 +75,7 @@ func (f *Finder) Own(fn *assess.Function, w symbols.Site) (list []Exit, err erro
 		at.Offset = x.Addr - uint64(fn.Start)
 		at.Vaddr = fn.Fn.Start + symbols.Vaddr(at.Offset)
 		at.Name = fmt.Sprintf("%s+%#x", w.Name, at.Offset)
-		found, err := f.Rule.Instruction(at)
+		found, err := f.rule.Instruction(at)
 		if err != nil {
 			return nil, err
 		}
@@ -93,7 +91,7 @@ func (f *Finder) Own(fn *assess.Function, w symbols.Site) (list []Exit, err erro
 // the stack, and its jumps to other functions. Parts of it that are only jumped to
 // belong to it.
 func (f *Finder) Outwards(w symbols.Site, pop uint64) (list []Exit, err error) {
-	fn, err := f.Leaving(w)
+	fn, err := f.leaving(w)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +116,7 @@ func (f *Finder) Outwards(w symbols.Site, pop uint64) (list []Exit, err error) {
 			} else if x.Indirect || uint64(x.Pop) != pop {
 				return nil, errors.New("its returns differ")
 			}
-			found, err := f.Rule.Instruction(from.at(x.Addr))
+			found, err := f.rule.Instruction(from.at(x.Addr))
 			if err != nil {
 				return nil, err
 			}
@@ -137,7 +135,7 @@ func (f *Finder) Outwards(w symbols.Site, pop uint64) (list []Exit, err error) {
 // (detour.BuildOnward). The error says why they are not all known.
 func (f *Finder) Of(w symbols.Site, open bool) (*Exits, error) {
 	l := new(Exits)
-	fn, err := f.Leaving(w)
+	fn, err := f.leaving(w)
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +180,7 @@ func (f *Finder) prove(from part, addr uint64) (*assess.Place, error) {
 	if x := f.proven[addr]; x != nil {
 		return x, nil
 	}
-	x, err := f.Rule.Start(from.at(addr)) // the sweep has it
+	x, err := f.rule.Start(from.at(addr)) // the sweep has it
 	if err != nil {
 		return nil, err
 	}

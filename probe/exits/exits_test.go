@@ -72,7 +72,7 @@ func finder(t *testing.T) (*Finder, func(name string) symbols.Site) {
 func TestExitsOfItsOwn(t *testing.T) {
 	f, at := finder(t)
 	w := at("work")
-	fn, err := f.Leaving(w)
+	fn, err := f.leaving(w)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func TestExitsOfItsOwn(t *testing.T) {
 func TestExitsBehindJumps(t *testing.T) {
 	f, at := finder(t)
 	from := at("tail_a")
-	fn, err := f.Leaving(from)
+	fn, err := f.leaving(from)
 	if err != nil {
 		t.Fatal(err)
 	}

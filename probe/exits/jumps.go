@@ -66,7 +66,7 @@ func (f *Finder) end(from part, x insn.Exit) jumpEnd {
 // jumpedTo reports whether a part is never called.
 func (f *Finder) jumpedTo(to part) bool {
 	return survey.NotCalled(to.site, func() (*insn.Function, error) {
-		in, err := f.Rule.Function(to.site)
+		in, err := f.rule.Function(to.site)
 		if err != nil {
 			return nil, err
 		}
@@ -107,7 +107,7 @@ const maxPadding = 64
 func (f *Finder) jumpsTo(from part, x insn.Exit) (part, error) {
 	to := symbols.Addr(x.To)
 	if x.Indirect {
-		jump, _ := f.Rule.Start(from.at(x.Addr))
+		jump, _ := f.rule.Start(from.at(x.Addr))
 		a, ok := jump.Inst.RIPTarget(x.Addr, jump.Code)
 		if !ok {
 			return part{}, &openJumpError{"where a register says"}
@@ -118,7 +118,7 @@ func (f *Finder) jumpsTo(from part, x insn.Exit) (part, error) {
 		}
 	}
 	for range 2 { // through a PLT stub
-		m := f.Space.ModuleAt(to)
+		m := f.space.ModuleAt(to)
 		if m == nil || m.File == nil {
 			return part{}, errors.New("to code that no file backs")
 		}
@@ -139,7 +139,7 @@ func (f *Finder) jumpsTo(from part, x insn.Exit) (part, error) {
 			to = next
 			continue
 		}
-		in, err := f.Leaving(w)
+		in, err := f.leaving(w)
 		if err != nil {
 			return part{}, err
 		}
@@ -185,17 +185,17 @@ func (f *Finder) behindStub(w symbols.Site) (to symbols.Addr, stub bool, err err
 // the stub's name, if there is one only.
 func (f *Finder) boundPointer(a symbols.Addr, stub symbols.Site) (symbols.Addr, error) {
 	var word [8]byte
-	if _, err := f.Memory.ReadMemory(word[:], a); err != nil {
+	if _, err := f.memory.ReadMemory(word[:], a); err != nil {
 		return 0, err
 	}
 	to := symbols.Addr(binary.LittleEndian.Uint64(word[:]))
-	m := f.Space.ModuleAt(to)
+	m := f.space.ModuleAt(to)
 	if m != stub.Module || !strings.HasPrefix(m.File.Section(m.Vaddr(to)), ".plt") {
 		return to, nil
 	}
 	name, _ := strings.CutSuffix(stub.Func.Symbol.Name, "@plt")
 	found := symbols.Addr(0)
-	for _, m := range f.Space.Modules() {
+	for _, m := range f.space.Modules() {
 		if m.File == nil {
 			continue
 		}
@@ -220,14 +220,14 @@ func (f *Finder) boundPointer(a symbols.Addr, stub symbols.Site) (symbols.Addr, 
 
 // fixedPointer reads a pointer that the program can't change any more.
 func (f *Finder) fixedPointer(a symbols.Addr) (symbols.Addr, error) {
-	in := f.Space.ModuleAt(a)
+	in := f.space.ModuleAt(a)
 	if in == nil {
 		return 0, &openJumpError{"through a pointer in no file"}
 	}
 	for _, m := range in.Maps {
 		if a >= m.Start && a+8 <= m.End && !m.Write {
 			var word [8]byte
-			if _, err := f.Memory.ReadMemory(word[:], a); err != nil {
+			if _, err := f.memory.ReadMemory(word[:], a); err != nil {
 				return 0, err
 			}
 			return symbols.Addr(binary.LittleEndian.Uint64(word[:])), nil
