@@ -20,6 +20,11 @@ func exitRequest(p *placed, x exits.Exit) patchRequest {
 	return patchRequest{Place: x.Place, p: p, kind: wantExit, pop: x.Pop, passing: x.Passing, conditional: x.Conditional, open: x.Open}
 }
 
+// within reports whether the place is in the function of another.
+func (w *patchRequest) within(at symbols.Site) bool {
+	return w.Site.Module == at.Module && w.Site.Func.Start == at.Func.Start
+}
+
 // ownExits asks for a patch at each instruction by which a Go function is left. A
 // jump into another function leaves it too: its hit is recorded before that
 // function runs.
@@ -43,7 +48,7 @@ func (o *planner) leavings(w patchRequest) (*exitProbe, error) {
 		l.exits = append(l.exits, exitRequest(w.p, x))
 	}
 	l.own = len(l.exits) > 0 && !slices.ContainsFunc(l.exits, func(e patchRequest) bool {
-		return e.passing != detour.NotPassing || e.Site.Module != w.Site.Module || e.Site.Func.Start != w.Site.Func.Start
+		return e.passing != detour.NotPassing || !e.within(w.Site)
 	})
 	return l, nil
 }

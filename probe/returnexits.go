@@ -24,7 +24,7 @@ import (
 //
 // A function that ends in a jump to another returns by that one's returns: they
 // are patched as well, and those of the functions that it jumps to in turn.
-// Called by others they don't find the call, and just return (exits.go). Where many
+// Called by others they don't find the call, and just return (probe/exits). Where many
 // functions are probed hundreds may return by the same instruction: they have one table
 // of calls in common (detour/common.go). A call that
 // an exception or longjmp has left is not taken for a later one of such a function
@@ -128,9 +128,7 @@ func (l *exitProbe) places() int {
 // cheap reports whether the returns are few and the function's own.
 func (l *exitProbe) cheap(w symbols.Site) bool {
 	return len(l.exits) <= fewExits && l.open == "" &&
-		!slices.ContainsFunc(l.exits, func(e patchRequest) bool {
-			return e.Site.Module != w.Module || e.Site.Func.Start != w.Func.Start
-		})
+		!slices.ContainsFunc(l.exits, func(e patchRequest) bool { return !e.within(w) })
 }
 
 // giveUpExits makes the probe a breakpoint; when it is planned again it is judged

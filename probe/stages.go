@@ -215,7 +215,7 @@ func (o *planner) apart(ws []patchRequest) [][]patchRequest {
 				n, tables[at], out = len(out), len(out), append(out, nil)
 			}
 			out[n] = append(out[n], w)
-			if w.Site.Module == w.p.where.Module && w.Site.Func.Start == w.p.where.Func.Start {
+			if w.within(w.p.where) {
 				out[n][0], out[n][len(out[n])-1] = w, out[n][0] // who returns here most
 			}
 		case w.kind == requestReturn:
