@@ -167,7 +167,7 @@ func (s *Session) bindTriggers(added []*defOf) (undo func(), err error) {
 			defs = append(defs, x.def)
 		}
 		if err := CheckTriggers(s.opts.Triggers, defs); err != nil {
-			return func() {}, err
+			return nil, err
 		}
 	}
 	undo = s.control.remember()
@@ -462,8 +462,7 @@ func (t *feed) spend(x *trigger) bool { return x.Count == 0 || t.producer.Spend(
 func (tg *target) mayLeaveTriggers(out []LeftOut) error {
 	for _, t := range tg.s.control.triggers {
 		why := ""
-		switch {
-		case t.Action == fetch.SetWprobe || t.Action == fetch.ClearWprobe:
+		if t.Action == fetch.SetWprobe || t.Action == fetch.ClearWprobe {
 			why = "a watchpoint needs a tracer: leave --detach out"
 		}
 		for i := range out {

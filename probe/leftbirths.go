@@ -341,16 +341,15 @@ func (b *bornAt) args() bool { return strings.HasPrefix(b.module.Name, "libc.") 
 // useSequences has hits be taken in sequences as the threads, which are stopped, are let
 // go.
 func (tg *target) useSequences(stopped []*tracee.Thread) {
-	n := 0
+	l, n := tg.area.File.Layout, 0
 	if tg.births.trusted && tg.barred == "" {
 		if why := tg.standApart(stopped); why != "" {
 			tg.bar(why)
 		} else {
-			n = tg.area.File.Layout.CPUs
+			n = l.CPUs
 		}
 	}
 	tg.births.used = true
-	l := tg.area.File.Layout
 	tg.area.File.Store32(l.Flags.Off+ring.SeqCPUs, uint32(n))
 	if n > 0 {
 		tg.s.logf("process %d: hits are taken in restartable sequences from here on, too", tg.proc.PID())
