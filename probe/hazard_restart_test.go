@@ -31,8 +31,7 @@ func TestHazardP55(t *testing.T) {
 	l.finish(sub.pid())
 	leaveIn(t, sub.pid(), Options{Detach: true}, "p:w work n=$arg1:s32")
 	live := openedLive(t, sub.pid())
-	more := func() bool { return live.Refresh() != nil || live.Stats()[0].Hits > 5 }
-	if !waitUntil(more) {
+	if !waitUntil(func() bool { return live.Refresh() == nil && live.Stats()[0].Hits > 5 }) {
 		t.Error("probes that were left record nothing")
 	}
 	if err := live.Remove(t.Context(), []string{"kprobes/w"}); err != nil {

@@ -39,7 +39,7 @@ var leavePlaces = []struct {
 	{"tail+0xe", plan.TailPad, true},
 }
 
-// state is what a thread is in besides its place.
+// leaveState is what a thread is in besides its place.
 type leaveState int
 
 const (
@@ -113,7 +113,10 @@ func leaveAt(t *testing.T, sub *subject, place string, tactic plan.Tactic, k int
 			}
 		}()
 		th := tg.proc.Threads()[0]
-		site := siteOfTactic(t, tg, tactic)
+		site, err := siteOfTactic(tg, tactic)
+		if err != nil {
+			return err
+		}
 		if !th.StepOut(func(pc symbols.Addr) bool { return pc != site }, 1_000_000) {
 			return fmt.Errorf("it never comes to %v", site)
 		}
@@ -196,8 +199,7 @@ func leavesState(t *testing.T, tg *target, th *tracee.Thread, state leaveState, 
 }
 
 // siteOfTactic is the address of the only probe, which must be armed by a tactic.
-func siteOfTactic(t *testing.T, tg *target, want plan.Tactic) (site symbols.Addr) {
-	t.Helper()
+func siteOfTactic(tg *target, want plan.Tactic) (site symbols.Addr, err error) {
 	got := plan.Breakpoint
 	for p := range tg.placed {
 		site = p.where.Addr
@@ -208,7 +210,7 @@ func siteOfTactic(t *testing.T, tg *target, want plan.Tactic) (site symbols.Addr
 		}
 	}
 	if got != want {
-		t.Fatalf("the probe is a %v, want %v: the fixture is wrong", got, want)
+		return 0, fmt.Errorf("the probe is a %v, want %v: the fixture is wrong", got, want)
 	}
-	return site
+	return site, nil
 }
