@@ -1,11 +1,8 @@
 package probe
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -45,7 +42,7 @@ func TestRecoverLongJump(t *testing.T) {
 				t.Fatal("it is still traced")
 			}
 			long := longJumpOf(t, sub.pid(), site.Addr)
-			leaveStoppedAt(t, sub.pid(), long)
+			steppedTo(t, sub.pid(), long, 0, 0, false)
 			if pids, err := Recover(t.Context(), []int{sub.pid()}); err != nil || len(pids) != 1 {
 				t.Errorf("recovered %v: %v", pids, err)
 			}
@@ -74,35 +71,4 @@ func longJumpOf(t *testing.T, pid int, at symbols.Addr) symbols.Addr {
 		t.Fatalf("no short jump at %v: %x, %v", at, b, err)
 	}
 	return at + 2 + symbols.Addr(int8(b[1]))
-}
-
-// leaveStoppedAt has a process of one thread run to an address and leaves it
-// there untraced, stopped by SIGSTOP. It must come by all the time.
-func leaveStoppedAt(t *testing.T, pid int, at symbols.Addr) {
-	t.Helper()
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // whoever attaches is the tracer
-		defer runtime.UnlockOSThread()
-		done <- stopAt(pid, at)
-	}()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
-	if !waitUntil(func() bool {
-		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-		return bytes.Contains(b, []byte("State:\tT (stopped)")) && !traced(pid)
-	}) {
-		t.Fatalf("it isn't stopped: %s", threadStates(pid))
-	}
-}
-
-func stopAt(pid int, at symbols.Addr) error {
-	if err := attachRaw(pid); err != nil {
-		return err
-	}
-	if _, err := stepRaw(pid, 1_000_000, func(rip uint64) bool { return rip == uint64(at) }); err != nil {
-		return errors.Join(err, unix.PtraceDetach(pid))
-	}
-	return errors.Join(unix.Kill(pid, unix.SIGSTOP), unix.PtraceDetach(pid))
 }

@@ -80,10 +80,7 @@ func recoverAt(t *testing.T, sub *subject, place string, k int, interrupted bool
 	lives(t, pid)
 	more = steppedTo(t, pid, site, long, k, interrupted)
 	if interrupted && more {
-		if !waitUntil(func() bool {
-			b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/syscall", pid))
-			return bytes.HasPrefix(b, []byte("34 "))
-		}) {
+		if !waitUntil(func() bool { return inSyscall(pid, pause) }) {
 			t.Fatalf("the handler doesn't wait: %s", threadStates(pid))
 		}
 	}
@@ -95,10 +92,7 @@ func recoverAt(t *testing.T, sub *subject, place string, k int, interrupted bool
 		if err := unix.Kill(pid, unix.SIGHUP); err != nil {
 			t.Fatal(err)
 		}
-		if !waitUntil(func() bool {
-			b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/syscall", pid))
-			return !bytes.HasPrefix(b, []byte("34 "))
-		}) {
+		if !waitUntil(func() bool { return !inSyscall(pid, pause) }) {
 			t.Fatalf("the handler doesn't return: %s", threadStates(pid))
 		}
 	case more:
@@ -111,43 +105,46 @@ func recoverAt(t *testing.T, sub *subject, place string, k int, interrupted bool
 	return more
 }
 
+// pause is the call in which the handler of leave_states.c waits, as /proc has it.
+const pause = "34 "
+
 // steppedTo has a process of one thread, which nobody traces, execute k instructions
-// from an address on, and leaves it stopped there, or with SIGUSR2. There is no more
-// where it is in no code of kprobe's then.
+// from an address on, by which it must come all the time, and leaves it stopped there, or
+// with SIGUSR2. There is no more where it is in no code of kprobe's then.
 func steppedTo(t *testing.T, pid int, at, long symbols.Addr, k int, signal bool) (more bool) {
 	t.Helper()
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // whoever attaches is the tracer
 		defer runtime.UnlockOSThread()
-		done <- func() error {
+		done <- func() (err error) {
 			if err := attachRaw(pid); err != nil {
 				return err
 			}
+			defer func() { err = errors.Join(err, unix.PtraceDetach(pid)) }()
 			regs, err := stepRaw(pid, 1_000_000, func(rip uint64) bool { return rip == uint64(at) })
 			n := 0
 			if err == nil && k > 0 {
 				regs, err = stepRaw(pid, k+2, func(uint64) bool { n++; return n > k })
 			}
 			if err != nil {
-				return errors.Join(err, unix.PtraceDetach(pid))
+				return err
 			}
 			maps, err := symbols.ReadMaps(pid)
 			if err != nil {
-				return errors.Join(err, unix.PtraceDetach(pid))
+				return err
 			}
 			more = k == 0 || regs.Rip == uint64(long)
 			for _, m := range maps {
 				more = more || m.Path == "" && m.Exec && symbols.Addr(regs.Rip) >= m.Start && symbols.Addr(regs.Rip) < m.End
 			}
-			if more {
-				sig := unix.SIGSTOP
-				if signal {
-					sig = unix.SIGUSR2
-				}
-				err = unix.Kill(pid, sig)
+			switch {
+			case !more:
+				return nil
+			case signal:
+				return unix.Kill(pid, unix.SIGUSR2)
 			}
-			return errors.Join(err, unix.PtraceDetach(pid))
+			return unix.Kill(pid, unix.SIGSTOP)
 		}()
 	}()
 	if err := <-done; err != nil {

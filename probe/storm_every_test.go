@@ -38,13 +38,17 @@ func startEvery(t *testing.T, prog string, args ...string) *subject {
 	return startSubject(t, fixture.NeedTool(t, "setarch"), append([]string{"-R", prog}, args...)...)
 }
 
+// inSyscall reports whether a process's first thread waits in a system call: how /proc
+// tells of it, its number first.
+func inSyscall(pid int, call string) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/syscall", pid))
+	return err == nil && strings.HasPrefix(string(b), call)
+}
+
 // waits returns when the program's first thread waits for input.
 func (s *subject) waits() {
 	s.t.Helper()
-	if !waitUntil(func() bool {
-		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/syscall", s.pid()))
-		return strings.HasPrefix(string(b), "0 0x0 ") // read(0, …)
-	}) {
+	if !waitUntil(func() bool { return inSyscall(s.pid(), "0 0x0 ") }) { // read(0, …)
 		s.t.Fatalf("the program does not read: %s", threadStates(s.pid()))
 	}
 }
