@@ -125,8 +125,9 @@ func (s *recorderSubject) look() *recordedSink {
 	return sink
 }
 
-// takenOut takes everything out, and looks whether nothing is left.
-func (s *recorderSubject) takenOut() {
+// takenOut takes everything out, looks whether nothing is left, and gives how many events
+// there were.
+func (s *subject) takenOut() int {
 	s.t.Helper()
 	l := openedLive(s.t, s.pid())
 	var names []string
@@ -137,6 +138,7 @@ func (s *recorderSubject) takenOut() {
 		s.t.Fatal(err)
 	}
 	checkClean(s.t, s.pid())
+	return len(names)
 }
 
 // TestDetachedRing leaves a probe in a program whose threads fill the smallest rings

@@ -8,6 +8,23 @@ import (
 	"kprobe/symbols"
 )
 
+// functionsIn gives the places of those functions of a process's program of which it has
+// just one.
+func functionsIn(t *testing.T, pid int, names ...string) (funcs []symbols.Place) {
+	t.Helper()
+	space, err := symbols.OpenProcess(pid, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := space.Modules()[0]
+	for _, name := range names {
+		if syms := m.File.Lookup(name); len(syms) == 1 {
+			funcs = append(funcs, symbols.Place{Kind: symbols.PlaceVaddr, Module: m.Name, Value: uint64(syms[0].Vaddr)})
+		}
+	}
+	return funcs
+}
+
 // TestGoEveryInstruction probes every instruction of functions of Go: where they
 // check their stack, have it grown, or don't check it at all, down to the last
 // byte of some stacks. The program computes what it computes without kprobe, and
@@ -16,29 +33,15 @@ func TestGoEveryInstruction(t *testing.T) {
 	prog := fixture.Build(t, "probe_go.go")
 	want := plain(t, prog)
 	sub := startSubject(t, prog)
-	space, err := symbols.OpenProcess(sub.pid(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := space.Modules()[0]
-	var funcs []symbols.Place
-	calls := map[int]uint64{} // by function: how often each instruction is run
-	for _, name := range []string{"main.leaf", "main.walk", "main.chain", "main.link", "main.last", "main.grow", "main.spin", "main.caught",
-		"runtime.nanotime1", "runtime.findObject", "runtime.acquirem", "runtime.releasem", "runtime.casgstatus", "runtime.newstack"} {
-		if syms := m.File.Lookup(name); len(syms) == 1 {
-			if name == "main.leaf" {
-				calls[len(funcs)] = goCalls["leaf"]
-			}
-			funcs = append(funcs, symbols.Place{Kind: symbols.PlaceVaddr, Module: m.Name, Value: uint64(syms[0].Vaddr)})
-		}
-	}
+	funcs := functionsIn(t, sub.pid(), "main.leaf", "main.walk", "main.chain", "main.link", "main.last", "main.grow", "main.spin", "main.caught",
+		"runtime.nanotime1", "runtime.findObject", "runtime.acquirem", "runtime.releasem", "runtime.casgstatus", "runtime.newstack")
 	var defs []string
-	once := map[string]uint64{}
+	leaf := map[string]bool{} // those of main.leaf, the first: each is run once a call
 	for i, list := range instructionsOf(t, sub.pid(), funcs) {
 		for _, d := range list {
-			if calls[i] > 0 {
+			if i == 0 {
 				name, _, _ := strings.Cut(strings.TrimPrefix(d, "p:"), " ")
-				once[name] = calls[i]
+				leaf[name] = true
 			}
 		}
 		defs = append(defs, list...)
@@ -53,11 +56,11 @@ func TestGoEveryInstruction(t *testing.T) {
 		if jumps += n; n == 0 {
 			t.Logf("%s is a breakpoint: %s", st.Event.Name, why)
 		}
-		if n := once[st.Event.Name]; n > 0 && st.Hits != n {
-			t.Errorf("%s: %d hits, want %d", st.Event.Name, st.Hits, n)
+		if want := goCalls["leaf"]; leaf[st.Event.Name] && st.Hits != want {
+			t.Errorf("%s: %d hits, want %d", st.Event.Name, st.Hits, want)
 		}
 	}
-	if len(once) == 0 || len(defs) < 300 || jumps*100 < len(defs)*90 {
+	if len(leaf) == 0 || len(defs) < 300 || jumps*100 < len(defs)*90 {
 		t.Errorf("only %d of %d instructions are probed by a jump", jumps, len(defs))
 	}
 	l.finish(sub.pid())

@@ -6,7 +6,6 @@ import (
 
 	"kprobe/internal/fixture"
 	"kprobe/probe/plan"
-	"kprobe/symbols"
 )
 
 // TestLeftShortJumpsOfGo leaves probes of every instruction of Go functions alone: of the
@@ -15,17 +14,7 @@ func TestLeftShortJumpsOfGo(t *testing.T) {
 	prog := fixture.Build(t, "probe_go.go")
 	want := plain(t, prog)
 	sub := startSubject(t, prog)
-	space, err := symbols.OpenProcess(sub.pid(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := space.Modules()[0]
-	var funcs []symbols.Place
-	for _, name := range []string{"main.leaf", "main.walk", "main.chain", "main.link", "runtime.findObject", "runtime.casgstatus"} {
-		if syms := m.File.Lookup(name); len(syms) == 1 {
-			funcs = append(funcs, symbols.Place{Kind: symbols.PlaceVaddr, Module: m.Name, Value: uint64(syms[0].Vaddr)})
-		}
-	}
+	funcs := functionsIn(t, sub.pid(), "main.leaf", "main.walk", "main.chain", "main.link", "runtime.findObject", "runtime.casgstatus")
 	var defs []string
 	for _, list := range instructionsOf(t, sub.pid(), funcs) {
 		defs = append(defs, list...)
@@ -66,13 +55,6 @@ func TestLeftShortJumpsOfGo(t *testing.T) {
 	if got := sub.work(); got != want {
 		t.Errorf("the program printed %q, otherwise %q", got, want)
 	}
-	l := openedLive(t, sub.pid())
-	var names []string
-	for _, st := range l.Stats() {
-		names = append(names, st.Event.Group+"/"+st.Event.Name)
-	}
-	if err := l.Remove(t.Context(), names); err != nil {
-		t.Error(err)
-	}
+	sub.takenOut()
 	sub.end()
 }

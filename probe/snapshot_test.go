@@ -175,11 +175,7 @@ func TestSnapshotTriggersAtOnce(t *testing.T) {
 				t.Fatalf("%d snapshots", h.Taken)
 			}
 		}
-		l := openedLive(t, sub.pid())
-		if err := l.Remove(t.Context(), []string{"kprobes/u", "kprobes/d"}); err != nil {
-			t.Fatal(err)
-		}
-		checkClean(t, sub.pid())
+		sub.takenOut()
 		sub.end()
 	})
 }
