@@ -44,9 +44,9 @@ func (o *planner) mayBeAlone(p *placed, l *exitProbe) bool {
 	return o.manyCounted && l.own && len(l.exits) <= maxAlone && o.countable(p)
 }
 
-// leaveAlone finds the return probes that are counted where the functions return. Those
+// findAlone finds the return probes that are counted where the functions return. Those
 // whose exits were to be probed for that only go by return trampolines otherwise.
-func (o *planner) leaveAlone(ps []*placed) {
+func (o *planner) findAlone(ps []*placed) {
 	fresh := func(p *placed) *exitProbe {
 		if x := o.course(p).byExits; x != nil && x != p.byExits {
 			return x

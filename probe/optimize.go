@@ -218,7 +218,7 @@ func (o *planner) judge(ws []patchRequest, list []own) (returns []*placed, busy 
 			busy[w.Site.Addr] = true
 		}
 	}
-	o.leaveAlone(returns)
+	o.findAlone(returns)
 	return returns, busy, nil
 }
 
