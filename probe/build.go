@@ -117,7 +117,7 @@ func (tg *target) writeStages(p *patch) error {
 	for _, s := range p.stages {
 		copy(text[s.base-base:], s.text)
 		s.text = nil
-		if s.returns != nil {
+		if s.trampolines != nil {
 			tg.feed.landed.hide(s.base, s.base+symbols.Addr(s.size))
 		}
 	}

@@ -210,9 +210,9 @@ type placed struct {
 type course struct {
 	tactic plan.Tactic // how it is armed
 	why    string      // why it isn't a better tactic
-	// followed is set where its calls return by return trampolines, as long as
-	// optimized says.
-	followed *followed
+	// byTrampolines is set where its calls return by return trampolines, as long as
+	// optimized says, or may have to in the end.
+	byTrampolines *trampolineProbe
 	// byExits is set where they are seen at its function's returns.
 	byExits *exitProbe
 	// analysed says that trapped is known: why its calls must be followed by

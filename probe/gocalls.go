@@ -71,7 +71,7 @@ func (tg *target) followGo(w patchRequest) (*exitProbe, string) {
 			return nil, "there may be no room for a detour at " + e.Site.Name
 		}
 	}
-	return &exitProbe{probe: w.p, exits: list}, ""
+	return &exitProbe{noted: noted{probe: w.p}, exits: list}, ""
 }
 
 // withGo is a patch with all that goes with it when it makes way: the other patches
@@ -129,7 +129,7 @@ func (tg *target) amongCalls(goes []*placed, stopped []*tracee.Thread) bool {
 			return false // gone
 		}
 		st, at := tg.stageOf(regs)
-		return st != nil && st.exits != nil && slices.Contains(goes, st.exits.probe) && tg.patches.recording(symbols.Addr(at.Rip))
+		return st != nil && st.way != nil && slices.Contains(goes, st.way.of()) && tg.patches.recording(symbols.Addr(at.Rip))
 	})
 }
 

@@ -33,7 +33,7 @@ func (tg *target) noteEntries(list []*patch) {
 	fresh := map[*detour.Noting][]int{}
 	for _, p := range list {
 		for st := range p.allStages() {
-			if x := st.exits; x != nil && !st.leaves && x.noting != nil {
+			if x := st.exits(); x != nil && !st.leaves && x.noting != nil {
 				if i := x.noting.Put(uint64(x.probe.where.Addr)); i >= 0 {
 					fresh[x.noting] = append(fresh[x.noting], i)
 				}
@@ -53,7 +53,7 @@ func (tg *target) noteEntries(list []*patch) {
 func (tg *target) unnoteEntries(list []*patch) {
 	for _, p := range list {
 		for st := range p.allStages() {
-			if x := st.exits; x != nil && !st.leaves && x.noting != nil {
+			if x := st.exits(); x != nil && !st.leaves && x.noting != nil {
 				if i := x.noting.Drop(uint64(x.probe.where.Addr)); i >= 0 {
 					tg.writeEntries(x.noting, []int{i})
 				}
@@ -73,7 +73,7 @@ func (tg *target) writeEntries(n *detour.Noting, words []int) {
 // where they return to: the thread is at a jump that leaves them. The session's context
 // is filled.
 func (s *Session) followOnward(tg *target, th *thread, st *stage) {
-	k, slot := st.exits.calls, s.regs.GPR[fetch.SP]
+	k, slot := st.exits().calls, s.regs.GPR[fetch.SP]
 	mem := tg.callsOf(k, slot)
 	raw, err := tg.word(symbols.Addr(slot))
 	if mem == nil || err != nil {

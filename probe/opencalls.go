@@ -75,9 +75,9 @@ func (tg *target) openCalls() []OpenCall {
 		if p.removed || p.prog == nil {
 			continue
 		}
-		one := func(in detour.Instance, entry []byte, isGo bool) {
+		one := func(in detour.Instance, entry []byte) {
 			c := OpenCall{TID: p.feed.numbers.Outside(in.TID), Func: p.fn, Event: p.ev.Group + "/" + p.ev.Name, Slot: symbols.Addr(in.Slot), Return: symbols.Addr(in.Real)}
-			if isGo {
+			if p.goABI {
 				c.G, _ = detour.GoCall(in.Slot)
 				c.TID, c.Slot = 0, 0
 			}
@@ -89,20 +89,18 @@ func (tg *target) openCalls() []OpenCall {
 			}
 			out = append(out, c)
 		}
-		if x := p.byExits; x != nil && x.calls.Addr != 0 {
-			if mem, err := tg.ownMemory(x.calls.Size(), x.calls.Addr); err == nil {
-				for _, in := range x.calls.Used(mem) {
-					if !x.calls.Owner(mem, in.Number, p.id) {
-						continue
-					}
-					one(in, x.calls.Entry(mem, in.Number), x.calls.Go)
-				}
+		for way := range p.ways() {
+			pool, at := way.memory(), way.at()
+			if at == 0 || !way.inUse() {
+				continue
 			}
-		}
-		if f := p.followed; f != nil && f.pool.Addr != 0 && p.optimized {
-			if mem, err := tg.ownMemory(f.pool.Size(), f.pool.Addr); err == nil {
-				for _, in := range f.pool.Used(mem) {
-					one(in, f.pool.Entry(mem, in.Number), false)
+			mem, err := tg.ownMemory(pool.Size(), at)
+			if err != nil {
+				continue
+			}
+			for _, in := range pool.Used(mem) {
+				if way.owns(mem, in.Number, p) {
+					one(in, pool.Entry(mem, in.Number))
 				}
 			}
 		}

@@ -63,7 +63,7 @@ func (t *feed) missedReturns() (n uint64) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	for _, p := range t.ids {
-		if p != nil && (p.followed != nil || p.byExits != nil) {
+		if p != nil && p.way() != nil {
 			n += t.counters.Probe(p.id).Missed
 		}
 	}
@@ -87,7 +87,7 @@ func (tg *target) reclaimReturns() error {
 			if !tg.allStopped(stopped) {
 				return errLate
 			}
-			busy, leaving := map[*followed]bool{}, map[uint64]bool{}
+			busy := map[uint64]bool{} // by where calls are noted
 			var sps []uint64
 			for _, t := range stopped {
 				regs, err := t.Regs()
@@ -96,24 +96,23 @@ func (tg *target) reclaimReturns() error {
 				}
 				sps = append(sps, regs.Rsp)
 				if st, _ := tg.stageOf(regs); st != nil {
-					busy[st.returns] = true
-					if st.exits != nil {
-						leaving[st.exits.calls.Addr] = true
+					if st.way != nil {
+						busy[st.way.at()] = true
 					}
 				} else if tg.inShared(symbols.Addr(regs.Rip)) {
 					return errLate // whose call it is can't be read
 				}
 			}
 			for _, st := range tg.patches.stages {
-				if st.returns != nil && !busy[st.returns] {
-					if err := tg.reclaimPool(st.returns); err != nil {
+				if st.way != nil && st.way.outlives() && !busy[st.way.at()] {
+					if err := tg.reclaimWay(st.way, sps); err != nil {
 						return err
 					}
 				}
 			}
 			for _, l := range tg.exitProbes {
-				if !leaving[l.calls.Addr] && (common || !l.calls.Common) {
-					if err := tg.reclaimCalls(l, sps); err != nil {
+				if !busy[l.calls.Addr] && (common || !l.calls.Common) {
+					if err := tg.reclaimWay(l, sps); err != nil {
 						return err
 					}
 				}
@@ -127,30 +126,19 @@ func (tg *target) reclaimReturns() error {
 	return look()
 }
 
-// reclaimPool gives instances back that the look before found abandoned, too.
-func (tg *target) reclaimPool(f *followed) error {
-	return tg.freeAbandoned(f.pool, symbols.Addr(f.pool.Addr), &f.suspects, func(in detour.Instance) bool { return tg.abandoned(f, in) })
-}
-
-// instances is the target's memory for calls that are under way: a detour.Pool or
-// detour.Calls.
-type instances interface {
-	Size() int // bytes
-	Used(mem []byte) []detour.Instance
-	Free(mem []byte, number int)
-}
-
-// freeAbandoned frees the instances at an address that are abandoned and are among
-// the suspects, with the same call. Those that were not become the suspects.
-func (tg *target) freeAbandoned(pool instances, at symbols.Addr, suspects *map[int]detour.Instance, abandoned func(detour.Instance) bool) error {
+// reclaimWay gives the places of calls back that the look before found abandoned, too.
+// Those that were not become the suspects.
+func (tg *target) reclaimWay(w returnWay, sps []uint64) error {
+	pool, at := w.memory(), w.at()
 	mem := make([]byte, pool.Size())
-	if _, err := tg.proc.ReadMemory(mem, at); err != nil {
+	if _, err := tg.proc.ReadMemory(mem, symbols.Addr(at)); err != nil {
 		return err
 	}
+	suspects := w.suspects()
 	found := map[int]detour.Instance{}
 	freed := false
 	for _, in := range pool.Used(mem) {
-		if !abandoned(in) {
+		if !w.abandoned(tg, in, sps) {
 			continue
 		}
 		if was, ok := (*suspects)[in.Number]; ok && was == in {
@@ -164,63 +152,5 @@ func (tg *target) freeAbandoned(pool instances, at symbols.Addr, suspects *map[i
 	if !freed {
 		return nil
 	}
-	return tg.proc.WriteMemory(mem, at)
-}
-
-// abandoned reports whether a call won't return by its return trampoline: whether it is
-// not among those that its slot leads to, from return trampoline to return trampoline where
-// functions jumped to each other.
-func (tg *target) abandoned(f *followed, in detour.Instance) bool {
-	var word [8]byte
-	next := symbols.Addr(in.Slot)
-	for range detour.MaxInstances {
-		if _, err := tg.proc.ReadMemory(word[:], next); err != nil {
-			return !errors.Is(err, symbols.ErrLatePage)
-		}
-		now, n := tg.held(symbols.Addr(le64(word[:])))
-		if now == nil {
-			return true
-		}
-		if now == f && n == in.Number {
-			return false
-		}
-		next = symbols.Addr(now.pool.ReturnAt(n))
-	}
-	return false
-}
-
-// underWay reports whether a call may still come to an exit, as its slot says. sps
-// are the stack pointers of all threads.
-func (tg *target) underWay(l *exitProbe, in detour.Instance, sps []uint64) bool {
-	slot := in.Slot
-	if l.calls.Go {
-		g, distance := detour.GoCall(slot)
-		lo, hi, sp, err := detour.GoStack(tg.proc, g)
-		if err != nil || distance > hi-lo {
-			return false
-		}
-		for _, x := range sps {
-			if x >= lo && x < hi {
-				sp = x
-			}
-		}
-		// What a panic has left lies below the stack pointer, or the goroutine
-		// has ended, and its stack pointer is where it began.
-		if slot = hi - distance; sp >= lo && sp <= hi && slot < sp {
-			return false
-		}
-	} else if in.TID != 0 && tg.proc.Thread(tg.feed.numbers.Outside(in.TID)) == nil {
-		return false
-	} else if l.calls.Common {
-		return true // threads free their own, near the calls that need their rows
-	}
-	var word [8]byte
-	_, err := tg.proc.ReadMemory(word[:], symbols.Addr(slot))
-	return errors.Is(err, symbols.ErrLatePage) || err == nil && le64(word[:]) == in.Return
-}
-
-// reclaimCalls gives places of calls back that the look before found abandoned,
-// too: whose thread is gone, or whose slot the program has used anew.
-func (tg *target) reclaimCalls(l *exitProbe, sps []uint64) error {
-	return tg.freeAbandoned(l.calls, symbols.Addr(l.calls.Addr), &l.suspects, func(in detour.Instance) bool { return !tg.underWay(l, in, sps) })
+	return tg.proc.WriteMemory(mem, symbols.Addr(at))
 }

@@ -103,12 +103,12 @@ func TestReturnReclaim(t *testing.T) {
 	used := func() (n int) {
 		_ = l.s.tracer.Do(func() error {
 			for _, st := range l.s.targets[sub.pid()].patches.stages {
-				if st.returns != nil {
-					mem := make([]byte, st.returns.pool.Size())
-					if _, err := l.s.targets[sub.pid()].proc.ReadMemory(mem, symbols.Addr(st.returns.pool.Addr)); err != nil {
+				if w := st.way; w != nil {
+					mem := make([]byte, w.memory().Size())
+					if _, err := l.s.targets[sub.pid()].proc.ReadMemory(mem, symbols.Addr(w.at())); err != nil {
 						t.Fatal(err)
 					}
-					n += len(st.returns.pool.Used(mem))
+					n += len(w.memory().Used(mem))
 				}
 			}
 			return nil

@@ -39,21 +39,25 @@ type stage struct {
 	at     symbols.Addr   // the first displaced instruction
 	detour *detour.Detour // nil: only copies
 	wants  []patchRequest // what the detour serves
-	// returns is the return probe whose code this is, return trampolines included.
-	returns *followed
-	// return trampolines is its code, as of this stage; nil where returns is.
-	trampolines *detour.Return
-	// exits is the return probe of exits whose code this is; leaves says that
-	// it is an exit's.
-	exits  *exitProbe
+	// way is the return probe whose code this is; nil: that of none. leaves says that it
+	// is an exit's.
+	way    returnWay
 	leaves bool
-	moved  insn.Moved // copies, at copyAt
-	copyAt symbols.Addr
+	// trampolines are the return trampolines in the code; nil: there are none.
+	trampolines *detour.Return
+	moved       insn.Moved // copies, at copyAt
+	copyAt      symbols.Addr
 	// onward is where a thread is in the program that stands at the jump behind the
 	// copies, to the next stage; 0 if there is none.
 	onward symbols.Addr
 	text   []byte // until it is written
 	sketch *detour.Sketch
+}
+
+// exits is the return probe of exits whose code the stage is; nil: that of none.
+func (s *stage) exits() *exitProbe {
+	x, _ := s.way.(*exitProbe)
+	return x
 }
 
 func (s *stage) holds(pc symbols.Addr) bool {
@@ -227,9 +231,15 @@ func (s *stage) leave(regs *unix.PtraceRegs, mem symbols.Memory) (*unix.PtraceRe
 	if out, _, ok := s.inCopy(regs, mem); ok {
 		return out, true
 	}
-	if s.returns != nil {
-		return s.leaveReturn(regs, mem)
+	if s.way != nil {
+		return s.way.leave(s, regs, mem)
 	}
+	return s.leaveDetour(regs, mem)
+}
+
+// leaveDetour is leave for the code of probes that follow no calls, or follow them by
+// exits.
+func (s *stage) leaveDetour(regs *unix.PtraceRegs, mem symbols.Memory) (*unix.PtraceRegs, bool) {
 	out := *regs
 	out.Rip = uint64(s.at)
 	if s.detour == nil {

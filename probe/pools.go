@@ -54,8 +54,8 @@ func (o *planner) planPools(maps []symbols.Mapping, ps []*placed, avoid []plan.R
 	pool := func(p *placed, c *course) error {
 		k, err := detour.NewPool(0, p.prog, p.pool.max)
 		off := room(k.Size())
-		f := &followed{probe: p}
-		c.followed = f
+		f := &trampolineProbe{noted: noted{probe: p}}
+		c.byTrampolines = f
 		laid = append(laid, func(at uint64) (err error) {
 			f.pool, err = detour.NewPool(at+off, p.prog, p.pool.max)
 			return err
@@ -219,20 +219,21 @@ func (tg *target) layPools(ctx context.Context, x *poolPlan, list []*patch) erro
 	seen := map[uint64]bool{}
 	for _, p := range list {
 		for _, st := range p.stages {
-			if f := st.returns; f != nil {
-				if err := write(f.pool.Image(shared), f.pool.Addr); err != nil {
-					return err
-				}
-			}
-			l := st.exits
-			if l == nil || seen[l.calls.Addr] || !x.holds(l.calls.Addr) {
+			w := st.way
+			if w == nil {
 				continue
 			}
-			seen[l.calls.Addr] = true
-			if err := write(l.calls.Head(shared), l.calls.Addr); err != nil {
+			at := w.at()
+			if seen[at] || !x.holds(at) {
+				continue
+			}
+			seen[at] = true
+			if err := write(w.blank(shared), at); err != nil {
 				return err
 			}
-			tg.exitProbes = append(tg.exitProbes, l)
+			if l := st.exits(); l != nil {
+				tg.exitProbes = append(tg.exitProbes, l)
+			}
 		}
 	}
 	return nil
@@ -243,19 +244,13 @@ func (tg *target) layPools(ctx context.Context, x *poolPlan, list []*patch) erro
 func (tg *target) freePools(ctx context.Context) {
 	var used []uint64
 	for _, st := range tg.patches.stages {
-		if st.returns != nil {
-			used = append(used, st.returns.pool.Addr)
-		}
-		if st.exits != nil {
-			used = append(used, st.exits.calls.Addr)
+		if st.way != nil {
+			used = append(used, st.way.at())
 		}
 	}
 	for p := range tg.placed {
-		if p.followed != nil {
-			used = append(used, p.followed.pool.Addr)
-		}
-		if p.byExits != nil {
-			used = append(used, p.byExits.calls.Addr)
+		for w := range p.ways() {
+			used = append(used, w.at())
 		}
 	}
 	holds := func(m *memory.Arena, at uint64) bool { return at >= uint64(m.Start) && at < uint64(m.End()) }

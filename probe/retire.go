@@ -283,17 +283,18 @@ func (tg *target) forgetKeys(r *retired) {
 func (tg *target) instancesUsed(r *retired) (n int, err error) {
 	for _, p := range r.patches {
 		for _, st := range p.stages {
-			if st.returns == nil {
+			if st.way == nil || !st.way.outlives() {
 				continue
 			}
-			if err := tg.reclaimPool(st.returns); err != nil {
+			if err := tg.reclaimWay(st.way, nil); err != nil {
 				return 0, err
 			}
-			mem := make([]byte, st.returns.pool.Size())
-			if _, err := tg.proc.ReadMemory(mem, symbols.Addr(st.returns.pool.Addr)); err != nil {
+			pool, at := st.way.memory(), st.way.at()
+			mem := make([]byte, pool.Size())
+			if _, err := tg.proc.ReadMemory(mem, symbols.Addr(at)); err != nil {
 				return 0, err
 			}
-			n += len(st.returns.pool.Used(mem))
+			n += len(pool.Used(mem))
 		}
 	}
 	for _, p := range r.probes {

@@ -1,15 +1,18 @@
 package probe
 
 import (
-	"fmt"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"kprobe/probe/assess"
 	"kprobe/probe/detour"
 	"kprobe/probe/exits"
 	"kprobe/probe/plan"
+	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
 
@@ -47,11 +50,9 @@ import (
 
 // exitProbe is a return probe of exits.
 type exitProbe struct {
-	probe *placed
+	noted
 	exits []patchRequest
 	calls detour.Calls
-	// suspects are the calls that the last look for abandoned ones found.
-	suspects map[int]detour.Instance
 	// anywhere says that any return which looks into the table in common may be one of its
 	// calls'. noting is set where one of that table's functions ends in a jump of which
 	// only the program knows where it leads; open says which jump, and why.
@@ -75,47 +76,31 @@ func (tg *target) leavable(w patchRequest) string {
 	return exits.Patchable(w.Site.Func.Symbol.Name)
 }
 
-// followReturn says why the calls of a return probe must be followed by
-// breakpoints; "" if by return trampolines, or by its function's exits, which are then in
-// its byExits.
-func (o *planner) followReturn(w patchRequest) string {
-	tg, c := o.tg, o.course(w.p)
-	switch {
-	case w.p.user.handles():
-		return w.p.user.whyTrap()
-	case c.byExits != nil:
-		return ""
-	case c.analysed:
-		return c.trapped
-	}
-	c.analysed = true
-	if w.p.goABI {
-		c.byExits, c.trapped = tg.followGo(w)
-		return c.trapped
-	}
-	c.trapped = o.followable(w)
-	c.landable = c.trapped == ""
-	if tg.leavable(w) != "" {
-		return c.trapped
-	}
-	l, err := o.leavings(w)
-	if c.landable {
-		if err == nil && (l.cheap(w.Site) || o.mayBeAlone(w.p, l)) {
-			c.byExits = l
-		}
-		return ""
-	}
-	if err != nil {
-		c.trapped = fmt.Sprintf("%s, and its exits can't be probed: %v", c.trapped, err)
-		return c.trapped
-	}
-	c.byExits, c.trapped = l, ""
-	return ""
-}
-
 // fewExits is up to how many returns a function is probed at them though it could
 // go by return trampolines: a call costs less so, and each patch takes memory and time.
 const fewExits = 4
+
+func (l *exitProbe) memory() instances             { return l.calls }
+func (l *exitProbe) at() uint64                    { return l.calls.Addr }
+func (l *exitProbe) blank(s *detour.Shared) []byte { return l.calls.Head(s) }
+func (l *exitProbe) inUse() bool                   { return true }
+func (l *exitProbe) outlives() bool                { return false }
+
+func (l *exitProbe) owns(mem []byte, number int, p *placed) bool {
+	return l.calls.Owner(mem, number, p.id)
+}
+
+func (l *exitProbe) buildEntry(o *planner, st *stage, ws []patchRequest, tail tailFunc) ([]byte, error) {
+	return o.enterStage(st, ws, tail)
+}
+
+func (l *exitProbe) leave(st *stage, regs *unix.PtraceRegs, mem symbols.Memory) (*unix.PtraceRegs, bool) {
+	return st.leaveDetour(regs, mem)
+}
+
+func (l *exitProbe) rollBack(tg *target, at faulting) (v tracee.Verdict, done bool) {
+	return tg.detourRolledBack(at)
+}
 
 // places is how many places are patched for the probe.
 func (l *exitProbe) places() int {
@@ -208,7 +193,7 @@ func (s *sharers) fits(x *exitProbe, e patchRequest) bool {
 	switch {
 	case s == nil:
 		return true
-	case x.owns(e) && s.owners >= maxOwners:
+	case x.tells(e) && s.owners >= maxOwners:
 		return false
 	}
 	return len(s.tables) < maxShared || slices.Contains(s.tables, x.calls.Addr)
@@ -218,13 +203,49 @@ func (s *sharers) add(x *exitProbe, e patchRequest) {
 	if !slices.Contains(s.tables, x.calls.Addr) {
 		s.tables = append(s.tables, x.calls.Addr)
 	}
-	if x.owns(e) {
+	if x.tells(e) {
 		s.owners++
 	}
 }
 
-// owns reports whether a return must tell the probe's calls from others of the table in
+// tells reports whether a return must tell the probe's calls from others of the table in
 // common.
-func (l *exitProbe) owns(e patchRequest) bool {
+func (l *exitProbe) tells(e patchRequest) bool {
 	return l.calls.Common && !l.anywhere && e.passing == detour.NotPassing
+}
+
+// abandoned reports whether a call's thread is gone, or the program has used its slot
+// anew, so that it can't come to an exit.
+func (l *exitProbe) abandoned(tg *target, in detour.Instance, sps []uint64) bool {
+	return !tg.underWay(l, in, sps)
+}
+
+// underWay reports whether a call may still come to an exit, as its slot says. sps
+// are the stack pointers of all threads.
+func (tg *target) underWay(l *exitProbe, in detour.Instance, sps []uint64) bool {
+	slot := in.Slot
+	if l.calls.Go {
+		g, distance := detour.GoCall(slot)
+		lo, hi, sp, err := detour.GoStack(tg.proc, g)
+		if err != nil || distance > hi-lo {
+			return false
+		}
+		for _, x := range sps {
+			if x >= lo && x < hi {
+				sp = x
+			}
+		}
+		// What a panic has left lies below the stack pointer, or the goroutine
+		// has ended, and its stack pointer is where it began.
+		if slot = hi - distance; sp >= lo && sp <= hi && slot < sp {
+			return false
+		}
+	} else if in.TID != 0 && tg.proc.Thread(tg.feed.numbers.Outside(in.TID)) == nil {
+		return false
+	} else if l.calls.Common {
+		return true // threads free their own, near the calls that need their rows
+	}
+	var word [8]byte
+	_, err := tg.proc.ReadMemory(word[:], symbols.Addr(slot))
+	return errors.Is(err, symbols.ErrLatePage) || err == nil && le64(word[:]) == in.Return
 }

@@ -2,6 +2,7 @@ package probe
 
 import (
 	"encoding/binary"
+	"errors"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -9,6 +10,7 @@ import (
 	"kprobe/fetch"
 	"kprobe/probe/detour"
 	"kprobe/probe/exits"
+	"kprobe/probe/ring"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
@@ -27,15 +29,18 @@ import (
 // goes by the function's exits or breakpoints, which leave the stack alone
 // (returnexits.go, returnbreakpoint.go). followable has the rules.
 
-// followed is a return probe of return trampolines: its instances, and its code once it
-// is built.
-type followed struct {
-	probe *placed
-	pool  detour.Pool
-	code  *detour.Return
-	// suspects are the instances that the last look for abandoned ones found.
-	suspects map[int]detour.Instance
+// trampolineProbe is a return probe of return trampolines, with its instances.
+type trampolineProbe struct {
+	noted
+	pool detour.Pool
 }
+
+func (f *trampolineProbe) memory() instances              { return f.pool }
+func (f *trampolineProbe) at() uint64                     { return f.pool.Addr }
+func (f *trampolineProbe) blank(s *detour.Shared) []byte  { return f.pool.Image(s) }
+func (f *trampolineProbe) inUse() bool                    { return f.probe.optimized }
+func (f *trampolineProbe) owns([]byte, int, *placed) bool { return true }
+func (f *trampolineProbe) outlives() bool                 { return true }
 
 // followable says why the calls of a function can't return by a return trampoline; "" if
 // they can.
@@ -66,29 +71,26 @@ func (o *planner) followable(w patchRequest) string {
 	return ""
 }
 
-// returnStage builds the code of a return probe as a stage.
-func (o *planner) returnStage(st *stage, w patchRequest, tail tailFunc) ([]byte, error) {
-	params, f := o.params, o.course(w.p).followed
+func (f *trampolineProbe) buildEntry(o *planner, st *stage, ws []patchRequest, tail tailFunc) ([]byte, error) {
+	params := o.params
 	params.Sketch = st.sketch
-	r, err := detour.BuildReturn(uint64(st.base), &params, o.probesOf([]patchRequest{w})[0], f.pool, tail)
+	r, err := detour.BuildReturn(uint64(st.base), &params, o.probesOf(ws[len(ws)-1:])[0], f.pool, tail)
 	if err != nil {
 		return nil, err
 	}
-	f.code = r
-	st.detour, st.returns, st.trampolines = &r.Detour, f, r
+	st.detour, st.way, st.trampolines = &r.Detour, f, r
 	return r.Code, nil
 }
 
-// leaveReturn is leave for the stage of a return probe.
-func (s *stage) leaveReturn(regs *unix.PtraceRegs, mem symbols.Memory) (*unix.PtraceRegs, bool) {
+func (f *trampolineProbe) leave(st *stage, regs *unix.PtraceRegs, mem symbols.Memory) (*unix.PtraceRegs, bool) {
 	var r fetch.Regs
 	tracee.FetchRegs(regs, &r)
-	ok, err := s.trampolines.Leave(&r, mem, uint64(s.at))
+	ok, err := st.trampolines.Leave(&r, mem, uint64(st.at))
 	if err != nil {
 		return nil, false
 	}
 	out := *regs
-	out.Rip = uint64(s.at)
+	out.Rip = uint64(st.at)
 	if ok {
 		fromFetch(&r, &out)
 		out.Rip = r.IP
@@ -97,16 +99,73 @@ func (s *stage) leaveReturn(regs *unix.PtraceRegs, mem symbols.Memory) (*unix.Pt
 }
 
 // held gives the call whose return trampoline is at an address.
-func (tg *target) held(a symbols.Addr) (*followed, int) {
+func (tg *target) held(a symbols.Addr) (*trampolineProbe, int) {
 	st := tg.patches.stageAt(a)
-	if st == nil || st.returns == nil {
+	if st == nil {
+		return nil, 0
+	}
+	f, ok := st.way.(*trampolineProbe)
+	if !ok {
 		return nil, 0
 	}
 	n := st.trampolines.Instance(uint64(a))
 	if n == 0 || st.trampolines.Trampoline(n) != uint64(a) {
 		return nil, 0
 	}
-	return st.returns, n
+	return f, n
+}
+
+// abandoned reports whether a call won't return by its return trampoline: whether it is
+// not among those that its slot leads to, from return trampoline to return trampoline where
+// functions jumped to each other.
+func (f *trampolineProbe) abandoned(tg *target, in detour.Instance, _ []uint64) bool {
+	var word [8]byte
+	next := symbols.Addr(in.Slot)
+	for range detour.MaxInstances {
+		if _, err := tg.proc.ReadMemory(word[:], next); err != nil {
+			return !errors.Is(err, symbols.ErrLatePage)
+		}
+		now, n := tg.held(symbols.Addr(le64(word[:])))
+		if now == nil {
+			return true
+		}
+		if now == f && n == in.Number {
+			return false
+		}
+		next = symbols.Addr(now.pool.ReturnAt(n))
+	}
+	return false
+}
+
+// rollBack makes a call that can't be noted one without an instance; a return that can't
+// be recorded is lost. Its instance comes back when it is needed.
+func (f *trampolineProbe) rollBack(tg *target, at faulting) (v tracee.Verdict, done bool) {
+	t, st := at.t, at.st
+	var r fetch.Regs
+	tracee.FetchRegs(at.in, &r)
+	taken, inFrame, _ := st.detour.Undo(&r, tg.proc)
+	out, ok := f.leave(st, at.in, tg.proc)
+	if !ok {
+		return tracee.Deliver, false
+	}
+	tg.faulted(t, at.si)
+	trampoline := out.Rip != uint64(st.at)
+	if !trampoline {
+		out.Rip = uint64(st.copyAt)
+	}
+	if err := errors.Join(t.EndSequence(tg.inStage), t.SetRegs(out)); err != nil {
+		return tracee.Resume, true // gone
+	}
+	tg.rollbacks++
+	s, p := tg.s, f.probe
+	if (!inFrame || taken == 0) && s.fill(tg, tg.thread(t)) == nil && !s.stopping && p.feed.enabled(p) {
+		if trampoline {
+			p.feed.producer.Count(s.ctx.CPU, p.id, ring.CounterLost, 1)
+		} else {
+			s.miss(p)
+		}
+	}
+	return tg.resumed(t, out), true
 }
 
 // behind gives the address that a call returns to in the program: a itself,

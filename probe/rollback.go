@@ -75,9 +75,26 @@ func (tg *target) rolledBack(t *tracee.Thread, si *tracee.Siginfo, regs *unix.Pt
 	if _, _, ok := st.inCopy(in, tg.proc); ok {
 		return tracee.Deliver, false
 	}
-	if st.returns != nil {
-		return tg.returnRolledBack(t, si, st, in)
+	at := faulting{t: t, si: si, regs: regs, st: st, in: in}
+	if st.way != nil {
+		return st.way.rollBack(tg, at)
 	}
+	return tg.detourRolledBack(at)
+}
+
+// faulting is a thread whose instruction faults in a detour.
+type faulting struct {
+	t    *tracee.Thread
+	si   *tracee.Siginfo
+	regs *unix.PtraceRegs // the thread's
+	st   *stage           // that it is in, or that has called the shared code it is in
+	in   *unix.PtraceRegs // in the stage
+}
+
+// detourRolledBack is rolledBack for the code of probes that follow no calls, or follow
+// them by exits.
+func (tg *target) detourRolledBack(at faulting) (v tracee.Verdict, done bool) {
+	t, st, in := at.t, at.st, at.in
 	var r fetch.Regs
 	tracee.FetchRegs(in, &r)
 	taken, ok, err := st.detour.Undo(&r, tg.proc)
@@ -87,8 +104,8 @@ func (tg *target) rolledBack(t *tracee.Thread, si *tracee.Siginfo, regs *unix.Pt
 	if tg.dropRecord(st, taken, symbols.Addr(in.Rcx)) {
 		taken--
 	}
-	tg.faulted(t, si)
-	out := *regs
+	tg.faulted(t, at.si)
+	out := *at.regs
 	fromFetch(&r, &out)
 	out.Rip = uint64(st.at)
 	if err := errors.Join(t.EndSequence(tg.inStage), t.SetRegs(&out)); err != nil {
@@ -96,7 +113,7 @@ func (tg *target) rolledBack(t *tracee.Thread, si *tracee.Siginfo, regs *unix.Pt
 	}
 	tg.rollbacks++
 	if s, th := tg.s, tg.thread(t); s.fill(tg, th) == nil {
-		if st.leaves && st.exits.calls.Common {
+		if st.leaves && st.exits().calls.Common {
 			s.commonInstead(tg, th, st, taken)
 			return sendTo(tg, t, &out, st.copyAt), true
 		}
@@ -143,7 +160,7 @@ func (s *Session) takeInstead(tg *target, th *thread, st *stage, w patchRequest)
 		if !s.stopping && w.p.feed.enabled(w.p) {
 			s.miss(w.p)
 		}
-		if st.exits != nil && st.exits.calls.Common && !w.joins {
+		if st.exits() != nil && st.exits().calls.Common && !w.joins {
 			s.passInstead(tg, th, st, w, detour.Arrives)
 		}
 	case wantExit:
@@ -157,7 +174,7 @@ func (s *Session) takeInstead(tg *target, th *thread, st *stage, w patchRequest)
 			s.passInstead(tg, th, st, w, w.passing)
 			return
 		}
-		if mem := tg.callsOf(st.exits.calls, s.regs.GPR[fetch.SP]); mem != nil {
+		if mem := tg.callsOf(st.exits().calls, s.regs.GPR[fetch.SP]); mem != nil {
 			s.exitInstead(tg, st, w, mem, true)
 		}
 	default:
@@ -189,10 +206,10 @@ func (s *Session) passInstead(tg *target, th *thread, st *stage, w patchRequest,
 	if w.conditional && !jccTaken(w.Inst.Opcode, s.regs.Flags) {
 		return
 	}
-	k, sp := st.exits.calls, s.regs.GPR[fetch.SP]
+	k, sp := st.exits().calls, s.regs.GPR[fetch.SP]
 	if w.open != nil {
 		to, ok := fetch.ValueOf(w.open, &s.regs, tg.proc)
-		if ok && !st.exits.noting.Has(to) {
+		if ok && !st.exits().noting.Has(to) {
 			s.followOnward(tg, th, st)
 			return
 		}
@@ -216,7 +233,7 @@ func (s *Session) commonInstead(tg *target, th *thread, st *stage, taken int) {
 		s.passInstead(tg, th, st, w, w.passing) // for all of them
 		return
 	}
-	k, sp := st.exits.calls, s.regs.GPR[fetch.SP]
+	k, sp := st.exits().calls, s.regs.GPR[fetch.SP]
 	mem := tg.callsOf(k, sp)
 	if mem == nil {
 		return
@@ -258,7 +275,7 @@ func (tg *target) freeCall(k detour.Calls, row int) {
 // exitInstead records the return of a call that is noted in mem, the table of the
 // stage's exits, if it is, unless record is false, and frees its row.
 func (s *Session) exitInstead(tg *target, st *stage, w patchRequest, mem []byte, record bool) {
-	k := st.exits.calls
+	k := st.exits().calls
 	sp := s.regs.GPR[fetch.SP]
 	key := sp
 	if k.Go {
@@ -282,37 +299,6 @@ func (s *Session) exitInstead(tg *target, st *stage, w patchRequest, mem []byte,
 		s.regs = was
 	}
 	tg.freeCall(k, in.Number)
-}
-
-// returnRolledBack is rolledBack for the code of a return probe by return trampolines: a call
-// that can't be noted is one without an instance, and a return that can't be
-// recorded is lost. Its instance comes back when it is needed.
-func (tg *target) returnRolledBack(t *tracee.Thread, si *tracee.Siginfo, st *stage, regs *unix.PtraceRegs) (v tracee.Verdict, done bool) {
-	var r fetch.Regs
-	tracee.FetchRegs(regs, &r)
-	taken, inFrame, _ := st.detour.Undo(&r, tg.proc)
-	out, ok := st.leaveReturn(regs, tg.proc)
-	if !ok {
-		return tracee.Deliver, false
-	}
-	tg.faulted(t, si)
-	trampoline := out.Rip != uint64(st.at)
-	if !trampoline {
-		out.Rip = uint64(st.copyAt)
-	}
-	if err := errors.Join(t.EndSequence(tg.inStage), t.SetRegs(out)); err != nil {
-		return tracee.Resume, true // gone
-	}
-	tg.rollbacks++
-	s, p := tg.s, st.returns.probe
-	if (!inFrame || taken == 0) && s.fill(tg, tg.thread(t)) == nil && !s.stopping && p.feed.enabled(p) {
-		if trampoline {
-			p.feed.producer.Count(s.ctx.CPU, p.id, ring.CounterLost, 1)
-		} else {
-			s.miss(p)
-		}
-	}
-	return tg.resumed(t, out), true
 }
 
 // faulted repairs what the kernel does to a program's action for a fault that

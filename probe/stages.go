@@ -128,10 +128,8 @@ func (o *planner) probes(st *stage, ws []patchRequest, tail tailFunc) ([]byte, e
 	switch last := ws[len(ws)-1]; {
 	case last.kind == wantExit:
 		return o.leaveStage(st, ws, tail)
-	case last.kind == requestReturn && o.course(last.p).byExits != nil:
-		return o.enterStage(st, ws, tail)
 	case last.kind == requestReturn:
-		return o.returnStage(st, last, tail)
+		return o.course(last.p).way().buildEntry(o, st, ws, tail)
 	}
 	params := o.goParams(ws[0])
 	params.Sketch = st.sketch
@@ -251,7 +249,7 @@ func (o *planner) enterStage(st *stage, ws []patchRequest, tail tailFunc) ([]byt
 	if err != nil {
 		return nil, err
 	}
-	st.detour, st.exits, st.wants = d, x, ws
+	st.detour, st.way, st.wants = d, x, ws
 	return d.Code, nil
 }
 
@@ -276,6 +274,6 @@ func (o *planner) leaveStage(st *stage, ws []patchRequest, tail tailFunc) ([]byt
 	if err != nil {
 		return nil, err
 	}
-	st.detour, st.exits, st.leaves, st.wants = d, x, true, ws
+	st.detour, st.way, st.leaves, st.wants = d, x, true, ws
 	return d.Code, nil
 }
