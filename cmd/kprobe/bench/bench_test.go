@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"kprobe/internal/procfs"
 	"kprobe/symbols"
 )
 
@@ -94,8 +95,54 @@ func TestRun(t *testing.T) {
 	if b.Floor < 5*o.NS[0] {
 		t.Errorf("the least for a breakpoint is %.0f ns, a jump costs %.0f", b.Floor, o.NS[0])
 	}
+	checkCosts(t, rep.Costs)
 	checkWork(t, rep.Work)
 	checkPeers(t, rep.Rows)
+}
+
+// checkCosts wants a row for all that a program does, and a tracer's signals and forks to
+// cost more than those of a program that was left.
+func checkCosts(t *testing.T, costs []Cost) {
+	if len(costs) != int(taskKinds) {
+		t.Fatalf("%d costs, want %d", len(costs), taskKinds)
+	}
+	for k, c := range costs {
+		t.Logf("%-45s %10.0f %.2f", c.What, c.NS, c.With)
+		if c.What != taskKind(k).what() || c.NS <= 0 {
+			t.Errorf("cost %d is %+v", k, c)
+		}
+		for i, with := range c.With {
+			if with.NS <= 0 || with.Ratio <= 0 {
+				t.Errorf("%s, way %d: %+v", c.What, i, with)
+			}
+		}
+		left, held := c.With[WithLeft].Ratio, c.With[WithBreakpoint].Ratio
+		if dear := taskKind(k) == taskSignal || taskKind(k) == taskFork; dear && held < left*1.5 {
+			t.Errorf("%s costs %.2f times as much with a tracer, %.2f times without", c.What, held, left)
+		}
+	}
+}
+
+// TestTasks has the subject do each thing that costs are measured of: a child or thread
+// that isn't made, or doesn't end as it should, ends the subject.
+func TestTasks(t *testing.T) {
+	m := &meter{dir: t.TempDir()}
+	p, err := m.tasked()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.end()
+	for k := range taskKinds {
+		if ns, err := p.call(1, p.function(k.name()), 20); err != nil || ns <= 0 {
+			t.Errorf("%s: %v ns, %v", k.name(), ns, err)
+		}
+	}
+	if tids, err := p.tids(); err != nil || len(tids) != 1 {
+		t.Errorf("threads %v, %v", tids, err)
+	}
+	if kids, err := procfs.Thread(p.pid, p.pid).Children(); err != nil || len(kids) != 0 {
+		t.Errorf("children %v, %v", kids, err)
+	}
 }
 
 // checkWork wants a figure for all that Options.All promises, and the target's

@@ -75,6 +75,20 @@ func parsed(texts []string) (defs []*fetch.Def, err error) {
 
 // armFor is arm with the hits given to sink.
 func armFor(ctx context.Context, pid int, texts []string, o probe.Options, row *Row, sink probe.Sink) armed {
+	return traced(ctx, pid, texts, o, sink, func(s *probe.Session) error {
+		row.Lost = lost(s)
+		return hit(s)
+	})
+}
+
+// armIdle gives what arms a definition that has no hits.
+func armIdle(ctx context.Context, pid int, text string, o probe.Options) armed {
+	return traced(ctx, pid, []string{text}, o, drained{}, func(*probe.Session) error { return nil })
+}
+
+// traced gives what arms definitions in a process and traces it; done looks at the session
+// at its end.
+func traced(ctx context.Context, pid int, texts []string, o probe.Options, sink probe.Sink, done func(*probe.Session) error) armed {
 	return func() (between, out func() error, err error) {
 		defs, err := parsed(texts)
 		if err != nil {
@@ -102,8 +116,7 @@ func armFor(ctx context.Context, pid int, texts []string, o probe.Options, row *
 		return func() error { return settle(s) }, func() error {
 			stop()
 			err := errors.Join(<-ended, s.Close(context.WithoutCancel(ctx)))
-			row.Lost, err = lost(s), errors.Join(err, hit(s))
-			return err
+			return errors.Join(err, done(s))
 		}, nil
 	}
 }

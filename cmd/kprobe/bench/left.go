@@ -12,6 +12,19 @@ import (
 // learns what was lost.
 func armLeft(ctx context.Context, pid int, texts []string, row *Row) armed {
 	return func() (between, out func() error, err error) {
+		_, out, err = leave(ctx, pid, texts)()
+		return nil, func() error {
+			if err := left(pid, row); err != nil {
+				return errors.Join(err, out())
+			}
+			return out()
+		}, err
+	}
+}
+
+// leave gives what leaves definitions in a process.
+func leave(ctx context.Context, pid int, texts []string) armed {
+	return func() (between, out func() error, err error) {
 		defs, err := parsed(texts)
 		if err != nil {
 			return nil, nil, err
@@ -29,27 +42,38 @@ func armLeft(ctx context.Context, pid int, texts []string, row *Row) armed {
 		if err = errors.Join(err, s.Close(context.WithoutCancel(ctx))); err != nil {
 			return nil, nil, err
 		}
-		return nil, func() error { return takeLeft(context.WithoutCancel(ctx), pid, row) }, nil
+		return nil, func() error { return takeLeft(context.WithoutCancel(ctx), pid) }, nil
 	}
 }
 
+// left tells a row how many hits were lost of what was left in a process.
+func left(pid int, row *Row) error {
+	l, err := probe.OpenLive(pid)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	hits, lost := uint64(0), uint64(0)
+	for _, st := range l.Stats() {
+		hits, lost = hits+st.Hits, lost+st.Lost
+	}
+	if hits < fewest*least {
+		return fmt.Errorf("there were %d hits only", hits)
+	}
+	row.Lost = float64(lost) / float64(hits)
+	return nil
+}
+
 // takeLeft takes what was left out of a process.
-func takeLeft(ctx context.Context, pid int, row *Row) error {
+func takeLeft(ctx context.Context, pid int) error {
 	l, err := probe.OpenLive(pid)
 	if err != nil {
 		return err
 	}
 	defer l.Close()
 	var names []string
-	hits, lost := uint64(0), uint64(0)
 	for _, st := range l.Stats() {
 		names = append(names, st.Event.Group+"/"+st.Event.Name)
-		hits, lost = hits+st.Hits, lost+st.Lost
 	}
-	if hits < fewest*least {
-		err = fmt.Errorf("there were %d hits only", hits)
-	} else {
-		row.Lost = float64(lost) / float64(hits)
-	}
-	return errors.Join(err, l.Remove(ctx, names))
+	return l.Remove(ctx, names)
 }

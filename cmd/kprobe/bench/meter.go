@@ -44,16 +44,37 @@ const (
 	// tries how often they may say so wrongly: in that time a page is faulted in, or
 	// another program gets the processor.
 	warm, dear, tries = 100, 500, 6
+	// surely is from how many ns on calls are dear whatever else there was.
+	surely = 1_000_000
 	// turn is about how long a run of dear calls takes.
 	turn = 2000 * time.Microsecond
 	// fewest is how many runs make a median, however long they take.
 	fewest = 5
 )
 
-// rounds runs the lanes in turns for as long as a row may take and gives for
-// each the median of a call's time in ns. So what else the machine does in that
-// time meets all of them.
+// rounds gives for each lane the median of a call's time in ns.
 func (m *meter) rounds(threads int, lanes ...lane) ([]float64, error) {
+	times, err := m.runs(threads, lanes...)
+	if err != nil {
+		return nil, err
+	}
+	medians := make([]float64, len(lanes))
+	for i, list := range times {
+		medians[i] = median(list)
+	}
+	return medians, nil
+}
+
+// median sorts a list and gives what is in its middle.
+func median(list []float64) float64 {
+	slices.Sort(list)
+	return list[len(list)/2]
+}
+
+// runs runs the lanes in turns for as long as a row may take and gives for each lane a
+// call's time in ns in each run. So what else the machine does in that time meets all of
+// them.
+func (m *meter) runs(threads int, lanes ...lane) ([][]float64, error) {
 	times, calls := make([][]float64, len(lanes)), make([]int, len(lanes))
 	run := func(l *lane, n int) (float64, error) {
 		if l.between != nil {
@@ -70,7 +91,9 @@ func (m *meter) rounds(threads int, lanes ...lane) ([]float64, error) {
 			if err != nil {
 				return nil, err
 			}
-			ns = min(ns, got)
+			if ns = min(ns, got); ns > surely {
+				break
+			}
 		}
 		if ns > dear {
 			calls[i] = max(int(float64(turn.Nanoseconds())/ns), least)
@@ -93,12 +116,7 @@ func (m *meter) rounds(threads int, lanes ...lane) ([]float64, error) {
 			times[i] = append(times[i], ns)
 		}
 	}
-	medians := make([]float64, len(lanes))
-	for i, list := range times {
-		slices.Sort(list)
-		medians[i] = list[len(list)/2]
-	}
-	return medians, nil
+	return times, nil
 }
 
 // armed puts probes in and returns what is to be called before each run, nil

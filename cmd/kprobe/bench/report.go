@@ -53,9 +53,35 @@ type Report struct {
 	Rows    []Row
 	// Skipped says what could not be measured here, and why.
 	Skipped []string
+	// Costs are what probes cost a program that hits none, if Options.All asked for them.
+	Costs []Cost
 	// Work is what kprobe takes for its work, if Options.All asked for it.
 	Work []Work
 }
+
+// Cost is what something costs that a program does, without probes in it and with some
+// that it doesn't hit.
+type Cost struct {
+	What string
+	NS   float64 // without probes: the median of many runs, in ns
+	With [Withs]Dearer
+}
+
+// Dearer is what it costs with probes.
+type Dearer struct {
+	NS float64
+	// Ratio is the median of NS by that of a run without probes in another process, of
+	// runs in turns. 1 is no cost.
+	Ratio float64
+}
+
+// The ways in which probes are in a program, by which Cost.With goes.
+const (
+	WithLeft       = iota // jumps that were left alone
+	WithTrace             // jumps of a trace
+	WithBreakpoint        // a trace with a breakpoint, which needs a tracer
+	Withs
+)
 
 // Work is a figure of what kprobe does besides hits.
 type Work struct {

@@ -17,7 +17,8 @@ type Options struct {
 	// Each is how long a row is measured for each number of threads, about; 0
 	// is DefaultEach.
 	Each time.Duration
-	// All has the report say too what kprobe takes for its work: Report.Work.
+	// All has the report say too what probes cost a program that hits none, and what
+	// kprobe takes for its work: Report.Costs and Report.Work.
 	All bool
 }
 
@@ -115,6 +116,9 @@ func (m *meter) all(ctx context.Context) error {
 		return err
 	}
 	if m.o.All {
+		if err := m.costs(ctx); err != nil {
+			return fmt.Errorf("measure what probes cost a program: %w", err)
+		}
 		if err := m.work(ctx); err != nil {
 			return err
 		}

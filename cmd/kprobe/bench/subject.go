@@ -93,6 +93,7 @@ func newSubject(cpus, many int, linked bool) (*subject, error) {
 	w.fn("bare_work", w.work)
 	w.fn("bare_pushed", w.pushed)
 	w.exported()
+	w.tasks()
 	for f := floorCount; f < floorKinds; f++ {
 		if f.stops() {
 			w.trapped(f)
@@ -157,9 +158,12 @@ func (w *writer) forked() {
 
 func (w *writer) work0() { w.Lea(asm.AX, asm.At(asm.DI, 0x12345)) }
 
-// main serves requests. R15 is the descriptor to read from.
+// main serves requests, unless it was given an argument. R15 is the descriptor to read from.
 func (w *writer) main(text asm.Label) {
 	system := func(n int) { w.MovImm(asm.AX, uint64(n)); w.Syscall() }
+	again, done, spawn := w.NewLabel(), w.NewLabel(), w.NewLabel()
+	w.OpMemImm(asm.Cmp, asm.W64, asm.At(asm.SP, 0), 1)
+	w.Jcc(asm.NE, done) // with an argument there is nothing to do
 	w.MovImm(asm.R15, firstPipe)
 	thread := w.Mark()
 	if !w.s.linked {
@@ -167,8 +171,7 @@ func (w *writer) main(text asm.Label) {
 	}
 	w.OpImm(asm.Sub, asm.W64, asm.SP, 256)
 
-	again := w.Mark()
-	done, spawn := w.NewLabel(), w.NewLabel()
+	w.Bind(again)
 	w.Mov(asm.W32, asm.DI, asm.R15)
 	w.Mov(asm.W64, asm.SI, asm.SP)
 	w.MovImm(asm.DX, requestSize)

@@ -44,8 +44,11 @@ taken in turns with the floor, so that RATIO holds on a busy machine too. What
 is probed is a small program that kprobe writes itself and pins to CPUs, and for
 Go kprobe itself.
 
-With --all a second table says what kprobe takes for its work: how many lines a
-core writes, what a recorded hit takes, how long 1, 1,000 and 10,000 probes take to be
+With --all a second table says what a signal, a thread, a child and a system call
+cost a program that hits no probe: NS without any, LEFT with one that was left
+(--detach), TRACED with a jump of a trace, BREAKPOINT with one that is a breakpoint.
+RATIO is each by NS of a run beside it. A third says what kprobe takes for its work:
+how many lines a core writes, what a recorded hit takes, how long 1, 1,000 and 10,000 probes take to be
 armed and taken out, for how long the program stands still meanwhile, and what memory it
 lends.`
 
@@ -73,7 +76,7 @@ func newBenchCmd(d *Deps, m *messages, run benchRun) *cobra.Command {
 	}
 	c.Flags().IntSliceVar(&o.threads, "threads", []int{1}, "thread counts to measure, comma-separated, one column each")
 	c.Flags().DurationVarP(&o.each, "duration", "t", bench.DefaultEach, "how long to measure each row")
-	c.Flags().BoolVar(&o.all, "all", false, "measure also how fast lines are written and probes come and go")
+	c.Flags().BoolVar(&o.all, "all", false, "measure also what probes cost besides hits, and how fast lines are written")
 	addFormat(c.Flags(), &o.form)
 	return c
 }
@@ -99,6 +102,10 @@ func runBench(ctx context.Context, d *Deps, m *messages, o *benchOptions) error 
 		}
 	} else {
 		err = benchTable(rep).Render(w)
+		if err == nil && len(rep.Costs) > 0 {
+			_, err = w.Write([]byte("\n"))
+			err = errors.Join(err, costTable(rep).Render(w))
+		}
 		if err == nil && len(rep.Work) > 0 {
 			_, err = w.Write([]byte("\n"))
 			err = errors.Join(err, workTable(rep).Render(w))
@@ -147,6 +154,23 @@ func benchTable(rep *bench.Report) *output.Table {
 			kernel = times(r.Cheaper()) + " x"
 		}
 		t.Rows = append(t.Rows, append(row, floor, times(r.Ratio()), sequence, times(r.SequenceRatio()), kernel))
+	}
+	return t
+}
+
+// costTable has a line for each thing that a program does.
+func costTable(rep *bench.Report) *output.Table {
+	right := func(name string) output.Column { return output.Column{Name: name, Align: output.Right} }
+	t := &output.Table{Columns: []output.Column{
+		{Name: "COST OF"}, right("NS"), right("LEFT"), right("RATIO"), right("TRACED"), right("RATIO"), right("BREAKPOINT"), right("RATIO"),
+	}}
+	for i := range rep.Costs {
+		c := &rep.Costs[i]
+		row := []string{c.What, nanoseconds(c.NS)}
+		for _, with := range c.With {
+			row = append(row, nanoseconds(with.NS), times(with.Ratio))
+		}
+		t.Rows = append(t.Rows, row)
 	}
 	return t
 }
@@ -201,6 +225,19 @@ type benchLine struct {
 	Lost     float64 `json:"lost,omitempty"`
 }
 
+// costLine is a cost as JSON.
+type costLine struct {
+	Type            string  `json:"type"`
+	What            string  `json:"what"`
+	NS              float64 `json:"ns"` // without probes
+	LeftNS          float64 `json:"left_ns"`
+	LeftRatio       float64 `json:"left_ratio"`
+	TracedNS        float64 `json:"traced_ns"`
+	TracedRatio     float64 `json:"traced_ratio"`
+	BreakpointNS    float64 `json:"breakpoint_ns"`
+	BreakpointRatio float64 `json:"breakpoint_ratio"`
+}
+
 // workLine is a figure of kprobe's own work as JSON.
 type workLine struct {
 	Type  string  `json:"type"`
@@ -229,6 +266,14 @@ func benchJSON(rep *bench.Report) ([]byte, error) {
 			if err := enc.Encode(line); err != nil {
 				return nil, fmt.Errorf("print a figure: %w", err)
 			}
+		}
+	}
+	for i := range rep.Costs {
+		c := &rep.Costs[i]
+		left, traced, trap := c.With[bench.WithLeft], c.With[bench.WithTrace], c.With[bench.WithBreakpoint]
+		line := costLine{"cost", c.What, c.NS, left.NS, left.Ratio, traced.NS, traced.Ratio, trap.NS, trap.Ratio}
+		if err := enc.Encode(line); err != nil {
+			return nil, fmt.Errorf("print a figure: %w", err)
 		}
 	}
 	for _, f := range rep.Work {

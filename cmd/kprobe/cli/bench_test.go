@@ -61,6 +61,30 @@ func TestBenchWork(t *testing.T) {
 	}
 }
 
+// TestBenchCosts: what bench --all says of programs that hit no probe, in both forms.
+func TestBenchCosts(t *testing.T) {
+	with := [bench.Withs]bench.Dearer{bench.WithLeft: {NS: 108, Ratio: 1.08}, bench.WithTrace: {NS: 250, Ratio: 2.5}, bench.WithBreakpoint: {NS: 1234, Ratio: 12}}
+	rep := &bench.Report{Threads: []int{1}, Costs: []bench.Cost{{What: "a fork", NS: 99.5, With: with}}}
+	var b strings.Builder
+	if err := costTable(rep).Render(&b); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for line := range strings.Lines(b.String()) {
+		got = append(got, strings.Join(strings.Fields(line), " "))
+	}
+	if want := "COST OF NS LEFT RATIO TRACED RATIO BREAKPOINT RATIO\na fork 99.5 108 1.08 250 2.50 1234 12.00"; strings.Join(got, "\n") != want {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), want)
+	}
+	text, err := benchJSON(rep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := `{"type":"cost","what":"a fork","ns":99.5,"left_ns":108,"left_ratio":1.08,"traced_ns":250,"traced_ratio":2.5,"breakpoint_ns":1234,"breakpoint_ratio":12}` + "\n"; string(text) != want {
+		t.Errorf("got\n%s\nwant\n%s", text, want)
+	}
+}
+
 func TestBenchJSON(t *testing.T) {
 	text, err := benchJSON(benchReport())
 	if err != nil {
