@@ -108,7 +108,7 @@ func (s *Session) followRow(tg *target, th *thread, p *placed, slot, raw symbols
 	}
 	in.probe, in.tid, in.tgid = p, th.t.TID(), tg.proc.PID()
 	in.slot, in.ra, in.time = slot, ra, s.now
-	in.key = callKey{pid: tg.proc.PID(), sp: uint64(slot) + 8 + p.pop}
+	in.key, _ = p.callKey(tg, &s.regs, slot)
 	in.inside = false
 	if !shared && !tg.catchReturn(s.run, in) {
 		p.pool.put(in)

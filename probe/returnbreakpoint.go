@@ -73,12 +73,9 @@ func (s *Session) enterCall(ctx context.Context, tg *target, th *thread, st *sit
 // takes, that is entered now: it was left without a return, and would take this
 // one's. Where a return trampoline was in its slot the program has written over it.
 func (s *Session) enterUnseen(tg *target, p *placed, slot symbols.Addr) {
-	key := callKey{pid: tg.proc.PID(), sp: uint64(slot) + 8 + p.pop}
-	if p.goABI {
-		var ok bool
-		if key, ok = goKey(tg.proc, &s.regs); !ok {
-			return
-		}
+	key, ok := p.callKey(tg, &s.regs, slot)
+	if !ok {
+		return
 	}
 	s.done = tg.calls.take(key, func(in *instance) bool { return in.probe == p && in.trampoline < 0 }, s.done)
 	for _, in := range s.done {
@@ -101,15 +98,11 @@ func (s *Session) enterOne(ctx context.Context, tg *target, th *thread, p *place
 	}
 	in.probe, in.tid, in.tgid = p, th.t.TID(), tg.proc.PID()
 	in.slot, in.ra, in.time = slot, ra, s.now
-	in.key = callKey{pid: tg.proc.PID(), sp: uint64(slot) + 8 + p.pop}
-	if p.goABI {
-		key, ok := goKey(tg.proc, &s.regs)
-		if !ok {
-			p.pool.put(in)
-			s.miss(p)
-			return nil
-		}
-		in.key = key
+	var ok bool
+	if in.key, ok = p.callKey(tg, &s.regs, slot); !ok {
+		p.pool.put(in)
+		s.miss(p)
+		return nil
 	}
 	if p.user.handles() && s.entryHandler(p, in) {
 		p.pool.put(in)
@@ -254,6 +247,14 @@ func (s *Session) leaveGo(tg *target, st *site) {
 		}
 		s.finish(tg)
 	}
+}
+
+// callKey is the key of the call of the probe's function that a thread is at the entry of.
+func (p *placed) callKey(tg *target, regs *fetch.Regs, slot symbols.Addr) (k callKey, ok bool) {
+	if p.goABI {
+		return goKey(tg.proc, regs)
+	}
+	return callKey{pid: tg.proc.PID(), sp: uint64(slot) + 8 + p.pop}, true
 }
 
 // goKey is the key of the call that a thread running Go code is in: its

@@ -112,7 +112,7 @@ func (s *Session) leaveFunction(ctx context.Context, tg *target, th *thread, st 
 	ra := tg.behind(to)
 	s.done = s.done[:0]
 	for _, p := range st.leaves {
-		key := callKey{pid: tg.proc.PID(), sp: sp + 8 + p.pop}
+		key, _ := p.callKey(tg, &s.regs, symbols.Addr(sp))
 		found := tg.calls.take(key, func(in *instance) bool { return in.inside && in.probe == p && uint64(in.slot) == sp }, s.done[len(s.done):])
 		s.done = append(s.done, found...)
 	}
