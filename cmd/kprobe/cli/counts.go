@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -29,40 +28,6 @@ type countsPage struct {
 
 func (p *countsPage) register(f *pflag.FlagSet, of string) {
 	f.StringVar(&p.name, "html", "", "with "+of+", write a page that draws it to `FILE`, for a browser")
-}
-
-// written is a file that a flag has written.
-type written struct{ flag, name string }
-
-// eachItsFile refuses that two flags have one file written, if it is not one, as a
-// terminal, that takes what comes from several.
-func eachItsFile(files ...written) error {
-	for i, a := range files {
-		for _, b := range files[:i] {
-			if a.name != "" && b.name != "" && sameFile(a.name, b.name) {
-				return misuse("%s and %s name one file, %s: write to another", b.flag, a.flag, a.name)
-			}
-		}
-	}
-	return nil
-}
-
-// sameFile reports whether two names are of one file, which may not be there yet.
-func sameFile(a, b string) bool {
-	if x, err := os.Stat(a); err == nil {
-		y, err := os.Stat(b)
-		return err == nil && x.Mode().IsRegular() && os.SameFile(x, y)
-	}
-	there := func(name string) string {
-		if folder, err := filepath.EvalSymlinks(filepath.Dir(name)); err == nil {
-			name = filepath.Join(folder, filepath.Base(name))
-		}
-		if whole, err := filepath.Abs(name); err == nil {
-			name = whole
-		}
-		return name
-	}
-	return there(a) == there(b)
 }
 
 // apart refuses that the page goes where the command's output does.
