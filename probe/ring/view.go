@@ -33,8 +33,6 @@ type View struct {
 	Overwritten, Before uint64
 	// Unfinished are those that were begun and not finished when they were passed.
 	Unfinished uint64
-	// Corrupt is how often a ring held what no writer leaves.
-	Corrupt uint64
 }
 
 // viewed is what a View knows of a ring.
@@ -177,8 +175,7 @@ func (v *View) ring(n int, wait bool) error {
 	}
 	size := uint64(v.l.RingSize)
 	if tail%Unit != 0 || head%Unit != 0 || head-tail > size {
-		v.Corrupt++
-		return nil
+		return nil // what no writer leaves: the words are the program's
 	}
 	if !x.begun {
 		x.begun, x.pos, x.over = true, tail, over
@@ -188,7 +185,6 @@ func (v *View) ring(n int, wait bool) error {
 	v.overtaken(x, tail, over)
 	if x.pos%Unit != 0 || head-x.pos > size {
 		x.pos = head // the ring was laid anew, or its words are the program's
-		v.Corrupt++
 	}
 	for x.pos != head && head-x.pos <= size {
 		from := x.pos
@@ -241,8 +237,7 @@ func (v *View) chunk(n int, x *viewed, head uint64, wait bool) error {
 			continue
 		case bytes > length-off:
 			if off == 0 {
-				v.Corrupt++
-				pos = head
+				pos = head // what no writer leaves
 				continue
 			}
 			return nil
@@ -301,11 +296,7 @@ func (v *View) put(n int, off, bytes uint64) {
 	le := binary.LittleEndian
 	id, _, _ := SplitState(le.Uint32(b))
 	r := ViewRecord{ID: id, TID: le.Uint32(b[TIDOff:]), CPU: n % v.l.CPUs, TSC: le.Uint64(b[TimeOff:]), off: len(v.data), n: int(bytes) - DataOff}
-	if r.n < 0 {
-		v.Corrupt++
-		return
-	}
-	if r.TSC < v.from {
+	if r.n < 0 || r.TSC < v.from {
 		return
 	}
 	v.data = append(v.data, b[DataOff:]...)
