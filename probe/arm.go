@@ -12,6 +12,7 @@ import (
 	"kprobe/probe/detour"
 	"kprobe/probe/gocode"
 	"kprobe/probe/survey"
+	"kprobe/probe/triggers"
 	"kprobe/symbols"
 )
 
@@ -173,11 +174,11 @@ func (tg *target) place(d *fetch.Def, ev *event, w symbols.Site) ([]patchRequest
 	if err != nil {
 		return nil, err
 	}
-	prog, triggers, err := tg.s.compile(form, ev, env)
+	prog, list, err := tg.s.compile(form, ev, env)
 	if err != nil {
 		return nil, err
 	}
-	p := &placed{ev: ev, def: d, user: u, prog: prog, target: tg, where: w, timeSlots: detour.TimeSlots(prog), triggers: triggers, breakpointOnly: needTracer(triggers)}
+	p := &placed{ev: ev, def: d, user: u, prog: prog, target: tg, where: w, timeSlots: detour.TimeSlots(prog), triggers: list, breakpointOnly: triggers.NeedTracer(list)}
 	if d.Kind != fetch.Return {
 		return []patchRequest{{Place: &found, p: p, kind: requestEntry}}, nil
 	}

@@ -2,13 +2,11 @@ package probe
 
 import (
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 
 	"kprobe/fetch"
 	"kprobe/probe/detour"
 	"kprobe/probe/ring"
+	"kprobe/probe/triggers"
 	"kprobe/symbols"
 )
 
@@ -19,268 +17,66 @@ import (
 // watchpoints, over the same words of the memory file (probe/ring, control.go). Each
 // address space has words of its own.
 
-// controls is what of it the session knows.
-type controls struct {
-	triggers []*trigger
-	kinds    map[string]uint8 // the events that triggers switch, GRP/EVENT, by number
-	// startsOff says that hits are recorded only once a trigger has said so.
-	startsOff bool
-	gated     bool // some trigger switches recording
-	snapshots bool // some trigger takes snapshots
-	bound     bool // their events were found
-}
-
-// trigger is one of a session's, with its number and the events, GRP/EVENT, that it was
-// found to be of; "": that isn't there yet. One that names no group is of no event of
-// another group that comes later.
-type trigger struct {
-	*fetch.Trigger
-	n       int
-	of      string // at whose hits it is
-	watches string // the watchpoint that it moves
-	kind    uint8  // of the event that it switches; 0: that isn't there yet
-}
-
-// TriggerError says what is wrong with a trigger. Its cause is a *fetch.SyntaxError, or
-// says why the trigger can't be had.
-type TriggerError struct {
-	Trigger *fetch.Trigger
-	Err     error
-}
-
-// Error implements error.
-func (e *TriggerError) Error() string { return e.Err.Error() }
-
-// Unwrap gives the cause.
-func (e *TriggerError) Unwrap() error { return e.Err }
-
-// ErrManyTriggers says that a session has more triggers than there can be.
-var ErrManyTriggers = fmt.Errorf("more than %d triggers", ring.MaxTriggers)
-
-func newControls(o *Options) (c controls, err error) {
-	if len(o.Triggers) > ring.MaxTriggers {
-		return c, ErrManyTriggers
-	}
-	c.kinds = map[string]uint8{}
-	for i, t := range o.Triggers {
-		if (t.Action == fetch.TraceOn || t.Action == fetch.TraceOff) && !c.gated {
-			c.gated, c.startsOff = true, t.Action == fetch.TraceOn
-		}
-		if t.Action == fetch.Snapshot {
-			if c.snapshots = true; !o.Detach {
-				return c, &TriggerError{t, t.Refused("what led to the hit was given to whoever traces: a snapshot is of probes that are left alone, by --detach")}
-			}
-		}
-		c.triggers = append(c.triggers, &trigger{Trigger: t, n: i})
-	}
-	return c, nil
-}
-
 // timed reports whether time stamps decide about hits.
 func (s *Session) timed() bool { return s.opts.Limit > 0 || s.opts.Expire > 0 }
 
+// TriggerError says what is wrong with a trigger. Its cause is a *fetch.SyntaxError, or
+// says why the trigger can't be had.
+type TriggerError = triggers.Error
+
+// ErrManyTriggers says that a session has more triggers than there can be.
+var ErrManyTriggers = triggers.ErrMany
+
 // CheckTriggers says whether triggers can be had with definitions: their events are
-// there, and what their filters compare is. Errors are *TriggerError.
-func CheckTriggers(triggers []*fetch.Trigger, defs []*fetch.Def) error {
-	if len(triggers) > ring.MaxTriggers {
-		return ErrManyTriggers
-	}
-	for _, t := range triggers {
-		if err := checkTrigger(t, defs); err != nil {
-			return &TriggerError{t, err}
-		}
-	}
-	return nil
-}
-
-func checkTrigger(t *fetch.Trigger, defs []*fetch.Def) error {
-	of, on := map[string]bool{}, map[string]bool{}
-	for _, d := range defs {
-		name := d.Group + "/" + d.Event
-		if t.Of(d.Group, d.Event) {
-			of[name] = true
-			if _, err := t.Condition(d); err != nil {
-				return err
-			}
-		}
-		if t.On(d.Group, d.Event) && (t.Switches() || d.Kind == fetch.Watch) {
-			on[name] = true
-		}
-	}
-	switch {
-	case len(of) == 0:
-		return t.NoEvent(eventsAre(defs))
-	case len(of) > 1:
-		return t.NoEvent("it may be one of " + eventNames(of) + ": name its group, too")
-	case t.Target == "":
-		return nil
-	case len(on) == 0 && !t.Switches():
-		return t.NoTarget("it is to be a watchpoint, such as w:" + t.Target + " rw@-1:8, which watches nothing until then")
-	case len(on) == 0:
-		return t.NoTarget(eventsAre(defs))
-	case len(on) > 1:
-		return t.NoTarget("it may be one of " + eventNames(on) + ": name its group, too")
-	}
-	return nil
-}
-
-// mostNamed is how many events a message names.
-const mostNamed = 8
-
-func eventsAre(defs []*fetch.Def) string {
-	all := map[string]bool{}
-	for _, d := range defs {
-		all[d.Group+"/"+d.Event] = true
-	}
-	switch n := eventNames(all); len(all) {
-	case 0:
-		return "there are no events"
-	case 1:
-		return "the only event is " + n
-	default:
-		return "the events are " + n
-	}
-}
-
-func eventNames(set map[string]bool) string {
-	var list []string
-	for n := range set {
-		list = append(list, n)
-	}
-	slices.Sort(list)
-	if more := len(list) - mostNamed; more > 0 {
-		list = append(list[:mostNamed], fmt.Sprintf("%d more", more))
-	}
-	return strings.Join(list, ", ")
+// there, and what their filters compare is. Errors are ErrManyTriggers and *TriggerError.
+func CheckTriggers(list []*fetch.Trigger, defs []*fetch.Def) error {
+	return triggers.Check(list, defs)
 }
 
 // bindTriggers finds the events of triggers among those that the session has now. An
 // event that is to be switched on before it is switched off begins switched off. undo
 // has them be as they were, for events that don't come to be.
 func (s *Session) bindTriggers(added []*defOf) (undo func(), err error) {
-	if len(s.control.triggers) == 0 {
+	if len(s.triggers.List) == 0 {
 		return func() {}, nil
 	}
-	if !s.control.bound {
-		var defs []*fetch.Def
+	err = s.triggers.Known(func() (defs []*fetch.Def) {
 		for _, x := range s.definitions() {
 			defs = append(defs, x.def)
 		}
-		if err := CheckTriggers(s.opts.Triggers, defs); err != nil {
-			return nil, err
-		}
+		return defs
+	})
+	if err != nil {
+		return nil, err
 	}
-	undo = s.control.remember()
-	s.control.bound = true
+	undo = s.triggers.Begin()
 	for _, x := range added {
-		s.control.bind(x.ev, x.def.Kind == fetch.Watch)
+		if s.triggers.Bind(x.ev.Group, x.ev.Name, x.def.Kind == fetch.Watch) {
+			x.ev.off.Store(true)
+		}
 	}
 	return undo, nil
 }
 
-// remember gives what has the triggers be bound as they are now.
-func (c *controls) remember() (undo func()) {
-	kinds, bound := maps.Clone(c.kinds), c.bound
-	var were []trigger
-	for _, t := range c.triggers {
-		were = append(were, *t)
-	}
-	return func() {
-		c.kinds, c.bound = kinds, bound
-		for i, t := range c.triggers {
-			*t = were[i]
-		}
-	}
-}
-
-// bind finds the triggers of an event, which may watch memory, and those that act on it.
-func (c *controls) bind(ev *event, watch bool) {
-	name, first := ev.Group+"/"+ev.Name, true
-	for _, t := range c.triggers {
-		if t.of == "" && t.Of(ev.Group, ev.Name) {
-			t.of = name
-		}
-		if !t.On(ev.Group, ev.Name) {
-			continue
-		}
-		if !t.Switches() {
-			if t.watches == "" && watch {
-				t.watches = name
-			}
-			continue
-		}
-		if t.kind == 0 {
-			if c.kinds[name] == 0 {
-				c.kinds[name] = uint8(len(c.kinds) + 1) // no more than triggers
-			}
-			t.kind = c.kinds[name]
-		}
-		if t.kind != c.kinds[name] {
-			continue
-		}
-		if first && t.Action == fetch.EnableEvent {
-			ev.off.Store(true)
-		}
-		first = false
-	}
-}
-
-// triggersOf lists the triggers of an event.
-func (s *Session) triggersOf(ev *event) (list []*trigger) {
-	for _, t := range s.control.triggers {
-		if t.of == ev.Group+"/"+ev.Name {
-			list = append(list, t)
-		}
-	}
-	return list
-}
-
 // compile compiles a definition, and the conditions of its event's triggers.
-func (s *Session) compile(d *fetch.Def, ev *event, env fetch.Env) (*fetch.Program, []*trigger, error) {
-	list := s.triggersOf(ev)
-	var conds []*fetch.Filter
-	for _, t := range list {
-		c, err := t.Condition(d)
-		if err != nil {
-			return nil, nil, err
-		}
-		conds = append(conds, c)
-	}
-	stacks := slices.ContainsFunc(list, func(t *trigger) bool { return t.Action == fetch.Stacktrace })
-	prog, err := d.CompileWith(env, conds, stacks)
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, t := range list {
-		if t.Field != "" && prog.Scalar(t.Field) < 0 {
-			return nil, nil, t.NoField("it is to be a number that the definition fetches")
-		}
-	}
-	return prog, list, nil
-}
-
-// needTracer says why a probe with triggers must be a breakpoint; "": it needn't.
-func needTracer(list []*trigger) string {
-	for _, t := range list {
-		if t.Action == fetch.SetWprobe || t.Action == fetch.ClearWprobe {
-			return "its trigger moves a watchpoint"
-		}
-	}
-	return ""
+func (s *Session) compile(d *fetch.Def, ev *event, env fetch.Env) (*fetch.Program, []*triggers.Trigger, error) {
+	list := s.triggers.Of(ev.Group + "/" + ev.Name)
+	prog, err := triggers.Compile(d, env, list)
+	return prog, list, err
 }
 
 // layControl lays the words down that decide about hits, before there is any.
 func (tg *target) layControl() error {
 	s, f := tg.s, tg.area.File
 	l := f.Layout
-	tg.feed.producer.TurnGate(!s.control.startsOff)
+	tg.feed.producer.TurnGate(!s.triggers.StartsOff)
 	f.Store64(l.Control.Off+ring.ControlEnd, ^uint64(0))
-	for _, t := range s.control.triggers {
+	for _, t := range s.triggers.List {
 		left := t.Count
 		if left == 0 {
 			left = ^uint64(0)
 		}
-		f.Store64(l.Trigger(t.n), left)
+		f.Store64(l.Trigger(t.N), left)
 	}
 	if !s.timed() {
 		return nil
@@ -308,7 +104,7 @@ func (tg *target) gate() symbols.Addr {
 	switch {
 	case tg.s.opts.Detach:
 		return tg.area.Gate
-	case tg.s.control.gated:
+	case tg.s.triggers.Gated:
 		l := tg.area.File.Layout
 		return tg.area.File.Addr(l.Control.Off + ring.ControlOn)
 	}
@@ -319,7 +115,7 @@ func (tg *target) gate() symbols.Addr {
 // count them. Where a gate is looked at, counting is.
 func (p *placed) controlled() bool {
 	s := p.target.s
-	return p.user == nil && (s.timed() || len(p.triggers) > 0 || s.control.gated && !s.records(p.user))
+	return p.user == nil && (s.timed() || len(p.triggers) > 0 || s.triggers.Gated && !s.records(p.user))
 }
 
 // detourControl is what a probe's detours do besides recording; nil: nothing.
@@ -337,9 +133,9 @@ func (p *placed) detourControl() *detour.Control {
 		if !detour.CanTrigger(t.Action) {
 			continue
 		}
-		x := detour.Trigger{Action: t.Action, Condition: i, Kind: t.kind}
+		x := detour.Trigger{Action: t.Action, Condition: i, Kind: t.Kind}
 		if t.Count > 0 {
-			x.Left = uint64(f.Addr(f.Layout.Trigger(t.n)))
+			x.Left = uint64(f.Addr(f.Layout.Trigger(t.N)))
 		}
 		c.Triggers = append(c.Triggers, x)
 	}
@@ -354,7 +150,7 @@ func (p *placed) bucket() int64 {
 
 // on reports whether hits are recorded: no trigger has switched that off.
 func (t *feed) on() bool {
-	return !t.s.control.gated || t.producer.Gate()
+	return !t.s.triggers.Gated || t.producer.Gate()
 }
 
 // expired reports whether the end is over at a time stamp. Then all probes are switched
@@ -421,19 +217,19 @@ func (s *Session) after(p *placed, rec []byte) {
 }
 
 // turnGate opens or shuts the gate, if it isn't.
-func (t *feed) turnGate(x *trigger, on bool) {
+func (t *feed) turnGate(x *triggers.Trigger, on bool) {
 	if t.producer.Gate() != on && t.spend(x) && !t.producer.TurnGate(on) {
 		t.giveBack(x)
 	}
 }
 
 // turnEvent switches the probes of an event, if one of them isn't as it is to be.
-func (t *feed) turnEvent(x *trigger, on bool) {
+func (t *feed) turnEvent(x *triggers.Trigger, on bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	var list []*placed
 	for _, p := range t.ids {
-		if p != nil && !p.removed && t.enabled(p) != on && t.file.Mem[t.file.Layout.Kind(p.id)] == x.kind {
+		if p != nil && !p.removed && t.enabled(p) != on && t.file.Mem[t.file.Layout.Kind(p.id)] == x.Kind {
 			list = append(list, p)
 		}
 	}
@@ -449,34 +245,34 @@ func (t *feed) turnEvent(x *trigger, on bool) {
 	}
 }
 
-func (t *feed) giveBack(x *trigger) {
+func (t *feed) giveBack(x *triggers.Trigger) {
 	if x.Count > 0 {
-		t.producer.GiveBack(x.n)
+		t.producer.GiveBack(x.N)
 	}
 }
 
 // spend takes one of what is left of a trigger.
-func (t *feed) spend(x *trigger) bool { return x.Count == 0 || t.producer.Spend(x.n) }
+func (t *feed) spend(x *triggers.Trigger) bool { return x.Count == 0 || t.producer.Spend(x.N) }
 
 // mayLeaveTriggers says which trigger can't be left alone with its probes.
 func (tg *target) mayLeaveTriggers(out []LeftOut) error {
-	for _, t := range tg.s.control.triggers {
+	for _, t := range tg.s.triggers.List {
 		why := ""
-		if t.Action == fetch.SetWprobe || t.Action == fetch.ClearWprobe {
+		if t.MovesWatch() {
 			why = "a watchpoint needs a tracer: leave --detach out"
 		}
 		for i := range out {
 			x := &out[i]
 			switch {
 			case why != "":
-			case t.of == x.Event.Group+"/"+x.Event.Name:
+			case t.At == x.Event.Group+"/"+x.Event.Name:
 				why = fmt.Sprintf("it needs a tracer at %s, where %s: leave --detach out", placeOf(x), x.Why)
 			case t.On(x.Event.Group, x.Event.Name):
 				why = fmt.Sprintf("%s/%s needs a tracer at %s, where %s: leave --detach out", x.Event.Group, x.Event.Name, placeOf(x), x.Why)
 			}
 		}
 		if why != "" {
-			return &TriggerError{t.Trigger, t.Refused(why)}
+			return &TriggerError{Trigger: t.Trigger, Err: t.Refused(why)}
 		}
 	}
 	return nil
@@ -492,7 +288,7 @@ func placeOf(x *LeftOut) string {
 // openGate has detours take hits that nobody traces any more, and look at triggers.
 func (tg *target) openGate() error {
 	gate := []byte{1, 1} // the gate, and Params.Alive
-	if tg.s.control.startsOff {
+	if tg.s.triggers.StartsOff {
 		gate[0] = 0
 	}
 	return tg.proc.WriteMemory(gate, tg.area.Gate)

@@ -298,49 +298,10 @@ func TestTriggersBeginOff(t *testing.T) {
 	sub.end()
 }
 
-// A trigger switches the event that it was found to, however many come later of that name,
-// and how an event begins is said by the first that switches it, however it is named.
-func TestTriggersBind(t *testing.T) {
-	c, err := newControls(&Options{Triggers: triggersOf(t, "m:disable_event:one/a", "m:enable_event:a", "m:enable_event:two/a")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, w := range []struct {
-		group string
-		off   bool
-		kinds [3]uint8 // of the triggers
-	}{{"one", false, [3]uint8{1, 1, 0}}, {"three", false, [3]uint8{1, 1, 0}}, {"two", true, [3]uint8{1, 1, 2}}, {"one", false, [3]uint8{1, 1, 2}}} {
-		ev := &event{Event: Event{Group: w.group, Name: "a"}}
-		c.bind(ev, false)
-		if got := [3]uint8{c.triggers[0].kind, c.triggers[1].kind, c.triggers[2].kind}; got != w.kinds || ev.off.Load() != w.off {
-			t.Errorf("%d, %s/a: triggers of %v, off %v", i, w.group, got, ev.off.Load())
-		}
-	}
-	if len(c.kinds) != 2 {
-		t.Errorf("numbers %v", c.kinds)
-	}
-}
-
-// What is wrong with a trigger is said, with the place in it.
+// A session isn't armed without the events of its triggers (probe/triggers has the other
+// errors).
 func TestTriggerErrors(t *testing.T) {
 	defs := parseDefs(t, "p:a hit n=$arg1", "p:one/b up", "p:two/b down")
-	for _, c := range []struct{ text, want string }{
-		{"x:traceoff", "No such event: the events are kprobes/a, one/b, two/b"},
-		{"b:traceoff", "No such event: it may be one of one/b, two/b: name its group, too"},
-		{"a:enable_event:c", "No such event: the events are kprobes/a, one/b, two/b"},
-		{"a:enable_event:b", "No such event: it may be one of one/b, two/b: name its group, too"},
-		{"a:traceoff if m > 1", "Field not found"},
-	} {
-		err := CheckTriggers(triggersOf(t, c.text), defs)
-		var te *TriggerError
-		var se *fetch.SyntaxError
-		if !errors.As(err, &te) || !errors.As(err, &se) || err.Error() != c.want {
-			t.Errorf("%s: %v, want %s", c.text, err, c.want)
-		}
-	}
-	if err := CheckTriggers(make([]*fetch.Trigger, 65), defs); !errors.Is(err, ErrManyTriggers) {
-		t.Errorf("65 triggers: %v", err)
-	}
 	sub := startSubject(t, fixture.Build(t, "trigger_calls.c", "-O1", "-pthread"), "1")
 	s, err := Attach(context.Background(), []int{sub.pid()}, Options{Triggers: triggersOf(t, "a:traceoff", "z:traceoff")})
 	if err != nil {

@@ -40,7 +40,7 @@ func (t *feed) add(p *placed) error {
 		flags |= ring.FlagCountOnly
 	}
 	d := ring.Probe{ID: p.id, Name: p.ev.Group + "/" + p.ev.Name, Addr: uint64(p.where.Addr), Armed: t.s.clock.now()}
-	t.file.Mem[t.file.Layout.Kind(p.id)] = t.s.control.kinds[d.Name]
+	t.file.Mem[t.file.Layout.Kind(p.id)] = t.s.triggers.Kind(d.Name)
 	t.describe(d, flags)
 	p.ev.join(p)
 	return nil

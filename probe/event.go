@@ -9,6 +9,7 @@ import (
 	"kprobe/probe/detour"
 	"kprobe/probe/plan"
 	"kprobe/probe/ring"
+	"kprobe/probe/triggers"
 	"kprobe/symbols"
 )
 
@@ -178,17 +179,17 @@ type placed struct {
 	timeSlots []int
 	where     symbols.Site
 	course
-	data           *watchpoint    // what it watches; nil: it is at code
-	birth          *detour.Birth  // what is all that it does: it is kprobe's own
-	triggers       []*trigger     // by the numbers of its program's conditions
-	wants          []patchRequest // what it takes to arm it
-	seq            uint64         // order in which the target's places came
-	breakpointOnly string         // why it stays a breakpoint whatever is planned; "": it doesn't
-	removed        bool           // it was taken out: hits under way are nobody's
-	optimized      bool           // by a jump, now
-	bins           *placedBins    // what its detours count instead of recording; nil: they record
-	wasOff         bool           // switched off before the end of the run switched all off
-	fn             string         // readable name of the function, for returns
+	data           *watchpoint         // what it watches; nil: it is at code
+	birth          *detour.Birth       // what is all that it does: it is kprobe's own
+	triggers       []*triggers.Trigger // by the numbers of its program's conditions
+	wants          []patchRequest      // what it takes to arm it
+	seq            uint64              // order in which the target's places came
+	breakpointOnly string              // why it stays a breakpoint whatever is planned; "": it doesn't
+	removed        bool                // it was taken out: hits under way are nobody's
+	optimized      bool                // by a jump, now
+	bins           *placedBins         // what its detours count instead of recording; nil: they record
+	wasOff         bool                // switched off before the end of the run switched all off
+	fn             string              // readable name of the function, for returns
 	// keepAs is what who keeps its records must know; nil: they become hits at once.
 	keepAs *KeptProbe
 	// Of return probes:

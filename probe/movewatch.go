@@ -5,6 +5,7 @@ import (
 
 	"kprobe/fetch"
 	"kprobe/probe/tracee"
+	"kprobe/probe/triggers"
 	"kprobe/symbols"
 )
 
@@ -17,7 +18,7 @@ import (
 // the watchpoint watches something no other set_wprobe moves it, as in the kernel.
 
 // moveWatch gives a watchpoint an address, or takes it away, at a hit of p.
-func (tg *target) moveWatch(p *placed, t *trigger, rec []byte) {
+func (tg *target) moveWatch(p *placed, t *triggers.Trigger, rec []byte) {
 	tg = tg.main
 	const nothing = symbols.Addr(symbols.NoData)
 	at := nothing
@@ -29,7 +30,7 @@ func (tg *target) moveWatch(p *placed, t *trigger, rec []byte) {
 		at = symbols.Addr(v + uint64(t.Offset))
 	}
 	for w := range tg.placed {
-		if w.data == nil || t.watches != w.ev.Group+"/"+w.ev.Name {
+		if w.data == nil || t.Watches != w.ev.Group+"/"+w.ev.Name {
 			continue
 		}
 		now, next := w.data.at, at

@@ -18,6 +18,7 @@ import (
 	"kprobe/probe/ring"
 	"kprobe/probe/survey"
 	"kprobe/probe/tracee"
+	"kprobe/probe/triggers"
 	"kprobe/symbols"
 )
 
@@ -67,7 +68,7 @@ type Session struct {
 	released  bool // it was let go
 	hitState
 	inject   *injection // nil: calls are left as they are
-	control  controls
+	triggers triggers.Set
 	counter  ring.SystemClock
 	busy     atomic.Uint64 // a time stamp no later than that of a hit that is being recorded; 0 is none
 	feeds    []*feed
@@ -140,7 +141,7 @@ func newSession(o Options) (*Session, error) {
 		byName: map[string]*event{}, gone: map[string]*event{}, users: map[*fetch.Def]*registered{}, targets: map[int]*target{}, expected: map[int]*expectedStart{},
 		run: context.Background(),
 	}
-	if s.control, err = newControls(&o); err != nil {
+	if s.triggers, err = triggers.New(o.Triggers, o.Detach); err != nil {
 		return nil, err
 	}
 	if slices.ContainsFunc(o.Triggers, func(t *fetch.Trigger) bool { return t.Action == fetch.Stacktrace }) {

@@ -133,7 +133,7 @@ func (s *Session) layoutFor(probes int) ring.Params {
 	p := ring.ForProbes(probes)
 	p.RingSize, p.Rows = s.ringSize(), s.rows()
 	if s.opts.Detach {
-		p.Overwrite, p.Book, p.Spare = true, bookRoom, s.control.snapshots
+		p.Overwrite, p.Book, p.Spare = true, bookRoom, s.triggers.Snapshots
 		if s.opts.Keep != "" {
 			p.Compact(probes)
 		}
