@@ -275,7 +275,7 @@ func (tg *target) book() (*book.Book, error) {
 	b := &book.Book{PID: pid, Start: procfs.StartTime(pid), Mono: now, Wall: wall.UnixNano(), Boot: procfs.BootID()}
 	b.Comm, _ = proc.Thread(pid).Comm() // of a process that is gone
 	b.Host, _ = os.Hostname()
-	b.Command, b.Kprobe = proc.Command(), tg.s.opts.Version
+	b.Command, b.Kprobe, b.Locked = proc.Command(), tg.s.opts.Version, tg.barred
 	for _, m := range tg.space.Modules() {
 		one := book.Module{Path: m.Path, Main: m.Main, Bias: m.Bias, Maps: m.Maps}
 		if m.File != nil {

@@ -84,6 +84,7 @@ func (tg *target) findParams() error {
 	how := "in restartable sequences"
 	if params.Rseq == 0 {
 		how = "by locked instructions: " + why
+		tg.barred = why // what detours are made of stays
 	}
 	tg.s.logf("process %d: hits of jumps are counted and recorded %s", tg.proc.PID(), how)
 	return nil

@@ -345,6 +345,9 @@ func (tg *target) useSequences(stopped []*tracee.Thread) {
 	if tg.births.trusted && tg.barred == "" {
 		if why := tg.standApart(stopped); why != "" {
 			tg.bar(why)
+			if err := tg.writeBook(); err != nil {
+				tg.s.warnf("process %d: %v", tg.proc.PID(), err)
+			}
 		} else {
 			n = l.CPUs
 		}

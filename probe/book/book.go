@@ -36,6 +36,8 @@ type Book struct {
 	Boot    string   `json:"boot,omitempty"`
 	Mono    uint64   `json:"mono"` // when it was written, CLOCK_MONOTONIC, ns
 	Wall    int64    `json:"wall"` // the same moment, in ns since 1970
+	// Locked says why the hits of its jumps take locked instructions; "": they don't.
+	Locked  string   `json:"locked,omitempty"`
 	Modules []Module `json:"modules"`
 	Layouts []Layout `json:"layouts"`
 	Probes  []Probe  `json:"probes"`

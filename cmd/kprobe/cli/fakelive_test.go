@@ -21,7 +21,10 @@ type fakeLive struct {
 	added   []*fetch.Def
 	refuses error
 	open    []probe.OpenCall
+	locked  []string
 }
+
+func (l *fakeLive) HitsLocked() []string { return l.locked }
 
 func (l *fakeLive) Add(_ context.Context, defs []*fetch.Def) error {
 	if l.refuses != nil {

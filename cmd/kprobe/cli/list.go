@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -29,16 +30,18 @@ processes that kprobe is tracing or in those of -p, in the form of the kernel's
 kprobes/list: address, k or r for a return probe, SYM+0xOFF, the library, and
 [OPTIMIZED] where a hit takes no trap, [DISABLED], [GONE] where the code is no
 longer mapped. An event that waits for its library has address 0, its name, and
-[GONE]. This does not disturb the traces or the processes.`
+[GONE]. This does not disturb the traces or the processes. Of probes that were left
+(--detach) standard error says which way their hits go: in restartable sequences, or
+by locked instructions, and why.`
 
 const listExample = `  kprobe list
   kprobe list 'web/*' > web.probes
   kprobe list --sites -p 4711
   kprobe list --json | jq -r 'select(.disabled) | .event'`
 
-type listRun func(ctx context.Context, d *Deps, o *listOptions) error
+type listRun func(ctx context.Context, d *Deps, m *messages, o *listOptions) error
 
-func newListCmd(d *Deps, run listRun) *cobra.Command {
+func newListCmd(d *Deps, m *messages, run listRun) *cobra.Command {
 	o := &listOptions{}
 	c := &cobra.Command{
 		Use:     "list [--sites [-p PID…]] [GLOB…]",
@@ -52,7 +55,7 @@ func newListCmd(d *Deps, run listRun) *cobra.Command {
 			if len(o.pids) > 0 && !o.sites {
 				return misuse("-p PID goes with --sites: definitions are kept for all processes")
 			}
-			return run(c.Context(), d, o)
+			return run(c.Context(), d, m, o)
 		},
 		ValidArgsFunction: completeEvents(d),
 	}
@@ -63,9 +66,9 @@ func newListCmd(d *Deps, run listRun) *cobra.Command {
 	return c
 }
 
-func runList(_ context.Context, d *Deps, o *listOptions) error {
+func runList(_ context.Context, d *Deps, m *messages, o *listOptions) error {
 	if o.sites {
-		return runSites(d, o)
+		return runSites(d, m, o)
 	}
 	file, err := d.kept()
 	if err != nil {
@@ -108,7 +111,7 @@ func plainLines(text []byte) []byte {
 	return out
 }
 
-func runSites(d *Deps, o *listOptions) error {
+func runSites(d *Deps, m *messages, o *listOptions) error {
 	pids := []int(o.pids)
 	if len(pids) == 0 {
 		var err error
@@ -124,7 +127,9 @@ func runSites(d *Deps, o *listOptions) error {
 	for _, pid := range pids {
 		l, err := d.live(pid)
 		var sites []output.Site
+		var ways []string
 		if err == nil {
+			ways = l.HitsLocked()
 			if sites, err = sitesOf(pid, l, match); err != nil {
 				err = fmt.Errorf("process %d: %w", pid, err)
 			}
@@ -136,11 +141,31 @@ func runSites(d *Deps, o *listOptions) error {
 		if err == nil {
 			_, err = w.Write(appendSites(nil, sites, o, len(pids) > 1, d.width()))
 		}
+		if err == nil {
+			sayWays(m, pid, ways)
+		}
 		if err != nil {
 			return closed(w, err)
 		}
 	}
 	return closed(w, nil)
+}
+
+// sayWays says which way the hits go of probes that were left in a process.
+func sayWays(m *messages, pid int, ways []string) {
+	slices.Sort(ways)
+	for _, why := range slices.Compact(ways) {
+		m.say("%s", hitsLine(pid, why))
+	}
+}
+
+// hitsLine says which way the hits of jumps go that were left in a process; why is the
+// reason why they take locked instructions, "" where they don't.
+func hitsLine(pid int, why string) string {
+	if why == "" {
+		return fmt.Sprintf("hits of the probes that were left in process %d are taken in restartable sequences", pid)
+	}
+	return fmt.Sprintf("hits of the probes that were left in process %d take locked instructions: %s", pid, why)
 }
 
 // appendSites appends the places of a process; titled puts a comment above

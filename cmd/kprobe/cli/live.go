@@ -27,6 +27,7 @@ type Live interface {
 	Remove(ctx context.Context, events []string) error
 	Delete(ctx context.Context, deletions []*fetch.Def) error
 	Space() (*symbols.Space, error)
+	HitsLocked() (why []string)
 	OpenCalls(ctx context.Context) ([]probe.OpenCall, error)
 	Close() error
 }

@@ -192,6 +192,14 @@ func TestSites(t *testing.T) {
 	if r := kprobe(t, f, "", "list", "-p", "41"); r.status != 2 {
 		t.Errorf("%+v", r)
 	}
+	// Of what was left it is said which way hits go, once for each way.
+	a.locked = []string{"it is so", "", "it is so"}
+	r = kprobe(t, f, "", "list", "--sites", "-p", "41,42")
+	want = "kprobe: hits of the probes that were left in process 41 are taken in restartable sequences\n" +
+		"kprobe: hits of the probes that were left in process 41 take locked instructions: it is so\n"
+	if r.status != 0 || r.err != want {
+		t.Errorf("%+v, want\n%s", r, want)
+	}
 }
 
 func TestSwitchingLiveEvents(t *testing.T) {

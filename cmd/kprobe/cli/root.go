@@ -62,7 +62,7 @@ func New(d *Deps) *cobra.Command {
 		newReportCmd(d, m, runReport),
 		newGraphCmd(d, m, runGraph),
 		newAddCmd(d, m, runAdd),
-		newListCmd(d, runList),
+		newListCmd(d, m, runList),
 		newDelCmd(d, runDel),
 		newEnableCmd(d, runEnable),
 		newDisableCmd(d, runEnable),

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 
 	"kprobe/internal/procfs"
@@ -142,6 +143,9 @@ func shadowStack(st procfs.Status) output.Fact {
 
 // hits says which way the hits of jumps go.
 func (p Proc) hits(pid int) output.Fact {
+	if ways := left(pid); ways != nil {
+		return leftHits(ways)
+	}
 	switch why, err := probe.HitsInSequences(pid); {
 	case err != nil:
 		return note("hits", "which way they go can't be read: "+err.Error(), "kprobe trace -v and profile -v say it")
@@ -149,6 +153,32 @@ func (p Proc) hits(pid int) output.Fact {
 		return fine("hits", "of jumps are taken by locked instructions: "+why)
 	}
 	return fine("hits", "of jumps are taken in restartable sequences, without locks")
+}
+
+// left gives what probe.Live.HitsLocked says of probes that were left in a process; nil:
+// none were, or this user can't know.
+func left(pid int) []string {
+	l, err := probe.OpenLive(pid)
+	if err != nil {
+		return nil
+	}
+	defer l.Close()
+	return l.HitsLocked()
+}
+
+// leftHits says which way the hits go of probes that were left: recorders of one process
+// may do it in different ways.
+func leftHits(ways []string) output.Fact {
+	slices.Sort(ways)
+	var text []string
+	for _, why := range slices.Compact(ways) {
+		if why == "" {
+			text = append(text, "are taken in restartable sequences, without locks")
+		} else {
+			text = append(text, "take locked instructions: "+why)
+		}
+	}
+	return fine("hits", "of the probes that were left here (--detach) "+strings.Join(text, "; others "))
 }
 
 // runtime notes language runtimes whose code lives by rules of its own.
@@ -165,7 +195,7 @@ func (p Proc) runtime(pid int) []output.Fact {
 	if err != nil {
 		return facts
 	}
-	if strings.Contains(string(maps), "/memfd:kprobe ") && p.tracer(pid).OK {
+	if strings.Contains(string(maps), "/memfd:kprobe ") && p.tracer(pid).OK && (p.Root != Live().Root || left(pid) == nil) {
 		facts = append(facts, note("leftovers", "an earlier kprobe has left memory here, and probes if it was killed together with its guardian; they do no harm",
 			"the next kprobe trace or profile takes them out"))
 	}

@@ -1,0 +1,59 @@
+package probe
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"kprobe/internal/quote"
+	"kprobe/internal/untrusted"
+	"kprobe/probe/flight"
+	"kprobe/probe/memory"
+	"kprobe/probe/ring"
+)
+
+// HitsLocked says which way the hits of jumps go that were left alone: for each recorder of
+// the process why they take locked instructions, "" where they are taken in restartable
+// sequences. It is nil where no probe was left.
+func (l *Live) HitsLocked() (why []string) {
+	for _, x := range append([]*Live{l}, l.more...) {
+		if !x.Detached {
+			continue
+		}
+		one, err := untrusted.Within(x.locked)
+		if err != nil {
+			one = fmt.Sprintf("it can't be read: %v", err)
+		}
+		why = append(why, one)
+	}
+	return why
+}
+
+// locked is HitsLocked of one recorder.
+func (l *Live) locked() (why string, err error) {
+	var n [4]byte
+	if _, err := l.file().ReadAt(n[:], l.snap.Layout.Flags.Off+ring.SeqCPUs); err != nil {
+		return "", err
+	}
+	if binary.LittleEndian.Uint32(n[:]) == 0 {
+		b, err := flight.ReadBook(l.file(), l.snap.Layout)
+		if err != nil {
+			return "", err
+		}
+		if b.Locked == "" {
+			return "the kprobe that has left them doesn't say why", nil
+		}
+		return quote.Plain(b.Locked), nil
+	}
+	var gate [8]byte
+	if _, err := l.file().ReadAt(gate[:], l.snap.Layout.Header.Off+memory.HeaderGate); err != nil {
+		return "", err
+	}
+	at := binary.LittleEndian.Uint64(gate[:])
+	if _, err := l.mem.ReadAt(n[:], int64(at+birthsOff)); err != nil {
+		return "", err
+	}
+	if binary.LittleEndian.Uint32(n[:]) != 0 {
+		return "a task shares the memory of its maker now (vfork), or was made where its end isn't seen", nil
+	}
+	return "", nil
+}
