@@ -170,7 +170,7 @@ func (s *Session) faultHandlers(tg *target, th *thread, st *site, before *unix.P
 // is not to be followed.
 func (s *Session) entryHandler(p *placed, in *instance) (skip bool) {
 	k := p.user.kret
-	in.begin(k)
+	begin(in, k)
 	if k.EntryHandler == nil {
 		return false
 	}
@@ -178,30 +178,30 @@ func (s *Session) entryHandler(p *placed, in *instance) (skip bool) {
 	if r == nil {
 		return true // gone
 	}
-	if !s.callHandler(p.user, "EntryHandler", r, func() { skip = k.EntryHandler(in.user, r) }) {
+	if !s.callHandler(p.user, "EntryHandler", r, func() { skip = k.EntryHandler(in.User, r) }) {
 		return true
 	}
 	s.apply(r)
 	return skip
 }
 
-// begin makes the instance's public side that of a new call.
-func (in *instance) begin(k *Kretprobe) {
+// begin makes an instance's public side that of a new call.
+func begin(in *instance, k *Kretprobe) {
 	data := []byte(nil)
-	if in.user != nil {
-		data = in.user.Data
+	if in.User != nil {
+		data = in.User.Data
 	}
 	if len(data) != k.DataSize {
 		data = make([]byte, k.DataSize)
 	}
 	clear(data)
-	in.user = &KretprobeInstance{Probe: k, RetAddr: in.ra, PID: in.tgid, TID: in.tid, Data: data}
+	in.User = &KretprobeInstance{Probe: k, RetAddr: in.Return, PID: in.TGID, TID: in.TID, Data: data}
 }
 
 // returnHandler ends an instance of a Kretprobe.
 func (s *Session) returnHandler(in *instance) {
-	p := in.probe
-	if s.stopping || p.removed || in.user == nil {
+	p := in.Probe
+	if s.stopping || p.removed || in.User == nil {
 		return
 	}
 	p.feed.producer.Count(s.ctx.CPU, p.id, ring.CounterHits, 1)
@@ -209,12 +209,12 @@ func (s *Session) returnHandler(in *instance) {
 	if k.Handler == nil {
 		return
 	}
-	in.user.RetAddr = in.ra
+	in.User.RetAddr = in.Return
 	r := s.newRegs(p)
 	if r == nil {
 		return // gone
 	}
-	if !s.callHandler(p.user, "Handler", r, func() { k.Handler(in.user, r) }) {
+	if !s.callHandler(p.user, "Handler", r, func() { k.Handler(in.User, r) }) {
 		return
 	}
 	s.apply(r)

@@ -142,14 +142,14 @@ func (tg *target) adoptCalls(p *placed, l *exitProbe) {
 		return
 	}
 	for _, in := range l.calls.Used(mem) {
-		x := p.pool.get()
+		x := p.pool.Get()
 		if x == nil {
 			return
 		}
 		g, distance := detour.GoCall(in.Slot)
-		x.probe, x.tgid, x.ra, x.time = p, tg.proc.PID(), symbols.Addr(in.Return), tg.s.now
-		x.key = callKey{pid: tg.proc.PID(), g: g, sp: distance}
-		x.entry = append(x.entry[:0], l.calls.Entry(mem, in.Number)[:p.prog.EntrySize()]...)
-		tg.calls.enter(x, func(old *instance) bool { return old.probe == p })
+		x.Probe, x.Pop, x.TGID, x.Return, x.Time = p, p.pop, tg.proc.PID(), symbols.Addr(in.Return), tg.s.now
+		x.Key = callKey{PID: tg.proc.PID(), G: g, SP: distance}
+		x.Entry = append(x.Entry[:0], l.calls.Entry(mem, in.Number)[:p.prog.EntrySize()]...)
+		tg.calls.Enter(x, func(old *instance) bool { return old.Probe == p })
 	}
 }

@@ -94,34 +94,34 @@ func (s *Session) followOnward(tg *target, th *thread, st *stage) {
 
 // followRow is enterOne for a call that was noted: it has left its function.
 func (s *Session) followRow(tg *target, th *thread, p *placed, slot, raw symbols.Addr, entry []byte) {
-	in := p.pool.get()
+	in := p.pool.Get()
 	if in == nil {
 		tg.reclaim(th, p.pool)
-		if in = p.pool.get(); in == nil {
+		if in = p.pool.Get(); in == nil {
 			s.miss(p)
 			return
 		}
 	}
 	ra, shared := tg.behind(raw), false
 	if by := tg.callAt(ra); by != nil {
-		ra, shared = by.ra, true
+		ra, shared = by.Return, true
 	}
-	in.probe, in.tid, in.tgid = p, th.t.TID(), tg.proc.PID()
-	in.slot, in.ra, in.time = slot, ra, s.now
-	in.key, _ = p.callKey(tg, &s.regs, slot)
-	in.inside = false
+	in.Probe, in.Pop, in.TID, in.TGID = p, p.pop, th.t.TID(), tg.proc.PID()
+	in.Slot, in.Return, in.Time = slot, ra, s.now
+	in.Key, _ = p.callKey(tg, &s.regs, slot)
+	in.Inside = false
 	if !shared && !tg.catchReturn(s.run, in) {
-		p.pool.put(in)
+		p.pool.Put(in)
 		s.miss(p)
 		return
 	}
-	in.entry = append(in.entry[:0], entry[:p.prog.EntrySize()]...)
-	tg.calls.enter(in, func(old *instance) bool {
-		if old.time == in.time && old.tid == in.tid && old.probe != in.probe {
+	in.Entry = append(in.Entry[:0], entry[:p.prog.EntrySize()]...)
+	tg.calls.Enter(in, func(old *instance) bool {
+		if old.Time == in.Time && old.TID == in.TID && old.Probe != in.Probe {
 			return false // of this very call, too
 		}
-		stale := old.probe == in.probe || old.inside || !old.probe.tails || old.ra != in.ra
-		if stale && old.trampoline >= 0 {
+		stale := old.Probe == in.Probe || old.Inside || !old.Probe.tails || old.Return != in.Return
+		if stale && old.Trampoline >= 0 {
 			tg.freeTrampoline(old)
 		}
 		return stale

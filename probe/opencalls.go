@@ -105,14 +105,12 @@ func (tg *target) openCalls() []OpenCall {
 			}
 		}
 	}
-	for _, list := range tg.calls.byKey {
-		for _, in := range list {
-			c := OpenCall{TID: in.tid, G: in.key.g, Func: in.probe.fn, Event: in.probe.ev.Group + "/" + in.probe.ev.Name, Entry: in.time, Slot: in.slot, Return: in.ra}
-			if c.G != 0 {
-				c.TID, c.Slot = 0, 0
-			}
-			out = append(out, c)
+	for in := range tg.calls.All {
+		c := OpenCall{TID: in.TID, G: in.Key.G, Func: in.Probe.fn, Event: in.Probe.ev.Group + "/" + in.Probe.ev.Name, Entry: in.Time, Slot: in.Slot, Return: in.Return}
+		if c.G != 0 {
+			c.TID, c.Slot = 0, 0
 		}
+		out = append(out, c)
 	}
 	return out
 }

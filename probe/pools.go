@@ -42,22 +42,22 @@ func (o *planner) planPools(maps []symbols.Mapping, ps []*placed, avoid []plan.R
 	}
 	var laid []func(at uint64) error
 	calls := func(p *placed, x *exitProbe) error {
-		k, err := detour.NewCalls(0, p.prog, p.pool.max)
+		k, err := detour.NewCalls(0, p.prog, p.pool.Max)
 		off := room(k.Size())
 		laid = append(laid, func(at uint64) (err error) {
-			x.calls, err = detour.NewCalls(at+off, p.prog, p.pool.max)
+			x.calls, err = detour.NewCalls(at+off, p.prog, p.pool.Max)
 			x.calls.Go = p.goABI
 			return err
 		})
 		return err
 	}
 	pool := func(p *placed, c *course) error {
-		k, err := detour.NewPool(0, p.prog, p.pool.max)
+		k, err := detour.NewPool(0, p.prog, p.pool.Max)
 		off := room(k.Size())
 		f := &trampolineProbe{noted: noted{probe: p}}
 		c.byTrampolines = f
 		laid = append(laid, func(at uint64) (err error) {
-			f.pool, err = detour.NewPool(at+off, p.prog, p.pool.max)
+			f.pool, err = detour.NewPool(at+off, p.prog, p.pool.Max)
 			return err
 		})
 		return err
@@ -77,7 +77,7 @@ func (o *planner) planPools(maps []symbols.Mapping, ps []*placed, avoid []plan.R
 	if len(common) > 0 {
 		entry, count := 0, 0
 		for p := range common {
-			entry, count = max(entry, p.prog.EntrySize()), count+p.pool.max
+			entry, count = max(entry, p.prog.EntrySize()), count+p.pool.Max
 		}
 		count = detour.CommonRows(count)
 		k, err := detour.NewCommonCalls(0, entry, count)

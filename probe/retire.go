@@ -59,9 +59,9 @@ func (tg *target) retire(x *exchanged) {
 			}
 		}
 		if p.pool != nil {
-			for in := range p.pool.active {
-				if in.trampoline < 0 {
-					tg.calls.drop(in)
+			for in := range p.pool.Active() {
+				if in.Trampoline < 0 {
+					tg.calls.Drop(in)
 				}
 			}
 		}
@@ -299,7 +299,7 @@ func (tg *target) instancesUsed(r *retired) (n int, err error) {
 	}
 	for _, p := range r.probes {
 		if p.pool != nil {
-			n += len(p.pool.active)
+			n += p.pool.InUse()
 		}
 	}
 	return n, nil

@@ -60,10 +60,10 @@ func (s *Session) enterCall(ctx context.Context, tg *target, th *thread, st *sit
 			if in := tg.callAt(ra); in != nil {
 				// Reached by a jump from a function whose return is
 				// followed by a return trampoline: both return there.
-				ra, shared, plain = in.ra, true, false
+				ra, shared, plain = in.Return, true, false
 			}
 		}
-		if in := s.enterOne(ctx, tg, th, p, slot, ra, shared, plain); in != nil && in.trampoline >= 0 {
+		if in := s.enterOne(ctx, tg, th, p, slot, ra, shared, plain); in != nil && in.Trampoline >= 0 {
 			shared, plain = true, false
 		}
 	}
@@ -77,9 +77,9 @@ func (s *Session) enterUnseen(tg *target, p *placed, slot symbols.Addr) {
 	if !ok {
 		return
 	}
-	s.done = tg.calls.take(key, func(in *instance) bool { return in.probe == p && in.trampoline < 0 }, s.done)
+	s.done = tg.calls.Take(key, func(in *instance) bool { return in.Probe == p && in.Trampoline < 0 }, s.done)
 	for _, in := range s.done {
-		in.pool.put(in)
+		in.Pool.Put(in)
 	}
 	s.done = s.done[:0]
 }
@@ -88,33 +88,33 @@ func (s *Session) enterUnseen(tg *target, p *placed, slot symbols.Addr) {
 // return trampoline already, of another instance of the same call, plain that it holds
 // ra itself. It is nil if the call is not followed.
 func (s *Session) enterOne(ctx context.Context, tg *target, th *thread, p *placed, slot, ra symbols.Addr, shared, plain bool) *instance {
-	in := p.pool.get()
+	in := p.pool.Get()
 	if in == nil {
 		tg.reclaim(th, p.pool)
-		if in = p.pool.get(); in == nil {
+		if in = p.pool.Get(); in == nil {
 			s.miss(p)
 			return nil
 		}
 	}
-	in.probe, in.tid, in.tgid = p, th.t.TID(), tg.proc.PID()
-	in.slot, in.ra, in.time = slot, ra, s.now
+	in.Probe, in.Pop, in.TID, in.TGID = p, p.pop, th.t.TID(), tg.proc.PID()
+	in.Slot, in.Return, in.Time = slot, ra, s.now
 	var ok bool
-	if in.key, ok = p.callKey(tg, &s.regs, slot); !ok {
-		p.pool.put(in)
+	if in.Key, ok = p.callKey(tg, &s.regs, slot); !ok {
+		p.pool.Put(in)
 		s.miss(p)
 		return nil
 	}
 	if p.user.handles() && s.entryHandler(p, in) {
-		p.pool.put(in)
+		p.pool.Put(in)
 		return nil
 	}
 	if p.never {
-		p.pool.put(in)
+		p.pool.Put(in)
 		return nil // what comes back to its caller with this stack is another call
 	}
-	in.inside = plain && !p.goABI && tg.watches(ctx, p)
-	if !p.goABI && !in.inside && !shared && !tg.catchReturn(ctx, in) {
-		p.pool.put(in)
+	in.Inside = plain && !p.goABI && tg.watches(ctx, p)
+	if !p.goABI && !in.Inside && !shared && !tg.catchReturn(ctx, in) {
+		p.pool.Put(in)
 		s.miss(p)
 		return nil
 	}
@@ -124,16 +124,16 @@ func (s *Session) enterOne(ctx context.Context, tg *target, th *thread, p *place
 	if p.timeSlots != nil {
 		s.ctx.Time = s.counter.TSC()
 	}
-	in.entry = p.prog.EvalEntry(&s.ctx, in.entry[:0])
-	tg.calls.enter(in, func(old *instance) bool {
-		if old.time == in.time && old.tid == in.tid && old.probe != in.probe && old.probe.where.Addr == in.probe.where.Addr {
+	in.Entry = p.prog.EvalEntry(&s.ctx, in.Entry[:0])
+	tg.calls.Enter(in, func(old *instance) bool {
+		if old.Time == in.Time && old.TID == in.TID && old.Probe != in.Probe && old.Probe.where.Addr == in.Probe.where.Addr {
 			return false // another probe of the function, and of this very call
 		}
 		// The same function entered again at the same depth: the old call
 		// is over, unless functions jump to each other; then this is the
 		// same call, and it is followed once.
-		stale := old.probe == in.probe || old.inside || !old.probe.tails || old.ra != in.ra
-		if stale && old.trampoline >= 0 {
+		stale := old.Probe == in.Probe || old.Inside || !old.Probe.tails || old.Return != in.Return
+		if stale && old.Trampoline >= 0 {
 			tg.freeTrampoline(old)
 		}
 		return stale
@@ -143,20 +143,20 @@ func (s *Session) enterOne(ctx context.Context, tg *target, th *thread, p *place
 
 // catchReturn arranges that the thread stops when it has returned to in.ra.
 func (tg *target) catchReturn(ctx context.Context, in *instance) bool {
-	if tg.lands(ctx, in.ra) {
+	if tg.lands(ctx, in.Return) {
 		return true
 	}
-	i, at, ok := tg.area.Trampolines.Take(in.slot, in.ra)
+	i, at, ok := tg.area.Trampolines.Take(in.Slot, in.Return)
 	if !ok {
 		return false
 	}
-	tg.calls.trap(in, i)
+	tg.calls.Trap(in, i)
 	if tg.s.recordsStacks() {
-		tg.feed.landed.note(tg.area.Trampolines.First, landed{time: tg.s.now, at: at, slot: in.slot, ra: in.ra})
+		tg.feed.landed.note(tg.area.Trampolines.First, landed{time: tg.s.now, at: at, slot: in.Slot, ra: in.Return})
 	}
 	var word [8]byte
 	binary.LittleEndian.PutUint64(word[:], uint64(at))
-	if err := tg.proc.WriteMemory(word[:], in.slot); err != nil {
+	if err := tg.proc.WriteMemory(word[:], in.Slot); err != nil {
 		tg.freeTrampoline(in)
 		return false
 	}
@@ -166,14 +166,14 @@ func (tg *target) catchReturn(ctx context.Context, in *instance) bool {
 // leaveCall finishes the instances that return to the site with this stack
 // pointer. The context is filled.
 func (s *Session) leaveCall(tg *target, st *site) {
-	key := callKey{pid: tg.proc.PID(), sp: s.regs.GPR[fetch.SP]}
+	key := callKey{PID: tg.proc.PID(), SP: s.regs.GPR[fetch.SP]}
 	pid := tg.proc.PID()
-	s.done = tg.calls.take(key, func(in *instance) bool {
-		return in.ra == st.addr && in.tgid == pid && in.trampoline < 0 && !in.inside
+	s.done = tg.calls.Take(key, func(in *instance) bool {
+		return in.Return == st.addr && in.TGID == pid && in.Trampoline < 0 && !in.Inside
 	}, s.done)
 	if len(s.done) > 0 && !s.returned(tg, s.done[0]) {
 		for _, in := range s.done {
-			in.pool.put(in)
+			in.Pool.Put(in)
 		}
 		s.done = s.done[:0]
 	}
@@ -186,22 +186,22 @@ func (s *Session) leaveCall(tg *target, st *site) {
 // pointer. Handlers of signals keep off that place (the red zone).
 func (s *Session) returned(tg *target, in *instance) bool {
 	var word [8]byte
-	_, err := tg.proc.ReadTouched(word[:], in.slot)
-	return err != nil || symbols.Addr(binary.LittleEndian.Uint64(word[:])) == in.ra
+	_, err := tg.proc.ReadTouched(word[:], in.Slot)
+	return err != nil || symbols.Addr(binary.LittleEndian.Uint64(word[:])) == in.Return
 }
 
 // finish records the calls in s.done, the last entered first.
 func (s *Session) finish(tg *target) {
 	for _, in := range s.done {
-		if in.probe.user.handles() {
+		if in.Probe.user.handles() {
 			s.returnHandler(in)
 		} else {
-			s.record(in.probe, in.entry, in.ra)
+			s.record(in.Probe, in.Entry, in.Return)
 		}
-		if in.trampoline >= 0 {
+		if in.Trampoline >= 0 {
 			tg.freeTrampoline(in)
 		}
-		in.pool.put(in)
+		in.Pool.Put(in)
 	}
 	s.done = s.done[:0]
 }
@@ -210,14 +210,14 @@ func (s *Session) finish(tg *target) {
 // the thread must go on. Instances that were entered by jumps on the way
 // return with it.
 func (s *Session) leaveByTrampoline(tg *target, i int) symbols.Addr {
-	in := tg.calls.byTrampoline[i]
+	in := tg.calls.ByTrampoline(i)
 	if in == nil {
 		// A return trampoline that was given up; its cell still tells where to.
 		return tg.area.Trampolines.Target(i)
 	}
-	ra := in.ra
+	ra := in.Return
 	s.regs.IP = uint64(ra) // a return trampoline is not where the program is
-	s.done = tg.calls.take(in.key, func(x *instance) bool { return x.ra == ra && !x.inside }, s.done)
+	s.done = tg.calls.Take(in.Key, func(x *instance) bool { return x.Return == ra && !x.Inside }, s.done)
 	s.finish(tg)
 	return ra
 }
@@ -241,9 +241,9 @@ func (s *Session) leaveGo(tg *target, st *site) {
 		if !known {
 			continue
 		}
-		s.done = tg.calls.take(key, func(in *instance) bool { return in.probe == p }, s.done)
+		s.done = tg.calls.Take(key, func(in *instance) bool { return in.Probe == p }, s.done)
 		for _, in := range s.done {
-			in.ra = ra
+			in.Return = ra
 		}
 		s.finish(tg)
 	}
@@ -254,7 +254,7 @@ func (p *placed) callKey(tg *target, regs *fetch.Regs, slot symbols.Addr) (k cal
 	if p.goABI {
 		return goKey(tg.proc, regs)
 	}
-	return callKey{pid: tg.proc.PID(), sp: uint64(slot) + 8 + p.pop}, true
+	return callKey{PID: tg.proc.PID(), SP: uint64(slot) + 8 + p.pop}, true
 }
 
 // goKey is the key of the call that a thread running Go code is in: its
@@ -272,7 +272,7 @@ func goKey(proc *tracee.Process, regs *fetch.Regs) (callKey, bool) {
 		return callKey{}, false
 	}
 	hi := binary.LittleEndian.Uint64(b[8:])
-	return callKey{pid: proc.PID(), g: g, sp: hi - regs.GPR[fetch.SP]}, true
+	return callKey{PID: proc.PID(), G: g, SP: hi - regs.GPR[fetch.SP]}, true
 }
 
 // reclaim gives instances back that can't return any more. It is called when
@@ -284,55 +284,43 @@ func (tg *target) reclaim(th *thread, p *pool) {
 		sp = r.Rsp
 	}
 	found := false
-	for in := range p.active {
-		if in.probe.goABI {
+	for in := range p.Active() {
+		if in.Probe.goABI {
 			continue
 		}
-		shrunk := in.tid == th.t.TID() && uint64(in.slot) < sp && tg.sameStack(in.slot, symbols.Addr(sp))
-		if shrunk || tg.threadOf(in.tid) == nil {
+		shrunk := in.TID == th.t.TID() && uint64(in.Slot) < sp && tg.sameStack(in.Slot, symbols.Addr(sp))
+		if shrunk || tg.threadOf(in.TID) == nil {
 			tg.abandon(in)
 			found = true
 		}
 	}
-	// Reading the slots costs a system call each. While that finds nothing, as
-	// in a deep recursion, it is done ever less often.
-	if found || p.patience > 0 {
-		p.patience--
+	if !p.LookDue(found) {
 		return
 	}
-	for in := range p.active {
-		if in.probe.goABI {
+	for in := range p.Active() {
+		if in.Probe.goABI {
 			continue
 		}
-		_, err := tg.proc.ReadMemory(word[:], in.slot)
+		_, err := tg.proc.ReadMemory(word[:], in.Slot)
 		if errors.Is(err, symbols.ErrLatePage) {
 			continue
 		}
 		now := tg.behind(symbols.Addr(binary.LittleEndian.Uint64(word[:])))
 		if by := tg.callAt(now); by != nil {
-			now = by.ra
+			now = by.Return
 		}
-		if err != nil || now != in.ra {
+		if err != nil || now != in.Return {
 			tg.abandon(in)
 			found = true
 		}
 	}
-	if found {
-		p.wait = 0
-	} else {
-		p.wait = min(2*p.wait+1, maxWait)
-	}
-	p.patience = p.wait
+	p.Looked(found)
 }
-
-// maxWait is how many misses go by at most between two looks at what the
-// instances of an empty pool have on the stack.
-const maxWait = 1023
 
 // abandon forgets a call that won't return.
 func (tg *target) abandon(in *instance) {
-	if in.trampoline >= 0 {
+	if in.Trampoline >= 0 {
 		tg.freeTrampoline(in)
 	}
-	tg.calls.drop(in)
+	tg.calls.Drop(in)
 }

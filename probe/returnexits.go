@@ -80,7 +80,7 @@ func (tg *target) leavable(w patchRequest) string {
 // go by return trampolines: a call costs less so, and each patch takes memory and time.
 const fewExits = 4
 
-func (l *exitProbe) memory() instances             { return l.calls }
+func (l *exitProbe) memory() callMemory            { return l.calls }
 func (l *exitProbe) at() uint64                    { return l.calls.Addr }
 func (l *exitProbe) blank(s *detour.Shared) []byte { return l.calls.Head(s) }
 func (l *exitProbe) inUse() bool                   { return true }

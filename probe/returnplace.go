@@ -3,7 +3,6 @@ package probe
 import (
 	"context"
 	"errors"
-	"slices"
 
 	"kprobe/fetch"
 	"kprobe/probe/assess"
@@ -125,29 +124,12 @@ func (tg *target) callBefore(ra symbols.Addr) (assess.Place, bool) {
 // write: they were left without a return. The context is filled.
 func (s *Session) leftBehind(tg *target) {
 	sp := s.regs.GPR[fetch.SP]
-	s.done = tg.calls.under(tg.proc.PID(), sp, s.done)
+	s.done = tg.calls.Under(tg.proc.PID(), sp, s.done)
 	for _, in := range s.done {
-		if in.trampoline >= 0 {
+		if in.Trampoline >= 0 {
 			tg.freeTrampoline(in)
 		}
-		in.pool.put(in)
+		in.Pool.Put(in)
 	}
 	s.done = s.done[:0]
-}
-
-// under removes and returns the instances of a process whose slot is the word below
-// the stack pointer. The result is valid until the next call of any method.
-func (c *calls) under(pid int, sp uint64, into []*instance) []*instance {
-	into = into[:0]
-	for _, pop := range c.pops {
-		k := callKey{pid: pid, sp: sp + pop}
-		c.set(k, slices.DeleteFunc(c.byKey[k], func(in *instance) bool {
-			if uint64(in.slot)+8 != sp {
-				return false
-			}
-			into = append(into, in)
-			return true
-		}))
-	}
-	return into
 }

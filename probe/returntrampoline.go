@@ -35,7 +35,7 @@ type trampolineProbe struct {
 	pool detour.Pool
 }
 
-func (f *trampolineProbe) memory() instances              { return f.pool }
+func (f *trampolineProbe) memory() callMemory             { return f.pool }
 func (f *trampolineProbe) at() uint64                     { return f.pool.Addr }
 func (f *trampolineProbe) blank(s *detour.Shared) []byte  { return f.pool.Image(s) }
 func (f *trampolineProbe) inUse() bool                    { return f.probe.optimized }

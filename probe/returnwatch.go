@@ -113,7 +113,7 @@ func (s *Session) leaveFunction(ctx context.Context, tg *target, th *thread, st 
 	s.done = s.done[:0]
 	for _, p := range st.leaves {
 		key, _ := p.callKey(tg, &s.regs, symbols.Addr(sp))
-		found := tg.calls.take(key, func(in *instance) bool { return in.inside && in.probe == p && uint64(in.slot) == sp }, s.done[len(s.done):])
+		found := tg.calls.Take(key, func(in *instance) bool { return in.Inside && in.Probe == p && uint64(in.Slot) == sp }, s.done[len(s.done):])
 		s.done = append(s.done, found...)
 	}
 	if len(s.done) == 0 {
@@ -134,10 +134,10 @@ func (s *Session) leaveFunction(ctx context.Context, tg *target, th *thread, st 
 	s.regs.GPR[fetch.SP], s.regs.IP = back, uint64(ra)
 	kept := s.done[:0]
 	for _, in := range s.done {
-		if in.ra == ra {
+		if in.Return == ra {
 			kept = append(kept, in)
 		} else {
-			in.pool.put(in) // it was left, and this is a call that nobody saw
+			in.Pool.Put(in) // it was left, and this is a call that nobody saw
 		}
 	}
 	s.done = kept
@@ -161,14 +161,14 @@ func (s *Session) followOutside(ctx context.Context, tg *target) {
 	slices.Reverse(list) // the first entered comes first
 	shared := false
 	for _, in := range list {
-		in.inside = false
+		in.Inside = false
 		if !shared && !tg.catchReturn(ctx, in) {
-			in.pool.put(in)
-			s.miss(in.probe)
+			in.Pool.Put(in)
+			s.miss(in.Probe)
 			continue
 		}
-		shared = shared || in.trampoline >= 0
-		tg.calls.add(in)
+		shared = shared || in.Trampoline >= 0
+		tg.calls.Add(in)
 	}
 }
 
@@ -193,12 +193,12 @@ func (tg *target) unwatch(ctx context.Context, c *changeset) {
 	defer func() { tg.unwatching = false }()
 	for p := range gone {
 		p.watch = unwatchable // until it is planned
-		for in := range p.pool.active {
-			if !in.inside {
+		for in := range p.pool.Active() {
+			if !in.Inside {
 				continue
 			}
-			if in.inside = false; !tg.lands(ctx, in.ra) {
-				tg.calls.drop(in)
+			if in.Inside = false; !tg.lands(ctx, in.Return) {
+				tg.calls.Drop(in)
 				tg.s.miss(p)
 			}
 		}

@@ -33,7 +33,7 @@ type returnWay interface {
 	// of is the return probe whose way it is.
 	of() *placed
 	// memory is where calls that are under way are noted in the target.
-	memory() instances
+	memory() callMemory
 	// at is its address; 0: it has none.
 	at() uint64
 	// blank is what that memory holds before the first call, to be written at its
@@ -66,7 +66,7 @@ type returnWay interface {
 
 // instances is the target's memory for calls that are under way: a detour.Pool or
 // detour.Calls.
-type instances interface {
+type callMemory interface {
 	Size() int // bytes
 	Used(mem []byte) []detour.Instance
 	Entry(mem []byte, number int) []byte

@@ -283,7 +283,7 @@ func (s *Session) exitInstead(tg *target, st *stage, w patchRequest, mem []byte,
 		if !ok {
 			return
 		}
-		if key, ok = detour.GoKey(call.g, call.sp); !ok {
+		if key, ok = detour.GoKey(call.G, call.SP); !ok {
 			return
 		}
 	}

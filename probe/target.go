@@ -64,8 +64,8 @@ func (tg *target) forgetThread(tid int) {
 	if th != nil {
 		th.noteStep(tg.area.File, false)
 	}
-	for _, in := range tg.calls.of(tid) {
-		if !in.probe.goABI { // a goroutine goes on in another
+	for _, in := range tg.calls.Of(tid) {
+		if !in.Probe.goABI { // a goroutine goes on in another
 			tg.abandon(in)
 		}
 	}
