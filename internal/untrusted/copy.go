@@ -10,7 +10,7 @@ import (
 )
 
 // Bounds on what is copied from a file system in user space: bytes, how many at
-// once, and how long all of it may take.
+// once, and how long all of it may wait.
 const (
 	maxCopied  = 4 << 30
 	copiedOnce = 1 << 20
@@ -36,9 +36,9 @@ func copyOf(f *os.File, size int64) (*os.File, error) {
 		return nil, err
 	}
 	_ = os.Remove(to.Name()) // at worst a copy is left behind
-	end := time.Now().Add(copyPatience)
+	left := copyPatience
 	for off := int64(0); off < size; {
-		b, err := bounded(min(patience, time.Until(end)), func() ([]byte, error) {
+		b, waited, err := bounded(min(patience, left), func() ([]byte, error) {
 			b := make([]byte, min(copiedOnce, size-off))
 			n, err := f.ReadAt(b, off)
 			if err == io.EOF && n > 0 {
@@ -46,6 +46,7 @@ func copyOf(f *os.File, size int64) (*os.File, error) {
 			}
 			return b[:n], err
 		}, func([]byte) {})
+		left -= waited
 		if err == nil {
 			_, err = to.WriteAt(b, off)
 			off += int64(len(b))

@@ -13,14 +13,11 @@ package untrusted
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"runtime"
 	"strconv"
 	"strings"
-	"sync/atomic"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -50,12 +47,6 @@ const (
 	maxStuck = 8
 )
 
-// patience is how long one look at a file may take.
-var patience = 5 * time.Second
-
-// stuck counts the calls that wait, each with an operating system's thread.
-var stuck atomic.Int32
-
 // Open opens a file for reading. info is what is known of the named file; f may
 // be a copy of it.
 func Open(path string) (f *os.File, info fs.FileInfo, err error) { return OpenIn("", path) }
@@ -73,7 +64,7 @@ func OpenIn(root, path string) (f *os.File, info fs.FileInfo, err error) {
 		f    *os.File
 		info fs.FileInfo
 	}
-	got, err := bounded(patience, func() (opened, error) {
+	got, _, err := bounded(patience, func() (opened, error) {
 		f, info, err := open(root, path)
 		return opened{f, info}, err
 	}, func(o opened) { _ = o.f.Close() })
@@ -88,65 +79,6 @@ func OpenIn(root, path string) (f *os.File, info fs.FileInfo, err error) {
 		return copied, got.info, nil
 	}
 	return got.f, got.info, nil
-}
-
-// The states of a call that bounded waits for. Who changes running says whose
-// the result is: the caller's, or nobody's.
-const (
-	running = iota
-	done
-	abandoned
-)
-
-// bounded calls do on a goroutine of its own and waits for it as long as it may
-// take. What comes later is given to drop.
-func bounded[T any](most time.Duration, do func() (T, error), drop func(T)) (out T, err error) {
-	if stuck.Load() >= maxStuck {
-		return out, ErrNoAnswer
-	}
-	var state atomic.Int32
-	came := make(chan struct{})
-	var got T
-	var failed error
-	go func() {
-		v, err := do()
-		got, failed = v, err
-		if state.CompareAndSwap(running, done) {
-			close(came)
-			return
-		}
-		stuck.Add(-1)
-		if err == nil {
-			drop(v)
-		}
-	}()
-	timer := time.NewTimer(most)
-	defer timer.Stop()
-	select {
-	case <-came:
-		return got, failed
-	case <-timer.C:
-	}
-	stuck.Add(1)
-	if state.CompareAndSwap(running, abandoned) {
-		return out, ErrNoAnswer
-	}
-	stuck.Add(-1)
-	<-came
-	return got, failed
-}
-
-// Within calls do, which reads what a program may keep from being read (its
-// memory, where a page is filled by a program, a file of such a file system), and
-// waits for it as long as one look may take. After ErrNoAnswer do is still running,
-// on a goroutine of its own, or will never be run; what it gives then is closed if
-// it can be.
-func Within[T any](do func() (T, error)) (T, error) {
-	return bounded(patience, do, func(v T) {
-		if c, ok := any(v).(io.Closer); ok {
-			_ = c.Close()
-		}
-	})
 }
 
 // open finds the file without opening it, looks what it is, and opens that.

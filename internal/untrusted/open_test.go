@@ -145,24 +145,3 @@ func TestOpenLease(t *testing.T) {
 		t.Errorf("waited %v", took)
 	}
 }
-
-// TestBounded: what doesn't answer is left to itself, and only so many are.
-func TestBounded(t *testing.T) {
-	wake := make(chan struct{})
-	dropped := make(chan int, maxStuck)
-	for i := range maxStuck {
-		if _, err := bounded(time.Millisecond, func() (int, error) { <-wake; return i, nil }, func(v int) { dropped <- v }); err != ErrNoAnswer {
-			t.Fatal(err)
-		}
-	}
-	if _, err := bounded(time.Hour, func() (int, error) { return 1, nil }, nil); err != ErrNoAnswer {
-		t.Errorf("one more is tried: %v", err)
-	}
-	close(wake)
-	for range maxStuck {
-		<-dropped
-	}
-	if v, err := bounded(time.Hour, func() (int, error) { return 1, nil }, nil); v != 1 || err != nil {
-		t.Errorf("afterwards: %d, %v", v, err)
-	}
-}
