@@ -72,6 +72,7 @@ type addressSpace struct {
 	// barred says why no hits are taken in restartable sequences any more; "": they may be.
 	barred string
 	births births
+	left   leftSites // of probes that were left before
 	// ignoring are the signals that the program ignored when that was looked at last,
 	// bit by number less one; ignored those and the ones of the time before.
 	ignoring, ignored uint64

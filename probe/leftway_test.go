@@ -23,6 +23,17 @@ func TestHitsLocked(t *testing.T) {
 	if got := l.HitsLocked(); !slices.Equal(slices.Sorted(slices.Values(got)), []string{"", "a trigger takes snapshots"}) {
 		t.Errorf("with a second recorder that takes snapshots: %q", got)
 	}
+	// What is there already is kprobe's own, and not somebody else's.
+	other, err := Attach(t.Context(), []int{s.pid()}, Options{Detach: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Arm(t.Context(), parseDefs(t, recordedHit)); err == nil || !strings.Contains(err.Error(), "probes that were left (--detach) are there") {
+		t.Errorf("armed again: %v", err)
+	}
+	if err := other.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
 	if err := l.Remove(t.Context(), []string{"rec/hit", "rec/more"}); err != nil {
 		t.Error(err)
 	}

@@ -79,6 +79,9 @@ func (tg *target) pristine(a symbols.Addr, want []byte) error {
 	if bytes.Equal(have, want) {
 		return nil
 	}
+	if tg.left.at(tg.proc.PID(), a, len(want)) {
+		return fmt.Errorf("probes that were left (--detach) are there: kprobe list --sites -p %[1]d shows them, kprobe del -p %[1]d takes them out", tg.proc.PID())
+	}
 	if have[0] == breakpoint {
 		return errors.New("another tracer's breakpoint is there (gdb, or a uprobe of the kernel)")
 	}
