@@ -150,7 +150,7 @@ func TestAnswersWhilePlanning(t *testing.T) {
 		}
 	}
 	ctx := context.Background()
-	var second []*Event
+	var second *Link
 	planned("the first", func() error { return s.Arm(ctx, parseDefs(t, "p:work work", "r:back work")) })
 	l.run()
 	planned("one more", func() (err error) {
@@ -163,7 +163,7 @@ func TestAnswersWhilePlanning(t *testing.T) {
 			t.Errorf("%s: %d hits, want 1000", name, st.Hits)
 		}
 	}
-	planned("one less", func() error { return s.Remove(ctx, second...) })
+	planned("one less", func() error { return second.Close(ctx) })
 	sub.work()
 	l.finish(sub.pid())
 	if st := l.stat("work"); st.Hits != 2000 {

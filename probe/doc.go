@@ -11,8 +11,9 @@
 // There are two ways to say what is to be probed:
 //
 // Definitions, in the language of the kernel's kprobe_events (package fetch):
-// Add and Remove. Each hit becomes a record, written by the program itself
-// where the probe is a jump, and comes to the Sink of Run.
+// Add gives a Link, by which their events are looked at, switched and taken out.
+// Each hit becomes a record, written by the program itself where the probe is a jump,
+// and comes to the Sink of Run.
 //
 // Probes with handlers, in the words of the kernel's kprobes.h: Register,
 // RegisterAll, Unregister, EnableProbe, DisableProbe.

@@ -34,14 +34,14 @@ func Example_definitions() {
 		log.Fatal(err)
 	}
 	defer s.Close(ctx)
-	if _, err := s.Add(ctx, []*fetch.Def{def}); err != nil {
-		log.Fatal(err)
-	}
-	sum, err := s.Run(ctx, printer{})
+	link, err := s.Add(ctx, []*fetch.Def{def})
 	if err != nil {
 		log.Fatal(err)
 	}
-	for _, st := range sum.Stats {
+	if _, err := s.Run(ctx, printer{}); err != nil {
+		log.Fatal(err)
+	}
+	for _, st := range link.Stats() {
 		fmt.Printf("%s: %d hits, %d lost\n", st.Event.Name, st.Hits, st.Lost)
 	}
 	// Output:

@@ -78,11 +78,11 @@ func TestNothingGrows(t *testing.T) {
 						n++
 						defs = append(defs, fmt.Sprintf(kinds[rng.IntN(len(kinds))], n))
 					}
-					events, err := l.s.Add(t.Context(), parseDefs(t, defs...))
+					link, err := l.s.Add(t.Context(), parseDefs(t, defs...))
 					if err != nil {
 						t.Fatal(err)
 					}
-					in = append(in, events...)
+					in = append(in, link.Events()...)
 				}
 				rng.Shuffle(len(in), func(a, b int) { in[a], in[b] = in[b], in[a] })
 				k := rng.IntN(len(in))
@@ -115,7 +115,7 @@ func TestFaultGivesBack(t *testing.T) {
 	sub := startSubject(t, fixture.Build(t, "probe_faults.c", "-O2"), "repair", "5", "early")
 	l := attach(t, sub.pid(), Options{}, "p:stays nothing")
 	before, _ := heldBy(t, l.s)
-	events, err := l.s.Add(t.Context(), parseDefs(t, "p:a load", "p:b store_add"))
+	link, err := l.s.Add(t.Context(), parseDefs(t, "p:a load", "p:b store_add"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func TestFaultGivesBack(t *testing.T) {
 	if now := tacticsNow(l.s); now["a"] || now["b"] {
 		t.Errorf("they are jumps yet: %v", now)
 	}
-	if err := l.s.Remove(t.Context(), events...); err != nil {
+	if err := link.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	after := held{}

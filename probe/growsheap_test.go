@@ -30,7 +30,7 @@ func TestRemovedEventsAreSmall(t *testing.T) {
 			rounds := func(n int) {
 				for range n {
 					defs := strings.Split(strings.ReplaceAll(strings.Join(c.defs, "\n"), "N", strconv.Itoa(round)), "\n")
-					events, err := l.s.Add(t.Context(), parseDefs(t, defs...))
+					link, err := l.s.Add(t.Context(), parseDefs(t, defs...))
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -39,7 +39,7 @@ func TestRemovedEventsAreSmall(t *testing.T) {
 						worked++
 					}
 					round++
-					if err := l.s.Remove(t.Context(), events...); err != nil {
+					if err := link.Close(t.Context()); err != nil {
 						t.Fatal(err)
 					}
 				}

@@ -228,17 +228,17 @@ func deletedUpTo(t *testing.T, pid int, m *symbols.Mapping, nth int) (made int, 
 func TestChangeFails(t *testing.T) {
 	inEachMode(t, func(t *testing.T, sub *subject, o Options, nth int, all bool) bool {
 		l := attach(t, sub.pid(), o, "p:in work a=$arg1", "r:two on_usr2")
-		more := func() ([]*Event, error) {
+		more := func() (*Link, error) {
 			return l.s.Add(t.Context(), parseDefs(t, "r:one on_usr1", "p:mid work+4", "r:out work v=$retval", "r:down down v=$retval"))
 		}
 		change := func() error {
-			evs, err := more()
+			link, err := more()
 			if err != nil {
 				return fmt.Errorf("add: %w", err)
 			}
-			if err := l.s.Remove(t.Context(), evs...); err != nil {
+			if err := link.Close(t.Context()); err != nil {
 				// It has not succeeded: they are there.
-				return errors.Join(err, l.s.Remove(context.WithoutCancel(t.Context()), evs...))
+				return errors.Join(err, link.Close(context.WithoutCancel(t.Context())))
 			}
 			return nil
 		}

@@ -57,10 +57,10 @@ func TestSharedMemory(t *testing.T) {
 				sub.line()
 			}
 			for range full(8, 200) {
-				var evs []*Event
+				var link *Link
 				var err error
 				waitUntil(func() bool { // the only thread that can make a call may stand at a fault
-					evs, err = l.s.Add(t.Context(), parseDefs(t, "p:load load", "r:out work v=$retval", "p:mid work+4"))
+					link, err = l.s.Add(t.Context(), parseDefs(t, "p:load load", "r:out work v=$retval", "p:mid work+4"))
 					return !errors.Is(err, tracee.ErrNoThread)
 				})
 				if err != nil {
@@ -70,7 +70,7 @@ func TestSharedMemory(t *testing.T) {
 				if !waitUntil(func() bool { return l.stat("load").Hits > had+300 }) {
 					t.Fatalf("no hits; the program: %s", endOf(sub.pid()))
 				}
-				if err := l.s.Remove(t.Context(), evs...); err != nil {
+				if err := link.Close(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 			}

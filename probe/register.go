@@ -14,7 +14,7 @@ import (
 // ErrNoEvent says that the session has no such event, or no longer.
 var ErrNoEvent = errors.New("the session has no such event")
 
-// Arm is Add for those who don't need the events.
+// Arm is Add for those who don't need the link.
 func (s *Session) Arm(ctx context.Context, defs []*fetch.Def) error {
 	_, err := s.Add(ctx, defs)
 	return err
@@ -24,7 +24,7 @@ func (s *Session) Arm(ctx context.Context, defs []*fetch.Def) error {
 // session: all of them, or none. It may be called before Run and while Run
 // runs, by any goroutine. What is there already misses no hit: see change.go.
 //
-// The events come in the order of the definitions, each once. A definition of
+// The link has their events. A definition of
 // an event that is there adds places to it, and must fetch the same. An event
 // that was removed and comes again goes on counting where it was, and an event
 // that is switched off (Enable) stays so.
@@ -40,8 +40,12 @@ func (s *Session) Arm(ctx context.Context, defs []*fetch.Def) error {
 //
 // Errors are *DefError with the cause, *ExecutedError, ErrClosed, ErrInHandler, and
 // that of ctx; nothing is left behind then.
-func (s *Session) Add(ctx context.Context, defs []*fetch.Def) ([]*Event, error) {
-	return s.add(ctx, defs, false)
+func (s *Session) Add(ctx context.Context, defs []*fetch.Def) (*Link, error) {
+	events, err := s.add(ctx, defs, false)
+	if err != nil {
+		return nil, err
+	}
+	return &Link{s, events}, nil
 }
 
 // add is Add; waits lets all of the definitions wait for their libraries.

@@ -52,11 +52,11 @@ func TestAddRemove(t *testing.T) {
 			l := &live{t: t, s: s, sink: &collector{}, done: make(chan struct{})}
 			add := func(defs ...string) []*Event {
 				t.Helper()
-				events, err := s.Add(ctx, parseDefs(t, defs...))
+				link, err := s.Add(ctx, parseDefs(t, defs...))
 				if err != nil {
 					t.Fatal(err)
 				}
-				return events
+				return link.Events()
 			}
 			first := add("p:first work n=$arg1", "p:gone work", "p:first libc:abort n=$arg1")
 			if got := names(first); !slices.Equal(got, []string{"kprobes/first", "kprobes/gone"}) {
@@ -137,7 +137,7 @@ func TestAddAgain(t *testing.T) {
 	l := attach(t, sub.pid(), Options{}, "p:always recurse")
 	ctx := context.Background()
 	for round := range 50 {
-		events, err := l.s.Add(ctx, parseDefs(t, "p:again recurse n=$arg1", "r:back recurse"))
+		link, err := l.s.Add(ctx, parseDefs(t, "p:again recurse n=$arg1", "r:back recurse"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -148,7 +148,7 @@ func TestAddAgain(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Millisecond)
-		if err := l.s.Remove(ctx, events...); err != nil {
+		if err := link.Close(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -281,12 +281,12 @@ func changed(t *testing.T, o Options, rounds int) {
 			for k := range 1 + rng.IntN(6) {
 				defs = append(defs, fmt.Sprintf(pool[rng.IntN(len(pool))], i*10+k))
 			}
-			events, err := l.s.Add(ctx, parseDefs(t, defs...))
+			link, err := l.s.Add(ctx, parseDefs(t, defs...))
 			if err != nil {
 				t.Fatalf("round %d: %v", i, err)
 			}
-			there = append(there, events...)
-			came += len(events)
+			there = append(there, link.Events()...)
+			came += len(link.Events())
 		case rng.IntN(3) == 0:
 			if err := l.s.Enable(rng.IntN(2) == 0, there[rng.IntN(len(there))], there[rng.IntN(len(there))]); err != nil {
 				t.Fatalf("round %d: %v", i, err)

@@ -58,10 +58,10 @@ func TestReturnsGiveBack(t *testing.T) {
 	}
 	for round, order := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 0, 2}, {0, 2, 1}} {
 		var mapped []*memory.Arena
-		events := make([][]*Event, len(batches))
+		links := make([]*Link, len(batches))
 		for i, b := range batches {
 			var err error
-			if events[i], err = l.s.Add(t.Context(), parseDefs(t, b...)); err != nil {
+			if links[i], err = l.s.Add(t.Context(), parseDefs(t, b...)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -70,7 +70,7 @@ func TestReturnsGiveBack(t *testing.T) {
 			t.Fatalf("%d batches of instances", len(mapped))
 		}
 		for _, i := range order {
-			if err := l.s.Remove(t.Context(), events[i]...); err != nil {
+			if err := links[i].Close(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			if i == 1 || i != order[0] {

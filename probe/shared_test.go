@@ -56,7 +56,7 @@ func TestSharedCode(t *testing.T) {
 	found := 0
 	for round := 0; round < 4 || found < 20; round++ {
 		l := attach(t, sub.pid(), Options{})
-		events, err := l.s.Add(t.Context(), parseDefs(t, busyShared...))
+		link, err := l.s.Add(t.Context(), parseDefs(t, busyShared...))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -75,7 +75,7 @@ func TestSharedCode(t *testing.T) {
 		}
 		found += met
 		if round%2 == 1 {
-			if err := l.s.Remove(t.Context(), events...); err != nil {
+			if err := link.Close(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			givesBack(t, l)

@@ -196,13 +196,14 @@ func stormEvery(t *testing.T, prog string, funcs []symbols.Place, o Options, spa
 		for i, d := range defs {
 			defs[i] = strings.Replace(d, ":i", fmt.Sprintf(":b%d_", changes), 1)
 		}
-		evs, err := l.s.Add(t.Context(), parseDefs(t, defs...))
+		link, err := l.s.Add(t.Context(), parseDefs(t, defs...))
 		var refused *DefError
 		if errors.As(err, &refused) {
 			t.Fatalf("add %d: %v", len(defs), err)
 		} else if err != nil {
 			t.Fatal(err)
 		}
+		evs := link.Events()
 		in = append(in, evs)
 		armed += len(evs)
 		changes += len(evs)

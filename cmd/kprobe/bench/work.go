@@ -260,9 +260,9 @@ func (m *meter) cycles(ctx context.Context) error {
 	n := 0
 	start := time.Now()
 	for ; err == nil && (n < fewest || time.Since(start) < m.o.Each); n++ {
-		var events []*probe.Event
-		if events, err = s.Add(ctx, []*fetch.Def{comes}); err == nil {
-			err = s.Remove(ctx, events...)
+		var link *probe.Link
+		if link, err = s.Add(ctx, []*fetch.Def{comes}); err == nil {
+			err = link.Close(ctx)
 		}
 	}
 	took := time.Since(start)
