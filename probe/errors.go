@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"kprobe/probe/assess"
+	"kprobe/probe/memory"
 	"kprobe/probe/survey"
 	"kprobe/probe/tracee"
 )
@@ -27,6 +28,9 @@ type DefError = assess.DefError
 
 // RefusedError says that an address can't be probed, and by which rule.
 type RefusedError = survey.RefusedError
+
+// LimitError says that a limit of a process's resources is in the way.
+type LimitError = memory.LimitError
 
 // BoundaryError says that an address lies inside an instruction.
 type BoundaryError = survey.BoundaryError

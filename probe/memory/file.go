@@ -91,7 +91,7 @@ func mapped(ctx context.Context, p *tracee.Process, layout *ring.Layout, f *os.F
 		unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED, fd, 0)
 	if err != nil {
 		_ = unix.Munmap(mem)
-		return nil, fmt.Errorf("map the memory file in the target: %w", err)
+		return nil, fmt.Errorf("map the memory file in the target: %w", limited(p.PID(), err, limitMapped))
 	}
 	return &File{proc: p, Layout: layout, Base: symbols.Addr(at), size: size, Mem: mem, own: NewMapped(mem)}, nil
 }

@@ -52,7 +52,7 @@ func (c *Arenas) MapAt(ctx context.Context, at symbols.Addr, size uint64) (*Aren
 		err = unix.EEXIST
 	}
 	if err != nil {
-		return nil, errors.Join(err, c.journal.gone(p))
+		return nil, errors.Join(limited(c.proc.PID(), err, limitMapped), c.journal.gone(p))
 	}
 	return p, c.journal.There(p)
 }
@@ -61,7 +61,7 @@ func (c *Arenas) MapAt(ctx context.Context, at symbols.Addr, size uint64) (*Aren
 func (c *Arenas) Writable(ctx context.Context, at symbols.Addr, size uint64) error {
 	_, err := c.proc.Syscall(ctx, nil, unix.SYS_MPROTECT, uintptr(at), uintptr(size), unix.PROT_READ|unix.PROT_WRITE)
 	if err != nil {
-		return fmt.Errorf("make memory of the target writable: %w", err)
+		return fmt.Errorf("make memory of the target writable: %w", limited(c.proc.PID(), err, limitWritable))
 	}
 	return nil
 }

@@ -153,6 +153,10 @@ func hint(err error) string {
 	if errors.As(err, &taken) {
 		return takenHint(taken)
 	}
+	var limit *probe.LimitError
+	if errors.As(err, &limit) {
+		return fmt.Sprintf("prlimit --pid %d --%s=unlimited lifts it; beyond the hard limit that takes CAP_SYS_RESOURCE", limit.PID, limit.Option)
+	}
 	var started *startedError
 	if errors.As(err, &started) {
 		return fmt.Sprintf("if %s executes the program that has it, --pending NAME:SYMBOL waits for that", started.comm)
