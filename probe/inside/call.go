@@ -37,7 +37,13 @@ func (l *looker) call(at *procfs.Position) *results.SystemCall {
 	var parts []string
 	for i, p := range params {
 		name, kind, _ := strings.Cut(p, ":")
-		parts = append(parts, name+"="+l.argument(kind, at.Args[i]))
+		text := ""
+		if kind == "sockaddr" {
+			text = l.sockaddr(at.Args[i], at.Args[i+1])
+		} else {
+			text = l.argument(kind, at.Args[i])
+		}
+		parts = append(parts, name+"="+text)
 	}
 	c.Args = strings.Join(parts, ", ")
 	return c
@@ -69,8 +75,6 @@ func (l *looker) argument(kind string, v uint64) string {
 		return l.timespec(v)
 	case "text":
 		return l.text(v)
-	case "sockaddr":
-		return l.sockaddr(v)
 	case "futex":
 		return futexOp(v)
 	case "flock":
@@ -131,26 +135,47 @@ func (l *looker) text(at uint64) string {
 	return string(quote.AppendText(nil, b)) + "…"
 }
 
-// sockaddr is where a connection goes to (sockaddr(3type)).
-func (l *looker) sockaddr(at uint64) string {
-	b := l.read(at, 28)
-	if len(b) < 8 {
+// mostAddress is the size of the largest address of a socket (struct sockaddr_un), nameAt
+// where that has its name.
+const (
+	mostAddress = 110
+	nameAt      = 2
+)
+
+// sockaddr is where a connection goes to (sockaddr(3type)), by an address of size bytes.
+func (l *looker) sockaddr(at, size uint64) string {
+	b := l.read(at, int(min(uint64(uint32(size)), mostAddress)))
+	if len(b) < nameAt {
 		return "(fault)"
 	}
+	family := binary.LittleEndian.Uint16(b)
+	if family == 1 {
+		return "unix " + unixName(b[nameAt:])
+	}
+	if len(b) < 8 {
+		return "family " + strconv.Itoa(int(family))
+	}
 	port := binary.BigEndian.Uint16(b[2:])
-	switch family := binary.LittleEndian.Uint16(b); {
+	switch {
 	case family == 2:
 		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(b[4:8])), port).String()
 	case family == 10 && len(b) >= 24:
 		return netip.AddrPortFrom(netip.AddrFrom16([16]byte(b[8:24])), port).String()
-	case family == 1:
-		if b[2] == 0 {
-			return "unix @" + strings.Trim(l.text(at+3), `"`)
-		}
-		return "unix " + l.text(at+2)
-	default:
-		return "family " + strconv.Itoa(int(family))
 	}
+	return "family " + strconv.Itoa(int(family))
+}
+
+// unixName is the name in an address of a local socket: a path, or what is behind an @,
+// all bytes to the address's end, where it is none in the file system (unix(7)).
+func unixName(b []byte) string {
+	if len(b) > 0 && b[0] == 0 {
+		text := quote.AppendText(nil, b[1:])
+		return "@" + string(text[1:len(text)-1])
+	}
+	if i := bytes.IndexByte(b, 0); i >= 0 {
+		b = b[:i]
+	}
+	return string(quote.AppendText(nil, b))
 }
 
 // The operations of futex(2).

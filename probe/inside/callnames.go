@@ -67,7 +67,7 @@ func callName(nr uint64) string {
 
 // The parameters of system calls that may wait: name and kind of each. Kinds are fd,
 // num (signed), uint, hex, ms (a timeout in milliseconds), time (a timespec), zero-ended
-// text (text), and sockaddr.
+// text (text), and sockaddr, whose size is the next argument.
 var callParams = map[string]string{
 	"read": "fd:fd buf:hex count:uint", "write": "fd:fd buf:hex count:uint",
 	"pread64": "fd:fd buf:hex count:uint offset:num", "pwrite64": "fd:fd buf:hex count:uint offset:num",
