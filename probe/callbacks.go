@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/probe/memory"
+	"kprobe/probe/regs"
 	"kprobe/probe/ring"
 	"kprobe/probe/tracee"
-	"kprobe/symbols"
 )
 
 // How handlers are called
@@ -27,7 +27,7 @@ import (
 func (s *Session) callHandler(u *registered, name string, r *Regs, f func()) (ok bool) {
 	defer func() {
 		s.handling = false
-		r.stale.Store(true)
+		regs.End(r)
 		if v := recover(); v != nil {
 			ok = false
 			s.handlerFailed(&HandlerError{Probe: u.probe, Handler: name, Value: v, Stack: debug.Stack()}, u)
@@ -57,13 +57,13 @@ func (s *Session) apply(r *Regs) {
 	if err != nil {
 		return // gone
 	}
-	if r.vectorSet {
-		if err := s.at.t.SetVector(r.vector); err != nil {
+	if v := regs.Vector(r); v != nil {
+		if err := s.at.t.SetVector(v); err != nil {
 			s.logf("the xmm registers of thread %d: %v", s.at.t.TID(), err)
 		}
 	}
 	ip, call := live.Rip, live.Orig_rax
-	*live = r.r
+	*live = regs.Registers(r)
 	live.Rip, live.Orig_rax = ip, call
 	at := s.regs.IP
 	tracee.FetchRegs(live, &s.regs)
@@ -76,7 +76,7 @@ func (s *Session) jump(r *Regs) {
 	if err != nil {
 		return // gone
 	}
-	live.Rip = r.r.Rip
+	live.Rip = uint64(r.IP())
 	s.jumped = true
 }
 
@@ -134,11 +134,10 @@ func (s *Session) faultHandlers(tg *target, th *thread, st *site, before *unix.P
 				return tracee.Deliver, false
 			}
 			s.regs.IP = before.Rip
-			r := s.newRegs(p)
-			if r == nil {
-				return tracee.Deliver, false
+			if _, err := th.t.Regs(); err != nil {
+				return tracee.Deliver, false // gone
 			}
-			r.r = *before
+			r := regs.New(*before, s.regsOf(p))
 			f := &Fault{Signal: int(si.Signal()), Code: si.Code(), Addr: si.Addr()}
 			if f.Addr >= st.slot && f.Addr < st.slot+memory.SlotSize {
 				f.Addr = st.addr
@@ -225,20 +224,31 @@ func (s *Session) returnHandler(in *instance) {
 }
 
 // newRegs is what a handler of a probe sees; nil if the thread is gone.
-func (s *Session) newRegs(p *placed) *Regs {
+func (s *Session) newRegs(p *placed) *Regs { return s.newRegsOf(s.regsOf(p)) }
+
+func (s *Session) newRegsOf(of regs.Of) *Regs {
 	live, err := s.at.t.Regs()
 	if err != nil {
 		return nil
 	}
-	r := &Regs{
-		mem: p.target.proc, space: p.target.space, r: *live, thread: s.at.t,
-		pid: s.ctx.PID, tid: s.ctx.TID, cpu: s.ctx.CPU, comm: s.ctx.Comm, time: s.now,
-		place: symbols.Addr(p.where.Addr), entry: p.where.Offset == 0, shadow: p.target.shadowStack,
-		args: systemV[:],
-	}
-	if m := p.where.Module; m != nil && m.File != nil && m.File.IsGo() {
-		r.args = goRegisters[:]
-	}
-	r.r.Rip = s.regs.IP
-	return r
+	r := *live
+	r.Rip = s.regs.IP
+	return regs.New(r, of)
 }
+
+// regsOf is what a handler of a probe sees besides registers.
+func (s *Session) regsOf(p *placed) regs.Of {
+	m := p.where.Module
+	return regs.Of{
+		Thread: s.at.t, Memory: p.target.proc, Space: p.target.space,
+		PID: s.ctx.PID, TID: s.ctx.TID, CPU: s.ctx.CPU, Comm: s.ctx.Comm, Time: s.now,
+		Place: p.where.Addr, Entry: p.where.Offset == 0, Shadow: p.target.shadowStack,
+		Go: m != nil && m.File != nil && m.File.IsGo(),
+	}
+}
+
+// Regs are the registers of a thread that a handler sees, the kernel's struct pt_regs.
+type Regs = regs.Regs
+
+// ErrStale is returned by methods of a Regs whose handler has returned.
+var ErrStale = regs.ErrStale

@@ -8,6 +8,7 @@ import (
 
 	"kprobe/fetch"
 	"kprobe/probe/detour"
+	"kprobe/probe/regs"
 	"kprobe/probe/ring"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
@@ -190,7 +191,7 @@ func (s *Session) change(p *placed) error {
 			return err
 		}
 		if x.Errno != 0 {
-			at := symbols.Addr(r.r.Fs_base + uint64(int64(p.target.errnoOff)))
+			at := symbols.Addr(regs.Registers(r).Fs_base + uint64(int64(p.target.errnoOff)))
 			if err := r.WriteMemory(binary.LittleEndian.AppendUint32(nil, uint32(x.Errno)), at); err != nil {
 				return fmt.Errorf("write errno: %w", err)
 			}

@@ -38,11 +38,12 @@ func (s *Session) postHandlers(tg *target, th *thread, due []*placed) {
 		if !s.takes(p) {
 			continue
 		}
-		r := s.newRegs(p)
+		of := s.regsOf(p)
+		of.Entry = false
+		r := s.newRegsOf(of)
 		if r == nil {
 			return // gone
 		}
-		r.entry = false
 		if !s.callHandler(p.user, "PostHandler", r, func() { p.user.kp.PostHandler(p.user.kp, r) }) {
 			continue
 		}

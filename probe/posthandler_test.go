@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"kprobe/internal/fixture"
+	"kprobe/probe/regs"
 	"kprobe/symbols"
 )
 
@@ -66,8 +67,8 @@ func TestPostHandlerRegs(t *testing.T) {
 						PreHandler: func(k *Kprobe, r *Regs) bool {
 							if a, ok := after[r.TID()]; ok && a.ip == r.IP() {
 								nexts++
-								if a.regs != general(&r.r) {
-									t.Errorf("at %v registers are %x, after the instruction before %x", r.IP(), general(&r.r), a.regs)
+								if a.regs != generalOf(r) {
+									t.Errorf("at %v registers are %x, after the instruction before %x", r.IP(), generalOf(r), a.regs)
 								}
 							}
 							delete(after, r.TID())
@@ -79,7 +80,7 @@ func TestPostHandlerRegs(t *testing.T) {
 							if r.IP() == last[r.TID()] && !strings.Contains(k.String(), "rep") {
 								stepped++
 							}
-							after[r.TID()] = state{general(&r.r), r.IP()}
+							after[r.TID()] = state{generalOf(r), r.IP()}
 						},
 					}
 				})...)
@@ -319,4 +320,10 @@ func TestPostHandlerKilled(t *testing.T) {
 		t.Errorf("the program printed %q, want no round wrong", got)
 	}
 	sub.end()
+}
+
+// generalOf is general for what a handler sees.
+func generalOf(r *Regs) [17]uint64 {
+	now := regs.Registers(r)
+	return general(&now)
 }

@@ -1,4 +1,7 @@
-package probe
+// Package regs is what a handler sees of the thread that hit its probe: the registers,
+// which it may change, and the memory behind them. Package probe calls the handlers, and
+// has what they changed become the thread's.
+package regs
 
 import (
 	"bytes"
@@ -11,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/fetch"
-	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
 
@@ -21,21 +23,48 @@ import (
 // It belongs to the handler's call: after that it can be read, but changes
 // nothing any more. It is not for concurrent use.
 type Regs struct {
-	r      unix.PtraceRegs
-	mem    *tracee.Process
-	space  *symbols.Space
-	thread *tracee.Thread
-	args   []fetch.Reg
+	r  unix.PtraceRegs
+	of Of
 
 	vector    *fetch.Vector
 	vectorSet bool
+	stale     atomic.Bool // the handler has returned
+}
 
-	pid, tid, cpu int
-	comm          string
-	time          uint64
-	place         symbols.Addr
-	entry, shadow bool
-	stale         atomic.Bool // the handler has returned
+// Of is whose registers a handler sees, and where.
+type Of struct {
+	Thread interface {
+		Vector() (*fetch.Vector, error)
+	}
+	Memory interface {
+		symbols.Memory
+		WriteMemory(b []byte, at symbols.Addr) error
+	}
+	Space         *symbols.Space
+	PID, TID, CPU int
+	Comm          string
+	Time          uint64       // of the hit, CLOCK_MONOTONIC ns
+	Place         symbols.Addr // of the probe
+	// Entry says that this is a function's, and that nothing of it was executed; Shadow
+	// that the program has a shadow stack; Go that the code there is Go's.
+	Entry, Shadow, Go bool
+}
+
+// New makes what a handler sees.
+func New(r unix.PtraceRegs, of Of) *Regs { return &Regs{r: r, of: of} }
+
+// End has nothing be changed any more: the handler has returned.
+func End(r *Regs) { r.stale.Store(true) }
+
+// Registers gives the registers as the handler has left them.
+func Registers(r *Regs) unix.PtraceRegs { return r.r }
+
+// Vector gives the vector registers that the handler has changed; nil: it hasn't.
+func Vector(r *Regs) *fetch.Vector {
+	if !r.vectorSet {
+		return nil
+	}
+	return r.vector
 }
 
 // ErrStale is returned by methods of a Regs whose handler has returned.
@@ -61,6 +90,14 @@ func (r *Regs) gpr(n fetch.Reg) *uint64 {
 // called, and when a change counts.
 func (r *Regs) IP() symbols.Addr { return symbols.Addr(r.r.Rip) }
 
+// args are where integer arguments are.
+func (r *Regs) args() []fetch.Reg {
+	if r.of.Go {
+		return goRegisters[:]
+	}
+	return systemV[:]
+}
+
 // SetIP changes where the thread goes on. It must be the start of an
 // instruction.
 func (r *Regs) SetIP(a symbols.Addr) { r.r.Rip = uint64(a) }
@@ -82,10 +119,10 @@ func (r *Regs) SetFlags(v uint64) { r.r.Eflags = v }
 // $argN is: valid at a function's entry. There are 6 in the System V calling
 // convention, 9 in Go's; later ones are on the stack (StackWord). Another n is a
 // programming error, and panics.
-func (r *Regs) Arg(n int) uint64 { return *r.gpr(r.args[n-1]) }
+func (r *Regs) Arg(n int) uint64 { return *r.gpr(r.args()[n-1]) }
 
 // SetArg changes the n-th argument; see Arg.
-func (r *Regs) SetArg(n int, v uint64) { *r.gpr(r.args[n-1]) = v }
+func (r *Regs) SetArg(n int, v uint64) { *r.gpr(r.args()[n-1]) = v }
 
 // RetVal is the register of an integer or pointer result, rax: valid where a
 // function returns or has returned.
@@ -114,7 +151,7 @@ func (r *Regs) SetReg(name string, v uint64) bool {
 }
 
 func (r *Regs) named(name string) *uint64 {
-	if len(name) == 3 && name[0] == 'r' && name[1] >= 'a' {
+	if len(name) == 3 && name[0] == 'r' && name[1] >= 'a' && name[1] != 'r' {
 		name = name[1:]
 	}
 	switch name {
@@ -146,7 +183,7 @@ func (r *Regs) xmm(n int) (*[16]byte, error) {
 		if r.stale.Load() {
 			return nil, ErrStale
 		}
-		v, err := r.thread.Vector()
+		v, err := r.of.Thread.Vector()
 		if err != nil {
 			return nil, err
 		}
@@ -178,23 +215,23 @@ func (r *Regs) SetFloat(n int, v float64) error {
 }
 
 // PID is the thread group.
-func (r *Regs) PID() int { return r.pid }
+func (r *Regs) PID() int { return r.of.PID }
 
 // TID is the thread.
-func (r *Regs) TID() int { return r.tid }
+func (r *Regs) TID() int { return r.of.TID }
 
 // CPU is where the thread last ran.
-func (r *Regs) CPU() int { return r.cpu }
+func (r *Regs) CPU() int { return r.of.CPU }
 
 // Comm is the thread's name, at most 15 bytes.
-func (r *Regs) Comm() string { return r.comm }
+func (r *Regs) Comm() string { return r.of.Comm }
 
 // Time is when the hit was seen, CLOCK_MONOTONIC in nanoseconds.
-func (r *Regs) Time() uint64 { return r.time }
+func (r *Regs) Time() uint64 { return r.of.Time }
 
 // Symbol names an address of the process as SYM+0xOFFSET, or by its number.
 func (r *Regs) Symbol(a symbols.Addr) string {
-	name, off, _, _, ok := r.space.Symbolize(a)
+	name, off, _, _, ok := r.of.Space.Symbolize(a)
 	switch {
 	case !ok:
 		return a.String()
@@ -208,7 +245,7 @@ func (r *Regs) Symbol(a symbols.Addr) string {
 // syscall.EFAULT where there is no memory, tracee.ErrGone for a process that
 // has ended.
 func (r *Regs) ReadMemory(b []byte, at symbols.Addr) error {
-	_, err := r.mem.ReadMemory(b, at)
+	_, err := r.of.Memory.ReadMemory(b, at)
 	return err
 }
 
@@ -219,7 +256,7 @@ func (r *Regs) WriteMemory(b []byte, at symbols.Addr) error {
 	if r.stale.Load() {
 		return ErrStale
 	}
-	return r.mem.WriteMemory(b, at)
+	return r.of.Memory.WriteMemory(b, at)
 }
 
 // ReadString reads text up to its NUL, at most limit bytes. Text that is longer
@@ -247,9 +284,9 @@ func (r *Regs) ReadString(at symbols.Addr, limit int) (string, error) {
 // programs with shadow stacks, which only a return instruction leaves whole.
 func (r *Regs) SkipFunction(result uint64) error {
 	switch {
-	case !r.entry || r.IP() != r.place:
+	case !r.of.Entry || r.IP() != r.of.Place:
 		return fmt.Errorf("%s is no function's entry: only there can a function be skipped", r.Symbol(r.IP()))
-	case r.shadow:
+	case r.of.Shadow:
 		return errors.New("the program has a shadow stack: let the function return, and change its result")
 	}
 	to, err := r.StackWord(0)
