@@ -128,6 +128,7 @@ type MapContent struct {
 	Ctrl, Slots       int64 // in a group
 	GroupSize         int64
 	Key, Val          int64 // in a slot, or in a bucket: of the first
+	KeyFar, ValFar    bool  // what is there is the address of the key, or of the value
 	Stride, ValStride int64 // of keys, and of values
 
 	// Buckets (before): Buckets is the address of 1<<B of them, Old of those that are

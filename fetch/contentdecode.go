@@ -127,6 +127,7 @@ func (c *Content) addElement(v *Value, b []byte) ([]byte, bool) {
 }
 
 func (c *Content) plainValue(b []byte, v *Value) bool {
+	v.Truncated = c.Type.partial()
 	t := c.Type
 	if t.Layout != nil || t.Count != 0 {
 		return t.decode(b, v)

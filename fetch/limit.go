@@ -65,6 +65,12 @@ func (p *Program) cut(of *ArgProgram, v *Value) {
 // name, with .MEMBER and [N] for what is in a structure or an array. A comma
 // stands before each but the first of all, of which first tells.
 func AppendCut(dst []byte, name string, t Type, v *Value, first bool) (out []byte, still bool) {
+	if l := t.Layout; !v.Fault && l != nil && l.More && !l.Text {
+		if !first {
+			dst = append(dst, ',')
+		}
+		dst, first = quote.AppendJSON(dst, name), false
+	}
 	switch l := t.Layout; {
 	case v.Fault:
 	case t.Base == Container:
@@ -104,7 +110,16 @@ func AppendCut(dst []byte, name string, t Type, v *Value, first bool) (out []byt
 	return dst, first
 }
 
-// Cut reports whether a text in the value was cut.
+// partial reports a type of which not all is recorded, or part of which is so.
+func (t Type) partial() bool {
+	l := t.Layout
+	return l != nil && (l.More || slices.ContainsFunc(l.Members, func(m Member) bool { return m.Type.partial() }))
+}
+
+// CutOf reports whether there is more of a value of a type than what was recorded.
+func (t Type) CutOf(v *Value) bool { return v.Cut() || !v.Fault && t.partial() }
+
+// Cut reports whether a text or a container in the value was cut.
 func (v *Value) Cut() bool {
 	return !v.Fault && (v.Truncated || slices.ContainsFunc(v.Elems, func(e Value) bool { return e.Cut() }))
 }

@@ -73,6 +73,23 @@ func (w *walker) goMap(c *Content, at uint64, depth int) {
 	g.end(start, n)
 }
 
+// entry records an entry whose key and value, or their addresses, lie there.
+func (g *mapWalk) entry(key, val uint64) {
+	ok, ok2 := true, true
+	far := Trail{{Op: StepLoad, Size: 8}}
+	if g.m.KeyFar {
+		key, ok = g.w.path(far, key)
+	}
+	if g.m.ValFar {
+		val, ok2 = g.w.path(far, val)
+	}
+	if !ok || !ok2 {
+		g.why = contentFault
+		return
+	}
+	g.pair(key, val)
+}
+
 // paths follows several paths from one address.
 func (g *mapWalk) paths(at uint64, list ...Trail) (out [3]uint64, ok bool) {
 	for i, p := range list {
@@ -124,7 +141,7 @@ func (g *mapWalk) group(at uint64) {
 	}
 	for full := ^ctrl & 0x8080808080808080; full != 0 && !g.stop(); full &= full - 1 {
 		i := int64(bits.TrailingZeros64(full) / 8)
-		g.pair(at+uint64(g.m.Key+i*g.m.Stride), at+uint64(g.m.Val+i*g.m.ValStride))
+		g.entry(at+uint64(g.m.Key+i*g.m.Stride), at+uint64(g.m.Val+i*g.m.ValStride))
 	}
 }
 
@@ -176,7 +193,7 @@ func (g *mapWalk) array(at, n uint64, old bool) {
 			}
 			for k := int64(0); k < 8 && !g.stop(); k++ {
 				if tops>>(8*k)&0xff >= markFull {
-					g.pair(b+uint64(g.m.Key+k*g.m.Stride), b+uint64(g.m.Val+k*g.m.ValStride))
+					g.entry(b+uint64(g.m.Key+k*g.m.Stride), b+uint64(g.m.Val+k*g.m.ValStride))
 				}
 			}
 			if b, ok = g.w.path(Trail{{Op: StepLoad, Imm: uint64(g.m.Over), Size: 8}}, b); !ok {

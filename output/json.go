@@ -79,7 +79,7 @@ func (f *Formatter) appendJSON(dst []byte, h *results.Hit) []byte {
 func (f *Formatter) appendCut(dst []byte, fields []fetch.Field) []byte {
 	first := true
 	for i := range f.vals {
-		if !f.vals[i].Cut() {
+		if !fields[i].Type.CutOf(&f.vals[i]) {
 			continue
 		}
 		from := len(dst)

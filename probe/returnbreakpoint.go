@@ -245,7 +245,11 @@ func (s *Session) leaveGo(tg *target, st *site) {
 		for _, in := range s.done {
 			in.Return = ra
 		}
+		// The hit has the registers of behind the return, as one of a jump has.
+		at, sp := s.regs.IP, s.regs.GPR[fetch.SP]
+		s.regs.IP, s.regs.GPR[fetch.SP] = uint64(ra), sp+8
 		s.finish(tg)
+		s.regs.IP, s.regs.GPR[fetch.SP] = at, sp
 	}
 }
 

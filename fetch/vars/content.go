@@ -88,8 +88,29 @@ func (f *frame) elem(t ctype) *fetch.Content {
 				return c
 			}
 		}
+	case kindArray:
+		if c := f.arrayContent(t); c != nil {
+			return c
+		}
 	}
 	return f.plainContent(t, 0, 0)
+}
+
+// arrayContent is an array whose elements have texts or containers in them; nil for
+// others.
+func (f *frame) arrayContent(t ctype) *fetch.Content {
+	elem, stride := f.element(t)
+	if t.count <= 0 || stride <= 0 || f.nested > maxNested*2 {
+		return nil
+	}
+	f.nested++
+	e := f.elem(f.whole(elem))
+	f.nested--
+	if e == nil || e.Kind == fetch.ContentPlain {
+		return nil
+	}
+	count := fetch.Trail{{Op: fetch.StepAnd}, {Op: fetch.StepAdd, Imm: uint64(t.count)}}
+	return &fetch.Content{Kind: fetch.ContentSequence, Name: t.name, Size: t.size, Ptr: fetch.Trail{}, Count: count, Stride: stride, Elem: e}
 }
 
 func word(off int64) fetch.Trail {
@@ -99,8 +120,8 @@ func word(off int64) fetch.Trail {
 // plainContent is a value that is read at once.
 func (f *frame) plainContent(t ctype, width, bit uint8) *fetch.Content {
 	c := &fetch.Content{Kind: fetch.ContentPlain, Name: t.name, Size: t.size}
-	if t.kind == kindStruct && t.size == 0 || t.kind == kindVoid {
-		c.Size, c.Type = 0, fetch.Type{Base: fetch.Hex, Size: 1, Count: 1, Layout: &fetch.Layout{Name: t.name, Members: []fetch.Member{}}}
+	if f.isEmpty(t) || t.kind == kindStruct && t.size == 0 || t.kind == kindVoid {
+		c.Size, c.Type = 0, emptyType(t)
 		return c
 	}
 	c.Type = f.fieldType(t, width, bit, 0)

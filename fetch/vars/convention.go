@@ -376,11 +376,17 @@ func (f *frame) loadResult(e *debuginfo.Entry) (value, error) {
 	return value{f: f, t: t, p: p, atReturn: true}, err
 }
 
-// goPlace is where Go passes a parameter, or a result. One that doesn't fit the
-// registers lies on the stack, of results where is not told.
+// goPlace is where Go passes a parameter at the entry, or a result at the return. One
+// that doesn't fit the registers lies on the stack, results behind parameters.
 func (f *frame) goPlace(e *debuginfo.Entry, results bool) (place, error) {
 	a := goABI()
 	stack := int64(8) // from the stack pointer at the entry
+	if results {
+		var err error
+		if stack, err = f.goStackResults(); err != nil {
+			return place{}, err
+		}
+	}
 	for c := range f.fn.Children() {
 		if c.Tag() != dwarf.TagFormalParameter || f.isResult(&c) != results {
 			continue
@@ -403,7 +409,7 @@ func (f *frame) goPlace(e *debuginfo.Entry, results bool) (place, error) {
 			continue
 		}
 		switch {
-		case !ok && (results || t.size <= 0):
+		case !ok && (t.size <= 0 || results && f.hidesDictionary()):
 			return place{}, fmt.Errorf("it is passed on the stack: %w", fetch.ErrNoValue)
 		case !ok:
 			return place{kind: inMemory, sym: register(fetch.SP).add(at)}, nil
@@ -415,6 +421,30 @@ func (f *frame) goPlace(e *debuginfo.Entry, results bool) (place, error) {
 		return place{kind: inPieces, pieces: list}, nil
 	}
 	return place{}, errBadExpression
+}
+
+// goStackResults is where Go's results on the stack begin, from the stack pointer at the
+// return: behind the parameters there, whose return address is gone by then.
+func (f *frame) goStackResults() (int64, error) {
+	a := goABI()
+	stack := int64(0)
+	for c := range f.fn.Children() {
+		if c.Tag() != dwarf.TagFormalParameter || f.isResult(&c) {
+			continue
+		}
+		t, err := f.typeOf(&c)
+		if err != nil {
+			return 0, err
+		}
+		before := a
+		var list []piece
+		if !f.goParts(t, 0, &a, &list, 0) {
+			a = before
+			align := max(f.goAlign(t, 0), 1)
+			stack = (stack+align-1)&^(align-1) + t.size
+		}
+	}
+	return (stack + 7) &^ 7, nil
 }
 
 // goAlign is what Go aligns a value to.

@@ -385,7 +385,14 @@ func (f *frame) array(t *ctype) {
 	if t.size == 0 && t.count > 0 && inner < 1<<32 && t.count < 1<<30 {
 		t.size = inner * t.count
 	}
-	t.name = elem.name + dimensions(f, t.entry, 0)
+	switch l := f.language(t.entry); {
+	case l.IsGo() && t.entry.Name() != "":
+		t.name = t.entry.Name()
+	case l.IsRust():
+		t.name = "[" + elem.name + "; " + strconv.FormatInt(max(t.count, 0), 10) + "]"
+	default:
+		t.name = elem.name + dimensions(f, t.entry, 0)
+	}
 }
 
 func dimensions(f *frame, e debuginfo.Entry, from int) string {

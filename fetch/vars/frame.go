@@ -97,7 +97,7 @@ func (f *frame) visible(which fetch.Which) []debuginfo.Entry {
 			if tag != dwarf.TagFormalParameter && tag != dwarf.TagVariable || f.isResult(&c) {
 				continue
 			}
-			name := c.Name()
+			name := f.sourceName(&c)
 			if name == "" || seen[name] && tag != dwarf.TagFormalParameter {
 				continue
 			}
@@ -161,7 +161,7 @@ func (f *frame) nameIn(scopes []debuginfo.Entry, name string) (debuginfo.Entry, 
 		var found debuginfo.Entry
 		ok := false
 		for c := range scopes[i].Children() {
-			if t := c.Tag(); (t == dwarf.TagFormalParameter || t == dwarf.TagVariable) && c.Name() == name {
+			if t := c.Tag(); (t == dwarf.TagFormalParameter || t == dwarf.TagVariable) && (c.Name() == name || !ok && f.escaped(&c) && c.Name()[1:] == name) {
 				if _, _, here := c.LocationAt(dwarf.AttrLocation, f.pc); !ok || here {
 					found, ok = c, true // of several, the one that is there now
 				}
@@ -181,7 +181,7 @@ func (f *frame) declared(e debuginfo.Entry) (fetch.Variable, error) {
 	if err != nil {
 		return fetch.Variable{}, err
 	}
-	out, err := v.variable(e.Name())
+	out, err := v.variable(f.sourceName(&e))
 	if err == nil && out.Parts != nil && out.Type.Base != fetch.Container && v.t.kind == kindStruct && out.Type.Layout != nil && out.Type.Layout.Switch == 0 {
 		return out, errPieces // its members, by their names
 	}
@@ -197,6 +197,9 @@ func (f *frame) load(e debuginfo.Entry) (value, error) {
 	if f.merged != nil && f.ofCall(&e) {
 		return value{}, fmt.Errorf("%s: %w", e.Name(), f.merged)
 	}
+	if f.isEmpty(t) { // wherever it may be
+		return value{f: f, t: t, p: place{kind: isBytes, bytes: []byte{}}}, nil
+	}
 	if f.isResult(&e) && f.atEntry() && f.ofFunction(&e) {
 		v, err := f.loadResult(&e)
 		if err != nil {
@@ -204,14 +207,22 @@ func (f *frame) load(e debuginfo.Entry) (value, error) {
 		}
 		return v, nil
 	}
+	if home, ok := f.onHeap(&e); ok && !f.atEntry() {
+		return f.load(home)
+	}
 	p, err := f.placeOf(&e)
 	if err != nil {
-		return value{}, fmt.Errorf("%s: %w", e.Name(), err)
+		return value{}, fmt.Errorf("%s: %w", f.sourceName(&e), err)
 	}
 	if p.promoted {
 		t = ctype{name: "double", kind: kindFloat, size: 8}
 	}
 	v := value{f: f, t: t, p: p, behind: f.lasts(&e, p)}
+	if f.escaped(&e) {
+		if v, err = f.fromHeap(&e, v); err != nil {
+			return v, fmt.Errorf("%s: %w", f.sourceName(&e), err)
+		}
+	}
 	return v.unreference()
 }
 
@@ -240,6 +251,9 @@ func (f *frame) argument(n int) (fetch.Variable, error) {
 	}
 	if f.merged != nil {
 		return fetch.Variable{}, errNoSuchArgument
+	}
+	if _, ok := f.onHeap(&params[n-1]); ok && !f.atEntry() {
+		return fetch.Variable{}, noValueError(fmt.Sprintf("parameter %d is on the heap here: fetch it by its name", n))
 	}
 	p, err := f.placeOf(&params[n-1])
 	if errors.Is(err, fetch.ErrNoValue) && !f.isGoFunc() {

@@ -54,7 +54,7 @@ func (f *frame) goContent(t ctype, c *fetch.Content) bool {
 			c.Count[0].Op, c.Count[0].Imm2 = fetch.StepAtMost, room[0].Imm
 		}
 		c.Kind, c.Stride, c.Elem = fetch.ContentSequence, elem.size, f.elem(elem)
-		return ok && ok2 && elem.size > 0 && c.Elem != nil
+		return ok && ok2 && elem.size >= 0 && c.Elem != nil
 	case name == "runtime.iface" || name == "runtime.eface":
 		return f.goInterface(v, c)
 	case name == "time.Time":
@@ -90,7 +90,7 @@ func (f *frame) goChan(v value, c *fetch.Content) bool {
 		*p.to = behind(trail)
 	}
 	c.Kind, c.Stride, c.Elem = fetch.ContentSequence, elem.size, f.elem(elem)
-	return c.Elem != nil && elem.size > 0
+	return c.Elem != nil && elem.size >= 0
 }
 
 // behind is a trail from what the word at an address points to.
@@ -143,41 +143,72 @@ func (f *frame) goSwiss(v value, c *fetch.Content) bool {
 		return false
 	}
 	m.Ctrl = int64(off)
+	var key, val ctype
 	if slots, ok := group.follow("slots"); ok && slots.t.kind == kindArray {
 		at, isConst := slots.p.sym.isConst()
 		slot, stride := f.element(slots.t)
-		if !isConst || !f.goCell(f.start(slot), "key", int64(at), stride, &m.Key, &m.Stride, &m.KeyElem) ||
-			!f.goCell(f.start(slot), "elem", int64(at), stride, &m.Val, &m.ValStride, &m.ValElem) {
+		if !isConst || !f.goCell(f.start(slot), "key", int64(at), stride, &m.Key, &m.Stride, &key) ||
+			!f.goCell(f.start(slot), "elem", int64(at), stride, &m.Val, &m.ValStride, &val) {
 			return false
 		}
-	} else if !f.goArray(group, "keys", &m.Key, &m.Stride, &m.KeyElem) || !f.goArray(group, "elems", &m.Val, &m.ValStride, &m.ValElem) {
+	} else if !f.goArray(group, "keys", &m.Key, &m.Stride, &key) || !f.goArray(group, "elems", &m.Val, &m.ValStride, &val) {
 		return false
 	}
 	c.Kind, c.Map, c.Style = fetch.ContentMap, m, fetch.StyleMap
-	return true
+	return f.goEntries(v.t, m, key, val)
+}
+
+// goEntries fills in what a map's keys and values are. Go's maps have pointers to those
+// of more than 128 bytes; which, the type's name says: map<KEY,VALUE>, hash<KEY,VALUE>.
+func (f *frame) goEntries(t ctype, m *fetch.MapContent, key, val ctype) bool {
+	for i := range 4 {
+		k, v := key, val
+		ok, ok2 := true, true
+		if i&1 != 0 {
+			k, ok = f.goFarEntry(key)
+		}
+		if i&2 != 0 {
+			v, ok2 = f.goFarEntry(val)
+		}
+		if !ok || !ok2 || !strings.HasSuffix(t.entry.Name(), "<"+k.entry.Name()+","+v.entry.Name()+">") {
+			continue
+		}
+		m.KeyElem, m.ValElem = f.elem(k), f.elem(v)
+		m.KeyFar, m.ValFar = i&1 != 0, i&2 != 0
+		return m.KeyElem != nil && m.ValElem != nil
+	}
+	return false
+}
+
+// goFarEntry is what a pointer in a map's place leads to.
+func (f *frame) goFarEntry(t ctype) (ctype, bool) {
+	if t.kind != kindPointer || t.elem.IsZero() {
+		return t, false
+	}
+	return f.whole(f.resolve(t.elem)), true
 }
 
 // goCell is a member of the elements of an array.
-func (f *frame) goCell(slot value, name string, from, by int64, off, stride *int64, elem **fetch.Content) bool {
+func (f *frame) goCell(slot value, name string, from, by int64, off, stride *int64, t *ctype) bool {
 	w, ok := slot.follow(name)
 	at, isConst := w.p.sym.isConst()
 	if !ok || !isConst || by <= 0 {
 		return false
 	}
-	*off, *stride, *elem = from+int64(at), by, f.elem(w.t)
-	return *elem != nil
+	*off, *stride, *t = from+int64(at), by, f.whole(w.t)
+	return true
 }
 
 // goArray is an array of a structure.
-func (f *frame) goArray(v value, name string, off, stride *int64, elem **fetch.Content) bool {
+func (f *frame) goArray(v value, name string, off, stride *int64, t *ctype) bool {
 	w, ok := v.follow(name)
 	at, isConst := w.p.sym.isConst()
 	if !ok || !isConst || w.t.kind != kindArray {
 		return false
 	}
-	t, by := f.element(w.t)
-	*off, *stride, *elem = int64(at), by, f.elem(t)
-	return *elem != nil
+	elem, by := f.element(w.t)
+	*off, *stride, *t = int64(at), by, f.whole(elem)
+	return by > 0 || elem.size == 0
 }
 
 // goBuckets is a map before Go 1.24.
@@ -203,7 +234,8 @@ func (f *frame) goBuckets(v value, c *fetch.Content) bool {
 	}
 	m.Tops, m.Over, m.BucketSize = int64(at), int64(to), bucket.t.size
 	c.Kind, c.Map, c.Style = fetch.ContentMap, m, fetch.StyleMap
-	return f.goArray(bucket, "keys", &m.Key, &m.Stride, &m.KeyElem) && f.goArray(bucket, "values", &m.Val, &m.ValStride, &m.ValElem)
+	var key, val ctype
+	return f.goArray(bucket, "keys", &m.Key, &m.Stride, &key) && f.goArray(bucket, "values", &m.Val, &m.ValStride, &val) && f.goEntries(v.t, m, key, val)
 }
 
 // goInterface leads to what is in an interface, whose type is known when it is seen.

@@ -12,12 +12,15 @@ import (
 // them out (cmd/compile/internal/ssa/debug.go). Pieces that fill the value, or lie
 // one part each, are known; others have no value.
 func (f *frame) respaced(e *debuginfo.Entry, p place) (place, error) {
-	if p.kind != inPieces || !f.language(*e).IsGo() {
+	if p.kind != inPieces && p.kind != isValue || !f.language(*e).IsGo() {
 		return p, nil
 	}
 	t, err := f.typeOf(e)
 	if err != nil {
 		return p, err
+	}
+	if p.kind == isValue {
+		return f.onlyPart(t, p), nil
 	}
 	var parts []piece
 	if !f.goLeaves(t, 0, &parts, 0) {
@@ -39,6 +42,15 @@ func (f *frame) respaced(e *debuginfo.Entry, p place) (place, error) {
 		out.pieces = append(out.pieces, piece{parts[i].off, q.size, q.place})
 	}
 	return out, nil
+}
+
+// onlyPart puts the only part of a value that has padding where it belongs.
+func (f *frame) onlyPart(t ctype, p place) place {
+	var parts []piece
+	if t.kind != kindStruct && t.kind != kindArray || t.size <= 8 || !f.goLeaves(t, 0, &parts, 0) || len(parts) != 1 || parts[0].size > 8 {
+		return p
+	}
+	return place{kind: inPieces, pieces: []piece{{parts[0].off, parts[0].size, p}}}
 }
 
 // goLeaves lists the parts that Go's compiler takes a value apart into.

@@ -44,6 +44,8 @@ func (f *frame) placeOf(e *debuginfo.Entry) (place, error) {
 			// Unoptimized code: its place in the frame is not filled in yet.
 			return f.byConvention(e)
 		}
+	} else if p, ok := f.captured(e); ok {
+		return p, nil
 	} else if err := f.inPrologue(e); err != nil {
 		return place{}, err
 	}
@@ -174,7 +176,11 @@ func (f *frame) located(e *debuginfo.Entry) (place, error) {
 		return place{}, f.optimizedOut(list)
 	}
 	x := evaluator{f: f, unit: e.Unit()}
-	return x.location(expr)
+	p, err := x.location(expr)
+	if err == nil && f.language(*e).IsGo() && f.overwritten(p, list) {
+		return place{}, fmt.Errorf("%w at this address: the program has copied memory with its register", fetch.ErrNoValue)
+	}
+	return p, err
 }
 
 // definition finds the variable that a declaration (extern) declares.

@@ -272,6 +272,9 @@ func (f *frame) memberNames(t ctype, depth int) []string {
 // fieldType is the type of a member or of a whole value as it is recorded;
 // Size 0 is one that can't be.
 func (f *frame) fieldType(t ctype, width, bit uint8, depth int) fetch.Type {
+	if f.isEmpty(t) {
+		return emptyType(t)
+	}
 	out := fetch.Type{Size: uint8(min(t.size, 255)), BitWidth: width, BitOff: bit}
 	switch t.kind {
 	case kindInt:
@@ -297,6 +300,11 @@ func (f *frame) fieldType(t ctype, width, bit uint8, depth int) fetch.Type {
 		out.Base = fetch.Hex
 		if depth > 0 && t.kind == kindPointer && f.isText(t) {
 			out.Base = fetch.String // fetch records it with the structure
+		}
+		if depth > 0 && f.languageOf(t).IsGo() {
+			if c := f.container(t); c != nil { // a map or a channel
+				return fetch.Type{Base: fetch.Container, Size: 8, Layout: &fetch.Layout{Name: t.name, Content: c}}
+			}
 		}
 		if f.resolve(t.elem).kind == kindFunc && !t.elem.IsZero() {
 			out.Base = fetch.SymbolName

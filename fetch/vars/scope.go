@@ -78,10 +78,10 @@ func (s *Scope) Variables(which fetch.Which) (out []fetch.Variable, err error) {
 				out = append(out, v)
 			case errors.Is(err, fetch.ErrNoValue):
 				if d.Tag() == dwarf.TagFormalParameter {
-					out = append(out, fetch.GoneVariable(d.Name(), fetch.OptimizedOut))
+					out = append(out, fetch.GoneVariable(f.sourceName(&d), fetch.OptimizedOut))
 				}
 			default:
-				out = append(out, fetch.GoneVariable(d.Name(), fetch.NotRecorded))
+				out = append(out, fetch.GoneVariable(f.sourceName(&d), fetch.NotRecorded))
 			}
 		}
 		return nil
@@ -154,10 +154,11 @@ func (s *Scope) describe(atReturn bool) (out []Description, err error) {
 	err = s.read(func(f *frame) error {
 		f.atReturn = atReturn
 		for _, d := range f.visible(fetch.WhichVars) {
-			if !fetch.IsName(d.Name()) {
+			name := f.sourceName(&d)
+			if !fetch.IsName(name) {
 				continue
 			}
-			t, _ := f.typeOf(&d)
+			t, _ := f.sourceType(&d)
 			v, err := f.declared(d)
 			if errors.Is(err, errPieces) {
 				if list, ok := f.describeParts(d); ok {
@@ -165,7 +166,7 @@ func (s *Scope) describe(atReturn bool) (out []Description, err error) {
 					continue
 				}
 			}
-			one := f.description(d.Name(), t, v, err)
+			one := f.description(name, t, v, err)
 			one.Param = d.Tag() == dwarf.TagFormalParameter
 			out = append(out, one)
 		}

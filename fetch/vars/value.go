@@ -285,6 +285,11 @@ func (v value) recorded(name string) (fetch.Variable, error) {
 			return textVariable(out, ptr, length), nil
 		}
 	}
+	if v.f.isEmpty(v.t) {
+		out.Type, out.Chain = emptyType(v.t), fetch.Chain{Source: fetch.SourceImm}
+		out.Type.Count = 0
+		return out, nil
+	}
 	if to, ok := v.referred(); ok {
 		return to.variable(name)
 	}

@@ -118,7 +118,7 @@ func (v value) whole(out fetch.Variable) (fetch.Variable, error) {
 // false if nothing of it is left.
 func without(t fetch.Type, off int64, list *pieceList) (out fetch.Type, some bool) {
 	size := int64(t.Size) * int64(max(t.Count, 1))
-	if !list.lacks(off, size) {
+	if !list.lacks(off, size) || t.Layout != nil && t.Layout.Members != nil && len(t.Layout.Members) == 0 {
 		return t, true
 	}
 	if t.Layout == nil || t.Layout.Members == nil {

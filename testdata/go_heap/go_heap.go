@@ -1,0 +1,150 @@
+// Go's variables where they are hard to find: on the heap, under names of others,
+// captured, returned on the stack, far from their map, in registers that a loop moves.
+// Each place is told by the program itself, in kprobe's words, just before.
+package main
+
+import "fmt"
+
+type large struct {
+	Words [100]int16
+	N     int
+}
+
+type wide struct{ A, B, C, D, E, F, G, H, I, J, K, L int }
+
+type padded struct {
+	None struct{}
+	B    int
+	Zero [0]int
+}
+
+var (
+	escaped any
+	target  large
+)
+
+//go:noinline
+func escape(p any) { escaped = p }
+
+//go:noinline
+func tell(format string, args ...any) { fmt.Printf(format+"\n", args...) }
+
+//go:noinline
+func shadowed(x int) int {
+	sum := x
+	{
+		x := x + 100
+		escape(&x)
+		x += 1000
+		tell("inner x=%d", x)
+		sum += x // inner
+	}
+	return sum + x
+}
+
+//go:noinline
+func moved(x int, w wide, s string) (out int) {
+	escape(&x)
+	escape(&w)
+	escape(&s)
+	tell("entered x=%d w.L=%d s=%q", x, w.L, s)
+	x += 500
+	w.C = x
+	s += "more"
+	tell("moved x=%d w.C=%d w.L=%d s=%q", x, w.C, w.L, s)
+	escape(nil) // moved
+	return x
+}
+
+//go:noinline
+func counter(n int) func() int {
+	x := n
+	return func() int {
+		x++
+		tell("captured x=%d", x)
+		y := x // captured
+		escape(nil)
+		return y
+	}
+}
+
+//go:noinline
+func held(w wide, n int) func() int {
+	return func() int {
+		escape(nil)
+		return w.C + n
+	}
+}
+
+//go:noinline
+func results(k int, a [2]int8, big [3]int) (r [2]int8, s string, far [2]int, err error) {
+	if k == 1 {
+		return a, "one", [2]int{7, 8}, nil
+	}
+	r[0] = int8(k)
+	far[1] = big[2]
+	return r, "other", far, nil
+}
+
+//go:noinline
+func copied(p *large, k int) int {
+	y := *p
+	tell("copied p.N=%d k=%d", p.N, k)
+	return lines(p, k) + int(y.Words[k])
+}
+
+//go:noinline
+func lines(p *large, k int) int {
+	y := *p
+	escape(nil) // copied
+	y.Words[k] = 7
+	use(&y)
+	return int(y.Words[3]) + k
+}
+
+//go:noinline
+func use(l *large) { l.N++ }
+
+//go:noinline
+func far(keys map[[200]byte]int, values map[int][17]wide, both map[wide]wide) { escape(keys) }
+
+//go:noinline
+func anything(v any, list [][2]string) { escape(list) }
+
+//go:noinline
+func empty(none struct{}, zero [0]int, p padded, list []struct{}, c chan struct{}) { escape(list) }
+
+//go:noinline
+func longer(l [100]int16) { escape(nil) }
+
+func main() {
+	for i := range 3 {
+		shadowed(1 + i)
+		moved(7+i, wide{L: i}, "s")
+		f := counter(3 + i)
+		f()
+		f()
+		held(wide{C: i}, 40+i)()
+		r, s, both, err := [2]int8{int8(i)}, "other", [2]int{0, 30 + i}, error(nil)
+		if i == 1 {
+			r, s, both = [2]int8{3, 4}, "one", [2]int{7, 8}
+		}
+		tell("results k=%d r={%d,%d} s=%q far={%d,%d} err=nil", i, r[0], r[1], s, both[0], both[1])
+		tell("alone arg1={%d,%d} arg2=%q arg3={%d,%d}", r[0], r[1], s, both[0], both[1])
+		_, _, _, _ = results(i, [2]int8{3, 4}, [3]int{1, 2, 30 + i})
+		_ = err
+		copied(&large{N: 5 + i}, i)
+		tell("far keys={[{%d,...}]=3} values={[%d]={{A=%d,...}}} both={[{A=%d,...}]={A=1,...}}", i, i, i, i)
+		far(map[[200]byte]int{{byte(i)}: 3}, map[int][17]wide{i: {{A: i}}}, map[wide]wide{{A: i}: {A: 1}})
+		things := []any{[1]string{"q"}, [2]int8{1, -2}, [0]int{}}
+		shown := []string{`[1]string({"q"})`, "[2]int8({1,-2})", "[0]int({})"}
+		tell(`anything v=%s list={{"a","%d"}}`, shown[i], i)
+		anything(things[i], [][2]string{{"a", fmt.Sprint(i)}})
+		c := make(chan struct{}, 4)
+		c <- struct{}{}
+		tell("empty none={} zero={} p={None={},B=%d,Zero={}} list={{},{}} c={{}}", i)
+		empty(struct{}{}, [0]int{}, padded{B: i}, make([]struct{}, 2), c)
+		longer([100]int16{99: 1})
+	}
+	use(&target)
+}
