@@ -125,16 +125,12 @@ func (tg *target) leaveOut(ctx context.Context) (out []LeftOut, err error) {
 			tg.watchLibraries(ctx)
 		}
 		drop := map[*placed]bool{}
-		for p := range tg.placed {
-			if p.needsTracer() != "" {
-				drop[p] = true
-			}
+		for _, p := range tg.needTracers() {
+			drop[p] = true
+			p.feed.leave(p, true)
 		}
 		if len(drop) == 0 {
 			break
-		}
-		for p := range drop {
-			p.feed.leave(p, true)
 		}
 		if err := tg.change(context.WithoutCancel(ctx), &changeset{drop: drop}); err != nil {
 			return out, err
@@ -154,13 +150,32 @@ func (tg *target) leftOut() (out []LeftOut) {
 	for _, d := range tg.pending {
 		out = append(out, LeftOut{PID: pid, Event: &d.ev.Event, Why: "its library is not mapped, and nobody will see it come"})
 	}
-	for p := range tg.placed {
-		if why := p.needsTracer(); why != "" && p.birth == nil {
-			out = append(out, LeftOut{PID: pid, Event: &p.ev.Event, Place: p.where.Name, Why: why})
+	for _, p := range tg.needTracers() {
+		if p.birth == nil {
+			out = append(out, LeftOut{PID: pid, Event: &p.ev.Event, Place: p.where.Name, Why: p.needsTracer()})
 		}
 	}
 	slices.SortStableFunc(out, func(a, b LeftOut) int { return strings.Compare(a.Event.Name+a.Place, b.Event.Name+b.Place) })
 	return out
+}
+
+// needTracers lists the probes that take no hits where nobody traces. Those that another's
+// breakpoint keeps from being jumps are among them once there is no such breakpoint.
+func (tg *target) needTracers() []*placed {
+	var own, others []*placed
+	for p := range tg.placed {
+		switch {
+		case p.needsTracer() == "":
+		case p.why == whyOther && p.data == nil && !p.user.handles():
+			others = append(others, p)
+		default:
+			own = append(own, p)
+		}
+	}
+	if len(own) == 0 {
+		return others
+	}
+	return own
 }
 
 // needsTracer says why a probe takes no hits where nobody traces; "": it does.

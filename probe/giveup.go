@@ -69,7 +69,7 @@ func (o *planner) giveUpExits(failed map[*placed]bool, list []*assess.Function, 
 				if c := o.course(w.p); c.byExits != nil && (!failed[w.p] || c.landable) {
 					c.landable = false
 					failed[w.p], more = true, true
-					c.why = "a breakpoint of another probe is there"
+					c.why = whyOther
 				}
 			}
 		}
@@ -88,7 +88,7 @@ func (o *planner) giveUpExits(failed map[*placed]bool, list []*assess.Function, 
 			case failed[w.p]:
 				given = append(given, w)
 			case at[w.Site.Addr]:
-				o.course(w.p).why = "a breakpoint of another probe is there"
+				o.course(w.p).why = whyOther
 				given = append(given, w)
 			default:
 				kept = append(kept, w)

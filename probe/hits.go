@@ -40,6 +40,9 @@ func (s *Session) record(p *placed, entry []byte, ret symbols.Addr) {
 	if s.stopping || p.removed || !t.enabled(p) {
 		return
 	}
+	if s.opts.Detach {
+		return // detours take none before they are left, and the rings want stamps
+	}
 	s.ctx.Entry = entry
 	s.ctx.Time = s.now
 	if p.timeSlots != nil {

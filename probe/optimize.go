@@ -260,6 +260,9 @@ func (o *planner) group(ws []patchRequest, busy map[symbols.Addr]bool) (groups m
 	return groups, o.together(groups, rest), nil
 }
 
+// whyOther is why a probe is a breakpoint that could be a jump if another were none.
+const whyOther = "a breakpoint of another probe is there"
+
 // together makes breakpoints of what would be jumps at places of which rest has
 // others: a jump there would hide their breakpoint.
 func (o *planner) together(groups map[*assess.Function][]patchRequest, rest []patchRequest) []patchRequest {
@@ -274,7 +277,7 @@ func (o *planner) together(groups map[*assess.Function][]patchRequest, rest []pa
 				kept = append(kept, w)
 				continue
 			}
-			o.course(w.p).why = "a breakpoint of another probe is there"
+			o.course(w.p).why = whyOther
 			rest = append(rest, w)
 		}
 		if groups[f] = kept; len(kept) == 0 {
@@ -296,7 +299,7 @@ func (o *planner) unoptimizable(w patchRequest, busy map[symbols.Addr]bool) stri
 		return why
 	}
 	if busy[w.Site.Addr] || o.occupied(w.Site.Addr) {
-		return "a breakpoint of another probe is there"
+		return whyOther
 	}
 	return w.trapsByPlace()
 }
