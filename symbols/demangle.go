@@ -25,6 +25,46 @@ func demangleName(name string) string {
 	return out + name[len(stub):]
 }
 
+// ParameterCount is how many parameters a C++ function has by its mangled name: what
+// is passed for this is none of them. ok is false of names that don't tell.
+func ParameterCount(name string) (n int, ok bool) {
+	if !strings.HasPrefix(name, "_Z") {
+		return 0, false
+	}
+	base, _ := cutClone(name)
+	ast, err := demangle.ToAST(base)
+	if err != nil {
+		return 0, false
+	}
+	typed, ok := ast.(*demangle.Typed)
+	if !ok {
+		return 0, false
+	}
+	of := typed.Type
+	if m, ok := of.(*demangle.MethodWithQualifiers); ok {
+		of = m.Method
+	}
+	fn, ok := of.(*demangle.FunctionType)
+	if !ok {
+		return 0, false
+	}
+	for _, a := range fn.Args {
+		switch a := a.(type) {
+		case *demangle.ExprList: // of a parameter pack
+			n += len(a.Exprs)
+			continue
+		case *demangle.PackExpansion:
+			return 0, false
+		case *demangle.BuiltinType:
+			if a.Name == "void" && len(fn.Args) == 1 || a.Name == "..." {
+				continue
+			}
+		}
+		n++
+	}
+	return n, true
+}
+
 // maxDemangled bounds the length in bytes of a readable name: templates can
 // blow a short mangled name up a thousandfold.
 const maxDemangled = 4096

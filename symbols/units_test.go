@@ -342,3 +342,31 @@ func FuzzGoTable(f *testing.F) {
 		}
 	})
 }
+
+func TestParameterCount(t *testing.T) {
+	for name, want := range map[string]int{
+		"_Z1fv":                 0,
+		"_Z1fi":                 1,
+		"_Z1fiz":                1, // f(int, ...)
+		"_Z1fPKcS0_":            2,
+		"_ZN1A1gEdS_":           2,
+		"_ZNK1A1gEd":            1,
+		"_ZN1AC2Eii":            2,
+		"_Z1hIJidEEvDpT_":       2,
+		"_Z1hIJEEvDpT_":         0,
+		"_Z1hIiJidEEvT_DpRKT0_": 3,
+		"_ZN1ApsEv":             0,
+		"_Z1fPFviE":             1,
+		"_ZSt4moveIRiEONSt16remove_referenceIT_E4typeEOS2_": 1,
+		"_Z1fi.part.0": 1,
+	} {
+		if n, ok := ParameterCount(name); !ok || n != want {
+			t.Errorf("%s (%s): %d, %v; want %d", name, demangleName(name), n, ok, want)
+		}
+	}
+	for _, name := range []string{"main", "_ZTV1A", "_Zbad", "_ZN4core3fmt5Write17h0123456789abcdefE"} {
+		if n, ok := ParameterCount(name); ok {
+			t.Errorf("%s: %d", name, n)
+		}
+	}
+}

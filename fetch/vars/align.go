@@ -13,7 +13,7 @@ import (
 func (f *frame) alignment(t ctype, depth int) int64 {
 	n := t.align
 	switch {
-	case depth > maxNested:
+	case f.tooDeep(depth):
 	case t.kind == kindArray:
 		elem, _ := f.element(t)
 		n = max(n, f.alignment(elem, depth+1))
@@ -31,22 +31,31 @@ func (f *frame) alignment(t ctype, depth int) int64 {
 // structure is packed, and its members fit both ways, it is taken for one that isn't.
 func (f *frame) natural(t ctype, depth int) int64 {
 	switch {
-	case depth > maxNested:
+	case f.tooDeep(depth):
 		return 1
 	case t.kind == kindArray:
 		elem, _ := f.element(t)
 		return f.natural(elem, depth+1)
 	case t.kind == kindStruct:
-		n := max(t.align, 1)
-		if f.packed(t, depth) {
-			return n
-		}
-		for _, m := range f.members(t) {
-			if m.static.Unit() == nil {
-				n = max(n, f.natural(m.typ, depth+1))
+		least := max(t.align, 1)
+		key := t.entry.Ref()
+		n, known := f.naturals[key]
+		if !known {
+			if !f.packed(t, depth) {
+				for _, m := range f.members(t) {
+					if m.static.Unit() == nil {
+						n = max(n, f.natural(m.typ, depth+1))
+					}
+				}
+			}
+			if f.naturals == nil {
+				f.naturals = map[debuginfo.Ref]int64{}
+			}
+			if f.work <= maxWork {
+				f.naturals[key] = n
 			}
 		}
-		return n
+		return max(n, least)
 	case t.align > 0:
 		return t.align
 	case t.kind == kindComplex:
@@ -63,7 +72,7 @@ func (f *frame) packed(t ctype, depth int) bool {
 	}
 	most := int64(1)
 	for _, m := range f.members(t) {
-		if m.static.Unit() != nil || depth > maxNested {
+		if m.static.Unit() != nil || f.tooDeep(depth) {
 			continue
 		}
 		n := f.natural(m.typ, depth+1)

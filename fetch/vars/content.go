@@ -150,7 +150,7 @@ func (f *frame) addMembers(c *fetch.Content, t ctype, off int64, depth int, plai
 		switch {
 		case m.static.Unit() != nil:
 			continue
-		case m.tag || m.isCase || len(c.Members) == maxFields || depth > maxNested || m.off < 0:
+		case m.tag || m.isCase || len(c.Members) == maxFields || f.tooDeep(depth) || m.off < 0:
 			return false
 		case m.base && m.typ.kind == kindStruct && f.container(m.typ) == nil:
 			if !f.addMembers(c, f.whole(m.typ), off+m.off, depth+1, plain) {

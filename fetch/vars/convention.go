@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"kprobe/fetch"
+	"kprobe/symbols"
 	"kprobe/symbols/debuginfo"
 )
 
@@ -59,7 +60,7 @@ func (f *frame) classify(t ctype) []class {
 // classifyParts merges the classes of a structure's members; ok is false when
 // one of them forces the whole to memory.
 func (f *frame) classifyParts(t ctype, off int64, out []class, depth int) bool {
-	if depth > maxNested || off < 0 || off >= int64(8*len(out)) {
+	if f.tooDeep(depth) || off < 0 || off >= int64(8*len(out)) {
 		return false
 	}
 	switch t.kind {
@@ -217,6 +218,10 @@ func (f *frame) byConvention(e *debuginfo.Entry) (place, error) {
 	if f.isRustFunc() {
 		return f.rustPlace(e)
 	}
+	if f.leavesOut() {
+		return place{}, fmt.Errorf("debug information leaves a parameter of %s out, so that where the others are passed is not known: %w",
+			nameOf(f.fn, f.scope.site.Name), fetch.ErrNoValue)
+	}
 	a := systemV()
 	if t, ok := f.resultType(); ok && t.kind == kindStruct && isUnknown(f.classify(t)) {
 		return place{}, fmt.Errorf("how a %s is returned, and what is passed with that, is not known: %w", t, fetch.ErrNoValue)
@@ -254,10 +259,31 @@ func (f *frame) byConvention(e *debuginfo.Entry) (place, error) {
 	})
 }
 
+// leavesOut reports a function of which debug information has not as many parameters as
+// its name: LLVM says nothing of an unused one that is passed by its address.
+func (f *frame) leavesOut() bool {
+	if f.isGNU() || !f.fn.Unit().Language().IsCXX() {
+		return false
+	}
+	n, ok := symbols.ParameterCount(f.fn.LinkageName())
+	if !ok {
+		return false
+	}
+	for c := range f.fn.Children() {
+		if c.Tag() != dwarf.TagFormalParameter {
+			continue
+		}
+		if _, at, ok := c.Chased(dwarf.AttrArtificial); !ok || !at.Flag(dwarf.AttrArtificial) {
+			n--
+		}
+	}
+	return n != 0
+}
+
 // undefined reports a class that is only declared, or has a part that is: how it
 // is passed nobody knows.
 func (f *frame) undefined(t ctype, depth int) bool {
-	if t.kind != kindStruct || depth > maxNested {
+	if t.kind != kindStruct || f.tooDeep(depth) {
 		return false
 	}
 	t = f.whole(t)

@@ -2,6 +2,7 @@ package vars
 
 import (
 	"debug/dwarf"
+	"fmt"
 
 	"kprobe/fetch"
 )
@@ -26,6 +27,34 @@ func (v value) counted(out fetch.Variable) (fetch.Variable, bool) {
 	out.Len, out.LenOwn, out.Unit = &length, n.own, int(stride)
 	out.Chain, out.Own = v.p.sym.whole(), v.p.sym.own
 	return out, true
+}
+
+// unbounded says of an array that its length is not known.
+func (v value) unbounded(name string) error {
+	return fmt.Errorf("how many elements %s has is not told: ask for one of them, %s[N]", v.t, name)
+}
+
+// hasNone reports an array that is declared to have no elements.
+func (f *frame) hasNone(t ctype) bool {
+	if t.kind != kindArray {
+		return false
+	}
+	at := t.dim
+	for c := range t.entry.Children() {
+		if c.Tag() != dwarf.TagSubrangeType {
+			continue
+		}
+		if at--; at >= 0 {
+			continue
+		}
+		if n, ok := c.Int(dwarf.AttrCount); ok {
+			return n == 0
+		}
+		n, ok := c.Int(dwarf.AttrUpperBound)
+		low, _ := c.Int(dwarf.AttrLowerBound)
+		return ok && n == low-1
+	}
+	return false
 }
 
 // elements is the number of elements of an array's first dimension, by an expression

@@ -232,6 +232,14 @@ func (f *frame) pointerName(e debuginfo.Entry, t ctype, mark string) string {
 		result, params, _ := strings.Cut(name, "(")
 		return result + "(" + mark + ")(" + params
 	}
+	if elem.kind == kindArray && !elem.alias { // int (*)[3]
+		if i := strings.IndexByte(name, '['); i > 0 && !strings.Contains(name, "(*") {
+			return name[:i] + " (" + mark + ")" + name[i:]
+		}
+	}
+	if i := strings.Index(name, "*)"); i > 0 && !elem.alias && elem.kind == kindPointer && strings.Contains(name, "(*") {
+		return name[:i+1] + mark + name[i+1:]
+	}
 	if n := len(name); n > 0 && (name[n-1] == '*' || name[n-1] == '&') {
 		return name + mark
 	}
@@ -385,14 +393,22 @@ func (f *frame) array(t *ctype) {
 	if t.size == 0 && t.count > 0 && inner < 1<<32 && t.count < 1<<30 {
 		t.size = inner * t.count
 	}
+	t.name = f.arrayName(t, elem)
+}
+
+// arrayName is the name of an array in its language: [2]int, [i32; 2], int[2], int (*[2])(char).
+func (f *frame) arrayName(t *ctype, elem ctype) string {
 	switch l := f.language(t.entry); {
 	case l.IsGo() && t.entry.Name() != "":
-		t.name = t.entry.Name()
+		return t.entry.Name()
 	case l.IsRust():
-		t.name = "[" + elem.name + "; " + strconv.FormatInt(max(t.count, 0), 10) + "]"
-	default:
-		t.name = elem.name + dimensions(f, t.entry, 0)
+		return "[" + elem.name + "; " + strconv.FormatInt(max(t.count, 0), 10) + "]"
 	}
+	lengths := dimensions(f, t.entry, 0)
+	if i := strings.Index(elem.name, "*)"); i > 0 && !elem.alias && elem.kind == kindPointer && strings.Contains(elem.name, "(*") {
+		return elem.name[:i+1] + lengths + elem.name[i+1:]
+	}
+	return elem.name + lengths
 }
 
 func dimensions(f *frame, e debuginfo.Entry, from int) string {

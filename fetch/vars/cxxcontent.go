@@ -416,7 +416,7 @@ func (f *frame) cxxPointer(v value, c *fetch.Content) bool {
 // head is the first value of libstdc++'s tuples.
 func (v value) head(depth int) (value, bool) {
 	for _, m := range v.f.members(v.t) {
-		if !m.base || m.typ.kind != kindStruct || depth > maxNested {
+		if !m.base || m.typ.kind != kindStruct || v.f.tooDeep(depth) {
 			continue
 		}
 		w := v

@@ -32,6 +32,7 @@ type frame struct {
 	work     int               // structures looked into for a variable, which hostile types nest without end
 
 	lists    map[debuginfo.Ref][]member       // members of structures
+	naturals map[debuginfo.Ref]int64          // what structures are aligned to
 	contents map[debuginfo.Ref]*fetch.Content // of types, as far as they are known; nil: no container
 	recipes  []cxxRecipe
 	types    *goTypes
@@ -249,7 +250,7 @@ func (f *frame) argument(n int) (fetch.Variable, error) {
 	if err != nil {
 		return fetch.Variable{}, err
 	}
-	if f.merged != nil {
+	if f.merged != nil || f.leavesOut() {
 		return fetch.Variable{}, errNoSuchArgument
 	}
 	if _, ok := f.onHeap(&params[n-1]); ok && !f.atEntry() {

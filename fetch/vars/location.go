@@ -74,6 +74,11 @@ func (f *frame) placeOf(e *debuginfo.Entry) (place, error) {
 		p, err = f.respaced(e, p)
 	}
 	lost := err == nil && f.incomplete(e, p) || errors.Is(err, fetch.ErrNoValue)
+	if lost && f.atEntry() && f.ofFunction(e) {
+		if q, ok := f.addressStored(e); ok {
+			return q, nil
+		}
+	}
 	if lost && f.ofFunction(e) && f.passedAnyway() {
 		if q, cerr := f.byConvention(e); cerr == nil && (f.isGNU() || p.tellsOf(q)) {
 			return q, nil

@@ -44,6 +44,20 @@ const (
 	maxWork    = 20000
 )
 
+// maxInside bounds structures within structures: the standard libraries' classes are
+// made of a dozen base classes each.
+const maxInside = 64
+
+// tooDeep reports structures that lie too deep in each other, of which the answer then
+// says that it was given up.
+func (f *frame) tooDeep(depth int) bool {
+	if depth > maxInside {
+		f.work = maxWork + 1
+		return true
+	}
+	return false
+}
+
 // errTooManyTypes says that an answer was given up: what it has of structures isn't all.
 var errTooManyTypes = errors.New("its type is made of more structures than are looked into")
 
@@ -241,7 +255,7 @@ func (f *frame) lookup(t ctype, name string, depth int) (m member, off int64, ok
 			return m, m.off, true
 		}
 	}
-	if depth > maxNested {
+	if f.tooDeep(depth) {
 		return member{}, 0, false
 	}
 	for _, b := range list {
@@ -260,7 +274,7 @@ func (f *frame) memberNames(t ctype, depth int) []string {
 	var out []string
 	for _, m := range f.members(t) {
 		switch {
-		case m.base && m.typ.kind == kindStruct && depth < maxNested:
+		case m.base && m.typ.kind == kindStruct && depth < maxInside:
 			out = append(out, f.memberNames(m.typ, depth+1)...)
 		case m.name != "":
 			out = append(out, m.name)

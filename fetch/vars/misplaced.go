@@ -100,7 +100,7 @@ const maxRowsOfFrame = 256
 func (f *frame) notStored(e *debuginfo.Entry) bool {
 	low, ok := f.fn.EntryPC()
 	t, err := f.typeOf(e)
-	if !ok || err != nil || f.pc <= low || f.pc-low > 256 || t.size <= 0 || t.size > 16 {
+	if !ok || err != nil || f.pc <= low || f.pc-low > 256 || t.size <= 0 || t.size > 16 || f.covers(nil, t, 0, 0) {
 		return false
 	}
 	text, err := f.module.File.Text(symbols.Vaddr(low), int(f.pc-low))

@@ -217,6 +217,9 @@ func (f *frame) named(name string) (value, error) {
 	if e, ok := f.nameIn(f.inlined, name); ok {
 		return f.load(e)
 	}
+	if v, ok := f.ofClass(name); ok {
+		return v, nil
+	}
 	if f.merged != nil {
 		return value{}, f.merged
 	}
@@ -225,6 +228,59 @@ func (f *frame) named(name string) (value, error) {
 		where = nameOf(f.scopes[f.home], where)
 	}
 	return value{}, fmt.Errorf("%w", &NotFoundError{Name: "variable " + name, Where: where, Have: f.names()})
+}
+
+// ofClass finds a static member of a class by both names: CLASS::MEMBER.
+func (f *frame) ofClass(name string) (value, bool) {
+	i := len(name) - 1
+	for depth := 0; i > 0 && (depth > 0 || name[i] != ':'); i-- {
+		switch name[i] {
+		case '>', ')':
+			depth++
+		case '<', '(':
+			depth--
+		}
+	}
+	if i < 2 || name[i-1] != ':' {
+		return value{}, false
+	}
+	class := name[:i-1]
+	e, ok := f.data.FindType(class, f.fn.Unit())
+	for _, spelled := range [...]string{strings.ReplaceAll(class, ",", ", "), strings.ReplaceAll(asGNU(class), ",", ", ")} {
+		if !ok && spelled != class {
+			e, ok = f.data.FindType(spelled, f.fn.Unit())
+		}
+	}
+	if !ok {
+		return value{}, false
+	}
+	m, _, ok := f.lookup(f.resolve(e.Ref()), name[i+1:], 0)
+	if !ok || m.static.Unit() == nil {
+		return value{}, false
+	}
+	v, err := f.staticMember(m.static)
+	return v, err == nil
+}
+
+// asGNU writes the integers that a template is made of as GCC names them: long int.
+func asGNU(name string) string {
+	var b strings.Builder
+	for at := 0; at < len(name); {
+		n := strings.IndexAny(name[at:], "<,>*&")
+		if n < 0 {
+			n = len(name) - at
+		}
+		word := name[at : at+n]
+		b.WriteString(word)
+		if word == "long" || word == "short" || word == "unsigned" {
+			b.WriteString(" int")
+		}
+		if at += n; at < len(name) {
+			b.WriteByte(name[at])
+			at++
+		}
+	}
+	return b.String()
 }
 
 func nameOf(e debuginfo.Entry, other string) string {

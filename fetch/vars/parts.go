@@ -39,7 +39,7 @@ func (p *partList) add(name string, v value, depth int) error {
 	if err != nil {
 		return err
 	}
-	if v.t = p.f.whole(v.t); v.t.kind != kindStruct || depth > maxNested {
+	if v.t = p.f.whole(v.t); v.t.kind != kindStruct || p.f.tooDeep(depth) {
 		return errPieces
 	}
 	for _, m := range p.f.members(v.t) {

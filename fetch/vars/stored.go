@@ -96,6 +96,9 @@ func (f *frame) stored(e *debuginfo.Entry) (place, bool) {
 	}
 	if address {
 		from, ok := code.first(s.base, s.disp, 8)
+		if p := from.place(); p.kind == inMemory { // the caller has put the address there
+			return place{kind: inMemory, sym: p.sym.load(8)}, ok
+		}
 		return place{kind: inMemory, sym: from.place().sym}, ok && from < fromXMM0
 	}
 	if from, ok := code.untouched(s.base, s.disp, t.size); ok {
@@ -124,10 +127,61 @@ func (f *frame) stored(e *debuginfo.Entry) (place, bool) {
 	return place{kind: inPieces, pieces: list}, len(list) > 0
 }
 
+// addressStored finds a parameter that is passed by its address, whose places begin
+// behind the entry: by where the code up to the first of them has that address from.
+func (f *frame) addressStored(e *debuginfo.Entry) (place, bool) {
+	low, ok := f.fn.EntryPC()
+	t, err := f.typeOf(e)
+	if !ok || err != nil || f.isGoFunc() || t.kind != kindStruct {
+		return place{}, false
+	}
+	var first *debuginfo.Location
+	for _, l := range e.Locations(dwarf.AttrLocation) {
+		if l.Low > low && (first == nil || l.Low < first.Low) {
+			first = &l
+		}
+	}
+	if first == nil || first.Low-low > 256 {
+		return place{}, false
+	}
+	text, err := f.module.File.Text(symbols.Vaddr(low), int(first.Low-low))
+	code := prologueCode{code: text}
+	if err != nil || uint64(len(text)) != first.Low-low {
+		return place{}, false
+	}
+	if code.run(); len(code.code) > 0 || code.wroteSomewhere {
+		return place{}, false
+	}
+	r := dwread.At(first.Expr, 0)
+	op := r.U8()
+	base, known := dwarfRegister(uint64(op - opBreg0))
+	off := r.Sleb()
+	if op < opBreg0 || op > opBreg31 || !known || base > fetch.R15 || r.Bad {
+		return place{}, false
+	}
+	from := fromNowhere
+	switch {
+	case r.Left() == 0 && off == 0:
+		from, ok = code.regs[base], true // the register has the address
+	case r.U8() == opDeref && r.Left() == 0 && !r.Bad:
+		from, ok = code.first(base, off, 8)
+	default:
+		return place{}, false
+	}
+	p := from.place()
+	switch {
+	case !ok || from == fromNowhere || from >= fromXMM0 && from < fromStack:
+		return place{}, false
+	case p.kind == inMemory:
+		return place{kind: inMemory, sym: p.sym.load(8)}, true
+	}
+	return place{kind: inMemory, sym: p.sym}, true
+}
+
 // covers reports whether the pieces hold every number of a value.
 func (f *frame) covers(list []piece, t ctype, off int64, depth int) bool {
 	switch {
-	case depth > maxNested:
+	case f.tooDeep(depth):
 		return false
 	case t.kind == kindStruct && t.entry.Tag() != dwarf.TagUnionType:
 		for _, m := range f.members(t) {

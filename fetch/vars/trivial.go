@@ -14,7 +14,7 @@ import (
 func (f *frame) byReference(t ctype) bool { return f.notTrivial(t, 0) }
 
 func (f *frame) notTrivial(t ctype, depth int) bool {
-	if depth > maxNested {
+	if f.tooDeep(depth) {
 		return false
 	}
 	if t.kind == kindArray {

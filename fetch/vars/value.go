@@ -285,7 +285,7 @@ func (v value) recorded(name string) (fetch.Variable, error) {
 			return textVariable(out, ptr, length), nil
 		}
 	}
-	if v.f.isEmpty(v.t) {
+	if v.f.isEmpty(v.t) || v.f.hasNone(v.t) && v.f.inStack(v.p) && !v.behind { // behind a pointer there may be some
 		out.Type, out.Chain = emptyType(v.t), fetch.Chain{Source: fetch.SourceImm}
 		out.Type.Count = 0
 		return out, nil
@@ -309,6 +309,15 @@ func (v value) recorded(name string) (fetch.Variable, error) {
 	}
 	if v.t.kind == kindArray && v.p.kind == inMemory {
 		if elem, _ := v.f.element(v.t); elem.kind == kindChar && elem.size == 1 {
+			if v.t.count <= 0 {
+				if n, ok := v.f.elements(v.t); ok {
+					out.Own, out.LenOwn = v.p.sym.own, n.own
+					return textVariable(out, v.p.sym, n), nil
+				}
+				if v.f.inStack(v.p) && !v.behind {
+					return out, v.unbounded(name)
+				}
+			}
 			out.Chain, out.Off = v.p.sym.chain()
 			out.Own = v.p.sym.own
 			out.InMemory, out.Type = true, fetch.Type{Base: fetch.String, Size: 8}
@@ -323,7 +332,7 @@ func (v value) recorded(name string) (fetch.Variable, error) {
 	}
 	out.Type = v.f.fieldType(v.t, v.width, v.bit, 0)
 	if out.Type.Size == 0 && v.t.kind == kindArray && v.t.count <= 0 {
-		return out, fmt.Errorf("how many elements %s has is not told: ask for one of them, %s[N]", v.t, name)
+		return out, v.unbounded(name)
 	}
 	if out.Type.Size == 0 {
 		return out, fmt.Errorf("values of type %s can't be recorded: ask for a part of it", v.t)

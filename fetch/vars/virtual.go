@@ -66,7 +66,7 @@ func tableOffset(b []byte) (int64, bool) {
 // inVirtualBase finds a member of a virtual base class, of the class itself or of
 // its base classes.
 func (v value) inVirtualBase(name string, depth int) (value, bool) {
-	if v.t = v.f.whole(v.t); v.p.kind != inMemory || depth > maxNested {
+	if v.t = v.f.whole(v.t); v.p.kind != inMemory || v.f.tooDeep(depth) {
 		return v, false
 	}
 	for _, b := range v.f.virtualBases(v.t) {

@@ -39,7 +39,7 @@ func classifyVector(t ctype, off int64, out []class) bool {
 // in memory or in a register by the instructions that the compiler was allowed.
 func (f *frame) isWideVector(t ctype, depth int) bool {
 	switch {
-	case depth > maxNested || t.size <= 16 || t.size > 64:
+	case t.size <= 16 || t.size > 64 || f.tooDeep(depth):
 	case t.kind == kindArray:
 		return isVector(t)
 	case t.kind == kindStruct:
@@ -55,7 +55,7 @@ func (f *frame) isWideVector(t ctype, depth int) bool {
 // holdsX87 reports a long double, or what is nothing but one.
 func (f *frame) holdsX87(t ctype, depth int) bool {
 	switch {
-	case depth > maxNested || t.size != 16:
+	case t.size != 16 || f.tooDeep(depth):
 	case t.kind == kindWideFloat:
 		return isX87(t)
 	case t.kind == kindArray && t.count == 1:
