@@ -64,7 +64,7 @@ func (o *planner) findAlone(ps []*placed) {
 		for i := range x.exits {
 			x.exits[i].alone = x.alone
 		}
-		if c := o.course(p); !x.alone && c.landable && !x.cheap(w) {
+		if c := o.course(p); !x.alone && c.landable && !x.cheap(*w) {
 			c.byExits = nil
 		}
 	}

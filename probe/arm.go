@@ -101,6 +101,7 @@ func (tg *target) resolve(d *fetch.Def, ev *event) ([]patchRequest, error) {
 	}
 	glob := d.Place.IsGlob()
 	defer litter(len(places))()
+	defer tg.readAhead(len(places))()
 	letIn, letOut := func(symbols.Site) {}, func(symbols.Site) {}
 	if d.Kind == fetch.Return && len(places) >= letGo {
 		var stop func()
@@ -169,16 +170,16 @@ func (tg *target) place(d *fetch.Def, ev *event, w symbols.Site) ([]patchRequest
 		}
 	}
 	u := tg.s.user(d)
-	env := &assess.Env{Space: tg.space, Text: tg.s.opts.MaxText, Site: w}
-	form, err := u.form(d, env)
+	prog, list, err := tg.program(d, ev, u, w)
 	if err != nil {
 		return nil, err
 	}
-	prog, list, err := tg.s.compile(form, ev, env)
-	if err != nil {
-		return nil, err
+	at := &found.Site
+	if at.Addr != w.Addr {
+		moved := w
+		at = &moved
 	}
-	p := &placed{ev: ev, def: d, user: u, prog: prog, target: tg, where: w, timeSlots: detour.TimeSlots(prog), triggers: list, breakpointOnly: triggers.NeedTracer(list)}
+	p := &placed{ev: ev, def: d, user: u, prog: prog, target: tg, where: at, timeSlots: detour.TimeSlots(prog), triggers: list, breakpointOnly: triggers.NeedTracer(list)}
 	if d.Kind != fetch.Return {
 		return []patchRequest{{Place: &found, p: p, kind: requestEntry}}, nil
 	}
@@ -213,6 +214,32 @@ func (tg *target) place(d *fetch.Def, ev *event, w symbols.Site) ([]patchRequest
 		p.never = !f.Leaving().Returns
 	}
 	return out, nil
+}
+
+// plainProgram is the program of the definition that was compiled last of those that fetch
+// nothing.
+type plainProgram struct {
+	def  *fetch.Def
+	prog *fetch.Program
+}
+
+// program compiles a definition for one of its places.
+func (tg *target) program(d *fetch.Def, ev *event, u *registered, w symbols.Site) (*fetch.Program, []*triggers.Trigger, error) {
+	// Where nothing is fetched it is the same everywhere, and of thousands of places once.
+	same := u == nil && len(d.Args) == 0 && d.Filter == nil && len(tg.s.triggers.List) == 0
+	if same && tg.plain.def == d {
+		return tg.plain.prog, nil, nil
+	}
+	env := &assess.Env{Space: tg.space, Text: tg.s.opts.MaxText, Site: w}
+	form, err := u.form(d, env)
+	if err != nil {
+		return nil, nil, err
+	}
+	prog, list, err := tg.s.compile(form, ev, env)
+	if err == nil && same {
+		tg.plain.def, tg.plain.prog = d, prog
+	}
+	return prog, list, err
 }
 
 // arm puts a batch in, or nothing of it.

@@ -177,7 +177,7 @@ type placed struct {
 	// timeSlots are where, in its records, values of time are raw counts of
 	// the time stamp counter; nil: they are nanoseconds, or there are none.
 	timeSlots []int
-	where     symbols.Site
+	where     *symbols.Site // where it was asked for: its own request's, nearly always
 	course
 	data           *watchpoint         // what it watches; nil: it is at code
 	birth          *detour.Birth       // what is all that it does: it is kprobe's own

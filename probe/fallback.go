@@ -27,9 +27,10 @@ func (tg *target) catchFor(ctx context.Context, list []*patch) error {
 	a := tg.area
 	tg.noteIgnored(caughtSignals(tg.proc.PID()))
 	sigs := map[syscall.Signal]bool{}
+	a.Table.Reserve(caught(list))
 	for _, p := range list {
 		for s := range p.allStages() {
-			if err := tg.catchCopy(s.moved, s.copyAt); err != nil {
+			if err := tg.catchCopy(s.moved(), s.copyAt); err != nil {
 				return err
 			}
 			if s.detour == nil {
@@ -61,6 +62,25 @@ func (tg *target) catchFor(ctx context.Context, list []*patch) error {
 		}
 	}
 	return errors.Join(tg.catchSignals(ctx, nil, sigs), tg.catchFaults(ctx))
+}
+
+// caught is how many places of patches the fallback handler is told of, about.
+func caught(list []*patch) (n int) {
+	for _, p := range list {
+		for s := range p.allStages() {
+			if n += len(s.code) / 8; s.detour == nil {
+				continue
+			}
+			n += len(s.detour.Faults) + len(s.detour.Asks)
+			for range s.pushes() {
+				n++
+			}
+		}
+		for q := p; q != nil; q = q.island {
+			n += len(q.plan.Guards)
+		}
+	}
+	return n
 }
 
 // catchDetour has the fallback handler send threads on whose detours can't go on: those that ask

@@ -71,7 +71,7 @@ func (tg *target) forgetPatches(gone map[*patch]bool) {
 			continue
 		}
 		delete(ps.owner, s)
-		tg.leaveCopy(s.moved, s.copyAt)
+		tg.leaveCopy(s.moved(), s.copyAt)
 		if s.detour == nil {
 			continue
 		}

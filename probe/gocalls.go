@@ -55,7 +55,7 @@ func (tg *target) followGo(w patchRequest) (*exitProbe, string) {
 	if !f.GoCode(tg.s.golang.Of(w.Site.Module.File)).KeepsG() {
 		return nil, "it is not of Go's compiler or doesn't check its stack: its goroutine isn't known, or there may be no room for a detour"
 	}
-	list, err := tg.ownExits(f, w.p.where, w.p)
+	list, err := tg.ownExits(f, *w.p.where, w.p)
 	if err != nil {
 		return nil, err.Error()
 	}

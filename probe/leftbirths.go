@@ -200,7 +200,7 @@ func (tg *target) birthRequest(b bornAt, behind bool) (w patchRequest, err error
 	if birth.Number = b.Number; b.Number == survey.AnyNumber {
 		birth.Number, birth.From = 0, numberOf(b.From)
 	}
-	p := &placed{ev: ev, def: def, prog: prog, target: tg, where: at, birth: birth}
+	p := &placed{ev: ev, def: def, prog: prog, target: tg, where: &at, birth: birth}
 	return patchRequest{Place: &place, p: p, kind: requestEntry}, nil
 }
 

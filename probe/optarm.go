@@ -43,6 +43,7 @@ func (tg *target) readBefore(p *patch) error {
 	if err := tg.covered(p); err != nil {
 		return fmt.Errorf("%v: %w", symbols.Addr(p.plan.At), err)
 	}
+	p.before = make([]plan.Write, 0, len(p.plan.Writes))
 	for _, w := range p.plan.Writes {
 		m := tg.space.ModuleAt(symbols.Addr(w.At))
 		if m == nil || m.File == nil {
@@ -50,6 +51,10 @@ func (tg *target) readBefore(p *patch) error {
 		}
 		if survey.Shared(m, symbols.Addr(w.At), len(w.Bytes)) {
 			return fmt.Errorf("%v: %s", symbols.Addr(w.At), survey.SharedRule)
+		}
+		if off := w.At - p.plan.At; w.At >= p.plan.At && off+uint64(len(w.Bytes)) <= uint64(len(p.plan.Displaced)) {
+			p.before = append(p.before, plan.Write{At: w.At, Bytes: p.plan.Displaced[off:][:len(w.Bytes)]})
+			continue // covered has compared it
 		}
 		b, err := m.File.Text(m.Vaddr(symbols.Addr(w.At)), len(w.Bytes))
 		if err != nil {

@@ -40,8 +40,7 @@ type planner struct {
 	pools    *poolPlan
 	common   *sharedPlan
 	prepared map[*assess.Function]preparedFunction
-	shared   map[uint64]*detour.Detour // those that are no others' like, by what they look like
-	texts    []byte                    // code of stages
+	texts    []byte // code of stages
 	exits    *exits.Finder
 	// manyCounted says that the returns of many functions are counted and nothing else.
 	manyCounted bool
@@ -101,6 +100,7 @@ func (o *planner) occupied(a symbols.Addr) bool {
 // plan plans a change: what comes, and what stays of what makes way for it.
 func (tg *target) plan(c *changeset) (*batch, error) {
 	ws := c.requests(tg)
+	defer tg.readAhead(len(ws))()
 	o := &planner{tg: tg, leaving: c.out, own: c.own, courses: map[*placed]*course{}, exits: tg.exitFinder(), unwinder: sync.OnceValue(func() string { return tg.s.unwinds.In(tg.space) })}
 	b := &batch{out: c.out, drop: c.drop, fresh: c.fresh, own: c.own, traps: ws, courses: o.courses, text: tg.text}
 	if tg.s.opts.NoOptimize {

@@ -181,7 +181,7 @@ func TestStageIsLeftBehind(t *testing.T) {
 						continue
 					}
 					found++
-					regs := unix.PtraceRegs{Rip: uint64(st.copyAt) + uint64(len(st.moved.Code)), Rsp: 0x1000}
+					regs := unix.PtraceRegs{Rip: uint64(st.copyAt) + uint64(st.copied), Rsp: 0x1000}
 					if out, ok := st.leave(&regs, tg.proc); !ok || out.Rip != uint64(next) || out.Rsp != regs.Rsp {
 						t.Errorf("behind the copies from %v on a thread is at %#x, want %v", st.at, out.Rip, next)
 					}

@@ -45,8 +45,12 @@ type stage struct {
 	leaves bool
 	// trampolines are the return trampolines in the code; nil: there are none.
 	trampolines *detour.Return
-	moved       insn.Moved // copies, at copyAt
-	copyAt      symbols.Addr
+	// code are the displaced instructions from at on, whose copies are at copyAt; the copies
+	// take copied bytes, and end without a jump back where open is set.
+	code   []byte
+	copyAt symbols.Addr
+	copied int
+	open   bool
 	// onward is where a thread is in the program that stands at the jump behind the
 	// copies, to the next stage; 0 if there is none.
 	onward symbols.Addr
@@ -58,6 +62,19 @@ type stage struct {
 func (s *stage) exits() *exitProbe {
 	x, _ := s.way.(*exitProbe)
 	return x
+}
+
+// moved are the stage's copies: made anew, as they are asked for seldom and stages are
+// many.
+func (s *stage) moved() insn.Moved {
+	if len(s.code) == 0 {
+		return insn.Moved{}
+	}
+	m, err := insn.RelocateWindow(s.code, uint64(s.at), uint64(s.copyAt), insn.Options{NoJumpBack: s.open})
+	if err != nil {
+		return insn.Moved{} // they were made once
+	}
+	return m
 }
 
 func (s *stage) holds(pc symbols.Addr) bool {
@@ -95,8 +112,10 @@ func (p *patch) entry(a symbols.Addr) (symbols.Addr, bool) {
 		if s.at == a {
 			return s.base, true
 		}
-		if off, ok := s.moved.Copy(uint64(a)); ok {
-			return s.copyAt + symbols.Addr(off), true
+		if a > s.at && a < s.at+symbols.Addr(len(s.code)) {
+			if off, ok := s.moved().Copy(uint64(a)); ok {
+				return s.copyAt + symbols.Addr(off), true
+			}
 		}
 	}
 	return 0, false
@@ -211,15 +230,15 @@ func (ps *patches) covering(a symbols.Addr, n int) *patch {
 // instructions of a stage: before or behind the one it is at.
 func (s *stage) inCopy(regs *unix.PtraceRegs, mem symbols.Memory) (*unix.PtraceRegs, insn.State, bool) {
 	off := int(symbols.Addr(regs.Rip) - s.copyAt)
-	if off == len(s.moved.Code) && s.onward != 0 {
+	if off == s.copied && s.onward != 0 {
 		out := *regs
 		out.Rip = uint64(s.onward)
 		return &out, insn.After, true
 	}
-	if symbols.Addr(regs.Rip) < s.copyAt || off >= len(s.moved.Code) {
+	if symbols.Addr(regs.Rip) < s.copyAt || off >= s.copied {
 		return nil, 0, false
 	}
-	pt := s.moved.Where(off)
+	pt := s.moved().Where(off)
 	out, ok := area.AtPoint(pt, regs, mem)
 	return out, pt.State, ok
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -72,7 +73,7 @@ var errForeign = errors.New("the memory is not what the file holds: something el
 // breakpoints are seen through.
 func (tg *target) pristine(a symbols.Addr, want []byte) error {
 	have := make([]byte, len(want))
-	if _, err := tg.proc.ReadMemory(have, a); err != nil {
+	if err := tg.readText(have, a); err != nil {
 		return fmt.Errorf("its memory can't be read: %w", err)
 	}
 	tg.overlay(have, a)
@@ -86,4 +87,49 @@ func (tg *target) pristine(a symbols.Addr, want []byte) error {
 		return errors.New("another tracer's breakpoint is there (gdb, or a uprobe of the kernel)")
 	}
 	return errForeign
+}
+
+// textWindow is text of a process as it was a moment ago: what lies side by side is
+// compared with its file together.
+type textWindow struct {
+	on   bool
+	at   symbols.Addr
+	text []byte
+	when time.Time // as answers.last: what was answered since may have changed it
+}
+
+// windowSize is how much text is read at once.
+const windowSize = 16 << 10
+
+// readAhead has text be read in large pieces while many places are looked at. It returns
+// how to have it as before.
+func (tg *target) readAhead(places int) (done func()) {
+	if places < letGo {
+		return func() {}
+	}
+	tg.reading = textWindow{on: true}
+	return func() { tg.reading = textWindow{} }
+}
+
+// readText reads the text of the process at an address.
+func (tg *target) readText(b []byte, a symbols.Addr) error {
+	w := &tg.reading
+	if !w.on {
+		_, err := tg.proc.ReadMemory(b, a)
+		return err
+	}
+	end := w.at + symbols.Addr(len(w.text))
+	if !w.when.Equal(tg.s.answers.last) || a < w.at || a+symbols.Addr(len(b)) > end {
+		if w.text = w.text[:cap(w.text)]; len(w.text) == 0 {
+			w.text = make([]byte, windowSize)
+		}
+		w.at, w.when = a, tg.s.answers.last
+		n, _ := tg.proc.ReadMemory(w.text, a) // what there is
+		if w.text = w.text[:n]; n < len(b) {
+			_, err := tg.proc.ReadMemory(b, a)
+			return err
+		}
+	}
+	copy(b, w.text[a-w.at:])
+	return nil
 }

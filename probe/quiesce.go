@@ -53,5 +53,5 @@ func (ps *patches) recording(pc symbols.Addr) bool {
 	if st == nil || st.detour == nil {
 		return false
 	}
-	return pc < st.copyAt || pc >= st.copyAt+symbols.Addr(len(st.moved.Code))
+	return pc < st.copyAt || pc >= st.copyAt+symbols.Addr(st.copied)
 }

@@ -93,7 +93,7 @@ func (tg *target) waysOut(p *placed) (list []own, err error) {
 	case why != "" && why != exits.AsksCaller && why != exits.ReturnsTwice:
 		return nil, errors.New(why)
 	}
-	ways, err := tg.exitFinder().Outwards(p.where, p.pop)
+	ways, err := tg.exitFinder().Outwards(*p.where, p.pop)
 	for _, x := range ways {
 		list = append(list, own{Place: *x.Place, leaves: p, outwards: x.Jumps, conditional: x.Conditional})
 	}

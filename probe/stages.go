@@ -79,7 +79,6 @@ func (o *planner) build(p *plan.Patch, byAddr map[uint64][]patchRequest) (*patch
 		if err != nil {
 			return nil, err
 		}
-		o.share(st.detour)
 		st.size = len(text)
 		if base+uint64(len(text)) > end {
 			return nil, errRoom
@@ -96,6 +95,7 @@ func (o *planner) build(p *plan.Patch, byAddr map[uint64][]patchRequest) (*patch
 func (o *planner) stage(st *stage, ws []patchRequest, code []byte, opts insn.Options, next uint64) ([]byte, error) {
 	tail := func(c *asm.Code) error {
 		st.copyAt = symbols.Addr(c.Here())
+		st.code, st.copied = nil, 0
 		if len(code) == 0 {
 			c.JmpAddr(next)
 			return nil
@@ -104,7 +104,7 @@ func (o *planner) stage(st *stage, ws []patchRequest, code []byte, opts insn.Opt
 		if err != nil {
 			return err
 		}
-		st.moved = m
+		st.code, st.copied, st.open = code, len(m.Code), opts.NoJumpBack
 		c.Raw(m.Code...)
 		if next != 0 {
 			st.onward = st.at + symbols.Addr(len(code))
@@ -213,7 +213,7 @@ func (o *planner) apart(ws []patchRequest) [][]patchRequest {
 				n, tables[at], out = len(out), len(out), append(out, nil)
 			}
 			out[n] = append(out[n], w)
-			if w.within(w.p.where) {
+			if w.within(*w.p.where) {
 				out[n][0], out[n][len(out[n])-1] = w, out[n][0] // who returns here most
 			}
 		case w.kind == requestReturn:

@@ -59,7 +59,7 @@ func (tg *target) resolveWatch(d *fetch.Def, ev *event) ([]patchRequest, error) 
 		return nil, err
 	}
 	w := &watchpoint{at: m.Site.Addr, length: m.Length, reads: m.Reads, only: m.Only}
-	p := &placed{ev: ev, def: d, prog: prog, target: tg, where: m.Site, data: w, course: course{tactic: plan.DebugRegister}}
+	p := &placed{ev: ev, def: d, prog: prog, target: tg, where: &m.Site, data: w, course: course{tactic: plan.DebugRegister}}
 	return []patchRequest{{Place: &assess.Place{Site: m.Site}, p: p, kind: requestWatch}}, nil
 }
 

@@ -1,10 +1,8 @@
 package detour
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 
 	"kprobe/fetch"
 	"kprobe/probe/asm"
@@ -346,10 +344,7 @@ func (b *builder) finish(others ...*builder) (*Detour, error) {
 	if err != nil {
 		return nil, fmt.Errorf("assemble detour at %#x: %w", b.Base(), err)
 	}
-	d := &Detour{Base: b.Base(), Code: code, size: len(code), SharedFaults: b.sharedFaults, steps: b.frame.steps, marks: slices.Clone(b.frame.marks)}
-	b.frame.scratch.giveMarks(b.frame.marks)
-	b.frame.marks = nil
-	slices.SortStableFunc(d.marks, func(a, b mark) int { return cmp.Compare(a.off, b.off) })
+	d := &Detour{Base: b.Base(), Code: code, size: len(code), SharedFaults: b.sharedFaults, undoing: b.frame.undoing()}
 	for _, f := range b.faults {
 		off, ok := b.Offset(f.to)
 		if !ok {

@@ -98,6 +98,7 @@ type Table struct {
 	vals    []uint64
 	used    int // slots with a key
 	live    int // keys whose value isn't 0
+	word    [8]byte
 }
 
 // NewTable makes an empty table in memory that holds zeros: room bytes,
@@ -141,6 +142,17 @@ func (t *Table) Insert(site, to uint64) error {
 	}
 	t.put(site, to)
 	return nil
+}
+
+// Reserve makes room for n sites more at once, as far as there is any, so that slots are
+// not moved again and again while they come.
+func (t *Table) Reserve(n int) {
+	if need := t.used + n; need > len(t.keys)/4*3 {
+		const full = 5 // eighths of the slots that are to have keys at most
+		if b := min(bits.Len(uint(8*(t.live+n)/full)), t.most); b > t.bits {
+			t.other(b)
+		}
+	}
 }
 
 // other fills the other half, of 1<<bits slots, and puts it into force.
@@ -240,5 +252,6 @@ func (t *Table) slot(site uint64) int {
 func (t *Table) at(off int) int { return tableHalf + t.half*halfSize(t.most) + off }
 
 func (t *Table) put64(off int, v uint64) {
-	t.w.Put(off, binary.LittleEndian.AppendUint64(nil, v))
+	binary.LittleEndian.PutUint64(t.word[:], v)
+	t.w.Put(off, t.word[:])
 }

@@ -29,28 +29,6 @@ type frame struct {
 	scratch *Scratch
 }
 
-// Scratch is memory that builds use one after the other. The zero Scratch is ready; it is
-// not safe for concurrent use.
-type Scratch struct{ marks []mark }
-
-// takeMarks gives room for marks, which a build that fails may keep.
-func (s *Scratch) takeMarks() []mark {
-	if s == nil || s.marks == nil {
-		return make([]mark, 0, usualMarks)
-	}
-	m := s.marks[:0]
-	s.marks = nil
-	return m
-}
-
-// giveMarks takes that room back.
-func (s *Scratch) giveMarks(m []mark) {
-	if s != nil {
-		clear(m) // what they hold on to
-		s.marks = m
-	}
-}
-
 // Push is an instruction of a prologue that writes to the stack, where there may be
 // none. Depth is by how much the stack pointer is lower there than at the site, or,
 // of a Return trampoline, than behind the return; rax is no more what it was there if AX says
@@ -74,13 +52,10 @@ func baseRegs() []asm.Reg { return []asm.Reg{asm.AX, asm.CX, asm.DX, asm.SI} }
 // textRegs are those that texts use besides.
 func textRegs() []asm.Reg { return []asm.Reg{asm.DI, asm.R8, asm.R9, asm.R10, asm.R11} }
 
-// usualMarks is how many marks most detours have at most.
-const usualMarks = 32
-
 func (f *frame) mark() {
 	f.cur.off = int32(f.code.Len())
 	if f.marks == nil {
-		f.marks = f.scratch.takeMarks()
+		f.marks, f.steps = f.scratch.take()
 	}
 	f.marks = append(f.marks, f.cur) // saved is shared: it only grows and shrinks
 }

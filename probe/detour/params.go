@@ -157,14 +157,16 @@ type Detour struct {
 	Asks   []Ask
 	// SharedFaults says that its threads may fault in the shared code, too.
 	SharedFaults bool
-	marks        []mark
-	steps        []step
+	*undoing         // nil: of a detour that changes nothing
 	size         int // of Code
 }
 
 // Pushes gives the instructions of prologues that write to the stack.
 func (d *Detour) Pushes() iter.Seq[Push] {
 	return func(yield func(Push) bool) {
+		if d.undoing == nil {
+			return
+		}
 		for _, s := range d.steps {
 			if !yield(Push{d.Base + uint64(s.off), int(s.depth), s.ax, s.trampoline}) {
 				return

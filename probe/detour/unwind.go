@@ -3,7 +3,6 @@ package detour
 import (
 	"encoding/binary"
 	"fmt"
-	"slices"
 	"sort"
 
 	"kprobe/fetch"
@@ -71,7 +70,7 @@ func (d *Detour) Undo(r *fetch.Regs, mem symbols.Memory) (taken int, ok bool, er
 
 // mark is what the frame is at an address, or nil outside of it.
 func (d *Detour) mark(ip uint64) *mark {
-	if ip < d.Base || ip >= d.Base+uint64(d.size) {
+	if d.undoing == nil || ip < d.Base || ip >= d.Base+uint64(d.size) {
 		return nil
 	}
 	off := int32(ip - d.Base)
@@ -80,33 +79,6 @@ func (d *Detour) mark(ip uint64) *mark {
 		return nil
 	}
 	return &d.marks[i-1]
-}
-
-// Looks is the same of all detours that are like this one for Share, and of few others.
-func (d *Detour) Looks() uint64 {
-	h := uint64(len(d.marks))<<32 ^ uint64(len(d.steps))
-	mix := func(v uint64) { h = (h ^ v) * golden }
-	for i := range d.marks {
-		m := &d.marks[i]
-		mix(uint64(uint32(m.off))<<32 | uint64(uint32(m.depth)))
-		mix(uint64(m.flags)<<40 | uint64(m.keep)<<32 | uint64(uint32(m.taken)))
-		mix(uint64(len(m.saved)))
-	}
-	for _, s := range d.steps {
-		mix(uint64(uint32(s.off))<<32 | uint64(uint32(s.depth)))
-	}
-	return h
-}
-
-// Share has the detour use what another has, where that is the same: those of thousands
-// of places differ by little.
-func (d *Detour) Share(of *Detour) {
-	same := slices.EqualFunc(d.marks, of.marks, func(a, b mark) bool {
-		return slices.Equal(a.saved, b.saved) && a.same(&b)
-	})
-	if same && slices.Equal(d.steps, of.steps) {
-		d.marks, d.steps = of.marks, of.steps
-	}
 }
 
 // same compares all but saved.

@@ -8,6 +8,7 @@ type mover struct {
 	opts   Options
 	window window
 	starts []Start // of the round before
+	asked  bool    // for starts
 	now    []Start
 	cur    placed
 	buf    []byte
@@ -99,6 +100,7 @@ func (m *mover) target() (uint64, error) {
 	}
 	for k, p := range m.window.insts {
 		if p.at == t {
+			m.asked = true
 			return m.to + uint64(m.starts[k].Off), nil
 		}
 	}

@@ -2,6 +2,7 @@ package insn
 
 import (
 	"math"
+	"slices"
 )
 
 // Relocate makes the instruction at the start of code, whose address is from,
@@ -36,25 +37,25 @@ func RelocateWindow(code []byte, from, to uint64, opts Options) (Moved, error) {
 	if err != nil {
 		return Moved{}, err
 	}
-	// Offsets of later copies are guessed, then known; that a far branch becomes
-	// near in the second round can move them once more.
+	// Offsets of later copies are guessed, where a branch leads to one, then known; that
+	// a far branch becomes near in the second round can move them once more.
 	starts := make([]Start, len(w.insts))
 	for range 8 {
-		m := mover{to: to, opts: opts, window: w, starts: starts}
+		m := mover{to: to, opts: opts, window: w, starts: starts, now: make([]Start, 0, len(w.insts)), buf: make([]byte, 0, len(code)+usualGrowth), points: make([]Point, 0, len(w.insts)+1)}
 		if err := m.all(); err != nil {
 			return Moved{}, err
 		}
-		same := true
-		for k := range starts {
-			same = same && starts[k] == m.now[k]
-		}
-		if same {
+		if !m.asked || slices.Equal(starts, m.now) {
 			return Moved{Code: m.buf, Points: m.points, Starts: m.now, Falls: m.falls}, nil
 		}
 		starts = m.now
 	}
 	return Moved{}, &RefusedError{Rule: "the copy's branches don't settle", At: from}
 }
+
+// usualGrowth is by how many bytes copies of windows grow at most, nearly always: the jump
+// back and what one instruction takes more.
+const usualGrowth = 16
 
 // window is a run of instructions in their original place.
 type window struct {
@@ -73,7 +74,8 @@ type placed struct {
 func (p placed) next() uint64 { return p.at + uint64(p.Len) }
 
 func readWindow(code []byte, from uint64) (window, error) {
-	w := window{code: code, from: from}
+	const shortest = 3 // bytes, of most instructions
+	w := window{code: code, from: from, insts: make([]placed, 0, len(code)/shortest+1)}
 	for off := 0; off < len(code); {
 		at := from + uint64(off)
 		i, err := Decode(code[off:])

@@ -30,7 +30,7 @@ func check(t testing.TB, f *Func, p *Patch) {
 	}
 	// The displaced bytes are whole instructions, each known by its start.
 	at := 0
-	for _, s := range p.Starts {
+	for _, s := range p.starts() {
 		i, err := insn.Decode(p.Displaced[at:])
 		if s != at || err != nil || (at > 0 || p.Tactic.Jump()) && i.Refusal() != "" {
 			bad("instruction at %d, stated %d: %v", at, s, err)
@@ -100,7 +100,7 @@ func check(t testing.TB, f *Func, p *Patch) {
 		}
 	}
 	// Every old boundary that is written over traps.
-	for _, s := range p.Starts[1:] {
+	for _, s := range p.starts()[1:] {
 		b, written := mem[p.At+uint64(s)]
 		guarded := false
 		for _, g := range p.Guards {
@@ -115,7 +115,7 @@ func check(t testing.TB, f *Func, p *Patch) {
 	}
 	// Only windows touch more than the instruction itself.
 	if p.Tactic == Pun || p.Tactic == Single || p.Tactic == Nop {
-		if len(p.Starts) != 1 || int(p.Writes[0].At-p.At)+len(p.Writes[0].Bytes) > len(p.Displaced) {
+		if len(p.starts()) != 1 || int(p.Writes[0].At-p.At)+len(p.Writes[0].Bytes) > len(p.Displaced) {
 			bad("writes %v over %d bytes", p.Writes, len(p.Displaced))
 		}
 	}

@@ -66,7 +66,6 @@ func (t *try) patch(tactic Tactic, end, lock int) *Patch {
 	}
 	for k := t.k; k < len(f.insts) && f.insts[k].off < end; k++ {
 		i := f.insts[k]
-		p.Starts = append(p.Starts, i.off-t.at)
 		at, code := f.start+uint64(i.off), f.code[i.off:]
 		to, ok := i.RIPTarget(at, code)
 		if !ok {

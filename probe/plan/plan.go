@@ -110,9 +110,8 @@ type Patch struct {
 	// executes, and are made first; the last is at At.
 	Writes []Write
 	// Displaced are the original bytes at At, whole instructions, that run in
-	// the detour, and Starts the offsets in it at which they start.
+	// the detour.
 	Displaced []byte
-	Starts    []int
 	// Detour is the address that the jump leads to: Room bytes are free there.
 	// 0 for breakpoints.
 	Detour uint64

@@ -52,7 +52,7 @@ func Plan(f *Func, sites []Site, reach Reach, taken []Range) ([]*Patch, error) {
 		for _, s := range sites[n:last] {
 			p.Sites = append(p.Sites, s.Addr)
 		}
-		out = append(out, p)
+		out = append(out, p.pack())
 		n = last
 	}
 	return out, nil

@@ -1,0 +1,87 @@
+package detour
+
+import (
+	"cmp"
+	"slices"
+)
+
+// How the detours of thousands of places stay small: what says how they are undone is the
+// same for nearly all of them, and there once.
+
+// undoing is how a detour is undone: what its frame is, by offset, and its pushes.
+type undoing struct {
+	marks []mark
+	steps []step
+}
+
+// Scratch is what builds use one after the other: memory, and what earlier detours have
+// that others may be like. The zero Scratch is ready; it is not safe for concurrent use.
+type Scratch struct {
+	marks []mark
+	steps []step
+	alike map[uint64]*undoing
+}
+
+const (
+	// mostAlike is how many detours at most are kept that others may be like.
+	mostAlike = 1 << 12
+	// usualMarks is how many marks most detours have at most.
+	usualMarks = 32
+)
+
+// take gives room for marks and steps, which a build that fails may keep.
+func (s *Scratch) take() ([]mark, []step) {
+	if s == nil || s.marks == nil {
+		return make([]mark, 0, usualMarks), nil
+	}
+	m, t := s.marks[:0], s.steps[:0]
+	s.marks, s.steps = nil, nil
+	return m, t
+}
+
+// undoing is what the frame was in the code that is done: an earlier detour's, where that
+// is the same. The frame's own goes back to where it was taken from.
+func (f *frame) undoing() *undoing {
+	u := &undoing{f.marks, f.steps}
+	f.marks, f.steps = nil, nil
+	slices.SortStableFunc(u.marks, func(a, b mark) int { return cmp.Compare(a.off, b.off) })
+	s := f.scratch
+	if s == nil {
+		return u
+	}
+	like := u.looks()
+	out := s.alike[like]
+	if out == nil || !out.equal(u) {
+		if out = (&undoing{slices.Clone(u.marks), slices.Clone(u.steps)}); len(s.alike) < mostAlike {
+			if s.alike == nil {
+				s.alike = map[uint64]*undoing{}
+			}
+			s.alike[like] = out
+		}
+	}
+	clear(u.marks) // what they hold on to
+	s.marks, s.steps = u.marks, u.steps
+	return out
+}
+
+// looks is the same of all that are equal, and of few others.
+func (u *undoing) looks() uint64 {
+	h := uint64(len(u.marks))<<32 ^ uint64(len(u.steps))
+	mix := func(v uint64) { h = (h ^ v) * golden }
+	for i := range u.marks {
+		m := &u.marks[i]
+		mix(uint64(uint32(m.off))<<32 | uint64(uint32(m.depth)))
+		mix(uint64(m.flags)<<40 | uint64(m.keep)<<32 | uint64(uint32(m.taken)))
+		mix(uint64(len(m.saved)))
+	}
+	for _, s := range u.steps {
+		mix(uint64(uint32(s.off))<<32 | uint64(uint32(s.depth)))
+	}
+	return h
+}
+
+func (u *undoing) equal(o *undoing) bool {
+	return slices.Equal(u.steps, o.steps) && slices.EqualFunc(u.marks, o.marks, func(a, b mark) bool {
+		return slices.Equal(a.saved, b.saved) && a.same(&b)
+	})
+}
