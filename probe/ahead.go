@@ -74,8 +74,15 @@ func ahead[T any](n int, work func(i int) T) (next func() T, stop func()) {
 	return func() T { return <-<-inOrder }, func() { close(over); wg.Wait() }
 }
 
+// atStart reports whether a place is where a function starts that isn't Go's: there the
+// stack is a stack whatever the function does, and it needn't be decoded to be grouped.
+func atStart(w symbols.Site) bool {
+	return w.Addr == survey.Start(w) && w.Func.End > w.Func.Start && w.Module != nil && w.Module.File != nil && !w.Module.File.IsGo()
+}
+
 // decodedAhead gives the functions of places, in the order of the places, as
-// target.function does; those that it doesn't know are decoded ahead.
+// target.function does; those that it doesn't know are decoded ahead, but for those of
+// places atStart, whose instructions may be missing.
 func (tg *target) decodedAhead(ws []patchRequest) (of func(w symbols.Site) (*assess.Function, error), stop func()) {
 	type found struct {
 		f   *assess.Function
@@ -84,7 +91,7 @@ func (tg *target) decodedAhead(ws []patchRequest) (of func(w symbols.Site) (*ass
 	var list []symbols.Site
 	seen := map[symbols.Addr]bool{}
 	for _, w := range ws {
-		if start := survey.Start(w.Site); w.Site.Module != nil && w.Site.Module.File != nil && !seen[start] && !tg.funcs[start].Loaded() {
+		if start := survey.Start(w.Site); w.Site.Module != nil && w.Site.Module.File != nil && !seen[start] && !tg.funcs[start].Loaded() && !atStart(w.Site) {
 			seen[start] = true
 			list = append(list, w.Site)
 		}
@@ -97,6 +104,11 @@ func (tg *target) decodedAhead(ws []patchRequest) (of func(w symbols.Site) (*ass
 	rest := list // which the workers don't look at
 	return func(w symbols.Site) (*assess.Function, error) {
 		start := survey.Start(w)
+		if f := tg.funcs[start]; atStart(w) && f != nil {
+			return f, nil
+		} else if atStart(w) {
+			return tg.keep(&assess.Function{Fn: w.Func, Start: start, Size: int(w.Func.Size())}), nil
+		}
 		for seen[start] && len(rest) > 0 {
 			is := survey.Start(rest[0]) == start
 			got := next()

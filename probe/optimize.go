@@ -241,7 +241,7 @@ func (o *planner) group(ws []patchRequest, busy map[symbols.Addr]bool) (groups m
 		if why == "" {
 			if f, err = functionOf(w.Site); err != nil {
 				why = err.Error()
-			} else if f.Sweep.StackStrays(uint64(w.Site.Addr)) {
+			} else if !atStart(w.Site) && f.Sweep.StackStrays(uint64(w.Site.Addr)) {
 				why = "the stack pointer may lead to no stack here"
 			} else if w.Site.Module.File.IsGo() {
 				w.stack, why = tg.goStack(f, w)

@@ -60,7 +60,7 @@ func (f *Function) KnowsLeaving() bool { return f != nil && (f.left != nil || f.
 
 // Load gives a function its instructions back, from one that was decoded anew.
 func (f *Function) Load(from *Function) {
-	if f.Code, f.Sweep = from.Code, from.Sweep; f.left == nil {
+	if f.Code, f.Sweep, f.Size = from.Code, from.Sweep, from.Size; f.left == nil {
 		f.left = from.left
 	}
 }

@@ -24,6 +24,9 @@ func (f *Function) StackStrays(addr uint64) bool {
 	}
 	set := -1 // the instruction that set it last, in this run of instructions
 	for k, fl := range f.flags {
+		if k >= at && (set < 0 || set >= at) {
+			return false // nothing before it sets it
+		}
 		if fl.Any(Ret|Stops) || fl.Has(Call) {
 			set = -1
 			continue
@@ -43,9 +46,6 @@ func (f *Function) StackStrays(addr uint64) bool {
 		}
 		if set = k; back {
 			set = -1
-		}
-		if set >= at {
-			return false
 		}
 	}
 	return false

@@ -214,6 +214,23 @@ func (f *Function) All() func(yield func(at uint64, i Inst) bool) {
 	}
 }
 
+// Part is how long an instruction is, and what it is.
+type Part struct {
+	Flags Flags
+	Len   uint8
+}
+
+// Parts is All for those who need no more than that.
+func (f *Function) Parts() func(yield func(at uint64, p Part) bool) {
+	return func(yield func(uint64, Part) bool) {
+		for k := range f.starts {
+			if !yield(f.at(k), Part{f.flags[k], f.lens[k]}) {
+				return
+			}
+		}
+	}
+}
+
 // Desyncs lists where the code doesn't read as one run of instructions.
 func (f *Function) Desyncs() []Desync { return slices.Clone(f.desyncs) }
 

@@ -38,9 +38,27 @@ type Func struct {
 	reached  []bool // see reaches; nil until it is asked for
 }
 
+// inst is what planning looks at of an instruction nearly always: there are millions.
 type inst struct {
-	insn.Inst
-	off int
+	off   int
+	Flags insn.Flags
+	Len   uint8
+}
+
+// Is reports whether the instruction has all of these flags.
+func (i inst) Is(members insn.Flags) bool { return i.Flags.Has(members) }
+
+// Refusal is why it can't be moved, as insn.Inst's.
+func (i inst) Refusal() string { return insn.Inst{Flags: i.Flags}.Refusal() }
+
+// whole gives all that is known of an instruction, and the code from there on.
+func (f *Func) whole(i inst) (insn.Inst, []byte) {
+	code := f.code[i.off:]
+	in, err := insn.Decode(code)
+	if err != nil {
+		return insn.Inst{Len: i.Len, Flags: i.Flags}, code // it was decoded before
+	}
+	return in, code
 }
 
 func (i inst) end() int { return i.off + int(i.Len) }
@@ -79,9 +97,9 @@ func Join(list []*insn.Function, code []byte, known Known) *Func {
 func (f *Func) add(s *insn.Function) {
 	f.entries = append(f.entries, int(s.Start()-f.start))
 	f.insts = slices.Grow(f.insts, s.Len())
-	for at, i := range s.All() {
-		if off := int(at - f.start); off+int(i.Len) <= f.size {
-			f.insts = append(f.insts, inst{i, off})
+	for at, p := range s.Parts() {
+		if off := int(at - f.start); off+int(p.Len) <= f.size {
+			f.insts = append(f.insts, inst{off, p.Flags, p.Len})
 		}
 	}
 	for _, t := range s.Targets() {
@@ -202,7 +220,7 @@ func (f *Func) findPads() {
 		end := off
 		for {
 			i, ok := f.follows(k)
-			if !ok || f.unknown || !filler(i.Inst, f.code[i.off]) {
+			if !ok || f.unknown || !filler(i.Is(insn.Nop), int(i.Len), f.code[i.off]) {
 				break
 			}
 			if _, ok := f.targetIn(i.off, i.end()); ok {
@@ -228,7 +246,7 @@ func (f *Func) padsIn(tail pad) int {
 	off := tail.off
 	for off < tail.end {
 		i, err := insn.Decode(f.code[off:tail.end])
-		if err != nil || !filler(i, f.code[off]) {
+		if err != nil || !filler(i.Is(insn.Nop), int(i.Len), f.code[off]) {
 			break
 		}
 		if _, ok := f.targetIn(off, off+int(i.Len)); ok {
@@ -239,4 +257,4 @@ func (f *Func) padsIn(tail pad) int {
 	return off
 }
 
-func filler(i insn.Inst, first byte) bool { return i.Is(insn.Nop) || i.Len == 1 && first == 0xcc }
+func filler(nop bool, length int, first byte) bool { return nop || length == 1 && first == 0xcc }

@@ -153,7 +153,7 @@ func TestCoverage(t *testing.T) {
 // exit reports whether a function is left at an address: by a return, or by a
 // direct jump to another.
 func (f *Func) exit(at uint64) bool {
-	i := f.insts[f.index(at)]
-	to, ok := i.Target(at, f.code[i.off:])
+	i, code := f.whole(f.insts[f.index(at)])
+	to, ok := i.Target(at, code)
 	return i.Is(insn.Ret) || ok && i.Is(insn.Jmp) && to-f.start >= uint64(f.size)
 }

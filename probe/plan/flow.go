@@ -43,7 +43,8 @@ func (f *Func) flow() {
 		k := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
 		i := f.insts[k]
-		if to, ok := i.Target(f.start+uint64(i.off), f.code[i.off:]); ok && to-f.start < uint64(f.size) {
+		in, code := f.whole(i)
+		if to, ok := in.Target(f.start+uint64(i.off), code); ok && to-f.start < uint64(f.size) {
 			lead(int(to - f.start))
 		}
 		if !i.Is(insn.Stops) {

@@ -65,8 +65,8 @@ func (t *try) patch(tactic Tactic, end, lock int) *Patch {
 		CopyLo: 0, CopyHi: math.MaxInt64,
 	}
 	for k := t.k; k < len(f.insts) && f.insts[k].off < end; k++ {
-		i := f.insts[k]
-		at, code := f.start+uint64(i.off), f.code[i.off:]
+		at := f.start + uint64(f.insts[k].off)
+		i, code := f.whole(f.insts[k])
 		to, ok := i.RIPTarget(at, code)
 		if !ok {
 			to, ok = i.Target(at, code)

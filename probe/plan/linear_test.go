@@ -16,7 +16,7 @@ func NewFunc(start uint64, code []byte, size int, known Known) *Func {
 			off += max(1, n*b2i(err == insn.ErrUndefined))
 			continue
 		}
-		f.insts = append(f.insts, inst{i, off})
+		f.insts = append(f.insts, inst{off, i.Flags, i.Len})
 		if t, ok := i.Target(uint64(off), code[off:]); ok && t < uint64(f.size) {
 			f.targets = append(f.targets, int(t))
 		}
