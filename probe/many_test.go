@@ -3,6 +3,9 @@ package probe
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime"
+	"slices"
 	"testing"
 
 	"kprobe/internal/fixture"
@@ -88,4 +91,78 @@ func TestPortionsFail(t *testing.T) {
 		t.Error("nothing has failed")
 	}
 	sub.quit()
+}
+
+// A plan of thousands of functions is the same whatever the CPUs do that work ahead of the
+// planner.
+func TestPlanOnAnyCPUs(t *testing.T) {
+	sub := startSubject(t, fixture.Build(t, "many_functions.c", "-O2"))
+	want := sub.work()
+	l, _ := engage(t, sub.pid(), Options{CountOnly: true}, "p:some many_functions:f_6*", "r:back many_functions:f_66*")
+	var plans [][]string
+	if err := l.s.tracer.Do(func() error {
+		for _, tg := range l.s.targets {
+			for _, cpus := range []int{1, 2, 7} {
+				was := runtime.GOMAXPROCS(cpus)
+				b, err := tg.plan(allAgain(tg))
+				runtime.GOMAXPROCS(was)
+				if err != nil {
+					return err
+				}
+				plans = append(plans, planned(b))
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for i, p := range plans {
+		if len(p) < letGo {
+			t.Errorf("plan %d is of %d patches, too few to be worked out ahead of the planner", i, len(p))
+		}
+		for k := range p {
+			if k >= len(plans[0]) || p[k] != plans[0][k] {
+				t.Fatalf("plan %d differs in\n%s", i, p[k])
+			}
+		}
+		if len(p) != len(plans[0]) {
+			t.Errorf("plan %d is of %d patches, the first of %d", i, len(p), len(plans[0]))
+		}
+	}
+	if got := sub.work(); got != want {
+		t.Errorf("it prints %q, want %q", got, want)
+	}
+	l.finish(sub.pid())
+	sub.quit()
+}
+
+// allAgain is a change in which all probes of a target are armed anew.
+func allAgain(tg *target) *changeset {
+	f := tg.newFinder()
+	for p := range tg.placed {
+		f.probe(p)
+		f.out.stay[p] = true
+	}
+	return &changeset{out: f.out}
+}
+
+// planned tells all that a plan has written down of its jumps, in order of address.
+func planned(b *batch) (out []string) {
+	for _, p := range b.patches {
+		for q := p; q != nil; q = q.island {
+			s := fmt.Sprintf("%#x %v to %#x, %d bytes, %x for %x:", q.plan.At, q.plan.Tactic, q.plan.Detour, q.plan.Room, q.plan.Writes, q.plan.Displaced)
+			for _, st := range q.stages {
+				s += fmt.Sprintf(" %#x %x", uint64(st.base), st.text)
+			}
+			for _, w := range q.wants {
+				s += fmt.Sprintf(" %d/%d", w.p.id, w.kind)
+			}
+			out = append(out, s)
+		}
+	}
+	for _, w := range b.traps {
+		out = append(out, fmt.Sprintf("%s %d", w.Site.Name, w.p.id))
+	}
+	slices.Sort(out[len(out)-len(b.traps):])
+	return append(out, fmt.Sprint(b.memory))
 }
