@@ -60,6 +60,11 @@ func (tg *target) layAll(ctx context.Context, b *built) error {
 			return err
 		}
 	}
+	if b.tally != nil {
+		if err := tg.layTally(ctx, b.tally); err != nil {
+			return err
+		}
+	}
 	for _, r := range b.memory {
 		pc, err := tg.mapPlanned(ctx, r)
 		if err != nil {

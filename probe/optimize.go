@@ -39,6 +39,7 @@ type planner struct {
 	wanted   []plan.Range // where the batch's probes stand, in order
 	pools    *poolPlan
 	common   *sharedPlan
+	tally    *tallyPlan
 	prepared map[*assess.Function]preparedFunction
 	texts    []byte // code of stages
 	exits    *exits.Finder
@@ -63,6 +64,7 @@ type batch struct {
 	memory  []plan.Range // to be mapped for detours
 	pools   *poolPlan    // for the return probes; nil: they need none
 	common  *sharedPlan  // code that detours share; nil: they need none
+	tally   *tallyPlan   // code that counts for them; nil: they do
 	text    uint64       // the state of the text that it is of
 }
 
@@ -124,7 +126,7 @@ func (o *planner) plan(c *changeset, ws []patchRequest, b *batch) error {
 		return err
 	}
 	groups, rest, err := o.group(ws, busy)
-	b.traps, b.patches, b.memory, b.pools, b.common = rest, nil, nil, nil, nil
+	b.traps, b.patches, b.memory, b.pools, b.common, b.tally = rest, nil, nil, nil, nil, nil
 	if err != nil {
 		return err
 	}
@@ -146,6 +148,9 @@ func (o *planner) plan(c *changeset, ws []patchRequest, b *batch) error {
 	if maps, err = o.planShared(maps, groups, len(returns) > 0, c.avoid); err != nil {
 		return err
 	}
+	if maps, err = o.planTally(maps, groups, c.avoid); err != nil {
+		return err
+	}
 	if err := o.planPools(maps, returns, c.avoid); err != nil {
 		return err
 	}
@@ -165,7 +170,7 @@ func (o *planner) plan(c *changeset, ws []patchRequest, b *batch) error {
 	}
 	b.patches, b.traps = o.allOrNone(patches, ws, rest)
 	if len(b.patches) > 0 {
-		b.memory, b.pools, b.common = o.space.Fresh(), o.pools, o.common
+		b.memory, b.pools, b.common, b.tally = o.space.Fresh(), o.pools, o.common, o.tally
 	}
 	return nil
 }

@@ -124,8 +124,8 @@ func (tg *target) detourRolledBack(at faulting) (v tracee.Verdict, done bool) {
 	return sendTo(tg, t, &out, st.copyAt), true
 }
 
-// inStage reports whether an address is in a detour.
-func (tg *target) inStage(a symbols.Addr) bool { return tg.patches.stageAt(a) != nil }
+// inStage reports whether an address is in a detour, or in code that detours share.
+func (tg *target) inStage(a symbols.Addr) bool { return tg.patches.stageAt(a) != nil || tg.inShared(a) }
 
 // dropRecord makes free room of the record that a detour was writing when it had
 // taken so many hits, if it is the one at an address: then the hit is still to be

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kprobe/fetch"
 	"kprobe/probe/assess"
 	"kprobe/probe/detour"
 	"kprobe/probe/memory"
@@ -123,13 +124,21 @@ func (tg *target) putShared(s *detour.Shared) error {
 		}
 		tg.patches.faults[symbols.Addr(f.At)] = symbols.Addr(f.To)
 	}
-	for _, k := range s.Asks {
+	if err := tg.putAsks(s.Asks); err != nil {
+		return err
+	}
+	tg.area.Shared = append(tg.area.Shared, s)
+	return nil
+}
+
+// putAsks has the fallback handler and the tracer know what shared code asks for.
+func (tg *target) putAsks(list []detour.Ask) error {
+	for _, k := range list {
 		if err := tg.area.Table.Insert(detour.FaultKey(k.At), k.Back); err != nil {
 			return err
 		}
 		tg.patches.asks[symbols.Addr(k.At)] = k
 	}
-	tg.area.Shared = append(tg.area.Shared, s)
 	return nil
 }
 
@@ -187,7 +196,7 @@ func (tg *target) inShared(pc symbols.Addr) bool {
 			return true
 		}
 	}
-	return false
+	return slices.ContainsFunc(tg.area.Tallies, func(t *detour.Tally) bool { return t.Holds(uint64(pc)) })
 }
 
 // stageOf is the stage that a thread is in, and its registers there: those that it
@@ -204,6 +213,17 @@ func (tg *target) stageOf(regs *unix.PtraceRegs) (*stage, *unix.PtraceRegs) {
 		out := *regs
 		out.Rip = at
 		return tg.patches.stageAt(symbols.Addr(at)), &out
+	}
+	for _, t := range tg.area.Tallies {
+		var r fetch.Regs
+		tracee.FetchRegs(regs, &r)
+		if ok, err := t.Caller(&r, tg.proc); !ok || err != nil {
+			continue
+		}
+		out := *regs
+		fromFetch(&r, &out)
+		out.Rip = r.IP
+		return tg.patches.stageAt(symbols.Addr(r.IP)), &out
 	}
 	return nil, regs
 }

@@ -44,6 +44,8 @@ type Area struct {
 
 	Pools  []*memory.Arena  // return probes' instances, writable
 	Shared []*detour.Shared // what detours share, the latest last
+	// Tallies count what detours have them count, the latest last.
+	Tallies []*detour.Tally
 
 	// Outside gives the registers that a thread in a detour or copy has in the
 	// program. Nil, or inside is false, where only the journal can tell.

@@ -82,6 +82,12 @@ func (c *Code) JmpAddr(addr uint64) {
 	c.rel32To(addr, 0)
 }
 
+// CallAddr calls an address by rel32.
+func (c *Code) CallAddr(addr uint64) {
+	c.Raw(0xe8)
+	c.rel32To(addr, 0)
+}
+
 // JmpReg is jmp r. Under indirect branch tracking the target must be an
 // endbr64; JmpRegNoTrack is exempt.
 func (c *Code) JmpReg(r Reg) { c.direct(op1(W32, 0xff), 4, r) }
@@ -109,6 +115,9 @@ func (c *Code) CallMem(m Mem) { c.memory(op1(W32, 0xff), 2, m, 0) }
 
 // Ret is ret.
 func (c *Code) Ret() { c.Raw(0xc3) }
+
+// RetPop is ret n: it takes n bytes off the stack besides the return address.
+func (c *Code) RetPop(n uint16) { c.Raw(0xc2, byte(n), byte(n>>8)) }
 
 // Set makes the low byte of r 1 if the condition holds, else 0; the rest of r
 // stays.

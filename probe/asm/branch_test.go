@@ -4,6 +4,8 @@ func branchForms() []emitted {
 	return []emitted{
 		{"e9fb0f0000", "jmp 0x2000", func(c *Code) { c.JmpAddr(0x2000) }},
 		{"e9fbefffff", "jmp 0x0", func(c *Code) { c.JmpAddr(0) }},
+		{"e8fb0f0000", "call 0x2000", func(c *Code) { c.CallAddr(0x2000) }},
+		{"c20801", "ret 0x108", func(c *Code) { c.RetPop(0x108) }},
 		{"ffe0", "jmp rax", func(c *Code) { c.JmpReg(AX) }},
 		{"41ffe3", "jmp r11", func(c *Code) { c.JmpReg(R11) }},
 		{"3e41ffe3", "notrack jmp r11", func(c *Code) { c.JmpRegNoTrack(R11) }},

@@ -74,8 +74,11 @@ func build(c *asm.Code, p *Params, probes []Probe, before, tail func(c *asm.Code
 	if !p.NoRedZone {
 		b.frame.skip = redZone
 	}
-	if err := b.plan(probes); err != nil {
-		return nil, err
+	tallied := p.tallies(probes)
+	if !tallied {
+		if err := b.plan(probes); err != nil {
+			return nil, err
+		}
 	}
 	copyAt := b.Here()
 	if before != nil {
@@ -85,6 +88,15 @@ func build(c *asm.Code, p *Params, probes []Probe, before, tail func(c *asm.Code
 		}
 		b.returnTail = true
 		b.where = origin{hasIP: true, ipAbove: 0, sp: 8}
+	}
+	if tallied {
+		if err := b.tally(probes); err != nil {
+			return nil, err
+		}
+		if before == nil {
+			copyAt = b.Here()
+		}
+		return b.leave(copyAt, tail)
 	}
 	noRoom := b.look()
 	b.frame.save(b.Code)

@@ -83,6 +83,8 @@ type Params struct {
 	Scratch *Scratch
 	// Shared is the code that detours with texts go through; nil fails for them.
 	Shared *Shared
+	// Tally, if any, counts the hits of probes whose hits are only counted.
+	Tally *Tally
 	// NoProc says that /proc is not what it is elsewhere: paths of descriptors
 	// can't be asked for in the program.
 	NoProc bool

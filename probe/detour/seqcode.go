@@ -104,18 +104,25 @@ func (b *builder) flagged() uint32 {
 	return b.probe.ID
 }
 
+// flagsOfAll is where the flags of all probes begin.
+const flagsOfAll = ^uint32(0)
+
 // sequence emits a restartable sequence: body, whose last instruction is what the
 // others lead to, which may change CX, DX and SI and go on elsewhere by leaveSequence,
 // then took and the end. A thread that may not have one, or was interrupted, goes on at
 // locked, whatever is in AX, CX, DX and SI. In body SI is how far the area of the CPU is
 // from that of the first, and flags(0) the flags of no probe, based on CX.
 //
-// flagged is the probe at whose flags CX points, or 0.
+// flagged is the probe at whose flags CX points, or 0, or flagsOfAll.
 func (b *builder) sequence(flagged uint32, body func(none asm.Mem), took, locked func()) {
 	aborted, start, end, out := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
-	none := asm.At(asm.CX, -4*int32(flagged))
-	if flagged == 0 {
+	none := asm.At(asm.CX, 0)
+	switch flagged {
+	case 0:
 		b.MovAbs(asm.CX, b.p.Flags)
+	case flagsOfAll:
+	default:
+		none = none.Plus(-4 * int32(flagged))
 	}
 	if b.p.Births != 0 {
 		b.MovAbs(asm.DX, b.p.Births)

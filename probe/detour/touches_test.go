@@ -385,6 +385,17 @@ func TestHazardTouches(t *testing.T) {
 			p.Shared = s
 			name := func(kind, text string) string { return fmt.Sprintf("%s %d %s %s", kind, i, how, text) }
 			sharedTouches(check, name, s)
+			if !alone {
+				tally, err := BuildTally(codeAt+1<<20, p)
+				if err != nil {
+					t.Fatal(err)
+				}
+				check(name("tally", "count"), tally.by, nil, 0)
+				q := *p
+				q.Tally = tally
+				d, err := Build(codeAt, &q, []Probe{{ID: 1, Program: must(t, "p f a=%di"), CountOnly: true}, {ID: 2, Program: must(t, "p f"), CountOnly: true}}, noTail)
+				check(name("tallied", "p f"), d, err, 0)
+			}
 			g := &generator{rand.New(rand.NewSource(int64(i)))}
 			for range 100 {
 				prog, text := g.definition(t)

@@ -1,0 +1,122 @@
+package probe
+
+import (
+	"strconv"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/internal/fixture"
+	"kprobe/probe/tracee"
+	"kprobe/symbols"
+)
+
+// manyCounted are enough probes for a tally. It lies near libc's: detours of the program
+// call it from far.
+var manyCounted = []string{"p:in probe_forever:*", "r:out probe_forever:*", "p:more libc:*printf*", "r:back libc:*printf*"}
+
+// TestTallyCode finds threads in a tally and tells where they came from; signals meet
+// them there; the probes are taken out from under them, and it is unmapped: the program
+// notices nothing.
+func TestTallyCode(t *testing.T) {
+	sub := startSubject(t, fixture.Build(t, "probe_forever.c", "-O2"), "3")
+	for round := range full(2, 30) {
+		l := attach(t, sub.pid(), Options{CountOnly: true})
+		events, err := l.s.Add(t.Context(), parseDefs(t, manyCounted...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var laid []symbols.Addr
+		onTracer(t, l, func(tg *target) error {
+			for _, x := range tg.area.Tallies {
+				laid = append(laid, symbols.Addr(x.Base))
+			}
+			return nil
+		})
+		if len(laid) != 1 {
+			t.Fatalf("%d tallies are laid", len(laid))
+		}
+		found := 0
+		if !waitUntil(func() bool {
+			n, left := sharing(t, l, sub.pid())
+			found += n
+			onTracer(t, l, func(tg *target) error {
+				return tracee.IgnoreLate(tg.withStopped(t.Context(), func(stopped []*tracee.Thread) error {
+					for _, th := range stopped {
+						// A stop and the way on; its default action is nothing.
+						if regs, err := th.Regs(); err == nil && tg.inShared(symbols.Addr(regs.Rip)) {
+							if err := unix.Tgkill(sub.pid(), th.TID(), unix.SIGURG); err != nil {
+								return err
+							}
+						}
+					}
+					return nil
+				}))
+			})
+			return t.Failed() || left != n || found >= 20
+		}) {
+			t.Fatal("no thread was ever in a tally")
+		}
+		if round%2 == 1 {
+			if err := l.s.Remove(t.Context(), events...); err != nil {
+				t.Fatal(err)
+			}
+			givesBack(t, l)
+		}
+		l.finish(sub.pid())
+		maps, err := symbols.ReadMaps(sub.pid())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range laid {
+			for _, m := range maps {
+				if a >= m.Start && a < m.End {
+					t.Errorf("the tally at %v is still mapped", a)
+				}
+			}
+		}
+		if t.Failed() {
+			break
+		}
+	}
+	if got := sub.work(); got != "done 0" {
+		t.Errorf("the program printed %q, want no round wrong", got)
+	}
+	sub.end()
+}
+
+// TestTallyKilled kills kprobe while threads count in a tally: the program runs on over
+// it, and a later kprobe takes it out.
+func TestTallyKilled(t *testing.T) {
+	bin := buildKprobe(t)
+	sub := startSubject(t, fixture.Build(t, "probe_forever.c", "-O2"), "3")
+	for range full(2, 50) {
+		c := startKprobe(t, bin, append([]string{"profile", "-p", strconv.Itoa(sub.pid())}, manyCounted...)...)
+		if !waitUntil(func() bool {
+			l, err := OpenLive(sub.pid())
+			if err != nil {
+				return false
+			}
+			defer l.Close()
+			n := 0
+			for _, p := range l.Probes() {
+				if p.Optimized && p.Counts.Recorded > 100 {
+					n++
+				}
+			}
+			return n >= 6
+		}) {
+			t.Fatalf("the probes see nothing: %s", c.stderr.String())
+		}
+		c.kill(killBoth)
+		<-c.done
+		if pids, err := Recover(t.Context(), []int{sub.pid()}); err != nil || len(pids) != 1 {
+			t.Errorf("recovered %v: %v", pids, err)
+		}
+		checkClean(t, sub.pid())
+	}
+	if got := sub.work(); got != "done 0" {
+		t.Errorf("the program printed %q, want no round wrong", got)
+	}
+	sub.end()
+}
