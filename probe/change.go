@@ -256,9 +256,10 @@ func (tg *target) newFinder() *finder {
 
 // place adds what is at a place.
 func (f *finder) place(w *assess.Place) {
-	lo := uint64(w.Site.Addr)
-	for _, p := range f.tg.patches.pages.near(lo, lo+uint64(w.Inst.Len)) {
-		if p.armed && p.covers(w.Site.Addr, int(w.Inst.Len)) {
+	lo, behind := uint64(w.Site.Addr), uint64(w.Inst.Len)
+	// A jump is behind the endbr64 that is its place.
+	for _, p := range f.tg.patches.pages.near(lo, lo+behind+1) {
+		if p.armed && (p.covers(w.Site.Addr, int(behind)) || slices.Contains(p.plan.Sites, lo)) {
 			f.patch(p)
 		}
 	}

@@ -22,7 +22,7 @@ func TestTallyCode(t *testing.T) {
 	sub := startSubject(t, fixture.Build(t, "probe_forever.c", "-O2"), "3")
 	for round := range full(2, 30) {
 		l := attach(t, sub.pid(), Options{CountOnly: true})
-		events, err := l.s.Add(t.Context(), parseDefs(t, manyCounted...))
+		link, err := l.s.Add(t.Context(), parseDefs(t, manyCounted...))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -58,7 +58,7 @@ func TestTallyCode(t *testing.T) {
 			t.Fatal("no thread was ever in a tally")
 		}
 		if round%2 == 1 {
-			if err := l.s.Remove(t.Context(), events...); err != nil {
+			if err := link.Close(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			givesBack(t, l)
