@@ -12,13 +12,8 @@ import (
 // learns what was lost.
 func armLeft(ctx context.Context, pid int, texts []string, row *Row) armed {
 	return func() (between, out func() error, err error) {
-		_, out, err = leave(ctx, pid, texts)()
-		return nil, func() error {
-			if err := left(pid, row); err != nil {
-				return errors.Join(err, out())
-			}
-			return out()
-		}, err
+		_, take, err := leave(ctx, pid, texts)()
+		return nil, func() error { return errors.Join(left(pid, row), take()) }, err
 	}
 }
 
