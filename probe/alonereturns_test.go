@@ -24,13 +24,12 @@ func TestAloneReturns(t *testing.T) {
 	alone := map[string]int{}
 	err := l.s.tracer.Do(func() error {
 		for _, tg := range l.s.targets {
-			for p := range tg.placed {
-				if x := p.byExits; x != nil && x.alone {
-					alone[p.ev.Name]++
-					if q := tg.patches.covering(p.where.Addr, 1); q != nil && len(q.wants) > 0 && q.wants[0].p.def.Kind == p.def.Kind && q.plan.At == uint64(p.where.Addr) {
-						t.Errorf("%s: its entry is patched", p.where.Name)
-					}
-				}
+			byEvent, patched := aloneAtExits(tg)
+			for name, n := range byEvent {
+				alone[name] += n
+			}
+			if len(patched) > 0 {
+				t.Errorf("entries are patched: %v", patched)
 			}
 		}
 		return nil

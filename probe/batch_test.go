@@ -239,10 +239,7 @@ func TestManyBreakpoints(t *testing.T) {
 		defer s.tracer.FailWith(nil)
 		for _, tg := range s.targets {
 			err := tg.proc.WithStopped(context.Background(), func([]*tracee.Thread) error {
-				var sites []*site
-				for _, st := range tg.sites {
-					sites = append(sites, st)
-				}
+				sites := sitesIn(tg, 0, ^uint64(0))
 				requests = 0
 				err := tg.restoreSites(sites)
 				if requests == 0 || requests > len(sites)/20 {

@@ -2,7 +2,6 @@ package probe
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -141,34 +140,6 @@ func TestExitStorm(t *testing.T) {
 	}
 }
 
-// exitPlaces are the returns of the probes that go by exits, as places of a
-// definition.
-func exitPlaces(t *testing.T, l *live) (places []string) {
-	t.Helper()
-	seen := map[string]bool{}
-	err := l.s.tracer.Do(func() error {
-		for _, tg := range l.s.targets {
-			for p := range tg.placed {
-				if p.byExits == nil {
-					continue
-				}
-				for _, w := range p.byExits.exits {
-					if name := w.Site.Name; !seen[name] && !strings.Contains(name, ".cold") {
-						seen[name] = true
-						places = append(places, name)
-					}
-				}
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	slices.Sort(places)
-	return places
-}
-
 // TestExitGivesWay places other probes at the returns while calls are under way,
 // and makes jumps breakpoints: no return is missed or seen twice.
 func TestExitGivesWay(t *testing.T) {
@@ -194,8 +165,8 @@ func TestExitGivesWay(t *testing.T) {
 				}
 				err := l.s.tracer.Do(func() error {
 					for _, tg := range l.s.targets {
-						for _, p := range tg.patches.list {
-							if p.armed && slices.ContainsFunc(p.wants, func(x patchRequest) bool { return x.kind == wantExit && x.Site.Name == place }) {
+						for _, p := range jumpsIn(tg) {
+							if p.ofExits(place) {
 								return tg.unoptimize(t.Context(), p)
 							}
 						}

@@ -7,53 +7,10 @@ import (
 	"testing"
 
 	"kprobe/internal/fixture"
-	"kprobe/probe/detour"
 )
 
 // held is what a session holds in its target and knows of it.
 type held struct{ table, journal, sites, slots, patches, stages, guards, pools, retired int }
-
-// heldBy gives also how many arenas of code are mapped: some stay for what comes.
-func heldBy(t *testing.T, s *Session) (h held, arenas int) {
-	t.Helper()
-	err := s.tracer.Do(func() error {
-		for _, tg := range s.targets {
-			tg.reap(t.Context())
-			a := tg.area
-			shared := 0 // of code that is laid once and stays
-			for _, s := range a.Shared {
-				shared += len(s.Faults) + len(s.Asks)
-			}
-			h = held{
-				table: a.Table.Len() - shared - asking(tg), journal: a.Journal.Pending(),
-				sites: len(tg.sites), slots: len(tg.bySlot), patches: len(tg.patches.list), stages: len(tg.patches.stages),
-				guards: len(tg.patches.guards), pools: len(a.Pools), retired: len(tg.retired),
-			}
-			arenas = len(a.Code.All())
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return h, arenas
-}
-
-// asking counts what the fallback handler's table has for the faults of detours that are there.
-func asking(tg *target) (n int) {
-	for _, s := range tg.patches.stages {
-		if s.detour == nil {
-			continue
-		}
-		n += len(s.detour.Asks)
-		for k := range s.pushes() {
-			if _, ok := detour.PushFault(k, uint64(s.copyAt)); ok {
-				n++
-			}
-		}
-	}
-	return n
-}
 
 // TestNothingGrows has probes of every kind come and go for long: what they need
 // in the target comes back, so that a session may go on for days.

@@ -15,10 +15,8 @@ func TestHazardP56(t *testing.T) {
 		sub := startSubject(t, prog)
 		l := attach(t, sub.pid(), Options{}, defs...)
 		onTracer(t, l, func(tg *target) error {
-			for _, st := range tg.sites {
-				if p := tg.patches.covering(st.addr, st.length); st.armed && p != nil {
-					t.Errorf("%v: there is a breakpoint at %v, and a jump from %#x", defs, st.addr, p.plan.At)
-				}
+			if list := breakpointsUnderJumps(tg); len(list) > 0 {
+				t.Errorf("%v: there are breakpoints under jumps at %v", defs, list)
 			}
 			return nil
 		})

@@ -268,8 +268,8 @@ static long rounds(void) { long s = 0; for (long i = 0; i < 1000; i++) s = s * 7
 		l := attach(t, sub.pid(), o, "p:in one a=$stack1 b=$stack2", "r:one one v=$retval", "r:args one b=$arg1", "r:many many v=$retval")
 		exits := map[string]bool{}
 		onTracer(t, l, func(tg *target) error {
-			for _, p := range tg.feed.ids {
-				exits[p.ev.Name] = p.byExits != nil
+			for _, name := range []string{"one", "args", "many"} {
+				exits[name] = seesByExits(tg, name)
 			}
 			return nil
 		})

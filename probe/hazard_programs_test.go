@@ -140,22 +140,6 @@ func probeBusy(t *testing.T, b *busy, path, module string, n int) {
 	}
 }
 
-func jumpsOf(t *testing.T, l *live) (out []bool) {
-	t.Helper()
-	_ = l.s.tracer.Do(func() error {
-		for _, tg := range l.s.targets {
-			if tg.feed == nil {
-				continue
-			}
-			for _, p := range tg.feed.ids {
-				out = append(out, p.optimized)
-			}
-		}
-		return nil
-	})
-	return out
-}
-
 // sameText compares the text of a process with its files and lists them.
 func sameText(t *testing.T, pid int) string {
 	t.Helper()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -196,21 +195,4 @@ func leavesState(t *testing.T, tg *target, th *tracee.Thread, state leaveState, 
 		}
 	}
 	return true, true
-}
-
-// siteOfTactic is the address of the only probe, which must be armed by a tactic.
-func siteOfTactic(tg *target, want plan.Tactic) (site symbols.Addr, err error) {
-	got := plan.Breakpoint
-	for p := range tg.placed {
-		site = p.where.Addr
-		for _, q := range tg.patches.list {
-			if q.armed && slices.Contains(q.probes(), p) {
-				got = q.plan.Tactic
-			}
-		}
-	}
-	if got != want {
-		return 0, fmt.Errorf("the probe is a %v, want %v: the fixture is wrong", got, want)
-	}
-	return site, nil
 }

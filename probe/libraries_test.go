@@ -85,7 +85,7 @@ func TestPending(t *testing.T) {
 					}
 					_ = l.s.tracer.Do(func() error {
 						for _, tg := range l.s.targets {
-							if tg.libs != nil || len(tg.pending)+len(tg.gone)+len(tg.placed) != 0 {
+							if waitsForLoader(tg) {
 								t.Errorf("nothing depends on the loader any more, and it is watched")
 							}
 						}

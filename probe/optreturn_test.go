@@ -10,29 +10,7 @@ import (
 
 	"kprobe/internal/fixture"
 	"kprobe/probe/exits"
-	"kprobe/symbols"
 )
-
-// optimizedOf reports how many places of an event are jumps, and why the others
-// are not.
-func optimizedOf(l *live, name string) (jumps int, why string) {
-	_ = l.s.tracer.Do(func() error {
-		for _, tg := range l.s.targets {
-			for _, p := range tg.feed.ids {
-				if p.ev.Name != name {
-					continue
-				}
-				if p.optimized {
-					jumps++
-				} else {
-					why = p.why
-				}
-			}
-		}
-		return nil
-	})
-	return jumps, why
-}
 
 // TestReturnByTrampoline: a function that jumps to another has one return, which
 // both probes see, with the caller's address; several probes of one function
@@ -102,14 +80,9 @@ func TestReturnReclaim(t *testing.T) {
 	sub.work()
 	used := func() (n int) {
 		_ = l.s.tracer.Do(func() error {
-			for _, st := range l.s.targets[sub.pid()].patches.stages {
-				if w := st.way; w != nil {
-					mem := make([]byte, w.memory().Size())
-					if _, err := l.s.targets[sub.pid()].proc.ReadMemory(mem, symbols.Addr(w.at())); err != nil {
-						t.Fatal(err)
-					}
-					n += len(w.memory().Used(mem))
-				}
+			var err error
+			if n, err = instancesHeld(l.s.targets[sub.pid()]); err != nil {
+				t.Error(err)
 			}
 			return nil
 		})

@@ -63,12 +63,7 @@ func recoverAt(t *testing.T, sub *subject, place string, k int, interrupted bool
 	l := attach(t, pid, Options{}, "p:s "+place)
 	var site, long symbols.Addr
 	onTracer(t, l, func(tg *target) error {
-		for p := range tg.placed {
-			site = p.where.Addr
-		}
-		for _, p := range tg.patches.list {
-			long = symbols.Addr(p.plan.LongJump())
-		}
+		site, long = onlySite(tg)
 		return nil
 	})
 	l.stop()

@@ -322,19 +322,3 @@ func changed(t *testing.T, o Options, rounds int) {
 		}
 	}
 }
-
-// tacticsNow tells which events are jumps.
-func tacticsNow(s *Session) map[string]bool {
-	out := map[string]bool{}
-	_ = s.tracer.Do(func() error {
-		for _, tg := range s.targets {
-			for _, p := range tg.feed.ids {
-				if p != nil {
-					out[p.ev.Name] = p.optimized
-				}
-			}
-		}
-		return nil
-	})
-	return out
-}

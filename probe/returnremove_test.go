@@ -1,7 +1,6 @@
 package probe
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 
@@ -10,20 +9,6 @@ import (
 	"kprobe/symbols"
 )
 
-// onTracer runs f on the tracer's thread, with the session's only target.
-func onTracer(t *testing.T, l *live, f func(tg *target) error) {
-	t.Helper()
-	err := l.s.tracer.Do(func() error {
-		for _, tg := range l.s.targets {
-			return f(tg)
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // givesBack waits until nothing of removed probes is left in the target.
 func givesBack(t *testing.T, l *live) {
 	t.Helper()
@@ -31,15 +16,10 @@ func givesBack(t *testing.T, l *live) {
 	if !waitUntil(func() bool {
 		onTracer(t, l, func(tg *target) error {
 			tg.reap(t.Context())
-			left = fmt.Sprintf("%d changes, %d patches, %d batches of instances, %d tables of calls", len(tg.retired), len(tg.patches.list), len(tg.area.Pools), len(tg.exitProbes))
-			for _, st := range tg.sites {
-				if st.redirect != 0 {
-					left += fmt.Sprintf(", a breakpoint at %v", st.addr)
-				}
-			}
+			left = kept(tg)
 			return nil
 		})
-		return left == "0 changes, 0 patches, 0 batches of instances, 0 tables of calls"
+		return left == keptNothing
 	}) {
 		t.Fatalf("removed, and still there are %s", left)
 	}
@@ -110,8 +90,8 @@ func TestRemoveRedirected(t *testing.T) {
 	l := engageInto(t, sub.pid(), Options{}, newWays(), exitDefs("")...)
 	turned := 0
 	onTracer(t, l, func(tg *target) error {
-		for _, p := range tg.patches.list {
-			if p.armed && slices.ContainsFunc(p.wants, func(x patchRequest) bool { return x.kind == wantExit }) {
+		for _, p := range jumpsIn(tg) {
+			if p.armed && p.ofExits("") { // one may have made way with another
 				turned++
 				if err := tg.unoptimize(t.Context(), p); err != nil {
 					return err

@@ -83,11 +83,7 @@ func TestMovesStepped(t *testing.T) {
 	tactics(t, l, "always", "jump")
 	var jump *patch
 	onTracer(t, l, func(tg *target) error {
-		for _, p := range tg.patches.list {
-			if p.wants[0].p.ev.Name == "jump" {
-				jump = p
-			}
-		}
+		jump = jumpOf(tg, "jump")
 		return tg.withStopped(t.Context(), func(stopped []*tracee.Thread) error { return tg.restorePatches([]*patch{jump}, stopped) })
 	})
 	inner := &Kprobe{Symbol: "f0", Offset: 1, PostHandler: func(*Kprobe, *Regs) {}}
@@ -134,12 +130,7 @@ func moveStepped(t *testing.T, tg *target, jump *patch, th *tracee.Thread, stopp
 	if !ok {
 		return fmt.Errorf("nothing is known of %#x under the jump", regs.Rip)
 	}
-	var under []*site
-	for a, st := range tg.sites {
-		if uint64(a) >= jump.plan.At && uint64(a) < jump.plan.End() {
-			under = append(under, st)
-		}
-	}
+	under := sitesIn(tg, jump.plan.At, jump.plan.End())
 	if err := tg.restoreSites(under); err != nil {
 		return err
 	}

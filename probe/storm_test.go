@@ -1,8 +1,6 @@
 package probe
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -12,9 +10,6 @@ import (
 	"time"
 
 	"kprobe/internal/fixture"
-	"kprobe/probe/plan"
-	"kprobe/probe/tracee"
-	"kprobe/symbols"
 )
 
 // counter is a Sink that only counts.
@@ -57,74 +52,6 @@ func engage(t *testing.T, pid int, o Options, defs ...string) (*live, *counter) 
 	t.Helper()
 	c := &counter{}
 	return engageInto(t, pid, o, c, defs...), c
-}
-
-// tactics gives each event's tactic at its only place, and fails the test for
-// those in must that are no jumps.
-func tactics(t *testing.T, l *live, must ...string) map[string]plan.Tactic {
-	t.Helper()
-	out, why := map[string]plan.Tactic{}, map[string]string{}
-	jump := map[string]bool{}
-	err := l.s.tracer.Do(func() error {
-		for _, tg := range l.s.targets {
-			for _, p := range tg.feed.ids {
-				out[p.ev.Name], why[p.ev.Name], jump[p.ev.Name] = p.tactic, p.why, p.optimized
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range must {
-		if !jump[name] {
-			t.Errorf("%s is no jump but a %v: %s", name, out[name], why[name])
-		}
-	}
-	return out
-}
-
-// toggle takes random jumps of a target out and puts random ones back in, in
-// one stop. Those of which keep says so stay.
-func toggle(s *Session, rng *rand.Rand, keep func(*placed) bool) error {
-	return s.tracer.Do(func() error {
-		for _, tg := range s.targets {
-			err := tg.proc.WithStopped(context.Background(), func(stopped []*tracee.Thread) error {
-				for _, p := range tg.patches.list {
-					if keep(p.wants[0].p) || rng.IntN(2) == 0 {
-						continue
-					}
-					if p.armed {
-						if err := tg.restorePatches([]*patch{p}, stopped); err != nil {
-							return err
-						}
-						continue
-					}
-					if err := rearm(tg, p, stopped); err != nil {
-						return err
-					}
-				}
-				return nil
-			})
-			// As in the engine: a thread that did not get a processor in time
-			// stops before it executes code of the program's.
-			var late *tracee.NotStoppedError
-			if err != nil && !errors.As(err, &late) {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
-func rearm(tg *target, p *patch, stopped []*tracee.Thread) error {
-	for g, to := range p.guards() {
-		if err := tg.area.Table.Insert(guardKey(g), uint64(to)); err != nil {
-			return err
-		}
-		tg.patches.guards[symbols.Addr(g.At)] = to
-	}
-	return tg.armPatch(p, stopped)
 }
 
 // full is how many rounds a storm goes: n, or all under KPROBE_TEST_FULL=1.

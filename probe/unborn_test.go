@@ -15,12 +15,11 @@ func TestHazardP57(t *testing.T) {
 	prog := fixture.Build(t, "unborn.c", "-O1")
 	removed := func(l *live, _ *target) error { return l.s.Remove(t.Context(), l.s.Events()...) }
 	trapped := func(_ *live, tg *target) error {
-		for _, p := range tg.patches.list {
-			if p.armed {
-				return tg.unoptimize(t.Context(), p)
-			}
+		list := jumpsIn(tg)
+		if len(list) == 0 {
+			return fmt.Errorf("there is no jump")
 		}
-		return fmt.Errorf("there is no jump")
+		return tg.unoptimize(t.Context(), list[0])
 	}
 	restored := func(_ *live, tg *target) error {
 		return tg.withStopped(t.Context(), func(stopped []*tracee.Thread) error { return tg.restorePatches(tg.patches.list, stopped) })
