@@ -216,7 +216,8 @@ func resident(p *process) (int, error) {
 	return (st.Int("RssAnon") + st.Int("RssFile")) << 10, nil // they are in KiB
 }
 
-// residentCode is the part of a process's memory that is executable.
+// residentCode is the part of a process's memory that is executable and of no file: of a
+// file the kernel brings in whole stretches, as it likes.
 func residentCode(p *process) (int, error) {
 	b, err := os.ReadFile(procfs.Process(p.cmd.Process.Pid).Path("smaps"))
 	if err != nil {
@@ -227,7 +228,7 @@ func residentCode(p *process) (int, error) {
 		f := strings.Fields(line)
 		switch {
 		case len(f) >= 5 && strings.Contains(f[0], "-"):
-			code = strings.Contains(f[1], "x")
+			code = strings.Contains(f[1], "x") && len(f) == 5
 		case code && len(f) >= 2 && f[0] == "Rss:":
 			var kb int
 			if _, err := fmt.Sscan(f[1], &kb); err != nil {
