@@ -45,3 +45,18 @@ func TestMergedFunctions(t *testing.T) {
 		}
 	}
 }
+
+// TestMergedRust: Rust has no aliases, so a second name of the same code is another
+// function, also where it isn't mangled.
+func TestMergedRust(t *testing.T) {
+	prog := fixture.Build(t, "merged.rs", "-g", "-O")
+	for _, c := range []struct{ def, want string }{
+		{"merged_unsigned x", "are one piece of code"}, {"merged_signed x", "are one piece of code"},
+		{"merged_unsigned %di:u8", ""}, {"alone x", ""},
+	} {
+		out, err := exec.Command(program(t), "trace", "-q", "-o", os.DevNull, c.def, "--", prog).CombinedOutput()
+		if (c.want == "") != (err == nil) || !strings.Contains(string(out), c.want) {
+			t.Errorf("%s: %v\n%s", c.def, err, out)
+		}
+	}
+}

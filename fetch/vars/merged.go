@@ -44,16 +44,17 @@ func (f *frame) mergedWith() error {
 		if s.Name == own.Name || bareSymbol(s) == bareSymbol(own) {
 			continue
 		}
-		mangled := strings.HasPrefix(s.Name, "_Z") || strings.HasPrefix(s.Name, "_R")
+		// C has names for one function that are no other's (aliases); Rust has none.
+		other := strings.HasPrefix(s.Name, "_Z") || strings.HasPrefix(s.Name, "_R") || f.isRustFunc()
 		for _, e := range f.data.FindFunctions(s.Name) {
 			if pc, ok := e.EntryPC(); !ok || pc != low || e.Ref() == f.fn.Ref() {
 				continue
 			}
-			if mangled = false; f.signature(e) != f.signature(f.fn) {
+			if other = false; f.signature(e) != f.signature(f.fn) {
 				return &mergedError{own.Demangled(), s.Demangled()}
 			}
 		}
-		if mangled {
+		if other {
 			return &mergedError{own.Demangled(), s.Demangled()}
 		}
 	}
