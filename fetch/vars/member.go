@@ -2,7 +2,9 @@ package vars
 
 import (
 	"debug/dwarf"
+	"encoding/binary"
 	"errors"
+	"slices"
 	"strings"
 
 	"kprobe/fetch"
@@ -169,6 +171,10 @@ func (f *frame) variants(e debuginfo.Entry) []member {
 			}
 		}
 	}
+	if len(out) > 0 && out[0].tag && out[0].typ.size == 16 && !slices.ContainsFunc(out[1:], func(m member) bool { return !m.isCase }) {
+		// An enum with 128-bit numbers in it: the lower half tells.
+		out[0].typ = ctype{kind: kindUint, name: out[0].typ.name, size: 8, entry: out[0].typ.entry}
+	}
 	return out
 }
 
@@ -177,10 +183,13 @@ func (f *frame) variants(e debuginfo.Entry) []member {
 func casesOf(v debuginfo.Entry) (ok bool, cases []uint64) {
 	if n, has := v.Val(dwarf.AttrDiscrValue); has {
 		u, isInt := n.Int()
-		if !isInt { // of more than 8 bytes
-			return false, nil
+		if isInt {
+			return true, []uint64{uint64(u)}
 		}
-		return true, []uint64{uint64(u)}
+		if len(n.B) == 16 && binary.LittleEndian.Uint64(n.B[8:]) == 0 {
+			return true, []uint64{binary.LittleEndian.Uint64(n.B)}
+		}
+		return false, nil // of more than 8 bytes
 	}
 	_, list := v.Val(dwarf.AttrDiscrList)
 	return !list, nil

@@ -392,7 +392,7 @@ func (f *frame) isText(t ctype) bool {
 
 // ownsText reports a type of texts whose destructor frees the bytes.
 func ownsText(name string) bool {
-	return name == "String" || strings.HasPrefix(name, "basic_string<")
+	return name == "String" || name == "OsString" || name == "PathBuf" || strings.HasPrefix(name, "basic_string<")
 }
 
 func hasAnyPrefix(s string, prefixes ...string) bool {
@@ -416,6 +416,14 @@ func (v value) text() (ptr, length sym, ok bool) {
 		data, count = []string{"_M_dataplus", "_M_p"}, []string{"_M_string_length"}
 	case name == "String":
 		data, count = []string{"vec", "buf"}, []string{"vec", "len"}
+	case name == "OsString" || name == "PathBuf":
+		if !v.f.language(v.t.entry).IsRust() {
+			return sym{}, sym{}, false
+		}
+		data, count = []string{"inner", "inner", "buf"}, []string{"inner", "inner", "len"}
+		if name == "PathBuf" { // an OsString
+			data, count = append([]string{"inner"}, data...), append([]string{"inner"}, count...)
+		}
 	default:
 		return sym{}, sym{}, false
 	}

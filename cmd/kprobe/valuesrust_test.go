@@ -1,0 +1,39 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"kprobe/internal/fixture"
+)
+
+// TestRustEnums: of an enum the variant that is there is told, whatever its
+// discriminant's size, and texts of the system are texts.
+func TestRustEnums(t *testing.T) {
+	for _, flags := range [][]string{{"-g"}, {"-g", "-O"}} {
+		prog := fixture.Build(t, "rust_enums.rs", flags...)
+		out := filepath.Join(t.TempDir(), "hits")
+		cmd := exec.Command(program(t), "trace", "-q", "-o", out, "p:number number x=*x", "p:option option x=*x", "p:path path x y z", "--", prog)
+		var own, errs bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &own, &errs
+		if err := cmd.Run(); err != nil {
+			t.Fatalf("%v: %s", err, errs.String())
+		}
+		text, err := os.ReadFile(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var have []string
+		for _, m := range regexp.MustCompile(`(?m): (\w+): \(.*?\) (.*)$`).FindAllSubmatch(text, -1) {
+			have = append(have, string(m[1])+" "+string(m[2]))
+		}
+		if got := strings.Join(have, "\n") + "\n"; got != own.String() || len(have) != 9 {
+			t.Errorf("%v: kprobe:\n%s\nthe program:\n%s", flags, got, own.String())
+		}
+	}
+}
