@@ -70,11 +70,12 @@ type addressSpace struct {
 	noRoomHits    int // hits of detours in Go code whose stack had no room for them
 	rollbacks     int // faults of detours whose hits were taken by the tracer
 	// barred says why no hits are taken in restartable sequences any more; "": they may be.
-	barred  string
-	births  births
-	left    leftSites // of probes that were left before
-	plain   plainProgram
-	reading textWindow
+	barred     string
+	births     births
+	left       leftSites // of probes that were left before
+	plain      plainProgram
+	reading    textWindow
+	unattended unattended
 	// ignoring are the signals that the program ignored when that was looked at last,
 	// bit by number less one; ignored those and the ones of the time before.
 	ignoring, ignored uint64

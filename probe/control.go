@@ -102,7 +102,7 @@ func (tg *target) layTimes() error {
 // gate is the address of the byte that triggers switch recording by; 0: there is none.
 func (tg *target) gate() symbols.Addr {
 	switch {
-	case tg.s.opts.Detach:
+	case tg.s.standsAlone():
 		return tg.area.Gate
 	case tg.s.triggers.Gated:
 		l := tg.area.File.Layout

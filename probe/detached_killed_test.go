@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,6 +39,7 @@ func detachCall(n, pid int) []string {
 // with probes that record what happens, or none; and a third takes out what there is.
 func TestDetachKilled(t *testing.T) {
 	bin := buildKprobe(t)
+	t.Setenv("KPROBE_EVENTS", filepath.Join(t.TempDir(), "events"))
 	subjects := []string{"paced"}
 	if os.Getenv("KPROBE_TEST_FULL") == "1" {
 		subjects = append(subjects, "storm", "jumps")

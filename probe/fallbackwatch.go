@@ -137,7 +137,7 @@ func stillCaught(were map[int]string) bool {
 
 // watched reports whether the target has fallback handlers that must stay in place.
 func (tg *target) watched() bool {
-	return tg.area != nil && tg.isMain() && !tg.dying && !tg.s.closed
+	return tg.area != nil && tg.isMain() && !tg.dying && !tg.s.closed && !tg.unattended.letGo
 }
 
 func (tg *target) fallbacksAtTick() {

@@ -67,6 +67,7 @@ type feed struct {
 	// expects says that something in the target waits for its library.
 	expects atomic.Bool
 	ended   atomic.Bool // every probe was switched off for the end of the run
+	outside outsides
 }
 
 func newFeed(s *Session, pid int, space *symbols.Space, m *memory.File) (*feed, error) {
@@ -101,13 +102,16 @@ func newFeed(s *Session, pid int, space *symbols.Space, m *memory.File) (*feed, 
 	return t, nil
 }
 
-// abandoned reports whether a thread that left a record unfinished is gone.
+// abandoned reports whether a thread that left a record unfinished is gone, or, where
+// signals were not held, went on elsewhere.
 func (t *feed) abandoned(tid uint32) bool {
-	if tid == 0 {
-		return false
+	if tid != 0 {
+		_, err := os.Stat(string(procfs.Thread(t.pid, t.numbers.Outside(tid))))
+		if errors.Is(err, os.ErrNotExist) {
+			return true
+		}
 	}
-	_, err := os.Stat(string(procfs.Thread(t.pid, t.numbers.Outside(tid))))
-	return errors.Is(err, os.ErrNotExist)
+	return t.s.letsGo && t.jumpedOut(tid)
 }
 
 // start begins to read.

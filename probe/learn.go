@@ -68,10 +68,13 @@ func (tg *target) findParams() error {
 	}
 	err := tg.proc.WithStopped(context.Background(), func(stopped []*tracee.Thread) error {
 		params.TID = findTID(tg.proc, stopped, tg.feed.numbers)
-		if tg.s.opts.Detach {
-			params.Overwrite, params.Spare, params.Alive = true, l.Spare, params.Gate+1
+		if tg.s.standsAlone() {
+			params.Overwrite, params.Spare, params.Alive = tg.s.opts.Detach, l.Spare, params.Gate+1
 			params.Careful, params.NoReads = true, judged(stopped)
 			params.Births = params.Gate + birthsOff
+		}
+		if tg.s.letsGo && params.NoReads {
+			params.Careful, params.NoReads = false, false // it stays traced where memory is read
 		}
 		params.Rseq, why = tg.findSequences(stopped, params.TID)
 		return nil

@@ -83,7 +83,7 @@ func (tg *target) hookLoader(ctx context.Context) error {
 // it may be unloaded, or be loaded once more (dlmopen, or from another folder). Who is
 // about to leave the probes alone can't watch.
 func (tg *target) dependsOnLoader() bool {
-	if tg.s.opts.Detach {
+	if tg.s.opts.Detach || tg.unattended.letGo {
 		return false
 	}
 	if len(tg.pending) > 0 {
@@ -112,10 +112,16 @@ func (tg *target) lookAround(ctx context.Context) {
 		tg.s.logf("what process %d has loaded is not known: %v", tg.proc.PID(), err)
 		return
 	}
-	if slices.Equal(before, tg.space.Modules()) {
-		return
+	if !slices.Equal(before, tg.space.Modules()) {
+		tg.modulesMoved(ctx, before)
 	}
+}
+
+// modulesMoved takes note of files that were mapped and unmapped. before are the modules
+// that there were; nil: it isn't known which of them are still there.
+func (tg *target) modulesMoved(ctx context.Context, before []*symbols.Module) {
 	tg.text++
+	tg.forgetBirths(ctx)
 	tg.markGone(before)
 	tg.forgetSemaphores(before)
 	tg.expectCopies(before)

@@ -270,6 +270,13 @@ func (s *Session) Pauses() (longest, sum time.Duration) { return s.tracer.Pauses
 // could not be undone, the memory, the journal and the fallback handler stay, and the error says
 // why.
 func (tg *target) detach(ctx context.Context) error {
+	if tg.isMain() && tg.unattended.was && !tg.dying && tg.area != nil {
+		clean, err := tg.endLetGo(ctx)
+		if err != nil {
+			return err
+		}
+		defer clean()
+	}
 	clean := false
 	err := tg.proc.Detach(ctx, func(stopped []*tracee.Thread) error {
 		if !tg.isMain() || tg.dying || tg.area == nil {

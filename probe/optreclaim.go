@@ -47,7 +47,12 @@ func (tg *target) watchMissed() {
 				continue
 			}
 			pause = reclaimEvery
-			err := tg.s.tracer.Do(func() error { return tg.reclaimReturns() })
+			err := tg.s.tracer.Do(func() error {
+				if err := tg.comeBack(context.Background()); err != nil {
+					return err
+				}
+				return tg.reclaimReturns()
+			})
 			switch {
 			case errors.Is(err, tracee.ErrClosed):
 				return

@@ -54,7 +54,7 @@ func (tg *target) prove(w symbols.Site) (assess.Place, error) { return tg.assess
 func (tg *target) proveStart(w symbols.Site) (assess.Place, error) { return tg.assessor().Start(w) }
 
 // isOwn reports whether kprobe's own code is at an address.
-func (tg *target) isOwn(a symbols.Addr) bool { return tg.area != nil && tg.area.Code.Holds(a) != nil }
+func (tg *target) isOwn(a symbols.Addr) bool { return tg.area != nil && tg.area.IsCode(a) }
 
 // untouched makes sure that the memory of a place is what its file holds.
 func (tg *target) untouched(w symbols.Site, code []byte, in insn.Inst) error {

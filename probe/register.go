@@ -58,10 +58,7 @@ func (s *Session) add(ctx context.Context, defs []*fetch.Def, waits bool) ([]*Ev
 	}
 	defer s.heard()
 	var events []*Event
-	err := s.tracer.Do(func() error {
-		if s.closed {
-			return ErrClosed
-		}
+	err := s.changing(ctx, func() error {
 		added, err := s.addEvents(defs)
 		if err != nil {
 			return err
@@ -204,10 +201,7 @@ func (s *Session) removeDefs(ctx context.Context, match func(*defOf) bool, event
 		return ErrInHandler
 	}
 	defer s.heard()
-	err := s.tracer.Do(func() error {
-		if s.closed {
-			return ErrClosed
-		}
+	err := s.changing(ctx, func() error {
 		var list []*defOf
 		found := map[*Event]bool{}
 		for _, x := range s.definitions() {

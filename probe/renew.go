@@ -59,6 +59,9 @@ func (tg *target) lackNumber() (out []*placed) {
 // renewAtTick builds the target's jumps again if its threads' numbers can be
 // read by now.
 func (tg *target) renewAtTick() {
+	if tg.unattended.letGo {
+		return
+	}
 	tg.filtersAtTick()
 	r, now := &tg.renewal, time.Now()
 	if !tg.renewable() || now.Before(r.at) {
@@ -89,6 +92,9 @@ func (tg *target) filtersAtTick() {
 		return
 	}
 	tg.params.NoSyscall, tg.renewal.filtered = true, true
+	if tg.s.letsGo {
+		tg.params.Careful = false // a process of whose memory hits read stays traced
+	}
 	tg.params.NoReads = tg.params.Careful // it is left soon: the next one looks at the rules
 	if len(tg.patches.list) == 0 {
 		return

@@ -161,7 +161,7 @@ func (tg *target) forgetTrampolines() {
 // reap brings what was taken out as far as it can be brought now. waiting is
 // how much of it isn't delivered yet.
 func (tg *target) reap(ctx context.Context) (waiting int) {
-	if len(tg.retired) == 0 || tg.area == nil || tg.dying {
+	if len(tg.retired) == 0 || tg.area == nil || tg.dying || tg.unattended.letGo {
 		return 0
 	}
 	err := tg.vacate(ctx)

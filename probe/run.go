@@ -39,6 +39,7 @@ func (s *Session) Run(ctx context.Context, sink Sink) (Summary, error) {
 		return Summary{}, err
 	}
 	go s.watchFallbacks(run)
+	go s.watchLetGo(run)
 	waited := s.await(run)
 	err = s.tracer.Run(run, handler{s})
 	waited()
@@ -93,6 +94,7 @@ func (s *Session) conclude(ctx context.Context, err error) (Summary, error) {
 	var feeds []*feed
 	_ = s.tracer.Do(func() error { // fails only when the tracer is closed
 		s.stopping, s.running = true, false
+		s.seizeForEnd(context.WithoutCancel(ctx))
 		feeds = s.feeds
 		if len(s.targets) > 0 || ctx.Err() != nil {
 			sum.Reason = EndContext

@@ -106,6 +106,10 @@ func (s *Session) semaphoresDue() bool {
 // semaphoresAtTick raises and lowers semaphores of probes that were switched.
 func (tg *target) semaphoresAtTick(ctx context.Context) {
 	if tg.isMain() && slices.ContainsFunc(tg.semaphores.seen, semaphored.switched) {
+		if err := tg.comeBack(ctx); err != nil {
+			tg.s.logf("process %d: semaphores of statically defined probes: %v", tg.proc.PID(), err)
+			return
+		}
 		tg.syncSemaphores(ctx)
 	}
 }

@@ -52,6 +52,8 @@ type Session struct {
 	ended     bool
 
 	alone atomic.Bool // the last process has ended, or was left
+	// awayFrom are the processes that are let go of (unattended.go).
+	awayFrom atomic.Pointer[[]letGoOf]
 	// semaphored are the probes whose semaphores depend on whether they are on.
 	semaphored atomic.Pointer[[]semaphored]
 	// watching are the watchpoints, which have registers only while they are on.
@@ -79,6 +81,7 @@ type Session struct {
 	run      context.Context
 	running  bool
 	closed   bool
+	letsGo   bool // of processes while nothing changes
 	answers  answers
 	step     string    // that Options.Progress was told of last
 	stepAt   time.Time // and when
@@ -147,6 +150,9 @@ func newSession(o Options) (*Session, error) {
 	if slices.ContainsFunc(o.Triggers, func(t *fetch.Trigger) bool { return t.Action == fetch.Stacktrace }) {
 		s.stacks.Store(true)
 	}
+	if s.letsGo = o.whyStays() == ""; o.LetGo && !s.letsGo {
+		s.logf("processes stay traced: %s", o.whyStays())
+	}
 	if o.Inject != nil {
 		s.inject = &injection{Injection: *o.Inject}
 		s.opts.NoOptimize = o.NoOptimize || s.inject.needsTracer(o.Follow || o.Wait != nil)
@@ -176,8 +182,11 @@ func Attach(ctx context.Context, pids []int, o Options) (*Session, error) {
 		}
 	}
 	for _, pid := range pids {
-		s.takeOver(ctx, pid)
-		p, err := s.tracer.Attach(ctx, pid)
+		var p *tracee.Process
+		err := s.takeOver(ctx, pid)
+		if err == nil {
+			p, err = s.tracer.Attach(ctx, pid)
+		}
 		if err == nil {
 			err = s.tracer.Do(func() error {
 				if err := s.adopt(p, ready[pid]); err != nil {
@@ -202,15 +211,16 @@ func Attach(ctx context.Context, pids []int, o Options) (*Session, error) {
 }
 
 // takeOver takes out of a process what a kprobe left there that was killed. What
-// goes wrong is a warning: attaching says what it means.
-func (s *Session) takeOver(ctx context.Context, pid int) {
+// goes wrong is a warning: attaching says what it means. The error is that of a kprobe
+// that lives.
+func (s *Session) takeOver(ctx context.Context, pid int) error {
 	if left, err := area.FindMemfile(pid); err != nil || left == nil {
-		return
+		return nil
 	}
 	if l, err := OpenLive(pid); err == nil {
 		l.Close()
 		if !l.Detached {
-			return // its kprobe lives
+			return fmt.Errorf("attach to process %d: %w", pid, tracee.TracedBy(pid, l.Tracer))
 		}
 	}
 	if s.opts.Touched != nil {
@@ -223,6 +233,7 @@ func (s *Session) takeOver(ctx context.Context, pid int) {
 	case len(found) > 0:
 		s.warnf("process %d: what an earlier kprobe, which was killed, left there is taken out", pid)
 	}
+	return nil
 }
 
 // Start begins a session on a command that it starts, stopped before its
@@ -232,6 +243,7 @@ func Start(ctx context.Context, c Command, o Options) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.letsGo = false // it has begun with a tracer, and its end is to be told
 	p, err := s.tracer.Start(ctx, tracee.Command(c))
 	if err != nil {
 		_ = s.Close(context.WithoutCancel(ctx))

@@ -107,8 +107,13 @@ func (tg *target) ensureArea(ctx context.Context, probes int) error {
 		return err
 	}
 	tg.area = a
-	if tg.s.opts.Detach {
+	if tg.s.standsAlone() {
 		if err := a.LayGate(ctx); err != nil {
+			return err
+		}
+	}
+	if tg.s.letsGo {
+		if err := tg.openGate(); err != nil {
 			return err
 		}
 	}

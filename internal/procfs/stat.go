@@ -19,6 +19,7 @@ const (
 	FieldSigIgn   = 33
 	FieldSigCatch = 34
 	FieldCPU      = 39
+	FieldExitCode = 52 // as wait gives it; 0 to who may not trace the process
 )
 
 // Flags of a task (include/linux/sched.h), in FieldFlags.

@@ -30,8 +30,11 @@ const scratchSize = memory.PageSize + tracee.ScratchFrame
 //
 // The order of construction is the order of need; close takes down in reverse.
 type Area struct {
-	Proc    *tracee.Process
-	found   bool // by its journal: signals were not held, and detours aren't known
+	Proc  *tracee.Process
+	found bool // by its journal: signals were not held, and detours aren't known
+	// Unheld says that a session had let go of the process for a while: signals were not
+	// held then.
+	Unheld  bool
 	File    *memory.File
 	Code    *memory.Arenas
 	Table   *detour.Table

@@ -105,6 +105,9 @@ func recoverOne(ctx context.Context, tr *tracee.Tracer, pid int, known []ring.Ma
 		if !also[m.Start] && leftAlone(pid, m) {
 			continue
 		}
+		if by := livesFor(pid, m); by != 0 {
+			return found, tracee.TracedBy(pid, by)
+		}
 		// What its memory doesn't give now isn't asked for while it stands still.
 		if _, err := untrusted.Within(func() (any, error) { return nil, LiftBreakpoints(pid, m) }); errors.Is(err, untrusted.ErrNoAnswer) {
 			return true, fmt.Errorf("what an earlier kprobe left can't be read: %w", err)
@@ -196,6 +199,26 @@ func (a *Area) drain(ctx context.Context) {
 		_ = a.Proc.Tracer().Run(moment, passing{}) // ends with the moment
 		cancel()
 	}
+}
+
+// Drain restores the text of a process that a session had let go of for a while, and waits
+// as recovery does until no handler of a signal will return into code of kprobe's.
+func (a *Area) Drain(ctx context.Context) error {
+	err := a.Proc.WithStopped(ctx, func(stopped []*tracee.Thread) error {
+		return a.Proc.WithSharers(ctx, stopped, a.RestoreText)
+	})
+	if err := tracee.IgnoreLate(err); err != nil {
+		return err
+	}
+	a.drain(ctx)
+	return nil
+}
+
+// Interrupted reports whether a stopped thread is in a fallback handler, or will be in
+// code of kprobe's again when a handler of a signal returns.
+func (a *Area) Interrupted(t *tracee.Thread) bool {
+	regs, err := t.Regs()
+	return err == nil && (a.Fallbacks.Holds(symbols.Addr(regs.Rip)) || t.Interrupted(a.interrupted))
 }
 
 // drained reports whether each thread is, or can be moved, out of kprobe's code.
@@ -323,14 +346,47 @@ func Moments() iter.Seq[time.Duration] {
 // leftAlone reports whether a memory file is of probes that are to stay where no kprobe
 // is.
 func leftAlone(pid int, m *symbols.Mapping) bool {
-	alone, err := untrusted.Within(func() (bool, error) {
+	h := headerOf(pid, m)
+	return h != nil && h.Mode&ring.ModeDetached != 0
+}
+
+// livesFor gives the kprobe whose session the memory file of a process is of, if it lives
+// and isn't this one; 0: none does, or the process is a forked child of the one that the
+// session is about.
+func livesFor(pid int, m *symbols.Mapping) int {
+	h := headerOf(pid, m)
+	if h == nil || h.Mode&ring.ModeDetached != 0 || int(h.Target) != pid || int(h.Tracer) == os.Getpid() {
+		return 0
+	}
+	lives := func() bool { return h.TracerStart != 0 && procfs.StartTime(int(h.Tracer)) == h.TracerStart }
+	for until := time.Now().Add(ownerEnds); lives(); time.Sleep(ownerLook) {
+		if !tracee.Ending(int(h.Tracer)) || !time.Now().Before(until) {
+			return int(h.Tracer)
+		}
+	}
+	return 0
+}
+
+// How long a kprobe that was killed may take to end, and how often it is looked for.
+const (
+	ownerEnds = 10 * time.Second
+	ownerLook = 2 * time.Millisecond
+)
+
+// headerOf reads the header of a memory file of a process; nil where it can't be read, or
+// doesn't answer.
+func headerOf(pid int, m *symbols.Mapping) *ring.Header {
+	h, err := untrusted.Within(func() (*ring.Header, error) {
 		mem, err := os.Open(procfs.Image(pid).Path("mem"))
 		if err != nil {
-			return false, err
+			return nil, err
 		}
 		defer mem.Close()
 		_, h, _, err := readHeader(mem, m)
-		return err == nil && h.Mode&ring.ModeDetached != 0, err
+		return h, err
 	})
-	return err == nil && alone
+	if err != nil {
+		return nil
+	}
+	return h
 }

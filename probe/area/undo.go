@@ -77,6 +77,9 @@ func (a *Area) abandon() error {
 	return a.File.Set64(a.File.Layout.Header.Off+ring.TracerStartOff, 0)
 }
 
+// Abandon has the probes stay for whoever comes next: nobody has them any more.
+func (a *Area) Abandon() error { return a.abandon() }
+
 // written lists the writes of the text that the journal knows.
 func (a *Area) written() (list []*Write, err error) {
 	sites, err := a.journalled()
@@ -106,7 +109,7 @@ func (a *Area) RestoreText(stopped []*tracee.Thread) error {
 	if err != nil {
 		return err
 	}
-	if a.found {
+	if a.found || a.Unheld {
 		if err := leadInterrupted(a.Proc, list, stopped); err != nil {
 			return err
 		}
@@ -143,14 +146,22 @@ func (a *Area) vacate(stopped []*tracee.Thread) error {
 		if err == nil {
 			err = t.EndSequence(a.holds)
 		}
-		if err == nil && a.found && t.Interrupted(a.interrupted) {
-			// Nobody has put signals off since the tracer's death.
-			err = fmt.Errorf("a signal has interrupted thread %d in code of kprobe's", t.TID())
+		if err == nil && (a.found || a.Unheld) && t.Interrupted(a.interrupted) {
+			// Nobody has put signals off since the tracer's death, or meanwhile.
+			err = &InterruptedError{TID: t.TID()}
 		}
 		errs = append(errs, err)
 	}
 	errs = append(errs, a.RestoreSlots(), a.RestoreReturns(), a.lateIn())
 	return errors.Join(errs...)
+}
+
+// InterruptedError says that a handler of a signal has interrupted a thread in code of
+// kprobe's, and will return there: the memory stays for it.
+type InterruptedError struct{ TID int }
+
+func (e *InterruptedError) Error() string {
+	return fmt.Sprintf("a signal has interrupted thread %d in code of kprobe's", e.TID)
 }
 
 // mostMoves bounds how often a thread is led from one piece of kprobe's code to
@@ -296,7 +307,12 @@ func leaveCopyOf(l *ring.Site, regs *unix.PtraceRegs, mem symbols.Memory) (*unix
 // holds reports whether pc is in memory that is about to go: in copies, detours,
 // return trampolines, the fallback handlers, injected code.
 func (a *Area) holds(pc symbols.Addr) bool {
-	return a.Code.Holds(pc) != nil || a.Fallbacks.Holds(pc) || a.Scratch != nil && pc >= a.Scratch.Start && pc < a.Scratch.End()
+	return a.IsCode(pc) || a.Fallbacks.Holds(pc)
+}
+
+// IsCode reports whether an address is in code that kprobe has mapped.
+func (a *Area) IsCode(at symbols.Addr) bool {
+	return a.Code.Holds(at) != nil || a.Scratch != nil && at >= a.Scratch.Start && at < a.Scratch.End()
 }
 
 // cellOf gives the cell, in the memory file, of the return trampoline that has an instruction

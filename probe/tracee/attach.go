@@ -85,6 +85,9 @@ func (t *Tracer) mayAttachSoon(ctx context.Context, pid int) error {
 	}
 }
 
+// Ending reports whether a process is gone, ends, or was killed.
+func Ending(pid int) bool { return ending(pid) }
+
 // ending reports whether a thread is gone, ends, or was killed.
 func ending(tid int) bool {
 	st, err := procfs.Process(tid).Status()
@@ -148,6 +151,10 @@ func checkClass(pid int) error {
 	}
 	return nil
 }
+
+// TracedBy is the error for a process that another process has the probes of, traced or
+// not.
+func TracedBy(pid, by int) error { return tracedBy(pid, by) }
 
 // tracedBy is the error for a process with another tracer. by is the thread that
 // traces it, as TracerPid is; its process is what the user knows.

@@ -28,8 +28,12 @@ func (p *Process) Detach(ctx context.Context, prepare func(stopped []*Thread) er
 }
 
 func (p *Process) detach(ctx context.Context, prepare func(stopped []*Thread) error) error {
-	if p.gone.Load() {
+	switch {
+	case p.gone.Load():
 		return ErrGone
+	case p.parted:
+		p.tr.drop(p)
+		return nil
 	}
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -203,7 +207,7 @@ func (t *Tracer) leave(th *Thread, pending bool) error {
 	}
 	t.forget(th)
 	if len(p.threads) == 0 {
-		t.drop(p)
+		t.left(p)
 	}
 	return err
 }

@@ -523,8 +523,11 @@ func (p *Process) withThread(ctx context.Context, t *Thread, fn func(*Thread) er
 }
 
 func (p *Process) onThread(ctx context.Context, t *Thread, fn func(*Thread) error) error {
-	if p.gone.Load() {
+	switch {
+	case p.gone.Load():
 		return ErrGone
+	case p.parted:
+		return ErrParted
 	}
 	if err := p.payDebts(); err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -23,6 +24,9 @@ const (
 	// interruptedMost bounds how many stacks are looked at for one thread.
 	interruptedMost = 16
 )
+
+// stacks are buffers for copies of stacks.
+var stacks = sync.Pool{New: func() any { return new([interruptedReach]byte) }}
 
 // Interrupted reports whether a signal has interrupted the stopped thread at an
 // address that in accepts, and its handler has not returned yet: the thread
@@ -72,7 +76,9 @@ func interrupted(mem symbols.Memory, sp symbols.Addr, in func(*signalFrame) bool
 	type span struct{ from, to symbols.Addr }
 	var seen []span
 	todo := []symbols.Addr{sp}
-	b := make([]byte, interruptedReach)
+	buffer := stacks.Get().(*[interruptedReach]byte)
+	defer stacks.Put(buffer)
+	b := buffer[:]
 next:
 	for len(todo) > 0 && len(seen) < interruptedMost {
 		at := todo[0] &^ 7
@@ -86,10 +92,11 @@ next:
 		n, _ := mem.ReadMemory(b, at)
 		end := n
 		for off := 0; off+frameSize <= end; off += 8 {
-			f, ok := parseSignalFrame(b[off:n], at+symbols.Addr(off))
+			found, ok := parseSignalFrame(b[off:n], at+symbols.Addr(off))
 			if !ok {
 				continue
 			}
+			f := found // which escapes, as few are
 			if f.onAlternate && !f.holds(at) {
 				end = off // another thread's stack
 				break

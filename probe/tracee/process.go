@@ -30,6 +30,10 @@ type Process struct {
 	leaving bool      // to be detached thread by thread as they stop
 	// detaching: all are stopped, and what is prepared is the last.
 	detaching bool
+	// parting: it is kept when the last thread was left (Part). parted: nobody traces it.
+	parting, parted bool
+	start           uint64 // when it began, as it was parted with
+	fd              pidfd  // of a process that was parted with once
 
 	decisions []decision // on signals that come again
 
@@ -111,6 +115,11 @@ func (t *Tracer) drop(p *Process) {
 	if t.procs[p.pid] == p {
 		delete(t.procs, p.pid)
 	}
+	if t.parted[p.pid] == p {
+		delete(t.parted, p.pid)
+	}
+	p.parted, p.parting = false, false
+	p.fd.close()
 	p.gone.Store(true)
 	p.trap.close()
 	p.closeMem()

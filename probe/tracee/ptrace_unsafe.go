@@ -17,6 +17,11 @@ func ptrace(op, tid int, addr, data uintptr) syscall.Errno {
 	return e
 }
 
+func ioctl(fd int, op uintptr, b []byte) syscall.Errno {
+	_, _, e := syscall.RawSyscall(unix.SYS_IOCTL, uintptr(fd), op, uintptr(unsafe.Pointer(&b[0])))
+	return e
+}
+
 // seize waits while the thread's process is in execve, as long as that takes: behind a
 // file system that doesn't answer, or for somebody who is asked whether it may be. The
 // scheduler must know: nothing else of this process would run before.

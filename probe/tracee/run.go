@@ -67,7 +67,7 @@ func (t *Tracer) loop(ctx context.Context) error {
 			return err
 		}
 		if len(t.procs) == 0 {
-			if !t.stays {
+			if !t.stays && len(t.parted) == 0 {
 				return nil
 			}
 			select {

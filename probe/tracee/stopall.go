@@ -48,8 +48,11 @@ func (p *Process) StopAll(ctx context.Context) error {
 
 func (p *Process) stopAll(ctx context.Context) error {
 	p.hold()
-	if p.gone.Load() {
+	switch {
+	case p.gone.Load():
 		return ErrGone
+	case p.parted:
+		return ErrParted
 	}
 	deadline, ok := ctx.Deadline()
 	if !ok {

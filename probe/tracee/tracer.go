@@ -49,6 +49,7 @@ type Tracer struct {
 // state is what only the tracer's thread touches.
 type state struct {
 	procs    map[int]*Process
+	parted   map[int]*Process // that nobody traces now (Part)
 	threads  map[int]*Thread
 	early    map[int]syscall.WaitStatus // stops of threads whose creation wasn't reported yet
 	kept     []*Thread                  // stopped, not collected yet
@@ -83,6 +84,7 @@ func New() (*Tracer, error) {
 		done:   make(chan struct{}),
 		state: state{
 			procs:    map[int]*Process{},
+			parted:   map[int]*Process{},
 			threads:  map[int]*Thread{},
 			early:    map[int]syscall.WaitStatus{},
 			children: map[int]bool{},
@@ -247,6 +249,9 @@ func (t *Tracer) Close() error {
 				errs = append(errs, err)
 			}
 			cancel()
+		}
+		for _, p := range t.parted {
+			t.drop(p)
 		}
 		t.reapChildren()
 		t.mu.Lock()

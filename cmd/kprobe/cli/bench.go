@@ -44,13 +44,14 @@ taken in turns with the floor, so that RATIO holds on a busy machine too. What
 is probed is a small program that kprobe writes itself and pins to CPUs, and for
 Go kprobe itself.
 
-With --all a second table says what a signal, a thread, a child and a system call
-cost a program that hits no probe: NS without any, LEFT with one that was left
-(--detach), TRACED with a jump of a trace, BREAKPOINT with one that is a breakpoint.
-RATIO is each by NS of a run beside it. A third says what kprobe takes for its work:
-how many lines a core writes, what a recorded hit takes, how long 1, 1,000 and 10,000 probes take to be
-armed and taken out, for how long the program stands still meanwhile, and what memory it
-lends.`
+With --all a second table says what a signal, a thread, a child and a system
+call cost a program that hits no probe: NS without any, LEFT with one that was
+left (--detach), TRACED with a jump of a trace, BREAKPOINT with one that is a
+breakpoint.
+RATIO is each by NS of a run beside it. A third says what kprobe takes for its
+work: how many lines a core writes, what a recorded hit takes, how long 1, 1,000
+and 10,000 probes take to be armed and taken out, for how long the program
+stands still meanwhile, and what memory it lends.`
 
 const benchExample = `  kprobe bench
   kprobe bench --threads 1,2,4

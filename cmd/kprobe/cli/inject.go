@@ -91,6 +91,7 @@ func newInjectCmd(d *Deps, m *messages, run injectRun) *cobra.Command {
 		},
 	}
 	o.register(c, d)
+	_ = c.Flags().MarkHidden("let-go") // calls that are changed need their tracer
 	for _, name := range [...]string{"file", "no-optimize", "maxactive", "ring"} {
 		// Fails only for a flag that does not exist.
 		_ = c.Flags().MarkHidden(name)

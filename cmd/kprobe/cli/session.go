@@ -52,6 +52,7 @@ type sessionOptions struct {
 	kill       bool // end the command if it outlives the trace
 	started    int  // its pid, once it runs
 	noOptimize bool
+	letGo      bool // of the target, while nothing changes
 	pending    bool
 	maxActive  int
 	ring       int // bytes; 0: where it wasn't given
@@ -107,6 +108,7 @@ func (o *sessionOptions) register(c *cobra.Command, d *Deps) {
 	f.BoolVarP(&o.follow, "follow", "f", false, "probe the children of the target too")
 	f.BoolVar(&o.kill, "kill-on-exit", false, "send CMD a SIGTERM if it still runs when the trace ends")
 	f.BoolVar(&o.noOptimize, "no-optimize", false, "use breakpoints only")
+	f.BoolVar(&o.letGo, "let-go", false, "let go of the target while nothing changes: signals and new processes cost it no more, others may trace it")
 	f.BoolVar(&o.pending, "pending", false, "have definitions of libraries that are not mapped wait until the target loads them")
 	f.Var((*sizeValue)(&o.ring), "ring", "`SIZE` of the buffer of each CPU, such as 16M: from 64K to 1G, a power of two or rounded up to one")
 	f.IntVar(&o.maxActive, "maxactive", 0, "`N` calls that a return probe follows at a time, where the definition names no number")
@@ -178,6 +180,7 @@ func (o *sessionOptions) engine(d *Deps, m *messages) probe.Options {
 		MaxText:    o.strSize,
 		Version:    Version,
 		Follow:     o.follow,
+		LetGo:      o.letGo,
 		Log:        slog.New(engineLog{m, o.verbose}),
 		Touched:    d.Link.Touched,
 		Inject:     o.inject,

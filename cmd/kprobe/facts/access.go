@@ -2,9 +2,11 @@ package facts
 
 import (
 	"fmt"
+	"os"
 
 	"kprobe/internal/procfs"
 	"kprobe/output"
+	"kprobe/probe"
 	"kprobe/probe/tracee/access"
 )
 
@@ -91,7 +93,24 @@ func (p Proc) tracer(pid int) output.Fact {
 				remedy(pid, by, name))
 		}
 	}
+	if by := p.liveSession(pid); by != 0 {
+		return blocked("tracer", fmt.Sprintf("process %d (kprobe) has probes in it", by), remedy(pid, by, "kprobe"))
+	}
 	return fine("tracer", "no other tracer")
+}
+
+// liveSession gives the kprobe that has let go of a process for now, and has its probes in
+// it; 0: none has.
+func (p Proc) liveSession(pid int) int {
+	if p.Self != os.Getpid() {
+		return 0
+	}
+	l, err := probe.OpenLive(pid)
+	if err != nil {
+		return 0
+	}
+	defer l.Close()
+	return l.Tracer
 }
 
 // remedy says what to do about another tracer.

@@ -1,0 +1,209 @@
+//go:build linux && amd64
+
+package tracee
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/internal/procfs"
+	"kprobe/symbols"
+)
+
+// How a process is let go of and seized again
+//
+//	traced   its threads are
+//	leaving  Part has let go of the threads that had stopped; those that could not be
+//	         stopped are let go of as they do
+//	parted   none is traced. The Process stays, with its memory's descriptor and its
+//	         scratch memory; whatever needs a thread fails with ErrParted
+//	traced   again, by Rejoin
+//
+// What the process does while it is parted nobody tells. Who parted with it finds out by
+// Ended and Replaced.
+
+var (
+	// ErrParted says that nobody traces the process now (Part).
+	ErrParted = errors.New("process isn't traced now")
+	// ErrNotNow says that a process can't be parted with at the moment: it is executing a
+	// program, or another runs in its memory.
+	ErrNotNow = errors.New("process can't be let go of now")
+)
+
+// Part lets go of all threads as Detach does, and keeps the process for Rejoin. prepare is
+// called with the stopped threads before the first is let go of; where it fails none is.
+// Errors are ErrNotNow, ErrGone, *NotStoppedError, and prepare's; the process is traced
+// then, as before.
+func (p *Process) Part(ctx context.Context, prepare func(stopped []*Thread) error) error {
+	return p.tr.Do(func() error { return p.part(ctx, prepare) })
+}
+
+func (p *Process) part(ctx context.Context, prepare func(stopped []*Thread) error) error {
+	switch {
+	case p.gone.Load():
+		return ErrGone
+	case p.parted || p.parting:
+		return nil
+	case p.shares != nil || p.inVfork():
+		return ErrNotNow
+	}
+	err := p.stopAll(ctx)
+	if err == nil {
+		err = p.readyToPart()
+	}
+	if err == nil {
+		p.closeGuard(ctx)
+		p.detaching = true
+		err = prepare(p.stoppedThreads())
+		p.detaching = false
+	}
+	if err != nil || p.gone.Load() {
+		return errors.Join(err, p.resumeAll())
+	}
+	if p.start = procfs.StartTime(p.pid); p.fd == 0 {
+		p.fd = openPidfd(p.pid)
+	}
+	p.leaving, p.parting = true, true
+	p.held = 0
+	for _, th := range p.Threads() {
+		if th.Stopped() {
+			if lerr := p.tr.leave(th, th.deferred); lerr != nil && err == nil {
+				err = lerr
+			}
+		}
+	}
+	p.tr.pauses.add(time.Since(p.since))
+	return err
+}
+
+// readyToPart settles what waits to be handled of stopped threads, or says that it can't
+// be settled without them.
+func (p *Process) readyToPart() error {
+	for _, th := range p.Threads() {
+		if ev := th.status >> 16; th.Stopped() && th.deferred && (ev == unix.PTRACE_EVENT_EXEC || ev == unix.PTRACE_EVENT_EXIT) {
+			return ErrNotNow
+		}
+	}
+	p.settleOwed()
+	for _, th := range p.Threads() {
+		if th.Stopped() && th.deferred {
+			p.tr.settle(th)
+		}
+	}
+	if p.gone.Load() {
+		return ErrGone
+	}
+	if len(p.Sharers()) > 0 || slices.ContainsFunc(p.Threads(), func(th *Thread) bool { return !th.Stopped() }) {
+		return ErrNotNow
+	}
+	return nil
+}
+
+// left is told that the last thread of a process that is being left was let go of.
+func (t *Tracer) left(p *Process) {
+	if !p.parting {
+		t.drop(p)
+		return
+	}
+	delete(t.procs, p.pid)
+	t.parted[p.pid] = p
+	p.leaving, p.parting, p.parted = false, false, true
+	p.keepsTraps, p.decisions = false, nil
+	p.strays, p.strayWatches = 0, false
+	p.trap.close()
+}
+
+// Parted reports whether nobody traces the process, or soon will.
+func (p *Process) Parted() bool { return p.parted || p.parting }
+
+// Rejoin seizes the threads of a process that was parted with. It stops none of them. Its
+// errors are those of Tracer.Attach; the process stays parted then.
+func (p *Process) Rejoin(ctx context.Context) error {
+	return p.tr.Do(func() error {
+		if err := p.rejoin(ctx); err != nil {
+			return fmt.Errorf("attach to process %d again: %w", p.pid, err)
+		}
+		return nil
+	})
+}
+
+func (p *Process) rejoin(ctx context.Context) error {
+	t := p.tr
+	switch {
+	case p.gone.Load():
+		return ErrGone
+	case p.parting: // some threads are still to be left
+		p.leaving, p.parting = false, false
+	case !p.parted:
+		return nil
+	default:
+		if p.Ended() {
+			return ErrGone
+		}
+		if err := t.mayAttachSoon(ctx, p.pid); err != nil {
+			return err
+		}
+		delete(t.parted, p.pid)
+		t.procs[p.pid] = p
+		p.parted = false
+	}
+	err := p.seizeAll(ctx)
+	if err == nil && p.Ended() {
+		err = ErrGone
+	}
+	if err == nil {
+		err = p.seizeSharers(ctx)
+	}
+	if err == nil {
+		return nil
+	}
+	for _, q := range p.Sharers() {
+		err = errors.Join(err, q.Detach(context.WithoutCancel(ctx), nil))
+	}
+	p.parting = true
+	if len(p.threads) == 0 {
+		t.left(p)
+		return err
+	}
+	return errors.Join(err, p.detach(context.WithoutCancel(ctx), nil))
+}
+
+// Ended reports whether a process that was parted with has ended since.
+func (p *Process) Ended() bool { return procfs.StartTime(p.pid) != p.start }
+
+// Forget drops a process that was parted with and has ended.
+func (p *Process) Forget() error {
+	return p.tr.Do(func() error {
+		if p.parted {
+			p.tr.drop(p)
+		}
+		return nil
+	})
+}
+
+// Replaced is told that a process executed a program while it was parted with: what is
+// known of its memory is void.
+func (p *Process) Replaced() {
+	p.closeMem()
+	p.code, p.frame = 0, 0
+	p.watches = nil
+	p.trap.close()
+}
+
+// Peek reads memory of a process, traced or not, as the process has it now: that of the
+// program that it executed last. It may be called from any goroutine.
+func (p *Process) Peek(b []byte, at symbols.Addr) error {
+	switch n, e := p.vmRead(b, uint64(at)); {
+	case n == len(b):
+		return nil
+	case e == errLatePage:
+		return p.late(at)
+	default:
+		return fmt.Errorf("read memory of process %d at %v: %w", p.pid, at, e)
+	}
+}
