@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"kprobe/internal/fixture"
+	"kprobe/probe/sayer"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
@@ -311,14 +312,14 @@ func TestStuckTerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.run()
-	for range maxUnsaid + 10 {
+	for range sayer.Most + 10 {
 		s.logf("more than is kept")
 	}
 	sub.work()
 	sub.answers()
 	close(held)
 	l.finish(sub.pid())
-	if n := said.Load(); n < maxUnsaid {
+	if n := said.Load(); n < sayer.Most {
 		t.Errorf("%d messages were said", n)
 	}
 	if st := l.stat("work"); st.Hits != 1000 {

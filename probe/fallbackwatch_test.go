@@ -21,7 +21,7 @@ func TestFallbacksAreToldOfSeldom(t *testing.T) {
 			w.tell(tg, syscall.SIGSEGV)
 		}
 	}
-	s.sayer.flush()
+	s.sayer.Flush()
 	want := []string{"the action of SIGTRAP was laid under the fallback handler again", "the action of SIGTRAP was laid under the fallback handler 10 times by now",
 		"the action of SIGSEGV was laid under the fallback handler again", "the action of SIGTRAP was laid under the fallback handler 100 times by now",
 		"the action of SIGTRAP was laid under the fallback handler 1000 times by now"}

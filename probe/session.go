@@ -16,6 +16,7 @@ import (
 	"kprobe/probe/assess"
 	"kprobe/probe/order"
 	"kprobe/probe/ring"
+	"kprobe/probe/sayer"
 	"kprobe/probe/survey"
 	"kprobe/probe/tracee"
 	"kprobe/probe/triggers"
@@ -31,7 +32,7 @@ type Session struct {
 	clock   clock
 	golang  assess.Programs
 	unwinds assess.Unwinders
-	sayer   sayer
+	sayer   sayer.Sayer
 
 	mu     sync.Mutex // guards events and defs
 	events []*event
