@@ -112,6 +112,8 @@ func (c *compiler) keep(v Variable, t Type, col int) (Variable, *SyntaxError) {
 	switch {
 	case t.Base == Container && (c.atEntry || v.Owned):
 		return v, c.errNotKept(col)
+	case v.Owned && t.Layout != nil && t.Layout.Members != nil: // with texts or containers in it
+		return v, c.errNotKept(col)
 	case t.Base == Container && v.InMemory:
 		return c.keepContainer(v, t, col)
 	case v.Parts != nil:

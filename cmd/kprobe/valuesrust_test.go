@@ -37,3 +37,18 @@ func TestRustEnums(t *testing.T) {
 		}
 	}
 }
+
+// TestRustGiven: what a function was given it may have freed when it returns: a probe
+// of the return has no value of it.
+func TestRustGiven(t *testing.T) {
+	prog := fixture.Build(t, "rust_enums.rs", "-g")
+	for _, c := range []struct{ def, want string }{
+		{"r:given given b", "may be gone"}, {"r:given given h", "may be gone"}, {"r:given given o", "may be gone"},
+		{"r:given given s n k=h.__1 ret=$retval:s32", ""}, {"p:given given b h o s n", ""},
+	} {
+		out, err := exec.Command(program(t), "trace", "-q", "-o", os.DevNull, c.def, "--", prog).CombinedOutput()
+		if (c.want == "") != (err == nil) || !strings.Contains(string(out), c.want) {
+			t.Errorf("%s: %v\n%s", c.def, err, out)
+		}
+	}
+}

@@ -264,6 +264,9 @@ func (v value) vector() (value, bool) {
 // variable is the value as a definition can record it.
 func (v value) variable(name string) (fetch.Variable, error) {
 	out, err := v.recorded(name)
+	if err == nil && !v.behind && v.f.languageOf(v.t).IsRust() {
+		out.Owned = out.Owned || owning(out.Type)
+	}
 	if err == nil && v.f.work > maxWork {
 		v.f.contents = nil // some may lack what was not looked into
 		return out, errTooManyTypes
