@@ -177,8 +177,19 @@ func (f *frame) goEntries(t ctype, m *fetch.MapContent, key, val ctype) bool {
 		m.KeyFar, m.ValFar = i&1 != 0, i&2 != 0
 		return m.KeyElem != nil && m.ValElem != nil
 	}
-	return false
+	// Interfaces and maps have other names there; what is no pointer to much is itself.
+	for _, t := range [...]ctype{key, val} {
+		if to, ok := f.goFarEntry(t); ok && to.size > maxGoEntry {
+			return false
+		}
+	}
+	m.KeyElem, m.ValElem = f.elem(key), f.elem(val)
+	return m.KeyElem != nil && m.ValElem != nil
 }
+
+// maxGoEntry is how large a key or value is in a map itself, in bytes
+// (internal/abi: MapMaxKeyBytes, MapMaxElemBytes).
+const maxGoEntry = 128
 
 // goFarEntry is what a pointer in a map's place leads to.
 func (f *frame) goFarEntry(t ctype) (ctype, bool) {
