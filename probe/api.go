@@ -86,11 +86,12 @@ type Options struct {
 	// full, no definition waits for a library, and Run gives no hits.
 	Detach bool
 	// LetGo has the session let go of its processes while nothing changes and nothing
-	// needs a tracer (Session.LetGo says of which it has): signals, births and system calls
-	// cost them what they cost without kprobe then, others may trace them, and hits that
-	// read memory, or are of forked children, cost more. It is for processes that are
-	// attached to, without Follow, Wait and Inject. A process that another tracer holds
-	// can't be changed until that one lets go of it.
+	// needs a tracer; Log says of which it does, and what keeps the others. Signals, births
+	// and system calls cost them what they cost without kprobe then, others may trace them,
+	// and hits that read memory cost more. It is for processes that are attached to,
+	// without Follow, Wait, Inject and NoOptimize, and changes nothing elsewhere. A process
+	// that another tracer holds can't be changed (*TracedError) until that one lets go of it;
+	// Close waits for it as long as its context lasts.
 	LetGo bool
 	// Keep is the name of a file for the memory file of a session that leaves its probes
 	// alone, of one process; "" is none, and it goes with the process.

@@ -1,0 +1,201 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"kprobe/probe/area"
+	"kprobe/probe/tracee"
+)
+
+// comeBack seizes the process's threads again if it was let go of. Errors are those of
+// tracee.Process.Rejoin, and errInterrupted: it is let go of again, or stays traced.
+func (tg *target) comeBack(ctx context.Context) error {
+	if tg = tg.main; !tg.unattended.letGo {
+		return nil
+	}
+	if err := tg.seizeAgain(ctx); err != nil {
+		return err
+	}
+	tg.postponeLetGo()
+	if err := tg.settled(ctx); err != nil {
+		return err
+	}
+	tg.layFallbacksAgain(nil)
+	if err := tg.proc.GuardTrap(ctx, nil); err != nil {
+		return err
+	}
+	tg.watchLibraries(ctx)
+	return nil
+}
+
+// seizeAgain is comeBack of who only takes the probes out.
+func (tg *target) seizeAgain(ctx context.Context) error {
+	if err := tg.proc.Rejoin(ctx); err != nil {
+		return err
+	}
+	tg.unattended.letGo = false
+	tg.s.listLetGo()
+	for _, q := range tg.proc.Sharers() {
+		tg.s.targets[q.PID()] = tg.sharing(q)
+	}
+	for _, t := range tg.proc.Threads() {
+		tg.noteComm(t)
+	}
+	tg.births.used = false
+	tg.setSequences()
+	return nil
+}
+
+// errInterrupted says that a handler of a signal will return into a detour.
+var errInterrupted = errors.New("a handler of a signal has interrupted a probe in it, and doesn't return: try again")
+
+// settled waits until no handler of a signal will return into code of kprobe's, and no
+// thread is in a fallback handler.
+func (tg *target) settled(ctx context.Context) error {
+	for length := range area.Moments() {
+		inside := false
+		err := tg.withStopped(ctx, func(stopped []*tracee.Thread) error {
+			inside = slices.ContainsFunc(stopped, tg.area.Interrupted)
+			return nil
+		})
+		if err := tracee.IgnoreLate(err); err != nil || !inside {
+			return err
+		}
+		if _, err := away(tg.s, func() (struct{}, error) { time.Sleep(length); return struct{}{}, nil }); err != nil {
+			return err
+		}
+		if err := tg.goneError(); err != nil {
+			return err
+		}
+	}
+	return errInterrupted
+}
+
+// comeBackAll is comeBack for every process.
+func (s *Session) comeBackAll(ctx context.Context) error {
+	for pid, tg := range s.targets {
+		if !tg.isMain() || !tg.unattended.letGo {
+			continue
+		}
+		if !tg.proc.Ended() && !(letGoOf{tg.proc, tg.area.File.Addr(tg.area.File.Layout.Header.Off), tg.unattended.begin}).there() {
+			s.executedMeanwhile(ctx, tg)
+			continue
+		}
+		if err := tg.comeBack(ctx); err != nil && !errors.Is(err, tracee.ErrGone) {
+			return fmt.Errorf("process %d: %w", pid, err)
+		}
+	}
+	return nil
+}
+
+// changing runs fn on the tracer's thread with all processes traced.
+func (s *Session) changing(ctx context.Context, fn func() error) error {
+	return s.tracer.Do(func() error {
+		if s.closed {
+			return ErrClosed
+		}
+		if err := s.comeBackAll(ctx); err != nil {
+			return err
+		}
+		return fn()
+	})
+}
+
+// executedMeanwhile arms the definitions in a program that a process has executed while it
+// was let go of.
+func (s *Session) executedMeanwhile(ctx context.Context, old *target) {
+	p := old.proc
+	if p.Ended() {
+		return // that is seen at the next look
+	}
+	p.Replaced()
+	if err := p.Rejoin(ctx); err != nil {
+		s.warnf("process %d executed a program, and isn't probed any more: %v", p.PID(), err)
+		_ = p.Forget()
+		handler{s}.Exited(p, 0)
+		s.listLetGo()
+		return
+	}
+	old.unattended.letGo = false
+	old.leaveSpace()
+	delete(s.targets, p.PID())
+	s.listLetGo()
+	fail := func(err error) {
+		if !errors.Is(err, tracee.ErrGone) {
+			s.warnf("after exec of %d: %v", p.PID(), err)
+		}
+	}
+	if err := s.adopt(p, nil); err != nil {
+		fail(err)
+		s.letGo(p)
+		return
+	}
+	s.logf("process %d executed a program: its probes are put in while it runs", p.PID())
+	if err := s.targets[p.PID()].armDefs(ctx, s.definitions()); err != nil {
+		fail(err)
+	}
+}
+
+// seizeForEnd seizes what was let go of, as a run ends: what is in detours then is waited for.
+func (s *Session) seizeForEnd(ctx context.Context) {
+	for _, tg := range s.targets {
+		if tg.isMain() && tg.unattended.letGo && !tg.proc.Ended() {
+			if err := tg.seizeAgain(ctx); err != nil {
+				s.logf("%v", err)
+			}
+		}
+	}
+}
+
+// Times of leaving a process that another tracer holds.
+const (
+	holderLook = 50 * time.Millisecond
+	holderTold = time.Second
+)
+
+// endLetGo has a target that was let go of once be ready to be left: traced, with its
+// text restored, and, as far as that comes, no handler of a signal about to return into
+// code of kprobe's. Where another tracer holds the process it waits for that one, until
+// ctx is done; the probes are switched off then and stay, as after a kill. clean is to be
+// called once the process is left.
+func (tg *target) endLetGo(ctx context.Context) (clean func(), err error) {
+	for begun, told := time.Now(), false; tg.unattended.letGo; time.Sleep(holderLook) {
+		err := tg.seizeAgain(ctx)
+		var traced *tracee.TracedError
+		switch {
+		case err == nil:
+		case !errors.As(err, &traced):
+			return nil, errors.Join(err, tg.abandonArea())
+		case ctx.Err() != nil:
+			return nil, fmt.Errorf("%w; the probes are switched off, and stay until kprobe traces the process again", errors.Join(err, tg.abandonArea()))
+		case !told && time.Since(begun) >= holderTold:
+			told = true
+			tg.s.warnf("process %d is traced by %s (%d): its probes are taken out when that one lets go of it", tg.proc.PID(), traced.Comm, traced.By)
+		}
+	}
+	tg.feed.over.Store(true)
+	tg.area.Outside = tg.outside
+	forked := tg.unattended.forked
+	forked.Note()
+	if err := tg.area.Drain(ctx); err != nil {
+		return nil, err
+	}
+	return func() {
+		if err := forked.Clean(ctx); err != nil {
+			tg.s.warnf("process %d is left, and what it has made has probes: %v", tg.proc.PID(), err)
+		}
+	}, nil
+}
+
+// abandonArea leaves the probes in the process, switched off, for whoever recovers them.
+func (tg *target) abandonArea() error {
+	tg.feed.over.Store(true)
+	tg.feed.disableAll()
+	a := tg.area
+	tg.area = nil
+	return errors.Join(a.Abandon(), tg.proc.Forget())
+}

@@ -1,0 +1,152 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"kprobe/probe/tracee"
+	"kprobe/symbols"
+)
+
+// letGoOf is a process that is let go of, as anybody may look at it.
+type letGoOf struct {
+	proc  *tracee.Process
+	at    symbols.Addr // of the memory file
+	begin []byte
+}
+
+// listLetGo lists the processes that are let go of.
+func (s *Session) listLetGo() {
+	var list []letGoOf
+	for _, tg := range s.targets {
+		if tg.unattended.letGo && tg.isMain() && tg.area != nil {
+			list = append(list, letGoOf{tg.proc, tg.area.File.Addr(tg.area.File.Layout.Header.Off), tg.unattended.begin})
+		}
+	}
+	s.awayFrom.Store(&list)
+}
+
+// there reports whether the process has the memory that it was let go of with.
+func (x letGoOf) there() bool {
+	b := make([]byte, len(x.begin))
+	err := x.proc.Peek(b, x.at)
+	return err == nil && slices.Equal(b, x.begin)
+}
+
+// watchLetGo looks after processes that are let go of, and lets go of others, until ctx
+// is done.
+func (s *Session) watchLetGo(ctx context.Context) {
+	if !s.letsGo {
+		return
+	}
+	tick := time.NewTicker(letGoTick)
+	defer tick.Stop()
+	due := time.Time{}
+	for {
+		changed := false
+		if list := s.awayFrom.Load(); list != nil {
+			changed = slices.ContainsFunc(*list, func(x letGoOf) bool { return !x.there() })
+		}
+		if now := time.Now(); changed || now.After(due) {
+			err := s.tracer.Do(func() error {
+				due = s.lookAfterLetGo(context.WithoutCancel(ctx))
+				return nil
+			})
+			if errors.Is(err, tracee.ErrClosed) {
+				return
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// lookAfterLetGo does what is due, and says when more may be.
+func (s *Session) lookAfterLetGo(ctx context.Context) (due time.Time) {
+	due = time.Now().Add(letGoMaps)
+	for _, tg := range s.targets {
+		if s.closed || s.stopping || !tg.isMain() || tg.area == nil {
+			continue
+		}
+		b := &tg.unattended
+		switch {
+		case !b.letGo:
+			tg.tryLetGo(ctx)
+			if !b.letGo && b.next.Before(due) {
+				due = b.next
+			}
+		case tg.proc.Ended():
+			status := tg.proc.EndStatus()
+			b.forked.Note()
+			if err := b.forked.Clean(ctx); err != nil {
+				s.warnf("process %d has ended, and what it has made has probes: %v", tg.proc.PID(), err)
+			}
+			_ = tg.proc.Forget() // fails only once the session is closed
+			handler{s}.Exited(tg.proc, status)
+			s.listLetGo()
+		case !letGoOf{tg.proc, tg.area.File.Addr(tg.area.File.Layout.Header.Off), b.begin}.there():
+			s.executedMeanwhile(ctx, tg)
+		case time.Since(b.looked) >= letGoMaps:
+			b.looked = time.Now()
+			tg.seeLibraries(ctx)
+			if tg.params != nil && !tg.renewal.filtered && tracee.Filtered(tg.proc.PID()) {
+				tg.seeFilters(ctx)
+			}
+		}
+	}
+	return due
+}
+
+// seeLibraries does what the loader's breakpoint does for a process that is traced.
+func (tg *target) seeLibraries(ctx context.Context) {
+	before := tg.space.Modules()
+	if err := tg.refresh(); err != nil {
+		return // it is gone, or its mappings can't be read now
+	}
+	if slices.Equal(before, tg.space.Modules()) {
+		if tg.textThere() {
+			return
+		}
+		before = nil
+	}
+	if err := tg.comeBack(ctx); err != nil {
+		tg.s.logf("process %d has loaded or unloaded libraries: %v", tg.proc.PID(), err)
+		return
+	}
+	tg.modulesMoved(ctx, before)
+}
+
+// seeFilters does what is done at a tick for a process that is traced: it has set rules of
+// seccomp.
+func (tg *target) seeFilters(ctx context.Context) {
+	if err := tg.comeBack(ctx); err != nil {
+		tg.s.logf("process %d has set rules of seccomp: %v", tg.proc.PID(), err)
+		return
+	}
+	tg.filtersAtTick()
+}
+
+// textThere reports whether of each file one jump is still there: it may have been
+// unloaded, and loaded again at the same address.
+func (tg *target) textThere() bool {
+	seen := map[*symbols.Module]bool{}
+	for p := range tg.placed {
+		if m := p.where.Module; m == nil || seen[m] || len(p.wants) == 0 {
+			continue
+		}
+		q := tg.patches.covering(p.wants[0].Site.Addr, 1)
+		if q == nil || !q.armed || len(q.plan.Writes) == 0 {
+			continue
+		}
+		seen[p.where.Module] = true
+		if w := q.plan.Writes[0]; !tg.holds(symbols.Addr(w.At), w.Bytes) {
+			return false
+		}
+	}
+	return true
+}
