@@ -75,6 +75,9 @@ func (tg *target) change(ctx context.Context, c *changeset) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	if err := tg.settle(ctx); err != nil {
+		return err
+	}
 	defer litter(len(c.add))()
 	err := tg.s.inHaste(ctx, func() error { return tg.changeText(context.WithoutCancel(ctx), c) })
 	if err == nil {

@@ -11,33 +11,37 @@ import (
 	"kprobe/probe/tracee"
 )
 
-// comeBack seizes the process's threads again if it was let go of. Errors are those of
-// tracee.Process.Rejoin, and errInterrupted: it is let go of again, or stays traced.
+// comeBack seizes the process's threads again if it was let go of, and sees that it can be
+// changed. Errors are those of tracee.Process.Rejoin, and it is let go of still; and
+// errInterrupted, and it is traced.
 func (tg *target) comeBack(ctx context.Context) error {
-	if tg = tg.main; !tg.unattended.letGo {
-		return nil
+	tg = tg.main
+	came := tg.unattended.letGo
+	if came {
+		if err := tg.seizeAgain(ctx); err != nil {
+			return err
+		}
+		tg.postponeLetGo()
+		tg.layFallbacksAgain(nil)
+		if err := tg.proc.GuardTrap(ctx, nil); err != nil {
+			return err
+		}
 	}
-	if err := tg.seizeAgain(ctx); err != nil {
+	if err := tg.settle(ctx); err != nil {
 		return err
 	}
-	tg.postponeLetGo()
-	if err := tg.settled(ctx); err != nil {
-		return err
+	if came {
+		tg.watchLibraries(ctx)
 	}
-	tg.layFallbacksAgain(nil)
-	if err := tg.proc.GuardTrap(ctx, nil); err != nil {
-		return err
-	}
-	tg.watchLibraries(ctx)
 	return nil
 }
 
-// seizeAgain is comeBack of who only takes the probes out.
+// seizeAgain is comeBack of who changes nothing, or takes everything out.
 func (tg *target) seizeAgain(ctx context.Context) error {
 	if err := tg.proc.Rejoin(ctx); err != nil {
 		return err
 	}
-	tg.unattended.letGo = false
+	tg.unattended.letGo, tg.unattended.open = false, true
 	tg.s.listLetGo()
 	for _, q := range tg.proc.Sharers() {
 		tg.s.targets[q.PID()] = tg.sharing(q)
@@ -53,17 +57,25 @@ func (tg *target) seizeAgain(ctx context.Context) error {
 // errInterrupted says that a handler of a signal will return into a detour.
 var errInterrupted = errors.New("a handler of a signal has interrupted a probe in it, and doesn't return: try again")
 
-// settled waits until no handler of a signal will return into code of kprobe's, and no
-// thread is in a fallback handler.
-func (tg *target) settled(ctx context.Context) error {
+// settle waits, before a change of a process that was seized again, until no handler of a
+// signal will return into code of kprobe's, and no thread is in a fallback handler: signals
+// are held since, so none will be again. The error is errInterrupted.
+func (tg *target) settle(ctx context.Context) error {
+	if !tg.unattended.open {
+		return nil
+	}
 	for length := range area.Moments() {
 		inside := false
 		err := tg.withStopped(ctx, func(stopped []*tracee.Thread) error {
 			inside = slices.ContainsFunc(stopped, tg.area.Interrupted)
 			return nil
 		})
-		if err := tracee.IgnoreLate(err); err != nil || !inside {
+		if err := tracee.IgnoreLate(err); err != nil {
 			return err
+		}
+		if !inside {
+			tg.unattended.open = false
+			return nil
 		}
 		if _, err := away(tg.s, func() (struct{}, error) { time.Sleep(length); return struct{}{}, nil }); err != nil {
 			return err
@@ -78,10 +90,10 @@ func (tg *target) settled(ctx context.Context) error {
 // comeBackAll is comeBack for every process.
 func (s *Session) comeBackAll(ctx context.Context) error {
 	for pid, tg := range s.targets {
-		if !tg.isMain() || !tg.unattended.letGo {
+		if !tg.isMain() {
 			continue
 		}
-		if !tg.proc.Ended() && !(letGoOf{tg.proc, tg.area.File.Addr(tg.area.File.Layout.Header.Off), tg.unattended.begin}).there() {
+		if tg.unattended.letGo && !tg.proc.Ended() && !tg.asLetGo().there() {
 			s.executedMeanwhile(ctx, tg)
 			continue
 		}
@@ -121,6 +133,8 @@ func (s *Session) executedMeanwhile(ctx context.Context, old *target) {
 		return
 	}
 	old.unattended.letGo = false
+	old.unattended.forked.Note()
+	old.cleanForked(ctx)
 	old.leaveSpace()
 	delete(s.targets, p.PID())
 	s.listLetGo()
@@ -163,11 +177,13 @@ const (
 // ctx is done; the probes are switched off then and stay, as after a kill. clean is to be
 // called once the process is left.
 func (tg *target) endLetGo(ctx context.Context) (clean func(), err error) {
-	for begun, told := time.Now(), false; tg.unattended.letGo; time.Sleep(holderLook) {
+	for begun, told := time.Now(), false; tg.unattended.letGo; {
 		err := tg.seizeAgain(ctx)
+		if err == nil {
+			break
+		}
 		var traced *tracee.TracedError
 		switch {
-		case err == nil:
 		case !errors.As(err, &traced):
 			return nil, errors.Join(err, tg.abandonArea())
 		case ctx.Err() != nil:
@@ -176,19 +192,22 @@ func (tg *target) endLetGo(ctx context.Context) (clean func(), err error) {
 			told = true
 			tg.s.warnf("process %d is traced by %s (%d): its probes are taken out when that one lets go of it", tg.proc.PID(), traced.Comm, traced.By)
 		}
+		time.Sleep(holderLook)
 	}
 	tg.feed.over.Store(true)
 	tg.area.Outside = tg.outside
-	forked := tg.unattended.forked
-	forked.Note()
+	tg.unattended.forked.Note()
 	if err := tg.area.Drain(ctx); err != nil {
 		return nil, err
 	}
-	return func() {
-		if err := forked.Clean(ctx); err != nil {
-			tg.s.warnf("process %d is left, and what it has made has probes: %v", tg.proc.PID(), err)
-		}
-	}, nil
+	return func() { tg.cleanForked(ctx) }, nil
+}
+
+// cleanForked takes the probes out of what the process has made, as noted before.
+func (tg *target) cleanForked(ctx context.Context) {
+	if err := tg.unattended.forked.Clean(ctx); err != nil {
+		tg.s.warnf("what process %d has made has probes: %v", tg.proc.PID(), err)
+	}
 }
 
 // abandonArea leaves the probes in the process, switched off, for whoever recovers them.

@@ -59,7 +59,7 @@ func (tg *target) lackNumber() (out []*placed) {
 // renewAtTick builds the target's jumps again if its threads' numbers can be
 // read by now.
 func (tg *target) renewAtTick() {
-	if tg.unattended.letGo {
+	if tg.unattended.letGo || tg.unattended.open {
 		return
 	}
 	tg.filtersAtTick()

@@ -244,7 +244,10 @@ func Start(ctx context.Context, c Command, o Options) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.letsGo = false // it has begun with a tracer, and its end is to be told
+	if s.letsGo {
+		s.letsGo = false
+		s.logf("the process stays traced: it was started, and its end is to be told")
+	}
 	p, err := s.tracer.Start(ctx, tracee.Command(c))
 	if err != nil {
 		_ = s.Close(context.WithoutCancel(ctx))

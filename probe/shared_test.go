@@ -1,12 +1,14 @@
 package probe
 
 import (
+	"slices"
 	"strconv"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"kprobe/internal/fixture"
+	"kprobe/probe/ring"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
@@ -181,10 +183,20 @@ func TestSharedSignals(t *testing.T) {
 // TestSharedKilled kills kprobe while threads are in the code that return probes
 // share: the program runs on over it, and a later kprobe takes it out.
 func TestSharedKilled(t *testing.T) {
+	killedBusy(t, full(3, 50), 2, func(c ring.Counts) bool { return c.Missed > 100 },
+		append([]string{"trace", "-q", "-o", "/dev/null"}, busyShared...)...)
+}
+
+// killedBusy kills kprobe, with its guardian, so many times in a command on probe_forever,
+// once so many of its jumps are busy: the program runs on, and a later kprobe takes
+// everything out.
+func killedBusy(t *testing.T, rounds, jumps int, busy func(ring.Counts) bool, args ...string) {
+	t.Helper()
 	bin := buildKprobe(t)
 	sub := startSubject(t, fixture.Build(t, "probe_forever.c", "-O2"), "3")
-	for range full(3, 50) {
-		c := startKprobe(t, bin, append([]string{"trace", "-q", "-o", "/dev/null", "-p", strconv.Itoa(sub.pid())}, busyShared...)...)
+	args = slices.Insert(args, 1, "-p", strconv.Itoa(sub.pid()))
+	for range rounds {
+		c := startKprobe(t, bin, args...)
 		if !waitUntil(func() bool {
 			l, err := OpenLive(sub.pid())
 			if err != nil {
@@ -193,11 +205,11 @@ func TestSharedKilled(t *testing.T) {
 			defer l.Close()
 			n := 0
 			for _, p := range l.Probes() {
-				if p.Optimized && p.Counts.Missed > 100 {
+				if p.Optimized && busy(p.Counts) {
 					n++
 				}
 			}
-			return n >= 2
+			return n >= jumps
 		}) {
 			t.Fatalf("the probes see nothing: %s", c.stderr.String())
 		}

@@ -1,12 +1,12 @@
 package probe
 
 import (
-	"strconv"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"kprobe/internal/fixture"
+	"kprobe/probe/ring"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
@@ -88,35 +88,5 @@ func TestTallyCode(t *testing.T) {
 // TestTallyKilled kills kprobe while threads count in a tally: the program runs on over
 // it, and a later kprobe takes it out.
 func TestTallyKilled(t *testing.T) {
-	bin := buildKprobe(t)
-	sub := startSubject(t, fixture.Build(t, "probe_forever.c", "-O2"), "3")
-	for range full(2, 50) {
-		c := startKprobe(t, bin, append([]string{"profile", "-p", strconv.Itoa(sub.pid())}, manyCounted...)...)
-		if !waitUntil(func() bool {
-			l, err := OpenLive(sub.pid())
-			if err != nil {
-				return false
-			}
-			defer l.Close()
-			n := 0
-			for _, p := range l.Probes() {
-				if p.Optimized && p.Counts.Recorded > 100 {
-					n++
-				}
-			}
-			return n >= 6
-		}) {
-			t.Fatalf("the probes see nothing: %s", c.stderr.String())
-		}
-		c.kill(killBoth)
-		<-c.done
-		if pids, err := Recover(t.Context(), []int{sub.pid()}); err != nil || len(pids) != 1 {
-			t.Errorf("recovered %v: %v", pids, err)
-		}
-		checkClean(t, sub.pid())
-	}
-	if got := sub.work(); got != "done 0" {
-		t.Errorf("the program printed %q, want no round wrong", got)
-	}
-	sub.end()
+	killedBusy(t, full(2, 50), 6, func(c ring.Counts) bool { return c.Recorded > 100 }, append([]string{"profile"}, manyCounted...)...)
 }

@@ -27,7 +27,7 @@ import (
 //	traced    again, for every change, and to take the probes out (comeBack)
 //
 // Signals were not held while the process was let go of: a handler may have interrupted a
-// detour and return there later. So a change waits until none will (settled), and whoever
+// detour and return there later. So a change waits until none will (settle), and whoever
 // takes the probes out does what recovery does (area.Area.Unheld). Forked children kept
 // the jumps, and are made clean when the probes are taken out.
 //
@@ -38,6 +38,7 @@ import (
 type unattended struct {
 	letGo  bool      // nobody traces it
 	was    bool      // it was let go of once: signals were not held
+	open   bool      // since it was seized again a handler may still return into a detour
 	why    string    // it is traced for now, as was told last
 	next   time.Time // it isn't tried before
 	pause  time.Duration
@@ -50,10 +51,12 @@ type unattended struct {
 const (
 	letGoTick = 20 * time.Millisecond // how often processes that are let go of are looked at
 	letGoMaps = time.Second           // and their mappings
-	// letGoSoon and letGoLate bound how long a process stays traced after a change, or when
-	// it couldn't be let go of: longer where that was so the last time.
+	// letGoSoon and letGoLate bound how long a process stays traced after a change: longer
+	// where changes come often. Where it couldn't be let go of at the moment it is tried
+	// letGoAgain later.
 	letGoSoon  = 20 * time.Millisecond
 	letGoLate  = 10 * time.Second
+	letGoAgain = 200 * time.Millisecond
 	letGoQuiet = 10 * time.Second // after so long without a change it is soon again
 )
 
@@ -133,10 +136,10 @@ func (tg *target) tryLetGo(ctx context.Context) {
 		tg.s.logf("process %d is let go of: nothing traces it while nothing changes", tg.proc.PID())
 		return
 	}
-	if !later {
-		b.next = time.Now().Add(letGoLate)
+	if later {
+		b.next = time.Now().Add(letGoAgain)
 	} else {
-		tg.postponeLetGo()
+		b.next = time.Now().Add(letGoLate)
 	}
 	if !later && b.why != why {
 		b.why = why
@@ -173,6 +176,9 @@ func (tg *target) letGo(ctx context.Context) (why string, later bool) {
 		}
 	}
 	if !tg.births.trusted {
+		if err := tg.settle(ctx); err != nil {
+			return err.Error(), true
+		}
 		tg.watchBirths(ctx)
 	}
 	if tg.area == nil || tg.over {
@@ -184,16 +190,12 @@ func (tg *target) letGo(ctx context.Context) (why string, later bool) {
 		tg.useSequences(stopped)
 		return nil
 	})
-	switch {
-	case err == nil:
-	case errors.Is(err, tracee.ErrNotNow), tracee.IgnoreLate(err) == nil, errors.Is(err, tracee.ErrGone):
+	if err != nil && tg.proc.Parted() { // a thread was gone before it was let go of
+		tg.s.logf("%v", err)
+	} else if err != nil {
 		tg.births.used = false
 		tg.setSequences()
-		return err.Error(), true
-	default:
-		tg.births.used = false
-		tg.setSequences()
-		return err.Error(), false
+		return err.Error(), errors.Is(err, tracee.ErrNotNow) || tracee.IgnoreLate(err) == nil || errors.Is(err, tracee.ErrGone)
 	}
 	b.letGo, b.was, b.why, b.begin, b.looked = true, true, "", begin, time.Now()
 	if b.forked == nil {

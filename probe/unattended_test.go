@@ -307,3 +307,36 @@ func TestLetGoChildren(t *testing.T) {
 	checkClean(t, kid)
 	s.end()
 }
+
+// TestLetGoLibraries: a library that is unloaded and loaded again while nobody traces gets
+// its probes back.
+func TestLetGoLibraries(t *testing.T) {
+	_, lib := loaderFixture(t, "cc")
+	s := startSubject(t, fixture.Build(t, "left_library.c", "-O1", "-ldl"), lib)
+	step := func(want string) {
+		t.Helper()
+		s.line()
+		s.expect(want)
+	}
+	var l *live
+	places := func(n int) {
+		t.Helper()
+		if !waitUntil(func() bool { return l.stat("work").Places == n }) {
+			t.Fatalf("there are not %d places: %+v", n, l.stat("work"))
+		}
+	}
+	step("loaded")
+	l = attach(t, s.pid(), Options{LetGo: true}, "p:part/work "+lib+":part_work")
+	for round := range 2 {
+		l.untraced(s.pid())
+		step("called")
+		if hits := l.stat("work").Hits; hits != uint64(round+1) {
+			t.Errorf("%d hits of %d calls", hits, round+1)
+		}
+		step("unloaded")
+		places(0)
+		step("loaded")
+		places(1)
+	}
+	l.finish(s.pid())
+}

@@ -17,12 +17,18 @@ type letGoOf struct {
 	begin []byte
 }
 
+// asLetGo is the target as it may be looked at from outside.
+func (tg *target) asLetGo() letGoOf {
+	f := tg.area.File
+	return letGoOf{tg.proc, f.Addr(f.Layout.Header.Off), tg.unattended.begin}
+}
+
 // listLetGo lists the processes that are let go of.
 func (s *Session) listLetGo() {
 	var list []letGoOf
 	for _, tg := range s.targets {
 		if tg.unattended.letGo && tg.isMain() && tg.area != nil {
-			list = append(list, letGoOf{tg.proc, tg.area.File.Addr(tg.area.File.Layout.Header.Off), tg.unattended.begin})
+			list = append(list, tg.asLetGo())
 		}
 	}
 	s.awayFrom.Store(&list)
@@ -83,13 +89,11 @@ func (s *Session) lookAfterLetGo(ctx context.Context) (due time.Time) {
 		case tg.proc.Ended():
 			status := tg.proc.EndStatus()
 			b.forked.Note()
-			if err := b.forked.Clean(ctx); err != nil {
-				s.warnf("process %d has ended, and what it has made has probes: %v", tg.proc.PID(), err)
-			}
+			tg.cleanForked(ctx)
 			_ = tg.proc.Forget() // fails only once the session is closed
 			handler{s}.Exited(tg.proc, status)
 			s.listLetGo()
-		case !letGoOf{tg.proc, tg.area.File.Addr(tg.area.File.Layout.Header.Off), b.begin}.there():
+		case !tg.asLetGo().there():
 			s.executedMeanwhile(ctx, tg)
 		case time.Since(b.looked) >= letGoMaps:
 			b.looked = time.Now()

@@ -51,13 +51,7 @@ func (p *Process) detach(ctx context.Context, prepare func(stopped []*Thread) er
 		p.reap()
 		return err
 	}
-	p.settleOwed()
-	for _, th := range p.Threads() {
-		if th.Stopped() && th.deferred {
-			p.tr.settle(th)
-		}
-	}
-	if p.gone.Load() {
+	if p.settleAll() {
 		return ErrGone
 	}
 	p.closeGuard(ctx)
@@ -67,6 +61,15 @@ func (p *Process) detach(ctx context.Context, prepare func(stopped []*Thread) er
 			err = perr
 		}
 	}
+	if lerr := p.leaveStopped(); err == nil {
+		err = lerr
+	}
+	return err
+}
+
+// leaveStopped lets go of the threads that are stopped, and of the others as they stop. The
+// error is the first.
+func (p *Process) leaveStopped() (err error) {
 	p.leaving = true
 	p.held = 0
 	for _, th := range p.Threads() {
@@ -121,6 +124,18 @@ func (p *Process) inVfork() bool {
 		}
 	}
 	return len(p.threads) > 0
+}
+
+// settleAll settles what waits to be handled of stopped threads. It reports whether the
+// process is gone by it.
+func (p *Process) settleAll() (gone bool) {
+	p.settleOwed()
+	for _, th := range p.Threads() {
+		if th.Stopped() && th.deferred {
+			p.tr.settle(th)
+		}
+	}
+	return p.gone.Load()
 }
 
 // settle handles a put-off event of a thread that won't be resumed by us, as

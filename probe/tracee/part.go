@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -68,17 +67,8 @@ func (p *Process) part(ctx context.Context, prepare func(stopped []*Thread) erro
 	if p.start = procfs.StartTime(p.pid); p.fd == 0 {
 		p.fd = openPidfd(p.pid)
 	}
-	p.leaving, p.parting = true, true
-	p.held = 0
-	for _, th := range p.Threads() {
-		if th.Stopped() {
-			if lerr := p.tr.leave(th, th.deferred); lerr != nil && err == nil {
-				err = lerr
-			}
-		}
-	}
-	p.tr.pauses.add(time.Since(p.since))
-	return err
+	p.parting = true
+	return p.leaveStopped()
 }
 
 // readyToPart settles what waits to be handled of stopped threads, or says that it can't
@@ -89,13 +79,7 @@ func (p *Process) readyToPart() error {
 			return ErrNotNow
 		}
 	}
-	p.settleOwed()
-	for _, th := range p.Threads() {
-		if th.Stopped() && th.deferred {
-			p.tr.settle(th)
-		}
-	}
-	if p.gone.Load() {
+	if p.settleAll() {
 		return ErrGone
 	}
 	if len(p.Sharers()) > 0 || slices.ContainsFunc(p.Threads(), func(th *Thread) bool { return !th.Stopped() }) {

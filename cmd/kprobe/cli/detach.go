@@ -36,7 +36,7 @@ func (o *traceOptions) checkDetach(c *cobra.Command) error {
 	if len(o.command) > 0 {
 		return misuse("--detach leaves a process that runs: start the command, and name it with -p PID")
 	}
-	for _, name := range []string{"events", "hist", "html", "lines", "interval", "duration", "follow", "no-optimize", "pending", "output", "rotate", "time"} {
+	for _, name := range []string{"events", "hist", "html", "lines", "interval", "duration", "follow", "no-optimize", "pending", "output", "rotate", "time", "let-go"} {
 		if c.Flags().Changed(name) {
 			return misuse("--detach and --%s cannot be used together: nobody stays to do it", name)
 		}
