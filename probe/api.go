@@ -88,8 +88,8 @@ type Options struct {
 	// LetGo has the session let go of its processes while nothing changes and nothing
 	// needs a tracer; Log says of which it does, and what keeps the others. Signals, births
 	// and system calls cost them what they cost without kprobe then, others may trace them,
-	// and hits that read memory cost more. It is for processes that are attached to,
-	// without Follow, Wait, Inject and NoOptimize, and changes nothing elsewhere. A process
+	// and hits that read memory cost more. It is for processes that are attached to or
+	// started, without Follow, Wait, Inject and NoOptimize, and changes nothing elsewhere. A process
 	// that another tracer holds can't be changed (*TracedError) until that one lets go of it;
 	// Close waits for it as long as its context lasts.
 	LetGo bool

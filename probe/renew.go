@@ -21,6 +21,7 @@ import (
 const (
 	renewFirst = 50 * time.Millisecond
 	renewTries = 9 // over 25 s
+	renewSoon  = 5 // over 1.5 s: a process isn't let go of before
 )
 
 // A program may also set rules for its system calls (seccomp) after its probes were

@@ -244,10 +244,6 @@ func Start(ctx context.Context, c Command, o Options) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.letsGo {
-		s.letsGo = false
-		s.logf("the process stays traced: it was started, and its end is to be told")
-	}
 	p, err := s.tracer.Start(ctx, tracee.Command(c))
 	if err != nil {
 		_ = s.Close(context.WithoutCancel(ctx))

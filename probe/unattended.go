@@ -85,6 +85,8 @@ func (tg *target) keepsTracer() (why string, later bool) {
 	switch {
 	case tg.loads():
 		return "its program is still being loaded", true
+	case tg.renewable() && tg.renewal.tries < renewSoon:
+		return "its threads' numbers aren't known yet", true
 	case tg.child:
 		return "it shares the memory of a process that is gone", false
 	case len(tg.pending) > 0:

@@ -181,10 +181,11 @@ func (t *Tracer) exiting(th *Thread) {
 // ended handles the end of a thread or process.
 func (t *Tracer) ended(tid int, th *Thread, st syscall.WaitStatus) {
 	delete(t.early, tid)
-	delete(t.children, tid)
 	if th == nil {
+		t.noteReaped(tid, st)
 		return
 	}
+	delete(t.children, tid)
 	p := th.p
 	t.exiting(th)
 	t.forget(th)

@@ -14,8 +14,9 @@ import (
 
 // How a process has ended that was parted with
 //
-// It is another's child, so no wait tells. A pidfd that was opened before does, from Linux
-// 6.15 on, once its parent has collected the status; until then /proc does.
+// Of a process that Start started a wait tells. Another is somebody else's child: a pidfd
+// that was opened before tells, from Linux 6.15 on, once its parent has collected the
+// status; until then /proc does.
 
 // pidfd is a descriptor of a process; 0: there is none.
 type pidfd int
@@ -59,6 +60,9 @@ const endPatience = 100 * time.Millisecond
 // EndStatus tells how a process that was parted with has ended; 0 where the kernel doesn't
 // tell.
 func (p *Process) EndStatus() syscall.WaitStatus {
+	if st, ok := p.tr.reaped[p.pid]; ok {
+		return st
+	}
 	if p.fd == 0 {
 		return 0
 	}

@@ -158,7 +158,15 @@ func (p *Process) rejoin(ctx context.Context) error {
 }
 
 // Ended reports whether a process that was parted with has ended since.
-func (p *Process) Ended() bool { return procfs.StartTime(p.pid) != p.start }
+func (p *Process) Ended() bool {
+	if p.tr.children[p.pid] {
+		p.tr.reap(p.pid)
+	}
+	if _, ok := p.tr.reaped[p.pid]; ok {
+		return true
+	}
+	return procfs.StartTime(p.pid) != p.start
+}
 
 // Forget drops a process that was parted with and has ended.
 func (p *Process) Forget() error {

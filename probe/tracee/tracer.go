@@ -55,7 +55,7 @@ type state struct {
 	kept     []*Thread                  // stopped, not collected yet
 	queue    []*Thread                  // stopped, their event is still to be handled
 	children map[int]bool               // processes that Start started and nobody reaped
-	reaped   map[int]syscall.WaitStatus // of those, what Close has reaped
+	reaped   map[int]syscall.WaitStatus // of those, how they ended while nobody traced them
 	handler  Handler
 	running  bool
 	stays    bool // Run goes on without processes
@@ -273,19 +273,32 @@ func (t *Tracer) Close() error {
 // reapChildren takes the status of started processes that have ended.
 func (t *Tracer) reapChildren() {
 	for pid := range t.children {
-		var st uint32
-		if n, _ := wait(pid, &st, unix.WNOHANG); n == pid && syscall.WaitStatus(st).Exited() || syscall.WaitStatus(st).Signaled() {
-			delete(t.children, pid)
-			if t.reaped == nil {
-				t.reaped = map[int]syscall.WaitStatus{}
-			}
-			t.reaped[pid] = syscall.WaitStatus(st)
-		}
+		t.reap(pid)
 	}
 }
 
-// Reaped tells how a process that Start started ended, if it did after it was let go
-// and Close has taken its status. It is to be called behind Close.
+// reap takes the status of a started process that nobody traces, if it has ended.
+func (t *Tracer) reap(pid int) {
+	var st uint32
+	if n, _ := wait(pid, &st, unix.WNOHANG); n == pid {
+		t.noteReaped(pid, syscall.WaitStatus(st))
+	}
+}
+
+// noteReaped notes how a started process has ended, if that is what the status says.
+func (t *Tracer) noteReaped(pid int, st syscall.WaitStatus) {
+	if !t.children[pid] || !st.Exited() && !st.Signaled() {
+		return
+	}
+	delete(t.children, pid)
+	if t.reaped == nil {
+		t.reaped = map[int]syscall.WaitStatus{}
+	}
+	t.reaped[pid] = st
+}
+
+// Reaped tells how a process that Start started ended, if it did after it was let go.
+// It is to be called behind Close.
 func (t *Tracer) Reaped(pid int) (st syscall.WaitStatus, ok bool) {
 	st, ok = t.reaped[pid]
 	return st, ok
