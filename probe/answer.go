@@ -43,7 +43,7 @@ const answerEvery = 500 * time.Microsecond
 
 // answer answers stops that wait, and says whether who is planning should give up:
 // the error of its context.
-func (s *Session) answer() error {
+func (s *engine) answer() error {
 	if s.answers.asked != nil {
 		s.answers.asked()
 	}
@@ -74,7 +74,7 @@ func (tg *target) goneError() error {
 }
 
 // hurried is the error of the context of who is planning.
-func (s *Session) hurried() error {
+func (s *engine) hurried() error {
 	if s.answers.haste == nil {
 		return nil
 	}
@@ -83,7 +83,7 @@ func (s *Session) hurried() error {
 
 // aside runs something that answers stops, in the midst of what may be an answer
 // itself.
-func (s *Session) aside(f func() error) error {
+func (s *engine) aside(f func() error) error {
 	if s.answers.off > 0 {
 		return nil
 	}
@@ -97,7 +97,7 @@ func (s *Session) aside(f func() error) error {
 }
 
 // inHaste runs f, of which answer says when ctx is done.
-func (s *Session) inHaste(ctx context.Context, f func() error) error {
+func (s *engine) inHaste(ctx context.Context, f func() error) error {
 	was := s.answers.haste
 	s.answers.haste = ctx
 	defer func() { s.answers.haste = was }()
@@ -106,7 +106,7 @@ func (s *Session) inHaste(ctx context.Context, f func() error) error {
 
 // away runs fn, which touches no state of the session, and answers stops
 // meanwhile. If who is planning should give up it doesn't wait for fn.
-func away[T any](s *Session, fn func() (T, error)) (T, error) {
+func away[T any](s *engine, fn func() (T, error)) (T, error) {
 	type result struct {
 		v   T
 		err error
@@ -149,7 +149,7 @@ func (h handler) Early(t *tracee.Thread) bool {
 	case tracee.StopExec:
 		return false
 	case tracee.StopFork:
-		return !s.opts.Follow && s.opts.Wait == nil || s.stopping
+		return !s.opts.Follows || s.stopping
 	case tracee.StopTrap:
 		tg := s.targetOf(t)
 		regs, err := t.Regs()
@@ -158,20 +158,7 @@ func (h handler) Early(t *tracee.Thread) bool {
 		}
 		st := tg.sites[symbols.Addr(regs.Rip-1)]
 		hooked := st != nil && st.armed && len(st.hooks) > 0
-		return !hooked && (s.running || !s.hasHandlers())
+		return !hooked && (s.running || !s.owner.hasHandlers())
 	}
 	return true
-}
-
-// hasHandlers reports whether a probe was registered whose handlers run with the
-// thread stopped.
-func (s *Session) hasHandlers() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, u := range s.users {
-		if u.sync {
-			return true
-		}
-	}
-	return false
 }

@@ -107,6 +107,16 @@ type Options struct {
 	Files *symbols.Cache
 }
 
+// config is what the engine is told of the options.
+func (o *Options) config() config {
+	return config{
+		NoOptimize: o.NoOptimize, MaxActive: o.MaxActive, MaxText: o.MaxText, Follows: o.Follow || o.Wait != nil,
+		Pending: o.Pending, CountOnly: o.CountOnly, Bin: o.Bin, RingSize: o.RingSize, Log: o.Log, Touched: o.Touched,
+		Armed: o.Armed, Signaled: o.Signaled, Progress: o.Progress, Limit: o.Limit, Expire: o.Expire,
+		Detach: o.Detach, Keep: o.Keep, Version: o.Version,
+	}
+}
+
 // The least and the largest Options.RingSize.
 const (
 	MinRing = ring.MinRingSize

@@ -169,7 +169,7 @@ func (tg *target) place(d *fetch.Def, ev *event, w symbols.Site) ([]patchRequest
 			return nil, err
 		}
 	}
-	u := tg.s.user(d)
+	u := tg.s.owner.handlersOf(d)
 	prog, list, err := tg.program(d, ev, u, w)
 	if err != nil {
 		return nil, err
@@ -224,7 +224,7 @@ type plainProgram struct {
 }
 
 // program compiles a definition for one of its places.
-func (tg *target) program(d *fetch.Def, ev *event, u *registered, w symbols.Site) (*fetch.Program, []*triggers.Trigger, error) {
+func (tg *target) program(d *fetch.Def, ev *event, u *handlers, w symbols.Site) (*fetch.Program, []*triggers.Trigger, error) {
 	// Where nothing is fetched it is the same everywhere, and of thousands of places once.
 	same := u == nil && len(d.Args) == 0 && d.Filter == nil && len(tg.s.triggers.List) == 0
 	if same && tg.plain.def == d {

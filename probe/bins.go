@@ -14,7 +14,7 @@ import (
 
 // rows is how many rows of bins a memory file of the session has: those of the first
 // probes are used, the others record.
-func (s *Session) rows() int {
+func (s *engine) rows() int {
 	if s.opts.Bin == nil {
 		return 0
 	}

@@ -24,13 +24,13 @@ import (
 
 // callHandler runs a handler over the registers of the thread at hand, whose program
 // is at ip; ok is false if it panicked.
-func (s *Session) callHandler(u *registered, name string, r *Regs, f func()) (ok bool) {
+func (s *engine) callHandler(p *placed, name string, r *Regs, f func()) (ok bool) {
 	defer func() {
 		s.handling = false
 		regs.End(r)
 		if v := recover(); v != nil {
 			ok = false
-			s.handlerFailed(&HandlerError{Probe: u.probe, Handler: name, Value: v, Stack: debug.Stack()}, u)
+			s.handlerFailed(p.user.failed(name, v, debug.Stack()), p.ev)
 		}
 	}()
 	s.handling = true
@@ -40,10 +40,8 @@ func (s *Session) callHandler(u *registered, name string, r *Regs, f func()) (ok
 
 // handlerFailed ends the run with the error of a handler, and switches its
 // probe off.
-func (s *Session) handlerFailed(err *HandlerError, u *registered) {
-	if ev := u.kp.ev.Load(); ev != nil {
-		ev.turn(false)
-	}
+func (s *engine) handlerFailed(err error, ev *event) {
+	ev.turn(false)
 	if s.fatal == nil {
 		s.fatal = err
 	}
@@ -52,7 +50,7 @@ func (s *Session) handlerFailed(err *HandlerError, u *registered) {
 
 // apply makes what a handler changed the thread's, but for the instruction
 // pointer.
-func (s *Session) apply(r *Regs) {
+func (s *engine) apply(r *Regs) {
 	live, err := s.at.t.Regs()
 	if err != nil {
 		return // gone
@@ -71,7 +69,7 @@ func (s *Session) apply(r *Regs) {
 }
 
 // jump leads the thread to where a handler has set its instruction pointer.
-func (s *Session) jump(r *Regs) {
+func (s *engine) jump(r *Regs) {
 	live, err := s.at.t.Regs()
 	if err != nil {
 		return // gone
@@ -81,12 +79,12 @@ func (s *Session) jump(r *Regs) {
 }
 
 // takes reports whether a probe takes a hit now.
-func (s *Session) takes(p *placed) bool {
+func (s *engine) takes(p *placed) bool {
 	return !s.stopping && !p.removed && p.feed.enabled(p)
 }
 
 // preHandler takes a hit of a probe with handlers.
-func (s *Session) preHandler(p *placed) {
+func (s *engine) preHandler(p *placed) {
 	if !s.takes(p) {
 		return
 	}
@@ -102,7 +100,7 @@ func (s *Session) preHandler(p *placed) {
 	}
 	skip := false
 	name := "PreHandler"
-	run := func() { skip = u.pre(u.kp, r) }
+	run := func() { skip = u.pre(r) }
 	if u.call != nil {
 		entry, ok := s.bindEntry(p, r)
 		if !ok {
@@ -113,7 +111,7 @@ func (s *Session) preHandler(p *placed) {
 		run = func() { skip = entry() }
 	}
 	count(ring.CounterHits)
-	if !s.callHandler(u, name, r, run) {
+	if !s.callHandler(p, name, r, run) {
 		return
 	}
 	s.apply(r)
@@ -124,10 +122,10 @@ func (s *Session) preHandler(p *placed) {
 
 // faultHandlers offers a fault of a site's instruction to the handlers of its
 // probes. before are the registers at the instruction.
-func (s *Session) faultHandlers(tg *target, th *thread, st *site, before *unix.PtraceRegs, si *tracee.Siginfo) (v tracee.Verdict, handled bool) {
+func (s *engine) faultHandlers(tg *target, th *thread, st *site, before *unix.PtraceRegs, si *tracee.Siginfo) (v tracee.Verdict, handled bool) {
 	for _, list := range [][]*placed{st.probes, st.returns} {
 		for _, p := range list {
-			if p.user == nil || p.user.kp.FaultHandler == nil || !s.takes(p) {
+			if p.user == nil || p.user.fault == nil || !s.takes(p) {
 				continue
 			}
 			if err := s.fill(tg, th); err != nil {
@@ -143,7 +141,7 @@ func (s *Session) faultHandlers(tg *target, th *thread, st *site, before *unix.P
 				f.Addr = st.addr
 			}
 			done := false
-			if !s.callHandler(p.user, "FaultHandler", r, func() { done = p.user.kp.FaultHandler(p.user.kp, r, f) }) || !done {
+			if !s.callHandler(p, "FaultHandler", r, func() { done = p.user.fault(r, f) }) || !done {
 				continue
 			}
 			tg.faulted(th.t, si)
@@ -167,53 +165,38 @@ func (s *Session) faultHandlers(tg *target, th *thread, st *site, before *unix.P
 
 // entryHandler begins an instance of a Kretprobe, and reports whether its call
 // is not to be followed.
-func (s *Session) entryHandler(p *placed, in *instance) (skip bool) {
-	k := p.user.kret
-	begin(in, k)
-	if k.EntryHandler == nil {
+func (s *engine) entryHandler(p *placed, in *instance) (skip bool) {
+	u := p.user
+	in.User = u.follow(in.User, in)
+	if u.entry == nil {
 		return false
 	}
 	r := s.newRegs(p)
 	if r == nil {
 		return true // gone
 	}
-	if !s.callHandler(p.user, "EntryHandler", r, func() { skip = k.EntryHandler(in.User, r) }) {
+	if !s.callHandler(p, "EntryHandler", r, func() { skip = u.entry(in.User, r) }) {
 		return true
 	}
 	s.apply(r)
 	return skip
 }
 
-// begin makes an instance's public side that of a new call.
-func begin(in *instance, k *Kretprobe) {
-	data := []byte(nil)
-	if in.User != nil {
-		data = in.User.Data
-	}
-	if len(data) != k.DataSize {
-		data = make([]byte, k.DataSize)
-	}
-	clear(data)
-	in.User = &KretprobeInstance{Probe: k, RetAddr: in.Return, PID: in.TGID, TID: in.TID, Data: data}
-}
-
 // returnHandler ends an instance of a Kretprobe.
-func (s *Session) returnHandler(in *instance) {
+func (s *engine) returnHandler(in *instance) {
 	p := in.Probe
 	if s.stopping || p.removed || in.User == nil {
 		return
 	}
 	p.feed.producer.Count(s.ctx.CPU, p.id, ring.CounterHits, 1)
-	k := p.user.kret
-	if k.Handler == nil {
+	if p.user.left == nil {
 		return
 	}
-	in.User.RetAddr = in.Return
 	r := s.newRegs(p)
 	if r == nil {
 		return // gone
 	}
-	if !s.callHandler(p.user, "Handler", r, func() { k.Handler(in.User, r) }) {
+	if !s.callHandler(p, "Handler", r, func() { p.user.left(in.User, in.Return, r) }) {
 		return
 	}
 	s.apply(r)
@@ -224,9 +207,9 @@ func (s *Session) returnHandler(in *instance) {
 }
 
 // newRegs is what a handler of a probe sees; nil if the thread is gone.
-func (s *Session) newRegs(p *placed) *Regs { return s.newRegsOf(s.regsOf(p)) }
+func (s *engine) newRegs(p *placed) *Regs { return s.newRegsOf(s.regsOf(p)) }
 
-func (s *Session) newRegsOf(of regs.Of) *Regs {
+func (s *engine) newRegsOf(of regs.Of) *Regs {
 	live, err := s.at.t.Regs()
 	if err != nil {
 		return nil
@@ -237,7 +220,7 @@ func (s *Session) newRegsOf(of regs.Of) *Regs {
 }
 
 // regsOf is what a handler of a probe sees besides registers.
-func (s *Session) regsOf(p *placed) regs.Of {
+func (s *engine) regsOf(p *placed) regs.Of {
 	m := p.where.Module
 	return regs.Of{
 		Thread: s.at.t, Memory: p.target.proc, Space: p.target.space,

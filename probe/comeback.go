@@ -128,7 +128,7 @@ func (s *Session) executedMeanwhile(ctx context.Context, old *target) {
 	if err := p.Rejoin(ctx); err != nil {
 		s.warnf("process %d executed a program, and isn't probed any more: %v", p.PID(), err)
 		_ = p.Forget()
-		handler{s}.Exited(p, 0)
+		s.handler().Exited(p, 0)
 		s.listLetGo()
 		return
 	}

@@ -18,7 +18,7 @@ import (
 // address space has words of its own.
 
 // timed reports whether time stamps decide about hits.
-func (s *Session) timed() bool { return s.opts.Limit > 0 || s.opts.Expire > 0 }
+func (s *engine) timed() bool { return s.opts.Limit > 0 || s.opts.Expire > 0 }
 
 // TriggerError says what is wrong with a trigger. Its cause is a *fetch.SyntaxError, or
 // says why the trigger can't be had.
@@ -59,7 +59,7 @@ func (s *Session) bindTriggers(added []*defOf) (undo func(), err error) {
 }
 
 // compile compiles a definition, and the conditions of its event's triggers.
-func (s *Session) compile(d *fetch.Def, ev *event, env fetch.Env) (*fetch.Program, []*triggers.Trigger, error) {
+func (s *engine) compile(d *fetch.Def, ev *event, env fetch.Env) (*fetch.Program, []*triggers.Trigger, error) {
 	list := s.triggers.Of(ev.Group + "/" + ev.Name)
 	prog, err := triggers.Compile(d, env, list)
 	return prog, list, err
@@ -178,7 +178,7 @@ func (t *feed) limited(p *placed, tsc uint64) bool {
 }
 
 // before does what triggers do in front of a hit, which the session's context is of.
-func (s *Session) before(p *placed, rec []byte) {
+func (s *engine) before(p *placed, rec []byte) {
 	for i, t := range p.triggers {
 		if t.Action == fetch.TraceOn && p.prog.Holds(i, &s.ctx, rec) {
 			p.feed.turnGate(t, true)
@@ -187,7 +187,7 @@ func (s *Session) before(p *placed, rec []byte) {
 }
 
 // withStack gives the record of a hit the stack, if a trigger says so.
-func (s *Session) withStack(p *placed, rec []byte) []byte {
+func (s *engine) withStack(p *placed, rec []byte) []byte {
 	if p.prog.Stack == nil || p.prog.Stack.Mark == 0 {
 		return rec
 	}
@@ -200,7 +200,7 @@ func (s *Session) withStack(p *placed, rec []byte) []byte {
 }
 
 // after does what triggers do behind a hit.
-func (s *Session) after(p *placed, rec []byte) {
+func (s *engine) after(p *placed, rec []byte) {
 	for i, t := range p.triggers {
 		if t.Action == fetch.TraceOn || !p.prog.Holds(i, &s.ctx, rec) {
 			continue

@@ -17,8 +17,8 @@ import (
 type event struct {
 	Event
 	defs     []*fetch.Def
-	count    bool        // counts only
-	user     *registered // the probe that was registered for it; nil: it was defined
+	count    bool      // counts only
+	user     *handlers // of the probe that was registered for it; nil: it was defined
 	places   atomic.Int64
 	most     atomic.Int64  // places at a time
 	recorded atomic.Uint64 // given to the sink
@@ -169,7 +169,7 @@ func (e *event) own() Stats {
 type placed struct {
 	ev     *event
 	def    *fetch.Def
-	user   *registered // the probe that was registered; nil: it was defined
+	user   *handlers // of the probe that was registered; nil: it was defined
 	prog   *fetch.Program
 	target *target
 	feed   *feed

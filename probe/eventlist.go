@@ -56,7 +56,7 @@ func (s *Session) addEvents(defs []*fetch.Def) ([]*defOf, error) {
 // takes that one's place in the list, and its counters. s.mu is held.
 func (s *Session) newEvent(d *fetch.Def) *event {
 	u := s.users[d]
-	ev := &event{user: u, count: !s.records(u), Event: Event{Def: d, Group: d.Group, Name: d.Event, Return: d.Kind == fetch.Return}}
+	ev := &event{user: u.calls(), count: !s.records(u.calls()), Event: Event{Def: d, Group: d.Group, Name: d.Event, Return: d.Kind == fetch.Return}}
 	if u != nil {
 		ev.off.Store(u.kp.Flags&FlagDisabled != 0)
 		u.kp.ev.Store(ev)

@@ -13,7 +13,7 @@ import (
 // TestFallbacksAreToldOfSeldom lays fallback handlers again a thousand times: a handful of lines.
 func TestFallbacksAreToldOfSeldom(t *testing.T) {
 	var said []string
-	s := &Session{opts: Options{Log: logTo(slog.LevelInfo, func(text string) { said = append(said, text) })}}
+	s := &engine{opts: config{Log: logTo(slog.LevelInfo, func(text string) { said = append(said, text) })}}
 	tg, w := &target{s: s, proc: &tracee.Process{}}, &fallbackWatch{}
 	for i := range 1000 {
 		w.tell(tg, syscall.SIGTRAP)

@@ -26,7 +26,7 @@ import (
 // The producer and the ids belong to the tracer thread, the reader to one
 // goroutine at a time.
 type feed struct {
-	s        *Session
+	s        *engine
 	pid      int
 	numbers  *threads.Numbers // of its threads; in records they are those of its namespace
 	space    *symbols.Space
@@ -70,7 +70,7 @@ type feed struct {
 	outside outsides
 }
 
-func newFeed(s *Session, pid int, space *symbols.Space, m *memory.File) (*feed, error) {
+func newFeed(s *engine, pid int, space *symbols.Space, m *memory.File) (*feed, error) {
 	t := &feed{s: s, pid: pid, numbers: threads.NumbersOf(pid), space: space, file: m, names: threads.NewNames(pid), posted: make(chan struct{}, 1)}
 	t.recent.names = threads.NewRecent(t.names)
 	t.stream.Tick = t.tick
@@ -240,7 +240,7 @@ func (t *feed) emit(r *ring.Record) error {
 }
 
 // give gives the sink a hit. sinkMu is held.
-func (s *Session) give(p *placed, h *Hit) {
+func (s *engine) give(p *placed, h *Hit) {
 	if s.sinkEnded {
 		p.ev.dropped.Add(1)
 		return

@@ -12,7 +12,7 @@ const fewFeeds = 8
 
 // retireFeed has a feed end whose target is over. It is called on the tracer's thread, and
 // does nothing once the run is: its end takes care of the feeds that are left.
-func (s *Session) retireFeed(t *feed) {
+func (s *engine) retireFeed(t *feed) {
 	if s.stopping || !s.running || t.done == nil || len(s.feeds) <= fewFeeds {
 		return
 	}
@@ -25,7 +25,7 @@ func (s *Session) retireFeed(t *feed) {
 	}
 }
 
-func (s *Session) endFeed(t *feed) {
+func (s *engine) endFeed(t *feed) {
 	if err := t.finish(); err != nil {
 		s.logf("read the last hits of process %d: %v", t.pid, err)
 	}

@@ -14,7 +14,7 @@ func (t *feed) polled() {
 }
 
 // giveOrdered gives the sink the hits that have waited long enough, or all.
-func (s *Session) giveOrdered(all bool) {
+func (s *engine) giveOrdered(all bool) {
 	s.sinkMu.Lock()
 	defer s.sinkMu.Unlock()
 	n := 0

@@ -34,7 +34,7 @@ func (o *planner) goParams(w patchRequest) detour.Params {
 
 // returnAlone records a return of which nothing is kept from the entry. The
 // thread stands at the return; the hit has the registers of behind it.
-func (s *Session) returnAlone(p *placed, ra symbols.Addr) {
+func (s *engine) returnAlone(p *placed, ra symbols.Addr) {
 	was := s.regs
 	s.regs.IP = uint64(ra)
 	s.regs.GPR[fetch.SP] += 8
@@ -44,7 +44,7 @@ func (s *Session) returnAlone(p *placed, ra symbols.Addr) {
 
 // hitStage records the hits of a detour that had no room on the stack, and
 // sends the thread on to the displaced instructions.
-func (s *Session) hitStage(tg *target, th *thread, st *stage) tracee.Verdict {
+func (s *engine) hitStage(tg *target, th *thread, st *stage) tracee.Verdict {
 	regs, err := th.t.Regs()
 	if err != nil {
 		return tracee.Resume

@@ -22,7 +22,7 @@ import (
 //	              instruction at the site, with the registers of before.
 //	a signal there Signal: held back; the thread is stepped out of the copy and
 //	              gets it then, where the program knows its own code.
-type handler struct{ s *Session }
+type handler struct{ s *engine }
 
 // KnowsTrap implements tracee.TrapKnower. Behind the first byte of a longer
 // instruction none begins, but behind a lock prefix that is jumped over.
@@ -160,7 +160,7 @@ func (h handler) breakpoint(t *tracee.Thread) tracee.Verdict {
 
 // returnedTo records the call that has returned to a return trampoline, and has the thread go
 // on where the program would.
-func (s *Session) returnedTo(tg *target, t *tracee.Thread, regs *unix.PtraceRegs, trampoline int) {
+func (s *engine) returnedTo(tg *target, t *tracee.Thread, regs *unix.PtraceRegs, trampoline int) {
 	if s.fill(tg, tg.thread(t)) != nil {
 		return // gone
 	}
@@ -173,14 +173,14 @@ func (s *Session) returnedTo(tg *target, t *tracee.Thread, regs *unix.PtraceRegs
 // hitSite does all that hangs on a site, in the order in which the program
 // experiences it: a call returns here, then the instruction is reached. Where a
 // handler leads the thread elsewhere (s.jumped) the instruction isn't.
-func (s *Session) hitSite(tg *target, th *thread, st *site) {
+func (s *engine) hitSite(tg *target, th *thread, st *site) {
 	s.hitProbes(tg, th, st)
 	for _, f := range st.hooks {
 		f.run(th.t)
 	}
 }
 
-func (s *Session) hitProbes(tg *target, th *thread, st *site) {
+func (s *engine) hitProbes(tg *target, th *thread, st *site) {
 	if st.lands {
 		if s.leaveCall(tg, st); s.jumped {
 			return
@@ -313,4 +313,4 @@ func (tg *target) ownCode(pc symbols.Addr) bool {
 }
 
 // targetOf finds the target of a thread; nil if it is none's.
-func (s *Session) targetOf(t *tracee.Thread) *target { return s.targets[t.Process().PID()] }
+func (s *engine) targetOf(t *tracee.Thread) *target { return s.targets[t.Process().PID()] }

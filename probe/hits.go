@@ -9,7 +9,7 @@ import (
 // fill makes the session's fetch context that of a stopped thread. From then on
 // until the stop is dealt with (handler.stepping) readers know that hits of that
 // time may still come.
-func (s *Session) fill(tg *target, th *thread) error {
+func (s *engine) fill(tg *target, th *thread) error {
 	regs, err := th.t.Regs()
 	if err != nil {
 		return err
@@ -35,7 +35,7 @@ func (s *Session) fill(tg *target, th *thread) error {
 
 // record evaluates a probe's program over the session's context and puts the
 // hit into the rings. ret is the address returned to (0 at entry).
-func (s *Session) record(p *placed, entry []byte, ret symbols.Addr) {
+func (s *engine) record(p *placed, entry []byte, ret symbols.Addr) {
 	t := p.feed
 	if s.stopping || p.removed || !t.enabled(p) {
 		return
@@ -74,7 +74,7 @@ func (s *Session) record(p *placed, entry []byte, ret symbols.Addr) {
 }
 
 // miss counts a hit that the probe could not take: nmissed.
-func (s *Session) miss(p *placed) {
+func (s *engine) miss(p *placed) {
 	if p.removed {
 		return
 	}

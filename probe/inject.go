@@ -158,7 +158,7 @@ func (tg *target) errnoOffset() (int64, error) {
 
 // injectAt takes a hit of a session that changes calls: the thread is at the entry of
 // a function.
-func (s *Session) injectAt(p *placed) {
+func (s *engine) injectAt(p *placed) {
 	s.ctx.Entry, s.ctx.Time = nil, s.now
 	if s.stopping || p.removed || !p.feed.enabled(p) {
 		return
@@ -180,7 +180,7 @@ func (s *Session) injectAt(p *placed) {
 }
 
 // change changes a call, or leaves it as it is.
-func (s *Session) change(p *placed) error {
+func (s *engine) change(p *placed) error {
 	x := s.inject
 	if x.Result != nil {
 		r := s.newRegs(p)
@@ -204,7 +204,7 @@ func (s *Session) change(p *placed) error {
 }
 
 // delayed keeps a thread stopped for as long as the injection of its hit says.
-func (s *Session) delayed(t *tracee.Thread, v tracee.Verdict) tracee.Verdict {
+func (s *engine) delayed(t *tracee.Thread, v tracee.Verdict) tracee.Verdict {
 	d := s.delay
 	s.delay = 0
 	if d <= 0 || v != tracee.Resume {

@@ -7,17 +7,17 @@ import (
 
 // Calls that breakpoints follow (probe/instances).
 type (
-	instance = instances.Instance[*placed, *KretprobeInstance]
-	pool     = instances.Pool[*placed, *KretprobeInstance]
-	calls    = instances.Set[*placed, *KretprobeInstance]
+	instance = instances.Instance[*placed, any]
+	pool     = instances.Pool[*placed, any]
+	calls    = instances.Set[*placed, any]
 	callKey  = instances.Key
 )
 
 func newPool(maxactive int) *pool {
-	return instances.NewPool[*placed, *KretprobeInstance](maxactive)
+	return instances.NewPool[*placed, any](maxactive)
 }
 
-func newCalls() *calls { return instances.NewSet[*placed, *KretprobeInstance]() }
+func newCalls() *calls { return instances.NewSet[*placed, any]() }
 
 // callAt gives the call that returns to an address by a return trampoline; nil: none
 // does.

@@ -4,7 +4,7 @@ import "runtime/debug"
 
 // bindEntry decodes the arguments of a jprobe whose function runs with the thread
 // stopped; ok is false where one can't be read.
-func (s *Session) bindEntry(p *placed, r *Regs) (run func() (skip bool), ok bool) {
+func (s *engine) bindEntry(p *placed, r *Regs) (run func() (skip bool), ok bool) {
 	s.ctx.Entry = nil
 	rec, _ := p.prog.Eval(&s.ctx, s.rec[:0])
 	s.rec = rec[:0]
@@ -36,7 +36,7 @@ func (p *placed) deliver(h *Hit) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			p.ev.turn(false)
-			err = &HandlerError{Probe: p.user.probe, Handler: "Entry", Value: v, Stack: debug.Stack()}
+			err = p.user.failed("Entry", v, debug.Stack())
 		}
 	}()
 	run()

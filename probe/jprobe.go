@@ -1,11 +1,8 @@
 package probe
 
 import (
-	"errors"
 	"reflect"
 
-	"kprobe/fetch"
-	"kprobe/probe/assess"
 	"kprobe/probe/signature"
 )
 
@@ -62,7 +59,8 @@ func (p *Jprobe) register() (*registered, error) {
 	if f.First() == hit && p.FaultHandler != nil {
 		return nil, &InvalidProbeError{"FaultHandler", "with it Entry is called while the thread is stopped: let Entry take a *Regs instead of the *Hit"}
 	}
-	u := &registered{probe: p, kp: &p.Kprobe, call: f, sync: f.First() == regs || p.FaultHandler != nil}
+	u := p.registered(p)
+	u.call, u.sync = f, f.First() == regs || p.FaultHandler != nil
 	u.def, err = p.define("p", f.Source)
 	if err == nil && f.ABI != f.Source {
 		u.abi, err = p.define("p", f.ABI)
@@ -71,23 +69,4 @@ func (p *Jprobe) register() (*registered, error) {
 		return nil, err
 	}
 	return u, nil
-}
-
-// form chooses the definition that fetches the parameters at a place. u may be
-// nil.
-func (u *registered) form(d *fetch.Def, e *assess.Env) (*fetch.Def, error) {
-	if u == nil || u.call == nil {
-		return d, nil
-	}
-	if !e.AtEntry() {
-		return nil, &RefusedError{Addr: e.Site.Addr, Place: e.Site.Name, Rule: "a jprobe needs a function's entry"}
-	}
-	if u.abi == nil {
-		return d, nil
-	}
-	// ErrNoValue is of a parameter that is known.
-	if _, err := e.Argument(1); err != nil && !errors.Is(err, fetch.ErrNoValue) {
-		return u.abi, nil
-	}
-	return d, nil
 }

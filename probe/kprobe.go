@@ -215,15 +215,33 @@ func (p *Kprobe) define(what, args string) (*fetch.Def, error) {
 	return d, nil
 }
 
+// registered begins the registration of a probe whose Kprobe it is.
+func (p *Kprobe) registered(of Probe) *registered {
+	u := &registered{probe: of, kp: p}
+	if f := p.FaultHandler; f != nil {
+		u.fault = func(r *Regs, fault *Fault) bool { return f(p, r, fault) }
+	}
+	u.failed = func(handler string, value any, stack []byte) error {
+		return &HandlerError{Probe: of, Handler: handler, Value: value, Stack: stack}
+	}
+	return u
+}
+
 func (p *Kprobe) register() (*registered, error) {
 	d, err := p.define("p", "")
 	if err != nil {
 		return nil, err
 	}
-	return &registered{
-		probe: p, kp: p, def: d, pre: p.PreHandler,
-		sync: p.PreHandler != nil || p.PostHandler != nil || p.FaultHandler != nil,
-	}, nil
+	u := p.registered(p)
+	u.def = d
+	if f := p.PreHandler; f != nil {
+		u.pre = func(r *Regs) bool { return f(p, r) }
+	}
+	if f := p.PostHandler; f != nil {
+		u.post = func(r *Regs) { f(p, r) }
+	}
+	u.sync = u.pre != nil || u.post != nil || u.fault != nil
+	return u, nil
 }
 
 func (p *Kretprobe) register() (*registered, error) {
@@ -245,10 +263,33 @@ func (p *Kretprobe) register() (*registered, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &registered{
-		probe: p, kp: &p.Kprobe, def: d, kret: p,
-		sync: p.Handler != nil || p.EntryHandler != nil || p.FaultHandler != nil,
-	}, nil
+	u := p.registered(p)
+	u.def, u.follow = d, p.follow
+	if f := p.EntryHandler; f != nil {
+		u.entry = func(call any, r *Regs) bool { return f(call.(*KretprobeInstance), r) }
+	}
+	if f := p.Handler; f != nil {
+		u.left = func(call any, ret symbols.Addr, r *Regs) {
+			ri := call.(*KretprobeInstance)
+			ri.RetAddr = ret
+			f(ri, r)
+		}
+	}
+	u.sync = u.left != nil || u.entry != nil || u.fault != nil
+	return u, nil
+}
+
+// follow makes the public side of a call's instance, of that of one that is over.
+func (p *Kretprobe) follow(before any, in *instance) any {
+	data := []byte(nil)
+	if ri, ok := before.(*KretprobeInstance); ok {
+		data = ri.Data
+	}
+	if len(data) != p.DataSize {
+		data = make([]byte, p.DataSize)
+	}
+	clear(data)
+	return &KretprobeInstance{Probe: p, RetAddr: in.Return, PID: in.TGID, TID: in.TID, Data: data}
 }
 
 // maxDataSize bounds the private data of an instance; there may be thousands.

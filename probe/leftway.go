@@ -3,14 +3,12 @@ package probe
 import (
 	"encoding/binary"
 	"fmt"
-	"slices"
 
 	"kprobe/internal/quote"
 	"kprobe/internal/untrusted"
 	"kprobe/probe/flight"
 	"kprobe/probe/memory"
 	"kprobe/probe/ring"
-	"kprobe/symbols"
 )
 
 // HitsLocked says which way the hits of jumps go that were left alone: for each recorder of
@@ -58,38 +56,4 @@ func (l *Live) locked() (why string, err error) {
 		return "a task shares the memory of its maker now (vfork), or was made where its end isn't seen", nil
 	}
 	return "", nil
-}
-
-// leftSites are the bytes that were changed for probes that were left in a process, as
-// they were when somebody asked first.
-type leftSites struct {
-	looked bool
-	list   []ring.Site
-}
-
-// at reports whether some of so many bytes at an address are among them.
-func (s *leftSites) at(pid int, a symbols.Addr, size int) bool {
-	if !s.looked {
-		s.looked = true
-		maps, err := symbols.ReadMaps(pid)
-		if err != nil {
-			return false
-		}
-		for _, m := range maps {
-			if !memory.IsFile(pid, &m) {
-				continue
-			}
-			l, err := untrusted.Within(func() (*Live, error) { return openLive(pid, m.Start) })
-			if err != nil {
-				continue // it is no recorder, or nobody's
-			}
-			if l.Detached {
-				s.list = append(s.list, l.sites...)
-			}
-			_ = l.Close() // it was read only
-		}
-	}
-	return slices.ContainsFunc(s.list, func(t ring.Site) bool {
-		return t.Addr < uint64(a)+uint64(size) && uint64(a) < t.Addr+uint64(len(t.After))
-	})
 }

@@ -45,6 +45,15 @@ func (h handler) ThreadExit(t *tracee.Thread) {
 	}
 }
 
+// sessionHandler answers the tracer's events: what threads do is the engine's, which
+// processes are probed the session's.
+type sessionHandler struct {
+	handler
+	s *Session
+}
+
+func (s *Session) handler() sessionHandler { return sessionHandler{handler{s.engine}, s} }
+
 // Fork implements tracee.Handler. The child stands before its first
 // instruction.
 //
@@ -56,7 +65,7 @@ func (h handler) ThreadExit(t *tracee.Thread) {
 // A child that shares the parent's memory (vfork, posix_spawn, CLONE_VM) meets
 // the parent's probes until it executes another program: its hits there are the
 // parent's, and it stays traced until then. With Follow the program is probed.
-func (h handler) Fork(parent *tracee.Thread, child *tracee.Process, kind tracee.ForkKind) (follow bool) {
+func (h sessionHandler) Fork(parent *tracee.Thread, child *tracee.Process, kind tracee.ForkKind) (follow bool) {
 	s := h.s
 	tg := s.targets[parent.Process().PID()]
 	if tg == nil {
@@ -85,7 +94,7 @@ func (h handler) Fork(parent *tracee.Thread, child *tracee.Process, kind tracee.
 	return true
 }
 
-func (s *Session) definitions() []*defOf {
+func (s *engine) definitions() []*defOf {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]*defOf(nil), s.defs...)
@@ -114,7 +123,7 @@ func (tg *target) cleanChild(ctx context.Context, child *tracee.Process) {
 // Exec implements tracee.Handler: the old image is gone with all that was in
 // it. The definitions are armed anew in the new one, unless it is that of a child
 // that isn't followed.
-func (h handler) Exec(p *tracee.Process) {
+func (h sessionHandler) Exec(p *tracee.Process) {
 	s := h.s
 	old := s.targets[p.PID()]
 	if s.arrived(p, old) || old == nil {
@@ -153,7 +162,7 @@ func (s *Session) letGo(p *tracee.Process) {
 // Orphan implements tracee.OrphanKeeper. The target that made the child is gone,
 // and what was known of it: the child has a mapping of its memory file, whose
 // journal tells what to take out.
-func (h handler) Orphan(child *tracee.Process) {
+func (h sessionHandler) Orphan(child *tracee.Process) {
 	if err := cleanOrphan(h.s.run, child); err != nil && !errors.Is(err, tracee.ErrGone) {
 		h.s.warnf("child %d of a process that is gone keeps probes: %v", child.PID(), err)
 	}
@@ -171,11 +180,11 @@ func cleanOrphan(ctx context.Context, child *tracee.Process) error {
 	return a.Leave(ctx, child.Threads())
 }
 
-// Exited implements tracee.Handler.
 // maxKilled bounds Summary.Killed.
 const maxKilled = 16
 
-func (h handler) Exited(p *tracee.Process, status syscall.WaitStatus) {
+// Exited implements tracee.Handler.
+func (h sessionHandler) Exited(p *tracee.Process, status syscall.WaitStatus) {
 	s := h.s
 	if p.PID() == s.started {
 		s.status, s.hasStatus = status, true

@@ -59,7 +59,7 @@ func TestOrphanIsCleaned(t *testing.T) {
 			p := l.s.targets[sub.pid()].proc
 			delete(l.s.targets, sub.pid()) // as at its end
 			return p.WithStopped(context.Background(), func([]*tracee.Thread) error {
-				handler{l.s}.Orphan(p)
+				l.s.handler().Orphan(p)
 				return nil
 			})
 		})

@@ -67,15 +67,15 @@ func (t *feed) serve(ctx context.Context) {
 		case <-t.posted:
 		}
 		t.serveFrom(ctx, t.own.Mailbox, func() error { return nil })
-		t.serveFrom(ctx, t.box, t.s.oneUser)
+		t.serveFrom(ctx, t.box, t.s.owner.mayAsk)
 	}
 }
 
 // serveFrom does what the request in a mailbox asks for, if there is one that may.
 func (t *feed) serveFrom(ctx context.Context, box *ring.Mailbox, may func() error) {
 	r, err := mailbox.Serve(box, may,
-		func(r *ring.Request) []byte { return t.s.reply(ctx, r) },
-		func(err error) []byte { return errorClasses.Answer(err, nil) })
+		func(r *ring.Request) []byte { return t.s.owner.reply(ctx, r) },
+		t.s.owner.refuse)
 	if err != nil {
 		t.s.logf("a request of process %d: %v", r.PID, err)
 	}

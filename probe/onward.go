@@ -72,7 +72,7 @@ func (tg *target) writeEntries(n *detour.Noting, words []int) {
 // followOnward has the calls that are noted with the thread's stack pointer followed to
 // where they return to: the thread is at a jump that leaves them. The session's context
 // is filled.
-func (s *Session) followOnward(tg *target, th *thread, st *stage) {
+func (s *engine) followOnward(tg *target, th *thread, st *stage) {
 	k, slot := st.exits().calls, s.regs.GPR[fetch.SP]
 	mem := tg.callsOf(k, slot)
 	raw, err := tg.word(symbols.Addr(slot))
@@ -93,7 +93,7 @@ func (s *Session) followOnward(tg *target, th *thread, st *stage) {
 }
 
 // followRow is enterOne for a call that was noted: it has left its function.
-func (s *Session) followRow(tg *target, th *thread, p *placed, slot, raw symbols.Addr, entry []byte) {
+func (s *engine) followRow(tg *target, th *thread, p *placed, slot, raw symbols.Addr, entry []byte) {
 	in := p.pool.Get()
 	if in == nil {
 		tg.reclaim(th, p.pool)

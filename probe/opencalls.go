@@ -137,7 +137,7 @@ func entryTime(prog *fetch.Program, entry []byte) (v uint64, ok bool) {
 const rateSpan = 20 * time.Millisecond
 
 // tickClock converts the time stamp counter to nanoseconds of CLOCK_MONOTONIC.
-func tickClock(s *Session) func(tsc uint64) uint64 {
+func tickClock(s *engine) func(tsc uint64) uint64 {
 	first := ring.Sample{TSC: s.tsc, NS: int64(s.now)}
 	var cal *ring.Calibration
 	return func(tsc uint64) uint64 {

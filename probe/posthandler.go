@@ -19,9 +19,9 @@ import "kprobe/probe/tracee"
 
 // due lists the probes of a site whose post handlers are to be called for the hit
 // that was just taken.
-func (s *Session) due(st *site) (list []*placed) {
+func (s *engine) due(st *site) (list []*placed) {
 	for _, p := range st.probes {
-		if p.user != nil && p.user.kp.PostHandler != nil && s.takes(p) {
+		if p.user != nil && p.user.post != nil && s.takes(p) {
 			list = append(list, p)
 		}
 	}
@@ -30,7 +30,7 @@ func (s *Session) due(st *site) (list []*placed) {
 
 // postHandlers calls the handlers that are due, in order of registration, for a
 // thread that has left the copy of their instruction.
-func (s *Session) postHandlers(tg *target, th *thread, due []*placed) {
+func (s *engine) postHandlers(tg *target, th *thread, due []*placed) {
 	if err := s.fill(tg, th); err != nil {
 		return // gone
 	}
@@ -44,7 +44,7 @@ func (s *Session) postHandlers(tg *target, th *thread, due []*placed) {
 		if r == nil {
 			return // gone
 		}
-		if !s.callHandler(p.user, "PostHandler", r, func() { p.user.kp.PostHandler(p.user.kp, r) }) {
+		if !s.callHandler(p, "PostHandler", r, func() { p.user.post(r) }) {
 			continue
 		}
 		s.apply(r)
@@ -56,7 +56,7 @@ func (s *Session) postHandlers(tg *target, th *thread, due []*placed) {
 }
 
 // left ends the stepping of a thread that has left a copy.
-func (s *Session) left(tg *target, t *tracee.Thread) tracee.Verdict {
+func (s *engine) left(tg *target, t *tracee.Thread) tracee.Verdict {
 	th := tg.thread(t)
 	due := th.post
 	th.post = nil

@@ -7,7 +7,7 @@ const progressEvery = 100 * time.Millisecond
 
 // progress tells Options.Progress that n of a step's all pieces are done. It belongs
 // to the tracer's thread.
-func (s *Session) progress(step string, n, all int) {
+func (s *engine) progress(step string, n, all int) {
 	if s.opts.Progress == nil || n&63 != 0 && n != all {
 		return
 	}

@@ -41,7 +41,7 @@ func (s *Session) quiesce(t *feed) {
 			return
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), length)
-		_ = s.tracer.Run(ctx, handler{s}) // ends with ctx
+		_ = s.tracer.Run(ctx, s.handler()) // ends with ctx
 		cancel()
 	}
 }

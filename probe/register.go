@@ -78,7 +78,7 @@ func (s *Session) add(ctx context.Context, defs []*fetch.Def, waits bool) ([]*Ev
 		}
 		seen := map[*event]bool{}
 		for _, x := range added {
-			x.waits = x.waits || s.opts.Wait != nil // in processes to come
+			x.waits = x.waits || s.options.Wait != nil // in processes to come
 			if !seen[x.ev] {
 				seen[x.ev] = true
 				events = append(events, &x.ev.Event)

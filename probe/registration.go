@@ -5,52 +5,26 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"sync/atomic"
 	"time"
 
 	"kprobe/fetch"
-	"kprobe/probe/signature"
 )
 
-// registered is what the engine knows of a probe that was registered. It is not
-// changed after it was made, but for gone.
+// registered is what a session knows of a probe that was registered.
 type registered struct {
 	probe Probe
 	kp    *Kprobe
-	kret  *Kretprobe      // nil for others
-	call  *signature.Func // of a jprobe
 	def   *fetch.Def
-	// abi is a jprobe's definition for a function without debug information,
-	// where that differs; nil: it doesn't.
-	abi  *fetch.Def
-	s    *Session
-	pre  func(p *Kprobe, regs *Regs) bool
-	gone atomic.Bool // it was unregistered
-	// sync says that handlers run with the thread stopped: the probe must be a
-	// breakpoint.
-	sync bool
+	s     *Session
+	handlers
 }
 
-// whyTrap says why the probe can't be a jump; "" if it can. u may be nil.
-func (u *registered) whyTrap() string {
-	if u == nil || !u.sync {
-		return ""
-	}
-	return "its handlers run with the thread stopped"
-}
-
-// handles reports whether hits go to handlers at once, instead of being
-// recorded. u may be nil.
-func (u *registered) handles() bool { return u != nil && u.sync }
-
-// records reports whether hits leave records: those of a session that wants
-// some, and of jprobes whose function is called by the reader. A probe with
-// other handlers, or none, counts.
-func (s *Session) records(u *registered) bool {
+// calls gives the handlers of a probe; nil for none. u may be nil.
+func (u *registered) calls() *handlers {
 	if u == nil {
-		return !s.opts.CountOnly
+		return nil
 	}
-	return u.call != nil && !u.sync
+	return &u.handlers
 }
 
 // Register puts a probe into every process of the session; see RegisterAll.
@@ -138,14 +112,6 @@ func (s *Session) nameTaken(d *fetch.Def) bool {
 		}
 	}
 	return false
-}
-
-// user is the probe that was registered with a definition; nil for one that
-// came as a definition.
-func (s *Session) user(d *fetch.Def) *registered {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.users[d]
 }
 
 // forget takes back what RegisterAll entered.

@@ -35,7 +35,7 @@ import (
 
 // enterCall makes an instance for each return probe of the site. The thread
 // stands at the function's entry, the session's context is filled.
-func (s *Session) enterCall(ctx context.Context, tg *target, th *thread, st *site) {
+func (s *engine) enterCall(ctx context.Context, tg *target, th *thread, st *site) {
 	var word [8]byte
 	slot := symbols.Addr(s.regs.GPR[fetch.SP])
 	var ra symbols.Addr
@@ -72,7 +72,7 @@ func (s *Session) enterCall(ctx context.Context, tg *target, th *thread, st *sit
 // enterUnseen forgets the call of a probe that is disabled whose place this one
 // takes, that is entered now: it was left without a return, and would take this
 // one's. Where a return trampoline was in its slot the program has written over it.
-func (s *Session) enterUnseen(tg *target, p *placed, slot symbols.Addr) {
+func (s *engine) enterUnseen(tg *target, p *placed, slot symbols.Addr) {
 	key, ok := p.callKey(tg, &s.regs, slot)
 	if !ok {
 		return
@@ -87,7 +87,7 @@ func (s *Session) enterUnseen(tg *target, p *placed, slot symbols.Addr) {
 // enterOne makes an instance for one probe. shared says that the slot holds a
 // return trampoline already, of another instance of the same call, plain that it holds
 // ra itself. It is nil if the call is not followed.
-func (s *Session) enterOne(ctx context.Context, tg *target, th *thread, p *placed, slot, ra symbols.Addr, shared, plain bool) *instance {
+func (s *engine) enterOne(ctx context.Context, tg *target, th *thread, p *placed, slot, ra symbols.Addr, shared, plain bool) *instance {
 	in := p.pool.Get()
 	if in == nil {
 		tg.reclaim(th, p.pool)
@@ -165,7 +165,7 @@ func (tg *target) catchReturn(ctx context.Context, in *instance) bool {
 
 // leaveCall finishes the instances that return to the site with this stack
 // pointer. The context is filled.
-func (s *Session) leaveCall(tg *target, st *site) {
+func (s *engine) leaveCall(tg *target, st *site) {
 	key := callKey{PID: tg.proc.PID(), SP: s.regs.GPR[fetch.SP]}
 	pid := tg.proc.PID()
 	s.done = tg.calls.Take(key, func(in *instance) bool {
@@ -184,14 +184,14 @@ func (s *Session) leaveCall(tg *target, st *site) {
 // with the same stack pointer, as it comes behind a handler that has caught
 // what the function threw: only a return leaves the address below the stack
 // pointer. Handlers of signals keep off that place (the red zone).
-func (s *Session) returned(tg *target, in *instance) bool {
+func (s *engine) returned(tg *target, in *instance) bool {
 	var word [8]byte
 	_, err := tg.proc.ReadTouched(word[:], in.Slot)
 	return err != nil || symbols.Addr(binary.LittleEndian.Uint64(word[:])) == in.Return
 }
 
 // finish records the calls in s.done, the last entered first.
-func (s *Session) finish(tg *target) {
+func (s *engine) finish(tg *target) {
 	for _, in := range s.done {
 		if in.Probe.user.handles() {
 			s.returnHandler(in)
@@ -209,7 +209,7 @@ func (s *Session) finish(tg *target) {
 // leaveByTrampoline finishes the call whose return trampoline was hit, and returns where
 // the thread must go on. Instances that were entered by jumps on the way
 // return with it.
-func (s *Session) leaveByTrampoline(tg *target, i int) symbols.Addr {
+func (s *engine) leaveByTrampoline(tg *target, i int) symbols.Addr {
 	in := tg.calls.ByTrampoline(i)
 	if in == nil {
 		// A return trampoline that was given up; its cell still tells where to.
@@ -223,7 +223,7 @@ func (s *Session) leaveByTrampoline(tg *target, i int) symbols.Addr {
 }
 
 // leaveGo finishes the call of a Go function that is left at this site.
-func (s *Session) leaveGo(tg *target, st *site) {
+func (s *engine) leaveGo(tg *target, st *site) {
 	key, known := goKey(tg.proc, &s.regs)
 	var word [8]byte
 	if _, err := tg.proc.ReadTouched(word[:], symbols.Addr(s.regs.GPR[fetch.SP])); err != nil {

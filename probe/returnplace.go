@@ -122,7 +122,7 @@ func (tg *target) callBefore(ra symbols.Addr) (assess.Place, bool) {
 
 // leftBehind forgets the calls in whose slot a call instruction is just about to
 // write: they were left without a return. The context is filled.
-func (s *Session) leftBehind(tg *target) {
+func (s *engine) leftBehind(tg *target) {
 	sp := s.regs.GPR[fetch.SP]
 	s.done = tg.calls.Under(tg.proc.PID(), sp, s.done)
 	for _, in := range s.done {

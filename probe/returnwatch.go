@@ -102,7 +102,7 @@ func (tg *target) waysOut(p *placed) (list []own, err error) {
 
 // leaveFunction deals with a thread that is about to leave the functions of the
 // site's return probes, by a return or a jump. The context is filled.
-func (s *Session) leaveFunction(ctx context.Context, tg *target, th *thread, st *site) {
+func (s *engine) leaveFunction(ctx context.Context, tg *target, th *thread, st *site) {
 	sp := s.regs.GPR[fetch.SP]
 	var word [8]byte
 	if _, err := tg.proc.ReadTouched(word[:], symbols.Addr(sp)); err != nil {
@@ -155,7 +155,7 @@ func (s *Session) leaveFunction(ctx context.Context, tg *target, th *thread, st 
 
 // followOutside has the calls in s.done seen where they return to: their functions
 // are left by a jump.
-func (s *Session) followOutside(ctx context.Context, tg *target) {
+func (s *engine) followOutside(ctx context.Context, tg *target) {
 	list := slices.Clone(s.done)
 	s.done = s.done[:0]
 	slices.Reverse(list) // the first entered comes first

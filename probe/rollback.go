@@ -149,7 +149,7 @@ func (tg *target) dropRecord(st *stage, taken int, at symbols.Addr) bool {
 
 // takeInstead takes the hit of a probe whose detour can't. The session's context is
 // that of the site.
-func (s *Session) takeInstead(tg *target, th *thread, st *stage, w patchRequest) {
+func (s *engine) takeInstead(tg *target, th *thread, st *stage, w patchRequest) {
 	switch w.kind {
 	case requestExit:
 		if ra, err := tg.word(symbols.Addr(s.regs.GPR[fetch.SP])); err == nil {
@@ -202,7 +202,7 @@ func (tg *target) callsOf(k detour.Calls, slot uint64) []byte {
 }
 
 // passInstead notes that a call passes, or forgets one that was left.
-func (s *Session) passInstead(tg *target, th *thread, st *stage, w patchRequest, way detour.Passing) {
+func (s *engine) passInstead(tg *target, th *thread, st *stage, w patchRequest, way detour.Passing) {
 	if w.conditional && !jccTaken(w.Inst.Opcode, s.regs.Flags) {
 		return
 	}
@@ -228,7 +228,7 @@ func (s *Session) passInstead(tg *target, th *thread, st *stage, w patchRequest,
 // commonInstead does what a stage of a table in common has not done yet: the table
 // tells which calls are left. The hit of the taken-th was taken, and its row not yet
 // freed.
-func (s *Session) commonInstead(tg *target, th *thread, st *stage, taken int) {
+func (s *engine) commonInstead(tg *target, th *thread, st *stage, taken int) {
 	if w := st.wants[0]; w.passing != detour.NotPassing {
 		s.passInstead(tg, th, st, w, w.passing) // for all of them
 		return
@@ -274,7 +274,7 @@ func (tg *target) freeCall(k detour.Calls, row int) {
 
 // exitInstead records the return of a call that is noted in mem, the table of the
 // stage's exits, if it is, unless record is false, and frees its row.
-func (s *Session) exitInstead(tg *target, st *stage, w patchRequest, mem []byte, record bool) {
+func (s *engine) exitInstead(tg *target, st *stage, w patchRequest, mem []byte, record bool) {
 	k := st.exits().calls
 	sp := s.regs.GPR[fetch.SP]
 	key := sp

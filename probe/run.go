@@ -41,7 +41,7 @@ func (s *Session) Run(ctx context.Context, sink Sink) (Summary, error) {
 	go s.watchFallbacks(run)
 	go s.watchLetGo(run)
 	waited := s.await(run)
-	err = s.tracer.Run(run, handler{s})
+	err = s.tracer.Run(run, s.handler())
 	waited()
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		err = nil
@@ -180,20 +180,20 @@ func (s *Session) release() error {
 }
 
 // stop ends the run that is going on, from the tracer thread.
-func (s *Session) stop() {
+func (s *engine) stop() {
 	s.stopping = true
 	s.endRun()
 }
 
 // endRun has Run return soon. Any goroutine may call it.
-func (s *Session) endRun() {
+func (s *engine) endRun() {
 	if cancel := s.cancel.Load(); cancel != nil {
 		(*cancel)()
 	}
 }
 
 // endFrom ends the run from the goroutine that reads hits. sinkMu is held.
-func (s *Session) endFrom(err error) {
+func (s *engine) endFrom(err error) {
 	if s.ended {
 		return
 	}

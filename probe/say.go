@@ -8,11 +8,11 @@ import (
 
 // What is said goes out by probe/sayer, and holds nobody up.
 
-func (s *Session) logf(format string, args ...any) { s.speak(slog.LevelInfo, format, args) }
+func (s *engine) logf(format string, args ...any) { s.speak(slog.LevelInfo, format, args) }
 
-func (s *Session) warnf(format string, args ...any) { s.speak(slog.LevelWarn, format, args) }
+func (s *engine) warnf(format string, args ...any) { s.speak(slog.LevelWarn, format, args) }
 
-func (s *Session) speak(level slog.Level, format string, args []any) {
+func (s *engine) speak(level slog.Level, format string, args []any) {
 	log := s.opts.Log
 	if log == nil || !log.Enabled(context.Background(), level) {
 		return

@@ -86,7 +86,7 @@ func (tg *target) forgetSemaphores(before []*symbols.Module) {
 
 // listSemaphored lists the probes of all targets of which it is to be seen when they
 // are switched on and off.
-func (s *Session) listSemaphored() {
+func (s *engine) listSemaphored() {
 	var list []semaphored
 	for _, tg := range s.targets {
 		if tg.isMain() && tg.area != nil {

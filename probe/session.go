@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -13,10 +12,6 @@ import (
 	"kprobe/fetch"
 	"kprobe/internal/procfs"
 	"kprobe/probe/area"
-	"kprobe/probe/assess"
-	"kprobe/probe/order"
-	"kprobe/probe/ring"
-	"kprobe/probe/sayer"
 	"kprobe/probe/survey"
 	"kprobe/probe/tracee"
 	"kprobe/probe/triggers"
@@ -26,66 +21,23 @@ import (
 // Session is a set of probes in a set of processes, from Attach or Start to
 // Close. Its methods may be called by any goroutine, Run by one at a time.
 type Session struct {
-	opts    Options
-	tracer  *tracee.Tracer
-	files   *symbols.Cache
-	clock   clock
-	golang  assess.Programs
-	unwinds assess.Unwinders
-	sayer   sayer.Sayer
+	*engine
+	options Options
 
-	mu     sync.Mutex // guards events and defs
-	events []*event
+	events []*event // mu guards these
 	byName map[string]*event
 	gone   map[string]*event          // removed ones that are still in the list, by name
 	users  map[*fetch.Def]*registered // probes that were registered
-	defs   []*defOf
-
-	// cancel ends the run that is going on. It needs no lock: who holds sinkMu
-	// may be waiting for the tracer's thread.
-	cancel atomic.Pointer[context.CancelFunc]
-
-	stacks    atomic.Bool // a definition records stacks
-	sinkMu    sync.Mutex  // guards the sink's turn, and what follows
-	sink      Sink
-	sinkEnded bool  // it wants no more
-	endErr    error // why: what it returned, or what broke the reading
-	ended     bool
 
 	alone atomic.Bool // the last process has ended, or was left
-	// awayFrom are the processes that are let go of (unattended.go).
-	awayFrom atomic.Pointer[[]letGoOf]
-	// semaphored are the probes whose semaphores depend on whether they are on.
-	semaphored atomic.Pointer[[]semaphored]
-	// watching are the watchpoints, which have registers only while they are on.
-	watching atomic.Pointer[[]watchState]
 
 	// The rest belongs to the tracer thread.
-	targets   map[int]*target
 	expected  map[int]*expectedStart // processes in execve of what is waited for
 	starts    *startCounts
-	started   int // pid of the command that Start started, 0: none
 	status    syscall.WaitStatus
 	hasStatus bool
 	killed    []Death
 	released  bool // it was let go
-	hitState
-	inject   *injection // nil: calls are left as they are
-	triggers triggers.Set
-	counter  ring.SystemClock
-	busy     atomic.Uint64 // a time stamp no later than that of a hit that is being recorded; 0 is none
-	feeds    []*feed
-	order    order.Order[*placed] // of their hits
-	retiring sync.WaitGroup       // feeds whose targets are over
-	stopping bool                 // the run is over: hits are nobody's
-	fatal    error                // ends Run: a definition of a started command that can't be armed
-	run      context.Context
-	running  bool
-	closed   bool
-	letsGo   bool // of processes while nothing changes
-	answers  answers
-	step     string    // that Options.Progress was told of last
-	stepAt   time.Time // and when
 }
 
 // hitState is what belongs to the hit that is being evaluated.
@@ -141,10 +93,10 @@ func newSession(o Options) (*Session, error) {
 		files = new(symbols.Cache)
 	}
 	s := &Session{
-		opts: o, tracer: tr, files: files, clock: newClock(),
-		byName: map[string]*event{}, gone: map[string]*event{}, users: map[*fetch.Def]*registered{}, targets: map[int]*target{}, expected: map[int]*expectedStart{},
-		run: context.Background(),
+		engine: newEngine(o.config(), tr, files), options: o,
+		byName: map[string]*event{}, gone: map[string]*event{}, users: map[*fetch.Def]*registered{}, expected: map[int]*expectedStart{},
 	}
+	s.owner = sessionOwner{s}
 	if s.triggers, err = triggers.New(o.Triggers, o.Detach); err != nil {
 		return nil, err
 	}
@@ -158,7 +110,7 @@ func newSession(o Options) (*Session, error) {
 		s.inject = &injection{Injection: *o.Inject}
 		s.opts.NoOptimize = o.NoOptimize || s.inject.needsTracer(o.Follow || o.Wait != nil)
 	}
-	return s, tr.Handle(handler{s})
+	return s, tr.Handle(s.handler())
 }
 
 // Attach begins a session on running processes: every thread of each is
@@ -277,7 +229,7 @@ func (s *Session) adopt(p *tracee.Process, ready *prepared) (err error) {
 	if err != nil {
 		return err
 	}
-	tg := &target{s: s, proc: p, addressSpace: newAddressSpace(ready.space), threads: map[int]*thread{}}
+	tg := &target{s: s.engine, proc: p, addressSpace: newAddressSpace(ready.space), threads: map[int]*thread{}}
 	tg.around, tg.found = ready.around, ready.places
 	tg.main, tg.shadowStack = tg, shadowStack(p.PID())
 	s.targets[p.PID()] = tg
@@ -292,7 +244,7 @@ func shadowStack(pid int) bool {
 
 // maxActive is the pool size of return probes that name none, the kernel's
 // default for preemptible kernels (kernel/kprobes.c, register_kretprobe).
-func (s *Session) maxActive() int {
+func (s *engine) maxActive() int {
 	if s.opts.MaxActive > 0 {
 		return min(s.opts.MaxActive, fetch.MaxActive)
 	}
@@ -353,7 +305,7 @@ func (s *Session) Pids() []int {
 // memory, if children aren't followed.
 func (s *Session) pids() (list []int) {
 	for pid, tg := range s.targets {
-		if tg.isMain() || s.opts.Follow {
+		if tg.isMain() || s.options.Follow {
 			list = append(list, pid)
 		}
 	}

@@ -37,7 +37,7 @@ type stackWalk struct {
 }
 
 // recordsStacks reports whether a definition of the session asks for stacks.
-func (s *Session) recordsStacks() bool { return s.stacks.Load() }
+func (s *engine) recordsStacks() bool { return s.stacks.Load() }
 
 func (s *Session) noteStack(d *fetch.Def) {
 	if d.Stack > 0 {
@@ -46,7 +46,7 @@ func (s *Session) noteStack(d *fetch.Def) {
 }
 
 // ringSize is the size of a ring in a new memory file; 0 is the default.
-func (s *Session) ringSize() int {
+func (s *engine) ringSize() int {
 	if s.opts.RingSize > 0 {
 		return s.opts.RingSize
 	}

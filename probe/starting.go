@@ -75,20 +75,20 @@ type startCounts struct{ held, late, missed atomic.Int64 }
 
 // follows reports whether a child with memory of its own is probed.
 func (s *Session) follows(child *tracee.Process) bool {
-	return s.opts.Follow || s.opts.Wait != nil && s.opts.Wait.Is(child.PID())
+	return s.options.Follow || s.options.Wait != nil && s.options.Wait.Is(child.PID())
 }
 
 // keeps reports whether a process of the session that has executed a program stays in it.
 func (s *Session) keeps(p *tracee.Process, wasMain bool) bool {
-	if s.opts.Wait != nil && !s.opts.Follow {
-		return s.opts.Wait.Is(p.PID())
+	if s.options.Wait != nil && !s.options.Follow {
+		return s.options.Wait.Is(p.PID())
 	}
-	return wasMain || s.opts.Follow
+	return wasMain || s.options.Follow
 }
 
 // await takes processes as they begin, until stop is called.
 func (s *Session) await(ctx context.Context) (stop func()) {
-	want := s.opts.Wait
+	want := s.options.Wait
 	if want == nil {
 		return func() {}
 	}
@@ -164,7 +164,7 @@ func (a *awaiting) hold(h *starts.Held) {
 		case locked:
 			patience = lockedTime
 		case known:
-			patience = cmp.Or(s.opts.Wait.Hold, starts.HoldTime)
+			patience = cmp.Or(s.options.Wait.Hold, starts.HoldTime)
 		}
 		letGo := time.AfterFunc(patience, h.Let)
 		e.p, err = s.tracer.Attach(a.ctx, h.PID)
@@ -190,7 +190,7 @@ func (a *awaiting) check(pid int, e *expectedStart, more time.Duration) {
 		if s.expected[pid] != e || s.closed {
 			return nil
 		}
-		if s.opts.Wait.Is(pid) {
+		if s.options.Wait.Is(pid) {
 			// A stop behind execve, if there is one, waits for this thread: it comes first.
 			stop, cancel := context.WithTimeout(a.ctx, seizeTime)
 			defer cancel()
@@ -223,7 +223,7 @@ func (s *Session) arrived(p *tracee.Process, old *target) bool {
 		old.leaveSpace()
 		delete(s.targets, p.PID())
 	}
-	if s.closed || s.stopping || !s.opts.Wait.Is(p.PID()) {
+	if s.closed || s.stopping || !s.options.Wait.Is(p.PID()) {
 		s.letGo(p)
 		return true
 	}
@@ -254,7 +254,7 @@ func (a *awaiting) began(pid int) {
 		return
 	}
 	s.takeOver(a.ctx, pid)
-	ready, err := s.prepare(a.ctx, pid, s.opts.Expect)
+	ready, err := s.prepare(a.ctx, pid, s.options.Expect)
 	if err != nil {
 		return // the end
 	}

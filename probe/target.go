@@ -17,7 +17,7 @@ import (
 
 // target is one traced process. Used on the tracer thread only.
 type target struct {
-	s    *Session
+	s    *engine
 	proc *tracee.Process
 	// What it shares with the processes that run in its memory.
 	*addressSpace
@@ -134,7 +134,7 @@ func (tg *target) ensureArea(ctx context.Context, probes int) error {
 }
 
 // layoutFor is what a memory file is laid out for: so many probes, and as many again.
-func (s *Session) layoutFor(probes int) ring.Params {
+func (s *engine) layoutFor(probes int) ring.Params {
 	p := ring.ForProbes(probes)
 	p.RingSize, p.Rows = s.ringSize(), s.rows()
 	if s.opts.Detach {

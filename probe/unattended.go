@@ -78,7 +78,7 @@ func (o *Options) whyStays() string {
 }
 
 // standsAlone reports whether detours are built for processes that nobody traces.
-func (s *Session) standsAlone() bool { return s.opts.Detach || s.letsGo }
+func (s *engine) standsAlone() bool { return s.opts.Detach || s.letsGo }
 
 // keepsTracer says what needs a tracer; "": nothing does. later says that this passes.
 func (tg *target) keepsTracer() (why string, later bool) {

@@ -24,7 +24,7 @@ func (tg *target) asLetGo() letGoOf {
 }
 
 // listLetGo lists the processes that are let go of.
-func (s *Session) listLetGo() {
+func (s *engine) listLetGo() {
 	var list []letGoOf
 	for _, tg := range s.targets {
 		if tg.unattended.letGo && tg.isMain() && tg.area != nil {
@@ -91,7 +91,7 @@ func (s *Session) lookAfterLetGo(ctx context.Context) (due time.Time) {
 			b.forked.Note()
 			tg.cleanForked(ctx)
 			_ = tg.proc.Forget() // fails only once the session is closed
-			handler{s}.Exited(tg.proc, status)
+			s.handler().Exited(tg.proc, status)
 			s.listLetGo()
 		case !tg.asLetGo().there():
 			s.executedMeanwhile(ctx, tg)

@@ -146,7 +146,7 @@ func (tg *target) programRegs(t *tracee.Thread) (own symbols.Addr, ok bool) {
 
 // hitWatch records an access. The session's context is filled; own is as for
 // programRegs.
-func (s *Session) hitWatch(tg *target, p *placed, own symbols.Addr) {
+func (s *engine) hitWatch(tg *target, p *placed, own symbols.Addr) {
 	w := p.data
 	behind := symbols.Addr(s.regs.IP)
 	f := tg.instructions(behind)
@@ -198,7 +198,7 @@ func (x watchState) switched() bool { return x.p.feed.disabled(x.p) != x.off }
 
 // listWatched lists the watchpoints of all targets of which it is to be seen when they
 // are switched on and off, after a change; nil: there is none.
-func (s *Session) listWatched(c *changeset) {
+func (s *engine) listWatched(c *changeset) {
 	var list []watchState
 	note := func(p *placed) {
 		if p.data != nil && (c == nil || !c.drop[p]) {
@@ -223,7 +223,7 @@ func (s *Session) listWatched(c *changeset) {
 
 // watchesDue reports whether a watchpoint was switched since that was looked at. Any
 // goroutine may call it.
-func (s *Session) watchesDue() bool {
+func (s *engine) watchesDue() bool {
 	list := s.watching.Load()
 	return list != nil && slices.ContainsFunc(*list, watchState.switched)
 }

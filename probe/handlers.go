@@ -1,0 +1,77 @@
+package probe
+
+import (
+	"errors"
+	"sync/atomic"
+
+	"kprobe/fetch"
+	"kprobe/probe/assess"
+	"kprobe/probe/signature"
+	"kprobe/symbols"
+)
+
+// handlers are what is called at the hits of a probe that was registered, as the engine
+// calls them (callbacks.go): over the registers of the thread that is stopped. Each may be
+// nil. They are not changed after they were made, but for gone.
+type handlers struct {
+	pre   func(r *Regs) (skip bool)
+	post  func(r *Regs)
+	fault func(r *Regs, f *Fault) (handled bool)
+	// Of a return probe: follow makes what its handlers keep of a call, out of what they
+	// kept of one that is over, or nil; entry is called when there is an instance for the
+	// call, left when it has returned.
+	follow func(before any, in *instance) any
+	entry  func(call any, r *Regs) (skip bool)
+	left   func(call any, ret symbols.Addr, r *Regs)
+	call   *signature.Func // of a jprobe
+	// abi is a jprobe's definition for a function without debug information,
+	// where that differs; nil: it doesn't.
+	abi  *fetch.Def
+	gone atomic.Bool // the probe was unregistered
+	// sync says that handlers run with the thread stopped: the probe must be a
+	// breakpoint.
+	sync bool
+	// failed gives the error of a handler that panicked.
+	failed func(handler string, value any, stack []byte) error
+}
+
+// whyTrap says why the probe can't be a jump; "" if it can. u may be nil.
+func (u *handlers) whyTrap() string {
+	if u == nil || !u.sync {
+		return ""
+	}
+	return "its handlers run with the thread stopped"
+}
+
+// handles reports whether hits go to handlers at once, instead of being
+// recorded. u may be nil.
+func (u *handlers) handles() bool { return u != nil && u.sync }
+
+// records reports whether hits leave records: those of a session that wants
+// some, and of jprobes whose function is called by the reader. A probe with
+// other handlers, or none, counts.
+func (s *engine) records(u *handlers) bool {
+	if u == nil {
+		return !s.opts.CountOnly
+	}
+	return u.call != nil && !u.sync
+}
+
+// form chooses the definition that fetches the parameters at a place. u may be
+// nil.
+func (u *handlers) form(d *fetch.Def, e *assess.Env) (*fetch.Def, error) {
+	if u == nil || u.call == nil {
+		return d, nil
+	}
+	if !e.AtEntry() {
+		return nil, &RefusedError{Addr: e.Site.Addr, Place: e.Site.Name, Rule: "a jprobe needs a function's entry"}
+	}
+	if u.abi == nil {
+		return d, nil
+	}
+	// ErrNoValue is of a parameter that is known.
+	if _, err := e.Argument(1); err != nil && !errors.Is(err, fetch.ErrNoValue) {
+		return u.abi, nil
+	}
+	return d, nil
+}
