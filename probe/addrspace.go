@@ -76,6 +76,8 @@ type addressSpace struct {
 	plain      plainProgram
 	reading    textWindow
 	unattended unattended
+	// inherited is where code of a parent's kprobe lies, which nothing leads to any more.
+	inherited map[symbols.Addr]bool
 	// ignoring are the signals that the program ignored when that was looked at last,
 	// bit by number less one; ignored those and the ones of the time before.
 	ignoring, ignored uint64
@@ -121,7 +123,7 @@ func (tg *target) leaveSpace() {
 
 // takeOver makes the process the main of its address space after another.
 func (tg *target) takeOver(old *target) error {
-	tg.main = tg
+	tg.main, tg.tookOver = tg, true
 	tg.load, tg.dying = old.load, old.dying
 	for p := range tg.placed {
 		p.target = tg

@@ -27,6 +27,7 @@ func (tg *target) comeBack(ctx context.Context) error {
 			return err
 		}
 	}
+	tg.takeForked(ctx)
 	if err := tg.settle(ctx); err != nil {
 		return err
 	}
@@ -133,8 +134,7 @@ func (s *Session) executedMeanwhile(ctx context.Context, old *target) {
 		return
 	}
 	old.unattended.letGo = false
-	old.unattended.forked.Note()
-	old.cleanForked(ctx)
+	old.leaveForked(ctx)
 	old.leaveSpace()
 	delete(s.targets, p.PID())
 	s.listLetGo()
@@ -205,7 +205,8 @@ func (tg *target) endLetGo(ctx context.Context) (clean func(), err error) {
 
 // cleanForked takes the probes out of what the process has made, as noted before.
 func (tg *target) cleanForked(ctx context.Context) {
-	if err := tg.unattended.forked.Clean(ctx); err != nil {
+	own := func(pid int) bool { return tg.s.targets[pid] != nil }
+	if err := tg.unattended.forked.Clean(ctx, own); err != nil {
 		tg.s.warnf("what process %d has made has probes: %v", tg.proc.PID(), err)
 	}
 }

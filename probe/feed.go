@@ -68,10 +68,18 @@ type feed struct {
 	expects atomic.Bool
 	ended   atomic.Bool // every probe was switched off for the end of the run
 	outside outsides
+	// owners tells of which process a thread is, where children record into the rings; nil:
+	// they don't.
+	owners *threads.Owners
 }
 
 func newFeed(s *engine, pid int, space *symbols.Space, m *memory.File) (*feed, error) {
 	t := &feed{s: s, pid: pid, numbers: threads.NumbersOf(pid), space: space, file: m, names: threads.NewNames(pid), posted: make(chan struct{}, 1)}
+	if s.forksRecord() {
+		t.owners = threads.NewOwners(pid)
+		t.names.Others()
+		t.unkept.Add(1) // a kept record is of the process
+	}
 	t.recent.names = threads.NewRecent(t.names)
 	t.stream.Tick = t.tick
 	var err error
@@ -106,7 +114,11 @@ func newFeed(s *engine, pid int, space *symbols.Space, m *memory.File) (*feed, e
 // signals were not held, went on elsewhere.
 func (t *feed) abandoned(tid uint32) bool {
 	if tid != 0 {
-		_, err := os.Stat(string(procfs.Thread(t.pid, t.numbers.Outside(tid))))
+		thread := procfs.Thread(t.pid, t.numbers.Outside(tid))
+		if t.owners != nil {
+			thread = procfs.Process(int(tid))
+		}
+		_, err := os.Stat(string(thread))
 		if errors.Is(err, os.ErrNotExist) {
 			return true
 		}
@@ -201,7 +213,7 @@ func (t *feed) emit(r *ring.Record) error {
 	h := &t.hit
 	*h = Hit{
 		Event: &p.ev.Event, Program: p.prog, Space: t.space,
-		Time: uint64(r.Time), PID: t.pid, TID: tid, CPU: r.CPU, Comm: t.recent.names.At(uint32(tid), uint64(r.Time)),
+		Time: uint64(r.Time), PID: t.owners.Of(tid, t.pid), TID: tid, CPU: r.CPU, Comm: t.recent.names.At(uint32(tid), uint64(r.Time)),
 		IP: p.where.Addr,
 	}
 	if p.ev.Return {

@@ -59,6 +59,7 @@ func (t *feed) lookOutside() {
 			}
 			tg.postponeLetGo()
 		}
+		tg.takeForked(ctx)
 		all := true
 		err := tg.withStopped(ctx, func(stopped []*tracee.Thread) error {
 			now := time.Now()

@@ -74,7 +74,7 @@ func (tg *target) birthPlaces() (out []bornAt, why string) {
 		return nil, err.Error()
 	}
 	for _, m := range tg.space.Mappings() {
-		if m.Exec && m.Inode == 0 && !strings.HasPrefix(m.Path, "[v") && !tg.isOwn(m.Start) {
+		if m.Exec && m.Inode == 0 && !strings.HasPrefix(m.Path, "[v") && !tg.isOwn(m.Start) && !tg.inherited[m.Start] {
 			return nil, "the process has code of no file, which may make tasks that nobody sees"
 		}
 		if m.Exec && m.Write {

@@ -104,8 +104,14 @@ func (s *engine) definitions() []*defOf {
 // return trampolines on its stack, the fallback handler's signal action. What is mapped stays: it is
 // inherited, unused and gone at exec.
 func (tg *target) cleanChild(ctx context.Context, child *tracee.Process) {
+	tg.cleanCopy(ctx, child, child.Threads())
+}
+
+// cleanCopy is cleanChild of a process that is stopped, maybe long after it was forked.
+func (tg *target) cleanCopy(ctx context.Context, child *tracee.Process, stopped []*tracee.Thread) {
 	kid := tg.area.Copied(child)
-	if err := kid.RestoreText(child.Threads()); err != nil {
+	kid.Unheld = tg.area.Unheld
+	if err := kid.RestoreText(stopped); err != nil {
 		tg.s.warnf("child %d keeps probes in its text: %v", child.PID(), err)
 	}
 	if err := errors.Join(kid.RestoreSlots(), kid.RestoreReturns()); err != nil {
@@ -251,17 +257,23 @@ func (s *Session) leave(ctx context.Context) error {
 		}
 		s.closed, s.stopping = true, true
 		var errs []error
+		var last []func()
 		// Children that share a target's memory are let go once its text is clean.
 		for _, main := range []bool{true, false} {
 			for pid, tg := range s.targets {
 				if tg.isMain() != main {
 					continue
 				}
-				if err := tg.detach(ctx); err != nil && !errors.Is(err, tracee.ErrGone) {
+				clean, err := tg.detach(ctx)
+				if err != nil && !errors.Is(err, tracee.ErrGone) {
 					errs = append(errs, err)
 				}
+				last = append(last, clean)
 				delete(s.targets, pid)
 			}
+		}
+		for _, clean := range last {
+			clean()
 		}
 		s.alone.Store(true)
 		return errors.Join(errs...)
@@ -277,15 +289,19 @@ func (s *Session) Pauses() (longest, sum time.Duration) { return s.tracer.Pauses
 // could not be stopped (it waits in the kernel, uninterruptibly) meets clean text
 // when its wait ends. Where it stands in kprobe's memory, or may, or where something
 // could not be undone, the memory, the journal and the fallback handler stay, and the error says
-// why.
-func (tg *target) detach(ctx context.Context) error {
+// why. last is to be called once all targets are left.
+func (tg *target) detach(ctx context.Context) (last func(), err error) {
+	last = func() {}
 	if tg.isMain() && tg.unattended.was && !tg.dying && tg.area != nil {
-		clean, err := tg.endLetGo(ctx)
-		if err != nil {
-			return err
+		if last, err = tg.endLetGo(ctx); err != nil {
+			return func() {}, err
 		}
-		defer clean()
 	}
+	return last, tg.detachNow(ctx)
+}
+
+// detachNow is detach of a target that is ready for it.
+func (tg *target) detachNow(ctx context.Context) error {
 	clean := false
 	err := tg.proc.Detach(ctx, func(stopped []*tracee.Thread) error {
 		if !tg.isMain() || tg.dying || tg.area == nil {

@@ -22,9 +22,11 @@ type target struct {
 	// What it shares with the processes that run in its memory.
 	*addressSpace
 	threads map[int]*thread
-	child   bool     // of a process of the session, followed
-	dying   bool     // killed by kprobe: its command could not be probed
-	load    *loading // of an image that is new; nil for a process that was running
+	child   bool // of a process of the session, followed
+	// tookOver: it is the main of an address space after another process.
+	tookOver bool
+	dying    bool     // killed by kprobe: its command could not be probed
+	load     *loading // of an image that is new; nil for a process that was running
 	// errnoOff is how far from a thread's pointer its errno is, in sessions that inject errors.
 	errnoOff int32
 }
@@ -108,7 +110,7 @@ func (tg *target) ensureArea(ctx context.Context, probes int) error {
 	}
 	tg.area = a
 	if tg.s.standsAlone() {
-		if err := a.LayGate(ctx); err != nil {
+		if err := a.LayGate(ctx, tg.s.forksRecord()); err != nil {
 			return err
 		}
 	}

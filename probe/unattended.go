@@ -32,7 +32,8 @@ import (
 // the jumps, and are made clean when the probes are taken out.
 //
 // What the process does meanwhile is looked at by watchLetGo: whether it lives, executes
-// a program, loads and unloads libraries.
+// a program, loads and unloads libraries. With Options.Follow forked children record, too
+// (unattendedforks.go).
 
 // unattended is what a session knows of a target that it may let go of.
 type unattended struct {
@@ -45,6 +46,7 @@ type unattended struct {
 	looked time.Time // when its mappings were compared last
 	begin  []byte    // of the memory file, by which its memory is known
 	forked *area.Forked
+	forks  forks
 }
 
 // Times of letting go.
@@ -65,8 +67,6 @@ func (o *Options) whyStays() string {
 	switch {
 	case !o.LetGo || o.Detach:
 		return "it is to be so"
-	case o.Follow:
-		return "children are followed"
 	case o.Wait != nil:
 		return "processes to come are waited for"
 	case o.Inject != nil:
@@ -87,7 +87,7 @@ func (tg *target) keepsTracer() (why string, later bool) {
 		return "its program is still being loaded", true
 	case tg.renewable() && tg.renewal.tries < renewSoon:
 		return "its threads' numbers aren't known yet", true
-	case tg.child:
+	case tg.tookOver:
 		return "it shares the memory of a process that is gone", false
 	case len(tg.pending) > 0:
 		return "definitions wait for a library", false
@@ -97,6 +97,8 @@ func (tg *target) keepsTracer() (why string, later bool) {
 		return "another process runs in its memory", true
 	case tg.reap(context.WithoutCancel(tg.s.run)) > 0:
 		return "what was taken out is still in use", true
+	case tg.s.forksRecord() && tg.feed != nil && tg.feed.numbers != nil:
+		return "its children's threads have numbers of another pid namespace", false
 	case len(tg.patches.noRoom) > 0:
 		return "a goroutine's stack may have no room for a detour", false
 	case len(tg.lost) > 0:
@@ -113,6 +115,9 @@ func (tg *target) keepsTracer() (why string, later bool) {
 		}
 		if (tg.params == nil || !tg.params.Careful) && detour.Reads(p.prog) {
 			return fmt.Sprintf("%s at %s: its hits read memory, and rules of seccomp judge system calls", p.ev.Name, p.where.Name), false
+		}
+		if tg.s.forksRecord() && detour.UsesPID(p.prog) {
+			return fmt.Sprintf("%s at %s: it looks at the number of its process, and children have others", p.ev.Name, p.where.Name), false
 		}
 		if x := p.byExits; x != nil && x.open != "" {
 			return fmt.Sprintf("%s at %s: its function goes on to where only a register says", p.ev.Name, p.where.Name), false
@@ -202,6 +207,7 @@ func (tg *target) letGo(ctx context.Context) (why string, later bool) {
 	b.letGo, b.was, b.why, b.begin, b.looked = true, true, "", begin, time.Now()
 	if b.forked == nil {
 		b.forked = tg.area.Forked()
+		tg.beginForks()
 	}
 	tg.area.Unheld = true
 	tg.openTraps = false

@@ -76,6 +76,9 @@ func (s *Session) watchLetGo(ctx context.Context) {
 func (s *Session) lookAfterLetGo(ctx context.Context) (due time.Time) {
 	due = time.Now().Add(letGoMaps)
 	for _, tg := range s.targets {
+		if next := tg.watchForks(ctx); next.Before(due) && !next.IsZero() {
+			due = next
+		}
 		if s.closed || s.stopping || !tg.isMain() || tg.area == nil {
 			continue
 		}
@@ -88,8 +91,7 @@ func (s *Session) lookAfterLetGo(ctx context.Context) (due time.Time) {
 			}
 		case tg.proc.Ended():
 			status := tg.proc.EndStatus()
-			b.forked.Note()
-			tg.cleanForked(ctx)
+			tg.leaveForked(ctx)
 			_ = tg.proc.Forget() // fails only once the session is closed
 			s.handler().Exited(tg.proc, status)
 			s.listLetGo()

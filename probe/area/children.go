@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"kprobe/internal/procfs"
 	"kprobe/probe/memory"
@@ -33,13 +34,21 @@ func leftChildren(pid int) (out []int) {
 type Forked struct {
 	area  *Area
 	inode uint64     // of the memory file; 0: it wasn't found
-	known []ring.Map // what was mapped, as noted last
+	known []ring.Map // what was mapped, as noted
 }
 
-// Note notes what is mapped: it is to be called before the area is taken out.
+// Note notes what is mapped: it is to be called before the area is taken out, and, where
+// there are such processes, before memory of it is unmapped.
 func (f *Forked) Note() {
 	if h, layout, err := ring.ReadHeader(f.area.File, memory.PossibleCPUs()); err == nil {
-		f.known, _ = ring.ReadMaps(f.area.File, h, layout) // none where it is damaged
+		maps, _ := ring.ReadMaps(f.area.File, h, layout) // none where it is damaged
+		for _, m := range maps {
+			i := slices.IndexFunc(f.known, func(k ring.Map) bool { return k.Addr == m.Addr && k.Size == m.Size })
+			if i < 0 {
+				i, f.known = len(f.known), append(f.known, m)
+			}
+			f.known[i] = m
+		}
 	}
 }
 
@@ -52,11 +61,31 @@ func (a *Area) Forked() *Forked {
 	return f
 }
 
-// Clean takes what is kprobe's out of all of them that nobody traces, but for the process
-// itself while it lives.
-func (f *Forked) Clean(ctx context.Context) (err error) {
+// Has reports whether a process has the memory file.
+func (f *Forked) Has(pid int) bool {
+	m, err := FindMemfile(pid)
+	return err == nil && m != nil && m.Inode == f.inode && pid != os.Getpid()
+}
+
+// All lists all that have it and that nobody traces, in no order.
+func (f *Forked) All() (list []int, err error) {
 	all, err := procfs.Processes()
 	if err != nil || f.inode == 0 {
+		return nil, err
+	}
+	for _, pid := range all {
+		if f.Has(pid) && !HasTracer(pid) {
+			list = append(list, pid)
+		}
+	}
+	return list, nil
+}
+
+// Clean takes what is kprobe's out of all of them that nobody traces and that skip doesn't
+// name, but for the process itself while it lives.
+func (f *Forked) Clean(ctx context.Context, skip func(pid int) bool) (err error) {
+	all, err := f.All()
+	if err != nil {
 		return err
 	}
 	var tr *tracee.Tracer
@@ -66,8 +95,7 @@ func (f *Forked) Clean(ctx context.Context) (err error) {
 		}
 	}()
 	for _, pid := range all {
-		m, merr := FindMemfile(pid)
-		if pid == os.Getpid() || merr != nil || m == nil || m.Inode != f.inode || HasTracer(pid) {
+		if skip(pid) {
 			continue
 		}
 		if tr == nil {

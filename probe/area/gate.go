@@ -9,8 +9,9 @@ import (
 	"kprobe/probe/memory"
 )
 
-// LayGate maps the gate, closed.
-func (a *Area) LayGate(ctx context.Context) error {
+// LayGate maps the gate, closed. Forked children find it zeroed, unless they are to record,
+// too: they have it as their parent has it then.
+func (a *Area) LayGate(ctx context.Context, childrenRecord bool) error {
 	p, err := a.Code.Add(ctx, a.File.Base, memory.PageSize)
 	if err != nil {
 		return fmt.Errorf("a page that children don't have: %w", err)
@@ -19,8 +20,10 @@ func (a *Area) LayGate(ctx context.Context) error {
 	if err := a.Code.Writable(ctx, p.Start, memory.PageSize); err != nil {
 		return err
 	}
-	if _, err := a.Proc.Syscall(ctx, nil, unix.SYS_MADVISE, uintptr(p.Start), memory.PageSize, unix.MADV_WIPEONFORK); err != nil {
-		return fmt.Errorf("have children record nothing (MADV_WIPEONFORK, Linux 4.14): %w", err)
+	if !childrenRecord {
+		if _, err := a.Proc.Syscall(ctx, nil, unix.SYS_MADVISE, uintptr(p.Start), memory.PageSize, unix.MADV_WIPEONFORK); err != nil {
+			return fmt.Errorf("have children record nothing (MADV_WIPEONFORK, Linux 4.14): %w", err)
+		}
 	}
 	a.Gate = p.Start
 	return a.File.Set64(a.File.Layout.Header.Off+memory.HeaderGate, uint64(a.Gate))

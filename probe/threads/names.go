@@ -28,6 +28,8 @@ type Names struct {
 	mu    sync.Mutex
 	names map[uint32]name
 	many  int // as many names as there are before old ones are forgotten
+	// others says that threads of other processes are asked for, too.
+	others bool
 }
 
 type name struct {
@@ -37,6 +39,12 @@ type name struct {
 
 // NewNames gives the names of a process's threads.
 func NewNames(pid int) *Names { return &Names{pid: pid, names: map[uint32]name{}} }
+
+// Others has threads of other processes be among them.
+func (n *Names) Others() { n.others = true }
+
+// nameless is the name of a thread that had ended before it was asked for.
+const nameless = "<...>"
 
 // Note remembers the name of a thread that may be gone when its hits are read.
 func (n *Names) Note(tid int, comm string) { n.note(tid, comm, 0) }
@@ -72,8 +80,14 @@ func (n *Names) Of(tid uint32) string {
 	if ok && time.Since(c.at) < nameAge {
 		return c.name
 	}
-	if comm, err := procfs.Thread(n.pid, int(tid)).Comm(); err == nil && comm != "" {
+	thread := procfs.Thread(n.pid, int(tid))
+	if n.others {
+		thread = procfs.Process(int(tid))
+	}
+	if comm, err := thread.Comm(); err == nil && comm != "" {
 		c.name = comm
+	} else if n.others && c.name == "" {
+		c.name = nameless
 	}
 	c.at = time.Now()
 	n.set(tid, c)

@@ -123,6 +123,9 @@ func sharesMemory(a, b int) bool {
 	return known && same
 }
 
+// SameMemory reports whether two processes, or threads, run in the same memory.
+func SameMemory(a, b int) bool { return sharesMemory(a, b) }
+
 // compareMemory reports whether two processes have the same memory; known is false where
 // the kernel doesn't tell.
 func compareMemory(a, b int) (same, known bool) {

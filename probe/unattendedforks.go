@@ -1,0 +1,268 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/internal/procfs"
+	"kprobe/probe/tracee"
+	"kprobe/symbols"
+)
+
+// Children of processes that are let go of
+//
+// With Options.Follow what a process forks while nobody traces it records from its first
+// instruction: it has the jumps, and the gate as its parent has it, and writes the same
+// rings with its own threads' numbers. It is neither stopped nor traced.
+//
+//	forked   it has its parent's memory file. Whether it lives, executes a program, maps
+//	         files or sets rules of seccomp is looked at from outside
+//	taken    a process of the session by itself: traced, the copy of its parent's probes
+//	         taken out, the session's definitions put in, and let go of. That is done
+//	         before its parent is changed, as the numbers of probes are the parent's, and
+//	         where its parent has ended, or it has done one of the above
+//
+// A program that a child executes is attached to once that is seen; what it did before is
+// in no ring. Whoever was forked and has not been taken is made clean when its parent is
+// left (area.Forked).
+
+// forks is what is known of the processes that a target has made while it was let go of.
+type forks struct {
+	kids  map[int]*forkedKid
+	other map[int]uint64 // processes that are not to be taken, with when they began
+	next  time.Time
+}
+
+// forkedKid is a forked process that records into its parent's rings.
+type forkedKid struct {
+	start  uint64
+	looked time.Time
+	maps   []symbols.Mapping // of files, that can be executed
+}
+
+// forksRecord reports whether forked children of processes that are let go of record.
+func (s *Session) forksRecord() bool { return s.letsGo && s.opts.Follow }
+
+// beginForks leaves out what the process has made before it was attached to: what it has
+// made since is a target.
+func (tg *target) beginForks() {
+	f := &tg.unattended.forks
+	f.kids, f.other = map[int]*forkedKid{}, map[int]uint64{}
+	for _, pid := range procfs.Process(tg.proc.PID()).AllChildren() {
+		if tg.s.targets[pid] == nil {
+			f.other[pid] = procfs.StartTime(pid)
+		}
+	}
+}
+
+// watchForks looks after what a process that is let go of has made, and says when to look
+// again; zero: there is nothing to look after.
+func (tg *target) watchForks(ctx context.Context) (next time.Time) {
+	b := &tg.unattended
+	if !tg.s.forksRecord() || !b.letGo || tg.area == nil || b.forked == nil {
+		return next
+	}
+	now := time.Now()
+	if now.Before(b.forks.next) {
+		return b.forks.next
+	}
+	for pid, kid := range b.forks.kids {
+		tg.lookAtKid(ctx, pid, kid)
+	}
+	for _, pid := range tg.feed.owners.Fresh() {
+		tg.meet(ctx, pid)
+	}
+	tg.meetChildren(ctx, tg.proc.PID())
+	took := time.Since(now)
+	b.forks.next = now.Add(max(letGoTick, letGoShare*took))
+	return b.forks.next
+}
+
+// letGoShare bounds what looking after children takes of a CPU: one part of so many.
+const letGoShare = 20
+
+// meetChildren looks at the children of a process, and at those of what it has forked.
+func (tg *target) meetChildren(ctx context.Context, pid int) {
+	for _, child := range procfs.Process(pid).AllChildren() {
+		if tg.meet(ctx, child) {
+			tg.meetChildren(ctx, child)
+		}
+	}
+}
+
+// meet takes note of a process that the target may have made, and reports whether it
+// records into the target's rings.
+func (tg *target) meet(ctx context.Context, pid int) bool {
+	f := &tg.unattended.forks
+	if f.kids[pid] != nil {
+		return true
+	}
+	start := procfs.StartTime(pid)
+	if at, known := f.other[pid]; known && at == start || start == 0 || tg.s.targets[pid] != nil || pid == tg.proc.PID() {
+		return false
+	}
+	switch {
+	case !tg.unattended.forked.Has(pid):
+		f.other[pid] = start
+		tg.s.takeExecuted(ctx, pid)
+	case tracee.SameMemory(pid, tg.proc.PID()): // until it executes a program
+	default:
+		f.kids[pid] = &forkedKid{start: start, looked: time.Now(), maps: executable(pid)}
+		tg.s.logf("process %d was forked, and records into the rings of process %d", pid, tg.proc.PID())
+		return true
+	}
+	return false
+}
+
+// lookAtKid looks whether a forked process is still what it was.
+func (tg *target) lookAtKid(ctx context.Context, pid int, kid *forkedKid) {
+	f := &tg.unattended.forks
+	if procfs.StartTime(pid) != kid.start {
+		delete(f.kids, pid)
+		return
+	}
+	b, x := make([]byte, identity), tg.asLetGo()
+	local, remote := []unix.Iovec{{Base: &b[0], Len: identity}}, []unix.RemoteIovec{{Base: uintptr(x.at), Len: identity}}
+	n, err := unix.ProcessVMReadv(pid, local, remote, 0)
+	switch {
+	case err != nil || n != identity || string(b) != string(x.begin):
+		if stat, err := procfs.Process(pid).Stat(); err != nil || stat.Ended() {
+			return // until it is gone
+		}
+		delete(f.kids, pid)
+		f.other[pid] = kid.start
+		tg.s.takeExecuted(ctx, pid)
+	case time.Since(kid.looked) >= letGoMaps:
+		kid.looked = time.Now()
+		if maps := executable(pid); !sameFiles(maps, kid.maps) {
+			tg.takeKid(ctx, pid, "it has mapped or unmapped files")
+		} else if tracee.Filtered(pid) && !tracee.Filtered(tg.proc.PID()) {
+			tg.takeKid(ctx, pid, "it has set rules of seccomp")
+		}
+	}
+}
+
+// executable lists a process's mappings of files that can be executed.
+func executable(pid int) (list []symbols.Mapping) {
+	maps, _ := symbols.ReadMaps(pid) // none of one that is gone
+	for _, m := range maps {
+		if m.Exec && m.Inode != 0 {
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
+func sameFiles(a, b []symbols.Mapping) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i].Start != b[i].Start || a[i].End != b[i].End || a[i].Inode != b[i].Inode {
+			return false
+		}
+	}
+	return true
+}
+
+// takeForked makes processes of the session of all that have the target's memory file.
+func (tg *target) takeForked(ctx context.Context) {
+	b := &tg.unattended
+	if !tg.s.forksRecord() || b.forked == nil || tg.area == nil {
+		return
+	}
+	b.forked.Note()
+	all, err := b.forked.All()
+	if err != nil {
+		tg.s.warnf("what process %d has made isn't known: %v", tg.proc.PID(), err)
+	}
+	for _, pid := range all {
+		if tg.s.targets[pid] == nil && pid != tg.proc.PID() && !tracee.SameMemory(pid, tg.proc.PID()) {
+			tg.takeKid(ctx, pid, "")
+		}
+	}
+}
+
+// leaveForked sees to what a process has made that has ended, or executed a program.
+func (tg *target) leaveForked(ctx context.Context) {
+	tg.unattended.forked.Note()
+	if tg.s.forksRecord() && !tg.s.closed && !tg.s.stopping {
+		tg.takeForked(ctx)
+	}
+	tg.cleanForked(ctx)
+}
+
+// takeKid makes a process of the session of a forked one. why is said; "": its parent
+// changes or has ended.
+func (tg *target) takeKid(ctx context.Context, pid int, why string) {
+	s := tg.s
+	delete(tg.unattended.forks.kids, pid)
+	if why != "" {
+		s.logf("process %d is taken by itself: %s", pid, why)
+	}
+	p, err := s.tracer.Attach(ctx, pid)
+	if err == nil {
+		err = p.WithStopped(ctx, func(stopped []*tracee.Thread) error {
+			return p.WithSharers(ctx, stopped, func(stopped []*tracee.Thread) error {
+				return tg.renewKid(ctx, p, stopped)
+			})
+		})
+		err = tracee.IgnoreLate(err)
+	}
+	if err == nil || errors.Is(err, tracee.ErrGone) || errors.Is(err, tracee.ErrZombie) {
+		return
+	}
+	s.warnf("child %d isn't probed any more: %v", pid, err)
+	if p != nil && s.targets[pid] == nil {
+		s.letGo(p)
+	}
+}
+
+// renewKid has a forked process that is stopped have probes of its own for those that it
+// has from its parent.
+func (tg *target) renewKid(ctx context.Context, p *tracee.Process, stopped []*tracee.Thread) error {
+	s := tg.s
+	tg.cleanCopy(ctx, p, stopped)
+	if err := s.adopt(p, nil); err != nil {
+		return err
+	}
+	kid := s.targets[p.PID()]
+	kid.child, kid.inherited = true, map[symbols.Addr]bool{}
+	for _, m := range kid.space.Mappings() {
+		if m.Exec && (tg.isOwn(m.Start) || tg.inherited[m.Start]) {
+			kid.inherited[m.Start] = true
+		}
+	}
+	for _, q := range p.Sharers() {
+		s.targets[q.PID()] = kid.sharing(q)
+	}
+	s.alone.Store(false)
+	return kid.armDefs(ctx, s.definitions())
+}
+
+// takeExecuted attaches to a process that has executed a program while nobody traced it.
+func (s *Session) takeExecuted(ctx context.Context, pid int) {
+	p, err := s.tracer.Attach(ctx, pid)
+	if err == nil {
+		if err = s.adopt(p, nil); err != nil {
+			s.letGo(p)
+		}
+	}
+	if err != nil {
+		s.logf("child %d has executed a program, and isn't probed: %v", pid, err)
+		return
+	}
+	tg := s.targets[pid]
+	tg.child = true
+	for _, q := range p.Sharers() {
+		s.targets[q.PID()] = tg.sharing(q)
+	}
+	s.alone.Store(false)
+	s.logf("child %d has executed a program: its probes are put in while it runs", pid)
+	if err := tg.armDefs(ctx, s.definitions()); err != nil && !errors.Is(err, tracee.ErrGone) && s.run.Err() == nil {
+		s.warnf("after exec of %d: %v", pid, err)
+	}
+}
