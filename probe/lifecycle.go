@@ -159,7 +159,7 @@ func (h sessionHandler) Exec(p *tracee.Process) {
 	}
 }
 
-func (s *Session) letGo(p *tracee.Process) {
+func (s *engine) letGo(p *tracee.Process) {
 	if err := p.Detach(s.run, nil); err != nil && !errors.Is(err, tracee.ErrGone) {
 		s.logf("detach %d: %v", p.PID(), err)
 	}

@@ -218,7 +218,7 @@ func Start(ctx context.Context, c Command, o Options) (*Session, error) {
 
 // adopt makes a target of a traced process. ready is what is known of it; nil:
 // nothing.
-func (s *Session) adopt(p *tracee.Process, ready *prepared) (err error) {
+func (s *engine) adopt(p *tracee.Process, ready *prepared) (err error) {
 	if ready == nil {
 		ready = &prepared{around: new(survey.Around)}
 		ready.space, err = s.files.OpenProcess(p.PID(), p)
@@ -229,7 +229,7 @@ func (s *Session) adopt(p *tracee.Process, ready *prepared) (err error) {
 	if err != nil {
 		return err
 	}
-	tg := &target{s: s.engine, proc: p, addressSpace: newAddressSpace(ready.space), threads: map[int]*thread{}}
+	tg := &target{s: s, proc: p, addressSpace: newAddressSpace(ready.space), threads: map[int]*thread{}}
 	tg.around, tg.found = ready.around, ready.places
 	tg.main, tg.shadowStack = tg, shadowStack(p.PID())
 	s.targets[p.PID()] = tg

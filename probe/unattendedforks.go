@@ -44,7 +44,7 @@ type forkedKid struct {
 }
 
 // forksRecord reports whether forked children of processes that are let go of record.
-func (s *Session) forksRecord() bool { return s.letsGo && s.opts.Follow }
+func (s *engine) forksRecord() bool { return s.letsGo && s.opts.Follows }
 
 // beginForks leaves out what the process has made before it was attached to: what it has
 // made since is a target.
@@ -239,12 +239,11 @@ func (tg *target) renewKid(ctx context.Context, p *tracee.Process, stopped []*tr
 	for _, q := range p.Sharers() {
 		s.targets[q.PID()] = kid.sharing(q)
 	}
-	s.alone.Store(false)
 	return kid.armDefs(ctx, s.definitions())
 }
 
 // takeExecuted attaches to a process that has executed a program while nobody traced it.
-func (s *Session) takeExecuted(ctx context.Context, pid int) {
+func (s *engine) takeExecuted(ctx context.Context, pid int) {
 	p, err := s.tracer.Attach(ctx, pid)
 	if err == nil {
 		if err = s.adopt(p, nil); err != nil {
@@ -260,7 +259,6 @@ func (s *Session) takeExecuted(ctx context.Context, pid int) {
 	for _, q := range p.Sharers() {
 		s.targets[q.PID()] = tg.sharing(q)
 	}
-	s.alone.Store(false)
 	s.logf("child %d has executed a program: its probes are put in while it runs", pid)
 	if err := tg.armDefs(ctx, s.definitions()); err != nil && !errors.Is(err, tracee.ErrGone) && s.run.Err() == nil {
 		s.warnf("after exec of %d: %v", pid, err)
