@@ -3,6 +3,7 @@ package probe
 import (
 	"slices"
 
+	"kprobe/probe/detour"
 	"kprobe/symbols"
 )
 
@@ -15,9 +16,16 @@ import (
 // no row of a table, and half of the memory. Calls that were under way when the probes
 // came, or were entered while these were off, are hits when they return.
 //
-// Functions that jump on to others note their calls, and so do those whose address is
-// known to data where some of the batch jump to where a register says: such a jump is
-// answered by the table (onward.go).
+// Where such a function jumps on to another it is the jump that notes the call, as one
+// that passes on (detour.BuildJump): it returns by the other's returns, which look into
+// the table in common, as those of any call that is noted at its entry. A call that
+// returns by the function's own returns costs no row.
+//
+// Functions of which only the program knows where they jump note their calls at their
+// entries, and so do those whose address is known to data where some of the batch jump to
+// where a register says: such a jump is answered by the table (onward.go). So do functions
+// that a jump of theirs may come back to, and those whose calls return by parts of code
+// that lie apart.
 
 // maxAlone is how many returns of a function are patched at most, where those are all
 // that is.
@@ -41,7 +49,8 @@ func (o *planner) countable(p *placed) bool { return o.tg.countsAnywhere(p) && !
 // mayBeAlone reports whether a function may be probed at its returns alone, as far as
 // its own instructions say.
 func (o *planner) mayBeAlone(p *placed, l *exitProbe) bool {
-	return o.manyCounted && l.own && len(l.exits) <= maxAlone && o.countable(p)
+	return o.manyCounted && o.countable(p) &&
+		(l.own && len(l.exits) <= maxAlone || l.plain && detour.CanBeCommon(p.prog))
 }
 
 // findAlone finds the return probes that are counted where the functions return. Those
@@ -61,12 +70,28 @@ func (o *planner) findAlone(ps []*placed) {
 		}
 		w := p.where
 		x.alone = !o.tg.around.EnteredInside(w.Module, w.Vaddr) && !(open && w.Module.File.Leads(w.Vaddr)&symbols.LeadTaken != 0)
-		for i := range x.exits {
-			x.exits[i].alone = x.alone
+		o.setAlone(p, x)
+	}
+	if o.inCommon(ps) != nil {
+		return
+	}
+	for _, p := range ps { // nobody can note a call at a jump
+		if x := fresh(p); x != nil && x.alone && !x.own {
+			x.alone = false
+			o.setAlone(p, x)
 		}
-		if c := o.course(p); !x.alone && c.landable && !x.cheap(*w) {
-			c.byExits = nil
-		}
+	}
+}
+
+// setAlone has the exits of a probe do what x.alone says.
+func (o *planner) setAlone(p *placed, x *exitProbe) {
+	for i := range x.exits {
+		e := &x.exits[i]
+		mine := x.alone && e.within(*p.where)
+		e.alone, e.notes = mine && e.passing == detour.NotPassing, mine && e.passing == detour.PassesOn
+	}
+	if c := o.course(p); !x.alone && c.landable && !x.cheap(*p.where) {
+		c.byExits = nil
 	}
 }
 

@@ -1,6 +1,9 @@
 package probe
 
 import (
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"kprobe/internal/fixture"
@@ -48,6 +51,53 @@ func TestAloneReturns(t *testing.T) {
 	for name, n := range map[string]uint64{"a": 40 * rounds, "entered": rounds, "comes": 2 * rounds, "parted": rounds, "entry": 10 * rounds} {
 		if st := l.stat(name); st.Hits != n || st.Missed != 0 {
 			t.Errorf("%s: %+v, want %d hits", name, st, n)
+		}
+	}
+}
+
+// TestJumpNotes: where functions jump on to another, only calls that take the jump are
+// noted, at the jump, and each return is one of all that jumped there: not of calls that
+// were left by longjmp, though others come from the same instruction with the same stack
+// pointer next.
+func TestJumpNotes(t *testing.T) {
+	prog := fixture.Build(t, "probe_jumps.c", "-O2", "-pthread", "-fcf-protection=none")
+	const rounds, threads = 500, 3
+	args := []string{fmt.Sprint(rounds), fmt.Sprint(threads)}
+	want := plain(t, prog, args...)
+	for _, defs := range [][]string{
+		{"r:j probe_jumps:j_*", "r:k probe_jumps:k_*", "r:last last"},
+		{"r:j probe_jumps:j_*", "r:k probe_jumps:k_*", "r:last last", "r:again probe_jumps:j_*", "p:entry probe_jumps:j_*"},
+		{"r:j probe_jumps:j_*"}, // the others are nobody's
+	} {
+		sub := startSubject(t, prog, args...)
+		l, _ := engage(t, sub.pid(), Options{CountOnly: true}, defs...)
+		alone := map[string]int{}
+		err := l.s.tracer.Do(func() error {
+			for _, tg := range l.s.targets {
+				alone, _ = aloneAtExits(tg)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if alone["j"] != 40 {
+			t.Errorf("%v: noted at their jumps: %v", defs, alone)
+		}
+		if got := sub.work(); got != want {
+			t.Errorf("%v: probed, the program printed %q, otherwise %q", defs, got, want)
+		}
+		l.finish(sub.pid())
+		sub.end()
+		const each, left = rounds * threads, rounds / 5 * threads
+		all := map[string]uint64{"j": 50*each + 2*left, "k": 10 * each, "last": 25*each + 3*left, "again": 50*each + 2*left, "entry": 50*each + 4*left}
+		for name, n := range all {
+			if !slices.ContainsFunc(defs, func(d string) bool { return strings.Contains(d, ":"+name+" ") }) {
+				continue
+			}
+			if st := l.stat(name); st.Hits != n || st.Missed != 0 {
+				t.Errorf("%v: %s: %+v, want %d hits", defs, name, st, n)
+			}
 		}
 	}
 }

@@ -45,6 +45,7 @@ type patchRequest struct {
 	pop         uint16 // of an exit that takes a jump: what it takes off the stack besides
 	kind        wantKind
 	passing     detour.Passing // of an exit that takes a jump and isn't a return
+	notes       bool           // of a jump: calls are noted there (alonereturns.go)
 	conditional bool           // an exit by a conditional jump
 	alone       bool           // an exit that is a hit by itself, of a probe of exits (alonereturns.go)
 	joins       bool           // another probe's calls are noted before at the same entry, in the same table

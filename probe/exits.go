@@ -43,7 +43,7 @@ func (o *planner) leavings(w patchRequest) (*exitProbe, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &exitProbe{noted: noted{probe: w.p}, open: found.Open}
+	l := &exitProbe{noted: noted{probe: w.p}, open: found.Open, plain: found.Plain && len(found.List) > 0}
 	for _, x := range found.List {
 		l.exits = append(l.exits, exitRequest(w.p, x))
 	}

@@ -150,7 +150,7 @@ func (p *patch) arm() {
 	}
 	p.armed = true
 	for _, w := range p.wants {
-		if (w.kind != wantExit || w.alone) && !(w.kind == requestExit && w.p.leavesByTrap()) {
+		if (w.kind != wantExit || w.alone || w.notes) && !(w.kind == requestExit && w.p.leavesByTrap()) {
 			w.p.feed.setTactic(w.p, p.plan.Tactic)
 		}
 	}

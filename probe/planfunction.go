@@ -185,7 +185,7 @@ func (o *planner) functionOnce(f *assess.Function, ws []patchRequest, planned pa
 			patches = append(patches, built)
 			for _, a := range p.Sites {
 				for _, w := range byAddr[a] {
-					if w.kind != wantExit || w.alone {
+					if w.kind != wantExit || w.alone || w.notes {
 						c := o.course(w.p)
 						c.tactic, c.why = p.Tactic, p.Why
 					}

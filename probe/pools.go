@@ -67,7 +67,7 @@ func (o *planner) planPools(maps []symbols.Mapping, ps []*placed, avoid []plan.R
 		var err error
 		if c := o.course(p); c.byExits == nil {
 			err = pool(p, c)
-		} else if c.byExits != p.byExits && !common[p] && !c.byExits.alone {
+		} else if c.byExits != p.byExits && !common[p] && !(c.byExits.alone && c.byExits.own) {
 			err = calls(p, c.byExits)
 		}
 		if err != nil {
@@ -176,7 +176,7 @@ func (o *planner) inCommon(ps []*placed) map[*placed]bool {
 		c := o.course(p)
 		switch {
 		case c.byExits == nil || c.byExits == p.byExits || p.goABI || p.limited() || !detour.CanBeCommon(p.prog):
-		case c.byExits.alone:
+		case c.byExits.alone && c.byExits.own:
 			alone++
 		default:
 			common[p] = true

@@ -59,9 +59,10 @@ type exitProbe struct {
 	anywhere bool
 	noting   *detour.Noting
 	open     string
-	// own says that the function's own return instructions are all of its exits; alone
-	// that each is a hit by itself, and the entry isn't patched (alonereturns.go).
-	own, alone bool
+	// own says that the function's own return instructions are all of its exits, plain that
+	// these and jumps to other functions are (exits.Exits). alone says that each of its
+	// own is a hit by itself, and the entry isn't patched (alonereturns.go).
+	own, plain, alone bool
 }
 
 // leavable says why a function whose calls can't return by return trampolines can't be

@@ -113,7 +113,7 @@ func (tg *target) detourRolledBack(at faulting) (v tracee.Verdict, done bool) {
 	}
 	tg.rollbacks++
 	if s, th := tg.s, tg.thread(t); s.fill(tg, th) == nil {
-		if st.leaves && st.exits().calls.Common {
+		if st.leaves && st.exits().calls.Common && !st.wants[0].alone {
 			s.commonInstead(tg, th, st, taken)
 			return sendTo(tg, t, &out, st.copyAt), true
 		}
@@ -230,7 +230,9 @@ func (s *engine) passInstead(tg *target, th *thread, st *stage, w patchRequest, 
 // freed.
 func (s *engine) commonInstead(tg *target, th *thread, st *stage, taken int) {
 	if w := st.wants[0]; w.passing != detour.NotPassing {
-		s.passInstead(tg, th, st, w, w.passing) // for all of them
+		if s.passInstead(tg, th, st, w, w.passing); w.notes { // for all of them
+			s.missedJump(st, taken)
+		}
 		return
 	}
 	k, sp := st.exits().calls, s.regs.GPR[fetch.SP]
@@ -261,6 +263,18 @@ func (s *engine) commonInstead(tg *target, th *thread, st *stage, taken int) {
 			w := st.wants[0]
 			w.p = p
 			s.exitInstead(tg, st, w, mem, true)
+		}
+	}
+}
+
+// missedJump has the calls missed that a jump has not noted, behind the first of them.
+func (s *engine) missedJump(st *stage, noted int) {
+	for _, w := range st.wants {
+		if !w.notes || w.conditional && !jccTaken(w.Inst.Opcode, s.regs.Flags) {
+			continue
+		}
+		if noted--; noted < 0 && !s.stopping && w.p.feed.enabled(w.p) {
+			s.miss(w.p)
 		}
 	}
 }

@@ -70,6 +70,7 @@ type shape struct {
 	cond    byte
 	pop     uint16
 	joins   bool
+	notes   int
 	table   uint64
 }
 
@@ -98,7 +99,7 @@ func (o *planner) shapeOf(part []patchRequest) (s shape, ok bool) {
 	switch s.kind = w.kind; {
 	case w.kind == requestEntry && len(part) == 1:
 		return s, true
-	case by != nil && by.alone:
+	case part[0].alone:
 		return s, len(part) == 1
 	case !common || w.open != nil:
 	case w.kind == requestReturn && len(part) == 1:
@@ -106,6 +107,12 @@ func (o *planner) shapeOf(part []patchRequest) (s shape, ok bool) {
 		return s, true
 	case w.kind == wantExit && w.passing != detour.NotPassing:
 		s.table, s.passing, s.always = by.calls.Addr, w.passing, !w.conditional
+		for _, x := range part {
+			if x.notes {
+				s.notes++
+			}
+		}
+		s.joins = s.notes > 0 && s.notes < len(part)
 		if w.conditional {
 			s.cond = w.Inst.Opcode & 15
 		}

@@ -214,7 +214,7 @@ func (o *planner) apart(ws []patchRequest) [][]patchRequest {
 			}
 			out[n] = append(out[n], w)
 			if w.within(*w.p.where) {
-				out[n][0], out[n][len(out[n])-1] = w, out[n][0] // who returns here most
+				out[n][0], out[n][len(out[n])-1] = w, out[n][0] // who returns here most, or jumps
 			}
 		case w.kind == requestReturn:
 			w.joins = slices.ContainsFunc(out, func(before []patchRequest) bool {
@@ -260,10 +260,15 @@ func (o *planner) leaveStage(st *stage, ws []patchRequest, tail tailFunc) ([]byt
 	var d *detour.Detour
 	var err error
 	switch {
-	case x.alone:
+	case w.alone:
 		d, err = detour.BuildExit(uint64(st.base), &params, o.probesOf(ws), nil, tail)
 	case w.open != nil:
 		d, err = detour.BuildOnward(uint64(st.base), &params, x.calls, w.open, x.noting, tail)
+	case w.notes:
+		noting := slices.DeleteFunc(slices.Clone(ws), func(w patchRequest) bool { return !w.notes })
+		calls := x.calls
+		calls.Joined = len(noting) < len(ws) // others' calls come here
+		d, err = detour.BuildJump(uint64(st.base), &params, o.probesOf(noting), calls, asm.Cond(w.Inst.Opcode&15), !w.conditional, tail)
 	case w.passing != detour.NotPassing:
 		d, err = detour.BuildPassing(uint64(st.base), &params, x.calls, w.passing, asm.Cond(w.Inst.Opcode&15), !w.conditional, tail)
 	case x.calls.Common:

@@ -48,13 +48,16 @@ type Calls struct {
 	// any return that looks into a table in common (onward.go).
 	Anywhere bool
 	// Joined, for the entry's side of a table in common, says that another probe's calls
-	// of the same function are noted before: who arrives has been asked.
+	// of the same function are noted before: who arrives has been asked. For a jump
+	// (BuildJump) it says that calls of other functions may come there, and that these
+	// were asked when they arrived.
 	Joined bool
 }
 
 const (
 	headNote  = 0
 	headFind  = 8
+	headJump  = 16
 	headCount = 32
 	headSize  = 36
 	headEnd   = 40
@@ -98,6 +101,7 @@ func (k Calls) Head(s *Shared) []byte {
 	}
 	le.PutUint64(b[headNote:], note)
 	le.PutUint64(b[headFind:], s.find)
+	le.PutUint64(b[headJump:], s.noteJump)
 	le.PutUint32(b[headCount:], uint32(k.Count))
 	le.PutUint32(b[headSize:], 1<<k.Shift)
 	le.PutUint64(b[headEnd:], k.Addr+uint64(k.Size()))

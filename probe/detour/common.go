@@ -91,8 +91,15 @@ func (b *builder) hashCommon() {
 	b.Lea(asm.CX, asm.Indexed(asm.SI, asm.AX, 1, callsHead))
 }
 
-// noteCommon is note for a table in common.
-func (b *builder) noteCommon() {
+// noteCommon is note for a table in common, at an entry or at a jump.
+func (b *builder) noteCommon(jump bool) {
+	others := func() {
+		if jump {
+			b.passOrLeft()
+		} else {
+			b.arrive(true)
+		}
+	}
 	slow, taken, unseen, again, search, next, missed := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
 	b.TestImm(asm.W8, asm.R11, ring.FlagEnabled)
 	b.Jcc(asm.E, unseen)
@@ -113,6 +120,9 @@ func (b *builder) noteCommon() {
 	b.Load(asm.W32, asm.AX, asm.At(asm.SI, headSize))
 	b.Store(asm.W32, asm.Indexed(asm.CX, asm.AX, 1, -ownerBefore), asm.R11)
 	b.ownTID()
+	if jump {
+		b.OpImm(asm.Or, asm.W32, asm.AX, -passedOn)
+	}
 	b.Store(asm.W32, asm.At(asm.CX, callTID), asm.AX)
 	b.backWith()
 
@@ -122,7 +132,7 @@ func (b *builder) noteCommon() {
 	b.Bind(again)
 	b.Load(asm.W64, asm.CX, asm.At(asm.SP, linkFrom))
 	b.owned()
-	b.arrive(true)
+	others()
 	b.Load(asm.W64, asm.CX, asm.At(asm.SP, linkFrom))
 	b.MovImm(asm.DX, commonReach)
 	b.Bind(search)
@@ -145,7 +155,7 @@ func (b *builder) noteCommon() {
 	b.Bind(unseen)
 	b.hashCommon()
 	b.owned()
-	b.arrive(true)
+	others()
 	b.Op(asm.Xor, asm.W32, asm.AX, asm.AX) // ZF is set
 	b.back()
 }
@@ -179,6 +189,34 @@ func (b *builder) arrive(own bool) {
 		b.Test(asm.W32, asm.AX, asm.AX)
 		b.Jcc(asm.NS, left)
 		b.OpImm(asm.And, asm.W32, asm.AX, passedOn-1)
+		b.Store(asm.W32, asm.At(asm.CX, callTID), asm.AX)
+		b.Jmp(on)
+		b.Bind(left)
+		b.StoreImm(asm.W32, asm.At(asm.CX, callTID), 0)
+		b.StoreImm(asm.W64, asm.At(asm.CX, callSlot), 0)
+	})
+}
+
+// passOrLeft is for a jump that notes its function's call: the rows with the slot DI of
+// calls that came to this function, if there may be any (Calls.Joined), say that they pass
+// on; the others, and those of the probe itself, whose number is R11, were left without an
+// exit, and are freed. CX is the row that they are looked for at first, SI the head of the
+// calls. Changes AX, CX, DX.
+func (b *builder) passOrLeft() {
+	b.eachRow(func(on asm.Label) {
+		left := b.NewLabel()
+		b.Load(asm.W32, asm.AX, asm.At(asm.SI, headSize))
+		b.Load(asm.W32, asm.AX, asm.Indexed(asm.CX, asm.AX, 1, -ownerBefore))
+		b.Op(asm.Xor, asm.W32, asm.AX, asm.R11)
+		b.ShiftImm(asm.Shl, asm.W32, asm.AX, 1)
+		b.Jcc(asm.E, left)
+		b.Test(asm.W32, asm.R11, asm.R11)
+		b.Jcc(asm.NS, left)
+		b.Load(asm.W64, asm.AX, asm.At(asm.DI, 0))
+		b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.CX, callReturn))
+		b.Jcc(asm.NE, left)
+		b.Load(asm.W32, asm.AX, asm.At(asm.CX, callTID))
+		b.OpImm(asm.Or, asm.W32, asm.AX, -passedOn)
 		b.Store(asm.W32, asm.At(asm.CX, callTID), asm.AX)
 		b.Jmp(on)
 		b.Bind(left)

@@ -253,7 +253,7 @@ type machine struct {
 }
 
 func (m *machine) params() *Params {
-	return &Params{PerCPU: cpusAt, AreaShift: 20, RingSize: testRing, Flags: flagsAt, PID: 4711,
+	return &Params{PerCPU: cpusAt, AreaShift: 20, TallyOff: tallyOff, RingSize: testRing, Flags: flagsAt, PID: 4711,
 		TID: TID{Seg: asm.FS, Off: 0x2d0}, Rdpid: hasRdpid(), Shared: m.texts, Rseq: m.rseq, Careful: m.careful}
 }
 
@@ -390,7 +390,15 @@ func (m *machine) hits(id uint32) uint64 {
 	return n
 }
 
-// counter is a counter of a probe in the machine's area.
+// tallyOff is where hits are that the tally counts.
+const tallyOff = 512 << 10
+
+// counter is a counter of a probe in the machine's area; with hits of sequences are those
+// of the tally.
 func (m *machine) counter(id uint32, c int) uint64 {
-	return m.get64(cpusAt + ring.CountersOff + uint64(id)*ring.CounterSize + uint64(c))
+	n := m.get64(cpusAt + ring.CountersOff + uint64(id)*ring.CounterSize + uint64(c))
+	if c == ring.CounterHits+ring.CounterSeq {
+		n += m.get64(cpusAt + tallyOff + 8*uint64(id))
+	}
+	return n
 }

@@ -18,6 +18,7 @@ var ErrUnsupported = errors.New("needs a breakpoint")
 type Params struct {
 	PerCPU    uint64 // where the area of CPU 0 is mapped (ring.Layout.PerCPU)
 	AreaShift uint8  // ring.Layout.AreaShift
+	TallyOff  int64  // ring.Layout.TallyOff
 	CPUMask   uint32 // ring.Layout.CPUMask
 	RingSize  int64  // ring.Layout.RingSize
 	Flags     uint64 // where the flags are mapped (ring.Layout.Flags)

@@ -1,6 +1,8 @@
 package detour
 
 import (
+	"fmt"
+
 	"kprobe/probe/asm"
 )
 
@@ -28,6 +30,57 @@ const passedOn = 1 << 31
 // the instructions.
 func BuildPassing(base uint64, p *Params, k Calls, way Passing, cond asm.Cond, always bool, tail func(c *asm.Code) error) (*Detour, error) {
 	return tight(base, p, func(c *asm.Code) (*Detour, error) { return buildPassing(c, p, k, way, cond, always, tail) })
+}
+
+// BuildJump is BuildPassing, by PassesOn, for a jump that leaves functions whose calls are
+// noted only there: those of the probes, which count them. k.Joined says whether calls of
+// other functions may come to the jump.
+func BuildJump(base uint64, p *Params, probes []Probe, k Calls, cond asm.Cond, always bool, tail func(c *asm.Code) error) (*Detour, error) {
+	return tight(base, p, func(c *asm.Code) (*Detour, error) { return buildJump(c, p, probes, k, cond, always, tail) })
+}
+
+func buildJump(c *asm.Code, p *Params, probes []Probe, k Calls, cond asm.Cond, always bool, tail func(c *asm.Code) error) (*Detour, error) {
+	b := newBuilder(c, p)
+	if err := k.check(); err != nil {
+		return nil, err
+	}
+	if !k.Common {
+		return nil, fmt.Errorf("calls %+v that a jump notes are in no table in common", k)
+	}
+	if !p.NoRedZone {
+		b.frame.skip = redZone
+	}
+	b.frame.regs = append(baseRegs(), asm.DI, asm.R11)
+	b.frame.under = linkNote
+	if err := b.stack(); err != nil {
+		return nil, err
+	}
+	on := b.NewLabel()
+	if !always {
+		b.frame.code = b.Code
+		b.frame.mark()
+		b.Jcc(cond^1, on)
+	}
+	b.frame.save(b.Code)
+	for i := range probes {
+		x := &probes[i]
+		if !x.counts() || !x.Anywhere {
+			return nil, fmt.Errorf("a jump notes calls of probe %d, which are not only counted", x.ID)
+		}
+		b.MovAbs(asm.R11, p.Flags+4*uint64(x.ID))
+		b.Load(asm.W32, asm.R11, asm.At(asm.R11, 0))
+		b.Lea(asm.DI, b.frame.above(0))
+		b.MovAbs(asm.SI, k.Addr)
+		b.owns, b.ownerBits = true, anywhere
+		if k.Joined || i > 0 {
+			b.ownerBits |= joinedOwner
+		}
+		b.lead(asm.At(asm.SI, headJump), b.NewLabel(), x)
+		b.frame.took()
+	}
+	b.frame.restore()
+	b.Bind(on)
+	return b.leave(b.Here(), tail)
 }
 
 func buildPassing(c *asm.Code, p *Params, k Calls, way Passing, cond asm.Cond, always bool, tail func(c *asm.Code) error) (*Detour, error) {

@@ -43,7 +43,7 @@ func TestLeaveReclaim(t *testing.T) {
 		{"main stack, below", end, before, 0, 0, true},
 		{"not on the main stack", slot - 0x1000, slot + 0x2000, 1, 0, false},
 	}
-	m := newMachine(t, 2*len(cases), 64<<10)
+	m := newMachine(t, 2*len(cases), 96<<10)
 	prog := must(t, "r f v=$retval")
 	one, err := NewCalls(poolAt, prog, 1)
 	if err != nil {

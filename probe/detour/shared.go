@@ -28,7 +28,7 @@ type Shared struct {
 	Faults                   []Fault
 	Asks                     []Ask
 	note, noteGo, find, take uint64
-	noteCommon               uint64
+	noteCommon, noteJump     uint64
 	scan, name, copy         uint64
 	read, readEnd            uint64
 	reserve                  uint64
@@ -81,7 +81,9 @@ func BuildShared(base uint64, p *Params) (*Shared, error) {
 		s.note = hot()
 		b.note(false)
 		s.noteCommon = hot()
-		b.noteCommon()
+		b.noteCommon(false)
+		s.noteJump = hot()
+		b.noteCommon(true)
 		s.take = hot()
 		b.take()
 		s.reserve = hot()

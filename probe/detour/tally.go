@@ -139,8 +139,8 @@ func (b *builder) countNamed() {
 	b.MovAbs(asm.CX, b.p.Flags)
 	b.TestMemImm(asm.W8, asm.Indexed(asm.CX, asm.DI, 4, 0), ring.FlagEnabled)
 	b.Jcc(asm.E, done)
-	b.ImulImm(asm.W32, asm.DI, asm.DI, ring.CounterSize)
 	locked := func() {
+		b.ImulImm(asm.W32, asm.DI, asm.DI, ring.CounterSize)
 		b.area()
 		b.Op(asm.Add, asm.W64, asm.SI, asm.DI)
 		b.countLocked(0, ring.CounterHits)
@@ -148,8 +148,8 @@ func (b *builder) countNamed() {
 	}
 	if b.p.countsInSequences() {
 		b.sequence(flagsOfAll, func(none asm.Mem) {
-			b.Op(asm.Add, asm.W64, asm.SI, asm.DI)
-			b.IncMem(asm.W64, b.inSequence(none, counterOff(0, ring.CounterHits+ring.CounterSeq)))
+			b.Lea(asm.SI, asm.Indexed(asm.SI, asm.DI, 8, 0))
+			b.IncMem(asm.W64, b.inSequence(none, int(b.p.TallyOff)))
 		}, b.frame.took, func() {
 			locked()
 			b.Jmp(back)

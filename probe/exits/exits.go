@@ -59,6 +59,10 @@ type Exit struct {
 type Exits struct {
 	List []Exit
 	Open string // which jump only the program knows the end of, and why; "": there is none
+	// Plain says that the function's own code has its own returns, and direct jumps to the
+	// starts of functions that can be called, none of which jumps back to it: whatever
+	// returns or jumps there ends one of its calls, or passes it on.
+	Plain bool
 }
 
 // Own lists each instruction by which a Go function is left, which is at w. A jump into
@@ -134,12 +138,12 @@ func (f *Finder) Outwards(w symbols.Site, pop uint64) (list []Exit, err error) {
 // jump of which only the program knows where it leads can be asked when it is taken
 // (detour.BuildOnward). The error says why they are not all known.
 func (f *Finder) Of(w symbols.Site, open bool) (*Exits, error) {
-	l := new(Exits)
+	l := &Exits{Plain: true}
 	fn, err := f.leaving(w)
 	if err != nil {
 		return nil, err
 	}
-	parts := []part{{Function: fn, site: w}}
+	parts := []part{{Function: fn, site: w, own: true}}
 	for i := 0; i < len(parts); i++ { // grows
 		from := parts[i]
 		for _, x := range from.Leaving().Exits {
@@ -149,6 +153,7 @@ func (f *Finder) Of(w symbols.Site, open bool) (*Exits, error) {
 				if err := l.add(f, from, x); err != nil {
 					return nil, err
 				}
+				l.Plain = l.Plain && (i == 0 || !from.own)
 			default:
 				to := f.end(from, x)
 				if errors.Is(to.err, errNowhere) || open && l.opens(f, from, x, to.err) {
@@ -160,7 +165,9 @@ func (f *Finder) Of(w symbols.Site, open bool) (*Exits, error) {
 				if err := l.passes(f, from, x, to, parts); err != nil {
 					return nil, err
 				}
+				l.Plain = l.Plain && plainly(parts, i, to)
 				if !contains(parts, to.Start) {
+					to.own = from.own && !to.called
 					parts = append(parts, to.part)
 				}
 			}
@@ -173,6 +180,22 @@ func (f *Finder) Of(w symbols.Site, open bool) (*Exits, error) {
 		return nil, errors.New("it has no exit")
 	}
 	return l, nil // without any it never returns
+}
+
+// plainly reports whether a jump of the i-th part to another leaves it so that Exits.Plain
+// holds.
+func plainly(parts []part, i int, to jumpEnd) bool {
+	from, back := parts[i], to.Start == parts[0].Start
+	switch {
+	case !from.own:
+		return !back
+	case back:
+		return to.to != to.Start // goes on in its midst
+	case to.called:
+		return i == 0 && to.to == to.Start
+	}
+	// A part of its own: others that were found before have it in common.
+	return !slices.ContainsFunc(parts, func(p part) bool { return p.Start == to.Start && !p.own })
 }
 
 // prove assesses an instruction of a part.
@@ -257,5 +280,6 @@ func (l *Exits) opens(f *Finder, from part, x insn.Exit, err error) bool {
 		l.Open = fmt.Sprintf("at %s it jumps %v", at.Site.Name, err)
 	}
 	l.List = append(l.List, Exit{Place: at, Passing: detour.PassesOn, Open: to})
+	l.Plain = false
 	return true
 }

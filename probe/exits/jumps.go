@@ -19,6 +19,7 @@ type part struct {
 	*assess.Function
 	site symbols.Site // of its start
 	to   symbols.Addr // where the jump leads by which it was found
+	own  bool         // of the function itself, whose parts lie apart
 }
 
 // at is the site of an instruction of the part.
@@ -147,7 +148,7 @@ func (f *Finder) jumpsTo(from part, x insn.Exit) (part, error) {
 			return part{}, fmt.Errorf("to %s: %s", fn.Symbol.Name, why)
 		}
 		w.Addr, w.Vaddr = in.Start, fn.Start
-		return part{in, w, to}, nil
+		return part{Function: in, site: w, to: to}, nil
 	}
 	return part{}, errors.New("through stubs")
 }

@@ -32,7 +32,7 @@ const MemfdName = "kprobe"
 const Magic = "KPROBE\x00\x00"
 
 // Version is the layout's version; a reader refuses any other.
-const Version = 6
+const Version = 7
 
 // PageSize is the granule of every section.
 const PageSize = 4096
@@ -317,7 +317,7 @@ func New(p Params) (*Layout, error) {
 	}
 	l.CPUMask = uint32(l.CPUs - 1)
 	ids := int64(p.MaxProbes) + 1
-	l.AreaShift = uint8(bits.Len64(uint64(l.RowOff(l.Rows) - 1)))
+	l.AreaShift = uint8(bits.Len64(uint64(l.tallyEnd() - 1)))
 	at := int64(0)
 	for _, s := range []struct {
 		sec  *Section
@@ -395,6 +395,16 @@ func (l *Layout) Area(cpu int) int64 { return l.PerCPU.Off + int64(cpu)<<l.AreaS
 func (l *Layout) Counter(cpu int, id uint32, counter int) int64 {
 	return l.Area(cpu) + CountersOff + int64(id)*CounterSize + int64(counter)
 }
+
+// TallyOff is where in a CPU's area the hits are that restartable sequences of the tally
+// have counted, which are among those that CounterHits is for: a u64 for each probe, by
+// its number. They lie side by side, as those of thousands of probes are counted.
+func (l *Layout) TallyOff() int64 { return (l.RowOff(l.Rows) + 63) &^ 63 }
+
+func (l *Layout) tallyEnd() int64 { return l.TallyOff() + (int64(l.MaxProbes)+1)*8 }
+
+// tallied is the offset of a probe's word there, on a CPU.
+func (l *Layout) tallied(cpu int, id uint32) int64 { return l.Area(cpu) + l.TallyOff() + int64(id)*8 }
 
 // RingData is the offset of the data of a ring.
 func (l *Layout) RingData(n int) int64 { return l.Rings.Off + int64(n)*l.RingStride() }

@@ -155,10 +155,10 @@ func TestFormatIsFixed(t *testing.T) {
 		{"counters", CountersOff, 4096}, {"counter", CounterSize, 56}, {"sequences' words", SeqOff, 128}, {"sequences' counters", CounterSeq, 32},
 		{"lost", CounterLost, 16}, {"missed", CounterMissed, 24}, {"limited", CounterLimited, 48},
 		{"given", ReaderGiven, 0}, {"seen", ReaderSeen, 8}, {"given up", ReaderLost, 16},
-		{"area shift", int64(l.AreaShift), 22}, {"slack", Slack, 32768},
+		{"area shift", int64(l.AreaShift), 23}, {"slack", Slack, 32768},
 		{"flags", l.Flags.Off, 0x1000}, {"probes", l.Probes.Off, 0x41000}, {"sites", l.Sites.Off, 0x1041000},
 		{"stamp", StampSize, 8}, {"overwritten", OverOff, 72}, {"mode", ModeOff, 124},
-		{"version", Version, 6},
+		{"version", Version, 7},
 	} {
 		if tt.got != tt.want {
 			t.Errorf("%s: %#x, want %#x", tt.name, tt.got, tt.want)

@@ -78,6 +78,7 @@ func ReadSnapshot(r io.ReaderAt, cpus int) (*Snapshot, error) {
 func (s *Snapshot) Refresh(r io.ReaderAt) error {
 	l := s.Layout
 	b := make([]byte, (int64(s.Header.Probes)+1)*CounterSize)
+	tally := make([]byte, (int64(s.Header.Probes)+1)*8)
 	for i := range s.Probes {
 		s.Probes[i].Counts = Counts{}
 	}
@@ -85,10 +86,15 @@ func (s *Snapshot) Refresh(r io.ReaderAt) error {
 		if err := readFull(r, b, l.Counter(cpu, 0, 0)); err != nil {
 			return fmt.Errorf("read the counters of CPU %d: %w", cpu, err)
 		}
+		if clear(tally); cpu < l.Areas() {
+			if err := readFull(r, tally, l.tallied(cpu, 0)); err != nil {
+				return fmt.Errorf("read the tally of CPU %d: %w", cpu, err)
+			}
+		}
 		for i := range s.Probes {
 			p := &s.Probes[i]
 			slot := b[int64(p.ID)*CounterSize:][:CounterSize]
-			p.Counts.addArea(l, cpu, func(off int) uint64 { return binary.LittleEndian.Uint64(slot[off:]) })
+			p.Counts.addArea(l, cpu, func(off int) uint64 { return binary.LittleEndian.Uint64(slot[off:]) }, binary.LittleEndian.Uint64(tally[int64(p.ID)*8:]))
 		}
 	}
 	return nil
