@@ -89,7 +89,7 @@ func (tg *target) settle(ctx context.Context) error {
 }
 
 // comeBackAll is comeBack for every process.
-func (s *Session) comeBackAll(ctx context.Context) error {
+func (s *engine) comeBackAll(ctx context.Context) error {
 	for pid, tg := range s.targets {
 		if !tg.isMain() {
 			continue
@@ -106,7 +106,7 @@ func (s *Session) comeBackAll(ctx context.Context) error {
 }
 
 // changing runs fn on the tracer's thread with all processes traced.
-func (s *Session) changing(ctx context.Context, fn func() error) error {
+func (s *engine) changing(ctx context.Context, fn func() error) error {
 	return s.tracer.Do(func() error {
 		if s.closed {
 			return ErrClosed
@@ -120,7 +120,7 @@ func (s *Session) changing(ctx context.Context, fn func() error) error {
 
 // executedMeanwhile arms the definitions in a program that a process has executed while it
 // was let go of.
-func (s *Session) executedMeanwhile(ctx context.Context, old *target) {
+func (s *engine) executedMeanwhile(ctx context.Context, old *target) {
 	p := old.proc
 	if p.Ended() {
 		return // that is seen at the next look
@@ -129,7 +129,7 @@ func (s *Session) executedMeanwhile(ctx context.Context, old *target) {
 	if err := p.Rejoin(ctx); err != nil {
 		s.warnf("process %d executed a program, and isn't probed any more: %v", p.PID(), err)
 		_ = p.Forget()
-		s.handler().Exited(p, 0)
+		s.owner.handler().Exited(p, 0)
 		s.listLetGo()
 		return
 	}
@@ -155,7 +155,7 @@ func (s *Session) executedMeanwhile(ctx context.Context, old *target) {
 }
 
 // seizeForEnd seizes what was let go of, as a run ends: what is in detours then is waited for.
-func (s *Session) seizeForEnd(ctx context.Context) {
+func (s *engine) seizeForEnd(ctx context.Context) {
 	for _, tg := range s.targets {
 		if tg.isMain() && tg.unattended.letGo && !tg.proc.Ended() {
 			if err := tg.seizeAgain(ctx); err != nil {

@@ -36,7 +36,7 @@ func CheckTriggers(list []*fetch.Trigger, defs []*fetch.Def) error {
 // bindTriggers finds the events of triggers among those that the session has now. An
 // event that is to be switched on before it is switched off begins switched off. undo
 // has them be as they were, for events that don't come to be.
-func (s *Session) bindTriggers(added []*defOf) (undo func(), err error) {
+func (s *engine) bindTriggers(added []*defOf) (undo func(), err error) {
 	if len(s.triggers.List) == 0 {
 		return func() {}, nil
 	}

@@ -94,7 +94,7 @@ func (s *Session) Detach(ctx context.Context) (out []LeftOut, err error) {
 }
 
 // leaveAlone leaves every process.
-func (s *Session) leaveAlone(ctx context.Context) error {
+func (s *engine) leaveAlone(ctx context.Context) error {
 	var errs []error
 	for _, main := range []bool{true, false} {
 		for pid, tg := range s.targets {

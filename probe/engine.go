@@ -44,12 +44,16 @@ type config struct {
 
 // owner is the session that an engine works for, as far as the engine asks it.
 type owner interface {
+	// handler answers the events of processes: Engine's handler, and which are probed.
+	handler() tracee.Handler
 	// handlersOf gives what is called at the hits of the probe that was registered
 	// with a definition; nil for what came as a definition.
 	handlersOf(d *fetch.Def) *handlers
 	// hasHandlers reports whether a probe was registered whose handlers run with the
 	// thread stopped.
 	hasHandlers() bool
+	// strike ends the registration of a definition's probe, if it has one.
+	strike(d *fetch.Def)
 	// mayAsk is the error of why requests in mailboxes of processes are refused.
 	mayAsk() error
 	// reply does what a request in a mailbox asks for, and gives the answer.
@@ -70,8 +74,11 @@ type engine struct {
 	unwinds assess.Unwinders
 	sayer   sayer.Sayer
 
-	mu   sync.Mutex // guards defs
-	defs []*defOf
+	mu     sync.Mutex // guards events and defs
+	events []*event
+	byName map[string]*event
+	gone   map[string]*event // removed ones that are still in the list, by name
+	defs   []*defOf
 
 	// cancel ends the run that is going on. It needs no lock: who holds sinkMu
 	// may be waiting for the tracer's thread.
@@ -84,6 +91,7 @@ type engine struct {
 	endErr    error // why: what it returned, or what broke the reading
 	ended     bool
 
+	alone atomic.Bool // the last process has ended, or was left
 	// awayFrom are the processes that are let go of (unattended.go).
 	awayFrom atomic.Pointer[[]letGoOf]
 	// semaphored are the probes whose semaphores depend on whether they are on.
@@ -114,5 +122,5 @@ type engine struct {
 }
 
 func newEngine(c config, tr *tracee.Tracer, files *symbols.Cache) *engine {
-	return &engine{opts: c, tracer: tr, files: files, clock: newClock(), targets: map[int]*target{}, run: context.Background()}
+	return &engine{opts: c, tracer: tr, files: files, clock: newClock(), byName: map[string]*event{}, gone: map[string]*event{}, targets: map[int]*target{}, run: context.Background()}
 }

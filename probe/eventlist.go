@@ -8,7 +8,10 @@ import (
 
 // Events lists the events that the session has now, in the order in which they
 // were added.
-func (s *Session) Events() []*Event {
+func (s *Session) Events() []*Event { return s.listEvents() }
+
+func (s *engine) listEvents() []*Event {
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []*Event
@@ -21,7 +24,7 @@ func (s *Session) Events() []*Event {
 }
 
 // addEvents enters definitions under their events' names.
-func (s *Session) addEvents(defs []*fetch.Def) ([]*defOf, error) {
+func (s *engine) addEvents(defs []*fetch.Def) ([]*defOf, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var added []*defOf
@@ -54,12 +57,12 @@ func (s *Session) addEvents(defs []*fetch.Def) ([]*defOf, error) {
 
 // newEvent makes an event, or one of the name of an event that was removed: it
 // takes that one's place in the list, and its counters. s.mu is held.
-func (s *Session) newEvent(d *fetch.Def) *event {
-	u := s.users[d]
-	ev := &event{user: u.calls(), count: !s.records(u.calls()), Event: Event{Def: d, Group: d.Group, Name: d.Event, Return: d.Kind == fetch.Return}}
+func (s *engine) newEvent(d *fetch.Def) *event {
+	u := s.owner.handlersOf(d)
+	ev := &event{user: u, count: !s.records(u), Event: Event{Def: d, Group: d.Group, Name: d.Event, Return: d.Kind == fetch.Return}}
 	if u != nil {
-		ev.off.Store(u.kp.Flags&FlagDisabled != 0)
-		u.kp.ev.Store(ev)
+		ev.off.Store(u.disabled)
+		u.entered(ev)
 	}
 	name := d.Group + "/" + d.Event
 	ev.before = s.gone[name]
@@ -77,20 +80,20 @@ func (s *Session) newEvent(d *fetch.Def) *event {
 }
 
 // replace puts an event in another's place in the list. s.mu is held.
-func (s *Session) replace(was, is *event) {
+func (s *engine) replace(was, is *event) {
 	is.at = was.at
 	s.events[is.at] = is
 }
 
 // retireEvents forgets definitions that were taken out. An event without any
 // is removed, and its counters stay.
-func (s *Session) retireEvents(list []*defOf) {
+func (s *engine) retireEvents(list []*defOf) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.defs = without(s.defs, list)
 	for _, x := range list {
 		x.ev.defs = remove(x.ev.defs, x.def)
-		s.strike(x.def)
+		s.owner.strike(x.def)
 		if len(x.ev.defs) == 0 {
 			name := x.ev.Group + "/" + x.ev.Name
 			x.ev.removed = true
@@ -100,13 +103,13 @@ func (s *Session) retireEvents(list []*defOf) {
 	}
 }
 
-func (s *Session) dropEvents(added []*defOf) {
+func (s *engine) dropEvents(added []*defOf) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.dropLocked(added)
 }
 
-func (s *Session) dropLocked(added []*defOf) {
+func (s *engine) dropLocked(added []*defOf) {
 	s.defs = without(s.defs, added)
 	var dropped []*event
 	for _, x := range added {

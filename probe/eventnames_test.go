@@ -10,7 +10,9 @@ import (
 
 // nameSession is a session without processes.
 func nameSession() *Session {
-	return &Session{byName: map[string]*event{}, gone: map[string]*event{}, users: map[*fetch.Def]*registered{}}
+	s := &Session{engine: newEngine(config{}, nil, nil), users: map[*fetch.Def]*registered{}}
+	s.owner = sessionOwner{s}
+	return s
 }
 
 func parsed(t *testing.T, text string) *fetch.Def {

@@ -76,7 +76,7 @@ func powerOfTen(n int) bool {
 
 // watchFallbacks looks at the targets' actions, at what their detours can read by now,
 // and at what other terminals wait for, until ctx is done.
-func (s *Session) watchFallbacks(ctx context.Context) {
+func (s *engine) watchFallbacks(ctx context.Context) {
 	tick := time.NewTicker(fallbacksTick)
 	defer tick.Stop()
 	var due time.Time // when the tracer's thread is to look

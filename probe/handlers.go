@@ -31,6 +31,9 @@ type handlers struct {
 	// sync says that handlers run with the thread stopped: the probe must be a
 	// breakpoint.
 	sync bool
+	// entered is told the probe's event, which begins switched off where disabled says so.
+	entered  func(ev *event)
+	disabled bool
 	// failed gives the error of a handler that panicked.
 	failed func(handler string, value any, stack []byte) error
 }

@@ -221,6 +221,7 @@ func (p *Kprobe) registered(of Probe) *registered {
 	if f := p.FaultHandler; f != nil {
 		u.fault = func(r *Regs, fault *Fault) bool { return f(p, r, fault) }
 	}
+	u.disabled, u.entered = p.Flags&FlagDisabled != 0, func(ev *event) { p.ev.Store(ev) }
 	u.failed = func(handler string, value any, stack []byte) error {
 		return &HandlerError{Probe: of, Handler: handler, Value: value, Stack: stack}
 	}

@@ -63,7 +63,7 @@ func (l *Live) leaveMore(ctx context.Context, defs []*fetch.Def) error {
 }
 
 // wouldLeaveOut is the error of a session some of whose probes can't be left alone.
-func (s *Session) wouldLeaveOut() error {
+func (s *engine) wouldLeaveOut() error {
 	var out []LeftOut
 	for _, tg := range s.targets {
 		if tg.isMain() {

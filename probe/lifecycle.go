@@ -250,7 +250,7 @@ func (s *Session) Close(ctx context.Context) error {
 
 // leave takes every probe out and leaves the processes. It does nothing the second
 // time.
-func (s *Session) leave(ctx context.Context) error {
+func (s *engine) leave(ctx context.Context) error {
 	return s.tracer.Do(func() error {
 		if s.closed {
 			return nil

@@ -72,7 +72,7 @@ func (m *handedMemory) hand(to symbols.Memory) {
 
 // prepare finds out what files tell of definitions in a process that is not
 // traced yet. It returns early when ctx is done.
-func (s *Session) prepare(ctx context.Context, pid int, defs []*fetch.Def) (*prepared, error) {
+func (s *engine) prepare(ctx context.Context, pid int, defs []*fetch.Def) (*prepared, error) {
 	if len(defs) == 0 {
 		return nil, ctx.Err()
 	}
@@ -101,7 +101,7 @@ func (s *Session) prepare(ctx context.Context, pid int, defs []*fetch.Def) (*pre
 
 // prepareMore does the same for definitions that are to be added to the session's
 // processes.
-func (s *Session) prepareMore(ctx context.Context, defs []*fetch.Def) error {
+func (s *engine) prepareMore(ctx context.Context, defs []*fetch.Def) error {
 	if s.tracer.Here() {
 		return nil
 	}
@@ -147,7 +147,7 @@ const fewPlaces = 8
 
 // lookUp has files read what definitions need of them. It is safe for concurrent
 // use.
-func (s *Session) lookUp(ctx context.Context, space *symbols.Space, around *survey.Around, defs []*fetch.Def) foundPlaces {
+func (s *engine) lookUp(ctx context.Context, space *symbols.Space, around *survey.Around, defs []*fetch.Def) foundPlaces {
 	out := foundPlaces{modules: space.Modules(), of: map[*fetch.Def][]symbols.Site{}}
 	seen, newer := map[*symbols.Module]bool{}, map[string]bool{}
 	for _, d := range defs {

@@ -21,7 +21,7 @@ import (
 
 // quiesce waits until no thread of the feed's target is in a detour, or until the
 // target is gone.
-func (s *Session) quiesce(t *feed) {
+func (s *engine) quiesce(t *feed) {
 	for length := range area.Moments() {
 		inside, err := false, error(nil)
 		err = s.tracer.Do(func() error {
@@ -41,7 +41,7 @@ func (s *Session) quiesce(t *feed) {
 			return
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), length)
-		_ = s.tracer.Run(ctx, s.handler()) // ends with ctx
+		_ = s.tracer.Run(ctx, s.owner.handler()) // ends with ctx
 		cancel()
 	}
 }

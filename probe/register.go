@@ -91,7 +91,7 @@ func (s *Session) add(ctx context.Context, defs []*fetch.Def, waits bool) ([]*Ev
 
 // armAll arms definitions in every target: first all that can fail, then one
 // target after the other.
-func (s *Session) armAll(ctx context.Context, added []*defOf) (err error) {
+func (s *engine) armAll(ctx context.Context, added []*defOf) (err error) {
 	type batch struct {
 		tg   *target
 		ws   []patchRequest
@@ -239,7 +239,7 @@ func (s *Session) removeDefs(ctx context.Context, match func(*defOf) bool, event
 const drainTime = time.Second
 
 // drained waits until the hits of what was taken out are with the sink.
-func (s *Session) drained(ctx context.Context) error {
+func (s *engine) drained(ctx context.Context) error {
 	end := time.Now().Add(drainTime)
 	for pause := 500 * time.Microsecond; ; pause = min(2*pause, 10*time.Millisecond) {
 		waiting := 0
@@ -268,7 +268,10 @@ func (s *Session) drained(ctx context.Context) error {
 // Enable switches events on or off, at once and without a stop: an event that
 // is off takes no hits, and counts none. It may be called at any time, by any
 // goroutine. ErrNoEvent changes nothing.
-func (s *Session) Enable(on bool, events ...*Event) error {
+func (s *Session) Enable(on bool, events ...*Event) error { return s.enable(on, events) }
+
+func (s *engine) enable(on bool, events []*Event) error {
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	here := map[*Event]*event{}
@@ -294,6 +297,11 @@ func (s *Session) Enable(on bool, events ...*Event) error {
 // names, by the function or place and the base name of its file, as in PlaceStats. It
 // gives how many there were.
 func (s *Session) DisablePlaces(pick func(place, module string) bool) int {
+	return s.disablePlaces(pick)
+}
+
+func (s *engine) disablePlaces(pick func(place, module string) bool) int {
+
 	s.mu.Lock()
 	events := slices.Clone(s.events)
 	s.mu.Unlock()

@@ -88,6 +88,8 @@ func nilProbe(p Probe) bool { return p == nil || reflect.ValueOf(p).IsNil() }
 func (s *Session) enlist(u *registered) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.usersMu.Lock()
+	defer s.usersMu.Unlock()
 	name := u.def.Event
 	for n := 1; s.nameTaken(u.def); n++ {
 		if u.def.Named {
@@ -101,7 +103,7 @@ func (s *Session) enlist(u *registered) error {
 }
 
 // nameTaken reports whether an event, or a probe that is being registered, has
-// the name of a definition. s.mu is held.
+// the name of a definition. The locks are held.
 func (s *Session) nameTaken(d *fetch.Def) bool {
 	if s.byName[d.Group+"/"+d.Event] != nil {
 		return true
@@ -116,15 +118,15 @@ func (s *Session) nameTaken(d *fetch.Def) bool {
 
 // forget takes back what RegisterAll entered.
 func (s *Session) forget(list []*registered) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.usersMu.Lock()
+	defer s.usersMu.Unlock()
 	for _, u := range list {
 		u.kp.ev.Store(nil)
 		s.strike(u.def)
 	}
 }
 
-// strike ends the registration of a definition's probe, if it has one. s.mu is
+// strike ends the registration of a definition's probe, if it has one. usersMu is
 // held.
 func (s *Session) strike(d *fetch.Def) {
 	if u := s.users[d]; u != nil {

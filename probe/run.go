@@ -149,7 +149,7 @@ func interposed(stats []Stats, feeds []*feed) (out []Interposed) {
 }
 
 // unarmed gives the events that never had a place.
-func (s *Session) unarmed() (out []*Event) {
+func (s *engine) unarmed() (out []*Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, e := range s.events {

@@ -23,7 +23,7 @@ func (s *engine) speak(level slog.Level, format string, args []any) {
 
 // heard waits until all is said, or sayer.Patience has passed, where that keeps nobody but
 // the caller.
-func (s *Session) heard() {
+func (s *engine) heard() {
 	if s.tracer.Here() {
 		return
 	}

@@ -98,7 +98,7 @@ func (s *engine) listSemaphored() {
 
 // semaphoresDue reports whether a probe with a semaphore was switched since that was
 // looked at. Any goroutine may call it.
-func (s *Session) semaphoresDue() bool {
+func (s *engine) semaphoresDue() bool {
 	list := s.semaphored.Load()
 	return list != nil && slices.ContainsFunc(*list, semaphored.switched)
 }

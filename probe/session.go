@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"sync/atomic"
+	"sync"
 	"syscall"
 	"time"
 
@@ -24,12 +24,8 @@ type Session struct {
 	*engine
 	options Options
 
-	events []*event // mu guards these
-	byName map[string]*event
-	gone   map[string]*event          // removed ones that are still in the list, by name
-	users  map[*fetch.Def]*registered // probes that were registered
-
-	alone atomic.Bool // the last process has ended, or was left
+	users   map[*fetch.Def]*registered // probes that were registered; usersMu guards them
+	usersMu sync.Mutex
 
 	// The rest belongs to the tracer thread.
 	expected  map[int]*expectedStart // processes in execve of what is waited for
@@ -94,7 +90,7 @@ func newSession(o Options) (*Session, error) {
 	}
 	s := &Session{
 		engine: newEngine(o.config(), tr, files), options: o,
-		byName: map[string]*event{}, gone: map[string]*event{}, users: map[*fetch.Def]*registered{}, expected: map[int]*expectedStart{},
+		users: map[*fetch.Def]*registered{}, expected: map[int]*expectedStart{},
 	}
 	s.owner = sessionOwner{s}
 	if s.triggers, err = triggers.New(o.Triggers, o.Detach); err != nil {
@@ -253,7 +249,10 @@ func (s *engine) maxActive() int {
 
 // Stats gives the counters of every event, in order of definition: every hit
 // whose record was finished before is among them.
-func (s *Session) Stats() []Stats {
+func (s *Session) Stats() []Stats { return s.stats() }
+
+func (s *engine) stats() []Stats {
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.look()
@@ -272,7 +271,10 @@ func (s *Session) Stats() []Stats {
 // order of definition and of names; those of a place in several processes, or
 // that was there more than once, are added up. Recorded holds what is still to
 // be read.
-func (s *Session) PlaceStats() []Stats {
+func (s *Session) PlaceStats() []Stats { return s.placeStats() }
+
+func (s *engine) placeStats() []Stats {
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.look()
@@ -284,7 +286,7 @@ func (s *Session) PlaceStats() []Stats {
 }
 
 // look brings all events' counters up to date. mu is held.
-func (s *Session) look() {
+func (s *engine) look() {
 	looked := map[*feed]bool{}
 	for _, e := range s.events {
 		e.look(looked)

@@ -39,7 +39,7 @@ type stackWalk struct {
 // recordsStacks reports whether a definition of the session asks for stacks.
 func (s *engine) recordsStacks() bool { return s.stacks.Load() }
 
-func (s *Session) noteStack(d *fetch.Def) {
+func (s *engine) noteStack(d *fetch.Def) {
 	if d.Stack > 0 {
 		s.stacks.Store(true)
 	}

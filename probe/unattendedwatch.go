@@ -43,7 +43,7 @@ func (x letGoOf) there() bool {
 
 // watchLetGo looks after processes that are let go of, and lets go of others, until ctx
 // is done.
-func (s *Session) watchLetGo(ctx context.Context) {
+func (s *engine) watchLetGo(ctx context.Context) {
 	if !s.letsGo {
 		return
 	}
@@ -73,7 +73,7 @@ func (s *Session) watchLetGo(ctx context.Context) {
 }
 
 // lookAfterLetGo does what is due, and says when more may be.
-func (s *Session) lookAfterLetGo(ctx context.Context) (due time.Time) {
+func (s *engine) lookAfterLetGo(ctx context.Context) (due time.Time) {
 	due = time.Now().Add(letGoMaps)
 	for _, tg := range s.targets {
 		if next := tg.watchForks(ctx); next.Before(due) && !next.IsZero() {
@@ -93,7 +93,7 @@ func (s *Session) lookAfterLetGo(ctx context.Context) (due time.Time) {
 			status := tg.proc.EndStatus()
 			tg.leaveForked(ctx)
 			_ = tg.proc.Forget() // fails only once the session is closed
-			s.handler().Exited(tg.proc, status)
+			s.owner.handler().Exited(tg.proc, status)
 			s.listLetGo()
 		case !tg.asLetGo().there():
 			s.executedMeanwhile(ctx, tg)
