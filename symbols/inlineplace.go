@@ -45,8 +45,10 @@ func (s *Space) resolveInlined(p Place, list []*Module, bodies bool) ([]Site, er
 		}
 		err := m.File.ReadDebug(func(d *debuginfo.Data) error {
 			for _, fn := range d.FindFunctions(p.Symbol) {
-				if file, _ := declared(&fn); p.File != "" && !sameSource(file, p.File) {
-					continue
+				if p.File != "" {
+					if file, _ := declared(&fn); !sameSource(file, p.File) {
+						continue
+					}
 				}
 				is := ""
 				link := fn.LinkageName()

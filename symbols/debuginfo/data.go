@@ -55,7 +55,8 @@ type Data struct {
 	release func(from, to uint64)
 	// releaseStr is the same of Str.
 	releaseStr func(from, to uint64)
-	indexFrom  int
+	indexFrom  int              // an index is made of Info from this size on,
+	keepFrom   int              // and kept from this size on
 	indexed    once[*nameIndex] // made
 	made       atomic.Pointer[nameIndex]
 	loaded     once[*nameIndex] // from the store
@@ -68,8 +69,12 @@ type Data struct {
 	alone      once[bool]
 	cross      once[bool]
 	strTables  once[[]Range]
-	typesAsked sync.Map // typeQuestion → typeAnswer
-	typesKept  atomic.Int32
+	aims       once[*aimTable]
+	fileLists  answers[*Unit, string]
+	completed  answers[Ref, completion]
+	named      answers[string, Ref] // of FindFunctions
+	variables  answers[nameQuestion, Entry]
+	types      answers[nameQuestion, Entry]
 	searches   atomic.Int32 // how many names are searched for before an index is made
 }
 
@@ -94,8 +99,9 @@ type Options struct {
 	Release func(from, to uint64)
 	// ReleaseStr is Release for Str.
 	ReleaseStr func(from, to uint64)
-	// IndexFrom is from what size of Info on an index is made, in bytes, when so
-	// many names were asked for as Searches says; 0 is where and when that pays.
+	// IndexFrom is from what size of Info on an index is made and kept, in bytes, when
+	// so many names were asked for as Searches says; 0 is where and when that pays, and
+	// of smaller files, too, in memory.
 	IndexFrom, Searches int
 }
 
@@ -103,7 +109,8 @@ type Options struct {
 // headers. Damage ends the list of units: what comes before it can be used.
 func New(sec Sections, o Options) *Data {
 	d := &Data{sec: sec, split: o.Split, alt: o.Alt, open: o.Open, typ: o.Type, later: o.Later, sigs: map[uint64]*Unit{},
-		store: o.Store, release: o.Release, releaseStr: o.ReleaseStr, indexFrom: cmp.Or(o.IndexFrom, indexFrom)}
+		store: o.Store, release: o.Release, releaseStr: o.ReleaseStr,
+		indexFrom: cmp.Or(o.IndexFrom, indexFrom), keepFrom: cmp.Or(o.IndexFrom, keepFrom)}
 	d.searches.Store(int32(o.Searches))
 	if o.IndexFrom == 0 {
 		d.searches.Store(fewSearches)

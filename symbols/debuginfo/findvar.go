@@ -4,8 +4,12 @@ import "debug/dwarf"
 
 // FindVariable finds a variable outside of functions by its name, alone or
 // with namespaces: in the unit near first, then in all. The entry is one that
-// has a location or a constant value.
+// has a location or a constant value. What was found, or not, is kept.
 func (d *Data) FindVariable(name string, near *Unit) (Entry, bool) {
+	return d.variables.first(nameQuestion{name, near}, func() (Entry, bool) { return d.findVariable(name, near) })
+}
+
+func (d *Data) findVariable(name string, near *Unit) (Entry, bool) {
 	last := lastWord(name)
 	find := func(u *Unit) (Entry, bool) {
 		return u.findTop(func(e *Entry) bool {
@@ -23,31 +27,14 @@ func (d *Data) FindVariable(name string, near *Unit) (Entry, bool) {
 // FindType finds a complete type by its name, alone or with namespaces, in the
 // unit near first. What was found, or not, is kept.
 func (d *Data) FindType(name string, near *Unit) (Entry, bool) {
-	key := typeQuestion{name, near}
-	if v, ok := d.typesAsked.Load(key); ok {
-		a := v.(typeAnswer)
-		return a.e, a.ok
-	}
-	e, ok := d.findType(name, near)
-	if d.typesKept.Add(1) <= maxTypesKept {
-		d.typesAsked.Store(key, typeAnswer{e, ok})
-	}
-	return e, ok
+	return d.types.first(nameQuestion{name, near}, func() (Entry, bool) { return d.findType(name, near) })
 }
 
-// typeQuestion and typeAnswer are what is kept of FindType, so many at most.
-type (
-	typeQuestion struct {
-		name string
-		near *Unit
-	}
-	typeAnswer struct {
-		e  Entry
-		ok bool
-	}
-)
-
-const maxTypesKept = 1 << 14
+// nameQuestion is what FindVariable and FindType are asked.
+type nameQuestion struct {
+	name string
+	near *Unit
+}
 
 func (d *Data) findType(name string, near *Unit) (Entry, bool) {
 	last := lastWord(name)

@@ -73,11 +73,15 @@ type completion struct {
 
 // completing are the functions and inlined calls that complete a function's
 // entry through any number of origins and specifications, and the entry itself,
-// in the order of the file.
+// in the order of the file. The slice is shared.
 func (d *Data) completing(fn Entry) []completion {
 	if fn.unit == nil {
 		return nil
 	}
+	return d.completed.get(fn.Ref(), func() []completion { return d.complete(fn) })
+}
+
+func (d *Data) complete(fn Entry) []completion {
 	out := []completion{{fn.unit, aim{fn.off, kindOf(fn.tag)}}}
 	seen := map[Ref]bool{fn.Ref(): true}
 	for from, step := 0, 0; from < len(out) && step < maxChain; step++ {
@@ -86,16 +90,10 @@ func (d *Data) completing(fn Entry) []completion {
 			if of.kind != kindFunc {
 				continue // no entry completes an inlined call
 			}
-			for _, u := range d.relatives(of.u, of.off) {
-				off := of.off
-				if u.data != of.u.data {
-					off |= inAlt
-				}
-				for _, a := range u.aimsAt(of.u, off) {
-					if r := (Ref{u, a.off}); !seen[r] {
-						seen[r] = true
-						out = append(out, completion{u, a})
-					}
+			for _, c := range d.referring(of.u, of.off) {
+				if r := (Ref{c.u, c.off}); !seen[r] {
+					seen[r] = true
+					out = append(out, c)
 				}
 			}
 		}
@@ -104,6 +102,25 @@ func (d *Data) completing(fn Entry) []completion {
 	slices.SortFunc(out, func(x, y completion) int {
 		return cmp.Or(cmp.Compare(x.u.off, y.u.off), cmp.Compare(x.off, y.off))
 	})
+	return out
+}
+
+// referring are the functions and inlined calls that refer to an entry of home as
+// origin or specification.
+func (d *Data) referring(home *Unit, off uint64) []completion {
+	if out, ok := d.completionsOf(home, off); ok {
+		return out
+	}
+	var out []completion
+	for _, u := range d.relatives(home, off) {
+		off := off
+		if u.data != home.data {
+			off |= inAlt
+		}
+		for _, a := range u.aimsAt(home, off) {
+			out = append(out, completion{u, a})
+		}
+	}
 	return out
 }
 

@@ -317,7 +317,7 @@ func (u *Unit) FileOf(n int64) string {
 	if u.skel != nil && !u.root().hasLine {
 		return u.skel.FileOf(n)
 	}
-	files := u.ownFiles()
+	files := u.data.fileLists.get(u, u.ownFiles)
 	if n < 0 || n >= int64(len(files)) {
 		return ""
 	}

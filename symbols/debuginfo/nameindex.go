@@ -138,9 +138,12 @@ func (x *nameIndex) linked(unit uint32) (out []uint32) {
 	return out
 }
 
-// indexFrom is from how many bytes of .debug_info on an index is made: less is
-// searched faster than one is read.
-const indexFrom = 24 << 20
+// From how many bytes of .debug_info on an index is made, as less is searched faster,
+// and from how many on it is kept in a file: of less one is made as fast as it is read.
+const (
+	indexFrom = 1 << 20
+	keepFrom  = 24 << 20
+)
 
 // index is the index of names, nil for a file that needs none. It is read from
 // the store, or made and left there.
@@ -153,7 +156,7 @@ func (d *Data) index() *nameIndex {
 			return nil
 		}
 		b := d.makeIndex()
-		if d.store != nil && b != nil {
+		if d.store != nil && b != nil && d.keeps() {
 			d.store.Save(b)
 		}
 		x := readIndex(b, d.identity())
@@ -173,10 +176,14 @@ func (d *Data) ready() *nameIndex {
 // indexes reports whether the file is large enough to have an index.
 func (d *Data) indexes() bool { return len(d.sec.Info) >= d.indexFrom && !d.split }
 
+// keeps reports whether the file is so large that its index is kept, and tells who
+// refers to whom.
+func (d *Data) keeps() bool { return len(d.sec.Info) >= d.keepFrom && !d.split }
+
 // kept is the index that was kept; nil where there is none so far.
 func (d *Data) kept() *nameIndex {
 	return d.loaded.get(func() *nameIndex {
-		if !d.indexes() || d.store == nil {
+		if !d.keeps() || d.store == nil {
 			return nil
 		}
 		return readIndex(d.store.Load(), d.identity())

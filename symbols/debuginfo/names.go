@@ -19,6 +19,22 @@ func (d *Data) FindFunctions(name string) []Entry {
 	if name == "" {
 		return nil
 	}
+	list := d.named.get(name, func() (out []Ref) {
+		for _, e := range d.findFunctions(name) {
+			out = append(out, e.Ref())
+		}
+		return out
+	})
+	var out []Entry
+	for _, r := range list {
+		if e, _, ok := r.unit.entryAt(r.off); ok {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+func (d *Data) findFunctions(name string) []Entry {
 	want := name
 	if i := strings.IndexByte(want, '('); i > 0 && !strings.HasPrefix(want, "operator") {
 		want = want[:i] // parameters
@@ -74,10 +90,13 @@ func (d *Data) partsOf(table int, names []string) (out []part) {
 	whole := func(u *Unit) part { return part{u: u, from: u.first, to: u.end} }
 	x := d.ready()
 	if x == nil && d.indexes() {
-		if found, ok := d.searched(slices.Clone(names)); ok {
+		found, ok := d.searched(slices.Clone(names))
+		if ok {
 			return found
 		}
-		x = d.index()
+		if d.keeps() || d.searches.Load() < 0 {
+			x = d.index()
+		}
 	}
 	var cells []uint32
 	for _, n := range names {

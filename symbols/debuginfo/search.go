@@ -27,7 +27,7 @@ const mostFound = 16 << 20
 // searched gives the units that may have an entry of one of the names. ok is false
 // where an index is to be made.
 func (d *Data) searched(names []string) (out []part, ok bool) {
-	if !d.searchable() || d.searches.Add(-1) < 0 {
+	if d.searches.Add(-1) < 0 || !d.searchable() {
 		return nil, false
 	}
 	slices.Sort(names)

@@ -3,6 +3,7 @@ package debuginfo
 import (
 	"bytes"
 	"slices"
+	"strconv"
 	"testing"
 
 	"kprobe/internal/fixture"
@@ -23,8 +24,8 @@ func TestSearchBeforeIndex(t *testing.T) {
 				t.Fatalf("%v: an index was made for %d names", flags, i+1)
 			}
 		}
-		for range 1001 {
-			d.FindFunctions("no_such_name")
+		for i := range 1001 {
+			d.FindFunctions("no_such_name" + strconv.Itoa(i))
 		}
 		if store.saves != 1 {
 			t.Errorf("%v: %d indexes were made for many names", flags, store.saves)
