@@ -24,6 +24,9 @@ import (
 //	              gets it then, where the program knows its own code.
 type handler struct{ s *engine }
 
+// handlerOf answers events for an engine.
+func handlerOf(s *engine) handler { return handler{s} }
+
 // KnowsTrap implements tracee.TrapKnower. Behind the first byte of a longer
 // instruction none begins, but behind a lock prefix that is jumped over.
 func (h handler) KnowsTrap(t *tracee.Thread, at symbols.Addr) bool {

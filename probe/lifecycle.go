@@ -52,7 +52,7 @@ type sessionHandler struct {
 	s *Session
 }
 
-func (s *Session) handler() sessionHandler { return sessionHandler{handler{s.engine}, s} }
+func (s *Session) handler() sessionHandler { return sessionHandler{handlerOf(s.engine), s} }
 
 // Fork implements tracee.Handler. The child stands before its first
 // instruction.
