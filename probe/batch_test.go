@@ -169,7 +169,7 @@ func textOf(t *testing.T, pid int) map[string][]byte {
 }
 
 // armPatch puts one jump back that was taken out.
-func (tg *target) armPatch(p *patch, stopped []*tracee.Thread) error {
+func armPatch(tg *target, p *patch, stopped []*tracee.Thread) error {
 	if err := tg.enter(p); err != nil {
 		return err
 	}

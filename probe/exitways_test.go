@@ -166,7 +166,7 @@ func TestExitGivesWay(t *testing.T) {
 				err := l.s.tracer.Do(func() error {
 					for _, tg := range l.s.targets {
 						for _, p := range jumpsIn(tg) {
-							if p.ofExits(place) {
+							if ofExits(p, place) {
 								return tg.unoptimize(t.Context(), p)
 							}
 						}

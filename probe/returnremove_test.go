@@ -91,7 +91,7 @@ func TestRemoveRedirected(t *testing.T) {
 	turned := 0
 	onTracer(t, l, func(tg *target) error {
 		for _, p := range jumpsIn(tg) {
-			if p.armed && p.ofExits("") { // one may have made way with another
+			if p.armed && ofExits(p, "") { // one may have made way with another
 				turned++
 				if err := tg.unoptimize(t.Context(), p); err != nil {
 					return err

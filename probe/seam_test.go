@@ -198,7 +198,7 @@ func rearm(tg *target, p *patch, stopped []*tracee.Thread) error {
 		}
 		tg.patches.guards[symbols.Addr(g.At)] = to
 	}
-	return tg.armPatch(p, stopped)
+	return armPatch(tg, p, stopped)
 }
 
 // heldBy gives also how many arenas of code are mapped: some stay for what comes.
@@ -292,7 +292,7 @@ func jumpsIn(tg *target) (out []*patch) {
 
 // ofExits reports whether a jump is at an exit of a return probe; place, if not "", says
 // which.
-func (p *patch) ofExits(place string) bool {
+func ofExits(p *patch, place string) bool {
 	return slices.ContainsFunc(p.wants, func(w patchRequest) bool { return w.kind == wantExit && (place == "" || w.Site.Name == place) })
 }
 
