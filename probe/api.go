@@ -190,17 +190,6 @@ const (
 	TacticBreakpoint    = plan.Breakpoint
 )
 
-// addCounts adds counters of a memory file to an event's.
-func addCounts(s *Stats, c ring.Counts) {
-	s.Count(results.Counts{Hits: c.Hits, Recorded: c.Recorded, Filtered: c.Filtered, Lost: c.Lost, Limited: c.Limited, Unfinished: c.Unfinished, Missed: c.Missed})
-}
-
-// countsOf are an event's counters as a memory file has them.
-func countsOf(s *Stats) ring.Counts {
-	c := s.Counts()
-	return ring.Counts{Hits: c.Hits, Recorded: c.Recorded, Filtered: c.Filtered, Lost: c.Lost, Limited: c.Limited, Unfinished: c.Unfinished, Missed: c.Missed}
-}
-
 // Recover removes what a killed kprobe left in processes: breakpoints, jumps, return
 // trampolines, the fallback handler and mapped memory. It also looks into the processes
 // that these have made since, which have copies of it all. It returns the processes in
@@ -234,4 +223,19 @@ func Check(space *symbols.Space, d *fetch.Def) (*Checked, error) { return assess
 // offset inside an instruction.
 func Inspect(space *symbols.Space, p symbols.Place, each func(*Listing) error) error {
 	return assess.Inspect(space, p, each)
+}
+
+// whyStays says why processes are never let go of; "": they are.
+func (o *Options) whyStays() string {
+	switch {
+	case !o.LetGo || o.Detach:
+		return "it is to be so"
+	case o.Wait != nil:
+		return "processes to come are waited for"
+	case o.Inject != nil:
+		return "calls are changed"
+	case o.NoOptimize:
+		return "every probe is a breakpoint"
+	}
+	return ""
 }

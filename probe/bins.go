@@ -100,11 +100,7 @@ func addBins(to *map[binsKey]*ring.Bins, k binsKey, b *ring.Bins) {
 	(*to)[k].Add(b)
 }
 
-// Bins gives what was counted by Options.Bin until now, in no order.
-func (s *Session) Bins() []results.Bins { return s.binned() }
-
 func (s *engine) binned() []results.Bins {
-
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []results.Bins

@@ -229,9 +229,3 @@ func (s *engine) regsOf(p *placed) regs.Of {
 		Go: m != nil && m.File != nil && m.File.IsGo(),
 	}
 }
-
-// Regs are the registers of a thread that a handler sees, the kernel's struct pt_regs.
-type Regs = regs.Regs
-
-// ErrStale is returned by methods of a Regs whose handler has returned.
-var ErrStale = regs.ErrStale

@@ -20,19 +20,6 @@ import (
 // timed reports whether time stamps decide about hits.
 func (s *engine) timed() bool { return s.opts.Limit > 0 || s.opts.Expire > 0 }
 
-// TriggerError says what is wrong with a trigger. Its cause is a *fetch.SyntaxError, or
-// says why the trigger can't be had.
-type TriggerError = triggers.Error
-
-// ErrManyTriggers says that a session has more triggers than there can be.
-var ErrManyTriggers = triggers.ErrMany
-
-// CheckTriggers says whether triggers can be had with definitions: their events are
-// there, and what their filters compare is. Errors are ErrManyTriggers and *TriggerError.
-func CheckTriggers(list []*fetch.Trigger, defs []*fetch.Def) error {
-	return triggers.Check(list, defs)
-}
-
 // bindTriggers finds the events of triggers among those that the session has now. An
 // event that is to be switched on before it is switched off begins switched off. undo
 // has them be as they were, for events that don't come to be.

@@ -54,45 +54,6 @@ type LeftOut struct {
 // ErrNothingLeft says that no probe of a session can be left alone.
 var ErrNothingLeft = errors.New("none of the probes can be left alone")
 
-// Detach leaves the processes with the probes that need no tracer, whose hits go into the
-// rings from then on, the newest over the oldest; the session is closed. Probes that need
-// one are taken out, and given with the reason. With ErrNothingLeft the session goes on
-// with what is left of it. It is for sessions with Options.Detach.
-//
-// Other errors are of what was not done: where it can't be known whether a process was
-// left, its probes are found there, or were taken out (Recover).
-func (s *Session) Detach(ctx context.Context) (out []LeftOut, err error) {
-	if s.inHandler() {
-		return nil, ErrInHandler
-	}
-	defer s.heard()
-	err = s.tracer.Do(func() error {
-		if s.closed {
-			return ErrClosed
-		}
-		for _, tg := range s.targets {
-			if !tg.isMain() {
-				continue
-			}
-			if err := tg.mayLeaveTriggers(tg.leftOut()); err != nil {
-				return err
-			}
-			some, err := tg.leaveOut(ctx)
-			out = append(out, some...)
-			if err != nil {
-				return fmt.Errorf("process %d: %w", tg.proc.PID(), err)
-			}
-		}
-		for _, tg := range s.targets {
-			if tg.isMain() && len(tg.placed) == 0 {
-				return fmt.Errorf("process %d: %w", tg.proc.PID(), ErrNothingLeft)
-			}
-		}
-		return s.leaveAlone(ctx)
-	})
-	return out, err
-}
-
 // leaveAlone leaves every process.
 func (s *engine) leaveAlone(ctx context.Context) error {
 	var errs []error
@@ -330,4 +291,44 @@ func (t *feed) all() (out []*placed) {
 		}
 	}
 	return out
+}
+
+// LeaveError says why definitions can't be left alone.
+type LeaveError struct{ Out []LeftOut }
+
+// Error implements error.
+func (e *LeaveError) Error() string {
+	var b strings.Builder
+	for i, x := range e.Out {
+		if i > 0 {
+			b.WriteString("; ")
+		}
+		fmt.Fprintf(&b, "%s/%s", x.Event.Group, x.Event.Name)
+		if x.Place != "" {
+			b.WriteString(" at " + x.Place)
+		}
+		b.WriteString(": " + x.Why)
+		if n := len(e.Out) - i - 1; i == 4 && n > 0 {
+			fmt.Fprintf(&b, "; and %d more", n)
+			break
+		}
+	}
+	return b.String()
+}
+
+// Unwrap gives ErrNothingLeft.
+func (e *LeaveError) Unwrap() error { return ErrNothingLeft }
+
+// wouldLeaveOut is the error of a session some of whose probes can't be left alone.
+func (s *engine) wouldLeaveOut() error {
+	var out []LeftOut
+	for _, tg := range s.targets {
+		if tg.isMain() {
+			out = append(out, tg.leftOut()...)
+		}
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	return &LeaveError{out}
 }

@@ -121,3 +121,8 @@ func probeName(p Probe) string {
 	}
 	return p.kprobe().String()
 }
+
+// ErrInjectControls says that a session that changes calls has a limit of hits, an end or
+// triggers: those say which hits are recorded, and no call is changed by them. Injection
+// has a limit of its own.
+var ErrInjectControls = errors.New("a session that changes calls has no limit of hits, no end and no triggers")

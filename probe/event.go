@@ -8,6 +8,7 @@ import (
 	"kprobe/fetch"
 	"kprobe/probe/detour"
 	"kprobe/probe/plan"
+	"kprobe/probe/results"
 	"kprobe/probe/ring"
 	"kprobe/probe/triggers"
 	"kprobe/symbols"
@@ -232,4 +233,15 @@ func (p *placed) leavesByTrap() bool {
 		}
 	}
 	return false
+}
+
+// addCounts adds counters of a memory file to an event's.
+func addCounts(s *Stats, c ring.Counts) {
+	s.Count(results.Counts{Hits: c.Hits, Recorded: c.Recorded, Filtered: c.Filtered, Lost: c.Lost, Limited: c.Limited, Unfinished: c.Unfinished, Missed: c.Missed})
+}
+
+// countsOf are an event's counters as a memory file has them.
+func countsOf(s *Stats) ring.Counts {
+	c := s.Counts()
+	return ring.Counts{Hits: c.Hits, Recorded: c.Recorded, Filtered: c.Filtered, Lost: c.Lost, Limited: c.Limited, Unfinished: c.Unfinished, Missed: c.Missed}
 }

@@ -6,12 +6,7 @@ import (
 	"kprobe/fetch"
 )
 
-// Events lists the events that the session has now, in the order in which they
-// were added.
-func (s *Session) Events() []*Event { return s.listEvents() }
-
 func (s *engine) listEvents() []*Event {
-
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []*Event
@@ -33,7 +28,7 @@ func (s *engine) addEvents(defs []*fetch.Def) ([]*defOf, error) {
 		ev := s.byName[name]
 		if ev != nil && ev.user != nil {
 			s.dropLocked(added)
-			return nil, &DefError{Def: d, Err: &InvalidProbeError{"Name", "a registered probe has that event"}}
+			return nil, &DefError{Def: d, Err: &InvalidProbeError{Field: "Name", Reason: "a registered probe has that event"}}
 		}
 		if ev != nil {
 			for _, o := range ev.defs {

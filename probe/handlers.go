@@ -78,3 +78,10 @@ func (u *handlers) form(d *fetch.Def, e *assess.Env) (*fetch.Def, error) {
 	}
 	return d, nil
 }
+
+// Fault is what an instruction did that faulted.
+type Fault struct {
+	Signal int          // its number: SIGSEGV, SIGBUS, SIGFPE, SIGILL or SIGTRAP
+	Code   int          // si_code (sigaction(2))
+	Addr   symbols.Addr // si_addr: of the data of SIGSEGV and SIGBUS, else of the instruction
+}

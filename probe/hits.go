@@ -1,9 +1,11 @@
 package probe
 
 import (
+	"kprobe/fetch"
 	"kprobe/probe/ring"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
+	"time"
 )
 
 // fill makes the session's fetch context that of a stopped thread. From then on
@@ -79,4 +81,19 @@ func (s *engine) miss(p *placed) {
 		return
 	}
 	p.feed.producer.Count(s.ctx.CPU, p.id, ring.CounterMissed, 1)
+}
+
+// hitState is what belongs to the hit that is being evaluated.
+type hitState struct {
+	ctx      fetch.Context
+	regs     fetch.Regs
+	rec      []byte
+	done     []*instance
+	now, tsc uint64        // CLOCK_MONOTONIC in ns, and the time stamp counter
+	at       *thread       // that the context was filled from
+	jumped   bool          // a handler has led that thread elsewhere
+	accessed access        // of memory that is watched
+	watched  fetch.Watched // what is known of it
+	delay    time.Duration // for which that thread is to be kept stopped
+	handling bool          // a handler is running
 }

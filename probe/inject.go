@@ -40,11 +40,6 @@ type InjectionError struct {
 
 func (e *InjectionError) Error() string { return fmt.Sprintf("%s: %s", e.Def.Place, e.Why) }
 
-// ErrInjectControls says that a session that changes calls has a limit of hits, an end or
-// triggers: those say which hits are recorded, and no call is changed by them. Injection
-// has a limit of its own.
-var ErrInjectControls = errors.New("a session that changes calls has no limit of hits, no end and no triggers")
-
 // injection is an Injection and what it has done. It is the tracer's thread's.
 //
 // Calls that end at once are changed by detours where jumps can be. What they count lies in

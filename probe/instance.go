@@ -1,8 +1,10 @@
 package probe
 
 import (
+	"kprobe/fetch"
 	"kprobe/probe/instances"
 	"kprobe/symbols"
+	"runtime"
 )
 
 // Calls that breakpoints follow (probe/instances).
@@ -33,4 +35,13 @@ func (tg *target) callAt(ra symbols.Addr) *instance {
 func (tg *target) freeTrampoline(in *instance) {
 	tg.area.Trampolines.Release(in.Trampoline)
 	tg.calls.Untrap(in)
+}
+
+// maxActive is the pool size of return probes that name none, the kernel's
+// default for preemptible kernels (kernel/kprobes.c, register_kretprobe).
+func (s *engine) maxActive() int {
+	if s.opts.MaxActive > 0 {
+		return min(s.opts.MaxActive, fetch.MaxActive)
+	}
+	return max(10, 2*runtime.NumCPU())
 }

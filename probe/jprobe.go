@@ -46,10 +46,10 @@ type SignatureError = signature.Error
 
 func (p *Jprobe) register() (*registered, error) {
 	if p.PreHandler != nil {
-		return nil, &InvalidProbeError{"PreHandler", "a Jprobe has Entry: register a Kprobe beside it"}
+		return nil, &InvalidProbeError{Field: "PreHandler", Reason: "a Jprobe has Entry: register a Kprobe beside it"}
 	}
 	if p.PostHandler != nil {
-		return nil, &InvalidProbeError{"PostHandler", "a Jprobe has Entry: register a Kprobe beside it"}
+		return nil, &InvalidProbeError{Field: "PostHandler", Reason: "a Jprobe has Entry: register a Kprobe beside it"}
 	}
 	hit, regs := reflect.TypeFor[*Hit](), reflect.TypeFor[*Regs]()
 	f, err := signature.Parse(p.Entry, signature.First{Type: hit}, signature.First{Type: regs, Result: true})
@@ -57,7 +57,7 @@ func (p *Jprobe) register() (*registered, error) {
 		return nil, err
 	}
 	if f.First() == hit && p.FaultHandler != nil {
-		return nil, &InvalidProbeError{"FaultHandler", "with it Entry is called while the thread is stopped: let Entry take a *Regs instead of the *Hit"}
+		return nil, &InvalidProbeError{Field: "FaultHandler", Reason: "with it Entry is called while the thread is stopped: let Entry take a *Regs instead of the *Hit"}
 	}
 	u := p.registered(p)
 	u.call, u.sync = f, f.First() == regs || p.FaultHandler != nil

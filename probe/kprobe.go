@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"kprobe/fetch"
+	"kprobe/probe/regs"
 	"kprobe/symbols"
 )
 
@@ -82,13 +83,6 @@ type Kprobe struct {
 
 	reg atomic.Pointer[registered] // nil: it isn't registered
 	ev  atomic.Pointer[event]      // of the last registration
-}
-
-// Fault is what an instruction did that faulted.
-type Fault struct {
-	Signal int          // its number: SIGSEGV, SIGBUS, SIGFPE, SIGILL or SIGTRAP
-	Code   int          // si_code (sigaction(2))
-	Addr   symbols.Addr // si_addr: of the data of SIGSEGV and SIGBUS, else of the instruction
 }
 
 // Kretprobe is a probe at the return of a function, the kernel's struct
@@ -170,13 +164,13 @@ func (p *Kprobe) String() string {
 func (p *Kprobe) place() (string, error) {
 	switch {
 	case p.Symbol != "" && p.Addr != 0:
-		return "", &InvalidProbeError{"Addr", "a place is a symbol or an address, and not both"}
+		return "", &InvalidProbeError{Field: "Addr", Reason: "a place is a symbol or an address, and not both"}
 	case p.Symbol == "" && p.Addr == 0:
-		return "", &InvalidProbeError{"Symbol", "the probe has no place"}
+		return "", &InvalidProbeError{Field: "Symbol", Reason: "the probe has no place"}
 	case p.Symbol == "" && p.Offset != 0:
-		return "", &InvalidProbeError{"Offset", "it needs a symbol"}
+		return "", &InvalidProbeError{Field: "Offset", Reason: "it needs a symbol"}
 	case p.Flags&^FlagDisabled != 0:
-		return "", &InvalidProbeError{"Flags", fmt.Sprintf("unknown flag %#x", uint8(p.Flags&^FlagDisabled))}
+		return "", &InvalidProbeError{Field: "Flags", Reason: fmt.Sprintf("unknown flag %#x", uint8(p.Flags&^FlagDisabled))}
 	case p.Addr != 0:
 		return "0x" + strconv.FormatUint(uint64(p.Addr), 16), nil
 	}
@@ -208,9 +202,9 @@ func (p *Kprobe) define(what, args string) (*fetch.Def, error) {
 	}
 	switch {
 	case d.Place.IsGlob():
-		return nil, &InvalidProbeError{"Symbol", "a pattern names many places, and a probe has one"}
+		return nil, &InvalidProbeError{Field: "Symbol", Reason: "a pattern names many places, and a probe has one"}
 	case d.Kind != want:
-		return nil, &InvalidProbeError{"Symbol", "%return is a Kretprobe's"}
+		return nil, &InvalidProbeError{Field: "Symbol", Reason: "%return is a Kretprobe's"}
 	}
 	return d, nil
 }
@@ -248,13 +242,13 @@ func (p *Kprobe) register() (*registered, error) {
 func (p *Kretprobe) register() (*registered, error) {
 	switch {
 	case p.PreHandler != nil:
-		return nil, &InvalidProbeError{"PreHandler", "a Kretprobe has Handler and EntryHandler: register a Kprobe beside it"}
+		return nil, &InvalidProbeError{Field: "PreHandler", Reason: "a Kretprobe has Handler and EntryHandler: register a Kprobe beside it"}
 	case p.PostHandler != nil:
-		return nil, &InvalidProbeError{"PostHandler", "a Kretprobe has Handler: register a Kprobe beside it"}
+		return nil, &InvalidProbeError{Field: "PostHandler", Reason: "a Kretprobe has Handler: register a Kprobe beside it"}
 	case p.MaxActive < 0 || p.MaxActive > fetch.MaxActive:
-		return nil, &InvalidProbeError{"MaxActive", fmt.Sprintf("%d is not between 0 and %d", p.MaxActive, fetch.MaxActive)}
+		return nil, &InvalidProbeError{Field: "MaxActive", Reason: fmt.Sprintf("%d is not between 0 and %d", p.MaxActive, fetch.MaxActive)}
 	case p.DataSize < 0 || p.DataSize > maxDataSize:
-		return nil, &InvalidProbeError{"DataSize", fmt.Sprintf("%d is not between 0 and %d", p.DataSize, maxDataSize)}
+		return nil, &InvalidProbeError{Field: "DataSize", Reason: fmt.Sprintf("%d is not between 0 and %d", p.DataSize, maxDataSize)}
 	}
 	what := "r"
 	if p.MaxActive != 0 {
@@ -295,3 +289,9 @@ func (p *Kretprobe) follow(before any, in *instance) any {
 
 // maxDataSize bounds the private data of an instance; there may be thousands.
 const maxDataSize = 1 << 20
+
+// Regs are the registers of a thread that a handler sees, the kernel's struct pt_regs.
+type Regs = regs.Regs
+
+// ErrStale is returned by methods of a Regs whose handler has returned.
+var ErrStale = regs.ErrStale

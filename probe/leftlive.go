@@ -3,9 +3,7 @@ package probe
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
-	"strings"
 
 	"kprobe/fetch"
 	"kprobe/probe/area"
@@ -19,32 +17,6 @@ import (
 // file of their own, and leaves again. To take out all of a memory file it attaches and
 // does what recovery does. Of a part of them the jumps stay: they are switched off for
 // good, and listed no more, until the last of the file goes.
-
-// LeaveError says why definitions can't be left alone.
-type LeaveError struct{ Out []LeftOut }
-
-// Error implements error.
-func (e *LeaveError) Error() string {
-	var b strings.Builder
-	for i, x := range e.Out {
-		if i > 0 {
-			b.WriteString("; ")
-		}
-		fmt.Fprintf(&b, "%s/%s", x.Event.Group, x.Event.Name)
-		if x.Place != "" {
-			b.WriteString(" at " + x.Place)
-		}
-		b.WriteString(": " + x.Why)
-		if n := len(e.Out) - i - 1; i == 4 && n > 0 {
-			fmt.Fprintf(&b, "; and %d more", n)
-			break
-		}
-	}
-	return b.String()
-}
-
-// Unwrap gives ErrNothingLeft.
-func (e *LeaveError) Unwrap() error { return ErrNothingLeft }
 
 // leaveMore adds definitions to probes that were left alone: all, or none.
 func (l *Live) leaveMore(ctx context.Context, defs []*fetch.Def) error {
@@ -60,20 +32,6 @@ func (l *Live) leaveMore(ctx context.Context, defs []*fetch.Def) error {
 		_, err = s.Detach(ctx)
 	}
 	return errors.Join(err, s.Close(context.WithoutCancel(ctx)))
-}
-
-// wouldLeaveOut is the error of a session some of whose probes can't be left alone.
-func (s *engine) wouldLeaveOut() error {
-	var out []LeftOut
-	for _, tg := range s.targets {
-		if tg.isMain() {
-			out = append(out, tg.leftOut()...)
-		}
-	}
-	if len(out) == 0 {
-		return nil
-	}
-	return &LeaveError{out}
 }
 
 // takeOut takes probes that were left alone out of the process.

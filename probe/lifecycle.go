@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -159,12 +158,6 @@ func (h sessionHandler) Exec(p *tracee.Process) {
 	}
 }
 
-func (s *engine) letGo(p *tracee.Process) {
-	if err := p.Detach(s.run, nil); err != nil && !errors.Is(err, tracee.ErrGone) {
-		s.logf("detach %d: %v", p.PID(), err)
-	}
-}
-
 // Orphan implements tracee.OrphanKeeper. The target that made the child is gone,
 // and what was known of it: the child has a mapping of its memory file, whose
 // journal tells what to take out.
@@ -228,26 +221,6 @@ func (tg *target) drop() {
 	tg.area = nil
 }
 
-// Close takes every probe out of every process, in order, and leaves them
-// running; see detach. A command that was started runs on, too. It may be
-// called more than once; a closed session can't be used again. In a handler it does
-// nothing and returns ErrInHandler.
-func (s *Session) Close(ctx context.Context) error {
-	if s.inHandler() {
-		return ErrInHandler
-	}
-	err := s.leave(ctx)
-	for _, t := range s.feeds {
-		if t.done != nil {
-			t.cancel()
-			<-t.done
-		}
-	}
-	err = errors.Join(err, s.tracer.Close())
-	s.heard()
-	return err
-}
-
 // leave takes every probe out and leaves the processes. It does nothing the second
 // time.
 func (s *engine) leave(ctx context.Context) error {
@@ -279,11 +252,6 @@ func (s *engine) leave(ctx context.Context) error {
 		return errors.Join(errs...)
 	})
 }
-
-// Pauses tells for how long the session's processes have stood still for it: at
-// the longest, and all times together. Breakpoints' hits, which stop one thread,
-// are not in it. It may be called by any goroutine, after Close too.
-func (s *Session) Pauses() (longest, sum time.Duration) { return s.tracer.Pauses() }
 
 // detach takes kprobe out of the target and lets it go (undo.go). A thread that
 // could not be stopped (it waits in the kernel, uninterruptibly) meets clean text

@@ -8,12 +8,7 @@ import (
 	"kprobe/probe/ring"
 )
 
-// ProcessStats gives the counters of every event in every process that is traced now, in
-// order of definition and of processes. Recorded holds what is still to be read.
-func (s *Session) ProcessStats() []ProcessStats { return s.processStats() }
-
 func (s *engine) processStats() []ProcessStats {
-
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.look()

@@ -265,13 +265,7 @@ func (s *engine) drained(ctx context.Context) error {
 	}
 }
 
-// Enable switches events on or off, at once and without a stop: an event that
-// is off takes no hits, and counts none. It may be called at any time, by any
-// goroutine. ErrNoEvent changes nothing.
-func (s *Session) Enable(on bool, events ...*Event) error { return s.enable(on, events) }
-
 func (s *engine) enable(on bool, events []*Event) error {
-
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	here := map[*Event]*event{}
@@ -293,15 +287,7 @@ func (s *engine) enable(on bool, events []*Event) error {
 	return nil
 }
 
-// DisablePlaces switches the probes at places off, of all events: those that pick
-// names, by the function or place and the base name of its file, as in PlaceStats. It
-// gives how many there were.
-func (s *Session) DisablePlaces(pick func(place, module string) bool) int {
-	return s.disablePlaces(pick)
-}
-
 func (s *engine) disablePlaces(pick func(place, module string) bool) int {
-
 	s.mu.Lock()
 	events := slices.Clone(s.events)
 	s.mu.Unlock()

@@ -53,7 +53,7 @@ func (s *Session) RegisterAll(ctx context.Context, probes ...Probe) (err error) 
 	var defs []*fetch.Def
 	for i, p := range probes {
 		if nilProbe(p) {
-			return &RegisterError{i, nil, &InvalidProbeError{"Probe", "it is nil"}}
+			return &RegisterError{i, nil, &InvalidProbeError{Field: "Probe", Reason: "it is nil"}}
 		}
 		u, err := p.register()
 		if err != nil {
@@ -93,7 +93,7 @@ func (s *Session) enlist(u *registered) error {
 	name := u.def.Event
 	for n := 1; s.nameTaken(u.def); n++ {
 		if u.def.Named {
-			return &InvalidProbeError{"Name", fmt.Sprintf("there is an event %s/%s", u.def.Group, u.def.Event)}
+			return &InvalidProbeError{Field: "Name", Reason: fmt.Sprintf("there is an event %s/%s", u.def.Group, u.def.Event)}
 		}
 		suffix := fmt.Sprintf("_%d", n)
 		u.def.Event = name[:min(len(name), fetch.MaxName-len(suffix))] + suffix

@@ -148,18 +148,6 @@ func interposed(stats []Stats, feeds []*feed) (out []Interposed) {
 	return out
 }
 
-// unarmed gives the events that never had a place.
-func (s *engine) unarmed() (out []*Event) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, e := range s.events {
-		if e.most.Load() == 0 && !e.removed {
-			out = append(out, &e.Event)
-		}
-	}
-	return out
-}
-
 // CommandStatus tells how the command that Start started has ended, if it did before
 // Close has returned, behind which it is to be called.
 func (s *Session) CommandStatus() (status syscall.WaitStatus, ended bool) {
@@ -177,26 +165,4 @@ func (s *Session) release() error {
 	}
 	s.released = true
 	return tg.proc.ResumeAll()
-}
-
-// stop ends the run that is going on, from the tracer thread.
-func (s *engine) stop() {
-	s.stopping = true
-	s.endRun()
-}
-
-// endRun has Run return soon. Any goroutine may call it.
-func (s *engine) endRun() {
-	if cancel := s.cancel.Load(); cancel != nil {
-		(*cancel)()
-	}
-}
-
-// endFrom ends the run from the goroutine that reads hits. sinkMu is held.
-func (s *engine) endFrom(err error) {
-	if s.ended {
-		return
-	}
-	s.ended, s.endErr = true, err
-	s.endRun()
 }

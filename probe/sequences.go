@@ -3,13 +3,10 @@ package probe
 import (
 	"encoding/binary"
 	"fmt"
-	"os"
 
-	"kprobe/internal/procfs"
 	"kprobe/probe/asm"
 	"kprobe/probe/detour"
 	"kprobe/probe/loader"
-	"kprobe/probe/memory"
 	"kprobe/probe/ring"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
@@ -76,24 +73,6 @@ func (tg *target) findSequences(stopped []*tracee.Thread, tid detour.TID) (off i
 		return 0, "no thread has registered its rseq area"
 	}
 	return off, ""
-}
-
-// HitsInSequences says, as far as files and memory tell, whether the hits of jumps in a
-// process will be taken without locked instructions, and if not then why. What threads
-// have registered shows only when they are traced.
-func HitsInSequences(pid int) (why string, err error) {
-	f, err := os.Open(procfs.Image(pid).Path("mem"))
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	mem := memory.Whole{Mem: f}
-	space, err := symbols.OpenProcess(pid, mem)
-	if err != nil {
-		return "", err
-	}
-	_, why = loader.RseqOffset(space, mem)
-	return why, nil
 }
 
 // hideArea has the area at an address say that it has no CPU. Its thread isn't

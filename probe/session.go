@@ -3,16 +3,12 @@ package probe
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"slices"
 	"sync"
 	"syscall"
-	"time"
 
 	"kprobe/fetch"
-	"kprobe/internal/procfs"
 	"kprobe/probe/area"
-	"kprobe/probe/survey"
 	"kprobe/probe/tracee"
 	"kprobe/probe/triggers"
 	"kprobe/symbols"
@@ -34,46 +30,6 @@ type Session struct {
 	hasStatus bool
 	killed    []Death
 	released  bool // it was let go
-}
-
-// hitState is what belongs to the hit that is being evaluated.
-type hitState struct {
-	ctx      fetch.Context
-	regs     fetch.Regs
-	rec      []byte
-	done     []*instance
-	now, tsc uint64        // CLOCK_MONOTONIC in ns, and the time stamp counter
-	at       *thread       // that the context was filled from
-	jumped   bool          // a handler has led that thread elsewhere
-	accessed access        // of memory that is watched
-	watched  fetch.Watched // what is known of it
-	delay    time.Duration // for which that thread is to be kept stopped
-	handling bool          // a handler is running
-}
-
-// defOf is a definition that the session holds, with the event it belongs to.
-type defOf struct {
-	def *fetch.Def
-	ev  *event
-	// waits lets it wait for its library, whatever Options.Pending says.
-	waits bool
-}
-
-// defKey tells definitions apart: one definition may be of several events.
-type defKey struct {
-	def *fetch.Def
-	ev  *event
-}
-
-func (x *defOf) key() defKey  { return defKey{x.def, x.ev} }
-func (p *placed) key() defKey { return defKey{p.def, p.ev} }
-
-func defSet(list []*defOf) map[defKey]bool {
-	out := make(map[defKey]bool, len(list))
-	for _, x := range list {
-		out[x.key()] = true
-	}
-	return out
 }
 
 func newSession(o Options) (*Session, error) {
@@ -210,87 +166,6 @@ func Start(ctx context.Context, c Command, o Options) (*Session, error) {
 		return nil, err
 	}
 	return s, nil
-}
-
-// adopt makes a target of a traced process. ready is what is known of it; nil:
-// nothing.
-func (s *engine) adopt(p *tracee.Process, ready *prepared) (err error) {
-	if ready == nil {
-		ready = &prepared{around: new(survey.Around)}
-		ready.space, err = s.files.OpenProcess(p.PID(), p)
-	} else {
-		ready.mem.hand(p)
-		err = ready.space.Refresh()
-	}
-	if err != nil {
-		return err
-	}
-	tg := &target{s: s, proc: p, addressSpace: newAddressSpace(ready.space), threads: map[int]*thread{}}
-	tg.around, tg.found = ready.around, ready.places
-	tg.main, tg.shadowStack = tg, shadowStack(p.PID())
-	s.targets[p.PID()] = tg
-	return nil
-}
-
-// shadowStack reports whether the program runs with user shadow stacks.
-func shadowStack(pid int) bool {
-	st, _ := procfs.Process(pid).Status()
-	return st.ShadowStack()
-}
-
-// maxActive is the pool size of return probes that name none, the kernel's
-// default for preemptible kernels (kernel/kprobes.c, register_kretprobe).
-func (s *engine) maxActive() int {
-	if s.opts.MaxActive > 0 {
-		return min(s.opts.MaxActive, fetch.MaxActive)
-	}
-	return max(10, 2*runtime.NumCPU())
-}
-
-// Stats gives the counters of every event, in order of definition: every hit
-// whose record was finished before is among them.
-func (s *Session) Stats() []Stats { return s.stats() }
-
-func (s *engine) stats() []Stats {
-
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.look()
-	out := make([]Stats, 0, len(s.events))
-	for _, e := range s.events {
-		st := e.stats()
-		if st.Places == 0 && !e.removed && s.alone.Load() {
-			st.Places = int(e.most.Load())
-		}
-		out = append(out, st)
-	}
-	return out
-}
-
-// PlaceStats gives the counters of every place of every event by itself, in
-// order of definition and of names; those of a place in several processes, or
-// that was there more than once, are added up. Recorded holds what is still to
-// be read.
-func (s *Session) PlaceStats() []Stats { return s.placeStats() }
-
-func (s *engine) placeStats() []Stats {
-
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.look()
-	var out []Stats
-	for _, e := range s.events {
-		out = append(out, e.byPlace()...)
-	}
-	return out
-}
-
-// look brings all events' counters up to date. mu is held.
-func (s *engine) look() {
-	looked := map[*feed]bool{}
-	for _, e := range s.events {
-		e.look(looked)
-	}
 }
 
 // Pids lists the processes that are traced now, in no order.

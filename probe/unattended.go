@@ -62,21 +62,6 @@ const (
 	letGoQuiet = 10 * time.Second // after so long without a change it is soon again
 )
 
-// whyStays says why processes are never let go of; "": they are.
-func (o *Options) whyStays() string {
-	switch {
-	case !o.LetGo || o.Detach:
-		return "it is to be so"
-	case o.Wait != nil:
-		return "processes to come are waited for"
-	case o.Inject != nil:
-		return "calls are changed"
-	case o.NoOptimize:
-		return "every probe is a breakpoint"
-	}
-	return ""
-}
-
 // standsAlone reports whether detours are built for processes that nobody traces.
 func (s *engine) standsAlone() bool { return s.opts.Detach || s.letsGo }
 

@@ -3,13 +3,34 @@ package probe
 import (
 	"encoding/binary"
 	"fmt"
-
+	"kprobe/internal/procfs"
 	"kprobe/internal/quote"
 	"kprobe/internal/untrusted"
 	"kprobe/probe/flight"
+	"kprobe/probe/loader"
 	"kprobe/probe/memory"
 	"kprobe/probe/ring"
+	"kprobe/symbols"
+	"os"
 )
+
+// HitsInSequences says, as far as files and memory tell, whether the hits of jumps in a
+// process will be taken without locked instructions, and if not then why. What threads
+// have registered shows only when they are traced.
+func HitsInSequences(pid int) (why string, err error) {
+	f, err := os.Open(procfs.Image(pid).Path("mem"))
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	mem := memory.Whole{Mem: f}
+	space, err := symbols.OpenProcess(pid, mem)
+	if err != nil {
+		return "", err
+	}
+	_, why = loader.RseqOffset(space, mem)
+	return why, nil
+}
 
 // HitsLocked says which way the hits of jumps go that were left alone: for each recorder of
 // the process why they take locked instructions, "" where they are taken in restartable
