@@ -327,19 +327,21 @@ func covered(list []debuginfo.Range, pc uint64) bool {
 }
 
 // places chooses one address of each line for each function and inlined
-// instance: the lowest. They are in order, each once.
+// instance: the lowest of the part that the function is entered at, and of those
+// apart from it (.cold), which rarely run, only where there is no other. They are in
+// order, each once.
 func (s *lineSearch) places() []lineStart {
-	slices.SortFunc(s.found, func(x, y lineStart) int { return cmp.Or(cmp.Compare(x.at, y.at), cmp.Compare(x.line, y.line)) })
+	byPlace := func(x, y lineStart) int { return cmp.Or(cmp.Compare(x.at, y.at), cmp.Compare(x.line, y.line)) }
+	slices.SortFunc(s.found, byPlace)
 	s.found = slices.CompactFunc(s.found, func(x, y lineStart) bool { return x.at == y.at && x.line == y.line })
 	type home struct {
 		entry debuginfo.Ref
 		line  int
 	}
 	seen := map[home]bool{}
-	var out []lineStart
-	for _, start := range s.found {
+	var out, apart []lineStart
+	take := func(start lineStart, scopes []debuginfo.Entry) {
 		in := home{line: start.line}
-		scopes := s.d.Scopes(start.at)
 		for _, e := range scopes {
 			if e.Tag() != dwarf.TagLexDwarfBlock {
 				in.entry = e.Ref()
@@ -348,13 +350,42 @@ func (s *lineSearch) places() []lineStart {
 		start.of = s.around(scopes, start.line)
 		if !in.entry.IsZero() {
 			if seen[in] {
-				continue
+				return
 			}
 			seen[in] = true
 		}
 		out = append(out, start)
 	}
+	for _, start := range s.found {
+		if scopes := s.d.Scopes(start.at); isApart(scopes, start.at) {
+			apart = append(apart, start)
+		} else {
+			take(start, scopes)
+		}
+	}
+	for _, start := range apart {
+		take(start, s.d.Scopes(start.at))
+	}
+	slices.SortFunc(out, byPlace)
 	return slices.CompactFunc(out, func(x, y lineStart) bool { return x.at == y.at })
+}
+
+// isApart reports an address in a part of its function other than the one that is
+// entered.
+func isApart(scopes []debuginfo.Entry, at uint64) bool {
+	for i := range scopes {
+		if scopes[i].Tag() != dwarf.TagSubprogram {
+			continue
+		}
+		list := scopes[i].Ranges()
+		entry, ok := scopes[i].EntryPC()
+		for _, r := range list {
+			if ok && len(list) > 1 && r.Low <= entry && entry < r.High {
+				return at < r.Low || at >= r.High
+			}
+		}
+	}
+	return false
 }
 
 // around is the one of the scopes of an address in whose source a line is: of

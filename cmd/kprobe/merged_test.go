@@ -46,6 +46,21 @@ func TestMergedFunctions(t *testing.T) {
 	}
 }
 
+// TestMergedWithoutCode: of all but one of the functions that GCC merges debug
+// information has no code, and they are as merged.
+func TestMergedWithoutCode(t *testing.T) {
+	t.Setenv("CC", fixture.NeedTool(t, "gcc"))
+	prog := fixture.Build(t, "merged.c", "-g", "-O2", "-flto")
+	for _, c := range []struct{ def, want string }{
+		{"geta p", "are one piece of code"}, {"getb q", "are one piece of code"}, {"getb %di", ""}, {"same q", ""}, {"again q", ""},
+	} {
+		out, err := exec.Command(program(t), "trace", "-q", "-o", os.DevNull, c.def, "--", prog).CombinedOutput()
+		if (c.want == "") != (err == nil) || !strings.Contains(string(out), c.want) {
+			t.Errorf("%s: %v\n%s", c.def, err, out)
+		}
+	}
+}
+
 // TestMergedRust: Rust has no aliases, so a second name of the same code is another
 // function, also where it isn't mangled.
 func TestMergedRust(t *testing.T) {

@@ -3,6 +3,7 @@ package vars
 import (
 	"debug/dwarf"
 	"fmt"
+	"strings"
 
 	"kprobe/fetch"
 	"kprobe/symbols"
@@ -346,6 +347,10 @@ func (f *frame) result() (value, error) {
 	if !ok || t.kind == kindVoid {
 		return value{}, fmt.Errorf("%s: %w", nameOf(f.fn, f.scope.site.Name), fetch.ErrNoResult)
 	}
+	if f.mayReturnNothing() {
+		return value{}, fmt.Errorf("%w: %s is a copy that the compiler has made for this program's calls (.isra), without a result if none of them uses it; registers (%%ax) can be had",
+			fetch.ErrNoValue, nameOf(f.fn, f.scope.site.Name))
+	}
 	v := value{f: f, t: t, atReturn: true}
 	if f.isRustFunc() {
 		var err error
@@ -373,6 +378,12 @@ func (f *frame) result() (value, error) {
 		v.p = a.assign(t, classes)
 	}
 	return v.unreference()
+}
+
+// mayReturnNothing reports a copy of a function by GCC's -fipa-sra, which leaves out
+// results that no call uses. Its debug information is the function's.
+func (f *frame) mayReturnNothing() bool {
+	return f.isGNU() && strings.Contains(f.scope.site.Func.Symbol.Name, ".isra.")
 }
 
 // goResult is a Go function's n-th result, from 1.

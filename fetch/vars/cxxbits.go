@@ -60,10 +60,29 @@ func (f *frame) cxxWeak(v value, c *fetch.Content) bool {
 	if c.Tag, ok = v.loaded("_M_refcount._M_pi._M_use_count"); ok {
 		return true
 	}
-	if c.Tag, ok = v.loaded("__cntrl_.__shared_owners_"); ok { // one less
-		c.Tag = append(c.Tag, fetch.Step{Op: fetch.StepAdd, Imm: 1})
+	if c.Tag, ok = v.loaded("__cntrl_.__shared_owners_"); !ok {
+		if c.Tag, ok = v.sharedOwners(); !ok {
+			return false
+		}
 	}
-	return ok
+	c.Tag = append(c.Tag, fetch.Step{Op: fetch.StepAdd, Imm: 1}) // it is one less
+	return true
+}
+
+// sharedOwners is libc++'s count where the class of it is only declared: optimized
+// programs leave it to the library's file, whose exports keep its first members, a
+// table of functions and the count.
+func (v value) sharedOwners() (fetch.Trail, bool) {
+	w, ok := v.follow("__cntrl_")
+	if !ok || w.t.kind != kindPointer || w.t.elem.IsZero() {
+		return nil, false
+	}
+	to := v.f.resolve(w.t.elem)
+	trail, ok := load(w)
+	if to.kind != kindStruct || !to.entry.Flag(dwarf.AttrDeclaration) || to.entry.Name() != "__shared_weak_count" {
+		return nil, false
+	}
+	return append(trail, fetch.Step{Op: fetch.StepLoad, Imm: 8, Size: 8}), ok
 }
 
 func (f *frame) cxxInitializers(v value, c *fetch.Content) bool {

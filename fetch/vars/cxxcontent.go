@@ -185,7 +185,7 @@ func (f *frame) pair(t ctype) *fetch.Content {
 			return nil
 		}
 		off, isConst := w.p.sym.isConst()
-		e := f.elem(w.t)
+		e := f.referent(w.t)
 		if !isConst || e == nil {
 			return nil
 		}
@@ -370,7 +370,7 @@ func (f *frame) tupleLeaves(t ctype, off int64, depth int, c *fetch.Content) boo
 			at := uint64(0)
 			if ok {
 				at, _ = w.p.sym.isConst()
-				e = f.elem(w.t)
+				e = f.referent(w.t)
 			} else if p, found := f.parameter(m.typ, 0); found {
 				e = f.plainContent(ctype{kind: kindStruct, name: p.name, entry: p.entry}, 0, 0) // an empty class
 			}
@@ -381,6 +381,16 @@ func (f *frame) tupleLeaves(t ctype, off int64, depth int, c *fetch.Content) boo
 		}
 	}
 	return true
+}
+
+// referent is elem, but of a reference what it refers to, where that can be recorded.
+func (f *frame) referent(t ctype) *fetch.Content {
+	if t.kind == kindReference && !t.elem.IsZero() {
+		if e := f.elem(f.whole(f.resolve(t.elem))); e != nil {
+			return &fetch.Content{Kind: fetch.ContentPointer, Name: t.name, Size: 8, Ptr: word(0), Elem: e}
+		}
+	}
+	return f.elem(t)
 }
 
 // cxxPointer is a smart pointer.

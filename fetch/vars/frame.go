@@ -153,6 +153,14 @@ func (f *frame) name(name string) (debuginfo.Entry, bool) {
 	if e, ok := f.nameIn(f.scopes, name); ok {
 		return e, true
 	}
+	return f.outside(name)
+}
+
+// outside finds a variable of no function, as the function's code sees it.
+func (f *frame) outside(name string) (debuginfo.Entry, bool) {
+	if u := f.fn.Unit(); u.Language().IsCXX() {
+		return f.data.FindVisible(name, f.fn.QualifiedName(), u)
+	}
 	return f.data.FindVariable(name, f.fn.Unit())
 }
 

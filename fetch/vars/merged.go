@@ -29,7 +29,7 @@ func (e *mergedError) Error() string {
 func (e *mergedError) Unwrap() error { return fetch.ErrNoValue }
 
 // maxAliases bounds how many names of one function are looked at.
-const maxAliases = 8
+const maxAliases = 64
 
 // mergedWith is another function, of other parameters or results, that has the code
 // of this one; nil where there is none.
@@ -46,8 +46,11 @@ func (f *frame) mergedWith() error {
 		}
 		// C has names for one function that are no other's (aliases); Rust has none.
 		other := strings.HasPrefix(s.Name, "_Z") || strings.HasPrefix(s.Name, "_R") || f.isRustFunc()
-		for _, e := range f.data.FindFunctions(s.Name) {
-			if pc, ok := e.EntryPC(); !ok || pc != low || e.Ref() == f.fn.Ref() {
+		// What GCC has merged it tells of as of a function without code.
+		name, _, _ := strings.Cut(s.Name, ".") // f.lto_priv.0
+		for _, e := range f.data.FindFunctions(name) {
+			pc, ok := e.EntryPC()
+			if ok && pc != low || e.Ref() == f.fn.Ref() || !ok && e.Flag(dwarf.AttrDeclaration) {
 				continue
 			}
 			if other = false; f.signature(e) != f.signature(f.fn) {

@@ -197,21 +197,25 @@ func (f *frame) packageName() (string, bool) {
 	return name[:slash+dot], true
 }
 
-// named finds a variable, or a member of *this.
+// named finds a variable, or a member of *this, which hides variables outside of
+// functions.
 func (f *frame) named(name string) (value, error) {
-	if e, ok := f.name(name); ok {
+	if e, ok := f.nameIn(f.scopes, name); ok {
+		return f.load(e)
+	}
+	if this, ok := f.nameIn(f.scopes, "this"); ok {
+		if v, err := f.load(this); err == nil {
+			if m, err := v.field(name); err == nil || errors.Is(err, fetch.ErrNoValue) {
+				return m, err
+			}
+		}
+	}
+	if e, ok := f.outside(name); ok {
 		return f.load(e)
 	}
 	if pkg, ok := f.packageName(); ok {
 		if e, ok := f.data.FindVariable(pkg+"."+name, f.fn.Unit()); ok {
 			return f.load(e)
-		}
-	}
-	if this, ok := f.name("this"); ok {
-		if v, err := f.load(this); err == nil {
-			if m, err := v.field(name); err == nil || errors.Is(err, fetch.ErrNoValue) {
-				return m, err
-			}
 		}
 	}
 	if e, ok := f.nameIn(f.inlined, name); ok {

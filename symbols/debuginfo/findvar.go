@@ -1,6 +1,9 @@
 package debuginfo
 
-import "debug/dwarf"
+import (
+	"debug/dwarf"
+	"strings"
+)
 
 // FindVariable finds a variable outside of functions by its name, alone or
 // with namespaces: in the unit near first, then in all. The entry is one that
@@ -11,17 +14,42 @@ func (d *Data) FindVariable(name string, near *Unit) (Entry, bool) {
 
 func (d *Data) findVariable(name string, near *Unit) (Entry, bool) {
 	last := lastWord(name)
-	find := func(u *Unit) (Entry, bool) {
+	return d.searchUnits(name, last, near, variableIn(func(e *Entry) bool { return e.named(name, last) }))
+}
+
+// FindVisible is FindVariable for code of C++, by the name of its function with
+// namespaces and classes: the variable of the innermost of those that has one of the
+// name, then one that is in none, then any.
+func (d *Data) FindVisible(name, function string, near *Unit) (Entry, bool) {
+	last := lastWord(name)
+	for around := function; around != ""; {
+		if around = strings.TrimSuffix(around[:len(around)-len(lastWord(around))], "::"); around == function {
+			break
+		}
+		full := squeeze(name)
+		if around != "" {
+			full = squeeze(around + "::" + name)
+		}
+		exact := variableIn(func(e *Entry) bool { return e.Name() == last && squeeze(e.QualifiedName()) == full })
+		if e, ok := d.searchUnits(full, last, near, exact); ok {
+			return e, true
+		}
+	}
+	return d.FindVariable(name, near)
+}
+
+// variableIn looks in a unit for a variable that has a location or a constant value.
+func variableIn(match func(e *Entry) bool) func(u *Unit) (Entry, bool) {
+	return func(u *Unit) (Entry, bool) {
 		return u.findTop(func(e *Entry) bool {
 			if e.tag != dwarf.TagVariable {
 				return false
 			}
 			_, located := e.Val(dwarf.AttrLocation)
 			_, constant := e.Val(dwarf.AttrConstValue)
-			return (located || constant) && e.named(name, last)
+			return (located || constant) && match(e)
 		})
 	}
-	return d.searchUnits(name, last, near, find)
 }
 
 // FindType finds a complete type by its name, alone or with namespaces, in the
