@@ -44,6 +44,7 @@ type unattended struct {
 	next   time.Time // it isn't tried before
 	pause  time.Duration
 	looked time.Time // when its mappings were compared last
+	judged time.Time // when it was last tried to do something about its rules of seccomp
 	begin  []byte    // of the memory file, by which its memory is known
 	forked *area.Forked
 	forks  forks
@@ -95,23 +96,32 @@ func (tg *target) keepsTracer() (why string, later bool) {
 			continue
 		}
 		any = true
-		if why := p.needsTracer(); why != "" {
-			return fmt.Sprintf("%s at %s: %s", p.ev.Name, p.where.Name, why), false
-		}
-		if (tg.params == nil || !tg.params.Careful) && detour.Reads(p.prog) {
-			return fmt.Sprintf("%s at %s: its hits read memory, and rules of seccomp judge system calls", p.ev.Name, p.where.Name), false
-		}
-		if tg.s.forksRecord() && detour.UsesPID(p.prog) {
-			return fmt.Sprintf("%s at %s: it looks at the number of its process, and children have others", p.ev.Name, p.where.Name), false
-		}
-		if x := p.byExits; x != nil && x.open != "" {
-			return fmt.Sprintf("%s at %s: its function goes on to where only a register says", p.ev.Name, p.where.Name), false
+		// The least of the reasons, so that it is the same each time it is asked for.
+		if x := tg.probeKeepsTracer(p); x != "" && (why == "" || x < why) {
+			why = x
 		}
 	}
 	if !any {
 		return "its probes are not in", true
 	}
-	return "", false
+	return why, false
+}
+
+// probeKeepsTracer says why a probe needs a tracer; "": it doesn't.
+func (tg *target) probeKeepsTracer(p *placed) string {
+	why := p.needsTracer()
+	switch x := p.byExits; {
+	case why != "":
+	case (tg.params == nil || !tg.params.Careful) && detour.Reads(p.prog):
+		why = "its hits read memory, and rules of seccomp judge system calls"
+	case tg.s.forksRecord() && detour.UsesPID(p.prog):
+		why = "it looks at the number of its process, and children have others"
+	case x != nil && x.open != "":
+		why = "its function goes on to where only a register says"
+	default:
+		return ""
+	}
+	return fmt.Sprintf("%s at %s: %s", p.ev.Name, p.where.Name, why)
 }
 
 // tryLetGo lets go of the process if nothing needs a tracer.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"kprobe/internal/procfs"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
@@ -15,12 +16,14 @@ type letGoOf struct {
 	proc  *tracee.Process
 	at    symbols.Addr // of the memory file
 	begin []byte
+	ruled bool // it is known that rules of seccomp judge its system calls
 }
 
 // asLetGo is the target as it may be looked at from outside.
 func (tg *target) asLetGo() letGoOf {
 	f := tg.area.File
-	return letGoOf{tg.proc, f.Addr(f.Layout.Header.Off), tg.unattended.begin}
+	ruled := tg.params == nil || tg.renewal.filtered
+	return letGoOf{tg.proc, f.Addr(f.Layout.Header.Off), tg.unattended.begin, ruled}
 }
 
 // listLetGo lists the processes that are let go of.
@@ -41,6 +44,16 @@ func (x letGoOf) there() bool {
 	return err == nil && slices.Equal(b, x.begin)
 }
 
+// rules reports whether the process has set rules of seccomp since, as its first thread
+// tells: that is looked at often, as detours may make system calls until then.
+func (x letGoOf) rules() bool {
+	if x.ruled {
+		return false
+	}
+	st, err := procfs.Process(x.proc.PID()).Status()
+	return err == nil && (st.Int("Seccomp") != 0 || st.Int("NoNewPrivs") == 1)
+}
+
 // watchLetGo looks after processes that are let go of, and lets go of others, until ctx
 // is done.
 func (s *engine) watchLetGo(ctx context.Context) {
@@ -53,7 +66,7 @@ func (s *engine) watchLetGo(ctx context.Context) {
 	for {
 		changed := false
 		if list := s.awayFrom.Load(); list != nil {
-			changed = slices.ContainsFunc(*list, func(x letGoOf) bool { return !x.there() })
+			changed = slices.ContainsFunc(*list, func(x letGoOf) bool { return !x.there() || x.rules() })
 		}
 		if now := time.Now(); changed || now.After(due) {
 			err := s.tracer.Do(func() error {
@@ -97,6 +110,9 @@ func (s *engine) lookAfterLetGo(ctx context.Context) (due time.Time) {
 			s.listLetGo()
 		case !tg.asLetGo().there():
 			s.executedMeanwhile(ctx, tg)
+		case time.Since(b.judged) >= letGoMaps && tg.asLetGo().rules():
+			b.judged = time.Now()
+			tg.seeFilters(ctx)
 		case time.Since(b.looked) >= letGoMaps:
 			b.looked = time.Now()
 			tg.seeLibraries(ctx)

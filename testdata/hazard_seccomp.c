@@ -1,7 +1,8 @@
 // A program that calls work() once for each line of its standard input, and
 // prints the count. At the line "main" its first thread, at the line "thread"
 // another, sets seccomp rules that kill the process for prctl, gettid and
-// readlink; from then on that thread does the work. Prints "ready" first, and
+// readlink; from then on that thread does the work. At the line "only" all threads get
+// rules that kill the process for all but what this program itself calls. Prints "ready" first, and
 // "set" when the rules are there. Ends with status 7 when standard input closes.
 #define _GNU_SOURCE
 #include <linux/filter.h>
@@ -35,6 +36,17 @@ static int rules(void) {
 	return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &p);
 }
 
+static int only(void) {
+	static const int calls[] = {SYS_read, SYS_write, SYS_futex, SYS_exit_group};
+	enum { N = sizeof calls / sizeof *calls };
+	struct sock_filter f[N + 3] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr))};
+	for (int i = 0; i < N; i++) f[i + 1] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ, calls[i], N - i, 0);
+	f[N + 1] = (struct sock_filter)BPF_STMT(BPF_RET, SECCOMP_RET_KILL_PROCESS);
+	f[N + 2] = (struct sock_filter)BPF_STMT(BPF_RET, SECCOMP_RET_ALLOW);
+	struct sock_fprog p = {N + 3, f};
+	return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &p);
+}
+
 static void *other(void *a) {
 	sem_wait(&go);
 	if (rules()) _exit(3);
@@ -57,6 +69,9 @@ int main(void) {
 	while (fgets(line, sizeof line, stdin)) {
 		if (!strcmp(line, "main\n")) {
 			if (rules()) return 3;
+			printf("set\n");
+		} else if (!strcmp(line, "only\n")) {
+			if (only()) return 3;
 			printf("set\n");
 		} else if (!strcmp(line, "thread\n")) {
 			threaded = 1;

@@ -65,6 +65,16 @@ Nobody is there to take a fault: the kernel is asked before each +OFFS(FETCHARG)
 read, which takes some 150 ns. Where seccomp rules may judge that question, which root
 can find out, such a probe is not left.
 
+With --let-go nothing traces the target once the probes are in, and for a moment when
+they change: signals, threads and forks cost it what they cost without kprobe, and gdb
+or strace may attach. It is for programs that get many signals or fork much; a hit
+costs the same, but for the 150 ns of each read as above. It gives up what only a
+tracer sees to: a program that catches faults of its own where a detour has no stack or
+no thread-local block, that has forbidden itself the time, or steps itself, and a
+program that is executed runs some 20 ms before it is probed. With -f what the target
+forks records from its first instruction. Breakpoints, watchpoints, handlers and
+definitions that wait need a tracer, and their process keeps it: -v says which.
+
 With --limit N/s the first N hits of each event in each second are recorded, and the
 others counted and dropped in the program. With --expire TIME the probes switch
 themselves off, even where kprobe was killed or has left; a trace that is still there
