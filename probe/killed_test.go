@@ -79,6 +79,16 @@ func (c *command) start() {
 	c.t.Cleanup(func() { _ = c.cmd.Process.Kill(); <-c.done })
 }
 
+// ended reports whether supervisor and tracer have ended.
+func (c *command) ended() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
+}
+
 func (c *command) front() int { return c.cmd.Process.Pid }
 
 // tracer is the supervisor's child; ok is false while or if there is none.
@@ -118,12 +128,7 @@ func (c *command) kill(kind int) {
 		if pid, ok := c.tracer(); ok && pid != tracer {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
-		select {
-		case <-c.done:
-			return true
-		default:
-			return false
-		}
+		return c.ended()
 	})
 }
 

@@ -60,8 +60,8 @@ func leaveOnce(t *testing.T, sub *subject, o Options, round int, defs []string) 
 	checkClean(t, sub.pid())
 }
 
-// endOf tells how a process has ended that nobody has waited for: the wait status
-// of field 52 of /proc/PID/stat.
+// endOf tells how a process has ended that nobody has waited for, by the wait status in
+// field 52 of /proc/PID/stat, or that it lives.
 func endOf(pid int) string {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -69,6 +69,9 @@ func endOf(pid int) string {
 	}
 	f := strings.Fields(string(b))
 	n, _ := strconv.Atoi(f[len(f)-1])
+	if f[2] != "Z" && f[2] != "X" {
+		return f[2] + ", it runs on"
+	}
 	st := syscall.WaitStatus(n)
 	return fmt.Sprintf("%s exited %v signalled %v %v", f[2], st.Exited(), st.Signaled(), st.Signal())
 }

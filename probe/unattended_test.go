@@ -16,7 +16,6 @@ import (
 
 	"kprobe/fetch"
 	"kprobe/internal/fixture"
-	"kprobe/internal/procfs"
 	"kprobe/probe/area"
 	"kprobe/probe/tracee"
 )
@@ -180,8 +179,8 @@ func TestLetGoIsSomebodys(t *testing.T) {
 }
 
 // TestLetGoKilled kills kprobe at any moment while it has let go of a program that gets
-// signals and forks, or is about to: the supervisor, or the next kprobe, takes everything
-// out.
+// signals and forks, or is about to: whichever of supervisor and tracer is left, or the next
+// kprobe, takes everything out.
 func TestLetGoKilled(t *testing.T) {
 	bin := buildKprobe(t)
 	for _, how := range []string{"paced", "storm"} {
@@ -189,22 +188,16 @@ func TestLetGoKilled(t *testing.T) {
 			s := startRecorded(t, 2, how)
 			s.line()
 			for i := range full(8, 300) {
-				cmd := exec.Command(bin, "trace", "-q", "--let-go", "-o", filepath.Join(t.TempDir(), "out"), "-p", strconv.Itoa(s.pid()), recordedHit, "r:rec/back hit2")
-				if err := cmd.Start(); err != nil {
-					t.Fatal(err)
-				}
-				if i%2 == 0 && !waitUntil(func() bool { return isLetGo(s.pid()) }) {
-					t.Fatal("it is never let go of")
+				c := startKprobe(t, bin, "trace", "-q", "--let-go", "-o", filepath.Join(t.TempDir(), "out"), "-p", strconv.Itoa(s.pid()), recordedHit, "r:rec/back hit2")
+				if i%2 == 0 && !waitUntil(func() bool { return isLetGo(s.pid()) || c.ended() }) || c.ended() {
+					t.Fatalf("round %d: it is never let go of: %s", i, c.stderr.String())
 				}
 				time.Sleep(time.Duration(i*7%40) * time.Millisecond)
-				kids := procfs.Process(cmd.Process.Pid).AllChildren()
-				if i%4 < 2 || len(kids) == 0 {
-					_ = cmd.Process.Kill() // the supervisor: its tracer takes them out
+				c.kill(i / 2 % killKinds)
+				<-c.done // the supervisor's end and the tracer's: both hold its standard error
+				if !waitUntil(func() bool { return !area.HasTracer(s.pid()) }) {
+					t.Fatalf("round %d: it is still traced: %s", i, c.stderr.String())
 				}
-				for _, kid := range kids {
-					_ = syscall.Kill(kid, unix.SIGKILL)
-				}
-				_ = cmd.Wait()
 				if _, err := Recover(t.Context(), []int{s.pid()}); err != nil {
 					var traced *TracedError
 					if !errors.As(err, &traced) || !waitUntil(func() bool { _, err = Recover(t.Context(), []int{s.pid()}); return err == nil }) {
