@@ -25,6 +25,10 @@ import (
 // the process. A thread in it is, for whoever finds it there, in the detour that it
 // came from, where it will go on.
 
+// sharedRoom is how much memory shared code is given: what is let go of, and whose returns
+// are followed, takes more than a page.
+const sharedRoom = 2 * memory.PageSize
+
 // sharedPlan is the shared code that a plan's detours and instances lead to.
 type sharedPlan struct {
 	code  *detour.Shared
@@ -54,7 +58,7 @@ func (o *planner) planShared(maps []symbols.Mapping, groups map[*assess.Function
 	}
 	x := &sharedPlan{code: o.tg.newestShared(), texts: texts}
 	if x.code == nil {
-		at, err := o.gapNearFile(maps, memory.PageSize, avoid)
+		at, err := o.gapNearFile(maps, sharedRoom, avoid)
 		if err != nil {
 			return nil, fmt.Errorf("code that probes share: %w", err)
 		}
@@ -63,7 +67,7 @@ func (o *planner) planShared(maps []symbols.Mapping, groups map[*assess.Function
 		}
 		x.fresh = true
 		o.space.Exclude(x.memory())
-		maps = withMapping(maps, at, memory.PageSize)
+		maps = withMapping(maps, at, sharedRoom)
 	}
 	if o.common = x; texts {
 		o.params.Shared = x.code
@@ -79,14 +83,14 @@ func withMapping(maps []symbols.Mapping, at symbols.Addr, size uint64) []symbols
 
 // memory is where it lies.
 func (x *sharedPlan) memory() plan.Range {
-	return plan.Range{Lo: x.code.Base, Hi: x.code.Base + memory.PageSize}
+	return plan.Range{Lo: x.code.Base, Hi: x.code.Base + sharedRoom}
 }
 
 // buildShared makes the code for an address, for what is known of the process.
 func buildShared(at uint64, p detour.Params, maps []symbols.Mapping) (*detour.Shared, error) {
 	p.StackEnd = stackEndOf(maps)
 	s, err := detour.BuildShared(at, &p)
-	if err == nil && len(s.Code) > memory.PageSize {
+	if err == nil && len(s.Code) > sharedRoom {
 		err = fmt.Errorf("it has %d bytes", len(s.Code))
 	}
 	if err != nil {
@@ -144,7 +148,7 @@ func (tg *target) putAsks(list []detour.Ask) error {
 
 // shareAnew lays shared code for what is known of the process by now.
 func (tg *target) shareAnew(ctx context.Context) (*detour.Shared, error) {
-	pc, err := tg.area.Code.Add(ctx, tg.area.File.Base, memory.PageSize)
+	pc, err := tg.area.Code.Add(ctx, tg.area.File.Base, sharedRoom)
 	if err != nil {
 		return nil, fmt.Errorf("code that probes share: %w", err)
 	}
