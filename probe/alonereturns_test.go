@@ -60,7 +60,7 @@ func TestAloneReturns(t *testing.T) {
 // were left by longjmp, though others come from the same instruction with the same stack
 // pointer next.
 func TestJumpNotes(t *testing.T) {
-	prog := fixture.Build(t, "probe_jumps.c", "-O2", "-pthread", "-fcf-protection=none")
+	prog := fixture.Build(t, "probe_jumps.c", "-O2", "-pthread", "-fcf-protection=none", "-Wl,--no-as-needed", "-lgcc_s")
 	const rounds, threads = 500, 3
 	args := []string{fmt.Sprint(rounds), fmt.Sprint(threads)}
 	want := plain(t, prog, args...)

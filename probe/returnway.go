@@ -124,7 +124,7 @@ func (o *planner) chooseReturn(w patchRequest) (byExits *exitProbe, byTrampoline
 		}
 	}
 	switch {
-	case noTrampolines == "" && byExits != nil && (byExits.cheap(w.Site) || o.mayBeAlone(w.p, byExits)):
+	case noTrampolines == "" && byExits != nil && (byExits.cheap(w.Site) || byExits.own && o.mayBeAlone(w.p, byExits)):
 		return byExits, true, ""
 	case noTrampolines == "":
 		return nil, true, ""
