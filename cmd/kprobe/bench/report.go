@@ -57,6 +57,8 @@ type Report struct {
 	Costs []Cost
 	// Work is what kprobe takes for its work, if Options.All asked for it.
 	Work []Work
+	// Programs are what RunPrograms found.
+	Programs []Program
 }
 
 // Cost is what something costs that a program does, without probes in it and with some

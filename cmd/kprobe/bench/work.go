@@ -209,11 +209,7 @@ func (m *meter) memory(ctx context.Context, p *process) error {
 // resident is the memory that a process has in use, in bytes, but for what it
 // shares with kprobe: the rings are as large for one probe as for many.
 func resident(p *process) (int, error) {
-	st, err := procfs.Process(p.cmd.Process.Pid).Status()
-	if err != nil {
-		return 0, fmt.Errorf("read the program's size: %w", err)
-	}
-	return (st.Int("RssAnon") + st.Int("RssFile")) << 10, nil // they are in KiB
+	return residentOf(p.cmd.Process.Pid)
 }
 
 // residentCode is the part of a process's memory that is executable and of no file: of a

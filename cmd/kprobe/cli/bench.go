@@ -20,6 +20,7 @@ type benchOptions struct {
 	threads []int
 	each    time.Duration
 	all     bool
+	program bool
 	form    output.Form
 }
 
@@ -51,11 +52,21 @@ breakpoint.
 RATIO is each by NS of a run beside it. A third says what kprobe takes for its
 work: how many lines a core writes, what a recorded hit takes, how long 1, 1,000
 and 10,000 probes take to be armed and taken out, for how long the program
-stands still meanwhile, and what memory it lends.`
+stands still meanwhile, and what memory it lends.
+
+With --program only real programs are measured, those that are installed of
+redis-server (by redis-benchmark), python3, node and sqlite3: with all their
+entries counted, and all their returns, in turns with none. CPU is what is left
+of what they do in a second of the processor's time, RATE of what they do in a
+second. HITS are those of an operation, NS is its time of the processor without
+probes. TRAPS of the PLACES are breakpoints. ARMED is how long it took to put
+the probes in, STOP for how long the program stood still at the longest, and MB
+the memory of it that they take. It takes a minute or two, most of it for node.`
 
 const benchExample = `  kprobe bench
   kprobe bench --threads 1,2,4
   kprobe bench --all
+  kprobe bench --program
   kprobe bench --json | jq 'select(.kind == "o")'`
 
 type benchRun func(ctx context.Context, d *Deps, m *messages, o *benchOptions) error
@@ -67,9 +78,12 @@ func newBenchCmd(d *Deps, m *messages, run benchRun) *cobra.Command {
 		Short:   "measure what probes cost on this machine",
 		Long:    benchLong,
 		Example: benchExample,
-		Args: func(_ *cobra.Command, args []string) error {
+		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return misuse("bench takes no arguments")
+			}
+			if o.program && (o.all || c.Flags().Changed("threads")) {
+				return misuse("--program measures programs only: --all and --threads are for the other figures")
 			}
 			return nil
 		},
@@ -78,6 +92,7 @@ func newBenchCmd(d *Deps, m *messages, run benchRun) *cobra.Command {
 	c.Flags().IntSliceVar(&o.threads, "threads", []int{1}, "thread counts to measure, comma-separated, one column each")
 	c.Flags().DurationVarP(&o.each, "duration", "t", bench.DefaultEach, "how long to measure each row")
 	c.Flags().BoolVar(&o.all, "all", false, "measure also what probes cost besides hits, and how fast lines are written")
+	c.Flags().BoolVar(&o.program, "program", false, "measure what probes of all functions cost real programs, and nothing else")
 	addFormat(c.Flags(), &o.form)
 	return c
 }
@@ -85,7 +100,11 @@ func newBenchCmd(d *Deps, m *messages, run benchRun) *cobra.Command {
 func runBench(ctx context.Context, d *Deps, m *messages, o *benchOptions) error {
 	ctx, stop := signal.NotifyContext(ctx, ending()...)
 	defer stop()
-	rep, err := bench.Run(ctx, bench.Options{Threads: o.threads, Each: o.each, All: o.all})
+	measure := bench.Run
+	if o.program {
+		measure = bench.RunPrograms
+	}
+	rep, err := measure(ctx, bench.Options{Threads: o.threads, Each: o.each, All: o.all})
 	if err != nil && ctx.Err() != nil {
 		return fail(errors.New("bench: interrupted"))
 	}
@@ -101,6 +120,8 @@ func runBench(ctx context.Context, d *Deps, m *messages, o *benchOptions) error 
 		if text, err = benchJSON(rep); err == nil {
 			_, err = w.Write(text)
 		}
+	} else if o.program {
+		err = programTable(rep).Render(w)
 	} else {
 		err = benchTable(rep).Render(w)
 		if err == nil && len(rep.Costs) > 0 {
@@ -189,6 +210,25 @@ func workTable(rep *bench.Report) *output.Table {
 	return t
 }
 
+// programTable has a line for each work of a program, with each kind of probes.
+func programTable(rep *bench.Report) *output.Table {
+	right := func(name string) output.Column { return output.Column{Name: name, Align: output.Right} }
+	t := &output.Table{Columns: []output.Column{
+		{Name: "PROGRAM"}, {Name: "WORK"}, {Name: "PROBES"}, right("CPU"), right("RATE"), right("HITS"), right("NS"),
+		right("PLACES"), right("TRAPS"), right("ARMED"), right("STOP"), right("MB"),
+	}}
+	share := func(v float64) string { return strconv.FormatFloat(100*v, 'f', 0, 64) + " %" }
+	for i := range rep.Programs {
+		p := &rep.Programs[i]
+		t.Rows = append(t.Rows, []string{
+			p.Name, p.Work, p.Probes, share(p.CPU), share(p.Throughput), nanoseconds(p.Hits), nanoseconds(p.NS),
+			strconv.Itoa(p.Places), strconv.Itoa(p.Trapped), p.Armed.Round(10 * time.Millisecond).String(),
+			p.Longest.Round(10 * time.Microsecond).String(), strconv.FormatFloat(float64(p.Memory)/1e6, 'f', 1, 64),
+		})
+	}
+	return t
+}
+
 // times is a ratio; "" where there is none.
 func times(v float64) string {
 	switch {
@@ -247,6 +287,23 @@ type workLine struct {
 	Unit  string  `json:"unit"`
 }
 
+// programLine is a program with probes of all its functions as JSON.
+type programLine struct {
+	Type       string  `json:"type"`
+	Program    string  `json:"program"`
+	Work       string  `json:"work"`
+	Probes     string  `json:"probes"`
+	CPU        float64 `json:"cpu"` // what is left, of 1
+	Rate       float64 `json:"rate"`
+	Hits       float64 `json:"hits"`
+	NS         float64 `json:"ns"` // without probes
+	Places     int     `json:"places"`
+	Traps      int     `json:"traps"`
+	ArmedMS    float64 `json:"armed_ms"`
+	StopMS     float64 `json:"stop_ms"`
+	MemoryByte int     `json:"memory_bytes"`
+}
+
 func benchJSON(rep *bench.Report) ([]byte, error) {
 	var b strings.Builder
 	enc := json.NewEncoder(&b)
@@ -273,6 +330,14 @@ func benchJSON(rep *bench.Report) ([]byte, error) {
 		c := &rep.Costs[i]
 		left, traced, trap := c.With[bench.WithLeft], c.With[bench.WithTrace], c.With[bench.WithBreakpoint]
 		line := costLine{"cost", c.What, c.NS, left.NS, left.Ratio, traced.NS, traced.Ratio, trap.NS, trap.Ratio}
+		if err := enc.Encode(line); err != nil {
+			return nil, fmt.Errorf("print a figure: %w", err)
+		}
+	}
+	for i := range rep.Programs {
+		p := &rep.Programs[i]
+		line := programLine{"program", p.Name, p.Work, p.Probes, p.CPU, p.Throughput, p.Hits, p.NS, p.Places, p.Trapped,
+			float64(p.Armed.Microseconds()) / 1e3, float64(p.Longest.Microseconds()) / 1e3, p.Memory}
 		if err := enc.Encode(line); err != nil {
 			return nil, fmt.Errorf("print a figure: %w", err)
 		}

@@ -3,6 +3,7 @@ package cli
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"kprobe/cmd/kprobe/bench"
 )
@@ -99,5 +100,33 @@ func TestBenchJSON(t *testing.T) {
 	}
 	if strings.Contains(lines[0], "ratio") {
 		t.Errorf("the floor has a ratio to itself: %s", lines[0])
+	}
+}
+
+// TestBenchPrograms: the figures of bench --program, in both forms.
+func TestBenchPrograms(t *testing.T) {
+	rep := &bench.Report{Programs: []bench.Program{{
+		Name: "redis-server", Work: "GET", Probes: "returns", Places: 3997, Trapped: 25, Hits: 72.5, NS: 812.4,
+		CPU: 0.413, Throughput: 0.5, Armed: 1234 * time.Millisecond, Longest: 2345 * time.Microsecond, Memory: 3_210_000,
+	}}}
+	var b strings.Builder
+	if err := programTable(rep).Render(&b); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for line := range strings.Lines(b.String()) {
+		got = append(got, strings.Join(strings.Fields(line), " "))
+	}
+	want := "PROGRAM WORK PROBES CPU RATE HITS NS PLACES TRAPS ARMED STOP MB\nredis-server GET returns 41 % 50 % 72.5 812 3997 25 1.23s 2.35ms 3.2"
+	if strings.Join(got, "\n") != want {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), want)
+	}
+	text, err := benchJSON(rep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want = `{"type":"program","program":"redis-server","work":"GET","probes":"returns","cpu":0.413,"rate":0.5,"hits":72.5,"ns":812.4,"places":3997,"traps":25,"armed_ms":1234,"stop_ms":2.345,"memory_bytes":3210000}` + "\n"
+	if string(text) != want {
+		t.Errorf("got\n%s\nwant\n%s", text, want)
 	}
 }
