@@ -194,3 +194,21 @@ func TestDetachedStorm(t *testing.T) {
 		})
 	}
 }
+
+// TestDetachedTexts leaves probes of all that goes through code that probes share, texts
+// and returns, in a program: there is room for it.
+func TestDetachedTexts(t *testing.T) {
+	s := startRecorded(t, 1)
+	s.left(Options{RingSize: MinRing}, "p:rec/text hit s=+0($arg1):string n=$arg1:u64", "r:rec/back hit v=$retval")
+	if _, err := fmt.Sscanf(s.work(), "done %d", new(uint64)); err != nil {
+		t.Fatal(err)
+	}
+	l := openedLive(t, s.pid())
+	for _, st := range l.Stats() {
+		if st.Hits == 0 {
+			t.Errorf("%s has no hits", st.Event.Name)
+		}
+	}
+	s.takenOut()
+	s.end()
+}
