@@ -131,9 +131,10 @@ func (l *lineWorkers) write() {
 // written at once. It returns the failure of an earlier one.
 func (l *lineWorkers) take(h *results.Hit, fast bool) (taken bool, err error) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	if l.err != nil || !fast && l.open == nil && l.under == 0 {
-		return false, l.err
+		err = l.err
+		l.mu.Unlock()
+		return false, err
 	}
 	if l.open == nil {
 		l.mu.Unlock()
@@ -146,6 +147,7 @@ func (l *lineWorkers) take(h *results.Hit, fast bool) (taken bool, err error) {
 	if len(l.open.hits) == batchHits {
 		l.hand()
 	}
+	l.mu.Unlock()
 	return true, nil
 }
 

@@ -59,7 +59,9 @@ type Reader struct {
 	cal    *ring.Calibration
 	hit    results.Hit
 	vals   []byte
-	stack  stackWalk
+	// decoded is room for the values of a record.
+	decoded []fetch.Value
+	stack   stackWalk
 	// Odd counts records that no probe of the book leaves.
 	Odd uint64
 }
@@ -237,7 +239,7 @@ func (f *Reader) one(r *ring.ViewRecord, sink results.Sink) error {
 		f.walk(p, h, data)
 	}
 	h.Data = f.times(p, data)
-	if !decodes(p.program, h.Data) {
+	if !f.decodes(p.program, h.Data) {
 		return errOdd
 	}
 	return sink.Hit(h)
@@ -247,13 +249,16 @@ func (f *Reader) one(r *ring.ViewRecord, sink results.Sink) error {
 const unknown = "<...>"
 
 // decodes reports whether a record can be decoded: its layout may be anything.
-func decodes(p *fetch.Program, data []byte) (ok bool) {
+func (f *Reader) decodes(p *fetch.Program, data []byte) (ok bool) {
 	defer func() {
 		if recover() != nil {
 			ok = false
 		}
 	}()
-	_, err := p.Decode(data, nil)
+	values, err := p.Decode(data, f.decoded[:0])
+	if err == nil {
+		f.decoded = values
+	}
 	return err == nil
 }
 

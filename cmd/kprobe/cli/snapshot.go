@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"runtime"
 	"strings"
 	"time"
 
@@ -223,8 +224,9 @@ func (o *snapshotOptions) write(ctx context.Context, d *Deps, r Recorder, held *
 		to, done = f, f.Close
 	}
 	w := output.NewWriter(to)
-	sink := &output.Trace{Writer: w, Format: output.Formatter{Form: o.form, Clock: clock}}
+	sink := &output.Trace{Writer: w, Format: output.Formatter{Form: o.form, Clock: clock}, Workers: runtime.GOMAXPROCS(0)}
 	err = o.read(ctx, r, o.only(sink))
+	err = both(err, printed(sink))
 	if o.form == output.JSON {
 		err = both(err, closeJSON(w, sink.Printed(), held.Stats, err))
 	}
