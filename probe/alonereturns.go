@@ -41,6 +41,7 @@ func (o *planner) countsMany(ws []patchRequest) {
 		}
 	}
 	o.manyCounted = n >= commonFrom
+	o.exits.Wide = o.manyCounted
 }
 
 // countable reports whether any return of the probe's function may be a hit.

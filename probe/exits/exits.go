@@ -22,6 +22,9 @@ const (
 	// to there may be, mostParts of how many functions and parts.
 	Most      = 128
 	mostParts = 48
+	// wideMost and wideParts are for a batch whose exits are shared (Finder.Wide).
+	wideMost  = 1024
+	wideParts = 256
 	// mostOutwards is by how many returns and jumps a function may be left.
 	mostOutwards = 64
 )
@@ -30,6 +33,9 @@ const (
 // and of where a jump leads, it knows for the next function that comes there. Hundreds of
 // functions may end in a jump to the same one.
 type Finder struct {
+	// Wide says that many functions are probed whose exits are the same: each of them may
+	// have more.
+	Wide    bool
 	space   *symbols.Space
 	memory  symbols.Memory
 	rule    *assess.Assessor
@@ -41,7 +47,7 @@ type Finder struct {
 // New makes a finder. rule says whether an instruction can be probed; leaving gives the
 // function that contains a place, which knows how it is left: its instructions may be gone.
 func New(space *symbols.Space, mem symbols.Memory, rule *assess.Assessor, leaving func(symbols.Site) (*assess.Function, error)) *Finder {
-	return &Finder{space, mem, rule, leaving, map[uint64]*assess.Place{}, map[symbols.Addr]jumpEnd{}}
+	return &Finder{space: space, memory: mem, rule: rule, leaving: leaving, proven: map[uint64]*assess.Place{}, ends: map[symbols.Addr]jumpEnd{}}
 }
 
 // Exit is an instruction by which a function is left, or that tells calls which are left
@@ -138,6 +144,10 @@ func (f *Finder) Outwards(w symbols.Site, pop uint64) (list []Exit, err error) {
 // jump of which only the program knows where it leads can be asked when it is taken
 // (detour.BuildOnward). The error says why they are not all known.
 func (f *Finder) Of(w symbols.Site, open bool) (*Exits, error) {
+	most, partsAtMost := Most, mostParts
+	if f.Wide {
+		most, partsAtMost = wideMost, wideParts
+	}
 	l := &Exits{Plain: true}
 	fn, err := f.leaving(w)
 	if err != nil {
@@ -172,7 +182,7 @@ func (f *Finder) Of(w symbols.Site, open bool) (*Exits, error) {
 				}
 			}
 		}
-		if len(l.List) > Most || len(parts) > mostParts {
+		if len(l.List) > most || len(parts) > partsAtMost {
 			return nil, errors.New("it jumps to too many functions")
 		}
 	}
