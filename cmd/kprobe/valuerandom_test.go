@@ -57,6 +57,8 @@ func TestRandomValuesFound(t *testing.T) {
 		{"cc", "clang++ -gdwarf-4 -O1", 510203},
 		// A function that pushes arguments of its calls, below the frame that its own count from.
 		{"c", "clang -g -O2 -gsplit-dwarf", 1272313},
+		// A structure of which LLVM tells from where it is taken apart.
+		{"c", "clang -g -O2", 17},
 		// An argument that isn't used, in whose registers LLVM passes anything.
 		{"rust", "rustc -g -O", 505200},
 		// Arrays of one bool.
@@ -64,7 +66,7 @@ func TestRandomValuesFound(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%s seed %d", c.build, c.seed), func(t *testing.T) {
 			t.Parallel()
-			compareRandom(t, c.lang, c.build, c.seed, c.seed >= 500000) // later ones have all that is generated
+			compareRandom(t, c.lang, c.build, c.seed, c.seed >= 500000 || c.seed == 17) // which have all that is generated
 		})
 	}
 }
@@ -126,7 +128,8 @@ func withKnownParameters(t *testing.T, defs []string, prog string) (known []stri
 		}
 		known[i] = without
 	}
-	if t.Logf("%d of %d values are optimized out", len(left), all); 8*len(left) > all {
+	// What a generated function is passed it prints, so its callers pass it.
+	if t.Logf("%d of %d values are optimized out", len(left), all); len(left) > 0 {
 		t.Errorf("of %d values %d are said to be optimized out", all, len(left))
 	}
 	return known, left

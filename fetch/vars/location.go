@@ -80,7 +80,7 @@ func (f *frame) placeOf(e *debuginfo.Entry) (place, error) {
 		}
 	}
 	if lost && f.ofFunction(e) && f.passedAnyway() {
-		if q, cerr := f.byConvention(e); cerr == nil && (f.isGNU() || p.tellsOf(q)) {
+		if q, cerr := f.byConvention(e); cerr == nil && (f.isGNU() || f.passedIn(p, q)) {
 			return q, nil
 		}
 	}
@@ -98,22 +98,29 @@ func (f *frame) swapped(e *debuginfo.Entry) bool {
 	return err == nil && t.kind == kindWideInt
 }
 
-// tellsOf reports whether some of each register of q is in the place's pieces. LLVM
-// has callers in the same file pass anything in a register that a function doesn't
-// use, also where other files may call it.
-func (p place) tellsOf(q place) bool {
+// passedIn reports whether each register of q is passed what the convention says: some
+// of it is in the place's pieces, or code at the entry reads it. LLVM has callers in the
+// same file pass anything in a register that a function doesn't use, also where other
+// files may call it.
+func (f *frame) passedIn(p, q place) bool {
 	list := q.pieces
 	if q.kind == isValue {
 		list = []piece{{0, 8, q}}
 	}
+	code, _, _ := f.prologue()
 	for _, reg := range list {
-		if reg.place.kind != isValue || !slices.ContainsFunc(p.pieces, func(have piece) bool {
-			return have.place.kind == isValue && have.off < reg.off+reg.size && reg.off < have.off+have.size
-		}) {
+		if !p.tellsOf(reg) && !code.reads(reg.place) {
 			return q.kind == inMemory
 		}
 	}
 	return true
+}
+
+// tellsOf reports whether some of a register's part of a value is in the place's pieces.
+func (p place) tellsOf(reg piece) bool {
+	return reg.place.kind == isValue && slices.ContainsFunc(p.pieces, func(have piece) bool {
+		return have.place.kind == isValue && have.off < reg.off+reg.size && reg.off < have.off+have.size
+	})
 }
 
 // passedAnyway reports whether the place is the entry of a function that other

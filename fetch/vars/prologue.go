@@ -53,6 +53,26 @@ type prologueCode struct {
 	sp, bp           int64 // distances from the stack pointer of the entry
 	spKnown, bpKnown bool
 	wroteSomewhere   bool // to an address that may be one of the frame's
+
+	used [32]bool // instructions read what the registers held at the entry
+}
+
+// reads reports whether an instruction reads a register of the entry.
+func (p *prologueCode) reads(at place) bool {
+	if at.isXMM() {
+		return p.used[int(fromXMM0)+int(at.sym.src.Reg)&15]
+	}
+	r, ok := at.sym.isReg()
+	return ok && at.kind == isValue && r <= fetch.R15 && p.used[r]
+}
+
+// origin is what a register holds, for an instruction that reads it.
+func (p *prologueCode) origin(reg int) origin {
+	from := p.regs[reg]
+	if from < fromStack {
+		p.used[from] = true
+	}
+	return from
 }
 
 // run follows the code.
@@ -270,7 +290,7 @@ func (p *prologueCode) oneByte(op byte, i *instruction) bool {
 	switch op {
 	case 0x88, 0x89: // mov to r/m
 		i.operands()
-		from := p.regs[i.reg]
+		from := p.origin(i.reg)
 		size := i.size()
 		if op == 0x88 {
 			size = 1
@@ -293,7 +313,7 @@ func (p *prologueCode) oneByte(op byte, i *instruction) bool {
 		from := fromNowhere
 		switch {
 		case i.mod == 3 && (op == 0x8b || i.byteRegister(i.rm)):
-			from = p.regs[i.rm]
+			from = p.origin(i.rm)
 		case i.mod != 3 && op == 0x8a:
 			from = p.read(i, 1)
 		case i.mod != 3:
@@ -353,6 +373,18 @@ func (p *prologueCode) oneByte(op byte, i *instruction) bool {
 	case 0x38, 0x39, 0x3a, 0x3b, 0x84, 0x85: // cmp, test
 		i.operands()
 		return true
+	case 0xc1, 0xd1, 0xd3: // shifts
+		i.operands()
+		if op == 0xc1 {
+			i.take(1)
+		}
+		if i.mod == 3 {
+			p.origin(i.rm)
+			p.set(i.rm, fromNowhere)
+		} else {
+			p.write(i, 8, fromNowhere)
+		}
+		return true
 	case 0xc6, 0xc7: // mov of a constant
 		i.operands()
 		size := int64(1)
@@ -381,7 +413,7 @@ func (p *prologueCode) twoByte(i *instruction) bool {
 		from := fromNowhere
 		switch {
 		case i.mod == 3 && (op&1 != 0 || i.byteRegister(i.rm)):
-			from = p.regs[i.rm]
+			from = p.origin(i.rm)
 		case i.mod != 3:
 			from = p.read(i, 1+int64(op&1))
 		}
@@ -391,7 +423,7 @@ func (p *prologueCode) twoByte(i *instruction) bool {
 		i.operands()
 		from := fromNowhere
 		if i.mod == 3 {
-			from = p.regs[16+i.rm]
+			from = p.origin(16 + i.rm)
 		}
 		p.regs[16+i.reg] = from
 		return true
@@ -404,10 +436,10 @@ func (p *prologueCode) twoByte(i *instruction) bool {
 		case op == 0x11 && i.prefix == 0xf2:
 			size = 8
 		}
-		if i.mod == 3 {
-			p.regs[16+i.rm] = p.regs[16+i.reg]
+		if from := p.origin(16 + i.reg); i.mod == 3 {
+			p.regs[16+i.rm] = from
 		} else {
-			p.write(i, size, p.regs[16+i.reg])
+			p.write(i, size, from)
 		}
 		return true
 	case 0xd6: // movq to r/m
