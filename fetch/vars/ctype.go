@@ -1,11 +1,8 @@
 package vars
 
 import (
-	"cmp"
 	"debug/dwarf"
 	"fmt"
-	"strconv"
-	"strings"
 
 	"kprobe/fetch"
 	"kprobe/symbols/debuginfo"
@@ -206,77 +203,6 @@ func (f *frame) plain(e debuginfo.Entry) ctype {
 	return t
 }
 
-func (f *frame) structName(e debuginfo.Entry) string {
-	switch name := e.Name(); {
-	case !f.language(e).IsC():
-		return name
-	case e.Tag() == dwarf.TagUnionType:
-		return "union " + name
-	default:
-		return "struct " + name
-	}
-}
-
-func (f *frame) pointerName(e debuginfo.Entry, t ctype, mark string) string {
-	if l := f.language(e); e.Name() != "" && !l.IsC() && !l.IsCXX() {
-		return e.Name()
-	}
-	if f.depth > maxNested || t.elem.IsZero() {
-		return "void " + mark
-	}
-	f.depth++
-	elem := f.resolve(t.elem)
-	f.depth--
-	name := elem.name
-	if elem.kind == kindFunc {
-		result, params, _ := strings.Cut(name, "(")
-		return result + "(" + mark + ")(" + params
-	}
-	if elem.kind == kindArray && !elem.alias { // int (*)[3]
-		if i := strings.IndexByte(name, '['); i > 0 && !strings.Contains(name, "(*") {
-			return name[:i] + " (" + mark + ")" + name[i:]
-		}
-	}
-	if i := strings.Index(name, "*)"); i > 0 && !elem.alias && elem.kind == kindPointer && strings.Contains(name, "(*") {
-		return name[:i+1] + mark + name[i+1:]
-	}
-	if n := len(name); n > 0 && (name[n-1] == '*' || name[n-1] == '&') {
-		return name + mark
-	}
-	return name + " " + mark
-}
-
-// funcName writes the type of a function as C does: int (char *, int).
-func (f *frame) funcName(e debuginfo.Entry, t ctype) string {
-	if t.name != "" || f.depth > maxNested {
-		return cmp.Or(t.name, "? ()")
-	}
-	f.depth++
-	defer func() { f.depth-- }()
-	name, sep := "void (", ""
-	if !t.elem.IsZero() {
-		name = f.resolve(t.elem).name + " ("
-	}
-	for c := range e.Children() {
-		r, ok := c.RefTo(dwarf.AttrType)
-		switch {
-		case c.Tag() == dwarf.TagUnspecifiedParameters:
-			name += sep + "..."
-		case c.Tag() == dwarf.TagFormalParameter && ok:
-			name += sep + f.resolve(r).name
-		default:
-			continue
-		}
-		if sep = ", "; len(name) > maxTypeName {
-			return name + sep + "...)"
-		}
-	}
-	return name + ")"
-}
-
-// maxTypeName bounds the names of types that are put together here.
-const maxTypeName = 200
-
 // whole finds the definition of a structure that is only declared here. That is
 // a search through all units, for who looks into the structure alone.
 func (f *frame) whole(t ctype) ctype {
@@ -371,81 +297,4 @@ func (f *frame) isByte(t ctype) bool {
 		return true
 	}
 	return false
-}
-
-// array reads the dimensions: of several the first is the array's, and the
-// others its elements'.
-func (f *frame) array(t *ctype) {
-	t.kind = kindArray
-	elem := f.resolve(t.elem)
-	t.count = f.dimension(t.entry, 0)
-	inner := elem.size
-	for i := 1; i < maxDimensions; i++ {
-		n := f.dimension(t.entry, i)
-		if n < 0 {
-			break
-		}
-		if n > 0 && inner > 1<<40/n {
-			n = 0
-		}
-		inner *= n
-	}
-	if t.size == 0 && t.count > 0 && inner < 1<<32 && t.count < 1<<30 {
-		t.size = inner * t.count
-	}
-	t.name = f.arrayName(t, elem)
-}
-
-// arrayName is the name of an array in its language: [2]int, [i32; 2], int[2], int (*[2])(char).
-func (f *frame) arrayName(t *ctype, elem ctype) string {
-	switch l := f.language(t.entry); {
-	case l.IsGo() && t.entry.Name() != "":
-		return t.entry.Name()
-	case l.IsRust():
-		return "[" + elem.name + "; " + strconv.FormatInt(max(t.count, 0), 10) + "]"
-	}
-	lengths := dimensions(f, t.entry, 0)
-	if i := strings.Index(elem.name, "*)"); i > 0 && !elem.alias && elem.kind == kindPointer && strings.Contains(elem.name, "(*") {
-		return elem.name[:i+1] + lengths + elem.name[i+1:]
-	}
-	return elem.name + lengths
-}
-
-func dimensions(f *frame, e debuginfo.Entry, from int) string {
-	s := ""
-	for i := from; i < maxDimensions; i++ {
-		n := f.dimension(e, i)
-		switch {
-		case n < 0:
-			return s
-		case n == 0:
-			s += "[]"
-		default:
-			s += "[" + strconv.FormatInt(n, 10) + "]"
-		}
-	}
-	return s
-}
-
-// dimension is the number of elements of the i-th dimension: 0 is unknown, -1
-// no such dimension.
-func (f *frame) dimension(e debuginfo.Entry, i int) int64 {
-	for c := range e.Children() {
-		if c.Tag() != dwarf.TagSubrangeType {
-			continue
-		}
-		if i > 0 {
-			i--
-			continue
-		}
-		if n, ok := c.Int(dwarf.AttrCount); ok && n >= 0 {
-			return n
-		}
-		if n, ok := c.Int(dwarf.AttrUpperBound); ok {
-			low, _ := c.Int(dwarf.AttrLowerBound)
-			return max(0, n-low+1)
-		}
-		return 0
-	}
-	return -1
 }
