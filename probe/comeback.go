@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"kprobe/probe/area"
 	"kprobe/probe/tracee"
 )
@@ -122,8 +124,9 @@ func (s *engine) changing(ctx context.Context, fn func() error) error {
 // was let go of.
 func (s *engine) executedMeanwhile(ctx context.Context, old *target) {
 	p := old.proc
-	if p.Ended() {
-		return // that is seen at the next look
+	var b [1]byte
+	if p.Ended() || errors.Is(p.Peek(b[:], old.asLetGo().at), unix.ESRCH) {
+		return // it ends, or has: that is seen at a later look
 	}
 	p.Replaced()
 	if err := p.Rejoin(ctx); err != nil {

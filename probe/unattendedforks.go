@@ -105,6 +105,7 @@ func (tg *target) meet(ctx context.Context, pid int) bool {
 		return false
 	}
 	switch {
+	case len(executable(pid)) == 0: // it ends, or executes a program right now
 	case !tg.unattended.forked.Has(pid):
 		f.other[pid] = start
 		tg.s.takeExecuted(ctx, pid)
@@ -128,10 +129,8 @@ func (tg *target) lookAtKid(ctx context.Context, pid int, kid *forkedKid) {
 	local, remote := []unix.Iovec{{Base: &b[0], Len: identity}}, []unix.RemoteIovec{{Base: uintptr(x.at), Len: identity}}
 	n, err := unix.ProcessVMReadv(pid, local, remote, 0)
 	switch {
+	case errors.Is(err, unix.ESRCH): // it ends, and has no memory any more
 	case err != nil || n != identity || string(b) != string(x.begin):
-		if stat, err := procfs.Process(pid).Stat(); err != nil || stat.Ended() {
-			return // until it is gone
-		}
 		delete(f.kids, pid)
 		f.other[pid] = kid.start
 		tg.s.takeExecuted(ctx, pid)
@@ -260,7 +259,30 @@ func (s *engine) takeExecuted(ctx context.Context, pid int) {
 		s.targets[q.PID()] = tg.sharing(q)
 	}
 	s.logf("child %d has executed a program: its probes are put in while it runs", pid)
-	if err := tg.armDefs(ctx, s.definitions()); err != nil && !errors.Is(err, tracee.ErrGone) && s.run.Err() == nil {
-		s.warnf("after exec of %d: %v", pid, err)
+	tg.armLate(ctx, lateTries)
+}
+
+// Times of arming a program that runs already: its libraries may still be on their way.
+const (
+	lateTries = 10
+	lateAgain = 50 * time.Millisecond
+)
+
+// armLate arms the session's definitions, and tries again where one of a library can't be.
+func (tg *target) armLate(ctx context.Context, tries int) {
+	s := tg.s
+	switch err := tg.armDefs(ctx, s.definitions()); {
+	case err == nil || errors.Is(err, tracee.ErrGone) || s.run.Err() != nil:
+	case errors.Is(err, symbols.ErrNotMapped) && tries > 1:
+		time.AfterFunc(lateAgain, func() {
+			_ = s.tracer.Do(func() error { // fails only once the session is closed
+				if s.targets[tg.proc.PID()] == tg && !s.closed && !s.stopping {
+					tg.armLate(ctx, tries-1)
+				}
+				return nil
+			})
+		})
+	default:
+		s.warnf("after exec of %d: %v", tg.proc.PID(), err)
 	}
 }
