@@ -90,8 +90,8 @@ type Options struct {
 	// and system calls cost them what they cost without kprobe then, others may trace them,
 	// and hits that read memory cost more. It is for processes that are attached to or
 	// started, without Wait, Inject and NoOptimize, and changes nothing elsewhere. With Follow
-	// forked children record from their first instruction, untraced, and what a child executes
-	// is probed once that is seen, some 20 ms after it began. A process
+	// forked children record from their first instruction, untraced until probes change, and
+	// what a child executes is probed once that is seen, some 20 ms after it began. A process
 	// that another tracer holds can't be changed (*TracedError) until that one lets go of it;
 	// Close waits for it as long as its context lasts.
 	LetGo bool

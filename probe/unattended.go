@@ -83,6 +83,8 @@ func (tg *target) keepsTracer() (why string, later bool) {
 		return "another process runs in its memory", true
 	case tg.reap(context.WithoutCancel(tg.s.run)) > 0:
 		return "what was taken out is still in use", true
+	case tg.child && tg.s.forksRecord():
+		return "it is a child that was seen, and may execute a program", false
 	case tg.s.forksRecord() && tg.feed != nil && tg.feed.numbers != nil:
 		return "its children's threads have numbers of another pid namespace", false
 	case len(tg.patches.noRoom) > 0:

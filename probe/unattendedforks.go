@@ -20,8 +20,9 @@ import (
 //
 //	forked   it has its parent's memory file. Whether it lives, executes a program, maps
 //	         files or sets rules of seccomp is looked at from outside
-//	taken    a process of the session by itself: traced, the copy of its parent's probes
-//	         taken out, the session's definitions put in, and let go of. That is done
+//	taken    a process of the session by itself: the copy of its parent's probes
+//	         taken out, the session's definitions put in, and traced from then on, so that
+//	         what it executes is probed in time. That is done
 //	         before its parent is changed, as the numbers of probes are the parent's, and
 //	         where its parent has ended, or it has done one of the above
 //

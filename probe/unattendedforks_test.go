@@ -135,8 +135,11 @@ func TestLetGoForksChange(t *testing.T) {
 	}
 	f.again()
 	f.told("work", f.calls)
-	for _, pid := range append(f.kids[:], f.pid()) {
-		f.l.untraced(pid)
+	f.l.untraced(f.pid())
+	for _, kid := range f.kids {
+		if !area.HasTracer(kid) {
+			t.Errorf("child %d, whose parent was changed, isn't traced", kid)
+		}
 	}
 	f.again()
 	f.told("work", f.calls)
