@@ -27,7 +27,19 @@ pub struct Held(String, i32);
 #[inline(never)]
 pub fn given(b: Box<i32>, h: Held, o: Option<Box<i32>>, s: &str, n: Option<i32>) -> i32 { black_box((&b, &h, &o, s, n)); h.1 }
 
+pub struct Kept {
+    value: Option<i32>,
+}
+
+#[inline(never)]
+#[no_mangle]
+fn kept(x: Kept) {
+    std::hint::black_box(&x.value);
+}
+
 fn main() {
+    kept(Kept { value: None });
+    kept(Kept { value: Some(5) });
     for i in 0..3 {
         println!("number x={}", if i == 1 { "{Other}".to_string() } else { format!("{{Number={{__0={}}}}}", i as i128 - 1) });
         number(&if i == 1 { Wide::Other } else { Wide::Number(i as i128 - 1) });

@@ -46,7 +46,16 @@ func TestGoHeap(t *testing.T) {
 			{"p:far main.far keys values both elements=1", false},
 			{"p:anything main.anything v list", false},
 			{"p:empty main.empty none zero p list c", false},
+			{"p:pieces main.pieces $vars", false},
+			{"r:bare main.bare x=$retval", false},
+			{"p:early " + at("early") + " $vars", false}, // later is not declared yet
+			{"p:late " + at("late") + " n later", true},
+			{"p:sums " + at("sums") + " $vars", true},
+			{"p:shorter " + at("shorter") + " list", false},
 		} {
+			if c.may && flags == nil && strings.HasSuffix(c.def, "$vars") {
+				continue // it is left out there, without an error
+			}
 			event := regexp.MustCompile(`:(\w+)`).FindStringSubmatch(c.def)[1]
 			t.Run(strings.Join(flags, "")+event, func(t *testing.T) {
 				t.Parallel()

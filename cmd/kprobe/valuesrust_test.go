@@ -52,3 +52,18 @@ func TestRustGiven(t *testing.T) {
 		}
 	}
 }
+
+// TestRustEnumInPieces: $vars takes a structure in registers apart, and never an enum
+// in it, of which one variant is there.
+func TestRustEnumInPieces(t *testing.T) {
+	prog := fixture.Build(t, "rust_enums.rs", "-g")
+	out, err := exec.Command(program(t), "trace", "-q", "-o", "/dev/stdout", "p:kept kept $vars", "--", prog).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, want := range []string{" x.value={None}\n", " x.value={Some={__0=5}}\n"} {
+		if !bytes.Contains(out, []byte(want)) {
+			t.Errorf("no %q in %s", want, out)
+		}
+	}
+}

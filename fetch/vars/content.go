@@ -415,14 +415,21 @@ func (v value) contained(out fetch.Variable) (_ fetch.Variable, ok bool) {
 	for off := int64(0); off < v.t.size; off += 8 {
 		size := min(8, v.t.size-off)
 		p, err := v.p.part(off, size)
-		if err != nil {
+		w := sym{}
+		if err == nil {
+			w, err = p.value(size)
+		}
+		switch {
+		case err == nil:
+			out.Parts = append(out.Parts, fetch.Part{Off: int(off), Size: uint8(size), Chain: w.whole()})
+		case c.Kind == fetch.ContentSequence && len(c.Count) == 1 && c.Count[0].Op == fetch.StepAtMost && int64(c.Count[0].Imm2) == off:
+			// Go's capacity, which optimized code doesn't keep where it isn't used.
+			bare := *c
+			bare.Count = fetch.Trail{{Op: fetch.StepLoad, Imm: c.Count[0].Imm, Size: 8}}
+			out.Type.Layout.Content = &bare
+		default:
 			return out, false
 		}
-		s, err := p.value(size)
-		if err != nil {
-			return out, false
-		}
-		out.Parts = append(out.Parts, fetch.Part{Off: int(off), Size: uint8(size), Chain: s.whole()})
 	}
 	return out, len(out.Parts) > 0
 }

@@ -332,7 +332,7 @@ func (f *frame) goPlace(e *debuginfo.Entry, results bool) (place, error) {
 		case len(list) == 0:
 			return place{kind: isBytes, bytes: make([]byte, max(t.size, 0))}, nil
 		case len(list) == 1 && list[0].off == 0:
-			return list[0].place, nil
+			return f.onlyPart(t, list[0].place), nil
 		}
 		return place{kind: inPieces, pieces: list}, nil
 	}

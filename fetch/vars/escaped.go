@@ -2,7 +2,6 @@ package vars
 
 import (
 	"debug/dwarf"
-	"fmt"
 	"strings"
 
 	"kprobe/fetch"
@@ -57,18 +56,10 @@ func (f *frame) onHeap(e *debuginfo.Entry) (home debuginfo.Entry, ok bool) {
 	return home, false
 }
 
-// fromHeap is the variable that &NAME, which lies at a place, leads to. In code that
-// isn't optimized that place is the same all over the function, and filled in behind
-// the line that declares the variable.
-func (f *frame) fromHeap(e *debuginfo.Entry, v value) (value, error) {
+// fromHeap is the variable that &NAME, which lies at a place, leads to.
+func (f *frame) fromHeap(v value) (value, error) {
 	if v.t.kind != kindPointer {
 		return v, errBadExpression
-	}
-	u := f.fn.Unit()
-	if line, ok := e.Int(dwarf.AttrDeclLine); ok && f.unstored(e) && !f.isCaptured(e) {
-		if row, _, known := u.LineAt(f.pc); !known || int64(row.Line) <= line {
-			return v, fmt.Errorf("%w at this line: it is moved to the heap on line %d", fetch.ErrNoValue, line)
-		}
 	}
 	return v.deref()
 }

@@ -88,17 +88,25 @@ func (f *frame) atEntry() bool {
 }
 
 // visible are the parameters or locals of the function, inner blocks' first
-// where a name is there twice.
+// where a name is there twice. Go's results that have names are locals.
 func (f *frame) visible(which fetch.Which) []debuginfo.Entry {
 	var params, locals []debuginfo.Entry
 	seen := map[string]bool{}
 	for i := len(f.scopes) - 1; i >= f.home; i-- {
 		for c := range f.scopes[i].Children() {
 			tag := c.Tag()
-			if tag != dwarf.TagFormalParameter && tag != dwarf.TagVariable || f.isResult(&c) {
+			if tag != dwarf.TagFormalParameter && tag != dwarf.TagVariable {
 				continue
 			}
 			name := f.sourceName(&c)
+			if f.isResult(&c) {
+				if f.atEntry() || !fetch.IsName(name) {
+					continue
+				}
+				tag = dwarf.TagVariable // inside the function it is a local one
+			} else if strings.HasPrefix(name, ".") && f.language(c).IsGo() {
+				continue // the compiler's own
+			}
 			if name == "" || seen[name] && tag != dwarf.TagFormalParameter {
 				continue
 			}
@@ -219,6 +227,9 @@ func (f *frame) load(e debuginfo.Entry) (value, error) {
 	if home, ok := f.onHeap(&e); ok && !f.atEntry() {
 		return f.load(home)
 	}
+	if line, is := f.undeclared(&e); is {
+		return value{}, fmt.Errorf("%s: %w at this line: it is declared on line %d", f.sourceName(&e), fetch.ErrNoValue, line)
+	}
 	p, err := f.placeOf(&e)
 	if err != nil {
 		return value{}, fmt.Errorf("%s: %w", f.sourceName(&e), err)
@@ -228,7 +239,7 @@ func (f *frame) load(e debuginfo.Entry) (value, error) {
 	}
 	v := value{f: f, t: t, p: p, behind: f.lasts(&e, p)}
 	if f.escaped(&e) {
-		if v, err = f.fromHeap(&e, v); err != nil {
+		if v, err = f.fromHeap(v); err != nil {
 			return v, fmt.Errorf("%s: %w", f.sourceName(&e), err)
 		}
 	}

@@ -47,7 +47,7 @@ func (f *frame) respaced(e *debuginfo.Entry, p place) (place, error) {
 // onlyPart puts the only part of a value that has padding where it belongs.
 func (f *frame) onlyPart(t ctype, p place) place {
 	var parts []piece
-	if t.kind != kindStruct && t.kind != kindArray || t.size <= 8 || !f.goLeaves(t, 0, &parts, 0) || len(parts) != 1 || parts[0].size > 8 {
+	if p.kind != isValue || t.kind != kindStruct && t.kind != kindArray || t.size <= 8 || !f.goLeaves(t, 0, &parts, 0) || len(parts) != 1 || parts[0].size > 8 {
 		return p
 	}
 	return place{kind: inPieces, pieces: []piece{{parts[0].off, parts[0].size, p}}}

@@ -42,10 +42,13 @@ func (p *partList) add(name string, v value, depth int) error {
 	if v.t = p.f.whole(v.t); v.t.kind != kindStruct || p.f.tooDeep(depth) {
 		return errPieces
 	}
+	if !p.f.asMembers(v.t) {
+		return errPieces // of an enum of Rust one variant is there
+	}
 	for _, m := range p.f.members(v.t) {
 		if m.base && m.typ.kind == kindStruct {
 			inner := v
-			if inner.p, err = v.p.part(m.off, m.typ.size); err == nil {
+			if inner.p, err = p.f.partOf(v.p, m.off, m.typ); err == nil {
 				inner.t = m.typ
 				err = p.add(name, inner, depth+1)
 			}
@@ -67,7 +70,7 @@ func (p *partList) add(name string, v value, depth int) error {
 			continue
 		}
 		out, err := part.variable(full)
-		if err == nil && out.Parts != nil || errors.Is(err, errPieces) {
+		if err == nil && out.Parts != nil && out.Type.Base != fetch.Container || errors.Is(err, errPieces) {
 			if inner := p.add(full, part, depth+1); inner == nil {
 				continue
 			} else if err != nil {

@@ -41,6 +41,36 @@ type piece struct {
 	place     place
 }
 
+// partOf is where the part of a type at off of what is at a place is. Between the pieces
+// of a structure there may be holes: what pads it, or members that have no value.
+func (f *frame) partOf(p place, off int64, t ctype) (place, error) {
+	if p.kind != inMemory && f.isEmpty(t) {
+		return place{kind: isBytes, bytes: []byte{}}, nil
+	}
+	q, err := p.part(off, t.size)
+	if p.kind == inPieces && errors.Is(err, errPieces) && (t.kind == kindStruct || t.kind == kindArray) {
+		if q = p.some(off, t.size); len(q.pieces) > 0 {
+			return q, nil
+		}
+	}
+	return q, err
+}
+
+// some are the pieces that there are of a part.
+func (p place) some(off, size int64) place {
+	out := place{kind: inPieces}
+	for _, q := range p.pieces {
+		low, high := max(off, q.off), min(off+size, q.off+q.size)
+		if low >= high {
+			continue
+		}
+		if at, err := q.place.part(low-q.off, high-low); err == nil {
+			out.pieces = append(out.pieces, piece{off: low - off, size: high - low, place: at})
+		}
+	}
+	return out
+}
+
 // errPieces says what can't be recorded as one value.
 var errPieces = errors.New("lies in several places: ask for its members")
 

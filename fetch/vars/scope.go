@@ -77,7 +77,7 @@ func (s *Scope) Variables(which fetch.Which) (out []fetch.Variable, err error) {
 			case err == nil:
 				out = append(out, v)
 			case errors.Is(err, fetch.ErrNoValue):
-				if d.Tag() == dwarf.TagFormalParameter {
+				if d.Tag() == dwarf.TagFormalParameter && !f.isResult(&d) {
 					out = append(out, fetch.GoneVariable(f.sourceName(&d), fetch.OptimizedOut))
 				}
 			default:
@@ -167,7 +167,7 @@ func (s *Scope) describe(atReturn bool) (out []Description, err error) {
 				}
 			}
 			one := f.description(name, t, v, err)
-			one.Param = d.Tag() == dwarf.TagFormalParameter
+			one.Param = d.Tag() == dwarf.TagFormalParameter && !f.isResult(&d)
 			out = append(out, one)
 		}
 		return nil

@@ -117,7 +117,7 @@ func (v value) field(name string) (value, error) {
 	if m.static.Unit() != nil {
 		return v.f.staticMember(m.static)
 	}
-	if v.p, err = v.p.part(off, m.typ.size); err != nil {
+	if v.p, err = v.f.partOf(v.p, off, m.typ); err != nil {
 		return v, fmt.Errorf("%s: %w", name, err)
 	}
 	v.t, v.width, v.bit = m.typ, m.width, m.bit
@@ -195,7 +195,7 @@ func (v value) index(i int64) (value, error) {
 		if stride <= 0 || v.t.count > 0 && (i < 0 || i >= v.t.count) {
 			return v, fmt.Errorf("%s has no element %d", v.t, i)
 		}
-		if v.p, err = v.p.part(i*stride, elem.size); err != nil {
+		if v.p, err = v.f.partOf(v.p, i*stride, elem); err != nil {
 			return v, err
 		}
 		v.t = elem

@@ -117,6 +117,65 @@ func empty(none struct{}, zero [0]int, p padded, list []struct{}, c chan struct{
 //go:noinline
 func longer(l [100]int16) { escape(nil) }
 
+type inner struct {
+	N int
+	I struct {
+		S string
+		K int8
+	}
+}
+
+type nested struct {
+	inner
+	Z    int
+	Zero [0]int
+}
+
+//go:noinline
+func pieces(x nested) { escape(nil) }
+
+//go:noinline
+func bare(p padded) padded { return p }
+
+//go:noinline
+func early(n int) int {
+	tell("early n=%d", n)
+	escape(nil) // early
+	later := [3]int{n, 5, 7}
+	if n > 2 {
+		within := [2]int{n, n}
+		add(within[:])
+		later[1] = within[1]
+	}
+	add(later[:])
+	tell("late n=%d later={%d,%d,%d}", n, later[0], later[1], later[2])
+	escape(nil) // late
+	return later[n&1]
+}
+
+//go:noinline
+func add(l []int) { l[0]++ }
+
+//go:noinline
+func sums(n int) (sum int) {
+	defer func() { sum++ }()
+	sum = n * 2
+	tell("sums n=%d sum=%d", n, sum)
+	escape(nil) // sums
+	return sum + n
+}
+
+//go:noinline
+func shorter(list []any) (n int) {
+	for _, v := range list {
+		tell("shorter list={int(%d),string(%q)}", list[0], list[1])
+		use(&large{N: len(fmt.Sprint(v))})
+		escape(nil) // shorter
+		n++
+	}
+	return n
+}
+
 func main() {
 	for i := range 3 {
 		shadowed(1 + i)
@@ -145,6 +204,15 @@ func main() {
 		tell("empty none={} zero={} p={None={},B=%d,Zero={}} list={{},{}} c={{}}", i)
 		empty(struct{}{}, [0]int{}, padded{B: i}, make([]struct{}, 2), c)
 		longer([100]int16{99: 1})
+		x := nested{Z: i}
+		x.N, x.I.S, x.I.K = 5+i, "in", -3
+		tell(`pieces x.inner.N=%d x.inner.I.S="in" x.inner.I.K=-3 x.Z=%d x.Zero={}`, 5+i, i)
+		pieces(x)
+		tell("bare x={None={},B=%d,Zero={}}", i)
+		bare(padded{B: i})
+		early(2 + i)
+		target.N += sums(i)
+		target.N += shorter([]any{i, "text"})
 	}
 	use(&target)
 }

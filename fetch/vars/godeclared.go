@@ -1,0 +1,46 @@
+package vars
+
+import (
+	"debug/dwarf"
+
+	"kprobe/symbols/debuginfo"
+)
+
+// Go's debug information gives a local variable in memory one place for all of its
+// block. What is there before the variable is declared is what others left.
+
+// undeclared gives the line that declares a local variable in memory, where the code
+// at the address is of that line or of one before.
+func (f *frame) undeclared(e *debuginfo.Entry) (line int64, is bool) {
+	if e.Tag() != dwarf.TagVariable || !f.language(*e).IsGo() || !f.unstored(e) || f.isCaptured(e) {
+		return 0, false
+	}
+	v, _, ok := e.Chased(dwarf.AttrDeclLine)
+	if !ok {
+		return 0, false
+	}
+	if line, ok = v.Int(); !ok {
+		return 0, false
+	}
+	at, ok := f.lineOf(e)
+	return line, !ok || at <= line
+}
+
+// lineOf is the line, of the function that has a variable, that the code at the address
+// is of: of what is inlined there it is the call's.
+func (f *frame) lineOf(e *debuginfo.Entry) (line int64, ok bool) {
+	own := false
+	for _, list := range [...][]debuginfo.Entry{f.scopes, f.inlined} {
+		for i := range list {
+			s := &list[i]
+			if own && s.Tag() == dwarf.TagInlinedSubroutine {
+				return s.Int(dwarf.AttrCallLine)
+			}
+			for c := range s.Children() {
+				own = own || c.Ref() == e.Ref()
+			}
+		}
+	}
+	row, _, ok := f.fn.Unit().LineAt(f.pc)
+	return int64(row.Line), ok
+}
