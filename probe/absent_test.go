@@ -8,6 +8,7 @@ import (
 
 	"kprobe/internal/fixture"
 	"kprobe/probe/detour"
+	"kprobe/probe/engine"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
@@ -73,24 +74,24 @@ func TestLatePageIsNotGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := attach(t, sub.pid(), Options{}, "r:touch touch")
-	err = l.s.tracer.Do(func() error {
-		tg := l.s.targets[sub.pid()]
-		return tg.withStopped(t.Context(), func([]*tracee.Thread) error {
-			if err := tg.area.RestoreSlot(symbols.Addr(at)); !errors.Is(err, symbols.ErrLatePage) {
+	err = l.s.engine.Tracer.Do(func() error {
+		tg := l.s.engine.Targets[sub.pid()]
+		return tg.WithStopped(t.Context(), func([]*tracee.Thread) error {
+			if err := tg.Area.RestoreSlot(symbols.Addr(at)); !errors.Is(err, symbols.ErrLatePage) {
 				t.Errorf("a return address in it: %v", err)
 			}
-			c := []change{{At: at, Old: []byte{1}, New: []byte{2}}}
-			if err := tg.rewrite(c); !errors.Is(err, symbols.ErrLatePage) || c[0].Done {
+			c := []engine.Change{{At: at, Old: []byte{1}, New: []byte{2}}}
+			if err := tg.Rewrite(c); !errors.Is(err, symbols.ErrLatePage) || c[0].Done {
 				t.Errorf("a write of it that is to be undone: %v, done %v", err, c[0].Done)
 			}
-			if !tg.holds(symbols.Addr(at), []byte{breakpoint}) {
+			if !tg.Holds(symbols.Addr(at), []byte{engine.Breakpoint}) {
 				t.Error("a breakpoint in it is taken for gone")
 			}
-			if !tg.underWay(&exitProbe{}, detour.Instance{Slot: at, Return: 1}, nil) {
+			if !tg.UnderWay(&engine.ExitProbe{}, detour.Instance{Slot: at, Return: 1}, nil) {
 				t.Error("a call whose slot is in it is taken for left")
 			}
 			const none = 8 // never mapped
-			if err := tg.area.RestoreSlot(none); err != nil || tg.underWay(&exitProbe{}, detour.Instance{Slot: none, Return: 1}, nil) {
+			if err := tg.Area.RestoreSlot(none); err != nil || tg.UnderWay(&engine.ExitProbe{}, detour.Instance{Slot: none, Return: 1}, nil) {
 				t.Errorf("a slot without memory: %v, or its call is under way", err)
 			}
 			return nil

@@ -25,8 +25,8 @@ func TestAloneReturns(t *testing.T) {
 		}
 	}
 	alone := map[string]int{}
-	err := l.s.tracer.Do(func() error {
-		for _, tg := range l.s.targets {
+	err := l.s.engine.Tracer.Do(func() error {
+		for _, tg := range l.s.engine.Targets {
 			byEvent, patched := aloneAtExits(tg)
 			for name, n := range byEvent {
 				alone[name] += n
@@ -72,8 +72,8 @@ func TestJumpNotes(t *testing.T) {
 		sub := startSubject(t, prog, args...)
 		l, _ := engage(t, sub.pid(), Options{CountOnly: true}, defs...)
 		alone := map[string]int{}
-		err := l.s.tracer.Do(func() error {
-			for _, tg := range l.s.targets {
+		err := l.s.engine.Tracer.Do(func() error {
+			for _, tg := range l.s.engine.Targets {
 				alone, _ = aloneAtExits(tg)
 			}
 			return nil

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"kprobe/internal/fixture"
+	"kprobe/probe/engine"
 	"kprobe/probe/sayer"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
@@ -75,7 +76,7 @@ func TestAnswersBetween(t *testing.T) {
 		l.done = make(chan struct{})
 		l.run()
 		if !waitUntil(func() (on bool) {
-			_ = s.tracer.Do(func() error { on = s.running; return nil })
+			_ = s.engine.Tracer.Do(func() error { on = s.engine.Running; return nil })
 			return on
 		}) {
 			t.Error("the second run has not begun")
@@ -91,14 +92,14 @@ func TestAnswersBetween(t *testing.T) {
 }
 
 // whilePlanning has f run once on the tracer's thread, in the midst of the next plan.
-func whilePlanning(t *testing.T, s *Session, f func(tg *target)) (ran *atomic.Bool) {
+func whilePlanning(t *testing.T, s *Session, f func(tg *engine.Target)) (ran *atomic.Bool) {
 	t.Helper()
 	ran = new(atomic.Bool)
-	err := s.tracer.Do(func() error {
-		s.answers.asked = func() {
-			for _, tg := range s.targets {
+	err := s.engine.Tracer.Do(func() error {
+		s.engine.Answers.Asked = func() {
+			for _, tg := range s.engine.Targets {
 				// Behind the looking up: what is planned has a number by now.
-				if tg.feed != nil && len(tg.feed.ids) > 0 && s.answers.haste != nil && ran.CompareAndSwap(false, true) {
+				if tg.Feed != nil && len(tg.Feed.Ids) > 0 && s.engine.Answers.Haste != nil && ran.CompareAndSwap(false, true) {
 					f(tg)
 				}
 			}
@@ -121,7 +122,7 @@ func TestAnswersWhilePlanning(t *testing.T) {
 	planned := func(what string, change func() error) {
 		t.Helper()
 		said := make(chan bool, 1)
-		ran := whilePlanning(t, s, func(*target) {
+		ran := whilePlanning(t, s, func(*engine.Target) {
 			sub.signal()
 			go func() { sub.expect("signal"); said <- true }()
 			for end := time.Now().Add(time.Minute); ; {
@@ -134,13 +135,13 @@ func TestAnswersWhilePlanning(t *testing.T) {
 					t.Errorf("%s: the program's signal was not answered", what)
 					return
 				}
-				s.answers.last = time.Time{}
-				asked := s.answers.asked
-				s.answers.asked = nil
-				if err := s.answer(); err != nil {
+				s.engine.Answers.Last = time.Time{}
+				asked := s.engine.Answers.Asked
+				s.engine.Answers.Asked = nil
+				if err := s.engine.Answer(); err != nil {
 					t.Error(err)
 				}
-				s.answers.asked = asked
+				s.engine.Answers.Asked = asked
 			}
 		})
 		if err := change(); err != nil {
@@ -179,13 +180,13 @@ func TestPlanIsMadeAgain(t *testing.T) {
 	sub := startStill(t)
 	s := sub.attached(Options{})
 	hooked := 0
-	ran := whilePlanning(t, s, func(tg *target) {
-		places, err := tg.space.Resolve(symbols.Place{Symbol: "work", Offset: 1})
+	ran := whilePlanning(t, s, func(tg *engine.Target) {
+		places, err := tg.Space.Resolve(symbols.Place{Symbol: "work", Offset: 1})
 		if err != nil {
 			t.Error(err)
 			return
 		}
-		if _, err := tg.hookAt(context.Background(), places[0].Addr, func(*tracee.Thread) { hooked++ }); err != nil {
+		if _, err := tg.HookAt(context.Background(), places[0].Addr, func(*tracee.Thread) { hooked++ }); err != nil {
 			t.Error(err)
 		}
 	})
@@ -210,9 +211,9 @@ func TestPlanGivesWay(t *testing.T) {
 	l := &live{t: t, s: s, sink: &collector{}, done: make(chan struct{})}
 	l.run()
 	ctx, cancel := context.WithCancel(context.Background())
-	whilePlanning(t, s, func(*target) {
+	whilePlanning(t, s, func(*engine.Target) {
 		cancel()
-		s.answers.last = time.Time{}
+		s.engine.Answers.Last = time.Time{}
 	})
 	if err := s.Arm(ctx, parseDefs(t, "p:work work", "r:back work")); !errors.Is(err, context.Canceled) {
 		t.Errorf("the plan went on: %v", err)
@@ -313,7 +314,7 @@ func TestStuckTerminal(t *testing.T) {
 	}
 	l.run()
 	for range sayer.Most + 10 {
-		s.logf("more than is kept")
+		s.engine.Logf("more than is kept")
 	}
 	sub.work()
 	sub.answers()
@@ -382,21 +383,21 @@ func (l *live) end(running bool, sub *subject) {
 func endAtAnswer(t *testing.T, s *Session, sub *subject, n int) *atomic.Bool {
 	t.Helper()
 	ended := new(atomic.Bool)
-	err := s.tracer.Do(func() error {
-		s.answers.asked = func() {
+	err := s.engine.Tracer.Do(func() error {
+		s.engine.Answers.Asked = func() {
 			if n--; n >= 0 || !ended.CompareAndSwap(false, true) {
 				return
 			}
 			if err := syscall.Kill(sub.pid(), syscall.SIGKILL); err != nil {
 				t.Error(err)
 			}
-			for end := time.Now().Add(time.Minute); len(s.targets) > 0; time.Sleep(time.Millisecond) {
+			for end := time.Now().Add(time.Minute); len(s.engine.Targets) > 0; time.Sleep(time.Millisecond) {
 				if time.Now().After(end) {
 					t.Error("its end was not answered")
 					return
 				}
-				s.answers.last = time.Time{}
-				if err := s.answer(); err != nil {
+				s.engine.Answers.Last = time.Time{}
+				if err := s.engine.Answer(); err != nil {
 					t.Error(err)
 				}
 			}

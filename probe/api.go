@@ -10,6 +10,7 @@ import (
 	"kprobe/fetch"
 	"kprobe/probe/area"
 	"kprobe/probe/assess"
+	"kprobe/probe/engine"
 	"kprobe/probe/plan"
 	"kprobe/probe/results"
 	"kprobe/probe/ring"
@@ -110,8 +111,8 @@ type Options struct {
 }
 
 // config is what the engine is told of the options.
-func (o *Options) config() config {
-	return config{
+func (o *Options) config() engine.Config {
+	return engine.Config{
 		NoOptimize: o.NoOptimize, MaxActive: o.MaxActive, MaxText: o.MaxText, Follows: o.Follow || o.Wait != nil,
 		Pending: o.Pending, CountOnly: o.CountOnly, Bin: o.Bin, RingSize: o.RingSize, Log: o.Log, Touched: o.Touched,
 		Armed: o.Armed, Signaled: o.Signaled, Progress: o.Progress, Limit: o.Limit, Expire: o.Expire,
@@ -161,6 +162,12 @@ type (
 	// Tactic is how a probe is put into the text.
 	Tactic = plan.Tactic
 )
+
+// LeftOut is a probe that can't be left alone.
+type LeftOut = engine.LeftOut
+
+// Injection is what a session does to calls.
+type Injection = engine.Injection
 
 // ErrStop is returned by a Sink that has seen enough.
 var ErrStop = results.ErrStop

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"kprobe/fetch"
 	"kprobe/internal/procfs"
+	"kprobe/probe/engine"
 	"kprobe/probe/mailbox"
 	"kprobe/probe/ring"
 	"os"
@@ -43,7 +44,7 @@ func (s *Session) asked(ctx context.Context, q *mailbox.Request, r *ring.Request
 	default:
 		what, err = strings.Join(q.Events, ", "), s.removeEvents(ctx, q.Events)
 	}
-	s.logf("process %d asks to %s %s: %s", r.PID, q.Op, what, outcome(err))
+	s.engine.Logf("process %d asks to %s %s: %s", r.PID, q.Op, what, outcome(err))
 	return defs, err
 }
 
@@ -64,13 +65,13 @@ func (s *Session) removeEvents(ctx context.Context, names []string) error {
 // removeNamed removes the definitions that deletions name. A deletion that
 // names none is a *DefError with ErrNoEvent, and nothing is removed.
 func (s *Session) removeNamed(ctx context.Context, deletions []*fetch.Def) error {
-	var chosen map[*defOf]bool
-	err := s.tracer.Do(func() error {
-		chosen = map[*defOf]bool{}
+	var chosen map[*engine.Definition]bool
+	err := s.engine.Tracer.Do(func() error {
+		chosen = map[*engine.Definition]bool{}
 		for _, d := range deletions {
 			n := 0
-			for _, x := range s.definitions() {
-				if s.names(d, x.def) {
+			for _, x := range s.engine.Definitions() {
+				if s.names(d, x.Def) {
 					chosen[x] = true
 					n++
 				}
@@ -84,7 +85,7 @@ func (s *Session) removeNamed(ctx context.Context, deletions []*fetch.Def) error
 	if err != nil {
 		return err
 	}
-	return s.removeDefs(ctx, func(x *defOf) bool { return chosen[x] }, nil)
+	return s.removeDefs(ctx, func(x *engine.Definition) bool { return chosen[x] }, nil)
 }
 
 // names reports whether a deletion is about a definition. The file of a place
@@ -94,8 +95,8 @@ func (s *Session) names(d, def *fetch.Def) bool {
 		return d.Deletes(def)
 	}
 	same := d.Place.Module == ""
-	for _, tg := range s.targets {
-		same = same || tg.sameModule(d.Place.Module, def.Place.Module)
+	for _, tg := range s.engine.Targets {
+		same = same || tg.SameModule(d.Place.Module, def.Place.Module)
 	}
 	plain := *def
 	plain.Place.Module = d.Place.Module

@@ -12,6 +12,7 @@ import (
 
 	"kprobe/fetch"
 	"kprobe/internal/fixture"
+	"kprobe/probe/engine"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
@@ -115,9 +116,9 @@ func TestBatch(t *testing.T) {
 		}
 	}
 	jumps := 0
-	for _, tg := range s.targets {
-		for _, p := range tg.feed.ids {
-			if p.optimized {
+	for _, tg := range s.engine.Targets {
+		for _, p := range tg.Feed.Ids {
+			if p.Optimized {
 				jumps++
 			}
 		}
@@ -169,11 +170,11 @@ func textOf(t *testing.T, pid int) map[string][]byte {
 }
 
 // armPatch puts one jump back that was taken out.
-func armPatch(tg *target, p *patch, stopped []*tracee.Thread) error {
-	if err := tg.enter(p); err != nil {
+func armPatch(tg *engine.Target, p *engine.Patch, stopped []*tracee.Thread) error {
+	if err := tg.Enter(p); err != nil {
 		return err
 	}
-	return tg.armStopped([]*patch{p}, stopped)
+	return tg.ArmStopped([]*engine.Patch{p}, stopped)
 }
 
 // BenchmarkBatch arms and disarms 10,000 probes in four modules.
@@ -234,18 +235,18 @@ func TestManyBreakpoints(t *testing.T) {
 		t.Fatalf("%d places", n)
 	}
 	requests := 0
-	err = s.tracer.Do(func() error {
-		s.tracer.FailWith(func(tracee.Request) error { requests++; return nil })
-		defer s.tracer.FailWith(nil)
-		for _, tg := range s.targets {
-			err := tg.proc.WithStopped(context.Background(), func([]*tracee.Thread) error {
+	err = s.engine.Tracer.Do(func() error {
+		s.engine.Tracer.FailWith(func(tracee.Request) error { requests++; return nil })
+		defer s.engine.Tracer.FailWith(nil)
+		for _, tg := range s.engine.Targets {
+			err := tg.Proc.WithStopped(context.Background(), func([]*tracee.Thread) error {
 				sites := sitesIn(tg, 0, ^uint64(0))
 				requests = 0
-				err := tg.restoreSites(sites)
+				err := tg.RestoreSites(sites)
 				if requests == 0 || requests > len(sites)/20 {
 					t.Errorf("%d breakpoints are taken out by %d requests", len(sites), requests)
 				}
-				return errors.Join(err, tg.writeAll(sites))
+				return errors.Join(err, tg.WriteAll(sites))
 			})
 			if err != nil {
 				return err

@@ -149,8 +149,8 @@ func TestTriggersCountExactly(t *testing.T) {
 		l, _ := engage(t, sub.pid(), o, "p:a hit", "p:u up", "p:d down", "r:r back", "p:m mark")
 		jumps(t, l, o, "a", "u", "d", "r", "m")
 		left := func(k int) (n uint64) {
-			_ = l.s.tracer.Do(func() error {
-				f := l.s.targets[sub.pid()].area.File
+			_ = l.s.engine.Tracer.Do(func() error {
+				f := l.s.engine.Targets[sub.pid()].Area.File
 				n = f.Load64(f.Layout.Trigger(k))
 				return nil
 			})
@@ -229,8 +229,8 @@ func TestLimit(t *testing.T) {
 
 // expire has the end of a process's probes be over.
 func expire(s *Session, pid int) {
-	_ = s.tracer.Do(func() error {
-		f := s.targets[pid].area.File
+	_ = s.engine.Tracer.Do(func() error {
+		f := s.engine.Targets[pid].Area.File
 		f.Store64(f.Layout.Control.Off+ring.ControlEnd, 1)
 		return nil
 	})

@@ -5,26 +5,36 @@ import (
 	"fmt"
 
 	"kprobe/probe/assess"
+	"kprobe/probe/engine"
 	"kprobe/probe/memory"
 	"kprobe/probe/survey"
 	"kprobe/probe/tracee"
 )
 
-// ErrClosed is returned by the methods of a session that was closed.
-var ErrClosed = errors.New("the session is closed")
-
-// ignoreLate is tracee.IgnoreLate, with a word about what it ignores.
-func (tg *target) ignoreLate(err error) error {
-	if err != nil && tracee.IgnoreLate(err) == nil {
-		tg.s.logf("%v", err)
-		return nil
-	}
-	return err
-}
-
 // DefError says which definition could not be armed. Its cause is one of
 // symbols', fetch's or this package's errors.
 type DefError = assess.DefError
+
+// ErrClosed is returned by the methods of a session that was closed.
+var ErrClosed = engine.ErrClosed
+
+// ErrNoEvent says that the session has no such event, or no longer.
+var ErrNoEvent = engine.ErrNoEvent
+
+// ErrNothingLeft says that no probe of a session can be left alone.
+var ErrNothingLeft = engine.ErrNothingLeft
+
+type (
+	// ExecutedError says that a process executed another program while probes were
+	// being put into it: they went with the memory that they were in.
+	ExecutedError = engine.ExecutedError
+	// InvalidProbeError says which field of a probe can't be as it is.
+	InvalidProbeError = engine.InvalidProbeError
+	// InjectionError says why calls can't be changed as asked.
+	InjectionError = engine.InjectionError
+	// LeaveError says why definitions can't be left alone.
+	LeaveError = engine.LeaveError
+)
 
 // RefusedError says that an address can't be probed, and by which rule.
 type RefusedError = survey.RefusedError
@@ -57,18 +67,6 @@ var ErrInHandler = errors.New("a handler can't change the probes of a session")
 // ErrRegistered says that a probe is registered already.
 var ErrRegistered = errors.New("the probe is registered already")
 
-// ExecutedError says that a process executed another program while probes were
-// being put into it: they went with the memory that they were in, and may be put
-// into the new program.
-type ExecutedError struct {
-	PID int
-	Err error // what this made fail, a consequence: it isn't unwrapped
-}
-
-func (e *ExecutedError) Error() string {
-	return fmt.Sprintf("process %d executed a program while its probes were being put in: try again", e.PID)
-}
-
 // ErrNotRegistered says that a probe is not registered with the session.
 var ErrNotRegistered = errors.New("the probe is not registered with this session")
 
@@ -86,14 +84,6 @@ func (e *RegisterError) Error() string {
 
 // Unwrap returns the cause.
 func (e *RegisterError) Unwrap() error { return e.Err }
-
-// InvalidProbeError says which field of a probe can't be as it is.
-type InvalidProbeError struct {
-	Field  string
-	Reason string
-}
-
-func (e *InvalidProbeError) Error() string { return e.Field + ": " + e.Reason }
 
 // HandlerError is a handler that panicked. The thread that hit the probe went on
 // as if the handler had changed nothing; the probe is switched off, and Run

@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"kprobe/fetch"
+	"kprobe/probe/engine"
 )
 
 // nameSession is a session without processes.
 func nameSession() *Session {
-	s := &Session{engine: newEngine(config{}, nil, nil), users: map[*fetch.Def]*registered{}}
-	s.owner = sessionOwner{s}
+	s := &Session{engine: engine.New(engine.Config{}, nil, nil), users: map[*fetch.Def]*registered{}}
+	s.engine.Owner = sessionOwner{s}
 	return s
 }
 
@@ -29,44 +30,44 @@ func parsed(t *testing.T, text string) *fetch.Def {
 // could not be armed.
 func TestEventNamesComeBack(t *testing.T) {
 	s := nameSession()
-	add := func(texts ...string) []*defOf {
+	add := func(texts ...string) []*engine.Definition {
 		t.Helper()
 		var defs []*fetch.Def
 		for _, text := range texts {
 			defs = append(defs, parsed(t, text))
 		}
-		added, err := s.addEvents(defs)
+		added, err := s.engine.AddEvents(defs)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return added
 	}
 	one := add("p:g/one f", "p:g/one h", "p:g/two f")
-	first := one[0].ev
-	s.retireEvents(one[:1])
-	if first.removed || s.byName["g/one"] != first || len(s.defs) != 2 {
-		t.Fatalf("an event with a definition left: removed %v, %d definitions", first.removed, len(s.defs))
+	first := one[0].Ev
+	s.engine.RetireEvents(one[:1])
+	if first.Removed || s.engine.ByName["g/one"] != first || len(s.engine.Defs) != 2 {
+		t.Fatalf("an event with a definition left: removed %v, %d definitions", first.Removed, len(s.engine.Defs))
 	}
-	s.retireEvents(one[1:2])
-	if !first.removed || s.byName["g/one"] != nil || len(s.events) != 2 {
-		t.Fatalf("an event without a definition: removed %v, %d events", first.removed, len(s.events))
+	s.engine.RetireEvents(one[1:2])
+	if !first.Removed || s.engine.ByName["g/one"] != nil || len(s.engine.Events) != 2 {
+		t.Fatalf("an event without a definition: removed %v, %d events", first.Removed, len(s.engine.Events))
 	}
 	failed := add("p:g/one f", "p:g/three f")
-	if failed[0].ev.before != first || len(s.events) != 3 || s.events[0] != failed[0].ev {
-		t.Fatalf("the event of a name used again stands at %d events", len(s.events))
+	if failed[0].Ev.Before != first || len(s.engine.Events) != 3 || s.engine.Events[0] != failed[0].Ev {
+		t.Fatalf("the event of a name used again stands at %d events", len(s.engine.Events))
 	}
-	s.dropEvents(failed)
-	if len(s.events) != 2 || s.events[0] != first || len(s.defs) != 1 || s.byName["g/one"] != nil {
-		t.Fatalf("%d events, %d definitions are left by those that could not be armed", len(s.events), len(s.defs))
+	s.engine.DropEvents(failed)
+	if len(s.engine.Events) != 2 || s.engine.Events[0] != first || len(s.engine.Defs) != 1 || s.engine.ByName["g/one"] != nil {
+		t.Fatalf("%d events, %d definitions are left by those that could not be armed", len(s.engine.Events), len(s.engine.Defs))
 	}
 	again := add("p:g/one f")
-	if again[0].ev.before != first || s.events[0] != again[0].ev || len(s.gone) != 0 {
-		t.Errorf("the name is used again: before %v, %d names are free", again[0].ev.before, len(s.gone))
+	if again[0].Ev.Before != first || s.engine.Events[0] != again[0].Ev || len(s.engine.Gone) != 0 {
+		t.Errorf("the name is used again: before %v, %d names are free", again[0].Ev.Before, len(s.engine.Gone))
 	}
-	s.dropEvents(again)
-	s.dropEvents(one[2:])
-	if len(s.events) != 1 || len(s.defs) != 0 {
-		t.Errorf("%d events, %d definitions at the end", len(s.events), len(s.defs))
+	s.engine.DropEvents(again)
+	s.engine.DropEvents(one[2:])
+	if len(s.engine.Events) != 1 || len(s.engine.Defs) != 0 {
+		t.Errorf("%d events, %d definitions at the end", len(s.engine.Events), len(s.engine.Defs))
 	}
 }
 
@@ -80,14 +81,14 @@ func TestManyEventNames(t *testing.T) {
 	}
 	start := time.Now()
 	for range 2 {
-		added, err := s.addEvents(defs)
-		if err != nil || len(s.byName) != len(defs) {
-			t.Fatalf("%d names, %v", len(s.byName), err)
+		added, err := s.engine.AddEvents(defs)
+		if err != nil || len(s.engine.ByName) != len(defs) {
+			t.Fatalf("%d names, %v", len(s.engine.ByName), err)
 		}
-		s.retireEvents(added)
+		s.engine.RetireEvents(added)
 	}
-	if len(s.events) != len(defs) || len(s.gone) != len(defs) {
-		t.Errorf("%d events, %d names are free", len(s.events), len(s.gone))
+	if len(s.engine.Events) != len(defs) || len(s.engine.Gone) != len(defs) {
+		t.Errorf("%d events, %d names are free", len(s.engine.Events), len(s.engine.Gone))
 	}
 	t.Log(time.Since(start))
 }

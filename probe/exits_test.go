@@ -1,6 +1,9 @@
 package probe
 
-import "testing"
+import (
+	"kprobe/probe/engine"
+	"testing"
+)
 
 // TestJccTaken compares with the conditions spelled out, for every condition
 // and every combination of the flags that matter.
@@ -17,7 +20,7 @@ func TestJccTaken(t *testing.T) {
 			of, !of, cf, !cf, zf, !zf, cf || zf, !cf && !zf,
 			sf, !sf, pf, !pf, sf != of, sf == of, zf || sf != of, !zf && sf == of,
 		} {
-			if got := jccTaken(0x80|byte(cond), flags); got != want {
+			if got := engine.JccTaken(0x80|byte(cond), flags); got != want {
 				t.Errorf("condition %x with flags %#x: %v, want %v", cond, flags, got, want)
 			}
 		}

@@ -117,8 +117,8 @@ func TestExitStorm(t *testing.T) {
 			l := engageInto(t, sub.pid(), Options{}, sink, exitDefs("")...)
 			time.Sleep(time.Duration(n%4) * time.Millisecond)
 			if n%3 == 1 {
-				for _, e := range l.s.events {
-					e.turn(false)
+				for _, e := range l.s.engine.Events {
+					e.Turn(false)
 				}
 			}
 			l.finish(sub.pid())
@@ -163,11 +163,11 @@ func TestExitGivesWay(t *testing.T) {
 					}
 					continue
 				}
-				err := l.s.tracer.Do(func() error {
-					for _, tg := range l.s.targets {
+				err := l.s.engine.Tracer.Do(func() error {
+					for _, tg := range l.s.engine.Targets {
 						for _, p := range jumpsIn(tg) {
 							if ofExits(p, place) {
-								return tg.unoptimize(t.Context(), p)
+								return tg.Unoptimize(t.Context(), p)
 							}
 						}
 					}

@@ -2,6 +2,7 @@ package probe
 
 import (
 	"fmt"
+	"kprobe/probe/engine"
 	"os"
 	"regexp"
 	"slices"
@@ -13,7 +14,7 @@ import (
 // a jump too, and prints what a breakpoint prints.
 func TestFormsByJump(t *testing.T) {
 	prog := callsFixture(t)
-	now := newClock().now
+	now := engine.NewClock().Now
 	start, never := now(), now()+1<<50
 	defs := []string{
 		"p:names tail_b n=$arg1 here=%ip:symstr nowhere=\\5:symstr at=+0(%sp):symstr bad=@0:symstr",

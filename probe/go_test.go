@@ -16,9 +16,9 @@ var goCalls = map[string]uint64{
 
 // noRoomHits is how often a detour in Go code found no room on the stack.
 func noRoomHits(l *live) (n int) {
-	_ = l.s.tracer.Do(func() error {
-		for _, tg := range l.s.targets {
-			n += tg.noRoomHits
+	_ = l.s.engine.Tracer.Do(func() error {
+		for _, tg := range l.s.engine.Targets {
+			n += tg.NoRoomHits
 		}
 		return nil
 	})

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"kprobe/internal/fixture"
+	"kprobe/probe/engine"
 )
 
 // goReturns are definitions that keep the entry's argument, and that check by
@@ -79,9 +80,9 @@ func TestGoGivesWay(t *testing.T) {
 	sub.line()
 	for range 4 {
 		time.Sleep(20 * time.Millisecond) // anywhere in its work
-		onTracer(t, l, func(tg *target) error {
+		onTracer(t, l, func(tg *engine.Target) error {
 			if list := jumpsIn(tg); len(list) > 0 {
-				return tg.unoptimize(t.Context(), list[0])
+				return tg.Unoptimize(t.Context(), list[0])
 			}
 			return nil
 		})

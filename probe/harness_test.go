@@ -148,7 +148,7 @@ func unharmedBut(t *testing.T, prog string, o Options, defs []string, late bool,
 	sub := startSubject(t, prog, args...)
 	l := attach(t, sub.pid(), o, defs...)
 	if late {
-		l.fallbacks = l.s.targets[sub.pid()].area.Fallbacks
+		l.fallbacks = l.s.engine.Targets[sub.pid()].Area.Fallbacks
 	}
 	if got := sub.work(); got != want {
 		t.Errorf("probed, the program printed %q, otherwise %q", got, want)

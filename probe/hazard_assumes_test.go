@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"kprobe/internal/fixture"
+	"kprobe/probe/engine"
 )
 
 func assumes(t *testing.T) string {
@@ -222,7 +223,7 @@ func TestHazardD14Killed(t *testing.T) {
 			k := startKprobe(t, bin, "trace", "-o", trace, "-p", fmt.Sprint(sub.pid()), c.def)
 			prints(t, trace)
 			const segv = 1 << 10
-			if signalSet(caughtSignals(sub.pid()), "SigCgt:")&segv == 0 {
+			if engine.SignalSet(engine.CaughtSignals(sub.pid()), "SigCgt:")&segv == 0 {
 				t.Fatal("no fallback handler for SIGSEGV")
 			}
 			k.kill(killBoth)

@@ -34,10 +34,10 @@ func TestHazardP48Again(t *testing.T) {
 		if got := sub.expect("set"); got != "set 0" {
 			t.Error(got)
 		}
-		if err := l.s.tracer.Do(func() error { l.s.targets[sub.pid()].layFallbacksAgain(nil); return nil }); err != nil {
+		if err := l.s.engine.Tracer.Do(func() error { l.s.engine.Targets[sub.pid()].LayFallbacksAgain(nil); return nil }); err != nil {
 			t.Fatal(err)
 		}
-		l.fallbacks = l.s.targets[sub.pid()].area.Fallbacks
+		l.fallbacks = l.s.engine.Targets[sub.pid()].Area.Fallbacks
 		l.finish(sub.pid()) // of which one page is left
 	}
 	sub.in.Close()

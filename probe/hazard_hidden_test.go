@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"kprobe/internal/fixture"
+	"kprobe/probe/engine"
 )
 
 // TestHazardP56 follows calls of a function of which no exit is known, by a breakpoint at its
@@ -14,7 +15,7 @@ func TestHazardP56(t *testing.T) {
 	for _, defs := range [][]string{{"r:a falls", "r:b jumps"}, {"r:b jumps", "r:a falls"}, {"r:b jumps", "p:c falls", "r:a falls"}} {
 		sub := startSubject(t, prog)
 		l := attach(t, sub.pid(), Options{}, defs...)
-		onTracer(t, l, func(tg *target) error {
+		onTracer(t, l, func(tg *engine.Target) error {
 			if list := breakpointsUnderJumps(tg); len(list) > 0 {
 				t.Errorf("%v: there are breakpoints under jumps at %v", defs, list)
 			}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"kprobe/internal/fixture"
+	"kprobe/probe/engine"
 )
 
 // TestHazardW8Kernel: a uprobe of the kernel's stands at a function's entry.
@@ -267,7 +268,7 @@ static long rounds(void) { long s = 0; for (long i = 0; i < 1000; i++) s = s * 7
 		sub := startSubject(t, prog)
 		l := attach(t, sub.pid(), o, "p:in one a=$stack1 b=$stack2", "r:one one v=$retval", "r:args one b=$arg1", "r:many many v=$retval")
 		exits := map[string]bool{}
-		onTracer(t, l, func(tg *target) error {
+		onTracer(t, l, func(tg *engine.Target) error {
 			for _, name := range []string{"one", "args", "many"} {
 				exits[name] = seesByExits(tg, name)
 			}

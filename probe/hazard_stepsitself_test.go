@@ -24,7 +24,7 @@ func TestHazardD20(t *testing.T) {
 		before, _, want := scan()
 		l, c := engage(t, sub.pid(), o, "p:in work n=$arg1", "r:out work $retval")
 		if untold {
-			if err := l.s.tracer.Do(func() error { l.s.tracer.LoseStatus(); return nil }); err != nil {
+			if err := l.s.engine.Tracer.Do(func() error { l.s.engine.Tracer.LoseStatus(); return nil }); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"kprobe/internal/fixture"
+	"kprobe/probe/engine"
 	"kprobe/symbols"
 )
 
@@ -170,9 +171,9 @@ func TestHazardW8(t *testing.T) {
 	}
 	defer s.Close(t.Context())
 	bias := symbols.Addr(0)
-	if err := s.tracer.Do(func() error {
-		for _, tg := range s.targets {
-			places, err := tg.space.Resolve(symbols.Place{Symbol: "pagew1"})
+	if err := s.engine.Tracer.Do(func() error {
+		for _, tg := range s.engine.Targets {
+			places, err := tg.Space.Resolve(symbols.Place{Symbol: "pagew1"})
 			if err != nil {
 				return err
 			}
@@ -186,7 +187,7 @@ func TestHazardW8(t *testing.T) {
 	if _, err := mem.ReadAt(old[:], int64(bias)+2); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := mem.WriteAt([]byte{breakpoint}, int64(bias)+2); err != nil {
+	if _, err := mem.WriteAt([]byte{engine.Breakpoint}, int64(bias)+2); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Arm(t.Context(), parseDefs(t, "p:x pagew1+2")); err == nil || !strings.Contains(err.Error(), "another tracer's breakpoint") {
@@ -197,7 +198,7 @@ func TestHazardW8(t *testing.T) {
 	}
 	time.Sleep(time.Millisecond)
 	var now [1]byte
-	if _, err := mem.ReadAt(now[:], int64(bias)+2); err != nil || now[0] != breakpoint {
+	if _, err := mem.ReadAt(now[:], int64(bias)+2); err != nil || now[0] != engine.Breakpoint {
 		t.Errorf("the other tracer's breakpoint was overwritten by %#x (%v)", now[0], err)
 	}
 	if _, err := mem.WriteAt(old[:], int64(bias)+2); err != nil {

@@ -6,6 +6,7 @@ import (
 	"kprobe/internal/procfs"
 	"kprobe/internal/quote"
 	"kprobe/internal/untrusted"
+	"kprobe/probe/engine"
 	"kprobe/probe/flight"
 	"kprobe/probe/loader"
 	"kprobe/probe/memory"
@@ -70,7 +71,7 @@ func (l *Live) locked() (why string, err error) {
 		return "", err
 	}
 	at := binary.LittleEndian.Uint64(gate[:])
-	if _, err := l.mem.ReadAt(n[:], int64(at+birthsOff)); err != nil {
+	if _, err := l.mem.ReadAt(n[:], int64(at+engine.BirthsOff)); err != nil {
 		return "", err
 	}
 	if binary.LittleEndian.Uint32(n[:]) != 0 {

@@ -3,6 +3,7 @@ package probe
 import (
 	"testing"
 
+	"kprobe/probe/engine"
 	"kprobe/symbols"
 )
 
@@ -22,12 +23,12 @@ func TestInspectLikeArmed(t *testing.T) {
 				place += "+" + symbols.Off(in.Offset).String()
 			}
 			l := attach(t, sub.pid(), Options{}, "p:x "+place)
-			var got *placed
-			for _, tg := range l.s.targets {
-				got = tg.feed.ids[0]
+			var got *engine.Placed
+			for _, tg := range l.s.engine.Targets {
+				got = tg.Feed.Ids[0]
 			}
-			if got.optimized != in.Tactic.Jump() {
-				t.Errorf("%s (%s): optimized %v by %v (%s), but listed as %v, %v", place, in.Text, got.optimized, got.tactic, got.why, in.Probe, in.Tactic)
+			if got.Optimized != in.Tactic.Jump() {
+				t.Errorf("%s (%s): optimized %v by %v (%s), but listed as %v, %v", place, in.Text, got.Optimized, got.Tactic, got.Why, in.Probe, in.Tactic)
 			}
 			l.finish(sub.pid())
 			_ = sub.cmd.Process.Kill()

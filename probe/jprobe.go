@@ -60,10 +60,10 @@ func (p *Jprobe) register() (*registered, error) {
 		return nil, &InvalidProbeError{Field: "FaultHandler", Reason: "with it Entry is called while the thread is stopped: let Entry take a *Regs instead of the *Hit"}
 	}
 	u := p.registered(p)
-	u.call, u.sync = f, f.First() == regs || p.FaultHandler != nil
+	u.Call, u.Sync = f, f.First() == regs || p.FaultHandler != nil
 	u.def, err = p.define("p", f.Source)
 	if err == nil && f.ABI != f.Source {
-		u.abi, err = p.define("p", f.ABI)
+		u.Abi, err = p.define("p", f.ABI)
 	}
 	if err != nil {
 		return nil, err

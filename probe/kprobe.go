@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"kprobe/fetch"
+	"kprobe/probe/engine"
 	"kprobe/probe/regs"
 	"kprobe/symbols"
 )
@@ -81,9 +82,12 @@ type Kprobe struct {
 	// read is an error of the method, a panic is a *HandlerError of Run.
 	FaultHandler func(p *Kprobe, regs *Regs, f *Fault) (handled bool)
 
-	reg atomic.Pointer[registered] // nil: it isn't registered
-	ev  atomic.Pointer[event]      // of the last registration
+	reg atomic.Pointer[registered]   // nil: it isn't registered
+	ev  atomic.Pointer[engine.Event] // of the last registration
 }
+
+// Fault is what an instruction did that faulted.
+type Fault = engine.Fault
 
 // Kretprobe is a probe at the return of a function, the kernel's struct
 // kretprobe. Its place is a function's entry. PreHandler and PostHandler of the
@@ -139,7 +143,7 @@ func (p *Kprobe) Event() *Event {
 // first registration. It may be called at any time.
 func (p *Kprobe) Stats() Stats {
 	if e := p.ev.Load(); e != nil {
-		return e.own()
+		return e.Own()
 	}
 	return Stats{}
 }
@@ -213,10 +217,10 @@ func (p *Kprobe) define(what, args string) (*fetch.Def, error) {
 func (p *Kprobe) registered(of Probe) *registered {
 	u := &registered{probe: of, kp: p}
 	if f := p.FaultHandler; f != nil {
-		u.fault = func(r *Regs, fault *Fault) bool { return f(p, r, fault) }
+		u.Fault = func(r *Regs, fault *Fault) bool { return f(p, r, fault) }
 	}
-	u.disabled, u.entered = p.Flags&FlagDisabled != 0, func(ev *event) { p.ev.Store(ev) }
-	u.failed = func(handler string, value any, stack []byte) error {
+	u.Disabled, u.Entered = p.Flags&FlagDisabled != 0, func(ev *engine.Event) { p.ev.Store(ev) }
+	u.Failed = func(handler string, value any, stack []byte) error {
 		return &HandlerError{Probe: of, Handler: handler, Value: value, Stack: stack}
 	}
 	return u
@@ -230,12 +234,12 @@ func (p *Kprobe) register() (*registered, error) {
 	u := p.registered(p)
 	u.def = d
 	if f := p.PreHandler; f != nil {
-		u.pre = func(r *Regs) bool { return f(p, r) }
+		u.Pre = func(r *Regs) bool { return f(p, r) }
 	}
 	if f := p.PostHandler; f != nil {
-		u.post = func(r *Regs) { f(p, r) }
+		u.Post = func(r *Regs) { f(p, r) }
 	}
-	u.sync = u.pre != nil || u.post != nil || u.fault != nil
+	u.Sync = u.Pre != nil || u.Post != nil || u.Fault != nil
 	return u, nil
 }
 
@@ -259,23 +263,23 @@ func (p *Kretprobe) register() (*registered, error) {
 		return nil, err
 	}
 	u := p.registered(p)
-	u.def, u.follow = d, p.follow
+	u.def, u.Follow = d, p.follow
 	if f := p.EntryHandler; f != nil {
-		u.entry = func(call any, r *Regs) bool { return f(call.(*KretprobeInstance), r) }
+		u.Entry = func(call any, r *Regs) bool { return f(call.(*KretprobeInstance), r) }
 	}
 	if f := p.Handler; f != nil {
-		u.left = func(call any, ret symbols.Addr, r *Regs) {
+		u.Left = func(call any, ret symbols.Addr, r *Regs) {
 			ri := call.(*KretprobeInstance)
 			ri.RetAddr = ret
 			f(ri, r)
 		}
 	}
-	u.sync = u.left != nil || u.entry != nil || u.fault != nil
+	u.Sync = u.Left != nil || u.Entry != nil || u.Fault != nil
 	return u, nil
 }
 
 // follow makes the public side of a call's instance, of that of one that is over.
-func (p *Kretprobe) follow(before any, in *instance) any {
+func (p *Kretprobe) follow(before any, in *engine.Instance) any {
 	data := []byte(nil)
 	if ri, ok := before.(*KretprobeInstance); ok {
 		data = ri.Data

@@ -129,7 +129,7 @@ func recovered(t *testing.T, pid int) {
 func TestLeaveFails(t *testing.T) {
 	inEachMode(t, func(t *testing.T, sub *subject, o Options, nth int, all bool) bool {
 		s := begun(t, sub.pid(), o)
-		made := failing(s.tracer, nth, all)
+		made := failing(s.engine.Tracer, nth, all)
 		err := s.Close(t.Context())
 		lives(t, sub.pid())
 		over := *made <= nth
@@ -146,7 +146,7 @@ func TestLeaveFails(t *testing.T) {
 func TestRecoveryFails(t *testing.T) {
 	inEachMode(t, func(t *testing.T, sub *subject, o Options, nth int, all bool) bool {
 		s := begun(t, sub.pid(), o)
-		failing(s.tracer, 0, true)
+		failing(s.engine.Tracer, 0, true)
 		if err := s.Close(t.Context()); !errors.Is(err, errTest) {
 			t.Fatalf("close: %v", err)
 		}
@@ -242,10 +242,10 @@ func TestChangeFails(t *testing.T) {
 			}
 			return nil
 		}
-		made := failing(l.s.tracer, nth, all)
+		made := failing(l.s.engine.Tracer, nth, all)
 		_ = change()
 		over := *made <= nth
-		failing(l.s.tracer, -1, false)
+		failing(l.s.engine.Tracer, -1, false)
 		for _, ev := range l.s.Events() {
 			if ev.Name != "in" && ev.Name != "two" {
 				if err := l.s.Remove(t.Context(), ev); err != nil {
@@ -277,10 +277,10 @@ func TestArmFails(t *testing.T) {
 			t.Fatalf("%v; the program: %s", err, endOf(sub.pid()))
 		}
 		defer s.Close(context.Background())
-		made := failing(s.tracer, nth, all)
+		made := failing(s.engine.Tracer, nth, all)
 		err = s.Arm(t.Context(), parseDefs(t, failDefs...))
 		over := *made <= nth
-		failing(s.tracer, -1, false)
+		failing(s.engine.Tracer, -1, false)
 		if err != nil {
 			if err := s.Arm(t.Context(), parseDefs(t, failDefs...)); err != nil {
 				t.Errorf("armed anew: %v", err)

@@ -10,19 +10,20 @@ import (
 	"testing"
 
 	"kprobe/internal/fixture"
+	"kprobe/probe/engine"
 	"kprobe/probe/tracee"
 )
 
 // watchWrites counts the writes of more than a byte into text while a thread that
 // executes it runs. It must be called on the tracer's thread.
-func watchWrites(s *Session, tg *target) *int {
+func watchWrites(s *Session, tg *engine.Target) *int {
 	wrong := new(int)
-	s.tracer.FailWith(func(r tracee.Request) error {
-		if r.Kind != tracee.RequestWrite || r.Len < 2 || tg.space.ModuleAt(r.Addr) == nil {
+	s.engine.Tracer.FailWith(func(r tracee.Request) error {
+		if r.Kind != tracee.RequestWrite || r.Len < 2 || tg.Space.ModuleAt(r.Addr) == nil {
 			return nil
 		}
-		for _, q := range s.targets {
-			for _, th := range q.proc.Threads() {
+		for _, q := range s.engine.Targets {
+			for _, th := range q.Proc.Threads() {
 				if !th.Stopped() {
 					*wrong++
 				}
@@ -43,9 +44,9 @@ func TestSharedMemory(t *testing.T) {
 			sub := startSubject(t, prog, mode)
 			l := attach(t, sub.pid(), Options{}, "p:in work a=$arg1")
 			var wrong *int
-			if err := l.s.tracer.Do(func() error {
-				tg := l.s.targets[sub.pid()]
-				if n := len(tg.proc.Sharers()); n != 1 {
+			if err := l.s.engine.Tracer.Do(func() error {
+				tg := l.s.engine.Targets[sub.pid()]
+				if n := len(tg.Proc.Sharers()); n != 1 {
 					return fmt.Errorf("%d children share the memory, want 1", n)
 				}
 				wrong = watchWrites(l.s, tg)
@@ -74,12 +75,12 @@ func TestSharedMemory(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			_ = l.s.tracer.Do(func() error {
+			_ = l.s.engine.Tracer.Do(func() error {
 				if *wrong > 0 {
 					t.Errorf("%d times a thread ran while the text was rewritten", *wrong)
 				}
-				l.s.tracer.FailWith(nil)
-				l.fallbacks = l.s.targets[sub.pid()].area.Fallbacks // a thread that faults may be in one when kprobe leaves
+				l.s.engine.Tracer.FailWith(nil)
+				l.fallbacks = l.s.engine.Targets[sub.pid()].Area.Fallbacks // a thread that faults may be in one when kprobe leaves
 				return nil
 			})
 			l.finish(sub.pid())
@@ -117,9 +118,9 @@ func TestSharedMemoryOutlives(t *testing.T) {
 				// The child's actions are its own: where no fallback handler is in front of a handler yet,
 				// the handler may lead to one, and the fallback handlers' pages stay.
 				waitUntil(func() (laid bool) {
-					err := l.s.tracer.Do(func() error {
-						for _, tg := range l.s.targets {
-							laid = tg.isMain() && tg.layFallbacksAgain(nil)
+					err := l.s.engine.Tracer.Do(func() error {
+						for _, tg := range l.s.engine.Targets {
+							laid = tg.IsMain() && tg.LayFallbacksAgain(nil)
 						}
 						return nil
 					})

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/internal/fixture"
+	"kprobe/probe/engine"
 	"kprobe/probe/plan"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
@@ -101,17 +102,17 @@ func leaveAt(t *testing.T, sub *subject, place string, tactic plan.Tactic, k int
 	t.Helper()
 	l := attach(t, sub.pid(), Options{}, "p:s "+place)
 	ev := l.s.Events()[0]
-	onTracer(t, l, func(tg *target) error {
-		if err := tg.proc.StopAll(t.Context()); err != nil {
+	onTracer(t, l, func(tg *engine.Target) error {
+		if err := tg.Proc.StopAll(t.Context()); err != nil {
 			return err
 		}
 		left := false
 		defer func() {
 			if !left {
-				_ = tg.proc.ResumeAll()
+				_ = tg.Proc.ResumeAll()
 			}
 		}()
-		th := tg.proc.Threads()[0]
+		th := tg.Proc.Threads()[0]
 		site, err := siteOfTactic(tg, tactic)
 		if err != nil {
 			return err
@@ -139,7 +140,7 @@ func leaveAt(t *testing.T, sub *subject, place string, tactic plan.Tactic, k int
 			return nil
 		case way == "detach":
 			left = true
-			return l.s.leave(t.Context())
+			return l.s.engine.Leave(t.Context())
 		}
 		return l.s.Remove(t.Context(), ev)
 	})
@@ -158,15 +159,15 @@ func leaveAt(t *testing.T, sub *subject, place string, tactic plan.Tactic, k int
 
 // leavesState brings a stopped thread into a state where it is. There is no more where it is
 // behind the patch; first says that it is at the site.
-func leavesState(t *testing.T, tg *target, th *tracee.Thread, state leaveState, first bool) (more, ok bool) {
+func leavesState(t *testing.T, tg *engine.Target, th *tracee.Thread, state leaveState, first bool) (more, ok bool) {
 	regs, err := th.Regs()
 	if err != nil {
 		t.Error(err)
 		return false, false
 	}
 	pc := symbols.Addr(regs.Rip)
-	st := tg.patches.stageAt(pc)
-	more = first || st != nil || tg.inShared(pc) || tg.patches.longJump(pc) != nil
+	st := tg.Patches.StageAt(pc)
+	more = first || st != nil || tg.InShared(pc) || tg.Patches.LongJump(pc) != nil
 	switch {
 	case !more || state == plainly:
 		return more, more
@@ -178,18 +179,18 @@ func leavesState(t *testing.T, tg *target, th *tracee.Thread, state leaveState, 
 	case st == nil:
 		return true, false
 	}
-	out, _, ok := st.inCopy(regs, tg.proc)
+	out, _, ok := st.InCopy(regs, tg.Proc)
 	if !ok {
 		return true, false
 	}
-	if _, is := tg.patches.guards[symbols.Addr(out.Rip)]; !is {
+	if _, is := tg.Patches.Guards[symbols.Addr(out.Rip)]; !is {
 		return true, false
 	}
 	if err := th.SetRegs(out); err != nil {
 		t.Error(err)
 	}
 	for _, met := th.Signal(); state == trapped && !met; _, met = th.Signal() {
-		if err := errors.Join(tg.proc.ResumeAll(), tg.proc.StopAll(t.Context())); err != nil {
+		if err := errors.Join(tg.Proc.ResumeAll(), tg.Proc.StopAll(t.Context())); err != nil {
 			t.Error(err)
 			break
 		}

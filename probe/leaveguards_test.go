@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/internal/fixture"
+	"kprobe/probe/engine"
 	"kprobe/probe/plan"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
@@ -19,19 +20,19 @@ func TestLeavesGuards(t *testing.T) {
 	sub := &storm{subject: startSubject(t, fixture.Build(t, "hazard_storm.c", "-O2", "-lpthread", "-no-pie"), "1")}
 	l, _ := engage(t, sub.pid(), Options{CountOnly: true}, "p:always f3", "p:a f0", "p:b f1", "p:c f2", "p:d f4", "p:e f5", "p:f f6")
 	sub.line()
-	var jump *patch
+	var jump *engine.Patch
 	var guard plan.Guard
 	left := false
-	stopped := func(fn func(th *tracee.Thread)) func(tg *target) error {
-		return func(tg *target) error {
-			return tg.proc.WithStopped(t.Context(), func(all []*tracee.Thread) error { fn(all[len(all)-1]); return nil })
+	stopped := func(fn func(th *tracee.Thread)) func(tg *engine.Target) error {
+		return func(tg *engine.Target) error {
+			return tg.Proc.WithStopped(t.Context(), func(all []*tracee.Thread) error { fn(all[len(all)-1]); return nil })
 		}
 	}
 	if !waitUntil(func() bool {
-		onTracer(t, l, func(tg *target) error {
-			for _, p := range tg.patches.list {
-				for g := range p.guards() {
-					if g.Byte != breakpoint {
+		onTracer(t, l, func(tg *engine.Target) error {
+			for _, p := range tg.Patches.List {
+				for g := range p.Guards() {
+					if g.Byte != engine.Breakpoint {
 						jump, guard = p, g
 					}
 				}
@@ -43,7 +44,7 @@ func TestLeavesGuards(t *testing.T) {
 			ready := false
 			put := stopped(func(th *tracee.Thread) {
 				regs, err := th.Regs()
-				if _, signal := th.Signal(); err != nil || signal || int64(regs.Orig_rax) >= 0 || tg.patches.stageAt(symbols.Addr(regs.Rip)) != nil {
+				if _, signal := th.Signal(); err != nil || signal || int64(regs.Orig_rax) >= 0 || tg.Patches.StageAt(symbols.Addr(regs.Rip)) != nil {
 					return
 				}
 				was, ready = *regs, true
@@ -58,7 +59,7 @@ func TestLeavesGuards(t *testing.T) {
 						return
 					}
 					left = true
-					if err := tg.restorePatches([]*patch{jump}, tg.proc.Threads()); err != nil {
+					if err := tg.RestorePatches([]*engine.Patch{jump}, tg.Proc.Threads()); err != nil {
 						t.Error(err)
 					}
 					regs, err := th.Regs()

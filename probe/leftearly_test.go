@@ -27,7 +27,7 @@ func TestHitsBeforeLeft(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ran := make(chan error, 1)
 	// As in the moments of arming and leaving, Run would end the session.
-	go func() { ran <- session.tracer.Run(ctx, session.handler()) }()
+	go func() { ran <- session.engine.Tracer.Run(ctx, session.handler()) }()
 	if !waitUntil(func() bool { now, _ := s.counted(); return now[0] > begun[0]+200 && now[1] > begun[1]+200 }) {
 		t.Error("the program makes no calls")
 	}

@@ -26,7 +26,7 @@ func (l *Live) leaveMore(ctx context.Context, defs []*fetch.Def) error {
 	}
 	err = s.Arm(ctx, defs)
 	if err == nil {
-		err = s.tracer.Do(func() error { return s.wouldLeaveOut() })
+		err = s.engine.Tracer.Do(func() error { return s.engine.WouldLeaveOut() })
 	}
 	if err == nil {
 		_, err = s.Detach(ctx)

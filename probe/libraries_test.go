@@ -83,8 +83,8 @@ func TestPending(t *testing.T) {
 					if err := l.s.Remove(context.Background(), l.s.Events()...); err != nil {
 						t.Error(err)
 					}
-					_ = l.s.tracer.Do(func() error {
-						for _, tg := range l.s.targets {
+					_ = l.s.engine.Tracer.Do(func() error {
+						for _, tg := range l.s.engine.Targets {
 							if waitsForLoader(tg) {
 								t.Errorf("nothing depends on the loader any more, and it is watched")
 							}
@@ -166,9 +166,9 @@ func TestNotPending(t *testing.T) {
 	if !errors.Is(err, symbols.ErrNotMapped) {
 		t.Errorf("not mapped: %v", err)
 	}
-	_ = l.s.tracer.Do(func() error {
-		for _, tg := range l.s.targets {
-			if tg.libs != nil {
+	_ = l.s.engine.Tracer.Do(func() error {
+		for _, tg := range l.s.engine.Targets {
+			if tg.Libs != nil {
 				t.Error("the loader is watched for nothing")
 			}
 		}

@@ -55,9 +55,9 @@ func TestOrphanIsCleaned(t *testing.T) {
 	for _, o := range []Options{{}, {NoOptimize: true}} {
 		sub := startSubject(t, prog, "fork", "25")
 		l := attach(t, sub.pid(), o, "p:in work a=$arg1 s=+0($arg2):string", "r:out work v=$retval")
-		err := l.s.tracer.Do(func() error {
-			p := l.s.targets[sub.pid()].proc
-			delete(l.s.targets, sub.pid()) // as at its end
+		err := l.s.engine.Tracer.Do(func() error {
+			p := l.s.engine.Targets[sub.pid()].Proc
+			delete(l.s.engine.Targets, sub.pid()) // as at its end
 			return p.WithStopped(context.Background(), func([]*tracee.Thread) error {
 				l.s.handler().Orphan(p)
 				return nil

@@ -11,6 +11,7 @@ import (
 	"kprobe/internal/procfs"
 	"kprobe/internal/untrusted"
 	"kprobe/probe/area"
+	"kprobe/probe/engine"
 	"kprobe/probe/memory"
 	"kprobe/probe/plan"
 	"kprobe/probe/ring"
@@ -252,7 +253,7 @@ func (l *Live) Probes() []LiveProbe {
 
 func (l *Live) probes() []LiveProbe {
 	var out []LiveProbe
-	now := newClock().now()
+	now := engine.NewClock().Now()
 	for i := range l.snap.Probes {
 		p := &l.snap.Probes[i]
 		group, event, _ := strings.Cut(p.Name, "/")
@@ -326,7 +327,7 @@ func (p *LiveProbe) Stats() Stats {
 	if !p.Waiting {
 		s.Places = 1
 	}
-	addCounts(&s, p.Counts)
+	engine.AddCounts(&s, p.Counts)
 	return s
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"kprobe/internal/fixture"
+	"kprobe/probe/engine"
 	"kprobe/probe/plan"
 )
 
@@ -22,10 +23,10 @@ func TestManyProbes(t *testing.T) {
 	want := sub.work()
 	l, _ := engage(t, sub.pid(), Options{CountOnly: true}, "p:all many_functions:f_*", "r:back many_functions:f_699*", "p:last f_69999 a=$arg1:u64 if a == 69999")
 	jumps, last := 0, uint32(0)
-	if err := l.s.tracer.Do(func() error {
-		for id, p := range l.s.feeds[0].ids {
-			if p.tactic == plan.Breakpoint && p.ev.Name == "all" {
-				t.Logf("%s is a breakpoint: %s", p.where.Name, p.why)
+	if err := l.s.engine.Tracer.Do(func() error {
+		for id, p := range l.s.engine.Feeds[0].Ids {
+			if p.Tactic == plan.Breakpoint && p.Ev.Name == "all" {
+				t.Logf("%s is a breakpoint: %s", p.Where.Name, p.Why)
 			} else {
 				jumps++
 			}
@@ -66,9 +67,9 @@ func TestPortionsFail(t *testing.T) {
 				t.Error(cerr)
 			}
 		}()
-		n := failing(s.tracer, nth, false)
+		n := failing(s.engine.Tracer, nth, false)
 		err = s.Arm(t.Context(), parseDefs(t, "p:some many_functions:f_69*"))
-		_ = s.tracer.Do(func() error { s.tracer.FailWith(nil); return nil }) // fails only when it is closed
+		_ = s.engine.Tracer.Do(func() error { s.engine.Tracer.FailWith(nil); return nil }) // fails only when it is closed
 		return *n, err
 	}
 	all, err := arm(1 << 30)
@@ -100,11 +101,11 @@ func TestPlanOnAnyCPUs(t *testing.T) {
 	want := sub.work()
 	l, _ := engage(t, sub.pid(), Options{CountOnly: true}, "p:some many_functions:f_6*", "r:back many_functions:f_66*")
 	var plans [][]string
-	if err := l.s.tracer.Do(func() error {
-		for _, tg := range l.s.targets {
+	if err := l.s.engine.Tracer.Do(func() error {
+		for _, tg := range l.s.engine.Targets {
 			for _, cpus := range []int{1, 2, 7} {
 				was := runtime.GOMAXPROCS(cpus)
-				b, err := tg.plan(allAgain(tg))
+				b, err := tg.Plan(allAgain(tg))
 				runtime.GOMAXPROCS(was)
 				if err != nil {
 					return err
@@ -117,7 +118,7 @@ func TestPlanOnAnyCPUs(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, p := range plans {
-		if len(p) < letGo {
+		if len(p) < engine.LetGo {
 			t.Errorf("plan %d is of %d patches, too few to be worked out ahead of the planner", i, len(p))
 		}
 		for k := range p {
@@ -137,32 +138,32 @@ func TestPlanOnAnyCPUs(t *testing.T) {
 }
 
 // allAgain is a change in which all probes of a target are armed anew.
-func allAgain(tg *target) *changeset {
-	f := tg.newFinder()
-	for p := range tg.placed {
-		f.probe(p)
-		f.out.stay[p] = true
+func allAgain(tg *engine.Target) *engine.Changeset {
+	f := tg.NewFinder()
+	for p := range tg.Placed {
+		f.Probe(p)
+		f.Out.Stay[p] = true
 	}
-	return &changeset{out: f.out}
+	return &engine.Changeset{Out: f.Out}
 }
 
 // planned tells all that a plan has written down of its jumps, in order of address.
-func planned(b *batch) (out []string) {
-	for _, p := range b.patches {
-		for q := p; q != nil; q = q.island {
-			s := fmt.Sprintf("%#x %v to %#x, %d bytes, %x for %x:", q.plan.At, q.plan.Tactic, q.plan.Detour, q.plan.Room, q.plan.Writes, q.plan.Displaced)
-			for _, st := range q.stages {
-				s += fmt.Sprintf(" %#x %x", uint64(st.base), st.text)
+func planned(b *engine.Batch) (out []string) {
+	for _, p := range b.Patches {
+		for q := p; q != nil; q = q.Island {
+			s := fmt.Sprintf("%#x %v to %#x, %d bytes, %x for %x:", q.Plan.At, q.Plan.Tactic, q.Plan.Detour, q.Plan.Room, q.Plan.Writes, q.Plan.Displaced)
+			for _, st := range q.Stages {
+				s += fmt.Sprintf(" %#x %x", uint64(st.Base), st.Text)
 			}
-			for _, w := range q.wants {
-				s += fmt.Sprintf(" %d/%d", w.p.id, w.kind)
+			for _, w := range q.Wants {
+				s += fmt.Sprintf(" %d/%d", w.P.Id, w.Kind)
 			}
 			out = append(out, s)
 		}
 	}
-	for _, w := range b.traps {
-		out = append(out, fmt.Sprintf("%s %d", w.Site.Name, w.p.id))
+	for _, w := range b.Traps {
+		out = append(out, fmt.Sprintf("%s %d", w.Site.Name, w.P.Id))
 	}
-	slices.Sort(out[len(out)-len(b.traps):])
-	return append(out, fmt.Sprint(b.memory))
+	slices.Sort(out[len(out)-len(b.Traps):])
+	return append(out, fmt.Sprint(b.Memory))
 }

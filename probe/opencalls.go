@@ -4,14 +4,9 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"time"
 
-	"kprobe/fetch"
-	"kprobe/probe/detour"
 	"kprobe/probe/mailbox"
 	"kprobe/probe/results"
-	"kprobe/probe/ring"
-	"kprobe/symbols"
 )
 
 // OpenCall is a call that a return probe has seen begin, and not return.
@@ -48,9 +43,9 @@ func (l *Live) OpenCalls(ctx context.Context) ([]OpenCall, error) {
 // openAnswer is the answer to a request for calls from one on.
 func (s *Session) openAnswer(q *mailbox.Request) []byte {
 	var list []OpenCall
-	err := s.tracer.Do(func() error {
-		if tg := s.targets[q.PID]; tg != nil && !s.closed {
-			list = tg.openCalls()
+	err := s.engine.Tracer.Do(func() error {
+		if tg := s.engine.Targets[q.PID]; tg != nil && !s.engine.Closed {
+			list = tg.OpenCalls()
 		}
 		return nil
 	})
@@ -65,94 +60,4 @@ func (s *Session) openAnswer(q *mailbox.Request) []byte {
 		return errorClasses.Answer(err, nil)
 	}
 	return b
-}
-
-// openCalls lists the calls that are under way in a target.
-func (tg *target) openCalls() []OpenCall {
-	var out []OpenCall
-	now := tickClock(tg.s)
-	for p := range tg.placed {
-		if p.removed || p.prog == nil {
-			continue
-		}
-		one := func(in detour.Instance, entry []byte) {
-			c := OpenCall{TID: p.feed.numbers.Outside(in.TID), Func: p.fn, Event: p.ev.Group + "/" + p.ev.Name, Slot: symbols.Addr(in.Slot), Return: symbols.Addr(in.Real)}
-			if p.goABI {
-				c.G, _ = detour.GoCall(in.Slot)
-				c.TID, c.Slot = 0, 0
-			}
-			if v, ok := entryTime(p.prog, entry); ok {
-				c.Entry = v
-				if p.timeSlots != nil {
-					c.Entry = now(v)
-				}
-			}
-			out = append(out, c)
-		}
-		for way := range p.ways() {
-			pool, at := way.memory(), way.at()
-			if at == 0 || !way.inUse() {
-				continue
-			}
-			mem, err := tg.ownMemory(pool.Size(), at)
-			if err != nil {
-				continue
-			}
-			for _, in := range pool.Used(mem) {
-				if way.owns(mem, in.Number, p) {
-					one(in, pool.Entry(mem, in.Number))
-				}
-			}
-		}
-	}
-	for in := range tg.calls.All {
-		c := OpenCall{TID: in.TID, G: in.Key.G, Func: in.Probe.fn, Event: in.Probe.ev.Group + "/" + in.Probe.ev.Name, Entry: in.Time, Slot: in.Slot, Return: in.Return}
-		if c.G != 0 {
-			c.TID, c.Slot = 0, 0
-		}
-		out = append(out, c)
-	}
-	return out
-}
-
-// ownMemory reads memory that kprobe has mapped in the target.
-func (tg *target) ownMemory(size int, at uint64) ([]byte, error) {
-	b := make([]byte, size)
-	_, err := tg.proc.ReadOwn(b, symbols.Addr(at))
-	return b, err
-}
-
-// entryTime is the time of the entry among the values that were captured there.
-func entryTime(prog *fetch.Program, entry []byte) (v uint64, ok bool) {
-	for i := range prog.Entry {
-		if prog.Entry[i].Chain.Source == fetch.SourceTime && len(entry) >= 16+8*i {
-			v = le64(entry[8+8*i:])
-			return v, v != 0
-		}
-	}
-	return 0, false
-}
-
-// rateSpan is how long the time stamp counter is watched at least, to know its rate.
-const rateSpan = 20 * time.Millisecond
-
-// tickClock converts the time stamp counter to nanoseconds of CLOCK_MONOTONIC.
-func tickClock(s *engine) func(tsc uint64) uint64 {
-	first := ring.Sample{TSC: s.tsc, NS: int64(s.now)}
-	var cal *ring.Calibration
-	return func(tsc uint64) uint64 {
-		if cal == nil {
-			last := ring.TakeSample(s.counter)
-			if first.TSC == 0 || last.NS-first.NS < int64(rateSpan) {
-				first = last
-				time.Sleep(rateSpan)
-				last = ring.TakeSample(s.counter)
-			}
-			var ok bool
-			if cal, ok = ring.Calibrate(first, last); !ok {
-				return 0
-			}
-		}
-		return uint64(max(cal.NS(tsc), 0))
-	}
 }

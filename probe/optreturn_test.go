@@ -79,9 +79,9 @@ func TestReturnReclaim(t *testing.T) {
 	l := attach(t, sub.pid(), Options{}, "r1024:never rec")
 	sub.work()
 	used := func() (n int) {
-		_ = l.s.tracer.Do(func() error {
+		_ = l.s.engine.Tracer.Do(func() error {
 			var err error
-			if n, err = instancesHeld(l.s.targets[sub.pid()]); err != nil {
+			if n, err = instancesHeld(l.s.engine.Targets[sub.pid()]); err != nil {
 				t.Error(err)
 			}
 			return nil
@@ -92,8 +92,8 @@ func TestReturnReclaim(t *testing.T) {
 		t.Error("the pool was never empty")
 	}
 	// Those that were left since nmissed last grew come back when it grows again.
-	tg := l.s.targets[sub.pid()]
-	if err := l.s.tracer.Do(tg.reclaimReturns); err != nil {
+	tg := l.s.engine.Targets[sub.pid()]
+	if err := l.s.engine.Tracer.Do(tg.ReclaimReturns); err != nil {
 		t.Error(err)
 	}
 	if n := used(); n > threads*depth {
@@ -145,18 +145,18 @@ func TestStageIsLeftBehind(t *testing.T) {
 	sub := startSubject(t, prog, "40", "1")
 	l := attach(t, sub.pid(), Options{}, "p:in deep n=$arg1", fmt.Sprintf("p:next deep+%d", second), "r400:out deep v=$retval")
 	found := 0
-	err := l.s.tracer.Do(func() error {
-		for _, tg := range l.s.targets {
-			for _, p := range tg.patches.list {
-				for i, st := range p.stages[:max(len(p.stages)-1, 0)] {
-					next := p.stages[i+1].at
-					if next == st.at {
+	err := l.s.engine.Tracer.Do(func() error {
+		for _, tg := range l.s.engine.Targets {
+			for _, p := range tg.Patches.List {
+				for i, st := range p.Stages[:max(len(p.Stages)-1, 0)] {
+					next := p.Stages[i+1].At
+					if next == st.At {
 						continue
 					}
 					found++
-					regs := unix.PtraceRegs{Rip: uint64(st.copyAt) + uint64(st.copied), Rsp: 0x1000}
-					if out, ok := st.leave(&regs, tg.proc); !ok || out.Rip != uint64(next) || out.Rsp != regs.Rsp {
-						t.Errorf("behind the copies from %v on a thread is at %#x, want %v", st.at, out.Rip, next)
+					regs := unix.PtraceRegs{Rip: uint64(st.CopyAt) + uint64(st.Copied), Rsp: 0x1000}
+					if out, ok := st.Leave(&regs, tg.Proc); !ok || out.Rip != uint64(next) || out.Rsp != regs.Rsp {
+						t.Errorf("behind the copies from %v on a thread is at %#x, want %v", st.At, out.Rip, next)
 					}
 				}
 			}

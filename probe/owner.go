@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"kprobe/fetch"
+	"kprobe/probe/engine"
 	"kprobe/probe/ring"
 	"kprobe/probe/tracee"
 )
@@ -11,33 +12,33 @@ import (
 // sessionOwner is the session as its engine asks it.
 type sessionOwner struct{ s *Session }
 
-func (o sessionOwner) handler() tracee.Handler { return o.s.handler() }
+func (o sessionOwner) Handler() tracee.Handler { return o.s.handler() }
 
-func (o sessionOwner) handlersOf(d *fetch.Def) *handlers {
+func (o sessionOwner) HandlersOf(d *fetch.Def) *engine.Handlers {
 	o.s.usersMu.Lock()
 	defer o.s.usersMu.Unlock()
 	return o.s.users[d].calls()
 }
 
-func (o sessionOwner) hasHandlers() bool {
+func (o sessionOwner) HasHandlers() bool {
 	o.s.usersMu.Lock()
 	defer o.s.usersMu.Unlock()
 	for _, u := range o.s.users {
-		if u.sync {
+		if u.Sync {
 			return true
 		}
 	}
 	return false
 }
 
-func (o sessionOwner) strike(d *fetch.Def) {
+func (o sessionOwner) Strike(d *fetch.Def) {
 	o.s.usersMu.Lock()
 	defer o.s.usersMu.Unlock()
 	o.s.strike(d)
 }
 
-func (o sessionOwner) mayAsk() error { return o.s.oneUser() }
+func (o sessionOwner) MayAsk() error { return o.s.oneUser() }
 
-func (o sessionOwner) reply(ctx context.Context, r *ring.Request) []byte { return o.s.reply(ctx, r) }
+func (o sessionOwner) Reply(ctx context.Context, r *ring.Request) []byte { return o.s.reply(ctx, r) }
 
-func (o sessionOwner) refuse(err error) []byte { return errorClasses.Answer(err, nil) }
+func (o sessionOwner) Refuse(err error) []byte { return errorClasses.Answer(err, nil) }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"kprobe/internal/fixture"
+	"kprobe/probe/engine"
 	"kprobe/probe/regs"
 	"kprobe/symbols"
 )
@@ -325,5 +326,5 @@ func TestPostHandlerKilled(t *testing.T) {
 // generalOf is general for what a handler sees.
 func generalOf(r *Regs) [17]uint64 {
 	now := regs.Registers(r)
-	return general(&now)
+	return engine.General(&now)
 }

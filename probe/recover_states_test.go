@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/internal/fixture"
+	"kprobe/probe/engine"
 	"kprobe/probe/plan"
 	"kprobe/symbols"
 )
@@ -62,13 +63,13 @@ func recoverAt(t *testing.T, sub *subject, place string, k int, interrupted bool
 	pid := sub.pid()
 	l := attach(t, pid, Options{}, "p:s "+place)
 	var site, long symbols.Addr
-	onTracer(t, l, func(tg *target) error {
+	onTracer(t, l, func(tg *engine.Target) error {
 		site, long = onlySite(tg)
 		return nil
 	})
 	l.stop()
 	<-l.done
-	failing(l.s.tracer, 0, true) // as good as killed
+	failing(l.s.engine.Tracer, 0, true) // as good as killed
 	if err := l.s.Close(t.Context()); !errors.Is(err, errTest) {
 		t.Fatalf("close: %v", err)
 	}

@@ -28,7 +28,7 @@ func running(t *testing.T, s *Session) {
 	t.Helper()
 	ok := waitUntil(func() bool {
 		on := false
-		_ = s.tracer.Do(func() error { on = s.running; return nil })
+		_ = s.engine.Tracer.Do(func() error { on = s.engine.Running; return nil })
 		return on
 	})
 	if !ok {
@@ -93,17 +93,17 @@ func TestAddRemove(t *testing.T) {
 			if got := names(s.Events()); !slices.Equal(got, []string{"kprobes/first"}) {
 				t.Errorf("events %v", got)
 			}
-			_ = s.tracer.Do(func() error {
-				for _, tg := range s.targets {
-					if n := len(tg.retired); n != 0 {
+			_ = s.engine.Tracer.Do(func() error {
+				for _, tg := range s.engine.Targets {
+					if n := len(tg.Retired); n != 0 {
 						t.Errorf("%d removed sets are still kept", n)
 					}
-					if got := len(tg.feed.ids) - len(tg.feed.spare); got != 2 {
+					if got := len(tg.Feed.Ids) - len(tg.Feed.Spare); got != 2 {
 						t.Errorf("%d numbers in use, want 2", got)
 					}
-					for _, p := range tg.feed.ids {
-						if p != nil && p.ev.Name == "first" && p.where.Func.Symbol.Name == "work" && p.optimized == o.NoOptimize {
-							t.Errorf("first is %v (%s)", p.tactic, p.why)
+					for _, p := range tg.Feed.Ids {
+						if p != nil && p.Ev.Name == "first" && p.Where.Func.Symbol.Name == "work" && p.Optimized == o.NoOptimize {
+							t.Errorf("first is %v (%s)", p.Tactic, p.Why)
 						}
 					}
 				}
@@ -164,8 +164,8 @@ func TestAddAgain(t *testing.T) {
 	if st := l.stat("again"); st.Hits == 0 || st.Hits != st.Recorded+st.Lost || st.Places != 0 {
 		t.Errorf("again: %+v", st)
 	}
-	for _, e := range l.s.events {
-		for n := 0; e.before != nil; e, n = e.before, n+1 {
+	for _, e := range l.s.engine.Events {
+		for n := 0; e.Before != nil; e, n = e.Before, n+1 {
 			if n > 1 {
 				t.Fatal("events that were removed pile up")
 			}

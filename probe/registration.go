@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"kprobe/fetch"
+	"kprobe/probe/engine"
 )
 
 // registered is what a session knows of a probe that was registered.
@@ -16,15 +17,15 @@ type registered struct {
 	kp    *Kprobe
 	def   *fetch.Def
 	s     *Session
-	handlers
+	engine.Handlers
 }
 
 // calls gives the handlers of a probe; nil for none. u may be nil.
-func (u *registered) calls() *handlers {
+func (u *registered) calls() *engine.Handlers {
 	if u == nil {
 		return nil
 	}
-	return &u.handlers
+	return &u.Handlers
 }
 
 // Register puts a probe into every process of the session; see RegisterAll.
@@ -86,8 +87,8 @@ func nilProbe(p Probe) bool { return p == nil || reflect.ValueOf(p).IsNil() }
 
 // enlist enters a probe by its definition, under a name that no event has.
 func (s *Session) enlist(u *registered) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.engine.Mu.Lock()
+	defer s.engine.Mu.Unlock()
 	s.usersMu.Lock()
 	defer s.usersMu.Unlock()
 	name := u.def.Event
@@ -105,7 +106,7 @@ func (s *Session) enlist(u *registered) error {
 // nameTaken reports whether an event, or a probe that is being registered, has
 // the name of a definition. The locks are held.
 func (s *Session) nameTaken(d *fetch.Def) bool {
-	if s.byName[d.Group+"/"+d.Event] != nil {
+	if s.engine.ByName[d.Group+"/"+d.Event] != nil {
 		return true
 	}
 	for o := range s.users {
@@ -164,14 +165,14 @@ func (s *Session) UnregisterAll(ctx context.Context, probes ...Probe) error {
 	}
 	// What a reader that is far behind has not come to is lost.
 	for _, u := range list {
-		u.gone.Store(true)
+		u.Gone.Store(true)
 	}
-	for end := time.Now().Add(drainTime); !s.sinkMu.TryLock(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(engine.DrainTime); !s.engine.SinkMu.TryLock(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			return err // it is called by a jprobe's function
 		}
 	}
-	s.sinkMu.Unlock()
+	s.engine.SinkMu.Unlock()
 	return err
 }
 
@@ -217,4 +218,4 @@ func (s *Session) switchProbes(on bool, probes []Probe) error {
 
 // inHandler reports whether the caller is a handler that runs on the tracer's
 // thread.
-func (s *Session) inHandler() bool { return s.tracer.Here() && s.handling }
+func (s *Session) inHandler() bool { return s.engine.Tracer.Here() && s.engine.Handling }

@@ -30,7 +30,7 @@ func TestRenew(t *testing.T) {
 			wrong := &tidChecker{}
 			l := &live{t: t, s: s, sink: &collector{also: wrong}, done: make(chan struct{})}
 			l.run()
-			if !waitUntil(func() (ok bool) { _ = s.tracer.Do(func() error { ok = s.renewed(); return nil }); return ok }) {
+			if !waitUntil(func() (ok bool) { _ = s.engine.Tracer.Do(func() error { ok = s.renewed(); return nil }); return ok }) {
 				t.Error("its detours still ask the kernel for the thread")
 			}
 			st := l.stat("in")
@@ -108,8 +108,8 @@ func (c *tidChecker) Hit(h *Hit) (err error) {
 // renewed reports whether the detours of the targets find their threads'
 // numbers in the process.
 func (s *Session) renewed() bool {
-	for _, tg := range s.targets {
-		if tg.params != nil && tg.params.TID.Seg != asm.DS {
+	for _, tg := range s.engine.Targets {
+		if tg.Params != nil && tg.Params.TID.Seg != asm.DS {
 			return true
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"kprobe/internal/fixture"
+	"kprobe/probe/engine"
 	"kprobe/probe/memory"
 	"kprobe/symbols"
 )
@@ -14,8 +15,8 @@ func givesBack(t *testing.T, l *live) {
 	t.Helper()
 	var left string
 	if !waitUntil(func() bool {
-		onTracer(t, l, func(tg *target) error {
-			tg.reap(t.Context())
+		onTracer(t, l, func(tg *engine.Target) error {
+			tg.Reap(t.Context())
 			left = kept(tg)
 			return nil
 		})
@@ -45,7 +46,7 @@ func TestReturnsGiveBack(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		onTracer(t, l, func(tg *target) error { mapped = slices.Clone(tg.area.Pools); return nil })
+		onTracer(t, l, func(tg *engine.Target) error { mapped = slices.Clone(tg.Area.Pools); return nil })
 		if len(mapped) < len(batches) {
 			t.Fatalf("%d batches of instances", len(mapped))
 		}
@@ -89,11 +90,11 @@ func TestRemoveRedirected(t *testing.T) {
 	sub := startSubject(t, prog, args...)
 	l := engageInto(t, sub.pid(), Options{}, newWays(), exitDefs("")...)
 	turned := 0
-	onTracer(t, l, func(tg *target) error {
+	onTracer(t, l, func(tg *engine.Target) error {
 		for _, p := range jumpsIn(tg) {
-			if p.armed && ofExits(p, "") { // one may have made way with another
+			if p.Armed && ofExits(p, "") { // one may have made way with another
 				turned++
-				if err := tg.unoptimize(t.Context(), p); err != nil {
+				if err := tg.Unoptimize(t.Context(), p); err != nil {
 					return err
 				}
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"kprobe/probe/engine"
 	"slices"
 	"syscall"
 	"time"
@@ -20,28 +21,28 @@ func (s *Session) Run(ctx context.Context, sink Sink) (Summary, error) {
 	}
 	run, cancel := context.WithCancel(ctx)
 	defer cancel()
-	err := s.tracer.Do(func() error {
-		if s.closed {
+	err := s.engine.Tracer.Do(func() error {
+		if s.engine.Closed {
 			return ErrClosed
 		}
-		s.sinkMu.Lock()
-		s.sink, s.sinkEnded, s.ended, s.endErr = sink, sink == nil && !s.opts.CountOnly, false, nil
-		s.sinkMu.Unlock()
-		s.cancel.Store(&cancel)
-		s.run, s.running = ctx, true
-		s.stopping, s.fatal = false, nil
-		for _, t := range s.feeds {
-			t.start(context.WithoutCancel(ctx))
+		s.engine.SinkMu.Lock()
+		s.engine.Sink, s.engine.SinkEnded, s.engine.Ended, s.engine.EndErr = sink, sink == nil && !s.engine.Opts.CountOnly, false, nil
+		s.engine.SinkMu.Unlock()
+		s.engine.Cancel.Store(&cancel)
+		s.engine.Run, s.engine.Running = ctx, true
+		s.engine.Stopping, s.engine.Fatal = false, nil
+		for _, t := range s.engine.Feeds {
+			t.Start(context.WithoutCancel(ctx))
 		}
 		return s.release()
 	})
 	if err != nil {
 		return Summary{}, err
 	}
-	go s.watchFallbacks(run)
-	go s.watchLetGo(run)
+	go s.engine.WatchFallbacks(run)
+	go s.engine.WatchLetGo(run)
 	waited := s.await(run)
-	err = s.tracer.Run(run, s.handler())
+	err = s.engine.Tracer.Run(run, s.handler())
 	waited()
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		err = nil
@@ -59,17 +60,17 @@ const (
 
 // giveLast gives the sink what is in the rings. Where ctx is done and the sink takes
 // too long the processes are left meanwhile.
-func (s *Session) giveLast(ctx context.Context, feeds []*feed) error {
+func (s *Session) giveLast(ctx context.Context, feeds []*engine.Feed) error {
 	given := make(chan error, 1)
 	go func() {
 		var err error
-		s.retiring.Wait()
+		s.engine.Retiring.Wait()
 		for _, t := range feeds {
-			if ferr := t.finish(); ferr != nil && err == nil {
-				err = fmt.Errorf("read the last hits of process %d: %w", t.pid, ferr)
+			if ferr := t.Finish(); ferr != nil && err == nil {
+				err = fmt.Errorf("read the last hits of process %d: %w", t.Pid, ferr)
 			}
 		}
-		s.giveOrdered(true)
+		s.engine.GiveOrdered(true)
 		given <- err
 	}()
 	select {
@@ -84,62 +85,62 @@ func (s *Session) giveLast(ctx context.Context, feeds []*feed) error {
 	}
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTime)
 	defer cancel()
-	return errors.Join(s.leave(end), <-given)
+	return errors.Join(s.engine.Leave(end), <-given)
 }
 
 // conclude ends a run: no probe takes hits any more, what is in the rings
 // goes to the sink, and the counters are added up.
 func (s *Session) conclude(ctx context.Context, err error) (Summary, error) {
 	sum := Summary{Reason: EndTarget}
-	var feeds []*feed
-	_ = s.tracer.Do(func() error { // fails only when the tracer is closed
-		s.stopping, s.running = true, false
-		s.seizeForEnd(context.WithoutCancel(ctx))
-		feeds = s.feeds
-		if len(s.targets) > 0 || ctx.Err() != nil {
+	var feeds []*engine.Feed
+	_ = s.engine.Tracer.Do(func() error { // fails only when the tracer is closed
+		s.engine.Stopping, s.engine.Running = true, false
+		s.engine.SeizeForEnd(context.WithoutCancel(ctx))
+		feeds = s.engine.Feeds
+		if len(s.engine.Targets) > 0 || ctx.Err() != nil {
 			sum.Reason = EndContext
 		}
 		sum.Status, sum.HasStatus = s.status, s.hasStatus
 		sum.Killed = slices.Clone(s.killed)
 		sum.Alive = s.pids()
-		if s.fatal != nil {
-			err = s.fatal
+		if s.engine.Fatal != nil {
+			err = s.engine.Fatal
 		}
 		return nil
 	})
 	for _, t := range feeds {
-		t.disableAll()
+		t.DisableAll()
 	}
 	for _, t := range feeds {
-		s.quiesce(t)
+		s.engine.Quiesce(t)
 	}
 	if lerr := s.giveLast(ctx, feeds); err == nil {
 		err = lerr
 	}
-	s.order.Clear()
-	s.sinkMu.Lock()
-	if s.ended {
+	s.engine.Order.Clear()
+	s.engine.SinkMu.Lock()
+	if s.engine.Ended {
 		sum.Reason = EndSink
-		if err == nil && !errors.Is(s.endErr, ErrStop) {
-			err = s.endErr
+		if err == nil && !errors.Is(s.engine.EndErr, ErrStop) {
+			err = s.engine.EndErr
 		}
 	}
-	s.sinkMu.Unlock()
-	sum.Stats, sum.Unarmed = s.Stats(), s.unarmed()
+	s.engine.SinkMu.Unlock()
+	sum.Stats, sum.Unarmed = s.Stats(), s.engine.Unarmed()
 	sum.Interposed = interposed(sum.Stats, feeds)
 	return sum, err
 }
 
 // interposed finds out of which events without a hit the program calls another
 // module's function by the name.
-func interposed(stats []Stats, feeds []*feed) (out []Interposed) {
+func interposed(stats []Stats, feeds []*engine.Feed) (out []Interposed) {
 	for i := range stats {
 		st := &stats[i]
 		if st.Hits != 0 || st.Missed != 0 || st.Disabled || st.Event.Def == nil {
 			continue
 		}
 		for _, t := range feeds {
-			if by := t.space.Interposed(st.Event.Def.Place); by != nil {
+			if by := t.Space.Interposed(st.Event.Def.Place); by != nil {
 				out = append(out, Interposed{Event: st.Event, By: by.Name, Main: by.Main})
 				break
 			}
@@ -151,18 +152,18 @@ func interposed(stats []Stats, feeds []*feed) (out []Interposed) {
 // CommandStatus tells how the command that Start started has ended, if it did before
 // Close has returned, behind which it is to be called.
 func (s *Session) CommandStatus() (status syscall.WaitStatus, ended bool) {
-	if s.hasStatus || s.started == 0 {
+	if s.hasStatus || s.engine.Started == 0 {
 		return s.status, s.hasStatus
 	}
-	return s.tracer.Reaped(s.started)
+	return s.engine.Tracer.Reaped(s.engine.Started)
 }
 
 // release lets the command go that Start started; it was held until now.
 func (s *Session) release() error {
-	tg := s.targets[s.started]
+	tg := s.engine.Targets[s.engine.Started]
 	if tg == nil || s.released {
 		return nil
 	}
 	s.released = true
-	return tg.proc.ResumeAll()
+	return tg.Proc.ResumeAll()
 }

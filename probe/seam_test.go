@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"kprobe/probe/detour"
+	"kprobe/probe/engine"
 	"kprobe/probe/plan"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
@@ -22,10 +23,10 @@ import (
 // tracer's thread (onTracer).
 
 // onTracer runs f on the tracer's thread, with the session's only target.
-func onTracer(t *testing.T, l *live, f func(tg *target) error) {
+func onTracer(t *testing.T, l *live, f func(tg *engine.Target) error) {
 	t.Helper()
-	err := l.s.tracer.Do(func() error {
-		for _, tg := range l.s.targets {
+	err := l.s.engine.Tracer.Do(func() error {
+		for _, tg := range l.s.engine.Targets {
 			return f(tg)
 		}
 		return nil
@@ -38,16 +39,16 @@ func onTracer(t *testing.T, l *live, f func(tg *target) error) {
 // optimizedOf reports how many places of an event are jumps, and why the others
 // are not.
 func optimizedOf(l *live, name string) (jumps int, why string) {
-	_ = l.s.tracer.Do(func() error {
-		for _, tg := range l.s.targets {
-			for _, p := range tg.feed.ids {
-				if p.ev.Name != name {
+	_ = l.s.engine.Tracer.Do(func() error {
+		for _, tg := range l.s.engine.Targets {
+			for _, p := range tg.Feed.Ids {
+				if p.Ev.Name != name {
 					continue
 				}
-				if p.optimized {
+				if p.Optimized {
 					jumps++
 				} else {
-					why = p.why
+					why = p.Why
 				}
 			}
 		}
@@ -59,11 +60,11 @@ func optimizedOf(l *live, name string) (jumps int, why string) {
 // tacticsNow tells which events are jumps.
 func tacticsNow(s *Session) map[string]bool {
 	out := map[string]bool{}
-	_ = s.tracer.Do(func() error {
-		for _, tg := range s.targets {
-			for _, p := range tg.feed.ids {
+	_ = s.engine.Tracer.Do(func() error {
+		for _, tg := range s.engine.Targets {
+			for _, p := range tg.Feed.Ids {
 				if p != nil {
-					out[p.ev.Name] = p.optimized
+					out[p.Ev.Name] = p.Optimized
 				}
 			}
 		}
@@ -78,10 +79,10 @@ func tactics(t *testing.T, l *live, must ...string) map[string]plan.Tactic {
 	t.Helper()
 	out, why := map[string]plan.Tactic{}, map[string]string{}
 	jump := map[string]bool{}
-	err := l.s.tracer.Do(func() error {
-		for _, tg := range l.s.targets {
-			for _, p := range tg.feed.ids {
-				out[p.ev.Name], why[p.ev.Name], jump[p.ev.Name] = p.tactic, p.why, p.optimized
+	err := l.s.engine.Tracer.Do(func() error {
+		for _, tg := range l.s.engine.Targets {
+			for _, p := range tg.Feed.Ids {
+				out[p.Ev.Name], why[p.Ev.Name], jump[p.Ev.Name] = p.Tactic, p.Why, p.Optimized
 			}
 		}
 		return nil
@@ -99,13 +100,13 @@ func tactics(t *testing.T, l *live, must ...string) map[string]plan.Tactic {
 
 func jumpsOf(t *testing.T, l *live) (out []bool) {
 	t.Helper()
-	_ = l.s.tracer.Do(func() error {
-		for _, tg := range l.s.targets {
-			if tg.feed == nil {
+	_ = l.s.engine.Tracer.Do(func() error {
+		for _, tg := range l.s.engine.Targets {
+			if tg.Feed == nil {
 				continue
 			}
-			for _, p := range tg.feed.ids {
-				out = append(out, p.optimized)
+			for _, p := range tg.Feed.Ids {
+				out = append(out, p.Optimized)
 			}
 		}
 		return nil
@@ -114,13 +115,13 @@ func jumpsOf(t *testing.T, l *live) (out []bool) {
 }
 
 // siteOfTactic is the address of the only probe, which must be armed by a tactic.
-func siteOfTactic(tg *target, want plan.Tactic) (site symbols.Addr, err error) {
+func siteOfTactic(tg *engine.Target, want plan.Tactic) (site symbols.Addr, err error) {
 	got := plan.Breakpoint
-	for p := range tg.placed {
-		site = p.where.Addr
-		for _, q := range tg.patches.list {
-			if q.armed && slices.Contains(q.probes(), p) {
-				got = q.plan.Tactic
+	for p := range tg.Placed {
+		site = p.Where.Addr
+		for _, q := range tg.Patches.List {
+			if q.Armed && slices.Contains(q.Probes(), p) {
+				got = q.Plan.Tactic
 			}
 		}
 	}
@@ -135,13 +136,13 @@ func siteOfTactic(tg *target, want plan.Tactic) (site symbols.Addr, err error) {
 func exitPlaces(t *testing.T, l *live) (places []string) {
 	t.Helper()
 	seen := map[string]bool{}
-	err := l.s.tracer.Do(func() error {
-		for _, tg := range l.s.targets {
-			for p := range tg.placed {
-				if p.byExits == nil {
+	err := l.s.engine.Tracer.Do(func() error {
+		for _, tg := range l.s.engine.Targets {
+			for p := range tg.Placed {
+				if p.ByExits == nil {
 					continue
 				}
-				for _, w := range p.byExits.exits {
+				for _, w := range p.ByExits.Exits {
 					if name := w.Site.Name; !seen[name] && !strings.Contains(name, ".cold") {
 						seen[name] = true
 						places = append(places, name)
@@ -160,16 +161,16 @@ func exitPlaces(t *testing.T, l *live) (places []string) {
 
 // toggle takes random jumps of a target out and puts random ones back in, in
 // one stop. Those of which keep says so stay.
-func toggle(s *Session, rng *rand.Rand, keep func(*placed) bool) error {
-	return s.tracer.Do(func() error {
-		for _, tg := range s.targets {
-			err := tg.proc.WithStopped(context.Background(), func(stopped []*tracee.Thread) error {
-				for _, p := range tg.patches.list {
-					if keep(p.wants[0].p) || rng.IntN(2) == 0 {
+func toggle(s *Session, rng *rand.Rand, keep func(*engine.Placed) bool) error {
+	return s.engine.Tracer.Do(func() error {
+		for _, tg := range s.engine.Targets {
+			err := tg.Proc.WithStopped(context.Background(), func(stopped []*tracee.Thread) error {
+				for _, p := range tg.Patches.List {
+					if keep(p.Wants[0].P) || rng.IntN(2) == 0 {
 						continue
 					}
-					if p.armed {
-						if err := tg.restorePatches([]*patch{p}, stopped); err != nil {
+					if p.Armed {
+						if err := tg.RestorePatches([]*engine.Patch{p}, stopped); err != nil {
 							return err
 						}
 						continue
@@ -191,12 +192,12 @@ func toggle(s *Session, rng *rand.Rand, keep func(*placed) bool) error {
 	})
 }
 
-func rearm(tg *target, p *patch, stopped []*tracee.Thread) error {
-	for g, to := range p.guards() {
-		if err := tg.area.Table.Insert(guardKey(g), uint64(to)); err != nil {
+func rearm(tg *engine.Target, p *engine.Patch, stopped []*tracee.Thread) error {
+	for g, to := range p.Guards() {
+		if err := tg.Area.Table.Insert(engine.GuardKey(g), uint64(to)); err != nil {
 			return err
 		}
-		tg.patches.guards[symbols.Addr(g.At)] = to
+		tg.Patches.Guards[symbols.Addr(g.At)] = to
 	}
 	return armPatch(tg, p, stopped)
 }
@@ -204,18 +205,18 @@ func rearm(tg *target, p *patch, stopped []*tracee.Thread) error {
 // heldBy gives also how many arenas of code are mapped: some stay for what comes.
 func heldBy(t *testing.T, s *Session) (h held, arenas int) {
 	t.Helper()
-	err := s.tracer.Do(func() error {
-		for _, tg := range s.targets {
-			tg.reap(t.Context())
-			a := tg.area
+	err := s.engine.Tracer.Do(func() error {
+		for _, tg := range s.engine.Targets {
+			tg.Reap(t.Context())
+			a := tg.Area
 			shared := 0 // of code that is laid once and stays
 			for _, s := range a.Shared {
 				shared += len(s.Faults) + len(s.Asks)
 			}
 			h = held{
 				table: a.Table.Len() - shared - asking(tg), journal: a.Journal.Pending(),
-				sites: len(tg.sites), slots: len(tg.bySlot), patches: len(tg.patches.list), stages: len(tg.patches.stages),
-				guards: len(tg.patches.guards), pools: len(a.Pools), retired: len(tg.retired),
+				sites: len(tg.Sites), slots: len(tg.BySlot), patches: len(tg.Patches.List), stages: len(tg.Patches.Stages),
+				guards: len(tg.Patches.Guards), pools: len(a.Pools), retired: len(tg.Retired),
 			}
 			arenas = len(a.Code.All())
 		}
@@ -228,14 +229,14 @@ func heldBy(t *testing.T, s *Session) (h held, arenas int) {
 }
 
 // asking counts what the fallback handler's table has for the faults of detours that are there.
-func asking(tg *target) (n int) {
-	for _, s := range tg.patches.stages {
-		if s.detour == nil {
+func asking(tg *engine.Target) (n int) {
+	for _, s := range tg.Patches.Stages {
+		if s.Detour == nil {
 			continue
 		}
-		n += len(s.detour.Asks)
-		for k := range s.pushes() {
-			if _, ok := detour.PushFault(k, uint64(s.copyAt)); ok {
+		n += len(s.Detour.Asks)
+		for k := range s.Pushes() {
+			if _, ok := detour.PushFault(k, uint64(s.CopyAt)); ok {
 				n++
 			}
 		}
@@ -244,10 +245,10 @@ func asking(tg *target) (n int) {
 }
 
 // breakpointsUnderJumps lists the breakpoints of a target that a jump covers.
-func breakpointsUnderJumps(tg *target) (out []symbols.Addr) {
-	for _, st := range tg.sites {
-		if st.armed && tg.patches.covering(st.addr, st.length) != nil {
-			out = append(out, st.addr)
+func breakpointsUnderJumps(tg *engine.Target) (out []symbols.Addr) {
+	for _, st := range tg.Sites {
+		if st.Armed && tg.Patches.Covering(st.Addr, st.Length) != nil {
+			out = append(out, st.Addr)
 		}
 	}
 	return out
@@ -255,10 +256,10 @@ func breakpointsUnderJumps(tg *target) (out []symbols.Addr) {
 
 // seesByExits reports whether the calls of an event's probes are seen at their functions'
 // exits.
-func seesByExits(tg *target, event string) bool {
-	for _, p := range tg.feed.ids {
-		if p != nil && p.ev.Name == event {
-			return p.byExits != nil
+func seesByExits(tg *engine.Target, event string) bool {
+	for _, p := range tg.Feed.Ids {
+		if p != nil && p.Ev.Name == event {
+			return p.ByExits != nil
 		}
 	}
 	return false
@@ -266,24 +267,24 @@ func seesByExits(tg *target, event string) bool {
 
 // aloneAtExits lists the probes whose returns are counted where their functions return, by
 // event; patched are the places of those whose entry is patched all the same.
-func aloneAtExits(tg *target) (byEvent map[string]int, patched []string) {
+func aloneAtExits(tg *engine.Target) (byEvent map[string]int, patched []string) {
 	byEvent = map[string]int{}
-	for p := range tg.placed {
-		if x := p.byExits; x == nil || !x.alone {
+	for p := range tg.Placed {
+		if x := p.ByExits; x == nil || !x.Alone {
 			continue
 		}
-		byEvent[p.ev.Name]++
-		if q := tg.patches.covering(p.where.Addr, 1); q != nil && len(q.wants) > 0 && q.wants[0].p.def.Kind == p.def.Kind && q.plan.At == uint64(p.where.Addr) {
-			patched = append(patched, p.where.Name)
+		byEvent[p.Ev.Name]++
+		if q := tg.Patches.Covering(p.Where.Addr, 1); q != nil && len(q.Wants) > 0 && q.Wants[0].P.Def.Kind == p.Def.Kind && q.Plan.At == uint64(p.Where.Addr) {
+			patched = append(patched, p.Where.Name)
 		}
 	}
 	return byEvent, patched
 }
 
 // jumpsIn lists the jumps of a target that are in its text.
-func jumpsIn(tg *target) (out []*patch) {
-	for _, p := range tg.patches.list {
-		if p.armed {
+func jumpsIn(tg *engine.Target) (out []*engine.Patch) {
+	for _, p := range tg.Patches.List {
+		if p.Armed {
 			out = append(out, p)
 		}
 	}
@@ -292,14 +293,16 @@ func jumpsIn(tg *target) (out []*patch) {
 
 // ofExits reports whether a jump is at an exit of a return probe; place, if not "", says
 // which.
-func ofExits(p *patch, place string) bool {
-	return slices.ContainsFunc(p.wants, func(w patchRequest) bool { return w.kind == wantExit && (place == "" || w.Site.Name == place) })
+func ofExits(p *engine.Patch, place string) bool {
+	return slices.ContainsFunc(p.Wants, func(w engine.PatchRequest) bool {
+		return w.Kind == engine.WantExit && (place == "" || w.Site.Name == place)
+	})
 }
 
 // jumpOf is the jump of an event.
-func jumpOf(tg *target, event string) (jump *patch) {
-	for _, p := range tg.patches.list {
-		if p.wants[0].p.ev.Name == event {
+func jumpOf(tg *engine.Target, event string) (jump *engine.Patch) {
+	for _, p := range tg.Patches.List {
+		if p.Wants[0].P.Ev.Name == event {
 			jump = p
 		}
 	}
@@ -307,19 +310,19 @@ func jumpOf(tg *target, event string) (jump *patch) {
 }
 
 // onlySite is where a target's only probe is, and the long jump that it takes; 0: none.
-func onlySite(tg *target) (site, long symbols.Addr) {
-	for p := range tg.placed {
-		site = p.where.Addr
+func onlySite(tg *engine.Target) (site, long symbols.Addr) {
+	for p := range tg.Placed {
+		site = p.Where.Addr
 	}
-	for _, p := range tg.patches.list {
-		long = symbols.Addr(p.plan.LongJump())
+	for _, p := range tg.Patches.List {
+		long = symbols.Addr(p.Plan.LongJump())
 	}
 	return site, long
 }
 
 // sitesIn lists the breakpoints of a target in [lo, hi).
-func sitesIn(tg *target, lo, hi uint64) (out []*site) {
-	for a, st := range tg.sites {
+func sitesIn(tg *engine.Target, lo, hi uint64) (out []*engine.Site) {
+	for a, st := range tg.Sites {
 		if uint64(a) >= lo && uint64(a) < hi {
 			out = append(out, st)
 		}
@@ -328,11 +331,11 @@ func sitesIn(tg *target, lo, hi uint64) (out []*site) {
 }
 
 // kept is what a target still has of probes that were removed.
-func kept(tg *target) string {
-	left := fmt.Sprintf("%d changes, %d patches, %d batches of instances, %d tables of calls", len(tg.retired), len(tg.patches.list), len(tg.area.Pools), len(tg.exitProbes))
-	for _, st := range tg.sites {
-		if st.redirect != 0 {
-			left += fmt.Sprintf(", a breakpoint at %v", st.addr)
+func kept(tg *engine.Target) string {
+	left := fmt.Sprintf("%d changes, %d patches, %d batches of instances, %d tables of calls", len(tg.Retired), len(tg.Patches.List), len(tg.Area.Pools), len(tg.ExitProbes))
+	for _, st := range tg.Sites {
+		if st.Redirect != 0 {
+			left += fmt.Sprintf(", a breakpoint at %v", st.Addr)
 		}
 	}
 	return left
@@ -342,20 +345,20 @@ func kept(tg *target) string {
 const keptNothing = "0 changes, 0 patches, 0 batches of instances, 0 tables of calls"
 
 // instancesHeld is how many calls are noted in the target's memory.
-func instancesHeld(tg *target) (n int, err error) {
-	for _, st := range tg.patches.stages {
-		if w := st.way; w != nil {
-			mem := make([]byte, w.memory().Size())
-			if _, err := tg.proc.ReadMemory(mem, symbols.Addr(w.at())); err != nil {
+func instancesHeld(tg *engine.Target) (n int, err error) {
+	for _, st := range tg.Patches.Stages {
+		if w := st.Way; w != nil {
+			mem := make([]byte, w.Memory().Size())
+			if _, err := tg.Proc.ReadMemory(mem, symbols.Addr(w.At())); err != nil {
 				return 0, err
 			}
-			n += len(w.memory().Used(mem))
+			n += len(w.Memory().Used(mem))
 		}
 	}
 	return n, nil
 }
 
 // waitsForLoader reports whether anything of a target depends on its loader.
-func waitsForLoader(tg *target) bool {
-	return tg.libs != nil || len(tg.pending)+len(tg.gone)+len(tg.placed) != 0
+func waitsForLoader(tg *engine.Target) bool {
+	return tg.Libs != nil || len(tg.Pending)+len(tg.Gone)+len(tg.Placed) != 0
 }

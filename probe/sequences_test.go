@@ -37,15 +37,15 @@ func (m *marks) Hit(h *Hit) error {
 // locked instructions.
 func (l *live) filtered(name string) (inSequences, locked uint64) {
 	l.t.Helper()
-	for _, t := range l.s.feeds {
-		for id, p := range t.ids {
-			if p.ev.Name != name {
+	for _, t := range l.s.engine.Feeds {
+		for id, p := range t.Ids {
+			if p.Ev.Name != name {
 				continue
 			}
-			for cpu := range t.file.Layout.CPUs {
-				at := t.file.Layout.Counter(cpu, uint32(id)+1, ring.CounterFiltered)
-				locked += t.file.Load64(at)
-				inSequences += t.file.Load64(at + ring.CounterSeq)
+			for cpu := range t.File.Layout.CPUs {
+				at := t.File.Layout.Counter(cpu, uint32(id)+1, ring.CounterFiltered)
+				locked += t.File.Load64(at)
+				inSequences += t.File.Load64(at + ring.CounterSeq)
 			}
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"kprobe/fetch"
 	"kprobe/probe/area"
+	"kprobe/probe/engine"
 	"kprobe/probe/tracee"
 	"kprobe/probe/triggers"
 	"kprobe/symbols"
@@ -17,7 +18,7 @@ import (
 // Session is a set of probes in a set of processes, from Attach or Start to
 // Close. Its methods may be called by any goroutine, Run by one at a time.
 type Session struct {
-	*engine
+	engine  *engine.Engine
 	options Options
 
 	users   map[*fetch.Def]*registered // probes that were registered; usersMu guards them
@@ -45,22 +46,22 @@ func newSession(o Options) (*Session, error) {
 		files = new(symbols.Cache)
 	}
 	s := &Session{
-		engine: newEngine(o.config(), tr, files), options: o,
+		engine: engine.New(o.config(), tr, files), options: o,
 		users: map[*fetch.Def]*registered{}, expected: map[int]*expectedStart{},
 	}
-	s.owner = sessionOwner{s}
-	if s.triggers, err = triggers.New(o.Triggers, o.Detach); err != nil {
+	s.engine.Owner = sessionOwner{s}
+	if s.engine.Triggers, err = triggers.New(o.Triggers, o.Detach); err != nil {
 		return nil, err
 	}
 	if slices.ContainsFunc(o.Triggers, func(t *fetch.Trigger) bool { return t.Action == fetch.Stacktrace }) {
-		s.stacks.Store(true)
+		s.engine.Stacks.Store(true)
 	}
-	if s.letsGo = o.whyStays() == ""; o.LetGo && !s.letsGo {
-		s.logf("processes stay traced: %s", o.whyStays())
+	if s.engine.LetsGo = o.whyStays() == ""; o.LetGo && !s.engine.LetsGo {
+		s.engine.Logf("processes stay traced: %s", o.whyStays())
 	}
 	if o.Inject != nil {
-		s.inject = &injection{Injection: *o.Inject}
-		s.opts.NoOptimize = o.NoOptimize || s.inject.needsTracer(o.Follow || o.Wait != nil)
+		s.engine.Inject = &engine.Injecting{Injection: *o.Inject}
+		s.engine.Opts.NoOptimize = o.NoOptimize || s.engine.Inject.NeedsTracer(o.Follow || o.Wait != nil)
 	}
 	return s, tr.Handle(s.handler())
 }
@@ -76,12 +77,12 @@ func Attach(ctx context.Context, pids []int, o Options) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.inject != nil && s.inject.needsTracer(len(pids) > 1) {
-		s.opts.NoOptimize = true
+	if s.engine.Inject != nil && s.engine.Inject.NeedsTracer(len(pids) > 1) {
+		s.engine.Opts.NoOptimize = true
 	}
-	ready := map[int]*prepared{}
+	ready := map[int]*engine.Prepared{}
 	for _, pid := range pids {
-		if ready[pid], err = s.prepare(ctx, pid, o.Expect); err != nil {
+		if ready[pid], err = s.engine.Prepare(ctx, pid, o.Expect); err != nil {
 			_ = s.Close(context.WithoutCancel(ctx))
 			return nil, err
 		}
@@ -90,15 +91,15 @@ func Attach(ctx context.Context, pids []int, o Options) (*Session, error) {
 		var p *tracee.Process
 		err := s.takeOver(ctx, pid)
 		if err == nil {
-			p, err = s.tracer.Attach(ctx, pid)
+			p, err = s.engine.Tracer.Attach(ctx, pid)
 		}
 		if err == nil {
-			err = s.tracer.Do(func() error {
-				if err := s.adopt(p, ready[pid]); err != nil {
+			err = s.engine.Tracer.Do(func() error {
+				if err := s.engine.Adopt(p, ready[pid]); err != nil {
 					return err
 				}
 				for _, q := range p.Sharers() {
-					s.targets[q.PID()] = s.targets[pid].sharing(q)
+					s.engine.Targets[q.PID()] = s.engine.Targets[pid].Sharing(q)
 				}
 				return nil
 			})
@@ -111,7 +112,7 @@ func Attach(ctx context.Context, pids []int, o Options) (*Session, error) {
 			return nil, err
 		}
 	}
-	s.heard()
+	s.engine.Heard()
 	return s, nil
 }
 
@@ -128,15 +129,15 @@ func (s *Session) takeOver(ctx context.Context, pid int) error {
 			return fmt.Errorf("attach to process %d: %w", pid, tracee.TracedBy(pid, l.Tracer))
 		}
 	}
-	if s.opts.Touched != nil {
-		s.opts.Touched(pid)
+	if s.engine.Opts.Touched != nil {
+		s.engine.Opts.Touched(pid)
 	}
 	found, err := Recover(ctx, []int{pid})
 	switch {
 	case err != nil:
-		s.warnf("what an earlier kprobe left in process %d: %v", pid, err)
+		s.engine.Warnf("what an earlier kprobe left in process %d: %v", pid, err)
 	case len(found) > 0:
-		s.warnf("process %d: what an earlier kprobe, which was killed, left there is taken out", pid)
+		s.engine.Warnf("process %d: what an earlier kprobe, which was killed, left there is taken out", pid)
 	}
 	return nil
 }
@@ -148,16 +149,16 @@ func Start(ctx context.Context, c Command, o Options) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := s.tracer.Start(ctx, tracee.Command(c))
+	p, err := s.engine.Tracer.Start(ctx, tracee.Command(c))
 	if err != nil {
 		_ = s.Close(context.WithoutCancel(ctx))
 		return nil, err
 	}
-	s.started = p.PID()
-	err = s.tracer.Do(func() error {
-		err := s.adopt(p, nil)
+	s.engine.Started = p.PID()
+	err = s.engine.Tracer.Do(func() error {
+		err := s.engine.Adopt(p, nil)
 		if err == nil {
-			s.targets[p.PID()].load = &loading{}
+			s.engine.Targets[p.PID()].Load = &engine.Loading{}
 		}
 		return err
 	})
@@ -171,7 +172,7 @@ func Start(ctx context.Context, c Command, o Options) (*Session, error) {
 // Pids lists the processes that are traced now, in no order.
 func (s *Session) Pids() []int {
 	var pids []int
-	_ = s.tracer.Do(func() error {
+	_ = s.engine.Tracer.Do(func() error {
 		pids = s.pids()
 		return nil
 	})
@@ -181,8 +182,8 @@ func (s *Session) Pids() []int {
 // pids lists the processes that the session is about: not the children in their
 // memory, if children aren't followed.
 func (s *Session) pids() (list []int) {
-	for pid, tg := range s.targets {
-		if tg.isMain() || s.options.Follow {
+	for pid, tg := range s.engine.Targets {
+		if tg.IsMain() || s.options.Follow {
 			list = append(list, pid)
 		}
 	}

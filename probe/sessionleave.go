@@ -18,30 +18,30 @@ func (s *Session) Detach(ctx context.Context) (out []LeftOut, err error) {
 	if s.inHandler() {
 		return nil, ErrInHandler
 	}
-	defer s.heard()
-	err = s.tracer.Do(func() error {
-		if s.closed {
+	defer s.engine.Heard()
+	err = s.engine.Tracer.Do(func() error {
+		if s.engine.Closed {
 			return ErrClosed
 		}
-		for _, tg := range s.targets {
-			if !tg.isMain() {
+		for _, tg := range s.engine.Targets {
+			if !tg.IsMain() {
 				continue
 			}
-			if err := tg.mayLeaveTriggers(tg.leftOut()); err != nil {
+			if err := tg.MayLeaveTriggers(tg.LeftOut()); err != nil {
 				return err
 			}
-			some, err := tg.leaveOut(ctx)
+			some, err := tg.LeaveOut(ctx)
 			out = append(out, some...)
 			if err != nil {
-				return fmt.Errorf("process %d: %w", tg.proc.PID(), err)
+				return fmt.Errorf("process %d: %w", tg.Proc.PID(), err)
 			}
 		}
-		for _, tg := range s.targets {
-			if tg.isMain() && len(tg.placed) == 0 {
-				return fmt.Errorf("process %d: %w", tg.proc.PID(), ErrNothingLeft)
+		for _, tg := range s.engine.Targets {
+			if tg.IsMain() && len(tg.Placed) == 0 {
+				return fmt.Errorf("process %d: %w", tg.Proc.PID(), ErrNothingLeft)
 			}
 		}
-		return s.leaveAlone(ctx)
+		return s.engine.LeaveAlone(ctx)
 	})
 	return out, err
 }
@@ -54,19 +54,19 @@ func (s *Session) Close(ctx context.Context) error {
 	if s.inHandler() {
 		return ErrInHandler
 	}
-	err := s.leave(ctx)
-	for _, t := range s.feeds {
-		if t.done != nil {
-			t.cancel()
-			<-t.done
+	err := s.engine.Leave(ctx)
+	for _, t := range s.engine.Feeds {
+		if t.Done != nil {
+			t.Cancel()
+			<-t.Done
 		}
 	}
-	err = errors.Join(err, s.tracer.Close())
-	s.heard()
+	err = errors.Join(err, s.engine.Tracer.Close())
+	s.engine.Heard()
 	return err
 }
 
 // Pauses tells for how long the session's processes have stood still for it: at
 // the longest, and all times together. Breakpoints' hits, which stop one thread,
 // are not in it. It may be called by any goroutine, after Close too.
-func (s *Session) Pauses() (longest, sum time.Duration) { return s.tracer.Pauses() }
+func (s *Session) Pauses() (longest, sum time.Duration) { return s.engine.Tracer.Pauses() }

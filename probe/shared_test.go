@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/internal/fixture"
+	"kprobe/probe/engine"
 	"kprobe/probe/ring"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
@@ -21,25 +22,25 @@ var busyShared = []string{"p:said work s=+0($arg2):string", "r1:work work v=$ret
 // many, and how many of them could be led out of it.
 func sharing(t *testing.T, l *live, pid int) (found, left int) {
 	t.Helper()
-	onTracer(t, l, func(tg *target) error {
-		return tracee.IgnoreLate(tg.withStopped(t.Context(), func(stopped []*tracee.Thread) error {
+	onTracer(t, l, func(tg *engine.Target) error {
+		return tracee.IgnoreLate(tg.WithStopped(t.Context(), func(stopped []*tracee.Thread) error {
 			for _, th := range stopped {
 				regs, err := th.Regs()
-				if err != nil || !tg.inShared(symbols.Addr(regs.Rip)) {
+				if err != nil || !tg.InShared(symbols.Addr(regs.Rip)) {
 					continue
 				}
 				found++
-				if tg.patches.recording(symbols.Addr(regs.Rip)) {
+				if tg.Patches.Recording(symbols.Addr(regs.Rip)) {
 					t.Error("shared code is taken for a detour")
 				}
-				st, at := tg.stageOf(regs)
+				st, at := tg.StageOf(regs)
 				if st == nil {
 					t.Errorf("thread %d at %#x in shared code comes from nowhere", th.TID(), regs.Rip)
 					continue
 				}
-				out, ok := st.leave(at, tg.proc)
-				if !ok || symbols.Addr(out.Rip) != st.at {
-					t.Errorf("thread %d at %#x in shared code is led to %#x (%v), not %v", th.TID(), regs.Rip, out.Rip, ok, st.at)
+				out, ok := st.Leave(at, tg.Proc)
+				if !ok || symbols.Addr(out.Rip) != st.At {
+					t.Errorf("thread %d at %#x in shared code is led to %#x (%v), not %v", th.TID(), regs.Rip, out.Rip, ok, st.At)
 					continue
 				}
 				left++
@@ -83,8 +84,8 @@ func TestSharedCode(t *testing.T) {
 			givesBack(t, l)
 		}
 		var laid []symbols.Addr
-		onTracer(t, l, func(tg *target) error {
-			for _, s := range tg.area.Shared {
+		onTracer(t, l, func(tg *engine.Target) error {
+			for _, s := range tg.Area.Shared {
 				laid = append(laid, symbols.Addr(s.Base))
 			}
 			return nil
@@ -118,18 +119,18 @@ func TestSharedRenewed(t *testing.T) {
 	sub := startSubject(t, fixture.Build(t, "probe_forever.c", "-O2"), "3")
 	l := attach(t, sub.pid(), Options{}, busyShared...)
 	for range 5 {
-		onTracer(t, l, func(tg *target) error { return tg.shareRenewed(t.Context()) })
+		onTracer(t, l, func(tg *engine.Target) error { return tg.ShareRenewed(t.Context()) })
 	}
-	onTracer(t, l, func(tg *target) error {
-		s := tg.area.Shared
-		if len(s) != 6 || len(tg.exitProbes) == 0 {
-			t.Fatalf("%d times laid, %d tables", len(s), len(tg.exitProbes))
+	onTracer(t, l, func(tg *engine.Target) error {
+		s := tg.Area.Shared
+		if len(s) != 6 || len(tg.ExitProbes) == 0 {
+			t.Fatalf("%d times laid, %d tables", len(s), len(tg.ExitProbes))
 		}
-		for _, x := range tg.exitProbes {
-			want := x.calls.Head(s[5])
+		for _, x := range tg.ExitProbes {
+			want := x.Calls.Head(s[5])
 			got := make([]byte, len(want))
-			if _, err := tg.proc.ReadMemory(got, symbols.Addr(x.calls.Addr)); err != nil || string(got) != string(want) {
-				t.Errorf("the head at %#x is % x, %v; want % x", x.calls.Addr, got, err, want)
+			if _, err := tg.Proc.ReadMemory(got, symbols.Addr(x.Calls.Addr)); err != nil || string(got) != string(want) {
+				t.Errorf("the head at %#x is % x, %v; want % x", x.Calls.Addr, got, err, want)
 			}
 		}
 		return nil
@@ -155,11 +156,11 @@ func TestSharedSignals(t *testing.T) {
 	l := attach(t, sub.pid(), Options{}, busyShared...)
 	met := 0
 	if !waitUntil(func() bool {
-		onTracer(t, l, func(tg *target) error {
-			return tracee.IgnoreLate(tg.withStopped(t.Context(), func(stopped []*tracee.Thread) error {
+		onTracer(t, l, func(tg *engine.Target) error {
+			return tracee.IgnoreLate(tg.WithStopped(t.Context(), func(stopped []*tracee.Thread) error {
 				for _, th := range stopped {
 					// A stop and the way on; its default action is nothing.
-					if regs, err := th.Regs(); err == nil && tg.inShared(symbols.Addr(regs.Rip)) {
+					if regs, err := th.Regs(); err == nil && tg.InShared(symbols.Addr(regs.Rip)) {
 						met++
 						if err := unix.Tgkill(sub.pid(), th.TID(), unix.SIGURG); err != nil {
 							return err

@@ -88,7 +88,7 @@ func TestEveryFaultingInstruction(t *testing.T) {
 	want := plain(t, prog, "repair", "20")
 	sub := startSubject(t, prog, "repair", "20")
 	l := attach(t, sub.pid(), Options{}, defs...)
-	l.fallbacks = l.s.targets[sub.pid()].area.Fallbacks // the program's handler is laid over one
+	l.fallbacks = l.s.engine.Targets[sub.pid()].Area.Fallbacks // the program's handler is laid over one
 	if got := sub.work(); got != want {
 		t.Errorf("probed, the program printed %q, otherwise %q", got, want)
 	}

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"kprobe/probe/engine"
 	"kprobe/probe/starts"
 	"kprobe/probe/tracee"
 )
@@ -92,7 +93,7 @@ func (s *Session) await(ctx context.Context) (stop func()) {
 	if want == nil {
 		return func() {}
 	}
-	if err := s.tracer.Stay(); err != nil {
+	if err := s.engine.Tracer.Stay(); err != nil {
 		return func() {}
 	}
 	a := &awaiting{s: s, ctx: ctx}
@@ -116,12 +117,12 @@ func (s *Session) await(ctx context.Context) (stop func()) {
 	return func() {
 		a.watch.Close()
 		held, late, missed := a.counts.held.Load(), a.counts.late.Load(), a.counts.missed.Load()
-		s.logf("%d processes were taken as they began, %d when they ran already", held, late)
+		s.engine.Logf("%d processes were taken as they began, %d when they ran already", held, late)
 		if missed > 0 {
-			s.warnf("%d processes that began were not taken, or ended before", missed)
+			s.engine.Warnf("%d processes that began were not taken, or ended before", missed)
 		}
 		if n := a.watch.Released(); n > 0 {
-			s.warnf("%d processes were let go before their probes were in: they began faster than they could be taken", n)
+			s.engine.Warnf("%d processes were let go before their probes were in: they began faster than they could be taken", n)
 		}
 	}
 }
@@ -137,7 +138,7 @@ type awaiting struct {
 
 // held seizes processes that wait in execve, and lets them go.
 func (a *awaiting) held(list []*starts.Held) {
-	_ = a.s.tracer.Do(func() error { // fails only at the end
+	_ = a.s.engine.Tracer.Do(func() error { // fails only at the end
 		for _, h := range list {
 			if h.Waits() {
 				a.hold(h)
@@ -153,12 +154,12 @@ func (a *awaiting) held(list []*starts.Held) {
 // hold seizes a process, on the tracer's thread.
 func (a *awaiting) hold(h *starts.Held) {
 	s := a.s
-	if s.closed || s.stopping || a.ctx.Err() != nil {
+	if s.engine.Closed || s.engine.Stopping || a.ctx.Err() != nil {
 		h.Let()
 		return
 	}
 	e, patience := &expectedStart{}, seizeTime
-	if s.targets[h.PID] == nil {
+	if s.engine.Targets[h.PID] == nil {
 		var err error
 		switch locked, known := h.InInterpreter(); {
 		case locked:
@@ -167,7 +168,7 @@ func (a *awaiting) hold(h *starts.Held) {
 			patience = cmp.Or(s.options.Wait.Hold, starts.HoldTime)
 		}
 		letGo := time.AfterFunc(patience, h.Let)
-		e.p, err = s.tracer.Attach(a.ctx, h.PID)
+		e.p, err = s.engine.Tracer.Attach(a.ctx, h.PID)
 		letGo.Stop()
 		if err != nil && !errors.Is(err, tracee.ErrAttached) {
 			h.Let()
@@ -186,8 +187,8 @@ func (a *awaiting) hold(h *starts.Held) {
 // process was seized.
 func (a *awaiting) check(pid int, e *expectedStart, more time.Duration) {
 	s := a.s
-	_ = s.tracer.Do(func() error {
-		if s.expected[pid] != e || s.closed {
+	_ = s.engine.Tracer.Do(func() error {
+		if s.expected[pid] != e || s.engine.Closed {
 			return nil
 		}
 		if s.options.Wait.Is(pid) {
@@ -206,7 +207,7 @@ func (a *awaiting) check(pid int, e *expectedStart, more time.Duration) {
 			return nil
 		}
 		delete(s.expected, pid)
-		s.letGo(e.p)
+		s.engine.LetGo(e.p)
 		a.watch.Again(pid)
 		return nil
 	})
@@ -214,31 +215,31 @@ func (a *awaiting) check(pid int, e *expectedStart, more time.Duration) {
 
 // arrived arms a process that was expected to execute what is wanted, and reports whether
 // it was. old is what it was before; nil: nothing.
-func (s *Session) arrived(p *tracee.Process, old *target) bool {
+func (s *Session) arrived(p *tracee.Process, old *engine.Target) bool {
 	if s.expected[p.PID()] == nil {
 		return false
 	}
 	delete(s.expected, p.PID())
 	if old != nil {
-		old.leaveSpace()
-		delete(s.targets, p.PID())
+		old.LeaveSpace()
+		delete(s.engine.Targets, p.PID())
 	}
-	if s.closed || s.stopping || !s.options.Wait.Is(p.PID()) {
-		s.letGo(p)
+	if s.engine.Closed || s.engine.Stopping || !s.options.Wait.Is(p.PID()) {
+		s.engine.LetGo(p)
 		return true
 	}
-	if err := s.adopt(p, nil); err != nil {
-		s.warnf("process %d: %v", p.PID(), err)
-		s.letGo(p)
+	if err := s.engine.Adopt(p, nil); err != nil {
+		s.engine.Warnf("process %d: %v", p.PID(), err)
+		s.engine.LetGo(p)
 		return true
 	}
-	tg := s.targets[p.PID()]
-	tg.load = &loading{replaced: true}
+	tg := s.engine.Targets[p.PID()]
+	tg.Load = &engine.Loading{Replaced: true}
 	s.starts.held.Add(1)
-	if err := tg.armDefs(s.run, s.definitions()); err != nil && s.run.Err() == nil {
-		s.warnf("process %d: %v", p.PID(), err)
+	if err := tg.ArmDefs(s.engine.Run, s.engine.Definitions()); err != nil && s.engine.Run.Err() == nil {
+		s.engine.Warnf("process %d: %v", p.PID(), err)
 	}
-	s.alone.Store(false)
+	s.engine.Alone.Store(false)
 	return true
 }
 
@@ -246,23 +247,23 @@ func (s *Session) arrived(p *tracee.Process, old *target) bool {
 func (a *awaiting) began(pid int) {
 	s := a.s
 	there := false
-	err := s.tracer.Do(func() error {
-		there = s.closed || s.stopping || s.targets[pid] != nil || s.expected[pid] != nil
+	err := s.engine.Tracer.Do(func() error {
+		there = s.engine.Closed || s.engine.Stopping || s.engine.Targets[pid] != nil || s.expected[pid] != nil
 		return nil
 	})
 	if there || err != nil || a.ctx.Err() != nil {
 		return
 	}
 	s.takeOver(a.ctx, pid)
-	ready, err := s.prepare(a.ctx, pid, s.options.Expect)
+	ready, err := s.engine.Prepare(a.ctx, pid, s.options.Expect)
 	if err != nil {
 		return // the end
 	}
-	err = s.tracer.Do(func() error {
-		if s.closed || s.stopping || s.targets[pid] != nil || s.expected[pid] != nil {
+	err = s.engine.Tracer.Do(func() error {
+		if s.engine.Closed || s.engine.Stopping || s.engine.Targets[pid] != nil || s.expected[pid] != nil {
 			return nil
 		}
-		p, err := s.tracer.Attach(a.ctx, pid)
+		p, err := s.engine.Tracer.Attach(a.ctx, pid)
 		if err != nil {
 			return err
 		}
@@ -280,19 +281,19 @@ func (a *awaiting) take(p *tracee.Process) {
 	}
 }
 
-func (a *awaiting) adopt(p *tracee.Process, ready *prepared) error {
+func (a *awaiting) adopt(p *tracee.Process, ready *engine.Prepared) error {
 	s := a.s
-	if err := s.adopt(p, ready); err != nil {
-		s.letGo(p)
+	if err := s.engine.Adopt(p, ready); err != nil {
+		s.engine.LetGo(p)
 		return err
 	}
-	tg := s.targets[p.PID()]
+	tg := s.engine.Targets[p.PID()]
 	for _, q := range p.Sharers() {
-		s.targets[q.PID()] = tg.sharing(q)
+		s.engine.Targets[q.PID()] = tg.Sharing(q)
 	}
-	s.alone.Store(false)
+	s.engine.Alone.Store(false)
 	a.counts.late.Add(1)
-	return tg.armDefs(s.run, s.definitions())
+	return tg.ArmDefs(s.engine.Run, s.engine.Definitions())
 }
 
 // miss counts a process that was not taken, and says why of the first few. One that has
@@ -303,6 +304,6 @@ func (a *awaiting) miss(pid int, err error) {
 		return
 	}
 	if n := a.warned.Add(1); n <= maxWarnedStarts {
-		a.s.warnf("process %d is not taken: %v", pid, err)
+		a.s.engine.Warnf("process %d is not taken: %v", pid, err)
 	}
 }

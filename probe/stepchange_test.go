@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kprobe/probe/engine"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
@@ -81,10 +82,10 @@ func TestMovesStepped(t *testing.T) {
 	sub := startStorm(t, "1")
 	l, _ := engage(t, sub.pid(), Options{CountOnly: true}, "p:always f3", "p:jump f0")
 	tactics(t, l, "always", "jump")
-	var jump *patch
-	onTracer(t, l, func(tg *target) error {
+	var jump *engine.Patch
+	onTracer(t, l, func(tg *engine.Target) error {
 		jump = jumpOf(tg, "jump")
-		return tg.withStopped(t.Context(), func(stopped []*tracee.Thread) error { return tg.restorePatches([]*patch{jump}, stopped) })
+		return tg.WithStopped(t.Context(), func(stopped []*tracee.Thread) error { return tg.RestorePatches([]*engine.Patch{jump}, stopped) })
 	})
 	inner := &Kprobe{Symbol: "f0", Offset: 1, PostHandler: func(*Kprobe, *Regs) {}}
 	if err := l.s.Register(t.Context(), inner); err != nil {
@@ -93,11 +94,11 @@ func TestMovesStepped(t *testing.T) {
 	sub.line()
 	moved := 0
 	if !waitUntil(func() bool {
-		onTracer(t, l, func(tg *target) error {
-			return tg.proc.WithStopped(t.Context(), func(stopped []*tracee.Thread) error {
+		onTracer(t, l, func(tg *engine.Target) error {
+			return tg.Proc.WithStopped(t.Context(), func(stopped []*tracee.Thread) error {
 				for _, th := range stopped {
 					regs, err := th.Regs()
-					if err != nil || !th.Stepping() || regs.Rip <= jump.plan.At || regs.Rip >= jump.plan.End() {
+					if err != nil || !th.Stepping() || regs.Rip <= jump.Plan.At || regs.Rip >= jump.Plan.End() {
 						continue
 					}
 					return moveStepped(t, tg, jump, th, stopped, &moved)
@@ -121,17 +122,17 @@ func TestMovesStepped(t *testing.T) {
 }
 
 // moveStepped has a jump take the place of the breakpoints under it, and back.
-func moveStepped(t *testing.T, tg *target, jump *patch, th *tracee.Thread, stopped []*tracee.Thread, moved *int) error {
+func moveStepped(t *testing.T, tg *engine.Target, jump *engine.Patch, th *tracee.Thread, stopped []*tracee.Thread, moved *int) error {
 	regs, err := th.Regs()
 	if err != nil {
 		return err
 	}
-	want, ok := jump.entry(symbols.Addr(regs.Rip))
+	want, ok := jump.Entry(symbols.Addr(regs.Rip))
 	if !ok {
 		return fmt.Errorf("nothing is known of %#x under the jump", regs.Rip)
 	}
-	under := sitesIn(tg, jump.plan.At, jump.plan.End())
-	if err := tg.restoreSites(under); err != nil {
+	under := sitesIn(tg, jump.Plan.At, jump.Plan.End())
+	if err := tg.RestoreSites(under); err != nil {
 		return err
 	}
 	if err := rearm(tg, jump, stopped); err != nil {
@@ -141,8 +142,8 @@ func moveStepped(t *testing.T, tg *target, jump *patch, th *tracee.Thread, stopp
 		t.Errorf("it stands at %#x yet, and not at %v in the detour", regs.Rip, want)
 	}
 	*moved++
-	if err := tg.restorePatches([]*patch{jump}, tg.proc.Threads()); err != nil {
+	if err := tg.RestorePatches([]*engine.Patch{jump}, tg.Proc.Threads()); err != nil {
 		return err
 	}
-	return tg.writeAll(under)
+	return tg.WriteAll(under)
 }

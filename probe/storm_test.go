@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"kprobe/internal/fixture"
+	"kprobe/probe/engine"
 )
 
 // counter is a Sink that only counts.
@@ -81,7 +82,7 @@ func stormed(t *testing.T, threads, cycles int) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	start := time.Now()
 	for i := range cycles {
-		if err := toggle(l.s, rng, func(p *placed) bool { return p.ev.Name == "always" }); err != nil {
+		if err := toggle(l.s, rng, func(p *engine.Placed) bool { return p.Ev.Name == "always" }); err != nil {
 			t.Fatalf("cycle %d: %v", i, err)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/internal/fixture"
+	"kprobe/probe/engine"
 	"kprobe/probe/ring"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
@@ -27,8 +28,8 @@ func TestTallyCode(t *testing.T) {
 			t.Fatal(err)
 		}
 		var laid []symbols.Addr
-		onTracer(t, l, func(tg *target) error {
-			for _, x := range tg.area.Tallies {
+		onTracer(t, l, func(tg *engine.Target) error {
+			for _, x := range tg.Area.Tallies {
 				laid = append(laid, symbols.Addr(x.Base))
 			}
 			return nil
@@ -40,11 +41,11 @@ func TestTallyCode(t *testing.T) {
 		if !waitUntil(func() bool {
 			n, left := sharing(t, l, sub.pid())
 			found += n
-			onTracer(t, l, func(tg *target) error {
-				return tracee.IgnoreLate(tg.withStopped(t.Context(), func(stopped []*tracee.Thread) error {
+			onTracer(t, l, func(tg *engine.Target) error {
+				return tracee.IgnoreLate(tg.WithStopped(t.Context(), func(stopped []*tracee.Thread) error {
 					for _, th := range stopped {
 						// A stop and the way on; its default action is nothing.
-						if regs, err := th.Regs(); err == nil && tg.inShared(symbols.Addr(regs.Rip)) {
+						if regs, err := th.Regs(); err == nil && tg.InShared(symbols.Addr(regs.Rip)) {
 							if err := unix.Tgkill(sub.pid(), th.TID(), unix.SIGURG); err != nil {
 								return err
 							}

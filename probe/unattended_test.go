@@ -17,6 +17,7 @@ import (
 	"kprobe/fetch"
 	"kprobe/internal/fixture"
 	"kprobe/probe/area"
+	"kprobe/probe/engine"
 	"kprobe/probe/tracee"
 )
 
@@ -88,7 +89,7 @@ func TestHazardP58(t *testing.T) {
 			s.line()
 			for i := range full(2, 100) {
 				link, err := l.s.Add(t.Context(), []*fetch.Def{parsed(t, fmt.Sprintf("p:rec/more%d hit c=$comm", i)), parsed(t, fmt.Sprintf("r:rec/back%d hit2", i))})
-				if errors.Is(err, errInterrupted) {
+				if errors.Is(err, engine.ErrInterrupted) {
 					continue // the storm's handlers were always in a detour
 				}
 				if err != nil {
@@ -96,7 +97,7 @@ func TestHazardP58(t *testing.T) {
 				}
 				l.untraced(s.pid())
 				time.Sleep(20 * time.Millisecond)
-				if err := link.Close(t.Context()); err != nil && !errors.Is(err, errInterrupted) {
+				if err := link.Close(t.Context()); err != nil && !errors.Is(err, engine.ErrInterrupted) {
 					t.Fatal(err)
 				}
 				l.untraced(s.pid())

@@ -31,9 +31,9 @@ func TestLetGoRules(t *testing.T) {
 			fmt.Fprintln(sub.in, "only")
 			sub.expect("set")
 			seen := func() (seen bool) {
-				_ = l.s.tracer.Do(func() error {
-					tg := l.s.targets[sub.pid()]
-					seen = tg != nil && tg.renewal.filtered
+				_ = l.s.engine.Tracer.Do(func() error {
+					tg := l.s.engine.Targets[sub.pid()]
+					seen = tg != nil && tg.Renewal.Filtered
 					return nil
 				})
 				return seen

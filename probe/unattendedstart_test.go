@@ -38,7 +38,7 @@ func TestLetGoStarted(t *testing.T) {
 			l := &live{t: t, s: s, done: make(chan struct{}), stop: func() {}}
 			sink := &wholeSink{}
 			l.begin(sink)
-			pid := s.started
+			pid := s.engine.Started
 			if _, err := io.WriteString(write, "\n"); err != nil {
 				t.Fatal(err)
 			}

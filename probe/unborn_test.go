@@ -6,6 +6,7 @@ import (
 
 	"kprobe/internal/fixture"
 	"kprobe/internal/procfs"
+	"kprobe/probe/engine"
 	"kprobe/probe/tracee"
 )
 
@@ -13,22 +14,22 @@ import (
 // told of yet: it is made clean of what its copy of the memory has.
 func TestHazardP57(t *testing.T) {
 	prog := fixture.Build(t, "unborn.c", "-O1")
-	removed := func(l *live, _ *target) error { return l.s.Remove(t.Context(), l.s.Events()...) }
-	trapped := func(_ *live, tg *target) error {
+	removed := func(l *live, _ *engine.Target) error { return l.s.Remove(t.Context(), l.s.Events()...) }
+	trapped := func(_ *live, tg *engine.Target) error {
 		list := jumpsIn(tg)
 		if len(list) == 0 {
 			return fmt.Errorf("there is no jump")
 		}
-		return tg.unoptimize(t.Context(), list[0])
+		return tg.Unoptimize(t.Context(), list[0])
 	}
-	restored := func(_ *live, tg *target) error {
-		return tg.withStopped(t.Context(), func(stopped []*tracee.Thread) error { return tg.restorePatches(tg.patches.list, stopped) })
+	restored := func(_ *live, tg *engine.Target) error {
+		return tg.WithStopped(t.Context(), func(stopped []*tracee.Thread) error { return tg.RestorePatches(tg.Patches.List, stopped) })
 	}
 	for _, c := range []struct {
 		name   string
 		o      Options
 		def    string
-		change func(*live, *target) error
+		change func(*live, *engine.Target) error
 	}{
 		{"removed jump", Options{}, "p:leaf leaf", removed},
 		{"restored jump", Options{}, "p:leaf leaf", restored},
@@ -43,7 +44,7 @@ func TestHazardP57(t *testing.T) {
 			l, _ := engage(t, sub.pid(), c.o, c.def)
 			sub.line()
 			sub.expect("within")
-			onTracer(t, l, func(tg *target) error {
+			onTracer(t, l, func(tg *engine.Target) error {
 				sub.line()
 				if !waitUntil(func() bool { return len(procfs.Process(sub.pid()).AllChildren()) > 0 }) {
 					return fmt.Errorf("no child")

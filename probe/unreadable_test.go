@@ -28,8 +28,8 @@ func TestUnreadable(t *testing.T) {
 		t.Cleanup(func() { _ = s.Close(t.Context()) })
 		const page = 4096
 		at := uint64(0x2f0000000000)
-		err = s.tracer.Do(func() error {
-			p := s.targets[sub.pid()].proc
+		err = s.engine.Tracer.Do(func() error {
+			p := s.engine.Targets[sub.pid()].Proc
 			if _, err := p.Syscall(t.Context(), nil, unix.SYS_MMAP, uintptr(at), 3*page, unix.PROT_READ|unix.PROT_WRITE,
 				unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED_NOREPLACE, ^uintptr(0), 0); err != nil {
 				return err

@@ -13,6 +13,7 @@ import (
 
 	"kprobe/fetch"
 	"kprobe/internal/fixture"
+	"kprobe/probe/engine"
 	"kprobe/probe/semaphore"
 	"kprobe/symbols"
 )
@@ -346,17 +347,17 @@ func TestUSDTSemaphoreStates(t *testing.T) {
 		sub := startForms(t, fixture.Build(t, "usdt_forms.c", "-O1"))
 		l := attach(t, sub.pid(), Options{}, "p:guarded %forms:guarded")
 		sub.wants(1)
-		var tg *target
-		err := l.s.tracer.Do(func() error {
-			tg = l.s.targets[sub.pid()]
-			entry := tg.semaphores.EntryOf(symbols.Addr(sub.counter))
+		var tg *engine.Target
+		err := l.s.engine.Tracer.Do(func() error {
+			tg = l.s.engine.Targets[sub.pid()]
+			entry := tg.Semaphores.EntryOf(symbols.Addr(sub.counter))
 			b := make([]byte, semaphore.EntrySize)
-			if _, err := tg.proc.ReadMemory(b, entry); err != nil {
+			if _, err := tg.Proc.ReadMemory(b, entry); err != nil {
 				return err
 			}
 			e := semaphore.Decode(b)
 			e.Inode, e.State, e.Before = e.Inode+c.inode, c.state, c.before
-			return tg.proc.WriteMemory(e.Encode(), entry)
+			return tg.Proc.WriteMemory(e.Encode(), entry)
 		})
 		if err != nil {
 			t.Fatal(err)

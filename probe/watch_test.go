@@ -48,7 +48,7 @@ func watchIn(t *testing.T, prog, mode, n string, o Options, defs ...string) *whe
 	sink := &whereSink{}
 	l := engageInto(t, sub.pid(), o, sink, defs...)
 	if mode == "blocked" { // it lays an action of its own over the fallback handler
-		l.fallbacks = l.s.targets[sub.pid()].area.Fallbacks
+		l.fallbacks = l.s.engine.Targets[sub.pid()].Area.Fallbacks
 	}
 	if got := sub.work(); got != want {
 		t.Errorf("watched, the program printed %q, otherwise %q", got, want)
@@ -258,8 +258,8 @@ func TestWatchFull(t *testing.T) {
 	}
 	again := waitUntil(func() bool {
 		n := 0
-		_ = l.s.tracer.Do(func() error {
-			for _, p := range l.s.targets[sub.pid()].registers.slots {
+		_ = l.s.engine.Tracer.Do(func() error {
+			for _, p := range l.s.engine.Targets[sub.pid()].Registers.Slots {
 				if p != nil {
 					n++
 				}

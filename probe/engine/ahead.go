@@ -1,0 +1,212 @@
+package engine
+
+import (
+	"runtime"
+	"runtime/debug"
+	"sync"
+
+	"kprobe/probe/assess"
+	"kprobe/probe/plan"
+	"kprobe/probe/survey"
+	"kprobe/symbols"
+)
+
+// What a plan takes from files, the functions' code taken apart, is worked out on all
+// CPUs a little ahead of the planner, which is one, and let go behind it: the functions
+// of a large program together would take more memory than all the rest.
+
+// aheadOf is how many pieces of work are begun before they are asked for.
+const aheadOf = 64
+
+// LetGo is from how many places on functions are let go.
+const LetGo = 4096
+
+// litterPercent is how much of that there may be, in percent of what is used.
+const litterPercent = 50
+
+// litter lets more memory that is used no more lie around while many places are looked
+// at, where little may: to find it again and again would take as long as all the rest.
+// It returns how to have it as before.
+func litter(places int) (tidy func()) {
+	if places < LetGo {
+		return func() {}
+	}
+	was := debug.SetGCPercent(litterPercent)
+	if was < 0 || was > litterPercent {
+		debug.SetGCPercent(was)
+		return func() {}
+	}
+	return func() { debug.SetGCPercent(was) }
+}
+
+// Ahead has work done for 0 to n-1 on all CPUs. next gives the results in order and is
+// called at most n times; stop must be called in the end, and waits for those that work.
+func Ahead[T any](n int, work func(i int) T) (next func() T, stop func()) {
+	type piece struct {
+		i    int
+		done chan T
+	}
+	jobs, inOrder, over := make(chan piece), make(chan chan T, aheadOf), make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		defer close(jobs)
+		for i := range n {
+			p := piece{i, make(chan T, 1)}
+			select {
+			case inOrder <- p.done:
+			case <-over:
+				return
+			}
+			select {
+			case jobs <- p:
+			case <-over:
+				return
+			}
+		}
+	})
+	for range min(runtime.GOMAXPROCS(0), n) {
+		wg.Go(func() {
+			for p := range jobs {
+				p.done <- work(p.i)
+			}
+		})
+	}
+	return func() T { return <-<-inOrder }, func() { close(over); wg.Wait() }
+}
+
+// atStart reports whether a place is where a function starts that isn't Go's: there the
+// stack is a stack whatever the function does, and it needn't be decoded to be grouped.
+func atStart(w symbols.Site) bool {
+	return w.Addr == survey.Start(w) && w.Func.End > w.Func.Start && w.Module != nil && w.Module.File != nil && !w.Module.File.IsGo()
+}
+
+// decodedAhead gives the functions of places, in the order of the places, as
+// target.function does; those that it doesn't know are decoded ahead, but for those of
+// places atStart, whose instructions may be missing.
+func (tg *Target) decodedAhead(ws []PatchRequest) (of func(w symbols.Site) (*assess.Function, error), stop func()) {
+	type found struct {
+		f   *assess.Function
+		err error
+	}
+	var list []symbols.Site
+	seen := map[symbols.Addr]bool{}
+	for _, w := range ws {
+		if start := survey.Start(w.Site); w.Site.Module != nil && w.Site.Module.File != nil && !seen[start] && !tg.funcs[start].Loaded() && !atStart(w.Site) {
+			seen[start] = true
+			list = append(list, w.Site)
+		}
+	}
+	next, stop := Ahead(len(list), func(i int) found {
+		w := list[i]
+		f, err := assess.Decode(w.Module.File, w.Func, survey.Start(w))
+		return found{f, err}
+	})
+	rest := list // which the workers don't look at
+	return func(w symbols.Site) (*assess.Function, error) {
+		start := survey.Start(w)
+		if f := tg.funcs[start]; atStart(w) && f != nil {
+			return f, nil
+		} else if atStart(w) {
+			return tg.keep(&assess.Function{Fn: w.Func, Start: start, Size: int(w.Func.Size())}), nil
+		}
+		for seen[start] && len(rest) > 0 {
+			is := survey.Start(rest[0]) == start
+			got := next()
+			if rest = rest[1:]; !is {
+				continue // nobody has asked for it
+			}
+			if got.err != nil {
+				return nil, got.err
+			}
+			return tg.keep(got.f), nil
+		}
+		return tg.function(w)
+	}, stop
+}
+
+// leavingAhead has all CPUs find out how the functions of places are left. known, which
+// is called with the places in order, has target.leaving know it.
+func (tg *Target) leavingAhead(places []symbols.Site) (known func(symbols.Site), stop func()) {
+	var list []symbols.Site
+	seen := map[symbols.Addr]bool{}
+	for _, w := range places {
+		if start := survey.Start(w); w.Module != nil && w.Module.File != nil && !w.Module.File.IsGo() && !seen[start] && !tg.funcs[start].KnowsLeaving() {
+			seen[start] = true
+			list = append(list, w)
+		}
+	}
+	of := list // list is the caller's
+	next, stop := Ahead(len(of), func(i int) *assess.Function {
+		w := of[i]
+		f, err := assess.Decode(w.Module.File, w.Func, survey.Start(w))
+		if err != nil {
+			return nil // who asks is told
+		}
+		f.Leaving()
+		f.Release()
+		return f
+	})
+	return func(w symbols.Site) {
+		for seen[survey.Start(w)] {
+			got := next()
+			delete(seen, survey.Start(list[0]))
+			if list = list[1:]; got != nil {
+				tg.keep(got)
+			}
+		}
+	}, stop
+}
+
+// keep makes a function that was decoded the one that the target knows.
+func (tg *Target) keep(f *assess.Function) *assess.Function {
+	if old := tg.funcs[f.Start]; old != nil { // it was let go
+		old.Load(f)
+		return old
+	}
+	tg.funcs[f.Start] = f
+	return f
+}
+
+// preparedFunction is what the planner takes from files for a function.
+type preparedFunction struct {
+	f    *assess.Function
+	plan *plan.Func
+	err  error
+}
+
+// preparedAhead gives what files tell of functions, in order.
+func (o *planner) preparedAhead(list []*assess.Function, groups map[*assess.Function][]PatchRequest) (next func() preparedFunction, stop func()) {
+	type job struct {
+		f  *assess.Function // of which only what never changes is looked at, or a copy
+		at *symbols.Site
+		// loaded: f is a copy, whose instructions are at hand.
+		loaded bool
+	}
+	jobs := make([]job, len(list))
+	for i, f := range list {
+		ws := groups[f]
+		if len(ws) == 0 {
+			continue
+		}
+		if jobs[i] = (job{f: f, at: &ws[0].Site}); f.Loaded() {
+			now := *f
+			jobs[i].f, jobs[i].loaded = &now, true
+		}
+	}
+	around := o.tg.around
+	return Ahead(len(list), func(i int) (out preparedFunction) {
+		j := &jobs[i]
+		if j.at == nil {
+			return out
+		}
+		f := j.f
+		if !j.loaded {
+			if f, out.err = assess.Decode(j.at.Module.File, j.f.Fn, j.f.Start); out.err != nil {
+				return out
+			}
+		}
+		code, known := around.Of(f.Code, f.Fn, j.at.Module)
+		out.f, out.plan = f, plan.FromSweep(f.Sweep, code, known)
+		return out
+	})
+}

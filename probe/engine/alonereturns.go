@@ -1,0 +1,110 @@
+package engine
+
+import (
+	"slices"
+
+	"kprobe/probe/detour"
+	"kprobe/symbols"
+)
+
+// Returns that are counted where they happen
+//
+// Where many functions' returns are counted and nothing else is asked of them, most of
+// the calls needn't be noted. A function that is entered at its start only, and left by
+// its own return instructions only, returns whenever one of them runs: each is a hit by
+// itself, and the entry isn't patched. So a call costs one detour that adds to a number,
+// no row of a table, and half of the memory. Calls that were under way when the probes
+// came, or were entered while these were off, are hits when they return.
+//
+// Where such a function jumps on to another it is the jump that notes the call, as one
+// that passes on (detour.BuildJump): it returns by the other's returns, which look into
+// the table in common, as those of any call that is noted at its entry. A call that
+// returns by the function's own returns costs no row.
+//
+// Functions of which only the program knows where they jump note their calls at their
+// entries, and so do those whose address is known to data where some of the batch jump to
+// where a register says: such a jump is answered by the table (onward.go). So do functions
+// that a jump of theirs may come back to, and those whose calls return by parts of code
+// that lie apart.
+
+// maxAlone is how many returns of a function are patched at most, where those are all
+// that is.
+const maxAlone = 16
+
+// countsMany notes whether a batch counts the returns of so many functions that each
+// needn't be noted.
+func (o *planner) countsMany(ws []PatchRequest) {
+	n := 0
+	for i := range ws {
+		if ws[i].Kind == requestReturn && o.countable(ws[i].P) {
+			n++
+		}
+	}
+	o.manyCounted = n >= commonFrom
+	o.exits.Wide = o.manyCounted
+}
+
+// countable reports whether any return of the probe's function may be a hit.
+func (o *planner) countable(p *Placed) bool { return o.tg.countsAnywhere(p) && !p.limited() }
+
+// mayBeAlone reports whether a function may be probed at its returns alone, as far as
+// its own instructions say.
+func (o *planner) mayBeAlone(p *Placed, l *ExitProbe) bool {
+	return o.manyCounted && o.countable(p) &&
+		(l.own && len(l.Exits) <= maxAlone || l.plain && detour.CanBeCommon(p.prog))
+}
+
+// findAlone finds the return probes that are counted where the functions return. Those
+// whose exits were to be probed for that only go by return trampolines otherwise.
+func (o *planner) findAlone(ps []*Placed) {
+	fresh := func(p *Placed) *ExitProbe {
+		if x := o.course(p).ByExits; x != nil && x != p.ByExits {
+			return x
+		}
+		return nil
+	}
+	open := slices.ContainsFunc(ps, func(p *Placed) bool { x := fresh(p); return x != nil && x.open != "" })
+	for _, p := range ps {
+		x := fresh(p)
+		if x == nil || !o.mayBeAlone(p, x) {
+			continue
+		}
+		w := p.Where
+		x.Alone = !o.tg.around.EnteredInside(w.Module, w.Vaddr) && !(open && w.Module.File.Leads(w.Vaddr)&symbols.LeadTaken != 0)
+		o.setAlone(p, x)
+	}
+	if o.inCommon(ps) != nil {
+		return
+	}
+	for _, p := range ps { // nobody can note a call at a jump
+		if x := fresh(p); x != nil && x.Alone && !x.own {
+			x.Alone = false
+			o.setAlone(p, x)
+		}
+	}
+}
+
+// setAlone has the exits of a probe do what x.alone says.
+func (o *planner) setAlone(p *Placed, x *ExitProbe) {
+	for i := range x.Exits {
+		e := &x.Exits[i]
+		mine := x.Alone && e.within(*p.Where)
+		e.alone, e.notes = mine && e.passing == detour.NotPassing, mine && e.passing == detour.PassesOn
+	}
+	if c := o.course(p); !x.Alone && c.landable && !x.cheap(*p.Where) {
+		c.ByExits = nil
+	}
+}
+
+// patched are the requests of a function at which something is to be written: not the
+// entries whose exits are all that is needed.
+func (o *planner) patched(ws []PatchRequest) []PatchRequest {
+	skip := func(w PatchRequest) bool {
+		x := o.course(w.P).ByExits
+		return w.Kind == requestReturn && x != nil && x.Alone
+	}
+	if !slices.ContainsFunc(ws, skip) {
+		return ws
+	}
+	return slices.DeleteFunc(slices.Clone(ws), skip)
+}

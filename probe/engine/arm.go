@@ -1,0 +1,273 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"kprobe/fetch"
+	"kprobe/probe/assess"
+	"kprobe/probe/detour"
+	"kprobe/probe/gocode"
+	"kprobe/probe/survey"
+	"kprobe/probe/triggers"
+	"kprobe/symbols"
+)
+
+// How a batch is armed
+//
+// All that can fail without touching the process comes first: names are looked
+// up, programs compiled, instruction boundaries proved. Then, in this order:
+//
+//  1. memory for the copies is mapped (injected system calls);
+//  2. the copies are written there, where no thread is yet;
+//  3. each site is entered in the journal, then in the fallback handler's table, so that
+//     whoever finds an int3 from here on also finds how to go on;
+//  4. the int3 is written over the instruction's first byte. A store of one
+//     byte is seen whole: a thread executes the old instruction or the int3.
+//     No thread is stopped for it; all are traced already, so none can meet
+//     an int3 that nobody answers.
+//
+// If any step fails, what was done is undone in reverse and the batch is not
+// armed. A site that is taken out goes the same way back: first byte, then the
+// fallback handler's table keeps it as retired (a thread may have trapped and not been seen
+// yet), then the journal. Its copy stays until no thread can be in it.
+
+// PatchRequest is one place of one definition that is to be armed.
+type PatchRequest struct {
+	*assess.Place
+	P           *Placed
+	open        *fetch.Chain // of an exit that passes on: where it leads, if only the program knows
+	to          symbols.Addr // of a redirection: the detour
+	stack       gocode.Stack
+	pop         uint16 // of an exit that takes a jump: what it takes off the stack besides
+	Kind        wantKind
+	passing     detour.Passing // of an exit that takes a jump and isn't a return
+	notes       bool           // of a jump: calls are noted there (alonereturns.go)
+	conditional bool           // an exit by a conditional jump
+	alone       bool           // an exit that is a hit by itself, of a probe of exits (alonereturns.go)
+	joins       bool           // another probe's calls are noted before at the same entry, in the same table
+}
+
+type wantKind uint8
+
+const (
+	requestEntry wantKind = iota
+	requestReturn
+	WantExit
+	requestExit  // an exit that is a hit by itself
+	wantRedirect // a breakpoint that only leads into a detour
+	requestWatch // memory, by a debug register: nothing is written
+)
+
+// own is a breakpoint of kprobe's own that is to be written: for a hook, or, where
+// that is nil, for calls that return there.
+type own struct {
+	assess.Place
+	hook *hook
+	// calls: calls are made there that return where another one lands. Without
+	// a hook and this calls return there.
+	calls bool
+	// leaves is the return probe whose function is left there: outwards, by a jump
+	// to another function, where the jump is conditional if it is taken.
+	leaves                *Placed
+	outwards, conditional bool
+}
+
+// resolve finds the places of a definition in the target and proves them.
+func (tg *Target) resolve(d *fetch.Def, ev *Event) ([]PatchRequest, error) {
+	if d.Kind == fetch.Watch {
+		return tg.resolveWatch(d, ev)
+	}
+	places, known := tg.found.take(d, tg.Space)
+	var err error
+	if !known {
+		places, err = away(tg.Engine, func() ([]symbols.Site, error) { return tg.Space.Resolve(d.Place) })
+	}
+	var unbound *symbols.UnboundIFuncError
+	if errors.As(err, &unbound) {
+		if impl, ok := tg.chosen[unbound.Resolver]; ok {
+			var w symbols.Site
+			if w, err = tg.Space.IFuncSite(unbound, impl); err == nil && d.Place.Offset != 0 {
+				places, err = tg.Space.Resolve(symbols.Place{Kind: symbols.PlaceAddr, Value: uint64(impl) + uint64(d.Place.Offset)})
+			} else {
+				places = []symbols.Site{w}
+			}
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	glob := d.Place.IsGlob()
+	defer litter(len(places))()
+	defer tg.readAhead(len(places))()
+	letIn, letOut := func(symbols.Site) {}, func(symbols.Site) {}
+	if d.Kind == fetch.Return && len(places) >= LetGo {
+		var stop func()
+		letIn, stop = tg.leavingAhead(places)
+		defer stop()
+		letOut = func(w symbols.Site) { tg.funcs[survey.Start(w)].Release() }
+	}
+	var out []PatchRequest
+	var refused error
+	left := map[string]int{} // places, by why they are left out
+	var without assess.Partly
+	for i, w := range places {
+		if err := tg.answer(); err != nil {
+			return nil, err
+		}
+		tg.Engine.progress("checking places", i, len(places))
+		letIn(w)
+		more, err := tg.place(d, ev, w)
+		letOut(w)
+		if err != nil {
+			if len(places) > 1 && without.Skip(w, err) {
+				continue
+			}
+			var r *survey.RefusedError
+			if glob && errors.As(err, &r) {
+				refused = err
+				if r.Many != "" {
+					left[r.Many]++
+				}
+				tg.Engine.Logf("%v", err)
+				continue
+			}
+			if w.USDT != nil && len(places) > 1 && errors.As(err, &r) {
+				refused = err
+				tg.Engine.Warnf("%s: one of %d places is not probed: %v", d.Place, len(places), err)
+				continue
+			}
+			return nil, err
+		}
+		out = append(out, more...)
+	}
+	if len(out) == 0 && without.First != nil {
+		return nil, without.First
+	}
+	if len(out) == 0 && refused != nil {
+		return nil, refused
+	}
+	if without.First != nil {
+		tg.Engine.Warnf("%s", without.Warning(d, len(places)))
+	}
+	for _, why := range slices.Sorted(maps.Keys(left)) {
+		tg.Engine.Warnf("%s: %d of %d places are not probed: %s", d.Place, left[why], len(places), why)
+	}
+	return append(out, tg.resolveInlined(d, ev, places)...), nil
+}
+
+// place makes what is to be armed for a definition at one place.
+func (tg *Target) place(d *fetch.Def, ev *Event, w symbols.Site) ([]PatchRequest, error) {
+	found, err := tg.assessor().Definition(d, w)
+	if err != nil {
+		return nil, err
+	}
+	if tg.Engine.Inject != nil {
+		if err := tg.mayInject(d, w); err != nil {
+			return nil, err
+		}
+	}
+	u := tg.Engine.Owner.HandlersOf(d)
+	prog, list, err := tg.program(d, ev, u, w)
+	if err != nil {
+		return nil, err
+	}
+	at := &found.Site
+	if at.Addr != w.Addr {
+		moved := w
+		at = &moved
+	}
+	p := &Placed{Ev: ev, Def: d, user: u, prog: prog, target: tg, Where: at, timeSlots: detour.TimeSlots(prog), triggers: list, breakpointOnly: triggers.NeedTracer(list)}
+	if d.Kind != fetch.Return {
+		return []PatchRequest{{Place: &found, P: p, Kind: requestEntry}}, nil
+	}
+	n := d.MaxActive
+	if n == 0 {
+		n = tg.Engine.maxActive()
+	}
+	if p.pool, p.fn = newPool(n), w.Func.Symbol.Demangled(); p.fn == w.Name {
+		p.fn = w.Name // one text for both
+	}
+	out := []PatchRequest{{Place: &found, P: p, Kind: requestReturn}}
+	if w.Module.File.IsGo() {
+		p.goABI = true
+		f, err := tg.function(w)
+		if err != nil {
+			return nil, &survey.RefusedError{Addr: w.Addr, Place: w.Name, Rule: fmt.Sprintf("its exits can't be found: %v", err)}
+		}
+		exits, err := tg.ownExits(f, w, p)
+		if err != nil {
+			return nil, err
+		}
+		if p.alone = len(prog.Entry) == 0 && u == nil; p.alone {
+			for i := range exits {
+				exits[i].Kind = requestExit
+			}
+			return exits, nil
+		}
+		return append(out, exits...), nil
+	}
+	if f, err := tg.leaving(w); err == nil {
+		p.describeExits(f)
+		p.never = !f.Leaving().Returns
+	}
+	return out, nil
+}
+
+// plainProgram is the program of the definition that was compiled last of those that fetch
+// nothing.
+type plainProgram struct {
+	def  *fetch.Def
+	prog *fetch.Program
+}
+
+// program compiles a definition for one of its places.
+func (tg *Target) program(d *fetch.Def, ev *Event, u *Handlers, w symbols.Site) (*fetch.Program, []*triggers.Trigger, error) {
+	// Where nothing is fetched it is the same everywhere, and of thousands of places once.
+	same := u == nil && len(d.Args) == 0 && d.Filter == nil && len(tg.Engine.Triggers.List) == 0
+	if same && tg.plain.def == d {
+		return tg.plain.prog, nil, nil
+	}
+	env := &assess.Env{Space: tg.Space, Text: tg.Engine.Opts.MaxText, Site: w}
+	form, err := u.form(d, env)
+	if err != nil {
+		return nil, nil, err
+	}
+	prog, list, err := tg.Engine.compile(form, ev, env)
+	if err == nil && same {
+		tg.plain.def, tg.plain.prog = d, prog
+	}
+	return prog, list, err
+}
+
+// arm puts a batch in, or nothing of it.
+func (tg *Target) arm(ctx context.Context, ws []PatchRequest) error {
+	return tg.change(ctx, &Changeset{add: ws})
+}
+
+// armOwn puts a breakpoint of kprobe's own in.
+func (tg *Target) armOwn(ctx context.Context, x own) error {
+	return tg.change(ctx, &Changeset{own: []own{x}})
+}
+
+// makeWay takes jumps out that cover kprobe's own breakpoints. A return address
+// under a jump gets a return trampoline instead, unless something may unwind the stack: it
+// would find no way past one.
+func (tg *Target) makeWay(ctx context.Context, list []own) error {
+	for _, w := range list {
+		p := tg.Patches.Covering(w.Site.Addr, int(w.Inst.Len))
+		if p == nil {
+			continue
+		}
+		if w.hook == nil && !w.calls && w.leaves == nil && tg.Engine.unwinds.In(tg.Space) == "" {
+			return errors.New("a probe's jump is there")
+		}
+		if err := tg.Unoptimize(ctx, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,133 @@
+package engine
+
+import (
+	"kprobe/probe/detour"
+	"kprobe/probe/results"
+	"kprobe/probe/ring"
+)
+
+// Hits that are counted by a number
+//
+// A session whose sink only wants to know how a number is spread (Options.Bin) has the
+// detours count, in rows of the memory file (ring.Bins). A probe has its row for as long
+// as it has its id; what it has counted stays with its event.
+
+// rows is how many rows of bins a memory file of the session has: those of the first
+// probes are used, the others record.
+func (s *Engine) rows() int {
+	if s.Opts.Bin == nil {
+		return 0
+	}
+	return 1024
+}
+
+// placedBins is a probe's row.
+type placedBins struct {
+	results.Bin
+	row int
+	off int64
+}
+
+// giveRow gives a probe that is to have one a row. t.mu is held.
+func (t *Feed) giveRow(p *Placed) {
+	p.bins = nil
+	if t.engine.Opts.Bin == nil || p.user != nil || !t.engine.records(p.user) || t.engine.timed() || len(p.triggers) > 0 {
+		return
+	}
+	bin := t.engine.Opts.Bin(&p.Ev.Event, p.prog)
+	if bin == nil || !detour.CanBin(p.prog, bin.Arg) {
+		return
+	}
+	row := t.usedRows
+	if n := len(t.freeRows); n > 0 {
+		row, t.freeRows = t.freeRows[n-1], t.freeRows[:n-1]
+	} else if row == t.File.Layout.Rows {
+		return
+	} else {
+		t.usedRows++
+	}
+	p.bins = &placedBins{*bin, row, t.File.Layout.RowOff(row)}
+}
+
+// takeRow has the event keep what a probe has counted, and takes its row back. No detour
+// counts in it any more. t.mu is held.
+func (t *Feed) takeRow(p *Placed) {
+	if p.bins == nil {
+		return
+	}
+	b := t.counters.Bins(p.bins.row)
+	t.counters.ClearBins(p.bins.row)
+	t.freeRows = append(t.freeRows, p.bins.row)
+	p.Ev.keepBins(p, &b)
+}
+
+func (p *Placed) detourBins() *detour.Bins {
+	if p.bins == nil {
+		return nil
+	}
+	return &detour.Bins{Arg: p.bins.Arg, Form: p.bins.Form, Shift: p.bins.Shift, Row: p.bins.off}
+}
+
+// binsKey tells what is counted apart.
+type binsKey struct {
+	fn, arg string
+	bin     results.Bin
+}
+
+func (p *Placed) binsKey() binsKey {
+	k := binsKey{arg: p.prog.Fields()[p.bins.Arg].Name, bin: p.bins.Bin}
+	if p.Ev.Return {
+		k.fn = p.fn
+	}
+	return k
+}
+
+// keepBins keeps the counts of a probe that goes.
+func (e *Event) keepBins(p *Placed, b *ring.Bins) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	addBins(&e.pastBins, p.binsKey(), b)
+	p.bins = nil
+}
+
+func addBins(to *map[binsKey]*ring.Bins, k binsKey, b *ring.Bins) {
+	if *to == nil {
+		*to = map[binsKey]*ring.Bins{}
+	}
+	if (*to)[k] == nil {
+		(*to)[k] = &ring.Bins{}
+	}
+	(*to)[k].Add(b)
+}
+
+func (s *Engine) Binned() []results.Bins {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	var out []results.Bins
+	for _, e := range s.Events {
+		var sum map[binsKey]*ring.Bins
+		for b := e; b != nil; {
+			b = b.addBins(&sum)
+		}
+		for k, b := range sum {
+			out = append(out, results.Bins{Event: &e.Event, Func: k.fn, Arg: k.arg, Bin: k.bin, BinCounts: *b})
+		}
+	}
+	return out
+}
+
+// addBins adds what the event has counted, and gives the event of that name before it.
+func (e *Event) addBins(sum *map[binsKey]*ring.Bins) (before *Event) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for k, b := range e.pastBins {
+		addBins(sum, k, b)
+	}
+	for _, p := range e.probes {
+		if p.bins != nil {
+			b := p.feed.counters.Bins(p.bins.row)
+			addBins(sum, p.binsKey(), &b)
+		}
+	}
+	return e.Before
+}

@@ -1,0 +1,97 @@
+package engine
+
+import (
+	"cmp"
+	"slices"
+	"sort"
+
+	"kprobe/probe/assess"
+	"kprobe/probe/plan"
+	"kprobe/probe/survey"
+	"kprobe/symbols"
+)
+
+// Whose bytes are whose: a jump may need bytes of its neighbours, and every byte
+// of the text has one owner.
+
+// dropConflicting gives up jumps that need bytes at which another function's probe
+// stands: that probe will change them, whatever its tactic. Within a function
+// the planner has seen to it.
+func (o *planner) dropConflicting(patches []*Patch, ws, rest []PatchRequest) ([]*Patch, []PatchRequest) {
+	all := make([]symbols.Addr, 0, len(ws))
+	for _, w := range ws {
+		all = append(all, w.Site.Addr)
+	}
+	sort.Slice(all, func(i, j int) bool { return all[i] < all[j] })
+	kept := patches[:0]
+	for _, p := range patches {
+		own := map[symbols.Addr]bool{}
+		for _, a := range p.Plan.Sites {
+			own[symbols.Addr(a)] = true
+		}
+		clash := false
+		for r := range p.Plan.Owns() {
+			i := sort.Search(len(all), func(i int) bool { return uint64(all[i]) >= r.Lo })
+			for ; i < len(all) && uint64(all[i]) < r.Hi; i++ {
+				clash = clash || !own[all[i]]
+			}
+		}
+		if !clash {
+			kept = append(kept, p)
+			continue
+		}
+		rest = o.giveUp(p, rest, "another probe stands where its jump would be")
+	}
+	return kept, rest
+}
+
+// taken lists the bytes near a function that belong to armed probes, and to
+// those planned just before, and what no jump may cover.
+func (o *planner) taken(f *assess.Function, m *symbols.Module, planned pageIndex) []plan.Range {
+	lo, hi := f.Start-256, f.Start+symbols.Addr(f.Size)+256
+	var out []plan.Range
+	for a := lo; a < hi && len(o.tg.Sites) > 0; a++ {
+		if st := o.tg.Sites[a]; st != nil && !o.leaving.hasSite(st) {
+			out = append(out, plan.Range{Lo: uint64(a), Hi: uint64(a) + uint64(st.Length)})
+		}
+	}
+	for _, p := range o.tg.Patches.pages.near(uint64(lo), uint64(hi)) {
+		if p.Armed && !o.leaving.hasPatch(p) && p.Plan.Owned(uint64(lo), uint64(hi)) {
+			out = slices.AppendSeq(out, p.Plan.Owns())
+		}
+	}
+	// Nor the places of probes that are still to be planned: entries need room
+	// for a jump.
+	own := plan.Range{Lo: uint64(f.Start), Hi: uint64(f.Start) + uint64(f.Size)}
+	i := sort.Search(len(o.wanted), func(i int) bool { return o.wanted[i].Lo >= uint64(lo) })
+	for ; i < len(o.wanted) && o.wanted[i].Lo < uint64(hi); i++ {
+		if r := o.wanted[i]; r.Lo < own.Lo || r.Lo >= own.Hi {
+			out = append(out, r)
+		}
+	}
+	// Nor the program's own restartable sequences.
+	out = append(out, survey.Sequences(m, f.Fn)...)
+	for _, p := range planned.near(uint64(lo), uint64(hi)) {
+		if p.Plan.Owned(uint64(lo), uint64(hi)) {
+			out = slices.AppendSeq(out, p.Plan.Owns())
+		}
+	}
+	slices.SortFunc(out, func(a, b plan.Range) int { return cmp.Compare(a.Lo, b.Lo) })
+	return out
+}
+
+// wantedBytes lists the places of probes, in order.
+func wantedBytes(groups map[*assess.Function][]PatchRequest) []plan.Range {
+	var out []plan.Range
+	for f, ws := range groups {
+		for _, w := range ws {
+			r := plan.Range{Lo: uint64(w.Site.Addr), Hi: uint64(w.Site.Addr) + uint64(w.Inst.Len)}
+			if w.Kind != WantExit {
+				r.Hi = max(r.Hi, min(r.Lo+plan.JumpLen, uint64(f.Start)+uint64(f.Size)))
+			}
+			out = append(out, r)
+		}
+	}
+	slices.SortFunc(out, func(a, b plan.Range) int { return cmp.Compare(a.Lo, b.Lo) })
+	return out
+}

@@ -1,0 +1,282 @@
+package engine
+
+import (
+	"fmt"
+
+	"kprobe/fetch"
+	"kprobe/probe/detour"
+	"kprobe/probe/ring"
+	"kprobe/probe/triggers"
+	"kprobe/symbols"
+)
+
+// What is done at hits besides recording them
+//
+// A session's limit, its end and its triggers are looked at where a hit is taken: by
+// detours in the program (probe/detour, control.go), by the tracer for breakpoints and
+// watchpoints, over the same words of the memory file (probe/ring, control.go). Each
+// address space has words of its own.
+
+// timed reports whether time stamps decide about hits.
+func (s *Engine) timed() bool { return s.Opts.Limit > 0 || s.Opts.Expire > 0 }
+
+// BindTriggers finds the events of triggers among those that the session has now. An
+// event that is to be switched on before it is switched off begins switched off. undo
+// has them be as they were, for events that don't come to be.
+func (s *Engine) BindTriggers(added []*Definition) (undo func(), err error) {
+	if len(s.Triggers.List) == 0 {
+		return func() {}, nil
+	}
+	err = s.Triggers.Known(func() (defs []*fetch.Def) {
+		for _, x := range s.Definitions() {
+			defs = append(defs, x.Def)
+		}
+		return defs
+	})
+	if err != nil {
+		return nil, err
+	}
+	undo = s.Triggers.Begin()
+	for _, x := range added {
+		if s.Triggers.Bind(x.Ev.Group, x.Ev.Name, x.Def.Kind == fetch.Watch) {
+			x.Ev.off.Store(true)
+		}
+	}
+	return undo, nil
+}
+
+// compile compiles a definition, and the conditions of its event's triggers.
+func (s *Engine) compile(d *fetch.Def, ev *Event, env fetch.Env) (*fetch.Program, []*triggers.Trigger, error) {
+	list := s.Triggers.Of(ev.Group + "/" + ev.Name)
+	prog, err := triggers.Compile(d, env, list)
+	return prog, list, err
+}
+
+// layControl lays the words down that decide about hits, before there is any.
+func (tg *Target) layControl() error {
+	s, f := tg.Engine, tg.Area.File
+	l := f.Layout
+	tg.Feed.producer.TurnGate(!s.Triggers.StartsOff)
+	f.Store64(l.Control.Off+ring.ControlEnd, ^uint64(0))
+	for _, t := range s.Triggers.List {
+		left := t.Count
+		if left == 0 {
+			left = ^uint64(0)
+		}
+		f.Store64(l.Trigger(t.N), left)
+	}
+	if !s.timed() {
+		return nil
+	}
+	return tg.layTimes()
+}
+
+// layTimes says in time stamps what a second is, and when the end is, from now on.
+func (tg *Target) layTimes() error {
+	now, rate, err := tg.Feed.rate()
+	if err != nil {
+		return err
+	}
+	f := tg.Area.File
+	at := f.Layout.Control.Off
+	f.Store64(at+ring.ControlRate, ring.RateOf(rate))
+	if end := tg.Engine.Opts.Expire; end > 0 {
+		f.Store64(at+ring.ControlEnd, now.TSC+ring.TicksIn(uint64(end), rate))
+	}
+	return nil
+}
+
+// gate is the address of the byte that triggers switch recording by; 0: there is none.
+func (tg *Target) gate() symbols.Addr {
+	switch {
+	case tg.Engine.standsAlone():
+		return tg.Area.Gate
+	case tg.Engine.Triggers.Gated:
+		l := tg.Area.File.Layout
+		return tg.Area.File.Addr(l.Control.Off + ring.ControlOn)
+	}
+	return 0
+}
+
+// controlled reports whether more is to be done at a probe's hits than to record or to
+// count them. Where a gate is looked at, counting is.
+func (p *Placed) controlled() bool {
+	s := p.target.Engine
+	return p.user == nil && (s.timed() || len(p.triggers) > 0 || s.Triggers.Gated && !s.records(p.user))
+}
+
+// detourControl is what a probe's detours do besides recording; nil: nothing.
+func (p *Placed) detourControl() *detour.Control {
+	s := p.target.Engine
+	if !p.controlled() {
+		return nil
+	}
+	f := p.feed.File
+	c := &detour.Control{Ends: s.Opts.Expire > 0}
+	if s.Opts.Limit > 0 && s.records(p.user) {
+		c.Most, c.Bucket = s.Opts.Limit, uint64(f.Addr(p.bucket()))
+	}
+	for i, t := range p.triggers {
+		if !detour.CanTrigger(t.Action) {
+			continue
+		}
+		x := detour.Trigger{Action: t.Action, Condition: i, Kind: t.Kind}
+		if t.Count > 0 {
+			x.Left = uint64(f.Addr(f.Layout.Trigger(t.N)))
+		}
+		c.Triggers = append(c.Triggers, x)
+	}
+	return c
+}
+
+// bucket is where the hits of the probe's event in a second are counted.
+func (p *Placed) bucket() int64 {
+	l := p.feed.File.Layout
+	return l.Bucket(p.Ev.bucket % (l.MaxProbes + 1))
+}
+
+// on reports whether hits are recorded: no trigger has switched that off.
+func (t *Feed) on() bool {
+	return !t.engine.Triggers.Gated || t.producer.Gate()
+}
+
+// expired reports whether the end is over at a time stamp. Then all probes are switched
+// off.
+func (t *Feed) expired(tsc uint64) bool {
+	if t.engine.Opts.Expire == 0 || tsc < t.File.Load64(t.File.Layout.Control.Off+ring.ControlEnd) {
+		return false
+	}
+	t.File.Store64(t.File.Layout.Control.Off+ring.ControlOver, 1)
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	for _, p := range t.Ids {
+		if p != nil {
+			t.setFlags(p, 0, ring.FlagEnabled)
+		}
+	}
+	return true
+}
+
+// limited reports whether the event of a probe has had its hits in the second of a time
+// stamp.
+func (t *Feed) limited(p *Placed, tsc uint64) bool {
+	rate := t.File.Load64(t.File.Layout.Control.Off + ring.ControlRate)
+	return t.engine.Opts.Limit > 0 && p.user == nil && t.engine.records(p.user) && !t.producer.Take(p.bucket(), tsc, rate, t.engine.Opts.Limit)
+}
+
+// before does what triggers do in front of a hit, which the session's context is of.
+func (s *Engine) before(p *Placed, rec []byte) {
+	for i, t := range p.triggers {
+		if t.Action == fetch.TraceOn && p.prog.Holds(i, &s.ctx, rec) {
+			p.feed.turnGate(t, true)
+		}
+	}
+}
+
+// withStack gives the record of a hit the stack, if a trigger says so.
+func (s *Engine) withStack(p *Placed, rec []byte) []byte {
+	if p.prog.Stack == nil || p.prog.Stack.Mark == 0 {
+		return rec
+	}
+	for i, t := range p.triggers {
+		if t.Action == fetch.Stacktrace && p.prog.Holds(i, &s.ctx, rec) && p.feed.spend(t) {
+			return p.prog.AppendStack(&s.ctx, rec)
+		}
+	}
+	return rec
+}
+
+// after does what triggers do behind a hit.
+func (s *Engine) after(p *Placed, rec []byte) {
+	for i, t := range p.triggers {
+		if t.Action == fetch.TraceOn || !p.prog.Holds(i, &s.ctx, rec) {
+			continue
+		}
+		switch t.Action {
+		case fetch.TraceOff:
+			p.feed.turnGate(t, false)
+		case fetch.EnableEvent, fetch.DisableEvent:
+			p.feed.turnEvent(t, t.Action == fetch.EnableEvent)
+		case fetch.SetWprobe, fetch.ClearWprobe:
+			p.target.moveWatch(p, t, rec)
+		}
+	}
+}
+
+// turnGate opens or shuts the gate, if it isn't.
+func (t *Feed) turnGate(x *triggers.Trigger, on bool) {
+	if t.producer.Gate() != on && t.spend(x) && !t.producer.TurnGate(on) {
+		t.giveBack(x)
+	}
+}
+
+// turnEvent switches the probes of an event, if one of them isn't as it is to be.
+func (t *Feed) turnEvent(x *triggers.Trigger, on bool) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	var list []*Placed
+	for _, p := range t.Ids {
+		if p != nil && !p.removed && t.enabled(p) != on && t.File.Mem[t.File.Layout.Kind(p.Id)] == x.Kind {
+			list = append(list, p)
+		}
+	}
+	if len(list) == 0 || !t.spend(x) {
+		return
+	}
+	turned := false
+	for _, p := range list {
+		turned = t.producer.Turn(p.Id, on) || turned
+	}
+	if !turned {
+		t.giveBack(x)
+	}
+}
+
+func (t *Feed) giveBack(x *triggers.Trigger) {
+	if x.Count > 0 {
+		t.producer.GiveBack(x.N)
+	}
+}
+
+// spend takes one of what is left of a trigger.
+func (t *Feed) spend(x *triggers.Trigger) bool { return x.Count == 0 || t.producer.Spend(x.N) }
+
+// MayLeaveTriggers says which trigger can't be left alone with its probes.
+func (tg *Target) MayLeaveTriggers(out []LeftOut) error {
+	for _, t := range tg.Engine.Triggers.List {
+		why := ""
+		if t.MovesWatch() {
+			why = "a watchpoint needs a tracer: leave --detach out"
+		}
+		for i := range out {
+			x := &out[i]
+			switch {
+			case why != "":
+			case t.At == x.Event.Group+"/"+x.Event.Name:
+				why = fmt.Sprintf("it needs a tracer at %s, where %s: leave --detach out", placeOf(x), x.Why)
+			case t.On(x.Event.Group, x.Event.Name):
+				why = fmt.Sprintf("%s/%s needs a tracer at %s, where %s: leave --detach out", x.Event.Group, x.Event.Name, placeOf(x), x.Why)
+			}
+		}
+		if why != "" {
+			return &triggers.Error{Trigger: t.Trigger, Err: t.Refused(why)}
+		}
+	}
+	return nil
+}
+
+func placeOf(x *LeftOut) string {
+	if x.Place == "" {
+		return "each of its places"
+	}
+	return x.Place
+}
+
+// openGate has detours take hits that nobody traces any more, and look at triggers.
+func (tg *Target) openGate() error {
+	gate := []byte{1, 1} // the gate, and Params.Alive
+	if tg.Engine.Triggers.StartsOff {
+		gate[0] = 0
+	}
+	return tg.Proc.WriteMemory(gate, tg.Area.Gate)
+}

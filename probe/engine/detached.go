@@ -1,0 +1,335 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"kprobe/internal/procfs"
+	"kprobe/probe/book"
+	"kprobe/probe/detour"
+	"kprobe/probe/plan"
+	"kprobe/probe/results"
+	"kprobe/probe/ring"
+	"kprobe/probe/tracee"
+)
+
+// How probes are left alone
+//
+// A session with Options.Detach can leave its processes with the probes in them: a
+// recorder. Nobody traces the process then; detours write into rings whose newest
+// records take the place of the oldest (probe/ring, overwrite.go), and whoever may trace
+// the process reads them, switches probes on and off and takes them out.
+//
+//	armed     as any session's; what needs a tracer is taken out again, with its reason
+//	written   the book says what the records are, the header has a moment by both clocks
+//	open      the gate is: detours take hits
+//	left      the header says that the probes are to stay (ring.ModeDetached): from here
+//	          on nobody takes them out because their tracer is gone
+//	alone     no thread is traced any more
+//
+// A kprobe that is killed before left is recovered from as ever; after it, the probes are
+// there.
+//
+// The gate is a byte in a page that forked children find zeroed (MADV_WIPEONFORK): they
+// have the jumps, and record nothing.
+
+// bookRoom is the room for the book in the memory file, of which only what is written
+// takes memory.
+const bookRoom = 64 << 20
+
+// LeftOut is a probe that can't be left alone.
+type LeftOut struct {
+	PID   int
+	Event *results.Event
+	Place string // SYM, SYM+0xOFF or 0xADDR; "" is the whole event
+	Why   string
+}
+
+// ErrNothingLeft says that no probe of a session can be left alone.
+var ErrNothingLeft = errors.New("none of the probes can be left alone")
+
+// LeaveAlone leaves every process.
+func (s *Engine) LeaveAlone(ctx context.Context) error {
+	var errs []error
+	for _, main := range []bool{true, false} {
+		for pid, tg := range s.Targets {
+			if tg.IsMain() != main {
+				continue
+			}
+			if err := tg.leaveAlone(ctx); err != nil && !errors.Is(err, tracee.ErrGone) {
+				errs = append(errs, fmt.Errorf("process %d: %w", pid, err))
+				continue
+			}
+			delete(s.Targets, pid)
+		}
+	}
+	if len(s.Targets) == 0 {
+		s.Closed, s.Stopping = true, true
+		s.Alone.Store(true)
+	}
+	return errors.Join(errs...)
+}
+
+// LeaveOut takes out what can't be left alone.
+func (tg *Target) LeaveOut(ctx context.Context) (out []LeftOut, err error) {
+	// What stays may be planned anew, and need a tracer then.
+	for first := true; ; first = false {
+		some := tg.LeftOut()
+		if out = append(out, some...); first {
+			tg.Pending = nil
+			tg.watchLibraries(ctx)
+		}
+		drop := map[*Placed]bool{}
+		for _, p := range tg.needTracers() {
+			drop[p] = true
+			p.feed.leave(p, true)
+		}
+		if len(drop) == 0 {
+			break
+		}
+		if err := tg.change(context.WithoutCancel(ctx), &Changeset{drop: drop}); err != nil {
+			return out, err
+		}
+	}
+	for _, st := range tg.Sites {
+		if st.Armed {
+			return out, fmt.Errorf("a breakpoint stays at %v", st.Addr)
+		}
+	}
+	return out, nil
+}
+
+// LeftOut lists what can't be left alone.
+func (tg *Target) LeftOut() (out []LeftOut) {
+	pid := tg.Proc.PID()
+	for _, d := range tg.Pending {
+		out = append(out, LeftOut{PID: pid, Event: &d.Ev.Event, Why: "its library is not mapped, and nobody will see it come"})
+	}
+	for _, p := range tg.needTracers() {
+		if p.birth == nil {
+			out = append(out, LeftOut{PID: pid, Event: &p.Ev.Event, Place: p.Where.Name, Why: p.needsTracer()})
+		}
+	}
+	slices.SortStableFunc(out, func(a, b LeftOut) int { return strings.Compare(a.Event.Name+a.Place, b.Event.Name+b.Place) })
+	return out
+}
+
+// needTracers lists the probes that take no hits where nobody traces. Those that another's
+// breakpoint keeps from being jumps are among them once there is no such breakpoint.
+func (tg *Target) needTracers() []*Placed {
+	var own, others []*Placed
+	for p := range tg.Placed {
+		switch {
+		case p.needsTracer() == "":
+		case p.Why == whyOther && p.data == nil && !p.user.handles():
+			others = append(others, p)
+		default:
+			own = append(own, p)
+		}
+	}
+	if len(own) == 0 {
+		return others
+	}
+	return own
+}
+
+// needsTracer says why a probe takes no hits where nobody traces; "": it does.
+func (p *Placed) needsTracer() string {
+	switch {
+	case p.user.handles():
+		return "its handlers are kprobe's"
+	case p.data != nil:
+		return "it watches memory, whose traps a tracer takes"
+	case !p.Optimized || !p.Tactic.Jump():
+		if p.Why != "" {
+			return "it is a breakpoint: " + p.Why
+		}
+		return "it is a breakpoint"
+	case p.leavesByTrap():
+		return "its function is left at an instruction that has a breakpoint"
+	case p.target.between(p):
+		return "it is a short jump in Go's code: a goroutine may be taken off its thread between the two jumps, for as long as the probe stays and longer"
+	}
+	return ""
+}
+
+// between reports whether a probe has a short jump in code that Go's runtime preempts by
+// signals, anywhere but in kprobe's own.
+func (tg *Target) between(p *Placed) bool {
+	if !p.Where.Module.File.IsGo() {
+		return false
+	}
+	wants := p.wants
+	if p.ByExits != nil {
+		wants = slices.Concat(wants, p.ByExits.Exits)
+	}
+	return slices.ContainsFunc(wants, func(w PatchRequest) bool {
+		q := tg.Patches.Covering(w.Site.Addr, 1)
+		return q != nil && q.Plan.Tactic == plan.ShortJump
+	})
+}
+
+// leaveAlone writes down what a reader must know, and leaves the process.
+func (tg *Target) leaveAlone(ctx context.Context) error {
+	if !tg.IsMain() || tg.Area == nil {
+		return tg.ignoreLate(tg.Proc.Detach(ctx, nil))
+	}
+	tg.watchBirths(ctx)
+	if err := tg.writeBook(); err != nil {
+		return err
+	}
+	if err := tg.writeClock(); err != nil {
+		return err
+	}
+	if tg.Engine.timed() {
+		if err := tg.layTimes(); err != nil {
+			return err
+		}
+	}
+	f, h := tg.Area.File, tg.Area.File.Layout.Header.Off
+	err := tg.Proc.Detach(ctx, func(stopped []*tracee.Thread) error {
+		tg.Feed.over.Store(true)
+		tg.useSequences(stopped)
+		if err := tg.openGate(); err != nil {
+			return err
+		}
+		f.Store32(h+ring.ModeOff, f.Load32(h+ring.ModeOff)|ring.ModeDetached)
+		f.Store64(h+ring.TracerStartOff, 0)
+		f.Store32(h+ring.TracerOff, 0)
+		return nil
+	})
+	return tg.ignoreLate(err)
+}
+
+// writeClock has the header say how time stamps become times.
+func (tg *Target) writeClock() error {
+	now, rate, err := tg.Feed.rate()
+	if err != nil {
+		return err
+	}
+	f, h := tg.Area.File, tg.Area.File.Layout.Header.Off
+	f.Store64(h+ring.TimeAt, now.TSC)
+	f.Store64(h+ring.TimeAt+8, uint64(now.NS))
+	f.Store64(h+ring.TimeAt+16, rate)
+	return nil
+}
+
+// writeBook writes the book.
+func (tg *Target) writeBook() error {
+	b, err := tg.book()
+	if err != nil {
+		return err
+	}
+	text, err := b.Encode()
+	if err != nil {
+		return err
+	}
+	f := tg.Area.File
+	at := f.Layout.Book
+	if int64(len(text)) > at.Size {
+		return fmt.Errorf("the description of %d probes takes %d MB, more than there is room for", len(b.Probes), len(text)>>20)
+	}
+	dst := f.Mem[at.Off:][:len(text)]
+	clear(dst[:book.HeadSize])
+	copy(dst[book.HeadSize:], text[book.HeadSize:])
+	copy(dst, text[:8])
+	f.Store32(at.Off+8, 1)
+	return nil
+}
+
+// book describes the target and its probes.
+func (tg *Target) book() (*book.Book, error) {
+	pid := tg.Proc.PID()
+	proc := procfs.Process(pid)
+	now, wall := tg.Engine.clock.Now(), time.Now()
+	b := &book.Book{PID: pid, Start: procfs.StartTime(pid), Mono: now, Wall: wall.UnixNano(), Boot: procfs.BootID()}
+	b.Comm, _ = proc.Thread(pid).Comm() // of a process that is gone
+	b.Host, _ = os.Hostname()
+	b.Command, b.Kprobe, b.Locked = proc.Command(), tg.Engine.Opts.Version, tg.barred
+	for _, m := range tg.Space.Modules() {
+		one := book.Module{Path: m.Path, Main: m.Main, Bias: m.Bias, Maps: m.Maps}
+		if m.File != nil {
+			one.BuildID = m.File.BuildID
+		}
+		b.Modules = append(b.Modules, one)
+	}
+	layouts := map[string]int{}
+	for _, p := range tg.Feed.all() {
+		text, err := p.prog.Portable()
+		if err != nil {
+			return nil, err
+		}
+		n, known := layouts[string(text)]
+		if !known {
+			n = len(b.Layouts)
+			layouts[string(text)] = n
+			b.Layouts = append(b.Layouts, json.RawMessage(bytes.Clone(text)))
+		}
+		one := book.Probe{
+			ID: p.Id, Group: p.Ev.Group, Event: p.Ev.Name, Return: p.Ev.Return, Def: p.Def.Text, Module: p.Def.Place.Module,
+			Layout: n, Times: detour.TimeSlots(p.prog), Addr: uint64(p.Where.Addr), Func: p.fn, How: p.Tactic.String(),
+		}
+		one.Symbol, one.Off, one.Size, _, _ = tg.Space.SymbolizeShort(p.Where.Addr)
+		b.Probes = append(b.Probes, one)
+	}
+	return b, nil
+}
+
+// all lists the probes that are armed, by number.
+func (t *Feed) all() (out []*Placed) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	for _, p := range t.Ids {
+		if p != nil && !p.removed && p.birth == nil {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// LeaveError says why definitions can't be left alone.
+type LeaveError struct{ Out []LeftOut }
+
+// Error implements error.
+func (e *LeaveError) Error() string {
+	var b strings.Builder
+	for i, x := range e.Out {
+		if i > 0 {
+			b.WriteString("; ")
+		}
+		fmt.Fprintf(&b, "%s/%s", x.Event.Group, x.Event.Name)
+		if x.Place != "" {
+			b.WriteString(" at " + x.Place)
+		}
+		b.WriteString(": " + x.Why)
+		if n := len(e.Out) - i - 1; i == 4 && n > 0 {
+			fmt.Fprintf(&b, "; and %d more", n)
+			break
+		}
+	}
+	return b.String()
+}
+
+// Unwrap gives ErrNothingLeft.
+func (e *LeaveError) Unwrap() error { return ErrNothingLeft }
+
+// WouldLeaveOut is the error of a session some of whose probes can't be left alone.
+func (s *Engine) WouldLeaveOut() error {
+	var out []LeftOut
+	for _, tg := range s.Targets {
+		if tg.IsMain() {
+			out = append(out, tg.LeftOut()...)
+		}
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	return &LeaveError{out}
+}

@@ -1,0 +1,247 @@
+package engine
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"kprobe/fetch"
+	"kprobe/probe/detour"
+	"kprobe/probe/plan"
+	"kprobe/probe/results"
+	"kprobe/probe/ring"
+	"kprobe/probe/triggers"
+	"kprobe/symbols"
+)
+
+// Event is an Event with its counters and its places.
+type Event struct {
+	results.Event
+	defs     []*fetch.Def
+	count    bool      // counts only
+	user     *Handlers // of the probe that was registered for it; nil: it was defined
+	places   atomic.Int64
+	most     atomic.Int64  // places at a time
+	recorded atomic.Uint64 // given to the sink
+	lost     atomic.Uint64 // taken from a ring and not given
+	dropped  atomic.Uint64 // taken from a ring after the sink had ended
+
+	Before  *Event      // the removed event of that name, whose counters this one's go on
+	off     atomic.Bool // switched off: places that come are off, too
+	Removed bool        // guarded by the session's mu; its counters are kept
+	at      int         // in the session's list; guarded by its mu
+	bucket  int         // number of its bucket, of hits in a second
+
+	mu       sync.Mutex
+	waiting  []waitingAt            // where it waits for its library
+	probes   []*Placed              // every place whose number is its own: their counters add up
+	past     ring.Counts            // of places whose numbers were given to others
+	pastBins map[binsKey]*ring.Bins // theirs
+	pastAt   spotCounts
+}
+
+func (e *Event) join(p *Placed) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.probes = append(e.probes, p)
+}
+
+// part keeps the counters of a place whose number is about to become another's.
+func (e *Event) part(p *Placed, c ring.Counts) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.past.Add(c)
+	e.pastAt.add(p.spot(), c)
+	for i, x := range slices.Backward(e.probes) { // those that came last go first, where many do
+		if x == p {
+			e.probes = slices.Delete(e.probes, i, i+1)
+			break
+		}
+	}
+}
+
+// fold takes the counters of the event before over, once they are final, so
+// that no chain of events grows.
+func (e *Event) fold() {
+	b := e.Before
+	if b == nil {
+		return
+	}
+	b.fold()
+	b.mu.Lock()
+	final := len(b.probes) == 0 && b.Before == nil
+	b.mu.Unlock()
+	if !final {
+		return
+	}
+	was := b.stats()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for at, c := range b.pastAt.all { // final: nobody changes it
+		e.pastAt.add(at, c)
+	}
+	for k, n := range b.pastBins {
+		addBins(&e.pastBins, k, n)
+	}
+	e.Before = nil
+	e.past.Add(countsOf(&was))
+	e.recorded.Add(was.Recorded)
+}
+
+// Turn switches the event on or off.
+func (e *Event) Turn(on bool) {
+	e.off.Store(!on)
+	e.mu.Lock()
+	list, waiting := slices.Clone(e.probes), slices.Clone(e.waiting)
+	e.mu.Unlock()
+	for _, w := range waiting {
+		w.turn(on)
+	}
+	for _, p := range list {
+		p.feed.turn(p, on)
+	}
+}
+
+// look brings the counters of the event's places up to date with what lies in
+// the rings. done are the feeds where that is done.
+func (e *Event) look(done map[*Feed]bool) {
+	e.mu.Lock()
+	before := e.Before
+	for _, p := range e.probes {
+		if !done[p.feed] {
+			done[p.feed] = true
+			p.feed.reader.Look()
+		}
+	}
+	e.mu.Unlock()
+	if before != nil {
+		before.look(done)
+	}
+}
+
+// stats adds up what was counted in the memory files as of the last look. What the
+// sink did not want any more is no hit of this trace.
+func (e *Event) stats() results.Stats {
+	st := e.Own()
+	e.mu.Lock()
+	b := e.Before
+	e.mu.Unlock()
+	if b != nil {
+		was := b.stats()
+		st.Count(was.Counts())
+	}
+	return st
+}
+
+// Own is stats without what the removed event of that name counted.
+func (e *Event) Own() results.Stats {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	st := results.Stats{Event: &e.Event, Places: int(e.places.Load())}
+	all := e.past
+	disabled := len(e.probes) > 0
+	for _, p := range e.probes {
+		all.Add(p.feed.counters.Probe(p.Id))
+		disabled = disabled && p.feed.disabled(p)
+		if p.data != nil {
+			st.Watched++
+		} else if !p.feed.optimized(p) {
+			st.Trapped++
+		}
+	}
+	st.Disabled = disabled
+	// What was read counts when the sink has it.
+	all.Recorded = e.recorded.Load() + all.Counted
+	all.Lost += e.lost.Load()
+	AddCounts(&st, all)
+	if e.count {
+		st.Recorded = st.Hits - min(st.Hits, st.Filtered+st.Lost+st.Limited)
+	}
+	st.Hits -= min(st.Hits, e.dropped.Load())
+	if e.Removed {
+		st.Disabled = false
+	} else if len(e.probes) == 0 {
+		st.Disabled = e.off.Load()
+	}
+	return st
+}
+
+// Placed is one definition of an event at one place of one target.
+type Placed struct {
+	Ev     *Event
+	Def    *fetch.Def
+	user   *Handlers // of the probe that was registered; nil: it was defined
+	prog   *fetch.Program
+	target *Target
+	feed   *Feed
+	Id     uint32 // in the memory file
+	// timeSlots are where, in its records, values of time are raw counts of
+	// the time stamp counter; nil: they are nanoseconds, or there are none.
+	timeSlots []int
+	Where     *symbols.Site // where it was asked for: its own request's, nearly always
+	course
+	data           *watchpoint         // what it watches; nil: it is at code
+	birth          *detour.Birth       // what is all that it does: it is kprobe's own
+	triggers       []*triggers.Trigger // by the numbers of its program's conditions
+	wants          []PatchRequest      // what it takes to arm it
+	seq            uint64              // order in which the target's places came
+	breakpointOnly string              // why it stays a breakpoint whatever is planned; "": it doesn't
+	removed        bool                // it was taken out: hits under way are nobody's
+	Optimized      bool                // by a jump, now
+	bins           *placedBins         // what its detours count instead of recording; nil: they record
+	wasOff         bool                // switched off before the end of the run switched all off
+	fn             string              // readable name of the function, for returns
+	// keepAs is what who keeps its records must know; nil: they become hits at once.
+	keepAs *results.KeptProbe
+	// Of return probes:
+	pool  *pool
+	watch watch
+	pop   uint64 // bytes that its return instruction pops beyond the address (ret imm16)
+	// tails says that the function may leave by a jump to another function:
+	// then a call with the same slot may be the same call, jumped on.
+	tails bool
+	// alone says that each of its exits is a hit by itself: it needs nothing of
+	// the entry.
+	alone bool
+	never bool // no instruction of the function returns
+	goABI bool // its calls are recognised by goroutine, its exits are sites
+}
+
+// course is how a probe is armed: a plan has one for each of its probes, and what is
+// committed is the probe's.
+type course struct {
+	Tactic plan.Tactic // how it is armed
+	Why    string      // why it isn't a better tactic
+	// byTrampolines is set where its calls return by return trampolines, as long as
+	// optimized says, or may have to in the end.
+	byTrampolines *trampolineProbe
+	// byExits is set where they are seen at its function's returns.
+	ByExits *ExitProbe
+	// analysed says that trapped is known: why its calls must be followed by
+	// breakpoints.
+	analysed bool
+	trapped  string
+	// landable says that its calls may return by return trampolines.
+	landable bool
+}
+
+// leavesByTrap reports whether some of its exits are breakpoints.
+func (p *Placed) leavesByTrap() bool {
+	for _, w := range p.wants {
+		if st := p.target.Sites[w.Site.Addr]; st != nil && slices.Contains(st.exits, p) {
+			return true
+		}
+	}
+	return false
+}
+
+// AddCounts adds counters of a memory file to an event's.
+func AddCounts(s *results.Stats, c ring.Counts) {
+	s.Count(results.Counts{Hits: c.Hits, Recorded: c.Recorded, Filtered: c.Filtered, Lost: c.Lost, Limited: c.Limited, Unfinished: c.Unfinished, Missed: c.Missed})
+}
+
+// countsOf are an event's counters as a memory file has them.
+func countsOf(s *results.Stats) ring.Counts {
+	c := s.Counts()
+	return ring.Counts{Hits: c.Hits, Recorded: c.Recorded, Filtered: c.Filtered, Lost: c.Lost, Limited: c.Limited, Unfinished: c.Unfinished, Missed: c.Missed}
+}

@@ -1,0 +1,234 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+
+	"kprobe/probe/assess"
+	"kprobe/probe/detour"
+	"kprobe/probe/plan"
+	"kprobe/symbols"
+)
+
+// What is given up together
+//
+// A return probe of exits takes all of its jumps or none, and what stands at the same
+// entry goes with it.
+
+// giveUp makes breakpoints of what the patch was to serve, which is added to
+// rest; exits of others go with their entries.
+func (o *planner) giveUp(p *Patch, rest []PatchRequest, why string) []PatchRequest {
+	for _, w := range p.Wants {
+		c := o.course(w.P)
+		c.Tactic, c.Why = plan.Breakpoint, why
+		if w.Kind != WantExit {
+			rest = append(rest, w)
+		}
+	}
+	return rest
+}
+
+// failedExits finds the return probes of exits of which a jump could not be placed in
+// the functions that were planned last, and notes which.
+func (o *planner) failedExits(todo []*assess.Function, plans map[*assess.Function]*functionPlan) map[*Placed]bool {
+	failed, said := map[*Placed]bool{}, map[*Placed]bool{}
+	for _, f := range todo {
+		for _, w := range plans[f].rest {
+			c := o.course(w.P)
+			if c.ByExits == nil {
+				continue
+			}
+			if failed[w.P] = true; w.Kind == WantExit && !said[w.P] {
+				said[w.P] = true
+				c.Why = fmt.Sprintf("%s can't be a jump: %s", w.Site.Name, c.Why)
+			}
+		}
+	}
+	return failed
+}
+
+// giveUpExits takes return probes out of what is planned, and the others at
+// their entries, and gives them as what is for breakpoints. Those that can do
+// with return trampolines stay. changed are the functions of which something is planned
+// otherwise now.
+func (o *planner) giveUpExits(failed map[*Placed]bool, list []*assess.Function, groups map[*assess.Function][]PatchRequest) (given []PatchRequest, changed []*assess.Function) {
+	at := map[symbols.Addr]bool{}
+	for more := true; more; {
+		more = false
+		for p := range failed {
+			if !o.course(p).landable {
+				at[p.Where.Addr] = true
+			}
+		}
+		for _, f := range list {
+			for i := range groups[f] {
+				w := &groups[f][i]
+				if !at[w.Site.Addr] {
+					continue
+				}
+				if c := o.course(w.P); c.ByExits != nil && (!failed[w.P] || c.landable) {
+					c.landable = false
+					failed[w.P], more = true, true
+					c.Why = whyOther
+				}
+			}
+		}
+	}
+	for _, f := range list {
+		if !slices.ContainsFunc(groups[f], func(w PatchRequest) bool { return failed[w.P] || at[w.Site.Addr] }) {
+			continue
+		}
+		changed = append(changed, f)
+		kept := groups[f][:0:0]
+		for _, w := range groups[f] {
+			switch {
+			case failed[w.P] && w.Kind == WantExit:
+			case failed[w.P] && o.course(w.P).landable:
+				kept = append(kept, w)
+			case failed[w.P]:
+				given = append(given, w)
+			case at[w.Site.Addr]:
+				o.course(w.P).Why = whyOther
+				given = append(given, w)
+			default:
+				kept = append(kept, w)
+			}
+		}
+		groups[f] = kept
+	}
+	for p := range failed {
+		if c := o.course(p); c.landable {
+			c.ByExits = nil // by a return trampoline, then
+		} else {
+			c.giveUpExits(p.goABI)
+		}
+	}
+	return given, changed
+}
+
+// trapped gives the places of which rest, or kprobe itself, has a breakpoint.
+func (o *planner) trapped(rest []PatchRequest) map[symbols.Addr]bool {
+	at := make(map[symbols.Addr]bool, len(rest))
+	for _, w := range rest {
+		if w.Kind != WantExit {
+			at[w.Site.Addr] = true
+		}
+	}
+	for _, x := range o.own {
+		at[x.Site.Addr] = true
+	}
+	return at
+}
+
+// hides reports whether a jump would lie under one of the breakpoints: neither could be
+// undone then without the other.
+func (p *Patch) hides(trapped map[symbols.Addr]bool) bool {
+	for r := range p.Plan.Owns() {
+		for a := r.Lo; a < r.Hi; a++ {
+			if trapped[symbols.Addr(a)] {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// allOrNone gives up return probes of exits that have lost a patch, and with them
+// what shares their patches, and jumps where there are to be breakpoints.
+func (o *planner) allOrNone(patches []*Patch, ws, rest []PatchRequest) ([]*Patch, []PatchRequest) {
+	given := map[*Placed]bool{} // those that are in rest, or will be
+	for _, w := range rest {
+		given[w.P] = true
+	}
+	entries := map[*Placed]PatchRequest{}
+	for _, w := range ws {
+		if w.Kind != WantExit && w.Kind != requestExit {
+			entries[w.P] = w
+		}
+	}
+	giveUp := func(x *Placed) {
+		o.course(x).giveUpExits(x.goABI)
+		if !given[x] {
+			given[x] = true
+			rest = append(rest, entries[x])
+		}
+	}
+	for {
+		have := map[*Placed]int{}
+		for _, p := range patches {
+			for _, w := range p.Wants {
+				have[w.P]++
+			}
+		}
+		broken := map[*Placed]bool{}
+		for x := range entries {
+			by := o.course(x).ByExits
+			broken[x] = by != nil && have[x] < by.places()
+		}
+		trapped := o.trapped(rest)
+		hidden := map[*Patch]bool{}
+		for _, p := range patches {
+			if !p.hides(trapped) {
+				continue
+			}
+			hidden[p] = true
+			for _, w := range p.Wants {
+				if o.course(w.P).ByExits != nil {
+					broken[w.P] = true
+				}
+			}
+		}
+		kept := patches[:0]
+		for _, p := range patches {
+			if !hidden[p] && !slices.ContainsFunc(p.Probes(), func(x *Placed) bool { return broken[x] }) {
+				kept = append(kept, p)
+				continue
+			}
+			for _, w := range p.Wants {
+				if o.course(w.P).ByExits != nil {
+					continue
+				}
+				o.course(w.P).Why = "it shares a jump with another probe, whose jumps could not all be placed"
+				if w.Kind == requestExit {
+					rest = append(rest, w)
+				} else {
+					giveUp(w.P)
+				}
+			}
+		}
+		done := len(hidden) == 0
+		for x, is := range broken {
+			if is {
+				done = false
+				if !given[x] {
+					o.course(x).Why = "a jump at one of its exits could not be placed"
+				}
+				giveUp(x)
+			}
+		}
+		if patches = kept; done {
+			return patches, once(rest)
+		}
+	}
+}
+
+// once leaves out what was given up twice, for want of two patches.
+func once(ws []PatchRequest) []PatchRequest {
+	type key struct {
+		p    *Placed
+		at   symbols.Addr
+		kind wantKind
+		way  detour.Passing
+	}
+	seen := map[key]bool{}
+	out := ws[:0]
+	for _, w := range ws {
+		k := key{w.P, w.Site.Addr, w.Kind, w.passing}
+		if seen[k] {
+			continue
+		}
+		seen[k] = true
+		out = append(out, w)
+	}
+	return out
+}

@@ -1,0 +1,319 @@
+package engine
+
+import (
+	"golang.org/x/sys/unix"
+
+	"kprobe/probe/memory"
+	"kprobe/probe/tracee"
+	"kprobe/symbols"
+)
+
+// Handler answers the tracer's events. Its methods run on the tracer thread
+// with the thread stopped.
+//
+// A thread and a breakpoint, in states:
+//
+//	at the site   it executes int3 and stops: Breakpoint. Hits are recorded,
+//	              its instruction pointer is set to the copy.
+//	in the copy   boosted: it runs through it and jumps back, seen by nobody.
+//	              stepped, where a PostHandler is due: it stops behind each
+//	              instruction of the copy: Stepped, until it has left.
+//	a fault there Signal: the program is shown the fault as one of the
+//	              instruction at the site, with the registers of before.
+//	a signal there Signal: held back; the thread is stepped out of the copy and
+//	              gets it then, where the program knows its own code.
+type Handler struct{ engine *Engine }
+
+// HandlerOf answers events for an engine.
+func HandlerOf(s *Engine) Handler { return Handler{s} }
+
+// KnowsTrap implements tracee.TrapKnower. Behind the first byte of a longer
+// instruction none begins, but behind a lock prefix that is jumped over.
+func (h Handler) KnowsTrap(t *tracee.Thread, at symbols.Addr) bool {
+	const lock = 0xf0
+	tg := h.engine.targetOf(t)
+	if tg == nil {
+		return false
+	}
+	st := tg.Sites[at]
+	return st != nil && st.Armed && st.Length > 1 && st.code[0] != lock
+}
+
+// Breakpoint implements tracee.Handler.
+func (h Handler) Breakpoint(t *tracee.Thread) tracee.Verdict {
+	v := h.breakpoint(t)
+	if tg := h.engine.targetOf(t); tg != nil && v != tracee.NotMine {
+		// Not before the thread has been led on from the int3: the call that
+		// this injects returns there, whoever lives.
+		tg.fallbacksAtStop(t)
+	}
+	return h.stepping(t, h.engine.delayed(t, v))
+}
+
+// Stepped implements tracee.Handler: a thread has executed one instruction.
+func (h Handler) Stepped(t *tracee.Thread) tracee.Verdict {
+	return h.stepping(t, h.stepped(t))
+}
+
+// Signal implements tracee.Handler.
+func (h Handler) Signal(t *tracee.Thread, si *tracee.Siginfo) tracee.Verdict {
+	if told := h.engine.Opts.Signaled; told != nil {
+		switch sig := si.Signal(); sig {
+		case unix.SIGINT, unix.SIGTERM, unix.SIGQUIT, unix.SIGHUP:
+			told(t.Process().PID(), sig)
+		}
+	}
+	return h.stepping(t, h.signal(t, si))
+}
+
+// stepping keeps count of the threads that are being stepped, in the memory
+// file: should the tracer be killed, the fallback handler knows by it whose the trap is.
+func (h Handler) stepping(t *tracee.Thread, v tracee.Verdict) tracee.Verdict {
+	h.engine.busy.Store(0)
+	tg := h.engine.targetOf(t)
+	if tg == nil || tg.Area == nil {
+		return v
+	}
+	if v == tracee.Step {
+		tg.thread(t).noteStep(tg.Area.File, true)
+	}
+	return v
+}
+
+// Resumed implements tracee.Resumer.
+func (h Handler) Resumed(t *tracee.Thread) {
+	tg := h.engine.targetOf(t)
+	if tg == nil || tg.Area == nil {
+		return
+	}
+	if th := tg.threads[t.TID()]; th != nil {
+		th.noteStep(tg.Area.File, false)
+	}
+}
+
+// noteStep counts the thread as one that steps, or no more.
+func (th *thread) noteStep(m *memory.File, on bool) {
+	if th.steps == on {
+		return
+	}
+	th.steps = on
+	at, n := m.Layout.Header.Off+memory.HeaderSteps, uint64(1)
+	if !on {
+		n = ^uint64(0)
+	}
+	m.Add64(at, n)
+}
+
+func (h Handler) breakpoint(t *tracee.Thread) tracee.Verdict {
+	s := h.engine
+	tg := s.targetOf(t)
+	if tg == nil || tg.Area == nil {
+		return tracee.NotMine
+	}
+	regs, err := t.Regs()
+	if err != nil {
+		return tracee.Resume
+	}
+	pc := symbols.Addr(regs.Rip - 1)
+	th := tg.thread(t)
+	if i, ok := tg.Area.Trampolines.At(pc); ok {
+		s.returnedTo(tg, t, regs, i)
+		return tracee.Resume
+	}
+	st := tg.Sites[pc]
+	if st == nil || !st.Armed {
+		if stage := tg.Patches.noRoom[pc]; stage != nil {
+			return s.hitStage(tg, th, stage)
+		}
+		if to, ok := tg.Patches.Guards[pc]; ok {
+			regs.Rip = uint64(to)
+			_ = t.SetRegs(regs) // fails only if the thread is gone
+			return tracee.Resume
+		}
+		return h.strayTrap(tg, t, pc)
+	}
+	again := th.resumes(st, regs)
+	th.faulted = nil
+	if !again {
+		if err := s.fill(tg, th); err != nil {
+			return tracee.Resume
+		}
+		s.regs.IP = uint64(st.Addr)
+		s.hitSite(tg, th, st)
+		if s.jumped {
+			return tracee.Resume
+		}
+	}
+	// A hook may have taken the site out, or ended the process.
+	if !st.Armed {
+		regs.Rip = uint64(st.Addr)
+		_ = t.SetRegs(regs) // fails only if the thread is gone
+		return tracee.Resume
+	}
+	regs.Rip = uint64(st.next())
+	if err := t.SetRegs(regs); err != nil {
+		return tracee.Resume // gone
+	}
+	th.post = s.due(st)
+	if len(th.post) > 0 {
+		return tracee.Step
+	}
+	return tracee.Resume
+}
+
+// returnedTo records the call that has returned to a return trampoline, and has the thread go
+// on where the program would.
+func (s *Engine) returnedTo(tg *Target, t *tracee.Thread, regs *unix.PtraceRegs, trampoline int) {
+	if s.fill(tg, tg.thread(t)) != nil {
+		return // gone
+	}
+	if to := s.leaveByTrampoline(tg, trampoline); !s.jumped {
+		regs.Rip = uint64(to)
+		_ = t.SetRegs(regs) // fails only if the thread is gone
+	}
+}
+
+// hitSite does all that hangs on a site, in the order in which the program
+// experiences it: a call returns here, then the instruction is reached. Where a
+// handler leads the thread elsewhere (s.jumped) the instruction isn't.
+func (s *Engine) hitSite(tg *Target, th *thread, st *Site) {
+	s.hitProbes(tg, th, st)
+	for _, f := range st.hooks {
+		f.run(th.t)
+	}
+}
+
+func (s *Engine) hitProbes(tg *Target, th *thread, st *Site) {
+	if st.lands {
+		if s.leaveCall(tg, st); s.jumped {
+			return
+		}
+	}
+	if st.calls {
+		s.leftBehind(tg)
+	}
+	for _, p := range st.probes {
+		s.regs.IP = uint64(p.Where.Addr)
+		switch {
+		case p.user.handles():
+			s.preHandler(p)
+		case s.Inject != nil:
+			s.injectAt(p)
+		default:
+			s.record(p, nil, 0)
+		}
+		if s.jumped {
+			return
+		}
+	}
+	s.regs.IP = uint64(st.Addr)
+	if len(st.exits) > 0 && (st.jcc == 0 || JccTaken(st.jcc, s.regs.Flags)) {
+		if s.leaveGo(tg, st); s.jumped {
+			return
+		}
+	}
+	if len(st.leaves) > 0 && (st.jcc == 0 || JccTaken(st.jcc, s.regs.Flags)) {
+		if s.leaveFunction(s.Run, tg, th, st); s.jumped {
+			return
+		}
+	}
+	if len(st.returns) > 0 {
+		s.enterCall(s.Run, tg, th, st)
+	}
+}
+
+// strayTrap answers an int3 where there is no site: of a thread that trapped
+// before the site was taken out, or the program's own.
+func (h Handler) strayTrap(tg *Target, t *tracee.Thread, pc symbols.Addr) tracee.Verdict {
+	var b [1]byte
+	if _, err := tg.Proc.ReadMemory(b[:], pc); err != nil || b[0] == Breakpoint {
+		return tracee.NotMine
+	}
+	regs, err := t.Regs()
+	if err != nil {
+		return tracee.Resume
+	}
+	regs.Rip = uint64(pc)
+	_ = t.SetRegs(regs) // fails only if the thread is gone
+	return tracee.Resume
+}
+
+func (h Handler) stepped(t *tracee.Thread) tracee.Verdict {
+	tg := h.engine.targetOf(t)
+	if tg == nil {
+		return tracee.Resume
+	}
+	regs, err := t.Regs()
+	if err != nil {
+		return tracee.Resume
+	}
+	if pc := symbols.Addr(regs.Rip); tg.siteOfCopy(pc) != nil || tg.Patches.StageAt(pc) != nil || tg.InShared(pc) || tg.Area != nil && tg.Area.Fallbacks.Holds(pc) {
+		return tracee.Step
+	}
+	return h.engine.left(tg, t)
+}
+
+func (h Handler) signal(t *tracee.Thread, si *tracee.Siginfo) tracee.Verdict {
+	tg := h.engine.targetOf(t)
+	if tg == nil {
+		return tracee.Deliver
+	}
+	regs, err := t.Regs()
+	if err != nil {
+		return tracee.Deliver
+	}
+	pc := symbols.Addr(regs.Rip)
+	if si.Stepped() && tg.ownCode(pc) {
+		// A program that steps itself: its trap flag stays, and the next trap that it
+		// sees is behind kprobe's code.
+		return tracee.Resume
+	}
+	if si.Synchronous() {
+		tg.thread(t).post = nil // its instruction has had no effect
+	} else if tg.Area != nil {
+		if i, ok := tg.Area.Trampolines.At(pc); ok {
+			// It has returned, and not met the int3 yet: no frame of a signal may lead
+			// there, which may outlive the session.
+			h.engine.returnedTo(tg, t, regs, i)
+			return tracee.Deliver
+		}
+		if tg.Area.Fallbacks.Holds(pc) {
+			return tracee.Step
+		}
+	}
+	if v, done := tg.inDetour(t, si); done {
+		return v
+	}
+	st := tg.siteOfCopy(pc)
+	if st == nil {
+		return tracee.Deliver
+	}
+	if !si.Synchronous() {
+		return tracee.Step
+	}
+	before, ok := st.rewind(regs, tg.Proc)
+	if !ok {
+		return tracee.Deliver
+	}
+	if v, handled := h.engine.faultHandlers(tg, tg.thread(t), st, before, si); handled {
+		return v
+	}
+	if si.Addr() == pc {
+		si.SetAddr(st.Addr)
+		if err := t.SetSiginfo(si); err != nil {
+			return tracee.Deliver // gone
+		}
+	}
+	if err := t.SetRegs(before); err == nil {
+		tg.thread(t).fault(st, before, true)
+	}
+	return tracee.Deliver
+}
+
+// ownCode reports whether an address is in kprobe's code.
+func (tg *Target) ownCode(pc symbols.Addr) bool {
+	return tg.Area != nil && (tg.Area.Code.Holds(pc) != nil || tg.Area.Fallbacks.Holds(pc))
+}
+
+// targetOf finds the target of a thread; nil if it is none's.
+func (s *Engine) targetOf(t *tracee.Thread) *Target { return s.Targets[t.Process().PID()] }

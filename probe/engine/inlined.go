@@ -1,0 +1,55 @@
+package engine
+
+import (
+	"kprobe/fetch"
+	"kprobe/symbols"
+)
+
+// inlined finds the places where a definition's function was inlined: they are
+// places of its event like the function itself. Only definitions that name a
+// function have them, and only code of its own returns.
+func inlined(space *symbols.Space, d *fetch.Def, places []symbols.Site) []symbols.Site {
+	p := d.Place
+	if p.Kind != symbols.PlaceSymbol || p.Offset != 0 || p.IsGlob() || d.Kind == fetch.Return || len(places) == 0 {
+		return nil
+	}
+	home := places[0].Module
+	if home == nil || places[0].Inlined != "" {
+		return nil // Resolve has found them already
+	}
+	if p.Module == "" {
+		p.Module = home.Path
+	}
+	found, err := space.Inlined(p)
+	if err != nil {
+		return nil
+	}
+	known := map[symbols.Addr]bool{}
+	for i := range places {
+		known[places[i].Addr] = true
+	}
+	var out []symbols.Site
+	for _, site := range found {
+		if site.Module == home && !known[site.Addr] {
+			known[site.Addr] = true
+			out = append(out, site)
+		}
+	}
+	return out
+}
+
+// resolveInlined adds the inlined instances. What the definition asks for may
+// not be there: $argN has no meaning in the middle of another function. Such an
+// instance is left out, and said.
+func (tg *Target) resolveInlined(d *fetch.Def, ev *Event, places []symbols.Site) []PatchRequest {
+	var out []PatchRequest
+	for _, site := range inlined(tg.Space, d, places) {
+		more, err := tg.place(d, ev, site)
+		if err != nil {
+			tg.Engine.Warnf("%s is inlined at %s too, and not probed there: %v", site.Inlined, site.Name, err)
+			continue
+		}
+		out = append(out, more...)
+	}
+	return out
+}

@@ -1,0 +1,47 @@
+package engine
+
+import (
+	"kprobe/fetch"
+	"kprobe/probe/instances"
+	"kprobe/symbols"
+	"runtime"
+)
+
+// Calls that breakpoints follow (probe/instances).
+type (
+	Instance = instances.Instance[*Placed, any]
+	pool     = instances.Pool[*Placed, any]
+	calls    = instances.Set[*Placed, any]
+	callKey  = instances.Key
+)
+
+func newPool(maxactive int) *pool {
+	return instances.NewPool[*Placed, any](maxactive)
+}
+
+func newCalls() *calls { return instances.NewSet[*Placed, any]() }
+
+// callAt gives the call that returns to an address by a return trampoline; nil: none
+// does.
+func (tg *Target) callAt(ra symbols.Addr) *Instance {
+	i, ok := tg.Area.Trampolines.At(ra)
+	if !ok {
+		return nil
+	}
+	return tg.calls.ByTrampoline(i)
+}
+
+// freeTrampoline takes a call's return trampoline back.
+func (tg *Target) freeTrampoline(in *Instance) {
+	tg.Area.Trampolines.Release(in.Trampoline)
+	tg.calls.Untrap(in)
+}
+
+// maxActive is the pool size of return probes that name none, the kernel's
+// default for preemptible kernels (kernel/kprobes.c, register_kretprobe).
+func (s *Engine) maxActive() int {
+	if s.Opts.MaxActive > 0 {
+		return min(s.Opts.MaxActive, fetch.MaxActive)
+	}
+	return max(10, 2*runtime.NumCPU())
+}

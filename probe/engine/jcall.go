@@ -1,0 +1,48 @@
+package engine
+
+import (
+	"kprobe/probe/regs"
+	"kprobe/probe/results"
+	"runtime/debug"
+)
+
+// bindEntry decodes the arguments of a jprobe whose function runs with the thread
+// stopped; ok is false where one can't be read.
+func (s *Engine) bindEntry(p *Placed, r *regs.Regs) (run func() (skip bool), ok bool) {
+	s.ctx.Entry = nil
+	rec, _ := p.prog.Eval(&s.ctx, s.rec[:0])
+	s.rec = rec[:0]
+	vals, err := p.prog.Decode(rec, nil)
+	if err != nil {
+		return nil, false
+	}
+	return p.user.Call.Bind(r, vals)
+}
+
+// deliver calls the function of a jprobe with a hit that was recorded. The
+// error is that of a function that panicked. s.sinkMu is held.
+func (p *Placed) deliver(h *results.Hit) (err error) {
+	if p.user.Gone.Load() {
+		p.Ev.lost.Add(1)
+		return nil
+	}
+	vals, err := p.prog.Decode(h.Data, nil)
+	if err != nil {
+		p.Ev.lost.Add(1)
+		return err
+	}
+	run, ok := p.user.Call.Bind(h, vals)
+	if !ok {
+		p.Ev.lost.Add(1)
+		return nil
+	}
+	p.Ev.recorded.Add(1)
+	defer func() {
+		if v := recover(); v != nil {
+			p.Ev.Turn(false)
+			err = p.user.Failed("Entry", v, debug.Stack())
+		}
+	}()
+	run()
+	return nil
+}

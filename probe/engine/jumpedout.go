@@ -1,0 +1,88 @@
+package engine
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"kprobe/probe/tracee"
+	"kprobe/symbols"
+)
+
+// Records that a handler of a signal has jumped out of
+//
+// Where a process was let go of a handler may interrupt a detour and leave it by
+// siglongjmp: what that detour has reserved stays unfinished, and the room behind it taken.
+// The reader asks about such a record after a second. The threads are stopped then, and who
+// is in no detour, and in no handler that will return to one, has left what is older.
+
+// outsides are moments at which threads were found outside of every detour.
+type outsides struct {
+	mu      sync.Mutex
+	looking bool
+	at      map[uint32]time.Time // by the thread's number in records; 0 are all
+}
+
+// outsideFor is how long a moment answers for: less than what a record is unfinished
+// before the reader asks (ring.Options.GiveUp).
+const outsideFor = 900 * time.Millisecond
+
+// jumpedOut reports whether the thread, 0 is every thread, was outside of every detour
+// within outsideFor. If that isn't known it is found out beside the caller, who asks again.
+func (t *Feed) jumpedOut(tid uint32) bool {
+	o := &t.outside
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if time.Since(o.at[tid]) < outsideFor {
+		return true
+	}
+	if !o.looking {
+		o.looking = true
+		go t.lookOutside()
+	}
+	return false
+}
+
+// lookOutside notes which threads are outside of every detour now.
+func (t *Feed) lookOutside() {
+	found := map[uint32]time.Time{}
+	_ = t.engine.Tracer.Do(func() error { // fails only once the session is closed
+		tg := t.engine.Targets[t.Pid]
+		if tg == nil || tg.Feed != t || tg.Area == nil || t.engine.Closed {
+			return nil
+		}
+		ctx := context.WithoutCancel(t.engine.Run)
+		if tg.unattended.letGo {
+			if err := tg.seizeAgain(ctx); err != nil {
+				t.engine.Logf("whether records are unfinished for good: %v", err)
+				return nil
+			}
+			tg.postponeLetGo()
+		}
+		tg.takeForked(ctx)
+		all := true
+		err := tg.WithStopped(ctx, func(stopped []*tracee.Thread) error {
+			now := time.Now()
+			for _, th := range stopped {
+				regs, err := th.Regs()
+				if err != nil {
+					continue // gone
+				}
+				pc := symbols.Addr(regs.Rip)
+				if tg.Patches.StageAt(pc) != nil || tg.InShared(pc) || tg.Area.Interrupted(th) {
+					all = false
+					continue
+				}
+				found[t.numbers.Inside(th.TID())] = now
+			}
+			if all && tg.allStopped(stopped) {
+				found[0] = now
+			}
+			return nil
+		})
+		return tracee.IgnoreLate(err)
+	})
+	t.outside.mu.Lock()
+	defer t.outside.mu.Unlock()
+	t.outside.at, t.outside.looking = found, false
+}

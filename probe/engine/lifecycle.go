@@ -1,0 +1,202 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/internal/procfs"
+	"kprobe/probe/memory"
+	"kprobe/probe/tracee"
+	"kprobe/symbols"
+)
+
+// NewThread implements tracee.Handler.
+func (h Handler) NewThread(t *tracee.Thread) {
+	if tg := h.engine.Targets[t.Process().PID()]; tg != nil {
+		tg.thread(t)
+		tg.noteComm(t)
+		tg.checkNumber(t)
+	}
+}
+
+// noteComm remembers a thread's name for hits that are read after its end.
+func (tg *Target) noteComm(t *tracee.Thread) {
+	if tg.Feed != nil {
+		tg.Feed.numbers.Learn(t.TID())
+		tg.Feed.names.Born(t.TID(), t.Comm())
+	}
+}
+
+// ThreadExit implements tracee.Handler.
+func (h Handler) ThreadExit(t *tracee.Thread) {
+	if tg := h.engine.Targets[t.Process().PID()]; tg != nil {
+		// Of one that is gone the name that was noted at its birth may be another than its
+		// last: what is known since stays.
+		if comm, err := procfs.Thread(t.Process().PID(), t.TID()).Comm(); err == nil && tg.Feed != nil {
+			tg.Feed.names.Note(t.TID(), comm)
+		}
+		tg.forgetThread(t.TID())
+	}
+}
+
+func (s *Engine) Definitions() []*Definition {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	return append([]*Definition(nil), s.Defs...)
+}
+
+// CleanChild takes kprobe out of a forked child's copy of the memory: text,
+// return trampolines on its stack, the fallback handler's signal action. What is mapped stays: it is
+// inherited, unused and gone at exec.
+func (tg *Target) CleanChild(ctx context.Context, child *tracee.Process) {
+	tg.cleanCopy(ctx, child, child.Threads())
+}
+
+// cleanCopy is cleanChild of a process that is stopped, maybe long after it was forked.
+func (tg *Target) cleanCopy(ctx context.Context, child *tracee.Process, stopped []*tracee.Thread) {
+	kid := tg.Area.Copied(child)
+	kid.Unheld = tg.Area.Unheld
+	if err := kid.RestoreText(stopped); err != nil {
+		tg.Engine.Warnf("child %d keeps probes in its text: %v", child.PID(), err)
+	}
+	if err := errors.Join(kid.RestoreSlots(), kid.RestoreReturns()); err != nil {
+		tg.Engine.Warnf("child %d returns through kprobe's code: %v", child.PID(), err)
+	}
+	if err := child.SetScratch(kid.Scratch.Start, kid.Scratch.Start+memory.PageSize); err != nil {
+		tg.Engine.Logf("child %d: %v", child.PID(), err)
+		return
+	}
+	if _, err := kid.Fallbacks.Remove(ctx); err != nil {
+		tg.Engine.Logf("child %d: %v", child.PID(), err)
+	}
+}
+
+// drop forgets everything of an image that is gone; nothing is written.
+func (tg *Target) drop() {
+	tg.over = true
+	for p := range tg.Placed {
+		p.Ev.places.Add(-1)
+	}
+	clear(tg.Placed)
+	clear(tg.Gone)
+	clear(tg.lost)
+	tg.Libs, tg.Pending = nil, nil
+	tg.Retired = nil
+	tg.Semaphores = semaphores{}
+	tg.Sites = map[symbols.Addr]*Site{}
+	tg.BySlot = map[symbols.Addr]*Site{}
+	tg.Patches = newPatches()
+	if tg.Feed != nil {
+		tg.Feed.over.Store(true)
+		tg.Engine.retireFeed(tg.Feed)
+	}
+	tg.Area = nil
+}
+
+// Leave takes every probe out and leaves the processes. It does nothing the second
+// time.
+func (s *Engine) Leave(ctx context.Context) error {
+	return s.Tracer.Do(func() error {
+		if s.Closed {
+			return nil
+		}
+		s.Closed, s.Stopping = true, true
+		var errs []error
+		var last []func()
+		// Children that share a target's memory are let go once its text is clean.
+		for _, main := range []bool{true, false} {
+			for pid, tg := range s.Targets {
+				if tg.IsMain() != main {
+					continue
+				}
+				clean, err := tg.detach(ctx)
+				if err != nil && !errors.Is(err, tracee.ErrGone) {
+					errs = append(errs, err)
+				}
+				last = append(last, clean)
+				delete(s.Targets, pid)
+			}
+		}
+		for _, clean := range last {
+			clean()
+		}
+		s.Alone.Store(true)
+		return errors.Join(errs...)
+	})
+}
+
+// detach takes kprobe out of the target and lets it go (undo.go). A thread that
+// could not be stopped (it waits in the kernel, uninterruptibly) meets clean text
+// when its wait ends. Where it stands in kprobe's memory, or may, or where something
+// could not be undone, the memory, the journal and the fallback handler stay, and the error says
+// why. last is to be called once all targets are left.
+func (tg *Target) detach(ctx context.Context) (last func(), err error) {
+	last = func() {}
+	if tg.IsMain() && tg.unattended.was && !tg.dying && tg.Area != nil {
+		if last, err = tg.endLetGo(ctx); err != nil {
+			return func() {}, err
+		}
+	}
+	return last, tg.detachNow(ctx)
+}
+
+// detachNow is detach of a target that is ready for it.
+func (tg *Target) detachNow(ctx context.Context) error {
+	clean := false
+	err := tg.Proc.Detach(ctx, func(stopped []*tracee.Thread) error {
+		if !tg.IsMain() || tg.dying || tg.Area == nil {
+			clean = true
+			return nil
+		}
+		if tg.Feed != nil {
+			tg.Feed.over.Store(true)
+		}
+		tg.Area.Outside = tg.outside
+		err := tg.Area.Leave(ctx, stopped)
+		tg.Area = nil
+		if err != nil {
+			// What has to stay works without a tracer, and records nothing.
+			if tg.Feed != nil {
+				tg.Feed.DisableAll()
+			}
+			return err
+		}
+		clean = true
+		return nil
+	})
+	if clean {
+		// Nothing is left for late threads to meet.
+		return tg.ignoreLate(err)
+	}
+	return err
+}
+
+// outside gives the registers that a thread in a detour or a copy has in the
+// program: at the instruction if it had no effect yet, else behind it.
+func (tg *Target) outside(regs *unix.PtraceRegs, trapped bool) (out *unix.PtraceRegs, inside bool, err error) {
+	pc := symbols.Addr(regs.Rip)
+	if st := tg.Patches.noRoom[pc]; st != nil && trapped {
+		at := *regs
+		at.Rip = uint64(st.At)
+		return &at, true, nil
+	}
+	if stage, at := tg.StageOf(regs); stage != nil {
+		out, ok := stage.Leave(at, tg.Proc)
+		if !ok {
+			return nil, true, fmt.Errorf("its registers in the detour of %v can't be read", stage.At)
+		}
+		return out, true, nil
+	}
+	st := tg.siteOfCopy(pc)
+	if st == nil {
+		return nil, false, nil
+	}
+	out, ok := st.leave(regs, tg.Proc)
+	if !ok {
+		return nil, true, fmt.Errorf("its registers in the copy of %s can't be read", st.name)
+	}
+	return out, true, nil
+}

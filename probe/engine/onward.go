@@ -1,0 +1,164 @@
+package engine
+
+import (
+	"kprobe/fetch"
+	"kprobe/probe/detour"
+	"kprobe/symbols"
+)
+
+// Calls that end in a jump to who knows where
+//
+// Where a function ends in a jump through a register or memory, its detour asks whether
+// what it leads to notes its calls in the same table (detour.BuildOnward). For those that
+// do, the set that it asks has their entries from when their jumps are in the text
+// (noteEntries) until they are to be taken out (unnoteEntries). For any other the thread
+// traps here, and the call goes on as one that is followed by breakpoints.
+//
+// If the probe of the function that the jump led to is removed while it runs, the return
+// of the one that jumped is not seen: its row goes with the call that takes its slot.
+
+// jumpsOn is where the jump of the stage leads; nil for a stage of anything else.
+func (s *stage) jumpsOn() *fetch.Chain {
+	if !s.leaves || len(s.wants) == 0 {
+		return nil
+	}
+	return s.wants[0].open
+}
+
+// fewEntries is up to how many entries are written one by one.
+const fewEntries = 64
+
+// noteEntries says of functions that they note their calls.
+func (tg *Target) noteEntries(list []*Patch) {
+	fresh := map[*detour.Noting][]int{}
+	for _, p := range list {
+		for st := range p.allStages() {
+			if x := st.exits(); x != nil && !st.leaves && x.noting != nil {
+				if i := x.noting.Put(uint64(x.probe.Where.Addr)); i >= 0 {
+					fresh[x.noting] = append(fresh[x.noting], i)
+				}
+			}
+		}
+	}
+	for n, words := range fresh {
+		if len(words) > fewEntries {
+			_ = tg.Proc.WriteMemory(n.Bytes(), symbols.Addr(n.Addr)) // fails only if the process is gone
+			continue
+		}
+		tg.writeEntries(n, words)
+	}
+}
+
+// unnoteEntries is what comes before the jumps of functions are taken out.
+func (tg *Target) unnoteEntries(list []*Patch) {
+	for _, p := range list {
+		for st := range p.allStages() {
+			if x := st.exits(); x != nil && !st.leaves && x.noting != nil {
+				if i := x.noting.Drop(uint64(x.probe.Where.Addr)); i >= 0 {
+					tg.writeEntries(x.noting, []int{i})
+				}
+			}
+		}
+	}
+}
+
+func (tg *Target) writeEntries(n *detour.Noting, words []int) {
+	for _, i := range words {
+		at, b := n.Word(i)
+		_ = tg.Proc.WriteMemory(b, symbols.Addr(at)) // fails only if the process is gone
+	}
+}
+
+// followOnward has the calls that are noted with the thread's stack pointer followed to
+// where they return to: the thread is at a jump that leaves them. The session's context
+// is filled.
+func (s *Engine) followOnward(tg *Target, th *thread, st *stage) {
+	k, slot := st.exits().Calls, s.regs.GPR[fetch.SP]
+	mem := tg.callsOf(k, slot)
+	raw, err := tg.word(symbols.Addr(slot))
+	if mem == nil || err != nil {
+		return
+	}
+	for _, row := range k.Used(mem) {
+		if row.Slot != slot {
+			continue
+		}
+		tg.freeCall(k, row.Number)
+		p := tg.probeOf(k.OwnerOf(mem, row.Number))
+		if row.Return != raw || p == nil || s.Stopping {
+			continue // left before, or nobody wants it
+		}
+		s.followRow(tg, th, p, symbols.Addr(slot), symbols.Addr(raw), k.Entry(mem, row.Number))
+	}
+}
+
+// followRow is enterOne for a call that was noted: it has left its function.
+func (s *Engine) followRow(tg *Target, th *thread, p *Placed, slot, raw symbols.Addr, entry []byte) {
+	in := p.pool.Get()
+	if in == nil {
+		tg.reclaim(th, p.pool)
+		if in = p.pool.Get(); in == nil {
+			s.miss(p)
+			return
+		}
+	}
+	ra, shared := tg.behind(raw), false
+	if by := tg.callAt(ra); by != nil {
+		ra, shared = by.Return, true
+	}
+	in.Probe, in.Pop, in.TID, in.TGID = p, p.pop, th.t.TID(), tg.Proc.PID()
+	in.Slot, in.Return, in.Time = slot, ra, s.now
+	in.Key, _ = p.callKey(tg, &s.regs, slot)
+	in.Inside = false
+	if !shared && !tg.catchReturn(s.Run, in) {
+		p.pool.Put(in)
+		s.miss(p)
+		return
+	}
+	in.Entry = append(in.Entry[:0], entry[:p.prog.EntrySize()]...)
+	tg.calls.Enter(in, func(old *Instance) bool {
+		if old.Time == in.Time && old.TID == in.TID && old.Probe != in.Probe {
+			return false // of this very call, too
+		}
+		stale := old.Probe == in.Probe || old.Inside || !old.Probe.tails || old.Return != in.Return
+		if stale && old.Trampoline >= 0 {
+			tg.freeTrampoline(old)
+		}
+		return stale
+	})
+}
+
+// probeOf is the probe of a number that is armed; nil: there is none.
+func (tg *Target) probeOf(id uint32) *Placed {
+	if p := tg.Feed.probe(id); tg.Placed[p] {
+		return p
+	}
+	return nil
+}
+
+// forgetRows frees the rows of calls of probes that were taken out, in tables where any
+// return may be theirs: their numbers will be others'.
+func (tg *Target) forgetRows(r *retired) error {
+	gone, tables := map[uint64]map[uint32]bool{}, map[uint64]detour.Calls{}
+	for _, p := range r.probes {
+		if x := p.ByExits; x != nil && x.Calls.Anywhere {
+			if gone[x.Calls.Addr] == nil {
+				gone[x.Calls.Addr], tables[x.Calls.Addr] = map[uint32]bool{}, x.Calls
+			}
+			gone[x.Calls.Addr][p.Id] = true
+		}
+	}
+	for at, ids := range gone {
+		k := tables[at]
+		mem, err := tg.ownMemory(k.Size(), at)
+		if err != nil {
+			return err
+		}
+		for _, in := range k.Used(mem) {
+			if ids[k.OwnerOf(mem, in.Number)] {
+				tg.freeCall(k, in.Number)
+			}
+		}
+	}
+	return nil
+}

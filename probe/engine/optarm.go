@@ -1,0 +1,338 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sort"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/internal/procfs"
+	"kprobe/probe/insn"
+	"kprobe/probe/plan"
+	"kprobe/probe/ring"
+	"kprobe/probe/survey"
+	"kprobe/probe/tracee"
+	"kprobe/symbols"
+)
+
+// ownProc reports whether the process sees files by the names that kprobe sees,
+// and has a /proc to ask for them.
+func ownProc(pid int) bool {
+	root := procfs.Image(pid).Path("root")
+	var fs unix.Statfs_t
+	if unix.Statfs(root+"/proc", &fs) != nil || fs.Type != unix.PROC_SUPER_MAGIC {
+		return false
+	}
+	at, err := os.Readlink(root)
+	return err == nil && at == "/"
+}
+
+// readBefore notes the bytes that a patch replaces: the file's, which prove
+// compared with the memory.
+func (tg *Target) readBefore(p *Patch) error {
+	if p.Island != nil {
+		if err := tg.readBefore(p.Island); err != nil {
+			return err
+		}
+	}
+	if err := tg.covered(p); err != nil {
+		return fmt.Errorf("%v: %w", symbols.Addr(p.Plan.At), err)
+	}
+	p.before = make([]plan.Write, 0, len(p.Plan.Writes))
+	for _, w := range p.Plan.Writes {
+		m := tg.Space.ModuleAt(symbols.Addr(w.At))
+		if m == nil || m.File == nil {
+			return errNoFile
+		}
+		if survey.Shared(m, symbols.Addr(w.At), len(w.Bytes)) {
+			return fmt.Errorf("%v: %s", symbols.Addr(w.At), survey.SharedRule)
+		}
+		if off := w.At - p.Plan.At; w.At >= p.Plan.At && off+uint64(len(w.Bytes)) <= uint64(len(p.Plan.Displaced)) {
+			p.before = append(p.before, plan.Write{At: w.At, Bytes: p.Plan.Displaced[off:][:len(w.Bytes)]})
+			continue // covered has compared it
+		}
+		b, err := m.File.Text(m.Vaddr(symbols.Addr(w.At)), len(w.Bytes))
+		if err != nil {
+			return err
+		}
+		if err := tg.pristine(symbols.Addr(w.At), b); err != nil {
+			return fmt.Errorf("%v: %w", symbols.Addr(w.At), err)
+		}
+		p.before = append(p.before, plan.Write{At: w.At, Bytes: b})
+	}
+	return nil
+}
+
+// Enter notes in the journal what a patch is about to write.
+func (tg *Target) Enter(p *Patch) error {
+	if p.Island != nil {
+		if err := tg.Enter(p.Island); err != nil {
+			return err
+		}
+	}
+	for i, w := range p.Plan.Writes {
+		n, err := tg.Area.Journal.Change(w, p.before[i].Bytes, p.Plan.Detour, uint16(p.Plan.Tactic))
+		if err != nil {
+			return err
+		}
+		p.entries = append(p.entries, n)
+	}
+	return nil
+}
+
+// ArmStopped writes patches that are in the journal; all threads are stopped.
+// On an error they are taken out again.
+func (tg *Target) ArmStopped(list []*Patch, stopped []*tracee.Thread) error {
+	err := tg.moveUnder(list, stopped)
+	if err == nil {
+		err = tg.writePatches(list)
+	}
+	if err != nil {
+		return errors.Join(err, tg.RestorePatches(list, stopped))
+	}
+	for _, p := range list {
+		p.arm()
+	}
+	return nil
+}
+
+// moveUnder moves threads that stand under jumps that are about to be written
+// to the copies of what they are at. One that has met a breakpoint that makes
+// way is behind its first byte only by that: when its trap is handled it goes
+// back. One that was stepped there is moved as any other.
+func (tg *Target) moveUnder(list []*Patch, stopped []*tracee.Thread) error {
+	type covered struct {
+		plan.Range
+		p *Patch
+	}
+	var all []covered
+	for _, p := range list {
+		for q := p; q != nil; q = q.Island {
+			all = append(all, covered{plan.Range{Lo: q.Plan.At, Hi: q.Plan.End()}, q})
+		}
+	}
+	slices.SortFunc(all, func(a, b covered) int { return cmp.Compare(a.Lo, b.Lo) })
+	for _, t := range stopped {
+		regs, err := t.Regs()
+		if err != nil {
+			continue // gone
+		}
+		if t.AtTrap() {
+			continue
+		}
+		pc := symbols.Addr(regs.Rip)
+		i := sort.Search(len(all), func(i int) bool { return all[i].Hi > regs.Rip })
+		for _, c := range all[i:] {
+			if regs.Rip <= c.Lo {
+				break
+			}
+			if to, ok := c.p.Entry(pc); ok {
+				regs.Rip = uint64(to)
+				if err := t.SetRegs(regs); err != nil && !errors.Is(err, tracee.ErrGone) {
+					return err
+				}
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// arm notes that a patch is in the text.
+func (p *Patch) arm() {
+	if p.Island != nil {
+		p.Island.arm()
+	}
+	p.Armed = true
+	for _, w := range p.Wants {
+		if (w.Kind != WantExit || w.alone || w.notes) && !(w.Kind == requestExit && w.P.leavesByTrap()) {
+			w.P.feed.setTactic(w.P, p.Plan.Tactic)
+		}
+	}
+	for _, x := range p.Probes() {
+		if !x.leavesByTrap() {
+			x.feed.setFlags(x, ring.FlagOptimized, 0)
+			x.Optimized = true
+		}
+	}
+}
+
+// retirePatch notes that a patch is not in the text any more.
+func (tg *Target) retirePatch(p *Patch) {
+	for _, n := range p.entries {
+		tg.Area.Journal.Remove(n)
+	}
+	p.entries = nil
+	p.Armed = false
+	tg.retireGuards(p)
+	for _, x := range p.Probes() {
+		x.feed.setFlags(x, 0, ring.FlagOptimized)
+		x.Optimized = false
+	}
+}
+
+// Unoptimize takes a jump out and makes its probes breakpoints. The target is
+// stopped between the two, so that no hit is missed.
+//
+// All jumps of a Go function's return probe go together: breakpoints at its exits
+// know only calls that a breakpoint at its entry has seen.
+func (tg *Target) Unoptimize(ctx context.Context, p *Patch) error {
+	tg = tg.main
+	list, goes := tg.withGo(p)
+	b := &Batch{out: newOutgoing(), courses: map[*Placed]*course{}, text: tg.text}
+	for _, p := range list {
+		b.out.addPatch(p)
+		for _, w := range p.Wants {
+			found, err := tg.prove(w.Site)
+			if err != nil {
+				return err
+			}
+			w.Place = &found
+			c := b.courses[w.P]
+			if c == nil {
+				now := w.P.course
+				c = &now
+				b.courses[w.P] = c
+			}
+			if w.Kind != WantExit {
+				c.Tactic = plan.Breakpoint
+			} else if !w.P.goABI {
+				w.Kind, w.to = wantRedirect, p.leavesAt(w.Site.Addr)
+			}
+			b.Traps = append(b.Traps, w)
+		}
+	}
+	for _, x := range goes {
+		b.courses[x].giveUpExits(true)
+	}
+	for _, c := range b.courses {
+		c.Why = "another probe is under where its jump would be"
+	}
+	built, err := tg.build(ctx, b)
+	if err != nil {
+		return err
+	}
+	return tg.commit(ctx, built)
+}
+
+// overlay puts the original bytes where kprobe's own changes lie within b, the
+// memory at a.
+func (tg *Target) overlay(b []byte, a symbols.Addr) {
+	put := func(at uint64, orig []byte) {
+		for i, c := range orig {
+			if k := int64(at) + int64(i) - int64(a); k >= 0 && k < int64(len(b)) {
+				b[k] = c
+			}
+		}
+	}
+	for _, p := range tg.Patches.pages.near(uint64(a), uint64(a)+uint64(len(b))) {
+		for q := p; q != nil; q = q.Island {
+			for i := range q.entries {
+				put(q.before[i].At, q.before[i].Bytes)
+			}
+		}
+	}
+	for i := range b {
+		if b[i] == Breakpoint {
+			if st := tg.Sites[a+symbols.Addr(i)]; st != nil && st.Armed {
+				b[i] = st.code[0]
+			}
+		}
+	}
+}
+
+// inDetour answers a signal of a thread in a detour; done is false if it is
+// in none.
+func (tg *Target) inDetour(t *tracee.Thread, si *tracee.Siginfo) (v tracee.Verdict, done bool) {
+	regs, err := t.Regs()
+	if err != nil {
+		return tracee.Deliver, false
+	}
+	pc := symbols.Addr(regs.Rip)
+	if to, ok := tg.Patches.Guards[pc]; ok && si.Synchronous() {
+		regs.Rip = uint64(to)
+		return tg.resumed(t, regs), true
+	}
+	if to, ok := tg.Patches.faults[pc]; ok && si.Synchronous() && !misaligned(si) {
+		regs.Rip = uint64(to)
+		tg.faulted(t, si)
+		return tg.resumed(t, regs), true
+	}
+	if caused(si) {
+		if v, done := tg.answered(t, si, regs); done {
+			return v, true
+		}
+		if v, done := tg.rolledBack(t, si, regs); done {
+			return v, true
+		}
+	}
+	if p := tg.Patches.LongJump(pc); p != nil && !si.Synchronous() {
+		regs.Rip = p.Plan.Detour
+		if err := t.SetRegs(regs); err != nil {
+			return tracee.Deliver, true // gone
+		}
+		return tracee.Step, true
+	}
+	if tg.InShared(pc) && !si.Synchronous() {
+		return tracee.Step, true
+	}
+	st := tg.Patches.StageAt(pc)
+	if st == nil {
+		return tracee.Deliver, false
+	}
+	if !si.Synchronous() {
+		return tracee.Step, true
+	}
+	out, state, ok := st.InCopy(regs, tg.Proc)
+	if !ok || state == insn.After {
+		return tracee.Deliver, true
+	}
+	if si.Addr() == pc {
+		si.SetAddr(symbols.Addr(out.Rip))
+		if err := t.SetSiginfo(si); err != nil {
+			return tracee.Deliver, true // gone
+		}
+	}
+	if err := t.SetRegs(out); err != nil {
+		return tracee.Deliver, true // gone
+	}
+	tg.stepBack(t, st, out)
+	return tracee.Deliver, true
+}
+
+// stepBack makes a breakpoint of a probe whose instruction has faulted. The
+// program may repair the cause and go on at the instruction: that is still the
+// same hit, and a breakpoint can tell.
+func (tg *Target) stepBack(t *tracee.Thread, st *stage, regs *unix.PtraceRegs) {
+	p := tg.Patches.owner[st]
+	if p == nil || !p.Armed || st.Detour == nil {
+		return
+	}
+	if err := tg.Unoptimize(tg.Engine.Run, p); err != nil {
+		tg.Engine.Logf("a probe whose instruction faults stays a jump: %v", err)
+		return
+	}
+	for _, x := range p.Probes() {
+		x.Why = "its instruction has faulted: only a breakpoint can tell a repaired fault from another hit"
+		x.breakpointOnly = x.Why
+	}
+	if site := tg.Sites[symbols.Addr(regs.Rip)]; site != nil {
+		tg.thread(t).fault(site, regs, true)
+	}
+}
+
+// resumed lets a thread go on at other registers, one step at a time if it was
+// stepping.
+func (tg *Target) resumed(t *tracee.Thread, regs *unix.PtraceRegs) tracee.Verdict {
+	stepping := t.Stepping()
+	_ = t.SetRegs(regs) // fails only if the thread is gone
+	if stepping {
+		return tracee.Step
+	}
+	return tracee.Resume
+}

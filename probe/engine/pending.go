@@ -1,0 +1,184 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"kprobe/probe/assess"
+	"kprobe/symbols"
+)
+
+// pendingDef is a definition that waits for its file.
+type pendingDef struct {
+	*Definition
+	err  error // why it could not be armed when it was last tried
+	said bool  // the user was told
+	// more says that it is armed, and has places yet to come, in another copy of
+	// its library.
+	more bool
+	// constructor is where it waits for the library's thread-local blocks.
+	constructor symbols.Addr
+}
+
+// mayWait reports whether a definition that has no place yet may wait for its
+// library.
+func (tg *Target) mayWait(d *Definition, err error) bool {
+	return errors.Is(err, symbols.ErrNotMapped) && d.Def.Place.Module != "" &&
+		(d.Waits || tg.Engine.Opts.Pending != nil && tg.Engine.Opts.Pending(d.Def))
+}
+
+// readyDef is a definition whose library has come, with its places.
+type readyDef struct {
+	*pendingDef
+	ws []PatchRequest
+}
+
+// stillWaits notes why a definition can't be armed. If its library is there,
+// that it waits is no answer any more: the user is told, once.
+func (tg *Target) stillWaits(p *pendingDef, err error) {
+	p.err = err
+	var unbound *symbols.UnboundIFuncError
+	if !tg.loads() && !p.said && p.Def.Place.Module != "" && !errors.Is(err, symbols.ErrNotMapped) && !errors.As(err, &unbound) {
+		p.said = true
+		tg.Engine.Warnf("%v", &assess.DefError{Def: p.Def, Err: err})
+	}
+}
+
+// tryPending arms the waiting definitions whose files are mapped now.
+func (tg *Target) tryPending(ctx context.Context) error {
+	if len(tg.Pending) == 0 {
+		return nil
+	}
+	if err := tg.Space.Refresh(); err != nil {
+		return err
+	}
+	rest := tg.Pending[:0]
+	armed, gone := placedByDef(tg.Placed), placedByDef(tg.Gone)
+	var ready []readyDef
+	var batch []PatchRequest
+	for _, p := range tg.Pending {
+		ws, err := tg.resolve(p.Def, p.Ev)
+		var unbound *symbols.UnboundIFuncError
+		if errors.As(err, &unbound) {
+			if tg.Load == nil {
+				tg.Load = &Loading{entered: true}
+			}
+			if err = tg.watchResolver(ctx, unbound.Resolver); err == nil {
+				err = unbound
+			}
+		}
+		if err == nil {
+			ws = unarmed(armed[p.key()], ws)
+			ready = append(ready, readyDef{p, ws})
+			batch = append(batch, ws...)
+			continue
+		}
+		if tg.waitForBlock(ctx, p, err) {
+			p.err = err
+		} else {
+			tg.stillWaits(p, err)
+		}
+		if !p.more || errors.As(err, &unbound) {
+			rest = append(rest, p)
+		}
+	}
+	// All at once: one change of the text, not one for each.
+	together := tg.arm(ctx, batch)
+	for _, r := range ready {
+		p, ws, err := r.pendingDef, r.ws, together
+		if err != nil {
+			err = tg.arm(ctx, ws)
+		}
+		if err != nil {
+			tg.stillWaits(p, err)
+			if !p.more {
+				rest = append(rest, p)
+			}
+			continue
+		}
+		tg.returned(ws, armed[p.key()], gone[p.key()])
+		if !tg.loads() {
+			tg.Engine.Logf("%s/%s is armed: process %d has loaded its library", p.Ev.Group, p.Ev.Name, tg.Proc.PID())
+		}
+	}
+	tg.Pending = rest
+	tg.showWaiting()
+	return nil
+}
+
+// expectCopies has definitions that are armed wait for the places that they have
+// in a further copy of their library. before are the modules that there were.
+func (tg *Target) expectCopies(before []*symbols.Module) {
+	fresh := func(m *symbols.Module) bool { return !slices.Contains(before, m) }
+	if !slices.ContainsFunc(tg.Space.Modules(), fresh) {
+		return
+	}
+	waits := tg.waiting()
+	for _, x := range tg.Engine.Definitions() {
+		if name := x.Def.Place.Module; name != "" && !waits[x.key()] && slices.ContainsFunc(tg.Space.FindModule(name), fresh) {
+			tg.Pending = append(tg.Pending, &pendingDef{Definition: x, more: true})
+		}
+	}
+}
+
+// waiting is the set of the definitions that wait.
+func (tg *Target) waiting() map[defKey]bool {
+	out := make(map[defKey]bool, len(tg.Pending))
+	for _, p := range tg.Pending {
+		out[p.key()] = true
+	}
+	return out
+}
+
+// placedByDef gives the places that definitions have.
+func placedByDef(all map[*Placed]bool) map[defKey][]*Placed {
+	out := map[defKey][]*Placed{}
+	for p := range all {
+		out[p.key()] = append(out[p.key()], p)
+	}
+	return out
+}
+
+// unarmed leaves out what is armed already: a definition may have places in
+// several libraries, of which one came.
+func unarmed(armed []*Placed, ws []PatchRequest) []PatchRequest {
+	at := map[symbols.Addr]bool{}
+	for _, p := range armed {
+		at[p.Where.Addr] = true
+	}
+	return slices.DeleteFunc(ws, func(w PatchRequest) bool { return at[w.P.Where.Addr] })
+}
+
+// returned gives up the places of a definition that were gone, since it is armed
+// anew. A definition all of whose places were switched off stays off.
+func (tg *Target) returned(ws []PatchRequest, armed, gone []*Placed) {
+	off, n := true, 0
+	was := func(p *Placed) {
+		n++
+		off = off && p.feed.disabled(p)
+	}
+	for _, p := range gone {
+		if tg.Gone[p] {
+			was(p)
+			tg.forget(p)
+		}
+	}
+	for _, p := range armed {
+		if tg.Placed[p] {
+			was(p)
+		}
+	}
+	if n > 0 && off {
+		for _, w := range ws {
+			w.P.feed.turn(w.P, false)
+		}
+	}
+}
+
+// forget gives up a place that was gone.
+func (tg *Target) forget(p *Placed) {
+	delete(tg.Gone, p)
+	p.feed.leave(p, true)
+	tg.Retired = append(tg.Retired, &retired{probes: []*Placed{p}})
+}

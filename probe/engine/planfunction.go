@@ -1,0 +1,229 @@
+package engine
+
+import (
+	"cmp"
+	"errors"
+	"maps"
+	"slices"
+
+	"kprobe/probe/assess"
+	"kprobe/probe/plan"
+)
+
+// How functions are planned
+//
+// Each by itself, in order of address: which of its places get which jumps
+// (probe/plan), and those that get none. Where a return probe has to be given up
+// (giveup.go), the functions that are touched by that are planned again.
+
+// functionPlan is what became of a function's probes.
+type functionPlan struct {
+	patches []*Patch
+	rest    []PatchRequest
+}
+
+// functions plans the probes of all functions, in order of address. A return probe of
+// exits of which one can't be a jump is a breakpoint, and so is all that stands at its
+// entry: then the functions that are touched by that are planned again. many says that
+// functions are let go behind the planner.
+func (o *planner) functions(groups map[*assess.Function][]PatchRequest, many bool) (patches []*Patch, rest []PatchRequest, err error) {
+	list := slices.SortedFunc(maps.Keys(groups), func(a, b *assess.Function) int { return cmp.Compare(a.Start, b.Start) })
+	plans := make(map[*assess.Function]*functionPlan, len(list))
+	planned := pageIndex{}
+	var given []PatchRequest
+	for todo := list; len(todo) > 0; {
+		if err := o.planEach(todo, groups, plans, planned, many); err != nil {
+			return nil, nil, err
+		}
+		failed := o.failedExits(todo, plans)
+		if len(failed) == 0 {
+			break
+		}
+		var more []PatchRequest
+		more, todo = o.giveUpExits(failed, list, groups)
+		given = append(given, more...)
+		for _, f := range todo {
+			o.release(plans[f].patches)
+			for _, p := range plans[f].patches {
+				planned.drop(p)
+			}
+			plans[f] = &functionPlan{}
+		}
+	}
+	for _, f := range list {
+		patches, rest = append(patches, plans[f].patches...), append(rest, plans[f].rest...)
+	}
+	return patches, append(rest, given...), nil
+}
+
+// planEach plans the probes of functions, each by itself.
+func (o *planner) planEach(todo []*assess.Function, groups map[*assess.Function][]PatchRequest, plans map[*assess.Function]*functionPlan, planned pageIndex, many bool) error {
+	next, stop := o.preparedAhead(todo, groups)
+	defer stop()
+	for i, f := range todo {
+		if err := o.tg.answer(); err != nil {
+			return err
+		}
+		o.tg.Engine.progress("planning jumps", i, len(todo))
+		o.take(f, next())
+		x := &functionPlan{}
+		if plans[f] = x; len(groups[f]) > 0 { // else all of it was given up
+			x.patches, x.rest = o.function(f, o.patched(groups[f]), planned)
+		}
+		if delete(o.prepared, f); many {
+			f.Release()
+		}
+		for _, p := range x.patches {
+			planned.add(p)
+		}
+	}
+	return nil
+}
+
+// take notes what files tell of a function that is planned next.
+func (o *planner) take(f *assess.Function, got preparedFunction) {
+	if got.f != nil {
+		f.Load(got.f)
+	}
+	o.prepared[f] = got
+}
+
+// function plans the probes of one function and builds their detours. Where copies
+// take more than nearly all do, all is planned once more.
+func (o *planner) function(f *assess.Function, ws []PatchRequest, planned pageIndex) (patches []*Patch, rest []PatchRequest) {
+	defer func() {
+		o.generous = false
+		clear(o.sketches)
+	}()
+	why := make([]string, len(ws))
+	for i, w := range ws {
+		why[i] = o.course(w.P).Why
+	}
+	patches, rest, short := o.functionOnce(f, ws, planned)
+	if !short {
+		return patches, rest
+	}
+	o.release(patches)
+	for i, w := range ws {
+		o.course(w.P).Why = why[i]
+	}
+	o.generous = true
+	patches, rest, _ = o.functionOnce(f, ws, planned)
+	return patches, rest
+}
+
+// functionOnce plans and builds; short says that a detour did not fit the room that
+// was asked for.
+func (o *planner) functionOnce(f *assess.Function, ws []PatchRequest, planned pageIndex) (patches []*Patch, rest []PatchRequest, short bool) {
+	if len(ws) == 0 {
+		return nil, nil, false
+	}
+	byAddr := map[uint64][]PatchRequest{}
+	var sites []plan.Site
+	for _, w := range ws {
+		a := uint64(w.Site.Addr)
+		if byAddr[a] == nil {
+			sites = append(sites, plan.Site{Addr: a})
+		}
+		byAddr[a] = append(byAddr[a], w)
+	}
+	giveUp := func(a uint64, why string) {
+		for _, w := range byAddr[a] {
+			o.course(w.P).Why = why
+			rest = append(rest, w)
+		}
+		delete(byAddr, a)
+	}
+	for i := range sites {
+		room, err := o.room(sites[i].Addr, byAddr[sites[i].Addr])
+		if err != nil {
+			giveUp(sites[i].Addr, err.Error())
+			sites[i].Trap = true
+			continue
+		}
+		sites[i].Room = room
+	}
+	if err := o.prepared[f].err; err != nil {
+		for a := range byAddr {
+			giveUp(a, err.Error())
+		}
+		return nil, rest, false
+	}
+	taken := o.taken(f, ws[0].Site.Module, planned)
+	plans, err := plan.Plan(o.prepared[f].plan, sites, o.space, taken)
+	if err == nil && wantsMore(plans, sites) {
+		if wide := o.tg.around.Wide(f.Sweep, f.Fn, ws[0].Site.Module); wide != nil {
+			release(o.space, plans)
+			plans, err = plan.Plan(wide, sites, o.space, taken)
+		}
+	}
+	if err != nil {
+		for a := range byAddr {
+			giveUp(a, err.Error())
+		}
+		return nil, rest, false
+	}
+	for _, p := range plans {
+		built, err := o.build(p, byAddr)
+		if errors.Is(err, errRoom) {
+			short = true
+			release(o.space, []*plan.Patch{p})
+		}
+		if err == nil {
+			built.trim(o.space)
+		}
+		why := p.Why
+		if err != nil {
+			why = err.Error()
+		}
+		for _, a := range p.Sites {
+			if err != nil || !p.Tactic.Jump() {
+				giveUp(a, why)
+			}
+		}
+		if err == nil && p.Tactic.Jump() {
+			patches = append(patches, built)
+			for _, a := range p.Sites {
+				for _, w := range byAddr[a] {
+					if w.Kind != WantExit || w.alone || w.notes {
+						c := o.course(w.P)
+						c.Tactic, c.Why = p.Tactic, p.Why
+					}
+					built.Wants = append(built.Wants, w)
+				}
+				delete(byAddr, a)
+			}
+		}
+	}
+	for a := range byAddr {
+		giveUp(a, "no tactic was found for it")
+	}
+	return patches, rest, short
+}
+
+// wantsMore reports whether one of the plans is a breakpoint that nobody asked for.
+func wantsMore(plans []*plan.Patch, sites []plan.Site) bool {
+	return slices.ContainsFunc(plans, func(p *plan.Patch) bool {
+		return p.Tactic == plan.Breakpoint && slices.ContainsFunc(sites, func(s plan.Site) bool {
+			return s.Addr == p.Sites[0] && !s.Trap
+		})
+	})
+}
+
+// release gives the room of patches back that are not carried out.
+func (o *planner) release(patches []*Patch) {
+	for _, p := range patches {
+		for q := p; q != nil; q = q.Island {
+			o.space.Release(q.Plan.Detour, q.Plan.Room)
+		}
+	}
+}
+
+// release gives the room of plans back that are not carried out.
+func release(space *plan.Space, plans []*plan.Patch) {
+	for _, p := range plans {
+		for q := p; q != nil && q.Tactic.Jump(); q = q.Island {
+			space.Release(q.Detour, q.Room)
+		}
+	}
+}

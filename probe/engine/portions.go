@@ -1,0 +1,92 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"kprobe/probe/tracee"
+)
+
+// How thousands of jumps are written
+//
+// One stop for all of them would be felt. Where nothing makes way for them they don't
+// depend on each other, and are written in portions, with all threads stopped for each:
+// exits before what notes calls, so that no call is noted whose return nobody sees.
+// Breakpoints come last: their threads would wait for the tracer meanwhile. If one
+// portion fails all are taken out again.
+
+const (
+	// portionTime is how long threads are stopped for a portion, about.
+	portionTime = 10 * time.Millisecond
+	// portionStep is how many jumps are written between two looks at the clock.
+	portionStep = 512
+)
+
+// inPortions reports whether the jumps that come may be written in portions.
+func (x *exchanged) inPortions() bool {
+	return len(x.Patches) > portionStep && len(x.calls) == 0 && !slices.ContainsFunc(x.Patches, func(p *Patch) bool {
+		return slices.ContainsFunc(p.Wants, func(w PatchRequest) bool { return w.P.goABI && w.Kind != requestEntry })
+	})
+}
+
+// armInPortions writes jumps that are in the journal. On an error they are taken out
+// again.
+func (tg *Target) armInPortions(ctx context.Context, x *exchanged) error {
+	todo := slices.Clone(x.Patches)
+	slices.SortStableFunc(todo, func(a, b *Patch) int { return a.notes() - b.notes() })
+	all, stops, began := len(todo), 0, time.Now()
+	var longest time.Duration
+	for len(todo) > 0 {
+		tg.Engine.progress("writing jumps", all-len(todo), all)
+		stop := time.Now()
+		err := tg.WithStopped(ctx, func(stopped []*tracee.Thread) error {
+			for from := time.Now(); len(todo) > 0 && time.Since(from) < portionTime; {
+				part := todo[:min(portionStep, len(todo))]
+				if err := tg.lateUnder(part); err != nil {
+					return err
+				}
+				if err := tg.ArmStopped(part, stopped); err != nil {
+					return err
+				}
+				todo = todo[len(part):]
+			}
+			return nil
+		})
+		stops, longest = stops+1, max(longest, time.Since(stop))
+		if err = tracee.IgnoreLate(err); err != nil {
+			return errors.Join(err, tg.disarmAll(ctx, x))
+		}
+	}
+	tg.Engine.Logf("process %d: %d jumps were written in %v, in %d stops of %v at most", tg.Proc.PID(), all, time.Since(began).Round(time.Millisecond), stops, longest.Round(time.Millisecond))
+	return nil
+}
+
+// disarmAll takes the jumps of a plan out again, whichever are in the text.
+func (tg *Target) disarmAll(ctx context.Context, x *exchanged) error {
+	err := tg.WithStopped(ctx, func(stopped []*tracee.Thread) error { return tg.RestorePatches(x.Patches, stopped) })
+	if err = tracee.IgnoreLate(err); err != nil {
+		tg.lose(x)
+	}
+	return err
+}
+
+// notes says when a jump's turn is: exits first, what notes calls last.
+func (p *Patch) notes() int {
+	exits, others := 0, 0
+	for _, w := range p.Wants {
+		if w.Kind == WantExit || w.Kind == requestExit {
+			exits++
+		} else {
+			others++
+		}
+	}
+	switch {
+	case others == 0:
+		return 0
+	case exits > 0:
+		return 1
+	}
+	return 2
+}

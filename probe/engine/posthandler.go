@@ -1,0 +1,67 @@
+package engine
+
+import "kprobe/probe/tracee"
+
+// How post handlers are called
+//
+// A thread that takes a hit of a probe with a PostHandler is not let run through
+// the copy of the instruction: it is stepped, until it has left the copy. The
+// registers are then those of the program behind its instruction, wherever that
+// has led, and no instruction of the program's has been executed since. What may
+// come between:
+//
+//	a fault    the instruction had no effect: no handler is called, unless the
+//	           program repairs the cause and executes it again, which is the same hit
+//	a signal   it is held until the thread has left the copy, and the handlers
+//	           were called (tracee)
+//	a string   an instruction that repeats is left when it has ended
+//	the end    whose probe goes, or is switched off, in the meantime is not called
+
+// due lists the probes of a site whose post handlers are to be called for the hit
+// that was just taken.
+func (s *Engine) due(st *Site) (list []*Placed) {
+	for _, p := range st.probes {
+		if p.user != nil && p.user.Post != nil && s.takes(p) {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// postHandlers calls the handlers that are due, in order of registration, for a
+// thread that has left the copy of their instruction.
+func (s *Engine) postHandlers(tg *Target, th *thread, due []*Placed) {
+	if err := s.fill(tg, th); err != nil {
+		return // gone
+	}
+	for _, p := range due {
+		if !s.takes(p) {
+			continue
+		}
+		of := s.regsOf(p)
+		of.Entry = false
+		r := s.newRegsOf(of)
+		if r == nil {
+			return // gone
+		}
+		if !s.callHandler(p, "PostHandler", r, func() { p.user.Post(r) }) {
+			continue
+		}
+		s.apply(r)
+		if at := uint64(r.IP()); at != s.regs.IP {
+			s.jump(r)
+			s.regs.IP = at
+		}
+	}
+}
+
+// left ends the stepping of a thread that has left a copy.
+func (s *Engine) left(tg *Target, t *tracee.Thread) tracee.Verdict {
+	th := tg.thread(t)
+	due := th.post
+	th.post = nil
+	if len(due) > 0 {
+		s.postHandlers(tg, th, due)
+	}
+	return tracee.Resume
+}

@@ -1,0 +1,190 @@
+package engine
+
+import (
+	"context"
+	"os"
+	"slices"
+	"sync"
+
+	"kprobe/fetch"
+	"kprobe/internal/procfs"
+	"kprobe/probe/assess"
+	"kprobe/probe/memory"
+	"kprobe/probe/survey"
+	"kprobe/symbols"
+)
+
+// What is found out before a thread is seized
+//
+// Symbols, debug information, instructions and what branches lead where are read
+// from files, and all of it is kept with the file. So it is asked for once on the
+// caller's goroutine, before the process is attached to (Options.Expect) or a
+// change is made; whoever plans on the tracer's thread finds it there. What comes
+// of it is not used otherwise, and its errors are those of the planner.
+
+// Prepared is what is known of a process that is to be attached to.
+type Prepared struct {
+	space  *symbols.Space
+	mem    *handedMemory
+	around *survey.Around
+	places foundPlaces
+}
+
+// foundPlaces are the places of definitions as they were found in modules.
+type foundPlaces struct {
+	modules []*symbols.Module
+	of      map[*fetch.Def][]symbols.Site
+}
+
+// has reports whether all of these definitions were looked for.
+func (f *foundPlaces) has(defs []*fetch.Def) bool {
+	return f.of != nil && !slices.ContainsFunc(defs, func(d *fetch.Def) bool { _, ok := f.of[d]; return !ok })
+}
+
+// take gives what was found for a definition, once, if the modules are still the
+// same.
+func (f *foundPlaces) take(d *fetch.Def, space *symbols.Space) ([]symbols.Site, bool) {
+	places, ok := f.of[d]
+	delete(f.of, d)
+	return places, ok && slices.Equal(f.modules, space.Modules())
+}
+
+// handedMemory is a process's memory: of anybody's reading by /proc, then the
+// tracer's.
+type handedMemory struct {
+	mu  sync.Mutex
+	now symbols.Memory
+}
+
+// ReadMemory implements symbols.Memory.
+func (m *handedMemory) ReadMemory(b []byte, at symbols.Addr) (int, error) {
+	m.mu.Lock()
+	now := m.now
+	m.mu.Unlock()
+	return now.ReadMemory(b, at)
+}
+
+func (m *handedMemory) hand(to symbols.Memory) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.now = to
+}
+
+// Prepare finds out what files tell of definitions in a process that is not
+// traced yet. It returns early when ctx is done.
+func (s *Engine) Prepare(ctx context.Context, pid int, defs []*fetch.Def) (*Prepared, error) {
+	if len(defs) == 0 {
+		return nil, ctx.Err()
+	}
+	f, err := os.Open(procfs.Image(pid).Path("mem"))
+	if err != nil {
+		return nil, ctx.Err() // attaching says why
+	}
+	got := make(chan *Prepared, 1)
+	go func() {
+		p := &Prepared{mem: &handedMemory{now: memory.Whole{Mem: f}}, around: new(survey.Around)}
+		var err error
+		if p.space, err = s.files.OpenProcess(pid, p.mem); err == nil {
+			p.places = s.lookUp(ctx, p.space, p.around, defs)
+			got <- p
+		} else {
+			got <- nil
+		}
+	}()
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case p := <-got:
+		return p, ctx.Err()
+	}
+}
+
+// PrepareMore does the same for definitions that are to be added to the session's
+// processes.
+func (s *Engine) PrepareMore(ctx context.Context, defs []*fetch.Def) error {
+	if s.Tracer.Here() {
+		return nil
+	}
+	type known struct {
+		tg     *Target
+		places foundPlaces
+	}
+	var list []known
+	err := s.Tracer.Do(func() error {
+		for _, tg := range s.Targets {
+			if tg.IsMain() && !tg.loads() && !tg.found.has(defs) {
+				list = append(list, known{tg: tg})
+			}
+		}
+		return nil
+	})
+	if err != nil || len(list) == 0 {
+		return err
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := range list {
+			list[i].places = s.lookUp(ctx, list[i].tg.Space, list[i].tg.around, defs)
+		}
+	}()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-done:
+	}
+	return s.Tracer.Do(func() error {
+		for _, k := range list {
+			k.tg.found = k.places
+		}
+		return nil
+	})
+}
+
+// fewPlaces is of how many places of a definition names are looked up: the first
+// take the longest, as they have the debug information read.
+const fewPlaces = 8
+
+// lookUp has files read what definitions need of them. It is safe for concurrent
+// use.
+func (s *Engine) lookUp(ctx context.Context, space *symbols.Space, around *survey.Around, defs []*fetch.Def) foundPlaces {
+	out := foundPlaces{modules: space.Modules(), of: map[*fetch.Def][]symbols.Site{}}
+	seen, newer := map[*symbols.Module]bool{}, map[string]bool{}
+	for _, d := range defs {
+		places, err := space.Resolve(d.Place)
+		if err != nil || ctx.Err() != nil {
+			continue
+		}
+		out.of[d] = places
+		if d.Place.Kind == symbols.PlaceLine && len(places) > 0 {
+			if file := space.NewerSource(places[0]); file != "" && !newer[file] {
+				newer[file] = true
+				s.Warnf("%s was written to after %s was built: line numbers may mean other code", file, places[0].Module.Name)
+			}
+		}
+		for i, w := range slices.Concat(places, inlined(space, d, places)) {
+			if ctx.Err() != nil {
+				return out
+			}
+			if w.Module == nil || w.Module.File == nil {
+				continue
+			}
+			if i < fewPlaces {
+				_, _ = d.Compile(&assess.Env{Space: space, Text: s.Opts.MaxText, Site: w})
+			}
+			if seen[w.Module] {
+				continue
+			}
+			seen[w.Module] = true
+			around.Scan(w.Module)
+			if f, err := assess.Decode(w.Module.File, w.Func, survey.Start(w)); err == nil && w.Module.File.IsGo() {
+				golang := f.GoCode(s.golang.Of(w.Module.File))
+				_, _ = golang.Stack(0)
+			}
+		}
+		if d.Kind == fetch.Return {
+			_ = s.unwinds.In(space)
+		}
+	}
+	return out
+}

@@ -1,0 +1,51 @@
+package engine
+
+import (
+	"cmp"
+	"slices"
+
+	"kprobe/internal/procfs"
+	"kprobe/probe/results"
+	"kprobe/probe/ring"
+)
+
+func (s *Engine) ProcessStats() []results.ProcessStats {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	s.look()
+	var out []results.ProcessStats
+	names := map[int]string{}
+	for _, e := range s.Events {
+		from := len(out)
+		for pid, c := range e.byProcess() {
+			name, ok := names[pid]
+			if !ok {
+				name, _ = procfs.Process(pid).Comm() // "" of one that has just ended
+				names[pid] = name
+			}
+			var st results.Stats
+			c.Recorded = c.Hits - min(c.Hits, c.Filtered+c.Lost+c.Limited)
+			AddCounts(&st, c)
+			out = append(out, results.ProcessStats{Event: &e.Event, PID: pid, Comm: name, Counts: st.Counts()})
+		}
+		slices.SortFunc(out[from:], func(a, b results.ProcessStats) int { return cmp.Compare(a.PID, b.PID) })
+	}
+	return out
+}
+
+// byProcess adds up what the event has counted in processes that live, at places that it
+// has there.
+func (e *Event) byProcess() map[int]ring.Counts {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	out := map[int]ring.Counts{}
+	for _, p := range e.probes {
+		if p.feed.over.Load() {
+			continue
+		}
+		c := p.feed.counters.Probe(p.Id)
+		c.Add(out[p.feed.Pid])
+		out[p.feed.Pid] = c
+	}
+	return out
+}

@@ -1,0 +1,135 @@
+package engine
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/probe/assess"
+	"kprobe/probe/insn"
+	"kprobe/probe/survey"
+	"kprobe/symbols"
+)
+
+// function decodes the function that contains the site, once.
+func (tg *Target) function(w symbols.Site) (*assess.Function, error) {
+	start := survey.Start(w)
+	if f := tg.funcs[start]; f.Loaded() {
+		return f, nil
+	}
+	f, err := assess.Decode(w.Module.File, w.Func, start)
+	if err != nil {
+		return nil, err
+	}
+	return tg.keep(f), nil
+}
+
+// leaving tells how the function that contains the site is left. Its instructions are
+// not kept for that.
+func (tg *Target) leaving(w symbols.Site) (*assess.Function, error) {
+	if f := tg.funcs[survey.Start(w)]; f.KnowsLeaving() {
+		return f, nil
+	}
+	f, err := tg.function(w)
+	if err == nil {
+		f.Leaving()
+		f.Release()
+	}
+	return f, err
+}
+
+// assessor assesses places of the target.
+func (tg *Target) assessor() *assess.Assessor {
+	return &assess.Assessor{Function: tg.function, Golang: &tg.Engine.golang, Own: tg.isOwn, Memory: tg.untouched, KeepCall: tg.shadowStack}
+}
+
+// prove makes sure that a breakpoint at the place is safe. It changes nothing.
+func (tg *Target) prove(w symbols.Site) (assess.Place, error) { return tg.assessor().Instruction(w) }
+
+// proveStart is prove for an address that is known to start an instruction, in a
+// module with a file.
+func (tg *Target) proveStart(w symbols.Site) (assess.Place, error) { return tg.assessor().Start(w) }
+
+// isOwn reports whether kprobe's own code is at an address.
+func (tg *Target) isOwn(a symbols.Addr) bool { return tg.Area != nil && tg.Area.IsCode(a) }
+
+// untouched makes sure that the memory of a place is what its file holds.
+func (tg *Target) untouched(w symbols.Site, code []byte, in insn.Inst) error {
+	switch err := tg.pristine(w.Addr, code[:in.Len]); {
+	case errors.Is(err, unix.EFAULT) || errors.Is(err, unix.EIO): // it is gone, maybe for a moment
+		return fmt.Errorf("%s can't be probed: %w", w.Name, err)
+	case err != nil:
+		return &survey.RefusedError{Addr: w.Addr, Place: w.Name, Rule: err.Error()}
+	}
+	return nil
+}
+
+var errForeign = errors.New("the memory is not what the file holds: something else has patched it")
+
+// pristine compares the process's memory with the file's bytes. kprobe's own
+// breakpoints are seen through.
+func (tg *Target) pristine(a symbols.Addr, want []byte) error {
+	have := make([]byte, len(want))
+	if err := tg.readText(have, a); err != nil {
+		return fmt.Errorf("its memory can't be read: %w", err)
+	}
+	tg.overlay(have, a)
+	if bytes.Equal(have, want) {
+		return nil
+	}
+	if tg.left.at(tg.Proc.PID(), a, len(want)) {
+		return fmt.Errorf("probes that were left (--detach) are there: kprobe list --sites -p %[1]d shows them, kprobe del -p %[1]d takes them out", tg.Proc.PID())
+	}
+	if have[0] == Breakpoint {
+		return errors.New("another tracer's breakpoint is there (gdb, or a uprobe of the kernel)")
+	}
+	return errForeign
+}
+
+// textWindow is text of a process as it was a moment ago: what lies side by side is
+// compared with its file together.
+type textWindow struct {
+	on   bool
+	at   symbols.Addr
+	text []byte
+	when time.Time // as answers.last: what was answered since may have changed it
+}
+
+// windowSize is how much text is read at once.
+const windowSize = 16 << 10
+
+// readAhead has text be read in large pieces while many places are looked at. It returns
+// how to have it as before.
+func (tg *Target) readAhead(places int) (done func()) {
+	if places < LetGo {
+		return func() {}
+	}
+	tg.reading = textWindow{on: true}
+	return func() { tg.reading = textWindow{} }
+}
+
+// readText reads the text of the process at an address.
+func (tg *Target) readText(b []byte, a symbols.Addr) error {
+	w := &tg.reading
+	if !w.on {
+		_, err := tg.Proc.ReadMemory(b, a)
+		return err
+	}
+	end := w.at + symbols.Addr(len(w.text))
+	if !w.when.Equal(tg.Engine.Answers.Last) || a < w.at || a+symbols.Addr(len(b)) > end {
+		if w.text = w.text[:cap(w.text)]; len(w.text) == 0 {
+			w.text = make([]byte, windowSize)
+		}
+		w.at, w.when = a, tg.Engine.Answers.Last
+		n, _ := tg.Proc.ReadMemory(w.text, a) // what there is
+		if w.text = w.text[:n]; n < len(b) {
+			_, err := tg.Proc.ReadMemory(b, a)
+			return err
+		}
+	}
+	copy(b, w.text[a-w.at:])
+	return nil
+}

@@ -1,0 +1,173 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"kprobe/probe/results"
+	"maps"
+	"slices"
+	"time"
+)
+
+// ErrNoEvent says that the session has no such event, or no longer.
+var ErrNoEvent = errors.New("the session has no such event")
+
+// ArmAll arms definitions in every target: first all that can fail, then one
+// target after the other.
+func (s *Engine) ArmAll(ctx context.Context, added []*Definition) (err error) {
+	type batch struct {
+		tg   *Target
+		ws   []PatchRequest
+		wait []*pendingDef
+	}
+	var batches []batch
+	var wait []*Target
+	for _, tg := range slices.Collect(maps.Values(s.Targets)) {
+		switch {
+		case !tg.IsMain():
+			continue // it has what the main has
+		case tg.loads():
+			wait = append(wait, tg)
+			continue
+		}
+		ws, later, err := tg.resolveAll(ctx, added)
+		if err != nil && tg.Child {
+			s.Warnf("child %d: %v", tg.Proc.PID(), err)
+			continue
+		}
+		if err != nil {
+			return tg.orExecuted(ctx, err)
+		}
+		batches = append(batches, batch{tg, ws, later})
+	}
+	var done []*Target
+	undo := func() {
+		for _, tg := range done {
+			if terr := tg.TakeOut(ctx, added); terr != nil {
+				s.Warnf("%v", terr)
+			}
+		}
+	}
+	for _, b := range batches {
+		if err := b.tg.armFound(ctx, added, b.ws, b.wait); err != nil {
+			undo()
+			return b.tg.orExecuted(ctx, err)
+		}
+		done = append(done, b.tg)
+	}
+	for _, tg := range wait {
+		if err := tg.ArmDefs(ctx, added); err != nil {
+			undo()
+			return err
+		}
+		done = append(done, tg)
+	}
+	return nil
+}
+
+// orExecuted is err, or where the target has executed a program meanwhile that.
+func (tg *Target) orExecuted(ctx context.Context, err error) error {
+	if tg.Proc.Executed(ctx) {
+		return &ExecutedError{PID: tg.Proc.PID(), Err: err}
+	}
+	return err
+}
+
+// TakeOut takes the probes of definitions out of the target.
+func (tg *Target) TakeOut(ctx context.Context, list []*Definition) error {
+	drop, goes := map[*Placed]bool{}, defSet(list)
+	tg.Pending = slices.DeleteFunc(tg.Pending, func(p *pendingDef) bool { return goes[p.key()] })
+	for p := range tg.Placed {
+		if goes[p.key()] {
+			drop[p] = true
+			p.feed.leave(p, true)
+		}
+	}
+	ctx = context.WithoutCancel(ctx)
+	if err := tg.change(ctx, &Changeset{drop: drop}); err != nil {
+		for p := range drop {
+			p.feed.leave(p, false)
+		}
+		return err
+	}
+	for p := range tg.Gone {
+		if goes[p.key()] {
+			tg.forget(p)
+		}
+	}
+	tg.watchLibraries(ctx)
+	return nil
+}
+
+// DrainTime bounds how long Remove waits for a thread that is stuck in the code
+// of a probe, in a load from memory that does not answer.
+const DrainTime = time.Second
+
+// Drained waits until the hits of what was taken out are with the sink.
+func (s *Engine) Drained(ctx context.Context) error {
+	end := time.Now().Add(DrainTime)
+	for pause := 500 * time.Microsecond; ; pause = min(2*pause, 10*time.Millisecond) {
+		waiting := 0
+		err := s.Tracer.Do(func() error {
+			for _, tg := range s.Targets {
+				if tg.IsMain() {
+					waiting += tg.Reap(context.WithoutCancel(ctx))
+				}
+			}
+			if !s.Running || s.Closed {
+				waiting = 0
+			}
+			return nil
+		})
+		if err != nil || waiting == 0 || time.Now().After(end) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
+		}
+	}
+}
+
+func (s *Engine) Enable(on bool, events []*results.Event) error {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	here := map[*results.Event]*Event{}
+	for _, e := range s.Events {
+		if !e.Removed {
+			here[&e.Event] = e
+		}
+	}
+	var list []*Event
+	for _, ev := range events {
+		if here[ev] == nil {
+			return fmt.Errorf("%s/%s: %w", ev.Group, ev.Name, ErrNoEvent)
+		}
+		list = append(list, here[ev])
+	}
+	for _, e := range list {
+		e.Turn(on)
+	}
+	return nil
+}
+
+func (s *Engine) DisablePlaces(pick func(place, module string) bool) int {
+	s.Mu.Lock()
+	events := slices.Clone(s.Events)
+	s.Mu.Unlock()
+	n := 0
+	for _, e := range events {
+		e.mu.Lock()
+		list := slices.Clone(e.probes)
+		e.mu.Unlock()
+		for _, p := range list {
+			if at := p.spot(); pick(at.name, at.module) {
+				p.feed.turn(p, false)
+				n++
+			}
+		}
+	}
+	return n
+}

@@ -1,0 +1,135 @@
+package engine
+
+import (
+	"context"
+	"errors"
+
+	"kprobe/fetch"
+	"kprobe/probe/assess"
+	"kprobe/probe/insn"
+	"kprobe/symbols"
+)
+
+var errNoFile = errors.New("no file is mapped there")
+
+// lands makes sure that a thread that returns to ra stops there, and reports
+// whether it does. The breakpoints stay until the end of the session: a caller
+// that called once calls again.
+//
+// The call instruction before ra gets one, too. A call that is left by longjmp or
+// an exception is over at the latest when another is made with the same stack
+// pointer: what then returns to ra is not the one that was left. Where no call
+// instruction is known, or it can't carry a breakpoint, that is not told.
+func (tg *Target) lands(ctx context.Context, ra symbols.Addr) bool {
+	st := tg.Sites[ra]
+	if st != nil && st.Armed && st.lands {
+		return true
+	}
+	if tg.unpatchable[ra] {
+		return false
+	}
+	var list []own
+	if call, ok := tg.callBefore(ra); ok {
+		list = append(list, own{Place: call, calls: true})
+	}
+	err := tg.armReturn(ctx, ra, list)
+	if err != nil && len(list) > 0 {
+		tg.Engine.Logf("who calls before %v is not seen: %v", ra, err)
+		err = tg.armReturn(ctx, ra, nil)
+	}
+	if err != nil {
+		tg.Engine.Logf("calls that return to %v get a return trampoline: %v", ra, err)
+		tg.unpatchable[ra] = true
+		return false
+	}
+	return true
+}
+
+// armReturn has threads stop at ra, and at what else is in list.
+func (tg *Target) armReturn(ctx context.Context, ra symbols.Addr, list []own) error {
+	kept := list[:0:0]
+	for _, x := range list {
+		if st := tg.Sites[x.Site.Addr]; st != nil && st.Armed {
+			st.serve(x)
+			continue
+		}
+		kept = append(kept, x)
+	}
+	list = kept
+	if st := tg.Sites[ra]; st != nil && st.Armed {
+		st.lands = true
+	} else {
+		w, err := tg.placeOf(ra)
+		if err != nil {
+			return err
+		}
+		found, err := tg.proveStart(w)
+		if err != nil {
+			return err
+		}
+		list = append(list, own{Place: found})
+	}
+	return tg.change(ctx, &Changeset{own: list})
+}
+
+// placeOf names an address in a file's text.
+func (tg *Target) placeOf(a symbols.Addr) (symbols.Site, error) {
+	m := tg.Space.ModuleAt(a)
+	if m == nil {
+		if err := tg.Space.Refresh(); err != nil {
+			return symbols.Site{}, err
+		}
+		m = tg.Space.ModuleAt(a)
+	}
+	if m == nil || m.File == nil {
+		return symbols.Site{}, errNoFile
+	}
+	w := symbols.Site{Addr: a, Module: m, Vaddr: m.Vaddr(a), Name: a.String()}
+	if name, off, _, _, ok := tg.Space.Symbolize(a); ok {
+		w.Name = symbols.Place{Symbol: name, Offset: int64(off)}.String()
+		w.Func.Symbol.Name = name
+	}
+	return w, nil
+}
+
+// callBefore finds the call instruction that ends at ra, if it can have a breakpoint.
+func (tg *Target) callBefore(ra symbols.Addr) (assess.Place, bool) {
+	w, err := tg.placeOf(ra - 1)
+	if err != nil || tg.shadowStack {
+		return assess.Place{}, false // with a shadow stack a copy's call returns to the copy
+	}
+	fn, ok := w.Module.File.FuncAt(w.Vaddr)
+	if !ok || w.Module.File.IsGo() {
+		return assess.Place{}, false
+	}
+	w.Func, w.Offset = fn, uint64(w.Vaddr-fn.Start)
+	f, err := tg.function(w)
+	if err != nil {
+		return assess.Place{}, false
+	}
+	at, _ := f.Sweep.Around(uint64(ra))
+	i, _, ok := f.Sweep.At(at)
+	if !ok || !i.Flags.Has(insn.Call) || at+uint64(i.Len) != uint64(ra) {
+		return assess.Place{}, false
+	}
+	if w, err = tg.placeOf(symbols.Addr(at)); err != nil {
+		return assess.Place{}, false
+	}
+	w.Func, w.Offset = fn, uint64(w.Vaddr-fn.Start)
+	found, err := tg.prove(w)
+	return found, err == nil
+}
+
+// leftBehind forgets the calls in whose slot a call instruction is just about to
+// write: they were left without a return. The context is filled.
+func (s *Engine) leftBehind(tg *Target) {
+	sp := s.regs.GPR[fetch.SP]
+	s.done = tg.calls.Under(tg.Proc.PID(), sp, s.done)
+	for _, in := range s.done {
+		if in.Trampoline >= 0 {
+			tg.freeTrampoline(in)
+		}
+		in.Pool.Put(in)
+	}
+	s.done = s.done[:0]
+}

@@ -1,0 +1,118 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"kprobe/probe/semaphore"
+	"kprobe/probe/tracee"
+	"kprobe/symbols"
+)
+
+// Which semaphores are raised follows the probes that are in and on; how that is done,
+// and undone, is package semaphore's.
+
+// semaphores are those of an address space.
+type semaphores struct {
+	semaphore.Set
+	seen []semaphored // the probes that there were
+}
+
+// semaphored is a probe with a semaphore, and whether it was on when that was looked
+// at.
+type semaphored struct {
+	p   *Placed
+	off bool
+}
+
+// semaphore is where the counter of a place is; 0: it has none.
+func (p *Placed) semaphore() symbols.Addr {
+	if p.Where.Semaphore == 0 || p.Where.Module == nil {
+		return 0
+	}
+	return p.Where.Module.Addr(p.Where.Semaphore)
+}
+
+// syncSemaphores raises the semaphores of the probes that are in and on, and lowers
+// those that no such probe is for. What can't be raised is a warning: the probe is in,
+// and may have no hits.
+func (tg *Target) syncSemaphores(ctx context.Context) {
+	if tg.Area == nil || tg.dying || tg.over {
+		return
+	}
+	want, wanted := map[symbols.Addr]*Placed{}, map[symbols.Addr]bool{}
+	s := &tg.Semaphores
+	s.seen = nil
+	for p := range tg.Placed {
+		at := p.semaphore()
+		if at == 0 {
+			continue
+		}
+		off := p.feed.disabled(p)
+		s.seen = append(s.seen, semaphored{p, off})
+		if !off {
+			want[at], wanted[at] = p, true
+		}
+	}
+	tg.Engine.listSemaphored()
+	up, down := s.Due(wanted)
+	if len(up)+len(down) == 0 {
+		return
+	}
+	failed := func(at symbols.Addr, err error) {
+		tg.Engine.Warnf("%s: the program may skip it, as its semaphore at %v could not be raised: %v", want[at].Where.Name, at, err)
+	}
+	err := s.Prepare(len(up), semaphore.Layer{Proc: tg.Proc, File: tg.Area.File, Map: tg.Area.MapData(ctx)})
+	if err == nil {
+		err = tg.WithStopped(ctx, func([]*tracee.Thread) error { return s.Change(tg.Proc, up, down, failed) })
+	}
+	if err = tracee.IgnoreLate(err); err != nil && !errors.Is(err, tracee.ErrGone) {
+		tg.Engine.Warnf("process %d: semaphores of statically defined probes: %v", tg.Proc.PID(), err)
+	}
+}
+
+// forgetSemaphores forgets those whose library is gone, with the counter. before are
+// the modules that there were.
+func (tg *Target) forgetSemaphores(before []*symbols.Module) {
+	err := tg.Semaphores.Forget(tg.Proc, func(at symbols.Addr) bool {
+		m := tg.Space.ModuleAt(at)
+		return m == nil || !slices.Contains(before, m)
+	})
+	if err != nil {
+		tg.Engine.Logf("%v", err)
+	}
+}
+
+// listSemaphored lists the probes of all targets of which it is to be seen when they
+// are switched on and off.
+func (s *Engine) listSemaphored() {
+	var list []semaphored
+	for _, tg := range s.Targets {
+		if tg.IsMain() && tg.Area != nil {
+			list = append(list, tg.Semaphores.seen...)
+		}
+	}
+	s.semaphored.Store(&list)
+}
+
+// semaphoresDue reports whether a probe with a semaphore was switched since that was
+// looked at. Any goroutine may call it.
+func (s *Engine) semaphoresDue() bool {
+	list := s.semaphored.Load()
+	return list != nil && slices.ContainsFunc(*list, semaphored.switched)
+}
+
+// semaphoresAtTick raises and lowers semaphores of probes that were switched.
+func (tg *Target) semaphoresAtTick(ctx context.Context) {
+	if tg.IsMain() && slices.ContainsFunc(tg.Semaphores.seen, semaphored.switched) {
+		if err := tg.comeBack(ctx); err != nil {
+			tg.Engine.Logf("process %d: semaphores of statically defined probes: %v", tg.Proc.PID(), err)
+			return
+		}
+		tg.syncSemaphores(ctx)
+	}
+}
+
+// switched reports whether the probe was switched since.
+func (x semaphored) switched() bool { return x.p.feed.disabled(x.p) != x.off }

@@ -1,0 +1,233 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/fetch"
+	"kprobe/probe/assess"
+	"kprobe/probe/detour"
+	"kprobe/probe/memory"
+	"kprobe/probe/plan"
+	"kprobe/probe/tracee"
+	"kprobe/symbols"
+)
+
+// Code that detours share
+//
+// It is laid with the first return probe or text (detour.Shared), and again when
+// threads' numbers can be read (renew.go): then the calls' heads lead to the new.
+// What was laid, and what the fallback handler's table has of it, stays until the session leaves
+// the process. A thread in it is, for whoever finds it there, in the detour that it
+// came from, where it will go on.
+
+// sharedRoom is how much memory shared code is given: what is let go of, and whose returns
+// are followed, takes more than a page.
+const sharedRoom = 2 * memory.PageSize
+
+// sharedPlan is the shared code that a plan's detours and instances lead to.
+type sharedPlan struct {
+	code  *detour.Shared
+	fresh bool // it isn't there yet
+	texts bool // detours with texts lead to it from now on
+}
+
+// newestShared is the shared code that was laid last; nil: there is none.
+func (tg *Target) newestShared() *detour.Shared {
+	if n := len(tg.Area.Shared); n > 0 {
+		return tg.Area.Shared[n-1]
+	}
+	return nil
+}
+
+// planShared finds what code the jumps of a plan share, and where it can lie if it isn't
+// there. The mappings that it gives have its place.
+func (o *planner) planShared(maps []symbols.Mapping, groups map[*assess.Function][]PatchRequest, returns bool, avoid []plan.Range) ([]symbols.Mapping, error) {
+	o.common = nil
+	texts := false
+	for _, ws := range groups {
+		texts = texts || slices.ContainsFunc(ws, func(w PatchRequest) bool { return o.params.NeedsShared(w.P.prog) })
+	}
+	texts = texts && o.params.Shared == nil
+	if !returns && !texts {
+		return maps, nil
+	}
+	x := &sharedPlan{code: o.tg.newestShared(), texts: texts}
+	if x.code == nil {
+		at, err := o.gapNearFile(maps, sharedRoom, avoid)
+		if err != nil {
+			return nil, fmt.Errorf("code that probes share: %w", err)
+		}
+		if x.code, err = buildShared(uint64(at), o.params, maps); err != nil {
+			return nil, err
+		}
+		x.fresh = true
+		o.space.Exclude(x.memory())
+		maps = withMapping(maps, at, sharedRoom)
+	}
+	if o.common = x; texts {
+		o.params.Shared = x.code
+	}
+	return maps, nil
+}
+
+// withMapping is mappings with one more, which is still to come.
+func withMapping(maps []symbols.Mapping, at symbols.Addr, size uint64) []symbols.Mapping {
+	next, _ := slices.BinarySearchFunc(maps, at, func(m symbols.Mapping, at symbols.Addr) int { return cmp.Compare(m.Start, at) })
+	return slices.Insert(slices.Clip(maps), next, symbols.Mapping{Start: at, End: at + symbols.Addr(size)})
+}
+
+// memory is where it lies.
+func (x *sharedPlan) memory() plan.Range {
+	return plan.Range{Lo: x.code.Base, Hi: x.code.Base + sharedRoom}
+}
+
+// buildShared makes the code for an address, for what is known of the process.
+func buildShared(at uint64, p detour.Params, maps []symbols.Mapping) (*detour.Shared, error) {
+	p.StackEnd = stackEndOf(maps)
+	s, err := detour.BuildShared(at, &p)
+	if err == nil && len(s.Code) > sharedRoom {
+		err = fmt.Errorf("it has %d bytes", len(s.Code))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("code that probes share: %w", err)
+	}
+	return s, nil
+}
+
+// layShared lays the code that a plan wants.
+func (tg *Target) layShared(ctx context.Context, x *sharedPlan) error {
+	if x.fresh && tg.newestShared() == nil {
+		pc, err := tg.mapPlanned(ctx, x.memory())
+		if err != nil {
+			return fmt.Errorf("code that probes share: %w", err)
+		}
+		tg.Area.Code.Keep(pc)
+		if err := tg.putShared(x.code); err != nil {
+			return err
+		}
+	}
+	if x.texts {
+		tg.Params.Shared = x.code
+	}
+	return nil
+}
+
+// putShared writes the code into memory that is mapped for it.
+func (tg *Target) putShared(s *detour.Shared) error {
+	if err := tg.Proc.WriteMemory(s.Code, symbols.Addr(s.Base)); err != nil {
+		return fmt.Errorf("write code that probes share: %w", err)
+	}
+	for _, f := range s.Faults {
+		if err := tg.Area.Table.Insert(detour.FaultKey(f.At), f.To); err != nil {
+			return err
+		}
+		tg.Patches.faults[symbols.Addr(f.At)] = symbols.Addr(f.To)
+	}
+	if err := tg.putAsks(s.Asks); err != nil {
+		return err
+	}
+	tg.Area.Shared = append(tg.Area.Shared, s)
+	return nil
+}
+
+// putAsks has the fallback handler and the tracer know what shared code asks for.
+func (tg *Target) putAsks(list []detour.Ask) error {
+	for _, k := range list {
+		if err := tg.Area.Table.Insert(detour.FaultKey(k.At), k.Back); err != nil {
+			return err
+		}
+		tg.Patches.asks[symbols.Addr(k.At)] = k
+	}
+	return nil
+}
+
+// shareAnew lays shared code for what is known of the process by now.
+func (tg *Target) shareAnew(ctx context.Context) (*detour.Shared, error) {
+	pc, err := tg.Area.Code.Add(ctx, tg.Area.File.Base, sharedRoom)
+	if err != nil {
+		return nil, fmt.Errorf("code that probes share: %w", err)
+	}
+	pc.Used = pc.Size
+	maps, err := symbols.ReadMaps(tg.Proc.PID())
+	if err != nil {
+		return nil, err
+	}
+	s, err := buildShared(uint64(pc.Start), *tg.Params, maps)
+	if err == nil {
+		err = tg.putShared(s)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if tg.Params.Shared != nil {
+		tg.Params.Shared = s
+	}
+	return s, nil
+}
+
+// ShareRenewed lays shared code that reads threads' numbers as detours do now, if
+// there is any, and has the calls' heads lead there.
+func (tg *Target) ShareRenewed(ctx context.Context) error {
+	if len(tg.Area.Shared) == 0 {
+		return nil
+	}
+	s, err := tg.shareAnew(ctx)
+	if err != nil {
+		return err
+	}
+	return tracee.IgnoreLate(tg.WithStopped(ctx, func([]*tracee.Thread) error {
+		for _, l := range tg.ExitProbes {
+			if err := tg.Proc.WriteMemory(l.Calls.Head(s), symbols.Addr(l.Calls.Addr)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+}
+
+// InShared reports whether pc is in shared code.
+func (tg *Target) InShared(pc symbols.Addr) bool {
+	if tg.Area == nil {
+		return false
+	}
+	for _, s := range tg.Area.Shared {
+		if uint64(pc) >= s.Base && uint64(pc) < s.Base+uint64(len(s.Code)) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(tg.Area.Tallies, func(t *detour.Tally) bool { return t.Holds(uint64(pc)) })
+}
+
+// StageOf is the stage that a thread is in, and its registers there: those that it
+// goes on with if it is in shared code. The stage is nil for any other thread.
+func (tg *Target) StageOf(regs *unix.PtraceRegs) (*stage, *unix.PtraceRegs) {
+	if st := tg.Patches.StageAt(symbols.Addr(regs.Rip)); st != nil || tg.Area == nil {
+		return st, regs
+	}
+	for _, s := range tg.Area.Shared {
+		at, ok, err := s.Caller(regs.Rip, regs.Rsp, tg.Proc)
+		if !ok || err != nil {
+			continue
+		}
+		out := *regs
+		out.Rip = at
+		return tg.Patches.StageAt(symbols.Addr(at)), &out
+	}
+	for _, t := range tg.Area.Tallies {
+		var r fetch.Regs
+		tracee.FetchRegs(regs, &r)
+		if ok, err := t.Caller(&r, tg.Proc); !ok || err != nil {
+			continue
+		}
+		out := *regs
+		fromFetch(&r, &out)
+		out.Rip = r.IP
+		return tg.Patches.StageAt(symbols.Addr(r.IP)), &out
+	}
+	return nil, regs
+}

@@ -1,0 +1,202 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/probe/assess"
+	"kprobe/probe/plan"
+	"kprobe/symbols"
+)
+
+// How breakpoints are laid, written and taken out
+
+// WriteAll writes the breakpoints of sites that are laid.
+func (tg *Target) WriteAll(fresh []*Site) error {
+	for _, st := range fresh {
+		if err := tg.write(st); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reserve maps memory for the copies of a batch, near each of its places.
+func (tg *Target) reserve(ctx context.Context, list []*assess.Place) error {
+	type need struct {
+		at symbols.Addr
+		n  int
+	}
+	byModule := map[*symbols.Module]*need{}
+	for _, w := range list {
+		a := w.Site.Addr
+		if tg.Sites[a] != nil {
+			continue
+		}
+		m := w.Site.Module
+		if byModule[m] == nil {
+			byModule[m] = &need{at: a}
+		}
+		byModule[m].n++
+	}
+	for _, n := range byModule {
+		if err := tg.Area.Code.Reserve(ctx, n.at, n.n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lay makes a site and writes its copy; the text is not touched.
+func (tg *Target) lay(ctx context.Context, wt *assess.Place) (*Site, error) {
+	w, code := wt.Site, wt.Code
+	slot, err := tg.Area.Code.Slot(ctx, w.Addr)
+	if err != nil {
+		return nil, err
+	}
+	m, err := assess.Copy(w, code, slot, tg.shadowStack)
+	if err != nil {
+		tg.Area.Code.GiveBack(slot)
+		return nil, err
+	}
+	if err := tg.Proc.WriteMemory(m.Code, slot); err != nil {
+		tg.Area.Code.GiveBack(slot)
+		return nil, fmt.Errorf("write the copy of %s: %w", w.Name, err)
+	}
+	st := &Site{Addr: w.Addr, name: w.Name, code: code, Length: int(wt.Inst.Len), moved: m, slot: slot, entry: -1}
+	tg.Sites[w.Addr] = st
+	tg.BySlot[slot] = st
+	return st, nil
+}
+
+// write arms a site: journal, table, int3.
+func (tg *Target) write(st *Site) error {
+	var err error
+	if st.entry, err = tg.Area.Journal.Add(st.Addr, st.slot, st.code); err != nil {
+		return err
+	}
+	if err := tg.Area.Table.Insert(uint64(st.Addr), uint64(st.next())); err != nil {
+		tg.Area.Journal.Remove(st.entry)
+		st.entry = -1
+		return fmt.Errorf("too many probes: %w", err)
+	}
+	st.Armed, st.met = true, true
+	for _, list := range [][]*Placed{st.probes, st.returns, st.exits} {
+		for _, p := range list {
+			p.feed.setTactic(p, plan.Breakpoint)
+		}
+	}
+	if err := tg.Proc.WriteMemory([]byte{Breakpoint}, st.Addr); err != nil {
+		return errors.Join(fmt.Errorf("write the breakpoint at %s: %w", st.name, err), tg.restore(st))
+	}
+	return nil
+}
+
+// restore takes the int3 of a site out. The copy stays.
+func (tg *Target) restore(st *Site) error {
+	if !st.Armed {
+		return nil
+	}
+	var now [1]byte
+	_, err := tg.Proc.ReadMemory(now[:], st.Addr)
+	if err != nil && !errors.Is(err, unix.EFAULT) && !errors.Is(err, unix.EIO) {
+		return fmt.Errorf("restore %s: %w", st.name, err)
+	}
+	if err == nil && now[0] == Breakpoint {
+		if err := tg.Proc.WriteMemory(st.code[:1], st.Addr); err != nil {
+			return fmt.Errorf("restore %s: %w", st.name, err)
+		}
+	}
+	tg.disarmed(st)
+	return nil
+}
+
+// disarmed notes that the site's int3 is out, or gone with its text.
+func (tg *Target) disarmed(st *Site) {
+	st.Armed = false
+	tg.Area.Table.Retire(uint64(st.Addr))
+	tg.Area.Journal.Remove(st.entry)
+	st.entry = -1
+}
+
+// discard takes a site out and forgets it. Its slot is given back only by
+// those who know that no thread is in it. A site whose int3 stays in the text stays,
+// without a use, until the next change tries again.
+func (tg *Target) discard(st *Site) {
+	if err := tg.restore(st); err != nil {
+		tg.Engine.Warnf("%v", err)
+		tg.Sites[st.Addr] = st
+		tg.stuck = append(tg.stuck, st)
+		return
+	}
+	if tg.Sites[st.Addr] == st {
+		delete(tg.Sites, st.Addr)
+	}
+}
+
+// discardUnused discards a site of a change that has failed, and gives its copy's
+// memory back: at once if no thread can have met it.
+func (tg *Target) discardUnused(st *Site) {
+	if tg.discard(st); st.Armed {
+		return
+	}
+	if st.met {
+		tg.Retired = append(tg.Retired, &retired{sites: []*Site{st}})
+		return
+	}
+	delete(tg.BySlot, st.slot)
+	tg.leaveCopy(st.moved, st.slot)
+	tg.Area.Code.GiveBack(st.slot)
+}
+
+// discardStuck tries again to take out the int3s that could not be taken out.
+func (tg *Target) discardStuck() {
+	list := tg.stuck
+	tg.stuck = nil
+	for _, st := range list {
+		switch {
+		case !st.Armed || tg.Sites[st.Addr] != st:
+		case !st.idle(): // it has a use again
+		default:
+			if tg.discard(st); !st.Armed {
+				tg.Retired = append(tg.Retired, &retired{sites: []*Site{st}})
+			}
+		}
+	}
+}
+
+// serve has a site serve kprobe itself.
+func (st *Site) serve(x own) {
+	switch {
+	case x.hook != nil:
+		st.hooks = append(st.hooks, x.hook)
+	case x.calls:
+		st.calls = true
+	case x.leaves != nil:
+		st.leaves = append(st.leaves, x.leaves)
+		if st.outwards = x.outwards; x.conditional {
+			st.jcc = x.Inst.Opcode | 0x80
+		}
+	default:
+		st.lands = true
+	}
+}
+
+func hang(st *Site, w PatchRequest) {
+	switch w.Kind {
+	case requestEntry:
+		st.probes = append(st.probes, w.P)
+	case requestReturn:
+		st.returns = append(st.returns, w.P)
+	case WantExit, requestExit:
+		st.exits = append(st.exits, w.P)
+		if w.conditional {
+			st.jcc = w.Inst.Opcode | 0x80 // never 0
+		}
+	case wantRedirect:
+		st.Redirect = w.to
+	}
+}

@@ -1,0 +1,57 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"kprobe/probe/assess"
+	"kprobe/probe/tracee"
+	"kprobe/symbols"
+)
+
+// refresh takes note of what the program has loaded and unloaded.
+func (tg *Target) refresh() error {
+	before := tg.Space.Modules()
+	if err := tg.Space.Refresh(); err != nil {
+		return err
+	}
+	if !slices.Equal(before, tg.Space.Modules()) {
+		clear(tg.funcs)
+	}
+	return nil
+}
+
+// forgetGone drops what kprobe believes to have written at the places of a
+// batch and what isn't there any more: their library was unloaded, and loaded
+// again at the same address.
+func (tg *Target) forgetGone(ctx context.Context, c *Changeset) error {
+	places := make([]*assess.Place, 0, len(c.add)+len(c.own))
+	for _, w := range c.add {
+		places = append(places, w.Place)
+	}
+	for i := range c.own {
+		places = append(places, &c.own[i].Place)
+	}
+	for _, w := range places {
+		if p := tg.Patches.Covering(w.Site.Addr, int(w.Inst.Len)); p != nil && !tg.Holds(symbols.Addr(p.Plan.Writes[0].At), p.Plan.Writes[0].Bytes) {
+			// Its bytes differ, so restoring writes none.
+			err := tg.WithStopped(ctx, func(stopped []*tracee.Thread) error { return tg.RestorePatches([]*Patch{p}, stopped) })
+			if err := tracee.IgnoreLate(err); err != nil {
+				return err
+			}
+		}
+		if st := tg.Sites[w.Site.Addr]; st != nil && st.Armed && !tg.Holds(st.Addr, []byte{Breakpoint}) {
+			tg.discard(st)
+			tg.Retired = append(tg.Retired, &retired{sites: []*Site{st}})
+		}
+	}
+	return nil
+}
+
+// Holds reports whether the memory at a is b, as far as can be read.
+func (tg *Target) Holds(a symbols.Addr, b []byte) bool {
+	now := make([]byte, len(b))
+	_, err := tg.Proc.ReadMemory(now, a)
+	return errors.Is(err, symbols.ErrLatePage) || err == nil && string(now) == string(b)
+}

@@ -1,0 +1,119 @@
+package engine
+
+import (
+	"slices"
+
+	"kprobe/probe/ring"
+)
+
+// Definitions that wait for their library have a number in the memory file, so
+// that other kprobes see them, and can switch them off and remove them: a
+// descriptor without an address, marked as gone. It has no code and no hits.
+
+// showWaiting shows what waits in the target. A definition whose library was
+// there before is seen by the places that it had.
+func (tg *Target) showWaiting() {
+	if tg.Feed == nil || !tg.IsMain() {
+		return
+	}
+	var list []*Definition
+	tg.Feed.expects.Store(!tg.loads() && len(tg.Pending) > 0)
+	if !tg.loads() {
+		gone := make(map[defKey]bool, len(tg.Gone))
+		for p := range tg.Gone {
+			gone[p.key()] = true
+		}
+		for _, p := range tg.Pending {
+			if !p.more && !gone[p.key()] {
+				list = append(list, p.Definition)
+			}
+		}
+	}
+	if err := tg.Feed.wait(list); err != nil {
+		tg.Engine.Logf("what waits in process %d is not listed: %v", tg.Proc.PID(), err)
+	}
+}
+
+// wait shows these definitions as waiting, and no others.
+func (t *Feed) wait(list []*Definition) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	stays := make(map[*Definition]bool, len(list))
+	for _, x := range list {
+		stays[x] = true
+	}
+	for x, id := range t.waiting {
+		if stays[x] {
+			continue
+		}
+		x.Ev.waits(t, id, false)
+		t.File.Store32(t.File.Layout.Probe(id), 0)
+		t.Ids[id-1] = nil
+		t.Spare = append(t.Spare, id)
+		delete(t.waiting, x)
+		t.changed()
+	}
+	for _, x := range list {
+		if _, ok := t.waiting[x]; ok {
+			continue
+		}
+		id, err := t.number(nil)
+		if err != nil {
+			return err
+		}
+		flags := uint32(ring.FlagGone)
+		if !x.Ev.off.Load() {
+			flags |= ring.FlagEnabled
+		}
+		if x.Ev.Return {
+			flags |= ring.FlagReturn
+		}
+		t.describe(ring.Probe{ID: id, Name: x.Ev.Group + "/" + x.Ev.Name, Armed: t.engine.clock.Now()}, flags)
+		if t.waiting == nil {
+			t.waiting = map[*Definition]uint32{}
+		}
+		t.waiting[x] = id
+		x.Ev.waits(t, id, true)
+	}
+	return nil
+}
+
+// waitsOff reports whether a place is of a definition that was switched off
+// while it waited. The lock is held.
+func (t *Feed) waitsOff(p *Placed) bool {
+	for x, id := range t.waiting {
+		if x.Def == p.Def && x.Ev == p.Ev {
+			return t.File.Load32(t.File.Layout.Flag(id))&ring.FlagEnabled == 0
+		}
+	}
+	return false
+}
+
+// waits notes the number by which the event waits in a target, or that it waits
+// there no longer.
+func (e *Event) waits(t *Feed, id uint32, on bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if on {
+		e.waiting = append(e.waiting, waitingAt{t, id})
+	} else {
+		e.waiting = slices.DeleteFunc(e.waiting, func(w waitingAt) bool { return w == waitingAt{t, id} })
+	}
+}
+
+// waitingAt is a number by which an event waits in a target.
+type waitingAt struct {
+	feed *Feed
+	id   uint32
+}
+
+// turn switches what waits on or off.
+func (w waitingAt) turn(on bool) {
+	w.feed.mu.Lock()
+	defer w.feed.mu.Unlock()
+	at := &w.feed.File.Mem[w.feed.File.Layout.Flag(w.id)]
+	*at &^= ring.FlagEnabled
+	if on {
+		*at |= ring.FlagEnabled
+	}
+}

@@ -1,0 +1,192 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"maps"
+	"slices"
+
+	"kprobe/fetch"
+	"kprobe/probe/assess"
+	"kprobe/probe/debugreg"
+	"kprobe/probe/memory"
+	"kprobe/probe/plan"
+	"kprobe/probe/tracee"
+	"kprobe/symbols"
+)
+
+// Watchpoints
+//
+// A watchpoint is a probe of memory: the processor's debug registers trap behind an
+// instruction that has read or written it. Nothing is written to the process; every
+// thread gets the registers in a stop (probe/tracee/debugregs.go). There are four,
+// so a probe that is switched off gives its register back. In states:
+//
+//	noted    the memory file says that registers may be set, so that the fallback
+//	         handler leads on who traps when no tracer lives
+//	watched  the threads have the registers
+//	left     they were taken from every thread, when the session leaves or by who
+//	         recovers; only then the fallback handler may go
+//
+// A thread that could not be stopped has them until it stops. While there is one
+// the fallback handler stays, and all that it needs.
+
+// watchpoint is what a probe watches.
+type watchpoint struct {
+	at     symbols.Addr // NoData: nothing yet
+	length int
+	reads  bool // reads and writes are trapped
+	only   bool // reads are wanted, and no writes
+	last   uint64
+	known  bool // last is what the memory held when it was looked at last
+	said   bool // that the instruction isn't always known
+}
+
+// registers are the debug registers of an address space.
+type registers struct {
+	Slots [debugreg.MaxRegisters]*Placed
+}
+
+// resolveWatch finds what a definition watches in the target.
+func (tg *Target) resolveWatch(d *fetch.Def, ev *Event) ([]PatchRequest, error) {
+	if tg.Engine.Inject != nil {
+		return nil, d.Error(fetch.BadProbeAddr, "memory makes no calls", nil)
+	}
+	m, prog, err := assess.Watch(tg.Space, d, tg.Proc, tg.Engine.Opts.MaxText)
+	if err != nil {
+		return nil, err
+	}
+	w := &watchpoint{at: m.Site.Addr, length: m.Length, reads: m.Reads, only: m.Only}
+	p := &Placed{Ev: ev, Def: d, prog: prog, target: tg, Where: &m.Site, data: w, course: course{Tactic: plan.DebugRegister}}
+	return []PatchRequest{{Place: &assess.Place{Site: m.Site}, P: p, Kind: requestWatch}}, nil
+}
+
+// watchers lists the watchpoints that want a register, those first that came first.
+func (tg *Target) watchers(fresh []*Placed, drop map[*Placed]bool) (list []*Placed) {
+	for _, p := range slices.Concat(slices.Collect(maps.Keys(tg.Placed)), fresh) {
+		if p.data != nil && !drop[p] && p.data.at != symbols.Addr(symbols.NoData) && !p.feed.disabled(p) && !slices.Contains(list, p) {
+			list = append(list, p)
+		}
+	}
+	slices.SortFunc(list, func(a, b *Placed) int { return cmp.Compare(a.seq, b.seq) })
+	return list
+}
+
+// changeWatches gives a change's watchpoints their registers, and takes those of the
+// ones that go. undo gives back what there was.
+func (tg *Target) changeWatches(ctx context.Context, c *Changeset) (undo func(), err error) {
+	was := tg.Registers.Slots
+	next, err := assign(was, tg.watchers(c.fresh, c.drop))
+	if err != nil {
+		return nil, err
+	}
+	if err := tg.setWatches(ctx, next); err != nil {
+		return nil, err
+	}
+	tg.Engine.listWatched(c)
+	return func() {
+		if err := tg.setWatches(ctx, was); err != nil {
+			tg.Engine.Warnf("watchpoints of process %d: %v", tg.Proc.PID(), err)
+		}
+	}, nil
+}
+
+// assign gives each a register; who has one keeps it. The error is *debugreg.FullError.
+func assign(was [debugreg.MaxRegisters]*Placed, list []*Placed) (next [debugreg.MaxRegisters]*Placed, err error) {
+	for i, p := range was {
+		if slices.Contains(list, p) {
+			next[i] = p
+		}
+	}
+	for _, p := range list {
+		if slices.Contains(next[:], p) {
+			continue
+		}
+		i := slices.Index(next[:], nil)
+		if i < 0 {
+			full := &debugreg.FullError{Wanted: p.Ev.Group + "/" + p.Ev.Name}
+			for _, q := range next {
+				full.Held = append(full.Held, q.Ev.Group+"/"+q.Ev.Name)
+			}
+			return was, full
+		}
+		next[i] = p
+	}
+	return next, nil
+}
+
+// setWatches gives the registers to every thread that runs in the target's memory.
+func (tg *Target) setWatches(ctx context.Context, next [debugreg.MaxRegisters]*Placed) error {
+	tg = tg.main
+	was := tg.Registers.Slots
+	if next == was || tg.Area == nil {
+		return nil
+	}
+	none := next == [debugreg.MaxRegisters]*Placed{}
+	noted := tg.Area.File.Layout.Header.Off + memory.HeaderWatched
+	if !none {
+		if err := tg.takeTraps(ctx); err != nil {
+			return err
+		}
+		if err := tg.Area.File.Set64(noted, 1); err != nil {
+			return err
+		}
+	}
+	set := func(slots [debugreg.MaxRegisters]*Placed) error {
+		registers := registersFor(slots)
+		for _, q := range append([]*tracee.Process{tg.Proc}, tg.Proc.Sharers()...) {
+			if err := tracee.IgnoreLate(q.Watch(ctx, registers)); err != nil && !errors.Is(err, tracee.ErrGone) {
+				return err
+			}
+		}
+		return nil
+	}
+	err := tg.WithStopped(ctx, func([]*tracee.Thread) error {
+		err := set(next)
+		if err != nil {
+			return errors.Join(err, set(was))
+		}
+		for i, p := range next {
+			if p != nil && p != was[i] {
+				p.data.last, p.data.known = tg.readWatched(p.data)
+			}
+		}
+		tg.Registers.Slots = next
+		return nil
+	})
+	if err = tracee.IgnoreLate(err); err != nil {
+		return err
+	}
+	for i, p := range next {
+		if p != nil && p != was[i] {
+			p.feed.setTactic(p, plan.DebugRegister)
+		}
+	}
+	if none && len(tg.Proc.AllLate()) == 0 {
+		return tg.Area.File.Set64(noted, 0)
+	}
+	return nil
+}
+
+// registersFor is what threads are to watch; nil is nothing.
+func registersFor(slots [debugreg.MaxRegisters]*Placed) *tracee.WatchSet {
+	out := &tracee.WatchSet{}
+	for i, p := range slots {
+		if p != nil {
+			out[i] = tracee.Watchpoint{Addr: p.data.at, Len: p.data.length, Reads: p.data.reads}
+		}
+	}
+	if *out == (tracee.WatchSet{}) {
+		return nil
+	}
+	return out
+}
+
+// readWatched reads what the memory holds.
+func (tg *Target) readWatched(w *watchpoint) (v uint64, ok bool) {
+	var b [8]byte
+	n, err := tg.Proc.ReadMemory(b[:w.length], w.at)
+	return binary.LittleEndian.Uint64(b[:]), err == nil && n == w.length
+}
