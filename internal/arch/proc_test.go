@@ -25,7 +25,7 @@ func TestOneProc(t *testing.T) {
 		"internal/procfs/procfs.go":   1,
 		"internal/procfs/cpuinfo.go":  1,
 		"cmd/kprobe/facts/facts.go":   1, // where tests have another
-		"probe/engine/optarm.go":             1, // of another root
+		"probe/engine/optarm.go":      1, // of another root
 		"probe/tracee/access/look.go": 2,
 		"probe/tracee/attach.go":      1,
 		"probe/tracee/seccomp.go":     1,

@@ -72,7 +72,7 @@ func (tg *Target) change(ctx context.Context, c *Changeset) error {
 	if len(c.add)+len(c.own)+len(c.drop) == 0 {
 		return nil
 	}
-	if err := ctx.Err(); err != nil {
+	if err := errors.Join(ctx.Err(), tg.goneError()); err != nil {
 		return err
 	}
 	if err := tg.settle(ctx); err != nil {

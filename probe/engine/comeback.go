@@ -142,9 +142,11 @@ func (s *Engine) executedMeanwhile(ctx context.Context, old *Target) {
 	delete(s.Targets, p.PID())
 	s.listLetGo()
 	fail := func(err error) {
-		if !errors.Is(err, tracee.ErrGone) {
-			s.Warnf("after exec of %d: %v", p.PID(), err)
+		say := s.Warnf
+		if again := new(ExecutedError); errors.Is(err, tracee.ErrGone) || errors.As(err, &again) {
+			say = s.Logf // the next look sees the end, or the next program is armed
 		}
+		say("after exec of %d: %v", p.PID(), err)
 	}
 	if err := s.Adopt(p, nil); err != nil {
 		fail(err)
@@ -152,8 +154,9 @@ func (s *Engine) executedMeanwhile(ctx context.Context, old *Target) {
 		return
 	}
 	s.Logf("process %d executed a program: its probes are put in while it runs", p.PID())
-	if err := s.Targets[p.PID()].ArmDefs(ctx, s.Definitions()); err != nil {
-		fail(err)
+	tg := s.Targets[p.PID()]
+	if err := tg.ArmDefs(ctx, s.Definitions()); err != nil {
+		fail(tg.orExecuted(ctx, err))
 	}
 }
 

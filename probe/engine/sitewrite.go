@@ -9,6 +9,7 @@ import (
 
 	"kprobe/probe/assess"
 	"kprobe/probe/plan"
+	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
 
@@ -127,7 +128,11 @@ func (tg *Target) disarmed(st *Site) {
 // without a use, until the next change tries again.
 func (tg *Target) discard(st *Site) {
 	if err := tg.restore(st); err != nil {
-		tg.Engine.Warnf("%v", err)
+		say := tg.Engine.Warnf
+		if errors.Is(err, tracee.ErrGone) {
+			say = tg.Engine.Logf // with its memory, the int3 is gone, too
+		}
+		say("%v", err)
 		tg.Sites[st.Addr] = st
 		tg.stuck = append(tg.stuck, st)
 		return
