@@ -228,7 +228,7 @@ func (f *frame) load(e debuginfo.Entry) (value, error) {
 		return f.load(home)
 	}
 	if line, is := f.undeclared(&e); is {
-		return value{}, fmt.Errorf("%s: %w at this line: it is declared on line %d", f.sourceName(&e), fetch.ErrNoValue, line)
+		return value{}, &undeclaredError{f.sourceName(&e), line}
 	}
 	p, err := f.placeOf(&e)
 	if err != nil {

@@ -2,12 +2,26 @@ package vars
 
 import (
 	"debug/dwarf"
+	"fmt"
 
+	"kprobe/fetch"
 	"kprobe/symbols/debuginfo"
 )
 
 // Go's debug information gives a local variable in memory one place for all of its
 // block. What is there before the variable is declared is what others left.
+
+// undeclaredError says that a variable has no value yet: it is an ErrNoValue.
+type undeclaredError struct {
+	name string
+	line int64
+}
+
+func (e *undeclaredError) Error() string {
+	return fmt.Sprintf("%s has no value yet at this line: it is declared on line %d", e.name, e.line)
+}
+
+func (e *undeclaredError) Is(target error) bool { return target == fetch.ErrNoValue }
 
 // undeclared gives the line that declares a local variable in memory, where the code
 // at the address is of that line or of one before.
