@@ -24,6 +24,8 @@ func goodDefs() []string {
 		"p main.c:42",
 		`p "f(int) const" a=%di`,
 		"p ns::f(int, char const*) %di %si",
+		"p Arr<int, 3>::get e=((Arr<int, 3>*)this)->e x=Arr<int, 3>::x if e < 3 && x > 1",
+		"p add<unsigned long, int *> a=x->y b=*p->q",
 		"-:ev",
 		"-:grp/ev work+4 a=%di",
 		"!p:ev work",

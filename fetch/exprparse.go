@@ -59,10 +59,10 @@ func isName(s string) bool {
 	open := 0
 	for i := range len(s) {
 		c := s[i]
-		switch c {
-		case '(':
+		switch {
+		case c == '(' || c == '<':
 			open++
-		case ')':
+		case c == ')' || c == '>' && open > 0 && s[i-1] != '-':
 			open--
 		}
 		if isBlank(c) && open > 0 { // of a type

@@ -54,6 +54,7 @@ func TestPlaces(t *testing.T) {
 		{"%*:*", P{Kind: symbols.PlaceUSDT, Provider: "*", Symbol: "*"}, "p____"},
 		{"libc:str*", P{Module: "libc", Symbol: "str*"}, "p_libc_str__0"},
 		{"[a-c]*", P{Symbol: "[a-c]*"}, "p__a_c___0"},
+		{"add<int, std::map<int, char const *> >", P{Symbol: "add<int, std::map<int, char const *> >"}, "p_add_int__std__map_int__char_const______0"},
 		{"ns::f(int, char const*)", P{Symbol: "ns::f(int, char const*)"}, "p_ns__f_int__char_const___0"},
 		{"ns::C::operator+(ns::C const&)", P{Symbol: "ns::C::operator+(ns::C const&)"}, "p_ns__C__operator__ns__C_const___0"},
 		{"operator-+4", P{Symbol: "operator-", Offset: 4}, "p_operator__4"},

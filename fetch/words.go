@@ -22,7 +22,8 @@ func isBlank(c byte) bool {
 
 // splitLine splits as the kernel does, on blanks. Only the place (word 1, or
 // word 0 of a bare place) may hold blanks: in double quotes, or where its
-// parentheses are open and close again, as in "ns::f(int, char const*)".
+// parentheses are open and close again, as in "ns::f(int, char const*)"; and names of
+// templates may, in arguments too: Arr<int, 3>::x.
 func splitLine(s string) line {
 	var l line
 	var b strings.Builder
@@ -49,6 +50,9 @@ func splitLine(s string) line {
 		}
 		if n == placeAt {
 			end = placeEnd(s, i, end)
+		}
+		if n >= placeAt {
+			end = templateEnd(s, i, end)
 		}
 		if n > placeAt {
 			end = castEnd(s, i, end)
@@ -105,6 +109,62 @@ func placeEnd(s string, start, end int) int {
 	return end
 }
 
+// templateEnd extends a word over the blanks of a template's arguments: they end behind the
+// brackets that the word leaves open.
+func templateEnd(s string, start, end int) int {
+	open := openBracket(s[start:end])
+	if open < 0 {
+		return end
+	}
+	deep := 0
+	for i := start + open; i < len(s); i++ {
+		switch c := s[i]; {
+		case c == '<':
+			deep++
+		case c == '>':
+			if deep--; deep == 0 {
+				return templateEnd(s, start, wordEnd(s, i))
+			}
+		case isBlank(c):
+			if i+1 == len(s) || !blankInTemplate(s[i-1], s[i+1]) {
+				return end
+			}
+		case !isAlpha(c) && !isDigit(c) && !strings.ContainsRune(":,*&()[]", rune(c)):
+			return end
+		}
+	}
+	return end
+}
+
+// openBracket is where a word's first bracket stands that begins a template's arguments and
+// isn't closed in it; -1: there is none.
+func openBracket(w string) int {
+	deep, at := 0, -1
+	for i := 1; i < len(w); i++ {
+		switch {
+		case w[i] == '<' && deep == 0 && (!isAlpha(w[i-1]) && !isDigit(w[i-1]) || strings.HasSuffix(w[:i], "operator")):
+			return -1
+		case w[i] == '<':
+			if deep++; deep == 1 {
+				at = i
+			}
+		case w[i] == '>' && deep > 0 && w[i-1] != '-':
+			deep--
+		}
+	}
+	if deep == 0 {
+		return -1
+	}
+	return at
+}
+
+// blankInTemplate reports whether a blank between two characters may stand in a template's
+// arguments: behind a comma, between words, before stars.
+func blankInTemplate(before, after byte) bool {
+	word := func(c byte) bool { return isAlpha(c) || isDigit(c) }
+	return before == ',' || word(before) && (word(after) || after == '*' || after == '&' || after == '>') || before == '>' && after == '>'
+}
+
 // castEnd extends an argument's word over the blanks of types in its casts:
 // (struct conn *)p, (unsigned long)n.
 func castEnd(s string, start, end int) int {
@@ -123,17 +183,20 @@ func castEnd(s string, start, end int) int {
 
 // isTypeText reports words that can name a type of C, with stars.
 func isTypeText(s string) bool {
-	words := strings.Fields(strings.NewReplacer("*", " * ", ",", " , ").Replace(s))
+	words := strings.Fields(strings.NewReplacer("*", " * ", ",", " , ", "<", " < ", ">", " > ").Replace(s))
 	names, special := 0, false
+	if strings.HasPrefix(s, "<") || strings.Count(s, "<") != strings.Count(s, ">") {
+		return false
+	}
 	for _, w := range words {
 		switch w {
-		case "*", ",":
+		case "*", ",", "<", ">":
 			special = true
 			continue
 		case "struct", "union", "enum", "class", "const", "volatile", "unsigned", "signed", "long", "short":
 			special = true
 		}
-		if !isAlpha(w[0]) {
+		if !isAlpha(w[0]) && (!isDigit(w[0]) || names == 0) {
 			return false
 		}
 		names++

@@ -153,7 +153,11 @@ func (f *frame) namedType(name string, stars int) ctype {
 	if bare == "void" && stars == 1 {
 		return ctype{kind: kindPointer, name: name + "*", size: 8}
 	}
-	for _, spelled := range spellings(bare, words) {
+	list := spellings(bare, words)
+	if strings.Contains(bare, "<") {
+		list = append(list, spaced(bare), spaced(asGNU(bare)))
+	}
+	for _, spelled := range list {
 		e, ok := f.data.FindType(spelled, f.fn.Unit())
 		if !ok {
 			continue
@@ -164,6 +168,11 @@ func (f *frame) namedType(name string, stars int) ctype {
 		return f.resolve(e.Ref())
 	}
 	return t
+}
+
+// spaced is a template's name with a blank behind each comma, as compilers write it.
+func spaced(name string) string {
+	return strings.ReplaceAll(strings.ReplaceAll(name, ", ", ","), ",", ", ")
 }
 
 // spellings are a type's name as it was given, and an integer's as GCC and clang

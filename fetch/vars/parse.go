@@ -250,7 +250,7 @@ func (f *frame) ofClass(name string) (value, bool) {
 	}
 	class := name[:i-1]
 	e, ok := f.data.FindType(class, f.fn.Unit())
-	for _, spelled := range [...]string{strings.ReplaceAll(class, ",", ", "), strings.ReplaceAll(asGNU(class), ",", ", ")} {
+	for _, spelled := range [...]string{spaced(class), spaced(asGNU(class))} {
 		if !ok && spelled != class {
 			e, ok = f.data.FindType(spelled, f.fn.Unit())
 		}
