@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"kprobe/internal/fixture"
+	"kprobe/internal/procfs"
 )
 
 // faultModes are the ways of probe_faults to run: what is probed, how often
@@ -107,8 +108,11 @@ func TestEveryFaultingInstruction(t *testing.T) {
 
 // processState is the letter of proc_pid_stat(5).
 func processState(pid int) string {
-	state, _, _ := strings.Cut(endOf(pid), " ")
-	return state
+	st, err := procfs.Process(pid).Stat()
+	if err != nil {
+		return ""
+	}
+	return string(rune(st.State()))
 }
 
 // TestStopAndContinue stops the program by SIGSTOP while it is traced: it
