@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"kprobe/internal/procfs"
@@ -182,7 +183,7 @@ func telling(name, tell string, args ...string) (*running, error) {
 	r := &running{pid: cmd.Process.Pid, cmd: cmd}
 	lines := bufio.NewScanner(from)
 	r.work = func(string) (int, error) {
-		if _, err := io.WriteString(to, tell); err != nil {
+		if _, err := io.WriteString(to, tell); err != nil && !errors.Is(err, syscall.EPIPE) { // it has ended: it is heard out
 			return 0, fmt.Errorf("tell it to work: %w", err)
 		}
 		for lines.Scan() {
