@@ -30,7 +30,8 @@ func TestKilledDuringBirths(t *testing.T) {
 							t.Fatal("it is still traced")
 						}
 						runsOn(t, sub.pid())
-						if pids, err := Recover(t.Context(), []int{sub.pid()}); err != nil || len(pids) != 1 {
+						// Children that live just then have it, too.
+						if pids, err := Recover(t.Context(), []int{sub.pid()}); err != nil || len(pids) == 0 || pids[0] != sub.pid() {
 							t.Errorf("recovered %v: %v", pids, err)
 						}
 					}
