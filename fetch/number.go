@@ -35,6 +35,9 @@ func parseInt(s string) (int64, bool) {
 
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 
+// isWord reports what names consist of.
+func isWord(c byte) bool { return isAlpha(c) || isDigit(c) }
+
 func isAlpha(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' || c == '_' }
 
 func isDecimal(s string) bool {

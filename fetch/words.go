@@ -129,7 +129,7 @@ func templateEnd(s string, start, end int) int {
 			if i+1 == len(s) || !blankInTemplate(s[i-1], s[i+1]) {
 				return end
 			}
-		case !isAlpha(c) && !isDigit(c) && !strings.ContainsRune(":,*&()[]", rune(c)):
+		case !isWord(c) && !strings.ContainsRune(":,*&()[]", rune(c)):
 			return end
 		}
 	}
@@ -142,7 +142,7 @@ func openBracket(w string) int {
 	deep, at := 0, -1
 	for i := 1; i < len(w); i++ {
 		switch {
-		case w[i] == '<' && deep == 0 && (!isAlpha(w[i-1]) && !isDigit(w[i-1]) || strings.HasSuffix(w[:i], "operator")):
+		case w[i] == '<' && deep == 0 && (!isWord(w[i-1]) || strings.HasSuffix(w[:i], "operator")):
 			return -1
 		case w[i] == '<':
 			if deep++; deep == 1 {
@@ -161,8 +161,7 @@ func openBracket(w string) int {
 // blankInTemplate reports whether a blank between two characters may stand in a template's
 // arguments: behind a comma, between words, before stars.
 func blankInTemplate(before, after byte) bool {
-	word := func(c byte) bool { return isAlpha(c) || isDigit(c) }
-	return before == ',' || word(before) && (word(after) || after == '*' || after == '&' || after == '>') || before == '>' && after == '>'
+	return before == ',' || isWord(before) && (isWord(after) || after == '*' || after == '&' || after == '>') || before == '>' && after == '>'
 }
 
 // castEnd extends an argument's word over the blanks of types in its casts:

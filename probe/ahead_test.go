@@ -1,9 +1,10 @@
 package probe
 
 import (
-	"kprobe/probe/engine"
 	"testing"
 	"time"
+
+	"kprobe/probe/engine"
 )
 
 // Results come in order, whatever is done first; who asks for no more waits for nothing

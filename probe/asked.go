@@ -3,15 +3,16 @@ package probe
 import (
 	"context"
 	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+
 	"kprobe/fetch"
 	"kprobe/internal/procfs"
 	"kprobe/probe/engine"
 	"kprobe/probe/mailbox"
 	"kprobe/probe/ring"
-	"os"
-	"slices"
-	"strings"
-	"syscall"
 )
 
 // reply does what a request asks for, and says what became of it.

@@ -1,8 +1,9 @@
 package probe
 
 import (
-	"kprobe/probe/engine"
 	"testing"
+
+	"kprobe/probe/engine"
 )
 
 // TestJccTaken compares with the conditions spelled out, for every condition

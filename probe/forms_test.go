@@ -2,12 +2,13 @@ package probe
 
 import (
 	"fmt"
-	"kprobe/probe/engine"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"kprobe/probe/engine"
 )
 
 // TestFormsByJump: what takes a clock, a symbol table or the kernel at the hit is

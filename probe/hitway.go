@@ -3,6 +3,8 @@ package probe
 import (
 	"encoding/binary"
 	"fmt"
+	"os"
+
 	"kprobe/internal/procfs"
 	"kprobe/internal/quote"
 	"kprobe/internal/untrusted"
@@ -12,7 +14,6 @@ import (
 	"kprobe/probe/memory"
 	"kprobe/probe/ring"
 	"kprobe/symbols"
-	"os"
 )
 
 // HitsInSequences says, as far as files and memory tell, whether the hits of jumps in a

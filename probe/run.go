@@ -4,10 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"kprobe/probe/engine"
 	"slices"
 	"syscall"
 	"time"
+
+	"kprobe/probe/engine"
 )
 
 // Run lets the targets run and hands every hit to sink, until the targets

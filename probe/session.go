@@ -98,9 +98,7 @@ func Attach(ctx context.Context, pids []int, o Options) (*Session, error) {
 				if err := s.engine.Adopt(p, ready[pid]); err != nil {
 					return err
 				}
-				for _, q := range p.Sharers() {
-					s.engine.Targets[q.PID()] = s.engine.Targets[pid].Sharing(q)
-				}
+				s.engine.Targets[pid].TakeSharers()
 				return nil
 			})
 			if err != nil {

@@ -288,9 +288,7 @@ func (a *awaiting) adopt(p *tracee.Process, ready *engine.Prepared) error {
 		return err
 	}
 	tg := s.engine.Targets[p.PID()]
-	for _, q := range p.Sharers() {
-		s.engine.Targets[q.PID()] = tg.Sharing(q)
-	}
+	tg.TakeSharers()
 	s.engine.Alone.Store(false)
 	a.counts.late.Add(1)
 	return tg.ArmDefs(s.engine.Run, s.engine.Definitions())

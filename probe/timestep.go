@@ -1,8 +1,9 @@
 package probe
 
 import (
-	"kprobe/probe/ring"
 	"time"
+
+	"kprobe/probe/ring"
 )
 
 // TimeStep is the resolution of hit times, rounded to ns: that of the processor's time

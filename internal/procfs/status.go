@@ -67,6 +67,10 @@ func (s Status) InnerNumber() (number uint32, nested bool) {
 	return uint32(v), err == nil
 }
 
+// Judged reports whether rules of seccomp may judge the thread's system calls: it is under
+// some, or has asked to get no new privileges, as who isn't root must before it sets any.
+func (s Status) Judged() bool { return s.Int("Seccomp") != 0 || s.Int("NoNewPrivs") == 1 }
+
 // ShadowStack reports whether the program runs with user shadow stacks
 // (Documentation/arch/x86/shstk.rst). Kernels before 6.6 have none.
 func (s Status) ShadowStack() bool { return strings.Contains(s.Field("x86_Thread_features"), "shstk") }

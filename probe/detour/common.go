@@ -166,6 +166,37 @@ func (b *builder) owned() {
 	b.Load(asm.W32, asm.R11, asm.At(asm.DX, -ownerIs))
 }
 
+// ifOwnRow goes on at own where the row CX is the probe's whose number is R11. SI is the
+// head of the calls. Changes AX.
+func (b *builder) ifOwnRow(own asm.Label) {
+	b.Load(asm.W32, asm.AX, asm.At(asm.SI, headSize))
+	b.Load(asm.W32, asm.AX, asm.Indexed(asm.CX, asm.AX, 1, -ownerBefore))
+	b.Op(asm.Xor, asm.W32, asm.AX, asm.R11)
+	b.ShiftImm(asm.Shl, asm.W32, asm.AX, 1)
+	b.Jcc(asm.E, own)
+}
+
+// ifElsewhere goes on at other where the call with the slot DI returns elsewhere than the
+// row CX says. Changes AX.
+func (b *builder) ifElsewhere(other asm.Label) {
+	b.Load(asm.W64, asm.AX, asm.At(asm.DI, 0))
+	b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.CX, callReturn))
+	b.Jcc(asm.NE, other)
+}
+
+// passRow has the row CX say that its call passes on. Changes AX.
+func (b *builder) passRow() {
+	b.Load(asm.W32, asm.AX, asm.At(asm.CX, callTID))
+	b.OpImm(asm.Or, asm.W32, asm.AX, -passedOn)
+	b.Store(asm.W32, asm.At(asm.CX, callTID), asm.AX)
+}
+
+// freeRow frees the row CX.
+func (b *builder) freeRow() {
+	b.StoreImm(asm.W32, asm.At(asm.CX, callTID), 0)
+	b.StoreImm(asm.W64, asm.At(asm.CX, callSlot), 0)
+}
+
 // arrive frees the rows with the slot DI whose calls were left without an exit: those of
 // the probe itself, whose number is R11, and, unless it has joined others, those that
 // don't pass on. CX is the row that they are looked for at first, SI the head of the
@@ -174,17 +205,11 @@ func (b *builder) arrive(own bool) {
 	b.eachRow(func(on asm.Label) {
 		left := b.NewLabel()
 		if own {
-			b.Load(asm.W32, asm.AX, asm.At(asm.SI, headSize))
-			b.Load(asm.W32, asm.AX, asm.Indexed(asm.CX, asm.AX, 1, -ownerBefore))
-			b.Op(asm.Xor, asm.W32, asm.AX, asm.R11)
-			b.ShiftImm(asm.Shl, asm.W32, asm.AX, 1)
-			b.Jcc(asm.E, left)
+			b.ifOwnRow(left)
 			b.Test(asm.W32, asm.R11, asm.R11)
 			b.Jcc(asm.S, on) // joined
 		}
-		b.Load(asm.W64, asm.AX, asm.At(asm.DI, 0))
-		b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.CX, callReturn))
-		b.Jcc(asm.NE, left)
+		b.ifElsewhere(left)
 		b.Load(asm.W32, asm.AX, asm.At(asm.CX, callTID))
 		b.Test(asm.W32, asm.AX, asm.AX)
 		b.Jcc(asm.NS, left)
@@ -192,8 +217,7 @@ func (b *builder) arrive(own bool) {
 		b.Store(asm.W32, asm.At(asm.CX, callTID), asm.AX)
 		b.Jmp(on)
 		b.Bind(left)
-		b.StoreImm(asm.W32, asm.At(asm.CX, callTID), 0)
-		b.StoreImm(asm.W64, asm.At(asm.CX, callSlot), 0)
+		b.freeRow()
 	})
 }
 
@@ -205,23 +229,14 @@ func (b *builder) arrive(own bool) {
 func (b *builder) passOrLeft() {
 	b.eachRow(func(on asm.Label) {
 		left := b.NewLabel()
-		b.Load(asm.W32, asm.AX, asm.At(asm.SI, headSize))
-		b.Load(asm.W32, asm.AX, asm.Indexed(asm.CX, asm.AX, 1, -ownerBefore))
-		b.Op(asm.Xor, asm.W32, asm.AX, asm.R11)
-		b.ShiftImm(asm.Shl, asm.W32, asm.AX, 1)
-		b.Jcc(asm.E, left)
+		b.ifOwnRow(left)
 		b.Test(asm.W32, asm.R11, asm.R11)
 		b.Jcc(asm.NS, left)
-		b.Load(asm.W64, asm.AX, asm.At(asm.DI, 0))
-		b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.CX, callReturn))
-		b.Jcc(asm.NE, left)
-		b.Load(asm.W32, asm.AX, asm.At(asm.CX, callTID))
-		b.OpImm(asm.Or, asm.W32, asm.AX, -passedOn)
-		b.Store(asm.W32, asm.At(asm.CX, callTID), asm.AX)
+		b.ifElsewhere(left)
+		b.passRow()
 		b.Jmp(on)
 		b.Bind(left)
-		b.StoreImm(asm.W32, asm.At(asm.CX, callTID), 0)
-		b.StoreImm(asm.W64, asm.At(asm.CX, callSlot), 0)
+		b.freeRow()
 	})
 }
 
@@ -229,32 +244,18 @@ func (b *builder) passOrLeft() {
 // looked for at first, SI the head of the calls. Changes AX, CX, DX.
 func (b *builder) passOn() {
 	b.eachRow(func(on asm.Label) {
-		b.Load(asm.W64, asm.AX, asm.At(asm.DI, 0))
-		b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.CX, callReturn))
-		b.Jcc(asm.NE, on)
-		b.Load(asm.W32, asm.AX, asm.At(asm.CX, callTID))
-		b.OpImm(asm.Or, asm.W32, asm.AX, -passedOn)
-		b.Store(asm.W32, asm.At(asm.CX, callTID), asm.AX)
+		b.ifElsewhere(on)
+		b.passRow()
 	})
 }
 
 // passCommon is what BuildPassing does for a table in common, for all of its calls at
 // once: whoever jumps or arrives with a slot has all rows with it that were not left.
 func (b *builder) passCommon(k Calls, way Passing, cond asm.Cond, always bool, tail func(c *asm.Code) error) (*Detour, error) {
-	if !b.p.NoRedZone {
-		b.frame.skip = redZone
-	}
-	b.frame.regs = append(baseRegs(), asm.DI)
-	if err := b.stack(); err != nil {
+	on, err := b.atJump(cond, always, asm.DI)
+	if err != nil {
 		return nil, err
 	}
-	on := b.NewLabel()
-	if !always {
-		b.frame.code = b.Code
-		b.frame.mark()
-		b.Jcc(cond^1, on)
-	}
-	b.frame.save(b.Code)
 	(&calling{returning{b: b}, k}).first()
 	if way == PassesOn {
 		b.passOn()

@@ -210,8 +210,7 @@ func (b *builder) reclaim(again, none asm.Label, common bool) {
 	b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.CX, callReturn))
 	b.Jcc(asm.E, on)
 	b.Bind(dead)
-	b.StoreImm(asm.W32, asm.At(asm.CX, callTID), 0)
-	b.StoreImm(asm.W64, asm.At(asm.CX, callSlot), 0)
+	b.freeRow()
 	b.StoreImm(asm.W8, freed, 1)
 	b.Bind(on)
 	if common {

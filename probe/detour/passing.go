@@ -47,21 +47,11 @@ func buildJump(c *asm.Code, p *Params, probes []Probe, k Calls, cond asm.Cond, a
 	if !k.Common {
 		return nil, fmt.Errorf("calls %+v that a jump notes are in no table in common", k)
 	}
-	if !p.NoRedZone {
-		b.frame.skip = redZone
-	}
-	b.frame.regs = append(baseRegs(), asm.DI, asm.R11)
 	b.frame.under = linkNote
-	if err := b.stack(); err != nil {
+	on, err := b.atJump(cond, always, asm.DI, asm.R11)
+	if err != nil {
 		return nil, err
 	}
-	on := b.NewLabel()
-	if !always {
-		b.frame.code = b.Code
-		b.frame.mark()
-		b.Jcc(cond^1, on)
-	}
-	b.frame.save(b.Code)
 	for i := range probes {
 		x := &probes[i]
 		if !x.counts() || !x.Anywhere {
@@ -83,6 +73,26 @@ func buildJump(c *asm.Code, p *Params, probes []Probe, k Calls, cond asm.Cond, a
 	return b.leave(b.Here(), tail)
 }
 
+// atJump begins code at a jump, with registers that it changes: where the jump isn't taken,
+// by cond, it goes on at on.
+func (b *builder) atJump(cond asm.Cond, always bool, changed ...asm.Reg) (on asm.Label, err error) {
+	if !b.p.NoRedZone {
+		b.frame.skip = redZone
+	}
+	b.frame.regs = append(baseRegs(), changed...)
+	if err := b.stack(); err != nil {
+		return on, err
+	}
+	on = b.NewLabel()
+	if !always {
+		b.frame.code = b.Code
+		b.frame.mark()
+		b.Jcc(cond^1, on)
+	}
+	b.frame.save(b.Code)
+	return on, nil
+}
+
 func buildPassing(c *asm.Code, p *Params, k Calls, way Passing, cond asm.Cond, always bool, tail func(c *asm.Code) error) (*Detour, error) {
 	b := newBuilder(c, p)
 	if err := k.check(); err != nil {
@@ -94,22 +104,13 @@ func buildPassing(c *asm.Code, p *Params, k Calls, way Passing, cond asm.Cond, a
 	if k.Common {
 		return b.passCommon(k, way, cond, always, tail)
 	}
-	if !p.NoRedZone {
-		b.frame.skip = redZone
-	}
-	b.frame.regs = append(baseRegs(), asm.DI)
 	b.frame.under = linkFind
-	if err := b.stack(); err != nil {
+	on, err := b.atJump(cond, always, asm.DI)
+	if err != nil {
 		return nil, err
 	}
 	e := &calling{returning{b: b}, k}
-	on, same, look, out, left := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
-	if !always {
-		b.frame.code = c
-		b.frame.mark()
-		b.Jcc(cond^1, on)
-	}
-	b.frame.save(c)
+	same, look, out, left := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
 	e.find(same, look, out)
 	b.Load(asm.W32, asm.AX, asm.At(asm.CX, callTID))
 	if way == PassesOn {
@@ -127,8 +128,7 @@ func buildPassing(c *asm.Code, p *Params, k Calls, way Passing, cond asm.Cond, a
 	b.later(func() {
 		e.findFurther(same, look, out)
 		b.Bind(left)
-		b.StoreImm(asm.W32, asm.At(asm.CX, callTID), 0)
-		b.StoreImm(asm.W64, asm.At(asm.CX, callSlot), 0)
+		b.freeRow()
 		b.Jmp(out)
 	})
 	b.Bind(on)

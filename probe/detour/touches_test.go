@@ -474,6 +474,15 @@ func TestHazardTouches(t *testing.T) {
 					d, err = BuildPassing(codeAt, p, k, way, asm.E, false, noTail)
 					check(name("pass", text), d, err, 0)
 				}
+				counts := []Probe{{ID: 1, Program: must(t, "r f"), CountOnly: true, Anywhere: true}, {ID: 2, Program: must(t, "r g"), CountOnly: true, Anywhere: true}}
+				for _, always := range []bool{false, true} {
+					k := k
+					k.Joined = always
+					if d, err = BuildJump(codeAt, p, counts, k, asm.E, always, noTail); err != nil {
+						t.Fatal(err)
+					}
+					check(name("jump", text), d, err, 0)
+				}
 				pool, err := NewPool(ownPool, prog, 10)
 				if err != nil {
 					t.Fatal(err)
@@ -520,7 +529,7 @@ func sharedTouches(check func(string, *Detour, error, uint16, ...uint64), name f
 		regs uint16
 	}{
 		{"read", s.read, 0}, {"scan", s.scan, si}, {"name", s.name, si | di}, {"copy", s.copy, cx | si | di | r9}, {"reserve", s.reserve, si},
-		{"note", s.note, si | di}, {"noteCommon", s.noteCommon, si | di}, {"noteGo", s.noteGo, si}, {"find", s.find, cx | si}, {"take", s.take, di | r11},
+		{"note", s.note, si | di}, {"noteCommon", s.noteCommon, si | di}, {"noteJump", s.noteJump, si | di}, {"noteGo", s.noteGo, si}, {"find", s.find, cx | si}, {"take", s.take, di | r11},
 		{"endCall", s.endCall, cx | di | si}, {"endInstance", s.endInstance, cx | di | si},
 	} {
 		if p.at == 0 {

@@ -101,6 +101,13 @@ func (tg *Target) Sharing(child *tracee.Process) *Target {
 	return &Target{Engine: tg.Engine, Proc: child, addressSpace: tg.addressSpace, Child: true, threads: map[int]*thread{}}
 }
 
+// TakeSharers makes targets of the processes that run in the target's memory.
+func (tg *Target) TakeSharers() {
+	for _, q := range tg.Proc.Sharers() {
+		tg.Engine.Targets[q.PID()] = tg.Sharing(q)
+	}
+}
+
 // LeaveSpace takes a process that has ended, or has executed a program, from its
 // address space. Nothing is written. If it was the main another process takes its
 // place.

@@ -253,6 +253,7 @@ type finder struct {
 	seen map[*Placed]bool
 }
 
+// NewFinder begins to find what a change takes out.
 func (tg *Target) NewFinder() *finder {
 	return &finder{tg: tg, Out: newOutgoing(), seen: map[*Placed]bool{}}
 }

@@ -13,6 +13,7 @@ type clock struct {
 	offset uint64
 }
 
+// NewClock finds the zero of CLOCK_MONOTONIC.
 func NewClock() clock {
 	var ts unix.Timespec
 	base := time.Now()

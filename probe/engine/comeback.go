@@ -46,9 +46,7 @@ func (tg *Target) seizeAgain(ctx context.Context) error {
 	}
 	tg.unattended.letGo, tg.unattended.open = false, true
 	tg.Engine.listLetGo()
-	for _, q := range tg.Proc.Sharers() {
-		tg.Engine.Targets[q.PID()] = tg.Sharing(q)
-	}
+	tg.TakeSharers()
 	for _, t := range tg.Proc.Threads() {
 		tg.noteComm(t)
 	}

@@ -121,6 +121,8 @@ type Engine struct {
 	stepAt   time.Time // and when
 }
 
+// New makes an engine without processes. Its Owner is to be set, and the tracer to be told
+// of who handles events.
 func New(c Config, tr *tracee.Tracer, files *symbols.Cache) *Engine {
 	return &Engine{Opts: c, Tracer: tr, files: files, clock: NewClock(), ByName: map[string]*Event{}, Gone: map[string]*Event{}, Targets: map[int]*Target{}, Run: context.Background()}
 }

@@ -8,6 +8,7 @@ import (
 	"kprobe/probe/results"
 )
 
+// ListEvents lists the events that there are now, in the order in which they were added.
 func (s *Engine) ListEvents() []*results.Event {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
@@ -100,6 +101,7 @@ func (s *Engine) RetireEvents(list []*Definition) {
 	}
 }
 
+// DropEvents takes back what AddEvents entered, as it could not be armed.
 func (s *Engine) DropEvents(added []*Definition) {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()

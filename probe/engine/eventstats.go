@@ -2,6 +2,7 @@ package engine
 
 import "kprobe/probe/results"
 
+// Stats gives the counters of every event, in order of definition.
 func (s *Engine) Stats() []results.Stats {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
@@ -17,6 +18,7 @@ func (s *Engine) Stats() []results.Stats {
 	return out
 }
 
+// PlaceStats gives the counters of every place of every event by itself.
 func (s *Engine) PlaceStats() []results.Stats {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()

@@ -1,11 +1,12 @@
 package engine
 
 import (
+	"time"
+
 	"kprobe/fetch"
 	"kprobe/probe/ring"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
-	"time"
 )
 
 // fill makes the session's fetch context that of a stopped thread. From then on

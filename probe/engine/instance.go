@@ -1,10 +1,11 @@
 package engine
 
 import (
+	"runtime"
+
 	"kprobe/fetch"
 	"kprobe/probe/instances"
 	"kprobe/symbols"
-	"runtime"
 )
 
 // Calls that breakpoints follow (probe/instances).

@@ -1,9 +1,10 @@
 package engine
 
 import (
+	"runtime/debug"
+
 	"kprobe/probe/regs"
 	"kprobe/probe/results"
-	"runtime/debug"
 )
 
 // bindEntry decodes the arguments of a jprobe whose function runs with the thread

@@ -1,11 +1,12 @@
 package engine
 
 import (
+	"slices"
+
 	"kprobe/internal/untrusted"
 	"kprobe/probe/memory"
 	"kprobe/probe/ring"
 	"kprobe/symbols"
-	"slices"
 )
 
 // leftSites are the bytes that were changed for probes that were left in a process, as

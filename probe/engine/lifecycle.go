@@ -42,6 +42,7 @@ func (h Handler) ThreadExit(t *tracee.Thread) {
 	}
 }
 
+// Definitions lists the definitions that there are now.
 func (s *Engine) Definitions() []*Definition {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+
 	"kprobe/internal/procfs"
 	"kprobe/probe/survey"
 	"kprobe/probe/tracee"
@@ -33,6 +34,7 @@ func shadowStack(pid int) bool {
 	return st.ShadowStack()
 }
 
+// LetGo detaches from a process in which nothing is.
 func (s *Engine) LetGo(p *tracee.Process) {
 	if err := p.Detach(s.Run, nil); err != nil && !errors.Is(err, tracee.ErrGone) {
 		s.Logf("detach %d: %v", p.PID(), err)

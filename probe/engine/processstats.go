@@ -9,6 +9,7 @@ import (
 	"kprobe/probe/ring"
 )
 
+// ProcessStats gives the counters of every event in every process that is traced now.
 func (s *Engine) ProcessStats() []results.ProcessStats {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()

@@ -4,10 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"kprobe/probe/results"
 	"maps"
 	"slices"
 	"time"
+
+	"kprobe/probe/results"
 )
 
 // ErrNoEvent says that the session has no such event, or no longer.
@@ -131,6 +132,7 @@ func (s *Engine) Drained(ctx context.Context) error {
 	}
 }
 
+// Enable switches events on or off, at once and without a stop. ErrNoEvent changes nothing.
 func (s *Engine) Enable(on bool, events []*results.Event) error {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
@@ -153,6 +155,7 @@ func (s *Engine) Enable(on bool, events []*results.Event) error {
 	return nil
 }
 
+// DisablePlaces switches the probes at places off that pick names, and gives how many.
 func (s *Engine) DisablePlaces(pick func(place, module string) bool) int {
 	s.Mu.Lock()
 	events := slices.Clone(s.Events)

@@ -8,8 +8,10 @@ import (
 
 // What is said goes out by probe/sayer, and holds nobody up.
 
+// Logf says what is done.
 func (s *Engine) Logf(format string, args ...any) { s.speak(slog.LevelInfo, format, args) }
 
+// Warnf says what the user should know.
 func (s *Engine) Warnf(format string, args ...any) { s.speak(slog.LevelWarn, format, args) }
 
 func (s *Engine) speak(level slog.Level, format string, args []any) {

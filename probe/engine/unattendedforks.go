@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -126,12 +127,9 @@ func (tg *Target) lookAtKid(ctx context.Context, pid int, kid *forkedKid) {
 		delete(f.kids, pid)
 		return
 	}
-	b, x := make([]byte, identity), tg.asLetGo()
-	local, remote := []unix.Iovec{{Base: &b[0], Len: identity}}, []unix.RemoteIovec{{Base: uintptr(x.at), Len: identity}}
-	n, err := unix.ProcessVMReadv(pid, local, remote, 0)
-	switch {
+	switch is, err := tg.asLetGo().in(pid); {
 	case errors.Is(err, unix.ESRCH): // it ends, and has no memory any more
-	case err != nil || n != identity || string(b) != string(x.begin):
+	case !is:
 		delete(f.kids, pid)
 		f.other[pid] = kid.start
 		tg.Engine.takeExecuted(ctx, pid)
@@ -157,15 +155,7 @@ func executable(pid int) (list []symbols.Mapping) {
 }
 
 func sameFiles(a, b []symbols.Mapping) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i].Start != b[i].Start || a[i].End != b[i].End || a[i].Inode != b[i].Inode {
-			return false
-		}
-	}
-	return true
+	return slices.EqualFunc(a, b, func(x, y symbols.Mapping) bool { return x.Start == y.Start && x.End == y.End && x.Inode == y.Inode })
 }
 
 // takeForked makes processes of the session of all that have the target's memory file.
@@ -236,9 +226,7 @@ func (tg *Target) renewKid(ctx context.Context, p *tracee.Process, stopped []*tr
 			kid.inherited[m.Start] = true
 		}
 	}
-	for _, q := range p.Sharers() {
-		s.Targets[q.PID()] = kid.Sharing(q)
-	}
+	kid.TakeSharers()
 	return kid.ArmDefs(ctx, s.Definitions())
 }
 
@@ -256,9 +244,7 @@ func (s *Engine) takeExecuted(ctx context.Context, pid int) {
 	}
 	tg := s.Targets[pid]
 	tg.Child = true
-	for _, q := range p.Sharers() {
-		s.Targets[q.PID()] = tg.Sharing(q)
-	}
+	tg.TakeSharers()
 	s.Logf("child %d has executed a program: its probes are put in while it runs", pid)
 	tg.armLate(ctx, lateTries)
 }

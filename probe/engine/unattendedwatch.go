@@ -37,6 +37,14 @@ func (s *Engine) listLetGo() {
 	s.awayFrom.Store(&list)
 }
 
+// in reports whether a process, forked or it itself, has the memory that it was let go of
+// with. The error is tracee.PeekOf's.
+func (x letGoOf) in(pid int) (is bool, err error) {
+	b := make([]byte, len(x.begin))
+	err = tracee.PeekOf(pid, b, x.at)
+	return err == nil && slices.Equal(b, x.begin), err
+}
+
 // there reports whether the process has the memory that it was let go of with.
 func (x letGoOf) there() bool {
 	b := make([]byte, len(x.begin))
@@ -51,7 +59,7 @@ func (x letGoOf) rules() bool {
 		return false
 	}
 	st, err := procfs.Process(x.proc.PID()).Status()
-	return err == nil && (st.Int("Seccomp") != 0 || st.Int("NoNewPrivs") == 1)
+	return err == nil && st.Judged()
 }
 
 // WatchLetGo looks after processes that are let go of, and lets go of others, until ctx

@@ -60,7 +60,7 @@ func (o *Owners) Of(tid, alone int) int {
 		o.many = 2 * len(o.owners)
 	}
 	o.owners[tid] = x
-	if x.pid != o.pid && (!known || x.pid != 0) {
+	if x.pid != o.pid {
 		o.fresh[x.pid] = true
 	}
 	return x.pid

@@ -76,11 +76,15 @@ func (p *Process) readRest(b []byte, at symbols.Addr, n int, e syscall.Errno) (i
 	return n, err
 }
 
-// vmRead is process_vm_readv for a process whose first thread may have ended.
 func (p *Process) vmRead(b []byte, at uint64) (int, syscall.Errno) {
-	n, e := vmRead(p.pid, b, at)
+	return vmReadLiving(p.pid, b, at)
+}
+
+// vmReadLiving is process_vm_readv for a process whose first thread may have ended.
+func vmReadLiving(pid int, b []byte, at uint64) (int, syscall.Errno) {
+	n, e := vmRead(pid, b, at)
 	if e == syscall.ESRCH {
-		if tid := procfs.Living(p.pid); tid != p.pid {
+		if tid := procfs.Living(pid); tid != pid {
 			return vmRead(tid, b, at)
 		}
 	}

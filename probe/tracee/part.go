@@ -187,6 +187,19 @@ func (p *Process) Replaced() {
 	p.trap.close()
 }
 
+// PeekOf reads memory of any process, as the process has it now. Errors are those of
+// process_vm_readv(2): ESRCH of one that has ended. It may be called from any goroutine.
+func PeekOf(pid int, b []byte, at symbols.Addr) error {
+	n, e := vmReadLiving(pid, b, uint64(at))
+	switch {
+	case n == len(b):
+		return nil
+	case e == 0:
+		e = unix.EFAULT // some of it is there
+	}
+	return fmt.Errorf("read memory of process %d at %v: %w", pid, at, e)
+}
+
 // Peek reads memory of a process, traced or not, as the process has it now: that of the
 // program that it executed last. It may be called from any goroutine.
 func (p *Process) Peek(b []byte, at symbols.Addr) error {

@@ -48,8 +48,7 @@ func (t *Thread) inherits(n int) bool {
 }
 
 // Filtered reports whether rules of seccomp may judge the system calls of a
-// process: one of its threads is under some, or has asked to get no new privileges,
-// as who isn't root must before it sets any. A process that is gone is.
+// process: those of one of its threads (procfs.Status.Judged). A process that is gone is.
 func Filtered(pid int) bool {
 	tids, err := tasks(pid)
 	if err != nil {
@@ -60,7 +59,7 @@ func Filtered(pid int) bool {
 		if err != nil {
 			continue // the thread has ended
 		}
-		if st.Int("Seccomp") != 0 || st.Int("NoNewPrivs") == 1 {
+		if st.Judged() {
 			return true
 		}
 	}
