@@ -97,7 +97,7 @@ func TestRefusedPlaces(t *testing.T) {
 		"DW_OP_bra":                 {opLit0, 0x28, 0, 0},
 		"DW_OP_skip":                {0x2f, 0, 0},
 		"DW_OP_xderef":              {opLit0, opLit0, 0x18},
-		"DW_OP_GNU_parameter_ref":   {opGNUParamRef, 0, 0, 0, 0},
+		"DW_OP_GNU_parameter_ref":   {opGNUParmRef, 0, 0, 0, 0},
 		"DW_OP_reg33 (st0)":         {opRegx, 33},
 		"two registers' sums":       {opBreg0, 1, opBreg0 + 1, 1, opMul, opBreg0 + 2, 1, opBreg0 + 3, 1, opMul, opPlus},
 	} {

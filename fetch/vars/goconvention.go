@@ -1,0 +1,175 @@
+package vars
+
+import (
+	"debug/dwarf"
+	"fmt"
+
+	"kprobe/fetch"
+	"kprobe/symbols/debuginfo"
+)
+
+// goABI is Go's internal convention (go/src/cmd/compile/abi-internal.md).
+func goABI() allocator {
+	return allocator{ints: []fetch.Reg{fetch.AX, fetch.BX, fetch.CX, fetch.DI, fetch.SI, fetch.R8, fetch.R9, fetch.R10, fetch.R11}, vectors: 15}
+}
+
+// isGoFunc reports a function of Go.
+func (f *frame) isGoFunc() bool {
+	u := f.fn.Unit()
+	return u.Language().IsGo()
+}
+
+// goResult is a Go function's n-th result, from 1.
+func (f *frame) goResult(n int) (value, error) {
+	have := 0
+	for c := range f.fn.Children() {
+		if c.Tag() != dwarf.TagFormalParameter || !f.isResult(&c) {
+			continue
+		}
+		if have++; have == n {
+			return f.loadResult(&c)
+		}
+	}
+	if have > 0 {
+		return value{}, noValueError(fmt.Sprintf("%s has %d results", nameOf(f.fn, f.scope.site.Name), have))
+	}
+	return value{}, fmt.Errorf("%s: %w", nameOf(f.fn, f.scope.site.Name), fetch.ErrNoResult)
+}
+
+// loadResult is one of a Go function's results, at its return.
+func (f *frame) loadResult(e *debuginfo.Entry) (value, error) {
+	t, err := f.typeOf(e)
+	if err != nil {
+		return value{}, err
+	}
+	p, err := f.goPlace(e, true)
+	return value{f: f, t: t, p: p, atReturn: true}, err
+}
+
+// goPlace is where Go passes a parameter at the entry, or a result at the return. One
+// that doesn't fit the registers lies on the stack, results behind parameters.
+func (f *frame) goPlace(e *debuginfo.Entry, results bool) (place, error) {
+	a := goABI()
+	stack := int64(8) // from the stack pointer at the entry
+	if results {
+		var err error
+		if stack, err = f.goStackResults(); err != nil {
+			return place{}, err
+		}
+	}
+	for c := range f.fn.Children() {
+		if c.Tag() != dwarf.TagFormalParameter || f.isResult(&c) != results {
+			continue
+		}
+		t, err := f.typeOf(&c)
+		if err != nil {
+			return place{}, err
+		}
+		before := a
+		var list []piece
+		ok := f.goParts(t, 0, &a, &list, 0)
+		at := int64(0)
+		if !ok {
+			a = before
+			align := max(f.goAlign(t, 0), 1)
+			at = (stack + align - 1) &^ (align - 1)
+			stack = at + t.size
+		}
+		if c.Ref() != e.Ref() {
+			continue
+		}
+		switch {
+		case !ok && (t.size <= 0 || results && f.hidesDictionary()):
+			return place{}, fmt.Errorf("it is passed on the stack: %w", fetch.ErrNoValue)
+		case !ok:
+			return place{kind: inMemory, sym: register(fetch.SP).add(at)}, nil
+		case len(list) == 0:
+			return place{kind: isBytes, bytes: make([]byte, max(t.size, 0))}, nil
+		case len(list) == 1 && list[0].off == 0:
+			return f.onlyPart(t, list[0].place), nil
+		}
+		return place{kind: inPieces, pieces: list}, nil
+	}
+	return place{}, errBadExpression
+}
+
+// goStackResults is where Go's results on the stack begin, from the stack pointer at the
+// return: behind the parameters there, whose return address is gone by then.
+func (f *frame) goStackResults() (int64, error) {
+	a := goABI()
+	stack := int64(0)
+	for c := range f.fn.Children() {
+		if c.Tag() != dwarf.TagFormalParameter || f.isResult(&c) {
+			continue
+		}
+		t, err := f.typeOf(&c)
+		if err != nil {
+			return 0, err
+		}
+		before := a
+		var list []piece
+		if !f.goParts(t, 0, &a, &list, 0) {
+			a = before
+			align := max(f.goAlign(t, 0), 1)
+			stack = (stack+align-1)&^(align-1) + t.size
+		}
+	}
+	return (stack + 7) &^ 7, nil
+}
+
+// goAlign is what Go aligns a value to.
+func (f *frame) goAlign(t ctype, depth int) int64 {
+	switch {
+	case depth > maxNested:
+		return 8
+	case t.kind == kindStruct:
+		n := int64(1)
+		for _, m := range f.members(t) {
+			n = max(n, f.goAlign(m.typ, depth+1))
+		}
+		return n
+	case t.kind == kindArray:
+		elem, _ := f.element(t)
+		return f.goAlign(elem, depth+1)
+	case t.kind == kindComplex:
+		return t.size / 2
+	}
+	return min(max(t.size, 1), 8)
+}
+
+// goParts gives each part of a value the next register.
+func (f *frame) goParts(t ctype, off int64, a *allocator, list *[]piece, depth int) bool {
+	if depth > maxNested || len(*list) > 32 {
+		return false
+	}
+	switch t.kind {
+	case kindStruct:
+		for _, m := range f.members(t) {
+			if !f.goParts(m.typ, off+m.off, a, list, depth+1) {
+				return false
+			}
+		}
+		return true
+	case kindArray:
+		elem, _ := f.element(t)
+		return t.count == 0 || t.count == 1 && f.goParts(elem, off, a, list, depth+1)
+	case kindComplex:
+		half := ctype{kind: kindFloat, size: t.size / 2}
+		return f.goParts(half, off, a, list, depth+1) && f.goParts(half, off+half.size, a, list, depth+1)
+	case kindFloat:
+		if a.nextXMM >= a.vectors {
+			return false
+		}
+		*list = append(*list, piece{off, t.size, xmm(a.nextXMM)})
+		a.nextXMM++
+		return true
+	case kindUnknown, kindVoid:
+		return false
+	}
+	if a.nextInt >= len(a.ints) {
+		return false
+	}
+	*list = append(*list, piece{off, max(t.size, 1), place{kind: isValue, sym: register(a.ints[a.nextInt])}})
+	a.nextInt++
+	return true
+}
