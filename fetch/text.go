@@ -85,10 +85,7 @@ func (v *Value) appendQuoted(dst []byte) []byte {
 	return dst
 }
 
-func appendHex(dst []byte, v uint64) []byte {
-	dst = append(dst, "0x"...)
-	return strconv.AppendUint(dst, v, 16)
-}
+func appendHex(dst []byte, v uint64) []byte { return quote.AppendNumber(dst, v) }
 
 // AppendSymbol appends an address as SYM+0xOFF/0xSIZE, or as a number where
 // sym is nil or knows no name (the kernel's %pS). The name is as the file has it:

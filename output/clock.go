@@ -69,20 +69,18 @@ func (c Clock) micros(ns, before uint64) uint64 {
 	return (ns - before) / 1000
 }
 
-// appendText appends a time in microseconds as lines of text have it, in the kernel's
-// columns: "%5lu.%06lu", or HH:MM:SS.micros.
-func (c Clock) appendText(dst []byte, us uint64) []byte {
-	if c.form == timeOfDay {
-		const day = 24 * 60 * 60
-		s := uint64((int64(us/1e6%day) + c.zone + day) % day)
-		for _, n := range []uint64{s / 3600, s / 60 % 60} {
-			dst = append(appendPadded(dst, n, 2, '0'), ':')
-		}
-		dst = appendPadded(dst, s%60, 2, '0')
-	} else {
-		dst = appendPadded(dst, us/1e6, 5, ' ')
+// appendSecond appends a second, up to the point behind it, as lines of text have it, in
+// the kernel's columns: "%5lu.", or HH:MM:SS.
+func (c Clock) appendSecond(dst []byte, s uint64) []byte {
+	if c.form != timeOfDay {
+		return append(appendPadded(dst, s, 5, ' '), '.')
 	}
-	return appendMicros(append(dst, '.'), us%1e6)
+	const day = 24 * 60 * 60
+	s = uint64((int64(s%day) + c.zone + day) % day)
+	for _, n := range []uint64{s / 3600, s / 60 % 60} {
+		dst = append(appendPadded(dst, n, 2, '0'), ':')
+	}
+	return append(appendPadded(dst, s%60, 2, '0'), '.')
 }
 
 // ordered reports whether a line's time depends on the line before, so that lines can't

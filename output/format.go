@@ -34,6 +34,8 @@ type Formatter struct {
 	event  *results.Event // whose fixed text is in head
 	head   []byte
 	events map[*results.Event][]byte
+	second second
+	whose  [16]whose // by thread and CPU
 
 	frames   map[symbols.StackFrame]*frameText // of framesOf
 	framesOf *symbols.Space

@@ -1,6 +1,7 @@
 package output
 
 import (
+	"errors"
 	"sync"
 	"time"
 
@@ -14,11 +15,12 @@ import (
 //
 //	free      a batch that nobody uses
 //	open      Hit copies hits into it
-//	handed    it is full, or BatchDelay old: a worker formats it, while the writer
-//	          waits for it; batches are written in the order in which they were opened
+//	handed    it is full, or BatchDelay old, or has a block of hits instead: a worker
+//	          formats it, while the writer waits for it; batches are written in the
+//	          order in which they were handed
 //
-// There are few batches. While all of them are handed Hit waits, so that the rings fill
-// up, and what has no room in them is counted as lost.
+// There are few batches. While all of them are handed Hit and Block wait, so that the rings
+// fill up, and what has no room in them is counted as lost.
 
 // BatchDelay is the longest that a hit waits for others to be formatted with it.
 const BatchDelay = 5 * time.Millisecond
@@ -33,6 +35,8 @@ const batchHits = 128
 
 // batch is hits, with copies of what their feed uses again, and their lines.
 type batch struct {
+	block results.Block // nil: it is of hits
+	most  int           // of the block's hits
 	hits  []results.Hit
 	data  []byte
 	stack []symbols.StackFrame
@@ -59,8 +63,8 @@ func (b *batch) clear() {
 	b.hits, b.data, b.stack, b.lines, b.err = b.hits[:0], b.data[:0], b.stack[:0], b.lines[:0], nil
 }
 
-// lineWorkers format batches on several CPUs. take and close may be called by one goroutine
-// at a time.
+// lineWorkers format batches on several CPUs. take, takeBlock and close may be called by one
+// goroutine at a time.
 type lineWorkers struct {
 	w     *Writer
 	free  chan *batch
@@ -97,6 +101,11 @@ func newLineWorkers(w *Writer, f *Formatter, workers int) *lineWorkers {
 }
 
 func (b *batch) format(f *Formatter) {
+	if b.block != nil {
+		b.lines, b.err = f.appendBlock(b.lines, b.block, b.most)
+		b.block.Over()
+		b.block = nil
+	}
 	for i := range b.hits {
 		if b.lines, b.err = f.Append(b.lines, &b.hits[i]); b.err != nil {
 			break
@@ -104,6 +113,25 @@ func (b *batch) format(f *Formatter) {
 	}
 	b.ready <- struct{}{}
 }
+
+// appendBlock appends the lines of the first hits of a block.
+func (f *Formatter) appendBlock(dst []byte, block results.Block, most int) ([]byte, error) {
+	err := block.Each(func(h *results.Hit) (err error) {
+		if most == 0 {
+			return errEnough
+		}
+		most--
+		dst, err = f.Append(dst, h)
+		return err
+	})
+	if err == errEnough {
+		err = nil
+	}
+	return dst, err
+}
+
+// errEnough ends the reading of a block.
+var errEnough = errors.New("enough of a block")
 
 // write writes the batches in order, until queue is closed.
 func (l *lineWorkers) write() {
@@ -151,11 +179,44 @@ func (l *lineWorkers) take(h *results.Hit, fast bool) (taken bool, err error) {
 	return true, nil
 }
 
+// takeBlock takes the first hits of a block, behind those that were taken before. It
+// returns the failure of an earlier one, and the block is not taken then.
+func (l *lineWorkers) takeBlock(block results.Block, most int) error {
+	l.mu.Lock()
+	if l.open != nil {
+		l.hand()
+	}
+	err := l.err
+	l.mu.Unlock()
+	if err != nil {
+		block.Over()
+		return err
+	}
+	b := <-l.free
+	b.block, b.most = block, most
+	l.mu.Lock()
+	l.pass(b)
+	l.mu.Unlock()
+	return nil
+}
+
+// idle reports whether no hit is on its way.
+func (l *lineWorkers) idle() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err == nil && l.open == nil && l.under == 0
+}
+
 // hand gives the open batch to the workers. mu is held.
 func (l *lineWorkers) hand() {
 	l.timer.Stop()
 	b := l.open
 	l.open = nil
+	l.pass(b)
+}
+
+// pass gives a batch to the workers and has it written behind those before. mu is held.
+func (l *lineWorkers) pass(b *batch) {
 	l.under++
 	l.queue <- b // there is room for all batches
 	l.work <- b

@@ -1,6 +1,6 @@
 package output
 
-import "strconv"
+import "kprobe/internal/quote"
 
 // appendPadded appends v in decimal, right-aligned in width columns of pad.
 func appendPadded(dst []byte, v uint64, width int, pad byte) []byte {
@@ -21,12 +21,11 @@ func appendPadded(dst []byte, v uint64, width int, pad byte) []byte {
 
 // appendMicros appends six digits, the microseconds below one second.
 func appendMicros(dst []byte, us uint64) []byte {
+	v := uint32(us) // division of this width is cheap
 	return append(dst,
-		byte('0'+us/100000%10), byte('0'+us/10000%10), byte('0'+us/1000%10),
-		byte('0'+us/100%10), byte('0'+us/10%10), byte('0'+us%10))
+		byte('0'+v/100000%10), byte('0'+v/10000%10), byte('0'+v/1000%10),
+		byte('0'+v/100%10), byte('0'+v/10%10), byte('0'+v%10))
 }
 
 // appendHex appends v in hexadecimal with 0x.
-func appendHex(dst []byte, v uint64) []byte {
-	return strconv.AppendUint(append(dst, '0', 'x'), v, 16)
-}
+func appendHex(dst []byte, v uint64) []byte { return quote.AppendNumber(dst, v) }

@@ -87,7 +87,7 @@ func TestClock(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := string(c.appendText(nil, c.micros(tt.at, tt.before))); got != tt.want {
+		if got := string((&Formatter{Clock: c}).appendTime(nil, c.micros(tt.at, tt.before))); got != tt.want {
 			t.Errorf("%s, zone %d: %d is printed as %q, want %q", tt.name, tt.zone, tt.at, got, tt.want)
 		}
 	}

@@ -16,21 +16,8 @@ const Header = "#           TASK-PID     CPU#     TIMESTAMP  EVENT\n"
 // " %5lu.%06lu", ": ", and then what print_kprobe_event and
 // print_kretprobe_event (kernel/trace/trace_kprobe.c) print.
 func (f *Formatter) appendText(dst []byte, h *results.Hit) []byte {
-	comm := quote.Plain(h.Comm)
-	for n := len(comm); n < 16; n++ {
-		dst = append(dst, ' ')
-	}
-	dst = append(dst, comm...)
-	dst = append(dst, '-')
-	start := len(dst)
-	dst = appendPadded(dst, uint64(h.TID), 0, ' ')
-	for len(dst)-start < 7 {
-		dst = append(dst, ' ')
-	}
-	dst = append(dst, ' ', '[')
-	dst = appendPadded(dst, uint64(h.CPU), 3, '0')
-	dst = append(dst, ']', ' ', ' ')
-	dst = f.Clock.appendText(dst, f.Clock.micros(h.Time, f.before))
+	dst = f.appendWhose(dst, h)
+	dst = f.appendTime(dst, f.Clock.micros(h.Time, f.before))
 	if len(f.head) > 0 {
 		dst = append(dst, f.head...)
 	} else {

@@ -35,11 +35,57 @@ func (t *Trace) Hit(h *results.Hit) error {
 	return nil
 }
 
+// fewHits of a block are formatted at once: that takes less time than to hand them on.
+const fewHits = 16
+
+// Block implements results.BlockSink.
+func (t *Trace) Block(b results.Block) (taken int, err error) {
+	n := b.Len()
+	if t.Limit != 0 {
+		n = int(min(uint64(n), t.Limit-t.printed))
+	}
+	if n == 0 {
+		b.Over()
+		return 0, results.ErrStop
+	}
+	if err := t.printBlock(b, n); err != nil {
+		return 0, err
+	}
+	t.printed += uint64(n)
+	if t.printed == t.Limit {
+		err = results.ErrStop
+	}
+	return n, err
+}
+
+// printBlock writes the lines of the first hits of a block, or has them written in their
+// turn.
+func (t *Trace) printBlock(b results.Block, most int) error {
+	if t.lines == nil && most > fewHits && t.spreads() {
+		t.lines = newLineWorkers(t.Writer, &t.Format, t.Workers)
+	}
+	if t.lines != nil && (most > fewHits || !t.lines.idle()) {
+		return t.lines.takeBlock(b, most)
+	}
+	lines, err := t.Format.appendBlock(t.line[:0], b, most)
+	b.Over()
+	t.line = lines
+	if len(lines) > 0 {
+		if _, werr := t.Writer.Write(lines); werr != nil {
+			return werr
+		}
+	}
+	return err
+}
+
+// spreads reports whether lines may be formatted on several CPUs.
+func (t *Trace) spreads() bool { return t.Workers > 1 && !t.Format.Clock.ordered() }
+
 // print writes the line of a hit, or has it written in its turn.
 func (t *Trace) print(h *results.Hit) error {
 	fast := h.Time < t.last+calm
 	t.last = h.Time
-	if t.lines == nil && fast && t.Workers > 1 && !t.Format.Clock.ordered() {
+	if t.lines == nil && fast && t.spreads() {
 		t.lines = newLineWorkers(t.Writer, &t.Format, t.Workers)
 	}
 	if t.lines != nil {

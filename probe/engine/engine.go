@@ -90,6 +90,8 @@ type Engine struct {
 	SinkEnded bool  // it wants no more
 	EndErr    error // why: what it returned, or what broke the reading
 	Ended     bool
+	// spareBlocks are blocks of hits that nobody uses.
+	spareBlocks chan *block
 
 	Alone atomic.Bool // the last process has ended, or was left
 	// awayFrom are the processes that are let go of (unattended.go).
@@ -124,5 +126,5 @@ type Engine struct {
 // New makes an engine without processes. Its Owner is to be set, and the tracer to be told
 // of who handles events.
 func New(c Config, tr *tracee.Tracer, files *symbols.Cache) *Engine {
-	return &Engine{Opts: c, Tracer: tr, files: files, clock: NewClock(), ByName: map[string]*Event{}, Gone: map[string]*Event{}, Targets: map[int]*Target{}, Run: context.Background()}
+	return &Engine{Opts: c, Tracer: tr, files: files, clock: NewClock(), ByName: map[string]*Event{}, Gone: map[string]*Event{}, Targets: map[int]*Target{}, Run: context.Background(), spareBlocks: make(chan *block, spareBlocks)}
 }

@@ -58,6 +58,7 @@ type Feed struct {
 	patience ring.Patience
 	// keep takes records as they are, while none is unkept; nil: the sink wants hits.
 	keep       *keeping
+	blocks     blocks
 	unkept     atomic.Int64  // probes whose records can't be kept
 	generation atomic.Uint64 // how often a number became a probe's: a recording has to describe it
 
@@ -90,7 +91,7 @@ func newFeed(s *Engine, pid int, space *symbols.Space, m *memory.File) (*Feed, e
 	if t.counters, err = ring.NewCounters(m.Mem, m.Layout); err != nil {
 		return nil, err
 	}
-	if t.reader, err = ring.NewReader(m.Mem, m.Layout, ring.Options{Abandoned: t.abandoned, Busy: s.busy.Load, Polled: t.polled, Taker: t.taker}); err != nil {
+	if t.reader, err = ring.NewReader(m.Mem, m.Layout, ring.Options{Abandoned: t.abandoned, Busy: s.busy.Load, Polled: t.polled, Given: t.giveBlock, Taker: t.taker}); err != nil {
 		return nil, err
 	}
 	if t.box, err = ring.NewMailbox(m.Mem, m.Layout); err != nil {
@@ -137,6 +138,7 @@ func (t *Feed) Start(ctx context.Context) {
 	sink := t.engine.Sink
 	t.engine.SinkMu.Unlock()
 	t.keepBy(sink)
+	t.blocks.to, _ = sink.(results.BlockSink)
 	t.engine.Order.Join(&t.stream)
 	ctx, t.Cancel = context.WithCancel(ctx)
 	t.Done = make(chan struct{})
@@ -196,13 +198,18 @@ func (t *Feed) Finish() error {
 	return err
 }
 
-// emit turns a record into a hit.
+// emit turns a record into a hit, or leaves that to who takes blocks of them.
 func (t *Feed) emit(r *ring.Record) error {
 	p := t.recentProbe(r.ID)
 	if p == nil {
 		return nil
 	}
 	s := t.engine
+	if t.blocks.to != nil && p.bare() && !s.Order.Many() {
+		t.collect(p, r)
+		return nil
+	}
+	t.giveBlock() // those that came before it
 	s.SinkMu.Lock()
 	defer s.SinkMu.Unlock()
 	if p.user == nil && (s.SinkEnded || s.Sink == nil) {
@@ -210,25 +217,16 @@ func (t *Feed) emit(r *ring.Record) error {
 		return nil
 	}
 	data := r.Data
-	tid := t.numbers.Outside(r.TID)
 	h := &t.hit
-	*h = results.Hit{
-		Event: &p.Ev.Event, Program: p.prog, Space: t.Space,
-		Time: uint64(r.Time), PID: t.owners.Of(tid, t.Pid), TID: tid, CPU: r.CPU, Comm: t.recent.names.At(uint32(tid), uint64(r.Time)),
-		IP: p.Where.Addr,
-	}
-	if p.Ev.Return {
-		if len(data) < detour.ReturnTail {
-			p.Ev.lost.Add(1)
-			return nil
-		}
-		h.RetIP = symbols.Addr(Le64(data[len(data)-detour.ReturnTail:]))
-		h.Func = p.fn
-		data = data[:len(data)-detour.ReturnTail]
+	*h = results.Hit{Time: uint64(r.Time), CPU: r.CPU}
+	h.PID, h.TID, h.Comm = t.whose(r)
+	var ok bool
+	if data, ok = p.describe(h, data); !ok {
+		p.Ev.lost.Add(1)
+		return nil
 	}
 	behind := h.IP
 	if p.data != nil {
-		var ok bool
 		if h.IP, behind, data, ok = cutTail(data); !ok {
 			p.Ev.lost.Add(1)
 			return nil
@@ -250,6 +248,27 @@ func (t *Feed) emit(r *ring.Record) error {
 		s.give(p, h)
 	}
 	return nil
+}
+
+// whose tells of which thread a record is, by the numbers of this side, and its name.
+func (t *Feed) whose(r *ring.Record) (pid, tid int, comm string) {
+	tid = t.numbers.Outside(r.TID)
+	return t.owners.Of(tid, t.Pid), tid, t.recent.names.At(uint32(tid), uint64(r.Time))
+}
+
+// describe fills in what the hits of a probe have in common, and what is behind the values
+// of a return. It gives the values; ok is false where the record is none of the probe's.
+func (p *Placed) describe(h *results.Hit, data []byte) (vals []byte, ok bool) {
+	h.Event, h.Program, h.Space, h.IP = &p.Ev.Event, p.prog, p.feed.Space, p.Where.Addr
+	if !p.Ev.Return {
+		return data, true
+	}
+	n := len(data) - detour.ReturnTail
+	if n < 0 {
+		return nil, false
+	}
+	h.RetIP, h.Func = symbols.Addr(Le64(data[n:])), p.fn
+	return data[:n], true
 }
 
 // give gives the sink a hit. sinkMu is held.

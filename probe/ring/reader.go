@@ -47,6 +47,9 @@ type Options struct {
 	// Polled, if set, is called by Run after each look at the rings, by its
 	// goroutine.
 	Polled func()
+	// Given, if set, is called after records were given to the callback, before they count
+	// as given: who collects them hands on what there is.
+	Given func()
 	// Taker, if set, is asked at each look who takes the records as they lie in the
 	// rings; while it gives nil they go one by one to the callback, in order of time.
 	Taker func() Taker
@@ -408,6 +411,9 @@ func (r *Reader) merge(horizon uint64, emit func(*Record) error) (int, error) {
 	}
 	for i := range r.lanes {
 		r.lanes[i].compact()
+	}
+	if n > 0 && r.opts.Given != nil {
+		r.opts.Given()
 	}
 	return n, nil
 }
