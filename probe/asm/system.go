@@ -25,6 +25,10 @@ func (c *Code) Cmpxchg(w Width, m Mem, r Reg) {
 	c.memory(f, r, m, 0)
 }
 
+// Cmpxchg16b is cmpxchg16b [m], of sixteen bytes that are aligned: if they are rdx:rax they
+// become rcx:rbx and the zero flag is set, else rdx:rax becomes them.
+func (c *Code) Cmpxchg16b(m Mem) { c.memory(op2(W64, 0xc7), 1, m, 0) }
+
 // Xchg is xchg [m], r, which is atomic without a lock prefix.
 func (c *Code) Xchg(w Width, m Mem, r Reg) { c.memory(sized(w, 0x86), r, m, 0) }
 

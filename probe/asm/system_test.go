@@ -9,6 +9,8 @@ func systemForms() []emitted {
 		{"f0480fb10e", "lock cmpxchg QWORD PTR [rsi],rcx", func(c *Code) { c.Lock(); c.Cmpxchg(W64, At(SI, 0), CX) }},
 		{"400fb03f", "cmpxchg BYTE PTR [rdi],dil", func(c *Code) { c.Cmpxchg(W8, At(DI, 0), DI) }},
 		{"f064410fb110", "lock cmpxchg DWORD PTR fs:[r8],edx", func(c *Code) { c.Lock(); c.Cmpxchg(W32, At(R8, 0).In(FS), DX) }},
+		{"f0480fc74e50", "lock cmpxchg16b OWORD PTR [rsi+0x50]", func(c *Code) { c.Lock(); c.Cmpxchg16b(At(SI, 0x50)) }},
+		{"490fc70c24", "cmpxchg16b OWORD PTR [r12]", func(c *Code) { c.Cmpxchg16b(At(R12, 0)) }},
 		{"4d8719", "xchg QWORD PTR [r9],r11", func(c *Code) { c.Xchg(W64, At(R9, 0), R11) }},
 		{"408628", "xchg BYTE PTR [rax],bpl", func(c *Code) { c.Xchg(W8, At(AX, 0), BP) }},
 		{"4887d1", "xchg rcx,rdx", func(c *Code) { c.XchgReg(W64, CX, DX) }},

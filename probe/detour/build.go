@@ -174,8 +174,10 @@ type builder struct {
 	ownerBits uint32
 	// seq says that the probe takes its hits in sequences.
 	seq bool
-	// evicted is where the words of the ring are in which room is made.
+	// evicted is where the words of the ring are in which room is made, evictAt the
+	// temporaries for that.
 	evicted int32
+	evictAt int
 	// over is where a hit goes on behind which there are no more.
 	over asm.Label
 	err  error

@@ -1,6 +1,8 @@
 package detour
 
 import (
+	"math/bits"
+
 	"kprobe/probe/asm"
 	"kprobe/probe/ring"
 )
@@ -10,12 +12,20 @@ import (
 // It lies out of the way: a hit comes here when the ring is full, once for ChunkSize
 // bytes of records.
 
-// The temporaries of evict: where the tail was, and for so many probes how many of
-// their records are overwritten, each {u32 number, u32 id}.
+// The temporaries of evict: where the tail was, up to where records are taken, what was
+// claimed before, registers that are kept, numbers of records, and for so many probes how
+// many of theirs are taken, each {u32 number, u32 id}.
 const (
 	evictKinds = 4
 	evictTail  = 0
-	evictCount = 8
+	evictEnd   = 8
+	evictClaim = 16
+	evictArea  = 24 // SI
+	evictBX    = 32
+	evictNow   = 40 // of the probe, or all, that are being counted
+	evictAll   = 48
+	evictKind  = 56 // the next of evictCount
+	evictCount = 64
 	evictTemp  = evictCount + 8*evictKinds
 )
 
@@ -26,14 +36,22 @@ func (b *builder) ringWord(off int32) asm.Mem { return asm.At(asm.SI, b.evicted+
 // ring.SeqOff, its second, and goes on at retry; with none to be made it goes on at lost.
 // at is where its temporaries are. Changes AX, CX and DX.
 func (b *builder) evict(which int32, at int, retry, lost asm.Label) {
-	b.evicted = which
-	temp := func(off int) asm.Mem { return b.frame.temp(at + off) }
-	loop, next, claim, stuck := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
-	b.Load(asm.W64, asm.CX, b.ringWord(ring.TailOff))
+	b.evicted, b.evictAt = which, at
+	temp := b.evictTemp
+	fresh, loop, next, claim, claimed, stuck := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
+	b.Load(asm.W64, asm.CX, b.ringWord(ring.TailOff)) // before what is claimed
 	b.Store(asm.W64, temp(evictTail), asm.CX)
 	for i := range evictKinds {
 		b.StoreImm(asm.W64, temp(evictCount+8*i), 0)
 	}
+	b.Load(asm.W64, asm.AX, b.ringWord(ring.ClaimOff))
+	b.Store(asm.W64, temp(evictClaim), asm.AX)
+	b.Lea(asm.DX, asm.At(asm.CX, ring.ChunkSize))
+	b.Op(asm.Cmp, asm.W64, asm.AX, asm.CX)
+	b.JccShort(asm.BE, fresh)
+	b.Mov(asm.W64, asm.DX, asm.AX) // another has begun
+	b.Bind(fresh)
+	b.Store(asm.W64, temp(evictEnd), asm.DX)
 
 	b.Bind(loop)
 	b.recordAt(stuck)
@@ -55,35 +73,93 @@ func (b *builder) evict(which int32, at int, retry, lost asm.Label) {
 	b.Jmp(claim) // a fifth probe's: for the next time
 	b.Bind(next)
 	b.Op(asm.Add, asm.W64, asm.CX, asm.DX)
-	b.Mov(asm.W64, asm.DX, asm.CX)
-	b.OpLoad(asm.Sub, asm.W64, asm.DX, temp(evictTail))
-	b.OpImm(asm.Cmp, asm.W64, asm.DX, ring.ChunkSize)
+	b.OpLoad(asm.Cmp, asm.W64, asm.CX, temp(evictEnd))
 	b.Jcc(asm.B, loop)
 
 	b.Bind(claim)
+	b.Store(asm.W64, temp(evictEnd), asm.CX)
+	b.Load(asm.W64, asm.AX, temp(evictClaim))
+	b.OpLoad(asm.Cmp, asm.W64, asm.AX, temp(evictTail))
+	b.JccShort(asm.A, claimed)
+	b.Lock()
+	b.Cmpxchg(asm.W64, b.ringWord(ring.ClaimOff), asm.CX)
+	b.Jcc(asm.NE, retry) // another has
+	b.Bind(claimed)
 	b.Load(asm.W64, asm.AX, temp(evictTail))
+	b.OpLoad(asm.Cmp, asm.W64, asm.AX, b.ringWord(ring.TailOff))
+	b.Jcc(asm.NE, retry) // what was found may be of the next lap
+	b.countTaken()
+	b.Load(asm.W64, asm.AX, temp(evictTail))
+	b.Load(asm.W64, asm.CX, temp(evictEnd))
 	b.Lock()
 	b.Cmpxchg(asm.W64, b.ringWord(ring.TailOff), asm.CX)
-	b.Jcc(asm.NE, retry) // another has
-	b.Op(asm.Xor, asm.W32, asm.CX, asm.CX)
-	for i := range evictKinds {
-		none := b.NewLabel()
-		b.Load(asm.W32, asm.DX, temp(evictCount+8*i))
-		b.Test(asm.W32, asm.DX, asm.DX)
-		b.JccShort(asm.E, none)
-		b.Op(asm.Add, asm.W64, asm.CX, asm.DX)
-		b.Load(asm.W32, asm.AX, temp(evictCount+8*i+4))
-		b.counterOf(ring.CounterHits, asm.DX)
-		b.Bind(none)
-	}
-	b.Lock()
-	b.OpStore(asm.Add, asm.W64, b.ringWord(ring.OverOff), asm.CX)
 	b.Jmp(retry)
 
 	b.Bind(stuck)
 	b.OpLoad(asm.Cmp, asm.W64, asm.CX, temp(evictTail))
 	b.Jcc(asm.NE, claim)
 	b.stuck(temp(evictTail), temp(evictCount), retry, lost)
+}
+
+// evictTemp is a temporary of evict.
+func (b *builder) evictTemp(off int) asm.Mem { return b.frame.temp(b.evictAt + off) }
+
+// countTaken counts the records between evictTail and evictEnd under their probes and at
+// ring.OverOff, unless they are. Changes AX, CX and DX.
+func (b *builder) countTaken() {
+	temp := b.evictTemp
+	loop, all, kind := b.NewLabel(), b.NewLabel(), asm.Indexed(asm.SP, asm.CX, 8, int32(b.frame.under+b.evictAt+evictCount))
+	b.Store(asm.W64, temp(evictBX), asm.BX)
+	back := b.frame.keep(asm.BX, b.evictAt+evictBX)
+	b.Store(asm.W64, temp(evictArea), asm.SI)
+	b.StoreImm(asm.W64, temp(evictKind), 0)
+	b.StoreImm(asm.W64, temp(evictAll), 0)
+
+	b.Bind(loop)
+	b.Load(asm.W64, asm.CX, temp(evictKind))
+	b.Load(asm.W64, asm.AX, kind)
+	b.Mov(asm.W32, asm.DX, asm.AX)
+	b.Test(asm.W32, asm.DX, asm.DX)
+	b.JccShort(asm.E, all)
+	b.Store(asm.W64, temp(evictNow), asm.DX)
+	b.OpStore(asm.Add, asm.W64, temp(evictAll), asm.DX)
+	b.ShiftImm(asm.Shr, asm.W64, asm.AX, 32)
+	b.ShiftImm(asm.Shl, asm.W64, asm.AX, uint8(bits.TrailingZeros(ring.TakenSize)))
+	second := int32(0)
+	if b.evicted != 0 {
+		second = ring.TakenSeq
+	}
+	b.Lea(asm.SI, asm.Indexed(asm.SI, asm.AX, 1, int32(b.p.TakenOff)+second))
+	b.countUpTo(asm.At(asm.SI, 0))
+	b.Load(asm.W64, asm.SI, temp(evictArea))
+	b.IncMem(asm.W64, temp(evictKind))
+	b.OpMemImm(asm.Cmp, asm.W64, temp(evictKind), evictKinds)
+	b.JccShort(asm.B, loop)
+
+	b.Bind(all)
+	b.Load(asm.W64, asm.DX, temp(evictAll))
+	b.Store(asm.W64, temp(evictNow), asm.DX)
+	b.countUpTo(b.ringWord(ring.OverOff))
+	b.Load(asm.W64, asm.BX, temp(evictBX))
+	back()
+}
+
+// countUpTo adds evictNow to a count and makes the position behind it evictEnd, unless that
+// is beyond evictTail already. Changes AX, BX, CX and DX.
+func (b *builder) countUpTo(count asm.Mem) {
+	done := b.NewLabel()
+	again := b.Mark()
+	b.Load(asm.W64, asm.AX, count)
+	b.Load(asm.W64, asm.DX, count.Plus(8))
+	b.OpLoad(asm.Cmp, asm.W64, asm.DX, b.evictTemp(evictTail))
+	b.JccShort(asm.A, done)
+	b.Mov(asm.W64, asm.BX, asm.AX)
+	b.OpLoad(asm.Add, asm.W64, asm.BX, b.evictTemp(evictNow))
+	b.Load(asm.W64, asm.CX, b.evictTemp(evictEnd))
+	b.Lock()
+	b.Cmpxchg16b(count)
+	b.Jcc(asm.NE, again)
+	b.Bind(done)
 }
 
 // recordAt makes AX the state word of the record at position CX, or goes on at none
@@ -106,15 +182,9 @@ func (b *builder) recordSize(none asm.Label) {
 	b.Jcc(asm.E, none)
 	b.OpImm(asm.Add, asm.W32, asm.DX, ring.StampSize)
 	b.OpImm(asm.And, asm.W32, asm.AX, ring.MaxID)
-	b.OpImm(asm.Cmp, asm.W32, asm.AX, int32((1<<b.p.AreaShift-ring.CountersOff)/ring.CounterSize))
+	area := int64(1) << b.p.AreaShift
+	b.OpImm(asm.Cmp, asm.W32, asm.AX, int32(min((area-ring.CountersOff)/ring.CounterSize, (area-b.p.TakenOff)/ring.TakenSize)))
 	b.Jcc(asm.AE, none)
-}
-
-// counterOf adds register n to a counter of the probe whose number is in AX. Changes AX.
-func (b *builder) counterOf(counter int32, n asm.Reg) {
-	b.ImulImm(asm.W32, asm.AX, asm.AX, ring.CounterSize)
-	b.Lock()
-	b.OpStore(asm.Add, asm.W64, asm.Indexed(asm.SI, asm.AX, 1, ring.CountersOff+counter), n)
 }
 
 // stuck is evict for an unfinished record at the tail, which is in CX and in tail. given

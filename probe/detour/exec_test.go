@@ -253,7 +253,7 @@ type machine struct {
 }
 
 func (m *machine) params() *Params {
-	return &Params{PerCPU: cpusAt, AreaShift: 20, TallyOff: tallyOff, RingSize: testRing, Flags: flagsAt, PID: 4711,
+	return &Params{PerCPU: cpusAt, AreaShift: 20, TallyOff: tallyOff, TakenOff: takenOff, RingSize: testRing, Flags: flagsAt, PID: 4711,
 		TID: TID{Seg: asm.FS, Off: 0x2d0}, Rdpid: hasRdpid(), Shared: m.texts, Rseq: m.rseq, Careful: m.careful}
 }
 
@@ -390,8 +390,12 @@ func (m *machine) hits(id uint32) uint64 {
 	return n
 }
 
-// tallyOff is where hits are that the tally counts.
-const tallyOff = 512 << 10
+// tallyOff is where hits are that the tally counts, takenOff where records are that were
+// overwritten.
+const (
+	tallyOff = 512 << 10
+	takenOff = 768 << 10
+)
 
 // counter is a counter of a probe in the machine's area; with hits of sequences are those
 // of the tally.
@@ -401,4 +405,9 @@ func (m *machine) counter(id uint32, c int) uint64 {
 		n += m.get64(cpusAt + tallyOff + 8*uint64(id))
 	}
 	return n
+}
+
+// taken is how many records of a probe are counted as overwritten in the machine's ring.
+func (m *machine) taken(id uint32) uint64 {
+	return m.get64(cpusAt + takenOff + ring.TakenSize*uint64(id))
 }

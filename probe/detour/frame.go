@@ -149,6 +149,18 @@ func (f *frame) took() {
 	f.mark()
 }
 
+// keep marks that a register, which is the program's otherwise, stands in the temporary at
+// off from here on; back marks that it has its value again.
+func (f *frame) keep(r asm.Reg, off int) (back func()) {
+	was := f.cur.saved
+	f.cur.saved = append(was[:len(was):len(was)], slot{r, int32(f.size - f.under - off)})
+	f.mark()
+	return func() {
+		f.cur.saved = was
+		f.mark()
+	}
+}
+
 // inside marks that what follows is between prologue and epilogue.
 func (f *frame) inside() {
 	was := f.cur

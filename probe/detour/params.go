@@ -19,6 +19,7 @@ type Params struct {
 	PerCPU    uint64 // where the area of CPU 0 is mapped (ring.Layout.PerCPU)
 	AreaShift uint8  // ring.Layout.AreaShift
 	TallyOff  int64  // ring.Layout.TallyOff
+	TakenOff  int64  // ring.Layout.TakenOff, with Overwrite
 	CPUMask   uint32 // ring.Layout.CPUMask
 	RingSize  int64  // ring.Layout.RingSize
 	Flags     uint64 // where the flags are mapped (ring.Layout.Flags)

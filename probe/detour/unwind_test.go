@@ -84,15 +84,17 @@ func TestUnwindEveryInstruction(t *testing.T) {
 		name, text string
 		rseq       int32
 		careful    bool
+		full       bool // the ring, whose records are overwritten
 	}{
-		{"scalars", "p f a=%di b=+8(%si):u32", 0, false},
-		{"text and fault", "p f a=%di s=+0(%r12):string b=+8(%r13):u32 if a != 3", 0, false},
-		{"flags, arrays, name", "p f a=%flags b=+0(%si):u32[64] c=+0(%r13):u32[64] d=$comm", 0, false},
-		{"filtered", "p f a=%di if a == 3", 0, false},
-		{"sequence", "p f a=%di b=+8(%si):u32", rseqArea(t), false}, // aborted, as all that are stepped
-		{"sequence and text", "p f a=%di s=+0(%r12):string b=+8(%r13):u32 if a != 3", rseqArea(t), false},
-		{"filtered in a sequence", "p f a=%di if a == 3", rseqArea(t), false},
-		{"asked before", "p f a=%di s=+0(%r12):string b=+8(%r13):u32 c=+4(%si):u64", 0, true},
+		{"scalars", "p f a=%di b=+8(%si):u32", 0, false, false},
+		{"overwriting", "p f a=%di b=+8(%si):u32", 0, true, true},
+		{"text and fault", "p f a=%di s=+0(%r12):string b=+8(%r13):u32 if a != 3", 0, false, false},
+		{"flags, arrays, name", "p f a=%flags b=+0(%si):u32[64] c=+0(%r13):u32[64] d=$comm", 0, false, false},
+		{"filtered", "p f a=%di if a == 3", 0, false, false},
+		{"sequence", "p f a=%di b=+8(%si):u32", rseqArea(t), false, false}, // aborted, as all that are stepped
+		{"sequence and text", "p f a=%di s=+0(%r12):string b=+8(%r13):u32 if a != 3", rseqArea(t), false, false},
+		{"filtered in a sequence", "p f a=%di if a == 3", rseqArea(t), false, false},
+		{"asked before", "p f a=%di s=+0(%r12):string b=+8(%r13):u32 c=+4(%si):u64", 0, true, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := rand.New(rand.NewSource(1))
@@ -106,7 +108,11 @@ func TestUnwindEveryInstruction(t *testing.T) {
 				t.Fatal(err)
 			}
 			d, err := m.place(func(base uint64, tail func(*asm.Code) error) (*Detour, error) {
-				return Build(base, m.params(), []Probe{{ID: 1, Program: prog}}, tail)
+				p := m.params()
+				if p.Overwrite = tt.full; tt.full {
+					m.fillRingOf(99, 2, 3)
+				}
+				return Build(base, p, []Probe{{ID: 1, Program: prog}}, tail)
 			})
 			if err != nil {
 				t.Fatal(err)

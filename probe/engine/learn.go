@@ -50,7 +50,7 @@ func (tg *Target) findParams() error {
 	}
 	l := tg.Area.File.Layout
 	params := &detour.Params{
-		PerCPU: uint64(tg.Area.File.Addr(l.PerCPU.Off)), AreaShift: l.AreaShift, TallyOff: l.TallyOff(), CPUMask: l.CPUMask,
+		PerCPU: uint64(tg.Area.File.Addr(l.PerCPU.Off)), AreaShift: l.AreaShift, TallyOff: l.TallyOff(), TakenOff: l.TakenOff(), CPUMask: l.CPUMask,
 		RingSize: l.RingSize, Flags: uint64(tg.Area.File.Addr(l.Flags.Off)),
 		Clock: uint64(tg.Area.File.Addr(l.Header.Off + ring.ClockOff)), Probes: uint64(tg.Area.File.Addr(l.Header.Off + ring.ProbesOff)),
 		Control: uint64(tg.Area.File.Addr(l.Control.Off)), Kinds: uint64(tg.Area.File.Addr(l.Kind(0))), Gate: uint64(tg.gate()),

@@ -70,22 +70,27 @@ func (c *Counters) Probe(id uint32) Counts {
 		return n
 	}
 	for cpu := c.l.Areas(); cpu >= 0; cpu-- {
-		n.addArea(c.l, cpu, func(off int) uint64 { return c.m.load64(c.l.Counter(cpu, id, off)) }, c.tallied(cpu, id))
+		n.addArea(c.l, cpu, func(off int) uint64 { return c.m.load64(c.l.Counter(cpu, id, off)) }, c.elsewhere(cpu, id))
 	}
 	return n
 }
 
-// tallied is what the tally has counted on a CPU.
-func (c *Counters) tallied(cpu int, id uint32) uint64 {
+// elsewhere is what is counted for CounterHits on a CPU outside of the probe's slot: by the
+// tally, and as records were overwritten.
+func (c *Counters) elsewhere(cpu int, id uint32) uint64 {
 	if cpu == c.l.Areas() {
 		return 0
 	}
-	return c.m.load64(c.l.tallied(cpu, id))
+	n := c.m.load64(c.l.tallied(cpu, id))
+	if c.l.Overwrite {
+		n += c.m.load64(c.l.taken(cpu, id)) + c.m.load64(c.l.taken(cpu+c.l.Areas(), id))
+	}
+	return n
 }
 
 // addArea adds the counters of a CPU's area, or of the reader's; at gives a
-// counter of the probe's slot there, tallied is what the tally has counted.
-func (n *Counts) addArea(l *Layout, cpu int, at func(off int) uint64, tallied uint64) {
+// counter of the probe's slot there, elsewhere is what is counted beside it.
+func (n *Counts) addArea(l *Layout, cpu int, at func(off int) uint64, elsewhere uint64) {
 	if cpu == l.Areas() {
 		// A record is seen before it is given: read in the opposite order, the
 		// parts are never more than the whole.
@@ -102,7 +107,7 @@ func (n *Counts) addArea(l *Layout, cpu int, at func(off int) uint64, tallied ui
 	limited := at(CounterLimited)
 	n.Limited += limited
 	n.Missed += at(CounterMissed)
-	counted := at(CounterHits) + at(CounterHits+CounterSeq) + tallied
+	counted := at(CounterHits) + at(CounterHits+CounterSeq) + elsewhere
 	n.Counted += counted
 	n.Hits += filtered + lost + limited + counted
 }
@@ -114,7 +119,7 @@ func (c *Counters) CPU(cpu int, id uint32) Counts {
 	if cpu < 0 || cpu >= c.l.Areas() || int64(id) > int64(c.l.MaxProbes) {
 		return n
 	}
-	n.addArea(c.l, cpu, func(off int) uint64 { return c.m.load64(c.l.Counter(cpu, id, off)) }, c.tallied(cpu, id))
+	n.addArea(c.l, cpu, func(off int) uint64 { return c.m.load64(c.l.Counter(cpu, id, off)) }, c.elsewhere(cpu, id))
 	return n
 }
 
@@ -128,8 +133,15 @@ func (c *Counters) Clear(id uint32) {
 		for off := int64(0); off < CounterSize; off += 8 {
 			c.m.store64(c.l.Counter(cpu, id, 0)+off, 0)
 		}
-		if at := c.l.tallied(cpu, id); cpu < c.l.Areas() && c.m.load64(at) != 0 {
+		if cpu == c.l.Areas() {
+			break
+		}
+		if at := c.l.tallied(cpu, id); c.m.load64(at) != 0 {
 			c.m.store64(at, 0)
+		}
+		if c.l.Overwrite { // up to where they were counted stays
+			c.m.store64(c.l.taken(cpu, id), 0)
+			c.m.store64(c.l.taken(cpu+c.l.Areas(), id), 0)
 		}
 	}
 }

@@ -32,7 +32,7 @@ const MemfdName = "kprobe"
 const Magic = "KPROBE\x00\x00"
 
 // Version is the layout's version; a reader refuses any other.
-const Version = 7
+const Version = 8
 
 // PageSize is the granule of every section.
 const PageSize = 4096
@@ -317,7 +317,7 @@ func New(p Params) (*Layout, error) {
 	}
 	l.CPUMask = uint32(l.CPUs - 1)
 	ids := int64(p.MaxProbes) + 1
-	l.AreaShift = uint8(bits.Len64(uint64(l.tallyEnd() - 1)))
+	l.AreaShift = uint8(bits.Len64(uint64(l.areaEnd() - 1)))
 	at := int64(0)
 	for _, s := range []struct {
 		sec  *Section

@@ -157,8 +157,8 @@ func TestFormatIsFixed(t *testing.T) {
 		{"given", ReaderGiven, 0}, {"seen", ReaderSeen, 8}, {"given up", ReaderLost, 16},
 		{"area shift", int64(l.AreaShift), 23}, {"slack", Slack, 32768},
 		{"flags", l.Flags.Off, 0x1000}, {"probes", l.Probes.Off, 0x41000}, {"sites", l.Sites.Off, 0x1041000},
-		{"stamp", StampSize, 8}, {"overwritten", OverOff, 72}, {"mode", ModeOff, 124},
-		{"version", Version, 7},
+		{"stamp", StampSize, 8}, {"claimed", ClaimOff, 72}, {"overwritten", OverOff, 80}, {"up to", OverTo, 88}, {"taken", TakenSize, 32}, {"taken in sequences", TakenSeq, 16}, {"mode", ModeOff, 124},
+		{"version", Version, 8},
 	} {
 		if tt.got != tt.want {
 			t.Errorf("%s: %#x, want %#x", tt.name, tt.got, tt.want)

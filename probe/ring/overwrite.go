@@ -6,10 +6,10 @@ package ring
 // the oldest. Records, words and the two ways to take room are those of other rings; what
 // differs is who makes room, and that no room is ever cleared:
 //
-//	full     A writer that finds no room moves the tail itself, over whole finished
-//	         records at it, ChunkSize bytes or so, by lock cmpxchg, counts them under
-//	         their probes (CounterHits) and at OverOff, and tries again. Nobody waits for
-//	         a writer that was interrupted there, and nobody does twice what it has done.
+//	full     A writer that finds no room takes whole finished records at the tail,
+//	         ChunkSize bytes or so, counts them under their probes and at OverOff,
+//	         moves the tail behind them, and tries again. Nobody waits for a writer
+//	         that was interrupted there: the next one ends what it has begun.
 //	stamp    What lies behind the tail isn't zero, but of the lap before. So StampSize
 //	         bytes stand before each record, which say its position: they are stored
 //	         behind its state word, and before anything else. A reader takes what has
@@ -25,15 +25,24 @@ package ring
 //	         two: a machine that stood still meanwhile, or counters that differ, make
 //	         one more of them at most.
 //
-// So each hit is at any moment in one place, but for the instructions between a word's
-// change and its counters': a whole record between tail and head; CounterHits, once the
-// tail was moved over it; CounterLost or CounterFiltered; ReaderLost; or an unfinished
-// record. Each change of place is one instruction, which one thread does: lock cmpxchg
-// of the head begins a record, the store of its state word ends it, lock cmpxchg of the
-// tail, from where the records that are counted then were read, takes them. A thread that
-// ends between that and its counters, or leaves there by siglongjmp, ten to forty instructions
-// in about sixty hits, leaves what it took uncounted: the records of ChunkSize bytes, and of
-// the one that goes beyond.
+// Records are taken in steps, each of one instruction, and each done once by whoever comes
+// first:
+//
+//	claimed  ClaimOff becomes the position behind the records that are taken, by lock
+//	         cmpxchg. It lies beyond the tail from then until the tail is there, and
+//	         everybody who finds it so goes on with the steps that are left.
+//	counted  Each probe's count of records that were overwritten in this ring, and the
+//	         position up to which they were counted, change together (TakenOff,
+//	         lock cmpxchg16b): whoever finds the position beyond the tail leaves the
+//	         count as it is. Then the same for OverOff.
+//	moved    The tail becomes what was claimed, by lock cmpxchg.
+//
+// Who is late finds the tail elsewhere, or a position beyond the one that it knows, and
+// begins anew. So a thread may end at any of them, or leave by siglongjmp, and no hit is
+// lost or counted twice. Each hit is at any moment in one place: a whole record
+// behind the position up to which its probe's were counted; that count; CounterHits,
+// CounterLost or CounterFiltered; ReaderLost; or an unfinished record. Only who gives an
+// unfinished record up moves the tail first, and counts that one hit then.
 //
 // A reader needs no part in this: it copies what lies between tail and head, reads the
 // tail again, and drops what was overtaken. The tail always is where a record starts.
@@ -49,11 +58,38 @@ const (
 	StuckShift   = 25
 
 	// Words of a ring, in the line of TailOff.
-	OverOff   = 72 // u64, records that were overwritten
-	StuckOff  = 80 // u64, 1 + the tail at which an unfinished record was met
-	StuckTry  = 88 // u64, in how many periods since
-	StuckLast = 96 // u64, the last one
+	ClaimOff  = 72  // u64, up to where records are being taken
+	OverOff   = 80  // u64, records that were overwritten
+	OverTo    = 88  // u64, the position up to which they are counted there
+	StuckOff  = 96  // u64, 1 + the tail at which an unfinished record was met
+	StuckTry  = 104 // u64, in how many periods since
+	StuckLast = 112 // u64, the last one
+
+	// TakenSize is the distance between two probes' counts of overwritten records
+	// (Layout.TakenOff). Those of a CPU's second ring lie TakenSeq behind those of its
+	// first.
+	TakenSize = 32
+	TakenSeq  = 16
 )
+
+// TakenOff is where in a CPU's area, of rings that are overwritten, each probe's records are
+// counted that were: {u64 count, u64 the position up to which they are counted} for
+// each of the CPU's rings, TakenSize bytes a probe, by its number.
+func (l *Layout) TakenOff() int64 { return (l.tallyEnd() + 63) &^ 63 }
+
+// areaEnd is the size of a CPU's area.
+func (l *Layout) areaEnd() int64 {
+	if !l.Overwrite {
+		return l.tallyEnd()
+	}
+	return l.TakenOff() + (int64(l.MaxProbes)+1)*TakenSize
+}
+
+// taken is the offset of a probe's count of records that were overwritten in a ring, and of
+// the position behind it.
+func (l *Layout) taken(ring int, id uint32) int64 {
+	return l.Area(ring%l.Areas()) + l.TakenOff() + int64(id)*TakenSize + int64(ring/l.Areas())*TakenSeq
+}
 
 // FirstPosition is where the positions of rings that are overwritten begin, of a random
 // number.

@@ -19,6 +19,8 @@ type Snapshot struct {
 	Header Header
 	Layout *Layout
 	Probes []ProbeState // in order of id
+
+	taken []byte // of each area, what lies at Layout.TakenOff; nil: nothing does
 }
 
 // ReadHeader reads and checks the first page of a file. r's offset 0 is the
@@ -79,6 +81,9 @@ func (s *Snapshot) Refresh(r io.ReaderAt) error {
 	l := s.Layout
 	b := make([]byte, (int64(s.Header.Probes)+1)*CounterSize)
 	tally := make([]byte, (int64(s.Header.Probes)+1)*8)
+	if l.Overwrite {
+		s.taken = make([]byte, int64(l.Areas())*s.takenSize())
+	}
 	for i := range s.Probes {
 		s.Probes[i].Counts = Counts{}
 	}
@@ -91,17 +96,43 @@ func (s *Snapshot) Refresh(r io.ReaderAt) error {
 				return fmt.Errorf("read the tally of CPU %d: %w", cpu, err)
 			}
 		}
+		if cpu < l.Areas() && l.Overwrite {
+			if err := readFull(r, s.taken[int64(cpu)*s.takenSize():][:s.takenSize()], l.taken(cpu, 0)); err != nil {
+				return fmt.Errorf("read what was overwritten of CPU %d: %w", cpu, err)
+			}
+		}
 		for i := range s.Probes {
 			p := &s.Probes[i]
 			slot := b[int64(p.ID)*CounterSize:][:CounterSize]
-			p.Counts.addArea(l, cpu, func(off int) uint64 { return binary.LittleEndian.Uint64(slot[off:]) }, binary.LittleEndian.Uint64(tally[int64(p.ID)*8:]))
+			elsewhere := binary.LittleEndian.Uint64(tally[int64(p.ID)*8:])
+			if cpu < l.Areas() {
+				first, _ := s.takenOf(cpu, p.ID)
+				second, _ := s.takenOf(cpu+l.Areas(), p.ID)
+				elsewhere += first + second
+			}
+			p.Counts.addArea(l, cpu, func(off int) uint64 { return binary.LittleEndian.Uint64(slot[off:]) }, elsewhere)
 		}
 	}
 	return nil
 }
 
+// takenSize is how many bytes of an area tell of records that were overwritten.
+func (s *Snapshot) takenSize() int64 { return (int64(s.Header.Probes) + 1) * TakenSize }
+
+// takenOf is how many records of a probe were overwritten in a ring, and up to which
+// position they are counted there.
+func (s *Snapshot) takenOf(ring int, id uint32) (n, to uint64) {
+	if s.taken == nil {
+		return 0, 0
+	}
+	areas := s.Layout.Areas()
+	b := s.taken[int64(ring%areas)*s.takenSize()+int64(id)*TakenSize+int64(ring/areas)*TakenSeq:]
+	return binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])
+}
+
 // CountHeld adds the records that the rings of a file hold to the counters of their
-// probes, for rings that nobody empties: as Recorded.
+// probes, for rings that nobody empties: as Recorded. Those that are counted as
+// overwritten, as their room is being taken, are not among them.
 func (s *Snapshot) CountHeld(r io.ReaderAt) error {
 	list, err := NewView(r, s.Layout).Take(^uint64(0), false)
 	if err != nil {
@@ -109,7 +140,10 @@ func (s *Snapshot) CountHeld(r io.ReaderAt) error {
 	}
 	held := map[uint32]uint64{}
 	for i := range list {
-		held[list[i].ID]++
+		r := &list[i]
+		if _, to := s.takenOf(r.ring, min(r.ID, s.Header.Probes)); r.pos >= to {
+			held[r.ID]++
+		}
 	}
 	for i := range s.Probes {
 		n := held[s.Probes[i].ID]

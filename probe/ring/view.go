@@ -50,6 +50,9 @@ type ViewRecord struct {
 	TSC     uint64
 	Data    []byte
 	off, n  int
+
+	ring int
+	pos  uint64
 }
 
 // viewChunk is how much of a ring is copied at a time; it is more than MaxRecord.
@@ -132,23 +135,25 @@ func (v *View) word(off int64) (uint64, error) {
 // bounds reads how far a ring reaches: its tail, with the number of records that were
 // overwritten when it was there, and its head.
 func (v *View) bounds(n int) (tail, over, head uint64, err error) {
-	// A writer moves the tail first and then counts. One that was interrupted
-	// between the two is behind for so long; the tail alone says what is safe.
+	// A writer counts first and then moves the tail: what is counted is passed over.
 	for range 8 {
-		if tail, err = v.word(v.l.RingWord(n, TailOff)); err != nil {
-			return 0, 0, 0, err
+		var words [4]uint64
+		for i, off := range [...]int64{OverTo, OverOff, TailOff, OverTo} {
+			if off == OverTo && !v.l.Overwrite {
+				continue
+			}
+			if words[i], err = v.word(v.l.RingWord(n, off)); err != nil {
+				return 0, 0, 0, err
+			}
 		}
-		if over, err = v.word(v.l.RingWord(n, OverOff)); err != nil {
-			return 0, 0, 0, err
+		to := words[0]
+		over, tail = words[1], words[2]
+		if to-tail-1 < uint64(v.l.RingSize) {
+			tail = to
 		}
-		var again uint64
-		if again, err = v.word(v.l.RingWord(n, TailOff)); err != nil {
-			return 0, 0, 0, err
-		}
-		if again == tail {
+		if to == words[3] {
 			break
 		}
-		tail = again
 	}
 	head, err = v.word(v.l.RingWord(n, HeadOff))
 	return tail, over, head, err
@@ -244,7 +249,7 @@ func (v *View) chunk(n int, x *viewed, head uint64, wait bool) error {
 		case state == recordBegun:
 			v.Unfinished++
 		case state == recordWhole:
-			v.put(n, off+v.stamp(), bytes-v.stamp())
+			v.put(n, pos, off+v.stamp(), bytes-v.stamp())
 		}
 		x.over++
 		pos += bytes
@@ -291,11 +296,11 @@ func (v *View) header(pos, off, length, head uint64) (units, state int) {
 }
 
 // put keeps a record.
-func (v *View) put(n int, off, bytes uint64) {
+func (v *View) put(n int, pos, off, bytes uint64) {
 	b := v.bytes[off : off+bytes]
 	le := binary.LittleEndian
 	id, _, _ := SplitState(le.Uint32(b))
-	r := ViewRecord{ID: id, TID: le.Uint32(b[TIDOff:]), CPU: n % v.l.CPUs, TSC: le.Uint64(b[TimeOff:]), off: len(v.data), n: int(bytes) - DataOff}
+	r := ViewRecord{ID: id, TID: le.Uint32(b[TIDOff:]), CPU: n % v.l.CPUs, TSC: le.Uint64(b[TimeOff:]), off: len(v.data), n: int(bytes) - DataOff, ring: n, pos: pos}
 	if r.n < 0 || r.TSC < v.from {
 		return
 	}
