@@ -1,0 +1,138 @@
+package area
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"kprobe/probe/detour"
+	"kprobe/probe/memory"
+	"kprobe/symbols"
+)
+
+// Bounds of what the list of return instances may say, which the program can
+// write to: bytes of one piece, of all, and how many there are.
+const (
+	mostPool  = 1 << 30
+	mostPools = 1 << 16
+	allPools  = 4 << 30
+)
+
+// cellOf gives the cell, in the memory file, of the return trampoline that has an instruction
+// at pc: int3; jmp [cell].
+func (a *Area) cellOf(pc symbols.Addr) (cell int64, ok bool) {
+	at := pc &^ (TrampolineSize - 1)
+	if a.Code.Holds(at) == nil || pc-at > 1 {
+		return 0, false
+	}
+	var b [TrampolineSize]byte
+	if _, err := a.Proc.ReadMemory(b[:], at); err != nil || b[0] != memory.Int3 || b[1] != 0xff || b[2] != 0x25 || b[7] != memory.Int3 {
+		return 0, false
+	}
+	cell = int64(at) + 7 + int64(int32(binary.LittleEndian.Uint32(b[3:]))) - int64(a.File.Base)
+	first := a.File.Layout.Instances.Off
+	ok = cell >= first && cell < first+min(MostTrampolines*cellSize, a.File.Layout.Instances.Size) && (cell-first)%cellSize == 0
+	return cell, ok
+}
+
+// RestoreSlots puts the program's return addresses back where return trampolines of
+// breakpoints stand in their place.
+func (a *Area) RestoreSlots() error {
+	cells := make([]byte, min(MostTrampolines*cellSize, a.File.Layout.Instances.Size))
+	if _, err := a.File.ReadAt(cells, a.File.Layout.Instances.Off); err != nil {
+		return fmt.Errorf("read the return trampolines of calls: %w", err)
+	}
+	for ; len(cells) >= cellSize; cells = cells[cellSize:] {
+		slot := symbols.Addr(binary.LittleEndian.Uint64(cells[cellSlot:]))
+		if slot == 0 {
+			continue
+		}
+		if err := a.RestoreSlot(slot); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// RestoreSlot puts the program's return address back into a slot if it has a
+// return trampoline's.
+func (a *Area) RestoreSlot(slot symbols.Addr) error {
+	var now [8]byte
+	if _, err := a.Proc.ReadMemory(now[:], slot); errors.Is(err, symbols.ErrLatePage) {
+		return fmt.Errorf("put a return address back: %w", err)
+	} else if err != nil {
+		return nil // the stack is gone
+	}
+	cell, ok := a.cellOf(symbols.Addr(binary.LittleEndian.Uint64(now[:])))
+	if !ok {
+		return nil
+	}
+	to, err := a.File.Get64(cell)
+	if err == nil {
+		err = a.Proc.WriteMemory(binary.LittleEndian.AppendUint64(nil, to), slot)
+	}
+	if err != nil {
+		return fmt.Errorf("put a return address back: %w", err)
+	}
+	return nil
+}
+
+// PoolsHead is what stands before the pools of a batch: u64 address of those
+// of the batch before, u64 size.
+const PoolsHead = 64
+
+// RestoreReturns puts the program's return addresses back for calls that would
+// return by return trampolines.
+func (a *Area) RestoreReturns() error {
+	first, err := a.File.Get64(a.File.Layout.Header.Off + memory.HeaderPools)
+	if err != nil || first == 0 {
+		return err
+	}
+	maps, err := symbols.ReadMaps(a.Proc.PID())
+	if err != nil {
+		return err
+	}
+	all, seen := uint64(0), map[symbols.Addr]bool{}
+	for at := symbols.Addr(first); at != 0; {
+		var head [16]byte
+		if _, err := a.Proc.ReadOwn(head[:], at); err != nil {
+			return fmt.Errorf("read return instances: %w", err)
+		}
+		size := binary.LittleEndian.Uint64(head[8:])
+		if private, _ := memory.AnonymousIn(maps, at, size); size < PoolsHead || size > mostPool || !private ||
+			seen[at] || len(seen) >= mostPools || all+size > allPools {
+			return errors.New("return instances are not where the journal says")
+		}
+		seen[at] = true
+		all += size
+		mem := make([]byte, size)
+		if _, err := a.Proc.ReadOwn(mem, at); err != nil {
+			return fmt.Errorf("read return instances: %w", err)
+		}
+		left, late := detour.Left(mem[PoolsHead:], uint64(at)+PoolsHead, a.Proc)
+		for _, in := range left {
+			if err := a.Proc.WriteMemory(binary.LittleEndian.AppendUint64(nil, in.Real), symbols.Addr(in.Slot)); err != nil {
+				return fmt.Errorf("put a return address back: %w", err)
+			}
+		}
+		if late != nil {
+			return fmt.Errorf("put a return address back: %w", late)
+		}
+		at = symbols.Addr(binary.LittleEndian.Uint64(head[:]))
+	}
+	return nil
+}
+
+// lateIn finds a thread that could not be stopped and may run on in kprobe's code.
+func (a *Area) lateIn() error {
+	for _, t := range a.Proc.AllLate() {
+		pc, ok := t.WaitsAt()
+		if !ok {
+			return fmt.Errorf("thread %d did not stop: the text is restored, kprobe's memory stays mapped", t.TID())
+		}
+		if a.holds(pc) {
+			return fmt.Errorf("thread %d waits in the kernel, uninterruptibly, in code of kprobe's: the text is restored, kprobe's memory stays mapped", t.TID())
+		}
+	}
+	return nil
+}

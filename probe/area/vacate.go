@@ -1,0 +1,181 @@
+package area
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/probe/insn"
+	"kprobe/probe/memory"
+	"kprobe/probe/ring"
+	"kprobe/probe/tracee"
+	"kprobe/symbols"
+)
+
+// vacate takes threads, and what will lead threads, out of kprobe's memory once the
+// text is restored; every thread is stopped. Without an error the memory may go.
+func (a *Area) vacate(stopped []*tracee.Thread) error {
+	var errs []error
+	for _, t := range stopped {
+		err := a.moveOut(t)
+		if err == nil {
+			err = t.EndSequence(a.holds)
+		}
+		if err == nil && (a.found || a.Unheld) && t.Interrupted(a.interrupted) {
+			// Nobody has put signals off since the tracer's death, or meanwhile.
+			err = &InterruptedError{TID: t.TID()}
+		}
+		errs = append(errs, err)
+	}
+	errs = append(errs, a.RestoreSlots(), a.RestoreReturns(), a.lateIn())
+	return errors.Join(errs...)
+}
+
+// InterruptedError says that a handler of a signal has interrupted a thread in code of
+// kprobe's, and will return there: the memory stays for it.
+type InterruptedError struct{ TID int }
+
+func (e *InterruptedError) Error() string {
+	return fmt.Sprintf("a signal has interrupted thread %d in code of kprobe's", e.TID)
+}
+
+// mostMoves bounds how often a thread is led from one piece of kprobe's code to
+// another: from a return trampoline to the one behind it.
+const mostMoves = 1 << 12
+
+// moveOut leads a stopped thread out of kprobe's code, to where the program has it,
+// and answers its trap or fault if that was kprobe's.
+func (a *Area) moveOut(t *tracee.Thread) error {
+	now, err := t.Regs()
+	if err != nil {
+		return nil // gone
+	}
+	regs := *now
+	trapped := t.AtTrap()
+	if trapped {
+		regs.Rip-- // the int3 has had no effect
+		if a.lifted[regs.Rip] {
+			return a.lead(t, &regs)
+		}
+	} else if a.lifted[regs.Rip] && t.DropFault(unix.SIGILL) {
+		return nil // a guard: the program's instruction is there again
+	}
+	if !a.holds(symbols.Addr(regs.Rip)) {
+		return nil
+	}
+	for range mostMoves {
+		pc := symbols.Addr(regs.Rip)
+		if !a.holds(pc) {
+			return a.lead(t, &regs)
+		}
+		if a.Fallbacks.Holds(pc) {
+			if !a.found && a.stepOut(t) {
+				if now, err = t.Regs(); err != nil {
+					return nil // gone
+				}
+				regs, trapped = *now, false
+				continue
+			}
+			if !a.found {
+				// It goes on to the program's own action by itself.
+				to := a.Fallbacks.Look(pc)
+				if to == pc {
+					return nil
+				}
+				regs.Rip = uint64(to)
+				if err := t.SetRegs(&regs); err != nil && !errors.Is(err, tracee.ErrGone) {
+					return err
+				}
+				return nil
+			}
+			return fmt.Errorf("thread %d is in a signal handler of an earlier kprobe", t.TID())
+		}
+		out, err := a.behind(t, &regs, trapped)
+		if err != nil {
+			return err
+		}
+		if out.Rip == regs.Rip && out.Rsp == regs.Rsp {
+			break
+		}
+		regs, trapped = *out, false
+	}
+	return fmt.Errorf("thread %d can't be moved out of kprobe's code", t.TID())
+}
+
+// mostInFallback bounds how many instructions of a fallback handler a thread executes.
+const mostInFallback = 400
+
+// stepOut has a stopped thread leave the fallback handler that it is in, and reports
+// whether it could. Should the tracer be killed meanwhile, the thread's trap is answered.
+func (a *Area) stepOut(t *tracee.Thread) bool {
+	if r, err := t.Regs(); err == nil && r.Rdi != uint64(unix.SIGTRAP) { // else it may take the program's own for that
+		at := a.File.Layout.Header.Off + memory.HeaderSteps
+		a.File.Add64(at, 1)
+		defer a.File.Add64(at, ^uint64(0))
+	}
+	return t.StepOut(a.Fallbacks.Holds, mostInFallback)
+}
+
+// lead has a thread go on elsewhere. A trap that it has met was kprobe's; a fault
+// comes again, as its instruction does.
+func (a *Area) lead(t *tracee.Thread, regs *unix.PtraceRegs) error {
+	err := t.SetRegs(regs)
+	if errors.Is(err, tracee.ErrGone) {
+		return nil
+	}
+	if err != nil {
+		return err // what it has met leads it on
+	}
+	if !t.DropTrap() {
+		if sig, ok := t.Signal(); ok {
+			t.DropFault(sig)
+		}
+	}
+	t.CancelStep()
+	return nil
+}
+
+// behind gives the registers that a thread in kprobe's code has where it goes on.
+func (a *Area) behind(t *tracee.Thread, regs *unix.PtraceRegs, trapped bool) (*unix.PtraceRegs, error) {
+	pc := symbols.Addr(regs.Rip)
+	if cell, ok := a.cellOf(pc); ok {
+		to, err := a.File.Get64(cell)
+		out := *regs
+		out.Rip = to
+		return &out, err
+	}
+	if a.Outside != nil {
+		out, inside, err := a.Outside(regs, trapped)
+		if err != nil {
+			return nil, fmt.Errorf("thread %d: %w", t.TID(), err)
+		}
+		if inside {
+			return out, nil
+		}
+	}
+	sites, err := a.journalled()
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range sites {
+		if symbols.Addr(l.Copy) == pc&^(memory.SlotSize-1) && l.Copy != 0 {
+			return leaveCopyOf(&l, regs, a.Proc)
+		}
+	}
+	return nil, fmt.Errorf("thread %d is in code that kprobe's journal doesn't know", t.TID())
+}
+
+// leaveCopyOf gives the registers that a thread in the copy of a breakpoint, of which only
+// the journal is known, has where it goes on.
+func leaveCopyOf(l *ring.Site, regs *unix.PtraceRegs, mem symbols.Memory) (*unix.PtraceRegs, error) {
+	m, err := insn.Relocate(l.Before, l.Addr, l.Copy, insn.Options{})
+	if err != nil {
+		return nil, err
+	}
+	out, ok := AtPoint(m.Where(int(regs.Rip-l.Copy)), regs, mem)
+	if !ok {
+		return nil, fmt.Errorf("the copy of the instruction at %#x can't be left", l.Addr)
+	}
+	return out, nil
+}
