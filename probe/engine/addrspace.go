@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"kprobe/probe/area"
-	"kprobe/probe/assess"
 	"kprobe/probe/detour"
 	"kprobe/probe/survey"
 	"kprobe/probe/tracee"
@@ -37,21 +36,21 @@ type addressSpace struct {
 	Sites       map[symbols.Addr]*Site              // by address
 	BySlot      map[symbols.Addr]*Site              // by the address of the copy
 	calls       *calls
-	funcs       map[symbols.Addr]*assess.Function // decoded functions, by start
-	unpatchable map[symbols.Addr]bool             // return addresses that can't carry a breakpoint
-	chosen      map[symbols.Addr]symbols.Addr     // what IFUNC resolvers answered
-	stack       [2]symbols.Addr                   // the mapping that sameStack looked up last
-	Placed      map[*Placed]bool                  // the probes that are armed
-	over        bool                              // its last process has ended
-	text        uint64                            // how often the text has been changed: a plan is of one such state
-	around      *survey.Around                    // what lies around functions
-	found       foundPlaces                       // of definitions that are about to be added
-	Retired     []*retired                        // what was taken out and may still be in use
-	ExitProbes  []*ExitProbe                      // the return probes of exits, those that were taken out too
-	stuck       []*Site                           // sites without a use whose int3 could not be taken out
-	lost        map[*Placed]bool                  // probes that a change has taken out and could not put back
-	Gone        map[*Placed]bool                  // probes whose library was unloaded
-	Libs        *libraries                        // the watch on the loader; nil: none
+	funcs       functions
+	unpatchable map[symbols.Addr]bool         // return addresses that can't carry a breakpoint
+	chosen      map[symbols.Addr]symbols.Addr // what IFUNC resolvers answered
+	stack       [2]symbols.Addr               // the mapping that sameStack looked up last
+	Placed      map[*Placed]bool              // the probes that are armed
+	over        bool                          // its last process has ended
+	text        uint64                        // how often the text has been changed: a plan is of one such state
+	around      *survey.Around                // what lies around functions
+	found       foundPlaces                   // of definitions that are about to be added
+	Retired     []*retired                    // what was taken out and may still be in use
+	ExitProbes  []*ExitProbe                  // the return probes of exits, those that were taken out too
+	stuck       []*Site                       // sites without a use whose int3 could not be taken out
+	lost        map[*Placed]bool              // probes that a change has taken out and could not put back
+	Gone        map[*Placed]bool              // probes whose library was unloaded
+	Libs        *libraries                    // the watch on the loader; nil: none
 	// pending are definitions that wait until their file is mapped.
 	Pending    []*pendingDef
 	unwatching bool // breakpoints where functions are left are being taken away
@@ -88,7 +87,7 @@ func newAddressSpace(space *symbols.Space) *addressSpace {
 		Space: space, around: new(survey.Around), Patches: newPatches(), calls: newCalls(),
 		actions: map[syscall.Signal]tracee.Sigaction{}, faultSigs: map[syscall.Signal]bool{},
 		Sites: map[symbols.Addr]*Site{}, BySlot: map[symbols.Addr]*Site{},
-		funcs: map[symbols.Addr]*assess.Function{}, unpatchable: map[symbols.Addr]bool{}, chosen: map[symbols.Addr]symbols.Addr{},
+		funcs: functions{}, unpatchable: map[symbols.Addr]bool{}, chosen: map[symbols.Addr]symbols.Addr{},
 		Placed: map[*Placed]bool{}, Gone: map[*Placed]bool{}, lost: map[*Placed]bool{},
 	}
 }

@@ -81,9 +81,9 @@ func atStart(w symbols.Site) bool {
 }
 
 // decodedAhead gives the functions of places, in the order of the places, as
-// target.function does; those that it doesn't know are decoded ahead, but for those of
+// functions.of does; those that it doesn't know are decoded ahead, but for those of
 // places atStart, whose instructions may be missing.
-func (tg *Target) decodedAhead(ws []PatchRequest) (of func(w symbols.Site) (*assess.Function, error), stop func()) {
+func (fs functions) decodedAhead(ws []PatchRequest) (of func(w symbols.Site) (*assess.Function, error), stop func()) {
 	type found struct {
 		f   *assess.Function
 		err error
@@ -91,7 +91,7 @@ func (tg *Target) decodedAhead(ws []PatchRequest) (of func(w symbols.Site) (*ass
 	var list []symbols.Site
 	seen := map[symbols.Addr]bool{}
 	for _, w := range ws {
-		if start := survey.Start(w.Site); w.Site.Module != nil && w.Site.Module.File != nil && !seen[start] && !tg.funcs[start].Loaded() && !atStart(w.Site) {
+		if start := survey.Start(w.Site); w.Site.Module != nil && w.Site.Module.File != nil && !seen[start] && !fs[start].Loaded() && !atStart(w.Site) {
 			seen[start] = true
 			list = append(list, w.Site)
 		}
@@ -104,10 +104,10 @@ func (tg *Target) decodedAhead(ws []PatchRequest) (of func(w symbols.Site) (*ass
 	rest := list // which the workers don't look at
 	return func(w symbols.Site) (*assess.Function, error) {
 		start := survey.Start(w)
-		if f := tg.funcs[start]; atStart(w) && f != nil {
+		if f := fs[start]; atStart(w) && f != nil {
 			return f, nil
 		} else if atStart(w) {
-			return tg.keep(&assess.Function{Fn: w.Func, Start: start, Size: int(w.Func.Size())}), nil
+			return fs.keep(&assess.Function{Fn: w.Func, Start: start, Size: int(w.Func.Size())}), nil
 		}
 		for seen[start] && len(rest) > 0 {
 			is := survey.Start(rest[0]) == start
@@ -118,19 +118,19 @@ func (tg *Target) decodedAhead(ws []PatchRequest) (of func(w symbols.Site) (*ass
 			if got.err != nil {
 				return nil, got.err
 			}
-			return tg.keep(got.f), nil
+			return fs.keep(got.f), nil
 		}
-		return tg.function(w)
+		return fs.of(w)
 	}, stop
 }
 
 // leavingAhead has all CPUs find out how the functions of places are left. known, which
-// is called with the places in order, has target.leaving know it.
-func (tg *Target) leavingAhead(places []symbols.Site) (known func(symbols.Site), stop func()) {
+// is called with the places in order, has functions.leaving know it.
+func (fs functions) leavingAhead(places []symbols.Site) (known func(symbols.Site), stop func()) {
 	var list []symbols.Site
 	seen := map[symbols.Addr]bool{}
 	for _, w := range places {
-		if start := survey.Start(w); w.Module != nil && w.Module.File != nil && !w.Module.File.IsGo() && !seen[start] && !tg.funcs[start].KnowsLeaving() {
+		if start := survey.Start(w); w.Module != nil && w.Module.File != nil && !w.Module.File.IsGo() && !seen[start] && !fs[start].KnowsLeaving() {
 			seen[start] = true
 			list = append(list, w)
 		}
@@ -151,20 +151,10 @@ func (tg *Target) leavingAhead(places []symbols.Site) (known func(symbols.Site),
 			got := next()
 			delete(seen, survey.Start(list[0]))
 			if list = list[1:]; got != nil {
-				tg.keep(got)
+				fs.keep(got)
 			}
 		}
 	}, stop
-}
-
-// keep makes a function that was decoded the one that the target knows.
-func (tg *Target) keep(f *assess.Function) *assess.Function {
-	if old := tg.funcs[f.Start]; old != nil { // it was let go
-		old.Load(f)
-		return old
-	}
-	tg.funcs[f.Start] = f
-	return f
 }
 
 // preparedFunction is what the planner takes from files for a function.
@@ -193,7 +183,7 @@ func (o *planner) preparedAhead(list []*assess.Function, groups map[*assess.Func
 			jobs[i].f, jobs[i].loaded = &now, true
 		}
 	}
-	around := o.tg.around
+	around := o.ground.around
 	return Ahead(len(list), func(i int) (out preparedFunction) {
 		j := &jobs[i]
 		if j.at == nil {

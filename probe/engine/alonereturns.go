@@ -41,11 +41,11 @@ func (o *planner) countsMany(ws []PatchRequest) {
 		}
 	}
 	o.manyCounted = n >= commonFrom
-	o.exits.Wide = o.manyCounted
+	o.ground.exits.Wide = o.manyCounted
 }
 
 // countable reports whether any return of the probe's function may be a hit.
-func (o *planner) countable(p *Placed) bool { return o.tg.countsAnywhere(p) && !p.limited() }
+func (o *planner) countable(p *Placed) bool { return p.anywhere && !p.limited }
 
 // mayBeAlone reports whether a function may be probed at its returns alone, as far as
 // its own instructions say.
@@ -70,7 +70,7 @@ func (o *planner) findAlone(ps []*Placed) {
 			continue
 		}
 		w := p.Where
-		x.Alone = !o.tg.around.EnteredInside(w.Module, w.Vaddr) && !(open && w.Module.File.Leads(w.Vaddr)&symbols.LeadTaken != 0)
+		x.Alone = !o.ground.around.EnteredInside(w.Module, w.Vaddr) && !(open && w.Module.File.Leads(w.Vaddr)&symbols.LeadTaken != 0)
 		o.setAlone(p, x)
 	}
 	if o.inCommon(ps) != nil {

@@ -106,7 +106,7 @@ func (tg *Target) resolve(d *fetch.Def, ev *Event) ([]PatchRequest, error) {
 	letIn, letOut := func(symbols.Site) {}, func(symbols.Site) {}
 	if d.Kind == fetch.Return && len(places) >= LetGo {
 		var stop func()
-		letIn, stop = tg.leavingAhead(places)
+		letIn, stop = tg.funcs.leavingAhead(places)
 		defer stop()
 		letOut = func(w symbols.Site) { tg.funcs[survey.Start(w)].Release() }
 	}
@@ -194,11 +194,11 @@ func (tg *Target) place(d *fetch.Def, ev *Event, w symbols.Site) ([]PatchRequest
 	out := []PatchRequest{{Place: &found, P: p, Kind: requestReturn}}
 	if w.Module.File.IsGo() {
 		p.goABI = true
-		f, err := tg.function(w)
+		f, err := tg.funcs.of(w)
 		if err != nil {
 			return nil, &survey.RefusedError{Addr: w.Addr, Place: w.Name, Rule: fmt.Sprintf("its exits can't be found: %v", err)}
 		}
-		exits, err := tg.ownExits(f, w, p)
+		exits, err := ownExits(tg.exitFinder(), f, w, p)
 		if err != nil {
 			return nil, err
 		}
@@ -210,7 +210,7 @@ func (tg *Target) place(d *fetch.Def, ev *Event, w symbols.Site) ([]PatchRequest
 		}
 		return append(out, exits...), nil
 	}
-	if f, err := tg.leaving(w); err == nil {
+	if f, err := tg.funcs.leaving(w); err == nil {
 		p.describeExits(f)
 		p.never = !f.Leaving().Returns
 	}

@@ -49,17 +49,7 @@ func (o *planner) dropConflicting(patches []*Patch, ws, rest []PatchRequest) ([]
 // those planned just before, and what no jump may cover.
 func (o *planner) taken(f *assess.Function, m *symbols.Module, planned pageIndex) []plan.Range {
 	lo, hi := f.Start-256, f.Start+symbols.Addr(f.Size)+256
-	var out []plan.Range
-	for a := lo; a < hi && len(o.tg.Sites) > 0; a++ {
-		if st := o.tg.Sites[a]; st != nil && !o.leaving.hasSite(st) {
-			out = append(out, plan.Range{Lo: uint64(a), Hi: uint64(a) + uint64(st.Length)})
-		}
-	}
-	for _, p := range o.tg.Patches.pages.near(uint64(lo), uint64(hi)) {
-		if p.Armed && !o.leaving.hasPatch(p) && p.Plan.Owned(uint64(lo), uint64(hi)) {
-			out = slices.AppendSeq(out, p.Plan.Owns())
-		}
-	}
+	out := o.ground.stands.taken(lo, hi)
 	// Nor the places of probes that are still to be planned: entries need room
 	// for a jump.
 	own := plan.Range{Lo: uint64(f.Start), Hi: uint64(f.Start) + uint64(f.Size)}

@@ -179,6 +179,7 @@ type Placed struct {
 	// the time stamp counter; nil: they are nanoseconds, or there are none.
 	timeSlots []int
 	Where     *symbols.Site // where it was asked for: its own request's, nearly always
+	facts
 	course
 	data           *watchpoint         // what it watches; nil: it is at code
 	birth          *detour.Birth       // what is all that it does: it is kprobe's own

@@ -12,7 +12,7 @@ import (
 
 // exitFinder finds exits of functions, while the process stays as it is.
 func (tg *Target) exitFinder() *exits.Finder {
-	return exits.New(tg.Space, tg.Proc, tg.assessor(), tg.leaving)
+	return exits.New(tg.Space, tg.Proc, tg.assessor(), tg.funcs.leaving)
 }
 
 // exitRequest asks for a patch at an exit of the probe's function.
@@ -28,10 +28,10 @@ func (w *PatchRequest) within(at symbols.Site) bool {
 // ownExits asks for a patch at each instruction by which a Go function is left. A
 // jump into another function leaves it too: its hit is recorded before that
 // function runs.
-func (tg *Target) ownExits(f *assess.Function, w symbols.Site, p *Placed) (out []PatchRequest, err error) {
-	list, err := tg.exitFinder().Own(f, w)
-	for _, x := range list {
-		out = append(out, exitRequest(p, x))
+func ownExits(x *exits.Finder, f *assess.Function, w symbols.Site, p *Placed) (out []PatchRequest, err error) {
+	list, err := x.Own(f, w)
+	for _, e := range list {
+		out = append(out, exitRequest(p, e))
 	}
 	return out, err
 }
@@ -39,7 +39,7 @@ func (tg *Target) ownExits(f *assess.Function, w symbols.Site, p *Placed) (out [
 // leavings asks for patches where the function of a return probe may return. The error
 // says why that isn't known.
 func (o *planner) leavings(w PatchRequest) (*ExitProbe, error) {
-	found, err := o.exits.Of(w.Site, o.tg.countsAnywhere(w.P))
+	found, err := o.ground.exits.Of(w.Site, w.P.anywhere)
 	if err != nil {
 		return nil, err
 	}
@@ -91,15 +91,4 @@ func JccTaken(opcode byte, flags uint64) bool {
 		t = less || flags&zf != 0
 	}
 	return t != (opcode&1 != 0)
-}
-
-// counts reports whether a hit of the probe is nothing but one more.
-func (p *Placed) counts() bool {
-	return !p.target.Engine.records(p.user) && p.prog.Filter == nil && p.bins == nil && !p.controlled()
-}
-
-// countsAnywhere reports whether returns of a probe are counted only, and a tracer is
-// there, so that any return may be theirs.
-func (tg *Target) countsAnywhere(p *Placed) bool {
-	return p.counts() && !p.goABI && !tg.Engine.Opts.Detach
 }

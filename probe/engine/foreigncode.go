@@ -9,11 +9,10 @@ import "kprobe/symbols"
 func (o *planner) dropOccupied(patches []*Patch, rest []PatchRequest) ([]*Patch, []PatchRequest, error) {
 	kept := patches[:0]
 	for i, p := range patches {
-		if err := o.tg.answer(); err != nil {
+		if err := o.ground.pause("comparing the text", i, len(patches)); err != nil {
 			return nil, nil, err
 		}
-		o.tg.Engine.progress("comparing the text", i, len(patches))
-		err := o.tg.readBefore(p)
+		err := o.ground.before(p)
 		if err == nil {
 			kept = append(kept, p)
 			continue

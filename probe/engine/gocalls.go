@@ -44,18 +44,18 @@ func (o *planner) goCalls(ws []PatchRequest) (goes []*Placed) {
 
 // followGo says why the calls of a Go function must be followed by breakpoints; ""
 // if by its exits.
-func (tg *Target) followGo(w PatchRequest) (*ExitProbe, string) {
-	f, err := tg.function(w.Site)
+func (o *planner) followGo(w PatchRequest) (*ExitProbe, string) {
+	f, err := o.ground.code.of(w.Site)
 	if err != nil {
 		return nil, err.Error()
 	}
 	if need := w.P.prog.NeedsTracer(); need != "" {
 		return nil, need + " can be had by the tracer only"
 	}
-	if !f.GoCode(tg.Engine.golang.Of(w.Site.Module.File)).KeepsG() {
+	if !f.GoCode(o.ground.golang.Of(w.Site.Module.File)).KeepsG() {
 		return nil, "it is not of Go's compiler or doesn't check its stack: its goroutine isn't known, or there may be no room for a detour"
 	}
-	list, err := tg.ownExits(f, *w.P.Where, w.P)
+	list, err := ownExits(o.ground.exits, f, *w.P.Where, w.P)
 	if err != nil {
 		return nil, err.Error()
 	}
@@ -67,7 +67,7 @@ func (tg *Target) followGo(w PatchRequest) (*ExitProbe, string) {
 		if e.conditional {
 			return nil, "it leaves the function or not at " + e.Site.Name + ", as the flags say"
 		}
-		if e.stack, _ = tg.goStack(f, *e); e.stack.Room != gocode.Checked {
+		if e.stack, _ = o.goStack(f, *e); e.stack.Room != gocode.Checked {
 			return nil, "there may be no room for a detour at " + e.Site.Name
 		}
 	}

@@ -13,8 +13,8 @@ import (
 
 // goStack says how the detour of a probe in Go code gets its stack, or why it
 // can have none.
-func (tg *Target) goStack(f *assess.Function, w PatchRequest) (gocode.Stack, string) {
-	return f.GoCode(tg.Engine.golang.Of(w.Site.Module.File)).Stack(uint64(w.Site.Addr - f.Start))
+func (o *planner) goStack(f *assess.Function, w PatchRequest) (gocode.Stack, string) {
+	return f.GoCode(o.ground.golang.Of(w.Site.Module.File)).Stack(uint64(w.Site.Addr - f.Start))
 }
 
 // goParams are the parameters of the detour of a probe: in Go code those of its

@@ -3,11 +3,9 @@ package engine
 import (
 	"slices"
 	"sort"
-	"sync"
 
 	"kprobe/probe/assess"
 	"kprobe/probe/detour"
-	"kprobe/probe/exits"
 	"kprobe/probe/memory"
 	"kprobe/probe/plan"
 	"kprobe/symbols"
@@ -20,21 +18,17 @@ import (
 // (probe/detour), for the addresses at which they will lie. What can't be a jump is
 // a breakpoint, and its course says why.
 //
-// The planner writes nothing: not the process, and not what the session knows of
-// it. It reads the text and what stands there, the target's free addresses and the
-// code of its files, and gives a batch, which is built (build.go) and committed
-// (commit.go), or forgotten. While it works stops may be answered (answer.go): the
-// batch says of which state of the text it is.
+// The planner knows neither process nor session, and writes nothing. From the places that
+// are wanted and what it is told of the process (ground.go) it makes a batch, which is
+// built (build.go) and committed (commit.go), or forgotten. While it works stops may be
+// answered (answer.go): the batch says of which state of the text it is.
 
 // planner plans one change.
 type planner struct {
-	tg      *Target       // what stands there
-	leaving *outgoing     // what of it makes way
-	own     []own         // breakpoints of kprobe's own that come
-	params  detour.Params // of the target's detours
-	courses map[*Placed]*course
-	// unwinder names what walks the target's stacks.
-	unwinder func() string
+	ground   *ground
+	own      []own         // breakpoints of kprobe's own that come
+	params   detour.Params // of detours
+	courses  map[*Placed]*course
 	space    *plan.Space  // where detours can lie
 	wanted   []plan.Range // where the batch's probes stand, in order
 	pools    *poolPlan
@@ -42,7 +36,6 @@ type planner struct {
 	tally    *tallyPlan
 	prepared map[*assess.Function]preparedFunction
 	texts    []byte // code of stages
-	exits    *exits.Finder
 	// manyCounted says that the returns of many functions are counted and nothing else.
 	manyCounted bool
 	// sketches are of the stages whose size was asked for; generous says that it
@@ -95,22 +88,30 @@ func (o *planner) course(p *Placed) *course {
 
 // occupied reports whether a breakpoint is at an address that doesn't make way.
 func (o *planner) occupied(a symbols.Addr) bool {
-	st := o.tg.Sites[a]
-	return st != nil && !o.leaving.hasSite(st)
+	_, ok := o.ground.stands.breakpoint(a)
+	return ok
 }
 
 // Plan plans a change: what comes, and what stays of what makes way for it.
 func (tg *Target) Plan(c *Changeset) (*Batch, error) {
 	ws := c.requests(tg)
 	defer tg.readAhead(len(ws))()
-	o := &planner{tg: tg, leaving: c.Out, own: c.own, courses: map[*Placed]*course{}, exits: tg.exitFinder(), unwinder: sync.OnceValue(func() string { return tg.Engine.unwinds.In(tg.Space) })}
-	b := &Batch{out: c.Out, drop: c.drop, fresh: c.fresh, own: c.own, Traps: ws, courses: o.courses, text: tg.text}
-	if tg.Engine.Opts.NoOptimize {
+	for i := range ws {
+		ws[i].P.findFacts()
+	}
+	return planOn(tg.ground(c.Out), c, ws)
+}
+
+// planOn plans what is wanted of a change on a ground.
+func planOn(g *ground, c *Changeset, ws []PatchRequest) (*Batch, error) {
+	o := &planner{ground: g, own: c.own, courses: map[*Placed]*course{}}
+	b := &Batch{out: c.Out, drop: c.drop, fresh: c.fresh, own: c.own, Traps: ws, courses: o.courses, text: g.text}
+	if g.breakpoints {
 		return b, nil
 	}
 	for {
 		goes := o.goCalls(ws)
-		err := o.plan(c, ws, b)
+		err := o.plan(c.avoid, ws, b)
 		if err != nil || !slices.ContainsFunc(goes, func(p *Placed) bool { return o.course(p).ByExits == nil }) {
 			return b, err
 		}
@@ -118,10 +119,9 @@ func (tg *Target) Plan(c *Changeset) (*Batch, error) {
 	}
 }
 
-// plan is one try.
-func (o *planner) plan(c *Changeset, ws []PatchRequest, b *Batch) error {
-	tg := o.tg
-	returns, busy, err := o.judge(ws, c.own)
+// plan is one try. avoid are addresses that only seem free.
+func (o *planner) plan(avoid []plan.Range, ws []PatchRequest, b *Batch) error {
+	returns, busy, err := o.judge(ws)
 	if err != nil {
 		return err
 	}
@@ -134,24 +134,24 @@ func (o *planner) plan(c *Changeset, ws []PatchRequest, b *Batch) error {
 		o.addExits(ws, groups, nil)
 		return nil
 	}
-	o.params = *tg.Params // learn has found them
+	o.params = *o.ground.params // learn has found them
 	o.params.Scratch = &detour.Scratch{}
-	maps, err := symbols.ReadMaps(tg.Proc.PID())
+	maps, space, err := o.ground.free()
 	if err != nil {
 		return err
 	}
-	o.space = tg.codeSpace(maps)
-	for _, r := range c.avoid {
+	o.space = space
+	for _, r := range avoid {
 		o.space.Exclude(r)
 	}
 	o.leaveForCopies(maps, ws)
-	if maps, err = o.planShared(maps, groups, len(returns) > 0, c.avoid); err != nil {
+	if maps, err = o.planShared(maps, groups, len(returns) > 0, avoid); err != nil {
 		return err
 	}
-	if maps, err = o.planTally(maps, groups, c.avoid); err != nil {
+	if maps, err = o.planTally(maps, groups, avoid); err != nil {
 		return err
 	}
-	if err := o.planPools(maps, returns, c.avoid); err != nil {
+	if err := o.planPools(maps, returns, avoid); err != nil {
 		return err
 	}
 	rest = o.addExits(ws, groups, rest)
@@ -204,14 +204,14 @@ func (o *planner) leaveForCopies(maps []symbols.Mapping, ws []PatchRequest) {
 
 // judge finds the return probes whose calls need no breakpoints, and the places
 // that must have one.
-func (o *planner) judge(ws []PatchRequest, list []own) (returns []*Placed, busy map[symbols.Addr]bool, err error) {
+func (o *planner) judge(ws []PatchRequest) (returns []*Placed, busy map[symbols.Addr]bool, err error) {
 	busy = map[symbols.Addr]bool{}
-	for _, x := range list {
+	for _, x := range o.own {
 		busy[x.Site.Addr] = true
 	}
 	o.countsMany(ws)
 	for _, w := range ws {
-		if err := o.tg.answer(); err != nil {
+		if err := o.ground.pause("", 0, 0); err != nil {
 			return nil, nil, err
 		}
 		if o.jumps(w) {
@@ -229,15 +229,13 @@ func (o *planner) judge(ws []PatchRequest, list []own) (returns []*Placed, busy 
 
 // group divides what may be jumps by functions. The rest is for breakpoints.
 func (o *planner) group(ws []PatchRequest, busy map[symbols.Addr]bool) (groups map[*assess.Function][]PatchRequest, rest []PatchRequest, err error) {
-	tg := o.tg
 	groups = map[*assess.Function][]PatchRequest{}
-	functionOf, stop := tg.decodedAhead(ws)
+	functionOf, stop := o.ground.code.decodedAhead(ws)
 	defer stop()
 	for i, w := range ws {
-		if err := tg.answer(); err != nil {
+		if err := o.ground.pause("reading functions", i, len(ws)); err != nil {
 			return nil, nil, err
 		}
-		tg.Engine.progress("reading functions", i, len(ws))
 		if o.jumps(w) {
 			continue // addExits adds it
 		}
@@ -249,7 +247,7 @@ func (o *planner) group(ws []PatchRequest, busy map[symbols.Addr]bool) (groups m
 			} else if !atStart(w.Site) && f.Sweep.StackStrays(uint64(w.Site.Addr)) {
 				why = "the stack pointer may lead to no stack here"
 			} else if w.Site.Module.File.IsGo() {
-				w.stack, why = tg.goStack(f, w)
+				w.stack, why = o.goStack(f, w)
 			}
 		}
 		if why != "" {

@@ -61,10 +61,9 @@ func (o *planner) planEach(todo []*assess.Function, groups map[*assess.Function]
 	next, stop := o.preparedAhead(todo, groups)
 	defer stop()
 	for i, f := range todo {
-		if err := o.tg.answer(); err != nil {
+		if err := o.ground.pause("planning jumps", i, len(todo)); err != nil {
 			return err
 		}
-		o.tg.Engine.progress("planning jumps", i, len(todo))
 		o.take(f, next())
 		x := &functionPlan{}
 		if plans[f] = x; len(groups[f]) > 0 { // else all of it was given up
@@ -152,7 +151,7 @@ func (o *planner) functionOnce(f *assess.Function, ws []PatchRequest, planned pa
 	taken := o.taken(f, ws[0].Site.Module, planned)
 	plans, err := plan.Plan(o.prepared[f].plan, sites, o.space, taken)
 	if err == nil && wantsMore(plans, sites) {
-		if wide := o.tg.around.Wide(f.Sweep, f.Fn, ws[0].Site.Module); wide != nil {
+		if wide := o.ground.around.Wide(f.Sweep, f.Fn, ws[0].Site.Module); wide != nil {
 			release(o.space, plans)
 			plans, err = plan.Plan(wide, sites, o.space, taken)
 		}

@@ -89,7 +89,7 @@ func (o *planner) planPools(maps []symbols.Mapping, ps []*Placed, avoid []plan.R
 			k, err := detour.NewCommonCalls(at+off, entry, count)
 			for p := range common {
 				x := o.course(p).ByExits
-				x.anywhere = o.tg.countsAnywhere(p)
+				x.anywhere = p.anywhere
 				k.Anywhere = k.Anywhere || x.anywhere
 			}
 			for p := range common {
@@ -155,7 +155,7 @@ func (o *planner) gapNearFile(maps []symbols.Mapping, size uint64, avoid []plan.
 	for _, r := range avoid {
 		tried[symbols.Addr(r.Lo)] = true
 	}
-	base := o.tg.Area.File.Base
+	base := o.ground.file
 	at, ok := memory.FindGap(maps, base, base, size, tried)
 	if !ok {
 		return 0, fmt.Errorf("no free addresses within 2 GiB of %v", base)
@@ -175,7 +175,7 @@ func (o *planner) inCommon(ps []*Placed) map[*Placed]bool {
 	for _, p := range ps {
 		c := o.course(p)
 		switch {
-		case c.ByExits == nil || c.ByExits == p.ByExits || p.goABI || p.limited() || !detour.CanBeCommon(p.prog):
+		case c.ByExits == nil || c.ByExits == p.ByExits || p.goABI || p.limited || !detour.CanBeCommon(p.prog):
 		case c.ByExits.Alone && c.ByExits.own:
 			alone++
 		default:
@@ -187,9 +187,6 @@ func (o *planner) inCommon(ps []*Placed) map[*Placed]bool {
 	}
 	return common
 }
-
-// limited reports whether somebody said how many calls are to be followed at once.
-func (p *Placed) limited() bool { return p.Def.MaxActive != 0 || p.target.Engine.Opts.MaxActive != 0 }
 
 // layPools maps the instances that patches have in the memory of a plan.
 func (tg *Target) layPools(ctx context.Context, x *poolPlan, list []*Patch) error {

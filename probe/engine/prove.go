@@ -14,36 +14,9 @@ import (
 	"kprobe/symbols"
 )
 
-// function decodes the function that contains the site, once.
-func (tg *Target) function(w symbols.Site) (*assess.Function, error) {
-	start := survey.Start(w)
-	if f := tg.funcs[start]; f.Loaded() {
-		return f, nil
-	}
-	f, err := assess.Decode(w.Module.File, w.Func, start)
-	if err != nil {
-		return nil, err
-	}
-	return tg.keep(f), nil
-}
-
-// leaving tells how the function that contains the site is left. Its instructions are
-// not kept for that.
-func (tg *Target) leaving(w symbols.Site) (*assess.Function, error) {
-	if f := tg.funcs[survey.Start(w)]; f.KnowsLeaving() {
-		return f, nil
-	}
-	f, err := tg.function(w)
-	if err == nil {
-		f.Leaving()
-		f.Release()
-	}
-	return f, err
-}
-
 // assessor assesses places of the target.
 func (tg *Target) assessor() *assess.Assessor {
-	return &assess.Assessor{Function: tg.function, Golang: &tg.Engine.golang, Own: tg.isOwn, Memory: tg.untouched, KeepCall: tg.shadowStack}
+	return &assess.Assessor{Function: tg.funcs.of, Golang: &tg.Engine.golang, Own: tg.isOwn, Memory: tg.untouched, KeepCall: tg.shadowStack}
 }
 
 // prove makes sure that a breakpoint at the place is safe. It changes nothing.

@@ -67,7 +67,7 @@ type ExitProbe struct {
 
 // leavable says why a function whose calls can't return by return trampolines can't be
 // probed at its exits either; "" if it may be.
-func (tg *Target) leavable(w PatchRequest) string {
+func leavable(w PatchRequest) string {
 	if w.P.goABI || w.Site.Module.File.IsGo() {
 		return "Go's stacks move"
 	}
@@ -140,14 +140,13 @@ const (
 // to be planned. A probe of which one can't be a jump isn't one of exits: what then
 // stands for breakpoints is added to rest.
 func (o *planner) addExits(ws []PatchRequest, groups map[*assess.Function][]PatchRequest, rest []PatchRequest) []PatchRequest {
-	tg := o.tg
 	sharing, trapped := map[symbols.Addr]*sharers{}, o.trapped(rest)
 	failed := map[*Placed]bool{}
 	for _, w := range ws {
 		if w.Kind != requestReturn || o.course(w.P).ByExits == nil {
 			continue
 		}
-		f, err := tg.leaving(w.Site)
+		f, err := o.ground.code.leaving(w.Site)
 		if err != nil || !slices.ContainsFunc(groups[f], func(x PatchRequest) bool { return x.P == w.P }) {
 			o.course(w.P).giveUpExits(w.P.goABI) // its entry is a breakpoint
 			continue
@@ -172,7 +171,7 @@ func (o *planner) addExits(ws []PatchRequest, groups map[*assess.Function][]Patc
 			}
 			sharing[e.Site.Addr].add(x, e)
 			// Without one of its patches the probe is given up (whole).
-			if g, err := tg.leaving(e.Site); err == nil {
+			if g, err := o.ground.code.leaving(e.Site); err == nil {
 				groups[g] = append(groups[g], e)
 			}
 		}

@@ -45,14 +45,13 @@ func (f *trampolineProbe) outlives() bool                 { return true }
 // followable says why the calls of a function can't return by a return trampoline; "" if
 // they can.
 func (o *planner) followable(w PatchRequest) string {
-	tg := o.tg
-	f, err := tg.leaving(w.Site)
+	f, err := o.ground.code.leaving(w.Site)
 	switch {
 	case w.P.goABI || w.Site.Module.File.IsGo():
 		return "Go's runtime looks for return addresses on its stacks"
-	case tg.Engine.recordsStacks():
+	case o.ground.stacks:
 		return "stacks are recorded, and a return trampoline would hide the caller"
-	case tg.shadowStack:
+	case o.ground.shadowStack:
 		return "a shadow stack would keep the return trampoline's address when kprobe has left"
 	case err != nil:
 		return err.Error()
@@ -62,7 +61,7 @@ func (o *planner) followable(w PatchRequest) string {
 	if why := exits.Peculiar(w.Site.Func.Symbol.Name); why != "" {
 		return why
 	}
-	if by := o.unwinder(); by != "" {
+	if by := o.ground.unwinder(); by != "" {
 		return "exceptions and backtraces by " + by + " would find no way past a return trampoline"
 	}
 	if f.Leaving().StartsOver {

@@ -112,12 +112,12 @@ func (c *course) ways() iter.Seq[returnWay] {
 // either. why says why by neither: its calls are followed by breakpoints then.
 func (o *planner) chooseReturn(w PatchRequest) (byExits *ExitProbe, byTrampolines bool, why string) {
 	if w.P.goABI {
-		byExits, why = o.tg.followGo(w)
+		byExits, why = o.followGo(w)
 		return byExits, false, why
 	}
 	noTrampolines := o.followable(w)
 	why = noTrampolines
-	if o.tg.leavable(w) == "" {
+	if leavable(w) == "" {
 		var err error
 		if byExits, err = o.leavings(w); err != nil {
 			why = fmt.Sprintf("%s, and its exits can't be probed: %v", noTrampolines, err)

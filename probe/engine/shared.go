@@ -56,7 +56,7 @@ func (o *planner) planShared(maps []symbols.Mapping, groups map[*assess.Function
 	if !returns && !texts {
 		return maps, nil
 	}
-	x := &sharedPlan{code: o.tg.newestShared(), texts: texts}
+	x := &sharedPlan{code: o.ground.shared, texts: texts}
 	if x.code == nil {
 		at, err := o.gapNearFile(maps, sharedRoom, avoid)
 		if err != nil {

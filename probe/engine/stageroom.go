@@ -90,7 +90,7 @@ func (o *planner) shapeOf(part []PatchRequest) (s shape, ok bool) {
 	by := o.course(w.P).ByExits
 	common, anywhere := by != nil && by.Calls.Common, true
 	for _, x := range part {
-		if !x.P.counts() || x.P.birth != nil || x.P.goABI || x.Site.Module.File.IsGo() || len(x.P.prog.Entry) > 0 {
+		if !x.P.counts || x.P.birth != nil || x.P.goABI || x.Site.Module.File.IsGo() || len(x.P.prog.Entry) > 0 {
 			return s, false
 		}
 		by := o.course(x.P).ByExits

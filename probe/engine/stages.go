@@ -151,10 +151,14 @@ func (o *planner) probesOf(ws []PatchRequest) []detour.Probe {
 	out := make([]detour.Probe, 0, len(ws))
 	for _, w := range ws {
 		by := o.course(w.P).ByExits
-		out = append(out, detour.Probe{
-			ID: w.P.Id, Program: w.P.prog, CountOnly: !w.P.target.Engine.records(w.P.user), Bins: w.P.detourBins(), IP: uint64(w.P.Where.Addr),
-			Anywhere: by != nil && by.anywhere, Inject: w.P.injection(), Control: w.P.detourControl(), Birth: w.P.birth,
-		})
+		p := detour.Probe{
+			ID: w.P.Id, Program: w.P.prog, CountOnly: w.P.silent, IP: uint64(w.P.Where.Addr),
+			Anywhere: by != nil && by.anywhere, Birth: w.P.birth,
+		}
+		if x := w.P.besides; x != nil {
+			p.Inject, p.Control, p.Bins = x.inject, x.control, x.bins
+		}
+		out = append(out, p)
 	}
 	return out
 }

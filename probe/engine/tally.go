@@ -37,10 +37,10 @@ func (x *tallyPlan) memory() plan.Range {
 func (o *planner) planTally(maps []symbols.Mapping, groups map[*assess.Function][]PatchRequest, avoid []plan.Range) ([]symbols.Mapping, error) {
 	o.tally, o.params.Tally = nil, nil
 	lo, hi, n := tallied(groups)
-	if n < tallyFrom || o.tg.shadowStack {
+	if n < tallyFrom || o.ground.shadowStack {
 		return maps, nil
 	}
-	for _, t := range o.tg.Area.Tallies {
+	for _, t := range o.ground.tallies {
 		if t.Fits(&o.params) && near(t.Base, lo, hi) {
 			o.tally, o.params.Tally = &tallyPlan{code: t}, t
 			return maps, nil
@@ -78,7 +78,7 @@ func tallied(groups map[*assess.Function][]PatchRequest) (lo, hi symbols.Addr, n
 	for _, ws := range groups {
 		for i := range ws {
 			w := &ws[i]
-			if !w.P.counts() || w.P.goABI || w.Site.Module.File.IsGo() {
+			if !w.P.counts || w.P.goABI || w.Site.Module.File.IsGo() {
 				continue
 			}
 			x := in[w.Site.Module]
