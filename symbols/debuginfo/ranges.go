@@ -160,7 +160,10 @@ func (d *Data) unitRanges() []unitRange {
 			}
 		})
 		slices.SortFunc(out, func(x, y unitRange) int {
-			return cmp.Or(cmp.Compare(x.Low, y.Low), cmp.Compare(x.unit.off, y.unit.off))
+			if x.Low != y.Low { // of millions few units are looked at
+				return cmp.Compare(x.Low, y.Low)
+			}
+			return cmp.Compare(x.unit.off, y.unit.off)
 		})
 		reach := uint64(0)
 		for i := range out {
