@@ -356,6 +356,7 @@ func (s *lineSearch) places() []lineStart {
 		}
 		out = append(out, start)
 	}
+	s.locate()
 	for _, start := range s.found {
 		if scopes := s.d.Scopes(start.at); isApart(scopes, start.at) {
 			apart = append(apart, start)
@@ -368,6 +369,15 @@ func (s *lineSearch) places() []lineStart {
 	}
 	slices.SortFunc(out, byPlace)
 	return slices.CompactFunc(out, func(x, y lineStart) bool { return x.at == y.at })
+}
+
+// locate has the units of all that was found looked for at once.
+func (s *lineSearch) locate() {
+	var all []uint64
+	for _, start := range s.found {
+		all = append(all, start.at)
+	}
+	s.d.Locate(all)
 }
 
 // isApart reports an address in a part of its function other than the one that is

@@ -63,6 +63,7 @@ type Data struct {
 	ranges     once[[]unitRange]
 	asked      atomic.Int32 // how many addresses were looked for one by one
 	last       atomic.Pointer[unitRange]
+	located    sync.Map // address → *Unit, of Locate
 	tables     sync.Map // offset in .debug_line → *LineTable
 	files      filesIndex
 	gnu        once[bool]

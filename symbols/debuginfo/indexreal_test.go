@@ -125,6 +125,7 @@ func TestIndexOfPrograms(t *testing.T) {
 				t.Errorf("only %d places", count)
 			}
 			addrs := 0
+			var asked []uint64
 			for _, r := range plain.unitRanges() {
 				for pc := r.Low; pc < r.High; pc += 1 + (r.High-r.Low)/20 {
 					a, ok := plain.FuncAt(pc)
@@ -140,10 +141,21 @@ func TestIndexOfPrograms(t *testing.T) {
 					}
 					kept.tables.Clear()
 					kept.UnitAt(pc).linesAsked.Store(0)
+					asked = append(asked, pc)
 					addrs++
 				}
 				if addrs > 600 {
 					break
+				}
+			}
+			for some := range slices.Chunk(append(asked, 0, ^uint64(0)), 100) {
+				d := New(sec, Options{})
+				d.Locate(append(asked[:2*fewQuestions:2*fewQuestions], some...)) // fewer would be looked for one by one
+				for _, pc := range some {
+					u, ok := d.located.Load(pc)
+					if want := plain.skeletonAt(pc); ok != (want != nil) || ok && u.(*Unit).off != want.off {
+						t.Errorf("%#x is located in another unit", pc)
+					}
 				}
 			}
 			t.Logf("%d names, %d places, %d addresses", len(names), count, addrs)
