@@ -51,6 +51,27 @@ func (l *Live) HitsLocked() (why []string) {
 	return why
 }
 
+// LetsGo reports whether the session lets go of the process while nothing changes, and why
+// it traces the process nevertheless, "" where it doesn't at the moment.
+func (l *Live) LetsGo() (lets bool, why string) {
+	if l.Detached {
+		return false, ""
+	}
+	at := l.snap.Layout.Header.Off + memory.HeaderTraced
+	var b [memory.TracedSize]byte
+	for range 3 { // it may be written right now
+		before := b
+		if _, err := untrusted.Within(func() (int, error) { return l.file().ReadAt(b[:], at) }); err != nil {
+			return false, ""
+		}
+		if b == before {
+			break
+		}
+	}
+	x, why := memory.LoadTraced(b[:])
+	return x != memory.TracedAlways, quote.Plain(why)
+}
+
 // locked is HitsLocked of one recorder.
 func (l *Live) locked() (why string, err error) {
 	var n [4]byte

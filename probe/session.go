@@ -56,8 +56,10 @@ func newSession(o Options) (*Session, error) {
 	if slices.ContainsFunc(o.Triggers, func(t *fetch.Trigger) bool { return t.Action == fetch.Stacktrace }) {
 		s.engine.Stacks.Store(true)
 	}
-	if s.engine.LetsGo = o.whyStays() == ""; o.LetGo && !s.engine.LetsGo {
-		s.engine.Logf("processes stay traced: %s", o.whyStays())
+	why := o.whyStays()
+	if s.engine.LetsGo = why == ""; o.LetGo && !s.engine.LetsGo {
+		s.engine.Stays = why
+		s.engine.Logf("processes stay traced: %s", why)
 	}
 	if o.Inject != nil {
 		s.engine.Inject = &engine.Injecting{Injection: *o.Inject}

@@ -302,35 +302,64 @@ func TestLetGoChildren(t *testing.T) {
 	s.end()
 }
 
-// TestLetGoLibraries: a library that is unloaded and loaded again while nobody traces gets
-// its probes back.
+// letGoWaits is how often it is looked for libraries that probes wait for.
+const letGoWaits = 100 * time.Millisecond
+
+// TestLetGoLibraries: while nobody traces, a library that is loaded gets the probes that
+// wait for it, and one that is unloaded and loaded again gets them back.
 func TestLetGoLibraries(t *testing.T) {
-	_, lib := loaderFixture(t, "cc")
-	s := startSubject(t, fixture.Build(t, "left_library.c", "-O1", "-ldl"), lib)
-	step := func(want string) {
-		t.Helper()
-		s.line()
-		s.expect(want)
+	for _, waits := range []bool{false, true} {
+		t.Run(fmt.Sprintf("waits=%v", waits), func(t *testing.T) {
+			_, lib := loaderFixture(t, "cc")
+			s := startSubject(t, fixture.Build(t, "left_library.c", "-O1", "-ldl"), lib)
+			step := func(want string) {
+				t.Helper()
+				s.line()
+				s.expect(want)
+			}
+			var l *live
+			places := func(n int) {
+				t.Helper()
+				if !waitUntil(func() bool { return l.stat("work").Places == n }) {
+					t.Fatalf("there are not %d places: %+v", n, l.stat("work"))
+				}
+				l.untraced(s.pid())
+			}
+			if !waits {
+				step("loaded")
+			}
+			l = attach(t, s.pid(), Options{LetGo: true, Pending: func(*fetch.Def) bool { return true }}, "p:part/work "+lib+":part_work")
+			rounds := 2
+			if waits {
+				rounds = 1
+				places(0)
+				// Who holds the process meanwhile delays that, and no more.
+				other, err := tracee.New()
+				if err != nil {
+					t.Fatal(err)
+				}
+				p, err := other.Attach(t.Context(), s.pid())
+				if err != nil {
+					t.Fatal(err)
+				}
+				step("loaded")
+				time.Sleep(2 * letGoWaits)
+				if err := errors.Join(p.Detach(context.Background(), nil), other.Close()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for round := range rounds {
+				places(1)
+				step("called")
+				if hits := l.stat("work").Hits; hits != uint64(round+1) {
+					t.Errorf("%d hits of %d calls", hits, round+1)
+				}
+				step("unloaded")
+				places(0)
+				step("loaded")
+			}
+			places(1)
+			l.finish(s.pid())
+		})
 	}
-	var l *live
-	places := func(n int) {
-		t.Helper()
-		if !waitUntil(func() bool { return l.stat("work").Places == n }) {
-			t.Fatalf("there are not %d places: %+v", n, l.stat("work"))
-		}
-	}
-	step("loaded")
-	l = attach(t, s.pid(), Options{LetGo: true}, "p:part/work "+lib+":part_work")
-	for round := range 2 {
-		l.untraced(s.pid())
-		step("called")
-		if hits := l.stat("work").Hits; hits != uint64(round+1) {
-			t.Errorf("%d hits of %d calls", hits, round+1)
-		}
-		step("unloaded")
-		places(0)
-		step("loaded")
-		places(1)
-	}
-	l.finish(s.pid())
 }

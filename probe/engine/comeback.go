@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/probe/area"
+	"kprobe/probe/memory"
 	"kprobe/probe/tracee"
 )
 
@@ -28,6 +29,7 @@ func (tg *Target) comeBack(ctx context.Context) error {
 		if err := tg.Proc.GuardTrap(ctx, nil); err != nil {
 			return err
 		}
+		tg.noteLibraries()
 	}
 	tg.takeForked(ctx)
 	if err := tg.settle(ctx); err != nil {
@@ -36,6 +38,7 @@ func (tg *Target) comeBack(ctx context.Context) error {
 	if came {
 		tg.watchLibraries(ctx)
 	}
+	tg.followLibraries(ctx)
 	return nil
 }
 
@@ -45,6 +48,7 @@ func (tg *Target) seizeAgain(ctx context.Context) error {
 		return err
 	}
 	tg.unattended.letGo, tg.unattended.open = false, true
+	memory.StoreTraced(tg.Area.File, memory.TracedFor, "its probes change")
 	tg.Engine.listLetGo()
 	tg.TakeSharers()
 	for _, t := range tg.Proc.Threads() {

@@ -117,7 +117,8 @@ type Engine struct {
 	Run      context.Context
 	Running  bool
 	Closed   bool
-	LetsGo   bool // of processes while nothing changes
+	LetsGo   bool   // of processes while nothing changes
+	Stays    string // why it doesn't, though it was to; "": it does, or it was not to
 	Answers  answers
 	step     string    // that Progress was told of last
 	stepAt   time.Time // and when

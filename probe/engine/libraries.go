@@ -132,9 +132,10 @@ func (tg *Target) modulesMoved(ctx context.Context, before []*symbols.Module) {
 }
 
 // peek does, for definitions that wait, what the loader's breakpoint does: for
-// programs without a loader, and files that are mapped by others than the loader.
+// programs without a loader, and files that are mapped by others than the loader. Of a
+// process that is let go of seeLibraries does it.
 func (tg *Target) peek(ctx context.Context) {
-	if tg.loads() || !tg.IsMain() || len(tg.Pending) == 0 || tg.Libs != nil && !tg.Libs.Whole(tg.Proc) {
+	if tg.loads() || !tg.IsMain() || len(tg.Pending) == 0 || tg.unattended.letGo || tg.Libs != nil && !tg.Libs.Whole(tg.Proc) {
 		return
 	}
 	tg.lookAround(ctx)

@@ -109,6 +109,12 @@ func (tg *Target) ensureArea(ctx context.Context, probes int) error {
 		return err
 	}
 	tg.Area = a
+	switch {
+	case tg.Engine.Stays != "":
+		memory.StoreTraced(a.File, memory.TracedFor, tg.Engine.Stays)
+	case tg.Engine.LetsGo:
+		memory.StoreTraced(a.File, memory.TracedFor, "its probes are being put in")
+	}
 	if tg.Engine.standsAlone() {
 		if err := a.LayGate(ctx, tg.Engine.forksRecord()); err != nil {
 			return err

@@ -8,7 +8,10 @@ import (
 
 	"kprobe/probe/area"
 	"kprobe/probe/detour"
+	"kprobe/probe/loader"
+	"kprobe/probe/memory"
 	"kprobe/probe/tracee"
+	"kprobe/symbols"
 )
 
 // How a session lets go of its processes while nothing changes
@@ -43,9 +46,13 @@ type unattended struct {
 	why    string    // it is traced for now, as was told last
 	next   time.Time // it isn't tried before
 	pause  time.Duration
-	looked time.Time // when its mappings were compared last
-	judged time.Time // when it was last tried to do something about its rules of seccomp
-	begin  []byte    // of the memory file, by which its memory is known
+	looked time.Time         // when its mappings were compared last
+	took   time.Duration     // by that
+	loader loader.Loader     // its fields are 0 where none tells what it loads
+	moved  bool              // files were mapped or unmapped, and nothing was done about it yet
+	before []*symbols.Module // those that there were then; nil: it isn't known which are still there
+	judged time.Time         // when it was last tried to do something about its rules of seccomp
+	begin  []byte            // of the memory file, by which its memory is known
 	forked *area.Forked
 	forks  forks
 }
@@ -54,6 +61,10 @@ type unattended struct {
 const (
 	letGoTick = 20 * time.Millisecond // how often processes that are let go of are looked at
 	letGoMaps = time.Second           // and their mappings
+	// letGoWaits is how often mappings are looked at while a definition waits for a library,
+	// or so seldom that it takes one part in letGoWaitsShare of a CPU.
+	letGoWaits      = 100 * time.Millisecond
+	letGoWaitsShare = 100
 	// letGoSoon and letGoLate bound how long a process stays traced after a change: longer
 	// where changes come often. Where it couldn't be let go of at the moment it is tried
 	// letGoAgain later.
@@ -75,10 +86,6 @@ func (tg *Target) keepsTracer() (why string, later bool) {
 		return "its threads' numbers aren't known yet", true
 	case tg.tookOver:
 		return "it shares the memory of a process that is gone", false
-	case len(tg.Pending) > 0:
-		return "definitions wait for a library", false
-	case len(tg.Gone) > 0:
-		return "probes wait for their library", false
 	case len(tg.Proc.StillSharers()) > 0:
 		return "another process runs in its memory", true
 	case tg.Reap(context.WithoutCancel(tg.Engine.Run)) > 0:
@@ -103,11 +110,15 @@ func (tg *Target) keepsTracer() (why string, later bool) {
 			why = x
 		}
 	}
-	if !any {
+	if !any && !tg.awaits() {
 		return "its probes are not in", true
 	}
 	return why, false
 }
+
+// awaits reports whether definitions wait for a library, which is looked for while the
+// process is let go of.
+func (tg *Target) awaits() bool { return len(tg.Pending)+len(tg.Gone) > 0 }
 
 // probeKeepsTracer says why a probe needs a tracer; "": it doesn't.
 func (tg *Target) probeKeepsTracer(p *Placed) string {
@@ -137,8 +148,12 @@ func (tg *Target) tryLetGo(ctx context.Context) {
 		why, later = tg.letGo(ctx)
 	}
 	if why == "" {
+		memory.StoreTraced(tg.Area.File, memory.TracedNot, "")
 		tg.Engine.Logf("process %d is let go of: nothing traces it while nothing changes", tg.Proc.PID())
 		return
+	}
+	if tg.Area != nil {
+		memory.StoreTraced(tg.Area.File, memory.TracedFor, why)
 	}
 	if later {
 		b.next = time.Now().Add(letGoAgain)
@@ -202,6 +217,7 @@ func (tg *Target) letGo(ctx context.Context) (why string, later bool) {
 		return err.Error(), errors.Is(err, tracee.ErrNotNow) || tracee.IgnoreLate(err) == nil || errors.Is(err, tracee.ErrGone)
 	}
 	b.letGo, b.was, b.why, b.begin, b.looked = true, true, "", begin, time.Now()
+	b.loader, _ = loader.Running(tg.Space, tg.Proc) // of a static program there is none
 	if b.forked == nil {
 		b.forked = tg.Area.Forked()
 		tg.beginForks()

@@ -259,7 +259,7 @@ const (
 func (tg *Target) armLate(ctx context.Context, tries int) {
 	s := tg.Engine
 	switch err := tg.ArmDefs(ctx, s.Definitions()); {
-	case err == nil || errors.Is(err, tracee.ErrGone) || s.Run.Err() != nil:
+	case err == nil || errors.Is(err, tracee.ErrGone) || errors.Is(err, symbols.ErrGone) || s.Run.Err() != nil:
 	case errors.Is(err, symbols.ErrNotMapped) && tries > 1:
 		time.AfterFunc(lateAgain, func() {
 			_ = s.Tracer.Do(func() error { // fails only once the session is closed

@@ -107,9 +107,6 @@ func (s *Engine) lookAfterLetGo(ctx context.Context) (due time.Time) {
 		switch {
 		case !b.letGo:
 			tg.tryLetGo(ctx)
-			if !b.letGo && b.next.Before(due) {
-				due = b.next
-			}
 		case tg.Proc.Ended():
 			status := tg.Proc.EndStatus()
 			tg.leaveForked(ctx)
@@ -121,33 +118,73 @@ func (s *Engine) lookAfterLetGo(ctx context.Context) (due time.Time) {
 		case time.Since(b.judged) >= letGoMaps && tg.asLetGo().rules():
 			b.judged = time.Now()
 			tg.seeFilters(ctx)
-		case time.Since(b.looked) >= letGoMaps:
-			b.looked = time.Now()
+		case !time.Now().Before(tg.looksAgain()):
 			tg.seeLibraries(ctx)
 			if tg.Params != nil && !tg.Renewal.Filtered && tracee.Filtered(tg.Proc.PID()) {
 				tg.seeFilters(ctx)
 			}
 		}
+		next := b.next
+		if b.letGo {
+			next = tg.looksAgain()
+		}
+		if next.Before(due) {
+			due = next
+		}
 	}
 	return due
 }
 
+// looksAgain says when the mappings of a process that is let go of are to be looked at
+// next: sooner where a definition waits for a library.
+func (tg *Target) looksAgain() time.Time {
+	b := &tg.unattended
+	if !tg.awaits() {
+		return b.looked.Add(letGoMaps)
+	}
+	return b.looked.Add(min(max(letGoWaits, letGoWaitsShare*b.took), letGoMaps))
+}
+
 // seeLibraries does what the loader's breakpoint does for a process that is traced.
 func (tg *Target) seeLibraries(ctx context.Context) {
-	before := tg.Space.Modules()
-	if err := tg.refresh(); err != nil {
-		return // it is gone, or its mappings can't be read now
+	b := &tg.unattended
+	b.looked = time.Now()
+	if b.loader.State != 0 && !b.loader.Whole(tg.Proc) {
+		return // something is being loaded
 	}
-	if slices.Equal(before, tg.Space.Modules()) {
-		if tg.textThere() {
-			return
-		}
-		before = nil
+	tg.noteLibraries()
+	b.took = time.Since(b.looked)
+	if !b.moved {
+		return
 	}
 	if err := tg.comeBack(ctx); err != nil {
 		tg.Engine.Logf("process %d has loaded or unloaded libraries: %v", tg.Proc.PID(), err)
+	}
+}
+
+// noteLibraries notes whether files were mapped or unmapped while the process was let go
+// of, and which there were before.
+func (tg *Target) noteLibraries() {
+	b := &tg.unattended
+	before := tg.Space.Modules()
+	if err := tg.refresh(); err != nil || b.moved {
+		return // it is gone, or its mappings can't be read now; or it is known
+	}
+	if !slices.Equal(before, tg.Space.Modules()) {
+		b.moved, b.before = true, before
+	} else if !tg.textThere() {
+		b.moved, b.before = true, nil
+	}
+}
+
+// followLibraries does what is due as files were mapped or unmapped.
+func (tg *Target) followLibraries(ctx context.Context) {
+	b := &tg.unattended
+	if !b.moved {
 		return
 	}
+	before := b.before
+	b.moved, b.before = false, nil
 	tg.modulesMoved(ctx, before)
 }
 

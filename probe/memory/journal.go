@@ -41,6 +41,9 @@ const (
 	HeaderGate         = 3128 // u64 address of the byte that is 0 where a recorder takes no hits, 0: there is none
 	HeaderWatched      = 3152 // u64 1 while debug registers of threads may be set
 	HeaderSemaphores   = 3120 // u64 address of the page of raised semaphores that was laid last, 0: none
+	// HeaderTraced is whether a session that lets go of the process traces it, and why
+	// (EncodeTraced).
+	HeaderTraced = 3200
 )
 
 // NewJournal is the journal of a session, in its memory file.

@@ -22,9 +22,13 @@ type fakeLive struct {
 	refuses error
 	open    []probe.OpenCall
 	locked  []string
+	letsGo  bool
+	traced  string
 }
 
 func (l *fakeLive) HitsLocked() []string { return l.locked }
+
+func (l *fakeLive) LetsGo() (lets bool, why string) { return l.letsGo, l.traced }
 
 func (l *fakeLive) Add(_ context.Context, defs []*fetch.Def) error {
 	if l.refuses != nil {

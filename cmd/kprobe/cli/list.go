@@ -32,7 +32,8 @@ kprobes/list: address, k or r for a return probe, SYM+0xOFF, the library, and
 longer mapped. An event that waits for its library has address 0, its name, and
 [GONE]. This does not disturb the traces or the processes. Of probes that were left
 (--detach) standard error says which way their hits go: in restartable sequences, or
-by locked instructions, and why.`
+by locked instructions, and why; of a trace with --let-go whether it has let go of the
+process, and why not.`
 
 const listExample = `  kprobe list
   kprobe list 'web/*' > web.probes
@@ -128,8 +129,12 @@ func runSites(d *Deps, m *messages, o *listOptions) error {
 		l, err := d.live(pid)
 		var sites []output.Site
 		var ways []string
+		var traced string
 		if err == nil {
 			ways = l.HitsLocked()
+			if lets, why := l.LetsGo(); lets {
+				traced = tracedLine(pid, why)
+			}
 			if sites, err = sitesOf(pid, l, match); err != nil {
 				err = fmt.Errorf("process %d: %w", pid, err)
 			}
@@ -143,6 +148,9 @@ func runSites(d *Deps, m *messages, o *listOptions) error {
 		}
 		if err == nil {
 			sayWays(m, pid, ways)
+			if traced != "" {
+				m.say("%s", traced)
+			}
 		}
 		if err != nil {
 			return closed(w, err)
@@ -157,6 +165,15 @@ func sayWays(m *messages, pid int, ways []string) {
 	for _, why := range slices.Compact(ways) {
 		m.say("%s", hitsLine(pid, why))
 	}
+}
+
+// tracedLine says of a process whose session lets go of it (--let-go) why it is traced; ""
+// is the reason where it isn't.
+func tracedLine(pid int, why string) string {
+	if why == "" {
+		return fmt.Sprintf("process %d is let go of: nothing traces it while nothing changes", pid)
+	}
+	return fmt.Sprintf("process %d stays traced for now: %s", pid, why)
 }
 
 // hitsLine says which way the hits of jumps go that were left in a process; why is the

@@ -28,6 +28,7 @@ type Live interface {
 	Delete(ctx context.Context, deletions []*fetch.Def) error
 	Space() (*symbols.Space, error)
 	HitsLocked() (why []string)
+	LetsGo() (lets bool, why string)
 	OpenCalls(ctx context.Context) ([]probe.OpenCall, error)
 	Close() error
 }

@@ -200,6 +200,17 @@ func TestSites(t *testing.T) {
 	if r.status != 0 || r.err != want {
 		t.Errorf("%+v, want\n%s", r, want)
 	}
+	// Of a session that lets go of the process it is said whether, and why not.
+	a.locked, a.letsGo = nil, true
+	r = kprobe(t, f, "", "list", "--sites", "-p", "41,42")
+	if want = "kprobe: process 41 is let go of: nothing traces it while nothing changes\n"; r.status != 0 || r.err != want {
+		t.Errorf("%+v, want\n%s", r, want)
+	}
+	a.traced = "it is so"
+	r = kprobe(t, f, "", "list", "--sites", "-p", "41,42")
+	if want = "kprobe: process 41 stays traced for now: it is so\n"; r.status != 0 || r.err != want {
+		t.Errorf("%+v, want\n%s", r, want)
+	}
 }
 
 func TestSwitchingLiveEvents(t *testing.T) {

@@ -72,8 +72,10 @@ costs the same, but for the 150 ns of each read as above. It gives up what only 
 tracer sees to: a program that catches faults of its own where a detour has no stack or
 no thread-local block, that has forbidden itself the time, or steps itself, and a
 program that is executed runs some 20 ms before it is probed. With -f what the target
-forks records from its first instruction. Breakpoints, watchpoints, handlers and
-definitions that wait need a tracer, and their process keeps it: -v says which.
+forks records from its first instruction. A library that a definition waits for is
+seen about a tenth of a second after it was loaded, not before its constructors.
+Breakpoints, watchpoints and handlers need a tracer, and their process keeps it: -v,
+check and list --sites say which.
 
 With --limit N/s the first N hits of each event in each second are recorded, and the
 others counted and dropped in the program. With --expire TIME the probes switch

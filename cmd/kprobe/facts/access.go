@@ -89,28 +89,33 @@ func (p Proc) tracer(pid int) output.Fact {
 				}
 				name = other.Field("Name")
 			}
-			return blocked("tracer", fmt.Sprintf("thread %d is traced by process %d (%s); a thread has one tracer at a time", tid, by, name),
+			why := ""
+			if _, reason := p.liveSession(pid); reason != "" {
+				why = "; that one lets go of the process while nothing changes, and doesn't now: " + reason
+			}
+			return blocked("tracer", fmt.Sprintf("thread %d is traced by process %d (%s); a thread has one tracer at a time%s", tid, by, name, why),
 				remedy(pid, by, name))
 		}
 	}
-	if by := p.liveSession(pid); by != 0 {
-		return blocked("tracer", fmt.Sprintf("process %d (kprobe) has probes in it", by), remedy(pid, by, "kprobe"))
+	if by, _ := p.liveSession(pid); by != 0 {
+		return blocked("tracer", fmt.Sprintf("process %d (kprobe) has probes in it, and nothing traces it while nothing changes", by), remedy(pid, by, "kprobe"))
 	}
 	return fine("tracer", "no other tracer")
 }
 
-// liveSession gives the kprobe that has let go of a process for now, and has its probes in
-// it; 0: none has.
-func (p Proc) liveSession(pid int) int {
+// liveSession gives the kprobe that has probes in a process, 0: none has, and why that one
+// traces it where it lets go of it otherwise.
+func (p Proc) liveSession(pid int) (by int, why string) {
 	if p.Self != os.Getpid() {
-		return 0
+		return 0, ""
 	}
 	l, err := probe.OpenLive(pid)
 	if err != nil {
-		return 0
+		return 0, ""
 	}
 	defer l.Close()
-	return l.Tracer
+	_, why = l.LetsGo()
+	return l.Tracer, why
 }
 
 // remedy says what to do about another tracer.
