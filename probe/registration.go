@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"time"
 
 	"kprobe/fetch"
 	"kprobe/probe/engine"
@@ -167,12 +166,7 @@ func (s *Session) UnregisterAll(ctx context.Context, probes ...Probe) error {
 	for _, u := range list {
 		u.Gone.Store(true)
 	}
-	for end := time.Now().Add(engine.DrainTime); !s.engine.SinkMu.TryLock(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			return err // it is called by a jprobe's function
-		}
-	}
-	s.engine.SinkMu.Unlock()
+	s.engine.Out.AwaitTurn(engine.DrainTime) // it may be called by a jprobe's function
 	return err
 }
 

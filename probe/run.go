@@ -26,9 +26,7 @@ func (s *Session) Run(ctx context.Context, sink Sink) (Summary, error) {
 		if s.engine.Closed {
 			return ErrClosed
 		}
-		s.engine.SinkMu.Lock()
-		s.engine.Sink, s.engine.SinkEnded, s.engine.Ended, s.engine.EndErr = sink, sink == nil && !s.engine.Opts.CountOnly, false, nil
-		s.engine.SinkMu.Unlock()
+		s.engine.Out.Begin(sink, s.engine.Opts.CountOnly)
 		s.engine.Cancel.Store(&cancel)
 		s.engine.Run, s.engine.Running = ctx, true
 		s.engine.Stopping, s.engine.Fatal = false, nil
@@ -71,7 +69,7 @@ func (s *Session) giveLast(ctx context.Context, feeds []*engine.Feed) error {
 				err = fmt.Errorf("read the last hits of process %d: %w", t.Pid, ferr)
 			}
 		}
-		s.engine.GiveOrdered(true)
+		s.engine.Out.GiveOrdered(true)
 		given <- err
 	}()
 	select {
@@ -118,15 +116,13 @@ func (s *Session) conclude(ctx context.Context, err error) (Summary, error) {
 	if lerr := s.giveLast(ctx, feeds); err == nil {
 		err = lerr
 	}
-	s.engine.Order.Clear()
-	s.engine.SinkMu.Lock()
-	if s.engine.Ended {
+	s.engine.Out.Over()
+	if ended, serr := s.engine.Out.Ended(); ended {
 		sum.Reason = EndSink
-		if err == nil && !errors.Is(s.engine.EndErr, ErrStop) {
-			err = s.engine.EndErr
+		if err == nil {
+			err = serr
 		}
 	}
-	s.engine.SinkMu.Unlock()
 	sum.Stats, sum.Unarmed = s.Stats(), s.engine.Unarmed()
 	sum.Interposed = interposed(sum.Stats, feeds)
 	return sum, err

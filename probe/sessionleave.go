@@ -56,10 +56,7 @@ func (s *Session) Close(ctx context.Context) error {
 	}
 	err := s.engine.Leave(ctx)
 	for _, t := range s.engine.Feeds {
-		if t.Done != nil {
-			t.Cancel()
-			<-t.Done
-		}
+		t.Halt()
 	}
 	err = errors.Join(err, s.engine.Tracer.Close())
 	s.engine.Heard()

@@ -123,7 +123,7 @@ func (tg *Target) writeStages(p *Patch) error {
 		copy(text[s.Base-base:], s.Text)
 		s.Text = nil
 		if s.trampolines != nil {
-			tg.Feed.landed.hide(s.Base, s.Base+symbols.Addr(s.size))
+			tg.Feed.Trampolines.Hide(s.Base, s.Base+symbols.Addr(s.size))
 		}
 	}
 	if err := tg.Proc.WriteMemory(text, base); err != nil {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	"kprobe/probe/feed"
 	"kprobe/probe/plan"
 	"kprobe/probe/ring"
 )
@@ -25,10 +26,8 @@ func (t *Feed) add(p *Placed) error {
 	t.seq++
 	p.feed, p.seq, p.removed = t, t.seq, false
 	t.giveRow(p)
-	if p.keepAs = p.kept(); p.keepAs == nil {
-		t.unkept.Add(1)
-	}
-	t.generation.Add(1)
+	p.read = p.reading()
+	t.Added(p.read)
 	flags := uint32(ring.FlagEnabled)
 	if p.Ev.off.Load() || t.waitsOff(p) {
 		flags = 0
@@ -57,9 +56,7 @@ func (t *Feed) free(p *Placed) {
 	t.takeRow(p)
 	p.Ev.part(p, t.counters.Probe(p.Id))
 	t.counters.Clear(p.Id)
-	if p.keepAs == nil {
-		t.unkept.Add(-1)
-	}
+	t.Removed(p.read)
 	t.Ids[p.Id-1] = nil
 	t.Spare = append(t.Spare, p.Id)
 	t.changed()
@@ -105,7 +102,7 @@ func (t *Feed) turn(p *Placed, on bool) {
 // changed tells those who look that probes have come or gone.
 func (t *Feed) changed() {
 	h := t.File.Layout.Header.Off
-	t.changes.Add(1)
+	t.Changed()
 	t.File.Store32(h+ring.ProbesOff, uint32(len(t.Ids)))
 	t.File.Store64(h+ring.GenerationOff, t.File.Load64(h+ring.GenerationOff)+1)
 }
@@ -185,6 +182,26 @@ func (t *Feed) probe(id uint32) *Placed {
 		return nil
 	}
 	return t.Ids[id-1]
+}
+
+// read is what a reader knows of the probe that has a number; nil: none has it.
+func (t *Feed) read(id uint32) *feed.Probe {
+	if p := t.probe(id); p != nil {
+		return p.read
+	}
+	return nil
+}
+
+// reading gives what a reader knows of the probe.
+func (p *Placed) reading() *feed.Probe {
+	x := feed.Probe{
+		Event: &p.Ev.Event, Program: p.prog, Counts: &p.Ev.counts, Space: p.feed.Space,
+		Addr: p.Where.Addr, Func: p.fn, Times: p.timeSlots, Watches: p.data != nil,
+	}
+	if p.user != nil {
+		x.Deliver = p.deliver
+	}
+	return feed.NewProbe(x)
 }
 
 // hasRoom reports whether there are numbers for so many places.

@@ -12,12 +12,3 @@ func (s *Engine) endRun() {
 		(*cancel)()
 	}
 }
-
-// endFrom ends the run from the goroutine that reads hits. sinkMu is held.
-func (s *Engine) endFrom(err error) {
-	if s.Ended {
-		return
-	}
-	s.Ended, s.EndErr = true, err
-	s.endRun()
-}

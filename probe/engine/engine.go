@@ -10,7 +10,7 @@ import (
 
 	"kprobe/fetch"
 	"kprobe/probe/assess"
-	"kprobe/probe/order"
+	"kprobe/probe/feed"
 	"kprobe/probe/results"
 	"kprobe/probe/ring"
 	"kprobe/probe/sayer"
@@ -84,14 +84,9 @@ type Engine struct {
 	// may be waiting for the tracer's thread.
 	Cancel atomic.Pointer[context.CancelFunc]
 
-	Stacks    atomic.Bool // a definition records stacks
-	SinkMu    sync.Mutex  // guards the sink's turn, and what follows
-	Sink      results.Sink
-	SinkEnded bool  // it wants no more
-	EndErr    error // why: what it returned, or what broke the reading
-	Ended     bool
-	// spareBlocks are blocks of hits that nobody uses.
-	spareBlocks chan *block
+	Stacks atomic.Bool // a definition records stacks
+	// Out is where hits go.
+	Out *feed.Outlet
 
 	Alone atomic.Bool // the last process has ended, or was left
 	// awayFrom are the processes that are let go of (unattended.go).
@@ -110,10 +105,9 @@ type Engine struct {
 	counter  ring.SystemClock
 	busy     atomic.Uint64 // a time stamp no later than that of a hit that is being recorded; 0 is none
 	Feeds    []*Feed
-	Order    order.Order[*Placed] // of their hits
-	Retiring sync.WaitGroup       // feeds whose targets are over
-	Stopping bool                 // the run is over: hits are nobody's
-	Fatal    error                // ends Run: a definition of a started command that can't be armed
+	Retiring sync.WaitGroup // feeds whose targets are over
+	Stopping bool           // the run is over: hits are nobody's
+	Fatal    error          // ends Run: a definition of a started command that can't be armed
 	Run      context.Context
 	Running  bool
 	Closed   bool
@@ -127,5 +121,7 @@ type Engine struct {
 // New makes an engine without processes. Its Owner is to be set, and the tracer to be told
 // of who handles events.
 func New(c Config, tr *tracee.Tracer, files *symbols.Cache) *Engine {
-	return &Engine{Opts: c, Tracer: tr, files: files, clock: NewClock(), ByName: map[string]*Event{}, Gone: map[string]*Event{}, Targets: map[int]*Target{}, Run: context.Background(), spareBlocks: make(chan *block, spareBlocks)}
+	s := &Engine{Opts: c, Tracer: tr, files: files, clock: NewClock(), ByName: map[string]*Event{}, Gone: map[string]*Event{}, Targets: map[int]*Target{}, Run: context.Background()}
+	s.Out = feed.NewOutlet(s.endRun)
+	return s
 }

@@ -7,6 +7,7 @@ import (
 
 	"kprobe/fetch"
 	"kprobe/probe/detour"
+	"kprobe/probe/feed"
 	"kprobe/probe/plan"
 	"kprobe/probe/results"
 	"kprobe/probe/ring"
@@ -17,14 +18,12 @@ import (
 // Event is an Event with its counters and its places.
 type Event struct {
 	results.Event
-	defs     []*fetch.Def
-	count    bool      // counts only
-	user     *Handlers // of the probe that was registered for it; nil: it was defined
-	places   atomic.Int64
-	most     atomic.Int64  // places at a time
-	recorded atomic.Uint64 // given to the sink
-	lost     atomic.Uint64 // taken from a ring and not given
-	dropped  atomic.Uint64 // taken from a ring after the sink had ended
+	defs   []*fetch.Def
+	count  bool      // counts only
+	user   *Handlers // of the probe that was registered for it; nil: it was defined
+	places atomic.Int64
+	most   atomic.Int64 // places at a time
+	counts feed.Counts
 
 	Before  *Event      // the removed event of that name, whose counters this one's go on
 	off     atomic.Bool // switched off: places that come are off, too
@@ -85,7 +84,7 @@ func (e *Event) fold() {
 	}
 	e.Before = nil
 	e.past.Add(countsOf(&was))
-	e.recorded.Add(was.Recorded)
+	e.counts.Recorded.Add(was.Recorded)
 }
 
 // Turn switches the event on or off.
@@ -110,7 +109,7 @@ func (e *Event) look(done map[*Feed]bool) {
 	for _, p := range e.probes {
 		if !done[p.feed] {
 			done[p.feed] = true
-			p.feed.reader.Look()
+			p.feed.Rings.Look()
 		}
 	}
 	e.mu.Unlock()
@@ -151,13 +150,13 @@ func (e *Event) Own() results.Stats {
 	}
 	st.Disabled = disabled
 	// What was read counts when the sink has it.
-	all.Recorded = e.recorded.Load() + all.Counted
-	all.Lost += e.lost.Load()
+	all.Recorded = e.counts.Recorded.Load() + all.Counted
+	all.Lost += e.counts.Lost.Load()
 	AddCounts(&st, all)
 	if e.count {
 		st.Recorded = st.Hits - min(st.Hits, st.Filtered+st.Lost+st.Limited)
 	}
-	st.Hits -= min(st.Hits, e.dropped.Load())
+	st.Hits -= min(st.Hits, e.counts.Dropped.Load())
 	if e.Removed {
 		st.Disabled = false
 	} else if len(e.probes) == 0 {
@@ -192,8 +191,7 @@ type Placed struct {
 	bins           *placedBins         // what its detours count instead of recording; nil: they record
 	wasOff         bool                // switched off before the end of the run switched all off
 	fn             string              // readable name of the function, for returns
-	// keepAs is what who keeps its records must know; nil: they become hits at once.
-	keepAs *results.KeptProbe
+	read           *feed.Probe         // what its feed's reader knows of it
 	// Of return probes:
 	pool  *pool
 	watch watch

@@ -88,8 +88,8 @@ func (s *Engine) WatchFallbacks(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		s.Order.Tick()
-		now := s.Order.Joined()
+		s.Out.Tick()
+		now := s.Out.Joined()
 		if now == joined && time.Now().Before(due) && stillCaught(caught) && !s.semaphoresDue() && !s.watchesDue() {
 			continue
 		}

@@ -13,7 +13,7 @@ const fewFeeds = 8
 // retireFeed has a feed end whose target is over. It is called on the tracer's thread, and
 // does nothing once the run is: its end takes care of the feeds that are left.
 func (s *Engine) retireFeed(t *Feed) {
-	if s.Stopping || !s.Running || t.Done == nil || len(s.Feeds) <= fewFeeds {
+	if s.Stopping || !s.Running || !t.Reading() || len(s.Feeds) <= fewFeeds {
 		return
 	}
 	for i, x := range s.Feeds {
@@ -29,7 +29,7 @@ func (s *Engine) endFeed(t *Feed) {
 	if err := t.Finish(); err != nil {
 		s.Logf("read the last hits of process %d: %v", t.Pid, err)
 	}
-	s.Order.Part(&t.stream)
+	t.Part()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for x, id := range t.waiting {
@@ -44,5 +44,5 @@ func (s *Engine) endFeed(t *Feed) {
 		p.Ev.part(p, t.counters.Probe(p.Id))
 		t.Ids[id] = nil
 	}
-	t.changes.Add(1)
+	t.Changed()
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"kprobe/fetch"
+	"kprobe/probe/feed"
 	"kprobe/probe/ring"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
@@ -70,7 +71,7 @@ func (s *Engine) record(p *Placed, entry []byte, ret symbols.Addr) {
 	case t.limited(p, s.tsc):
 		t.producer.Count(s.ctx.CPU, p.Id, ring.CounterLimited, 1)
 	default:
-		t.names.Note(s.ctx.TID, s.ctx.Comm)
+		t.Names.Note(s.ctx.TID, s.ctx.Comm)
 		t.put(p, s.withStack(p, rec), ret)
 	}
 	s.after(p, rec)
@@ -93,7 +94,7 @@ type hitState struct {
 	now, tsc uint64        // CLOCK_MONOTONIC in ns, and the time stamp counter
 	at       *thread       // that the context was filled from
 	jumped   bool          // a handler has led that thread elsewhere
-	accessed access        // of memory that is watched
+	accessed feed.Access   // of memory that is watched
 	watched  fetch.Watched // what is known of it
 	delay    time.Duration // for which that thread is to be kept stopped
 	Handling bool          // a handler is running

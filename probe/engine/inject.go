@@ -170,7 +170,7 @@ func (s *Engine) injectAt(p *Placed) {
 		p.feed.producer.Count(s.ctx.CPU, p.Id, ring.CounterFiltered, 1)
 		return
 	}
-	p.feed.names.Note(s.ctx.TID, s.ctx.Comm)
+	p.feed.Names.Note(s.ctx.TID, s.ctx.Comm)
 	p.feed.put(p, rec, 0)
 }
 

@@ -24,20 +24,20 @@ func (s *Engine) bindEntry(p *Placed, r *regs.Regs) (run func() (skip bool), ok 
 // error is that of a function that panicked. s.sinkMu is held.
 func (p *Placed) deliver(h *results.Hit) (err error) {
 	if p.user.Gone.Load() {
-		p.Ev.lost.Add(1)
+		p.Ev.counts.Lost.Add(1)
 		return nil
 	}
 	vals, err := p.prog.Decode(h.Data, nil)
 	if err != nil {
-		p.Ev.lost.Add(1)
+		p.Ev.counts.Lost.Add(1)
 		return err
 	}
 	run, ok := p.user.Call.Bind(h, vals)
 	if !ok {
-		p.Ev.lost.Add(1)
+		p.Ev.counts.Lost.Add(1)
 		return nil
 	}
-	p.Ev.recorded.Add(1)
+	p.Ev.counts.Recorded.Add(1)
 	defer func() {
 		if v := recover(); v != nil {
 			p.Ev.Turn(false)

@@ -73,7 +73,7 @@ func (t *Feed) lookOutside() {
 					all = false
 					continue
 				}
-				found[t.numbers.Inside(th.TID())] = now
+				found[t.Numbers.Inside(th.TID())] = now
 			}
 			if all && tg.allStopped(stopped) {
 				found[0] = now

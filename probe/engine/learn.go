@@ -55,7 +55,7 @@ func (tg *Target) findParams() error {
 		Clock: uint64(tg.Area.File.Addr(l.Header.Off + ring.ClockOff)), Probes: uint64(tg.Area.File.Addr(l.Header.Off + ring.ProbesOff)),
 		Control: uint64(tg.Area.File.Addr(l.Control.Off)), Kinds: uint64(tg.Area.File.Addr(l.Kind(0))), Gate: uint64(tg.gate()),
 		PID: tg.Proc.PID(), Rdpid: procfs.CPUHas("rdpid"), FSGSBase: procfs.CPUHas("fsgsbase"),
-		Nested: tg.Feed.numbers != nil, NoSyscall: tracee.Filtered(tg.Proc.PID()), NoProc: !ownProc(tg.Proc.PID()), StackEnd: stackEndOf(tg.Space.Mappings()),
+		Nested: tg.Feed.Numbers != nil, NoSyscall: tracee.Filtered(tg.Proc.PID()), NoProc: !ownProc(tg.Proc.PID()), StackEnd: stackEndOf(tg.Space.Mappings()),
 	}
 	var why string
 	switch {
@@ -67,7 +67,7 @@ func (tg *Target) findParams() error {
 		}
 	}
 	err := tg.Proc.WithStopped(context.Background(), func(stopped []*tracee.Thread) error {
-		params.TID = findTID(tg.Proc, stopped, tg.Feed.numbers)
+		params.TID = findTID(tg.Proc, stopped, tg.Feed.Numbers)
 		if tg.Engine.standsAlone() {
 			params.Overwrite, params.Spare, params.Alive = tg.Engine.Opts.Detach, l.Spare, params.Gate+1
 			params.Careful, params.NoReads = true, judged(stopped)

@@ -25,8 +25,8 @@ func (h Handler) NewThread(t *tracee.Thread) {
 // noteComm remembers a thread's name for hits that are read after its end.
 func (tg *Target) noteComm(t *tracee.Thread) {
 	if tg.Feed != nil {
-		tg.Feed.numbers.Learn(t.TID())
-		tg.Feed.names.Born(t.TID(), t.Comm())
+		tg.Feed.Numbers.Learn(t.TID())
+		tg.Feed.Names.Born(t.TID(), t.Comm())
 	}
 }
 
@@ -36,7 +36,7 @@ func (h Handler) ThreadExit(t *tracee.Thread) {
 		// Of one that is gone the name that was noted at its birth may be another than its
 		// last: what is known since stays.
 		if comm, err := procfs.Thread(t.Process().PID(), t.TID()).Comm(); err == nil && tg.Feed != nil {
-			tg.Feed.names.Note(t.TID(), comm)
+			tg.Feed.Names.Note(t.TID(), comm)
 		}
 		tg.forgetThread(t.TID())
 	}

@@ -19,7 +19,7 @@ func (tg *Target) OpenCalls() []results.OpenCall {
 			continue
 		}
 		one := func(in detour.Instance, entry []byte) {
-			c := results.OpenCall{TID: p.feed.numbers.Outside(in.TID), Func: p.fn, Event: p.Ev.Group + "/" + p.Ev.Name, Slot: symbols.Addr(in.Slot), Return: symbols.Addr(in.Real)}
+			c := results.OpenCall{TID: p.feed.Numbers.Outside(in.TID), Func: p.fn, Event: p.Ev.Group + "/" + p.Ev.Name, Slot: symbols.Addr(in.Slot), Return: symbols.Addr(in.Real)}
 			if p.goABI {
 				c.G, _ = detour.GoCall(in.Slot)
 				c.TID, c.Slot = 0, 0

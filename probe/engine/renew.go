@@ -73,7 +73,7 @@ func (tg *Target) renewAtTick() {
 	var tid detour.TID
 	var rseq int32
 	err := tg.Proc.WithStopped(tg.Engine.Run, func(stopped []*tracee.Thread) error {
-		tid = findTID(tg.Proc, stopped, tg.Feed.numbers)
+		tid = findTID(tg.Proc, stopped, tg.Feed.Numbers)
 		rseq, _ = tg.findSequences(stopped, tid)
 		return nil
 	})

@@ -171,7 +171,7 @@ func (tg *Target) Reap(ctx context.Context) (waiting int) {
 	kept := tg.Retired[:0]
 	var empty []*retired
 	for _, r := range tg.Retired {
-		delivered := r.quiet && (len(r.probes) == 0 || tg.Feed.given() > r.at)
+		delivered := r.quiet && (len(r.probes) == 0 || tg.Feed.Given() > r.at)
 		if !delivered {
 			waiting++
 		}

@@ -6,6 +6,8 @@ import (
 	"errors"
 
 	"kprobe/fetch"
+	"kprobe/probe/area"
+	"kprobe/probe/feed"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
@@ -152,7 +154,8 @@ func (tg *Target) catchReturn(ctx context.Context, in *Instance) bool {
 	}
 	tg.calls.Trap(in, i)
 	if tg.Engine.recordsStacks() {
-		tg.Feed.landed.note(tg.Area.Trampolines.First, landed{time: tg.Engine.now, at: at, slot: in.Slot, ra: in.Return})
+		first := tg.Area.Trampolines.First
+		tg.Feed.Trampolines.Note(first, first+area.MostTrampolines*area.TrampolineSize, feed.Landed{Time: tg.Engine.now, At: at, Slot: in.Slot, Ret: in.Return})
 	}
 	var word [8]byte
 	binary.LittleEndian.PutUint64(word[:], uint64(at))

@@ -240,7 +240,7 @@ func (tg *Target) UnderWay(l *ExitProbe, in detour.Instance, sps []uint64) bool 
 		if slot = hi - distance; sp >= lo && sp <= hi && slot < sp {
 			return false
 		}
-	} else if in.TID != 0 && tg.Proc.Thread(tg.Feed.numbers.Outside(in.TID)) == nil {
+	} else if in.TID != 0 && tg.Proc.Thread(tg.Feed.Numbers.Outside(in.TID)) == nil {
 		return false
 	} else if l.Calls.Common {
 		return true // threads free their own, near the calls that need their rows

@@ -58,7 +58,7 @@ func (tg *Target) answered(t *tracee.Thread, si *tracee.Siginfo, regs *unix.Ptra
 		now := tg.Engine.counter.TSC()
 		regs.Rax, regs.Rdx = now&0xffff_ffff, now>>32
 	case detour.AskThread:
-		regs.Rax = uint64(tg.Feed.numbers.Inside(t.TID()))
+		regs.Rax = uint64(tg.Feed.Numbers.Inside(t.TID()))
 	}
 	regs.Rip = ask.Back
 	tg.faulted(t, si)

@@ -66,7 +66,7 @@ func (tg *Target) checkNumber(t *tracee.Thread) {
 	if at.Seg != asm.FS || len(at.Path) > 0 {
 		return
 	}
-	own, err := ownNumber(tg.Proc, t, at.Off, tg.Feed.numbers)
+	own, err := ownNumber(tg.Proc, t, at.Off, tg.Feed.Numbers)
 	if err != nil {
 		return // gone
 	}

@@ -92,7 +92,7 @@ func (tg *Target) keepsTracer() (why string, later bool) {
 		return "what was taken out is still in use", true
 	case tg.Child && tg.Engine.forksRecord():
 		return "it is a child that was seen, and may execute a program", false
-	case tg.Engine.forksRecord() && tg.Feed != nil && tg.Feed.numbers != nil:
+	case tg.Engine.forksRecord() && tg.Feed != nil && tg.Feed.Numbers != nil:
 		return "its children's threads have numbers of another pid namespace", false
 	case len(tg.Patches.noRoom) > 0:
 		return "a goroutine's stack may have no room for a detour", false

@@ -74,7 +74,7 @@ func (tg *Target) watchForks(ctx context.Context) (next time.Time) {
 	for pid, kid := range b.forks.kids {
 		tg.lookAtKid(ctx, pid, kid)
 	}
-	for _, pid := range tg.Feed.owners.Fresh() {
+	for _, pid := range tg.Feed.Owners.Fresh() {
 		tg.meet(ctx, pid)
 	}
 	tg.meetChildren(ctx, tg.Proc.PID())

@@ -9,34 +9,12 @@ import (
 
 	"kprobe/fetch"
 	"kprobe/probe/debugreg"
+	"kprobe/probe/feed"
 	"kprobe/probe/insn"
 	"kprobe/probe/ring"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
-
-// access is the access to watched memory whose hit is being recorded.
-type access struct {
-	did    symbols.Addr // the instruction, or where it isn't known the one behind
-	behind symbols.Addr // the one behind
-}
-
-// accessTail is what is behind a watchpoint's record, in bytes: an access.
-const accessTail = 16
-
-func (a *access) appendTail(rec []byte) []byte {
-	rec = append(rec, Put64(uint64(a.did))...)
-	return append(rec, Put64(uint64(a.behind))...)
-}
-
-// cutTail takes an access off a record.
-func cutTail(data []byte) (did, behind symbols.Addr, rest []byte, ok bool) {
-	n := len(data) - accessTail
-	if n < 0 {
-		return 0, 0, nil, false
-	}
-	return symbols.Addr(Le64(data[n:])), symbols.Addr(Le64(data[n+8:])), data[:n], true
-}
 
 // Watched implements tracee.Watcher: a thread has accessed memory that is watched.
 func (h Handler) Watched(t *tracee.Thread, hits uint8, sure bool) {
@@ -168,7 +146,7 @@ func (s *Engine) hitWatch(tg *Target, p *Placed, own symbols.Addr) {
 		}
 		return
 	}
-	s.accessed = access{did.At, behind}
+	s.accessed = feed.Access{Did: did.At, Behind: behind}
 	s.regs.IP = uint64(did.At)
 	s.record(p, nil, 0)
 	s.regs.IP = uint64(behind)

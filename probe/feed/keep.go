@@ -1,4 +1,4 @@
-package engine
+package feed
 
 import (
 	"kprobe/probe/results"
@@ -14,22 +14,14 @@ import (
 // values are names of symbols, or a handler wants its hits, all of the process's hits
 // come one by one.
 
-// kept gives what is to be known of a probe whose records are kept; nil: they can't be.
-func (p *Placed) kept() *results.KeptProbe {
-	if p.user != nil || p.data != nil || !p.prog.Standalone() {
-		return nil
-	}
-	return &results.KeptProbe{Event: &p.Ev.Event, Program: p.prog, Addr: p.Where.Addr, Func: p.fn, Times: p.timeSlots}
-}
-
 // keeping is a process's side of a Keeper.
 type keeping struct {
-	t  *Feed
+	t  *Reader
 	to results.RecordKeeper
 }
 
-// keepBy has a sink take records if it wants to. The feed isn't read yet.
-func (t *Feed) keepBy(sink results.Sink) {
+// keepBy has a sink take records if it wants to. Nothing is read yet.
+func (t *Reader) keepBy(sink results.Sink) {
 	t.keep = nil
 	if k, ok := sink.(results.Keeper); ok {
 		keep := &keeping{t: t}
@@ -40,7 +32,7 @@ func (t *Feed) keepBy(sink results.Sink) {
 }
 
 // taker is who takes the records of a look, nil: they become hits.
-func (t *Feed) taker() ring.Taker {
+func (t *Reader) taker() ring.Taker {
 	if t.keep == nil || t.unkept.Load() > 0 {
 		return nil
 	}
@@ -61,48 +53,44 @@ func (k *keeping) Until(tsc uint64) error {
 }
 
 func (k *keeping) failed(err error) {
-	if err == nil {
-		return
+	if err != nil {
+		k.t.from.Out.Fail(err)
 	}
-	s := k.t.engine
-	s.SinkMu.Lock()
-	defer s.SinkMu.Unlock()
-	s.endFrom(err)
 }
 
 // PID implements results.RecordSource.
-func (k *keeping) PID() int { return k.t.Pid }
+func (k *keeping) PID() int { return k.t.from.Pid }
 
 // Space implements results.RecordSource.
-func (k *keeping) Space() *symbols.Space { return k.t.Space }
+func (k *keeping) Space() *symbols.Space { return k.t.from.Space }
 
 // Generation implements results.RecordSource.
 func (k *keeping) Generation() uint64 { return k.t.generation.Load() }
 
 // Probe implements results.RecordSource.
 func (k *keeping) Probe(id uint32) *results.KeptProbe {
-	p := k.t.probe(id)
+	p := k.t.from.Probe(id)
 	if p == nil {
 		return nil
 	}
-	return p.keepAs
+	return p.Kept
 }
 
 // Thread implements results.RecordSource.
 func (k *keeping) Thread(tid uint32) (number int, comm string) {
-	number = k.t.numbers.Outside(tid)
-	return number, k.t.names.Of(uint32(number))
+	number = k.t.Numbers.Outside(tid)
+	return number, k.t.Names.Of(uint32(number))
 }
 
 // Took implements results.RecordSource.
 func (k *keeping) Took(id uint32, n uint64, kept bool) {
-	p := k.t.probe(id)
+	p := k.t.from.Probe(id)
 	if p == nil {
 		return
 	}
 	if kept {
-		p.Ev.recorded.Add(n)
+		p.Counts.Recorded.Add(n)
 	} else {
-		p.Ev.lost.Add(n)
+		p.Counts.Lost.Add(n)
 	}
 }

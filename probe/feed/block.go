@@ -1,4 +1,4 @@
-package engine
+package feed
 
 import (
 	"errors"
@@ -34,46 +34,41 @@ type blocks struct {
 
 // run is hits of one probe that come one behind the other.
 type run struct {
-	p *Placed
+	p *Probe
 	n int
 }
 
 // block implements results.Block.
 type block struct {
-	engine *Engine
-	hits   []blockHit
-	data   []byte
-	hit    results.Hit // that Each gives
+	back chan *block // where it goes when it is over
+	hits []blockHit
+	data []byte
+	hit  results.Hit // that Each gives
 }
 
 // blockHit is a record of a block, and what is told of it.
 type blockHit struct {
-	p             *Placed
+	p             *Probe
 	comm          string
 	time          uint64
 	pid, tid, cpu int32
 	off, n        uint32 // in data
 }
 
-// bare reports whether a hit of the probe is made of its record alone.
-func (p *Placed) bare() bool {
-	return p.user == nil && p.data == nil && p.prog.Stack == nil
-}
-
 // collect adds a record to the open block.
-func (t *Feed) collect(p *Placed, r *ring.Record) {
-	if p.Ev.Return && len(r.Data) < detour.ReturnTail {
-		p.Ev.lost.Add(1)
+func (t *Reader) collect(p *Probe, r *ring.Record) {
+	if p.Event.Return && len(r.Data) < detour.ReturnTail {
+		p.Counts.Lost.Add(1)
 		return
 	}
 	k := &t.blocks
 	b := k.open
 	if b == nil {
-		b = t.engine.newBlock()
+		b = t.from.Out.newBlock()
 		k.open = b
 	}
 	data := r.Data
-	if p.timeSlots != nil {
+	if p.Times != nil {
 		data = t.times(p, data)
 	}
 	pid, tid, comm := t.whose(r)
@@ -94,25 +89,25 @@ func (t *Feed) collect(p *Placed, r *ring.Record) {
 }
 
 // giveBlock gives the sink the open block, if there is one.
-func (t *Feed) giveBlock() {
+func (t *Reader) giveBlock() {
 	k := &t.blocks
 	b := k.open
 	if b == nil {
 		return
 	}
 	k.open = nil
-	s := t.engine
-	s.SinkMu.Lock()
-	defer s.SinkMu.Unlock()
+	out := t.from.Out
+	out.mu.Lock()
+	defer out.mu.Unlock()
 	taken, lost := 0, 0
-	if s.SinkEnded {
+	if out.full {
 		b.Over()
 	} else {
 		var err error
 		n := b.Len()
 		if taken, err = k.to.Block(b); err != nil {
-			s.SinkEnded = true
-			s.endFrom(err)
+			out.full = true
+			out.fail(err)
 			if !errors.Is(err, results.ErrStop) {
 				lost = min(1, n-taken)
 			}
@@ -131,19 +126,19 @@ func (t *Feed) giveBlock() {
 func (r *run) count(taken, lost int) (int, int) {
 	recorded := min(taken, r.n)
 	gone := min(lost, r.n-recorded)
-	r.p.Ev.recorded.Add(uint64(recorded))
-	r.p.Ev.lost.Add(uint64(gone))
-	r.p.Ev.dropped.Add(uint64(r.n - recorded - gone))
+	r.p.Counts.Recorded.Add(uint64(recorded))
+	r.p.Counts.Lost.Add(uint64(gone))
+	r.p.Counts.Dropped.Add(uint64(r.n - recorded - gone))
 	return taken - recorded, lost - gone
 }
 
 // newBlock gives an empty block.
-func (s *Engine) newBlock() *block {
+func (o *Outlet) newBlock() *block {
 	select {
-	case b := <-s.spareBlocks:
+	case b := <-o.spare:
 		return b
 	default:
-		return &block{engine: s, hits: make([]blockHit, 0, blockHits)}
+		return &block{back: o.spare, hits: make([]blockHit, 0, blockHits)}
 	}
 }
 
@@ -172,7 +167,7 @@ func (b *block) Over() {
 		b.data = nil
 	}
 	select {
-	case b.engine.spareBlocks <- b:
+	case b.back <- b:
 	default:
 	}
 }
