@@ -263,7 +263,7 @@ func (f *finder) place(w *assess.Place) {
 	lo, behind := uint64(w.Site.Addr), uint64(w.Inst.Len)
 	// A jump is behind the endbr64 that is its place.
 	for _, p := range f.tg.Patches.pages.near(lo, lo+behind+1) {
-		if p.Armed && (p.covers(w.Site.Addr, int(behind)) || slices.Contains(p.Plan.Sites, lo)) {
+		if p.Armed && (p.covers(w.Site.Addr, int(behind)) || slices.Contains(p.Plan.AllSites(), lo)) {
 			f.patch(p)
 		}
 	}

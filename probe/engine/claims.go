@@ -19,14 +19,14 @@ import (
 // the planner has seen to it.
 func (o *planner) dropConflicting(patches []*Patch, ws, rest []PatchRequest) ([]*Patch, []PatchRequest) {
 	all := make([]symbols.Addr, 0, len(ws))
-	for _, w := range ws {
+	for _, w := range o.patched(ws) {
 		all = append(all, w.Site.Addr)
 	}
 	sort.Slice(all, func(i, j int) bool { return all[i] < all[j] })
 	kept := patches[:0]
 	for _, p := range patches {
 		own := map[symbols.Addr]bool{}
-		for _, a := range p.Plan.Sites {
+		for _, a := range p.Plan.AllSites() {
 			own[symbols.Addr(a)] = true
 		}
 		clash := false

@@ -83,7 +83,7 @@ func (s *stage) holds(pc symbols.Addr) bool {
 
 // leavesAt is where the detours of the exits at an address start.
 func (p *Patch) leavesAt(a symbols.Addr) symbols.Addr {
-	for _, s := range p.Stages {
+	for s := range p.allStages() {
 		if s.leaves && s.At == a {
 			return s.Base
 		}
@@ -175,7 +175,7 @@ func (ps *patches) add(list []*Patch) {
 		for q := p; q != nil; q = q.Island {
 			for _, s := range q.Stages {
 				ps.Stages = append(ps.Stages, s)
-				ps.owner[s] = q
+				ps.owner[s] = p
 				if s.Detour == nil {
 					continue
 				}

@@ -175,14 +175,14 @@ func (o *planner) functionOnce(f *assess.Function, ws []PatchRequest, planned pa
 		if err != nil {
 			why = err.Error()
 		}
-		for _, a := range p.Sites {
+		for _, a := range p.AllSites() {
 			if err != nil || !p.Tactic.Jump() {
 				giveUp(a, why)
 			}
 		}
 		if err == nil && p.Tactic.Jump() {
 			patches = append(patches, built)
-			for _, a := range p.Sites {
+			for _, a := range p.AllSites() {
 				for _, w := range byAddr[a] {
 					if w.Kind != WantExit || w.alone || w.notes {
 						c := o.course(w.P)

@@ -215,7 +215,7 @@ func (tg *Target) layPools(ctx context.Context, x *poolPlan, list []*Patch) erro
 	shared := tg.newestShared()
 	seen := map[uint64]bool{}
 	for _, p := range list {
-		for _, st := range p.Stages {
+		for st := range p.allStages() {
 			w := st.Way
 			if w == nil {
 				continue

@@ -282,7 +282,7 @@ func (tg *Target) forgetKeys(r *retired) {
 // taken out. Abandoned ones come free when they were found so twice.
 func (tg *Target) instancesUsed(r *retired) (n int, err error) {
 	for _, p := range r.patches {
-		for _, st := range p.Stages {
+		for st := range p.allStages() {
 			if st.Way == nil || !st.Way.outlives() {
 				continue
 			}

@@ -27,7 +27,7 @@ func (o *planner) build(p *plan.Patch, byAddr map[uint64][]PatchRequest) (*Patch
 		return out, nil
 	}
 	if p.Island != nil {
-		island, err := o.build(p.Island, nil)
+		island, err := o.build(p.Island, byAddr)
 		if err != nil {
 			return nil, err
 		}

@@ -68,8 +68,10 @@ func check(t testing.TB, f *Func, p *Patch) {
 		}
 	}
 	read := func(at uint64) byte {
-		if p.Island != nil && at-p.Island.At < uint64(len(p.Island.Writes[0].Bytes)) {
-			return p.Island.Writes[0].Bytes[at-p.Island.At]
+		for q := p.Island; q != nil; q = q.Island {
+			if at-q.At < uint64(len(q.Writes[0].Bytes)) {
+				return q.Writes[0].Bytes[at-q.At]
+			}
 		}
 		if b, ok := mem[at]; ok {
 			return b

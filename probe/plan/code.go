@@ -257,4 +257,9 @@ func (f *Func) padsIn(tail pad) int {
 	return off
 }
 
+// padded reports whether padding follows an instruction that doesn't fall through.
+func (f *Func) padded(i inst) bool {
+	return i.Is(insn.Stops) && slices.ContainsFunc(f.pads, func(p pad) bool { return p.off == i.end() })
+}
+
 func filler(nop bool, length int, first byte) bool { return nop || length == 1 && first == 0xcc }

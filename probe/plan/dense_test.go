@@ -121,7 +121,7 @@ func TestDenseSets(t *testing.T) {
 					if again {
 						delete(armed, p)
 						x.put(t, p, false)
-						for _, a := range p.Sites {
+						for _, a := range p.AllSites() {
 							sites = append(sites, Site{Addr: a, Room: 100})
 						}
 						break

@@ -34,7 +34,7 @@ func FuzzPlan(f *testing.F) {
 		n := 0
 		for _, p := range ps {
 			check(t, fn, p)
-			n += len(p.Sites)
+			n += len(p.AllSites())
 			for _, w := range writes(p) {
 				if overlaps(w, []Range{{base + 30, base + 30 + mask%9}}) {
 					t.Errorf("writes %#x, which is taken", w)

@@ -24,7 +24,8 @@ type try struct {
 	// used are bytes that other patches need: of earlier plans, of those before
 	// in this one, and of this one's jumps elsewhere.
 	used  *[]pad
-	sites []pad // instructions that are probed, in order
+	sites []pad  // instructions that are probed, in order
+	rest  []Site // from the one that is planned on
 	why   []string
 }
 
@@ -35,11 +36,11 @@ func (t *try) fail(format string, args ...any) *Patch {
 
 // best takes the first tactic that works.
 func (t *try) best() *Patch {
-	rungs := []func() *Patch{t.single, t.window, t.pun, t.tail, t.back, t.short, t.evict}
+	rungs := []func() *Patch{t.single, t.window, t.pun, t.tail, t.back, t.short, t.evict, t.chain}
 	if t.f.indirect && t.at > 0 {
 		// Nothing computes an address near a function's start; elsewhere an
 		// unknown jump table may lead into a window again and again.
-		rungs = []func() *Patch{t.single, t.pun, t.window, t.tail, t.back, t.short, t.evict}
+		rungs = []func() *Patch{t.single, t.pun, t.window, t.tail, t.back, t.short, t.evict, t.chain}
 	}
 	for _, rung := range rungs {
 		if p := rung(); p != nil {

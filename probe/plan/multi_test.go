@@ -45,11 +45,29 @@ func TestSeveralSites(t *testing.T) {
 			},
 		},
 		{
-			name: "a pun needs the next site's bytes", code: "31 c0 ff c0 eb fc 90 90 90",
+			name: "a jump of the next site's bytes", code: "31 c0 ff c0 eb fc 90 90 90",
 			sites: []Site{{Addr: base}, {Addr: base + 2}},
 			want: []string{
-				"breakpoint at +0x0 [+0x0: cc] moves 2 locks 1 for +0x0",
-				"tail and padding at +0x2 [+0x2: e900cc1000] moves 4 locks 5 guard +0x4=cc for +0x2",
+				"punned jump at +0x0 [+0x0: e900] moves 2 locks 5 for +0x0 over tail and padding at +0x2 [+0x2: e900cc1000] moves 4 locks 5 guard +0x4=cc for +0x2",
+			},
+		},
+		{
+			// 74 00: both returns are led to by themselves.
+			name: "returns side by side", code: "74 04 75 03 74 02 c3 c3 c3 90 90 90 90",
+			sites: []Site{{Addr: base + 6}, {Addr: base + 7}, {Addr: base + 8}},
+			want:  []string{"punned jump at +0x6 [+0x6: e9] moves 1 locks 5 for +0x6 over punned jump at +0x7 [+0x7: e9] moves 1 locks 5 for +0x7 over tail and padding at +0x8 [+0x8: e910000101] moves 1 locks 5 for +0x8"},
+		},
+		{
+			name: "a return before another whose instructions lie under it", code: "7e 02 76 01 c3 31 c0 c3 66 90",
+			sites: []Site{{Addr: base + 4}, {Addr: base + 7}},
+			want:  []string{"punned jump at +0x4 [+0x4: e9] moves 1 locks 5 for +0x4 over tail and padding at +0x5 [+0x5: e900cc0001] moves 3 locks 5 guard +0x7=cc for +0x7"},
+		},
+		{
+			name: "not where a handler runs", code: "7e 02 76 01 c3 31 c0 c3 66 90",
+			sites: []Site{{Addr: base + 4}, {Addr: base + 7, Trap: true}},
+			want: []string{
+				"breakpoint at +0x4 [+0x4: cc] moves 1 locks 1 for +0x4",
+				"breakpoint at +0x7 [+0x7: cc] moves 1 locks 1 for +0x7",
 			},
 		},
 		{
@@ -101,7 +119,7 @@ func disjoint(t testing.TB, ps []*Patch) {
 	t.Helper()
 	served := map[uint64]bool{}
 	for i, p := range ps {
-		for _, s := range p.Sites {
+		for _, s := range p.AllSites() {
 			if served[s] {
 				t.Errorf("site %#x is served twice", s)
 			}
@@ -181,13 +199,16 @@ func TestRandomSetsOfSites(t *testing.T) {
 		n := 0
 		for _, p := range ps {
 			check(t, f, p)
-			n += len(p.Sites)
+			n += len(p.AllSites())
 		}
 		if n != len(sites) {
 			t.Errorf("%d of %d sites served", n, len(sites))
 		}
 		disjoint(t, ps)
 		if t.Failed() {
+			for _, p := range ps {
+				t.Log(describe(p, f.start))
+			}
 			t.Fatalf("%#x: %v", f.start, sites)
 		}
 	}

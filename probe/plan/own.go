@@ -41,6 +41,17 @@ func (p *Patch) Owns() iter.Seq[Range] {
 	}
 }
 
+// AllSites gives the sites that the patch serves, those of its island included.
+func (p *Patch) AllSites() []uint64 {
+	out := p.Sites
+	for q := p.Island; q != nil; q = q.Island {
+		if len(q.Sites) > 0 {
+			out = append(out[:len(out):len(out)], q.Sites...)
+		}
+	}
+	return out
+}
+
 // Owned reports whether any byte of [lo, hi) belongs to the patch.
 func (p *Patch) Owned(lo, hi uint64) bool {
 	for r := range p.Owns() {

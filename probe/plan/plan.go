@@ -122,9 +122,10 @@ type Patch struct {
 	CopyLo, CopyHi uint64
 	Guards         []Guard
 	// Island is set where instructions that serve no site give way: a Window whose
-	// one Write is a jump to a plain copy at Hole.Detour. Behind that jump lies,
+	// one Write is a jump to a plain copy at Island.Detour. Behind that jump lies,
 	// for a ShortJump, the long jump to Detour. For others the first bytes of the
-	// hole are the last of the patch's own jump. It is armed before the patch and
+	// island are the last of the patch's own jump; there it may serve sites, which are
+	// its own, and have an island in turn. It is armed before the patch and
 	// disarmed after it.
 	Island *Patch
 	// Lock is the end of the bytes, from At on, that must stay as they are

@@ -192,6 +192,13 @@ func TestTactics(t *testing.T) {
 			want: "short jump at +0x0 [+0xe: e9edff0f00] [+0x0: eb] moves 1 locks 2 for +0x0",
 		},
 		{
+			// c3, two bytes of padding, and a branch's target on both sides.
+			name: "short jump whose displacement is in the padding",
+			code: "48 8d 80 00 10 00 00 b9 01 00 00 00 74 03 c3 66 90 5b c3", known: []uint64{base + 14}, at: 14,
+			gaps: Gaps{{base + 1<<20, base + 1<<21}},
+			want: "short jump at +0xe [+0xe: ebf5] moves 1 locks 2 for +0xe over guarded window at +0x0 [+0x0: e9fbff0f00e900cc1000] moves 12 locks 12 guard +0x7=cc for ",
+		},
+		{
 			name: "a target known from outside", code: "53 48 89 fb 48 89 de c3", known: []uint64{base + 1}, after: nops,
 			gaps: Gaps{{base + 1<<20, base + 1<<21}},
 			want: "breakpoint at +0x0 [+0x0: cc] moves 1 locks 1 for +0x0", why: "a branch leads under the jump, to +0x1",

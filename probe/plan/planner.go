@@ -52,6 +52,13 @@ func Plan(f *Func, sites []Site, reach Reach, taken []Range) ([]*Patch, error) {
 		for _, s := range sites[n:last] {
 			p.Sites = append(p.Sites, s.Addr)
 		}
+		// And what has jumps that share its bytes.
+		for q := p.Island; q != nil; q = q.Island {
+			if len(q.Sites) > 0 {
+				last += len(q.Sites)
+				low = max(low, int(max(q.End(), q.Lock)-f.start))
+			}
+		}
 		out = append(out, p.pack())
 		n = last
 	}
@@ -83,6 +90,7 @@ func (f *Func) sorted(sites []Site) ([]Site, error) {
 // one plans the first of the sites, knowing those that follow.
 func (f *Func) one(t *try, sites []Site) *Patch {
 	s := sites[0]
+	t.rest = sites
 	t.k, t.room = f.index(s.Addr), s.Room
 	t.at = f.insts[t.k].off
 	at := f.start + uint64(t.at)

@@ -61,6 +61,8 @@ func (t *try) leads() []lead {
 		b := lead{try: *t, end: here.end(), rel8: AnyByte()}
 		b.k, b.at = k, i.off
 		switch {
+		case here.end()-i.off < shortLen && f.padded(here) && t.claim(pad{here.end(), i.off + shortLen}):
+			// The displacement is in the padding behind it.
 		case here.end()-i.off < shortLen:
 			// Only the opcode fits; the displacement is what follows.
 			if i.end() == len(f.code) || i.end()+1 > t.limit || !t.claim(pad{i.end(), i.end() + 1}) {
@@ -96,11 +98,21 @@ func (t *lead) patched(rel8 byte) *Patch {
 	return p
 }
 
+// owed is how many of the bytes of padding the jump of a probe right before it may need.
+func (t *lead) owed(p pad) int {
+	for _, s := range t.sites {
+		if s.end == p.off && s.off != t.f.insts[t.try.k].off {
+			return max(0, JumpLen-(s.end-s.off))
+		}
+	}
+	return 0
+}
+
 // padded puts the long jump into padding.
 func (t *lead) padded() *Patch {
 	from := t.at + shortLen
 	for _, pd := range t.f.pads {
-		for off := max(pd.off, from-shortReach); off+JumpLen <= pd.end && off < from+shortReach; off++ {
+		for off := max(pd.off+t.owed(pd), from-shortReach); off+JumpLen <= pd.end && off < from+shortReach; off++ {
 			rel8 := byte(off - from)
 			if !t.rel8.Has(rel8) || !t.free(pad{off, off + JumpLen}) {
 				continue
