@@ -42,7 +42,7 @@ func optimizedOf(l *live, name string) (jumps int, why string) {
 	_ = l.s.engine.Tracer.Do(func() error {
 		for _, tg := range l.s.engine.Targets {
 			for _, p := range tg.Feed.Ids {
-				if p.Ev.Name != name {
+				if p == nil || p.Ev.Name != name {
 					continue
 				}
 				if p.Optimized {
