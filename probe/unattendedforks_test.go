@@ -5,9 +5,13 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os/exec"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -211,4 +215,57 @@ func TestLetGoForksPID(t *testing.T) {
 	}
 	l.finish(s.pid())
 	s.end()
+}
+
+// TestLetGoForksKilled kills kprobe while it has let go of a program and of what that has
+// forked: all are clean after recovery, also one whose parent has ended, and if the program
+// itself is gone.
+func TestLetGoForksKilled(t *testing.T) {
+	bin := buildKprobe(t)
+	t.Setenv("KPROBE_EVENTS", filepath.Join(t.TempDir(), "events"))
+	for i := range full(6, 60) {
+		f := &forksSubject{subject: startSubject(t, fixture.Build(t, "let_go_forks.c", "-O1", "-pthread"), "3")}
+		pid := strconv.Itoa(f.pid())
+		c := startKprobe(t, bin, "trace", "-q", "-f", "--let-go", "-o", filepath.Join(t.TempDir(), "out"), "-p", pid, "p:f/work work", "r:f/more work")
+		if !waitUntil(func() bool { return isLetGo(f.pid()) || c.ended() }) || c.ended() {
+			t.Fatalf("round %d: it is never let go of: %s", i, c.stderr.String())
+		}
+		f.line()
+		f.expect("calls")
+		f.again()
+		alone := i%2 == 1
+		if i%3 == 2 { // in the midst of a change
+			go exec.Command(bin, "add", "-p", pid, "p:f/third work").Run()
+			time.Sleep(time.Duration(i*11%40) * time.Millisecond)
+		}
+		c.kill(killBoth)
+		<-c.done
+		if alone {
+			if err := f.cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			_ = f.cmd.Wait()
+		}
+		left := f.kids[:]
+		if alone {
+			left = left[1:] // the other one ends with its parent
+		}
+		var err error
+		if !waitUntil(func() bool { _, err = Recover(t.Context(), []int{f.pid()}); return err == nil }) {
+			t.Fatalf("round %d: %v", i, err)
+		}
+		for _, kid := range left {
+			checkLeft(t, kid, true)
+		}
+		if !alone {
+			checkLeft(t, f.pid(), true)
+			f.again()
+			f.over()
+		} else if err := syscall.Kill(left[0], syscall.SIGKILL); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Fatalf("round %d", i)
+		}
+	}
 }

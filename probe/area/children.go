@@ -17,13 +17,38 @@ import (
 
 // leftChildren lists the processes that descend from one and have a memory file that
 // nobody traces: those that it has made since its tracer was killed, whose memory
-// is a copy of its own. Processes whose parent has ended in between aren't found.
+// is a copy of its own. Those whose parent has ended in between orphans finds.
 func leftChildren(pid int) (out []int) {
 	for _, kid := range procfs.Process(pid).AllChildren() {
 		if m, err := FindMemfile(kid); err == nil && m != nil && !HasTracer(kid) {
 			out = append(out, kid)
 		}
 		out = append(out, leftChildren(kid)...)
+	}
+	return out
+}
+
+// orphans lists the processes, besides those of which it is known, that nobody traces and
+// whose memory is a copy of one's, whether or not that one lives and they descend from it:
+// their memory file says whose it was. Of a session that lives there are none.
+func orphans(pid int, known []int) (out []int) {
+	all, err := procfs.Processes()
+	if err != nil {
+		return nil
+	}
+	for _, kid := range all {
+		if kid == pid || slices.Contains(known, kid) {
+			continue
+		}
+		m, err := FindMemfile(kid)
+		if err != nil || m == nil || HasTracer(kid) {
+			continue
+		}
+		h := headerOf(kid, m)
+		if h == nil || int(h.Target) != pid || h.TracerStart != 0 && procfs.StartTime(int(h.Tracer)) == h.TracerStart {
+			continue
+		}
+		out = append(out, kid)
 	}
 	return out
 }

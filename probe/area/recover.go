@@ -45,7 +45,7 @@ func RecoverWith(ctx context.Context, tr *tracee.Tracer, pids []int, also map[sy
 		return nil, err
 	}
 	var errs []error
-	one := func(pid int, known []ring.Map) {
+	one := func(pid int, known []ring.Map) (found bool) {
 		found, err := recoverOne(ctx, tr, pid, known, also)
 		if found {
 			recovered = append(recovered, pid)
@@ -53,18 +53,34 @@ func RecoverWith(ctx context.Context, tr *tracee.Tracer, pids []int, also map[sy
 		if err != nil && !errors.Is(err, tracee.ErrGone) && !errors.Is(err, symbols.ErrGone) {
 			errs = append(errs, fmt.Errorf("process %d: %w", pid, err))
 		}
+		return found
 	}
 	for _, pid := range pids {
-		known, _ := untrusted.Within(func() ([]ring.Map, error) { return journaled(pid), nil }) // nil where nobody answers
-		one(pid, nil)
-		if m, err := FindMemfile(pid); m != nil || err != nil {
+		known := mapped(pid)
+		found := one(pid, nil)
+		m, err := FindMemfile(pid)
+		gone := errors.Is(err, symbols.ErrGone)
+		if m != nil || err != nil && !gone {
 			continue // it is to stay, or it stays for a thread, or for a child that runs in the same memory
 		}
-		for _, kid := range leftChildren(pid) {
+		kids := leftChildren(pid)
+		if found || gone {
+			kids = append(kids, orphans(pid, kids)...)
+		}
+		if known == nil && len(kids) > 0 {
+			known = mapped(kids[0]) // the file is the same, and says nothing any more once one was recovered
+		}
+		for _, kid := range kids {
 			one(kid, known)
 		}
 	}
 	return recovered, errors.Join(errs...)
+}
+
+// mapped is journaled; nil where nobody answers.
+func mapped(pid int) []ring.Map {
+	known, _ := untrusted.Within(func() ([]ring.Map, error) { return journaled(pid), nil })
+	return known
 }
 
 // FindMemfile finds the mapping of a memory file; nil: there is none.
