@@ -22,7 +22,11 @@ func (f *File) Glob(pattern string) []Symbol {
 	readable := strings.ContainsAny(pattern, ":(<~") || part != ""
 	squeezed := squeeze(pattern)
 	start := squeezed[:len(squeezed)-len(strings.TrimLeftFunc(squeezed, func(r rune) bool { return r < 0x80 && isWord(byte(r)) }))]
-	var out []Symbol
+	type match struct {
+		t *table
+		s *rawSymbol
+	}
+	var found []match
 	for _, t := range f.tables().list {
 		for i := range t.symbols {
 			s := &t.symbols[i]
@@ -35,9 +39,13 @@ func (f *File) Glob(pattern string) []Symbol {
 				ok = slices.ContainsFunc(nameForms(name), func(form string) bool { return matchPattern(squeezed, form) })
 			}
 			if ok {
-				out = append(out, f.symbol(t, s))
+				found = append(found, match{t, s})
 			}
 		}
+	}
+	out := make([]Symbol, 0, len(found))
+	for _, x := range found {
+		out = append(out, f.symbol(x.t, x.s))
 	}
 	if matchPattern(pattern, "FDE_0x0") || strings.HasPrefix(pattern, "FDE_") {
 		for _, fn := range f.Funcs() {
@@ -46,14 +54,37 @@ func (f *File) Glob(pattern string) []Symbol {
 			}
 		}
 	}
-	slices.SortStableFunc(out, func(x, y Symbol) int {
-		return cmp.Or(cmp.Compare(x.Vaddr, y.Vaddr), cmp.Compare(bindRank(x), bindRank(y)),
-			cmp.Compare(underscores(x.Name), underscores(y.Name)), cmp.Compare(len(x.Name), len(y.Name)), cmp.Compare(x.Name, y.Name))
-	})
-	return slices.CompactFunc(out, func(x, y Symbol) bool { return x.Vaddr == y.Vaddr })
+	return firstAt(out)
 }
 
-func bindRank(s Symbol) int {
+// firstAt gives of the symbols of each address the one that it is called by, in order of
+// address.
+func firstAt(list []Symbol) []Symbol {
+	order := make([]int32, len(list)) // symbols are large
+	for i := range order {
+		order[i] = int32(i)
+	}
+	slices.SortFunc(order, func(i, j int32) int {
+		x, y := &list[i], &list[j]
+		if x.Vaddr != y.Vaddr {
+			return cmp.Compare(x.Vaddr, y.Vaddr)
+		}
+		return cmp.Or(cmp.Compare(bindRank(x), bindRank(y)), cmp.Compare(underscores(x.Name), underscores(y.Name)),
+			cmp.Compare(len(x.Name), len(y.Name)), cmp.Compare(x.Name, y.Name), cmp.Compare(i, j))
+	})
+	var out []Symbol
+	if len(list) > 0 {
+		out = make([]Symbol, 0, len(list))
+	}
+	for _, i := range order {
+		if n := len(out); n == 0 || out[n-1].Vaddr != list[i].Vaddr {
+			out = append(out, list[i])
+		}
+	}
+	return out
+}
+
+func bindRank(s *Symbol) int {
 	if s.Binding == Local {
 		return 1
 	}

@@ -3,9 +3,12 @@ package symbols
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 
 	"kprobe/symbols/debuginfo"
 )
@@ -292,6 +295,42 @@ func (s *Space) siteOf(p Place, m *Module, sym Symbol) (Site, error) {
 	return site, nil
 }
 
+// manySites is how many sites are worked out together, on all CPUs.
+const manySites = 1 << 12
+
+// eachSite gives siteOf for symbols, in their order.
+func (s *Space) eachSite(p Place, m *Module, syms []Symbol) iter.Seq2[Site, error] {
+	return func(yield func(Site, error) bool) {
+		type found struct {
+			site Site
+			err  error
+		}
+		buf := make([]found, min(manySites, len(syms)))
+		for part := range slices.Chunk(syms, manySites) {
+			n := min(runtime.GOMAXPROCS(0), 1+len(part)/64)
+			var wg sync.WaitGroup
+			for k := range n {
+				wg.Go(func() {
+					for i := len(part) * k / n; i < len(part)*(k+1)/n; i++ {
+						if part[i].Kind != KindIFunc {
+							buf[i].site, buf[i].err = s.siteOf(p, m, part[i])
+						}
+					}
+				})
+			}
+			wg.Wait()
+			for i := range part {
+				if part[i].Kind == KindIFunc { // the process is asked
+					buf[i].site, buf[i].err = s.siteOf(p, m, part[i])
+				}
+				if !yield(buf[i].site, buf[i].err) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // resolveGlob finds all functions whose names match. A name that several
 // modules have means, as ever, the first of them.
 func (s *Space) resolveGlob(p Place, list []*Module) ([]Site, error) {
@@ -300,17 +339,20 @@ func (s *Space) resolveGlob(p Place, list []*Module) ([]Site, error) {
 	var out []Site
 	var unbound error
 	for _, m := range list {
-		for _, sym := range m.File.Glob(p.Symbol) {
+		syms := slices.DeleteFunc(m.File.Glob(p.Symbol), func(sym Symbol) bool {
 			if p.File != "" && !sameSource(sym.File, p.File) && !m.File.declaredIn(sym.Vaddr, p.File) {
-				continue
+				return true
 			}
 			if sym.Binding != Local {
 				if o := first[sym.Name]; o != nil && o != m && p.Module == "" {
-					continue
+					return true
 				}
 				first[sym.Name] = m
 			}
-			site, err := s.siteOf(p, m, sym)
+			return false
+		})
+		out = slices.Grow(out, len(syms))
+		for site, err := range s.eachSite(p, m, syms) {
 			if errors.Is(err, ErrUnboundIFunc) {
 				unbound = err // one that is in no use yet doesn't spoil the others
 				continue
@@ -327,7 +369,7 @@ func (s *Space) resolveGlob(p Place, list []*Module) ([]Site, error) {
 			}
 		}
 	}
-	if out == nil {
+	if len(out) == 0 {
 		return nil, unbound
 	}
 	return out, nil

@@ -88,17 +88,18 @@ func (fs functions) decodedAhead(ws []PatchRequest) (of func(w symbols.Site) (*a
 		f   *assess.Function
 		err error
 	}
-	var list []symbols.Site
+	var list []*symbols.Site
 	seen := map[symbols.Addr]bool{}
-	for _, w := range ws {
+	for i := range ws {
+		w := &ws[i]
 		if start := survey.Start(w.Site); w.Site.Module != nil && w.Site.Module.File != nil && !seen[start] && !fs[start].Loaded() && !atStart(w.Site) {
 			seen[start] = true
-			list = append(list, w.Site)
+			list = append(list, &w.Site)
 		}
 	}
 	next, stop := Ahead(len(list), func(i int) found {
 		w := list[i]
-		f, err := assess.Decode(w.Module.File, w.Func, survey.Start(w))
+		f, err := assess.Decode(w.Module.File, w.Func, survey.Start(*w))
 		return found{f, err}
 	})
 	rest := list // which the workers don't look at
@@ -110,7 +111,7 @@ func (fs functions) decodedAhead(ws []PatchRequest) (of func(w symbols.Site) (*a
 			return fs.keep(&assess.Function{Fn: w.Func, Start: start, Size: int(w.Func.Size())}), nil
 		}
 		for seen[start] && len(rest) > 0 {
-			is := survey.Start(rest[0]) == start
+			is := survey.Start(*rest[0]) == start
 			got := next()
 			if rest = rest[1:]; !is {
 				continue // nobody has asked for it
@@ -127,10 +128,11 @@ func (fs functions) decodedAhead(ws []PatchRequest) (of func(w symbols.Site) (*a
 // leavingAhead has all CPUs find out how the functions of places are left. known, which
 // is called with the places in order, has functions.leaving know it.
 func (fs functions) leavingAhead(places []symbols.Site) (known func(symbols.Site), stop func()) {
-	var list []symbols.Site
-	seen := map[symbols.Addr]bool{}
-	for _, w := range places {
-		if start := survey.Start(w); w.Module != nil && w.Module.File != nil && !w.Module.File.IsGo() && !seen[start] && !fs[start].KnowsLeaving() {
+	var list []*symbols.Site
+	seen := make(map[symbols.Addr]bool, len(places))
+	for i := range places {
+		w := &places[i]
+		if start := survey.Start(*w); w.Module != nil && w.Module.File != nil && !w.Module.File.IsGo() && !seen[start] && !fs[start].KnowsLeaving() {
 			seen[start] = true
 			list = append(list, w)
 		}
@@ -138,7 +140,7 @@ func (fs functions) leavingAhead(places []symbols.Site) (known func(symbols.Site
 	of := list // list is the caller's
 	next, stop := Ahead(len(of), func(i int) *assess.Function {
 		w := of[i]
-		f, err := assess.Decode(w.Module.File, w.Func, survey.Start(w))
+		f, err := assess.Decode(w.Module.File, w.Func, survey.Start(*w))
 		if err != nil {
 			return nil // who asks is told
 		}
@@ -149,7 +151,7 @@ func (fs functions) leavingAhead(places []symbols.Site) (known func(symbols.Site
 	return func(w symbols.Site) {
 		for seen[survey.Start(w)] {
 			got := next()
-			delete(seen, survey.Start(list[0]))
+			delete(seen, survey.Start(*list[0]))
 			if list = list[1:]; got != nil {
 				fs.keep(got)
 			}
