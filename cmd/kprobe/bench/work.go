@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/fetch"
+	"kprobe/internal/plural"
 	"kprobe/internal/procfs"
 	"kprobe/output"
 	"kprobe/probe"
@@ -42,37 +44,21 @@ func (m *meter) figure(value float64, unit, what string, args ...any) {
 
 // lines measures how many lines a core prints: the time is the processor's, of
 // all that is done for a record from the ring to the file, which is
-// /dev/null.
+// /dev/null. Then how many all processors print: the time is the clock's, for records
+// that the program leaves in the ring faster than that.
 func (m *meter) lines(ctx context.Context, form output.Form) error {
-	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = null.Close() }()
-	w := output.NewWriter(null)
-	clock, err := output.NewClock("mono", 0, time.Time{})
-	if err != nil {
-		return err
-	}
-	trace := &output.Trace{Writer: w, Format: output.Formatter{Form: form, Clock: clock}}
-	var row Row
-	between, out, err := armFor(ctx, m.p.cmd.Process.Pid, []string{"p:line work" + fetched}, probe.Options{}, &row, trace)()
-	if err != nil {
-		return err
-	}
-	before, err := processor()
-	for start := time.Now(); err == nil && time.Since(start) < m.o.Each; {
-		if _, err = m.p.call(1, m.p.function("work"), most); err == nil {
-			err = between()
-		}
-	}
-	after, perr := processor()
-	err = errors.Join(err, perr, out(), w.Close())
-	if err != nil {
-		return err
-	}
 	name := map[output.Form]string{output.Text: "lines of text", output.JSON: "lines of JSON"}[form]
-	m.figure(float64(trace.Printed())/(after-before).Seconds(), "1/s", "%s that a core writes, 2 arguments", name)
+	n, spent, _, err := m.printed(ctx, form, 0, 1)
+	if err != nil {
+		return err
+	}
+	m.figure(n/spent.Seconds(), "1/s", "%s that a core writes, 2 arguments", name)
+	cpus := runtime.GOMAXPROCS(0)
+	n, _, took, err := m.printed(ctx, form, cpus, recordRing/(2*32*most))
+	if err != nil {
+		return err
+	}
+	m.figure(n/took.Seconds(), "1/s", "%s that %s write, 2 arguments", name, plural.Of(cpus, "CPU", "CPUs"))
 	return nil
 }
 

@@ -50,7 +50,7 @@ call cost a program that hits no probe: NS without any, LEFT with one that was
 left (--detach), TRACED with a jump of a trace, BREAKPOINT with one that is a
 breakpoint.
 RATIO is each by NS of a run beside it. A third says what kprobe takes for its
-work: how many lines a core writes, what a recorded hit takes, how long 1, 1,000
+work: how many lines CPUs write, what a recorded hit takes, how long 1, 1,000
 and 10,000 probes take to be armed and taken out, for how long the program
 stands still meanwhile, and what memory it lends.
 
