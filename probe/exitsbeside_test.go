@@ -57,3 +57,34 @@ func TestExitsBeside(t *testing.T) {
 		}
 	}
 }
+
+// TestExitsEither: a function jumps to one that two libraries define and the loader has not
+// bound yet. It is a jump, and each return is seen, of whichever it will be; what is left by
+// an exception has none.
+func TestExitsEither(t *testing.T) {
+	lib := func(flags ...string) string {
+		return fixture.Build(t, "exits_either.cc", append([]string{"-O2", "-shared", "-fPIC", "-Wl,-z,lazy"}, flags...)...)
+	}
+	asks, first, second := lib("-DASKS"), lib("-DEITHER=1"), lib("-DEITHER=2")
+	const rounds = 5000
+	for _, libs := range [][]string{{first, second}, {second, first}} {
+		prog := fixture.Build(t, "exits_either.cc", append([]string{"-O2", "-Wl,-z,lazy", "-Wl,--no-as-needed", asks}, libs...)...)
+		want := plain(t, prog, fmt.Sprint(rounds))
+		for _, o := range []Options{{}, {CountOnly: true}} {
+			sub := startSubject(t, prog, fmt.Sprint(rounds))
+			sink := &returned{n: map[string]uint64{}}
+			l := engageInto(t, sub.pid(), o, sink, "r:asks asks v=$retval x=$arg1:s64")
+			if n, why := optimizedOf(l, "asks"); n != 1 {
+				t.Errorf("it is no jump: %s", why)
+			}
+			if got := sub.work(); got != want {
+				t.Errorf("probed, the program printed %q, otherwise %q", got, want)
+			}
+			l.finish(sub.pid())
+			sub.end()
+			if st := l.stat("asks"); st.Hits != rounds || st.Missed != 0 || !o.CountOnly && sink.n["asks"]+st.Lost != rounds || sink.bad != 0 {
+				t.Errorf("%+v, %d records, %d bad, want %d", st, sink.n["asks"], sink.bad, rounds)
+			}
+		}
+	}
+}

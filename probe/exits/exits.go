@@ -41,13 +41,13 @@ type Finder struct {
 	rule    *assess.Assessor
 	leaving func(symbols.Site) (*assess.Function, error)
 	proven  map[uint64]*assess.Place
-	ends    map[symbols.Addr]jumpEnd // by where direct jumps lead
+	ends    map[symbols.Addr][]jumpEnd // by where direct jumps lead
 }
 
 // New makes a finder. rule says whether an instruction can be probed; leaving gives the
 // function that contains a place, which knows how it is left: its instructions may be gone.
 func New(space *symbols.Space, mem symbols.Memory, rule *assess.Assessor, leaving func(symbols.Site) (*assess.Function, error)) *Finder {
-	return &Finder{space: space, memory: mem, rule: rule, leaving: leaving, proven: map[uint64]*assess.Place{}, ends: map[symbols.Addr]jumpEnd{}}
+	return &Finder{space: space, memory: mem, rule: rule, leaving: leaving, proven: map[uint64]*assess.Place{}, ends: map[symbols.Addr][]jumpEnd{}}
 }
 
 // Exit is an instruction by which a function is left, or that tells calls which are left
@@ -113,11 +113,11 @@ func (f *Finder) Outwards(w symbols.Site, pop uint64) (list []Exit, err error) {
 				continue
 			}
 			if x.Kind != insn.ExitRet {
-				to, err := f.jumpsTo(from, x)
+				list, err := f.jumpsTo(from, x)
 				if errors.Is(err, errNowhere) {
 					continue
 				}
-				if err == nil && (to.Start == fn.Start || f.jumpedTo(to)) {
+				if to := onlyPart(list); err == nil && to.Function != nil && (to.Start == fn.Start || f.jumpedTo(to)) {
 					if !contains(parts, to.Start) {
 						parts = append(parts, to)
 					}
@@ -165,20 +165,21 @@ func (f *Finder) Of(w symbols.Site, open bool) (*Exits, error) {
 				}
 				l.Plain = l.Plain && (i == 0 || !from.own)
 			default:
-				to := f.end(from, x)
-				if errors.Is(to.err, errNowhere) || open && l.opens(f, from, x, to.err) {
+				ends := f.endsOf(from, x)
+				if err := ends[0].err; errors.Is(err, errNowhere) || open && l.opens(f, from, x, err) {
 					continue
+				} else if err != nil {
+					return nil, fmt.Errorf("at %s+%#x it jumps %w", from.Fn.Symbol.Name, x.Addr-uint64(from.Start), err)
 				}
-				if to.err != nil {
-					return nil, fmt.Errorf("at %s+%#x it jumps %w", from.Fn.Symbol.Name, x.Addr-uint64(from.Start), to.err)
-				}
-				if err := l.passes(f, from, x, to, parts); err != nil {
-					return nil, err
-				}
-				l.Plain = l.Plain && plainly(parts, i, to)
-				if !contains(parts, to.Start) {
-					to.own = from.own && !to.called
-					parts = append(parts, to.part)
+				for _, to := range ends {
+					if err := l.passes(f, from, x, to, parts); err != nil {
+						return nil, err
+					}
+					l.Plain = l.Plain && plainly(parts, i, to)
+					if !contains(parts, to.Start) {
+						to.own = from.own && !to.called
+						parts = append(parts, to.part)
+					}
 				}
 			}
 		}
@@ -237,8 +238,8 @@ func (l *Exits) add(f *Finder, from part, x insn.Exit) error {
 // endbrLen is the length of endbr64.
 const endbrLen = 4
 
-// passes adds a jump to a function that may be called, too, and that one's entry, unless
-// it is a part already (detour.Passing).
+// passes adds a jump to a function that may be called, too, unless it is there already,
+// and that one's entry, unless it is a part already (detour.Passing).
 func (l *Exits) passes(f *Finder, from part, x insn.Exit, to jumpEnd, parts []part) error {
 	if !to.called || to.Start == parts[0].Start {
 		return nil
@@ -255,6 +256,7 @@ func (l *Exits) passes(f *Finder, from part, x insn.Exit, to jumpEnd, parts []pa
 		return nil
 	}
 	switch d := to.to - to.Start; {
+	case d == 0 && slices.ContainsFunc(l.List, func(e Exit) bool { return e.Passing == detour.PassesOn && e.Site.Addr == symbols.Addr(x.Addr) }):
 	case d == 0:
 		if err := add(from, x.Addr, detour.PassesOn, x.Kind == insn.ExitCondTail); err != nil {
 			return err

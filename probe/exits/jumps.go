@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"kprobe/fetch"
@@ -48,20 +49,24 @@ type jumpEnd struct {
 	err    error
 }
 
-// end is where an exit of a part leads.
-func (f *Finder) end(from part, x insn.Exit) jumpEnd {
+// endsOf is where an exit of a part leads, or all of where it may: there is at least one.
+func (f *Finder) endsOf(from part, x insn.Exit) []jumpEnd {
 	to := symbols.Addr(x.To)
-	if e, ok := f.ends[to]; ok && !x.Indirect {
-		return e
+	if list, ok := f.ends[to]; ok && !x.Indirect {
+		return list
 	}
-	var e jumpEnd
-	if e.part, e.err = f.jumpsTo(from, x); e.err == nil {
-		e.called = !f.jumpedTo(e.part)
+	parts, err := f.jumpsTo(from, x)
+	list := []jumpEnd{{err: err}}
+	if err == nil {
+		list = list[:0]
+	}
+	for _, p := range parts {
+		list = append(list, jumpEnd{part: p, called: !f.jumpedTo(p)})
 	}
 	if !x.Indirect {
-		f.ends[to] = e
+		f.ends[to] = list
 	}
-	return e
+	return list
 }
 
 // jumpedTo reports whether a part is never called.
@@ -104,64 +109,85 @@ func behind(file *symbols.File, v symbols.Vaddr) bool {
 const maxPadding = 64
 
 // jumpsTo is the part that an exit leads to: another part of the function, as
-// the compiler puts what is rarely run somewhere else, or another function.
-func (f *Finder) jumpsTo(from part, x insn.Exit) (part, error) {
+// the compiler puts what is rarely run somewhere else, or another function. Where the
+// loader will say which of several functions of a name it is there are several parts.
+func (f *Finder) jumpsTo(from part, x insn.Exit) ([]part, error) {
 	to := symbols.Addr(x.To)
 	if x.Indirect {
 		jump, _ := f.rule.Start(from.at(x.Addr))
 		a, ok := jump.Inst.RIPTarget(x.Addr, jump.Code)
 		if !ok {
-			return part{}, &openJumpError{"where a register says"}
+			return nil, &openJumpError{"where a register says"}
 		}
 		var err error
 		if to, err = f.fixedPointer(symbols.Addr(a)); err != nil {
-			return part{}, err
+			return nil, err
 		}
 	}
-	for range 2 { // through a PLT stub
-		m := f.space.ModuleAt(to)
-		if m == nil || m.File == nil {
-			return part{}, errors.New("to code that no file backs")
-		}
-		v := m.Vaddr(to)
-		fn, ok := m.File.FuncAt(v)
-		switch {
-		case !ok && behind(m.File, v):
-			return part{}, errNowhere
-		case !ok || fn.End <= fn.Start:
-			return part{}, errors.New("to code that no function is known at")
-		case m.File.IsGo() || strings.HasPrefix(m.Name, "ld-"):
-			return part{}, fmt.Errorf("into %s", m.Name)
-		}
-		w := symbols.Site{Addr: to, Module: m, Vaddr: v, Func: fn, Name: fn.Symbol.Name}
-		if next, stub, err := f.behindStub(w); err != nil {
-			return part{}, err
-		} else if stub {
-			to = next
-			continue
-		}
-		in, err := f.leaving(w)
-		if err != nil {
-			return part{}, err
-		}
-		if why := Peculiar(fn.Symbol.Name); why != "" && why != AsksCaller {
-			return part{}, fmt.Errorf("to %s: %s", fn.Symbol.Name, why)
-		}
-		w.Addr, w.Vaddr = in.Start, fn.Start
-		return part{Function: in, site: w, to: to}, nil
+	return f.partsAt(to, true)
+}
+
+// onlyPart is the part of a list of one; otherwise it has no function.
+func onlyPart(list []part) part {
+	if len(list) != 1 {
+		return part{}
 	}
-	return part{}, errors.New("through stubs")
+	return list[0]
+}
+
+// partsAt are the parts that a jump to an address leads to, if stubs is set through a stub
+// of a procedure linkage table.
+func (f *Finder) partsAt(to symbols.Addr, stubs bool) ([]part, error) {
+	m := f.space.ModuleAt(to)
+	if m == nil || m.File == nil {
+		return nil, errors.New("to code that no file backs")
+	}
+	v := m.Vaddr(to)
+	fn, ok := m.File.FuncAt(v)
+	switch {
+	case !ok && behind(m.File, v):
+		return nil, errNowhere
+	case !ok || fn.End <= fn.Start:
+		return nil, errors.New("to code that no function is known at")
+	case m.File.IsGo() || strings.HasPrefix(m.Name, "ld-"):
+		return nil, fmt.Errorf("into %s", m.Name)
+	}
+	w := symbols.Site{Addr: to, Module: m, Vaddr: v, Func: fn, Name: fn.Symbol.Name}
+	if next, stub, err := f.behindStub(w); err != nil {
+		return nil, err
+	} else if stub && !stubs {
+		return nil, errors.New("through stubs")
+	} else if stub {
+		var list []part
+		for _, to := range next {
+			more, err := f.partsAt(to, false)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, more...)
+		}
+		return list, nil
+	}
+	in, err := f.leaving(w)
+	if err != nil {
+		return nil, err
+	}
+	if why := Peculiar(fn.Symbol.Name); why != "" && why != AsksCaller {
+		return nil, fmt.Errorf("to %s: %s", fn.Symbol.Name, why)
+	}
+	w.Addr, w.Vaddr = in.Start, fn.Start
+	return []part{{Function: in, site: w, to: to}}, nil
 }
 
 // behindStub is where a stub of a procedure linkage table leads to; stub is
 // false for other code.
-func (f *Finder) behindStub(w symbols.Site) (to symbols.Addr, stub bool, err error) {
+func (f *Finder) behindStub(w symbols.Site) (to []symbols.Addr, stub bool, err error) {
 	if !strings.HasPrefix(w.Module.File.Section(w.Vaddr), ".plt") {
-		return 0, false, nil
+		return nil, false, nil
 	}
 	code, err := w.Module.File.Text(w.Vaddr, 16)
 	if err != nil {
-		return 0, true, err
+		return nil, true, err
 	}
 	for off := 0; off < len(code); {
 		i, err := insn.Decode(code[off:])
@@ -178,43 +204,46 @@ func (f *Finder) behindStub(w symbols.Site) (to symbols.Addr, stub bool, err err
 		}
 		off += int(i.Len)
 	}
-	return 0, true, errors.New("through a stub that is not understood")
+	return nil, true, errors.New("through a stub that is not understood")
 }
+
+// mostDefined is how many functions of a name there may be for a stub.
+const mostDefined = 4
 
 // boundPointer reads the pointer that a stub goes by. The loader binds it once:
 // until then it leads back into the table, and the function will be the one of
-// the stub's name, if there is one only.
-func (f *Finder) boundPointer(a symbols.Addr, stub symbols.Site) (symbols.Addr, error) {
+// the stub's name, or one of those.
+func (f *Finder) boundPointer(a symbols.Addr, stub symbols.Site) ([]symbols.Addr, error) {
 	var word [8]byte
 	if _, err := f.memory.ReadMemory(word[:], a); err != nil {
-		return 0, err
+		return nil, err
 	}
 	to := symbols.Addr(binary.LittleEndian.Uint64(word[:]))
 	m := f.space.ModuleAt(to)
 	if m != stub.Module || !strings.HasPrefix(m.File.Section(m.Vaddr(to)), ".plt") {
-		return to, nil
+		return []symbols.Addr{to}, nil
 	}
 	name, _ := strings.CutSuffix(stub.Func.Symbol.Name, "@plt")
-	found := symbols.Addr(0)
+	var found []symbols.Addr
 	for _, m := range f.space.Modules() {
 		if m.File == nil {
 			continue
 		}
 		for _, s := range m.File.Lookup(name) {
-			if s.Binding == symbols.Local {
+			if s.Binding == symbols.Local || s.Kind == symbols.KindPLT {
 				continue
 			}
-			if s.Kind == symbols.KindPLT {
+			at := m.Addr(s.Vaddr)
+			if slices.Contains(found, at) {
 				continue
 			}
-			if s.Kind != symbols.KindFunc || found != 0 && found != m.Addr(s.Vaddr) {
-				return 0, fmt.Errorf("to %s, which is not bound yet", name)
+			if found = append(found, at); s.Kind != symbols.KindFunc || len(found) > mostDefined {
+				return nil, fmt.Errorf("to %s, which is not bound yet", name)
 			}
-			found = m.Addr(s.Vaddr)
 		}
 	}
-	if found == 0 {
-		return 0, fmt.Errorf("to %s, which nothing defines yet", name)
+	if len(found) == 0 {
+		return nil, fmt.Errorf("to %s, which nothing defines yet", name)
 	}
 	return found, nil
 }
