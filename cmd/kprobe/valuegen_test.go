@@ -8,7 +8,7 @@ import (
 
 // genType is a type of a generated program.
 type genType struct {
-	kind   string // int, float, bool, char, enum, text, array, struct, union
+	kind   string // int, float, bool, enum, text, array, struct, union; in C also char, ldouble, complex, wide, pointer, function
 	size   int    // bytes; of a text and an array the number of elements
 	signed bool
 	name   string // of enums, structures and unions
@@ -16,6 +16,16 @@ type genType struct {
 	elem   *genType
 
 	attribute string // of a structure
+	spelled   string // how C writes it, instead of by its kind and size
+	quals     string // of what a pointer leads to
+	base      string // of an enumeration of C++, with its colon
+	names     []genConstant
+}
+
+// genConstant is a member of an enumeration.
+type genConstant struct {
+	name  string
+	value int64
 }
 
 type genField struct {

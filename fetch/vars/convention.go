@@ -245,6 +245,9 @@ func (f *frame) result() (value, error) {
 		a := allocator{ints: []fetch.Reg{fetch.AX, fetch.DX}, vectors: 2}
 		v.p = a.assign(t, classes)
 	}
+	if err := f.checkReturned(v.p); err != nil {
+		return v, err
+	}
 	return v.unreference()
 }
 

@@ -274,10 +274,13 @@ func (x *evaluator) threadLocal() error {
 		return err
 	}
 	c, ok := off.isConst()
+	block, has := x.f.module.File.Segment(elf.PT_TLS)
+	if ok && has && c >= block.MemSize && c-uint64(block.Vaddr) < block.MemSize {
+		c -= uint64(block.Vaddr) // GCC's in split debug information: where the block's image has the variable
+	}
 	if ok && !x.f.module.Main {
 		return x.libraryThreadLocal(c)
 	}
-	block, has := x.f.module.File.Segment(elf.PT_TLS)
 	if !ok || !has || block.Align > 1<<20 {
 		return errBadExpression
 	}

@@ -138,17 +138,23 @@ func (f *frame) called() bool {
 }
 
 // unstored reports a parameter or local variable of unoptimized code: its place
-// in the frame is filled in by the prologue, or later.
+// in the frame, or its own register, is filled in by the prologue, or later.
 func (f *frame) unstored(e *debuginfo.Entry) bool {
 	list := e.Locations(dwarf.AttrLocation)
-	return len(list) == 1 && list[0].Everywhere() && f.inFrame(list[0].Expr)
+	return len(list) == 1 && list[0].Everywhere() && (f.inFrame(list[0].Expr) || inKeptRegister(list[0].Expr))
+}
+
+// inKeptRegister reports a register that calls preserve: no parameter is passed in one,
+// so that the prologue has to fill it (C's register variables).
+func inKeptRegister(expr []byte) bool {
+	return len(expr) == 1 && expr[0] >= opReg0 && expr[0] < opReg0+16 && callersRegisters>>(expr[0]-opReg0)&1 != 0
 }
 
 // keepsConvention reports whether the function's parameters are passed by the
 // convention. GCC gives functions that are called otherwise names with a dot. LLVM
 // leaves parameters out of functions that no other file calls, without a word.
 func (f *frame) keepsConvention() bool {
-	return f.called() || f.isGNU()
+	return f.called() || f.isGNU() || !f.fn.TellsTailCalls() && f.unoptimized()
 }
 
 // isGNU reports a function that GCC compiled.

@@ -138,6 +138,9 @@ func (p *prologueCode) oneByte(op byte, i *instruction) bool {
 		return true
 	case 0x31, 0x21, 0x01, 0x29, 0x09: // xor, and, add, sub, or
 		i.operands()
+		if i.mod != 3 || i.reg != i.rm { // of itself it makes 0, or changes no bit
+			p.origin(i.reg)
+		}
 		if i.mod == 3 {
 			p.set(i.rm, fromNowhere)
 		} else {
@@ -146,10 +149,30 @@ func (p *prologueCode) oneByte(op byte, i *instruction) bool {
 		return true
 	case 0x33, 0x23, 0x03, 0x2b, 0x0b:
 		i.operands()
+		if i.mod == 3 && i.reg != i.rm {
+			p.origin(i.rm)
+		}
 		p.set(i.reg, fromNowhere)
+		return true
+	case 0x63: // movslq: the low bits stay
+		i.operands()
+		from := fromNowhere
+		if i.mod == 3 {
+			from = p.origin(i.rm)
+		}
+		p.set(i.reg, from)
+		return true
+	case 0x98: // cltq
+		p.set(int(fetch.AX), p.origin(int(fetch.AX)))
 		return true
 	case 0x38, 0x39, 0x3a, 0x3b, 0x84, 0x85: // cmp, test
 		i.operands()
+		if op&1 != 0 || i.byteRegister(i.reg) {
+			p.origin(i.reg)
+		}
+		if i.mod == 3 && (op&1 != 0 || i.byteRegister(i.rm)) {
+			p.origin(i.rm)
+		}
 		return true
 	case 0xc1, 0xd1, 0xd3: // shifts
 		i.operands()
@@ -223,7 +246,7 @@ func (p *prologueCode) twoByte(i *instruction) bool {
 	case 0xd6: // movq to r/m
 		i.operands()
 		if i.mod != 3 {
-			p.write(i, 8, p.regs[16+i.reg])
+			p.write(i, 8, p.origin(16+i.reg))
 		}
 		return i.wide && i.mod != 3
 	case 0x7e: // movd, movq to a general register or memory
@@ -232,10 +255,27 @@ func (p *prologueCode) twoByte(i *instruction) bool {
 		case !i.wide:
 			return false
 		case i.mod == 3:
-			p.set(i.rm, p.regs[16+i.reg])
+			p.set(i.rm, p.origin(16+i.reg))
 		default:
-			p.write(i, max(i.size(), 4), p.regs[16+i.reg])
+			p.write(i, max(i.size(), 4), p.origin(16+i.reg))
 		}
+		return true
+	case 0x2e, 0x2f: // ucomis, comis
+		i.operands()
+		p.origin(16 + i.reg)
+		if i.mod == 3 {
+			p.origin(16 + i.rm)
+		}
+		return true
+	case 0x51, 0x58, 0x59, 0x5a, 0x5c, 0x5e: // sqrt, add, mul, cvt, sub, div
+		i.operands()
+		if i.mod == 3 {
+			p.origin(16 + i.rm)
+		}
+		if op != 0x51 && op != 0x5a {
+			p.origin(16 + i.reg)
+		}
+		p.regs[16+i.reg] = fromNowhere
 		return true
 	case 0x57, 0xef: // xorps, pxor
 		i.operands()

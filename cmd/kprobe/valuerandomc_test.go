@@ -1,0 +1,186 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"kprobe/internal/fixture"
+)
+
+// cBuilds are the ways in which random programs of C and C++ are built.
+func cBuilds(t *testing.T) (all []string) {
+	t.Helper()
+	for _, cc := range []string{"gcc", "clang", "g++", "clang++"} {
+		for _, o := range []string{"-O0", "-O1", "-O2", "-O3", "-Os", "-Og"} {
+			for _, form := range []string{"-g", "-gdwarf-4", "-g -gsplit-dwarf", "-g -gz", "-g -fdebug-types-section", "-g -flto", "-gdwarf-4 -gsplit-dwarf", "-gdwarf-4 dwz", "-gdwarf-4 dwz-m"} {
+				if strings.HasPrefix(cc, "clang") && strings.Contains(form, "-flto") && !hasLinker(t) {
+					continue // that is the linker's part, lld's or of a plugin
+				}
+				all = append(all, cc+" "+o+" "+form)
+			}
+		}
+	}
+	return all
+}
+
+func hasLinker(t *testing.T) bool {
+	t.Helper()
+	_, err := exec.LookPath("ld.lld")
+	return err == nil
+}
+
+// TestRandomValuesC compares values of random programs of all that C has with what they
+// print of themselves. KPROBE_TEST_SEEDS is how many programs of each build there are,
+// KPROBE_TEST_FULL=1 takes all builds; else there are a few.
+func TestRandomValuesC(t *testing.T) {
+	seeds, first := randomSeeds(t)
+	builds := cBuilds(t)
+	full := os.Getenv("KPROBE_TEST_FULL") == "1"
+	var sum tally
+	t.Run("builds", func(t *testing.T) {
+		for k, build := range builds {
+			if !full && k != 0 && k != 38 && k != 190 { // -O0; -Os, split; C++
+				continue
+			}
+			if only := os.Getenv("KPROBE_TEST_BUILD"); only != "" && !strings.HasPrefix(build, only) {
+				continue
+			}
+			for seed := first; seed < first+uint64(seeds); seed++ {
+				t.Run(fmt.Sprintf("%s seed %d", build, seed), func(t *testing.T) {
+					n := compareRandomC(t, build, seed*1000+uint64(k))
+					sum.equal, sum.wrong, sum.refused = sum.equal+n.equal, sum.wrong+n.wrong, sum.refused+n.refused
+				})
+			}
+		}
+	})
+	t.Logf("%d values are equal, %d differ, %d can't be had", sum.equal, sum.wrong, sum.refused)
+	if sum.equal == 0 {
+		t.Error("nothing was compared")
+	}
+}
+
+// refusedArgument is what kprobe says of a definition's argument that can't be had: the
+// definition, and where the argument stands.
+var refusedArgument = regexp.MustCompile(`(?m)^kprobe: (.*)\n  ([prj]:.*)\n( +)\^`)
+
+// withoutRefused leaves out what kprobe says can't be had, and gives what it says.
+func withoutRefused(t *testing.T, defs []string, prog string) (kept, refused []string, unknown map[string]bool) {
+	t.Helper()
+	kept, unknown = slices.Clone(defs), map[string]bool{}
+	for {
+		var errs bytes.Buffer
+		cmd := exec.Command(program(t), append(append([]string{"trace", "-q", "-o", os.DevNull}, kept...), "--", prog)...)
+		cmd.Stderr = &errs
+		err := cmd.Run()
+		if err == nil {
+			return kept, refused, unknown
+		}
+		m := refusedArgument.FindStringSubmatch(errs.String())
+		if m == nil {
+			t.Fatalf("%v\n%s", err, errs.String())
+		}
+		at := len(m[3]) - 2
+		if at < 0 || at >= len(m[2]) {
+			t.Fatalf("not understood: %s", errs.String())
+		}
+		from := max(strings.LastIndexByte(m[2][:at], ' '), 0)
+		to := len(m[2])
+		if n := strings.IndexByte(m[2][at:], ' '); n >= 0 {
+			to = at + n
+		}
+		word := m[2][from:to]
+		refused = append(refused, eventOf(m[2])+word+": "+m[1])
+		_, what, _ := strings.Cut(word, "=")
+		root := variableOf.FindString(strings.TrimLeft(what, "(*"))
+		place := strings.Fields(m[2])[1]
+		found := false
+		for i, d := range kept {
+			words := strings.Split(d, " ")
+			if words[1] != place || d[0] != m[2][0] {
+				continue
+			}
+			words = slices.DeleteFunc(words, func(w string) bool {
+				as, x, named := strings.Cut(w, "=")
+				if !named || root == "" || variableOf.FindString(strings.TrimLeft(x, "(*")) != root {
+					return false
+				}
+				found, unknown[eventOf(d)+" "+as] = true, true
+				return true
+			})
+			if filtered := slices.Index(words, "if"); filtered >= 0 && unknown[eventOf(d)+" "+words[filtered+1]] || !strings.Contains(strings.Join(words, " "), "=") {
+				words = nil // nothing is left, or what the filter is of isn't
+			}
+			kept[i] = strings.Join(words, " ")
+		}
+		if !found {
+			t.Fatalf("not understood: %s", errs.String())
+		}
+		kept = slices.DeleteFunc(kept, func(d string) bool { return d == "" })
+	}
+}
+
+// variableOf is the variable that an argument begins with.
+var variableOf = regexp.MustCompile(`^\$?\w+`)
+
+// compareRandomC makes a program of a build's name and compares its values.
+func compareRandomC(t *testing.T, build string, seed uint64) tally {
+	t.Helper()
+	dir := t.TempDir()
+	if keep := os.Getenv("KPROBE_TEST_KEEP"); keep != "" {
+		dir = filepath.Join(keep, strings.NewReplacer(" ", "_", "/", "_").Replace(t.Name()))
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	words := strings.Fields(build)
+	cxx := strings.HasSuffix(words[0], "++")
+	source, defs := generateC(cxx, seed, 8)
+	name := map[bool]string{false: "generated.c", true: "generated.cc"}[cxx]
+	file, prog := filepath.Join(dir, name), filepath.Join(dir, "generated")
+	if err := os.WriteFile(file, []byte(source), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"-w", "-o", prog, file}
+	var pack []packing
+	for _, w := range words[1:] {
+		switch w {
+		case "dwz":
+			pack = append(pack, byDWZ)
+		case "dwz-m":
+			pack = append(pack, byDWZm)
+		case "-flto":
+			if words[0][0] == 'c' {
+				args = append(args, "-fuse-ld=lld")
+			}
+			fallthrough
+		default:
+			args = append(args, w)
+		}
+	}
+	cmd := exec.Command(fixture.NeedTool(t, words[0]), args...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, p := range pack {
+		p.pack(t, prog)
+	}
+	for i := range defs {
+		defs[i] = strings.ReplaceAll(defs[i], "FILE:", name+":")
+	}
+	defs, refused, unknown := withoutRefused(t, defs, prog)
+	for _, r := range refused {
+		t.Log("refused: ", r)
+	}
+	n := compareKnown(t, defs, []string{prog}, unknown)
+	n.refused += len(refused)
+	t.Logf("%d values are equal, %d differ, %d can't be had", n.equal, n.wrong, n.refused)
+	return n
+}

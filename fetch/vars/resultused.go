@@ -1,0 +1,70 @@
+package vars
+
+import (
+	"fmt"
+	"slices"
+
+	"kprobe/fetch"
+	"kprobe/symbols"
+)
+
+// checkReturned is an error for a result that LLVM may have left out: of a function that
+// no other file calls it returns nothing, or not all, where no call uses it, and debug
+// information does not say so. A call that reads the registers shows that they are set.
+func (f *frame) checkReturned(p place) error {
+	if f.isGNU() || f.called() || !f.fn.TellsTailCalls() || f.resultRead(p) {
+		return nil
+	}
+	return fmt.Errorf("%w: no other file calls %s, and no call is known that uses its result, so that the compiler may have left it out; registers (%%ax) can be had",
+		fetch.ErrNoValue, nameOf(f.fn, f.scope.site.Name))
+}
+
+// maxCallsRead bounds the calls of a function that are looked at.
+const maxCallsRead = 256
+
+// resultRead reports whether calls of the function read all the registers that a result
+// is in.
+func (f *frame) resultRead(p place) bool {
+	want := []place{p}
+	switch p.kind {
+	case inPieces:
+		want = want[:0]
+		for _, part := range p.pieces {
+			want = append(want, part.place)
+		}
+	case inMemory: // at the address that is returned
+		want = []place{{kind: isValue, sym: register(fetch.AX)}}
+	}
+	own, calls := f.fn.Same(), 0
+	for _, c := range f.fn.Unit().CallSites() {
+		if c.Return == 0 || !slices.Contains(own, c.Callee) {
+			continue
+		}
+		if calls++; calls > maxCallsRead {
+			return false
+		}
+		text, err := f.module.File.Text(symbols.Vaddr(c.Return), 64)
+		if err != nil {
+			continue
+		}
+		code := prologueCode{code: text}
+		code.run()
+		want = slices.DeleteFunc(want, func(w place) bool { return code.readsPart(text, w) })
+		if len(want) == 0 {
+			return true
+		}
+	}
+	return len(want) == 0
+}
+
+// readsPart is reads, also for vectors and for the x87's registers: what takes a result
+// from these follows the call at once.
+func (p *prologueCode) readsPart(text []byte, at place) bool {
+	if src := at.sym.src; at.kind == isValue && src.Source == fetch.SourceVector {
+		if src.Reg < 16 {
+			return p.used[int(fromXMM0)+int(src.Reg)]
+		}
+		return len(text) > 0 && text[0] >= 0xd8 && text[0] <= 0xdf
+	}
+	return p.reads(at)
+}
