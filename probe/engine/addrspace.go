@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"fmt"
-	"syscall"
 	"time"
 
 	"kprobe/probe/area"
@@ -29,12 +28,12 @@ type addressSpace struct {
 	main        *Target
 	Space       *symbols.Space
 	Patches     *patches
-	Params      *detour.Params                      // of its detours; nil until the first is planned
-	actions     map[syscall.Signal]tracee.Sigaction // the program's, for faults in detours
-	Feed        *Feed                               // as area
-	Area        *area.Area                          // nil until the first probe is armed
-	Sites       map[symbols.Addr]*Site              // by address
-	BySlot      map[symbols.Addr]*Site              // by the address of the copy
+	Params      *detour.Params // of its detours; nil until the first is planned
+	faults      faultSignals
+	Feed        *Feed                  // as area
+	Area        *area.Area             // nil until the first probe is armed
+	Sites       map[symbols.Addr]*Site // by address
+	BySlot      map[symbols.Addr]*Site // by the address of the copy
 	calls       *calls
 	funcs       functions
 	unpatchable map[symbols.Addr]bool         // return addresses that can't carry a breakpoint
@@ -58,16 +57,12 @@ type addressSpace struct {
 	// commonLooked is when calls that were left were looked for in tables in common.
 	commonLooked time.Time
 	shadowStack  bool // the program runs with shadow stacks: calls must be calls
-	// faultSigs are the signals of which the fallback handler's table knows copies.
-	faultSigs     map[syscall.Signal]bool
-	detours       bool // jumps have been there, whose detours may fault
-	openTraps     bool // its threads take SIGTRAP (tracee.Process.OpenTraps)
-	fallbackWatch FallbackWatch
-	Renewal       renewal
-	Semaphores    semaphores
-	Registers     registers
-	NoRoomHits    int // hits of detours in Go code whose stack had no room for them
-	rollbacks     int // faults of detours whose hits were taken by the tracer
+	openTraps    bool // its threads take SIGTRAP (tracee.Process.OpenTraps)
+	Renewal      renewal
+	Semaphores   semaphores
+	Registers    registers
+	NoRoomHits   int // hits of detours in Go code whose stack had no room for them
+	rollbacks    int // faults of detours whose hits were taken by the tracer
 	// barred says why no hits are taken in restartable sequences any more; "": they may be.
 	barred     string
 	births     births
@@ -77,16 +72,13 @@ type addressSpace struct {
 	unattended unattended
 	// inherited is where code of a parent's kprobe lies, which nothing leads to any more.
 	inherited map[symbols.Addr]bool
-	// ignoring are the signals that the program ignored when that was looked at last,
-	// bit by number less one; ignored those and the ones of the time before.
-	ignoring, ignored uint64
 }
 
 func newAddressSpace(space *symbols.Space) *addressSpace {
 	return &addressSpace{
 		Space: space, around: new(survey.Around), Patches: newPatches(), calls: newCalls(),
-		actions: map[syscall.Signal]tracee.Sigaction{}, faultSigs: map[syscall.Signal]bool{},
-		Sites: map[symbols.Addr]*Site{}, BySlot: map[symbols.Addr]*Site{},
+		faults: newFaultSignals(),
+		Sites:  map[symbols.Addr]*Site{}, BySlot: map[symbols.Addr]*Site{},
 		funcs: functions{}, unpatchable: map[symbols.Addr]bool{}, chosen: map[symbols.Addr]symbols.Addr{},
 		Placed: map[*Placed]bool{}, Gone: map[*Placed]bool{}, lost: map[*Placed]bool{},
 	}

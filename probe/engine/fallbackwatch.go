@@ -102,9 +102,9 @@ func (s *Engine) WatchFallbacks(ctx context.Context) {
 				tg.renewAtTick()
 				tg.semaphoresAtTick(context.WithoutCancel(ctx))
 				tg.watchesAtTick(context.WithoutCancel(ctx))
-				if tg.watched() && tg.fallbackWatch.caught != "" {
-					caught[pid] = tg.fallbackWatch.caught
-					due = earlier(due, tg.fallbackWatch.atTick)
+				if tg.watched() && tg.faults.watch.caught != "" {
+					caught[pid] = tg.faults.watch.caught
+					due = earlier(due, tg.faults.watch.atTick)
 				}
 				if tg.renewable() {
 					due = earlier(due, tg.Renewal.at)
@@ -144,7 +144,7 @@ func (tg *Target) fallbacksAtTick() {
 	if !tg.watched() {
 		return
 	}
-	w := &tg.fallbackWatch
+	w := &tg.faults.watch
 	now := time.Now()
 	caught := CaughtSignals(tg.Proc.PID())
 	switch {
@@ -156,7 +156,7 @@ func (tg *Target) fallbacksAtTick() {
 		return
 	}
 	w.caught = caught
-	tg.noteIgnored(caught)
+	tg.faults.noteIgnored(caught)
 	w.tickPause = min(max(2*w.tickPause, fallbacksTick), fallbacksQuiet)
 	w.atTick = now.Add(w.tickPause)
 	if !tg.LayFallbacksAgain(nil) {
@@ -170,7 +170,7 @@ func (tg *Target) fallbacksAtTick() {
 
 // fallbacksAtStop looks at the actions while t is stopped at a breakpoint.
 func (tg *Target) fallbacksAtStop(t *tracee.Thread) {
-	w := &tg.fallbackWatch
+	w := &tg.faults.watch
 	now := time.Now()
 	if now.Before(w.atStop) || tg.Area == nil || !tg.IsMain() || tg.dying || t.Process() != tg.Proc {
 		return
@@ -183,17 +183,17 @@ func (tg *Target) fallbacksAtStop(t *tracee.Thread) {
 // LayFallbacksAgain puts a fallback handler in front of each action that has taken its place. It
 // reports whether it could: no thread may be fit to be asked at the moment.
 func (tg *Target) LayFallbacksAgain(t *tracee.Thread) bool {
-	a, w := tg.Area, &tg.fallbackWatch
+	a, w := tg.Area, &tg.faults.watch
 	// There is always a next time: other threads' events are not to wait long.
 	ctx, cancel := context.WithTimeout(tg.Engine.Run, fallbacksPatience)
 	defer cancel()
-	if fresh := tg.faultsCaught(); len(fresh) > 0 {
-		err := tg.catchSignals(ctx, t, fresh)
+	if fresh := tg.faults.unanswered(tg.Proc.PID()); len(fresh) > 0 {
+		err := tg.faults.answer(ctx, a, t, fresh)
 		if errors.Is(err, tracee.ErrNoThread) {
 			return false
 		}
 		for sig := range fresh {
-			if _, ok := tg.actions[sig]; ok {
+			if _, ok := tg.faults.actions[sig]; ok {
 				w.stopPause, w.tickPause = fallbacksSoon, fallbacksTick
 				w.Tell(tg, sig)
 			}
@@ -209,8 +209,8 @@ func (tg *Target) LayFallbacksAgain(t *tracee.Thread) bool {
 			w.Tell(tg, sig)
 		}
 		if err == nil && changed {
-			if _, ok := tg.actions[sig]; ok {
-				tg.actions[sig], err = a.Proc.Sigaction(ctx, t, sig)
+			if _, ok := tg.faults.actions[sig]; ok {
+				tg.faults.actions[sig], err = a.Proc.Sigaction(ctx, t, sig)
 			}
 		}
 		if errors.Is(err, tracee.ErrNoThread) {

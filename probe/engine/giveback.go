@@ -19,7 +19,7 @@ func (tg *Target) giveBack(ctx context.Context, list []*retired) {
 		for _, st := range r.sites {
 			if tg.BySlot[st.slot] == st {
 				delete(tg.BySlot, st.slot)
-				tg.leaveCopy(st.moved, st.slot)
+				forgetCopy(tg.Area.Table, st.moved, st.slot)
 				tg.Area.Code.GiveBack(st.slot)
 			}
 		}
@@ -71,7 +71,7 @@ func (tg *Target) forgetPatches(gone map[*Patch]bool) {
 			continue
 		}
 		delete(ps.owner, s)
-		tg.leaveCopy(s.moved(), s.CopyAt)
+		forgetCopy(tg.Area.Table, s.moved(), s.CopyAt)
 		if s.Detour == nil {
 			continue
 		}
@@ -83,7 +83,7 @@ func (tg *Target) forgetPatches(gone map[*Patch]bool) {
 			delete(ps.faults, symbols.Addr(f.At))
 			tg.Area.Table.Remove(detour.FaultKey(f.At))
 		}
-		tg.forgetDetour(s)
+		s.forgetDetour(tg.Area.Table)
 		for _, a := range s.Detour.Asks {
 			delete(ps.asks, symbols.Addr(a.At))
 		}

@@ -321,15 +321,15 @@ func (s *Engine) exitInstead(tg *Target, st *stage, w PatchRequest, mem []byte, 
 func (tg *Target) faulted(t *tracee.Thread, si *tracee.Siginfo) {
 	sig := si.Signal()
 	bit := uint64(1) << (sig - 1)
-	was, known := tg.actions[sig]
-	ignored := !known && tg.ignored&bit != 0
+	was, known := tg.faults.actions[sig]
+	ignored := !known && tg.faults.ignored&bit != 0
 	if ignored {
 		was.Handler = 1
 	}
 	if !ignored && (!known || was.Handler == 0) {
 		return
 	}
-	th, laid := tg.thread(t), tg.fallbackWatch.laid[sig]
+	th, laid := tg.thread(t), tg.faults.watch.laid[sig]
 	status := CaughtSignals(tg.Proc.PID())
 	switch {
 	case !ignored && SignalSet(status, "SigCgt:")&bit != 0:

@@ -153,7 +153,7 @@ func (tg *Target) discardUnused(st *Site) {
 		return
 	}
 	delete(tg.BySlot, st.slot)
-	tg.leaveCopy(st.moved, st.slot)
+	forgetCopy(tg.Area.Table, st.moved, st.slot)
 	tg.Area.Code.GiveBack(st.slot)
 }
 
