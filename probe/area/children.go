@@ -30,7 +30,8 @@ func leftChildren(pid int) (out []int) {
 
 // orphans lists the processes, besides those of which it is known, that nobody traces and
 // whose memory is a copy of one's, whether or not that one lives and they descend from it:
-// their memory file says whose it was. Of a session that lives there are none.
+// their memory file says whose it was, and where it was mapped: who has it elsewhere reads
+// it. Of a session that lives there are none.
 func orphans(pid int, known []int) (out []int) {
 	all, err := procfs.Processes()
 	if err != nil {
@@ -45,7 +46,7 @@ func orphans(pid int, known []int) (out []int) {
 			continue
 		}
 		h := headerOf(kid, m)
-		if h == nil || int(h.Target) != pid || h.TracerStart != 0 && procfs.StartTime(int(h.Tracer)) == h.TracerStart {
+		if h == nil || int(h.Target) != pid || uint64(m.Start) != h.Base || h.TracerStart != 0 && procfs.StartTime(int(h.Tracer)) == h.TracerStart {
 			continue
 		}
 		out = append(out, kid)
