@@ -171,3 +171,19 @@ func (p place) beginsIn(r place) bool {
 	}
 	return p.kind == isValue && p.sym.src.Source == r.sym.src.Source && p.sym.src.Reg == r.sym.src.Reg
 }
+
+// besideAligned is where a parameter lies in its caller's frame, from the canonical frame
+// address, in a function whose own frame GCC aligns: it says so by the register in which
+// the prologue keeps that address, r10 or r13, as if that were so all the time.
+func (f *frame) besideAligned(e *debuginfo.Entry) (off int64, ok bool) {
+	list := e.Locations(dwarf.AttrLocation)
+	if !f.isGNU() || e.Tag() != dwarf.TagFormalParameter || !f.ofFunction(e) || len(list) != 1 || !list[0].Everywhere() || len(list[0].Expr) == 0 {
+		return 0, false
+	}
+	if op := list[0].Expr[0]; op != opBreg0+10 && op != opBreg0+13 {
+		return 0, false
+	}
+	r := dwread.At(list[0].Expr, 1)
+	off = r.Sleb()
+	return off, !r.Bad && r.Left() == 0
+}

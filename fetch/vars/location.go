@@ -151,10 +151,10 @@ func inKeptRegister(expr []byte) bool {
 }
 
 // keepsConvention reports whether the function's parameters are passed by the
-// convention. GCC gives functions that are called otherwise names with a dot. LLVM
+// convention. GCC calls copies of functions (.isra) otherwise, without a result too. LLVM
 // leaves parameters out of functions that no other file calls, without a word.
 func (f *frame) keepsConvention() bool {
-	return f.called() || f.isGNU() || !f.fn.TellsTailCalls() && f.unoptimized()
+	return f.called() || f.isGNU() && !f.mayReturnNothing() || !f.fn.TellsTailCalls() && f.unoptimized()
 }
 
 // isGNU reports a function that GCC compiled.
@@ -192,6 +192,10 @@ func (f *frame) located(e *debuginfo.Entry) (place, error) {
 	expr, list, ok := e.LocationAt(dwarf.AttrLocation, f.pc)
 	if !ok {
 		return place{}, f.optimizedOut(list)
+	}
+	if off, ok := f.besideAligned(e); ok {
+		cfa, err := f.cfa()
+		return place{kind: inMemory, sym: cfa.add(off)}, err
 	}
 	x := evaluator{f: f, unit: e.Unit()}
 	p, err := x.location(expr)
