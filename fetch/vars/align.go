@@ -1,9 +1,11 @@
 package vars
 
 import (
+	"bytes"
 	"debug/dwarf"
 
 	"kprobe/fetch"
+	"kprobe/symbols"
 	"kprobe/symbols/debuginfo"
 	"kprobe/symbols/dwread"
 )
@@ -174,16 +176,28 @@ func (p place) beginsIn(r place) bool {
 
 // besideAligned is where a parameter lies in its caller's frame, from the canonical frame
 // address, in a function whose own frame GCC aligns: it says so by the register in which
-// the prologue keeps that address, r10 or r13, as if that were so all the time.
+// the prologue keeps that address, as if that were so all the time.
 func (f *frame) besideAligned(e *debuginfo.Entry) (off int64, ok bool) {
 	list := e.Locations(dwarf.AttrLocation)
 	if !f.isGNU() || e.Tag() != dwarf.TagFormalParameter || !f.ofFunction(e) || len(list) != 1 || !list[0].Everywhere() || len(list[0].Expr) == 0 {
 		return 0, false
 	}
-	if op := list[0].Expr[0]; op != opBreg0+10 && op != opBreg0+13 {
+	if op := list[0].Expr[0]; op != opBreg0+3 && (op < opBreg0+10 || op > opBreg0+15) || !f.keepsAddress() {
 		return 0, false
 	}
 	r := dwread.At(list[0].Expr, 1)
 	off = r.Sleb()
 	return off, !r.Bad && r.Left() == 0
+}
+
+// keepsAddress reports a function that begins with the canonical frame address in a
+// register: lea 8(%rsp), %r10 or %r13, maybe behind endbr64.
+func (f *frame) keepsAddress() bool {
+	low, ok := f.fn.EntryPC()
+	text, err := f.module.File.Text(symbols.Vaddr(low), 9)
+	if !ok || err != nil {
+		return false
+	}
+	text = bytes.TrimPrefix(text, []byte{0xf3, 0x0f, 0x1e, 0xfa})
+	return bytes.HasPrefix(text, []byte{0x4c, 0x8d, 0x54, 0x24, 8}) || bytes.HasPrefix(text, []byte{0x4c, 0x8d, 0x6c, 0x24, 8})
 }

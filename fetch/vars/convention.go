@@ -117,6 +117,9 @@ func (f *frame) byConvention(e *debuginfo.Entry) (place, error) {
 			a.stack = at
 			return a.assign(t, []class{classMemory}), nil
 		}
+		if t.kind == kindWideInt && !f.isGNU() && before.nextInt+2 > len(before.ints) {
+			return place{}, fmt.Errorf("how a %s is passed behind the registers differs between versions of LLVM: %w", t, fetch.ErrNoValue)
+		}
 		if isUnknown(classes) {
 			return place{}, fmt.Errorf("how a %s is passed is not known, as whether it is packed is not: %w", t, fetch.ErrNoValue)
 		}
