@@ -15,7 +15,9 @@ import (
 // bytes of a name, so the first names are searched for. What a search finds is all
 // that there is, which the indexes that linkers and debuggers leave in files
 // (.gdb_index, .debug_names, .debug_pubnames) don't promise: they lack what is only
-// inlined, or units of other compilers, and nothing tells that they do. They are not read.
+// inlined, or units of other compilers, and nothing tells that they do. Nor would they
+// spare much: 320 MB of .debug_info are searched in hundredths of a second, once they
+// are in memory. They are not read.
 
 // fewSearches is how many names are searched for before an index is made.
 const fewSearches = 12
