@@ -92,7 +92,7 @@ func (c *Content) none() string {
 	switch c.Kind {
 	case ContentOptional:
 		return "nullopt"
-	case ContentInterface, ContentMap:
+	case ContentInterface, ContentMap, ContentSequence:
 		return "nil"
 	}
 	return "0x0"

@@ -13,6 +13,12 @@ func (w *walker) element(c *Content, at uint64, depth int) bool {
 }
 
 func (w *walker) sequence(c *Content, at uint64, depth int) {
+	if c.Word { // a channel
+		if p, ok := w.path(Trail{{Op: StepLoad, Size: 8}}, at); ok && p == 0 {
+			w.put(contentNone)
+			return
+		}
+	}
 	n, ok := w.total(c, at)
 	if !ok {
 		return

@@ -51,6 +51,8 @@ func TestGoHeap(t *testing.T) {
 			{"p:early " + at("early") + " $vars", false}, // later is not declared yet
 			{"p:late " + at("late") + " n later", true},
 			{"p:sums " + at("sums") + " $vars", true},
+			{"p:channels main.channels none c closed list", false},
+			{"r:deferred main.deferred m out last err", false},
 			{"p:shorter " + at("shorter") + " list", false},
 		} {
 			if c.may && flags == nil && strings.HasSuffix(c.def, "$vars") {

@@ -3,6 +3,8 @@ package vars
 import (
 	"debug/dwarf"
 	"fmt"
+	"iter"
+	"slices"
 
 	"kprobe/fetch"
 	"kprobe/symbols/debuginfo"
@@ -22,8 +24,8 @@ func (f *frame) isGoFunc() bool {
 // goResult is a Go function's n-th result, from 1.
 func (f *frame) goResult(n int) (value, error) {
 	have := 0
-	for c := range f.fn.Children() {
-		if c.Tag() != dwarf.TagFormalParameter || !f.isResult(&c) {
+	for c := range f.goParameters() {
+		if !f.isResult(&c) {
 			continue
 		}
 		if have++; have == n {
@@ -46,6 +48,31 @@ func (f *frame) loadResult(e *debuginfo.Entry) (value, error) {
 	return value{f: f, t: t, p: p, atReturn: true}, err
 }
 
+// goParameters are a Go function's parameters and results, each once. Of a result that a
+// deferred call may change, which the function makes itself where it returns, the compiler
+// tells twice if the result has no place all along.
+func (f *frame) goParameters() iter.Seq[debuginfo.Entry] {
+	return func(yield func(debuginfo.Entry) bool) {
+		var before []debuginfo.Entry
+		for c := range f.fn.Children() {
+			if c.Tag() != dwarf.TagFormalParameter || slices.ContainsFunc(before, func(b debuginfo.Entry) bool { return isRepeated(&b, &c) }) {
+				continue
+			}
+			if !yield(c) {
+				return
+			}
+			before = append(before, c)
+		}
+	}
+}
+
+// isRepeated reports two entries of one parameter or result of a Go function: no two
+// have the same name, but for those without one.
+func isRepeated(a, b *debuginfo.Entry) bool {
+	name := a.Name()
+	return name != "" && name != "_" && name == b.Name() && a.Tag() == b.Tag() && a.Flag(dwarf.AttrVarParam) == b.Flag(dwarf.AttrVarParam)
+}
+
 // goPlace is where Go passes a parameter at the entry, or a result at the return. One
 // that doesn't fit the registers lies on the stack, results behind parameters.
 func (f *frame) goPlace(e *debuginfo.Entry, results bool) (place, error) {
@@ -57,8 +84,8 @@ func (f *frame) goPlace(e *debuginfo.Entry, results bool) (place, error) {
 			return place{}, err
 		}
 	}
-	for c := range f.fn.Children() {
-		if c.Tag() != dwarf.TagFormalParameter || f.isResult(&c) != results {
+	for c := range f.goParameters() {
+		if f.isResult(&c) != results {
 			continue
 		}
 		t, err := f.typeOf(&c)
@@ -75,7 +102,7 @@ func (f *frame) goPlace(e *debuginfo.Entry, results bool) (place, error) {
 			at = (stack + align - 1) &^ (align - 1)
 			stack = at + t.size
 		}
-		if c.Ref() != e.Ref() {
+		if c.Ref() != e.Ref() && !isRepeated(&c, e) {
 			continue
 		}
 		switch {
@@ -98,8 +125,8 @@ func (f *frame) goPlace(e *debuginfo.Entry, results bool) (place, error) {
 func (f *frame) goStackResults() (int64, error) {
 	a := goABI()
 	stack := int64(0)
-	for c := range f.fn.Children() {
-		if c.Tag() != dwarf.TagFormalParameter || f.isResult(&c) {
+	for c := range f.goParameters() {
+		if f.isResult(&c) {
 			continue
 		}
 		t, err := f.typeOf(&c)

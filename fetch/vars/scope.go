@@ -184,8 +184,8 @@ func (s *Scope) DescribeResults() (out []Description) {
 		if !f.isGoFunc() {
 			return nil
 		}
-		for c := range f.fn.Children() {
-			if c.Tag() != dwarf.TagFormalParameter || !f.isResult(&c) || !fetch.IsName(c.Name()) {
+		for c := range f.goParameters() {
+			if !f.isResult(&c) || !fetch.IsName(c.Name()) {
 				continue
 			}
 			if r, err := f.loadResult(&c); err == nil {

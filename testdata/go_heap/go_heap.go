@@ -138,6 +138,34 @@ func pieces(x nested) { escape(nil) }
 func bare(p padded) padded { return p }
 
 //go:noinline
+func channels(none, c, closed chan int, list []chan int8) { escape(nil) }
+
+// deferred has a deferred call that it makes itself, which changes a result.
+//
+//go:noinline
+func deferred(n int, s string) (m int8, out int16, last string, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = failure("recovered")
+		}
+		out += int16(len(s))
+	}()
+	m, out, last = int8(n), 7, s
+	{
+		out := s + s
+		add([]int{len(out)})
+	}
+	if n == 1 {
+		panic(n)
+	}
+	return m, out + 1, last + "!", nil
+}
+
+type failure string
+
+func (f failure) Error() string { return string(f) }
+
+//go:noinline
 func early(n int) int {
 	tell("early n=%d", n)
 	escape(nil) // early
@@ -211,6 +239,19 @@ func main() {
 		tell("bare x={None={},B=%d,Zero={}}", i)
 		bare(padded{B: i})
 		early(2 + i)
+		around := make(chan int, 3)
+		around <- 1
+		around <- i
+		around <- 5
+		<-around
+		around <- 7
+		closed := make(chan int, 1)
+		closed <- 9
+		close(closed)
+		tell("channels none=nil c={%d,5,7} closed={9} list={nil,{}}", i)
+		channels(nil, around, closed, []chan int8{nil, make(chan int8)})
+		tell("deferred m=%d out=%d last=%q err=%s", i, []int{12, 11, 12}[i], []string{"abcd!", "abcd", "abcd!"}[i], []string{"nil", `main.failure("recovered")`, "nil"}[i])
+		deferred(i, "abcd")
 		target.N += sums(i)
 		target.N += shorter([]any{i, "text"})
 	}
