@@ -23,7 +23,8 @@ type Order[P any] struct {
 
 	mu      sync.Mutex
 	streams []*Stream
-	queue   hitQueue[P]
+	lanes   map[*Stream]*lane[P] // of streams that had hits
+	heads   heads[P]             // those in which hits wait
 	spare   []*Hit[P]
 	seq     uint64
 }
@@ -49,28 +50,65 @@ type Hit[P any] struct {
 	Hit   results.Hit
 	Probe P
 
-	from *Stream
-	tsc  uint64
-	seq  uint64 // of hits of the same time: as they came
+	tsc uint64
+	seq uint64 // of hits of the same time: as they came
 }
 
-// hitQueue is a heap (container/heap), the oldest hit first.
-type hitQueue[P any] []*Hit[P]
-
-func (q hitQueue[P]) Len() int { return len(q) }
-func (q hitQueue[P]) Less(i, j int) bool {
-	if q[i].Hit.Time != q[j].Hit.Time {
-		return q[i].Hit.Time < q[j].Hit.Time
+func (h *Hit[P]) before(o *Hit[P]) bool {
+	if h.Hit.Time != o.Hit.Time {
+		return h.Hit.Time < o.Hit.Time
 	}
-	return q[i].seq < q[j].seq
+	return h.seq < o.seq
 }
-func (q hitQueue[P]) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+
+// lane is the hits of a stream that wait, the oldest at first.
+type lane[P any] struct {
+	from  *Stream
+	hits  []*Hit[P]
+	first int
+}
+
+func (l *lane[P]) head() *Hit[P] { return l.hits[l.first] }
+
+// put adds a hit, and reports whether it is the oldest. Nearly all come in order.
+func (l *lane[P]) put(h *Hit[P]) bool {
+	if l.first > len(l.hits)/2 {
+		n := copy(l.hits, l.hits[l.first:])
+		clear(l.hits[n:])
+		l.hits, l.first = l.hits[:n], 0
+	}
+	l.hits = append(l.hits, h)
+	i := len(l.hits) - 1
+	for ; i > l.first && h.before(l.hits[i-1]); i-- {
+		l.hits[i] = l.hits[i-1]
+	}
+	l.hits[i] = h
+	return i == l.first
+}
+
+// take takes the oldest hit, and reports whether none is left.
+func (l *lane[P]) take() (h *Hit[P], empty bool) {
+	h = l.hits[l.first]
+	l.hits[l.first] = nil
+	if l.first++; l.first == len(l.hits) {
+		l.hits, l.first = l.hits[:0], 0
+	}
+	return h, len(l.hits) == 0
+}
+
+// heads is a heap (container/heap) of lanes that aren't empty, that with the oldest hit
+// first.
+type heads[P any] []*lane[P]
+
+func (q heads[P]) Len() int           { return len(q) }
+func (q heads[P]) Less(i, j int) bool { return q[i].head().before(q[j].head()) }
+func (q heads[P]) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
 
 // Push implements heap.Interface.
-func (q *hitQueue[P]) Push(x any) { *q = append(*q, x.(*Hit[P])) }
+func (q *heads[P]) Push(x any) { *q = append(*q, x.(*lane[P])) }
 
 // Pop implements heap.Interface.
-func (q *hitQueue[P]) Pop() any {
+func (q *heads[P]) Pop() any {
 	old := *q
 	x := old[len(old)-1]
 	old[len(old)-1] = nil
@@ -97,6 +135,9 @@ func (o *Order[P]) Part(t *Stream) {
 	defer o.mu.Unlock()
 	if i := slices.Index(o.streams, t); i >= 0 {
 		o.streams = slices.Delete(o.streams, i, i+1)
+	}
+	if l := o.lanes[t]; l != nil && len(l.hits) == 0 {
+		delete(o.lanes, t)
 	}
 }
 
@@ -127,11 +168,25 @@ func (o *Order[P]) Put(t *Stream, p P, h *results.Hit, tsc uint64) {
 		q = &Hit[P]{}
 	}
 	data, stack := q.Hit.Data, q.Hit.Stack
-	q.Hit, q.Probe, q.from, q.tsc, q.seq = *h, p, t, tsc, o.seq
+	q.Hit, q.Probe, q.tsc, q.seq = *h, p, tsc, o.seq
 	q.Hit.Data = append(data[:0], h.Data...)
 	q.Hit.Stack = append(stack[:0], h.Stack...)
 	o.seq++
-	heap.Push(&o.queue, q)
+	l := o.lanes[t]
+	if l == nil {
+		if o.lanes == nil {
+			o.lanes = map[*Stream]*lane[P]{}
+		}
+		l = &lane[P]{from: t}
+		o.lanes[t] = l
+	}
+	waited := len(l.hits) > 0
+	switch oldest := l.put(q); {
+	case !waited:
+		heap.Push(&o.heads, l)
+	case oldest:
+		heap.Init(&o.heads) // a hit that comes late is rare
+	}
 	if t.queued.Load() == 0 {
 		t.queued.Store(max(tsc, 1))
 	}
@@ -145,18 +200,28 @@ const maxSpare = 4096
 func (o *Order[P]) Next(all bool) *Hit[P] {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if len(o.queue) == 0 {
+	if len(o.heads) == 0 {
 		return nil
 	}
+	l := o.heads[0]
 	if !all {
-		first := o.queue[0].Hit.Time
+		first := l.head().Hit.Time
 		for _, t := range o.streams {
 			if t.until.Load() <= first {
 				return nil
 			}
 		}
 	}
-	return heap.Pop(&o.queue).(*Hit[P])
+	q, empty := l.take()
+	if !empty {
+		heap.Fix(&o.heads, 0)
+		return q
+	}
+	heap.Pop(&o.heads)
+	if !slices.Contains(o.streams, l.from) {
+		delete(o.lanes, l.from) // it has ended
+	}
+	return q
 }
 
 // Done takes a hit back that the sink has had.
@@ -172,14 +237,12 @@ func (o *Order[P]) Done(q *Hit[P]) {
 func (o *Order[P]) TellOldest() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	oldest := map[*Stream]uint64{}
-	for _, q := range o.queue {
-		if at, ok := oldest[q.from]; !ok || q.tsc < at {
-			oldest[q.from] = max(q.tsc, 1)
-		}
-	}
 	for _, t := range o.streams {
-		t.queued.Store(oldest[t])
+		oldest := uint64(0)
+		if l := o.lanes[t]; l != nil && len(l.hits) > 0 {
+			oldest = max(l.head().tsc, 1)
+		}
+		t.queued.Store(oldest)
 	}
 }
 
@@ -187,6 +250,6 @@ func (o *Order[P]) TellOldest() {
 func (o *Order[P]) Clear() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.streams, o.queue, o.spare = nil, nil, nil
+	o.streams, o.lanes, o.heads, o.spare = nil, nil, nil, nil
 	o.count.Store(0)
 }
