@@ -79,7 +79,8 @@ type Dearer struct {
 
 // The ways in which probes are in a program, by which Cost.With goes.
 const (
-	WithLeft       = iota // jumps that were left alone
+	WithText       = iota // no probe, but a page of its code was written to, as by any patch: the least
+	WithLeft              // jumps that were left alone
 	WithTrace             // jumps of a trace
 	WithBreakpoint        // a trace with a breakpoint, which needs a tracer
 	Withs

@@ -46,9 +46,9 @@ is probed is a small program that kprobe writes itself and pins to CPUs, and for
 Go kprobe itself.
 
 With --all a second table says what a signal, a thread, a child and a system
-call cost a program that hits no probe: NS without any, LEFT with one that was
-left (--detach), TRACED with a jump of a trace, BREAKPOINT with one that is a
-breakpoint.
+call cost a program that hits no probe: NS without any, TEXT where only a page of
+its code was written to, as by any patch, LEFT with one that was left (--detach),
+TRACED with a jump of a trace, BREAKPOINT with one that is a breakpoint.
 RATIO is each by NS of a run beside it. A third says what kprobe takes for its
 work: how many lines CPUs write, what a recorded hit takes, how long 1, 1,000
 and 10,000 probes take to be armed and taken out, for how long the program
@@ -184,7 +184,7 @@ func benchTable(rep *bench.Report) *output.Table {
 func costTable(rep *bench.Report) *output.Table {
 	right := func(name string) output.Column { return output.Column{Name: name, Align: output.Right} }
 	t := &output.Table{Columns: []output.Column{
-		{Name: "COST OF"}, right("NS"), right("LEFT"), right("RATIO"), right("TRACED"), right("RATIO"), right("BREAKPOINT"), right("RATIO"),
+		{Name: "COST OF"}, right("NS"), right("TEXT"), right("RATIO"), right("LEFT"), right("RATIO"), right("TRACED"), right("RATIO"), right("BREAKPOINT"), right("RATIO"),
 	}}
 	for i := range rep.Costs {
 		c := &rep.Costs[i]
@@ -271,6 +271,8 @@ type costLine struct {
 	Type            string  `json:"type"`
 	What            string  `json:"what"`
 	NS              float64 `json:"ns"` // without probes
+	TextNS          float64 `json:"text_ns"`
+	TextRatio       float64 `json:"text_ratio"`
 	LeftNS          float64 `json:"left_ns"`
 	LeftRatio       float64 `json:"left_ratio"`
 	TracedNS        float64 `json:"traced_ns"`
@@ -328,8 +330,8 @@ func benchJSON(rep *bench.Report) ([]byte, error) {
 	}
 	for i := range rep.Costs {
 		c := &rep.Costs[i]
-		left, traced, trap := c.With[bench.WithLeft], c.With[bench.WithTrace], c.With[bench.WithBreakpoint]
-		line := costLine{"cost", c.What, c.NS, left.NS, left.Ratio, traced.NS, traced.Ratio, trap.NS, trap.Ratio}
+		text, left, traced, trap := c.With[bench.WithText], c.With[bench.WithLeft], c.With[bench.WithTrace], c.With[bench.WithBreakpoint]
+		line := costLine{"cost", c.What, c.NS, text.NS, text.Ratio, left.NS, left.Ratio, traced.NS, traced.Ratio, trap.NS, trap.Ratio}
 		if err := enc.Encode(line); err != nil {
 			return nil, fmt.Errorf("print a figure: %w", err)
 		}

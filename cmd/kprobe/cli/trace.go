@@ -54,10 +54,12 @@ The line is that of the kernel's trace file:
 
 With --detach the probes are left in the process, and kprobe ends: nothing traces the
 process, and its hits go into a buffer that keeps the newest (--ring is the size of
-each CPU's). kprobe snapshot -p PID prints it; kprobe trace -p PID without a
-definition prints it and then what comes, and leaves the probes; kprobe del -p PID
-'*' takes them out. What needs a tracer is left out and said: breakpoints, handlers,
-definitions that wait. Children that the process forks record nothing. With --keep
+each CPU's; where a thread is kept from running in the midst of a record until it has
+come round, hits are lost, and counted: it should hold those of a tenth of a second).
+kprobe snapshot -p PID prints it; kprobe trace -p PID without a definition prints it
+and then what comes, and leaves the probes; kprobe del -p PID '*' takes them out.
+What needs a tracer is left out and said: breakpoints, handlers, definitions that
+wait. Children that the process forks record nothing. With --keep
 FILE the hits are in that file, and there when the process has ended, however it did.
 With --calls functions are followed from their entry to their return, and kprobe graph
 and kprobe report show the calls of the process, of the FILE or of a core dump.
