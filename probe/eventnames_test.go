@@ -11,7 +11,7 @@ import (
 
 // nameSession is a session without processes.
 func nameSession() *Session {
-	s := &Session{engine: engine.New(engine.Config{}, nil, nil), users: map[*fetch.Def]*registered{}}
+	s := &Session{engine: engine.New(engine.Options{}, nil, nil), users: map[*fetch.Def]*registered{}}
 	s.engine.Owner = sessionOwner{s}
 	return s
 }

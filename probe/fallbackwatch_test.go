@@ -14,7 +14,7 @@ import (
 // TestFallbacksAreToldOfSeldom lays fallback handlers again a thousand times: a handful of lines.
 func TestFallbacksAreToldOfSeldom(t *testing.T) {
 	var said []string
-	s := &engine.Engine{Opts: engine.Config{Log: logTo(slog.LevelInfo, func(text string) { said = append(said, text) })}}
+	s := &engine.Engine{Opts: engine.Options{Log: logTo(slog.LevelInfo, func(text string) { said = append(said, text) })}}
 	tg, w := &engine.Target{Engine: s, Proc: &tracee.Process{}}, &engine.FallbackWatch{}
 	for i := range 1000 {
 		w.Tell(tg, syscall.SIGTRAP)

@@ -73,7 +73,7 @@ func (s *Session) add(ctx context.Context, defs []*fetch.Def, waits bool) ([]*Ev
 		}
 		seen := map[*engine.Event]bool{}
 		for _, x := range added {
-			x.Waits = x.Waits || s.options.Wait != nil // in processes to come
+			x.Waits = x.Waits || s.engine.Opts.Wait != nil // in processes to come
 			if !seen[x.Ev] {
 				seen[x.Ev] = true
 				events = append(events, &x.Ev.Event)

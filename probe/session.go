@@ -18,8 +18,7 @@ import (
 // Session is a set of probes in a set of processes, from Attach or Start to
 // Close. Its methods may be called by any goroutine, Run by one at a time.
 type Session struct {
-	engine  *engine.Engine
-	options Options
+	engine *engine.Engine
 
 	users   map[*fetch.Def]*registered // probes that were registered; usersMu guards them
 	usersMu sync.Mutex
@@ -46,8 +45,8 @@ func newSession(o Options) (*Session, error) {
 		files = new(symbols.Cache)
 	}
 	s := &Session{
-		engine: engine.New(o.config(), tr, files), options: o,
-		users: map[*fetch.Def]*registered{}, expected: map[int]*expectedStart{},
+		engine: engine.New(o, tr, files),
+		users:  map[*fetch.Def]*registered{}, expected: map[int]*expectedStart{},
 	}
 	s.engine.Owner = sessionOwner{s}
 	if s.engine.Triggers, err = triggers.New(o.Triggers, o.Detach); err != nil {
@@ -56,14 +55,14 @@ func newSession(o Options) (*Session, error) {
 	if slices.ContainsFunc(o.Triggers, func(t *fetch.Trigger) bool { return t.Action == fetch.Stacktrace }) {
 		s.engine.Stacks.Store(true)
 	}
-	why := o.whyStays()
+	why := o.WhyStays()
 	if s.engine.LetsGo = why == ""; o.LetGo && !s.engine.LetsGo {
 		s.engine.Stays = why
 		s.engine.Logf("processes stay traced: %s", why)
 	}
 	if o.Inject != nil {
 		s.engine.Inject = &engine.Injecting{Injection: *o.Inject}
-		s.engine.Opts.NoOptimize = o.NoOptimize || s.engine.Inject.NeedsTracer(o.Follow || o.Wait != nil)
+		s.engine.Opts.NoOptimize = o.NoOptimize || s.engine.Inject.NeedsTracer(o.Follows())
 	}
 	return s, tr.Handle(s.handler())
 }
@@ -183,7 +182,7 @@ func (s *Session) Pids() []int {
 // memory, if children aren't followed.
 func (s *Session) pids() (list []int) {
 	for pid, tg := range s.engine.Targets {
-		if tg.IsMain() || s.options.Follow {
+		if tg.IsMain() || s.engine.Opts.Follow {
 			list = append(list, pid)
 		}
 	}

@@ -25,21 +25,6 @@ import (
 //
 // What could not be held is attached to while it runs.
 
-// Wait says which processes a session takes that begin while it runs.
-type Wait struct {
-	// Files are executed by processes that are wanted. Where the rights allow, these
-	// are armed before they execute an instruction of the program.
-	Files []string
-	// Hold is how long a process may be kept in execve; 0 is starts.HoldTime.
-	Hold time.Duration
-	// Names says that processes of other files may be wanted, too.
-	Names bool
-	// Is reports whether a process runs what is wanted. Any goroutine calls it.
-	Is func(pid int) bool
-	// Begun is told how processes are seen to begin, as soon as they are; nil is none.
-	Begun func(files, others StartMeans)
-}
-
 // StartMeans is how processes are seen to begin.
 type StartMeans = starts.Means
 
@@ -76,20 +61,20 @@ type startCounts struct{ held, late, missed atomic.Int64 }
 
 // follows reports whether a child with memory of its own is probed.
 func (s *Session) follows(child *tracee.Process) bool {
-	return s.options.Follow || s.options.Wait != nil && s.options.Wait.Is(child.PID())
+	return s.engine.Opts.Follow || s.engine.Opts.Wait != nil && s.engine.Opts.Wait.Is(child.PID())
 }
 
 // keeps reports whether a process of the session that has executed a program stays in it.
 func (s *Session) keeps(p *tracee.Process, wasMain bool) bool {
-	if s.options.Wait != nil && !s.options.Follow {
-		return s.options.Wait.Is(p.PID())
+	if s.engine.Opts.Wait != nil && !s.engine.Opts.Follow {
+		return s.engine.Opts.Wait.Is(p.PID())
 	}
-	return wasMain || s.options.Follow
+	return wasMain || s.engine.Opts.Follow
 }
 
 // await takes processes as they begin, until stop is called.
 func (s *Session) await(ctx context.Context) (stop func()) {
-	want := s.options.Wait
+	want := s.engine.Opts.Wait
 	if want == nil {
 		return func() {}
 	}
@@ -165,7 +150,7 @@ func (a *awaiting) hold(h *starts.Held) {
 		case locked:
 			patience = lockedTime
 		case known:
-			patience = cmp.Or(s.options.Wait.Hold, starts.HoldTime)
+			patience = cmp.Or(s.engine.Opts.Wait.Hold, starts.HoldTime)
 		}
 		letGo := time.AfterFunc(patience, h.Let)
 		e.p, err = s.engine.Tracer.Attach(a.ctx, h.PID)
@@ -191,7 +176,7 @@ func (a *awaiting) check(pid int, e *expectedStart, more time.Duration) {
 		if s.expected[pid] != e || s.engine.Closed {
 			return nil
 		}
-		if s.options.Wait.Is(pid) {
+		if s.engine.Opts.Wait.Is(pid) {
 			// A stop behind execve, if there is one, waits for this thread: it comes first.
 			stop, cancel := context.WithTimeout(a.ctx, seizeTime)
 			defer cancel()
@@ -224,7 +209,7 @@ func (s *Session) arrived(p *tracee.Process, old *engine.Target) bool {
 		old.LeaveSpace()
 		delete(s.engine.Targets, p.PID())
 	}
-	if s.engine.Closed || s.engine.Stopping || !s.options.Wait.Is(p.PID()) {
+	if s.engine.Closed || s.engine.Stopping || !s.engine.Opts.Wait.Is(p.PID()) {
 		s.engine.LetGo(p)
 		return true
 	}
@@ -255,7 +240,7 @@ func (a *awaiting) began(pid int) {
 		return
 	}
 	s.takeOver(a.ctx, pid)
-	ready, err := s.engine.Prepare(a.ctx, pid, s.options.Expect)
+	ready, err := s.engine.Prepare(a.ctx, pid, s.engine.Opts.Expect)
 	if err != nil {
 		return // the end
 	}

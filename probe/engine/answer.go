@@ -149,7 +149,7 @@ func (h Handler) Early(t *tracee.Thread) bool {
 	case tracee.StopExec:
 		return false
 	case tracee.StopFork:
-		return !s.Opts.Follows || s.Stopping
+		return !s.Opts.Follows() || s.Stopping
 	case tracee.StopTrap:
 		tg := s.targetOf(t)
 		regs, err := t.Regs()

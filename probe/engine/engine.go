@@ -2,45 +2,19 @@ package engine
 
 import (
 	"context"
-	"log/slog"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"kprobe/fetch"
 	"kprobe/probe/assess"
 	"kprobe/probe/feed"
-	"kprobe/probe/results"
 	"kprobe/probe/ring"
 	"kprobe/probe/sayer"
 	"kprobe/probe/tracee"
 	"kprobe/probe/triggers"
 	"kprobe/symbols"
 )
-
-// Config says how an engine probes: what Options says of it, by the same names.
-type Config struct {
-	NoOptimize bool
-	MaxActive  int
-	MaxText    int
-	// Follows says that children with memory of their own may be probed.
-	Follows   bool
-	Pending   func(d *fetch.Def) bool
-	CountOnly bool
-	Bin       func(ev *results.Event, prog *fetch.Program) *results.Bin
-	RingSize  int
-	Log       *slog.Logger
-	Touched   func(pid int)
-	Armed     func()
-	Signaled  func(pid int, sig syscall.Signal)
-	Progress  func(step string, n, of int)
-	Limit     uint32
-	Expire    time.Duration
-	Detach    bool
-	Keep      string
-	Version   string
-}
 
 // Owner is the session that an engine works for, as far as the engine asks it.
 type Owner interface {
@@ -66,7 +40,7 @@ type Owner interface {
 // go. What belongs to whom is said at the fields.
 type Engine struct {
 	Owner   Owner
-	Opts    Config
+	Opts    Options
 	Tracer  *tracee.Tracer
 	files   *symbols.Cache
 	clock   clock
@@ -120,8 +94,8 @@ type Engine struct {
 
 // New makes an engine without processes. Its Owner is to be set, and the tracer to be told
 // of who handles events.
-func New(c Config, tr *tracee.Tracer, files *symbols.Cache) *Engine {
-	s := &Engine{Opts: c, Tracer: tr, files: files, clock: NewClock(), ByName: map[string]*Event{}, Gone: map[string]*Event{}, Targets: map[int]*Target{}, Run: context.Background()}
+func New(o Options, tr *tracee.Tracer, files *symbols.Cache) *Engine {
+	s := &Engine{Opts: o, Tracer: tr, files: files, clock: NewClock(), ByName: map[string]*Event{}, Gone: map[string]*Event{}, Targets: map[int]*Target{}, Run: context.Background()}
 	s.Out = feed.NewOutlet(s.endRun)
 	return s
 }

@@ -46,7 +46,7 @@ type forkedKid struct {
 }
 
 // forksRecord reports whether forked children of processes that are let go of record.
-func (s *Engine) forksRecord() bool { return s.LetsGo && s.Opts.Follows }
+func (s *Engine) forksRecord() bool { return s.LetsGo && s.Opts.Follows() }
 
 // beginForks leaves out what the process has made before it was attached to: what it has
 // made since is a target.
