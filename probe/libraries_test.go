@@ -168,7 +168,7 @@ func TestNotPending(t *testing.T) {
 	}
 	_ = l.s.engine.Tracer.Do(func() error {
 		for _, tg := range l.s.engine.Targets {
-			if tg.Libs != nil {
+			if tg.WatchesLoader() {
 				t.Error("the loader is watched for nothing")
 			}
 		}

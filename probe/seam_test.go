@@ -360,5 +360,5 @@ func instancesHeld(tg *engine.Target) (n int, err error) {
 
 // waitsForLoader reports whether anything of a target depends on its loader.
 func waitsForLoader(tg *engine.Target) bool {
-	return tg.Libs != nil || len(tg.Pending)+len(tg.Gone)+len(tg.Placed) != 0
+	return tg.WatchesLoader() || tg.Waits() || len(tg.Placed) != 0
 }

@@ -48,12 +48,9 @@ type addressSpace struct {
 	ExitProbes  []*ExitProbe                  // the return probes of exits, those that were taken out too
 	stuck       []*Site                       // sites without a use whose int3 could not be taken out
 	lost        map[*Placed]bool              // probes that a change has taken out and could not put back
-	Gone        map[*Placed]bool              // probes whose library was unloaded
-	Libs        *libraries                    // the watch on the loader; nil: none
-	// pending are definitions that wait until their file is mapped.
-	Pending    []*pendingDef
-	unwatching bool // breakpoints where functions are left are being taken away
-	watching   bool // for calls that were missed for want of instances
+	awaited     awaited
+	unwatching  bool // breakpoints where functions are left are being taken away
+	watching    bool // for calls that were missed for want of instances
 	// commonLooked is when calls that were left were looked for in tables in common.
 	commonLooked time.Time
 	shadowStack  bool // the program runs with shadow stacks: calls must be calls
@@ -80,7 +77,7 @@ func newAddressSpace(space *symbols.Space) *addressSpace {
 		faults: newFaultSignals(),
 		Sites:  map[symbols.Addr]*Site{}, BySlot: map[symbols.Addr]*Site{},
 		funcs: functions{}, unpatchable: map[symbols.Addr]bool{}, chosen: map[symbols.Addr]symbols.Addr{},
-		Placed: map[*Placed]bool{}, Gone: map[*Placed]bool{}, lost: map[*Placed]bool{},
+		Placed: map[*Placed]bool{}, lost: map[*Placed]bool{},
 	}
 }
 

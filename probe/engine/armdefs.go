@@ -17,7 +17,7 @@ import (
 func (tg *Target) ArmDefs(ctx context.Context, defs []*Definition) error {
 	if tg.loads() {
 		for _, d := range defs {
-			tg.Pending = append(tg.Pending, &pendingDef{Definition: d})
+			tg.awaited.add(&pendingDef{Definition: d})
 		}
 		return tg.watchLoader(ctx)
 	}
@@ -71,12 +71,12 @@ func (tg *Target) armResolved(ctx context.Context, ws []PatchRequest, wait []*pe
 		return err
 	}
 	for _, p := range wait {
-		tg.Pending = append(tg.Pending, p)
+		tg.awaited.add(p)
 		tg.Engine.Logf("%s/%s waits until process %d loads %s", p.Ev.Group, p.Ev.Name, tg.Proc.PID(), p.Def.Place.Module)
 	}
 	tg.watchLibraries(ctx)
-	if len(wait) > 0 && tg.Libs != nil {
-		tg.atList(tg.Libs) // it may have come meanwhile
+	if len(wait) > 0 && tg.awaited.libs != nil {
+		tg.atList(tg.awaited.libs) // it may have come meanwhile
 	}
 	return nil
 }

@@ -83,7 +83,7 @@ func (tg *Target) LeaveOut(ctx context.Context) (out []LeftOut, err error) {
 	for first := true; ; first = false {
 		some := tg.LeftOut()
 		if out = append(out, some...); first {
-			tg.Pending = nil
+			tg.awaited.take()
 			tg.watchLibraries(ctx)
 		}
 		drop := map[*Placed]bool{}
@@ -109,7 +109,7 @@ func (tg *Target) LeaveOut(ctx context.Context) (out []LeftOut, err error) {
 // LeftOut lists what can't be left alone.
 func (tg *Target) LeftOut() (out []LeftOut) {
 	pid := tg.Proc.PID()
-	for _, d := range tg.Pending {
+	for _, d := range tg.awaited.defs {
 		out = append(out, LeftOut{PID: pid, Event: &d.Ev.Event, Why: "its library is not mapped, and nobody will see it come"})
 	}
 	for _, p := range tg.needTracers() {

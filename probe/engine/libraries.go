@@ -51,7 +51,7 @@ func (tg *Target) word(a symbols.Addr) (uint64, error) {
 func (tg *Target) watchLibraries(ctx context.Context) {
 	defer tg.showWaiting()
 	switch needed := !tg.loads() && tg.IsMain() && tg.dependsOnLoader(); {
-	case needed && tg.Libs == nil:
+	case needed && tg.awaited.libs == nil:
 		if err := tg.hookLoader(ctx); err != nil {
 			tg.Engine.Logf("process %d: what is loaded later is seen within a second only: %v", tg.Proc.PID(), err)
 			// Without a breakpoint there is no memory file yet, by which others see
@@ -60,9 +60,9 @@ func (tg *Target) watchLibraries(ctx context.Context) {
 				tg.Engine.Logf("process %d: what waits is not listed: %v", tg.Proc.PID(), err)
 			}
 		}
-	case !needed && tg.Libs != nil:
-		tg.unhook(tg.Libs.hook)
-		tg.Libs = nil
+	case !needed && tg.awaited.libs != nil:
+		tg.unhook(tg.awaited.libs.hook)
+		tg.awaited.libs = nil
 	}
 }
 
@@ -75,7 +75,7 @@ func (tg *Target) hookLoader(ctx context.Context) error {
 	if libs.hook, err = tg.HookAt(ctx, l.At, func(*tracee.Thread) { tg.atList(libs) }); err != nil {
 		return err
 	}
-	tg.Libs = libs
+	tg.awaited.libs = libs
 	return nil
 }
 
@@ -86,7 +86,7 @@ func (tg *Target) dependsOnLoader() bool {
 	if tg.Engine.Opts.Detach || tg.unattended.letGo {
 		return false
 	}
-	if len(tg.Pending) > 0 {
+	if len(tg.awaited.defs) > 0 {
 		return true
 	}
 	for p := range tg.Placed {
@@ -96,6 +96,12 @@ func (tg *Target) dependsOnLoader() bool {
 	}
 	return false
 }
+
+// WatchesLoader reports whether there is a breakpoint at the loader.
+func (tg *Target) WatchesLoader() bool { return tg.awaited.libs != nil }
+
+// Waits reports whether a library that comes may bring places.
+func (tg *Target) Waits() bool { return tg.awaited.any() }
 
 // atList runs when the loader says that its list begins to change or has
 // changed.
@@ -135,7 +141,7 @@ func (tg *Target) modulesMoved(ctx context.Context, before []*symbols.Module) {
 // programs without a loader, and files that are mapped by others than the loader. Of a
 // process that is let go of seeLibraries does it.
 func (tg *Target) peek(ctx context.Context) {
-	if tg.loads() || !tg.IsMain() || len(tg.Pending) == 0 || tg.unattended.letGo || tg.Libs != nil && !tg.Libs.Whole(tg.Proc) {
+	if tg.loads() || !tg.IsMain() || len(tg.awaited.defs) == 0 || tg.unattended.letGo || tg.awaited.libs != nil && !tg.awaited.libs.Whole(tg.Proc) {
 		return
 	}
 	tg.lookAround(ctx)
@@ -195,7 +201,7 @@ func (tg *Target) markGone(before []*symbols.Module) {
 			delete(tg.unpatchable, ra)
 		}
 	}
-	waits := tg.waiting()
+	waits := tg.awaited.keys()
 	defs := map[defKey]*Definition{}
 	if len(gone) > 0 {
 		for _, x := range tg.Engine.Definitions() {
@@ -204,13 +210,13 @@ func (tg *Target) markGone(before []*symbols.Module) {
 	}
 	for p := range gone {
 		delete(tg.Placed, p)
-		tg.Gone[p] = true
+		tg.awaited.lost(p)
 		p.Ev.places.Add(-1)
 		p.feed.setFlags(p, ring.FlagGone, ring.FlagOptimized)
 		p.Optimized = false
 		if x := defs[p.key()]; x != nil && !waits[x.key()] {
 			waits[x.key()] = true
-			tg.Pending = append(tg.Pending, &pendingDef{Definition: x, err: symbols.ErrNotMapped})
+			tg.awaited.add(&pendingDef{Definition: x, err: symbols.ErrNotMapped})
 		}
 		tg.Engine.Logf("%s/%s: %s is unloaded from process %d", p.Ev.Group, p.Ev.Name, p.Where.Module.Name, tg.Proc.PID())
 	}

@@ -82,9 +82,8 @@ func (tg *Target) drop() {
 		p.Ev.places.Add(-1)
 	}
 	clear(tg.Placed)
-	clear(tg.Gone)
 	clear(tg.lost)
-	tg.Libs, tg.Pending = nil, nil
+	tg.awaited = awaited{}
 	tg.Retired = nil
 	tg.Semaphores = semaphores{}
 	tg.Sites = map[symbols.Addr]*Site{}

@@ -102,19 +102,17 @@ func (tg *Target) atEntry() {
 	err := tg.tryPending(tg.Engine.Run)
 	tg.Load.entered = true
 	tg.unhookLoader()
-	pending := tg.Pending
-	tg.Pending = nil
-	for _, p := range pending {
+	for _, p := range tg.awaited.take() {
 		var unbound *symbols.UnboundIFuncError
 		if errors.As(p.err, &unbound) && tg.Load.resolvers[unbound.Resolver] {
 			// A static program calls its resolvers now, one that binds lazily with the
 			// first call.
-			tg.Pending = append(tg.Pending, p)
+			tg.awaited.add(p)
 			tg.Engine.Logf("%s/%s waits until process %d chooses its implementation", p.Ev.Group, p.Ev.Name, tg.Proc.PID())
 			continue
 		}
 		if tg.mayWait(p.Definition, p.err) {
-			tg.Pending = append(tg.Pending, p)
+			tg.awaited.add(p)
 			tg.Engine.Logf("%s/%s waits until process %d loads %s", p.Ev.Group, p.Ev.Name, tg.Proc.PID(), p.Def.Place.Module)
 		} else if err == nil {
 			err = &assess.DefError{Def: p.Def, Err: p.err}

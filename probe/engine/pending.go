@@ -3,23 +3,13 @@ package engine
 import (
 	"context"
 	"errors"
+	"iter"
+	"maps"
 	"slices"
 
 	"kprobe/probe/assess"
 	"kprobe/symbols"
 )
-
-// pendingDef is a definition that waits for its file.
-type pendingDef struct {
-	*Definition
-	err  error // why it could not be armed when it was last tried
-	said bool  // the user was told
-	// more says that it is armed, and has places yet to come, in another copy of
-	// its library.
-	more bool
-	// constructor is where it waits for the library's thread-local blocks.
-	constructor symbols.Addr
-}
 
 // mayWait reports whether a definition that has no place yet may wait for its
 // library.
@@ -47,17 +37,17 @@ func (tg *Target) stillWaits(p *pendingDef, err error) {
 
 // tryPending arms the waiting definitions whose files are mapped now.
 func (tg *Target) tryPending(ctx context.Context) error {
-	if len(tg.Pending) == 0 {
+	if len(tg.awaited.defs) == 0 {
 		return nil
 	}
 	if err := tg.Space.Refresh(); err != nil {
 		return err
 	}
-	rest := tg.Pending[:0]
-	armed, gone := placedByDef(tg.Placed), placedByDef(tg.Gone)
+	rest := tg.awaited.defs[:0]
+	armed, gone := byDef(maps.Keys(tg.Placed)), tg.awaited.goneByDef()
 	var ready []readyDef
 	var batch []PatchRequest
-	for _, p := range tg.Pending {
+	for _, p := range tg.awaited.defs {
 		ws, err := tg.resolve(p.Def, p.Ev)
 		var unbound *symbols.UnboundIFuncError
 		if errors.As(err, &unbound) {
@@ -102,7 +92,7 @@ func (tg *Target) tryPending(ctx context.Context) error {
 			tg.Engine.Logf("%s/%s is armed: process %d has loaded its library", p.Ev.Group, p.Ev.Name, tg.Proc.PID())
 		}
 	}
-	tg.Pending = rest
+	tg.awaited.defs = rest
 	tg.showWaiting()
 	return nil
 }
@@ -114,25 +104,16 @@ func (tg *Target) expectCopies(before []*symbols.Module) {
 	if !slices.ContainsFunc(tg.Space.Modules(), fresh) {
 		return
 	}
-	waits := tg.waiting()
+	waits := tg.awaited.keys()
 	for _, x := range tg.Engine.Definitions() {
 		if name := x.Def.Place.Module; name != "" && !waits[x.key()] && slices.ContainsFunc(tg.Space.FindModule(name), fresh) {
-			tg.Pending = append(tg.Pending, &pendingDef{Definition: x, more: true})
+			tg.awaited.add(&pendingDef{Definition: x, more: true})
 		}
 	}
 }
 
-// waiting is the set of the definitions that wait.
-func (tg *Target) waiting() map[defKey]bool {
-	out := make(map[defKey]bool, len(tg.Pending))
-	for _, p := range tg.Pending {
-		out[p.key()] = true
-	}
-	return out
-}
-
-// placedByDef gives the places that definitions have.
-func placedByDef(all map[*Placed]bool) map[defKey][]*Placed {
+// byDef sorts places by their definitions.
+func byDef(all iter.Seq[*Placed]) map[defKey][]*Placed {
 	out := map[defKey][]*Placed{}
 	for p := range all {
 		out[p.key()] = append(out[p.key()], p)
@@ -159,7 +140,7 @@ func (tg *Target) returned(ws []PatchRequest, armed, gone []*Placed) {
 		off = off && p.feed.disabled(p)
 	}
 	for _, p := range gone {
-		if tg.Gone[p] {
+		if tg.awaited.gone[p] {
 			was(p)
 			tg.forget(p)
 		}
@@ -178,7 +159,7 @@ func (tg *Target) returned(ws []PatchRequest, armed, gone []*Placed) {
 
 // forget gives up a place that was gone.
 func (tg *Target) forget(p *Placed) {
-	delete(tg.Gone, p)
+	delete(tg.awaited.gone, p)
 	p.feed.leave(p, true)
 	tg.Retired = append(tg.Retired, &retired{probes: []*Placed{p}})
 }

@@ -78,7 +78,7 @@ func (tg *Target) orExecuted(ctx context.Context, err error) error {
 // TakeOut takes the probes of definitions out of the target.
 func (tg *Target) TakeOut(ctx context.Context, list []*Definition) error {
 	drop, goes := map[*Placed]bool{}, defSet(list)
-	tg.Pending = slices.DeleteFunc(tg.Pending, func(p *pendingDef) bool { return goes[p.key()] })
+	tg.awaited.remove(goes)
 	for p := range tg.Placed {
 		if goes[p.key()] {
 			drop[p] = true
@@ -92,10 +92,8 @@ func (tg *Target) TakeOut(ctx context.Context, list []*Definition) error {
 		}
 		return err
 	}
-	for p := range tg.Gone {
-		if goes[p.key()] {
-			tg.forget(p)
-		}
+	for _, p := range tg.awaited.goneOf(goes) {
+		tg.forget(p)
 	}
 	tg.watchLibraries(ctx)
 	return nil

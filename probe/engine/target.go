@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"os"
-	"slices"
 	"strconv"
 
 	"kprobe/fetch"
@@ -163,7 +162,7 @@ const manyMore = 1 << 17
 // mayCome is how many places may come that nobody has counted: a pattern waits for a
 // program's or a library's first instructions.
 func (tg *Target) mayCome() int {
-	if slices.ContainsFunc(tg.Pending, func(d *pendingDef) bool { return d.Def.Place.IsGlob() }) {
+	if tg.awaited.anyGlob() {
 		return manyMore
 	}
 	return 0

@@ -110,15 +110,11 @@ func (tg *Target) keepsTracer() (why string, later bool) {
 			why = x
 		}
 	}
-	if !any && !tg.awaits() {
+	if !any && !tg.awaited.any() {
 		return "its probes are not in", true
 	}
 	return why, false
 }
-
-// awaits reports whether definitions wait for a library, which is looked for while the
-// process is let go of.
-func (tg *Target) awaits() bool { return len(tg.Pending)+len(tg.Gone) > 0 }
 
 // probeKeepsTracer says why a probe needs a tracer; "": it doesn't.
 func (tg *Target) probeKeepsTracer(p *Placed) string {

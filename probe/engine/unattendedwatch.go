@@ -139,7 +139,7 @@ func (s *Engine) lookAfterLetGo(ctx context.Context) (due time.Time) {
 // next: sooner where a definition waits for a library.
 func (tg *Target) looksAgain() time.Time {
 	b := &tg.unattended
-	if !tg.awaits() {
+	if !tg.awaited.any() {
 		return b.looked.Add(letGoMaps)
 	}
 	return b.looked.Add(min(max(letGoWaits, letGoWaitsShare*b.took), letGoMaps))

@@ -17,17 +17,9 @@ func (tg *Target) showWaiting() {
 		return
 	}
 	var list []*Definition
-	tg.Feed.expects.Store(!tg.loads() && len(tg.Pending) > 0)
+	tg.Feed.expects.Store(!tg.loads() && len(tg.awaited.defs) > 0)
 	if !tg.loads() {
-		gone := make(map[defKey]bool, len(tg.Gone))
-		for p := range tg.Gone {
-			gone[p.key()] = true
-		}
-		for _, p := range tg.Pending {
-			if !p.more && !gone[p.key()] {
-				list = append(list, p.Definition)
-			}
-		}
+		list = tg.awaited.unseen()
 	}
 	if err := tg.Feed.wait(list); err != nil {
 		tg.Engine.Logf("what waits in process %d is not listed: %v", tg.Proc.PID(), err)
