@@ -68,6 +68,9 @@ type Def struct {
 	MaxActive int
 	Place     symbols.Place
 	Args      []*Arg
+	// Except are places that are left out of those that a pattern matches, as other
+	// definitions have them.
+	Except []symbols.Place
 	// Stack is how many frames of the user stack are recorded; 0 is no stack.
 	Stack  int
 	Filter *Filter // nil: every hit passes

@@ -100,6 +100,10 @@ func (tg *Target) resolve(d *fetch.Def, ev *Event) ([]PatchRequest, error) {
 	if err != nil {
 		return nil, err
 	}
+	if places = tg.except(d, places); len(places) == 0 {
+		ev.spare.Store(true)
+		return nil, nil
+	}
 	glob := d.Place.IsGlob()
 	defer litter(len(places))()
 	defer tg.readAhead(len(places))()
@@ -157,6 +161,22 @@ func (tg *Target) resolve(d *fetch.Def, ev *Event) ([]PatchRequest, error) {
 		tg.Engine.Warnf("%s: %d of %d places are not probed: %s", d.Place, left[why], len(places), why)
 	}
 	return append(out, tg.resolveInlined(d, ev, places)...), nil
+}
+
+// except leaves out the places that a definition leaves to others.
+func (tg *Target) except(d *fetch.Def, places []symbols.Site) []symbols.Site {
+	theirs := map[symbols.Addr]bool{}
+	for _, other := range d.Except {
+		// What can't be found now has no places.
+		list, _ := away(tg.Engine, func() ([]symbols.Site, error) { return tg.Space.Resolve(other) })
+		for _, w := range list {
+			theirs[w.Addr] = true
+		}
+	}
+	if len(theirs) == 0 {
+		return places
+	}
+	return slices.DeleteFunc(slices.Clone(places), func(w symbols.Site) bool { return theirs[w.Addr] })
 }
 
 // place makes what is to be armed for a definition at one place.

@@ -23,6 +23,7 @@ type Event struct {
 	user   *Handlers // of the probe that was registered for it; nil: it was defined
 	places atomic.Int64
 	most   atomic.Int64 // places at a time
+	spare  atomic.Bool  // other definitions have all places that it was found at
 	counts feed.Counts
 
 	Before  *Event      // the removed event of that name, whose counters this one's go on
@@ -38,6 +39,9 @@ type Event struct {
 	pastBins map[binsKey]*ring.Bins // theirs
 	pastAt   spotCounts
 }
+
+// idle reports whether nothing is to be said of the event: others have its places.
+func (e *Event) idle() bool { return e.spare.Load() && e.most.Load() == 0 }
 
 func (e *Event) join(p *Placed) {
 	e.mu.Lock()

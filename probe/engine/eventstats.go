@@ -2,13 +2,17 @@ package engine
 
 import "kprobe/probe/results"
 
-// Stats gives the counters of every event, in order of definition.
+// Stats gives the counters of every event, in order of definition, but for those whose places
+// other definitions have.
 func (s *Engine) Stats() []results.Stats {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	s.look()
 	out := make([]results.Stats, 0, len(s.Events))
 	for _, e := range s.Events {
+		if e.idle() {
+			continue
+		}
 		st := e.stats()
 		if st.Places == 0 && !e.Removed && s.Alone.Load() {
 			st.Places = int(e.most.Load())
@@ -43,7 +47,7 @@ func (s *Engine) Unarmed() (out []*results.Event) {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	for _, e := range s.Events {
-		if e.most.Load() == 0 && !e.Removed {
+		if e.most.Load() == 0 && !e.Removed && !e.idle() {
 			out = append(out, &e.Event)
 		}
 	}

@@ -191,11 +191,18 @@ func (o *graphOptions) drawing(w io.Writer) *drawing {
 	return g
 }
 
-// liveCalls is the sink of hits as they come.
-type liveCalls struct{ *drawing }
+// liveCalls is the sink of hits as they come, until the trace is told to end: calls of
+// which some probes are out already would nest wrongly.
+type liveCalls struct {
+	*drawing
+	over *endTime
+}
 
 // Hit implements probe.Sink.
 func (l liveCalls) Hit(h *probe.Hit) error {
+	if l.over.before(h.Time) {
+		return nil
+	}
 	hit, err := l.conv.Convert(h)
 	if err != nil {
 		return err
@@ -262,6 +269,7 @@ func runGraph(ctx context.Context, d *Deps, m *messages, o *graphOptions) error 
 	}
 	o.calls, o.results = true, o.failing()
 	o.adapt = o.timed
+	o.over = &endTime{}
 	g := o.drawing(w)
 	o.watch = func(func() []probe.Stats) func() {
 		stop := beside(func(ctx context.Context) error {
@@ -276,7 +284,7 @@ func runGraph(ctx context.Context, d *Deps, m *messages, o *graphOptions) error 
 		})
 		return func() { auto(); stop() }
 	}
-	sum, err := o.run(ctx, d, m, o.timing(d, m), file, liveCalls{g})
+	sum, err := o.run(ctx, d, m, o.timing(d, m), file, liveCalls{g, o.over})
 	if err == nil {
 		err = g.finish()
 	}

@@ -33,8 +33,12 @@ func runLatency(ctx context.Context, d *Deps, m *messages, o *profileOptions, x 
 	x.watch(o)
 	o.adapt = func(defs []*fetch.Def) (_ []*fetch.Def, err error) {
 		o.page.begin(d, defs)
+		defs = o.onceEach(defs)
 		for i := 0; i < len(defs) && err == nil; i++ {
-			defs[i], err = returning(defs[i], output.Took)
+			def := defs[i]
+			if defs[i], err = returning(def, output.Took); err == nil {
+				o.become(def, defs[i])
+			}
 		}
 		return defs, err
 	}

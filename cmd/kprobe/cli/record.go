@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -182,6 +183,9 @@ func (o *recordOptions) header(d *Deps, defs []*fetch.Def) *recording.Header {
 
 // timed gives the definitions with which calls are recorded with their times.
 func (o *recordOptions) timed(defs []*fetch.Def) ([]*fetch.Def, error) {
+	if o.calls {
+		defs = o.onceEach(defs)
+	}
 	out := make([]*fetch.Def, 0, len(defs))
 	for _, def := range defs {
 		var err error
@@ -201,6 +205,36 @@ func (o *recordOptions) timed(defs []*fetch.Def) ([]*fetch.Def, error) {
 		}
 	}
 	return out, nil
+}
+
+// onceEach has patterns leave out the functions that another definition names, or a
+// pattern before them: a function's calls are seen once.
+func (o *sessionOptions) onceEach(defs []*fetch.Def) []*fetch.Def {
+	var named, patterns []symbols.Place
+	for _, def := range defs {
+		if isCall(def) && !def.Place.IsGlob() {
+			named = append(named, def.Place)
+		}
+	}
+	out := slices.Clone(defs)
+	for i, def := range defs {
+		if !isCall(def) || !def.Place.IsGlob() {
+			continue
+		}
+		less := *def
+		less.Except = slices.Concat(named, patterns)
+		out[i] = &less
+		o.become(def, out[i])
+		patterns = append(patterns, def.Place)
+	}
+	return out
+}
+
+// become has a definition wait for its library if the one that it is made of does.
+func (o *sessionOptions) become(from, def *fetch.Def) {
+	if o.waits[from] {
+		o.waits[def] = true
+	}
 }
 
 // isCall reports whether a definition is about a function, and not a place in one.
@@ -276,9 +310,7 @@ func (o *recordOptions) like(def *fetch.Def, kind fetch.Kind, args string) (*fet
 		out.Event = otherEvent(def, letter)
 	}
 	out.Args = append(out.Args[:len(out.Args):len(out.Args)], more.Args...)
-	if o.waits[def] {
-		o.waits[&out] = true
-	}
+	o.become(def, &out)
 	return &out, nil
 }
 

@@ -88,6 +88,8 @@ type sessionOptions struct {
 	// are in, before any hit is given to the sink.
 	begun time.Time
 	armed func(output.Armed) error
+	// over, if set, gets the time at which the trace is told to end.
+	over *endTime
 
 	// watch is called when the probes are in, with a function that gives their
 	// counters; the function that it returns when they are about to come out.
@@ -286,6 +288,9 @@ func (o *sessionOptions) run(ctx context.Context, d *Deps, m *messages, p probe.
 		defer o.watch(stats)()
 	}
 	run, closed := watchReader(run, out)
+	if o.over != nil {
+		defer context.AfterFunc(run, o.over.note)()
+	}
 	sum, err = s.Run(run, sink)
 	if errors.Is(err, output.ErrClosed) || closed() {
 		err = nil // the reader has seen enough

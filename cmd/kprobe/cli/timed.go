@@ -2,7 +2,10 @@ package cli
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // latestIn is when -t begins to count at the latest, though nothing has said that
@@ -44,4 +47,21 @@ func (o *sessionOptions) lasts() time.Duration {
 		return o.expire
 	}
 	return o.duration
+}
+
+// endTime is when a trace was told to end, CLOCK_MONOTONIC in ns; 0: it wasn't. From then
+// on probes are taken out one after the other, and a call may have hits of some only.
+type endTime struct{ at atomic.Uint64 }
+
+func (e *endTime) note() {
+	var now unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) == nil {
+		e.at.Store(uint64(now.Nano()))
+	}
+}
+
+// before reports whether a hit's time is behind it.
+func (e *endTime) before(t uint64) bool {
+	at := e.at.Load()
+	return at != 0 && at < t
 }
