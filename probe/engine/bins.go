@@ -100,7 +100,7 @@ func addBins(to *map[binsKey]*ring.Bins, k binsKey, b *ring.Bins) {
 	(*to)[k].Add(b)
 }
 
-// Binned gives what was counted by Config.Bin until now, in no order.
+// Binned gives what was counted by Options.Bin until now, in no order.
 func (s *Engine) Binned() []results.Bins {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
