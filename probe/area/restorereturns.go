@@ -11,12 +11,16 @@ import (
 )
 
 // Bounds of what the list of return instances may say, which the program can
-// write to: bytes of one piece, of all, and how many there are.
+// write to: bytes of one piece, of all, and how many there are. A piece lies within
+// 2 GiB of the memory file, on either side.
 const (
-	mostPool  = 1 << 30
+	mostPool  = 2 << 30
 	mostPools = 1 << 16
 	allPools  = 4 << 30
 )
+
+// poolPart is how much of them is read at a time.
+const poolPart = 4 << 20
 
 // cellOf gives the cell, in the memory file, of the return trampoline that has an instruction
 // at pc: int3; jmp [cell].
@@ -99,17 +103,38 @@ func (a *Area) RestoreReturns() error {
 			return fmt.Errorf("read return instances: %w", err)
 		}
 		size := binary.LittleEndian.Uint64(head[8:])
-		if private, _ := memory.AnonymousIn(maps, at, size); size < PoolsHead || size > mostPool || !private ||
-			seen[at] || len(seen) >= mostPools || all+size > allPools {
-			return errors.New("return instances are not where the journal says")
+		wrong := ""
+		private, _ := memory.AnonymousIn(maps, at, size)
+		switch {
+		case size < PoolsHead || size > mostPool || all+size > allPools:
+			wrong = "larger than they may be"
+		case !private:
+			wrong = "not in memory of kprobe's own"
+		case seen[at] || len(seen) >= mostPools:
+			wrong = "listed more than once"
+		}
+		if wrong != "" {
+			return fmt.Errorf("return instances are not where the journal says: %d bytes at %v are %s", size, at, wrong)
 		}
 		seen[at] = true
 		all += size
-		mem := make([]byte, size)
+		if err := a.restorePool(at+PoolsHead, at+symbols.Addr(size)); err != nil {
+			return err
+		}
+		at = symbols.Addr(binary.LittleEndian.Uint64(head[:]))
+	}
+	return nil
+}
+
+// restorePool puts the return addresses back of the instances from one address to another.
+func (a *Area) restorePool(at, end symbols.Addr) error {
+	mem := make([]byte, min(poolPart, int(end-at)))
+	for ; at < end; at += symbols.Addr(len(mem)) {
+		mem = mem[:min(len(mem), int(end-at))]
 		if _, err := a.Proc.ReadOwn(mem, at); err != nil {
 			return fmt.Errorf("read return instances: %w", err)
 		}
-		left, late := detour.Left(mem[PoolsHead:], uint64(at)+PoolsHead, a.Proc)
+		left, late := detour.Left(mem, uint64(at), a.Proc)
 		for _, in := range left {
 			if err := a.Proc.WriteMemory(binary.LittleEndian.AppendUint64(nil, in.Real), symbols.Addr(in.Slot)); err != nil {
 				return fmt.Errorf("put a return address back: %w", err)
@@ -118,7 +143,6 @@ func (a *Area) RestoreReturns() error {
 		if late != nil {
 			return fmt.Errorf("put a return address back: %w", late)
 		}
-		at = symbols.Addr(binary.LittleEndian.Uint64(head[:]))
 	}
 	return nil
 }
