@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"runtime"
 
 	"kprobe/fetch"
@@ -38,11 +39,11 @@ func (tg *Target) freeTrampoline(in *Instance) {
 	tg.calls.Untrap(in)
 }
 
-// maxActive is the pool size of return probes that name none, the kernel's
-// default for preemptible kernels (kernel/kprobes.c, register_kretprobe).
+// maxActive is the pool size of return probes that name none, by default the kernel's
+// for preemptible kernels (kernel/kprobes.c, register_kretprobe).
 func (s *Engine) maxActive() int {
-	if s.Opts.MaxActive > 0 {
-		return min(s.Opts.MaxActive, fetch.MaxActive)
+	if n := cmp.Or(s.Opts.MaxActive, s.Opts.Active); n > 0 {
+		return min(n, fetch.MaxActive)
 	}
 	return max(10, 2*runtime.NumCPU())
 }

@@ -16,8 +16,12 @@ type Options struct {
 	// NoOptimize keeps every probe a breakpoint.
 	NoOptimize bool
 	// MaxActive is the number of instances of return probes whose definition
-	// names none; 0 is the kernel's default, max(10, 2*CPUs).
+	// names none; 0: somebody else's, see Active.
 	MaxActive int
+	// Active is that number where nobody has said one; 0 is the kernel's default, max(10,
+	// 2*CPUs). Unlike with MaxActive, many return probes may note their calls in one table,
+	// of which each may have all.
+	Active int
 	// MaxText is how many bytes of a text that the program's memory holds are
 	// shown, and recorded where no filter compares them; 0 is fetch.MaxString.
 	MaxText int

@@ -43,9 +43,7 @@ func runLatency(ctx context.Context, d *Deps, m *messages, o *profileOptions, x 
 		return defs, err
 	}
 	p := o.engine(d, m)
-	if p.MaxActive == 0 {
-		p.MaxActive = latencyActive
-	}
+	p.Active = latencyActive
 	if p.RingSize == 0 {
 		p.RingSize = countRing
 	}
