@@ -110,8 +110,10 @@ func (a *Area) RestoreReturns() error {
 			wrong = "larger than they may be"
 		case !private:
 			wrong = "not in memory of kprobe's own"
-		case seen[at] || len(seen) >= mostPools:
-			wrong = "listed more than once"
+		case seen[at]:
+			wrong = "listed twice"
+		case len(seen) >= mostPools:
+			wrong = "more than there may be"
 		}
 		if wrong != "" {
 			return fmt.Errorf("return instances are not where the journal says: %d bytes at %v are %s", size, at, wrong)

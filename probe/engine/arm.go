@@ -76,8 +76,9 @@ type own struct {
 	outwards, conditional bool
 }
 
-// resolve finds the places of a definition in the target and proves them.
-func (tg *Target) resolve(d *fetch.Def, ev *Event) ([]PatchRequest, error) {
+// resolve finds the places of a definition in the target and proves them. named are those of
+// the change that it is part of.
+func (tg *Target) resolve(d *fetch.Def, ev *Event, named namedPlaces) ([]PatchRequest, error) {
 	if d.Kind == fetch.Watch {
 		return tg.resolveWatch(d, ev)
 	}
@@ -100,9 +101,12 @@ func (tg *Target) resolve(d *fetch.Def, ev *Event) ([]PatchRequest, error) {
 	if err != nil {
 		return nil, err
 	}
-	if places = tg.except(d, places); len(places) == 0 {
-		ev.spare.Store(true)
-		return nil, nil
+	named.note(d.Place, places)
+	if len(d.Except) > 0 {
+		if places = tg.except(d, places, named); len(places) == 0 {
+			ev.spare.Store(true)
+			return nil, nil
+		}
 	}
 	glob := d.Place.IsGlob()
 	defer litter(len(places))()
@@ -161,22 +165,6 @@ func (tg *Target) resolve(d *fetch.Def, ev *Event) ([]PatchRequest, error) {
 		tg.Engine.Warnf("%s: %d of %d places are not probed: %s", d.Place, left[why], len(places), why)
 	}
 	return append(out, tg.resolveInlined(d, ev, places)...), nil
-}
-
-// except leaves out the places that a definition leaves to others.
-func (tg *Target) except(d *fetch.Def, places []symbols.Site) []symbols.Site {
-	theirs := map[symbols.Addr]bool{}
-	for _, other := range d.Except {
-		// What can't be found now has no places.
-		list, _ := away(tg.Engine, func() ([]symbols.Site, error) { return tg.Space.Resolve(other) })
-		for _, w := range list {
-			theirs[w.Addr] = true
-		}
-	}
-	if len(theirs) == 0 {
-		return places
-	}
-	return slices.DeleteFunc(slices.Clone(places), func(w symbols.Site) bool { return theirs[w.Addr] })
 }
 
 // place makes what is to be armed for a definition at one place.

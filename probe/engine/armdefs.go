@@ -100,8 +100,9 @@ func (tg *Target) resolveEach(ctx context.Context, defs []*Definition) (all []Pa
 	was := tg.Engine.Answers.Haste
 	tg.Engine.Answers.Haste = ctx
 	defer func() { tg.Engine.Answers.Haste = was }()
+	named := newNamedPlaces(defs)
 	for _, d := range defs {
-		ws, err := tg.resolveNow(ctx, d)
+		ws, err := tg.resolveNow(ctx, d, named)
 		if err != nil && tg.mayWait(d, err) {
 			wait = append(wait, &pendingDef{Definition: d, err: err})
 			continue
@@ -116,9 +117,9 @@ func (tg *Target) resolveEach(ctx context.Context, defs []*Definition) (all []Pa
 
 // resolveNow resolves a definition, asking the resolvers of IFUNCs that the
 // process has not used yet.
-func (tg *Target) resolveNow(ctx context.Context, d *Definition) ([]PatchRequest, error) {
+func (tg *Target) resolveNow(ctx context.Context, d *Definition, named namedPlaces) ([]PatchRequest, error) {
 	for range 1024 {
-		ws, err := tg.resolve(d.Def, d.Ev)
+		ws, err := tg.resolve(d.Def, d.Ev, named)
 		var unbound *symbols.UnboundIFuncError
 		if !errors.As(err, &unbound) {
 			return ws, err

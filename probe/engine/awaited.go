@@ -11,8 +11,8 @@ import (
 // file is mapped, and probes whose library was unloaded.
 type awaited struct {
 	defs []*pendingDef
-	gone map[*Placed]bool // probes whose library was unloaded
-	libs *libraries       // the watch on the loader; nil: none
+	gone map[*Placed]bool
+	libs *libraries // the watch on the loader; nil: none
 }
 
 // pendingDef is a definition that waits for its file.
@@ -65,6 +65,15 @@ func (a *awaited) lost(p *Placed) {
 		a.gone = map[*Placed]bool{}
 	}
 	a.gone[p] = true
+}
+
+// definitions are those that wait.
+func (a *awaited) definitions() []*Definition {
+	out := make([]*Definition, len(a.defs))
+	for i, p := range a.defs {
+		out[i] = p.Definition
+	}
+	return out
 }
 
 // keys is the set of the definitions that wait.

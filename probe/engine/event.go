@@ -28,8 +28,8 @@ type Event struct {
 
 	Before  *Event      // the removed event of that name, whose counters this one's go on
 	off     atomic.Bool // switched off: places that come are off, too
-	Removed bool        // guarded by the session's mu; its counters are kept
-	at      int         // in the session's list; guarded by its mu
+	Removed bool        // guarded by the engine's Mu; its counters are kept
+	at      int         // in the engine's list; guarded by its Mu
 	bucket  int         // number of its bucket, of hits in a second
 
 	mu       sync.Mutex

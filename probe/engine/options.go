@@ -16,10 +16,10 @@ type Options struct {
 	// NoOptimize keeps every probe a breakpoint.
 	NoOptimize bool
 	// MaxActive is the number of instances of return probes whose definition
-	// names none; 0: somebody else's, see Active.
+	// names none; 0 leaves it to Active.
 	MaxActive int
-	// Active is that number where nobody has said one; 0 is the kernel's default, max(10,
-	// 2*CPUs). Unlike with MaxActive, many return probes may note their calls in one table,
+	// Active is that number where MaxActive is 0; 0 is the kernel's default, max(10,
+	// 2*CPUs). It keeps no return probe from noting its calls in a table that many share,
 	// of which each may have all.
 	Active int
 	// MaxText is how many bytes of a text that the program's memory holds are

@@ -47,8 +47,9 @@ func (tg *Target) tryPending(ctx context.Context) error {
 	armed, gone := byDef(maps.Keys(tg.Placed)), tg.awaited.goneByDef()
 	var ready []readyDef
 	var batch []PatchRequest
+	named := newNamedPlaces(tg.awaited.definitions())
 	for _, p := range tg.awaited.defs {
-		ws, err := tg.resolve(p.Def, p.Ev)
+		ws, err := tg.resolve(p.Def, p.Ev, named)
 		var unbound *symbols.UnboundIFuncError
 		if errors.As(err, &unbound) {
 			if tg.Load == nil {

@@ -75,11 +75,13 @@ GLOBs choose functions of a file. A tree looks like this:
   CPU)  TASK-TID  | DURATION |  }
 
 Every function that is named, or that a pattern matches, gets a probe at its entry and
-one at its return; others don't appear. The duration is wall time, behind a mark where
-it was long: + for more than 10 us, ! 100 us, # 1 ms, * 10 ms, @ 100 ms, $ 1 s. With
-definitions (p FUNC ARG…, j FUNC) arguments stand in parentheses; with --args those of
-every function are, and results stand behind the call, by their types where there is
-debug information. Functions that return nothing have no result.
+one at its return; others don't appear. A function that several of them name is seen
+once: the definition that names it without a pattern has it, else the first. The
+duration is wall time, behind a mark where it was long: + for more than 10 us, ! 100
+us, # 1 ms, * 10 ms, @ 100 ms, $ 1 s. With definitions (p FUNC ARG…, j FUNC) arguments
+stand in parentheses; with --args those of every function are, and results stand
+behind the call, by their types where there is debug information. Functions that
+return nothing have no result.
 
 A function of some nanoseconds that is called all the time drowns the others: --auto
 leaves out those that make up more than half of the hits, and says which.

@@ -44,17 +44,20 @@ return the shortest, the average, the median, the 99th percentile and the
 longest, in nanoseconds, and how the times are spread, by powers of two. A call
 inside a call counts in both. Calls that never return (longjmp, exceptions) are
 not there; calls that found no free instance are in the missed hits, and
---maxactive, here 1024 where nothing is said, sets how many there are. Calls are
-counted in the process itself, so that none is lost however fast they come. Those of
-breakpoints, of more than 1024 functions, and that took more than an hour are read as
-records: where these came faster than they could be read they stand under LOST, and a
-larger --ring loses fewer. The
-instances of calls that never return come back when they are needed, some at
-once, others within 0.2 s: calls that find none meanwhile are missed, too. Median
-and percentile are within 1 % of the exact value, all else is exact, in steps of
-the processor's clock: on AMD's processors they are 10 ns, and a call that takes
-less reads as 0 or 10 ns. The average of many such calls is right. --html FILE draws
-the times of every function on the same scale, on a page that needs no network.
+--maxactive, here 1024 where nothing is said, sets how many each function has;
+where nothing is said 32 functions and more share up to 65536. A function that
+several words name is counted once: for the word that is no pattern, else for
+the first. Calls are counted in the process itself, so that none is lost however
+fast they come. Those of breakpoints, of more than 1024 functions, and that took
+more than an hour are read as records: where these came faster than they could
+be read they stand under LOST, and a larger --ring loses fewer. The instances of
+calls that never return come back when they are needed, some at once, others
+within 0.2 s: calls that find none meanwhile are missed, too. Median and
+percentile are within 1 % of the exact value, all else is exact, in steps of the
+processor's clock: on AMD's processors they are 10 ns, and a call that takes
+less reads as 0 or 10 ns. The average of many such calls is right. --html FILE
+draws the times of every function on the same scale, on a page that needs no
+network.
 
 With --metrics the counters are there for Prometheus, as OpenMetrics: at
 http://ADDR:PORT/metrics, or in a FILE that is replaced as a whole every 15 s, or as
