@@ -94,9 +94,21 @@ func lostOf(made, recorded uint64) (float64, error) {
 // patience is how long a peer may take to start or to leave.
 const patience = 30 * time.Second
 
-// peer measures one. It has begun when the text of work is changed, and has
-// left when it is as it was.
+// errHung says that a tool did not end when it was interrupted, and was killed.
+var errHung = fmt.Errorf("how many hits it has recorded is not known: it had not ended %v after SIGINT", patience)
+
+// peer measures one, and once more if it hangs, as bpftrace did once on a busy machine.
 func (m *meter) peer(ctx context.Context, k *peer) error {
+	err := m.peerOnce(ctx, k)
+	if errors.Is(err, errHung) {
+		err = m.peerOnce(ctx, k)
+	}
+	return err
+}
+
+// peerOnce measures one. It has begun when the text of work is changed, and has
+// left when it is as it was.
+func (m *meter) peerOnce(ctx context.Context, k *peer) error {
 	tool, err := exec.LookPath(k.tool)
 	if err != nil {
 		return errors.New("it is not installed")
@@ -127,15 +139,17 @@ func (m *meter) peer(ctx context.Context, k *peer) error {
 		ended := make(chan struct{})
 		go func() { _ = cmd.Wait(); close(ended) }() // how it ends when interrupted is its own affair
 		out = func() error {
+			var hung error
 			_ = cmd.Process.Signal(unix.SIGINT)
 			select {
 			case <-ended:
 			case <-time.After(patience):
+				hung = errHung
 				_ = cmd.Process.Kill()
 				<-ended
 			}
 			begin.close()
-			if err := errors.Join(m.until(false, s.at, nil), undefine()); err != nil || m.p.made[s.at] == before {
+			if err := errors.Join(m.until(false, s.at, nil), undefine(), hung); err != nil || m.p.made[s.at] == before {
 				return err
 			}
 			recorded, err := k.count(s, printed.String())
