@@ -41,28 +41,31 @@ func (o *planner) planPools(maps []symbols.Mapping, ps []*Placed, avoid []plan.R
 		return off
 	}
 	var laid []func(at uint64) error
+	common := o.inCommon(ps)
+	share := o.poolShare(ps, common)
 	calls := func(p *Placed, x *ExitProbe) error {
-		k, err := detour.NewCalls(0, p.prog, p.pool.Max)
+		n := share.of(p)
+		k, err := detour.NewCalls(0, p.prog, n)
 		off := room(k.Size())
 		laid = append(laid, func(at uint64) (err error) {
-			x.Calls, err = detour.NewCalls(at+off, p.prog, p.pool.Max)
+			x.Calls, err = detour.NewCalls(at+off, p.prog, n)
 			x.Calls.Go = p.goABI
 			return err
 		})
 		return err
 	}
 	pool := func(p *Placed, c *course) error {
-		k, err := detour.NewPool(0, p.prog, p.pool.Max)
+		n := share.of(p)
+		k, err := detour.NewPool(0, p.prog, n)
 		off := room(k.Size())
 		f := &trampolineProbe{noted: noted{probe: p}}
 		c.byTrampolines = f
 		laid = append(laid, func(at uint64) (err error) {
-			f.pool, err = detour.NewPool(at+off, p.prog, p.pool.Max)
+			f.pool, err = detour.NewPool(at+off, p.prog, n)
 			return err
 		})
 		return err
 	}
-	common := o.inCommon(ps)
 	for _, p := range ps {
 		var err error
 		if c := o.course(p); c.ByExits == nil {
@@ -125,6 +128,38 @@ func (o *planner) planPools(maps []symbols.Mapping, ps []*Placed, avoid []plan.R
 		}
 	}
 	return nil
+}
+
+// Instances of return probes that have their own are written out when they are laid, and
+// so take the program's memory: those that nobody asked for share budgetInstances, 16 MiB
+// of the smallest, and each probe has at least leastInstances.
+const (
+	budgetInstances = 1 << 18
+	leastInstances  = 64
+)
+
+// poolShare is how many instances a return probe of a batch may have of its own, unless
+// the user said how many.
+type poolShare int
+
+// poolShare counts the return probes of a batch that have instances of their own.
+func (o *planner) poolShare(ps []*Placed, common map[*Placed]bool) poolShare {
+	n := 0
+	for _, p := range ps {
+		x := o.course(p).ByExits
+		if !p.limited && (x == nil || x != p.ByExits && !common[p] && !(x.Alone && x.own)) {
+			n++
+		}
+	}
+	return poolShare(max(leastInstances, budgetInstances/max(n, 1)))
+}
+
+// of gives a probe's number of instances.
+func (x poolShare) of(p *Placed) int {
+	if p.limited {
+		return p.pool.Max
+	}
+	return min(p.pool.Max, int(x))
 }
 
 // layNoting makes room for the set of entries that jumps of probes in common ask for, if

@@ -45,7 +45,8 @@ longest, in nanoseconds, and how the times are spread, by powers of two. A call
 inside a call counts in both. Calls that never return (longjmp, exceptions) are
 not there; calls that found no free instance are in the missed hits, and
 --maxactive, here 1024 where nothing is said, sets how many each function has;
-where nothing is said 32 functions and more share up to 65536. A function that
+where nothing is said 32 functions and more share up to 65536, and those that
+can't share have fewer, but 64 at least, where they are more than 256. A function that
 several words name is counted once: for the word that is no pattern, else for
 the first. Calls are counted in the process itself, so that none is lost however
 fast they come. Those of breakpoints, of more than 1024 functions, and that took
