@@ -67,3 +67,27 @@ func TestRustEnumInPieces(t *testing.T) {
 		}
 	}
 }
+
+// TestRustUnused: what optimized code has no use for its callers need not pass, in
+// whatever place; it has no value.
+func TestRustUnused(t *testing.T) {
+	prog := fixture.Build(t, "values_passed.rs", "-g", "-O")
+	for _, name := range []string{"a", "g", "h"} {
+		out, err := exec.Command(program(t), "trace", "-q", "p unused "+name, "--", prog).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), "optimized out") {
+			t.Errorf("%s: %v\n%s", name, err, out)
+		}
+	}
+}
+
+// TestRustPlainName: by which convention a function of a plain name is called is not told,
+// and a result that both return in the same place is.
+func TestRustPlainName(t *testing.T) {
+	prog := fixture.Build(t, "values_passed.rs", "-g", "-O")
+	for def, want := range map[string]string{"r named r=$retval": "is not told", "r both r=$retval": "r=4.5"} {
+		out, err := exec.Command(program(t), "trace", "-q", def, "--", prog).CombinedOutput()
+		if strings.HasPrefix(want, "r=") != (err == nil) || !strings.Contains(string(out), want) {
+			t.Errorf("%s: %v\n%s", def, err, out)
+		}
+	}
+}

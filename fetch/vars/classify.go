@@ -60,7 +60,7 @@ func (f *frame) classifyParts(t ctype, off int64, out []class, depth int) bool {
 	case kindStruct:
 		for _, m := range f.members(t) {
 			switch {
-			case m.static.Unit() != nil:
+			case m.static.Unit() != nil, m.typ.size == 0 && f.isRustFunc(): // Rust has some at the end
 			case m.width != 0: // wherever it lies
 				first := (off+m.off)*8 + int64(m.bit)
 				for i := first / 64; i <= (first+int64(m.width)-1)/64; i++ {

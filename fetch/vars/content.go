@@ -192,6 +192,10 @@ func (f *frame) variantsOf(t ctype, c *fetch.Content) bool {
 			return false
 		}
 	}
+	if tags == 0 && len(c.Members) == 1 && !plain { // the only variant that there can be
+		c.Kind = fetch.ContentStruct
+		return true
+	}
 	if tags != 1 || plain {
 		c.Members, c.Tag = nil, nil
 		return false

@@ -44,11 +44,13 @@ func (f *frame) structType(t ctype, depth int) fetch.Type {
 			continue
 		}
 		off := m.off
-		ft := f.fieldType(m.typ, m.width, m.bit, depth+1)
+		inner := depth + 1
+		if m.isCase {
+			inner = depth // it is the enum itself, as one of its variants
+		}
+		ft := f.fieldType(m.typ, m.width, m.bit, inner)
 		if ptr, length, ok := f.textParts(m.typ); ok && m.typ.kind == kindStruct && ft.Base != fetch.Container {
-			// Of a string with its length, the word with its address.
-			off += ptr
-			ft = fetch.Type{Base: fetch.String, Size: 8, Layout: &fetch.Layout{Name: m.typ.name, Len: int(length - ptr)}}
+			off, ft = off+ptr, textAt(m.typ, ptr, length)
 		}
 		if ft.Size == 0 {
 			l.More = true
@@ -63,6 +65,11 @@ func (f *frame) structType(t ctype, depth int) fetch.Type {
 	switched(l, tags)
 	out.Layout = l
 	return out
+}
+
+// textAt is a string with its length: the word with its address.
+func textAt(t ctype, ptr, length int64) fetch.Type {
+	return fetch.Type{Base: fetch.String, Size: 8, Layout: &fetch.Layout{Name: t.name, Len: int(length - ptr)}}
 }
 
 // switched narrows the cases of variants to what the deciding member holds; with
@@ -100,7 +107,7 @@ func (f *frame) arrayType(t ctype, depth int) fetch.Type {
 	case elem.kind == kindChar && elem.size == 1:
 		n = min(t.count, 255)
 		return fetch.Type{Base: fetch.Char, Size: 1, Count: uint8(n), Layout: &fetch.Layout{Name: t.name, Text: true, More: n < t.count}}
-	case ft.Count == 0 && int64(ft.Size) == stride:
+	case ft.Count == 0 && int64(ft.Size) == stride && ft.Base != fetch.Container:
 		ft.Count = uint8(n)
 		if l := ft.Layout; l != nil {
 			own := *l
@@ -117,12 +124,16 @@ func (f *frame) arrayType(t ctype, depth int) fetch.Type {
 	}
 	out, have := words(n * stride)
 	l := &fetch.Layout{Name: t.name, Array: true, More: n < t.count}
+	at := int64(0)
+	if ptr, length, ok := f.textParts(elem); ok && ft.Base != fetch.Container {
+		at, ft = ptr, textAt(elem, ptr, length)
+	}
 	for i := range n {
 		if (i+1)*stride > have {
 			l.More = true
 			break
 		}
-		l.Members = append(l.Members, fetch.Member{Off: int(i * stride), Type: ft})
+		l.Members = append(l.Members, fetch.Member{Off: int(i*stride + at), Type: ft})
 	}
 	out.Layout = l
 	return out

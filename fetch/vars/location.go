@@ -51,6 +51,9 @@ func (f *frame) placeOf(e *debuginfo.Entry) (place, error) {
 	}
 	p, err := f.located(e)
 	if err == nil && f.byStack(e) && f.callers(p) {
+		if t, terr := f.typeOf(e); terr == nil && f.isRustFunc() && f.convention() == asEither {
+			return place{}, unlikeC("passes", t)
+		}
 		p.sym = p.sym.load(8)
 	}
 	if err == nil && f.ofFunction(e) && f.misplaced(p) {
@@ -80,7 +83,7 @@ func (f *frame) placeOf(e *debuginfo.Entry) (place, error) {
 		}
 	}
 	if lost && f.ofFunction(e) && f.passedAnyway() {
-		if q, cerr := f.byConvention(e); cerr == nil && (f.isGNU() || f.passedIn(p, q)) {
+		if q, cerr := f.byConvention(e); cerr == nil && (f.isGNU() || f.passedIn(e, p, q)) {
 			return q, nil
 		}
 	}
@@ -102,15 +105,19 @@ func (f *frame) swapped(e *debuginfo.Entry) bool {
 // of it is in the place's pieces, or code at the entry reads it. LLVM has callers in the
 // same file pass anything in a register that a function doesn't use, also where other
 // files may call it.
-func (f *frame) passedIn(p, q place) bool {
+func (f *frame) passedIn(e *debuginfo.Entry, p, q place) bool {
 	list := q.pieces
-	if q.kind == isValue {
+	switch t, err := f.typeOf(e); {
+	case q.kind == isValue:
 		list = []piece{{0, 8, q}}
+	case q.kind == inMemory && (f.isRustFunc() || err == nil && t.kind != kindStruct):
+		// Its address, or what is on the stack, is one argument: passed if any of it is used.
+		return len(e.Locations(dwarf.AttrLocation)) > 0
 	}
 	code, _, _ := f.prologue()
 	for _, reg := range list {
 		if !p.tellsOf(reg) && !code.reads(reg.place) {
-			return q.kind == inMemory
+			return false
 		}
 	}
 	return true

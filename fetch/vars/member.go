@@ -324,8 +324,8 @@ func (f *frame) fieldType(t ctype, width, bit uint8, depth int) fetch.Type {
 		if depth > 0 && t.kind == kindPointer && f.isText(t) {
 			out.Base = fetch.String // fetch records it with the structure
 		}
-		if depth > 0 && f.languageOf(t).IsGo() {
-			if c := f.container(t); c != nil { // a map or a channel
+		if l := f.languageOf(t); depth > 0 && (l.IsGo() || l.IsRust()) {
+			if c := f.container(t); c != nil { // a map or a channel; a Box, or a reference of a text
 				return fetch.Type{Base: fetch.Container, Size: 8, Layout: &fetch.Layout{Name: t.name, Content: c}}
 			}
 		}

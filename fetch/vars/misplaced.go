@@ -36,7 +36,7 @@ func (f *frame) byStack(e *debuginfo.Entry) bool {
 	}
 	if f.isRustFunc() {
 		s, _ := f.rustShape(t, e)
-		return s == shapeAddress
+		return s == shapeAddress && f.convention() != asC
 	}
 	t = f.whole(t)
 	how, told := t.entry.Int(dwarf.AttrCalling)

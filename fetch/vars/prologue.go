@@ -38,6 +38,7 @@ type frameWrite struct {
 	disp int64
 	size int64
 	from origin
+	push bool // which compilers make room with, too
 }
 
 // prologueCode follows the registers of the entry through straight code, up to the
@@ -86,7 +87,7 @@ func (p *prologueCode) run() {
 // write records a store of size bytes of a register.
 func (p *prologueCode) write(i *instruction, size int64, from origin) {
 	if i.inFrame {
-		p.writes = append(p.writes, frameWrite{i.base, i.disp, size, from})
+		p.writes = append(p.writes, frameWrite{i.base, i.disp, size, from, false})
 	} else {
 		p.wroteSomewhere = true
 	}
@@ -177,7 +178,7 @@ func (p *prologueCode) untouched(base fetch.Reg, disp, size int64) (origin, bool
 // bytes or more.
 func (p *prologueCode) first(base fetch.Reg, disp, size int64) (origin, bool) {
 	for _, w := range p.writes {
-		if w.base != base || w.disp >= disp+size || w.disp+w.size <= disp {
+		if w.push || w.base != base || w.disp >= disp+size || w.disp+w.size <= disp {
 			continue
 		}
 		return w.from, w.disp == disp && w.size >= size && w.from != fromNowhere

@@ -45,7 +45,7 @@ func (p *prologueCode) oneByte(op byte, i *instruction) bool {
 	switch {
 	case op >= 0x50 && op <= 0x57: // push
 		p.moveSP(-8)
-		p.writes = append(p.writes, frameWrite{fetch.SP, 0, 8, fromNowhere})
+		p.writes = append(p.writes, frameWrite{fetch.SP, 0, 8, fromNowhere, true})
 		return true
 	case op == 0x90:
 		return true

@@ -170,28 +170,26 @@ func (f *frame) rustPlace(e *debuginfo.Entry) (place, error) {
 	unknown := func(what string, t ctype) (place, error) {
 		return place{}, fmt.Errorf("%w at the function's entry: how Rust %s a %s is not known%s", fetch.ErrNoValue, what, t, f.later())
 	}
-	a := systemV()
-	if t, ok := f.resultType(); ok {
-		switch s, _ := f.rustShape(t, nil); s {
-		case shapeUnknown:
-			return unknown("returns", t)
-		case shapeAddress:
-			a.nextInt++
-		}
+	as := f.convention()
+	b, odd := f.startBoth()
+	if odd != nil {
+		return unknown("returns", *odd)
 	}
 	return f.passed(e, func(c *debuginfo.Entry, t ctype) (place, error) {
-		switch s, list := f.rustShape(t, c); s {
-		case shapeNumbers:
-			return a.numbers(list), nil
-		case shapeAddress:
-			return a.behind()
-		case shapeNothing:
-			if c.Ref() == e.Ref() {
-				return place{}, fmt.Errorf("a %s has no bytes: %w", t, fetch.ErrNoValue)
-			}
-			return place{}, nil
+		s, byRust, byC, err := b.next(c, t)
+		switch {
+		case s == shapeUnknown:
+			return unknown("passes", t)
+		case err != nil || c.Ref() != e.Ref():
+			return byRust, err
+		case s == shapeNothing:
+			return place{}, fmt.Errorf("a %s has no bytes: %w", t, fetch.ErrNoValue)
+		case as == asRust || samePlace(byRust, byC, t.size):
+			return byRust, nil
+		case as == asC && !isUnknown(f.classify(t)):
+			return byC, nil
 		}
-		return unknown("passes", t)
+		return place{}, unlikeC("passes", t)
 	})
 }
 
@@ -210,16 +208,19 @@ func (f *frame) rustResult(t ctype) (place, error) {
 	if len(list) != 1 && s != shapeNothing && !f.unoptimized() {
 		return place{}, fmt.Errorf("no other file calls %s: how it returns a %s is not known: %w", nameOf(f.fn, f.scope.site.Name), t, fetch.ErrNoValue)
 	}
+	var p place
 	switch s {
 	case shapeNumbers:
 		a := allocator{ints: []fetch.Reg{fetch.AX, fetch.DX}, vectors: 2}
-		return a.numbers(list), nil
+		p = a.numbers(list)
 	case shapeAddress:
-		return place{kind: inMemory, sym: register(fetch.AX)}, nil
+		p = place{kind: inMemory, sym: register(fetch.AX)}
 	case shapeNothing:
 		return place{}, fmt.Errorf("%s: %w", nameOf(f.fn, f.scope.site.Name), fetch.ErrNoResult)
+	default:
+		return place{}, fmt.Errorf("how Rust returns a %s is not known: %w", t, fetch.ErrNoValue)
 	}
-	return place{}, fmt.Errorf("how Rust returns a %s is not known: %w", t, fetch.ErrNoValue)
+	return f.resultAs(t, p)
 }
 
 // unoptimized reports a function that returns as the convention says: other files

@@ -10,10 +10,7 @@ import (
 // are std's own and may change with any version: what isn't found is no container.
 func (f *frame) rustContent(t ctype, c *fetch.Content) bool {
 	full := t.entry.Name()
-	name, _, _ := strings.Cut(full, "<")
-	if i := strings.LastIndex(name, "::"); i >= 0 {
-		name = name[i+2:]
-	}
+	name := lastName(full)
 	v := f.start(t)
 	if t.kind == kindPointer {
 		if name != "Box" && !strings.HasPrefix(full, "&") || t.elem.IsZero() {
@@ -56,6 +53,16 @@ func (f *frame) rustContent(t ctype, c *fetch.Content) bool {
 	return false
 }
 
+// lastName is the name of a generic type without its path and parameters; "" where the
+// type is made of others: a tuple, a pointer.
+func lastName(full string) string {
+	name, _, _ := strings.Cut(full, "<")
+	if strings.ContainsAny(name, "(&*[ ") {
+		return ""
+	}
+	return name[strings.LastIndexByte(name, ':')+1:]
+}
+
 // inner goes through wrappers to a pointer.
 func (v value) inner(path string) (value, bool) {
 	w, ok := v.follow(path)
@@ -85,7 +92,7 @@ func (f *frame) rustSlice(v value, c *fetch.Content) bool {
 	}
 	elem := f.whole(f.resolve(p.t.elem))
 	c.Kind, c.Stride, c.Elem = fetch.ContentSequence, elem.size, f.elem(elem)
-	return c.Elem != nil && elem.size > 0
+	return c.Elem != nil && elem.size >= 0
 }
 
 func (f *frame) rustVec(v value, elem ctype, c *fetch.Content) bool {
@@ -94,7 +101,7 @@ func (f *frame) rustVec(v value, elem ctype, c *fetch.Content) bool {
 	ok, ok2 := false, false
 	c.Ptr, ok = v.loaded("buf")
 	c.Count, ok2 = v.loaded("len")
-	if !ok || !ok2 || elem.size <= 0 {
+	if !ok || !ok2 || elem.size < 0 {
 		return false
 	}
 	if first, isRing := v.loaded("head"); isRing {
@@ -153,12 +160,12 @@ func (f *frame) rustCountedSlice(v, fat, p value, c *fetch.Content) bool {
 		return true
 	}
 	elem := to.t
-	if elem.kind == kindArray {
+	if elem.kind == kindArray && elem.count <= 0 && !f.hasNone(elem) {
 		elem, _ = f.element(elem)
 	}
 	elem = f.whole(elem)
 	c.Kind, c.Stride, c.Elem = fetch.ContentSequence, elem.size, f.elem(elem)
-	return c.Elem != nil && elem.size > 0
+	return c.Elem != nil && elem.size >= 0
 }
 
 func (f *frame) rustHash(v value, table string, style fetch.ContentStyle, c *fetch.Content) bool {

@@ -121,8 +121,9 @@ func without(t fetch.Type, off int64, list *pieceList) (out fetch.Type, some boo
 	if !list.lacks(off, size) || t.Layout != nil && t.Layout.Members != nil && len(t.Layout.Members) == 0 {
 		return t, true
 	}
+	gone := fetch.Type{Base: t.Base, Size: t.Size, Layout: &fetch.Layout{Gone: fetch.OptimizedOut}}
 	if t.Layout == nil || t.Layout.Members == nil {
-		return fetch.Type{Base: t.Base, Size: t.Size, Layout: &fetch.Layout{Gone: fetch.OptimizedOut}}, false
+		return gone, false
 	}
 	l := *t.Layout
 	l.Members = append([]fetch.Member(nil), l.Members...)
@@ -132,7 +133,7 @@ func without(t fetch.Type, off int64, list *pieceList) (out fetch.Type, some boo
 		m.Type, there = without(m.Type, off+int64(m.Off), list)
 		some = some || there
 		if !there && l.Switch == i+1 {
-			return t, false // which variant it is nobody knows
+			return gone, false // which variant it is nobody knows
 		}
 	}
 	t.Layout = &l
