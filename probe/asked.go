@@ -71,7 +71,7 @@ func (s *Session) removeNamed(ctx context.Context, deletions []*fetch.Def) error
 		chosen = map[*engine.Definition]bool{}
 		for _, d := range deletions {
 			n := 0
-			for _, x := range s.engine.Definitions() {
+			for _, x := range s.engine.Events.Definitions() {
 				if s.names(d, x.Def) {
 					chosen[x] = true
 					n++

@@ -117,8 +117,8 @@ func TestExitStorm(t *testing.T) {
 			l := engageInto(t, sub.pid(), Options{}, sink, exitDefs("")...)
 			time.Sleep(time.Duration(n%4) * time.Millisecond)
 			if n%3 == 1 {
-				for _, e := range l.s.engine.Events {
-					e.Turn(false)
+				if err := l.s.Enable(false, l.s.Events()...); err != nil {
+					t.Error(err)
 				}
 			}
 			l.finish(sub.pid())

@@ -417,3 +417,12 @@ func inspectFile(t *testing.T, path, fn string) []*Listing {
 	}
 	return ls
 }
+
+func parsed(t *testing.T, text string) *fetch.Def {
+	t.Helper()
+	d, err := fetch.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}

@@ -53,7 +53,7 @@ func (h sessionHandler) Fork(parent *tracee.Thread, child *tracee.Process, kind 
 	}
 	kid := s.engine.Targets[child.PID()]
 	kid.Child = true
-	if err := kid.ArmDefs(s.engine.Run, s.engine.Definitions()); err != nil && s.engine.Run.Err() == nil {
+	if err := kid.ArmDefs(s.engine.Run, s.engine.Events.Definitions()); err != nil && s.engine.Run.Err() == nil {
 		s.engine.Warnf("child %d: %v", child.PID(), err)
 	}
 	return true
@@ -87,7 +87,7 @@ func (h sessionHandler) Exec(p *tracee.Process) {
 	}
 	tg := s.engine.Targets[p.PID()]
 	tg.Load, tg.Child = &engine.Loading{Replaced: true}, old.Child
-	if err := tg.ArmDefs(s.engine.Run, s.engine.Definitions()); err != nil {
+	if err := tg.ArmDefs(s.engine.Run, s.engine.Events.Definitions()); err != nil {
 		s.engine.Warnf("after exec of %d: %v", p.PID(), err)
 	}
 }

@@ -60,7 +60,7 @@ func (s *Session) add(ctx context.Context, defs []*fetch.Def, waits bool) ([]*Ev
 		}
 		unbind, err := s.engine.BindTriggers(added)
 		if err != nil {
-			s.engine.DropEvents(added)
+			s.engine.Events.Drop(added)
 			return err
 		}
 		for _, x := range added {
@@ -68,7 +68,7 @@ func (s *Session) add(ctx context.Context, defs []*fetch.Def, waits bool) ([]*Ev
 		}
 		if err := s.engine.ArmAll(ctx, added); err != nil {
 			unbind()
-			s.engine.DropEvents(added)
+			s.engine.Events.Drop(added)
 			return err
 		}
 		seen := map[*engine.Event]bool{}
@@ -112,7 +112,7 @@ func (s *Session) removeDefs(ctx context.Context, match func(*engine.Definition)
 	err := s.engine.Changing(ctx, func() error {
 		var list []*engine.Definition
 		found := map[*Event]bool{}
-		for _, x := range s.engine.Definitions() {
+		for _, x := range s.engine.Events.Definitions() {
 			if match(x) {
 				list = append(list, x)
 				found[&x.Ev.Event] = true
@@ -132,7 +132,7 @@ func (s *Session) removeDefs(ctx context.Context, match func(*engine.Definition)
 			}
 		}
 		if len(errs) == 0 {
-			s.engine.RetireEvents(list)
+			s.engine.Events.Retire(list)
 		}
 		return errors.Join(errs...)
 	})

@@ -164,7 +164,7 @@ func TestAddAgain(t *testing.T) {
 	if st := l.stat("again"); st.Hits == 0 || st.Hits != st.Recorded+st.Lost || st.Places != 0 {
 		t.Errorf("again: %+v", st)
 	}
-	for _, e := range l.s.engine.Events {
+	for _, e := range l.s.engine.Events.All() {
 		for n := 0; e.Before != nil; e, n = e.Before, n+1 {
 			if n > 1 {
 				t.Fatal("events that were removed pile up")

@@ -86,28 +86,25 @@ func nilProbe(p Probe) bool { return p == nil || reflect.ValueOf(p).IsNil() }
 
 // enlist enters a probe by its definition, under a name that no event has.
 func (s *Session) enlist(u *registered) error {
-	s.engine.Mu.Lock()
-	defer s.engine.Mu.Unlock()
-	s.usersMu.Lock()
-	defer s.usersMu.Unlock()
-	name := u.def.Event
-	for n := 1; s.nameTaken(u.def); n++ {
-		if u.def.Named {
-			return &InvalidProbeError{Field: "Name", Reason: fmt.Sprintf("there is an event %s/%s", u.def.Group, u.def.Event)}
+	return s.engine.Events.Naming(func(taken func(group, event string) bool) error {
+		s.usersMu.Lock()
+		defer s.usersMu.Unlock()
+		name := u.def.Event
+		for n := 1; taken(u.def.Group, u.def.Event) || s.nameRegistered(u.def); n++ {
+			if u.def.Named {
+				return &InvalidProbeError{Field: "Name", Reason: fmt.Sprintf("there is an event %s/%s", u.def.Group, u.def.Event)}
+			}
+			suffix := fmt.Sprintf("_%d", n)
+			u.def.Event = name[:min(len(name), fetch.MaxName-len(suffix))] + suffix
 		}
-		suffix := fmt.Sprintf("_%d", n)
-		u.def.Event = name[:min(len(name), fetch.MaxName-len(suffix))] + suffix
-	}
-	s.users[u.def] = u
-	return nil
+		s.users[u.def] = u
+		return nil
+	})
 }
 
-// nameTaken reports whether an event, or a probe that is being registered, has
-// the name of a definition. The locks are held.
-func (s *Session) nameTaken(d *fetch.Def) bool {
-	if s.engine.ByName[d.Group+"/"+d.Event] != nil {
-		return true
-	}
+// nameRegistered reports whether a probe that is being registered has the name of a
+// definition. usersMu is held.
+func (s *Session) nameRegistered(d *fetch.Def) bool {
 	for o := range s.users {
 		if o.Group == d.Group && o.Event == d.Event {
 			return true

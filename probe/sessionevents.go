@@ -21,7 +21,7 @@ func (s *Session) Bins() []results.Bins { return s.engine.Binned() }
 
 // Events lists the events that the session has now, in the order in which they
 // were added.
-func (s *Session) Events() []*Event { return s.engine.ListEvents() }
+func (s *Session) Events() []*Event { return s.engine.Events.Now() }
 
 // Enable switches events on or off, at once and without a stop: an event that
 // is off takes no hits, and counts none. It may be called at any time, by any

@@ -221,7 +221,7 @@ func (s *Session) arrived(p *tracee.Process, old *engine.Target) bool {
 	tg := s.engine.Targets[p.PID()]
 	tg.Load = &engine.Loading{Replaced: true}
 	s.starts.held.Add(1)
-	if err := tg.ArmDefs(s.engine.Run, s.engine.Definitions()); err != nil && s.engine.Run.Err() == nil {
+	if err := tg.ArmDefs(s.engine.Run, s.engine.Events.Definitions()); err != nil && s.engine.Run.Err() == nil {
 		s.engine.Warnf("process %d: %v", p.PID(), err)
 	}
 	s.engine.Alone.Store(false)
@@ -276,7 +276,7 @@ func (a *awaiting) adopt(p *tracee.Process, ready *engine.Prepared) error {
 	tg.TakeSharers()
 	s.engine.Alone.Store(false)
 	a.counts.late.Add(1)
-	return tg.ArmDefs(s.engine.Run, s.engine.Definitions())
+	return tg.ArmDefs(s.engine.Run, s.engine.Events.Definitions())
 }
 
 // miss counts a process that was not taken, and says why of the first few. One that has

@@ -102,18 +102,18 @@ func addBins(to *map[binsKey]*ring.Bins, k binsKey, b *ring.Bins) {
 
 // Binned gives what was counted by Options.Bin until now, in no order.
 func (s *Engine) Binned() []results.Bins {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
 	var out []results.Bins
-	for _, e := range s.Events {
-		var sum map[binsKey]*ring.Bins
-		for b := e; b != nil; {
-			b = b.addBins(&sum)
+	s.Events.held(func(all []*Event) {
+		for _, e := range all {
+			var sum map[binsKey]*ring.Bins
+			for b := e; b != nil; {
+				b = b.addBins(&sum)
+			}
+			for k, b := range sum {
+				out = append(out, results.Bins{Event: &e.Event, Func: k.fn, Arg: k.arg, Bin: k.bin, BinCounts: *b})
+			}
 		}
-		for k, b := range sum {
-			out = append(out, results.Bins{Event: &e.Event, Func: k.fn, Arg: k.arg, Bin: k.bin, BinCounts: *b})
-		}
-	}
+	})
 	return out
 }
 

@@ -157,7 +157,7 @@ func (s *Engine) executedMeanwhile(ctx context.Context, old *Target) {
 	}
 	s.Logf("process %d executed a program: its probes are put in while it runs", p.PID())
 	tg := s.Targets[p.PID()]
-	if err := tg.ArmDefs(ctx, s.Definitions()); err != nil {
+	if err := tg.ArmDefs(ctx, s.Events.Definitions()); err != nil {
 		fail(tg.orExecuted(ctx, err))
 	}
 }

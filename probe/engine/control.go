@@ -28,7 +28,7 @@ func (s *Engine) BindTriggers(added []*Definition) (undo func(), err error) {
 		return func() {}, nil
 	}
 	err = s.Triggers.Known(func() (defs []*fetch.Def) {
-		for _, x := range s.Definitions() {
+		for _, x := range s.Events.Definitions() {
 			defs = append(defs, x.Def)
 		}
 		return defs

@@ -47,12 +47,7 @@ type Engine struct {
 	golang  assess.Programs
 	unwinds assess.Unwinders
 	Sayer   sayer.Sayer
-
-	Mu     sync.Mutex // guards events and defs
-	Events []*Event
-	ByName map[string]*Event
-	Gone   map[string]*Event // removed ones that are still in the list, by name
-	Defs   []*Definition
+	Events  *EventList
 
 	// cancel ends the run that is going on. It needs no lock: who holds sinkMu
 	// may be waiting for the tracer's thread.
@@ -95,7 +90,8 @@ type Engine struct {
 // New makes an engine without processes. Its Owner is to be set, and the tracer to be told
 // of who handles events.
 func New(o Options, tr *tracee.Tracer, files *symbols.Cache) *Engine {
-	s := &Engine{Opts: o, Tracer: tr, files: files, clock: NewClock(), ByName: map[string]*Event{}, Gone: map[string]*Event{}, Targets: map[int]*Target{}, Run: context.Background()}
+	s := &Engine{Opts: o, Tracer: tr, files: files, clock: NewClock(), Targets: map[int]*Target{}, Run: context.Background()}
+	s.Events = newEventList(s.newEvent, func(d *fetch.Def) { s.Owner.Strike(d) })
 	s.Out = feed.NewOutlet(s.endRun)
 	return s
 }

@@ -28,8 +28,8 @@ type Event struct {
 
 	Before  *Event      // the removed event of that name, whose counters this one's go on
 	off     atomic.Bool // switched off: places that come are off, too
-	Removed bool        // guarded by the engine's Mu; its counters are kept
-	at      int         // in the engine's list; guarded by its Mu
+	Removed bool        // guarded by the list's mu; its counters are kept
+	at      int         // in the list; guarded by its mu
 	bucket  int         // number of its bucket, of hits in a second
 
 	mu       sync.Mutex
@@ -38,6 +38,17 @@ type Event struct {
 	past     ring.Counts            // of places whose numbers were given to others
 	pastBins map[binsKey]*ring.Bins // theirs
 	pastAt   spotCounts
+}
+
+// newEvent makes the event of a definition.
+func (s *Engine) newEvent(d *fetch.Def) *Event {
+	u := s.Owner.HandlersOf(d)
+	ev := &Event{user: u, count: !s.records(u), Event: results.Event{Def: d, Group: d.Group, Name: d.Event, Return: d.Kind == fetch.Return}}
+	if u != nil {
+		ev.off.Store(u.Disabled)
+		u.Entered(ev)
+	}
+	return ev
 }
 
 // idle reports whether nothing is to be said of the event: others have its places.

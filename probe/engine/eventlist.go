@@ -2,114 +2,124 @@ package engine
 
 import (
 	"slices"
+	"sync"
 
 	"kprobe/fetch"
 	"kprobe/probe/assess"
 	"kprobe/probe/results"
 )
 
-// ListEvents lists the events that there are now, in the order in which they were added.
-func (s *Engine) ListEvents() []*results.Event {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
-	var out []*results.Event
-	for _, e := range s.Events {
-		if !e.Removed {
-			out = append(out, &e.Event)
-		}
-	}
-	return out
+// EventList is a session's events and the definitions that they are of, the ones that were
+// removed too: their counters are kept. At most one event of a name is there at a time; one
+// that is added under the name of one that was removed takes its place in the list, and its
+// counters (Event.Before).
+type EventList struct {
+	begin  func(d *fetch.Def) *Event // makes the event of a name's first definition
+	strike func(d *fetch.Def)        // is told of each definition that was taken out
+
+	mu     sync.Mutex // held while begin and strike are called
+	all    []*Event
+	byName map[string]*Event
+	gone   map[string]*Event // removed ones that are still in the list, by name
+	defs   []*Definition
 }
 
-// AddEvents enters definitions under their events' names.
-func (s *Engine) AddEvents(defs []*fetch.Def) ([]*Definition, error) {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
+// newEventList makes an empty list: begin makes events of definitions, strike is told of
+// definitions that were taken out.
+func newEventList(begin func(*fetch.Def) *Event, strike func(*fetch.Def)) *EventList {
+	return &EventList{begin: begin, strike: strike, byName: map[string]*Event{}, gone: map[string]*Event{}}
+}
+
+// Add enters definitions under their events' names: all, or none.
+func (l *EventList) Add(defs []*fetch.Def) ([]*Definition, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	var added []*Definition
 	for _, d := range defs {
-		name := d.Group + "/" + d.Event
-		ev := s.ByName[name]
-		if ev != nil && ev.user != nil {
-			s.dropLocked(added)
-			return nil, &assess.DefError{Def: d, Err: &InvalidProbeError{Field: "Name", Reason: "a registered probe has that event"}}
+		ev := l.byName[d.Group+"/"+d.Event]
+		if err := ev.takes(d); err != nil {
+			l.drop(added)
+			return nil, &assess.DefError{Def: d, Err: err}
 		}
-		if ev != nil {
-			for _, o := range ev.defs {
-				if err := o.SameShape(d); err != nil {
-					s.dropLocked(added)
-					return nil, &assess.DefError{Def: d, Err: err}
-				}
-			}
-		} else {
-			ev = s.newEvent(d)
-			s.ByName[name] = ev
+		if ev == nil {
+			ev = l.enter(l.begin(d))
 		}
 		ev.defs = append(ev.defs, d)
-		s.noteStack(d)
 		x := &Definition{Def: d, Ev: ev}
-		s.Defs = append(s.Defs, x)
+		l.defs = append(l.defs, x)
 		added = append(added, x)
 	}
 	return added, nil
 }
 
-// newEvent makes an event, or one of the name of an event that was removed: it
-// takes that one's place in the list, and its counters. s.mu is held.
-func (s *Engine) newEvent(d *fetch.Def) *Event {
-	u := s.Owner.HandlersOf(d)
-	ev := &Event{user: u, count: !s.records(u), Event: results.Event{Def: d, Group: d.Group, Name: d.Event, Return: d.Kind == fetch.Return}}
-	if u != nil {
-		ev.off.Store(u.Disabled)
-		u.Entered(ev)
+// takes is the error of why a definition can't be another one of the event, which may be nil.
+func (e *Event) takes(d *fetch.Def) error {
+	if e == nil {
+		return nil
 	}
-	name := d.Group + "/" + d.Event
-	ev.Before = s.Gone[name]
+	if e.user != nil {
+		return &InvalidProbeError{Field: "Name", Reason: "a registered probe has that event"}
+	}
+	for _, o := range e.defs {
+		if err := o.SameShape(d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// enter puts an event that has just begun into the list. mu is held.
+func (l *EventList) enter(ev *Event) *Event {
+	name := ev.Group + "/" + ev.Name
+	l.byName[name] = ev
+	ev.Before = l.gone[name]
 	if ev.Before == nil {
-		ev.at = len(s.Events)
+		ev.at = len(l.all)
 		ev.bucket = ev.at
-		s.Events = append(s.Events, ev)
+		l.all = append(l.all, ev)
 		return ev
 	}
-	delete(s.Gone, name)
+	delete(l.gone, name)
 	ev.Before.fold()
 	ev.bucket = ev.Before.bucket
-	s.replace(ev.Before, ev)
+	l.replace(ev.Before, ev)
 	return ev
 }
 
-// replace puts an event in another's place in the list. s.mu is held.
-func (s *Engine) replace(was, is *Event) {
+// replace puts an event in another's place in the list. mu is held.
+func (l *EventList) replace(was, is *Event) {
 	is.at = was.at
-	s.Events[is.at] = is
+	l.all[is.at] = is
 }
 
-// RetireEvents forgets definitions that were taken out. An event without any
-// is removed, and its counters stay.
-func (s *Engine) RetireEvents(list []*Definition) {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
-	s.Defs = without(s.Defs, list)
+// Retire forgets definitions that were taken out. An event without any is removed, and its
+// counters stay.
+func (l *EventList) Retire(list []*Definition) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.defs = without(l.defs, list)
 	for _, x := range list {
 		x.Ev.defs = remove(x.Ev.defs, x.Def)
-		s.Owner.Strike(x.Def)
+		l.strike(x.Def)
 		if len(x.Ev.defs) == 0 {
 			name := x.Ev.Group + "/" + x.Ev.Name
 			x.Ev.Removed = true
-			delete(s.ByName, name)
-			s.Gone[name] = x.Ev
+			delete(l.byName, name)
+			l.gone[name] = x.Ev
 		}
 	}
 }
 
-// DropEvents takes back what AddEvents entered, as it could not be armed.
-func (s *Engine) DropEvents(added []*Definition) {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
-	s.dropLocked(added)
+// Drop takes back what Add entered, as it could not be armed.
+func (l *EventList) Drop(added []*Definition) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.drop(added)
 }
 
-func (s *Engine) dropLocked(added []*Definition) {
-	s.Defs = without(s.Defs, added)
+// drop is Drop. mu is held.
+func (l *EventList) drop(added []*Definition) {
+	l.defs = without(l.defs, added)
 	var dropped []*Event
 	for _, x := range added {
 		x.Ev.defs = remove(x.Ev.defs, x.Def)
@@ -117,21 +127,64 @@ func (s *Engine) dropLocked(added []*Definition) {
 			continue
 		}
 		name := x.Ev.Group + "/" + x.Ev.Name
-		delete(s.ByName, name)
+		delete(l.byName, name)
 		if x.Ev.Before == nil {
 			dropped = append(dropped, x.Ev)
 			continue
 		}
-		s.Gone[name] = x.Ev.Before
-		s.replace(x.Ev, x.Ev.Before)
+		l.gone[name] = x.Ev.Before
+		l.replace(x.Ev, x.Ev.Before)
 	}
 	if len(dropped) == 0 {
 		return
 	}
-	s.Events = without(s.Events, dropped)
-	for i, e := range s.Events {
+	l.all = without(l.all, dropped)
+	for i, e := range l.all {
 		e.at = i
 	}
+}
+
+// Now lists the events that there are, in the order in which they were added.
+func (l *EventList) Now() []*results.Event {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []*results.Event
+	for _, e := range l.all {
+		if !e.Removed {
+			out = append(out, &e.Event)
+		}
+	}
+	return out
+}
+
+// Definitions lists the definitions that there are.
+func (l *EventList) Definitions() []*Definition {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.defs)
+}
+
+// All lists the events, those that were removed too.
+func (l *EventList) All() []*Event {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.all)
+}
+
+// held calls fn with all events, those that were removed too: none comes or goes, and none's
+// name is used again, while it runs.
+func (l *EventList) held(fn func(all []*Event)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	fn(l.all)
+}
+
+// Naming calls fn, which may ask which names of events are taken: none is given away while
+// it runs.
+func (l *EventList) Naming(fn func(taken func(group, event string) bool) error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return fn(func(group, event string) bool { return l.byName[group+"/"+event] != nil })
 }
 
 // without gives the list but for some: another one, which doesn't keep them alive.

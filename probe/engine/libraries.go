@@ -204,7 +204,7 @@ func (tg *Target) markGone(before []*symbols.Module) {
 	waits := tg.awaited.keys()
 	defs := map[defKey]*Definition{}
 	if len(gone) > 0 {
-		for _, x := range tg.Engine.Definitions() {
+		for _, x := range tg.Engine.Events.Definitions() {
 			defs[x.key()] = x
 		}
 	}

@@ -42,13 +42,6 @@ func (h Handler) ThreadExit(t *tracee.Thread) {
 	}
 }
 
-// Definitions lists the definitions that there are now.
-func (s *Engine) Definitions() []*Definition {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
-	return append([]*Definition(nil), s.Defs...)
-}
-
 // CleanChild takes kprobe out of a forked child's copy of the memory: text,
 // return trampolines on its stack, the fallback handler's signal action. What is mapped stays: it is
 // inherited, unused and gone at exec.

@@ -106,7 +106,7 @@ func (tg *Target) expectCopies(before []*symbols.Module) {
 		return
 	}
 	waits := tg.awaited.keys()
-	for _, x := range tg.Engine.Definitions() {
+	for _, x := range tg.Engine.Events.Definitions() {
 		if name := x.Def.Place.Module; name != "" && !waits[x.key()] && slices.ContainsFunc(tg.Space.FindModule(name), fresh) {
 			tg.awaited.add(&pendingDef{Definition: x, more: true})
 		}

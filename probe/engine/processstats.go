@@ -10,27 +10,32 @@ import (
 )
 
 // ProcessStats gives the counters of every event in every process that is traced now.
-func (s *Engine) ProcessStats() []results.ProcessStats {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
-	s.look()
-	var out []results.ProcessStats
+func (s *Engine) ProcessStats() (out []results.ProcessStats) {
 	names := map[int]string{}
-	for _, e := range s.Events {
-		from := len(out)
-		for pid, c := range e.byProcess() {
-			name, ok := names[pid]
-			if !ok {
-				name, _ = procfs.Process(pid).Comm() // "" of one that has just ended
-				names[pid] = name
-			}
-			var st results.Stats
-			c.Recorded = c.Hits - min(c.Hits, c.Filtered+c.Lost+c.Limited)
-			AddCounts(&st, c)
-			out = append(out, results.ProcessStats{Event: &e.Event, PID: pid, Comm: name, Counts: st.Counts()})
+	s.Events.held(func(all []*Event) {
+		look(all)
+		for _, e := range all {
+			out = append(out, e.processStats(names)...)
 		}
-		slices.SortFunc(out[from:], func(a, b results.ProcessStats) int { return cmp.Compare(a.PID, b.PID) })
+	})
+	return out
+}
+
+// processStats gives the event's counters in every process that is traced now, by number.
+// names has the names of processes that are known already.
+func (e *Event) processStats(names map[int]string) (out []results.ProcessStats) {
+	for pid, c := range e.byProcess() {
+		name, ok := names[pid]
+		if !ok {
+			name, _ = procfs.Process(pid).Comm() // "" of one that has just ended
+			names[pid] = name
+		}
+		var st results.Stats
+		c.Recorded = c.Hits - min(c.Hits, c.Filtered+c.Lost+c.Limited)
+		AddCounts(&st, c)
+		out = append(out, results.ProcessStats{Event: &e.Event, PID: pid, Comm: name, Counts: st.Counts()})
 	}
+	slices.SortFunc(out, func(a, b results.ProcessStats) int { return cmp.Compare(a.PID, b.PID) })
 	return out
 }
 

@@ -132,34 +132,33 @@ func (s *Engine) Drained(ctx context.Context) error {
 
 // Enable switches events on or off, at once and without a stop. ErrNoEvent changes nothing.
 func (s *Engine) Enable(on bool, events []*results.Event) error {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
-	here := map[*results.Event]*Event{}
-	for _, e := range s.Events {
-		if !e.Removed {
-			here[&e.Event] = e
+	var err error
+	s.Events.held(func(all []*Event) {
+		here := map[*results.Event]*Event{}
+		for _, e := range all {
+			if !e.Removed {
+				here[&e.Event] = e
+			}
 		}
-	}
-	var list []*Event
-	for _, ev := range events {
-		if here[ev] == nil {
-			return fmt.Errorf("%s/%s: %w", ev.Group, ev.Name, ErrNoEvent)
+		var list []*Event
+		for _, ev := range events {
+			if here[ev] == nil {
+				err = fmt.Errorf("%s/%s: %w", ev.Group, ev.Name, ErrNoEvent)
+				return
+			}
+			list = append(list, here[ev])
 		}
-		list = append(list, here[ev])
-	}
-	for _, e := range list {
-		e.Turn(on)
-	}
-	return nil
+		for _, e := range list {
+			e.Turn(on)
+		}
+	})
+	return err
 }
 
 // DisablePlaces switches the probes at places off that pick names, and gives how many.
 func (s *Engine) DisablePlaces(pick func(place, module string) bool) int {
-	s.Mu.Lock()
-	events := slices.Clone(s.Events)
-	s.Mu.Unlock()
 	n := 0
-	for _, e := range events {
+	for _, e := range s.Events.All() {
 		e.mu.Lock()
 		list := slices.Clone(e.probes)
 		e.mu.Unlock()

@@ -26,10 +26,14 @@ const stackRing = 32 << 20
 // recordsStacks reports whether a definition of the session asks for stacks.
 func (s *Engine) recordsStacks() bool { return s.Stacks.Load() }
 
-func (s *Engine) noteStack(d *fetch.Def) {
-	if d.Stack > 0 {
-		s.Stacks.Store(true)
+// AddEvents enters definitions under their events' names: all, or none.
+func (s *Engine) AddEvents(defs []*fetch.Def) ([]*Definition, error) {
+	for _, d := range defs {
+		if d.Stack > 0 {
+			s.Stacks.Store(true)
+		}
 	}
+	return s.Events.Add(defs)
 }
 
 // ringSize is the size of a ring in a new memory file; 0 is the default.

@@ -227,7 +227,7 @@ func (tg *Target) renewKid(ctx context.Context, p *tracee.Process, stopped []*tr
 		}
 	}
 	kid.TakeSharers()
-	return kid.ArmDefs(ctx, s.Definitions())
+	return kid.ArmDefs(ctx, s.Events.Definitions())
 }
 
 // takeExecuted attaches to a process that has executed a program while nobody traced it.
@@ -258,7 +258,7 @@ const (
 // armLate arms the session's definitions, and tries again where one of a library can't be.
 func (tg *Target) armLate(ctx context.Context, tries int) {
 	s := tg.Engine
-	switch err := tg.ArmDefs(ctx, s.Definitions()); {
+	switch err := tg.ArmDefs(ctx, s.Events.Definitions()); {
 	case err == nil || errors.Is(err, tracee.ErrGone) || errors.Is(err, symbols.ErrGone) || s.Run.Err() != nil:
 	case errors.Is(err, symbols.ErrNotMapped) && tries > 1:
 		time.AfterFunc(lateAgain, func() {
