@@ -95,7 +95,7 @@ func TestAddRemove(t *testing.T) {
 			}
 			_ = s.engine.Tracer.Do(func() error {
 				for _, tg := range s.engine.Targets {
-					if n := len(tg.Retired); n != 0 {
+					if n := tg.Retired.Len(); n != 0 {
 						t.Errorf("%d removed sets are still kept", n)
 					}
 					if got := len(tg.Feed.Ids) - len(tg.Feed.Spare); got != 2 {

@@ -216,7 +216,7 @@ func heldBy(t *testing.T, s *Session) (h held, arenas int) {
 			h = held{
 				table: a.Table.Len() - shared - asking(tg), journal: a.Journal.Pending(),
 				sites: len(tg.Sites), slots: len(tg.BySlot), patches: len(tg.Patches.List), stages: len(tg.Patches.Stages),
-				guards: len(tg.Patches.Guards), pools: len(a.Pools), retired: len(tg.Retired),
+				guards: len(tg.Patches.Guards), pools: len(a.Pools), retired: tg.Retired.Len(),
 			}
 			arenas = len(a.Code.All())
 		}
@@ -332,7 +332,7 @@ func sitesIn(tg *engine.Target, lo, hi uint64) (out []*engine.Site) {
 
 // kept is what a target still has of probes that were removed.
 func kept(tg *engine.Target) string {
-	left := fmt.Sprintf("%d changes, %d patches, %d batches of instances, %d tables of calls", len(tg.Retired), len(tg.Patches.List), len(tg.Area.Pools), len(tg.ExitProbes))
+	left := fmt.Sprintf("%d changes, %d patches, %d batches of instances, %d tables of calls", tg.Retired.Len(), len(tg.Patches.List), len(tg.Area.Pools), len(tg.ExitProbes))
 	for _, st := range tg.Sites {
 		if st.Redirect != 0 {
 			left += fmt.Sprintf(", a breakpoint at %v", st.Addr)

@@ -44,9 +44,8 @@ type addressSpace struct {
 	text        uint64                        // how often the text has been changed: a plan is of one such state
 	around      *survey.Around                // what lies around functions
 	found       foundPlaces                   // of definitions that are about to be added
-	Retired     []*retired                    // what was taken out and may still be in use
+	Retired     retirement                    // what was taken out and may still be in use
 	ExitProbes  []*ExitProbe                  // the return probes of exits, those that were taken out too
-	stuck       []*Site                       // sites without a use whose int3 could not be taken out
 	lost        map[*Placed]bool              // probes that a change has taken out and could not put back
 	awaited     awaited
 	unwatching  bool // breakpoints where functions are left are being taken away

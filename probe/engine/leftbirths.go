@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -42,82 +41,11 @@ import (
 // BirthsOff is where Params.Births lies in the page of the gate.
 const BirthsOff = 8
 
-// births is what a session knows of the places of an address space.
-type births struct {
-	files   map[*symbols.File]birthsIn
-	trusted bool // tasks are counted
-	used    bool // nobody watches any more
-	places  []bornAt
-}
-
-type birthsIn struct {
-	list    []survey.Birth
-	unknown []symbols.Vaddr
-}
-
 // mayWatchBirths says why hits can't be taken in sequences where nobody sees births; "":
 // they may be.
 func (tg *Target) mayWatchBirths() string {
 	_, why := tg.birthPlaces()
 	return why
-}
-
-// bornAt is a place of a module.
-type bornAt struct {
-	survey.Birth
-	module *symbols.Module
-}
-
-// birthPlaces finds what can make tasks in the process's memory, or says why that can't be
-// known.
-func (tg *Target) birthPlaces() (out []bornAt, why string) {
-	if err := tg.refresh(); err != nil {
-		return nil, err.Error()
-	}
-	for _, m := range tg.Space.Mappings() {
-		if m.Exec && m.Inode == 0 && !strings.HasPrefix(m.Path, "[v") && !tg.isOwn(m.Start) && !tg.inherited[m.Start] {
-			return nil, "the process has code of no file, which may make tasks that nobody sees"
-		}
-		if m.Exec && m.Write {
-			return nil, "the process can write to its code, which may make tasks that nobody sees"
-		}
-		if m.Exec && m.Inode != 0 && !tg.isOwn(m.Start) && tg.Space.ModuleAt(m.Start) == nil {
-			return nil, fmt.Sprintf("the code of %s can't be read", m.Path)
-		}
-	}
-	if tg.births.files == nil {
-		tg.births.files = map[*symbols.File]birthsIn{}
-	}
-	for _, m := range tg.Space.Modules() {
-		if m.File == nil || m.Name == "[vdso]" {
-			continue
-		}
-		if m.File.IsGo() {
-			return nil, "Go's runtime makes tasks by itself"
-		}
-		in, known := tg.births.files[m.File]
-		if !known {
-			var err error
-			in, err = away(tg.Engine, func() (in birthsIn, err error) {
-				in.list, in.unknown = survey.Births(m.File)
-				return in, nil
-			})
-			if err != nil {
-				return nil, err.Error()
-			}
-			tg.births.files[m.File] = in
-		}
-		if len(in.unknown) > 0 {
-			return nil, fmt.Sprintf("at %v of %s may be a system call that makes tasks, and no function is known there", in.unknown[0], m.Name)
-		}
-		for _, b := range in.list {
-			if b.Before == 0 {
-				return nil, fmt.Sprintf("the system call at %s may make tasks, and nothing can be laid before it", symbols.OffsetName(b.Func.Symbol.Name, uint64(b.At-b.Func.Start)))
-			}
-			out = append(out, bornAt{b, m})
-		}
-	}
-	return out, ""
 }
 
 // watchBirths lays the jumps, and has hits be taken in sequences once the target is left.
@@ -266,7 +194,7 @@ func (tg *Target) makers(stopped []*tracee.Thread) (n int, ok bool) {
 		if !known {
 			return 0, false
 		}
-		if b := tg.birthAt(pc); b != nil {
+		if b := tg.births.at(pc); b != nil {
 			if !t.AwaitsChild() || !b.counted() {
 				return 0, false
 			}
@@ -282,7 +210,7 @@ func (tg *Target) makers(stopped []*tracee.Thread) (n int, ok bool) {
 		if st := tg.Patches.StageAt(pc); st != nil && slices.ContainsFunc(st.wants, func(w PatchRequest) bool { return w.P.birth != nil }) {
 			return 0, false
 		}
-		b := tg.birthAt(pc)
+		b := tg.births.at(pc)
 		if b == nil || pc == b.module.Addr(b.Behind) && regs.Rax == 0 { // the task itself
 			continue
 		}
@@ -299,45 +227,6 @@ func (tg *Target) makers(stopped []*tracee.Thread) (n int, ok bool) {
 	}
 	return n, true
 }
-
-// birthAt is the place at whose system call, or right behind it, an address is; nil: at
-// none.
-func (tg *Target) birthAt(pc symbols.Addr) *bornAt {
-	for i := range tg.births.places {
-		if b := &tg.births.places[i]; pc == b.module.Addr(b.At) || pc == b.module.Addr(b.Behind) {
-			return b
-		}
-	}
-	return nil
-}
-
-// birthFlags are the flags of the task that a thread at a place makes.
-func (tg *Target) birthFlags(b *bornAt, regs *unix.PtraceRegs) (flags uint64, ok bool) {
-	switch b.Number {
-	case survey.SysVfork:
-		return unix.CLONE_VM | unix.CLONE_VFORK, true
-	case survey.SysClone:
-		return regs.Rdi, true
-	case survey.SysClone3:
-		var word [8]byte
-		_, err := tg.Proc.ReadMemory(word[:], symbols.Addr(regs.Rdi))
-		return binary.LittleEndian.Uint64(word[:]), err == nil && b.counted()
-	}
-	// Behind it anything else has been done, too.
-	return 0, symbols.Addr(regs.Rip) == b.module.Addr(b.Behind) && int64(regs.Rax) >= -maxErrno
-}
-
-// maxErrno is the highest error that a program is given; the kernel's own, of calls that
-// are to be made again, are higher.
-const maxErrno = 511
-
-// counted reports whether tasks of the place are counted off behind it.
-func (b *bornAt) counted() bool {
-	return b.Number == survey.SysVfork || b.Number == survey.SysClone || b.Number == survey.SysClone3 && b.args()
-}
-
-// args reports whether the arguments of clone3 are the C library's own.
-func (b *bornAt) args() bool { return strings.HasPrefix(b.module.Name, "libc.") }
 
 // useSequences has hits be taken in sequences as the threads, which are stopped, are let
 // go.

@@ -187,9 +187,7 @@ func (tg *Target) markGone(before []*symbols.Module) {
 		}
 		out.sites = append(out.sites, st)
 	}
-	if len(out.patches)+len(out.sites) > 0 {
-		tg.Retired = append(tg.Retired, out)
-	}
+	tg.Retired.add(out)
 	tg.watchesGone(gone)
 	for resolver, impl := range tg.chosen {
 		if tg.Space.ModuleAt(resolver) == nil || tg.Space.ModuleAt(impl) == nil {

@@ -77,7 +77,7 @@ func (tg *Target) drop() {
 	clear(tg.Placed)
 	clear(tg.lost)
 	tg.awaited = awaited{}
-	tg.Retired = nil
+	tg.Retired = retirement{}
 	tg.Semaphores = semaphores{}
 	tg.Sites = map[symbols.Addr]*Site{}
 	tg.BySlot = map[symbols.Addr]*Site{}

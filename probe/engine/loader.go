@@ -154,6 +154,6 @@ func (tg *Target) unhook(h *hook) {
 	st.hooks = remove(st.hooks, h)
 	if st.idle() {
 		tg.discard(st)
-		tg.Retired = append(tg.Retired, &retired{sites: []*Site{st}})
+		tg.Retired.add(&retired{sites: []*Site{st}})
 	}
 }

@@ -162,5 +162,5 @@ func (tg *Target) returned(ws []PatchRequest, armed, gone []*Placed) {
 func (tg *Target) forget(p *Placed) {
 	delete(tg.awaited.gone, p)
 	p.feed.leave(p, true)
-	tg.Retired = append(tg.Retired, &retired{probes: []*Placed{p}})
+	tg.Retired.add(&retired{probes: []*Placed{p}})
 }

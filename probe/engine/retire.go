@@ -37,6 +37,57 @@ type retired struct {
 	at      uint64 // time stamp counter at which it was found quiet
 }
 
+// retirement is what was taken out of an address space and may still be in use.
+type retirement struct {
+	list []*retired
+	// stuck are sites without a use whose int3 could not be taken out: they stay in the text
+	// until the next change tries again, and are retired then.
+	stuck []*Site
+}
+
+// add notes what a change has taken out, if it has taken something out.
+func (x *retirement) add(r *retired) {
+	if len(r.patches)+len(r.sites)+len(r.probes) > 0 {
+		x.list = append(x.list, r)
+	}
+}
+
+// Len is how many changes have taken out what may still be in use.
+func (x *retirement) Len() int { return len(x.list) }
+
+// vacated reports whether nobody is in any of it.
+func (x *retirement) vacated() bool {
+	return !slices.ContainsFunc(x.list, func(r *retired) bool { return !r.vacated })
+}
+
+// takeEmpty gives what is delivered and vacated, which is not in the list any more. given
+// tells up to which moment the reader has given all records; waiting is how much isn't
+// delivered.
+func (x *retirement) takeEmpty(given func() uint64) (empty []*retired, waiting int) {
+	kept := x.list[:0]
+	for _, r := range x.list {
+		delivered := r.quiet && (len(r.probes) == 0 || given() > r.at)
+		if !delivered {
+			waiting++
+		}
+		if !r.vacated || !delivered {
+			kept = append(kept, r)
+			continue
+		}
+		empty = append(empty, r)
+	}
+	clear(x.list[len(kept):])
+	x.list = kept
+	return empty, waiting
+}
+
+// takeStuck gives the sites that are stuck, for another try.
+func (x *retirement) takeStuck() []*Site {
+	list := x.stuck
+	x.stuck = nil
+	return list
+}
+
 // retire takes note of what a change has taken out.
 func (tg *Target) retire(x *exchanged) {
 	led := map[*Patch]bool{} // whose detours breakpoints lead into
@@ -71,9 +122,7 @@ func (tg *Target) retire(x *exchanged) {
 	}
 	tg.forgetRedirects(r, x.drop)
 	tg.forgetTrampolines()
-	if len(r.patches)+len(r.sites)+len(r.probes) > 0 {
-		tg.Retired = append(tg.Retired, r)
-	}
+	tg.Retired.add(r)
 }
 
 // forgetRedirects takes the breakpoints out that lead into the detours of exits
@@ -153,50 +202,32 @@ func (tg *Target) forgetTrampolines() {
 			}
 		}
 	}
-	if len(idle) > 0 {
-		tg.Retired = append(tg.Retired, &retired{sites: idle})
-	}
+	tg.Retired.add(&retired{sites: idle})
 }
 
 // Reap brings what was taken out as far as it can be brought now. waiting is
 // how much of it isn't delivered yet.
 func (tg *Target) Reap(ctx context.Context) (waiting int) {
-	if len(tg.Retired) == 0 || tg.Area == nil || tg.dying || tg.unattended.letGo {
+	if tg.Retired.Len() == 0 || tg.Area == nil || tg.dying || tg.unattended.letGo {
 		return 0
 	}
 	err := tg.vacate(ctx)
 	if tracee.IgnoreLate(err) != nil && !errors.Is(err, errLate) {
 		tg.Engine.Logf("what was taken out keeps its memory: %v", err)
 	}
-	kept := tg.Retired[:0]
-	var empty []*retired
-	for _, r := range tg.Retired {
-		delivered := r.quiet && (len(r.probes) == 0 || tg.Feed.Given() > r.at)
-		if !delivered {
-			waiting++
-		}
-		if !r.vacated || !delivered {
-			kept = append(kept, r)
-			continue
-		}
+	empty, waiting := tg.Retired.takeEmpty(func() uint64 { return tg.Feed.Given() })
+	for _, r := range empty {
 		for _, p := range r.probes {
 			tg.Feed.free(p)
 		}
-		empty = append(empty, r)
 	}
-	clear(tg.Retired[len(kept):])
-	tg.Retired = kept
 	tg.giveBack(ctx, empty)
 	return waiting
 }
 
 // vacate looks, with all threads stopped, what of the retired nobody is in.
 func (tg *Target) vacate(ctx context.Context) error {
-	all := true
-	for _, r := range tg.Retired {
-		all = all && r.vacated
-	}
-	if all {
+	if tg.Retired.vacated() {
 		return nil
 	}
 	return tg.WithStopped(ctx, func(stopped []*tracee.Thread) error {
@@ -223,7 +254,7 @@ func (tg *Target) vacate(ctx context.Context) error {
 			}
 			in[pc] = true
 		}
-		for _, r := range tg.Retired {
+		for _, r := range tg.Retired.list {
 			if err := tg.vacateOne(r, in); err != nil {
 				return err
 			}

@@ -222,7 +222,5 @@ func (tg *Target) forgetWays(of func(*Placed) bool) {
 			idle = append(idle, st)
 		}
 	}
-	if len(idle) > 0 {
-		tg.Retired = append(tg.Retired, &retired{sites: idle})
-	}
+	tg.Retired.add(&retired{sites: idle})
 }

@@ -134,7 +134,7 @@ func (tg *Target) discard(st *Site) {
 		}
 		say("%v", err)
 		tg.Sites[st.Addr] = st
-		tg.stuck = append(tg.stuck, st)
+		tg.Retired.stuck = append(tg.Retired.stuck, st)
 		return
 	}
 	if tg.Sites[st.Addr] == st {
@@ -149,7 +149,7 @@ func (tg *Target) discardUnused(st *Site) {
 		return
 	}
 	if st.met {
-		tg.Retired = append(tg.Retired, &retired{sites: []*Site{st}})
+		tg.Retired.add(&retired{sites: []*Site{st}})
 		return
 	}
 	delete(tg.BySlot, st.slot)
@@ -159,15 +159,13 @@ func (tg *Target) discardUnused(st *Site) {
 
 // discardStuck tries again to take out the int3s that could not be taken out.
 func (tg *Target) discardStuck() {
-	list := tg.stuck
-	tg.stuck = nil
-	for _, st := range list {
+	for _, st := range tg.Retired.takeStuck() {
 		switch {
 		case !st.Armed || tg.Sites[st.Addr] != st:
 		case !st.idle(): // it has a use again
 		default:
 			if tg.discard(st); !st.Armed {
-				tg.Retired = append(tg.Retired, &retired{sites: []*Site{st}})
+				tg.Retired.add(&retired{sites: []*Site{st}})
 			}
 		}
 	}

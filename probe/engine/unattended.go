@@ -240,7 +240,7 @@ func (tg *Target) forgetBirths(ctx context.Context) {
 			drop[p] = true
 		}
 	}
-	tg.births.trusted, tg.births.places = false, nil
+	tg.births.undo()
 	err := tg.Proc.WriteMemory(make([]byte, 8), tg.Area.Gate+BirthsOff)
 	if err == nil {
 		err = tg.change(ctx, &Changeset{drop: drop})

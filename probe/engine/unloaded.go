@@ -43,7 +43,7 @@ func (tg *Target) forgetGone(ctx context.Context, c *Changeset) error {
 		}
 		if st := tg.Sites[w.Site.Addr]; st != nil && st.Armed && !tg.Holds(st.Addr, []byte{Breakpoint}) {
 			tg.discard(st)
-			tg.Retired = append(tg.Retired, &retired{sites: []*Site{st}})
+			tg.Retired.add(&retired{sites: []*Site{st}})
 		}
 	}
 	return nil
