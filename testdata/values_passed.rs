@@ -35,6 +35,7 @@ pub fn plain(a: [Box<bool>; 1], b: Arc<[[f32; 1]]>, c: &mut (Box<str>,), d: [Str
 #[no_mangle]
 pub fn only(a: &[Only], b: Vec<()>) -> usize {
     println!("=only {{\"a\":[{{\"Deep\":{{\"of\":{{\"Some\":{{\"__0\":{{\"Err\":{{\"__0\":{{\"__0\":-3,\"__1\":true}}}}}}}}}}}}}}],\"b\":[{{}},{{}}]}}");
+    black_box(a);
     black_box(a.len() + b.len())
 }
 
