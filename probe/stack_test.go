@@ -272,8 +272,8 @@ func sameTimes(got *stackSink, want []string) (*stackSink, []string) {
 	return out, want
 }
 
-// compareStacks compares stacks with gdb's. One that was cut must be the supervisor
-// of gdb's.
+// compareStacks compares stacks with gdb's. One that was cut must be the
+// beginning of gdb's.
 func compareStacks(t *testing.T, got *stackSink, want []string) {
 	t.Helper()
 	if len(got.stacks) != len(want) {

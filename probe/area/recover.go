@@ -6,13 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"os"
 	"syscall"
 	"time"
 
-	"kprobe/internal/procfs"
 	"kprobe/internal/untrusted"
-	"kprobe/probe/fallbacks"
 	"kprobe/probe/memory"
 	"kprobe/probe/ring"
 	"kprobe/probe/tracee"
@@ -81,33 +78,6 @@ func RecoverWith(ctx context.Context, tr *tracee.Tracer, pids []int, also map[sy
 func mapped(pid int) []ring.Map {
 	known, _ := untrusted.Within(func() ([]ring.Map, error) { return journaled(pid), nil })
 	return known
-}
-
-// FindMemfile finds the mapping of a memory file; nil: there is none.
-func FindMemfile(pid int) (*symbols.Mapping, error) {
-	files, err := FindMemfiles(pid)
-	if err != nil || len(files) == 0 {
-		return nil, err
-	}
-	return files[0], nil
-}
-
-// mostFiles bounds the memory files of a process: sessions leave one each.
-const mostFiles = 64
-
-// FindMemfiles finds the mappings of memory files: a kprobe that could not lay
-// another may have left one.
-func FindMemfiles(pid int) (files []*symbols.Mapping, err error) {
-	maps, err := symbols.ReadMaps(pid)
-	if err != nil {
-		return nil, err
-	}
-	for i := range maps {
-		if len(files) < mostFiles && memory.IsFile(pid, &maps[i]) {
-			files = append(files, &maps[i])
-		}
-	}
-	return files, nil
 }
 
 // recoverOne recovers a process. known are mappings that may be there besides those
@@ -268,78 +238,6 @@ func (passing) Exec(*tracee.Process)                                       {}
 func (passing) ThreadExit(*tracee.Thread)                                  {}
 func (passing) Exited(*tracee.Process, syscall.WaitStatus)                 {}
 
-// Open finds what another session has laid in an address space, by its memory
-// file, which it reads through the target's memory; nil where nothing was written
-// to it yet. known is as for recoverOne.
-func Open(p *tracee.Process, m *symbols.Mapping, known []ring.Map) (*Area, error) {
-	file, h, err := memory.Open(p, m)
-	if err != nil || file == nil {
-		return nil, err
-	}
-	a := &Area{Proc: p, found: true, File: file, Journal: memory.OpenJournal(file, h), Fallbacks: fallbacks.New(p)}
-	a.Code = memory.NewArenas(p, a.Journal)
-	if _, err := a.journalled(); err != nil {
-		return nil, fmt.Errorf("read the sites of an earlier kprobe: %w", err)
-	}
-	listed, err := ring.ReadMaps(file, h, file.Layout)
-	if err != nil {
-		return nil, fmt.Errorf("read the mappings of an earlier kprobe: %w", err)
-	}
-	maps, err := symbols.ReadMaps(p.PID())
-	if err != nil {
-		return nil, err
-	}
-	there := map[uint64]bool{}
-	for _, c := range append(listed, known...) {
-		if !there[c.Addr] && memory.IsArena(c, maps, p) {
-			there[c.Addr] = true
-			a.Code.Find(c)
-		}
-	}
-	if err := a.findScratch(); err != nil {
-		return nil, err
-	}
-	return a, a.findFallbacks(maps)
-}
-
-// findScratch takes the scratch memory that the header tells of into use.
-func (a *Area) findScratch() error {
-	at, err := a.File.Get64(a.File.Layout.Header.Off + memory.HeaderScratch)
-	if err != nil {
-		return err
-	}
-	a.Scratch = a.Code.Take(symbols.Addr(at), scratchSize)
-	return nil
-}
-
-// findFallbacks finds the fallback handlers that the header tells of.
-func (a *Area) findFallbacks(maps []symbols.Mapping) error {
-	h := a.File.Layout.Header.Off
-	code, err := a.File.Get64(h + memory.HeaderFallback)
-	if err != nil || code == 0 {
-		return err
-	}
-	data, err := a.File.Get64(h + memory.HeaderFallbackData)
-	if err != nil {
-		return err
-	}
-	codeThere, _ := memory.AnonymousIn(maps, symbols.Addr(code), memory.PageSize)
-	dataThere, _ := memory.AnonymousIn(maps, symbols.Addr(data), memory.PageSize)
-	if !codeThere || !dataThere {
-		return errors.New("the fallback handlers of the earlier kprobe are not where it says")
-	}
-	return a.Fallbacks.Find(symbols.Addr(code), symbols.Addr(data))
-}
-
-// journalled reads the writes of the text that the journal knows.
-func (a *Area) journalled() ([]ring.Site, error) {
-	h, layout, err := ring.ReadHeader(a.File, memory.PossibleCPUs())
-	if err != nil {
-		return nil, err
-	}
-	return ring.ReadSites(a.File, h, layout)
-}
-
 // Threads that must leave code of kprobe's are given moments for it, each longer than
 // the one before: on a busy machine a thread that may run for a millisecond doesn't
 // get a processor in it.
@@ -357,52 +255,4 @@ func Moments() iter.Seq[time.Duration] {
 			length = min(2*length, lastMoment)
 		}
 	}
-}
-
-// leftAlone reports whether a memory file is of probes that are to stay where no kprobe
-// is.
-func leftAlone(pid int, m *symbols.Mapping) bool {
-	h := headerOf(pid, m)
-	return h != nil && h.Mode&ring.ModeDetached != 0
-}
-
-// livesFor gives the kprobe whose session the memory file of a process is of, if it lives
-// and isn't this one; 0: none does, or the process is a forked child of the one that the
-// session is about.
-func livesFor(pid int, m *symbols.Mapping) int {
-	h := headerOf(pid, m)
-	if h == nil || h.Mode&ring.ModeDetached != 0 || int(h.Target) != pid || int(h.Tracer) == os.Getpid() {
-		return 0
-	}
-	lives := func() bool { return h.TracerStart != 0 && procfs.StartTime(int(h.Tracer)) == h.TracerStart }
-	for until := time.Now().Add(ownerEnds); lives(); time.Sleep(ownerLook) {
-		if !tracee.Ending(int(h.Tracer)) || !time.Now().Before(until) {
-			return int(h.Tracer)
-		}
-	}
-	return 0
-}
-
-// How long a kprobe that was killed may take to end, and how often it is looked for.
-const (
-	ownerEnds = 10 * time.Second
-	ownerLook = 2 * time.Millisecond
-)
-
-// headerOf reads the header of a memory file of a process; nil where it can't be read, or
-// doesn't answer.
-func headerOf(pid int, m *symbols.Mapping) *ring.Header {
-	h, err := untrusted.Within(func() (*ring.Header, error) {
-		mem, err := os.Open(procfs.Image(pid).Path("mem"))
-		if err != nil {
-			return nil, err
-		}
-		defer mem.Close()
-		_, h, _, err := readHeader(mem, m)
-		return h, err
-	})
-	if err != nil {
-		return nil
-	}
-	return h
 }

@@ -49,8 +49,8 @@ type Engine struct {
 	Sayer   sayer.Sayer
 	Events  *EventList
 
-	// cancel ends the run that is going on. It needs no lock: who holds sinkMu
-	// may be waiting for the tracer's thread.
+	// cancel ends the run that is going on. It needs no lock: who is in the
+	// sink's turn may be waiting for the tracer's thread.
 	Cancel atomic.Pointer[context.CancelFunc]
 
 	Stacks atomic.Bool // a definition records stacks

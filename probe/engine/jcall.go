@@ -21,7 +21,7 @@ func (s *Engine) bindEntry(p *Placed, r *regs.Regs) (run func() (skip bool), ok 
 }
 
 // deliver calls the function of a jprobe with a hit that was recorded. The
-// error is that of a function that panicked. s.sinkMu is held.
+// error is that of a function that panicked. It is called in the sink's turn.
 func (p *Placed) deliver(h *results.Hit) (err error) {
 	if p.user.Gone.Load() {
 		p.Ev.counts.Lost.Add(1)

@@ -121,11 +121,11 @@ type Patch struct {
 	// if there is no such address.
 	CopyLo, CopyHi uint64
 	Guards         []Guard
-	// Island is set where instructions that serve no site give way: a Window whose
-	// one Write is a jump to a plain copy at Island.Detour. Behind that jump lies,
-	// for a ShortJump, the long jump to Detour. For others the first bytes of the
-	// island are the last of the patch's own jump; there it may serve sites, which are
-	// its own, and have an island in turn. It is armed before the patch and
+	// Island is set where other instructions give way to the patch. Of a ShortJump it is
+	// a Window that serves no site: its one Write is a jump to a plain copy at
+	// Island.Detour, behind which the long jump to Detour lies. Of others its first bytes
+	// are the last of the patch's own jump; it serves the sites that it covers, if there
+	// are any, and may have an island in turn. It is armed before the patch and
 	// disarmed after it.
 	Island *Patch
 	// Lock is the end of the bytes, from At on, that must stay as they are

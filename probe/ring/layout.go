@@ -18,7 +18,6 @@
 package ring
 
 import (
-	"errors"
 	"fmt"
 	"math/bits"
 )
@@ -36,78 +35,6 @@ const Version = 8
 
 // PageSize is the granule of every section.
 const PageSize = 4096
-
-// The record. It starts 8-byte aligned:
-//
-//	+0  u32 state word: probe id (bits 0-18), length (bits 19-30), commit (bit 31)
-//	+4  u32 thread id
-//	+8  u64 rdtsc
-//	+16     argument data, as fetch encodes it, padded to 8 bytes
-//
-// The length counts the whole record, header included, in units of 8 bytes.
-//
-// # How a record is written
-//
-// Free space of a ring is zero. A writer, on whatever CPU's ring it picked:
-//
-//  1. h = [HeadOff]; n = h + 8*units; if n - [TailOff] > ring size (unsigned):
-//     again if [HeadOff] isn't h any more (a writer that slept in between may
-//     find the tail beyond h), else lock inc the counter CounterLost and leave.
-//  2. lock cmpxchg [HeadOff], h → n; on failure again from 1. (Of a CPU's second
-//     ring: both steps in one restartable sequence, whose last instruction is a
-//     plain store.)
-//     The record is at data + (h & (size-1)). It may reach past the ring's end
-//     into the slack (Slack bytes), never around; the bytes at the ring's start
-//     that it would have covered stay unused that lap.
-//  3. u32 [+0] = StateWord(id, units): before anything else in the record. It
-//     lets a reader step over a record that is never finished.
-//  4. the thread id at +4, rdtsc (after the cmpxchg, so that a record that is
-//     not yet seen as reserved is younger than whoever looked) at +8, the data.
-//  5. u32 [+0] = CommitWord(id, units): after everything else.
-//
-// A writer that reserved more than it needed commits the supervisor part with its
-// true length, after having stored SkipWord(rest) at the rest's start.
-// x86 stores in program order; no fence is needed.
-const (
-	HeaderSize = 16 // bytes before the argument data
-	Unit       = 8  // bytes per unit of length
-
-	StateOff = 0
-	TIDOff   = 4
-	TimeOff  = 8
-	DataOff  = 16
-
-	idBits    = 19
-	unitBits  = 12
-	commitBit = 1 << 31
-
-	// MaxID is the highest probe id. Ids count from 1; 0 marks a skip record.
-	MaxID = 1<<idBits - 1
-	// MaxUnits and MaxRecord bound one record, header included.
-	MaxUnits  = 1<<unitBits - 1
-	MaxRecord = MaxUnits * Unit
-	// Slack is mapped behind every ring's data.
-	Slack = 1 << (unitBits + 3)
-)
-
-// StateWord is the state word of a record that is reserved and being written.
-// units is the record's length in 8-byte units, header included.
-func StateWord(id uint32, units int) uint32 { return id&MaxID | uint32(units&MaxUnits)<<idBits }
-
-// CommitWord is the state word of a finished record.
-func CommitWord(id uint32, units int) uint32 { return StateWord(id, units) | commitBit }
-
-// SkipWord is the state word of units of room that hold no record.
-func SkipWord(units int) uint32 { return CommitWord(0, units) }
-
-// SplitState takes a state word apart. Both id and units are 0 for room that
-// is reserved and not yet written to.
-func SplitState(w uint32) (id uint32, units int, committed bool) {
-	return w & MaxID, int(w >> idBits & MaxUnits), w&commitBit != 0
-}
-
-// Units is the number of 8-byte units of a record with n bytes of data.
-func Units(n int) int { return (HeaderSize + n + Unit - 1) / Unit }
 
 // The area of one CPU, in bytes from its start. The areas of all CPUs follow
 // each other at a distance of 1<<Layout.AreaShift; a detour finds its own by
@@ -183,75 +110,6 @@ const (
 // first instruction of a task in the program's memory that could take another's area
 // for its own.
 const SeqCPUs = 0
-
-// Params are what a layout depends on. The zero value is completed to the
-// defaults.
-type Params struct {
-	CPUs      int // possible CPUs; 0 is 1. Rounded up to a power of two
-	MaxProbes int // highest id; 0 is 65535
-	Sites     int // entries of the table of sites; 0 is one an id
-	Rows      int // rows of bins; 0 is none
-	RingSize  int // bytes of one CPU's ring, a power of two; 0 is 2 MiB
-	Fallback  int // bytes of the fallback handler's table (probe/detour); 0 is room for 300,000 sites, 16 MiB
-	Instances int // bytes for return instances and return trampolines' cells; 0 is 16 MiB
-	Code      int // bytes for code that is mapped executable; 0 is 64 MiB
-	Book      int // bytes for what a reader must know besides; 0 is a page
-	MaxMaps   int // most mappings of code; 0 is 16384
-	// Overwrite has the newest records take the place of the oldest (overwrite.go).
-	Overwrite bool
-	// Spare has each CPU have another area and other rings, for snapshots (swap.go).
-	Spare bool
-}
-
-// The defaults and bounds of Params.
-const (
-	DefaultMaxProbes = 1<<16 - 1
-	DefaultRingSize  = 2 << 20
-	MinRingSize      = 2 * Slack
-	MinOverwrite     = 4 * Slack // of rings whose records are overwritten
-	MaxRingSize      = 1 << 30
-	MaxCPUs          = 4096 // what rdpid's 12 bits can name
-	MaxRows          = 1 << 14
-	MaxBook          = 1 << 30
-)
-
-// ForProbes are the params for a session that begins with n probes and has room for as
-// many again: the defaults, where these have, else what they are for, in powers of two.
-// There are never more than MaxID.
-func ForProbes(n int) Params {
-	if 2*n <= DefaultMaxProbes {
-		return Params{}
-	}
-	ids := min(1<<bits.Len(uint(2*n)), MaxID+1)
-	const slot = 16      // bytes, of the fallback handler's table
-	const most = 1 << 24 // slots that it may have
-	return Params{
-		MaxProbes: ids - 1,
-		Sites:     2 * ids, // places may take several, as functions whose exits are patched
-		Fallback:  2*slot*min(16*ids, most) + PageSize,
-		MaxMaps:   1 << 16,
-	}
-}
-
-// Compact makes the params of a file for n probes that takes little room besides its
-// rings, as all of it is allocated.
-func (p *Params) Compact(n int) {
-	ids := max(1<<bits.Len(uint(2*n)), minProbes+1)
-	p.MaxProbes, p.Sites, p.Rows = ids-1, 4*ids, 0
-	p.Fallback, p.Instances, p.MaxMaps = 2*16*min(16*ids, 1<<24)+PageSize, 64<<10, 1<<12
-	p.Book = 256<<10 + 4096*ids
-}
-
-// minProbes is the least that a file is laid out for.
-const minProbes = 1<<8 - 1
-
-// common reports whether a session lays files out for so many probes.
-func common(maxProbes int) bool {
-	return maxProbes >= minProbes && maxProbes <= MaxID && maxProbes&(maxProbes+1) == 0
-}
-
-// ErrParams is wrapped by errors of Params that can't be laid out.
-var ErrParams = errors.New("ring parameters out of range")
 
 // Section is a range of the file.
 type Section struct {
@@ -343,24 +201,6 @@ func New(p Params) (*Layout, error) {
 	}
 	l.Size = at
 	return l, nil
-}
-
-func (p Params) complete() Params {
-	def := func(v *int, d int) {
-		if *v == 0 {
-			*v = d
-		}
-	}
-	def(&p.CPUs, 1)
-	def(&p.MaxProbes, DefaultMaxProbes)
-	def(&p.Sites, p.MaxProbes+1)
-	def(&p.RingSize, DefaultRingSize)
-	def(&p.Fallback, 16<<20+PageSize) // two halves of 1<<19 slots
-	def(&p.Instances, 16<<20)
-	def(&p.Code, 64<<20)
-	def(&p.MaxMaps, 1<<14)
-	def(&p.Book, PageSize)
-	return p
 }
 
 // areas is how many areas there are for CPUs: a power of two.

@@ -1,0 +1,84 @@
+package area
+
+import (
+	"errors"
+	"fmt"
+
+	"kprobe/probe/fallbacks"
+	"kprobe/probe/memory"
+	"kprobe/probe/ring"
+	"kprobe/probe/tracee"
+	"kprobe/symbols"
+)
+
+// Open finds what another session has laid in an address space, by its memory
+// file, which it reads through the target's memory; nil where nothing was written
+// to it yet. known is as for recoverOne.
+func Open(p *tracee.Process, m *symbols.Mapping, known []ring.Map) (*Area, error) {
+	file, h, err := memory.Open(p, m)
+	if err != nil || file == nil {
+		return nil, err
+	}
+	a := &Area{Proc: p, found: true, File: file, Journal: memory.OpenJournal(file, h), Fallbacks: fallbacks.New(p)}
+	a.Code = memory.NewArenas(p, a.Journal)
+	if _, err := a.journalled(); err != nil {
+		return nil, fmt.Errorf("read the sites of an earlier kprobe: %w", err)
+	}
+	listed, err := ring.ReadMaps(file, h, file.Layout)
+	if err != nil {
+		return nil, fmt.Errorf("read the mappings of an earlier kprobe: %w", err)
+	}
+	maps, err := symbols.ReadMaps(p.PID())
+	if err != nil {
+		return nil, err
+	}
+	there := map[uint64]bool{}
+	for _, c := range append(listed, known...) {
+		if !there[c.Addr] && memory.IsArena(c, maps, p) {
+			there[c.Addr] = true
+			a.Code.Find(c)
+		}
+	}
+	if err := a.findScratch(); err != nil {
+		return nil, err
+	}
+	return a, a.findFallbacks(maps)
+}
+
+// findScratch takes the scratch memory that the header tells of into use.
+func (a *Area) findScratch() error {
+	at, err := a.File.Get64(a.File.Layout.Header.Off + memory.HeaderScratch)
+	if err != nil {
+		return err
+	}
+	a.Scratch = a.Code.Take(symbols.Addr(at), scratchSize)
+	return nil
+}
+
+// findFallbacks finds the fallback handlers that the header tells of.
+func (a *Area) findFallbacks(maps []symbols.Mapping) error {
+	h := a.File.Layout.Header.Off
+	code, err := a.File.Get64(h + memory.HeaderFallback)
+	if err != nil || code == 0 {
+		return err
+	}
+	data, err := a.File.Get64(h + memory.HeaderFallbackData)
+	if err != nil {
+		return err
+	}
+	codeThere, _ := memory.AnonymousIn(maps, symbols.Addr(code), memory.PageSize)
+	dataThere, _ := memory.AnonymousIn(maps, symbols.Addr(data), memory.PageSize)
+	if !codeThere || !dataThere {
+		return errors.New("the fallback handlers of the earlier kprobe are not where it says")
+	}
+	return a.Fallbacks.Find(symbols.Addr(code), symbols.Addr(data))
+}
+
+// journalled reads the writes of the text that the journal knows.
+func (a *Area) journalled() ([]ring.Site, error) {
+	h, layout, err := ring.ReadHeader(a.File, memory.PossibleCPUs())
+	if err != nil {
+		return nil, err
+	}
+	return ring.ReadSites(a.File, h, layout)
+}

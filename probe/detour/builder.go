@@ -1,0 +1,216 @@
+package detour
+
+import (
+	"fmt"
+
+	"kprobe/fetch"
+	"kprobe/probe/asm"
+	"kprobe/probe/ring"
+)
+
+// MaxStack is the most stack that a detour uses below the red zone, in bytes.
+// Programs that would need more are refused.
+const MaxStack = 2048
+
+// builder is the state of one detour in the making.
+type builder struct {
+	*asm.Code
+	p       *Params
+	frame   frame
+	looks   looks
+	faults  []pending
+	asks    []asking
+	mayFail int // ways to a fault so far
+	// sharedFaults says that it goes through shared code that may fault.
+	sharedFaults bool
+	cold         []func() // code out of the way, emitted behind the rest
+	consts       []constant
+
+	prog   *fetch.Program
+	probe  *Probe
+	layout layout // temporaries of the current program
+	where  origin // what the registers mean
+	// ending, of a return probe, emits the way through shared code that ends the hit
+	// and its call; done is where those go on that leave no record. ended says that
+	// it was.
+	ending func(done asm.Label)
+	ended  bool
+	// returnTail says that the address returned to goes behind the data.
+	returnTail bool
+	// shared says that it is the shared code that is emitted.
+	shared bool
+	// reading is the shared code of canRead, in the shared code.
+	reading asm.Label
+	// owns says that calls are noted in a table in common.
+	owns bool
+	// ownerBits stand beside the owner's number: joinedOwner where another probe's calls
+	// are noted before, anywhere.
+	ownerBits uint32
+	// seq says that the probe takes its hits in sequences.
+	seq bool
+	// evicted is where the words of the ring are in which room is made, evictAt the
+	// temporaries for that.
+	evicted int32
+	evictAt int
+	// over is where a hit goes on behind which there are no more.
+	over asm.Label
+	err  error
+}
+
+// pending is an entry of the exception table whose target isn't known yet.
+type pending struct {
+	at uint64
+	to asm.Label
+}
+
+// constant is data behind the code.
+type constant struct {
+	label asm.Label
+	data  func() []byte // all labels are bound
+}
+
+func newBuilder(c *asm.Code, p *Params) *builder {
+	return &builder{Code: c, p: p, frame: frame{scratch: p.Scratch}}
+}
+
+func (b *builder) fail(err error) {
+	if b.err == nil {
+		b.err = err
+	}
+}
+
+// plan finds out what the frame must hold.
+func (b *builder) plan(probes []Probe) error {
+	regs := baseRegs()
+	texts, syscall := false, false
+	for i := range probes {
+		pr := &probes[i]
+		if pr.ID == 0 || pr.ID > ring.MaxID {
+			return fmt.Errorf("probe id %d out of range", pr.ID)
+		}
+		l, err := planProgram(pr, b.p)
+		if err != nil {
+			return err
+		}
+		b.frame.temps = max(b.frame.temps, l.size)
+		texts = texts || l.texts
+		if readBy(pr.Program)&(1<<fetch.RegFlags) != 0 {
+			b.frame.under = max(b.frame.under, linkText)
+		}
+		syscall = syscall || l.tid && (b.p.TID.Seg == asm.DS || len(b.p.TID.Path) > 0)
+	}
+	if syscall && b.p.NoSyscall {
+		return unsupported(NeedsNumber)
+	}
+	if texts {
+		regs = append(regs, textRegs()...)
+		b.frame.under = max(b.frame.under, linkText)
+	} else if syscall {
+		regs = append(regs, asm.R11)
+	}
+	b.frame.regs = regs
+	for i := range probes {
+		b.careful(probes[i].Program)
+	}
+	if err := b.planLook(probes); err != nil {
+		return err
+	}
+	return b.stack()
+}
+
+// stack refuses a frame that is too large.
+func (b *builder) stack() error {
+	limit := MaxStack
+	if b.p.MaxStack > 0 {
+		limit = min(limit, b.p.MaxStack)
+	}
+	// A register for the return trampolines, and what is pushed for a moment.
+	if n := b.frame.temps + b.frame.under + 8*(len(b.frame.regs)+3); n > limit {
+		return unsupported("the values take %d bytes of stack, more than %d", n, limit)
+	}
+	return nil
+}
+
+// finish emits what lies out of the way, also of another builder with the same
+// code, and resolves all.
+func (b *builder) finish(others ...*builder) (*Detour, error) {
+	for _, x := range others {
+		x.far()
+		b.faults = append(b.faults, x.faults...)
+		b.asks = append(b.asks, x.asks...)
+		b.consts = append(b.consts, x.consts...)
+		b.frame.marks = append(b.frame.marks, x.frame.marks...)
+		b.frame.steps = append(b.frame.steps, x.frame.steps...)
+		b.sharedFaults = b.sharedFaults || x.sharedFaults
+		if x.err != nil {
+			return nil, x.err
+		}
+	}
+	b.far()
+	b.frame.outside(b.Code)
+	if len(b.consts) > 0 {
+		b.Align(8, 0xcc)
+	}
+	for _, k := range b.consts {
+		b.Bind(k.label)
+		b.Raw(k.data()...)
+	}
+	if b.err != nil {
+		return nil, b.err
+	}
+	code, err := b.Bytes()
+	if err != nil {
+		return nil, fmt.Errorf("assemble detour at %#x: %w", b.Base(), err)
+	}
+	d := &Detour{Base: b.Base(), Code: code, size: len(code), SharedFaults: b.sharedFaults, undoing: b.frame.undoing()}
+	for _, f := range b.faults {
+		off, ok := b.Offset(f.to)
+		if !ok {
+			return nil, fmt.Errorf("assemble detour at %#x: %w", b.Base(), asm.ErrUnbound)
+		}
+		d.Faults = append(d.Faults, Fault{f.at, b.Base() + uint64(off)})
+	}
+	for _, a := range b.asks {
+		off, ok := b.Offset(a.back)
+		if !ok {
+			return nil, fmt.Errorf("assemble detour at %#x: %w", b.Base(), asm.ErrUnbound)
+		}
+		d.Asks = append(d.Asks, Ask{a.at, b.Base() + uint64(off), a.what})
+	}
+	return d, nil
+}
+
+// later has code emitted out of the way.
+func (b *builder) later(emit func()) {
+	at := b.frame.body.taken
+	b.cold = append(b.cold, func() {
+		f := &b.frame
+		f.body.taken = at
+		was := f.cur
+		f.cur = f.body
+		f.inside()
+		emit()
+		f.cur = was
+	})
+}
+
+// far emits the code that lies out of the way. All of it runs in the frame.
+func (b *builder) far() {
+	for i := 0; i < len(b.cold); i++ {
+		b.cold[i]()
+	}
+	b.cold = nil
+}
+
+// mayFault notes that the next instruction may fault and go on at to.
+func (b *builder) mayFault(to asm.Label) {
+	b.mayFail++
+	b.faults = append(b.faults, pending{b.Here(), to})
+}
+
+// data puts bytes behind the code.
+func (b *builder) data(d []byte) asm.Label {
+	l := b.NewLabel()
+	b.consts = append(b.consts, constant{l, func() []byte { return d }})
+	return l
+}

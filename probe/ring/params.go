@@ -1,0 +1,93 @@
+package ring
+
+import (
+	"errors"
+	"math/bits"
+)
+
+// Params are what a layout depends on. The zero value is completed to the
+// defaults.
+type Params struct {
+	CPUs      int // possible CPUs; 0 is 1. Rounded up to a power of two
+	MaxProbes int // highest id; 0 is 65535
+	Sites     int // entries of the table of sites; 0 is one an id
+	Rows      int // rows of bins; 0 is none
+	RingSize  int // bytes of one CPU's ring, a power of two; 0 is 2 MiB
+	Fallback  int // bytes of the fallback handler's table (probe/detour); 0 is room for 300,000 sites, 16 MiB
+	Instances int // bytes for return instances and return trampolines' cells; 0 is 16 MiB
+	Code      int // bytes for code that is mapped executable; 0 is 64 MiB
+	Book      int // bytes for what a reader must know besides; 0 is a page
+	MaxMaps   int // most mappings of code; 0 is 16384
+	// Overwrite has the newest records take the place of the oldest (overwrite.go).
+	Overwrite bool
+	// Spare has each CPU have another area and other rings, for snapshots (swap.go).
+	Spare bool
+}
+
+// The defaults and bounds of Params.
+const (
+	DefaultMaxProbes = 1<<16 - 1
+	DefaultRingSize  = 2 << 20
+	MinRingSize      = 2 * Slack
+	MinOverwrite     = 4 * Slack // of rings whose records are overwritten
+	MaxRingSize      = 1 << 30
+	MaxCPUs          = 4096 // what rdpid's 12 bits can name
+	MaxRows          = 1 << 14
+	MaxBook          = 1 << 30
+)
+
+// ForProbes are the params for a session that begins with n probes and has room for as
+// many again: the defaults, where these have, else what they are for, in powers of two.
+// There are never more than MaxID.
+func ForProbes(n int) Params {
+	if 2*n <= DefaultMaxProbes {
+		return Params{}
+	}
+	ids := min(1<<bits.Len(uint(2*n)), MaxID+1)
+	const slot = 16      // bytes, of the fallback handler's table
+	const most = 1 << 24 // slots that it may have
+	return Params{
+		MaxProbes: ids - 1,
+		Sites:     2 * ids, // places may take several, as functions whose exits are patched
+		Fallback:  2*slot*min(16*ids, most) + PageSize,
+		MaxMaps:   1 << 16,
+	}
+}
+
+// Compact makes the params of a file for n probes that takes little room besides its
+// rings, as all of it is allocated.
+func (p *Params) Compact(n int) {
+	ids := max(1<<bits.Len(uint(2*n)), minProbes+1)
+	p.MaxProbes, p.Sites, p.Rows = ids-1, 4*ids, 0
+	p.Fallback, p.Instances, p.MaxMaps = 2*16*min(16*ids, 1<<24)+PageSize, 64<<10, 1<<12
+	p.Book = 256<<10 + 4096*ids
+}
+
+// minProbes is the least that a file is laid out for.
+const minProbes = 1<<8 - 1
+
+// common reports whether a session lays files out for so many probes.
+func common(maxProbes int) bool {
+	return maxProbes >= minProbes && maxProbes <= MaxID && maxProbes&(maxProbes+1) == 0
+}
+
+// ErrParams is wrapped by errors of Params that can't be laid out.
+var ErrParams = errors.New("ring parameters out of range")
+
+func (p Params) complete() Params {
+	def := func(v *int, d int) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	def(&p.CPUs, 1)
+	def(&p.MaxProbes, DefaultMaxProbes)
+	def(&p.Sites, p.MaxProbes+1)
+	def(&p.RingSize, DefaultRingSize)
+	def(&p.Fallback, 16<<20+PageSize) // two halves of 1<<19 slots
+	def(&p.Instances, 16<<20)
+	def(&p.Code, 64<<20)
+	def(&p.MaxMaps, 1<<14)
+	def(&p.Book, PageSize)
+	return p
+}
