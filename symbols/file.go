@@ -56,6 +56,7 @@ type File struct {
 	goFrames   lazy[*goFrames]
 	goRows     lazy[*goLines]
 	ledTo      lazy[[]Leads] // of ranges
+	calls      lazy[[]call]
 	sequences  lazy[[]Sequence]
 	usdt       lazy[[]USDT]
 	usdtAt     lazy[map[Vaddr][]*USDT]

@@ -91,3 +91,20 @@ func TestRustPlainName(t *testing.T) {
 		}
 	}
 }
+
+// TestRustUnusedResult: of a function that no other file calls LLVM leaves the result out
+// where no call uses it; one that a call reads, or whose address is taken, is there.
+func TestRustUnusedResult(t *testing.T) {
+	for _, flags := range [][]string{{"-g"}, {"-g", "-O"}} {
+		prog := fixture.Build(t, "rust_results.rs", flags...)
+		for name, want := range map[string]string{"quiet": "r=101", "fixed": "r=77", "used": "r=5", "taken": "r=7"} {
+			out, err := exec.Command(program(t), "trace", "-q", "r rust_results::"+name+" r=$retval", "--", prog).CombinedOutput()
+			if len(flags) > 1 && (name == "quiet" || name == "fixed") {
+				want = "no call is known that uses its result"
+			}
+			if strings.HasPrefix(want, "r=") != (err == nil) || !strings.Contains(string(out), want) {
+				t.Errorf("%v %s: %v\n%s", flags, name, err, out)
+			}
+		}
+	}
+}

@@ -15,6 +15,10 @@ func (f *frame) checkReturned(p place) error {
 	if f.isGNU() || f.called() || !f.fn.TellsTailCalls() || f.resultRead(p) {
 		return nil
 	}
+	return f.unusedResult()
+}
+
+func (f *frame) unusedResult() error {
 	return fmt.Errorf("%w: no other file calls %s, and no call is known that uses its result, so that the compiler may have left it out; registers (%%ax) can be had",
 		fetch.ErrNoValue, nameOf(f.fn, f.scope.site.Name))
 }
@@ -25,6 +29,19 @@ const maxCallsRead = 256
 // resultRead reports whether calls of the function read all the registers that a result
 // is in.
 func (f *frame) resultRead(p place) bool {
+	own := f.fn.Same()
+	var returns []uint64
+	for _, c := range f.fn.Unit().CallSites() {
+		if c.Return != 0 && slices.Contains(own, c.Callee) {
+			returns = append(returns, c.Return)
+		}
+	}
+	return f.readBehind(returns, p)
+}
+
+// readBehind reports whether code that calls return to reads all the registers that a
+// result is in.
+func (f *frame) readBehind(returns []uint64, p place) bool {
 	want := []place{p}
 	switch p.kind {
 	case inPieces:
@@ -35,15 +52,8 @@ func (f *frame) resultRead(p place) bool {
 	case inMemory: // at the address that is returned
 		want = []place{{kind: isValue, sym: register(fetch.AX)}}
 	}
-	own, calls := f.fn.Same(), 0
-	for _, c := range f.fn.Unit().CallSites() {
-		if c.Return == 0 || !slices.Contains(own, c.Callee) {
-			continue
-		}
-		if calls++; calls > maxCallsRead {
-			return false
-		}
-		text, err := f.module.File.Text(symbols.Vaddr(c.Return), 64)
+	for _, at := range returns[:min(len(returns), maxCallsRead)] {
+		text, err := f.module.File.Text(symbols.Vaddr(at), 64)
 		if err != nil {
 			continue
 		}
@@ -55,6 +65,24 @@ func (f *frame) resultRead(p place) bool {
 		}
 	}
 	return len(want) == 0
+}
+
+// checkRustReturned is checkReturned for Rust, whose debug information has no calls: they
+// are found in the code. What other code has the address of returns what it says.
+func (f *frame) checkRustReturned(p place) error {
+	low, _ := f.fn.EntryPC()
+	file := f.module.File
+	if f.called() || file.Leads(symbols.Vaddr(low))&(symbols.LeadTaken|symbols.LeadExported) != 0 {
+		return nil
+	}
+	var returns []uint64
+	for _, at := range file.CallsOf(symbols.Vaddr(low)) {
+		returns = append(returns, uint64(at))
+	}
+	if f.readBehind(returns, p) {
+		return nil
+	}
+	return f.unusedResult()
 }
 
 // readsPart is reads, also for vectors and for the x87's registers: what takes a result

@@ -205,7 +205,8 @@ func (f *frame) later() string {
 // rustResult is where a Rust function's result is when it returns.
 func (f *frame) rustResult(t ctype) (place, error) {
 	s, list := f.rustShape(t, nil)
-	if len(list) != 1 && s != shapeNothing && !f.unoptimized() {
+	unoptimized := f.unoptimized()
+	if len(list) != 1 && s != shapeNothing && !unoptimized {
 		return place{}, fmt.Errorf("no other file calls %s: how it returns a %s is not known: %w", nameOf(f.fn, f.scope.site.Name), t, fetch.ErrNoValue)
 	}
 	var p place
@@ -219,6 +220,11 @@ func (f *frame) rustResult(t ctype) (place, error) {
 		return place{}, fmt.Errorf("%s: %w", nameOf(f.fn, f.scope.site.Name), fetch.ErrNoResult)
 	default:
 		return place{}, fmt.Errorf("how Rust returns a %s is not known: %w", t, fetch.ErrNoValue)
+	}
+	if !unoptimized {
+		if err := f.checkRustReturned(p); err != nil {
+			return place{}, err
+		}
 	}
 	return f.resultAs(t, p)
 }
