@@ -84,7 +84,7 @@ func TestLatePageIsNotGone(t *testing.T) {
 			if err := tg.Rewrite(c); !errors.Is(err, symbols.ErrLatePage) || c[0].Done {
 				t.Errorf("a write of it that is to be undone: %v, done %v", err, c[0].Done)
 			}
-			if !tg.Holds(symbols.Addr(at), []byte{engine.Breakpoint}) {
+			if !tg.Holds(symbols.Addr(at), []byte{int3}) {
 				t.Error("a breakpoint in it is taken for gone")
 			}
 			if !tg.UnderWay(&engine.ExitProbe{}, detour.Instance{Slot: at, Return: 1}, nil) {

@@ -2,11 +2,12 @@ package probe
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
 	"kprobe/internal/fixture"
-	"kprobe/probe/engine"
+	"kprobe/internal/procfs"
 )
 
 func assumes(t *testing.T) string {
@@ -223,7 +224,11 @@ func TestHazardD14Killed(t *testing.T) {
 			k := startKprobe(t, bin, "trace", "-o", trace, "-p", fmt.Sprint(sub.pid()), c.def)
 			prints(t, trace)
 			const segv = 1 << 10
-			if engine.SignalSet(engine.CaughtSignals(sub.pid()), "SigCgt:")&segv == 0 {
+			st, err := procfs.Process(sub.pid()).Status()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if set, err := strconv.ParseUint(st.Field("SigCgt"), 16, 64); err != nil || set&segv == 0 {
 				t.Fatal("no fallback handler for SIGSEGV")
 			}
 			k.kill(killBoth)

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"kprobe/internal/fixture"
-	"kprobe/probe/engine"
 )
 
 // TestSignalsInSyscallOfDetour sends signals to a Go program that kprobe has
@@ -17,7 +16,7 @@ func TestSignalsInSyscallOfDetour(t *testing.T) {
 	s, in, out := started(t, fixture.Build(t, "hazard_nets.go"), "p:s main.sum a=$arg1 if a==20")
 	var pid int
 	for _, tg := range s.engine.Targets {
-		tg.Renewal.Tries = engine.RenewTries // the jumps stay as they are
+		tg.NoMoreRenewals() // the jumps stay as they are
 		pid = tg.Proc.PID()
 	}
 	l := &live{t: t, s: s, sink: &collector{}, done: make(chan struct{})}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"kprobe/internal/fixture"
-	"kprobe/probe/engine"
 	"kprobe/symbols"
 )
 
@@ -187,7 +186,7 @@ func TestHazardW8(t *testing.T) {
 	if _, err := mem.ReadAt(old[:], int64(bias)+2); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := mem.WriteAt([]byte{engine.Breakpoint}, int64(bias)+2); err != nil {
+	if _, err := mem.WriteAt([]byte{int3}, int64(bias)+2); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Arm(t.Context(), parseDefs(t, "p:x pagew1+2")); err == nil || !strings.Contains(err.Error(), "another tracer's breakpoint") {
@@ -198,7 +197,7 @@ func TestHazardW8(t *testing.T) {
 	}
 	time.Sleep(time.Millisecond)
 	var now [1]byte
-	if _, err := mem.ReadAt(now[:], int64(bias)+2); err != nil || now[0] != engine.Breakpoint {
+	if _, err := mem.ReadAt(now[:], int64(bias)+2); err != nil || now[0] != int3 {
 		t.Errorf("the other tracer's breakpoint was overwritten by %#x (%v)", now[0], err)
 	}
 	if _, err := mem.WriteAt(old[:], int64(bias)+2); err != nil {

@@ -2,6 +2,7 @@ package probe
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"os"
 	"runtime"
@@ -12,7 +13,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"kprobe/probe/engine"
 	"kprobe/symbols"
 )
 
@@ -102,14 +102,14 @@ func readWord(t *testing.T, pid int, at symbols.Addr) uint64 {
 	if _, err := f.ReadAt(b[:], int64(at)); err != nil {
 		t.Fatalf("%v; %s", err, endOf(pid))
 	}
-	return engine.Le64(b[:])
+	return binary.LittleEndian.Uint64(b[:])
 }
 
 func writeWord(t *testing.T, pid int, at symbols.Addr, v uint64) {
 	t.Helper()
 	f := memoryOf(t, pid)
 	defer f.Close()
-	if _, err := f.WriteAt(engine.Put64(v), int64(at)); err != nil {
+	if _, err := f.WriteAt(binary.LittleEndian.AppendUint64(nil, v), int64(at)); err != nil {
 		t.Fatal(err)
 	}
 }

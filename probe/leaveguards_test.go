@@ -32,7 +32,7 @@ func TestLeavesGuards(t *testing.T) {
 		onTracer(t, l, func(tg *engine.Target) error {
 			for _, p := range tg.Patches.List {
 				for g := range p.Guards() {
-					if g.Byte != engine.Breakpoint {
+					if g.Byte != int3 {
 						jump, guard = p, g
 					}
 				}

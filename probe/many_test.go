@@ -3,13 +3,10 @@ package probe
 import (
 	"context"
 	"errors"
-	"fmt"
 	"runtime"
-	"slices"
 	"testing"
 
 	"kprobe/internal/fixture"
-	"kprobe/probe/engine"
 	"kprobe/probe/plan"
 )
 
@@ -105,12 +102,12 @@ func TestPlanOnAnyCPUs(t *testing.T) {
 		for _, tg := range l.s.engine.Targets {
 			for _, cpus := range []int{1, 2, 7} {
 				was := runtime.GOMAXPROCS(cpus)
-				b, err := tg.Plan(allAgain(tg))
+				p, err := tg.SeePlan()
 				runtime.GOMAXPROCS(was)
 				if err != nil {
 					return err
 				}
-				plans = append(plans, planned(b))
+				plans = append(plans, p)
 			}
 		}
 		return nil
@@ -118,8 +115,8 @@ func TestPlanOnAnyCPUs(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, p := range plans {
-		if len(p) < engine.LetGo {
-			t.Errorf("plan %d is of %d patches, too few to be worked out ahead of the planner", i, len(p))
+		if len(p) < 5000 { // enough to be worked out ahead of the planner
+			t.Errorf("plan %d is of %d patches", i, len(p))
 		}
 		for k := range p {
 			if k >= len(plans[0]) || p[k] != plans[0][k] {
@@ -135,35 +132,4 @@ func TestPlanOnAnyCPUs(t *testing.T) {
 	}
 	l.finish(sub.pid())
 	sub.quit()
-}
-
-// allAgain is a change in which all probes of a target are armed anew.
-func allAgain(tg *engine.Target) *engine.Changeset {
-	f := tg.NewFinder()
-	for p := range tg.Placed {
-		f.Probe(p)
-		f.Out.Stay[p] = true
-	}
-	return &engine.Changeset{Out: f.Out}
-}
-
-// planned tells all that a plan has written down of its jumps, in order of address.
-func planned(b *engine.Batch) (out []string) {
-	for _, p := range b.Patches {
-		for q := p; q != nil; q = q.Island {
-			s := fmt.Sprintf("%#x %v to %#x, %d bytes, %x for %x:", q.Plan.At, q.Plan.Tactic, q.Plan.Detour, q.Plan.Room, q.Plan.Writes, q.Plan.Displaced)
-			for _, st := range q.Stages {
-				s += fmt.Sprintf(" %#x %x", uint64(st.Base), st.Text)
-			}
-			for _, w := range q.Wants {
-				s += fmt.Sprintf(" %d/%d", w.P.Id, w.Kind)
-			}
-			out = append(out, s)
-		}
-	}
-	for _, w := range b.Traps {
-		out = append(out, fmt.Sprintf("%s %d", w.Site.Name, w.P.Id))
-	}
-	slices.Sort(out[len(out)-len(b.Traps):])
-	return append(out, fmt.Sprint(b.Memory))
 }

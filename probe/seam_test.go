@@ -22,6 +22,8 @@ import (
 // engine's back: its fields are named here. What is asked of a target is asked on the
 // tracer's thread (onTracer).
 
+const int3 = 0xcc
+
 // onTracer runs f on the tracer's thread, with the session's only target.
 func onTracer(t *testing.T, l *live, f func(tg *engine.Target) error) {
 	t.Helper()

@@ -174,7 +174,7 @@ func (tg *Target) lateUnder(list []*Patch) error {
 			return fmt.Errorf("thread %d could not be stopped: is the machine overloaded?", t.TID())
 		}
 		for _, p := range list {
-			for q := p; q != nil; q = q.Island {
+			for q := p; q != nil; q = q.island {
 				if uint64(pc) > q.Plan.At && uint64(pc) < q.Plan.End() || uint64(pc) == q.Plan.LongJump() {
 					return fmt.Errorf("thread %d waits in the kernel, uninterruptibly, where a jump was to be", t.TID())
 				}

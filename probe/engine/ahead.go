@@ -18,8 +18,8 @@ import (
 // aheadOf is how many pieces of work are begun before they are asked for.
 const aheadOf = 64
 
-// LetGo is from how many places on functions are let go.
-const LetGo = 4096
+// letGoFrom is from how many places on functions are let go.
+const letGoFrom = 4096
 
 // litterPercent is how much of that there may be, in percent of what is used.
 const litterPercent = 50
@@ -28,7 +28,7 @@ const litterPercent = 50
 // at, where little may: to find it again and again would take as long as all the rest.
 // It returns how to have it as before.
 func litter(places int) (tidy func()) {
-	if places < LetGo {
+	if places < letGoFrom {
 		return func() {}
 	}
 	was := debug.SetGCPercent(litterPercent)
@@ -39,9 +39,9 @@ func litter(places int) (tidy func()) {
 	return func() { debug.SetGCPercent(was) }
 }
 
-// Ahead has work done for 0 to n-1 on all CPUs. next gives the results in order and is
+// ahead has work done for 0 to n-1 on all CPUs. next gives the results in order and is
 // called at most n times; stop must be called in the end, and waits for those that work.
-func Ahead[T any](n int, work func(i int) T) (next func() T, stop func()) {
+func ahead[T any](n int, work func(i int) T) (next func() T, stop func()) {
 	type piece struct {
 		i    int
 		done chan T
@@ -97,7 +97,7 @@ func (fs functions) decodedAhead(ws []PatchRequest) (of func(w symbols.Site) (*a
 			list = append(list, &w.Site)
 		}
 	}
-	next, stop := Ahead(len(list), func(i int) found {
+	next, stop := ahead(len(list), func(i int) found {
 		w := list[i]
 		f, err := assess.Decode(w.Module.File, w.Func, survey.Start(*w))
 		return found{f, err}
@@ -138,7 +138,7 @@ func (fs functions) leavingAhead(places []symbols.Site) (known func(symbols.Site
 		}
 	}
 	of := list // list is the caller's
-	next, stop := Ahead(len(of), func(i int) *assess.Function {
+	next, stop := ahead(len(of), func(i int) *assess.Function {
 		w := of[i]
 		f, err := assess.Decode(w.Module.File, w.Func, survey.Start(*w))
 		if err != nil {
@@ -186,7 +186,7 @@ func (o *planner) preparedAhead(list []*assess.Function, groups map[*assess.Func
 		}
 	}
 	around := o.ground.around
-	return Ahead(len(list), func(i int) (out preparedFunction) {
+	return ahead(len(list), func(i int) (out preparedFunction) {
 		j := &jobs[i]
 		if j.at == nil {
 			return out

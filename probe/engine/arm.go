@@ -112,7 +112,7 @@ func (tg *Target) resolve(d *fetch.Def, ev *Event, named namedPlaces) ([]PatchRe
 	defer litter(len(places))()
 	defer tg.readAhead(len(places))()
 	letIn, letOut := func(symbols.Site) {}, func(symbols.Site) {}
-	if d.Kind == fetch.Return && len(places) >= LetGo {
+	if d.Kind == fetch.Return && len(places) >= letGoFrom {
 		var stop func()
 		letIn, stop = tg.funcs.leavingAhead(places)
 		defer stop()
@@ -253,12 +253,12 @@ func (tg *Target) program(d *fetch.Def, ev *Event, u *Handlers, w symbols.Site) 
 
 // arm puts a batch in, or nothing of it.
 func (tg *Target) arm(ctx context.Context, ws []PatchRequest) error {
-	return tg.change(ctx, &Changeset{add: ws})
+	return tg.change(ctx, &changeset{add: ws})
 }
 
 // armOwn puts a breakpoint of kprobe's own in.
 func (tg *Target) armOwn(ctx context.Context, x own) error {
-	return tg.change(ctx, &Changeset{own: []own{x}})
+	return tg.change(ctx, &changeset{own: []own{x}})
 }
 
 // makeWay takes jumps out that cover kprobe's own breakpoints. A return address

@@ -24,14 +24,14 @@ import (
 
 // built is a plan whose code is there.
 type built struct {
-	*Batch
+	*batch
 	sites []*Site // of the breakpoints that come
 }
 
 // places are where breakpoints are to be.
-func (b *Batch) places() []*assess.Place {
-	out := make([]*assess.Place, 0, len(b.Traps)+len(b.own))
-	for _, w := range b.Traps {
+func (b *batch) places() []*assess.Place {
+	out := make([]*assess.Place, 0, len(b.traps)+len(b.own))
+	for _, w := range b.traps {
 		out = append(out, w.Place)
 	}
 	for i := range b.own {
@@ -42,8 +42,8 @@ func (b *Batch) places() []*assess.Place {
 
 // build puts what a plan needs into the target. The error is *takenError if the
 // program was there first.
-func (tg *Target) build(ctx context.Context, b *Batch) (*built, error) {
-	out := &built{Batch: b}
+func (tg *Target) build(ctx context.Context, b *batch) (*built, error) {
+	out := &built{batch: b}
 	if err := tg.layAll(ctx, out); err != nil {
 		tg.discardAll(out.sites)
 		return nil, err
@@ -65,7 +65,7 @@ func (tg *Target) layAll(ctx context.Context, b *built) error {
 			return err
 		}
 	}
-	for _, r := range b.Memory {
+	for _, r := range b.memory {
 		pc, err := tg.mapPlanned(ctx, r)
 		if err != nil {
 			return fmt.Errorf("map memory for detours in the target: %w", err)
@@ -74,11 +74,11 @@ func (tg *Target) layAll(ctx context.Context, b *built) error {
 		tg.Area.Code.Put(pc)
 	}
 	if b.pools != nil {
-		if err := tg.layPools(ctx, b.pools, b.Patches); err != nil {
+		if err := tg.layPools(ctx, b.pools, b.patches); err != nil {
 			return err
 		}
 	}
-	for _, p := range b.Patches {
+	for _, p := range b.patches {
 		if err := tg.answer(); err != nil {
 			return err
 		}
@@ -89,8 +89,8 @@ func (tg *Target) layAll(ctx context.Context, b *built) error {
 	if err := tg.layTraps(ctx, b); err != nil {
 		return err
 	}
-	if len(b.Patches) > 0 {
-		return tg.catchFor(ctx, b.Patches)
+	if len(b.patches) > 0 {
+		return tg.catchFor(ctx, b.patches)
 	}
 	return nil
 }
@@ -105,25 +105,25 @@ func (tg *Target) mapPlanned(ctx context.Context, r plan.Range) (*memory.Arena, 
 }
 
 func (tg *Target) writeStages(p *Patch) error {
-	if p.Island != nil {
-		if err := tg.writeStages(p.Island); err != nil {
+	if p.island != nil {
+		if err := tg.writeStages(p.island); err != nil {
 			return err
 		}
 	}
 	if len(p.Stages) == 0 {
 		return nil
 	}
-	base := p.Stages[0].Base
+	base := p.Stages[0].base
 	last := p.Stages[len(p.Stages)-1]
-	text := make([]byte, int(last.Base-base)+last.size)
+	text := make([]byte, int(last.base-base)+last.size)
 	for i := range text {
-		text[i] = Breakpoint
+		text[i] = breakpoint
 	}
 	for _, s := range p.Stages {
-		copy(text[s.Base-base:], s.Text)
-		s.Text = nil
+		copy(text[s.base-base:], s.text)
+		s.text = nil
 		if s.trampolines != nil {
-			tg.Feed.Trampolines.Hide(s.Base, s.Base+symbols.Addr(s.size))
+			tg.Feed.Trampolines.Hide(s.base, s.base+symbols.Addr(s.size))
 		}
 	}
 	if err := tg.Proc.WriteMemory(text, base); err != nil {

@@ -41,7 +41,7 @@ func (s *Engine) callHandler(p *Placed, name string, r *regs.Regs, f func()) (ok
 // handlerFailed ends the run with the error of a handler, and switches its
 // probe off.
 func (s *Engine) handlerFailed(err error, ev *Event) {
-	ev.Turn(false)
+	ev.turn(false)
 	if s.Fatal == nil {
 		s.Fatal = err
 	}

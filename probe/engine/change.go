@@ -29,14 +29,14 @@ import (
 // Threads in the code that was led to before run on through it (retire.go).
 // Where nothing has to make way, breakpoints are written without a stop.
 
-// Changeset is what is to be changed.
-type Changeset struct {
+// changeset is what is to be changed.
+type changeset struct {
 	add  []PatchRequest
 	own  []own
 	drop map[*Placed]bool
 	// The rest is found out by change.
 	fresh []*Placed    // the probes of add that come
-	Out   *outgoing    // what makes way
+	out   *outgoing    // what makes way
 	avoid []plan.Range // where memory could not be mapped, though it seemed free
 }
 
@@ -44,13 +44,13 @@ type Changeset struct {
 type outgoing struct {
 	patches []*Patch
 	sites   []*Site
-	Stay    map[*Placed]bool // probes that were in them and are armed anew
+	stay    map[*Placed]bool // probes that were in them and are armed anew
 	isPatch map[*Patch]bool
 	isSite  map[*Site]bool
 }
 
 func newOutgoing() *outgoing {
-	return &outgoing{Stay: map[*Placed]bool{}, isPatch: map[*Patch]bool{}, isSite: map[*Site]bool{}}
+	return &outgoing{stay: map[*Placed]bool{}, isPatch: map[*Patch]bool{}, isSite: map[*Site]bool{}}
 }
 
 func (o *outgoing) addPatch(p *Patch) { o.patches, o.isPatch[p] = append(o.patches, p), true }
@@ -67,7 +67,7 @@ func (o *outgoing) hasPatch(p *Patch) bool { return o.isPatch[p] }
 const nearby = 2 * maxInsn
 
 // change carries a change out. On an error the target is as it was before.
-func (tg *Target) change(ctx context.Context, c *Changeset) error {
+func (tg *Target) change(ctx context.Context, c *changeset) error {
 	tg = tg.main
 	if len(c.add)+len(c.own)+len(c.drop) == 0 {
 		return nil
@@ -89,7 +89,7 @@ func (tg *Target) change(ctx context.Context, c *Changeset) error {
 // changeText is change with a context that doesn't end: what is begun is finished
 // or undone, both of which take injected calls. Only while it is planned it is
 // given up when answer says so.
-func (tg *Target) changeText(ctx context.Context, c *Changeset) (err error) {
+func (tg *Target) changeText(ctx context.Context, c *changeset) (err error) {
 	if err := tg.ensureArea(ctx, max(len(c.add), tg.mayCome())); err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (tg *Target) changeText(ctx context.Context, c *Changeset) (err error) {
 		}
 	}()
 	for try := 0; ; try++ {
-		c.Out = tg.affected(c)
+		c.out = tg.affected(c)
 		err := tg.exchange(ctx, c)
 		var taken *takenError
 		switch {
@@ -151,11 +151,11 @@ func (e *takenError) Error() string {
 const disturbed = 3
 
 // exchange carries a change out. On an error the target is as it was before.
-func (tg *Target) exchange(ctx context.Context, c *Changeset) error {
+func (tg *Target) exchange(ctx context.Context, c *changeset) error {
 	if err := tg.learn(c); err != nil {
 		return err
 	}
-	planned, err := tg.Plan(c)
+	planned, err := tg.plan(c)
 	if err != nil {
 		return err
 	}
@@ -220,10 +220,10 @@ func (tg *Target) dismiss(fresh []*Placed) {
 // affected finds what makes way for a change: jumps that cover places of it,
 // jumps and breakpoints of the probes that go, breakpoints beside them, and
 // all that the probes in those have elsewhere.
-func (tg *Target) affected(c *Changeset) *outgoing {
-	f := tg.NewFinder()
+func (tg *Target) affected(c *changeset) *outgoing {
+	f := tg.newFinder()
 	for p := range c.drop {
-		f.Probe(p)
+		f.probe(p)
 		for _, w := range p.wants {
 			for a := w.Site.Addr - nearby; a <= w.Site.Addr+nearby && len(tg.Sites) > 0; a++ {
 				f.site(tg.Sites[a])
@@ -232,7 +232,7 @@ func (tg *Target) affected(c *Changeset) *outgoing {
 	}
 	for p := range tg.lost {
 		if tg.Placed[p] {
-			f.Probe(p)
+			f.probe(p)
 		}
 	}
 	for _, w := range c.add {
@@ -240,22 +240,22 @@ func (tg *Target) affected(c *Changeset) *outgoing {
 	}
 	for p := range f.seen {
 		if !c.drop[p] {
-			f.Out.Stay[p] = true
+			f.out.stay[p] = true
 		}
 	}
-	return f.Out
+	return f.out
 }
 
 // finder collects what a change touches.
 type finder struct {
 	tg   *Target
-	Out  *outgoing
+	out  *outgoing
 	seen map[*Placed]bool
 }
 
-// NewFinder begins to find what a change takes out.
-func (tg *Target) NewFinder() *finder {
-	return &finder{tg: tg, Out: newOutgoing(), seen: map[*Placed]bool{}}
+// newFinder begins to find what a change takes out.
+func (tg *Target) newFinder() *finder {
+	return &finder{tg: tg, out: newOutgoing(), seen: map[*Placed]bool{}}
 }
 
 // place adds what is at a place.
@@ -270,7 +270,7 @@ func (f *finder) place(w *assess.Place) {
 	f.site(f.tg.Sites[w.Site.Addr])
 }
 
-func (f *finder) Probe(p *Placed) {
+func (f *finder) probe(p *Placed) {
 	if f.seen[p] || p.target != f.tg {
 		return
 	}
@@ -286,34 +286,34 @@ func (f *finder) Probe(p *Placed) {
 }
 
 func (f *finder) patch(p *Patch) {
-	if f.Out.hasPatch(p) {
+	if f.out.hasPatch(p) {
 		return
 	}
-	f.Out.addPatch(p)
+	f.out.addPatch(p)
 	for _, x := range p.Probes() {
-		f.Probe(x)
+		f.probe(x)
 	}
 }
 
 // site adds a breakpoint. One that kprobe itself needs, or where calls return
 // to, or that leads into an exit's detour, stays what it is.
 func (f *finder) site(st *Site) {
-	if st == nil || !st.Armed || f.Out.hasSite(st) {
+	if st == nil || !st.Armed || f.out.hasSite(st) {
 		return
 	}
 	if !st.own() {
-		f.Out.addSite(st)
+		f.out.addSite(st)
 	}
 	for _, list := range [][]*Placed{st.probes, st.returns, st.exits} {
 		for _, p := range list {
-			f.Probe(p)
+			f.probe(p)
 		}
 	}
 }
 
 // requests lists what is to be armed: what stays of what makes way, and what comes.
-func (c *Changeset) requests(tg *Target) []PatchRequest {
-	if stay := c.Out.wants(tg); len(stay) > 0 {
+func (c *changeset) requests(tg *Target) []PatchRequest {
+	if stay := c.out.wants(tg); len(stay) > 0 {
 		return append(stay, c.add...)
 	}
 	return slices.Clip(c.add)
@@ -323,7 +323,7 @@ func (c *Changeset) requests(tg *Target) []PatchRequest {
 // all places of the probes that stay, but those at breakpoints that stay.
 func (o *outgoing) wants(tg *Target) []PatchRequest {
 	var out []PatchRequest
-	for p := range o.Stay {
+	for p := range o.stay {
 		for _, w := range p.wants {
 			if !tg.hangsOn(tg.Sites[w.Site.Addr], p, o) {
 				out = append(out, w)

@@ -59,7 +59,7 @@ func (tg *Target) hang(b *built) (undo func()) {
 		before[st] = st.hangings
 		st.probes, st.returns, st.exits, st.jcc = nil, nil, nil, 0
 	}
-	for _, w := range b.Traps {
+	for _, w := range b.traps {
 		st := tg.Sites[w.Site.Addr]
 		if _, known := before[st]; !known {
 			before[st] = st.hangings
@@ -100,12 +100,12 @@ func (tg *Target) writeText(ctx context.Context, x *exchanged) error {
 		if err := tg.WriteAll(x.sites); err != nil {
 			return err
 		}
-		if len(x.Patches) == 0 {
+		if len(x.patches) == 0 {
 			return nil
 		}
 	}
-	tg.Patches.add(x.Patches)
-	for _, p := range x.Patches {
+	tg.Patches.add(x.patches)
+	for _, p := range x.patches {
 		if err := tg.Enter(p); err != nil {
 			return errors.Join(err, tg.unenter(x))
 		}
@@ -120,7 +120,7 @@ func (tg *Target) writeText(ctx context.Context, x *exchanged) error {
 		return err
 	}
 	err := tg.stoppedBetweenCalls(ctx, x.calls, func(stopped []*tracee.Thread) error {
-		if err := errors.Join(tg.lateUnder(x.out.patches), tg.lateUnder(x.Patches)); err != nil {
+		if err := errors.Join(tg.lateUnder(x.out.patches), tg.lateUnder(x.patches)); err != nil {
 			return errors.Join(err, tg.unenter(x))
 		}
 		if err := tg.RestorePatches(x.out.patches, stopped); err != nil {
@@ -132,8 +132,8 @@ func (tg *Target) writeText(ctx context.Context, x *exchanged) error {
 		for _, st := range x.gone {
 			delete(tg.Sites, st.Addr)
 		}
-		tg.guard(x.Patches)
-		err := tg.ArmStopped(x.Patches, stopped)
+		tg.guard(x.patches)
+		err := tg.ArmStopped(x.patches, stopped)
 		if err == nil && !still {
 			err = tg.WriteAll(x.sites)
 		}
@@ -147,7 +147,7 @@ func (tg *Target) writeText(ctx context.Context, x *exchanged) error {
 		for _, st := range x.sites {
 			undone = append(undone, tg.restore(st))
 		}
-		undone = append(undone, tg.RestorePatches(x.Patches, stopped))
+		undone = append(undone, tg.RestorePatches(x.patches, stopped))
 		if uerr := errors.Join(undone...); uerr != nil {
 			// What is there now may overlap what was: neither is known for sure.
 			tg.lose(x)
@@ -168,12 +168,12 @@ func (tg *Target) take(x *exchanged) {
 		p.course = *c
 	}
 	clear(tg.lost)
-	tg.noteEntries(x.Patches)
+	tg.noteEntries(x.patches)
 	if x.pools != nil {
 		tg.watchMissed()
 	}
 	tg.retire(x)
-	for _, w := range x.Traps {
+	for _, w := range x.traps {
 		if w.Kind != WantExit && w.Kind != wantRedirect && w.P.Why != "" {
 			tg.Engine.Logf("%s at %s is a breakpoint: %s", w.P.Ev.Name, w.Site.Name, w.P.Why)
 		}
@@ -183,7 +183,7 @@ func (tg *Target) take(x *exchanged) {
 // unenter takes patches that were not written out of the journal. The guards of
 // those that were to make way stay theirs.
 func (tg *Target) unenter(x *exchanged) error {
-	err := tg.RestorePatches(x.Patches, nil) // none is armed
+	err := tg.RestorePatches(x.patches, nil) // none is armed
 	tg.guard(x.out.patches)
 	return err
 }
@@ -230,7 +230,7 @@ func (tg *Target) putBack(x *exchanged, stopped []*tracee.Thread) error {
 // arms them anew.
 func (tg *Target) lose(x *exchanged) {
 	x.unhang()
-	for p := range x.out.Stay {
+	for p := range x.out.stay {
 		tg.lost[p] = true
 	}
 	for _, q := range x.out.patches {

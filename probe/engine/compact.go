@@ -13,7 +13,7 @@ func (o *planner) keepText(st *stage, text []byte) {
 	}
 	from := len(o.texts)
 	o.texts = append(o.texts, text...)
-	st.Text, st.sketch = o.texts[from:len(o.texts):len(o.texts)], nil
+	st.text, st.sketch = o.texts[from:len(o.texts):len(o.texts)], nil
 	if st.Detour != nil {
 		st.Detour.Code = nil
 	}

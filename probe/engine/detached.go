@@ -94,7 +94,7 @@ func (tg *Target) LeaveOut(ctx context.Context) (out []LeftOut, err error) {
 		if len(drop) == 0 {
 			break
 		}
-		if err := tg.change(context.WithoutCancel(ctx), &Changeset{drop: drop}); err != nil {
+		if err := tg.change(context.WithoutCancel(ctx), &changeset{drop: drop}); err != nil {
 			return out, err
 		}
 	}

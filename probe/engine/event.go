@@ -28,7 +28,7 @@ type Event struct {
 
 	Before  *Event      // the removed event of that name, whose counters this one's go on
 	off     atomic.Bool // switched off: places that come are off, too
-	Removed bool        // guarded by the list's mu; its counters are kept
+	removed bool        // guarded by the list's mu; its counters are kept
 	at      int         // in the list; guarded by its mu
 	bucket  int         // number of its bucket, of hits in a second
 
@@ -102,8 +102,8 @@ func (e *Event) fold() {
 	e.counts.Recorded.Add(was.Recorded)
 }
 
-// Turn switches the event on or off.
-func (e *Event) Turn(on bool) {
+// turn switches the event on or off.
+func (e *Event) turn(on bool) {
 	e.off.Store(!on)
 	e.mu.Lock()
 	list, waiting := slices.Clone(e.probes), slices.Clone(e.waiting)
@@ -172,7 +172,7 @@ func (e *Event) Own() results.Stats {
 		st.Recorded = st.Hits - min(st.Hits, st.Filtered+st.Lost+st.Limited)
 	}
 	st.Hits -= min(st.Hits, e.counts.Dropped.Load())
-	if e.Removed {
+	if e.removed {
 		st.Disabled = false
 	} else if len(e.probes) == 0 {
 		st.Disabled = e.off.Load()

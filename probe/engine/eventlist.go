@@ -103,7 +103,7 @@ func (l *EventList) Retire(list []*Definition) {
 		l.strike(x.Def)
 		if len(x.Ev.defs) == 0 {
 			name := x.Ev.Group + "/" + x.Ev.Name
-			x.Ev.Removed = true
+			x.Ev.removed = true
 			delete(l.byName, name)
 			l.gone[name] = x.Ev
 		}
@@ -150,7 +150,7 @@ func (l *EventList) Now() []*results.Event {
 	defer l.mu.Unlock()
 	var out []*results.Event
 	for _, e := range l.all {
-		if !e.Removed {
+		if !e.removed {
 			out = append(out, &e.Event)
 		}
 	}

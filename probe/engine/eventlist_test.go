@@ -41,12 +41,12 @@ func TestEventNamesComeBack(t *testing.T) {
 	one := add("p:g/one f", "p:g/one h", "p:g/two f")
 	first := one[0].Ev
 	l.Retire(one[:1])
-	if first.Removed || l.byName["g/one"] != first || len(l.defs) != 2 {
-		t.Fatalf("an event with a definition left: removed %v, %d definitions", first.Removed, len(l.defs))
+	if first.removed || l.byName["g/one"] != first || len(l.defs) != 2 {
+		t.Fatalf("an event with a definition left: removed %v, %d definitions", first.removed, len(l.defs))
 	}
 	l.Retire(one[1:2])
-	if !first.Removed || l.byName["g/one"] != nil || len(l.all) != 2 {
-		t.Fatalf("an event without a definition: removed %v, %d events", first.Removed, len(l.all))
+	if !first.removed || l.byName["g/one"] != nil || len(l.all) != 2 {
+		t.Fatalf("an event without a definition: removed %v, %d events", first.removed, len(l.all))
 	}
 	failed := add("p:g/one f", "p:g/three f")
 	if failed[0].Ev.Before != first || len(l.all) != 3 || l.all[0] != failed[0].Ev {

@@ -13,7 +13,7 @@ func (s *Engine) Stats() (out []results.Stats) {
 				continue
 			}
 			st := e.stats()
-			if st.Places == 0 && !e.Removed && s.Alone.Load() {
+			if st.Places == 0 && !e.removed && s.Alone.Load() {
 				st.Places = int(e.most.Load())
 			}
 			out = append(out, st)
@@ -45,7 +45,7 @@ func look(all []*Event) {
 func (s *Engine) Unarmed() (out []*results.Event) {
 	s.Events.held(func(all []*Event) {
 		for _, e := range all {
-			if e.most.Load() == 0 && !e.Removed && !e.idle() {
+			if e.most.Load() == 0 && !e.removed && !e.idle() {
 				out = append(out, &e.Event)
 			}
 		}

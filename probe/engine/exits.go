@@ -66,9 +66,9 @@ func (p *Placed) describeExits(f *assess.Function) {
 	}
 }
 
-// JccTaken reports whether a conditional jump with this opcode's condition
+// jccTaken reports whether a conditional jump with this opcode's condition
 // would be taken with these flags (Intel SDM vol. 1, table B-1).
-func JccTaken(opcode byte, flags uint64) bool {
+func jccTaken(opcode byte, flags uint64) bool {
 	const cf, pf, zf, sf, of = 1 << 0, 1 << 2, 1 << 6, 1 << 7, 1 << 11
 	less := flags&sf != 0 != (flags&of != 0)
 	var t bool

@@ -21,7 +21,7 @@ import (
 func (tg *Target) catchFor(ctx context.Context, list []*Patch) error {
 	a := tg.Area
 	f := &tg.faults
-	f.noteIgnored(CaughtSignals(tg.Proc.PID()))
+	f.noteIgnored(caughtSignals(tg.Proc.PID()))
 	sigs := map[syscall.Signal]bool{}
 	a.Table.Reserve(caught(list))
 	for _, p := range list {
@@ -52,7 +52,7 @@ func (tg *Target) catchFor(ctx context.Context, list []*Patch) error {
 			if err := a.Table.Insert(GuardKey(g), uint64(to)); err != nil {
 				return err
 			}
-			if g.Byte != Breakpoint {
+			if g.Byte != breakpoint {
 				sigs[unix.SIGILL] = true
 			}
 		}
@@ -72,7 +72,7 @@ func caught(list []*Patch) (n int) {
 				n++
 			}
 		}
-		for q := p; q != nil; q = q.Island {
+		for q := p; q != nil; q = q.island {
 			n += len(q.Plan.Guards)
 		}
 	}
@@ -149,7 +149,7 @@ func (tg *Target) catchFaults(ctx context.Context) error {
 
 // GuardKey is a guard's key in the fallback handler's table.
 func GuardKey(g plan.Guard) uint64 {
-	if g.Byte == Breakpoint {
+	if g.Byte == breakpoint {
 		return g.At
 	}
 	return detour.FaultKey(g.At)

@@ -128,7 +128,7 @@ func earlier(a, b time.Time) time.Time {
 // stillCaught reports whether the processes catch the signals that they did.
 func stillCaught(were map[int]string) bool {
 	for pid, was := range were {
-		if CaughtSignals(pid) != was {
+		if caughtSignals(pid) != was {
 			return false
 		}
 	}
@@ -146,7 +146,7 @@ func (tg *Target) fallbacksAtTick() {
 	}
 	w := &tg.faults.watch
 	now := time.Now()
-	caught := CaughtSignals(tg.Proc.PID())
+	caught := caughtSignals(tg.Proc.PID())
 	switch {
 	case caught == "":
 		return // it has ended
@@ -165,7 +165,7 @@ func (tg *Target) fallbacksAtTick() {
 		w.atTick = now.Add(max(fallbacksTick, 8*time.Since(now)))
 		return
 	}
-	w.caught = CaughtSignals(tg.Proc.PID())
+	w.caught = caughtSignals(tg.Proc.PID())
 }
 
 // fallbacksAtStop looks at the actions while t is stopped at a breakpoint.
@@ -224,9 +224,9 @@ func (tg *Target) LayFallbacksAgain(t *tracee.Thread) bool {
 	return true
 }
 
-// CaughtSignals gives what a process's status says of ignored and caught signals, and
+// caughtSignals gives what a process's status says of ignored and caught signals, and
 // of seccomp, of which a change is to be noticed; "" of a process that is gone.
-func CaughtSignals(pid int) string {
+func caughtSignals(pid int) string {
 	st, err := procfs.Process(pid).Status()
 	if err != nil {
 		return ""

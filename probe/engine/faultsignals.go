@@ -44,7 +44,7 @@ func (f *faultSignals) unanswered(pid int) map[syscall.Signal]bool {
 	if len(out) == 0 {
 		return nil
 	}
-	caught := SignalSet(CaughtSignals(pid), "SigCgt:")
+	caught := signalSet(caughtSignals(pid), "SigCgt:")
 	maps.DeleteFunc(out, func(sig syscall.Signal, _ bool) bool {
 		return caught&(1<<(sig-1)) == 0 && !(f.detours && (sig == unix.SIGSEGV || sig == unix.SIGBUS))
 	})
@@ -104,13 +104,13 @@ func forgetCopy(table *detour.Table, m insn.Moved, at symbols.Addr) {
 // noteIgnored remembers which signals the program ignores, or did when that was looked
 // at before: one that was just forced it ignores no more.
 func (f *faultSignals) noteIgnored(status string) {
-	now := SignalSet(status, "SigIgn:")
+	now := signalSet(status, "SigIgn:")
 	f.ignored = now | f.ignoring
 	f.ignoring = now
 }
 
-// SignalSet reads a set of signals from lines of /proc/PID/status.
-func SignalSet(status, name string) (set uint64) {
+// signalSet reads a set of signals from lines of /proc/PID/status.
+func signalSet(status, name string) (set uint64) {
 	for line := range strings.Lines(status) {
 		if v, ok := strings.CutPrefix(line, name); ok {
 			set, _ = strconv.ParseUint(strings.TrimSpace(v), 16, 64) // the kernel's

@@ -126,7 +126,7 @@ func (t *Feed) put(p *Placed, rec []byte, ret symbols.Addr) {
 		rec = append(rec, 0)
 	}
 	if p.Ev.Return {
-		rec = append(rec, Put64(uint64(ret))...)
+		rec = append(rec, put64(uint64(ret))...)
 	}
 	if p.data != nil {
 		rec = s.accessed.Append(rec)

@@ -24,10 +24,10 @@ func (tg *Target) giveBack(ctx context.Context, list []*retired) {
 			}
 		}
 		for _, p := range r.patches {
-			for q := p; q != nil; q = q.Island {
+			for q := p; q != nil; q = q.island {
 				gone[q] = true
 				for _, s := range q.Stages {
-					touched[tg.Area.Code.Holds(s.Base)] = true
+					touched[tg.Area.Code.Holds(s.base)] = true
 				}
 			}
 		}
@@ -37,7 +37,7 @@ func (tg *Target) giveBack(ctx context.Context, list []*retired) {
 	}
 	tg.forgetPatches(gone)
 	for _, st := range tg.Patches.Stages {
-		delete(touched, tg.Area.Code.Holds(st.Base))
+		delete(touched, tg.Area.Code.Holds(st.base))
 	}
 	for p := range touched {
 		if p == nil || !p.Detours {
@@ -101,8 +101,8 @@ func (tg *Target) codeSpace(maps []symbols.Mapping) *plan.Space {
 	space := plan.NewSpace(memory.FreeRanges(maps))
 	used := map[*memory.Arena]uint64{}
 	for _, s := range tg.Patches.Stages {
-		if p := tg.Area.Code.Holds(s.Base); p != nil {
-			used[p] = max(used[p], uint64(s.Base)+uint64(s.size))
+		if p := tg.Area.Code.Holds(s.base); p != nil {
+			used[p] = max(used[p], uint64(s.base)+uint64(s.size))
 		}
 	}
 	for _, p := range tg.Area.Code.All() {

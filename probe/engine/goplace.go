@@ -61,7 +61,7 @@ func (s *Engine) hitStage(tg *Target, th *thread, st *stage) tracee.Verdict {
 		if w.Kind == requestExit {
 			var word [8]byte
 			if _, err := tg.Proc.ReadMemory(word[:], symbols.Addr(regs.Rsp)); err == nil {
-				s.returnAlone(w.P, symbols.Addr(Le64(word[:])))
+				s.returnAlone(w.P, symbols.Addr(le64(word[:])))
 			}
 			continue
 		}

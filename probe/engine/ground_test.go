@@ -85,20 +85,20 @@ func wants(t *testing.T, space *symbols.Space, rule *assess.Assessor, f facts, d
 }
 
 // written is all that a plan says that would be written, in order.
-func written(b *Batch) (out []string) {
-	for _, p := range b.Patches {
-		for q := p; q != nil; q = q.Island {
+func written(b *batch) (out []string) {
+	for _, p := range b.patches {
+		for q := p; q != nil; q = q.island {
 			s := fmt.Sprintf("%#x %v: %x, %x", q.Plan.At, q.Plan.Tactic, q.Plan.Writes, q.Plan.Guards)
 			for _, st := range q.Stages {
-				s += fmt.Sprintf(" %#x %x", uint64(st.Base), st.Text)
+				s += fmt.Sprintf(" %#x %x", uint64(st.base), st.text)
 			}
 			out = append(out, s)
 		}
 	}
-	for _, w := range b.Traps {
+	for _, w := range b.traps {
 		out = append(out, fmt.Sprintf("breakpoint %v %d %s", w.Site.Addr, w.P.Id, b.courses[w.P].Why))
 	}
-	return append(out, fmt.Sprint(b.Memory))
+	return append(out, fmt.Sprint(b.memory))
 }
 
 // TestPlanOfFile plans probes of all functions of a library that no process has mapped: the
@@ -114,13 +114,13 @@ func TestPlanOfFile(t *testing.T) {
 		g, rule := fileGround(space)
 		ws := wants(t, space, rule, counted, "p *", "r *")
 		was := runtime.GOMAXPROCS(cpus)
-		b, err := planOn(g, &Changeset{Out: newOutgoing()}, ws)
+		b, err := planOn(g, &changeset{out: newOutgoing()}, ws)
 		runtime.GOMAXPROCS(was)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(ws) < 1000 || len(b.Traps) > len(ws)/100 {
-			t.Errorf("%d of %d places are breakpoints, want one of a hundred at most", len(b.Traps), len(ws))
+		if len(ws) < 1000 || len(b.traps) > len(ws)/100 {
+			t.Errorf("%d of %d places are breakpoints, want one of a hundred at most", len(b.traps), len(ws))
 		}
 		for _, w := range ws {
 			if w.P.course != (course{}) || w.P.facts != counted {
@@ -182,7 +182,7 @@ func TestPlanGround(t *testing.T) {
 			if tt.change != nil {
 				tt.change(g, ws[0])
 			}
-			b, err := planOn(g, &Changeset{Out: newOutgoing()}, ws)
+			b, err := planOn(g, &changeset{out: newOutgoing()}, ws)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -191,10 +191,10 @@ func TestPlanGround(t *testing.T) {
 				why = c.Why
 			}
 			switch {
-			case tt.trap == "" && (len(b.Traps) > 0 || len(b.Patches) == 0):
+			case tt.trap == "" && (len(b.traps) > 0 || len(b.patches) == 0):
 				t.Errorf("it is a breakpoint: %s", why)
-			case tt.trap != "" && (len(b.Traps) != 1 || len(b.Patches) > 0 || !strings.Contains(why, tt.trap)):
-				t.Errorf("%d breakpoints, %d jumps: %q, want one breakpoint: %q", len(b.Traps), len(b.Patches), why, tt.trap)
+			case tt.trap != "" && (len(b.traps) != 1 || len(b.patches) > 0 || !strings.Contains(why, tt.trap)):
+				t.Errorf("%d breakpoints, %d jumps: %q, want one breakpoint: %q", len(b.traps), len(b.patches), why, tt.trap)
 			case tt.check != nil && !tt.check(b.courses[ws[0].P]):
 				t.Errorf("it goes another way: %+v", b.courses[ws[0].P])
 			}

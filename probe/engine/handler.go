@@ -207,12 +207,12 @@ func (s *Engine) hitProbes(tg *Target, th *thread, st *Site) {
 		}
 	}
 	s.regs.IP = uint64(st.Addr)
-	if len(st.exits) > 0 && (st.jcc == 0 || JccTaken(st.jcc, s.regs.Flags)) {
+	if len(st.exits) > 0 && (st.jcc == 0 || jccTaken(st.jcc, s.regs.Flags)) {
 		if s.leaveGo(tg, st); s.jumped {
 			return
 		}
 	}
-	if len(st.leaves) > 0 && (st.jcc == 0 || JccTaken(st.jcc, s.regs.Flags)) {
+	if len(st.leaves) > 0 && (st.jcc == 0 || jccTaken(st.jcc, s.regs.Flags)) {
 		if s.leaveFunction(s.Run, tg, th, st); s.jumped {
 			return
 		}
@@ -226,7 +226,7 @@ func (s *Engine) hitProbes(tg *Target, th *thread, st *Site) {
 // before the site was taken out, or the program's own.
 func (h Handler) strayTrap(tg *Target, t *tracee.Thread, pc symbols.Addr) tracee.Verdict {
 	var b [1]byte
-	if _, err := tg.Proc.ReadMemory(b[:], pc); err != nil || b[0] == Breakpoint {
+	if _, err := tg.Proc.ReadMemory(b[:], pc); err != nil || b[0] == breakpoint {
 		return tracee.NotMine
 	}
 	regs, err := t.Regs()

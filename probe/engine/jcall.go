@@ -40,7 +40,7 @@ func (p *Placed) deliver(h *results.Hit) (err error) {
 	p.Ev.counts.Recorded.Add(1)
 	defer func() {
 		if v := recover(); v != nil {
-			p.Ev.Turn(false)
+			p.Ev.turn(false)
 			err = p.user.Failed("Entry", v, debug.Stack())
 		}
 	}()

@@ -14,7 +14,7 @@ import (
 
 // learn finds out what a plan of a change needs to know of the process that takes more
 // than reading: where its threads have their numbers, and what its clock says.
-func (tg *Target) learn(c *Changeset) error {
+func (tg *Target) learn(c *changeset) error {
 	if tg.Engine.Opts.NoOptimize {
 		return nil
 	}

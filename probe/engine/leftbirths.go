@@ -83,7 +83,7 @@ func (tg *Target) layBirths(ctx context.Context) (why string, err error) {
 		}
 	}
 	tg.births.places = places
-	if err := tg.change(context.WithoutCancel(ctx), &Changeset{add: ws}); err != nil {
+	if err := tg.change(context.WithoutCancel(ctx), &changeset{add: ws}); err != nil {
 		return "", err
 	}
 	drop := map[*Placed]bool{}
@@ -99,7 +99,7 @@ func (tg *Target) layBirths(ctx context.Context) (why string, err error) {
 			return "", nil
 		}
 	}
-	return why, errors.Join(err, tg.change(context.WithoutCancel(ctx), &Changeset{drop: drop}))
+	return why, errors.Join(err, tg.change(context.WithoutCancel(ctx), &changeset{drop: drop}))
 }
 
 // birthRequest makes the probe of one side of a place.

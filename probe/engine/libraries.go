@@ -166,7 +166,7 @@ func (tg *Target) markGone(before []*symbols.Module) {
 		if !q.Armed || len(w) == 0 || !vanished(symbols.Addr(w[len(w)-1].At), w[len(w)-1].Bytes) {
 			continue
 		}
-		for x := q; x != nil; x = x.Island {
+		for x := q; x != nil; x = x.island {
 			tg.retirePatch(x)
 		}
 		for _, p := range q.Probes() {
@@ -175,7 +175,7 @@ func (tg *Target) markGone(before []*symbols.Module) {
 		out.patches = append(out.patches, q)
 	}
 	for _, st := range tg.Sites {
-		if !st.Armed || !vanished(st.Addr, []byte{Breakpoint}) {
+		if !st.Armed || !vanished(st.Addr, []byte{breakpoint}) {
 			continue
 		}
 		tg.disarmed(st)

@@ -69,7 +69,7 @@ func (tg *Target) ownMemory(size int, at uint64) ([]byte, error) {
 func entryTime(prog *fetch.Program, entry []byte) (v uint64, ok bool) {
 	for i := range prog.Entry {
 		if prog.Entry[i].Chain.Source == fetch.SourceTime && len(entry) >= 16+8*i {
-			v = Le64(entry[8+8*i:])
+			v = le64(entry[8+8*i:])
 			return v, v != 0
 		}
 	}

@@ -35,8 +35,8 @@ func ownProc(pid int) bool {
 // readBefore notes the bytes that a patch replaces: the file's, which prove
 // compared with the memory.
 func (tg *Target) readBefore(p *Patch) error {
-	if p.Island != nil {
-		if err := tg.readBefore(p.Island); err != nil {
+	if p.island != nil {
+		if err := tg.readBefore(p.island); err != nil {
 			return err
 		}
 	}
@@ -70,8 +70,8 @@ func (tg *Target) readBefore(p *Patch) error {
 
 // Enter notes in the journal what a patch is about to write.
 func (tg *Target) Enter(p *Patch) error {
-	if p.Island != nil {
-		if err := tg.Enter(p.Island); err != nil {
+	if p.island != nil {
+		if err := tg.Enter(p.island); err != nil {
 			return err
 		}
 	}
@@ -112,7 +112,7 @@ func (tg *Target) moveUnder(list []*Patch, stopped []*tracee.Thread) error {
 	}
 	var all []covered
 	for _, p := range list {
-		for q := p; q != nil; q = q.Island {
+		for q := p; q != nil; q = q.island {
 			all = append(all, covered{plan.Range{Lo: q.Plan.At, Hi: q.Plan.End()}, q})
 		}
 	}
@@ -145,8 +145,8 @@ func (tg *Target) moveUnder(list []*Patch, stopped []*tracee.Thread) error {
 
 // arm notes that a patch is in the text.
 func (p *Patch) arm() {
-	if p.Island != nil {
-		p.Island.arm()
+	if p.island != nil {
+		p.island.arm()
 	}
 	p.Armed = true
 	for _, w := range p.Wants {
@@ -184,7 +184,7 @@ func (tg *Target) retirePatch(p *Patch) {
 func (tg *Target) Unoptimize(ctx context.Context, p *Patch) error {
 	tg = tg.main
 	list, goes := tg.withGo(p)
-	b := &Batch{out: newOutgoing(), courses: map[*Placed]*course{}, text: tg.text}
+	b := &batch{out: newOutgoing(), courses: map[*Placed]*course{}, text: tg.text}
 	for _, p := range list {
 		b.out.addPatch(p)
 		for _, w := range p.Wants {
@@ -204,7 +204,7 @@ func (tg *Target) Unoptimize(ctx context.Context, p *Patch) error {
 			} else if !w.P.goABI {
 				w.Kind, w.to = wantRedirect, p.leavesAt(w.Site.Addr)
 			}
-			b.Traps = append(b.Traps, w)
+			b.traps = append(b.traps, w)
 		}
 	}
 	for _, x := range goes {
@@ -231,14 +231,14 @@ func (tg *Target) overlay(b []byte, a symbols.Addr) {
 		}
 	}
 	for _, p := range tg.Patches.pages.near(uint64(a), uint64(a)+uint64(len(b))) {
-		for q := p; q != nil; q = q.Island {
+		for q := p; q != nil; q = q.island {
 			for i := range q.entries {
 				put(q.before[i].At, q.before[i].Bytes)
 			}
 		}
 	}
 	for i := range b {
-		if b[i] == Breakpoint {
+		if b[i] == breakpoint {
 			if st := tg.Sites[a+symbols.Addr(i)]; st != nil && st.Armed {
 				b[i] = st.code[0]
 			}

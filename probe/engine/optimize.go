@@ -45,16 +45,16 @@ type planner struct {
 	generous bool
 }
 
-// Batch is a change as it was planned. It stays as it is.
-type Batch struct {
+// batch is a change as it was planned. It stays as it is.
+type batch struct {
 	out     *outgoing        // what makes way
 	drop    map[*Placed]bool // the probes that go
 	fresh   []*Placed        // those that come
 	own     []own            // breakpoints of kprobe's own
-	Traps   []PatchRequest   // breakpoints
-	Patches []*Patch         // jumps, with the bytes of their detours
+	traps   []PatchRequest   // breakpoints
+	patches []*Patch         // jumps, with the bytes of their detours
 	courses map[*Placed]*course
-	Memory  []plan.Range // to be mapped for detours
+	memory  []plan.Range // to be mapped for detours
 	pools   *poolPlan    // for the return probes; nil: they need none
 	common  *sharedPlan  // code that detours share; nil: they need none
 	tally   *tallyPlan   // code that counts for them; nil: they do
@@ -92,20 +92,20 @@ func (o *planner) occupied(a symbols.Addr) bool {
 	return ok
 }
 
-// Plan plans a change: what comes, and what stays of what makes way for it.
-func (tg *Target) Plan(c *Changeset) (*Batch, error) {
+// plan plans a change: what comes, and what stays of what makes way for it.
+func (tg *Target) plan(c *changeset) (*batch, error) {
 	ws := c.requests(tg)
 	defer tg.readAhead(len(ws))()
 	for i := range ws {
 		ws[i].P.findFacts()
 	}
-	return planOn(tg.ground(c.Out), c, ws)
+	return planOn(tg.ground(c.out), c, ws)
 }
 
 // planOn plans what is wanted of a change on a ground.
-func planOn(g *ground, c *Changeset, ws []PatchRequest) (*Batch, error) {
+func planOn(g *ground, c *changeset, ws []PatchRequest) (*batch, error) {
 	o := &planner{ground: g, own: c.own, courses: map[*Placed]*course{}}
-	b := &Batch{out: c.Out, drop: c.drop, fresh: c.fresh, own: c.own, Traps: ws, courses: o.courses, text: g.text}
+	b := &batch{out: c.out, drop: c.drop, fresh: c.fresh, own: c.own, traps: ws, courses: o.courses, text: g.text}
 	if g.breakpoints {
 		return b, nil
 	}
@@ -120,13 +120,13 @@ func planOn(g *ground, c *Changeset, ws []PatchRequest) (*Batch, error) {
 }
 
 // plan is one try. avoid are addresses that only seem free.
-func (o *planner) plan(avoid []plan.Range, ws []PatchRequest, b *Batch) error {
+func (o *planner) plan(avoid []plan.Range, ws []PatchRequest, b *batch) error {
 	returns, busy, err := o.judge(ws)
 	if err != nil {
 		return err
 	}
 	groups, rest, err := o.group(ws, busy)
-	b.Traps, b.Patches, b.Memory, b.pools, b.common, b.tally = rest, nil, nil, nil, nil, nil
+	b.traps, b.patches, b.memory, b.pools, b.common, b.tally = rest, nil, nil, nil, nil, nil
 	if err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func (o *planner) plan(avoid []plan.Range, ws []PatchRequest, b *Batch) error {
 	o.shapes = map[shape]sized{}
 	o.wanted, o.sketches, o.prepared = wantedBytes(groups), map[stageKey]*detour.Sketch{}, map[*assess.Function]preparedFunction{}
 	defer func() { o.sketches = nil }()
-	patches, left, err := o.functions(groups, len(ws) >= LetGo)
+	patches, left, err := o.functions(groups, len(ws) >= letGoFrom)
 	if err != nil {
 		return err
 	}
@@ -168,9 +168,9 @@ func (o *planner) plan(avoid []plan.Range, ws []PatchRequest, b *Batch) error {
 	if patches, rest, err = o.dropOccupied(patches, rest); err != nil {
 		return err
 	}
-	b.Patches, b.Traps = o.allOrNone(patches, ws, rest)
-	if len(b.Patches) > 0 {
-		b.Memory, b.pools, b.common, b.tally = o.space.Fresh(), o.pools, o.common, o.tally
+	b.patches, b.traps = o.allOrNone(patches, ws, rest)
+	if len(b.patches) > 0 {
+		b.memory, b.pools, b.common, b.tally = o.space.Fresh(), o.pools, o.common, o.tally
 	}
 	return nil
 }
@@ -256,7 +256,7 @@ func (o *planner) group(ws []PatchRequest, busy map[symbols.Addr]bool) (groups m
 		} else {
 			groups[f] = append(groups[f], w)
 		}
-		if f != nil && len(ws) >= LetGo {
+		if f != nil && len(ws) >= letGoFrom {
 			f.Release()
 		}
 	}

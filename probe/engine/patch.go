@@ -28,13 +28,13 @@ type Patch struct {
 	Stages  []*stage
 	entries []int // in the journal, one for each write
 	Armed   bool
-	Island  *Patch // instructions that were moved out of the way; armed first
+	island  *Patch // instructions that were moved out of the way; armed first
 }
 
 // stage is one piece of a patch's detour: the probes of one address, then the
 // displaced instructions up to the next stage or the jump back.
 type stage struct {
-	Base   symbols.Addr
+	base   symbols.Addr
 	size   int
 	At     symbols.Addr   // the first displaced instruction
 	Detour *detour.Detour // nil: only copies
@@ -54,7 +54,7 @@ type stage struct {
 	// onward is where a thread is in the program that stands at the jump behind the
 	// copies, to the next stage; 0 if there is none.
 	onward symbols.Addr
-	Text   []byte // until it is written
+	text   []byte // until it is written
 	sketch *detour.Sketch
 }
 
@@ -78,14 +78,14 @@ func (s *stage) moved() insn.Moved {
 }
 
 func (s *stage) holds(pc symbols.Addr) bool {
-	return pc >= s.Base && pc < s.Base+symbols.Addr(s.size)
+	return pc >= s.base && pc < s.base+symbols.Addr(s.size)
 }
 
 // leavesAt is where the detours of the exits at an address start.
 func (p *Patch) leavesAt(a symbols.Addr) symbols.Addr {
 	for s := range p.allStages() {
 		if s.leaves && s.At == a {
-			return s.Base
+			return s.base
 		}
 	}
 	return 0
@@ -110,7 +110,7 @@ func (p *Patch) Probes() []*Placed {
 func (p *Patch) Entry(a symbols.Addr) (symbols.Addr, bool) {
 	for _, s := range p.Stages {
 		if s.At == a {
-			return s.Base, true
+			return s.base, true
 		}
 		if a > s.At && a < s.At+symbols.Addr(len(s.code)) {
 			if off, ok := s.moved().Copy(uint64(a)); ok {
@@ -124,7 +124,7 @@ func (p *Patch) Entry(a symbols.Addr) (symbols.Addr, bool) {
 // allStages are the stages of the patch and of its island.
 func (p *Patch) allStages() iter.Seq[*stage] {
 	return func(yield func(*stage) bool) {
-		for q := p; q != nil; q = q.Island {
+		for q := p; q != nil; q = q.island {
 			for _, s := range q.Stages {
 				if !yield(s) {
 					return
@@ -138,7 +138,7 @@ func (p *Patch) allStages() iter.Seq[*stage] {
 // arrives there goes on.
 func (p *Patch) Guards() iter.Seq2[plan.Guard, symbols.Addr] {
 	return func(yield func(plan.Guard, symbols.Addr) bool) {
-		for q := p; q != nil; q = q.Island {
+		for q := p; q != nil; q = q.island {
 			for _, g := range q.Plan.Guards {
 				if to, ok := q.Entry(symbols.Addr(g.At)); ok && !yield(g, to) {
 					return
@@ -172,7 +172,7 @@ func (ps *patches) add(list []*Patch) {
 	for _, p := range list {
 		ps.List = append(ps.List, p)
 		ps.pages.add(p)
-		for q := p; q != nil; q = q.Island {
+		for q := p; q != nil; q = q.island {
 			for _, s := range q.Stages {
 				ps.Stages = append(ps.Stages, s)
 				ps.owner[s] = p
@@ -194,12 +194,12 @@ func (ps *patches) add(list []*Patch) {
 			ps.Guards[symbols.Addr(g.At)] = to
 		}
 	}
-	sort.Slice(ps.Stages, func(i, j int) bool { return ps.Stages[i].Base < ps.Stages[j].Base })
+	sort.Slice(ps.Stages, func(i, j int) bool { return ps.Stages[i].base < ps.Stages[j].base })
 }
 
 // StageAt finds the stage that holds pc.
 func (ps *patches) StageAt(pc symbols.Addr) *stage {
-	i := sort.Search(len(ps.Stages), func(i int) bool { return ps.Stages[i].Base > pc })
+	i := sort.Search(len(ps.Stages), func(i int) bool { return ps.Stages[i].base > pc })
 	if i > 0 && ps.Stages[i-1].holds(pc) {
 		return ps.Stages[i-1]
 	}

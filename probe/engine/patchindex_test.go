@@ -12,8 +12,8 @@ func TestPageIndex(t *testing.T) {
 		return &Patch{Plan: &plan.Patch{At: a, Lock: a + 5, Writes: []plan.Write{{At: a, Bytes: make([]byte, 5)}}}}
 	}
 	low, across, high := at(0x1000), at(0x1ffe), at(0x3000)
-	high.Island = at(0x2f80)
-	high.Plan.Island = high.Island.Plan
+	high.island = at(0x2f80)
+	high.Plan.Island = high.island.Plan
 	x := pageIndex{}
 	for _, p := range []*Patch{low, across, high} {
 		x.add(p)

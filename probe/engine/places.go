@@ -84,7 +84,7 @@ func (e *Event) byPlace() []results.Stats {
 			c := p.feed.counters.Probe(p.Id)
 			c.Add(counts[at])
 			counts[at] = c
-			if b != e || e.Removed {
+			if b != e || e.removed {
 				continue
 			}
 			st := live[at]

@@ -212,7 +212,7 @@ func wantsMore(plans []*plan.Patch, sites []plan.Site) bool {
 // release gives the room of patches back that are not carried out.
 func (o *planner) release(patches []*Patch) {
 	for _, p := range patches {
-		for q := p; q != nil; q = q.Island {
+		for q := p; q != nil; q = q.island {
 			o.space.Release(q.Plan.Detour, q.Plan.Room)
 		}
 	}

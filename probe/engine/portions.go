@@ -26,7 +26,7 @@ const (
 
 // inPortions reports whether the jumps that come may be written in portions.
 func (x *exchanged) inPortions() bool {
-	return len(x.Patches) > portionStep && len(x.calls) == 0 && !slices.ContainsFunc(x.Patches, func(p *Patch) bool {
+	return len(x.patches) > portionStep && len(x.calls) == 0 && !slices.ContainsFunc(x.patches, func(p *Patch) bool {
 		return slices.ContainsFunc(p.Wants, func(w PatchRequest) bool { return w.P.goABI && w.Kind != requestEntry })
 	})
 }
@@ -34,7 +34,7 @@ func (x *exchanged) inPortions() bool {
 // armInPortions writes jumps that are in the journal. On an error they are taken out
 // again.
 func (tg *Target) armInPortions(ctx context.Context, x *exchanged) error {
-	todo := slices.Clone(x.Patches)
+	todo := slices.Clone(x.patches)
 	slices.SortStableFunc(todo, func(a, b *Patch) int { return a.notes() - b.notes() })
 	all, stops, began := len(todo), 0, time.Now()
 	var longest time.Duration
@@ -65,7 +65,7 @@ func (tg *Target) armInPortions(ctx context.Context, x *exchanged) error {
 
 // disarmAll takes the jumps of a plan out again, whichever are in the text.
 func (tg *Target) disarmAll(ctx context.Context, x *exchanged) error {
-	err := tg.WithStopped(ctx, func(stopped []*tracee.Thread) error { return tg.RestorePatches(x.Patches, stopped) })
+	err := tg.WithStopped(ctx, func(stopped []*tracee.Thread) error { return tg.RestorePatches(x.patches, stopped) })
 	if err = tracee.IgnoreLate(err); err != nil {
 		tg.lose(x)
 	}

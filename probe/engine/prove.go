@@ -56,7 +56,7 @@ func (tg *Target) pristine(a symbols.Addr, want []byte) error {
 	if tg.left.at(tg.Proc.PID(), a, len(want)) {
 		return fmt.Errorf("probes that were left (--detach) are there: kprobe list --sites -p %[1]d shows them, kprobe del -p %[1]d takes them out", tg.Proc.PID())
 	}
-	if have[0] == Breakpoint {
+	if have[0] == breakpoint {
 		return errors.New("another tracer's breakpoint is there (gdb, or a uprobe of the kernel)")
 	}
 	return errForeign
@@ -77,7 +77,7 @@ const windowSize = 16 << 10
 // readAhead has text be read in large pieces while many places are looked at. It returns
 // how to have it as before.
 func (tg *Target) readAhead(places int) (done func()) {
-	if places < LetGo {
+	if places < letGoFrom {
 		return func() {}
 	}
 	tg.reading = textWindow{on: true}

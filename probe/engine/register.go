@@ -86,7 +86,7 @@ func (tg *Target) TakeOut(ctx context.Context, list []*Definition) error {
 		}
 	}
 	ctx = context.WithoutCancel(ctx)
-	if err := tg.change(ctx, &Changeset{drop: drop}); err != nil {
+	if err := tg.change(ctx, &changeset{drop: drop}); err != nil {
 		for p := range drop {
 			p.feed.leave(p, false)
 		}
@@ -136,7 +136,7 @@ func (s *Engine) Enable(on bool, events []*results.Event) error {
 	s.Events.held(func(all []*Event) {
 		here := map[*results.Event]*Event{}
 		for _, e := range all {
-			if !e.Removed {
+			if !e.removed {
 				here[&e.Event] = e
 			}
 		}
@@ -149,7 +149,7 @@ func (s *Engine) Enable(on bool, events []*results.Event) error {
 			list = append(list, here[ev])
 		}
 		for _, e := range list {
-			e.Turn(on)
+			e.turn(on)
 		}
 	})
 	return err

@@ -20,7 +20,7 @@ import (
 // the rseq areas of its threads.
 const (
 	renewFirst = 50 * time.Millisecond
-	RenewTries = 9 // over 25 s
+	renewTries = 9 // over 25 s
 	renewSoon  = 5 // over 1.5 s: a process isn't let go of before
 )
 
@@ -34,7 +34,7 @@ const (
 // renewal is when a target's threads' numbers are looked for next.
 type renewal struct {
 	at    time.Time
-	Tries int
+	tries int
 	// filtered: no jump makes system calls any more.
 	Filtered bool
 }
@@ -43,7 +43,7 @@ type renewal struct {
 // threads' numbers can be read.
 func (tg *Target) renewable() bool {
 	return tg.Params != nil && tg.Params.TID.Seg == asm.DS && (len(tg.Patches.List) > 0 || len(tg.lackNumber()) > 0) &&
-		tg.IsMain() && !tg.dying && !tg.Engine.Closed && tg.Renewal.Tries < RenewTries
+		tg.IsMain() && !tg.dying && !tg.Engine.Closed && tg.Renewal.tries < renewTries
 }
 
 // lackNumber lists the probes that are breakpoints because their threads' numbers
@@ -68,8 +68,8 @@ func (tg *Target) renewAtTick() {
 	if !tg.renewable() || now.Before(r.at) {
 		return
 	}
-	r.at = now.Add(renewFirst << r.Tries)
-	r.Tries++
+	r.at = now.Add(renewFirst << r.tries)
+	r.tries++
 	var tid detour.TID
 	var rseq int32
 	err := tg.Proc.WithStopped(tg.Engine.Run, func(stopped []*tracee.Thread) error {
@@ -110,7 +110,7 @@ func (tg *Target) filtersAtTick() {
 
 // renew builds every jump again, and those that could not be yet. On an error all is as before.
 func (tg *Target) renew() error {
-	f := tg.NewFinder()
+	f := tg.newFinder()
 	for _, p := range tg.Patches.List {
 		if p.Armed {
 			f.patch(p)
@@ -118,11 +118,11 @@ func (tg *Target) renew() error {
 	}
 	if tg.Params.TID.Seg != asm.DS {
 		for _, p := range tg.lackNumber() {
-			f.Probe(p)
+			f.probe(p)
 		}
 	}
 	for p := range f.seen {
-		f.Out.Stay[p] = true
+		f.out.stay[p] = true
 	}
-	return tg.exchange(tg.Engine.Run, &Changeset{Out: f.Out})
+	return tg.exchange(tg.Engine.Run, &changeset{out: f.out})
 }

@@ -91,7 +91,7 @@ func (x *retirement) takeStuck() []*Site {
 // retire takes note of what a change has taken out.
 func (tg *Target) retire(x *exchanged) {
 	led := map[*Patch]bool{} // whose detours breakpoints lead into
-	for _, w := range x.Traps {
+	for _, w := range x.traps {
 		if w.Kind == wantRedirect {
 			led[tg.Patches.owner[tg.Patches.StageAt(w.to)]] = true
 		}
@@ -266,7 +266,7 @@ func (tg *Target) vacate(ctx context.Context) error {
 func (tg *Target) vacateOne(r *retired, in map[any]bool) error {
 	busy := false
 	for _, p := range r.patches {
-		for q := p; q != nil; q = q.Island {
+		for q := p; q != nil; q = q.island {
 			busy = busy || in[q] || q.Armed
 			for _, g := range q.Plan.Guards {
 				busy = busy || in[symbols.Addr(g.At)]
@@ -298,7 +298,7 @@ func (tg *Target) vacateOne(r *retired, in map[any]bool) error {
 // were taken out: no thread has trapped there that isn't led on yet.
 func (tg *Target) forgetKeys(r *retired) {
 	for _, p := range r.patches {
-		for q := p; q != nil; q = q.Island {
+		for q := p; q != nil; q = q.island {
 			for _, g := range q.Plan.Guards {
 				tg.Area.Table.Forget(GuardKey(g))
 			}

@@ -247,5 +247,5 @@ func (tg *Target) UnderWay(l *ExitProbe, in detour.Instance, sps []uint64) bool 
 	}
 	var word [8]byte
 	_, err := tg.Proc.ReadMemory(word[:], symbols.Addr(slot))
-	return errors.Is(err, symbols.ErrLatePage) || err == nil && Le64(word[:]) == in.Return
+	return errors.Is(err, symbols.ErrLatePage) || err == nil && le64(word[:]) == in.Return
 }

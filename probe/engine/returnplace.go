@@ -69,7 +69,7 @@ func (tg *Target) armReturn(ctx context.Context, ra symbols.Addr, list []own) er
 		}
 		list = append(list, own{Place: found})
 	}
-	return tg.change(ctx, &Changeset{own: list})
+	return tg.change(ctx, &changeset{own: list})
 }
 
 // placeOf names an address in a file's text.

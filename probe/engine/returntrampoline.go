@@ -73,7 +73,7 @@ func (o *planner) followable(w PatchRequest) string {
 func (f *trampolineProbe) buildEntry(o *planner, st *stage, ws []PatchRequest, tail tailFunc) ([]byte, error) {
 	params := o.params
 	params.Sketch = st.sketch
-	r, err := detour.BuildReturn(uint64(st.Base), &params, o.probesOf(ws[len(ws)-1:])[0], f.pool, tail)
+	r, err := detour.BuildReturn(uint64(st.base), &params, o.probesOf(ws[len(ws)-1:])[0], f.pool, tail)
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +124,7 @@ func (f *trampolineProbe) abandoned(tg *Target, in detour.Instance, _ []uint64) 
 		if _, err := tg.Proc.ReadMemory(word[:], next); err != nil {
 			return !errors.Is(err, symbols.ErrLatePage)
 		}
-		now, n := tg.held(symbols.Addr(Le64(word[:])))
+		now, n := tg.held(symbols.Addr(le64(word[:])))
 		if now == nil {
 			return true
 		}

@@ -73,7 +73,7 @@ func (tg *Target) armWays(ctx context.Context, list []own) error {
 			fresh = append(fresh, x)
 		}
 	}
-	if err := tg.change(ctx, &Changeset{own: fresh}); err != nil {
+	if err := tg.change(ctx, &changeset{own: fresh}); err != nil {
 		return err
 	}
 	for _, x := range list {
@@ -176,12 +176,12 @@ func (s *Engine) followOutside(ctx context.Context, tg *Target) {
 // become jumps by a change. Calls that are under way are followed to where they
 // return to. Whether there are to be such breakpoints is found out anew at the next
 // call that needs them.
-func (tg *Target) unwatch(ctx context.Context, c *Changeset) {
+func (tg *Target) unwatch(ctx context.Context, c *changeset) {
 	if tg.Engine.Opts.NoOptimize || tg.unwatching {
 		return
 	}
 	gone := map[*Placed]bool{}
-	for p := range tg.affected(c).Stay {
+	for p := range tg.affected(c).stay {
 		if p.watch == watched && !p.user.handles() {
 			gone[p] = true
 		}

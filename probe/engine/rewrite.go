@@ -48,7 +48,7 @@ func (tg *Target) RestorePatches(list []*Patch, stopped []*tracee.Thread) error 
 	err := area.Restore(tg.Proc, all, stopped)
 	for i, p := range list {
 		stays := slices.ContainsFunc(of[i], func(w *area.Write) bool { return !w.Done })
-		for q := p; q != nil; q = q.Island {
+		for q := p; q != nil; q = q.island {
 			if stays {
 				q.Armed = true // as far as anybody knows: its code is needed
 			} else {
@@ -61,7 +61,7 @@ func (tg *Target) RestorePatches(list []*Patch, stopped []*tracee.Thread) error 
 
 // writes lists what the patch has written, or is about to, as far as it is in the journal.
 func (p *Patch) writes() (list []*area.Write) {
-	for q := p; q != nil; q = q.Island {
+	for q := p; q != nil; q = q.island {
 		for i := range q.entries {
 			w := q.Plan.Writes[i]
 			list = append(list, &area.Write{
@@ -95,5 +95,5 @@ func (tg *Target) RestoreSites(list []*Site) error {
 
 // removal is what takes the site's int3 out, if it is there.
 func (s *Site) removal() Change {
-	return Change{At: uint64(s.Addr), Old: []byte{Breakpoint}, New: s.code[:1]}
+	return Change{At: uint64(s.Addr), Old: []byte{breakpoint}, New: s.code[:1]}
 }

@@ -203,7 +203,7 @@ func (tg *Target) callsOf(k detour.Calls, slot uint64) []byte {
 
 // passInstead notes that a call passes, or forgets one that was left.
 func (s *Engine) passInstead(tg *Target, th *thread, st *stage, w PatchRequest, way detour.Passing) {
-	if w.conditional && !JccTaken(w.Inst.Opcode, s.regs.Flags) {
+	if w.conditional && !jccTaken(w.Inst.Opcode, s.regs.Flags) {
 		return
 	}
 	k, sp := st.exits().Calls, s.regs.GPR[fetch.SP]
@@ -270,7 +270,7 @@ func (s *Engine) commonInstead(tg *Target, th *thread, st *stage, taken int) {
 // missedJump has the calls missed that a jump has not noted, behind the first of them.
 func (s *Engine) missedJump(st *stage, noted int) {
 	for _, w := range st.wants {
-		if !w.notes || w.conditional && !JccTaken(w.Inst.Opcode, s.regs.Flags) {
+		if !w.notes || w.conditional && !jccTaken(w.Inst.Opcode, s.regs.Flags) {
 			continue
 		}
 		if noted--; noted < 0 && !s.Stopping && w.P.feed.enabled(w.P) {
@@ -330,9 +330,9 @@ func (tg *Target) faulted(t *tracee.Thread, si *tracee.Siginfo) {
 		return
 	}
 	th, laid := tg.thread(t), tg.faults.watch.laid[sig]
-	status := CaughtSignals(tg.Proc.PID())
+	status := caughtSignals(tg.Proc.PID())
 	switch {
-	case !ignored && SignalSet(status, "SigCgt:")&bit != 0:
+	case !ignored && signalSet(status, "SigCgt:")&bit != 0:
 		if th.forced&bit == 0 || th.laid == laid {
 			return
 		}
@@ -340,7 +340,7 @@ func (tg *Target) faulted(t *tracee.Thread, si *tracee.Siginfo) {
 		if err := t.BlockSignal(sig); err != nil {
 			tg.Engine.Logf("the mask of thread %d could not be put back: %v", t.TID(), err)
 		}
-	case ignored && SignalSet(status, "SigIgn:")&bit != 0:
+	case ignored && signalSet(status, "SigIgn:")&bit != 0:
 	default:
 		now, err := tg.Proc.Sigaction(tg.Engine.Run, t, sig)
 		if err != nil || now.Handler != 0 {

@@ -7,8 +7,8 @@ import (
 	"kprobe/symbols"
 )
 
-// Breakpoint is the encoding of int3.
-const Breakpoint = memory.Int3
+// breakpoint is the encoding of int3.
+const breakpoint = memory.Int3
 
 // maxInsn is the length of the longest instruction (Intel SDM vol. 2, 2.3.11).
 const maxInsn = 15

@@ -90,7 +90,7 @@ func (tg *Target) write(st *Site) error {
 			p.feed.setTactic(p, plan.Breakpoint)
 		}
 	}
-	if err := tg.Proc.WriteMemory([]byte{Breakpoint}, st.Addr); err != nil {
+	if err := tg.Proc.WriteMemory([]byte{breakpoint}, st.Addr); err != nil {
 		return errors.Join(fmt.Errorf("write the breakpoint at %s: %w", st.name, err), tg.restore(st))
 	}
 	return nil
@@ -106,7 +106,7 @@ func (tg *Target) restore(st *Site) error {
 	if err != nil && !errors.Is(err, unix.EFAULT) && !errors.Is(err, unix.EIO) {
 		return fmt.Errorf("restore %s: %w", st.name, err)
 	}
-	if err == nil && now[0] == Breakpoint {
+	if err == nil && now[0] == breakpoint {
 		if err := tg.Proc.WriteMemory(st.code[:1], st.Addr); err != nil {
 			return fmt.Errorf("restore %s: %w", st.name, err)
 		}

@@ -44,7 +44,7 @@ func (o *planner) room(at uint64, ws []PatchRequest) (int, error) {
 			o.sketches[keyOf(part)] = known.sketch
 			continue
 		}
-		st := &stage{Base: symbols.Addr(base), sketch: &detour.Sketch{}}
+		st := &stage{base: symbols.Addr(base), sketch: &detour.Sketch{}}
 		text, err := o.probes(st, part, tail)
 		if err != nil {
 			return 0, err
@@ -128,9 +128,9 @@ var errRoom = errors.New("its detour does not fit the room that was found for it
 
 // trim gives the room back that the patch's detours were found and didn't need.
 func (p *Patch) trim(s *plan.Space) {
-	for ; p != nil && len(p.Stages) > 0; p = p.Island {
+	for ; p != nil && len(p.Stages) > 0; p = p.island {
 		last := p.Stages[len(p.Stages)-1]
-		end := (uint64(last.Base) + uint64(last.size) + 15) &^ 15
+		end := (uint64(last.base) + uint64(last.size) + 15) &^ 15
 		if room := int(end - p.Plan.Detour); room < p.Plan.Room {
 			s.Release(end, p.Plan.Room-room)
 			p.Plan.Room = room

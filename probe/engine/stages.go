@@ -31,7 +31,7 @@ func (o *planner) build(p *plan.Patch, byAddr map[uint64][]PatchRequest) (*Patch
 		if err != nil {
 			return nil, err
 		}
-		out.Island = island
+		out.island = island
 	}
 	// Where the stages start: at each site, and at the first byte if there
 	// is none.
@@ -65,7 +65,7 @@ func (o *planner) build(p *plan.Patch, byAddr map[uint64][]PatchRequest) (*Patch
 			code = p.Displaced[from : starts[i+1].at-p.At]
 			opts.NoJumpBack = true
 		}
-		st := &stage{Base: symbols.Addr(base), At: symbols.Addr(s.at)}
+		st := &stage{base: symbols.Addr(base), At: symbols.Addr(s.at)}
 		var next uint64
 		if i+1 < len(starts) {
 			// The size doesn't depend on where the next stage lies.
@@ -113,7 +113,7 @@ func (o *planner) stage(st *stage, ws []PatchRequest, code []byte, opts insn.Opt
 		return nil
 	}
 	if len(ws) == 0 {
-		c := asm.New(uint64(st.Base))
+		c := asm.New(uint64(st.base))
 		if err := tail(c); err != nil {
 			return nil, err
 		}
@@ -136,9 +136,9 @@ func (o *planner) probes(st *stage, ws []PatchRequest, tail tailFunc) ([]byte, e
 	var d *detour.Detour
 	var err error
 	if ws[0].Kind == requestExit {
-		d, err = detour.BuildExit(uint64(st.Base), &params, o.probesOf(ws), nil, tail)
+		d, err = detour.BuildExit(uint64(st.base), &params, o.probesOf(ws), nil, tail)
 	} else {
-		d, err = detour.Build(uint64(st.Base), &params, o.probesOf(ws), tail)
+		d, err = detour.Build(uint64(st.base), &params, o.probesOf(ws), tail)
 	}
 	if err != nil {
 		return nil, err
@@ -249,7 +249,7 @@ func (o *planner) enterStage(st *stage, ws []PatchRequest, tail tailFunc) ([]byt
 	params.Sketch = st.sketch
 	calls := x.Calls
 	calls.Joined = last.joins
-	d, err := detour.BuildEnter(uint64(st.Base), &params, ps[:len(ps)-1], ps[len(ps)-1], calls, tail)
+	d, err := detour.BuildEnter(uint64(st.base), &params, ps[:len(ps)-1], ps[len(ps)-1], calls, tail)
 	if err != nil {
 		return nil, err
 	}
@@ -265,20 +265,20 @@ func (o *planner) leaveStage(st *stage, ws []PatchRequest, tail tailFunc) ([]byt
 	var err error
 	switch {
 	case w.alone:
-		d, err = detour.BuildExit(uint64(st.Base), &params, o.probesOf(ws), nil, tail)
+		d, err = detour.BuildExit(uint64(st.base), &params, o.probesOf(ws), nil, tail)
 	case w.open != nil:
-		d, err = detour.BuildOnward(uint64(st.Base), &params, x.Calls, w.open, x.noting, tail)
+		d, err = detour.BuildOnward(uint64(st.base), &params, x.Calls, w.open, x.noting, tail)
 	case w.notes:
 		noting := slices.DeleteFunc(slices.Clone(ws), func(w PatchRequest) bool { return !w.notes })
 		calls := x.Calls
 		calls.Joined = len(noting) < len(ws) // others' calls come here
-		d, err = detour.BuildJump(uint64(st.Base), &params, o.probesOf(noting), calls, asm.Cond(w.Inst.Opcode&15), !w.conditional, tail)
+		d, err = detour.BuildJump(uint64(st.base), &params, o.probesOf(noting), calls, asm.Cond(w.Inst.Opcode&15), !w.conditional, tail)
 	case w.passing != detour.NotPassing:
-		d, err = detour.BuildPassing(uint64(st.Base), &params, x.Calls, w.passing, asm.Cond(w.Inst.Opcode&15), !w.conditional, tail)
+		d, err = detour.BuildPassing(uint64(st.base), &params, x.Calls, w.passing, asm.Cond(w.Inst.Opcode&15), !w.conditional, tail)
 	case x.Calls.Common:
-		d, err = detour.BuildLeaves(uint64(st.Base), &params, o.probesOf(ws), x.Calls, w.pop, tail)
+		d, err = detour.BuildLeaves(uint64(st.base), &params, o.probesOf(ws), x.Calls, w.pop, tail)
 	default:
-		d, err = detour.BuildLeave(uint64(st.Base), &params, o.probesOf(ws)[0], x.Calls, w.pop, tail)
+		d, err = detour.BuildLeave(uint64(st.base), &params, o.probesOf(ws)[0], x.Calls, w.pop, tail)
 	}
 	if err != nil {
 		return nil, err

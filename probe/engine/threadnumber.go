@@ -46,7 +46,7 @@ func ownNumber(p *tracee.Process, t *tracee.Thread, off int32, n *threads.Number
 	}
 	var self [8]byte
 	var number [4]byte
-	if _, err := p.ReadMemory(self[:], symbols.Addr(regs.Fs_base)); err != nil || Le64(self[:]) != regs.Fs_base {
+	if _, err := p.ReadMemory(self[:], symbols.Addr(regs.Fs_base)); err != nil || le64(self[:]) != regs.Fs_base {
 		return false, nil
 	}
 	if _, err := p.ReadMemory(number[:], symbols.Addr(regs.Fs_base)+symbols.Addr(off)); err != nil {
@@ -76,7 +76,7 @@ func (tg *Target) checkNumber(t *tracee.Thread) {
 	}
 	tg.bar("a thread has been born without a control block of its own")
 	tg.Engine.Logf("process %d: thread %d has no number in its control block: detours ask the kernel", tg.Proc.PID(), t.TID())
-	tg.Renewal.Tries = RenewTries // which is final
+	tg.Renewal.tries = renewTries // which is final
 	tg.readNumbers(detour.TID{}, 0)
 }
 
@@ -135,18 +135,18 @@ func findGoTID(p *tracee.Process, stopped []*tracee.Thread, n *threads.Numbers) 
 		}
 		var word [8]byte
 		m := make([]byte, goMSize)
-		if _, err := p.ReadMemory(word[:], symbols.Addr(regs.Fs_base-8)); err != nil || Le64(word[:]) == 0 {
+		if _, err := p.ReadMemory(word[:], symbols.Addr(regs.Fs_base-8)); err != nil || le64(word[:]) == 0 {
 			return detour.TID{}
 		}
-		if _, err := p.ReadMemory(word[:], symbols.Addr(Le64(word[:])+goM)); err != nil {
+		if _, err := p.ReadMemory(word[:], symbols.Addr(le64(word[:])+goM)); err != nil {
 			return detour.TID{}
 		}
-		if _, err := p.ReadMemory(m, symbols.Addr(Le64(word[:]))); err != nil {
+		if _, err := p.ReadMemory(m, symbols.Addr(le64(word[:]))); err != nil {
 			return detour.TID{}
 		}
 		asked++
 		for i := range fits {
-			if Le64(m[8*i:]) == uint64(n.Inside(t.TID())) {
+			if le64(m[8*i:]) == uint64(n.Inside(t.TID())) {
 				fits[i]++
 			}
 		}

@@ -82,7 +82,7 @@ func (tg *Target) keepsTracer() (why string, later bool) {
 	switch {
 	case tg.loads():
 		return "its program is still being loaded", true
-	case tg.renewable() && tg.Renewal.Tries < renewSoon:
+	case tg.renewable() && tg.Renewal.tries < renewSoon:
 		return "its threads' numbers aren't known yet", true
 	case tg.tookOver:
 		return "it shares the memory of a process that is gone", false
@@ -243,7 +243,7 @@ func (tg *Target) forgetBirths(ctx context.Context) {
 	tg.births.undo()
 	err := tg.Proc.WriteMemory(make([]byte, 8), tg.Area.Gate+BirthsOff)
 	if err == nil {
-		err = tg.change(ctx, &Changeset{drop: drop})
+		err = tg.change(ctx, &changeset{drop: drop})
 	}
 	if err != nil && !errors.Is(err, tracee.ErrGone) {
 		tg.bar(err.Error())

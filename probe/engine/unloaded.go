@@ -25,7 +25,7 @@ func (tg *Target) refresh() error {
 // forgetGone drops what kprobe believes to have written at the places of a
 // batch and what isn't there any more: their library was unloaded, and loaded
 // again at the same address.
-func (tg *Target) forgetGone(ctx context.Context, c *Changeset) error {
+func (tg *Target) forgetGone(ctx context.Context, c *changeset) error {
 	places := make([]*assess.Place, 0, len(c.add)+len(c.own))
 	for _, w := range c.add {
 		places = append(places, w.Place)
@@ -41,7 +41,7 @@ func (tg *Target) forgetGone(ctx context.Context, c *Changeset) error {
 				return err
 			}
 		}
-		if st := tg.Sites[w.Site.Addr]; st != nil && st.Armed && !tg.Holds(st.Addr, []byte{Breakpoint}) {
+		if st := tg.Sites[w.Site.Addr]; st != nil && st.Armed && !tg.Holds(st.Addr, []byte{breakpoint}) {
 			tg.discard(st)
 			tg.Retired.add(&retired{sites: []*Site{st}})
 		}

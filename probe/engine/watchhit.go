@@ -176,7 +176,7 @@ func (x watchState) switched() bool { return x.p.feed.disabled(x.p) != x.off }
 
 // listWatched lists the watchpoints of all targets of which it is to be seen when they
 // are switched on and off, after a change; nil: there is none.
-func (s *Engine) listWatched(c *Changeset) {
+func (s *Engine) listWatched(c *changeset) {
 	var list []watchState
 	note := func(p *Placed) {
 		if p.data != nil && (c == nil || !c.drop[p]) {

@@ -76,7 +76,7 @@ func (tg *Target) watchers(fresh []*Placed, drop map[*Placed]bool) (list []*Plac
 
 // changeWatches gives a change's watchpoints their registers, and takes those of the
 // ones that go. undo gives back what there was.
-func (tg *Target) changeWatches(ctx context.Context, c *Changeset) (undo func(), err error) {
+func (tg *Target) changeWatches(ctx context.Context, c *changeset) (undo func(), err error) {
 	was := tg.Registers.Slots
 	next, err := assign(was, tg.watchers(c.fresh, c.drop))
 	if err != nil {

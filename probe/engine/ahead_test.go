@@ -1,16 +1,14 @@
-package probe
+package engine
 
 import (
 	"testing"
 	"time"
-
-	"kprobe/probe/engine"
 )
 
 // Results come in order, whatever is done first; who asks for no more waits for nothing
 // that hasn't begun.
 func TestAhead(t *testing.T) {
-	next, stop := engine.Ahead(1000, func(i int) int {
+	next, stop := ahead(1000, func(i int) int {
 		if i%7 == 0 {
 			time.Sleep(10 * time.Microsecond)
 		}
@@ -22,6 +20,6 @@ func TestAhead(t *testing.T) {
 		}
 	}
 	stop()
-	_, stop = engine.Ahead(0, func(int) int { panic("there is nothing to be done") })
+	_, stop = ahead(0, func(int) int { panic("there is nothing to be done") })
 	stop()
 }

@@ -1,9 +1,7 @@
-package probe
+package engine
 
 import (
 	"testing"
-
-	"kprobe/probe/engine"
 )
 
 // TestJccTaken compares with the conditions spelled out, for every condition
@@ -21,7 +19,7 @@ func TestJccTaken(t *testing.T) {
 			of, !of, cf, !cf, zf, !zf, cf || zf, !cf && !zf,
 			sf, !sf, pf, !pf, sf != of, sf == of, zf || sf != of, !zf && sf == of,
 		} {
-			if got := engine.JccTaken(0x80|byte(cond), flags); got != want {
+			if got := jccTaken(0x80|byte(cond), flags); got != want {
 				t.Errorf("condition %x with flags %#x: %v, want %v", cond, flags, got, want)
 			}
 		}
