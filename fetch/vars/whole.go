@@ -118,6 +118,9 @@ func (v value) whole(out fetch.Variable) (fetch.Variable, error) {
 // false if nothing of it is left.
 func without(t fetch.Type, off int64, list *pieceList) (out fetch.Type, some bool) {
 	size := int64(t.Size) * int64(max(t.Count, 1))
+	if l := t.Layout; l != nil && t.Base == fetch.String && l.Len != 0 && list.lacks(off+int64(l.Len), 8) {
+		return fetch.Type{Base: fetch.Hex, Size: 8, Layout: &fetch.Layout{Gone: fetch.OptimizedOut}}, false // a text without its length
+	}
 	if !list.lacks(off, size) || t.Layout != nil && t.Layout.Members != nil && len(t.Layout.Members) == 0 {
 		return t, true
 	}
