@@ -21,7 +21,7 @@ func TestRemovedEventsAreSmall(t *testing.T) {
 		most int64    // bytes that each event may leave behind
 	}{
 		{"one name", []string{"p:x target n=$arg1 s=+0(%r8):string", "r:y target v=$retval"}, 64},
-		{"many names", []string{"p:xN target n=$arg1 s=+0(%r8):string", "r:yN target v=$retval"}, 1280},
+		{"many names", []string{"p:xN target n=$arg1 s=+0(%r8):string", "r:yN target v=$retval"}, 1440},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			sub := startSubject(t, prog)

@@ -2,8 +2,11 @@ package probe
 
 import (
 	"fmt"
+	"strings"
 	"testing"
+	"time"
 
+	"kprobe/fetch"
 	"kprobe/internal/fixture"
 )
 
@@ -19,15 +22,26 @@ func TestOnward(t *testing.T) {
 	// Of each target's calls a third may be left; i is 0 to 2.
 	const all, left = rounds * threads, rounds / 3 * threads
 	hops := []string{"r:hop probe_onward:hop_*", "r:through through", "r:twice twice", "r:own own"}
+	targets := append(hops[:4:4], "r:alike alike", "r:raises raises", "r:flees flees")
 	for _, c := range []struct {
 		name string
+		o    Options
 		defs []string
 	}{
-		{"all", append(hops[:4:4], "r:alike alike", "r:raises raises", "r:flees flees")},
-		{"few", hops},
+		{"all", Options{CountOnly: true}, targets},
+		{"few", Options{CountOnly: true}, hops},
+		{"all, recorded", Options{Active: 1024}, targets},
+		{"few, recorded", Options{}, hops},
 	} {
 		sub := startSubject(t, prog, args...)
-		l, _ := engage(t, sub.pid(), Options{CountOnly: true}, c.defs...)
+		defs, sink := c.defs, &onwardValues{}
+		if !c.o.CountOnly {
+			defs = nil
+			for _, d := range c.defs {
+				defs = append(defs, d+" v=$retval x=$arg1 took=$duration")
+			}
+		}
+		l := engageInto(t, sub.pid(), c.o, sink, defs...)
 		for name, n := range map[string]int{"hop": 40, "through": 1, "twice": 1} {
 			if jumps, why := optimizedOf(l, name); jumps != n {
 				t.Errorf("%s: %s: %d of %d places by a jump: %s", c.name, name, jumps, n, why)
@@ -38,6 +52,9 @@ func TestOnward(t *testing.T) {
 		}
 		l.finish(sub.pid())
 		sub.end()
+		if sink.bad != "" || (sink.n == 0) != c.o.CountOnly {
+			t.Errorf("%s: %d records; wrong: %q", c.name, sink.n, sink.bad)
+		}
 		of := uint64(5*all - 2*left)
 		for name, n := range map[string]uint64{"hop": 40*of + of, "through": of, "twice": of} {
 			if st := l.stat(name); st.Hits != n || st.Missed != 0 {
@@ -45,4 +62,26 @@ func TestOnward(t *testing.T) {
 			}
 		}
 	}
+}
+
+// onwardValues is a sink that checks that each call gave three times its argument and one,
+// or its argument (labs), and that those which trap took some time: others may take less
+// than a step of the clock.
+type onwardValues struct {
+	n    int
+	bad  string
+	vals []fetch.Value
+}
+
+// Hit implements Sink.
+func (s *onwardValues) Hit(h *Hit) error {
+	var err error
+	if s.vals, err = h.Program.Decode(h.Data, s.vals); err != nil {
+		return err
+	}
+	v, x, took := s.vals[0].Int, s.vals[1].Int, s.vals[2].Int
+	if s.n++; v != 3*x+1 && v != x || took == 0 && strings.HasPrefix(h.Func, "hop_") || took > uint64(time.Minute) {
+		s.bad = fmt.Sprintf("%s(%d) = %d in %d ns", h.Func, x, v, took)
+	}
+	return nil
 }

@@ -115,9 +115,13 @@ func (k Calls) offset(row int) int { return callsHead + row<<k.Shift }
 
 // Used lists the calls in it, from its memory; Number is the row's.
 func (k Calls) Used(mem []byte) []Instance {
-	var used []Instance
+	return k.used(nil, mem, 0, k.Count)
+}
+
+// used adds the calls in the rows from first to before end.
+func (k Calls) used(used []Instance, mem []byte, first, end int) []Instance {
 	le := binary.LittleEndian
-	for n := 0; n < k.Count && k.offset(n)+1<<k.Shift <= len(mem); n++ {
+	for n := first; n < end && k.offset(n)+1<<k.Shift <= len(mem); n++ {
 		b := mem[k.offset(n):]
 		if slot := le.Uint64(b[callSlot:]); slot != 0 {
 			used = append(used, Instance{n, le.Uint32(b[callTID:]) &^ passedOn, slot, le.Uint64(b[callReturn:]), le.Uint64(b[callReal:])})

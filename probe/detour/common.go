@@ -295,6 +295,20 @@ func (k Calls) Near(slot uint64) iter.Seq2[int, int] {
 	}
 }
 
+// With lists the calls with a slot, from what Near tells of the table's memory: the rest
+// of mem may hold anything.
+func (k Calls) With(mem []byte, slot uint64) (out []Instance) {
+	for from, end := range k.Near(slot) {
+		first := max(from-callsHead, 0) >> k.Shift
+		for _, in := range k.used(nil, mem, first, (end-callsHead)>>k.Shift) {
+			if in.Slot == slot {
+				out = append(out, in)
+			}
+		}
+	}
+	return out
+}
+
 // First is the first of the calls with a slot that return to an address, from the
 // table's memory, in the order in which returns look at them.
 func (k Calls) First(mem []byte, slot, ra uint64) (in Instance, ok bool) {

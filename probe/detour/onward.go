@@ -18,9 +18,9 @@ import (
 // isn't known when returns are planned: so its row says that any return which looks into
 // the table may be its own (anywhere), and such calls are counted only.
 //
-// Where the jump leads to any other function, and a call is noted that ends there, the
-// code traps at Detour.NoRoom, with the program's registers: who traces follows the call
-// to where it returns to.
+// Where the jump leads to any other function, or calls are more than counted, and a call
+// is noted that ends there, the code traps at Detour.NoRoom, with the program's registers:
+// who traces follows the call to where it returns to.
 
 // anywhere is the bit of an owner whose calls may return by any of the returns that look
 // into the table.
@@ -103,8 +103,8 @@ func (s *Noting) shift() uint8 { return uint8(32 - bits.TrailingZeros(uint(len(s
 
 func (s *Noting) first(at uint64) int { return int(uint32(at) * golden32u >> s.shift()) }
 
-// BuildOnward makes the detour of a jump to an address that the chain gives. tail emits
-// the jump.
+// BuildOnward makes the detour of a jump to an address that the chain gives. noting says to
+// which of them calls pass on; nil: to none. tail emits the jump.
 func BuildOnward(base uint64, p *Params, k Calls, to *fetch.Chain, noting *Noting, tail func(c *asm.Code) error) (*Detour, error) {
 	return tight(base, p, func(c *asm.Code) (*Detour, error) { return buildOnward(c, p, k, to, noting, tail) })
 }
@@ -114,7 +114,7 @@ func buildOnward(c *asm.Code, p *Params, k Calls, to *fetch.Chain, noting *Notin
 	if err := k.check(); err != nil {
 		return nil, err
 	}
-	if !k.Common || noting == nil {
+	if !k.Common {
 		return nil, fmt.Errorf("calls %+v that go anywhere are in no table in common", k)
 	}
 	if !p.NoRedZone {
@@ -127,24 +127,15 @@ func buildOnward(c *asm.Code, p *Params, k Calls, to *fetch.Chain, noting *Notin
 	f := &b.frame
 	out, none, unseen, trap := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
 	f.save(b.Code)
-	b.value(to, out) // what can't be read faults where the program reads it
-	b.Mov(asm.W64, asm.DI, asm.AX)
-	b.ImulImm(asm.W32, asm.AX, asm.AX, golden32)
-	b.ShiftImm(asm.Shr, asm.W32, asm.AX, noting.shift())
-	b.MovAbs(asm.SI, noting.Addr)
-	search, found := b.Mark(), b.NewLabel()
-	b.Load(asm.W64, asm.DX, asm.Indexed(asm.SI, asm.AX, 8, 0))
-	b.Op(asm.Cmp, asm.W64, asm.DX, asm.DI)
-	b.Jcc(asm.E, found)
-	b.Test(asm.W64, asm.DX, asm.DX)
-	b.Jcc(asm.E, none)
-	b.OpImm(asm.Add, asm.W32, asm.AX, 1)
-	b.OpImm(asm.And, asm.W32, asm.AX, int32(len(noting.words)-1))
-	b.Jmp(search)
-	b.Bind(found)
 	e := &calling{returning{b: b}, k}
-	e.first()
-	b.passOn()
+	if noting == nil {
+		b.Jmp(none)
+	} else {
+		b.value(to, out) // what can't be read faults where the program reads it
+		b.searchNoting(noting, none)
+		e.first()
+		b.passOn()
+	}
 	b.Bind(out)
 	f.restore()
 	b.later(func() {
@@ -172,4 +163,22 @@ func buildOnward(c *asm.Code, p *Params, k Calls, to *fetch.Chain, noting *Notin
 	off, _ := b.Offset(trap)
 	d.NoRoom = b.Base() + uint64(off)
 	return d, nil
+}
+
+// searchNoting goes on at none if the address in AX isn't in the set. Changes AX, DX, SI, DI.
+func (b *builder) searchNoting(noting *Noting, none asm.Label) {
+	b.Mov(asm.W64, asm.DI, asm.AX)
+	b.ImulImm(asm.W32, asm.AX, asm.AX, golden32)
+	b.ShiftImm(asm.Shr, asm.W32, asm.AX, noting.shift())
+	b.MovAbs(asm.SI, noting.Addr)
+	search, found := b.Mark(), b.NewLabel()
+	b.Load(asm.W64, asm.DX, asm.Indexed(asm.SI, asm.AX, 8, 0))
+	b.Op(asm.Cmp, asm.W64, asm.DX, asm.DI)
+	b.Jcc(asm.E, found)
+	b.Test(asm.W64, asm.DX, asm.DX)
+	b.Jcc(asm.E, none)
+	b.OpImm(asm.Add, asm.W32, asm.AX, 1)
+	b.OpImm(asm.And, asm.W32, asm.AX, int32(len(noting.words)-1))
+	b.Jmp(search)
+	b.Bind(found)
 }

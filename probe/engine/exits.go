@@ -39,7 +39,7 @@ func ownExits(x *exits.Finder, f *assess.Function, w symbols.Site, p *Placed) (o
 // leavings asks for patches where the function of a return probe may return. The error
 // says why that isn't known.
 func (o *planner) leavings(w PatchRequest) (*ExitProbe, error) {
-	found, err := o.ground.exits.Of(w.Site, w.P.anywhere)
+	found, err := o.ground.exits.Of(w.Site, w.P.onward)
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ type facts struct {
 	silent   bool // a hit leaves no record
 	counts   bool // a hit is nothing but one more
 	anywhere bool // any return that its function's calls may come to may be counted as one of them
+	onward   bool // calls that a jump leads who knows where may be followed by breakpoints from there
 	limited  bool // somebody said how many of its calls are to be followed at once
 	// besides is what else its detours do; nil: nothing.
 	besides *besides
@@ -30,7 +31,8 @@ func (p *Placed) findFacts() {
 	s := p.target.Engine
 	f := facts{silent: !s.records(p.user), limited: p.Def.MaxActive != 0 || s.Opts.MaxActive != 0}
 	f.counts = f.silent && p.prog.Filter == nil && p.bins == nil && !p.controlled()
-	f.anywhere = f.counts && !p.goABI && !s.Opts.Detach // a tracer is there
+	f.onward = !p.goABI && !s.Opts.Detach // a tracer is there
+	f.anywhere = f.counts && f.onward
 	if x := (besides{p.injection(), p.detourControl(), p.detourBins()}); x != (besides{}) {
 		f.besides = &x
 	}

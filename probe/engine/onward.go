@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"slices"
+
 	"kprobe/fetch"
 	"kprobe/probe/detour"
 	"kprobe/symbols"
@@ -11,8 +13,10 @@ import (
 // Where a function ends in a jump through a register or memory, its detour asks whether
 // what it leads to notes its calls in the same table (detour.BuildOnward). For those that
 // do, the set that it asks has their entries from when their jumps are in the text
-// (noteEntries) until they are to be taken out (unnoteEntries). For any other the thread
-// traps here, and the call goes on as one that is followed by breakpoints.
+// (noteEntries) until they are to be taken out (unnoteEntries). For any other, and where
+// more than a number of a call is wanted, as what its return records is known only to the
+// returns that it may come to, the thread traps here, and the call goes on as one that is
+// followed by breakpoints.
 //
 // If the probe of the function that the jump led to is removed while it runs, the return
 // of the one that jumped is not seen: its row goes with the call that takes its slot.
@@ -74,15 +78,12 @@ func (tg *Target) writeEntries(n *detour.Noting, words []int) {
 // is filled.
 func (s *Engine) followOnward(tg *Target, th *thread, st *stage) {
 	k, slot := st.exits().Calls, s.regs.GPR[fetch.SP]
-	mem := tg.callsOf(k, slot)
+	mem := tg.callsNear(k, slot)
 	raw, err := tg.word(symbols.Addr(slot))
 	if mem == nil || err != nil {
 		return
 	}
-	for _, row := range k.Used(mem) {
-		if row.Slot != slot {
-			continue
-		}
+	for _, row := range k.With(mem, slot) {
 		tg.freeCall(k, row.Number)
 		p := tg.probeOf(k.OwnerOf(mem, row.Number))
 		if row.Return != raw || p == nil || s.Stopping {
@@ -90,6 +91,27 @@ func (s *Engine) followOnward(tg *Target, th *thread, st *stage) {
 		}
 		s.followRow(tg, th, p, symbols.Addr(slot), symbols.Addr(raw), k.Entry(mem, row.Number))
 	}
+}
+
+// callsNear is the part of a table's memory that may have calls with a slot, at its place;
+// around it lies what was there before. It holds until the next is asked for; nil: it can't
+// be read.
+func (tg *Target) callsNear(k detour.Calls, slot uint64) []byte {
+	if len(tg.near) < k.Size() {
+		tg.near = make([]byte, k.Size())
+	}
+	for from, end := range k.Near(slot) {
+		if _, err := tg.Proc.ReadMemory(tg.near[from:end], symbols.Addr(k.Addr+uint64(from))); err != nil {
+			return nil
+		}
+	}
+	return tg.near[:k.Size()]
+}
+
+// passesOnward reports whether calls pass on by the stage's jump to functions that only the
+// program knows: where all of its probes count calls and nothing else.
+func passesOnward(ws []PatchRequest) bool {
+	return !slices.ContainsFunc(ws, func(w PatchRequest) bool { return !w.P.anywhere })
 }
 
 // followRow is enterOne for a call that was noted: it has left its function.

@@ -209,7 +209,7 @@ func (s *Engine) passInstead(tg *Target, th *thread, st *stage, w PatchRequest, 
 	k, sp := st.exits().Calls, s.regs.GPR[fetch.SP]
 	if w.open != nil {
 		to, ok := fetch.ValueOf(w.open, &s.regs, tg.Proc)
-		if ok && !st.exits().noting.Has(to) {
+		if ok && (!passesOnward(st.wants) || !st.exits().noting.Has(to)) {
 			s.followOnward(tg, th, st)
 			return
 		}
