@@ -21,7 +21,7 @@ func TestRemovedEventsAreSmall(t *testing.T) {
 		most int64    // bytes that each event may leave behind
 	}{
 		{"one name", []string{"p:x target n=$arg1 s=+0(%r8):string", "r:y target v=$retval"}, 64},
-		{"many names", []string{"p:xN target n=$arg1 s=+0(%r8):string", "r:yN target v=$retval"}, 1440},
+		{"many names", []string{"p:xN target n=$arg1 s=+0(%r8):string", "r:yN target v=$retval"}, 1280},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			sub := startSubject(t, prog)
@@ -54,7 +54,7 @@ func TestRemovedEventsAreSmall(t *testing.T) {
 			}
 			rounds(40)
 			before := heap()
-			n := full(200, 1000)
+			n := full(500, 1000)
 			rounds(n)
 			each := (heap() - before) / int64(n*len(c.defs))
 			l.finish(sub.pid())

@@ -420,9 +420,5 @@ func inspectFile(t *testing.T, path, fn string) []*Listing {
 
 func parsed(t *testing.T, text string) *fetch.Def {
 	t.Helper()
-	d, err := fetch.Parse(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
+	return parseDefs(t, text)[0]
 }

@@ -51,19 +51,15 @@ var genLangs = map[string]genLang{
 // generator writes a program that prints the values of its functions' parameters
 // and results as they are called.
 type generator struct {
-	*rand.Rand
+	programText
 	lang  genLang
-	types strings.Builder
 	funcs strings.Builder
-	main  strings.Builder
-	defs  []string
-	n     int
 	more  bool // with what generators of other programs hadn't yet: results, texts, slices, packed structures
 }
 
 // generate makes a program of so many functions, and the definitions for it.
 func generate(lang string, seed uint64, functions int, more bool) (source string, defs []string) {
-	g := &generator{Rand: rand.New(rand.NewPCG(seed, 12)), lang: genLangs[lang], more: more}
+	g := &generator{programText: programText{Rand: rand.New(rand.NewPCG(seed, 12))}, lang: genLangs[lang], more: more}
 	for i := range functions {
 		g.function(i)
 	}
@@ -74,11 +70,6 @@ func generate(lang string, seed uint64, functions int, more bool) (source string
 		return "#![allow(dead_code, unused_mut)]\nuse std::hint::black_box;\n" + g.types.String() + g.funcs.String() + "fn main() {\n" + g.main.String() + "}\n", g.defs
 	}
 	return "package main\n\nimport \"fmt\"\n\n" + g.types.String() + g.funcs.String() + "func main() {\n" + g.main.String() + "}\n", g.defs
-}
-
-func (g *generator) name(prefix string) string {
-	g.n++
-	return fmt.Sprintf("%s%d", prefix, g.n)
 }
 
 func (g *generator) scalar() *genType {

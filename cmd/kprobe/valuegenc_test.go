@@ -13,8 +13,6 @@ type cGenerator struct {
 	generator
 	cxx     bool
 	globals []genVariable
-	lines   int // of the source so far, by which definitions name places
-	source  strings.Builder
 }
 
 // genVariable is a variable of a generated program.
@@ -26,7 +24,7 @@ type genVariable struct {
 // generateC makes a program in C, or in C++, and the definitions for it.
 func generateC(cxx bool, seed uint64, functions int) (source string, defs []string) {
 	lang := map[bool]string{false: "c", true: "cc"}[cxx]
-	g := &cGenerator{generator: generator{Rand: rand.New(rand.NewPCG(seed, 112)), lang: genLangs[lang], more: true}, cxx: cxx}
+	g := &cGenerator{generator: generator{programText: programText{Rand: rand.New(rand.NewPCG(seed, 112))}, lang: genLangs[lang], more: true}, cxx: cxx}
 	g.put(cPrelude)
 	for range 3 {
 		g.global()
@@ -75,20 +73,6 @@ static void show_wide(unsigned __int128 u, bool negative)
 static int call_me(int x) { return x + 1; }
 static volatile int f_zero;
 `
-
-// put adds to the source and counts its lines.
-func (g *cGenerator) put(text string) {
-	g.source.WriteString(text)
-	g.lines += strings.Count(text, "\n")
-}
-
-// flush moves the types that were made to the source.
-func (g *cGenerator) flush() {
-	g.put(g.types.String())
-	g.types.Reset()
-}
-
-func (g *cGenerator) oneOf(list ...string) string { return list[g.IntN(len(list))] }
 
 // number is an integer under one of its names.
 func (g *cGenerator) number() *genType {

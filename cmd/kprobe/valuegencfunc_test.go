@@ -16,11 +16,7 @@ type cFunction struct {
 }
 
 // cFetch is an argument of a definition and the C expression of the same value.
-type cFetch struct {
-	as, what string
-	typ      *genType
-	x        string
-}
+type cFetch = fetched[genType]
 
 // function writes one function, two calls of it, and the definitions for it.
 func (g *cGenerator) function(i int) {
@@ -172,14 +168,6 @@ func (g *cGenerator) line(w *strings.Builder, event string, list []cFetch) {
 	fmt.Fprintf(w, "\tputs(\"}\");\n")
 }
 
-// define adds a definition.
-func (g *cGenerator) define(head string, list []cFetch, tail string) {
-	for _, a := range list {
-		head += " " + a.as + "=" + a.what
-	}
-	g.defs = append(g.defs, head+tail)
-}
-
 // filter is a condition on one of the values, in C too.
 func (f *cFunction) filter() (filter, condition string, ok bool) {
 	for _, a := range f.entry {
@@ -246,7 +234,7 @@ func (g *cGenerator) body(f *cFunction, i int, result *genType, nothing, variadi
 		fmt.Fprintf(&w, "\tif (%s) {\n", condition)
 		g.line(&w, fmt.Sprintf("x%d", i), f.entry)
 		fmt.Fprintf(&w, "\t}\n")
-		g.define(fmt.Sprintf("p:x%d %s", i, f.name), f.entry, filter)
+		define(&g.programText, fmt.Sprintf("p:x%d %s", i, f.name), f.entry, filter)
 	}
 	// What lies behind addresses is changed, and a return probe sees that.
 	for _, a := range f.entry {
@@ -263,7 +251,7 @@ func (g *cGenerator) body(f *cFunction, i int, result *genType, nothing, variadi
 			}
 		}
 		g.line(&w, fmt.Sprintf("r%d", i), back)
-		g.define(fmt.Sprintf("r:r%d %s", i, f.name), back, "")
+		define(&g.programText, fmt.Sprintf("r:r%d %s", i, f.name), back, "")
 	}
 	var seen []cFetch
 	for _, l := range locals {
@@ -310,7 +298,7 @@ func (g *cGenerator) body(f *cFunction, i int, result *genType, nothing, variadi
 		fmt.Fprintf(&w, "\treturn r;\n}\n")
 	}
 	g.put(w.String())
-	g.define(fmt.Sprintf("p:e%d %s", i, f.name), f.entry, "")
+	define(&g.programText, fmt.Sprintf("p:e%d %s", i, f.name), f.entry, "")
 	if what, _, ok := f.all(); ok {
 		g.defs = append(g.defs, fmt.Sprintf("%s:a%d %s%s", what, i, f.name, map[string]string{"p": " $params"}[what]))
 	}

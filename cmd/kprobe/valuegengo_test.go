@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"strings"
 )
 
@@ -26,15 +25,7 @@ type goField struct {
 
 // goGenerator writes programs with what Go has of types, which print of themselves by
 // reflection what is at their entries, lines and returns.
-type goGenerator struct {
-	*rand.Rand
-	source strings.Builder
-	types  strings.Builder
-	main   strings.Builder
-	defs   []string
-	n      int
-	lines  int
-}
+type goGenerator struct{ programText }
 
 // goPrelude is what the programs print with.
 const goPrelude = `package main
@@ -175,19 +166,6 @@ func callMe(x int) int { return x + 1 }
 
 var callIt = func(x int) int { return x + len(os.Args) }
 `
-
-func (g *goGenerator) name(prefix string) string {
-	g.n++
-	return fmt.Sprintf("%s%d", prefix, g.n)
-}
-
-func (g *goGenerator) oneOf(list ...string) string { return list[g.IntN(len(list))] }
-
-// put adds to the source and counts its lines.
-func (g *goGenerator) put(text string) {
-	g.source.WriteString(text)
-	g.lines += strings.Count(text, "\n")
-}
 
 func (g *goGenerator) number() *goType {
 	t := &goType{kind: "int", size: 8 << g.IntN(4), signed: g.IntN(2) == 0}

@@ -110,15 +110,11 @@ func (g *goGenerator) pointee(t *goType) string {
 }
 
 // goFetch is an argument of a definition and the Go expression of the same value.
-type goFetch struct {
-	as, what string
-	typ      *goType
-	x        string
-}
+type goFetch = fetched[goType]
 
 // generateGo makes a program in Go of so many functions, and the definitions for it.
 func generateGo(seed uint64, functions int) (source string, defs []string) {
-	g := &goGenerator{Rand: rand.New(rand.NewPCG(seed, 312))}
+	g := &goGenerator{programText{Rand: rand.New(rand.NewPCG(seed, 312))}}
 	g.put(goPrelude)
 	for i := range functions {
 		g.function(i)
@@ -134,14 +130,6 @@ func (g *goGenerator) line(w *strings.Builder, event string, list []goFetch) {
 		fmt.Fprintf(w, ", %q, box[%s]{%s}", a.as, a.typ.spelled, a.x)
 	}
 	fmt.Fprintf(w, ")\n")
-}
-
-// define adds a definition.
-func (g *goGenerator) define(head string, list []goFetch) {
-	for _, a := range list {
-		head += " " + a.as + "=" + a.what
-	}
-	g.defs = append(g.defs, head+" elements=64 depth=8")
 }
 
 // member is a part of a value by its path; what is embedded by its own name, or without.
@@ -230,12 +218,11 @@ func (g *goGenerator) function(i int) {
 	closure := g.IntN(3) == 0 && len(seen) > 0
 	locals := w.String()
 	w.Reset()
-	g.put(g.types.String())
-	g.types.Reset()
+	g.flush()
 
 	fmt.Fprintf(&w, "//go:noinline\n%s(%s) (%s) {\n", head, strings.Join(params, ", "), strings.Join(results, ", "))
 	g.line(&w, fmt.Sprintf("e%d", i), entry)
-	g.define(fmt.Sprintf("p:e%d %s", i, place), entry)
+	define(&g.programText, fmt.Sprintf("p:e%d %s", i, place), entry, deepValues)
 	w.WriteString(locals)
 	if closure { // which has the function's variables
 		w.WriteString("\tfunc() {\n")
@@ -245,7 +232,7 @@ func (g *goGenerator) function(i int) {
 		g.line(&w, fmt.Sprintf("l%d", i), seen)
 		g.put(w.String())
 		w.Reset()
-		g.defs = append(g.defs, fmt.Sprintf("p:l%d FILE:%d %s elements=64 depth=8", i, g.lines+1, map[bool]string{true: "$vars", false: "$locals"}[closure]))
+		g.defs = append(g.defs, fmt.Sprintf("p:l%d FILE:%d %s"+deepValues, i, g.lines+1, map[bool]string{true: "$vars", false: "$locals"}[closure]))
 		fmt.Fprintf(&w, "\tmark(%d)\n", i)
 		for _, l := range seen {
 			fmt.Fprintf(&w, "\tkept = &%s\n", l.x)
@@ -263,7 +250,7 @@ func (g *goGenerator) function(i int) {
 	}
 	if len(back) > 0 {
 		g.line(&w, fmt.Sprintf("r%d", i), back)
-		g.define(fmt.Sprintf("r:r%d %s", i, place), back)
+		define(&g.programText, fmt.Sprintf("r:r%d %s", i, place), back, deepValues)
 	}
 	fmt.Fprintf(&w, "\treturn\n}\n\n")
 	g.put(w.String())

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 )
@@ -34,15 +33,7 @@ type rustVariant struct {
 
 // rustGenerator writes programs with what Rust has of types, layouts and containers,
 // which print of themselves what is at their entries, lines and returns.
-type rustGenerator struct {
-	*rand.Rand
-	source strings.Builder
-	types  strings.Builder
-	main   strings.Builder
-	defs   []string
-	n      int
-	lines  int
-}
+type rustGenerator struct{ programText }
 
 // rustPrelude is what the programs print with.
 const rustPrelude = `#![allow(dead_code, unused_mut, unused_imports, unused_variables, unused_must_use, improper_ctypes_definitions, non_camel_case_types, private_interfaces, overflowing_literals)]
@@ -83,19 +74,6 @@ func (t *rustType) isEmpty() bool {
 		return !slices.ContainsFunc(t.fields, func(f rustField) bool { return !f.typ.isEmpty() })
 	}
 	return false
-}
-
-func (g *rustGenerator) name(prefix string) string {
-	g.n++
-	return fmt.Sprintf("%s%d", prefix, g.n)
-}
-
-func (g *rustGenerator) oneOf(list ...string) string { return list[g.IntN(len(list))] }
-
-// put adds to the source and counts its lines.
-func (g *rustGenerator) put(text string) {
-	g.source.WriteString(text)
-	g.lines += strings.Count(text, "\n")
 }
 
 func (g *rustGenerator) number() *rustType {

@@ -8,15 +8,11 @@ import (
 )
 
 // rustFetch is an argument of a definition and the Rust expression of the same value.
-type rustFetch struct {
-	as, what string
-	typ      *rustType
-	x        string
-}
+type rustFetch = fetched[rustType]
 
 // generateRust makes a program in Rust of so many functions, and the definitions for it.
 func generateRust(seed uint64, functions int) (source string, defs []string) {
-	g := &rustGenerator{Rand: rand.New(rand.NewPCG(seed, 212))}
+	g := &rustGenerator{programText{Rand: rand.New(rand.NewPCG(seed, 212))}}
 	g.put(rustPrelude)
 	for i := range functions {
 		g.function(i)
@@ -33,14 +29,6 @@ func (g *rustGenerator) line(w *strings.Builder, event string, list []rustFetch)
 		g.show(w, a.typ, a.x)
 	}
 	fmt.Fprintf(w, "\tprintln!(\"=%s {{{}}}\", o); }\n", event)
-}
-
-// define adds a definition.
-func (g *rustGenerator) define(head string, list []rustFetch) {
-	for _, a := range list {
-		head += " " + a.as + "=" + a.what
-	}
-	g.defs = append(g.defs, head+" elements=64 depth=8")
 }
 
 // member is a part of a value by its path.
@@ -111,15 +99,14 @@ func (g *rustGenerator) function(i int) {
 		locals = append(locals, local{l, t.spelled, g.value(t)})
 		seen = append(seen, rustFetch{l, l, t, l})
 	}
-	g.put(g.types.String())
-	g.types.Reset()
+	g.flush()
 
 	var w strings.Builder
 	fmt.Fprintf(&w, "%sfn %s(%s) -> %s {\n", how, name, strings.Join(params, ", "), result.spelled)
 	if !unused {
 		g.line(&w, fmt.Sprintf("e%d", i), entry)
 	}
-	g.define(fmt.Sprintf("p:e%d %s", i, place), entry)
+	define(&g.programText, fmt.Sprintf("p:e%d %s", i, place), entry, deepValues)
 	for _, l := range locals {
 		fmt.Fprintf(&w, "\tlet %s: %s = %s;\n", l.name, l.typ, l.value)
 	}
@@ -127,7 +114,7 @@ func (g *rustGenerator) function(i int) {
 		g.line(&w, fmt.Sprintf("l%d", i), seen)
 		g.put(w.String())
 		w.Reset()
-		g.defs = append(g.defs, fmt.Sprintf("p:l%d FILE:%d $locals elements=64 depth=8", i, g.lines+1))
+		g.defs = append(g.defs, fmt.Sprintf("p:l%d FILE:%d $locals"+deepValues, i, g.lines+1))
 		fmt.Fprintf(&w, "\tmark(%d);\n", i)
 		for _, l := range locals {
 			fmt.Fprintf(&w, "\tblack_box(&%s);\n", l.name)
@@ -142,7 +129,7 @@ func (g *rustGenerator) function(i int) {
 	}
 	fmt.Fprintf(&w, "\tlet r: %s = black_box(%s);\n", result.spelled, value)
 	g.line(&w, fmt.Sprintf("r%d", i), back)
-	g.define(fmt.Sprintf("r:r%d %s", i, place), back)
+	define(&g.programText, fmt.Sprintf("r:r%d %s", i, place), back, deepValues)
 	fmt.Fprintf(&w, "\tr\n}\n")
 	g.put(w.String())
 	for call, a := range args {

@@ -71,6 +71,64 @@ func TestRandomValuesFound(t *testing.T) {
 	}
 }
 
+// compareBuilds compares programs of each build, and as many of each as randomSeeds says:
+// of all builds with KPROBE_TEST_FULL=1, else of those in short; with KPROBE_TEST_BUILD of
+// those whose names begin so. compare makes one of a build's number and a seed.
+func compareBuilds(t *testing.T, builds []string, short []int, compare func(t *testing.T, build int, seed uint64) tally) {
+	t.Helper()
+	seeds, first := randomSeeds(t)
+	full, only := os.Getenv("KPROBE_TEST_FULL") == "1", os.Getenv("KPROBE_TEST_BUILD")
+	var sum tally
+	for k, build := range builds {
+		if !full && !slices.Contains(short, k) || !strings.HasPrefix(build, only) {
+			continue
+		}
+		for seed := first; seed < first+uint64(seeds); seed++ {
+			t.Run(fmt.Sprintf("%s seed %d", build, seed), func(t *testing.T) { sum.add(compare(t, k, seed*1000+uint64(k))) })
+		}
+	}
+	t.Log(sum)
+	if sum.equal == 0 {
+		t.Error("nothing was compared")
+	}
+}
+
+// compareProgram builds a program of a source file, by a command that is given what to make
+// and of what, and compares its values. With KPROBE_TEST_KEEP it stays in that folder.
+func compareProgram(t *testing.T, file, source string, defs, command []string, pack ...packing) tally {
+	t.Helper()
+	dir := t.TempDir()
+	if keep := os.Getenv("KPROBE_TEST_KEEP"); keep != "" {
+		dir = filepath.Join(keep, strings.NewReplacer(" ", "_", "/", "_").Replace(t.Name()))
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path, prog := filepath.Join(dir, file), filepath.Join(dir, "generated")
+	if err := os.WriteFile(path, []byte(source), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(fixture.NeedTool(t, command[0]), slices.Concat(command[1:], []string{"-o", prog, path})...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, p := range pack {
+		p.pack(t, prog)
+	}
+	for i := range defs {
+		defs[i] = strings.ReplaceAll(defs[i], "FILE:", file+":")
+	}
+	defs, refused, unknown := withoutRefused(t, defs, prog)
+	for _, r := range refused {
+		t.Log("refused: ", r)
+	}
+	n := compareKnown(t, defs, []string{prog}, unknown)
+	n.refused += len(refused)
+	t.Log(n)
+	return n
+}
+
 // randomSeeds is how many programs of a kind are made, and the first one's number.
 func randomSeeds(t *testing.T) (seeds int, first uint64) {
 	t.Helper()

@@ -2,16 +2,12 @@ package main
 
 import (
 	"bytes"
-	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
-
-	"kprobe/internal/fixture"
 )
 
 // cBuilds are the ways in which random programs of C and C++ are built.
@@ -37,33 +33,12 @@ func hasLinker(t *testing.T) bool {
 }
 
 // TestRandomValuesC compares values of random programs of all that C has with what they
-// print of themselves. KPROBE_TEST_SEEDS is how many programs of each build there are,
-// KPROBE_TEST_FULL=1 takes all builds; else there are a few.
+// print of themselves (compareBuilds).
 func TestRandomValuesC(t *testing.T) {
-	seeds, first := randomSeeds(t)
 	builds := cBuilds(t)
-	full := os.Getenv("KPROBE_TEST_FULL") == "1"
-	var sum tally
-	t.Run("builds", func(t *testing.T) {
-		for k, build := range builds {
-			if !full && k != 0 && k != 38 && k != 171 { // -O0; -Os, split; C++
-				continue
-			}
-			if only := os.Getenv("KPROBE_TEST_BUILD"); only != "" && !strings.HasPrefix(build, only) {
-				continue
-			}
-			for seed := first; seed < first+uint64(seeds); seed++ {
-				t.Run(fmt.Sprintf("%s seed %d", build, seed), func(t *testing.T) {
-					n := compareRandomC(t, build, seed*1000+uint64(k))
-					sum.equal, sum.wrong, sum.refused = sum.equal+n.equal, sum.wrong+n.wrong, sum.refused+n.refused
-				})
-			}
-		}
+	compareBuilds(t, builds, []int{0, 38, 171}, func(t *testing.T, k int, seed uint64) tally { // -O0; -Os, split; C++
+		return compareRandomC(t, builds[k], seed)
 	})
-	t.Logf("%d values are equal, %d differ, %d can't be had", sum.equal, sum.wrong, sum.refused)
-	if sum.equal == 0 {
-		t.Error("nothing was compared")
-	}
 }
 
 // refusedArgument is what kprobe says of a definition's argument that can't be had: the
@@ -132,22 +107,10 @@ var variableOf = regexp.MustCompile(`^\$?\w+`)
 // compareRandomC makes a program of a build's name and compares its values.
 func compareRandomC(t *testing.T, build string, seed uint64) tally {
 	t.Helper()
-	dir := t.TempDir()
-	if keep := os.Getenv("KPROBE_TEST_KEEP"); keep != "" {
-		dir = filepath.Join(keep, strings.NewReplacer(" ", "_", "/", "_").Replace(t.Name()))
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
-	}
 	words := strings.Fields(build)
 	cxx := strings.HasSuffix(words[0], "++")
 	source, defs := generateC(cxx, seed, 8)
-	name := map[bool]string{false: "generated.c", true: "generated.cc"}[cxx]
-	file, prog := filepath.Join(dir, name), filepath.Join(dir, "generated")
-	if err := os.WriteFile(file, []byte(source), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	args := []string{"-w", "-o", prog, file}
+	command := []string{words[0], "-w"}
 	var pack []packing
 	for _, w := range words[1:] {
 		switch w {
@@ -157,30 +120,12 @@ func compareRandomC(t *testing.T, build string, seed uint64) tally {
 			pack = append(pack, byDWZm)
 		case "-flto":
 			if words[0][0] == 'c' {
-				args = append(args, "-fuse-ld=lld")
+				command = append(command, "-fuse-ld=lld")
 			}
 			fallthrough
 		default:
-			args = append(args, w)
+			command = append(command, w)
 		}
 	}
-	cmd := exec.Command(fixture.NeedTool(t, words[0]), args...)
-	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	for _, p := range pack {
-		p.pack(t, prog)
-	}
-	for i := range defs {
-		defs[i] = strings.ReplaceAll(defs[i], "FILE:", name+":")
-	}
-	defs, refused, unknown := withoutRefused(t, defs, prog)
-	for _, r := range refused {
-		t.Log("refused: ", r)
-	}
-	n := compareKnown(t, defs, []string{prog}, unknown)
-	n.refused += len(refused)
-	t.Logf("%d values are equal, %d differ, %d can't be had", n.equal, n.wrong, n.refused)
-	return n
+	return compareProgram(t, map[bool]string{false: "generated.c", true: "generated.cc"}[cxx], source, defs, command, pack...)
 }

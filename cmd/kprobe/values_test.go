@@ -190,6 +190,15 @@ type tally struct {
 	faults       bool // parts that print as (fault) are refused
 }
 
+func (n *tally) add(m tally) {
+	n.equal, n.wrong, n.refused = n.equal+m.equal, n.wrong+m.wrong, n.refused+m.refused
+}
+
+// String tells the numbers.
+func (n tally) String() string {
+	return fmt.Sprintf("%d values are equal, %d differ, %d can't be had", n.equal, n.wrong, n.refused)
+}
+
 // lacks reports a value part of which is null.
 func lacks(v any) bool {
 	switch v := v.(type) {

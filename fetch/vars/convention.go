@@ -23,6 +23,11 @@ func systemV() allocator {
 	return allocator{ints: []fetch.Reg{fetch.DI, fetch.SI, fetch.DX, fetch.CX, fetch.R8, fetch.R9}, vectors: 8, stack: 8}
 }
 
+// systemVResult hands out the registers that results are in.
+func systemVResult() allocator {
+	return allocator{ints: []fetch.Reg{fetch.AX, fetch.DX}, vectors: 2}
+}
+
 func xmm(n int) place {
 	return place{kind: isValue, sym: sym{src: fetch.Chain{Source: fetch.SourceXMM, Reg: fetch.Reg(n)}}}
 }
@@ -245,7 +250,7 @@ func (f *frame) result() (value, error) {
 	case isMemory(classes) || f.byReference(t):
 		v.p = place{kind: inMemory, sym: register(fetch.AX)}
 	default:
-		a := allocator{ints: []fetch.Reg{fetch.AX, fetch.DX}, vectors: 2}
+		a := systemVResult()
 		v.p = a.assign(t, classes)
 	}
 	if err := f.checkReturned(v.p); err != nil {

@@ -212,7 +212,7 @@ func (f *frame) rustResult(t ctype) (place, error) {
 	var p place
 	switch s {
 	case shapeNumbers:
-		a := allocator{ints: []fetch.Reg{fetch.AX, fetch.DX}, vectors: 2}
+		a := systemVResult()
 		p = a.numbers(list)
 	case shapeAddress:
 		p = place{kind: inMemory, sym: register(fetch.AX)}

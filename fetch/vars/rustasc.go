@@ -151,7 +151,7 @@ func (f *frame) resultAs(t ctype, rust place) (place, error) {
 	}
 	c := place{kind: inMemory, sym: register(fetch.AX)}
 	if !f.inMemoryByC(t) {
-		a := allocator{ints: []fetch.Reg{fetch.AX, fetch.DX}, vectors: 2}
+		a := systemVResult()
 		c = a.assign(t, f.classify(t))
 	}
 	switch known := !isUnknown(f.classify(t)); {

@@ -115,11 +115,11 @@ func (k Calls) offset(row int) int { return callsHead + row<<k.Shift }
 
 // Used lists the calls in it, from its memory; Number is the row's.
 func (k Calls) Used(mem []byte) []Instance {
-	return k.used(nil, mem, 0, k.Count)
+	return k.used(mem, 0, k.Count)
 }
 
-// used adds the calls in the rows from first to before end.
-func (k Calls) used(used []Instance, mem []byte, first, end int) []Instance {
+// used lists the calls in the rows from first to before end.
+func (k Calls) used(mem []byte, first, end int) (used []Instance) {
 	le := binary.LittleEndian
 	for n := first; n < end && k.offset(n)+1<<k.Shift <= len(mem); n++ {
 		b := mem[k.offset(n):]
@@ -138,8 +138,8 @@ func (k Calls) Entry(mem []byte, row int) []byte {
 // Find gives the row of a probe's call, from the table's memory, by its slot or its
 // GoKey.
 func (k Calls) Find(mem []byte, id uint32, key uint64) (in Instance, ok bool) {
-	for _, in := range k.Used(mem) {
-		if in.Slot == key && k.Owner(mem, in.Number, id) {
+	for _, in := range k.With(mem, key) {
+		if k.Owner(mem, in.Number, id) {
 			return in, true
 		}
 	}

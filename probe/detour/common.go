@@ -295,12 +295,12 @@ func (k Calls) Near(slot uint64) iter.Seq2[int, int] {
 	}
 }
 
-// With lists the calls with a slot, from what Near tells of the table's memory: the rest
-// of mem may hold anything.
+// With lists the calls with a slot, or a GoKey, in the order in which returns look at them.
+// Of mem, the table's memory, only what Near tells is read.
 func (k Calls) With(mem []byte, slot uint64) (out []Instance) {
 	for from, end := range k.Near(slot) {
 		first := max(from-callsHead, 0) >> k.Shift
-		for _, in := range k.used(nil, mem, first, (end-callsHead)>>k.Shift) {
+		for _, in := range k.used(mem, first, (end-callsHead)>>k.Shift) {
 			if in.Slot == slot {
 				out = append(out, in)
 			}
@@ -312,11 +312,9 @@ func (k Calls) With(mem []byte, slot uint64) (out []Instance) {
 // First is the first of the calls with a slot that return to an address, from the
 // table's memory, in the order in which returns look at them.
 func (k Calls) First(mem []byte, slot, ra uint64) (in Instance, ok bool) {
-	for from, end := range k.Near(slot) {
-		for _, x := range k.Used(mem) {
-			if off := k.offset(x.Number); off >= from && off < end && x.Slot == slot && x.Return == ra {
-				return x, true
-			}
+	for _, x := range k.With(mem, slot) {
+		if x.Return == ra {
+			return x, true
 		}
 	}
 	return Instance{}, false

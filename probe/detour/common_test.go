@@ -262,6 +262,35 @@ func TestCommonCalls(t *testing.T) {
 	if in, ok := k.Find(mem, 9, 0x7000); !ok || in.Number != 3 {
 		t.Errorf("found %+v, %v", in, ok)
 	}
+	large, err := NewCommonCalls(0x1000, 40, 256)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mem = make([]byte, large.Size())
+	put := func(row int, slot, ra uint64) {
+		b := mem[large.offset(row&255):]
+		binary.LittleEndian.PutUint64(b[callSlot:], slot)
+		binary.LittleEndian.PutUint64(b[callReturn:], ra)
+	}
+	for slot := uint64(0x7fff_1234_0008); slot < 0x7fff_1234_1008; slot += 16 {
+		clear(mem)
+		first := -1
+		for from := range large.Near(slot) {
+			if first < 0 {
+				first = (from - callsHead) >> large.Shift
+			}
+		}
+		put(first+commonReach-1, slot, 3) // the last, behind the table's end for half of the slots
+		put(first+1, slot, 2)
+		put(first+2, slot+8, 4)
+		put(first+commonReach, slot, 5) // which no return looks at
+		if list := large.With(mem, slot); len(list) != 2 || list[0].Return != 2 || list[1].Return != 3 {
+			t.Fatalf("%#x: %+v", slot, list)
+		}
+		if in, ok := large.First(mem, slot, 3); !ok || in.Number != (first+commonReach-1)&255 {
+			t.Fatalf("%#x: first is %+v, %v", slot, in, ok)
+		}
+	}
 	near := map[int]bool{}
 	for slot := uint64(0x7fff_1234_0008); slot < 0x7fff_1235_0000; slot += 16 {
 		n := 0

@@ -138,10 +138,7 @@ func buildPassing(c *asm.Code, p *Params, k Calls, way Passing, cond asm.Cond, a
 // Pass does what the code of BuildPassing does, to a copy of the calls' memory, and gives
 // the rows that are to go back.
 func (k Calls) Pass(mem []byte, slot, ra uint64, way Passing) (rows []int) {
-	for _, in := range k.Used(mem) {
-		if in.Slot != slot {
-			continue
-		}
+	for _, in := range k.With(mem, slot) {
 		tid := mem[k.offset(in.Number)+callTID:]
 		switch on := tid[3]&(passedOn>>24) != 0; {
 		case way == PassesOn && in.Return != ra:

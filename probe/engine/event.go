@@ -19,15 +19,15 @@ import (
 type Event struct {
 	results.Event
 	defs   []*fetch.Def
-	count  bool      // counts only
 	user   *Handlers // of the probe that was registered for it; nil: it was defined
 	places atomic.Int64
 	most   atomic.Int64 // places at a time
-	spare  atomic.Bool  // other definitions have all places that it was found at
 	counts feed.Counts
 
 	Before  *Event      // the removed event of that name, whose counters this one's go on
+	spare   atomic.Bool // other definitions have all places that it was found at
 	off     atomic.Bool // switched off: places that come are off, too
+	count   bool        // counts only
 	removed bool        // guarded by the list's mu; its counters are kept
 	at      int         // in the list; guarded by its mu
 	bucket  int         // number of its bucket, of hits in a second
@@ -71,6 +71,9 @@ func (e *Event) part(p *Placed, c ring.Counts) {
 			e.probes = slices.Delete(e.probes, i, i+1)
 			break
 		}
+	}
+	if len(e.probes) == 0 {
+		e.probes = nil
 	}
 }
 

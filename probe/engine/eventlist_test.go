@@ -17,6 +17,19 @@ func emptyList() *EventList {
 	return newEventList(begin, func(*fetch.Def) {})
 }
 
+// parseAll parses definitions.
+func parseAll(t *testing.T, texts ...string) (defs []*fetch.Def) {
+	t.Helper()
+	for _, text := range texts {
+		d, err := fetch.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defs = append(defs, d)
+	}
+	return defs
+}
+
 // TestEventNamesComeBack has an event's name used again after it was removed: the new
 // event stands in its place and goes on with its counters, also if one in between
 // could not be armed.
@@ -24,15 +37,7 @@ func TestEventNamesComeBack(t *testing.T) {
 	l := emptyList()
 	add := func(texts ...string) []*Definition {
 		t.Helper()
-		var defs []*fetch.Def
-		for _, text := range texts {
-			d, err := fetch.Parse(text)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defs = append(defs, d)
-		}
-		added, err := l.Add(defs)
+		added, err := l.Add(parseAll(t, texts...))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -71,26 +76,19 @@ func TestEventNamesComeBack(t *testing.T) {
 // its name: nothing of the others is left, and what was there stands as it stood.
 func TestEventsAllOrNone(t *testing.T) {
 	l := emptyList()
-	parse := func(text string) *fetch.Def {
-		d, err := fetch.Parse(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return d
-	}
-	there, err := l.Add([]*fetch.Def{parse("p:g/one f a=%ax"), parse("p:g/gone f")})
+	there, err := l.Add(parseAll(t, "p:g/one f a=%ax", "p:g/gone f"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	l.Retire(there[1:])
-	if _, err := l.Add([]*fetch.Def{parse("p:g/new f"), parse("p:g/gone f"), parse("p:g/one h b=%bx:u8")}); err == nil {
+	if _, err := l.Add(parseAll(t, "p:g/new f", "p:g/gone f", "p:g/one h b=%bx:u8")); err == nil {
 		t.Fatal("definitions of other arguments are of one event")
 	}
 	if len(l.defs) != 1 || len(l.all) != 2 || len(l.byName) != 1 || l.gone["g/gone"] != there[1].Ev || l.all[1] != there[1].Ev {
 		t.Errorf("left are %d definitions, %d events, %d names", len(l.defs), len(l.all), len(l.byName))
 	}
 	there[0].Ev.user = new(Handlers)
-	if _, err := l.Add([]*fetch.Def{parse("p:g/one h a=%ax")}); err == nil || len(l.defs) != 1 {
+	if _, err := l.Add(parseAll(t, "p:g/one h a=%ax")); err == nil || len(l.defs) != 1 {
 		t.Errorf("a definition of a registered probe's event: %v, %d definitions", err, len(l.defs))
 	}
 }

@@ -78,7 +78,7 @@ func (tg *Target) writeEntries(n *detour.Noting, words []int) {
 // is filled.
 func (s *Engine) followOnward(tg *Target, th *thread, st *stage) {
 	k, slot := st.exits().Calls, s.regs.GPR[fetch.SP]
-	mem := tg.callsNear(k, slot)
+	mem := tg.callsOf(k, slot)
 	raw, err := tg.word(symbols.Addr(slot))
 	if mem == nil || err != nil {
 		return
@@ -93,25 +93,13 @@ func (s *Engine) followOnward(tg *Target, th *thread, st *stage) {
 	}
 }
 
-// callsNear is the part of a table's memory that may have calls with a slot, at its place;
-// around it lies what was there before. It holds until the next is asked for; nil: it can't
-// be read.
-func (tg *Target) callsNear(k detour.Calls, slot uint64) []byte {
-	if len(tg.near) < k.Size() {
-		tg.near = make([]byte, k.Size())
+// passesTo is the set of functions to which calls of a stage's probes pass on by a jump that
+// only the program knows; nil: none do, as more than the number of the calls is wanted.
+func (l *ExitProbe) passesTo(ws []PatchRequest) *detour.Noting {
+	if slices.ContainsFunc(ws, func(w PatchRequest) bool { return !w.P.anywhere }) {
+		return nil
 	}
-	for from, end := range k.Near(slot) {
-		if _, err := tg.Proc.ReadMemory(tg.near[from:end], symbols.Addr(k.Addr+uint64(from))); err != nil {
-			return nil
-		}
-	}
-	return tg.near[:k.Size()]
-}
-
-// passesOnward reports whether calls pass on by the stage's jump to functions that only the
-// program knows: where all of its probes count calls and nothing else.
-func passesOnward(ws []PatchRequest) bool {
-	return !slices.ContainsFunc(ws, func(w PatchRequest) bool { return !w.P.anywhere })
+	return l.noting
 }
 
 // followRow is enterOne for a call that was noted: it has left its function.

@@ -42,9 +42,15 @@ func (o *planner) planPools(maps []symbols.Mapping, ps []*Placed, avoid []plan.R
 	}
 	var laid []func(at uint64) error
 	common := o.inCommon(ps)
-	share := o.poolShare(ps, common)
+	most := o.mostInstances(ps, common)
+	instances := func(p *Placed) int {
+		if p.limited {
+			return p.pool.Max
+		}
+		return min(p.pool.Max, most)
+	}
 	calls := func(p *Placed, x *ExitProbe) error {
-		n := share.of(p)
+		n := instances(p)
 		k, err := detour.NewCalls(0, p.prog, n)
 		off := room(k.Size())
 		laid = append(laid, func(at uint64) (err error) {
@@ -55,7 +61,7 @@ func (o *planner) planPools(maps []symbols.Mapping, ps []*Placed, avoid []plan.R
 		return err
 	}
 	pool := func(p *Placed, c *course) error {
-		n := share.of(p)
+		n := instances(p)
 		k, err := detour.NewPool(0, p.prog, n)
 		off := room(k.Size())
 		f := &trampolineProbe{noted: noted{probe: p}}
@@ -70,7 +76,7 @@ func (o *planner) planPools(maps []symbols.Mapping, ps []*Placed, avoid []plan.R
 		var err error
 		if c := o.course(p); c.ByExits == nil {
 			err = pool(p, c)
-		} else if c.ByExits != p.ByExits && !common[p] && !(c.ByExits.Alone && c.ByExits.own) {
+		} else if o.hasTable(p, common) {
 			err = calls(p, c.ByExits)
 		}
 		if err != nil {
@@ -138,36 +144,30 @@ const (
 	leastInstances  = 64
 )
 
-// poolShare is how many instances a return probe of a batch may have of its own, unless
-// the user said how many.
-type poolShare int
+// hasTable reports whether a return probe of a batch gets a table of calls of its own.
+func (o *planner) hasTable(p *Placed, common map[*Placed]bool) bool {
+	x := o.course(p).ByExits
+	return x != nil && x != p.ByExits && !common[p] && !(x.Alone && x.own)
+}
 
-// poolShare counts the return probes of a batch that have instances of their own.
-func (o *planner) poolShare(ps []*Placed, common map[*Placed]bool) poolShare {
+// mostInstances is how many instances each return probe of a batch may have of its own where
+// nobody said how many.
+func (o *planner) mostInstances(ps []*Placed, common map[*Placed]bool) int {
 	n := 0
 	for _, p := range ps {
-		x := o.course(p).ByExits
-		if !p.limited && (x == nil || x != p.ByExits && !common[p] && !(x.Alone && x.own)) {
+		if !p.limited && (o.course(p).ByExits == nil || o.hasTable(p, common)) {
 			n++
 		}
 	}
-	return poolShare(max(leastInstances, budgetInstances/max(n, 1)))
-}
-
-// of gives a probe's number of instances.
-func (x poolShare) of(p *Placed) int {
-	if p.limited {
-		return p.pool.Max
-	}
-	return min(p.pool.Max, int(x))
+	return max(leastInstances, budgetInstances/max(n, 1))
 }
 
 // layNoting makes room for the set of entries that jumps of probes in common ask for, if
-// there are such jumps.
+// calls pass on by such jumps.
 func (o *planner) layNoting(common map[*Placed]bool, room func(n int) uint64) (lay func(at uint64) error) {
 	open := false
 	for p := range common {
-		open = open || o.course(p).ByExits.open != ""
+		open = open || p.anywhere && o.course(p).ByExits.open != ""
 	}
 	if !open {
 		return func(uint64) error { return nil }

@@ -152,7 +152,7 @@ func (o *planner) addExits(ws []PatchRequest, groups map[*assess.Function][]Patc
 			continue
 		}
 		x := o.course(w.P).ByExits
-		if x.open != "" && x.noting == nil {
+		if x.open != "" && !x.Calls.Common {
 			failed[w.P], o.course(w.P).Why = true, x.open
 		}
 		for _, e := range x.Exits {

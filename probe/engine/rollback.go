@@ -189,10 +189,14 @@ func (s *Engine) takeInstead(tg *Target, th *thread, st *stage, w PatchRequest) 
 	}
 }
 
-// callsOf reads a table of calls, or what of it may have calls with that slot; nil: it
-// can't be read.
+// callsOf reads the part of a table that may have calls with a slot, for Calls.With: it is
+// at its place in what is given, and around it lies anything. It holds until callsOf is
+// called again. nil: it can't be read.
 func (tg *Target) callsOf(k detour.Calls, slot uint64) []byte {
-	mem := make([]byte, k.Size())
+	if len(tg.calledAt) < k.Size() {
+		tg.calledAt = make([]byte, k.Size())
+	}
+	mem := tg.calledAt[:k.Size()]
 	for from, end := range k.Near(slot) {
 		if _, err := tg.Proc.ReadMemory(mem[from:end], symbols.Addr(k.Addr+uint64(from))); err != nil {
 			return nil
@@ -209,7 +213,7 @@ func (s *Engine) passInstead(tg *Target, th *thread, st *stage, w PatchRequest, 
 	k, sp := st.exits().Calls, s.regs.GPR[fetch.SP]
 	if w.open != nil {
 		to, ok := fetch.ValueOf(w.open, &s.regs, tg.Proc)
-		if ok && (!passesOnward(st.wants) || !st.exits().noting.Has(to)) {
+		if set := st.exits().passesTo(st.wants); set == nil || ok && !set.Has(to) {
 			s.followOnward(tg, th, st)
 			return
 		}
@@ -254,9 +258,9 @@ func (s *Engine) commonInstead(tg *Target, th *thread, st *stage, taken int) {
 	if !k.Anywhere {
 		return
 	}
-	for _, in := range k.Used(mem) {
+	for _, in := range k.With(mem, sp) {
 		id := k.OwnerOf(mem, in.Number)
-		if in.Slot != sp || done[id] {
+		if done[id] {
 			continue
 		}
 		if p := tg.probeOf(id); p != nil && p.ByExits != nil && p.ByExits.anywhere {

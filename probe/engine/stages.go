@@ -267,11 +267,7 @@ func (o *planner) leaveStage(st *stage, ws []PatchRequest, tail tailFunc) ([]byt
 	case w.alone:
 		d, err = detour.BuildExit(uint64(st.base), &params, o.probesOf(ws), nil, tail)
 	case w.open != nil:
-		noting := x.noting
-		if !passesOnward(ws) {
-			noting = nil
-		}
-		d, err = detour.BuildOnward(uint64(st.base), &params, x.Calls, w.open, noting, tail)
+		d, err = detour.BuildOnward(uint64(st.base), &params, x.Calls, w.open, x.passesTo(ws), tail)
 	case w.notes:
 		noting := slices.DeleteFunc(slices.Clone(ws), func(w PatchRequest) bool { return !w.notes })
 		calls := x.Calls

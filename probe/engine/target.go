@@ -28,7 +28,7 @@ type Target struct {
 	Load     *Loading // of an image that is new; nil for a process that was running
 	// errnoOff is how far from a thread's pointer its errno is, in sessions that inject errors.
 	errnoOff int32
-	near     []byte // callsNear
+	calledAt []byte // callsOf's
 }
 
 // thread is what the engine knows of a thread.
