@@ -15,12 +15,14 @@ import (
 	"kprobe/symbols"
 )
 
-// Options say how a session probes. The zero value is kprobe's default. Its fields are
-// documented at engine.Options.
+// Options configure a session. The zero value is kprobe's default. The fields are documented at
+// engine.Options:
+//
+//	go doc kprobe/probe/engine.Options
 type Options = engine.Options
 
-// Wait says which processes a session takes that begin while it runs. Its fields are
-// documented at engine.Wait.
+// Wait selects processes that begin while a session runs, and that the session takes. The
+// fields are documented at engine.Wait.
 type Wait = engine.Wait
 
 // The least and the largest Options.RingSize.
@@ -38,41 +40,58 @@ type Command struct {
 	Stdin, Stdout, Stderr *os.File // nil is /dev/null
 	// Group is the process group to start it in; 0 is this process's.
 	Group int
-	// Ignored are signals that this process ignores and the program is not to.
+	// Ignored lists signals that this process ignores and the program should not.
 	Ignored []syscall.Signal
 }
 
-// What a session gives, which package output prints.
+// The results of a session, as plain data. Package output prints them.
 type (
+	// Event is a definition in a session: one name, one or more places.
 	Event = results.Event
-	Hit   = results.Hit
-	Sink  = results.Sink
-	// Keeper is a Sink that can take records as they are.
-	Keeper       = results.Keeper
-	KeptProbe    = results.KeptProbe
+	// Hit is one hit of a probe. It is valid only until the sink returns.
+	Hit = results.Hit
+	// Sink receives the hits of Run.
+	Sink = results.Sink
+	// Keeper is a Sink that can take records as they lie in the rings, at a fraction of the
+	// cost of hits.
+	Keeper = results.Keeper
+	// KeptProbe is a probe whose records a Keeper takes.
+	KeptProbe = results.KeptProbe
+	// RecordSource explains to a RecordKeeper the records that it gets.
 	RecordSource = results.RecordSource
+	// RecordKeeper takes the records of one process.
 	RecordKeeper = results.RecordKeeper
-	EndReason    = results.EndReason
-	Stats        = results.Stats
-	// ProcessStats are counters of one process.
+	// EndReason says why Run returned.
+	EndReason = results.EndReason
+	// Stats are the counters of one event.
+	Stats = results.Stats
+	// ProcessStats are the counters of one event in one process.
 	ProcessStats = results.ProcessStats
-	Summary      = results.Summary
-	Interposed   = results.Interposed
-	Death        = results.Death
-	Kind         = results.Kind
-	Line         = results.Line
-	Listing      = results.Listing
-	// Tactic is how a probe is put into the text.
+	// Summary is what Run returns: why it ended, and the final counters.
+	Summary = results.Summary
+	// Interposed is an event without hits, because the program calls another module's
+	// function of that name.
+	Interposed = results.Interposed
+	// Death is a process that a signal killed.
+	Death = results.Death
+	// Kind says how a probe at an instruction works: refused, breakpoint, or some kind of
+	// jump.
+	Kind = results.Kind
+	// Line is one instruction of a Listing.
+	Line = results.Line
+	// Listing is a function with its instructions, and how each can be probed.
+	Listing = results.Listing
+	// Tactic is the kind of patch that a probe's place has.
 	Tactic = plan.Tactic
 )
 
-// LeftOut is a probe that can't be left alone.
+// LeftOut is a probe that can't be left alone, with the reason. Session.Detach returns them.
 type LeftOut = engine.LeftOut
 
-// Injection is what a session does to calls.
+// Injection says how a session changes calls, instead of only recording them.
 type Injection = engine.Injection
 
-// ErrStop is returned by a Sink that has seen enough.
+// ErrStop is what a Sink returns to end Run without an error.
 var ErrStop = results.ErrStop
 
 // The reasons a trace ends.
@@ -82,7 +101,7 @@ const (
 	EndSink    = results.EndSink
 )
 
-// The kinds of probe, from the dearest to the cheapest.
+// The kinds of probe, from the most expensive to the cheapest.
 const (
 	KindRefused    = results.KindRefused
 	KindBreakpoint = results.KindBreakpoint
@@ -92,20 +111,22 @@ const (
 	KindJump       = results.KindJump
 )
 
-// Tactics that a caller tells apart: no other is no jump.
+// The tactics that are not jumps. All others are.
 const (
 	TacticRefused = plan.Refused
-	// TacticDebugRegister is of what is watched, by w definitions.
+	// TacticDebugRegister is for watched memory (w definitions).
 	TacticDebugRegister = plan.DebugRegister
 	TacticBreakpoint    = plan.Breakpoint
 )
 
 // Recover removes what a killed kprobe left in processes: breakpoints, jumps, return
-// trampolines, the fallback handler and mapped memory. It also looks into the processes
-// that these have made since, which have copies of it all. It returns the processes in
-// which it found something. A process that is still traced is left alone, and is a
-// *TracedError; a process that has ended is no error. It attaches to the processes, as a
-// session does, and so needs the right to trace them.
+// trampolines, the fallback handler and mapped memory. It also cleans processes that these have
+// forked since, which have copies of all that. Probes that were left alone on purpose
+// (Session.Detach) stay.
+//
+// It returns the processes in which it found something. A process that is still traced is left
+// alone, with a *TracedError. A process that has ended is no error. Recover attaches to the
+// processes, as a session does, and needs the right to trace them.
 func Recover(ctx context.Context, pids []int) (recovered []int, err error) {
 	return area.Recover(ctx, pids)
 }
@@ -113,24 +134,24 @@ func Recover(ctx context.Context, pids []int) (recovered []int, err error) {
 // Checked is what Check found out about a definition.
 type Checked = assess.Checked
 
-// Check says whether a definition can be armed, as far as files tell: its
-// places exist and start instructions that can run out of line, its arguments
-// can be fetched there. It works on files as on processes and touches neither;
-// memory that differs from its file shows only when the probe is armed.
+// Check reports whether a definition can be armed, as far as files tell: its places exist, they
+// start instructions that can run out of line, and its arguments can be fetched there. space
+// may be a file's or a process's. Check touches neither. Memory that differs from its file is
+// only noticed when the probe is armed.
 //
-// Errors are *DefError around those of Space.Resolve, *BoundaryError,
-// *RefusedError and *fetch.SyntaxError.
+// Errors are *DefError, with the cause: an error of Space.Resolve, *BoundaryError,
+// *RefusedError or *fetch.SyntaxError.
 func Check(space *symbols.Space, d *fetch.Def) (*Checked, error) { return assess.Check(space, d) }
 
-// Inspect lists the instructions of the function at a place, and for each how
-// it would be probed or why it can't be, as if it were the only one. A glob
-// lists every function that it matches. It works on files as on processes and
-// touches neither. A file's surroundings are taken to be free.
+// Inspect lists the instructions of the function at a place. For each it says how it would be
+// probed if it were the only one, or why it can't be. A pattern lists every function that it
+// matches. space may be a file's or a process's. Inspect touches neither. For a file it assumes
+// that the addresses around it are free.
 //
-// each is called with one function after the other, in order of the places, on the
-// caller's goroutine; the listing is its to keep. An error of each ends Inspect,
-// which returns it. Other errors are those of Space.Resolve, and *BoundaryError for an
-// offset inside an instruction.
+// Inspect calls each for one function after the other, in order of the places, on the caller's
+// goroutine. each may keep the listing. If each returns an error, Inspect stops and returns it.
+// Other errors are those of Space.Resolve, and *BoundaryError for an offset inside an
+// instruction.
 func Inspect(space *symbols.Space, p symbols.Place, each func(*Listing) error) error {
 	return assess.Inspect(space, p, each)
 }

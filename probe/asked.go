@@ -15,7 +15,7 @@ import (
 	"kprobe/probe/ring"
 )
 
-// reply does what a request asks for, and says what became of it.
+// reply does what a request asks for, and returns the answer.
 func (s *Session) reply(ctx context.Context, r *ring.Request) []byte {
 	q, err := mailbox.ReadRequest(r.Body)
 	if err != nil {
@@ -28,7 +28,7 @@ func (s *Session) reply(ctx context.Context, r *ring.Request) []byte {
 	return errorClasses.Answer(err, defs)
 }
 
-// asked changes what a request asks to be changed. defs are its definitions.
+// asked makes the change that a request asks for. defs are the definitions in the request.
 func (s *Session) asked(ctx context.Context, q *mailbox.Request, r *ring.Request) (defs []*fetch.Def, err error) {
 	if q.Op != mailbox.Add && q.Op != mailbox.Remove {
 		return nil, fmt.Errorf("this kprobe does not know how to %q", q.Op)
@@ -63,8 +63,8 @@ func (s *Session) removeEvents(ctx context.Context, names []string) error {
 	return s.Remove(ctx, list...)
 }
 
-// removeNamed removes the definitions that deletions name. A deletion that
-// names none is a *DefError with ErrNoEvent, and nothing is removed.
+// removeNamed removes the definitions that deletions name. If a deletion names none, the error
+// is a *DefError with ErrNoEvent, and nothing is removed.
 func (s *Session) removeNamed(ctx context.Context, deletions []*fetch.Def) error {
 	var chosen map[*engine.Definition]bool
 	err := s.engine.Tracer.Do(func() error {
@@ -89,8 +89,8 @@ func (s *Session) removeNamed(ctx context.Context, deletions []*fetch.Def) error
 	return s.removeDefs(ctx, func(x *engine.Definition) bool { return chosen[x] }, nil)
 }
 
-// names reports whether a deletion is about a definition. The file of a place
-// may be left out, or be called by another of its names.
+// names reports whether a deletion means a definition. A deletion may omit the file of a place,
+// or use another name of the same file.
 func (s *Session) names(d, def *fetch.Def) bool {
 	if !d.HasPlace || d.Place.Module == def.Place.Module {
 		return d.Deletes(def)
@@ -104,8 +104,8 @@ func (s *Session) names(d, def *fetch.Def) bool {
 	return same && d.Deletes(&plain)
 }
 
-// oneUser makes sure that who may write to one process's memory could do to the
-// others what it asks for.
+// oneUser returns an error unless all processes belong to the user that kprobe runs as.
+// Otherwise somebody who may write to one process's memory could have kprobe change the others.
 func (s *Session) oneUser() error {
 	var owners []uint32
 	for _, pid := range s.Pids() {

@@ -11,24 +11,24 @@ import (
 	"kprobe/probe/tracee"
 )
 
-// DefError says which definition could not be armed. Its cause is one of
-// symbols', fetch's or this package's errors.
+// DefError says which definition could not be armed. Its cause is an error of package symbols,
+// package fetch or this package.
 type DefError = assess.DefError
 
-// ErrClosed is returned by the methods of a session that was closed.
+// ErrClosed is returned by the methods of a closed session.
 var ErrClosed = engine.ErrClosed
 
-// ErrNoEvent says that the session has no such event, or no longer.
+// ErrNoEvent says that the session doesn't have the event, or no longer has it.
 var ErrNoEvent = engine.ErrNoEvent
 
-// ErrNothingLeft says that no probe of a session can be left alone.
+// ErrNothingLeft says that no probe of a session can be left alone (Session.Detach).
 var ErrNothingLeft = engine.ErrNothingLeft
 
 type (
-	// ExecutedError says that a process executed another program while probes were
-	// being put into it: they went with the memory that they were in.
+	// ExecutedError says that a process executed another program while probes were being
+	// put into it. The probes are gone with the old memory.
 	ExecutedError = engine.ExecutedError
-	// InvalidProbeError says which field of a probe can't be as it is.
+	// InvalidProbeError says which field of a probe is invalid, and why.
 	InvalidProbeError = engine.InvalidProbeError
 	// InjectionError says why calls can't be changed as asked.
 	InjectionError = engine.InjectionError
@@ -39,7 +39,7 @@ type (
 // RefusedError says that an address can't be probed, and by which rule.
 type RefusedError = survey.RefusedError
 
-// LimitError says that a limit of a process's resources is in the way.
+// LimitError says that a resource limit of the process prevents something.
 type LimitError = memory.LimitError
 
 // BoundaryError says that an address lies inside an instruction.
@@ -54,14 +54,15 @@ type (
 )
 
 var (
-	// ErrSeccomp says that a process's rules for system calls forbid what is needed.
+	// ErrSeccomp says that the process's seccomp rules forbid a system call that kprobe
+	// needs.
 	ErrSeccomp = tracee.ErrSeccomp
-	// ErrGone says that a process has ended, or its thread.
+	// ErrGone says that a process, or its thread, has ended.
 	ErrGone = tracee.ErrGone
 )
 
-// ErrInHandler is returned by methods that a handler must not call, since it
-// runs while its thread is stopped in the middle of a hit.
+// ErrInHandler is returned by methods that a handler must not call, because it runs while its
+// thread is stopped in the middle of a hit.
 var ErrInHandler = errors.New("a handler can't change the probes of a session")
 
 // ErrRegistered says that a probe is registered already.
@@ -70,8 +71,7 @@ var ErrRegistered = errors.New("the probe is registered already")
 // ErrNotRegistered says that a probe is not registered with the session.
 var ErrNotRegistered = errors.New("the probe is not registered with this session")
 
-// RegisterError says which probe of a call could not be registered, unregistered
-// or switched.
+// RegisterError says which probe of a call could not be registered, unregistered or switched.
 type RegisterError struct {
 	Index int // among the call's probes
 	Probe Probe
@@ -85,9 +85,8 @@ func (e *RegisterError) Error() string {
 // Unwrap returns the cause.
 func (e *RegisterError) Unwrap() error { return e.Err }
 
-// HandlerError is a handler that panicked. The thread that hit the probe went on
-// as if the handler had changed nothing; the probe is switched off, and Run
-// returns this error.
+// HandlerError is a handler that panicked. The thread that hit the probe continues as if the
+// handler had changed nothing, the probe is switched off, and Run returns this error.
 type HandlerError struct {
 	Probe   Probe
 	Handler string // the field's name: PreHandler, Entry …
@@ -112,7 +111,7 @@ func probeName(p Probe) string {
 	return p.kprobe().String()
 }
 
-// ErrInjectControls says that a session that changes calls has a limit of hits, an end or
-// triggers: those say which hits are recorded, and no call is changed by them. Injection
-// has a limit of its own.
+// ErrInjectControls says that a session that changes calls also has a limit of hits, an end or
+// triggers. Those decide which hits are recorded, and have no effect on changed calls.
+// Injection has a limit of its own.
 var ErrInjectControls = errors.New("a session that changes calls has no limit of hits, no end and no triggers")

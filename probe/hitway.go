@@ -16,9 +16,9 @@ import (
 	"kprobe/symbols"
 )
 
-// HitsInSequences says, as far as files and memory tell, whether the hits of jumps in a
-// process will be taken without locked instructions, and if not then why. What threads
-// have registered shows only when they are traced.
+// HitsInSequences reports, as far as files and memory tell, whether jumps in a process will
+// take their hits without locked instructions. why is "" if so, and otherwise the reason. Which
+// threads have registered an rseq area is only known once they are traced.
 func HitsInSequences(pid int) (why string, err error) {
 	f, err := os.Open(procfs.Image(pid).Path("mem"))
 	if err != nil {
@@ -34,9 +34,9 @@ func HitsInSequences(pid int) (why string, err error) {
 	return why, nil
 }
 
-// HitsLocked says which way the hits of jumps go that were left alone: for each recorder of
-// the process why they take locked instructions, "" where they are taken in restartable
-// sequences. It is nil where no probe was left.
+// HitsLocked returns one text for each recorder of the process: "" if its jumps take hits in
+// restartable sequences, and otherwise the reason why they take locked instructions. It is nil
+// if no probes were left alone.
 func (l *Live) HitsLocked() (why []string) {
 	for _, x := range append([]*Live{l}, l.more...) {
 		if !x.Detached {
@@ -51,8 +51,8 @@ func (l *Live) HitsLocked() (why []string) {
 	return why
 }
 
-// LetsGo reports whether the session lets go of the process while nothing changes, and why
-// it traces the process nevertheless, "" where it doesn't at the moment.
+// LetsGo reports whether the session lets go of the process while nothing changes. why is the
+// reason why it traces the process nevertheless, or "" if it doesn't trace it at the moment.
 func (l *Live) LetsGo() (lets bool, why string) {
 	if l.Detached {
 		return false, ""
@@ -72,7 +72,7 @@ func (l *Live) LetsGo() (lets bool, why string) {
 	return x != memory.TracedAlways, quote.Plain(why)
 }
 
-// locked is HitsLocked of one recorder.
+// locked is HitsLocked for one recorder.
 func (l *Live) locked() (why string, err error) {
 	var n [4]byte
 	if _, err := l.file().ReadAt(n[:], l.snap.Layout.Flags.Off+ring.SeqCPUs); err != nil {

@@ -6,42 +6,38 @@ import (
 	"kprobe/probe/signature"
 )
 
-// Jprobe is a probe at the entry of a function that calls a Go function with the
-// function's arguments: the kernel's struct jprobe. The handlers of the Kprobe
-// must be nil, but for FaultHandler.
+// Jprobe is a probe at the entry of a function. It calls a Go function with the function's
+// arguments, as the kernel's struct jprobe does. The handlers of the Kprobe must be nil, except
+// FaultHandler.
 //
-// Entry is a func with the parameters of the probed function, of which it may
-// leave out the last ones:
+// Entry is a func with the parameters of the probed function. It may omit the last ones:
 //
 //	bool, int8 … int64, int, uint8 … uint64, uint, uintptr, symbols.Addr   integers, pointers
-//	float32, float64        as float and double
-//	string                  a char *; its text, at most 4096 bytes of it
-//	*string                 the same, nil where there is nothing to read
-//	*T                      what a pointer points to; nil where it can't be read
+//	float32, float64        float and double
+//	string                  the text of a char *, at most 4096 bytes
+//	*string                 the same, nil if there is nothing to read
+//	*T                      what a pointer points to; nil if it can't be read
 //
-// T is a number, an array or a struct of such, laid out as C lays it out: all
-// fields exported or named _, at most 2048 bytes. A pointer inside is a uintptr.
-// A hit with a text that can't be read calls nothing, and is counted in
-// Stats.Lost: take a *string where NULL may come.
+// T is a number, an array or a struct of such, laid out as in C, at most 2048 bytes. All fields
+// must be exported or named _. A pointer inside is a uintptr. If the text of a string can't be
+// read, Entry is not called, and the hit is counted in Stats.Lost. Use a *string where NULL may
+// occur.
 //
-// Entry is called when the reader has come to the hit: by Run, from one
-// goroutine, in order of time, some milliseconds after the hit. The values are
-// those of the hit. The probe stays a jump where it can be one. As its first
-// parameter Entry may take a *Hit, which is valid until it returns.
+// Run calls Entry when the reader reaches the hit: from one goroutine, in order of time, some
+// milliseconds after the hit. The values are those of the hit. The probe stays a jump where it
+// can be one. The first parameter of Entry may be a *Hit, which is valid until Entry returns.
 //
-// If its first parameter is a *Regs, Entry is called with the thread stopped, as
-// a PreHandler: what is said there holds. It may then have a result, a bool: true
-// skips the instruction. With a FaultHandler Entry is called so, too, and can't
-// take a *Hit.
+// If the first parameter is a *Regs, Entry is called like a PreHandler, with the thread
+// stopped, and the same rules apply. It may then return a bool: true skips the instruction.
+// With a FaultHandler Entry is also called this way, and can't take a *Hit.
 //
-// The parameters are found by debug information; without it by the calling
-// convention.
+// Parameters are located by debug information, or by the calling convention if there is none.
 type Jprobe struct {
 	Kprobe
 	Entry any
 }
 
-// SignatureError says what in the signature of a Jprobe's Entry can't be.
+// SignatureError says what is wrong with the signature of a Jprobe's Entry.
 type SignatureError = signature.Error
 
 func (p *Jprobe) register() (*registered, error) {

@@ -11,11 +11,11 @@ import (
 	"kprobe/symbols"
 )
 
-// Flags say how a probe is registered.
+// Flags modify a registration.
 type Flags uint8
 
-// FlagDisabled registers a probe switched off, until EnableProbe (the kernel's
-// KPROBE_FLAG_DISABLED).
+// FlagDisabled registers a probe switched off, until EnableProbe. It is the kernel's
+// KPROBE_FLAG_DISABLED.
 const FlagDisabled Flags = 1
 
 // Probe is what Register takes: a *Kprobe, a *Kretprobe or a *Jprobe.
@@ -24,103 +24,101 @@ type Probe interface {
 	register() (*registered, error)
 }
 
-// Kprobe is a probe at an instruction: the kernel's struct kprobe. The place is
-// Symbol and Offset, or Addr. A registered probe must not be changed or copied.
-// It may be registered again once it is unregistered.
+// Kprobe is a probe at an instruction, the kernel's struct kprobe. Symbol and Offset, or Addr,
+// give the place. A registered probe must not be changed or copied. It may be registered again
+// after it was unregistered.
 //
-// Handlers run in the caller's process while the thread that hit the probe is
-// stopped; the other threads of the target run on. All handlers of a session
-// run on one goroutine, the tracer's, one after the other: they need no locks
-// among themselves. A handler must be short, since meanwhile every other thread
-// that hits a probe waits. It must not wait for the target or for the sink, and
-// not end its goroutine (runtime.Goexit, testing's FailNow). Of the session's
-// methods it may call EnableProbe, DisableProbe, Enable, Events and Stats;
-// those that change the target return ErrInHandler.
+// Handlers run in the calling process while the thread that hit the probe is stopped. The other
+// threads of the target keep running. All handlers of a session run on one goroutine, the
+// tracer's, one after another, so they need no locks among themselves.
 //
-// A probe with a handler is a breakpoint: a hit costs a stop of its thread,
-// some 15 to 60 microseconds. One without only counts, and is a jump where it
-// can be.
+// A handler must be short: meanwhile every other thread that hits a probe waits. It must not
+// wait for the target or for the sink, and must not end its goroutine (runtime.Goexit,
+// testing's FailNow). It may call these methods of the session: EnableProbe, DisableProbe,
+// Enable, Events and Stats. Methods that change the target return ErrInHandler.
+//
+// A probe with a handler is a breakpoint: a hit stops its thread, for some 15 to 60
+// microseconds. A probe without one only counts, and is a jump where it can be.
 type Kprobe struct {
-	// Symbol names the place in the words of the definition language: SYM,
-	// MOD:SYM, SYM@FILE.c, FILE.c:LINE. It must name one place.
+	// Symbol names the place as the definition language does: SYM, MOD:SYM, SYM@FILE.c,
+	// FILE.c:LINE. It must name one place.
 	Symbol string
-	// Offset is added to the symbol's address, in bytes. It must lead to the
-	// start of an instruction.
+	// Offset is added to the symbol's address, in bytes. It must lead to the start of an
+	// instruction.
 	Offset uint64
-	// Addr is the place as an address in the process; then Symbol must be "",
-	// and Offset 0. A probe by address is armed in every process of the session.
+	// Addr is the place as an address in the process. With it Symbol must be "" and Offset
+	// 0. A probe by address is armed in every process of the session.
 	Addr symbols.Addr
-	// Name is the event's name, EVENT or GROUP/EVENT, in Events and Stats. ""
-	// is a name like the kernel's, kprobes/p_SYM_OFFSET, made unique by a number
-	// behind it.
+	// Name is the event's name in Events and Stats: EVENT or GROUP/EVENT. If it is "", the
+	// name is made like the kernel's, kprobes/p_SYM_OFFSET, with a number appended if it is
+	// taken.
 	Name string
 	// Flags is 0 or FlagDisabled.
 	Flags Flags
 
-	// PreHandler is called before the instruction is executed, with IP at it.
-	// What it changes in regs is changed in the thread. If it returns true, the
-	// kernel's non-zero, the instruction is not executed: the thread goes on at
-	// regs.IP() at once, and probes behind it at that place don't see the
-	// hit. If it returns false a change of the IP is ignored,
-	// as in the kernel. nil is none.
-	PreHandler func(p *Kprobe, regs *Regs) (skip bool)
-	// PostHandler is called when the instruction has been executed, with the
-	// registers of after and IP where it has led; no instruction of the program's
-	// has been executed since. Changes in regs are changes in the thread, of IP
-	// too. It is not called where a PreHandler has skipped the instruction, nor
-	// where that faults. The instruction is stepped for it, which makes two more
-	// stops at least, and one for each element of a string instruction that
-	// repeats. nil is none.
-	PostHandler func(p *Kprobe, regs *Regs)
-	// FaultHandler is called when the probed instruction faults, with the
-	// registers of before and IP at the instruction. If it returns true the
-	// signal is dropped and the instruction executed again with the registers
-	// as they are now, or, if IP was changed, the thread goes on there. Else
-	// the program gets its signal. nil is none.
+	// PreHandler runs before the instruction, with IP at it. Its changes of regs become the
+	// thread's. nil is none.
 	//
-	// What a handler itself does wrong never comes here: memory that can't be
-	// read is an error of the method, a panic is a *HandlerError of Run.
+	// If it returns true (the kernel's non-zero), the instruction is not executed: the
+	// thread continues at regs.IP() at once, and later probes at the same place don't see
+	// the hit. If it returns false, a change of IP is ignored, as in the kernel.
+	PreHandler func(p *Kprobe, regs *Regs) (skip bool)
+	// PostHandler runs after the instruction and before the program's next one, with the
+	// registers as the instruction left them, and IP where it led. Changes of regs become
+	// the thread's, also of IP. nil is none.
+	//
+	// It is not called if a PreHandler skipped the instruction, or if the instruction
+	// faults. The instruction is single-stepped for it. That takes at least two more stops,
+	// and one for each element of a repeated string instruction.
+	PostHandler func(p *Kprobe, regs *Regs)
+	// FaultHandler runs when the probed instruction faults, with the registers from before
+	// the instruction, and IP at it. nil is none.
+	//
+	// If it returns true, the signal is dropped. The instruction is then executed again
+	// with the registers as they are now; if IP was changed, the thread continues there
+	// instead. If it returns false, the program gets its signal.
+	//
+	// Mistakes of handlers never come here. Memory that can't be read is an error of the
+	// method, and a panic is a *HandlerError of Run.
 	FaultHandler func(p *Kprobe, regs *Regs, f *Fault) (handled bool)
 
 	reg atomic.Pointer[registered]   // nil: it isn't registered
 	ev  atomic.Pointer[engine.Event] // of the last registration
 }
 
-// Fault is what an instruction did that faulted.
+// Fault describes the fault of an instruction.
 type Fault = engine.Fault
 
-// Kretprobe is a probe at the return of a function, the kernel's struct
-// kretprobe. Its place is a function's entry. PreHandler and PostHandler of the
-// Kprobe must be nil; FaultHandler is for the first instruction.
+// Kretprobe is a probe at the return of a function, the kernel's struct kretprobe. Its place is
+// the function's entry. PreHandler and PostHandler of the Kprobe must be nil. FaultHandler is
+// for the first instruction.
 type Kretprobe struct {
 	Kprobe
-	// Handler is called when the function has returned, with IP where it
-	// returned to; at a Go function's return, with IP at the instruction that
-	// leaves it. Changes in regs, of IP too, are changes in the thread. nil is
-	// none.
+	// Handler runs when the function has returned, with IP at the address that it returned
+	// to. For a Go function IP is at the instruction that leaves it. Changes of regs become
+	// the thread's, also of IP. nil is none.
 	Handler func(ri *KretprobeInstance, regs *Regs)
-	// EntryHandler is called at the entry, when there is an instance for the
-	// call. If it returns true the call is not followed: its return calls no
-	// handler, and isn't counted. Changes in regs are changes in the thread, but
-	// for IP. nil is none.
+	// EntryHandler runs at the entry, if there is an instance for the call. If it returns
+	// true, the call is not followed: its return calls no handler and isn't counted.
+	// Changes of regs become the thread's, except of IP. nil is none.
 	EntryHandler func(ri *KretprobeInstance, regs *Regs) (skip bool)
-	// MaxActive is how many calls can be followed at once, at most 4096. Calls
-	// beyond are counted in NMissed, and no handler is called for them. 0 is the
-	// default, max(10, 2*CPUs).
+	// MaxActive is how many calls can be followed at once, at most 4096. Further calls are
+	// counted in NMissed, and no handler is called for them. 0 is the default, max(10,
+	// 2*CPUs).
 	MaxActive int
-	// DataSize is how many bytes of private data each instance has.
+	// DataSize is the number of bytes of private data that each instance has.
 	DataSize int
 }
 
-// KretprobeInstance is one call that a Kretprobe follows. It is valid until
-// Handler, or an EntryHandler that skips, returns.
+// KretprobeInstance is one call that a Kretprobe follows. It is valid until Handler returns, or
+// an EntryHandler that skips the call.
 type KretprobeInstance struct {
 	Probe   *Kretprobe
 	RetAddr symbols.Addr // where the call returns to; at the entry of a Go function too
 	PID     int          // thread group that made the call
 	TID     int          // thread that made the call
-	// Data are DataSize bytes for the handlers, zero at the entry. Go values go
-	// into Value.
+	// Data has DataSize bytes for the handlers, all zero at the entry. Value is for Go
+	// values.
 	Data  []byte
 	Value any
 }
@@ -130,7 +128,7 @@ func (p *Kprobe) kprobe() *Kprobe { return p }
 // Registered reports whether the probe is registered with a session.
 func (p *Kprobe) Registered() bool { return p.reg.Load() != nil }
 
-// Event is the event of the probe's last registration; nil before the first.
+// Event returns the event of the probe's last registration; nil before the first.
 func (p *Kprobe) Event() *Event {
 	if e := p.ev.Load(); e != nil {
 		return &e.Event
@@ -138,9 +136,9 @@ func (p *Kprobe) Event() *Event {
 	return nil
 }
 
-// Stats are the counters since the probe was last registered, summed over
-// processes; they stay when it is unregistered. The zero Stats come before the
-// first registration. It may be called at any time.
+// Stats returns the counters since the probe was last registered, summed over processes. They
+// stay after Unregister. Before the first registration they are zero. It may be called at any
+// time.
 func (p *Kprobe) Stats() Stats {
 	if e := p.ev.Load(); e != nil {
 		return e.Own()
@@ -148,12 +146,11 @@ func (p *Kprobe) Stats() Stats {
 	return Stats{}
 }
 
-// NMissed is how many calls had no free instance since the probe was
-// registered. Only a Kretprobe misses: no handler runs in the target, so none
-// can hit another probe there.
+// NMissed returns how many calls found no free instance since the probe was registered. Only a
+// Kretprobe misses: no handler runs in the target, so none can hit another probe there.
 func (p *Kprobe) NMissed() uint64 { return p.Stats().Missed }
 
-// String names the probe's place.
+// String returns the probe's place.
 func (p *Kprobe) String() string {
 	switch {
 	case p.Symbol == "":
@@ -164,7 +161,7 @@ func (p *Kprobe) String() string {
 	return p.Symbol
 }
 
-// place gives the place as a definition writes it.
+// place returns the place as a definition writes it.
 func (p *Kprobe) place() (string, error) {
 	switch {
 	case p.Symbol != "" && p.Addr != 0:
@@ -185,8 +182,8 @@ func (p *Kprobe) place() (string, error) {
 	return `"` + s + `"`, nil
 }
 
-// define makes the definition of a probe: what is the letter with what stands
-// behind it, args the fetch arguments.
+// define makes the definition of a probe. what is the letter with its suffix, args are the
+// fetch arguments.
 func (p *Kprobe) define(what, args string) (*fetch.Def, error) {
 	place, err := p.place()
 	if err != nil {
@@ -213,7 +210,7 @@ func (p *Kprobe) define(what, args string) (*fetch.Def, error) {
 	return d, nil
 }
 
-// registered begins the registration of a probe whose Kprobe it is.
+// registered begins the registration of the probe that contains this Kprobe.
 func (p *Kprobe) registered(of Probe) *registered {
 	u := &registered{probe: of, kp: p}
 	if f := p.FaultHandler; f != nil {
@@ -278,7 +275,8 @@ func (p *Kretprobe) register() (*registered, error) {
 	return u, nil
 }
 
-// follow makes the public side of a call's instance, of that of one that is over.
+// follow makes the public side of a call's instance. before is that of an earlier call with the
+// same instance, to be reused.
 func (p *Kretprobe) follow(before any, in *engine.Instance) any {
 	data := []byte(nil)
 	if ri, ok := before.(*KretprobeInstance); ok {
@@ -291,11 +289,11 @@ func (p *Kretprobe) follow(before any, in *engine.Instance) any {
 	return &KretprobeInstance{Probe: p, RetAddr: in.Return, PID: in.TGID, TID: in.TID, Data: data}
 }
 
-// maxDataSize bounds the private data of an instance; there may be thousands.
+// maxDataSize bounds the private data of an instance. There may be thousands of instances.
 const maxDataSize = 1 << 20
 
-// Regs are the registers of a thread that a handler sees, the kernel's struct pt_regs.
+// Regs are the registers that a handler sees, the kernel's struct pt_regs.
 type Regs = regs.Regs
 
-// ErrStale is returned by methods of a Regs whose handler has returned.
+// ErrStale is returned by methods of a Regs after its handler has returned.
 var ErrStale = regs.ErrStale

@@ -13,10 +13,10 @@ import (
 
 // How probes that were left alone change
 //
-// To add some kprobe attaches, arms them beside those that are there, with a memory
-// file of their own, and leaves again. To take out all of a memory file it attaches and
-// does what recovery does. Of a part of them the jumps stay: they are switched off for
-// good, and listed no more, until the last of the file goes.
+// To add probes, kprobe attaches, arms them beside the existing ones, with a memory file of
+// their own, and leaves again. To remove all probes of a memory file, kprobe attaches and does
+// what recovery does. If only some probes of a file are removed, their jumps stay: they are
+// switched off for good and no longer listed, until the last probe of the file goes.
 
 // leaveMore adds definitions to probes that were left alone: all, or none.
 func (l *Live) leaveMore(ctx context.Context, defs []*fetch.Def) error {
@@ -34,7 +34,7 @@ func (l *Live) leaveMore(ctx context.Context, defs []*fetch.Def) error {
 	return errors.Join(err, s.Close(context.WithoutCancel(ctx)))
 }
 
-// takeOut takes probes that were left alone out of the process.
+// takeOut removes probes that were left alone.
 func (l *Live) takeOut(ctx context.Context, goes func(*ring.ProbeState) bool) error {
 	if err := l.Refresh(); err != nil {
 		return err
@@ -64,7 +64,7 @@ func (l *Live) takeOut(ctx context.Context, goes func(*ring.ProbeState) bool) er
 	return nil
 }
 
-// deleteLeft carries deletions out.
+// deleteLeft removes what deletions name from probes that were left alone.
 func (l *Live) deleteLeft(ctx context.Context, deletions []*fetch.Def) error {
 	names := map[string]bool{}
 	for _, d := range deletions {

@@ -10,8 +10,8 @@ import (
 	"kprobe/probe/tracee"
 )
 
-// sessionHandler answers the tracer's events: what threads do is the engine's, which
-// processes are probed the session's.
+// sessionHandler answers the tracer's events. The engine decides about threads, the session
+// about which processes are probed.
 type sessionHandler struct {
 	engine.Handler
 	s *Session
@@ -19,17 +19,15 @@ type sessionHandler struct {
 
 func (s *Session) handler() sessionHandler { return sessionHandler{engine.HandlerOf(s.engine), s} }
 
-// Fork implements tracee.Handler. The child stands before its first
-// instruction.
+// Fork implements tracee.Handler. The child stands before its first instruction.
 //
-// A child with memory of its own has a copy of every breakpoint and, without
-// Follow, no tracer to answer them: its text is made clean before it runs.
-// With Follow it is made clean too and then armed as a process of its own;
-// calls that were under way return in both.
+// A child with memory of its own has a copy of every breakpoint and, without Follow, no tracer
+// to answer them: its text is made clean before it runs. With Follow its text is made clean
+// too, and then it is armed as a process of its own. Calls that were active return in both.
 //
-// A child that shares the parent's memory (vfork, posix_spawn, CLONE_VM) meets
-// the parent's probes until it executes another program: its hits there are the
-// parent's, and it stays traced until then. With Follow the program is probed.
+// A child that shares the parent's memory (vfork, posix_spawn, CLONE_VM) meets the parent's
+// probes until it executes another program. Its hits count as the parent's, and it stays traced
+// until then. With Follow the new program is probed.
 func (h sessionHandler) Fork(parent *tracee.Thread, child *tracee.Process, kind tracee.ForkKind) (follow bool) {
 	s := h.s
 	tg := s.engine.Targets[parent.Process().PID()]
@@ -59,9 +57,8 @@ func (h sessionHandler) Fork(parent *tracee.Thread, child *tracee.Process, kind 
 	return true
 }
 
-// Exec implements tracee.Handler: the old image is gone with all that was in
-// it. The definitions are armed anew in the new one, unless it is that of a child
-// that isn't followed.
+// Exec implements tracee.Handler. The old image is gone with everything in it. The definitions
+// are armed again in the new one, unless the process is a child that isn't followed.
 func (h sessionHandler) Exec(p *tracee.Process) {
 	s := h.s
 	old := s.engine.Targets[p.PID()]
@@ -92,9 +89,9 @@ func (h sessionHandler) Exec(p *tracee.Process) {
 	}
 }
 
-// Orphan implements tracee.OrphanKeeper. The target that made the child is gone,
-// and what was known of it: the child has a mapping of its memory file, whose
-// journal tells what to take out.
+// Orphan implements tracee.OrphanKeeper. The target that made the child is gone, and with it
+// what kprobe knew about it. But the child has its memory file mapped, and the journal in it
+// says what to remove.
 func (h sessionHandler) Orphan(child *tracee.Process) {
 	if err := cleanOrphan(h.s.engine.Run, child); err != nil && !errors.Is(err, tracee.ErrGone) {
 		h.s.engine.Warnf("child %d of a process that is gone keeps probes: %v", child.PID(), err)

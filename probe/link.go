@@ -5,19 +5,20 @@ import (
 	"slices"
 )
 
-// Link is what an Add has put in: the events of its definitions, by which they are looked
-// at, switched and taken out together. An event to which several Adds gave places is one,
-// with all of them. It may be used by any goroutine.
+// Link stands for the events of one Session.Add, to read, switch and remove them together. If
+// several Adds give places to the same event, each of their links means the whole event. Any
+// goroutine may use it.
 type Link struct {
 	s      *Session
 	events []*Event
 }
 
-// Events are the link's events, in the order of the definitions, each once.
+// Events returns the link's events, in the order of the definitions, each once.
 func (l *Link) Events() []*Event { return slices.Clone(l.events) }
 
-// Stats gives the counters of the link's events, in their order; see Session.Stats. One
-// that was taken out, and whose name came again, is left out: the new event counts on.
+// Stats returns the counters of the link's events, in their order (see Session.Stats). If an
+// event was removed and its name was added again, it is left out: the new event continues its
+// counts.
 func (l *Link) Stats() []Stats {
 	all := map[*Event]Stats{}
 	for _, st := range l.s.Stats() {
@@ -32,15 +33,15 @@ func (l *Link) Stats() []Stats {
 	return out
 }
 
-// Enable has the link's events take hits again; see Session.Enable. ErrNoEvent changes
-// nothing: one of them was taken out.
+// Enable switches the link's events on (see Session.Enable). ErrNoEvent says that one of them
+// was removed; then nothing was switched.
 func (l *Link) Enable() error { return l.s.Enable(true, l.events...) }
 
-// Disable has the link's events take no hits, and count none; see Session.Enable.
+// Disable switches the link's events off (see Session.Enable).
 func (l *Link) Disable() error { return l.s.Enable(false, l.events...) }
 
-// Close takes out those of the link's events that are in yet; see Session.Remove, whose
-// errors, but for ErrNoEvent, are its own.
+// Close removes those of the link's events that are still there. Errors are those of
+// Session.Remove, except ErrNoEvent.
 func (l *Link) Close(ctx context.Context) error {
 	there := map[*Event]bool{}
 	for _, ev := range l.s.Events() {

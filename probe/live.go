@@ -21,17 +21,15 @@ import (
 // ErrNotTraced says that no living kprobe traces the process.
 var ErrNotTraced = errors.New("no kprobe is tracing this process")
 
-// ErrStarting says that a kprobe has begun to attach to the process, and got no
-// further yet.
+// ErrStarting says that a kprobe is still attaching to the process.
 var ErrStarting = errors.New("a kprobe is just beginning to trace this process: try again")
 
-// Live is the session of another kprobe in a process, seen through the memory
-// file that it has mapped there. The session and the process notice nothing of
-// it. It is not safe for concurrent use.
+// Live is another kprobe's session in a process, seen through the memory file that is mapped
+// there. Neither the session nor the process notices it. Live is not safe for concurrent use.
 type Live struct {
 	PID    int // the process that is traced
 	Tracer int // the kprobe that traces it; 0 where it is Detached
-	// Detached says that its probes were left alone (Session.Detach).
+	// Detached says that the probes were left alone (Session.Detach).
 	Detached bool
 
 	mem   *os.File // its memory
@@ -47,13 +45,12 @@ const mostLeft = 64
 // startPatience is how long OpenLive waits for a session that is being set up.
 var startPatience = 2 * time.Second
 
-// OpenLive finds the session that traces a process, or, where none does, the probes that
-// were left alone in it. Close it. One that is just being set up is waited for, for a
-// moment.
+// OpenLive finds the session that traces a process or, if there is none, the probes that were
+// left alone in it. If a session is just being set up, it waits for that, at most two seconds.
+// Close the result.
 //
-// Errors are ErrNotTraced, ErrStarting, and symbols.ErrGone and
-// symbols.ErrPermission of reading the process: that takes the right to trace it
-// (ptrace(2)).
+// Errors are ErrNotTraced, ErrStarting, and symbols.ErrGone and symbols.ErrPermission of
+// reading the process, which takes the right to trace it (ptrace(2)).
 func OpenLive(pid int) (*Live, error) {
 	for until := time.Now().Add(startPatience); ; time.Sleep(5 * time.Millisecond) {
 		l, err := findLive(pid)
@@ -63,7 +60,7 @@ func OpenLive(pid int) (*Live, error) {
 	}
 }
 
-// findLive is OpenLive that doesn't wait.
+// findLive is OpenLive without waiting.
 func findLive(pid int) (*Live, error) {
 	maps, err := symbols.ReadMaps(pid)
 	if err != nil {
@@ -117,9 +114,8 @@ func openLive(pid int, base symbols.Addr) (*Live, error) {
 	return l, nil
 }
 
-// LivePIDs lists the processes that a living kprobe traces, or in which probes were left
-// alone, as far as this
-// user may look.
+// LivePIDs lists the processes that a living kprobe traces, and those in which probes were left
+// alone, as far as this user may look.
 func LivePIDs() ([]int, error) {
 	all, err := procfs.Processes()
 	if err != nil {
@@ -138,7 +134,7 @@ func LivePIDs() ([]int, error) {
 	return pids, nil
 }
 
-// Close lets go of the process's memory.
+// Close closes the process's memory. The session isn't affected.
 func (l *Live) Close() error {
 	err := l.mem.Close()
 	for _, x := range l.more {
@@ -150,8 +146,8 @@ func (l *Live) Close() error {
 // file is the memory file, through the process's mapping of it.
 func (l *Live) file() memory.Window { return memory.Window{Mem: l.mem, At: l.base} }
 
-// Refresh reads the probes and counters anew. It fails with ErrNotTraced when
-// the session has ended, and with symbols.ErrGone when the process has.
+// Refresh reads probes and counters again. The error is ErrNotTraced if the session has ended,
+// and symbols.ErrGone if the process has.
 func (l *Live) Refresh() error {
 	for _, x := range slices.Clone(l.more) {
 		if err := x.refresh(); err != nil && !errors.Is(err, ErrNotTraced) {
@@ -204,8 +200,8 @@ func (l *Live) refresh() error {
 	return nil
 }
 
-// ended says what a failed read of the memory file means: a mapping that is
-// no more fails with EIO, the memory of a process that has ended reads as empty.
+// ended says what a failed read of the memory file means. If the mapping is gone, a read fails
+// with EIO. The memory of a process that has ended reads as empty.
 func (l *Live) ended(err error) error {
 	if procfs.StartTime(l.PID) == 0 {
 		return symbols.ErrGone
@@ -222,7 +218,7 @@ func (l *Live) ended(err error) error {
 	return ErrNotTraced
 }
 
-// LiveProbe is a probe at a place, of a session that is seen through Live.
+// LiveProbe is a probe at one place, in a session that Live shows.
 type LiveProbe struct {
 	Group, Event string
 	Addr         symbols.Addr
@@ -230,19 +226,18 @@ type LiveProbe struct {
 	Optimized    bool // a jump: hits take no trap
 	Disabled     bool
 	Gone         bool // its code is unmapped
-	// Waiting says that it has no place yet: its library isn't mapped. It is
-	// Gone as well, and Addr is 0.
+	// Waiting says that the probe has no place yet, because its library isn't mapped. Gone
+	// is then true as well, and Addr is 0.
 	Waiting bool
-	// Tactic is how the place is patched; plan.Refused where that isn't known.
+	// Tactic is the kind of patch at the place; TacticRefused if it isn't known.
 	Tactic plan.Tactic
 	Armed  uint64 // CLOCK_MONOTONIC, ns
-	// Age is how long ago that was, when Probes was called; 0 if it is Waiting.
+	// Age is the time between Armed and the call of Probes; 0 if the probe is Waiting.
 	Age    time.Duration
 	Counts ring.Counts
 }
 
-// Probes lists the probes as of the last Refresh, in the order in which they
-// were armed.
+// Probes lists the probes as of the last Refresh, in the order in which they were armed.
 func (l *Live) Probes() []LiveProbe {
 	out := l.probes()
 	for _, x := range l.more {
@@ -267,8 +262,8 @@ func (l *Live) probes() []LiveProbe {
 	return out
 }
 
-// age is how long a probe has been armed, by times of CLOCK_MONOTONIC, of which
-// another process wrote the one. One that waits isn't armed.
+// age returns how long a probe has been armed. Both times are of CLOCK_MONOTONIC, and another
+// process wrote the earlier one. A probe that waits isn't armed.
 func age(p *ring.ProbeState, now uint64) time.Duration {
 	if p.Addr == 0 || p.Armed == 0 || p.Armed > now {
 		return 0
@@ -276,8 +271,8 @@ func age(p *ring.ProbeState, now uint64) time.Duration {
 	return time.Duration(now - p.Armed)
 }
 
-// tactic says how a probe's place is patched. A descriptor that does not say it
-// leaves the table of sites, whose entries begin at the first byte changed.
+// tactic returns how a probe's place is patched. If the descriptor doesn't say it, the table of
+// sites does, whose entries begin at the first changed byte.
 func (l *Live) tactic(p *ring.ProbeState) plan.Tactic {
 	switch {
 	case p.Tactic != 0:
@@ -293,7 +288,7 @@ func (l *Live) tactic(p *ring.ProbeState) plan.Tactic {
 	return plan.Refused
 }
 
-// counted gives a probe's counters. What was counted without a record counts as
+// counted returns a probe's counters. Hits that were counted without a record count as
 // recorded.
 func counted(p *ring.ProbeState) ring.Counts {
 	c := p.Counts
@@ -301,10 +296,10 @@ func counted(p *ring.ProbeState) ring.Counts {
 	return c
 }
 
-// Stats gives the counters of each event as of the last Refresh, summed over
-// its places, in the order in which they were armed. Hits whose records lie in the
-// rings are seen a tenth of a second late at most, unless the tracer is kept from
-// running; Recorded is behind by them. An event is Disabled when all its places are.
+// Stats returns the counters of each event as of the last Refresh, summed over its places, in
+// the order in which they were armed. Hits whose records are still in the rings appear at most
+// a tenth of a second late, unless the tracer is kept from running; Recorded lags by them. An
+// event is Disabled if all its places are.
 func (l *Live) Stats() []Stats {
 	var out []Stats
 	at := map[string]int{}
@@ -321,7 +316,7 @@ func (l *Live) Stats() []Stats {
 	return out
 }
 
-// Stats are the probe's counters as those of an event with this one place.
+// Stats returns the probe's counters as those of an event with this one place.
 func (p *LiveProbe) Stats() Stats {
 	s := Stats{Event: &Event{Group: p.Group, Name: p.Event, Return: p.Return}, Age: p.Age, Disabled: p.Disabled}
 	if !p.Waiting {
@@ -331,8 +326,8 @@ func (p *LiveProbe) Stats() Stats {
 	return s
 }
 
-// Enable switches the probes of the events that match on or off, from the next
-// hit on, and returns the names of the events, GRP/EVENT, each once.
+// Enable switches the probes of matching events on or off, from the next hit on. It returns the
+// names of the events, GRP/EVENT, each once.
 func (l *Live) Enable(match func(group, event string) bool, on bool) ([]string, error) {
 	names, err := l.enable(nil, match, on)
 	for _, x := range l.more {
@@ -363,7 +358,7 @@ func (l *Live) enable(names []string, match func(group, event string) bool, on b
 	return names, nil
 }
 
-// Space names the process's addresses.
+// Space returns the symbols of the process's addresses.
 func (l *Live) Space() (*symbols.Space, error) {
 	return symbols.OpenProcess(l.PID, memory.Whole{Mem: l.mem})
 }

@@ -7,15 +7,14 @@ import (
 	"kprobe/probe/results"
 )
 
-// Inside is what the threads of a process are inside of, and since when.
+// Inside says which calls the threads of a process are in, and since when.
 type Inside = results.Inside
 
-// InsideOptions are what LookInside takes into account.
+// InsideOptions configure LookInside.
 type InsideOptions = inside.Options
 
-// LookInside tells what the threads of a process are inside of at this moment. The
-// process is neither stopped nor traced. Errors are symbols.ErrGone and
-// symbols.ErrPermission.
+// LookInside reports which calls the threads of a process are in at this moment. It neither
+// stops nor traces the process. Errors are symbols.ErrGone and symbols.ErrPermission.
 func LookInside(ctx context.Context, pid int, o InsideOptions) (*Inside, error) {
 	return inside.Look(ctx, pid, o)
 }

@@ -13,10 +13,10 @@ import (
 	"kprobe/symbols"
 )
 
-// ErrNoAnswer says that the kprobe that traces a process does not answer.
+// ErrNoAnswer says that the kprobe that traces the process did not answer in time.
 var ErrNoAnswer = mailbox.ErrNoAnswer
 
-// errorClasses are the errors that another kprobe is told apart.
+// errorClasses are the classes of errors that another kprobe can distinguish in an answer.
 var errorClasses = mailbox.Classes{
 	{
 		Name:  "refused",
@@ -39,13 +39,12 @@ var errorClasses = mailbox.Classes{
 	mailbox.Sentinel("gone", symbols.ErrGone),
 }
 
-// Add asks the session to add definitions, as Session.Add does: all of them or
-// none, in all of its processes. It returns when the probes are in. In a process
-// that doesn't map a definition's library the definition waits for it, as those
-// do that Options.Pending lets wait.
+// Add asks the session to add definitions, as Session.Add does: all of them or none, in all of
+// its processes. It returns when the probes are armed. In a process that doesn't map a
+// definition's library, the definition waits for it, as with Options.Pending.
 //
-// Errors are those of Session.Add, of the definitions given here; ErrNotTraced
-// and symbols.ErrGone when the session or the process ends; ErrNoAnswer.
+// Errors are those of Session.Add for these definitions; ErrNotTraced and symbols.ErrGone if
+// the session or the process ends; ErrNoAnswer.
 func (l *Live) Add(ctx context.Context, defs []*fetch.Def) error {
 	if len(defs) == 0 {
 		return nil
@@ -56,9 +55,9 @@ func (l *Live) Add(ctx context.Context, defs []*fetch.Def) error {
 	return l.ask(ctx, &mailbox.Request{Op: mailbox.Add, Defs: mailbox.NewDefs(defs)}, defs)
 }
 
-// Remove asks the session to remove events, named GRP/EVENT, as Session.Remove
-// does. It returns when they are out and their hits with the session's sink.
-// Errors are ErrNoEvent and those of Add.
+// Remove asks the session to remove events, named GRP/EVENT, as Session.Remove does. It returns
+// when they are removed and the session's sink has had their hits. Errors are ErrNoEvent and
+// those of Add.
 func (l *Live) Remove(ctx context.Context, events []string) error {
 	if len(events) == 0 {
 		return nil
@@ -69,10 +68,9 @@ func (l *Live) Remove(ctx context.Context, events []string) error {
 	return l.ask(ctx, &mailbox.Request{Op: mailbox.Remove, Events: events}, nil)
 }
 
-// Delete asks the session to remove what deletions (fetch.Delete) name:
-// events, or some of an event's places. Where a deletion names a file, it may
-// call it by another name than the definition that it takes out did. Errors are
-// those of Remove; then nothing is removed.
+// Delete asks the session to remove what deletions (fetch.Delete) name: events, or some places
+// of an event. A deletion may give another name of the same file than the definition did.
+// Errors are those of Remove, and nothing is removed then.
 func (l *Live) Delete(ctx context.Context, deletions []*fetch.Def) error {
 	if len(deletions) == 0 {
 		return nil
@@ -102,12 +100,12 @@ func (l *Live) askFor(ctx context.Context, q *mailbox.Request, defs []*fetch.Def
 	return open, l.Refresh()
 }
 
-// peer is the session as it is asked.
+// peer is the session as the mailbox sees it.
 func (l *Live) peer() *mailbox.Peer {
 	return &mailbox.Peer{PID: l.PID, Tracer: l.Tracer, File: l.file(), Layout: l.snap.Layout, Alive: l.alive, Ended: l.ended}
 }
 
-// alive says why the session answers no more. Its kprobe may outlive it.
+// alive returns why the session no longer answers. Its kprobe may live longer than the session.
 func (l *Live) alive() error {
 	if _, err := l.file().ReadAt(make([]byte, 8), 0); err != nil {
 		return l.ended(err)

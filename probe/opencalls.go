@@ -9,23 +9,22 @@ import (
 	"kprobe/probe/results"
 )
 
-// OpenCall is a call that a return probe has seen begin, and not return.
+// OpenCall is a call whose beginning a return probe has seen, and whose return it hasn't.
 type OpenCall = results.OpenCall
 
-// Calls that are under way
+// Calls that have not returned
 //
-// Who asks what a process is inside of (Live.OpenCalls) is answered through the
-// mailbox. What detours follow lies in the process's memory (detour.Pool,
-// detour.Calls), what breakpoints follow in this kprobe's. A call that has been left by
-// longjmp or an exception stays among them until its place is needed: the asker takes
-// it for open only if its slot is one of the stack's.
+// Live.OpenCalls asks for them through the mailbox. Calls that detours follow are noted in the
+// process's memory (detour.Pool, detour.Calls), calls that breakpoints follow in this kprobe's.
+// A call that longjmp or an exception has left stays noted until its place is needed. So the
+// caller of OpenCalls treats a call as open only if its slot is one of the stack's.
 
-// maxOpenPages bounds how often is asked.
+// maxOpenPages bounds the number of requests.
 const maxOpenPages = 100
 
-// OpenCalls lists the calls that the session's return probes have seen begin and not
-// return, of this process. Errors are ErrNotTraced and symbols.ErrGone when the session
-// or the process ends, and ErrNoAnswer.
+// OpenCalls lists the calls in this process that the session's return probes have seen begin
+// and not return. Some of them may have been left by longjmp or an exception. Errors are
+// ErrNotTraced and symbols.ErrGone if the session or the process ends, and ErrNoAnswer.
 func (l *Live) OpenCalls(ctx context.Context) ([]OpenCall, error) {
 	var out []OpenCall
 	for range maxOpenPages {
@@ -40,7 +39,7 @@ func (l *Live) OpenCalls(ctx context.Context) ([]OpenCall, error) {
 	return out, nil
 }
 
-// openAnswer is the answer to a request for calls from one on.
+// openAnswer answers a request for calls, from a given number on.
 func (s *Session) openAnswer(q *mailbox.Request) []byte {
 	var list []OpenCall
 	err := s.engine.Tracer.Do(func() error {

@@ -9,32 +9,30 @@ import (
 	"kprobe/probe/engine"
 )
 
-// Arm is Add for those who don't need the link.
+// Arm is Add without the link.
 func (s *Session) Arm(ctx context.Context, defs []*fetch.Def) error {
 	_, err := s.Add(ctx, defs)
 	return err
 }
 
-// Add adds definitions and puts their probes in, in every process of the
-// session: all of them, or none. It may be called before Run and while Run
-// runs, by any goroutine. What is there already misses no hit: see engine/change.go.
+// Add adds definitions and arms their probes in every process of the session: all of them, or
+// none. It may be called before and during Run, by any goroutine. Probes that are already there
+// miss no hit. The link stands for the events of the definitions.
 //
-// The link has their events. A definition of
-// an event that is there adds places to it, and must fetch the same. An event
-// that was removed and comes again goes on counting where it was, and an event
-// that is switched off (Enable) stays so.
+//   - If an event exists already, a definition of it adds places. It must fetch the same
+//     values.
+//   - If an event was removed and comes back, its counters continue.
+//   - If an event is switched off (Enable), it stays off.
+//   - In a command of Start whose files are not mapped yet, the probes are armed during Run,
+//     before the command's own first instruction. If that fails, Run returns the error.
+//   - In followed children of the session's processes, a definition that can't be armed is only
+//     a warning.
+//   - A definition for which Options.Pending returns true, and whose library is not mapped, is
+//     armed when the program loads the library, before the library's constructors run. When a
+//     library is unloaded its probes are gone. They are armed again if it returns.
 //
-// In a command that was started and whose files are not mapped yet the probes
-// are armed while Run runs, before the command's own first instruction; a
-// definition that fails then makes Run return its error. In followed children
-// of the session's processes a definition that can't be armed is warned of.
-//
-// A definition that Options.Pending lets wait, and whose library is not mapped,
-// is armed when the program loads it, before the library's constructors run.
-// When a library is unloaded its probes are gone, and armed again if it returns.
-//
-// Errors are *DefError with the cause, *ExecutedError, ErrClosed, ErrInHandler, and
-// that of ctx; nothing is left behind then.
+// Errors are *DefError with the cause, *ExecutedError, ErrClosed, ErrInHandler, and that of
+// ctx. Nothing is left behind then.
 func (s *Session) Add(ctx context.Context, defs []*fetch.Def) (*Link, error) {
 	events, err := s.add(ctx, defs, false)
 	if err != nil {
@@ -43,7 +41,7 @@ func (s *Session) Add(ctx context.Context, defs []*fetch.Def) (*Link, error) {
 	return &Link{s, events}, nil
 }
 
-// add is Add; waits lets all of the definitions wait for their libraries.
+// add is Add. If waits is true, all of the definitions wait for their libraries.
 func (s *Session) add(ctx context.Context, defs []*fetch.Def, waits bool) ([]*Event, error) {
 	if s.inHandler() {
 		return nil, ErrInHandler
@@ -84,16 +82,15 @@ func (s *Session) add(ctx context.Context, defs []*fetch.Def, waits bool) ([]*Ev
 	return events, err
 }
 
-// Remove takes events out, with all their places, in every process. It may be
-// called before Run and while Run runs, by any goroutine but that of a handler
-// or of the sink, which it waits for: when it returns while Run runs, the sink
-// has had every hit that was recorded. A call that a return probe is following
-// is no hit any more. The counters stay in Stats and Summary; what the events
-// took in the memory file is used again.
+// Remove removes events, with all their places, from every process. It may be called before and
+// during Run. It waits for handlers and for the sink, so neither may call it. When it returns
+// during Run, the sink has had every hit that was recorded. A call that a return probe is
+// following is no longer a hit. The counters stay in Stats and Summary. The events' space in
+// the memory file is reused.
 //
-// Errors are ErrNoEvent, and then nothing is removed; ErrClosed; and those of
-// writing to a process, which then keeps the events. If ctx ends first the
-// probes are out and their last hits are still to come.
+// Errors are ErrNoEvent, and then nothing is removed; ErrClosed; and those of writing to a
+// process, which then keeps the events. If ctx ends first, the probes are removed and their
+// last hits are still to come.
 func (s *Session) Remove(ctx context.Context, events ...*Event) error {
 	named := map[*Event]bool{}
 	for _, ev := range events {
@@ -102,8 +99,8 @@ func (s *Session) Remove(ctx context.Context, events ...*Event) error {
 	return s.removeDefs(ctx, func(x *engine.Definition) bool { return named[&x.Ev.Event] }, events)
 }
 
-// removeDefs is Remove for the definitions that match; each of events must have
-// one that does.
+// removeDefs is Remove for the definitions that match. Each of events must have one that
+// matches.
 func (s *Session) removeDefs(ctx context.Context, match func(*engine.Definition) bool, events []*Event) error {
 	if s.inHandler() {
 		return ErrInHandler

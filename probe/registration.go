@@ -10,7 +10,7 @@ import (
 	"kprobe/probe/engine"
 )
 
-// registered is what a session knows of a probe that was registered.
+// registered is what a session knows about a registered probe.
 type registered struct {
 	probe Probe
 	kp    *Kprobe
@@ -19,7 +19,7 @@ type registered struct {
 	engine.Handlers
 }
 
-// calls gives the handlers of a probe; nil for none. u may be nil.
+// calls returns the handlers of a probe; nil if u is nil.
 func (u *registered) calls() *engine.Handlers {
 	if u == nil {
 		return nil
@@ -27,19 +27,19 @@ func (u *registered) calls() *engine.Handlers {
 	return &u.Handlers
 }
 
-// Register puts a probe into every process of the session; see RegisterAll.
+// Register puts a probe into every process of the session. See RegisterAll.
 func (s *Session) Register(ctx context.Context, p Probe) error { return s.RegisterAll(ctx, p) }
 
-// RegisterAll puts probes into every process of the session, in one stop each:
-// all of them, or none. It may be called before Run and while Run runs, by any
-// goroutine, but not by a handler. Handlers run while Run runs; until then, and
-// after its end, a thread that hits a breakpoint waits for Run or Close.
+// RegisterAll puts probes into every process of the session, in one stop of each: all of them,
+// or none. It may be called before and during Run, by any goroutine, but not by a handler.
+// Handlers run while Run runs. Before and after that, a thread that hits a breakpoint waits for
+// Run or Close.
 //
-// The error is a *RegisterError for the first probe that can't be registered:
-// its cause is ErrRegistered, *InvalidProbeError, *SignatureError,
-// *fetch.SyntaxError, *RefusedError or *BoundaryError, or an error of package
-// symbols. An error of no probe in particular is ErrInHandler, ErrClosed, or
-// that of ctx. No probe is registered then, and no byte of a process is changed.
+// The error is a *RegisterError for the first probe that can't be registered. Its cause is
+// ErrRegistered, *InvalidProbeError, *SignatureError, *fetch.SyntaxError, *RefusedError,
+// *BoundaryError, or an error of package symbols. An error that concerns no probe in particular
+// is ErrInHandler, ErrClosed, or that of ctx. After an error no probe is registered, and no
+// byte of a process has changed.
 func (s *Session) RegisterAll(ctx context.Context, probes ...Probe) (err error) {
 	if s.inHandler() {
 		return ErrInHandler
@@ -81,7 +81,7 @@ func (s *Session) RegisterAll(ctx context.Context, probes ...Probe) (err error) 
 	return err
 }
 
-// nilProbe reports whether there is no probe behind p.
+// nilProbe reports whether p holds no probe.
 func nilProbe(p Probe) bool { return p == nil || reflect.ValueOf(p).IsNil() }
 
 // enlist enters a probe by its definition, under a name that no event has.
@@ -102,8 +102,8 @@ func (s *Session) enlist(u *registered) error {
 	})
 }
 
-// nameRegistered reports whether a probe that is being registered has the name of a
-// definition. usersMu is held.
+// nameRegistered reports whether a probe that is being registered has the name of a definition.
+// usersMu must be held.
 func (s *Session) nameRegistered(d *fetch.Def) bool {
 	for o := range s.users {
 		if o.Group == d.Group && o.Event == d.Event {
@@ -123,8 +123,7 @@ func (s *Session) forget(list []*registered) {
 	}
 }
 
-// strike ends the registration of a definition's probe, if it has one. usersMu is
-// held.
+// strike ends the registration of a definition's probe, if it has one. usersMu must be held.
 func (s *Session) strike(d *fetch.Def) {
 	if u := s.users[d]; u != nil {
 		delete(s.users, d)
@@ -132,18 +131,19 @@ func (s *Session) strike(d *fetch.Def) {
 	}
 }
 
-// Unregister takes a probe out of every process; see UnregisterAll.
+// Unregister removes a probe from every process. See UnregisterAll.
 func (s *Session) Unregister(ctx context.Context, p Probe) error { return s.UnregisterAll(ctx, p) }
 
-// UnregisterAll takes probes out of every process, in one stop each. When it
-// returns no handler of theirs runs, and none will: calls that a Kretprobe was
-// following return without its Handler, and what a jprobe had recorded has gone
-// to its function, or is counted as lost where a second isn't enough. It may be called by any goroutine at any time, but not by a
-// handler, and not by a jprobe's function, for which it would wait.
+// UnregisterAll removes probes from every process, in one stop of each. When it returns, none
+// of their handlers is running, and none will. Calls that a Kretprobe was following return
+// without its Handler. Recorded hits of a Jprobe have been passed to its function, or are
+// counted as lost if that took more than a second.
 //
-// A probe that is not registered is a *RegisterError with ErrNotRegistered; the
-// others are taken out all the same, and the errors are joined. Other errors
-// are those of Remove.
+// Any goroutine may call it at any time, except a handler and the function of a Jprobe, for
+// which it would wait.
+//
+// A probe that is not registered is a *RegisterError with ErrNotRegistered. The others are
+// still removed, and the errors are joined. Other errors are those of Remove.
 func (s *Session) UnregisterAll(ctx context.Context, probes ...Probe) error {
 	if s.inHandler() {
 		return ErrInHandler
@@ -167,8 +167,8 @@ func (s *Session) UnregisterAll(ctx context.Context, probes ...Probe) error {
 	return err
 }
 
-// find gives those of probes that are registered with the session, and an error
-// for each that isn't.
+// find returns those of probes that are registered with the session, and an error for each that
+// isn't.
 func (s *Session) find(probes []Probe) (list []*registered, err error) {
 	var errs []error
 	for i, p := range probes {
@@ -185,14 +185,14 @@ func (s *Session) find(probes []Probe) (list []*registered, err error) {
 	return list, errors.Join(errs...)
 }
 
-// EnableProbe switches probes on, at once and without a stop. It may be called
-// by any goroutine and by handlers. The error is a *RegisterError with
-// ErrNotRegistered; nothing is switched then.
+// EnableProbe switches probes on, at once and without a stop. Any goroutine may call it, and
+// handlers may. The error is a *RegisterError with ErrNotRegistered, and nothing was switched
+// then.
 func (s *Session) EnableProbe(probes ...Probe) error { return s.switchProbes(true, probes) }
 
-// DisableProbe switches probes off: their hits call no handler and aren't
-// counted. A call that a Kretprobe follows already still has its Handler called,
-// as in the kernel. See EnableProbe.
+// DisableProbe switches probes off: their hits call no handler and aren't counted. If a
+// Kretprobe is following a call already, its Handler is still called for it, as in the kernel.
+// See EnableProbe.
 func (s *Session) DisableProbe(probes ...Probe) error { return s.switchProbes(false, probes) }
 
 func (s *Session) switchProbes(on bool, probes []Probe) error {
@@ -207,6 +207,5 @@ func (s *Session) switchProbes(on bool, probes []Probe) error {
 	return s.Enable(on, events...)
 }
 
-// inHandler reports whether the caller is a handler that runs on the tracer's
-// thread.
+// inHandler reports whether the caller is a handler on the tracer's thread.
 func (s *Session) inHandler() bool { return s.engine.Tracer.Here() && s.engine.Handling }

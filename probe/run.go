@@ -11,11 +11,13 @@ import (
 	"kprobe/probe/engine"
 )
 
-// Run lets the targets run and hands every hit to sink, until the targets
-// have ended, ctx is done, or sink returns an error, which Run returns unless
-// it is ErrStop. The probes stay armed: Close takes them out. But where ctx is done
-// and the sink takes more than a second over what it has, they are taken out, and the
-// session is closed; Run returns when the sink has had all.
+// Run lets the processes run and passes every hit to sink. It returns when the processes have
+// ended, when ctx is done, or when sink returns an error; it returns that error unless it is
+// ErrStop.
+//
+// The probes stay armed after Run, until Close. One case is different: if ctx is done and sink
+// needs more than a second for the remaining hits, the probes are removed and the session is
+// closed, so that the program doesn't wait. Run still returns only after sink has had all hits.
 func (s *Session) Run(ctx context.Context, sink Sink) (Summary, error) {
 	if s.inHandler() {
 		return Summary{}, ErrInHandler
@@ -50,15 +52,15 @@ func (s *Session) Run(ctx context.Context, sink Sink) (Summary, error) {
 }
 
 const (
-	// sinkPatience is how long a sink may take over the last hits, when the run is
-	// to end, before the processes are left.
+	// sinkPatience is how long a sink may take for the last hits of a run before the
+	// processes are left without waiting for it.
 	sinkPatience = time.Second
-	// leaveTime is how long that may take.
+	// leaveTime is how long leaving the processes may take then.
 	leaveTime = 30 * time.Second
 )
 
-// giveLast gives the sink what is in the rings. Where ctx is done and the sink takes
-// too long the processes are left meanwhile.
+// giveLast passes the records that are still in the rings to the sink. If ctx is done and the
+// sink takes too long, the processes are left in the meantime.
 func (s *Session) giveLast(ctx context.Context, feeds []*engine.Feed) error {
 	given := make(chan error, 1)
 	go func() {
@@ -87,8 +89,8 @@ func (s *Session) giveLast(ctx context.Context, feeds []*engine.Feed) error {
 	return errors.Join(s.engine.Leave(end), <-given)
 }
 
-// conclude ends a run: no probe takes hits any more, what is in the rings
-// goes to the sink, and the counters are added up.
+// conclude ends a run: probes take no more hits, the sink gets what is in the rings, and the
+// counters are summed up.
 func (s *Session) conclude(ctx context.Context, err error) (Summary, error) {
 	sum := Summary{Reason: EndTarget}
 	var feeds []*engine.Feed
@@ -128,8 +130,8 @@ func (s *Session) conclude(ctx context.Context, err error) (Summary, error) {
 	return sum, err
 }
 
-// interposed finds out of which events without a hit the program calls another
-// module's function by the name.
+// interposed finds events without hits for which the program calls another module's function of
+// that name.
 func interposed(stats []Stats, feeds []*engine.Feed) (out []Interposed) {
 	for i := range stats {
 		st := &stats[i]
@@ -146,8 +148,8 @@ func interposed(stats []Stats, feeds []*engine.Feed) (out []Interposed) {
 	return out
 }
 
-// CommandStatus tells how the command that Start started has ended, if it did before
-// Close has returned, behind which it is to be called.
+// CommandStatus returns how the command of Start ended. ended is false if it had not ended when
+// Close returned. Call it after Close.
 func (s *Session) CommandStatus() (status syscall.WaitStatus, ended bool) {
 	if s.hasStatus || s.engine.Started == 0 {
 		return s.status, s.hasStatus
@@ -155,7 +157,7 @@ func (s *Session) CommandStatus() (status syscall.WaitStatus, ended bool) {
 	return s.engine.Tracer.Reaped(s.engine.Started)
 }
 
-// release lets the command go that Start started; it was held until now.
+// release lets the command of Start run; it was held until now.
 func (s *Session) release() error {
 	tg := s.engine.Targets[s.engine.Started]
 	if tg == nil || s.released {

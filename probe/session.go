@@ -15,15 +15,15 @@ import (
 	"kprobe/symbols"
 )
 
-// Session is a set of probes in a set of processes, from Attach or Start to
-// Close. Its methods may be called by any goroutine, Run by one at a time.
+// Session is a set of probes in a set of processes, from Attach or Start to Close. Any
+// goroutine may call its methods; Run may be called by one at a time.
 type Session struct {
 	engine *engine.Engine
 
 	users   map[*fetch.Def]*registered // probes that were registered; usersMu guards them
 	usersMu sync.Mutex
 
-	// The rest belongs to the tracer thread.
+	// The fields below belong to the tracer thread.
 	expected  map[int]*expectedStart // processes in execve of what is waited for
 	starts    *startCounts
 	status    syscall.WaitStatus
@@ -67,12 +67,12 @@ func newSession(o Options) (*Session, error) {
 	return s, tr.Handle(s.handler())
 }
 
-// Attach begins a session on running processes: every thread of each is
-// traced, none is stopped. If one of them can't be traced, none is. What a
-// kprobe that was killed left there is taken out first, as by Recover.
+// Attach begins a session on running processes. It traces every thread of each, and stops none.
+// If one process can't be traced, none is. Attach first removes what a killed kprobe left in
+// them, like Recover.
 //
-// Errors are those of tracee's Attach (no such process, no permission,
-// another tracer) and of reading the process's files.
+// Errors are those of tracee's Attach (*NoProcessError, *TracedError, no permission) and those
+// of reading the processes' files.
 func Attach(ctx context.Context, pids []int, o Options) (*Session, error) {
 	s, err := newSession(o)
 	if err != nil {
@@ -115,9 +115,8 @@ func Attach(ctx context.Context, pids []int, o Options) (*Session, error) {
 	return s, nil
 }
 
-// takeOver takes out of a process what a kprobe left there that was killed. What
-// goes wrong is a warning: attaching says what it means. The error is that of a kprobe
-// that lives.
+// takeOver removes what a killed kprobe left in a process. A failure is only a warning, because
+// attaching then says what it means. The error is that of a kprobe that lives.
 func (s *Session) takeOver(ctx context.Context, pid int) error {
 	if left, err := area.FindMemfile(pid); err != nil || left == nil {
 		return nil
@@ -141,8 +140,8 @@ func (s *Session) takeOver(ctx context.Context, pid int) error {
 	return nil
 }
 
-// Start begins a session on a command that it starts, stopped before its
-// first instruction. The command runs when Run does.
+// Start begins a session on a command that it starts. The command is stopped before its first
+// instruction, and runs once Run is called.
 func Start(ctx context.Context, c Command, o Options) (*Session, error) {
 	s, err := newSession(o)
 	if err != nil {
@@ -168,7 +167,7 @@ func Start(ctx context.Context, c Command, o Options) (*Session, error) {
 	return s, nil
 }
 
-// Pids lists the processes that are traced now, in no order.
+// Pids lists the processes that are traced now, in no particular order.
 func (s *Session) Pids() []int {
 	var pids []int
 	_ = s.engine.Tracer.Do(func() error {
@@ -178,8 +177,8 @@ func (s *Session) Pids() []int {
 	return pids
 }
 
-// pids lists the processes that the session is about: not the children in their
-// memory, if children aren't followed.
+// pids lists the processes of the session. Children that run in their memory are among them
+// only if children are followed.
 func (s *Session) pids() (list []int) {
 	for pid, tg := range s.engine.Targets {
 		if tg.IsMain() || s.engine.Opts.Follow {

@@ -7,13 +7,14 @@ import (
 	"time"
 )
 
-// Detach leaves the processes with the probes that need no tracer, whose hits go into the
-// rings from then on, the newest over the oldest; the session is closed. Probes that need
-// one are taken out, and given with the reason. With ErrNothingLeft the session goes on
-// with what is left of it. It is for sessions with Options.Detach.
+// Detach closes the session and leaves those probes in its processes that need no tracer. Their
+// hits go into the rings from then on, where the newest records overwrite the oldest. It needs
+// a session with Options.Detach.
 //
-// Other errors are of what was not done: where it can't be known whether a process was
-// left, its probes are found there, or were taken out (Recover).
+// Probes that need a tracer are removed; out lists them with the reasons. If no probe remains,
+// the error is ErrNothingLeft, and the session continues with what is left of it. After any
+// other error it may be unknown whether a process was left; its probes are then either still
+// found there, or were removed (Recover).
 func (s *Session) Detach(ctx context.Context) (out []LeftOut, err error) {
 	if s.inHandler() {
 		return nil, ErrInHandler
@@ -46,10 +47,10 @@ func (s *Session) Detach(ctx context.Context) (out []LeftOut, err error) {
 	return out, err
 }
 
-// Close takes every probe out of every process, in order, and leaves them
-// running; see detach. A command that was started runs on, too. It may be
-// called more than once; a closed session can't be used again. In a handler it does
-// nothing and returns ErrInHandler.
+// Close removes every probe from every process and leaves the processes running, also a command
+// of Start. It may be called more than once. A closed session can't be used again. In a handler
+// Close does nothing and returns ErrInHandler. On other errors a process keeps what could not
+// be removed, and runs on; Recover can try again.
 func (s *Session) Close(ctx context.Context) error {
 	if s.inHandler() {
 		return ErrInHandler
@@ -63,7 +64,7 @@ func (s *Session) Close(ctx context.Context) error {
 	return err
 }
 
-// Pauses tells for how long the session's processes have stood still for it: at
-// the longest, and all times together. Breakpoints' hits, which stop one thread,
-// are not in it. It may be called by any goroutine, after Close too.
+// Pauses returns how long the session has stopped all threads of its processes: the longest
+// time, and the sum. Hits of breakpoints, which stop one thread, are not included. Any
+// goroutine may call it, also after Close.
 func (s *Session) Pauses() (longest, sum time.Duration) { return s.engine.Tracer.Pauses() }

@@ -15,39 +15,43 @@ import (
 
 // Processes that begin while a session runs
 //
-// Where the rights allow, the kernel holds a process that is about to execute a wanted
-// file in execve (package starts). It is seized there, in its old image, and let go: the
-// next that it shows is the stop behind execve, before the first instruction of the new
-// image, where it is armed as one that the session has started. The seizure needs a lock
-// of the process that execve takes at some point (cred_guard_mutex): the main file is
-// opened before that, an interpreter's behind it. There the tracer's thread waits for the
-// lock, so the process is let go after seizeTime whatever has become of it.
+// If the rights allow it, the kernel holds a process that is about to execute a wanted file in
+// execve (package starts). The process is seized there, in its old image, and let go. Its next
+// stop is after execve, before the first instruction of the new image. There it is armed like a
+// process that the session has started.
 //
-// What could not be held is attached to while it runs.
+// To seize the process, the tracer needs a lock of the process (cred_guard_mutex) that execve
+// takes as well. execve opens the main file before it takes the lock, and the file of an
+// interpreter while it holds it. In the latter case the tracer's thread has to wait for the
+// lock. So the process is let go after seizeTime in any case.
+//
+// A process that could not be held is attached to while it runs.
 
-// StartMeans is how processes are seen to begin.
+// StartMeans is the way in which a session notices that processes begin.
 type StartMeans = starts.Means
 
-// The means, from the worst to the best.
+// The means, from the worst to the best: by looking at /proc, by a message of the kernel after
+// the start, by a question of the kernel before it.
 const (
 	StartLooks = starts.Looks // by looks at /proc
 	StartNews  = starts.News  // by the kernel, once they have
 	StartGate  = starts.Gate  // by the kernel, before they do
 )
 
-// StartLookEvery is how often /proc is looked at.
+// StartLookEvery is the interval between looks at /proc.
 const StartLookEvery = starts.LookEvery
 
 const (
-	// seizeTime is how long a process may keep the tracer's thread from seizing it, where
-	// it isn't known that its lock is free.
+	// seizeTime is how long the tracer's thread may wait to seize a process, if it isn't
+	// known that the lock is free.
 	seizeTime = 20 * time.Millisecond
-	// lockedTime is the same where the lock is known to be taken: who waits for it gets it
-	// when execve goes on, mostly before the stop behind it.
+	// lockedTime is the same if the lock is known to be taken. A waiter gets it once execve
+	// continues, mostly before the stop after it.
 	lockedTime = time.Millisecond
-	// execTime is how long an execve may take behind that.
+	// execTime is how long an execve may take after that.
 	execTime = 2 * time.Second
-	// maxWarnedStarts is of how many processes that could not be taken it is said why.
+	// maxWarnedStarts bounds the number of warnings about processes that could not be
+	// taken.
 	maxWarnedStarts = 5
 )
 
@@ -64,7 +68,8 @@ func (s *Session) follows(child *tracee.Process) bool {
 	return s.engine.Opts.Follow || s.engine.Opts.Wait != nil && s.engine.Opts.Wait.Is(child.PID())
 }
 
-// keeps reports whether a process of the session that has executed a program stays in it.
+// keeps reports whether a process of the session that has executed a program stays in the
+// session.
 func (s *Session) keeps(p *tracee.Process, wasMain bool) bool {
 	if s.engine.Opts.Wait != nil && !s.engine.Opts.Follow {
 		return s.engine.Opts.Wait.Is(p.PID())
@@ -112,7 +117,7 @@ func (s *Session) await(ctx context.Context) (stop func()) {
 	}
 }
 
-// awaiting is await under way.
+// awaiting is the state of await.
 type awaiting struct {
 	s      *Session
 	ctx    context.Context
@@ -168,7 +173,7 @@ func (a *awaiting) hold(h *starts.Held) {
 	}
 }
 
-// check looks what has become of an execve: it may have failed, or have been over when its
+// check looks at the outcome of an execve. It may have failed, or it was over before the
 // process was seized.
 func (a *awaiting) check(pid int, e *expectedStart, more time.Duration) {
 	s := a.s
@@ -198,8 +203,8 @@ func (a *awaiting) check(pid int, e *expectedStart, more time.Duration) {
 	})
 }
 
-// arrived arms a process that was expected to execute what is wanted, and reports whether
-// it was. old is what it was before; nil: nothing.
+// arrived arms a process that was expected to execute a wanted program, and reports whether it
+// was expected. old is its target before that, or nil.
 func (s *Session) arrived(p *tracee.Process, old *engine.Target) bool {
 	if s.expected[p.PID()] == nil {
 		return false
@@ -228,7 +233,7 @@ func (s *Session) arrived(p *tracee.Process, old *engine.Target) bool {
 	return true
 }
 
-// began attaches to a process that runs.
+// began attaches to a process that runs already.
 func (a *awaiting) began(pid int) {
 	s := a.s
 	there := false
@@ -279,8 +284,8 @@ func (a *awaiting) adopt(p *tracee.Process, ready *engine.Prepared) error {
 	return tg.ArmDefs(s.engine.Run, s.engine.Events.Definitions())
 }
 
-// miss counts a process that was not taken, and says why of the first few. One that has
-// ended has nothing to be said of.
+// miss counts a process that was not taken, and warns about the first few. It says nothing
+// about a process that has ended.
 func (a *awaiting) miss(pid int, err error) {
 	a.counts.missed.Add(1)
 	if a.ctx.Err() != nil || errors.Is(err, tracee.ErrGone) || errors.Is(err, tracee.ErrZombie) || errors.Is(err, fs.ErrNotExist) {

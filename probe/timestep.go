@@ -6,9 +6,10 @@ import (
 	"kprobe/probe/ring"
 )
 
-// TimeStep is the resolution of hit times, rounded to ns: that of the processor's time
-// stamp counter, some 10 ns on AMD's. A shorter call reads as 0 ns or as one step. 0 is
-// less than half a nanosecond, or not known. Measuring takes some milliseconds.
+// TimeStep returns the resolution of hit times in nanoseconds, rounded. It is that of the
+// processor's time stamp counter, some 10 ns on AMD. A shorter call reads as 0 ns or as one
+// step. 0 means less than half a nanosecond, or unknown. TimeStep takes some milliseconds to
+// measure it.
 func TimeStep() uint64 {
 	c := ring.SystemClock{}
 	a := ring.TakeSample(c)
