@@ -18,22 +18,23 @@ import (
 	"kprobe/symbols"
 )
 
-// scratchSize is that of the memory that injected calls use: a page of code, and the
-// frame behind it.
+// scratchSize is the size of the memory that injected calls use: a page of code, followed by
+// the frame.
 const scratchSize = memory.PageSize + tracee.ScratchFrame
 
-// Area is all that kprobe has in an address space: the memory file, with the journal of
+// Area is everything that kprobe has in an address space: the memory file, with the journal of
 // patched sites and the fallback handler's table; arenas with copies of instructions, the
-// fallback handler and the return trampolines; and scratch memory for injected system
-// calls. A session makes one (New), a later kprobe finds it by its journal (Open). Both
-// take it out in the same way (Leave, undo.go).
+// fallback handler and the return trampolines; and scratch memory for injected system calls. A
+// session makes it (New), a later kprobe finds it by its journal (Open). Both remove it in the
+// same way (Leave, undo.go).
 //
-// The order of construction is the order of need; close takes down in reverse.
+// The fields are constructed in the order in which they need each other. close takes them down
+// in reverse.
 type Area struct {
 	Proc  *tracee.Process
 	found bool // by its journal: signals were not held, and detours aren't known
-	// Unheld says that a session had let go of the process for a while: signals were not
-	// held then.
+	// Unheld says that a session had let go of the process for a while, in which signals
+	// were not held.
 	Unheld  bool
 	File    *memory.File
 	Code    *memory.Arenas
@@ -47,13 +48,13 @@ type Area struct {
 
 	Pools  []*memory.Arena  // return probes' instances, writable
 	Shared []*detour.Shared // what detours share, the latest last
-	// Tallies count what detours have them count, the latest last.
+	// Tallies are the shared code that counts for detours, the latest last.
 	Tallies []*detour.Tally
 
-	// Outside gives the registers that a thread in a detour or copy has in the
-	// program. Nil, or inside is false, where only the journal can tell.
+	// Outside returns the registers that a thread in a detour or copy has in the program.
+	// If it is nil or inside is false, only the journal can tell.
 	Outside func(regs *unix.PtraceRegs, trapped bool) (out *unix.PtraceRegs, inside bool, err error)
-	// lifted are the addresses of bytes that RestoreText has undone.
+	// lifted are the addresses of bytes that RestoreText has restored.
 	lifted map[uint64]bool
 
 	Trampolines Trampolines
@@ -61,9 +62,8 @@ type Area struct {
 	Gate symbols.Addr // of the byte without which no detour of a recorder takes hits
 }
 
-// New lays the area in a process, with a memory file for the machine's CPUs, which has
-// the name keep unless that is "". On an error everything is taken out again, as far as
-// that can be done.
+// New makes the area of a process. The memory file is laid out for the machine's CPUs, and has
+// the name keep unless that is "". On an error everything is removed again, as far as possible.
 func New(ctx context.Context, p *tracee.Process, params ring.Params, keep string) (a *Area, err error) {
 	a = &Area{Proc: p, Fallbacks: fallbacks.New(p)}
 	defer func() {
@@ -114,7 +114,8 @@ func New(ctx context.Context, p *tracee.Process, params ring.Params, keep string
 	return a, err
 }
 
-// fileAt is a place in the memory file as the fallback handler's data and table want it.
+// fileAt is a place in the memory file, in the form that the fallback handler's data and table
+// need.
 type fileAt struct {
 	m   *memory.File
 	off int64
@@ -146,7 +147,7 @@ func (a *Area) mapScratch(ctx context.Context) (err error) {
 }
 
 // layFallback writes the fallback handler, in an arena with its data, and the return
-// trampolines, in one that can reach the memory file.
+// trampolines, in an arena within reach of the memory file.
 func (a *Area) layFallback(ctx context.Context) error {
 	const size = (MostTrampolines*TrampolineSize + memory.PageSize - 1) &^ (memory.PageSize - 1)
 	layout := a.File.Layout
@@ -202,12 +203,12 @@ func (a *Area) newFallback(ctx context.Context, to fallbacks.Links) error {
 	return nil
 }
 
-// close takes out of the process what the area holds. No site may be armed
-// and no thread in an arena. Where the program may still call a fallback handler they
-// stay: two pages that lead to the program's own actions.
+// close unmaps the area's memory. No site may be armed and no thread may be in an arena. If the
+// program may still call a fallback handler, the handlers stay: two pages that lead to the
+// program's own actions.
 //
-// The memory file goes last, and only if all else has gone: until then it tells
-// whoever finds it what is left.
+// The memory file goes last, and only if everything else is gone: until then it tells the next
+// kprobe what is left.
 func (a *Area) close(ctx context.Context) error {
 	if a.found && a.Scratch != nil {
 		if err := a.Proc.SetScratch(a.Scratch.Start, a.Scratch.Start+memory.PageSize); err != nil {
@@ -258,9 +259,10 @@ func (a *Area) close(ctx context.Context) error {
 	return a.File.Unmap(ctx)
 }
 
-// Catch has a fallback handler answer a signal, chained before what the program does on it.
-// It may be called again: a fallback handler that the program has replaced since gets
-// another one in front. t is a stopped thread of the process or nil.
+// Catch makes a fallback handler answer a signal, chained before the program's action. It may
+// be called again: if the program has replaced the fallback handler since, another one goes in
+// front of the new action. t is a stopped thread of the process, or nil. changed reports
+// whether the action was changed.
 func (a *Area) Catch(ctx context.Context, t *tracee.Thread, sig syscall.Signal) (changed bool, err error) {
 	changed, err = a.Fallbacks.Catch(ctx, t, sig)
 	if err == nil && changed && sig == unix.SIGTRAP {
@@ -274,8 +276,8 @@ func (a *Area) Catch(ctx context.Context, t *tracee.Thread, sig syscall.Signal) 
 	return changed, err
 }
 
-// MoveTo has the area be reached by another process of its address space, whose
-// signal actions are its own.
+// MoveTo makes another process of the address space the one through which the area is reached.
+// That process has signal actions of its own.
 func (a *Area) MoveTo(p *tracee.Process) error {
 	a.Proc, a.Fallbacks = p, a.Fallbacks.Inherited(p)
 	a.File.MoveTo(p)
@@ -286,15 +288,16 @@ func (a *Area) MoveTo(p *tracee.Process) error {
 	return p.SetScratch(a.Scratch.Start, a.Scratch.Start+memory.PageSize)
 }
 
-// Copied is the area in a forked child's copy of the address space. The memory file
-// is the parent's, too: nothing is unmapped by it.
+// Copied returns the area in a forked child's copy of the address space. The memory file is the
+// parent's too, and nothing is unmapped through it.
 func (a *Area) Copied(child *tracee.Process) *Area {
 	return &Area{
 		Proc: child, File: a.File.In(child), Code: a.Code.In(child), Scratch: a.Scratch, Fallbacks: a.Fallbacks.Inherited(child),
 	}
 }
 
-// MapData maps memory that the process may write to, and that stays until it is left.
+// MapData returns a function that maps memory which the process may write to. It stays mapped
+// until the area is left.
 func (a *Area) MapData(ctx context.Context) func(size uint64) (symbols.Addr, error) {
 	return func(size uint64) (symbols.Addr, error) {
 		p, err := a.Code.MapNear(ctx, a.File.Base, size)

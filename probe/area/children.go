@@ -15,9 +15,9 @@ import (
 	"kprobe/symbols"
 )
 
-// leftChildren lists the processes that descend from one and have a memory file that
-// nobody traces: those that it has made since its tracer was killed, whose memory
-// is a copy of its own. Those whose parent has ended in between orphans finds.
+// leftChildren lists the descendants of a process that have a memory file and no tracer:
+// children that it has forked since its tracer was killed, with a copy of its memory. orphans
+// finds those whose parent has ended in between.
 func leftChildren(pid int) (out []int) {
 	for _, kid := range procfs.Process(pid).AllChildren() {
 		if m, err := FindMemfile(kid); err == nil && m != nil && !HasTracer(kid) {
@@ -28,10 +28,10 @@ func leftChildren(pid int) (out []int) {
 	return out
 }
 
-// orphans lists the processes, besides those of which it is known, that nobody traces and
-// whose memory is a copy of one's, whether or not that one lives and they descend from it:
-// their memory file says whose it was, and where it was mapped: who has it elsewhere reads
-// it. Of a session that lives there are none.
+// orphans lists processes, except known ones, that have no tracer and whose memory is a copy of
+// the memory of pid, whether or not pid lives and they descend from it. Their memory file says
+// whose it was and where it was mapped; a process that has it mapped elsewhere merely reads it.
+// If the session lives there are none.
 func orphans(pid int, known []int) (out []int) {
 	all, err := procfs.Processes()
 	if err != nil {
@@ -54,17 +54,16 @@ func orphans(pid int, known []int) (out []int) {
 	return out
 }
 
-// Forked finds what has a process's memory file beside it: children that it has made while
-// nobody traced it, whose memory is a copy of its own, and processes that outlive it in its
-// memory.
+// Forked finds the other processes that have a process's memory file: children forked while
+// nobody traced it, with a copy of its memory, and processes that outlive it in its memory.
 type Forked struct {
 	area  *Area
 	inode uint64     // of the memory file; 0: it wasn't found
 	known []ring.Map // what was mapped, as noted
 }
 
-// Note notes what is mapped: it is to be called before the area is taken out, and, where
-// there are such processes, before memory of it is unmapped.
+// Note notes what is mapped. It must be called before the area is removed, and, if there are
+// such processes, before any of its memory is unmapped.
 func (f *Forked) Note() {
 	if h, layout, err := ring.ReadHeader(f.area.File, memory.PossibleCPUs()); err == nil {
 		maps, _ := ring.ReadMaps(f.area.File, h, layout) // none where it is damaged
@@ -78,7 +77,7 @@ func (f *Forked) Note() {
 	}
 }
 
-// Forked is to be asked for while the process lives.
+// Forked returns the finder of such processes. It must be called while the process lives.
 func (a *Area) Forked() *Forked {
 	f := &Forked{area: a}
 	if m, err := FindMemfile(a.Proc.PID()); err == nil && m != nil {
@@ -93,7 +92,7 @@ func (f *Forked) Has(pid int) bool {
 	return err == nil && m != nil && m.Inode == f.inode && pid != os.Getpid()
 }
 
-// All lists all that have it and that nobody traces, in no order.
+// All lists the processes that have the memory file and no tracer, in no particular order.
 func (f *Forked) All() (list []int, err error) {
 	all, err := procfs.Processes()
 	if err != nil || f.inode == 0 {
@@ -107,8 +106,8 @@ func (f *Forked) All() (list []int, err error) {
 	return list, nil
 }
 
-// Clean takes what is kprobe's out of all of them that nobody traces and that skip doesn't
-// name, but for the process itself while it lives.
+// Clean removes everything of kprobe's from those processes, except from a traced one, one for
+// which skip returns true, and the process itself while it lives.
 func (f *Forked) Clean(ctx context.Context, skip func(pid int) bool) (err error) {
 	all, err := f.All()
 	if err != nil {
@@ -140,9 +139,9 @@ func (f *Forked) Clean(ctx context.Context, skip func(pid int) bool) (err error)
 	return err
 }
 
-// journaled reads which mappings the memory file of a process knows of, before they
-// are taken out: the file is the same in the processes that it has made, whose own
-// copies of the mappings stay. Nil where there is no file that can be read.
+// journaled returns the mappings that the memory file of a process knows. It is called before
+// they are removed: children share the file, and their own copies of the mappings stay. It is
+// nil if there is no readable file.
 func journaled(pid int) []ring.Map {
 	m, err := FindMemfile(pid)
 	if err != nil || m == nil {
@@ -164,8 +163,8 @@ func journaled(pid int) []ring.Map {
 	return maps
 }
 
-// readHeader reads the header of a memory file, which r reads, through the memory of a
-// process that has it mapped.
+// readHeader reads the header of a memory file through the memory of a process that has it
+// mapped. r reads the file.
 func readHeader(mem io.ReaderAt, m *symbols.Mapping) (r io.ReaderAt, h *ring.Header, l *ring.Layout, err error) {
 	r = io.NewSectionReader(mem, int64(m.Start), int64(m.End-m.Start))
 	h, l, err = ring.ReadHeader(r, memory.PossibleCPUs())

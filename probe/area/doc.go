@@ -1,10 +1,13 @@
-// Package area is all that kprobe has in one address space, and the one way to take it
-// out: a session's, when it leaves, and a killed one's, when a later kprobe recovers.
+// Package area holds everything that kprobe has in one address space, and the one way to remove
+// it: when a session leaves, and when a later kprobe recovers from one that was killed.
 //
-// Whether it was made or found, an area knows what was written and mapped by its journal
-// (package memory). Undoing has three steps, and none begins before the one before it has
-// succeeded as a whole: the text has the program's bytes again, no thread is in kprobe's
-// memory, the memory is unmapped. undo.go has them.
+// An area is made by a session or found by a later kprobe. Either way, its journal (package
+// memory) says what was written and mapped. Undoing has three steps, and each begins only after
+// the one before has succeeded as a whole:
 //
-// All of it is used on the tracer's thread only.
+//  1. The text has the program's bytes again.
+//  2. No thread is in kprobe's memory.
+//  3. The memory is unmapped.
+//
+// They are in undo.go. Everything here is used on the tracer's thread only.
 package area

@@ -9,8 +9,8 @@ import (
 	"kprobe/probe/memory"
 )
 
-// LayGate maps the gate, closed. Forked children find it zeroed, unless they are to record,
-// too: they have it as their parent has it then.
+// LayGate maps the gate, closed. Forked children find it zeroed. If childrenRecord is true,
+// they find it as their parent has it.
 func (a *Area) LayGate(ctx context.Context, childrenRecord bool) error {
 	p, err := a.Code.Add(ctx, a.File.Base, memory.PageSize)
 	if err != nil {

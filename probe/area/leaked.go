@@ -18,12 +18,12 @@ import (
 
 // Strays
 //
-// What kprobe makes in a process before its memory file can say so: injected
-// code in padding, put back after each call; the memory file's descriptor, closed
-// once the file is mapped. A kprobe killed in between leaves what harms nobody,
-// and what no journal knows. Each is known by what it is, the file by its name.
+// kprobe makes two things in a process before a memory file can record them: injected code in
+// padding, put back after each call, and the memory file's descriptor, closed once the file is
+// mapped. A kprobe that is killed in between leaves them behind. They do no harm, and no
+// journal lists them. The code is recognised by its bytes, the file by its name.
 
-// recoverStrays takes out what no memory file knows of.
+// recoverStrays removes what no memory file lists.
 func recoverStrays(ctx context.Context, tr *tracee.Tracer, pid int) (found bool, err error) {
 	fds := memfileDescriptors(pid)
 	_, _, padded := tracee.Injected(pid)
@@ -45,7 +45,8 @@ func recoverStrays(ctx context.Context, tr *tracee.Tracer, pid int) (found bool,
 	return true, errors.Join(err, p.Detach(ctx, nil))
 }
 
-// takeStrays reports whether something is left because a thread is in it.
+// takeStrays removes them. left reports whether something had to stay because a thread is in
+// it.
 func takeStrays(ctx context.Context, p *tracee.Process, fds []int) (left bool, err error) {
 	err = p.WithStopped(ctx, func(stopped []*tracee.Thread) error {
 		var errs []error

@@ -10,20 +10,20 @@ import (
 	"kprobe/symbols"
 )
 
-// LiftBreakpoints writes the program's bytes over the int3s of a memory file
-// whose tracer was killed, while its threads run. Recover does it before
-// anything else: a thread that blocks SIGTRAP, or a child of posix_spawn, whose
-// actions are the default ones, dies of an int3 that nobody answers, and to stop
-// all threads takes as long as one of them waits for its child.
+// LiftBreakpoints writes the program's bytes over the int3s in the journal of a killed tracer,
+// while the program's threads run. Recover does this before anything else, for two reasons. A
+// thread that blocks SIGTRAP, or a child of posix_spawn, which has the default actions, dies of
+// an int3 that nobody answers. And stopping all threads takes as long as one of them waits for
+// its child.
 //
-//	a thread before it   executes the program's instruction: one byte is written,
-//	                     which no processor sees half
-//	a thread that has    is led to the copy by the fallback handler, or by the stop of a
-//	trapped              tracer that finds no int3
+//	a thread before the int3   executes the program's instruction: one byte is written, and no
+//	                           processor sees half of it
+//	a thread that has trapped  is led to the copy by the fallback handler, or by the stop of a
+//	                           tracer that finds no int3
 //
-// Jumps stay: they harm nobody, and can't be written while threads run. A process
-// that somebody traces is left alone: the int3s may be those of another session.
-// What goes wrong here comes up again when the text is restored.
+// Jumps stay: they harm nobody, and can't be written while threads run. A process that somebody
+// traces is left alone, because the int3s may be another session's. A failure here shows again
+// when the text is restored.
 func LiftBreakpoints(pid int, m *symbols.Mapping) error {
 	mem, err := os.OpenFile(procfs.Image(pid).Path("mem"), os.O_RDWR, 0)
 	if err != nil {
@@ -55,8 +55,8 @@ func LiftBreakpoints(pid int, m *symbols.Mapping) error {
 	return nil
 }
 
-// HasTracer reports whether a thread of the process has a tracer. It has, too,
-// where that can't be read.
+// HasTracer reports whether a thread of the process has a tracer. It returns true if that can't
+// be read.
 func HasTracer(pid int) bool {
 	tids, err := procfs.Process(pid).Threads()
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"kprobe/symbols"
 )
 
-// FindMemfile finds the mapping of a memory file; nil: there is none.
+// FindMemfile returns the mapping of a memory file; nil if there is none.
 func FindMemfile(pid int) (*symbols.Mapping, error) {
 	files, err := FindMemfiles(pid)
 	if err != nil || len(files) == 0 {
@@ -24,8 +24,8 @@ func FindMemfile(pid int) (*symbols.Mapping, error) {
 // mostFiles bounds the memory files of a process: sessions leave one each.
 const mostFiles = 64
 
-// FindMemfiles finds the mappings of memory files: a kprobe that could not lay
-// another may have left one.
+// FindMemfiles returns the mappings of all memory files in a process. Each session has one of
+// its own, and may leave it behind.
 func FindMemfiles(pid int) (files []*symbols.Mapping, err error) {
 	maps, err := symbols.ReadMaps(pid)
 	if err != nil {
@@ -39,16 +39,15 @@ func FindMemfiles(pid int) (files []*symbols.Mapping, err error) {
 	return files, nil
 }
 
-// leftAlone reports whether a memory file is of probes that are to stay where no kprobe
-// is.
+// leftAlone reports whether a memory file is that of probes that are to stay without a kprobe.
 func leftAlone(pid int, m *symbols.Mapping) bool {
 	h := headerOf(pid, m)
 	return h != nil && h.Mode&ring.ModeDetached != 0
 }
 
-// livesFor gives the kprobe whose session the memory file of a process is of, if it lives
-// and isn't this one; 0: none does, or the process is a forked child of the one that the
-// session is about.
+// livesFor returns the kprobe, other than this one, whose session uses the memory file of a
+// process, if it lives. It returns 0 if none does, or if the process is a forked child of the
+// session's process.
 func livesFor(pid int, m *symbols.Mapping) int {
 	h := headerOf(pid, m)
 	if h == nil || h.Mode&ring.ModeDetached != 0 || int(h.Target) != pid || int(h.Tracer) == os.Getpid() {
@@ -63,14 +62,14 @@ func livesFor(pid int, m *symbols.Mapping) int {
 	return 0
 }
 
-// How long a kprobe that was killed may take to end, and how often it is looked for.
+// How long a killed kprobe may take to end, and how often this is checked.
 const (
 	ownerEnds = 10 * time.Second
 	ownerLook = 2 * time.Millisecond
 )
 
-// headerOf reads the header of a memory file of a process; nil where it can't be read, or
-// doesn't answer.
+// headerOf reads the header of a memory file of a process; nil if it can't be read, or the read
+// takes too long.
 func headerOf(pid int, m *symbols.Mapping) *ring.Header {
 	h, err := untrusted.Within(func() (*ring.Header, error) {
 		mem, err := os.Open(procfs.Image(pid).Path("mem"))

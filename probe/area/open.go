@@ -11,9 +11,9 @@ import (
 	"kprobe/symbols"
 )
 
-// Open finds what another session has laid in an address space, by its memory
-// file, which it reads through the target's memory; nil where nothing was written
-// to it yet. known is as for recoverOne.
+// Open finds another session's area in an address space by its memory file, which it reads
+// through the target's memory. It returns nil if nothing was written to the file yet. For known
+// see recoverOne.
 func Open(p *tracee.Process, m *symbols.Mapping, known []ring.Map) (*Area, error) {
 	file, h, err := memory.Open(p, m)
 	if err != nil || file == nil {
@@ -45,7 +45,7 @@ func Open(p *tracee.Process, m *symbols.Mapping, known []ring.Map) (*Area, error
 	return a, a.findFallbacks(maps)
 }
 
-// findScratch takes the scratch memory that the header tells of into use.
+// findScratch reuses the scratch memory that the header names.
 func (a *Area) findScratch() error {
 	at, err := a.File.Get64(a.File.Layout.Header.Off + memory.HeaderScratch)
 	if err != nil {
@@ -55,7 +55,7 @@ func (a *Area) findScratch() error {
 	return nil
 }
 
-// findFallbacks finds the fallback handlers that the header tells of.
+// findFallbacks finds the fallback handlers that the header names.
 func (a *Area) findFallbacks(maps []symbols.Mapping) error {
 	h := a.File.Layout.Header.Off
 	code, err := a.File.Get64(h + memory.HeaderFallback)
@@ -74,7 +74,7 @@ func (a *Area) findFallbacks(maps []symbols.Mapping) error {
 	return a.Fallbacks.Find(symbols.Addr(code), symbols.Addr(data))
 }
 
-// journalled reads the writes of the text that the journal knows.
+// journalled reads the text writes in the journal.
 func (a *Area) journalled() ([]ring.Site, error) {
 	h, layout, err := ring.ReadHeader(a.File, memory.PossibleCPUs())
 	if err != nil {

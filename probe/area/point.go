@@ -9,7 +9,7 @@ import (
 	"kprobe/symbols"
 )
 
-// AtPoint undoes what the copy does around its instruction.
+// AtPoint undoes what a copy does around its instruction.
 func AtPoint(pt insn.Point, regs *unix.PtraceRegs, mem symbols.Memory) (*unix.PtraceRegs, bool) {
 	out := *regs
 	if pt.Scratch != insn.NoReg {

@@ -16,17 +16,17 @@ import (
 	"kprobe/symbols"
 )
 
-// Recover takes out of processes the probes that a kprobe left there which
-// was killed: breakpoints, return trampolines, the fallback handler, mapped memory. Processes that these
-// have made since, with copies of it all, are looked after too. Probes that were left
-// alone on purpose (Session.Detach) stay. It returns the
-// processes in which it found some. A process that is still traced, by that
-// kprobe or another, is an error and left alone; one that is gone is none.
+// Recover removes the probes of a killed kprobe from processes: breakpoints, return
+// trampolines, the fallback handler, mapped memory. It also cleans processes that these have
+// forked since, with copies of it all. Probes that were left alone on purpose (Session.Detach)
+// stay. It returns the processes in which it found something. A process that is still traced,
+// by that kprobe or another, is left alone, with an error. A process that is gone is no error.
 func Recover(ctx context.Context, pids []int) (recovered []int, err error) {
 	return RecoverAll(ctx, pids, nil)
 }
 
-// RecoverAll is Recover, of those files, too, that were left alone and are among also.
+// RecoverAll is Recover, but also removes probes that were left alone, of the memory files that
+// also names.
 func RecoverAll(ctx context.Context, pids []int, also map[symbols.Addr]bool) (recovered []int, err error) {
 	tr, err := tracee.New()
 	if err != nil {
@@ -36,7 +36,7 @@ func RecoverAll(ctx context.Context, pids []int, also map[symbols.Addr]bool) (re
 	return RecoverWith(ctx, tr, pids, also)
 }
 
-// RecoverWith is RecoverAll by a tracer that does nothing else.
+// RecoverWith is RecoverAll with a tracer that does nothing else.
 func RecoverWith(ctx context.Context, tr *tracee.Tracer, pids []int, also map[symbols.Addr]bool) (recovered []int, err error) {
 	if err := tr.Handle(passing{}); err != nil {
 		return nil, err
@@ -74,14 +74,14 @@ func RecoverWith(ctx context.Context, tr *tracee.Tracer, pids []int, also map[sy
 	return recovered, errors.Join(errs...)
 }
 
-// mapped is journaled; nil where nobody answers.
+// mapped is journaled; nil if the read takes too long.
 func mapped(pid int) []ring.Map {
 	known, _ := untrusted.Within(func() ([]ring.Map, error) { return journaled(pid), nil })
 	return known
 }
 
-// recoverOne recovers a process. known are mappings that may be there besides those
-// of which its memory file tells. Of those that were left alone the ones in also go.
+// recoverOne recovers a process. known lists mappings that may be there in addition to those in
+// its memory file. Of memory files that were left alone it removes those in also.
 func recoverOne(ctx context.Context, tr *tracee.Tracer, pid int, known []ring.Map, also map[symbols.Addr]bool) (found bool, err error) {
 	files, err := FindMemfiles(pid)
 	if err != nil {
@@ -107,7 +107,7 @@ func recoverOne(ctx context.Context, tr *tracee.Tracer, pid int, known []ring.Ma
 	return found || more, err
 }
 
-// recoverFile takes out what a memory file knows of.
+// recoverFile removes what a memory file lists.
 func recoverFile(ctx context.Context, tr *tracee.Tracer, pid int, m *symbols.Mapping, known []ring.Map) error {
 	p, err := tr.Attach(ctx, pid)
 	if err != nil {
@@ -148,8 +148,8 @@ func recoverFile(ctx context.Context, tr *tracee.Tracer, pid int, m *symbols.Map
 	})
 }
 
-// disown has the memory file say that its probes are not to stay: whoever comes after a
-// kprobe that was killed while it took them out goes on with it.
+// disown makes the memory file say that its probes are not to stay. If this kprobe is killed
+// while it removes them, the next one continues.
 func (a *Area) disown() error {
 	at := a.File.Addr(a.File.Layout.Header.Off + ring.ModeOff)
 	var mode [4]byte
@@ -164,12 +164,11 @@ func (a *Area) disown() error {
 	return a.Proc.WriteMemory(mode[:], at)
 }
 
-// drain waits until no thread is in a detour or in the fallback handler, which leads to one
-// or to a copy, or will be again when a signal's handler returns there: nobody
-// has put the signals off since the tracer's death. The text is restored, so
-// that none enters one any more, and each leads back to the program by itself,
-// or by the fallback handler for what faults there. It gives up after a time: a handler may
-// never return.
+// drain waits until no thread is in a detour or in the fallback handler, which leads to a
+// detour or a copy, and until no signal handler will return there. Nobody has held signals
+// since the tracer's death. The text is restored, so no thread enters a detour any more, and
+// each thread leaves by itself, or by the fallback handler if something faults there. drain
+// gives up after a time, because a handler may never return.
 func (a *Area) drain(ctx context.Context) {
 	for length := range Moments() {
 		outside := false
@@ -187,8 +186,8 @@ func (a *Area) drain(ctx context.Context) {
 	}
 }
 
-// Drain restores the text of a process that a session had let go of for a while, and waits
-// as recovery does until no handler of a signal will return into code of kprobe's.
+// Drain restores the text of a process that a session had let go of for a while. Like recovery,
+// it waits until no signal handler will return into kprobe's code.
 func (a *Area) Drain(ctx context.Context) error {
 	err := a.Proc.WithStopped(ctx, func(stopped []*tracee.Thread) error {
 		return a.Proc.WithSharers(ctx, stopped, a.RestoreText)
@@ -200,8 +199,8 @@ func (a *Area) Drain(ctx context.Context) error {
 	return nil
 }
 
-// Interrupted reports whether a stopped thread is in a fallback handler, or will be in
-// code of kprobe's again when a handler of a signal returns.
+// Interrupted reports whether a stopped thread is in a fallback handler, or will be in kprobe's
+// code again when a signal handler returns.
 func (a *Area) Interrupted(t *tracee.Thread) bool {
 	regs, err := t.Regs()
 	return err == nil && (a.Fallbacks.Holds(symbols.Addr(regs.Rip)) || t.Interrupted(a.interrupted))
@@ -217,16 +216,15 @@ func (a *Area) drained(stopped []*tracee.Thread) bool {
 	return true
 }
 
-// interrupted reports whether code of kprobe's that a signal has interrupted is still
-// to be gone on with. By a trap of its own it isn't: the fallback handler has led that thread on,
-// and is left; what is on the stack was left behind, in a buffer that nobody has
-// written to since.
+// interrupted reports whether kprobe's code at pc, which a signal has interrupted, is still to
+// be continued. It isn't if the signal was a trap of that code itself: then the fallback
+// handler has led the thread on and has returned, and the frame on the stack is an old one that
+// nothing has overwritten.
 func (a *Area) interrupted(pc symbols.Addr, trapped bool) bool {
 	return a.holds(pc) && (!trapped || a.Fallbacks.Holds(pc))
 }
 
-// passing is a tracee.Handler that leaves everything to the program and its
-// fallback handlers.
+// passing is a tracee.Handler that leaves everything to the program and its fallback handlers.
 type passing struct{}
 
 func (passing) Breakpoint(*tracee.Thread) tracee.Verdict                   { return tracee.NotMine }
@@ -238,16 +236,15 @@ func (passing) Exec(*tracee.Process)                                       {}
 func (passing) ThreadExit(*tracee.Thread)                                  {}
 func (passing) Exited(*tracee.Process, syscall.WaitStatus)                 {}
 
-// Threads that must leave code of kprobe's are given moments for it, each longer than
-// the one before: on a busy machine a thread that may run for a millisecond doesn't
-// get a processor in it.
+// Threads get moments to leave kprobe's code, each longer than the one before. On a busy
+// machine a thread that may run for a millisecond gets no processor in that time.
 const (
 	firstMoment = time.Millisecond
 	lastMoment  = 40 * time.Millisecond
 	allMoments  = 3 * time.Second
 )
 
-// Moments gives the lengths of the moments, until allMoments are over.
+// Moments yields the lengths of these moments, until allMoments have passed.
 func Moments() iter.Seq[time.Duration] {
 	return func(yield func(time.Duration) bool) {
 		end := time.Now().Add(allMoments)

@@ -15,49 +15,49 @@ import (
 
 // How writes leave the text
 //
-// There is one way, whether probes are removed and others stay, a session leaves or a
-// later kprobe recovers. All threads that run in the text are stopped. What leads to
-// other writes goes before them: should kprobe be killed in between, nothing leads to
-// what isn't there. A thread goes on where the program has an instruction, whatever is
-// written there next:
+// There is one way, whether probes are removed and others stay, a session leaves, or a later
+// kprobe recovers. All threads that run in the text are stopped. A write that leads to other
+// writes is undone before them, so that nothing leads to bytes that are gone if kprobe is
+// killed in between. Whatever is written there next, a stopped thread continues where the
+// program has an instruction:
 //
-//	at a long jump        that a short one has led it to: back at the short one. Nothing
-//	                      but its instruction pointer has changed since. So it is for one
-//	                      that a signal has interrupted there while no tracer lived, when
-//	                      the handler returns
-//	at a byte that traps  with the signal still to be handled: at that byte, where the
-//	                      program's is again. A SIGILL is forgotten here. An int3's
-//	                      trap is known by the byte that isn't there any more, to the
-//	                      tracer that goes on (package probe, strayTrap) and to the one
-//	                      that leaves (moveOut)
-//	in a copy, a detour   there: the code stays for as long as a thread is in it, and
-//	                      who takes the memory leads the thread out first (vacate)
+//	at a long jump        to which a short one has led it: back at the short jump, as only its
+//	                      instruction pointer has changed since. The same holds for a thread
+//	                      that a signal interrupted there while no tracer lived, once the
+//	                      handler returns
+//	at a byte that traps  with the signal not handled yet: at that byte, which is the program's
+//	                      again. A SIGILL is dropped here. The trap of an int3 is recognised
+//	                      by the missing int3, by the tracer that goes on (package engine,
+//	                      strayTrap) or the one that leaves (moveOut)
+//	in a copy, a detour   there: the code stays for as long as a thread is in it, and whoever
+//	                      unmaps it leads the thread out first (vacate)
 //	anywhere else         there
 
-// Write is a write of the text that is to be undone: Old is what kprobe has written,
-// New what was there before.
+// Write is a write of the text that is to be undone. Old is what kprobe has written, New what
+// was there before.
 type Write struct {
 	memory.Change
-	// Leads says that it leads to other writes of its patch, or is made of their bytes.
+	// Leads says that the write leads to other writes of its patch, or consists of their
+	// bytes.
 	Leads bool
 }
 
 // JmpRel8 is the opcode of a short jump (Intel SDM vol. 2, JMP).
 const JmpRel8 = 0xeb
 
-// short reports whether it is a short jump's. One whose displacement is the byte that
-// was there is written by its opcode alone.
+// short reports whether the write is that of a short jump. If the displacement equals the byte
+// that was there, only the opcode was written.
 func (w *Write) short() bool { return bytes.HasPrefix(w.Old, []byte{JmpRel8}) }
 
-// lifted reports whether it has changed the byte at an address, and is undone.
+// lifted reports whether the write had changed the byte at an address, and is undone.
 func (w *Write) lifted(a uint64) bool {
 	i := a - w.At
 	return w.Wrote && a >= w.At && i < uint64(min(len(w.Old), len(w.New))) && w.Old[i] != w.New[i]
 }
 
-// Restore undoes writes of a process's text, for which every thread that runs in it is
-// stopped. It sets Done of each that is undone or was not there any more, and after an
-// error of those that nevertheless are.
+// Restore undoes writes of a process's text. Every thread that runs in the text must be
+// stopped. It sets Done of each write that is undone or was no longer there; after an error, of
+// each that is undone nevertheless.
 func Restore(p *tracee.Process, list []*Write, stopped []*tracee.Thread) error {
 	var leading, rest []*Write
 	for _, w := range list {
@@ -85,8 +85,8 @@ func Restore(p *tracee.Process, list []*Write, stopped []*tracee.Thread) error {
 	return nil
 }
 
-// leaveLongJumps has threads that took a short jump, and no more, go back to it:
-// no instruction starts at the long one once the text is restored.
+// leaveLongJumps moves threads that have executed a short jump, and nothing after it, back to
+// it. Once the text is restored, no instruction starts at the long jump.
 func leaveLongJumps(p *tracee.Process, leading []*Write, stopped []*tracee.Thread) error {
 	shorts := shortsOf(leading)
 	if len(shorts) == 0 {
@@ -110,7 +110,7 @@ func leaveLongJumps(p *tracee.Process, leading []*Write, stopped []*tracee.Threa
 	return nil
 }
 
-// shortsOf gives those of the writes that are short jumps, in order of address.
+// shortsOf returns the writes that are short jumps, in order of address.
 func shortsOf(list []*Write) (shorts []*Write) {
 	for _, w := range list {
 		if w.Leads && w.short() {
@@ -121,9 +121,9 @@ func shortsOf(list []*Write) (shorts []*Write) {
 	return shorts
 }
 
-// leadInterrupted has threads that a signal has interrupted at a long jump, and whose
-// handler is still to return, go back to the short one then. Nobody has kept signals from
-// interrupting them there since the tracer's death, or since the probes were left alone.
+// leadInterrupted handles threads that a signal interrupted at a long jump, and whose handler
+// has not returned: they will return to the short jump. This can happen because nobody holds
+// signals after the tracer's death, or once probes are left alone.
 func leadInterrupted(p *tracee.Process, list []*Write, stopped []*tracee.Thread) error {
 	shorts, targets := shortsOf(list), map[*Write]uint64{}
 	if len(shorts) == 0 {
@@ -140,14 +140,14 @@ func leadInterrupted(p *tracee.Process, list []*Write, stopped []*tracee.Thread)
 	return nil
 }
 
-// How far a short jump leads from its address: back, and forward.
+// How far a short jump reaches from its address: backward, and forward.
 const (
 	shortBack    = 126
 	shortForward = 129
 )
 
-// shortTo finds the short jump in the text that leads to an address. The shorts are in
-// order of address.
+// shortTo finds the short jump in the text that leads to an address. shorts are in order of
+// address.
 func shortTo(p *tracee.Process, shorts []*Write, targets map[*Write]uint64, a uint64) (from uint64, ok bool) {
 	first, _ := slices.BinarySearchFunc(shorts, a-min(a, shortForward), func(w *Write, at uint64) int { return cmp.Compare(w.At, at) })
 	for _, w := range shorts[first:] {
@@ -169,7 +169,7 @@ func shortTo(p *tracee.Process, shorts []*Write, targets map[*Write]uint64, a ui
 	return 0, false
 }
 
-// dropGuards has threads forget the SIGILL of a byte that was undone.
+// dropGuards drops the SIGILL of threads at a guard that was undone.
 func dropGuards(list []*Write, stopped []*tracee.Thread) {
 	for _, t := range stopped {
 		if sig, ok := t.Signal(); !ok || sig != unix.SIGILL {
@@ -182,14 +182,14 @@ func dropGuards(list []*Write, stopped []*tracee.Thread) {
 	}
 }
 
-// mostOver bounds how many writes lie over each other. Sessions have a handful.
+// mostOver bounds how many writes lie over each other. Sessions make a handful.
 const mostOver = 16
 
-// errWritesOver is that of a journal that no session writes.
+// errWritesOver says that the journal is one that no session writes.
 var errWritesOver = errors.New("the journal has more writes over each other than there can be")
 
-// undoAll undoes those of the writes that are in the text, each once. One that
-// another was made over is found once that one is undone.
+// undoAll undoes those of the writes that are in the text, each once. A write under another one
+// is found after that one is undone.
 func undoAll(p *tracee.Process, list []*Write) error {
 	for range mostOver {
 		var left []*Write
@@ -221,7 +221,7 @@ func undoAll(p *tracee.Process, list []*Write) error {
 	return errWritesOver
 }
 
-// undo undoes writes that don't overlap, which come in order of address.
+// undo undoes writes that don't overlap. They must be in order of address.
 func undo(p *tracee.Process, batch []*Write) error {
 	list := make([]memory.Change, len(batch))
 	for i, w := range batch {

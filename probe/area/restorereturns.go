@@ -10,9 +10,8 @@ import (
 	"kprobe/symbols"
 )
 
-// Bounds of what the list of return instances may say, which the program can
-// write to: bytes of one piece, of all, and how many there are. A piece lies within
-// 2 GiB of the memory file, on either side.
+// Bounds of the list of return instances, which the program can write to: bytes of one piece,
+// bytes of all, number of pieces. A piece lies within 2 GiB of the memory file, on either side.
 const (
 	mostPool  = 2 << 30
 	mostPools = 1 << 16
@@ -22,7 +21,7 @@ const (
 // poolPart is how much of them is read at a time.
 const poolPart = 4 << 20
 
-// cellOf gives the cell, in the memory file, of the return trampoline that has an instruction
+// cellOf returns the cell, in the memory file, of the return trampoline that has an instruction
 // at pc: int3; jmp [cell].
 func (a *Area) cellOf(pc symbols.Addr) (cell int64, ok bool) {
 	at := pc &^ (TrampolineSize - 1)
@@ -39,8 +38,8 @@ func (a *Area) cellOf(pc symbols.Addr) (cell int64, ok bool) {
 	return cell, ok
 }
 
-// RestoreSlots puts the program's return addresses back where return trampolines of
-// breakpoints stand in their place.
+// RestoreSlots puts the program's return addresses back into the stack slots that breakpoints
+// have pointed to return trampolines.
 func (a *Area) RestoreSlots() error {
 	cells := make([]byte, min(MostTrampolines*cellSize, a.File.Layout.Instances.Size))
 	if _, err := a.File.ReadAt(cells, a.File.Layout.Instances.Off); err != nil {
@@ -58,8 +57,8 @@ func (a *Area) RestoreSlots() error {
 	return nil
 }
 
-// RestoreSlot puts the program's return address back into a slot if it has a
-// return trampoline's.
+// RestoreSlot puts the program's return address back into a slot, if the slot has the address
+// of a return trampoline.
 func (a *Area) RestoreSlot(slot symbols.Addr) error {
 	var now [8]byte
 	if _, err := a.Proc.ReadMemory(now[:], slot); errors.Is(err, symbols.ErrLatePage) {
@@ -81,12 +80,12 @@ func (a *Area) RestoreSlot(slot symbols.Addr) error {
 	return nil
 }
 
-// PoolsHead is what stands before the pools of a batch: u64 address of those
-// of the batch before, u64 size.
+// PoolsHead is the size of the header before the pools of a batch: u64 address of the previous
+// batch's pools, u64 size.
 const PoolsHead = 64
 
-// RestoreReturns puts the program's return addresses back for calls that would
-// return by return trampolines.
+// RestoreReturns puts the program's return addresses back for calls that would return by return
+// trampolines.
 func (a *Area) RestoreReturns() error {
 	first, err := a.File.Get64(a.File.Layout.Header.Off + memory.HeaderPools)
 	if err != nil || first == 0 {
@@ -128,7 +127,7 @@ func (a *Area) RestoreReturns() error {
 	return nil
 }
 
-// restorePool puts the return addresses back of the instances from one address to another.
+// restorePool does so for the instances in an address range.
 func (a *Area) restorePool(at, end symbols.Addr) error {
 	mem := make([]byte, min(poolPart, int(end-at)))
 	for ; at < end; at += symbols.Addr(len(mem)) {
@@ -149,7 +148,7 @@ func (a *Area) restorePool(at, end symbols.Addr) error {
 	return nil
 }
 
-// lateIn finds a thread that could not be stopped and may run on in kprobe's code.
+// lateIn finds a thread that could not be stopped and may run in kprobe's code.
 func (a *Area) lateIn() error {
 	for _, t := range a.Proc.AllLate() {
 		pc, ok := t.WaitsAt()

@@ -8,22 +8,22 @@ import (
 )
 
 const (
-	// MostTrampolines is how many calls at once may have a return trampoline for a return
-	// address: those whose own return address can't carry a breakpoint.
+	// MostTrampolines bounds the number of simultaneous calls with such a return
+	// trampoline: calls whose own return address can't carry a breakpoint.
 	MostTrampolines = 1024
 	// TrampolineSize is the size of one: int3; jmp [cell].
 	TrampolineSize = 8
 )
 
-// A cell of the journal of return trampolines: where the return trampoline goes on at, and the
-// stack slot that holds the return trampoline's address.
+// A cell in the journal of return trampolines: the address at which the trampoline continues,
+// and the stack slot that holds the trampoline's address.
 const (
 	cellSize = 16
 	cellSlot = 8
 )
 
-// Trampolines is the return trampolines of an address space that trap, and which of
-// them are free.
+// Trampolines are the trapping return trampolines of an address space, and which of them are
+// free.
 type Trampolines struct {
 	file  *memory.File
 	First symbols.Addr
@@ -39,7 +39,7 @@ func newTrampolineSet(file *memory.File, first symbols.Addr, cells int64) Trampo
 	return s
 }
 
-// code is their text.
+// code returns their text.
 func (s *Trampolines) code() []byte {
 	var text []byte
 	for i := range MostTrampolines {
@@ -56,8 +56,8 @@ func (s *Trampolines) code() []byte {
 
 func (s *Trampolines) cell(i int) int64 { return s.cells + int64(i)*cellSize }
 
-// Take takes one for a call whose return address lies in a slot of the stack, and has it
-// lead there. ok is false when all are in use.
+// Take allocates a trampoline for a call whose return address ra lies in a stack slot, and
+// makes it lead to ra. ok is false if all are in use.
 func (s *Trampolines) Take(slot, ra symbols.Addr) (i int, at symbols.Addr, ok bool) {
 	n := len(s.free)
 	if n == 0 {
@@ -70,17 +70,17 @@ func (s *Trampolines) Take(slot, ra symbols.Addr) (i int, at symbols.Addr, ok bo
 	return i, s.First + symbols.Addr(i*TrampolineSize), true
 }
 
-// Release takes one back. Its cell keeps its address: a thread may still be about to jump
+// Release frees a trampoline. Its cell keeps the address, because a thread may be about to jump
 // through it.
 func (s *Trampolines) Release(i int) {
 	s.file.Store64(s.cell(i)+cellSlot, 0)
 	s.free = append(s.free, i)
 }
 
-// Target is where one leads, also after it was taken back.
+// Target returns where a trampoline leads, also after it was freed.
 func (s *Trampolines) Target(i int) symbols.Addr { return symbols.Addr(s.file.Load64(s.cell(i))) }
 
-// At gives the one whose int3 is at pc.
+// At returns the trampoline whose int3 is at pc.
 func (s *Trampolines) At(pc symbols.Addr) (i int, ok bool) {
 	if pc < s.First || pc >= s.First+MostTrampolines*TrampolineSize || (pc-s.First)%TrampolineSize != 0 {
 		return 0, false

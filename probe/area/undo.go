@@ -17,28 +17,26 @@ import (
 
 // How kprobe leaves an address space
 //
-// There is one way, whether a session leaves, or a later kprobe recovers from one
-// that was killed: the journal tells what was written and mapped. With all
-// threads stopped, those of children that share the memory too:
+// There is one way, whether a session leaves or a later kprobe recovers from one that was
+// killed: the journal tells what was written and mapped. All threads are stopped, also those of
+// children that share the memory. The steps:
 //
-//	restored  the text has the program's bytes, threads that stood between the
-//	          two jumps of a patch or at a trap of kprobe's are where the program
-//	          has an instruction
-//	vacated   no thread is in kprobe's memory, no return address on a stack and
-//	          no frame of a signal leads there
-//	closed    the program has its signal actions back, the memory is unmapped,
-//	          the memory file last
+//	restored  the text has the program's bytes. Threads that stood between the two jumps of a
+//	          patch, or at a trap of kprobe's, are where the program has an instruction
+//	vacated   no thread is in kprobe's memory, and no return address or signal frame on a
+//	          stack leads there
+//	closed    the program has its signal actions back. The memory is unmapped, the memory file
+//	          last
 //
-// A step begins only when the one before it has succeeded as a whole. Where a
-// step fails the process is left as it is then, with everything that the step
-// would have needed: what is in the text works without a tracer (the fallback
-// signal handlers answer its traps), the memory stays mapped, and the journal
-// keeps what is not undone. The header then says that no tracer lives, and the
-// next kprobe goes on with it.
+// A step begins only after the one before has succeeded as a whole. If a step fails, the
+// process is left as it is then, with everything that the step needs. What is in the text works
+// without a tracer, because the fallback handlers answer its traps. The memory stays mapped,
+// and the journal keeps what is not undone. The header then says that no tracer lives, and the
+// next kprobe continues.
 
-// Leave takes the area out of its address space. stopped are the stopped threads
-// of its process, whose sharers are stopped here. After an error the area is as it
-// was as far as it could not be undone.
+// Leave removes the area from its address space. stopped are the stopped threads of its
+// process; Leave itself stops those of the processes that share the memory. After an error,
+// whatever could not be undone is still in place.
 func (a *Area) Leave(ctx context.Context, stopped []*tracee.Thread) error {
 	err := a.Proc.WithSharers(ctx, stopped, func(stopped []*tracee.Thread) error {
 		if err := a.unwatch(stopped); err != nil {
@@ -67,16 +65,16 @@ func (a *Area) Leave(ctx context.Context, stopped []*tracee.Thread) error {
 	return nil
 }
 
-// abandon has the memory file say that no tracer lives, so that the next kprobe takes
-// out what it tells of.
+// abandon makes the memory file say that no tracer lives, so that the next kprobe removes what
+// it lists.
 func (a *Area) abandon() error {
 	return a.File.Set64(a.File.Layout.Header.Off+ring.TracerStartOff, 0)
 }
 
-// Abandon has the probes stay for whoever comes next: nobody has them any more.
+// Abandon leaves the probes to the next kprobe: nobody owns them any more.
 func (a *Area) Abandon() error { return a.abandon() }
 
-// written lists the writes of the text that the journal knows.
+// written lists the text writes in the journal.
 func (a *Area) written() (list []*Write, err error) {
 	sites, err := a.journalled()
 	if err != nil {
@@ -98,8 +96,8 @@ func (a *Area) written() (list []*Write, err error) {
 	return list, nil
 }
 
-// RestoreText undoes the writes of the text that the journal tells, and lowers the
-// semaphores that were raised; every thread is stopped. It may be called again.
+// RestoreText undoes the text writes in the journal, and lowers the semaphores that were
+// raised. Every thread must be stopped. It may be called again.
 func (a *Area) RestoreText(stopped []*tracee.Thread) error {
 	list, err := a.written()
 	if err != nil {
@@ -120,8 +118,8 @@ func (a *Area) RestoreText(stopped []*tracee.Thread) error {
 	return semaphore.LowerAll(a.Proc, a.File)
 }
 
-// noteLifted remembers where bytes of kprobe's were, of which a thread may have
-// a trap to be answered.
+// noteLifted remembers where kprobe's bytes were: a thread may have a trap from there that is
+// not answered yet.
 func (a *Area) noteLifted(w *Write) {
 	if a.lifted == nil {
 		a.lifted = map[uint64]bool{}
@@ -133,8 +131,8 @@ func (a *Area) noteLifted(w *Write) {
 	}
 }
 
-// holds reports whether pc is in memory that is about to go: in copies, detours,
-// return trampolines, the fallback handlers, injected code.
+// holds reports whether pc is in memory that is about to go: copies, detours, return
+// trampolines, fallback handlers, injected code.
 func (a *Area) holds(pc symbols.Addr) bool {
 	return a.IsCode(pc) || a.Fallbacks.Holds(pc)
 }

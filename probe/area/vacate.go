@@ -13,8 +13,8 @@ import (
 	"kprobe/symbols"
 )
 
-// vacate takes threads, and what will lead threads, out of kprobe's memory once the
-// text is restored; every thread is stopped. Without an error the memory may go.
+// vacate moves threads out of kprobe's memory, and changes what would lead them back, after the
+// text was restored. Every thread must be stopped. If it succeeds, the memory may be unmapped.
 func (a *Area) vacate(stopped []*tracee.Thread) error {
 	var errs []error
 	for _, t := range stopped {
@@ -32,20 +32,20 @@ func (a *Area) vacate(stopped []*tracee.Thread) error {
 	return errors.Join(errs...)
 }
 
-// InterruptedError says that a handler of a signal has interrupted a thread in code of
-// kprobe's, and will return there: the memory stays for it.
+// InterruptedError says that a signal handler has interrupted a thread in kprobe's code and
+// will return there. The memory stays for it.
 type InterruptedError struct{ TID int }
 
 func (e *InterruptedError) Error() string {
 	return fmt.Sprintf("a signal has interrupted thread %d in code of kprobe's", e.TID)
 }
 
-// mostMoves bounds how often a thread is led from one piece of kprobe's code to
-// another: from a return trampoline to the one behind it.
+// mostMoves bounds how often a thread is led from one piece of kprobe's code to another, as
+// from a return trampoline to the next.
 const mostMoves = 1 << 12
 
-// moveOut leads a stopped thread out of kprobe's code, to where the program has it,
-// and answers its trap or fault if that was kprobe's.
+// moveOut moves a stopped thread out of kprobe's code to the corresponding place in the
+// program, and answers its trap or fault if that was kprobe's.
 func (a *Area) moveOut(t *tracee.Thread) error {
 	now, err := t.Regs()
 	if err != nil {
@@ -106,8 +106,8 @@ func (a *Area) moveOut(t *tracee.Thread) error {
 // mostInFallback bounds how many instructions of a fallback handler a thread executes.
 const mostInFallback = 400
 
-// stepOut has a stopped thread leave the fallback handler that it is in, and reports
-// whether it could. Should the tracer be killed meanwhile, the thread's trap is answered.
+// stepOut steps a thread out of the fallback handler that it is in, and reports whether it
+// succeeded. If the tracer is killed meanwhile, the thread's trap is still answered.
 func (a *Area) stepOut(t *tracee.Thread) bool {
 	if r, err := t.Regs(); err == nil && r.Rdi != uint64(unix.SIGTRAP) { // else it may take the program's own for that
 		at := a.File.Layout.Header.Off + memory.HeaderSteps
@@ -117,8 +117,8 @@ func (a *Area) stepOut(t *tracee.Thread) bool {
 	return t.StepOut(a.Fallbacks.Holds, mostInFallback)
 }
 
-// lead has a thread go on elsewhere. A trap that it has met was kprobe's; a fault
-// comes again, as its instruction does.
+// lead makes a thread continue elsewhere. If it has met a trap, that was kprobe's. If it has
+// met a fault, the fault occurs again with its instruction.
 func (a *Area) lead(t *tracee.Thread, regs *unix.PtraceRegs) error {
 	err := t.SetRegs(regs)
 	if errors.Is(err, tracee.ErrGone) {
@@ -136,7 +136,7 @@ func (a *Area) lead(t *tracee.Thread, regs *unix.PtraceRegs) error {
 	return nil
 }
 
-// behind gives the registers that a thread in kprobe's code has where it goes on.
+// behind returns the registers with which a thread in kprobe's code continues in the program.
 func (a *Area) behind(t *tracee.Thread, regs *unix.PtraceRegs, trapped bool) (*unix.PtraceRegs, error) {
 	pc := symbols.Addr(regs.Rip)
 	if cell, ok := a.cellOf(pc); ok {
@@ -166,8 +166,8 @@ func (a *Area) behind(t *tracee.Thread, regs *unix.PtraceRegs, trapped bool) (*u
 	return nil, fmt.Errorf("thread %d is in code that kprobe's journal doesn't know", t.TID())
 }
 
-// leaveCopyOf gives the registers that a thread in the copy of a breakpoint, of which only
-// the journal is known, has where it goes on.
+// leaveCopyOf returns the registers with which a thread continues that is in a breakpoint's
+// copy, if only the journal knows the breakpoint.
 func leaveCopyOf(l *ring.Site, regs *unix.PtraceRegs, mem symbols.Memory) (*unix.PtraceRegs, error) {
 	m, err := insn.Relocate(l.Before, l.Addr, l.Copy, insn.Options{})
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"kprobe/probe/tracee"
 )
 
-// unwatch takes the debug registers from the stopped threads, if threads may have
-// any. A thread that could not be stopped and may have some is an error.
+// unwatch clears the debug registers of the stopped threads, if threads may have any set. A
+// thread that could not be stopped and may have some is an error.
 func (a *Area) unwatch(stopped []*tracee.Thread) error {
 	noted, err := a.File.Get64(a.File.Layout.Header.Off + memory.HeaderWatched)
 	if err != nil || noted == 0 {
