@@ -17,34 +17,33 @@ import (
 
 // Pages that are not there
 //
-// To read a page that isn't in memory has the kernel fetch it. Mostly it has it at
-// once; but of memory that the program fills itself (userfaultfd, a file system of
-// FUSE) it asks the program, and waits. The program may be waiting in turn for the
-// tracer's thread, which reads: at a stop of the thread that fills, or of
-// all. The wait can't be interrupted. So what isn't there (/proc/PID/pagemap) is
-// read by a goroutine of its own, and given up if it waits too long: the read fails
-// as one of memory that isn't mapped. What was given up ends when the page comes, or
-// the process ends.
+// If a page isn't in memory, a read makes the kernel fetch it. Mostly that takes no time. But
+// for memory that the program fills itself (userfaultfd, FUSE) the kernel asks the program, and
+// waits. The program may in turn be waiting for the tracer's thread, which is the one that
+// reads: because the thread that fills the page is stopped, or all threads are. The wait can't
+// be interrupted. So pages that aren't there (/proc/PID/pagemap) are read by a goroutine of
+// their own. If that takes too long, the read is given up and fails like a read of unmapped
+// memory. The goroutine ends when the page arrives or the process ends.
 
 const (
-	// absentPatience is how long a page may take that isn't there: a disk's does.
-	// Each time in vain halves it for the process, until one comes in time.
+	// absentPatience is how long a missing page may take; a disk takes a while. Each
+	// failure halves it for the process, until a page arrives in time.
 	absentPatience = 100 * time.Millisecond
 	leastPatience  = 10 * time.Millisecond
-	// ownPatience is for memory that kprobe has mapped: the kernel fills it, if not at
-	// once where the machine is busy, unless the program means harm.
+	// ownPatience is for memory that kprobe has mapped. The kernel fills it by itself,
+	// though not at once on a busy machine, unless the program means harm.
 	ownPatience = 5 * time.Second
-	// mostPatience is how long a read may take that waits for a processor only.
+	// mostPatience is how long a read may take that only waits for a processor.
 	mostPatience = 10 * time.Second
-	// absentPart is how much is waited for at once.
+	// absentPart is the size of the parts that are waited for one by one.
 	absentPart = 256 << 10
-	// maxAbsent is how many reads may be given up and not ended; each keeps a
-	// thread of the system.
+	// maxAbsent bounds the reads that were given up and have not ended. Each keeps an OS
+	// thread.
 	maxAbsent = 8
 )
 
-// absentees are the reads of a process that wait for pages. The zero value is
-// ready. It is safe for concurrent use.
+// absentees are the reads of a process that wait for pages. The zero value is ready to use. It
+// is safe for concurrent use.
 type absentees struct {
 	waiting atomic.Int32 // given up, and not ended
 	late    atomic.Int32 // in vain in a row
@@ -54,11 +53,11 @@ func (a *absentees) patience() time.Duration {
 	return max(absentPatience>>min(a.late.Load(), 16), leastPatience)
 }
 
-// read is vmRead of a process, of what is there. Of much memory, the patience is for
-// each part of it: hundreds of megabytes that were never touched take longer.
+// read is vmRead for memory that may not be there. A large read has the patience for each of
+// its parts: hundreds of megabytes that were never touched take longer.
 func (p *Process) read(b []byte, at uint64) (int, syscall.Errno) { return p.readPatiently(b, at, 0) }
 
-// readPatiently is read where each part may take some time at least.
+// readPatiently is read with a minimum patience for each part.
 func (p *Process) readPatiently(b []byte, at uint64, least time.Duration) (int, syscall.Errno) {
 	if p.there(at, len(b)) {
 		return p.vmRead(b, at)
@@ -72,7 +71,7 @@ func (p *Process) readPatiently(b []byte, at uint64, least time.Duration) (int, 
 	}
 }
 
-// readAbsent is read of memory of which some may not be there.
+// readAbsent reads memory of which some may not be there.
 func (p *Process) readAbsent(b []byte, at uint64, least time.Duration) (int, syscall.Errno) {
 	if p.there(at, len(b)) {
 		return p.vmRead(b, at)
@@ -114,9 +113,9 @@ func (p *Process) readAbsent(b []byte, at uint64, least time.Duration) (int, sys
 	}
 }
 
-// runs reports whether a thread of this process doesn't wait in the kernel for what it
-// has asked: it runs, or would if it got a processor, or one of those that Go shares
-// out, for which it waits in a futex. 0 is one that has not begun.
+// runs reports whether a thread of this process runs, or would if it got a processor, or one of
+// the processors that Go shares out, for which it waits in a futex. It is false if the thread
+// waits in the kernel for what it has asked for. tid 0 is a thread that has not begun.
 func runs(tid int) bool {
 	if tid == 0 {
 		return true
@@ -127,11 +126,12 @@ func runs(tid int) bool {
 	return taskState(os.Getpid(), tid) == 'R'
 }
 
-// errLatePage says that a page did not come in time: nothing else is tried.
+// errLatePage says that a page did not arrive in time, so that no other way of reading is
+// tried.
 const errLatePage = syscall.ETIMEDOUT
 
-// there reports whether all of a range is in memory, as far as is known. Memory
-// beyond what a program can map isn't asked about.
+// there reports whether all of a range is in memory, as far as is known. It doesn't ask about
+// addresses beyond those that a program can map.
 func (p *Process) there(at uint64, n int) bool {
 	const entry, present, end = 8, 63, 1 << 47
 	if n <= 0 || at >= end || uint64(n) > end-at {
@@ -159,7 +159,7 @@ func (p *Process) there(at uint64, n int) bool {
 	return true
 }
 
-// pagemapFile opens /proc/PID/pagemap, once; nil where that can't be.
+// pagemapFile opens /proc/PID/pagemap once; nil if that fails.
 func (p *Process) pagemapFile() *os.File {
 	p.memMu.Lock()
 	defer p.memMu.Unlock()

@@ -8,11 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// advance takes a thread from the stop of an event inside a system call
-// (clone, fork, exec), whose return would still overwrite rax, on to the stop
-// before its next instruction, from which calls can be injected. The event must
-// have been handled. It reports false if the thread ended, or met another
-// event on the way, which then waits to be handled.
+// advance takes a thread from the stop of an event inside a system call (clone, fork, exec),
+// whose return would still overwrite rax, to the stop before its next instruction. Calls can be
+// injected from there. The event must have been handled. advance returns false if the thread
+// ended, or met another event on the way, which then waits to be handled.
 func (t *Thread) advance() bool {
 	t.interrupt()
 	if err := t.writeBack(); err != nil {
@@ -40,8 +39,8 @@ func (t *Thread) advance() bool {
 	return false
 }
 
-// serveSharers handles the events of the children that use the process's memory,
-// one of which a thread waits for.
+// serveSharers handles the events of children that use the process's memory. A thread of the
+// process may be waiting for one of them.
 func (p *Process) serveSharers() {
 	t := p.tr
 	if t.handler == nil {
@@ -65,9 +64,8 @@ func (p *Process) serveSharers() {
 	}
 }
 
-// passEvent handles the event that a thread waits with, if it is one of
-// making threads or processes, and advances it. What needs a Handler waits for
-// Run.
+// passEvent handles the pending event of a thread if it is the creation of a thread or process,
+// and advances the thread. An event that needs a Handler waits for Run.
 func (t *Thread) passEvent() bool {
 	ev := int(t.status >> 16)
 	switch ev {

@@ -11,20 +11,19 @@ import (
 
 // Answers outside Run
 //
-// A thread that is traced stops at every signal, and goes on when the tracer has
-// answered. So the tracer's thread may not be about anything else for long: what
-// takes time is done on another goroutine (Away), or asks in between whether there
-// is something to answer (Answer). Between two jobs, before Run and after it,
-// the thread answers, too. What an answer would change under the feet of what is
-// going on is put off: EarlyHandler says what that is.
+// A traced thread stops at every signal, and continues when the tracer has answered. So the
+// tracer's thread must not be busy with anything else for long. Long work is done on another
+// goroutine (Away), or calls Answer now and then. The thread also answers between two jobs,
+// before Run and after it. An answer that would interfere with the work in progress is put off;
+// EarlyHandler decides which.
 
-// EarlyHandler is a Handler that also answers outside Run. It must be known
-// before (Handle).
+// EarlyHandler is a Handler that also answers outside Run. The tracer must know it before
+// (Handle).
 type EarlyHandler interface {
 	Handler
-	// Early reports whether the stop of a thread can be answered now: while
-	// nobody runs the tracer, or in the midst of something else. If not it is
-	// asked again, or the stop waits for Run.
+	// Early reports whether the stop of a thread can be answered now, while nobody runs the
+	// tracer or other work is in progress. If not, it is asked again later, or the stop
+	// waits for Run.
 	Early(t *Thread) bool
 }
 
@@ -39,7 +38,7 @@ const (
 	StopExec              // the process has executed a program
 )
 
-// Stop gives the kind of the thread's present stop.
+// Stop returns the kind of the thread's present stop.
 func (t *Thread) Stop() Stop {
 	switch t.status >> 16 {
 	case unix.PTRACE_EVENT_EXEC:
@@ -54,7 +53,7 @@ func (t *Thread) Stop() Stop {
 	return StopOther
 }
 
-// mayAnswer is the handler's Early; nil if it has none.
+// mayAnswer returns the handler's Early; nil if it has none.
 func (t *Tracer) mayAnswer() func(*Thread) bool {
 	if h, ok := t.handler.(EarlyHandler); ok && !t.broken {
 		return h.Early
@@ -62,10 +61,9 @@ func (t *Tracer) mayAnswer() func(*Thread) bool {
 	return nil
 }
 
-// Answer handles what events there are, as far as the handler's Early says, and
-// waits for none. Where they never end it returns after about that time. It is
-// called on the tracer's thread by who is at something longer, and does nothing
-// inside itself. An error is as one of Run's.
+// Answer handles the events that have arrived, as far as the handler's Early allows, and waits
+// for none. If they never end, it returns after about the time most. Long work on the tracer's
+// thread calls it; inside itself it does nothing. Its errors are those of Run.
 func (t *Tracer) Answer(most time.Duration) error {
 	may := t.mayAnswer()
 	if may == nil || t.answering {
@@ -82,9 +80,9 @@ func (t *Tracer) Answer(most time.Duration) error {
 	return nil
 }
 
-// Away runs fn on another goroutine and answers as Answer does until it has
-// returned. fn must touch nothing that a handler changes. It is called on the
-// tracer's thread; where it can't answer it runs fn itself.
+// Away runs fn on another goroutine, and answers as Answer does until fn has returned. fn must
+// not touch anything that a handler changes. Away is called on the tracer's thread. If it can't
+// answer, it runs fn itself.
 func (t *Tracer) Away(fn func()) error {
 	may := t.mayAnswer()
 	if may == nil || t.answering || len(t.procs) == 0 {

@@ -20,12 +20,12 @@ import (
 	"kprobe/internal/untrusted"
 )
 
-// Attach seizes all threads of a running process. It stops none of them. What
-// the process creates from then on is traced too, and its events wait for Run.
+// Attach seizes all threads of a running process, and stops none of them. Threads and processes
+// that the process creates from then on are traced too. Their events wait for Run. Any
+// goroutine may call it.
 //
-// The errors are ErrGone (*NoProcessError where there was none), ErrZombie, ErrSelf, ErrKernelThread, Err32Bit,
-// ErrAttached, *TracedError and *PermissionError; after an error nothing stays
-// attached. It may be called from any goroutine.
+// Errors are *NoProcessError, ErrGone, ErrZombie, ErrSelf, ErrKernelThread, Err32Bit,
+// ErrAttached, *TracedError and *PermissionError. After an error nothing stays attached.
 func (t *Tracer) Attach(ctx context.Context, pid int) (*Process, error) {
 	var p *Process
 	err := t.Do(func() error {
@@ -65,16 +65,15 @@ func (t *Tracer) attach(ctx context.Context, pid int) (*Process, error) {
 	return p, nil
 }
 
-// How long a tracer that is about to end is waited for, and how often it is looked
-// for.
+// How long to wait for another tracer that is about to end, and how often to check.
 const (
 	tracerEnds = 10 * time.Second
 	tracerLook = 2 * time.Millisecond
 )
 
-// mayAttachSoon is mayAttach once a tracer that was killed is gone: the kernel lets
-// its tracees go when it ends, not when it is killed, and a busy machine takes a
-// while over it.
+// mayAttachSoon is mayAttach, but waits until a tracer that was killed is gone. The kernel
+// releases its tracees when it has ended, not when it is killed, and on a busy machine that
+// takes a while.
 func (t *Tracer) mayAttachSoon(ctx context.Context, pid int) error {
 	for until := time.Now().Add(tracerEnds); ; time.Sleep(tracerLook) {
 		err := t.mayAttach(pid)
@@ -85,10 +84,10 @@ func (t *Tracer) mayAttachSoon(ctx context.Context, pid int) error {
 	}
 }
 
-// Ending reports whether a process is gone, ends, or was killed.
+// Ending reports whether a process is gone, is ending, or was killed.
 func Ending(pid int) bool { return ending(pid) }
 
-// ending reports whether a thread is gone, ends, or was killed.
+// ending reports whether a thread is gone, is ending, or was killed.
 func ending(tid int) bool {
 	st, err := procfs.Process(tid).Status()
 	if err != nil || hasEnded(st.State()) {
@@ -104,7 +103,7 @@ func ending(tid int) bool {
 	return !ok || flags&procfs.FlagExiting != 0
 }
 
-// mayAttach finds what would make tracing fail, before it is tried.
+// mayAttach finds reasons why tracing would fail, before it is tried.
 func (t *Tracer) mayAttach(pid int) error {
 	if pid == t.pid {
 		return ErrSelf
@@ -133,8 +132,8 @@ func (t *Tracer) mayAttach(pid int) error {
 	return checkClass(pid)
 }
 
-// checkClass refuses programs that aren't 64-bit x86. An executable that can't
-// be read is left to the kernel to judge.
+// checkClass refuses programs that aren't 64-bit x86. If an executable can't be read, the
+// kernel is left to judge.
 func checkClass(pid int) error {
 	f, _, err := untrusted.Open(procfs.Process(pid).Path("exe"))
 	if err != nil {
@@ -152,12 +151,11 @@ func checkClass(pid int) error {
 	return nil
 }
 
-// TracedBy is the error for a process that another process has the probes of, traced or
-// not.
+// TracedBy returns the error for a process in which another process has probes, traced or not.
 func TracedBy(pid, by int) error { return tracedBy(pid, by) }
 
-// tracedBy is the error for a process with another tracer. by is the thread that
-// traces it, as TracerPid is; its process is what the user knows.
+// tracedBy returns the error for a process with another tracer. by is the thread that traces
+// it, as TracerPid is. The user knows the process of that thread.
 func tracedBy(pid, by int) error {
 	thread := by
 	if st, err := procfs.Process(by).Status(); err == nil {
@@ -167,9 +165,8 @@ func tracedBy(pid, by int) error {
 	return &TracedError{PID: pid, By: by, Comm: strings.TrimSpace(comm), thread: thread}
 }
 
-// seizeAll seizes threads until two passes over the list see the same ones.
-// StopAll looks again, since a thread may be in the middle of creating another
-// now that doesn't show yet.
+// seizeAll seizes threads until two passes over the list see the same ones. StopAll looks
+// again: a thread may be creating another one right now, which isn't listed yet.
 func (p *Process) seizeAll(ctx context.Context) error {
 	var last []int
 	for {
@@ -197,8 +194,8 @@ func (p *Process) seizeAll(ctx context.Context) error {
 	return nil
 }
 
-// seizeThread seizes a thread unless it is known, ended, seized by its creation
-// already, or the kernel's.
+// seizeThread seizes a thread, unless it is already known, has ended, was seized by its
+// creation, or is the kernel's.
 func (p *Process) seizeThread(tid int) error {
 	if p.threads[tid] != nil || p.isWorker(tid) {
 		return nil
@@ -215,7 +212,7 @@ func (p *Process) seizeThread(tid int) error {
 	return nil
 }
 
-// refused finds out why the kernel said EPERM.
+// refused finds out why the kernel returned EPERM.
 func (p *Process) refused(tid int) error {
 	st, err := procfs.Thread(p.pid, tid).Status()
 	if err != nil {
@@ -233,7 +230,7 @@ func (p *Process) refused(tid int) error {
 	return p.permission()
 }
 
-// permission is the error for a process that the kernel does not let us trace.
+// permission returns the error for a process that the kernel doesn't allow to trace.
 func (p *Process) permission() error {
 	c := access.Look("/proc", p.tr.pid, p.pid)
 	c.Denied = true

@@ -11,19 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BareStops answers the int3 instructions that a program has of its own with
-// the least that a tracer must do: wait, read the registers, write them, let
-// the thread go on. It is the yardstick of breakpoints and traces nothing. The
-// instruction behind an int3 at the address stepped, 0 is none, is executed by
-// a single step, at the price of a second stop.
+// BareStops answers a program's own int3 instructions with the least work that a tracer must
+// do: wait, read the registers, write them, continue the thread. It measures breakpoints, and
+// traces nothing. If stepped isn't 0, the instruction after an int3 at that address is executed
+// by a single step, which costs a second stop.
 //
-// It returns once all threads are traced; threads born later are not. end lets
-// go of the process, which must not be in the middle of calls, and may be
-// called once, by any goroutine. A signal that is delivered to the process
-// meanwhile gets lost: use it on programs of one's own only.
+// BareStops returns once all threads are traced; threads that are born later are not. end lets
+// go of the process, which must not be in the middle of calls. Any goroutine may call it, once.
+// A signal that is sent to the process meanwhile is lost, so use it only on programs of your
+// own.
 //
-// The errors of BareStops are ErrGone and ErrPermission; nothing is left behind
-// then. The error of end is the one that ended the tracing before.
+// Errors of BareStops are ErrGone and ErrPermission; nothing is left behind then. end returns
+// the error that ended tracing early, if any.
 func BareStops(pid int, stepped uint64) (end func() error, err error) {
 	b := &bareStops{pid: pid, stepped: stepped}
 	ready, ended := make(chan error), make(chan error, 1)

@@ -11,11 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// created handles the stop of a thread that has made another thread or
-// process. The new one is traced already and stops before its first
-// instruction; that stop may be reported before or after this one.
+// created handles the stop of a thread that has made another thread or process. The new one is
+// already traced, and stops before its first instruction. Its stop may be reported before or
+// after this one.
 //
-// It leaves th stopped.
+// created leaves th stopped.
 func (t *Tracer) created(th *Thread, event int) error {
 	tid, e := eventMessage(th.tid)
 	if e != 0 {
@@ -48,7 +48,7 @@ func (t *Tracer) created(th *Thread, event int) error {
 	return t.born(th, tid, st, event)
 }
 
-// born takes in a process that th has made, at its first stop.
+// born registers a process that th has made, at its first stop.
 func (t *Tracer) born(th *Thread, tid int, st syscall.WaitStatus, event int) error {
 	p := th.p
 	child := t.newProcess(tid)
@@ -91,7 +91,7 @@ func (t *Tracer) born(th *Thread, tid int, st syscall.WaitStatus, event int) err
 	return nil
 }
 
-// adopt takes the first stop of a new thread if it was reported already.
+// adopt takes the first stop of a new thread, if it was already reported.
 func (t *Tracer) adopt(th *Thread) {
 	if st, ok := t.early[th.tid]; ok {
 		delete(t.early, th.tid)
@@ -101,8 +101,7 @@ func (t *Tracer) adopt(th *Thread) {
 	}
 }
 
-// waitFor waits for the next status of one thread, signals to us
-// notwithstanding.
+// waitFor waits for the next status of one thread. Signals to this process don't interrupt it.
 func (t *Tracer) waitFor(tid int, st *uint32) (int, syscall.Errno) {
 	for {
 		n, e := wait(tid, st, 0)
@@ -126,17 +125,17 @@ func sharesMemory(a, b int) bool {
 // SameMemory reports whether two processes, or threads, run in the same memory.
 func SameMemory(a, b int) bool { return sharesMemory(a, b) }
 
-// compareMemory reports whether two processes have the same memory; known is false where
-// the kernel doesn't tell.
+// compareMemory reports whether two processes have the same memory. known is false if the
+// kernel doesn't tell.
 func compareMemory(a, b int) (same, known bool) {
 	const kcmpVM = 1 // KCMP_VM of include/uapi/linux/kcmp.h
 	n, _, e := syscall.RawSyscall6(unix.SYS_KCMP, uintptr(a), uintptr(b), kcmpVM, 0, 0, 0)
 	return n == 0, e == 0
 }
 
-// executed handles the stop of a thread that has executed a new program. It
-// has the process's id now, whichever thread it was; all others have ended. It
-// leaves th stopped, or detached.
+// executed handles the stop of a thread that has executed a new program. It now has the
+// process's id, whichever thread it was, and all others have ended. executed leaves th stopped,
+// or detached.
 func (t *Tracer) executed(th *Thread) error {
 	p := th.p
 	for _, other := range p.Threads() {

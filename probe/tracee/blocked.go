@@ -11,15 +11,15 @@ import (
 	"kprobe/symbols"
 )
 
-// blockedAt reads where a thread waits. ok is false if it runs, has ended, or
-// the kernel doesn't tell.
+// blockedAt reads where a thread waits. ok is false if it runs, has ended, or the kernel
+// doesn't tell.
 func blockedAt(pid, tid int) (at procfs.Position, ok bool) {
 	at, err := procfs.Thread(pid, tid).Position()
 	return at, err == nil && !at.Running
 }
 
-// AwaitsChild reports whether a thread waits for a child that uses its memory
-// to end or execute a program: it can't be stopped before that.
+// AwaitsChild reports whether a thread waits for a child that uses its memory to end or to
+// execute a program. It can't be stopped before that.
 func (t *Thread) AwaitsChild() bool {
 	b, ok := blockedAt(t.p.pid, t.tid)
 	if !ok {
@@ -38,8 +38,8 @@ func (t *Thread) AwaitsChild() bool {
 	return false
 }
 
-// executes reports whether a thread that waits in the kernel is executing a
-// program: the process's other threads must end first.
+// executes reports whether a thread that waits in the kernel is executing a program: the
+// process's other threads must end first.
 func (t *Thread) executes() bool {
 	b, ok := blockedAt(t.p.pid, t.tid)
 	return ok && (b.Nr == unix.SYS_EXECVE || b.Nr == unix.SYS_EXECVEAT)
@@ -55,9 +55,9 @@ func (p *Process) inExec() bool {
 	return false
 }
 
-// WaitsAt gives the instruction at which a thread that did not stop enters the
-// program again when its wait in the kernel is over; it stops before it
-// executes it. ok is false if the thread does not wait, or is gone.
+// WaitsAt returns the instruction at which a thread that did not stop will enter the program
+// again when its wait in the kernel is over. It stops before it executes that instruction. ok
+// is false if the thread does not wait, or is gone.
 func (t *Thread) WaitsAt() (pc symbols.Addr, ok bool) {
 	if t.gone || t.stopped {
 		return 0, false
@@ -69,9 +69,9 @@ func (t *Thread) WaitsAt() (pc symbols.Addr, ok bool) {
 	return symbols.Addr(b.PC), ok
 }
 
-// Late gives the threads that are not stopped while others are: in the prepare
-// of Detach those that could not be stopped. One that has ended, as a process's
-// first thread may have before the others, is none.
+// Late returns the threads that are not stopped while others are; in the prepare function of
+// Detach, those that could not be stopped. A thread that has ended is not among them, as a
+// process's first thread may have before the others.
 func (p *Process) Late() []*Thread {
 	var late []*Thread
 	for _, t := range p.Threads() {

@@ -13,18 +13,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// choosePatience is how long a process may have no thread fit for a call,
-// leavePatience where it is about to be left: what isn't done then stays undone.
-// Where a thread could run and gets no processor, it is starvedPatience.
+// choosePatience is how long a process may have no thread fit for a call. leavePatience is the
+// same if the process is about to be left, when whatever isn't done stays undone.
+// starvedPatience is for a thread that could run but gets no processor.
 const (
 	choosePatience = time.Second
 	leavePatience  = 4 * time.Second
 )
 
-// chooseThread tries the process's threads until fn finds one fit: those that
-// are stopped anyway, then others, stopped one at a time and only for as long
-// as fn takes. A thread in a wait that a killed tracer would begin anew is
-// taken only if there is no other among the first few.
+// chooseThread tries the process's threads until fn accepts one: first those that are stopped
+// anyway, then others, which are stopped one at a time, and only while fn runs. A thread in a
+// wait that would begin anew if the tracer were killed is taken only if the first few have no
+// better one.
 func (p *Process) chooseThread(ctx context.Context, fn func(*Thread) error) error {
 	c := &choice{p: p, fn: fn, err: ErrNoThread}
 	defer c.letGo()
@@ -54,14 +54,14 @@ func (p *Process) serveSignals() {
 	}
 }
 
-// choice is the search for a thread. Its steps report whether it is over: fn has
+// choice is the search for a thread. Each step reports whether the search is over: fn has
 // answered, with err, or no thread will do.
 type choice struct {
 	p  *Process
 	fn func(*Thread) error
-	// err is what the last thread that was fit, or none, had.
+	// err is the error of the last thread that was fit, or the reason why none was.
 	err error
-	// moved are threads whose event was handled for the call: nobody else would
+	// moved are threads whose event was handled for the sake of the call. Nobody else would
 	// let them run on.
 	moved []*Thread
 }
@@ -109,9 +109,9 @@ func (c *choice) stopped() (over bool) {
 	return c.each(second)
 }
 
-// running stops the others, one at a time, for as long as there is hope: a
-// thread that was about to make another, or whose stop is late because the
-// machine is busy, is fit a moment later.
+// running stops the other threads, one at a time, as long as there is hope. A thread that was
+// about to make another, or whose stop is late because the machine is busy, is fit a moment
+// later.
 func (c *choice) running(ctx context.Context) (over bool) {
 	p := c.p
 	patience := choosePatience
@@ -167,8 +167,8 @@ func (c *choice) running(ctx context.Context) (over bool) {
 // fewEnough is how many threads are passed over because they are in a wait.
 const fewEnough = 8
 
-// stopFor stops a running thread for the call, if it isn't in a wait that there
-// may be a thread without.
+// stopFor stops a running thread for the call. If choosy is set, a thread in a wait is passed
+// over, because there may be one that isn't.
 func (c *choice) stopFor(t *Thread, choosy bool) error {
 	return c.p.briefly(t, func() error {
 		r, err := t.Regs()
@@ -182,8 +182,8 @@ func (c *choice) stopFor(t *Thread, choosy bool) error {
 	})
 }
 
-// occupations says what the threads do that a call can't be made in: some of
-// them, if there are many.
+// occupations says what the threads are doing that prevents a call; for some of them, if there
+// are many.
 func (p *Process) occupations() string {
 	const most = 4
 	var out []string
@@ -212,8 +212,8 @@ func (p *Process) occupations() string {
 	return strings.Join(out, ", ")
 }
 
-// inStop calls fn with a stopped thread. One that waited with a signal, which
-// comes again after a call, has no event any more for which it is let go on.
+// inStop calls fn with a stopped thread. If the thread was waiting with a signal that comes
+// again after a call, it has no event left that would let it continue.
 func (p *Process) inStop(t *Thread, fn func(*Thread) error) error {
 	waited := t.deferred && !t.busy
 	err := fn(t)
@@ -223,9 +223,8 @@ func (p *Process) inStop(t *Thread, fn func(*Thread) error) error {
 	return err
 }
 
-// withSignals are the threads that wait with a signal that comes again. A process
-// that is not let run for a while, as while probes are made ready, may have no
-// others.
+// withSignals returns the threads that wait with a signal that comes again. A process that
+// doesn't run for a while, as while probes are prepared, may have no others.
 func (p *Process) withSignals() (ts []*Thread) {
 	for _, t := range p.Threads() {
 		if t.Stopped() && t.waitsWithSignal() {
@@ -235,8 +234,8 @@ func (p *Process) withSignals() (ts []*Thread) {
 	return ts
 }
 
-// dead reports whether every thread has ended, though not all ends were
-// collected yet, or stands in the kernel on its way to its end.
+// dead reports whether every thread has ended, even if not all ends were collected yet, or is
+// on its way to its end in the kernel.
 func (p *Process) dead() bool {
 	for _, t := range p.threads {
 		if t.stopped && t.status>>16 == unix.PTRACE_EVENT_EXIT {
@@ -249,17 +248,17 @@ func (p *Process) dead() bool {
 	return true
 }
 
-// hasEnded reports the states of a thread that executes nothing any more: a
-// zombie, dead, or not to be found.
+// hasEnded reports whether the state is that of a thread that executes nothing any more: a
+// zombie, dead, or not found.
 func hasEnded(state byte) bool { return state == 'Z' || state == 'X' || state == 0 }
 
-// tryAnother reports errors that are about the thread, not about the call.
+// tryAnother reports whether an error concerns the thread, and not the call.
 func tryAnother(err error) bool {
 	return errors.Is(err, ErrNoThread) || errors.Is(err, ErrNoRoom) || errors.Is(err, ErrGone) || errors.Is(err, ErrRunning)
 }
 
-// fit reports whether a stopped thread can execute an injected call and then
-// go on with its own stop as if nothing had been.
+// fit reports whether a stopped thread can execute an injected call and then continue from its
+// own stop as if nothing had happened.
 func (t *Thread) fit() bool {
 	if t.exitSeen {
 		return false
@@ -280,8 +279,8 @@ func (t *Thread) fit() bool {
 	return false
 }
 
-// waitsWithSignal reports whether the thread waits with a signal that comes again
-// after a call: one that another thread or process has sent it, or a fault.
+// waitsWithSignal reports whether the thread waits with a signal that comes again after a call:
+// one that another thread or process has sent, or a fault.
 func (t *Thread) waitsWithSignal() bool {
 	if t.exitSeen || t.busy || !t.deferred || t.status>>16 != 0 || t.status.StopSignal()&0x80 != 0 {
 		return false

@@ -13,20 +13,19 @@ import (
 
 // How a thread comes back from a signal handler
 //
-// A handler that has repaired what made an instruction fault returns to it by
-// rt_sigreturn. One that leaves by siglongjmp doesn't, and the program may come
-// to the same instruction with the same registers by another way. The kernel
-// tells the two apart for who watches the thread's system calls: at the entry of
-// rt_sigreturn the stack pointer is at the frame's struct ucontext, which has
-// the address that the thread goes on at.
+// A handler that has repaired the cause of a fault returns to the instruction by rt_sigreturn.
+// A handler that leaves by siglongjmp doesn't, and the program may come to the same instruction
+// with the same registers in another way. The kernel lets a tracer tell the two apart that
+// watches the thread's system calls: at the entry of rt_sigreturn the stack pointer is at the
+// frame's struct ucontext, which contains the address at which the thread continues.
 //
-// Each call costs two stops, so only the first few after the signal are looked
-// at. A handler that makes more before it returns leaves the question open.
+// Each call costs two stops, so only the first few after the signal are watched. If the handler
+// makes more calls before it returns, the question stays open.
 
-// comebackCalls is how many system calls are looked at.
+// comebackCalls is how many system calls are watched.
 const comebackCalls = 64
 
-// ResumePoint is what is known of a thread's return from a signal handler.
+// ResumePoint is what is known about a thread's return from a signal handler.
 type ResumePoint uint8
 
 // What is known.
@@ -42,22 +41,22 @@ type resumePoint struct {
 	state ResumePoint
 }
 
-// ExpectComeback has the tracer look whether the thread, to which the signal
-// that stopped it is about to be delivered, comes back to at when its handler
-// returns. A call replaces the one before.
+// ExpectComeback makes the tracer watch whether the thread comes back to an address when a
+// signal handler returns. The signal is the one that stopped the thread and is about to be
+// delivered. A new call replaces the previous one.
 func (t *Thread) ExpectComeback(at symbols.Addr) {
 	t.resumePoint = resumePoint{at: at, left: 2 * comebackCalls, state: ComebackNone}
 }
 
-// ResumePoint gives what is known by now of what ExpectComeback asked for, and ends
-// the look.
+// ResumePoint returns what is known by now about the return that ExpectComeback asked for, and
+// ends the watch.
 func (t *Thread) ResumePoint() ResumePoint {
 	c := t.resumePoint.state
 	t.resumePoint = resumePoint{}
 	return c
 }
 
-// seeComeback looks at the stop of a system call's entry or exit.
+// seeComeback examines the stop of a system call's entry or exit.
 func (t *Thread) seeComeback() {
 	c := &t.resumePoint
 	if c.left == 0 {
@@ -79,21 +78,21 @@ func (t *Thread) seeComeback() {
 	}
 }
 
-// atCall reports whether the present stop is that of a system call's entry or
-// exit, which is nobody's event.
+// atCall reports whether the present stop is that of a system call's entry or exit, which is
+// nobody's event.
 func (t *Thread) atCall() bool {
 	return t.status>>16 == 0 && t.status.StopSignal() == syscall.SIGTRAP|0x80
 }
 
-// passCall looks at the stop of a system call and has the thread run on to the
-// stop that it is asked for: a call can't be injected at this one.
+// passCall takes the thread from the stop of a system call to the stop that it was asked for. A
+// call can't be injected at the former.
 func (t *Thread) passCall() {
 	t.seeComeback()
 	t.interrupt()
 	_ = t.cont(0) // a thread that is gone will be reported
 }
 
-// ucontextRIP is where struct ucontext has the instruction pointer: behind
-// uc_flags, uc_link and uc_stack, the seventeenth of struct sigcontext
+// ucontextRIP is the offset of the instruction pointer in struct ucontext: after uc_flags,
+// uc_link and uc_stack, the seventeenth word of struct sigcontext
 // (arch/x86/include/uapi/asm/sigcontext.h).
 const ucontextRIP = 40 + 16*8

@@ -8,12 +8,12 @@ import (
 	"kprobe/internal/procfs"
 )
 
-// CPU gives the CPU that the thread last ran on; -1 if it can't be known.
+// CPU returns the CPU that the thread last ran on, or -1 if it can't be known.
 //
-// The kernel writes it to the thread's rseq area, where one is registered (C
-// libraries of our days do), each time that it returns to user mode on another
-// CPU. Of other threads, Go's and musl's, it is known if they may run on one
-// CPU only; else /proc knows, at ten times the price.
+// If the thread has registered an rseq area (current C libraries do), the kernel writes the
+// number there each time it returns to user mode on another CPU. For other threads, such as
+// Go's and musl's, the number is known if they may run on one CPU only. Otherwise it is read
+// from /proc, at ten times the cost.
 func (t *Thread) CPU() int {
 	if area := t.rseqArea(); area != 0 && t.stopped {
 		// Half the price of process_vm_readv.
@@ -41,9 +41,8 @@ func onlyCPU(tid int) (cpu int, ok bool) {
 	return cpu, true
 }
 
-// cpuFiles are the /proc files of the threads that were asked for last, open:
-// to open one costs as much again as to read it. They belong to the tracer's
-// thread.
+// cpuFiles are the open /proc files of the threads that were asked for last. Opening one costs
+// as much again as reading it. They belong to the tracer's thread.
 type cpuFiles [16]cpuFile
 
 type cpuFile struct{ tid, fd int } // tid 0: none

@@ -11,23 +11,21 @@ import (
 
 // Calls that are given up
 //
-// A thread may wait in an injected call and not be stoppable (state D: for a lock
-// whose holder waits for a page, for a dead file server). The tracer can't wait
-// for ever. In states:
+// A thread may wait in an injected call and not be stoppable (state D: for a lock whose holder
+// waits for a page, for a dead file server). The tracer can't wait forever. The states:
 //
 //	called   the thread is in the call; run waits for it
-//	owed     it was given up: the thread has its own context only when it comes out.
-//	         Seccomp may be suspended, the injected code lies in the process, and
-//	         so does the saved context. No other call is injected meanwhile, as it
-//	         would use the same places. The thread stops before it executes
-//	         anything, as it was interrupted.
-//	paid     at its next stop, whichever that is: the thread has its context, its
-//	         seccomp rules and mask, the process the bytes that were there.
+//	owed     the call was given up: the thread gets its own context back only when it comes out.
+//	         Until then seccomp may be suspended, and the injected code and the saved context are
+//	         in the process. No other call is injected, as it would use the same places. The
+//	         thread was interrupted, so it stops before it executes anything.
+//	paid     at its next stop, of whatever kind, the thread gets its context, its seccomp rules
+//	         and its mask back, and the process the bytes that were there.
 //
-// Should the tracer die, the thread goes back to its context by rt_sigreturn, and
-// the kernel ends what was suspended.
+// If the tracer dies, the thread returns to its context by rt_sigreturn, and the kernel ends
+// the suspension.
 
-// LateError is an injected call that a thread still waits in.
+// LateError says that a thread still waits in an injected call.
 type LateError struct{ PID, TID int }
 
 // Error names the thread.
@@ -38,16 +36,15 @@ func (e *LateError) Error() string {
 // Unwrap gives ErrTimeout.
 func (e *LateError) Unwrap() error { return ErrTimeout }
 
-// owe gives the call up that the thread is in.
+// owe gives up the call that the thread is in.
 func (t *Thread) owe(in *injection) {
 	t.ran()
 	t.interrupts = true
 	t.debt = in
 }
 
-// paid settles the debt of a thread, if it has one, at the stop that was just
-// noted, and reports whether the stop is then one that was asked for, without an
-// event.
+// paid settles the debt of a thread, if it has one, at the stop that was just noted. It reports
+// whether the stop is then one that was asked for, without an event.
 func (t *Thread) paid() bool {
 	in := t.debt
 	if in == nil {
@@ -90,8 +87,8 @@ func (t *Thread) paid() bool {
 // holds reports whether pc is in the injected code.
 func (r *room) holds(pc uint64) bool { return pc-r.code < ScratchCode }
 
-// payDebts waits a moment for the threads that are still in calls, if there are
-// any; the error is ErrNoThread.
+// payDebts waits for a moment for the threads that are still in calls, if there are any. The
+// error is ErrNoThread.
 func (p *Process) payDebts() error {
 	for _, t := range p.threads {
 		if t.debt == nil {

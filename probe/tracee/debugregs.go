@@ -15,53 +15,51 @@ import (
 
 // Debug registers
 //
-// Each thread has registers of its own that say which memory is watched. The
-// kernel keeps them over the tracer's death, gives none to a new thread, and takes
-// them away at exec. So what is to be watched is a process's, and every thread is
-// given it before it leaves a stop (cont): a new one before its first instruction,
-// one that could not be stopped when it does.
+// Each thread has debug registers of its own. The kernel keeps them after the tracer's death,
+// gives none to a new thread, and clears them at exec. So the set of watched memory belongs to
+// a process, and every thread gets it before it leaves a stop (cont): a new thread before its
+// first instruction, and one that could not be stopped when it does stop.
 //
-// The trap comes behind the instruction that did it, as a SIGTRAP of the kernel's
-// that is forced on the thread like an int3's. What the kernel itself reads and
-// writes for the thread, in a system call, makes no signal.
+// The trap comes after the accessing instruction, as a SIGTRAP that the kernel forces on the
+// thread, like that of an int3. Accesses that the kernel makes for the thread, in a system
+// call, raise no signal.
 
-// Watchpoint is memory that a debug register of each thread watches. The zero
-// value watches nothing.
+// Watchpoint is memory that a debug register of each thread watches. The zero value watches
+// nothing.
 type Watchpoint struct {
 	Addr  symbols.Addr // divisible by Len
 	Len   int          // 1, 2, 4 or 8 bytes
 	Reads bool         // reads, too, not writes alone
 }
 
-// WatchSet is what the debug registers of a thread watch, by their numbers.
+// WatchSet is what the debug registers of a thread watch, by register number.
 type WatchSet [4]Watchpoint
 
-// ErrNoDebugRegisters says that the kernel, or what it runs on, gives out no debug
-// register of the kind.
+// ErrNoDebugRegisters says that the kernel, or the machine under it, provides no debug register
+// of this kind.
 var ErrNoDebugRegisters = errors.New("no debug register is to be had here")
 
-// ErrDebugRegistersTaken says that another user of the thread's debug registers has
-// them: perf_event_open(2), of the program or of a profiler.
+// ErrDebugRegistersTaken says that another user has the thread's debug registers:
+// perf_event_open(2), called by the program or by a profiler.
 var ErrDebugRegistersTaken = errors.New("the debug registers are taken, by a user of perf_event_open(2)")
 
 // Watcher is a Handler that is told of accesses to memory that is watched.
 type Watcher interface {
 	Handler
-	// Watched is called when a thread has executed an instruction that accessed
-	// memory of the debug registers in hits, by number. Its registers are those
-	// behind the instruction. Where sure is false the processor has not told which
-	// registers saw it, and hits are all that may have.
+	// Watched is called when a thread has executed an instruction that accessed watched
+	// memory. hits are the numbers of the debug registers. The thread's registers are those
+	// after the instruction. If sure is false, the processor has not said which registers
+	// saw the access, and hits are all that may have.
 	Watched(t *Thread, hits uint8, sure bool)
-	// Unwatched is called when a thread's debug registers can't be set: it runs
-	// on, and what it does is not seen.
+	// Unwatched is called if a thread's debug registers can't be set. The thread runs on,
+	// and its accesses are not seen.
 	Unwatched(t *Thread, err error)
 }
 
-// Watch has every thread of the process watch set, those that come, too; nil is
-// nothing. Threads are stopped for it. After an error, which is
-// ErrNoDebugRegisters, ErrDebugRegistersTaken or one of stopping, all watch what
-// they did before; a *NotStoppedError names threads that will watch it before they
-// run on.
+// Watch makes every thread of the process watch set, also threads to come; nil is nothing.
+// Threads are stopped for it. Errors are ErrNoDebugRegisters, ErrDebugRegistersTaken and those
+// of stopping. After an error all threads watch what they did before; a *NotStoppedError names
+// threads that will watch it before they run on.
 func (p *Process) Watch(ctx context.Context, set *WatchSet) error {
 	return p.tr.Do(func() error { return p.watch(ctx, set) })
 }
@@ -92,7 +90,7 @@ func (p *Process) watch(ctx context.Context, set *WatchSet) error {
 // debug gives the stopped thread the debug registers that its process wants.
 func (t *Thread) debug() error { return t.setDebug(t.p.watches) }
 
-// debugOrTell is debug of a thread that is about to run.
+// debugOrTell is debug for a thread that is about to run.
 func (t *Thread) debugOrTell() {
 	if t.watches == t.p.watches {
 		return
@@ -106,8 +104,8 @@ func (t *Thread) debugOrTell() {
 	}
 }
 
-// ClearWatches has the stopped thread's process watch nothing, and takes what debug
-// registers the thread has from it, whoever set them.
+// ClearWatches makes the stopped thread's process watch nothing, and clears the thread's debug
+// registers, whoever set them.
 func (t *Thread) ClearWatches() error {
 	t.p.watches = nil
 	dr7, err := t.debugRegister(debugControl)
@@ -149,8 +147,7 @@ func (s *WatchSet) control() (dr7 uint64) {
 	return dr7
 }
 
-// setDebug sets the debug registers of the stopped thread. After an error it has
-// none.
+// setDebug sets the debug registers of the stopped thread. After an error it has none.
 func (t *Thread) setDebug(set *WatchSet) error {
 	if t.watches == set {
 		return nil
@@ -201,8 +198,8 @@ func (t *Thread) debugRegister(n int) (uint64, error) {
 	return v, nil
 }
 
-// noteWatched keeps, of a stop that may be an access to watched memory, which
-// registers saw it: a call that is injected changes that.
+// noteWatched notes, at a stop that may be an access to watched memory, which registers saw it.
+// An injected call would change that.
 func (t *Thread) noteWatched() {
 	t.hits, t.watching, t.told = 0, t.watches, false
 	if t.watches == nil || t.status>>16 != 0 || t.status.StopSignal() != syscall.SIGTRAP {
@@ -213,8 +210,8 @@ func (t *Thread) noteWatched() {
 	}
 }
 
-// wasWatched reports whether the present stop, whose siginfo is read, is behind an
-// access to watched memory; alone, that it is for nothing else.
+// wasWatched reports whether the present stop, whose siginfo has been read, follows an access
+// to watched memory. alone reports that it has no other cause.
 func (t *Thread) wasWatched() (hit, alone bool) {
 	if t.si.Signal() != syscall.SIGTRAP || t.watching == nil && !t.p.strayWatches {
 		return false, false
@@ -231,15 +228,14 @@ func (t *Thread) wasWatched() (hit, alone bool) {
 	return false, false
 }
 
-// behindIcebp reports whether the instruction before the thread's next one is an
-// int1, whose trap says the same as that of a debug register that hasn't told its
-// number. Virtual machines lose it now and then: the status register is zero.
+// behindIcebp reports whether the instruction before the thread's next one is an int1. Its trap
+// looks the same as that of a debug register whose number is missing: virtual machines lose the
+// number now and then, and the status register is zero.
 func (t *Thread) behindIcebp() bool {
 	return t.behind("\xf1")
 }
 
-// watched handles the stop behind an access to watched memory, which is for nothing
-// else.
+// watched handles a stop that has no cause but an access to watched memory.
 func (t *Tracer) watched(th *Thread) error {
 	t.place.hit(th.tid, th.CPU)
 	t.tellWatched(th)
@@ -255,7 +251,7 @@ func (t *Tracer) watched(th *Thread) error {
 	return t.obey(th, Resume)
 }
 
-// tellWatched tells the handler of the access behind which the thread stands, once.
+// tellWatched tells the handler, once, of the access that the thread has just made.
 func (t *Tracer) tellWatched(th *Thread) {
 	w, ok := t.handler.(Watcher)
 	if !ok || th.told || th.watching == nil {
@@ -275,8 +271,8 @@ func (t *Tracer) tellWatched(th *Thread) {
 	w.Watched(th, hits, false)
 }
 
-// waitsWatched reports whether a stopped thread whose event isn't handled yet is behind
-// an access to watched memory.
+// waitsWatched reports whether a stopped thread whose event isn't handled yet has just accessed
+// watched memory.
 func (t *Thread) waitsWatched() bool {
 	if t.watching == nil && !t.p.strayWatches || !t.deferred || t.status>>16 != 0 ||
 		t.status.StopSignal() != syscall.SIGTRAP || t.readSiginfo() != nil {
@@ -286,13 +282,13 @@ func (t *Thread) waitsWatched() bool {
 	return hit
 }
 
-// isWatched reports whether the present stop, whose siginfo is read, is for nothing
-// but an access to watched memory.
+// isWatched reports whether the present stop, whose siginfo has been read, has no cause but an
+// access to watched memory.
 func (t *Thread) isWatched() bool {
 	_, alone := t.wasWatched()
 	return alone
 }
 
-// MayWatch reports whether a thread that could not be stopped may have debug
-// registers set: by this tracer, or of one that was killed nobody knows.
+// MayWatch reports whether a thread that could not be stopped may have debug registers set: by
+// this tracer, or, as nobody can know, by one that was killed.
 func (t *Thread) MayWatch() bool { return t.watches != nil || t.p.strayWatches }

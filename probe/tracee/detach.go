@@ -11,18 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Detach stops the process, lets prepare put its memory and threads in order,
-// and leaves it: running, or stopped if job control has stopped it. Signals
-// that were about to be delivered are delivered. A thread that has hit an int3
-// which prepare removed executes the original instruction. nil is a prepare
-// that does nothing. No further Handler method is called for the process.
+// Detach stops the process, lets prepare put its memory and threads in order, and leaves it:
+// running, or stopped if job control has stopped it. Signals that were about to be delivered
+// are delivered. A thread that has hit an int3 which prepare removed executes the original
+// instruction. prepare may be nil. No Handler method is called for the process after that.
 //
-// It waits for threads that wait in the kernel until ctx ends, or half a minute
-// if ctx has no deadline; only those that wait for a vfork child are given up
-// at once, or after a second of handling events, as Run does, if the process has
-// no others. What can't be stopped is left as soon as it stops, by Run; until
-// then it stays traced, and *NotStoppedError names it (see Late). If prepare
-// fails the process is left nevertheless, and the error returned.
+// Detach waits for threads that wait in the kernel, until ctx ends, or for half a minute if ctx
+// has no deadline. Threads that wait for a vfork child are given up at once; if the process has
+// no others, after a second in which events are handled as in Run. A thread that can't be
+// stopped stays traced, and is left by Run as soon as it stops; *NotStoppedError names it (see
+// Late). If prepare fails, the process is left nevertheless, and the error returned.
 func (p *Process) Detach(ctx context.Context, prepare func(stopped []*Thread) error) error {
 	return p.tr.Do(func() error { return p.detach(ctx, prepare) })
 }
@@ -83,10 +81,9 @@ func (p *Process) leaveStopped() (err error) {
 	return err
 }
 
-// passVfork handles events as Run does while no thread of the process can be
-// stopped, since each waits for a vfork child, which may itself wait to be let
-// on: a second at most. In a Handler's method, and before the first Run, it does
-// nothing.
+// passVfork handles events as Run does, for at most a second, while no thread of the process
+// can be stopped because each waits for a vfork child. The child may itself wait to be
+// continued. In a method of a Handler, and before the first Run, it does nothing.
 func (p *Process) passVfork(deadline time.Time) error {
 	if p.tr.handler == nil {
 		return nil
@@ -110,8 +107,8 @@ func (p *Process) passVfork(deadline time.Time) error {
 	return nil
 }
 
-// inVfork reports whether every thread waits for a child that uses the
-// process's memory, and no event is being handled.
+// inVfork reports whether every thread waits for a child that uses the process's memory, and no
+// event is being handled.
 func (p *Process) inVfork() bool {
 	for _, th := range p.threads {
 		if th.stopped || taskState(p.pid, th.tid) != 'D' || !th.AwaitsChild() {
@@ -126,8 +123,8 @@ func (p *Process) inVfork() bool {
 	return len(p.threads) > 0
 }
 
-// settleAll settles what waits to be handled of stopped threads. It reports whether the
-// process is gone by it.
+// settleAll settles the pending events of stopped threads. gone reports whether the process has
+// ended by that.
 func (p *Process) settleAll() (gone bool) {
 	p.settleOwed()
 	for _, th := range p.Threads() {
@@ -138,8 +135,8 @@ func (p *Process) settleAll() (gone bool) {
 	return p.gone.Load()
 }
 
-// settle handles a put-off event of a thread that won't be resumed by us, as
-// far as it concerns others than the thread itself.
+// settle handles the deferred event of a thread that won't be resumed here, as far as it
+// concerns others than the thread itself.
 func (t *Tracer) settle(th *Thread) {
 	// Each of these fails only if the thread is gone.
 	switch ev := int(th.status >> 16); ev {
@@ -169,8 +166,8 @@ func (t *Tracer) settle(th *Thread) {
 	}
 }
 
-// leave detaches one stopped thread and drops its process after the last. If
-// pending, the signal that stopped the thread is still to be delivered.
+// leave detaches one stopped thread, and drops its process after the last. If pending, the
+// signal that stopped the thread is still to be delivered.
 func (t *Tracer) leave(th *Thread, pending bool) error {
 	p := th.p
 	sig := syscall.Signal(0)
@@ -227,13 +224,12 @@ func (t *Tracer) leave(th *Thread, pending bool) error {
 	return err
 }
 
-// DropSteps says how many threads an earlier tracer, killed since, was letting
-// execute a single instruction: as many traps of steps are dropped when the
-// process is left, instead of being delivered.
+// DropSteps says how many threads an earlier, killed tracer was stepping. When the process is
+// left, that many traps of steps are dropped instead of delivered.
 func (p *Process) DropSteps(n int) { p.strays = n }
 
-// DropWatched says that an earlier tracer, killed since, had threads watch memory:
-// traps of that are dropped when the process is left, instead of being delivered.
+// DropWatched says that an earlier, killed tracer had threads watch memory. When the process is
+// left, their traps are dropped instead of delivered.
 func (p *Process) DropWatched() { p.strayWatches = true }
 
 func (p *Process) strayStep() bool {

@@ -12,11 +12,11 @@ import (
 	"kprobe/internal/procfs"
 )
 
-// How a process has ended that was parted with
+// How a process ended that was parted with
 //
-// Of a process that Start started a wait tells. Another is somebody else's child: a pidfd
-// that was opened before tells, from Linux 6.15 on, once its parent has collected the
-// status; until then /proc does.
+// For a process of Start, wait tells. Any other process is somebody else's child. A pidfd that
+// was opened before tells, from Linux 6.15 on, once the parent has collected the status. Until
+// then /proc does.
 
 // pidfd is a descriptor of a process; 0: there is none.
 type pidfd int
@@ -57,8 +57,7 @@ func (f pidfd) exit() (st syscall.WaitStatus, ok bool) {
 // endPatience is how long the parent of a process that has ended may take to collect it.
 const endPatience = 100 * time.Millisecond
 
-// EndStatus tells how a process that was parted with has ended; 0 where the kernel doesn't
-// tell.
+// EndStatus returns how a process that was parted with ended; 0 if the kernel doesn't tell.
 func (p *Process) EndStatus() syscall.WaitStatus {
 	if st, ok := p.tr.reaped[p.pid]; ok {
 		return st

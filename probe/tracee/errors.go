@@ -11,11 +11,11 @@ import (
 var (
 	// ErrGone says that the process or thread has ended.
 	ErrGone = errors.New("process is gone")
-	// ErrPermission says that the system refused to let us trace.
+	// ErrPermission says that the system refused to let kprobe trace the process.
 	ErrPermission = errors.New("not permitted to trace")
 	// ErrClosed says that the Tracer was closed.
 	ErrClosed = errors.New("tracer is closed")
-	// ErrKernelThread says that there is no user memory to trace.
+	// ErrKernelThread says that a thread is the kernel's, and has no user memory to trace.
 	ErrKernelThread = errors.New("a kernel thread can't be traced")
 	// ErrSelf says that a process asked to trace itself.
 	ErrSelf = errors.New("a process can't trace itself")
@@ -25,28 +25,25 @@ var (
 	Err32Bit = errors.New("32-bit processes are not supported")
 	// ErrAttached says that this Tracer already traces the process.
 	ErrAttached = errors.New("already traced by this tracer")
-	// ErrSeccomp says that the program's seccomp rules refuse what must be
-	// called in it.
+	// ErrSeccomp says that the program's seccomp rules refuse a system call that must be
+	// made in it.
 	ErrSeccomp = errors.New("refused by the program's seccomp mode")
-	// ErrNoRoom says that no unused bytes were found where code or a saved
-	// context could be placed.
+	// ErrNoRoom says that no unused bytes were found for code or a saved context.
 	ErrNoRoom = errors.New("no unused bytes in the process for an injected call")
-	// ErrNoThread says that no thread of the process could be used for an
-	// injected call.
+	// ErrNoThread says that no thread of the process could be used for an injected call.
 	ErrNoThread = errors.New("no thread fit for an injected call")
-	// ErrTimeout says that a thread did not stop, or an injected call did not
-	// return, in time.
+	// ErrTimeout says that a thread did not stop, or an injected call did not return, in
+	// time.
 	ErrTimeout = errors.New("timed out")
 	// ErrRunning says that an operation needs a stopped thread.
 	ErrRunning = errors.New("thread is not stopped")
 )
 
-// NoProcessError is ErrGone of a process that was not there when it was to be
-// attached to.
+// NoProcessError is ErrGone for a process that was not there when it should be attached to.
 type NoProcessError struct {
 	PID int
-	// Of is the process of which PID is a thread, but not the first; 0 if there
-	// is nothing of that number.
+	// Of is the process of which PID is a thread, but not the first. It is 0 if nothing has
+	// that number.
 	Of int
 }
 
@@ -98,7 +95,7 @@ func (e *TracedError) Error() string {
 	return fmt.Sprintf("process %d is traced already by process %d", e.PID, e.By)
 }
 
-// PermissionError is ErrPermission with what stands in the way.
+// PermissionError is ErrPermission with the reason.
 type PermissionError struct {
 	PID    int
 	Reason string
@@ -113,9 +110,9 @@ func (e *PermissionError) Error() string {
 // Unwrap gives ErrPermission.
 func (e *PermissionError) Unwrap() error { return ErrPermission }
 
-// NotStoppedError lists the threads that did not stop in time: they wait in
-// the kernel (a vfork parent, a dead network file system, a frozen group) and
-// execute no program code until that wait ends; then they stop.
+// NotStoppedError lists the threads that did not stop in time. They wait in the kernel (a vfork
+// parent, a dead network file system, a frozen group), and execute no program code until that
+// wait ends; then they stop.
 type NotStoppedError struct {
 	PID  int
 	TIDs []int

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Executed reports whether a thread of the process has executed a new program and
-// the handler isn't told yet: what was known of its memory is void. It stops the
-// threads for it, and waits as long for them as StopAll does.
+// Executed reports whether a thread of the process has executed a new program and the handler
+// hasn't been told yet: what was known about its memory is void. It stops the threads to find
+// out, and waits for them as long as StopAll does.
 func (p *Process) Executed(ctx context.Context) (executed bool) {
 	_ = p.WithStopped(ctx, func(stopped []*Thread) error { // threads that don't stop tell nothing
 		for _, th := range stopped {

@@ -23,18 +23,17 @@ const (
 	RequestSyscall                    // Syscall and what makes one; Call
 )
 
-// FailWith is for tests of what callers do when a request fails: f is asked before
-// each, and the error that it returns is the request's, which isn't made then. What
-// an injected call does by itself isn't asked about. Nil asks nobody. It is to be
-// called on the tracer's thread, or before there is a process.
+// FailWith is for tests of failing requests. f is asked before each request. If it returns an
+// error, the request fails with it and isn't made. f isn't asked about what an injected call
+// does by itself. nil removes f. FailWith must be called on the tracer's thread, or before
+// there is a process.
 func (t *Tracer) FailWith(f func(Request) error) { t.fails = f }
 
-// LoseStatus is for tests of what virtual machines do now and then: each step is reported
-// as the kernel does that finds the debug status register empty. It is to be called as
-// FailWith is.
+// LoseStatus is for tests. It makes each step look as on a virtual machine that loses the debug
+// status register, as happens now and then. It must be called like FailWith.
 func (t *Tracer) LoseStatus() { t.untold = true }
 
-// asks is the error that a test has for a request.
+// asks returns the error that a test has for a request.
 func (p *Process) asks(r Request) error {
 	if p.tr.fails == nil || p.tr.injecting {
 		return nil
@@ -43,7 +42,7 @@ func (p *Process) asks(r Request) error {
 	return p.tr.fails(r)
 }
 
-// unasked calls fn, about whose requests no test is asked.
+// unasked calls fn without asking a test about its requests.
 func (p *Process) unasked(fn func() error) error {
 	was := p.tr.injecting
 	p.tr.injecting = true

@@ -11,8 +11,7 @@ import (
 	"kprobe/symbols"
 )
 
-// Sigaction is what a process does on a signal, as struct kernel_sigaction of
-// x86-64 has it.
+// Sigaction is a process's action for a signal, struct kernel_sigaction of x86-64.
 type Sigaction struct {
 	Handler  symbols.Addr // 0 is SIG_DFL, 1 SIG_IGN
 	Flags    uint64
@@ -20,8 +19,8 @@ type Sigaction struct {
 	Mask     uint64
 }
 
-// Sigaction asks the process what it does on sig, by an injected call in t, or
-// in a thread of its choice if t is nil.
+// Sigaction returns the process's action for sig. It injects a call in t, or in a thread of its
+// choice if t is nil.
 func (p *Process) Sigaction(ctx context.Context, t *Thread, sig syscall.Signal) (Sigaction, error) {
 	var b [sigactionSize]byte
 	_, err := p.syscallWith(ctx, t, syscall.SYS_RT_SIGACTION, func(r *room) []uintptr {
@@ -37,15 +36,14 @@ func (p *Process) Sigaction(ctx context.Context, t *Thread, sig syscall.Signal) 
 	return parseSigaction(b[:]), nil
 }
 
-// SetSigaction makes act what the process does on sig, by an injected call.
+// SetSigaction makes act the process's action for sig, by an injected call.
 func (p *Process) SetSigaction(ctx context.Context, t *Thread, sig syscall.Signal, act Sigaction) error {
 	_, err := p.SwapSigaction(ctx, t, sig, act)
 	return err
 }
 
-// SwapSigaction is SetSigaction that gives the action which act replaced: the
-// kernel does both in one, so that none that the program sets meanwhile gets
-// lost.
+// SwapSigaction is SetSigaction and returns the previous action. The kernel does both in one
+// step, so an action that the program sets meanwhile isn't lost.
 func (p *Process) SwapSigaction(ctx context.Context, t *Thread, sig syscall.Signal, act Sigaction) (Sigaction, error) {
 	var werr error
 	var b [sigactionSize]byte
@@ -90,9 +88,9 @@ func (a Sigaction) bytes() []byte {
 	return le.AppendUint64(b, a.Mask)
 }
 
-// RepairForced undoes in the stopped thread what the kernel does when it must
-// force a signal that is blocked or ignored: it sets the action again, and
-// blocks the signal if the thread had it blocked.
+// RepairForced undoes what the kernel does to the stopped thread when it forces a signal that
+// is blocked or ignored: it sets the action again, and blocks the signal if the thread had it
+// blocked.
 func (t *Thread) RepairForced(sig syscall.Signal, act Sigaction, blocked bool) error {
 	if blocked {
 		if err := t.BlockSignal(sig); err != nil {
