@@ -57,12 +57,13 @@ func page(c *cobra.Command, all []*cobra.Command) ([]byte, error) {
 	fmt.Fprintf(&b, "%s \\- %s\n", escape(pageName(c)), escape(c.Short))
 	section(&b, "SYNOPSIS")
 	if c.HasParent() {
-		fmt.Fprintf(&b, ".B %s\n%s\n", escape(c.CommandPath()), escape(strings.TrimPrefix(c.Use, c.Name()+" ")))
+		fmt.Fprintf(&b, ".B %s\n%s\n", escape(c.CommandPath()), escape(cli.Arguments(c)))
 	} else {
 		fmt.Fprintf(&b, ".B %s\n.I COMMAND\n[ARG…]\n", escape(c.Name()))
 	}
 	section(&b, "DESCRIPTION")
-	body(&b, c.Long)
+	description, sections := cli.Description(c)
+	body(&b, description)
 	if !c.HasParent() {
 		section(&b, "COMMANDS")
 		for _, sub := range all[1:] {
@@ -70,6 +71,7 @@ func page(c *cobra.Command, all []*cobra.Command) ([]byte, error) {
 		}
 	}
 	options(&b, c)
+	body(&b, sections)
 	name := "prose/" + c.Name() + ".txt"
 	text, err := fs.ReadFile(prose, name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -99,26 +101,28 @@ func title(b *bytes.Buffer, name string, number int) {
 
 func section(b *bytes.Buffer, name string) { fmt.Fprintf(b, ".SH %s\n", escape(name)) }
 
-// options lists a command's own flags, in the order of their definition.
+// options lists a command's own flags, by groups.
 func options(b *bytes.Buffer, c *cobra.Command) {
-	if !c.HasParent() {
-		return
-	}
-	c.InitDefaultHelpFlag()
 	section(b, "OPTIONS")
-	c.LocalFlags().VisitAll(func(f *pflag.Flag) {
-		if f.Hidden {
-			return
+	for _, g := range cli.Options(c) {
+		if g.Title != "" {
+			fmt.Fprintf(b, ".SS %s\n", escape(g.Title))
 		}
-		b.WriteString(".TP\n")
-		if f.Shorthand != "" {
-			fmt.Fprintf(b, "\\fB\\-%s\\fR, ", f.Shorthand)
+		for _, f := range g.Options {
+			option(b, f)
 		}
-		fmt.Fprintf(b, "\\fB\\-\\-%s\\fR", escape(f.Name))
-		value, usage := pflag.UnquoteUsage(f)
-		if value != "" {
-			fmt.Fprintf(b, " \\fI%s\\fR", escape(value))
-		}
-		fmt.Fprintf(b, "\n%s\n", escape(usage))
-	})
+	}
+}
+
+func option(b *bytes.Buffer, f *pflag.Flag) {
+	short, long, value, usage := cli.OptionText(f)
+	b.WriteString(".TP\n")
+	if short != "" {
+		fmt.Fprintf(b, "\\fB%s\\fR, ", escape(short))
+	}
+	fmt.Fprintf(b, "\\fB%s\\fR", escape(long))
+	if value != "" {
+		fmt.Fprintf(b, "%s\\fI%s\\fR", value[:1], escape(value[1:]))
+	}
+	fmt.Fprintf(b, "\n%s\n", escape(usage))
 }

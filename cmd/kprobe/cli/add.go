@@ -16,24 +16,25 @@ type addOptions struct {
 	args  []string
 }
 
-const addLong = `Checks definitions against the file that they are about, and keeps them: all of
-them, or none where one is wrong. kprobe trace and kprobe profile use what is
-kept when they are given no definition, or the name of a kept event.
+const addLong = `Checks definitions and keeps them: all of them, or none if one is wrong. kprobe
+trace and kprobe profile use kept definitions when they are given the name of a
+kept event, or no definition at all.
 
-Places without a module are looked up in the file of -x, or in the process of
--p, and the file is kept with them. A library's short name, such as libc, needs
-neither.
+A place without a module is looked up in the file of -x or in the process of -p,
+and the file is kept with the definition. A library's short name, such as libc,
+needs neither option.
 
-With -p PID of a process that another kprobe is tracing, that trace gets the
-probes too, in all of its processes, before this command ends; where they can't
-be put in, nothing is kept either. The trace goes on and misses no hit. What is
-about a library that the process has not loaded waits for it there: it is armed
-when the library comes, and gone with it.
+A definition of an event that is already kept adds a place to it, and must fetch
+the same values. -:GRP/EVENT deletes an event, and -:GRP/EVENT PLACE one of its
+places, from what is kept and, with -p, from the trace. It is an error if
+neither has it.
 
-A definition of an event that is kept already adds a place to it; it must fetch
-the same. -:GRP/EVENT takes an event out, and so does -:GRP/EVENT PLACE one of
-its places: of what is kept and, with -p, of the trace. It must be in one of the
-two.`
+# RUNNING TRACES
+If -p PID names a process that another kprobe is tracing, or one with detached
+probes, that trace gets the probes too, in all of its processes. They are in
+when this command ends. If they can't be put in, nothing is kept. The trace
+continues and misses no hit. Probes of a library that the process has not loaded
+wait for it. They are armed when it is loaded, and go when it is unloaded.`
 
 const addExample = `  kprobe add 'p:open libc:openat dfd=$arg1:s32 path=+0($arg2):string'
   kprobe add -x ./server 'p:web/handle handle fd=$arg1:s32' 'r:web/done handle status=$retval:s32'

@@ -24,44 +24,55 @@ type benchOptions struct {
 	form    output.Form
 }
 
-const benchLong = `Measures on this machine what each kind of probe costs per hit, in nanoseconds:
-breakpoint (b), jump (o), one that was left in the program (ol), jprobe (j, jb),
-return probe (rb, ro), both on one function (krb, kro, jr), and the same in a Go
-program. FLOOR is what the same takes when it is written by hand for one place only:
-a detour for jumps, the least that a tracer can do by ptrace for breakpoints; RATIO
-is NS by that. RSEQ is the same without a locked instruction, in restartable
-sequences (rseq), and the RATIO behind it NS by that: the program has rseq areas, as
-those with glibc 2.35 or later, and its hits are taken so. KERNEL is how many times
-the kernel's uprobe at the same instruction costs.
+const benchLong = `Measures on this machine what each kind of probe costs per hit, in nanoseconds.
 
-The kernel's uprobes are measured where the tracing files may be used, and
-bpftrace, perf, gdb and uftrace where they are installed (peer). What they
-recorded is compared with the calls that were made; the rest is lost. Row k is
-the least for a breakpoint whose instruction is single-stepped, as other tracers
-do; kprobe's are all boosted.
+KIND :: breakpoint (b), jump (o), detached jump (ol), jprobe (j, jb), return probe (rb, ro),
+both on one function (krb, kro, jr), and the same in a Go program
+NS :: the cost of a hit; one column for each number of --threads
+FLOOR, RATIO :: the same written by hand for that one place, and NS divided by it: a detour for
+jumps, the least that a tracer can do by ptrace for breakpoints
+RSEQ, RATIO :: the same by hand without a locked instruction, in restartable sequences; programs
+with glibc 2.35 or later take their hits so
+KERNEL :: how many times as much the kernel's uprobe at the same instruction costs
 
-A time is the median of many runs with the probe less that of as many without,
-taken in turns with the floor, so that RATIO holds on a busy machine too. What
-is probed is a small program that kprobe writes itself and pins to CPUs, and for
-Go kprobe itself.
+The probed program is a small one that kprobe writes itself and pins to CPUs;
+for Go it is kprobe. A time is the median of many runs with the probe, less that
+of as many without. The floor is measured in between, so RATIO holds on a busy
+machine too.
 
-With --all a second table says what a signal, a thread, a child and a system
-call cost a program that hits no probe: NS without any, TEXT where only a page of
-its code was written to, as by any patch, LEFT with one that was left (--detach),
-TRACED with a jump of a trace, BREAKPOINT with one that is a breakpoint.
-RATIO is each by NS of a run beside it. A third says what kprobe takes for its
-work: how many lines CPUs write, what a recorded hit takes, how long 1, 1,000
-and 10,000 probes take to be armed and taken out, for how long the program
-stands still meanwhile, and what memory it lends.
+The kernel's uprobes are measured where the tracing files may be used. bpftrace,
+perf, gdb and uftrace are measured where they are installed (KIND peer). What
+they recorded is compared with the calls that were made: the rest is lost. Row k
+is the least for a breakpoint that single-steps its instruction, as other
+tracers do. kprobe's breakpoints never single-step.
 
-With --program only real programs are measured, those that are installed of
-redis-server (by redis-benchmark), python3, node and sqlite3: with all their
-entries counted, and all their returns, in turns with none. CPU is what is left
-of what they do in a second of the processor's time, RATE of what they do in a
-second. HITS are those of an operation, NS is its time of the processor without
-probes. TRAPS of the PLACES are breakpoints. ARMED is how long it took to put
-the probes in, STOP for how long the program stood still at the longest, and MB
-the memory of it that they take. It takes a minute or two, most of it for node.`
+# MORE FIGURES
+--all adds two tables. The first says what a signal, a thread, a child and a
+system call cost a program that hits no probe. Each RATIO is by NS of a run
+beside it.
+
+NS :: without probes
+TEXT :: without probes, but with a page of code that was written to, as by any patch
+LEFT :: with a detached probe
+TRACED :: with a jump of a trace
+BREAKPOINT :: with a breakpoint of a trace
+
+The second says what kprobe's own work costs: lines that CPUs write, the time
+for a recorded hit, the time to arm and take out 1, 1,000 and 10,000 probes, how
+long the program is stopped meanwhile, and the memory used in it.
+
+# PROGRAMS
+--program measures only real programs, of those that are installed: redis-server
+(by redis-benchmark), python3, node and sqlite3. All entries are counted, then
+all returns, in turns with no probes. It takes a minute or two, most of it for
+node.
+
+CPU, RATE :: what remains of their work per second of CPU time, and per second
+HITS, NS :: hits of an operation, and its CPU time without probes
+PLACES, TRAPS :: probed places, and how many of them are breakpoints
+ARMED, STOP :: how long it took to put the probes in, and the longest time that the program was
+stopped
+MB :: memory that the probes use in the program`
 
 const benchExample = `  kprobe bench
   kprobe bench --threads 1,2,4
@@ -89,10 +100,10 @@ func newBenchCmd(d *Deps, m *messages, run benchRun) *cobra.Command {
 		},
 		RunE: func(c *cobra.Command, _ []string) error { return run(c.Context(), d, m, o) },
 	}
-	c.Flags().IntSliceVar(&o.threads, "threads", []int{1}, "thread counts to measure, comma-separated, one column each")
-	c.Flags().DurationVarP(&o.each, "duration", "t", bench.DefaultEach, "how long to measure each row")
-	c.Flags().BoolVar(&o.all, "all", false, "measure also what probes cost besides hits, and how fast lines are written")
-	c.Flags().BoolVar(&o.program, "program", false, "measure what probes of all functions cost real programs, and nothing else")
+	c.Flags().IntSliceVar(&o.threads, "threads", []int{1}, "`N[,N…]`: measure with N threads, a column each")
+	c.Flags().DurationVarP(&o.each, "duration", "t", bench.DefaultEach, "measure each row for `TIME`")
+	c.Flags().BoolVar(&o.all, "all", false, "also measure what probes cost besides hits, and how fast lines are written")
+	c.Flags().BoolVar(&o.program, "program", false, "measure only what probes on all functions cost real programs")
 	addFormat(c.Flags(), &o.form)
 	return c
 }

@@ -15,9 +15,9 @@ type checkOptions struct {
 	form output.Form
 }
 
-const checkLong = `Says whether a process can be probed and what would stand in the way, each with
-its remedy. It only reads /proc: the process is neither stopped nor traced. The
-exit status is 1 if it can't be probed.`
+const checkLong = `Says whether a process can be probed, and what stands in the way, each with its
+remedy. It only reads /proc: it neither stops nor traces the process. The exit
+status is 1 if the process can't be probed.`
 
 const checkExample = `  kprobe check 4711
   kprobe check --json 4711 | jq 'select(.state == "problem")'`
@@ -48,7 +48,7 @@ func newCheckCmd(d *Deps, run checkRun) *cobra.Command {
 		},
 		ValidArgsFunction: completePIDs(d),
 	}
-	c.Flags().VarP(&pids, "pid", "p", "the process, as an option")
+	c.Flags().VarP(&pids, "pid", "p", "check this process (same as the argument)")
 	_ = c.RegisterFlagCompletionFunc("pid", completePIDs(d))
 	addFormat(c.Flags(), &o.form)
 	return c

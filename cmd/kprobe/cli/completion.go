@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const completionLong = `Prints the completion script of a shell.
+const completionLong = `Prints the completion script of a shell. Install it so:
 
   bash: kprobe completion bash > /etc/bash_completion.d/kprobe
   zsh:  kprobe completion zsh > "${fpath[1]}/_kprobe"
@@ -18,7 +18,7 @@ func shells() []string { return []string{"bash", "zsh", "fish"} }
 func newCompletionCmd(d *Deps) *cobra.Command {
 	return &cobra.Command{
 		Use:       "completion bash|zsh|fish",
-		Short:     "print the completion script of a shell",
+		Short:     "print a shell's completion script",
 		Long:      completionLong,
 		ValidArgs: shells(),
 		RunE: func(c *cobra.Command, args []string) error {

@@ -22,14 +22,14 @@ type controlOptions struct {
 
 // addControl adds the flags of commands whose hits are recorded.
 func (o *controlOptions) addControl(f *pflag.FlagSet) {
-	f.Var((*limitValue)(&o.limit), "limit", "record `N/s` hits of each event; more are counted, and dropped in the program")
+	f.Var((*limitValue)(&o.limit), "limit", "`N/s`: record at most N hits of each event in a second; count the others")
 	o.addSwitches(f)
 }
 
 // addSwitches adds those of commands that count, too.
 func (o *controlOptions) addSwitches(f *pflag.FlagSet) {
-	f.DurationVar(&o.expire, "expire", 0, "have the probes switch themselves off after `TIME`, with or without kprobe")
-	f.Var(&o.triggers, "trigger", "at hits of an event do what `EVENT:ACTION[:N]` says; if FILTER may follow (repeat)")
+	f.DurationVar(&o.expire, "expire", 0, "switch the probes off after `TIME`, even if kprobe has gone")
+	f.Var(&o.triggers, "trigger", "`EVENT:ACTION[:N]`: perform ACTION at hits of EVENT, N times at most; if FILTER may follow (repeat)")
 }
 
 // checkControl refuses what makes no sense.

@@ -27,7 +27,7 @@ type countsPage struct {
 }
 
 func (p *countsPage) register(f *pflag.FlagSet, of string) {
-	f.StringVar(&p.name, "html", "", "with "+of+", write a page that draws it to `FILE`, for a browser")
+	f.StringVar(&p.name, "html", "", "with "+of+": write a page with graphs to `FILE`, for a browser")
 }
 
 // apart refuses that the page goes where the command's output does.

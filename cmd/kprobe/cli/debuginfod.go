@@ -20,7 +20,7 @@ type servers struct {
 }
 
 func (s *servers) register(f *pflag.FlagSet) {
-	f.BoolVar(&s.off, "no-debuginfod", false, "don't ask the servers of DEBUGINFOD_URLS for debug files")
+	f.BoolVar(&s.off, "no-debuginfod", false, "don't ask the servers in DEBUGINFOD_URLS for debug files")
 }
 
 // config is what the environment says; ok is false when nobody is to be asked.

@@ -18,16 +18,17 @@ type delOptions struct {
 	defs     []*fetch.Def // deletions in the language's own form
 }
 
-const delLong = `Forgets kept definitions: all places of the events that match. A GLOB is a shell
-pattern for events: EVENT, or GRP/EVENT. The kernel's forms are taken too:
--:GRP/EVENT for an event and -:GRP/EVENT PLACE for one of its places.
+const delLong = `Deletes kept definitions: all places of the events that match. A GLOB is a shell
+pattern for events: EVENT or GRP/EVENT. The kernel's forms work too: -:GRP/EVENT
+deletes an event, -:GRP/EVENT PLACE one of its places.
 
-A pattern that matches nothing is an error, and so is an event that kprobe is
-tracing at the moment: nothing is forgotten then.
+A pattern that matches nothing is an error. So is an event that kprobe is
+tracing now. Nothing is deleted then.
 
-With -p PID the events are taken out of the trace of that process that is going
-on, in all of its processes, and what is kept stays as it is. The trace has had
-all of their hits when this command ends; it goes on with the others.`
+With -p PID, it takes the events out of the running trace of that process, in
+all processes of the trace, or out of a process with detached probes. What is
+kept stays as it is. When the command ends, the trace has got all hits of the
+events; it continues with the others.`
 
 const delExample = `  kprobe del open
   kprobe del 'web/*'
@@ -41,7 +42,7 @@ func newDelCmd(d *Deps, run delRun) *cobra.Command {
 	o := &delOptions{}
 	c := &cobra.Command{
 		Use:     "del [-p PID…] GLOB…",
-		Short:   "forget kept definitions",
+		Short:   "delete kept definitions, or take probes out",
 		Long:    delLong,
 		Example: delExample,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -67,7 +68,7 @@ func newDelCmd(d *Deps, run delRun) *cobra.Command {
 		},
 		ValidArgsFunction: completeEvents(d),
 	}
-	c.Flags().VarP(&o.pids, "pid", "p", "out of the trace of this process, and not of what is kept (repeat, or a list with commas)")
+	c.Flags().VarP(&o.pids, "pid", "p", "delete from the trace of this process, not from what is kept (repeat, or give a comma list)")
 	_ = c.RegisterFlagCompletionFunc("pid", completePIDs(d))
 	return c
 }

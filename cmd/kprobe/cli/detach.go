@@ -15,9 +15,9 @@ import (
 
 // addDetach adds the flag of commands that leave their probes alone.
 func (o *traceOptions) addDetach(c *cobra.Command) {
-	c.Flags().BoolVar(&o.detach, "detach", false, "leave the probes in the process, which records its hits itself; see kprobe snapshot")
-	c.Flags().BoolVar(&o.calls, "calls", false, "with --detach, record functions at their entry and at their return, for graph and report")
-	c.Flags().StringVar(&o.keep, "keep", "", "with --detach, have the hits in `FILE`, on a tmpfs, which outlives the process")
+	c.Flags().BoolVar(&o.detach, "detach", false, "leave the probes in the process, and end; see kprobe snapshot")
+	c.Flags().BoolVar(&o.calls, "calls", false, "with --detach: record functions at entry and return, for graph and report")
+	c.Flags().StringVar(&o.keep, "keep", "", "with --detach: put the buffers into `FILE`, on a tmpfs, which outlives the process")
 	_ = c.MarkFlagFilename("keep")
 }
 

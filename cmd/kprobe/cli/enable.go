@@ -15,18 +15,19 @@ type enableOptions struct {
 	on       bool
 }
 
-const enableLong = `Enables events again that kprobe disable has disabled: kept ones, so that they
-are armed from now on, and those of every trace that is going on, at once. With
--p PID it is the traces of these processes only, and what is kept stays as it is.
+const enableLong = `Enables events that kprobe disable has disabled. Kept events are armed again by
+traces that start from now on. In running traces, the events take hits again at
+once. With -p PID only the traces of that process change, and what is kept stays
+as it is.
 
-A GLOB is a shell pattern for events: EVENT, or GRP/EVENT; one that matches
+A GLOB is a shell pattern for events: EVENT or GRP/EVENT. A pattern that matches
 nothing is an error.`
 
-const disableLong = `Disables events. Kept ones stay, but are not armed; those of every trace that is
-going on take no hits from now on, and can be enabled again. With -p PID it is
-the traces of these processes only, and what is kept stays as it is.
+const disableLong = `Disables events. Kept events stay, but are not armed. In running traces, the
+events take no hits from now on, until they are enabled again. With -p PID only
+the traces of that process change, and what is kept stays as it is.
 
-A GLOB is a shell pattern for events: EVENT, or GRP/EVENT; one that matches
+A GLOB is a shell pattern for events: EVENT or GRP/EVENT. A pattern that matches
 nothing is an error.`
 
 type enableRun func(ctx context.Context, d *Deps, o *enableOptions) error
@@ -57,7 +58,7 @@ func switchCmd(d *Deps, run enableRun, on bool, c *cobra.Command) *cobra.Command
 		return run(c.Context(), d, o)
 	}
 	c.ValidArgsFunction = completeEvents(d)
-	c.Flags().VarP(&o.pids, "pid", "p", "only in the traces of this process, and not what is kept (repeat, or a list with commas)")
+	c.Flags().VarP(&o.pids, "pid", "p", "change only the traces of this process, not what is kept (repeat, or give a comma list)")
 	_ = c.RegisterFlagCompletionFunc("pid", completePIDs(d))
 	return c
 }

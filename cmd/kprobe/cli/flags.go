@@ -86,7 +86,7 @@ func (f *formValue) String() string {
 
 // addFormat registers --format and, as its short form, --json.
 func addFormat(flags *pflag.FlagSet, form *output.Form) {
-	flags.Var((*formValue)(form), "format", "print text, or json: one object on each line")
+	flags.Var((*formValue)(form), "format", "print text, or json: one object per line")
 	flags.VarPF((*jsonSwitch)(form), "json", "", "short for --format json").NoOptDefVal = "true"
 }
 
@@ -120,8 +120,8 @@ type where struct {
 }
 
 func (w *where) register(c *cobra.Command, d *Deps) {
-	c.Flags().VarP(&w.pids, "pid", "p", "look at this process")
-	c.Flags().StringVarP(&w.exec, "exec", "x", "", "look at `FILE`, a program or a library")
+	c.Flags().VarP(&w.pids, "pid", "p", "look in the files that this process has mapped")
+	c.Flags().StringVarP(&w.exec, "exec", "x", "", "look in `FILE`, a program or a library")
 	w.servers.register(c.Flags())
 	completeWhere(c, d)
 }

@@ -26,22 +26,28 @@ type functionsOptions struct {
 	form  output.Form
 }
 
-const functionsLong = `Lists the functions that can be probed, one name on each line, in a form that
-every definition accepts: with -x those of a file, with -p those of all files
-that the process has mapped, as MOD:NAME. Names of C++ and Rust are readable,
-and in double quotes where a blank would end them; --no-demangle shows them as
-they are in the file. GLOB is a shell pattern as in definitions: for either form,
-and for readable ones without parameters. A name that is printed, or one with
-@FILE.c behind it, is taken as that name, whatever *, ? and [ are in it.
-With --files a tab and FILE:LINE follow, where debug information, or the table of
-Go's runtime, knows in which source file the function's code begins; that is a
-place too.
-With --usdt it lists the statically defined probes (sys/sdt.h) instead, one place
-on each line: the address as definitions take it, %PROVIDER:NAME, the arguments as
-the compiler noted them (8@%rdi is 8 bytes in %rdi), and the semaphore, if there is
-one: the program may skip the place while nobody has raised that. GLOB is of NAME,
-or [MOD:]%PROVIDER:NAME, which in a definition is all places of that name, with
-their arguments as $arg1 and so on, and the semaphore raised.`
+const functionsLong = `Lists the functions that can be probed, one name per line, in a form that every
+definition accepts. With -x it lists those of a file, with -p those of all files
+that the process has mapped, as MOD:NAME.
+
+Names of C++ and Rust are demangled, and in double quotes if they have a blank.
+--no-demangle lists them as they are in the file. GLOB is a shell pattern for
+either form; demangled names match without their parameters too. If GLOB is a
+listed name, or one with @FILE.c after it, it stands for that name even if it
+contains *, ? or [.
+
+--files adds a tab and FILE:LINE: where the function's code begins. That is a
+place too. It needs debug information, or the table of Go's runtime.
+
+# USDT PROBES
+--usdt lists statically defined probes (sys/sdt.h) instead, one place per line:
+the address as definitions take it, %PROVIDER:NAME, the arguments as the
+compiler noted them (8@%rdi is 8 bytes in %rdi), and the semaphore, if there is
+one. The program may skip the place while its semaphore is 0.
+
+GLOB is then NAME or [MOD:]%PROVIDER:NAME. In a definition, that stands for all
+places of the name. Their arguments are $arg1 and so on, and the semaphore is
+raised.`
 
 const functionsExample = `  kprobe functions -x /bin/bash 'read*'
   kprobe functions -p 4711 'str*'
@@ -56,7 +62,7 @@ func newFunctionsCmd(d *Deps, m *messages, run functionsRun) *cobra.Command {
 	o := &functionsOptions{}
 	c := &cobra.Command{
 		Use:     "functions [-x FILE | -p PID] [GLOB]",
-		Short:   "list what can be probed",
+		Short:   "list functions and USDT probes",
 		Long:    functionsLong,
 		Example: functionsExample,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -81,8 +87,8 @@ func newFunctionsCmd(d *Deps, m *messages, run functionsRun) *cobra.Command {
 	}
 	o.register(c, d)
 	c.Flags().BoolVar(&o.raw, "no-demangle", false, "list names as they are in the file")
-	c.Flags().BoolVar(&o.files, "files", false, "say the source file and line of each function")
-	c.Flags().BoolVar(&o.usdt, "usdt", false, "list statically defined probes (sys/sdt.h)")
+	c.Flags().BoolVar(&o.files, "files", false, "list the source file and line of each function")
+	c.Flags().BoolVar(&o.usdt, "usdt", false, "list USDT probes (sys/sdt.h) instead")
 	addFormat(c.Flags(), &o.form)
 	return c
 }

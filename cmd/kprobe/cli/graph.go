@@ -64,52 +64,6 @@ func (o *graphOptions) failedFilter(args []string) ([]string, error) {
 
 type graphRun func(context.Context, *Deps, *messages, *graphOptions) error
 
-const graphLong = `Shows calls as a tree, of a process that runs, of a command, or of a recording
-(kprobe record --calls), in the layout of the kernel's function_graph tracer. Without
-definitions it shows what probes that were left in a process have recorded (trace
---detach --calls): of the process (-p PID), of the file of --keep, or of a core dump.
-GLOBs choose functions of a file. A tree looks like this:
-
-  CPU)  TASK-TID  | DURATION |  CALLER() {
-  CPU)  TASK-TID  | DURATION |    CALLED();
-  CPU)  TASK-TID  | DURATION |  }
-
-Every function that is named, or that a pattern matches, gets a probe at its entry and
-one at its return; others don't appear. A function that several of them name is seen
-once: the definition that names it without a pattern has it, else the first. The
-duration is wall time, behind a mark where it was long: + for more than 10 us, ! 100
-us, # 1 ms, * 10 ms, @ 100 ms, $ 1 s. With definitions (p FUNC ARG…, j FUNC) arguments
-stand in parentheses; with --args those of every function are, and results stand
-behind the call, by their types where there is debug information. Functions that
-return nothing have no result.
-
-A function of some nanoseconds that is called all the time drowns the others: --auto
-leaves out those that make up more than half of the hits, and says which.
-
---slower and --failed choose trees: a call that nobody called, of those that are
-shown, or one of --below's, is shown with all that it did when it has taken as long, or
-has failed: it returned a number from -4095 to -1 or a null pointer, or was left by an
-exception. --failed FILTER says by itself what a failure is, with $retval, $duration and
-the names of values of the return. What a call did until then is kept, 32768 lines at most.
-
---now shows what every thread of a process is inside of at this moment: why it hangs. No
-probe is needed and nothing is stopped. The stack is read from a copy, of threads that
-run from samples; a ? marks calls that were found by a look through the stack and may be
-wrong. The time beside a system call is how long the thread hasn't run, beside a function
-how long ago a return probe of another kprobe, such as a graph that is going on, saw it
-begin. Of Go programs goroutines follow. -q leaves source lines out.
-
-A call that has no return, as it was left by longjmp or an exception or as hits were
-lost, ends where that is seen and says so, as do calls that have not returned at the
-end. Calls of Go functions nest by goroutine, whichever thread it runs on.`
-
-const graphExample = `  kprobe graph -p 4711 'handle_*' 'db_*'
-  kprobe graph -p 4711 --slower 10ms 'handle_*' 'db_*'
-  kprobe graph --args --failed --below main 'j open_config' 'read_*' -- ./server
-  kprobe graph web.kprobe --slower 10ms
-  kprobe graph 'db_*' core.4711
-  kprobe graph --now -p 4711`
-
 func newGraphCmd(d *Deps, m *messages, run graphRun) *cobra.Command {
 	o := &graphOptions{}
 	c := &cobra.Command{
@@ -160,17 +114,18 @@ func newGraphCmd(d *Deps, m *messages, run graphRun) *cobra.Command {
 	o.register(c, d)
 	// There is one form; the flag fails only if it does not exist.
 	_ = c.Flags().MarkHidden("format")
+	_ = c.Flags().MarkHidden("json")
 	f := c.Flags()
-	f.StringVar(&o.below, "below", "", "only what `FUNC` calls; a name or a pattern")
-	f.StringArrayVar(&o.not, "not", nil, "leave out functions that match `GLOB`, with all that they call")
-	f.IntVar(&o.depth, "depth", 0, "show `N` levels of calls")
+	f.StringVar(&o.below, "below", "", "show only what `FUNC` calls: a name or a pattern")
+	f.StringArrayVar(&o.not, "not", nil, "leave out functions that match `GLOB`, and what they call")
+	f.IntVar(&o.depth, "depth", 0, "show at most `N` levels of calls")
 	f.Uint64VarP(&o.events, "events", "n", 0, "end after `N` trees")
-	f.DurationVar(&o.slower, "slower", 0, "only trees whose root took this `TIME`, such as 10ms, or longer")
-	f.StringVar(&o.failed, "failed", "", "only trees whose root failed, or fulfils a `FILTER`: '$retval < 0'")
+	f.DurationVar(&o.slower, "slower", 0, "show only trees whose root took `TIME` or longer, such as 10ms")
+	f.StringVar(&o.failed, "failed", "", "show only trees whose root failed, or matches `FILTER`, such as '$retval < 0'")
 	f.Lookup("failed").NoOptDefVal = anyFailure
-	f.BoolVar(&o.auto, "auto", false, "leave out functions that make up most of the hits, and name them")
-	f.BoolVar(&o.now, "now", false, "what every thread is inside of, and since when: nothing is stopped")
-	f.BoolVar(&o.args, "args", false, "show what functions return, and their arguments where there is debug information")
+	f.BoolVar(&o.auto, "auto", false, "leave out functions that make up most of the hits")
+	f.BoolVar(&o.now, "now", false, "show what every thread is inside of now, and for how long")
+	f.BoolVar(&o.args, "args", false, "show results, and with debug information arguments")
 	return c
 }
 

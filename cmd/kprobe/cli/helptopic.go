@@ -31,20 +31,33 @@ const topicIndent = "      "
 // machine without the manual.
 func topicText(page string) string {
 	var b strings.Builder
+	entry := "" // the text of the entry that is being read
+	end := func() {
+		if entry != "" {
+			fold(&b, entry, topicIndent, helpWidth)
+			entry = ""
+		}
+	}
 	for line := range strings.Lines(page) {
 		line = strings.TrimRight(line, "\n")
 		title, isTitle := strings.CutPrefix(line, "# ")
 		name, text, isEntry := strings.Cut(line, " :: ")
 		switch {
 		case isTitle:
+			end()
 			b.WriteString(title + "\n")
 		case isEntry && !strings.HasPrefix(line, " "):
+			end()
 			b.WriteString("  " + name + "\n")
-			fold(&b, text, topicIndent, 80)
+			entry = text
+		case entry != "" && line != "" && !strings.HasPrefix(line, "  "):
+			entry += " " + line
 		default:
+			end()
 			b.WriteString(line + "\n")
 		}
 	}
+	end()
 	return strings.Trim(b.String(), "\n")
 }
 

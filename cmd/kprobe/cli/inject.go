@@ -23,35 +23,39 @@ type injectOptions struct {
 	every, limit  uint64
 }
 
-const injectLong = `Makes calls of a function fail or wait, to see what a program does then. It is the
-only command that changes what a program does; nothing else of kprobe does so.
+const injectLong = `Makes calls of a function fail or wait, to test how a program reacts. This is
+the only command that changes what a program does.
 
-FUNC is a function, or a definition of a probe at its entry, which may fetch values
-and have a filter. A call that the filter passes
+FUNC is a function, or a definition of a probe at its entry, which may fetch
+values and have a filter. A call that passes the filter
 
-  --return VALUE   returns VALUE at once: its function is not executed
+  --return VALUE   returns VALUE at once; the function is not executed
   --errno ENAME    returns -1 at once, or the VALUE of --return, with that errno
-  --delay TIME     waits TIME at the function's entry; its thread stands still, and
-                   takes no signal meanwhile but SIGKILL
+  --delay TIME     waits for TIME at the function's entry
 
-A delay comes before the function, or before a call returns at once. --every N
-changes each Nth of these calls, --limit N no more than N in all.
+--delay combines with the others: the call first waits. While it waits, the
+thread takes no signal but SIGKILL. --every N changes each Nth of these calls,
+--limit N at most N in all.
 
-Each call that was changed is a line, as kprobe trace prints it, of an event in the
-group inject: kprobe list shows it while it lasts. Calls that were left alone count
-as filtered. The program itself ends calls, by a jump at the function's entry, some
-ten nanoseconds each. A delay is a breakpoint, some ten microseconds, as is what
-counts calls of several processes together. The program is as it was when kprobe
-ends, however it ends; a call that waits goes on.
+Each changed call is a line, as of kprobe trace, of an event in the group
+inject. kprobe list shows the event while it lasts. Calls that were not changed
+count as filtered.
 
-With --detach kprobe leaves at once, and calls go on being changed, as --every and
---limit say, until kprobe del -p PID '*'. kprobe list --sites -p PID shows the probe,
-kprobe snapshot -p PID the last calls that were changed. A delay can't be left: it
-needs a kprobe that ends it.
+# MECHANISM
+A jump at the function's entry makes the call return, at some ten nanoseconds. A
+delay is a breakpoint, at some ten microseconds. So are counts over the calls of
+several processes. When kprobe ends, however it ends, the program is as it was;
+a call that waits goes on.
 
---return gives an integer or a pointer, which is what %ax holds when a function
-returns. Functions of Go can be delayed only. --errno needs a C library whose errno
-is a thread-local variable, as glibc's is.`
+--return takes an integer or a pointer: the value of %ax when the function
+returns. Functions of Go can only be delayed. --errno needs a C library whose
+errno is a thread-local variable, such as glibc's.
+
+# DETACHED INJECTION
+With --detach kprobe leaves at once. Calls are changed, as --every and --limit
+say, until kprobe del -p PID '*'. kprobe list --sites -p PID shows the probe,
+kprobe snapshot -p PID the last changed calls. A delay can't be detached: it
+needs a kprobe to end it.`
 
 const injectExample = `  kprobe inject -p 4711 libc:malloc --return 0 --every 1000
   kprobe inject -p 4711 'libc:write fd=$arg1:s32' 'if fd > 2' --errno ENOSPC --limit 1
@@ -97,15 +101,15 @@ func newInjectCmd(d *Deps, m *messages, run injectRun) *cobra.Command {
 		_ = c.Flags().MarkHidden(name)
 	}
 	f := c.Flags()
-	f.BoolVar(&o.detach, "detach", false, "leave the process with its calls changed, until kprobe del")
-	f.StringVar(&o.keep, "keep", "", "with --detach, have the calls that were changed in `FILE`, on a tmpfs")
+	f.BoolVar(&o.detach, "detach", false, "leave the process with its calls changed until kprobe del")
+	f.StringVar(&o.keep, "keep", "", "with --detach: record the changed calls in `FILE`, on a tmpfs")
 	_ = c.MarkFlagFilename("keep")
-	f.StringVar(&o.result, "return", "", "have calls return `VALUE`, a number")
-	f.StringVar(&o.errno, "errno", "", "have calls return -1 and set errno to `ENAME`, such as ENOSPC")
-	f.DurationVar(&o.delay, "delay", 0, "have calls wait for `TIME`, such as 10ms")
-	f.Uint64Var(&o.every, "every", 1, "change each `N`th call only")
-	f.Uint64Var(&o.limit, "limit", 0, "change no more than `N` calls")
-	f.Uint64VarP(&o.events, "events", "n", 0, "end after `N` calls were changed")
+	f.StringVar(&o.result, "return", "", "make calls return `VALUE`, a number")
+	f.StringVar(&o.errno, "errno", "", "make calls return -1 and set errno to `ENAME`, such as ENOSPC")
+	f.DurationVar(&o.delay, "delay", 0, "make calls wait for `TIME`, such as 10ms")
+	f.Uint64Var(&o.every, "every", 1, "change only each `N`th call")
+	f.Uint64Var(&o.limit, "limit", 0, "change at most `N` calls")
+	f.Uint64VarP(&o.events, "events", "n", 0, "end after `N` changed calls")
 	return c
 }
 

@@ -21,19 +21,23 @@ type listOptions struct {
 	form     output.Form
 }
 
-const listLong = `Lists the kept definitions, in the order in which they were added and in a form
-that kprobe add -F takes back. A GLOB is a shell pattern for events: EVENT, or
-GRP/EVENT. An event that is disabled has a comment above it that says so.
+const listLong = `Lists the kept definitions, in the order in which they were added. kprobe add -F
+reads the output back. A GLOB is a shell pattern for events: EVENT or GRP/EVENT.
+A disabled event has a comment above it that says so.
 
-With --sites it lists the places where probes are in at this moment, in all
-processes that kprobe is tracing or in those of -p, in the form of the kernel's
-kprobes/list: address, k or r for a return probe, SYM+0xOFF, the library, and
-[OPTIMIZED] where a hit takes no trap, [DISABLED], [GONE] where the code is no
-longer mapped. An event that waits for its library has address 0, its name, and
-[GONE]. This does not disturb the traces or the processes. Of probes that were left
-(--detach) standard error says which way their hits go: in restartable sequences, or
-by locked instructions, and why; of a trace with --let-go whether it has let go of the
-process, and why not.`
+--sites lists instead the places where probes are in now, in all processes that
+kprobe is tracing, or in those of -p. This does not disturb the traces or the
+processes. The format is that of the kernel's kprobes/list: address, k or r for
+a return probe, SYM+0xOFF, the library, and
+
+[OPTIMIZED] :: a hit takes no trap
+[DISABLED] :: the event is disabled
+[GONE] :: the code is no longer mapped; an event that waits for its library has address 0, its
+name, and this
+
+Standard error says two more things. Of detached probes: whether they record in
+restartable sequences or with locked instructions, and why. Of a trace with
+--let-go: whether the process is untraced now, and why not.`
 
 const listExample = `  kprobe list
   kprobe list 'web/*' > web.probes
@@ -46,7 +50,7 @@ func newListCmd(d *Deps, m *messages, run listRun) *cobra.Command {
 	o := &listOptions{}
 	c := &cobra.Command{
 		Use:     "list [--sites [-p PID…]] [GLOB…]",
-		Short:   "list the kept definitions, or the armed places",
+		Short:   "list kept definitions, or armed places",
 		Long:    listLong,
 		Example: listExample,
 		RunE: func(c *cobra.Command, args []string) (err error) {
@@ -60,8 +64,8 @@ func newListCmd(d *Deps, m *messages, run listRun) *cobra.Command {
 		},
 		ValidArgsFunction: completeEvents(d),
 	}
-	c.Flags().BoolVar(&o.sites, "sites", false, "list the places where probes are in now")
-	c.Flags().VarP(&o.pids, "pid", "p", "with --sites: those of this process (repeat, or a list with commas)")
+	c.Flags().BoolVar(&o.sites, "sites", false, "list the places that are probed now")
+	c.Flags().VarP(&o.pids, "pid", "p", "with --sites: only this process (repeat, or give a comma list)")
 	_ = c.RegisterFlagCompletionFunc("pid", completePIDs(d))
 	addFormat(c.Flags(), &o.form)
 	return c

@@ -8,7 +8,8 @@ import (
 
 // namedValue is a flag's value whose type is called by the name that the flag's
 // usage has in back quotes. Help and manual pages show the name; completion
-// shows the usage as it is, where back quotes would stay.
+// shows the usage as it is, where back quotes would stay. A name that a colon
+// follows at the beginning of the usage is no part of it.
 type namedValue struct {
 	pflag.Value
 	name string
@@ -24,6 +25,7 @@ func nameValues(flags *pflag.FlagSet) {
 			return
 		}
 		name, usage := pflag.UnquoteUsage(f)
+		usage = strings.TrimPrefix(usage, name+": ")
 		f.Value, f.Usage = &namedValue{f.Value, name}, usage
 		if f.DefValue == "[]" || f.DefValue == "0s" {
 			f.DefValue = "" // none, which pflag knows of its own types alone

@@ -18,63 +18,79 @@ type profileOptions struct {
 	names map[placeAt]placeCalled
 }
 
-const profileLong = `Counts hits instead of printing them: puts probes in as kprobe trace does, and
-when the target has ended, -t is reached, or on ^C, prints for each event its
-name, its hits and its missed hits, in the form of the kernel's kprobe_profile.
-With --format json it is one object for each event, and an object of type "end".
+const profileLong = `Counts hits instead of printing them. kprobe profile puts probes in as kprobe
+trace does. When the target ends, -t is reached, or on ^C, it prints the name,
+the hits and the missed hits of each event, in the format of the kernel's
+kprobe_profile. Targets are chosen as for kprobe trace.
 
-On a terminal the counters of a process are a table that is drawn anew every
-second, the fastest event first. With --interval they are printed again and
-again elsewhere too, each time below a line with the seconds since the start.
+If -p PID names a process that another kprobe is tracing, or one with detached
+probes, and no definition is given, it shows the counters of those probes. This
+does not disturb the trace or the process. Otherwise, without a definition, it
+counts the kept events whose files the target has mapped.
 
-Hits are all times that a place was reached, as the kernel counts them: those
-that the definition's filter refused are among them, in tables, in a pipe and in
-JSON alike. These stand beside them, under FILTERED ("filtered" in JSON); in a
-pipe, whose lines are EVENT HITS NMISSED, the summary on standard error says how
-many of each event's hits passed. With --latency what is counted has passed.
+# COUNTERS
+Hits are all times that a thread reached the place, as the kernel counts them.
+They include hits that the definition's filter refused. Tables show these under
+FILTERED as well, JSON as "filtered". In a pipe a line is EVENT HITS NMISSED,
+and the summary on standard error says how many hits of each event passed the
+filter. --latency counts only calls that passed.
 
-With --each a line is for a place, not for an event: for each function that a
-pattern stands for, each line or inlined instance that a name stands for. Places
-that were not reached are left out, the others come in the order of their hits.
-In a pipe a line is then EVENT PLACE HITS NMISSED.
+A missed hit is a call for which a return probe had no free instance. It is not
+among the hits.
 
-With --latency the words are functions, or definitions of return probes. For
-each function it shows how many calls returned, and of the time from entry to
-return the shortest, the average, the median, the 99th percentile and the
-longest, in nanoseconds, and how the times are spread, by powers of two. A call
-inside a call counts in both. Calls that never return (longjmp, exceptions) are
-not there; calls that found no free instance are in the missed hits, and
---maxactive, here 1024 where nothing is said, sets how many each function has;
-where nothing is said 32 functions and more share up to 65536, and those that
-can't share have fewer, but 64 at least, where they are more than 256. A function that
-several words name is counted once: for the word that is no pattern, else for
-the first. Calls are counted in the process itself, so that none is lost however
-fast they come. Those of breakpoints, of more than 1024 functions, and that took
-more than an hour are read as records: where these came faster than they could
-be read they stand under LOST, and a larger --ring loses fewer. The instances of
-calls that never return come back when they are needed, some at once, others
-within 0.2 s: calls that find none meanwhile are missed, too. Median and
-percentile are within 1 % of the exact value, all else is exact, in steps of the
-processor's clock: on AMD's processors they are 10 ns, and a call that takes
-less reads as 0 or 10 ns. The average of many such calls is right. --html FILE
-draws the times of every function on the same scale, on a page that needs no
-network.
+On a terminal the counters are a table that is redrawn every second, the fastest
+event first. With --interval they are printed again and again, also elsewhere,
+each time below a line "# SECONDS" since the start. With --format json each
+event is an object, and an object of type "end" comes last.
 
-With --metrics the counters are there for Prometheus, as OpenMetrics: at
-http://ADDR:PORT/metrics, or in a FILE that is replaced as a whole every 15 s, or as
---interval says, and at the end. A FILE that ends with .prom is in the format that
-node_exporter reads in the folder of its textfile collector. Counters are
-kprobe_hits_total, _filtered_total, _lost_total and _missed_total, by event, function
-and module (at most 1000, the rest is added up under "(other)"), and
-kprobe_process_hits_total, by event, pid and process, of those that are traced now.
-With --latency, kprobe_call_duration_seconds is a histogram, classic and native, of at
-most 100 functions; definitions that have an argument trace_id, and maybe span_id, give
-exemplars, and have their calls recorded for that. A reader that is slow or hangs is cut
-off; the trace never waits for it.
+--each counts places instead of events: each function that a pattern matches,
+and each line or inlined instance that a name stands for. Places that no thread
+reached are left out. The others are sorted by their hits. In a pipe a line is
+EVENT PLACE HITS NMISSED.
 
-Without a definition and with -p PID of a process that another kprobe is tracing,
-that one's counters are shown; neither it nor the process notices. Otherwise the
-kept events are counted whose files the target maps.`
+# LATENCY
+--latency takes functions, or definitions of return probes, and shows how long
+their calls take from entry to return: for each function the number of calls,
+the shortest, average, median (p50), 99th percentile (p99) and longest time in
+nanoseconds, and a histogram by powers of two. --html FILE draws the times of
+all functions on one scale, on a page that needs no network.
+
+A call within a call counts in both. A call that never returns (longjmp, an
+exception) is not counted. A function that several words name is counted once:
+for the word that is not a pattern, else for the first.
+
+The process itself counts the calls, so no call is lost however fast they come.
+There are three exceptions: calls that breakpoints follow, calls when there are
+more than 1024 functions, and calls of more than an hour. They are read as
+records. LOST counts those that came faster than kprobe could read; a larger
+--ring loses fewer.
+
+--maxactive sets how many calls of a function can be followed at a time (default
+1024). Further calls are missed. Without --maxactive, 32 and more functions
+share up to 65536 instances. Functions that cannot share, if there are more than
+256, have fewer than 1024 each, but at least 64. The instances of calls that
+never return are freed when others need them, some at once, others within 0.2 s.
+Calls in between that find no instance are missed too.
+
+Median and percentile are within 1 % of the exact value. All else is exact, in
+steps of the processor's clock. On AMD's processors a step is 10 ns: a shorter
+call reads as 0 or 10 ns, but the average of many is right.
+
+# PROMETHEUS
+--metrics exports the counters as OpenMetrics: at http://ADDR:PORT/metrics, or
+in a FILE. FILE is replaced as a whole every 15 s, or every --interval, and at
+the end. If its name ends with .prom, it has the format that node_exporter's
+textfile collector reads.
+
+kprobe_{hits,filtered,lost,missed}_total :: by event, function and module: at most 1000, the
+rest is summed up as "(other)"
+kprobe_process_hits_total :: by event, pid and process, of the processes traced now
+kprobe_call_duration_seconds :: with --latency: a histogram, classic and native, of at most 100
+functions
+
+Definitions with an argument trace_id, and maybe span_id, add exemplars. Their
+calls are recorded for that. A reader that is slow or hangs is cut off; the
+trace never waits for it.`
 
 const profileExample = `  kprobe profile -t 10s -p 4711 libc:malloc libc:free
   kprobe profile 'libc:str*' -- ls -lR /usr
@@ -91,7 +107,7 @@ func newProfileCmd(d *Deps, m *messages, run profileRun) *cobra.Command {
 	o := &profileOptions{}
 	c := &cobra.Command{
 		Use:     "profile [flags] [DEF…|EVENT…] [-p PID… | -- CMD ARG…]",
-		Short:   "count the hits of probes in a process",
+		Short:   "count hits, or measure how long calls take",
 		Long:    profileLong,
 		Example: profileExample,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -114,12 +130,12 @@ func newProfileCmd(d *Deps, m *messages, run profileRun) *cobra.Command {
 		},
 	}
 	o.register(c, d)
-	o.addInterval(c, "show the counters after each `TIME`, such as 1s")
+	o.addInterval(c, "print the counters every `TIME`, such as 1s")
 	o.addSwitches(c.Flags())
-	c.Flags().BoolVar(&o.total, "total", false, "add a line with the sums over all events")
-	c.Flags().BoolVar(&o.each, "each", false, "count each place by itself: the functions of a pattern, the most hits first")
-	c.Flags().StringVar(&o.metrics, "metrics", "", "give the counters to Prometheus, at `ADDR:PORT|FILE`")
-	c.Flags().BoolVar(&o.latency, "latency", false, "show how long the functions' calls take")
+	c.Flags().BoolVar(&o.total, "total", false, "add a line with the sums of all events")
+	c.Flags().BoolVar(&o.each, "each", false, "count each place by itself, such as the functions of a pattern")
+	c.Flags().StringVar(&o.metrics, "metrics", "", "`ADDR:PORT|FILE`: export the counters to Prometheus, by HTTP or in a file")
+	c.Flags().BoolVar(&o.latency, "latency", false, "measure how long calls of functions take")
 	o.page.register(c.Flags(), "--latency")
 	return c
 }

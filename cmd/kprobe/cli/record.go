@@ -28,26 +28,27 @@ type recordOptions struct {
 
 type recordRun func(context.Context, *Deps, *messages, *recordOptions) error
 
-const recordLong = `Puts probes into a process, as kprobe trace does, and keeps their hits in a file,
-which kprobe report and kprobe graph read, here or on another machine: events, values
-with their types, names of places, stacks, threads, the files that were mapped with
-their build-ids, clocks, and what was lost.
+const recordLong = `Puts probes into a process, as kprobe trace does, and writes their hits to a
+file. kprobe report and kprobe graph read it, on this machine or another. The
+file holds events, values with their types, names of places, stacks, threads,
+the mapped files with their build-ids, clocks, and what was lost.
 
-Return probes record the time of the call, too, so that reports know how long calls
-took. With --calls every function that a definition names is recorded at its entry
-and at its return: what graph needs to show calls that haven't returned.
+Return probes record the time of the call too, so reports know how long calls
+took. --calls records every function that a definition names at its entry and at
+its return. kprobe graph needs that to show calls that have not returned.
 
-Hits are kept as they lie in the program's ring, 16 bytes and what is fetched: two CPUs
-record ten million and more a second. --compress makes a tenth of that, at the cost of
-another CPU at such rates. Hits with stacks or with values that are names of symbols,
-and all hits where -n counts them, are worked out before they are kept: a million a
-second.
+# SPEED AND SIZE
+Hits are written as they lie in the program's ring: 16 bytes and the fetched
+values. Two CPUs record ten million and more a second. --compress makes the file
+a tenth of that size, at the cost of another CPU at such rates. Some hits are
+decoded before they are written, at a million a second: those with stacks, those
+with values that are names of symbols, and all hits with -n.
 
-What is in the file a crash leaves there: it is written once a second at least, in
-blocks with checksums, and a file that was cut off can be read up to there. A disk
-that is full ends the recording; the program runs on.
-
-The file is readable by its owner only: arguments may be secrets.`
+# DURABILITY
+The file is written at least once a second, in blocks with checksums. After a
+crash it can be read up to where it was cut off. A full disk ends the recording,
+and the program runs on. Only its owner can read the file: arguments may be
+secrets.`
 
 const recordExample = `  kprobe record -o web.kprobe -t 10s -p 4711 --calls 'handle_*'
   kprobe record -o alloc.kprobe 'r libc:malloc size=$arg1:u64' -- ls -lR /usr
@@ -57,7 +58,7 @@ func newRecordCmd(d *Deps, m *messages, run recordRun) *cobra.Command {
 	o := &recordOptions{}
 	c := &cobra.Command{
 		Use:     "record [flags] [DEF…|EVENT…] -o FILE [-p PID… | -- CMD ARG…]",
-		Short:   "keep the hits of probes in a file, for report and graph",
+		Short:   "record hits in a file, for report and graph",
 		Long:    recordLong,
 		Example: recordExample,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -76,17 +77,18 @@ func newRecordCmd(d *Deps, m *messages, run recordRun) *cobra.Command {
 	o.register(c, d)
 	// There is one form of recordings; the flag fails only if it does not exist.
 	_ = c.Flags().MarkHidden("format")
-	c.Flags().Lookup("output").Usage = "the `FILE` to record to"
+	_ = c.Flags().MarkHidden("json")
+	c.Flags().Lookup("output").Usage = "record to `FILE`"
 	c.Flags().Uint64VarP(&o.events, "events", "n", 0, "end after `N` hits")
 	o.addCalls(c)
 	o.addControl(c.Flags())
-	c.Flags().BoolVar(&o.pack, "compress", false, "compress the records: a fraction of the size, for more time of a CPU")
+	c.Flags().BoolVar(&o.pack, "compress", false, "compress the file, at the cost of CPU time")
 	return c
 }
 
 func (o *recordOptions) addCalls(c *cobra.Command) {
-	c.Flags().BoolVar(&o.calls, "calls", false, "record functions at their entry and at their return")
-	c.Flags().BoolVar(&o.args, "args", false, "with --calls, record what functions return, and their arguments where there is debug information")
+	c.Flags().BoolVar(&o.calls, "calls", false, "record functions at entry and return")
+	c.Flags().BoolVar(&o.args, "args", false, "with --calls: record results, and with debug information arguments")
 }
 
 func runRecord(ctx context.Context, d *Deps, m *messages, o *recordOptions) error {

@@ -32,33 +32,41 @@ type reportOptions struct {
 
 type reportRun func(context.Context, *Deps, *messages, hitsFile, *reportOptions) error
 
-const reportLong = `Shows what is in a recording of kprobe record, in the file of trace --detach --keep, in
-a core dump of a process with probes that were left alone, or, with -p PID, in such a
-process, which isn't stopped. It says for each function, stack, thread or value how
-many calls there were and how long they took: together (calls of a function within
-itself once), without the calls that they made, of those that were recorded, on
-average, and the time that half of them, and 99 of 100, did not exceed. Percentiles are
-within 1 %.
+const reportLong = `Shows how many calls there were and how long they took. It reads a recording of
+kprobe record, a file of trace --detach --keep, a core dump of a process with
+detached probes, or, with -p PID, such a process, which it does not stop.
 
-"open" are calls that had not returned when the recording ended; "no return" those
-that were left by an exception or longjmp, or whose return's hit is missing. Times are
-wall time: a call that waits takes as long as it waits.
+The table has a row for each function, or by --by for each stack, thread or
+value:
 
-Other tools read the exports: --folded is what makes flame graphs, a line for each
-path of calls with the nanoseconds spent there; --pprof is for go tool pprof;
---perfetto is a timeline for ui.perfetto.dev, a track for each thread. Where hits have
-stacks (stack=N), paths are those, and counted.
+calls :: calls that returned
+total :: time in these calls; a call of a function within itself counts once
+self :: total without the recorded calls that they made
+avg, p50, p99, max :: average, median, 99th percentile and maximum of a call, percentiles within
+1 %
+open :: calls that had not returned when the recording ended
+no return :: calls left by an exception or longjmp, or whose return's hit is missing
 
---weight NAME weighs paths by a value of the hits: with the sizes that malloc is asked
-for, and stacks, the flame graph is a profile of the heap by bytes. The table has the sum
-for each row, and the rows with the largest first.
+Times are wall time: a call that waits takes as long as it waits.
 
---html is one page for a browser that needs no network: a flame graph, a timeline of
-threads, a heat map of how long calls took when, and the table of --by. With --diff the
-flame graph's colours show what has become a larger part of all, and what a smaller
-one. However long the recording, the page stays small: paths of less than 0.05 % are
-merged, and of each thread the 2000 longest calls are drawn at most. The page says
-what it leaves out.`
+# EXPORTS
+--folded FILE :: paths of calls with the nanoseconds spent there, for flame graph tools
+--pprof FILE :: a profile for go tool pprof
+--perfetto FILE :: a timeline for ui.perfetto.dev, a track for each thread
+--html FILE :: a page for a browser that needs no network: flame graph, timeline of threads,
+heat map of how long calls took when, and the table
+
+If hits have stacks (stack=N), paths are these stacks, and hits are counted
+instead of times. --weight NAME weighs paths by a value of the hits: with stacks
+and the sizes that malloc is asked for, the flame graph is a heap profile by
+bytes. The table then has the sum for each row, largest first.
+
+--diff FILE compares with an earlier recording. The colours of the page's flame
+graph then show what has become a larger part of all, and what a smaller one.
+
+The page stays small however long the recording is: it merges paths of less than
+0.05 % and draws at most the 2000 longest calls of each thread. It says what it
+leaves out.`
 
 const reportExample = `  kprobe report web.kprobe
   kprobe report web.kprobe --by thread
@@ -72,7 +80,7 @@ func newReportCmd(d *Deps, m *messages, run reportRun) *cobra.Command {
 	o := &reportOptions{}
 	c := &cobra.Command{
 		Use:     "report [flags] FILE|CORE|-p PID",
-		Short:   "show how long calls took, of a recording or a core dump",
+		Short:   "show how long recorded calls took",
 		Long:    reportLong,
 		Example: reportExample,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -95,11 +103,11 @@ func newReportCmd(d *Deps, m *messages, run reportRun) *cobra.Command {
 		},
 	}
 	f := c.Flags()
-	f.VarP(&o.pids, "pid", "p", "what probes that were left in this process have recorded")
-	f.StringVar(&o.by, "by", "func", "a row for each `func|stack|thread|NAME`; NAME is a value of the hits")
-	f.StringVar(&o.weight, "weight", "", "weigh paths by the sum of the value `NAME`, not by time or number")
-	f.StringVar(&o.diff, "diff", "", "compare with the recording `FILE`, an earlier one")
-	f.StringVar(&o.folded, "folded", "", "write paths of calls to `FILE`, for flame graphs")
+	f.VarP(&o.pids, "pid", "p", "report on the detached probes of this process")
+	f.StringVar(&o.by, "by", "func", "`func|stack|thread|NAME`: print a row for each function, stack, thread, or value NAME")
+	f.StringVar(&o.weight, "weight", "", "weigh paths by the value `NAME` instead of time or count")
+	f.StringVar(&o.diff, "diff", "", "compare with `FILE`, an earlier recording")
+	f.StringVar(&o.folded, "folded", "", "write folded stacks to `FILE`, for flame graphs")
 	f.StringVar(&o.pprof, "pprof", "", "write a profile to `FILE`, for go tool pprof")
 	f.StringVar(&o.perfetto, "perfetto", "", "write a timeline to `FILE`, for ui.perfetto.dev")
 	f.StringVar(&o.html, "html", "", "write a page with graphs to `FILE`, for a browser")

@@ -10,17 +10,19 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const rootLong = `kprobe traces running programs with the kernel's kprobes, brought to processes:
-name a place in a program or a library, say what to fetch there, and every time
-the program comes by, a line is printed. Nothing is compiled in, nothing needs
-the kernel's help, and the program is left as it was.
+const rootLong = `kprobe brings kernel-style kprobes to user space: it traces running x86-64 Linux
+programs. You name a place in a program or a library and the values to fetch
+there. kprobe prints a line each time a thread reaches that place.
+
+The program needs no preparation, and the kernel no support beyond ptrace. When
+kprobe ends, the program runs on with its code as it was.
 
 A definition is one line in the syntax of the kernel's kprobe_events:
 
-  p[:[GRP/]EVENT] PLACE [NAME=ARG…]     when PLACE is reached
-  r[MAX][:[GRP/]EVENT] FUNC [ARG…]      when FUNC returns
+  p[:[GRP/]EVENT] PLACE [NAME=ARG…]     hit when a thread reaches PLACE
+  r[MAX][:[GRP/]EVENT] FUNC [ARG…]      hit when FUNC returns
 
-A PLACE alone is short for "p PLACE".`
+A PLACE alone is short for "p PLACE". kprobe help events describes the language.`
 
 const rootExample = `  kprobe trace 'p:dir libc:opendir path=+0($arg1):string' -- ls /
   kprobe trace -p 4711 'r:got libc:malloc size=$arg1:u64 at=$retval'
@@ -34,7 +36,7 @@ func New(d *Deps) *cobra.Command {
 	var version, verbose bool
 	root := &cobra.Command{
 		Use:           "kprobe",
-		Short:         "kernel probes for processes",
+		Short:         "trace running programs with kernel-style probes",
 		Long:          rootLong,
 		Example:       rootExample,
 		SilenceErrors: true,
@@ -47,9 +49,10 @@ func New(d *Deps) *cobra.Command {
 			return misuse("name a command: %s", strings.Join(commandNames(c), ", "))
 		},
 	}
-	root.Flags().BoolVarP(&version, "version", "V", false, "print the version; with -v, also what this machine has")
-	root.Flags().BoolVarP(&verbose, "verbose", "v", false, "say more, with --version")
+	root.Flags().BoolVarP(&version, "version", "V", false, "print the version; with -v, also what this machine supports")
+	root.Flags().BoolVarP(&verbose, "verbose", "v", false, "with --version: print more")
 	root.SetFlagErrorFunc(flagError)
+	root.SetHelpFunc(showHelp)
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetIn(d.In)
 	root.SetOut(d.Out)
@@ -74,8 +77,16 @@ func New(d *Deps) *cobra.Command {
 		newCompletionCmd(d),
 		newEventsTopic(),
 	)
+	root.InitDefaultHelpCmd()
+	root.InitDefaultHelpFlag()
+	root.Flags().Lookup("help").Usage = "print this help"
 	for _, c := range root.Commands() {
 		nameValues(c.Flags())
+		c.InitDefaultHelpFlag()
+		c.Flags().Lookup("help").Usage = "print this help"
+		if c.Name() == "help" {
+			c.Short = "explain a command, or events: the definition language"
+		}
 		if c.Flags().Lookup("format") != nil {
 			// Fails only for a flag that does not exist.
 			_ = c.RegisterFlagCompletionFunc("format", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))

@@ -18,16 +18,16 @@ type showOptions struct {
 	form  output.Form
 }
 
-const showLong = `Lists the instructions of a function: offset, bytes, disassembly, and for each
-whether a probe there would be a jump or a breakpoint, and why nothing better.
-The instruction at PLACE is marked with '>'. PLACE may be a glob over functions;
-'*' is the whole file.
+const showLong = `Lists the instructions of a function: offset, bytes, disassembly, and whether a
+probe there would be a jump or a breakpoint, and why. A '>' marks the
+instruction at PLACE. PLACE may be a shell pattern for functions; '*' is the
+whole file. kprobe show only reads.
 
-With --vars it lists instead the variables that a definition can name there,
-with their types and where they are at that instruction, or why they can't be
-had; with --lines the source text of a function, where the lines that have a
-number can be probed as FUNC:LINE. PLACE may then be FUNC:FROM-TO, or lines of a
-file, FILE.c:FROM-TO. Nothing is touched.`
+--vars lists instead the variables that a definition can name at PLACE: their
+types, and where they are at that instruction or why they can't be fetched.
+
+--lines lists the source text of a function. Lines with a number can be probed,
+as FUNC:LINE. PLACE may be FUNC:FROM-TO, or FILE.c:FROM-TO for lines of a file.`
 
 const showExample = `  kprobe show -p 4711 libc:openat
   kprobe show -x ./server work+0x1a

@@ -47,26 +47,28 @@ type snapshotOptions struct {
 
 type snapshotRun func(context.Context, *Deps, *messages, *snapshotOptions) error
 
-const snapshotLong = `Prints the hits that a recorder holds: the last ones of probes that kprobe trace
---detach has left in a process, oldest first. The process runs on, and keeps what
-is printed: the next snapshot has it again, as long as it isn't overwritten.
+const snapshotLong = `Prints the last hits of detached probes (kprobe trace --detach), oldest first.
+The process runs on and keeps what is printed: the next snapshot shows it again
+unless newer hits have overwritten it.
 
-FILE is one that trace --detach --keep FILE has made: it has the hits up to the last
-before the process ended, by whatever signal. It says which files were mapped, so that
-it can be read on another machine that has them. CORE is a core dump of a process with
-such probes, which holds their hits without any preparation.
+-p PID :: a process with detached probes
+FILE :: a file of trace --detach --keep FILE; it has the hits up to the end of the process, by
+whatever signal it ended
+CORE :: a core dump of a process with detached probes, with or without --keep
 
--t 10s prints those of the last ten seconds only, GLOB… those of events whose names
-match. -o FILE.kprobe keeps them as a recording, for kprobe report and kprobe graph;
+FILE says which files were mapped, so another machine that has these files can
+read it. GLOBs choose events by name. -t 10s prints the hits of the last ten
+seconds. -o FILE.kprobe writes a recording, for kprobe report and kprobe graph.
 -o with any other name writes what would be printed.
 
-Where a trigger (kprobe help events) has taken a snapshot, its hits are printed: those
-up to the hit at which it did, back to the snapshot before; -t counts back from that
-hit. It stays until the next one is taken. --live prints the hits since, and kprobe trace
--p PID those to come, too.
+Standard error says at the end how many hits were overwritten before. Hits that
+are overwritten while kprobe copies them are left out, and counted there too.
 
-Standard error says at the end how many hits were overwritten before. Hits that are
-overwritten while they are copied are left out, and counted there, too.`
+# SNAPSHOTS BY TRIGGERS
+If a trigger (see kprobe help events) has taken a snapshot, its hits are
+printed: from the previous snapshot up to the hit that took this one. -t counts
+back from that hit. The snapshot stays until the next one is taken. --live
+prints the hits since; kprobe trace -p PID prints these and the hits to come.`
 
 const snapshotExample = `  kprobe trace -p 4711 --detach 'libc:malloc size=$arg1:u64'
   kprobe snapshot -p 4711 -t 10s
@@ -79,7 +81,7 @@ func newSnapshotCmd(d *Deps, m *messages, run snapshotRun) *cobra.Command {
 	o := &snapshotOptions{}
 	c := &cobra.Command{
 		Use:     "snapshot [flags] -p PID|FILE|CORE [GLOB…]",
-		Short:   "print what probes that were left alone have recorded",
+		Short:   "print the last hits of detached probes",
 		Long:    snapshotLong,
 		Example: snapshotExample,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -106,13 +108,13 @@ func newSnapshotCmd(d *Deps, m *messages, run snapshotRun) *cobra.Command {
 		},
 	}
 	f := c.Flags()
-	f.VarP(&o.pids, "pid", "p", "the process that records (repeat, or a list with commas)")
-	f.StringVarP(&o.output, "output", "o", "", "write to `FILE`; FILE.kprobe is a recording")
+	f.VarP(&o.pids, "pid", "p", "a process with detached probes (repeat, or give a comma list)")
+	f.StringVarP(&o.output, "output", "o", "", "write to `FILE`; a recording if it ends with .kprobe")
 	addFormat(f, &o.form)
-	f.DurationVarP(&o.duration, "duration", "t", 0, "only the hits of the last `TIME`, such as 10s")
+	f.DurationVarP(&o.duration, "duration", "t", 0, "print only the hits of the last `TIME`, such as 10s")
 	timeFlag(c, &o.time)
-	f.BoolVar(&o.live, "live", false, "what was recorded since a trigger took a snapshot, not that snapshot")
-	f.BoolVarP(&o.quiet, "quiet", "q", false, "suppress the summary")
+	f.BoolVar(&o.live, "live", false, "print what was recorded since a trigger took a snapshot")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "print no summary")
 	f.SortFlags = false
 	_ = c.RegisterFlagCompletionFunc("pid", completePIDs(d))
 	return c

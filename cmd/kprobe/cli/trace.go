@@ -28,101 +28,153 @@ type traceOptions struct {
 	specs []*output.HistSpec // of hists
 }
 
-const traceLong = `Puts probes into a running process (-p PID) or into a command that it starts
-(-- CMD ARG…), prints one line for each hit, and takes the probes out again when
-the target has ended, -n or -t is reached, or on ^C. The target runs on.
+const traceLong = `Puts probes into a running process (-p PID) or into a command that it starts (--
+CMD ARG…), and prints a line for each hit. The trace ends when the target ends,
+when -n or -t is reached, or on ^C. kprobe then takes the probes out, and the
+target runs on.
 
-Without -p and a command, -x FILE is about every process that runs FILE, and --name
-GLOB takes every process whose name, or whose file's, matches: those that run now,
-and with --wait those that start later, until ^C. As root they are taken before their
-first instruction: the kernel has a process that is about to execute FILE wait for
-kprobe, a second at most; no other program waits. Interpreters of scripts may be taken
-a moment later, as is a file that --name sees for the first time, and all without
-root; kprobe says so when it begins. Forked children that run FILE are among them.
+A DEF is a definition: a place and the values to fetch there. kprobe help events
+describes the language.
 
-Without a definition it uses the kept events whose files the target has mapped; the
-name of a kept event, or a shell pattern for names, stands for its definitions
-(see kprobe add). Kept events of libraries that the target has not loaded wait
-for them, as do all definitions with --pending: they are armed when the library
-is loaded, before its constructors run. When a library is unloaded its probes
-are gone until it returns. -v says so.
+# TARGETS
+-p PID :: A running process. -f includes the children that it forks.
+-- CMD ARG… :: A command. It stops before its first instruction until the probes are in.
+-x FILE :: Without -p and CMD: every process that runs FILE, forked children that run it too.
+--name GLOB :: Every process whose name, or whose program's file name, matches GLOB.
 
-The line is that of the kernel's trace file:
+-x FILE and --name take the processes that run now. With --wait they also take
+those that start later, until ^C.
+
+As root, kprobe takes a process that starts later before its first instruction.
+The kernel makes a process that is about to execute FILE wait for kprobe, for
+one second at most. No other program waits. Some processes may be taken a moment
+after their start: interpreters of scripts, a file that --name sees for the
+first time, and all processes when kprobe is not root. kprobe says so at the
+start.
+
+With -- CMD, ^C goes to the command too. The trace may end before the command:
+by -n, by -t, or because nobody reads the output any more. The command then runs
+on, as with strace, and kprobe prints how to end it. --kill-on-exit sends it a
+SIGTERM instead. That never affects a process that was running before.
+
+# KEPT DEFINITIONS
+Without a definition, the trace uses the kept events whose files the target has
+mapped (see kprobe add). The name of a kept event, or a shell pattern for names,
+stands for its definitions.
+
+Kept events of a library that is not loaded wait for it. With --pending all
+definitions do. They are armed when the library is loaded, before its
+constructors run. When a library is unloaded, its probes are gone until it is
+loaded again. -v reports this.
+
+# TRACE LINES
+A line has the format of the kernel's trace file:
 
   TASK-TID     [CPU] SECONDS.MICROS: EVENT: (SYM+0xOFF/0xSIZE) NAME=VALUE …
   TASK-TID     [CPU] SECONDS.MICROS: EVENT: (CALLER+0xOFF/0xSIZE <- FUNC) NAME=VALUE …
 
-With --detach the probes are left in the process, and kprobe ends: nothing traces the
-process, and its hits go into a buffer that keeps the newest (--ring is the size of
-each CPU's; where a thread is kept from running in the midst of a record until it has
-come round, hits are lost, and counted: it should hold those of a tenth of a second).
-kprobe snapshot -p PID prints it; kprobe trace -p PID without a definition prints it
-and then what comes, and leaves the probes; kprobe del -p PID '*' takes them out.
-What needs a tracer is left out and said: breakpoints, handlers, definitions that
-wait. Children that the process forks record nothing. With --keep
-FILE the hits are in that file, and there when the process has ended, however it did.
-With --calls functions are followed from their entry to their return, and kprobe graph
-and kprobe report show the calls of the process, of the FILE or of a core dump.
-Nobody is there to take a fault: the kernel is asked before each +OFFS(FETCHARG) is
-read, which takes some 150 ns. Where seccomp rules may judge that question, which root
-can find out, such a probe is not left.
+The second form is that of a return: FUNC returned to CALLER.
 
-With --let-go nothing traces the target once the probes are in, and for a moment when
-they change: signals, threads and forks cost it what they cost without kprobe, and gdb
-or strace may attach. It is for programs that get many signals or fork much; a hit
-costs the same, but for the 150 ns of each read as above. It gives up what only a
-tracer sees to: a program that catches faults of its own where a detour has no stack or
-no thread-local block, that has forbidden itself the time, or steps itself, and a
-program that is executed runs some 20 ms before it is probed. With -f what the target
-forks records from its first instruction. A library that a definition waits for is
-seen about a tenth of a second after it was loaded, not before its constructors.
-Breakpoints, watchpoints and handlers need a tracer, and their process keeps it: -v,
-check and list --sites say which.
-
-With --limit N/s the first N hits of each event in each second are recorded, and the
-others counted and dropped in the program. With --expire TIME the probes switch
-themselves off, even where kprobe was killed or has left; a trace that is still there
-ends then, as by -t. --trigger does something at hits of an event: kprobe help events
-has the actions.
+Texts print in double quotes, with the escapes \", \\, \n, \t, \r, and \xHH for
+bytes that are not printable or not UTF-8. C, Go and Python read such a string
+back byte for byte. If a text was longer than what is shown, ... follows the
+closing quote. -s N shows, and records, at most N bytes of a text.
 
 With --format json each hit is an object on a line of its own. An object of type
 "armed" comes first, unless -q is given: all probes are in, so many by jumps and
-so many by breakpoints. An object of type "end" closes the stream. Values beyond 2^53 are
-strings; text that is not UTF-8 has a twin NAME_hex.
+so many by breakpoints. An object of type "end" closes the stream. Integers
+beyond 2^53 are strings. A text that is not UTF-8 has a twin NAME_hex. "cut"
+lists the values that are longer than what is shown.
 
-Texts print in double quotes, with \", \\, \n, \t, \r, and \xHH for each byte of what
-can't be seen or is no UTF-8, so that they can be read back byte for byte, as
-strings of C, Go and Python are. Where there was more than is shown, the closing
-quote is followed by ... and JSON lists the value's name in "cut". -s N shows less,
-and records less in the program.
+Everything else goes to standard error. At the end kprobe prints there how many
+events there were, how many were lost, and whether the target runs on.
 
-With --hist KEY[,KEY…] hits are counted by their values instead, and the counts
-printed at the end in the form of the kernel's hist triggers. A KEY is the name
-of a value, or common_pid (the thread), common_cpu, common_comm (its name),
-common_stacktrace (of a definition that ends with stack=N), __probe_ip (where the
-probe is; of a return probe __probe_func and __probe_ret_ip), with a modifier:
-.hex, .sym, .sym-offset, .log2, .buckets=N, common_pid.execname. What else a
-trigger has may follow: :vals=NAME,… to add values up, :sort=NAME[.descending],
-:size=N for the most entries, 2048 if not said; hits beyond them are counted as
-dropped, and hits that were lost, as they came faster than they could be read, as
-lost, with their share; a larger --ring loses fewer. None are lost where one key is a
-number with .log2, or with .buckets=N of a power of two, and there is no --lines, -n
-or vals=: such hits are counted in the process itself. A value in vals=, hitcount
-too, may have a modifier: .hex, .percent, or .graph. --lines prints the hits too,
---interval the counts again and again.
+# LIMITS AND TRIGGERS
+--limit N/s records the first N hits of each event in each second. The program
+drops the others, and kprobe counts them.
 
-With -- CMD the trace may end before the command does: by -n, -t, or when nobody
-reads its output any more. The command then runs on, as strace leaves it, and what
-to end it with is said; --kill-on-exit ends it with a SIGTERM, and takes no
-process that was running before. ^C goes to the command, too.
+--expire TIME makes the probes switch themselves off, even if kprobe was killed
+or has left. A trace that is still running then ends, as with -t.
 
-Everything else goes to standard error: at the end, how many events there were,
-how many were lost, and whether the target runs on.
+--trigger performs an action at hits of an event, such as traceoff. kprobe help
+events lists the actions.
 
-kprobe help events has the language of definitions.
+# DETACHED PROBES
+--detach leaves the probes in the process and ends kprobe. Nothing traces the
+process then. Its hits go into a ring buffer for each CPU that keeps the newest.
 
-The exit status is 0 when the trace went well, that of CMD where it has ended
-(128+N when signal N ended it), 1 when something failed, 2 for misuse.`
+  kprobe snapshot -p PID    prints what the buffers hold
+  kprobe trace -p PID       prints that and then what comes; the probes stay
+  kprobe del -p PID '*'     takes the probes out
+
+--keep FILE puts the buffers into FILE, where the hits remain after the process
+has ended, however it ended. --calls records functions at their entry and at
+their return. kprobe graph and kprobe report then show the calls, from the
+process, from FILE or from a core dump.
+
+Only jumps can be detached. kprobe leaves out breakpoints, watchpoints and
+definitions that wait for a library, and says so. Children that the process
+forks record nothing.
+
+No tracer is there to handle a fault, so a probe asks the kernel before it reads
++OFFS(FETCHARG). That takes some 150 ns. If seccomp rules might judge the system
+call, which only root can find out, the probe is left out.
+
+--ring SIZE sets the size of each CPU's buffer. It should hold the hits of a
+tenth of a second: if a thread loses its CPU in the middle of a record, and the
+buffer comes round to that record, further hits of the CPU are lost, and
+counted.
+
+# UNTRACED TARGETS
+--let-go stops tracing the target while nothing changes: once the probes are in,
+kprobe attaches only for a moment when they change. Signals, threads and forks
+then cost the target what they cost without kprobe, and gdb or strace can
+attach. Use it for programs that get many signals or fork much. A hit costs the
+same, except that each read through a pointer takes 150 ns more, as with
+--detach.
+
+Some things need a tracer, and are given up:
+
+Faults :: If the program catches faults, kprobe can't repair a fault of a probe's own code:
+where there is no stack or no thread-local block for it, or where the program has forbidden
+itself to read the time stamp counter.
+Single steps :: A program that single-steps itself is shown kprobe's code.
+Execution :: A program that the target executes runs some 20 ms before it is probed.
+Libraries :: A library that a definition waits for is noticed about a tenth of a second after it
+is loaded, not before its constructors run.
+
+With -f, what the target forks records from its first instruction. Breakpoints
+and watchpoints need a tracer: a process that has one stays traced. -v, kprobe
+check and kprobe list --sites say which.
+
+# HISTOGRAMS
+--hist KEY[,KEY…] counts hits by their values instead of printing lines, and
+prints the counts at the end, in the format of the kernel's hist triggers. A KEY
+is the name of a value or one of these:
+
+common_pid, common_comm :: the thread, its name
+common_cpu :: the CPU
+common_stacktrace :: the stack, of a definition that ends with stack=N
+__probe_ip :: where the probe is
+__probe_func, __probe_ret_ip :: of a return probe: the function, where it returned to
+
+A key may have a modifier: .hex, .sym, .sym-offset, .log2, .buckets=N, or
+.execname (of common_pid). Options of the kernel's triggers may follow the keys:
+
+:vals=NAME,… :: add up values; each, hitcount too, may have .hex, .percent or .graph
+:sort=NAME[.descending] :: the order of the entries
+:size=N :: the most entries (default 2048); hits beyond them are counted as dropped
+
+--lines prints the hits too. --interval prints the counts again and again.
+
+Hits that come faster than kprobe reads them are counted as lost, with their
+share. A larger --ring loses fewer. No hit is lost where one key is a number
+with .log2, or with .buckets=N where N is a power of two, and --lines, -n and
+vals= are not used: the process itself counts such hits.
+
+# EXIT STATUS
+0 when the trace went well; the status of CMD if it has ended (128+N when signal
+N ended it); 1 when something failed; 2 for misuse.`
 
 const traceExample = `  kprobe trace 'p:dir libc:opendir path=+0($arg1):string' -- ls /
   kprobe trace -p 4711 -n 100 libc:write
@@ -133,7 +185,7 @@ const traceExample = `  kprobe trace 'p:dir libc:opendir path=+0($arg1):string' 
 
 // timeFlag adds --time.
 func timeFlag(c *cobra.Command, name *string) {
-	c.Flags().StringVar(name, "time", output.Clocks[0], "times of hits, `"+strings.Join(output.Clocks, "|")+"`: since boot, since the start, since 1970, of day, since the hit before")
+	c.Flags().StringVar(name, "time", output.Clocks[0], "`"+strings.Join(output.Clocks, "|")+"`: print times since boot, since the start, since 1970, as time of day, or since the previous hit")
 	_ = c.RegisterFlagCompletionFunc("time", cobra.FixedCompletions(output.Clocks, cobra.ShellCompDirectiveNoFileComp))
 }
 
@@ -143,7 +195,7 @@ func newTraceCmd(d *Deps, m *messages, run traceRun) *cobra.Command {
 	o := &traceOptions{}
 	c := &cobra.Command{
 		Use:     "trace [flags] [DEF…|EVENT…] [-p PID… | -- CMD ARG…]",
-		Short:   "print a line for each hit of probes in a process",
+		Short:   "print a line for each hit of a probe",
 		Long:    traceLong,
 		Example: traceExample,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -170,15 +222,15 @@ func newTraceCmd(d *Deps, m *messages, run traceRun) *cobra.Command {
 	}
 	o.register(c, d)
 	c.Flags().Uint64VarP(&o.events, "events", "n", 0, "end after `N` hits")
-	c.Flags().StringArrayVar(&o.hists, "hist", nil, "count hits by the values of `KEY[,KEY…]`, and print no lines")
-	c.Flags().BoolVar(&o.lines, "lines", false, "with --hist, print a line for each hit too")
-	c.Flags().IntVarP(&o.strSize, "strsize", "s", fetch.MaxString, "show no more than `N` bytes of a text; three periods follow one that is cut")
+	c.Flags().StringArrayVar(&o.hists, "hist", nil, "`KEY[,KEY…]`: count hits by the values of KEY instead of printing lines (repeat)")
+	c.Flags().BoolVar(&o.lines, "lines", false, "with --hist: print a line for each hit too")
+	c.Flags().IntVarP(&o.strSize, "strsize", "s", fetch.MaxString, "show at most `N` bytes of a text; ... marks one that is cut")
 	o.addControl(c.Flags())
 	o.page.register(c.Flags(), "--hist")
 	o.addDetach(c)
-	o.addInterval(c, "with --hist, print the counts after each `TIME` too")
+	o.addInterval(c, "with --hist: print the counts every `TIME`, too")
 	timeFlag(c, &o.time)
-	c.Flags().Var(&o.rotate, "rotate", "with -o FILE, begin it anew at `SIZE[,N]`, and keep N (9) older ones: FILE.1 …")
+	c.Flags().Var(&o.rotate, "rotate", "`SIZE[,N]`: with -o FILE, start a new file at SIZE and keep N older ones (9): FILE.1, …")
 	return c
 }
 
