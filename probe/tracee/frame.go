@@ -40,18 +40,16 @@ const (
 	maxXState  = 16384 // more than AMX needs
 )
 
-// buildFrame lays out regs, mask and the XSAVE image xs so that rt_sigreturn
-// with the stack pointer 8 behind the returned address restores them. base is
-// where the bytes will lie, a multiple of frameAlign. ret is the frame's return
-// address.
+// buildFrame lays out regs, mask and the XSAVE image xs so that rt_sigreturn restores them when
+// the stack pointer is 8 above the returned address. base is where the bytes will lie, a
+// multiple of frameAlign. ret is the frame's return address.
 //
-// The XSAVE image lies above the frame, not below it as the kernel has it: what
-// a called function or a signal handler pushes must not reach it. Only the part
-// in use is copied. The kernel looks for the mark of the image's end behind the
-// size that the image states, or (6.14 to 6.18) behind the size that it would
-// give the thread's image itself, which is not to be known here; not finding
-// it, it would set all but the SSE registers to zero. So the mark fills the
-// rest, which no component in use reaches.
+// The XSAVE image lies above the frame, not below it as in the kernel's frames, so that pushes
+// of a called function or a signal handler can't reach it. Only the part in use is copied. The
+// kernel looks for the mark at the image's end after the size that the image states, or (6.14
+// to 6.18) after the size that it would give the thread's image itself, which can't be known
+// here. If it found no mark, it would set all but the SSE registers to zero. So the mark fills
+// the rest, which no component in use reaches.
 func buildFrame(base uint64, regs *unix.PtraceRegs, mask uint64, xs []byte, ret uint64) (image []byte, frame uint64) {
 	size := len(xs) + 4
 	xs = trimXState(xs)
@@ -94,8 +92,8 @@ func buildFrame(base uint64, regs *unix.PtraceRegs, mask uint64, xs []byte, ret 
 	return image, base + at
 }
 
-// trimXState cuts an XSAVE image behind the last component in use, as far as
-// that is known without asking the processor for the layout.
+// trimXState cuts an XSAVE image after the last component in use, as far as that is known
+// without asking the processor for the layout.
 func trimXState(xs []byte) []byte {
 	switch bv := binary.LittleEndian.Uint64(xs[xstateBV:]); {
 	case bv < 1<<2:
@@ -108,10 +106,9 @@ func trimXState(xs []byte) []byte {
 	return xs
 }
 
-// restarted gives the registers that the kernel would give a thread on its way
-// back to the program: an interrupted system call is to be made again
-// (arch_do_signal_or_restart). A call with a restart block begins anew,
-// because rt_sigreturn drops the block.
+// restarted returns the registers that the kernel would give a thread on its way back to the
+// program: an interrupted system call is to be made again (arch_do_signal_or_restart). A call
+// with a restart block begins anew, because rt_sigreturn drops the block.
 func restarted(regs *unix.PtraceRegs) unix.PtraceRegs {
 	r := *regs
 	if int64(r.Orig_rax) < 0 {
@@ -125,8 +122,8 @@ func restarted(regs *unix.PtraceRegs) unix.PtraceRegs {
 	return r
 }
 
-// mustRestart reports whether the kernel has something to do for the thread's
-// interrupted system call before it returns to the program.
+// mustRestart reports whether the kernel has work to do for the thread's interrupted system
+// call before it returns to the program.
 func mustRestart(r *unix.PtraceRegs) bool {
 	if int64(r.Orig_rax) < 0 {
 		return false

@@ -8,12 +8,12 @@ import (
 	"kprobe/internal/procfs"
 )
 
-// commFor is how long a name is believed: programs name their threads right
-// after they started them.
+// commFor is how long a name is taken for current: programs name their threads right after they
+// start them.
 const commFor = time.Millisecond
 
-// Comm gives the thread's name, as of a millisecond ago at most; "" if it is
-// gone and was never asked for.
+// Comm returns the thread's name, at most a millisecond old. It is "" if the thread is gone and
+// its name was never read.
 func (t *Thread) Comm() string {
 	now := time.Now()
 	if now.Sub(t.commAt) < commFor {

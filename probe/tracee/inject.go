@@ -17,32 +17,30 @@ import (
 // injectPatience bounds an injected call whose context has no deadline.
 const injectPatience = 5 * time.Second
 
-// synchronous are the signals that a thread's own instructions raise. They
-// stay unblocked during an injection: blocked, they would kill the program.
+// synchronous are the signals that a thread's own instructions raise. They stay unblocked
+// during an injection: if they were blocked, they would kill the program.
 const synchronous = 1<<(syscall.SIGSEGV-1) | 1<<(syscall.SIGBUS-1) | 1<<(syscall.SIGILL-1) |
 	1<<(syscall.SIGFPE-1) | 1<<(syscall.SIGTRAP-1) | 1<<(syscall.SIGSYS-1)
 
-// Syscall makes a thread of the process execute a system call and gives its
-// result; an error number comes as a syscall.Errno. t must be stopped; nil
-// chooses a thread and stops it for the time of the call. Calls that change
-// the restart block (sleeps and waits with a timeout) or create threads must
-// not be injected.
+// Syscall makes a thread of the process execute a system call and returns its result. An error
+// number is returned as a syscall.Errno. t must be stopped. If t is nil, Syscall chooses a
+// thread and stops it for the time of the call. Do not inject calls that change the restart
+// block (sleeps and waits with a timeout) or that create threads.
 //
-// Wherever the tracer is killed during the call, the thread goes on with its
-// own context; only a wait with a timeout that it had been in begins anew. A
-// signal that arrives meanwhile is delivered after, and so is one that t had
-// stopped with: it comes again.
+// If the tracer is killed at any moment of the call, the thread continues with its own context;
+// only a wait with a timeout that it was in begins anew. A signal that arrives meanwhile is
+// delivered afterwards. So is a signal that t had stopped with: it comes again.
 //
-// The errors are ErrNoThread, ErrNoRoom, ErrSeccomp, ErrTimeout and ErrGone;
-// after each the thread is as it was. A thread that waits in the call and can't
-// be stopped is *LateError, an ErrTimeout: the call may still have its effect, and
-// no other is injected into the process before it has ended (debt.go).
+// Errors are ErrNoThread, ErrNoRoom, ErrSeccomp, ErrTimeout and ErrGone. After each the thread
+// is as it was, with one exception: *LateError, an ErrTimeout, says that a thread waits in the
+// call and can't be stopped. Then the call may still take effect, and no other call is injected
+// into the process before it has ended (debt.go).
 func (p *Process) Syscall(ctx context.Context, t *Thread, nr uintptr, args ...uintptr) (uintptr, error) {
 	return p.syscallWith(ctx, t, nr, func(room *room) []uintptr { return args })
 }
 
-// SyscallString is Syscall with a first argument that points to s, of at most 255
-// bytes and none of them 0, in memory that is the program's again after.
+// SyscallString is Syscall with a first argument that points to s, which has at most 255 bytes,
+// none of them 0. The memory is the program's again afterwards.
 func (p *Process) SyscallString(ctx context.Context, t *Thread, nr uintptr, s string, args ...uintptr) (uintptr, error) {
 	b := append([]byte(s), 0)
 	if len(b) > bufferSize {
@@ -53,9 +51,9 @@ func (p *Process) SyscallString(ctx context.Context, t *Thread, nr uintptr, s st
 	})
 }
 
-// SyscallBuilt is Syscall with memory for its arguments: build gives what is written
-// there, of at most 256 bytes, and the arguments, for the address that it has. The
-// memory isn't the call's any more when it has returned.
+// SyscallBuilt is Syscall with memory for its arguments, at most 256 bytes. build gets the
+// memory's address and returns its contents and the arguments. The memory is no longer the
+// call's once it has returned.
 func (p *Process) SyscallBuilt(ctx context.Context, t *Thread, nr uintptr, build func(at uint64) (b []byte, args []uintptr)) (uintptr, error) {
 	var werr error
 	v, err := p.syscallWith(ctx, t, nr, func(r *room) []uintptr {
@@ -110,11 +108,10 @@ func (t *Thread) makeSyscall(ctx context.Context, nr uintptr, args func(*room) [
 	return in.run(ctx, &r, in.syscallDone)
 }
 
-// Call makes a thread of the process call the function at fn with up to six
-// integer arguments, on a stack of its own below the saved context, and gives
-// what it returns in rax. It is meant for functions that only compute, such as
-// the resolvers of IFUNC symbols. t, signals and errors are as for Syscall; a
-// fault in the function is an error, and is not seen by the program.
+// Call makes a thread of the process call the function at fn with up to six integer arguments,
+// on a separate stack below the saved context, and returns its rax. It is meant for functions
+// that only compute, such as the resolvers of IFUNC symbols. For t, signals and errors see
+// Syscall. A fault in the function is an error, and the program doesn't see it.
 func (p *Process) Call(ctx context.Context, t *Thread, fn symbols.Addr, args ...uint64) (uint64, error) {
 	var result uint64
 	err := p.withThread(ctx, t, func(t *Thread) error {

@@ -14,7 +14,7 @@ import (
 	"kprobe/symbols"
 )
 
-// injection is a call under way in a stopped thread.
+// injection is a call in progress in a stopped thread.
 type injection struct {
 	t        *Thread
 	saved    unix.PtraceRegs // what the thread goes on with
@@ -104,11 +104,10 @@ func (t *Thread) prepareInjection(ret uint64, stack bool) (in *injection, err er
 	return in, nil
 }
 
-// run lets the thread run from r until done says so, and puts its context
-// back. The order of the steps keeps the thread safe wherever the tracer dies:
-// signals are blocked only while the registers lead to rt_sigreturn, which
-// sets the mask; and the thread runs to system call stops, since single steps
-// would leave the trap flag behind.
+// run lets the thread run from r until done says so, and restores its context. The order of the
+// steps keeps the thread safe wherever the tracer dies: signals are blocked only while the
+// registers lead to rt_sigreturn, which sets the mask; and the thread runs to system call
+// stops, because single steps would leave the trap flag behind.
 func (in *injection) run(ctx context.Context, r *unix.PtraceRegs, done func(st syscall.WaitStatus) (uint64, bool, error)) (uint64, error) {
 	t := in.t
 	deadline, ok := ctx.Deadline()
@@ -166,9 +165,8 @@ func (in *injection) run(ctx context.Context, r *unix.PtraceRegs, done func(st s
 	return result, err
 }
 
-// next resumes the thread and waits for its next stop. A thread that ends, or
-// does not stop before the deadline and the interrupt that follows it, is an
-// error.
+// next resumes the thread and waits for its next stop. It is an error if the thread ends, or
+// does not stop before the deadline and the interrupt that follows it.
 func (in *injection) next(deadline time.Time) (syscall.WaitStatus, error) {
 	t := in.t
 	if e := ptrace(unix.PTRACE_SYSCALL, t.tid, 0, uintptr(in.pass)); e != 0 {
@@ -238,8 +236,8 @@ func (in *injection) syscallDone(st syscall.WaitStatus) (uint64, bool, error) {
 	return r.Rax, true, nil
 }
 
-// callDone follows a called function through its own system calls to the
-// rt_sigreturn behind its return, which it cancels.
+// callDone follows a called function through its own system calls to the rt_sigreturn after its
+// return, which it cancels.
 func (in *injection) callDone(st syscall.WaitStatus) (uint64, bool, error) {
 	if st>>16 != 0 {
 		return 0, false, nil
@@ -261,8 +259,8 @@ func (in *injection) callDone(st syscall.WaitStatus) (uint64, bool, error) {
 	return r.Rdi, true, nil
 }
 
-// cancel keeps the thread, stopped at the entry of a system call with the
-// registers r, from making it, and leads it to the call's exit.
+// cancel prevents a system call at whose entry the thread is stopped, with the registers r, and
+// takes the thread to the call's exit.
 func (in *injection) cancel(r *unix.PtraceRegs) error {
 	r.Orig_rax = negative(-1)
 	if e := setRegs(in.t.tid, r); e != 0 {
@@ -272,8 +270,8 @@ func (in *injection) cancel(r *unix.PtraceRegs) error {
 	return err
 }
 
-// keepSignal puts a signal off that isn't blocked; one that the injected code
-// raised ends the injection.
+// keepSignal defers a signal that isn't blocked. A signal that the injected code raised ends
+// the injection.
 func (in *injection) keepSignal(sig syscall.Signal) error {
 	var si Siginfo
 	if e := getSiginfo(in.t.tid, &si); e != 0 {
@@ -308,10 +306,9 @@ func (t *Thread) stoppedAt(pc uint64) bool {
 	return getRegs(t.tid, &r) == 0 && r.Rip == pc
 }
 
-// restore gives the thread its context back and leaves it stopped. Where the
-// kernel still has to restart a system call, or a job control stop is to go
-// on, the thread is first led to a stop from which it does. stopped is whether
-// job control has it stopped there.
+// restore gives the thread its context back and leaves it stopped. If the kernel still has to
+// restart a system call, or a job control stop is to continue, the thread is first taken to a
+// stop from which it does. stopped reports whether job control has it stopped there.
 func (in *injection) restore(wasStopped bool) (stopped bool, err error) {
 	t := in.t
 	if in.entry {
@@ -348,7 +345,7 @@ func (in *injection) restore(wasStopped bool) (stopped bool, err error) {
 	return wasStopped, in.putBack()
 }
 
-// putBack ends what the call needs besides the thread's own context.
+// putBack ends what the call needs apart from the thread's own context.
 func (in *injection) putBack() error {
 	t := in.t
 	if in.suspend {
@@ -370,9 +367,9 @@ func (in *injection) putBack() error {
 	return nil
 }
 
-// toInterruptStop lets the thread go on to a PTRACE_EVENT_STOP without
-// executing an instruction of the program, and reports whether job control has
-// it stopped there: it may have been let go on meanwhile.
+// toInterruptStop takes the thread to a PTRACE_EVENT_STOP without executing an instruction of
+// the program. stopped reports whether job control has it stopped there; it may have been
+// continued meanwhile.
 func (in *injection) toInterruptStop() (stopped bool, err error) {
 	if e := ptrace(unix.PTRACE_INTERRUPT, in.t.tid, 0, 0); e != 0 {
 		return false, in.t.failed("interrupt", e)

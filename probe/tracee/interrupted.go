@@ -18,31 +18,31 @@ const mcontextIP = 128
 
 // Limits of Interrupted.
 const (
-	// interruptedReach is how far above a stack pointer a signal's frame is
-	// looked for: what handlers may have called since.
+	// interruptedReach is how far above a stack pointer a signal's frame is searched for,
+	// past the frames of whatever the handlers have called since.
 	interruptedReach = 1 << 20
-	// interruptedMost bounds how many stacks are looked at for one thread.
+	// interruptedMost bounds how many stacks are searched for one thread.
 	interruptedMost = 16
 )
 
 // stacks are buffers for copies of stacks.
 var stacks = sync.Pool{New: func() any { return new([interruptedReach]byte) }}
 
-// Interrupted reports whether a signal has interrupted the stopped thread at an
-// address that in accepts, and its handler has not returned yet: the thread
-// will be there again. in is told whether an int3 right before the address was the
-// signal's cause. The signals' frames are looked for on the stack, and on
-// the one that each frame says it has interrupted. One that a handler has left
-// long ago and nothing has been written over may be taken for one that is
-// still to be returned to; one deeper than a mebibyte is not seen.
+// Interrupted reports whether a signal has interrupted the stopped thread at an address that in
+// accepts, and its handler has not returned yet: the thread will be there again. in is told
+// whether an int3 right before the address was the signal's cause.
+//
+// Interrupted searches for signal frames on the stack, and on each stack that a frame says it
+// has interrupted. A frame that a handler left long ago, and that nothing has overwritten, may
+// be mistaken for a live one. A frame deeper than a mebibyte is not found.
 func (t *Thread) Interrupted(in func(pc symbols.Addr, trapped bool) bool) bool {
 	r, err := t.Regs()
 	return err == nil && interrupted(t.p, symbols.Addr(r.Rsp), func(f *signalFrame) bool { return in(f.pc, f.trapped) })
 }
 
-// LeadInterrupted changes where the stopped thread goes on when handlers of signals have
-// returned, for each that has interrupted it at an address for which to knows another.
-// What Interrupted says of frames holds here: one that was left long ago is changed, too.
+// LeadInterrupted changes where the stopped thread continues when signal handlers return: for
+// each interrupted address for which to knows another one. As with Interrupted, a frame that
+// was left long ago is changed too.
 func (t *Thread) LeadInterrupted(to func(pc symbols.Addr) (symbols.Addr, bool)) error {
 	r, err := t.Regs()
 	if err != nil {
@@ -60,7 +60,7 @@ func (t *Thread) LeadInterrupted(to func(pc symbols.Addr) (symbols.Addr, bool)) 
 	return nil
 }
 
-// signalFrame is what the kernel's frame of a signal tells.
+// signalFrame is what the kernel's frame of a signal says.
 type signalFrame struct {
 	at          symbols.Addr // where it lies
 	mask        uint64       // that the handler's return sets
@@ -119,9 +119,9 @@ func (f *signalFrame) holds(a symbols.Addr) bool {
 	return a >= f.stack && uint64(a-f.stack) < f.stackSize
 }
 
-// parseSignalFrame reads the frame that the kernel would have put at the
-// address at. ok is false for what can't be one, by the selectors and flags that
-// user code has (Intel SDM vol. 1, 3.4.3), and as the kernel sets no link.
+// parseSignalFrame reads the frame that the kernel would have put at an address. ok is false
+// for bytes that can't be a frame: user code has certain selectors and flags (Intel SDM vol. 1,
+// 3.4.3), and the kernel sets no link.
 func parseSignalFrame(b []byte, at symbols.Addr) (f signalFrame, ok bool) {
 	const (
 		userCode, userData = 0x33, 0x2b              // selectors of 64-bit user code

@@ -13,43 +13,42 @@ import (
 
 // A stop and the tracer's death
 //
-// A tracer that dies lets its threads run on, each with the signal that
-// stopped it, unless the tracer has collected the stop: then the kernel has
-// forgotten the signal (kernel/exit.c, wait_task_stopped), and a thread that
-// has hit an int3 would go on behind the int3, in the middle of an instruction.
-// So the stop of a signal is looked at (WNOWAIT) and not collected, as long as
-// nobody waits for the next of any thread. At an int3 the states are:
+// If a tracer dies, its threads run on, each with the signal that stopped it. But if the tracer
+// had collected the stop, the kernel has forgotten the signal (kernel/exit.c,
+// wait_task_stopped). A thread that had hit an int3 would then continue after the int3, in the
+// middle of an instruction. So the stop of a signal is looked at (WNOWAIT) and not collected,
+// until the tracer waits for the next stop of any thread. At an int3 the states are:
 //
-//	kept       the registers are those of the trap, the signal SIGTRAP: should
-//	           the tracer die, the program's fallback handler leads the thread on.
-//	promised   the siginfo says where the thread goes on (PromiseCode), the
-//	           registers are those of the trap or, next, the new ones: the fallback handler
-//	           leads the thread there.
+//	kept       the registers are those of the trap, the signal is SIGTRAP. If the tracer dies, the
+//	           program's fallback handler leads the thread on.
+//	promised   the siginfo says where the thread continues (PromiseCode). The registers are
+//	           still those of the trap, or already the new ones. The fallback handler leads
+//	           the thread there.
 //	resumed    PTRACE_CONT has replaced the signal.
 //
-// The fallback handler knows of nothing but where to go on. So where more registers
-// are changed than that one, as by who has a call return at once, the thread is set
-// back to its int3, the stop collected, and then all are written in one piece: until
-// then it would meet the int3 anew.
+// The fallback handler only knows where to continue. So if more registers change than the
+// instruction pointer, as for a call that is made to return at once, the thread is first set
+// back to its int3 and the stop collected. Then all registers are written in one piece. If the
+// tracer dies before that, the thread meets the int3 again.
 //
-// At a fault that isn't delivered, which the program's instruction, or one of ours,
-// raises again unless the registers are changed:
+// A fault that isn't delivered is raised again by the instruction, the program's or kprobe's,
+// unless the registers change. The states:
 //
-//	kept       the registers are those of the fault, the signal is that: the fallback handler, or
-//	           the program's handler, is what it would be without a tracer.
-//	collected  before the registers are changed: should the tracer die the thread goes
-//	           on where they lead, and may fault again. Delivered there, the signal
-//	           would be of an instruction that nobody knows.
+//	kept       the registers are those of the fault, and so is the signal: the fallback handler, or
+//	           the program's, is called as without a tracer.
+//	collected  before the registers change. If the tracer dies, the thread continues where they
+//	           lead, and may fault again. Delivered there, the signal would be about an
+//	           instruction that nobody knows.
 //
-// A thread that stays stopped while others are waited for is set back to its
-// int3 first; then the stop is collected. Its registers seem to be those of
-// the trap to everybody but the kernel.
+// A thread that stays stopped while others are waited for is first set back to its int3; then
+// the stop is collected. To everybody but the kernel its registers still seem to be those of
+// the trap.
 
-// PromiseCode is the si_code of a SIGTRAP that only a tracer can make, as
-// positive codes are the kernel's: the thread goes on at si_addr.
+// PromiseCode is the si_code of a SIGTRAP that says: the thread continues at si_addr. Only a
+// tracer can make it, because positive codes are the kernel's.
 const PromiseCode = 0x6b70
 
-// look is wait that leaves the stop of a signal uncollected; kept reports that.
+// look is wait without collecting the stop of a signal. kept reports that it was not collected.
 func look(tid int, status *uint32, flags int) (n int, kept bool, e syscall.Errno) {
 	info, e := waitid(tid, flags|unix.WNOWAIT|unix.WEXITED|unix.WSTOPPED|unix.WALL|unix.WNOTHREAD)
 	if e != 0 {
@@ -71,7 +70,7 @@ func look(tid int, status *uint32, flags int) (n int, kept bool, e syscall.Errno
 	return m, false, e
 }
 
-// collect has the kernel forget a stop that was kept. The thread stays stopped.
+// collect makes the kernel forget a stop that was kept. The thread stays stopped.
 func (t *Thread) collect() {
 	if !t.kept {
 		return
@@ -83,12 +82,12 @@ func (t *Thread) collect() {
 	_, _ = waitid(t.tid, unix.WSTOPPED|unix.WNOHANG|unix.WALL|unix.WNOTHREAD) // fails only if the thread is gone
 }
 
-// atFault reports whether the present stop is that of a fault of the thread's own.
+// atFault reports whether the present stop is for a fault of the thread itself.
 func (t *Thread) atFault() bool {
 	return t.readSiginfo() == nil && t.si.Synchronous() && t.si.Signal() != syscall.SIGTRAP
 }
 
-// atTrap reports whether the present stop is that of an int3, and notes where.
+// atTrap reports whether the present stop is for an int3, and notes where.
 func (t *Thread) atTrap() bool {
 	if t.trapIP != 0 {
 		return true
@@ -106,8 +105,8 @@ func (t *Thread) atTrap() bool {
 	return true
 }
 
-// setBack gives the kernel the registers of before the int3, or those that the
-// thread is to go on with if they were changed.
+// setBack gives the kernel the registers from before the int3 or, if they were changed, those
+// with which the thread continues.
 func (t *Thread) setBack() {
 	if t.promise() != nil {
 		return // gone
@@ -119,8 +118,8 @@ func (t *Thread) setBack() {
 	}
 }
 
-// before gives the address of the int3 for the address behind it, where the
-// present stop is one's, and any other as it is.
+// before returns the address of the int3 for the address after it, if the present stop is for
+// one. It returns any other address unchanged.
 func (t *Thread) before(rip uint64) uint64 {
 	if rip != t.trapIP || rip == 0 {
 		return rip
@@ -132,8 +131,8 @@ func (t *Thread) before(rip uint64) uint64 {
 	return rip - 1
 }
 
-// promise writes into the stop's siginfo where the thread goes on, before its
-// registers are changed. What it replaces has been read if it is still needed.
+// promise writes into the stop's siginfo where the thread continues, before its registers are
+// changed. The siginfo that it replaces must have been read if it is still needed.
 func (t *Thread) promise() error {
 	var si Siginfo
 	binary.LittleEndian.PutUint32(si[0:], uint32(syscall.SIGTRAP))
@@ -145,8 +144,8 @@ func (t *Thread) promise() error {
 	return nil
 }
 
-// collectAtTrap collects the kept stop of an int3, at which the kernel has the thread
-// then, before its registers. What they are to be is still to be written.
+// collectAtTrap collects the kept stop of an int3. To the kernel the thread is then at the
+// int3, before it. Its final registers are still to be written.
 func (t *Thread) collectAtTrap() {
 	to := t.cur
 	t.cur = t.orig

@@ -15,10 +15,10 @@ import (
 
 const pageSize = 4096
 
-// ReadMemory fills b from at on; see symbols.Memory. The process need not be
-// stopped. It may be called from any goroutine. Memory that can't be read is
-// syscall.EFAULT, a process that ended ErrGone. What the program fills itself, and
-// hasn't yet, is symbols.ErrLatePage, too.
+// ReadMemory fills b from address at; see symbols.Memory. The process need not be stopped. Any
+// goroutine may call it. The error is syscall.EFAULT for memory that can't be read, and ErrGone
+// for a process that has ended. For a page that the program fills itself, and hasn't filled
+// yet, the error is also symbols.ErrLatePage.
 func (p *Process) ReadMemory(b []byte, at symbols.Addr) (int, error) {
 	if len(b) == 0 {
 		return 0, nil
@@ -27,8 +27,8 @@ func (p *Process) ReadMemory(b []byte, at symbols.Addr) (int, error) {
 	return p.readRest(b, at, n, e)
 }
 
-// ReadOwn is ReadMemory for private memory that kprobe has mapped in the process,
-// and not in a file: it is waited for longer where it isn't there yet.
+// ReadOwn is ReadMemory for private memory that kprobe has mapped in the process, not from a
+// file. It waits longer for pages that aren't there yet.
 func (p *Process) ReadOwn(b []byte, at symbols.Addr) (int, error) {
 	if len(b) == 0 {
 		return 0, nil
@@ -37,9 +37,9 @@ func (p *Process) ReadOwn(b []byte, at symbols.Addr) (int, error) {
 	return p.readRest(b, at, n, e)
 }
 
-// ReadTouched is ReadMemory of what a stopped thread has touched with the instruction
-// before its stop: a return address that was just pushed or popped. Nobody asks
-// whether it is there, which costs half as much as the read.
+// ReadTouched is ReadMemory for memory that a stopped thread touched with its last instruction:
+// a return address that was just pushed or popped. It doesn't check whether the page is there,
+// which costs half as much as the read.
 func (p *Process) ReadTouched(b []byte, at symbols.Addr) (int, error) {
 	if len(b) == 0 {
 		return 0, nil
@@ -48,12 +48,12 @@ func (p *Process) ReadTouched(b []byte, at symbols.Addr) (int, error) {
 	return p.readRest(b, at, n, e)
 }
 
-// late is the error of a page that did not come.
+// late is the error for a page that did not arrive.
 func (p *Process) late(at symbols.Addr) error {
 	return fmt.Errorf("read memory of process %d at %v: %w: %w", p.pid, at, symbols.ErrLatePage, syscall.EFAULT)
 }
 
-// readRest is ReadMemory after process_vm_readv has read n bytes.
+// readRest continues ReadMemory after process_vm_readv has read n bytes.
 func (p *Process) readRest(b []byte, at symbols.Addr, n int, e syscall.Errno) (int, error) {
 	if n == len(b) {
 		return n, nil
@@ -91,8 +91,8 @@ func vmReadLiving(pid int, b []byte, at uint64) (int, syscall.Errno) {
 	return n, e
 }
 
-// Loads is the process's memory as its own loads find it: what it has made
-// unreadable (PROT_NONE) is syscall.EFAULT, though a tracer could read it.
+// Loads is the process's memory as its own loads see it. Memory that it has made unreadable
+// (PROT_NONE) is syscall.EFAULT, although a tracer could read it.
 type Loads struct{ *Process }
 
 // lowest is below every address that a process can map (vm.mmap_min_addr).
@@ -131,9 +131,8 @@ func (l Loads) ReadMemory(b []byte, at symbols.Addr) (int, error) {
 // (pkeys(7)).
 func protectionKeys() bool { return procfs.CPUHas("ospke") }
 
-// executeOnly reports whether memory is executable and not readable, which
-// loads can read all the same where there are no protection keys; the tracer can
-// by /proc/PID/mem only.
+// executeOnly reports whether memory is executable and not readable. Without protection keys
+// loads can still read it; the tracer can only by /proc/PID/mem.
 func (l Loads) executeOnly(a uint64) bool {
 	if a < lowest || a >= 1<<47 || protectionKeys() {
 		return false
@@ -147,8 +146,7 @@ func (l Loads) executeOnly(a uint64) bool {
 	return false
 }
 
-// readMem reads by /proc/PID/mem, page by page so that what lies before a hole
-// is found.
+// readMem reads from /proc/PID/mem, page by page, so that it finds what lies before a hole.
 func (p *Process) readMem(b []byte, at symbols.Addr) (int, error) {
 	f, err := p.memFile()
 	if err != nil {
@@ -193,12 +191,11 @@ func (p *Process) memFile() (*os.File, error) {
 	return f, nil
 }
 
-// WriteMemory writes b at at, through page protections: read-only private
-// memory becomes a private copy of the page, as a debugger's breakpoint makes
-// it. It reads back what it wrote and fails if that differs. The fallback,
-// where the kernel forbids forced writes through /proc, needs a stopped thread.
-// On an error some of b may have been written. Forked children that nobody was told of
-// yet (Handler.Fork) get the same bytes.
+// WriteMemory writes b to address at, ignoring page protections. A read-only private page
+// becomes a private copy, as with a debugger's breakpoint. WriteMemory reads back what it
+// wrote, and fails if that differs. If the kernel forbids forced writes through /proc, it needs
+// a stopped thread. On an error some of b may have been written. Forked children that
+// Handler.Fork hasn't been told about yet get the same bytes.
 func (p *Process) WriteMemory(b []byte, at symbols.Addr) error {
 	if len(b) == 0 {
 		return nil

@@ -11,18 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A process that is killed in the moment of a fork never reports it, but its
-// child lives, is traced and waits in its first stop. Nothing in the kernel
-// says whose child it is. So the end of a process that may have come so takes
-// in the children that have come without a word and have no traced parent. One
-// that shows up later still is let go, once the Handler has put it in order.
+// A process that is killed in the moment of a fork never reports it. But its child lives, is
+// traced, and waits in its first stop, and nothing in the kernel says whose child it is. So
+// when a process ends that may have been in this state, the tracer takes in the children that
+// have come unannounced and have no traced parent. One that shows up even later is let go, once
+// the Handler has put it in order.
 
-// orphanAfter is how long the first stop of a process may wait for the report
-// of the thread that made it.
+// orphanAfter is how long the first stop of a process may wait for the report of the thread
+// that made it.
 const orphanAfter = time.Second
 
-// takeOrphans makes the handler know, as forked by the ended thread th, the new
-// processes whose parent is none of ours.
+// takeOrphans presents to the handler, as forked by the ended thread th, the new processes
+// whose parent isn't traced.
 func (t *Tracer) takeOrphans(th *Thread, st syscall.WaitStatus) {
 	if st.Signaled() || th.p.threaded {
 		t.collectBorn()
@@ -37,8 +37,8 @@ func (t *Tracer) takeOrphans(th *Thread, st syscall.WaitStatus) {
 	}
 }
 
-// collectBorn takes the first stops of all processes that are traced by birth
-// and were not reported yet.
+// collectBorn takes the first stops of all processes that are traced by birth and were not
+// reported yet.
 func (t *Tracer) collectBorn() {
 	pids, _ := procfs.Processes()
 	for _, pid := range pids {
@@ -58,8 +58,8 @@ func (t *Tracer) collectBorn() {
 	}
 }
 
-// parentless reports whether tid is a process, not a thread, and its parent is
-// not traced, or is the process ended.
+// parentless reports whether tid is a process, not a thread, whose parent is not traced or is
+// the process ended.
 func (t *Tracer) parentless(tid, ended int) bool {
 	st, err := procfs.Process(tid).Status()
 	if err != nil || st.Int("Tgid") != tid {
@@ -69,7 +69,7 @@ func (t *Tracer) parentless(tid, ended int) bool {
 	return t.procs[parent] == nil || parent == ended
 }
 
-// watchOrphan lets a process go whose first stop nobody has claimed in time.
+// watchOrphan lets a process go if nobody has claimed its first stop in time.
 func (t *Tracer) watchOrphan(tid int) {
 	time.AfterFunc(orphanAfter, func() {
 		// After Close there is nothing to let go.
@@ -104,8 +104,8 @@ func (t *Tracer) watchOrphan(tid int) {
 	})
 }
 
-// birthPending reports whether a thread's report of a new process or thread
-// waits to be handled.
+// birthPending reports whether a thread's report of a new process or thread waits to be
+// handled.
 func (t *Tracer) birthPending() bool {
 	for _, th := range t.threads {
 		switch th.status >> 16 {

@@ -11,18 +11,17 @@ import (
 	"kprobe/internal/procfs"
 )
 
-// hold keeps the signal that stopped the thread until its step is over. As one that
-// is pending does in the kernel, one that is held swallows the next of its kind
-// (legacy_queue in kernel/signal.c): a timer that is faster than steps would let them
-// pile up.
+// hold keeps the signal that stopped the thread until its step is over. A held signal swallows
+// the next of its kind, as a pending one does in the kernel (legacy_queue in kernel/signal.c).
+// Otherwise the signals of a timer that is faster than steps would pile up.
 func (t *Thread) hold() {
 	if !slices.ContainsFunc(t.held, t.si.swallowedBy) {
 		t.held = append(t.held, t.si)
 	}
 }
 
-// swallowedBy reports whether the kernel would drop the signal while other is pending:
-// of those that don't queue, in the same queue, which the way of sending tells.
+// swallowedBy reports whether the kernel would drop the signal while other is pending. It does
+// for signals that don't queue, in the same queue, which the way of sending tells.
 func (s *Siginfo) swallowedBy(other Siginfo) bool {
 	if s.Signal() >= sigRTMin || s.Synchronous() || s.Signal() != other.Signal() || s.Code() != other.Code() {
 		return false
@@ -30,13 +29,12 @@ func (s *Siginfo) swallowedBy(other Siginfo) bool {
 	return s.Code() == siUser || s.Code() == siTkill || s.Code() == siKernel
 }
 
-// swapOwed exchanges, while stand-ins are under way, the siginfo of a signal's
-// stop for the oldest that is owed for its number. What it replaces waits in
-// its turn, unless it was a stand-in.
+// swapOwed handles a signal's stop while stand-ins are pending: it replaces the siginfo by that
+// of the oldest signal owed for its number. If the stop was for another signal and not for a
+// stand-in, that signal is owed in its turn.
 //
-// Of the signals that don't queue a pending one swallows a stand-in. So a
-// stranger that comes while one is owed means that its stand-in is lost, and
-// another is sent.
+// For signals that don't queue, a pending one swallows a stand-in. So if another signal comes
+// while one is owed, its stand-in is lost, and another is sent.
 func (t *Thread) swapOwed(sig syscall.Signal) {
 	for i := range t.owed {
 		if t.owed[i].Signal() != sig {
@@ -61,16 +59,16 @@ func (t *Thread) swapOwed(sig syscall.Signal) {
 // sigRTMin is the first signal that queues (include/uapi/asm-generic/signal.h).
 const sigRTMin = 32
 
-// isStandIn reports whether si is of a signal that the tracer sent. To a process
-// in a PID namespace that the tracer isn't in, its sender is 0.
+// isStandIn reports whether si belongs to a signal that the tracer sent. In a PID namespace
+// without the tracer, its sender is 0.
 func (t *Thread) isStandIn(si *Siginfo) bool {
 	return si.Code() == siTkill && (si.PID() == t.p.tr.pid || si.PID() == 0)
 }
 
-// settleOwed sees, in a process that is about to be left, to the stand-ins, as nobody will
-// be there to exchange them. Those of faults are taken back: the instruction raises each
-// again, from wherever the thread is led to. To the next of the others the thread is led,
-// which leave exchanges.
+// settleOwed deals with the stand-ins in a process that is about to be left, because nobody
+// will be there to exchange them. Stand-ins for faults are taken back: the instruction raises
+// each fault again, wherever the thread is led to. For other signals the thread is led to the
+// next stand-in, which leave exchanges.
 func (p *Process) settleOwed() {
 	for _, th := range p.Threads() {
 		for th.stopped && !th.forgetOwedFault() && th.leadToOwed(th.owed[th.owedFault()].Signal()) {
@@ -83,13 +81,14 @@ func (p *Process) settleOwed() {
 	}
 }
 
-// owedFault is the place among the owed of a fault that comes again; -1 is none.
+// owedFault returns the index, among the owed signals, of a fault that comes again; -1 if there
+// is none.
 func (t *Thread) owedFault() int {
 	return slices.IndexFunc(t.owed, func(si Siginfo) bool { return si.comesAgain() })
 }
 
-// forgetOwedFault drops the stand-in that has stopped the thread, and the fault for
-// which it stands. It is false while the thread owes a fault and isn't at its stand-in.
+// forgetOwedFault drops the stand-in that has stopped the thread, and the fault for which it
+// stands. It returns false while the thread owes a fault and isn't at its stand-in.
 func (t *Thread) forgetOwedFault() bool {
 	i := t.owedFault()
 	if i < 0 {
@@ -103,9 +102,9 @@ func (t *Thread) forgetOwedFault() bool {
 	return t.owedFault() < 0
 }
 
-// leadToOwed has a thread whose stop needs no answer go on to the stop of the next
-// signal that is pending, if a stand-in of sig is among them: it executes
-// nothing on the way. It reports whether the thread has come to another stop.
+// leadToOwed takes a thread whose stop needs no answer to the stop of the next pending signal,
+// if a stand-in for sig is among them. The thread executes nothing on the way. leadToOwed
+// reports whether the thread has come to another stop.
 func (t *Thread) leadToOwed(sig syscall.Signal) bool {
 	if t.deferred || t.groupStop || t.busy || t.debt != nil {
 		return false
@@ -119,7 +118,7 @@ func (t *Thread) leadToOwed(sig syscall.Signal) bool {
 	return t.leadOn()
 }
 
-// leadOn has a thread for which a signal is pending go on to its stop.
+// leadOn takes a thread for which a signal is pending to that signal's stop.
 func (t *Thread) leadOn() bool {
 	if t.lead(0) != nil || t.request(unix.PTRACE_CONT, 0) != nil {
 		return false // gone: its end will be reported
@@ -128,9 +127,9 @@ func (t *Thread) leadOn() bool {
 	return t.p.tr.pollFor(t, stopGrace)
 }
 
-// backToDelivery leads a thread that is to leave its stop with sig, and has made a call
-// since, to the stop of a stand-in: from there the signal goes with what it says of its
-// sender. It is false where no stand-in came, or would come.
+// backToDelivery is for a thread that should leave its stop with sig, but has made a call
+// since. It takes the thread to the stop of a stand-in. From there the signal goes out with the
+// information about its sender. It returns false if no stand-in came, or would come.
 func (t *Thread) backToDelivery(sig syscall.Signal) bool {
 	if blocked, err := t.Blocked(sig); err != nil || blocked || t.groupStop || t.readSiginfo() != nil {
 		return false

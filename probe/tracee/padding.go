@@ -11,15 +11,13 @@ import (
 	"kprobe/symbols"
 )
 
-// Before SetScratch, injected calls run from the unused bytes behind a loaded
-// segment's last instruction, and put back what was there. A tracer that was
-// killed in the middle leaves them: no program executes them, but the text is
-// not the file's any more.
+// Before SetScratch, injected calls run from the unused bytes after a loaded segment's last
+// instruction, and put back what was there. A tracer that is killed in the middle leaves its
+// code there. No program executes it, but the text differs from the file.
 
-// Injected finds injected code that a killed tracer left in the process's
-// padding, and what the file has there. The process need not be stopped; ok is
-// false where nothing was left. Its answer is of the moment: the call of a
-// living tracer looks the same.
+// Injected finds injected code that a killed tracer left in the process's padding, and what the
+// file has there. The process need not be stopped. ok is false if nothing was left. The answer
+// is a snapshot: the call of a living tracer looks the same.
 func Injected(pid int) (at symbols.Addr, original []byte, ok bool) {
 	p := &Process{pid: pid}
 	defer p.closeMem()
@@ -46,8 +44,8 @@ func Injected(pid int) (at symbols.Addr, original []byte, ok bool) {
 	return 0, nil, false
 }
 
-// fileBytes reads what the file of a mapping has for an address; behind the
-// file's end a page is zeros.
+// fileBytes reads what the file of a mapping has for an address. After the file's end a page is
+// zeros.
 func fileBytes(pid int, m *symbols.Mapping, at symbols.Addr, n int) ([]byte, error) {
 	f, _, err := untrusted.Open(procfs.Process(pid).Path(fmt.Sprintf("map_files/%x-%x", uint64(m.Start), uint64(m.End))))
 	if err != nil {

@@ -16,28 +16,28 @@ import (
 
 // How a process is let go of and seized again
 //
-//	traced   its threads are
-//	leaving  Part has let go of the threads that had stopped; those that could not be
-//	         stopped are let go of as they do
-//	parted   none is traced. The Process stays, with its memory's descriptor and its
-//	         scratch memory; whatever needs a thread fails with ErrParted
+//	traced   its threads are traced
+//	leaving  Part has let go of the stopped threads. Threads that could not be stopped are let go
+//	         of as they stop
+//	parted   no thread is traced. The Process stays, with the descriptor of its memory and its
+//	         scratch memory. Whatever needs a thread fails with ErrParted
 //	traced   again, by Rejoin
 //
-// What the process does while it is parted nobody tells. Who parted with it finds out by
-// Ended and Replaced.
+// Nobody reports what the process does while it is parted. The caller finds out by Ended and
+// Replaced.
 
 var (
-	// ErrParted says that nobody traces the process now (Part).
+	// ErrParted says that nobody traces the process at the moment (Part).
 	ErrParted = errors.New("process isn't traced now")
-	// ErrNotNow says that a process can't be parted with at the moment: it is executing a
-	// program, or another runs in its memory.
+	// ErrNotNow says that the process can't be parted with at the moment: it is executing a
+	// program, or another process runs in its memory.
 	ErrNotNow = errors.New("process can't be let go of now")
 )
 
-// Part lets go of all threads as Detach does, and keeps the process for Rejoin. prepare is
-// called with the stopped threads before the first is let go of; where it fails none is.
-// Errors are ErrNotNow, ErrGone, *NotStoppedError, and prepare's; the process is traced
-// then, as before.
+// Part lets go of all threads, as Detach does, and keeps the process for Rejoin. prepare is
+// called with the stopped threads before the first is let go of. If it fails, none is. Errors
+// are ErrNotNow, ErrGone, *NotStoppedError, and prepare's; the process is then traced as
+// before.
 func (p *Process) Part(ctx context.Context, prepare func(stopped []*Thread) error) error {
 	return p.tr.Do(func() error { return p.part(ctx, prepare) })
 }
@@ -71,8 +71,8 @@ func (p *Process) part(ctx context.Context, prepare func(stopped []*Thread) erro
 	return p.leaveStopped()
 }
 
-// readyToPart settles what waits to be handled of stopped threads, or says that it can't
-// be settled without them.
+// readyToPart settles the pending events of stopped threads, or returns an error if that can't
+// be done without a thread.
 func (p *Process) readyToPart() error {
 	for _, th := range p.Threads() {
 		if ev := th.status >> 16; th.Stopped() && th.deferred && (ev == unix.PTRACE_EVENT_EXEC || ev == unix.PTRACE_EVENT_EXIT) {
@@ -88,7 +88,7 @@ func (p *Process) readyToPart() error {
 	return nil
 }
 
-// left is told that the last thread of a process that is being left was let go of.
+// left is called when the last thread of a process that is being left was let go of.
 func (t *Tracer) left(p *Process) {
 	if !p.parting {
 		t.drop(p)
@@ -102,11 +102,11 @@ func (t *Tracer) left(p *Process) {
 	p.trap.close()
 }
 
-// Parted reports whether nobody traces the process, or soon will.
+// Parted reports whether nobody traces the process, or soon nobody will.
 func (p *Process) Parted() bool { return p.parted || p.parting }
 
-// Rejoin seizes the threads of a process that was parted with. It stops none of them. Its
-// errors are those of Tracer.Attach; the process stays parted then.
+// Rejoin seizes the threads of a process that was parted with, and stops none of them. Errors
+// are those of Tracer.Attach; the process stays parted then.
 func (p *Process) Rejoin(ctx context.Context) error {
 	return p.tr.Do(func() error {
 		if err := p.rejoin(ctx); err != nil {
@@ -178,8 +178,8 @@ func (p *Process) Forget() error {
 	})
 }
 
-// Replaced is told that a process executed a program while it was parted with: what is
-// known of its memory is void.
+// Replaced must be called when a process has executed a program while it was parted with: what
+// is known about its memory is void.
 func (p *Process) Replaced() {
 	p.closeMem()
 	p.code, p.frame = 0, 0
@@ -187,8 +187,8 @@ func (p *Process) Replaced() {
 	p.trap.close()
 }
 
-// PeekOf reads memory of any process, as the process has it now. Errors are those of
-// process_vm_readv(2): ESRCH of one that has ended. It may be called from any goroutine.
+// PeekOf reads memory of any process, as it is now. Errors are those of process_vm_readv(2);
+// ESRCH says that the process has ended. Any goroutine may call it.
 func PeekOf(pid int, b []byte, at symbols.Addr) error {
 	n, e := vmReadLiving(pid, b, uint64(at))
 	switch {
@@ -200,8 +200,8 @@ func PeekOf(pid int, b []byte, at symbols.Addr) error {
 	return fmt.Errorf("read memory of process %d at %v: %w", pid, at, e)
 }
 
-// Peek reads memory of a process, traced or not, as the process has it now: that of the
-// program that it executed last. It may be called from any goroutine.
+// Peek reads memory of a process, traced or not, as it is now: that of the program that it
+// executed last. Any goroutine may call it.
 func (p *Process) Peek(b []byte, at symbols.Addr) error {
 	switch n, e := p.vmRead(b, uint64(at)); {
 	case n == len(b):

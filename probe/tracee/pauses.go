@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// pauses are the times for which processes were stopped as a whole. They are
-// written on the tracer's thread and read anywhere.
+// pauses are the times for which processes were stopped as a whole. They are written on the
+// tracer's thread and may be read anywhere.
 type pauses struct{ longest, sum atomic.Int64 }
 
 func (p *pauses) add(d time.Duration) {
@@ -18,11 +18,10 @@ func (p *pauses) add(d time.Duration) {
 	}
 }
 
-// Pauses tells for how long processes were stopped as a whole, by StopAll,
-// WithStopped and Detach, since the tracer was made: the longest time, and all
-// of them together. A pause counts from before the first thread is asked to
-// stop until the last runs on. Stops of single threads, at breakpoints and for
-// injected calls, are none. It may be called by any goroutine, after Close too.
+// Pauses returns for how long processes were stopped as a whole, by StopAll, WithStopped and
+// Detach, since the tracer was made: the longest time, and the sum. A pause lasts from before
+// the first thread is asked to stop until the last one runs on. Stops of single threads, at
+// breakpoints and for injected calls, don't count. Any goroutine may call it, also after Close.
 func (t *Tracer) Pauses() (longest, sum time.Duration) {
 	return time.Duration(t.pauses.longest.Load()), time.Duration(t.pauses.sum.Load())
 }

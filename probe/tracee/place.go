@@ -4,9 +4,8 @@ package tracee
 
 import "golang.org/x/sys/unix"
 
-// placement moves the tracer's thread to the CPU of the thread that stops
-// most: a stop costs a third there of what it costs across CPUs, where each
-// side has to wake an idle CPU for the other.
+// placement moves the tracer's thread to the CPU of the thread that stops most. A stop there
+// costs a third of a stop across CPUs, where each side has to wake an idle CPU for the other.
 type placement struct {
 	tid    int // the thread that stopped last
 	streak int // how often in a row
@@ -14,8 +13,8 @@ type placement struct {
 	pinned bool
 }
 
-// streakMin is how many stops in a row make a thread worth following, and how
-// often its CPU is looked up.
+// streakMin is how many stops in a row make a thread worth following, and after how many its
+// CPU is looked up again.
 const streakMin = 64
 
 // hit counts a breakpoint stop of a thread; cpuOf tells where it was.

@@ -13,10 +13,9 @@ import (
 	"kprobe/symbols"
 )
 
-// Process is a traced process. PID, Gone, ReadMemory and SharesMemory may be
-// called from any goroutine, as may the methods that take a context and
-// ResumeAll, which go to the tracer's thread by Do; everything else is called
-// on that thread.
+// Process is a traced process. Any goroutine may call PID, Gone, ReadMemory and SharesMemory,
+// the methods that take a context, and ResumeAll; the latter two reach the tracer's thread by
+// Do. Everything else must be called on that thread.
 type Process struct {
 	pid  int
 	tr   *Tracer
@@ -28,7 +27,8 @@ type Process struct {
 	shares  *Process  // whose memory it uses, of a vfork or CLONE_VM child
 	silent  bool      // such a child that is not followed
 	leaving bool      // to be detached thread by thread as they stop
-	// detaching: all are stopped, and what is prepared is the last.
+	// detaching: all threads are stopped, and prepare runs for the last time. parting: the
+	// process is kept after the last thread was left (Part). parted: nobody traces it.
 	detaching bool
 	// parting: it is kept when the last thread was left (Part). parted: nobody traces it.
 	parting, parted bool
@@ -38,9 +38,9 @@ type Process struct {
 	decisions []decision // on signals that come again
 
 	strays int // traps of another tracer's steps that are to be dropped
-	// strayWatches drops those of another tracer's debug registers.
+	// strayWatches drops the traps of another tracer's debug registers.
 	strayWatches bool
-	// keepsTraps leaves SIGTRAP out of the masks of threads (KeepTrapsOpen).
+	// keepsTraps keeps SIGTRAP out of the threads' masks (KeepTrapsOpen).
 	keepsTraps bool
 	threaded   bool // it has had more than one thread
 
@@ -55,14 +55,14 @@ type Process struct {
 	trap        trapGuard
 }
 
-// PID gives the thread group's id as the tracer's PID namespace numbers it.
+// PID returns the thread group's id in the tracer's PID namespace.
 func (p *Process) PID() int { return p.pid }
 
 // Gone reports whether the process has ended or was detached.
 func (p *Process) Gone() bool { return p.gone.Load() }
 
-// SharesMemory gives the process whose memory a vfork or CLONE_VM child uses;
-// nil if the memory is its own.
+// SharesMemory returns the process whose memory a vfork or CLONE_VM child uses; nil if the
+// memory is its own.
 func (p *Process) SharesMemory() *Process { return p.shares }
 
 // Tracer gives the tracer of the process.

@@ -22,10 +22,9 @@ func taskState(pid, tid int) byte {
 	return st.State()
 }
 
-// isWorker reports whether a thread is one that the kernel has made in the
-// process for its own work, io_uring's iou-sqp and iou-wrk and vhost's. It lists
-// them with the program's, and even lets them be seized; but they never run in
-// user mode, and never stop.
+// isWorker reports whether a thread is one that the kernel has made in the process for its own
+// work: io_uring's iou-sqp and iou-wrk, and vhost's. The kernel lists them with the program's
+// threads, and even lets them be seized, but they never run in user mode and never stop.
 func (p *Process) isWorker(tid int) bool {
 	if tid == p.pid {
 		return false
@@ -35,8 +34,8 @@ func (p *Process) isWorker(tid int) bool {
 	return flags&(procfs.FlagIOWorker|procfs.FlagUserWorker) != 0
 }
 
-// readMaps reads the mappings of a process. The error is ErrGone, also for one
-// whose memory has gone already.
+// readMaps reads the mappings of a process. The error is ErrGone, also if only the memory is
+// gone already.
 func readMaps(pid int) ([]symbols.Mapping, error) {
 	maps, err := symbols.ReadMaps(pid)
 	if err != nil || len(maps) == 0 {

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The raw calls. None of them but seize blocks for long, so they go without telling the
-// scheduler; all run on the tracer's thread.
+// The raw calls. None of them except seize blocks for long, so they don't tell the scheduler.
+// All run on the tracer's thread.
 
 func ptrace(op, tid int, addr, data uintptr) syscall.Errno {
 	_, _, e := syscall.RawSyscall6(unix.SYS_PTRACE, uintptr(op), uintptr(tid), addr, data, 0, 0)
@@ -22,9 +22,9 @@ func ioctl(fd int, op uintptr, b []byte) syscall.Errno {
 	return e
 }
 
-// seize waits while the thread's process is in execve, as long as that takes: behind a
-// file system that doesn't answer, or for somebody who is asked whether it may be. The
-// scheduler must know: nothing else of this process would run before.
+// seize waits while the thread's process is in execve. That may take long: the file system may
+// not answer, or somebody may be asked whether the program may be executed. The scheduler must
+// know, because otherwise nothing else of this process would run.
 func seize(tid, options int) syscall.Errno {
 	_, _, e := syscall.Syscall6(unix.SYS_PTRACE, unix.PTRACE_SEIZE, uintptr(tid), 0, uintptr(options), 0, 0)
 	return e
@@ -111,16 +111,16 @@ func getRseq(tid int, c *rseqConfiguration) syscall.Errno {
 	return e
 }
 
-// wait is wait4 of a traced thread or a child of this thread alone; tid -1 is
-// any. Children of other threads of this process are left to their owners.
+// wait is wait4 for a traced thread or a child of this thread alone; tid -1 is any. Children of
+// other threads of this process are left to them.
 func wait(tid int, status *uint32, flags int) (int, syscall.Errno) {
 	n, _, e := syscall.Syscall6(unix.SYS_WAIT4, uintptr(tid), uintptr(unsafe.Pointer(status)),
 		uintptr(flags|unix.WALL|unix.WNOTHREAD), 0, 0, 0)
 	return int(n), e
 }
 
-// waitid gives the siginfo of a status of a traced thread or a child; tid -1
-// is any. Without one (WNOHANG) it is zeros.
+// waitid returns the siginfo of a status of a traced thread or a child; tid -1 is any. If there
+// is none (WNOHANG), it is all zeros.
 func waitid(tid, flags int) (info [128]byte, e syscall.Errno) {
 	which, id := unix.P_PID, tid
 	if tid < 0 {
@@ -177,9 +177,9 @@ func peekUser(tid int, off uintptr) (uint64, syscall.Errno) {
 	return w, e
 }
 
-// ownPending reports whether a SIGTRAP, or the signal of a fault or of a system call that
-// a filter traps, waits in the thread's own queue and is not blocked: the thread has
-// raised it, and the kernel tells of it next. It may be behind any number of others.
+// ownPending reports whether a SIGTRAP, or the signal of a fault or of a system call that a
+// filter traps, waits in the thread's own queue and is not blocked. The thread has raised it,
+// and the kernel will report it next, though any number of other signals may come first.
 func ownPending(tid int) bool {
 	args := struct {
 		Off   uint64
@@ -208,7 +208,7 @@ func ownPending(tid int) bool {
 	}
 }
 
-// seccompFilter reads the n-th filter of a stopped thread. ENOENT: there are fewer.
+// seccompFilter reads the n-th filter of a stopped thread. ENOENT says that there are fewer.
 func seccompFilter(tid, n int) ([]unix.SockFilter, syscall.Errno) {
 	rules := make([]unix.SockFilter, unix.BPF_MAXINSNS)
 	got, _, e := syscall.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_SECCOMP_GET_FILTER, uintptr(tid), uintptr(n), uintptr(unsafe.Pointer(&rules[0])), 0, 0)

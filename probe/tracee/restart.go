@@ -20,14 +20,15 @@ const (
 	erestartRestartblock = -516
 )
 
-// hideInterrupt makes a system call restart that a stop of ours interrupted.
-// Most calls do so by themselves; some answer EINTR to the program even when
-// no handler ran. For these the result is exchanged for ERESTARTNOHAND: the
-// kernel then restarts the call, or makes it EINTR again if a handler runs. It is
-// so at once: should the tracer be killed while it holds the stop, the call goes on.
-// Timeouts that count from the call's start are counted anew. So are those of waits that
-// the kernel would end by restart_syscall, where the program's rules of seccomp may not
-// let it make that, and kill it.
+// hideInterrupt makes the kernel restart a system call that a stop by the tracer interrupted.
+// Most calls restart by themselves. Some return EINTR to the program even though no handler
+// ran. For these the result is replaced by ERESTARTNOHAND: the kernel then restarts the call,
+// or returns EINTR after all if a handler runs. The replacement happens at once, so the call
+// continues even if the tracer is killed during the stop.
+//
+// Timeouts that count from the call's start begin anew. The same holds for waits that the
+// kernel would end by restart_syscall, if the program's seccomp rules may forbid that call and
+// kill the program.
 func (t *Thread) hideInterrupt() {
 	r, err := t.Regs()
 	if err == nil && int64(r.Rax) == erestartRestartblock && r.Orig_rax != unix.SYS_RESTART_SYSCALL {
@@ -47,8 +48,8 @@ func (t *Thread) hideInterrupt() {
 	}
 }
 
-// hideSignal is hideInterrupt for the stop of a signal: traced threads are
-// woken for signals too that the program ignores, or that we take.
+// hideSignal is hideInterrupt for the stop of a signal. A signal wakes a traced thread even if
+// the program ignores it, or the tracer takes it.
 func (t *Thread) hideSignal(sig syscall.Signal) {
 	if !isStopSignal(sig) && sig != syscall.SIGCONT {
 		t.hideInterrupt()
@@ -57,10 +58,9 @@ func (t *Thread) hideSignal(sig syscall.Signal) {
 
 func negative(n int64) uint64 { return uint64(n) }
 
-// restartable reports the system calls that give EINTR for a wake-up without a
-// handler, and have done nothing yet when they do (fs/eventpoll.c,
-// net/core/stream.c and sock_intr_errno with a timeout, kernel/signal.c,
-// ipc/sem.c, fs/aio.c, io_uring/io_uring.c).
+// restartable reports whether a system call returns EINTR for a wake-up without a handler, and
+// has done nothing yet when it does (fs/eventpoll.c, net/core/stream.c and sock_intr_errno with
+// a timeout, kernel/signal.c, ipc/sem.c, fs/aio.c, io_uring/io_uring.c).
 func restartable(nr int64) bool {
 	switch nr {
 	case unix.SYS_EPOLL_WAIT, unix.SYS_EPOLL_PWAIT, unix.SYS_EPOLL_PWAIT2,
@@ -78,11 +78,10 @@ func restartable(nr int64) bool {
 	return false
 }
 
-// begun gives regs with the system call that a wait with a restart block began
-// as. Once such a wait was interrupted it shows as restart_syscall: as the call
-// that was interrupted again, or in rax before the instruction that makes it.
-// That only works as long as the kernel keeps the block, and rt_sigreturn drops
-// it. ok is false if what the wait began as can't be known.
+// begun returns regs with the system call as which a wait with a restart block began. After an
+// interruption such a wait shows as restart_syscall: as the call that was interrupted again, or
+// in rax before the instruction that makes it. That only works as long as the kernel keeps the
+// block, and rt_sigreturn drops it. ok is false if the original call can't be known.
 func (t *Thread) begun(regs *unix.PtraceRegs) (r unix.PtraceRegs, ok bool) {
 	r = *regs
 	switch {
@@ -112,9 +111,8 @@ func (t *Thread) atSyscall(ip uint64) bool {
 	return err == nil && b == [...]byte{0x0f, 0x05}
 }
 
-// waitAt tells which wait the system call instruction at ip made: the one seen
-// at an earlier stop, or else the one whose number the instructions before it
-// load.
+// waitAt returns which wait the system call instruction at ip made: the one seen at an earlier
+// stop, or else the one whose number the preceding instructions load.
 func (t *Thread) waitAt(ip uint64) (nr uint64, ok bool) {
 	if t.waitsIP == ip && blocksRestart(t.waitsIn) {
 		return t.waitsIn, true
@@ -135,7 +133,7 @@ func (t *Thread) waitAt(ip uint64) (nr uint64, ok bool) {
 	return unix.SYS_RESTART_SYSCALL, false
 }
 
-// blocksRestart reports the system calls that use a restart block.
+// blocksRestart reports whether a system call uses a restart block.
 func blocksRestart(nr uint64) bool {
 	switch nr {
 	case unix.SYS_NANOSLEEP, unix.SYS_CLOCK_NANOSLEEP, unix.SYS_POLL, unix.SYS_FUTEX:

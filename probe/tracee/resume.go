@@ -51,9 +51,9 @@ func (t *Thread) writeBack() error {
 // has rip (arch/x86/include/asm/user_64.h).
 const ripOffset = 128
 
-// cont lets the thread run on from its stop, for one instruction if it is
-// stepping, and delivers sig. A thread stopped by job control is listened to.
-// A thread that is gone is no error: its end will be reported.
+// cont lets the thread continue from its stop, for one instruction if it is stepping, and
+// delivers sig. A thread that job control has stopped is listened to. If the thread is gone,
+// that is no error: its end will be reported.
 func (t *Thread) cont(sig syscall.Signal) error {
 	op := unix.PTRACE_CONT
 	if t.resumePoint.left > 0 {
@@ -100,8 +100,8 @@ func (t *Thread) request(op int, data uintptr) error {
 	return nil
 }
 
-// lead gives the registers to the kernel if they were changed, at a stop that
-// the thread leaves with sig.
+// lead gives the registers to the kernel if they were changed, at a stop that the thread leaves
+// with sig.
 func (t *Thread) lead(sig syscall.Signal) error {
 	if t.kept && sig == 0 {
 		switch {
@@ -118,8 +118,8 @@ func (t *Thread) lead(sig syscall.Signal) error {
 	return t.writeBack()
 }
 
-// changesMore reports whether more than the instruction pointer is changed of the
-// registers of the stop.
+// changesMore reports whether more registers of the stop were changed than the instruction
+// pointer.
 func (t *Thread) changesMore() bool {
 	moved := t.orig
 	moved.Rip = t.cur.Rip
@@ -152,14 +152,13 @@ func requestName(op int) string {
 	return "request"
 }
 
-// deliver lets the thread run on and gives it the signals it is owed: those
-// held back during a step, then, if current, the one that stopped it, whose
-// siginfo is in t.si; a fault comes before what was held.
+// deliver lets the thread continue and gives it the signals that it is owed: those held back
+// during a step and then, if current, the one that stopped it, whose siginfo is in t.si. A
+// fault comes before held signals.
 //
-// Only a stop on the way to a signal's delivery can pass a siginfo on. From
-// any other, and for all but the first signal, a stand-in of the same number
-// is sent to the thread; when that stops it, the siginfo is exchanged for the
-// one that is owed (see swapOwed).
+// Only a stop on the way to a signal's delivery can pass on a siginfo. From any other stop, and
+// for all but the first signal, a stand-in of the same number is sent to the thread. When that
+// stops it, its siginfo is replaced by the owed one (see swapOwed).
 func (t *Thread) deliver(current bool) error {
 	switch {
 	case current && t.si.Synchronous():
@@ -191,8 +190,8 @@ func (t *Thread) deliver(current bool) error {
 	return t.cont(now)
 }
 
-// inDelivery reports whether the stop is one on the way to the delivery of a
-// signal, from which any signal can be delivered.
+// inDelivery reports whether the stop is on the way to the delivery of a signal. Any signal can
+// be delivered from such a stop.
 func (t *Thread) inDelivery() bool {
 	return t.status>>16 == 0 && t.status.StopSignal()&0x80 == 0 && !t.syscalled
 }

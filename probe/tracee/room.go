@@ -18,8 +18,8 @@ import (
 const (
 	// ScratchCode is the size of the executable area.
 	ScratchCode = 32
-	// ScratchFrame is the size of the readable and writable area. It holds
-	// one saved context at its end and the stack of called functions.
+	// ScratchFrame is the size of the readable and writable area. It holds one saved
+	// context at its end, and the stack of called functions.
 	ScratchFrame = 64 << 10
 )
 
@@ -30,7 +30,7 @@ const (
 	codeReturn  = 9
 )
 
-// InjectedCode gives the instructions that injected calls run through:
+// InjectedCode returns the instructions that injected calls run through:
 //
 //	syscall          the injected call
 //	mov eax, 15      rt_sigreturn:
@@ -41,7 +41,7 @@ const (
 //	mov eax, 15      if the tracer cancelled that one and was killed
 //	syscall
 //
-// Whoever maps the code area without write permission puts them there.
+// Whoever maps the code area without write permission must put them there.
 func InjectedCode() []byte {
 	return []byte{
 		0x0f, 0x05, 0xb8, 15, 0, 0, 0, 0x0f, 0x05,
@@ -50,10 +50,10 @@ func InjectedCode() []byte {
 	}
 }
 
-// SetScratch names the areas that injected calls use from now on instead of
-// unused bytes found in the process: ScratchCode executable bytes at code, and
-// ScratchFrame readable and writable ones at frame. It writes InjectedCode if
-// it isn't there. They must stay mapped as long as the process is attached.
+// SetScratch makes injected calls use the given areas from now on, instead of unused bytes
+// found in the process: ScratchCode executable bytes at code, and ScratchFrame readable and
+// writable ones at frame. It writes InjectedCode if it isn't there. The areas must stay mapped
+// as long as the process is attached.
 func (p *Process) SetScratch(code, frame symbols.Addr) error {
 	want := InjectedCode()
 	have := make([]byte, len(want))
@@ -72,7 +72,7 @@ func (p *Process) SetScratch(code, frame symbols.Addr) error {
 	return nil
 }
 
-// room is where an injection's code and saved context lie.
+// room is the place of an injection's code and saved context.
 type room struct {
 	code   uint64
 	saved  []byte       // what was at code; nil if it belongs there
@@ -85,16 +85,16 @@ type room struct {
 
 const bufferSize = 256
 
-// Distances from the stack pointer of a thread whose stack is borrowed: the
-// red zone and the buffer above the image, and the least room below it for a
-// handler that the program may run there if the tracer dies.
+// Distances from the stack pointer of a thread whose stack is borrowed: the red zone and the
+// buffer above the image, and the minimum room below it for a handler that the program may run
+// there if the tracer dies.
 const (
 	redZone    = 128
 	stackBelow = 16 << 10
 )
 
-// findRoom finds where to put an image of size bytes for a thread, with room for a
-// function's stack below it if there is to be one.
+// findRoom finds a place for an image of size bytes for a thread. If stack is set, there is
+// room for a function's stack below it.
 func (p *Process) findRoom(regs *unix.PtraceRegs, size int, stack bool) (*room, error) {
 	if p.code != 0 {
 		r := &room{code: uint64(p.code)}
@@ -116,12 +116,11 @@ func (p *Process) findRoom(regs *unix.PtraceRegs, size int, stack bool) (*room, 
 	return r, nil
 }
 
-// findStack places the image on the thread's own stack, far below its red
-// zone, if it is one that the system or a thread library made: a coroutine or
-// goroutine may have no room there. Else it takes a place at the far end of the
-// process's first stack where nothing has ever been, nor the image of a tracer
-// that was killed. Where that stack has been used up, as by a recursion without an
-// end, a thread that is far down on it has its own place after all.
+// findStack places the image on the thread's own stack, far below its red zone, if the system
+// or a thread library made that stack; the stack of a coroutine or goroutine may have no room
+// there. Otherwise it takes a place at the far end of the process's first stack where nothing
+// has ever been, not even the image of a killed tracer. If that stack has been used up, as by
+// endless recursion, a thread that is far down on it has its own place after all.
 func (p *Process) findStack(r *room, maps []symbols.Mapping, regs *unix.PtraceRegs, size int) bool {
 	for i := range maps {
 		m := &maps[i]
@@ -144,14 +143,14 @@ func (p *Process) findStack(r *room, maps []symbols.Mapping, regs *unix.PtraceRe
 	return p.findLent(r, maps, size) || p.findFarDown(r, maps, regs, size)
 }
 
-// belowStack gives where an image of size bytes lies below the red zone of a stack
-// pointer, with the buffer behind it.
+// belowStack returns the address of an image of size bytes below the red zone of a stack
+// pointer, with the buffer after it.
 func belowStack(sp uint64, size int) uint64 {
 	return (sp - redZone - bufferSize - 512 - uint64(size)) &^ (frameAlign - 1)
 }
 
-// findFarDown places the image on the first stack below a thread that is in the part
-// of it that is lent, if no other thread waits in a call there.
+// findFarDown places the image on the first stack below a thread that is in the lent part of
+// it, if no other thread waits in a call there.
 func (p *Process) findFarDown(r *room, maps []symbols.Mapping, regs *unix.PtraceRegs, size int) bool {
 	for i := range maps {
 		m := &maps[i]
@@ -168,13 +167,12 @@ func (p *Process) findFarDown(r *room, maps []symbols.Mapping, regs *unix.Ptrace
 	return false
 }
 
-// farDownBelow is the least room below a place far down: a system call needs none, and
-// where the program would overflow its stack the call of a function may.
+// farDownBelow is the minimum room below a place far down. A system call needs none. A function
+// call may overflow the stack where the program itself would.
 const farDownBelow = pageSize
 
-// waitsIn reports whether a thread of the process waits in a system call with its stack
-// pointer in [lo, hi), as one does in a call of a tracer that was killed. Where that
-// can't be read one may.
+// waitsIn reports whether a thread of the process waits in a system call with its stack pointer
+// in [lo, hi), as in a call of a killed tracer. It returns true if that can't be read.
 func (p *Process) waitsIn(lo, hi uint64) bool {
 	tids, err := procfs.Process(p.pid).Threads()
 	if err != nil {
@@ -191,8 +189,7 @@ func (p *Process) waitsIn(lo, hi uint64) bool {
 	return false
 }
 
-// findLent places the image in the far half of the first stack, where that was never
-// used.
+// findLent places the image in the far half of the first stack, if that was never used.
 func (p *Process) findLent(r *room, maps []symbols.Mapping, size int) bool {
 	for i := range maps {
 		m := &maps[i]
@@ -216,22 +213,21 @@ func (p *Process) findLent(r *room, maps []symbols.Mapping, size int) bool {
 	return false
 }
 
-// borrowed gives the end of the part of the first stack, its far half, that is
-// lent to the threads that have no room of their own.
+// borrowed returns the end of the part of the first stack, its far half, that is lent to
+// threads without room of their own.
 func borrowed(stack *symbols.Mapping) uint64 {
 	return uint64(stack.Start+(stack.End-stack.Start)/2) &^ (pageSize - 1)
 }
 
-// place sets where the image and the buffer behind it lie.
+// place sets the addresses of the image and of the buffer after it.
 func (r *room) place(base uint64, size int) {
 	r.base, r.buffer = base, (base+uint64(size)+15)&^15
 }
 
-// threadStack reports whether the mapping m, above below, is the stack of a
-// thread library that the thread runs on: it has a guard below, and the
-// thread's control block above, which begins with its own address (System V
-// psABI, x86-64, "Thread-Local Storage"). A heap that stacks are cut out of may
-// have either.
+// threadStack reports whether the mapping m, above below, is the stack of a thread library on
+// which the thread runs. Such a stack has a guard below, and above it the thread's control
+// block, which begins with its own address (System V psABI, x86-64, "Thread-Local Storage"). A
+// heap from which stacks are cut may have either.
 func (p *Process) threadStack(below, m *symbols.Mapping, regs *unix.PtraceRegs) bool {
 	tcb := regs.Fs_base
 	if below.End != m.Start || below.Read || below.Write || below.Exec || tcb <= regs.Rsp || tcb >= uint64(m.End) {

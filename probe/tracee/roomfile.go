@@ -12,9 +12,8 @@ import (
 	"kprobe/symbols"
 )
 
-// findPadding places the code behind the last byte of a loaded executable
-// segment, in what is left of its page; where every text fills its last page, behind
-// the vDSO's.
+// findPadding places the code after the last byte of a loaded executable segment, in the rest
+// of its page. If every text fills its last page, the code goes after the vDSO's.
 func (p *Process) findPadding(r *room, maps []symbols.Mapping) bool {
 	for i := range maps {
 		m := &maps[i]
@@ -43,8 +42,8 @@ func (p *Process) findPadding(r *room, maps []symbols.Mapping) bool {
 	return p.findVDSO(r, maps)
 }
 
-// findVDSO places the code at the end of the vDSO, where that has zeros: the kernel maps
-// whole pages of it. Code that a killed tracer left there is as good.
+// findVDSO places the code at the end of the vDSO, if there are zeros: the kernel maps whole
+// pages of it. Code that a killed tracer left there serves as well.
 func (p *Process) findVDSO(r *room, maps []symbols.Mapping) bool {
 	for i := range maps {
 		m := &maps[i]
@@ -76,8 +75,7 @@ func moduleBase(maps []symbols.Mapping, m *symbols.Mapping) (uint64, bool) {
 	return 0, false
 }
 
-// segmentEnd reads from the program headers in memory where the segment that m
-// maps ends.
+// segmentEnd reads from the program headers in memory where the segment ends that m maps.
 func (p *Process) segmentEnd(base uint64, m *symbols.Mapping) (uint64, bool) {
 	for _, g := range p.segments(base) {
 		if g.start&^(pageSize-1) == uint64(m.Start) && (g.end+pageSize-1)&^(pageSize-1) == uint64(m.End) {
@@ -87,14 +85,14 @@ func (p *Process) segmentEnd(base uint64, m *symbols.Mapping) (uint64, bool) {
 	return 0, false
 }
 
-// segment is a loaded one of a module.
+// segment is a loaded segment of a module.
 type segment struct {
 	start, end uint64
 	writable   bool
 }
 
-// segments reads from the program headers in memory, of the ELF header at base, what
-// is loaded.
+// segments reads the loaded segments from the program headers in memory, given the address of
+// the ELF header.
 func (p *Process) segments(base uint64) (out []segment) {
 	var h [64]byte
 	if _, err := p.ReadMemory(h[:], symbols.Addr(base)); err != nil || string(h[:5]) != "\x7fELF\x02" {
@@ -127,9 +125,9 @@ func (p *Process) segments(base uint64) (out []segment) {
 	return out
 }
 
-// findTail places the image behind a module's data, in what is left of its last page:
-// zeros, or more of the file. It is for system calls, which need no stack. The loader uses
-// what is left behind its own data, and musl's gives it to malloc for all.
+// findTail places the image after a module's data, in the rest of its last page: zeros, or more
+// of the file. It is for system calls, which need no stack. The loader uses the rest after its
+// own data, and musl's loader gives the rest after everybody's to malloc.
 func (p *Process) findTail(r *room, maps []symbols.Mapping, size int) bool {
 	if slices.ContainsFunc(maps, func(m symbols.Mapping) bool { return strings.Contains(m.Path, "musl") }) {
 		return false

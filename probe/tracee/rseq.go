@@ -20,8 +20,8 @@ const (
 	rseqUnlinked = 0
 )
 
-// rseqArea gives the address of the thread's rseq area; 0 is none. It is asked
-// for at a stop, until there is one.
+// rseqArea returns the address of the thread's rseq area; 0 is none. It is asked for at stops,
+// until there is one.
 func (t *Thread) rseqArea() uint64 {
 	if t.rseq == 0 && t.stopped {
 		t.rseq, _ = t.RseqArea()
@@ -29,9 +29,9 @@ func (t *Thread) rseqArea() uint64 {
 	return t.rseq
 }
 
-// RseqArea gives the address of the rseq area (struct rseq) that the stopped thread has
-// registered, and the signature with which it did. The address is 0 where it has none,
-// or the kernel, before Linux 5.13, doesn't tell.
+// RseqArea returns the address of the rseq area (struct rseq) that the stopped thread has
+// registered, and its signature. The address is 0 if the thread has none, or if the kernel
+// doesn't tell (before Linux 5.13).
 func (t *Thread) RseqArea() (addr uint64, signature uint32) {
 	var c rseqConfiguration
 	if !t.stopped || getRseq(t.tid, &c) != 0 {
@@ -40,10 +40,10 @@ func (t *Thread) RseqArea() (addr uint64, signature uint32) {
 	return c.Pointer, c.Signature
 }
 
-// EndSequence has the stopped thread be in no restartable sequence whose description
-// lies where in says, as its registers were led out of it or will be. The kernel would
-// find that out when the thread runs on, and read the description for it: without
-// EndSequence that must be there until then. Who is in none stays as it is.
+// EndSequence ends the stopped thread's restartable sequence, if its description lies where in
+// says, because the thread's registers were led out of it or will be. Otherwise the kernel
+// would find that out when the thread runs on, and read the description, which would have to
+// exist until then. If the thread is in no such sequence, nothing changes.
 func (t *Thread) EndSequence(in func(symbols.Addr) bool) error {
 	area := t.rseqArea()
 	if area == 0 {
@@ -62,14 +62,13 @@ func (t *Thread) EndSequence(in func(symbols.Addr) bool) error {
 	return nil
 }
 
-// abortedSequence gives where the stopped thread, whose instruction pointer is
-// ip, goes on if that is in the middle of a restartable sequence.
+// abortedSequence returns where the stopped thread, whose instruction pointer is ip, will
+// continue if that is in the middle of a restartable sequence.
 //
-// The stop has interrupted the sequence, so the kernel would lead the thread to
-// the abort handler. But it looks where the thread is when it runs on: finding
-// it in an injected call it would take the sequence for finished, and the
-// thread would later commit what other threads have changed meanwhile
-// (kernel/rseq.c, rseq_ip_fixup).
+// The stop has interrupted the sequence, so the kernel would lead the thread to the abort
+// handler. But it checks where the thread is when it runs on. If that were in an injected call,
+// the kernel would take the sequence for finished, and the thread would later commit what other
+// threads have changed meanwhile (kernel/rseq.c, rseq_ip_fixup).
 func (t *Thread) abortedSequence(ip uint64) (to uint64, ok bool) {
 	area := t.rseqArea()
 	if area == 0 {

@@ -11,18 +11,18 @@ import (
 	"kprobe/internal/procfs"
 )
 
-// Call is a system call as rules of seccomp see it. Arguments that are nil, and the
-// address that it is made from, can be anything.
+// Call is a system call as seccomp rules see it. An argument that is nil can be anything, and
+// so can the address that the call is made from.
 type Call struct {
 	Number uint32
 	Args   [6]*uint64
 }
 
-// Allows reports whether the rules of seccomp that a stopped thread is under are known
-// to let a call through: there are none; or they are those that kprobe is under as well,
-// which makes the same call itself; or they can be read (PTRACE_SECCOMP_GET_FILTER, which
-// takes CAP_SYS_ADMIN, and a kernel with CONFIG_CHECKPOINT_RESTORE) and say so, whatever
-// isn't known of the call. ours says that kprobe makes the call.
+// Allows reports whether the seccomp rules of a stopped thread are known to allow a call. They
+// are if there are no rules; or if kprobe is under the same rules and makes the call itself
+// (ours); or if the rules can be read (PTRACE_SECCOMP_GET_FILTER, which takes CAP_SYS_ADMIN and
+// a kernel with CONFIG_CHECKPOINT_RESTORE) and allow it, whatever the unknown parts of the call
+// are.
 func (t *Thread) Allows(c *Call, ours bool) bool {
 	st, err := procfs.Thread(t.p.pid, t.tid).Status()
 	if err != nil {
@@ -48,8 +48,7 @@ func (t *Thread) Allows(c *Call, ours bool) bool {
 	}
 }
 
-// mayRestart reports whether rules of seccomp are known to let the thread make
-// restart_syscall.
+// mayRestart reports whether seccomp rules are known to let the thread make restart_syscall.
 func (t *Thread) mayRestart() bool {
 	if _, e := seccompFilter(t.tid, 0); e == syscall.EINVAL {
 		return true // there are no rules
@@ -57,7 +56,7 @@ func (t *Thread) mayRestart() bool {
 	return t.Allows(&Call{Number: unix.SYS_RESTART_SYSCALL}, true)
 }
 
-// data is struct seccomp_data, and which words of it are known.
+// data returns struct seccomp_data, and which words of it are known.
 func (c *Call) data() (b [64]byte, known [16]bool) {
 	le := binary.LittleEndian
 	le.PutUint32(b[0:], c.Number)
@@ -72,8 +71,8 @@ func (c *Call) data() (b [64]byte, known [16]bool) {
 	return b, known
 }
 
-// passes reports whether a filter lets the call through. One that looks at what isn't
-// known, or that isn't understood, doesn't.
+// passes reports whether a filter lets the call through. A filter that looks at unknown words,
+// or that isn't understood, doesn't.
 func (c *Call) passes(rules []unix.SockFilter) bool {
 	data, known := c.data()
 	var a, x uint32
