@@ -12,15 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// options are set on every thread in the call that seizes it, and are
-// inherited by what it creates. Not PTRACE_O_EXITKILL: the tracer's end must
-// not be the program's.
+// options are set on every thread in the call that seizes it, and are inherited by what the
+// thread creates. PTRACE_O_EXITKILL is not among them: the tracer's end must not be the
+// program's.
 const options = unix.PTRACE_O_TRACESYSGOOD | unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_TRACEFORK |
 	unix.PTRACE_O_TRACEVFORK | unix.PTRACE_O_TRACEEXEC | unix.PTRACE_O_TRACEEXIT
 
-// Handle has h answer events that can't wait for Run: a process that makes
-// others all the time has no thread fit for an injected call before the making
-// of one is answered. Without it such a process can't be changed before Run.
+// Handle makes h answer events that can't wait for Run. A process that makes others all the
+// time has no thread fit for an injected call before the creation of one is answered. Without
+// Handle such a process can't be changed before Run.
 func (t *Tracer) Handle(h Handler) error {
 	return t.Do(func() error {
 		t.handler = h
@@ -28,10 +28,10 @@ func (t *Tracer) Handle(h Handler) error {
 	})
 }
 
-// Run handles the events of all attached processes with h until none is left
-// (nil) or ctx is done (its error); the processes then stay attached and run,
-// and their next event waits for the next Run. It may be called from any
-// goroutine, once at a time; h is called on the tracer's thread.
+// Run handles the events of all attached processes with h until none is left (nil) or ctx is
+// done (its error). In the latter case the processes stay attached and keep running, and their
+// next event waits for the next Run. Any goroutine may call Run, one at a time. h is called on
+// the tracer's thread.
 func (t *Tracer) Run(ctx context.Context, h Handler) error {
 	stop := context.AfterFunc(ctx, func() {
 		// Only to end the wait; the loop looks at ctx.
@@ -50,7 +50,7 @@ func (t *Tracer) Run(ctx context.Context, h Handler) error {
 	})
 }
 
-// Stay has Run go on when no process is attached: others are going to be.
+// Stay makes Run continue when no process is attached, because others will be.
 func (t *Tracer) Stay() error {
 	return t.Do(func() error {
 		t.stays = true
@@ -82,10 +82,9 @@ func (t *Tracer) loop(ctx context.Context) error {
 	}
 }
 
-// once handles the oldest event that was put off, or waits for the next; it may
-// return without one. With WNOHANG it doesn't wait, and some is false where there
-// was nothing. may, if it isn't nil, says which events are handled now; the
-// others are put off.
+// once handles the oldest deferred event, or waits for the next one; it may return without one.
+// With WNOHANG it doesn't wait, and some is false if there was nothing. may, if not nil, says
+// which events are handled now. The others are deferred.
 func (t *Tracer) once(flags int, may func(*Thread) bool) (some bool, err error) {
 	if th := t.nextQueued(may); th != nil {
 		return true, t.handle(th)
@@ -120,8 +119,7 @@ func (t *Tracer) once(flags int, may func(*Thread) bool) (some bool, err error) 
 	return flags&unix.WNOHANG == 0, nil
 }
 
-// nextQueued takes the oldest event that was put off and may be handled now; nil
-// is none.
+// nextQueued takes the oldest deferred event that may be handled now; nil is none.
 func (t *Tracer) nextQueued(may func(*Thread) bool) *Thread {
 	for i := 0; i < len(t.queue); i++ {
 		th := t.queue[i]
@@ -138,7 +136,7 @@ func (t *Tracer) nextQueued(may func(*Thread) bool) *Thread {
 	return nil
 }
 
-// event takes one result of wait; may is as for once.
+// event handles one result of wait. For may see once.
 func (t *Tracer) event(tid int, st syscall.WaitStatus, may func(*Thread) bool) error {
 	th := t.threads[tid]
 	if !st.Stopped() {
@@ -187,8 +185,8 @@ func (t *Tracer) event(tid int, st syscall.WaitStatus, may func(*Thread) bool) e
 	return t.handle(th)
 }
 
-// handle classifies a thread's stop, asks the handler and resumes the thread.
-// A thread or process that vanished meanwhile is no error.
+// handle classifies a thread's stop, asks the handler and resumes the thread. If the thread or
+// process has vanished meanwhile, that is no error.
 func (t *Tracer) handle(th *Thread) error {
 	th.deferred = false
 	th.busy = true
@@ -240,7 +238,7 @@ func (t *Tracer) handle(th *Thread) error {
 	return err
 }
 
-// obey does what a verdict says, at the stop of a signal (or of a step).
+// obey executes a verdict at the stop of a signal (or of a step).
 func (t *Tracer) obey(th *Thread, v Verdict) error {
 	if th.gone || !th.stopped {
 		return nil // the handler detached the process
@@ -264,8 +262,8 @@ func (t *Tracer) obey(th *Thread, v Verdict) error {
 	return th.deliver(false)
 }
 
-// stop handles the stops of PTRACE_INTERRUPT, of job control, and the first
-// stop of a new thread.
+// stop handles the stops of PTRACE_INTERRUPT and of job control, and the first stop of a new
+// thread.
 func (t *Tracer) stop(th *Thread) error {
 	th.settleStop()
 	if !th.announced {
@@ -278,8 +276,8 @@ func (t *Tracer) stop(th *Thread) error {
 	return th.cont(0)
 }
 
-// settleStop completes the record of a PTRACE_EVENT_STOP: whether job control
-// made it, and the interrupted system call.
+// settleStop completes what is noted about a PTRACE_EVENT_STOP: whether job control made it,
+// and the interrupted system call.
 func (t *Thread) settleStop() {
 	t.groupStop = t.status.StopSignal() != syscall.SIGTRAP
 	t.rejoin = false

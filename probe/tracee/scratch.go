@@ -2,6 +2,6 @@
 
 package tracee
 
-// DropScratch forgets the areas that SetScratch named, so that they can be
-// unmapped: unused bytes of the process serve again.
+// DropScratch forgets the areas of SetScratch, so that they can be unmapped. Injected calls use
+// unused bytes of the process again.
 func (p *Process) DropScratch() { p.code, p.frame = 0, 0 }

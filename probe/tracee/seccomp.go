@@ -12,14 +12,12 @@ import (
 	"kprobe/probe/tracee/access"
 )
 
-// suspendSeccomp lets injected calls of the stopped thread pass the program's
-// rules, until resumeSeccomp or the tracer's end. It reports false if that
-// isn't needed.
+// suspendSeccomp lets injected calls of the stopped thread bypass the program's rules, until
+// resumeSeccomp or the tracer's end. It returns false if that isn't needed.
 //
-// Suspending takes CAP_SYS_ADMIN. Without it a filter can't even be asked
-// whether it would kill the program for the call, so such a thread is refused,
-// unless all its filters are those that the tracer is under as well, being in one
-// container or service with it (access.InheritedFilters).
+// Suspending takes CAP_SYS_ADMIN. Without it, kprobe can't even ask whether a filter would kill
+// the program for the call. So such a thread is refused, unless the tracer is under all of its
+// filters as well, being in the same container or service (access.InheritedFilters).
 func (t *Thread) suspendSeccomp() (suspended bool, err error) {
 	st, err := procfs.Thread(t.p.pid, t.tid).Status()
 	if err != nil {
@@ -42,13 +40,13 @@ func (t *Thread) suspendSeccomp() (suspended bool, err error) {
 	return false, fmt.Errorf("%d filters, which only root may suspend: %w", n, ErrSeccomp)
 }
 
-// inherits reports whether the thread's n filters are those that the tracer is under.
+// inherits reports whether the tracer is under the thread's n filters as well.
 func (t *Thread) inherits(n int) bool {
 	return n > 0 && access.InheritedFilters("/proc", os.Getpid(), t.p.pid, n)
 }
 
-// Filtered reports whether rules of seccomp may judge the system calls of a
-// process: those of one of its threads (procfs.Status.Judged). A process that is gone is.
+// Filtered reports whether seccomp rules may judge the system calls of a process, in any of its
+// threads (procfs.Status.Judged). It returns true for a process that is gone.
 func Filtered(pid int) bool {
 	tids, err := tasks(pid)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"kprobe/internal/procfs"
 )
 
-// Sharers lists the traced processes that use the memory of this one: vfork and
-// CLONE_VM children, followed or not. It is called on the tracer's thread.
+// Sharers lists the traced processes that use the memory of this one: vfork and CLONE_VM
+// children, followed or not. It must be called on the tracer's thread.
 func (p *Process) Sharers() []*Process {
 	var out []*Process
 	for _, q := range p.tr.procs {
@@ -23,8 +23,8 @@ func (p *Process) Sharers() []*Process {
 	return out
 }
 
-// StillSharers are Sharers without those that are known to have memory of their own by
-// now, as they have executed a program that nobody was told of yet.
+// StillSharers is Sharers without those that are known to have memory of their own by now,
+// because they have executed a program that the handler wasn't told about yet.
 func (p *Process) StillSharers() []*Process {
 	return slices.DeleteFunc(p.Sharers(), func(q *Process) bool {
 		same, known := compareMemory(p.pid, q.pid)
@@ -32,8 +32,8 @@ func (p *Process) StillSharers() []*Process {
 	})
 }
 
-// bequeath makes one of the children that share the memory of a process, which has
-// none any more, the one whose memory the others share.
+// bequeath is for a process that no longer has its memory. It makes one of the children that
+// share the memory the one whose memory the others share.
 func (p *Process) bequeath() {
 	list := p.Sharers()
 	if len(list) == 0 {
@@ -46,9 +46,8 @@ func (p *Process) bequeath() {
 	heir.shares = nil
 }
 
-// seizeSharers seizes the children that the threads, which are traced by now,
-// made before and that still use the process's memory. What changes in it
-// concerns them as well.
+// seizeSharers seizes the children that the process's threads made before they were traced, and
+// that still use its memory. Changes of that memory concern them as well.
 func (p *Process) seizeSharers(ctx context.Context) error {
 	for _, th := range p.Threads() {
 		kids, _ := procfs.Thread(p.pid, th.tid).Children() // none where this kernel doesn't tell
@@ -73,9 +72,9 @@ func (p *Process) seizeSharers(ctx context.Context) error {
 	return nil
 }
 
-// WithSharers calls fn with the stopped threads of the process and of the children
-// that share its memory, which are stopped for it. Threads of children that can't be
-// stopped are among those of AllLate.
+// WithSharers calls fn with the stopped threads of the process and of the children that share
+// its memory, which it stops for that. Threads of children that can't be stopped are among
+// those of AllLate.
 func (p *Process) WithSharers(ctx context.Context, stopped []*Thread, fn func([]*Thread) error) error {
 	for _, q := range p.Sharers() {
 		err := q.StopAll(ctx)
@@ -101,9 +100,9 @@ func (p *Process) AllLate() []*Thread {
 	return all
 }
 
-// IgnoreLate takes out of a stop's error what is none to the caller: threads that
-// didn't stop (*NotStoppedError). They wait in the kernel, and execute no code before
-// they have stopped; who writes over the place that they go on at asks AllLate.
+// IgnoreLate removes from a stop's error the part about threads that didn't stop
+// (*NotStoppedError). They wait in the kernel, and execute no code before they have stopped. A
+// caller that writes over the place where they continue must ask AllLate.
 func IgnoreLate(err error) error {
 	var late *NotStoppedError
 	if errors.As(err, &late) {

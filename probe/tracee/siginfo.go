@@ -16,7 +16,7 @@ const (
 	siKernel  = 0x80
 	trapBrkpt = 1
 	trapTrace = 2
-	// trapHwbkpt is of a debug register.
+	// trapHwbkpt is that of a debug register.
 	trapHwbkpt = 4
 )
 
@@ -28,11 +28,11 @@ func (s *Siginfo) Signal() syscall.Signal {
 	return syscall.Signal(int32(binary.LittleEndian.Uint32(s[0:])))
 }
 
-// Code gives si_code: positive if the kernel sent the signal for a reason
-// (SEGV_MAPERR …), SI_KERNEL 0x80, or 0 and below for what processes send.
+// Code returns si_code: positive if the kernel sent the signal for a reason (SEGV_MAPERR …;
+// SI_KERNEL is 0x80), 0 or negative if a process sent it.
 func (s *Siginfo) Code() int { return int(int32(binary.LittleEndian.Uint32(s[8:]))) }
 
-// PID gives si_pid, the sender, where Code says that there is one.
+// PID returns si_pid, the sender, if Code says that there is one.
 func (s *Siginfo) PID() int { return int(int32(binary.LittleEndian.Uint32(s[16:]))) }
 
 // Addr gives si_addr, the faulting address of SIGSEGV, SIGBUS, SIGILL, SIGFPE
@@ -41,8 +41,7 @@ func (s *Siginfo) Addr() symbols.Addr {
 	return symbols.Addr(binary.LittleEndian.Uint64(s[16:]))
 }
 
-// SetAddr changes si_addr in this copy; Thread.SetSiginfo makes it the
-// program's.
+// SetAddr changes si_addr in this copy. Thread.SetSiginfo gives it to the program.
 func (s *Siginfo) SetAddr(a symbols.Addr) { binary.LittleEndian.PutUint64(s[16:], uint64(a)) }
 
 // Synchronous reports whether the thread's own instruction raised the signal:
@@ -61,16 +60,16 @@ func (s *Siginfo) filtered() bool {
 	return s.Signal() == syscall.SIGSYS && s.Code() == sysSeccomp
 }
 
-// Stepped reports whether an instruction was executed with the trap flag set: here, by
-// the program itself. The trap of an int1 looks the same where the instruction is one, as a
-// step's says TRAP_BRKPT behind a system call, and now and then in virtual machines
+// Stepped reports whether an instruction was executed with the trap flag set. Here it is the
+// program that set the flag. The trap of an int1 looks the same if the instruction is one. The
+// trap of a step says TRAP_BRKPT after a system call, and now and then in virtual machines
 // (Thread.endsStep).
 func (s *Siginfo) Stepped() bool {
 	return s.Signal() == syscall.SIGTRAP && (s.Code() == trapTrace || s.Code() == trapBrkpt)
 }
 
-// comesAgain reports whether the signal is that of a fault which the instruction
-// raises again when it is executed again: not one of broken memory.
+// comesAgain reports whether the signal is that of a fault which the instruction raises again
+// when it is executed again. Faults of broken memory are not.
 func (s *Siginfo) comesAgain() bool {
 	const mceAR, mceAO = 4, 5
 	switch s.Signal() {
@@ -82,7 +81,7 @@ func (s *Siginfo) comesAgain() bool {
 	return false
 }
 
-// isStopSignal reports the signals whose default is to stop the process.
+// isStopSignal reports whether the default action of a signal is to stop the process.
 func isStopSignal(s syscall.Signal) bool {
 	switch s {
 	case syscall.SIGSTOP, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU:

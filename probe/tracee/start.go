@@ -20,15 +20,14 @@ type Command struct {
 	Stdin, Stdout, Stderr *os.File // nil is /dev/null
 	// Group is the process group to start it in; 0 is this process's.
 	Group int
-	// Ignored are signals that this process ignores and the program is not to.
+	// Ignored are signals that this process ignores and the program should not.
 	Ignored []syscall.Signal
 }
 
-// Start starts a program, in this process's group so that the terminal's
-// signals reach it as they would without a tracer. It is stopped, held as by
-// StopAll, before the first instruction of its image (the dynamic linker, if
-// it has one); ResumeAll lets it run. From then on all is as after Attach. It
-// may be called from any goroutine.
+// Start starts a program, in this process's group, so that the terminal's signals reach it as
+// without a tracer. The program is stopped, as by StopAll, before the first instruction of its
+// image (that of the dynamic linker, if it has one). ResumeAll lets it run. From then on
+// everything is as after Attach. Any goroutine may call it.
 func (t *Tracer) Start(ctx context.Context, c Command) (*Process, error) {
 	var p *Process
 	err := t.Do(func() error {
@@ -89,8 +88,8 @@ func (t *Tracer) start(c Command) (*Process, error) {
 	return p, nil
 }
 
-// byDefault has this process take signals by their default action, which programs
-// that it executes inherit, until undo is called.
+// byDefault makes this process, and so the programs that it executes, take signals by their
+// default action, until undo is called.
 func byDefault(signals []syscall.Signal) (undo func()) {
 	were := make([]sigaction, len(signals))
 	for i, sig := range signals {
@@ -103,9 +102,9 @@ func byDefault(signals []syscall.Signal) (undo func()) {
 	}
 }
 
-// takeOver turns the child's PTRACE_TRACEME, which can't be interrupted or
-// listened to, into a seizure. The child is kept from running in between by a
-// job control stop, which it leaves inside the kernel.
+// takeOver turns the child's PTRACE_TRACEME, which can't be interrupted or listened to, into a
+// seizure. In between, a job control stop keeps the child from running. The child leaves that
+// stop inside the kernel.
 func (t *Tracer) takeOver(pid int) (*Process, error) {
 	if err := t.expectStop(pid, syscall.SIGTRAP); err != nil {
 		return nil, err
@@ -133,8 +132,8 @@ func (t *Tracer) takeOver(pid int) (*Process, error) {
 	return p, nil
 }
 
-// unstop takes a thread that is stopped by job control to a stop on the way to
-// the delivery of SIGCONT, which is then dropped.
+// unstop takes a thread from a job control stop to a stop on the way to the delivery of
+// SIGCONT, which is then dropped.
 func (t *Tracer) unstop(th *Thread) error {
 	if err := syscall.Kill(th.tid, syscall.SIGCONT); err != nil {
 		return err

@@ -8,13 +8,12 @@ import (
 	"kprobe/symbols"
 )
 
-// trapFlag is TF of RFLAGS. A step sets it in the thread, where the kernel
-// hides it from everything but an instruction that stores the flags.
+// trapFlag is TF of RFLAGS. A step sets it in the thread. The kernel hides it from everything
+// except an instruction that stores the flags.
 const trapFlag = 1 << 8
 
-// beginStep makes the thread ready for a step, and notes whether the instruction about
-// to be stepped is a pushf, which would store our trap flag for the program to load
-// again.
+// beginStep prepares the thread for a step. It notes whether the instruction is a pushf, which
+// would store the tracer's trap flag for the program to load again.
 func (t *Thread) beginStep() {
 	t.pushesFlags, t.stepPlain, t.stepCall = false, false, false
 	t.openStep()
@@ -36,8 +35,8 @@ func (t *Thread) beginStep() {
 	}
 }
 
-// trapsItself reports whether code begins with an instruction whose step says
-// TRAP_BRKPT: an int1, or a system call.
+// trapsItself reports whether code begins with an instruction whose step says TRAP_BRKPT: an
+// int1, or a system call.
 func trapsItself(code []byte) bool {
 	const int1, firstPrefix, rexMask, rex = 0xf1, 0x64, 0xf0, 0x40
 	for i, c := range code {
@@ -58,9 +57,9 @@ func (t *Thread) stepsItself() bool {
 	return err == nil && r.Eflags&trapFlag != 0
 }
 
-// ownStep reports whether the present stop, whose siginfo is read, is behind a step that
-// the program has asked for itself.
-// It is that, too, where the tracer has sent what stands for its signal.
+// ownStep reports whether the present stop, whose siginfo has been read, follows a step that
+// the program itself has asked for. It also reports true for the tracer's stand-in for that
+// signal.
 func (t *Thread) ownStep() bool {
 	return !t.stepping && (t.si.Stepped() || len(t.owed) > 0 && t.isStandIn(&t.si)) && t.stepsItself()
 }
@@ -80,8 +79,8 @@ func storesFlags(code []byte) bool {
 	return false
 }
 
-// stepped clears, at the stop that follows, the trap flag that a stepped pushf
-// stored. It lies in the second byte whatever the size stored.
+// stepped clears, at the stop that follows, the trap flag that a stepped pushf stored. The flag
+// lies in the second byte, whatever the size stored.
 func (t *Thread) stepped() {
 	if !t.pushesFlags {
 		return

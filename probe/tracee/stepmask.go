@@ -13,22 +13,22 @@ import (
 
 // Steps of threads that block SIGTRAP
 //
-// The trap of a step is forced, as that of an int3 is (send_sigtrap in
-// arch/x86/kernel/traps.c): if the thread blocks SIGTRAP, as in a handler that blocks
-// all, the process loses its action on it. So the thread takes SIGTRAP while it is
-// stepped. In states:
+// The kernel forces the trap of a step, like that of an int3 (send_sigtrap in
+// arch/x86/kernel/traps.c). If the thread blocks SIGTRAP, as in a handler that blocks all
+// signals, the process loses its action for it. So the thread has SIGTRAP unblocked while it is
+// stepped. The states:
 //
 //	closed  the mask is the program's
-//	open    a step is about to be made, or was: stepMask is the program's mask where
-//	        that has SIGTRAP, which the thread's own hasn't then
-//	stale   a signal was delivered: it is looked at again before the next step
+//	open    a step is about to be made, or was made. If the program's mask has SIGTRAP,
+//	        stepMask is that mask, and the thread's mask lacks SIGTRAP
+//	stale   a signal was delivered: the mask is looked at again before the next step
 //
-// The trap behind a system call that sets the mask is forced, too, when the mask is
-// the new one. So rt_sigprocmask is done for the thread, and rt_sigreturn finds a
-// frame whose mask lacks SIGTRAP. The frame has its mask back if the thread is stopped
-// before it executes that, and isn't stepped then.
+// The trap after a system call that sets the mask is forced, too, and by then the mask is the
+// new one. So the tracer does rt_sigprocmask for the thread, and lets rt_sigreturn find a frame
+// whose mask lacks SIGTRAP. If the thread is stopped before it executes rt_sigreturn, and isn't
+// stepped, the frame gets its mask back.
 //
-// Whoever kills the tracer in between leaves the thread a mask without SIGTRAP.
+// If the tracer is killed in between, the thread keeps a mask without SIGTRAP.
 
 // openStep makes a step of the stopped thread safe for the process's action.
 func (t *Thread) openStep() {
@@ -51,7 +51,7 @@ func (t *Thread) openStep() {
 	}
 }
 
-// closeStep gives the stopped thread the mask that it had, if it has set no other.
+// closeStep restores the stopped thread's mask, if the thread has set no other.
 func (t *Thread) closeStep() {
 	t.stepOpen = false
 	if t.frameAt != 0 {
@@ -69,8 +69,8 @@ func (t *Thread) closeStep() {
 	t.stepMask = 0
 }
 
-// stepMasks deals with a system call that sets the mask, at which the thread is about
-// to be stepped. It reports whether the call is done: the thread is behind it.
+// stepMasks handles a system call that sets the mask and is about to be stepped. It reports
+// whether the call is done, with the thread after it.
 func (t *Thread) stepMasks(r *unix.PtraceRegs) bool {
 	switch int64(r.Rax) {
 	case unix.SYS_RT_SIGPROCMASK:
@@ -84,8 +84,8 @@ func (t *Thread) stepMasks(r *unix.PtraceRegs) bool {
 // sigsetSize is the size of the kernel's sigset_t.
 const sigsetSize = 8
 
-// stepSigprocmask does rt_sigprocmask(2) for the thread. Where the kernel would refuse
-// it, that is left to the kernel.
+// stepSigprocmask does rt_sigprocmask(2) for the thread. A call that the kernel would refuse is
+// left to the kernel.
 func (t *Thread) stepSigprocmask(r *unix.PtraceRegs) bool {
 	m, err := t.SigMask()
 	if err != nil || r.R10 != sigsetSize {
@@ -138,8 +138,8 @@ const frameMask = 296
 // frameFlags is that of the flags in uc_mcontext (REG_EFL of sys/ucontext.h).
 const frameFlags = 40 + 17*8
 
-// stepSigreturn takes SIGTRAP out of the mask of the frame that rt_sigreturn(2) is
-// about to restore.
+// stepSigreturn removes SIGTRAP from the mask of the frame that rt_sigreturn(2) is about to
+// restore.
 func (t *Thread) stepSigreturn(frame symbols.Addr) {
 	at := frame + frameMask
 	if t.frameAt == at {
@@ -160,9 +160,9 @@ func (t *Thread) stepSigreturn(frame symbols.Addr) {
 	}
 }
 
-// steppedSigreturn makes the frame's mask, at the stop that follows, the program's, and
-// its trap flag, which the kernel takes for the step's (set_flags and
-// user_disable_single_step in arch/x86/kernel).
+// steppedSigreturn restores, at the stop that follows, the program's mask and trap flag from
+// the frame. The kernel takes that flag for the step's (set_flags and user_disable_single_step
+// in arch/x86/kernel).
 func (t *Thread) steppedSigreturn() {
 	if t.frameAt == 0 {
 		return

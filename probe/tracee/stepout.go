@@ -10,11 +10,11 @@ import (
 	"kprobe/symbols"
 )
 
-// StepOut has a stopped thread execute instructions one by one, most of them at most,
-// while all others may stay stopped, until it is at an address that isn't within. It
-// reports whether it is: else a stop came that isn't that of a step or a signal, or the
-// thread waits. Signals that come meanwhile are held, for the thread's next deliver or
-// for leave. The trap of a step is the program's should the tracer be killed.
+// StepOut makes a stopped thread execute at most a number of instructions one by one, while all
+// others may stay stopped, until its address isn't within. It reports whether it got there;
+// otherwise a stop came that is not for a step or a signal, or the thread waits. Signals that
+// arrive meanwhile are held, for the thread's next deliver or for leave. If the tracer is
+// killed, the program gets the trap of the step.
 func (t *Thread) StepOut(within func(symbols.Addr) bool, most int) bool {
 	if t.busy || t.exitSeen || t.groupStop || t.debt != nil || !t.holdStop() {
 		return false
@@ -41,8 +41,8 @@ func (t *Thread) StepOut(within func(symbols.Addr) bool, most int) bool {
 	return false
 }
 
-// holdStop makes a signal's stop, whose signal is held then, and one of an interrupt
-// stops that need no answer. It is false for any other.
+// holdStop turns a signal's stop, whose signal is then held, and the stop of an interrupt into
+// stops that need no answer. It returns false for any other stop.
 func (t *Thread) holdStop() bool {
 	switch t.status >> 16 {
 	case 0:

@@ -13,35 +13,34 @@ import (
 
 // Times of StopAll.
 const (
-	// stopPatience is how long threads that wait interruptibly may take, and
-	// whatever else takes only a moment.
+	// stopPatience is how long threads that wait interruptibly may take, and whatever else
+	// takes only a moment.
 	stopPatience = 2 * time.Second
-	// starvedPatience is how long threads may take that could run and get no
-	// processor.
+	// starvedPatience is how long threads may take that could run but get no processor.
 	starvedPatience = 10 * time.Second
-	// stopGrace is how long a thread may take before it is looked at, and
-	// interrupted again; one that waits for a vfork child is given up then.
+	// stopGrace is how long a thread may take before it is looked at, and interrupted
+	// again. One that waits for a vfork child is given up then.
 	stopGrace = 20 * time.Millisecond
-	// stallPatience is how long an uninterruptible wait may take: for a page
-	// from a disk, or for the memory map's lock, whose holder may wait for a
-	// processor. The others are stopped meanwhile.
+	// stallPatience is how long an uninterruptible wait may take: for a page from a disk,
+	// or for the memory map's lock, whose holder may wait for a processor. The other
+	// threads are stopped meanwhile.
 	stallPatience = 500 * time.Millisecond
-	// detachPatience is what all of them may take if the process is to be
-	// left: what is given up then stays traced.
+	// detachPatience is how long all of this may take if the process is about to be left: a
+	// thread that is given up then stays traced.
 	detachPatience = 30 * time.Second
-	// vforkPatience is how long a process that is to be left may have no thread
-	// that doesn't wait for a vfork child.
+	// vforkPatience is how long a process that is about to be left may have only threads
+	// that wait for a vfork child.
 	vforkPatience = time.Second
 )
 
-// StopAll stops all threads of the process and keeps them stopped until
-// ResumeAll; the two nest. What happens to them meanwhile is handled after.
-// Inside a Handler's method the pair must be complete before it returns.
+// StopAll stops all threads of the process and keeps them stopped until ResumeAll. Pairs may
+// nest. What happens to the threads meanwhile is handled afterwards. In a method of a Handler
+// the pair must be complete before the method returns.
 //
-// Threads that don't stop are reported in a *NotStoppedError; the others are
-// stopped nevertheless, and ResumeAll must be called. They wait in the kernel,
-// and stop before they execute program code. If ctx has no deadline they are
-// waited for until they can be seen to wait for long, at most ten seconds.
+// If some threads don't stop, the error is a *NotStoppedError. The others are stopped
+// nevertheless, and ResumeAll must be called. Threads that don't stop wait in the kernel, and
+// stop before they execute program code. If ctx has no deadline, StopAll waits until it can
+// tell that they wait for long, at most ten seconds.
 func (p *Process) StopAll(ctx context.Context) error {
 	return p.tr.Do(func() error { return p.stopAll(ctx) })
 }
@@ -65,7 +64,7 @@ func (p *Process) stopAll(ctx context.Context) error {
 	return p.allStopped(missing)
 }
 
-// allStopped is the result of a stop that missed some threads.
+// allStopped returns the result of a stop that missed some threads.
 func (p *Process) allStopped(missing []*Thread) error {
 	if len(p.threads) == 0 {
 		return ErrGone
@@ -80,8 +79,8 @@ func (p *Process) allStopped(missing []*Thread) error {
 	return nil
 }
 
-// stopThreads interrupts and waits until no unknown thread shows up. stall is
-// how long an uninterruptible wait may take.
+// stopThreads interrupts threads and waits until no unknown thread shows up. stall is how long
+// an uninterruptible wait may take.
 func (p *Process) stopThreads(deadline time.Time, stall time.Duration) (missing []*Thread, err error) {
 	for {
 		for _, th := range p.threads {
@@ -163,9 +162,9 @@ func (p *Process) collect(deadline time.Time, stall time.Duration) (missing []*T
 	return missing
 }
 
-// letExit lets threads go on that have stopped on their way to their end, and
-// reports whether there were any: a thread that executes a program waits for
-// them, uninterruptibly. They execute nothing of the program any more.
+// letExit lets threads continue that have stopped on their way to their end, and reports
+// whether there were any. A thread that executes a program waits for them, uninterruptibly.
+// They execute nothing of the program any more.
 func (p *Process) letExit() (any bool) {
 	for _, th := range p.Threads() {
 		if !th.stopped {
@@ -181,8 +180,8 @@ func (p *Process) letExit() (any bool) {
 	return any
 }
 
-// poll takes the next status of one thread, if there is one, without handling
-// it. It reports false if there is none.
+// poll takes the next status of one thread, without handling it. It returns false if there is
+// none.
 func (t *Tracer) poll(th *Thread, flags int) bool {
 	if st, ok := t.early[th.tid]; ok {
 		delete(t.early, th.tid)
@@ -209,8 +208,8 @@ func (t *Tracer) poll(th *Thread, flags int) bool {
 	return true
 }
 
-// take records a stop of a thread that is kept stopped. Only the stop that was
-// asked for needs no handling afterwards.
+// take records a stop of a thread that is kept stopped. Any stop but the one that was asked for
+// needs handling afterwards.
 func (t *Thread) take(st syscall.WaitStatus) {
 	t.note(st)
 	if t.paid() {
@@ -228,10 +227,9 @@ func (t *Thread) take(st syscall.WaitStatus) {
 	t.interrupts = false
 }
 
-// finishStep completes the step, or takes the trap or fault, that an interrupt
-// overtook: its signal is under way already, and must not reach the program when what
-// has raised it is taken out, or the thread is left. A step that waits in a system call
-// has no trap yet.
+// finishStep completes the step, or takes the trap or fault, that an interrupt has overtaken.
+// Its signal is already on its way. It must not reach the program if its cause is removed or
+// the thread is left. A step that waits in a system call has no trap yet.
 func (t *Thread) finishStep() {
 	// Each signal of job control may come before the trap.
 	for end := time.Now().Add(stopPatience); t.unfinished() && time.Now().Before(end); {
@@ -248,8 +246,8 @@ func (t *Thread) finishStep() {
 	}
 }
 
-// unfinished reports whether a trap or fault is still to come of a thread that an
-// interrupt, or job control, has stopped.
+// unfinished reports whether a thread that an interrupt, or job control, has stopped still has
+// a trap or fault to come.
 func (t *Thread) unfinished() bool {
 	if !t.Stopped() || t.status>>16 != unix.PTRACE_EVENT_STOP {
 		return false
@@ -299,9 +297,8 @@ func (p *Process) resumeAll() error {
 	return errors.Join(errs...)
 }
 
-// WithStopped runs fn with all threads stopped and resumes them. Threads that
-// did not stop are not among those given to fn, and are reported by a
-// *NotStoppedError if fn has no error of its own.
+// WithStopped runs fn with all threads stopped, and resumes them. Threads that did not stop are
+// not passed to fn. If fn has no error of its own, they are reported by a *NotStoppedError.
 func (p *Process) WithStopped(ctx context.Context, fn func([]*Thread) error) error {
 	return p.tr.Do(func() error { return p.withStopped(ctx, fn) })
 }

@@ -74,7 +74,7 @@ type Thread struct {
 	si        Siginfo
 }
 
-// TID gives the thread's id as the tracer's PID namespace numbers it.
+// TID returns the thread's id in the tracer's PID namespace.
 func (t *Thread) TID() int { return t.tid }
 
 // Process gives the process that the thread belongs to.
@@ -83,9 +83,9 @@ func (t *Thread) Process() *Process { return t.p }
 // Stopped reports whether the thread is in a ptrace stop.
 func (t *Thread) Stopped() bool { return t.stopped && !t.gone }
 
-// Regs gives the registers of the stopped thread. They are read once a stop;
-// what the caller changes in them is written back just before the thread runs
-// on. The error is ErrGone or ErrRunning.
+// Regs returns the registers of the stopped thread. They are read once per stop. Changes that
+// the caller makes in them are written just before the thread continues. Errors are ErrGone and
+// ErrRunning.
 func (t *Thread) Regs() (*unix.PtraceRegs, error) {
 	if t.haveRegs {
 		return &t.cur, nil
@@ -104,8 +104,8 @@ func (t *Thread) Regs() (*unix.PtraceRegs, error) {
 	return &t.cur, nil
 }
 
-// SetRegs replaces the registers of the stopped thread; they are written just
-// before the thread runs on.
+// SetRegs replaces the registers of the stopped thread. They are written just before the thread
+// continues.
 func (t *Thread) SetRegs(r *unix.PtraceRegs) error {
 	if _, err := t.Regs(); err != nil {
 		return err
@@ -146,7 +146,7 @@ func (t *Thread) Vector() (*fetch.Vector, error) {
 	return v, nil
 }
 
-// vectorAt is where struct user_fpregs_struct has a register of a Vector: in
+// vectorAt returns the offset in struct user_fpregs_struct of a register of a Vector: in
 // xmm_space, or st_space.
 func vectorAt(i int) int {
 	if i >= 16 {
@@ -170,8 +170,7 @@ func (t *Thread) SetVector(v *fetch.Vector) error {
 	return nil
 }
 
-// SigMask gives the set of signals that the stopped thread blocks; bit n-1 is
-// signal n.
+// SigMask returns the set of signals that the stopped thread blocks. Bit n-1 is signal n.
 func (t *Thread) SigMask() (uint64, error) {
 	m, e := getSigmask(t.tid)
 	if e != 0 {
@@ -196,7 +195,7 @@ func (t *Thread) Blocked(sig syscall.Signal) (bool, error) {
 
 func sigBit(sig syscall.Signal) uint64 { return 1 << (uint(sig) - 1) }
 
-// readSiginfo makes t.si the siginfo of the present stop.
+// readSiginfo reads the siginfo of the present stop into t.si.
 func (t *Thread) readSiginfo() error {
 	if t.haveSi {
 		return nil
@@ -211,9 +210,8 @@ func (t *Thread) readSiginfo() error {
 	return nil
 }
 
-// SetSiginfo replaces the siginfo of the signal that stopped the thread: what
-// the program's handler sees if the verdict is Deliver, or Step and the signal
-// is delivered after.
+// SetSiginfo replaces the siginfo of the signal that stopped the thread. The program's handler
+// sees it if the verdict is Deliver, or if it is Step and the signal is delivered afterwards.
 func (t *Thread) SetSiginfo(si *Siginfo) error {
 	if e := setSiginfo(t.tid, si); e != 0 {
 		return t.failed("setsiginfo", e)
@@ -222,9 +220,8 @@ func (t *Thread) SetSiginfo(si *Siginfo) error {
 	return nil
 }
 
-// Signal reports the signal whose event waits to be handled in a thread that
-// was found stopped (in WithStopped, or the prepare of Detach); ok is false if
-// there is none.
+// Signal returns the signal whose event is pending in a thread that was found stopped (in
+// WithStopped, or the prepare function of Detach). ok is false if there is none.
 func (t *Thread) Signal() (sig syscall.Signal, ok bool) {
 	if !t.deferred || t.status>>16 != 0 {
 		return 0, false
@@ -232,21 +229,20 @@ func (t *Thread) Signal() (sig syscall.Signal, ok bool) {
 	return t.status.StopSignal(), true
 }
 
-// AtTrap reports whether the event that waits to be handled in a thread that was
-// found stopped is an int3's: the thread has executed nothing behind it, though
-// its instruction pointer is there.
+// AtTrap reports whether the pending event of a thread that was found stopped is that of an
+// int3. The thread has then executed nothing after the int3, although its instruction pointer
+// is there.
 func (t *Thread) AtTrap() bool {
 	sig, ok := t.Signal()
 	return ok && sig == syscall.SIGTRAP && t.readSiginfo() == nil && t.si.Code() == siKernel
 }
 
-// Stepping reports whether the thread is executing the one instruction that a
-// verdict Step asked for, or has executed it and Stepped was not called yet.
+// Stepping reports whether the thread is executing the one instruction that a verdict Step
+// asked for, or has executed it and Stepped was not called yet.
 func (t *Thread) Stepping() bool { return t.stepping }
 
-// CancelStep makes the thread run on freely from where its registers say, and
-// Stepped will not be called. It is for a handler that takes a stopped thread
-// out of a copy.
+// CancelStep makes the thread run freely from where its registers say. Stepped will not be
+// called. It is for a handler that takes a stopped thread out of a copy.
 func (t *Thread) CancelStep() {
 	t.stepping = false
 	if t.deferred && t.status>>16 == 0 && t.status.StopSignal() == syscall.SIGTRAP {
@@ -254,9 +250,8 @@ func (t *Thread) CancelStep() {
 	}
 }
 
-// DropTrap forgets an int3's trap whose event waits to be handled in a thread that
-// was found stopped, and reports whether there was one: whoever calls it sees to
-// where the thread goes on.
+// DropTrap drops the pending trap of an int3 in a thread that was found stopped, and reports
+// whether there was one. The caller decides where the thread continues.
 func (t *Thread) DropTrap() bool {
 	if !t.AtTrap() || !t.atTrap() {
 		return false
@@ -265,9 +260,9 @@ func (t *Thread) DropTrap() bool {
 	return true
 }
 
-// DropFault forgets a fault's signal whose event waits to be handled in a thread
-// that was found stopped, and reports whether there was one: the instruction has
-// had no effect, and whoever calls it sees to where the thread goes on.
+// DropFault drops the pending signal of a fault in a thread that was found stopped, and reports
+// whether there was one. The instruction has had no effect. The caller decides where the thread
+// continues.
 func (t *Thread) DropFault(sig syscall.Signal) bool {
 	if now, ok := t.Signal(); !ok || now != sig || t.readSiginfo() != nil || !t.si.Synchronous() {
 		return false
@@ -279,7 +274,7 @@ func (t *Thread) DropFault(sig syscall.Signal) bool {
 // stopStatus is the status of a stop that PTRACE_INTERRUPT made.
 const stopStatus = syscall.WaitStatus(unix.PTRACE_EVENT_STOP<<16 | int(syscall.SIGTRAP)<<8 | 0x7f)
 
-// Resume lets a thread run on that a verdict Stay keeps stopped.
+// Resume lets a thread continue that the verdict Stay keeps stopped.
 func (t *Thread) Resume() error {
 	if t.gone {
 		return ErrGone
@@ -294,8 +289,8 @@ func (t *Thread) Resume() error {
 	return t.cont(0)
 }
 
-// failed makes the error of a ptrace call; a thread that was killed in its
-// stop answers ESRCH.
+// failed makes the error of a ptrace call. For a thread that was killed in its stop the call
+// returns ESRCH.
 func (t *Thread) failed(op string, e syscall.Errno) error {
 	return &PtraceError{op, t.tid, e}
 }

@@ -13,15 +13,15 @@ import (
 	"kprobe/symbols"
 )
 
-// Piece is what is to be written somewhere.
+// Piece is data to be written to an address.
 type Piece struct {
 	At symbols.Addr
 	B  []byte
 }
 
-// WriteTogether writes small pieces of memory that the program may write to, one
-// after the other in one system call: a tracer that is killed has written all of them
-// or nothing. On an error none is written, unless it is io.ErrShortWrite.
+// WriteTogether writes small pieces to memory that the program may write to, one after another
+// in one system call: a tracer that is killed has written all of them or none. On an error none
+// is written, unless the error is io.ErrShortWrite.
 func (p *Process) WriteTogether(pieces ...Piece) error {
 	var local []unix.Iovec
 	var remote []unix.RemoteIovec

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// wakeSignal interrupts the tracer's wait: a real-time signal for which the Go
-// runtime has a handler that does nothing unless os/signal was asked for it.
+// wakeSignal interrupts the tracer's wait. It is a real-time signal for which the Go runtime
+// has a handler that does nothing, unless os/signal was asked for it.
 const wakeSignal = syscall.Signal(51)
 
 // SA_RESTART and SA_NOCLDSTOP of arch/x86/include/uapi/asm/signal.h.
@@ -25,12 +25,12 @@ const (
 	saNoCldStop = 1
 )
 
-// wakeEvery is how often a wake-up is repeated until it was noticed: a signal
-// that arrives just before the wait starts wakes nobody.
+// wakeEvery is how often a wake-up is repeated until it is noticed: a signal that arrives just
+// before the wait starts wakes nobody.
 const wakeEvery = 500 * time.Microsecond
 
-// Tracer traces processes from one operating system thread of its own. Do,
-// Attach, Start, Run and Close may be called from any goroutine.
+// Tracer traces processes from an OS thread of its own. Any goroutine may call Do, Attach,
+// Start, Run and Close.
 type Tracer struct {
 	tid    int
 	pid    int
@@ -61,11 +61,11 @@ type state struct {
 	stays    bool // Run goes on without processes
 	place    placement
 	cpus     cpuFiles
-	// fails is FailWith's; injecting says that it isn't asked.
+	// fails is set by FailWith. injecting says that it isn't asked.
 	fails     func(Request) error
 	injecting bool
 	untold    bool // LoseStatus's
-	// answering says that Answer is under way; broken, that it has failed.
+	// answering says that Answer is running; broken, that it has failed.
 	answering, broken bool
 }
 
@@ -98,8 +98,8 @@ func New() (*Tracer, error) {
 	return t, nil
 }
 
-// quietChildren spares this process the SIGCHLD that the kernel would send it
-// for every stop of a traced thread, a fifth of the cost of a stop.
+// quietChildren keeps the kernel from sending this process a SIGCHLD for every stop of a traced
+// thread, which is a fifth of the cost of a stop.
 func quietChildren() error {
 	var sa sigaction
 	if e := rtSigaction(syscall.SIGCHLD, nil, &sa); e != 0 {
@@ -112,8 +112,8 @@ func quietChildren() error {
 	return nil
 }
 
-// makeInterrupting takes SA_RESTART from the runtime's handler of the wake
-// signal: with it the kernel would restart the wait.
+// makeInterrupting removes SA_RESTART from the runtime's handler of the wake signal. With it
+// the kernel would restart the wait.
 func makeInterrupting() error {
 	var sa sigaction
 	if e := rtSigaction(wakeSignal, nil, &sa); e != 0 {
@@ -150,7 +150,7 @@ func (t *Tracer) thread(ready chan<- error) {
 	}
 }
 
-// runJobs runs what was queued by Do.
+// runJobs runs what Do has queued.
 func (t *Tracer) runJobs() {
 	for t.queued.Load() > 0 {
 		t.mu.Lock()
@@ -167,9 +167,9 @@ func (t *Tracer) runJobs() {
 // Here reports whether the caller runs on the tracer's thread.
 func (t *Tracer) Here() bool { return unix.Gettid() == t.tid }
 
-// Do runs fn on the tracer's thread, between two events if Run is under way,
-// and returns what fn returns. It may be called from any goroutine; on the
-// tracer's thread itself it runs fn directly. After Close it returns ErrClosed.
+// Do runs fn on the tracer's thread, between two events if Run is running, and returns what fn
+// returns. Any goroutine may call it. On the tracer's thread itself it runs fn directly. After
+// Close it returns ErrClosed.
 func (t *Tracer) Do(fn func() error) error {
 	if t.Here() {
 		return fn()
@@ -203,14 +203,14 @@ func (t *Tracer) Do(fn func() error) error {
 	return j.err
 }
 
-// wake makes a wait that is under way return EINTR.
+// wake makes a wait in progress return EINTR.
 func (t *Tracer) wake() {
 	// The thread is ours until Close has ended; a failure means that it ended.
 	_ = unix.Tgkill(t.pid, t.tid, wakeSignal)
 }
 
-// wakeAt wakes the tracer's thread from d on, again and again, until the
-// returned function is called. It is the timeout of a wait.
+// wakeAt wakes the tracer's thread repeatedly, after d, until the returned function is called.
+// It is the timeout of a wait.
 func (t *Tracer) wakeAt(d time.Duration) (stop func()) {
 	var over atomic.Bool
 	var timer *time.Timer
@@ -232,8 +232,8 @@ func (t *Tracer) wakeAt(d time.Duration) (stop func()) {
 	}
 }
 
-// Close detaches every process that is still attached, lets it run on, and
-// ends the tracer's thread. A Run under way must have been cancelled before.
+// Close detaches every process that is still attached, lets it continue, and ends the tracer's
+// thread. If Run is running, it must be cancelled first.
 func (t *Tracer) Close() error {
 	var errs []error
 	err := t.Do(func() error {
@@ -270,14 +270,14 @@ func (t *Tracer) Close() error {
 	return errors.Join(append(errs, err)...)
 }
 
-// reapChildren takes the status of started processes that have ended.
+// reapChildren collects the status of started processes that have ended.
 func (t *Tracer) reapChildren() {
 	for pid := range t.children {
 		t.reap(pid)
 	}
 }
 
-// reap takes the status of a started process that nobody traces, if it has ended.
+// reap collects the status of a started process that nobody traces, if it has ended.
 func (t *Tracer) reap(pid int) {
 	var st uint32
 	if n, _ := wait(pid, &st, unix.WNOHANG); n == pid {
@@ -285,7 +285,7 @@ func (t *Tracer) reap(pid int) {
 	}
 }
 
-// noteReaped notes how a started process has ended, if that is what the status says.
+// noteReaped notes how a started process has ended, if the status says that it has.
 func (t *Tracer) noteReaped(pid int, st syscall.WaitStatus) {
 	if !t.children[pid] || !st.Exited() && !st.Signaled() {
 		return
@@ -297,14 +297,14 @@ func (t *Tracer) noteReaped(pid int, st syscall.WaitStatus) {
 	t.reaped[pid] = st
 }
 
-// Reaped tells how a process that Start started ended, if it did after it was let go.
-// It is to be called behind Close.
+// Reaped returns how a process of Start ended, if it ended after it was let go. It must be
+// called after Close.
 func (t *Tracer) Reaped(pid int) (st syscall.WaitStatus, ok bool) {
 	st, ok = t.reaped[pid]
 	return st, ok
 }
 
-// processes returns a copy, since handling them changes the map.
+// processes returns a copy, because handling the processes changes the map.
 func (t *Tracer) processes() []*Process {
 	ps := make([]*Process, 0, len(t.procs))
 	for _, p := range t.procs {

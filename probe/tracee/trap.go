@@ -8,10 +8,10 @@ import (
 	"kprobe/symbols"
 )
 
-// trap handles a SIGTRAP: an int3, the end of a step, or a signal that
-// somebody sent. Only the siginfo tells them apart for sure: a SIGTRAP sent by
-// kill may find the thread just behind an int3 that it has not executed. The
-// price is a twentieth of a stop, saved where the handler is a TrapKnower.
+// trap handles a SIGTRAP: an int3, the end of a step, or a signal that somebody sent. Only the
+// siginfo distinguishes them reliably: a SIGTRAP sent by kill may find the thread just after an
+// int3 that it has not executed. Reading it costs a twentieth of a stop, which a TrapKnower
+// saves.
 func (t *Tracer) trap(th *Thread) error {
 	if k, ok := t.handler.(TrapKnower); ok && !th.stepping {
 		if r, err := th.Regs(); err == nil && k.KnowsTrap(th, symbols.Addr(r.Rip-1)) {
@@ -40,11 +40,11 @@ func (t *Tracer) trap(th *Thread) error {
 	return t.signal(th, syscall.SIGTRAP)
 }
 
-// endsStep reports whether the present stop is the end of a single step, its
-// siginfo being read. That of a system call says TRAP_BRKPT (arch/x86/kernel/
-// ptrace.c, user_single_step_report). So does any other now and then in a virtual
-// machine that loses the status register: the kernel takes it for an int1's
-// (arch/x86/kernel/traps.c, exc_debug_user).
+// endsStep reports whether the present stop, whose siginfo has been read, is the end of a
+// single step. The step of a system call says TRAP_BRKPT (arch/x86/kernel/ptrace.c,
+// user_single_step_report). So does any other step now and then in a virtual machine that loses
+// the status register: the kernel takes it for an int1's (arch/x86/kernel/traps.c,
+// exc_debug_user).
 func (t *Thread) endsStep() bool {
 	switch t.si.Code() {
 	case trapTrace:
@@ -55,36 +55,34 @@ func (t *Thread) endsStep() bool {
 	return false
 }
 
-// strayStep reports whether the present stop, whose siginfo is read, can be the end of a
-// step that somebody has asked for of whom nothing is known but that.
+// strayStep reports whether the present stop, whose siginfo has been read, can be the end of a
+// step that an unknown earlier tracer asked for.
 func (t *Thread) strayStep() bool {
 	return t.si.Code() == trapTrace || t.si.Code() == trapBrkpt && !t.behindIcebp()
 }
 
-// untoldStep reports whether the trap of the present stop, which says TRAP_BRKPT, is
-// that of the thread's step. An int1's that the program has queued to itself comes
-// before the step.
+// untoldStep reports whether the trap of the present stop, which says TRAP_BRKPT, is that of
+// the thread's step. If the program has queued the trap of an int1 to itself, that comes before
+// the step.
 func (t *Thread) untoldStep() bool {
 	r, err := t.Regs()
 	return err == nil && t.stepPlain && uint64(t.si.Addr()) == t.orig.Rip &&
 		(r.Rip != t.stepFrom || !t.behindIcebp())
 }
 
-// steppedCall reports whether the instruction that was stepped is a system call, from
-// which the thread may have come anywhere: rt_sigreturn.
+// steppedCall reports whether the stepped instruction is a system call after which the thread
+// may be anywhere: rt_sigreturn.
 func (t *Thread) steppedCall() bool {
 	r, err := t.Regs()
 	return err == nil && t.stepCall && r.Rip != t.stepFrom
 }
 
-// behindSyscall reports whether the instruction before the thread's next one
-// is a system call.
+// behindSyscall reports whether the instruction before the thread's next one is a system call.
 func (t *Thread) behindSyscall() bool {
 	return t.behind("\x0f\x05")
 }
 
-// behind reports whether code, of two bytes at most, stands before the thread's next
-// instruction.
+// behind reports whether code, at most two bytes, stands before the thread's next instruction.
 func (t *Thread) behind(code string) bool {
 	r, err := t.Regs()
 	if err != nil {
@@ -122,8 +120,8 @@ func (t *Tracer) breakpoint(th *Thread) error {
 	return t.obey(th, v)
 }
 
-// staleBreakpoint puts a thread back that hit an int3 which was removed before
-// the hit was handled.
+// staleBreakpoint moves a thread back that hit an int3 which was removed before the hit was
+// handled.
 func (t *Thread) staleBreakpoint() bool {
 	r, err := t.Regs()
 	if err != nil {

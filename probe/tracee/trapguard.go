@@ -12,54 +12,51 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// trapGuard watches what the kernel does to a program's SIGTRAP when an int3
-// is hit by a thread that blocks or ignores it: force_sig resets the action to
-// SIG_DFL and unblocks the signal, although the tracer takes it (kernel/
-// signal.c, force_sig_info_to_task). In states:
+// trapGuard watches what the kernel does to a program's SIGTRAP when an int3 is hit by a thread
+// that blocks or ignores it. force_sig then resets the action to SIG_DFL and unblocks the
+// signal, although the tracer takes it (kernel/signal.c, force_sig_info_to_task). The states:
 //
-//	guarded   the action is the one that GuardTrap read, or one that the program
-//	          has set since
-//	lost      a thread that blocked SIGTRAP stands at an int3: the action is
-//	          SIG_DFL, its flags, mask and restorer are those of before, and
-//	          SIGTRAP isn't in that thread's mask
-//	given up  the program, or a fallback handler that is to end it, has made
-//	          SIG_DFL the action: it keeps that until GuardTrap is called again
-//	guarded   again, before the thread runs on, and before any SIGTRAP is
-//	          delivered to the program. A thread that hit an int3 in between
-//	          may have blocked the signal, too, without a trace: it is doubtful.
+//	guarded   the action is the one that GuardTrap read, or one that the program has set since
+//	lost      a thread that blocked SIGTRAP stands at an int3. The action is SIG_DFL, with the
+//	          previous flags, mask and restorer, and SIGTRAP isn't in that thread's mask
+//	given up  the program, or a fallback handler that should end it, has set SIG_DFL: that
+//	          stays until GuardTrap is called again
+//	guarded   again, before the thread continues, and before any SIGTRAP is delivered to the
+//	          program. Another thread that hit an int3 in between may have blocked the
+//	          signal, too, and left no trace of that: it is doubtful
 type trapGuard struct {
 	armed bool
 	act   Sigaction
-	// eager: a thread that blocked nothing else has lost it, look at every stop.
+	// eager: a thread that blocked nothing else has lost the action, so every stop is
+	// looked at.
 	eager bool
-	// blocked are the masks, less SIGTRAP, that threads had which blocked it.
+	// blocked are the masks, without SIGTRAP, of threads that blocked it.
 	blocked map[uint64]bool
-	// unclear is the action that was lost last without a sign of who did it, and
-	// unclearSi the signal that was about to be delivered then.
+	// unclear is the action that was last lost without a sign of who did it. unclearSi is
+	// the signal that was about to be delivered then.
 	unclear   Sigaction
 	unclearSi Siginfo
 	stat      int // descriptor of the leader's stat file, 0: not open
 }
 
-// guardEvery is how many breakpoint stops of a thread that blocks no signal now
-// go by between two looks at the process's SIGTRAP action, once the first few
-// were looked at. Such a thread may have blocked SIGTRAP alone.
+// guardEvery is how many breakpoint stops of a thread that blocks no signal pass between two
+// looks at the process's SIGTRAP action, after the first few, which are all looked at. Such a
+// thread may have blocked SIGTRAP alone.
 const (
 	guardFirst = 4
 	guardEvery = 64
 )
 
-// GuardTrap reads what the process does on SIGTRAP and keeps it so: where the
-// kernel resets it because a thread hits an int3 with SIGTRAP blocked or
-// ignored, it is set again before the thread runs on, and the thread's mask is
-// repaired. It must be called before the first int3 is written, and again
-// after the program's action was changed on its behalf. A program that has no
-// handler loses nothing but the mask of that thread, which the kernel doesn't
-// let us know; no look is spent on it (Guarded).
+// GuardTrap reads the process's action for SIGTRAP and keeps it: if the kernel resets it
+// because a thread hits an int3 with SIGTRAP blocked or ignored, the action is set again before
+// the thread continues, and the thread's mask is repaired. GuardTrap must be called before the
+// first int3 is written, and again after the program's action was changed on its behalf. A
+// program without a handler only loses the mask of that thread, which the kernel doesn't
+// reveal; nothing is checked for it (Guarded).
 //
-// Each stop of a thread that blocks other signals is looked at, as one that
-// blocks all for a moment does, and each delivery of a SIGTRAP. Of the others the
-// first few stops are, then one in 64.
+// The action is checked at each stop of a thread that blocks other signals, as one that blocks
+// all for a moment does, and before each delivery of a SIGTRAP. Of other threads the first few
+// stops are checked, then one in 64.
 func (p *Process) GuardTrap(ctx context.Context, t *Thread) error {
 	act, err := p.Sigaction(ctx, t, syscall.SIGTRAP)
 	if err != nil {
@@ -79,8 +76,7 @@ func (g *trapGuard) close() {
 	*g = trapGuard{}
 }
 
-// checkForced repairs what the trap that stopped th, and is the tracer's, has
-// cost the program.
+// checkForced repairs the damage of the trap that stopped th and that is the tracer's.
 func (p *Process) checkForced(th *Thread) error {
 	if p.shares != nil {
 		return nil // a vfork child's actions are its own, and short-lived
@@ -117,10 +113,10 @@ func (p *Process) checkForced(th *Thread) error {
 	return nil
 }
 
-// deliverTrap delivers to the program the SIGTRAP that stopped th. The kernel
-// looks at the action once th has left its stop, so until th is in the handler
-// no other thread may run that would reset it: they are stopped, the action is
-// looked at, and th is let go to its handler's first instruction.
+// deliverTrap delivers to the program the SIGTRAP that stopped th. The kernel looks at the
+// action once th has left its stop. Until th is in the handler, no other thread may run that
+// would reset the action. So the others are stopped, the action is checked, and th runs to its
+// handler's first instruction.
 func (t *Tracer) deliverTrap(th *Thread) error {
 	p := th.p
 	switch {
@@ -148,9 +144,9 @@ func (t *Tracer) deliverTrap(th *Thread) error {
 	return err
 }
 
-// enterHandler lets the thread, alone, take the SIGTRAP that stopped it, and
-// leaves it stopped behind that: at its handler's first instruction, where it has
-// one. A thread that has ended is no error.
+// enterHandler lets the thread, alone, take the SIGTRAP that stopped it, and leaves it stopped
+// after that: at its handler's first instruction, if there is a handler. A thread that has
+// ended is no error.
 func (t *Thread) enterHandler(si Siginfo) error {
 	if !t.inDelivery() {
 		// A call was injected: a stand-in has to bring it to another such stop.
@@ -193,9 +189,9 @@ func (t *Thread) enterHandler(si Siginfo) error {
 	return nil
 }
 
-// beforeTrap sees that the program has its action when a SIGTRAP of its own is
-// about to be delivered to th. An int3 of its own that th hits with the signal
-// blocked kills it, as it does without a tracer.
+// beforeTrap makes sure that the program has its action when a SIGTRAP of its own is about to
+// be delivered to th. If th hits an int3 of the program's own with the signal blocked, it dies,
+// as without a tracer.
 func (p *Process) beforeTrap(th *Thread) error {
 	lost, err := p.trapLost()
 	if err != nil || !lost {
@@ -210,11 +206,11 @@ func (p *Process) beforeTrap(th *Thread) error {
 	return th.repairTrap(false)
 }
 
-// ownDefault reports whether SIG_DFL, which is the action, was set by the program
-// itself, and gives the guard up then. The kernel's reset leaves the flags, the
-// restorer and the mask of a handler, and no handler is without a restorer. Where the
-// program may have set another handler since, it isn't known: the action is laid once,
-// and SIG_DFL is the program's own if the same signal meets it again.
+// ownDefault reports whether the program itself set the action to SIG_DFL, and gives the guard
+// up then. The kernel's reset leaves the flags, the restorer and the mask of a handler, and no
+// handler is without a restorer. If the program may have set another handler since, the origin
+// of SIG_DFL isn't known. Then the action is set once, and SIG_DFL is the program's own if the
+// same signal meets it again.
 func (p *Process) ownDefault(th *Thread) bool {
 	g := &p.trap
 	now, err := p.Sigaction(context.Background(), th, syscall.SIGTRAP)
@@ -238,8 +234,8 @@ func (p *Process) ownDefault(th *Thread) bool {
 // saRestorer is SA_RESTORER of x86-64.
 const saRestorer = 0x04000000
 
-// repairTrap is RepairForced for SIGTRAP, after which every other thread is
-// doubtful until its next stop.
+// repairTrap is RepairForced for SIGTRAP. After it every other thread is doubtful until its
+// next stop.
 func (t *Thread) repairTrap(blocked bool) error {
 	if err := t.RepairForced(syscall.SIGTRAP, t.p.trap.act, blocked); err != nil {
 		return err
@@ -250,9 +246,9 @@ func (t *Thread) repairTrap(blocked bool) error {
 	return nil
 }
 
-// onlyOne reports whether th alone can have lost the action: no other thread has
-// hit an int3 that nobody has looked at. The others are stopped for it, since one
-// may be between the exception and its stop.
+// onlyOne reports whether only th can have lost the action: no other thread has hit an int3
+// that hasn't been looked at. The others are stopped for this, since one may be between the
+// exception and its stop.
 func (p *Process) onlyOne(th *Thread) bool {
 	if len(p.threads) == 1 {
 		return true
@@ -268,8 +264,8 @@ func (p *Process) onlyOne(th *Thread) bool {
 	return one
 }
 
-// noneTrapped reports whether no thread but th, all being stopped, has hit an int3
-// that nobody has looked at.
+// noneTrapped reports whether no thread except th has hit an int3 that hasn't been looked at.
+// All must be stopped.
 func (p *Process) noneTrapped(th *Thread) bool {
 	for _, o := range p.threads {
 		if o != th && o.Stopped() && o.AtTrap() {
@@ -279,8 +275,8 @@ func (p *Process) noneTrapped(th *Thread) bool {
 	return true
 }
 
-// closeGuard, with all threads stopped to be left, gives the program its action
-// back if it is lost, and those threads their masks that have lost it.
+// closeGuard restores the program's action if it is lost, and the masks of the threads that
+// have lost it. All threads must be stopped, about to be left.
 func (p *Process) closeGuard(ctx context.Context) {
 	g := &p.trap
 	if !g.armed || p.shares != nil {
@@ -303,10 +299,9 @@ func (p *Process) closeGuard(ctx context.Context) {
 	}
 }
 
-// likelyBlocked reports whether a thread, whose mask is given and lacks SIGTRAP,
-// probably blocked it when it hit an int3: because others with that mask did, or
-// as it blocks everything else but what can't be blocked, or what the C library
-// keeps to itself (32 to 34).
+// likelyBlocked reports whether a thread, whose given mask lacks SIGTRAP, probably blocked it
+// when it hit an int3: either others with that mask did, or the thread blocks everything except
+// what can't be blocked, or what the C library keeps to itself (32 to 34).
 func (g *trapGuard) likelyBlocked(mask uint64) bool {
 	const never = 1<<(syscall.SIGKILL-1) | 1<<(syscall.SIGSTOP-1) | 7<<(32-1)
 	return mask != 0 && g.blocked[mask] || mask|never|1<<(syscall.SIGTRAP-1) == ^uint64(0)
@@ -323,8 +318,7 @@ func (g *trapGuard) learn(mask uint64) {
 	g.blocked[mask] = true
 }
 
-// trapLost reports whether the process's action on SIGTRAP is SIG_DFL, where it
-// was another.
+// trapLost reports whether the process's action for SIGTRAP is SIG_DFL although it was another.
 func (p *Process) trapLost() (bool, error) {
 	g := &p.trap
 	if g.stat == 0 {

@@ -10,21 +10,21 @@ import (
 	"kprobe/symbols"
 )
 
-// OpenTraps has the threads that block SIGTRAP take it until they are left. A
-// thread that blocks it can hit an int3 only while a tracer lives: else the
-// kernel resets the action and kills the process, whatever its handler is
-// (kernel/signal.c, force_sig_info_to_task). The states of such a thread:
+// OpenTraps unblocks SIGTRAP in the threads that block it, until they are left. A thread that
+// blocks it can hit an int3 only while a tracer lives. Otherwise the kernel resets the action
+// and kills the process, whatever its handler is (kernel/signal.c, force_sig_info_to_task). The
+// states of such a thread:
 //
-//	open    SIGTRAP is not in its mask; what the mask was is remembered
-//	left    the mask is as it was, unless the program has set another since, or the
-//	        thread has returned from the signal handler for which the kernel blocked it
+//	open    SIGTRAP is not in its mask. The original mask is remembered
+//	left    the mask is as it was, unless the program has set another since, or the thread has
+//	        returned from the signal handler for which the kernel blocked SIGTRAP
 //
-// The program finds SIGTRAP unblocked if it asks meanwhile, and so do its
-// threads if the tracer is killed. Threads that block it later are not looked
-// at again. A process without such threads isn't stopped.
+// If the program asks meanwhile, it finds SIGTRAP unblocked, and if the tracer is killed, it
+// stays unblocked. Threads that block it later are not looked at again. A process without such
+// threads isn't stopped.
 //
-// It is to be called before the first int3 is written. Threads that can't be
-// stopped in time stay as they are, and are no error.
+// OpenTraps must be called before the first int3 is written. Threads that can't be stopped in
+// time stay as they are, and are no error.
 func (p *Process) OpenTraps(ctx context.Context) error {
 	return p.tr.Do(func() error {
 		blocked := false
@@ -65,8 +65,8 @@ func (t *Thread) openTrap() {
 	}
 }
 
-// unblockingFrame is where the frame lies of the innermost signal whose handler's return
-// takes SIGTRAP out of the stopped thread's mask; 0: there is none.
+// unblockingFrame returns the address of the innermost signal frame whose handler's return
+// removes SIGTRAP from the stopped thread's mask; 0 if there is none.
 func (t *Thread) unblockingFrame() (at symbols.Addr) {
 	r, err := t.Regs()
 	if err != nil {
@@ -81,16 +81,15 @@ func (t *Thread) unblockingFrame() (at symbols.Addr) {
 	return at
 }
 
-// hasReturned reports whether the stopped thread has returned from the handler of a
-// signal whose frame lay at an address.
+// hasReturned reports whether the stopped thread has returned from the signal handler whose
+// frame lay at an address.
 func (t *Thread) hasReturned(frame symbols.Addr) bool {
 	r, err := t.Regs()
 	return err == nil && frame != 0 && (symbols.Addr(r.Rsp) > frame || frame-symbols.Addr(r.Rsp) > interruptedReach)
 }
 
-// closeTrap gives the stopped thread its mask back if it is still the one that
-// openTrap made. sig is the signal that the thread is left with: a SIGTRAP must
-// come through.
+// closeTrap restores the stopped thread's mask if it is still the one that openTrap made. sig
+// is the signal with which the thread is left: a SIGTRAP must get through.
 func (t *Thread) closeTrap(sig syscall.Signal) {
 	if t.trapMask == 0 || sig == syscall.SIGTRAP || t.p.keepsTraps {
 		return
@@ -101,6 +100,6 @@ func (t *Thread) closeTrap(sig syscall.Signal) {
 	t.trapMask = 0
 }
 
-// KeepTrapsOpen has the threads take SIGTRAP even when the process is left: an int3
-// may have to stay in its text.
+// KeepTrapsOpen keeps SIGTRAP unblocked in the threads even when the process is left, because
+// an int3 may have to stay in its text.
 func (p *Process) KeepTrapsOpen() { p.keepsTraps = true }

@@ -15,15 +15,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unborn are the children of which the report waits to be handled: threads have
-// stopped with it, and the tracer is at something else. The memory of a forked child is a
-// copy of what its parent's was then. What the tracer writes into the parent's until the
-// handler is told of the child is written into the child's, too: whoever makes the
-// child clean finds what the parent has, and a journal that has changed is right for
-// both.
+// unborn are the children whose report waits to be handled: a thread has stopped with it, but
+// the tracer is busy with something else. The memory of a forked child is a copy of its
+// parent's at that time. Until the handler is told of the child, whatever the tracer writes
+// into the parent's memory is written into the child's, too. So whoever cleans the child finds
+// what the parent has, and a journal that has changed is right for both.
 //
-// Its zero value has none. Writes come from any goroutine, the rest from the tracer's
-// thread.
+// The zero value is empty. Any goroutine may write; everything else is for the tracer's thread.
 type unborn struct {
 	some atomic.Int32 // len(list), read without mu at each write
 	mu   sync.Mutex
@@ -37,7 +35,7 @@ type copied struct {
 	not bool     // it is no copy, or can't be written to
 }
 
-// noteBirth records the child that the present stop of a thread tells of, if it does.
+// noteBirth records the child that the present stop of a thread reports, if it reports one.
 func (t *Thread) noteBirth() {
 	switch t.status >> 16 {
 	case unix.PTRACE_EVENT_CLONE, unix.PTRACE_EVENT_FORK, unix.PTRACE_EVENT_VFORK:
@@ -58,7 +56,7 @@ func (t *Thread) noteBirth() {
 	u.some.Store(int32(len(u.list)))
 }
 
-// born ends what noteBirth began, as the child is handled from here on.
+// born ends what noteBirth began: the child is handled from here on.
 func (u *unborn) born(child int) {
 	u.drop(func(id int, _ *copied) bool { return id == child })
 }
@@ -85,8 +83,8 @@ func (u *unborn) drop(goes func(id int, c *copied) bool) {
 	u.some.Store(int32(len(u.list)))
 }
 
-// write writes into the copies of a process's memory what was written into it. A copy
-// that hasn't what is mapped there keeps what it has: it was made before.
+// write repeats in the copies a write into the process's memory. If a copy lacks the mapping,
+// it was made before that, and stays as it is.
 func (u *unborn) write(p *Process, b []byte, at symbols.Addr) {
 	if u.some.Load() == 0 {
 		return
