@@ -53,6 +53,7 @@ source lines.`
 
 const graphExample = `  kprobe graph -p 4711 'handle_*' 'db_*'
   kprobe graph -p 4711 --slower 10ms 'handle_*' 'db_*'
+  kprobe graph -p 4711 --failed '$retval < 0 && $duration > 1ms' 'db_*'
   kprobe graph --args --failed --below main 'j open_config' 'read_*' -- ./server
   kprobe graph web.kprobe --slower 10ms
   kprobe graph 'db_*' core.4711

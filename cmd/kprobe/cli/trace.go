@@ -120,10 +120,10 @@ No tracer is there to handle a fault, so a probe asks the kernel before it reads
 +OFFS(FETCHARG). That takes some 150 ns. If seccomp rules might judge the system
 call, which only root can find out, the probe is left out.
 
---ring SIZE sets the size of each CPU's buffer. It should hold the hits of a
-tenth of a second: if a thread loses its CPU in the middle of a record, and the
-buffer comes round to that record, further hits of the CPU are lost, and
-counted.
+--ring SIZE sets the size of each CPU's buffer (default 2 MB; a file of --keep
+takes twice that). It should hold the hits of a tenth of a second: if a thread
+loses its CPU in the middle of a record, and the buffer comes round to that
+record, further hits of the CPU are lost, and counted.
 
 # UNTRACED TARGETS
 --let-go stops tracing the target while nothing changes: once the probes are in,
