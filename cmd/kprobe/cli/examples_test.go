@@ -58,6 +58,7 @@ func TestExamplesAreRight(t *testing.T) {
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(strings.Replace(line, "go run ./cmd/kprobe", "kprobe", 1))
 		line, _, _ = strings.Cut(line, " | ")
+		line, _, _ = strings.Cut(line, " # ") // a comment
 		args := words(line)
 		if len(args) < 2 || args[0] != "kprobe" || args[1] != "trace" && args[1] != "profile" {
 			continue
