@@ -5,17 +5,17 @@ import (
 	"slices"
 )
 
-// How the detours of thousands of places stay small: what says how they are undone is the
-// same for nearly all of them, and there once.
+// How the detours of thousands of places stay small: the data that says how to undo them is the
+// same for nearly all of them, and is kept once.
 
-// undoing is how a detour is undone: what its frame is, by offset, and its pushes.
+// undoing says how a detour is undone: what its frame is at each offset, and its pushes.
 type undoing struct {
 	marks []mark
 	steps []step
 }
 
-// Scratch is what builds use one after the other: memory, and what earlier detours have
-// that others may be like. The zero Scratch is ready; it is not safe for concurrent use.
+// Scratch is what successive builds share: memory, and data of earlier detours that later ones
+// may equal. The zero Scratch is ready to use. It is not safe for concurrent use.
 type Scratch struct {
 	marks []mark
 	steps []step
@@ -23,13 +23,13 @@ type Scratch struct {
 }
 
 const (
-	// mostAlike is how many detours at most are kept that others may be like.
+	// mostAlike bounds how many detours are kept for comparison.
 	mostAlike = 1 << 12
 	// usualMarks is how many marks most detours have at most.
 	usualMarks = 32
 )
 
-// take gives room for marks and steps, which a build that fails may keep.
+// take returns room for marks and steps. A build that fails may keep it.
 func (s *Scratch) take() ([]mark, []step) {
 	if s == nil || s.marks == nil {
 		return make([]mark, 0, usualMarks), nil
@@ -39,8 +39,8 @@ func (s *Scratch) take() ([]mark, []step) {
 	return m, t
 }
 
-// undoing is what the frame was in the code that is done: an earlier detour's, where that
-// is the same. The frame's own goes back to where it was taken from.
+// undoing returns how the finished code is undone: the data of an earlier detour if that is
+// equal. Then the frame's own goes back to the Scratch.
 func (f *frame) undoing() *undoing {
 	u := &undoing{f.marks, f.steps}
 	f.marks, f.steps = nil, nil
@@ -64,7 +64,7 @@ func (f *frame) undoing() *undoing {
 	return out
 }
 
-// looks is the same of all that are equal, and of few others.
+// looks is a hash: equal ones have the same, and few others do.
 func (u *undoing) looks() uint64 {
 	h := uint64(len(u.marks))<<32 ^ uint64(len(u.steps))
 	mix := func(v uint64) { h = (h ^ v) * golden }

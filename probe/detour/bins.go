@@ -6,9 +6,8 @@ import (
 	"kprobe/probe/ring"
 )
 
-// Bins has a detour count its hits by a number, in a row of bins (ring.Bins) of the
-// CPU that it runs on, by locked instructions. A number that can't be read, or that has
-// no bin, leaves a record.
+// Bins makes a detour count its hits by a number, in a row of bins (ring.Bins) of its CPU, by
+// locked instructions. If the number can't be read, or has no bin, the hit leaves a record.
 type Bins struct {
 	Arg   int // the number's argument
 	Form  ring.Form

@@ -5,28 +5,28 @@ import (
 	"kprobe/probe/asm"
 )
 
-// Tasks that are born where nobody sees it
+// Tasks whose birth nobody sees
 //
-// Where nobody traces a process that takes hits in sequences, detours beside the system
-// calls that make tasks see to it that none is mistaken for another (seqcode.go):
+// If nobody traces a process that takes hits in restartable sequences, detours beside the
+// system calls that make tasks ensure that no task is mistaken for another (seqcode.go):
 //
-//	before  a task with a control block of its own (CLONE_SETTLS): the area in that block
-//	        is made to say that it has no CPU. A task that shares its maker's: it is
-//	        counted at Params.Births
-//	behind  its maker, which has waited until the task was gone (CLONE_VFORK) or has made
-//	        none: it is counted no more
+//	before  a task with a control block of its own (CLONE_SETTLS): the area in that block is
+//	        marked as having no CPU. A task that shares its maker's block: it is counted at
+//	        Params.Births
+//	after   the maker, which has waited until the task was gone (CLONE_VFORK) or has made
+//	        none: the task is no longer counted
 //
-// While the word behind Params.Births is 0 they do nothing: who watches the births
-// himself says when they are to begin, and how many tasks there are then whose makers
-// will come by (behind).
+// While the word after Params.Births is 0, these detours do nothing. Whoever watches births
+// himself says when they must begin, and how many tasks there are then whose makers will pass
+// the second detour.
 //
-// While any is counted no hit in that memory is taken in a sequence. A task whose maker
-// doesn't wait stays counted for good, and so does one that is made by a system call whose
-// number isn't known before. A maker that was not counted when it went in, as the detours
-// came only then, ends sequences for good, too.
+// While any task is counted, no hit in that memory is taken in a sequence. Three things end
+// sequences for good: a task whose maker doesn't wait; a task that is made by a system call
+// whose number isn't known in advance; and a maker that was not counted when it entered,
+// because the detours came only afterwards.
 //
-// The area of the maker itself is not made to say anything: from Linux 6.19 on the kernel
-// writes it again only once the thread goes to another CPU.
+// The maker's own area is not marked: from Linux 6.19 on, the kernel writes it again only when
+// the thread moves to another CPU.
 
 // Numbers of system calls, and flags of theirs.
 const (
@@ -38,22 +38,24 @@ const (
 	cloneVfork  = 0x4000
 	cloneSetTLS = 0x80000
 
-	// clone3TLS is where struct clone_args has the address of the control block; what it
-	// begins with are the flags.
+	// clone3TLS is the offset of the control block's address in struct clone_args, which
+	// begins with the flags.
 	clone3TLS = 56
 )
 
-// birthsBegun is where, from Params.Births on, it says whether tasks are counted (u32).
+// birthsBegun is the offset, from Params.Births, of the word that says whether tasks are
+// counted (u32).
 const birthsBegun = 4
 
-// uncounted is what Params.Births has once it can't be right any more.
+// uncounted is the value of Params.Births once the count can no longer be right.
 const uncounted = 1 << 30
 
 // Birth is what a detour does beside a system call instruction.
 type Birth struct {
-	// Number is that of the system call, clone, clone3 or vfork; 0: it is at From.
+	// Number is the number of the system call: clone, clone3 or vfork. 0 means that it is
+	// at From.
 	Number int
-	// From is where a number is that isn't known: a register, and what it leads to.
+	// From is the place of a number that isn't known: a register, and what it leads to.
 	From fetch.Chain
 	// Args says that the argument of clone3 is the C library's own, and may be read.
 	Args bool

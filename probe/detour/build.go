@@ -7,31 +7,31 @@ import (
 	"kprobe/probe/ring"
 )
 
-// Build makes the detour of the probes of one address, to lie at base. tail
-// emits the displaced instructions and the jump back. The site jumps to base.
+// Build makes the detour of the probes of one address, to lie at base. tail emits the displaced
+// instructions and the jump back. The site jumps to base.
 //
-// The probes take their hits in order. The code touches no register, flag or
-// stack byte that the program can see, makes no call, uses no vector
-// instruction but reads of xmm registers, and at most MaxStack bytes below the
-// red zone. tail is called more than once: the last call is what is in the code.
+// The probes take their hits in order. The code changes no register, flag or stack byte that
+// the program can see, makes no call, uses no vector instruction except reads of xmm registers,
+// and uses at most MaxStack bytes below the red zone. tail is called more than once; the last
+// call produces the final code.
 //
-// It fails with ErrUnsupported for what can't be done in the target.
+// The error is ErrUnsupported for what can't be done in the target.
 func Build(base uint64, p *Params, probes []Probe, tail func(c *asm.Code) error) (*Detour, error) {
 	return tight(base, p, func(c *asm.Code) (*Detour, error) { return build(c, p, probes, nil, tail) })
 }
 
-// Sketch is what one build of a detour tells the next of the same one: which of its
-// branches are short. The zero Sketch is of none.
+// Sketch is what one build of a detour tells the next build of the same one: which of its
+// branches are short. The zero Sketch is empty.
 type Sketch struct {
 	near    asm.Near
 	shorter int
 }
 
-// Shorter is by how many bytes the next build is shorter at least.
+// Shorter returns by how many bytes the next build will be shorter, at least.
 func (s *Sketch) Shorter() int { return s.shorter }
 
-// tight has code emitted twice: where labels lie is known the second time, and
-// most branches are short. With a sketch each of them is a build.
+// tight emits code twice. The second time it is known where labels lie, and most branches are
+// short. With a sketch, each of the two is a build.
 func tight[T any](base uint64, p *Params, emit func(c *asm.Code) (T, error)) (T, error) {
 	sk := p.Sketch
 	if sk != nil && sk.near != nil {
@@ -55,11 +55,10 @@ func tight[T any](base uint64, p *Params, emit func(c *asm.Code) (T, error)) (T,
 	return d, err
 }
 
-// BuildExit makes the detour of return probes at one place where a function is
-// left. before emits the displaced instructions but the last; tail emits that,
-// a return or a jump to another function. The hit is taken between them, where
-// the return address is on top of the stack. Records are those of BuildReturn;
-// values of the entry can't be had.
+// BuildExit makes the detour of return probes at one place where a function is left. before
+// emits the displaced instructions except the last; tail emits that one, a return or a jump to
+// another function. The hit is taken between them, when the return address is on top of the
+// stack. Records are those of BuildReturn. Values of the entry can't be had.
 func BuildExit(base uint64, p *Params, probes []Probe, before, tail func(c *asm.Code) error) (*Detour, error) {
 	if before == nil {
 		before = func(*asm.Code) error { return nil }
@@ -116,8 +115,8 @@ func build(c *asm.Code, p *Params, probes []Probe, before, tail func(c *asm.Code
 	return d, nil
 }
 
-// leave ends the detour with what tail emits, with the program's registers. The
-// displaced instructions are at copyAt.
+// leave ends the detour with what tail emits, with the program's registers. The displaced
+// instructions are at copyAt.
 func (b *builder) leave(copyAt uint64, tail func(c *asm.Code) error) (*Detour, error) {
 	b.frame.outside(b.Code)
 	if err := tail(b.Code); err != nil {
@@ -132,8 +131,8 @@ func (b *builder) leave(copyAt uint64, tail func(c *asm.Code) error) (*Detour, e
 	return d, nil
 }
 
-// hit emits one probe's part; first says that it is the first of the site. SI becomes
-// the CPU's area, and stays it where hits are not taken in sequences.
+// hit emits one probe's part. first says that it is the first of the site. SI becomes the CPU's
+// area, and keeps it unless hits are taken in sequences.
 func (b *builder) hit(pr *Probe, first bool) {
 	b.probe, b.prog = pr, pr.Program
 	b.layout, _ = planProgram(pr, b.p)

@@ -7,50 +7,50 @@ import (
 	"kprobe/fetch"
 )
 
-// Calls is the memory of the calls of a function whose exits are probed: what
-// the entry leaves for the exit, where the stack is not to be written. A call is
-// known by where its return address lies, its slot: no two calls that are under
-// way have the same one, whatever thread, coroutine or signal stack they are on.
+// Calls is the memory of the calls of a function whose exits are probed: what the entry leaves
+// for the exit if the stack must not be written. A call is known by the address of its return
+// address, its slot. No two active calls have the same slot, whatever thread, coroutine or
+// signal stack they are on.
 //
 //	0   the head, 64 bytes: addresses of shared code (Shared) and, for it, u32
-//	    Count, u32 1 << Shift, u64 address behind the last row, u32 Go
+//	    Count, u32 1 << Shift, u64 address after the last row, u32 Go
 //	64  Count rows of 1 << Shift bytes each:
 //	      0  u64 slot; 0: free
 //	      8  u64 what the slot held at the entry
 //	     16  u32 thread that entered; 0: free, or just being taken; the highest bit is
 //	         passedOn
-//	     20  u32 reach: how many rows behind this one calls have come to lie whose
-//	         hash says this one; it never becomes less
-//	     24  u64 where the program returns to: the same, or behind the return trampolines
-//	         of functions that jumped to this one
+//	     20  u32 reach: how many rows after this one may hold calls whose hash is
+//	         this one; it never decreases
+//	     24  u64 where the program returns to: the same, or the address behind the
+//	         return trampolines of functions that jumped to this one
 //	     32  what fetch.EvalEntry would give: fault bits and values
 //
-// A slot's row is the one that its hash says, or the next behind it that is free,
-// the first behind the last: all rows can be in use. A row is taken by a cmpxchg
-// of its slot, freed by its thread number, then its slot, becoming 0: while it is
-// taken and has no thread it is nobody's to free. Where the table was never full
-// a return looks at one row mostly; reach bounds it for all.
+// A slot's row is the one of its hash, or the next free row after it; the first row follows the
+// last, so all rows can be in use. A row is taken by a cmpxchg of its slot. It is freed by
+// setting its thread number and then its slot to 0. While it is taken and has no thread, nobody
+// may free it. If the table was never full, a return mostly looks at one row; reach bounds the
+// search for all.
 //
-// A call that never comes to an exit (longjmp, an exception, the thread's end)
-// leaves its row. The next call with that slot takes it; and when all are in
-// use, a call looks for rows of its own thread that are certain to be over.
+// A call that never comes to an exit (longjmp, an exception, the thread's end) leaves its row
+// in use. The next call with that slot takes it over. When all rows are in use, a call looks
+// for rows of its own thread that are certain to be over.
 type Calls struct {
 	Addr  uint64 // in the target, 64-aligned
 	Count int    // calls at a time: maxactive, 1 to MaxInstances
 	Shift uint8  // log2 of a row's size
-	// Go says that calls are known by GoKey in the place of their slots: stacks
-	// are copied when they grow. Rows are the tracer's to free only.
+	// Go says that calls are known by GoKey instead of their slots, because stacks are
+	// copied when they grow. Only the tracer may free rows then.
 	Go bool
-	// Common says that they are calls of several probes: the last eight bytes of a row
-	// begin with u32, whose call it is (common.go).
+	// Common says that these are calls of several probes. The last eight bytes of a row
+	// begin with a u32 that says whose call it is (common.go).
 	Common bool
-	// Anywhere says that calls of some probes, those with Probe.Anywhere, may return by
-	// any return that looks into a table in common (onward.go).
+	// Anywhere says that calls of some probes, those with Probe.Anywhere, may return by any
+	// return that looks into a common table (onward.go).
 	Anywhere bool
-	// Joined, for the entry's side of a table in common, says that another probe's calls
-	// of the same function are noted before: who arrives has been asked. For a jump
-	// (BuildJump) it says that calls of other functions may come there, and that these
-	// were asked when they arrived.
+	// Joined, on the entry's side of a common table, says that calls of the same function
+	// are noted before for another probe, which has handled arriving calls. For a jump
+	// (BuildJump) it says that calls of other functions may come to the jump, and were
+	// handled when they arrived.
 	Joined bool
 }
 
@@ -72,7 +72,7 @@ const (
 	callEntry  = instEntry
 )
 
-// NewCalls lays the calls of a program out at an address.
+// NewCalls lays out the memory for calls of a program at an address.
 func NewCalls(addr uint64, prog *fetch.Program, count int) (Calls, error) {
 	if count < 1 || count > MaxInstances {
 		return Calls{}, fmt.Errorf("%d instances of a return probe", count)
@@ -87,8 +87,8 @@ func NewCalls(addr uint64, prog *fetch.Program, count int) (Calls, error) {
 // Size is the memory's size in bytes.
 func (k Calls) Size() int { return k.offset(k.Count) }
 
-// Head is what the memory begins with, for detours that go on in s. What follows
-// is all zero without calls.
+// Head is the beginning of the memory, for detours that use s. The rest is all zero without
+// calls.
 func (k Calls) Head(s *Shared) []byte {
 	b := make([]byte, callsHead)
 	le := binary.LittleEndian
@@ -113,12 +113,12 @@ func (k Calls) Head(s *Shared) []byte {
 
 func (k Calls) offset(row int) int { return callsHead + row<<k.Shift }
 
-// Used lists the calls in it, from its memory; Number is the row's.
+// Used lists the calls in a copy of the memory. Number is the row's.
 func (k Calls) Used(mem []byte) []Instance {
 	return k.used(mem, 0, k.Count)
 }
 
-// used lists the calls in the rows from first to before end.
+// used lists the calls in the rows from first up to, not including, end.
 func (k Calls) used(mem []byte, first, end int) (used []Instance) {
 	le := binary.LittleEndian
 	for n := first; n < end && k.offset(n)+1<<k.Shift <= len(mem); n++ {
@@ -130,12 +130,12 @@ func (k Calls) used(mem []byte, first, end int) (used []Instance) {
 	return used
 }
 
-// Entry is what the entry has left in a row, from the memory.
+// Entry returns what the entry has left in a row of a copy of the memory.
 func (k Calls) Entry(mem []byte, row int) []byte {
 	return mem[k.offset(row)+callEntry : k.offset(row+1)]
 }
 
-// Find gives the row of a probe's call, from the table's memory, by its slot or its
+// Find returns the row of a probe's call in a copy of the table's memory, by its slot or its
 // GoKey.
 func (k Calls) Find(mem []byte, id uint32, key uint64) (in Instance, ok bool) {
 	for _, in := range k.With(mem, key) {
@@ -146,15 +146,15 @@ func (k Calls) Find(mem []byte, id uint32, key uint64) (in Instance, ok bool) {
 	return Instance{}, false
 }
 
-// Marks are the words that say that a row is in use: what is to be zero for it to be
-// free, in that order.
+// Marks returns the addresses of the two words that say that a row is in use. They must be set
+// to zero to free it, in this order.
 func (k Calls) Marks(row int) (tid, slot uint64) {
 	at := k.Addr + uint64(k.offset(row))
 	return at + callTID, at + callSlot
 }
 
-// Free gives a row back in a copy of the memory that goes back to the target
-// before it runs again.
+// Free frees a row in a copy of the memory that is written back to the target before it runs
+// again.
 func (k Calls) Free(mem []byte, row int) {
 	if row < 0 || row >= k.Count || k.offset(row)+1<<k.Shift > len(mem) {
 		return

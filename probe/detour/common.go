@@ -11,38 +11,39 @@ import (
 	"kprobe/probe/ring"
 )
 
-// A table of calls that many probes have in common
+// A common table of calls
 //
-// Where all functions of a program are probed, hundreds of them end in a jump to the
-// same few, whose returns are theirs too. Each of those returns would look into
-// hundreds of tables, and each probe would have a table of its own that is empty
-// nearly always. So they have one table in common, whose rows say whose call it is,
-// and a return is one look: a row with its slot that belongs to a probe which may
-// return here is recorded as that probe's, and so is the next, until there is none. A
-// function that jumped to another has a row with the same slot as that one's.
+// If all functions of a program are probed, hundreds of them end in a jump to the same few
+// functions, whose returns are theirs too. Each of those returns would have to look into
+// hundreds of tables, and each probe would have a table that is nearly always empty. So they
+// share one table, whose rows say whose call it is. A return makes one search: each row with
+// its slot that belongs to a probe which may return here is recorded as that probe's, until
+// there is none. A function that has jumped to another one has a row with the same slot as that
+// one's.
 //
-// What enters a probed function at a slot is one of those, or the rows with it are of
-// calls that were left: the entry frees all that don't say that they pass on (Passing),
-// and its own. So a function that notes its calls here needs no detour to be arrived at.
+// A call that enters a probed function at a slot either comes from such a jump, or the rows
+// with that slot are of abandoned calls. So the entry frees all rows with the slot that aren't
+// marked as passing on (Passing), and its own probe's. A function that notes its calls here
+// therefore needs no separate detour for arriving calls.
 //
-// A row belongs to the probe whose number, its owner, is at its end. Rows with a call's
-// slot lie near where its hash says, as many as its reach tells at most; a call for
-// which none of commonReach rows is free is missed. Slots that lie close together
-// have rows that do, so that a stack's calls are in few lines of the cache.
+// A row belongs to the probe whose number, its owner, is at its end. Rows with a call's slot
+// lie near the row of its hash, at most as far away as its reach says. A call is missed if none
+// of commonReach rows is free. Neighbouring slots have neighbouring rows, so a stack's calls
+// share few cache lines.
 
 const (
 	// commonReach is how many rows a call may lie in.
 	commonReach = 128
-	// ownerBefore is where the owner stands before a row's end.
+	// ownerBefore is the distance of the owner from a row's end.
 	ownerBefore = 8
-	// joinedOwner is the bit of the number behind an entry's way to the shared code that
-	// says Calls.Joined.
+	// joinedOwner is the bit that means Calls.Joined, in the number that follows an entry's
+	// lead into the shared code.
 	joinedOwner = 1 << 31
 )
 
-// NewCommonCalls lays out a table for the calls of any of the probes of programs with
-// so many bytes of the entry's values at most (fetch.Program.EntrySize). count is a
-// power of two, from commonReach to MaxInstances.
+// NewCommonCalls lays out a table for the calls of several probes whose programs keep at most
+// so many bytes of entry values (fetch.Program.EntrySize). count is a power of two, from
+// commonReach to MaxInstances.
 func NewCommonCalls(addr uint64, entry, count int) (Calls, error) {
 	if count < commonReach || count > MaxInstances || count&(count-1) != 0 {
 		return Calls{}, fmt.Errorf("a common table of %d calls", count)
@@ -54,15 +55,15 @@ func NewCommonCalls(addr uint64, entry, count int) (Calls, error) {
 	return k, nil
 }
 
-// CanBeCommon reports whether the program's calls fit into a table with others'.
+// CanBeCommon reports whether the program's calls fit into a common table.
 func CanBeCommon(prog *fetch.Program) bool { return callEntry+prog.EntrySize()+ownerBefore <= 128 }
 
-// Owner reports whether a row is a probe's, from the table's memory.
+// Owner reports whether a row is a probe's, in a copy of the table's memory.
 func (k Calls) Owner(mem []byte, row int, id uint32) bool {
 	return !k.Common || k.OwnerOf(mem, row) == id
 }
 
-// OwnerOf is the probe that a row of a table in common is of, from the table's memory.
+// OwnerOf returns the probe that owns a row of a common table, in a copy of the table's memory.
 func (k Calls) OwnerOf(mem []byte, row int) (id uint32) {
 	return binary.LittleEndian.Uint32(mem[k.offset(row+1)-ownerBefore:]) & ownerID
 }
@@ -197,10 +198,9 @@ func (b *builder) freeRow() {
 	b.StoreImm(asm.W64, asm.At(asm.CX, callSlot), 0)
 }
 
-// arrive frees the rows with the slot DI whose calls were left without an exit: those of
-// the probe itself, whose number is R11, and, unless it has joined others, those that
-// don't pass on. CX is the row that they are looked for at first, SI the head of the
-// calls. Changes AX, CX, DX.
+// arrive frees the rows with the slot DI whose calls were left without an exit: those of the
+// probe itself, whose number is R11, and, unless it has joined others, those that don't pass
+// on. CX is the row where the search begins, SI the head of the calls. Changes AX, CX, DX.
 func (b *builder) arrive(own bool) {
 	b.eachRow(func(on asm.Label) {
 		left := b.NewLabel()
@@ -221,11 +221,11 @@ func (b *builder) arrive(own bool) {
 	})
 }
 
-// passOrLeft is for a jump that notes its function's call: the rows with the slot DI of
-// calls that came to this function, if there may be any (Calls.Joined), say that they pass
-// on; the others, and those of the probe itself, whose number is R11, were left without an
-// exit, and are freed. CX is the row that they are looked for at first, SI the head of the
-// calls. Changes AX, CX, DX.
+// passOrLeft is for a jump that notes its function's call. If calls may have come to this
+// function (Calls.Joined), their rows with the slot DI are marked as passing on. All other rows
+// with the slot, and those of the probe itself, whose number is R11, are of calls that were
+// left without an exit, and are freed. CX is the row where the search begins, SI the head of
+// the calls. Changes AX, CX, DX.
 func (b *builder) passOrLeft() {
 	b.eachRow(func(on asm.Label) {
 		left := b.NewLabel()
@@ -240,8 +240,8 @@ func (b *builder) passOrLeft() {
 	})
 }
 
-// passOn has all rows of the call DI say that it passes on. CX is the row that they are
-// looked for at first, SI the head of the calls. Changes AX, CX, DX.
+// passOn marks all rows of the call DI as passing on. CX is the row where the search begins, SI
+// the head of the calls. Changes AX, CX, DX.
 func (b *builder) passOn() {
 	b.eachRow(func(on asm.Label) {
 		b.ifElsewhere(on)
@@ -249,8 +249,8 @@ func (b *builder) passOn() {
 	})
 }
 
-// passCommon is what BuildPassing does for a table in common, for all of its calls at
-// once: whoever jumps or arrives with a slot has all rows with it that were not left.
+// passCommon is BuildPassing for a common table, for all of its calls at once: a thread that
+// jumps or arrives with a slot owns all rows with it that were not abandoned.
 func (b *builder) passCommon(k Calls, way Passing, cond asm.Cond, always bool, tail func(c *asm.Code) error) (*Detour, error) {
 	on, err := b.atJump(cond, always, asm.DI)
 	if err != nil {
@@ -279,8 +279,8 @@ func (e *calling) first() {
 	b.Lea(asm.CX, asm.Indexed(asm.SI, asm.AX, 1, callsHead))
 }
 
-// Near gives the parts of the table's memory, from and end, that may have calls with a
-// slot: of a table that isn't in common all of it.
+// Near yields the parts of the table's memory, from and end, that may have calls with a slot:
+// all of it if the table isn't common.
 func (k Calls) Near(slot uint64) iter.Seq2[int, int] {
 	return func(yield func(from, end int) bool) {
 		if !k.Common {
@@ -295,8 +295,8 @@ func (k Calls) Near(slot uint64) iter.Seq2[int, int] {
 	}
 }
 
-// With lists the calls with a slot, or a GoKey, in the order in which returns look at them.
-// Of mem, the table's memory, only what Near tells is read.
+// With lists the calls with a slot, or a GoKey, in the order in which returns look at them. Of
+// mem, a copy of the table's memory, it reads only what Near yields.
 func (k Calls) With(mem []byte, slot uint64) (out []Instance) {
 	for from, end := range k.Near(slot) {
 		first := max(from-callsHead, 0) >> k.Shift
@@ -309,8 +309,8 @@ func (k Calls) With(mem []byte, slot uint64) (out []Instance) {
 	return out
 }
 
-// First is the first of the calls with a slot that return to an address, from the
-// table's memory, in the order in which returns look at them.
+// First returns the first call with a slot that returns to an address, in a copy of the table's
+// memory, in the order in which returns look at them.
 func (k Calls) First(mem []byte, slot, ra uint64) (in Instance, ok bool) {
 	for _, x := range k.With(mem, slot) {
 		if x.Return == ra {
@@ -320,8 +320,8 @@ func (k Calls) First(mem []byte, slot, ra uint64) (in Instance, ok bool) {
 	return Instance{}, false
 }
 
-// CommonRows is how many rows a table in common should have for so many calls at a
-// time.
+// CommonRows returns how many rows a common table should have for a number of simultaneous
+// calls.
 func CommonRows(calls int) int {
 	return min(max(1<<bits.Len(uint(max(calls-1, 0))), 4096), MaxInstances)
 }

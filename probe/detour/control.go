@@ -8,24 +8,25 @@ import (
 
 // What else is done at hits
 //
-// Probes of sessions with limits, an end, or triggers have more than a flag to look at
-// (probe/ring, control.go), and a probe without them no byte of it. In the order in which
-// it is done, for a hit that the filter lets through:
+// Probes of sessions with limits, an end, or triggers check more than a flag (probe/ring,
+// control.go). Other probes have no byte of this code. For a hit that passes the filter, the
+// order is:
 //
 //	traceon       the hit is recorded, too
-//	gate          closed: nothing is recorded, and what follows is looked at all the same
-//	limit         the event has had its hits in this second: counted (CounterLimited)
+//	gate          if it is closed, nothing is recorded, and the rest is done all the same
+//	limit         if the event has had its hits in this second, the hit is counted
+//	              (CounterLimited)
 //	stacktrace    the record has the stack, if there is room for it
-//	record        with its time stamp it is known whether the end is over: then its room
-//	              is made free, and all probes are switched off
+//	record        its time stamp says whether the end has passed: then its room is freed, and
+//	              all probes are switched off
 //	the others    traceoff, snapshot, enable_event, disable_event: the hit itself is
 //	              recorded before
 //
-// A hit that is limited or lost triggers as any other.
+// A hit that is limited or lost fires triggers like any other.
 
 // Control is what else is done at a probe's hits.
 type Control struct {
-	// Most is how many hits of the event are recorded in a second, 0: all. Bucket is
+	// Most is how many hits of the event are recorded in a second; 0 is all. Bucket is
 	// where they are counted (ring.Layout.Bucket).
 	Most   uint32
 	Bucket uint64
@@ -39,9 +40,10 @@ type Trigger struct {
 	Action fetch.Action
 	// Condition is the number of the program's condition.
 	Condition int
-	// Left is where it says how often it is done yet (ring.Layout.Trigger); 0: always.
+	// Left is the address of the number of times that it may still act
+	// (ring.Layout.Trigger); 0 is always.
 	Left uint64
-	// Kind is, of EnableEvent and DisableEvent, which probes are switched
+	// Kind, of EnableEvent and DisableEvent, says which probes are switched
 	// (ring.Layout.Kind).
 	Kind uint8
 }

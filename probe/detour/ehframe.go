@@ -13,17 +13,17 @@ const (
 	dwRA               = 16
 )
 
-// Frames gives the unwind information of the return trampolines, in the form of an
-// .eh_frame section that ends: what __register_frame of libgcc takes. With it
-// exceptions, thread cancellation and backtraces pass through return trampolines to the
-// callers; without it a C++ exception there ends the program.
+// Frames returns unwind information for the return trampolines, in the form of a terminated
+// .eh_frame section, as __register_frame of libgcc takes it. With it exceptions, thread
+// cancellation and backtraces pass through return trampolines to the callers. Without it a C++
+// exception there ends the program.
 //
-// To an unwinder a return trampoline is one frame more, without code of its own: the
-// return address is read from the instance, and the stack pointer stays. Its
-// canonical frame address is made 8 more than the stack pointer, as frames are
-// told apart by it and the caller's is the stack pointer plus what it pushed.
+// To an unwinder a return trampoline is one more frame, without code of its own: the return
+// address is read from the instance, and the stack pointer stays. Its canonical frame address
+// is made 8 more than the stack pointer, because frames are told apart by it, and the caller's
+// is the stack pointer plus what it pushed.
 //
-// The instance of a call that is left so stays in use (Pool.Used).
+// The instance of a call that is left this way stays in use (Pool.Used).
 func (r *Return) Frames(pool Pool) []byte {
 	le := binary.LittleEndian
 	var out []byte

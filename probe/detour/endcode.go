@@ -7,9 +7,9 @@ import (
 
 // How the hits of return probes end
 //
-// The record is given the address returned to and the time, and the call's place is
-// free again. Where records have texts that is shared code, and so is to find room
-// for them: the detours are long.
+// The record gets the address returned to and the time, and the call's place is freed. If
+// records have texts, shared code does this, and also reserves the room for them, because these
+// detours are long.
 
 // reserveText is reserve for a record with texts, by shared code. Changes AX, DX,
 // R8, R9, R11.

@@ -7,12 +7,13 @@ import (
 	"kprobe/probe/ring"
 )
 
-// BuildEnter makes the entry's side of a return probe whose function's exits are
-// probed (BuildLeave), to lie at base; tail emits the displaced instructions and
-// the jump back. It notes the call; with all of k in use the call is not
-// followed, and counted in ring.CounterMissed. The stack stays as it is. Before
-// that the probes of entries, which are at the same instruction, take their hits
-// as in Build: they cost less with it than in a detour of their own.
+// BuildEnter makes the entry's side of a return probe whose function's exits are probed
+// (BuildLeave), to lie at base. tail emits the displaced instructions and the jump back. It
+// notes the call. If all of k is in use, the call is not followed, and is counted in
+// ring.CounterMissed. The stack stays as it is.
+//
+// Before that, entry probes of the same instruction take their hits as in Build: this costs
+// less than a detour of their own.
 func BuildEnter(base uint64, p *Params, entries []Probe, probe Probe, k Calls, tail func(c *asm.Code) error) (*Detour, error) {
 	return tight(base, p, func(c *asm.Code) (*Detour, error) { return buildEnter(c, p, entries, probe, k, tail) })
 }
@@ -53,11 +54,10 @@ func buildEnter(c *asm.Code, p *Params, entries []Probe, probe Probe, k Calls, t
 	return b.leave(b.Here(), tail)
 }
 
-// BuildLeave makes the detour of a return instruction that takes pop bytes off
-// the stack besides the return address: one of the probed function, or of one
-// that it may jump to. A call that BuildEnter's code has noted in k is recorded
-// as BuildReturn does, and forgotten; any other just returns. tail emits the
-// instruction.
+// BuildLeave makes the detour of a return instruction that takes pop bytes off the stack in
+// addition to the return address: one of the probed function, or of one that it may jump to. A
+// call that BuildEnter's code has noted in k is recorded as in BuildReturn, and forgotten. Any
+// other call just returns. tail emits the instruction.
 func BuildLeave(base uint64, p *Params, probe Probe, k Calls, pop uint16, tail func(c *asm.Code) error) (*Detour, error) {
 	return tight(base, p, func(c *asm.Code) (*Detour, error) { return buildLeave(c, p, probe, k, pop, tail) })
 }

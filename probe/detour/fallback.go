@@ -6,13 +6,13 @@ import (
 
 // FallbackParams say what a fallback handler refers to. All addresses are the target's.
 type FallbackParams struct {
-	// Data is where the fallback handler's data lies (FallbackDataSize bytes, readable and
-	// writable, 8-aligned). See FallbackData.
+	// Data is the address of the fallback handler's data (FallbackDataSize bytes, readable
+	// and writable, 8-aligned). See FallbackData.
 	Data uint64
 }
 
-// PromiseCode is the si_code by which a tracer says where a thread goes on that
-// has hit an int3. No process can send another a positive code (sigqueue(3)).
+// PromiseCode is the si_code with which a tracer says where a thread continues that has hit an
+// int3. No process can send another a positive code (sigqueue(3)).
 const PromiseCode = 0x6b70
 
 // FallbackLabels are the addresses of a fallback handler's parts.
@@ -20,9 +20,10 @@ type FallbackLabels struct {
 	Handler  uint64 // sa_sigaction
 	Restorer uint64 // sa_restorer
 	End      uint64 // the first address behind the fallback handler
-	// Looks are where a thread reads, or is about to read, memory that the data lead
-	// to: from each first address up to the second. It has had no effect yet, and its
-	// arguments are those of Handler: sent back there it begins anew.
+	// Looks are the ranges in which a thread reads, or is about to read, memory that the
+	// data lead to: from each first address up to the second. The handler has had no effect
+	// yet, and its arguments are those of Handler: a thread that is sent back there begins
+	// anew.
 	Looks [3][2]uint64
 }
 
@@ -61,44 +62,42 @@ const (
 )
 
 // Fallback makes the fallback handler for the address base: a position-dependent block of code
-// of less than a page with a signal handler and its restorer.
+// of less than a page, with a signal handler and its restorer.
 //
-// While a tracer is attached it takes the stops of breakpoints and faulting
-// loads before they become signals, and the fallback handler sees nothing. When the tracer
-// has died the kernel delivers them to the handler, which does what the tracer
-// did, except for recording:
+// While a tracer is attached, it takes the stops of breakpoints and faulting loads before they
+// become signals, and the fallback handler sees nothing. When the tracer has died, the kernel
+// delivers them to the handler, which does what the tracer did, except recording:
 //
-//   - SIGTRAP by int3: the address of the int3 is looked up in the table; found,
-//     the thread goes on at the copy. In a return trampoline range it goes on behind the
-//     int3, where the return trampoline jumps to the caller.
-//   - SIGTRAP with PromiseCode: the thread goes on at si_addr.
-//   - SIGTRAP by a debug register, while the tracer has noted that memory is watched:
-//     the thread goes on.
-//   - SIGTRAP by a single step, while the tracer has noted that it lets threads
-//     step: the thread goes on.
-//   - SIGSEGV, SIGBUS, SIGILL: the faulting instruction is looked up; found (a
-//     load of a detour, a guard byte of a jump), the thread goes on there.
-//   - SIGSEGV, SIGBUS at a push of a detour's prologue (PushFault): the thread goes on
-//     at the displaced instructions, with the registers of the site, or behind the
-//     call whose return trampoline it is.
-//   - SIGSEGV, SIGBUS, SIGFPE at a copy of one of the program's instructions
-//     (CopyFault): the frame is made what it would be at the original, and so is
-//     si_addr where it is the instruction's; then it is the program's.
-//   - all else is the program's own and goes to the action that it had before,
-//     as the kernel would have delivered it: its handler is entered with the same
-//     arguments, signal mask (sa_mask, SA_NODEFER) and restorer, SA_RESETHAND
-//     resets; the default action is reached by restoring SIG_DFL and queueing
-//     the same siginfo to the thread, so that a core dump shows the program's
-//     own address; an ignored signal is dropped, but a forced one kills, as it
-//     does without the fallback handler.
+//   - SIGTRAP by int3: the address of the int3 is looked up in the table. If it is found, the
+//     thread continues at the copy. In a range of return trampolines it continues after the
+//     int3, where the trampoline jumps to the caller.
+//   - SIGTRAP with PromiseCode: the thread continues at si_addr.
+//   - SIGTRAP by a debug register, if the tracer has noted that memory is watched: the thread
+//     continues.
+//   - SIGTRAP by a single step, if the tracer has noted that it steps threads: the thread
+//     continues.
+//   - SIGSEGV, SIGBUS, SIGILL: the faulting instruction is looked up. If it is found (a load of
+//     a detour, a guard byte of a jump), the thread continues at the address in the table.
+//   - SIGSEGV, SIGBUS at a push of a detour's prologue (PushFault): the thread continues at the
+//     displaced instructions, with the registers of the site, or after the call whose return
+//     trampoline it is.
+//   - SIGSEGV, SIGBUS, SIGFPE at a copy of one of the program's instructions (CopyFault): the
+//     frame becomes what it would be at the original, and so does si_addr if it is the
+//     instruction's. Then the signal is the program's.
+//   - Everything else is the program's own and goes to the action from before, as the kernel
+//     would have delivered it. Its handler is entered with the same arguments, signal mask
+//     (sa_mask, SA_NODEFER) and restorer; SA_RESETHAND resets. The default action is reached by
+//     restoring SIG_DFL and queueing the same siginfo to the thread, so that a core dump shows
+//     the program's own address. An ignored signal is dropped, but a forced one kills, as
+//     without the fallback handler.
 //
-// What differs: the handler runs on the alternate stack where the thread has
-// one, even if the program's action lacks SA_ONSTACK, and the program sees the
-// fallback handler where it asks for its action.
+// Two things differ: the handler runs on the alternate stack if the thread has one, even if the
+// program's action lacks SA_ONSTACK; and the program sees the fallback handler if it asks for
+// its action.
 //
-// The handler uses at most 64 bytes of stack, no vector register, no lock and
-// no memory but the data; it may be interrupted by and entered from anything,
-// on any thread. It makes a system call only for signals that aren't its own.
+// The handler uses at most 64 bytes of stack, no vector register, no lock, and no memory except
+// the data. It may be interrupted by and entered from anything, on any thread. It makes a
+// system call only for signals that aren't kprobe's.
 func Fallback(base uint64, p FallbackParams) ([]byte, FallbackLabels) {
 	n := fallback{Code: asm.New(base)}
 	n.chain, n.copied, n.zeros = n.NewLabel(), n.NewLabel(), n.NewLabel()

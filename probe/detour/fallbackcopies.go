@@ -2,8 +2,8 @@ package detour
 
 import "kprobe/probe/asm"
 
-// The value of a copy's key in a site table: in the bits from copyKind on what the
-// copy had done so far, below them the address of the original.
+// The value of a copy's key in a site table. The bits from copyKind on say what the copy had
+// done so far. The bits below are the address of the original.
 const (
 	copyKind = 57 // addresses of programs have so many bits
 
@@ -16,15 +16,14 @@ const (
 	copyRolled  = 1 << 5 // a detour's: see PushFault
 	copyMark    = 1 << 6 // the topmost bit: this is a copy's
 
-	// copySkip is the red zone and a word, which has the scratch register's value.
+	// copySkip is the red zone and a word, which holds the scratch register's value.
 	copySkip = 128 + 8
 )
 
-// CopyFault is what leads in a site table from the FaultKey of an instruction in
-// a copy to its original: ip is that one's address, addSP what the copy has taken
-// of the stack, scratch the register that it uses, whose value lies where the
-// stack pointer was, less 136; asm.NoReg is none. ok is false for what a fallback handler
-// can't undo.
+// CopyFault returns the value that a site table has under the FaultKey of an instruction in a
+// copy. ip is the original's address, addSP what the copy has taken of the stack, scratch the
+// register that it uses, whose value lies 136 bytes below the original stack pointer; asm.NoReg
+// is none. ok is false for what a fallback handler can't undo.
 func CopyFault(ip uint64, addSP int, scratch asm.Reg) (to uint64, ok bool) {
 	kind := uint64(copyMark)
 	switch addSP {
@@ -55,8 +54,8 @@ func CopyFault(ip uint64, addSP int, scratch asm.Reg) (to uint64, ok bool) {
 	return kind<<copyKind | ip, true
 }
 
-// The value of a push's key: in the bits from rolledDepth on the depth in words, below
-// them the address of the displaced instructions.
+// The value of a push's key. The bits from rolledDepth on are the depth in words. The bits
+// below are the address of the displaced instructions.
 const (
 	rolledDepth = 47
 	rolledBits  = 9
@@ -64,10 +63,10 @@ const (
 	rolledBack  = 1 << 3 // it is a return trampoline's: there is no address
 )
 
-// PushFault is what leads in a site table from the FaultKey of a push of a detour's
-// prologue to the displaced instructions, which are at to: where the stack has no
-// room for the frame the thread goes on there, with the registers of the site. That
-// of a return trampoline goes on where its call returns to, and the instance is nobody's. ok
+// PushFault returns the value that a site table has under the FaultKey of a push of a detour's
+// prologue. to is the address of the displaced instructions: if the stack has no room for the
+// frame, the thread continues there, with the registers of the site. At a push of a return
+// trampoline the thread continues where its call returns to, and the instance is nobody's. ok
 // is false for what a fallback handler can't undo.
 func PushFault(p Push, to uint64) (value uint64, ok bool) {
 	depth := uint64(p.Depth)

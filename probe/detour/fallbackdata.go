@@ -2,10 +2,10 @@ package detour
 
 import "encoding/binary"
 
-// Putter is memory of the target, written from the tracer's side: the memory
-// file mapped here, or the process's memory. Put writes b at off bytes from
-// the region's start. Writes must become visible in the order made, and one of
-// eight bytes at an offset divisible by eight in one piece.
+// Putter is memory of the target, written from the tracer's side: the memory file mapped here,
+// or the process's memory. Put writes b at off bytes from the region's start. Writes must
+// become visible in the order in which they were made, and a write of eight bytes at an offset
+// divisible by eight in one piece.
 type Putter interface {
 	Put(off int, b []byte)
 }
@@ -15,8 +15,8 @@ type Putter interface {
 //	  0  u64 address of the site table (Table), 0 for none
 //	  8  u64 signals that the fallback handler answered (hits that nobody recorded)
 //	 16  4 × {u64 start, u64 length} ranges of return trampolines; length 0 is none
-//	 80  u64 address of a u64 that counts the threads that are being stepped, 0
-//	 88  u64 address of a u64 that isn't 0 while memory is watched, 0
+//	 80  u64 address of a u64 that counts the threads that are being stepped, 0 for none
+//	 88  u64 address of a u64 that isn't 0 while memory is watched, 0 for none
 //	 96  u64 the signals whose action was set, bit by number
 //	128  16 × action, indexed by the signal's number: what the program had
 //
@@ -44,7 +44,7 @@ const (
 )
 
 // FallbackSignals are the signals that a fallback handler may answer: SIGILL, SIGTRAP, SIGBUS,
-// SIGFPE and SIGSEGV. Which are needed depends on what is probed.
+// SIGFPE and SIGSEGV. It depends on what is probed which of them are needed.
 func FallbackSignals() []int { return []int{4, 5, 7, 8, 11} }
 
 // FallbackLandings is how many ranges of return trampolines a fallback handler knows.
@@ -57,12 +57,11 @@ type FallbackData struct {
 	Off int
 }
 
-// SetTable has the fallback handler look into the site table at that address of the target.
+// SetTable makes the fallback handler use the site table at that address of the target.
 func (d FallbackData) SetTable(addr uint64) { d.put64(fallbackTable, addr) }
 
 // SetTrampolines makes [start, start+length) range number i of return trampolines, each of
-// which is an int3 with a jump behind it. Change a range in force only to a
-// longer one.
+// which is an int3 followed by a jump. A range in use may only be changed to a longer one.
 func (d FallbackData) SetTrampolines(i int, start, length uint64) {
 	if i < 0 || i >= fallbackRanges {
 		return
@@ -71,8 +70,8 @@ func (d FallbackData) SetTrampolines(i int, start, length uint64) {
 	d.put64(fallbackLandings+16*i+8, length)
 }
 
-// SetAction says what a signal's action was: the struct sigaction that
-// rt_sigaction gave back. Do so before the fallback handler is installed.
+// SetAction says what a signal's action was: the struct sigaction that rt_sigaction returned.
+// It must be called before the fallback handler is installed.
 func (d FallbackData) SetAction(signal int, old Action) {
 	if signal <= 0 || signal >= fallbackSignals {
 		return
@@ -80,17 +79,17 @@ func (d FallbackData) SetAction(signal int, old Action) {
 	d.W.Put(d.Off+fallbackActions+actionSize*signal, old.Bytes())
 }
 
-// SetSteps says where in the target the tracer counts the threads that it lets
-// execute a single instruction; 0 is nowhere. The fallback handler takes one off for each
-// trap of such a step that it answers.
+// SetSteps says where in the target the tracer counts the threads that it lets execute a single
+// instruction; 0 is nowhere. The fallback handler subtracts one for each trap of such a step
+// that it answers.
 func (d FallbackData) SetSteps(addr uint64) { d.put64(fallbackSteps, addr) }
 
-// SetWatched says where in the target the tracer notes that memory is watched, by a
-// number that isn't 0; 0 is nowhere.
+// SetWatched gives the address in the target of a number that isn't 0 while memory is watched;
+// 0 is none.
 func (d FallbackData) SetWatched(addr uint64) { d.put64(fallbackWatched, addr) }
 
-// SetCaught notes the signals whose actions were set, bit by number, for who
-// takes the fallback handler out. The fallback handler doesn't look at it.
+// SetCaught notes the signals whose actions were set, bit by number, for whoever removes the
+// fallback handler. The fallback handler doesn't use it.
 func (d FallbackData) SetCaught(set uint64) { d.put64(fallbackCaught, set) }
 
 // FallbackCaught reads what SetCaught wrote.
@@ -116,8 +115,8 @@ func (d FallbackData) put64(off int, v uint64) {
 	d.W.Put(d.Off+off, binary.LittleEndian.AppendUint64(nil, v))
 }
 
-// FallbackAction is what FallbackData.SetAction wrote for a signal, read from the data,
-// so that a fallback handler can be taken out. SA_RESETHAND may have changed it since.
+// FallbackAction reads from the data what FallbackData.SetAction wrote for a signal, so that a
+// fallback handler can be removed. SA_RESETHAND may have changed it since.
 func FallbackAction(data []byte, signal int) Action {
 	return ParseAction(data[fallbackActions+actionSize*(signal&(fallbackSignals-1)):])
 }
@@ -147,8 +146,8 @@ func (a Action) Bytes() []byte {
 	return b
 }
 
-// Action is what to install for a signal whose action was old. System calls
-// that such a signal, sent by kill, interrupts restart as they did.
+// Action returns the action to install for a signal whose action was old. System calls that
+// such a signal interrupts, if kill sent it, restart as they did before.
 func (l FallbackLabels) Action(old Action) Action {
 	flags := uint64(saSiginfo | saOnstack | saRestorer | saNodefer)
 	if old.Handler <= 1 || old.Flags&saRestart != 0 {

@@ -10,44 +10,42 @@ import (
 // ErrTableFull says that a table's room is too small for the sites in it.
 var ErrTableFull = errors.New("site table is full")
 
-// ErrTable says that a table can't be made so, or a site can't be in one.
+// ErrTable says that a table can't be made like that, or a site can't be in one.
 var ErrTable = errors.New("not a site table")
 
-// A site table is what the fallback handler looks traps up in: an open-addressed hash table
-// with linear probing that the fallback handler reads while the tracer writes. Its room,
+// A site table is where the fallback handler looks up traps: an open-addressed hash table with
+// linear probing, which the fallback handler reads while the tracer writes. Its memory,
 // little-endian:
 //
-//	 0  u64 address in the target of the half in force; stored in one piece
+//	 0  u64 address in the target of the half in use; stored in one piece
 //	64  two halves, each with room for the same number of slots:
 //
 //	     0  u64 mask: slots - 1, slots being a power of two
 //	     8  u64 shift: 64 - log2 slots
 //	    64  slots × {u64 key, u64 value}
 //
-// A key is the address of an int3, or FaultKey of that of an instruction that may
-// fault or of a guard byte that raises SIGILL; its slot is key*hashFactor >> shift, or the next that is free. Key 0 is
-// a slot never used, and ends a search. The value is the address to go on at;
-// value = key is a retired site, 0 one that isn't there, and one with the topmost
-// bit says what a fault in a copy is to look like (CopyFault).
+// A key is the address of an int3, or the FaultKey of an instruction that may fault or of a
+// guard byte that raises SIGILL. Its slot is key*hashFactor >> shift, or the next free one. Key
+// 0 is a slot that was never used, and ends a search. The value is the address at which the
+// thread continues. value = key is a retired site, 0 a removed one, and a value with the
+// topmost bit set says what a fault in a copy should look like (CopyFault).
 //
-// A slot keeps its key while its half is in force, and its value is written
-// before the key: a reader that finds a key finds a value of that key.
+// A slot keeps its key as long as its half is in use, and its value is written before the key:
+// a reader that finds a key finds a value of that key.
 //
-// # How slots come back
+// # How slots are reused
 //
-// When three quarters of the slots of the half in force have keys, those that
-// are still there are written into the other half, in as many slots as they
-// need:
+// When three quarters of the slots of the half in use have keys, the sites that still exist are
+// written into the other half, with as many slots as they need:
 //
 //	writing   the other half is cleared and filled; nothing leads there
-//	switched  the word at 0 is stored: the other half is in force, with every
-//	          site. The first stays as it was until the next time.
+//	switched  the word at 0 is stored: the other half is in use, with every site. The first
+//	          half stays as it was until the next time.
 //
-// So a tracer that is killed between any two stores leaves a half in force that
-// has every site. A thread that is still searching in a half that is being
-// written again has a signal of the program's own, since those of sites don't
-// come to the fallback handler while there is a tracer: it finds nothing, there or
-// elsewhere. A mask bounds its search to the half, whichever it has read.
+// So a tracer that is killed between any two stores leaves a half in use that has every site. A
+// thread that is still searching a half that is being rewritten has a signal of the program's
+// own, because with a tracer the signals of sites don't reach the fallback handler. It finds
+// nothing in either half. A mask bounds its search to the half, whichever mask it has read.
 const (
 	tableForce = 0
 	tableHalf  = 64
@@ -61,32 +59,30 @@ const (
 	hashFactor = 0x9e3779b97f4a7c15 // 2^64 / golden ratio, odd
 
 	minTableBits, maxTableBits = 4, 24
-	// firstTableBits is the size of a table's first half, a page, where there
-	// is room.
+	// firstTableBits is the size of a table's first half, a page, if there is room.
 	firstTableBits = 8
 )
 
-// faultKey tells the keys of faults from those of int3s: a probed instruction
-// may fault itself. Addresses of programs have 57 bits at most.
+// faultKey distinguishes the keys of faults from those of int3s, because a probed instruction
+// may fault itself. Addresses of programs have at most 57 bits.
 const faultKey = 1 << 63
 
-// FaultKey is the key of an instruction that raises another signal than SIGTRAP.
+// FaultKey is the key of an instruction that raises a signal other than SIGTRAP.
 func FaultKey(at uint64) uint64 { return at | faultKey }
 
-// TableSize is the room in bytes that a table needs to hold n sites at once.
+// TableSize is the number of bytes that a table needs to hold n sites at once.
 func TableSize(n int) int { return tableHalf + 2*halfSize(tableBits(n, maxTableBits)) }
 
 func halfSize(bits int) int { return tableSlots + slotSize<<bits }
 
-// tableBits is the size of the smallest half, of at most 1<<most slots, that has
-// n sites in three eighths of its slots, and so takes as many again before the
-// next is made.
+// tableBits is the size of the smallest half, of at most 1<<most slots, in which n sites take
+// up three eighths of the slots. It can take as many again before the next half is made.
 func tableBits(n, most int) int {
 	return min(max(bits.Len(uint((8*n+2)/3)), minTableBits), most)
 }
 
-// Table is a site table seen from the tracer. Not for concurrent use; the
-// target may read its memory at any time.
+// Table is a site table as the tracer sees it. It is not for concurrent use; the target may
+// read its memory at any time.
 type Table struct {
 	w       Putter
 	base    uint64 // in the target
@@ -101,9 +97,8 @@ type Table struct {
 	word    [8]byte
 }
 
-// NewTable makes an empty table in memory that holds zeros: room bytes,
-// 64-aligned, which start at base in the target. Room for less than 16 slots in
-// each half is ErrTable.
+// NewTable makes an empty table in memory of zeros: room bytes, 64-aligned, which start at base
+// in the target. The error is ErrTable if there is room for less than 16 slots in each half.
 func NewTable(w Putter, base uint64, room int) (*Table, error) {
 	half := (room - tableHalf) / 2 &^ 63
 	t := &Table{w: w, base: base, most: bits.Len(uint(max(half-tableSlots, 0))>>slotShift) - 1}
@@ -115,17 +110,16 @@ func NewTable(w Putter, base uint64, room int) (*Table, error) {
 	return t, nil
 }
 
-// Len is how many sites are there, retired ones included.
+// Len is the number of sites, including retired ones.
 func (t *Table) Len() int { return t.live }
 
-// Spare reports whether more than half of the room is free: what the fallback handler need not
-// know is to be left out elsewhere.
+// Spare reports whether more than half of the room is free. If not, optional entries should be
+// left out.
 func (t *Table) Spare() bool { return t.live < 1<<t.most/16*5 }
 
-// Insert makes traps at site go on at to, or changes where. A site that is
-// retired or removed gives its slot back when there are no others; where every
-// slot of the room is needed it gives ErrTableFull and the table is unchanged.
-// Insert before the breakpoint is written.
+// Insert makes traps at site continue at to, or changes where they do. It may reuse the slot of
+// a retired or removed site if there are no others. If every slot is needed it returns
+// ErrTableFull, and the table is unchanged. It must be called before the breakpoint is written.
 func (t *Table) Insert(site, to uint64) error {
 	if site == 0 || to == 0 {
 		return fmt.Errorf("site %#x to %#x: %w", site, to, ErrTable)
@@ -144,8 +138,8 @@ func (t *Table) Insert(site, to uint64) error {
 	return nil
 }
 
-// Reserve makes room for n sites more at once, as far as there is any, so that slots are
-// not moved again and again while they come.
+// Reserve makes room for n more sites at once, as far as possible, so that slots are not moved
+// repeatedly while the sites come.
 func (t *Table) Reserve(n int) {
 	if need := t.used + n; need > len(t.keys)/4*3 {
 		const full = 5 // eighths of the slots that are to have keys at most
@@ -155,7 +149,7 @@ func (t *Table) Reserve(n int) {
 	}
 }
 
-// other fills the other half, of 1<<bits slots, and puts it into force.
+// other fills the other half, of 1<<bits slots, and puts it into use.
 func (t *Table) other(bits int) {
 	keys, vals := t.keys, t.vals
 	t.half, t.bits, t.live, t.used = 1-t.half, bits, 0, 0
@@ -174,7 +168,7 @@ func (t *Table) other(bits int) {
 	t.put64(tableForce, t.base+uint64(t.at(0)))
 }
 
-// put gives a site that has no slot one.
+// put allocates a slot for a site that has none.
 func (t *Table) put(site, to uint64) {
 	i := t.slot(site)
 	for t.keys[i] != 0 {
@@ -186,7 +180,7 @@ func (t *Table) put(site, to uint64) {
 	t.put64(t.at(tableSlots+slotSize*i), site)
 }
 
-// find gives the slot of a site that has one. At least a quarter of the slots are free.
+// find returns the slot of a site that has one. At least a quarter of the slots are free.
 func (t *Table) find(site uint64) (i int, ok bool) {
 	if site == 0 {
 		return 0, false
@@ -199,24 +193,24 @@ func (t *Table) find(site uint64) (i int, ok bool) {
 	return 0, false
 }
 
-// Retire says that the site's breakpoint is gone and the instruction back. A
-// thread that trapped before goes on at the instruction; an int3 that is found
-// there later is the program's.
+// Retire says that the site's breakpoint is gone and the instruction back. A thread that has
+// trapped there continues at the instruction. An int3 that is found there later is the
+// program's.
 func (t *Table) Retire(site uint64) { t.change(site, site) }
 
-// Forget removes the site if it is retired: no thread can have trapped there
-// that doesn't know where to go on.
+// Forget removes a retired site. There must be no thread that has trapped there and doesn't
+// know where to continue.
 func (t *Table) Forget(site uint64) {
 	if i, ok := t.find(site); ok && t.vals[i] == site {
 		t.set(i, 0)
 	}
 }
 
-// Remove forgets the site. A thread that trapped there and whose signal isn't
-// delivered yet would die of it: use Retire unless there can be none.
+// Remove removes the site. A thread that has trapped there, and whose signal isn't delivered
+// yet, would die of it: use Retire unless there can be none.
 func (t *Table) Remove(site uint64) { t.change(site, 0) }
 
-// Lookup is where traps at the site go on; ok is false for one removed or
+// Lookup returns where traps at the site continue. ok is false for a site that was removed or
 // never there.
 func (t *Table) Lookup(site uint64) (to uint64, ok bool) {
 	i, ok := t.find(site)

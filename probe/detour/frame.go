@@ -8,9 +8,8 @@ import (
 // ABI, AMD64 supplement, 3.2.2).
 const redZone = 128
 
-// frame is what a detour puts on the program's stack: the red zone is left
-// alone, then the saved registers, the flags, temporaries, and at the bottom what
-// shared code uses.
+// frame is what a detour puts on the program's stack. From the top: the red zone, which is left
+// alone; the saved registers; the flags; temporaries; and at the bottom what shared code uses.
 type frame struct {
 	skip  int       // bytes skipped first: redZone, or what stands there already
 	regs  []asm.Reg // saved, in order
@@ -29,10 +28,10 @@ type frame struct {
 	scratch *Scratch
 }
 
-// Push is an instruction of a prologue that writes to the stack, where there may be
-// none. Depth is by how much the stack pointer is lower there than at the site, or,
-// of a Return trampoline, than behind the return; rax is no more what it was there if AX says
-// so, and then is what the prologue's first push has written.
+// Push is an instruction of a prologue that writes to the stack, where there may be none. Depth
+// is how much lower the stack pointer is there than at the site or, for a Return trampoline,
+// than after the return. AX says that rax no longer has its value from there, and that the
+// prologue's first push has written it.
 type Push struct {
 	At         uint64
 	Depth      int
@@ -69,9 +68,8 @@ func (f *frame) outside(c *asm.Code) {
 	f.cur.flags = was
 }
 
-// save emits the prologue. Its pushes write the highest and the lowest word of the
-// frame, which is smaller than a page: where the stack has no room for it, the
-// thread faults at one of them.
+// save emits the prologue. Its pushes write the highest and the lowest word of the frame, which
+// is smaller than a page. So if the stack has no room for it, the thread faults at one of them.
 func (f *frame) save(c *asm.Code) {
 	f.code = c
 	f.cur.depth = int32(f.skip)

@@ -9,19 +9,18 @@ import (
 
 // How a call of a Go function is known
 //
-// By its goroutine, which is in r14 throughout the code of Go's compiler
-// (abi-internal.md), and by how far its slot lies below the upper end of the
-// goroutine's stack: that stays when the stack is copied. Both are in one word: the
-// address of the g without its last bits, which are 0, and the distance in words.
-// Stacks that are deeper than that can tell are not followed, and counted as
-// missed.
+// By its goroutine, which is in r14 throughout the code of Go's compiler (abi-internal.md), and
+// by the distance of its slot from the upper end of the goroutine's stack, which stays when the
+// stack is copied. Both fit into one word: the address of the g without its last bits, which
+// are 0, and the distance in words. Calls on stacks that are too deep for that are not
+// followed, and are counted as missed.
 const (
 	goAlign    = 5  // log2 of what a g is aligned to at least
 	goDistance = 22 // bits of the distance
 )
 
-// GoKey is the key of the call whose slot lies distance bytes below the upper end
-// of the stack of the goroutine at g; ok is false if it has none.
+// GoKey returns the key of the call whose slot lies distance bytes below the upper end of the
+// stack of the goroutine at g. ok is false if there is no such key.
 func GoKey(g, distance uint64) (key uint64, ok bool) {
 	if g == 0 || g&(1<<goAlign-1) != 0 || distance>>3 >= 1<<goDistance {
 		return 0, false
@@ -29,13 +28,13 @@ func GoKey(g, distance uint64) (key uint64, ok bool) {
 	return g>>goAlign<<goDistance | distance>>3, true
 }
 
-// GoCall is the goroutine and the distance that a key was made of.
+// GoCall returns the goroutine and the distance from which a key was made.
 func GoCall(key uint64) (g, distance uint64) {
 	return key >> goDistance << goAlign, key & (1<<goDistance - 1) << 3
 }
 
-// GoStack reads where the stack of the goroutine at g lies, and its stack pointer
-// while it doesn't run: g.sched.sp.
+// GoStack reads the bounds of the stack of the goroutine at g, and its stack pointer while it
+// doesn't run: g.sched.sp.
 func GoStack(mem symbols.Memory, g uint64) (lo, hi, sp uint64, err error) {
 	var b [gSchedSP + 8]byte
 	if _, err := mem.ReadMemory(b[:], symbols.Addr(g)); err != nil {

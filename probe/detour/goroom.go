@@ -12,8 +12,8 @@ const (
 	gSchedSP = 56 // and of where it goes on, behind two guards, panic, defer and m
 )
 
-// lookMore is what must be free below the frame besides it: what is pushed for
-// a moment, and what copies of displaced instructions may take.
+// lookMore is what must be free below the frame: for temporary pushes, and for copies of
+// displaced instructions.
 const lookMore = 192
 
 // looks are the registers that a look for room uses.
@@ -23,9 +23,9 @@ type looks struct {
 	kept bool
 }
 
-// look emits the look for room that Params.Look asks for. The label is where
-// the int3 stands, nil without it. A goroutine that isn't there, or is none,
-// faults at a load or fails the comparisons: neither has room.
+// look emits the check for room that Params.Look asks for. The label is that of the int3; nil
+// if there is no check. If there is no goroutine, or the address is not one, a load faults or
+// the comparisons fail: neither has room.
 func (b *builder) look() *asm.Label {
 	l := b.p.Look
 	if l == nil {

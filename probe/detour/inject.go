@@ -7,13 +7,13 @@ import (
 	"kprobe/symbols"
 )
 
-// Injection is what a detour at a function's entry does to calls that the probe's filter
-// passes, instead of only recording them: the function is not executed.
+// Injection is what a detour at a function's entry does to calls that pass the probe's filter,
+// besides recording them: the function is not executed.
 type Injection struct {
 	// Counters is where ring.Layout.Injection's counters are mapped.
 	Counters uint64
 	// Every changes each Nth call; 0 and 1 change all. Limit is how many are changed in
-	// all; 0 is no limit.
+	// total; 0 is no limit.
 	Every, Limit uint64
 	// Result is what a call returns, in rax.
 	Result uint64
@@ -22,9 +22,8 @@ type Injection struct {
 	ErrnoOff int32
 }
 
-// inject takes the hit of a call that the filter has passed and ends the call, unless it is
-// not this one's turn: that goes on at reject. done is where calls go on that are left
-// alone; what follows is emitted for them.
+// inject takes the hit of a call that has passed the filter, and ends the call. If it is not
+// this call's turn, the code continues at reject. Code for calls that are left alone follows.
 func (b *builder) inject(x *Injection, reject asm.Label) {
 	b.due(x, reject)
 	if x.Errno != 0 {
@@ -52,7 +51,7 @@ func (b *builder) inject(x *Injection, reject asm.Label) {
 	f.mark()
 }
 
-// due goes on at reject unless it is a call's turn to be changed. Changes AX, CX and DX.
+// due continues at reject unless it is this call's turn to be changed. Changes AX, CX and DX.
 func (b *builder) due(x *Injection, reject asm.Label) {
 	count := func(off uint64, next func()) {
 		b.MovAbs(asm.CX, x.Counters+off)
@@ -85,9 +84,8 @@ func (b *builder) due(x *Injection, reject asm.Label) {
 	}
 }
 
-// Skips changes the registers of a thread that Unwind has put back, which was at an
-// address, to those that it has behind its call, if that was being ended there. result is
-// the call's.
+// Skips changes the registers of a thread that Unwind has restored, and that was at an address,
+// to those after its call, if the call was being ended there. result is the call's.
 func (d *Detour) Skips(at, result uint64, r *fetch.Regs, mem symbols.Memory) (ok bool, err error) {
 	m := d.mark(at)
 	if m == nil || !m.skips {

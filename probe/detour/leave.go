@@ -10,14 +10,13 @@ import (
 	"kprobe/symbols"
 )
 
-// Leave changes the registers of a thread that is stopped in the code of a
-// return probe to those that the program has there, IP included: at the entry
-// of the function, whose address is site, or behind its return. ok is false,
-// and nothing changes, for a thread that isn't in the code, or in the displaced
-// instructions.
+// Leave changes the registers of a thread that is stopped in the code of a return probe to
+// those that the program has there, including IP: at the entry of the function, whose address
+// is site, or after its return. ok is false, and nothing changes, for a thread that isn't in
+// the code, or that is in the displaced instructions.
 //
-// The return address on the stack is the program's own in both cases. An
-// instance that the thread had taken or not yet given back stays in use.
+// In both cases the return address on the stack is then the program's own. An instance that the
+// thread had taken, or not freed yet, stays in use.
 func (r *Return) Leave(regs *fetch.Regs, mem symbols.Memory, site uint64) (ok bool, err error) {
 	if n := r.Instance(regs.IP); n != 0 {
 		return r.leaveStub(regs, mem, site, n)
@@ -93,8 +92,8 @@ func (r *Return) leaveStub(regs *fetch.Regs, mem symbols.Memory, site uint64, n 
 // TrampolineSize is how many bytes of a return trampoline InstanceOf looks at.
 const TrampolineSize = stubSize - trampolineOff
 
-// InstanceOf gives the address of the instance whose return trampoline starts with code;
-// ok is false for code that is no return trampoline.
+// InstanceOf returns the address of the instance whose return trampoline starts with code. ok
+// is false if code is no return trampoline.
 func InstanceOf(code []byte) (addr uint64, ok bool) {
 	if len(code) < TrampolineSize || !bytes.HasPrefix(code, []byte{0x48, 0x8d, 0x64, 0x24, 0xf8, 0x68}) || code[10] != 0xe9 || code[15] != 0xcc {
 		return 0, false
@@ -102,11 +101,11 @@ func InstanceOf(code []byte) (addr uint64, ok bool) {
 	return binary.LittleEndian.Uint64(code[TrampolineSize-8:]) >> 16, true
 }
 
-// Left lists the calls that will return by return trampolines, from memory that holds
-// pools of unknown layout and lies at addr. It is for who finds what a killed
-// session left: what the memory says is believed only where a slot of the
-// program leads to a return trampoline of the very instance. Number is 0. The error is
-// symbols.ErrLatePage where a slot may lead to one and can't be read yet.
+// Left lists the calls that will return by return trampolines, from memory that holds pools of
+// unknown layout and lies at addr. It is for a caller that finds what a killed session left: it
+// believes what the memory says only if a slot of the program leads to a return trampoline of
+// that very instance. Number is 0. The error is symbols.ErrLatePage if a slot that may lead to
+// one can't be read yet.
 func Left(mem []byte, addr uint64, target symbols.Memory) (calls []Instance, late error) {
 	le := binary.LittleEndian
 	code := make([]byte, TrampolineSize)

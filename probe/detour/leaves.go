@@ -9,9 +9,8 @@ import (
 	"kprobe/probe/ring"
 )
 
-// BuildLeaves is BuildLeave for a return instruction by which the functions of all of
-// these probes may return, whose calls are noted in a table in common. What is asked
-// for first is probes[0].
+// BuildLeaves is BuildLeave for a return instruction by which the functions of all these probes
+// may return. Their calls are noted in a common table. probes[0] is looked up first.
 func BuildLeaves(base uint64, p *Params, probes []Probe, k Calls, pop uint16, tail func(c *asm.Code) error) (*Detour, error) {
 	return tight(base, p, func(c *asm.Code) (*Detour, error) { return buildLeaves(c, p, probes, k, pop, tail) })
 }
@@ -47,16 +46,15 @@ func buildLeaves(c *asm.Code, p *Params, probes []Probe, k Calls, pop uint16, ta
 	return b.leave(b.Here(), tail)
 }
 
-// counts reports whether a hit of the probe is nothing but one more: then one piece of
-// code counts it for all such probes.
+// counts reports whether a hit of the probe is only counted: then one piece of code counts for
+// all such probes.
 func (p *Probe) counts() bool {
 	return p.CountOnly && p.Program.Filter == nil && p.Bins == nil && p.Control == nil
 }
 
-// leaveOf is leave for the calls of several probes. While the call of the n-th is
-// recorded the frame's marks say that the hits of n were taken, or one more than there are
-// probes, where it is of any that counts; which calls are still to be recorded the
-// table tells.
+// leaveOf is leave for the calls of several probes. While the call of the n-th is recorded, the
+// frame's marks say that the hits of n were taken, or of one more than there are probes if it
+// belongs to a probe that only counts. The table says which calls are still to be recorded.
 func (e *calling) leaveOf(probes []Probe, pop uint16, found int) {
 	b, f, k := e.b, &e.b.frame, e.k
 	same, look, others, out := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()

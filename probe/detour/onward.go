@@ -11,40 +11,40 @@ import (
 
 // Jumps to functions that only the program knows
 //
-// A function may end in a jump through a register or memory. If what it leads to notes
-// its calls in the same table in common, the call passes on as any other: the row says
-// so, and that function's entry takes it for an answer. Which those are the detour of
-// the jump asks Noting, a set in the target's memory. Where such a call comes to its end
-// isn't known when returns are planned: so its row says that any return which looks into
-// the table may be its own (anywhere), and such calls are counted only.
+// A function may end in a jump through a register or memory. If the target notes its calls in
+// the same common table, the call passes on like any other: the row is marked, and the target's
+// entry accepts that. The detour of the jump looks up such targets in Noting, a set in the
+// target's memory. Where such a call will end isn't known when returns are planned. So its row
+// says that any return which looks into the table may be its own (anywhere), and such calls are
+// only counted.
 //
-// Where the jump leads to any other function, or calls are more than counted, and a call
-// is noted that ends there, the code traps at Detour.NoRoom, with the program's registers:
-// who traces follows the call to where it returns to.
+// If the jump leads to any other function, or more than a count is wanted, and a noted call
+// ends there, the code traps at Detour.NoRoom, with the program's registers. The tracer then
+// follows the call to its return address.
 
-// anywhere is the bit of an owner whose calls may return by any of the returns that look
-// into the table.
+// anywhere is the bit of an owner whose calls may return by any of the returns that look into
+// the table.
 const anywhere = 1 << 30
 
 // ownerID is the number of an owner.
 const ownerID = anywhere - 1
 
-// Noting is a set of entries of functions that note their calls in a table: as it is in
-// the target's memory, at Addr, and here. The zero Noting is of none and has no place.
+// Noting is a set of entries of functions that note their calls in a table: a copy of the set
+// in the target's memory at Addr. The zero Noting is empty and has no place.
 type Noting struct {
 	Addr  uint64
 	words []uint64 // 0: free, 1: was in use; a power of two of them
 	used  int      // of them that aren't 0
 }
 
-// NewNoting makes room for so many entries.
+// NewNoting makes room for n entries.
 func NewNoting(n int) *Noting { return &Noting{words: make([]uint64, 1<<bits.Len(uint(2*n)|63))} }
 
-// Size is how many bytes of memory it takes, which are all zero without entries.
+// Size is its size in bytes. Without entries all are zero.
 func (s *Noting) Size() int { return 8 * len(s.words) }
 
-// Put enters an entry, and gives the word that has changed; it is negative where none
-// has: the entry is in it, or the set is full. One word is always free, and ends searches.
+// Put adds an entry, and returns the index of the word that has changed. It is negative if none
+// has: the set contains the entry, or is full. One word always stays free, and ends searches.
 func (s *Noting) Put(at uint64) int {
 	if s.Has(at) || at <= 1 {
 		return -1
@@ -63,7 +63,8 @@ func (s *Noting) Put(at uint64) int {
 	}
 }
 
-// Drop takes an entry out, and gives the word that has changed, or a negative number.
+// Drop removes an entry, and returns the index of the word that has changed, or a negative
+// number.
 func (s *Noting) Drop(at uint64) int {
 	i := s.find(at)
 	if i >= 0 {
@@ -72,7 +73,7 @@ func (s *Noting) Drop(at uint64) int {
 	return i
 }
 
-// Has reports whether an entry is in it.
+// Has reports whether the set contains an entry.
 func (s *Noting) Has(at uint64) bool { return s.find(at) >= 0 }
 
 func (s *Noting) find(at uint64) int {
@@ -84,12 +85,12 @@ func (s *Noting) find(at uint64) int {
 	return -1
 }
 
-// Word gives a word's address and bytes.
+// Word returns a word's address and bytes.
 func (s *Noting) Word(i int) (at uint64, b []byte) {
 	return s.Addr + 8*uint64(i), binary.LittleEndian.AppendUint64(nil, s.words[i])
 }
 
-// Bytes is all of it.
+// Bytes returns the whole set.
 func (s *Noting) Bytes() []byte {
 	b := make([]byte, 0, s.Size())
 	for _, w := range s.words {
@@ -103,8 +104,8 @@ func (s *Noting) shift() uint8 { return uint8(32 - bits.TrailingZeros(uint(len(s
 
 func (s *Noting) first(at uint64) int { return int(uint32(at) * golden32u >> s.shift()) }
 
-// BuildOnward makes the detour of a jump to an address that the chain gives. noting says to
-// which of them calls pass on; nil: to none. tail emits the jump.
+// BuildOnward makes the detour of a jump to an address that the chain gives. noting has the
+// targets to which calls pass on; nil is none. tail emits the jump.
 func BuildOnward(base uint64, p *Params, k Calls, to *fetch.Chain, noting *Noting, tail func(c *asm.Code) error) (*Detour, error) {
 	return tight(base, p, func(c *asm.Code) (*Detour, error) { return buildOnward(c, p, k, to, noting, tail) })
 }

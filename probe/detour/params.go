@@ -9,12 +9,12 @@ import (
 	"kprobe/probe/asm"
 )
 
-// ErrUnsupported is wrapped by errors about what machine code in the target
-// can't do; such a probe stays a breakpoint. The text says why.
+// ErrUnsupported is wrapped by errors about what machine code in the target can't do. Such a
+// probe stays a breakpoint. The text says why.
 var ErrUnsupported = errors.New("needs a breakpoint")
 
-// Params are facts about the target and its memory file that all detours
-// depend on. Addresses are the target's.
+// Params are the facts about the target and its memory file on which all detours depend.
+// Addresses are the target's.
 type Params struct {
 	PerCPU    uint64 // where the area of CPU 0 is mapped (ring.Layout.PerCPU)
 	AreaShift uint8  // ring.Layout.AreaShift
@@ -23,18 +23,16 @@ type Params struct {
 	CPUMask   uint32 // ring.Layout.CPUMask
 	RingSize  int64  // ring.Layout.RingSize
 	Flags     uint64 // where the flags are mapped (ring.Layout.Flags)
-	// Careful has the kernel asked before each load of the program's memory that may
-	// fault: nobody is there who takes the fault (reads.go). NoReads says that it can't be
-	// asked: a program that loads such memory is refused.
+	// Careful makes detours ask the kernel before each load of the program's memory that
+	// may fault, because nobody would catch the fault (reads.go). NoReads says that the
+	// kernel can't be asked: a program that loads such memory is refused.
 	Careful, NoReads bool
-	// Overwrite says that the newest records take the place of the oldest
-	// (ring.Layout.Overwrite), Spare that there are rings for snapshots
-	// (ring.Layout.Spare).
+	// Overwrite says that the newest records overwrite the oldest (ring.Layout.Overwrite).
+	// Spare says that there are rings for snapshots (ring.Layout.Spare).
 	Overwrite, Spare bool
-	// Gate is the address of a byte that is 0 where no probe takes hits; 0: there is
-	// none.
+	// Gate is the address of a byte that is 0 while no probe may take hits; 0 is none.
 	Gate uint64
-	// Alive is that of a byte that is 0 where no trigger is looked at, either; 0: there
+	// Alive is the address of a byte that is 0 while no trigger may be looked at, either; 0
 	// is none.
 	Alive uint64
 	// Control is where ring's section of that name is mapped, Kinds its first Kind.
@@ -43,80 +41,80 @@ type Params struct {
 	Probes uint64
 	PID    int // thread group, as the record shows it
 	TID    TID
-	// Rdpid says that the CPU has rdpid (CPUID.7.0:ECX bit 22); without it lsl
-	// tells the CPU's number.
+	// Rdpid says that the CPU has rdpid (CPUID.7.0:ECX bit 22). Without it lsl gives the
+	// CPU's number.
 	Rdpid bool
 	// FSGSBase says that the kernel allows rdfsbase (AT_HWCAP2 bit 1).
 	FSGSBase bool
-	// Rseq is how far from the base of fs the C library's threads have their rseq
-	// area, which is registered with RseqSignature. 0: they have none, and nobody
-	// takes hits in restartable sequences. It needs a TID in fs without
-	// a Path.
+	// Rseq is the distance of the rseq areas of the C library's threads from the base of
+	// fs. They are registered with RseqSignature. 0 means that there are none, and no hits
+	// are taken in restartable sequences. It needs a TID in fs without a Path.
 	Rseq int32
-	// Births is the address of a number (u32) of tasks that could be mistaken for others:
-	// while it isn't 0 no hit is taken in a sequence. Behind it is another, which isn't 0
-	// once they are counted. 0: a tracer sees to that.
+	// Births is the address of the number (u32) of tasks that could be mistaken for others.
+	// While it isn't 0, no hit is taken in a sequence. It is followed by another word,
+	// which isn't 0 once such tasks are counted. 0 means that a tracer watches births
+	// instead.
 	Births uint64
-	// NoRedZone says that the code has nothing below its stack pointer, as Go's:
-	// a detour then takes 128 bytes less of a small stack.
+	// NoRedZone says that the code has nothing below its stack pointer, as Go's. A detour
+	// then takes 128 bytes less of a small stack.
 	NoRedZone bool
-	// MaxStack is how many bytes below the red zone a detour may use; 0 is
-	// MaxStack. A Go function that checks its stack leaves 800 free (cmd/link,
+	// MaxStack is how many bytes below the red zone a detour may use; 0 is the constant
+	// MaxStack. A Go function that checks its stack leaves 800 bytes free (cmd/link,
 	// StackLimit); one that doesn't (nosplit) may leave none.
 	MaxStack int
-	// StackEnd is where the first thread's stack ends; 0 is unknown.
+	// StackEnd is the end of the first thread's stack; 0 is unknown.
 	StackEnd uint64
-	// Look, if any, has the detour look whether a goroutine's stack has room for its
-	// frame. Where it has none a trap takes the hit, at Detour.NoRoom.
+	// Look, if not nil, makes the detour check whether a goroutine's stack has room for its
+	// frame. If not, a trap takes the hit, at Detour.NoRoom.
 	Look *Look
-	// Clock is where ring.ClockOff's clock is mapped; 0: programs that need
+	// Clock is the address of the clock at ring.ClockOff. If it is 0, programs that need
 	// nanoseconds at the hit are refused.
 	Clock uint64
-	// Nested says that the process is in a pid namespace of its own, where its
-	// threads have other numbers than those that a tracer knows: a record's
-	// number is translated by whoever reads it, a value can't be.
+	// Nested says that the process is in a pid namespace of its own, where its threads have
+	// other numbers than those that the tracer knows. The reader can translate the number
+	// in a record, but not a value.
 	Nested bool
 	// NoSyscall says that detours must not make system calls (a seccomp filter).
 	NoSyscall bool
-	// Sketch, if any, has a detour built in two steps: the first gives a longer one,
-	// and fills the sketch, with which another is built as it is to be.
+	// Sketch, if not nil, lets a detour be built in two steps. The first build gives a
+	// longer detour and fills the sketch. The second, with the sketch, gives the final one.
 	Sketch *Sketch
-	// Scratch, if any, is what one build after the other may use.
+	// Scratch, if not nil, is shared by successive builds.
 	Scratch *Scratch
-	// Shared is the code that detours with texts go through; nil fails for them.
+	// Shared is the code that detours with texts use. If it is nil, such detours fail.
 	Shared *Shared
 	// Tally, if any, counts the hits of probes whose hits are only counted.
 	Tally *Tally
-	// NoProc says that /proc is not what it is elsewhere: paths of descriptors
-	// can't be asked for in the program.
+	// NoProc says that the process doesn't see the usual /proc, so that a detour can't ask
+	// for paths of descriptors.
 	NoProc bool
 }
 
-// Look is what a detour has to look for room on the stack of a goroutine of Go's
-// (runtime.g), whose first words bound it.
+// Look says how a detour checks for room on a goroutine's stack. The first words of its
+// runtime.g are the bounds.
 type Look struct {
-	// Free are the registers that may be changed, as bits by number; rax and rsp are
-	// not used. It takes one that no program reads, or two where the flags stay.
+	// Free are the registers that may be changed, as bits by number; rax and rsp are not
+	// used. The check takes one that no program reads, or two if the flags must stay.
 	Free uint16
 	// Flags says that the flags may be changed, too.
 	Flags bool
-	// TLS is where the address of the goroutine is, in the segment fs. 0: in r14.
+	// TLS is the offset from fs of the goroutine's address. 0 means that it is in r14.
 	TLS int32
 }
 
-// TID is where a detour finds the number of its thread. The zero TID is one
-// gettid at each hit.
+// TID says where a detour finds the number of its thread. The zero TID means one gettid for
+// each hit.
 type TID struct {
 	// Seg is the segment that holds the thread's control block: asm.FS, or asm.DS
 	// for none.
 	Seg asm.Seg
-	// Off is the offset in that segment. Without a Path the block's first word must
-	// be its own address (System V ABI, Handling For Thread-Local Storage, variant
-	// II), or the tracer is asked.
+	// Off is the offset in that segment. Without a Path, the block's first word must be its
+	// own address (System V ABI, Handling For Thread-Local Storage, variant II). If it
+	// isn't, the tracer is asked.
 	Off int32
-	// Path are further offsets: with Path {a, b} the u64 at seg:Off is a
-	// pointer p, the one at p+a is q, and the number is the u32 at q+b. A
-	// pointer or a number that is 0 is answered by gettid.
+	// Path are further offsets: with Path {a, b} the u64 at seg:Off is a pointer p, the one
+	// at p+a is q, and the number is the u32 at q+b. If a pointer or the number is 0,
+	// gettid is called.
 	Path []int32
 }
 
@@ -124,48 +122,48 @@ type TID struct {
 type Probe struct {
 	ID      uint32         // in the memory file
 	Program *fetch.Program // compiled for this place
-	// CountOnly leaves no records: hits and filtered hits are counted.
+	// CountOnly leaves no records: hits and filtered hits are only counted.
 	CountOnly bool
-	// Bins, if any, counts hits by a value, instead of a record for each.
+	// Bins, if not nil, counts hits by a value, instead of a record for each.
 	Bins *Bins
 	// IP is the address that $ip and __probe_ip show.
 	IP uint64
-	// Anywhere says that calls of a return probe that counts may return by any return that
-	// looks into their table in common.
+	// Anywhere says that calls of a return probe that only counts may return by any return
+	// that looks into their common table.
 	Anywhere bool
-	// Inject, if any, ends calls at their function's entry. Such a probe takes no hits in
-	// sequences.
+	// Inject, if not nil, ends calls at their function's entry. Such a probe takes no hits
+	// in sequences.
 	Inject *Injection
 	// Control is what else is done at hits; nil is nothing.
 	Control *Control
-	// Birth, if any, is all that is done: no hit is taken.
+	// Birth, if not nil, is all that is done: no hit is taken.
 	Birth *Birth
 }
 
-// Fault is one entry of the exception table: a thread that faults (SIGSEGV,
-// SIGBUS) at the instruction At goes on at To, with all its registers.
+// Fault is an entry of the exception table: a thread that faults (SIGSEGV, SIGBUS) at the
+// instruction At continues at To, with all its registers.
 type Fault struct{ At, To uint64 }
 
 // Detour is finished code.
 type Detour struct {
 	Base uint64 // where it must lie
 	Code []byte // who has written it may let it go
-	// Copy is where the displaced instructions start: a thread that is sent
-	// there, from Build's and BuildReturn's detours, takes no record.
+	// Copy is the start of the displaced instructions. A thread that is sent there, from
+	// Build's and BuildReturn's detours, takes no record.
 	Copy uint64
-	// NoRoom is the address of an int3 at which a thread stops whose stack has no
-	// room for the detour. It has taken no hit, has its registers but those of
-	// Params.Look, and goes on at Copy. 0: that doesn't happen.
+	// NoRoom is the address of an int3 at which a thread stops whose stack has no room for
+	// the detour. It has taken no hit, has its registers except those of Params.Look, and
+	// continues at Copy. 0 means that this doesn't happen.
 	NoRoom uint64
 	Faults []Fault
 	Asks   []Ask
-	// SharedFaults says that its threads may fault in the shared code, too.
+	// SharedFaults says that its threads may also fault in the shared code.
 	SharedFaults bool
 	*undoing         // nil: of a detour that changes nothing
 	size         int // of Code
 }
 
-// Pushes gives the instructions of prologues that write to the stack.
+// Pushes yields the instructions of prologues that write to the stack.
 func (d *Detour) Pushes() iter.Seq[Push] {
 	return func(yield func(Push) bool) {
 		if d.undoing == nil {
@@ -186,16 +184,15 @@ type mark struct {
 	depth int32 // bytes that SP is below the site's
 	word  int32 // depth of the saved flags word
 	flags flagsPlace
-	// keep is where the program's rax is, if axKept, or where the flags are, by
-	// flagsKept.
+	// keep is the place of the program's rax, if axKept, or of the flags, if flagsKept.
 	keep   asm.Reg
 	axKept bool
-	// taken is how many of the site's probes have taken their hits: recorded,
-	// counted, or lost should the thread get no further.
+	// taken is how many of the site's probes have taken their hits: recorded them, counted
+	// them, or lost them if the thread gets no further.
 	taken int32
-	// skips says that the call is being ended: nothing is left but to return.
+	// skips says that the call is being ended: nothing remains but to return.
 	skips bool
-	// return trampoline says that it is the frame of a return probe's return trampolines.
+	// trampoline says that it is the frame of a return probe's return trampolines.
 	trampoline bool
 }
 
@@ -215,8 +212,8 @@ const (
 	flagsGone                    // outside of the frame: displaced instructions, jumps
 )
 
-// NeedsNumber says why a detour can't be: until its threads' numbers can be read
-// (Params.TID), it would have to ask the kernel.
+// NeedsNumber is the reason why a detour can't be made until its threads' numbers can be read
+// (Params.TID): it would have to ask the kernel.
 const NeedsNumber = "the thread's number takes a system call, which seccomp rules may judge"
 
 func unsupported(format string, args ...any) error {

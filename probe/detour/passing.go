@@ -6,12 +6,12 @@ import (
 	"kprobe/probe/asm"
 )
 
-// Passing is what happens to a call that is noted in Calls, besides its return. A
-// function that ends in a jump to another returns by that one's returns. They can't
-// tell its call from a call of the other function that was made by the same
-// instruction, with the same stack pointer, after the first was left by an exception
-// or longjmp. So the row says that a jump leads there, and the other function's
-// entry takes that for an answer, once.
+// Passing is what happens to a call that is noted in Calls, other than its return.
+//
+// A function that ends in a jump to another one returns by that one's returns. Suppose that an
+// exception or longjmp leaves such a call, and the same instruction then calls the other
+// function with the same stack pointer. The returns can't tell these calls apart. So the jump
+// marks the call's row as passing on, and the other function's entry accepts the mark, once.
 type Passing uint8
 
 // Ways of passing.
@@ -21,20 +21,19 @@ const (
 	Arrives            // an entry that such jumps lead to: without one the noted call was left
 )
 
-// passedOn is the bit of a row's thread number that says that the call is on its
-// way to another function. Numbers of threads are below 1 << 22.
+// passedOn is the bit of a row's thread number that says that the call is passing on to another
+// function. Thread numbers are below 1 << 22.
 const passedOn = 1 << 31
 
-// BuildPassing makes the detour of a jump, or an entry, by which calls of k pass.
-// PassesOn is for a jump that is taken if the condition is met, or always. tail emits
-// the instructions.
+// BuildPassing makes the detour of a jump, or of an entry, by which calls of k pass. PassesOn
+// is for a jump that is taken if the condition is met, or always. tail emits the instructions.
 func BuildPassing(base uint64, p *Params, k Calls, way Passing, cond asm.Cond, always bool, tail func(c *asm.Code) error) (*Detour, error) {
 	return tight(base, p, func(c *asm.Code) (*Detour, error) { return buildPassing(c, p, k, way, cond, always, tail) })
 }
 
-// BuildJump is BuildPassing, by PassesOn, for a jump that leaves functions whose calls are
-// noted only there: those of the probes, which count them. k.Joined says whether calls of
-// other functions may come to the jump.
+// BuildJump is BuildPassing with PassesOn, for a jump that leaves functions whose calls are
+// noted only there. They are the functions of probes, which count them. k.Joined says whether
+// calls of other functions may come to the jump.
 func BuildJump(base uint64, p *Params, probes []Probe, k Calls, cond asm.Cond, always bool, tail func(c *asm.Code) error) (*Detour, error) {
 	return tight(base, p, func(c *asm.Code) (*Detour, error) { return buildJump(c, p, probes, k, cond, always, tail) })
 }
@@ -73,8 +72,8 @@ func buildJump(c *asm.Code, p *Params, probes []Probe, k Calls, cond asm.Cond, a
 	return b.leave(b.Here(), tail)
 }
 
-// atJump begins code at a jump, with registers that it changes: where the jump isn't taken,
-// by cond, it goes on at on.
+// atJump begins code at a jump, with registers that it changes. If the jump isn't taken, by
+// cond, the code continues at on.
 func (b *builder) atJump(cond asm.Cond, always bool, changed ...asm.Reg) (on asm.Label, err error) {
 	if !b.p.NoRedZone {
 		b.frame.skip = redZone
@@ -135,8 +134,8 @@ func buildPassing(c *asm.Code, p *Params, k Calls, way Passing, cond asm.Cond, a
 	return b.leave(b.Here(), tail)
 }
 
-// Pass does what the code of BuildPassing does, to a copy of the calls' memory, and gives
-// the rows that are to go back.
+// Pass does what the code of BuildPassing does, in a copy of the calls' memory, and returns the
+// rows that must be written back.
 func (k Calls) Pass(mem []byte, slot, ra uint64, way Passing) (rows []int) {
 	for _, in := range k.With(mem, slot) {
 		tid := mem[k.offset(in.Number)+callTID:]
@@ -155,7 +154,7 @@ func (k Calls) Pass(mem []byte, slot, ra uint64, way Passing) (rows []int) {
 	return rows
 }
 
-// Row gives a row's bytes from the calls' memory, and their address.
+// Row returns a row's bytes from a copy of the calls' memory, and their address in the target.
 func (k Calls) Row(mem []byte, row int) ([]byte, uint64) {
 	off := k.offset(row)
 	return mem[off : off+1<<k.Shift], k.Addr + uint64(off)

@@ -13,7 +13,7 @@ const MaxInstances = 1 << 16
 // Pool is the memory of a return probe's instances, little-endian:
 //
 //	0  Stripes × 64 bytes, each: u64 head: u32 changes, u32 number of the first
-//	   free instance of that stripe, 0 for none. Behind the first there is the
+//	   free instance of that stripe, 0 for none. The first stripe continues with the
 //	   address of shared code (Shared), and what that needs to know: u32
 //	   64 × Stripes - 1, u32 1 << Shift, u32 (Count + 1) << Shift, u32 Shift, u64
 //	   address of the place before instance 1
@@ -22,20 +22,20 @@ const MaxInstances = 1 << 16
 //	     8  u64 address of its return address's slot
 //	    16  u32 number of the next free instance
 //	    20  u32 thread that entered; 0: free
-//	    24  u64 where the program returns to: the same, or behind the return trampolines of
-//	        functions that jumped to this one
+//	    24  u64 where the program returns to: the same, or the address behind the
+//	        return trampolines of functions that jumped to this one
 //	    32  what fetch.EvalEntry would give: fault bits and values
 //
-// Instance n belongs to stripe (n-1) mod Stripes. A call takes one from the
-// stripe of its CPU, so that CPUs don't wait for each other, and where there is
-// none from the others: all can be in use at once.
+// Instance n belongs to stripe (n-1) mod Stripes. A call takes one from the stripe of its CPU,
+// so that CPUs don't wait for each other, or from another stripe if that has none. All can be
+// in use at once.
 //
-// It must be memory that fork copies (MAP_PRIVATE): parent and child return
-// through return trampolines of the same number to where each of them was called from.
+// It must be memory that fork copies (MAP_PRIVATE): parent and child return through return
+// trampolines of the same number, each to where it was called from.
 //
-// An instance whose slot holds another address than its return trampoline, and whose
-// thread is in no detour, was left by longjmp, an exception or the thread's
-// end; whoever stops the target may free it.
+// If an instance's slot no longer holds its return trampoline's address, and its thread is in
+// no detour, the call was left by longjmp, an exception or the thread's end. Whoever stops the
+// target may free it.
 type Pool struct {
 	Addr    uint64 // in the target, 64-aligned
 	Count   int    // instances: maxactive, 1 to MaxInstances
@@ -81,8 +81,7 @@ func NewPool(addr uint64, prog *fetch.Program, count int) (Pool, error) {
 // Size is the pool's size in bytes.
 func (p Pool) Size() int { return p.first() + p.Count<<p.Shift }
 
-// Image is the memory of a pool whose instances are all free, for code that goes
-// on in s.
+// Image is the memory of a pool whose instances are all free, for code that uses s.
 func (p Pool) Image(s *Shared) []byte {
 	b := make([]byte, p.Size())
 	le := binary.LittleEndian
@@ -106,9 +105,9 @@ func (p Pool) first() int { return stripeSize * p.Stripes }
 
 func (p Pool) offset(number int) int { return p.first() + (number-1)<<p.Shift }
 
-// Free gives an instance back that its call will not, in a copy of the pool's
-// memory that goes back to the target before it runs again. One that isn't in
-// use stays as it is.
+// Free frees an instance that its call will not free, in a copy of the pool's memory that is
+// written back to the target before it runs again. An instance that isn't in use stays as it
+// is.
 func (p Pool) Free(mem []byte, number int) {
 	if number < 1 || number > p.Count || p.offset(number)+1<<p.Shift > len(mem) {
 		return

@@ -9,23 +9,23 @@ import (
 
 // Reading what may not be there
 //
-// A load that faults raises a signal. Where a tracer lives it takes the signal before the
-// program does. Probes that were left alone have only the fallback handler, and that
-// doesn't help where the program has put a handler over it, or blocks the signal. So
-// with Params.Careful the kernel is asked before each load of the program's memory
-// whether it would fault: by an rt_sigprocmask that reads eight bytes of the same page, finds
-// that it is to do nothing that it knows (EINVAL), and has changed nothing; or can't read them
-// (EFAULT). The page of the frame needs no question.
+// A load that faults raises a signal. If a tracer lives, it takes the signal before the program
+// does. Probes that were left alone have only the fallback handler, and that doesn't help if
+// the program has put a handler over it, or blocks the signal. So with Params.Careful the
+// detour asks the kernel before each load of the program's memory whether it would fault, by an
+// rt_sigprocmask that reads eight bytes of the same page. Either the kernel finds an operation
+// that it doesn't know (EINVAL), and has changed nothing, or it can't read the bytes (EFAULT).
+// The page of the frame needs no question.
 //
-// It is the call that programs need most after read and write: threads are made with it,
-// and signals raised. Rules of seccomp that are in force already were looked at before such
-// a detour is built (Params.NoReads).
+// Apart from read and write this is the call that programs need most: threads are created with
+// it, and signals raised. Seccomp rules in force are checked before such a detour is built
+// (Params.NoReads).
 //
-// Values are asked for before there is room for the record: in a system call the thread
-// may be kept from running for long, and records that are not finished cost others.
+// Values are asked for before room for the record is reserved: a thread may be delayed for long
+// in a system call, and unfinished records cost others.
 //
-// What is left is a page that another thread unmaps between the question and the load.
-// Such loads are in the exception table as all are.
+// One case remains: a page that another thread unmaps between the question and the load. Such
+// loads are in the exception table like all others.
 
 // What the shared code uses of the frame for it, from the stack pointer up.
 const (
@@ -48,7 +48,7 @@ const (
 	pageShift      = 12
 )
 
-// Reads reports whether a program's detours load what may not be there.
+// Reads reports whether a program's detours load memory that may not be there.
 func Reads(prog *fetch.Program) bool {
 	if prog.Stack != nil || slices.ContainsFunc(prog.Entry, func(c fetch.Capture) bool { return c.MayFault(nil) }) {
 		return true
@@ -85,16 +85,16 @@ func (b *builder) careful(prog *fetch.Program) {
 	b.frame.under = max(b.frame.under, linkRead)
 }
 
-// mayRead is mayFault for the next instruction, which reads n bytes at m. Where that has
-// to be asked before, it goes on at fault without a load if they can't be read. It
-// changes the flags, and no register.
+// mayRead is mayFault for the next instruction, which reads n bytes at m. If the kernel must be
+// asked, and the bytes can't be read, the code continues at fault without a load. It changes
+// the flags, and no register.
 func (b *builder) mayRead(m asm.Mem, n int, fault asm.Label) {
 	b.canRead(m, n, fault)
 	b.mayFault(fault)
 }
 
-// canRead goes on at fault if n bytes at m can't be read, where that has to be asked.
-// It changes the flags, and no register.
+// canRead continues at fault if the kernel must be asked and says that n bytes at m can't be
+// read. It changes the flags, and no register.
 func (b *builder) canRead(m asm.Mem, n int, fault asm.Label) {
 	if !b.p.Careful {
 		return
@@ -128,8 +128,8 @@ func (b *builder) canRead(m asm.Mem, n int, fault asm.Label) {
 	}
 }
 
-// readable is the shared code of canRead. It goes back with SF set if what is asked about
-// can't be read. All registers stay.
+// readable is the shared code of canRead. It returns with SF set if the memory can't be read.
+// All registers stay.
 func (b *builder) readable() {
 	word := func(off int32) asm.Mem { return asm.At(asm.SP, off) }
 	kept := []struct {
@@ -176,7 +176,7 @@ func (b *builder) readable() {
 	b.Jmp(done)
 }
 
-// noReads says why a program that loads what may not be there can't be done in the
+// noReads returns why a program that loads memory that may not be there can't be run in the
 // target.
 func (p *Params) noReads(prog *fetch.Program) error {
 	if p.Careful && p.NoReads && Reads(prog) {

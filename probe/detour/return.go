@@ -7,8 +7,8 @@ import (
 	"kprobe/probe/asm"
 )
 
-// ReturnTail is how many bytes a return probe's record has behind its argument
-// data: the last eight of the record are the address returned to.
+// ReturnTail is how many bytes a return probe's record has after its argument data: the last
+// eight of the record are the address returned to.
 const ReturnTail = 8
 
 // Return is the code of a return probe.
@@ -19,7 +19,7 @@ type Return struct {
 	pool        Pool
 }
 
-// Each instance's stub and return trampoline, in stubSize bytes, 32-aligned, with the low
+// Each instance has a stub and a return trampoline, in stubSize bytes, 32-aligned, with the low
 // 48 bits of the instance's address at the end:
 //
 //	lea rsp, [rsp+8]; call copy; return trampoline: lea rsp, [rsp-8]; push number; jmp common
@@ -30,14 +30,14 @@ const (
 	stubAddr      = 6 // bytes of the instance's address
 	stubPush      = trampolineOff + 5
 
-	// trampolineSkip is what a return trampoline has put on the stack: the slot again, and the
-	// instance's number.
+	// trampolineSkip is what a return trampoline has put on the stack: the slot again, and
+	// the instance's number.
 	trampolineSkip = 16
 
 	stripeShift = 6 // log2 stripeSize
 )
 
-// Return trampoline is the address that an instance puts in the place of the return
+// Trampoline returns the address of an instance's return trampoline, which replaces the return
 // address.
 func (r *Return) Trampoline(number int) uint64 {
 	return r.trampolines + uint64(number-1)*stubSize + trampolineOff
@@ -51,7 +51,7 @@ func (r *Return) StubPush(number int) Push {
 // Count is how many instances there are.
 func (r *Return) Count() int { return r.count }
 
-// Instance is the number of the instance whose stub or return trampoline holds an
+// Instance returns the number of the instance whose stub or return trampoline contains an
 // address, or 0.
 func (r *Return) Instance(ip uint64) int {
 	if ip < r.trampolines || ip >= r.trampolines+uint64(r.count)*stubSize {
@@ -60,22 +60,20 @@ func (r *Return) Instance(ip uint64) int {
 	return int((ip-r.trampolines)/stubSize) + 1
 }
 
-// BuildReturn makes the code of a return probe, to lie at base. The function's
-// first instruction jumps to base; tail emits the displaced instructions and
-// the jump back.
+// BuildReturn makes the code of a return probe, to lie at base. The function's first
+// instruction jumps to base. tail emits the displaced instructions and the jump back.
 //
-// At the entry an instance is taken from the pool; none is free: the call goes
-// on unprobed and is counted in ring.CounterMissed. The return address is kept
-// in the instance, and the function is called from the instance's own stub,
-// so that it returns to the instance's return trampoline: a real call and a real return,
-// which the processor predicts and a shadow stack agrees with. The return trampoline
-// records the hit and returns to the caller.
+// At the entry an instance is taken from the pool. If none is free, the call continues unprobed
+// and is counted in ring.CounterMissed. The return address is kept in the instance, and the
+// function is called from the instance's own stub, so that it returns to the instance's return
+// trampoline. That is a real call and a real return, which the processor predicts and a shadow
+// stack agrees with. The return trampoline records the hit and returns to the caller.
 //
-// That needs a site that is entered by a call and left by a return: the start
-// of a function that returns once. The bytes below the stack pointer are taken
-// as free, as they are where a function starts.
+// This needs a site that is entered by a call and left by a return: the start of a function
+// that returns once. The bytes below the stack pointer are taken as free, as they are at the
+// start of a function.
 //
-// The stubs' indirect jump is notrack: they carry no endbr64.
+// The stubs' indirect jump is notrack: they have no endbr64.
 func BuildReturn(base uint64, p *Params, probe Probe, pool Pool, tail func(c *asm.Code) error) (*Return, error) {
 	return tight(base, p, func(c *asm.Code) (*Return, error) { return buildReturn(c, p, probe, pool, tail) })
 }
@@ -138,7 +136,7 @@ func buildReturn(c *asm.Code, p *Params, probe Probe, pool Pool, tail func(c *as
 	return &Return{Detour: *d, trampolines: trampolines, count: pool.Count, pool: pool}, nil
 }
 
-// checkEntry says why an entry's value can't be had in the target.
+// checkEntry returns why an entry's value can't be had in the target.
 func checkEntry(prog *fetch.Program, p *Params) error {
 	for i := range prog.Entry {
 		c := &prog.Entry[i].Chain
@@ -163,8 +161,8 @@ type returning struct {
 	body, stubs asm.Label
 }
 
-// entry takes an instance, fills it and jumps to its stub; or goes on at the
-// displaced instructions.
+// entry takes an instance, fills it and jumps to its stub; or continues at the displaced
+// instructions.
 func (r *returning) entry(probe Probe) {
 	b := r.b
 	b.probe, b.prog = &probe, probe.Program
@@ -239,9 +237,9 @@ func (r *returning) capture() {
 	}
 }
 
-// return trampoline emits what all return trampolines of the probe go on with, and returns its
-// address. There the stack has the instance's number, and above it room for
-// the return address.
+// trampoline emits the code with which all return trampolines of the probe continue, and
+// returns its address. There the stack has the instance's number, and above it room for the
+// return address.
 func (r *returning) trampoline(x *builder, probe Probe) uint64 {
 	at := x.Here()
 	const number, address = -16, -8 // above the program's SP
@@ -281,7 +279,7 @@ func (r *returning) trampoline(x *builder, probe Probe) uint64 {
 	return at
 }
 
-// missing gives the registers of want that have lacks.
+// missing returns the registers of want that have lacks.
 func missing(have []asm.Reg, want ...asm.Reg) []asm.Reg {
 	var out []asm.Reg
 	for _, w := range want {

@@ -12,15 +12,14 @@ import (
 
 // Hits without locks
 //
-// A locked instruction is most of what a hit costs besides the time stamp. Where the
-// program's threads have an rseq area (rseq(2), which glibc registers for each thread
-// since 2.35) a detour counts, and takes room for a record, in a restartable sequence:
-// the kernel leads a thread that was moved, interrupted by a signal, or displaced by
-// another thread in its midst to another place, so that what it does to the memory of
-// its CPU nobody else on that CPU sees half done. Only who runs on the CPU writes that
-// memory: each CPU has counters and a ring for sequences alone (ring.CounterSeq,
-// ring.SeqOff), beside those that anybody writes by locked instructions. The reader
-// reads both.
+// Apart from the time stamp, a locked instruction is most of the cost of a hit. If the
+// program's threads have an rseq area (rseq(2), which glibc registers for each thread since
+// 2.35), a detour counts, and reserves room for a record, in a restartable sequence. If the
+// thread is moved to another CPU, interrupted by a signal, or displaced by another thread in
+// the middle of the sequence, the kernel leads it elsewhere. So nobody else on that CPU sees
+// its changes of the CPU's memory half done. Only threads that run on the CPU write that
+// memory: each CPU has counters and a ring for sequences alone (ring.CounterSeq, ring.SeqOff),
+// beside those that anybody writes by locked instructions. The reader reads both.
 //
 //	look:   is this a thread of the C library's, in no sequence? no: locked
 //	        area.rseq_cs = description
@@ -30,33 +29,33 @@ import (
 //	…
 //	locked: the same by locked instructions, on the memory that is anybody's
 //
-// A sequence takes room only: eight instructions, no load that may fault, no time
-// stamp. The record is written and committed behind it, as into any other ring, so
-// that long texts and stacks restart nothing, what faults is answered as ever, and a
-// reader that saw no room taken knows that whatever comes is younger than it looked.
+// A sequence only reserves room: eight instructions, no load that may fault, no time stamp. The
+// record is written and committed after it, as in any other ring. So long texts and stacks
+// restart nothing, faults are answered as usual, and a reader that has seen no reservation
+// knows that every later record has a later time.
 //
-//   - A sequence that is aborted isn't begun again: its hit goes the locked way, once.
-//     So a thread that is stepped, or has a signal at every instruction, comes to the
-//     end. It is aborted before its last instruction has had an effect, or not at all.
-//   - A thread that is killed in the midst has not hit.
-//   - A signal's handler finds rseq_cs empty: the kernel clears it where it aborts.
-//   - fork: the child has its parent's area, registered. Other processes that write the
-//     same rings write them on the same terms.
-//   - The program's own sequences: rseq_cs is set only where it is 0, and is 0 again
-//     behind the sequence. Where the program has left an address there, in its own
-//     sequence or behind it, the hit goes the locked way and nothing is written.
-//   - A thread without an area, or one whose fs leads elsewhere, goes the locked way:
-//     fs must lead to a block that names itself twice, as glibc's does, whose area says
-//     that it is on a CPU. A thread that has none yet, and one that has another's block
-//     (vfork, raw clone), could be mistaken: the tracer sees both before their first
-//     instruction, and says that the area has no CPU, or that no CPU has sequences
-//     (ring.SeqCPUs). Where no tracer is left, detours beside the system calls see them
+//   - A sequence that is aborted isn't begun again: its hit goes the locked way, once. So a
+//     thread that is stepped, or has a signal at every instruction, comes to the end. It is
+//     aborted before its last instruction has had an effect, or not at all.
+//   - A thread that is killed in the middle has not hit.
+//   - A signal handler finds rseq_cs empty: the kernel clears it when it aborts.
+//   - fork: the child has its parent's area, registered. Other processes that write the same
+//     rings write them by the same rules.
+//   - The program's own sequences: rseq_cs is set only if it is 0, and is 0 again after the
+//     sequence. If the program has left an address there, in its own sequence or after it, the
+//     hit goes the locked way and nothing is written.
+//   - A thread without an area, or one whose fs leads elsewhere, goes the locked way: fs must
+//     lead to a block that contains its own address twice, as glibc's does, and whose area says
+//     that it is on a CPU. Two kinds of thread could be mistaken: one that has no area yet, and
+//     one that has another's block (vfork, raw clone). The tracer sees both before their first
+//     instruction, and makes the area say that it has no CPU, or says that no CPU has sequences
+//     (ring.SeqCPUs). If there is no tracer, detours beside the system calls do this
 //     (births.go).
-//   - A thread whose registers the tracer changes in the midst: the kernel, or where the
-//     memory is to go the tracer (tracee.EndSequence), clears rseq_cs.
+//   - A thread whose registers the tracer changes in the middle: the kernel clears rseq_cs, or
+//     the tracer does if the memory is about to go (tracee.EndSequence).
 
-// RseqSignature must stand before the address to which the kernel leads a thread out of
-// a sequence. glibc registers its areas with it.
+// RseqSignature must stand before the address to which the kernel leads a thread out of a
+// sequence. glibc registers its areas with it.
 const RseqSignature = 0x53053053
 
 // Offsets in struct rseq, and the size of struct rseq_cs (include/uapi/linux/rseq.h).
@@ -66,11 +65,12 @@ const (
 	rseqCSSize = 32
 )
 
-// glibc's control block has its own address at these places (tcbhead_t, tcb and self).
+// blockSelf is an offset in glibc's control block; the block has its own address at 0 and there
+// (tcbhead_t, tcb and self).
 const blockSelf = 16
 
-// sequences reports whether the current probe takes its hits in sequences. A program
-// that looks at the CPU looks at it once, before there is room.
+// sequences reports whether the current probe takes its hits in sequences. A program that looks
+// at the CPU looks at it once, before there is room.
 func (b *builder) sequences() bool {
 	return b.p.countsInSequences() && b.probe.Inject == nil && !looksAtCPU(b.prog)
 }
@@ -94,8 +94,8 @@ func looksAtCPU(prog *fetch.Program) bool {
 	})
 }
 
-// flagged is the current probe, if CX still points at its flags where the hit is taken,
-// or 0.
+// flagged returns the current probe if CX still points at its flags when the hit is taken, or
+// 0.
 func (b *builder) flagged() uint32 {
 	l := &b.layout
 	if b.prog.Filter != nil || b.probe.Control != nil || b.probe.Bins != nil || len(l.early) > 0 || l.bits >= 0 || l.named || l.now >= 0 || l.texts {
@@ -104,14 +104,14 @@ func (b *builder) flagged() uint32 {
 	return b.probe.ID
 }
 
-// flagsOfAll is where the flags of all probes begin.
+// flagsOfAll is the address at which the flags of all probes begin.
 const flagsOfAll = ^uint32(0)
 
-// sequence emits a restartable sequence: body, whose last instruction is what the
-// others lead to, which may change CX, DX and SI and go on elsewhere by leaveSequence,
-// then took and the end. A thread that may not have one, or was interrupted, goes on at
-// locked, whatever is in AX, CX, DX and SI. In body SI is how far the area of the CPU is
-// from that of the first, and flags(0) the flags of no probe, based on CX.
+// sequence emits a restartable sequence: body, whose last instruction is the one that takes
+// effect; then took and the end. body may change CX, DX and SI and continue elsewhere by
+// leaveSequence. A thread that may not have a sequence, or was interrupted, continues at
+// locked, with anything in AX, CX, DX and SI. In body SI is the distance of the CPU's area from
+// the first one, and flags(0) the flags of no probe, based on CX.
 //
 // flagged is the probe at whose flags CX points, or 0, or flagsOfAll.
 func (b *builder) sequence(flagged uint32, body func(none asm.Mem), took, locked func()) {
@@ -210,8 +210,7 @@ func (b *builder) countInSequence(id uint32, counter int, flagged uint32, took f
 	b.Bind(back)
 }
 
-// room is how large a record is that room is to be taken for: R8 bytes, or a fixed
-// number.
+// room is the size of a record for which room is to be reserved: R8 bytes, or a fixed number.
 type room struct {
 	inR8  bool
 	bytes int32

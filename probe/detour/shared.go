@@ -9,19 +9,18 @@ import (
 	"kprobe/symbols"
 )
 
-// Shared is what detours have in common, once for a process: to find the ends of
-// texts and copy them; to note the calls of return probes; and to find a call that
-// doesn't lie where it was looked for. It may lie anywhere.
+// Shared is code that the detours of a process have in common: it finds the ends of texts and
+// copies them, notes the calls of return probes, and finds a call that isn't in the first row
+// searched. It may lie anywhere.
 //
-// A detour leaves in the word at its stack pointer, its link, where it goes on,
-// and jumps to an address that it was built with, or that the head of its
-// instances has (Pool, Calls). The code runs in the detour's frame, of which it
-// changes the words behind the link, and comes back by a jump to the link. So a
-// thread in it has the frame that it has at the link, and whatever holds for a
-// thread there holds for it.
+// A detour stores the address at which it continues in the word at its stack pointer, its link.
+// It then jumps to an address with which it was built, or which the head of its instances has
+// (Pool, Calls). The code runs in the detour's frame. It changes the words above the link, and
+// returns by a jump to the link. So the frame of a thread in it is the frame that the thread
+// has at the link, and whatever holds for a thread there holds for it.
 //
-// Only loads of texts fault in it. Any number of threads, and of signal handlers
-// that interrupted it, may be in it.
+// Only loads of texts fault in it. Any number of threads, and of signal handlers that
+// interrupted it, may be in it.
 type Shared struct {
 	Base                     uint64 // where it must lie
 	Code                     []byte
@@ -52,7 +51,7 @@ const (
 	linkTake = 32 // or takes an instance
 )
 
-// hotAlign is what pieces are aligned to that hits go through.
+// hotAlign is the alignment of pieces that hits go through.
 const hotAlign = 32
 
 // BuildShared makes the code to lie at base.
@@ -111,9 +110,8 @@ func BuildShared(base uint64, p *Params) (*Shared, error) {
 	})
 }
 
-// Caller is where a thread that is stopped in the code, with that instruction and
-// stack pointer, goes on in the detour that led there; ok is false for a thread
-// that isn't in it.
+// Caller returns where a thread that is stopped in the code, with that instruction and stack
+// pointer, continues in the detour that led there. ok is false for a thread that isn't in it.
 func (s *Shared) Caller(ip, sp uint64, mem symbols.Memory) (at uint64, ok bool, err error) {
 	if ip < s.Base || ip >= s.Base+uint64(len(s.Code)) {
 		return 0, false, nil
@@ -134,9 +132,9 @@ func (s *Shared) Caller(ip, sp uint64, mem symbols.Memory) (at uint64, ok bool, 
 	return at, true, nil
 }
 
-// lead emits the way to a piece of the shared code whose address is at m, which
-// goes on at link, that is behind it. Changes DX. missed is the probe whose
-// ring.CounterMissed the piece adds one to if it finds nothing, which it says by ZF.
+// lead emits the way to a piece of the shared code whose address is at m. The piece returns to
+// link, which follows. Changes DX. missed is the probe whose ring.CounterMissed the piece
+// increments if it finds nothing, which it reports by ZF.
 func (b *builder) lead(m asm.Mem, link asm.Label, missed *Probe) {
 	b.Lea(asm.DX, asm.Rel(link))
 	b.Store(asm.W64, asm.At(asm.SP, linkWord), asm.DX)
@@ -181,8 +179,8 @@ func (b *builder) missed() {
 	b.back()
 }
 
-// behind makes AX, an address returned to, the one behind it if it is a return trampoline:
-// that of a function which jumped to this one. Changes DX.
+// behind makes AX, a return address, the address behind it if it is that of a return
+// trampoline: that of a function which jumped to this one. Changes DX.
 func (b *builder) behind() {
 	look, done := b.NewLabel(), b.NewLabel()
 	b.aboutTrampoline(look)
@@ -225,16 +223,15 @@ func (b *builder) aboutTrampoline(look asm.Label) {
 	b.Jcc(asm.E, look)
 }
 
-// take takes an instance for the call whose slot is at DI, or counts it as missed.
-// R11 is the pool. It goes back with the instance in CX, which has all but the
-// entry's values, and in DI its number, from 1, shifted to the distance from the one
-// before the first. Changes AX, DX, SI, R11.
+// take takes an instance for the call whose slot is at DI, or counts it as missed. R11 is the
+// pool. It returns with the instance in CX, filled except for the entry's values, and in DI its
+// number, from 1, shifted to the distance from the one before the first. Changes AX, DX, SI,
+// R11.
 //
-// It looks at the stripe of the CPU, then at the others. Where they have none either,
-// it takes an instance whose call was left by longjmp, an exception or the like: the
-// thread's own, with the slot that the program has now used anew. An instance that
-// another thread is just taking has that thread's number, or none, before its slot is
-// told.
+// It looks at the stripe of the CPU, then at the others. If they have none either, it takes
+// over an instance whose call was left by longjmp, an exception or the like: one of the same
+// thread, with the slot that the program has now used anew. An instance that another thread is
+// just taking has that thread's number, or none, before its slot is set.
 func (b *builder) take() {
 	first, stripe, scan, next, missed, taken := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
 	slot, from := asm.At(asm.SP, linkSlot), asm.At(asm.SP, linkFrom)

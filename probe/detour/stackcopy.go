@@ -13,17 +13,17 @@ const (
 	stackTemps = 24
 )
 
-// stackCopy writes the registers and the stack from the program's red zone on
-// into the record at CX (fetch.StackCopy). Changes AX and DX.
+// stackCopy writes the registers and the stack, from the program's red zone on, into the record
+// at CX (fetch.StackCopy). Changes AX and DX.
 //
-// A load behind the stack's end would fault, which costs a trap. So the copy
-// ends at what lies above a thread's stack, where that is within reach: its
-// control block (fs:0 points to itself in glibc and musl), or the end of the
-// first thread's stack. Where neither tells, the fault ends the copy.
+// A load beyond the stack's end would fault, which costs a trap. So the copy ends at what lies
+// above a thread's stack, if that is within reach: its control block (fs:0 points to itself in
+// glibc and musl), or the end of the first thread's stack. If neither is known, the fault ends
+// the copy.
 //
-// A copy that ends so has all there is. Any other may be of a signal handler's
-// own stack. If the frame of the signal is on it, the first piece ends with that,
-// and the second is of the stack that the signal interrupted.
+// A copy that ends like that has everything. Any other may be of a signal handler's own stack.
+// If the frame of the signal is on it, the first piece ends there, and the second piece is of
+// the stack that the signal interrupted.
 func (b *builder) stackCopy(s *fetch.StackCopy) {
 	for r := range fetch.Reg(16) {
 		b.register(r)
@@ -102,9 +102,9 @@ func (b *builder) copyPiece(s *fetch.StackCopy, t int) {
 	b.Op(asm.Add, asm.W64, asm.AX, asm.SI) // SI is what a fault left
 }
 
-// findSignal looks through AX bytes of the stack for the frame of a signal that
-// left another stack for this one (fetch/altstack.go), and goes on with AX at
-// its word of segments, or at none. Changes DX and SI.
+// findSignal searches AX bytes of the stack for the frame of a signal that left another stack
+// for this one (fetch/altstack.go). It continues with AX at the frame's word of segments, or at
+// none. Changes DX and SI.
 func (b *builder) findSignal(sp int64, t int, none asm.Label) {
 	const align, at = fetch.SigFrameAlign, fetch.SigSegmentsAt
 	top, test := b.NewLabel(), b.NewLabel()

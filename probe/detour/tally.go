@@ -12,24 +12,22 @@ import (
 
 // Hits that are counted in shared code
 //
-// Where thousands of functions are probed and their hits are only counted, what a hit
-// costs is the memory that it goes through: a detour of two hundred bytes for each
-// function drives the program's own code out of the processor's caches. So the detours of
-// such probes are short, and call code that does the work for all of them, which is
-// always at hand:
+// If thousands of functions are probed and their hits are only counted, the cost of a hit is
+// the memory that it touches: a detour of two hundred bytes for each function pushes the
+// program's own code out of the processor's caches. So the detours of such probes are short,
+// and call code that does the work for all of them, and is always in the cache:
 //
 //	lea rsp, [rsp-tallyRoom]; push id; call the tally      the frame
 //	the displaced instructions, and a jump back
 //
-// The tally keeps the registers that it uses in the frame that the detour has made, and
-// its ret takes the frame off the stack. A single hot place is better off with code of its
-// own, which needs no call.
+// The tally saves the registers that it uses in the detour's frame, and its ret removes the
+// frame from the stack. A single hot place is faster with code of its own, which needs no call.
 //
-// A thread in the tally is, for whoever finds it there, at the call if its hit isn't taken
-// yet, else behind it (Caller). A shadow stack would remember the call of a thread that is
-// led elsewhere: a process that has one has no tally.
+// A stopped thread in the tally counts as being at the call if its hit isn't taken yet, and
+// after the call otherwise (Caller). A shadow stack would remember the call of a thread that is
+// led elsewhere, so a process that has one has no tally.
 
-// Tally is that code. It may lie anywhere; near the detours they are shorter.
+// Tally is that code. It may lie anywhere. Detours near it are shorter.
 type Tally struct {
 	Base  uint64 // where it must lie
 	Code  []byte
@@ -50,7 +48,7 @@ const (
 	tallyTemps = 16 // what it uses, then the registers that it keeps
 	tallySaved = 32
 	// tallyRoom is by how much a detour lowers the stack pointer at first: the red zone,
-	// and what is kept.
+	// and the saved registers.
 	tallyRoom  = redZone + tallySaved - tallyTemps + 8*7
 	tallyDepth = tallyRoom + 16
 )
@@ -73,8 +71,8 @@ func BuildTally(base uint64, p *Params) (*Tally, error) {
 	})
 }
 
-// come emits the beginning of a piece of the tally: rax, the flags and regs are kept in
-// the frame.
+// come emits the beginning of a piece of the tally: rax, the flags and regs are saved in the
+// frame.
 func (b *builder) come(regs ...asm.Reg) {
 	f := &b.frame
 	f.code, f.regs = b.Code, regs
@@ -106,7 +104,7 @@ func (b *builder) come(regs ...asm.Reg) {
 	f.body = f.cur
 }
 
-// depart emits the end of a piece: behind its ret the detour's frame is gone.
+// depart emits the end of a piece: after its ret the detour's frame is gone.
 func (b *builder) depart() {
 	f := &b.frame
 	f.cur.taken = f.body.taken
@@ -164,10 +162,9 @@ func (b *builder) countNamed() {
 // Holds reports whether an address is in it.
 func (t *Tally) Holds(at uint64) bool { return at >= t.Base && at < t.Base+uint64(t.by.size) }
 
-// Caller changes the registers of a thread that is stopped in the tally to those that it
-// has in the detour that led there: at the call, one byte before its end, if its hit
-// isn't taken yet, else behind it. ok is false, and nothing changes, for a thread that
-// isn't in it.
+// Caller changes the registers of a thread that is stopped in the tally to those that it has in
+// the detour that led there: at the call, one byte before its end, if its hit isn't taken yet,
+// otherwise after it. ok is false, and nothing changes, for a thread that isn't in the tally.
 func (t *Tally) Caller(r *fetch.Regs, mem symbols.Memory) (ok bool, err error) {
 	if !t.Holds(r.IP) {
 		return false, nil

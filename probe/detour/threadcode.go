@@ -6,33 +6,33 @@ import (
 
 // The thread's number
 //
-// A thread keeps its number in its control block, which fs leads to. But fs is the
-// program's: it may be 0 before the block is made, in a thread of raw clone, or
-// lead to something else for a while (coroutines, emulators). So the block must
-// name its own address, where C libraries keep that, and have a number. Else the
-// tracer is asked, which costs what a breakpoint does: by an Ask, at a hlt, or where
-// the block can't be read. Threads in programs of Go that aren't Go's ask the kernel.
+// A thread's number is in its control block, to which fs leads. But fs is the program's: it may
+// be 0 before the block is made, or in a thread of raw clone, or lead to something else for a
+// while (coroutines, emulators). So the block must contain its own address, where C libraries
+// keep that, and a number. Otherwise the tracer is asked, at the cost of a breakpoint: by an
+// Ask, at a hlt, or where the block can't be read. In Go programs, threads that aren't Go's ask
+// the kernel.
 
-// Answer is what an Ask is about.
+// Answer is the subject of an Ask.
 type Answer uint8
 
 const (
 	// AskTime is a rdtsc that the program has forbidden itself (PR_SET_TSC, strict
-	// seccomp): rax is to be the low half of the time stamp counter, rdx the high
-	// one.
+	// seccomp). The answer in rax is the low half of the time stamp counter, in rdx the
+	// high half.
 	AskTime Answer = iota
-	// AskThread is the thread's number, which is to be in rax: where the control
-	// block can't be read, and where the kernel refuses gettid or would kill for it.
+	// AskThread asks for the thread's number, in rax: if the control block can't be read,
+	// or if the kernel refuses gettid or would kill for it.
 	AskThread
-	// AskHit is nothing: a tracer takes the hit instead. Where there is none, the
-	// thread goes on without what the kernel would have told.
+	// AskHit has no answer: a tracer takes the hit instead. Without a tracer the thread
+	// continues without what the kernel would have told.
 	AskHit
-	// AskNothing is fs that leads nowhere: the thread goes on at Back as it is.
+	// AskNothing is for an fs that leads nowhere: the thread continues at Back as it is.
 	AskNothing
 )
 
-// Ask is an instruction that may fault because of something that the program has
-// changed: a tracer gives the answer in registers and has the thread go on at Back.
+// Ask is an instruction that may fault because of something that the program has changed. A
+// tracer puts the answer into registers and continues the thread at Back.
 type Ask struct {
 	At, Back uint64
 	What     Answer
@@ -53,7 +53,7 @@ func (b *builder) mayAsk(what Answer, back asm.Label) {
 // tid makes AX the thread's number. Changes DX; a system call changes R11, too.
 func (b *builder) tid() { b.number(true) }
 
-// ownTID is tid for what nobody is told: the block may be another that is like one.
+// ownTID is tid for a number that is shown to nobody: the block may be a copy of another one.
 func (b *builder) ownTID() { b.number(false) }
 
 func (b *builder) number(exact bool) {

@@ -10,15 +10,14 @@ import (
 
 // Time in records
 //
-// Eval gives nanoseconds. A detour reads the time stamp counter, which is as
-// good as long as somebody converts it: TimeSlots says where. A program that
-// looks at the time itself, in a filter, as a number of fewer bits or in
-// arithmetic, has nanoseconds everywhere: of the detour's own conversion, by
-// the clock in the memory file.
+// Eval gives nanoseconds. A detour reads the time stamp counter, which somebody must convert;
+// TimeSlots says where. A program that uses the time itself, in a filter, as a number of fewer
+// bits or in arithmetic, gets nanoseconds everywhere, from the detour's own conversion, by the
+// clock in the memory file.
 
-// TimeSlots are the offsets, in a program's argument data, of values that a
-// detour leaves as the time stamp counter and Eval gives in nanoseconds: $time,
-// and an entry's time. Who reads the record converts them.
+// TimeSlots are the offsets, in a program's argument data, of values that a detour leaves as
+// the time stamp counter and Eval gives in nanoseconds: $time, and an entry's time. The reader
+// of the record converts them.
 func TimeSlots(prog *fetch.Program) []int {
 	if NeedsClock(prog) {
 		return nil
@@ -32,8 +31,8 @@ func TimeSlots(prog *fetch.Program) []int {
 	return slots
 }
 
-// NeedsClock reports whether a program needs nanoseconds at the hit, and so that
-// the clock at Params.Clock is written when its detour runs.
+// NeedsClock reports whether a program needs nanoseconds at the hit, so that the clock at
+// Params.Clock must be written when its detour runs.
 func NeedsClock(prog *fetch.Program) bool {
 	for i := range prog.Args {
 		a := &prog.Args[i]

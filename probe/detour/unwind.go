@@ -10,15 +10,14 @@ import (
 	"kprobe/symbols"
 )
 
-// Unwind changes the registers of a thread that is stopped in the detour to
-// those that the program had when it got there, IP excepted. In a return
-// probe's return trampolines these are the registers after the return. ok is false, and
-// nothing changes, for a thread that isn't in the detour's frame: outside of
-// the detour, in the displaced instructions, or in the jump back.
+// Unwind changes the registers of a thread that is stopped in the detour to those that the
+// program had when it got there, except IP. In a return probe's return trampolines these are
+// the registers after the return. ok is false, and nothing changes, for a thread that isn't in
+// the detour's frame: outside of the detour, in the displaced instructions, or in the jump
+// back.
 //
-// A thread whose registers are put back so has taken its hit, half of it, or
-// none: one that is sent to the site takes it again, one that is sent to Copy
-// doesn't. A record that it had begun stays unfinished.
+// Such a thread has taken its hit, half of it, or none. If it is sent to the site, it takes the
+// hit again; if it is sent to Copy, it doesn't. A record that it had begun stays unfinished.
 func (d *Detour) Unwind(r *fetch.Regs, mem symbols.Memory) (ok bool, err error) {
 	m := d.mark(r.IP)
 	if m == nil {
@@ -55,10 +54,9 @@ func (d *Detour) Unwind(r *fetch.Regs, mem symbols.Memory) (ok bool, err error) 
 	return true, nil
 }
 
-// Undo is Unwind for a thread that can't go on in the detour, as its instruction
-// faults. taken is how many of the site's probes have taken their hits: the others'
-// are for the caller to take. A record that was begun is lost, and counted so by its
-// reader.
+// Undo is Unwind for a thread that can't continue in the detour, because its instruction
+// faults. taken is how many of the site's probes have taken their hits; the caller must take
+// the others'. A record that was begun is lost, and its reader counts it so.
 func (d *Detour) Undo(r *fetch.Regs, mem symbols.Memory) (taken int, ok bool, err error) {
 	m := d.mark(r.IP)
 	if m == nil {

@@ -6,7 +6,7 @@ import (
 	"kprobe/fetch"
 )
 
-// UsesPID reports whether a program looks at the number of its process, which is part of its
+// UsesPID reports whether a program reads the number of its process, which is part of its
 // detours.
 func UsesPID(prog *fetch.Program) bool {
 	of := func(c *fetch.Chain) bool {
