@@ -4,40 +4,40 @@ import "math/bits"
 
 // Rows of bins
 //
-// A detour that is asked how its hits are spread over the values of one number counts
-// them where they are hit, and leaves no record: a ring that is full loses nothing of
-// them. Each such probe has a row in the area of every CPU, behind the counters; rows
-// are given out by whoever adds probes. Whoever looks adds the rows of all CPUs up. A
-// number that has no bin in its form leaves a record, as any hit does, and belongs to
-// what is counted from records.
+// If only the distribution of one number is wanted, a detour counts its hits by that number and
+// leaves no record, so a full ring loses none of them. Each such probe has a row in the area of
+// every CPU, after the counters. Whoever adds probes allocates the rows. A reader adds up the
+// rows of all CPUs. A number that has no bin in its form leaves a record, as any hit does, and
+// is counted from that.
 //
-// What is in the bins is in CounterHits, too. A bin is counted first: a thread that is
-// killed between the two is in its bin alone.
+// What is in the bins is in CounterHits, too. A bin is counted first: if a thread is killed
+// between the two, its hit is in the bin alone.
 
-// Form is how numbers are given bins.
+// Form says which bin a number has.
 type Form uint8
 
 const (
-	// FormFine has a bin for each number below 128, and 64 for each power of two from
-	// there on: a number is within 1 % of its bin's middle. The row also has the sum,
-	// the least and the largest of the numbers.
+	// FormFine has a bin for each number below 128, and 64 bins for each power of two
+	// above: a number is within 1 % of its bin's middle. The row also has the sum, the
+	// smallest and the largest of the numbers.
 	FormFine Form = iota
-	// FormLog2 has a bin for each power of two: n is the number of the first that is
-	// not below the value, and 0 that of 0 and 1.
+	// FormLog2 has a bin for each power of two: n is the number of the first power that is
+	// not below the value. 0 and 1 have bin 0.
 	FormLog2
 	// FormShift has bins that are all 1<<Shift wide.
 	FormShift
 )
 
-// The row of a probe, in bytes from its start. What is the least is kept as its
-// complement's largest, so that zeros are an empty row.
+// The row of a probe, in bytes from its start. The smallest number is stored as the largest
+// complement, so that zeros are an empty row.
 const (
 	BinSum   = 0
 	BinLeast = 8  // the largest complement
 	BinMost  = 16 // the largest
 	BinsOff  = 64 // the bins, u64 each
 
-	// BinCells is how many bins a row has: FormFine has none from 1<<FineBits on.
+	// BinCells is how many bins a row has. FormFine has none for numbers from 1<<FineBits
+	// on.
 	BinCells = (FineBits-fineSub)*fineCells + fineCells
 	FineBits = 42
 	BinRow   = BinsOff + 8*BinCells
@@ -46,7 +46,7 @@ const (
 	fineCells = 1 << fineSub
 )
 
-// Bin is a number's bin in a form, false if it has none. shift is FormShift's.
+// Bin returns a number's bin in a form; false if it has none. shift is FormShift's.
 func (f Form) Bin(v uint64, shift uint8) (int, bool) {
 	n := v
 	switch f {
@@ -63,11 +63,11 @@ func (f Form) Bin(v uint64, shift uint8) (int, bool) {
 	return int(min(n, BinCells)), n < BinCells
 }
 
-// Bins is a row, added up over the CPUs.
+// Bins is a row, summed over the CPUs.
 type Bins struct {
 	Count uint64 // of all bins
-	// Sum, Least and Most are FormFine's; Least and Most are 0 where Count is. They may
-	// be behind the bins of a thread that was killed as it counted.
+	// Sum, Least and Most are for FormFine. Least and Most are 0 if Count is. If a thread
+	// was killed while it counted, they may lag behind the bins.
 	Sum, Least, Most uint64
 	Cells            []uint64 // up to the last that isn't empty
 }
@@ -126,7 +126,7 @@ func (c *Counters) Bins(row int) Bins {
 	return out
 }
 
-// ClearBins empties a row that is to be used anew. No detour may count in it any more.
+// ClearBins empties a row that is about to be reused. No detour may count in it any more.
 func (c *Counters) ClearBins(row int) {
 	for cpu := range c.l.Areas() {
 		for off := int64(0); off < BinRow; off += 8 {

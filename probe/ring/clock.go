@@ -14,12 +14,12 @@ type Sample struct {
 	NS  int64
 }
 
-// sampleTries is how often TakeSample looks for a moment without an
-// interruption between the two clocks.
+// sampleTries is how often TakeSample tries to read both clocks without an interruption between
+// them.
 const sampleTries = 8
 
-// TakeSample reads both clocks as close together as it can: of several tries
-// the one between whose two counter readings the least time passed.
+// TakeSample reads both clocks as close together as it can: of several tries it takes the one
+// with the shortest time between its two counter readings.
 func TakeSample(c Clock) Sample {
 	var best Sample
 	gap := ^uint64(0)
@@ -56,11 +56,10 @@ func scale(d, mult uint64) int64 {
 	return int64(hi<<32 | lo>>32)
 }
 
-// Calibration converts the time stamp counter to CLOCK_MONOTONIC. It is a
-// chain of lines without steps: every Update bends the line so that it meets
-// the true clock one interval later, and times before the bend keep the values
-// that they had. The zero value is not usable; use Calibrate. Not safe for
-// concurrent use.
+// Calibration converts the time stamp counter to CLOCK_MONOTONIC. It is a chain of lines
+// without steps: every Update bends the line so that it meets the true clock one interval
+// later. Times before the bend keep their values. The zero value is not usable; use Calibrate.
+// It is not safe for concurrent use.
 type Calibration struct {
 	first Sample
 	cur   line
@@ -68,12 +67,12 @@ type Calibration struct {
 	rate  uint64
 }
 
-// MinSpan is the least distance in ns between two samples that gives a rate:
-// 2 ms bound its error to some 20 parts in a million.
+// MinSpan is the smallest distance in ns between two samples from which a rate can be taken: 2
+// ms bound its error to some 20 parts in a million.
 const MinSpan = 2_000_000
 
-// Calibrate gives the conversion through two samples, b later than a by at
-// least MinSpan; ok is false if it isn't or if a clock stood still.
+// Calibrate returns the conversion through two samples. b must be later than a by at least
+// MinSpan. ok is false if it isn't, or if a clock stood still.
 func Calibrate(a, b Sample) (c *Calibration, ok bool) {
 	rate, ok := slope(a, b)
 	if !ok {
@@ -83,8 +82,8 @@ func Calibrate(a, b Sample) (c *Calibration, ok bool) {
 	return &Calibration{first: a, cur: l, prev: l, rate: rate}, true
 }
 
-// CalibrationOf gives the conversion of time stamps by a header's moment and a later one;
-// with the zero Sample by the header's own rate. ok is false where neither can be.
+// CalibrationOf returns the conversion of time stamps by a header's moment and a later one, or
+// by the header's own rate if now is the zero Sample. ok is false if neither works.
 func (h *Header) CalibrationOf(now Sample) (*Calibration, bool) {
 	if c, ok := Calibrate(h.Time, now); ok {
 		return c, true
@@ -109,9 +108,8 @@ func slope(a, b Sample) (uint64, bool) {
 	return q, q != 0
 }
 
-// Update takes a sample of this moment into account; times later than it must
-// not have been converted yet. A sample that is not later than the last by
-// MinSpan changes nothing.
+// Update takes a sample of the present moment into account. No times later than it may have
+// been converted yet. If it is not later than the last sample by MinSpan, nothing changes.
 func (c *Calibration) Update(s Sample) {
 	rate, ok := slope(c.first, s)
 	span := s.NS - c.cur.at.NS
@@ -133,8 +131,8 @@ func (c *Calibration) Update(s Sample) {
 	c.rate = rate
 }
 
-// NS converts a counter value to CLOCK_MONOTONIC in ns. It never decreases for
-// counter values that don't.
+// NS converts a counter value to CLOCK_MONOTONIC in ns. The results never decrease if the
+// counter values don't.
 func (c *Calibration) NS(tsc uint64) int64 {
 	if tsc >= c.cur.at.TSC {
 		return c.cur.ns(tsc)
@@ -142,7 +140,7 @@ func (c *Calibration) NS(tsc uint64) int64 {
 	return min(c.prev.ns(tsc), c.cur.at.NS)
 }
 
-// Ticks is how many ticks of the counter pass in ns.
+// Ticks returns how many ticks of the counter pass in ns nanoseconds.
 func (c *Calibration) Ticks(ns int64) uint64 {
 	if ns <= 0 {
 		return 0

@@ -2,22 +2,22 @@ package ring
 
 import "time"
 
-// The clock in the header's page, for detours that need nanoseconds at the hit
-// (a filter that compares the time). From ClockOff on:
+// The clock in the header's page, for detours that need nanoseconds at the hit (a filter that
+// compares the time). From ClockOff on:
 //
 //	+0   u64 how often it was written; 0: never
 //	+32  two lines, ClockLine bytes apart: u64 counter, u64 ns, u64 ns per tick/2^32
 //
-// The line of n is that with the number n&1. The reader writes the other one
-// and then n+1, at most some times a second. A detour reads n, its line, and n
-// again: as long as n is the same nobody has begun to write that line.
+// If n is the word at +0, the line in use is the one with the number n&1. The reader writes the
+// other line and then n+1, at most a few times a second. A detour reads n, its line, and n
+// again. If n is the same, nobody has begun to write that line.
 const (
 	ClockOff   = 2048
 	ClockLines = 32
 	ClockLine  = 32
 )
 
-// publish writes the line that holds from now on.
+// publish writes the line that is valid from now on.
 func (r *Reader) publish() {
 	at := r.l.Header.Off + ClockOff
 	n := r.m.load64(at) + 1
@@ -28,8 +28,8 @@ func (r *Reader) publish() {
 	r.m.store64(at, n)
 }
 
-// Calibrate makes sure that times can be converted, and that detours can. It
-// sleeps MinSpan if the reader is younger than that, and fails with ErrClock.
+// Calibrate makes sure that the reader and detours can convert times. It sleeps for MinSpan if
+// the reader is younger than that. The error is ErrClock.
 func (r *Reader) Calibrate() error {
 	for tries := 0; r.cal == nil; tries++ {
 		// The first sample is too young to convert times by.

@@ -3,10 +3,10 @@ package ring
 // stepReadings is how many changes of the counter Step looks at.
 const stepReadings = 2000
 
-// Step is by how many ns a counter goes on at the least, rounded; rate is ns per
-// tick. Some processors' counters, AMD's among them, move in steps of many ticks:
-// what takes less time than a step takes none by them, or a whole one. 0 is a
-// counter without steps that could be seen, or one that stands still.
+// Step returns by how many ns a counter advances at least, rounded; rate is ns per tick. Some
+// processors' counters, AMD's among them, move in steps of many ticks: anything shorter than a
+// step takes no time by them, or a whole step. 0 is a counter without visible steps, or one
+// that stands still.
 func Step(c Clock, rate float64) uint64 {
 	came := map[uint64]int{}
 	last := c.TSC()

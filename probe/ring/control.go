@@ -9,21 +9,21 @@ import (
 
 // What detours look at besides flags
 //
-// The section Control holds what all detours of a session share that do more than
-// record: whether hits are taken, until when, how many of an event in a second, and what
-// triggers have left to do. It is written by detours and by the tracer on the same
-// terms: counts go down and buckets fill by locked instructions.
+// The section Control is shared by all detours of a session that do more than record. It says
+// whether hits are taken, until when, how many of an event in a second, and how often triggers
+// may still act. Detours and the tracer write it by the same rules: counts go down and buckets
+// fill by locked instructions.
 //
-//	ControlOn     u8: 0 and no hit is taken (traceoff). Sessions whose probes are left
-//	              alone have this byte elsewhere, where children of fork have it zeroed.
-//	ControlEnd    u64: from this time stamp on no hit is taken. Whoever sees one later
+//	ControlOn     u8: if it is 0, no hit is taken (traceoff). Sessions whose probes are left
+//	              alone have this byte elsewhere, where children of fork find it zeroed.
+//	ControlEnd    u64: from this time stamp on no hit is taken. Whoever sees a later one
 //	              clears FlagEnabled of all probes.
-//	ControlOver   u64: 1 once somebody has
-//	ControlRate   u64: 2^64 through the ticks of the time stamp counter in a second; a time
-//	              stamp times that has the number of its second in the upper 64 bits
+//	ControlOver   u64: 1 once somebody has done so
+//	ControlRate   u64: 2^64 divided by the ticks of the time stamp counter in a second. A
+//	              time stamp times that has the number of its second in the upper 64 bits
 //	ControlSwaps  u64, and what follows: snapshots (swap.go)
-//	Trigger(n)    u64: how often trigger n may act yet
-//	Kind(id)      u8: which event that triggers switch the probe is of; 0: none
+//	Trigger(n)    u64: how often trigger n may still act
+//	Kind(id)      u8: which of the events that triggers switch the probe belongs to; 0: none
 //	Bucket(n)     u64: the number of the second (upper half) and of the hits that the event
 //	              has had in it
 const (
@@ -32,7 +32,7 @@ const (
 	ControlRate = 16
 	ControlOver = 24
 
-	// MaxTriggers is how many triggers a session may have, MaxKinds how many events they
+	// MaxTriggers is how many triggers a session may have. MaxKinds is how many events they
 	// may switch.
 	MaxTriggers = 64
 	MaxKinds    = 255
@@ -41,14 +41,14 @@ const (
 	triggerSize     = 64 // a line for each: those of different events are no neighbours
 )
 
-// ControlState is what the section says of a session as a whole.
+// ControlState is what the section says about a session as a whole.
 type ControlState struct {
 	Off     bool // a trigger has switched recording off
 	Expired bool // the end is over
 }
 
-// ReadControl reads it of a file, at a time stamp; 0: of a file that nobody writes to any
-// more.
+// ReadControl reads the section of a file. now is the present time stamp, or 0 for a file that
+// nobody writes to any more.
 func ReadControl(r io.ReaderAt, l *Layout, now uint64) (ControlState, error) {
 	b := make([]byte, 32)
 	if err := readFull(r, b, l.Control.Off); err != nil {
@@ -64,11 +64,12 @@ func (l *Layout) buckets() int64 {
 	return (controlTriggers + MaxTriggers*triggerSize + int64(l.MaxProbes) + 1 + 7) &^ 7
 }
 
-// Trigger is the offset of what is left of a trigger, from 0 to MaxTriggers-1.
+// Trigger is the offset of the number of times that a trigger may still act. n is from 0 to
+// MaxTriggers-1.
 func (l *Layout) Trigger(n int) int64 { return l.Control.Off + controlTriggers + int64(n)*triggerSize }
 
-// Kind is the offset of the byte that says which event of those that triggers switch a
-// probe is of.
+// Kind is the offset of the byte that says to which of the events that triggers switch a probe
+// belongs.
 func (l *Layout) Kind(id uint32) int64 {
 	return l.Control.Off + controlTriggers + MaxTriggers*triggerSize + int64(id)
 }
@@ -82,8 +83,7 @@ func secondOf(tsc, rate uint64) uint32 {
 	return uint32(hi)
 }
 
-// RateOf is what ControlRate holds where a tick takes so many ns, in 1/2^32
-// (Header.Rate).
+// RateOf returns the value of ControlRate if a tick takes so many ns, in 1/2^32 (Header.Rate).
 func RateOf(rate uint64) uint64 {
 	// 2^64 / (10^9 * 2^32 / rate)
 	hi, lo := bits.Mul64(rate, 1<<32)
@@ -94,7 +94,7 @@ func RateOf(rate uint64) uint64 {
 	return q
 }
 
-// TicksIn is how many ticks so many ns are, by a rate as RateOf takes it.
+// TicksIn returns how many ticks so many ns are, by a rate as RateOf takes it.
 func TicksIn(ns, rate uint64) uint64 {
 	hi, lo := bits.Mul64(ns, 1<<32)
 	if hi >= rate {
@@ -104,8 +104,9 @@ func TicksIn(ns, rate uint64) uint64 {
 	return min(q, 1<<62)
 }
 
-// Take takes one of the hits that an event may have in the second of a time stamp, of
-// most; false: it has had them. off is its bucket's. It is what detours do.
+// Take takes one of the hits that an event may have in the second of a time stamp, at most
+// most. It returns false if the event has had them. off is the offset of its bucket. Detours do
+// the same.
 func (p *Producer) Take(off int64, tsc, rate uint64, most uint32) bool {
 	now := uint64(secondOf(tsc, rate)) << 32
 	for {
@@ -123,7 +124,7 @@ func (p *Producer) Take(off int64, tsc, rate uint64, most uint32) bool {
 	}
 }
 
-// Spend takes one of what is left of a trigger; false: nothing is.
+// Spend uses up one of the times that a trigger may act. It returns false if none is left.
 func (p *Producer) Spend(n int) bool {
 	off := p.l.Trigger(n)
 	for {
@@ -137,13 +138,14 @@ func (p *Producer) Spend(n int) bool {
 	}
 }
 
-// GiveBack undoes Spend: what was to be done had been done.
+// GiveBack undoes Spend, if the trigger's action turns out to be done already.
 func (p *Producer) GiveBack(n int) { p.m.add64(p.l.Trigger(n), 1) }
 
 // Gate reports whether hits are recorded, by ControlOn.
 func (p *Producer) Gate() bool { return p.m.load64(p.l.Control.Off+ControlOn)&0xff != 0 }
 
-// TurnGate opens or shuts the gate at ControlOn; false: it was so.
+// TurnGate opens or shuts the gate at ControlOn. It returns false if the gate was in that
+// state.
 func (p *Producer) TurnGate(on bool) bool {
 	off, to := p.l.Control.Off+ControlOn, uint64(0)
 	if on {
@@ -160,7 +162,7 @@ func (p *Producer) TurnGate(on bool) bool {
 	}
 }
 
-// Turn switches a probe; false: it was so.
+// Turn switches a probe. It returns false if the probe was in that state.
 func (p *Producer) Turn(id uint32, on bool) bool {
 	off := p.l.Flag(p.id(id))
 	if on {

@@ -1,22 +1,20 @@
 package ring
 
-// Counts are the counters of one probe, summed over the CPUs. When all records
-// are read
+// Counts are the counters of one probe, summed over the CPUs. When all records are read,
 //
 //	Hits = Recorded + Counted + Filtered + Lost + Limited
 //
-// and before that Hits is ahead by the records that were seen in the rings and
-// aren't given on yet (Pending). Of a probe with FlagCountOnly Recorded is 0.
+// Before that, Hits is ahead by the records that were seen in the rings and aren't passed on
+// yet (Pending). For a probe with FlagCountOnly Recorded is 0.
 //
-// Hits isn't counted by the target: it is the sum of what became of the hits. A
-// thread that is killed between a probe's place and the first word of its record
-// has not hit.
+// The target doesn't count Hits: it is the sum of what became of the hits. If a thread is
+// killed between a probe's place and the first word of its record, it has not hit.
 type Counts struct {
 	Hits     uint64 // hits of the probe while it was enabled, up to the reader's last look
 	Filtered uint64 // of them, the filter said no
 	Lost     uint64 // of them, the ring was full or the record was never finished
-	// Unfinished are those of Lost whose record was begun and never finished: the
-	// thread was killed, or jumped out of it. The others found the ring full.
+	// Unfinished are those of Lost whose record was begun and never finished: the thread
+	// was killed, or jumped out of it. The others found the ring full.
 	Unfinished uint64
 	Limited    uint64 // of Hits, the event had as many as it may have in that second
 	Missed     uint64 // nmissed; not in Hits
@@ -24,8 +22,8 @@ type Counts struct {
 	Counted    uint64 // of Hits, counted without a record; not in Recorded
 }
 
-// Pending is how many hits are neither recorded nor counted nor filtered nor limited nor
-// lost yet. It is never below 0, though counters are read one after another.
+// Pending is how many hits are not yet recorded, counted, filtered, limited or lost. It is
+// never below 0, although counters are read one after another.
 func (c Counts) Pending() uint64 {
 	done := c.Recorded + c.Filtered + c.Lost + c.Limited + c.Counted
 	if done > c.Hits {
@@ -34,7 +32,7 @@ func (c Counts) Pending() uint64 {
 	return c.Hits - done
 }
 
-// Add sums counters, as those of an event with several places.
+// Add adds counters, for an event with several places.
 func (c *Counts) Add(d Counts) {
 	c.Hits += d.Hits
 	c.Filtered += d.Filtered
@@ -53,8 +51,8 @@ type Counters struct {
 	m mem
 }
 
-// NewCounters reads the counters of the file mapped at b, at least up to the
-// Code section.
+// NewCounters reads the counters of the file that is mapped at b, at least up to the Code
+// section.
 func NewCounters(b []byte, l *Layout) (*Counters, error) {
 	m, err := newMem(b, l)
 	if err != nil {
@@ -63,7 +61,7 @@ func NewCounters(b []byte, l *Layout) (*Counters, error) {
 	return &Counters{l, m}, nil
 }
 
-// Probe gives a probe's counters; an id out of range has none.
+// Probe returns a probe's counters. An id out of range has none.
 func (c *Counters) Probe(id uint32) Counts {
 	var n Counts
 	if int64(id) > int64(c.l.MaxProbes) {
@@ -112,8 +110,8 @@ func (n *Counts) addArea(l *Layout, cpu int, at func(off int) uint64, elsewhere 
 	n.Hits += filtered + lost + limited + counted
 }
 
-// CPU gives the part of a probe's counters that one area of a CPU has: hits but those
-// that are records.
+// CPU returns the part of a probe's counters that one area of a CPU has: hits that are not
+// records.
 func (c *Counters) CPU(cpu int, id uint32) Counts {
 	var n Counts
 	if cpu < 0 || cpu >= c.l.Areas() || int64(id) > int64(c.l.MaxProbes) {
@@ -123,8 +121,8 @@ func (c *Counters) CPU(cpu int, id uint32) Counts {
 	return n
 }
 
-// Clear zeroes the counters of an id that is to be used anew. No detour may
-// count under it any more.
+// Clear zeroes the counters of an id that is about to be reused. No detour may count under it
+// any more.
 func (c *Counters) Clear(id uint32) {
 	if int64(id) > int64(c.l.MaxProbes) {
 		return

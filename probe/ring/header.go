@@ -56,11 +56,10 @@ type Header struct {
 
 // The bits of a file's mode.
 const (
-	// ModeOverwrite says that the newest records take the place of the oldest. It is
-	// set once.
+	// ModeOverwrite says that the newest records overwrite the oldest. It is set once.
 	ModeOverwrite = 1 << 0
-	// ModeDetached says that the probes are to stay where no kprobe is: nobody takes
-	// them out because their tracer is gone.
+	// ModeDetached says that the probes are to stay without a kprobe: nobody removes them
+	// because their tracer is gone.
 	ModeDetached = 1 << 1
 	// ModeSpare says that there are areas and rings for snapshots (swap.go). It is set
 	// once.
@@ -90,8 +89,8 @@ func (l *Layout) sections() []*Section {
 	}
 }
 
-// Encode gives the first page of a file. The magic is in it: who writes the
-// page into a file that others can see writes bytes 8 and on first.
+// Encode returns the first page of a file. It includes the magic: whoever writes the page into
+// a file that others can see must write bytes 8 and on first.
 func (h *Header) Encode(l *Layout) []byte {
 	b := make([]byte, PageSize)
 	le := binary.LittleEndian
@@ -134,9 +133,9 @@ func (h *Header) Encode(l *Layout) []byte {
 	return b
 }
 
-// DecodeHeader takes a file's first page apart and checks it against itself:
-// what comes back without an error is safe to compute offsets from. It is
-// ErrNotReady where the magic isn't there yet.
+// DecodeHeader decodes a file's first page and checks its consistency: if there is no error, it
+// is safe to compute offsets from the result. The error is ErrNotReady if the magic isn't there
+// yet.
 func DecodeHeader(b []byte) (*Header, *Layout, error) {
 	if len(b) < PageSize {
 		return nil, nil, fmt.Errorf("%w: header of %d bytes", ErrCorrupt, len(b))
@@ -183,8 +182,8 @@ func DecodeHeader(b []byte) (*Header, *Layout, error) {
 	return h, l, nil
 }
 
-// decodeLayout lays a file of the stated parameters out anew and demands that
-// the directory says the same: a version has one layout.
+// decodeLayout computes the layout of the stated parameters and requires that the directory
+// says the same: a version has one layout.
 func decodeLayout(b []byte) (*Layout, error) {
 	le := binary.LittleEndian
 	size := func(n int) int {

@@ -1,9 +1,8 @@
 package ring
 
-// What a session counts that changes calls stands in the reader's area, in bytes from its
-// start: how many calls its filters have passed, modulo one more than the last that is
-// left alone, and how many it has changed. Detours count there and the tracer does, by
-// locked instructions.
+// The counters of a session that changes calls are in the reader's area, at these offsets: how
+// many calls its filters have passed, modulo one more than the last that is left alone, and how
+// many it has changed. Detours and the tracer count there, by locked instructions.
 const (
 	InjectPassed  = 1024
 	InjectChanged = 1032

@@ -10,8 +10,8 @@ import (
 //
 //	tail ≤ holes … ≤ read ≤ head
 //
-// Everything in [tail, read) that isn't a hole has been copied out and
-// cleared; the writers get the room back as tail moves on.
+// Everything in [tail, read) that isn't a hole has been copied out and cleared. The writers get
+// the room back as tail advances.
 type lane struct {
 	m          mem
 	head, tail int64 // offsets of the words
@@ -32,7 +32,8 @@ type lane struct {
 	qh     int
 	buf    []byte // their data
 	sorted bool
-	// whole has take leave records in buf as they lie in the ring, and not queue them.
+	// whole makes take leave records in buf as they lie in the ring, instead of queueing
+	// them.
 	whole bool
 }
 
@@ -63,14 +64,14 @@ func (ln *lane) init(m mem, l *Layout, n int, seen *count) {
 	ln.published = ln.read
 }
 
-// mostTaken bounds what take copies out, in bytes of the ring, so that a full one
-// doesn't take its size, and more for the queue, of the reader's memory: a record
-// without values has 16 bytes there, and 40 here.
+// mostTaken bounds what take copies out, in bytes of the ring. A full ring then doesn't take
+// its size, and more for the queue, of the reader's memory: a record without values has 16
+// bytes there, and 40 here.
 const mostTaken = 256 << 10
 
-// take copies out what is committed, or a part of it and sets more. Holes are found
-// at now. With wait a lane whose queue is long, since older records of other lanes
-// come first, takes only what was unfinished.
+// take copies out what is committed, or a part of it and sets more. Holes are found at now. If
+// wait is set, a lane whose queue is long, because older records of other lanes come first,
+// takes only what was unfinished.
 func (ln *lane) take(now int64, wait bool) {
 	head := ln.m.load64(ln.head)
 	ln.more = false
@@ -116,7 +117,7 @@ func (ln *lane) take(now int64, wait bool) {
 	}
 }
 
-// sound reports whether writers can have brought the head there.
+// sound reports whether writers can have moved the head there.
 func (ln *lane) sound(head uint64) bool {
 	return head%Unit == 0 && ln.read%Unit == 0 && head-ln.published <= ln.size && head-ln.published >= ln.read-ln.published
 }
@@ -124,11 +125,11 @@ func (ln *lane) sound(head uint64) bool {
 // at is where a position's bytes are in the file.
 func (ln *lane) at(pos uint64) int64 { return ln.data + int64(pos&(ln.size-1)) }
 
-// walk copies out and clears the committed records in [from, end) and notes
-// the others as holes. It returns end, or the first position that is most bytes or
-// more behind from, or the position at which it found no record: ok if one is to be
-// written there yet, else what is there is corrupt.
-// Each state word is looked at once: it changes at any time.
+// walk copies out and clears the committed records in [from, end) and notes the others as
+// holes. It returns end, or the first position that is most bytes or more after from, or the
+// position at which it found no record. In the last case ok says that a record is still to be
+// written there; otherwise the contents are corrupt. Each state word is read once: it changes
+// at any time.
 func (ln *lane) walk(from, end, most uint64, since int64, floor uint64) (to uint64, ok bool) {
 	ok = true
 	run := from // records in [run, pos) lie in one piece, are committed, and aren't copied yet
@@ -214,12 +215,12 @@ func (ln *lane) copyOut(from, to uint64) {
 // usualQueue is how many records most looks find at most.
 const usualQueue = 64
 
-// near is how far push looks for a record's place.
+// near is how far push searches for a record's place.
 const near = 32
 
-// push queues a record in order of time. Records lie in the ring nearly in
-// order: only one that a signal handler wrote in the middle of another's
-// writing, or one that was a hole, comes before its predecessors.
+// push queues a record in order of time. Records lie in the ring nearly in order. Only two
+// kinds come before their predecessors: one that a signal handler wrote in the middle of
+// another's writing, and one that was a hole.
 func (ln *lane) push(e entry) {
 	ln.seen.add(e.id)
 	if len(ln.q) == cap(ln.q) {
@@ -273,7 +274,7 @@ func (ln *lane) compact() {
 	ln.q, ln.qh, ln.buf = append(ln.q[:0], rest...), 0, append(ln.buf[:0], buf...)
 }
 
-// publish gives the room back that is read. It returns how many bytes.
+// publish frees the room that was read, and returns how many bytes.
 func (ln *lane) publish() uint64 {
 	to := ln.read
 	if len(ln.holes) > 0 {
@@ -295,8 +296,8 @@ func (ln *lane) tid(h hole) uint32 {
 	return ln.m.load32(ln.at(h.at) + TIDOff)
 }
 
-// unstick moves read over a reservation of unknown length: its writer stored
-// nothing, so the next word that isn't zero starts the next record.
+// unstick moves read over a reservation of unknown length. Its writer stored nothing, so the
+// next word that isn't zero starts the next record.
 func (ln *lane) unstick() {
 	head := ln.m.load64(ln.head)
 	for n := ln.size / Unit; n > 0 && ln.read != head && ln.m.load32(ln.at(ln.read)) == 0; n-- {

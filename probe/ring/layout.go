@@ -1,20 +1,20 @@
-// Package ring is the memory file of a probed process: how it is laid out, how
-// hits are written into its rings, and how they are read back in order of time.
+// Package ring is the memory file of a probed process: its layout, how hits are written into
+// its rings, and how they are read back in order of time.
 //
-// One file (a memfd) holds all that a live session is: probes, flags, counters,
-// rings. It is mapped shared in the target and in the tracer; any other process
-// that may ptrace the target reads it through /proc. This package knows offsets
-// and bytes only; it maps nothing and touches no process.
+// One file (a memfd) holds everything of a live session: probes, flags, counters, rings. It is
+// mapped shared in the target and in the tracer. Any other process that may ptrace the target
+// reads it through /proc. This package knows offsets and bytes only. It maps nothing and
+// touches no process.
 //
 // # Who trusts whom
 //
-// The detours in the target trust nothing that a reader writes: a wild tail
-// makes a ring look full and hits are dropped and counted. A reader trusts
-// nothing that the target writes: hostile contents give ErrCorrupt or lost
-// records, never a panic, an endless loop or an access outside the file.
+// The detours in the target trust nothing that a reader writes: a wild tail makes a ring look
+// full, and hits are dropped and counted. A reader trusts nothing that the target writes:
+// hostile contents give ErrCorrupt or lost records, never a panic, an endless loop or an access
+// outside the file.
 //
-// All numbers are little-endian. Offsets are bytes from the start of the file
-// unless said otherwise. Words that several CPUs write stand 64-byte aligned.
+// All numbers are little-endian. Offsets are bytes from the start of the file unless said
+// otherwise. Words that several CPUs write are 64-byte aligned.
 package ring
 
 import (
@@ -22,12 +22,12 @@ import (
 	"math/bits"
 )
 
-// MemfdName is the name given to memfd_create, so that /proc/PID/maps shows
-// "/memfd:kprobe (deleted)".
+// MemfdName is the name passed to memfd_create, so that /proc/PID/maps shows "/memfd:kprobe
+// (deleted)".
 const MemfdName = "kprobe"
 
-// Magic starts the file. It is written last when a file is set up, so that a
-// file that has it is whole.
+// Magic starts the file. It is written last when a file is set up, so a file that has it is
+// complete.
 const Magic = "KPROBE\x00\x00"
 
 // Version is the layout's version; a reader refuses any other.
@@ -36,19 +36,18 @@ const Version = 8
 // PageSize is the granule of every section.
 const PageSize = 4096
 
-// The area of one CPU, in bytes from its start. The areas of all CPUs follow
-// each other at a distance of 1<<Layout.AreaShift; a detour finds its own by
+// The area of one CPU, in bytes from its start. The areas of all CPUs follow each other at a
+// distance of 1<<Layout.AreaShift. A detour finds its own by
 //
 //	rdpid rsi; and esi, Layout.CPUMask; shl rsi, AreaShift; add rsi, PerCPU's address
 //
 // The mask makes any answer of rdpid safe.
 //
-// Each CPU has two rings. The first is anybody's, and its head is moved by lock
-// cmpxchg. The second is for threads that reserve in a restartable sequence
-// (rseq(2)): its head is moved without a lock by whoever runs on that very CPU, who
-// is interrupted by no other writer of it. What a writer does with the room that it
-// has is the same in both. The words of the second lie SeqOff behind those of the
-// first.
+// Each CPU has two rings. Anybody may write to the first, whose head is moved by lock cmpxchg.
+// The second is for threads that reserve in a restartable sequence (rseq(2)): its head is moved
+// without a lock by a thread that runs on that very CPU, which no other writer of the ring can
+// interrupt. Once a writer has its room, it does the same in both. The words of the second ring
+// are SeqOff after those of the first.
 const (
 	HeadOff = 0  // u64, bytes ever reserved; writers
 	DataPtr = 16 // u64, address in the target of the ring's data; set once
@@ -56,21 +55,21 @@ const (
 	TailOff = 64 // u64, bytes ever read and cleared; the reader
 	SeqOff  = 128
 
-	// CountersOff is where the counters start: slot of probe id at
-	// CountersOff + id*CounterSize.
+	// CountersOff is where the counters start: the slot of probe id is at CountersOff +
+	// id*CounterSize.
 	CountersOff = 4096
 	CounterSize = 56
 
-	// The counters in a slot, u64 each, changed by lock inc or lock add (a
-	// thread may migrate between reading its CPU and counting), but the two at CounterSeq:
-	// those are of restartable sequences, which count as they reserve.
+	// The counters in a slot, u64 each. They are changed by lock inc or lock add, because a
+	// thread may migrate between reading its CPU and counting. The two at CounterSeq are
+	// different: they are those of restartable sequences, which count as they reserve.
 	//
 	// A hit of an enabled probe is a record, or is counted under one of four:
-	// CounterFiltered, the filter said no; CounterLost, the ring was full;
-	// CounterLimited, its event had as many as it may have in that second (control.go);
-	// CounterHits, the probe leaves no records. So it costs one operation,
-	// in the ring or here, never two. CounterMissed (nmissed): no free return
-	// instance, or reentered; such a call is no hit.
+	// CounterFiltered, the filter said no; CounterLost, the ring was full; CounterLimited,
+	// its event has had as many as it may have in that second (control.go); CounterHits,
+	// the probe leaves no records. So a hit costs one operation, in the ring or here, never
+	// two. CounterMissed (nmissed) is for calls without a free return instance, or
+	// reentered ones; such a call is no hit.
 	CounterHits     = 0
 	CounterFiltered = 8
 	CounterLost     = 16
@@ -82,20 +81,19 @@ const (
 	CounterLimited = 48
 )
 
-// The area after the last CPU's belongs to the reader, who counts the records
-// there: ReaderSeen those that were found finished in a ring, whether they were
-// taken out yet or not; ReaderGiven those of them that were given on; ReaderLost
-// those given up. Seen is brought up to date with each look at the rings and by
-// Reader.Look.
+// The area after the last CPU's belongs to the reader, which counts records there. ReaderSeen
+// are those that were found finished in a ring, whether or not they were taken out yet.
+// ReaderGiven are those of them that were passed on. ReaderLost are those given up. Seen is
+// updated with each look at the rings and by Reader.Look.
 const (
 	ReaderGiven = 0
 	ReaderSeen  = 8
 	ReaderLost  = 16
 )
 
-// Flags of a probe, one u32 at Flags' offset + 4*id, read by its detour. The
-// first byte is for whoever turns probes on and off, the rest for the session:
-// nobody needs to change a byte that another writes.
+// Flags of a probe, one u32 at Flags' offset + 4*id, read by its detour. The first byte is for
+// whoever switches probes on and off, the rest for the session: nobody needs to change a byte
+// that another writes.
 const (
 	FlagEnabled   = 1 << 0  // hits are taken; 0 is [DISABLED]
 	FlagGone      = 1 << 8  // its code is unmapped: [GONE]
@@ -104,11 +102,11 @@ const (
 	FlagCountOnly = 1 << 11 // leaves no records
 )
 
-// SeqCPUs is where, from Flags' offset on, the number of CPUs stands (u32) whose second
-// rings and counters are in use: those from it on have no sequences. The tracer makes it
-// Layout.CPUs when it knows the program's threads to have rseq areas, and 0 before the
-// first instruction of a task in the program's memory that could take another's area
-// for its own.
+// SeqCPUs is the offset, from Flags on, of the number of CPUs (u32) whose second rings and
+// counters are in use. CPUs from that number on have no sequences. The tracer sets it to
+// Layout.CPUs when it knows that the program's threads have rseq areas, and to 0 before the
+// first instruction of a task in the program's memory that could take another task's area for
+// its own.
 const SeqCPUs = 0
 
 // Section is a range of the file.
@@ -119,8 +117,8 @@ type Section struct {
 // End is the offset after the section.
 func (s Section) End() int64 { return s.Off + s.Size }
 
-// Layout says where everything is. It follows from Params alone; a file
-// states its sections in its directory.
+// Layout says where everything is. It follows from Params alone. A file states its sections in
+// its directory.
 type Layout struct {
 	CPUs      int // areas of CPUs, a power of two
 	CPUMask   uint32
@@ -206,8 +204,8 @@ func New(p Params) (*Layout, error) {
 // areas is how many areas there are for CPUs: a power of two.
 func areas(cpus int) int { return 1 << bits.Len(uint(cpus-1)) }
 
-// Areas is how many areas of CPUs there are: number n is of CPU n, or, from CPUs on, the
-// other one of CPU n-CPUs.
+// Areas is the number of CPU areas. Area n is that of CPU n or, from CPUs on, the other area of
+// CPU n-CPUs.
 func (l *Layout) Areas() int {
 	if l.Spare {
 		return 2 * l.CPUs
@@ -215,8 +213,8 @@ func (l *Layout) Areas() int {
 	return l.CPUs
 }
 
-// NumRings is how many rings there are: number n is the first of area n, or, from
-// Areas() on, the second of area n-Areas().
+// NumRings is the number of rings. Ring n is the first of area n or, from Areas() on, the
+// second of area n-Areas().
 func (l *Layout) NumRings() int { return 2 * l.Areas() }
 
 // RingWord is the offset of a word (HeadOff …) of a ring.
@@ -236,9 +234,9 @@ func (l *Layout) Counter(cpu int, id uint32, counter int) int64 {
 	return l.Area(cpu) + CountersOff + int64(id)*CounterSize + int64(counter)
 }
 
-// TallyOff is where in a CPU's area the hits are that restartable sequences of the tally
-// have counted, which are among those that CounterHits is for: a u64 for each probe, by
-// its number. They lie side by side, as those of thousands of probes are counted.
+// TallyOff is the offset, in a CPU's area, of the hits that restartable sequences of the tally
+// have counted, instead of in CounterHits: a u64 for each probe, by its number. They lie side
+// by side, because those of thousands of probes are counted.
 func (l *Layout) TallyOff() int64 { return (l.RowOff(l.Rows) + 63) &^ 63 }
 
 func (l *Layout) tallyEnd() int64 { return l.TallyOff() + (int64(l.MaxProbes)+1)*8 }

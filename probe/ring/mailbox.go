@@ -9,25 +9,24 @@ import (
 	"sync/atomic"
 )
 
-// The mailbox: how another kprobe asks the session's to change it
+// The mailbox: how another kprobe asks the session's kprobe for a change
 //
-// One request lies in it at a time; who wants to ask holds the lock of whoever
-// may ask (a flock on the target's /proc/PID/mem), which ends with its process.
+// It holds one request at a time. A process that wants to ask holds a lock (a flock on the
+// target's /proc/PID/mem), which ends with the process.
 //
 //	+0      u64 ID of the request, 0: none; stored last
 //	+8      u32 MailVersion, +12 u32 length, +16 u32 CRC-32 of the body
-//	+20     u32 pid of who asks
+//	+20     u32 pid of the asking process
 //	+64     the body, at most MaxRequest bytes
 //	+49152  u64 ID of the request answered; stored last
 //	+49160  u64 ID of the request that is being worked on
 //	+49168  u32 length, +49172 u32 CRC-32 of the body
 //	+49216  the body, at most MaxAnswer bytes
 //
-// A request is posted by storing 0 in its ID, then the rest, then the ID: an
-// asker that dies in between has posted nothing. The session's kprobe copies a
-// request and then looks at the ID again: what was posted over it meanwhile is
-// not what it read. IDs are random, so that an answer is known to be one's own,
-// whatever an asker before has left.
+// A request is posted by storing 0 in its ID, then the rest, then the ID: a process that dies
+// in between has posted nothing. The session's kprobe copies a request and then reads the ID
+// again: if another request was posted over it meanwhile, the copy is dropped. IDs are random,
+// so a process knows that an answer is its own, whatever earlier ones have left.
 const (
 	MailVersion = 1
 	MaxRequest  = answerOff - mailBody
@@ -37,8 +36,8 @@ const (
 	mailBody  = 64
 )
 
-// ErrMail is wrapped by errors about a request or an answer that can't be sent
-// or isn't what its sum says.
+// ErrMail is wrapped by errors about a request or an answer that can't be sent, or that doesn't
+// match its checksum.
 var ErrMail = errors.New("request of another kprobe")
 
 // Request is what another kprobe asks for.
@@ -97,8 +96,8 @@ func ReadAnswer(r io.ReaderAt, l *Layout, id uint64) (body []byte, taken, done b
 	return body, true, true, nil
 }
 
-// Mailbox is the mailbox from the side of the session's kprobe. It is for one
-// goroutine, but for Posted.
+// Mailbox is the mailbox as the session's kprobe sees it. It is for one goroutine, except
+// Posted.
 type Mailbox struct {
 	m    mem
 	at   int64
@@ -114,16 +113,16 @@ func NewMailbox(b []byte, l *Layout) (*Mailbox, error) {
 	return &Mailbox{m: m, at: l.Mailbox.Off}, nil
 }
 
-// Posted reports whether there is a request that Next has not given yet. It may be
-// called concurrently.
+// Posted reports whether there is a request that Next has not returned yet. It may be called
+// concurrently.
 func (b *Mailbox) Posted() bool {
 	id := b.m.load64(b.at)
 	return id != 0 && id != b.last.Load()
 }
 
-// Next gives a request that was posted since the last, or nil. One that is
-// damaged, or of another version, is an error wrapping ErrMail, with the
-// request's ID: it wants an answer.
+// Next returns a request that was posted since the last one, or nil. If it is damaged, or of
+// another version, the error wraps ErrMail, and the request has its ID, because it needs an
+// answer.
 func (b *Mailbox) Next() (*Request, error) {
 	id := b.m.load64(b.at)
 	if id == 0 || id == b.last.Load() {
@@ -151,7 +150,7 @@ func (b *Mailbox) Next() (*Request, error) {
 	return r, nil
 }
 
-// Answer answers a request. A body beyond MaxAnswer is an error.
+// Answer answers a request. A body larger than MaxAnswer is an error.
 func (b *Mailbox) Answer(id uint64, body []byte) error {
 	if len(body) > MaxAnswer {
 		return fmt.Errorf("%w: an answer of %d bytes, at most %d fit", ErrMail, len(body), MaxAnswer)

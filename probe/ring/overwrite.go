@@ -2,58 +2,56 @@ package ring
 
 // Rings whose records are overwritten
 //
-// A session that nobody reads has rings in which the newest records take the place of
-// the oldest. Records, words and the two ways to take room are those of other rings; what
-// differs is who makes room, and that no room is ever cleared:
+// A session that nobody reads has rings in which the newest records overwrite the oldest.
+// Records, words and the two ways to reserve room are those of other rings. The difference is
+// who makes room, and that no room is ever cleared:
 //
-//	full     A writer that finds no room takes whole finished records at the tail,
-//	         ChunkSize bytes or so, counts them under their probes and at OverOff,
-//	         moves the tail behind them, and tries again. Nobody waits for a writer
-//	         that was interrupted there: the next one ends what it has begun.
-//	stamp    What lies behind the tail isn't zero, but of the lap before. So StampSize
-//	         bytes stand before each record, which say its position: they are stored
-//	         behind its state word, and before anything else. A reader takes what has
-//	         another stamp for room that is reserved and not written to yet. The first
-//	         position is a random number, so that nothing that a program has looks like
-//	         a stamp.
-//	late     The tail isn't moved over an unfinished record: its writer may be asleep,
-//	         and would write into those of others. While one is at the tail hits are
-//	         lost. One at which hits are lost in StuckPeriods periods of 1<<StuckShift
-//	         ticks of the time stamp counter, some ten seconds, is of a thread that was
-//	         killed or jumped out of it (siglongjmp): it is counted as lost
-//	         (ReaderLost), and passed over. Periods are counted, not the time between
-//	         two: a machine that stood still meanwhile, or counters that differ, make
-//	         one more of them at most.
+//	full     A writer that finds no room takes whole finished records at the tail, about
+//	         ChunkSize bytes, counts them under their probes and at OverOff, moves the tail
+//	         past them, and tries again. Nobody waits for a writer that was interrupted
+//	         there: the next one completes what it has begun.
+//	stamp    Room after the tail isn't zero, but has the contents of the lap before. So
+//	         StampSize bytes before each record say its position. They are stored after its
+//	         state word, and before anything else. A reader takes room with another stamp
+//	         for room that is reserved and not written to yet. The first position is a
+//	         random number, so that no data of a program looks like a stamp.
+//	late     The tail isn't moved over an unfinished record: its writer may be asleep, and
+//	         would write into the records of others. While one is at the tail, hits are
+//	         lost. If hits are lost at one in StuckPeriods periods of 1<<StuckShift ticks of
+//	         the time stamp counter, some ten seconds, its thread was killed or jumped out of
+//	         it (siglongjmp). It is counted as lost (ReaderLost), and passed over. Periods
+//	         are counted, instead of the time between two: a machine that stood still
+//	         meanwhile, or counters that differ, add at most one.
 //
-// Records are taken in steps, each of one instruction, and each done once by whoever comes
+// Records are taken in steps. Each is one instruction, and is done once, by whoever comes
 // first:
 //
-//	claimed  ClaimOff becomes the position behind the records that are taken, by lock
+//	claimed  ClaimOff becomes the position after the records that are taken, by lock
 //	         cmpxchg. It lies beyond the tail from then until the tail is there, and
-//	         everybody who finds it so goes on with the steps that are left.
+//	         everybody who finds it so continues with the remaining steps.
 //	counted  Each probe's count of records that were overwritten in this ring, and the
 //	         position up to which they were counted, change together (TakenOff,
 //	         lock cmpxchg16b): whoever finds the position beyond the tail leaves the
 //	         count as it is. Then the same for OverOff.
 //	moved    The tail becomes what was claimed, by lock cmpxchg.
 //
-// Who is late finds the tail elsewhere, or a position beyond the one that it knows, and
-// begins anew. So a thread may end at any of them, or leave by siglongjmp, and no hit is
-// lost or counted twice. Each hit is at any moment in one place: a whole record
-// behind the position up to which its probe's were counted; that count; CounterHits,
-// CounterLost or CounterFiltered; ReaderLost; or an unfinished record. Only who gives an
-// unfinished record up moves the tail first, and counts that one hit then.
+// A late thread finds the tail elsewhere, or a position beyond the one that it knows, and
+// starts again. So a thread may end at any of these steps, or leave by siglongjmp, and no hit
+// is lost or counted twice. At any moment each hit is in one place: a whole record after the
+// position up to which its probe's were counted; that count; CounterHits, CounterLost or
+// CounterFiltered; ReaderLost; or an unfinished record. Only a thread that gives up an
+// unfinished record moves the tail first, and counts that one hit afterwards.
 //
-// A reader needs no part in this: it copies what lies between tail and head, reads the
-// tail again, and drops what was overtaken. The tail always is where a record starts.
+// A reader needs no part in this: it copies what lies between tail and head, reads the tail
+// again, and drops what was overtaken. The tail is always the start of a record.
 const (
-	// StampSize is what stands before a record: u64, the position of the stamp.
+	// StampSize is the size of the stamp before a record: u64, the position of the stamp.
 	StampSize = 8
-	// ChunkSize is how many bytes of records a writer makes room of at once. A hit
+	// ChunkSize is how many bytes of records a writer removes at once to make room. A hit
 	// takes a fraction of a microsecond longer for it.
 	ChunkSize = 4096
 	// StuckPeriods is in how many periods hits are lost before an unfinished record is
-	// given up, and StuckShift the logarithm of the ticks of one.
+	// given up. StuckShift is the logarithm of the ticks of one.
 	StuckPeriods = 1 << 10
 	StuckShift   = 25
 
@@ -66,15 +64,15 @@ const (
 	StuckLast = 112 // u64, the last one
 
 	// TakenSize is the distance between two probes' counts of overwritten records
-	// (Layout.TakenOff). Those of a CPU's second ring lie TakenSeq behind those of its
-	// first.
+	// (Layout.TakenOff). The counts for a CPU's second ring are TakenSeq after those for
+	// its first.
 	TakenSize = 32
 	TakenSeq  = 16
 )
 
-// TakenOff is where in a CPU's area, of rings that are overwritten, each probe's records are
-// counted that were: {u64 count, u64 the position up to which they are counted} for
-// each of the CPU's rings, TakenSize bytes a probe, by its number.
+// TakenOff is the offset, in a CPU's area, of the counts of overwritten records: {u64 count,
+// u64 the position up to which they are counted} for each of the CPU's rings, TakenSize bytes a
+// probe, by its number.
 func (l *Layout) TakenOff() int64 { return (l.tallyEnd() + 63) &^ 63 }
 
 // areaEnd is the size of a CPU's area.
@@ -85,13 +83,13 @@ func (l *Layout) areaEnd() int64 {
 	return l.TakenOff() + (int64(l.MaxProbes)+1)*TakenSize
 }
 
-// taken is the offset of a probe's count of records that were overwritten in a ring, and of
-// the position behind it.
+// taken is the offset of a probe's count of records that were overwritten in a ring; the
+// position follows it.
 func (l *Layout) taken(ring int, id uint32) int64 {
 	return l.Area(ring%l.Areas()) + l.TakenOff() + int64(id)*TakenSize + int64(ring/l.Areas())*TakenSeq
 }
 
-// FirstPosition is where the positions of rings that are overwritten begin, of a random
+// FirstPosition is where the positions of rings that are overwritten begin, given a random
 // number.
 func (l *Layout) FirstPosition(random uint64) uint64 {
 	return random >> 1 &^ uint64(l.RingSize-1)

@@ -5,8 +5,7 @@ import (
 	"math/bits"
 )
 
-// Params are what a layout depends on. The zero value is completed to the
-// defaults.
+// Params are what a layout depends on. Fields that are zero get the defaults.
 type Params struct {
 	CPUs      int // possible CPUs; 0 is 1. Rounded up to a power of two
 	MaxProbes int // highest id; 0 is 65535
@@ -18,9 +17,9 @@ type Params struct {
 	Code      int // bytes for code that is mapped executable; 0 is 64 MiB
 	Book      int // bytes for what a reader must know besides; 0 is a page
 	MaxMaps   int // most mappings of code; 0 is 16384
-	// Overwrite has the newest records take the place of the oldest (overwrite.go).
+	// Overwrite lets the newest records overwrite the oldest (overwrite.go).
 	Overwrite bool
-	// Spare has each CPU have another area and other rings, for snapshots (swap.go).
+	// Spare gives each CPU another area and other rings, for snapshots (swap.go).
 	Spare bool
 }
 
@@ -36,9 +35,9 @@ const (
 	MaxBook          = 1 << 30
 )
 
-// ForProbes are the params for a session that begins with n probes and has room for as
-// many again: the defaults, where these have, else what they are for, in powers of two.
-// There are never more than MaxID.
+// ForProbes returns the params for a session that begins with n probes and has room for as many
+// again: the defaults if these suffice, otherwise powers of two. There are never more than
+// MaxID.
 func ForProbes(n int) Params {
 	if 2*n <= DefaultMaxProbes {
 		return Params{}
@@ -54,8 +53,8 @@ func ForProbes(n int) Params {
 	}
 }
 
-// Compact makes the params of a file for n probes that takes little room besides its
-// rings, as all of it is allocated.
+// Compact changes the params to those of a file for n probes that takes little room besides its
+// rings, because all of it is allocated.
 func (p *Params) Compact(n int) {
 	ids := max(1<<bits.Len(uint(2*n)), minProbes+1)
 	p.MaxProbes, p.Sites, p.Rows = ids-1, 4*ids, 0

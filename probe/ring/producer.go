@@ -9,9 +9,9 @@ import (
 // ErrTooBig is wrapped by errors about records longer than MaxRecord.
 var ErrTooBig = errors.New("record too big")
 
-// Producer writes records the way detours do. The tracer records the hits of
-// trap probes with it, so that all hits meet in one place in order of time.
-// All methods may be called concurrently, also beside the target's detours.
+// Producer writes records the way detours do. The tracer records the hits of breakpoints with
+// it, so that all hits are in one place in order of time. All methods may be called
+// concurrently, also beside the target's detours.
 type Producer struct {
 	l *Layout
 	m mem
@@ -33,8 +33,8 @@ func (p *Producer) Count(cpu int, id uint32, counter int, n uint64) {
 	p.m.add64(p.l.Counter(p.cpu(cpu), p.id(id), counter), n)
 }
 
-// Record writes a hit's record. ok is false if the ring was full; the hit is then
-// counted as lost. It fails with ErrTooBig, the hit lost too.
+// Record writes a hit's record. ok is false if the ring was full; the hit is then counted as
+// lost. If the error is ErrTooBig, the hit is lost, too.
 func (p *Producer) Record(cpu int, id, tid uint32, tsc uint64, data []byte) (ok bool, err error) {
 	cpu, id = p.cpu(cpu), p.id(id)
 	r, ok := p.Reserve(cpu, id, len(data))
@@ -58,8 +58,8 @@ type Reservation struct {
 	units int
 }
 
-// Reserve takes room for a record with n bytes of data in a CPU's ring; ok is
-// false if there is none. Nothing is counted.
+// Reserve reserves room for a record with n bytes of data in a CPU's ring. ok is false if there
+// is none. Nothing is counted.
 func (p *Producer) Reserve(cpu int, id uint32, n int) (r Reservation, ok bool) {
 	units := Units(n)
 	if n < 0 || units > MaxUnits {
@@ -88,7 +88,7 @@ func (p *Producer) Reserve(cpu int, id uint32, n int) (r Reservation, ok bool) {
 // Taken is how far a CPU's ring has been read, in bytes since it was made.
 func (p *Producer) Taken(cpu int) uint64 { return p.m.load64(p.l.Area(p.cpu(cpu)) + TailOff) }
 
-// Fill writes all but the commit. data beyond what was reserved is cut.
+// Fill writes everything but the commit. data beyond what was reserved is cut.
 func (r Reservation) Fill(tid uint32, tsc uint64, data []byte) {
 	r.m.store32(r.at+TIDOff, tid) // the reader looks at it before the commit
 	b := r.m.b[r.at : r.at+int64(r.units)*Unit]
@@ -99,8 +99,8 @@ func (r Reservation) Fill(tid uint32, tsc uint64, data []byte) {
 // Commit makes the record visible to the reader.
 func (r Reservation) Commit() { r.m.store32(r.at+StateOff, CommitWord(r.id, r.units)) }
 
-// CommitShort makes the record visible with only n bytes of data and leaves
-// the rest of its room as a skip record.
+// CommitShort makes the record visible with only n bytes of data, and leaves the rest of its
+// room as a skip record.
 func (r Reservation) CommitShort(n int) {
 	units := min(Units(max(n, 0)), r.units)
 	if rest := r.units - units; rest > 0 {

@@ -24,41 +24,39 @@ type Record struct {
 type Options struct {
 	// Clock is where time comes from; nil is SystemClock.
 	Clock Clock
-	// Lateness bounds how long records wait for an older one that is being
-	// written; 0 is 10 ms. A record finished later than that comes out of
-	// order. Ten times as long is waited for one that was reserved only.
+	// Lateness bounds how long records wait for an older one that is being written; 0 is 10
+	// ms. A record that is finished later than that comes out of order. For one that was
+	// only reserved the reader waits ten times as long.
 	Lateness time.Duration
-	// GiveUp is after what time Abandoned is asked about an unfinished
-	// record; 0 is 1 s.
+	// GiveUp is the time after which Abandoned is asked about an unfinished record; 0 is 1
+	// s.
 	GiveUp time.Duration
-	// Abandoned reports whether it is certain that thread tid will never go
-	// on writing: it has ended, or it was stopped and found out of every
-	// detour, signal frames included. tid 0 asks it of all threads. To say
-	// yes wrongly lets that thread write into the records of others. nil says
-	// no; Finish then clears up. Until then the room behind such a record
-	// stays taken, though the records in it are read.
+	// Abandoned reports whether it is certain that thread tid will never continue writing:
+	// it has ended, or it was stopped and found outside every detour, including its signal
+	// frames. tid 0 asks about all threads. A wrong yes lets that thread write into the
+	// records of others. nil always says no; Finish then cleans up. Until a yes, the room
+	// after such a record stays taken, though the records in it are read.
 	Abandoned func(tid uint32) bool
-	// Busy, if set, gives a time stamp that a writer has noted before it took
-	// those of the records that it is about to write, 0 when it writes none:
-	// for a writer that takes the time long before it reserves room, as the
-	// tracer does with what it reads from a stopped thread. Records wait for
-	// it for at most five times Lateness. It is called concurrently.
+	// Busy, if set, returns a time stamp that a writer has noted before it took those of
+	// the records that it is about to write; 0 if it writes none. It is for a writer that
+	// takes the time long before it reserves room, as the tracer does with what it reads
+	// from a stopped thread. Records wait for it for at most five times Lateness. It is
+	// called concurrently.
 	Busy func() uint64
 	// Polled, if set, is called by Run after each look at the rings, by its
 	// goroutine.
 	Polled func()
-	// Given, if set, is called after records were given to the callback, before they count
-	// as given: who collects them hands on what there is.
+	// Given, if set, is called after records were passed to the callback and before they
+	// count as given: whoever collects them passes on what there is.
 	Given func()
-	// Taker, if set, is asked at each look who takes the records as they lie in the
-	// rings; while it gives nil they go one by one to the callback, in order of time.
+	// Taker, if set, is asked at each look for a taker of the records as they lie in the
+	// rings. While it returns nil, they go one by one to the callback, in order of time.
 	Taker func() Taker
-	// MaxSleep bounds Run's sleep between two looks while records come; 0 is
-	// 5 ms.
+	// MaxSleep bounds Run's sleep between two looks while records come; 0 is 5 ms.
 	MaxSleep time.Duration
 }
 
-// ReaderStats are what a Reader came across, since it was made.
+// ReaderStats are what a Reader has encountered since it was made.
 type ReaderStats struct {
 	Records   uint64 // given to the callback
 	Bytes     uint64 // of ring room freed
@@ -67,15 +65,15 @@ type ReaderStats struct {
 	Corrupt   uint64 // times that a ring held what no detour writes, and was emptied
 }
 
-// Reader takes records out of the rings in order of time. There must be only
-// one at a time for a file. It is for one goroutine, but for Look and Given.
+// Reader takes records out of the rings in order of time. A file may have only one at a time.
+// It is for one goroutine, except Look, LookStale, Given and Settled.
 type Reader struct {
 	l    *Layout
 	m    mem
 	opts Options
 
-	// mu guards the lanes' side of the rings, and the tally of what was seen
-	// there. It isn't held while records are given.
+	// mu guards the lanes' side of the rings, and the tally of what was seen there. It
+	// isn't held while records are passed on.
 	mu    sync.Mutex
 	lanes []lane
 	tally tally
@@ -95,15 +93,15 @@ type Reader struct {
 	next  int64        // when to sample again, CLOCK_MONOTONIC
 	last  uint64       // time stamp of the last record given
 	given atomic.Uint64
-	// settled is given, held back by all that is unfinished; floor is what the
-	// last look found unfinished.
+	// settled is like given, but held back by everything unfinished. floor is what the last
+	// look found unfinished.
 	settled atomic.Uint64
 	floor   uint64
 }
 
-// slop is how many ticks a time stamp may lie before the moment at which its
-// record became visible as reserved: rdtsc is not ordered after the cmpxchg,
-// and counters of two CPUs differ by some ticks.
+// slop is how many ticks a time stamp may lie before the moment at which its record became
+// visible as reserved: rdtsc is not ordered after the cmpxchg, and counters of two CPUs differ
+// by some ticks.
 const slop = 4096
 
 // stuckLateness is how much longer than Lateness all others wait for a record
@@ -114,8 +112,8 @@ const stuckLateness = 10
 // that is Busy.
 const busyLateness = 5
 
-// NewReader reads the file mapped at b, at least up to the Code section. It
-// begins where the last reader ended.
+// NewReader reads the file that is mapped at b, at least up to the Code section. It begins
+// where the last reader ended.
 func NewReader(b []byte, l *Layout, opts Options) (*Reader, error) {
 	m, err := newMem(b, l)
 	if err != nil {
@@ -143,19 +141,17 @@ func NewReader(b []byte, l *Layout, opts Options) (*Reader, error) {
 	return r, nil
 }
 
-// Poll takes what is in the rings, a part of it where that is much, and gives
-// emit every record taken that no older one can follow any more, in order of time.
-// It never waits. An error from
-// emit ends it and comes back as it is; the record counts as given.
-// The result is the number of records given to it.
+// Poll takes what is in the rings, or a part of it if that is much. It passes to emit, in order
+// of time, every record that no older one can follow any more. It never waits. An error from
+// emit ends it and is returned; that record counts as given. Poll returns the number of records
+// passed to emit.
 func (r *Reader) Poll(emit func(*Record) error) (int, error) {
 	return r.poll(emit, false)
 }
 
-// Finish takes and gives everything there is, finished or not: unfinished
-// records are lost and counted so. It is for the end, when no thread of the
-// target can be in a detour any more. It fails with ErrClock, and sleeps
-// MinSpan if the reader is younger than that.
+// Finish takes and passes on everything there is, finished or not: unfinished records are lost
+// and counted so. It is for the end, when no thread of the target can be in a detour any more.
+// The error may be ErrClock. It sleeps for MinSpan if the reader is younger than that.
 func (r *Reader) Finish(emit func(*Record) error) (int, error) {
 	if err := r.Calibrate(); err != nil {
 		return 0, err
@@ -163,11 +159,11 @@ func (r *Reader) Finish(emit func(*Record) error) (int, error) {
 	return r.poll(emit, true)
 }
 
-// Stats gives what the Reader came across.
+// Stats returns what the Reader has encountered.
 func (r *Reader) Stats() ReaderStats { return r.stats }
 
-// Calibration gives the conversion of time stamps, nil before it is known
-// (MinSpan after NewReader).
+// Calibration returns the conversion of time stamps; nil until it is known (MinSpan after
+// NewReader).
 func (r *Reader) Calibration() *Calibration { return r.cal }
 
 func (r *Reader) poll(emit func(*Record) error, final bool) (given int, err error) {
@@ -220,8 +216,8 @@ func (r *Reader) poll(emit func(*Record) error, final bool) (given int, err erro
 	}
 }
 
-// take copies out what is in the rings. No older record than horizon can come
-// any more, but late ones; start is the moment of the look.
+// take copies out what is in the rings. No record older than horizon can come any more, except
+// late ones. start is the moment of the look.
 func (r *Reader) take(now int64, final bool) (start, horizon uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -265,19 +261,19 @@ func (r *Reader) take(now int64, final bool) (start, horizon uint64) {
 	return start, horizon
 }
 
-// Look brings ReaderSeen up to the records that lie finished in the rings now,
-// and so Hits of Counters and of other processes' snapshots; it takes nothing
-// out. It may be called concurrently, also by what Poll calls to give a record.
+// Look adds the finished records that are in the rings now to ReaderSeen, and so to Hits of
+// Counters and of other processes' snapshots. It takes nothing out. It may be called
+// concurrently, also from a callback of Poll.
 func (r *Reader) Look() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.look()
 }
 
-// LookStale is Look if nothing has been taken out since it was called last: who
-// calls it from time to time has the counters never older than that, though Poll
-// may be held up for long where it gives records. It takes a twentieth of the time at
-// most: in large rings that are full a look walks through millions of records.
+// LookStale is Look if nothing has been taken out since its last call. If it is called from
+// time to time, the counters are never older than that, even if Poll is held up for long by its
+// callback. It takes at most a twentieth of the time: in large rings that are full, a look
+// walks through millions of records.
 func (r *Reader) LookStale() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -298,8 +294,8 @@ func (r *Reader) look() {
 	})
 }
 
-// busy gives the time stamp below which a busy writer, asked before the rings
-// are looked at, has nothing more to come; start, which is now, where it has none.
+// busy returns the time stamp below which a busy writer, asked before the rings are looked at,
+// has nothing more to write; start, which is now, if there is none.
 func (r *Reader) busy(start uint64) uint64 {
 	if r.opts.Busy == nil || r.cal == nil {
 		return start
@@ -311,20 +307,18 @@ func (r *Reader) busy(start uint64) uint64 {
 	return since
 }
 
-// Given is a time stamp before which every record that was finished then has
-// been given and counted, but for those that come Late. It may be called
-// concurrently.
+// Given returns a time stamp. Every record before it that was finished then has been passed on
+// and counted, except late ones. It may be called concurrently.
 func (r *Reader) Given() uint64 { return r.given.Load() }
 
-// Settled is a time stamp before which every record that was finished then has
-// been given and counted, and none that was unfinished is given up or comes
-// later: where somebody has left one unfinished, what lies behind it may be hidden
-// for as long as that takes. So a probe's number may be given to another once its
-// records are of before. It may be called concurrently.
+// Settled returns a time stamp. Every record before it that was finished then has been passed
+// on and counted, and none that was unfinished then will be given up or come later. An
+// unfinished record may hide what lies after it for as long as that takes. So a probe's number
+// may be reused once all its records are before Settled. It may be called concurrently.
 func (r *Reader) Settled() uint64 { return r.settled.Load() }
 
-// calibrate samples the clocks when it is time to: often at first, when the
-// rate is known worst.
+// calibrate samples the clocks when it is time to: often at first, when the rate is least well
+// known.
 func (r *Reader) calibrate(now int64) {
 	if now < r.next {
 		return

@@ -31,7 +31,7 @@ func (r *Reader) settleKnown(ln *lane, now int64, final bool) (stuck bool) {
 	return stuck
 }
 
-// merge gives the records with time stamps below horizon.
+// merge passes on the records with time stamps below horizon.
 func (r *Reader) merge(horizon uint64, emit func(*Record) error) (int, error) {
 	n := 0
 	var rec Record
@@ -73,8 +73,8 @@ func (r *Reader) merge(horizon uint64, emit func(*Record) error) (int, error) {
 	return n, nil
 }
 
-// oldest is the ring whose next record is the oldest below horizon, and up to
-// which time its records go before those of all others; -1 if there is none.
+// oldest returns the ring whose next record is the oldest below horizon, and up to which time
+// its records go before those of all others; -1 if there is none.
 func (r *Reader) oldest(horizon uint64) (n int, until uint64) {
 	n = -1
 	best, second := horizon, horizon

@@ -49,7 +49,7 @@ const (
 	// MaxUnits and MaxRecord bound one record, header included.
 	MaxUnits  = 1<<unitBits - 1
 	MaxRecord = MaxUnits * Unit
-	// Slack is mapped behind every ring's data.
+	// Slack is mapped after every ring's data.
 	Slack = 1 << (unitBits + 3)
 )
 

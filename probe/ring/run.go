@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// Run polls until ctx ends or emit fails, and returns what ended it. Between two
-// looks, if the first has left nothing, it sleeps as long as the rings have room for
-// at the rate seen last, at most Options.MaxSleep; three and then six times that when
-// nothing has come for a while. What is left in the rings is for Finish.
+// Run polls until ctx ends or emit fails, and returns the cause. If a look has left nothing, it
+// then sleeps as long as the rings have room for at the last seen rate, at most
+// Options.MaxSleep; three and then six times that if nothing has come for a while. Finish takes
+// what is left in the rings.
 func (r *Reader) Run(ctx context.Context, emit func(*Record) error) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -42,12 +42,12 @@ type pace struct {
 	idle    int           // looks in a row that found nothing
 }
 
-// shortest is below what a sleeping thread is woken after.
+// shortest is the time below which a sleeping thread can't be woken.
 const shortest = 50 * time.Microsecond
 
-// idleLooks is how many looks must find nothing before the sleep is stretched:
-// a look every 5 ms costs over 1 % of a core. The longest sleep still leaves a
-// ring of 2 MiB room for 1.7 million small records a second.
+// idleLooks is how many looks must find nothing before the sleep is stretched: a look every 5
+// ms costs over 1 % of a core. Even the longest sleep leaves a ring of 2 MiB room for 1.7
+// million small records a second.
 const idleLooks = 40
 
 // next is how long to sleep after a look that freed bytes and ended at now. It

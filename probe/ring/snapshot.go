@@ -13,8 +13,8 @@ type ProbeState struct {
 	Counts Counts
 }
 
-// Snapshot is a live session as another process sees it through /proc, without
-// disturbing it. Its parts were read one after another while the target ran.
+// Snapshot is a live session as another process sees it through /proc, without disturbing it.
+// Its parts were read one after another while the target ran.
 type Snapshot struct {
 	Header Header
 	Layout *Layout
@@ -23,11 +23,12 @@ type Snapshot struct {
 	taken []byte // of each area, what lies at Layout.TakenOff; nil: nothing does
 }
 
-// ReadHeader reads and checks the first page of a file. r's offset 0 is the
-// file's start: of a target's /proc/PID/mem that is
-// io.NewSectionReader(mem, base, size). cpus are the machine's (ParseCPUs): a file
-// that a session laid out here has areas for them and as many probes as ForProbes or
-// Compact says, and any other, whose tables may take forever to read, is ErrCorrupt. 0 takes any.
+// ReadHeader reads and checks the first page of a file. Offset 0 of r is the file's start: for
+// a target's /proc/PID/mem that is io.NewSectionReader(mem, base, size).
+//
+// cpus is the number of the machine's CPUs (ParseCPUs). A file that a session laid out on this
+// machine has areas for them, and as many probes as ForProbes or Compact says. Any other is
+// ErrCorrupt, because its tables may take forever to read. cpus 0 accepts any file.
 func ReadHeader(r io.ReaderAt, cpus int) (*Header, *Layout, error) {
 	b := make([]byte, PageSize)
 	if err := readFull(r, b, 0); err != nil {
@@ -43,8 +44,8 @@ func ReadHeader(r io.ReaderAt, cpus int) (*Header, *Layout, error) {
 	return h, l, nil
 }
 
-// ReadSnapshot reads the probes of a file and their counters. Slots that are
-// free or just being filled are left out. cpus is as for ReadHeader.
+// ReadSnapshot reads the probes of a file and their counters. Slots that are free or just being
+// filled are left out. For cpus see ReadHeader.
 func ReadSnapshot(r io.ReaderAt, cpus int) (*Snapshot, error) {
 	h, l, err := ReadHeader(r, cpus)
 	if err != nil {
@@ -76,7 +77,7 @@ func ReadSnapshot(r io.ReaderAt, cpus int) (*Snapshot, error) {
 	return s, s.Refresh(r)
 }
 
-// Refresh reads the counters anew, of the probes that s knows.
+// Refresh reads the counters again, of the probes that s knows.
 func (s *Snapshot) Refresh(r io.ReaderAt) error {
 	l := s.Layout
 	b := make([]byte, (int64(s.Header.Probes)+1)*CounterSize)
@@ -119,7 +120,7 @@ func (s *Snapshot) Refresh(r io.ReaderAt) error {
 // takenSize is how many bytes of an area tell of records that were overwritten.
 func (s *Snapshot) takenSize() int64 { return (int64(s.Header.Probes) + 1) * TakenSize }
 
-// takenOf is how many records of a probe were overwritten in a ring, and up to which
+// takenOf returns how many records of a probe were overwritten in a ring, and up to which
 // position they are counted there.
 func (s *Snapshot) takenOf(ring int, id uint32) (n, to uint64) {
 	if s.taken == nil {
@@ -130,9 +131,9 @@ func (s *Snapshot) takenOf(ring int, id uint32) (n, to uint64) {
 	return binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])
 }
 
-// CountHeld adds the records that the rings of a file hold to the counters of their
-// probes, for rings that nobody empties: as Recorded. Those that are counted as
-// overwritten, as their room is being taken, are not among them.
+// CountHeld is for rings that nobody empties. It adds the records that they hold to the
+// counters of their probes, as Recorded. Records that are counted as overwritten, because their
+// room is being taken, are not included.
 func (s *Snapshot) CountHeld(r io.ReaderAt) error {
 	list, err := NewView(r, s.Layout).Take(^uint64(0), false)
 	if err != nil {
@@ -191,8 +192,8 @@ func ReadMaps(r io.ReaderAt, h *Header, l *Layout) ([]Map, error) {
 	return maps, nil
 }
 
-// Enable turns a probe on or off in a live session. It takes effect at the
-// next hit. The rest of the flags stays as it is.
+// Enable switches a probe on or off in a live session, from its next hit on. The other flags
+// stay as they are.
 func Enable(w io.WriterAt, l *Layout, id uint32, on bool) error {
 	if id == 0 || int64(id) > int64(l.MaxProbes) {
 		return fmt.Errorf("%w: probe %d", ErrParams, id)
@@ -219,7 +220,7 @@ func readFull(r io.ReaderAt, b []byte, off int64) error {
 	return err
 }
 
-// Hide turns a probe off for good and takes it off the list: its jump stays.
+// Hide switches a probe off for good and removes it from the list. Its jump stays.
 func Hide(w io.WriterAt, l *Layout, id uint32) error {
 	if err := Enable(w, l, id, false); err != nil {
 		return err

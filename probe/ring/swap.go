@@ -9,37 +9,37 @@ import (
 // Snapshots
 //
 // A file with spare rings (Layout.Spare) has two areas for each CPU, with two rings and
-// counters each: the lower half of all areas and the upper one. One half is written. A
-// trigger takes a snapshot as the kernel does: it has the other half be written from then
-// on. What the first holds stays as it is until the next snapshot is taken, whose rings
-// these then become again. A hit looks once which half it is, and whoever was in the midst
-// of one finishes there: so a record may come to a half a moment after it was left.
+// counters each: the lower half of all areas and the upper half. One half is written. A trigger
+// takes a snapshot as the kernel does: from then on the other half is written. The first half
+// stays as it is until the next snapshot, when its rings are used again. A hit looks once which
+// half is in use, and a hit in progress finishes there. So a record may reach a half a moment
+// after it was left.
 //
-//	ControlSwaps    u64: how many snapshots were taken, times Layout.CPUs: a CPU's number
-//	                and this, modulo Areas, is the number of the area that is written. It
+//	ControlSwaps    u64: how many snapshots were taken, times Layout.CPUs. A CPU's number
+//	                plus this, modulo Areas, is the number of the area that is written. It
 //	                is changed by lock cmpxchg alone.
-//	ControlSwapped  u64 for each half: the time stamp of a moment just before it was left
-//	                last. It is stored behind the change.
+//	ControlSwapped  u64 for each half: the time stamp of a moment just before it was last
+//	                left. It is stored after the change.
 //
-// As in the kernel nothing clears a half that is written again: what it holds of before
-// the snapshot is overwritten in time. Readers pass over that (ReadSwaps), as there is a
-// gap behind it: the hits of the snapshot.
+// As in the kernel, nothing clears a half that is written again: what it holds from before the
+// snapshot is overwritten in time. Readers skip that (ReadSwaps), because a gap follows it: the
+// hits of the snapshot.
 const (
 	ControlSwaps   = 32
 	ControlSwapped = 40
 )
 
-// Swaps tells of the snapshots that triggers have taken.
+// Swaps describes the snapshots that triggers have taken.
 type Swaps struct {
 	Taken uint64
 	// Half is which half holds the last one: 0 or 1.
 	Half int
-	// At is the time stamp of the last one and Since that of the one before; 0: there is
-	// none, or it isn't known yet.
+	// At is the time stamp of the last snapshot and Since that of the one before. 0 means
+	// that there is none, or that it isn't known yet.
 	At, Since uint64
 }
 
-// ReadSwaps reads it of a file; of one without spare rings it is zero.
+// ReadSwaps reads it from a file. It is zero for a file without spare rings.
 func ReadSwaps(r io.ReaderAt, l *Layout) (s Swaps, err error) {
 	if !l.Spare {
 		return s, nil

@@ -65,8 +65,8 @@ const (
 	SiteBytes = 32
 )
 
-// Site is a patched place: what a later kprobe needs to take the patch out
-// again and to know where its threads may be.
+// Site is a patched place: what a later kprobe needs in order to remove the patch and to know
+// where its threads may be.
 //
 //	+0   u64 Addr, 0 is a free slot; stored last
 //	+12  u16 Tactic

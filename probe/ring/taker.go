@@ -2,20 +2,20 @@ package ring
 
 import "encoding/binary"
 
-// Taker takes records as they lie in rings, many at a time: what is kept so costs a
-// fraction of what it costs to give each by itself, in order.
+// Taker takes many records at a time, as they lie in rings. This costs a fraction of passing on
+// each by itself, in order.
 type Taker interface {
-	// Take takes records of a CPU, which lie one behind the other; b is valid until it
-	// returns. Of one ring they are nearly in order of time. What they say is the
-	// program's: Next takes them apart.
+	// Take takes records of a CPU, which lie one after another. b is valid until it
+	// returns. Records of one ring are nearly in order of time. Their contents are the
+	// program's: Next decodes them.
 	Take(cpu int, b []byte) error
-	// Until says that no record with an older time stamp will be taken any more, but for
+	// Until says that no record with an older time stamp will be taken any more, except
 	// those that are written too late (Options.Lateness).
 	Until(tsc uint64) error
 }
 
-// taker is who takes the records of the look that begins. Those that wait for their
-// turn in the other way go first.
+// taker returns who takes the records of the look that begins. Records that already wait for
+// their turn on the other path go first.
 func (r *Reader) taker(emit func(*Record) error) (Taker, error) {
 	var t Taker
 	if r.opts.Taker != nil {
@@ -37,7 +37,7 @@ func (r *Reader) taker(emit func(*Record) error) (Taker, error) {
 	return t, nil
 }
 
-// mostParts is how many parts of the rings a Taker gets before it is told how far it is.
+// mostParts is how many parts of the rings a Taker gets before Until is called.
 const mostParts = 64
 
 // hand gives a Taker what the look has copied out.
@@ -64,9 +64,8 @@ type Raw struct {
 	Data    []byte // argument data, padded to 8 bytes
 }
 
-// Next takes the first of records apart that lie one behind the other, and gives those
-// behind it. ok is false where there is none, or what is there is none. Room that holds
-// no record has ID 0.
+// Next decodes the first of records that lie one after another, and returns those after it. ok
+// is false if there is none, or the bytes are not a record. Room that holds no record has ID 0.
 func Next(b []byte) (r Raw, rest []byte, ok bool) {
 	if len(b) < Unit {
 		return r, nil, false

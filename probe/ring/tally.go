@@ -44,8 +44,8 @@ func newTally(m mem, l *Layout) tally {
 
 func (t *tally) lost(id uint32) { t.m.add64(t.l.Counter(t.l.Areas(), id, ReaderLost), 1) }
 
-// look makes ReaderSeen what it was at the last publish, plus the records in
-// the rings, for each of which records calls add. It never goes down.
+// look sets ReaderSeen to its value at the last publish plus the records in the rings, for each
+// of which records calls add. It never decreases.
 func (t *tally) look(records func(add func(id uint32))) {
 	records(t.seen.add) // nothing is in it between two publishes
 	t.seen.reset(func(id, n uint32) {

@@ -8,14 +8,14 @@ import (
 	"slices"
 )
 
-// View reads rings as a bystander: it takes nothing out, and no writer notices it. It
-// is for rings that are overwritten (overwrite.go), of a process that runs, of a file
-// whose process is gone, or of a core dump; of other rings it sees what their reader
-// hasn't taken yet. It is for one goroutine.
+// View reads rings as a bystander: it takes nothing out, and no writer notices it. It is for
+// rings that are overwritten (overwrite.go), of a running process, of a file whose process is
+// gone, or of a core dump. Of other rings it sees what their reader hasn't taken yet. It is for
+// one goroutine.
 //
-// What it gives was whole in the ring: a record is taken if it was finished before its
-// bytes were copied, and the tail had not come to it when they had been. Contents that
-// nobody writes cost records, and do no harm.
+// A record that it returns was whole in the ring: it was finished before its bytes were copied,
+// and the tail had not reached it afterwards. Contents that no session writes cost records, and
+// do no harm.
 type View struct {
 	r     io.ReaderAt
 	l     *Layout
