@@ -5,24 +5,25 @@ import "kprobe/probe/insn"
 // maxLinks is how many jumps may share their bytes.
 const maxLinks = 4
 
-// link is one of several jumps that share their bytes: its opcode is at the first of its
-// instructions, and its displacement is made of what stands behind it, the others'
-// opcodes too.
+// link is one of several jumps that share their bytes. Its opcode is at the start of its first
+// instruction. Its displacement consists of the bytes that follow, including the others'
+// opcodes.
 type link struct {
 	first, last int // its instructions
 	next        int // the offset behind them and the padding that is its own
 	sites       []Site
 }
 
-// chain makes the bytes behind the instruction part of its jump where they belong to
-// instructions that are probed themselves, or may give way: each has a jump of its own, of
-// the same bytes. Returns that lie side by side, and are led to each by itself, are so:
+// chain is for an instruction whose following bytes belong to instructions that are probed
+// themselves, or may give way. These bytes become part of its jump, and each of those
+// instructions gets a jump of its own, from the same bytes. An example are returns that lie
+// side by side, each of which is branched to:
 //
 //	c3                    e9            the first's jump
 //	31 c0 c3                 e9 x y     the second's, whose first bytes are the
 //	66 90                        z w    displacement of the first; y is a guard
 //
-// Where each begins stays a boundary, so branches may lead there.
+// The start of each stays a boundary, so branches may lead there.
 func (t *try) chain() *Patch {
 	links, ok := t.links()
 	if !ok {
@@ -39,7 +40,7 @@ func (t *try) chain() *Patch {
 	return t.fail("no free addresses for jumps that share their bytes")
 }
 
-// links finds the jumps that the instruction's needs, its own first. The last has all of
+// links finds the jumps that the instruction's jump needs, its own first. The last has all of
 // its bytes to itself.
 func (t *try) links() (list []link, ok bool) {
 	f := t.f
@@ -107,8 +108,8 @@ func (t *try) needed(p pad) bool {
 	return false
 }
 
-// linked finds places for the links' detours, one after another: each fixes bytes of those
-// behind it.
+// linked finds places for the links' detours, one after another: each fixes bytes of the
+// following ones.
 func (t *try) linked(links []link, traps ByteSet) (out *Patch) {
 	f := t.f
 	bytes := map[int]ByteSet{} // by offset; what isn't here may be anything

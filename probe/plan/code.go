@@ -7,21 +7,19 @@ import (
 	"kprobe/probe/insn"
 )
 
-// Known is what else is known about the code around a function. The zero
-// value knows nothing.
+// Known is what else is known about the code around a function. The zero value knows nothing.
 type Known struct {
-	// Target reports whether something outside of the function is known to
-	// lead to an address: a branch, a landing pad, a symbol. nil knows none.
+	// Target reports whether something outside the function is known to lead to an address:
+	// a branch, a landing pad, a symbol. nil knows none.
 	Target func(addr uint64) bool
-	// Next is the offset at which the next function starts, or other bytes
-	// that belong to somebody; less than the size is the size. No-ops and
-	// int3 between the two are padding.
+	// Next is the offset of the next function, or of other bytes that belong to somebody;
+	// less than the size is the size. No-ops and int3 before it are padding.
 	Next int
 }
 
-// Func is a function's code, taken apart. It may also be several functions that
-// lie side by side, if Known.Target knows where they start: a short jump may
-// then use room in its neighbours.
+// Func is a function's decoded code. It may also be several functions that lie side by side, if
+// Known.Target knows where they start: a short jump may then use room in neighbouring
+// functions.
 type Func struct {
 	start    uint64
 	code     []byte
@@ -38,7 +36,7 @@ type Func struct {
 	reached  []bool // see reaches; nil until it is asked for
 }
 
-// inst is what planning looks at of an instruction nearly always: there are millions.
+// inst is what planning nearly always needs of an instruction: there are millions.
 type inst struct {
 	off   int
 	Flags insn.Flags
@@ -48,10 +46,10 @@ type inst struct {
 // Is reports whether the instruction has all of these flags.
 func (i inst) Is(members insn.Flags) bool { return i.Flags.Has(members) }
 
-// Refusal is why it can't be moved, as insn.Inst's.
+// Refusal returns why it can't be moved, as that of insn.Inst.
 func (i inst) Refusal() string { return insn.Inst{Flags: i.Flags}.Refusal() }
 
-// whole gives all that is known of an instruction, and the code from there on.
+// whole returns everything known about an instruction, and the code from there on.
 func (f *Func) whole(i inst) (insn.Inst, []byte) {
 	code := f.code[i.off:]
 	in, err := insn.Decode(code)
@@ -66,17 +64,16 @@ func (i inst) end() int { return i.off + int(i.Len) }
 // pad is padding [off, end).
 type pad struct{ off, end int }
 
-// FromSweep takes a function apart that was swept already, with what the sweep
-// knew: anchors, and the jump tables that it could read. code are the original
-// bytes that were swept and, where there are more, those that follow: puns need
-// up to 5. It is kept.
+// FromSweep makes a Func of a function that was swept already, with what the sweep knew:
+// anchors, and the jump tables that it could read. code are the original bytes that were swept
+// and, if there are more, those that follow: puns need up to 5. It is kept.
 func FromSweep(s *insn.Function, code []byte, known Known) *Func {
 	return Join([]*insn.Function{s}, code, known)
 }
 
-// Join is FromSweep for functions that lie side by side, in order: code are the
-// bytes from the first one's start on, with those between them, and known.Target
-// knows where each starts. No-ops and int3 between two are padding.
+// Join is FromSweep for functions that lie side by side, in order. code are the bytes from the
+// start of the first one on, including those between them. known.Target must know where each
+// starts. No-ops and int3 between two functions are padding.
 func Join(list []*insn.Function, code []byte, known Known) *Func {
 	start := list[0].Start()
 	f := newFunc(start, code, int(min(list[len(list)-1].End()-start, uint64(len(code)))), known)
@@ -185,9 +182,8 @@ func (f *Func) targetIn(from, end int) (int, bool) {
 	return 0, false
 }
 
-// splits reports whether a branch of the function leads between two
-// instructions of [from, end): over a prefix, mostly. Such a branch can't be
-// moved together with its target.
+// splits reports whether a branch of the function leads between two instructions of [from,
+// end), mostly over a prefix. Such a branch can't be moved together with its target.
 func (f *Func) splits(from, end int) bool {
 	n, _ := slices.BinarySearch(f.targets, from)
 	for ; n < len(f.targets) && f.targets[n] < end; n++ {
@@ -198,8 +194,7 @@ func (f *Func) splits(from, end int) bool {
 	return false
 }
 
-// follows reports whether the k-th instruction is followed at once by
-// another, which it returns.
+// follows reports whether another instruction directly follows the k-th, and returns it.
 func (f *Func) follows(k int) (inst, bool) {
 	if k+1 < len(f.insts) && f.insts[k+1].off == f.insts[k].end() {
 		return f.insts[k+1], true
@@ -207,10 +202,9 @@ func (f *Func) follows(k int) (inst, bool) {
 	return inst{}, false
 }
 
-// findPads notes the padding: no-ops and int3 behind instructions that don't
-// fall through, as far as nothing leads to them. Where a jump's targets are not
-// known none is within a function: Go's compiler puts the no-ops that align what a
-// table leads to behind the label.
+// findPads notes the padding: no-ops and int3 after instructions that don't fall through, as
+// far as nothing leads to them. If a jump's targets are not known, a function has no padding
+// inside: Go's compiler puts the no-ops that align a table's target after the label.
 func (f *Func) findPads() {
 	for k := 0; k < len(f.insts); k++ {
 		if !f.insts[k].Is(insn.Stops) {
@@ -241,7 +235,7 @@ func (f *Func) findPads() {
 	}
 }
 
-// padsIn is where the padding behind a function's end ends.
+// padsIn returns the end of the padding after a function's end.
 func (f *Func) padsIn(tail pad) int {
 	off := tail.off
 	for off < tail.end {

@@ -2,17 +2,16 @@ package plan
 
 import "kprobe/probe/insn"
 
-// evict makes the bytes behind the instruction part of a jump that starts at it
-// or, as in back, before it. They belong to instructions that are moved out of the
-// way, into an island, whose own jump is made of the same bytes: where the first jump
-// is n bytes before the second, the last 4-n bytes of its displacement are the first
-// of the second's.
+// evict makes the bytes after the instruction part of a jump that starts at it or, as in back,
+// before it. The instructions that these bytes belong to are moved away, into an island, whose
+// own jump consists of the same bytes. If the first jump is n bytes before the second, the last
+// 4-n bytes of its displacement are the first of the second's.
 //
 //	e9 g  e9 x  y              the probed instructions' jump, g a guard
 //	      e9 x  y  z  w        the island's
 //
-// The boundary between the two stays one, so branches may lead to it. Padding before
-// it is the first jump's.
+// The boundary between the two stays one, so branches may lead to it. Padding before it belongs
+// to the first jump.
 func (t *try) evict() *Patch {
 	f := t.f
 	here := f.insts[t.k]
@@ -55,8 +54,8 @@ func (t *try) evict() *Patch {
 	return t.fail("no free addresses for two jumps that share their bytes")
 }
 
-// evicting builds the jump over the instructions up to the k-th and the padding
-// behind it, and the one over the instructions from first to last.
+// evicting builds the jump over the instructions up to the k-th and the padding after it, and
+// the one over the instructions from first to last.
 func (t *try) evicting(k, first, last int) *Patch {
 	f := t.f
 	h := *t

@@ -2,10 +2,10 @@ package plan
 
 import "kprobe/probe/insn"
 
-// reaches reports whether the k-th instruction is run for certain to be one: it
-// is led to from where a function starts, by what is decoded on the way and by jump
-// tables. Data that lies among a function's code may look like instructions;
-// nothing leads there, and nothing of it may be moved to make room.
+// reaches reports whether the k-th instruction is certainly one: control flow leads to it from
+// the start of a function, through decoded instructions and jump tables. Data among a
+// function's code may look like instructions. Nothing leads there, and none of it may be moved
+// to make room.
 func (f *Func) reaches(k int) bool {
 	if f.reached == nil {
 		f.flow()
@@ -13,7 +13,7 @@ func (f *Func) reaches(k int) bool {
 	return f.reached[k]
 }
 
-// flow finds what functions' starts lead to.
+// flow finds what is reachable from the functions' starts.
 func (f *Func) flow() {
 	f.reached = make([]bool, len(f.insts))
 	var todo []int

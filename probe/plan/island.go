@@ -2,17 +2,16 @@ package plan
 
 import "kprobe/probe/insn"
 
-// islandSpread is how many bytes may lie between an island's two jumps: the one to
-// the copy of the instructions that were there, and the long jump that a short
-// one leads to.
+// islandSpread is how many bytes may lie between an island's two jumps: the one to the copy of
+// the instructions that were there, and the long jump to which a short one leads.
 const islandSpread = 7
 
-// IslandRoom is the room of the copy of what an island displaces: at most 16 + 15
-// bytes of instructions, each of which may grow when it is moved.
+// IslandRoom is the room for the copy of what an island displaces: at most 16 + 15 bytes of
+// instructions, each of which may grow when it is moved.
 const IslandRoom = 256
 
-// holed makes room for the long jump: it moves instructions within reach,
-// which nobody probes, into a copy.
+// holed makes room for the long jump: it moves instructions within reach, which nobody probes,
+// into a copy.
 func (t *lead) holed() *Patch {
 	from := t.at + shortLen
 	for k := range t.f.insts {
@@ -45,8 +44,8 @@ func (t *lead) holed() *Patch {
 	return nil
 }
 
-// movable finds the last of the instructions from the k-th on that have to be
-// moved for an island up to end. None may start at not, where the long jump is to.
+// movable finds the last of the instructions from the k-th on that must be moved for an island
+// up to end. None may start at not, where the long jump will be.
 func (t *try) movable(k, end, not int) (last int, ok bool) {
 	f := t.f
 	start := f.insts[k].off
@@ -69,8 +68,8 @@ func (t *try) movable(k, end, not int) (last int, ok bool) {
 	}
 }
 
-// over builds the short jump, by rel8, to a long one at to, in the island made of
-// the instructions k … last. Between the island's jumps it is filled with int3.
+// over builds the short jump, by rel8, to a long one at to, in the island made of the
+// instructions k … last. The bytes between the island's jumps are filled with int3.
 func (t *lead) over(k, last, to int, rel8 byte) *Patch {
 	f := t.f
 	h := t.try

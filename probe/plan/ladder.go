@@ -15,14 +15,14 @@ type try struct {
 	at    int // offset of the first byte that may change
 	k     int // its instruction
 	room  int
-	// limit is the first offset that must not be locked: the next site's, or
-	// of bytes that an earlier patch needs. Windows may displace sites.
+	// limit is the first offset that must not be locked: the next site's, or that of bytes
+	// which an earlier patch needs. Windows may displace sites.
 	limit int
 	hard  int // like limit, for windows too
-	// low is the lowest offset that may be changed: patches before end there.
+	// low is the lowest offset that may be changed: earlier patches end there.
 	low int
-	// used are bytes that other patches need: of earlier plans, of those before
-	// in this one, and of this one's jumps elsewhere.
+	// used are bytes that other patches need: of earlier plans, of earlier patches in this
+	// one, and of this patch's jumps elsewhere.
 	used  *[]pad
 	sites []pad  // instructions that are probed, in order
 	rest  []Site // from the one that is planned on
@@ -34,7 +34,7 @@ func (t *try) fail(format string, args ...any) *Patch {
 	return nil
 }
 
-// best takes the first tactic that works.
+// best tries the tactics in order and takes the first that works.
 func (t *try) best() *Patch {
 	rungs := []func() *Patch{t.single, t.window, t.pun, t.tail, t.back, t.short, t.evict, t.chain}
 	if t.f.indirect && t.at > 0 {
@@ -80,8 +80,7 @@ func (t *try) patch(tactic Tactic, end, lock int) *Patch {
 	return p
 }
 
-// around bounds the start of a detour of room bytes that reaches addr from
-// everywhere in it.
+// around bounds the start of a detour of room bytes such that all of it can reach addr.
 func around(addr uint64, room int) (lo, hi uint64) {
 	if addr > bias {
 		lo = addr - bias
@@ -92,7 +91,7 @@ func around(addr uint64, room int) (lo, hi uint64) {
 // beyond reports whether a patch up to end would need bytes of another.
 func (t *try) beyond(end int) bool { return t.at < t.hard && end > t.hard }
 
-// place finds room for the detour of a jump of whose end the offset is given.
+// place finds room for the detour of a jump that ends at a given offset.
 func (t *try) place(p *Patch, end int, rel [4]ByteSet) bool {
 	if why := refusal(p.Displaced, p.At); why != "" {
 		t.fail("what it covers can't be moved: %s", why)
@@ -179,8 +178,7 @@ func (t *try) window() *Patch {
 	return t.guarded(Window, k, f.insts[k].end())
 }
 
-// tail covers the instructions up to one that doesn't fall through, and the
-// padding behind it.
+// tail covers the instructions up to one that doesn't fall through, and the padding after it.
 func (t *try) tail() *Patch {
 	f := t.f
 	k := t.k
@@ -205,7 +203,7 @@ func (t *try) tail() *Patch {
 	return t.fail("no padding behind the last instruction")
 }
 
-// claim reports whether no other patch and no probe needs the bytes.
+// claim reports whether the bytes are free: no other patch and no probe needs them.
 func (t *try) claim(p pad) bool {
 	for _, list := range [2][]pad{*t.used, t.sites} {
 		for _, u := range list {
@@ -217,9 +215,8 @@ func (t *try) claim(p pad) bool {
 	return true
 }
 
-// back covers the instruction together with those before it, and the padding
-// behind it if it is the last: they run in the detour first, and then the hit is
-// recorded.
+// back covers the instruction together with those before it, and the padding after it if it is
+// the last. The earlier instructions run in the detour first, and then the hit is recorded.
 func (t *try) back() *Patch {
 	f := t.f
 	here := f.insts[t.k]
@@ -261,9 +258,8 @@ func (t *try) back() *Patch {
 	return t.fail("nothing is before it")
 }
 
-// guardBehind guards the boundaries up to that of the k-th instruction, where the
-// probe is, that lie behind the jump's bytes: who arrives there by a way that isn't
-// known is a hit, too.
+// guardBehind guards the boundaries, up to that of the k-th instruction with the probe, that
+// lie after the jump's bytes: a thread that arrives there by an unknown way is a hit, too.
 func (t *try) guardBehind(p *Patch, k int) {
 	w := &p.Writes[0]
 	for j := t.k + 1; j <= k; j++ {
@@ -312,19 +308,18 @@ func (t *try) guarded(tactic Tactic, k, end int) *Patch {
 
 func int3Only() ByteSet { return OneByte(0xcc) }
 
-// Traps are the opcodes that guards are made of: int3, and those that raise
-// #UD in 64-bit mode whatever follows (Intel SDM vol. 2, table A-2: the
-// pushes, pops and adjustments of 16- and 32-bit mode). Not those that became
-// prefixes (62, C4, C5, D5), nor those that raise #GP (hlt, in, out).
+// Traps are the opcodes that guards are made of: int3, and those that raise #UD in 64-bit mode
+// whatever follows (Intel SDM vol. 2, table A-2: the pushes, pops and adjustments of 16- and
+// 32-bit mode). Opcodes that became prefixes (62, C4, C5, D5), and those that raise #GP (hlt,
+// in, out), are not among them.
 func Traps() ByteSet {
 	return OneByte(0xcc, 0x06, 0x07, 0x0e, 0x16, 0x17, 0x1e, 0x1f, 0x27, 0x2f, 0x37, 0x3f, 0x60, 0x61, 0xd6)
 }
 
-// punPrefixes precede a pun's opcode without meaning: REX.W and segments.
+// punPrefixes may precede a pun's opcode without a meaning: REX.W and segments.
 var punPrefixes = [...]byte{0x48, 0x26, 0x36, 0x3e}
 
-// pun changes only bytes of the instruction; the displacement's higher bytes
-// are what follows.
+// pun changes only bytes of the instruction. The displacement's higher bytes are what follows.
 func (t *try) pun() *Patch {
 	f := t.f
 	i := f.insts[t.k]

@@ -4,24 +4,23 @@ import "iter"
 
 // Who owns a byte of text
 //
-// Every byte of text has at most one owner, an armed patch or breakpoint, from
-// before its first write until after it is restored. What a patch owns is all
-// that its meaning depends on:
+// Every byte of text has at most one owner, an armed patch or breakpoint, from before its first
+// write until after it is restored. A patch owns everything on which its meaning depends:
 //
 //   - what it writes, at its place, in padding and in its island;
-//   - what it reads: the bytes behind a pun, or behind a short jump of one
-//     byte, which are part of its displacement;
-//   - what it displaces: no thread comes there any more, so whatever else is
-//     put there would never be hit.
+//   - what it reads: the bytes after a pun, or after a short jump of one byte, which are part
+//     of its displacement;
+//   - what it displaces: no thread comes there any more, so anything else that is put there
+//     would never be hit.
 //
-// Nobody else may write to such a byte or displace it while the patch stands.
-// So patches that don't share a byte can be armed, taken out and stepped back
-// in any order; and who needs a byte that is owned (a probe placed there later,
-// a return address) first has the owner taken out as a whole, its island with it.
-// The planner keeps to that within a function; everybody else asks Owns.
+// Nobody else may write to such a byte or displace it while the patch is in place. So patches
+// that don't share a byte can be armed, removed and turned into breakpoints in any order.
+// Whoever needs an owned byte (for a probe that is placed there later, or a return address)
+// must first have the owner removed as a whole, with its island. The planner follows this
+// within a function; everybody else asks Owns.
 
-// Owns gives the ranges of text that belong to the patch, those of its island
-// included. They may overlap each other. A refused patch owns nothing.
+// Owns yields the ranges of text that belong to the patch, including those of its island. They
+// may overlap each other. A refused patch owns nothing.
 func (p *Patch) Owns() iter.Seq[Range] {
 	return func(yield func(Range) bool) {
 		for q := p; q != nil; q = q.Island {
@@ -41,7 +40,7 @@ func (p *Patch) Owns() iter.Seq[Range] {
 	}
 }
 
-// AllSites gives the sites that the patch serves, those of its island included.
+// AllSites returns the sites that the patch serves, including those of its island.
 func (p *Patch) AllSites() []uint64 {
 	out := p.Sites
 	for q := p.Island; q != nil; q = q.Island {
@@ -62,9 +61,9 @@ func (p *Patch) Owned(lo, hi uint64) bool {
 	return false
 }
 
-// LongJump is the address of the jump that a ShortJump leads to; 0 of others.
-// It is no boundary of the original code: when the patch is taken out, a thread
-// that stands there has to be led on, to Detour.
+// LongJump returns the address of the jump to which a ShortJump leads; 0 for other tactics. It
+// is no boundary of the original code: when the patch is removed, a thread that stands there
+// must be led on, to Detour.
 func (p *Patch) LongJump() uint64 {
 	switch {
 	case p.Tactic != ShortJump:

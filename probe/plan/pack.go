@@ -2,9 +2,9 @@ package plan
 
 import "kprobe/probe/insn"
 
-// How plans of thousands of sites stay small: what is kept of a function is copied out of
-// its code, which is let go, and what nearly all patches have lies beside them, in one
-// piece of memory.
+// How plans of thousands of sites stay small: what is kept of a function is copied out of its
+// code, which is then released. What nearly all patches have lies next to them, in one piece of
+// memory.
 
 // packed is a patch with room for what most have.
 type packed struct {
@@ -15,7 +15,8 @@ type packed struct {
 	bytes  [24]byte
 }
 
-// pack gives the same patch in as little memory as it takes, without what it was made of.
+// pack returns the same patch in as little memory as possible, without references to its
+// sources.
 func (p *Patch) pack() *Patch {
 	m := &packed{Patch: *p}
 	m.Sites = append(m.sites[:0], p.Sites...)

@@ -14,14 +14,14 @@ import (
 // starts.
 var ErrNotBoundary = errors.New("not the start of an instruction")
 
-// Plan plans all sites of a function at once. Sites that lie under the jump of
-// a lower one become part of its patch; where neither can give way, the lower
-// one steps back to another tactic. Two sites of one address are one.
+// Plan plans all sites of a function at once. A site that lies under the jump of a lower one
+// becomes part of its patch. If neither can give way, the lower one falls back to another
+// tactic. Two sites of one address are one.
 //
-// The patches come in order of address. A site that can't be patched at all is
-// a patch with the tactic Refused. taken are bytes that patches of an earlier
-// plan need, as [At, Lock) and their Writes; no new patch touches them.
-// The error is about a site's address and wraps ErrNotBoundary.
+// The patches come in order of address. A site that can't be patched at all gets a patch with
+// the tactic Refused. taken are bytes that patches of an earlier plan need, as [At, Lock) and
+// their Writes; no new patch touches them. The error concerns a site's address and wraps
+// ErrNotBoundary.
 func Plan(f *Func, sites []Site, reach Reach, taken []Range) ([]*Patch, error) {
 	sites, err := f.sorted(sites)
 	if err != nil {
@@ -65,7 +65,7 @@ func Plan(f *Func, sites []Site, reach Reach, taken []Range) ([]*Patch, error) {
 	return out, nil
 }
 
-// sorted gives the sites in order, one for each address.
+// sorted returns the sites in order, one for each address.
 func (f *Func) sorted(sites []Site) ([]Site, error) {
 	sites = slices.Clone(sites)
 	slices.SortStableFunc(sites, func(a, b Site) int { return cmp.Compare(a.Addr, b.Addr) })
@@ -116,9 +116,9 @@ func (f *Func) one(t *try, sites []Site) *Patch {
 	return t.best()
 }
 
-// skipEndbr moves on to the instruction behind an endbr64, so that indirect
-// branches still find it where they must; unless something leads there and
-// would be taken for a hit.
+// skipEndbr moves on to the instruction after an endbr64, so that indirect branches still find
+// it where they must. It doesn't if something leads to that instruction, which would be taken
+// for a hit.
 func (t *try) skipEndbr(sites []Site) {
 	const endbrLen = 4
 	i := t.f.insts[t.k]
@@ -133,8 +133,8 @@ func (t *try) skipEndbr(sites []Site) {
 	t.at = next.off
 }
 
-// limits finds out how far the patch may reach, and adds the room for the
-// sites that it may come to serve.
+// limits determines how far the patch may reach, and adds the room for the sites that it may
+// come to serve.
 func (t *try) limits(sites []Site) {
 	// The longest window is one byte short of the jump and the longest
 	// instruction.
@@ -164,8 +164,7 @@ func (t *try) limits(sites []Site) {
 	t.limit = min(t.limit, t.hard)
 }
 
-// refusal says why instructions can't run anywhere else, however near; "" if
-// they can.
+// refusal returns why instructions can't run anywhere else, however near; "" if they can.
 func refusal(code []byte, at uint64) string {
 	if plain(code) {
 		return ""
@@ -177,7 +176,7 @@ func refusal(code []byte, at uint64) string {
 	return err.Error()
 }
 
-// plain reports whether code is instructions whose copies are their bytes, wherever
+// plain reports whether code consists of instructions whose copies are the same bytes, wherever
 // they lie.
 func plain(code []byte) bool {
 	for len(code) > 0 {

@@ -31,34 +31,32 @@ func (s ByteSet) next(b int) (int, bool) {
 	return 0, false
 }
 
-// flip is the set with the top bit of every member inverted.
+// flip returns the set with the top bit of every member inverted.
 func (s ByteSet) flip() ByteSet { return ByteSet{s[2], s[3], s[0], s[1]} }
 
 // Want describes the address of a detour.
 type Want struct {
 	Lo, Hi uint64 // it lies in [Lo, Hi]
 	Size   int    // so many bytes from it on are to be free
-	// Base is where the jump ends: the displacement is the address - Base, and
-	// Rel says which values each of its bytes, lowest first, may have.
+	// Base is the address at which the jump ends: the displacement is the detour's address
+	// - Base. Rel says which values each byte of the displacement, lowest first, may have.
 	Base uint64
 	Rel  [4]ByteSet
-	// Near is where the detour should rather lie.
+	// Near is where the detour should preferably lie.
 	Near uint64
 }
 
 // Reach finds free addresses for detours.
 type Reach interface {
-	// Find takes the room that w asks for. What it returned it does not
-	// return again.
+	// Find takes the room that w asks for. It does not return the same room again.
 	Find(w Want) (addr uint64, ok bool)
 }
 
-// bias turns a displacement, as a signed number, into one that counts up from
-// the lowest.
+// bias turns a signed displacement into a number that counts up from the lowest.
 const bias = 1 << 31
 
-// Next is the lowest address from a on that w's displacement allows, whether
-// it is free or not, within Lo and Hi.
+// Next returns the lowest address from a on that w's displacement allows, within Lo and Hi,
+// whether it is free or not.
 func (w *Want) Next(a uint64) (uint64, bool) {
 	a = max(a, w.Lo)
 	if w.Base > bias {
@@ -76,8 +74,8 @@ func (w *Want) Next(a uint64) (uint64, bool) {
 	return a, a >= w.Lo && a <= w.Hi
 }
 
-// nextDigits is the lowest number from y on whose base-256 digits are in the
-// sets, the highest digit counted from the lowest displacement.
+// nextDigits returns the lowest number from y on whose base-256 digits are in the sets. The
+// highest digit is counted from the lowest displacement.
 func nextDigits(y uint32, sets [4]ByteSet) (uint64, bool) {
 	sets[3] = sets[3].flip()
 	d := [4]int{int(byte(y)), int(byte(y >> 8)), int(byte(y >> 16)), int(byte(y >> 24))}
@@ -107,13 +105,13 @@ func nextDigits(y uint32, sets [4]ByteSet) (uint64, bool) {
 // Range is [Lo, Hi).
 type Range struct{ Lo, Hi uint64 }
 
-// Gaps is a Reach that only looks whether there is room: it takes nothing.
-// It is for listings, where each site is planned as if it were the only one.
-// The ranges are free addresses in order.
+// Gaps is a Reach that only checks whether there is room: it takes nothing. It is for listings,
+// where each site is planned as if it were the only one. The ranges are free addresses in
+// order.
 type Gaps []Range
 
-// Find implements Reach: the first fitting address, from the gap nearest to
-// w.Near outward.
+// Find implements Reach. It returns the first fitting address, in the gap nearest to w.Near, or
+// else farther out.
 func (g Gaps) Find(w Want) (uint64, bool) {
 	best, bestDist, ok := uint64(0), ^uint64(0), false
 	for _, r := range g {

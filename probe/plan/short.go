@@ -3,14 +3,14 @@ package plan
 import "kprobe/probe/insn"
 
 const (
-	// shortLen is the length of a jump with an 8-bit displacement (EB), and
-	// shortReach how far back it goes from its end; forward it is one less.
+	// shortLen is the length of a jump with an 8-bit displacement (EB). shortReach is how
+	// far back it reaches from its end; forward it is one less.
 	shortLen   = 2
 	shortReach = 128
 )
 
-// lead is a short jump to be made, over the instructions from k on, of which
-// the probed one is the last.
+// lead is a planned short jump over the instructions from k on. The probed one is the last of
+// them.
 type lead struct {
 	try
 	end   int     // of what is displaced
@@ -19,8 +19,8 @@ type lead struct {
 	pun   bool    // its displacement is not its own
 }
 
-// short leads to a long jump in padding, or in an island made for it. The short
-// jump is at the instruction itself or, as in back, before it.
+// short leads to a long jump in padding, or in an island made for it. The short jump is at the
+// instruction itself or, as in back, before it.
 func (t *try) short() *Patch {
 	leads := t.leads()
 	if len(leads) == 0 {
@@ -37,7 +37,7 @@ func (t *try) short() *Patch {
 	return t.fail("neither padding nor instructions that could give way within a short jump's reach")
 }
 
-// leads gives the places for the short jump, the best first.
+// leads returns the possible places for the short jump, the best first.
 func (t *try) leads() []lead {
 	f := t.f
 	here := f.insts[t.k]
@@ -79,13 +79,13 @@ func (t *try) leads() []lead {
 	return out
 }
 
-// free reports whether bytes can be used for the long jump: neither another
-// patch nor a probe needs them, nor the short jump itself.
+// free reports whether bytes can be used for the long jump: neither another patch nor a probe
+// nor the short jump itself needs them.
 func (t *lead) free(p pad) bool {
 	return t.claim(p) && (p.end <= t.at || p.off >= max(t.end, t.at+shortLen))
 }
 
-// patched is the patch without its long jump.
+// patched returns the patch without its long jump.
 func (t *lead) patched(rel8 byte) *Patch {
 	p := t.patch(ShortJump, t.end, shortLen)
 	p.Writes = []Write{{p.At, []byte{0xeb, rel8}}}
@@ -98,7 +98,7 @@ func (t *lead) patched(rel8 byte) *Patch {
 	return p
 }
 
-// owed is how many of the bytes of padding the jump of a probe right before it may need.
+// owed returns how many bytes of padding the jump of a probe right before it may need.
 func (t *lead) owed(p pad) int {
 	for _, s := range t.sites {
 		if s.end == p.off && s.off != t.f.insts[t.try.k].off {

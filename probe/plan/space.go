@@ -9,23 +9,22 @@ import (
 
 const (
 	pageSize = 4096
-	// chunkSize is how much is mapped at once where any address will do:
-	// mappings are dear (a process has 65,530), untouched addresses are not.
+	// chunkSize is how much is mapped at once if any address will do: mappings are scarce
+	// (a process has 65,530), untouched addresses are not.
 	chunkSize = 64 << 10
-	// wideChunk is how much where the detour's address is bound in its upper
-	// half: it has every value of the second highest byte.
+	// wideChunk is the same if the upper half of the detour's address is bound: it covers
+	// every value of the second highest byte.
 	wideChunk = 16 << 20
 )
 
-// Space is the code memory of a target: what is mapped and taken, and the
-// addresses at which more can be mapped. The zero value has none. It is not
-// safe for concurrent use.
+// Space is the code memory of a target: what is mapped and taken, and the addresses at which
+// more can be mapped. The zero value is empty. It is not safe for concurrent use.
 type Space struct {
 	gaps   []Range // free addresses, page-aligned, in order
 	chunks []*chunk
 	fresh  []Range
-	// last is, for each set of displacement bytes that are bound, where room
-	// was found last: the next probably fits behind it.
+	// last is, for each set of bound displacement bytes, where room was last found: the
+	// next probably fits after it.
 	last [16]uint64
 }
 
@@ -36,8 +35,8 @@ type chunk struct {
 	touched []uint64 // a bit per page that holds code
 }
 
-// NewSpace takes the target's free addresses, in order: what must stay free
-// (the heap's and the stacks' room to grow) is left out by the caller.
+// NewSpace takes the target's free addresses, in order. The caller leaves out what must stay
+// free: the room for the heap and the stacks to grow.
 func NewSpace(gaps []Range) *Space {
 	s := &Space{}
 	for _, g := range gaps {
@@ -49,8 +48,7 @@ func NewSpace(gaps []Range) *Space {
 	return s
 }
 
-// Mapped adds code memory that is there already and whose first bytes, up to
-// used, are taken.
+// Mapped adds code memory that exists already, and of which the bytes up to used are taken.
 func (s *Space) Mapped(r Range, used uint64) {
 	s.Exclude(r)
 	c := &chunk{Range: r}
@@ -60,13 +58,13 @@ func (s *Space) Mapped(r Range, used uint64) {
 	s.insert(c)
 }
 
-// Exclude takes addresses out of those at which memory can be mapped: somebody
-// else was there first.
+// Exclude removes addresses from those at which memory can be mapped, because somebody else has
+// mapped them.
 func (s *Space) Exclude(r Range) {
 	s.gaps = without(s.gaps, r)
 }
 
-// without takes r out of ranges, which are in order, in place.
+// without removes r from ranges, which are in order, in place.
 func without(ranges []Range, r Range) []Range {
 	from := sort.Search(len(ranges), func(i int) bool { return ranges[i].Hi > r.Lo })
 	to := from
@@ -86,8 +84,8 @@ func without(ranges []Range, r Range) []Range {
 	return slices.Replace(ranges, from, to, left[:n]...)
 }
 
-// Fresh gives the memory to be mapped for what Find returned since the last
-// call, adjacent ranges joined.
+// Fresh returns the memory that must be mapped for the results of Find since the last call,
+// adjacent ranges joined.
 func (s *Space) Fresh() []Range {
 	slices.SortFunc(s.fresh, func(a, b Range) int { return cmp.Compare(a.Lo, b.Lo) })
 	var out []Range
@@ -102,7 +100,7 @@ func (s *Space) Fresh() []Range {
 	return out
 }
 
-// Release gives room back that Find returned.
+// Release frees room that Find returned.
 func (s *Space) Release(addr uint64, size int) {
 	r := Range{addr, addr + uint64(size)}
 	i := sort.Search(len(s.chunks), func(i int) bool { return s.chunks[i].Lo > addr })
@@ -141,7 +139,7 @@ func (s *Space) Find(w Want) (uint64, bool) {
 	return 0, false
 }
 
-// bound is a bit for each byte of a displacement that can't have every value.
+// bound has a bit for each byte of a displacement that can't have every value.
 func bound(rel [4]ByteSet) (bits int) {
 	for i, set := range rel {
 		if set != AnyByte() {
@@ -184,8 +182,8 @@ func (s *Space) claim(w Want, from uint64) (uint64, bool) {
 // findTries bounds each search through what is mapped.
 const findTries = 1024
 
-// inChunks looks from an address on for room in mapped memory, if touched is
-// set only in pages that hold code.
+// inChunks searches mapped memory for room, from an address on. If touched is set, it searches
+// only pages that hold code.
 func (s *Space) inChunks(w Want, a uint64, touched bool) (uint64, bool) {
 	for range findTries {
 		var ok bool
@@ -222,8 +220,7 @@ func (s *Space) inChunks(w Want, a uint64, touched bool) (uint64, bool) {
 	return 0, false
 }
 
-// nextTouched is the lowest address from a on whose page holds code, or the
-// chunk's end.
+// nextTouched returns the lowest address from a on whose page holds code, or the chunk's end.
 func (c *chunk) nextTouched(a uint64) uint64 {
 	page := (a - c.Lo) / pageSize
 	for i := page / 64; i < uint64(len(c.touched)); i++ {
@@ -238,7 +235,7 @@ func (c *chunk) nextTouched(a uint64) uint64 {
 	return c.Hi
 }
 
-// inGaps looks from an address on for one at which memory could be mapped.
+// inGaps searches, from an address on, for one at which memory could be mapped.
 func (s *Space) inGaps(w Want, a uint64) (at uint64, gap Range, ok bool) {
 	for {
 		if a, ok = w.Next(a); !ok {

@@ -11,12 +11,11 @@ import (
 // Targets is a set of addresses that code leads to.
 type Targets struct{ addrs []uint64 }
 
-// ScanTargets collects where the direct branches of a module lead from one
-// function into another, cold parts included, and the functions' starts. text
-// are the original bytes from base on, funcs the functions. What is outside of
-// text is left out, and so are branches within a function: FromSweep finds those.
-// The sweep of each function is linear; data among its code may add addresses
-// that nothing leads to, which costs tactics and nothing else.
+// ScanTargets collects the targets of a module's direct branches from one function into
+// another, including cold parts, and the functions' starts. text are the original bytes from
+// base on, funcs the functions. Addresses outside text are left out, and so are branches within
+// a function, which FromSweep finds. The sweep of each function is linear. Data among its code
+// may add addresses to which nothing leads, which only costs tactics.
 func ScanTargets(text []byte, base uint64, funcs []Range) *Targets {
 	parts := min(runtime.GOMAXPROCS(0), len(funcs)/1000+1)
 	found := make([]Targets, parts)
@@ -59,7 +58,7 @@ func (t *Targets) scan(text []byte, base uint64, funcs []Range) {
 	t.compact()
 }
 
-// Add puts further addresses into the set: landing pads, entries of tables.
+// Add adds further addresses: landing pads, entries of tables.
 func (t *Targets) Add(addrs ...uint64) {
 	t.addrs = append(t.addrs, addrs...)
 	t.compact()
