@@ -77,7 +77,7 @@ func (h sessionHandler) Exec(p *tracee.Process) {
 		return
 	}
 	if err := s.engine.Adopt(p, nil); err != nil {
-		s.engine.Warnf("after exec of %d: %v", p.PID(), err)
+		s.engine.SayUnarmed(p.PID(), err)
 		delete(s.engine.Targets, p.PID())
 		s.engine.LetGo(p)
 		return
@@ -85,7 +85,7 @@ func (h sessionHandler) Exec(p *tracee.Process) {
 	tg := s.engine.Targets[p.PID()]
 	tg.Load, tg.Child = &engine.Loading{Replaced: true}, old.Child
 	if err := tg.ArmDefs(s.engine.Run, s.engine.Events.Definitions()); err != nil {
-		s.engine.Warnf("after exec of %d: %v", p.PID(), err)
+		s.engine.SayUnarmed(p.PID(), tg.OrExecuted(s.engine.Run, err))
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"kprobe/probe/area"
 	"kprobe/probe/memory"
 	"kprobe/probe/tracee"
+	"kprobe/symbols"
 )
 
 // comeBack seizes the process's threads again if it was let go of, and sees that it can be
@@ -143,23 +144,27 @@ func (s *Engine) executedMeanwhile(ctx context.Context, old *Target) {
 	old.LeaveSpace()
 	delete(s.Targets, p.PID())
 	s.listLetGo()
-	fail := func(err error) {
-		say := s.Warnf
-		if again := new(ExecutedError); errors.Is(err, tracee.ErrGone) || errors.As(err, &again) {
-			say = s.Logf // the next look sees the end, or the next program is armed
-		}
-		say("after exec of %d: %v", p.PID(), err)
-	}
 	if err := s.Adopt(p, nil); err != nil {
-		fail(err)
+		s.SayUnarmed(p.PID(), err)
 		s.LetGo(p)
 		return
 	}
 	s.Logf("process %d executed a program: its probes are put in while it runs", p.PID())
 	tg := s.Targets[p.PID()]
 	if err := tg.ArmDefs(ctx, s.Events.Definitions()); err != nil {
-		fail(tg.orExecuted(ctx, err))
+		s.SayUnarmed(p.PID(), tg.OrExecuted(ctx, err))
 	}
+}
+
+// SayUnarmed says why the definitions aren't armed in a program that a process has executed.
+// It is no warning where the process has ended, or has executed another program: its end is
+// seen at the next look, and the next program is armed.
+func (s *Engine) SayUnarmed(pid int, err error) {
+	say := s.Warnf
+	if again := new(ExecutedError); errors.Is(err, tracee.ErrGone) || errors.Is(err, symbols.ErrGone) || errors.As(err, &again) {
+		say = s.Logf
+	}
+	say("after exec of %d: %v", pid, err)
 }
 
 // SeizeForEnd seizes what was let go of, as a run ends: what is in detours then is waited for.

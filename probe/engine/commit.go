@@ -245,5 +245,8 @@ func (tg *Target) lose(x *exchanged) {
 			}
 		}
 	}
+	if tg.over || tracee.Ending(tg.Proc.PID()) || tg.Proc.Executed(tg.Engine.Run) {
+		return // they are gone with the memory that they were in
+	}
 	tg.Engine.Warnf("process %d: a change of its probes could be neither finished nor undone: some have no hits until the next one", tg.Proc.PID())
 }

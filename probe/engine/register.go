@@ -38,7 +38,7 @@ func (s *Engine) ArmAll(ctx context.Context, added []*Definition) (err error) {
 			continue
 		}
 		if err != nil {
-			return tg.orExecuted(ctx, err)
+			return tg.OrExecuted(ctx, err)
 		}
 		batches = append(batches, batch{tg, ws, later})
 	}
@@ -53,7 +53,7 @@ func (s *Engine) ArmAll(ctx context.Context, added []*Definition) (err error) {
 	for _, b := range batches {
 		if err := b.tg.armFound(ctx, added, b.ws, b.wait); err != nil {
 			undo()
-			return b.tg.orExecuted(ctx, err)
+			return b.tg.OrExecuted(ctx, err)
 		}
 		done = append(done, b.tg)
 	}
@@ -67,8 +67,8 @@ func (s *Engine) ArmAll(ctx context.Context, added []*Definition) (err error) {
 	return nil
 }
 
-// orExecuted is err, or where the target has executed a program meanwhile that.
-func (tg *Target) orExecuted(ctx context.Context, err error) error {
+// OrExecuted is err, or where the target has executed a program meanwhile that.
+func (tg *Target) OrExecuted(ctx context.Context, err error) error {
 	if tg.Proc.Executed(ctx) {
 		return &ExecutedError{PID: tg.Proc.PID(), Err: err}
 	}

@@ -270,6 +270,6 @@ func (tg *Target) armLate(ctx context.Context, tries int) {
 			})
 		})
 	default:
-		s.Warnf("after exec of %d: %v", tg.Proc.PID(), err)
+		s.SayUnarmed(tg.Proc.PID(), tg.OrExecuted(ctx, err))
 	}
 }
