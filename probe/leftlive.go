@@ -3,6 +3,7 @@ package probe
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"kprobe/fetch"
@@ -31,7 +32,10 @@ func (l *Live) leaveMore(ctx context.Context, defs []*fetch.Def) error {
 	if err == nil {
 		_, err = s.Detach(ctx)
 	}
-	return errors.Join(err, s.Close(context.WithoutCancel(ctx)))
+	if err = errors.Join(err, s.Close(context.WithoutCancel(ctx))); err != nil {
+		return err
+	}
+	return l.Refresh()
 }
 
 // takeOut removes probes that were left alone.
@@ -62,6 +66,20 @@ func (l *Live) takeOut(ctx context.Context, goes func(*ring.ProbeState) bool) er
 		return err
 	}
 	return nil
+}
+
+// removeLeft removes events, all or none.
+func (l *Live) removeLeft(ctx context.Context, events []string) error {
+	if err := l.Refresh(); err != nil {
+		return err
+	}
+	there := l.Probes()
+	for _, name := range events {
+		if !slices.ContainsFunc(there, func(p LiveProbe) bool { return p.Group+"/"+p.Event == name }) {
+			return fmt.Errorf("%s: %w", name, ErrNoEvent)
+		}
+	}
+	return l.takeOut(ctx, func(p *ring.ProbeState) bool { return slices.Contains(events, p.Name) })
 }
 
 // deleteLeft removes what deletions name from probes that were left alone.

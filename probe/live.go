@@ -107,7 +107,7 @@ func openLive(pid int, base symbols.Addr) (*Live, error) {
 		return nil, err
 	}
 	l := &Live{PID: pid, mem: mem, base: base}
-	if err := l.Refresh(); err != nil {
+	if err := l.refresh(); err != nil {
 		mem.Close()
 		return nil, err
 	}
@@ -146,9 +146,15 @@ func (l *Live) Close() error {
 // file is the memory file, through the process's mapping of it.
 func (l *Live) file() memory.Window { return memory.Window{Mem: l.mem, At: l.base} }
 
-// Refresh reads probes and counters again. The error is ErrNotTraced if the session has ended,
-// and symbols.ErrGone if the process has.
+// Refresh reads probes and counters again, of probes that were left alone also those that came
+// since. The error is ErrNotTraced if the session has ended, and symbols.ErrGone if the process
+// has.
 func (l *Live) Refresh() error {
+	if l.Detached {
+		if err := l.findMore(); err != nil {
+			return err
+		}
+	}
 	for _, x := range slices.Clone(l.more) {
 		if err := x.refresh(); err != nil && !errors.Is(err, ErrNotTraced) {
 			return err
@@ -167,6 +173,30 @@ func (l *Live) Refresh() error {
 		return nil
 	}
 	return err
+}
+
+// findMore opens the memory files of probes that were left alone since the process was looked
+// at last.
+func (l *Live) findMore() error {
+	maps, err := symbols.ReadMaps(l.PID)
+	if err != nil {
+		return err
+	}
+	for _, m := range maps {
+		known := l.base == m.Start || slices.ContainsFunc(l.more, func(x *Live) bool { return x.base == m.Start })
+		if known || len(l.more) == mostLeft || !memory.IsFile(l.PID, &m) {
+			continue
+		}
+		x, err := openLive(l.PID, m.Start)
+		switch {
+		case err != nil: // it is somebody's who is still arming, or taken out, or nobody's
+		case x.Detached:
+			l.more = append(l.more, x)
+		default:
+			x.Close()
+		}
+	}
+	return nil
 }
 
 func (l *Live) refresh() error {

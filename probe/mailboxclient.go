@@ -3,13 +3,11 @@ package probe
 import (
 	"context"
 	"errors"
-	"slices"
 
 	"kprobe/fetch"
 	"kprobe/internal/procfs"
 	"kprobe/probe/mailbox"
 	"kprobe/probe/results"
-	"kprobe/probe/ring"
 	"kprobe/symbols"
 )
 
@@ -63,7 +61,7 @@ func (l *Live) Remove(ctx context.Context, events []string) error {
 		return nil
 	}
 	if l.Detached {
-		return l.takeOut(ctx, func(p *ring.ProbeState) bool { return slices.Contains(events, p.Name) })
+		return l.removeLeft(ctx, events)
 	}
 	return l.ask(ctx, &mailbox.Request{Op: mailbox.Remove, Events: events}, nil)
 }

@@ -210,6 +210,7 @@ func (p *Process) WriteMemory(b []byte, at symbols.Addr) error {
 	if uint64(at) >= 1<<63 {
 		return fmt.Errorf("write memory of process %d at %v: %w", p.pid, at, syscall.EFAULT)
 	}
+	step()
 	if _, err = f.WriteAt(b, int64(at)); err != nil {
 		if perr := p.poke(b, at); perr != nil {
 			if errors.Is(perr, ErrGone) {

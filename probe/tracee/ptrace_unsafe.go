@@ -13,6 +13,7 @@ import (
 // All run on the tracer's thread.
 
 func ptrace(op, tid int, addr, data uintptr) syscall.Errno {
+	step()
 	_, _, e := syscall.RawSyscall6(unix.SYS_PTRACE, uintptr(op), uintptr(tid), addr, data, 0, 0)
 	return e
 }
@@ -26,6 +27,7 @@ func ioctl(fd int, op uintptr, b []byte) syscall.Errno {
 // not answer, or somebody may be asked whether the program may be executed. The scheduler must
 // know, because otherwise nothing else of this process would run.
 func seize(tid, options int) syscall.Errno {
+	step()
 	_, _, e := syscall.Syscall6(unix.SYS_PTRACE, unix.PTRACE_SEIZE, uintptr(tid), 0, uintptr(options), 0, 0)
 	return e
 }
@@ -36,6 +38,7 @@ func getRegs(tid int, r *unix.PtraceRegs) syscall.Errno {
 }
 
 func setRegs(tid int, r *unix.PtraceRegs) syscall.Errno {
+	step()
 	_, _, e := syscall.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_SETREGS, uintptr(tid), 0, uintptr(unsafe.Pointer(r)), 0, 0)
 	return e
 }
@@ -52,6 +55,7 @@ func getSiginfo(tid int, si *Siginfo) syscall.Errno {
 }
 
 func setSiginfo(tid int, si *Siginfo) syscall.Errno {
+	step()
 	_, _, e := syscall.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_SETSIGINFO, uintptr(tid), 0, uintptr(unsafe.Pointer(si)), 0, 0)
 	return e
 }
@@ -63,6 +67,7 @@ func getSigmask(tid int) (uint64, syscall.Errno) {
 }
 
 func setSigmask(tid int, m uint64) syscall.Errno {
+	step()
 	_, _, e := syscall.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_SETSIGMASK, uintptr(tid), 8, uintptr(unsafe.Pointer(&m)), 0, 0)
 	return e
 }
@@ -76,6 +81,7 @@ func getFPRegs(tid int, f *fpRegs) syscall.Errno {
 }
 
 func setFPRegs(tid int, f *fpRegs) syscall.Errno {
+	step()
 	_, _, e := syscall.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_SETFPREGS, uintptr(tid), 0, uintptr(unsafe.Pointer(f)), 0, 0)
 	return e
 }

@@ -36,6 +36,7 @@ func (p *Process) WriteTogether(pieces ...Piece) error {
 		remote = append(remote, unix.RemoteIovec{Base: uintptr(x.At), Len: len(x.B)})
 		all += len(x.B)
 	}
+	step()
 	n, err := unix.ProcessVMWritev(p.pid, local, remote, 0)
 	if err == syscall.ESRCH {
 		if tid := procfs.Living(p.pid); tid != p.pid {
