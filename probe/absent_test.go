@@ -9,6 +9,7 @@ import (
 	"kprobe/internal/fixture"
 	"kprobe/probe/detour"
 	"kprobe/probe/engine"
+	"kprobe/probe/planner"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
@@ -87,11 +88,11 @@ func TestLatePageIsNotGone(t *testing.T) {
 			if !tg.Holds(symbols.Addr(at), []byte{int3}) {
 				t.Error("a breakpoint in it is taken for gone")
 			}
-			if !tg.UnderWay(&engine.ExitProbe{}, detour.Instance{Slot: at, Return: 1}, nil) {
+			if !tg.UnderWay(&planner.ExitWay{}, detour.Instance{Slot: at, Return: 1}, nil) {
 				t.Error("a call whose slot is in it is taken for left")
 			}
 			const none = 8 // never mapped
-			if err := tg.Area.RestoreSlot(none); err != nil || tg.UnderWay(&engine.ExitProbe{}, detour.Instance{Slot: none, Return: 1}, nil) {
+			if err := tg.Area.RestoreSlot(none); err != nil || tg.UnderWay(&planner.ExitWay{}, detour.Instance{Slot: none, Return: 1}, nil) {
 				t.Errorf("a slot without memory: %v, or its call is under way", err)
 			}
 			return nil

@@ -12,6 +12,7 @@ import (
 	"kprobe/probe/detour"
 	"kprobe/probe/engine"
 	"kprobe/probe/plan"
+	"kprobe/probe/planner"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
@@ -168,7 +169,7 @@ func toggle(s *Session, rng *rand.Rand, keep func(*engine.Placed) bool) error {
 		for _, tg := range s.engine.Targets {
 			err := tg.Proc.WithStopped(context.Background(), func(stopped []*tracee.Thread) error {
 				for _, p := range tg.Patches.List {
-					if keep(p.Wants[0].P) || rng.IntN(2) == 0 {
+					if keep(engine.PlacedOf(p.Wants[0])) || rng.IntN(2) == 0 {
 						continue
 					}
 					if p.Armed {
@@ -276,7 +277,7 @@ func aloneAtExits(tg *engine.Target) (byEvent map[string]int, patched []string) 
 			continue
 		}
 		byEvent[p.Ev.Name]++
-		if q := tg.Patches.Covering(p.Where.Addr, 1); q != nil && len(q.Wants) > 0 && q.Wants[0].P.Def.Kind == p.Def.Kind && q.Plan.At == uint64(p.Where.Addr) {
+		if q := tg.Patches.Covering(p.Where.Addr, 1); q != nil && len(q.Wants) > 0 && engine.PlacedOf(q.Wants[0]).Def.Kind == p.Def.Kind && q.Plan.At == uint64(p.Where.Addr) {
 			patched = append(patched, p.Where.Name)
 		}
 	}
@@ -296,15 +297,15 @@ func jumpsIn(tg *engine.Target) (out []*engine.Patch) {
 // ofExits reports whether a jump is at an exit of a return probe; place, if not "", says
 // which.
 func ofExits(p *engine.Patch, place string) bool {
-	return slices.ContainsFunc(p.Wants, func(w engine.PatchRequest) bool {
-		return w.Kind == engine.WantExit && (place == "" || w.Site.Name == place)
+	return slices.ContainsFunc(p.Wants, func(w planner.Request) bool {
+		return w.Kind == planner.Exit && (place == "" || w.Site.Name == place)
 	})
 }
 
 // jumpOf is the jump of an event.
 func jumpOf(tg *engine.Target, event string) (jump *engine.Patch) {
 	for _, p := range tg.Patches.List {
-		if p.Wants[0].P.Ev.Name == event {
+		if engine.PlacedOf(p.Wants[0]).Ev.Name == event {
 			jump = p
 		}
 	}

@@ -30,6 +30,7 @@ var floors = []string{
 	"kprobe/probe/mailbox",
 	"kprobe/probe/order",
 	"kprobe/probe/loader",
+	"kprobe/probe/planner",
 	"kprobe/probe/exits",
 	"kprobe/probe/assess",
 	"kprobe/probe/flight",
@@ -60,6 +61,7 @@ var pure = []string{
 	"kprobe/fetch", "kprobe/probe/insn", "kprobe/probe/asm", "kprobe/probe/plan",
 	"kprobe/probe/detour", "kprobe/probe/signature", "kprobe/probe/gocode", "kprobe/probe/survey", "kprobe/probe/debugreg",
 	"kprobe/probe/book", "kprobe/probe/flight", "kprobe/probe/order", "kprobe/probe/exits",
+	"kprobe/probe/planner",
 }
 
 type goPackage struct {

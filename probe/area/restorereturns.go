@@ -80,10 +80,6 @@ func (a *Area) RestoreSlot(slot symbols.Addr) error {
 	return nil
 }
 
-// PoolsHead is the size of the header before the pools of a batch: u64 address of the previous
-// batch's pools, u64 size.
-const PoolsHead = 64
-
 // RestoreReturns puts the program's return addresses back for calls that would return by return
 // trampolines.
 func (a *Area) RestoreReturns() error {
@@ -105,7 +101,7 @@ func (a *Area) RestoreReturns() error {
 		wrong := ""
 		private, _ := memory.AnonymousIn(maps, at, size)
 		switch {
-		case size < PoolsHead || size > mostPool || all+size > allPools:
+		case size < memory.PoolsHead || size > mostPool || all+size > allPools:
 			wrong = "larger than they may be"
 		case !private:
 			wrong = "not in memory of kprobe's own"
@@ -119,7 +115,7 @@ func (a *Area) RestoreReturns() error {
 		}
 		seen[at] = true
 		all += size
-		if err := a.restorePool(at+PoolsHead, at+symbols.Addr(size)); err != nil {
+		if err := a.restorePool(at+memory.PoolsHead, at+symbols.Addr(size)); err != nil {
 			return err
 		}
 		at = symbols.Addr(binary.LittleEndian.Uint64(head[:]))

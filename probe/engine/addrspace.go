@@ -7,6 +7,7 @@ import (
 
 	"kprobe/probe/area"
 	"kprobe/probe/detour"
+	"kprobe/probe/planner"
 	"kprobe/probe/survey"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
@@ -35,7 +36,7 @@ type addressSpace struct {
 	Sites       map[symbols.Addr]*Site // by address
 	BySlot      map[symbols.Addr]*Site // by the address of the copy
 	calls       *calls
-	funcs       functions
+	funcs       planner.Functions
 	unpatchable map[symbols.Addr]bool         // return addresses that can't carry a breakpoint
 	chosen      map[symbols.Addr]symbols.Addr // what IFUNC resolvers answered
 	stack       [2]symbols.Addr               // the mapping that sameStack looked up last
@@ -45,11 +46,13 @@ type addressSpace struct {
 	around      *survey.Around                // what lies around functions
 	found       foundPlaces                   // of definitions that are about to be added
 	Retired     retirement                    // what was taken out and may still be in use
-	ExitProbes  []*ExitProbe                  // the return probes of exits, those that were taken out too
-	lost        map[*Placed]bool              // probes that a change has taken out and could not put back
-	awaited     awaited
-	unwatching  bool // breakpoints where functions are left are being taken away
-	watching    bool // for calls that were missed for want of instances
+	// suspects are calls, by where they are noted, that the last look found abandoned.
+	suspects   map[uint64]map[int]detour.Instance
+	ExitProbes []*planner.ExitWay // the return probes of exits, those that were taken out too
+	lost       map[*Placed]bool   // probes that a change has taken out and could not put back
+	awaited    awaited
+	unwatching bool // breakpoints where functions are left are being taken away
+	watching   bool // for calls that were missed for want of instances
 	// commonLooked is when calls that were left were looked for in tables in common.
 	commonLooked time.Time
 	shadowStack  bool // the program runs with shadow stacks: calls must be calls
@@ -75,8 +78,8 @@ func newAddressSpace(space *symbols.Space) *addressSpace {
 		Space: space, around: new(survey.Around), Patches: newPatches(), calls: newCalls(),
 		faults: newFaultSignals(),
 		Sites:  map[symbols.Addr]*Site{}, BySlot: map[symbols.Addr]*Site{},
-		funcs: functions{}, unpatchable: map[symbols.Addr]bool{}, chosen: map[symbols.Addr]symbols.Addr{},
-		Placed: map[*Placed]bool{}, lost: map[*Placed]bool{},
+		funcs: planner.Functions{}, unpatchable: map[symbols.Addr]bool{}, chosen: map[symbols.Addr]symbols.Addr{},
+		suspects: map[uint64]map[int]detour.Instance{}, Placed: map[*Placed]bool{}, lost: map[*Placed]bool{},
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"kprobe/fetch"
 	"kprobe/probe/assess"
 	"kprobe/probe/detour"
-	"kprobe/probe/gocode"
+	"kprobe/probe/planner"
 	"kprobe/probe/survey"
 	"kprobe/probe/triggers"
 	"kprobe/symbols"
@@ -35,33 +35,6 @@ import (
 // fallback handler's table keeps it as retired (a thread may have trapped and not been seen
 // yet), then the journal. Its copy stays until no thread can be in it.
 
-// PatchRequest is one place of one definition that is to be armed.
-type PatchRequest struct {
-	*assess.Place
-	P           *Placed
-	open        *fetch.Chain // of an exit that passes on: where it leads, if only the program knows
-	to          symbols.Addr // of a redirection: the detour
-	stack       gocode.Stack
-	pop         uint16 // of an exit that takes a jump: what it takes off the stack besides
-	Kind        wantKind
-	passing     detour.Passing // of an exit that takes a jump and isn't a return
-	notes       bool           // of a jump: calls are noted there (alonereturns.go)
-	conditional bool           // an exit by a conditional jump
-	alone       bool           // an exit that is a hit by itself, of a probe of exits (alonereturns.go)
-	joins       bool           // another probe's calls are noted before at the same entry, in the same table
-}
-
-type wantKind uint8
-
-const (
-	requestEntry wantKind = iota
-	requestReturn
-	WantExit
-	requestExit  // an exit that is a hit by itself
-	wantRedirect // a breakpoint that only leads into a detour
-	requestWatch // memory, by a debug register: nothing is written
-)
-
 // own is a breakpoint of kprobe's own that is to be written: for a hook, or, where
 // that is nil, for calls that return there.
 type own struct {
@@ -78,7 +51,7 @@ type own struct {
 
 // resolve finds the places of a definition in the target and proves them. named are those of
 // the change that it is part of.
-func (tg *Target) resolve(d *fetch.Def, ev *Event, named namedPlaces) ([]PatchRequest, error) {
+func (tg *Target) resolve(d *fetch.Def, ev *Event, named namedPlaces) ([]planner.Request, error) {
 	if d.Kind == fetch.Watch {
 		return tg.resolveWatch(d, ev)
 	}
@@ -112,13 +85,13 @@ func (tg *Target) resolve(d *fetch.Def, ev *Event, named namedPlaces) ([]PatchRe
 	defer litter(len(places))()
 	defer tg.readAhead(len(places))()
 	letIn, letOut := func(symbols.Site) {}, func(symbols.Site) {}
-	if d.Kind == fetch.Return && len(places) >= letGoFrom {
+	if d.Kind == fetch.Return && len(places) >= planner.LetGoFrom {
 		var stop func()
-		letIn, stop = tg.funcs.leavingAhead(places)
+		letIn, stop = tg.funcs.LeavingAhead(places)
 		defer stop()
 		letOut = func(w symbols.Site) { tg.funcs[survey.Start(w)].Release() }
 	}
-	var out []PatchRequest
+	var out []planner.Request
 	var refused error
 	left := map[string]int{} // places, by why they are left out
 	var without assess.Partly
@@ -168,7 +141,7 @@ func (tg *Target) resolve(d *fetch.Def, ev *Event, named namedPlaces) ([]PatchRe
 }
 
 // place makes what is to be armed for a definition at one place.
-func (tg *Target) place(d *fetch.Def, ev *Event, w symbols.Site) ([]PatchRequest, error) {
+func (tg *Target) place(d *fetch.Def, ev *Event, w symbols.Site) ([]planner.Request, error) {
 	found, err := tg.assessor().Definition(d, w)
 	if err != nil {
 		return nil, err
@@ -188,9 +161,10 @@ func (tg *Target) place(d *fetch.Def, ev *Event, w symbols.Site) ([]PatchRequest
 		moved := w
 		at = &moved
 	}
-	p := &Placed{Ev: ev, Def: d, user: u, prog: prog, target: tg, Where: at, timeSlots: detour.TimeSlots(prog), triggers: list, breakpointOnly: triggers.NeedTracer(list)}
+	p := newPlaced(tg, ev, d, planner.Probe{Program: prog, Where: at, Handlers: u.whyTrap(), BreakpointOnly: triggers.NeedTracer(list)})
+	p.user, p.timeSlots, p.triggers = u, detour.TimeSlots(prog), list
 	if d.Kind != fetch.Return {
-		return []PatchRequest{{Place: &found, P: p, Kind: requestEntry}}, nil
+		return []planner.Request{{Place: &found, P: &p.Probe, Kind: planner.Entry}}, nil
 	}
 	n := d.MaxActive
 	if n == 0 {
@@ -199,26 +173,27 @@ func (tg *Target) place(d *fetch.Def, ev *Event, w symbols.Site) ([]PatchRequest
 	if p.pool, p.fn = newPool(n), w.Func.Symbol.Demangled(); p.fn == w.Name {
 		p.fn = w.Name // one text for both
 	}
-	out := []PatchRequest{{Place: &found, P: p, Kind: requestReturn}}
+	p.Most = p.pool.Max
+	out := []planner.Request{{Place: &found, P: &p.Probe, Kind: planner.Return}}
 	if w.Module.File.IsGo() {
-		p.goABI = true
-		f, err := tg.funcs.of(w)
+		p.GoABI = true
+		f, err := tg.funcs.Of(w)
 		if err != nil {
 			return nil, &survey.RefusedError{Addr: w.Addr, Place: w.Name, Rule: fmt.Sprintf("its exits can't be found: %v", err)}
 		}
-		exits, err := ownExits(tg.exitFinder(), f, w, p)
+		exits, err := planner.OwnExits(tg.exitFinder(), f, w, &p.Probe)
 		if err != nil {
 			return nil, err
 		}
 		if p.alone = len(prog.Entry) == 0 && u == nil; p.alone {
 			for i := range exits {
-				exits[i].Kind = requestExit
+				exits[i].Kind = planner.LoneExit
 			}
 			return exits, nil
 		}
 		return append(out, exits...), nil
 	}
-	if f, err := tg.funcs.leaving(w); err == nil {
+	if f, err := tg.funcs.Leaving(w); err == nil {
 		p.describeExits(f)
 		p.never = !f.Leaving().Returns
 	}
@@ -252,7 +227,7 @@ func (tg *Target) program(d *fetch.Def, ev *Event, u *Handlers, w symbols.Site) 
 }
 
 // arm puts a batch in, or nothing of it.
-func (tg *Target) arm(ctx context.Context, ws []PatchRequest) error {
+func (tg *Target) arm(ctx context.Context, ws []planner.Request) error {
 	return tg.change(ctx, &changeset{add: ws})
 }
 

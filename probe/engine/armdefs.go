@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/probe/assess"
+	"kprobe/probe/planner"
 	"kprobe/symbols"
 )
 
@@ -38,7 +39,7 @@ const elsewhere = 10
 // armFound arms the places that were found for definitions. Where the process has
 // unloaded a library meanwhile they are looked for once more: they may have to
 // wait for it.
-func (tg *Target) armFound(ctx context.Context, defs []*Definition, ws []PatchRequest, wait []*pendingDef) error {
+func (tg *Target) armFound(ctx context.Context, defs []*Definition, ws []planner.Request, wait []*pendingDef) error {
 	for again := 0; ; again++ {
 		err := tg.armResolved(ctx, ws, wait)
 		if err == nil {
@@ -66,7 +67,7 @@ func (tg *Target) moved(ctx context.Context, err error) bool {
 }
 
 // armResolved arms places, and has the definitions wait that have none yet.
-func (tg *Target) armResolved(ctx context.Context, ws []PatchRequest, wait []*pendingDef) error {
+func (tg *Target) armResolved(ctx context.Context, ws []planner.Request, wait []*pendingDef) error {
 	if err := tg.arm(ctx, ws); err != nil {
 		return err
 	}
@@ -84,7 +85,7 @@ func (tg *Target) armResolved(ctx context.Context, ws []PatchRequest, wait []*pe
 // resolveAll finds and proves the places of definitions, and tells which have to
 // wait for their library. One that goes while its code is read is looked for once
 // more.
-func (tg *Target) resolveAll(ctx context.Context, defs []*Definition) (all []PatchRequest, wait []*pendingDef, err error) {
+func (tg *Target) resolveAll(ctx context.Context, defs []*Definition) (all []planner.Request, wait []*pendingDef, err error) {
 	for again := 0; ; again++ {
 		all, wait, err = tg.resolveEach(ctx, defs)
 		if err == nil || again == elsewhere || !tg.moved(ctx, err) {
@@ -93,7 +94,7 @@ func (tg *Target) resolveAll(ctx context.Context, defs []*Definition) (all []Pat
 	}
 }
 
-func (tg *Target) resolveEach(ctx context.Context, defs []*Definition) (all []PatchRequest, wait []*pendingDef, err error) {
+func (tg *Target) resolveEach(ctx context.Context, defs []*Definition) (all []planner.Request, wait []*pendingDef, err error) {
 	if err := tg.refresh(); err != nil {
 		return nil, nil, err
 	}
@@ -117,7 +118,7 @@ func (tg *Target) resolveEach(ctx context.Context, defs []*Definition) (all []Pa
 
 // resolveNow resolves a definition, asking the resolvers of IFUNCs that the
 // process has not used yet.
-func (tg *Target) resolveNow(ctx context.Context, d *Definition, named namedPlaces) ([]PatchRequest, error) {
+func (tg *Target) resolveNow(ctx context.Context, d *Definition, named namedPlaces) ([]planner.Request, error) {
 	for range 1024 {
 		ws, err := tg.resolve(d.Def, d.Ev, named)
 		var unbound *symbols.UnboundIFuncError

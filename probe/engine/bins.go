@@ -34,8 +34,8 @@ func (t *Feed) giveRow(p *Placed) {
 	if t.engine.Opts.Bin == nil || p.user != nil || !t.engine.records(p.user) || t.engine.timed() || len(p.triggers) > 0 {
 		return
 	}
-	bin := t.engine.Opts.Bin(&p.Ev.Event, p.prog)
-	if bin == nil || !detour.CanBin(p.prog, bin.Arg) {
+	bin := t.engine.Opts.Bin(&p.Ev.Event, p.Program)
+	if bin == nil || !detour.CanBin(p.Program, bin.Arg) {
 		return
 	}
 	row := t.usedRows
@@ -75,7 +75,7 @@ type binsKey struct {
 }
 
 func (p *Placed) binsKey() binsKey {
-	k := binsKey{arg: p.prog.Fields()[p.bins.Arg].Name, bin: p.bins.Bin}
+	k := binsKey{arg: p.Program.Fields()[p.bins.Arg].Name, bin: p.bins.Bin}
 	if p.Ev.Return {
 		k.fn = p.fn
 	}

@@ -11,6 +11,7 @@ import (
 	"kprobe/probe/assess"
 	"kprobe/probe/memory"
 	"kprobe/probe/plan"
+	"kprobe/probe/planner"
 	"kprobe/symbols"
 )
 
@@ -22,6 +23,16 @@ import (
 // text changes. What is left behind on an error is memory that the next plan uses, or
 // that is unmapped with the last of its kind.
 
+// batch is a change as it was planned. It stays as it is.
+type batch struct {
+	*planner.Plan
+	patches []*Patch         // its jumps
+	out     *outgoing        // what makes way
+	drop    map[*Placed]bool // the probes that go
+	fresh   []*Placed        // those that come
+	own     []own            // breakpoints of kprobe's own
+}
+
 // built is a plan whose code is there.
 type built struct {
 	*batch
@@ -30,8 +41,8 @@ type built struct {
 
 // places are where breakpoints are to be.
 func (b *batch) places() []*assess.Place {
-	out := make([]*assess.Place, 0, len(b.traps)+len(b.own))
-	for _, w := range b.traps {
+	out := make([]*assess.Place, 0, len(b.Traps)+len(b.own))
+	for _, w := range b.Traps {
 		out = append(out, w.Place)
 	}
 	for i := range b.own {
@@ -52,20 +63,20 @@ func (tg *Target) build(ctx context.Context, b *batch) (*built, error) {
 }
 
 func (tg *Target) layAll(ctx context.Context, b *built) error {
-	if tg.text != b.text {
+	if tg.text != b.Text {
 		return errText
 	}
-	if b.common != nil {
-		if err := tg.layShared(ctx, b.common); err != nil {
+	if b.Common != nil {
+		if err := tg.layShared(ctx, b.Common); err != nil {
 			return err
 		}
 	}
-	if b.tally != nil {
-		if err := tg.layTally(ctx, b.tally); err != nil {
+	if b.Tally != nil {
+		if err := tg.layTally(ctx, b.Tally); err != nil {
 			return err
 		}
 	}
-	for _, r := range b.memory {
+	for _, r := range b.Memory {
 		pc, err := tg.mapPlanned(ctx, r)
 		if err != nil {
 			return fmt.Errorf("map memory for detours in the target: %w", err)
@@ -73,8 +84,8 @@ func (tg *Target) layAll(ctx context.Context, b *built) error {
 		pc.Used, pc.Detours = pc.Size, true
 		tg.Area.Code.Put(pc)
 	}
-	if b.pools != nil {
-		if err := tg.layPools(ctx, b.pools, b.patches); err != nil {
+	if b.Pools != nil {
+		if err := tg.layPools(ctx, b.Pools, b.patches); err != nil {
 			return err
 		}
 	}
@@ -113,17 +124,17 @@ func (tg *Target) writeStages(p *Patch) error {
 	if len(p.Stages) == 0 {
 		return nil
 	}
-	base := p.Stages[0].base
+	base := p.Stages[0].Base
 	last := p.Stages[len(p.Stages)-1]
-	text := make([]byte, int(last.base-base)+last.size)
+	text := make([]byte, int(last.Base-base)+last.Size)
 	for i := range text {
 		text[i] = breakpoint
 	}
 	for _, s := range p.Stages {
-		copy(text[s.base-base:], s.text)
-		s.text = nil
-		if s.trampolines != nil {
-			tg.Feed.Trampolines.Hide(s.base, s.base+symbols.Addr(s.size))
+		copy(text[s.Base-base:], s.Text)
+		s.Text = nil
+		if s.Trampolines != nil {
+			tg.Feed.Trampolines.Hide(s.Base, s.Base+symbols.Addr(s.Size))
 		}
 	}
 	if err := tg.Proc.WriteMemory(text, base); err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"kprobe/probe/assess"
 	"kprobe/probe/plan"
+	"kprobe/probe/planner"
 	"kprobe/symbols"
 )
 
@@ -31,7 +32,7 @@ import (
 
 // changeset is what is to be changed.
 type changeset struct {
-	add  []PatchRequest
+	add  []planner.Request
 	own  []own
 	drop map[*Placed]bool
 	// The rest is found out by change.
@@ -109,7 +110,7 @@ func (tg *Target) changeText(ctx context.Context, c *changeset) (err error) {
 		return err
 	}
 	tg.unwatch(ctx, c)
-	c.add = slices.DeleteFunc(slices.Clone(c.add), func(w PatchRequest) bool { return w.Kind == requestWatch })
+	c.add = slices.DeleteFunc(slices.Clone(c.add), func(w planner.Request) bool { return w.Kind == planner.Watch })
 	giveBack, err := tg.changeWatches(ctx, c)
 	if err != nil {
 		return err
@@ -152,10 +153,11 @@ const disturbed = 3
 
 // exchange carries a change out. On an error the target is as it was before.
 func (tg *Target) exchange(ctx context.Context, c *changeset) error {
-	if err := tg.learn(c); err != nil {
+	ws := c.requests(tg)
+	if err := tg.learn(ws); err != nil {
 		return err
 	}
-	planned, err := tg.plan(c)
+	planned, err := tg.plan(c, ws)
 	if err != nil {
 		return err
 	}
@@ -166,13 +168,34 @@ func (tg *Target) exchange(ctx context.Context, c *changeset) error {
 	return tg.commit(ctx, built)
 }
 
+// plan plans a change: what comes, and what stays of what makes way for it.
+func (tg *Target) plan(c *changeset, ws []planner.Request) (*batch, error) {
+	defer tg.readAhead(len(ws))()
+	for _, w := range ws {
+		PlacedOf(w).findFacts()
+	}
+	want := planner.Wanted{Requests: ws, Avoid: c.avoid}
+	for _, x := range c.own {
+		want.Own = append(want.Own, x.Site.Addr)
+	}
+	p, err := tg.ground(c.out).Plan(want)
+	if err != nil {
+		return nil, err
+	}
+	b := &batch{Plan: p, patches: make([]*Patch, len(p.Patches)), out: c.out, drop: c.drop, fresh: c.fresh, own: c.own}
+	for i, q := range p.Patches {
+		b.patches[i] = newPatch(q)
+	}
+	return b, nil
+}
+
 // enroll gives the probes of a batch that have no number theirs.
-func (tg *Target) enroll(ws []PatchRequest) (fresh []*Placed, err error) {
+func (tg *Target) enroll(ws []planner.Request) (fresh []*Placed, err error) {
 	is := map[*Placed]bool{}
-	comes := func(w PatchRequest) bool { return w.P.feed == nil || w.P.removed }
+	comes := func(w planner.Request) bool { return PlacedOf(w).feed == nil || PlacedOf(w).removed }
 	for _, w := range ws {
 		if comes(w) {
-			is[w.P] = true
+			is[PlacedOf(w)] = true
 		}
 	}
 	if err := tg.Feed.hasRoom(len(is)); err != nil {
@@ -182,15 +205,15 @@ func (tg *Target) enroll(ws []PatchRequest) (fresh []*Placed, err error) {
 		if !comes(w) {
 			continue
 		}
-		if err := tg.Feed.add(w.P); err != nil {
+		if err := tg.Feed.add(PlacedOf(w)); err != nil {
 			tg.dismiss(fresh)
 			return nil, err
 		}
-		fresh = append(fresh, w.P)
+		fresh = append(fresh, PlacedOf(w))
 	}
 	for _, w := range ws {
-		if is[w.P] && w.Kind != requestWatch {
-			w.P.wants = append(w.P.wants, w)
+		if is[PlacedOf(w)] && w.Kind != planner.Watch {
+			PlacedOf(w).wants = append(PlacedOf(w).wants, w)
 		}
 	}
 	return fresh, nil
@@ -262,7 +285,7 @@ func (tg *Target) newFinder() *finder {
 func (f *finder) place(w *assess.Place) {
 	lo, behind := uint64(w.Site.Addr), uint64(w.Inst.Len)
 	// A jump is behind the endbr64 that is its place.
-	for _, p := range f.tg.Patches.pages.near(lo, lo+behind+1) {
+	for _, p := range f.tg.Patches.pages.Near(lo, lo+behind+1) {
 		if p.Armed && (p.covers(w.Site.Addr, int(behind)) || slices.Contains(p.Plan.AllSites(), lo)) {
 			f.patch(p)
 		}
@@ -312,7 +335,7 @@ func (f *finder) site(st *Site) {
 }
 
 // requests lists what is to be armed: what stays of what makes way, and what comes.
-func (c *changeset) requests(tg *Target) []PatchRequest {
+func (c *changeset) requests(tg *Target) []planner.Request {
 	if stay := c.out.wants(tg); len(stay) > 0 {
 		return append(stay, c.add...)
 	}
@@ -321,8 +344,8 @@ func (c *changeset) requests(tg *Target) []PatchRequest {
 
 // wants lists what is to be armed anew, in the order in which it was added:
 // all places of the probes that stay, but those at breakpoints that stay.
-func (o *outgoing) wants(tg *Target) []PatchRequest {
-	var out []PatchRequest
+func (o *outgoing) wants(tg *Target) []planner.Request {
+	var out []planner.Request
 	for p := range o.stay {
 		for _, w := range p.wants {
 			if !tg.hangsOn(tg.Sites[w.Site.Addr], p, o) {
@@ -330,7 +353,7 @@ func (o *outgoing) wants(tg *Target) []PatchRequest {
 			}
 		}
 	}
-	slices.SortStableFunc(out, func(a, b PatchRequest) int { return cmp.Compare(a.P.seq, b.P.seq) })
+	slices.SortStableFunc(out, func(a, b planner.Request) int { return cmp.Compare(PlacedOf(a).seq, PlacedOf(b).seq) })
 	return out
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"kprobe/probe/planner"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
@@ -19,7 +20,7 @@ import (
 // commit puts a plan that is built into the text, or leaves the target as it was.
 // The error is errText if the plan is of a text that has changed since.
 func (tg *Target) commit(ctx context.Context, b *built) (err error) {
-	if tg.text != b.text {
+	if tg.text != b.Text {
 		tg.discardAll(b.sites)
 		return errText
 	}
@@ -59,7 +60,7 @@ func (tg *Target) hang(b *built) (undo func()) {
 		before[st] = st.hangings
 		st.probes, st.returns, st.exits, st.jcc = nil, nil, nil, 0
 	}
-	for _, w := range b.traps {
+	for _, w := range b.Traps {
 		st := tg.Sites[w.Site.Addr]
 		if _, known := before[st]; !known {
 			before[st] = st.hangings
@@ -84,8 +85,8 @@ func (tg *Target) hang(b *built) (undo func()) {
 // losesCalls lists the return probes of Go functions whose exits become breakpoints,
 // which know only calls that a breakpoint has seen.
 func (tg *Target) losesCalls(b *built) (list []*Placed) {
-	for p, c := range b.courses {
-		if p.goABI && p.ByExits != nil && c.ByExits == nil && !b.drop[p] {
+	for x, c := range b.Courses {
+		if p := x.Owner.(*Placed); p.GoABI && p.ByExits != nil && c.ByExits == nil && !b.drop[p] {
 			list = append(list, p)
 		}
 	}
@@ -164,18 +165,18 @@ func (tg *Target) take(x *exchanged) {
 		tg.Placed[p] = true
 		p.Ev.most.Store(max(p.Ev.most.Load(), p.Ev.places.Add(1)))
 	}
-	for p, c := range x.courses {
-		p.course = *c
+	for p, c := range x.Courses {
+		p.Course = *c
 	}
 	clear(tg.lost)
 	tg.noteEntries(x.patches)
-	if x.pools != nil {
+	if x.Pools != nil {
 		tg.watchMissed()
 	}
 	tg.retire(x)
-	for _, w := range x.traps {
-		if w.Kind != WantExit && w.Kind != wantRedirect && w.P.Why != "" {
-			tg.Engine.Logf("%s at %s is a breakpoint: %s", w.P.Ev.Name, w.Site.Name, w.P.Why)
+	for _, w := range x.Traps {
+		if w.Kind != planner.Exit && w.Kind != planner.Redirect && w.P.Why != "" {
+			tg.Engine.Logf("%s at %s is a breakpoint: %s", PlacedOf(w).Ev.Name, w.Site.Name, w.P.Why)
 		}
 	}
 }

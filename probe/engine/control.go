@@ -167,7 +167,7 @@ func (t *Feed) limited(p *Placed, tsc uint64) bool {
 // before does what triggers do in front of a hit, which the session's context is of.
 func (s *Engine) before(p *Placed, rec []byte) {
 	for i, t := range p.triggers {
-		if t.Action == fetch.TraceOn && p.prog.Holds(i, &s.ctx, rec) {
+		if t.Action == fetch.TraceOn && p.Program.Holds(i, &s.ctx, rec) {
 			p.feed.turnGate(t, true)
 		}
 	}
@@ -175,12 +175,12 @@ func (s *Engine) before(p *Placed, rec []byte) {
 
 // withStack gives the record of a hit the stack, if a trigger says so.
 func (s *Engine) withStack(p *Placed, rec []byte) []byte {
-	if p.prog.Stack == nil || p.prog.Stack.Mark == 0 {
+	if p.Program.Stack == nil || p.Program.Stack.Mark == 0 {
 		return rec
 	}
 	for i, t := range p.triggers {
-		if t.Action == fetch.Stacktrace && p.prog.Holds(i, &s.ctx, rec) && p.feed.spend(t) {
-			return p.prog.AppendStack(&s.ctx, rec)
+		if t.Action == fetch.Stacktrace && p.Program.Holds(i, &s.ctx, rec) && p.feed.spend(t) {
+			return p.Program.AppendStack(&s.ctx, rec)
 		}
 	}
 	return rec
@@ -189,7 +189,7 @@ func (s *Engine) withStack(p *Placed, rec []byte) []byte {
 // after does what triggers do behind a hit.
 func (s *Engine) after(p *Placed, rec []byte) {
 	for i, t := range p.triggers {
-		if t.Action == fetch.TraceOn || !p.prog.Holds(i, &s.ctx, rec) {
+		if t.Action == fetch.TraceOn || !p.Program.Holds(i, &s.ctx, rec) {
 			continue
 		}
 		switch t.Action {

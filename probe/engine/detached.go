@@ -15,6 +15,7 @@ import (
 	"kprobe/probe/book"
 	"kprobe/probe/detour"
 	"kprobe/probe/plan"
+	"kprobe/probe/planner"
 	"kprobe/probe/results"
 	"kprobe/probe/ring"
 	"kprobe/probe/tracee"
@@ -113,7 +114,7 @@ func (tg *Target) LeftOut() (out []LeftOut) {
 		out = append(out, LeftOut{PID: pid, Event: &d.Ev.Event, Why: "its library is not mapped, and nobody will see it come"})
 	}
 	for _, p := range tg.needTracers() {
-		if p.birth == nil {
+		if p.Birth == nil {
 			out = append(out, LeftOut{PID: pid, Event: &p.Ev.Event, Place: p.Where.Name, Why: p.needsTracer()})
 		}
 	}
@@ -128,7 +129,7 @@ func (tg *Target) needTracers() []*Placed {
 	for p := range tg.Placed {
 		switch {
 		case p.needsTracer() == "":
-		case p.Why == whyOther && p.data == nil && !p.user.handles():
+		case p.Why == planner.WhyOther && p.data == nil && !p.user.handles():
 			others = append(others, p)
 		default:
 			own = append(own, p)
@@ -170,7 +171,7 @@ func (tg *Target) between(p *Placed) bool {
 	if p.ByExits != nil {
 		wants = slices.Concat(wants, p.ByExits.Exits)
 	}
-	return slices.ContainsFunc(wants, func(w PatchRequest) bool {
+	return slices.ContainsFunc(wants, func(w planner.Request) bool {
 		q := tg.Patches.Covering(w.Site.Addr, 1)
 		return q != nil && q.Plan.Tactic == plan.ShortJump
 	})
@@ -262,7 +263,7 @@ func (tg *Target) book() (*book.Book, error) {
 	}
 	layouts := map[string]int{}
 	for _, p := range tg.Feed.all() {
-		text, err := p.prog.Portable()
+		text, err := p.Program.Portable()
 		if err != nil {
 			return nil, err
 		}
@@ -274,7 +275,7 @@ func (tg *Target) book() (*book.Book, error) {
 		}
 		one := book.Probe{
 			ID: p.Id, Group: p.Ev.Group, Event: p.Ev.Name, Return: p.Ev.Return, Def: p.Def.Text, Module: p.Def.Place.Module,
-			Layout: n, Times: detour.TimeSlots(p.prog), Addr: uint64(p.Where.Addr), Func: p.fn, How: p.Tactic.String(),
+			Layout: n, Times: detour.TimeSlots(p.Program), Addr: uint64(p.Where.Addr), Func: p.fn, How: p.Tactic.String(),
 		}
 		one.Symbol, one.Off, one.Size, _, _ = tg.Space.SymbolizeShort(p.Where.Addr)
 		b.Probes = append(b.Probes, one)
@@ -287,7 +288,7 @@ func (t *Feed) all() (out []*Placed) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	for _, p := range t.Ids {
-		if p != nil && !p.removed && p.birth == nil {
+		if p != nil && !p.removed && p.Birth == nil {
 			out = append(out, p)
 		}
 	}

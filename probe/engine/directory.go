@@ -195,7 +195,7 @@ func (t *Feed) read(id uint32) *feed.Probe {
 // reading gives what a reader knows of the probe.
 func (p *Placed) reading() *feed.Probe {
 	x := feed.Probe{
-		Event: &p.Ev.Event, Program: p.prog, Counts: &p.Ev.counts, Space: p.feed.Space,
+		Event: &p.Ev.Event, Program: p.Program, Counts: &p.Ev.counts, Space: p.feed.Space,
 		Addr: p.Where.Addr, Func: p.fn, Times: p.timeSlots, Watches: p.data != nil,
 	}
 	if p.user != nil {

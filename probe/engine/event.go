@@ -6,13 +6,11 @@ import (
 	"sync/atomic"
 
 	"kprobe/fetch"
-	"kprobe/probe/detour"
 	"kprobe/probe/feed"
-	"kprobe/probe/plan"
+	"kprobe/probe/planner"
 	"kprobe/probe/results"
 	"kprobe/probe/ring"
 	"kprobe/probe/triggers"
-	"kprobe/symbols"
 )
 
 // Event is an Event with its counters and its places.
@@ -183,33 +181,37 @@ func (e *Event) Own() results.Stats {
 	return st
 }
 
+// newPlaced makes a probe of an event, with what plans know of it by now.
+func newPlaced(tg *Target, ev *Event, d *fetch.Def, facts planner.Probe) *Placed {
+	p := &Placed{Ev: ev, Def: d, target: tg, Probe: facts}
+	p.Owner = p
+	return p
+}
+
+// PlacedOf is the probe that a request of a plan is of.
+func PlacedOf(w planner.Request) *Placed { return w.P.Owner.(*Placed) }
+
 // Placed is one definition of an event at one place of one target.
 type Placed struct {
-	Ev     *Event
-	Def    *fetch.Def
-	user   *Handlers // of the probe that was registered; nil: it was defined
-	prog   *fetch.Program
-	target *Target
-	feed   *Feed
-	Id     uint32 // in the memory file
+	Ev            *Event
+	Def           *fetch.Def
+	user          *Handlers // of the probe that was registered; nil: it was defined
+	target        *Target
+	feed          *Feed
+	planner.Probe // what plans know of it: its number, program and place, and how it is armed
 	// timeSlots are where, in its records, values of time are raw counts of
 	// the time stamp counter; nil: they are nanoseconds, or there are none.
 	timeSlots []int
-	Where     *symbols.Site // where it was asked for: its own request's, nearly always
-	facts
-	course
-	data           *watchpoint         // what it watches; nil: it is at code
-	birth          *detour.Birth       // what is all that it does: it is kprobe's own
-	triggers       []*triggers.Trigger // by the numbers of its program's conditions
-	wants          []PatchRequest      // what it takes to arm it
-	seq            uint64              // order in which the target's places came
-	breakpointOnly string              // why it stays a breakpoint whatever is planned; "": it doesn't
-	removed        bool                // it was taken out: hits under way are nobody's
-	Optimized      bool                // by a jump, now
-	bins           *placedBins         // what its detours count instead of recording; nil: they record
-	wasOff         bool                // switched off before the end of the run switched all off
-	fn             string              // readable name of the function, for returns
-	read           *feed.Probe         // what its feed's reader knows of it
+	data      *watchpoint         // what it watches; nil: it is at code
+	triggers  []*triggers.Trigger // by the numbers of its program's conditions
+	wants     []planner.Request   // what it takes to arm it
+	seq       uint64              // order in which the target's places came
+	removed   bool                // it was taken out: hits under way are nobody's
+	Optimized bool                // by a jump, now
+	bins      *placedBins         // what its detours count instead of recording; nil: they record
+	wasOff    bool                // switched off before the end of the run switched all off
+	fn        string              // readable name of the function, for returns
+	read      *feed.Probe         // what its feed's reader knows of it
 	// Of return probes:
 	pool  *pool
 	watch watch
@@ -221,25 +223,6 @@ type Placed struct {
 	// the entry.
 	alone bool
 	never bool // no instruction of the function returns
-	goABI bool // its calls are recognised by goroutine, its exits are sites
-}
-
-// course is how a probe is armed: a plan has one for each of its probes, and what is
-// committed is the probe's.
-type course struct {
-	Tactic plan.Tactic // how it is armed
-	Why    string      // why it isn't a better tactic
-	// byTrampolines is set where its calls return by return trampolines, as long as
-	// optimized says, or may have to in the end.
-	byTrampolines *trampolineProbe
-	// byExits is set where they are seen at its function's returns.
-	ByExits *ExitProbe
-	// analysed says that trapped is known: why its calls must be followed by
-	// breakpoints.
-	analysed bool
-	trapped  string
-	// landable says that its calls may return by return trampolines.
-	landable bool
 }
 
 // leavesByTrap reports whether some of its exits are breakpoints.

@@ -1,56 +1,14 @@
 package engine
 
 import (
-	"slices"
-
 	"kprobe/probe/assess"
-	"kprobe/probe/detour"
 	"kprobe/probe/exits"
 	"kprobe/probe/insn"
-	"kprobe/symbols"
 )
 
 // exitFinder finds exits of functions, while the process stays as it is.
 func (tg *Target) exitFinder() *exits.Finder {
-	return exits.New(tg.Space, tg.Proc, tg.assessor(), tg.funcs.leaving)
-}
-
-// exitRequest asks for a patch at an exit of the probe's function.
-func exitRequest(p *Placed, x exits.Exit) PatchRequest {
-	return PatchRequest{Place: x.Place, P: p, Kind: WantExit, pop: x.Pop, passing: x.Passing, conditional: x.Conditional, open: x.Open}
-}
-
-// within reports whether the place is in the function of another.
-func (w *PatchRequest) within(at symbols.Site) bool {
-	return w.Site.Module == at.Module && w.Site.Func.Start == at.Func.Start
-}
-
-// ownExits asks for a patch at each instruction by which a Go function is left. A
-// jump into another function leaves it too: its hit is recorded before that
-// function runs.
-func ownExits(x *exits.Finder, f *assess.Function, w symbols.Site, p *Placed) (out []PatchRequest, err error) {
-	list, err := x.Own(f, w)
-	for _, e := range list {
-		out = append(out, exitRequest(p, e))
-	}
-	return out, err
-}
-
-// leavings asks for patches where the function of a return probe may return. The error
-// says why that isn't known.
-func (o *planner) leavings(w PatchRequest) (*ExitProbe, error) {
-	found, err := o.ground.exits.Of(w.Site, w.P.onward)
-	if err != nil {
-		return nil, err
-	}
-	l := &ExitProbe{noted: noted{probe: w.P}, open: found.Open, plain: found.Plain && len(found.List) > 0}
-	for _, x := range found.List {
-		l.Exits = append(l.Exits, exitRequest(w.P, x))
-	}
-	l.own = len(l.Exits) > 0 && !slices.ContainsFunc(l.Exits, func(e PatchRequest) bool {
-		return e.passing != detour.NotPassing || !e.within(w.Site)
-	})
-	return l, nil
+	return exits.New(tg.Space, tg.Proc, tg.assessor(), tg.funcs.Leaving)
 }
 
 // describeExits notes how the function is left: what its returns pop, and

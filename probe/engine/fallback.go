@@ -26,7 +26,7 @@ func (tg *Target) catchFor(ctx context.Context, list []*Patch) error {
 	a.Table.Reserve(caught(list))
 	for _, p := range list {
 		for s := range p.allStages() {
-			if err := f.catchCopy(a.Table, s.moved(), s.CopyAt); err != nil {
+			if err := f.catchCopy(a.Table, s.Moved(), s.CopyAt); err != nil {
 				return err
 			}
 			if s.Detour == nil {
@@ -64,7 +64,7 @@ func (tg *Target) catchFor(ctx context.Context, list []*Patch) error {
 func caught(list []*Patch) (n int) {
 	for _, p := range list {
 		for s := range p.allStages() {
-			if n += len(s.code) / 8; s.Detour == nil {
+			if n += len(s.Code) / 8; s.Detour == nil {
 				continue
 			}
 			n += len(s.Detour.Faults) + len(s.Detour.Asks)
@@ -115,11 +115,11 @@ func (s *stage) Pushes() iter.Seq[detour.Push] {
 				return
 			}
 		}
-		if s.trampolines == nil {
+		if s.Trampolines == nil {
 			return
 		}
-		for n := range s.trampolines.Count() {
-			if !yield(s.trampolines.StubPush(n + 1)) {
+		for n := range s.Trampolines.Count() {
+			if !yield(s.Trampolines.StubPush(n + 1)) {
 				return
 			}
 		}

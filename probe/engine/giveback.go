@@ -27,7 +27,7 @@ func (tg *Target) giveBack(ctx context.Context, list []*retired) {
 			for q := p; q != nil; q = q.island {
 				gone[q] = true
 				for _, s := range q.Stages {
-					touched[tg.Area.Code.Holds(s.base)] = true
+					touched[tg.Area.Code.Holds(s.Base)] = true
 				}
 			}
 		}
@@ -37,7 +37,7 @@ func (tg *Target) giveBack(ctx context.Context, list []*retired) {
 	}
 	tg.forgetPatches(gone)
 	for _, st := range tg.Patches.Stages {
-		delete(touched, tg.Area.Code.Holds(st.base))
+		delete(touched, tg.Area.Code.Holds(st.Base))
 	}
 	for p := range touched {
 		if p == nil || !p.Detours {
@@ -71,7 +71,7 @@ func (tg *Target) forgetPatches(gone map[*Patch]bool) {
 			continue
 		}
 		delete(ps.owner, s)
-		forgetCopy(tg.Area.Table, s.moved(), s.CopyAt)
+		forgetCopy(tg.Area.Table, s.Moved(), s.CopyAt)
 		if s.Detour == nil {
 			continue
 		}
@@ -91,7 +91,7 @@ func (tg *Target) forgetPatches(gone map[*Patch]bool) {
 	clear(ps.Stages[len(stages):])
 	ps.Stages = stages
 	for p := range gone {
-		ps.pages.drop(p)
+		ps.pages.Drop(p)
 	}
 }
 
@@ -101,8 +101,8 @@ func (tg *Target) codeSpace(maps []symbols.Mapping) *plan.Space {
 	space := plan.NewSpace(memory.FreeRanges(maps))
 	used := map[*memory.Arena]uint64{}
 	for _, s := range tg.Patches.Stages {
-		if p := tg.Area.Code.Holds(s.base); p != nil {
-			used[p] = max(used[p], uint64(s.base)+uint64(s.size))
+		if p := tg.Area.Code.Holds(s.Base); p != nil {
+			used[p] = max(used[p], uint64(s.Base)+uint64(s.Size))
 		}
 	}
 	for _, p := range tg.Area.Code.All() {

@@ -6,8 +6,7 @@ import (
 	"time"
 
 	"kprobe/probe/detour"
-	"kprobe/probe/exits"
-	"kprobe/probe/gocode"
+	"kprobe/probe/planner"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
@@ -25,67 +24,18 @@ import (
 // same keys. A change from jumps to breakpoints takes over the calls that are under
 // way; one back would lose them, and isn't made.
 
-// jumps reports whether a want is the exit of a Go function that goes by jumps:
-// those are in byExits.
-func (o *planner) jumps(w PatchRequest) bool {
-	return w.Kind == WantExit && w.P.goABI && o.course(w.P).ByExits != nil
-}
-
-// goCalls judges the return probes of Go functions in a batch, and lists those of
-// exits.
-func (o *planner) goCalls(ws []PatchRequest) (goes []*Placed) {
-	for _, w := range ws {
-		if w.Kind == requestReturn && w.P.goABI && o.followReturn(w) == "" {
-			goes = append(goes, w.P)
-		}
-	}
-	return goes
-}
-
-// followGo says why the calls of a Go function must be followed by breakpoints; ""
-// if by its exits.
-func (o *planner) followGo(w PatchRequest) (*ExitProbe, string) {
-	f, err := o.ground.code.of(w.Site)
-	if err != nil {
-		return nil, err.Error()
-	}
-	if need := w.P.prog.NeedsTracer(); need != "" {
-		return nil, need + " can be had by the tracer only"
-	}
-	if !f.GoCode(o.ground.golang.Of(w.Site.Module.File)).KeepsG() {
-		return nil, "it is not of Go's compiler or doesn't check its stack: its goroutine isn't known, or there may be no room for a detour"
-	}
-	list, err := ownExits(o.ground.exits, f, *w.P.Where, w.P)
-	if err != nil {
-		return nil, err.Error()
-	}
-	if len(list) > exits.Most {
-		return nil, "it has too many exits"
-	}
-	for i := range list {
-		e := &list[i]
-		if e.conditional {
-			return nil, "it leaves the function or not at " + e.Site.Name + ", as the flags say"
-		}
-		if e.stack, _ = o.goStack(f, *e); e.stack.Room != gocode.Checked {
-			return nil, "there may be no room for a detour at " + e.Site.Name
-		}
-	}
-	return &ExitProbe{noted: noted{probe: w.P}, Exits: list}, ""
-}
-
 // withGo is a patch with all that goes with it when it makes way: the other patches
 // of Go functions' return probes that it serves, and of theirs.
 func (tg *Target) withGo(p *Patch) (list []*Patch, goes []*Placed) {
 	list = []*Patch{p}
 	for i := 0; i < len(list); i++ { // grows
 		for _, w := range list[i].Wants {
-			if !w.P.goABI || w.P.ByExits == nil || slices.Contains(goes, w.P) {
+			if !w.P.GoABI || w.P.ByExits == nil || slices.Contains(goes, PlacedOf(w)) {
 				continue
 			}
-			goes = append(goes, w.P)
+			goes = append(goes, PlacedOf(w))
 			for _, q := range tg.Patches.List {
-				if q.Armed && !slices.Contains(list, q) && slices.Contains(q.Probes(), w.P) {
+				if q.Armed && !slices.Contains(list, q) && slices.Contains(q.Probes(), PlacedOf(w)) {
 					list = append(list, q)
 				}
 			}
@@ -129,13 +79,13 @@ func (tg *Target) amongCalls(goes []*Placed, stopped []*tracee.Thread) bool {
 			return false // gone
 		}
 		st, at := tg.StageOf(regs)
-		return st != nil && st.Way != nil && slices.Contains(goes, st.Way.of()) && tg.Patches.Recording(symbols.Addr(at.Rip))
+		return st != nil && st.Way != nil && slices.Contains(goes, st.Way.Of().Owner.(*Placed)) && tg.Patches.Recording(symbols.Addr(at.Rip))
 	})
 }
 
 // adoptCalls makes the calls that are under way ones that are followed by
 // breakpoints.
-func (tg *Target) adoptCalls(p *Placed, l *ExitProbe) {
+func (tg *Target) adoptCalls(p *Placed, l *planner.ExitWay) {
 	mem := make([]byte, l.Calls.Size())
 	if _, err := tg.Proc.ReadMemory(mem, symbols.Addr(l.Calls.Addr)); err != nil {
 		tg.Engine.Logf("%s: calls that are under way are not followed: %v", p.Where.Name, err)
@@ -149,7 +99,7 @@ func (tg *Target) adoptCalls(p *Placed, l *ExitProbe) {
 		g, distance := detour.GoCall(in.Slot)
 		x.Probe, x.Pop, x.TGID, x.Return, x.Time = p, p.pop, tg.Proc.PID(), symbols.Addr(in.Return), tg.Engine.now
 		x.Key = callKey{PID: tg.Proc.PID(), G: g, SP: distance}
-		x.Entry = append(x.Entry[:0], l.Calls.Entry(mem, in.Number)[:p.prog.EntrySize()]...)
+		x.Entry = append(x.Entry[:0], l.Calls.Entry(mem, in.Number)[:p.Program.EntrySize()]...)
 		tg.calls.Enter(x, func(old *Instance) bool { return old.Probe == p })
 	}
 }

@@ -55,7 +55,7 @@ func (s *Engine) record(p *Placed, entry []byte, ret symbols.Addr) {
 	if on := t.on(); !on && len(p.triggers) == 0 || t.expired(s.tsc) {
 		return
 	}
-	rec, pass := p.prog.Eval(&s.ctx, s.rec[:0])
+	rec, pass := p.Program.Eval(&s.ctx, s.rec[:0])
 	s.rec = rec[:0]
 	if !pass {
 		if t.on() {

@@ -158,7 +158,7 @@ func (s *Engine) injectAt(p *Placed) {
 	if s.Stopping || p.removed || !p.feed.enabled(p) {
 		return
 	}
-	rec, pass := p.prog.Eval(&s.ctx, s.rec[:0])
+	rec, pass := p.Program.Eval(&s.ctx, s.rec[:0])
 	s.rec = rec[:0]
 	if !pass || !s.Inject.due(p.target) {
 		p.feed.producer.Count(s.ctx.CPU, p.Id, ring.CounterFiltered, 1)

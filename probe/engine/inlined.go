@@ -2,6 +2,7 @@ package engine
 
 import (
 	"kprobe/fetch"
+	"kprobe/probe/planner"
 	"kprobe/symbols"
 )
 
@@ -41,8 +42,8 @@ func inlined(space *symbols.Space, d *fetch.Def, places []symbols.Site) []symbol
 // resolveInlined adds the inlined instances. What the definition asks for may
 // not be there: $argN has no meaning in the middle of another function. Such an
 // instance is left out, and said.
-func (tg *Target) resolveInlined(d *fetch.Def, ev *Event, places []symbols.Site) []PatchRequest {
-	var out []PatchRequest
+func (tg *Target) resolveInlined(d *fetch.Def, ev *Event, places []symbols.Site) []planner.Request {
+	var out []planner.Request
 	for _, site := range inlined(tg.Space, d, places) {
 		more, err := tg.place(d, ev, site)
 		if err != nil {

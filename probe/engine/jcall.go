@@ -11,9 +11,9 @@ import (
 // stopped; ok is false where one can't be read.
 func (s *Engine) bindEntry(p *Placed, r *regs.Regs) (run func() (skip bool), ok bool) {
 	s.ctx.Entry = nil
-	rec, _ := p.prog.Eval(&s.ctx, s.rec[:0])
+	rec, _ := p.Program.Eval(&s.ctx, s.rec[:0])
 	s.rec = rec[:0]
-	vals, err := p.prog.Decode(rec, nil)
+	vals, err := p.Program.Decode(rec, nil)
 	if err != nil {
 		return nil, false
 	}
@@ -27,7 +27,7 @@ func (p *Placed) deliver(h *results.Hit) (err error) {
 		p.Ev.counts.Lost.Add(1)
 		return nil
 	}
-	vals, err := p.prog.Decode(h.Data, nil)
+	vals, err := p.Program.Decode(h.Data, nil)
 	if err != nil {
 		p.Ev.counts.Lost.Add(1)
 		return err

@@ -1,8 +1,6 @@
 package engine
 
-import (
-	"testing"
-)
+import "testing"
 
 // TestJccTaken compares with the conditions spelled out, for every condition
 // and every combination of the flags that matter.

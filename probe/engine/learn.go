@@ -8,20 +8,21 @@ import (
 
 	"kprobe/internal/procfs"
 	"kprobe/probe/detour"
+	"kprobe/probe/planner"
 	"kprobe/probe/ring"
 	"kprobe/probe/tracee"
 )
 
 // learn finds out what a plan of a change needs to know of the process that takes more
 // than reading: where its threads have their numbers, and what its clock says.
-func (tg *Target) learn(c *changeset) error {
+func (tg *Target) learn(ws []planner.Request) error {
 	if tg.Engine.Opts.NoOptimize {
 		return nil
 	}
 	jumps, clock := false, false
-	for _, w := range c.requests(tg) {
-		needs := !clock && detour.NeedsClock(w.P.prog)
-		if (!jumps || needs) && w.trapsByKind() == "" && w.trapsByPlace() == "" {
+	for _, w := range ws {
+		needs := !clock && detour.NeedsClock(w.P.Program)
+		if (!jumps || needs) && w.TrapsByKind() == "" && w.TrapsByPlace() == "" {
 			jumps, clock = true, clock || needs
 		}
 	}
@@ -55,7 +56,7 @@ func (tg *Target) findParams() error {
 		Clock: uint64(tg.Area.File.Addr(l.Header.Off + ring.ClockOff)), Probes: uint64(tg.Area.File.Addr(l.Header.Off + ring.ProbesOff)),
 		Control: uint64(tg.Area.File.Addr(l.Control.Off)), Kinds: uint64(tg.Area.File.Addr(l.Kind(0))), Gate: uint64(tg.gate()),
 		PID: tg.Proc.PID(), Rdpid: procfs.CPUHas("rdpid"), FSGSBase: procfs.CPUHas("fsgsbase"),
-		Nested: tg.Feed.Numbers != nil, NoSyscall: tracee.Filtered(tg.Proc.PID()), NoProc: !ownProc(tg.Proc.PID()), StackEnd: stackEndOf(tg.Space.Mappings()),
+		Nested: tg.Feed.Numbers != nil, NoSyscall: tracee.Filtered(tg.Proc.PID()), NoProc: !ownProc(tg.Proc.PID()), StackEnd: planner.StackEnd(tg.Space.Mappings()),
 	}
 	var why string
 	switch {

@@ -13,6 +13,7 @@ import (
 	"kprobe/fetch"
 	"kprobe/probe/assess"
 	"kprobe/probe/detour"
+	"kprobe/probe/planner"
 	"kprobe/probe/results"
 	"kprobe/probe/ring"
 	"kprobe/probe/survey"
@@ -68,7 +69,7 @@ func (tg *Target) layBirths(ctx context.Context) (why string, err error) {
 	if why != "" {
 		return why, nil
 	}
-	var ws []PatchRequest
+	var ws []planner.Request
 	for _, b := range places {
 		sides := []bool{false}
 		if b.counted() {
@@ -88,9 +89,9 @@ func (tg *Target) layBirths(ctx context.Context) (why string, err error) {
 	}
 	drop := map[*Placed]bool{}
 	for _, w := range ws {
-		w.P.feed.leave(w.P, true) // nobody is shown it
-		drop[w.P] = true
-		if !w.P.Optimized || !w.P.Tactic.Jump() {
+		PlacedOf(w).feed.leave(PlacedOf(w), true) // nobody is shown it
+		drop[PlacedOf(w)] = true
+		if !PlacedOf(w).Optimized || !w.P.Tactic.Jump() {
 			why = fmt.Sprintf("no jump can be laid at %s, which may make tasks: %s", w.Site.Name, w.P.Why)
 		}
 	}
@@ -103,7 +104,7 @@ func (tg *Target) layBirths(ctx context.Context) (why string, err error) {
 }
 
 // birthRequest makes the probe of one side of a place.
-func (tg *Target) birthRequest(b bornAt, behind bool) (w PatchRequest, err error) {
+func (tg *Target) birthRequest(b bornAt, behind bool) (w planner.Request, err error) {
 	v := b.Before
 	if behind {
 		v = b.Behind
@@ -129,8 +130,8 @@ func (tg *Target) birthRequest(b bornAt, behind bool) (w PatchRequest, err error
 	if birth.Number = b.Number; b.Number == survey.AnyNumber {
 		birth.Number, birth.From = 0, numberOf(b.From)
 	}
-	p := &Placed{Ev: ev, Def: def, prog: prog, target: tg, Where: &at, birth: birth}
-	return PatchRequest{Place: &place, P: p, Kind: requestEntry}, nil
+	p := newPlaced(tg, ev, def, planner.Probe{Program: prog, Where: &at, Birth: birth})
+	return planner.Request{Place: &place, P: &p.Probe, Kind: planner.Entry}, nil
 }
 
 // numberOf is the chain of a number. The registers of both have the numbers of their
@@ -207,7 +208,7 @@ func (tg *Target) makers(stopped []*tracee.Thread) (n int, ok bool) {
 			return 0, false // gone
 		}
 		pc := symbols.Addr(regs.Rip)
-		if st := tg.Patches.StageAt(pc); st != nil && slices.ContainsFunc(st.wants, func(w PatchRequest) bool { return w.P.birth != nil }) {
+		if st := tg.Patches.StageAt(pc); st != nil && slices.ContainsFunc(st.Wants, func(w planner.Request) bool { return w.P.Birth != nil }) {
 			return 0, false
 		}
 		b := tg.births.at(pc)

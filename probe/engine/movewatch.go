@@ -23,7 +23,7 @@ func (tg *Target) moveWatch(p *Placed, t *triggers.Trigger, rec []byte) {
 	const nothing = symbols.Addr(symbols.NoData)
 	at := nothing
 	if t.Field != "" {
-		v, ok := p.prog.Number(p.prog.Scalar(t.Field), rec)
+		v, ok := p.Program.Number(p.Program.Scalar(t.Field), rec)
 		if !ok {
 			return // it couldn't be read
 		}

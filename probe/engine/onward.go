@@ -1,8 +1,6 @@
 package engine
 
 import (
-	"slices"
-
 	"kprobe/fetch"
 	"kprobe/probe/detour"
 	"kprobe/symbols"
@@ -21,14 +19,6 @@ import (
 // If the probe of the function that the jump led to is removed while it runs, the return
 // of the one that jumped is not seen: its row goes with the call that takes its slot.
 
-// jumpsOn is where the jump of the stage leads; nil for a stage of anything else.
-func (s *stage) jumpsOn() *fetch.Chain {
-	if !s.leaves || len(s.wants) == 0 {
-		return nil
-	}
-	return s.wants[0].open
-}
-
 // fewEntries is up to how many entries are written one by one.
 const fewEntries = 64
 
@@ -37,9 +27,9 @@ func (tg *Target) noteEntries(list []*Patch) {
 	fresh := map[*detour.Noting][]int{}
 	for _, p := range list {
 		for st := range p.allStages() {
-			if x := st.exits(); x != nil && !st.leaves && x.noting != nil {
-				if i := x.noting.Put(uint64(x.probe.Where.Addr)); i >= 0 {
-					fresh[x.noting] = append(fresh[x.noting], i)
+			if x := st.Exits(); x != nil && !st.Leaves && x.Noting != nil {
+				if i := x.Noting.Put(uint64(x.Probe.Where.Addr)); i >= 0 {
+					fresh[x.Noting] = append(fresh[x.Noting], i)
 				}
 			}
 		}
@@ -57,9 +47,9 @@ func (tg *Target) noteEntries(list []*Patch) {
 func (tg *Target) unnoteEntries(list []*Patch) {
 	for _, p := range list {
 		for st := range p.allStages() {
-			if x := st.exits(); x != nil && !st.leaves && x.noting != nil {
-				if i := x.noting.Drop(uint64(x.probe.Where.Addr)); i >= 0 {
-					tg.writeEntries(x.noting, []int{i})
+			if x := st.Exits(); x != nil && !st.Leaves && x.Noting != nil {
+				if i := x.Noting.Drop(uint64(x.Probe.Where.Addr)); i >= 0 {
+					tg.writeEntries(x.Noting, []int{i})
 				}
 			}
 		}
@@ -77,7 +67,7 @@ func (tg *Target) writeEntries(n *detour.Noting, words []int) {
 // where they return to: the thread is at a jump that leaves them. The session's context
 // is filled.
 func (s *Engine) followOnward(tg *Target, th *thread, st *stage) {
-	k, slot := st.exits().Calls, s.regs.GPR[fetch.SP]
+	k, slot := st.Exits().Calls, s.regs.GPR[fetch.SP]
 	mem := tg.callsOf(k, slot)
 	raw, err := tg.word(symbols.Addr(slot))
 	if mem == nil || err != nil {
@@ -91,15 +81,6 @@ func (s *Engine) followOnward(tg *Target, th *thread, st *stage) {
 		}
 		s.followRow(tg, th, p, symbols.Addr(slot), symbols.Addr(raw), k.Entry(mem, row.Number))
 	}
-}
-
-// passesTo is the set of functions to which calls of a stage's probes pass on by a jump that
-// only the program knows; nil: none do, as more than the number of the calls is wanted.
-func (l *ExitProbe) passesTo(ws []PatchRequest) *detour.Noting {
-	if slices.ContainsFunc(ws, func(w PatchRequest) bool { return !w.P.anywhere }) {
-		return nil
-	}
-	return l.noting
 }
 
 // followRow is enterOne for a call that was noted: it has left its function.
@@ -125,7 +106,7 @@ func (s *Engine) followRow(tg *Target, th *thread, p *Placed, slot, raw symbols.
 		s.miss(p)
 		return
 	}
-	in.Entry = append(in.Entry[:0], entry[:p.prog.EntrySize()]...)
+	in.Entry = append(in.Entry[:0], entry[:p.Program.EntrySize()]...)
 	tg.calls.Enter(in, func(old *Instance) bool {
 		if old.Time == in.Time && old.TID == in.TID && old.Probe != in.Probe {
 			return false // of this very call, too

@@ -15,16 +15,16 @@ func (tg *Target) OpenCalls() []results.OpenCall {
 	var out []results.OpenCall
 	now := tickClock(tg.Engine)
 	for p := range tg.Placed {
-		if p.removed || p.prog == nil {
+		if p.removed || p.Program == nil {
 			continue
 		}
 		one := func(in detour.Instance, entry []byte) {
 			c := results.OpenCall{TID: p.feed.Numbers.Outside(in.TID), Func: p.fn, Event: p.Ev.Group + "/" + p.Ev.Name, Slot: symbols.Addr(in.Slot), Return: symbols.Addr(in.Real)}
-			if p.goABI {
+			if p.GoABI {
 				c.G, _ = detour.GoCall(in.Slot)
 				c.TID, c.Slot = 0, 0
 			}
-			if v, ok := entryTime(p.prog, entry); ok {
+			if v, ok := entryTime(p.Program, entry); ok {
 				c.Entry = v
 				if p.timeSlots != nil {
 					c.Entry = now(v)
@@ -42,7 +42,7 @@ func (tg *Target) OpenCalls() []results.OpenCall {
 				continue
 			}
 			for _, in := range pool.Used(mem) {
-				if way.owns(mem, in.Number, p) {
+				if way.Owns(mem, in.Number, &p.Probe) {
 					one(in, pool.Entry(mem, in.Number))
 				}
 			}

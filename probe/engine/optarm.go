@@ -14,6 +14,7 @@ import (
 	"kprobe/internal/procfs"
 	"kprobe/probe/insn"
 	"kprobe/probe/plan"
+	"kprobe/probe/planner"
 	"kprobe/probe/ring"
 	"kprobe/probe/survey"
 	"kprobe/probe/tracee"
@@ -32,40 +33,35 @@ func ownProc(pid int) bool {
 	return err == nil && at == "/"
 }
 
-// readBefore notes the bytes that a patch replaces: the file's, which prove
-// compared with the memory.
-func (tg *Target) readBefore(p *Patch) error {
-	if p.island != nil {
-		if err := tg.readBefore(p.island); err != nil {
-			return err
-		}
-	}
+// readBefore gives the bytes that a jump replaces, without its island: the file's, which
+// prove compared with the memory.
+func (tg *Target) readBefore(p *plan.Patch) ([]plan.Write, error) {
 	if err := tg.covered(p); err != nil {
-		return fmt.Errorf("%v: %w", symbols.Addr(p.Plan.At), err)
+		return nil, fmt.Errorf("%v: %w", symbols.Addr(p.At), err)
 	}
-	p.before = make([]plan.Write, 0, len(p.Plan.Writes))
-	for _, w := range p.Plan.Writes {
+	before := make([]plan.Write, 0, len(p.Writes))
+	for _, w := range p.Writes {
 		m := tg.Space.ModuleAt(symbols.Addr(w.At))
 		if m == nil || m.File == nil {
-			return errNoFile
+			return nil, errNoFile
 		}
 		if survey.Shared(m, symbols.Addr(w.At), len(w.Bytes)) {
-			return fmt.Errorf("%v: %s", symbols.Addr(w.At), survey.SharedRule)
+			return nil, fmt.Errorf("%v: %s", symbols.Addr(w.At), survey.SharedRule)
 		}
-		if off := w.At - p.Plan.At; w.At >= p.Plan.At && off+uint64(len(w.Bytes)) <= uint64(len(p.Plan.Displaced)) {
-			p.before = append(p.before, plan.Write{At: w.At, Bytes: p.Plan.Displaced[off:][:len(w.Bytes)]})
+		if off := w.At - p.At; w.At >= p.At && off+uint64(len(w.Bytes)) <= uint64(len(p.Displaced)) {
+			before = append(before, plan.Write{At: w.At, Bytes: p.Displaced[off:][:len(w.Bytes)]})
 			continue // covered has compared it
 		}
 		b, err := m.File.Text(m.Vaddr(symbols.Addr(w.At)), len(w.Bytes))
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if err := tg.pristine(symbols.Addr(w.At), b); err != nil {
-			return fmt.Errorf("%v: %w", symbols.Addr(w.At), err)
+			return nil, fmt.Errorf("%v: %w", symbols.Addr(w.At), err)
 		}
-		p.before = append(p.before, plan.Write{At: w.At, Bytes: b})
+		before = append(before, plan.Write{At: w.At, Bytes: b})
 	}
-	return nil
+	return before, nil
 }
 
 // Enter notes in the journal what a patch is about to write.
@@ -76,7 +72,7 @@ func (tg *Target) Enter(p *Patch) error {
 		}
 	}
 	for i, w := range p.Plan.Writes {
-		n, err := tg.Area.Journal.Change(w, p.before[i].Bytes, p.Plan.Detour, uint16(p.Plan.Tactic))
+		n, err := tg.Area.Journal.Change(w, p.Before[i].Bytes, p.Plan.Detour, uint16(p.Plan.Tactic))
 		if err != nil {
 			return err
 		}
@@ -150,8 +146,8 @@ func (p *Patch) arm() {
 	}
 	p.Armed = true
 	for _, w := range p.Wants {
-		if (w.Kind != WantExit || w.alone || w.notes) && !(w.Kind == requestExit && w.P.leavesByTrap()) {
-			w.P.feed.setTactic(w.P, p.Plan.Tactic)
+		if (w.Kind != planner.Exit || w.Alone || w.Notes) && !(w.Kind == planner.LoneExit && PlacedOf(w).leavesByTrap()) {
+			PlacedOf(w).feed.setTactic(PlacedOf(w), p.Plan.Tactic)
 		}
 	}
 	for _, x := range p.Probes() {
@@ -184,7 +180,7 @@ func (tg *Target) retirePatch(p *Patch) {
 func (tg *Target) Unoptimize(ctx context.Context, p *Patch) error {
 	tg = tg.main
 	list, goes := tg.withGo(p)
-	b := &batch{out: newOutgoing(), courses: map[*Placed]*course{}, text: tg.text}
+	b := &batch{out: newOutgoing(), Plan: &planner.Plan{Courses: map[*planner.Probe]*planner.Course{}, Text: tg.text}}
 	for _, p := range list {
 		b.out.addPatch(p)
 		for _, w := range p.Wants {
@@ -193,24 +189,24 @@ func (tg *Target) Unoptimize(ctx context.Context, p *Patch) error {
 				return err
 			}
 			w.Place = &found
-			c := b.courses[w.P]
+			c := b.Courses[w.P]
 			if c == nil {
-				now := w.P.course
+				now := w.P.Course
 				c = &now
-				b.courses[w.P] = c
+				b.Courses[w.P] = c
 			}
-			if w.Kind != WantExit {
+			if w.Kind != planner.Exit {
 				c.Tactic = plan.Breakpoint
-			} else if !w.P.goABI {
-				w.Kind, w.to = wantRedirect, p.leavesAt(w.Site.Addr)
+			} else if !w.P.GoABI {
+				w.Kind, w.To = planner.Redirect, p.leavesAt(w.Site.Addr)
 			}
-			b.traps = append(b.traps, w)
+			b.Traps = append(b.Traps, w)
 		}
 	}
 	for _, x := range goes {
-		b.courses[x].giveUpExits(true)
+		b.Courses[&x.Probe].GiveUpExits(true)
 	}
-	for _, c := range b.courses {
+	for _, c := range b.Courses {
 		c.Why = "another probe is under where its jump would be"
 	}
 	built, err := tg.build(ctx, b)
@@ -230,10 +226,10 @@ func (tg *Target) overlay(b []byte, a symbols.Addr) {
 			}
 		}
 	}
-	for _, p := range tg.Patches.pages.near(uint64(a), uint64(a)+uint64(len(b))) {
+	for _, p := range tg.Patches.pages.Near(uint64(a), uint64(a)+uint64(len(b))) {
 		for q := p; q != nil; q = q.island {
 			for i := range q.entries {
-				put(q.before[i].At, q.before[i].Bytes)
+				put(q.Before[i].At, q.Before[i].Bytes)
 			}
 		}
 	}
@@ -319,7 +315,7 @@ func (tg *Target) stepBack(t *tracee.Thread, st *stage, regs *unix.PtraceRegs) {
 	}
 	for _, x := range p.Probes() {
 		x.Why = "its instruction has faulted: only a breakpoint can tell a repaired fault from another hit"
-		x.breakpointOnly = x.Why
+		x.BreakpointOnly = x.Why
 	}
 	if site := tg.Sites[symbols.Addr(regs.Rip)]; site != nil {
 		tg.thread(t).fault(site, regs, true)

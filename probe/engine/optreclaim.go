@@ -68,7 +68,7 @@ func (t *Feed) missedReturns() (n uint64) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	for _, p := range t.Ids {
-		if p != nil && p.way() != nil {
+		if p != nil && p.Way() != nil {
 			n += t.counters.Probe(p.Id).Missed
 		}
 	}
@@ -109,15 +109,15 @@ func (tg *Target) ReclaimReturns() error {
 				}
 			}
 			for _, st := range tg.Patches.Stages {
-				if st.Way != nil && st.Way.outlives() && !busy[st.Way.At()] {
-					if err := tg.reclaimWay(st.Way, sps); err != nil {
+				if st.Way != nil && st.Way.Outlives() && !busy[st.Way.At()] {
+					if err := tg.reclaimWay(runningWay(st.Way), sps); err != nil {
 						return err
 					}
 				}
 			}
 			for _, l := range tg.ExitProbes {
 				if !busy[l.Calls.Addr] && (common || !l.Calls.Common) {
-					if err := tg.reclaimWay(l, sps); err != nil {
+					if err := tg.reclaimWay(exitReturns{l}, sps); err != nil {
 						return err
 					}
 				}
@@ -139,21 +139,20 @@ func (tg *Target) reclaimWay(w returnWay, sps []uint64) error {
 	if _, err := tg.Proc.ReadMemory(mem, symbols.Addr(at)); err != nil {
 		return err
 	}
-	suspects := w.suspects()
 	found := map[int]detour.Instance{}
 	freed := false
 	for _, in := range pool.Used(mem) {
 		if !w.abandoned(tg, in, sps) {
 			continue
 		}
-		if was, ok := (*suspects)[in.Number]; ok && was == in {
+		if was, ok := tg.suspects[at][in.Number]; ok && was == in {
 			pool.Free(mem, in.Number)
 			freed = true
 			continue
 		}
 		found[in.Number] = in
 	}
-	*suspects = found
+	tg.suspects[at] = found
 	if !freed {
 		return nil
 	}

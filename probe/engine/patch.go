@@ -11,6 +11,7 @@ import (
 	"kprobe/probe/detour"
 	"kprobe/probe/insn"
 	"kprobe/probe/plan"
+	"kprobe/probe/planner"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
@@ -22,70 +23,48 @@ import (
 // is in the text), retired (the text is restored; its detours stay until no
 // thread can be in them).
 type Patch struct {
-	Plan    *plan.Patch
-	before  []plan.Write   // what its writes replace, the original bytes
-	Wants   []PatchRequest // what it serves, each once
+	*planner.Patch
 	Stages  []*stage
 	entries []int // in the journal, one for each write
 	Armed   bool
 	island  *Patch // instructions that were moved out of the way; armed first
 }
 
-// stage is one piece of a patch's detour: the probes of one address, then the
-// displaced instructions up to the next stage or the jump back.
-type stage struct {
-	base   symbols.Addr
-	size   int
-	At     symbols.Addr   // the first displaced instruction
-	Detour *detour.Detour // nil: only copies
-	wants  []PatchRequest // what the detour serves
-	// way is the return probe whose code this is; nil: that of none. leaves says that it
-	// is an exit's.
-	Way    returnWay
-	leaves bool
-	// trampolines are the return trampolines in the code; nil: there are none.
-	trampolines *detour.Return
-	// code are the displaced instructions from at on, whose copies are at copyAt; the copies
-	// take copied bytes, and end without a jump back where open is set.
-	code   []byte
-	CopyAt symbols.Addr
-	Copied int
-	open   bool
-	// onward is where a thread is in the program that stands at the jump behind the
-	// copies, to the next stage; 0 if there is none.
-	onward symbols.Addr
-	text   []byte // until it is written
-	sketch *detour.Sketch
-}
+// stage is one piece of a patch's detour, in the target.
+type stage struct{ *planner.Stage }
 
-// exits is the return probe of exits whose code the stage is; nil: that of none.
-func (s *stage) exits() *ExitProbe {
-	x, _ := s.Way.(*ExitProbe)
-	return x
-}
-
-// moved are the stage's copies: made anew, as they are asked for seldom and stages are
-// many.
-func (s *stage) moved() insn.Moved {
-	if len(s.code) == 0 {
-		return insn.Moved{}
+// newPatch makes a jump of a plan one that can be armed.
+func newPatch(p *planner.Patch) *Patch {
+	out := &Patch{Patch: p, Stages: make([]*stage, len(p.Stages))}
+	all := make([]stage, len(p.Stages))
+	for i, st := range p.Stages {
+		all[i].Stage = st
+		out.Stages[i] = &all[i]
 	}
-	m, err := insn.RelocateWindow(s.code, uint64(s.At), uint64(s.CopyAt), insn.Options{NoJumpBack: s.open})
-	if err != nil {
-		return insn.Moved{} // they were made once
+	if p.Island != nil {
+		out.island = newPatch(p.Island)
 	}
-	return m
+	return out
 }
 
-func (s *stage) holds(pc symbols.Addr) bool {
-	return pc >= s.base && pc < s.base+symbols.Addr(s.size)
+// allStages are the stages of the patch and of its island.
+func (p *Patch) allStages() iter.Seq[*stage] {
+	return func(yield func(*stage) bool) {
+		for q := p; q != nil; q = q.island {
+			for _, s := range q.Stages {
+				if !yield(s) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // leavesAt is where the detours of the exits at an address start.
 func (p *Patch) leavesAt(a symbols.Addr) symbols.Addr {
 	for s := range p.allStages() {
-		if s.leaves && s.At == a {
-			return s.base
+		if s.Leaves && s.At == a {
+			return s.Base
 		}
 	}
 	return 0
@@ -100,38 +79,9 @@ func (p *Patch) covers(a symbols.Addr, n int) bool {
 func (p *Patch) Probes() []*Placed {
 	out := make([]*Placed, len(p.Wants))
 	for i, w := range p.Wants {
-		out[i] = w.P
+		out[i] = PlacedOf(w)
 	}
 	return out
-}
-
-// Entry is where a thread that arrives at an address of the patched window
-// must go on: at the detour of a probe there, or at the copy.
-func (p *Patch) Entry(a symbols.Addr) (symbols.Addr, bool) {
-	for _, s := range p.Stages {
-		if s.At == a {
-			return s.base, true
-		}
-		if a > s.At && a < s.At+symbols.Addr(len(s.code)) {
-			if off, ok := s.moved().Copy(uint64(a)); ok {
-				return s.CopyAt + symbols.Addr(off), true
-			}
-		}
-	}
-	return 0, false
-}
-
-// allStages are the stages of the patch and of its island.
-func (p *Patch) allStages() iter.Seq[*stage] {
-	return func(yield func(*stage) bool) {
-		for q := p; q != nil; q = q.island {
-			for _, s := range q.Stages {
-				if !yield(s) {
-					return
-				}
-			}
-		}
-	}
 }
 
 // Guards gives the guards of the patch and of its island, and where a thread that
@@ -151,7 +101,7 @@ func (p *Patch) Guards() iter.Seq2[plan.Guard, symbols.Addr] {
 // patches finds patches and stages by address.
 type patches struct {
 	List   []*Patch
-	pages  pageIndex
+	pages  planner.PageIndex[*Patch]
 	Stages []*stage // by base
 	owner  map[*stage]*Patch
 	Guards map[symbols.Addr]symbols.Addr // address of a guard → where to go on
@@ -162,7 +112,7 @@ type patches struct {
 
 func newPatches() *patches {
 	return &patches{
-		pages: pageIndex{},
+		pages: planner.PageIndex[*Patch]{},
 		owner: map[*stage]*Patch{}, noRoom: map[symbols.Addr]*stage{}, Guards: map[symbols.Addr]symbols.Addr{}, faults: map[symbols.Addr]symbols.Addr{},
 		asks: map[symbols.Addr]detour.Ask{},
 	}
@@ -171,7 +121,7 @@ func newPatches() *patches {
 func (ps *patches) add(list []*Patch) {
 	for _, p := range list {
 		ps.List = append(ps.List, p)
-		ps.pages.add(p)
+		ps.pages.Add(p)
 		for q := p; q != nil; q = q.island {
 			for _, s := range q.Stages {
 				ps.Stages = append(ps.Stages, s)
@@ -194,13 +144,13 @@ func (ps *patches) add(list []*Patch) {
 			ps.Guards[symbols.Addr(g.At)] = to
 		}
 	}
-	sort.Slice(ps.Stages, func(i, j int) bool { return ps.Stages[i].base < ps.Stages[j].base })
+	sort.Slice(ps.Stages, func(i, j int) bool { return ps.Stages[i].Base < ps.Stages[j].Base })
 }
 
 // StageAt finds the stage that holds pc.
 func (ps *patches) StageAt(pc symbols.Addr) *stage {
-	i := sort.Search(len(ps.Stages), func(i int) bool { return ps.Stages[i].base > pc })
-	if i > 0 && ps.Stages[i-1].holds(pc) {
+	i := sort.Search(len(ps.Stages), func(i int) bool { return ps.Stages[i].Base > pc })
+	if i > 0 && ps.Stages[i-1].Holds(pc) {
 		return ps.Stages[i-1]
 	}
 	return nil
@@ -208,7 +158,7 @@ func (ps *patches) StageAt(pc symbols.Addr) *stage {
 
 // LongJump finds the armed patch whose short jump leads to the jump at pc.
 func (ps *patches) LongJump(pc symbols.Addr) *Patch {
-	for _, p := range ps.pages.near(uint64(pc), uint64(pc)+1) {
+	for _, p := range ps.pages.Near(uint64(pc), uint64(pc)+1) {
 		if p.Armed && p.Plan.LongJump() == uint64(pc) {
 			return p
 		}
@@ -218,7 +168,7 @@ func (ps *patches) LongJump(pc symbols.Addr) *Patch {
 
 // Covering finds an armed patch to which any of n bytes at a belongs.
 func (ps *patches) Covering(a symbols.Addr, n int) *Patch {
-	for _, p := range ps.pages.near(uint64(a), uint64(a)+uint64(n)) {
+	for _, p := range ps.pages.Near(uint64(a), uint64(a)+uint64(n)) {
 		if p.Armed && p.covers(a, n) {
 			return p
 		}
@@ -230,15 +180,15 @@ func (ps *patches) Covering(a symbols.Addr, n int) *Patch {
 // instructions of a stage: before or behind the one it is at.
 func (s *stage) InCopy(regs *unix.PtraceRegs, mem symbols.Memory) (*unix.PtraceRegs, insn.State, bool) {
 	off := int(symbols.Addr(regs.Rip) - s.CopyAt)
-	if off == s.Copied && s.onward != 0 {
+	if off == s.Copied && s.Onward != 0 {
 		out := *regs
-		out.Rip = uint64(s.onward)
+		out.Rip = uint64(s.Onward)
 		return &out, insn.After, true
 	}
 	if symbols.Addr(regs.Rip) < s.CopyAt || off >= s.Copied {
 		return nil, 0, false
 	}
-	pt := s.moved().Where(off)
+	pt := s.Moved().Where(off)
 	out, ok := area.AtPoint(pt, regs, mem)
 	return out, pt.State, ok
 }
@@ -251,7 +201,7 @@ func (s *stage) Leave(regs *unix.PtraceRegs, mem symbols.Memory) (*unix.PtraceRe
 		return out, true
 	}
 	if s.Way != nil {
-		return s.Way.leave(s, regs, mem)
+		return runningWay(s.Way).leave(s, regs, mem)
 	}
 	return s.leaveDetour(regs, mem)
 }
@@ -289,8 +239,8 @@ func (s *stage) leaveDetour(regs *unix.PtraceRegs, mem symbols.Memory) (*unix.Pt
 
 // injects is what the stage does to calls; nil is nothing.
 func (s *stage) injects() *Injecting {
-	for _, w := range s.wants {
-		if x := w.P.target.Engine.Inject; x != nil && x.Result != nil {
+	for _, w := range s.Wants {
+		if x := PlacedOf(w).target.Engine.Inject; x != nil && x.Result != nil {
 			return x
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"kprobe/probe/assess"
+	"kprobe/probe/planner"
 	"kprobe/symbols"
 )
 
@@ -21,7 +22,7 @@ func (tg *Target) mayWait(d *Definition, err error) bool {
 // readyDef is a definition whose library has come, with its places.
 type readyDef struct {
 	*pendingDef
-	ws []PatchRequest
+	ws []planner.Request
 }
 
 // stillWaits notes why a definition can't be armed. If its library is there,
@@ -46,7 +47,7 @@ func (tg *Target) tryPending(ctx context.Context) error {
 	rest := tg.awaited.defs[:0]
 	armed, gone := byDef(maps.Keys(tg.Placed)), tg.awaited.goneByDef()
 	var ready []readyDef
-	var batch []PatchRequest
+	var batch []planner.Request
 	named := newNamedPlaces(tg.awaited.definitions())
 	for _, p := range tg.awaited.defs {
 		ws, err := tg.resolve(p.Def, p.Ev, named)
@@ -124,17 +125,17 @@ func byDef(all iter.Seq[*Placed]) map[defKey][]*Placed {
 
 // unarmed leaves out what is armed already: a definition may have places in
 // several libraries, of which one came.
-func unarmed(armed []*Placed, ws []PatchRequest) []PatchRequest {
+func unarmed(armed []*Placed, ws []planner.Request) []planner.Request {
 	at := map[symbols.Addr]bool{}
 	for _, p := range armed {
 		at[p.Where.Addr] = true
 	}
-	return slices.DeleteFunc(ws, func(w PatchRequest) bool { return at[w.P.Where.Addr] })
+	return slices.DeleteFunc(ws, func(w planner.Request) bool { return at[w.P.Where.Addr] })
 }
 
 // returned gives up the places of a definition that were gone, since it is armed
 // anew. A definition all of whose places were switched off stays off.
-func (tg *Target) returned(ws []PatchRequest, armed, gone []*Placed) {
+func (tg *Target) returned(ws []planner.Request, armed, gone []*Placed) {
 	off, n := true, 0
 	was := func(p *Placed) {
 		n++
@@ -153,7 +154,7 @@ func (tg *Target) returned(ws []PatchRequest, armed, gone []*Placed) {
 	}
 	if n > 0 && off {
 		for _, w := range ws {
-			w.P.feed.turn(w.P, false)
+			PlacedOf(w).feed.turn(PlacedOf(w), false)
 		}
 	}
 }

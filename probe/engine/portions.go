@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"kprobe/probe/planner"
 	"kprobe/probe/tracee"
 )
 
@@ -27,7 +28,7 @@ const (
 // inPortions reports whether the jumps that come may be written in portions.
 func (x *exchanged) inPortions() bool {
 	return len(x.patches) > portionStep && len(x.calls) == 0 && !slices.ContainsFunc(x.patches, func(p *Patch) bool {
-		return slices.ContainsFunc(p.Wants, func(w PatchRequest) bool { return w.P.goABI && w.Kind != requestEntry })
+		return slices.ContainsFunc(p.Wants, func(w planner.Request) bool { return w.P.GoABI && w.Kind != planner.Entry })
 	})
 }
 
@@ -76,7 +77,7 @@ func (tg *Target) disarmAll(ctx context.Context, x *exchanged) error {
 func (p *Patch) notes() int {
 	exits, others := 0, 0
 	for _, w := range p.Wants {
-		if w.Kind == WantExit || w.Kind == requestExit {
+		if w.Kind == planner.Exit || w.Kind == planner.LoneExit {
 			exits++
 		} else {
 			others++

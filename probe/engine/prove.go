@@ -10,13 +10,14 @@ import (
 
 	"kprobe/probe/assess"
 	"kprobe/probe/insn"
+	"kprobe/probe/planner"
 	"kprobe/probe/survey"
 	"kprobe/symbols"
 )
 
 // assessor assesses places of the target.
 func (tg *Target) assessor() *assess.Assessor {
-	return &assess.Assessor{Function: tg.funcs.of, Golang: &tg.Engine.golang, Own: tg.isOwn, Memory: tg.untouched, KeepCall: tg.shadowStack}
+	return &assess.Assessor{Function: tg.funcs.Of, Golang: &tg.Engine.golang, Own: tg.isOwn, Memory: tg.untouched, KeepCall: tg.shadowStack}
 }
 
 // prove makes sure that a breakpoint at the place is safe. It changes nothing.
@@ -77,7 +78,7 @@ const windowSize = 16 << 10
 // readAhead has text be read in large pieces while many places are looked at. It returns
 // how to have it as before.
 func (tg *Target) readAhead(places int) (done func()) {
-	if places < letGoFrom {
+	if places < planner.LetGoFrom {
 		return func() {}
 	}
 	tg.reading = textWindow{on: true}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"kprobe/probe/planner"
 	"kprobe/probe/results"
 )
 
@@ -19,7 +20,7 @@ var ErrNoEvent = errors.New("the session has no such event")
 func (s *Engine) ArmAll(ctx context.Context, added []*Definition) (err error) {
 	type batch struct {
 		tg   *Target
-		ws   []PatchRequest
+		ws   []planner.Request
 		wait []*pendingDef
 	}
 	var batches []batch

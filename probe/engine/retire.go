@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"kprobe/probe/planner"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
@@ -91,9 +92,9 @@ func (x *retirement) takeStuck() []*Site {
 // retire takes note of what a change has taken out.
 func (tg *Target) retire(x *exchanged) {
 	led := map[*Patch]bool{} // whose detours breakpoints lead into
-	for _, w := range x.traps {
-		if w.Kind == wantRedirect {
-			led[tg.Patches.owner[tg.Patches.StageAt(w.to)]] = true
+	for _, w := range x.Traps {
+		if w.Kind == planner.Redirect {
+			led[tg.Patches.owner[tg.Patches.StageAt(w.To)]] = true
 		}
 	}
 	r := &retired{sites: x.gone}
@@ -147,13 +148,13 @@ func (tg *Target) forgetRedirects(r *retired, drop map[*Placed]bool) {
 		var gone []*Placed
 		stays := false
 		for _, w := range p.Wants {
-			if w.Kind != WantExit || w.Site.Addr != st.Addr {
+			if w.Kind != planner.Exit || w.Site.Addr != st.Addr {
 				continue
 			}
-			if _, is := tg.Placed[w.P]; is {
+			if _, is := tg.Placed[PlacedOf(w)]; is {
 				stays = true
 			} else {
-				gone = append(gone, w.P)
+				gone = append(gone, PlacedOf(w))
 			}
 		}
 		led[p] = led[p] || stays || len(gone) == 0
@@ -314,10 +315,10 @@ func (tg *Target) forgetKeys(r *retired) {
 func (tg *Target) instancesUsed(r *retired) (n int, err error) {
 	for _, p := range r.patches {
 		for st := range p.allStages() {
-			if st.Way == nil || !st.Way.outlives() {
+			if st.Way == nil || !st.Way.Outlives() {
 				continue
 			}
-			if err := tg.reclaimWay(st.Way, nil); err != nil {
+			if err := tg.reclaimWay(runningWay(st.Way), nil); err != nil {
 				return 0, err
 			}
 			pool, at := st.Way.Memory(), st.Way.At()

@@ -114,8 +114,8 @@ func (s *Engine) enterOne(ctx context.Context, tg *Target, th *thread, p *Placed
 		p.pool.Put(in)
 		return nil // what comes back to its caller with this stack is another call
 	}
-	in.Inside = plain && !p.goABI && tg.watches(ctx, p)
-	if !p.goABI && !in.Inside && !shared && !tg.catchReturn(ctx, in) {
+	in.Inside = plain && !p.GoABI && tg.watches(ctx, p)
+	if !p.GoABI && !in.Inside && !shared && !tg.catchReturn(ctx, in) {
 		p.pool.Put(in)
 		s.miss(p)
 		return nil
@@ -126,7 +126,7 @@ func (s *Engine) enterOne(ctx context.Context, tg *Target, th *thread, p *Placed
 	if p.timeSlots != nil {
 		s.ctx.Time = s.counter.TSC()
 	}
-	in.Entry = p.prog.EvalEntry(&s.ctx, in.Entry[:0])
+	in.Entry = p.Program.EvalEntry(&s.ctx, in.Entry[:0])
 	tg.calls.Enter(in, func(old *Instance) bool {
 		if old.Time == in.Time && old.TID == in.TID && old.Probe != in.Probe && old.Probe.Where.Addr == in.Probe.Where.Addr {
 			return false // another probe of the function, and of this very call
@@ -258,7 +258,7 @@ func (s *Engine) leaveGo(tg *Target, st *Site) {
 
 // callKey is the key of the call of the probe's function that a thread is at the entry of.
 func (p *Placed) callKey(tg *Target, regs *fetch.Regs, slot symbols.Addr) (k callKey, ok bool) {
-	if p.goABI {
+	if p.GoABI {
 		return goKey(tg.Proc, regs)
 	}
 	return callKey{PID: tg.Proc.PID(), SP: uint64(slot) + 8 + p.pop}, true
@@ -292,7 +292,7 @@ func (tg *Target) reclaim(th *thread, p *pool) {
 	}
 	found := false
 	for in := range p.Active() {
-		if in.Probe.goABI {
+		if in.Probe.GoABI {
 			continue
 		}
 		shrunk := in.TID == th.t.TID() && uint64(in.Slot) < sp && tg.sameStack(in.Slot, symbols.Addr(sp))
@@ -305,7 +305,7 @@ func (tg *Target) reclaim(th *thread, p *pool) {
 		return
 	}
 	for in := range p.Active() {
-		if in.Probe.goABI {
+		if in.Probe.GoABI {
 			continue
 		}
 		_, err := tg.Proc.ReadMemory(word[:], in.Slot)

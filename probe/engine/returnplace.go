@@ -103,7 +103,7 @@ func (tg *Target) callBefore(ra symbols.Addr) (assess.Place, bool) {
 		return assess.Place{}, false
 	}
 	w.Func, w.Offset = fn, uint64(w.Vaddr-fn.Start)
-	f, err := tg.funcs.of(w)
+	f, err := tg.funcs.Of(w)
 	if err != nil {
 		return assess.Place{}, false
 	}

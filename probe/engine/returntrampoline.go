@@ -3,88 +3,26 @@ package engine
 import (
 	"encoding/binary"
 	"errors"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"kprobe/fetch"
 	"kprobe/probe/detour"
-	"kprobe/probe/exits"
+	"kprobe/probe/planner"
 	"kprobe/probe/ring"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
 
-// How a return is seen without a trap
-//
-// The jump at the function's entry leads to code that takes an instance,
-// keeps the return address in it and calls the function's displaced
-// instructions: the function returns to the instance's return trampoline, which records
-// the hit and returns to the caller (probe/detour, BuildReturn).
-//
-// While the call is under way its slot on the stack has the return trampoline's address.
-// Whoever takes the probe out puts the program's own there again; a killed
-// kprobe leaves return trampolines that need nobody. What reads return addresses from
-// the stack would meet the return trampoline: where there is such a reader the probe
-// goes by the function's exits or breakpoints, which leave the stack alone
-// (returnexits.go, returnbreakpoint.go). followable has the rules.
+// trampolineReturns are returns that are seen by return trampolines.
+type trampolineReturns struct{ *planner.TrampolineWay }
 
-// trampolineProbe is a return probe of return trampolines, with its instances.
-type trampolineProbe struct {
-	noted
-	pool detour.Pool
-}
+func (f trampolineReturns) inUse() bool { return f.Probe.Owner.(*Placed).Optimized }
 
-func (f *trampolineProbe) Memory() callMemory             { return f.pool }
-func (f *trampolineProbe) At() uint64                     { return f.pool.Addr }
-func (f *trampolineProbe) blank(s *detour.Shared) []byte  { return f.pool.Image(s) }
-func (f *trampolineProbe) inUse() bool                    { return f.probe.Optimized }
-func (f *trampolineProbe) owns([]byte, int, *Placed) bool { return true }
-func (f *trampolineProbe) outlives() bool                 { return true }
-
-// followable says why the calls of a function can't return by a return trampoline; "" if
-// they can.
-func (o *planner) followable(w PatchRequest) string {
-	f, err := o.ground.code.leaving(w.Site)
-	switch {
-	case w.P.goABI || w.Site.Module.File.IsGo():
-		return "Go's runtime looks for return addresses on its stacks"
-	case o.ground.stacks:
-		return "stacks are recorded, and a return trampoline would hide the caller"
-	case o.ground.shadowStack:
-		return "a shadow stack would keep the return trampoline's address when kprobe has left"
-	case err != nil:
-		return err.Error()
-	case strings.HasPrefix(w.Site.Module.Name, "ld-"):
-		return "the loader's functions are entered in ways of their own"
-	}
-	if why := exits.Peculiar(w.Site.Func.Symbol.Name); why != "" {
-		return why
-	}
-	if by := o.ground.unwinder(); by != "" {
-		return "exceptions and backtraces by " + by + " would find no way past a return trampoline"
-	}
-	if f.Leaving().StartsOver {
-		return "the function jumps to its own entry"
-	}
-	return ""
-}
-
-func (f *trampolineProbe) buildEntry(o *planner, st *stage, ws []PatchRequest, tail tailFunc) ([]byte, error) {
-	params := o.params
-	params.Sketch = st.sketch
-	r, err := detour.BuildReturn(uint64(st.base), &params, o.probesOf(ws[len(ws)-1:])[0], f.pool, tail)
-	if err != nil {
-		return nil, err
-	}
-	st.Detour, st.Way, st.trampolines = &r.Detour, f, r
-	return r.Code, nil
-}
-
-func (f *trampolineProbe) leave(st *stage, regs *unix.PtraceRegs, mem symbols.Memory) (*unix.PtraceRegs, bool) {
+func (f trampolineReturns) leave(st *stage, regs *unix.PtraceRegs, mem symbols.Memory) (*unix.PtraceRegs, bool) {
 	var r fetch.Regs
 	tracee.FetchRegs(regs, &r)
-	ok, err := st.trampolines.Leave(&r, mem, uint64(st.At))
+	ok, err := st.Trampolines.Leave(&r, mem, uint64(st.At))
 	if err != nil {
 		return nil, false
 	}
@@ -98,17 +36,17 @@ func (f *trampolineProbe) leave(st *stage, regs *unix.PtraceRegs, mem symbols.Me
 }
 
 // held gives the call whose return trampoline is at an address.
-func (tg *Target) held(a symbols.Addr) (*trampolineProbe, int) {
+func (tg *Target) held(a symbols.Addr) (*planner.TrampolineWay, int) {
 	st := tg.Patches.StageAt(a)
 	if st == nil {
 		return nil, 0
 	}
-	f, ok := st.Way.(*trampolineProbe)
+	f, ok := st.Way.(*planner.TrampolineWay)
 	if !ok {
 		return nil, 0
 	}
-	n := st.trampolines.Instance(uint64(a))
-	if n == 0 || st.trampolines.Trampoline(n) != uint64(a) {
+	n := st.Trampolines.Instance(uint64(a))
+	if n == 0 || st.Trampolines.Trampoline(n) != uint64(a) {
 		return nil, 0
 	}
 	return f, n
@@ -117,7 +55,7 @@ func (tg *Target) held(a symbols.Addr) (*trampolineProbe, int) {
 // abandoned reports whether a call won't return by its return trampoline: whether it is
 // not among those that its slot leads to, from return trampoline to return trampoline where
 // functions jumped to each other.
-func (f *trampolineProbe) abandoned(tg *Target, in detour.Instance, _ []uint64) bool {
+func (f trampolineReturns) abandoned(tg *Target, in detour.Instance, _ []uint64) bool {
 	var word [8]byte
 	next := symbols.Addr(in.Slot)
 	for range detour.MaxInstances {
@@ -128,17 +66,17 @@ func (f *trampolineProbe) abandoned(tg *Target, in detour.Instance, _ []uint64) 
 		if now == nil {
 			return true
 		}
-		if now == f && n == in.Number {
+		if now == f.TrampolineWay && n == in.Number {
 			return false
 		}
-		next = symbols.Addr(now.pool.ReturnAt(n))
+		next = symbols.Addr(now.Pool.ReturnAt(n))
 	}
 	return false
 }
 
 // rollBack makes a call that can't be noted one without an instance; a return that can't
 // be recorded is lost. Its instance comes back when it is needed.
-func (f *trampolineProbe) rollBack(tg *Target, at faulting) (v tracee.Verdict, done bool) {
+func (f trampolineReturns) rollBack(tg *Target, at faulting) (v tracee.Verdict, done bool) {
 	t, st := at.t, at.st
 	var r fetch.Regs
 	tracee.FetchRegs(at.in, &r)
@@ -156,7 +94,7 @@ func (f *trampolineProbe) rollBack(tg *Target, at faulting) (v tracee.Verdict, d
 		return tracee.Resume, true // gone
 	}
 	tg.rollbacks++
-	s, p := tg.Engine, f.probe
+	s, p := tg.Engine, f.Probe.Owner.(*Placed)
 	if (!inFrame || taken == 0) && s.fill(tg, tg.thread(t)) == nil && !s.Stopping && p.feed.enabled(p) {
 		if trampoline {
 			p.feed.producer.Count(s.ctx.CPU, p.Id, ring.CounterLost, 1)
@@ -175,7 +113,7 @@ func (tg *Target) behind(a symbols.Addr) symbols.Addr {
 		return a
 	}
 	var word [8]byte
-	if _, err := tg.Proc.ReadMemory(word[:], symbols.Addr(f.pool.RealAt(n))); err != nil {
+	if _, err := tg.Proc.ReadMemory(word[:], symbols.Addr(f.Pool.RealAt(n))); err != nil {
 		return a
 	}
 	return symbols.Addr(binary.LittleEndian.Uint64(word[:]))

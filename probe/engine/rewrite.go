@@ -65,7 +65,7 @@ func (p *Patch) writes() (list []*area.Write) {
 		for i := range q.entries {
 			w := q.Plan.Writes[i]
 			list = append(list, &area.Write{
-				Change: Change{At: w.At, Old: w.Bytes, New: q.before[i].Bytes},
+				Change: Change{At: w.At, Old: w.Bytes, New: q.Before[i].Bytes},
 				Leads:  q == p && i == len(q.Plan.Writes)-1,
 			})
 		}

@@ -7,6 +7,7 @@ import (
 
 	"kprobe/fetch"
 	"kprobe/probe/detour"
+	"kprobe/probe/planner"
 	"kprobe/probe/ring"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
@@ -77,7 +78,7 @@ func (tg *Target) rolledBack(t *tracee.Thread, si *tracee.Siginfo, regs *unix.Pt
 	}
 	at := faulting{t: t, si: si, regs: regs, st: st, in: in}
 	if st.Way != nil {
-		return st.Way.rollBack(tg, at)
+		return runningWay(st.Way).rollBack(tg, at)
 	}
 	return tg.detourRolledBack(at)
 }
@@ -113,11 +114,11 @@ func (tg *Target) detourRolledBack(at faulting) (v tracee.Verdict, done bool) {
 	}
 	tg.rollbacks++
 	if s, th := tg.Engine, tg.thread(t); s.fill(tg, th) == nil {
-		if st.leaves && st.exits().Calls.Common && !st.wants[0].alone {
+		if st.Leaves && st.Exits().Calls.Common && !st.Wants[0].Alone {
 			s.commonInstead(tg, th, st, taken)
 			return sendTo(tg, t, &out, st.CopyAt), true
 		}
-		for _, w := range st.wants[min(taken, len(st.wants)):] {
+		for _, w := range st.Wants[min(taken, len(st.Wants)):] {
 			s.takeInstead(tg, th, st, w)
 		}
 	}
@@ -131,7 +132,7 @@ func (tg *Target) inStage(a symbols.Addr) bool { return tg.Patches.StageAt(a) !=
 // taken so many hits, if it is the one at an address: then the hit is still to be
 // taken.
 func (tg *Target) dropRecord(st *stage, taken int, at symbols.Addr) bool {
-	if taken == 0 || taken > len(st.wants) || st.wants[taken-1].Kind == requestReturn {
+	if taken == 0 || taken > len(st.Wants) || st.Wants[taken-1].Kind == planner.Return {
 		return false
 	}
 	m := tg.Area.File
@@ -140,7 +141,7 @@ func (tg *Target) dropRecord(st *stage, taken int, at symbols.Addr) bool {
 		return false
 	}
 	id, units, committed := ring.SplitState(m.Load32(off + ring.StateOff))
-	if committed || units == 0 || id != st.wants[taken-1].P.Id {
+	if committed || units == 0 || id != st.Wants[taken-1].P.Id {
 		return false
 	}
 	m.Store32(off+ring.StateOff, ring.SkipWord(units)) // in one piece: the reader looks
@@ -149,43 +150,43 @@ func (tg *Target) dropRecord(st *stage, taken int, at symbols.Addr) bool {
 
 // takeInstead takes the hit of a probe whose detour can't. The session's context is
 // that of the site.
-func (s *Engine) takeInstead(tg *Target, th *thread, st *stage, w PatchRequest) {
+func (s *Engine) takeInstead(tg *Target, th *thread, st *stage, w planner.Request) {
 	switch w.Kind {
-	case requestExit:
+	case planner.LoneExit:
 		if ra, err := tg.word(symbols.Addr(s.regs.GPR[fetch.SP])); err == nil {
-			s.returnAlone(w.P, symbols.Addr(ra))
+			s.returnAlone(PlacedOf(w), symbols.Addr(ra))
 		}
-	case requestReturn:
+	case planner.Return:
 		// A call without an instance.
-		if !s.Stopping && w.P.feed.enabled(w.P) {
-			s.miss(w.P)
+		if !s.Stopping && PlacedOf(w).feed.enabled(PlacedOf(w)) {
+			s.miss(PlacedOf(w))
 		}
-		if st.exits() != nil && st.exits().Calls.Common && !w.joins {
+		if st.Exits() != nil && st.Exits().Calls.Common && !w.Joins {
 			s.passInstead(tg, th, st, w, detour.Arrives)
 		}
-	case WantExit:
-		if w.alone {
+	case planner.Exit:
+		if w.Alone {
 			if ra, err := tg.word(symbols.Addr(s.regs.GPR[fetch.SP])); err == nil {
-				s.returnAlone(w.P, symbols.Addr(ra))
+				s.returnAlone(PlacedOf(w), symbols.Addr(ra))
 			}
 			return
 		}
-		if w.passing != detour.NotPassing {
-			s.passInstead(tg, th, st, w, w.passing)
+		if w.Passing != detour.NotPassing {
+			s.passInstead(tg, th, st, w, w.Passing)
 			return
 		}
-		if mem := tg.callsOf(st.exits().Calls, s.regs.GPR[fetch.SP]); mem != nil {
+		if mem := tg.callsOf(st.Exits().Calls, s.regs.GPR[fetch.SP]); mem != nil {
 			s.exitInstead(tg, st, w, mem, true)
 		}
 	default:
 		s.regs.IP = uint64(w.P.Where.Addr)
 		if s.Inject != nil { // the call is left as it is
-			if !s.Stopping && w.P.feed.enabled(w.P) {
-				w.P.feed.producer.Count(s.ctx.CPU, w.P.Id, ring.CounterFiltered, 1)
+			if !s.Stopping && PlacedOf(w).feed.enabled(PlacedOf(w)) {
+				PlacedOf(w).feed.producer.Count(s.ctx.CPU, w.P.Id, ring.CounterFiltered, 1)
 			}
 			return
 		}
-		s.record(w.P, nil, 0)
+		s.record(PlacedOf(w), nil, 0)
 	}
 }
 
@@ -206,14 +207,14 @@ func (tg *Target) callsOf(k detour.Calls, slot uint64) []byte {
 }
 
 // passInstead notes that a call passes, or forgets one that was left.
-func (s *Engine) passInstead(tg *Target, th *thread, st *stage, w PatchRequest, way detour.Passing) {
-	if w.conditional && !jccTaken(w.Inst.Opcode, s.regs.Flags) {
+func (s *Engine) passInstead(tg *Target, th *thread, st *stage, w planner.Request, way detour.Passing) {
+	if w.Conditional && !jccTaken(w.Inst.Opcode, s.regs.Flags) {
 		return
 	}
-	k, sp := st.exits().Calls, s.regs.GPR[fetch.SP]
-	if w.open != nil {
-		to, ok := fetch.ValueOf(w.open, &s.regs, tg.Proc)
-		if set := st.exits().passesTo(st.wants); set == nil || ok && !set.Has(to) {
+	k, sp := st.Exits().Calls, s.regs.GPR[fetch.SP]
+	if w.Open != nil {
+		to, ok := fetch.ValueOf(w.Open, &s.regs, tg.Proc)
+		if set := st.Exits().PassesTo(st.Wants); set == nil || ok && !set.Has(to) {
 			s.followOnward(tg, th, st)
 			return
 		}
@@ -233,25 +234,25 @@ func (s *Engine) passInstead(tg *Target, th *thread, st *stage, w PatchRequest, 
 // tells which calls are left. The hit of the taken-th was taken, and its row not yet
 // freed.
 func (s *Engine) commonInstead(tg *Target, th *thread, st *stage, taken int) {
-	if w := st.wants[0]; w.passing != detour.NotPassing {
-		if s.passInstead(tg, th, st, w, w.passing); w.notes { // for all of them
+	if w := st.Wants[0]; w.Passing != detour.NotPassing {
+		if s.passInstead(tg, th, st, w, w.Passing); w.Notes { // for all of them
 			s.missedJump(st, taken)
 		}
 		return
 	}
-	k, sp := st.exits().Calls, s.regs.GPR[fetch.SP]
+	k, sp := st.Exits().Calls, s.regs.GPR[fetch.SP]
 	mem := tg.callsOf(k, sp)
 	if mem == nil {
 		return
 	}
-	if ra, err := tg.word(symbols.Addr(sp)); err == nil && taken > len(st.wants) {
+	if ra, err := tg.word(symbols.Addr(sp)); err == nil && taken > len(st.Wants) {
 		if in, ok := k.First(mem, sp, ra); ok { // it was counted
 			k.Free(mem, in.Number)
 			tg.freeCall(k, in.Number)
 		}
 	}
 	done := map[uint32]bool{}
-	for i, w := range st.wants {
+	for i, w := range st.Wants {
 		done[w.P.Id] = true
 		s.exitInstead(tg, st, w, mem, i != taken-1)
 	}
@@ -263,9 +264,9 @@ func (s *Engine) commonInstead(tg *Target, th *thread, st *stage, taken int) {
 		if done[id] {
 			continue
 		}
-		if p := tg.probeOf(id); p != nil && p.ByExits != nil && p.ByExits.anywhere {
-			w := st.wants[0]
-			w.P = p
+		if p := tg.probeOf(id); p != nil && p.ByExits != nil && p.ByExits.Anywhere {
+			w := st.Wants[0]
+			w.P = &p.Probe
 			s.exitInstead(tg, st, w, mem, true)
 		}
 	}
@@ -273,12 +274,12 @@ func (s *Engine) commonInstead(tg *Target, th *thread, st *stage, taken int) {
 
 // missedJump has the calls missed that a jump has not noted, behind the first of them.
 func (s *Engine) missedJump(st *stage, noted int) {
-	for _, w := range st.wants {
-		if !w.notes || w.conditional && !jccTaken(w.Inst.Opcode, s.regs.Flags) {
+	for _, w := range st.Wants {
+		if !w.Notes || w.Conditional && !jccTaken(w.Inst.Opcode, s.regs.Flags) {
 			continue
 		}
-		if noted--; noted < 0 && !s.Stopping && w.P.feed.enabled(w.P) {
-			s.miss(w.P)
+		if noted--; noted < 0 && !s.Stopping && PlacedOf(w).feed.enabled(PlacedOf(w)) {
+			s.miss(PlacedOf(w))
 		}
 	}
 }
@@ -292,8 +293,8 @@ func (tg *Target) freeCall(k detour.Calls, row int) {
 
 // exitInstead records the return of a call that is noted in mem, the table of the
 // stage's exits, if it is, unless record is false, and frees its row.
-func (s *Engine) exitInstead(tg *Target, st *stage, w PatchRequest, mem []byte, record bool) {
-	k := st.exits().Calls
+func (s *Engine) exitInstead(tg *Target, st *stage, w planner.Request, mem []byte, record bool) {
+	k := st.Exits().Calls
 	sp := s.regs.GPR[fetch.SP]
 	key := sp
 	if k.Go {
@@ -312,8 +313,8 @@ func (s *Engine) exitInstead(tg *Target, st *stage, w PatchRequest, mem []byte, 
 	}
 	if was := s.regs; record {
 		s.regs.IP = in.Real
-		s.regs.GPR[fetch.SP] += 8 + uint64(w.pop)
-		s.record(w.P, k.Entry(mem, in.Number)[:w.P.prog.EntrySize()], symbols.Addr(in.Real))
+		s.regs.GPR[fetch.SP] += 8 + uint64(w.Pop)
+		s.record(PlacedOf(w), k.Entry(mem, in.Number)[:w.P.Program.EntrySize()], symbols.Addr(in.Real))
 		s.regs = was
 	}
 	tg.freeCall(k, in.Number)

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -9,10 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/fetch"
-	"kprobe/probe/assess"
 	"kprobe/probe/detour"
-	"kprobe/probe/memory"
-	"kprobe/probe/plan"
+	"kprobe/probe/planner"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
@@ -25,17 +22,6 @@ import (
 // the process. A thread in it is, for whoever finds it there, in the detour that it
 // came from, where it will go on.
 
-// sharedRoom is how much memory shared code is given: what is let go of, and whose returns
-// are followed, takes more than a page.
-const sharedRoom = 2 * memory.PageSize
-
-// sharedPlan is the shared code that a plan's detours and instances lead to.
-type sharedPlan struct {
-	code  *detour.Shared
-	fresh bool // it isn't there yet
-	texts bool // detours with texts lead to it from now on
-}
-
 // newestShared is the shared code that was laid last; nil: there is none.
 func (tg *Target) newestShared() *detour.Shared {
 	if n := len(tg.Area.Shared); n > 0 {
@@ -44,75 +30,20 @@ func (tg *Target) newestShared() *detour.Shared {
 	return nil
 }
 
-// planShared finds what code the jumps of a plan share, and where it can lie if it isn't
-// there. The mappings that it gives have its place.
-func (o *planner) planShared(maps []symbols.Mapping, groups map[*assess.Function][]PatchRequest, returns bool, avoid []plan.Range) ([]symbols.Mapping, error) {
-	o.common = nil
-	texts := false
-	for _, ws := range groups {
-		texts = texts || slices.ContainsFunc(ws, func(w PatchRequest) bool { return o.params.NeedsShared(w.P.prog) })
-	}
-	texts = texts && o.params.Shared == nil
-	if !returns && !texts {
-		return maps, nil
-	}
-	x := &sharedPlan{code: o.ground.shared, texts: texts}
-	if x.code == nil {
-		at, err := o.gapNearFile(maps, sharedRoom, avoid)
-		if err != nil {
-			return nil, fmt.Errorf("code that probes share: %w", err)
-		}
-		if x.code, err = buildShared(uint64(at), o.params, maps); err != nil {
-			return nil, err
-		}
-		x.fresh = true
-		o.space.Exclude(x.memory())
-		maps = withMapping(maps, at, sharedRoom)
-	}
-	if o.common = x; texts {
-		o.params.Shared = x.code
-	}
-	return maps, nil
-}
-
-// withMapping is mappings with one more, which is still to come.
-func withMapping(maps []symbols.Mapping, at symbols.Addr, size uint64) []symbols.Mapping {
-	next, _ := slices.BinarySearchFunc(maps, at, func(m symbols.Mapping, at symbols.Addr) int { return cmp.Compare(m.Start, at) })
-	return slices.Insert(slices.Clip(maps), next, symbols.Mapping{Start: at, End: at + symbols.Addr(size)})
-}
-
-// memory is where it lies.
-func (x *sharedPlan) memory() plan.Range {
-	return plan.Range{Lo: x.code.Base, Hi: x.code.Base + sharedRoom}
-}
-
-// buildShared makes the code for an address, for what is known of the process.
-func buildShared(at uint64, p detour.Params, maps []symbols.Mapping) (*detour.Shared, error) {
-	p.StackEnd = stackEndOf(maps)
-	s, err := detour.BuildShared(at, &p)
-	if err == nil && len(s.Code) > sharedRoom {
-		err = fmt.Errorf("it has %d bytes", len(s.Code))
-	}
-	if err != nil {
-		return nil, fmt.Errorf("code that probes share: %w", err)
-	}
-	return s, nil
-}
-
 // layShared lays the code that a plan wants.
-func (tg *Target) layShared(ctx context.Context, x *sharedPlan) error {
-	if x.fresh && tg.newestShared() == nil {
-		pc, err := tg.mapPlanned(ctx, x.memory())
+func (tg *Target) layShared(ctx context.Context, x *planner.Shared) error {
+	if x.Fresh && tg.newestShared() == nil {
+		pc, err := tg.mapPlanned(ctx, x.Memory())
 		if err != nil {
 			return fmt.Errorf("code that probes share: %w", err)
 		}
 		tg.Area.Code.Keep(pc)
-		if err := tg.putShared(x.code); err != nil {
+		if err := tg.putShared(x.Code); err != nil {
 			return err
 		}
 	}
-	if x.texts {
-		tg.Params.Shared = x.code
+	if x.Texts {
+		tg.Params.Shared = x.Code
 	}
 	return nil
 }
@@ -148,7 +79,7 @@ func (tg *Target) putAsks(list []detour.Ask) error {
 
 // shareAnew lays shared code for what is known of the process by now.
 func (tg *Target) shareAnew(ctx context.Context) (*detour.Shared, error) {
-	pc, err := tg.Area.Code.Add(ctx, tg.Area.File.Base, sharedRoom)
+	pc, err := tg.Area.Code.Add(ctx, tg.Area.File.Base, planner.SharedRoom)
 	if err != nil {
 		return nil, fmt.Errorf("code that probes share: %w", err)
 	}
@@ -157,7 +88,7 @@ func (tg *Target) shareAnew(ctx context.Context) (*detour.Shared, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := buildShared(uint64(pc.Start), *tg.Params, maps)
+	s, err := planner.BuildShared(uint64(pc.Start), *tg.Params, maps)
 	if err == nil {
 		err = tg.putShared(s)
 	}

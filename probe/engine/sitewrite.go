@@ -9,6 +9,7 @@ import (
 
 	"kprobe/probe/assess"
 	"kprobe/probe/plan"
+	"kprobe/probe/planner"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
@@ -188,18 +189,18 @@ func (st *Site) serve(x own) {
 	}
 }
 
-func hang(st *Site, w PatchRequest) {
+func hang(st *Site, w planner.Request) {
 	switch w.Kind {
-	case requestEntry:
-		st.probes = append(st.probes, w.P)
-	case requestReturn:
-		st.returns = append(st.returns, w.P)
-	case WantExit, requestExit:
-		st.exits = append(st.exits, w.P)
-		if w.conditional {
+	case planner.Entry:
+		st.probes = append(st.probes, PlacedOf(w))
+	case planner.Return:
+		st.returns = append(st.returns, PlacedOf(w))
+	case planner.Exit, planner.LoneExit:
+		st.exits = append(st.exits, PlacedOf(w))
+		if w.Conditional {
 			st.jcc = w.Inst.Opcode | 0x80 // never 0
 		}
-	case wantRedirect:
-		st.Redirect = w.to
+	case planner.Redirect:
+		st.Redirect = w.To
 	}
 }

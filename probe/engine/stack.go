@@ -1,9 +1,6 @@
 package engine
 
-import (
-	"kprobe/fetch"
-	"kprobe/symbols"
-)
+import "kprobe/fetch"
 
 // How a stack is recorded
 //
@@ -43,16 +40,6 @@ func (s *Engine) ringSize() int {
 	}
 	if s.recordsStacks() {
 		return stackRing
-	}
-	return 0
-}
-
-// stackEndOf is the upper end of the first thread's stack; 0 is unknown.
-func stackEndOf(maps []symbols.Mapping) uint64 {
-	for i := range maps {
-		if maps[i].Path == "[stack]" {
-			return uint64(maps[i].End)
-		}
 	}
 	return 0
 }

@@ -4,10 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"kprobe/probe/assess"
-	"kprobe/probe/detour"
-	"kprobe/probe/memory"
-	"kprobe/probe/plan"
+	"kprobe/probe/planner"
 	"kprobe/symbols"
 )
 
@@ -18,105 +15,22 @@ import (
 // functions, and again where threads' areas are known by then. It stays until the session
 // leaves the process.
 
-// tallyFrom is from how many places on that are only counted a batch has a tally.
-const tallyFrom = 32
-
-// tallyPlan is the tally that a plan's detours call.
-type tallyPlan struct {
-	code  *detour.Tally
-	fresh bool // it isn't there yet
-}
-
-// memory is where it lies.
-func (x *tallyPlan) memory() plan.Range {
-	return plan.Range{Lo: x.code.Base, Hi: x.code.Base + memory.PageSize}
-}
-
-// planTally finds the tally for a plan's detours, if they are to have one, and where it
-// can lie if it isn't there. The mappings that it gives have its place.
-func (o *planner) planTally(maps []symbols.Mapping, groups map[*assess.Function][]PatchRequest, avoid []plan.Range) ([]symbols.Mapping, error) {
-	o.tally, o.params.Tally = nil, nil
-	lo, hi, n := tallied(groups)
-	if n < tallyFrom || o.ground.shadowStack {
-		return maps, nil
-	}
-	for _, t := range o.ground.tallies {
-		if t.Fits(&o.params) && near(t.Base, lo, hi) {
-			o.tally, o.params.Tally = &tallyPlan{code: t}, t
-			return maps, nil
-		}
-	}
-	tried := map[symbols.Addr]bool{}
-	for _, r := range avoid {
-		tried[symbols.Addr(r.Lo)] = true
-	}
-	at, ok := memory.FindGap(maps, lo, hi, memory.PageSize, tried)
-	if !ok {
-		return maps, nil // detours count by themselves
-	}
-	t, err := detour.BuildTally(uint64(at), &o.params)
-	if err == nil && len(t.Code) > memory.PageSize {
-		err = fmt.Errorf("it has %d bytes", len(t.Code))
-	}
-	if err != nil {
-		return nil, fmt.Errorf("code that counts: %w", err)
-	}
-	o.tally, o.params.Tally = &tallyPlan{t, true}, t
-	o.space.Exclude(o.tally.memory())
-	return withMapping(maps, at, memory.PageSize), nil
-}
-
-// tallied says how many places are only counted, of those of the module that has the most
-// of them, and between which addresses these are.
-func tallied(groups map[*assess.Function][]PatchRequest) (lo, hi symbols.Addr, n int) {
-	type places struct {
-		lo, hi symbols.Addr
-		n      int
-	}
-	in := map[*symbols.Module]*places{}
-	var most places
-	for _, ws := range groups {
-		for i := range ws {
-			w := &ws[i]
-			if !w.P.counts || w.P.goABI || w.Site.Module.File.IsGo() {
-				continue
-			}
-			x := in[w.Site.Module]
-			if x == nil {
-				x = &places{lo: w.Site.Addr}
-				in[w.Site.Module] = x
-			}
-			x.lo, x.hi, x.n = min(x.lo, w.Site.Addr), max(x.hi, w.Site.Addr), x.n+1
-			if x.n > most.n {
-				most = *x
-			}
-		}
-	}
-	return most.lo, most.hi, most.n
-}
-
-// near reports whether most detours of places from lo to hi reach an address.
-func near(at uint64, lo, hi symbols.Addr) bool {
-	const reach = memory.Reach / 2
-	return at+reach > uint64(hi) && at < uint64(lo)+reach
-}
-
 // layTally lays the code that a plan wants.
-func (tg *Target) layTally(ctx context.Context, x *tallyPlan) error {
-	if !x.fresh {
+func (tg *Target) layTally(ctx context.Context, x *planner.Tally) error {
+	if !x.Fresh {
 		return nil
 	}
-	pc, err := tg.mapPlanned(ctx, x.memory())
+	pc, err := tg.mapPlanned(ctx, x.Memory())
 	if err != nil {
 		return fmt.Errorf("code that counts: %w", err)
 	}
 	tg.Area.Code.Keep(pc)
-	if err := tg.Proc.WriteMemory(x.code.Code, symbols.Addr(x.code.Base)); err != nil {
+	if err := tg.Proc.WriteMemory(x.Code.Code, symbols.Addr(x.Code.Base)); err != nil {
 		return fmt.Errorf("write code that counts: %w", err)
 	}
-	if err := tg.putAsks(x.code.Asks); err != nil {
+	if err := tg.putAsks(x.Code.Asks); err != nil {
 		return err
 	}
-	tg.Area.Tallies = append(tg.Area.Tallies, x.code)
+	tg.Area.Tallies = append(tg.Area.Tallies, x.Code)
 	return nil
 }

@@ -67,7 +67,7 @@ func (tg *Target) forgetThread(tid int) {
 		th.noteStep(tg.Area.File, false)
 	}
 	for _, in := range tg.calls.Of(tid) {
-		if !in.Probe.goABI { // a goroutine goes on in another
+		if !in.Probe.GoABI { // a goroutine goes on in another
 			tg.abandon(in)
 		}
 	}

@@ -101,7 +101,7 @@ func (tg *Target) keepsTracer() (why string, later bool) {
 	}
 	any := false
 	for p := range tg.Placed {
-		if p.birth != nil {
+		if p.Birth != nil {
 			continue
 		}
 		any = true
@@ -121,11 +121,11 @@ func (tg *Target) probeKeepsTracer(p *Placed) string {
 	why := p.needsTracer()
 	switch x := p.ByExits; {
 	case why != "":
-	case (tg.Params == nil || !tg.Params.Careful) && detour.Reads(p.prog):
+	case (tg.Params == nil || !tg.Params.Careful) && detour.Reads(p.Program):
 		why = "its hits read memory, and rules of seccomp judge system calls"
-	case tg.Engine.forksRecord() && detour.UsesPID(p.prog):
+	case tg.Engine.forksRecord() && detour.UsesPID(p.Program):
 		why = "it looks at the number of its process, and children have others"
-	case x != nil && x.open != "":
+	case x != nil && x.Open != "":
 		why = "its function goes on to where only a register says"
 	default:
 		return ""
@@ -236,7 +236,7 @@ func (tg *Target) forgetBirths(ctx context.Context) {
 	}
 	drop := map[*Placed]bool{}
 	for p := range tg.Placed {
-		if p.birth != nil {
+		if p.Birth != nil {
 			drop[p] = true
 		}
 	}

@@ -159,7 +159,7 @@ func (tg *Target) instructions(at symbols.Addr) *insn.Function {
 	if err != nil || sites[0].Module == nil || sites[0].Module.File == nil || sites[0].Func.Size() == 0 {
 		return nil
 	}
-	f, err := tg.funcs.of(sites[0])
+	f, err := tg.funcs.Of(sites[0])
 	if err != nil {
 		return nil
 	}

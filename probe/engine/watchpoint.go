@@ -13,6 +13,7 @@ import (
 	"kprobe/probe/debugreg"
 	"kprobe/probe/memory"
 	"kprobe/probe/plan"
+	"kprobe/probe/planner"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
@@ -50,7 +51,7 @@ type registers struct {
 }
 
 // resolveWatch finds what a definition watches in the target.
-func (tg *Target) resolveWatch(d *fetch.Def, ev *Event) ([]PatchRequest, error) {
+func (tg *Target) resolveWatch(d *fetch.Def, ev *Event) ([]planner.Request, error) {
 	if tg.Engine.Inject != nil {
 		return nil, d.Error(fetch.BadProbeAddr, "memory makes no calls", nil)
 	}
@@ -59,8 +60,9 @@ func (tg *Target) resolveWatch(d *fetch.Def, ev *Event) ([]PatchRequest, error) 
 		return nil, err
 	}
 	w := &watchpoint{at: m.Site.Addr, length: m.Length, reads: m.Reads, only: m.Only}
-	p := &Placed{Ev: ev, Def: d, prog: prog, target: tg, Where: &m.Site, data: w, course: course{Tactic: plan.DebugRegister}}
-	return []PatchRequest{{Place: &assess.Place{Site: m.Site}, P: p, Kind: requestWatch}}, nil
+	p := newPlaced(tg, ev, d, planner.Probe{Program: prog, Where: &m.Site, Course: planner.Course{Tactic: plan.DebugRegister}})
+	p.data = w
+	return []planner.Request{{Place: &assess.Place{Site: m.Site}, P: &p.Probe, Kind: planner.Watch}}, nil
 }
 
 // watchers lists the watchpoints that want a register, those first that came first.

@@ -46,6 +46,10 @@ const (
 	HeaderTraced = 3200
 )
 
+// PoolsHead is the size of the header before the pools of a batch: u64 address of the previous
+// batch's pools, u64 size.
+const PoolsHead = 64
+
 // NewJournal is the journal of a session, in its memory file.
 func NewJournal(file *File) *Journal { return &Journal{file: file} }
 

@@ -1,8 +1,7 @@
-package engine
+package planner
 
 import (
 	"runtime"
-	"runtime/debug"
 	"sync"
 
 	"kprobe/probe/assess"
@@ -18,26 +17,8 @@ import (
 // aheadOf is how many pieces of work are begun before they are asked for.
 const aheadOf = 64
 
-// letGoFrom is from how many places on functions are let go.
-const letGoFrom = 4096
-
-// litterPercent is how much of that there may be, in percent of what is used.
-const litterPercent = 50
-
-// litter lets more memory that is used no more lie around while many places are looked
-// at, where little may: to find it again and again would take as long as all the rest.
-// It returns how to have it as before.
-func litter(places int) (tidy func()) {
-	if places < letGoFrom {
-		return func() {}
-	}
-	was := debug.SetGCPercent(litterPercent)
-	if was < 0 || was > litterPercent {
-		debug.SetGCPercent(was)
-		return func() {}
-	}
-	return func() { debug.SetGCPercent(was) }
-}
+// LetGoFrom is from how many places on functions are let go.
+const LetGoFrom = 4096
 
 // ahead has work done for 0 to n-1 on all CPUs. next gives the results in order and is
 // called at most n times; stop must be called in the end, and waits for those that work.
@@ -83,7 +64,7 @@ func atStart(w symbols.Site) bool {
 // decodedAhead gives the functions of places, in the order of the places, as
 // functions.of does; those that it doesn't know are decoded ahead, but for those of
 // places atStart, whose instructions may be missing.
-func (fs functions) decodedAhead(ws []PatchRequest) (of func(w symbols.Site) (*assess.Function, error), stop func()) {
+func (fs Functions) decodedAhead(ws []Request) (of func(w symbols.Site) (*assess.Function, error), stop func()) {
 	type found struct {
 		f   *assess.Function
 		err error
@@ -121,13 +102,13 @@ func (fs functions) decodedAhead(ws []PatchRequest) (of func(w symbols.Site) (*a
 			}
 			return fs.keep(got.f), nil
 		}
-		return fs.of(w)
+		return fs.Of(w)
 	}, stop
 }
 
 // leavingAhead has all CPUs find out how the functions of places are left. known, which
 // is called with the places in order, has functions.leaving know it.
-func (fs functions) leavingAhead(places []symbols.Site) (known func(symbols.Site), stop func()) {
+func (fs Functions) LeavingAhead(places []symbols.Site) (known func(symbols.Site), stop func()) {
 	var list []*symbols.Site
 	seen := make(map[symbols.Addr]bool, len(places))
 	for i := range places {
@@ -167,7 +148,7 @@ type preparedFunction struct {
 }
 
 // preparedAhead gives what files tell of functions, in order.
-func (o *planner) preparedAhead(list []*assess.Function, groups map[*assess.Function][]PatchRequest) (next func() preparedFunction, stop func()) {
+func (o *planner) preparedAhead(list []*assess.Function, groups map[*assess.Function][]Request) (next func() preparedFunction, stop func()) {
 	type job struct {
 		f  *assess.Function // of which only what never changes is looked at, or a copy
 		at *symbols.Site
@@ -185,7 +166,7 @@ func (o *planner) preparedAhead(list []*assess.Function, groups map[*assess.Func
 			jobs[i].f, jobs[i].loaded = &now, true
 		}
 	}
-	around := o.ground.around
+	around := o.ground.Around
 	return ahead(len(list), func(i int) (out preparedFunction) {
 		j := &jobs[i]
 		if j.at == nil {

@@ -1,4 +1,4 @@
-package engine
+package planner
 
 import (
 	"slices"
@@ -23,7 +23,7 @@ import (
 //
 // Functions of which only the program knows where they jump note their calls at their
 // entries, and so do those whose address is known to data where some of the batch jump to
-// where a register says: such a jump is answered by the table (onward.go). So do functions
+// where a register says: such a jump is answered by the table (probe/engine, onward.go). So do functions
 // that a jump of theirs may come back to, and those whose calls return by parts of code
 // that lie apart.
 
@@ -33,44 +33,44 @@ const maxAlone = 16
 
 // countsMany notes whether a batch counts the returns of so many functions that each
 // needn't be noted.
-func (o *planner) countsMany(ws []PatchRequest) {
+func (o *planner) countsMany(ws []Request) {
 	n := 0
 	for i := range ws {
-		if ws[i].Kind == requestReturn && o.countable(ws[i].P) {
+		if ws[i].Kind == Return && o.countable(ws[i].P) {
 			n++
 		}
 	}
 	o.manyCounted = n >= commonFrom
-	o.ground.exits.Wide = o.manyCounted
+	o.ground.Exits.Wide = o.manyCounted
 }
 
 // countable reports whether any return of the probe's function may be a hit.
-func (o *planner) countable(p *Placed) bool { return p.anywhere && !p.limited }
+func (o *planner) countable(p *Probe) bool { return p.Anywhere && !p.Limited }
 
 // mayBeAlone reports whether a function may be probed at its returns alone, as far as
 // its own instructions say.
-func (o *planner) mayBeAlone(p *Placed, l *ExitProbe) bool {
+func (o *planner) mayBeAlone(p *Probe, l *ExitWay) bool {
 	return o.manyCounted && o.countable(p) &&
-		(l.own && len(l.Exits) <= maxAlone || l.plain && detour.CanBeCommon(p.prog))
+		(l.own && len(l.Exits) <= maxAlone || l.plain && detour.CanBeCommon(p.Program))
 }
 
 // findAlone finds the return probes that are counted where the functions return. Those
 // whose exits were to be probed for that only go by return trampolines otherwise.
-func (o *planner) findAlone(ps []*Placed) {
-	fresh := func(p *Placed) *ExitProbe {
+func (o *planner) findAlone(ps []*Probe) {
+	fresh := func(p *Probe) *ExitWay {
 		if x := o.course(p).ByExits; x != nil && x != p.ByExits {
 			return x
 		}
 		return nil
 	}
-	open := slices.ContainsFunc(ps, func(p *Placed) bool { x := fresh(p); return x != nil && x.open != "" })
+	open := slices.ContainsFunc(ps, func(p *Probe) bool { x := fresh(p); return x != nil && x.Open != "" })
 	for _, p := range ps {
 		x := fresh(p)
 		if x == nil || !o.mayBeAlone(p, x) {
 			continue
 		}
 		w := p.Where
-		x.Alone = !o.ground.around.EnteredInside(w.Module, w.Vaddr) && !(open && w.Module.File.Leads(w.Vaddr)&symbols.LeadTaken != 0)
+		x.Alone = !o.ground.Around.EnteredInside(w.Module, w.Vaddr) && !(open && w.Module.File.Leads(w.Vaddr)&symbols.LeadTaken != 0)
 		o.setAlone(p, x)
 	}
 	if o.inCommon(ps) != nil {
@@ -84,24 +84,24 @@ func (o *planner) findAlone(ps []*Placed) {
 	}
 }
 
-// setAlone has the exits of a probe do what x.alone says.
-func (o *planner) setAlone(p *Placed, x *ExitProbe) {
+// setAlone has the exits of a probe do what x.Alone says.
+func (o *planner) setAlone(p *Probe, x *ExitWay) {
 	for i := range x.Exits {
 		e := &x.Exits[i]
-		mine := x.Alone && e.within(*p.Where)
-		e.alone, e.notes = mine && e.passing == detour.NotPassing, mine && e.passing == detour.PassesOn
+		mine := x.Alone && e.Within(*p.Where)
+		e.Alone, e.Notes = mine && e.Passing == detour.NotPassing, mine && e.Passing == detour.PassesOn
 	}
-	if c := o.course(p); !x.Alone && c.landable && !x.cheap(*p.Where) {
+	if c := o.course(p); !x.Alone && c.Landable && !x.cheap(*p.Where) {
 		c.ByExits = nil
 	}
 }
 
 // patched are the requests of a function at which something is to be written: not the
 // entries whose exits are all that is needed.
-func (o *planner) patched(ws []PatchRequest) []PatchRequest {
-	skip := func(w PatchRequest) bool {
+func (o *planner) patched(ws []Request) []Request {
+	skip := func(w Request) bool {
 		x := o.course(w.P).ByExits
-		return w.Kind == requestReturn && x != nil && x.Alone
+		return w.Kind == Return && x != nil && x.Alone
 	}
 	if !slices.ContainsFunc(ws, skip) {
 		return ws

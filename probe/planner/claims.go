@@ -1,4 +1,4 @@
-package engine
+package planner
 
 import (
 	"cmp"
@@ -17,7 +17,7 @@ import (
 // dropConflicting gives up jumps that need bytes at which another function's probe
 // stands: that probe will change them, whatever its tactic. Within a function
 // the planner has seen to it.
-func (o *planner) dropConflicting(patches []*Patch, ws, rest []PatchRequest) ([]*Patch, []PatchRequest) {
+func (o *planner) dropConflicting(patches []*Patch, ws, rest []Request) ([]*Patch, []Request) {
 	all := make([]symbols.Addr, 0, len(ws))
 	for _, w := range o.patched(ws) {
 		all = append(all, w.Site.Addr)
@@ -47,9 +47,9 @@ func (o *planner) dropConflicting(patches []*Patch, ws, rest []PatchRequest) ([]
 
 // taken lists the bytes near a function that belong to armed probes, and to
 // those planned just before, and what no jump may cover.
-func (o *planner) taken(f *assess.Function, m *symbols.Module, planned pageIndex) []plan.Range {
+func (o *planner) taken(f *assess.Function, m *symbols.Module, planned PageIndex[*Patch]) []plan.Range {
 	lo, hi := f.Start-256, f.Start+symbols.Addr(f.Size)+256
-	out := o.ground.stands.taken(lo, hi)
+	out := o.ground.Stands.Taken(lo, hi)
 	// Nor the places of probes that are still to be planned: entries need room
 	// for a jump.
 	own := plan.Range{Lo: uint64(f.Start), Hi: uint64(f.Start) + uint64(f.Size)}
@@ -61,7 +61,7 @@ func (o *planner) taken(f *assess.Function, m *symbols.Module, planned pageIndex
 	}
 	// Nor the program's own restartable sequences.
 	out = append(out, survey.Sequences(m, f.Fn)...)
-	for _, p := range planned.near(uint64(lo), uint64(hi)) {
+	for _, p := range planned.Near(uint64(lo), uint64(hi)) {
 		if p.Plan.Owned(uint64(lo), uint64(hi)) {
 			out = slices.AppendSeq(out, p.Plan.Owns())
 		}
@@ -71,12 +71,12 @@ func (o *planner) taken(f *assess.Function, m *symbols.Module, planned pageIndex
 }
 
 // wantedBytes lists the places of probes, in order.
-func wantedBytes(groups map[*assess.Function][]PatchRequest) []plan.Range {
+func wantedBytes(groups map[*assess.Function][]Request) []plan.Range {
 	var out []plan.Range
 	for f, ws := range groups {
 		for _, w := range ws {
 			r := plan.Range{Lo: uint64(w.Site.Addr), Hi: uint64(w.Site.Addr) + uint64(w.Inst.Len)}
-			if w.Kind != WantExit {
+			if w.Kind != Exit {
 				r.Hi = max(r.Hi, min(r.Lo+plan.JumpLen, uint64(f.Start)+uint64(f.Size)))
 			}
 			out = append(out, r)

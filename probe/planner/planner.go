@@ -1,4 +1,4 @@
-package engine
+package planner
 
 import (
 	"slices"
@@ -19,21 +19,21 @@ import (
 // a breakpoint, and its course says why.
 //
 // The planner knows neither process nor session, and writes nothing. From the places that
-// are wanted and what it is told of the process (ground.go) it makes a batch, which is
-// built (build.go) and committed (commit.go), or forgotten. While it works stops may be
-// answered (answer.go): the batch says of which state of the text it is.
+// are wanted and what it is told of the process (ground.go) it makes a plan, which
+// probe/engine builds and commits, or forgets. While the planner works the engine may
+// answer stops (Ground.Pause): the plan says of which state of the text it is.
 
 // planner plans one change.
 type planner struct {
-	ground   *ground
-	own      []own         // breakpoints of kprobe's own that come
-	params   detour.Params // of detours
-	courses  map[*Placed]*course
+	ground   *Ground
+	own      []symbols.Addr // where breakpoints of kprobe's own come
+	params   detour.Params  // of detours
+	courses  map[*Probe]*Course
 	space    *plan.Space  // where detours can lie
 	wanted   []plan.Range // where the batch's probes stand, in order
-	pools    *poolPlan
-	common   *sharedPlan
-	tally    *tallyPlan
+	pools    *Pools
+	common   *Shared
+	tally    *Tally
 	prepared map[*assess.Function]preparedFunction
 	texts    []byte // code of stages
 	// manyCounted says that the returns of many functions are counted and nothing else.
@@ -45,41 +45,43 @@ type planner struct {
 	generous bool
 }
 
-// batch is a change as it was planned. It stays as it is.
-type batch struct {
-	out     *outgoing        // what makes way
-	drop    map[*Placed]bool // the probes that go
-	fresh   []*Placed        // those that come
-	own     []own            // breakpoints of kprobe's own
-	traps   []PatchRequest   // breakpoints
-	patches []*Patch         // jumps, with the bytes of their detours
-	courses map[*Placed]*course
-	memory  []plan.Range // to be mapped for detours
-	pools   *poolPlan    // for the return probes; nil: they need none
-	common  *sharedPlan  // code that detours share; nil: they need none
-	tally   *tallyPlan   // code that counts for them; nil: they do
-	text    uint64       // the state of the text that it is of
+// Plan plans what is wanted on a ground.
+func (g *Ground) Plan(want Wanted) (*Plan, error) {
+	o := &planner{ground: g, own: want.Own, courses: map[*Probe]*Course{}}
+	ws := want.Requests
+	out := &Plan{Text: g.Text, Traps: ws, Courses: o.courses}
+	if g.Breakpoints {
+		return out, nil
+	}
+	for {
+		goes := o.goCalls(ws)
+		err := o.plan(want.Avoid, ws, out)
+		if err != nil || !slices.ContainsFunc(goes, func(p *Probe) bool { return o.course(p).ByExits == nil }) {
+			return out, err
+		}
+		// One is for breakpoints, where there were to be jumps.
+	}
 }
 
-// stageKey tells the stages of a batch apart.
+// stageKey tells the stages of a plan apart.
 type stageKey struct {
 	at   symbols.Addr
-	last *Placed
-	kind wantKind
+	last *Probe
+	kind Kind
 	way  detour.Passing
 	n    int
 }
 
-func keyOf(ws []PatchRequest) stageKey {
+func keyOf(ws []Request) stageKey {
 	last := ws[len(ws)-1]
-	return stageKey{last.Site.Addr, last.P, last.Kind, last.passing, len(ws)}
+	return stageKey{last.Site.Addr, last.P, last.Kind, last.Passing, len(ws)}
 }
 
 // course is how a probe would be armed by the plan: at first as it is armed now.
-func (o *planner) course(p *Placed) *course {
+func (o *planner) course(p *Probe) *Course {
 	c := o.courses[p]
 	if c == nil {
-		now := p.course
+		now := p.Course
 		c = &now
 		o.courses[p] = c
 	}
@@ -88,45 +90,18 @@ func (o *planner) course(p *Placed) *course {
 
 // occupied reports whether a breakpoint is at an address that doesn't make way.
 func (o *planner) occupied(a symbols.Addr) bool {
-	_, ok := o.ground.stands.breakpoint(a)
+	_, ok := o.ground.Stands.Breakpoint(a)
 	return ok
 }
 
-// plan plans a change: what comes, and what stays of what makes way for it.
-func (tg *Target) plan(c *changeset) (*batch, error) {
-	ws := c.requests(tg)
-	defer tg.readAhead(len(ws))()
-	for i := range ws {
-		ws[i].P.findFacts()
-	}
-	return planOn(tg.ground(c.out), c, ws)
-}
-
-// planOn plans what is wanted of a change on a ground.
-func planOn(g *ground, c *changeset, ws []PatchRequest) (*batch, error) {
-	o := &planner{ground: g, own: c.own, courses: map[*Placed]*course{}}
-	b := &batch{out: c.out, drop: c.drop, fresh: c.fresh, own: c.own, traps: ws, courses: o.courses, text: g.text}
-	if g.breakpoints {
-		return b, nil
-	}
-	for {
-		goes := o.goCalls(ws)
-		err := o.plan(c.avoid, ws, b)
-		if err != nil || !slices.ContainsFunc(goes, func(p *Placed) bool { return o.course(p).ByExits == nil }) {
-			return b, err
-		}
-		// One is for breakpoints, where there were to be jumps.
-	}
-}
-
 // plan is one try. avoid are addresses that only seem free.
-func (o *planner) plan(avoid []plan.Range, ws []PatchRequest, b *batch) error {
+func (o *planner) plan(avoid []plan.Range, ws []Request, out *Plan) error {
 	returns, busy, err := o.judge(ws)
 	if err != nil {
 		return err
 	}
 	groups, rest, err := o.group(ws, busy)
-	b.traps, b.patches, b.memory, b.pools, b.common, b.tally = rest, nil, nil, nil, nil, nil
+	out.Traps, out.Patches, out.Memory, out.Pools, out.Common, out.Tally = rest, nil, nil, nil, nil, nil
 	if err != nil {
 		return err
 	}
@@ -134,9 +109,9 @@ func (o *planner) plan(avoid []plan.Range, ws []PatchRequest, b *batch) error {
 		o.addExits(ws, groups, nil)
 		return nil
 	}
-	o.params = *o.ground.params // learn has found them
+	o.params = *o.ground.Params // learn has found them
 	o.params.Scratch = &detour.Scratch{}
-	maps, space, err := o.ground.free()
+	maps, space, err := o.ground.Free()
 	if err != nil {
 		return err
 	}
@@ -158,7 +133,7 @@ func (o *planner) plan(avoid []plan.Range, ws []PatchRequest, b *batch) error {
 	o.shapes = map[shape]sized{}
 	o.wanted, o.sketches, o.prepared = wantedBytes(groups), map[stageKey]*detour.Sketch{}, map[*assess.Function]preparedFunction{}
 	defer func() { o.sketches = nil }()
-	patches, left, err := o.functions(groups, len(ws) >= letGoFrom)
+	patches, left, err := o.functions(groups, len(ws) >= LetGoFrom)
 	if err != nil {
 		return err
 	}
@@ -168,9 +143,9 @@ func (o *planner) plan(avoid []plan.Range, ws []PatchRequest, b *batch) error {
 	if patches, rest, err = o.dropOccupied(patches, rest); err != nil {
 		return err
 	}
-	b.patches, b.traps = o.allOrNone(patches, ws, rest)
-	if len(b.patches) > 0 {
-		b.memory, b.pools, b.common, b.tally = o.space.Fresh(), o.pools, o.common, o.tally
+	out.Patches, out.Traps = o.allOrNone(patches, ws, rest)
+	if len(out.Patches) > 0 {
+		out.Memory, out.Pools, out.Common, out.Tally = o.space.Fresh(), o.pools, o.common, o.tally
 	}
 	return nil
 }
@@ -178,7 +153,7 @@ func (o *planner) plan(avoid []plan.Range, ws []PatchRequest, b *batch) error {
 // leaveForCopies keeps detours away from addresses that the copies of the probed
 // instructions of each module would take: which of them will be breakpoints isn't known
 // before all detours have their places, and those are chosen all over what is in reach.
-func (o *planner) leaveForCopies(maps []symbols.Mapping, ws []PatchRequest) {
+func (o *planner) leaveForCopies(maps []symbols.Mapping, ws []Request) {
 	type need struct {
 		lo, hi symbols.Addr
 		n      int
@@ -204,22 +179,22 @@ func (o *planner) leaveForCopies(maps []symbols.Mapping, ws []PatchRequest) {
 
 // judge finds the return probes whose calls need no breakpoints, and the places
 // that must have one.
-func (o *planner) judge(ws []PatchRequest) (returns []*Placed, busy map[symbols.Addr]bool, err error) {
+func (o *planner) judge(ws []Request) (returns []*Probe, busy map[symbols.Addr]bool, err error) {
 	busy = map[symbols.Addr]bool{}
-	for _, x := range o.own {
-		busy[x.Site.Addr] = true
+	for _, a := range o.own {
+		busy[a] = true
 	}
 	o.countsMany(ws)
 	for _, w := range ws {
-		if err := o.ground.pause("", 0, 0); err != nil {
+		if err := o.ground.Pause("", 0, 0); err != nil {
 			return nil, nil, err
 		}
 		if o.jumps(w) {
 			continue
 		}
-		if w.Kind == requestReturn && o.followReturn(w) == "" {
+		if w.Kind == Return && o.followReturn(w) == "" {
 			returns = append(returns, w.P)
-		} else if w.Kind != requestEntry && (w.Kind != requestExit || w.conditional) || w.Kind == requestEntry && w.P.user.handles() {
+		} else if w.Kind != Entry && (w.Kind != LoneExit || w.Conditional) || w.Kind == Entry && w.P.Handlers != "" {
 			busy[w.Site.Addr] = true
 		}
 	}
@@ -228,12 +203,12 @@ func (o *planner) judge(ws []PatchRequest) (returns []*Placed, busy map[symbols.
 }
 
 // group divides what may be jumps by functions. The rest is for breakpoints.
-func (o *planner) group(ws []PatchRequest, busy map[symbols.Addr]bool) (groups map[*assess.Function][]PatchRequest, rest []PatchRequest, err error) {
-	groups = map[*assess.Function][]PatchRequest{}
-	functionOf, stop := o.ground.code.decodedAhead(ws)
+func (o *planner) group(ws []Request, busy map[symbols.Addr]bool) (groups map[*assess.Function][]Request, rest []Request, err error) {
+	groups = map[*assess.Function][]Request{}
+	functionOf, stop := o.ground.Code.decodedAhead(ws)
 	defer stop()
 	for i, w := range ws {
-		if err := o.ground.pause("reading functions", i, len(ws)); err != nil {
+		if err := o.ground.Pause("reading functions", i, len(ws)); err != nil {
 			return nil, nil, err
 		}
 		if o.jumps(w) {
@@ -247,7 +222,7 @@ func (o *planner) group(ws []PatchRequest, busy map[symbols.Addr]bool) (groups m
 			} else if !atStart(w.Site) && f.Sweep.StackStrays(uint64(w.Site.Addr)) {
 				why = "the stack pointer may lead to no stack here"
 			} else if w.Site.Module.File.IsGo() {
-				w.stack, why = o.goStack(f, w)
+				w.Stack, why = o.goStack(f, w)
 			}
 		}
 		if why != "" {
@@ -256,19 +231,19 @@ func (o *planner) group(ws []PatchRequest, busy map[symbols.Addr]bool) (groups m
 		} else {
 			groups[f] = append(groups[f], w)
 		}
-		if f != nil && len(ws) >= letGoFrom {
+		if f != nil && len(ws) >= LetGoFrom {
 			f.Release()
 		}
 	}
 	return groups, o.together(groups, rest), nil
 }
 
-// whyOther is why a probe is a breakpoint that could be a jump if another were none.
-const whyOther = "a breakpoint of another probe is there"
+// WhyOther is why a probe is a breakpoint that could be a jump if another were none.
+const WhyOther = "a breakpoint of another probe is there"
 
 // together makes breakpoints of what would be jumps at places of which rest has
 // others: a jump there would hide their breakpoint.
-func (o *planner) together(groups map[*assess.Function][]PatchRequest, rest []PatchRequest) []PatchRequest {
+func (o *planner) together(groups map[*assess.Function][]Request, rest []Request) []Request {
 	trapped := make(map[symbols.Addr]bool, len(rest))
 	for _, w := range rest {
 		trapped[w.Site.Addr] = true
@@ -280,7 +255,7 @@ func (o *planner) together(groups map[*assess.Function][]PatchRequest, rest []Pa
 				kept = append(kept, w)
 				continue
 			}
-			o.course(w.P).Why = whyOther
+			o.course(w.P).Why = WhyOther
 			rest = append(rest, w)
 		}
 		if groups[f] = kept; len(kept) == 0 {
@@ -292,46 +267,17 @@ func (o *planner) together(groups map[*assess.Function][]PatchRequest, rest []Pa
 
 // unoptimizable says why a probe must be a breakpoint whatever the code is; ""
 // if it may be a jump.
-func (o *planner) unoptimizable(w PatchRequest, busy map[symbols.Addr]bool) string {
-	if w.Kind == requestReturn {
+func (o *planner) unoptimizable(w Request, busy map[symbols.Addr]bool) string {
+	if w.Kind == Return {
 		if why := o.followReturn(w); why != "" {
 			return why
 		}
 	}
-	if why := w.trapsByKind(); why != "" {
+	if why := w.TrapsByKind(); why != "" {
 		return why
 	}
 	if busy[w.Site.Addr] || o.occupied(w.Site.Addr) {
-		return whyOther
+		return WhyOther
 	}
-	return w.trapsByPlace()
-}
-
-// trapsByKind says why a request is for a breakpoint by what it is; "" if it may be for
-// a jump.
-func (w *PatchRequest) trapsByKind() string {
-	switch {
-	case w.Kind == requestEntry && w.P.user.handles():
-		return w.P.user.whyTrap()
-	case w.Kind == requestExit && w.conditional:
-		return "it leaves the function or not, as the flags say"
-	case w.Kind != requestEntry && w.Kind != requestReturn && w.Kind != requestExit:
-		return "it is followed by breakpoints"
-	}
-	return ""
-}
-
-// trapsByPlace says why a request is for a breakpoint by what is at its place, or by what
-// it records there; "" if it may be for a jump.
-func (w *PatchRequest) trapsByPlace() string {
-	if w.P.breakpointOnly != "" {
-		return w.P.breakpointOnly
-	}
-	if why := assess.NeverJump(w.Site); why != "" {
-		return why
-	}
-	if need := w.P.prog.NeedsTracer(); need != "" {
-		return need + " can be had by the tracer only"
-	}
-	return ""
+	return w.TrapsByPlace()
 }

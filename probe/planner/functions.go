@@ -1,4 +1,4 @@
-package engine
+package planner
 
 import (
 	"kprobe/probe/assess"
@@ -6,12 +6,12 @@ import (
 	"kprobe/symbols"
 )
 
-// functions are an address space's functions as their files have them, by where they
+// Functions are an address space's functions as their files have them, by where they
 // start. Their instructions come and go; what was found out of them stays.
-type functions map[symbols.Addr]*assess.Function
+type Functions map[symbols.Addr]*assess.Function
 
-// of decodes the function that contains the site, once.
-func (fs functions) of(w symbols.Site) (*assess.Function, error) {
+// Of decodes the function that contains the site, once.
+func (fs Functions) Of(w symbols.Site) (*assess.Function, error) {
 	start := survey.Start(w)
 	if f := fs[start]; f.Loaded() {
 		return f, nil
@@ -23,13 +23,13 @@ func (fs functions) of(w symbols.Site) (*assess.Function, error) {
 	return fs.keep(f), nil
 }
 
-// leaving tells how the function that contains the site is left. Its instructions are
+// Leaving tells how the function that contains the site is left. Its instructions are
 // not kept for that.
-func (fs functions) leaving(w symbols.Site) (*assess.Function, error) {
+func (fs Functions) Leaving(w symbols.Site) (*assess.Function, error) {
 	if f := fs[survey.Start(w)]; f.KnowsLeaving() {
 		return f, nil
 	}
-	f, err := fs.of(w)
+	f, err := fs.Of(w)
 	if err == nil {
 		f.Leaving()
 		f.Release()
@@ -38,7 +38,7 @@ func (fs functions) leaving(w symbols.Site) (*assess.Function, error) {
 }
 
 // keep makes a function that was decoded the one that is known.
-func (fs functions) keep(f *assess.Function) *assess.Function {
+func (fs Functions) keep(f *assess.Function) *assess.Function {
 	if old := fs[f.Start]; old != nil { // it was let go
 		old.Load(f)
 		return old

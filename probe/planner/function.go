@@ -1,4 +1,4 @@
-package engine
+package planner
 
 import (
 	"cmp"
@@ -19,18 +19,18 @@ import (
 // functionPlan is what became of a function's probes.
 type functionPlan struct {
 	patches []*Patch
-	rest    []PatchRequest
+	rest    []Request
 }
 
 // functions plans the probes of all functions, in order of address. A return probe of
 // exits of which one can't be a jump is a breakpoint, and so is all that stands at its
 // entry: then the functions that are touched by that are planned again. many says that
 // functions are let go behind the planner.
-func (o *planner) functions(groups map[*assess.Function][]PatchRequest, many bool) (patches []*Patch, rest []PatchRequest, err error) {
+func (o *planner) functions(groups map[*assess.Function][]Request, many bool) (patches []*Patch, rest []Request, err error) {
 	list := slices.SortedFunc(maps.Keys(groups), func(a, b *assess.Function) int { return cmp.Compare(a.Start, b.Start) })
 	plans := make(map[*assess.Function]*functionPlan, len(list))
-	planned := pageIndex{}
-	var given []PatchRequest
+	planned := PageIndex[*Patch]{}
+	var given []Request
 	for todo := list; len(todo) > 0; {
 		if err := o.planEach(todo, groups, plans, planned, many); err != nil {
 			return nil, nil, err
@@ -39,13 +39,13 @@ func (o *planner) functions(groups map[*assess.Function][]PatchRequest, many boo
 		if len(failed) == 0 {
 			break
 		}
-		var more []PatchRequest
+		var more []Request
 		more, todo = o.giveUpExits(failed, list, groups)
 		given = append(given, more...)
 		for _, f := range todo {
 			o.release(plans[f].patches)
 			for _, p := range plans[f].patches {
-				planned.drop(p)
+				planned.Drop(p)
 			}
 			plans[f] = &functionPlan{}
 		}
@@ -57,11 +57,11 @@ func (o *planner) functions(groups map[*assess.Function][]PatchRequest, many boo
 }
 
 // planEach plans the probes of functions, each by itself.
-func (o *planner) planEach(todo []*assess.Function, groups map[*assess.Function][]PatchRequest, plans map[*assess.Function]*functionPlan, planned pageIndex, many bool) error {
+func (o *planner) planEach(todo []*assess.Function, groups map[*assess.Function][]Request, plans map[*assess.Function]*functionPlan, planned PageIndex[*Patch], many bool) error {
 	next, stop := o.preparedAhead(todo, groups)
 	defer stop()
 	for i, f := range todo {
-		if err := o.ground.pause("planning jumps", i, len(todo)); err != nil {
+		if err := o.ground.Pause("planning jumps", i, len(todo)); err != nil {
 			return err
 		}
 		o.take(f, next())
@@ -73,7 +73,7 @@ func (o *planner) planEach(todo []*assess.Function, groups map[*assess.Function]
 			f.Release()
 		}
 		for _, p := range x.patches {
-			planned.add(p)
+			planned.Add(p)
 		}
 	}
 	return nil
@@ -89,7 +89,7 @@ func (o *planner) take(f *assess.Function, got preparedFunction) {
 
 // function plans the probes of one function and builds their detours. Where copies
 // take more than nearly all do, all is planned once more.
-func (o *planner) function(f *assess.Function, ws []PatchRequest, planned pageIndex) (patches []*Patch, rest []PatchRequest) {
+func (o *planner) function(f *assess.Function, ws []Request, planned PageIndex[*Patch]) (patches []*Patch, rest []Request) {
 	defer func() {
 		o.generous = false
 		clear(o.sketches)
@@ -113,11 +113,11 @@ func (o *planner) function(f *assess.Function, ws []PatchRequest, planned pageIn
 
 // functionOnce plans and builds; short says that a detour did not fit the room that
 // was asked for.
-func (o *planner) functionOnce(f *assess.Function, ws []PatchRequest, planned pageIndex) (patches []*Patch, rest []PatchRequest, short bool) {
+func (o *planner) functionOnce(f *assess.Function, ws []Request, planned PageIndex[*Patch]) (patches []*Patch, rest []Request, short bool) {
 	if len(ws) == 0 {
 		return nil, nil, false
 	}
-	byAddr := map[uint64][]PatchRequest{}
+	byAddr := map[uint64][]Request{}
 	var sites []plan.Site
 	for _, w := range ws {
 		a := uint64(w.Site.Addr)
@@ -151,7 +151,7 @@ func (o *planner) functionOnce(f *assess.Function, ws []PatchRequest, planned pa
 	taken := o.taken(f, ws[0].Site.Module, planned)
 	plans, err := plan.Plan(o.prepared[f].plan, sites, o.space, taken)
 	if err == nil && wantsMore(plans, sites) {
-		if wide := o.ground.around.Wide(f.Sweep, f.Fn, ws[0].Site.Module); wide != nil {
+		if wide := o.ground.Around.Wide(f.Sweep, f.Fn, ws[0].Site.Module); wide != nil {
 			release(o.space, plans)
 			plans, err = plan.Plan(wide, sites, o.space, taken)
 		}
@@ -184,7 +184,7 @@ func (o *planner) functionOnce(f *assess.Function, ws []PatchRequest, planned pa
 			patches = append(patches, built)
 			for _, a := range p.AllSites() {
 				for _, w := range byAddr[a] {
-					if w.Kind != WantExit || w.alone || w.notes {
+					if w.Kind != Exit || w.Alone || w.Notes {
 						c := o.course(w.P)
 						c.Tactic, c.Why = p.Tactic, p.Why
 					}
@@ -212,7 +212,7 @@ func wantsMore(plans []*plan.Patch, sites []plan.Site) bool {
 // release gives the room of patches back that are not carried out.
 func (o *planner) release(patches []*Patch) {
 	for _, p := range patches {
-		for q := p; q != nil; q = q.island {
+		for q := p; q != nil; q = q.Island {
 			o.space.Release(q.Plan.Detour, q.Plan.Room)
 		}
 	}

@@ -1,4 +1,4 @@
-package engine
+package planner
 
 import (
 	"slices"
@@ -12,11 +12,11 @@ func TestPageIndex(t *testing.T) {
 		return &Patch{Plan: &plan.Patch{At: a, Lock: a + 5, Writes: []plan.Write{{At: a, Bytes: make([]byte, 5)}}}}
 	}
 	low, across, high := at(0x1000), at(0x1ffe), at(0x3000)
-	high.island = at(0x2f80)
-	high.Plan.Island = high.island.Plan
-	x := pageIndex{}
+	high.Island = at(0x2f80)
+	high.Plan.Island = high.Island.Plan
+	x := PageIndex[*Patch]{}
 	for _, p := range []*Patch{low, across, high} {
-		x.add(p)
+		x.Add(p)
 	}
 	tests := []struct {
 		name   string
@@ -31,7 +31,7 @@ func TestPageIndex(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := x.near(tt.lo, tt.hi); !slices.Equal(got, tt.want) {
+			if got := x.Near(tt.lo, tt.hi); !slices.Equal(got, tt.want) {
 				t.Errorf("%d patches, want %d", len(got), len(tt.want))
 			}
 		})

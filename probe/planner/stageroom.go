@@ -1,4 +1,4 @@
-package engine
+package planner
 
 import (
 	"errors"
@@ -30,7 +30,7 @@ const stageRoom = 24
 const sketchTail = 32
 
 // room is how many bytes the detour of the probes at an address takes at most.
-func (o *planner) room(at uint64, ws []PatchRequest) (int, error) {
+func (o *planner) room(at uint64, ws []Request) (int, error) {
 	size := copyRoom
 	if o.generous {
 		size = maxCopyRoom
@@ -44,7 +44,7 @@ func (o *planner) room(at uint64, ws []PatchRequest) (int, error) {
 			o.sketches[keyOf(part)] = known.sketch
 			continue
 		}
-		st := &stage{base: symbols.Addr(base), sketch: &detour.Sketch{}}
+		st := &Stage{Base: symbols.Addr(base), sketch: &detour.Sketch{}}
 		text, err := o.probes(st, part, tail)
 		if err != nil {
 			return 0, err
@@ -64,7 +64,7 @@ func (o *planner) room(at uint64, ws []PatchRequest) (int, error) {
 // shape is what the code of a stage whose probes only count depends on, besides
 // addresses and numbers.
 type shape struct {
-	kind    wantKind
+	kind    Kind
 	passing detour.Passing
 	always  bool
 	cond    byte
@@ -82,7 +82,7 @@ type sized struct {
 
 // shapeOf is the shape of a stage; ok is false for one that is none of those that
 // thousands are like.
-func (o *planner) shapeOf(part []PatchRequest) (s shape, ok bool) {
+func (o *planner) shapeOf(part []Request) (s shape, ok bool) {
 	if len(part) == 0 || o.sketches == nil {
 		return s, false
 	}
@@ -90,35 +90,35 @@ func (o *planner) shapeOf(part []PatchRequest) (s shape, ok bool) {
 	by := o.course(w.P).ByExits
 	common, anywhere := by != nil && by.Calls.Common, true
 	for _, x := range part {
-		if !x.P.counts || x.P.birth != nil || x.P.goABI || x.Site.Module.File.IsGo() || len(x.P.prog.Entry) > 0 {
+		if !x.P.Counts || x.P.Birth != nil || x.P.GoABI || x.Site.Module.File.IsGo() || len(x.P.Program.Entry) > 0 {
 			return s, false
 		}
 		by := o.course(x.P).ByExits
-		anywhere = anywhere && by != nil && by.anywhere
+		anywhere = anywhere && by != nil && by.Anywhere
 	}
 	switch s.kind = w.Kind; {
-	case w.Kind == requestEntry && len(part) == 1:
+	case w.Kind == Entry && len(part) == 1:
 		return s, true
-	case part[0].alone:
+	case part[0].Alone:
 		return s, len(part) == 1
-	case !common || w.open != nil:
-	case w.Kind == requestReturn && len(part) == 1:
-		s.table, s.joins = by.Calls.Addr, w.joins
+	case !common || w.Open != nil:
+	case w.Kind == Return && len(part) == 1:
+		s.table, s.joins = by.Calls.Addr, w.Joins
 		return s, true
-	case w.Kind == WantExit && w.passing != detour.NotPassing:
-		s.table, s.passing, s.always = by.Calls.Addr, w.passing, !w.conditional
+	case w.Kind == Exit && w.Passing != detour.NotPassing:
+		s.table, s.passing, s.always = by.Calls.Addr, w.Passing, !w.Conditional
 		for _, x := range part {
-			if x.notes {
+			if x.Notes {
 				s.notes++
 			}
 		}
 		s.joins = s.notes > 0 && s.notes < len(part)
-		if w.conditional {
+		if w.Conditional {
 			s.cond = w.Inst.Opcode & 15
 		}
 		return s, true
-	case w.Kind == WantExit && anywhere:
-		s.table, s.pop = by.Calls.Addr, w.pop
+	case w.Kind == Exit && anywhere:
+		s.table, s.pop = by.Calls.Addr, w.Pop
 		return s, true
 	}
 	return s, false
@@ -128,9 +128,9 @@ var errRoom = errors.New("its detour does not fit the room that was found for it
 
 // trim gives the room back that the patch's detours were found and didn't need.
 func (p *Patch) trim(s *plan.Space) {
-	for ; p != nil && len(p.Stages) > 0; p = p.island {
+	for ; p != nil && len(p.Stages) > 0; p = p.Island {
 		last := p.Stages[len(p.Stages)-1]
-		end := (uint64(last.base) + uint64(last.size) + 15) &^ 15
+		end := (uint64(last.Base) + uint64(last.Size) + 15) &^ 15
 		if room := int(end - p.Plan.Detour); room < p.Plan.Room {
 			s.Release(end, p.Plan.Room-room)
 			p.Plan.Room = room

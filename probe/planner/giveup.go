@@ -1,4 +1,4 @@
-package engine
+package planner
 
 import (
 	"fmt"
@@ -17,11 +17,11 @@ import (
 
 // giveUp makes breakpoints of what the patch was to serve, which is added to
 // rest; exits of others go with their entries.
-func (o *planner) giveUp(p *Patch, rest []PatchRequest, why string) []PatchRequest {
+func (o *planner) giveUp(p *Patch, rest []Request, why string) []Request {
 	for _, w := range p.Wants {
 		c := o.course(w.P)
 		c.Tactic, c.Why = plan.Breakpoint, why
-		if w.Kind != WantExit {
+		if w.Kind != Exit {
 			rest = append(rest, w)
 		}
 	}
@@ -30,15 +30,15 @@ func (o *planner) giveUp(p *Patch, rest []PatchRequest, why string) []PatchReque
 
 // failedExits finds the return probes of exits of which a jump could not be placed in
 // the functions that were planned last, and notes which.
-func (o *planner) failedExits(todo []*assess.Function, plans map[*assess.Function]*functionPlan) map[*Placed]bool {
-	failed, said := map[*Placed]bool{}, map[*Placed]bool{}
+func (o *planner) failedExits(todo []*assess.Function, plans map[*assess.Function]*functionPlan) map[*Probe]bool {
+	failed, said := map[*Probe]bool{}, map[*Probe]bool{}
 	for _, f := range todo {
 		for _, w := range plans[f].rest {
 			c := o.course(w.P)
 			if c.ByExits == nil {
 				continue
 			}
-			if failed[w.P] = true; w.Kind == WantExit && !said[w.P] {
+			if failed[w.P] = true; w.Kind == Exit && !said[w.P] {
 				said[w.P] = true
 				c.Why = fmt.Sprintf("%s can't be a jump: %s", w.Site.Name, c.Why)
 			}
@@ -51,12 +51,12 @@ func (o *planner) failedExits(todo []*assess.Function, plans map[*assess.Functio
 // their entries, and gives them as what is for breakpoints. Those that can do
 // with return trampolines stay. changed are the functions of which something is planned
 // otherwise now.
-func (o *planner) giveUpExits(failed map[*Placed]bool, list []*assess.Function, groups map[*assess.Function][]PatchRequest) (given []PatchRequest, changed []*assess.Function) {
+func (o *planner) giveUpExits(failed map[*Probe]bool, list []*assess.Function, groups map[*assess.Function][]Request) (given []Request, changed []*assess.Function) {
 	at := map[symbols.Addr]bool{}
 	for more := true; more; {
 		more = false
 		for p := range failed {
-			if !o.course(p).landable {
+			if !o.course(p).Landable {
 				at[p.Where.Addr] = true
 			}
 		}
@@ -66,29 +66,29 @@ func (o *planner) giveUpExits(failed map[*Placed]bool, list []*assess.Function, 
 				if !at[w.Site.Addr] {
 					continue
 				}
-				if c := o.course(w.P); c.ByExits != nil && (!failed[w.P] || c.landable) {
-					c.landable = false
+				if c := o.course(w.P); c.ByExits != nil && (!failed[w.P] || c.Landable) {
+					c.Landable = false
 					failed[w.P], more = true, true
-					c.Why = whyOther
+					c.Why = WhyOther
 				}
 			}
 		}
 	}
 	for _, f := range list {
-		if !slices.ContainsFunc(groups[f], func(w PatchRequest) bool { return failed[w.P] || at[w.Site.Addr] }) {
+		if !slices.ContainsFunc(groups[f], func(w Request) bool { return failed[w.P] || at[w.Site.Addr] }) {
 			continue
 		}
 		changed = append(changed, f)
 		kept := groups[f][:0:0]
 		for _, w := range groups[f] {
 			switch {
-			case failed[w.P] && w.Kind == WantExit:
-			case failed[w.P] && o.course(w.P).landable:
+			case failed[w.P] && w.Kind == Exit:
+			case failed[w.P] && o.course(w.P).Landable:
 				kept = append(kept, w)
 			case failed[w.P]:
 				given = append(given, w)
 			case at[w.Site.Addr]:
-				o.course(w.P).Why = whyOther
+				o.course(w.P).Why = WhyOther
 				given = append(given, w)
 			default:
 				kept = append(kept, w)
@@ -97,25 +97,25 @@ func (o *planner) giveUpExits(failed map[*Placed]bool, list []*assess.Function, 
 		groups[f] = kept
 	}
 	for p := range failed {
-		if c := o.course(p); c.landable {
+		if c := o.course(p); c.Landable {
 			c.ByExits = nil // by a return trampoline, then
 		} else {
-			c.giveUpExits(p.goABI)
+			c.GiveUpExits(p.GoABI)
 		}
 	}
 	return given, changed
 }
 
 // trapped gives the places of which rest, or kprobe itself, has a breakpoint.
-func (o *planner) trapped(rest []PatchRequest) map[symbols.Addr]bool {
+func (o *planner) trapped(rest []Request) map[symbols.Addr]bool {
 	at := make(map[symbols.Addr]bool, len(rest))
 	for _, w := range rest {
-		if w.Kind != WantExit {
+		if w.Kind != Exit {
 			at[w.Site.Addr] = true
 		}
 	}
-	for _, x := range o.own {
-		at[x.Site.Addr] = true
+	for _, a := range o.own {
+		at[a] = true
 	}
 	return at
 }
@@ -135,32 +135,32 @@ func (p *Patch) hides(trapped map[symbols.Addr]bool) bool {
 
 // allOrNone gives up return probes of exits that have lost a patch, and with them
 // what shares their patches, and jumps where there are to be breakpoints.
-func (o *planner) allOrNone(patches []*Patch, ws, rest []PatchRequest) ([]*Patch, []PatchRequest) {
-	given := map[*Placed]bool{} // those that are in rest, or will be
+func (o *planner) allOrNone(patches []*Patch, ws, rest []Request) ([]*Patch, []Request) {
+	given := map[*Probe]bool{} // those that are in rest, or will be
 	for _, w := range rest {
 		given[w.P] = true
 	}
-	entries := map[*Placed]PatchRequest{}
+	entries := map[*Probe]Request{}
 	for _, w := range ws {
-		if w.Kind != WantExit && w.Kind != requestExit {
+		if w.Kind != Exit && w.Kind != LoneExit {
 			entries[w.P] = w
 		}
 	}
-	giveUp := func(x *Placed) {
-		o.course(x).giveUpExits(x.goABI)
+	giveUp := func(x *Probe) {
+		o.course(x).GiveUpExits(x.GoABI)
 		if !given[x] {
 			given[x] = true
 			rest = append(rest, entries[x])
 		}
 	}
 	for {
-		have := map[*Placed]int{}
+		have := map[*Probe]int{}
 		for _, p := range patches {
 			for _, w := range p.Wants {
 				have[w.P]++
 			}
 		}
-		broken := map[*Placed]bool{}
+		broken := map[*Probe]bool{}
 		for x := range entries {
 			by := o.course(x).ByExits
 			broken[x] = by != nil && have[x] < by.places()
@@ -180,7 +180,7 @@ func (o *planner) allOrNone(patches []*Patch, ws, rest []PatchRequest) ([]*Patch
 		}
 		kept := patches[:0]
 		for _, p := range patches {
-			if !hidden[p] && !slices.ContainsFunc(p.Probes(), func(x *Placed) bool { return broken[x] }) {
+			if !hidden[p] && !slices.ContainsFunc(p.Wants, func(w Request) bool { return broken[w.P] }) {
 				kept = append(kept, p)
 				continue
 			}
@@ -189,7 +189,7 @@ func (o *planner) allOrNone(patches []*Patch, ws, rest []PatchRequest) ([]*Patch
 					continue
 				}
 				o.course(w.P).Why = "it shares a jump with another probe, whose jumps could not all be placed"
-				if w.Kind == requestExit {
+				if w.Kind == LoneExit {
 					rest = append(rest, w)
 				} else {
 					giveUp(w.P)
@@ -213,17 +213,17 @@ func (o *planner) allOrNone(patches []*Patch, ws, rest []PatchRequest) ([]*Patch
 }
 
 // once leaves out what was given up twice, for want of two patches.
-func once(ws []PatchRequest) []PatchRequest {
+func once(ws []Request) []Request {
 	type key struct {
-		p    *Placed
+		p    *Probe
 		at   symbols.Addr
-		kind wantKind
+		kind Kind
 		way  detour.Passing
 	}
 	seen := map[key]bool{}
 	out := ws[:0]
 	for _, w := range ws {
-		k := key{w.P, w.Site.Addr, w.Kind, w.passing}
+		k := key{w.P, w.Site.Addr, w.Kind, w.Passing}
 		if seen[k] {
 			continue
 		}

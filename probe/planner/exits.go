@@ -1,0 +1,43 @@
+package planner
+
+import (
+	"slices"
+
+	"kprobe/probe/assess"
+	"kprobe/probe/detour"
+	"kprobe/probe/exits"
+	"kprobe/symbols"
+)
+
+// exitRequest asks for a patch at an exit of the probe's function.
+func exitRequest(p *Probe, x exits.Exit) Request {
+	return Request{Place: x.Place, P: p, Kind: Exit, Pop: x.Pop, Passing: x.Passing, Conditional: x.Conditional, Open: x.Open}
+}
+
+// OwnExits asks for a patch at each instruction by which a Go function is left. A
+// jump into another function leaves it too: its hit is recorded before that
+// function runs.
+func OwnExits(x *exits.Finder, f *assess.Function, w symbols.Site, p *Probe) (out []Request, err error) {
+	list, err := x.Own(f, w)
+	for _, e := range list {
+		out = append(out, exitRequest(p, e))
+	}
+	return out, err
+}
+
+// leavings asks for patches where the function of a return probe may return. The error
+// says why that isn't known.
+func (o *planner) leavings(w Request) (*ExitWay, error) {
+	found, err := o.ground.Exits.Of(w.Site, w.P.Onward)
+	if err != nil {
+		return nil, err
+	}
+	l := &ExitWay{Probe: w.P, Open: found.Open, plain: found.Plain && len(found.List) > 0}
+	for _, x := range found.List {
+		l.Exits = append(l.Exits, exitRequest(w.P, x))
+	}
+	l.own = len(l.Exits) > 0 && !slices.ContainsFunc(l.Exits, func(e Request) bool {
+		return e.Passing != detour.NotPassing || !e.Within(w.Site)
+	})
+	return l, nil
+}

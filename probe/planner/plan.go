@@ -1,0 +1,43 @@
+package planner
+
+import (
+	"fmt"
+	"slices"
+
+	"kprobe/probe/plan"
+)
+
+// Plan is how a change is to be made. It stays as it is.
+type Plan struct {
+	Text    uint64    // the state of the text that it is of
+	Traps   []Request // breakpoints
+	Patches []*Patch  // jumps, with the bytes of their detours, in order of address
+	// Courses are how the probes of the change are armed by it.
+	Courses map[*Probe]*Course
+	Memory  []plan.Range // to be mapped for detours
+	Pools   *Pools       // for the return probes; nil: they need none
+	Common  *Shared      // code that detours share; nil: they need none
+	Tally   *Tally       // code that counts for them; nil: they do
+}
+
+// Lines tells all that a plan would write, for tests: its jumps in order of address, then its
+// breakpoints.
+func (b *Plan) Lines() (out []string) {
+	for _, p := range b.Patches {
+		for q := p; q != nil; q = q.Island {
+			s := fmt.Sprintf("%#x %v to %#x, %d bytes, %x for %x, %x:", q.Plan.At, q.Plan.Tactic, q.Plan.Detour, q.Plan.Room, q.Plan.Writes, q.Plan.Displaced, q.Plan.Guards)
+			for _, st := range q.Stages {
+				s += fmt.Sprintf(" %#x %x", uint64(st.Base), st.Text)
+			}
+			for _, w := range q.Wants {
+				s += fmt.Sprintf(" %d/%d", w.P.Id, w.Kind)
+			}
+			out = append(out, s)
+		}
+	}
+	for _, w := range b.Traps {
+		out = append(out, fmt.Sprintf("breakpoint at %s: %d/%d, %s", w.Site.Name, w.P.Id, w.Kind, b.Courses[w.P].Why))
+	}
+	slices.Sort(out[len(out)-len(b.Traps):])
+	return append(out, fmt.Sprint(b.Memory))
+}

@@ -1,0 +1,96 @@
+package planner
+
+import (
+	"fmt"
+
+	"kprobe/probe/detour"
+)
+
+// The ways of a return
+//
+// How the calls of a return probe are noted, and their returns seen:
+//
+//	by exits             exitway.go: jumps at the entry and where the function returns; in
+//	                     Go's code gocode.go; where returns are only counted, at the exits
+//	                     alone (alonereturns.go)
+//	by return trampolines  trampolineway.go: a jump at the entry, whose code calls the function
+//	by breakpoints       by probe/engine: at the entry, where the function returns, or where the call returns to
+//
+// chooseReturn says which; the planner goes from exits to return trampolines, and to breakpoints
+// at last, where jumps can't be placed (giveup.go). The first two note calls in memory of
+// the target, by code of its own: each is a Way. What breakpoints see probe/engine notes in
+// its own memory.
+
+// CallMemory is the target's memory for calls that are under way: a detour.Pool or
+// detour.Calls.
+type CallMemory interface {
+	Size() int // bytes
+	Used(mem []byte) []detour.Instance
+	Entry(mem []byte, number int) []byte
+	Free(mem []byte, number int)
+}
+
+// Way is how jumps see the calls of a return probe: an *ExitWay or a *TrampolineWay.
+type Way interface {
+	// Of is the return probe whose way it is.
+	Of() *Probe
+	// Memory is where calls that are under way are noted in the target.
+	Memory() CallMemory
+	// At is its address; 0: it has none.
+	At() uint64
+	// Blank is what that memory holds before the first call, to be written at its
+	// address.
+	Blank(s *detour.Shared) []byte
+	// Owns reports whether a call that is noted in mem, a copy of the memory, is one of a
+	// probe's: several may have one memory.
+	Owns(mem []byte, number int, p *Probe) bool
+	// Outlives says that calls which are under way return by the way's own code: it must
+	// stay for them when the probe goes.
+	Outlives() bool
+	// buildEntry builds the code of the function's entry as a stage. The last of ws is the
+	// return probe, the others are entry probes of the same place.
+	buildEntry(o *planner, st *Stage, ws []Request, tail tailFunc) ([]byte, error)
+}
+
+// chooseReturn chooses how the returns of a probe are seen, as far as that is known before
+// anything is placed: by exits, by return trampolines, or, where those can't be placed,
+// either. why says why by neither: its calls are followed by breakpoints then.
+func (o *planner) chooseReturn(w Request) (byExits *ExitWay, byTrampolines bool, why string) {
+	if w.P.GoABI {
+		byExits, why = o.followGo(w)
+		return byExits, false, why
+	}
+	noTrampolines := o.followable(w)
+	why = noTrampolines
+	if leavable(w) == "" {
+		var err error
+		if byExits, err = o.leavings(w); err != nil {
+			why = fmt.Sprintf("%s, and its exits can't be probed: %v", noTrampolines, err)
+		}
+	}
+	switch {
+	case noTrampolines == "" && byExits != nil && (byExits.cheap(w.Site) || byExits.own && o.mayBeAlone(w.P, byExits)):
+		return byExits, true, ""
+	case noTrampolines == "":
+		return nil, true, ""
+	case byExits != nil:
+		return byExits, false, ""
+	}
+	return nil, false, why
+}
+
+// followReturn says why the calls of a return probe must be followed by breakpoints; "" if
+// its course has another way. That is chosen once, until it is given up.
+func (o *planner) followReturn(w Request) string {
+	c := o.course(w.P)
+	switch {
+	case w.P.Handlers != "":
+		return w.P.Handlers
+	case c.ByExits != nil:
+		return ""
+	case !c.Analysed:
+		c.Analysed = true
+		c.ByExits, c.Landable, c.Trapped = o.chooseReturn(w)
+	}
+	return c.Trapped
+}

@@ -1,0 +1,94 @@
+package planner
+
+import (
+	"fmt"
+
+	"kprobe/probe/assess"
+	"kprobe/probe/detour"
+	"kprobe/probe/memory"
+	"kprobe/probe/plan"
+	"kprobe/symbols"
+)
+
+// tallyFrom is from how many places on that are only counted a batch has a tally.
+const tallyFrom = 32
+
+// Tally is the tally that a plan's detours call.
+type Tally struct {
+	Code  *detour.Tally
+	Fresh bool // it isn't there yet
+}
+
+// Memory is where it lies.
+func (x *Tally) Memory() plan.Range {
+	return plan.Range{Lo: x.Code.Base, Hi: x.Code.Base + memory.PageSize}
+}
+
+// planTally finds the tally for a plan's detours, if they are to have one, and where it
+// can lie if it isn't there. The mappings that it gives have its place.
+func (o *planner) planTally(maps []symbols.Mapping, groups map[*assess.Function][]Request, avoid []plan.Range) ([]symbols.Mapping, error) {
+	o.tally, o.params.Tally = nil, nil
+	lo, hi, n := tallied(groups)
+	if n < tallyFrom || o.ground.ShadowStack {
+		return maps, nil
+	}
+	for _, t := range o.ground.Tallies {
+		if t.Fits(&o.params) && near(t.Base, lo, hi) {
+			o.tally, o.params.Tally = &Tally{Code: t}, t
+			return maps, nil
+		}
+	}
+	tried := map[symbols.Addr]bool{}
+	for _, r := range avoid {
+		tried[symbols.Addr(r.Lo)] = true
+	}
+	at, ok := memory.FindGap(maps, lo, hi, memory.PageSize, tried)
+	if !ok {
+		return maps, nil // detours count by themselves
+	}
+	t, err := detour.BuildTally(uint64(at), &o.params)
+	if err == nil && len(t.Code) > memory.PageSize {
+		err = fmt.Errorf("it has %d bytes", len(t.Code))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("code that counts: %w", err)
+	}
+	o.tally, o.params.Tally = &Tally{t, true}, t
+	o.space.Exclude(o.tally.Memory())
+	return withMapping(maps, at, memory.PageSize), nil
+}
+
+// tallied says how many places are only counted, of those of the module that has the most
+// of them, and between which addresses these are.
+func tallied(groups map[*assess.Function][]Request) (lo, hi symbols.Addr, n int) {
+	type places struct {
+		lo, hi symbols.Addr
+		n      int
+	}
+	in := map[*symbols.Module]*places{}
+	var most places
+	for _, ws := range groups {
+		for i := range ws {
+			w := &ws[i]
+			if !w.P.Counts || w.P.GoABI || w.Site.Module.File.IsGo() {
+				continue
+			}
+			x := in[w.Site.Module]
+			if x == nil {
+				x = &places{lo: w.Site.Addr}
+				in[w.Site.Module] = x
+			}
+			x.lo, x.hi, x.n = min(x.lo, w.Site.Addr), max(x.hi, w.Site.Addr), x.n+1
+			if x.n > most.n {
+				most = *x
+			}
+		}
+	}
+	return most.lo, most.hi, most.n
+}
+
+// near reports whether most detours of places from lo to hi reach an address.
+func near(at uint64, lo, hi symbols.Addr) bool {
+	const reach = memory.Reach / 2
+	return at+reach > uint64(hi) && at < uint64(lo)+reach
+}
