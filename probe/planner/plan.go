@@ -36,7 +36,11 @@ func (b *Plan) Lines() (out []string) {
 		}
 	}
 	for _, w := range b.Traps {
-		out = append(out, fmt.Sprintf("breakpoint at %s: %d/%d, %s", w.Site.Name, w.P.Id, w.Kind, b.Courses[w.P].Why))
+		why := w.P.Why
+		if c := b.Courses[w.P]; c != nil {
+			why = c.Why
+		}
+		out = append(out, fmt.Sprintf("breakpoint at %s: %d/%d, %s", w.Site.Name, w.P.Id, w.Kind, why))
 	}
 	slices.Sort(out[len(out)-len(b.Traps):])
 	return append(out, fmt.Sprint(b.Memory))

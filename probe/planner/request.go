@@ -53,9 +53,9 @@ func (w *Request) TrapsByKind() string {
 	switch {
 	case w.Kind == Entry && w.P.Handlers != "":
 		return w.P.Handlers
-	case w.Kind == Exit && w.Conditional:
+	case w.Kind == LoneExit && w.Conditional:
 		return "it leaves the function or not, as the flags say"
-	case w.Kind != Entry && w.Kind != Return && w.Kind != Exit:
+	case w.Kind != Entry && w.Kind != Return && w.Kind != LoneExit:
 		return "it is followed by breakpoints"
 	}
 	return ""
