@@ -1,10 +1,8 @@
-// Package fetch is the definition language: the kernel's kprobe_events syntax
-// for processes. It parses definitions, types and compiles their fetch
-// arguments and filters, evaluates them over registers and memory, and encodes
-// and decodes the records that hits leave.
+// Package fetch is the definition language: the kernel's kprobe_events syntax for processes. It
+// parses definitions, types and compiles their fetch arguments and filters, evaluates them over
+// registers and memory, and encodes and decodes the records that hits leave.
 //
-// The package touches no process: registers and memory come in as values and
-// interfaces.
+// The package touches no process. Registers and memory come in as values and interfaces.
 package fetch
 
 import "kprobe/symbols"

@@ -1,7 +1,6 @@
-// Package output writes what kprobe found: trace lines in the kernel's shape,
-// JSON objects, profiles, listings and tables. It knows nothing of how hits
-// come about; it takes the values of package probe and gives bytes.
+// Package output writes results: trace lines in the kernel's format, JSON objects, profiles,
+// listings and tables. It doesn't know how hits come about. It turns the values of package
+// probe into bytes.
 //
-// The path of a hit (Formatter, Trace, Writer) allocates nothing once it has
-// seen every event.
+// The path of a hit (Formatter, Trace, Writer) allocates nothing once it has seen every event.
 package output

@@ -1,8 +1,8 @@
-// Package symbols answers what lies where in a process or a file: its modules,
-// their symbols, functions and names, and which addresses a probe place means.
+// Package symbols says what lies where in a process or a file: its modules, their symbols,
+// functions and names, and which addresses a probe place means.
 //
-// It reads files and /proc; it never traces, stops or changes a process. The
-// contents of a process's memory reach it through Memory.
+// It reads files and /proc. It never traces, stops or changes a process. The contents of a
+// process's memory reach it through Memory.
 package symbols
 
 import (

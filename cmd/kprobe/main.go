@@ -1,5 +1,4 @@
-// Command kprobe traces running programs with the kernel's kprobes, brought to
-// processes.
+// Command kprobe traces running programs with the kernel's kprobes, brought to user processes.
 package main
 
 import (

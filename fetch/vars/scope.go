@@ -1,9 +1,9 @@
-// Package vars answers a definition's names from debug information: where a
-// variable is at a probe's place, how it is read there, and what its value
-// prints as. A Scope is the part of a fetch.DebugEnv that does so.
+// Package vars resolves the names in a definition by debug information: where a variable is at
+// a probe's place, how it is read there, and how its value prints. A Scope is the part of a
+// fetch.DebugEnv that does this.
 //
-// It compiles DWARF's location expressions to fetch chains; what they can't say
-// is an error that tells why, and never another value.
+// It compiles DWARF's location expressions to fetch chains. If a chain can't express one, the
+// result is an error with the reason, and never a different value.
 package vars
 
 import (

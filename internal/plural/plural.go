@@ -1,4 +1,4 @@
-// Package plural has the one rule of how numbers of things are written in messages.
+// Package plural has the one rule for counts of things in messages.
 package plural
 
 import "strconv"

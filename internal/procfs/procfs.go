@@ -1,11 +1,11 @@
 //go:build linux
 
-// Package procfs reads what the kernel tells of processes and the machine in
-// /proc (proc(5)). It is the one reader of status, stat, comm, syscall, children and
-// cpuinfo; mappings are symbols.ReadMaps.
+// Package procfs reads what the kernel says about processes and the machine in /proc (proc(5)).
+// It is the only reader of status, stat, comm, syscall, children and cpuinfo. Mappings are read
+// by symbols.ReadMaps.
 //
-// A process may end at any moment between two calls. The errors are those of
-// opening and reading files: fs.ErrNotExist and syscall.ESRCH mean that it is gone.
+// A process may end at any moment between two calls. Errors are those of opening and reading
+// files: fs.ErrNotExist and syscall.ESRCH mean that the process is gone.
 package procfs
 
 import (

@@ -1,12 +1,11 @@
-// Package quote writes text that programs chose (names, strings, paths) for
-// terminals, lines and JSON. It is the one place that says which characters go
-// out as they are.
+// Package quote writes text that programs chose (names, strings, paths) to terminals, lines and
+// JSON. It is the only place that decides which characters are printed as they are.
 //
-// The rule: what strconv.IsGraphic calls graphic is shown, letters, marks,
-// digits, punctuation, symbols and blanks of any script. Escaped are controls (C0,
-// DEL and C1, which terminals obey), formats (which turn the direction of what
-// follows or can't be seen), ends of lines and paragraphs, characters that
-// nobody has assigned, and bytes that are no UTF-8.
+// The rule: what strconv.IsGraphic calls graphic is printed: letters, marks, digits,
+// punctuation, symbols and blanks of any script. Everything else is escaped: controls (C0, DEL
+// and C1, which terminals obey), formats (which change the direction of text, or are
+// invisible), line and paragraph separators, unassigned characters, and bytes that aren't
+// UTF-8.
 package quote
 
 import (

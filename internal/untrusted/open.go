@@ -1,13 +1,12 @@
-// Package untrusted opens files that a program names: its executable and
-// libraries, what their headers, debug links and debug information lead to, what
-// lies at a path of its choosing. Whoever wrote the program wrote the name, and
-// kprobe often runs with more rights than the program.
+// Package untrusted opens files that a program names: its executable and libraries, what their
+// headers, debug links and debug information refer to, and what lies at a path of its choosing.
+// The author of the program has chosen these names, and kprobe often runs with more rights than
+// the program.
 //
-// A name may lead to a FIFO, a terminal, a device that acts when it is opened, a
-// file of /proc or of tracefs that waits when it is read, a file of terabytes
-// without contents, or a file system in user space that never answers. Open
-// gives a regular file with contents of its own, or an error, within a bounded
-// time.
+// A name may lead to a FIFO, a terminal, a device that acts when it is opened, a file of /proc
+// or of tracefs that waits when it is read, a file of terabytes without contents, or a file
+// system in user space that never answers. Open returns a regular file with contents of its
+// own, or an error, within a bounded time.
 package untrusted
 
 import (

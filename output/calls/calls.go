@@ -1,4 +1,4 @@
-// Package calls makes calls of hits: which function called which, from when to when.
+// Package calls turns hits into function calls: caller, callee, start and end.
 package calls
 
 import (

@@ -1,7 +1,6 @@
-// Package html makes one page of a recording: a flame graph, a timeline of threads, a
-// heat map of latencies and a table. A page needs no network and nothing beside it.
-// How large it can get doesn't depend on the recording: what has no room is
-// left out, and the page says what and how much.
+// Package html turns a recording into one page: a flame graph, a timeline of threads, a heat
+// map of latencies and a table. A page needs no network and no other files. Its size is bounded
+// whatever the recording: what has no room is left out, and the page says what and how much.
 package html
 
 import (

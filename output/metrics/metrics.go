@@ -1,5 +1,5 @@
-// Package metrics gives counters and latencies of a session to Prometheus and what
-// speaks its formats: by HTTP, or in a file that is replaced again and again.
+// Package metrics exports counters and latencies of a session to Prometheus and other readers
+// of its formats: over HTTP, or in a file that is replaced again and again.
 package metrics
 
 import (

@@ -1,4 +1,4 @@
-// Package report makes tables, and files for other tools, of recordings.
+// Package report makes tables of recordings, and files for other tools.
 package report
 
 import (

@@ -1,4 +1,4 @@
-// Package spread counts numbers so that their percentiles can be told.
+// Package spread counts the distribution of numbers, for percentiles.
 package spread
 
 import "math/bits"

@@ -1,11 +1,10 @@
-// Package asm emits x86-64 machine code: one method for each instruction form
-// that kprobe writes into a process, labels with rel8 and rel32 fixups, and
-// nothing that touches an operating system.
+// Package asm emits x86-64 machine code: one method for each instruction form that kprobe
+// writes into a process, and labels with rel8 and rel32 fixups. It has nothing to do with an
+// operating system.
 //
-// The encodings are those of the Intel Software Developer's Manual, volume 2.
-// An instruction that can't be encoded as asked (a short jump out of reach, an
-// operand that has no such form) leaves an error in the Code, which Bytes
-// returns; what was emitted meanwhile is not usable.
+// The encodings are those of the Intel Software Developer's Manual, volume 2. If an instruction
+// can't be encoded as asked (a short jump out of reach, an operand that has no such form), the
+// Code keeps an error, which Bytes returns. The emitted code is then not usable.
 package asm
 
 import (

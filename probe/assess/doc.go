@@ -1,7 +1,6 @@
-// Package assess says what can be probed and how, as far as files tell: the one rule for
-// probes that are armed, for definitions that are checked and for instructions that are
-// listed.
+// Package assess says what can be probed and how, as far as files tell. It is the one rule for
+// arming probes, for checking definitions and for listing instructions.
 //
-// It touches no process. Who arms adds what is known of one: its memory, kprobe's own
-// code in it, its shadow stack (Assessor).
+// It touches no process. A caller that arms adds what it knows about one: its memory, kprobe's
+// own code in it, its shadow stack (Assessor).
 package assess

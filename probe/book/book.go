@@ -1,10 +1,10 @@
-// Package book is what stands in a memory file for whoever reads its rings without the
-// session that armed them: another kprobe, later, or on another machine. It says of
-// which process and files the hits are, and how the records of each probe look.
+// Package book is the description that a memory file carries for readers without the session
+// that armed its probes: another kprobe, later, or on another machine. It says to which process
+// and files the hits belong, and how the records of each probe are laid out.
 //
-// It is JSON behind a head of twelve bytes: its length and its CRC-32C, u32, and a u32
-// that is 0 while it is being written. What it says is the program's to change: a reader
-// checks it, and believes nothing that could harm itself.
+// It is JSON after a head of twelve bytes: its length and its CRC-32C, u32, and a u32 that is 0
+// while the book is being written. The program can change its contents: a reader checks them,
+// and believes nothing that could harm itself.
 package book
 
 import (

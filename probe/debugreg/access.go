@@ -1,6 +1,5 @@
-// Package debugreg knows what can be watched by debug registers, and which instruction
-// has accessed what is watched: the processor says so behind it. It touches no
-// process.
+// Package debugreg knows what debug registers can watch, and finds the instruction that made an
+// access, which the processor reports only afterwards. It touches no process.
 package debugreg
 
 import (

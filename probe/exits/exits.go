@@ -1,7 +1,7 @@
-// Package exits finds by which instructions functions are left, for probes of their
-// returns: the function's own returns, where its jumps to other functions lead, and the
-// returns of those. Nothing is written; of the process only pointers are read by which
-// jumps go.
+// Package exits finds the instructions by which functions are left, for probes of their
+// returns: the function's own returns, where its jumps to other functions lead, and the returns
+// of those. It writes nothing. From the process it reads only the pointers through which jumps
+// go.
 package exits
 
 import (

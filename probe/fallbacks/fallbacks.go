@@ -1,9 +1,10 @@
-// Package fallbacks keeps the fallback handlers of a process: signal handlers, chained
-// before the program's own. They lead a thread on that trapped or faulted at one of
-// kprobe's places, where no tracer does (probe/detour, Fallback).
+// Package fallbacks keeps the fallback handlers of a process: signal handlers, chained before
+// the program's own. If no tracer does, they lead on a thread that trapped or faulted at one of
+// kprobe's places (probe/detour, Fallback).
 //
-// It knows which fallback handler leads to which action of the program, and calls the process
-// for it. What the fallback handlers find in their table is its owner's affair.
+// The package knows which fallback handler leads to which action of the program, and makes the
+// necessary calls in the process. The contents of the fallback handlers' table are the owner's
+// business.
 package fallbacks
 
 import (

@@ -1,10 +1,9 @@
-// Package flight reads what recorders hold: the rings of a memory file that nobody
-// empties, of a process that runs, of a file that has outlived its process, or of a core
-// dump. It makes hits of records, with what the file's book says of probes and process
-// (probe/book). It touches no process.
+// Package flight reads the rings of a memory file that nobody empties: of a running process, of
+// a file that has outlived its process, or of a core dump. It makes hits of the records, with
+// what the file's book says about probes and process (probe/book). It touches no process.
 //
-// What it reads may be made by a program for whoever looks: it gives ErrCorrupt-like
-// errors or fewer hits, and does no harm.
+// A program may have forged what it reads, to deceive the reader: the result is errors like
+// ErrCorrupt, or fewer hits, and no harm.
 package flight
 
 import (

@@ -1,5 +1,5 @@
-// Package gocode says where in the code of Go's compiler a detour has stack, and
-// how much, and where Go's runtime keeps what: pure, from functions' bytes.
+// Package gocode says where in the code of Go's compiler a detour has stack, and how much, and
+// where Go's runtime keeps its data. It is pure: it works on the bytes of functions.
 package gocode
 
 import (

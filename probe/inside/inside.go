@@ -1,6 +1,6 @@
-// Package inside tells what the threads of a process are inside of at this moment, and
-// since when: from /proc, from copies of their stacks, and of threads that run from
-// samples (perf_event_open(2)). Nothing is stopped, and nothing is traced.
+// Package inside reports which calls the threads of a process are in at this moment, and since
+// when. It uses /proc, copies of their stacks and, for running threads, samples
+// (perf_event_open(2)). It stops and traces nothing.
 package inside
 
 import (

@@ -1,5 +1,5 @@
-// Package instances notes the calls that return probes follow by breakpoints, from their
-// entry to their return. Calls that detours follow are noted in the target's memory
+// Package instances keeps the calls that return probes follow by breakpoints, from their entry
+// to their return. Calls that detours follow are noted in the target's memory instead
 // (detour.Pool, detour.Calls).
 package instances
 

@@ -1,9 +1,9 @@
-// Package loader reads what a process's dynamic loader and C library tell of
-// themselves: where the loader announces what it loads, whether its list of libraries
-// is whole, and where threads have their rseq areas.
+// Package loader reads what a process's dynamic loader and C library reveal about themselves:
+// where the loader announces what it loads, whether its list of libraries is complete, and
+// where threads have their rseq areas.
 //
-// It reads the process's memory and files, and changes nothing. What is read may be
-// anything: addresses are the process's own, to be checked where they are used.
+// It reads the process's memory and files, and changes nothing. What it reads may be anything:
+// addresses are the process's own, and must be checked where they are used.
 package loader
 
 import (

@@ -1,9 +1,8 @@
-// Package mailbox carries what one kprobe asks of another that traces a process:
-// the requests and answers as they are written, how one is posted and waited for,
-// and who may ask.
+// Package mailbox carries requests from one kprobe to another that traces a process: the
+// encoding of requests and answers, how a request is posted and waited for, and who may ask.
 //
-// Either side may be wrong, or a hostile program: what doesn't fit is an error, and
-// what an answer says is an error's text and class, or data to be shown.
+// Either side may be wrong, or a hostile program. What doesn't fit is an error. An answer can
+// only contain an error's text and class, or data to be shown.
 package mailbox
 
 import (

@@ -1,4 +1,4 @@
-// Package order brings the hits of several processes into one order of time.
+// Package order merges the hits of several processes into one order of time.
 package order
 
 import (

@@ -1,6 +1,5 @@
-// Package recorder reads the rings of probes that were left alone: those of a process that
-// runs, which notices nothing of it, and those in a memory file that was kept, or in a core
-// dump.
+// Package recorder opens the rings of probes that were left alone: in a running process, which
+// notices nothing, in a memory file that was kept, or in a core dump.
 package recorder
 
 import (

@@ -1,6 +1,6 @@
-// Package regs is what a handler sees of the thread that hit its probe: the registers,
-// which it may change, and the memory behind them. Package probe calls the handlers, and
-// has what they changed become the thread's.
+// Package regs is what a handler sees of the thread that hit its probe: the registers, which it
+// may change, and the memory. Package engine calls the handlers and gives the changed registers
+// to the thread.
 package regs
 
 import (

@@ -1,6 +1,6 @@
-// Package results holds what a session of probes gives, as plain data: hits, counters,
-// how a trace has ended, and listings of instructions. Package probe gives them,
-// package output prints them. Its names are those of package probe, too.
+// Package results holds what a session of probes returns, as plain data: hits, counters, how a
+// trace ended, and listings of instructions. Package probe returns these values under the same
+// names, and package output prints them.
 package results
 
 import (

@@ -1,6 +1,6 @@
-// Package sayer says what is to be said on a goroutine of its own: the terminal may not
-// take it for a while (^S, a pipe that nobody reads), and most is said by the tracer's
-// thread, on whose answers the program waits.
+// Package sayer prints messages on a goroutine of its own. The terminal may not take them for a
+// while (^S, a pipe that nobody reads), and most messages come from the tracer's thread, on
+// whose answers the program waits.
 package sayer
 
 import (

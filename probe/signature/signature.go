@@ -1,7 +1,6 @@
-// Package signature reads the signature of a Go function as that of a C
-// function, for jprobes: as the fetch arguments that record a call's
-// parameters, and as the arguments of the Go function made from what was
-// recorded. It touches no process.
+// Package signature reads the signature of a Go function as that of a C function, for jprobes.
+// It yields the fetch arguments that record a call's parameters, and turns what was recorded
+// into the arguments of the Go function. It touches no process.
 package signature
 
 import (

@@ -1,17 +1,17 @@
 //go:build linux
 
-// Package starts tells of processes as they begin to run a program.
+// Package starts notices processes as they begin to run a program.
 //
-// It has three means, of which it uses the best that its rights allow:
+// It has three means, and uses the best one that its rights allow:
 //
 //   - a gate (fanotify, CAP_SYS_ADMIN): the kernel asks before a file is executed, and the
-//     process waits in execve for the answer. Only the files themselves are marked: no
-//     other program of the machine ever waits. Each answer is given within a bounded
-//     time, whatever whoever is told does; the kernel answers by itself when the
-//     descriptor is closed, by the end of this process, too.
-//   - news (the proc connector, CAP_NET_ADMIN in the first namespaces): the kernel tells of
+//     process waits in execve for the answer. Only the files themselves are marked, so no other
+//     program on the machine ever waits. Each answer is given within a bounded time, whatever
+//     the caller does. When the descriptor is closed, also by the end of this process, the
+//     kernel answers by itself.
+//   - news (the proc connector, CAP_NET_ADMIN in the initial namespaces): the kernel reports
 //     each execve once it is done.
-//   - looks at /proc, again and again.
+//   - looks at /proc, at intervals.
 package starts
 
 import (

@@ -1,6 +1,6 @@
-// Package survey says what files tell of the places that are to be probed:
-// whether an instruction starts there, whether it can run somewhere else, and
-// what leads near it. It reads files that are open already, and no process.
+// Package survey says what files tell about the places to be probed: whether an instruction
+// starts there, whether it can run elsewhere, and what branches near it. It reads files that
+// are already open, and no process.
 package survey
 
 import (

@@ -1,6 +1,5 @@
-// Package threads tells of a process's threads what their hits need: their numbers here and
-// in their own pid namespace, and their names, of threads that have ended too. It reads
-// /proc.
+// Package threads knows about a process's threads what their hits need: their numbers here and
+// in their own pid namespace, and their names, also of threads that have ended. It reads /proc.
 package threads
 
 import (

@@ -1,6 +1,6 @@
-// Package triggers says of a session's triggers which events they are of and which they
-// act on, and what their conditions compare. What they do at hits is done by detours
-// (probe/detour) and by the tracer (package probe).
+// Package triggers says which events a session's triggers belong to and which they act on, and
+// what their conditions compare. Detours (probe/detour) and the tracer (probe/engine) carry
+// them out at hits.
 package triggers
 
 import (

@@ -1,11 +1,10 @@
-// Package debuginfo reads DWARF, versions 2 to 5: units, entries, line tables,
-// ranges, location lists, inlined calls. It reads no more than a question
-// needs: unit headers first, then the units that hold an address or a name.
+// Package debuginfo reads DWARF, versions 2 to 5: units, entries, line tables, ranges, location
+// lists, inlined calls. It reads no more than a question needs: unit headers first, then the
+// units that hold an address or a name.
 //
-// Sections come in as bytes, mostly of a mapped file, and are not trusted:
-// offsets are checked, walks are bounded, and what can't be read is missing
-// from the answer. Addresses are the file's own, as in its program headers.
-// Data and Units are safe for concurrent use.
+// Sections come in as bytes, mostly of a mapped file, and are not trusted: offsets are checked,
+// walks are bounded, and what can't be read is missing from the answer. Addresses are the
+// file's own, as in its program headers. Data and Units are safe for concurrent use.
 package debuginfo
 
 import (

@@ -1,9 +1,9 @@
-// Package debuginfod asks servers for the debug files of programs, by
-// build-id: the client's side of debuginfod(8), with the environment variables
-// and the cache folder of its library, which thus share what they fetch.
+// Package debuginfod asks servers for the debug files of programs, by build-id. It is the
+// client side of debuginfod(8), with the environment variables and the cache folder of its
+// library, so that both share what they fetch.
 //
-// A server is not trusted: what it sends is bounded in size and time, is kept
-// only when the caller has checked it.
+// A server is not trusted: what it sends is bounded in size and time, and is kept only after
+// the caller has checked it.
 package debuginfod
 
 import (

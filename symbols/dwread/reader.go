@@ -1,5 +1,5 @@
-// Package dwread reads numbers and texts as DWARF and call frame information
-// have them: little-endian, LEB128, with lengths and offsets of two formats.
+// Package dwread reads numbers and strings in the encodings of DWARF and call frame
+// information: little-endian, LEB128, with lengths and offsets of two formats.
 package dwread
 
 import (

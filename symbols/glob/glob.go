@@ -1,5 +1,5 @@
-// Package glob matches text against shell patterns, byte by byte. It is the
-// one matcher of names of functions, of lines and of filters.
+// Package glob matches text against shell patterns, byte by byte. It is the one matcher for
+// names of functions, for lines and for filters.
 package glob
 
 import "strings"

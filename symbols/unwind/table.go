@@ -1,6 +1,5 @@
-// Package unwind reads call frame information, .eh_frame and .debug_frame: at
-// any address of a function, where the caller's stack pointer and registers
-// are. It touches no process.
+// Package unwind reads call frame information, .eh_frame and .debug_frame. At any address of a
+// function it finds the caller's stack pointer and registers. It touches no process.
 package unwind
 
 import (

@@ -1,9 +1,8 @@
-// Package bench measures what probes cost per hit.
+// Package bench measures the cost of a probe's hit.
 //
-// Its subject is a program that it writes itself, a static executable without
-// a C library: a loop that calls a function of three instructions, so often as
-// it is told, and says how long that took. What a probe costs is the time with
-// it less the time without, per call. Beside the probed function stand copies
-// of it with detours written by hand for them alone: the floor, below which no
-// detour that does the same can come.
+// Its subject is a program that it writes itself, a static executable without a C library. The
+// program calls a function of three instructions in a loop, as often as it is told, and reports
+// how long that took. The cost of a probe is the time with it minus the time without it, per
+// call. Next to the probed function there are copies of it with handwritten detours: they are
+// the floor, which no detour that does the same work can beat.
 package bench

@@ -1,9 +1,8 @@
-// Package cli is kprobe's command line: for each command a struct of options,
-// a function that turns flags into it, and a function that does the work. No
-// probing logic is here.
+// Package cli is kprobe's command line. Each command has a struct of options, a function that
+// turns flags into it, and a function that does the work. There is no probing logic here.
 //
-// Commands take everything from outside through Deps, so that tests of flags
-// run no work and tests of the work parse no flags.
+// Commands get everything external through Deps, so that tests of flags run no work and tests
+// of the work parse no flags.
 package cli
 
 import (

@@ -1,6 +1,5 @@
-// Package facts says, before anything is touched, whether a process can be
-// probed and what would stand in the way. It reads /proc and never traces,
-// stops or signals.
+// Package facts reports, before anything is touched, whether a process can be probed and what
+// would prevent it. It reads /proc. It never traces, stops or signals.
 package facts
 
 import (

@@ -1,23 +1,23 @@
 // Package pair runs kprobe as two processes, each the other's guardian.
 //
-// The supervisor is what the user started. It executes itself once more as the
-// tracer, lends it the terminal and its arguments, passes signals on and exits
-// as the tracer does. The tracer does all the work. Between them is one socket:
+// The supervisor is what the user started. It executes itself again as the tracer, lends it the
+// terminal and its arguments, forwards signals, and exits with the tracer's status. The tracer
+// does all the work. One socket connects them:
 //
-//   - the supervisor dies, by SIGKILL too: the tracer sees the end of the socket,
-//     takes its probes out in order and exits;
-//   - the tracer dies without a word: the supervisor takes the probes out of the
-//     processes that the tracer had named, and says so.
+//   - If the supervisor dies, even by SIGKILL, the tracer sees the end of the socket, removes
+//     its probes in order and exits.
+//   - If the tracer dies without a word, the supervisor removes the probes from the processes
+//     that the tracer had named, and says so.
 //
-// Only when both are killed in the same moment is the process that is probed
-// left to the fallback handler, which the probes have laid in it.
+// Only if both are killed at the same moment is the probed process left to the fallback handler
+// that the probes have put into it.
 //
-// On the socket go lines: up, from the tracer, "touch PID" before a process is
-// changed and "end" when nothing is left to undo; down, from the supervisor,
-// "signal N" for a signal that the supervisor was sent, "stop" before it stops itself,
-// which the tracer answers with "stop", and "continue".
+// The messages on the socket are lines. From the tracer: "touch PID" before a process is
+// changed, and "end" when nothing is left to undo. From the supervisor: "signal N" for a signal
+// that it was sent; "stop" before it stops itself, which the tracer answers with "stop"; and
+// "continue".
 //
-// ^Z stops the supervisor only: see Link.Apart and gate.
+// ^Z stops only the supervisor: see Link.Apart and gate.
 package pair
 
 import (

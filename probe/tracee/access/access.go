@@ -1,12 +1,11 @@
-// Package access says whether one process may trace another, and if not which of
-// the kernel's rules forbids it and what helps. It reads /proc, and neither traces
-// nor stops anything: it is the one source of such answers, for those who ask before
-// (kprobe check) and those who were refused (probe/tracee).
+// Package access says whether one process may trace another and, if not, which of the kernel's
+// rules forbids it and what helps. It reads /proc, and neither traces nor stops anything. It is
+// the one source of such answers, both before tracing (kprobe check) and after a refusal
+// (probe/tracee).
 //
-// The rules are those of ptrace(2), "Ptrace access mode checking", in the order of
-// the kernel (kernel/ptrace.c, __ptrace_may_access and ptrace_attach;
-// security/commoncap.c, cap_ptrace_access_check; Documentation/admin-guide/LSM/
-// Yama.rst).
+// The rules are those of ptrace(2), "Ptrace access mode checking", in the order of the kernel
+// (kernel/ptrace.c, __ptrace_may_access and ptrace_attach; security/commoncap.c,
+// cap_ptrace_access_check; Documentation/admin-guide/LSM/Yama.rst).
 package access
 
 import (
