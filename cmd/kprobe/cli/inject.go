@@ -38,7 +38,7 @@ thread takes no signal but SIGKILL. --every N changes each Nth of these calls,
 --limit N at most N in all.
 
 Each changed call is a line, as of kprobe trace, of an event in the group
-inject. kprobe list shows the event while it lasts. Calls that were not changed
+inject. kprobe list --sites shows it while it lasts. Calls that were not changed
 count as filtered.
 
 # MECHANISM
