@@ -12,19 +12,18 @@ import (
 
 // What is answered while probes are planned
 //
-// To find places, prove them and plan their jumps takes a moment for a pattern
-// that thousands of functions match. The target runs meanwhile, and stops
-// for a signal, a thread's birth or a breakpoint must not wait for the end. So
+// For a pattern that thousands of functions match it takes a moment to find the places, prove
+// them and plan their jumps. The target runs meanwhile, and a stop for a signal, a thread's
+// birth or a breakpoint must not wait for the end. So
 //
-//   - what files tell is found out before a thread is seized, or on another
-//     goroutine (prepare.go);
-//   - who plans calls answer after each place and each function, and away for what
-//     takes long in one piece;
-//   - answers that would plan and write, too, are put off (Early): a program that
-//     was executed, a child that is followed, the loader's report of a library.
-//     Those few that change the text in the midst of a plan all the same (a
-//     breakpoint where a call returns to, a jump that gives way to a fault) are
-//     noticed by target.text, and the plan is made once more;
+//   - what files tell is looked up before a thread is seized, or on another goroutine
+//     (prepare.go);
+//   - the planning code calls answer after each place and each function, and away for long
+//     indivisible work;
+//   - answers that would plan and write themselves are put off (Early): a program that was
+//     executed, a child that is followed, the loader's report of a library. A few others change
+//     the text in the middle of a plan nevertheless (a breakpoint where a call returns to, a
+//     jump that gives way to a fault). target.text shows that, and the plan is made again;
 //   - the text is written in one stop, in which nothing is looked up any more.
 //
 // The same holds between Attach and Run, and from Run's end to Close.

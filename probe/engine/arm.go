@@ -18,22 +18,18 @@ import (
 
 // How a batch is armed
 //
-// All that can fail without touching the process comes first: names are looked
-// up, programs compiled, instruction boundaries proved. Then, in this order:
+// Everything that can fail without touching the process comes first: names are looked up,
+// programs compiled, instruction boundaries proved. Then, in this order:
 //
-//  1. memory for the copies is mapped (injected system calls);
-//  2. the copies are written there, where no thread is yet;
-//  3. each site is entered in the journal, then in the fallback handler's table, so that
-//     whoever finds an int3 from here on also finds how to go on;
-//  4. the int3 is written over the instruction's first byte. A store of one
-//     byte is seen whole: a thread executes the old instruction or the int3.
-//     No thread is stopped for it; all are traced already, so none can meet
-//     an int3 that nobody answers.
+//   1. Memory for the copies is mapped (injected system calls).
+//   2. The copies are written there, where no thread is yet.
+//   3. Each site is entered in the journal, then in the fallback handler's table, so that whoever finds an int3 from here on also finds how to continue.
+//   4. The int3 is written over the instruction's first byte. A store of one byte is seen whole: a thread executes the old instruction or the int3. No thread is stopped for it. All are traced already, so none can meet an int3 that nobody answers.
 //
-// If any step fails, what was done is undone in reverse and the batch is not
-// armed. A site that is taken out goes the same way back: first byte, then the
-// fallback handler's table keeps it as retired (a thread may have trapped and not been seen
-// yet), then the journal. Its copy stays until no thread can be in it.
+// If any step fails, what was done is undone in reverse and the batch is not armed. A site is
+// removed in reverse order, too: first the byte; then the fallback handler's table marks it as
+// retired, because a thread may have trapped and not been seen yet; then the journal. Its copy
+// stays until no thread can be in it.
 
 // own is a breakpoint of kprobe's own that is to be written: for a hook, or, where
 // that is nil, for calls that return there.

@@ -17,11 +17,11 @@ import (
 
 // How a plan is built
 //
-// All that a plan needs is put into the target's memory, where nothing leads yet:
-// code that detours share, the instances of return probes, detours, the copies of instructions that will be
-// breakpoints; and the fallback handler's table and handlers are told of them. No byte of the
-// text changes. What is left behind on an error is memory that the next plan uses, or
-// that is unmapped with the last of its kind.
+// Everything that a plan needs is put into the target's memory, where nothing leads yet: code
+// that detours share, the instances of return probes, detours, and the copies of instructions
+// that will be breakpoints. The fallback handler's table and handlers get the corresponding
+// entries. No byte of the text changes. After an error, memory may be left behind, which the
+// next plan uses, or which is unmapped with the last of its kind.
 
 // batch is a change as it was planned. It stays as it is.
 type batch struct {

@@ -15,20 +15,17 @@ import (
 
 // How the set of probes of a running target changes
 //
-// Places that come and go may share a function, an address, or the bytes of a
-// jump with places that stay. Whatever a change touches is planned anew
-// together: the probes that come, and those that stay and whose jumps or
-// breakpoints are in the way of a better plan. All of that happens while the
-// target runs: names, proofs, plans, copies, detours. Then, in one stop:
+// Places that come and go may share a function, an address, or the bytes of a jump with places
+// that stay. Everything that a change touches is planned together: the probes that come, and
+// those that stay and whose jumps or breakpoints are in the way of a better plan. All of that
+// happens while the target runs: names, proofs, plans, copies, detours. Then, in one stop:
 //
-//  1. the jumps and breakpoints that make way get their bytes back;
-//  2. threads under the new jumps are moved, the new jumps and breakpoints
-//     are written.
+//   1. The jumps and breakpoints that make way get their bytes back.
+//   2. Threads under the new jumps are moved, and the new jumps and breakpoints are written.
 //
-// So a probe that stays misses no hit and takes none twice: a thread is at the
-// old one's code or at the new one's, and both count under the same number.
-// Threads in the code that was led to before run on through it (retire.go).
-// Where nothing has to make way, breakpoints are written without a stop.
+// So a probe that stays misses no hit and takes none twice: a thread is in the old one's code
+// or in the new one's, and both count under the same number. Threads in the old code run on
+// through it (retire.go). If nothing has to make way, breakpoints are written without a stop.
 
 // changeset is what is to be changed.
 type changeset struct {

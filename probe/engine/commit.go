@@ -11,11 +11,11 @@ import (
 
 // How a plan is committed
 //
-// What was built is put into the text: breakpoints that only come are written one by
-// one, all else in one stop, in which what makes way gets its bytes back, threads
-// under the new jumps are moved, and jumps and breakpoints are written. Then the
-// session is told what is armed, and how. If any of it fails what was done is undone
-// in reverse, and what the session knows is what it knew.
+// What was built is put into the text. If breakpoints only come, they are written one by one.
+// Everything else happens in one stop: what makes way gets its bytes back, threads under the
+// new jumps are moved, and jumps and breakpoints are written. Then the session is told what is
+// armed, and how. If any of it fails, what was done is undone in reverse, and the session's
+// knowledge is what it was.
 
 // commit puts a plan that is built into the text, or leaves the target as it was.
 // The error is errText if the plan is of a text that has changed since.

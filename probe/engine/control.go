@@ -12,10 +12,10 @@ import (
 
 // What is done at hits besides recording them
 //
-// A session's limit, its end and its triggers are looked at where a hit is taken: by
-// detours in the program (probe/detour, control.go), by the tracer for breakpoints and
-// watchpoints, over the same words of the memory file (probe/ring, control.go). Each
-// address space has words of its own.
+// A session's limit, end and triggers are checked where a hit is taken: by detours in the
+// program (probe/detour, control.go), and by the tracer for breakpoints and watchpoints. Both
+// use the same words of the memory file (probe/ring, control.go). Each address space has its
+// own.
 
 // timed reports whether time stamps decide about hits.
 func (s *Engine) timed() bool { return s.Opts.Limit > 0 || s.Opts.Expire > 0 }

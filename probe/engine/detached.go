@@ -23,23 +23,22 @@ import (
 
 // How probes are left alone
 //
-// A session with Options.Detach can leave its processes with the probes in them: a
-// recorder. Nobody traces the process then; detours write into rings whose newest
-// records take the place of the oldest (probe/ring, overwrite.go), and whoever may trace
-// the process reads them, switches probes on and off and takes them out.
+// A session with Options.Detach can leave its processes with the probes in them: a recorder.
+// Nobody traces the process then. Detours write into rings in which the newest records
+// overwrite the oldest (probe/ring, overwrite.go). Whoever may trace the process reads them,
+// switches probes on and off and removes them.
 //
-//	armed     as any session's; what needs a tracer is taken out again, with its reason
-//	written   the book says what the records are, the header has a moment by both clocks
-//	open      the gate is: detours take hits
-//	left      the header says that the probes are to stay (ring.ModeDetached): from here
-//	          on nobody takes them out because their tracer is gone
+//	armed     as in any session. What needs a tracer is removed again, with its reason
+//	written   the book describes the records, the header has a moment by both clocks
+//	open      the gate is open: detours take hits
+//	left      the header says that the probes are to stay (ring.ModeDetached): from here on
+//	          nobody removes them because their tracer is gone
 //	alone     no thread is traced any more
 //
-// A kprobe that is killed before left is recovered from as ever; after it, the probes are
-// there.
+// If a kprobe is killed before left, recovery works as usual. After it, the probes stay.
 //
-// The gate is a byte in a page that forked children find zeroed (MADV_WIPEONFORK): they
-// have the jumps, and record nothing.
+// The gate is a byte in a page that forked children find zeroed (MADV_WIPEONFORK): they have
+// the jumps, and record nothing.
 
 // bookRoom is the room for the book in the memory file, of which only what is written
 // takes memory.

@@ -16,20 +16,19 @@ import (
 
 // How the fallback handlers stay in place
 //
-// A program may set handlers of its own after kprobe came: a runtime that
-// starts under kprobe always does. They take the fallback handler's place, and were both
-// processes of kprobe killed then, a breakpoint would be the program's death.
-// So the actions are looked at again:
+// A program may set handlers of its own after kprobe came; a runtime that starts under kprobe
+// always does. They replace the fallback handler, and if both processes of kprobe were killed
+// then, a breakpoint would be the program's death. So the actions are checked again:
 //
-//	at a breakpoint  the thread is stopped anyway; at most each fallbacksSoon, later
-//	                 each fallbacksLate
-//	now and then     /proc/PID/status tells which signals are caught: if that
-//	                 has changed the actions are asked for. A program that
-//	                 replaces just what a fallback handler answers doesn't show there; so
-//	                 they are asked for without a reason, too, ever less often.
+//	at a breakpoint  the thread is stopped anyway; at most every fallbacksSoon, later every
+//	                 fallbacksLate
+//	now and then     /proc/PID/status tells which signals are caught: if that has changed, the
+//	                 actions are read. A program that replaces only the fallback handler's
+//	                 action doesn't show there. So they are also read without a reason,
+//	                 less and less often.
 //
-// Waking the tracer's thread for nothing is what an idle session can't afford:
-// the file is read beside it.
+// An idle session can't afford to wake the tracer's thread for nothing: another goroutine reads
+// the file.
 const (
 	fallbacksSoon  = 5 * time.Millisecond
 	fallbacksLate  = time.Second

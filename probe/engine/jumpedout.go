@@ -9,12 +9,12 @@ import (
 	"kprobe/symbols"
 )
 
-// Records that a handler of a signal has jumped out of
+// Records that a signal handler has jumped out of
 //
-// Where a process was let go of a handler may interrupt a detour and leave it by
-// siglongjmp: what that detour has reserved stays unfinished, and the room behind it taken.
-// The reader asks about such a record after a second. The threads are stopped then, and who
-// is in no detour, and in no handler that will return to one, has left what is older.
+// While a process is let go of, a signal handler may interrupt a detour and leave it by
+// siglongjmp. What that detour has reserved stays unfinished, and the room after it taken. The
+// reader asks about such a record after a second. Then the threads are stopped. A thread that
+// is in no detour, and in no handler that will return to one, has abandoned any older record.
 
 // outsides are moments at which threads were found outside of every detour.
 type outsides struct {

@@ -23,21 +23,21 @@ import (
 
 // Births that nobody sees
 //
-// Probes that are left alone take their hits in sequences (sequences.go) if all that can
-// make a task in the process's memory has a jump of kprobe's own beside it, to a detour
-// that does what a tracer would (probe/detour, births.go). What that is the files tell
-// (survey.Births); they are probes of an event that nobody is shown. Where there is code
-// of no file, which may do anything, or one of the places takes no jump, hits take locked
-// instructions, and the session's log says so.
+// Probes that are left alone take their hits in sequences (sequences.go) if everything that can
+// make a task in the process's memory has a jump of kprobe's own beside it, to a detour that
+// does what a tracer would (probe/detour, births.go). Files tell where that is (survey.Births).
+// These jumps are probes of an event that is shown to nobody. If there is code without a file,
+// which may do anything, or if one of the places takes no jump, hits take locked instructions,
+// and the session's log says so.
 //
-//	looked   before the first detour is built: may it be? (mayWatchBirths)
-//	laid     when all else is as it is to be left: the jumps (watchBirths)
-//	trusted  from a moment on in which it is known of each thread whether it waits for a
-//	         task that shares its memory: those are counted, and all that come
+//	looked   before the first detour is built: is it possible? (mayWatchBirths)
+//	laid     the jumps, when everything else is as it will be left (watchBirths)
+//	trusted  from a moment on in which it is known of each thread whether it waits for a task
+//	         that shares its memory: those are counted, and all that come
 //	used     when the last thread is let go: ring.SeqCPUs
 //
-// Not expected is code that comes later and makes such a task by a system call
-// instruction of its own, which then takes hits before it executes a program.
+// One case is not covered: code that comes later, makes such a task by a system call
+// instruction of its own, and takes hits in that task before exec.
 
 // BirthsOff is where Params.Births lies in the page of the gate.
 const BirthsOff = 8

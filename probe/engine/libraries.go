@@ -13,24 +13,21 @@ import (
 
 // Libraries that come and go
 //
-// A program that runs loads libraries (dlopen) and unloads them (dlclose). Its
-// loader tells debuggers: it calls a function that does nothing, r_brk of
-// System V's r_debug, whenever its list of libraries begins to change and when
-// it is whole again (<link.h>; glibc and musl), in whatever namespace of
-// dlmopen(3). kprobe has a breakpoint there while something may depend on it: a
-// definition that waits for its library, or a probe in a library. It costs the
-// program nothing else. When the list is whole
+// A running program loads libraries (dlopen) and unloads them (dlclose). Its loader tells
+// debuggers: it calls a function that does nothing, r_brk of System V's r_debug, whenever its
+// list of libraries begins to change and when it is complete again (<link.h>; glibc and musl),
+// in any namespace of dlmopen(3). kprobe has a breakpoint there while something may depend on
+// it: a definition that waits for its library, or a probe in a library. It costs the program
+// nothing else. When the list is complete,
 //
-//   - probes whose library is gone are [GONE]: their text went with it, nothing
-//     is written, and their definitions wait again;
-//   - definitions that wait are armed if their library is there. No constructor
-//     of it has run, but with glibc the functions that choose an IFUNC's
-//     implementation may have;
-//   - definitions of a library of which another copy has come are armed in that,
-//     too.
+//   - probes whose library is gone are [GONE]: their text went with it, nothing is written, and
+//     their definitions wait again;
+//   - definitions that wait are armed if their library is there. None of its constructors has
+//     run, but with glibc the functions that choose an IFUNC's implementation may have;
+//   - definitions of a library of which another copy has come are armed in that copy, too.
 //
-// What is mapped without the loader (by a static program, or with mmap) is looked
-// for once a second, while a definition waits.
+// What is mapped without the loader (by a static program, or with mmap) is looked for once a
+// second, while a definition waits.
 
 // libraries is the watch on a running target's loader.
 type libraries struct {

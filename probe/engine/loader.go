@@ -16,12 +16,11 @@ import (
 
 // A new image, from exec to its first own instruction
 //
-// At the exec event only the program and its loader are mapped. A definition
-// waits (pending) until its file is: kprobe stops the loader where it tells
-// debuggers that the list of libraries is consistent (_dl_debug_state, the
-// r_brk of System V's r_debug), before any library's constructor runs, and
-// again at the program's entry point. What can't be armed there is an error:
-// the program has not executed an instruction of its own.
+// At the exec event only the program and its loader are mapped. A definition waits (pending)
+// until its file is mapped, too. kprobe stops the loader where it tells debuggers that the list
+// of libraries is consistent (_dl_debug_state, the r_brk of System V's r_debug), before any
+// library's constructor runs, and again at the program's entry point. What can't be armed there
+// is an error: the program has not executed an instruction of its own.
 
 // Loading is the state of a target whose image is new.
 type Loading struct {

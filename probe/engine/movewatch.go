@@ -11,11 +11,11 @@ import (
 
 // Watchpoints that triggers move
 //
-// A watchpoint that watches nothing (rw@-1) is given an address by set_wprobe at a hit of
-// another event, and loses it by clear_wprobe: from the constructor's return on a field of
-// the object, until its destructor. Such events are breakpoints: the thread stands still
-// until every thread has the registers, so that no access behind the hit is missed. While
-// the watchpoint watches something no other set_wprobe moves it, as in the kernel.
+// A watchpoint that watches nothing (rw@-1) gets an address from set_wprobe at a hit of another
+// event, and loses it by clear_wprobe: from the constructor's return on a field of the object,
+// until its destructor. Such events are breakpoints: the thread stands still until every thread
+// has the registers, so that no later access is missed. While the watchpoint watches something,
+// no other set_wprobe moves it, as in the kernel.
 
 // moveWatch gives a watchpoint an address, or takes it away, at a hit of p.
 func (tg *Target) moveWatch(p *Placed, t *triggers.Trigger, rec []byte) {

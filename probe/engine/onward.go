@@ -6,18 +6,17 @@ import (
 	"kprobe/symbols"
 )
 
-// Calls that end in a jump to who knows where
+// Calls that end in a jump to an unknown address
 //
-// Where a function ends in a jump through a register or memory, its detour asks whether
-// what it leads to notes its calls in the same table (detour.BuildOnward). For those that
-// do, the set that it asks has their entries from when their jumps are in the text
-// (noteEntries) until they are to be taken out (unnoteEntries). For any other, and where
-// more than a number of a call is wanted, as what its return records is known only to the
-// returns that it may come to, the thread traps here, and the call goes on as one that is
-// followed by breakpoints.
+// If a function ends in a jump through a register or memory, its detour looks up whether the
+// target notes its calls in the same table (detour.BuildOnward). The set for that lookup
+// contains such functions from when their jumps are in the text (noteEntries) until they are
+// about to be removed (unnoteEntries). For any other target the thread traps here, and
+// breakpoints follow the call from then on. It also traps if more than the number of calls is
+// wanted, because only the returns at which a call is expected know what it records.
 //
-// If the probe of the function that the jump led to is removed while it runs, the return
-// of the one that jumped is not seen: its row goes with the call that takes its slot.
+// If the probe of the jump's target is removed while the target runs, the return of the
+// function that jumped is not seen: its row is freed by the next call that takes its slot.
 
 // fewEntries is up to how many entries are written one by one.
 const fewEntries = 64

@@ -11,122 +11,127 @@ import (
 	"kprobe/symbols"
 )
 
-// Options say how a session probes. The zero value is kprobe's default.
+// Options configure a session. The zero value is kprobe's default.
 type Options struct {
-	// NoOptimize keeps every probe a breakpoint.
+	// NoOptimize makes every probe a breakpoint.
 	NoOptimize bool
-	// MaxActive is the number of instances of return probes whose definition
-	// names none; 0 leaves it to Active.
+	// MaxActive is the number of instances of return probes whose definition gives none. 0
+	// leaves it to Active.
 	MaxActive int
-	// Active is that number where MaxActive is 0; 0 is the kernel's default, max(10,
-	// 2*CPUs). It keeps no return probe from noting its calls in a table that many share,
-	// of which each may have all.
+	// Active is that number if MaxActive is 0. 0 is the kernel's default, max(10, 2*CPUs).
+	// Unlike MaxActive, it lets many return probes note their calls in one common table, of
+	// which each may use all.
 	Active int
-	// MaxText is how many bytes of a text that the program's memory holds are
-	// shown, and recorded where no filter compares them; 0 is fetch.MaxString.
+	// MaxText is how many bytes of a string in the program's memory are shown. No more are
+	// recorded either, unless a filter compares the string. 0 is fetch.MaxString.
 	MaxText int
-	// Follow probes the children too that the target forks.
+	// Follow also probes the children that the target forks.
 	Follow bool
-	// Pending says which definitions wait for their library where the process
-	// has not mapped it, and are armed when it does; nil is none: they are
-	// errors. It may be called by any goroutine.
+	// Pending says whether a definition waits for its library if the process has not mapped
+	// it, and is armed when it does. nil, or a result of false, makes that an error. Any
+	// goroutine may call it.
 	Pending func(d *fetch.Def) bool
-	// Expect are the definitions that will be added first: what files tell of them
-	// is found out before a thread of a process is attached to. What can't be found
-	// is no error: adding them is.
+	// Expect are the definitions that will be added first. What files tell about them is
+	// looked up before any thread of a process is attached to. It is no error here if
+	// something isn't found; adding the definition will fail then.
 	Expect []*fetch.Def
-	// CountOnly evaluates filters and counts hits, and gives none to the
-	// sink (kprobe profile).
+	// CountOnly evaluates filters and counts hits, and passes none to the sink (kprobe
+	// profile).
 	CountOnly bool
-	// Bin, if any, says for a program of an event whether its hits are to be counted by a
-	// number, and how, instead of a record for each. Jumps do so, as many as there is
-	// room for; all other hits, and those whose number can't be read or has no bin, go
-	// to the sink. The session's Bins gives what was counted. It must not block.
+	// Bin, if not nil, decides for a program of an event whether its hits are counted by a
+	// number, and how, instead of leaving a record for each. Only jumps do so, as many as
+	// there is room for. All other hits, and those whose number can't be read or has no
+	// bin, go to the sink. Session.Bins returns the counts. Bin must not block.
 	Bin func(ev *results.Event, prog *fetch.Program) *results.Bin
-	// RingSize is how large each CPU's ring is, in bytes: a power of two from
-	// ring.MinRingSize to ring.MaxRingSize. 0 is 2 MiB, and 32 MiB in a session that
-	// records stacks from its start.
+	// RingSize is the size of each CPU's ring in bytes: a power of two from
+	// ring.MinRingSize to ring.MaxRingSize. 0 is 2 MiB, or 32 MiB in a session that records
+	// stacks from its start.
 	RingSize int
-	// Log gets what the session says: what the user should know at slog.LevelWarn, what
-	// the session does at slog.LevelInfo. Messages are whole sentences, without
-	// attributes. nil drops all. It is called by a goroutine of its own, one message
-	// after the other: a log that takes its time holds nobody up, and loses messages.
+	// Log gets the session's messages: what the user should know at slog.LevelWarn, what
+	// the session does at slog.LevelInfo. Messages are whole sentences, without attributes.
+	// nil drops all. A goroutine of its own calls it, one message after another: a slow log
+	// delays nobody, and loses messages.
 	Log *slog.Logger
-	// Touched is told every process that the session attaches to, before its
-	// memory is changed. nil is none. It must not block.
+	// Touched is called with every process that the session attaches to, before its memory
+	// is changed; nil is none. It must not block.
 	Touched func(pid int)
-	// Armed is called when every probe of a started command is in that does not
-	// wait for a library to come: before the program's own first instruction,
-	// with the program stopped. Hits of its loader and of constructors may come
-	// before. It must not block, nor call the session; nil is none. It is not
-	// called for processes that are attached to: there the session's Arm has done it.
+	// Armed is called when all probes of a started command are armed, except those that
+	// wait for a library: before the program's own first instruction, with the program
+	// stopped. Hits of its loader and of constructors may come earlier. Armed must not
+	// block, nor call the session; nil is none. It isn't called for processes that are
+	// attached to: they are armed when Session.Arm returns.
 	Armed func()
-	// Signaled is told which signals of those that end a trace come to a process
-	// of the session, before it takes them. nil is none. It must not block.
+	// Signaled is called when a process of the session is sent one of the signals that end
+	// a trace, before it takes the signal; nil is none. It must not block.
 	Signaled func(pid int, sig syscall.Signal)
-	// Progress is told while places are found and jumps are planned: what is being
-	// done, and n of how many pieces of it, ten times a second at most. It must not
+	// Progress is called while places are found and jumps are planned, at most ten times a
+	// second, with the present step, and n of how many pieces of it are done. It must not
 	// block, nor call the session; nil is none.
 	Progress func(step string, n, of int)
 	// Inject changes the calls of functions that definitions name, instead of only
-	// recording them; nil changes none. Where calls wait, and where those of several processes
-	// are counted together, all probes are breakpoints. It doesn't go with Limit, Expire or
+	// recording them; nil changes none. If calls are delayed, or counted over several
+	// processes, all probes are breakpoints. It can't be combined with Limit, Expire or
 	// Triggers.
 	Inject *Injection
 	// Limit is how many hits of an event are recorded in each second, in each address
-	// space; 0 is all. More are dropped where they are hit, and counted.
+	// space; 0 is all. Further hits are dropped where they occur, and counted.
 	Limit uint32
-	// Expire is how long after they are in the probes switch themselves off, whether
-	// this process lives or not; 0 is never.
+	// Expire is the time after which armed probes switch themselves off, whether this
+	// process lives or not; 0 is never.
 	Expire time.Duration
 	// Triggers are what is done at hits besides recording them.
 	Triggers []*fetch.Trigger
-	// Detach prepares the session for Detach: its rings are overwritten where they are
-	// full, no definition waits for a library, and Run gives no hits.
+	// Detach prepares the session for Session.Detach: full rings overwrite their oldest
+	// records, no definition waits for a library, and Run passes no hits.
 	Detach bool
-	// LetGo has the session let go of its processes while nothing changes and nothing
-	// needs a tracer; Log says of which it does, and what keeps the others. Signals, births
-	// and system calls cost them what they cost without kprobe then, others may trace them,
-	// and hits that read memory cost more. It is for processes that are attached to or
-	// started, without Wait, Inject and NoOptimize, and changes nothing elsewhere. With Follow
-	// forked children record from their first instruction, untraced until probes change, and
-	// what a child executes is probed once that is seen, some 20 ms after it began. A process
-	// that another tracer holds can't be changed (*tracee.TracedError) until that one
-	// lets go of it; Close waits for it as long as its context lasts.
+	// LetGo makes the session let go of its processes while nothing changes and nothing
+	// needs a tracer. Log says of which it lets go, and what keeps the others. Signals,
+	// births and system calls then cost them as much as without kprobe, and others may
+	// trace them. Hits that read memory cost more.
+	//
+	// It applies to processes that are attached to or started, without Wait, Inject and
+	// NoOptimize; in other sessions it has no effect. With Follow, forked children record
+	// from their first instruction, and are not traced until probes change. A program that
+	// a child executes is probed once that is seen, some 20 ms after it began.
+	//
+	// A process that another tracer holds can't be changed (*tracee.TracedError) until that
+	// tracer lets go of it. Close waits for that as long as its context lasts.
 	LetGo bool
-	// Keep is the name of a file for the memory file of a session that leaves its probes
-	// alone, of one process; "" is none, and it goes with the process.
+	// Keep names a file for the memory file of a session that leaves its probes alone, in
+	// one process. With "" there is no such file, and the memory file goes with the
+	// process.
 	Keep string
-	// Wait has the session take processes that begin while it runs; nil is none. Run
+	// Wait makes the session take processes that begin while it runs; nil is none. Run then
 	// doesn't end when no process is left.
 	Wait *Wait
-	// Version is that of the program that uses the package, for the book of probes that
-	// are left alone.
+	// Version is that of the program that uses this package. It goes into the book of
+	// probes that are left alone.
 	Version string
-	// Files are shared with other sessions, and say where debug files are
-	// found; nil is a Cache of the session's own.
+	// Files are shared with other sessions, and say where debug files are found. nil is a
+	// Cache of the session's own.
 	Files *symbols.Cache
 }
 
-// Wait says which processes a session takes that begin while it runs.
+// Wait selects processes that begin while a session runs, and that the session takes.
 type Wait struct {
-	// Files are executed by processes that are wanted. Where the rights allow, these
+	// Files are the files whose execution is wanted. If the rights allow it, such processes
 	// are armed before they execute an instruction of the program.
 	Files []string
 	// Hold is how long a process may be kept in execve; 0 is starts.HoldTime.
 	Hold time.Duration
 	// Names says that processes of other files may be wanted, too.
 	Names bool
-	// Is reports whether a process runs what is wanted. Any goroutine calls it.
+	// Is reports whether a process runs a wanted program. Any goroutine calls it.
 	Is func(pid int) bool
-	// Begun is told how processes are seen to begin, as soon as they are; nil is none.
+	// Begun is called with the means by which starts are noticed, as soon as these are
+	// known; nil is none.
 	Begun func(files, others starts.Means)
 }
 
 // Follows reports whether children with memory of their own may be probed.
 func (o *Options) Follows() bool { return o.Follow || o.Wait != nil }
 
-// WhyStays says why processes are never let go of; "": they are.
+// WhyStays returns why processes are never let go of; "" if they are.
 func (o *Options) WhyStays() string {
 	switch {
 	case !o.LetGo || o.Detach:

@@ -12,13 +12,12 @@ import (
 
 // How abandoned instances come back
 //
-// A call that is left by longjmp or by its thread's end keeps its instance.
-// The thread itself takes it again when it comes to the same slot and finds
-// no other free (probe/detour). For the rest the tracer looks when nmissed
-// grows: an instance whose slot no longer holds its return trampoline is abandoned. It
-// is given back if two looks in a row, each with all threads stopped and none
-// in the probe's code, find it so: a thread that was just taking it, unseen,
-// has moved on by then.
+// A call that is left by longjmp or by its thread's end keeps its instance. The thread itself
+// takes it over when it comes to the same slot and finds no other free (probe/detour). For the
+// rest the tracer looks when nmissed grows: an instance whose slot no longer holds its return
+// trampoline is abandoned. It is freed if two looks in a row, each with all threads stopped and
+// none in the probe's code, find it so: a thread that was just taking it, unseen, has moved on
+// by then.
 
 // reclaimEvery is how often nmissed is looked at, and reclaimRest how often
 // when it has not grown for long.

@@ -16,11 +16,10 @@ import (
 
 // Where the instances of return probes lie
 //
-// Those of a batch are mapped together, and found by who comes after a killed
-// kprobe: the memory file has the address of the batch laid last, that one the
-// address of the one before, and so on. They are unmapped when the probes are
-// removed and their code has been given back (retire.go): until then a call may
-// still return by them.
+// Those of a batch are mapped together. A kprobe that recovers finds them by a list: the memory
+// file has the address of the latest batch's, and each batch that of the one before. They are
+// unmapped when the probes are removed and their code has been freed (retire.go): until then a
+// call may still return by them.
 
 // layPools maps the instances that patches have in the memory of a plan.
 func (tg *Target) layPools(ctx context.Context, x *planner.Pools, list []*Patch) error {

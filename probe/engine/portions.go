@@ -12,11 +12,11 @@ import (
 
 // How thousands of jumps are written
 //
-// One stop for all of them would be felt. Where nothing makes way for them they don't
-// depend on each other, and are written in portions, with all threads stopped for each:
-// exits before what notes calls, so that no call is noted whose return nobody sees.
-// Breakpoints come last: their threads would wait for the tracer meanwhile. If one
-// portion fails all are taken out again.
+// One stop for all of them would be noticeable. If nothing makes way for them, they don't
+// depend on each other, and are written in portions, with all threads stopped for each. Exits
+// are written before the code that notes calls, so that no call is noted whose return nobody
+// sees. Breakpoints come last, because their threads would have to wait for the tracer
+// meanwhile. If one portion fails, all are removed again.
 
 const (
 	// portionTime is how long threads are stopped for a portion, about.

@@ -4,18 +4,16 @@ import "kprobe/probe/tracee"
 
 // How post handlers are called
 //
-// A thread that takes a hit of a probe with a PostHandler is not let run through
-// the copy of the instruction: it is stepped, until it has left the copy. The
-// registers are then those of the program behind its instruction, wherever that
-// has led, and no instruction of the program's has been executed since. What may
-// come between:
+// A thread that takes a hit of a probe with a PostHandler does not run through the copy of the
+// instruction: it is stepped until it has left the copy. The registers are then those of the
+// program after its instruction, wherever that led, and no other instruction of the program has
+// been executed since. What may come in between:
 //
-//	a fault    the instruction had no effect: no handler is called, unless the
-//	           program repairs the cause and executes it again, which is the same hit
-//	a signal   it is held until the thread has left the copy, and the handlers
-//	           were called (tracee)
+//	a fault    the instruction had no effect: no handler is called, unless the program repairs
+//	           the cause and executes it again, which is the same hit
+//	a signal   it is held until the thread has left the copy and the handlers were called (tracee)
 //	a string   an instruction that repeats is left when it has ended
-//	the end    whose probe goes, or is switched off, in the meantime is not called
+//	the end    if the probe is removed or switched off meanwhile, its handler isn't called
 
 // due lists the probes of a site whose post handlers are to be called for the hit
 // that was just taken.

@@ -14,13 +14,13 @@ import (
 	"kprobe/symbols"
 )
 
-// What is found out before a thread is seized
+// What is looked up before a thread is seized
 //
-// Symbols, debug information, instructions and what branches lead where are read
-// from files, and all of it is kept with the file. So it is asked for once on the
-// caller's goroutine, before the process is attached to (Options.Expect) or a
-// change is made; whoever plans on the tracer's thread finds it there. What comes
-// of it is not used otherwise, and its errors are those of the planner.
+// Symbols, debug information, instructions and branch targets are read from files, and
+// everything is cached with the file. So it is looked up once on the caller's goroutine, before
+// the process is attached to (Options.Expect) or a change is made. The planning code, on the
+// tracer's thread, then finds it in the cache. The results are not used otherwise, and errors
+// come from the planning code.
 
 // Prepared is what is known of a process that is to be attached to.
 type Prepared struct {

@@ -10,14 +10,11 @@ import (
 
 // How a run ends with counters that add up
 //
-// A hit is what its record says, or the counter of hits without one. So the end
-// has an order:
+// A hit is a record, or one increment of a counter. So the end has an order:
 //
-//  1. every probe is switched off: no thread begins a hit any more;
-//  2. the threads that are in a detour are let run until they have left it,
-//     with their events handled, for one may be waiting for the tracer;
-//  3. the rings are emptied: what is in them is all that will ever be. A record
-//     that was begun by a thread that was killed is lost.
+//   1. Every probe is switched off: no thread begins a hit any more.
+//   2. Threads that are in a detour run until they have left it, and their events are handled, because one may be waiting for the tracer.
+//   3. The rings are emptied: nothing more will come. A record that was begun by a thread that was killed is lost.
 
 // Quiesce waits until no thread of the feed's target is in a detour, or until the
 // target is gone.

@@ -11,13 +11,12 @@ import (
 
 // Jumps that are built again
 //
-// Detours read their thread's number where the thread's library or runtime
-// keeps it. In a program that kprobe has started nothing is there yet when its
-// probes are armed, and a detour that must ask the kernel costs ten times as
-// much. So it is looked for again, ever less often, and once it is there every
-// jump is replaced by one to a better detour, in one stop; where seccomp rules may judge
-// system calls, the breakpoints that stood for it become jumps. The same goes for
-// the rseq areas of its threads.
+// Detours read their thread's number where the thread's library or runtime keeps it. In a
+// program that kprobe has started nothing is there yet when its probes are armed, and a detour
+// that must ask the kernel costs ten times as much. So kprobe looks again, less and less often.
+// Once the number is there, every jump is replaced by one to a better detour, in one stop. If
+// seccomp rules may judge system calls, the breakpoints that stood for jumps become jumps. The
+// same is done for the rseq areas of its threads.
 const (
 	renewFirst = 50 * time.Millisecond
 	renewTries = 9 // over 25 s

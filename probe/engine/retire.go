@@ -12,21 +12,21 @@ import (
 	"kprobe/symbols"
 )
 
-// What is taken out and may still be in use
+// What is removed and may still be in use
 //
-// When a jump or a breakpoint is taken out, threads may be in the code that it
-// led to, records of its probes in the rings, calls under way that return by
-// its return trampolines. So what was taken out goes through these states:
+// When a jump or a breakpoint is removed, threads may be in the code that it led to, records of
+// its probes may be in the rings, and calls may still have to return by its return trampolines.
+// So what was removed goes through these states:
 //
 //	retired   nothing leads to its code any more, its probes are switched off
-//	quiet     a stop of all threads found none in its code, nor at an int3 or a
-//	          guard of it whose trap waits to be answered: whatever it was to
-//	          record is in the rings, and the fallback handler's table needs it no more
-//	delivered the reader has given all records up to that moment
+//	quiet     a stop of all threads found none in its code, nor at an int3 or a guard of it whose
+//	          trap waits to be answered: whatever it had to record is in the rings, and the
+//	          fallback handler's table needs it no more
+//	delivered the reader has passed on all records up to that moment
 //	vacated   its instances are all free: no call returns by its return trampolines
 //
-// A probe that is delivered and vacated gives its number back, code that is
-// vacated its memory. Both wait for as long as it takes, and cost nothing.
+// A probe that is delivered and vacated releases its number, and code that is vacated its
+// memory. Both wait as long as it takes, and cost nothing.
 
 // retired is what one change took out.
 type retired struct {

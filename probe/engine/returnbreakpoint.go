@@ -14,26 +14,23 @@ import (
 
 // How a return is seen by breakpoints
 //
-// This is for calls that neither return by return trampolines (returntrampoline.go) nor by exits
-// that take jumps (returnexits.go).
+// This is for calls that return neither by return trampolines (returntrampoline.go) nor by
+// exits that take jumps (returnexits.go).
 //
-// At the entry of a probed function the return address lies at [sp]. kprobe
-// remembers the call by the stack pointer that it will return with, and puts
-// breakpoints on the function's returns (returnwatch.go). Where it returns by another
-// function's, as it has jumped there, the breakpoint is on the instruction at the
-// return address, the first that runs after the return. The program's stack is not written: exceptions, backtraces, longjmp
-// and shadow stacks work as without kprobe, and nothing is left on a stack
-// when kprobe is killed.
+// At the entry of a probed function the return address is at [sp]. kprobe remembers the call by
+// the stack pointer with which it will return, and puts breakpoints on the function's returns
+// (returnwatch.go). If the function has jumped to another one and returns by that one's
+// returns, the breakpoint is on the instruction at the return address, the first that runs
+// after the return. The program's stack is not written: exceptions, backtraces, longjmp and
+// shadow stacks work as without kprobe, and nothing is left on a stack when kprobe is killed.
 //
-// Where that instruction can't carry a breakpoint (code made at run time, the
-// signal trampoline, an instruction that can't run out of line) the slot gets
-// the address of a return trampoline instead, an int3 of the instance's own: the
-// kernel's way.
+// If that instruction can't carry a breakpoint (code made at run time, the signal trampoline,
+// an instruction that can't run out of line), the slot gets the address of a return trampoline
+// instead, an int3 of the instance's own. This is the kernel's way.
 //
-// A call that never returns (longjmp, an exception, a thread's end) leaves an
-// instance. It goes back to its pool when the same slot is entered again, when
-// its thread ends, or, when the pool is empty, if its slot was overwritten or
-// its thread's stack has shrunk past it.
+// A call that never returns (longjmp, an exception, a thread's end) leaves an instance. It is
+// freed when the same slot is entered again, when its thread ends or, if the pool is empty,
+// when its slot was overwritten or its thread's stack has shrunk past it.
 
 // enterCall makes an instance for each return probe of the site. The thread
 // stands at the function's entry, the session's context is filled.

@@ -12,22 +12,21 @@ import (
 	"kprobe/symbols"
 )
 
-// How a call that is followed by breakpoints is seen to leave its function
+// How a call that breakpoints follow is seen to leave its function
 //
-// What comes to where a call would have returned, with the stack pointer that it
-// would have, need not be its return: an exception or longjmp has left it, and what
-// returns there is the next call, or a jump leads there. So the function's own
-// returns have breakpoints, and its jumps to other functions. A call is in states:
+// A thread may arrive where a call would have returned, with the stack pointer that it would
+// have, although it isn't that call's return: an exception or longjmp has left the call, and
+// the next call returns there, or a jump leads there. So breakpoints are on the function's own
+// returns, and on its jumps to other functions. A call is in one of two states:
 //
-//	inside   it has not left the function: it returns at one of the function's
-//	         returns, with its return address at the stack pointer. Another call
-//	         with its slot says that it was left.
-//	outside  the function has jumped to another: the call is followed to where it
-//	         returns to (lands, which sees the next call of that place, too).
+//	inside   it has not left the function: it returns at one of the function's returns, with its
+//	         return address at the stack pointer. If another call has its slot, it was abandoned.
+//	outside  the function has jumped to another one: the call is followed to its return address
+//	         (lands, which also sees the next call of that place).
 //
-// Parts of the function that are jumped to (f.cold) belong to it. Where the
-// returns aren't known, or can't have breakpoints, calls are outside at once. The
-// breakpoints are put in with the first call.
+// Parts of the function that are jumped to (f.cold) belong to it. If the returns aren't known,
+// or can't have breakpoints, calls are outside at once. The breakpoints are put in at the first
+// call.
 
 // watch is whether there are breakpoints where a probe's function is left.
 type watch uint8

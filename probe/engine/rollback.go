@@ -15,19 +15,19 @@ import (
 
 // Faults of detours
 //
-// A detour reads, writes and executes what the program's instruction did not: it
-// pushes registers, reads the time and the thread's control block, and writes to
-// the rings. What of that the program has made impossible faults. The tracer sees
-// the thread in its stop before any signal is delivered:
+// A detour reads, writes and executes what the program's instruction did not: it pushes
+// registers, reads the time and the thread's control block, and writes to the rings. If the
+// program has made something of that impossible, it faults. The tracer sees the thread's stop
+// before any signal is delivered:
 //
-//	a load of a fetch  goes on where the value is a fault (detour.Fault)
-//	an Ask             is given the answer, and goes on behind it
-//	anything else      is rolled back: the thread gets the registers that it had at
-//	                   the site, its hits are taken as a breakpoint's, and it goes
-//	                   on at the displaced instructions, whose faults are its own
+//	a load of a fetch  continues where the value is a fault (detour.Fault)
+//	an Ask             gets the answer, and continues after it
+//	anything else      is rolled back: the thread gets the registers that it had at the site, its
+//	                   hits are taken as a breakpoint's, and it continues at the displaced
+//	                   instructions, whose faults are its own
 //
-// So a program whose stack has no room for a detour's frame is shown its overflow at
-// its own instruction, if that one overflows.
+// So a program whose stack has no room for a detour's frame sees its overflow at its own
+// instruction, if that one overflows.
 
 // Codes of SIGBUS and SIGSYS (asm-generic/siginfo.h).
 const (

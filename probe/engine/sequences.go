@@ -14,20 +14,20 @@ import (
 
 // Which threads take their hits in restartable sequences
 //
-// Detours count and take room without a lock where the C library says that each of its
-// threads has an rseq area at the same distance from its control block (__rseq_offset,
-// glibc 2.35), and the kernel says of every thread whether that is so. A detour asks the
-// area whether its thread is registered: it has no CPU, a negative number, if not. Two
-// kinds of task would be mistaken, and are seen at their birth:
+// Detours count and reserve room without a lock if two things hold. The C library says that
+// each of its threads has an rseq area at the same distance from its control block
+// (__rseq_offset, glibc 2.35). And the kernel confirms that for every thread. A detour reads
+// from the area whether its thread is registered: if not, it has no CPU, a negative number. Two
+// kinds of task could be mistaken, and are noticed at their birth:
 //
-//   - A new thread of the C library's registers its area some instructions after its
-//     first; until then the memory is zero, or what the last thread there has left. The
-//     area is made to say that it has no CPU, as the library itself has it for a thread
-//     that can't be registered.
-//   - Who shares another's control block (vfork, clone by hand) would take that one's
-//     area for its own. While such a task lives no CPU has sequences (ring.SeqCPUs): all
-//     hits go the locked way, which goes well beside a sequence that is under way, as it
-//     writes other words.
+//   - A new thread of the C library registers its area some instructions after its first. Until
+//     then the memory is zero, or contains what the last thread there has left. The area is
+//     marked as having no CPU, as the library itself does for a thread that can't be
+//     registered.
+//   - A task that shares another's control block (vfork, clone by hand) would take that one's
+//     area for its own. While such a task lives, no CPU has sequences (ring.SeqCPUs): all hits
+//     go the locked way. This is safe beside a sequence in progress, because it writes other
+//     words.
 
 // noCPU is what an area says whose thread isn't registered (RSEQ_CPU_ID_UNINITIALIZED).
 const noCPU = -1

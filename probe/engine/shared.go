@@ -16,11 +16,11 @@ import (
 
 // Code that detours share
 //
-// It is laid with the first return probe or text (detour.Shared), and again when
-// threads' numbers can be read (renew.go): then the calls' heads lead to the new.
-// What was laid, and what the fallback handler's table has of it, stays until the session leaves
-// the process. A thread in it is, for whoever finds it there, in the detour that it
-// came from, where it will go on.
+// It is written with the first return probe or string (detour.Shared), and again when threads'
+// numbers can be read (renew.go): then the heads of the calls lead to the new code. All
+// versions, and their entries in the fallback handler's table, stay until the session leaves
+// the process. A stopped thread in this code counts as being in the detour that it came from,
+// where it will continue.
 
 // newestShared is the shared code that was laid last; nil: there is none.
 func (tg *Target) newestShared() *detour.Shared {

@@ -4,17 +4,16 @@ import "kprobe/fetch"
 
 // How a stack is recorded
 //
-// A hit leaves the registers and the innermost bytes of the stack in its
-// record (fetch.StackCopy): by the detour, without a trap, or by the tracer at
-// a breakpoint. The goroutine that reads the records works the callers out of
-// that copy. So what is printed is of the moment of the hit; only what is known
-// of the code (call frame information, symbols) is looked up later.
+// A hit leaves the registers and the innermost bytes of the stack in its record
+// (fetch.StackCopy): by the detour, without a trap, or by the tracer at a breakpoint. The
+// goroutine that reads the records finds the callers in that copy. So what is printed is of the
+// moment of the hit. Only what is known about the code (call frame information, symbols) is
+// looked up later.
 //
-// Return probes don't follow calls by return trampolines in a session that records
-// stacks: a return trampoline in a return slot would hide the caller, and the instance
-// that knows it may have been used again when the record is read. The return trampolines
-// that remain, where a return address can't carry a breakpoint, are looked up in
-// a log that says when each was laid.
+// In a session that records stacks, return probes don't use return trampolines: a return
+// trampoline in a slot would hide the caller, and its instance may have been reused when the
+// record is read. Some return trampolines remain, where a return address can't carry a
+// breakpoint. They are looked up in a log that says when each was placed.
 
 // stackRing is the size of a ring in a session that records stacks, in bytes:
 // 3,900 stacks of 8 KiB.

@@ -10,10 +10,9 @@ import (
 
 // Code that counts for many detours
 //
-// Where the hits of many probes are only counted their detours call one piece of code
-// that does it (detour.Tally). It is laid with the first batch of so many, near their
-// functions, and again where threads' areas are known by then. It stays until the session
-// leaves the process.
+// If the hits of many probes are only counted, their detours call one piece of code that does
+// it (detour.Tally). It is written with the first batch of that size, near their functions, and
+// again if threads' areas are known by then. It stays until the session leaves the process.
 
 // layTally lays the code that a plan wants.
 func (tg *Target) layTally(ctx context.Context, x *planner.Tally) error {

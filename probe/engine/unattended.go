@@ -16,26 +16,25 @@ import (
 
 // How a session lets go of its processes while nothing changes
 //
-// With Options.LetGo no process is traced longer than needed. Jumps record by themselves
-// into the rings, which the session reads in its own mapping of them; their detours are
-// those of probes that are left alone (detached.go): they look at the gate, which forked
-// children find shut, ask the kernel before loads that may fault, and see to births.
+// With Options.LetGo no process is traced longer than needed. Jumps record by themselves into
+// the rings, and the session reads the rings in its own mapping of them. Their detours are
+// those of probes that are left alone (detached.go): they test the gate, which forked children
+// find shut, ask the kernel before loads that may fault, and watch births.
 //
-//	traced    while probes come and go, and as long as something needs a tracer
-//	          (keepsTracer)
-//	let go    no thread is traced: signals, births of threads and processes, and system
-//	          calls cost what they cost without kprobe, and others may trace the process.
-//	          The header still says that this kprobe has the probes: nobody else takes
-//	          them out while it lives, and any other does once it doesn't
-//	traced    again, for every change, and to take the probes out (comeBack)
+//	traced    while probes come and go, and as long as something needs a tracer (keepsTracer)
+//	let go    no thread is traced: signals, births of threads and processes, and system calls
+//	          cost as much as without kprobe, and others may trace the process. The header still
+//	          says that this kprobe owns the probes: nobody else removes them while it lives,
+//	          and any other kprobe may once it doesn't
+//	traced    again, for every change, and to remove the probes (comeBack)
 //
 // Signals were not held while the process was let go of: a handler may have interrupted a
-// detour and return there later. So a change waits until none will (settle), and whoever
-// takes the probes out does what recovery does (area.Area.Unheld). Forked children kept
-// the jumps, and are made clean when the probes are taken out.
+// detour and return there later. So a change waits until no handler will (settle), and removal
+// does what recovery does (area.Area.Unheld). Forked children kept the jumps, and are made
+// clean when the probes are removed.
 //
-// What the process does meanwhile is looked at by watchLetGo: whether it lives, executes
-// a program, loads and unloads libraries. With Options.Follow forked children record, too
+// watchLetGo looks at what the process does meanwhile: whether it lives, executes a program,
+// loads or unloads libraries. With Options.Follow forked children record, too
 // (unattendedforks.go).
 
 // unattended is what a session knows of a target that it may let go of.

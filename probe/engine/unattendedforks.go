@@ -15,21 +15,21 @@ import (
 
 // Children of processes that are let go of
 //
-// With Options.Follow what a process forks while nobody traces it records from its first
-// instruction: it has the jumps, and the gate as its parent has it, and writes the same
+// With Options.Follow, a child that is forked while nobody traces its parent records from its
+// first instruction. It has the jumps, and the gate in its parent's state, and writes the same
 // rings with its own threads' numbers. It is neither stopped nor traced.
 //
-//	forked   it has its parent's memory file. Whether it lives, executes a program, maps
-//	         files or sets rules of seccomp is looked at from outside
-//	taken    a process of the session by itself: the copy of its parent's probes
-//	         taken out, the session's definitions put in, and traced from then on, so that
-//	         what it executes is probed in time. That is done
-//	         before its parent is changed, as the numbers of probes are the parent's, and
-//	         where its parent has ended, or it has done one of the above
+//	forked   it has its parent's memory file. The session looks from outside whether it lives,
+//	         executes a program, maps files or sets seccomp rules
+//	taken    it is a process of the session in its own right: the copy of its parent's probes was
+//	         removed and the session's definitions were armed. It is traced from then on, so
+//	         that a program which it executes is probed in time. This happens before its
+//	         parent is changed, because probe numbers are the parent's; if its parent has
+//	         ended; and if it has done one of the above
 //
-// A program that a child executes is attached to once that is seen; what it did before is
-// in no ring. Whoever was forked and has not been taken is made clean when its parent is
-// left (area.Forked).
+// A program that a child executes is attached to once that is seen; what it did before is in no
+// ring. A child that was forked and not taken is made clean when its parent is left
+// (area.Forked).
 
 // forks is what is known of the processes that a target has made while it was let go of.
 type forks struct {

@@ -20,19 +20,19 @@ import (
 
 // Watchpoints
 //
-// A watchpoint is a probe of memory: the processor's debug registers trap behind an
-// instruction that has read or written it. Nothing is written to the process; every
-// thread gets the registers in a stop (probe/tracee/debugregs.go). There are four,
-// so a probe that is switched off gives its register back. In states:
+// A watchpoint is a probe of memory: the processor's debug registers trap after an instruction
+// that has read or written it. Nothing is written to the process. Every thread gets the
+// registers in a stop (probe/tracee/debugregs.go). There are four, so a probe that is switched
+// off gives up its register. The states:
 //
-//	noted    the memory file says that registers may be set, so that the fallback
-//	         handler leads on who traps when no tracer lives
+//	noted    the memory file says that registers may be set, so that the fallback handler leads on
+//	         a thread that traps when no tracer lives
 //	watched  the threads have the registers
-//	left     they were taken from every thread, when the session leaves or by who
-//	         recovers; only then the fallback handler may go
+//	left     they were cleared in every thread, when the session leaves or by recovery. Only then
+//	         may the fallback handler go
 //
-// A thread that could not be stopped has them until it stops. While there is one
-// the fallback handler stays, and all that it needs.
+// A thread that could not be stopped has them until it stops. While there is one, the fallback
+// handler stays, and everything that it needs.
 
 // watchpoint is what a probe watches.
 type watchpoint struct {

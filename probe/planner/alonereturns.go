@@ -9,22 +9,22 @@ import (
 
 // Returns that are counted where they happen
 //
-// Where many functions' returns are counted and nothing else is asked of them, most of
-// the calls needn't be noted. A function that is entered at its start only, and left by
-// its own return instructions only, returns whenever one of them runs: each is a hit by
-// itself, and the entry isn't patched. So a call costs one detour that adds to a number,
-// no row of a table, and half of the memory. Calls that were under way when the probes
-// came, or were entered while these were off, are hits when they return.
+// If many functions' returns are counted and nothing else is asked of them, most calls need no
+// note. A function that is entered only at its start, and left only by its own return
+// instructions, returns whenever one of them runs: each is a hit by itself, and the entry isn't
+// patched. So a call costs one detour that increments a number, no row of a table, and half of
+// the memory. Calls that were active when the probes came, or were entered while these were
+// off, are hits when they return.
 //
-// Where such a function jumps on to another it is the jump that notes the call, as one
-// that passes on (detour.BuildJump): it returns by the other's returns, which look into
-// the table in common, as those of any call that is noted at its entry. A call that
-// returns by the function's own returns costs no row.
+// If such a function jumps on to another one, the jump notes the call, as one that passes on
+// (detour.BuildJump). The call returns by the other's returns, which look into the common
+// table, as for any call that is noted at its entry. A call that returns by the function's own
+// returns costs no row.
 //
-// Functions of which only the program knows where they jump note their calls at their
-// entries, and so do those whose address is known to data where some of the batch jump to
-// where a register says: such a jump is answered by the table (probe/engine, onward.go). So do functions
-// that a jump of theirs may come back to, and those whose calls return by parts of code
+// Three kinds of functions note their calls at their entries: those that jump to addresses that
+// only the program knows; those whose address is in data, if some functions of the batch jump
+// to an address in a register, because the table answers such a jump (probe/engine, onward.go);
+// and those to which a jump of theirs may come back, or whose calls return by parts of code
 // that lie apart.
 
 // maxAlone is how many returns of a function are patched at most, where those are all

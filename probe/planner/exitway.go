@@ -14,35 +14,35 @@ import (
 
 // How a return is seen where the function returns
 //
-// Where return addresses are read (unwinders, dlsym), or would outlive kprobe
-// (shadow stacks), no return trampoline may stand in a slot. There the function is
-// patched where it returns, too; and elsewhere, if that costs less. The entry's
-// detour notes the call by its slot, the return's finds it there, records it and
-// forgets it (detour.Calls). What leaves otherwise, by an exception or longjmp,
-// is no return, and is found out when its place is needed.
+// If return addresses are read (unwinders, dlsym), or would outlive kprobe (shadow stacks), no
+// return trampoline may stand in a slot. Then the function is also patched where it returns; so
+// it is elsewhere, if that costs less. The entry's detour notes the call by its slot. The
+// return's detour finds it there, records it and forgets it (detour.Calls). A call that is left
+// by an exception or longjmp is no return, and is noticed when its place is needed.
 //
-// A function that ends in a jump to another returns by that one's returns: they
-// are patched as well, and those of the functions that it jumps to in turn.
-// Called by others they don't find the call, and just return (probe/exits). Where many
-// functions are probed hundreds may return by the same instruction: they have one table
-// of calls in common (detour/common.go). A call that
-// an exception or longjmp has left is not taken for a later one of such a function
-// either, though return address and slot may be the same: the jumps are patched,
-// which say in the call's row that it passes on, and those functions' entries, which
-// free the row of a call that doesn't (detour.Passing).
+// A function that ends in a jump to another one returns by that one's returns. These are
+// patched as well, and those of the functions that it jumps to in turn. When others call those
+// functions, their returns don't find a call, and just return (probe/exits). If many functions
+// are probed, hundreds may return by the same instruction, so they have one common table of
+// calls (detour/common.go).
 //
-// All of these instructions must be known, and each must take a jump; else the calls
-// go by return trampolines or, where none may stand, by breakpoints (probe/engine, returnbreakpoint.go).
+// A call that an exception or longjmp has left must not be mistaken for a later call of such a
+// function, although return address and slot may be the same. So the jumps are patched, which
+// mark the call's row as passing on, and those functions' entries, which free the row of a call
+// that isn't marked (detour.Passing).
 //
-// Functions of Go's compiler go this way, too; what is different is in gocode.go.
+// All of these instructions must be known, and each must take a jump. Otherwise the calls go by
+// return trampolines or, where none may stand, by breakpoints (probe/engine,
+// returnbreakpoint.go).
 //
-// The patches of one probe are armed in one stop. When another probe comes to
-// stand under one of them, all are planned anew with it (probe/engine, change.go), over the
-// same table: calls that are under way are found by the new as by the old. Where
-// one must give way at once, to a return address or a fault, the entry's becomes
-// a breakpoint whose calls are followed as of a breakpoint, while the exits stay
-// for those that are under way; an exit's becomes a breakpoint that leads into
-// the exit's detour, so that nothing changes but the cost.
+// Functions of Go's compiler go this way, too. The differences are in gocode.go.
+//
+// The patches of one probe are armed in one stop. When another probe is placed under one of
+// them, all are planned again with it (probe/engine, change.go), over the same table: the new
+// code finds active calls as the old did. A patch may have to give way at once, to a return
+// address or a fault. Then the entry's patch becomes a breakpoint, which follows calls as
+// breakpoints do, while the exits stay for calls that are active. An exit's patch becomes a
+// breakpoint that leads into the exit's detour, so that nothing changes but the cost.
 
 // ExitWay is a return probe of exits.
 type ExitWay struct {

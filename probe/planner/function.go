@@ -12,9 +12,9 @@ import (
 
 // How functions are planned
 //
-// Each by itself, in order of address: which of its places get which jumps
-// (probe/plan), and those that get none. Where a return probe has to be given up
-// (giveup.go), the functions that are touched by that are planned again.
+// Each function is planned by itself, in order of address: which of its places get which jumps
+// (probe/plan), and which get none. If a return probe must be given up (giveup.go), the
+// functions that this touches are planned again.
 
 // functionPlan is what became of a function's probes.
 type functionPlan struct {

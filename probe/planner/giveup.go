@@ -12,8 +12,8 @@ import (
 
 // What is given up together
 //
-// A return probe of exits takes all of its jumps or none, and what stands at the same
-// entry goes with it.
+// A return probe by exits gets all of its jumps or none. Other probes at the same entry share
+// its fate.
 
 // giveUp makes breakpoints of what the patch was to serve, which is added to
 // rest; exits of others go with their entries.

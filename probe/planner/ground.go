@@ -11,10 +11,10 @@ import (
 
 // What a plan is made of
 //
-// The planner knows no process. What it needs of one is its ground: what stands in the
-// text and where memory is free, the functions as their files have them, and what
-// detours may do there. A plan is a function of that and of the places that are wanted:
-// from a ground that a test has made it comes without any process.
+// The planner knows no process. What it needs to know about one is its ground: what is in the
+// text and where memory is free, the functions as their files have them, and what detours may
+// do there. A plan is a function of the ground and the wanted places: given a ground made by a
+// test, it needs no process.
 
 // Ground is what the planner knows of an address space. It changes nothing of it but
 // what is known of functions.

@@ -13,15 +13,14 @@ import (
 
 // How a change is planned
 //
-// A batch's probes are planned function by function: for each a tactic
-// (probe/plan), and where one leads by a jump, its detours are assembled
-// (probe/detour), for the addresses at which they will lie. What can't be a jump is
-// a breakpoint, and its course says why.
+// A batch's probes are planned function by function. Each gets a tactic (probe/plan). If that
+// is a jump, its detours are assembled (probe/detour), for the addresses at which they will
+// lie. A probe that can't be a jump is a breakpoint, and its course says why.
 //
-// The planner knows neither process nor session, and writes nothing. From the places that
-// are wanted and what it is told of the process (ground.go) it makes a plan, which
-// probe/engine builds and commits, or forgets. While the planner works the engine may
-// answer stops (Ground.Pause): the plan says of which state of the text it is.
+// The planner knows neither process nor session, and writes nothing. From the wanted places and
+// what it is told about the process (ground.go) it makes a plan, which probe/engine builds and
+// commits, or drops. While the planner works, the engine may answer stops (Ground.Pause): the
+// plan says for which state of the text it was made.
 
 // planner plans one change.
 type planner struct {

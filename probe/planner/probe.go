@@ -7,11 +7,11 @@ import (
 	"kprobe/symbols"
 )
 
-// What a plan knows of a probe
+// What a plan knows about a probe
 //
-// Its definition says what is recorded where; how the session takes its hits says what
-// its detours do. That is found out before a change is planned, and stays as it is
-// meanwhile: the planner asks neither session nor process, and changes no probe.
+// A probe's definition says what is recorded where. How the session takes its hits says what
+// its detours do. Both are determined before a change is planned, and stay the same meanwhile:
+// the planner asks neither session nor process, and changes no probe.
 
 // Probe is what a plan knows of a probe. Plans tell probes apart by their pointers.
 type Probe struct {

@@ -10,16 +10,17 @@ import (
 //
 // How the calls of a return probe are noted, and their returns seen:
 //
-//	by exits             exitway.go: jumps at the entry and where the function returns; in
-//	                     Go's code gocode.go; where returns are only counted, at the exits
-//	                     alone (alonereturns.go)
+//	by exits               exitway.go: jumps at the entry and where the function returns; in
+//	                       Go code gocode.go; if returns are only counted, at the exits
+//	                       alone (alonereturns.go)
 //	by return trampolines  trampolineway.go: a jump at the entry, whose code calls the function
-//	by breakpoints       by probe/engine: at the entry, where the function returns, or where the call returns to
+//	by breakpoints         probe/engine: at the entry, and where the function returns, or at the
+//	                       address that the call returns to
 //
-// chooseReturn says which; the planner goes from exits to return trampolines, and to breakpoints
-// at last, where jumps can't be placed (giveup.go). The first two note calls in memory of
-// the target, by code of its own: each is a Way. What breakpoints see probe/engine notes in
-// its own memory.
+// chooseReturn decides. The planner falls back from exits to return trampolines, and finally to
+// breakpoints, if jumps can't be placed (giveup.go). The first two note calls in memory of the
+// target, by code of their own: each is a Way. For breakpoints probe/engine notes calls in its
+// own memory.
 
 // CallMemory is the target's memory for calls that are under way: a detour.Pool or
 // detour.Calls.

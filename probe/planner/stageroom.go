@@ -11,9 +11,9 @@ import (
 
 // How much room detours take
 //
-// A detour must lie where its jump can lead, so its size is asked for before it has its
-// place: each of its stages is built once to learn that, or, of those that thousands are
-// like, once for all.
+// A detour must lie where its jump can reach it, so its size is needed before its place is
+// known. Each of its stages is built once to learn the size. Stages that thousands resemble are
+// built once for all of them.
 
 // What copies may take, a window's instructions and the way back: nearly always,
 // and whatever they are.

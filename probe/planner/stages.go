@@ -13,9 +13,9 @@ import (
 
 // How detours are put together
 //
-// A patch's detour consists of stages: the code of the probes of one address, and the
-// displaced instructions up to the next. Probes that can't share code are stages of
-// their own at the same address, one behind the other (apart).
+// A patch's detour consists of stages: the code of the probes of one address, and the displaced
+// instructions up to the next. Probes that can't share code are separate stages at the same
+// address, one after another (apart).
 
 // tailFunc emits what a stage ends in.
 type tailFunc = func(c *asm.Code) error

@@ -7,19 +7,19 @@ import (
 	"kprobe/probe/exits"
 )
 
-// How a return is seen without a trap
+// How a return is seen by a return trampoline
 //
-// The jump at the function's entry leads to code that takes an instance,
-// keeps the return address in it and calls the function's displaced
-// instructions: the function returns to the instance's return trampoline, which records
-// the hit and returns to the caller (probe/detour, BuildReturn).
+// The jump at the function's entry leads to code that takes an instance, keeps the return
+// address in it and calls the function's displaced instructions. The function returns to the
+// instance's return trampoline, which records the hit and returns to the caller (probe/detour,
+// BuildReturn).
 //
-// While the call is under way its slot on the stack has the return trampoline's address.
-// Whoever takes the probe out puts the program's own there again; a killed
-// kprobe leaves return trampolines that need nobody. What reads return addresses from
-// the stack would meet the return trampoline: where there is such a reader the probe
-// goes by the function's exits or breakpoints, which leave the stack alone
-// (exitway.go; probe/engine, returnbreakpoint.go). followable has the rules.
+// During the call its slot on the stack has the return trampoline's address. Whoever removes
+// the probe puts the program's own address back. A killed kprobe leaves return trampolines that
+// need nobody. Anything that reads return addresses from the stack would find the return
+// trampoline. If there is such a reader, the probe uses the function's exits or breakpoints,
+// which leave the stack alone (exitway.go; probe/engine, returnbreakpoint.go). followable has
+// the rules.
 
 // TrampolineWay is a return probe of return trampolines, with its instances.
 type TrampolineWay struct {
