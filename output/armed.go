@@ -35,8 +35,7 @@ func CountArmed(stats []results.Stats, after time.Duration) Armed {
 	return a
 }
 
-// Line is what a person is told, without newline: now is the time to start what
-// is to be seen.
+// Line is the message that says: now is the time to start the load. It has no newline.
 func (a Armed) Line() string {
 	var b strings.Builder
 	n := a.Jumps + a.Breakpoints + a.Watchpoints

@@ -16,7 +16,7 @@ type Totals struct {
 	Hits, Recorded, Filtered, Lost, Limited, Missed uint64
 }
 
-// Passed are the hits that no filter refused.
+// Passed is the number of hits that no filter rejected.
 func (t Totals) Passed() uint64 { return t.Recorded + t.Lost + t.Limited }
 
 // Sum adds up the counters of events.
@@ -70,9 +70,9 @@ func AppendError(dst []byte, message string) []byte {
 	return append(dst, '}', '\n')
 }
 
-// EndLine is what a person is told at the end of a trace, without newline: how
-// many events there were, how many were lost or missed and why, and which of
-// the processes run on, or what ended the last of them.
+// EndLine is the message at the end of a trace, without newline: how many events there were,
+// how many were lost or missed and why, and which of the processes run on, or what ended the
+// last of them.
 func EndLine(events uint64, stats []results.Stats, alive []int, killed []results.Death) string {
 	t := Sum(stats)
 	var b strings.Builder
@@ -106,8 +106,8 @@ func EndLine(events uint64, stats []results.Stats, alive []int, killed []results
 	return b.String()
 }
 
-// UnarmedLine is what a person is told at the end of a trace of events that never
-// had a place, without newline: which they are, and of some what they waited for.
+// UnarmedLine is the message at the end of a trace about events that never had a place, without
+// newline: which they are, and for some what they waited for.
 func UnarmedLine(events []*results.Event) string {
 	const most = 4
 	var b strings.Builder
@@ -133,8 +133,8 @@ func UnarmedLine(events []*results.Event) string {
 // saidFilters is how many events' filters are told of at most.
 const saidFilters = 16
 
-// FilteredLines are what a person is told of events with filters, without newlines:
-// how many hits passed each.
+// FilteredLines are messages about events with filters, without newlines: how many hits passed
+// each.
 func FilteredLines(stats []results.Stats) []string {
 	var out []string
 	more := 0
@@ -154,8 +154,8 @@ func FilteredLines(stats []results.Stats) []string {
 	return out
 }
 
-// InterposedLine is what a person is told of an event without hits whose function is
-// not the one that the program calls by that name, without newline.
+// InterposedLine is the message about an event without hits because the program calls another
+// module's function by that name, without newline.
 func InterposedLine(in *results.Interposed) string {
 	place := in.Event.Def.Place
 	whose := in.By + "'s"

@@ -11,7 +11,7 @@ import (
 	"kprobe/probe/results"
 )
 
-// HistTable is a histogram as data, for who draws it.
+// HistTable is a histogram as data, for drawing.
 type HistTable struct {
 	Group, Event string
 	Trigger      string // what is counted, as the kernel's trigger has it

@@ -69,7 +69,7 @@ type histSort struct {
 	descending bool
 }
 
-// HistError is what is wrong with a histogram, in the kernel's words.
+// HistError says what is wrong with a histogram, in the kernel's words.
 type HistError struct {
 	Text  string // as kernel/trace/trace_events_hist.c has it
 	About string

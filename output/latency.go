@@ -30,11 +30,12 @@ type latencyKey struct {
 	fn    string
 }
 
-// Took is the argument that a return probe's definition must end with
-// for its hits to be counted by a Latency.
+// Took is the argument that must end a return probe's definition for its hits to be counted by
+// a Latency.
 const Took = "took=$duration"
 
-// TookOf is how many nanoseconds the call took that a hit of such a definition is of.
+// TookOf returns the duration, in nanoseconds, of the call that a hit of such a definition
+// stands for.
 func TookOf(h *results.Hit) (uint64, error) {
 	args := h.Program.Args[:len(h.Program.Fields())]
 	if n := len(args); n == 0 || len(h.Data) < args[n-1].Slot+8 {
@@ -84,7 +85,7 @@ func (l *Latency) choose(key latencyKey) {
 	l.last, l.row = key, row
 }
 
-// Calls is what is known of a function's calls. Times are nanoseconds.
+// Calls are the statistics of a function's calls. Times are nanoseconds.
 type Calls struct {
 	Group, Event string // of the probe; both "" for a total
 	Func         string

@@ -6,10 +6,10 @@ import (
 	"kprobe/internal/quote"
 )
 
-// AppendCalls appends functions' latencies in columns like those of the
-// kernel's kprobe_profile: function, calls, and the shortest, the average, the
-// median, the 99th percentile and the longest in nanoseconds; where calls were
-// lost, which are in none of these, their number comes behind.
+// AppendCalls appends functions' latencies in columns like those of the kernel's
+// kprobe_profile: function, number of calls, and the shortest, average, median, 99th percentile
+// and longest time in nanoseconds. If times of calls were lost, which are in none of these,
+// their number follows.
 func AppendCalls(dst []byte, calls []Calls) []byte {
 	const column = 13
 	dst = append(dst, "# "...)

@@ -22,7 +22,7 @@ import (
 // There are few batches. While all of them are handed Hit and Block wait, so that the rings
 // fill up, and what has no room in them is counted as lost.
 
-// BatchDelay is the longest that a hit waits for others to be formatted with it.
+// BatchDelay is the longest time that a hit waits for others to be formatted with it.
 const BatchDelay = 5 * time.Millisecond
 
 // calm is the time from one hit to the next, in nanoseconds, from which on hits are

@@ -12,15 +12,15 @@ import (
 	"kprobe/probe/results"
 )
 
-// Rate is an event's counters and how fast its hits came lately.
+// Rate is an event's counters and the present rate of its hits.
 type Rate struct {
 	results.Stats
 	PerSecond float64
 }
 
-// Rates compares the counters of events with those of a moment before, seconds
-// ago. An event that was not there then, or whose counters began anew, has the
-// rate of what it has.
+// Rates compares the counters of events with those of an earlier moment, seconds ago. For an
+// event that did not exist then, or whose counters began anew, the rate is that of its
+// counters.
 func Rates(now, before []results.Stats, seconds float64) []Rate {
 	old := map[string]uint64{}
 	for i := range before {

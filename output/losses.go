@@ -5,8 +5,8 @@ import (
 	"kprobe/probe/results"
 )
 
-// Losses notices what events lose while a trace runs. The zero value has seen
-// nothing. It is not safe for concurrent use.
+// Losses notices what events lose while a trace runs. The zero value is ready to use. It is not
+// safe for concurrent use.
 type Losses struct {
 	seen map[*results.Event]uint64
 }
@@ -18,7 +18,7 @@ type Loss struct {
 	Total uint64
 }
 
-// Since gives the events that lost hits since the last look.
+// Since returns the events that lost hits since the last call.
 func (l *Losses) Since(stats []results.Stats) []Loss {
 	var out []Loss
 	for i := range stats {
@@ -34,9 +34,9 @@ func (l *Losses) Since(stats []results.Stats) []Loss {
 	return out
 }
 
-// AppendLossJSON appends the object of a loss that was seen at now,
-// CLOCK_MONOTONIC in nanoseconds. By a clock of distances it has no time: no hit is
-// known to be the one before.
+// AppendLossJSON appends the object of a loss that was noticed at now, CLOCK_MONOTONIC in
+// nanoseconds. With a clock of distances it has no time, because no hit is known to be the
+// previous one.
 func AppendLossJSON(dst []byte, l *Loss, clock Clock, now uint64) []byte {
 	dst = append(dst, `{"type":"lost"`...)
 	if clock.form != distance {

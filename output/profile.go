@@ -120,7 +120,7 @@ func ProfileTable(w io.Writer, stats []results.Stats) error {
 	return table.Render(w)
 }
 
-// Reached are the counters of places that were, the most hits first.
+// Reached returns the counters of places that were reached, the most hits first.
 func Reached(stats []results.Stats) []results.Stats {
 	out := slices.DeleteFunc(slices.Clone(stats), func(s results.Stats) bool { return s.Hits == 0 && s.Missed == 0 })
 	slices.SortStableFunc(out, func(a, b results.Stats) int { return cmp.Compare(b.Hits, a.Hits) })

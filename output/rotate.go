@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Rotating is a file that begins anew at a size: FILE becomes FILE.1, that FILE.2, and
-// so on. It is not safe for concurrent use.
+// Rotating is a file that starts anew at a size: FILE becomes FILE.1, that FILE.2, and so on.
+// It is not safe for concurrent use.
 type Rotating struct {
 	path string
 	size int64
@@ -20,10 +20,10 @@ type Rotating struct {
 	n    int64    // bytes in file
 }
 
-// NewRotating makes the file, or empties it; older ones stay until their number comes.
-// Write begins a new one where this one would get larger than size bytes, and keeps so
-// many of the old ones. A path that is there and no regular file is an error, and so is
-// a folder in which no file can be made.
+// NewRotating creates the file, or empties it. Older ones stay until their number comes. Write
+// starts a new file if this one would get larger than size bytes, and keeps keep old ones. A
+// path that exists and is no regular file is an error, and so is a folder in which no file can
+// be made.
 func NewRotating(path string, size int64, keep int) (*Rotating, error) {
 	if st, err := os.Lstat(path); err == nil && !st.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s is no regular file: nothing can take its place", path)
@@ -41,8 +41,8 @@ func (r *Rotating) begin() (err error) {
 	return err
 }
 
-// Write implements io.Writer. What it is given isn't torn: it is all in one file, and
-// may be larger than the size.
+// Write implements io.Writer. It doesn't split p: all of p is in one file, and may be larger
+// than the size.
 func (r *Rotating) Write(p []byte) (int, error) {
 	if r.n > 0 && r.n+int64(len(p)) > r.size {
 		if err := r.rotate(); err != nil {

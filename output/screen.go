@@ -6,13 +6,11 @@ import (
 	"strings"
 )
 
-// Screen draws a picture again and again in one place of a terminal. Each
-// picture is one write, between the marks of a synchronized update, and
-// overwrites the one before without clearing it: nothing flickers. What the
-// terminal showed above stays, and so does the last picture.
-//
-// It uses control sequences of ECMA-48 that every terminal of today knows, and
-// is not safe for concurrent use. The zero Screen but for W is ready.
+// Screen draws a picture again and again in one place of a terminal. Each picture is one write,
+// between the marks of a synchronized update, and overwrites the previous one without clearing
+// it, so nothing flickers. What the terminal showed above stays, and so does the last picture.
+// It uses control sequences of ECMA-48 that all current terminals know. It is not safe for
+// concurrent use. Only W must be set.
 type Screen struct {
 	W io.Writer
 

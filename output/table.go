@@ -11,7 +11,7 @@ import (
 	"github.com/olekukonko/tablewriter/tw"
 )
 
-// Align says on which side of its column a text stands.
+// Align says on which side of its column a text is.
 type Align uint8
 
 // The sides of a column.
@@ -26,9 +26,9 @@ type Column struct {
 	Align Align
 }
 
-// Table is a table without borders, columns two blanks apart. This is the only
-// file that knows who draws it. Tables cost about 12 µs a row: they are for
-// ends of runs and screens, never for hits.
+// Table is a table without borders. Columns are separated by two blanks. No other file uses the
+// library that draws it. Tables cost about 12 µs a row: they are for ends of runs and screens,
+// never for hits.
 type Table struct {
 	Columns []Column
 	Rows    [][]string
@@ -46,8 +46,8 @@ func (t *Table) plain() [][]string {
 	return rows
 }
 
-// Fit shortens the cells of one column, but not below a dozen characters, so that
-// the table is no wider than a terminal. A width of 0 is that of no terminal: nothing is
+// Fit shortens the cells of one column, but not below a dozen characters, so that the table is
+// no wider than a terminal. A width of 0 means that there is no terminal, and nothing is
 // shortened.
 func (t *Table) Fit(column, width int) {
 	if width <= 0 {

@@ -2,15 +2,15 @@ package output
 
 import "kprobe/probe/results"
 
-// Trace is the results.Sink of kprobe trace: it prints each hit on a Writer. It
-// is not safe for concurrent use, like every Sink. Close it before the Writer.
+// Trace is the results.Sink of kprobe trace: it prints each hit on a Writer. Like every Sink,
+// it is not safe for concurrent use. Close it before the Writer.
 type Trace struct {
 	Writer *Writer
 	Format Formatter
 	// Limit is the number of hits after which the trace ends; 0 is none.
 	Limit uint64
-	// Workers is how many CPUs format hits that come fast. With 0 or 1 Hit does so
-	// itself, and Close has nothing to do.
+	// Workers is how many CPUs format hits that come fast. If it is 0 or 1, Hit formats
+	// them itself, and Close has nothing to do.
 	Workers int
 
 	printed uint64
@@ -102,9 +102,8 @@ func (t *Trace) print(h *results.Hit) error {
 	return err
 }
 
-// Close writes the lines of the hits that are still on their way. It returns the
-// first failure of one that was handed on, also where Hit has returned it already, and
-// does not close Writer.
+// Close writes the lines of the hits that are still in progress. It returns the first failure
+// of a hit that was passed on, even if Hit has already returned it. It does not close Writer.
 func (t *Trace) Close() error {
 	if t.lines == nil {
 		return nil
@@ -114,5 +113,5 @@ func (t *Trace) Close() error {
 	return l.close()
 }
 
-// Printed is the number of hits that were taken to be written.
+// Printed is the number of hits that were accepted for writing.
 func (t *Trace) Printed() uint64 { return t.printed }

@@ -9,13 +9,12 @@ import (
 	"time"
 )
 
-// ErrClosed is returned when the reader of the output has gone: the pipe or
-// socket behind it is closed at the other end.
+// ErrClosed is returned when nobody reads the output any more: the other end of the pipe or
+// socket is closed.
 var ErrClosed = errors.New("output is closed")
 
-// FlushDelay is the longest that a line waits in a Writer while lines keep
-// coming. It is well below the 100 ms in which a pipe's reader is promised to
-// see a hit.
+// FlushDelay is the longest time that a line waits in a Writer while lines keep coming. It is
+// well below the 100 ms within which the reader of a pipe is promised to see a hit.
 const FlushDelay = 20 * time.Millisecond
 
 // flushSize is the number of bytes at which a Writer flushes without waiting.

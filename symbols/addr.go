@@ -37,6 +37,6 @@ type Memory interface {
 	ReadMemory(b []byte, at Addr) (n int, err error)
 }
 
-// ErrLatePage is wrapped by errors of reads of memory that is mapped and not there,
-// and that nobody brought in time: what it holds is not known.
+// ErrLatePage is wrapped by errors of reads of memory that is mapped but not present, and that
+// nobody brought in time: its contents are not known.
 var ErrLatePage = errors.New("the page did not come")

@@ -7,16 +7,16 @@ import (
 	"kprobe/symbols/debuginfod"
 )
 
-// Cache shares Files between the Spaces of several processes: a library that
-// all of them map is read once. The zero value is ready; it is safe for
-// concurrent use. It keeps what it opened for as long as it lives itself.
+// Cache shares Files between the Spaces of several processes: a library that all of them map is
+// read once. The zero value is ready to use. It is safe for concurrent use. What it has opened
+// it keeps as long as it lives itself.
 type Cache struct {
 	// DebugDir is where separate debug files are looked for instead of
 	// /usr/lib/debug. It is set before the first file is opened.
 	DebugDir string
-	// Debuginfod says where files from debuginfod servers are kept; they are
-	// found there. nil is nowhere. Nothing is asked of a server: that is
-	// Space.FetchDebug's. It is set before the first file is opened.
+	// Debuginfod says where files from debuginfod servers are kept, and found. nil is
+	// nowhere. No server is asked here; Space.FetchDebug does that. It must be set before
+	// the first file is opened.
 	Debuginfod *debuginfod.Config
 
 	// IndexDir is the folder where indexes of large debug files are kept; ""

@@ -2,14 +2,13 @@ package symbols
 
 import "kprobe/symbols/unwind"
 
-// Called reports whether what starts at an address finds its caller's return
-// address where a call leaves it, at the stack pointer (psABI, 3.2.2). Call frame
-// information tells. Others are a program's start, which the kernel enters with
-// its argument count there, the parts of a function that are jumped to, and
-// trampolines that are entered with more on the stack. Without such information
-// it takes a symbol of a function's type that is not the file's entry point: a
-// label may be led to by a jump, as the loader's _dl_start_user is. It is safe for
-// concurrent use.
+// Called reports whether code that starts at an address finds its caller's return address where
+// a call leaves it, at the stack pointer (psABI, 3.2.2). Call frame information tells. It is
+// false for a program's start, where the kernel puts the argument count, for parts of a
+// function that are jumped to, and for trampolines that are entered with more on the stack.
+// Without such information it is true for a symbol of a function's type that is not the file's
+// entry point. A label may be the target of a jump, as the loader's _dl_start_user is. It is
+// safe for concurrent use.
 func (f *File) Called(v Vaddr) bool {
 	if f.inPLT(v) {
 		return true // described by an expression, for all stubs at once

@@ -9,9 +9,9 @@ import (
 // call is a call instruction: where it leads, and where it returns to.
 type call struct{ to, back Vaddr }
 
-// CallsOf gives where the file's calls of a function return to. They are found by their
-// bytes, wherever these stand, so that one may be none; none that calls the function by its
-// address in the instruction is left out. It is safe for concurrent use.
+// CallsOf returns the addresses to which the file's calls of a function return. They are found
+// by their bytes, wherever these are, so some may not be calls. No call with the function's
+// address in the instruction is omitted. It is safe for concurrent use.
 func (f *File) CallsOf(v Vaddr) []Vaddr {
 	list := f.calls.get(f.findCalls)
 	i, _ := slices.BinarySearchFunc(list, v, func(c call, v Vaddr) int { return cmp.Compare(c.to, v) })

@@ -27,11 +27,11 @@ type debugState struct {
 	alt  string // build-id of a file that it needs too and that isn't there
 }
 
-// ReadDebug calls read with the file's debug information: its own, or that of
-// its separate debug file. Without any, the error wraps ErrNoDebugInfo. The
-// information is mapped from the file; should the file be cut short meanwhile,
-// or break a reader, that is a *FormatError, and what read left is not to be
-// used. Mappings stay for the life of the program.
+// ReadDebug calls read with the file's debug information: its own, or that of its separate
+// debug file. If there is none, the error wraps ErrNoDebugInfo. The information is mapped from
+// the file. If the file is cut short meanwhile, or breaks a reader, the error is a
+// *FormatError, and what read has produced must not be used. Mappings stay for the life of the
+// program.
 func (f *File) ReadDebug(read func(*debuginfo.Data) error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer rescue(f.Path, &err)

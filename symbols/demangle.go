@@ -25,8 +25,8 @@ func demangleName(name string) string {
 	return out + name[len(stub):]
 }
 
-// ParameterCount is how many parameters a C++ function has by its mangled name: what
-// is passed for this is none of them. ok is false of names that don't tell.
+// ParameterCount returns how many parameters a C++ function has by its mangled name, not
+// counting this. ok is false if the name doesn't tell.
 func ParameterCount(name string) (n int, ok bool) {
 	if !strings.HasPrefix(name, "_Z") {
 		return 0, false

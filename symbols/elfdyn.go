@@ -128,8 +128,8 @@ func (im *image) dynSymbolCount(dyn map[elf.DynTag]uint64) uint64 {
 	return 0
 }
 
-// Init is the library's first constructor, as far as it has one of the old form
-// (DT_INIT), as what GCC and LLVM link has.
+// Init returns the library's first constructor, if it has one in the old form (DT_INIT), as
+// libraries linked with GCC and LLVM do.
 func (f *File) Init() (v Vaddr, ok bool) {
 	at, ok := f.dyn[elf.DT_INIT]
 	return Vaddr(at), ok && f.Executable(Vaddr(at))

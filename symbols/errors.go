@@ -220,8 +220,8 @@ func (e *FormatError) Error() string {
 // Unwrap gives ErrBadELF.
 func (e *FormatError) Unwrap() error { return ErrBadELF }
 
-// OtherBuildError says that a debug file was found and not used, as it is of
-// another build than the program. It wraps ErrNoDebugInfo.
+// OtherBuildError says that a debug file was found and not used, because it belongs to another
+// build of the program. It wraps ErrNoDebugInfo.
 type OtherBuildError struct {
 	Path string
 	Why  string // what tells the builds apart

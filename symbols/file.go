@@ -171,10 +171,10 @@ func (f *File) Executable(v Vaddr) bool {
 	return s != nil && s.flags&elf.PF_X != 0
 }
 
-// Text reads n bytes of code at the address as the file has them: without
-// relocations, and without what anybody patched in a process. It returns
-// fewer where the segment ends before, and at least one; an address outside
-// executable segments is ErrNotExecutable.
+// Text returns n bytes of code at the address as the file has them: without relocations, and
+// without what anybody has patched in a process. It returns fewer if the segment ends before
+// that, but at least one. The error is ErrNotExecutable for an address outside executable
+// segments.
 func (f *File) Text(v Vaddr, n int) ([]byte, error) {
 	s := f.im.load(v)
 	if s == nil || s.flags&elf.PF_X == 0 || n <= 0 {
@@ -183,9 +183,8 @@ func (f *File) Text(v Vaddr, n int) ([]byte, error) {
 	return f.im.at(v, uint64(n), "code")
 }
 
-// Constant fills b with what the file loads at the address, where a program can't
-// change it: in segments that are not writable. What isn't such memory, or only
-// in part, is ErrNotConstant.
+// Constant fills b with what the file loads at the address, if a program can't change it: in
+// segments that are not writable. The error is ErrNotConstant if not all of it is such memory.
 func (f *File) Constant(b []byte, v Vaddr) error {
 	s := f.im.load(v)
 	if s == nil || s.flags&elf.PF_W != 0 || uint64(len(b)) > s.filesz-uint64(v-s.vaddr) {
@@ -195,8 +194,8 @@ func (f *File) Constant(b []byte, v Vaddr) error {
 	return err
 }
 
-// OffToVaddr gives the address at which the byte of the file is loaded; ok is
-// false when it isn't loaded. Of several segments the executable one counts.
+// OffToVaddr returns the address at which the byte of the file is loaded. ok is false if it
+// isn't loaded. If several segments load it, the executable one counts.
 func (f *File) OffToVaddr(o Off) (v Vaddr, ok bool) {
 	for _, s := range f.im.segments {
 		if s.typ == elf.PT_LOAD && o >= s.off && uint64(o-s.off) < s.filesz && (!ok || s.flags&elf.PF_X != 0) {
@@ -261,9 +260,9 @@ func (f *File) IsGo() bool {
 	return false
 }
 
-// GoTLS is where a thread of a program of Go's keeps its goroutine (runtime·tlsg), as an
-// offset in the segment fs. Go's linker puts it where the thread's own memory ends; behind
-// it lies that of libraries. ok is false where that isn't known.
+// GoTLS returns where a thread of a Go program keeps its goroutine (runtime·tlsg), as an offset
+// from fs. Go's linker puts it at the end of the thread's own memory; that of libraries
+// follows. ok is false if it isn't known.
 func (f *File) GoTLS() (off int64, ok bool) {
 	_, dynamic := f.Segment(elf.PT_INTERP)
 	memory, _ := f.Segment(elf.PT_TLS)

@@ -224,9 +224,8 @@ func entryAt(list []funcEntry, v Vaddr) int {
 	return -1
 }
 
-// Certain reports whether what starts at the address is a function for certain: a
-// typed symbol or unwinding information says so. A label without a type may name
-// data that lies among code.
+// Certain reports whether a function certainly starts at the address, because a typed symbol or
+// unwinding information says so. A label without a type may name data among code.
 func (f *File) Certain(v Vaddr) bool {
 	if r, ok := fdeAt(f.fdes(), v); ok && r.start == v {
 		return true
@@ -248,10 +247,9 @@ func fdeAt(list []fde, v Vaddr) (fde, bool) {
 	return list[i], true
 }
 
-// FuncAt gives the function that contains the address, by its symbol; else the
-// PLT stub; else the range of unwinding information, named FDE_0xSTART, or
-// _start at the entry point. ok is false where none of these knows the
-// address.
+// FuncAt returns the function that contains the address: by its symbol, or else the PLT stub,
+// or else the range of unwinding information, named FDE_0xSTART, or _start at the entry point.
+// ok is false if none of these knows the address.
 func (f *File) FuncAt(v Vaddr) (fn Func, ok bool) {
 	list := f.functions()
 	if i := entryAt(list, v); i >= 0 {
@@ -303,7 +301,7 @@ func (f *File) Funcs() []Func {
 	return slices.AppendSeq(make([]Func, 0, len(f.functions())), f.EachFunc())
 }
 
-// EachFunc goes through what Funcs lists, without a list of it.
+// EachFunc yields what Funcs lists, without making a list.
 func (f *File) EachFunc() iter.Seq[Func] {
 	return func(yield func(Func) bool) {
 		list, ranges := f.functions(), f.fdes()

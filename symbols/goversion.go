@@ -10,8 +10,8 @@ import (
 // goBuildInfo is what the section .go.buildinfo starts with (cmd/link, data.go).
 const goBuildInfo = "\xff Go buildinf:"
 
-// GoVersion is the version of Go that made the file: 1 and 26 of go1.26.8. ok is false
-// where the file doesn't say so, as those of before Go 1.18.
+// GoVersion returns the version of Go that made the file: 1 and 26 for go1.26.8. ok is false if
+// the file doesn't say, as before Go 1.18.
 func (f *File) GoVersion() (major, minor int, ok bool) {
 	b, _, ok := f.SectionData(".go.buildinfo")
 	const flags, text = 15, 32

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Leads says in which ways the file's own code and data lead to where a range of
-// unwinding information starts.
+// Leads says in which ways the file's own code and data lead to the start of a range of
+// unwinding information.
 type Leads uint8
 
 // Ways.
@@ -20,11 +20,10 @@ const (
 	LeadExported                   // the dynamic symbols have its address: who looks for its name may call it
 )
 
-// Leads says what leads to an address at which a range of unwinding information
-// starts; 0 if nothing is known, as of any other address. Calls and jumps are
-// found by their bytes, wherever these stand, so that a way may be reported that
-// is none; one that is there is never left out, but for jumps of two bytes, jump
-// tables and pointers of four bytes. It is safe for concurrent use.
+// Leads says what leads to an address at which a range of unwinding information starts; 0 if
+// nothing is known, or for any other address. Calls and jumps are found by their bytes,
+// wherever these are, so that a reported way may not exist. No existing one is omitted, except
+// jumps of two bytes, jump tables and pointers of four bytes. It is safe for concurrent use.
 func (f *File) Leads(v Vaddr) Leads {
 	i, ok := startAt(f.fdes(), v)
 	if !ok {
@@ -128,11 +127,10 @@ func (l *leadFinder) data(b []byte, base Vaddr, dynsym *section) {
 // (cold, eh, __part). Clones (isra, constprop, part, llvm, lto_priv) are functions.
 var pieceSuffixes = []string{".cold", ".warm", ".eh", ".__part"}
 
-// PieceOf gives the name of the function of which what starts at an address is a
-// part that is jumped to, by its symbol: f of f.cold. ok is false for anything
-// else. A number behind the suffix may also be that of a function of its own, which LLVM
-// splits off what is rarely run, and calls (HotColdSplitting.cpp): then a call leads
-// to it.
+// PieceOf returns the name of the function to which the code at an address belongs as a part
+// that is jumped to, by its symbol: f for f.cold. ok is false for anything else. A number after
+// the suffix may also be that of a function of its own, which LLVM has split off because it is
+// rarely run, and calls (HotColdSplitting.cpp): then a call leads to it.
 func (f *File) PieceOf(v Vaddr) (of string, ok bool) {
 	fn, known := f.FuncAt(v)
 	if !known || fn.Start != v || fn.Symbol.Kind == KindFDE {

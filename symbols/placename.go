@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// PlaceNames gives functions of one file the names that places take back: each
-// means one function only. It is not safe for concurrent use.
+// PlaceNames gives functions of one file the names that places accept: each means one function
+// only. It is not safe for concurrent use.
 type PlaceNames struct {
 	f        *File
 	raw      bool
@@ -86,8 +86,8 @@ func (n *PlaceNames) forms(s *Symbol) (out [6]Place) {
 	return out
 }
 
-// Of gives a function its name. Where none means it alone that is its address
-// in the file, which is a place behind the module's name.
+// Of returns a function's name. If no name means it alone, that is its address in the file,
+// which is a place after the module's name.
 func (n *PlaceNames) Of(s *Symbol) Place {
 	for _, form := range n.forms(s) {
 		at, known := n.at[form]

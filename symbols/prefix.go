@@ -2,11 +2,10 @@ package symbols
 
 import "strings"
 
-// NamesWith gives the symbols of code whose names begin with prefix, at most
-// that many, one for each name and address, in the order of the file's tables.
-// A file that can't be read has none. It may be called concurrently. Unlike Funcs it
-// sorts nothing and knows no functions without symbols: it is for a person who
-// waits while typing.
+// NamesWith returns the symbols of code whose names begin with prefix, at most most of them,
+// one for each name and address, in the order of the file's tables. A file that can't be read
+// has none. It may be called concurrently. Unlike Funcs it sorts nothing and knows no functions
+// without symbols: it is for completion while a person is typing.
 func (f *File) NamesWith(prefix string, most int) (out []Symbol) {
 	var err error
 	defer rescue(f.Path, &err)

@@ -23,9 +23,9 @@ type Told struct {
 	Name  string
 }
 
-// OpenRecorded makes a Space of what was mapped in a process once: here or on another
-// machine. Files that are here with the same build-id name addresses, names that were told
-// do for the rest. missing are the files that are not here.
+// OpenRecorded makes a Space of what a process had mapped once, here or on another machine.
+// Files that exist here with the same build-id name its addresses. Recorded names serve for the
+// rest. missing are the files that aren't here.
 func (c *Cache) OpenRecorded(list []Recorded, told []Told) (s *Space, missing []string) {
 	var modules []*Module
 	var maps []Mapping

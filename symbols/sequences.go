@@ -7,15 +7,15 @@ import (
 	"slices"
 )
 
-// Sequence is a restartable sequence of a program (rseq(2)), as its description has it
-// (struct rseq_cs): the kernel leads a thread that is disturbed between Start and End to
-// Abort, in front of which a signature stands.
+// Sequence is a restartable sequence of a program (rseq(2)), as its description has it (struct
+// rseq_cs). The kernel leads a thread that is disturbed between Start and End to Abort. A
+// signature stands before Abort.
 type Sequence struct {
 	Start, End, Abort Vaddr
 }
 
-// SequenceSignature is what glibc registers its threads with, and so what stands in
-// front of every address to which the kernel leads one of them.
+// SequenceSignature is the signature with which glibc registers its threads. It stands before
+// every address to which the kernel leads one of them.
 const SequenceSignature = 0x53053053
 
 const (
@@ -25,12 +25,12 @@ const (
 	sequenceTo   = 24
 )
 
-// Sequences are the restartable sequences that the file describes, in order of address:
-// those in the section __rseq_cs, those that __rseq_cs_ptr_array lists, and, whether or
-// not the file still has names of sections, what lies in its data like a description
-// whose address for aborts has SequenceSignature before it. Not found are descriptions
-// that a program makes as it runs, and in a file without sections those for threads that
-// it registers itself with another signature. It is safe for concurrent use.
+// Sequences are the restartable sequences that the file describes, in order of address. Their
+// descriptions are those in the section __rseq_cs, those that __rseq_cs_ptr_array lists, and,
+// with or without section names, anything in its data that looks like a description and whose
+// abort address follows SequenceSignature. Two kinds are not found: descriptions that a program
+// makes as it runs; and, in a file without sections, those for threads that it registers itself
+// with another signature. It is safe for concurrent use.
 func (f *File) Sequences() []Sequence { return f.sequences.get(f.findSequences) }
 
 func (f *File) findSequences() (out []Sequence) {

@@ -12,8 +12,8 @@ import (
 	"kprobe/internal/procfs"
 )
 
-// Space is the modules of one process, or one file alone. It is safe for
-// concurrent use; Refresh replaces what the others see at once.
+// Space is the modules of one process, or one file alone. It is safe for concurrent use.
+// Refresh replaces what others see, in one step.
 type Space struct {
 	pid   int // 0 for a file alone
 	mem   Memory

@@ -346,9 +346,8 @@ func interrupted(r *unwind.Regs, mem unwind.Memory) unwind.End {
 	return unwind.Going
 }
 
-// StackRegs are the general registers of a thread as unwinding wants them. gpr
-// is by the numbers of the instruction encoding: ax, cx, dx, bx, sp, bp, si,
-// di, r8 … r15.
+// StackRegs converts the general registers of a thread for unwinding. gpr is in the order of
+// the instruction encoding: ax, cx, dx, bx, sp, bp, si, di, r8 … r15.
 func StackRegs(gpr *[16]uint64, pc Addr) unwind.Regs {
 	order := [16]int{
 		regnum.AMD64_Rax, regnum.AMD64_Rcx, regnum.AMD64_Rdx, regnum.AMD64_Rbx, regnum.AMD64_Rsp, regnum.AMD64_Rbp, regnum.AMD64_Rsi, regnum.AMD64_Rdi,

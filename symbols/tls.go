@@ -8,8 +8,8 @@ import (
 	"fmt"
 )
 
-// ErrNoTLS is wrapped by TLS's errors: where a module has its thread-local
-// variables can't be told.
+// ErrNoTLS is wrapped by TLS's errors: it isn't known where a module has its thread-local
+// variables.
 var ErrNoTLS = errors.New("its thread-local variables can't be found")
 
 // TLSBlock says where a module's thread-local variables begin, in each thread.

@@ -24,10 +24,9 @@ const maxUSDTNotes = 16 << 20
 // String is the probe's name as places have it, %PROVIDER:NAME.
 func (u *USDT) String() string { return "%" + u.Provider + ":" + u.Name }
 
-// USDT gives the file's statically defined probes, by the order of their notes.
-// Addresses are as they are now, though the file was prelinked. Notes about what
-// is no code of the file are left out, and so is what follows a damaged one; a
-// file without any has none.
+// USDT returns the file's statically defined probes, in the order of their notes. Addresses are
+// the present ones even if the file was prelinked. Notes about addresses outside the file's
+// code are omitted, and so is everything after a damaged note.
 func (f *File) USDT() []USDT { return slices.Clone(f.usdt.get(f.readUSDT)) }
 
 func (f *File) readUSDT() (out []USDT) {

@@ -17,11 +17,10 @@ import (
 	"kprobe/symbols"
 )
 
-// Regs are the registers of a thread that a handler sees, the kernel's struct
-// pt_regs, with what the handler may know of the thread. What is changed here is
-// changed in the thread when the handler returns; memory is changed at once.
-// It belongs to the handler's call: after that it can be read, but changes
-// nothing any more. It is not for concurrent use.
+// Regs are the registers of a thread that a handler sees, the kernel's struct pt_regs, and what
+// else the handler may know about the thread. Changes of registers become the thread's when the
+// handler returns. Memory changes at once. Regs belongs to one call of the handler: after that
+// it can be read, but changes have no effect. It is not for concurrent use.
 type Regs struct {
 	r  unix.PtraceRegs
 	of Of
@@ -86,7 +85,7 @@ func (r *Regs) gpr(n fetch.Reg) *uint64 {
 	}[n]
 }
 
-// IP is where the thread goes on; see the handlers for what it is when they are
+// IP is the address at which the thread continues. The handlers say what it is when they are
 // called, and when a change counts.
 func (r *Regs) IP() symbols.Addr { return symbols.Addr(r.r.Rip) }
 
@@ -98,8 +97,7 @@ func (r *Regs) args() []fetch.Reg {
 	return systemV[:]
 }
 
-// SetIP changes where the thread goes on. It must be the start of an
-// instruction.
+// SetIP changes where the thread continues. It must be the start of an instruction.
 func (r *Regs) SetIP(a symbols.Addr) { r.r.Rip = uint64(a) }
 
 // SP is the stack pointer.
@@ -115,10 +113,10 @@ func (r *Regs) Flags() uint64 { return r.r.Eflags }
 // may not change.
 func (r *Regs) SetFlags(v uint64) { r.r.Eflags = v }
 
-// Arg is the register of the n-th integer or pointer argument, counted from 1 as
-// $argN is: valid at a function's entry. There are 6 in the System V calling
-// convention, 9 in Go's; later ones are on the stack (StackWord). Another n is a
-// programming error, and panics.
+// Arg is the register of the n-th integer or pointer argument, counted from 1 as $argN is. It
+// is valid at a function's entry. There are 6 in the System V calling convention, 9 in Go's;
+// further arguments are on the stack (StackWord). Any other n is a programming error, and
+// panics.
 func (r *Regs) Arg(n int) uint64 { return *r.gpr(r.args()[n-1]) }
 
 // SetArg changes the n-th argument; see Arg.

@@ -2,7 +2,7 @@ package results
 
 import "kprobe/probe/ring"
 
-// Form is how numbers are given bins.
+// Form says which bin a number has.
 type Form = ring.Form
 
 // The forms.
@@ -12,16 +12,16 @@ const (
 	FormShift = ring.FormShift
 )
 
-// Bin says by which number of a program's hits they are counted in the process that
-// they come from, and how.
+// Bin says by which number of a program's hits they are counted, in the process that they come
+// from, and how.
 type Bin struct {
 	Arg   int // of the program's arguments
 	Form  Form
 	Shift uint8 // of FormShift: bins are 1<<Shift wide
 }
 
-// Bins is what was counted so for an event, or, of a return probe, for one of the
-// functions that it is of.
+// Bins is what was counted like that for an event or, if it is a return probe's, for one of its
+// functions.
 type Bins struct {
 	Event *Event
 	Func  string // as Hit.Func

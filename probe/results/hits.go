@@ -47,9 +47,8 @@ type Hit struct {
 	StackEnd symbols.StackEnd
 }
 
-// AppendArgs appends the values of the hit, each as its name, = and the value as the
-// kernel's trace line has it (fetch.AppendText), with a space between. An error wraps
-// fetch.ErrCorrupt.
+// AppendArgs appends the values of the hit, each as name=value in the form of the kernel's
+// trace line (fetch.AppendText), separated by blanks. An error wraps fetch.ErrCorrupt.
 func (h *Hit) AppendArgs(dst []byte) ([]byte, error) {
 	vals, err := h.Program.Decode(h.Data, nil)
 	if err != nil {
@@ -65,14 +64,14 @@ func (h *Hit) AppendArgs(dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// Sink takes hits. It is called by one goroutine at a time, in order of time
-// over all processes, but for a hit that was written too late (ring.Options). An error ends the trace and comes back from Run; ErrStop ends it
-// without one.
+// Sink receives hits. It is called by one goroutine at a time, in order of time over all
+// processes, except for a hit that was written too late (ring.Options). An error ends the trace
+// and is returned by Run. ErrStop ends it without an error.
 type Sink interface {
 	Hit(h *Hit) error
 }
 
-// ErrStop is returned by a Sink that has seen enough.
+// ErrStop is what a Sink returns when it has seen enough.
 var ErrStop = errors.New("enough hits")
 
 // EndReason says why Run returned.
@@ -85,8 +84,8 @@ const (
 	EndSink                     // the sink returned an error or ErrStop
 )
 
-// hidden begins the names of values that commands add to definitions for themselves.
+// hidden begins the names of values that commands add to definitions for their own use.
 const hidden = "__kprobe_"
 
-// Hidden reports whether a value of that name isn't for people: lines leave it out.
+// Hidden reports whether a value of that name is not for people: lines omit it.
 func Hidden(name string) bool { return len(name) > len(hidden) && strings.HasPrefix(name, hidden) }

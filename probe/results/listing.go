@@ -5,10 +5,10 @@ import (
 	"kprobe/symbols"
 )
 
-// Kind is how a probe at an instruction works.
+// Kind says how a probe at an instruction works.
 type Kind uint8
 
-// The kinds of probe, from the dearest to the cheapest.
+// The kinds of probe, from the most expensive to the cheapest.
 const (
 	KindRefused    Kind = iota // can't be probed
 	KindBreakpoint             // int3, the copy is single-stepped (k)
@@ -18,8 +18,8 @@ const (
 	KindJump                   // a jump (o)
 )
 
-// String gives the name that show prints: "refused", "breakpoint",
-// "short-jump", "guarded-jump" or "jump".
+// String returns the name that show prints: "refused", "breakpoint", "short-jump",
+// "guarded-jump" or "jump".
 func (k Kind) String() string {
 	switch k {
 	case KindBreakpoint, KindBoosted:

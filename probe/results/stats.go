@@ -5,41 +5,40 @@ import (
 	"time"
 )
 
-// Stats are the counters of one event, summed over its places. They hold
-// Hits = Recorded + Filtered + Lost + Limited; Missed hits are not in Hits.
+// Stats are the counters of one event, summed over its places: Hits = Recorded + Filtered +
+// Lost + Limited. Missed calls are not in Hits.
 type Stats struct {
 	Event *Event
-	// Places is where the event is armed now, in all processes; when none is
-	// left, how many places it had at most.
+	// Places is how many places are armed now, in all processes. If none is left, it is the
+	// highest number that there was.
 	Places   int
 	Hits     uint64 // times a place was reached (a return probe: times the function returned)
 	Recorded uint64 // handed to the sink, or counted with CountOnly
 	Filtered uint64 // the definition's filter said no
 	Lost     uint64 // hit but not recorded
 	Limited  uint64 // left out, as the event had as many as it may have in that second
-	// Unfinished are those of Lost whose record was begun and never finished, as
-	// the thread was killed or jumped out of it. The others found the buffer full,
-	// or were in it when the trace ended.
+	// Unfinished are those of Lost whose record was begun and never finished, because the
+	// thread was killed or jumped out of it. The others found the buffer full, or were in
+	// it when the trace ended.
 	Unfinished uint64
-	// Missed is nmissed: calls that no return instance was free for, counted as
-	// they are entered. Instances of calls that don't return (longjmp, an exception,
-	// a thread's end) come back when they are needed: by the thread itself or, for
-	// those of others, within two looks of the tracer, 10 ms after Missed grew or
-	// 160 ms if it hadn't for long. Calls that find none until then are in it.
+	// Missed is nmissed: calls for which no return instance was free, counted when they are
+	// entered. Instances of calls that don't return (longjmp, an exception, a thread's end)
+	// are reclaimed when they are needed: by the thread itself or, for those of other
+	// threads, within two looks of the tracer, 10 ms after Missed grew, or 160 ms if it
+	// hadn't grown for long. Until then calls that find no instance count as missed.
 	Missed   uint64
 	Disabled bool
-	// Trapped is how many places, of those there were, are breakpoints now: their
-	// hits stop the thread. It is 0 for the sessions of others.
+	// Trapped is how many of these places are breakpoints now: their hits stop the thread.
+	// It is 0 for the sessions of others.
 	Trapped int
-	// Watched is how many places are memory that is watched: their accesses stop the
-	// thread, too. It is 0 for the sessions of others.
+	// Watched is how many places are watched memory: accesses stop the thread, too. It is 0
+	// for the sessions of others.
 	Watched int
-	// Age is how long ago the first of the places was armed. It is 0 for one's own
+	// Age is the time since the first of the places was armed. It is 0 for one's own
 	// session.
 	Age time.Duration
-	// Place and Module are set by PlaceStats: the one place that the counters
-	// are of, as SYM, SYM+0xOFF or 0xADDR, and the base name of its file, "" for
-	// the program itself.
+	// Place and Module are set by PlaceStats: the one place that the counters belong to, as
+	// SYM, SYM+0xOFF or 0xADDR, and the base name of its file, "" for the program itself.
 	Place, Module string
 }
 
@@ -64,8 +63,8 @@ func (s *Stats) Count(c Counts) {
 	s.Missed += c.Missed
 }
 
-// Merge adds what another session or process has for the same. It is Disabled
-// when both are.
+// Merge adds the counters of the same event in another session or process. The result is
+// Disabled if both are.
 func (s *Stats) Merge(o *Stats) {
 	s.Count(o.Counts())
 	s.Places += o.Places
@@ -83,28 +82,28 @@ type ProcessStats struct {
 	Counts
 }
 
-// Summary is what a trace did.
+// Summary says how a trace ended, and what it counted.
 type Summary struct {
 	Reason EndReason
 	Stats  []Stats
-	// Status is how the process that Start started ended; valid if HasStatus.
+	// Status is how the process of Start ended; valid if HasStatus.
 	Status    syscall.WaitStatus
 	HasStatus bool
-	// Killed are the processes that a signal ended while they were traced, in that
-	// order; the first 16 at most.
+	// Killed are the processes that a signal ended while they were traced, in that order;
+	// at most the first 16.
 	Killed []Death
-	// Alive are the processes that run on after Close.
+	// Alive are the processes that continue to run after Close.
 	Alive []int
-	// Unarmed are the events that never had a place and were not removed: what
-	// they waited for did not come.
+	// Unarmed are the events that never had a place and were not removed: what they waited
+	// for did not come.
 	Unarmed []*Event
-	// Interposed are the events without a hit whose function isn't the one that
-	// the program calls by that name.
+	// Interposed are the events without a hit whose function is not the one that the
+	// program calls by that name.
 	Interposed []Interposed
 }
 
-// Interposed is an event whose function's name means another module's to the
-// program, as that of an allocator that it is linked with.
+// Interposed is an event whose function's name means another module's function to the program,
+// such as that of an allocator with which it is linked.
 type Interposed struct {
 	Event *Event
 	By    string // the module's name
