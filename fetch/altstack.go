@@ -4,11 +4,11 @@ import "encoding/binary"
 
 // A signal handler with a stack of its own (sigaltstack)
 //
-// The kernel puts an rt_sigframe on that stack (arch/x86/include/asm/sigframe.h):
-// the handler's return address, and then the ucontext with the registers that the
-// signal interrupted, the stack pointer among them. What that pointed to is
-// another piece of memory, which is copied behind the first: by the tracer, which
-// has the thread stopped, and by detours in the same way (probe/detour).
+// The kernel puts an rt_sigframe on that stack (arch/x86/include/asm/sigframe.h): the handler's
+// return address, and then the ucontext with the registers that the signal interrupted, among
+// them the stack pointer. That pointed to another piece of memory, which is copied after the
+// first: by the tracer, which has the thread stopped, and in the same way by detours
+// (probe/detour).
 
 // Offsets in an rt_sigframe, in bytes (include/uapi/asm-generic/ucontext.h,
 // arch/x86/include/uapi/asm/sigcontext.h).
@@ -25,9 +25,9 @@ const (
 
 // Values in an rt_sigframe of a 64-bit process.
 const (
-	// SigSegmentsAt is where the segments are, modulo SigFrameAlign: the state of
-	// the vector registers, above the frame's 440 bytes, begins at a multiple of 64
-	// (fpu__alloc_mathframe), and the frame 8 bytes below one of 16.
+	// SigSegmentsAt is where the segments are, modulo SigFrameAlign. The state of the
+	// vector registers, above the frame's 440 bytes, begins at a multiple of 64
+	// (fpu__alloc_mathframe), and the frame 8 bytes below a multiple of 16.
 	SigSegmentsAt = 56
 	SigFrameAlign = 64
 	SigFlagsMax   = 7                         // UC_FP_XSTATE, UC_SIGCONTEXT_SS, UC_STRICT_RESTORE_SS
@@ -35,9 +35,9 @@ const (
 	SigReturn     = 0x0f_00_00_00_0f_c0_c7_48 // mov $15,%rax and the first byte of syscall
 )
 
-// leaveAltStack finds in a copy of the stack from base on the frame of a signal
-// that left another stack for this one, on which sp is. end is how much of the
-// copy a walk needs up to there, and from is the stack pointer it left.
+// leaveAltStack searches a copy of the stack from base on for the frame of a signal that left
+// another stack for this one, to which sp belongs. end is how much of the copy a walk needs up
+// to there. from is the stack pointer that the signal left.
 func (e *evaluator) leaveAltStack(b []byte, base, sp uint64) (end int, from uint64, ok bool) {
 	le := binary.LittleEndian
 	first := (sp+SigFrameCS-SigSegmentsAt+SigFrameAlign-1)&^(SigFrameAlign-1) + SigSegmentsAt - SigFrameCS

@@ -37,8 +37,8 @@ func (d *Def) parseArgs(l *line, words []word) *SyntaxError {
 	return nil
 }
 
-// kernelSize is what the kernel counts for a value: its bytes in memory, and
-// 4 for the word of a text.
+// kernelSize is what the kernel counts for a value: its bytes in memory, and 4 for the word of
+// a string.
 func (t Type) kernelSize() int {
 	n := int(t.Size)
 	if t.IsText() {
@@ -83,9 +83,9 @@ func (d *Def) parseArg(l *line, w word, index int) (*Arg, *SyntaxError) {
 	return a, d.parseBody(l, a, body)
 }
 
-// namesItself reports whether an expression is the name of its value: what only
-// debug information can answer, as f->n. The kernel has no such expressions but at
-// an entry, and calls them arg1, arg2 …; what is its own keeps those names.
+// namesItself reports whether an expression is the name of its value: something that only debug
+// information can resolve, such as f->n. The kernel has such expressions only at an entry, and
+// calls them arg1, arg2 …; its own expressions keep those names.
 func (d *Def) namesItself(text string) bool {
 	at := strings.HasPrefix(text, "$retval") || strings.HasPrefix(text, "$arg")
 	return text != "" && len(text) <= MaxArgName && !d.hasArg(text) && strings.ContainsAny(text, "-.[*") &&
@@ -164,8 +164,8 @@ func (d *Def) parseBody(l *line, a *Arg, body string) *SyntaxError {
 	return d.checkStore(l, a, typ)
 }
 
-// defaultType is the type of a value that names none. The kernel prints
-// everything as x64; what it doesn't know is given the type that it has.
+// defaultType is the type of a value that gives none. The kernel prints everything as x64. What
+// the kernel doesn't know gets the type that it has.
 func (e *Expr) defaultType() Type {
 	switch e.Op {
 	case ExprComm, ExprText:

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// takeBounds takes elements=N and depth=N off the words behind the place, and the
-// suffix stack between them.
+// takeBounds takes elements=N and depth=N off the words after the place, and the suffix stack
+// between them.
 func (d *Def) takeBounds(l *line, words []word) ([]word, *SyntaxError) {
 	for len(words) > 0 {
 		last := words[len(words)-1]

@@ -72,8 +72,8 @@ func (t Type) isInteger() bool {
 	return t.Count == 0 && (t.Base == Hex || t.Base == Unsigned || t.Base == Signed)
 }
 
-// length compiles the length of Bytes to a chain whose value is the number,
-// extended to 64 bits as its type prints.
+// length compiles the length of Bytes to a chain whose value is the number, extended to 64 bits
+// as its type prints.
 func (c *compiler) length(a *Arg) (*Chain, *SyntaxError) {
 	typed := *a
 	if a.Expr.Op == ExprArg && !a.TypeGiven {

@@ -2,7 +2,7 @@ package fetch
 
 import "syscall"
 
-// Code names an error of the definition language. The zero Code is no error.
+// Code identifies an error of the definition language. The zero Code is no error.
 type Code uint8
 
 // The errors, by the kernel's names (kernel/trace/trace_probe.h, ERRORS) and,
@@ -141,7 +141,7 @@ func (c Code) ID() string { return c.facts().id }
 // Text gives the kernel's text of the error, such as "Invalid argument number".
 func (c Code) Text() string { return c.facts().text }
 
-// Errno gives the number that the kernel's write of such a definition fails with.
+// Errno is the number with which the kernel's write of such a definition fails.
 func (c Code) Errno() syscall.Errno { return c.facts().errno }
 
 // String is ID.

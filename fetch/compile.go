@@ -7,15 +7,15 @@ import (
 	"kprobe/symbols"
 )
 
-// Compile makes the program of the definition at one place of env. A nil env
-// knows no symbol, no debug information, and calls every place an entry.
-// Errors are a *SyntaxError with the caret under what can't be had. Where env
-// is a Symbolizer too, the program uses it for symstr.
+// Compile makes the program of the definition at one place of env. A nil env knows no symbol
+// and no debug information, and takes every place for an entry. Errors are a *SyntaxError with
+// the caret under what is unavailable. If env is also a Symbolizer, the program uses it for
+// symstr.
 func (d *Def) Compile(env Env) (*Program, error) { return d.CompileWith(env, nil, false) }
 
-// CompileWith is Compile for a definition at whose hits other things are done, each
-// under a condition (Trigger.Condition); nil is none. stacks has some of its records have
-// the stack, if not all have it.
+// CompileWith is Compile for a definition at whose hits other things are done, each under a
+// condition (Trigger.Condition); nil is none. If stacks is set, some of its records have the
+// stack, unless all have it.
 func (d *Def) CompileWith(env Env, conditions []*Filter, stacks bool) (*Program, error) {
 	c := compiler{d: d, env: env, prog: &Program{}}
 	if s, ok := env.(Symbolizer); ok {
@@ -68,7 +68,7 @@ func (c *compiler) bind(f *Filter) (*FilterProgram, *SyntaxError) {
 	return prog, e
 }
 
-// timeFilter keeps the entry's time for a filter that looks at $duration.
+// timeFilter keeps the entry's time if a filter looks at $duration.
 func (c *compiler) timeFilter(of *Filter, f *FilterProgram) *SyntaxError {
 	for i := range f.Preds {
 		if f.Preds[i].Field != FieldDuration {
@@ -107,8 +107,8 @@ func (c *compiler) function(name string) (symbols.Addr, uint64, error) {
 	return c.env.Data("", name)
 }
 
-// mayLack reports whether an optional argument is left out for an error: the result of a
-// function that has none, parameters that nothing tells of.
+// mayLack reports whether an optional argument is left out because of an error: the result of a
+// function that has none, or parameters about which there is no information.
 func (c *compiler) mayLack(a *Arg, e *SyntaxError) bool {
 	return a.Optional && (errors.Is(e.Err, ErrNoResult) || a.Expr.Op == ExprAllArgs && (e.Code == NoSupBTFArg || e.Code == NoBTFEntry))
 }

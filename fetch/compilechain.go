@@ -7,8 +7,8 @@ import (
 	"kprobe/symbols"
 )
 
-// source compiles an argument's outermost expression. Of memory it gives the
-// address's chain and offset, so that the last read knows its size.
+// source compiles an argument's outermost expression. For memory it returns the address's chain
+// and offset, so that the size of the last read can be chosen later.
 func (c *compiler) source(x *Expr, ap *ArgProgram) (inMemory bool, e *SyntaxError) {
 	switch x.Op {
 	case ExprDeref:
@@ -98,9 +98,9 @@ func (c *compiler) chain(x *Expr) (Chain, *SyntaxError) {
 	return Chain{}, c.err(BadFetchArg, x.col, nil)
 }
 
-// argument finds $argN and $fargN by the System V calling convention (psABI
-// x86-64, 3.2.3): six general registers, then the stack above the return
-// address; eight vector registers. Return probes captured it at the entry.
+// argument finds $argN and $fargN by the System V calling convention (psABI x86-64, 3.2.3): six
+// general registers, then the stack above the return address; eight vector registers. For
+// return probes the entry has captured them.
 func (c *compiler) argument(x *Expr) (Chain, *SyntaxError) {
 	if c.d.isUSDT() && c.env != nil {
 		v, e := c.noted(x)
@@ -133,8 +133,8 @@ func (c *compiler) argument(x *Expr) (Chain, *SyntaxError) {
 	return c.capture(ch, x.col)
 }
 
-// parameter asks debug information where $argN is. It is not asked for $fargN,
-// which counts registers.
+// parameter asks debug information where $argN is. It isn't asked for $fargN, which counts
+// registers.
 func (c *compiler) parameter(x *Expr) (ch Chain, ok bool, e *SyntaxError) {
 	d, is := c.env.(DebugEnv)
 	if !is || x.Op != ExprArg || c.d.Kind != Return && !c.isEntry() {

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// variable asks debug information for a name, to be read as type t; nil is a word.
+// variable asks debug information for a name, to be read as type t. nil is a word.
 func (c *compiler) variable(x *Expr, t *Type) (Variable, *SyntaxError) {
 	if c.env == nil {
 		return Variable{}, c.err(NoSupBTFArg, x.col, ErrNoDebugInfo)
@@ -69,8 +69,8 @@ func (c *compiler) list(which Which) ([]Variable, error) {
 	return c.env.Parameters()
 }
 
-// result asks for the type and place of $retval; ok is false where nobody
-// knows more than the calling convention.
+// result asks for the type and place of $retval. ok is false if nothing more is known than the
+// calling convention.
 func (c *compiler) result(col int) (v Variable, ok bool, e *SyntaxError) {
 	d, is := c.env.(DebugEnv)
 	if !is {

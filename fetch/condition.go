@@ -2,9 +2,9 @@ package fetch
 
 import "strings"
 
-// Condition is a filter over values that somebody has recorded, and not over those of a
-// definition: $retval < 0 && size > 4096. Fields are found by their names; $retval is
-// the one that ParseCondition is told, $duration a time in ns.
+// Condition is a filter over recorded values, instead of those of a definition: $retval < 0 &&
+// size > 4096. Fields are found by their names. $retval is the field that ParseCondition is
+// told, $duration a time in ns.
 type Condition struct {
 	filter Filter
 }
@@ -51,8 +51,8 @@ func renamed(s, from, to string) string {
 	return b.String()
 }
 
-// Bind finds the condition's fields among some. The error is a *SyntaxError: one isn't
-// there, or is compared with what doesn't fit its type.
+// Bind finds the condition's fields among fields. The error is a *SyntaxError: a field doesn't
+// exist, or its type doesn't fit what it is compared with.
 func (c *Condition) Bind(fields []Field) (*BoundCondition, error) {
 	prog, e := c.filter.bind(fields, nil)
 	if e != nil {
@@ -71,15 +71,15 @@ type ConditionValue struct {
 	Text  []byte
 }
 
-// ConditionHit is what a condition is asked about, besides values.
+// ConditionHit is what a condition can ask about a hit, besides values.
 type ConditionHit struct {
 	PID, TID, CPU int
 	Comm          string
 	IP, Duration  uint64
 }
 
-// Match reports whether values, one for each field that was bound, fulfil the condition.
-// A value that faulted fulfils nothing.
+// Match reports whether values, one for each bound field, satisfy the condition. A value that
+// faulted satisfies nothing.
 func (b *BoundCondition) Match(h *ConditionHit, values []ConditionValue) bool {
 	return b.prog.passes(func(q *Pred) bool { return b.test(q, h, values) })
 }

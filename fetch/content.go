@@ -1,59 +1,60 @@
 package fetch
 
-// Content says how the content of a container is found in memory, of which its
-// structure is no help to anybody: the elements of a std::vector, the nodes of a
-// map, what a Box points to. It is made of debug information, is never changed
-// once made, and may lead back to itself.
+// Content says how to find the contents of a container in memory, if its structure itself tells
+// a person nothing: the elements of a std::vector, the nodes of a map, what a Box points to. It
+// is made from debug information, is never changed afterwards, and may refer back to itself.
 //
 // All places are Trails from the address of the value, or of a node of it.
 type Content struct {
 	Kind ContentKind
-	// Name is the type as its source has it.
+	// Name is the type in its source's words.
 	Name string
 	// Size is the bytes of the value itself.
 	Size int64
-	// Type is what a ContentPlain is read as, all of it at once.
+	// Type is how a ContentPlain is read, all of it at once.
 	Type Type
 
 	// Ptr is where the elements start: the first element, node, or control byte.
 	Ptr Trail
-	// Count is the number of elements. nil: lists end at End; of sequences Bytes tells.
+	// Count is the number of elements. If it is nil, lists end at End, and for sequences
+	// Bytes tells.
 	Count Trail
 	// Bytes is the number of bytes of all elements.
 	Bytes Trail
-	// First and Cap, of sequences that are rings: the index of the first element, and
-	// how many there is room for. Of a deque First is counted from the first chunk.
+	// First and Cap, of sequences that are rings, are the index of the first element, and
+	// the number of elements for which there is room. For a deque First is counted from the
+	// first chunk.
 	First, Cap Trail
-	// End, of lists and trees, is the address of what stands behind the last; nil: 0.
+	// End, of lists and trees, is the address of the object after the last element; nil is
+	// 0.
 	End Trail
-	// Next leads from a node of a list to the next one, Left, Right and Parent from one
-	// of a tree. At leads from a node to its element.
+	// Next leads from a node of a list to the next one. Left, Right and Parent lead from a
+	// node of a tree. At leads from a node to its element.
 	Next, Left, Right, Parent, At Trail
-	// Stride is the distance of elements in bytes; of texts the size of their units, which
-	// are bytes (0), UTF-16 (2) or UTF-32 (4).
+	// Stride is the distance of elements in bytes. For strings it is the size of their
+	// units, which are bytes (0), UTF-16 (2) or UTF-32 (4).
 	Stride int64
 	Elem   *Content
 
-	// Tag tells which of Cases a variant is, and whether an optional is there; of a
-	// pointer, whether what it leads to still is.
+	// Tag says which of Cases a variant is, and whether an optional has a value; for a
+	// pointer, whether its target still exists.
 	Tag     Trail
 	Members []ContentMember
-	// BTree and Map are what only those kinds need.
+	// BTree and Map are for those kinds only.
 	BTree *BTreeContent
 	Map   *MapContent
 	// Dynamic, of an interface, finds the Content of a type by its address.
 	Dynamic func(at uint64) *Content `json:"-"`
 
 	Style ContentStyle
-	// Word says that the value is one pointer, which Go keeps in interfaces itself.
+	// Word says that the value is one pointer, which Go stores in the interface itself.
 	Word bool
 }
 
-// Trail leads from an address to a value. An empty one that is not nil is the
-// address itself.
+// Trail leads from an address to a value. An empty Trail that is not nil is the address itself.
 type Trail []Step
 
-// ContentKind is how a container keeps what is in it.
+// ContentKind is how a container keeps its contents.
 type ContentKind uint8
 
 // The kinds of containers.
@@ -73,8 +74,8 @@ const (
 	ContentVariant                      // that of Members which has Tag among its Cases
 	ContentInterface                    // Go's: the address of a type's description at Tag, the value at Ptr
 	ContentTime                         // Go's time.Time: wall at Ptr, ext at Count
-	// ContentBits is of bits from Ptr on: Count of them, or 8 * Bytes + Cap - First
-	// from bit First on.
+	// ContentBits has bits from Ptr on: Count of them, or 8 * Bytes + Cap - First from bit
+	// First on.
 	ContentBits
 )
 
@@ -84,16 +85,16 @@ type ContentStyle uint8
 // The ways to print containers. What has none prints as {1,2}.
 const (
 	StyleList ContentStyle = iota
-	// StyleMap is of elements that are pairs: {["a"]=1}; an object in JSON where keys
-	// are text.
+	// StyleMap is for elements that are pairs: {["a"]=1}, or an object in JSON if keys are
+	// strings.
 	StyleMap
-	// StyleMultimap is a map that may have a key more than once: no object.
+	// StyleMultimap is for a map that may have a key more than once: no object.
 	StyleMultimap
-	// StyleTuple is of members without names.
+	// StyleTuple is for members without names.
 	StyleTuple
-	// StyleIndex is a variant that is named by its number: {[1]=2.5}.
+	// StyleIndex is for a variant that is named by its number: {[1]=2.5}.
 	StyleIndex
-	// StyleHidden is of a structure or variant that prints as what is in it.
+	// StyleHidden is for a structure or variant that prints as its contents.
 	StyleHidden
 )
 
@@ -102,11 +103,12 @@ type ContentMember struct {
 	Name string
 	Off  int64
 	Elem *Content
-	// Cases are the values of Tag that mean this variant; none: all others.
+	// Cases are the values of Tag that mean this variant. If there are none, it is any
+	// other value.
 	Cases []uint64
 }
 
-// BTreeContent is where Rust's B-trees have their parts, from the address of a node.
+// BTreeContent says where Rust's B-trees have their parts, from the address of a node.
 type BTreeContent struct {
 	Height     Trail // of the root, from the tree; Ptr is the root
 	Len        Trail // of a node
@@ -117,7 +119,7 @@ type BTreeContent struct {
 	Key, Val   *Content
 }
 
-// MapContent is where Go's maps have their parts.
+// MapContent says where Go's maps have their parts.
 type MapContent struct {
 	// Swiss maps (from Go 1.24 on): from the map, Dir is the address of the directory,
 	// or of the only group where DirLen is 0; from a table, Groups is the address of
@@ -140,7 +142,7 @@ type MapContent struct {
 	KeyElem, ValElem *Content
 }
 
-// Limits of what is recorded of a container, unless a definition says others.
+// The limits of what is recorded of a container, unless a definition gives others.
 const (
 	DefaultElements = 8 // of each container
 	DefaultDepth    = 3 // containers and pointers within each other
@@ -157,8 +159,8 @@ const (
 	maxReads       = 4096
 )
 
-// Flat reports whether all of the content lies in the value itself, so that a copy
-// of it is enough.
+// Flat reports whether all of the contents lie in the value itself, so that a copy of it
+// suffices.
 func (c *Content) Flat() bool { return c.flat(0) }
 
 func (c *Content) flat(depth int) bool {
@@ -181,8 +183,8 @@ func (c *Content) flat(depth int) bool {
 	return false
 }
 
-// Copied reports whether a copy of one piece of memory, whose place and size are a
-// few steps away, has all of the content: a detour can make it.
+// Copied reports whether a copy of one piece of memory, whose place and size are a few steps
+// away, has all of the contents. A detour can make such a copy.
 func (c *Content) Copied() bool {
 	switch c.Kind {
 	case ContentSequence:
@@ -204,8 +206,7 @@ func (c *Content) unit() int64 {
 	return c.Size
 }
 
-// Tracer says why the content of a value needs a tracer; "" for one that a detour
-// can copy.
+// tracer returns why the contents of a value need a tracer; "" if a detour can copy them.
 func (c *Content) tracer() string {
 	switch {
 	case c.Copied():
@@ -259,7 +260,7 @@ func containerArg(ch Chain, off int64, t Type, limit Limit) ArgProgram {
 	return ap
 }
 
-// Limit bounds what is recorded of containers; 0 is the default.
+// Limit bounds what is recorded of containers. 0 is the default.
 type Limit struct{ Elements, Depth uint16 }
 
 // elements is how many of a sequence a copy takes.

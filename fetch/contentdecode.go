@@ -6,8 +6,8 @@ import (
 	"kprobe/symbols"
 )
 
-// decodeContent makes a Value of what a walker has written. ok is false where b
-// isn't what one writes.
+// decode makes a Value from what a walker has written. ok is false if b is nothing that one
+// writes.
 func (c *Content) decode(b []byte, v *Value) (rest []byte, ok bool) {
 	if len(b) == 0 {
 		return nil, false

@@ -43,13 +43,13 @@ type Regs struct {
 // and st(1) of the x87 with six bytes of zeros each.
 type Vector [18][16]byte
 
-// Context is all that a fetch program may look at when a hit is evaluated.
-// It is filled by whoever saw the hit and is not kept.
+// Context is everything that a fetch program may look at when a hit is evaluated. The caller,
+// who saw the hit, fills it. It is not kept.
 type Context struct {
 	Regs *Regs
 	Mem  symbols.Memory
-	// Vector fetches the vector registers; it is called only by programs that
-	// use them. nil, or an error, makes such a value a fault.
+	// Vector fetches the vector registers. Only programs that use them call it. If it is
+	// nil or returns an error, such a value is a fault.
 	Vector func() (*Vector, error)
 	// Comm is the thread's name, at most 15 bytes.
 	Comm string
@@ -58,10 +58,10 @@ type Context struct {
 	CPU      int
 	// Time is CLOCK_MONOTONIC in nanoseconds.
 	Time uint64
-	// ReadLink answers %pd and %pD: the path behind a file descriptor of the
-	// process. nil makes such a value a fault.
+	// ReadLink resolves %pd and %pD: the path of a file descriptor of the process. If it is
+	// nil, such a value is a fault.
 	ReadLink func(fd int) (string, error)
-	// Watched is the access, of a watchpoint; nil of all else.
+	// Watched is the access of a watchpoint; nil for everything else.
 	Watched *Watched
 	// Entry is what EvalEntry captured at a return probe's entry; nil at
 	// entry probes.

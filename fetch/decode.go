@@ -5,10 +5,9 @@ import (
 	"fmt"
 )
 
-// Decode takes the argument data of one record apart, one Value for each of
-// Fields. It reuses vals and what is in it; texts alias rec, those of symbols
-// vals. rec may be longer than its data. Errors wrap ErrCorrupt, and vals then has what came
-// before.
+// Decode decodes the argument data of one record: one Value for each of Fields. It reuses vals
+// and its contents. Strings alias rec, those of symbols alias vals. rec may be longer than its
+// data. Errors wrap ErrCorrupt, and vals then has the values before the error.
 func (p *Program) Decode(rec []byte, vals []Value) ([]Value, error) {
 	vals = vals[:0]
 	if len(rec) < p.Fixed {

@@ -68,13 +68,13 @@ type Def struct {
 	MaxActive int
 	Place     symbols.Place
 	Args      []*Arg
-	// Except are places that are left out of those that a pattern matches, as other
+	// Except are places that the pattern matches but that are left out, because other
 	// definitions have them.
 	Except []symbols.Place
 	// Stack is how many frames of the user stack are recorded; 0 is no stack.
 	Stack  int
 	Filter *Filter // nil: every hit passes
-	// Text is the definition as written, its words joined by one blank.
+	// Text is the definition as written, its words joined by single blanks.
 	Text string
 	// DeleteArgs are the words behind a Delete's place.
 	DeleteArgs []string
@@ -88,7 +88,7 @@ type Arg struct {
 	Text string // the expression with its type, as written
 	Expr *Expr
 	Type Type
-	// Len is the length of Bytes; nil of all others. It is an argument without a name.
+	// Len is the length of Bytes; nil for all others. It is an argument without a name.
 	Len   *Arg
 	Named bool // the name was written
 	// TypeGiven reports whether the type was written or follows from the
@@ -96,24 +96,23 @@ type Arg struct {
 	TypeGiven bool
 	// AtEntry says that a return probe reads it at the function's entry.
 	AtEntry bool
-	// Optional has a function's result left out where it has none, and parameters where
-	// there is no debug information of them.
+	// Optional leaves out a function's result if it has none, and parameters if there is no
+	// debug information about them.
 	Optional bool
 
 	col, bodyCol, typeCol int // in Def.Text
 }
 
-// Error makes an error of the definition's place, for those who find out
-// only later that nothing, or too much, is there. err may be nil.
+// Error makes an error about the definition's place, for callers that only find out later that
+// nothing, or too much, is there. err may be nil.
 func (d *Def) Error(code Code, detail string, err error) *SyntaxError {
 	e := newError(code, d.Text, d.placeCol, detail)
 	e.Err = err
 	return e
 }
 
-// String gives the definition in the kernel's canonical form, which Parse
-// takes back: names always there, %return as r, numbers of places as
-// symbols.Place prints them.
+// String returns the definition in the kernel's canonical form, which Parse accepts: names
+// always present, %return as r, numbers of places as symbols.Place prints them.
 func (d *Def) String() string {
 	var b strings.Builder
 	b.WriteString(d.Kind.String())

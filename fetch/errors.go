@@ -2,23 +2,22 @@ package fetch
 
 import "errors"
 
-// ErrNoDebugInfo is what an Env's Variable and Parameters wrap where the
-// probed file has no debug information.
+// ErrNoDebugInfo is wrapped by the errors of an Env's Variable and Parameters if the probed
+// file has no debug information.
 var ErrNoDebugInfo = errors.New("no debug information")
 
-// ErrNoValue is wrapped by what an Env says of a variable that exists but has no
-// value that could be fetched at the place: the compiler optimized it out there.
+// ErrNoValue is wrapped by an Env's error about a variable that exists but has no value at the
+// place: the compiler has optimized it out there.
 var ErrNoValue = errors.New("optimized out")
 
-// ErrNoResult is wrapped by what an Env says of the result of a function that
-// returns nothing.
+// ErrNoResult is wrapped by an Env's error about the result of a function that returns nothing.
 var ErrNoResult = errors.New("the function returns nothing")
 
 // ErrCorrupt is wrapped by Decode's error for data that no Eval wrote.
 var ErrCorrupt = errors.New("corrupt argument data")
 
-// FieldError is wrapped by what an Env says of a member that it can't give: the
-// caret goes under the member, not under the variable.
+// FieldError is wrapped by an Env's error about a member that is unavailable: the caret goes
+// under the member, instead of under the variable.
 type FieldError struct {
 	Code Code // NoBTFField or NoPtrStrct
 	At   int  // where the member's name stands in the text of the variable, in bytes

@@ -8,9 +8,8 @@ import (
 	"kprobe/symbols"
 )
 
-// EvalEntry appends what a return probe needs of its function's entry; Eval
-// finds it in Context.Entry. Without captures, or without registers, it
-// appends nothing.
+// EvalEntry appends what a return probe needs from its function's entry. Eval finds it in
+// Context.Entry. Without captures, or without registers, it appends nothing.
 func (p *Program) EvalEntry(c *Context, dst []byte) []byte {
 	if len(p.Entry) == 0 || c.Regs == nil {
 		return dst
@@ -29,12 +28,12 @@ func (p *Program) EvalEntry(c *Context, dst []byte) []byte {
 	return e.dst
 }
 
-// Eval appends the hit's argument data to dst. pass is false when the filter
-// said no, and then rec is dst as it was. It does not allocate once dst has
-// room. What can't be read is a fault in the record and no error.
+// Eval appends the hit's argument data to dst. pass is false if the filter rejected the hit;
+// rec is then dst unchanged. Eval does not allocate once dst has room. What can't be read is a
+// fault in the record and not an error.
 //
-// c.Regs, and c.Entry where the program has captures, must be there: without
-// them there is no hit to record, and pass is false.
+// c.Regs must be set, and c.Entry if the program has captures. Otherwise there is no hit to
+// record, and pass is false.
 func (p *Program) Eval(c *Context, dst []byte) (rec []byte, pass bool) {
 	if c.Regs == nil || len(c.Entry) < p.EntrySize() {
 		return dst, false
@@ -63,8 +62,8 @@ func appendZero(dst []byte, n int) []byte {
 func setBit(b []byte, bit int)      { b[bit/8] |= 1 << (bit % 8) }
 func hasBit(b []byte, bit int) bool { return b[bit/8]&(1<<(bit%8)) != 0 }
 
-// evaluator is the state of one evaluation. Loads use the slot that the value
-// will go to as their buffer, so that nothing is allocated.
+// evaluator is the state of one evaluation. Loads use the slot of the resulting value as their
+// buffer, so that nothing is allocated.
 type evaluator struct {
 	c      *Context
 	dst    []byte
@@ -277,14 +276,14 @@ func (e *evaluator) putText(at int, s string) {
 	e.endText(at, start, false)
 }
 
-// firstRead is how much of a string is read first. Most end there; reading to
-// the end of the page would cost more than the second read of the few.
+// firstRead is how much of a string is read first. Most end there. Reading to the end of the
+// page would cost more than the second read that a few need.
 const firstRead = 256
 
 const pageSize = 4096
 
-// putString reads text up to NUL, never across the end of a page before all
-// before it was read and had no NUL.
+// putString reads a string up to NUL. It never reads across the end of a page before everything
+// up to there was read and had no NUL.
 func (e *evaluator) putString(a *ArgProgram, slot int, at uint64, ok bool) {
 	if !ok || e.c.Mem == nil {
 		e.putWord(slot, TextFault)

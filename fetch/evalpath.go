@@ -14,9 +14,8 @@ const (
 // default), and below every address.
 const maxFD = 1 << 20
 
-// path stores the path behind descriptor v. A %pD that is too big to be a
-// descriptor is taken for a FILE * when glibc's magic is there; anything else
-// faults.
+// path stores the path of descriptor v. A %pD that is too big to be a descriptor is taken for a
+// FILE * if glibc's magic is there. Anything else faults.
 func (e *evaluator) path(a *ArgProgram, v uint64, scratch []byte) {
 	fd := int64(int32(v))
 	if a.Type.Base == FilePath && v >= maxFD && v>>32 != 1<<32-1 {

@@ -24,10 +24,10 @@ func (e *FileError) Error() string { return fmt.Sprintf("%s:%d: %v", e.Name, e.L
 // Unwrap gives the error of the definition.
 func (e *FileError) Unwrap() error { return e.Err }
 
-// ParseFile parses definitions, one a line. Blank lines and lines that start
-// with # are skipped; lines in the form of the kernel's boot parameter (see
-// ParseBoot) are taken too. The first error ends it: a *FileError around a
-// *SyntaxError or what r failed with. name is used in errors only.
+// ParseFile parses definitions, one on each line. It skips blank lines and lines that start
+// with #, and also accepts lines in the form of the kernel's boot parameter (see ParseBoot). It
+// stops at the first error: a *FileError around a *SyntaxError or around what r failed with.
+// name is used in errors only.
 func ParseFile(r io.Reader, name string) ([]*Def, error) {
 	var defs []*Def
 	sc := bufio.NewScanner(r)

@@ -2,8 +2,8 @@ package fetch
 
 import "strings"
 
-// Filter is the condition behind "if", parsed. Its fields are bound to
-// arguments when the definition is compiled.
+// Filter is the parsed condition after "if". Its fields are bound to arguments when the
+// definition is compiled.
 type Filter struct {
 	Text string // as written
 
@@ -91,8 +91,8 @@ func (d *Def) filter(text, input string, col int) (*Filter, *SyntaxError) {
 	return f, e
 }
 
-// typedLate reports whether debug information has a say in the names or types
-// of the arguments, so that the filter is bound by Compile only.
+// typedLate reports whether the names or types of the arguments depend on debug information, so
+// that only Compile can bind the filter.
 func (d *Def) typedLate() bool {
 	for _, a := range d.Args {
 		if a.variable() {

@@ -42,8 +42,8 @@ const (
 	FieldDuration                  // $duration: since the entry value Arg
 )
 
-// Pred is one predicate of a filter. When its result equals When, Target is
-// next, else the following predicate.
+// Pred is one predicate of a filter. If its result equals When, Target is next, otherwise the
+// following predicate.
 type Pred struct {
 	Field   FieldKind
 	Arg     int // of FieldArg, and of FieldDuration

@@ -13,23 +13,22 @@ func (p *Program) runFilter(c *Context, rec []byte) bool {
 	return p.Filter.passes(func(q *Pred) bool { return p.test(q, c, rec) })
 }
 
-// Holds reports whether a condition of the program is true of a record that Eval has
-// made, with the context that it was made of.
+// Holds reports whether a condition of the program is true for a record that Eval has made,
+// with the context from which it was made.
 func (p *Program) Holds(condition int, c *Context, rec []byte) bool {
 	f := p.Conditions[condition]
 	return f == nil || f.passes(func(q *Pred) bool { return p.test(q, c, rec) })
 }
 
-// Scalar is the number of a program's value of a name that is a single number; -1: there
-// is none.
+// Scalar returns the index of the program's value of that name, if it is a single number; -1
+// otherwise.
 func (p *Program) Scalar(name string) int {
 	return slices.IndexFunc(p.fields, func(f Field) bool {
 		return f.Name == name && !f.Type.IsArray() && !f.Type.IsText() && f.Type.Layout == nil
 	})
 }
 
-// Number is a value that is a Scalar, of a record that Eval has made; false: it can't be
-// read.
+// Number returns a Scalar's value in a record that Eval has made; false if it can't be read.
 func (p *Program) Number(value int, rec []byte) (uint64, bool) {
 	a := &p.Args[value]
 	return binary.LittleEndian.Uint64(rec[a.Slot:]), a.FaultBit < 0 || !hasBit(rec, a.FaultBit)

@@ -4,12 +4,11 @@ import "slices"
 
 // What a return probe reads, and when
 //
-// The numbers that the function was called with are those of its entry: $argN,
-// $fargN, and a parameter by its name, with the members of a structure that was
-// passed by value. Everything that an address leads to is read at the return:
-// what pointers and references point to, texts, globals, thread-local variables,
-// memory by @ and +OFFS(). EXPRESSION@entry is what it was at the entry. (The
-// kernel does the same: trace_probe keeps $argN and reads memory later.)
+// Numbers with which the function was called are those of its entry: $argN, $fargN, and a
+// parameter by its name, with the members of a structure that was passed by value. Everything
+// to which an address leads is read at the return: targets of pointers and references, strings,
+// globals, thread-local variables, memory by @ and +OFFS(). EXPRESSION@entry is the value at
+// the entry. (The kernel does the same: trace_probe keeps $argN and reads memory later.)
 
 // maxKept is how many bytes of one structure or array are kept from the entry.
 const maxKept = 128
@@ -24,7 +23,7 @@ type Part struct {
 	Size uint8 // 1, 2, 4 or 8 bytes: the chain's low ones
 }
 
-// then is the chain's value as an address, and what lies there.
+// then treats the chain's value as an address and returns the chain of what lies there.
 func (c Chain) then(off int64, size uint8) Chain {
 	if size == 8 || size == 0 {
 		c.Loads = append(slices.Clip(slices.Clone(c.Loads)), Load{off})
@@ -43,7 +42,7 @@ func (c Chain) then(off int64, size uint8) Chain {
 	return c
 }
 
-// split keeps the first own steps of a chain from the entry; the others are done
+// split keeps the result of a chain's first own steps from the entry. The other steps are done
 // at the return.
 func (c *compiler) split(ch Chain, own, col int) (Chain, *SyntaxError) {
 	lasting := ch.root() == SourceImm || ch.root() == SourceReg && ch.Reg == RegFSBase
@@ -67,8 +66,8 @@ func (c *compiler) split(ch Chain, own, col int) (Chain, *SyntaxError) {
 	return kept, e
 }
 
-// atReturn gives a variable its default type and, in a return probe, turns it
-// into what is read there. t is the type that it is read as; nil is a word.
+// atReturn gives a variable its default type. In a return probe it also makes it what is read
+// at the return. t is the type as which it is read; nil is a word.
 func (c *compiler) atReturn(v Variable, t *Type, col int) (Variable, *SyntaxError) {
 	if v.Type.Size == 0 {
 		v.Type = DefaultType()
@@ -95,8 +94,8 @@ func (c *compiler) atReturn(v Variable, t *Type, col int) (Variable, *SyntaxErro
 	return c.keep(v, *t, col)
 }
 
-// Kept says why a return probe can't record a variable as its own type; nil if it
-// can. The error is a *SyntaxError without a definition's text.
+// Kept returns why a return probe can't record a variable as its own type; nil if it can. The
+// error is a *SyntaxError without a definition's text.
 func (v Variable) Kept() error {
 	c := compiler{d: &Def{Kind: Return}, prog: &Program{}}
 	if _, e := c.atReturn(v, &v.Type, 0); e != nil {
@@ -105,8 +104,8 @@ func (v Variable) Kept() error {
 	return nil
 }
 
-// keep captures a variable at the entry. Of a text it is the address; the text
-// itself must then be one that outlives the call.
+// keep captures a variable at the entry. For a string it captures the address; the string
+// itself must then outlive the call.
 func (c *compiler) keep(v Variable, t Type, col int) (Variable, *SyntaxError) {
 	var e *SyntaxError
 	switch {
@@ -145,7 +144,7 @@ func (c *compiler) keep(v Variable, t Type, col int) (Variable, *SyntaxError) {
 	return v, e
 }
 
-// keepContainer captures where the elements of a container are, and how many: they
+// keepContainer captures where the elements of a container are, and how many. The elements
 // themselves are read at the return.
 func (c *compiler) keepContainer(v Variable, t Type, col int) (Variable, *SyntaxError) {
 	in := t.Layout.Content

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// Layout says more of a type than its numbers: the names of an enumeration's
-// values, or the members of a structure. It is debug information's, is never
-// changed once made, and may be shared. A Type without one prints by its Base.
+// Layout describes a type beyond its numbers: the names of an enumeration's values, or the
+// members of a structure. It comes from debug information, is never changed afterwards, and may
+// be shared. A Type without one prints by its Base.
 type Layout struct {
 	// Name is the type as its source has it: "struct conn", "enum color".
 	Name string
@@ -15,34 +15,32 @@ type Layout struct {
 	Bool bool
 	// Text prints an array of Char as text, up to its first NUL.
 	Text bool
-	// Wide says what a number of 16 bytes is, of which the Type has two words.
+	// Wide says what a number of 16 bytes is. The Type has two words of it.
 	Wide Wide
-	// Enum names values of scalars. A value that no enumerator has prints as
-	// the enumerators whose bits it is made of, where Flags says so, else as a
-	// number.
+	// Enum names values of scalars. A value without an enumerator prints as the enumerators
+	// whose bits it consists of, if Flags is set, and otherwise as a number.
 	Enum  []Enumerator
 	Flags bool
-	// Members are the parts of a structure, or the elements of an array that
-	// are more than numbers. The Type is then an array of Count words of Size
-	// bytes that hold the whole of it, so that who records it needs to know no
-	// layout.
+	// Members are the parts of a structure, or the elements of an array that are more than
+	// numbers. The Type is then an array of Count words of Size bytes that hold all of it,
+	// so that recording needs no layout.
 	Members []Member
-	// Switch, if it is not 0, is 1 + the index of the member that tells which of
-	// the members with Cases is there. That one alone is printed of them, and the
-	// number itself only if none is.
+	// Switch, if it is not 0, is 1 + the index of the member that says which of the members
+	// with Cases is present. Of these only that one is printed, and the number itself only
+	// if none is.
 	Switch int
 	// Array says that Members are elements and have no names.
 	Array bool
-	// Len, of a member that is a String, is where the number of its bytes is,
-	// from the text's address on: strings of Go, Rust and C++. 0: it ends with NUL.
+	// Len, of a member that is a String, is where the number of its bytes is, from the
+	// string's address on: for strings of Go, Rust and C++. 0 means that it ends with NUL.
 	Len int
-	// Gone says why there is no value, such as OptimizedOut; "" says that there is.
+	// Gone is the reason why there is no value, such as OptimizedOut; "" if there is one.
 	Gone string
 	// Content says what is in a container; the Type is then a Container.
 	Content *Content
 	// Unit is printed behind a number: "ms".
 	Unit string
-	// More says that there is more of the value than what is recorded.
+	// More says that the value has more than what is recorded.
 	More bool
 }
 

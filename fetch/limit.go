@@ -7,16 +7,16 @@ import (
 	"kprobe/internal/quote"
 )
 
-// TextLimiter is an Env that says how many bytes of a text are shown.
+// TextLimiter is an Env that says how many bytes of a string are shown.
 type TextLimiter interface {
 	// MaxText is from 1 to MaxString; 0 is MaxString.
 	MaxText() int
 }
 
-// limitTexts has no more of texts recorded than is shown, and one byte more, from
-// which can be told whether there is more. A text that the filter compares is
-// recorded as ever: what is shown of it must not change what is a hit. Paths and
-// names that only the kernel or the files know are not bounded, as in strace.
+// limitTexts bounds what is recorded of strings to what is shown, plus one byte, which tells
+// whether there is more. A string that the filter compares is recorded as usual, because what
+// is shown of it must not change what is a hit. Paths and names that only the kernel or the
+// files know are not bounded, as in strace.
 func (c *compiler) limitTexts() {
 	l, is := c.env.(TextLimiter)
 	if !is || l.MaxText() <= 0 || l.MaxText() >= MaxString {
@@ -48,7 +48,7 @@ func (a *ArgProgram) TextMax() int {
 	return MaxString
 }
 
-// cut shortens the texts in a value to what is shown. of is the argument.
+// cut shortens the strings in a value to what is shown. of is the argument.
 func (p *Program) cut(of *ArgProgram, v *Value) {
 	if p.MaxText == 0 {
 		return
@@ -61,9 +61,9 @@ func (p *Program) cut(of *ArgProgram, v *Value) {
 	}
 }
 
-// AppendCut appends a JSON string for each text that was cut in a value: its
-// name, with .MEMBER and [N] for what is in a structure or an array. A comma
-// stands before each but the first of all, of which first tells.
+// AppendCut appends a JSON string for each string that was cut in a value: its name, with
+// .MEMBER and [N] for parts of a structure or an array. A comma precedes each but the first of
+// all; first says whether that is still to come.
 func AppendCut(dst []byte, name string, t Type, v *Value, first bool) (out []byte, still bool) {
 	if l := t.Layout; !v.Fault && l != nil && l.More && !l.Text {
 		if !first {

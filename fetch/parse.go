@@ -6,8 +6,8 @@ import (
 	"kprobe/symbols"
 )
 
-// Parse parses one definition: p, r, j, - and ! forms, or a bare place, which
-// is short for "p PLACE". Errors are a *SyntaxError.
+// Parse parses one definition: p, r, j, - and ! forms, or a bare place, which is short for "p
+// PLACE". Errors are a *SyntaxError.
 func Parse(text string) (*Def, error) {
 	// A definition is one line, whatever whoever wrote it had in quotes.
 	l := splitLine(strings.NewReplacer("\n", " ", "\r", " ").Replace(text))

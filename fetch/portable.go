@@ -24,7 +24,7 @@ type portableArg struct {
 	FaultBit int   `json:"fault"`
 }
 
-// Portable writes down, as JSON, what Decode, Fields and Unwind need.
+// Portable returns, as JSON, what Decode, Fields and Unwind need.
 func (p *Program) Portable() ([]byte, error) {
 	out := portable{Fixed: p.Fixed, MaxText: p.MaxText, Fields: p.fields, Texts: p.Texts, Stack: p.Stack}
 	for i := range p.Args {
@@ -38,8 +38,8 @@ func (p *Program) Portable() ([]byte, error) {
 	return b, nil
 }
 
-// FromPortable makes a program that decodes records, and does nothing else, of what
-// Portable wrote down. Who wrote it isn't trusted: errors wrap ErrCorrupt.
+// FromPortable makes a program from what Portable returned. It decodes records, and does
+// nothing else. The data is not trusted: errors wrap ErrCorrupt.
 func FromPortable(b []byte) (*Program, error) {
 	var in portable
 	if err := json.Unmarshal(b, &in); err != nil {

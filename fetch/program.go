@@ -7,11 +7,10 @@ import (
 	"kprobe/symbols"
 )
 
-// Program is a definition compiled for one place: what to read at a hit, what
-// to test, and how the record is laid out. It is data, so that another package
-// can turn it into machine code; Eval is its interpreter and the meaning that
-// such code must keep. A Program is not changed after Compile and may be used
-// by several goroutines.
+// Program is a definition compiled for one place: what to read at a hit, what to test, and how
+// the record is laid out. It is data, so that another package can turn it into machine code.
+// Eval is its interpreter, and defines the meaning that such code must have. A Program is not
+// changed after Compile and may be used by several goroutines.
 //
 // # The record
 //
@@ -31,29 +30,28 @@ import (
 //	Fixed          texts, each as long as it is, without NUL, in the order of the
 //	               arguments, without padding between them
 //
-// A text word is u32 offset | u32 length << 32, with TextFault or
-// TextTruncated set. A text that can't be read is the word TextFault alone. Bytes
-// of a negative length have TextFault, the low half of their address in place of
-// the offset, and the other 15 bits from bit 48 on, beside a length of 0.
-// A faulted scalar's slot and a faulted array's elements are zero.
-// The whole is at most MaxData bytes: texts that no longer fit are cut and
-// marked TextTruncated. The data's end is not padded.
+// A text word is u32 offset | u32 length << 32, with TextFault or TextTruncated set. A text
+// that can't be read is the word TextFault alone. Bytes with a negative length have TextFault,
+// the low half of their address instead of the offset, and the other 15 bits from bit 48 on,
+// next to a length of 0. A faulted scalar's slot and a faulted array's elements are zero. The
+// whole is at most MaxData bytes: texts that no longer fit are cut and marked TextTruncated.
+// The end of the data is not padded.
 type Program struct {
 	// Entry is what a return probe reads at its function's entry.
 	Entry []Capture
 	Args  []ArgProgram
 	// Filter decides whether a hit is recorded; nil: always.
 	Filter *FilterProgram
-	// Conditions are those of what else is done at a hit, by the numbers that
-	// CompileWith was given; nil: always.
+	// Conditions are those of what else is done at a hit, by the numbers that CompileWith
+	// was given; nil is always.
 	Conditions []*FilterProgram
 	Bitmap     int // bytes of fault bits
 	Fixed      int // bytes of fault bits and fixed part
-	// Symbols answers symstr, in filters at the hit and for the record when it is
-	// decoded; nil: addresses are printed as numbers.
+	// Symbols resolves symstr, in filters at the hit and for the record when it is decoded.
+	// If it is nil, addresses are printed as numbers.
 	Symbols Symbolizer
-	// Texts are the strings in structures that are recorded whole. Each is an
-	// argument behind those of Fields; Decode puts it where it belongs.
+	// Texts are the strings in structures that are recorded whole. Each is an argument
+	// after those of Fields. Decode puts it where it belongs.
 	Texts []MemberText
 	// MaxText is how many bytes of a text are shown; 0 is MaxString. Decode cuts
 	// what is longer.
@@ -94,12 +92,11 @@ const (
 	SourceComm // the thread's name
 	// SourceWatch is what a watchpoint knows of the access: Context.Watched, by N.
 	SourceWatch
-	// SourceComputed is what the source From gives, put through Steps.
+	// SourceComputed is the value of the source From after Steps.
 	SourceComputed
 )
 
-// Load is one step of a chain: v = u64 at v + Off. It may fault, and then the
-// value is a fault.
+// Load is one step of a chain: v = u64 at v + Off. If it faults, the value is a fault.
 type Load struct{ Off int64 }
 
 // Chain computes a 64-bit value: a source and then loads, one by one.
@@ -154,12 +151,12 @@ func (p *Program) EntrySize() int {
 	return 8 + 8*len(p.Entry)
 }
 
-// Store is what becomes of a chain's value v.
+// Store is what is done with a chain's value v.
 type Store uint8
 
 // The ways to store a value.
 const (
-	// StoreValue puts v in the slot, narrowed to Type.Size, extracted and extended.
+	// StoreValue puts v into the slot, narrowed to Type.Size, extracted and extended.
 	StoreValue Store = iota
 	// StoreMem reads Type.Size bytes at v + Off, Count times for arrays; a scalar
 	// is then extracted and extended like StoreValue's.
@@ -171,22 +168,22 @@ const (
 	StoreStrings
 	// StoreText keeps Text or the thread's name (SourceText, SourceComm).
 	StoreText
-	// StoreSymbol keeps v, an address, in the slot. Decode makes a text of it,
-	// SYM+0xOFF/0xSIZE: which function is where doesn't change while the record
-	// waits, and looking it up takes longer than the rest of a hit.
+	// StoreSymbol keeps v, an address, in the slot. Decode turns it into text,
+	// SYM+0xOFF/0xSIZE: the functions' places don't change while the record waits, and
+	// looking one up takes longer than the rest of a hit.
 	StoreSymbol
-	// StorePath takes v as a file descriptor and keeps its path; FilePath types
-	// take a FILE * too.
+	// StorePath takes v as a file descriptor and stores its path. FilePath types also
+	// accept a FILE *.
 	StorePath
-	// StoreParts puts the pieces of a value into the slot, each the value of a chain
-	// of its own (Parts). If one faults, all of it is a fault.
+	// StoreParts puts the pieces of a value into the slot, each the value of a chain of its
+	// own (Parts). If one faults, the whole value is a fault.
 	StoreParts
-	// StoreCounted reads text of as many bytes at v + Off as the chain Len says;
-	// more than TextMax are cut, and a negative number is a fault; of Bytes the
-	// address is kept. With Unit the number is of units, and more than Max are cut.
+	// StoreCounted reads text at v + Off, as many bytes as the chain Len says. More than
+	// TextMax are cut. A negative number is a fault; for Bytes the address is kept. With
+	// Unit the number is of units, and more than Max are cut.
 	StoreCounted
-	// StoreContent goes through the container at v + Off, or the one that is made of
-	// Parts. Only a tracer does so.
+	// StoreContent walks through the container at v + Off, or the one that consists of
+	// Parts. Only a tracer can do this.
 	StoreContent
 )
 
@@ -223,9 +220,9 @@ type Field struct {
 // Fields are the values of a record, in order. The slice must not be changed.
 func (p *Program) Fields() []Field { return p.fields }
 
-// NeedsTracer says which value can only be had by a process outside of the
-// target at the moment of the hit, such as the text of a symbol that a filter
-// compares; "" means none, and machine code in the target can do it all.
+// NeedsTracer says which value only a process outside the target can have, at the moment of the
+// hit, such as the text of a symbol that a filter compares. "" means that there is none, and
+// machine code in the target can do everything.
 func (p *Program) NeedsTracer() string {
 	for i := range p.Args {
 		a := &p.Args[i]
@@ -269,14 +266,14 @@ func (p *Program) nameOf(arg int) string {
 	return p.fields[arg].Name
 }
 
-// Symbolizer names addresses. name without ok is nothing; off is bytes from
-// the symbol's start and size the symbol's size in bytes.
+// Symbolizer names addresses. name is meaningless if ok is false. off is in bytes from the
+// symbol's start, and size the symbol's size in bytes.
 type Symbolizer interface {
 	SymbolAt(a symbols.Addr) (name string, off, size uint64, ok bool)
 }
 
-// Env answers what a definition needs from the process, or the file, that it
-// is compiled for. Errors come back inside a *SyntaxError.
+// Env tells a definition what it needs to know about the process, or the file, for which it is
+// compiled. Its errors are returned inside a *SyntaxError.
 type Env interface {
 	// AtEntry reports whether the place is the first instruction of a function,
 	// where the calling convention says where arguments are.
@@ -286,8 +283,8 @@ type Env interface {
 	Data(module, symbol string) (symbols.Addr, uint64, error)
 	// FileOffset maps an offset in the probed file to where it is mapped.
 	FileOffset(off symbols.Off) (symbols.Addr, error)
-	// Variable answers a name, with its fields and casts, by debug information.
-	// ErrNoDebugInfo, or an error that wraps it, says that there is none.
+	// Variable resolves a name, with its fields and casts, by debug information. If there
+	// is none, the error is ErrNoDebugInfo or wraps it.
 	Variable(text string) (Variable, error)
 	// Parameters lists the formal parameters for $arg* and jprobes.
 	Parameters() ([]Variable, error)

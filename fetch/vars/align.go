@@ -10,8 +10,8 @@ import (
 	"kprobe/symbols/dwread"
 )
 
-// alignment is what a value on the stack is aligned to, if that is more than a
-// word; a structure is as its members are, unless it is packed.
+// alignment is the alignment of a value on the stack, if that is more than a word. A structure
+// has that of its members, unless it is packed.
 func (f *frame) alignment(t ctype, depth int) int64 {
 	n := t.align
 	switch {
@@ -29,8 +29,8 @@ func (f *frame) alignment(t ctype, depth int) int64 {
 	return n
 }
 
-// natural is what a type is aligned to. Where debug information doesn't say that a
-// structure is packed, and its members fit both ways, it is taken for one that isn't.
+// natural is the alignment of a type. If debug information doesn't say that a structure is
+// packed, and its members fit both ways, it is taken for one that isn't.
 func (f *frame) natural(t ctype, depth int) int64 {
 	switch {
 	case f.tooDeep(depth):
@@ -66,8 +66,8 @@ func (f *frame) natural(t ctype, depth int) int64 {
 	return max(t.size, 1)
 }
 
-// packed reports a structure with members that aren't aligned as their types are, or
-// whose size isn't. GCC says of a type that its source aligns, or packs, to what.
+// packed reports whether a structure has members that aren't aligned as their types are, or
+// whose size isn't. GCC says which alignment the source gives a type.
 func (f *frame) packed(t ctype, depth int) bool {
 	if t.align > 0 && f.isGNU() {
 		return true
@@ -86,9 +86,9 @@ func (f *frame) packed(t ctype, depth int) bool {
 	return t.size%most != 0
 }
 
-// misaligned reports a member, at an offset in a structure, because of which LLVM
-// passes the structure in memory: GCC asks only of numbers. Where the member may be
-// packed, which LLVM doesn't tell, it is in doubt.
+// misaligned reports whether LLVM passes a structure in memory because of a member at an
+// offset; GCC does so for numbers only. If the member may be packed, which LLVM doesn't say,
+// this is in doubt.
 func (f *frame) misaligned(t ctype, off int64) bool {
 	if f.isGNU() || t.kind != kindStruct && t.kind != kindArray || off%f.natural(t, 0) == 0 {
 		return false
@@ -122,8 +122,8 @@ func (f *frame) scalarAlign(t ctype) int64 {
 	return t.size
 }
 
-// inCallers is where in its caller's frame debug information has a parameter, from
-// the stack pointer at the function's entry on. Only the caller can have put it there.
+// inCallers returns where debug information has a parameter in its caller's frame, from the
+// stack pointer at the function's entry on. Only the caller can have put it there.
 func (f *frame) inCallers(e *debuginfo.Entry) (at int64, ok bool) {
 	list, base := e.Locations(dwarf.AttrLocation), f.fn.Locations(dwarf.AttrFrameBase)
 	if len(list) != 1 || !list[0].Everywhere() || len(list[0].Expr) == 0 || list[0].Expr[0] != opFbreg || len(base) != 1 || len(base[0].Expr) != 1 {
@@ -174,9 +174,9 @@ func (p place) beginsIn(r place) bool {
 	return p.kind == isValue && p.sym.src.Source == r.sym.src.Source && p.sym.src.Reg == r.sym.src.Reg
 }
 
-// besideAligned is where a parameter lies in its caller's frame, from the canonical frame
-// address, in a function whose own frame GCC aligns: it says so by the register in which
-// the prologue keeps that address, as if that were so all the time.
+// besideAligned returns where a parameter lies in its caller's frame, from the canonical frame
+// address, in a function whose own frame GCC aligns. GCC gives it by the register in which the
+// prologue keeps that address, as if the register had it all the time.
 func (f *frame) besideAligned(e *debuginfo.Entry) (off int64, ok bool) {
 	list := e.Locations(dwarf.AttrLocation)
 	if !f.isGNU() || e.Tag() != dwarf.TagFormalParameter || !f.ofFunction(e) || len(list) != 1 || !list[0].Everywhere() || len(list[0].Expr) == 0 {

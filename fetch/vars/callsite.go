@@ -12,23 +12,23 @@ import (
 	"kprobe/symbols/unwind"
 )
 
-// Values of the entry behind it
+// Values of the entry after it
 //
-// What a parameter was at the function's entry is gone from its register later, but
-// the caller may have it still: debug information says how what a call passes is made
-// of the caller's registers (DWARF 5, 3.4.2). That is so of one call alone, so that
-// the return address is compared when the probe is hit: called from elsewhere the
-// value is a fault. Taken are constants, and registers that calls preserve, which are
-// in the callee's registers or frame; nothing that the caller could have changed in
-// memory since. A function that leaves itself by a jump may be entered again with the
-// same return address: of such there is no value.
+// Later in a function the register in which a parameter was passed has other contents, but the
+// caller may still have its value: debug information says how what a call passes is computed
+// from the caller's registers (DWARF 5, 3.4.2). That holds for one call only, so the return
+// address is compared when the probe is hit. If the function was called from elsewhere, the
+// value is a fault. Only constants are used, and registers that calls preserve, which are in
+// the callee's registers or frame; nothing that the caller could have changed in memory since.
+// A function that leaves itself by a jump may be entered again with the same return address: it
+// has no such values.
 
-// callersRegisters are those that calls preserve, by their DWARF numbers: bx, bp,
-// r12 to r15.
+// callersRegisters are the registers that calls preserve, by their DWARF numbers: bx, bp, r12
+// to r15.
 const callersRegisters = 1<<3 | 1<<6 | 1<<12 | 1<<13 | 1<<14 | 1<<15
 
-// passedBy is what the only call that is known has passed where a location of the
-// function's entry says, or for a parameter that isn't passed any more.
+// passedBy returns what the only known call has passed in a location at the function's entry,
+// or for a parameter that isn't passed any more.
 func (f *frame) passedBy(location []byte, parameter debuginfo.Ref) (s sym, ok bool) {
 	site, ok := f.onlyCall()
 	if !ok {
@@ -49,8 +49,8 @@ func (f *frame) passedBy(location []byte, parameter debuginfo.Ref) (s sym, ok bo
 	return c.value(expr)
 }
 
-// onlyCall is the call of the function, where its unit has one alone and that leads
-// straight to it.
+// onlyCall returns the call of the function, if its unit has only one and that leads straight
+// to it.
 func (f *frame) onlyCall() (only debuginfo.CallSite, ok bool) {
 	if _, at, ok := f.fn.Chased(dwarf.AttrNoreturn); ok && at.Flag(dwarf.AttrNoreturn) {
 		return only, false // it needs not keep the caller's registers
@@ -179,7 +179,7 @@ func (x *evaluator) parameterRef(off uint64) error {
 	return fmt.Errorf("%w: it is not passed", fetch.ErrNoValue)
 }
 
-// goneValue says that a value of the entry isn't known at the address.
+// goneValue is the error that a value of the entry isn't known at the address.
 func (f *frame) goneValue() error {
 	return fmt.Errorf("%w at this address; its value at the function's entry is available at %s", fetch.ErrNoValue, f.entryName())
 }

@@ -48,11 +48,11 @@ func cutLast(s string, sep byte) (before, after string, found bool) {
 	return s[:i], s[i+1:], true
 }
 
-// castTo reads what a cast is of. The kernel's casts bind before the members that
-// follow: (STRUCT)ARG->FIELD is of the structure that ARG is the address of, and
-// (STRUCT,MEMBER)ARG->FIELD of the one that ARG is the address of a member of. C's
-// bind after them. A structure without a star is always the kernel's, as C has no
-// such cast; a pointer is C's where the operand has the members, else the kernel's.
+// castTo reads the operand of a cast. The kernel's casts bind before the members that follow:
+// (STRUCT)ARG->FIELD means the structure whose address is ARG, and (STRUCT,MEMBER)ARG->FIELD
+// the structure that has a member at address ARG. C's casts bind after them. A structure
+// without a star is always the kernel's, because C has no such cast. A pointer is C's if the
+// operand has the members, and otherwise the kernel's.
 func (p *parser) castTo(c cast) (value, error) {
 	if c.t.kind == kindUnknown {
 		return value{}, p.f.noType(c.t.name)

@@ -5,9 +5,9 @@ import (
 	"kprobe/symbols/debuginfo"
 )
 
-// container is how the content of a type is found that a recipe knows; nil for all
-// others. What a recipe asks for must all be there, so a type that only has the name
-// of one, or one of a version that is not known, is a structure like any other.
+// container returns how the contents of a type are found for which there is a recipe; nil for
+// all others. Everything that a recipe asks for must exist. So a type that only has the name of
+// a container, or one of an unknown version, is a structure like any other.
 func (f *frame) container(t ctype) *fetch.Content {
 	t = f.whole(t)
 	if t.entry.Unit() == nil {
@@ -218,8 +218,8 @@ func (f *frame) variantsOf(t ctype, c *fetch.Content) bool {
 	return true
 }
 
-// contained is the content of a value, as a definition can record it; ok is false of
-// one that is no container.
+// contained returns the contents of a value, as a definition can record them. ok is false if it
+// is no container.
 func (v value) contained(out fetch.Variable) (_ fetch.Variable, ok bool) {
 	c := v.f.container(v.t)
 	if c == nil && v.t.kind == kindStruct {

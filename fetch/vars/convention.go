@@ -136,8 +136,8 @@ func (f *frame) byConvention(e *debuginfo.Entry) (place, error) {
 	})
 }
 
-// leavesOut reports a function of which debug information has not as many parameters as
-// its name: LLVM says nothing of an unused one that is passed by its address.
+// leavesOut reports whether debug information has fewer parameters of a function than its name:
+// LLVM says nothing about an unused one that is passed by its address.
 func (f *frame) leavesOut() bool {
 	if f.isGNU() || !f.fn.Unit().Language().IsCXX() {
 		return false
@@ -157,8 +157,8 @@ func (f *frame) leavesOut() bool {
 	return n != 0
 }
 
-// undefined reports a class that is only declared, or has a part that is: how it
-// is passed nobody knows.
+// undefined reports whether a class is only declared, or has a part that is: nobody knows how
+// it is passed.
 func (f *frame) undefined(t ctype, depth int) bool {
 	if t.kind != kindStruct || f.tooDeep(depth) {
 		return false
@@ -259,8 +259,8 @@ func (f *frame) result() (value, error) {
 	return v.unreference()
 }
 
-// mayReturnNothing reports a copy of a function by GCC's -fipa-sra, which leaves out
-// results that no call uses. Its debug information is the function's.
+// mayReturnNothing reports whether a function is a copy by GCC's -fipa-sra, which omits results
+// that no call uses. Its debug information is that of the original function.
 func (f *frame) mayReturnNothing() bool {
 	return f.isGNU() && strings.Contains(f.scope.site.Func.Symbol.Name, ".isra.")
 }

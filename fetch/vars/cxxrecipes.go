@@ -2,17 +2,17 @@ package vars
 
 import "kprobe/fetch"
 
-// cxxRecipe is where a container of C++'s standard library has its parts, by the
-// names of its members, which are the library's own (_M_…, __…_). A path's
-// alternatives, for versions of a library, are separated by |.
+// cxxRecipe says where a container of C++'s standard library has its parts, by the names of its
+// members, which are the library's own (_M_…, __…_). Alternatives of a path, for versions of a
+// library, are separated by |.
 type cxxRecipe struct {
 	name string // of the template
 	kind fetch.ContentKind
-	// inner is the member that the rest is looked for in, whose class is the template
-	// that elem and node belong to.
+	// inner is the member in which the rest is looked up. Its class is the template to
+	// which elem and node belong.
 	inner string
-	// first leads to the first element or node; last, of sequences, behind the last
-	// element; end to the object that ends a list.
+	// first leads to the first element or node. last, of sequences, leads to the end of the
+	// last element. end leads to the object that ends a list.
 	first, last, end string
 	count            string
 	// next, left, right, parent and value are in a node.

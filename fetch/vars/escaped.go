@@ -8,9 +8,8 @@ import (
 	"kprobe/symbols/debuginfo"
 )
 
-// Go's variables that escape are on the heap. Debug information then has &NAME, which
-// leads there, and of a parameter NAME too: where it was passed, which nothing keeps up
-// to date.
+// Go's variables that escape are on the heap. Debug information then has &NAME, which leads
+// there. For a parameter it also has NAME: where it was passed, which nothing keeps up to date.
 
 // escaped reports &NAME.
 func (f *frame) escaped(e *debuginfo.Entry) bool {
@@ -74,9 +73,9 @@ func (f *frame) isCaptured(e *debuginfo.Entry) bool {
 	return ok && f.language(*e).IsGo()
 }
 
-// captured is where a variable of the function around a closure is at the closure's
-// entry: in the closure, to which rdx leads (abi-internal.md). Of &NAME the closure has
-// the address, or what is there, which debug information doesn't tell.
+// captured returns where a variable of the surrounding function is at a closure's entry: in the
+// closure, to which rdx leads (abi-internal.md). For &NAME the closure has either the address
+// or the contents; debug information doesn't say which.
 func (f *frame) captured(e *debuginfo.Entry) (place, bool) {
 	off, ok := e.Int(attrGoClosureOffset)
 	if !ok || off <= 0 || f.escaped(e) || !f.atEntry() || !f.isGoFunc() || len(f.scopes) == 0 {

@@ -233,8 +233,8 @@ func (x *evaluator) piece(size int64) error {
 	return nil
 }
 
-// entryValue is what an expression was when the function was entered: known
-// there, and where the caller still has it.
+// entryValue is the value of an expression when the function was entered. It is known there,
+// and as long as the caller still has it.
 func (x *evaluator) entryValue(expr []byte) error {
 	if !x.f.atEntry() {
 		if s, ok := x.f.passedBy(expr, debuginfo.Ref{}); ok {

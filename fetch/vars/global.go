@@ -12,12 +12,12 @@ import (
 	"kprobe/symbols/debuginfo"
 )
 
-// Global answers an expression whose variable is of the whole program, whatever
-// code runs: NAME, with what Scope.Variable takes behind and before it. An empty
-// module is any, in the order of dynamic linking.
+// Global resolves an expression whose variable belongs to the whole program, whatever code
+// runs: NAME, with what Scope.Variable accepts before and after it. An empty module is any, in
+// the order of dynamic linking.
 //
-// Its errors wrap fetch.ErrNoDebugInfo, where none of the modules has any, or
-// fetch.ErrNoValue, or are a *NotFoundError.
+// Errors wrap fetch.ErrNoDebugInfo, if none of the modules has any, or fetch.ErrNoValue, or are
+// a *NotFoundError.
 func Global(space *symbols.Space, module, text string) (v fetch.Variable, in *symbols.Module, err error) {
 	list := space.Modules()
 	if module != "" {

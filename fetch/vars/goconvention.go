@@ -48,9 +48,9 @@ func (f *frame) loadResult(e *debuginfo.Entry) (value, error) {
 	return value{f: f, t: t, p: p, atReturn: true}, err
 }
 
-// goParameters are a Go function's parameters and results, each once. Of a result that a
-// deferred call may change, which the function makes itself where it returns, the compiler
-// tells twice if the result has no place all along.
+// goParameters yields a Go function's parameters and results, each once. If a deferred call may
+// change a result, and the result has no place all along, the function creates it where it
+// returns, and the compiler describes it twice.
 func (f *frame) goParameters() iter.Seq[debuginfo.Entry] {
 	return func(yield func(debuginfo.Entry) bool) {
 		var before []debuginfo.Entry
@@ -73,8 +73,8 @@ func isRepeated(a, b *debuginfo.Entry) bool {
 	return name != "" && name != "_" && name == b.Name() && a.Tag() == b.Tag() && a.Flag(dwarf.AttrVarParam) == b.Flag(dwarf.AttrVarParam)
 }
 
-// goPlace is where Go passes a parameter at the entry, or a result at the return. One
-// that doesn't fit the registers lies on the stack, results behind parameters.
+// goPlace returns where Go passes a parameter at the entry, or a result at the return. One that
+// doesn't fit into the registers is on the stack, results after parameters.
 func (f *frame) goPlace(e *debuginfo.Entry, results bool) (place, error) {
 	a := goABI()
 	stack := int64(8) // from the stack pointer at the entry
