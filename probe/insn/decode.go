@@ -4,9 +4,9 @@ import "kprobe/probe/insn/internal/opcode"
 
 // Decode reads the instruction at the start of code, in 64-bit mode.
 //
-// Errors: ErrTruncated, ErrUndefined, ErrReserved. With ErrUndefined the Inst
-// tells as much as could be read, and its Len is the likely length, at least 1
-// if code has a byte; with the others it is of no use.
+// Errors are ErrTruncated, ErrUndefined and ErrReserved. With ErrUndefined the Inst has
+// everything that could be read, and its Len is the likely length, at least 1 if code has a
+// byte. With the others it is meaningless.
 func Decode(code []byte) (Inst, error) {
 	d := decoder{code: code}
 	if len(code) > MaxLen {
@@ -76,7 +76,7 @@ func (d *decoder) decode() error {
 	return d.check(row, pp)
 }
 
-// stop ends an instruction that is not one after what was read.
+// stop ends bytes that are not an instruction, after what was read.
 func (d *decoder) stop(err error) error {
 	d.Len = uint8(max(d.pos, 1))
 	return err
@@ -89,8 +89,8 @@ func (d *decoder) peek() (byte, bool) {
 	return d.code[d.pos], true
 }
 
-// prefixes reads legacy prefixes and REX. A REX that is not the last of them
-// is ignored, as by the processor. The last of F2 and F3 counts.
+// prefixes reads legacy prefixes and REX. A REX that is not the last of them is ignored, as by
+// the processor. Of F2 and F3 the last one counts.
 func (d *decoder) prefixes() error {
 	var set Prefixes
 	var rex, legacy byte
@@ -225,8 +225,8 @@ func (d *decoder) check(row, pp opcode.Attr) error {
 	return nil
 }
 
-// lockable reports whether LOCK is allowed: with a memory destination, and, by
-// AMD, with mov to and from control registers, where it means cr8.
+// lockable reports whether LOCK is allowed: with a memory destination and, on AMD, with mov to
+// and from control registers, where it means cr8.
 func (d *decoder) lockable(row opcode.Attr) bool {
 	if row&opcode.RegOnly != 0 {
 		return true

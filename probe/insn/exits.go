@@ -1,6 +1,6 @@
 package insn
 
-// ExitKind is the way a function is left.
+// ExitKind is a way of leaving a function.
 type ExitKind uint8
 
 // Ways.
@@ -31,9 +31,9 @@ func (k ExitKind) String() string {
 type Exit struct {
 	Kind ExitKind
 	Addr uint64
-	// Pop is what a return takes off the stack besides the return address.
+	// Pop is what a return takes off the stack in addition to the return address.
 	Pop uint16
-	// To is where a direct tail jump or call goes, else 0.
+	// To is the target of a direct tail jump or call, else 0.
 	To uint64
 	// Indirect: the jump goes through a register or memory.
 	Indirect bool
@@ -41,9 +41,9 @@ type Exit struct {
 	Sure bool
 }
 
-// Exits lists, in order of address, every instruction by which the function is
-// left. An indirect jump is one unless a table was found for it, or what stands
-// before it is how compilers write a switch.
+// Exits lists, in order of address, every instruction by which the function is left. An
+// indirect jump is one, unless a table was found for it, or the preceding instructions are
+// those of a compiler's switch.
 func (f *Function) Exits() []Exit {
 	var out []Exit
 	for k, fl := range f.flags {
@@ -57,9 +57,8 @@ func (f *Function) Exits() []Exit {
 	return out
 }
 
-// Returns reports whether the function may return to its caller: whether it has a
-// return, a jump out of it, or its end is reached. It is true, too, where its
-// instructions are not all known.
+// Returns reports whether the function may return to its caller: it has a return, a jump out of
+// it, or its end is reached. It is also true if its instructions are not all known.
 func (f *Function) Returns() bool {
 	if !f.Closed() {
 		return true
@@ -72,8 +71,8 @@ func (f *Function) Returns() bool {
 	return false
 }
 
-// Closed reports whether Exits has every way out: the instructions are all known, and
-// the last doesn't run into what follows.
+// Closed reports whether Exits has every way out: all instructions are known, and the last
+// doesn't run into what follows.
 func (f *Function) Closed() bool {
 	if len(f.desyncs) > 0 || len(f.starts) == 0 {
 		return false

@@ -1,11 +1,10 @@
 package insn
 
-// Faulting lists the points of a copy, which lies at the address at, where a
-// fault is one that a program may know how to take: memory holds those whose
-// instruction has an operand in memory, division those that divide. Left out is
-// what faults for want of stack only, and what is kprobe's own: the other
-// points, pushes and pops of registers, operands at the stack pointer without an
-// index, and those at a fixed distance from a segment's base.
+// Faulting lists the points of a copy, which lies at the address at, where a fault is one that
+// a program may be able to handle. memory are those whose instruction has a memory operand,
+// division those that divide. Not listed are faults for lack of stack only, and kprobe's own:
+// the other points, pushes and pops of registers, operands at the stack pointer without an
+// index, and operands at a fixed distance from a segment's base.
 func (m Moved) Faulting(at uint64) (memory, division []Point) {
 	for _, p := range m.Points {
 		if p.State != Main || int(p.Off) >= len(m.Code) {

@@ -12,12 +12,12 @@ const MaxLen = 15
 // ErrTruncated says that the bytes end inside an instruction.
 var ErrTruncated = errors.New("instruction is cut off")
 
-// ErrUndefined says that the bytes are no instruction: the processor would
-// raise #UD, or this decoder doesn't know the opcode.
+// ErrUndefined says that the bytes are no instruction: the processor would raise #UD, or this
+// decoder doesn't know the opcode.
 var ErrUndefined = errors.New("not an instruction")
 
-// ErrReserved says that the bytes are of an encoding that is laid down but not
-// decoded here: REX2 and EVEX map 4 (APX).
+// ErrReserved says that the bytes have an encoding that is specified but not decoded here: REX2
+// and EVEX map 4 (APX).
 var ErrReserved = errors.New("reserved encoding (APX)")
 
 // Encoding is the scheme that an instruction's opcode is written in.
@@ -150,8 +150,8 @@ func (i Inst) Signed(code []byte) (v int64, ok bool) {
 	return field(code, i.ImmOff, i.ImmLen)
 }
 
-// Disp returns the displacement of the memory operand with its sign, as it is
-// in the bytes: one of EVEX is not scaled.
+// Disp returns the displacement of the memory operand with its sign, as it is in the bytes:
+// that of EVEX is not scaled.
 func (i Inst) Disp(code []byte) (v int64, ok bool) {
 	return field(code, i.DispOff, i.DispLen)
 }
@@ -178,9 +178,9 @@ func (i Inst) Target(at uint64, code []byte) (target uint64, ok bool) {
 	return at + uint64(i.Len) + uint64(d), ok
 }
 
-// RIPTarget returns the address that a RIP-relative operand means when the
-// instruction lies at the address at, without the base of an FS or GS prefix;
-// with a 67 prefix it has 32 bits. ok is false if there is no such operand.
+// RIPTarget returns the address of a RIP-relative operand when the instruction lies at the
+// address at, without the base of an FS or GS prefix. With a 67 prefix it has 32 bits. ok is
+// false if there is no such operand.
 func (i Inst) RIPTarget(at uint64, code []byte) (target uint64, ok bool) {
 	if i.Flags&RIPRel == 0 {
 		return 0, false

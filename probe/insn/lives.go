@@ -2,9 +2,9 @@ package insn
 
 import "kprobe/probe/insn/internal/opcode"
 
-// Uses returns the general registers on whose value something depends behind the
-// instruction: RegsRead, but for xor and sub of a register with itself. Where an
-// operating system call is made, only what the instruction itself reads is told.
+// Uses returns the general registers whose values matter to the instruction: RegsRead, except
+// for xor and sub of a register with itself. For a system call it has only what the instruction
+// itself reads.
 func (i Inst) Uses() RegSet {
 	if i.clears() {
 		return 0
@@ -12,8 +12,8 @@ func (i Inst) Uses() RegSet {
 	return i.RegsRead()
 }
 
-// ReadsFlags reports whether the instruction depends on a status flag. It may say
-// so of one that doesn't, never the other way round.
+// ReadsFlags reports whether the instruction depends on a status flag. It may be wrong in one
+// direction: it may return true for an instruction that doesn't.
 func (i Inst) ReadsFlags() bool { return i.attr&opcode.FRead != 0 }
 
 // clears reports whether the instruction is xor or sub of a whole register with
@@ -30,9 +30,9 @@ func (i Inst) clears() bool {
 // all of the register is written.
 func (i Inst) whole() bool { return i.Prefixes&PrefixOpSize == 0 || i.REX&REXW != 0 }
 
-// Overwrites returns the general registers of which nothing is left behind the
-// instruction, whatever they held: all that code behind it sees of them is new. It
-// may name fewer than that, never more; only the usual instructions are known.
+// Overwrites returns the general registers of which the instruction leaves nothing, whatever
+// they held: all that later code sees of them is new. It may omit some, and never has too many.
+// Only common instructions are known.
 func (i Inst) Overwrites() RegSet {
 	g, e, o := Set(i.RegField()), RegSet(0), Set(Reg(i.Opcode&7|i.REX&REXB<<3))
 	if i.ModRMOff != 0 && i.mod() == 3 {
@@ -80,8 +80,8 @@ func (i Inst) Overwrites() RegSet {
 	return 0
 }
 
-// OverwritesFlags reports whether all status flags have new values behind the
-// instruction. It may say no of one that does so.
+// OverwritesFlags reports whether all status flags have new values after the instruction. It
+// may return false for an instruction that does this.
 func (i Inst) OverwritesFlags() bool {
 	if i.Encoding != Legacy {
 		return false

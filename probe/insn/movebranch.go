@@ -42,8 +42,8 @@ func (m *mover) originalTarget() uint64 {
 	return t
 }
 
-// loop stays itself, for only the processor knows how it counts: taken, it
-// goes over a short jump to the jump that has the reach.
+// loop keeps its instruction, because only the processor knows how it counts: if it is taken,
+// it skips a short jump and reaches the long jump to its target.
 func (m *mover) loop() error {
 	t, err := m.target()
 	if err != nil {

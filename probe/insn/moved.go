@@ -11,12 +11,12 @@ const MaxMoved = 64
 // Options says how instructions are relocated. The zero value is the common
 // case.
 type Options struct {
-	// KeepCall has a call return into the copy, which then jumps back, instead of
-	// pushing the original return address and jumping. Processors with shadow
-	// stacks demand it; what walks the stack sees the copy's address.
+	// KeepCall makes a call return into the copy, which then jumps back, instead of pushing
+	// the original return address and jumping. Processors with shadow stacks require it.
+	// Stack walkers see the copy's address.
 	KeepCall bool
-	// NoJumpBack leaves out the jump to the instruction behind: what is appended
-	// to the Code runs next.
+	// NoJumpBack omits the jump to the following instruction: what is appended to the Code
+	// runs next.
 	NoJumpBack bool
 }
 
@@ -26,10 +26,10 @@ type Moved struct {
 	Code []byte
 	// Points describes each instruction of Code, in order.
 	Points []Point
-	// Starts says where the copy of each original instruction begins, in order.
+	// Starts has the offsets of the copies of the original instructions, in order.
 	Starts []Start
-	// Falls reports that control can reach what lies behind the original: by the
-	// jump back, or by the end of Code with NoJumpBack.
+	// Falls reports that control can reach what follows the original: by the jump back, or
+	// by the end of Code with NoJumpBack.
 	Falls bool
 }
 
@@ -39,16 +39,16 @@ type Start struct {
 	Off  int    // offset of the copy in Code
 }
 
-// State says how far the original instruction has come.
+// State says how far the original instruction has got.
 type State uint8
 
 // States.
 const (
-	// Before: the original has had no effect but on memory below the stack
-	// pointer, and can be run again from its start.
+	// Before: the original has had no effect except on memory below the stack pointer, and
+	// can be run again from its start.
 	Before State = iota
-	// Main: as Before; the instruction at this point does what the original does,
-	// and a fault of it is a fault of the original.
+	// Main: as Before. The instruction at this point does what the original does, and a
+	// fault of it is a fault of the original.
 	Main
 	// After: the original has had its effect.
 	After
@@ -65,9 +65,9 @@ func (s State) String() string {
 	return "after"
 }
 
-// Point is an instruction of the copy, at which a thread can be found stopped.
-// What the thread would look like had it run the original: its Scratch register
-// holds the quadword at rsp + ScratchAt, its rsp is AddSP more, its rip is IP.
+// Point is an instruction of the copy at which a thread can be found stopped. It says what the
+// thread would look like had it run the original: its Scratch register holds the quadword at
+// rsp + ScratchAt, its rsp is AddSP more, its rip is IP.
 type Point struct {
 	Off       uint16
 	State     State
@@ -77,9 +77,9 @@ type Point struct {
 	IP        uint64
 }
 
-// Where returns the point of the instruction that holds the byte at off of Code;
-// before the first and behind the last it is the nearest. The zero Moved has
-// only the zero Point with no Scratch.
+// Where returns the point of the instruction that holds the byte at off of Code. Before the
+// first and after the last instruction it is the nearest. The zero Moved has only the zero
+// Point with no Scratch.
 func (m Moved) Where(off int) Point {
 	n := sort.Search(len(m.Points), func(k int) bool { return int(m.Points[k].Off) > off })
 	if len(m.Points) == 0 {
@@ -132,8 +132,8 @@ var refusals = []struct {
 	{Priv, "a privileged instruction faults in user mode"},
 }
 
-// Refusal returns why the instruction can't be run at another address, "" if it
-// can. Distances, which can forbid it too, are Relocate's to tell.
+// Refusal returns why the instruction can't be run at another address; "" if it can. Distances
+// can also forbid it; only Relocate knows these.
 func (i Inst) Refusal() string {
 	for _, r := range refusals {
 		if i.Flags.Any(r.flags) {

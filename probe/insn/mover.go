@@ -17,7 +17,7 @@ type mover struct {
 	quads  []literal
 }
 
-// literal is a quadword behind the code and the displacement that means it.
+// literal is a quadword after the code and the displacement that refers to it.
 type literal struct {
 	disp  int
 	value uint64
@@ -91,8 +91,8 @@ func (m *mover) literals() {
 	m.quads = nil
 }
 
-// target gives where a direct branch of the current instruction has to go: the
-// copy, if the target is in the window.
+// target returns where a direct branch of the current instruction must go: to the copy, if the
+// target is in the window.
 func (m *mover) target() (uint64, error) {
 	t, _ := m.cur.Target(m.cur.at, m.cur.code)
 	if t <= m.window.from || t >= m.window.from+uint64(len(m.window.code)) {

@@ -145,8 +145,8 @@ func (m *mover) loadPointer(target uint64) {
 	m.emit(0x48, 0x87, 0x1c, 0x24) // xchg rbx, [rsp]
 }
 
-// jmpRIP is jmp [rip+d]: the target is pushed and returned to. A shadow stack
-// would not have it.
+// jmpRIP is jmp [rip+d]: the target is pushed and returned to. A shadow stack would not allow
+// it.
 func (m *mover) jmpRIP(target uint64) error {
 	if m.opts.KeepCall {
 		return m.refuse("the pointer that it jumps through is out of reach")

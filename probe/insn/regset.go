@@ -71,10 +71,9 @@ func (s RegSet) String() string {
 	return strings.Join(names, ",")
 }
 
-// RegsRead returns the general registers whose value the instruction uses, the
-// implicit ones and those of addresses included. It may name more than are
-// used, never fewer. Where an operating system call is made, only what the
-// instruction itself reads is told.
+// RegsRead returns the general registers whose value the instruction uses, including the
+// implicit ones and those of addresses. It may have too many, and never omits one. For a system
+// call it has only what the instruction itself reads.
 func (i Inst) RegsRead() RegSet {
 	if i.attr.Class() == opcode.NopOp && i.Flags&Nop != 0 && i.ModRMOff == 0 {
 		return 0
@@ -128,9 +127,8 @@ func (i Inst) byteReg(r Reg, isByte opcode.Attr) Reg {
 	return r & 15
 }
 
-// addrRegs returns the registers of the memory operand's address. The index of
-// a gather or scatter is a vector register and is told as the general register
-// of its number.
+// addrRegs returns the registers of the memory operand's address. The index of a gather or
+// scatter is a vector register, and appears as the general register of its number.
 func (i Inst) addrRegs() RegSet {
 	if i.ModRMOff == 0 || i.registerForm() || i.Flags&RIPRel != 0 {
 		return 0

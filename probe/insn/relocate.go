@@ -5,16 +5,15 @@ import (
 	"slices"
 )
 
-// Relocate makes the instruction at the start of code, whose address is from,
-// run at the address to, with the original's effect on registers, flags,
-// memory and control, by real instructions. code may hold more than the
-// instruction. Where control goes on behind the original a jump there follows.
+// Relocate makes the instruction at the start of code, whose address is from, run at the
+// address to. By real instructions, the copy has the original's effect on registers, flags,
+// memory and control flow. code may be longer than the instruction. If control continues after
+// the original, a jump to there follows.
 //
-// Differences that remain: x87 instructions record the copy's address for
-// fnstenv; where a RIP-relative operand is out of reach of to, the 16 bytes
-// from rsp-144 to rsp-128 are written; an indirect jmp through such an operand
-// becomes a ret; and a call through memory reads its pointer when the return
-// address is already pushed, so the pointer must not lie in that very slot.
+// Some differences remain: x87 instructions record the copy's address for fnstenv; if a
+// RIP-relative operand is out of reach of to, the 16 bytes from rsp-144 to rsp-128 are written;
+// an indirect jmp through such an operand becomes a ret; and a call through memory reads its
+// pointer after the return address was pushed, so the pointer must not lie in that very slot.
 //
 // The only error is *RefusedError.
 func Relocate(code []byte, from, to uint64, opts Options) (Moved, error) {
@@ -25,11 +24,10 @@ func Relocate(code []byte, from, to uint64, opts Options) (Moved, error) {
 	return RelocateWindow(code[:i.Len], from, to, opts)
 }
 
-// RelocateWindow is Relocate for all of the instructions in code, which they
-// fill exactly. A branch to another instruction of the window goes to its copy;
-// one to the first goes to from itself, where a patch leads back here. One
-// between two instructions is refused, as is a call before the last
-// instruction: it would return into the window.
+// RelocateWindow is Relocate for all of the instructions in code, which they fill exactly. A
+// branch to another instruction of the window goes to its copy. One to the first goes to from
+// itself, where a patch leads back here. It refuses a branch between two instructions, and a
+// call before the last instruction, which would return into the window.
 //
 // The code is at most MaxMoved bytes for each instruction.
 func RelocateWindow(code []byte, from, to uint64, opts Options) (Moved, error) {

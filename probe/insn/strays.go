@@ -13,10 +13,9 @@ var (
 	byFrame = regexp.MustCompile(`^mov rsp, rbp$|^lea rsp, \[rbp|^leave`)
 )
 
-// StackStrays reports whether the stack pointer may be something else than a stack's
-// at an instruction: the function sets it before, and sets it again behind, and
-// calls nothing in between. Code written by hand does so that has run out of
-// registers.
+// StackStrays reports whether the stack pointer may not be a stack's at an instruction: the
+// function sets it before, sets it again afterwards, and calls nothing in between. Handwritten
+// code does this when it runs out of registers.
 func (f *Function) StackStrays(addr uint64) bool {
 	at, ok := f.index(addr)
 	if !ok {

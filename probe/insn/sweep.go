@@ -9,14 +9,14 @@ import (
 // SweepOptions tells Sweep what is known besides the code. The zero value is
 // nothing.
 type SweepOptions struct {
-	// Anchors are addresses at which an instruction is known to start: rows of a
-	// line table, starts of unwind entries. Those outside the code are ignored.
+	// Anchors are addresses at which an instruction is known to start: rows of a line
+	// table, starts of unwind entries. Those outside the code are ignored.
 	Anchors []uint64
-	// Read reads the constants that jump tables lie in: len(b) bytes at the
-	// address at. nil: no table is resolved.
+	// Read reads the constants of jump tables: len(b) bytes at the address at. If it is
+	// nil, no table is resolved.
 	Read func(b []byte, at uint64) error
-	// Inside reports that an address outside the code belongs to the function all
-	// the same, such as its cold part. nil: none does.
+	// Inside reports whether an address outside the code belongs to the function
+	// nevertheless, such as its cold part. If it is nil, none does.
 	Inside func(addr uint64) bool
 	// NoReturn reports that a call of the address never returns. nil: unknown.
 	NoReturn func(target uint64) bool
@@ -36,8 +36,8 @@ type Function struct {
 	tables  []Table
 }
 
-// Desync is a place where the code doesn't read as one run of instructions:
-// data between them, or an anchor inside one.
+// Desync is a place where the code doesn't read as one sequence of instructions: there is data
+// in between, or an anchor inside one.
 type Desync struct {
 	At     uint64 // the bytes that are none, or the instruction that was left out
 	Anchor uint64 // where reading went on; 0 if nothing said where
@@ -64,10 +64,9 @@ type Target struct {
 	Call   bool
 }
 
-// Sweep divides code, which lies at start, into instructions, one behind the
-// other from start on. Bytes that are no instruction end the run; it goes on at
-// the next anchor or at the next target of a direct branch, and what lies
-// between belongs to no instruction.
+// Sweep divides code, which lies at start, into instructions, one after another from start on.
+// Bytes that are no instruction end the sequence. It continues at the next anchor or at the
+// next target of a direct branch, and the bytes in between belong to no instruction.
 //
 // The error, ErrTruncated, means that there is no code.
 func Sweep(code []byte, start uint64, opts SweepOptions) (*Function, error) {
@@ -160,9 +159,8 @@ func (f *Function) Boundary(addr uint64) bool {
 	return ok
 }
 
-// Around returns the nearest starts of instructions before and after the
-// address, neither of them the address itself: Start where none is before, End
-// where none is after.
+// Around returns the nearest starts of instructions before and after the address, neither of
+// them the address itself: Start if there is none before, End if there is none after.
 func (f *Function) Around(addr uint64) (before, after uint64) {
 	before, after = f.Start(), f.End()
 	k := sort.Search(len(f.starts), func(k int) bool { return f.start+uint64(f.starts[k]) >= addr })
@@ -220,7 +218,7 @@ type Part struct {
 	Len   uint8
 }
 
-// Parts is All for those who need no more than that.
+// Parts is All for callers that need no more than that.
 func (f *Function) Parts() func(yield func(at uint64, p Part) bool) {
 	return func(yield func(uint64, Part) bool) {
 		for k := range f.starts {
@@ -237,8 +235,8 @@ func (f *Function) Desyncs() []Desync { return slices.Clone(f.desyncs) }
 // Targets lists the direct branches, calls included, in order of From.
 func (f *Function) Targets() []Target { return slices.Clone(f.targets) }
 
-// Overlaps lists the direct branches into the middle of an instruction, such as
-// one behind a lock prefix: both readings run.
+// Overlaps lists the direct branches into the middle of an instruction, such as to just after a
+// lock prefix: both readings run.
 func (f *Function) Overlaps() []Target {
 	var out []Target
 	for _, t := range f.targets {

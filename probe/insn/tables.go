@@ -10,14 +10,14 @@ type Table struct {
 	Jump    uint64   // the indirect jump
 	At      uint64   // the table
 	Targets []uint64 // distinct, rising, all inside the function
-	// Bounded: the number of entries was known from a comparison before the jump.
-	// Else entries were read as long as they meant instructions of the function,
+	// Bounded: the number of entries was known from a comparison before the jump. Otherwise
+	// entries were read as long as they were addresses of the function's instructions,
 	// which may be too many.
 	Bounded bool
 }
 
-// Tables lists the jump tables that could be resolved. It is never sure to be
-// all of what the function's indirect jumps can do.
+// Tables lists the jump tables that could be resolved. It is never certain to have everything
+// that the function's indirect jumps can do.
 func (f *Function) Tables() []Table { return slices.Clone(f.tables) }
 
 const (

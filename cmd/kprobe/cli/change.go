@@ -10,8 +10,8 @@ import (
 	"kprobe/probe"
 )
 
-// change is what definitions and deletions change in the trace of a process
-// that is going on, beside what is kept.
+// change is what definitions and deletions change in the running trace of a process, in
+// addition to what is kept.
 type change struct {
 	m    *messages
 	live Live // nil: there is none, and nothing to do

@@ -14,7 +14,7 @@ import (
 	"kprobe/symbols/debuginfod"
 )
 
-// checker checks definitions that are to be kept.
+// checker checks definitions before they are kept.
 type checker struct {
 	d      *Deps
 	m      *messages

@@ -11,7 +11,7 @@ import (
 	"kprobe/fetch"
 )
 
-// bootVariable is the environment's form of the kernel's kprobe_event=
+// bootVariable is the environment variable that corresponds to the kernel's kprobe_event=
 // parameter: definitions for a command from its first instruction on.
 const bootVariable = "KPROBE_EVENT"
 

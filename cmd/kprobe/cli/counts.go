@@ -17,8 +17,7 @@ import (
 	"kprobe/probe"
 )
 
-// countsPage is --html of commands that count: a page of what was counted, which is
-// written at the end.
+// countsPage is --html of commands that count: a page of what was counted, written at the end.
 type countsPage struct {
 	name  string
 	file  *os.File

@@ -13,8 +13,8 @@ import (
 	"kprobe/symbols/debuginfod"
 )
 
-// servers is whether and how debuginfod servers are asked for debug files:
-// those of DEBUGINFOD_URLS, before any process is touched.
+// servers says whether and how debuginfod servers are asked for debug files: those of
+// DEBUGINFOD_URLS, before any process is touched.
 type servers struct {
 	off bool
 }

@@ -15,8 +15,8 @@ const (
 	ExitMisuse  = 2 // the command line makes no sense
 )
 
-// failure is an error of the work itself. What a command returns and is no
-// failure is misuse of the command line.
+// failure is an error of the work itself. Any other error of a command is misuse of the command
+// line.
 type failure struct{ err error }
 
 func (f *failure) Error() string { return f.err.Error() }
@@ -31,8 +31,8 @@ func fail(err error) error {
 	return &failure{err}
 }
 
-// misuseError is an error of the command line, which fail does not make one of
-// the work, wherever it was found.
+// misuseError is an error of the command line, which fail does not turn into one of the work,
+// wherever it was found.
 type misuseError struct{ err error }
 
 func (e *misuseError) Error() string { return e.err.Error() }
@@ -70,8 +70,8 @@ type statusError int
 
 func (s statusError) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
-// errLeftBehind is wrapped by the error of a trace that could not take its
-// probes out: the supervisor has to try.
+// errLeftBehind is wrapped by the error of a trace that could not remove its probes: the
+// supervisor must try.
 var errLeftBehind = errors.New("probes are left in the process")
 
 // commandStatus gives kprobe's status for the way a traced command ended: its

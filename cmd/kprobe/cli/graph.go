@@ -41,7 +41,7 @@ type graphOptions struct {
 // failing reports whether only trees are shown whose root failed.
 func (o *graphOptions) failing() bool { return o.failed != "" }
 
-// anyFailure is --failed without a filter.
+// anyFailure is the value of --failed without a filter.
 const anyFailure = "any"
 
 // failedFilter parses --failed's filter. It may be an argument of its own: none of those
@@ -148,8 +148,8 @@ func (o *graphOptions) drawing(w io.Writer) *drawing {
 	return g
 }
 
-// liveCalls is the sink of hits as they come, until the trace is told to end: calls of
-// which some probes are out already would nest wrongly.
+// liveCalls is the sink of hits as they arrive, until the trace is told to end: calls for which
+// some probes were already removed would nest wrongly.
 type liveCalls struct {
 	*drawing
 	over *endTime

@@ -12,7 +12,7 @@ import (
 	"kprobe/symbols"
 )
 
-// nowPatience bounds how long a process is looked at.
+// nowPatience bounds how long a process is examined.
 const nowPatience = 30 * time.Second
 
 // checkNow checks the flags that go with --now.

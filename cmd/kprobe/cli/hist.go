@@ -39,8 +39,8 @@ func (o *traceOptions) parseHists(c *cobra.Command) error {
 	return o.checkInterval(c)
 }
 
-// countRing is the size of a ring, in bytes, where hits are counted and not printed
-// and --ring names none: they may come in bursts of some 100,000.
+// countRing is the size of a ring, in bytes, if hits are counted and not printed and --ring
+// isn't given: they may come in bursts of some 100,000.
 const countRing = 16 << 20
 
 // runHist counts hits by their values; lines prints them too where that is

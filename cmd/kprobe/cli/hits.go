@@ -28,7 +28,7 @@ func (h hitsFile) String() string {
 	return h.name
 }
 
-// memoryGoal is how much memory reading a recording of any length is to take.
+// memoryGoal is how much memory reading a recording of any length should take.
 const memoryGoal = 400 << 20
 
 // openHits opens a recording to read, or what a recorder holds as if it had been recorded.

@@ -13,9 +13,9 @@ import (
 	"kprobe/probe"
 )
 
-// latencyActive is how many calls of a function are followed at a time where
-// nothing is said. The kernel's default, ten or so, is too few for a function
-// that sleeps in many threads or calls itself.
+// latencyActive is how many calls of a function are followed at a time if the user gives no
+// number. The kernel's default, ten or so, is too few for a function that sleeps in many
+// threads or calls itself.
 const latencyActive = 1024
 
 // runLatency shows how long functions' calls take.

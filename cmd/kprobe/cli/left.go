@@ -16,14 +16,13 @@ import (
 
 // A command that outlives its trace
 //
-// -n, -t, a reader that has seen enough, or a command that takes no notice of ^C:
-// the trace is over, and the command is not. It runs on, as one runs on that was
-// attached to, and as strace leaves it; that, and how to end it, is said. With
-// --kill-on-exit, which strace has as well, it gets the signal that perf stat
-// --timeout and bpftrace -c send.
+// With -n, -t, a reader that has seen enough, or a command that ignores ^C, the trace ends and
+// the command doesn't. It runs on, like a process that was attached to, and as with strace.
+// kprobe says so, and how to end it. With --kill-on-exit, which strace has as well, it gets the
+// signal that perf stat --timeout and bpftrace -c send.
 
-// killTime is how long a command may take to end by --kill-on-exit before it is said
-// to run on.
+// killTime is how long a command may take to end by --kill-on-exit before kprobe says that it
+// runs on.
 const killTime = time.Second
 
 // endCommand ends the command that kprobe has started, if it is among the processes
@@ -51,7 +50,7 @@ func (o *sessionOptions) endCommand(s Session, m *messages, alive []int) []int {
 	return alive
 }
 
-// dyingTime is how long is waited for a command that a signal ends.
+// dyingTime is how long to wait for a command that a signal ends.
 const dyingTime = 5 * time.Second
 
 // endInterrupted waits for the end of the command where the signal that has ended the

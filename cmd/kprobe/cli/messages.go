@@ -17,13 +17,12 @@ import (
 // The rules of messages:
 //
 //   - Data goes to standard output, everything else to standard error.
-//   - A message is one line: "kprobe: ", then a clause in lower case without a
-//     final period. Errors of definitions keep the kernel's capital.
-//   - "kprobe: warning: " is for what the user should know though the work goes
-//     on; "kprobe: hint: " stands on its own line behind an error and names
-//     what to do next.
-//   - A definition that is at fault follows on a line of its own, indented by
-//     two blanks, and under it a caret below the culprit.
+//   - A message is one line: "kprobe: ", then a clause in lower case without a final period.
+//     Errors of definitions keep the kernel's capital.
+//   - "kprobe: warning: " is for what the user should know although the work continues.
+//     "kprobe: hint: " is on its own line after an error and names what to do next.
+//   - A wrong definition follows on a line of its own, indented by two blanks, with a caret
+//     below the error.
 //   - -q drops the summary of a trace, never an error, a warning or a loss.
 //   - Nothing is coloured.
 
