@@ -2,8 +2,10 @@ package fetch
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"strings"
 )
 
@@ -35,7 +37,11 @@ func ParseFile(r io.Reader, name string) ([]*Def, error) {
 	number := 0
 	for sc.Scan() {
 		number++
-		text := strings.TrimSpace(sc.Text())
+		text := sc.Text()
+		if number == 1 {
+			text = strings.TrimPrefix(text, "\ufeff") // a byte order mark, as some editors write
+		}
+		text = strings.TrimSpace(text)
 		if text == "" || text[0] == '#' {
 			continue
 		}
@@ -46,9 +52,21 @@ func ParseFile(r io.Reader, name string) ([]*Def, error) {
 		defs = append(defs, more...)
 	}
 	if err := sc.Err(); err != nil {
-		return nil, &FileError{name, number + 1, fmt.Errorf("read definitions: %w", err)}
+		return nil, ReadError(name, number+1, err)
 	}
 	return defs, nil
+}
+
+// ReadError is the error of a file of definitions that could not be read beyond a line.
+func ReadError(name string, line int, err error) error {
+	if errors.Is(err, bufio.ErrTooLong) {
+		err = fmt.Errorf("the line is longer than %d bytes", maxLine)
+	}
+	var path *fs.PathError
+	if errors.As(err, &path) && path.Path == name && line == 1 {
+		return fmt.Errorf("%s: %w", name, path.Err)
+	}
+	return &FileError{name, line, fmt.Errorf("read definitions: %w", err)}
 }
 
 func parseEither(text string) ([]*Def, error) {

@@ -40,6 +40,17 @@ p,h
 	}
 }
 
+// TestByteOrderMark: what some editors write before the first line is no part of it.
+func TestByteOrderMark(t *testing.T) {
+	defs, err := ParseFile(strings.NewReader("\ufeffp:a work\r\np:b work\r\n"), "defs")
+	if err != nil || len(defs) != 2 || defs[0].String() != "p:kprobes/a work" {
+		t.Errorf("%v, %v", defs, err)
+	}
+	if _, err := ParseFile(strings.NewReader("p:a work\n\ufeffp:b work\n"), "defs"); err == nil {
+		t.Error("a byte order mark amid the file is accepted")
+	}
+}
+
 func TestParseFileErrors(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -49,7 +60,7 @@ func TestParseFileErrors(t *testing.T) {
 		{"syntax", strings.NewReader("p f\n\n#\np f $argX\n"), "defs:4: Invalid argument number"},
 		{"boot form", strings.NewReader("p,f;p,f,$bad\n"), "defs:1: Invalid $-variable specified"},
 		{"reader", iotest.ErrReader(errNoName), "defs:1: read definitions: no such name"},
-		{"long line", strings.NewReader("p f\np " + strings.Repeat("x", maxLine)), "defs:2: read definitions: bufio.Scanner: token too long"},
+		{"long line", strings.NewReader("p f\np " + strings.Repeat("x", maxLine)), "defs:2: read definitions: the line is longer than 131072 bytes"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			defs, err := ParseFile(c.r, "defs")

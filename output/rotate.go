@@ -26,7 +26,7 @@ type Rotating struct {
 // be made.
 func NewRotating(path string, size int64, keep int) (*Rotating, error) {
 	if st, err := os.Lstat(path); err == nil && !st.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is no regular file: nothing can take its place", path)
+		return nil, fmt.Errorf("%s is not a regular file: nothing can take its place", path)
 	}
 	if dir := filepath.Dir(path); unix.Access(dir, unix.W_OK) != nil {
 		return nil, fmt.Errorf("no new file can be made in %s", dir)

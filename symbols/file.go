@@ -86,7 +86,7 @@ func openNamed(root, path string) (*os.File, os.FileInfo, error) {
 	r, info, err := untrusted.OpenIn(root, path)
 	switch {
 	case errors.Is(err, untrusted.ErrIrregular):
-		return nil, nil, &FormatError{Path: path, What: "the file", Why: "is no regular file"}
+		return nil, nil, &FormatError{Path: path, What: "the file", Why: "is not a regular file"}
 	case errors.Is(err, untrusted.ErrTooLarge):
 		return nil, nil, &FormatError{Path: path, What: "the file", Why: "is too large, or consists of holes"}
 	case err != nil:

@@ -52,6 +52,12 @@ func TestLineGlobs(t *testing.T) {
 			}
 		}
 		head := addrs(Place{Kind: PlaceLine, Symbol: "scalars", Lines: "*"})
+		if short := addrs(Place{Kind: PlaceSymbol, Module: "scalars", Symbol: "*"}); !slices.Equal(short, head) {
+			t.Errorf("%s: scalars:*, which names no file, is %v; the function's lines are %v", o, short, head)
+		}
+		if _, err := s.Resolve(Place{Kind: PlaceSymbol, Module: "neither", Symbol: "*"}); !errors.Is(err, ErrNotMapped) {
+			t.Errorf("%s: neither:*, of neither a file nor a function: %v", o, err)
+		}
 		own, _, _, err := s.Lines(mustSite(t, s, "scalars"))
 		for _, l := range own {
 			if !slices.Contains(head, l.Addr) {

@@ -32,11 +32,28 @@ func (s *Space) Resolve(p Place) ([]Site, error) {
 	case PlaceLine:
 		return s.resolveLine(p)
 	case PlaceSymbol:
-		return s.resolveSymbol(p)
+		sites, err := s.resolveSymbol(p)
+		if lines, ok := functionLines(p); ok && errors.Is(err, ErrNotMapped) {
+			// No file has the name that stands before the colon; a function may.
+			if ofFunction, e := s.resolveLine(lines); !errors.Is(e, ErrNoSymbol) {
+				return ofFunction, e
+			}
+		}
+		return sites, err
 	case PlaceUSDT:
 		return s.resolveUSDT(p)
 	}
 	return nil, fmt.Errorf("find %s: unknown form of a place", p)
+}
+
+// functionLines reads MOD:PATTERN as FUNC:LINES, which has the same form where
+// the pattern is one of digits.
+func functionLines(p Place) (lines Place, ok bool) {
+	if p.Module == "" || p.File != "" || p.Offset != 0 || !strings.ContainsAny(p.Symbol, "*?[") ||
+		strings.Trim(p.Symbol, "0123456789*?[]-!^") != "" {
+		return p, false
+	}
+	return Place{Kind: PlaceLine, Symbol: p.Module, Lines: p.Symbol, Return: p.Return}, true
 }
 
 func one(site Site, err error) ([]Site, error) {

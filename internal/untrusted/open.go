@@ -25,7 +25,7 @@ import (
 var (
 	// ErrIrregular is wrapped where the name is no regular file's, or that of a
 	// file whose contents a kernel makes up (/proc, /sys).
-	ErrIrregular = errors.New("is no regular file")
+	ErrIrregular = errors.New("is not a regular file")
 	// ErrTooLarge is wrapped where a file is larger than MaxSize, or far larger
 	// than what is stored of it.
 	ErrTooLarge = errors.New("is too large")

@@ -103,6 +103,8 @@ type Tracker struct {
 	Note func(h *recording.Hit) any
 
 	Hits  uint64 // that were calls' entries or returns
+	Calls uint64 // that the sink was told of
+	Alone bool   // the last hit is the return of a call of which nothing else is known
 	Lates uint64 // calls whose entry was not seen, of functions with a probe there
 	Cut   uint64 // calls that may lack a caller: too many waited for theirs
 
@@ -126,7 +128,7 @@ type thread struct {
 // Hit takes a hit. Those that are neither a function's entry nor a return are left
 // out.
 func (t *Tracker) Hit(h *recording.Hit) error {
-	t.last = max(t.last, h.Time)
+	t.last, t.Alone = max(t.last, h.Time), false
 	if !t.IsCall(h) {
 		return nil
 	}
@@ -198,6 +200,12 @@ func (t *Tracker) enter(th *thread, h *recording.Hit) error {
 	}
 	t.under(th, c)
 	th.open = append(th.open, c)
+	return t.tell(c)
+}
+
+// tell tells the sink of a call.
+func (t *Tracker) tell(c *Call) error {
+	t.Calls++
 	return t.Sink.Enter(c)
 }
 
@@ -255,7 +263,8 @@ func (t *Tracker) leave(th *thread, h *recording.Hit) error {
 		return t.end(th, c, h.Time)
 	}
 	if h.Entry == 0 {
-		return nil // of a call of which nothing is known
+		t.Alone = true
+		return nil
 	}
 	c := &Call{Func: h.Place, Thread: h.Thread, CPU: h.CPU, G: h.G, Entry: h.Entry, Leave: h.Time, Late: true, Out: t.note(h)}
 	if !t.entries {
@@ -276,7 +285,7 @@ func (t *Tracker) leave(th *thread, h *recording.Hit) error {
 	}
 	t.under(th, c)
 	th.open = append(th.open, c)
-	if err := t.Sink.Enter(c); err != nil {
+	if err := t.tell(c); err != nil {
 		return err
 	}
 	return t.end(th, c, h.Time)
@@ -316,7 +325,7 @@ func (t *Tracker) nest(th *thread) (roots uint64, err error) {
 			roots++
 		}
 		th.open = append(th.open, c)
-		if err := t.Sink.Enter(c); err != nil {
+		if err := t.tell(c); err != nil {
 			return roots, err
 		}
 	}

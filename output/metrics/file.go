@@ -22,7 +22,7 @@ type File struct {
 
 // ErrIrregular is wrapped where something is there that is no regular file: it would be
 // replaced by one.
-var ErrIrregular = errors.New("it is no regular file, and would be replaced by one")
+var ErrIrregular = errors.New("it is not a regular file, and would be replaced by one")
 
 // NewFile makes a file of a collector's numbers: in the text format of Prometheus where
 // the name ends with .prom, as node_exporter reads it, else in OpenMetrics. It writes the first
@@ -74,6 +74,10 @@ func (f *File) replace(text []byte) (err error) {
 		return err
 	}
 	tmp, err := os.CreateTemp(filepath.Dir(f.name), "."+filepath.Base(f.name)+".*")
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		err = &fs.PathError{Op: "write", Path: f.name, Err: path.Err} // the name is nobody's else
+	}
 	if err != nil {
 		return err
 	}

@@ -50,6 +50,8 @@ type Report struct {
 
 	events   map[*recording.Event]bool
 	numbers  map[string]bool // values that could be weights
+	texts    map[string]bool // all other values
+	valued   bool            // a hit has the value that rows are by
 	rows     map[string]*Row
 	byFunc   map[*recording.Place]*Row
 	byThread map[*recording.Thread]*Row
@@ -144,8 +146,10 @@ func traceOf(h *recording.Hit) string {
 
 // value is the text of the value that rows are by.
 func (r *Report) value(h *recording.Hit) (text string, ok bool) {
+	r.learn(h.Event)
 	for i, f := range h.Event.Fields {
 		if f.Name == r.By {
+			r.valued = true
 			return string(AppendValue(nil, f.Kind, &h.Values[i])), true
 		}
 	}
@@ -157,9 +161,7 @@ func (r *Report) weight(h *recording.Hit) (w uint64, ok bool) {
 	if r.Weight == "" {
 		return 0, false
 	}
-	if !r.events[h.Event] && len(r.numbers) < maxNames {
-		r.learn(h.Event)
-	}
+	r.learn(h.Event)
 	for i, f := range h.Event.Fields {
 		if f.Name != r.Weight {
 			continue
@@ -183,24 +185,40 @@ func (r *Report) weight(h *recording.Hit) (w uint64, ok bool) {
 	return 0, false
 }
 
-// learn notes which values of an event could be weights.
+// learn notes which values an event has, and which of them could be weights.
 func (r *Report) learn(e *recording.Event) {
+	if r.events[e] || len(r.numbers)+len(r.texts) >= maxNames {
+		return
+	}
 	if r.events == nil || len(r.events) >= maxNames {
 		r.events = map[*recording.Event]bool{}
 	}
 	if r.numbers == nil {
-		r.numbers = map[string]bool{}
+		r.numbers, r.texts = map[string]bool{}, map[string]bool{}
 	}
 	r.events[e] = true
 	for _, f := range e.Fields {
 		if f.Kind < recording.Text {
 			r.numbers[f.Name] = true
+		} else {
+			r.texts[f.Name] = true
 		}
 	}
 }
 
 // Numbers are the names of values that could be weights, of a report with Weight.
 func (r *Report) Numbers() []string { return slices.Sorted(maps.Keys(r.numbers)) }
+
+// Values are the names of all values that hits have, of a report by a value or with
+// Weight.
+func (r *Report) Values() []string {
+	all := slices.AppendSeq(slices.Collect(maps.Keys(r.numbers)), maps.Keys(r.texts))
+	slices.Sort(all)
+	return all
+}
+
+// Valueless reports that rows are by a value that no hit has.
+func (r *Report) Valueless() bool { return r.byValue() && !r.valued && r.Hits > 0 }
 
 // Hit counts a hit.
 func (r *Report) Hit(h *recording.Hit) error {
@@ -212,7 +230,7 @@ func (r *Report) Hit(h *recording.Hit) error {
 	if err := r.Tracks.Hit(h); err != nil {
 		return err
 	}
-	call := r.Tracks.IsCall(h)
+	call := r.Tracks.IsCall(h) && !r.Tracks.Alone
 	weight, weighs := uint64(0), false
 	if !call || h.Stack != nil {
 		if weight, weighs = r.weight(h); call && weighs {

@@ -37,11 +37,11 @@ func OpenFile(name string) (r *Recorder, missing []string, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	parts, err := ringsIn(f, info.Size())
+	parts, dump, err := ringsIn(f, info.Size())
 	if err != nil {
 		return nil, nil, err
 	}
-	r = &Recorder{mem: f}
+	r = &Recorder{mem: f, dump: dump}
 	failed := ErrNoRings
 	for _, p := range parts {
 		one, err := openDead(p)
@@ -69,20 +69,20 @@ func OpenFile(name string) (r *Recorder, missing []string, err error) {
 	return r, missing, nil
 }
 
-// ringsIn finds the memory files in a file.
-func ringsIn(f *os.File, size int64) ([]*io.SectionReader, error) {
+// ringsIn finds the memory files in a file, which may be a core dump.
+func ringsIn(f *os.File, size int64) (parts []*io.SectionReader, dump bool, err error) {
 	var magic [len(ring.Magic)]byte
 	if _, err := f.ReadAt(magic[:], 0); err != nil {
-		return nil, ErrNoRings
+		return nil, false, ErrNoRings
 	}
 	if string(magic[:]) == ring.Magic {
-		return []*io.SectionReader{io.NewSectionReader(f, 0, size)}, nil
+		return []*io.SectionReader{io.NewSectionReader(f, 0, size)}, false, nil
 	}
-	list, err := flight.InCore(f, size)
+	parts, err = flight.InCore(f, size)
 	if errors.Is(err, flight.ErrNotCore) {
-		return nil, ErrNoRings
+		return nil, false, ErrNoRings
 	}
-	return list, err
+	return parts, true, err
 }
 
 // openDead opens a memory file, to which nobody may write any more.

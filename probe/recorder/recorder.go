@@ -37,6 +37,7 @@ type Recorder struct {
 	numbers *threads.Numbers
 	names   *threads.Names
 	gone    bool // the process has ended
+	dump    bool // the rings are those of a core dump
 }
 
 // Open opens the rings of the probes that were left alone in a process. Close
@@ -150,6 +151,7 @@ type Held struct {
 	Odd           uint64        // records that are not what the book says, and were left out
 	Age           time.Duration // since the probes were left
 	Gone          bool          // the process has ended
+	Dump          bool          // this is a core dump, and Gone says nothing
 	Off           bool          // a trigger has switched recording off (traceoff)
 	// Takes says that triggers take snapshots, Taken is how many they have taken, and TakenAt
 	// when the last was, CLOCK_MONOTONIC in ns; 0 is not known.
@@ -161,7 +163,7 @@ type Held struct {
 // Held counts what there is, and what isn't there any more.
 func (r *Recorder) Held() (Held, error) {
 	b := r.set[0].Book
-	h := Held{PID: r.PID, Command: b.Command, Kprobe: b.Kprobe, Host: b.Host, Boot: b.Boot, Mono: b.Mono, Wall: b.Wall, Gone: r.gone}
+	h := Held{PID: r.PID, Command: b.Command, Kprobe: b.Kprobe, Host: b.Host, Boot: b.Boot, Mono: b.Mono, Wall: b.Wall, Gone: r.gone, Dump: r.dump}
 	ends := map[uint64][2]int{} // probes at the entry, and at the return
 	for _, f := range r.set {
 		stats, err := f.Count()
@@ -272,9 +274,12 @@ func (h *Held) Line(n uint64) string {
 	if h.Expired {
 		s.WriteString("; the probes have switched themselves off, as --expire says")
 	}
-	if h.Gone {
+	switch {
+	case h.Dump:
+		fmt.Fprintf(&s, "; a core dump of process %d", h.PID)
+	case h.Gone:
 		fmt.Fprintf(&s, "; process %d has ended", h.PID)
-	} else {
+	default:
 		fmt.Fprintf(&s, "; process %d runs on", h.PID)
 	}
 	return s.String()

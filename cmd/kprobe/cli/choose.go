@@ -48,7 +48,7 @@ func (o *sessionOptions) choose(ctx context.Context, d *Deps, m *messages) (defs
 		return nil, release, err
 	}
 	if len(given) == 0 {
-		return nil, release, errors.New("there is no definition in what was given with -F")
+		return nil, release, fmt.Errorf("no definition in %s", o.defs.given())
 	}
 	if set.Len() == 0 {
 		return nil, release, errors.New("the definitions cancel each other: nothing is left to probe")

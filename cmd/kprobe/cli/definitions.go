@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"kprobe/cmd/kprobe/kept"
@@ -49,6 +50,20 @@ func (s *sources) parse(in io.Reader) ([]*fetch.Def, error) {
 	return all, nil
 }
 
+// given names the files.
+func (s *sources) given() string {
+	names := slices.Clone(s.files)
+	for i, name := range names {
+		if name == "-" {
+			names[i] = stdinName
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// stdinName is what messages call standard input.
+const stdinName = "standard input"
+
 // parseArgument parses a definition, or several in the kernel's boot form.
 func parseArgument(arg string) ([]*fetch.Def, error) {
 	defs, err := fetch.ParseFile(strings.NewReader(arg), "")
@@ -65,11 +80,11 @@ func parseArgument(arg string) ([]*fetch.Def, error) {
 }
 
 func (s *sources) readFile(in io.Reader, name string) ([]*fetch.Def, error) {
-	r, called := in, "standard input"
+	r, called := in, stdinName
 	if name != "-" {
 		f, err := os.Open(name)
 		if err != nil {
-			return nil, fmt.Errorf("definitions: %w", err)
+			return nil, ofFile(name, err)
 		}
 		defer f.Close()
 		r, called = f, name

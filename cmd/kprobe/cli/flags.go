@@ -152,6 +152,8 @@ func flagError(_ *cobra.Command, err error) error {
 		return fail(syntax)
 	case errors.As(err, &num) && errors.Is(num, strconv.ErrRange):
 		why = "it is too large"
+	case errors.As(err, &num) && negative(bad.GetValue()):
+		why = "it is less than 0"
 	case errors.As(err, &num):
 		why = "it is not a number"
 	case valueType(bad.GetFlag()) == "duration":
@@ -160,6 +162,12 @@ func flagError(_ *cobra.Command, err error) error {
 		return misuse("--%s: %s", bad.GetFlag().Name, why)
 	}
 	return misuse("--%s %q: %s", bad.GetFlag().Name, bad.GetValue(), why)
+}
+
+// negative reports whether a word is a number below 0.
+func negative(s string) bool {
+	n, err := strconv.ParseInt(s, 0, 64)
+	return err == nil && n < 0
 }
 
 // durationHint says how a time is written.

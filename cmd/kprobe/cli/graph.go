@@ -342,5 +342,8 @@ func (o *graphOptions) fromFile(ctx context.Context, d *Deps, m *messages) error
 	if n := g.Lates; n > 0 {
 		m.say("of %d calls the entry is missing", n)
 	}
+	if g.Calls == 0 && len(g.only) == 0 {
+		m.say("no call is among the hits: kprobe record --calls records when calls begin and end")
+	}
 	return nil
 }

@@ -108,13 +108,19 @@ func (d *Deps) reading(m *messages, from hitsFile, in *recording.Reader) (stop f
 func openRecording(name string) (*recording.Reader, func() error, error) {
 	f, err := os.Open(name)
 	if err != nil {
-		return nil, nil, fail(fmt.Errorf("recording: %w", err))
+		return nil, nil, fail(ofFile(name, err))
 	}
 	r, err := recording.NewReader(f)
 	if err != nil {
 		return nil, nil, fail(fmt.Errorf("recording %s: %w", name, errors.Join(err, f.Close())))
 	}
 	return r, f.Close, nil
+}
+
+// isRecording reports whether a file begins as a recording does.
+func isRecording(name string) bool {
+	_, done, err := openRecording(name)
+	return err == nil && done() == nil
 }
 
 // records reports whether probes were left in a process.

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"kprobe/cmd/kprobe/kept"
 	"kprobe/fetch"
 	"kprobe/internal/quote"
@@ -171,6 +173,8 @@ func hint(err error) string {
 		return "compile with -g, install the program's debug package, or name debuginfod servers in DEBUGINFOD_URLS"
 	case errors.Is(err, probe.ErrSeccomp):
 		return "as root kprobe suspends the program's rules while it makes system calls in it"
+	case errors.Is(err, unix.ENOEXEC):
+		return "it is no program of this machine; a script needs #! and its interpreter in its first line"
 	case errors.Is(err, symbols.ErrBadELF):
 		return "-x takes a program or a shared library"
 	}

@@ -46,6 +46,12 @@ func isAddress(word string) bool {
 	return err == nil && n <= 65535
 }
 
+// isHost reports whether the word before a port can only be meant as a machine's
+// address: none at all, numbers, or localhost. Files may have colons in their names.
+func isHost(s string) bool {
+	return s == "" || s == "localhost" || net.ParseIP(s) != nil
+}
+
 // export takes the address or the file of --metrics, before a process is touched.
 func (o *profileOptions) export(m *messages) (*exporter, error) {
 	if o.metrics == "" {
@@ -56,6 +62,9 @@ func (o *profileOptions) export(m *messages) (*exporter, error) {
 		x.interval = metricsInterval
 	}
 	x.source.Version, x.source.Revision = Version, revision()
+	if host, port, err := net.SplitHostPort(o.metrics); err == nil && !isAddress(o.metrics) && isHost(host) {
+		return nil, misuse("--metrics %s: %s is not a port from 0 to 65535", o.metrics, port)
+	}
 	var err error
 	if isAddress(o.metrics) {
 		x.server, err = metrics.Listen(o.metrics)

@@ -86,8 +86,8 @@ func TestMetricsRefused(t *testing.T) {
 	}
 	defer busy.Close()
 	for word, want := range map[string]string{
-		"/dev/null":            "write /dev/null: it is no regular file",
-		t.TempDir():            "it is no regular file",
+		"/dev/null":            "write /dev/null: it is not a regular file",
+		t.TempDir():            "it is not a regular file",
 		"/does/not/exist/x":    "no such file or directory",
 		busy.Addr().String():   "address already in use",
 		"256.0.0.1:9464":       "--metrics: listen at 256.0.0.1:9464:",

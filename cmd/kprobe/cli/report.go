@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kprobe/internal/plural"
 	"kprobe/output"
 	"kprobe/output/html"
 	"kprobe/output/recording"
@@ -146,7 +147,7 @@ func runReport(ctx context.Context, d *Deps, m *messages, from hitsFile, o *repo
 	if o.perfetto != "" {
 		var err error
 		if file, err = os.Create(o.perfetto); err != nil {
-			return fail(fmt.Errorf("perfetto: %w", err))
+			return fail(fmt.Errorf("--perfetto: %w", err))
 		}
 		defer file.Close()
 		timeline = report.NewPerfetto(file, r.Tracks.Now)
@@ -157,23 +158,26 @@ func runReport(ctx context.Context, d *Deps, m *messages, from hitsFile, o *repo
 	if err != nil {
 		return err
 	}
+	if r.Valueless() {
+		return fail(noValue(from, o.by, r.Values()))
+	}
 	if o.weight != "" && r.Weighed == 0 {
 		return fail(fmt.Errorf("%v: no hit has a number called %q to weigh by; there are: %s", from, o.weight, strings.Join(r.Numbers(), ", ")))
 	}
 	o.sayPaths(m, r)
 	if timeline != nil {
 		if err := errors.Join(timeline.Close(lossesOf(in) > 0), file.Close()); err != nil {
-			return fail(fmt.Errorf("perfetto: %w", err))
+			return fail(fmt.Errorf("--perfetto: %w", err))
 		}
 	}
 	if o.folded != "" {
 		if err := writeFile(o.folded, r.Folded); err != nil {
-			return fail(fmt.Errorf("folded: %w", err))
+			return fail(fmt.Errorf("--folded: %w", err))
 		}
 	}
 	if o.pprof != "" {
 		if err := writeFile(o.pprof, func(w io.Writer) error { return r.Pprof(w, in) }); err != nil {
-			return fail(fmt.Errorf("pprof: %w", err))
+			return fail(fmt.Errorf("--pprof: %w", err))
 		}
 	}
 	var old *report.Report
@@ -186,7 +190,7 @@ func runReport(ctx context.Context, d *Deps, m *messages, from hitsFile, o *repo
 	if page != nil {
 		page.In, page.Old = in, old
 		if err := writeFile(o.html, page.Write); err != nil {
-			return fail(fmt.Errorf("html: %w", err))
+			return fail(fmt.Errorf("--html: %w", err))
 		}
 	}
 	out := bufio.NewWriter(d.Out)
@@ -205,6 +209,14 @@ func runReport(ctx context.Context, d *Deps, m *messages, from hitsFile, o *repo
 	}
 	sayRecording(m, in, r)
 	return nil
+}
+
+// noValue says that no hit has the value that rows are to be by.
+func noValue(from hitsFile, name string, values []string) error {
+	if len(values) == 0 {
+		return fmt.Errorf("%v: no hit has a value called %q: its events fetch none; --by takes func, stack and thread, too", from, name)
+	}
+	return fmt.Errorf("%v: no hit has a value called %q; there are: %s", from, name, strings.Join(values, ", "))
 }
 
 // sayPaths says which calls and hits the paths of exports lack.
@@ -268,7 +280,7 @@ func lossesOf(in *recording.Reader) uint64 {
 // sayRecording says what the numbers lack.
 func sayRecording(m *messages, in *recording.Reader, r *report.Report) {
 	sum := in.End.Sum()
-	text := fmt.Sprintf("%d hits in %s", r.Hits, report.Time(r.Last-r.First))
+	text := plural.Of(int(r.Hits), "hit", "hits") + " in " + report.Time(r.Last-r.First)
 	if sum.Filtered > 0 {
 		text += fmt.Sprintf(", %d filtered out", sum.Filtered)
 	}

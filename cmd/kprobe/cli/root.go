@@ -137,10 +137,24 @@ func commandFirst(root *cobra.Command, args []string) error {
 		}
 		return nil
 	}
+	if first == "help" && len(args) > 1 {
+		return helpTopic(root, args[1:])
+	}
 	if c, _, err := root.Find(args[:1]); (err != nil || c == root) && first != "help" && !strings.HasPrefix(first, "__") {
 		return unknownCommand(root, args)
 	}
 	return nil
+}
+
+// helpTopic refuses help about what is neither a command nor a topic.
+func helpTopic(root *cobra.Command, words []string) error {
+	if strings.HasPrefix(words[0], "-") || words[0] == "help" {
+		return nil
+	}
+	if c, rest, err := root.Find(words); err == nil && c != root && len(rest) == 0 {
+		return nil
+	}
+	return misuse("no help on %s; there is %s, and events, the language of definitions", strings.Join(words, " "), strings.Join(commandNames(root), ", "))
 }
 
 // deletions makes the words before -- that delete an event, -:GRP/EVENT, no

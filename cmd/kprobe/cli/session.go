@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -332,6 +333,9 @@ func (o *sessionOptions) begin(ctx context.Context, d *Deps, p probe.Options, si
 		Group: group, Ignored: ignored,
 	}, p)
 	if err != nil {
+		if strings.HasPrefix(err.Error(), "start ") {
+			return nil, err // it names the program
+		}
 		return nil, fmt.Errorf("start %s: %w", o.command[0], err)
 	}
 	if pids := s.Pids(); len(pids) == 1 {

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -123,6 +124,9 @@ func newSnapshotCmd(d *Deps, m *messages, run snapshotRun) *cobra.Command {
 func runSnapshot(ctx context.Context, d *Deps, m *messages, o *snapshotOptions) error {
 	if o.file != "" {
 		r, err := d.blackBox(m, o.file)
+		if errors.Is(err, probe.ErrNoRings) && isRecording(o.file) {
+			return fail(fmt.Errorf("%s: a recording, not a ring; kprobe report and kprobe graph read it", o.file))
+		}
 		if err != nil {
 			return fail(ofFile(o.file, err))
 		}
@@ -191,6 +195,9 @@ func (o *snapshotOptions) snapshot(ctx context.Context, d *Deps, m *messages, r 
 	defer r.Close()
 	held, err := r.Held()
 	if err != nil {
+		return err
+	}
+	if err := o.known(held.Stats); err != nil {
 		return err
 	}
 	n, err := o.write(ctx, d, r, &held)
@@ -273,6 +280,33 @@ func heldHeader(held *probe.Held) *recording.Header {
 func endHeld(rec *recording.Recorder, r Recorder) error {
 	held, err := r.Held()
 	return both(err, rec.CloseAfter(held.Stats, held.Before+held.Since))
+}
+
+// known refuses patterns that match no event of the probes.
+func (o *snapshotOptions) known(stats []probe.Stats) error {
+	for _, p := range o.patterns {
+		if !slices.ContainsFunc(stats, func(s probe.Stats) bool { return p.Match(s.Event.Group, s.Event.Name) }) {
+			return fmt.Errorf("no event of the probes matches %s; there are: %s", p, eventNames(stats))
+		}
+	}
+	return nil
+}
+
+// mostNamed is how many events a message lists.
+const mostNamed = 16
+
+// eventNames lists events, each once.
+func eventNames(stats []probe.Stats) string {
+	var names []string
+	for _, s := range stats {
+		if name := s.Event.Group + "/" + s.Event.Name; !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	if n := len(names) - mostNamed; n > 0 {
+		names = append(names[:mostNamed], fmt.Sprintf("%d more", n))
+	}
+	return strings.Join(names, ", ")
 }
 
 // only lets the hits of the events that were asked for through.

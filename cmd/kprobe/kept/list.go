@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -62,7 +61,7 @@ func Parse(r io.Reader, name string) (*List, error) {
 		}
 	}
 	if err := sc.Err(); err != nil {
-		return nil, &fetch.FileError{Name: name, Line: n + 1, Err: fmt.Errorf("read definitions: %w", err)}
+		return nil, fetch.ReadError(name, n+1, err)
 	}
 	l.prune()
 	return l, nil

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -114,6 +115,9 @@ func wake(tracer int) {
 	}
 }
 
+// unheard is how long a tracer has to end by what the socket says.
+const unheard = 300 * time.Millisecond
+
 // passed are the signals that the supervisor passes on. SIGHUP stays ignored where
 // it was, so that nohup means what it says.
 func passed() []os.Signal {
@@ -129,7 +133,9 @@ func passed() []os.Signal {
 //
 // A stop is the supervisor's alone: the tracer is told, so that it writes nothing
 // until the supervisor is continued. Requests to end go through the socket, from which
-// the tracer learns that the signal was sent to kprobe alone.
+// the tracer learns that the signal was sent to kprobe alone. A tracer that has touched
+// no process, and doesn't end, gets the signal itself after unheard: it may not look at the
+// socket yet, as where it reads definitions from a pipe that nobody closes.
 func (r *report) pass(s syscall.Signal, asked time.Time, tracer *os.Process, link io.Writer) time.Time {
 	switch s {
 	case syscall.SIGTSTP:
@@ -151,6 +157,11 @@ func (r *report) pass(s syscall.Signal, asked time.Time, tracer *os.Process, lin
 			_ = tracer.Kill()
 		}
 		_, _ = io.WriteString(link, wordSignal+strconv.Itoa(int(s))+"\n")
+		time.AfterFunc(unheard, func() {
+			if !r.touched() {
+				_ = tracer.Signal(s) // one that has ended takes none
+			}
+		})
 	}
 	return asked
 }
@@ -172,6 +183,13 @@ func (r *report) listen(from io.Reader) {
 		}
 		r.mu.Unlock()
 	}
+}
+
+// touched reports whether the tracer has said that it is about to touch a process.
+func (r *report) touched() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.pids) > 0
 }
 
 // all gives everything that the tracer, which has ended, had said.
@@ -198,6 +216,9 @@ func (f *Supervisor) finish(state *os.ProcessState, err error, pids []int, end b
 		switch {
 		case ws.Exited() && end:
 			return ws.ExitStatus()
+		case ws.Signaled() && len(pids) == 0 && slices.Contains(passed(), os.Signal(ws.Signal())):
+			fmt.Fprintln(f.Stderr, "kprobe: interrupted before the probes were in")
+			return status
 		case ws.Signaled():
 			how = fmt.Sprintf("was killed (signal %d, %v)", int(ws.Signal()), ws.Signal())
 		case ws.Exited():
