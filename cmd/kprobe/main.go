@@ -24,6 +24,10 @@ func run() int {
 	if bench.Subject() {
 		return 0
 	}
+	if n := mostFiles(); n < fewestFiles {
+		fmt.Fprintf(os.Stderr, "kprobe: %d files may be open at a time, kprobe needs %d: ulimit -n %[2]d\n", n, fewestFiles)
+		return 1
+	}
 	link := pair.Open()
 	if link == nil && traces(os.Args[1:]) {
 		supervisor := &pair.Supervisor{Args: os.Args, Stderr: os.Stderr, Recover: probe.Recover}
@@ -50,6 +54,19 @@ func run() int {
 		Getenv:   os.Getenv,
 		Now:      now,
 	})
+}
+
+// fewestFiles is how many files kprobe may have to have open at a time, for a process
+// with some libraries and the supervisor. With fewer, files of symbols can't be opened.
+const fewestFiles = 32
+
+// mostFiles gives how many files may be open at a time.
+func mostFiles() uint64 {
+	var l unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
+		return fewestFiles // it is tried
+	}
+	return l.Cur
 }
 
 // traces reports whether the arguments are those of a command that changes

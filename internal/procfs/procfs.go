@@ -10,6 +10,7 @@ package procfs
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"strconv"
 	"strings"
@@ -129,6 +130,12 @@ func (t Task) Command() []string {
 		return nil
 	}
 	return strings.Split(strings.TrimSuffix(string(b), "\x00"), "\x00")
+}
+
+// Short reports whether an error says that the reader lacks descriptors or memory, and
+// nothing of the process that was looked at.
+func Short(err error) bool {
+	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM)
 }
 
 // Read reads a file that the kernel makes up in one piece when it is read, such as

@@ -109,6 +109,9 @@ func (t *Tracer) mayAttach(pid int) error {
 		return ErrSelf
 	}
 	st, err := procfs.Process(pid).Status()
+	if procfs.Short(err) {
+		return goneUnless(err)
+	}
 	if err != nil || pid <= 0 {
 		return &NoProcessError{PID: pid}
 	}
@@ -118,10 +121,10 @@ func (t *Tracer) mayAttach(pid int) error {
 	if by := st.Int("TracerPid"); by != 0 {
 		return tracedBy(pid, by)
 	}
-	stat, _ := procfs.Process(pid).Stat()
+	stat, err := procfs.Process(pid).Stat()
 	flags, ok := stat.Uint(procfs.FieldFlags)
 	if !ok {
-		return ErrGone
+		return goneUnless(err)
 	}
 	if flags&procfs.FlagKernelThread != 0 {
 		return ErrKernelThread

@@ -3,22 +3,37 @@
 package tracee
 
 import (
+	"fmt"
+
 	"kprobe/internal/procfs"
 	"kprobe/symbols"
 )
 
-// tasks lists the threads of a process. The error is ErrGone.
+// goneUnless is ErrGone for a process of which nothing can be read, unless the reason is
+// that kprobe has no descriptors or memory to read it: the process lives, and is traced.
+func goneUnless(err error) error {
+	if procfs.Short(err) {
+		return fmt.Errorf("read what /proc tells of the process: %w", err)
+	}
+	return ErrGone
+}
+
+// tasks lists the threads of a process. The errors are ErrGone and those of goneUnless.
 func tasks(pid int) ([]int, error) {
 	tids, err := procfs.Process(pid).Threads()
 	if err != nil {
-		return nil, ErrGone
+		return nil, goneUnless(err)
 	}
 	return tids, nil
 }
 
-// taskState gives the state letter of a thread, or 0 if it is gone.
+// taskState gives the state letter of a thread, 0 if it is gone, and '?' if it can't be
+// read.
 func taskState(pid, tid int) byte {
-	st, _ := procfs.Thread(pid, tid).Stat()
+	st, err := procfs.Thread(pid, tid).Stat()
+	if procfs.Short(err) {
+		return '?'
+	}
 	return st.State()
 }
 
@@ -34,12 +49,12 @@ func (p *Process) isWorker(tid int) bool {
 	return flags&(procfs.FlagIOWorker|procfs.FlagUserWorker) != 0
 }
 
-// readMaps reads the mappings of a process. The error is ErrGone, also if only the memory is
-// gone already.
+// readMaps reads the mappings of a process. The errors are ErrGone, also if only the memory
+// is gone already, and those of goneUnless.
 func readMaps(pid int) ([]symbols.Mapping, error) {
 	maps, err := symbols.ReadMaps(pid)
 	if err != nil || len(maps) == 0 {
-		return nil, ErrGone
+		return nil, goneUnless(err)
 	}
 	return maps, nil
 }

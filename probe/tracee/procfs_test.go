@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"kprobe/symbols"
 )
 
@@ -45,6 +47,34 @@ func TestGoneProcesses(t *testing.T) {
 	}
 	if s := taskState(pid, pid); s != 0 || !hasEnded(s) || isThread(pid, pid) {
 		t.Errorf("a process that is gone is in state %q", s)
+	}
+}
+
+// TestNoDescriptors: a process that can't be read for want of descriptors is not gone.
+func TestNoDescriptors(t *testing.T) {
+	pid := os.Getpid()
+	var was unix.Rlimit
+	if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &was); err != nil {
+		t.Fatal(err)
+	}
+	none := unix.Rlimit{Cur: 0, Max: was.Max}
+	if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, &none, nil); err != nil {
+		t.Fatal(err)
+	}
+	_, tasksErr := tasks(pid)
+	_, mapsErr := readMaps(pid)
+	state := taskState(pid, pid)
+	attachErr := (&Tracer{}).mayAttach(pid)
+	if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, &was, nil); err != nil {
+		t.Fatal(err)
+	}
+	for what, err := range map[string]error{"tasks": tasksErr, "readMaps": mapsErr, "mayAttach": attachErr} {
+		if !errors.Is(err, unix.EMFILE) || errors.Is(err, ErrGone) {
+			t.Errorf("%s without descriptors: %v", what, err)
+		}
+	}
+	if hasEnded(state) {
+		t.Errorf("a thread that can't be read has state %q", state)
 	}
 }
 

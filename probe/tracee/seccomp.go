@@ -21,7 +21,7 @@ import (
 func (t *Thread) suspendSeccomp() (suspended bool, err error) {
 	st, err := procfs.Thread(t.p.pid, t.tid).Status()
 	if err != nil {
-		return false, ErrGone
+		return false, goneUnless(err)
 	}
 	mode := st.Field("Seccomp")
 	if mode == "0" || mode == "" {

@@ -92,7 +92,7 @@ func (p *Process) stopThreads(deadline time.Time, stall time.Duration) (missing 
 		known := len(p.threads)
 		tids, err := tasks(p.pid)
 		if err != nil {
-			return nil, ErrGone
+			return nil, err
 		}
 		for _, tid := range tids {
 			if err := p.seizeThread(tid); err != nil {
