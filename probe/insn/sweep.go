@@ -75,7 +75,7 @@ func Sweep(code []byte, start uint64, opts SweepOptions) (*Function, error) {
 	}
 	f := &Function{code: code, start: start, opts: opts}
 	anchors := f.anchors(opts.Anchors)
-	n := len(code)/4 + 1
+	n := len(code)/3 + 1 // to make more room costs more than what is left
 	f.starts, f.flags, f.lens = make([]uint32, 0, n), make([]Flags, 0, n), make([]uint8, 0, n)
 	for off := 0; off < len(code); {
 		off = f.step(off, anchors)

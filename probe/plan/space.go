@@ -280,13 +280,16 @@ func (c *chunk) take(r Range) {
 		c.touched[p/64] |= 1 << (p % 64)
 	}
 	i := sort.Search(len(c.used), func(i int) bool { return c.used[i].Lo > r.Lo })
-	c.used = slices.Insert(c.used, i, r)
-	if i+1 < len(c.used) && c.used[i+1].Lo == r.Hi {
-		c.used[i].Hi = c.used[i+1].Hi
-		c.used = slices.Delete(c.used, i+1, i+2)
-	}
-	if i > 0 && c.used[i-1].Hi == r.Lo {
+	before, behind := i > 0 && c.used[i-1].Hi == r.Lo, i < len(c.used) && c.used[i].Lo == r.Hi
+	switch {
+	case before && behind:
 		c.used[i-1].Hi = c.used[i].Hi
 		c.used = slices.Delete(c.used, i, i+1)
+	case before:
+		c.used[i-1].Hi = r.Hi
+	case behind:
+		c.used[i].Lo = r.Lo
+	default:
+		c.used = slices.Insert(c.used, i, r)
 	}
 }
