@@ -26,6 +26,31 @@ func cBuilds(t *testing.T) (all []string) {
 	return all
 }
 
+// TestRandomValuesCFound are programs that showed wrong values once.
+func TestRandomValuesCFound(t *testing.T) {
+	for _, c := range []struct {
+		build string
+		seed  uint64
+	}{
+		// Structures in the frame of which GCC leaves stores out: beside an array that is
+		// indexed from the frame's register; in the place of another block's array.
+		{"gcc -O1 -g -gsplit-dwarf", 401011}, {"gcc -O2 -g", 401018}, {"gcc -O2 -g -flto", 401023}, {"g++ -O3 -g -flto", 401140},
+		// A frame that GCC aligns behind a push and other instructions.
+		{"gcc -O2 -gdwarf-4", 401019},
+		// A packed structure with a bitfield as wide as its type, passed in a register.
+		{"clang -O0 -gdwarf-4 dwz-m", 401062},
+		// A packed long double on the stack, which is less aligned than others.
+		{"clang -O2 -gdwarf-4 dwz-m", 401080},
+		// An array of arrays of structures, one of which is more than is recorded.
+		{"clang -Os -gdwarf-4 dwz", 401097},
+	} {
+		t.Run(c.build, func(t *testing.T) {
+			t.Parallel()
+			compareRandomC(t, c.build, c.seed)
+		})
+	}
+}
+
 func hasLinker(t *testing.T) bool {
 	t.Helper()
 	_, err := exec.LookPath("ld.lld")

@@ -1,10 +1,10 @@
 package vars
 
 import (
-	"bytes"
 	"debug/dwarf"
 
 	"kprobe/fetch"
+	"kprobe/probe/insn"
 	"kprobe/symbols"
 	"kprobe/symbols/debuginfo"
 	"kprobe/symbols/dwread"
@@ -103,6 +103,18 @@ func (f *frame) misaligned(t ctype, off int64) bool {
 	return false
 }
 
+// mayBePacked reports a structure of which LLVM doesn't tell whether it is packed, and
+// so less aligned than its members: it says what the source aligns one to, and if that is
+// less the structure may be packed, or not.
+func (f *frame) mayBePacked(t ctype) bool {
+	if f.isGNU() || t.kind != kindStruct {
+		return false
+	}
+	own := f.whole(t)
+	n, told := own.entry.Int(attrAlignment)
+	return !told || n < t.align
+}
+
 // replicate gives an array the classes of its first element, padding too, as GCC does.
 func replicate(out []class, off, size, elem int64) {
 	first, n := off/8, max((elem+off%8+7)/8, 1)
@@ -182,7 +194,8 @@ func (f *frame) besideAligned(e *debuginfo.Entry) (off int64, ok bool) {
 	if !f.isGNU() || e.Tag() != dwarf.TagFormalParameter || !f.ofFunction(e) || len(list) != 1 || !list[0].Everywhere() || len(list[0].Expr) == 0 {
 		return 0, false
 	}
-	if op := list[0].Expr[0]; op != opBreg0+3 && (op < opBreg0+10 || op > opBreg0+15) || !f.keepsAddress() {
+	reg, known := dwarfRegister(uint64(list[0].Expr[0] - opBreg0))
+	if op := list[0].Expr[0]; !known || op != opBreg0+3 && (op < opBreg0+10 || op > opBreg0+15) || !f.keepsAddress(reg) {
 		return 0, false
 	}
 	r := dwread.At(list[0].Expr, 1)
@@ -191,13 +204,42 @@ func (f *frame) besideAligned(e *debuginfo.Entry) (off int64, ok bool) {
 }
 
 // keepsAddress reports a function that begins with the canonical frame address in a
-// register: lea 8(%rsp), %r10 or %r13, maybe behind endbr64.
-func (f *frame) keepsAddress() bool {
+// register, and with a stack pointer that it aligns. The register may be pushed before,
+// and other instructions may stand between.
+func (f *frame) keepsAddress(reg fetch.Reg) bool {
 	low, ok := f.fn.EntryPC()
-	text, err := f.module.File.Text(symbols.Vaddr(low), 9)
-	if !ok || err != nil {
+	if !ok {
 		return false
 	}
-	text = bytes.TrimPrefix(text, []byte{0xf3, 0x0f, 0x1e, 0xfa})
-	return bytes.HasPrefix(text, []byte{0x4c, 0x8d, 0x54, 0x24, 8}) || bytes.HasPrefix(text, []byte{0x4c, 0x8d, 0x6c, 0x24, 8})
+	var text []byte
+	for _, r := range f.fn.Ranges() {
+		if r.Low == low && r.High > low {
+			text, _ = f.module.File.Text(symbols.Vaddr(low), int(min(r.High-low, maxAligning))) // none tells nothing
+		}
+	}
+	below, kept := int64(8), false // how far the stack pointer is below that address
+	for len(text) > 0 {
+		i, err := insn.Decode(text)
+		if err != nil || i.Len == 0 || i.Flags.Any(insn.RelBranch|insn.Ret|insn.Jmp|insn.Call) {
+			return false
+		}
+		code := text[:i.Len]
+		op, _ := operandOf(i, code)
+		switch {
+		case i.Is(insn.Push):
+			below += 8
+		case i.Is(insn.LEA) && op.base == insn.RSP && op.index == insn.NoReg && op.disp == below:
+			kept = kept || fetch.Reg(i.RegField()) == reg
+		case i.Encoding == insn.Legacy && i.Map == 0 && (i.Opcode == 0x81 || i.Opcode == 0x83) && i.ModRM == 0xe4: // and $-32, %rsp
+			return kept
+		case i.Is(insn.WritesSP):
+			return false
+		}
+		text = text[i.Len:]
+	}
+	return false
 }
+
+// maxAligning is how many bytes of a function are looked at for the instruction that
+// aligns its stack pointer.
+const maxAligning = 64

@@ -61,6 +61,15 @@ func (f *frame) classifyParts(t ctype, off int64, out []class, depth int) bool {
 		for _, m := range f.members(t) {
 			switch {
 			case m.static.Unit() != nil, m.typ.size == 0 && f.isRustFunc(): // Rust has some at the end
+			case m.lost:
+				first, last := (off+m.off)/8, (off+m.off+m.typ.size)/8 // it begins at a bit of its first byte, or with it
+				if first < 0 || first >= int64(len(out)) {
+					return false
+				}
+				if out[first] = classInteger; last < int64(len(out)) && last > first && out[last] != classInteger {
+					out[last] = classInteger
+					f.doubtful = f.doubtful || (off+m.off+m.typ.size)%8 == 0
+				}
 			case m.width != 0: // wherever it lies
 				first := (off+m.off)*8 + int64(m.bit)
 				for i := first / 64; i <= (first+int64(m.width)-1)/64; i++ {

@@ -118,9 +118,12 @@ func (f *frame) byConvention(e *debuginfo.Entry) (place, error) {
 		classes := f.classify(t)
 		before, p := a, a.assign(t, classes)
 		if at, ok := f.inCallers(c); ok { // the compiler knows best what it aligns and what it puts there
-			a = before
+			a, t.align = before, 0
 			a.stack = at
 			return a.assign(t, []class{classMemory}), nil
+		}
+		if p.kind == inMemory && f.mayBePacked(t) && before.stack%16 == 0 && t.align == 16 {
+			return place{}, fmt.Errorf("where a %s is passed is not known, as whether it is packed is not: %w", t, fetch.ErrNoValue)
 		}
 		if t.kind == kindWideInt && !f.isGNU() && before.nextInt+2 > len(before.ints) {
 			return place{}, fmt.Errorf("how a %s is passed behind the registers differs between versions of LLVM: %w", t, fetch.ErrNoValue)

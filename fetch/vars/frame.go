@@ -36,6 +36,7 @@ type frame struct {
 	contents map[debuginfo.Ref]*fetch.Content // of types, as far as they are known; nil: no container
 	recipes  []cxxRecipe
 	types    *goTypes
+	touches  *touchedFrame // what the function's code does to its frame, once that was looked for
 }
 
 // find fills in the scopes. Where the site doesn't tell which function is meant, the

@@ -129,7 +129,7 @@ func (f *frame) arrayType(t ctype, depth int) fetch.Type {
 		at, ft = ptr, textAt(elem, ptr, length)
 	}
 	for i := range n {
-		if (i+1)*stride > have {
+		if i*stride+at+int64(ft.Size)*max(1, int64(ft.Count)) > have {
 			l.More = true
 			break
 		}

@@ -209,6 +209,9 @@ func (f *frame) located(e *debuginfo.Entry) (place, error) {
 	if err == nil && f.language(*e).IsGo() && f.overwritten(p, list) {
 		return place{}, fmt.Errorf("%w at this address: the program has copied memory with its register", fetch.ErrNoValue)
 	}
+	if err == nil {
+		p = f.written(e, p, list)
+	}
 	return p, err
 }
 

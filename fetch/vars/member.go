@@ -27,6 +27,7 @@ type member struct {
 	variant bool // in a variant part
 	tag     bool // of a variant part: tells which variant is there
 	isCase  bool // a variant, of the values cases; of none of them: of all others
+	lost    bool // a bitfield that can't be had, from a bit of the byte at off on
 	cases   []uint64
 }
 
@@ -109,7 +110,7 @@ func (f *frame) readMembers(t ctype) []member {
 				bits = m.off*8 + int64(m.bit) + int64(m.width)
 			} else if !m.base && bits > m.off*8 && t.entry.Tag() != dwarf.TagUnionType {
 				// LLVM leaves the bits out of the place of a bitfield that is as wide as its type.
-				m.typ = ctype{name: m.typ.name, size: m.typ.size}
+				m.lose()
 			}
 			m.within(t.size)
 			out = append(out, m)
@@ -117,6 +118,9 @@ func (f *frame) readMembers(t ctype) []member {
 	}
 	return out
 }
+
+// lose makes the member one whose value can't be had.
+func (m *member) lose() { m.lost, m.typ = true, ctype{name: m.typ.name, size: m.typ.size} }
 
 // within makes the container of a bitfield one that the structure, of size bytes,
 // has all of: of a packed one the last may be smaller than the bitfield's type.
@@ -236,8 +240,9 @@ func (f *frame) member(c debuginfo.Entry) (member, bool) {
 	if at%(size*8)+width > size*8 { // across containers, as packed structures have them
 		m.off = at / 8
 		size = 8
-		if at%8+width > 64 {
-			return member{}, false
+		if at%8+width > 64 { // in nine bytes
+			m.lose()
+			return m, true
 		}
 	}
 	m.width, m.bit = uint8(width), uint8(at-m.off*8)

@@ -92,7 +92,25 @@ func (p *prologueCode) readsPart(text []byte, at place) bool {
 		if src.Reg < 16 {
 			return p.used[int(fromXMM0)+int(src.Reg)]
 		}
-		return len(text) > 0 && text[0] >= 0xd8 && text[0] <= 0xdf
+		return takesX87(text)
 	}
 	return p.reads(at)
+}
+
+// takesX87 reports an instruction that uses what the x87's stack has, and doesn't load it.
+func takesX87(code []byte) bool {
+	if len(code) < 2 || code[0] < 0xd8 || code[0] > 0xdf {
+		return false
+	}
+	op, m := code[0], code[1]
+	if m >= 0xc0 {
+		return op != 0xd9 || m < 0xe8 || m > 0xee // constants; fld st(i) reads what is there
+	}
+	switch m >> 3 & 7 {
+	case 0:
+		return op&1 == 0 // fld, fild
+	case 5:
+		return op == 0xd8 || op == 0xda || op == 0xdc || op == 0xde // fld, fild, fldcw
+	}
+	return op != 0xd9 || m>>3&7 < 4 // not the control word
 }

@@ -51,8 +51,8 @@ var floors = []string{
 	"kprobe/probe/book",
 	"kprobe/probe/ring",
 	"kprobe/probe/asm",
-	"kprobe/probe/insn",
 	"kprobe/fetch",
+	"kprobe/probe/insn",
 	"kprobe/symbols",
 }
 
