@@ -23,6 +23,7 @@ import (
 
 // fake is an engine whose one session does what the test says.
 type fake struct {
+	ended bool  // the process ends while its probes are put in
 	begin error // of Attach and Start
 	arm   error
 	close error
@@ -135,7 +136,12 @@ func (f *fake) PlaceStats() []probe.Stats { return f.places }
 
 func (f *fake) ProcessStats() []probe.ProcessStats { return f.processes }
 
-func (f *fake) Pids() []int { return f.pids }
+func (f *fake) Pids() []int {
+	if f.ended {
+		return nil
+	}
+	return f.pids
+}
 
 func (f *fake) Detach(context.Context) ([]probe.LeftOut, error) { return f.leftOut, nil }
 

@@ -265,6 +265,8 @@ func (o *sessionOptions) run(ctx context.Context, d *Deps, m *messages, p probe.
 	if err := s.Arm(run, defs); err != nil {
 		if run.Err() != nil {
 			err = errNotIn
+		} else if pids := s.Pids(); len(o.command) == 0 && len(o.pids) == 1 && len(pids) == 0 {
+			err = fmt.Errorf("process %d ended before the probes were in", o.pids[0])
 		}
 		return sum, fail(err)
 	}

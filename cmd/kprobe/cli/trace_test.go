@@ -240,3 +240,16 @@ func TestProfile(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 }
+
+// TestEndedWhileArming: a process that ends while its probes are put in is said to have
+// ended, and not to lack what could no longer be looked up.
+func TestEndedWhileArming(t *testing.T) {
+	r := kprobe(t, &fake{arm: symbols.ErrNoSymbol, ended: true}, "", "trace", "-p", "41", "ev")
+	if r.err != "kprobe: process 41 ended before the probes were in\n" || r.status != 1 {
+		t.Errorf("status %d, %q", r.status, r.err)
+	}
+	r = kprobe(t, &fake{arm: symbols.ErrNoSymbol}, "", "trace", "-p", "41", "ev")
+	if strings.Contains(r.err, "ended") || r.status != 1 {
+		t.Errorf("of a process that lives: status %d, %q", r.status, r.err)
+	}
+}
