@@ -77,6 +77,9 @@ func (tg *Target) resolve(d *fetch.Def, ev *Event, named namedPlaces) ([]planner
 			return nil, nil
 		}
 	}
+	if err := mayHave(len(places)); err != nil {
+		return nil, err // before each of them is looked at
+	}
 	glob := d.Place.IsGlob()
 	defer litter(len(places))()
 	defer tg.readAhead(len(places))()

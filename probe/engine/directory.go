@@ -204,6 +204,14 @@ func (p *Placed) reading() *feed.Probe {
 	return feed.NewProbe(x)
 }
 
+// mayHave says of a definition's places that no process can have numbers for so many.
+func mayHave(places int) error {
+	if places > ring.MaxID {
+		return fmt.Errorf("%d places, and a process can have %d probes: give a narrower pattern", places, ring.MaxID)
+	}
+	return nil
+}
+
 // hasRoom reports whether there are numbers for so many places.
 func (t *Feed) hasRoom(n int) error {
 	t.mu.RLock()
