@@ -36,7 +36,7 @@ func TestRandomValuesCFound(t *testing.T) {
 		// indexed from the frame's register; in the place of another block's array.
 		{"gcc -O1 -g -gsplit-dwarf", 401011}, {"gcc -O2 -g", 401018}, {"gcc -O2 -g -flto", 401023}, {"g++ -O3 -g -flto", 401140},
 		// A frame that GCC aligns behind a push and other instructions.
-		{"gcc -O2 -gdwarf-4", 401019},
+		{"gcc -O2 -gdwarf-4", 401019}, {"gcc -O1 -g", 503009},
 		// A packed structure with a bitfield as wide as its type, passed in a register.
 		{"clang -O0 -gdwarf-4 dwz-m", 401062},
 		// A packed long double on the stack, which is less aligned than others.

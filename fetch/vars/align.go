@@ -194,8 +194,7 @@ func (f *frame) besideAligned(e *debuginfo.Entry) (off int64, ok bool) {
 	if !f.isGNU() || e.Tag() != dwarf.TagFormalParameter || !f.ofFunction(e) || len(list) != 1 || !list[0].Everywhere() || len(list[0].Expr) == 0 {
 		return 0, false
 	}
-	reg, known := dwarfRegister(uint64(list[0].Expr[0] - opBreg0))
-	if op := list[0].Expr[0]; !known || op != opBreg0+3 && (op < opBreg0+10 || op > opBreg0+15) || !f.keepsAddress(reg) {
+	if op := list[0].Expr[0]; op != opBreg0+3 && (op < opBreg0+10 || op > opBreg0+15) || !f.keepsAddress() {
 		return 0, false
 	}
 	r := dwread.At(list[0].Expr, 1)
@@ -205,8 +204,8 @@ func (f *frame) besideAligned(e *debuginfo.Entry) (off int64, ok bool) {
 
 // keepsAddress reports a function that begins with the canonical frame address in a
 // register, and with a stack pointer that it aligns. The register may be pushed before,
-// and other instructions may stand between.
-func (f *frame) keepsAddress(reg fetch.Reg) bool {
+// other instructions may stand between, and another register may get the address later.
+func (f *frame) keepsAddress() bool {
 	low, ok := f.fn.EntryPC()
 	if !ok {
 		return false
@@ -229,7 +228,7 @@ func (f *frame) keepsAddress(reg fetch.Reg) bool {
 		case i.Is(insn.Push):
 			below += 8
 		case i.Is(insn.LEA) && op.base == insn.RSP && op.index == insn.NoReg && op.disp == below:
-			kept = kept || fetch.Reg(i.RegField()) == reg
+			kept = true
 		case i.Encoding == insn.Legacy && i.Map == 0 && (i.Opcode == 0x81 || i.Opcode == 0x83) && i.ModRM == 0xe4: // and $-32, %rsp
 			return kept
 		case i.Is(insn.WritesSP):
