@@ -14,7 +14,12 @@ func matchPattern(pattern, name string) bool { return glob.Match(pattern, name, 
 // Glob gives the functions whose name, as in the file or readable, matches a
 // shell pattern: one symbol per address, by address. PLT stubs are not among
 // them; ranges without a name are under FDE_0xVADDR.
+//
+// In a Go file [...] stands for any type arguments, as in what Go's tracebacks print.
 func (f *File) Glob(pattern string) []Symbol {
+	if f.IsGo() {
+		pattern = strings.ReplaceAll(pattern, "[...]", "[[]*]")
+	}
 	part := ""
 	if words := literalWords(pattern); len(words) > 0 && !strings.ContainsRune(pattern, '[') {
 		part = words[0] // letters in a set would be no literal text

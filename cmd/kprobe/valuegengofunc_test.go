@@ -173,7 +173,7 @@ func (g *goGenerator) function(i int) {
 			case how == 0 && t.named && !strings.Contains(spelled, "[") && t.kind != "any": // a method
 				head, place, call = fmt.Sprintf("func (p0 %s) %s", spelled, name), "main."+spelled+"."+name, ""
 			case how == 1: // of a type parameter
-				head, place, spelled = "func "+name+"[T any]", "main."+name+"*", "T"
+				head, place, spelled = "func "+name+"[T any]", "main."+name+"[...]", "T"
 			}
 		}
 		if k > 0 || call != "" {

@@ -23,3 +23,13 @@ func TestRandomValuesGo(t *testing.T) {
 		return compareProgram(t, "generated.go", source, defs, slices.Concat([]string{"go", "build"}, goBuilds[k]))
 	})
 }
+
+// TestRandomValuesGoFound are programs that showed wrong values once.
+func TestRandomValuesGoFound(t *testing.T) {
+	for _, seed := range []uint64{
+		7104005, // a time.Time of which constants are two parts, and the third is on the stack
+	} {
+		source, defs := generateGo(seed, 8)
+		compareProgram(t, "generated.go", source, defs, []string{"go", "build"})
+	}
+}

@@ -111,3 +111,21 @@ func TestJSONCut(t *testing.T) {
 		t.Errorf("no word of the elements that are missing: %s", out)
 	}
 }
+
+// TestGoInlinedLiteral: what a function literal captured is nowhere where it is inlined
+// into another function than its own, and a variable there of the same name is none of it.
+func TestGoInlinedLiteral(t *testing.T) {
+	prog := fixture.Build(t, "values_seen.go", "-gcflags=-N")
+	text, err := os.ReadFile(filepath.Join(fixture.Root(), "testdata/values_seen.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, _, _ := strings.Cut(string(text), "// ELSEWHERE")
+	place := fmt.Sprintf("values_seen.go:%d", strings.Count(before, "\n")+1)
+	for name, want := range map[string]string{"x": "no variable x in", "y": "no variable y in", "k": " k=13\n"} {
+		out, _ := exec.Command(program(t), "trace", "-q", "p "+place+" "+name, "--", prog).CombinedOutput()
+		if !strings.Contains(string(out), want) || strings.Contains(string(out), " "+name+"=") != (name == "k") {
+			t.Errorf("%s: %s", name, out)
+		}
+	}
+}

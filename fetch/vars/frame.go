@@ -167,10 +167,11 @@ func (f *frame) name(name string) (debuginfo.Entry, bool) {
 
 // outside finds a variable of no function, as the function's code sees it.
 func (f *frame) outside(name string) (debuginfo.Entry, bool) {
-	if u := f.fn.Unit(); u.Language().IsCXX() {
-		return f.data.FindVisible(name, f.fn.QualifiedName(), u)
+	fn := f.meant()
+	if u := fn.Unit(); u.Language().IsCXX() {
+		return f.data.FindVisible(name, fn.QualifiedName(), u)
 	}
-	return f.data.FindVariable(name, f.fn.Unit())
+	return f.data.FindVariable(name, fn.Unit())
 }
 
 // nameIn finds a variable in scopes, from the innermost out.

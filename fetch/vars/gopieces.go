@@ -1,6 +1,7 @@
 package vars
 
 import (
+	"debug/dwarf"
 	"fmt"
 
 	"kprobe/fetch"
@@ -9,39 +10,58 @@ import (
 
 // respaced puts the pieces of a Go variable where they belong: Go's compiler lists
 // the parts of a structure one behind the other and leaves the padding between
-// them out (cmd/compile/internal/ssa/debug.go). Pieces that fill the value, or lie
-// one part each, are known; others have no value.
+// them out (cmd/compile/internal/ssa/debug.go). It lists no part that is a constant
+// everywhere, so a location is known where it has a piece for each part. One
+// without pieces has the only part that is left, or all of the variable in memory.
 func (f *frame) respaced(e *debuginfo.Entry, p place) (place, error) {
-	if p.kind != inPieces && p.kind != isValue || !f.language(*e).IsGo() {
+	if p.kind != inPieces && p.kind != isValue && p.kind != inMemory || !f.language(*e).IsGo() {
+		return p, nil
+	}
+	_, list, _ := e.LocationAt(dwarf.AttrLocation, f.pc)
+	if len(list) == 0 || list[0].Everywhere() {
 		return p, nil
 	}
 	t, err := f.typeOf(e)
 	if err != nil {
 		return p, err
 	}
-	if p.kind == isValue {
-		return f.onlyPart(t, p), nil
-	}
 	var parts []piece
-	if !f.goLeaves(t, 0, &parts, 0) {
-		return p, fmt.Errorf("which of its parts are where is not known: %w", fetch.ErrNoValue)
-	}
-	total, padded := int64(0), false
-	for i, q := range parts {
-		padded = padded || i > 0 && q.off != parts[i-1].off+parts[i-1].size
-		total = q.off + q.size
-	}
-	if !padded || len(p.pieces) > 0 && p.pieces[len(p.pieces)-1].off+p.pieces[len(p.pieces)-1].size == max(t.size, total) {
+	known := f.goLeaves(t, 0, &parts, 0)
+	unknown := fmt.Errorf("which of its parts are where is not known: %w", fetch.ErrNoValue)
+	switch {
+	case p.kind == inMemory && (f.staysInMemory(t) || known && len(parts) <= 1 || f.hasPieces(e, list) || f.usedWhole(p)):
 		return p, nil
+	case p.kind == isValue && known && len(parts) <= 1:
+		return f.onlyPart(t, p), nil
+	case p.kind != inPieces, !known:
+		return p, unknown
+	case laidOut(p.pieces, parts): // as unoptimized code is passed it, with the padding
+		return p, nil
+	case len(parts) != len(p.pieces):
+		return p, unknown
 	}
 	out := place{kind: inPieces}
 	for i, q := range p.pieces {
-		if i >= len(parts) || q.size != parts[i].size {
-			return p, fmt.Errorf("which of its parts are where is not known: %w", fetch.ErrNoValue)
+		if q.size != parts[i].size {
+			return p, unknown
 		}
 		out.pieces = append(out.pieces, piece{parts[i].off, q.size, q.place})
 	}
 	return out, nil
+}
+
+// laidOut reports pieces that are where a value's parts are, each with its own piece.
+func laidOut(pieces, parts []piece) bool {
+	i := 0
+	for _, q := range pieces {
+		switch {
+		case i < len(parts) && q.off == parts[i].off && q.size == parts[i].size:
+			i++
+		case q.place.kind != isNowhere:
+			return false
+		}
+	}
+	return i == len(parts)
 }
 
 // onlyPart puts the only part of a value that has padding where it belongs.

@@ -188,7 +188,7 @@ func (f *frame) packageName() (string, bool) {
 	if !f.isGoFunc() {
 		return "", false
 	}
-	name := f.fn.Name()
+	name := f.meant().Name()
 	slash := strings.LastIndexByte(name, '/') + 1
 	dot := strings.IndexByte(name[slash:], '.')
 	if dot < 0 {
@@ -198,23 +198,28 @@ func (f *frame) packageName() (string, bool) {
 }
 
 // named finds a variable, or a member of *this, which hides variables outside of
-// functions.
+// functions. What the code sees comes first; the variables of functions that it is
+// inlined into, which it doesn't see, come last.
 func (f *frame) named(name string) (value, error) {
-	if e, ok := f.nameIn(f.scopes, name); ok {
+	seen, within := f.seen()
+	if e, ok := f.nameIn(seen, name); ok {
 		return f.load(e)
 	}
-	if this, ok := f.nameIn(f.scopes, "this"); ok {
+	if this, ok := f.nameIn(seen, "this"); ok {
 		if v, err := f.load(this); err == nil {
 			if m, err := v.field(name); err == nil || errors.Is(err, fetch.ErrNoValue) {
 				return m, err
 			}
 		}
 	}
+	if f.dropped(name) {
+		return value{}, fmt.Errorf("%s: %w", name, f.optimizedOut(nil))
+	}
 	if e, ok := f.outside(name); ok {
 		return f.load(e)
 	}
 	if pkg, ok := f.packageName(); ok {
-		if e, ok := f.data.FindVariable(pkg+"."+name, f.fn.Unit()); ok {
+		if e, ok := f.data.FindVariable(pkg+"."+name, f.meant().Unit()); ok {
 			return f.load(e)
 		}
 	}
@@ -223,6 +228,9 @@ func (f *frame) named(name string) (value, error) {
 	}
 	if v, ok := f.ofClass(name); ok {
 		return v, nil
+	}
+	if e, ok := f.nameIn(within, name); ok {
+		return f.load(e)
 	}
 	if f.merged != nil {
 		return value{}, f.merged

@@ -53,6 +53,36 @@ func (f *frame) rustContent(t ctype, c *fetch.Content) bool {
 	return false
 }
 
+// ofUnsized tells what a pointer, a Box, an Rc or an Arc that has a length leads to, by
+// its name: debug information has the same for a slice, and for a structure that ends
+// in one. A text is one of std's.
+func ofUnsized(name string) (isText, known bool) {
+	for _, prefix := range [...]string{"&mut ", "&", "*const ", "*mut "} {
+		if of, ok := strings.CutPrefix(name, prefix); ok {
+			return unsized(of)
+		}
+	}
+	_, of, ok := strings.Cut(name, "<")
+	if !ok {
+		return false, false
+	}
+	return unsized(of)
+}
+
+func unsized(of string) (isText, known bool) {
+	if strings.HasPrefix(of, "[") {
+		return false, true
+	}
+	if i := strings.IndexAny(of, ",>"); i >= 0 {
+		of = of[:i]
+	}
+	switch of {
+	case "str", "std::path::Path", "std::ffi::os_str::OsStr", "core::ffi::c_str::CStr", "std::ffi::c_str::CStr":
+		return true, true
+	}
+	return false, false
+}
+
 // lastName is the name of a generic type without its path and parameters; "" where the
 // type is made of others: a tuple, a pointer.
 func lastName(full string) string {
@@ -75,7 +105,13 @@ func (v value) inner(path string) (value, bool) {
 	return w, ok && w.t.kind == kindPointer
 }
 
+// rustSlice is what a pointer with a length leads to: a slice or a text. A structure
+// of the program's with such a tail is none.
 func (f *frame) rustSlice(v value, c *fetch.Content) bool {
+	isText, known := ofUnsized(v.t.entry.Name())
+	if !known {
+		return false
+	}
 	p, ok := v.follow("data_ptr")
 	if !ok || p.t.kind != kindPointer || p.t.elem.IsZero() {
 		return false
@@ -86,7 +122,7 @@ func (f *frame) rustSlice(v value, c *fetch.Content) bool {
 		return false
 	}
 	c.Ptr, c.Count = ptr, n
-	if strings.Contains(v.t.entry.Name(), "str") && !strings.Contains(v.t.entry.Name(), "[") {
+	if isText {
 		c.Kind = fetch.ContentText
 		return true
 	}
@@ -146,6 +182,10 @@ func (f *frame) rustCounted(v value, c *fetch.Content) bool {
 // rustCountedSlice is an Rc or Arc of a slice or str, whose elements lie behind the
 // counts; of a trait object only its table tells what is there.
 func (f *frame) rustCountedSlice(v, fat, p value, c *fetch.Content) bool {
+	isText, known := ofUnsized(v.t.entry.Name())
+	if !known {
+		return false
+	}
 	n, ok := fat.loaded("length")
 	to, ok2 := f.start(f.whole(f.resolve(p.t.elem))).follow("value|data")
 	ptr, ok3 := load(p)
@@ -154,8 +194,7 @@ func (f *frame) rustCountedSlice(v, fat, p value, c *fetch.Content) bool {
 		return false
 	}
 	c.Ptr, c.Count = append(append(fetch.Trail{}, ptr...), at...), n
-	_, of, _ := strings.Cut(v.t.entry.Name(), "<")
-	if strings.HasPrefix(of, "str,") || of == "str>" {
+	if isText {
 		c.Kind = fetch.ContentText
 		return true
 	}
