@@ -132,15 +132,8 @@ func (s *recorderSubject) looksWhole() (left bool, err error) {
 	if _, err := Recover(context.Background(), []int{s.pid()}); err != nil {
 		return false, err
 	}
-	begun := func() (n uint64) {
-		begun, _ := s.counted()
-		for _, v := range begun[:s.threads] {
-			n += v
-		}
-		return n
-	}
-	before := begun()
-	if !waitUntil(func() bool { return begun() > before+100 }) {
+	before := s.begun()
+	if !waitUntil(func() bool { return s.begun() > before+100 }) {
 		return false, errors.New("the program makes no calls any more")
 	}
 	var r *Recorder

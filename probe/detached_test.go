@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"kprobe/fetch"
 	"kprobe/internal/fixture"
@@ -107,6 +108,15 @@ func (r *recordedSink) Hit(h *Hit) error {
 	return nil
 }
 
+// begun is how many calls the threads have begun.
+func (s *recorderSubject) begun() (n uint64) {
+	begun, _ := s.counted()
+	for _, v := range begun[:s.threads] {
+		n += v
+	}
+	return n
+}
+
 // look takes a snapshot and checks it.
 func (s *recorderSubject) look() *recordedSink {
 	s.t.Helper()
@@ -142,12 +152,15 @@ func (s *subject) takenOut() int {
 }
 
 // TestDetachedRing leaves a probe in a program whose threads fill the smallest rings
-// many times over: each snapshot has whole records in order, and in the end every
-// call is a hit.
+// many times over, in full form with a billion hits: each snapshot has whole records in order,
+// and in the end every call is a hit.
 func TestDetachedRing(t *testing.T) {
 	s := startRecorded(t, 4)
 	s.left(Options{RingSize: MinRing}, recordedHit)
 	for range 4 {
+		s.look()
+	}
+	for many := uint64(full(0, 1_000_000_000)); s.begun() < many; time.Sleep(time.Second) {
 		s.look()
 	}
 	calls := uint64(0)

@@ -25,9 +25,7 @@ import (
 
 // recoverStrays removes what no memory file lists.
 func recoverStrays(ctx context.Context, tr *tracee.Tracer, pid int) (found bool, err error) {
-	fds := memfileDescriptors(pid)
-	_, _, padded := tracee.Injected(pid)
-	if len(fds) == 0 && !padded {
+	if _, _, padded := tracee.Injected(pid); !padded && len(memfileDescriptors(pid)) == 0 {
 		return false, nil
 	}
 	p, err := tr.Attach(ctx, pid)
@@ -36,10 +34,10 @@ func recoverStrays(ctx context.Context, tr *tracee.Tracer, pid int) (found bool,
 	}
 	for length := range Moments() {
 		var left bool
-		if left, err = takeStrays(ctx, p, fds); !left {
+		// A call that was under way may have made a descriptor meanwhile.
+		if left, err = takeStrays(ctx, p, memfileDescriptors(pid)); !left {
 			break
 		}
-		fds = nil
 		time.Sleep(length)
 	}
 	return true, errors.Join(err, p.Detach(ctx, nil))

@@ -83,6 +83,21 @@ func mapped(pid int) []ring.Map {
 // recoverOne recovers a process. known lists mappings that may be there in addition to those in
 // its memory file. Of memory files that were left alone it removes those in also.
 func recoverOne(ctx context.Context, tr *tracee.Tracer, pid int, known []ring.Map, also map[symbols.Addr]bool) (found bool, err error) {
+	found, err = recoverFiles(ctx, tr, pid, known, also)
+	if err != nil {
+		return found, err
+	}
+	more, err := recoverStrays(ctx, tr, pid)
+	if err != nil || !more {
+		return found || more, err
+	}
+	// The call that a thread was in when kprobe was killed may have mapped the memory file since.
+	_, err = recoverFiles(ctx, tr, pid, known, nil)
+	return true, err
+}
+
+// recoverFiles is recoverOne for what memory files list.
+func recoverFiles(ctx context.Context, tr *tracee.Tracer, pid int, known []ring.Map, also map[symbols.Addr]bool) (found bool, err error) {
 	files, err := FindMemfiles(pid)
 	if err != nil {
 		return false, err
@@ -103,8 +118,7 @@ func recoverOne(ctx context.Context, tr *tracee.Tracer, pid int, known []ring.Ma
 			return true, err
 		}
 	}
-	more, err := recoverStrays(ctx, tr, pid)
-	return found || more, err
+	return found, nil
 }
 
 // recoverFile removes what a memory file lists.
