@@ -51,6 +51,9 @@ type (
 	NoProcessError = tracee.NoProcessError
 	// TracedError says that another tracer has the process.
 	TracedError = tracee.TracedError
+	// PermissionError says why the system refused to let kprobe trace the process, and what
+	// would help. It is ErrPermission.
+	PermissionError = tracee.PermissionError
 )
 
 var (
@@ -59,6 +62,8 @@ var (
 	ErrSeccomp = tracee.ErrSeccomp
 	// ErrGone says that a process, or its thread, has ended.
 	ErrGone = tracee.ErrGone
+	// ErrPermission says that the system refused to let kprobe trace a process.
+	ErrPermission = tracee.ErrPermission
 )
 
 // ErrInHandler is returned by methods that a handler must not call, because it runs while its

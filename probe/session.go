@@ -71,8 +71,8 @@ func newSession(o Options) (*Session, error) {
 // If one process can't be traced, none is. Attach first removes what a killed kprobe left in
 // them, like Recover.
 //
-// Errors are those of tracee's Attach (*NoProcessError, *TracedError, no permission) and those
-// of reading the processes' files.
+// Errors are *NoProcessError, *TracedError, *PermissionError, and those of reading the
+// processes' files.
 func Attach(ctx context.Context, pids []int, o Options) (*Session, error) {
 	s, err := newSession(o)
 	if err != nil {

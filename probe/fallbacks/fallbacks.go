@@ -36,6 +36,13 @@ const (
 	dataStride = (detour.FallbackDataSize + 63) &^ 63
 )
 
+// The tracer and the fallback handler agree on the code of a promise: either line fails to
+// compile if they differ.
+const (
+	_ = uint(tracee.PromiseCode - detour.PromiseCode)
+	_ = uint(detour.PromiseCode - tracee.PromiseCode)
+)
+
 // ErrNone says that the program has changed an action more often than there are
 // fallback handlers.
 var ErrNone = errors.New("no fallback handler is left")
