@@ -41,6 +41,10 @@ type builder struct {
 	shared bool
 	// reading is the shared code of canRead, in the shared code.
 	reading asm.Label
+	// table is the table in common that a tally's pieces are for, and pieceEnd where the piece
+	// that is emitted ends.
+	table    *Calls
+	pieceEnd asm.Label
 	// owns says that calls are noted in a table in common.
 	owns bool
 	// ownerBits stand beside the owner's number: joinedOwner where another probe's calls

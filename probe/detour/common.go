@@ -34,6 +34,10 @@ import (
 const (
 	// commonReach is how many rows a call may lie in.
 	commonReach = 128
+	// nearShift places the first rows of slots that are 16 bytes apart, as calls' slots are,
+	// two rows apart. A call that passes on has a row for each of its functions, and the
+	// second of these is no other slot's first row: so few looks go past their first row.
+	nearShift = 3
 	// ownerBefore is the distance of the owner from a row's end.
 	ownerBefore = 8
 	// joinedOwner is the bit that means Calls.Joined, in the number that follows an entry's
@@ -76,7 +80,7 @@ func (b *builder) spreadCommon() {
 	b.ImulImm(asm.W32, asm.AX, asm.AX, golden32)
 	b.ShiftImm(asm.Shr, asm.W32, asm.AX, 12)
 	b.Mov(asm.W64, asm.DX, asm.DI)
-	b.ShiftImm(asm.Shr, asm.W64, asm.DX, 4)
+	b.ShiftImm(asm.Shr, asm.W64, asm.DX, nearShift)
 	b.Op(asm.Add, asm.W32, asm.AX, asm.DX)
 }
 
@@ -84,6 +88,12 @@ func (b *builder) spreadCommon() {
 // the calls. Changes AX, DX.
 func (b *builder) hashCommon() {
 	b.spreadCommon()
+	if k := b.table; k != nil {
+		b.OpImm(asm.And, asm.W32, asm.AX, int32(k.Count-1))
+		b.ShiftImm(asm.Shl, asm.W32, asm.AX, k.Shift)
+		b.Lea(asm.CX, asm.Indexed(asm.SI, asm.AX, 1, callsHead))
+		return
+	}
 	b.Load(asm.W32, asm.DX, asm.At(asm.SI, headCount))
 	b.OpImm(asm.Sub, asm.W32, asm.DX, 1)
 	b.Op(asm.And, asm.W32, asm.AX, asm.DX)
@@ -102,8 +112,7 @@ func (b *builder) noteCommon(jump bool) {
 		}
 	}
 	slow, taken, unseen, again, search, next, missed := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
-	b.TestImm(asm.W8, asm.R11, ring.FlagEnabled)
-	b.Jcc(asm.E, unseen)
+	b.ifEnabled(unseen)
 	b.hashCommon()
 	b.OpMemImm(asm.Cmp, asm.W32, asm.At(asm.CX, callReach), 0)
 	b.Jcc(asm.NE, slow)
@@ -118,8 +127,7 @@ func (b *builder) noteCommon(jump bool) {
 	b.Store(asm.W64, asm.At(asm.CX, callReal), asm.AX)
 	b.owned()
 	b.OpImm(asm.And, asm.W32, asm.R11, joinedOwner-1)
-	b.Load(asm.W32, asm.AX, asm.At(asm.SI, headSize))
-	b.Store(asm.W32, asm.Indexed(asm.CX, asm.AX, 1, -ownerBefore), asm.R11)
+	b.Store(asm.W32, b.ownerOfRow(), asm.R11)
 	b.ownTID()
 	if jump {
 		b.OpImm(asm.Or, asm.W32, asm.AX, -passedOn)
@@ -161,8 +169,36 @@ func (b *builder) noteCommon(jump bool) {
 	b.back()
 }
 
-// owned makes R11 the number of the probe whose entry led here.
+// ifEnabled goes on at off where the probe that the code is for is switched off: R11 is its
+// flags, or in a tally to be its number. Changes AX, DX, R11.
+func (b *builder) ifEnabled(off asm.Label) {
+	if b.table == nil {
+		b.TestImm(asm.W8, asm.R11, ring.FlagEnabled)
+	} else {
+		b.owned()
+		b.Mov(asm.W32, asm.DX, asm.R11)
+		b.OpImm(asm.And, asm.W32, asm.DX, ownerID)
+		b.MovAbs(asm.AX, b.p.Flags)
+		b.TestMemImm(asm.W8, asm.Indexed(asm.AX, asm.DX, 4, 0), ring.FlagEnabled)
+	}
+	b.Jcc(asm.E, off)
+}
+
+// ownerOfRow is where the row CX says whose it is. SI is the head of the calls. Changes AX.
+func (b *builder) ownerOfRow() asm.Mem {
+	if k := b.table; k != nil {
+		return asm.At(asm.CX, 1<<k.Shift-ownerBefore)
+	}
+	b.Load(asm.W32, asm.AX, asm.At(asm.SI, headSize))
+	return asm.Indexed(asm.CX, asm.AX, 1, -ownerBefore)
+}
+
+// owned makes R11 the number of the probe whose entry led here. Changes DX.
 func (b *builder) owned() {
+	if b.table != nil {
+		b.Load(asm.W32, asm.R11, asm.At(asm.SP, tallyID))
+		return
+	}
 	b.Load(asm.W64, asm.DX, asm.At(asm.SP, linkWord))
 	b.Load(asm.W32, asm.R11, asm.At(asm.DX, -ownerIs))
 }
@@ -170,8 +206,7 @@ func (b *builder) owned() {
 // ifOwnRow goes on at own where the row CX is the probe's whose number is R11. SI is the
 // head of the calls. Changes AX.
 func (b *builder) ifOwnRow(own asm.Label) {
-	b.Load(asm.W32, asm.AX, asm.At(asm.SI, headSize))
-	b.Load(asm.W32, asm.AX, asm.Indexed(asm.CX, asm.AX, 1, -ownerBefore))
+	b.Load(asm.W32, asm.AX, b.ownerOfRow())
 	b.Op(asm.Xor, asm.W32, asm.AX, asm.R11)
 	b.ShiftImm(asm.Shl, asm.W32, asm.AX, 1)
 	b.Jcc(asm.E, own)
@@ -252,6 +287,16 @@ func (b *builder) passOn() {
 // passCommon is BuildPassing for a common table, for all of its calls at once: a thread that
 // jumps or arrives with a slot owns all rows with it that were not abandoned.
 func (b *builder) passCommon(k Calls, way Passing, cond asm.Cond, always bool, tail func(c *asm.Code) error) (*Detour, error) {
+	if t := b.p.tallyOf(k); t != nil {
+		piece := t.arrive
+		if way == PassesOn {
+			piece = t.pass
+		}
+		on := b.beforeTally(cond, always)
+		b.callTally(0, piece)
+		b.Bind(on)
+		return b.leave(b.Here(), tail)
+	}
 	on, err := b.atJump(cond, always, asm.DI)
 	if err != nil {
 		return nil, err
@@ -287,7 +332,7 @@ func (k Calls) Near(slot uint64) iter.Seq2[int, int] {
 			yield(0, k.Size())
 			return
 		}
-		first := int((uint32(slot>>20)*golden32u>>12 + uint32(slot>>4)) & uint32(k.Count-1))
+		first := int((uint32(slot>>20)*golden32u>>12 + uint32(slot>>nearShift)) & uint32(k.Count-1))
 		end := first + commonReach
 		if yield(k.offset(first), k.offset(min(end, k.Count))) && end > k.Count {
 			yield(k.offset(0), k.offset(end-k.Count))

@@ -302,7 +302,8 @@ func TestCommonCalls(t *testing.T) {
 			t.Fatalf("%d rows are near %#x", n, slot)
 		}
 	}
-	if len(near) != k.Count {
+	// Every other row, and the table's beginning, where looks go on that come to its end.
+	if len(near) != k.Count/2+1 {
 		t.Errorf("%d rows are the first of some", len(near))
 	}
 	if _, err := BuildLeaves(codeAt, &Params{}, nil, k, 0, nil); err == nil {

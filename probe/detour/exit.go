@@ -26,6 +26,13 @@ func buildEnter(c *asm.Code, p *Params, entries []Probe, probe Probe, k Calls, t
 	if err := checkEntry(probe.Program, p); err != nil {
 		return nil, err
 	}
+	if t := p.tallyOf(k); t != nil && probe.counts() && probe.Program.EntrySize() == 0 && (len(entries) == 0 || p.tallies(entries)) {
+		if err := b.tally(entries); err != nil {
+			return nil, err
+		}
+		b.noteByTally(&probe, k.Joined, t.enter)
+		return b.leave(b.Here(), tail)
+	}
 	// What the exits can't do the entry needn't begin.
 	if err := b.plan([]Probe{probe}); err != nil {
 		return nil, err

@@ -23,6 +23,11 @@ func buildLeaves(c *asm.Code, p *Params, probes []Probe, k Calls, pop uint16, ta
 	if !k.Common || len(probes) == 0 {
 		return nil, fmt.Errorf("%d probes of calls %+v in common", len(probes), k)
 	}
+	if t := p.tallyOf(k); t != nil && k.Anywhere && !slices.ContainsFunc(probes, func(x Probe) bool { return !x.counts() || !x.Anywhere }) {
+		b.beforeTally(0, true)
+		b.callTally(0, t.leave)
+		return b.leave(b.Here(), tail)
+	}
 	if !p.NoRedZone {
 		b.frame.skip = redZone
 	}

@@ -12,8 +12,12 @@ import (
 // Changes AX.
 func (b *builder) nextRow() {
 	on := b.NewLabel()
-	b.Load(asm.W32, asm.AX, asm.At(asm.SI, headSize))
-	b.Op(asm.Add, asm.W64, asm.CX, asm.AX)
+	if k := b.table; k != nil {
+		b.OpImm(asm.Sub, asm.W64, asm.CX, -1<<k.Shift)
+	} else {
+		b.Load(asm.W32, asm.AX, asm.At(asm.SI, headSize))
+		b.Op(asm.Add, asm.W64, asm.CX, asm.AX)
+	}
 	b.OpLoad(asm.Cmp, asm.W64, asm.CX, asm.At(asm.SI, headEnd))
 	b.Jcc(asm.NE, on)
 	b.Lea(asm.CX, asm.At(asm.SI, callsHead))
@@ -169,6 +173,9 @@ func (b *builder) reclaim(again, none asm.Label, common bool) {
 	scan, below, alien, near, look, dead, on := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
 	tried, freed := asm.At(asm.SP, linkTried), asm.At(asm.SP, linkFreed)
 	tid := asm.At(asm.SP, linkTID)
+	if b.table != nil {
+		tid = asm.At(asm.SP, tallyTemps+8)
+	}
 	b.OpMemImm(asm.Cmp, asm.W8, tried, 0)
 	b.Jcc(asm.NE, none)
 	b.StoreImm(asm.W8, tried, 1)
@@ -245,7 +252,11 @@ func (b *builder) reclaim(again, none asm.Label, common bool) {
 		// The first word of a control block is its own address (glibc's
 		// tcbhead_t, musl's struct pthread), and a thread's lies where its
 		// stack ends.
-		b.mayFault(near)
+		if b.table != nil {
+			b.mayAsk(AskNothing, near)
+		} else {
+			b.mayFault(near)
+		}
 		b.Load(asm.W64, asm.AX, asm.SegAbs(asm.FS, 0))
 		within(threadReach, near)
 	}

@@ -46,6 +46,19 @@ func buildJump(c *asm.Code, p *Params, probes []Probe, k Calls, cond asm.Cond, a
 	if !k.Common {
 		return nil, fmt.Errorf("calls %+v that a jump notes are in no table in common", k)
 	}
+	for i := range probes {
+		if x := &probes[i]; !x.counts() || !x.Anywhere {
+			return nil, fmt.Errorf("a jump notes calls of probe %d, which are not only counted", x.ID)
+		}
+	}
+	if t := p.tallyOf(k); t != nil {
+		on := b.beforeTally(cond, always)
+		for i := range probes {
+			b.noteByTally(&probes[i], k.Joined || i > 0, t.jump)
+		}
+		b.Bind(on)
+		return b.leave(b.Here(), tail)
+	}
 	b.frame.under = linkNote
 	on, err := b.atJump(cond, always, asm.DI, asm.R11)
 	if err != nil {
@@ -53,9 +66,6 @@ func buildJump(c *asm.Code, p *Params, probes []Probe, k Calls, cond asm.Cond, a
 	}
 	for i := range probes {
 		x := &probes[i]
-		if !x.counts() || !x.Anywhere {
-			return nil, fmt.Errorf("a jump notes calls of probe %d, which are not only counted", x.ID)
-		}
 		b.MovAbs(asm.R11, p.Flags+4*uint64(x.ID))
 		b.Load(asm.W32, asm.R11, asm.At(asm.R11, 0))
 		b.Lea(asm.DI, b.frame.above(0))

@@ -157,13 +157,19 @@ const (
 )
 
 func (b *builder) back() {
+	if b.table != nil {
+		b.Jmp(b.pieceEnd)
+		return
+	}
 	b.Raw(0x3e) // notrack
 	b.JmpMem(asm.At(asm.SP, linkWord))
 }
 
 // backWith goes back with ZF clear; AX, CX and the rest stay.
 func (b *builder) backWith() {
-	b.Test(asm.W64, asm.SP, asm.SP)
+	if b.table == nil {
+		b.Test(asm.W64, asm.SP, asm.SP)
+	}
 	b.back()
 }
 
@@ -171,10 +177,18 @@ func (b *builder) backWith() {
 // DX, SI.
 func (b *builder) missed() {
 	b.area()
-	b.Load(asm.W64, asm.DX, asm.At(asm.SP, linkWord))
-	b.Load(asm.W32, asm.DX, asm.At(asm.DX, -missedBefore))
+	counter := int32(0)
+	if b.table != nil {
+		b.owned()
+		b.OpImm(asm.And, asm.W32, asm.R11, ownerID)
+		b.ImulImm(asm.W32, asm.DX, asm.R11, ring.CounterSize)
+		counter = int32(counterOff(0, ring.CounterMissed))
+	} else {
+		b.Load(asm.W64, asm.DX, asm.At(asm.SP, linkWord))
+		b.Load(asm.W32, asm.DX, asm.At(asm.DX, -missedBefore))
+	}
 	b.Lock()
-	b.IncMem(asm.W64, asm.Indexed(asm.SI, asm.DX, 1, 0))
+	b.IncMem(asm.W64, asm.Indexed(asm.SI, asm.DX, 1, counter))
 	b.Op(asm.Xor, asm.W32, asm.AX, asm.AX)
 	b.back()
 }

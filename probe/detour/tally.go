@@ -33,9 +33,14 @@ type Tally struct {
 	Code  []byte
 	Asks  []Ask
 	count uint64
-	by    *Detour // with the frame's marks
-	rseq  int32   // Params.Rseq
-	tid   int32   // where threads have their numbers
+	// The pieces for a table in common, by which calls arrive, pass on and leave, and are
+	// noted at jumps and at entries; 0 without a table.
+	arrive, pass, leave, jump, enter uint64
+	notes                            [2]uint64 // jump and enter behind their beginning: DI is the slot
+	calls                            Calls     // that table
+	by                               *Detour   // with the frame's marks
+	rseq                             int32     // Params.Rseq
+	tid                              int32     // where threads have their numbers
 }
 
 // Fits reports whether detours of such a process may call it.
@@ -53,15 +58,37 @@ const (
 	tallyDepth = tallyRoom + 16
 )
 
-// BuildTally makes the code to lie at base.
-func BuildTally(base uint64, p *Params) (*Tally, error) {
+// Serves reports whether it has pieces for the calls of a table in common; nil: of none.
+func (t *Tally) Serves(k *Calls) bool {
+	return k == nil || t.calls.Addr == k.Addr && t.calls.Count == k.Count && t.calls.Shift == k.Shift
+}
+
+// BuildTally makes the code to lie at base, for the calls of a table in common, too, if k
+// isn't nil.
+func BuildTally(base uint64, p *Params, k *Calls) (*Tally, error) {
+	if k != nil && (k.check() != nil || !k.Common || k.Go) {
+		return nil, fmt.Errorf("calls %+v of a tally are in no table in common", *k)
+	}
 	return tight(base, p, func(c *asm.Code) (*Tally, error) {
 		b := newBuilder(c, p)
 		b.shared = true
-		t := &Tally{Base: base, count: b.Here(), rseq: p.Rseq, tid: p.TID.Off}
-		b.come(asm.CX, asm.DX, asm.SI, asm.DI)
-		b.countNamed()
-		b.depart()
+		piece := func(emit func(), regs ...asm.Reg) uint64 {
+			b.Align(hotAlign, 0xcc)
+			at := b.Here()
+			b.come(regs...)
+			b.pieceEnd = b.NewLabel()
+			emit()
+			b.Bind(b.pieceEnd)
+			b.depart()
+			b.far() // with this piece's frame
+			return at
+		}
+		t := &Tally{Base: base, rseq: p.Rseq, tid: p.TID.Off}
+		t.count = piece(b.countNamed, asm.CX, asm.DX, asm.SI, asm.DI)
+		if k != nil {
+			t.calls, b.table = *k, k
+			b.tallyCalls(t, piece)
+		}
 		d, err := b.finish()
 		if err != nil {
 			return nil, err
@@ -133,7 +160,15 @@ func (b *builder) depart() {
 // Changes AX, CX, DX, SI and DI.
 func (b *builder) countNamed() {
 	b.Load(asm.W32, asm.DI, asm.At(asm.SP, tallyID))
-	done, back := b.NewLabel(), b.NewLabel()
+	done := b.NewLabel()
+	b.countDI(done)
+	b.Bind(done)
+}
+
+// countDI counts a hit of the probe DI; where it is switched off it goes on at done. Changes
+// AX, CX, DX, SI and DI.
+func (b *builder) countDI(done asm.Label) {
+	back := b.NewLabel()
 	b.MovAbs(asm.CX, b.p.Flags)
 	b.TestMemImm(asm.W8, asm.Indexed(asm.CX, asm.DI, 4, 0), ring.FlagEnabled)
 	b.Jcc(asm.E, done)
@@ -156,7 +191,6 @@ func (b *builder) countNamed() {
 		locked()
 	}
 	b.Bind(back)
-	b.Bind(done)
 }
 
 // Holds reports whether an address is in it.

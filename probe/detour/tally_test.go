@@ -40,7 +40,7 @@ func TestTally(t *testing.T) {
 				base = m.code
 			}
 			p := *m.params()
-			s, err := BuildTally(base, &p)
+			s, err := BuildTally(base, &p, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -143,7 +143,7 @@ func TestTally(t *testing.T) {
 
 // TestTallyCaller: a thread elsewhere stays as it is, a stack that can't be read is an error.
 func TestTallyCaller(t *testing.T) {
-	s, err := BuildTally(codeAt, &Params{})
+	s, err := BuildTally(codeAt, &Params{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +171,7 @@ func TestTallyCaller(t *testing.T) {
 
 // TestTallied: what else is to be done at a hit isn't a tally's.
 func TestTallied(t *testing.T) {
-	s, err := BuildTally(codeAt, &Params{})
+	s, err := BuildTally(codeAt, &Params{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -386,15 +386,35 @@ func TestHazardTouches(t *testing.T) {
 			name := func(kind, text string) string { return fmt.Sprintf("%s %d %s %s", kind, i, how, text) }
 			sharedTouches(check, name, s)
 			if !alone {
-				tally, err := BuildTally(codeAt+1<<20, p)
+				table, err := NewCommonCalls(ownPool, 0, 128)
 				if err != nil {
 					t.Fatal(err)
 				}
-				check(name("tally", "count"), tally.by, nil, 0)
+				table.Anywhere = true
+				tally, err := BuildTally(codeAt+1<<20, p, &table)
+				if err != nil {
+					t.Fatal(err)
+				}
+				check(name("tally", "pieces"), tally.by, nil, 0, tally.count, tally.arrive, tally.pass, tally.leave)
+				for _, at := range tally.notes { // with the slot of the call, which the program's call has written
+					d := &Detour{Base: at, Code: tally.Code[at-tally.Base:], Asks: tally.Asks}
+					check(name("tally", "notes"), d, nil, 1<<asm.DI)
+				}
 				q := *p
 				q.Tally = tally
 				d, err := Build(codeAt, &q, []Probe{{ID: 1, Program: must(t, "p f a=%di"), CountOnly: true}, {ID: 2, Program: must(t, "p f"), CountOnly: true}}, noTail)
 				check(name("tallied", "p f"), d, err, 0)
+				x := Probe{ID: 1, Program: must(t, "r f"), CountOnly: true, Anywhere: true}
+				d, err = BuildEnter(codeAt, &q, nil, x, table, noTail)
+				check(name("tallied", "enter"), d, err, 0)
+				d, err = BuildLeaves(codeAt, &q, []Probe{x}, table, 0, noTail)
+				check(name("tallied", "leaves"), d, err, 0)
+				d, err = BuildJump(codeAt, &q, []Probe{x}, table, asm.E, false, noTail)
+				check(name("tallied", "jump"), d, err, 0)
+				for _, way := range []Passing{PassesOn, Arrives} {
+					d, err = BuildPassing(codeAt, &q, table, way, asm.E, false, noTail)
+					check(name("tallied", "pass"), d, err, 0)
+				}
 			}
 			g := &generator{rand.New(rand.NewSource(int64(i)))}
 			for range 100 {

@@ -122,10 +122,10 @@ func (o *planner) plan(avoid []plan.Range, ws []Request, out *Plan) error {
 	if maps, err = o.planShared(maps, groups, len(returns) > 0, avoid); err != nil {
 		return err
 	}
-	if maps, err = o.planTally(maps, groups, avoid); err != nil {
+	if err := o.planPools(maps, returns, avoid); err != nil {
 		return err
 	}
-	if err := o.planPools(maps, returns, avoid); err != nil {
+	if err = o.planTally(maps, groups, avoid); err != nil {
 		return err
 	}
 	rest = o.addExits(ws, groups, rest)

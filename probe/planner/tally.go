@@ -25,18 +25,22 @@ func (x *Tally) Memory() plan.Range {
 }
 
 // planTally finds the tally for a plan's detours, if they are to have one, and where it
-// can lie if it isn't there. The mappings that it gives have its place.
-func (o *planner) planTally(maps []symbols.Mapping, groups map[*assess.Function][]Request, avoid []plan.Range) ([]symbols.Mapping, error) {
+// can lie if it isn't there. The return instances have their places by then.
+func (o *planner) planTally(maps []symbols.Mapping, groups map[*assess.Function][]Request, avoid []plan.Range) error {
 	o.tally, o.params.Tally = nil, nil
 	lo, hi, n := tallied(groups)
 	if n < tallyFrom || o.ground.ShadowStack {
-		return maps, nil
+		return nil
 	}
+	calls := o.tableOf(groups)
 	for _, t := range o.ground.Tallies {
-		if t.Fits(&o.params) && near(t.Base, lo, hi) {
+		if t.Fits(&o.params) && t.Serves(calls) && near(t.Base, lo, hi) {
 			o.tally, o.params.Tally = &Tally{Code: t}, t
-			return maps, nil
+			return nil
 		}
+	}
+	if o.pools != nil {
+		maps = withMapping(maps, o.pools.At, o.pools.Size)
 	}
 	tried := map[symbols.Addr]bool{}
 	for _, r := range avoid {
@@ -44,18 +48,42 @@ func (o *planner) planTally(maps []symbols.Mapping, groups map[*assess.Function]
 	}
 	at, ok := memory.FindGap(maps, lo, hi, memory.PageSize, tried)
 	if !ok {
-		return maps, nil // detours count by themselves
+		return nil // detours count by themselves
 	}
-	t, err := detour.BuildTally(uint64(at), &o.params)
+	t, err := detour.BuildTally(uint64(at), &o.params, calls)
 	if err == nil && len(t.Code) > memory.PageSize {
 		err = fmt.Errorf("it has %d bytes", len(t.Code))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("code that counts: %w", err)
+		return fmt.Errorf("code that counts: %w", err)
 	}
 	o.tally, o.params.Tally = &Tally{t, true}, t
 	o.space.Exclude(o.tally.Memory())
-	return withMapping(maps, at, memory.PageSize), nil
+	return nil
+}
+
+// tableOf is the table in common in which most return probes of a plan note their calls;
+// nil if there is none.
+func (o *planner) tableOf(groups map[*assess.Function][]Request) *detour.Calls {
+	in, tables := map[uint64]int{}, map[uint64]*detour.Calls{}
+	var most *detour.Calls
+	for _, ws := range groups {
+		for _, w := range ws {
+			if w.Kind != Return {
+				continue
+			}
+			if x := o.course(w.P).ByExits; x != nil && x.Calls.Common {
+				in[x.Calls.Addr]++
+				tables[x.Calls.Addr] = &x.Calls
+			}
+		}
+	}
+	for at, n := range in {
+		if most == nil || n > in[most.Addr] || n == in[most.Addr] && at < most.Addr {
+			most = tables[at]
+		}
+	}
+	return most
 }
 
 // tallied says how many places are only counted, of those of the module that has the most

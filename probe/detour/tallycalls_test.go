@@ -1,0 +1,311 @@
+package detour
+
+import (
+	"encoding/binary"
+	"fmt"
+	"testing"
+
+	"kprobe/fetch"
+	"kprobe/probe/asm"
+	"kprobe/probe/ring"
+)
+
+// tallying lays functions out whose calls are noted, pass on and leave by a tally's pieces.
+// All of them are counted, and may return by any return.
+type tallying struct {
+	*sharing
+	tally *Tally
+}
+
+func newTallying(t *testing.T, rseq int32) *tallying {
+	t.Helper()
+	texts := map[uint32]string{}
+	for id := uint32(1); id < 60; id++ {
+		texts[id] = "r f"
+	}
+	g := &tallying{sharing: newSharing(t, 16<<20, texts)}
+	g.rseq = rseq
+	g.k.Anywhere = true
+	var err error
+	if g.tally, err = BuildTally(g.code, g.params(), &g.k); err != nil {
+		t.Fatal(err)
+	}
+	copy(g.at(g.code), g.tally.Code)
+	g.code += uint64(len(g.tally.Code)+63) &^ 63
+	return g
+}
+
+func (g *tallying) params() *Params {
+	p := g.sharing.params()
+	p.Tally, p.TallyOff = g.tally, g.l.TallyOff()
+	return p
+}
+
+func (g *tallying) probe(id uint32) Probe {
+	return Probe{ID: id, Program: g.progs[id], CountOnly: true, Anywhere: true}
+}
+
+// lay lays a function out. What happens at its entry is noted, nothing, or arrives.
+func (g *tallying) lay(id uint32, at string, body func(c *asm.Code, self asm.Label, leave leaver)) (start uint64) {
+	g.t.Helper()
+	start = g.code
+	short := func(d *Detour, err error) []byte {
+		if err != nil {
+			g.t.Fatal(err)
+		}
+		if len(d.Code) > 60 {
+			g.t.Errorf("a detour of %d bytes: not by the tally", len(d.Code))
+		}
+		return d.Code
+	}
+	g.function(func(c *asm.Code, self asm.Label) {
+		body(c, self, func() {
+			leaves := func(c *asm.Code) error {
+				c.Raw(short(BuildLeaves(c.Here(), g.params(), []Probe{g.probe(id)}, g.k, 0, func(c *asm.Code) error { c.Ret(); return nil }))...)
+				return nil
+			}
+			if at != "alone" {
+				_ = leaves(c)
+				return
+			}
+			d, err := BuildExit(c.Here(), g.params(), []Probe{g.probe(id)}, nil, leaves) // each of its returns is its own, too
+			if err != nil {
+				g.t.Fatal(err)
+			}
+			c.Raw(d.Code...)
+		})
+	}, func(base uint64, tail func(c *asm.Code) error) ([]byte, error) {
+		switch at {
+		case "noted":
+			return short(BuildEnter(base, g.params(), nil, g.probe(id), g.k, tail)), nil
+		case "alone":
+			return short(BuildPassing(base, g.params(), g.k, Arrives, 0, true, tail)), nil
+		}
+		c := asm.New(base)
+		if err := tail(c); err != nil {
+			return nil, err
+		}
+		return c.Bytes()
+	})
+	return start
+}
+
+// onward jumps to a function; the flags say that the jump is taken. Where the entry didn't
+// note the call the jump does.
+func (g *tallying) onward(id uint32, noted, joined bool, to uint64) func(*asm.Code, asm.Label, leaver) {
+	return func(c *asm.Code, _ asm.Label, _ leaver) {
+		c.Test(asm.W64, asm.SP, asm.SP)
+		tail := func(c *asm.Code) error { c.JmpAddr(to); return nil }
+		k := g.k
+		k.Joined = joined
+		d, err := BuildPassing(c.Here(), g.params(), k, PassesOn, asm.NE, false, tail)
+		if !noted {
+			d, err = BuildJump(c.Here(), g.params(), []Probe{g.probe(id)}, k, asm.NE, false, tail)
+		}
+		if err != nil {
+			g.t.Fatal(err)
+		}
+		c.Raw(d.Code...)
+	}
+}
+
+// A function that is counted at its returns, one that is noted at its jump to it, one that
+// is noted at its entry and jumps to that, and one that is noted at its jump there: each
+// call is counted for each of them, once, on eight threads and in signal handlers.
+func TestTallyCalls(t *testing.T) {
+	for _, rseq := range []int32{0, rseqArea(t)} {
+		for _, how := range []string{"plain", "signal"} {
+			for _, off := range []uint32{0, 21, 23, 28, 44} {
+				t.Run(fmt.Sprintf("%s, area %#x, %d is off", how, rseq, off), func(t *testing.T) {
+					const threads, n = 8, 600
+					g := newTallying(t, rseq)
+					inner := g.lay(21, "alone", shallow)
+					third := g.lay(23, "alone", g.onward(23, false, true, inner))
+					second := g.lay(28, "noted", g.onward(28, true, false, third))
+					g.lay(44, "", g.onward(44, false, false, second))
+					if off != 0 {
+						binary.LittleEndian.PutUint32(g.at(g.params().Flags+4*uint64(off)), 0)
+					}
+					sums := g.run(how, threads, n, func(*ring.Record) error { return nil })
+					want := map[uint32]uint64{21: 0, 23: 3 * n * threads, 28: 2 * n * threads, 44: n * threads}
+					sum := uint64(0)
+					for i := range uint64(n) {
+						want[21] += 4 * threads * (i&15 + 1)
+						sum += 4 * (i&^15 + 2*(i&15))
+					}
+					for _, s := range sums[:threads] {
+						if s != sum {
+							t.Errorf("sum %d, want %d", s, sum)
+						}
+					}
+					if how == "signal" {
+						want[21] += 4 * 6 * sums[threads]
+						for i, id := range []uint32{44, 28, 23} {
+							want[id] += uint64(i+1) * sums[threads]
+						}
+					}
+					if off != 0 {
+						want[off] = 0
+					}
+					for id, n := range want {
+						if c := g.counts(id); c.Hits != n || c.Missed != 0 {
+							t.Errorf("probe %d: %+v, want %d", id, c, n)
+						}
+					}
+					if u := g.inUse(g.k); u != 0 {
+						t.Errorf("%d calls are left", u)
+					}
+				})
+			}
+		}
+	}
+}
+
+// Calls that longjmp leaves are nobody's returns for a tally either, also where the next
+// call with their slot is of the function that they had jumped to.
+func TestTallyCallsLongjmp(t *testing.T) {
+	const n = 3000
+	g := newTallying(t, rseqArea(t))
+	at := g.lay(5, "alone", hooked)
+	g.lay(6, "", func(c *asm.Code, self asm.Label, leave leaver) {
+		c.Push(asm.DI)
+		c.MovImm(asm.AX, hookAt)
+		c.CallMem(asm.At(asm.AX, 0))
+		c.Pop(asm.DI)
+		g.onward(6, false, false, at)(c, self, leave)
+	})
+	g.addrs = []string{g.addrs[1], g.addrs[0], g.addrs[1]}
+	g.run("jump", 1, n, func(*ring.Record) error { return nil })
+	var five, six uint64
+	hooks := 0
+	hook := func() (left bool) { hooks++; return hooks%97 == 0 }
+	for range n {
+		for _, f := range []int{6, 5, 6} {
+			if f == 6 && hook() || hook() {
+				continue
+			}
+			if five++; f == 6 {
+				six++
+			}
+		}
+	}
+	for id, n := range map[uint32]uint64{5: five, 6: six} {
+		if c := g.counts(id); c.Hits != n || c.Missed != 0 {
+			t.Errorf("probe %d: %+v, want %d hits", id, c, n)
+		}
+	}
+	if u := g.inUse(g.k); u > 1 {
+		t.Errorf("%d calls are left", u)
+	}
+}
+
+// TestTallyCallsMissed: more calls at one place than the table follows are missed.
+func TestTallyCallsMissed(t *testing.T) {
+	const n = 400
+	g := newTallying(t, 0)
+	g.lay(6, "noted", recursing)
+	g.run("plain", 1, n, func(*ring.Record) error { return nil })
+	var calls uint64
+	for i := range uint64(n) {
+		calls += i + 1
+	}
+	if c := g.counts(6); c.Hits+c.Missed != calls || c.Missed == 0 || c.Hits < calls/2 {
+		t.Errorf("%+v of %d calls", c, calls)
+	}
+	if u := g.inUse(g.k); u != 0 {
+		t.Errorf("%d calls are left", u)
+	}
+}
+
+// TestTallyCallsUnwind: at each instruction of the pieces, and of the detours that call
+// them, the program's registers can be told, and none of them changes.
+func TestTallyCallsUnwind(t *testing.T) {
+	m := newMachine(t, 1, 64<<10, shared{logAt, 0, 4 << 20, protRW})
+	m.rseq = rseqArea(t)
+	k, err := NewCommonCalls(poolAt, 0, 256)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.Anywhere = true
+	p := *m.params()
+	s, err := BuildTally(m.code, &p, &k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copy(m.at(k.Addr), k.Head(m.texts))
+	copy(m.at(s.Base), s.Code)
+	m.code = (m.code + uint64(len(s.Code)) + 63) &^ 63
+	p.Tally = s
+	probes := []Probe{{ID: 7, Program: must(t, "r f"), CountOnly: true, Anywhere: true}}
+	more := append(probes, Probe{ID: 900, Program: must(t, "r g"), CountOnly: true, Anywhere: true})
+	regs := fetch.Regs{Flags: 0x202}
+	for i := range regs.GPR {
+		regs.GPR[i] = uint64(i) * 0x1111_1111_1111
+	}
+	regs.GPR[fetch.SP] = stackAt + stackSize - 4096
+	for _, tt := range []struct {
+		name string
+		make func(base uint64, tail func(*asm.Code) error) (*Detour, error)
+		rows int // that are in use behind it
+		hits uint64
+	}{
+		{"enter", func(base uint64, tail func(*asm.Code) error) (*Detour, error) {
+			return BuildEnter(base, &p, nil, probes[0], k, tail)
+		}, 1, 0},
+		{"enter anew", func(base uint64, tail func(*asm.Code) error) (*Detour, error) {
+			return BuildEnter(base, &p, nil, probes[0], k, tail)
+		}, 1, 0},
+		{"pass", func(base uint64, tail func(*asm.Code) error) (*Detour, error) {
+			return BuildPassing(base, &p, k, PassesOn, 0, true, tail)
+		}, 1, 0},
+		{"arrive", func(base uint64, tail func(*asm.Code) error) (*Detour, error) {
+			return BuildPassing(base, &p, k, Arrives, 0, true, tail)
+		}, 1, 0},
+		{"leave", func(base uint64, tail func(*asm.Code) error) (*Detour, error) {
+			return BuildLeaves(base, &p, probes, k, 0, tail)
+		}, 0, 1},
+		{"jump", func(base uint64, tail func(*asm.Code) error) (*Detour, error) {
+			return BuildJump(base, &p, more, k, 0, true, tail)
+		}, 2, 0},
+		{"leave twice", func(base uint64, tail func(*asm.Code) error) (*Detour, error) {
+			return BuildLeaves(base, &p, more, k, 0, tail)
+		}, 0, 2},
+		{"leave nothing", func(base uint64, tail func(*asm.Code) error) (*Detour, error) {
+			return BuildLeaves(base, &p, more, k, 0, tail)
+		}, 0, 0},
+	} {
+		d, err := m.place(tt.make)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hits := func() (n uint64) {
+			for _, x := range more {
+				n += m.counter(x.ID, ring.CounterHits) + m.counter(x.ID, ring.CounterHits+ring.CounterSeq)
+			}
+			return n
+		}
+		before := hits()
+		regs.Flags = 0x202 | 0x8d5 | 0x100 // all arithmetic flags; step
+		m.setCase(0, d.Base, &regs, &fetch.Vector{})
+		inside := 0
+		for _, st := range m.step(&Detour{Base: s.Base, Code: make([]byte, d.Base+uint64(len(d.Code))-s.Base)}) {
+			now := st.regs
+			in, err := s.Caller(&now, st.mem)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if in {
+				inside++
+			}
+			if _, _, err := d.Undo(&now, st.mem); err != nil {
+				t.Fatal(err)
+			}
+			if now.GPR != regs.GPR || (now.Flags^regs.Flags)&0xcd5 != 0 {
+				t.Errorf("%s at +%#x: registers %x, flags %#x; want %x, %#x", tt.name, st.regs.IP-s.Base, now.GPR, now.Flags, regs.GPR, regs.Flags)
+			}
+		}
+		if n := len(k.Used(m.at(k.Addr)[:k.Size()])); inside < 20 || n != tt.rows || hits()-before != tt.hits {
+			t.Errorf("%s: %d instructions, %d rows in use, %d hits; want %d, %d", tt.name, inside, n, hits()-before, tt.rows, tt.hits)
+		}
+	}
+}
