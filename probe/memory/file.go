@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"runtime"
 	"strconv"
@@ -50,8 +51,14 @@ func NewMapped(mem []byte) *Mapped {
 // New creates the file in the process and maps it on both sides. On an
 // error nothing stays mapped or open.
 func New(ctx context.Context, p *tracee.Process, layout *ring.Layout) (m *File, err error) {
+	spare, err := reserveDescriptors()
+	if err != nil {
+		return nil, fmt.Errorf("create the memory file: %w", err)
+	}
+	defer spare.release()
 	fd, err := p.SyscallString(ctx, nil, unix.SYS_MEMFD_CREATE, ring.MemfdName, unix.MFD_CLOEXEC)
-	if errors.Is(err, unix.EMFILE) {
+	var here *fs.PathError // a file of /proc that kprobe couldn't open
+	if errors.Is(err, unix.EMFILE) && !errors.As(err, &here) {
 		return nil, fmt.Errorf("create the memory file: process %d has as many files open as it may: %w; prlimit --pid %[1]d --nofile=N raises its limit", p.PID(), err)
 	}
 	if err != nil {
@@ -59,16 +66,19 @@ func New(ctx context.Context, p *tracee.Process, layout *ring.Layout) (m *File, 
 	}
 	f, err := os.OpenFile(procfs.Image(p.PID()).Path("fd/"+strconv.Itoa(int(fd))), os.O_RDWR, 0)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open the memory file: %w", err), closeIn(ctx, p, fd))
+		return nil, errors.Join(fmt.Errorf("open the memory file: %w", err), closeIn(ctx, p, fd, spare))
 	}
 	defer f.Close()
 	if err := f.Truncate(layout.Code.Off); err != nil {
-		return nil, errors.Join(fmt.Errorf("size the memory file: %w", err), closeIn(ctx, p, fd))
+		return nil, errors.Join(fmt.Errorf("size the memory file: %w", err), closeIn(ctx, p, fd, spare))
 	}
-	return mapped(ctx, p, layout, f, fd)
+	return mapped(ctx, p, layout, f, fd, spare)
 }
 
-func closeIn(ctx context.Context, p *tracee.Process, fd uintptr) error {
+// closeIn closes the file in the target. It takes descriptors here, for which it gives up the
+// spare ones.
+func closeIn(ctx context.Context, p *tracee.Process, fd uintptr, spare *descriptors) error {
+	spare.release()
 	if _, err := p.Syscall(ctx, nil, unix.SYS_CLOSE, fd); err != nil {
 		return fmt.Errorf("close the memory file in the target: %w", err)
 	}
@@ -76,9 +86,9 @@ func closeIn(ctx context.Context, p *tracee.Process, fd uintptr) error {
 }
 
 // mapped maps a file on both sides, which the process has open as fd and closes.
-func mapped(ctx context.Context, p *tracee.Process, layout *ring.Layout, f *os.File, fd uintptr) (m *File, err error) {
+func mapped(ctx context.Context, p *tracee.Process, layout *ring.Layout, f *os.File, fd uintptr, spare *descriptors) (m *File, err error) {
 	defer func() {
-		if cerr := closeIn(ctx, p, fd); cerr != nil && err == nil {
+		if cerr := closeIn(ctx, p, fd, spare); cerr != nil && err == nil {
 			err = cerr
 		}
 	}()

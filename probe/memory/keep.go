@@ -89,20 +89,26 @@ func reserve(f *os.File, l *ring.Layout) error {
 
 // NewKept is New with a file that Keep has made.
 func NewKept(ctx context.Context, p *tracee.Process, layout *ring.Layout, f *os.File) (m *File, err error) {
-	fd, err := give(ctx, p, f)
+	spare, err := reserveDescriptors()
 	if err != nil {
 		return nil, &KeepError{f.Name(), err}
 	}
-	return mapped(ctx, p, layout, f, fd)
+	defer spare.release()
+	fd, err := give(ctx, p, f, spare)
+	if err != nil {
+		return nil, &KeepError{f.Name(), err}
+	}
+	return mapped(ctx, p, layout, f, fd, spare)
 }
 
 // give has the process receive a file, and gives the descriptor that it has there.
-func give(ctx context.Context, p *tracee.Process, f *os.File) (fd uintptr, err error) {
+func give(ctx context.Context, p *tracee.Process, f *os.File, spare *descriptors) (fd uintptr, err error) {
 	sock, err := p.Syscall(ctx, nil, unix.SYS_SOCKET, unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return 0, fmt.Errorf("make a socket in the process: %w", err)
 	}
 	defer func() {
+		spare.release()
 		if _, cerr := p.Syscall(ctx, nil, unix.SYS_CLOSE, sock); cerr != nil {
 			err = errors.Join(err, fmt.Errorf("close the socket in the process: %w", cerr))
 		}
@@ -123,7 +129,11 @@ func give(ctx context.Context, p *tracee.Process, f *os.File) (fd uintptr, err e
 	if err != nil {
 		return 0, fmt.Errorf("receive the file in the process: %w", err)
 	}
-	return received(p.PID(), f)
+	if fd, err = received(p.PID(), f); procfs.Short(err) {
+		spare.release()
+		fd, err = received(p.PID(), f)
+	}
+	return fd, err
 }
 
 // sendTo sends a descriptor to a socket of a process, by a copy of that very socket:
