@@ -38,6 +38,8 @@ type Options struct {
 	Clock ring.Clock
 	// Dead says that nobody writes to the file any more.
 	Dead bool
+	// Removed allows a file whose probes were taken out.
+	Removed bool
 	// Thread gives the number and the name of a thread by the number in a record; nil,
 	// or a name of "", is not known.
 	Thread func(tid uint32) (number int, comm string)
@@ -78,10 +80,14 @@ func New(r io.ReaderAt, o Options) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	if h.Mode&ring.ModeDetached == 0 {
+	left := h.Mode&ring.ModeDetached != 0
+	if !left && !o.Removed {
 		return nil, ErrNoRecorder
 	}
 	b, err := ReadBook(r, l)
+	if !left && errors.Is(err, book.ErrNone) {
+		return nil, ErrNoRecorder // its probes were never left
+	}
 	if err != nil {
 		return nil, err
 	}

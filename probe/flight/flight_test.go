@@ -220,6 +220,14 @@ func TestForgedFiles(t *testing.T) {
 			t.Errorf("%s: %v", tt.name, err)
 		}
 	}
+	// Probes that were taken out have left their hits, those that were never left none.
+	if _, err := New(bytes.NewReader(traced), Options{CPUs: 1, Removed: true}); err != nil {
+		t.Errorf("removed: %v", err)
+	}
+	binary.LittleEndian.PutUint64(traced[l.Book.Off+8:], 0)
+	if _, err := New(bytes.NewReader(traced), Options{CPUs: 1, Removed: true}); !errors.Is(err, ErrNoRecorder) {
+		t.Errorf("never left: %v", err)
+	}
 	noClock := changed(112, 0)
 	f, err := New(bytes.NewReader(noClock), Options{CPUs: 1, Dead: true})
 	if err != nil {

@@ -6,7 +6,10 @@ import (
 	"io"
 	"os"
 
+	"golang.org/x/sys/unix"
+
 	"kprobe/internal/procfs"
+	"kprobe/internal/untrusted"
 	"kprobe/probe/book"
 	"kprobe/probe/flight"
 	"kprobe/probe/ring"
@@ -24,7 +27,8 @@ var ErrNoRings = errors.New("it holds no hits of probes that were left in a proc
 //
 // Errors are ErrNoRings, and those of flight.New.
 func OpenFile(name string) (r *Recorder, missing []string, err error) {
-	f, err := os.Open(name)
+	// O_NONBLOCK: a FIFO's writer isn't waited for.
+	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -37,6 +41,9 @@ func OpenFile(name string) (r *Recorder, missing []string, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	if !info.Mode().IsRegular() {
+		return nil, nil, fmt.Errorf("it %w", untrusted.ErrIrregular)
+	}
 	parts, dump, err := ringsIn(f, info.Size())
 	if err != nil {
 		return nil, nil, err
@@ -44,7 +51,7 @@ func OpenFile(name string) (r *Recorder, missing []string, err error) {
 	r = &Recorder{mem: f, dump: dump}
 	failed := ErrNoRings
 	for _, p := range parts {
-		one, err := openDead(p)
+		one, err := openDead(p, !dump)
 		if err != nil {
 			if !errors.Is(err, flight.ErrNoRecorder) {
 				failed = err
@@ -85,8 +92,10 @@ func ringsIn(f *os.File, size int64) (parts []*io.SectionReader, dump bool, err 
 	return parts, true, err
 }
 
-// openDead opens a memory file, to which nobody may write any more.
-func openDead(p *io.SectionReader) (*flight.Reader, error) {
+// openDead opens a memory file, to which nobody may write any more. kept says that it is one with
+// a name: its hits stay when its probes are taken out. In a core dump such a file is that of a
+// session which has read its rings itself.
+func openDead(p *io.SectionReader, kept bool) (*flight.Reader, error) {
 	_, l, err := ring.ReadHeader(p, 0)
 	if err != nil {
 		return nil, err
@@ -94,7 +103,7 @@ func openDead(p *io.SectionReader) (*flight.Reader, error) {
 	if l.Code.Off > p.Size() {
 		return nil, fmt.Errorf("%w: it has %d bytes of %d", ring.ErrCorrupt, p.Size(), l.Code.Off)
 	}
-	o := flight.Options{}
+	o := flight.Options{Removed: kept}
 	b, err := flight.ReadBook(p, l)
 	if err != nil {
 		return nil, err

@@ -152,6 +152,7 @@ type Held struct {
 	Age           time.Duration // since the probes were left
 	Gone          bool          // the process has ended
 	Dump          bool          // this is a core dump, and Gone says nothing
+	Removed       bool          // the probes were taken out of the process
 	Off           bool          // a trigger has switched recording off (traceoff)
 	// Takes says that triggers take snapshots, Taken is how many they have taken, and TakenAt
 	// when the last was, CLOCK_MONOTONIC in ns; 0 is not known.
@@ -166,6 +167,7 @@ func (r *Recorder) Held() (Held, error) {
 	h := Held{PID: r.PID, Command: b.Command, Kprobe: b.Kprobe, Host: b.Host, Boot: b.Boot, Mono: b.Mono, Wall: b.Wall, Gone: r.gone, Dump: r.dump}
 	ends := map[uint64][2]int{} // probes at the entry, and at the return
 	for _, f := range r.set {
+		h.Removed = h.Removed || f.Header.Mode&ring.ModeDetached == 0
 		stats, err := f.Count()
 		if err != nil {
 			return h, err
@@ -273,6 +275,9 @@ func (h *Held) Line(n uint64) string {
 	}
 	if h.Expired {
 		s.WriteString("; the probes have switched themselves off, as --expire says")
+	}
+	if h.Removed {
+		s.WriteString("; the probes were taken out")
 	}
 	switch {
 	case h.Dump:
