@@ -35,6 +35,15 @@ func ParseFile(r io.Reader, name string) ([]*Def, error) {
 	sc := bufio.NewScanner(r)
 	sc.Buffer(make([]byte, 0, 4096), maxLine)
 	number := 0
+	sc.Split(func(data []byte, atEOF bool) (int, []byte, error) {
+		n := 0
+		for n < len(data) && data[n] == '\n' {
+			n++
+		}
+		number += n // of blank lines there may be millions
+		advance, line, err := bufio.ScanLines(data[n:], atEOF)
+		return n + advance, line, err
+	})
 	for sc.Scan() {
 		number++
 		text := sc.Text()

@@ -51,6 +51,23 @@ func TestByteOrderMark(t *testing.T) {
 	}
 }
 
+// TestBlankLines: an error's line is counted past blank ones, also past those that are read in
+// several pieces.
+func TestBlankLines(t *testing.T) {
+	for _, n := range []int{1, 4095, 4096, 4097, 300_000} {
+		blank := strings.Repeat("\n", n)
+		defs, err := ParseFile(strings.NewReader(blank+"p:a work\n"+blank+"p:b work"+blank), "defs")
+		if err != nil || len(defs) != 2 {
+			t.Errorf("%d: %v, %v", n, defs, err)
+		}
+		_, err = ParseFile(strings.NewReader(blank+"p:a work\n"+blank+"p f $argX\n"), "defs")
+		var at *FileError
+		if !errors.As(err, &at) || at.Line != 2*n+2 {
+			t.Errorf("%d: %v", n, err)
+		}
+	}
+}
+
 func TestParseFileErrors(t *testing.T) {
 	for _, c := range []struct {
 		name string

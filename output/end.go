@@ -74,6 +74,26 @@ func AppendError(dst []byte, message string) []byte {
 // how many were lost or missed and why, and which of the processes run on, or what ended the
 // last of them.
 func EndLine(events uint64, stats []results.Stats, alive []int, killed []results.Death) string {
+	var b strings.Builder
+	b.WriteString(CountsLine(events, stats))
+	switch len(alive) {
+	case 0:
+		if len(killed) == 0 {
+			b.WriteString("; the target has ended")
+			break
+		}
+		last := killed[len(killed)-1]
+		fmt.Fprintf(&b, "; process %d was killed by %s", last.PID, signalName(last.Signal))
+	case 1:
+		fmt.Fprintf(&b, "; process %d runs on", alive[0])
+	default:
+		fmt.Fprintf(&b, "; %d processes run on", len(alive))
+	}
+	return b.String()
+}
+
+// CountsLine is the part of EndLine about events and hits.
+func CountsLine(events uint64, stats []results.Stats) string {
 	t := Sum(stats)
 	var b strings.Builder
 	b.WriteString(count(events, "event"))
@@ -89,19 +109,6 @@ func EndLine(events uint64, stats []results.Stats, alive []int, killed []results
 	}
 	if t.Missed > 0 {
 		fmt.Fprintf(&b, ", %d missed (no free return instance: a larger --maxactive helps)", t.Missed)
-	}
-	switch len(alive) {
-	case 0:
-		if len(killed) == 0 {
-			b.WriteString("; the target has ended")
-			break
-		}
-		last := killed[len(killed)-1]
-		fmt.Fprintf(&b, "; process %d was killed by %s", last.PID, signalName(last.Signal))
-	case 1:
-		fmt.Fprintf(&b, "; process %d runs on", alive[0])
-	default:
-		fmt.Fprintf(&b, "; %d processes run on", len(alive))
 	}
 	return b.String()
 }

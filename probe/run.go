@@ -98,6 +98,7 @@ func (s *Session) conclude(ctx context.Context, err error) (Summary, error) {
 		s.engine.Stopping, s.engine.Running = true, false
 		s.engine.SeizeForEnd(context.WithoutCancel(ctx))
 		feeds = s.engine.Feeds
+		sum.Reached = len(feeds) > 0
 		if len(s.engine.Targets) > 0 || ctx.Err() != nil {
 			sum.Reason = EndContext
 		}

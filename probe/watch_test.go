@@ -243,6 +243,9 @@ func TestWatchFull(t *testing.T) {
 	if !errors.As(err, &full) || full.Wanted != "kprobes/e" || strings.Join(full.Held, " ") != "kprobes/a kprobes/b kprobes/c kprobes/d" {
 		t.Errorf("a fifth: %v", err)
 	}
+	if def := (*DefError)(nil); !errors.As(err, &def) || def.Def.Event != "e" {
+		t.Errorf("a fifth: %v", def)
+	}
 	b := l.event("b")
 	if err := l.s.Enable(false, b); err != nil {
 		t.Fatal(err)

@@ -107,7 +107,7 @@ func (e *AmbiguousError) Unwrap() error { return ErrAmbiguous }
 // It wraps ErrNotMapped.
 type NotMappedError struct {
 	Module     string
-	Candidates []string // the names of what is mapped, the closest first
+	Candidates []string // the names of what is mapped, the closest first; the paths of files that have the module's name and lie elsewhere
 	Static     bool     // the process has no libraries, only its program
 }
 

@@ -333,8 +333,12 @@ func (s *Space) notMapped(name string) error {
 		if len(short) > maxNearLength || !ok {
 			d = maxNearLength
 		}
-		e.Candidates = append(e.Candidates, m.Name)
-		rank[m.Name] = d
+		has := m.Name
+		if strings.HasPrefix(m.Path, "/") && strings.Contains(name, "/") && m.Name == name[strings.LastIndexByte(name, '/')+1:] {
+			has = m.Path // another file of the same name
+		}
+		e.Candidates = append(e.Candidates, has)
+		rank[has] = d
 	}
 	slices.SortStableFunc(e.Candidates, func(x, y string) int { return cmp.Compare(rank[x], rank[y]) })
 	e.Candidates = e.Candidates[:min(len(e.Candidates), 2*maxNear)]

@@ -10,6 +10,7 @@ import (
 
 	"kprobe/probe/assess"
 	"kprobe/probe/planner"
+	"kprobe/probe/survey"
 	"kprobe/symbols"
 )
 
@@ -46,12 +47,28 @@ func (tg *Target) armFound(ctx context.Context, defs []*Definition, ws []planner
 			return nil
 		}
 		if again == elsewhere || !tg.moved(ctx, err) {
-			return &assess.DefError{Def: defs[0].Def, Err: err}
+			return blamed(err, ws)
 		}
 		if ws, wait, err = tg.resolveAll(ctx, defs); err != nil {
 			return err
 		}
 	}
+}
+
+// blamed is an error of arming with the definition at fault, if one is: mostly it is the process
+// or the machine that stands in the way.
+func blamed(err error, ws []planner.Request) error {
+	var known *assess.DefError
+	var refused *survey.RefusedError
+	if errors.As(err, &known) || !errors.As(err, &refused) {
+		return err
+	}
+	for _, w := range ws {
+		if w.Place.Site.Addr == refused.Addr {
+			return &assess.DefError{Def: PlacedOf(w).Def, Err: err}
+		}
+	}
+	return err
 }
 
 // moved reports whether an error may come of a file that the process has unmapped

@@ -95,7 +95,8 @@ func (tg *Target) changeWatches(ctx context.Context, c *changeset) (undo func(),
 	}, nil
 }
 
-// assign gives each a register; who has one keeps it. The error is *debugreg.FullError.
+// assign gives each a register; who has one keeps it. The error is a *assess.DefError around a
+// *debugreg.FullError.
 func assign(was [debugreg.MaxRegisters]*Placed, list []*Placed) (next [debugreg.MaxRegisters]*Placed, err error) {
 	for i, p := range was {
 		if slices.Contains(list, p) {
@@ -112,7 +113,7 @@ func assign(was [debugreg.MaxRegisters]*Placed, list []*Placed) (next [debugreg.
 			for _, q := range next {
 				full.Held = append(full.Held, q.Ev.Group+"/"+q.Ev.Name)
 			}
-			return was, full
+			return was, &assess.DefError{Def: p.Def, Err: full}
 		}
 		next[i] = p
 	}

@@ -92,6 +92,8 @@ type Summary struct {
 	// Killed are the processes that a signal ended while they were traced, in that order;
 	// at most the first 16.
 	Killed []Death
+	// Reached says that the probes were in some process, which may have ended.
+	Reached bool
 	// Alive are the processes that continue to run after Close.
 	Alive []int
 	// Unarmed are the events that never had a place and were not removed: what they waited
