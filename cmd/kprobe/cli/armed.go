@@ -35,6 +35,7 @@ func (o *sessionOptions) sayArmed(m *messages, in <-chan struct{}, stats func() 
 }
 
 func (o *sessionOptions) tellArmed(m *messages, stats []probe.Stats) error {
+	o.sayInjected(m)
 	a := output.CountArmed(stats, time.Since(o.begun))
 	if a.Events == 0 {
 		return nil
@@ -47,6 +48,13 @@ func (o *sessionOptions) tellArmed(m *messages, stats []probe.Stats) error {
 		return err
 	}
 	return nil // a reader that has left is noticed by the trace itself
+}
+
+// sayInjected tells what is done to calls from now on.
+func (o *sessionOptions) sayInjected(m *messages) {
+	if o.does != "" {
+		m.say("%s", o.does)
+	}
 }
 
 // writeArmed makes armed of the stream's writer.

@@ -77,19 +77,40 @@ func runs(t procfs.Task, file os.FileInfo) bool {
 	return err == nil && os.SameFile(exe, file)
 }
 
-// attach begins a session on the processes. Of those that were not named one by one,
-// one that has ended meanwhile is left out.
-func (o *sessionOptions) attach(ctx context.Context, d *Deps, p probe.Options) (Session, error) {
+// attach begins a session on the processes. Of those that were not named one by one, it leaves out
+// a process that has ended meanwhile and, with a warning, one that kprobe may not trace. If none
+// is left, the error is that of the last one.
+func (o *sessionOptions) attach(ctx context.Context, d *Deps, m *messages, p probe.Options) (Session, error) {
 	for {
 		s, err := d.Engine.Attach(ctx, o.pids, p)
-		var gone *probe.NoProcessError
-		if !o.named || !errors.As(err, &gone) || len(o.pids) == 1 && !o.wait {
+		out, refused := leftOut(err)
+		if !o.named || out == 0 || len(o.pids) == 1 && !o.wait {
 			return s, err
 		}
-		rest := slices.DeleteFunc(slices.Clone(o.pids), func(pid int) bool { return pid == gone.PID })
+		rest := slices.DeleteFunc(slices.Clone(o.pids), func(pid int) bool { return pid == out })
 		if len(rest) == len(o.pids) {
 			return s, err
 		}
 		o.pids = rest
+		if refused != nil {
+			m.warn("left out: %v", refused)
+		}
 	}
+}
+
+// leftOut is the process because of which a session can't begin, and why kprobe may not trace
+// it; nil: it has ended. 0 is any other error.
+func leftOut(err error) (pid int, refused error) {
+	var gone *probe.NoProcessError
+	var denied *probe.PermissionError
+	var traced *probe.TracedError
+	switch {
+	case errors.As(err, &gone):
+		return gone.PID, nil
+	case errors.As(err, &denied):
+		return denied.PID, denied
+	case errors.As(err, &traced):
+		return traced.PID, traced
+	}
+	return 0, nil
 }

@@ -84,7 +84,7 @@ func runDetach(ctx context.Context, d *Deps, m *messages, o *traceOptions) (err 
 	if o.calls {
 		p.Active = latencyActive
 	}
-	s, err := o.begin(run, d, p, signals)
+	s, err := o.begin(run, d, m, p, signals)
 	if err != nil {
 		if run.Err() != nil {
 			err = errNotIn
@@ -144,6 +144,7 @@ func (o *traceOptions) sayDetached(d *Deps, m *messages, pids []int, stats []pro
 	if o.quiet {
 		return nil
 	}
+	o.sayInjected(m)
 	if a := output.CountArmed(stats, time.Since(o.begun)); a.Events > 0 {
 		m.say("%s", a.Line())
 	}

@@ -253,7 +253,7 @@ func runGraph(ctx context.Context, d *Deps, m *messages, o *graphOptions) error 
 	}
 	lost := output.Sum(sum.Stats).Lost
 	if !o.quiet || lost > 0 {
-		m.say("%s%s", g.chosen(), output.EndLine(g.Hits, sum.Stats, sum.Alive, sum.Killed))
+		m.say("%s%s", g.chosen(), o.endLine(g.Hits, &sum))
 	}
 	o.sayUnbound(g, m)
 	if !o.quiet {

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"kprobe/output"
@@ -63,7 +62,7 @@ func (o *graphOptions) lookInside(ctx context.Context, d *Deps, m *messages, w *
 	case errors.Is(err, symbols.ErrGone):
 		return &probe.NoProcessError{PID: pid}
 	case err != nil:
-		return fmt.Errorf("process %d: %w", pid, err)
+		return ofProcess(pid, err)
 	}
 	if p.Unsampled != nil {
 		m.warn("%v", p.Unsampled)

@@ -88,9 +88,7 @@ func newInjectCmd(d *Deps, m *messages, run injectRun) *cobra.Command {
 				return err
 			}
 			o.inject, o.time, o.strSize, o.adapt = i, "mono", fetch.MaxString, toInject
-			if !o.quiet {
-				m.say("%s", o.says(o.defs.args[0]))
-			}
+			o.does = o.says(o.defs.args[0])
 			return run(c.Context(), d, m, &o.traceOptions)
 		},
 	}

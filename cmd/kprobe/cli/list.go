@@ -140,7 +140,7 @@ func runSites(d *Deps, m *messages, o *listOptions) error {
 				traced = tracedLine(pid, why)
 			}
 			if sites, err = sitesOf(pid, l, match); err != nil {
-				err = fmt.Errorf("process %d: %w", pid, err)
+				err = ofProcess(pid, err)
 			}
 			l.Close()
 		}

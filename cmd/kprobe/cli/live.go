@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"slices"
@@ -61,7 +60,7 @@ func (d *Deps) live(pid int) (Live, error) {
 		err = &probe.NoProcessError{PID: pid}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("process %d: %w", pid, err)
+		return nil, ofProcess(pid, err)
 	}
 	return l, nil
 }

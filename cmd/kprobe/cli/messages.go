@@ -191,6 +191,28 @@ func takenHint(e *kept.TakenError) string {
 	return name + " is kept as: " + e.Kept.String() + "; kprobe del " + name + ", or choose another name"
 }
 
+// ofProcess is an error with the process's number before it, unless the error names the process.
+func ofProcess(pid int, err error) error {
+	if namesProcess(err.Error(), pid) {
+		return err
+	}
+	return fmt.Errorf("process %d: %w", pid, err)
+}
+
+// namesProcess reports whether a message names a process.
+func namesProcess(text string, pid int) bool {
+	name := fmt.Sprintf("process %d", pid)
+	for {
+		at := strings.Index(text, name)
+		if at < 0 {
+			return false
+		}
+		if text = text[at+len(name):]; text == "" || text[0] < '0' || text[0] > '9' {
+			return true
+		}
+	}
+}
+
 // oneLine keeps a message on its line whatever a process's names contain. Joined
 // errors have a line each.
 func oneLine(s string) string { return quote.Plain(strings.ReplaceAll(s, "\n", "; ")) }

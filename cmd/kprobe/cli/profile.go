@@ -205,7 +205,7 @@ func (o *profileOptions) conclude(d *Deps, m *messages, w *output.Writer, done f
 		return fail(err)
 	}
 	if !o.quiet {
-		m.say("%s", output.EndLine(output.Sum(sum.Stats).Recorded, sum.Stats, sum.Alive, sum.Killed))
+		m.say("%s", o.endLine(output.Sum(sum.Stats).Recorded, &sum))
 		if o.form == output.Text && !o.latency && len(sum.Stats) > 1 { // of one the line before says it
 			for _, line := range output.FilteredLines(sum.Stats) {
 				m.say("%s", line)

@@ -135,7 +135,7 @@ func runRecord(ctx context.Context, d *Deps, m *messages, o *recordOptions) erro
 	}
 	hits := sink.rec.Hits()
 	if !o.quiet || output.Sum(sum.Stats).Lost > 0 {
-		m.say("%s: %s; %s", o.outputFile, size(sink.rec.Size()), output.EndLine(hits, sum.Stats, sum.Alive, sum.Killed))
+		m.say("%s: %s; %s", o.outputFile, size(sink.rec.Size()), o.endLine(hits, &sum))
 	}
 	if !o.quiet {
 		o.sayRest(d, m, &sum)

@@ -47,6 +47,7 @@ type sessionOptions struct {
 	events     uint64
 	rotate     rotation
 	inject     *probe.Injection // what is done to calls; nil: they are traced
+	does       string           // what is done to them, for the person
 	duration   time.Duration
 	interval   time.Duration // 0: where it wasn't given
 	follow     bool
@@ -89,6 +90,8 @@ type sessionOptions struct {
 	// are in, before any hit is given to the sink.
 	begun time.Time
 	armed func(output.Armed) error
+	// expired says that the trace ended because its probes had switched themselves off.
+	expired bool
 	// over, if set, gets the time at which the trace is told to end.
 	over *endTime
 
@@ -236,7 +239,7 @@ func (o *sessionOptions) run(ctx context.Context, d *Deps, m *messages, p probe.
 	p.Signaled = signals.reached
 	defer context.AfterFunc(run, d.Link.Ending)()
 	p.Expect = defs
-	s, err := o.begin(run, d, p, signals)
+	s, err := o.begin(run, d, m, p, signals)
 	if err != nil {
 		if run.Err() != nil {
 			err = errNotIn
@@ -277,9 +280,12 @@ func (o *sessionOptions) run(ctx context.Context, d *Deps, m *messages, p probe.
 	}
 	defer told()
 	defer giveBack()()
+	ranOut := func() bool { return false }
 	if o.lasts() > 0 {
 		timed, cancel := o.timed(run, in)
 		defer cancel()
+		asked := run
+		ranOut = func() bool { return timed.Err() != nil && asked.Err() == nil }
 		run = timed
 	}
 	if o.watch != nil {
@@ -295,6 +301,7 @@ func (o *sessionOptions) run(ctx context.Context, d *Deps, m *messages, p probe.
 		defer context.AfterFunc(run, o.over.note)()
 	}
 	sum, err = s.Run(run, sink)
+	o.expired = o.expires() && ranOut()
 	if errors.Is(err, output.ErrClosed) || closed() {
 		err = nil // the reader has seen enough
 	}
@@ -315,7 +322,7 @@ func giveBack() (stop func()) {
 	return func() { t.Stop() }
 }
 
-func (o *sessionOptions) begin(ctx context.Context, d *Deps, p probe.Options, signals *interrupts) (Session, error) {
+func (o *sessionOptions) begin(ctx context.Context, d *Deps, m *messages, p probe.Options, signals *interrupts) (Session, error) {
 	group, ignored := d.Link.Apart()
 	if len(o.command) == 0 {
 		for _, pid := range o.pids {
@@ -323,7 +330,7 @@ func (o *sessionOptions) begin(ctx context.Context, d *Deps, p probe.Options, si
 				return nil, fmt.Errorf("process %d is kprobe itself, which would wait for itself", pid)
 			}
 		}
-		return o.attach(ctx, d, p)
+		return o.attach(ctx, d, m, p)
 	}
 	path, err := exec.LookPath(o.command[0])
 	if err != nil {

@@ -172,7 +172,7 @@ func (d *Deps) recorder(pid int) (Recorder, error) {
 		err = &probe.NoProcessError{PID: pid}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("process %d: %w", pid, err)
+		return nil, ofProcess(pid, err)
 	}
 	return r, nil
 }
@@ -183,7 +183,7 @@ func (o *snapshotOptions) process(ctx context.Context, d *Deps, m *messages, pid
 		return err
 	}
 	if err := o.snapshot(ctx, d, m, r); err != nil {
-		return fmt.Errorf("process %d: %w", pid, err)
+		return ofProcess(pid, err)
 	}
 	return nil
 }

@@ -31,7 +31,7 @@ func (w *where) open(files *symbols.Cache, module string) (*symbols.Space, error
 		}
 		space, err := files.OpenProcess(w.pids[0], mem)
 		if err != nil {
-			return nil, fail(fmt.Errorf("process %d: %w", w.pids[0], err))
+			return nil, fail(ofProcess(w.pids[0], err))
 		}
 		if len(space.Modules()) == 0 {
 			return nil, fail(fmt.Errorf("process %d has no memory: it has ended, or is a thread of the kernel", w.pids[0]))

@@ -2,10 +2,14 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"kprobe/output"
+	"kprobe/probe"
 )
 
 // latestIn is when -t begins to count at the latest, though nothing has said that
@@ -40,10 +44,27 @@ func (o *sessionOptions) timed(ctx context.Context, in <-chan struct{}) (context
 	return run, cancel
 }
 
+// expires reports whether --expire ends the trace, rather than -t.
+func (o *sessionOptions) expires() bool {
+	return o.expire > 0 && (o.duration == 0 || o.expire < o.duration)
+}
+
+// endLine is the message at the end of a trace.
+func (o *sessionOptions) endLine(events uint64, sum *probe.Summary) string {
+	if o.wait && !sum.Reached {
+		return output.CountsLine(events, sum.Stats) + "; no process came to be probed"
+	}
+	s := output.EndLine(events, sum.Stats, sum.Alive, sum.Killed)
+	if o.expired {
+		s += fmt.Sprintf("; the probes have switched themselves off after %v, as --expire says", o.expire)
+	}
+	return s
+}
+
 // lasts is how long the trace goes on once the probes are in; 0: until something else
 // ends it. Probes that have switched themselves off have no more hits.
 func (o *sessionOptions) lasts() time.Duration {
-	if o.expire > 0 && (o.duration == 0 || o.expire < o.duration) {
+	if o.expires() {
 		return o.expire
 	}
 	return o.duration

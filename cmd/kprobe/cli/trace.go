@@ -340,7 +340,7 @@ func (o *traceOptions) conclude(d *Deps, m *messages, w *output.Writer, done fun
 	}
 	lost := output.Sum(sum.Stats).Lost
 	if !o.quiet || lost > 0 {
-		m.say("%s", output.EndLine(events, sum.Stats, sum.Alive, sum.Killed))
+		m.say("%s", o.endLine(events, &sum))
 	}
 	if !o.quiet {
 		o.sayRest(d, m, &sum)
