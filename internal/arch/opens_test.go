@@ -41,7 +41,7 @@ var ownFiles = map[string][]string{
 	"cmd/kprobe/cli/outfile.go":     {"os.Create(o.outputFile)"},                                                                                    // -o FILE
 	"cmd/kprobe/cli/snapshot.go":    {"os.Create(o.output)"},                                                                                        // -o FILE
 	"cmd/kprobe/facts/machine.go":   {`os.OpenFile(filepath.Join(dir, "uprobe_events")`},                                                            // of tracefs
-	"probe/recorder/blackbox.go":    {"os.Open(name)"},                                                                                              // FILE of snapshot
+	"probe/recorder/blackbox.go":    {"os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK"},                                                              // FILE of snapshot
 	"probe/memory/keep.go":          {"os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)"},                                                  // --keep FILE
 	"probe/memory/file.go":          {`"fd/"+strconv.Itoa(int(fd))), os.O_RDWR`},                                                                    // made by kprobe the moment before
 	"internal/procfs/procfs.go":     {"unix.Open(path, ", "os.Open(dir)", `os.ReadFile(t.Path("children"))`},                                        // of /proc

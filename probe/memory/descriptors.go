@@ -22,7 +22,7 @@ type descriptors struct{ list []int }
 func reserveDescriptors() (*descriptors, error) {
 	d := &descriptors{}
 	for range spareDescriptors {
-		fd, err := unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0)
+		fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
 		if err != nil {
 			d.release()
 			return nil, fmt.Errorf("keep descriptors of kprobe's own free: %w", err)
