@@ -27,6 +27,9 @@ const (
 	stepsAt   = "PROBE_TEST_STEPS_AT"
 )
 
+// stepsFrom is the step that TestKilledAtSteps begins at, to go on where another run has ended.
+const stepsFrom = "PROBE_TEST_STEPS_FROM"
+
 // TestStepsOf is the kprobe that TestKilledAtSteps kills. In the end it prints how many steps
 // it has made.
 func TestStepsOf(t *testing.T) {
@@ -134,16 +137,25 @@ func TestKilledAtSteps(t *testing.T) {
 			checkLeft(t, s.pid(), true)
 			apart := max(1, steps/int64(full(8, 1<<30)))
 			rounds, found := 0, 0
-			for at := 1 + apart/2; ; at += apart {
+			first := 1 + apart/2
+			if from, err := strconv.ParseInt(os.Getenv(stepsFrom), 10, 64); err == nil {
+				first = from
+			}
+			for at := first; ; at += apart {
 				var other *command
-				if rounds%3 == 2 {
+				disabled := make(chan struct{})
+				if rounds%3 != 2 {
+					close(disabled)
+				} else {
 					go func() {
+						defer close(disabled)
 						time.Sleep(time.Duration(at%50) * 10 * time.Millisecond)
 						_ = exec.Command(bin, "disable", "-p", strconv.Itoa(s.pid()), "rec/hit").Run() // there may be none
 					}()
 					other = startKprobe(t, bin, "add", "-p", strconv.Itoa(s.pid()), "p:rec/asked hit2 n=$arg1:u64")
 				}
 				_, killed, err := stepsRun(kind, s.pid(), at)
+				<-disabled
 				if other != nil {
 					<-other.done
 				} else if err != nil {
