@@ -118,7 +118,9 @@ forks record nothing.
 
 No tracer is there to handle a fault, so a probe asks the kernel before it reads
 +OFFS(FETCHARG). That takes some 150 ns. If seccomp rules might judge the system
-call, which only root can find out, the probe is left out.
+call, which only root can find out, the probe is left out. If the program sets
+rules later that kill for rt_sigprocmask, such a probe kills it at its next hit:
+take the probe out before, or record registers only.
 
 --ring SIZE sets the size of each CPU's buffer (default 2 MB; a file of --keep
 takes twice that). It should hold the hits of a tenth of a second: if a thread
