@@ -140,6 +140,13 @@ func (c *compiler) arg(a *Arg) *SyntaxError {
 		return c.addTyped(a, v)
 	case ExprArg:
 		if !c.d.isUSDT() || c.env == nil {
+			v, ok, e := c.wholeArgument(a)
+			switch {
+			case e != nil:
+				return e
+			case ok:
+				return c.addTyped(a, v)
+			}
 			break
 		}
 		v, e := c.noted(a.Expr)

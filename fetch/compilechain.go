@@ -142,7 +142,7 @@ func (c *compiler) parameter(x *Expr) (ch Chain, ok bool, e *SyntaxError) {
 	}
 	v, err := d.Argument(x.N)
 	switch {
-	case errors.Is(err, ErrNoValue):
+	case errors.Is(err, ErrNoValue), errors.Is(err, ErrInParts):
 		return ch, false, c.err(NoBTFArg, x.col, err)
 	case err != nil:
 		return ch, false, nil

@@ -3,6 +3,7 @@ package fetch
 import (
 	"errors"
 	"slices"
+	"strconv"
 )
 
 // variable asks debug information for a name, to be read as type t. nil is a word.
@@ -87,6 +88,24 @@ func (c *compiler) result(col int) (v Variable, ok bool, e *SyntaxError) {
 	}
 	v.AtReturn = true
 	return v, true, nil
+}
+
+// wholeArgument is an argument that has several words, as Go's strings have: what its
+// name would be. ok is false for others, which are words.
+func (c *compiler) wholeArgument(a *Arg) (v Variable, ok bool, e *SyntaxError) {
+	d, is := c.env.(DebugEnv)
+	if !is || c.d.Kind != Return && !c.isEntry() {
+		return v, false, nil
+	}
+	if _, err := d.Argument(a.Expr.N); !errors.Is(err, ErrInParts) {
+		return v, false, nil
+	}
+	t := Type{} // its own
+	if a.TypeGiven {
+		t = a.Type
+	}
+	v, e = c.variable(&Expr{Op: ExprVariable, Text: "$arg" + strconv.Itoa(a.Expr.N), col: a.Expr.col}, &t)
+	return v, true, e
 }
 
 // errInParts says why a value has no type but its own.

@@ -10,6 +10,10 @@ var ErrNoDebugInfo = errors.New("no debug information")
 // place: the compiler has optimized it out there.
 var ErrNoValue = errors.New("optimized out")
 
+// ErrInParts is wrapped by a DebugEnv's error about an argument that has several words, which
+// its Variable has as a whole.
+var ErrInParts = errors.New("it has several words: fetch it alone, without a type, or by its name")
+
 // ErrNoResult is wrapped by an Env's error about the result of a function that returns nothing.
 var ErrNoResult = errors.New("the function returns nothing")
 

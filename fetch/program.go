@@ -343,7 +343,7 @@ type DebugEnv interface {
 	// those are left out that can't be had there.
 	Variables(which Which) ([]Variable, error)
 	// Argument is the N-th formal parameter, from 1. Any error leaves $argN to
-	// the calling convention; a wrapped ErrNoValue doesn't.
+	// the calling convention; a wrapped ErrNoValue or ErrInParts doesn't.
 	Argument(n int) (Variable, error)
 	// Result is what the function returns; ErrNoDebugInfo leaves $retval to
 	// the calling convention.

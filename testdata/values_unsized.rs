@@ -1,6 +1,6 @@
 // Values of Rust that pointers with a length lead to. See values_types.c.
 #![allow(dead_code)]
-use std::ffi::OsStr;
+use std::ffi::{CStr, CString, OsStr};
 use std::hint::black_box;
 use std::mem::transmute;
 use std::path::Path;
@@ -37,7 +37,25 @@ pub fn paths(a: &Path, b: &OsStr, c: &str, d: &[&str], e: Box<Path>, f: Rc<Path>
     d.len()
 }
 
+// C's texts, without the zero at their ends.
+// probe: p:ctexts ctexts a b d e
+// probe-O0: p:cowned ctexts c
+#[inline(never)]
+#[no_mangle]
+pub fn ctexts(a: &CStr, b: &CString, c: CString, d: &Vec<CString>, e: &Option<CString>) -> usize {
+    println!("=ctexts {{\"a\":{:?},\"b\":{:?},\"d\":{:?},\"e\":{{\"Some\":{{\"__0\":{:?}}}}}}}", a, b, d, e.as_ref().map(|s| s.to_str().unwrap()).unwrap());
+    println!("=cowned {{\"c\":{:?}}}", c);
+    d.len()
+}
+
+fn c_text(text: &[u8]) -> &CStr {
+    CStr::from_bytes_with_nul(black_box(text)).unwrap()
+}
+
 fn main() {
+    let (long, none) = (CString::new("a longer one, owned").unwrap(), CString::new("").unwrap());
+    ctexts(c_text(b"borrowed\0"), &long, CString::new("own").unwrap(), &vec![long.clone(), none.clone()], &Some(long.clone()));
+    ctexts(c_text(b"\0"), &none, none.clone(), &vec![], &Some(none.clone()));
     let raw: [u32; 2] = black_box([7, 0x64636261]);
     let a: &Tail = unsafe { transmute(std::ptr::slice_from_raw_parts(raw.as_ptr() as *const u8, 4)) };
     let b: &Only = unsafe { transmute(&[1u16, 2, 3][..]) };

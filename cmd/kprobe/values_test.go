@@ -38,6 +38,8 @@ func TestValues(t *testing.T) {
 		{"values_go.go", nil},
 		{"values_go.go", []string{"-gcflags=all=-N -l"}},
 		{"values_words.go", []string{"-ldflags=-s -w"}},
+		{"values_numbered.go", nil},
+		{"values_numbered.go", []string{"-gcflags=all=-N -l"}},
 		{"values_seen.go", []string{"-gcflags=-N"}},
 		{"values_seen.go", []string{"-gcflags=-N -l"}},
 		{"values_seen.c", []string{"-g", "-O0"}},

@@ -286,7 +286,7 @@ func (f *frame) argument(n int) (fetch.Variable, error) {
 	}
 	v := value{f: f, t: t, p: p}
 	if t.kind == kindStruct && f.isGoFunc() {
-		return fetch.Variable{}, noValueError(fmt.Sprintf("parameter %d lies in several registers: fetch it by its name", n))
+		return fetch.Variable{}, fmt.Errorf("parameter %d is a %s: %w", n, t, fetch.ErrInParts)
 	}
 	if t.kind == kindStruct {
 		return fetch.Variable{}, fmt.Errorf("parameter %d is a structure: %w", n, errNoSuchArgument)

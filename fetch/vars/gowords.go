@@ -2,6 +2,8 @@ package vars
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 
 	"kprobe/fetch"
 	"kprobe/symbols"
@@ -32,11 +34,24 @@ func (s *Scope) stripped(n int) (v fetch.Variable, ok bool, err error) {
 	return v, true, noValueError("by which of Go's conventions it is called is not known without debug information")
 }
 
-// strippedResult is stripped for $retval: its first word.
-func (s *Scope) strippedResult() (v fetch.Variable, ok bool, err error) {
-	v, ok, err = s.stripped(1)
-	if ok && err == nil && v.Chain.Source == fetch.SourceStack {
+// strippedResult is stripped for the results: the N-th word of them, from 1. Go returns
+// words in the registers that it passes words in.
+func (s *Scope) strippedResult(n int) (v fetch.Variable, ok bool, err error) {
+	v, ok, err = s.stripped(n)
+	switch {
+	case !ok:
+	case err == nil && v.Chain.Source == fetch.SourceStack:
 		err = noValueError("Go's assembler returns on the stack, where is not known without debug information")
+	case n > len(goABI().ints):
+		err = noValueError(fmt.Sprintf("Go returns %d words in registers; without debug information nobody knows where the others are", len(goABI().ints)))
 	}
+	v.AtReturn = true
 	return v, ok, err
+}
+
+// resultNumber is the N of $retvalN.
+func resultNumber(text string) (n int, ok bool) {
+	digits, is := strings.CutPrefix(text, "$retval")
+	n, err := strconv.Atoi(digits)
+	return n, is && err == nil && n >= 1
 }

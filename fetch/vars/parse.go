@@ -151,8 +151,8 @@ func (p *parser) primary() (value, error) {
 	case name == "$retval":
 		return p.f.result()
 	case strings.HasPrefix(name, "$retval"):
-		n, err := strconv.Atoi(name[7:])
-		if err != nil || n < 1 {
+		n, ok := resultNumber(name)
+		if !ok {
 			return value{}, fmt.Errorf("%s: %w", name, errSyntax)
 		}
 		if !p.f.isGoFunc() {

@@ -33,6 +33,9 @@ func (f *frame) rustContent(t ctype, c *fetch.Content) bool {
 		return f.rustSlice(v, c)
 	}
 	switch name {
+	case "CString":
+		w, ok := v.follow("inner")
+		return ok && strings.HasSuffix(t.entry.QualifiedName(), "c_str::CString") && f.rustSlice(w, c) && asText(c, true)
 	case "Vec", "VecDeque":
 		elem, ok := f.parameter(t, 0)
 		return ok && f.rustVec(v, elem, c)
@@ -67,6 +70,18 @@ func ofUnsized(name string) (isText, known bool) {
 		return false, false
 	}
 	return unsized(of)
+}
+
+// isC reports the name of a pointer to a CStr, of which the length counts the zero at the end.
+func isC(name string) bool { return strings.Contains(name, "::c_str::CStr") }
+
+// asText makes a slice of bytes a text: C's ends at its zero.
+func asText(c *fetch.Content, ofC bool) bool {
+	c.Kind, c.Stride, c.Elem = fetch.ContentText, 0, nil
+	if ofC {
+		c.Count = nil
+	}
+	return true
 }
 
 func unsized(of string) (isText, known bool) {
@@ -123,8 +138,7 @@ func (f *frame) rustSlice(v value, c *fetch.Content) bool {
 	}
 	c.Ptr, c.Count = ptr, n
 	if isText {
-		c.Kind = fetch.ContentText
-		return true
+		return asText(c, isC(v.t.entry.Name()))
 	}
 	elem := f.whole(f.resolve(p.t.elem))
 	c.Kind, c.Stride, c.Elem = fetch.ContentSequence, elem.size, f.elem(elem)
@@ -195,8 +209,7 @@ func (f *frame) rustCountedSlice(v, fat, p value, c *fetch.Content) bool {
 	}
 	c.Ptr, c.Count = append(append(fetch.Trail{}, ptr...), at...), n
 	if isText {
-		c.Kind = fetch.ContentText
-		return true
+		return asText(c, isC(v.t.entry.Name()))
 	}
 	elem := to.t
 	if elem.kind == kindArray && elem.count <= 0 && !f.hasNone(elem) {

@@ -44,6 +44,11 @@ func (s *Scope) Variable(text string) (v fetch.Variable, err error) {
 		v, err = f.variable(text)
 		return err
 	})
+	if n, is := resultNumber(text); is && errors.Is(err, fetch.ErrNoDebugInfo) {
+		if w, ok, werr := s.strippedResult(n); ok {
+			return w, werr
+		}
+	}
 	return v, err
 }
 
@@ -90,7 +95,8 @@ func (s *Scope) Variables(which fetch.Which) (out []fetch.Variable, err error) {
 }
 
 // Argument is the N-th formal parameter, from 1, or of a statically defined probe
-// the N-th argument of its note.
+// the N-th argument of its note. A Go parameter that has several words is
+// fetch.ErrInParts: Variable has it.
 func (s *Scope) Argument(n int) (v fetch.Variable, err error) {
 	if s.site.USDT != nil {
 		return s.notedArgument(n)
@@ -114,7 +120,7 @@ func (s *Scope) Result() (v fetch.Variable, err error) {
 		return err
 	})
 	if errors.Is(err, fetch.ErrNoDebugInfo) {
-		if w, ok, werr := s.strippedResult(); ok {
+		if w, ok, werr := s.strippedResult(1); ok {
 			return w, werr
 		}
 	}
