@@ -26,7 +26,49 @@ fn taken(x: u32) -> u32 {
     black_box(x) + 2
 }
 
+#[inline(never)]
+fn pair(x: u32) -> (u64, u64) {
+    println!("{}", black_box(x));
+    (black_box(x) as u64 + 3, black_box(x) as u64 + 4)
+}
+
+// Of which one number is used.
+#[inline(never)]
+fn half(x: u32) -> (u64, u64) {
+    println!("{}", black_box(x));
+    (black_box(x) as u64 + 3, black_box(x) as u64 + 4)
+}
+
+#[inline(always)]
+fn thrice(x: u32) -> u32 {
+    x * black_box(3)
+}
+
+// Without parameters, and with what is inlined in any build.
+#[inline(never)]
+fn maybe() -> Option<u32> {
+    println!("maybe");
+    Some(thrice(black_box(5)))
+}
+
+#[inline(never)]
+fn wide(x: u32) -> i128 {
+    println!("{}", black_box(x));
+    black_box(x as i128) << 70
+}
+
+#[inline(never)]
+fn large(x: u32) -> [u64; 3] {
+    println!("{}", black_box(x));
+    [black_box(x) as u64; 3]
+}
+
 fn main() {
+    let (a, b) = pair(6);
+    println!("{a} {b}");
+    let (_, last) = half(7);
+    println!("{last}");
+    println!("{:?} {} {:?}", maybe(), wide(1), large(8));
     quiet(1);
     quiet(2);
     if fixed(3) > 70 {

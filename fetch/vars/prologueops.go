@@ -51,6 +51,7 @@ func (p *prologueCode) oneByte(op byte, i *instruction) bool {
 		return true
 	case op == 0x24 || op == 0x3c || op == 0xa8: // and, cmp, test of al: and of a bool changes no bit of it
 		i.take(1)
+		p.origin(int(fetch.AX))
 		return true
 	case op >= 0xb0 && op <= 0xb7: // mov imm8
 		i.take(1)

@@ -19,7 +19,7 @@ func (f *frame) checkReturned(p place) error {
 }
 
 func (f *frame) unusedResult() error {
-	return fmt.Errorf("%w: no other file calls %s, and no call is known that uses its result, so that the compiler may have left it out; registers (%%ax) can be had",
+	return fmt.Errorf("%w: no other file calls %s, and no call is known that uses its result, so that the compiler may have left some of it out; probe a line of the caller behind the call, or fetch registers (%%ax, %%dx)",
 		fetch.ErrNoValue, nameOf(f.fn, f.scope.site.Name))
 }
 
