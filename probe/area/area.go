@@ -166,7 +166,12 @@ func (a *Area) layFallback(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	adopted, err := a.Fallbacks.Adopt(maps, links)
+	h := layout.Header.Off
+	note := func() {
+		a.File.Store64(h+memory.HeaderFallbackData, uint64(a.Fallbacks.Data()))
+		a.File.Store64(h+memory.HeaderFallback, uint64(a.Fallbacks.Code()))
+	}
+	adopted, err := a.Fallbacks.Adopt(maps, links, note)
 	if err == nil && !adopted {
 		err = a.newFallback(ctx, links)
 	}
@@ -176,9 +181,7 @@ func (a *Area) layFallback(ctx context.Context) error {
 	if err := a.Proc.WriteMemory(a.Trampolines.code(), a.Trampolines.First); err != nil {
 		return fmt.Errorf("write the return trampolines: %w", err)
 	}
-	h := layout.Header.Off
-	a.File.Store64(h+memory.HeaderFallbackData, uint64(a.Fallbacks.Data()))
-	a.File.Store64(h+memory.HeaderFallback, uint64(a.Fallbacks.Code()))
+	note()
 	return nil
 }
 

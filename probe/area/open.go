@@ -71,6 +71,9 @@ func (a *Area) findFallbacks(maps []symbols.Mapping) error {
 	if !codeThere || !dataThere {
 		return errors.New("the fallback handlers of the earlier kprobe are not where it says")
 	}
+	if a.Code.Holds(symbols.Addr(code)) == nil {
+		a.Fallbacks.Adopted() // they were left by a kprobe before that one
+	}
 	return a.Fallbacks.Find(symbols.Addr(code), symbols.Addr(data))
 }
 

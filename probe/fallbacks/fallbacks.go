@@ -118,8 +118,9 @@ const mostLeft = 4096
 // may still call them, into use again: a program that changes its actions under each
 // kprobe would have two pages more of each. It reports whether there were some that lead
 // nowhere but to the program's actions, of this very code, with room for other actions.
-// They stay: a thread may have been interrupted in one.
-func (n *Fallbacks) Adopt(maps []symbols.Mapping, to Links) (bool, error) {
+// They stay: a thread may have been interrupted in one. note is called before they lead anywhere
+// else: a later kprobe must find them then.
+func (n *Fallbacks) Adopt(maps []symbols.Mapping, to Links, note func()) (bool, error) {
 	looked := 0
 	for i := range maps[:max(len(maps)-1, 0)] {
 		m, next := &maps[i], &maps[i+1]
@@ -132,6 +133,7 @@ func (n *Fallbacks) Adopt(maps []symbols.Mapping, to Links) (bool, error) {
 		left := Fallbacks{proc: n.proc, code: m.End - Size, data: next.Start, taken: true}
 		if left.free() && left.Find(left.code, left.data) == nil && left.room() {
 			*n = left
+			note()
 			return true, n.connect(to)
 		}
 	}
@@ -334,6 +336,10 @@ func (n *Fallbacks) Remove(ctx context.Context) (chained bool, err error) {
 	}
 	return chained, errors.Join(errs...)
 }
+
+// Adopted says that a killed kprobe had made these, which it didn't lay itself, be used again. They
+// stay.
+func (n *Fallbacks) Adopted() { n.taken = true }
 
 // Stay reports whether the fallback handlers' pages stay in the process, as Remove has found.
 func (n *Fallbacks) Stay() bool { return n.stays }
