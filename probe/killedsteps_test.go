@@ -42,10 +42,18 @@ func TestStepsOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	var steps atomic.Int64
+	listed := os.Getenv(stepsCalls) != "" && at == 0
 	tracee.OnStep(func() {
-		if steps.Add(1) == at {
+		n := steps.Add(1)
+		if n == at {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			select {}
+		}
+		if !listed {
+			return
+		}
+		if nr, ok := aboutToCall(pid); ok && leaves(nr) {
+			fmt.Printf("call %d %d\n", n, nr)
 		}
 	})
 	switch kind := os.Getenv(stepsKind); kind {
@@ -105,18 +113,30 @@ func stepsOfDetached(t *testing.T, pid int) {
 
 // stepsRun is one run of TestStepsOf: how many steps it made, if it wasn't killed.
 func stepsRun(kind string, pid int, at int64) (steps int64, killed bool, err error) {
+	out, killed, err := stepsOutput(kind, pid, at)
+	if killed || err != nil {
+		return at, killed, err
+	}
+	for line := range strings.Lines(out) {
+		if _, err := fmt.Sscanf(line, "steps %d", &steps); err == nil {
+			return steps, false, nil
+		}
+	}
+	return 0, false, fmt.Errorf("it doesn't say how many steps it made: %s", out)
+}
+
+// stepsOutput is stepsRun, but gives what the run prints.
+func stepsOutput(kind string, pid int, at int64) (text string, killed bool, err error) {
 	cmd := exec.Command(os.Args[0], "-test.run=^TestStepsOf$")
 	cmd.Env = append(os.Environ(), stepsPID+"="+strconv.Itoa(pid), stepsKind+"="+kind, stepsAt+"="+strconv.FormatInt(at, 10))
 	out, err := cmd.CombinedOutput()
 	if ws, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && ws.Signaled() && ws.Signal() == syscall.SIGKILL {
-		return at, true, nil
+		return "", true, nil
 	}
-	for line := range strings.Lines(string(out)) {
-		if _, serr := fmt.Sscanf(line, "steps %d", &steps); serr == nil && err == nil {
-			return steps, false, nil
-		}
+	if err != nil {
+		return "", false, fmt.Errorf("it fails: %w: %s", err, out)
 	}
-	return 0, false, fmt.Errorf("it fails: %w: %s", err, out)
+	return string(out), false, nil
 }
 
 // TestKilledAtSteps kills a kprobe before each of the steps by which it arms probes, lets go of

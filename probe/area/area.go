@@ -43,6 +43,8 @@ type Area struct {
 	Journal *memory.Journal
 
 	Scratch *memory.Arena // what injected calls run from; nil: none yet
+	// padding is where a killed kprobe has left injected code outside its memory; 0: nowhere.
+	padding symbols.Addr
 
 	Fallbacks *fallbacks.Fallbacks
 

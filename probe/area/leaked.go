@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"strconv"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -38,7 +37,7 @@ func recoverStrays(ctx context.Context, tr *tracee.Tracer, pid int) (found bool,
 		if left, err = takeStrays(ctx, p, memfileDescriptors(pid)); !left {
 			break
 		}
-		time.Sleep(length)
+		runOn(ctx, tr, length)
 	}
 	return true, errors.Join(err, p.Detach(ctx, nil))
 }
@@ -48,16 +47,8 @@ func recoverStrays(ctx context.Context, tr *tracee.Tracer, pid int) (found bool,
 func takeStrays(ctx context.Context, p *tracee.Process, fds []int) (left bool, err error) {
 	err = p.WithStopped(ctx, func(stopped []*tracee.Thread) error {
 		var errs []error
-		in := func(at symbols.Addr) bool {
-			for _, t := range stopped {
-				if r, err := t.Regs(); err == nil && symbols.Addr(r.Rip) >= at && symbols.Addr(r.Rip) < at+tracee.ScratchCode {
-					return true
-				}
-			}
-			return false
-		}
 		if at, original, ok := tracee.Injected(p.PID()); ok {
-			if in(at) {
+			if isIn(at, stopped) {
 				left = true
 				return nil
 			}
@@ -71,6 +62,23 @@ func takeStrays(ctx context.Context, p *tracee.Process, fds []int) (left bool, e
 		return errors.Join(errs...)
 	})
 	return left, tracee.IgnoreLate(err)
+}
+
+// inInjected reports whether pc is in the injected code at an address, or behind its last instruction.
+func inInjected(at, pc symbols.Addr) bool { return pc >= at && pc < at+tracee.ScratchCode }
+
+// isIn reports whether a thread is in the injected code at an address, or will be when a signal
+// handler returns.
+func isIn(at symbols.Addr, stopped []*tracee.Thread) bool {
+	for _, t := range stopped {
+		if r, err := t.Regs(); err == nil && inInjected(at, symbols.Addr(r.Rip)) {
+			return true
+		}
+		if t.Interrupted(func(pc symbols.Addr, _ bool) bool { return inInjected(at, pc) }) {
+			return true
+		}
+	}
+	return false
 }
 
 // memfileDescriptors lists the descriptors of memory files that a process has

@@ -2,6 +2,7 @@ package area
 
 import (
 	"os"
+	"slices"
 	"time"
 
 	"kprobe/internal/procfs"
@@ -37,6 +38,12 @@ func FindMemfiles(pid int) (files []*symbols.Mapping, err error) {
 		}
 	}
 	return files, nil
+}
+
+// hasFile reports whether a memory file is still mapped in a process where it was found.
+func hasFile(pid int, m *symbols.Mapping) bool {
+	files, err := FindMemfiles(pid)
+	return err != nil || slices.ContainsFunc(files, func(f *symbols.Mapping) bool { return f.Start == m.Start && f.Inode == m.Inode })
 }
 
 // leftAlone reports whether a memory file is that of probes that are to stay without a kprobe.

@@ -20,29 +20,45 @@ func Open(p *tracee.Process, m *symbols.Mapping, known []ring.Map) (*Area, error
 		return nil, err
 	}
 	a := &Area{Proc: p, found: true, File: file, Journal: memory.OpenJournal(file, h), Fallbacks: fallbacks.New(p)}
-	a.Code = memory.NewArenas(p, a.Journal)
 	if _, err := a.journalled(); err != nil {
 		return nil, fmt.Errorf("read the sites of an earlier kprobe: %w", err)
 	}
-	listed, err := ring.ReadMaps(file, h, file.Layout)
-	if err != nil {
-		return nil, fmt.Errorf("read the mappings of an earlier kprobe: %w", err)
-	}
-	maps, err := symbols.ReadMaps(p.PID())
+	maps, err := a.findArenas(known)
 	if err != nil {
 		return nil, err
 	}
+	a.padding = paddingOf(p.PID())
+	return a, a.findFallbacks(maps)
+}
+
+// findArenas finds the arenas that the journal lists, and those of known, as they are mapped now.
+func (a *Area) findArenas(known []ring.Map) (maps []symbols.Mapping, err error) {
+	h, layout, err := ring.ReadHeader(a.File, memory.PossibleCPUs())
+	if err != nil {
+		return nil, fmt.Errorf("read the mappings of an earlier kprobe: %w", err)
+	}
+	listed, err := ring.ReadMaps(a.File, h, layout)
+	if err != nil {
+		return nil, fmt.Errorf("read the mappings of an earlier kprobe: %w", err)
+	}
+	if maps, err = symbols.ReadMaps(a.Proc.PID()); err != nil {
+		return nil, err
+	}
+	a.Code = memory.NewArenas(a.Proc, a.Journal)
 	there := map[uint64]bool{}
 	for _, c := range append(listed, known...) {
-		if !there[c.Addr] && memory.IsArena(c, maps, p) {
+		if !there[c.Addr] && memory.IsArena(c, maps, a.Proc) {
 			there[c.Addr] = true
 			a.Code.Find(c)
 		}
 	}
-	if err := a.findScratch(); err != nil {
-		return nil, err
-	}
-	return a, a.findFallbacks(maps)
+	return maps, a.findScratch()
+}
+
+// paddingOf gives the address of injected code that lies in a process's padding, 0 if there is none.
+func paddingOf(pid int) symbols.Addr {
+	at, _, _ := tracee.Injected(pid)
+	return at
 }
 
 // findScratch reuses the scratch memory that the header names.

@@ -128,7 +128,12 @@ func recoverFile(ctx context.Context, tr *tracee.Tracer, pid int, m *symbols.Map
 		return err
 	}
 	var a *Area
+	gone := false
 	err = p.WithStopped(ctx, func(stopped []*tracee.Thread) error {
+		// The killed kprobe may have been about to unmap it, as the last there was.
+		if gone = !hasFile(pid, m); gone {
+			return nil
+		}
 		if a, err = Open(p, m, known); err != nil || a == nil {
 			return err
 		}
@@ -140,6 +145,9 @@ func recoverFile(ctx context.Context, tr *tracee.Tracer, pid int, m *symbols.Map
 		})
 	})
 	err = tracee.IgnoreLate(err)
+	if gone {
+		return errors.Join(err, p.Detach(ctx, nil))
+	}
 	if a == nil && err == nil {
 		// Killed before it wrote the first word: nothing else is there.
 		return p.Detach(ctx, func([]*tracee.Thread) error { return memory.Munmap(ctx, p, m.Start, uint64(m.End-m.Start)) })
@@ -157,6 +165,14 @@ func recoverFile(ctx context.Context, tr *tracee.Tracer, pid int, m *symbols.Map
 		if !a.drained(stopped) {
 			// It leads back to the program by itself; the memory stays for it.
 			return nil
+		}
+		// A call that a thread was in when kprobe was killed may have mapped an arena since, or
+		// unmapped one, or the file. No thread is in such a call now.
+		if !hasFile(pid, m) {
+			return nil
+		}
+		if _, err := a.findArenas(known); err != nil {
+			return errors.Join(err, a.abandon())
 		}
 		return a.Leave(ctx, stopped)
 	})
@@ -194,10 +210,15 @@ func (a *Area) drain(ctx context.Context) {
 		if outside || ctx.Err() != nil {
 			return
 		}
-		moment, cancel := context.WithTimeout(ctx, length)
-		_ = a.Proc.Tracer().Run(moment, passing{}) // ends with the moment
-		cancel()
+		runOn(ctx, a.Proc.Tracer(), length)
 	}
+}
+
+// runOn lets the threads of a tracer run for a moment.
+func runOn(ctx context.Context, tr *tracee.Tracer, length time.Duration) {
+	moment, cancel := context.WithTimeout(ctx, length)
+	defer cancel()
+	_ = tr.Run(moment, passing{}) // ends with the moment
 }
 
 // Drain restores the text of a process that a session had let go of for a while. Like recovery,

@@ -134,7 +134,7 @@ func (a *Area) noteLifted(w *Write) {
 // holds reports whether pc is in memory that is about to go: copies, detours, return
 // trampolines, fallback handlers, injected code.
 func (a *Area) holds(pc symbols.Addr) bool {
-	return a.IsCode(pc) || a.Fallbacks.Holds(pc)
+	return a.IsCode(pc) || a.Fallbacks.Holds(pc) || a.padding != 0 && inInjected(a.padding, pc)
 }
 
 // IsCode reports whether an address is in code that kprobe has mapped.

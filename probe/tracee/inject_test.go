@@ -40,7 +40,7 @@ func TestSyscall(t *testing.T) {
 }
 
 // A program has no byte to spare behind its text: the call runs at the end of the vDSO,
-// which is as it was afterwards.
+// which is as it was afterwards. What a killed tracer leaves there is found.
 func TestSyscallOfFullText(t *testing.T) {
 	g := spawn(t, fixture.Build(t, "tracee_full.s", "-nostdlib", "-static"))
 	vdso := func() []byte {
@@ -71,8 +71,26 @@ func TestSyscallOfFullText(t *testing.T) {
 				return fmt.Errorf("getpid gave %d, %v; want %d", n, err, g.pid)
 			}
 		}
-		return p.Detach(context.Background(), nil)
+		if _, _, ok := Injected(g.pid); ok {
+			return errors.New("injected code is found where none was left")
+		}
+		return p.WithStopped(context.Background(), func([]*Thread) error {
+			var r room
+			maps, err := readMaps(g.pid)
+			if err != nil || !p.findPadding(&r, maps) {
+				return fmt.Errorf("no place for code: %w", err)
+			}
+			if err := p.WriteMemory(InjectedCode(), symbols.Addr(r.code)); err != nil {
+				return err
+			}
+			at, original, ok := Injected(g.pid)
+			if !ok || uint64(at) != r.code {
+				return fmt.Errorf("the code that was left at %#x is found at %v, %v", r.code, at, ok)
+			}
+			return p.WriteMemory(original, at)
+		})
 	})
+	do(t, tr, func() error { return p.Detach(context.Background(), nil) })
 	if !bytes.Equal(vdso(), before) {
 		t.Error("the vDSO is changed")
 	}

@@ -16,7 +16,7 @@ import (
 // code there. No program executes it, but the text differs from the file.
 
 // Injected finds injected code that a killed tracer left in the process's padding, and what the
-// file has there. The process need not be stopped. ok is false if nothing was left. The answer
+// file has there, or zeros at the end of the vDSO. The process need not be stopped. ok is false if nothing was left. The answer
 // is a snapshot: the call of a living tracer looks the same.
 func Injected(pid int) (at symbols.Addr, original []byte, ok bool) {
 	p := &Process{pid: pid}
@@ -26,7 +26,11 @@ func Injected(pid int) (at symbols.Addr, original []byte, ok bool) {
 		return 0, nil, false
 	}
 	var r room
-	if !p.findPadding(&r, maps) || !bytes.Equal(r.saved, InjectedCode()) {
+	have := make([]byte, len(InjectedCode()))
+	if !p.findPadding(&r, maps) {
+		return 0, nil, false
+	}
+	if _, err := p.ReadMemory(have, symbols.Addr(r.code)); err != nil || !bytes.Equal(have, InjectedCode()) {
 		return 0, nil, false
 	}
 	for i := range maps {
@@ -35,8 +39,11 @@ func Injected(pid int) (at symbols.Addr, original []byte, ok bool) {
 		if !m.Contains(at) {
 			continue
 		}
-		original, err := fileBytes(pid, m, at, len(r.saved))
-		if err != nil || bytes.Equal(original, r.saved) {
+		if m.Path == "[vdso]" {
+			return at, r.saved, true
+		}
+		original, err := fileBytes(pid, m, at, len(have))
+		if err != nil || bytes.Equal(original, have) {
 			return 0, nil, false
 		}
 		return at, original, true
