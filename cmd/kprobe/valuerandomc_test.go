@@ -43,6 +43,8 @@ func TestRandomValuesCFound(t *testing.T) {
 		{"clang -O2 -gdwarf-4 dwz-m", 401080},
 		// An array of arrays of structures, one of which is more than is recorded.
 		{"clang -Os -gdwarf-4 dwz", 401097},
+		// A packed structure on the stack whose members lie as those of one that isn't.
+		{"g++ -Os -gdwarf-4 dwz", 611145},
 	} {
 		t.Run(c.build, func(t *testing.T) {
 			t.Parallel()

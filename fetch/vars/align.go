@@ -103,16 +103,44 @@ func (f *frame) misaligned(t ctype, off int64) bool {
 	return false
 }
 
-// mayBePacked reports a structure of which LLVM doesn't tell whether it is packed, and
-// so less aligned than its members: it says what the source aligns one to, and if that is
-// less the structure may be packed, or not.
+// mayBePacked reports a structure of which the compiler doesn't tell whether it is packed, and
+// so less aligned than its members. LLVM says what the source aligns it to; if that is less,
+// the structure may be packed, or not. GCC says nothing, which leaves those in doubt whose
+// members lie at the same offsets either way.
 func (f *frame) mayBePacked(t ctype) bool {
-	if f.isGNU() || t.kind != kindStruct {
+	if t.kind != kindStruct {
 		return false
 	}
 	own := f.whole(t)
 	n, told := own.entry.Int(attrAlignment)
+	if f.isGNU() {
+		own.align = 0 // not that of its members
+		return !told && !f.packed(own, 0) && !f.padded(own)
+	}
 	return !told || n < t.align
+}
+
+// padded reports whether a structure has bytes of no member, which a packed one doesn't have.
+// Bytes next to a bitfield prove nothing: bitfields without a name are in no debug information.
+func (f *frame) padded(t ctype) bool {
+	end, bits := int64(0), false // of the members so far, and whether the last one is a bitfield
+	for _, m := range f.members(t) {
+		if m.static.Unit() != nil {
+			continue
+		}
+		isBits := m.width != 0 || m.lost
+		if m.off > end && !bits && !isBits {
+			return true
+		}
+		next := m.off + m.typ.size
+		if m.width != 0 {
+			next = m.off + (int64(m.bit)+int64(m.width)+7)/8
+		}
+		if next > end {
+			end, bits = next, isBits
+		}
+	}
+	return t.size > end && !bits
 }
 
 // replicate gives an array the classes of its first element, padding too, as GCC does.

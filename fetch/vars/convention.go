@@ -116,7 +116,8 @@ func (f *frame) byConvention(e *debuginfo.Entry) (place, error) {
 			return place{}, fmt.Errorf("how a %s is passed depends on what the function was compiled for: %w", t, fetch.ErrNoValue)
 		}
 		classes := f.classify(t)
-		before, p := a, a.assign(t, classes)
+		before := a // copied before assign changes it: Go leaves the order within one statement open
+		p := a.assign(t, classes)
 		if at, ok := f.inCallers(c); ok { // the compiler knows best what it aligns and what it puts there
 			a, t.align = before, 0
 			a.stack = at

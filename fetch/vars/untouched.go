@@ -111,7 +111,10 @@ func (t *touchedFrame) of(own slot) (list []touch, object span) {
 		if !slices.ContainsFunc(others, func(s slot) bool {
 			within := a.low >= s.low && a.high <= s.high
 			// An address that is computed ahead of a loop is that of an array which has no other.
-			return within && (holds(s.block, a.pc) || a.taken && s.array && !holds(own.block, a.pc) && !t.takenWithin(s))
+			// Code of the variable's own block has the variable's address, unless the array is
+			// in a block within that one.
+			ahead := !holds(own.block, a.pc) || slices.Contains(s.around, own.block.Ref())
+			return within && (holds(s.block, a.pc) || a.taken && s.array && ahead && !t.takenWithin(s))
 		}) {
 			list = append(list, a)
 		}
